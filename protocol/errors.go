@@ -1,0 +1,59 @@
+package protocol
+
+import "fmt"
+
+// Error codes, stable across releases of one protocol version.
+const (
+	CodeBadFrame           = "bad_frame"           // length or structure out of bounds; the connection closes
+	CodeBadMessage         = "bad_message"         // no map, no type, a field of the wrong type; the connection stays
+	CodeUnknownType        = "unknown_type"        // a type this version does not know
+	CodeHelloRequired      = "hello_required"      // the first frame was not hello, or hello has not been answered by welcome
+	CodeUnsupportedVersion = "unsupported_version" // the connection closes
+	CodeLoading            = "loading"             // the model is being loaded; say hello again later
+	CodeBadRequest         = "bad_request"         // a field out of its bounds
+	CodeDuplicateID        = "duplicate_id"        // the id is in use on this connection
+	CodePromptTooLong      = "prompt_too_long"     // more text or tokens than the context can hold
+	CodeTooManyRequests    = "too_many_requests"   // on this connection
+	CodeTooManyConnections = "too_many_connections"
+	CodeBusy               = "busy"        // the queue is full
+	CodeDraining           = "draining"    // the generator is stopping; it takes no new requests
+	CodeShutdown           = "shutdown"    // the generator stopped before the request finished
+	CodeSlowClient         = "slow_client" // the client did not read; the connection closes
+	CodeOverloaded         = "overloaded"  // too many undecoded bytes in all; the connection closes
+	CodeDenied             = "denied"      // the peer may not use this generator
+	CodeDeviceFailed       = "device_failed"
+	CodeInternal           = "internal"
+)
+
+// Error is the message that says what went wrong, and the Go error on both sides.
+type Error struct {
+	Type string `msgpack:"type"`
+	// ID names the request; nil where the error belongs to the connection.
+	ID      *uint64 `msgpack:"id,omitempty"`
+	Code    string  `msgpack:"code"`
+	Message string  `msgpack:"message"`
+	// Hint tells what to do next.
+	Hint string `msgpack:"hint,omitempty"`
+	// Progress of loading, 0 to 1, with CodeLoading.
+	Progress *float64 `msgpack:"progress,omitempty"`
+}
+
+// Error joins message and hint, as a person reads them.
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Message
+	}
+	return fmt.Sprintf("%s (%s)", e.Message, e.Hint)
+}
+
+// Errorf makes an Error of a code, a hint, and a message in fmt's form.
+func Errorf(code, hint, format string, args ...any) *Error {
+	return &Error{Type: TypeError, Code: code, Hint: hint, Message: fmt.Sprintf(format, args...)}
+}
+
+// For returns a copy of e that names the request id.
+func (e *Error) For(id uint64) *Error {
+	c := *e
+	c.ID = &id
+	return &c
+}

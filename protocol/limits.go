@@ -1,0 +1,27 @@
+package protocol
+
+// Bounds of protocol version 1. PROTOCOL.md explains each.
+const (
+	MaxFrame       = 4 << 20 // bytes of a frame's body
+	MaxDepth       = 16      // nested maps and arrays in a frame
+	MaxConnections = 128     // connections a generator holds
+	MaxRequests    = 64      // running and queued requests of one connection
+	MaxQueue       = 512     // requests that wait for a place in the batch, over all connections
+	MaxStops       = 16      // stop strings of a request
+	MaxStopBytes   = 256     // bytes of one stop string
+	MaxLogprobs    = 20
+	MaxUndecoded   = 32 << 20 // bytes received and not yet decoded, over all connections
+	MaxUnsent      = 1 << 20  // bytes that wait for a client that does not read
+)
+
+// Limits are the bounds a generator states in welcome.
+type Limits struct {
+	Context     int `msgpack:"context" json:"context"`           // tokens of prompt and completion together
+	MaxBatch    int `msgpack:"max_batch" json:"max_batch"`       // sequences that run at once
+	Vocab       int `msgpack:"vocab" json:"vocab"`               // token ids are below this
+	PromptBytes int `msgpack:"prompt_bytes" json:"prompt_bytes"` // bytes of a prompt's text
+	Frame       int `msgpack:"frame" json:"frame"`               // bytes of a frame's body
+	Requests    int `msgpack:"requests" json:"requests"`         // a connection
+	Connections int `msgpack:"connections" json:"connections"`   // in all
+	Queue       int `msgpack:"queue" json:"queue"`               // waiting requests, in all
+}

@@ -1,0 +1,202 @@
+// Package protocol defines what a Reel client and a Reel generator say to each
+// other: frames, messages, bounds and error codes. PROTOCOL.md beside this file
+// is the specification; this package is its Go form.
+package protocol
+
+// Version is the protocol version that this package speaks. A client names the
+// version it speaks in hello; a generator that does not speak it answers with
+// CodeUnsupportedVersion.
+const Version = 1
+
+// Message types, the value of the field "type" of every frame.
+const (
+	// From client to generator.
+	TypeHello    = "hello"
+	TypeGenerate = "generate"
+	TypeCancel   = "cancel"
+	TypeStatus   = "status" // also the reply's type
+	TypeTokenize = "tokenize"
+
+	// From generator to client.
+	TypeWelcome = "welcome"
+	TypeToken   = "token"
+	TypeDone    = "done"
+	TypeError   = "error"
+	TypeTokens  = "tokens"
+)
+
+// Reasons for which a completion ends, the field finish_reason of done.
+const (
+	FinishStop      = "stop"      // end-of-sequence token or a stop string
+	FinishLength    = "length"    // max_tokens or the context is reached
+	FinishCancelled = "cancelled" // the client asked for it
+)
+
+// Hello is the first frame of every connection.
+type Hello struct {
+	Type    string `msgpack:"type"`
+	Version int    `msgpack:"version"`
+}
+
+// Generate asks for one completion. Exactly one of Prompt and Tokens is given.
+// A nil pointer means the documented default; see PROTOCOL.md for the bounds.
+type Generate struct {
+	Type string `msgpack:"type"`
+	// ID is chosen by the client and unique among its running requests.
+	ID            uint64   `msgpack:"id"`
+	Prompt        *string  `msgpack:"prompt,omitempty"`
+	Tokens        []int32  `msgpack:"tokens,omitempty"`
+	MaxTokens     *int     `msgpack:"max_tokens,omitempty"`
+	Temperature   *float64 `msgpack:"temperature,omitempty"`
+	TopK          *int     `msgpack:"top_k,omitempty"`
+	TopP          *float64 `msgpack:"top_p,omitempty"`
+	MinP          *float64 `msgpack:"min_p,omitempty"`
+	RepeatPenalty *float64 `msgpack:"repeat_penalty,omitempty"`
+	Seed          *uint64  `msgpack:"seed,omitempty"`
+	Stop          []string `msgpack:"stop,omitempty"`
+	Logprobs      *int     `msgpack:"logprobs,omitempty"`
+	Echo          bool     `msgpack:"echo,omitempty"`
+	IgnoreEOS     bool     `msgpack:"ignore_eos,omitempty"`
+}
+
+// Cancel ends the running or queued request ID of this connection. An ID that
+// is not running is ignored: it may have finished while the cancel was on its way.
+type Cancel struct {
+	Type string `msgpack:"type"`
+	ID   uint64 `msgpack:"id"`
+}
+
+// StatusRequest asks for Status.
+type StatusRequest struct {
+	Type string `msgpack:"type"`
+}
+
+// Tokenize asks for the tokens that Text becomes as a prompt.
+type Tokenize struct {
+	Type string `msgpack:"type"`
+	Text string `msgpack:"text"`
+}
+
+// Welcome answers hello once generate can be served.
+type Welcome struct {
+	Type    string `msgpack:"type"`
+	Version int    `msgpack:"version"`
+	// Model is the name of the model that is served.
+	Model  string `msgpack:"model"`
+	Limits Limits `msgpack:"limits"`
+}
+
+// Token carries one token of a completion, or with echo one of the prompt.
+type Token struct {
+	Type string `msgpack:"type"`
+	ID   uint64 `msgpack:"id"`
+	// Index counts the completion's tokens from 0. Echoed prompt tokens come
+	// first, from -prompt_tokens to -1.
+	Index int   `msgpack:"index"`
+	Token int32 `msgpack:"token"`
+	// Text is valid UTF-8 and perhaps empty: an incomplete character or the
+	// possible beginning of a stop string is held back until it is decided.
+	Text string `msgpack:"text"`
+	// Logprob is the natural logarithm of the token's probability in the
+	// model's own distribution, before any filter; nil unless logprobs was asked for.
+	Logprob *float64 `msgpack:"logprob,omitempty"`
+	// Top holds the logprobs most probable tokens, most probable first.
+	Top []TopToken `msgpack:"top,omitempty"`
+}
+
+// TopToken is one alternative at a token's place.
+type TopToken struct {
+	Token   int32   `msgpack:"token"`
+	Text    string  `msgpack:"text"`
+	Logprob float64 `msgpack:"logprob"`
+}
+
+// Done ends a completion that did not fail.
+type Done struct {
+	Type         string `msgpack:"type"`
+	ID           uint64 `msgpack:"id"`
+	FinishReason string `msgpack:"finish_reason"`
+	Usage        Usage  `msgpack:"usage"`
+	Timing       Timing `msgpack:"timing"`
+	Graphs       Graphs `msgpack:"graphs"`
+}
+
+// Usage counts tokens.
+type Usage struct {
+	PromptTokens     int `msgpack:"prompt_tokens"`
+	CompletionTokens int `msgpack:"completion_tokens"`
+}
+
+// Timing tells where a request's time went, in milliseconds as the generator saw it.
+type Timing struct {
+	QueueMS   float64 `msgpack:"queue_ms"`   // from receipt to admission
+	PrefillMS float64 `msgpack:"prefill_ms"` // from admission to the first token
+	TTFTMS    float64 `msgpack:"ttft_ms"`    // from receipt to the first token
+	TotalMS   float64 `msgpack:"total_ms"`   // from receipt to the last token
+}
+
+// Graphs counts the steps that served a request by how each was launched.
+type Graphs struct {
+	Precaptured int `msgpack:"precaptured"` // replayed a graph captured at start
+	Rolled      int `msgpack:"rolled"`      // replayed a graph captured while serving
+	Padded      int `msgpack:"padded"`      // replayed a larger graph, padded
+	Eager       int `msgpack:"eager"`       // launched op by op
+}
+
+// Tokens answers tokenize.
+type Tokens struct {
+	Type   string  `msgpack:"type"`
+	Tokens []int32 `msgpack:"tokens"`
+}
+
+// States of a generator, the field state of status.
+const (
+	StateLoading  = "loading"
+	StateReady    = "ready"
+	StateDraining = "draining"
+	StateFailed   = "failed"
+)
+
+// Status answers a status request.
+type Status struct {
+	Type     string  `msgpack:"type" json:"-"`
+	State    string  `msgpack:"state" json:"state"`
+	Version  string  `msgpack:"version" json:"version"` // of the generator program
+	Model    string  `msgpack:"model" json:"model"`
+	Device   string  `msgpack:"device" json:"device"`
+	PID      int     `msgpack:"pid" json:"pid"`
+	UptimeS  float64 `msgpack:"uptime_s" json:"uptime_s"`
+	Progress float64 `msgpack:"progress" json:"progress"` // of loading, 0 to 1
+
+	Connections int      `msgpack:"connections" json:"connections"`
+	Requests    Requests `msgpack:"requests" json:"requests"`
+	KV          KV       `msgpack:"kv" json:"kv"`
+	Steps       Steps    `msgpack:"steps" json:"steps"`
+	Limits      Limits   `msgpack:"limits" json:"limits"`
+}
+
+// Requests counts requests since the generator started.
+type Requests struct {
+	Running   int    `msgpack:"running" json:"running"`
+	Waiting   int    `msgpack:"waiting" json:"waiting"`
+	Finished  uint64 `msgpack:"finished" json:"finished"`
+	Cancelled uint64 `msgpack:"cancelled" json:"cancelled"`
+	Failed    uint64 `msgpack:"failed" json:"failed"`
+	Refused   uint64 `msgpack:"refused" json:"refused"` // busy, draining or out of bounds
+}
+
+// KV describes the pool of KV pages.
+type KV struct {
+	PageTokens int   `msgpack:"page_tokens" json:"page_tokens"` // tokens a page holds
+	Pages      int   `msgpack:"pages" json:"pages"`
+	Used       int   `msgpack:"used" json:"used"`
+	Bytes      int64 `msgpack:"bytes" json:"bytes"` // of the whole pool
+}
+
+// Steps counts forward passes since the generator started.
+type Steps struct {
+	Prefill uint64 `msgpack:"prefill" json:"prefill"`
+	Decode  uint64 `msgpack:"decode" json:"decode"`
+	Tokens  uint64 `msgpack:"tokens" json:"tokens"` // tokens sampled
+	Graphs  Graphs `msgpack:"graphs" json:"graphs"`
+}
