@@ -9,9 +9,10 @@ const (
 	MaxQueue       = 512     // requests that wait for a place in the batch, over all connections
 	MaxStops       = 16      // stop strings of a request
 	MaxStopBytes   = 256     // bytes of one stop string
-	MaxLogprobs    = 20
-	MaxUndecoded   = 32 << 20 // bytes received and not yet decoded, over all connections
-	MaxUnsent      = 1 << 20  // bytes that wait for a client that does not read
+	MaxLogprobs    = 20      // alternatives reported at each token
+	MaxElements    = 1 << 18 // elements of a list, and so tokens of any context
+	MaxUndecoded   = 8 << 20 // bytes received and not yet decoded, over all connections
+	MaxUnsent      = 1 << 20 // bytes that wait for a client that does not read
 )
 
 // Limits are the bounds a generator states in welcome.

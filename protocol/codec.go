@@ -1,0 +1,126 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// form is how one type of message is checked and made.
+type form struct {
+	schema *schema
+	make   func() any
+}
+
+func formOf[M any]() form {
+	return form{schemaOf(reflect.TypeFor[M]()), func() any { return new(M) }}
+}
+
+var requests = map[string]form{
+	TypeHello:    formOf[Hello](),
+	TypeGenerate: formOf[Generate](),
+	TypeCancel:   formOf[Cancel](),
+	TypeStatus:   formOf[StatusRequest](),
+	TypeTokenize: formOf[Tokenize](),
+}
+
+var replies = map[string]form{
+	TypeWelcome: formOf[Welcome](),
+	TypeToken:   formOf[Token](),
+	TypeDone:    formOf[Done](),
+	TypeError:   formOf[Error](),
+	TypeStatus:  formOf[Status](),
+	TypeTokens:  formOf[Tokens](),
+}
+
+// DecodeRequest decodes what a client sent: *Hello, *Generate, *Cancel,
+// *StatusRequest or *Tokenize. The error is always an *Error, with the request's
+// id where the body has a readable one: CodeBadFrame for the structure,
+// CodeUnknownType, CodeBadMessage for a field that is missing, doubled or of
+// another type, CodePromptTooLong or CodeBadRequest for a list that is too long.
+// Nothing of body is kept.
+func DecodeRequest(body []byte) (any, error) { return decode(body, requests) }
+
+// DecodeReply decodes what a generator sent: *Welcome, *Token, *Done, *Error,
+// *Status or *Tokens. The error is an *Error as in DecodeRequest. Nothing of
+// body is kept.
+func DecodeReply(body []byte) (any, error) { return decode(body, replies) }
+
+func decode(body []byte, forms map[string]form) (any, error) {
+	if err := Scan(body); err != nil {
+		return nil, FrameError(err)
+	}
+	typ, id := peek(body)
+	f, known := forms[typ]
+	if !known {
+		return nil, unknownType(typ).withID(id)
+	}
+	if e := f.schema.check(&walker{body}); e != nil {
+		return nil, e.protocol(typ).withID(id)
+	}
+	msg := f.make()
+	if err := msgpack.Unmarshal(body, msg); err != nil {
+		return nil, Errorf(CodeBadMessage, "", "%s: %v", typ, err).withID(id)
+	}
+	return msg, nil
+}
+
+// peek finds the type and the id of a scanned body, where they are readable.
+func peek(body []byte) (typ string, id *uint64) {
+	w := &walker{body}
+	for range w.next().n {
+		key := string(w.str(w.next()))
+		value, _ := readItem(w.b)
+		switch {
+		case key == "type" && value.kind == kindStr && typ == "":
+			typ = string(w.b[value.size : value.size+value.n])
+		case key == "id" && value.kind == kindUint && id == nil:
+			id = &value.num
+		}
+		w.skip()
+	}
+	return typ, id
+}
+
+func unknownType(typ string) *Error {
+	if typ == "" {
+		return Errorf(CodeBadMessage, "put the message's type, a string, in the field type", "the message has no type")
+	}
+	return Errorf(CodeUnknownType, "this generator may be older than the client", "unknown message type %.64q", typ)
+}
+
+// protocol turns a field's fault into the error that goes to the peer.
+func (e *fieldError) protocol(typ string) *Error {
+	hint := "see the table of " + typ + "'s fields in PROTOCOL.md"
+	switch {
+	case e.code == CodeBadRequest && e.path == "tokens":
+		return Errorf(CodePromptTooLong, "shorten the prompt", "%s: %v", typ, e)
+	case e.code != "":
+		return Errorf(e.code, hint, "%s: %v", typ, e)
+	}
+	return Errorf(CodeBadMessage, hint, "%s: %v", typ, e)
+}
+
+// FrameError is the error to send for one of FrameReader.Next, ReadFrame or
+// Scan. It is nil where err is the connection's own and nobody is left to tell.
+func FrameError(err error) *Error {
+	const hint = "a frame is a 4-byte big-endian length and one msgpack map of that many bytes"
+	switch {
+	case errors.Is(err, ErrStructure), errors.Is(err, ErrFrameTooLarge), errors.Is(err, ErrFrameEmpty):
+		return Errorf(CodeBadFrame, hint, "%v", err)
+	case errors.Is(err, ErrOverloaded):
+		return Errorf(CodeOverloaded, "connect again in a moment", "%v", err)
+	}
+	return nil
+}
+
+// withID returns e with id, which may be nil.
+func (e *Error) withID(id *uint64) *Error {
+	e.ID = id
+	return e
+}
+
+// notMessage reports a Go value that AppendFrame does not know.
+func notMessage(msg any) error { return fmt.Errorf("%w: %T", ErrNotMessage, msg) }

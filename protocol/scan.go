@@ -1,0 +1,105 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// ErrStructure is wrapped by every error of Scan.
+var ErrStructure = errors.New("protocol: bad structure")
+
+// rule names one thing that the scanner insists on. Tests turn rules off one by
+// one, to show what each keeps out.
+type rule uint8
+
+const (
+	ruleTopMap   rule = 1 << iota // the body is a map
+	ruleKeys                      // the keys of maps are strings
+	ruleDepth                     // at most MaxDepth maps and lists inside each other
+	ruleLength                    // a declared length fits the bytes that are left
+	ruleExt                       // no extension types
+	ruleUTF8                      // strings are valid UTF-8
+	ruleTrailing                  // nothing follows the map
+)
+
+// Scan checks a body's structure before a decoder sees it: one map with string
+// keys, at most MaxDepth deep, every declared length within the bytes that are
+// left, strings of valid UTF-8, no extensions, nothing behind the map. A decoder
+// trusts declared lengths and recurses into what it skips, so hostile input
+// must not reach it. Time is linear in the body, memory is constant. Errors
+// wrap ErrStructure and name the byte.
+func Scan(body []byte) error { return scan(body, 0) }
+
+// level is a map or list that is open while its items are scanned.
+type level struct {
+	left  int // items still to come; a pair counts two
+	isMap bool
+}
+
+// scan is Scan without the rules in off.
+func scan(body []byte, off rule) error {
+	open := make([]level, 0, MaxDepth)
+	at := 0
+	for first := true; first || len(open) > 0; first = false {
+		it, err := readItem(body[at:])
+		if err == nil {
+			err = checkItem(it, body[at+it.size:], open, off)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w at byte %d", ErrStructure, err, at)
+		}
+		at += it.size + it.body()
+		open = advance(open, it)
+	}
+	if at != len(body) && off&ruleTrailing == 0 {
+		return fmt.Errorf("%w: %d bytes follow the map at byte %d", ErrStructure, len(body)-at, at)
+	}
+	return nil
+}
+
+// advance counts the item off in the innermost open level, opens its own, and
+// closes the levels that are complete.
+func advance(open []level, it item) []level {
+	if len(open) > 0 {
+		open[len(open)-1].left--
+	}
+	if n := it.children(); n > 0 {
+		open = append(open, level{left: n, isMap: it.kind == kindMap})
+	}
+	for len(open) > 0 && open[len(open)-1].left == 0 {
+		open = open[:len(open)-1]
+	}
+	return open
+}
+
+// checkItem applies the rules to one item, rest being the bytes after its head.
+func checkItem(it item, rest []byte, open []level, off rule) error {
+	on := func(r rule) bool { return off&r == 0 }
+	switch {
+	case len(open) == 0 && it.kind != kindMap && on(ruleTopMap):
+		return fmt.Errorf("%s, not a map", it.kind)
+	case isKey(open) && it.kind != kindStr && on(ruleKeys):
+		return fmt.Errorf("%s as the key of a map", it.kind)
+	case it.kind == kindExt && on(ruleExt):
+		return errors.New("an extension type")
+	case it.body()+it.children() > len(rest) && on(ruleLength):
+		return fmt.Errorf("%s of %d declared with %d bytes left", it.kind, it.n, len(rest))
+	case isContainer(it) && len(open) >= MaxDepth && on(ruleDepth):
+		return fmt.Errorf("more than %d levels", MaxDepth)
+	case it.kind == kindStr && on(ruleUTF8) && !utf8.Valid(rest[:it.n]):
+		return errors.New("a string that is not UTF-8")
+	}
+	return nil
+}
+
+// isKey reports whether the next item is the key of a pair.
+func isKey(open []level) bool {
+	if len(open) == 0 {
+		return false
+	}
+	top := open[len(open)-1]
+	return top.isMap && top.left%2 == 0
+}
+
+func isContainer(it item) bool { return it.kind == kindArray || it.kind == kindMap }

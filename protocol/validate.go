@@ -1,0 +1,183 @@
+package protocol
+
+import (
+	"fmt"
+	"math"
+)
+
+// What a request means that leaves a field out.
+const (
+	DefaultMaxTokens     = 256
+	DefaultTemperature   = 0.8
+	DefaultTopK          = 0 // off
+	DefaultTopP          = 1 // off
+	DefaultMinP          = 0 // off
+	DefaultRepeatPenalty = 1 // off
+)
+
+// Bounds of sampling that do not depend on the model.
+const (
+	MaxTemperature   = 100
+	MaxRepeatPenalty = 100
+	// PenaltyWindow is how many of the last tokens, prompt and completion
+	// together, repeat_penalty looks at.
+	PenaltyWindow = 64
+)
+
+// Params are a request's fields with the defaults applied.
+type Params struct {
+	MaxTokens     int // of the completion; the context may end it earlier
+	Temperature   float64
+	TopK          int
+	TopP          float64
+	MinP          float64
+	RepeatPenalty float64
+	Seed          uint64 // meaningless unless HasSeed
+	HasSeed       bool   // without one the generator draws it
+	Stop          []string
+	Logprobs      int  // alternatives to report at each token
+	HasLogprobs   bool // without it tokens have neither logprob nor top
+	Echo          bool
+	IgnoreEOS     bool
+}
+
+// Params applies the defaults. The values are within bounds once Validate has passed.
+func (g *Generate) Params() Params {
+	return Params{
+		MaxTokens:     or(g.MaxTokens, DefaultMaxTokens),
+		Temperature:   or(g.Temperature, DefaultTemperature),
+		TopK:          or(g.TopK, DefaultTopK),
+		TopP:          or(g.TopP, DefaultTopP),
+		MinP:          or(g.MinP, DefaultMinP),
+		RepeatPenalty: or(g.RepeatPenalty, DefaultRepeatPenalty),
+		Seed:          or(g.Seed, 0),
+		HasSeed:       g.Seed != nil,
+		Stop:          g.Stop,
+		Logprobs:      or(g.Logprobs, 0),
+		HasLogprobs:   g.Logprobs != nil,
+		Echo:          g.Echo,
+		IgnoreEOS:     g.IgnoreEOS,
+	}
+}
+
+func or[T any](p *T, missing T) T {
+	if p == nil {
+		return missing
+	}
+	return *p
+}
+
+// Validate checks every field against the bounds of PROTOCOL.md and of l. The
+// error names the field and carries the request's id; its code is
+// CodePromptTooLong or CodeBadRequest. Nothing has been tokenized before.
+func (g *Generate) Validate(l Limits) *Error {
+	for _, check := range []func(Limits) *Error{g.checkPrompt, g.checkTokens, g.checkSampling, g.checkStop} {
+		if e := check(l); e != nil {
+			return e.For(g.ID)
+		}
+	}
+	return nil
+}
+
+// checkPrompt checks that there is one prompt, and a text's length.
+func (g *Generate) checkPrompt(l Limits) *Error {
+	const hint = "give either prompt, a text, or tokens, a list of token ids"
+	switch {
+	case g.Prompt != nil && g.Tokens != nil:
+		return Errorf(CodeBadRequest, hint, "both prompt and tokens are given")
+	case g.Prompt == nil && g.Tokens == nil:
+		return Errorf(CodeBadRequest, hint, "neither prompt nor tokens is given")
+	case g.Prompt == nil:
+		return nil
+	case *g.Prompt == "":
+		return Errorf(CodeBadRequest, hint, "prompt is empty")
+	}
+	return checkText("prompt", *g.Prompt, l)
+}
+
+// Validate checks the text's length against l. Its code is CodePromptTooLong.
+func (t *Tokenize) Validate(l Limits) *Error { return checkText("text", t.Text, l) }
+
+func checkText(field, text string, l Limits) *Error {
+	if len(text) <= l.PromptBytes {
+		return nil
+	}
+	return Errorf(CodePromptTooLong, fmt.Sprintf("shorten it, or start the generator with a longer context than %d tokens", l.Context),
+		"%s has %d bytes: at most %d can fit the context", field, len(text), l.PromptBytes)
+}
+
+// checkTokens checks a prompt that is given as tokens. One place of the context
+// stays free for the completion.
+func (g *Generate) checkTokens(l Limits) *Error {
+	if g.Prompt != nil {
+		return nil
+	}
+	if len(g.Tokens) == 0 {
+		return Errorf(CodeBadRequest, "give at least one token", "tokens is empty")
+	}
+	if e := CheckPromptTokens(len(g.Tokens), l); e != nil {
+		return e
+	}
+	for i, t := range g.Tokens {
+		if t < 0 || int(t) >= l.Vocab {
+			return outOfBounds(fmt.Sprintf("tokens[%d]", i), t, 0, l.Vocab-1)
+		}
+	}
+	return nil
+}
+
+// CheckPromptTokens is the error for a prompt of n tokens that leaves no place
+// for a completion, nil where it fits. A generator calls it after tokenizing;
+// the error carries no id.
+func CheckPromptTokens(n int, l Limits) *Error {
+	if n < l.Context {
+		return nil
+	}
+	return Errorf(CodePromptTooLong, "shorten the prompt, or start the generator with a longer context",
+		"the prompt has %d tokens: the context holds %d, one of them for the completion", n, l.Context)
+}
+
+func (g *Generate) checkSampling(l Limits) *Error {
+	p := g.Params()
+	if g.MaxTokens == nil {
+		p.MaxTokens = 1 // the default is cut by the context, not refused
+	}
+	switch {
+	case p.MaxTokens < 1 || p.MaxTokens > l.Context:
+		return outOfBounds("max_tokens", p.MaxTokens, 1, l.Context)
+	case !within(p.Temperature, 0, MaxTemperature):
+		return outOfBounds("temperature", p.Temperature, 0, MaxTemperature)
+	case p.TopK < 0 || p.TopK > l.Vocab:
+		return outOfBounds("top_k", p.TopK, 0, l.Vocab)
+	case p.TopP == 0 || !within(p.TopP, 0, 1):
+		return outOfBounds("top_p", p.TopP, "more than 0", 1)
+	case !within(p.MinP, 0, 1):
+		return outOfBounds("min_p", p.MinP, 0, 1)
+	case p.RepeatPenalty == 0 || !within(p.RepeatPenalty, 0, MaxRepeatPenalty):
+		return outOfBounds("repeat_penalty", p.RepeatPenalty, "more than 0", MaxRepeatPenalty)
+	case p.Logprobs < 0 || p.Logprobs > MaxLogprobs:
+		return outOfBounds("logprobs", p.Logprobs, 0, MaxLogprobs)
+	}
+	return nil
+}
+
+// within is false for what is not a number.
+func within(v, low, high float64) bool {
+	return !math.IsNaN(v) && v >= low && v <= high
+}
+
+func (g *Generate) checkStop(Limits) *Error {
+	if len(g.Stop) > MaxStops {
+		return Errorf(CodeBadRequest, "leave some out", "stop has %d strings: it may have %d", len(g.Stop), MaxStops)
+	}
+	for i, s := range g.Stop {
+		if len(s) == 0 || len(s) > MaxStopBytes {
+			return Errorf(CodeBadRequest, "correct the field", "stop[%d] has %d bytes: it must have 1 to %d", i, len(s), MaxStopBytes)
+		}
+	}
+	return nil
+}
+
+func outOfBounds(field string, value, low, high any) *Error {
+	return Errorf(CodeBadRequest, "correct the field or leave it out", "%s is %v: it must be %v to %v", field, value, low, high)
+}

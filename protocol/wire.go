@@ -1,0 +1,136 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// kind is what an item of msgpack is, as far as this protocol tells apart.
+type kind uint8
+
+const (
+	kindNone kind = iota // the byte 0xc1, never used
+	kindNil
+	kindBool
+	kindUint // a whole number that is not negative, in any encoding
+	kindInt  // a negative whole number
+	kindFloat
+	kindStr
+	kindBin
+	kindExt
+	kindArray
+	kindMap
+)
+
+var kindNames = [...]string{"invalid", "nil", "a boolean", "a whole number", "a negative number",
+	"a float", "a string", "binary", "an extension", "a list", "a map"}
+
+func (k kind) String() string { return kindNames[k] }
+
+// item is the head of one msgpack item.
+type item struct {
+	kind kind
+	size int    // bytes of the head: format, and number or length
+	n    int    // bytes that follow (str, bin, ext), items (array) or pairs (map)
+	num  uint64 // the value of a kindUint, or of a kindInt in two's complement
+}
+
+// body is the number of bytes after the head that are the item's own.
+func (it item) body() int {
+	if it.kind == kindStr || it.kind == kindBin || it.kind == kindExt {
+		return it.n
+	}
+	return 0
+}
+
+// children is the number of items that belong to it.
+func (it item) children() int {
+	switch it.kind {
+	case kindArray:
+		return it.n
+	case kindMap:
+		return 2 * it.n
+	}
+	return 0
+}
+
+var (
+	errTruncated = errors.New("the bytes end inside an item")
+	errNeverUsed = errors.New("the byte c1, which msgpack never uses")
+)
+
+// formats describes the first bytes c0 to df: what the item is, and how many
+// bytes of number or length follow. Source: the msgpack specification.
+var formats = [32]struct {
+	kind  kind
+	width int
+}{
+	{kindNil, 0}, {kindNone, 0}, {kindBool, 0}, {kindBool, 0},
+	{kindBin, 1}, {kindBin, 2}, {kindBin, 4},
+	{kindExt, 1}, {kindExt, 2}, {kindExt, 4},
+	{kindFloat, 4}, {kindFloat, 8},
+	{kindUint, 1}, {kindUint, 2}, {kindUint, 4}, {kindUint, 8},
+	{kindInt, 1}, {kindInt, 2}, {kindInt, 4}, {kindInt, 8},
+	{kindExt, 0}, {kindExt, 0}, {kindExt, 0}, {kindExt, 0}, {kindExt, 0},
+	{kindStr, 1}, {kindStr, 2}, {kindStr, 4},
+	{kindArray, 2}, {kindArray, 4},
+	{kindMap, 2}, {kindMap, 4},
+}
+
+// readItem reads the head of the item that b begins with.
+func readItem(b []byte) (item, error) {
+	if len(b) == 0 {
+		return item{}, errTruncated
+	}
+	switch c := b[0]; {
+	case c <= 0x7f:
+		return item{kind: kindUint, size: 1, num: uint64(c)}, nil
+	case c <= 0x8f:
+		return item{kind: kindMap, size: 1, n: int(c & 0x0f)}, nil
+	case c <= 0x9f:
+		return item{kind: kindArray, size: 1, n: int(c & 0x0f)}, nil
+	case c <= 0xbf:
+		return item{kind: kindStr, size: 1, n: int(c & 0x1f)}, nil
+	case c >= 0xe0:
+		return item{kind: kindInt, size: 1, num: uint64(int64(int8(c)))}, nil
+	}
+	return readLong(b)
+}
+
+// readLong reads the head of an item whose first byte is c0 to df.
+func readLong(b []byte) (item, error) {
+	f := formats[b[0]-0xc0]
+	if f.kind == kindNone {
+		return item{}, errNeverUsed
+	}
+	if len(b) < 1+f.width {
+		return item{}, errTruncated
+	}
+	it := item{kind: f.kind, size: 1 + f.width, num: bigEndian(b[1 : 1+f.width])}
+	switch f.kind {
+	case kindInt:
+		it.num = signExtend(it.num, f.width)
+		if int64(it.num) >= 0 {
+			it.kind = kindUint
+		}
+	case kindExt:
+		it.n = int(it.num) + 1 // the extension's type comes before its bytes
+		if f.width == 0 {
+			it.n = 1<<(b[0]-0xd4) + 1
+		}
+	case kindStr, kindBin, kindArray, kindMap:
+		it.n = int(it.num)
+	}
+	return it, nil
+}
+
+func bigEndian(b []byte) uint64 {
+	var full [8]byte
+	copy(full[8-len(b):], b)
+	return binary.BigEndian.Uint64(full[:])
+}
+
+func signExtend(v uint64, width int) uint64 {
+	shift := 64 - 8*width
+	return uint64(int64(v<<shift) >> shift)
+}
