@@ -1,0 +1,154 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"syscall"
+	"time"
+
+	"reel/protocol"
+)
+
+const (
+	firstPause = 10 * time.Millisecond  // after the first attempt; it doubles
+	longPause  = 200 * time.Millisecond // between later attempts
+	// answerTime bounds how long a generator that took the connection may be silent.
+	answerTime = 5 * time.Second
+)
+
+// Options says which generator to dial. The zero value is the one that is
+// found in the usual places, tried once.
+type Options struct {
+	// Socket is the path of the generator's socket. Where it is empty the first
+	// that exists is taken: $REEL_SOCKET (alone, if it is set),
+	// $XDG_RUNTIME_DIR/reel/generator.sock, /tmp/reel-UID/generator.sock,
+	// /run/reel/generator.sock.
+	Socket string
+	// Wait is how long Dial keeps trying while a generator may still come: its
+	// socket is absent from a directory that is there, it refuses connections,
+	// or it is loading its model.
+	Wait time.Duration
+	// OnLoading, unless nil, is called for each answer that says that the model
+	// is being loaded, with the progress from 0 to 1.
+	OnLoading func(progress float64, message string)
+
+	answerTime time.Duration // of tests; 0 means the constant
+}
+
+// Dial connects to a generator that is ready to serve. It fails with
+// ErrNoGenerator, ErrDenied, ErrConfig, ctx's error, or the generator's own *Error, as with the code "loading" where Wait was too short.
+func Dial(ctx context.Context, o Options) (*Client, error) {
+	deadline := time.Now().Add(o.Wait)
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		c, err := o.attempt(ctx)
+		if err == nil || ctx.Err() != nil {
+			return c, err
+		}
+		left := time.Until(deadline)
+		if left <= 0 || !hopeful(err) {
+			return nil, err
+		}
+		if err := sleep(ctx, min(pause, left)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// hopeful reports whether what failed with err may soon succeed.
+func hopeful(err error) bool {
+	var said *Error
+	switch {
+	case errors.As(err, &said):
+		return said.Code == protocol.CodeLoading
+	case errors.Is(err, errSocketAbsent), errors.Is(err, errNoWelcome):
+		return true
+	}
+	// EAGAIN: the queue of connections to be accepted is full.
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EAGAIN)
+}
+
+// sleep waits for d, or until ctx is done.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// attempt finds the socket, connects once and says hello.
+func (o *Options) attempt(ctx context.Context) (*Client, error) {
+	conn, err := o.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := o.greet(ctx, conn)
+	if err != nil {
+		conn.Close()
+		o.report(err)
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect finds the socket and connects to it.
+func (o *Options) connect(ctx context.Context) (net.Conn, error) {
+	path, err := find(places(o.Socket))
+	if err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return nil, fmt.Errorf("%w: %w", ErrDenied, err)
+	case errors.Is(err, fs.ErrNotExist):
+		// It went between the look and the dial.
+		return nil, fmt.Errorf("%w: %w: %w", ErrNoGenerator, errSocketAbsent, err)
+	}
+	return nil, fmt.Errorf("%w: %w", ErrNoGenerator, err)
+}
+
+// report tells OnLoading where err says that the generator is loading.
+func (o *Options) report(err error) {
+	var said *Error
+	if o.OnLoading == nil || !errors.As(err, &said) || said.Code != protocol.CodeLoading {
+		return
+	}
+	progress := 0.0
+	if said.Progress != nil {
+		progress = *said.Progress
+	}
+	o.OnLoading(progress, said.Message)
+}
+
+// greet says hello on conn and returns the client once welcome came.
+func (o *Options) greet(ctx context.Context, conn net.Conn) (*Client, error) {
+	patience := o.answerTime
+	if patience == 0 {
+		patience = answerTime
+	}
+	conn.SetDeadline(time.Now().Add(patience))
+	// A deadline in the past wakes the read below when ctx is done.
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	c, err := hello(conn)
+	if !stop() && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	go c.read()
+	return c, nil
+}

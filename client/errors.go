@@ -1,0 +1,19 @@
+package client
+
+import "errors"
+
+// Errors of this package. The generator's own are *Error, found with errors.As.
+var (
+	// ErrNoGenerator: nothing serves at the socket. It wraps what was seen at
+	// each path that was tried.
+	ErrNoGenerator = errors.New("no generator")
+	// ErrDenied: this user may not connect to the generator's socket.
+	ErrDenied = errors.New("permission denied")
+	// ErrConfig: the socket's path can't be one.
+	ErrConfig = errors.New("bad configuration")
+	// ErrConnectionLost: the generator went away, or said what can't be
+	// understood. It wraps the cause, which may be an *Error.
+	ErrConnectionLost = errors.New("connection to the generator lost")
+	// ErrClosed: Close was called.
+	ErrClosed = errors.New("client closed")
+)

@@ -1,0 +1,116 @@
+package client
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+
+	"reel/protocol"
+)
+
+// errNoWelcome: the connection was taken, but not answered.
+var errNoWelcome = errors.New("what took the connection gave no welcome")
+
+// hello says hello on conn and returns the client that welcome makes of it.
+func hello(conn net.Conn) (*Client, error) {
+	c := &Client{
+		conn:    conn,
+		frames:  protocol.FrameReader{R: bufio.NewReader(conn)},
+		streams: map[uint64]*stream{},
+		lost:    make(chan struct{}),
+	}
+	frame, err := protocol.AppendFrame(nil, &protocol.Hello{Version: protocol.Version})
+	if err != nil {
+		return nil, err
+	}
+	// A generator that refuses the connection may have closed it already: what
+	// it said counts for more than the write that failed.
+	_, wrote := conn.Write(frame)
+	reply, err := c.next()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w: %w", ErrNoGenerator, errNoWelcome, errors.Join(wrote, err))
+	}
+	welcome, err := as[*protocol.Welcome](reply)
+	if err != nil {
+		return nil, err
+	}
+	c.welcome = *welcome
+	return c, nil
+}
+
+// next reads the next message of a type that this client knows. A newer
+// generator may send others.
+func (c *Client) next() (any, error) {
+	for {
+		body, err := c.frames.Next()
+		if err != nil {
+			return nil, err
+		}
+		message, err := protocol.DecodeReply(body)
+		var bad *Error
+		if errors.As(err, &bad) && bad.Code == protocol.CodeUnknownType {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("its message can't be understood: %w", err)
+		}
+		return message, nil
+	}
+}
+
+// read hands out what the generator sends until the connection ends.
+func (c *Client) read() {
+	for {
+		message, err := c.next()
+		if err != nil {
+			c.lose(err)
+			return
+		}
+		c.hand(message)
+	}
+}
+
+// hand gives a message to whom it is for. One for a request that was left is dropped.
+func (c *Client) hand(message any) {
+	switch m := message.(type) {
+	case *Token:
+		c.give(m.ID, m, false)
+	case *Done:
+		c.give(m.ID, m, true)
+	case *Error:
+		if m.ID != nil {
+			c.give(*m.ID, m, true)
+			return
+		}
+		c.answer(m)
+	case *Status, *protocol.Tokens:
+		c.answer(m)
+	}
+}
+
+// give adds a message to the stream of id; last ends it.
+func (c *Client) give(id uint64, message any, last bool) {
+	c.mu.Lock()
+	s := c.streams[id]
+	if last {
+		delete(c.streams, id)
+	}
+	c.mu.Unlock()
+	if s != nil {
+		s.push(message)
+	}
+}
+
+// answer gives reply to the oldest question. An error that answers none is
+// kept: the generator says why before it closes.
+func (c *Client) answer(reply any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.asks) == 0 {
+		c.said, _ = reply.(*Error)
+		return
+	}
+	c.asks[0] <- reply
+	c.asks = c.asks[1:]
+}
