@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -61,10 +62,20 @@ func decode(body []byte, forms map[string]form) (any, error) {
 		return nil, e.protocol(typ).withID(id)
 	}
 	msg := f.make()
-	if err := msgpack.Unmarshal(body, msg); err != nil {
+	if err := unmarshal(body, msg); err != nil {
 		return nil, Errorf(CodeBadMessage, "", "%s: %v", typ, err).withID(id)
 	}
 	return msg, nil
+}
+
+// unmarshal decodes a body that has been checked. msgpack's pooled decoders keep
+// a buffer as long as the longest string they met, so a large body gets a
+// decoder of its own, which goes with it.
+func unmarshal(body []byte, msg any) error {
+	if len(body) <= smallFrame {
+		return msgpack.Unmarshal(body, msg)
+	}
+	return msgpack.NewDecoder(bytes.NewReader(body)).Decode(msg)
 }
 
 // peek finds the type and the id of a scanned body, where they are readable.

@@ -4,26 +4,35 @@ import "fmt"
 
 // Error codes, stable across releases of one protocol version.
 const (
-	CodeBadFrame           = "bad_frame"           // length or structure out of bounds; the connection closes
-	CodeBadMessage         = "bad_message"         // no map, no type, a field of the wrong type; the connection stays
-	CodeUnknownType        = "unknown_type"        // a type this version does not know
-	CodeHelloRequired      = "hello_required"      // the first frame was not hello, or hello has not been answered by welcome
-	CodeUnsupportedVersion = "unsupported_version" // the connection closes
-	CodeLoading            = "loading"             // the model is being loaded; say hello again later
-	CodeBadRequest         = "bad_request"         // a field out of its bounds
-	CodeDuplicateID        = "duplicate_id"        // the id is in use on this connection
-	CodePromptTooLong      = "prompt_too_long"     // more text or tokens than the context can hold
-	CodeTooManyRequests    = "too_many_requests"   // on this connection
-	CodeTooManyConnections = "too_many_connections"
-	CodeBusy               = "busy"        // the queue is full
-	CodeDraining           = "draining"    // the generator is stopping; it takes no new requests
-	CodeShutdown           = "shutdown"    // the generator stopped before the request finished
-	CodeSlowClient         = "slow_client" // the client did not read; the connection closes
-	CodeOverloaded         = "overloaded"  // too many undecoded bytes in all; the connection closes
-	CodeDenied             = "denied"      // the peer may not use this generator
-	CodeDeviceFailed       = "device_failed"
+	CodeBadFrame           = "bad_frame"            // length or structure out of bounds; the connection closes
+	CodeBadMessage         = "bad_message"          // no type, a field missing, doubled or of the wrong type; the connection stays
+	CodeUnknownType        = "unknown_type"         // a type this version does not know
+	CodeHelloRequired      = "hello_required"       // something other than hello and status before welcome
+	CodeUnsupportedVersion = "unsupported_version"  // the connection closes
+	CodeLoading            = "loading"              // the model is being loaded; say hello again later
+	CodeBadRequest         = "bad_request"          // a field out of its bounds
+	CodeDuplicateID        = "duplicate_id"         // the id is in use on this connection
+	CodePromptTooLong      = "prompt_too_long"      // more text or tokens than the context can hold
+	CodeTooManyRequests    = "too_many_requests"    // on this connection
+	CodeTooManyConnections = "too_many_connections" // the connection closes
+	CodeBusy               = "busy"                 // the queue is full
+	CodeDraining           = "draining"             // the generator is stopping; it takes no new requests
+	CodeShutdown           = "shutdown"             // the generator stopped before the request finished
+	CodeSlowClient         = "slow_client"          // the client did not read; the connection closes
+	CodeOverloaded         = "overloaded"           // too many undecoded bytes in all; the connection closes
+	CodeDenied             = "denied"               // the peer may not use this generator; the connection closes
+	CodeDeviceFailed       = "device_failed"        // the generator ends; the connection closes
 	CodeInternal           = "internal"
 )
+
+// closing holds the codes after which the generator closes the connection.
+var closing = map[string]bool{
+	CodeBadFrame: true, CodeUnsupportedVersion: true, CodeTooManyConnections: true,
+	CodeSlowClient: true, CodeOverloaded: true, CodeDenied: true, CodeDeviceFailed: true,
+}
+
+// Closes reports whether the connection closes after e.
+func (e *Error) Closes() bool { return closing[e.Code] }
 
 // Error is the message that says what went wrong, and the Go error on both sides.
 type Error struct {
