@@ -1,0 +1,141 @@
+package tokenizer
+
+import (
+	"slices"
+	"sort"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// addedToken is a token that is found in text before anything else is done.
+type addedToken struct {
+	ID         *int32 `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"` // not where it touches a letter or digit
+	LStrip     bool   `json:"lstrip"`      // takes the white space before it
+	RStrip     bool   `json:"rstrip"`      // takes the white space after it
+	Normalized bool   `json:"normalized"`  // found in the normalised text
+	Special    bool   `json:"special"`
+}
+
+// addedTokens finds added tokens in text.
+type addedTokens struct {
+	passes [2]matcher // not normalised, then normalised, as tokenizers does it
+}
+
+// segment is a stretch of text, or the id of an added token found in it.
+type segment struct {
+	text string
+	id   int32 // -1 for text
+}
+
+func newAddedTokens(list []addedToken) addedTokens {
+	var a addedTokens
+	for _, t := range list {
+		i := 0
+		if t.Normalized {
+			i = 1
+		}
+		a.passes[i].tokens = append(a.passes[i].tokens, t)
+	}
+	a.passes[0].sort()
+	a.passes[1].sort()
+	return a
+}
+
+// split cuts text into added tokens and what lies between, none of it empty.
+func (a *addedTokens) split(text string) []segment {
+	var out []segment
+	for _, s := range a.passes[0].split(nil, text) {
+		if s.id >= 0 {
+			out = append(out, s)
+			continue
+		}
+		out = a.passes[1].split(out, s.text)
+	}
+	return out
+}
+
+// matcher finds the tokens of one pass, the leftmost and of those the longest.
+type matcher struct {
+	tokens []addedToken // sorted by content
+	first  [256]bool    // bytes that start a token
+}
+
+func (m *matcher) sort() {
+	slices.SortFunc(m.tokens, func(a, b addedToken) int { return strings.Compare(a.Content, b.Content) })
+	for _, t := range m.tokens {
+		m.first[t.Content[0]] = true
+	}
+}
+
+// split appends the segments of text to out. The text from the index from on
+// has no segment yet. Where tokens strip white space none begins or ends with
+// it (checkAdded), so no match starts before from and no run is looked at twice.
+func (m *matcher) split(out []segment, text string) []segment {
+	from := 0
+	for i := 0; i < len(text); {
+		t := m.longest(text[i:])
+		if t == nil {
+			i++
+			continue
+		}
+		start, end := i, i+len(t.Content)
+		i = end
+		if t.SingleWord && (endsWithWord(text[:start]) || startsWithWord(text[end:])) {
+			continue
+		}
+		if t.LStrip {
+			start = from + len(strings.TrimRightFunc(text[from:start], unicode.IsSpace))
+		}
+		if t.RStrip {
+			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+		}
+		if from < start {
+			out = append(out, segment{text[from:start], -1})
+		}
+		out = append(out, segment{id: *t.ID})
+		from = end
+	}
+	if from < len(text) {
+		out = append(out, segment{text[from:], -1})
+	}
+	return out
+}
+
+// longest returns the longest token that text starts with, or nil. It narrows
+// the sorted tokens byte by byte: those left share the first n bytes with text.
+func (m *matcher) longest(text string) *addedToken {
+	if !m.first[text[0]] {
+		return nil
+	}
+	var found *addedToken
+	left := m.tokens
+	for n := 0; n < len(text) && len(left) > 0; n++ {
+		lo := sort.Search(len(left), func(i int) bool { return left[i].Content[n] >= text[n] })
+		hi := sort.Search(len(left), func(i int) bool { return left[i].Content[n] > text[n] })
+		left = left[lo:hi]
+		if len(left) > 0 && len(left[0].Content) == n+1 {
+			found = &left[0]
+			left = left[1:]
+		}
+	}
+	return found
+}
+
+func endsWithWord(s string) bool {
+	r, _ := utf8.DecodeLastRuneInString(s)
+	return s != "" && isWord(r)
+}
+
+func startsWithWord(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return s != "" && isWord(r)
+}
+
+// isWord is \w of Rust's regex: Unicode's UTS #18 word characters.
+func isWord(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.Nl, unicode.Other_Alphabetic,
+		unicode.M, unicode.Nd, unicode.Pc, unicode.Join_Control)
+}

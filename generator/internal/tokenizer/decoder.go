@@ -1,0 +1,103 @@
+package tokenizer
+
+import "unicode/utf8"
+
+// Decoder turns a stream of ids into text. What Push and Flush return, joined,
+// equals tokenizers' decode(ids, skip_special_tokens=True). One goroutine uses
+// a Decoder at a time.
+type Decoder struct {
+	t    *Tokenizer
+	held []byte // an incomplete UTF-8 sequence, at most 3 bytes
+}
+
+// NewDecoder returns a Decoder at the start of a text.
+func (t *Tokenizer) NewDecoder() *Decoder { return &Decoder{t: t} }
+
+// Push returns the text that id decides: valid UTF-8, perhaps empty. Only an
+// incomplete UTF-8 tail is held back. Special tokens and ids that no token has
+// decode to nothing.
+func (d *Decoder) Push(id int32) string {
+	if id < 0 || int(id) >= len(d.t.tokens) || d.t.tokens[id].special {
+		return ""
+	}
+	s := d.t.tokens[id].bytes
+	if len(d.held) == 0 && utf8.ValidString(s) {
+		return s
+	}
+	text, rest := lossy(append(d.held, s...))
+	d.held = append([]byte(nil), rest...)
+	return text
+}
+
+// Held returns the number of bytes held back, at most 3.
+func (d *Decoder) Held() int { return len(d.held) }
+
+// Flush ends the text: U+FFFD where bytes were held back, else "".
+func (d *Decoder) Flush() string {
+	s := flush(d.held)
+	d.held = nil
+	return s
+}
+
+// flush is the text of an incomplete tail.
+func flush(rest []byte) string {
+	if len(rest) == 0 {
+		return ""
+	}
+	return string(utf8.RuneError)
+}
+
+// lossy decodes b up to an incomplete tail, which it returns. Each maximal
+// subpart of an ill-formed sequence becomes one U+FFFD, as in Rust's
+// from_utf8_lossy and section 3.9 of the Unicode standard. Go's own functions
+// make one of each byte.
+func lossy(b []byte) (text string, rest []byte) {
+	out := make([]byte, 0, len(b))
+	for len(b) > 0 {
+		n, want := sequence(b)
+		switch {
+		case n == want:
+			out = append(out, b[:n]...)
+		case n == len(b) && want > 0:
+			return string(out), b
+		default:
+			out = utf8.AppendRune(out, utf8.RuneError)
+			n = max(n, 1)
+		}
+		b = b[n:]
+	}
+	return string(out), nil
+}
+
+// sequence returns how many leading bytes of b are a well-formed sequence or a
+// prefix of one, and how long the sequence wants to be; want is 0 where b
+// starts with a byte that starts none.
+func sequence(b []byte) (n, want int) {
+	lo, hi := byte(0x80), byte(0xBF) // bounds of the second byte
+	switch c := b[0]; {
+	case c < 0x80:
+		return 1, 1
+	case c < 0xC2 || c > 0xF4:
+		return 0, 0
+	case c < 0xE0:
+		want = 2
+	case c < 0xF0:
+		want = 3
+	default:
+		want = 4
+	}
+	switch b[0] {
+	case 0xE0:
+		lo = 0xA0 // below are overlong forms
+	case 0xED:
+		hi = 0x9F // above are surrogates
+	case 0xF0:
+		lo = 0x90
+	case 0xF4:
+		hi = 0x8F // above is past U+10FFFF
+	}
+	for n = 1; n < want && n < len(b) && lo <= b[n] && b[n] <= hi; n++ {
+		lo, hi = 0x80, 0xBF
+	}
+	return n, want
+}

@@ -1,0 +1,348 @@
+package tokenizer
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dlclark/regexp2"
+)
+
+// pattern is a regular expression of a pre-tokenizer. It never matches nothing.
+type pattern struct{ re *regexp2.Regexp }
+
+func newPattern(source string) (*pattern, error) {
+	translated, err := translate(source)
+	if err != nil {
+		return nil, fmt.Errorf("pattern %.200q: %w", source, err)
+	}
+	re, err := regexp2.Compile(translated, regexp2.None)
+	if err != nil {
+		return nil, fmt.Errorf("%w: pattern %.200q: %w", ErrInvalid, source, err)
+	}
+	return &pattern{re}, nil
+}
+
+// split appends to pieces the matches in text and what lies between them.
+func (p *pattern) split(pieces []string, text string) ([]string, error) {
+	// regexp2 counts in runes: convert once, and follow in bytes.
+	m, err := p.re.FindRunesMatch([]rune(text))
+	runes, from := 0, 0
+	for ; m != nil; m, err = p.re.FindNextMatch(m) {
+		start := from + byteLen(text[from:], m.Index-runes)
+		end := start + byteLen(text[start:], m.Length)
+		if from < start {
+			pieces = append(pieces, text[from:start])
+		}
+		pieces = append(pieces, text[start:end])
+		runes, from = m.Index+m.Length, end
+	}
+	if from < len(text) {
+		pieces = append(pieces, text[from:])
+	}
+	return pieces, err
+}
+
+// byteLen returns the bytes of the first n runes of s.
+func byteLen(s string, n int) (bytes int) {
+	for range n {
+		_, size := utf8.DecodeRuneInString(s[bytes:])
+		bytes += size
+	}
+	return bytes
+}
+
+const maxPattern = 4096 // bytes
+
+// translate checks a pattern written for Oniguruma, which tokenizers uses, and
+// returns it for regexp2. Only the constructs pass that mean the same in both;
+// testdata/make.py records what the two make of every character. Case folding
+// is written out, for the two fold differently.
+func translate(source string) (string, error) {
+	if len(source) > maxPattern {
+		return "", fmt.Errorf("%w: longer than %d bytes", ErrUnsupported, maxPattern)
+	}
+	t := translator{rest: source}
+	part := t.alternatives()
+	if t.err == nil && t.rest != "" {
+		t.refuse(t.rest[:1])
+	}
+	if t.err == nil && part.empty {
+		t.err = fmt.Errorf("%w: it can match nothing", ErrUnsupported)
+	}
+	return t.out.String(), t.err
+}
+
+// translator is a recursive descent over a pattern. After an error it stands
+// still.
+type translator struct {
+	rest  string
+	out   strings.Builder
+	fold  bool // inside (?i:
+	depth int
+	err   error
+}
+
+// part is what is known of a parsed part.
+type part struct {
+	empty   bool // it can match nothing
+	repeats bool // it has a quantifier inside
+}
+
+func (t *translator) refuse(construct string) {
+	if t.err == nil {
+		t.err = fmt.Errorf("%w: %q in a pattern", ErrUnsupported, construct)
+	}
+	t.rest = ""
+}
+
+// take consumes s where the rest begins with it.
+func (t *translator) take(s string) bool {
+	rest, ok := strings.CutPrefix(t.rest, s)
+	t.rest = rest
+	return ok
+}
+
+func (t *translator) rune() rune {
+	r, size := utf8.DecodeRuneInString(t.rest)
+	t.rest = t.rest[size:]
+	return r
+}
+
+func (t *translator) alternatives() part {
+	all := t.sequence()
+	for t.take("|") {
+		t.out.WriteByte('|')
+		next := t.sequence()
+		all.empty = all.empty || next.empty
+		all.repeats = all.repeats || next.repeats
+	}
+	return all
+}
+
+func (t *translator) sequence() part {
+	all := part{empty: true}
+	for t.rest != "" && t.rest[0] != '|' && t.rest[0] != ')' {
+		next := t.item()
+		all.empty = all.empty && next.empty
+		all.repeats = all.repeats || next.repeats
+	}
+	return all
+}
+
+// item is an atom and its quantifier. A quantifier on a part that has one
+// inside could take exponential time, and no published pattern needs it.
+func (t *translator) item() part {
+	p := t.atom()
+	low, ok := t.quantifier()
+	if !ok {
+		return p
+	}
+	if p.repeats && t.err == nil {
+		t.refuse("nested quantifiers")
+	}
+	return part{empty: p.empty || low == 0, repeats: true}
+}
+
+func (t *translator) atom() part {
+	switch {
+	case t.take("(?i:"):
+		return t.group("(?:", true, false)
+	case t.take("(?:"):
+		return t.group("(?:", t.fold, false)
+	case t.take("(?!"):
+		return t.group("(?!", t.fold, true)
+	case t.take("(?="):
+		return t.group("(?=", t.fold, true)
+	case strings.HasPrefix(t.rest, "(?"):
+		t.refuse(t.rest[:min(4, len(t.rest))])
+	case t.take("("):
+		return t.group("(?:", t.fold, false)
+	case t.take("["):
+		t.class()
+	case t.take(`\`):
+		t.escape()
+	default:
+		t.literal()
+	}
+	return part{}
+}
+
+// group parses up to the closing parenthesis. A lookahead takes no text.
+func (t *translator) group(open string, fold, lookahead bool) part {
+	if t.depth++; t.depth > 16 {
+		t.refuse("groups deeper than 16")
+	}
+	outer := t.fold
+	t.fold = fold
+	t.out.WriteString(open)
+	p := t.alternatives()
+	if !t.take(")") {
+		t.refuse(open + " without )")
+	}
+	t.out.WriteByte(')')
+	t.fold = outer
+	t.depth--
+	if lookahead {
+		return part{empty: true, repeats: true}
+	}
+	return p
+}
+
+// multiFolds are the pairs of ASCII letters that one character folds to, as ß
+// to ss, so that (?i:ss) matches it in Oniguruma.
+var multiFolds = []string{"ff", "fi", "fl", "ss", "st"}
+
+func (t *translator) literal() {
+	if t.fold {
+		for _, f := range multiFolds {
+			if len(t.rest) >= 2 && strings.EqualFold(t.rest[:2], f) {
+				t.refuse("(?i:" + f)
+				return
+			}
+		}
+	}
+	r := t.rune()
+	switch {
+	case t.err != nil:
+	case strings.ContainsRune(`()[]{}|?*+.^$`, r):
+		t.refuse(string(r))
+	case !t.fold || r < utf8.RuneSelf && !unicode.IsLetter(r):
+		t.out.WriteString(quote(r))
+	case r < utf8.RuneSelf:
+		t.out.WriteString(folded(r))
+	default:
+		t.refuse("(?i:" + string(r))
+	}
+}
+
+// folded returns the class of all that folds to an ASCII letter: for s that is
+// s, S and U+017F.
+func folded(r rune) string {
+	class := "[" + string(r)
+	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+		class += string(f)
+	}
+	return class + "]"
+}
+
+// quote writes r so that it stands for itself, in and out of classes.
+func quote(r rune) string {
+	if r < utf8.RuneSelf && !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+		return fmt.Sprintf(`\x%02X`, r)
+	}
+	return string(r)
+}
+
+// class parses a character class after its [.
+func (t *translator) class() {
+	t.out.WriteByte('[')
+	if t.take("^") {
+		t.out.WriteByte('^')
+	}
+	if strings.HasPrefix(t.rest, "]") {
+		t.refuse("[]")
+	}
+	for t.err == nil && !t.take("]") {
+		t.classItem()
+	}
+	t.out.WriteByte(']')
+}
+
+// classItem is a character, a range, or an escape. Oniguruma gives [ and &&
+// meanings of its own inside a class.
+func (t *translator) classItem() {
+	switch {
+	case t.rest == "":
+		t.refuse("[ without ]")
+	case strings.HasPrefix(t.rest, "[") || strings.HasPrefix(t.rest, "&&") || strings.HasPrefix(t.rest, "-"):
+		t.refuse("[" + t.rest[:1])
+	case t.fold:
+		t.refuse("class in (?i:")
+	case t.take(`\`):
+		t.escape()
+	default:
+		low := t.rune()
+		t.out.WriteString(quote(low))
+		if strings.HasPrefix(t.rest, "-]") || !t.take("-") {
+			return
+		}
+		high := t.rune()
+		if strings.ContainsRune(`[\`, high) || high < low {
+			t.refuse(string(low) + "-" + string(high))
+			return
+		}
+		t.out.WriteString("-" + quote(high))
+	}
+}
+
+// categories are the Unicode properties that may stand in \p{}.
+var categories = strings.Fields("L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp")
+
+// escape parses what follows a backslash.
+func (t *translator) escape() {
+	if t.rest == "" {
+		t.refuse(`\`)
+		return
+	}
+	switch r := t.rune(); {
+	case r == 'p' || r == 'P':
+		t.property(r)
+	case strings.ContainsRune("sSrnt", r):
+		t.out.WriteString(`\` + string(r))
+	case unicode.IsPunct(r) || unicode.IsSymbol(r):
+		t.out.WriteString(quote(r))
+	default:
+		t.refuse(`\` + string(r))
+	}
+}
+
+func (t *translator) property(p rune) {
+	name, rest, ok := strings.Cut(t.rest, "}")
+	if !ok || !strings.HasPrefix(name, "{") || !slices.Contains(categories, name[1:]) {
+		t.refuse(`\` + string(p) + t.rest[:min(8, len(t.rest))])
+		return
+	}
+	t.rest = rest
+	t.out.WriteString(`\` + string(p) + name + "}")
+}
+
+// quantifier parses a greedy quantifier where there is one, and returns its
+// lower bound. A second one behind it would make it lazy or possessive.
+func (t *translator) quantifier() (low int, ok bool) {
+	before := t.rest
+	switch {
+	case t.take("?"), t.take("*"):
+	case t.take("+"):
+		low = 1
+	case strings.HasPrefix(t.rest, "{"):
+		low = t.interval()
+	default:
+		return 0, false
+	}
+	if t.rest != "" && strings.ContainsRune("?*+{", rune(t.rest[0])) {
+		t.refuse(before[:len(before)-len(t.rest)+1])
+	}
+	t.out.WriteString(before[:len(before)-len(t.rest)])
+	return low, true
+}
+
+// interval parses {n}, {n,} or {n,m}, each below 1024.
+func (t *translator) interval() (low int) {
+	body, rest, ok := strings.Cut(t.rest[1:], "}")
+	from, to, ranged := strings.Cut(body, ",")
+	least, err := strconv.ParseUint(from, 10, 10)
+	most := least
+	if err == nil && ranged && to != "" {
+		most, err = strconv.ParseUint(to, 10, 10)
+	}
+	if !ok || err != nil || most < least {
+		t.refuse("{" + body)
+		return 0
+	}
+	t.rest = rest
+	return int(least)
+}

@@ -1,0 +1,104 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// template is what the post-processor puts around a text's ids.
+type template struct{ prefix, suffix []int32 }
+
+// templateConfig is TemplateProcessing. Its pair is for two texts at once,
+// which nothing here encodes.
+type templateConfig struct {
+	Type          string          `json:"type"`
+	Single        []templatePiece `json:"single"`
+	Pair          json.RawMessage `json:"pair"`
+	SpecialTokens map[string]struct {
+		ID     string   `json:"id"`
+		IDs    []int32  `json:"ids"`
+		Tokens []string `json:"tokens"`
+	} `json:"special_tokens"`
+}
+
+// templatePiece is the text or a special token. Type ids belong to models that
+// take pairs; causal language models have none.
+type templatePiece struct {
+	Sequence     *templateRef
+	SpecialToken *templateRef
+}
+
+type templateRef struct {
+	ID     string `json:"id"`
+	TypeID int    `json:"type_id"`
+}
+
+// newTemplate builds ByteLevel (which adds nothing), TemplateProcessing, or a
+// Sequence of them. Each one wraps what the earlier ones made.
+func newTemplate(raw json.RawMessage, t *Tokenizer) (template, error) {
+	list, err := members(raw, "processors")
+	if err != nil {
+		return template{}, err
+	}
+	var all template
+	for _, m := range list {
+		p, err := newProcessor(m, t)
+		if err != nil {
+			return template{}, err
+		}
+		all.prefix = slices.Concat(p.prefix, all.prefix)
+		all.suffix = slices.Concat(all.suffix, p.suffix)
+	}
+	return all, nil
+}
+
+func newProcessor(raw json.RawMessage, t *Tokenizer) (p template, err error) {
+	kind, err := typeOf(raw)
+	switch {
+	case err != nil:
+		return p, err
+	case kind == "ByteLevel":
+		err = decode(raw, new(byteLevelConfig))
+	case kind == "TemplateProcessing":
+		var c templateConfig
+		if err = decode(raw, &c); err == nil {
+			p, err = c.template(t)
+		}
+	default:
+		return p, unsupported(kind)
+	}
+	if err != nil {
+		return p, fmt.Errorf("%s: %w", kind, err)
+	}
+	return p, nil
+}
+
+// template splits single at its one Sequence.
+func (c *templateConfig) template(t *Tokenizer) (p template, err error) {
+	into, sequences := &p.prefix, 0
+	for _, piece := range c.Single {
+		switch {
+		case piece.Sequence != nil && piece.SpecialToken == nil && piece.Sequence.ID == "A":
+			into = &p.suffix
+			sequences++
+		case piece.SpecialToken != nil && piece.Sequence == nil:
+			s, ok := c.SpecialTokens[piece.SpecialToken.ID]
+			if !ok {
+				return p, fmt.Errorf("%w: special_tokens lacks %.40q", ErrInvalid, piece.SpecialToken.ID)
+			}
+			for _, id := range s.IDs {
+				if id < 0 || int(id) >= len(t.tokens) || !t.tokens[id].used {
+					return p, fmt.Errorf("%w: special token %.40q: no token has the id %d", ErrInvalid, piece.SpecialToken.ID, id)
+				}
+			}
+			*into = append(*into, s.IDs...)
+		default:
+			return p, fmt.Errorf("%w: a piece of single is neither Sequence A nor a SpecialToken", ErrInvalid)
+		}
+	}
+	if sequences != 1 {
+		return p, fmt.Errorf("%w: single has %d Sequences, want 1", ErrUnsupported, sequences)
+	}
+	return p, nil
+}
