@@ -1,0 +1,95 @@
+package model
+
+import (
+	"unsafe"
+
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// Geometry is how much a lane holds at once.
+type Geometry struct {
+	MaxRows    int // token rows of a step at most: the prefill chunk or the batch
+	MaxBatch   int // sequences, and so sampled rows of a step, at most
+	Context    int // tokens of a sequence at most
+	PageTokens int // tokens a KV page holds
+	Pages      int // KV pages, the trash page not counted
+	RingSlots  int // step descriptors and results in flight at most
+}
+
+// BlockTable is how many pages the longest sequence takes.
+func (g Geometry) BlockTable() int { return (g.Context + g.PageTokens - 1) / g.PageTokens }
+
+// Lane is all memory that steps work in, at fixed addresses: one arena for work
+// that never overlaps itself, the slots, the KV pool, and the rings that host
+// and device share.
+type Lane struct {
+	Geometry
+	Layout kernels.StepLayout
+	Slots  kernels.Slots
+	Rows   kernels.Rows
+	KV     kernels.KV
+
+	ring, counter, results device.Buffer
+	ringBytes              []byte
+	resultWords            []int32
+
+	x, q, attended, inner, logits device.Buffer
+}
+
+// NewLane takes a lane's memory, once, for the life of the engine.
+func (m *Model) NewLane(dev device.Memory, g Geometry) (*Lane, error) {
+	c := m.Config
+	l := &Lane{Geometry: g, Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxBatch}}
+	var err error
+	if l.Slots, err = kernels.AllocSlots(dev, g.MaxBatch, g.BlockTable(), g.Context); err != nil {
+		return nil, err
+	}
+	if l.Rows, err = kernels.AllocRows(dev, l.Layout); err != nil {
+		return nil, err
+	}
+	l.KV = kernels.KV{Pages: g.Pages + 1, PageTokens: g.PageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}
+	for _, a := range []struct {
+		buf   *device.Buffer
+		bytes int64
+	}{
+		{&l.KV.Data, int64(l.KV.Pages) * l.KV.PageBytes()},
+		{&l.counter, 4},
+		{&l.x, 4 * int64(g.MaxRows*c.Hidden)},
+		{&l.q, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
+		{&l.attended, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
+		{&l.inner, 4 * int64(g.MaxRows*c.Inner)},
+		{&l.logits, 4 * int64(g.MaxBatch) * int64(c.Vocab)},
+	} {
+		if *a.buf, err = dev.Alloc(a.bytes); err != nil {
+			return nil, err
+		}
+	}
+	return l, l.allocRings(dev)
+}
+
+func (l *Lane) allocRings(dev device.Memory) (err error) {
+	if l.ring, l.ringBytes, err = dev.Pinned(4 * int64(l.RingSlots*l.Layout.Words())); err != nil {
+		return err
+	}
+	var raw []byte
+	if l.results, raw, err = dev.Pinned(4 * int64(l.RingSlots*l.MaxBatch*kernels.ResultWords)); err != nil {
+		return err
+	}
+	l.resultWords = unsafe.Slice((*int32)(unsafe.Pointer(&raw[0])), len(raw)/4)
+	return nil
+}
+
+// Write puts the descriptor of step s, numbered from 0 without a gap, into its
+// place in the ring, where the step's first op finds it.
+func (l *Lane) Write(s *kernels.Step) error {
+	words := l.Layout.Words()
+	at := int(s.Number%uint64(l.RingSlots)) * words
+	return l.Layout.Encode(l.ringBytes[4*at:4*(at+words)], s)
+}
+
+// Result reads what step number published for its i-th sample.
+func (l *Lane) Result(number uint64, i int, r *kernels.Result) {
+	at := (int(number%uint64(l.RingSlots))*l.MaxBatch + i) * kernels.ResultWords
+	kernels.DecodeResult(l.resultWords[at:at+kernels.ResultWords], r)
+}

@@ -1,0 +1,91 @@
+package model
+
+import (
+	"math"
+
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// Model is a model's weights on a device.
+type Model struct {
+	Config Config
+
+	embedding kernels.Weight
+	rope      device.Buffer // float32 [context][HeadDim/2][cos, sin]
+	layers    []layer
+	norm      device.Buffer // float32 [hidden]
+	head      kernels.Weight
+}
+
+// layer is the weights of one transformer block.
+type layer struct {
+	attentionNorm device.Buffer  // float32 [hidden]
+	q, k, v       kernels.Weight // [heads*HeadDim][hidden], [KVHeads*HeadDim][hidden] twice
+	output        kernels.Weight // [hidden][heads*HeadDim]
+	innerNorm     device.Buffer  // float32 [hidden]
+	gate, up      kernels.Weight // [inner][hidden]
+	down          kernels.Weight // [hidden][inner]
+}
+
+// Shape is what a step's launches depend on, and all of it is known to the host.
+type Shape struct {
+	Rows    int // token rows, padding included
+	Samples int // rows whose next token is drawn, padding included; 0 skips head and sampling
+}
+
+// Forward launches one step on s: the descriptor that Lane.Write put into the
+// ring, through all layers, to the sampled tokens. It computes nothing itself
+// and branches on nothing but the shape, so that what it launches can be captured.
+func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
+	p := pass{stream: s}
+	T, N := sh.Rows, sh.Samples
+	p.launch(kernels.Stage{Ring: l.ring, Counter: l.counter, Layout: l.Layout, Slots: l.Slots, Rows: l.Rows, RingSlots: l.RingSlots, T: T, N: N})
+	p.launch(kernels.Embed{Table: m.embedding, Rows: l.Rows, X: l.x, T: T})
+	for i := range m.layers {
+		m.block(&p, l, i, T)
+	}
+	if N > 0 {
+		p.launch(kernels.Head{X: l.x, Norm: m.norm, W: m.head, Rows: l.Rows, Logits: l.logits, T: T, N: N, Eps: m.Config.RMSNormEps})
+		p.launch(kernels.Sample{Logits: l.logits, Rows: l.Rows, Slots: l.Slots, Results: l.results, T: T, N: N, Vocab: m.Config.Vocab, RingSlots: l.RingSlots, MaxSamples: l.MaxBatch})
+	}
+	return p.err
+}
+
+// block is transformer block i: attention and feed-forward, each added to the residual x.
+func (m *Model) block(p *pass, l *Lane, i, T int) {
+	c, w := m.Config, &m.layers[i]
+	p.launch(kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
+		Out: l.q, T: T, Layer: i, Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps})
+	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, T: T, Layer: i, Heads: c.Heads,
+		Scale: float32(1 / math.Sqrt(float64(c.HeadDim)))})
+	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, T: T, Name: kernels.Output})
+	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, T: T, Eps: c.RMSNormEps})
+	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, T: T, Name: kernels.Down})
+}
+
+// pass launches ops until one fails.
+type pass struct {
+	stream device.Stream
+	err    error
+}
+
+func (p *pass) launch(op device.Op) {
+	if p.err == nil {
+		p.err = p.stream.Launch(op)
+	}
+}
+
+// ropeTable is cos and sin of position·theta^(-2i/d), as [context][d/2][cos, sin].
+// Angles are formed in float32, as the models were trained.
+func ropeTable(context, d int, theta float64) []float32 {
+	t := make([]float32, 0, context*d)
+	for position := range context {
+		for i := range d / 2 {
+			frequency := float32(1 / math.Pow(theta, float64(2*i)/float64(d)))
+			angle := float64(float32(position) * frequency)
+			t = append(t, float32(math.Cos(angle)), float32(math.Sin(angle)))
+		}
+	}
+	return t
+}

@@ -1,0 +1,83 @@
+package kernels
+
+import (
+	"math"
+
+	"reel/kernels/device"
+	"reel/kernels/vec"
+)
+
+// Attend is causal attention over a row's own sequence: with s_j = q·k_j·Scale
+// for positions j = 0 … p, out = Σ_j softmax(s)_j v_j. Keys and values are read
+// through the block table; query head i reads KV head i/(Heads/KV.Heads).
+// (Vaswani et al., 2017; paged as in Kwon et al., 2023; grouped as in Ainslie et al., 2023.)
+type Attend struct {
+	Q     device.Buffer // float32 [T][Heads*HeadDim]
+	Rows  Rows
+	Slots Slots
+	KV    KV
+	Out   device.Buffer // out: float32 [T][Heads*HeadDim]
+
+	T, Layer, Heads int
+	Scale           float32 // 1/sqrt(HeadDim)
+}
+
+// Kernel is "attend".
+func (Attend) Kernel() string { return "attend" }
+
+// Check compares dimensions.
+func (o Attend) Check() error {
+	if err := o.KV.check(o.Layer); err != nil {
+		return err
+	}
+	n := o.T * o.Heads * o.KV.HeadDim
+	return checkBuffers(need{"q", o.Q, n}, need{"out", o.Out, n}, need{"slots of rows", o.Rows.Slot, o.T},
+		need{"positions", o.Rows.Position, o.T}, need{"block table", o.Slots.BlockTable, o.Slots.Count * o.Slots.Pages})
+}
+
+// Host computes on the host, one row and KV head at a time.
+func (o Attend) Host(h *device.Host) {
+	positions, work := h.Int32(o.Rows.Position), 0
+	for t := range o.T {
+		work += (int(positions[t]) + 1) * o.Heads * o.KV.HeadDim * 2
+	}
+	h.For(o.T*o.Heads, work, func(begin, end int) {
+		scores := h.Scratch(o.Slots.Context)
+		for i := begin; i < end; i++ {
+			o.attendHead(h, i/o.Heads, i%o.Heads, int(positions[i/o.Heads])+1, scores)
+		}
+		h.Return(scores)
+	})
+}
+
+// attendHead computes one query head of row t over n positions.
+func (o Attend) attendHead(h *device.Host, t, head, n int, scores []float32) {
+	d, group := o.KV.HeadDim, o.Heads/o.KV.Heads
+	at := (t*o.Heads + head) * d
+	q, out, pool := h.Float32(o.Q)[at:at+d], h.Float32(o.Out)[at:at+d], h.Float32(o.KV.Data)
+	slot := int(h.Int32(o.Rows.Slot)[t])
+	table := h.Int32(o.Slots.BlockTable)[slot*o.Slots.Pages:][:o.Slots.Pages]
+	most := float32(math.Inf(-1))
+	for j := range n {
+		k := pool[o.KV.at(int(table[j/o.KV.PageTokens]), o.Layer, 0, head/group)+j%o.KV.PageTokens*d:][:d]
+		scores[j] = vec.Dot(q, k) * o.Scale
+		most = max(most, scores[j])
+	}
+	sum := softmaxWeights(scores[:n], most)
+	clear(out)
+	for j := range n {
+		v := pool[o.KV.at(int(table[j/o.KV.PageTokens]), o.Layer, 1, head/group)+j%o.KV.PageTokens*d:][:d]
+		vec.AddScaled(out, v, scores[j]/sum)
+	}
+}
+
+// softmaxWeights replaces each score by exp(score-most) and returns their sum.
+func softmaxWeights(scores []float32, most float32) float32 {
+	var sum float32
+	for j, s := range scores {
+		e := float32(math.Exp(float64(s - most)))
+		scores[j] = e
+		sum += e
+	}
+	return sum
+}

@@ -1,0 +1,48 @@
+package kernels
+
+import (
+	"math"
+
+	"reel/kernels/device"
+)
+
+// GateUp is the first half of a gated feed-forward: with n = rmsnorm(X[t]),
+// Out[t] = silu(Gate·n) ⊙ (Up·n), silu(a) = a/(1+exp(-a)). (Shazeer, "GLU
+// Variants Improve Transformer", 2020.)
+type GateUp struct {
+	X        device.Buffer // float32 [T][hidden]
+	Norm     device.Buffer // float32 [hidden]
+	Gate, Up Weight        // [inner][hidden]
+	Out      device.Buffer // out: float32 [T][inner]
+	T        int
+	Eps      float32
+}
+
+// Kernel is "gateup".
+func (GateUp) Kernel() string { return "gateup" }
+
+// Check compares dimensions.
+func (o GateUp) Check() error {
+	inner, hidden := o.Gate.Rows, o.Gate.Cols
+	if err := o.Gate.check("gate", inner, hidden); err != nil {
+		return err
+	}
+	if err := o.Up.check("up", inner, hidden); err != nil {
+		return err
+	}
+	return checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner})
+}
+
+// Host computes on the host.
+func (o GateUp) Host(h *device.Host) {
+	inner, hidden := o.Gate.Rows, o.Gate.Cols
+	n := normRows(h, h.Float32(o.X), h.Float32(o.Norm)[:hidden], o.Eps, o.T)
+	up, out := h.Scratch(o.T*inner), h.Float32(o.Out)[:o.T*inner]
+	product(h, o.Gate, n, o.T, out, inner, false)
+	product(h, o.Up, n, o.T, up, inner, false)
+	for i, g := range out {
+		out[i] = float32(float64(g)/(1+math.Exp(-float64(g)))) * up[i]
+	}
+	h.Return(up)
+	h.Return(n)
+}

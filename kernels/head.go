@@ -1,0 +1,42 @@
+package kernels
+
+import "reel/kernels/device"
+
+// Head turns the sampled rows into logits: Logits[i] = W·rmsnorm(X[row of sample i]).
+// The logits of padding samples are left as they are.
+type Head struct {
+	X      device.Buffer // float32 [T][hidden]
+	Norm   device.Buffer // float32 [hidden]
+	W      Weight        // [vocab][hidden]
+	Rows   Rows          // samples, int32 [N]
+	Logits device.Buffer // out: float32 [N][vocab]
+	T, N   int
+	Eps    float32
+}
+
+// Kernel is "head".
+func (Head) Kernel() string { return "head" }
+
+// Check compares dimensions.
+func (o Head) Check() error {
+	if err := o.W.check("head", o.W.Rows, o.W.Cols); err != nil {
+		return err
+	}
+	return checkBuffers(need{"x", o.X, o.T * o.W.Cols}, need{"norm", o.Norm, o.W.Cols},
+		need{"samples", o.Rows.Sample, o.N}, need{"logits", o.Logits, o.N * o.W.Rows})
+}
+
+// Host computes on the host. Padding samples come last, so the live ones are a prefix.
+func (o Head) Host(h *device.Host) {
+	hidden, x := o.W.Cols, h.Float32(o.X)
+	n, live := h.Scratch(o.N*hidden), 0
+	for i, row := range h.Int32(o.Rows.Sample)[:o.N] {
+		if row < 0 {
+			break
+		}
+		rmsNorm(n[i*hidden:(i+1)*hidden], x[int(row)*hidden:(int(row)+1)*hidden], h.Float32(o.Norm)[:hidden], o.Eps)
+		live++
+	}
+	product(h, o.W, n, live, h.Float32(o.Logits), o.W.Rows, false)
+	h.Return(n)
+}

@@ -1,0 +1,45 @@
+package kernels
+
+import "reel/kernels/device"
+
+// Project is a product that ends in the residual: X[t] += W·In[t]. Attention's
+// output projection and the feed-forward's down projection are this op. It is
+// the one place where a sum over several GPUs, or a row's adapter, goes.
+type Project struct {
+	W  Weight        // [hidden][in]
+	In device.Buffer // float32 [T][in]
+	X  device.Buffer // in and out: float32 [T][hidden]
+	T  int
+	// Name tells the two uses apart in reports: "output" or "down".
+	Name ProjectName
+}
+
+// ProjectName is which projection a Project is.
+type ProjectName uint8
+
+// The two projections of a layer.
+const (
+	Output ProjectName = iota
+	Down
+)
+
+// Kernel is "output" or "down".
+func (o Project) Kernel() string {
+	if o.Name == Down {
+		return "down"
+	}
+	return "output"
+}
+
+// Check compares dimensions.
+func (o Project) Check() error {
+	if err := o.W.check(o.Kernel(), o.W.Rows, o.W.Cols); err != nil {
+		return err
+	}
+	return checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows})
+}
+
+// Host computes on the host.
+func (o Project) Host(h *device.Host) {
+	product(h, o.W, h.Float32(o.In), o.T, h.Float32(o.X), o.W.Rows, true)
+}

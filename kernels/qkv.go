@@ -1,0 +1,91 @@
+package kernels
+
+import "reel/kernels/device"
+
+// QKV prepares attention for one layer: n = rmsnorm(X[t]), q = Wq·n, k = Wk·n,
+// v = Wv·n, RoPE turns q and k by the row's position, k and v are appended to
+// the sequence's page.
+//
+// RoPE pairs element i with element i+HeadDim/2 of a head, as Hugging Face
+// checkpoints are laid out (Su et al., "RoFormer", 2021).
+type QKV struct {
+	X       device.Buffer // float32 [T][hidden]
+	Norm    device.Buffer // float32 [hidden]
+	Q, K, V Weight        // [heads*HeadDim][hidden], [KV.Heads*HeadDim][hidden] twice
+	RoPE    device.Buffer // float32 [context][HeadDim/2][cos, sin]
+	Rows    Rows
+	Slots   Slots
+	KV      KV
+	Out     device.Buffer // out: float32 [T][heads*HeadDim], the turned q
+
+	T, Layer, Hidden, Heads int
+	Eps                     float32
+}
+
+// Kernel is "qkv".
+func (QKV) Kernel() string { return "qkv" }
+
+// Check compares dimensions.
+func (o QKV) Check() error {
+	d := o.KV.HeadDim
+	for _, w := range []struct {
+		name string
+		w    Weight
+		rows int
+	}{{"q", o.Q, o.Heads * d}, {"k", o.K, o.KV.Heads * d}, {"v", o.V, o.KV.Heads * d}} {
+		if err := w.w.check(w.name, w.rows, o.Hidden); err != nil {
+			return err
+		}
+	}
+	if err := o.KV.check(o.Layer); err != nil {
+		return err
+	}
+	return checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden}, need{"rope", o.RoPE, o.Slots.Context * d},
+		need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T}, need{"q out", o.Out, o.T * o.Heads * d})
+}
+
+// Host computes on the host.
+func (o QKV) Host(h *device.Host) {
+	qn, kn := o.Q.Rows, o.K.Rows
+	n := normRows(h, h.Float32(o.X), h.Float32(o.Norm)[:o.Hidden], o.Eps, o.T)
+	kv := h.Scratch(o.T * 2 * kn)
+	product(h, o.Q, n, o.T, h.Float32(o.Out), qn, false)
+	product(h, o.K, n, o.T, kv, 2*kn, false)
+	product(h, o.V, n, o.T, kv[kn:], 2*kn, false)
+	o.appendRows(h, kv)
+	h.Return(kv)
+	h.Return(n)
+}
+
+// appendRows turns q and k and stores k and v; kv is [T][k then v][KV heads*HeadDim].
+func (o QKV) appendRows(h *device.Host, kv []float32) {
+	slots, positions, table := h.Int32(o.Rows.Slot), h.Int32(o.Rows.Position), h.Int32(o.Slots.BlockTable)
+	q, rope, pool := h.Float32(o.Out), h.Float32(o.RoPE), h.Float32(o.KV.Data)
+	qn, kn, d := o.Q.Rows, o.K.Rows, o.KV.HeadDim
+	for t := range o.T {
+		position := int(positions[t])
+		turns := rope[position*d : (position+1)*d]
+		turnHeads(q[t*qn:(t+1)*qn], turns)
+		k := kv[t*2*kn : (t+1)*2*kn]
+		turnHeads(k[:kn], turns)
+		page := int(table[int(slots[t])*o.Slots.Pages+position/o.KV.PageTokens])
+		within := position % o.KV.PageTokens * d
+		for head := range o.KV.Heads {
+			copy(pool[o.KV.at(page, o.Layer, 0, head)+within:][:d], k[head*d:])
+			copy(pool[o.KV.at(page, o.Layer, 1, head)+within:][:d], k[kn+head*d:])
+		}
+	}
+}
+
+// turnHeads applies RoPE to every head of x; turns is [HeadDim/2][cos, sin].
+func turnHeads(x, turns []float32) {
+	d := len(turns)
+	for ; len(x) > 0; x = x[d:] {
+		for i := range d / 2 {
+			cos, sin := turns[2*i], turns[2*i+1]
+			a, b := x[i], x[i+d/2]
+			x[i] = float32(a*cos) - float32(b*sin)
+			x[i+d/2] = float32(b*cos) + float32(a*sin)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package kernels
+
+import (
+	"math"
+	"slices"
+
+	"reel/kernels/device"
+)
+
+// MaxTop is the most alternatives that a result reports.
+const MaxTop = 20
+
+// PenaltyWindow is how many of a sequence's last tokens, prompt and completion
+// together, the repeat penalty looks at.
+const PenaltyWindow = 64
+
+// Sample draws the next token of each sampled row and publishes it. Over the
+// logits l of the row, in this order:
+//
+//	penalty      l_i /= p where l_i > 0, l_i *= p elsewhere, for each token i of the
+//	             window once (Keskar et al., "CTRL", 2019)
+//	temperature  l_i /= t; t = 0 takes the largest l, the lowest id among equals
+//	top_k        the k largest stay, lower ids first among equals
+//	top_p        of p = softmax(l), the fewest of the most probable whose sum is at least top_p stay
+//	min_p        p_i >= min_p * max p stay
+//
+// The draw walks the distribution that is left with the token's own random
+// number. The reported log-probabilities are those of the logits as the model
+// gave them.
+type Sample struct {
+	Logits  device.Buffer // float32 [N][Vocab]
+	Rows    Rows
+	Slots   Slots
+	Results device.Buffer // out: int32 [RingSlots][MaxSamples][ResultWords]
+
+	T, N, Vocab           int
+	RingSlots, MaxSamples int
+}
+
+// ResultWords is the length of one result record in int32 words: step number
+// (2 words), slot, generation, count, token, log-probability (float32 bits),
+// alternatives, then MaxTop times {token, log-probability}.
+const ResultWords = 8 + 2*MaxTop
+
+// Result is one record as the host reads it.
+type Result struct {
+	Step       uint64
+	Slot       int32
+	Generation int32
+	Count      int32 // tokens in this record: 1 until speculation makes it more
+	Token      int32
+	Logprob    float32
+	Top        []Alternative
+}
+
+// Alternative is one of the most probable tokens at a place.
+type Alternative struct {
+	Token   int32
+	Logprob float32
+}
+
+// DecodeResult reads the record that w holds, ResultWords long. Top is reused.
+func DecodeResult(w []int32, r *Result) {
+	r.Step = uint64(uint32(w[0])) | uint64(uint32(w[1]))<<32
+	r.Slot, r.Generation, r.Count, r.Token = w[2], w[3], w[4], w[5]
+	r.Logprob = math.Float32frombits(uint32(w[6]))
+	r.Top = r.Top[:0]
+	for i := range int(w[7]) {
+		r.Top = append(r.Top, Alternative{w[8+2*i], math.Float32frombits(uint32(w[9+2*i]))})
+	}
+}
+
+// Kernel is "sample".
+func (Sample) Kernel() string { return "sample" }
+
+// Check compares dimensions.
+func (o Sample) Check() error {
+	if err := o.Slots.check(); err != nil {
+		return err
+	}
+	return checkBuffers(need{"logits", o.Logits, o.N * o.Vocab}, need{"samples", o.Rows.Sample, o.N},
+		need{"results", o.Results, o.RingSlots * o.MaxSamples * ResultWords}, need{"number", o.Rows.Number, 2})
+}
+
+// Host samples on the host.
+func (o Sample) Host(h *device.Host) {
+	logits, samples, number := h.Float32(o.Logits), h.Int32(o.Rows.Sample), h.Int32(o.Rows.Number)
+	slots, positions := h.Int32(o.Rows.Slot), h.Int32(o.Rows.Position)
+	results := h.Int32(o.Results)[int(uint32(number[0])%uint32(o.RingSlots))*o.MaxSamples*ResultWords:]
+	h.For(o.N, o.N*o.Vocab*samplingCost, func(begin, end int) {
+		d := draws.Get().(*draw)
+		defer draws.Put(d)
+		for i := begin; i < end; i++ {
+			if row := samples[i]; row >= 0 {
+				o.one(h, d, logits[i*o.Vocab:(i+1)*o.Vocab], slots[row], positions[row], results[i*ResultWords:][:ResultWords])
+			}
+		}
+	})
+	for i := range o.N {
+		if samples[i] >= 0 {
+			copy(results[i*ResultWords:], number[:2])
+		}
+	}
+}
+
+// samplingCost is what one logit costs in multiply-adds: most of it an exponential.
+const samplingCost = 64
+
+// one samples one row and writes its record, but for the step number.
+func (o Sample) one(h *device.Host, d *draw, logits []float32, slot, position int32, out []int32) {
+	params := h.Int32(o.Slots.Params)[int(slot)*paramWords:][:paramWords]
+	s := readSampling(params[2:])
+	history := h.Int32(o.Slots.History)[int(slot)*o.Slots.Context:][:position+1]
+	index := int(position) + 1 - int(params[1])
+	token := d.token(logits, s, history[max(0, len(history)-PenaltyWindow):], index)
+	h.Int32(o.Slots.Token)[slot] = token
+	norm := logSumExp(logits)
+	out[2], out[3], out[4], out[5] = slot, params[0], 1, token
+	out[6] = int32(math.Float32bits(float32(float64(logits[token]) - norm)))
+	out[7] = min(s.Logprobs, MaxTop, int32(len(logits)))
+	for i, c := range d.top(logits, int(out[7])) {
+		out[8+2*i] = c.id
+		out[9+2*i] = int32(math.Float32bits(float32(float64(c.logit) - norm)))
+	}
+}
+
+// logSumExp is ln Σ exp(l_i), in float64.
+func logSumExp(logits []float32) float64 {
+	most := float64(slices.Max(logits))
+	var sum float64
+	for _, l := range logits {
+		sum += math.Exp(float64(l) - most)
+	}
+	return most + math.Log(sum)
+}

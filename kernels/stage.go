@@ -1,0 +1,91 @@
+package kernels
+
+import "reel/kernels/device"
+
+// Stage begins a step: it finds the step's descriptor in the ring by the
+// device's own counter, applies what it says to the slots, and leaves each row's
+// slot, position and token where the other ops read them. Rows past those of
+// the descriptor are padding and belong to the trash slot.
+type Stage struct {
+	Ring    device.Buffer // int32 [RingSlots][Layout.Words()], written by the host
+	Counter device.Buffer // uint32 [1]: steps staged so far
+	Layout  StepLayout
+	Slots   Slots
+	Rows    Rows
+
+	RingSlots int
+	T, N      int // rows and samples of this step, padding included
+}
+
+// Kernel is "stage".
+func (Stage) Kernel() string { return "stage" }
+
+// Check compares dimensions.
+func (o Stage) Check() error {
+	if err := o.Slots.check(); err != nil {
+		return err
+	}
+	return checkBuffers(need{"ring", o.Ring, o.RingSlots * o.Layout.Words()}, need{"counter", o.Counter, 1},
+		need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T}, need{"tokens", o.Rows.Token, o.T},
+		need{"samples", o.Rows.Sample, max(o.N, 1)}, need{"number", o.Rows.Number, 2})
+}
+
+// Host stages on the host.
+func (o Stage) Host(h *device.Host) {
+	counter, words := h.Int32(o.Counter), o.Layout.Words()
+	at := int(uint32(counter[0])%uint32(o.RingSlots)) * words
+	d := h.Int32(o.Ring)[at : at+words]
+	counter[0]++
+	copy(h.Int32(o.Rows.Number), d[4:6])
+	o.applyInits(h, d)
+	o.applyPages(h, d)
+	o.resolveRows(h, d)
+	samples := h.Int32(o.Rows.Sample)
+	for i := range o.N {
+		samples[i] = -1
+		if i < int(d[1]) {
+			samples[i] = d[o.Layout.sampleAt()+i]
+		}
+	}
+}
+
+func (o Stage) applyInits(h *device.Host, d []int32) {
+	params, lengths := h.Int32(o.Slots.Params), h.Int32(o.Slots.Length)
+	for i := range int(d[2]) {
+		in := d[o.Layout.initAt()+i*initWords:][:initWords]
+		slot := int(in[0])
+		copy(params[slot*paramWords:][:paramWords], in[1:])
+		lengths[slot] = 0
+	}
+}
+
+func (o Stage) applyPages(h *device.Host, d []int32) {
+	table := h.Int32(o.Slots.BlockTable)
+	for i := range int(d[3]) {
+		p := d[o.Layout.pageAt()+i*pageWords:][:pageWords]
+		table[int(p[0])*o.Slots.Pages+int(p[1])] = p[2]
+	}
+}
+
+// resolveRows fills in what only the device knows. A sequence's rows come in
+// the order of their positions, so the last one leaves the slot's length.
+func (o Stage) resolveRows(h *device.Host, d []int32) {
+	slots, positions, tokens := h.Int32(o.Rows.Slot), h.Int32(o.Rows.Position), h.Int32(o.Rows.Token)
+	lengths, last, history := h.Int32(o.Slots.Length), h.Int32(o.Slots.Token), h.Int32(o.Slots.History)
+	for t := range o.T {
+		slot, position, token := int32(o.Slots.Count-1), int32(0), int32(0)
+		if t < int(d[0]) {
+			row := d[headWords+t*rowWords:][:rowWords]
+			slot, position, token = row[0], row[1], row[2]
+		}
+		if position == FromDevice {
+			position = lengths[slot]
+		}
+		if token == FromDevice {
+			token = last[slot]
+		}
+		slots[t], positions[t], tokens[t] = slot, position, token
+		lengths[slot] = position + 1
+		history[int(slot)*o.Slots.Context+int(position)] = token
+	}
+}

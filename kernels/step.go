@@ -1,0 +1,197 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"reel/kernels/device"
+)
+
+// Row is one token row of a step.
+type Row struct {
+	Slot int32
+	// Position of the token in its sequence, from 0, or FromDevice: the slot's length.
+	Position int32
+	// Token is the token's id, or FromDevice: the slot's last sampled token.
+	Token int32
+}
+
+// FromDevice stands for a value that only the device knows when a step is
+// staged: the step before may still be running.
+const FromDevice = -1
+
+// Init prepares a slot for a new sequence.
+type Init struct {
+	Slot       int32
+	Generation int32 // tells this sequence's results from those of the slot's last one
+	Prompt     int32 // tokens of the prompt: the first sampled token has index 0 at this position
+	Sampling   Sampling
+}
+
+// Sampling is how the tokens of a sequence are drawn; see Sample.
+type Sampling struct {
+	Temperature   float32 // 0 is greedy
+	TopK          int32   // 0 is off
+	TopP          float32 // 1 is off
+	MinP          float32 // 0 is off
+	RepeatPenalty float32 // 1 is off
+	Logprobs      int32   // alternatives to report, at most MaxTop
+	Seed          uint64
+}
+
+// PageEntry sets one entry of a slot's block table.
+type PageEntry struct {
+	Slot, Index, Page int32
+}
+
+// Step is what the host tells the device about one forward pass.
+type Step struct {
+	Number  uint64
+	Rows    []Row
+	Samples []int32 // rows whose next token is drawn
+	Inits   []Init
+	Pages   []PageEntry
+}
+
+// StepLayout is the form of a step descriptor: int32 words, capacities fixed.
+//
+//	0..7    rows, samples, inits, pages, number (2 words), 2 unused
+//	then    MaxRows    × {slot, position, token}
+//	        MaxSamples × {row}
+//	        MaxSamples × init of initWords words
+//	        MaxRows    × {slot, index, page}
+type StepLayout struct {
+	MaxRows, MaxSamples int
+}
+
+const (
+	headWords = 8
+	rowWords  = 3
+	pageWords = 3
+	// initWords: slot, generation, prompt, then the words of Sampling.
+	initWords     = 3 + samplingWords
+	samplingWords = 8
+)
+
+func (l StepLayout) sampleAt() int { return headWords + l.MaxRows*rowWords }
+func (l StepLayout) initAt() int   { return l.sampleAt() + l.MaxSamples }
+func (l StepLayout) pageAt() int   { return l.initAt() + l.MaxSamples*initWords }
+
+// Words is the length of a descriptor in int32 words.
+func (l StepLayout) Words() int { return l.pageAt() + l.MaxRows*pageWords }
+
+// Encode writes s to dst, which holds Words()*4 bytes.
+func (l StepLayout) Encode(dst []byte, s *Step) error {
+	if len(s.Rows) > l.MaxRows || len(s.Samples) > l.MaxSamples || len(s.Inits) > l.MaxSamples ||
+		len(s.Pages) > l.MaxRows || len(dst) < 4*l.Words() {
+		return fmt.Errorf("%w: step of %d rows, %d samples, %d inits, %d pages in a layout of %d rows, %d samples",
+			device.ErrBadShape, len(s.Rows), len(s.Samples), len(s.Inits), len(s.Pages), l.MaxRows, l.MaxSamples)
+	}
+	w := wordWriter{dst: dst}
+	w.put(int32(len(s.Rows)), int32(len(s.Samples)), int32(len(s.Inits)), int32(len(s.Pages)), int32(s.Number), int32(s.Number>>32))
+	w.at = headWords
+	for _, r := range s.Rows {
+		w.put(r.Slot, r.Position, r.Token)
+	}
+	w.at = l.sampleAt()
+	w.put(s.Samples...)
+	w.at = l.initAt()
+	for i := range s.Inits {
+		w.init(&s.Inits[i])
+	}
+	w.at = l.pageAt()
+	for _, p := range s.Pages {
+		w.put(p.Slot, p.Index, p.Page)
+	}
+	return nil
+}
+
+// wordWriter writes int32 words one after another.
+type wordWriter struct {
+	dst []byte
+	at  int
+}
+
+func (w *wordWriter) put(words ...int32) {
+	for _, v := range words {
+		binary.LittleEndian.PutUint32(w.dst[4*w.at:], uint32(v))
+		w.at++
+	}
+}
+
+func (w *wordWriter) init(i *Init) {
+	s := i.Sampling
+	w.put(i.Slot, i.Generation, i.Prompt,
+		int32(math.Float32bits(s.Temperature)), s.TopK, int32(math.Float32bits(s.TopP)),
+		int32(math.Float32bits(s.MinP)), int32(math.Float32bits(s.RepeatPenalty)), s.Logprobs,
+		int32(s.Seed), int32(s.Seed>>32))
+}
+
+// readSampling is the inverse of wordWriter.init for the words of Sampling.
+func readSampling(w []int32) Sampling {
+	f := func(i int) float32 { return math.Float32frombits(uint32(w[i])) }
+	return Sampling{Temperature: f(0), TopK: w[1], TopP: f(2), MinP: f(3), RepeatPenalty: f(4), Logprobs: w[5],
+		Seed: uint64(uint32(w[6])) | uint64(uint32(w[7]))<<32}
+}
+
+// Slots is the device's state of every sequence it runs. Slot Count-1 is the
+// trash slot: padding rows belong to it, and its block table names page 0, which
+// belongs to nobody.
+type Slots struct {
+	Count   int // slots, the trash slot included
+	Pages   int // entries of a block table
+	Context int // tokens of a sequence at most
+
+	BlockTable device.Buffer // int32 [Count][Pages]: page of each run of PageTokens tokens
+	Length     device.Buffer // int32 [Count]: tokens whose keys and values are stored
+	Token      device.Buffer // int32 [Count]: the token sampled last
+	History    device.Buffer // int32 [Count][Context]: the sequence's tokens
+	Params     device.Buffer // int32 [Count][paramWords]: generation, prompt, sampling
+}
+
+const paramWords = 2 + samplingWords
+
+// AllocSlots takes the memory of count slots and a trash slot.
+func AllocSlots(m device.Memory, count, pages, context int) (Slots, error) {
+	s := Slots{Count: count + 1, Pages: pages, Context: context}
+	for _, a := range []struct {
+		buf   *device.Buffer
+		words int
+	}{{&s.BlockTable, pages}, {&s.Length, 1}, {&s.Token, 1}, {&s.History, context}, {&s.Params, paramWords}} {
+		var err error
+		if *a.buf, err = m.Alloc(4 * int64(s.Count) * int64(a.words)); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (s Slots) check() error {
+	return checkBuffers(need{"block table", s.BlockTable, s.Count * s.Pages}, need{"lengths", s.Length, s.Count},
+		need{"tokens", s.Token, s.Count}, need{"history", s.History, s.Count * s.Context}, need{"params", s.Params, s.Count * paramWords})
+}
+
+// Rows is where Stage leaves the rows of a step for the other ops.
+type Rows struct {
+	Slot     device.Buffer // int32 [MaxRows]
+	Position device.Buffer // int32 [MaxRows]
+	Token    device.Buffer // int32 [MaxRows]
+	Sample   device.Buffer // int32 [MaxSamples]: row of each sample, -1 for padding
+	Number   device.Buffer // int32 [2]: the step's number
+}
+
+// AllocRows takes the memory of a layout's rows.
+func AllocRows(m device.Memory, l StepLayout) (Rows, error) {
+	var r Rows
+	for _, a := range []struct {
+		buf *device.Buffer
+		n   int
+	}{{&r.Slot, l.MaxRows}, {&r.Position, l.MaxRows}, {&r.Token, l.MaxRows}, {&r.Sample, l.MaxSamples}, {&r.Number, 2}} {
+		var err error
+		if *a.buf, err = m.Alloc(4 * int64(a.n)); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}

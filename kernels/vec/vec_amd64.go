@@ -1,0 +1,50 @@
+package vec
+
+import "golang.org/x/sys/cpu"
+
+// useAVX2 is decided once; tests turn it off to compare.
+var useAVX2 = cpu.X86.HasAVX2
+
+func dotBF16(w []uint16, x []float32) float32 {
+	if useAVX2 {
+		return dotBF16AVX2(&w[0], &x[0], len(w))
+	}
+	return dotBF16Go(w, x)
+}
+
+func dotBF16x4(w []uint16, x []float32, stride int, out *[4]float32) {
+	if useAVX2 {
+		dotBF16x4AVX2(&w[0], &x[0], stride, len(w), out)
+		return
+	}
+	dotBF16x4Go(w, x, stride, out)
+}
+
+func dot(a, b []float32) float32 {
+	if useAVX2 {
+		return dotAVX2(&a[0], &b[0], len(a))
+	}
+	return dotGo(a, b)
+}
+
+func addScaled(dst, src []float32, f float32) {
+	if useAVX2 {
+		addScaledAVX2(&dst[0], &src[0], f, len(dst))
+		return
+	}
+	addScaledGo(dst, src, f)
+}
+
+// In vec_amd64.s; n is a multiple of 16 (8 for addScaledAVX2) and above 0.
+
+//go:noescape
+func dotBF16AVX2(w *uint16, x *float32, n int) float32
+
+//go:noescape
+func dotBF16x4AVX2(w *uint16, x *float32, stride, n int, out *[4]float32)
+
+//go:noescape
+func dotAVX2(a, b *float32, n int) float32
+
+//go:noescape
+func addScaledAVX2(dst, src *float32, f float32, n int)

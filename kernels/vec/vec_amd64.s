@@ -1,0 +1,149 @@
+#include "textflag.h"
+
+// The order of summation is that of vec.go: 16 partials in two registers of 8
+// lanes, folded by halves. VMULPS and VADDPS, not VFMADD: the Go loops round
+// the product too.
+
+// FOLD sums the 8 lanes of register number A (as YMM Y and XMM X) into lane 0.
+#define FOLD(Y, X, TX) \
+	VEXTRACTF128 $1, Y, TX \
+	VADDPS       TX, X, X  \
+	VMOVHLPS     X, X, TX  \
+	VADDPS       TX, X, X  \
+	VMOVSHDUP    X, TX     \
+	VADDSS       TX, X, X
+
+// func dotBF16AVX2(w *uint16, x *float32, n int) float32
+TEXT ·dotBF16AVX2(SB), NOSPLIT, $0-28
+	MOVQ   w+0(FP), SI
+	MOVQ   x+8(FP), DI
+	MOVQ   n+16(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+
+loop:
+	VPMOVZXWD (SI), Y2
+	VPMOVZXWD 16(SI), Y3
+	VPSLLD    $16, Y2, Y2
+	VPSLLD    $16, Y3, Y3
+	VMULPS    (DI), Y2, Y2
+	VMULPS    32(DI), Y3, Y3
+	VADDPS    Y2, Y0, Y0
+	VADDPS    Y3, Y1, Y1
+	ADDQ      $32, SI
+	ADDQ      $64, DI
+	SUBQ      $16, CX
+	JNZ       loop
+
+	VADDPS Y1, Y0, Y0
+	FOLD(Y0, X0, X2)
+	MOVSS  X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
+// func dotBF16x4AVX2(w *uint16, x *float32, stride, n int, out *[4]float32)
+TEXT ·dotBF16x4AVX2(SB), NOSPLIT, $0-40
+	MOVQ   w+0(FP), SI
+	MOVQ   x+8(FP), DI
+	MOVQ   stride+16(FP), R8
+	MOVQ   n+24(FP), CX
+	MOVQ   out+32(FP), DX
+	SHLQ   $2, R8
+	LEAQ   (DI)(R8*1), R9
+	LEAQ   (R9)(R8*1), R10
+	LEAQ   (R10)(R8*1), R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ   AX, AX
+
+loop4:
+	VPMOVZXWD (SI), Y8
+	VPMOVZXWD 16(SI), Y9
+	VPSLLD    $16, Y8, Y8
+	VPSLLD    $16, Y9, Y9
+	VMULPS    (DI)(AX*1), Y8, Y10
+	VMULPS    32(DI)(AX*1), Y9, Y11
+	VADDPS    Y10, Y0, Y0
+	VADDPS    Y11, Y1, Y1
+	VMULPS    (R9)(AX*1), Y8, Y12
+	VMULPS    32(R9)(AX*1), Y9, Y13
+	VADDPS    Y12, Y2, Y2
+	VADDPS    Y13, Y3, Y3
+	VMULPS    (R10)(AX*1), Y8, Y10
+	VMULPS    32(R10)(AX*1), Y9, Y11
+	VADDPS    Y10, Y4, Y4
+	VADDPS    Y11, Y5, Y5
+	VMULPS    (R11)(AX*1), Y8, Y12
+	VMULPS    32(R11)(AX*1), Y9, Y13
+	VADDPS    Y12, Y6, Y6
+	VADDPS    Y13, Y7, Y7
+	ADDQ      $32, SI
+	ADDQ      $64, AX
+	SUBQ      $16, CX
+	JNZ       loop4
+
+	VADDPS Y1, Y0, Y0
+	VADDPS Y3, Y2, Y2
+	VADDPS Y5, Y4, Y4
+	VADDPS Y7, Y6, Y6
+	FOLD(Y0, X0, X8)
+	FOLD(Y2, X2, X8)
+	FOLD(Y4, X4, X8)
+	FOLD(Y6, X6, X8)
+	MOVSS  X0, (DX)
+	MOVSS  X2, 4(DX)
+	MOVSS  X4, 8(DX)
+	MOVSS  X6, 12(DX)
+	VZEROUPPER
+	RET
+
+// func dotAVX2(a, b *float32, n int) float32
+TEXT ·dotAVX2(SB), NOSPLIT, $0-28
+	MOVQ   a+0(FP), SI
+	MOVQ   b+8(FP), DI
+	MOVQ   n+16(FP), CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+
+loopf:
+	VMOVUPS (SI), Y2
+	VMOVUPS 32(SI), Y3
+	VMULPS  (DI), Y2, Y2
+	VMULPS  32(DI), Y3, Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	ADDQ    $64, SI
+	ADDQ    $64, DI
+	SUBQ    $16, CX
+	JNZ     loopf
+
+	VADDPS Y1, Y0, Y0
+	FOLD(Y0, X0, X2)
+	MOVSS  X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
+// func addScaledAVX2(dst, src *float32, f float32, n int)
+TEXT ·addScaledAVX2(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), DI
+	MOVQ         src+8(FP), SI
+	VBROADCASTSS f+16(FP), Y0
+	MOVQ         n+24(FP), CX
+
+loopa:
+	VMULPS  (SI), Y0, Y1
+	VADDPS  (DI), Y1, Y1
+	VMOVUPS Y1, (DI)
+	ADDQ    $32, SI
+	ADDQ    $32, DI
+	SUBQ    $8, CX
+	JNZ     loopa
+
+	VZEROUPPER
+	RET

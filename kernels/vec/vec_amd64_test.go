@@ -1,0 +1,63 @@
+package vec
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// without runs fn with the assembly turned off.
+func without(fn func()) {
+	defer func(on bool) { useAVX2 = on }(useAVX2)
+	useAVX2 = false
+	fn()
+}
+
+func random(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+func randomBF16(r *rand.Rand, n int) []uint16 {
+	w := make([]uint16, n)
+	for i, f := range random(r, n) {
+		w[i] = uint16(math.Float32bits(f) >> 16)
+	}
+	return w
+}
+
+// The assembly must give the very bits of the Go loops: that is what makes a
+// result the same on every machine.
+func TestAssemblyEqualsGoBitForBit(t *testing.T) {
+	if !useAVX2 {
+		t.Skip("wants a processor with AVX2")
+	}
+	r := rand.New(rand.NewPCG(rand.Uint64(), 1))
+	for _, n := range []int{1, 8, 15, 16, 17, 31, 48, 64, 100, 256, 704, 1000} {
+		w, a, b, four := randomBF16(r, n), random(r, n), random(r, n), random(r, 4*n+5)
+		f := float32(r.NormFloat64())
+		got := [3]float32{DotBF16(w, a), Dot(a, b), 0}
+		gotFour := DotBF16x4(w, four, n+1)
+		gotSum := append([]float32(nil), a...)
+		AddScaled(gotSum, b, f)
+		without(func() {
+			want := [3]float32{DotBF16(w, a), Dot(a, b), 0}
+			if got != want {
+				t.Errorf("n=%d: dot products %v, in Go %v", n, got, want)
+			}
+			if want := DotBF16x4(w, four, n+1); gotFour != want {
+				t.Errorf("n=%d: four dot products %v, in Go %v", n, gotFour, want)
+			}
+			want1 := append([]float32(nil), a...)
+			AddScaled(want1, b, f)
+			for i := range want1 {
+				if want1[i] != gotSum[i] {
+					t.Fatalf("n=%d: scaled sum differs at %d", n, i)
+				}
+			}
+		})
+	}
+}

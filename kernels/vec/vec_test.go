@@ -1,0 +1,52 @@
+package vec
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// Against float64 sums, and one row beside others against the same row alone.
+func TestDotProducts(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 2))
+	for _, n := range []int{1, 7, 16, 33, 256, 1000} {
+		w, x := make([]uint16, n), make([]float32, 4*n)
+		for i := range w {
+			w[i] = uint16(math.Float32bits(float32(r.NormFloat64())) >> 16)
+		}
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		four := DotBF16x4(w, x, n)
+		for k := range four {
+			row := x[k*n : (k+1)*n]
+			var want, size float64
+			for i := range row {
+				p := float64(BF16(w[i])) * float64(row[i])
+				want, size = want+p, size+math.Abs(p)
+			}
+			if alone := DotBF16(w, row); alone != four[k] {
+				t.Errorf("n=%d: row %d alone is %v, beside others %v", n, k, alone, four[k])
+			}
+			if math.Abs(float64(four[k])-want) > 1e-6*size+1e-12 {
+				t.Errorf("n=%d: %v, in float64 %v", n, four[k], want)
+			}
+		}
+	}
+}
+
+func BenchmarkDotBF16(b *testing.B) {
+	w, x := make([]uint16, 256), make([]float32, 256)
+	b.SetBytes(512)
+	for b.Loop() {
+		DotBF16(w, x)
+	}
+}
+
+func BenchmarkDotBF16x4(b *testing.B) {
+	w, x := make([]uint16, 256), make([]float32, 1024)
+	b.SetBytes(512)
+	for b.Loop() {
+		DotBF16x4(w, x, 256)
+	}
+}

@@ -1,0 +1,152 @@
+// Package kernels holds the fused ops of a forward pass. Each op is a plain
+// struct of buffer handles and integers beside its reference in Go (the method
+// Host); the same struct is what other devices launch and capture.
+//
+// Shapes are written [rows][columns], row-major. T is the number of token rows
+// in a step, N the number of rows that are sampled. The residual stream and
+// all activations are float32.
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"reel/kernels/device"
+	"reel/kernels/vec"
+)
+
+// DType is the type of a weight's elements as the device keeps them.
+type DType uint8
+
+// The element types that ops read.
+const (
+	BF16 DType = iota + 1
+	F32
+)
+
+// Size is the bytes of one element.
+func (d DType) Size() int64 {
+	if d == BF16 {
+		return 2
+	}
+	return 4
+}
+
+// Layout is how a device packed a weight.
+type Layout uint8
+
+// RowMajor is [Rows][Cols], as checkpoints have it.
+const RowMajor Layout = 0
+
+// Weight is a matrix that a product streams: output row r is the dot product of
+// W[r] and an activation row. How it is packed is the device's business.
+type Weight struct {
+	Data       device.Buffer
+	Scales     device.Buffer // of quantised formats; zero otherwise
+	DType      DType
+	Layout     Layout
+	Rows, Cols int
+}
+
+// LoadWeight gives a device a [rows][cols] matrix of little-endian elements.
+// The device may keep data itself; the caller leaves it unchanged until it is freed.
+func LoadWeight(m device.Memory, t DType, rows, cols int, data []byte) (Weight, error) {
+	if want := int64(rows) * int64(cols) * t.Size(); int64(len(data)) != want {
+		return Weight{}, fmt.Errorf("%w: weight [%d][%d] has %d bytes, wants %d", device.ErrBadShape, rows, cols, len(data), want)
+	}
+	b, err := m.Load(data)
+	if err != nil {
+		return Weight{}, err
+	}
+	return Weight{Data: b, DType: t, Layout: RowMajor, Rows: rows, Cols: cols}, nil
+}
+
+// LoadVector gives a device a vector as float32: norm weights, RoPE tables.
+func LoadVector(m device.Memory, v []float32) (device.Buffer, error) {
+	if len(v) == 0 {
+		return device.Buffer{}, fmt.Errorf("%w: empty vector", device.ErrBadShape)
+	}
+	return m.Load(unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*4))
+}
+
+func (w Weight) check(name string, rows, cols int) error {
+	if w.Rows != rows || w.Cols != cols || w.Data.Bytes() != int64(rows)*int64(cols)*w.DType.Size() {
+		return fmt.Errorf("%w: weight %s is [%d][%d] in %d bytes, wants [%d][%d]", device.ErrBadShape, name, w.Rows, w.Cols, w.Data.Bytes(), rows, cols)
+	}
+	return nil
+}
+
+// need is one buffer and the fewest 4-byte elements that an op reads or writes there.
+type need struct {
+	name string
+	buf  device.Buffer
+	n    int
+}
+
+func checkBuffers(needs ...need) error {
+	for _, b := range needs {
+		if b.n <= 0 || b.buf.Bytes() < 4*int64(b.n) {
+			return fmt.Errorf("%w: %s has %d bytes, wants %d elements of 4", device.ErrBadShape, b.name, b.buf.Bytes(), b.n)
+		}
+	}
+	return nil
+}
+
+// product computes y[t][r] = W[r]·x[t] for T rows, or adds it to y where add is
+// set. x is [T][w.Cols]; row t of y starts at t*stride.
+func product(h *device.Host, w Weight, x []float32, T int, y []float32, stride int, add bool) {
+	put := func(t, r int, v float32) {
+		if add {
+			v += y[t*stride+r]
+		}
+		y[t*stride+r] = v
+	}
+	h.For(w.Rows, w.Rows*w.Cols*T, func(begin, end int) {
+		for r := begin; r < end; r++ {
+			rowProduct(h, w, r, x, T, put)
+		}
+	})
+}
+
+// rowProduct gives put the dot products of row r of w with T rows of x. A row's
+// sum is the same whether it is computed alone or four at a time (package vec).
+func rowProduct(h *device.Host, w Weight, r int, x []float32, T int, put func(t, r int, v float32)) {
+	k := w.Cols
+	if w.DType == F32 {
+		row := h.Float32(w.Data)[r*k : (r+1)*k]
+		for t := range T {
+			put(t, r, vec.Dot(row, x[t*k:(t+1)*k]))
+		}
+		return
+	}
+	row := h.Uint16(w.Data)[r*k : (r+1)*k]
+	t := 0
+	for ; t+4 <= T; t += 4 {
+		for i, v := range vec.DotBF16x4(row, x[t*k:], k) {
+			put(t+i, r, v)
+		}
+	}
+	for ; t < T; t++ {
+		put(t, r, vec.DotBF16(row, x[t*k:(t+1)*k]))
+	}
+}
+
+// rmsNorm writes x·g / sqrt(mean(x²)+eps) to y; x, g and y have one length.
+// Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+func rmsNorm(y, x, g []float32, eps float32) {
+	scale := float32(1 / math.Sqrt(float64(vec.Dot(x, x))/float64(len(x))+float64(eps)))
+	for i := range x {
+		y[i] = g[i] * float32(x[i]*scale)
+	}
+}
+
+// normRows lends a scratch [T][hidden] that holds the normed rows of x.
+func normRows(h *device.Host, x, g []float32, eps float32, T int) []float32 {
+	hidden := len(g)
+	y := h.Scratch(T * hidden)
+	for t := range T {
+		rmsNorm(y[t*hidden:(t+1)*hidden], x[t*hidden:(t+1)*hidden], g, eps)
+	}
+	return y
+}
