@@ -1,0 +1,105 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"time"
+
+	"reel/generator/internal/engine"
+	"reel/protocol"
+)
+
+// generate starts a request, or says why not. Everything that can be refused is
+// refused here, before the engine takes anything for it.
+func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Error {
+	r, e := c.admit(m, received)
+	if e != nil {
+		c.s.counts.refused.Add(1)
+		c.log.Info().Uint64("req_id", m.ID).Str("finish", e.Code).Msg("refused")
+		return e.For(m.ID)
+	}
+	c.mu.Lock()
+	c.requests[r.id] = r
+	c.mu.Unlock()
+	c.streams.Go(r.stream)
+	return nil
+}
+
+func (c *conn) admit(m *protocol.Generate, received time.Time) (*request, *protocol.Error) {
+	model, e := c.s.serving()
+	if e != nil {
+		return nil, e
+	}
+	if e := c.place(m.ID); e != nil {
+		return nil, e
+	}
+	if e := m.Validate(model.Limits); e != nil {
+		return nil, e
+	}
+	tokens, e := c.s.promptTokens(model, m)
+	if e != nil {
+		return nil, e
+	}
+	r := newRequest(c, model, m, tokens)
+	return r, r.submit(received)
+}
+
+// place checks that the connection may have one more request, of this id.
+func (c *conn) place(id uint64) *protocol.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.requests[id] != nil {
+		return protocol.Errorf(protocol.CodeDuplicateID, "give each running request its own id", "request %d is still running on this connection", id)
+	}
+	if len(c.requests) >= c.s.bounds.requests {
+		return protocol.Errorf(protocol.CodeTooManyRequests, "wait for one to end", "%d requests run on this connection", len(c.requests))
+	}
+	return nil
+}
+
+// promptTokens are the tokens of a validated request's prompt, 1 to context-1.
+func (s *Server) promptTokens(model *Model, m *protocol.Generate) ([]int32, *protocol.Error) {
+	tokens := m.Tokens
+	if m.Prompt != nil {
+		var e *protocol.Error
+		if tokens, e = s.encode(model, *m.Prompt); e != nil {
+			return nil, e
+		}
+	}
+	if len(tokens) == 0 {
+		return nil, protocol.Errorf(protocol.CodeBadRequest, "give a prompt with some text", "the prompt has no tokens")
+	}
+	return tokens, protocol.CheckPromptTokens(len(tokens), model.Limits)
+}
+
+// encode tokenizes text. Large texts wait for their turn, so that they leave
+// processors to the engine and to small ones.
+func (s *Server) encode(model *Model, text string) ([]int32, *protocol.Error) {
+	if len(text) > s.bounds.largeText {
+		s.turns <- struct{}{}
+		defer func() { <-s.turns }()
+	}
+	tokens, err := model.Tokenizer.Encode(text)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.CodeBadRequest, "check the text's encoding", "the text cannot be tokenized: %v", err)
+	}
+	return tokens, nil
+}
+
+// sampling is p as the engine takes it. A seed that is not given is drawn.
+func sampling(p protocol.Params) engine.Sampling {
+	s := engine.Sampling{
+		Temperature: float32(p.Temperature), TopK: p.TopK, TopP: float32(p.TopP), MinP: float32(p.MinP),
+		RepeatPenalty: float32(p.RepeatPenalty), Seed: p.Seed, Logprobs: p.Logprobs,
+	}
+	if !p.HasSeed {
+		s.Seed = drawSeed()
+	}
+	return s
+}
+
+func drawSeed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	return binary.NativeEndian.Uint64(b[:])
+}

@@ -1,0 +1,249 @@
+package server
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"reel/protocol"
+)
+
+// conn is one client's connection. Its reader decodes and admits requests, its
+// writer empties the outbox, and each request has a goroutine of its own.
+type conn struct {
+	s    *Server
+	sock *net.UnixConn
+	peer peer
+	log  zerolog.Logger
+	out  *outbox
+	over atomic.Bool   // to be ended: the reader stops at the next frame
+	gone chan struct{} // closed when nothing of the connection is left
+
+	// Of the reader alone.
+	in       *bufio.Reader
+	frames   protocol.FrameReader
+	greeted  bool // hello came
+	welcomed bool // and was answered by welcome
+
+	mu       sync.Mutex
+	requests map[uint64]*request
+	streams  sync.WaitGroup // the requests' goroutines
+}
+
+func newConn(s *Server, sock *net.UnixConn, p peer, number uint64) *conn {
+	c := &conn{
+		s: s, sock: sock, peer: p,
+		log:      s.opts.Logger.With().Uint64("conn", number).Uint32("peer_uid", p.uid).Int32("peer_pid", p.pid).Logger(),
+		out:      newOutbox(sock, s.bounds.unsent, s.bounds.stall),
+		gone:     make(chan struct{}),
+		in:       bufio.NewReader(sock),
+		requests: map[uint64]*request{},
+	}
+	c.frames = protocol.FrameReader{R: c.in, Budget: &s.budget}
+	return c
+}
+
+// serve runs the connection to its end.
+func (c *conn) serve() {
+	c.log.Debug().Msg("connected")
+	written := make(chan error, 1)
+	go func() {
+		err := c.out.write()
+		c.hangUp()
+		written <- err
+	}()
+	readErr := c.read()
+	c.frames.Release()
+	c.cancelAll()
+	c.out.finish()
+	writeErr := <-written
+	_ = c.sock.Close()
+	c.streams.Wait()
+	c.s.leave(c)
+	c.log.Debug().AnErr("read", readErr).AnErr("write", writeErr).Msg("disconnected")
+	close(c.gone)
+}
+
+// hangUp makes the reader end, which ends the connection.
+func (c *conn) hangUp() {
+	c.over.Store(true)
+	_ = c.sock.CloseRead()
+}
+
+// cancelAll ends every request. The reader calls it when it admits no more.
+func (c *conn) cancelAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.requests {
+		r.cancel()
+	}
+}
+
+// read takes frames until the client is gone or has to go.
+func (c *conn) read() error {
+	for !c.over.Load() {
+		body, err := c.next()
+		if err != nil {
+			c.tell(err)
+			return err
+		}
+		e := c.handle(body)
+		c.frames.Release()
+		if e != nil && closes(e.Code) {
+			return e
+		}
+	}
+	return nil
+}
+
+// next waits for a frame. A client that has been welcomed may be silent for
+// ever, but a frame that has begun must come to its end.
+func (c *conn) next() ([]byte, error) {
+	var deadline time.Time
+	if !c.welcomed {
+		deadline = time.Now().Add(c.s.bounds.silence)
+	}
+	_ = c.sock.SetReadDeadline(deadline)
+	if _, err := c.in.Peek(1); err != nil {
+		return nil, err
+	}
+	_ = c.sock.SetReadDeadline(time.Now().Add(c.s.bounds.frame))
+	return c.frames.Next()
+}
+
+// tell says why the connection closes, where somebody may be left to hear it.
+func (c *conn) tell(err error) {
+	e := protocol.FrameError(err)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		e = protocol.Errorf(protocol.CodeBadFrame, "send whole frames", "a frame took longer than %v", c.s.bounds.frame)
+		if c.in.Buffered() == 0 && !c.welcomed {
+			e = protocol.Errorf(protocol.CodeHelloRequired, "connect when there is something to ask", "no frame came for %v", c.s.bounds.silence)
+		}
+	}
+	if e != nil {
+		c.send(e)
+	}
+}
+
+// closes tells whether an error of code ends the connection.
+func closes(code string) bool {
+	switch code {
+	case protocol.CodeBadFrame, protocol.CodeUnsupportedVersion, protocol.CodeOverloaded:
+		return true
+	}
+	return false
+}
+
+// handle answers one frame. It returns the error that it has sent.
+func (c *conn) handle(body []byte) *protocol.Error {
+	received := time.Now()
+	msg, err := protocol.DecodeRequest(body)
+	var e *protocol.Error
+	if err == nil {
+		e = c.dispatch(msg, received)
+	} else {
+		e = asError(err)
+	}
+	if e != nil {
+		c.send(e)
+	}
+	return e
+}
+
+func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {
+	if m, ok := msg.(*protocol.Hello); ok {
+		return c.hello(m)
+	}
+	if _, ok := msg.(*protocol.StatusRequest); ok && c.greeted {
+		c.send(c.s.status())
+		return nil
+	}
+	if !c.welcomed {
+		return helloRequired(msg)
+	}
+	switch m := msg.(type) {
+	case *protocol.Generate:
+		return c.generate(m, received)
+	case *protocol.Cancel:
+		c.cancel(m.ID)
+	case *protocol.Tokenize:
+		return c.tokenize(m)
+	}
+	return nil
+}
+
+func helloRequired(msg any) *protocol.Error {
+	e := protocol.Errorf(protocol.CodeHelloRequired, "send hello, and wait for welcome", "hello has not been answered by welcome")
+	if m, ok := msg.(*protocol.Generate); ok {
+		return e.For(m.ID)
+	}
+	return e
+}
+
+func (c *conn) hello(m *protocol.Hello) *protocol.Error {
+	if m.Version != protocol.Version {
+		return protocol.Errorf(protocol.CodeUnsupportedVersion, "use a client of the generator's release",
+			"the client speaks protocol version %d, this generator %d", m.Version, protocol.Version)
+	}
+	c.greeted = true
+	model, e := c.s.serving()
+	if e != nil {
+		return e
+	}
+	c.welcomed = true
+	c.send(&protocol.Welcome{Version: protocol.Version, Model: model.Name, Limits: model.Limits})
+	return nil
+}
+
+func (c *conn) cancel(id uint64) {
+	c.mu.Lock()
+	r := c.requests[id]
+	c.mu.Unlock()
+	if r != nil {
+		r.cancel()
+	}
+}
+
+func (c *conn) tokenize(m *protocol.Tokenize) *protocol.Error {
+	model, e := c.s.serving()
+	if e != nil {
+		return e
+	}
+	if e := m.Validate(model.Limits); e != nil {
+		return e
+	}
+	tokens, e := c.s.encode(model, m.Text)
+	if e != nil {
+		return e
+	}
+	c.send(&protocol.Tokens{Tokens: tokens})
+	return nil
+}
+
+// send queues one message.
+func (c *conn) send(msg any) {
+	frame, err := protocol.AppendFrame(nil, msg)
+	if err != nil {
+		frame, _ = protocol.AppendFrame(nil, asError(err))
+	}
+	c.queue(frame)
+}
+
+// queue hands frames to the writer. A client that has fallen too far behind is
+// cut: told so, in case it reads again, and ended.
+func (c *conn) queue(frames []byte) {
+	if !c.out.add(frames) {
+		return
+	}
+	last, _ := protocol.AppendFrame(nil, protocol.Errorf(protocol.CodeSlowClient, "read as fast as tokens come",
+		"more than %d bytes wait for the client to read them", c.s.bounds.unsent))
+	c.log.Warn().Msg("cut: the client does not read")
+	c.out.cut(last)
+	c.hangUp()
+}

@@ -1,0 +1,54 @@
+package server
+
+import (
+	"reel/generator/internal/engine"
+	"reel/protocol"
+)
+
+// Engine makes completions.
+type Engine interface {
+	// Submit takes a request, whose Sink then gets tokens and one Finish.
+	// Errors: engine.ErrBusy, engine.ErrDraining, engine.ErrTooLong.
+	Submit(*engine.Request) (engine.Handle, error)
+	// Cancel ends a request early; its Sink still gets its one Finish. A
+	// request that has ended is left alone.
+	Cancel(engine.Handle)
+	Stats() engine.Stats
+}
+
+// Tokenizer turns a prompt into tokens and a token into text. It is safe for
+// use by several goroutines.
+type Tokenizer interface {
+	Encode(text string) ([]int32, error)
+	TokenText(id int32) string
+	MaxTokenBytes() int // of the longest token's text
+}
+
+// Decoder turns one completion's tokens into text, valid UTF-8 at every piece.
+type Decoder interface {
+	Push(id int32) string // the text that id completes, perhaps none
+	Held() int            // bytes that wait for the rest of a character
+	Flush() string        // what is held, made valid
+}
+
+// Model is what a server serves.
+type Model struct {
+	Name       string
+	Device     string
+	Engine     Engine
+	Tokenizer  Tokenizer
+	NewDecoder func() Decoder
+	// Limits needs Context, MaxBatch and Vocab; the server fills in its own.
+	Limits protocol.Limits
+}
+
+// limits completes a model's limits with the server's.
+func (s *Server) limits(m *Model) protocol.Limits {
+	l := m.Limits
+	l.PromptBytes = l.Context * m.Tokenizer.MaxTokenBytes()
+	l.Frame = protocol.MaxFrame
+	l.Requests = s.bounds.requests
+	l.Connections = s.bounds.connections
+	l.Queue = protocol.MaxQueue
+	return l
+}

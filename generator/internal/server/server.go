@@ -1,0 +1,216 @@
+// Package server is the generator's front door: it accepts connections on a
+// Unix socket, speaks package protocol, hands requests to an engine and streams
+// the tokens back. It holds every bound on what a client may ask or leave
+// undone, so that no client harms another.
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"reel/protocol"
+)
+
+// Options say where and as what a Server serves.
+type Options struct {
+	Socket  string // path; empty is DefaultSocket()
+	Version string // of the program, for status
+	Logger  zerolog.Logger
+}
+
+// Server serves one model on one socket. Its life: New, Listen, Serve on a
+// goroutine of its own, SetProgress, SetReady, Drain, Close.
+type Server struct {
+	opts     Options
+	bounds   bounds
+	budget   protocol.Budget
+	started  time.Time
+	listener *boundSocket
+	turns    chan struct{} // one for each large text that is being tokenized
+	counts   counts
+	closed   chan struct{} // by Close
+
+	mu       sync.Mutex
+	phase    phase
+	conns    map[*conn]struct{}
+	lastConn uint64
+	running  int           // requests
+	quiet    chan struct{} // closed while no request runs
+}
+
+// New makes a server that is loading and does not listen yet.
+func New(opts Options) *Server { return newServer(opts, defaultBounds()) }
+
+func newServer(opts Options, b bounds) *Server {
+	if opts.Socket == "" {
+		opts.Socket = DefaultSocket()
+	}
+	quiet := make(chan struct{})
+	close(quiet)
+	return &Server{
+		opts: opts, bounds: b, started: time.Now(),
+		budget: protocol.Budget{Limit: b.undecoded},
+		turns:  make(chan struct{}, b.tokenizers),
+		closed: make(chan struct{}),
+		phase:  phase{state: protocol.StateLoading},
+		conns:  map[*conn]struct{}{},
+		quiet:  quiet,
+	}
+}
+
+// Listen binds the socket; clients can connect from then on. Errors:
+// ErrSocketPath, ErrSocketInUse, ErrNotSocket, ErrForeignDir or the system's.
+func (s *Server) Listen() error {
+	l, err := bind(s.opts.Socket)
+	if err != nil {
+		return err
+	}
+	s.listener = l
+	s.opts.Logger.Info().Str("socket", l.path).Msg("listening")
+	return nil
+}
+
+// Serve takes connections until Drain, and returns after Close. Listen comes first.
+func (s *Server) Serve() error {
+	for wait := time.Duration(0); ; {
+		sock, err := s.listener.AcceptUnix()
+		switch {
+		case err == nil:
+			s.take(sock)
+			wait = 0
+		case errors.Is(err, net.ErrClosed):
+			<-s.closed
+			return nil
+		default: // out of descriptors, say: others end, then it goes on
+			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			s.opts.Logger.Warn().Err(err).Dur("wait", wait).Msg("cannot accept a connection")
+			time.Sleep(wait)
+		}
+	}
+}
+
+// take starts a connection, or turns it away.
+func (s *Server) take(sock *net.UnixConn) {
+	p, err := peerOf(sock)
+	if err != nil {
+		s.opts.Logger.Debug().Err(err).Msg("peer is unknown")
+		_ = sock.Close()
+		return
+	}
+	c, e := s.join(sock, p)
+	if e != nil {
+		s.opts.Logger.Warn().Uint32("peer_uid", p.uid).Str("code", e.Code).Msg("connection turned away")
+		s.turnAway(sock, e)
+		return
+	}
+	go c.serve()
+}
+
+func (s *Server) turnAway(sock *net.UnixConn, e *protocol.Error) {
+	frame, _ := protocol.AppendFrame(nil, e)
+	_ = sock.SetWriteDeadline(time.Now().Add(s.bounds.reject))
+	_, _ = sock.Write(frame)
+	_ = sock.Close()
+}
+
+// join adds a connection, where there is a place.
+func (s *Server) join(sock *net.UnixConn, p peer) (*conn, *protocol.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase.state == protocol.StateDraining {
+		return nil, draining()
+	}
+	if len(s.conns) >= s.bounds.connections {
+		return nil, protocol.Errorf(protocol.CodeTooManyConnections, "close idle connections or try again in a moment",
+			"all %d connections are taken", s.bounds.connections)
+	}
+	s.lastConn++
+	c := newConn(s, sock, p, s.lastConn)
+	s.conns[c] = struct{}{}
+	return c, nil
+}
+
+func (s *Server) leave(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// connections lists the connections; s.mu is held.
+func (s *Server) connections() []*conn {
+	list := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		list = append(list, c)
+	}
+	return list
+}
+
+// begin counts a request in, unless the server has stopped taking them.
+func (s *Server) begin() *protocol.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, e := s.phase.serving(); e != nil {
+		return e
+	}
+	if s.running++; s.running == 1 {
+		s.quiet = make(chan struct{})
+	}
+	return nil
+}
+
+// end counts a request out, after its last frame is in the outbox.
+func (s *Server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running--; s.running == 0 {
+		close(s.quiet)
+	}
+}
+
+// Drain takes no more connections and requests, and waits until what runs has
+// finished or ctx ends; then it returns ctx's error.
+func (s *Server) Drain(ctx context.Context) error {
+	s.mu.Lock()
+	if s.phase.state != protocol.StateFailed {
+		s.phase.state = protocol.StateDraining
+	}
+	quiet := s.quiet
+	s.mu.Unlock()
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
+	select {
+	case <-quiet:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close drains, writes what is in the outboxes and closes every connection. It
+// returns ctx's error where that ended the waiting; the connections are closed
+// all the same. The engine must have ended its requests, or end them by then.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.Drain(ctx)
+	s.mu.Lock()
+	conns := s.connections()
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.hangUp()
+	}
+	for _, c := range conns {
+		select {
+		case <-c.gone:
+		case <-ctx.Done():
+			_ = c.sock.Close()
+			err = ctx.Err()
+		}
+	}
+	close(s.closed)
+	return err
+}
