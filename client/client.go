@@ -25,6 +25,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"reel/protocol"
 )
@@ -106,8 +107,12 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return ask[*Status](ctx, c, &protocol.StatusRequest{})
 }
 
-// Tokenize returns the ids of the tokens that text becomes as a prompt.
+// Tokenize returns the ids of the tokens that text, valid UTF-8, becomes as a
+// prompt.
 func (c *Client) Tokenize(ctx context.Context, text string) ([]int32, error) {
+	if err := checkText("text", text); err != nil {
+		return nil, err
+	}
 	reply, err := ask[*protocol.Tokens](ctx, c, &protocol.Tokenize{Text: text})
 	if err != nil {
 		return nil, err
@@ -155,7 +160,7 @@ func as[T any](reply any) (T, error) {
 // write sends one message. Register, run before it, books the place to which
 // the answer goes; it holds c.mu.
 func (c *Client) write(message any, register func()) error {
-	frame, err := protocol.AppendFrame(nil, message)
+	frame, err := encode(message)
 	if err != nil {
 		return err
 	}
@@ -171,6 +176,24 @@ func (c *Client) write(message any, register func()) error {
 		return why
 	}
 	return c.writeFrame(frame)
+}
+
+// encode returns the frame of message.
+func encode(message any) ([]byte, error) {
+	frame, err := protocol.AppendFrame(nil, message)
+	if errors.Is(err, protocol.ErrFrameTooLarge) {
+		return nil, protocol.Errorf(protocol.CodePromptTooLong, "shorten the prompt", "the request does not fit a frame: %v", err)
+	}
+	return frame, err
+}
+
+// checkText refuses text for which the generator would close the connection,
+// and so end the other requests on it.
+func checkText(field, text string) error {
+	if utf8.ValidString(text) {
+		return nil
+	}
+	return protocol.Errorf(protocol.CodeBadRequest, "convert it to UTF-8", "%s is not valid UTF-8", field)
 }
 
 // writeFrame writes a frame; where that fails the connection is over.

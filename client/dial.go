@@ -39,35 +39,44 @@ type Options struct {
 }
 
 // Dial connects to a generator that is ready to serve. It fails with
-// ErrNoGenerator, ErrDenied, ErrConfig, ctx's error, or the generator's own *Error, as with the code "loading" where Wait was too short.
+// ErrNoGenerator, ErrDenied, ErrConfig, ctx's error, or the generator's own
+// *Error, as with the code "loading" where Wait was too short.
 func Dial(ctx context.Context, o Options) (*Client, error) {
-	deadline := time.Now().Add(o.Wait)
+	return retry(ctx, o.Wait, func() (*Client, error) { return o.dial(ctx) })
+}
+
+// ReadStatus asks a generator for its status, also one that is still loading
+// its model. It fails as Dial does.
+func ReadStatus(ctx context.Context, o Options) (*Status, error) {
+	return retry(ctx, o.Wait, func() (*Status, error) { return o.status(ctx) })
+}
+
+// retry calls attempt until it succeeds, fails for good, or wait has passed.
+func retry[T any](ctx context.Context, wait time.Duration, attempt func() (T, error)) (T, error) {
+	deadline := time.Now().Add(wait)
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
-		c, err := o.attempt(ctx)
-		if err == nil || ctx.Err() != nil {
-			return c, err
-		}
+		result, err := attempt()
 		left := time.Until(deadline)
-		if left <= 0 || !hopeful(err) {
-			return nil, err
+		if err == nil || left <= 0 || !hopeful(err) {
+			return result, err
 		}
 		if err := sleep(ctx, min(pause, left)); err != nil {
-			return nil, err
+			return result, err
 		}
 	}
 }
 
 // hopeful reports whether what failed with err may soon succeed.
 func hopeful(err error) bool {
-	var said *Error
-	switch {
-	case errors.As(err, &said):
-		return said.Code == protocol.CodeLoading
-	case errors.Is(err, errSocketAbsent), errors.Is(err, errNoWelcome):
-		return true
-	}
 	// EAGAIN: the queue of connections to be accepted is full.
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EAGAIN)
+	return isLoading(err) || errors.Is(err, errSocketAbsent) || errors.Is(err, errNoAnswer) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EAGAIN)
+}
+
+// isLoading reports whether err is the generator's error "loading".
+func isLoading(err error) bool {
+	var said *Error
+	return errors.As(err, &said) && said.Code == protocol.CodeLoading
 }
 
 // sleep waits for d, or until ctx is done.
@@ -82,8 +91,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// attempt finds the socket, connects once and says hello.
-func (o *Options) attempt(ctx context.Context) (*Client, error) {
+// dial finds the socket, connects once and says hello.
+func (o *Options) dial(ctx context.Context) (*Client, error) {
 	conn, err := o.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -121,10 +130,11 @@ func (o *Options) connect(ctx context.Context) (net.Conn, error) {
 
 // report tells OnLoading where err says that the generator is loading.
 func (o *Options) report(err error) {
-	var said *Error
-	if o.OnLoading == nil || !errors.As(err, &said) || said.Code != protocol.CodeLoading {
+	if o.OnLoading == nil || !isLoading(err) {
 		return
 	}
+	var said *Error
+	errors.As(err, &said)
 	progress := 0.0
 	if said.Progress != nil {
 		progress = *said.Progress
@@ -134,21 +144,47 @@ func (o *Options) report(err error) {
 
 // greet says hello on conn and returns the client once welcome came.
 func (o *Options) greet(ctx context.Context, conn net.Conn) (*Client, error) {
+	c := newClient(conn)
+	welcome, err := within(ctx, o, conn, c.hello)
+	if err != nil {
+		return nil, err
+	}
+	c.welcome = *welcome
+	go c.read()
+	return c, nil
+}
+
+// status connects once and asks for the status, whatever hello gets.
+func (o *Options) status(ctx context.Context) (*Status, error) {
+	conn, err := o.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	c := newClient(conn)
+	_, err = within(ctx, o, conn, c.hello)
+	if err != nil && !isLoading(err) {
+		return nil, err
+	}
+	return within(ctx, o, conn, func() (*Status, error) {
+		return exchange[*Status](c, &protocol.StatusRequest{})
+	})
+}
+
+// within runs a talk on conn that ends when ctx does, or when the generator has
+// been silent for too long.
+func within[T any](ctx context.Context, o *Options, conn net.Conn, talk func() (T, error)) (T, error) {
 	patience := o.answerTime
 	if patience == 0 {
 		patience = answerTime
 	}
 	conn.SetDeadline(time.Now().Add(patience))
-	// A deadline in the past wakes the read below when ctx is done.
+	// A deadline in the past wakes the talk.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	c, err := hello(conn)
-	if !stop() && ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if err != nil {
-		return nil, err
+	result, err := talk()
+	if !stop() {
+		return result, ctx.Err()
 	}
 	conn.SetDeadline(time.Time{})
-	go c.read()
-	return c, nil
+	return result, err
 }

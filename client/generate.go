@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"time"
@@ -51,6 +52,16 @@ func (r *Request) message(id uint64) *protocol.Generate {
 	return m
 }
 
+// check refuses what would cost the connection.
+func (r *Request) check() error {
+	for _, stop := range r.Stop {
+		if err := checkText("a stop string", stop); err != nil {
+			return err
+		}
+	}
+	return checkText("the prompt", r.Prompt)
+}
+
 // Generate asks for a completion when the loop over it begins, and yields each
 // token as it comes. At most one error is yielded, last: the generator's
 // *Error, ErrConnectionLost, ErrClosed, or ctx's error. Ending ctx or leaving
@@ -87,7 +98,7 @@ func (c *Client) Generate(ctx context.Context, req Request) iter.Seq2[Token, err
 
 // start books an id and sends the request.
 func (c *Client) start(ctx context.Context, req *Request) (*stream, error) {
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), req.check()); err != nil {
 		return nil, err
 	}
 	s := newStream()

@@ -9,34 +9,40 @@ import (
 	"reel/protocol"
 )
 
-// errNoWelcome: the connection was taken, but not answered.
-var errNoWelcome = errors.New("what took the connection gave no welcome")
+// errNoAnswer: the connection was taken, but what took it does not talk.
+var errNoAnswer = errors.New("what took the connection does not answer")
 
-// hello says hello on conn and returns the client that welcome makes of it.
-func hello(conn net.Conn) (*Client, error) {
-	c := &Client{
+// newClient returns a client that has yet to say hello.
+func newClient(conn net.Conn) *Client {
+	return &Client{
 		conn:    conn,
 		frames:  protocol.FrameReader{R: bufio.NewReader(conn)},
 		streams: map[uint64]*stream{},
 		lost:    make(chan struct{}),
 	}
-	frame, err := protocol.AppendFrame(nil, &protocol.Hello{Version: protocol.Version})
+}
+
+// hello says hello and returns the welcome.
+func (c *Client) hello() (*protocol.Welcome, error) {
+	return exchange[*protocol.Welcome](c, &protocol.Hello{Version: protocol.Version})
+}
+
+// exchange sends a message and reads the answer itself, before the goroutine
+// that reads is there.
+func exchange[T any](c *Client, message any) (T, error) {
+	var none T
+	frame, err := protocol.AppendFrame(nil, message)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	// A generator that refuses the connection may have closed it already: what
 	// it said counts for more than the write that failed.
-	_, wrote := conn.Write(frame)
+	_, wrote := c.conn.Write(frame)
 	reply, err := c.next()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w: %w", ErrNoGenerator, errNoWelcome, errors.Join(wrote, err))
+		return none, fmt.Errorf("%w: %w: %w", ErrNoGenerator, errNoAnswer, errors.Join(wrote, err))
 	}
-	welcome, err := as[*protocol.Welcome](reply)
-	if err != nil {
-		return nil, err
-	}
-	c.welcome = *welcome
-	return c, nil
+	return as[T](reply)
 }
 
 // next reads the next message of a type that this client knows. A newer

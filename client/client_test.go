@@ -1,0 +1,420 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"reel/client/internal/fakegen"
+	"reel/protocol"
+)
+
+// socket returns a path for a socket, short enough for one.
+func socket(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "reel-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "generator.sock")
+}
+
+// listen serves script at path until the test ends.
+func listen(t *testing.T, path string, script fakegen.Script) *fakegen.Generator {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	g := fakegen.New(script)
+	go g.Serve(l)
+	return g
+}
+
+// connect serves script on a pipe and returns a client of it.
+func connect(t *testing.T, script fakegen.Script) (*Client, *fakegen.Generator) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	g := fakegen.New(script)
+	go g.ServeConn(theirs)
+	var o Options
+	c, err := o.greet(t.Context(), ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, g
+}
+
+// collect runs req and returns the text and the error that ended it.
+func collect(ctx context.Context, c *Client, req Request) (string, error) {
+	var text strings.Builder
+	for tok, err := range c.Generate(ctx, req) {
+		if err != nil {
+			return text.String(), err
+		}
+		text.WriteString(tok.Text)
+	}
+	return text.String(), nil
+}
+
+// received waits for a message of type M.
+func received[M any](t *testing.T, g *fakegen.Generator) M {
+	t.Helper()
+	m, err := g.Wait(deadline(t), func(m any) bool { _, ok := m.(M); return ok })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.(M)
+}
+
+// deadline returns a channel that ends a wait that would hang the test.
+func deadline(t *testing.T) <-chan struct{} {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx.Done()
+}
+
+func TestGenerate(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{})
+	var done Done
+	text, err := collect(t.Context(), c, Request{Prompt: "to be or not", Done: &done})
+	if err != nil || text != "to be or not" {
+		t.Fatalf("text %q, error %v", text, err)
+	}
+	if done.FinishReason != protocol.FinishStop || done.Usage.CompletionTokens != 4 {
+		t.Errorf("done is %+v", done)
+	}
+	if c.Model() != "fake" || c.Limits().Context != 512 {
+		t.Errorf("model %q, limits %+v", c.Model(), c.Limits())
+	}
+}
+
+func TestRequestCarriesEveryField(t *testing.T) {
+	c, g := connect(t, fakegen.Script{})
+	req := Request{
+		Prompt: "p", MaxTokens: new(7), Temperature: new(0.5), TopK: new(3), TopP: new(0.9), MinP: new(0.1),
+		RepeatPenalty: new(1.1), Seed: new(uint64(9)), Stop: []string{"a", "b"}, Logprobs: new(2), Echo: true, IgnoreEOS: true,
+	}
+	if _, err := collect(t.Context(), c, req); err != nil {
+		t.Fatal(err)
+	}
+	m := received[*protocol.Generate](t, g)
+	got := fmt.Sprintln(*m.Prompt, *m.MaxTokens, *m.Temperature, *m.TopK, *m.TopP, *m.MinP,
+		*m.RepeatPenalty, *m.Seed, m.Stop, *m.Logprobs, m.Echo, m.IgnoreEOS)
+	if want := "p 7 0.5 3 0.9 0.1 1.1 9 [a b] 2 true true\n"; got != want {
+		t.Errorf("sent %s, want %s", got, want)
+	}
+}
+
+func TestRequestLeavesDefaultsOut(t *testing.T) {
+	c, g := connect(t, fakegen.Script{})
+	if text, err := collect(t.Context(), c, Request{Tokens: []int32{5, 6}}); err != nil || text != "<5><6>" {
+		t.Fatalf("text %q, error %v", text, err)
+	}
+	m := received[*protocol.Generate](t, g)
+	if m.Prompt != nil || m.MaxTokens != nil || m.Temperature != nil || m.Seed != nil || m.Logprobs != nil {
+		t.Errorf("sent what was not asked for: %+v", m)
+	}
+}
+
+func TestManyAtOnceAreNotMixed(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{})
+	var wg sync.WaitGroup
+	for i := range 50 {
+		want := strings.Repeat(fmt.Sprintf("%d ", i), 40)
+		wg.Go(func() {
+			if text, err := collect(t.Context(), c, Request{Prompt: want}); err != nil || text != want {
+				t.Errorf("request %d: %q, %v", i, text, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestSlowLoopHoldsUpNobody(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{})
+	slow := strings.Repeat("slow ", 2000)
+	var text strings.Builder
+	for tok, err := range c.Generate(t.Context(), Request{Prompt: slow}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text.Len() == 0 {
+			// This loop stands still while another request runs from beginning to end.
+			if other, err := collect(t.Context(), c, Request{Prompt: "quick one"}); err != nil || other != "quick one" {
+				t.Fatalf("the other got %q, %v", other, err)
+			}
+		}
+		text.WriteString(tok.Text)
+	}
+	if text.String() != slow {
+		t.Errorf("the slow loop lost text: %d bytes of %d", text.Len(), len(slow))
+	}
+}
+
+func TestLeavingTheLoopCancels(t *testing.T) {
+	c, g := connect(t, fakegen.Script{Ending: fakegen.Hang})
+	for range c.Generate(t.Context(), Request{Prompt: "one two"}) {
+		break
+	}
+	sent := received[*protocol.Generate](t, g)
+	if cancel := received[*protocol.Cancel](t, g); cancel.ID != sent.ID {
+		t.Errorf("cancelled %d, not %d", cancel.ID, sent.ID)
+	}
+	if n := running(c); n != 0 {
+		t.Errorf("%d requests still booked", n)
+	}
+}
+
+func TestEndedRequestIsNotCancelled(t *testing.T) {
+	c, g := connect(t, fakegen.Script{})
+	if _, err := collect(t.Context(), c, Request{Prompt: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Status(t.Context()); err != nil { // A cancel would have come before it.
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	close(stop)
+	isCancel := func(m any) bool { _, ok := m.(*protocol.Cancel); return ok }
+	if m, err := g.Wait(stop, isCancel); err == nil {
+		t.Errorf("got %+v for a request that had ended", m)
+	}
+}
+
+func running(c *Client) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.streams)
+}
+
+func TestContextCancels(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{Ending: fakegen.Hang})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var done Done
+	var last error
+	for tok, err := range c.Generate(ctx, Request{Prompt: "one two", Done: &done}) {
+		last = err
+		if tok.Index == 1 {
+			cancel()
+		}
+	}
+	if !errors.Is(last, context.Canceled) {
+		t.Errorf("ended with %v", last)
+	}
+	if done.FinishReason != protocol.FinishCancelled || running(c) != 0 {
+		t.Errorf("done %+v, %d requests booked", done, running(c))
+	}
+}
+
+func TestContextEndsAMuteGenerator(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{Ending: fakegen.Mute})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := collect(ctx, c, Request{Prompt: "one"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("before it began: %v", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	var last error
+	for _, err := range c.Generate(ctx, Request{Prompt: "one"}) {
+		last = err
+		cancel()
+	}
+	if !errors.Is(last, context.Canceled) || running(c) != 0 {
+		t.Errorf("ended with %v, %d requests booked", last, running(c))
+	}
+}
+
+func TestGeneratorsErrorEndsTheRequestAlone(t *testing.T) {
+	busy := protocol.Errorf(protocol.CodeBusy, "try again", "the queue is full")
+	c, _ := connect(t, fakegen.Script{Ending: fakegen.Fail, Error: busy})
+	for range 2 {
+		text, err := collect(t.Context(), c, Request{Prompt: "one two"})
+		var said *Error
+		if !errors.As(err, &said) || said.Code != protocol.CodeBusy || said.Hint != "try again" || text != "one two" {
+			t.Fatalf("%q, %v", text, err)
+		}
+	}
+}
+
+func TestDropMidStream(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{Ending: fakegen.Drop})
+	text, err := collect(t.Context(), c, Request{Prompt: "one two"})
+	if !errors.Is(err, ErrConnectionLost) || text != "one two" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := collect(t.Context(), c, Request{Prompt: "again"}); !errors.Is(err, ErrConnectionLost) {
+		t.Errorf("afterwards: %v", err)
+	}
+	if _, err := c.Status(t.Context()); !errors.Is(err, ErrConnectionLost) {
+		t.Errorf("status afterwards: %v", err)
+	}
+}
+
+// raw returns a client and the generator's end of its connection.
+func raw(t *testing.T) (*Client, net.Conn) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { theirs.Close() })
+	go func() {
+		if _, err := protocol.ReadFrame(theirs, 0, nil); err == nil {
+			sendRaw(theirs, &protocol.Welcome{Version: 1})
+		}
+	}()
+	var o Options
+	c, err := o.greet(t.Context(), ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, theirs
+}
+
+func sendRaw(conn net.Conn, message any) {
+	frame, err := protocol.AppendFrame(nil, message)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = conn.Write(frame) // A client that has gone fails the test by itself.
+}
+
+func TestWhatTheGeneratorSaidLastIsTheCause(t *testing.T) {
+	c, generator := raw(t)
+	go func() {
+		_, _ = protocol.ReadFrame(generator, 0, nil)
+		sendRaw(generator, protocol.Errorf(protocol.CodeSlowClient, "", "too slow"))
+		generator.Close()
+	}()
+	_, err := collect(t.Context(), c, Request{Prompt: "one"})
+	var said *Error
+	if !errors.Is(err, ErrConnectionLost) || !errors.As(err, &said) || said.Code != protocol.CodeSlowClient {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestUnknownTypeIsPassedOver(t *testing.T) {
+	c, generator := raw(t)
+	go func() {
+		_, _ = protocol.ReadFrame(generator, 0, nil)
+		_, _ = generator.Write([]byte("\x00\x00\x00\x0b\x81\xa4type\xa4news")) // {type: news}
+		sendRaw(generator, &protocol.Done{ID: 1, FinishReason: protocol.FinishStop})
+	}()
+	if _, err := collect(t.Context(), c, Request{Prompt: "one"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGarbageEndsTheConnection(t *testing.T) {
+	c, generator := raw(t)
+	go func() {
+		_, _ = protocol.ReadFrame(generator, 0, nil)
+		_, _ = generator.Write([]byte("\x00\x00\x00\x05\xdd\xff\xff\xff\xff"))
+	}()
+	if _, err := collect(t.Context(), c, Request{Prompt: "one"}); !errors.Is(err, ErrConnectionLost) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnswerNobodyWaitsFor(t *testing.T) {
+	c, generator := raw(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, _ = protocol.ReadFrame(generator, 0, nil)
+		cancel() // Only the second question is still waited for.
+		_, _ = protocol.ReadFrame(generator, 0, nil)
+		sendRaw(generator, &protocol.Tokens{Tokens: []int32{1}})
+		sendRaw(generator, &protocol.Tokens{Tokens: []int32{2}})
+	}()
+	if _, err := c.Tokenize(ctx, "first"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("first: %v", err)
+	}
+	if ids, err := c.Tokenize(t.Context(), "second"); err != nil || len(ids) != 1 || ids[0] != 2 {
+		t.Errorf("second: %v, %v", ids, err)
+	}
+}
+
+func TestStatusAndTokenize(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{})
+	status, err := c.Status(t.Context())
+	if err != nil || status.State != protocol.StateReady || status.KV.Pages != 256 {
+		t.Errorf("status %+v, %v", status, err)
+	}
+	ids, err := c.Tokenize(t.Context(), "AB")
+	if err != nil || fmt.Sprint(ids) != "[65 66]" {
+		t.Errorf("ids %v, %v", ids, err)
+	}
+}
+
+func TestTokenizeError(t *testing.T) {
+	long := protocol.Errorf(protocol.CodePromptTooLong, "", "too long")
+	c, _ := connect(t, fakegen.Script{Error: long})
+	_, err := c.Tokenize(t.Context(), "AB")
+	var said *Error
+	if !errors.As(err, &said) || said.Code != protocol.CodePromptTooLong {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCloseEndsRunningLoops(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{Ending: fakegen.Mute})
+	var last error
+	for _, err := range c.Generate(t.Context(), Request{Prompt: "one"}) {
+		last = err
+		c.Close()
+	}
+	if !errors.Is(last, ErrClosed) {
+		t.Errorf("ended with %v", last)
+	}
+	if _, err := c.Tokenize(t.Context(), "x"); !errors.Is(err, ErrClosed) {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	before := runtime.NumGoroutine()
+	path := socket(t)
+	g := listen(t, path, fakegen.Script{})
+	for range 20 {
+		c, err := Dial(t.Context(), Options{Socket: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range c.Generate(t.Context(), Request{Prompt: "a b c"}) {
+			break
+		}
+		c.Close()
+	}
+	stop := deadline(t)
+	for {
+		gone, news := g.Gone()
+		if gone == 20 {
+			break
+		}
+		select {
+		case <-news:
+		case <-stop:
+			t.Fatalf("%d of 20 connections ended", gone)
+		}
+	}
+	for runtime.NumGoroutine() > before+2 { // the accepting one, and one of the deadline
+		select {
+		case <-stop:
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		default:
+			runtime.Gosched()
+		}
+	}
+}

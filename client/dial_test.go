@@ -1,0 +1,223 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"reel/client/internal/fakegen"
+	"reel/protocol"
+)
+
+const forever = time.Hour // a Wait that a test would not survive
+
+func TestDialWaitsWhileLoading(t *testing.T) {
+	path := socket(t)
+	listen(t, path, fakegen.Script{Loading: 3})
+	var progress []float64
+	c, err := Dial(t.Context(), Options{Socket: path, Wait: forever, OnLoading: func(p float64, message string) {
+		progress = append(progress, p)
+		if message != "the model is being loaded" {
+			t.Errorf("message %q", message)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if len(progress) != 3 || progress[0] != 0.25 || progress[2] != 0.75 {
+		t.Errorf("progress %v", progress)
+	}
+}
+
+func TestDialDoesNotWaitUnlessAsked(t *testing.T) {
+	path := socket(t)
+	listen(t, path, fakegen.Script{Loading: 1})
+	_, err := Dial(t.Context(), Options{Socket: path})
+	if !isLoading(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestReadStatusWhileLoading(t *testing.T) {
+	path := socket(t)
+	listen(t, path, fakegen.Script{Loading: 100, State: protocol.StateLoading})
+	status, err := ReadStatus(t.Context(), Options{Socket: path})
+	if err != nil || status.State != protocol.StateLoading {
+		t.Errorf("got %+v, %v", status, err)
+	}
+}
+
+func TestRefusalIsFinal(t *testing.T) {
+	path := socket(t)
+	refusal := protocol.Errorf(protocol.CodeUnsupportedVersion, "", "speaks 2")
+	listen(t, path, fakegen.Script{Refusal: refusal})
+	var said *Error
+	_, err := Dial(t.Context(), Options{Socket: path, Wait: forever})
+	if !errors.As(err, &said) || said.Code != protocol.CodeUnsupportedVersion {
+		t.Errorf("Dial: %v", err)
+	}
+	_, err = ReadStatus(t.Context(), Options{Socket: path, Wait: forever})
+	if !errors.As(err, &said) {
+		t.Errorf("ReadStatus: %v", err)
+	}
+}
+
+// TestRetry: what may soon succeed is tried again, what may not is not.
+func TestRetry(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for _, c := range []struct {
+		err   error
+		tries int
+	}{
+		{errSocketAbsent, 3},
+		{refused, 3},
+		{syscall.EAGAIN, 3},
+		{errNoAnswer, 3},
+		{protocol.Errorf(protocol.CodeLoading, "", "loading"), 3},
+		{errNoDirectory, 1},
+		{ErrDenied, 1},
+		{ErrConfig, 1},
+		{protocol.Errorf(protocol.CodeDraining, "", "draining"), 1},
+	} {
+		tries := 0
+		_, err := retry(t.Context(), forever, func() (int, error) {
+			if tries++; tries == 3 {
+				return 0, nil
+			}
+			return 0, c.err
+		})
+		if tries != c.tries || (err == nil) != (c.tries == 3) {
+			t.Errorf("%v: %d tries, ended with %v", c.err, tries, err)
+		}
+	}
+}
+
+func TestRetryEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := retry(ctx, forever, func() (int, error) {
+		cancel()
+		return 0, errSocketAbsent
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDialSilentGenerator(t *testing.T) {
+	path := socket(t)
+	listen(t, path, fakegen.Script{Silent: true})
+	_, err := Dial(t.Context(), Options{Socket: path, answerTime: time.Millisecond})
+	if !errors.Is(err, ErrNoGenerator) || !errors.Is(err, errNoAnswer) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDialEndsWithContext(t *testing.T) {
+	path := socket(t)
+	g := listen(t, path, fakegen.Script{Silent: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, _ = g.Wait(t.Context().Done(), func(any) bool { return true })
+		cancel()
+	}()
+	_, err := Dial(ctx, Options{Socket: path, Wait: forever, answerTime: forever})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDialNobodyThere(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "none", "generator.sock")
+	// With Wait: a missing directory leaves nothing to wait for.
+	_, err := Dial(t.Context(), Options{Socket: missing, Wait: forever})
+	if !errors.Is(err, ErrNoGenerator) || !errors.Is(err, errNoDirectory) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("no directory: %v", err)
+	}
+	absent := socket(t)
+	_, err = Dial(t.Context(), Options{Socket: absent})
+	if !errors.Is(err, ErrNoGenerator) || !hopeful(err) || !strings.Contains(err.Error(), absent) {
+		t.Errorf("no socket: %v", err)
+	}
+	stale := socket(t)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	_, err = Dial(t.Context(), Options{Socket: stale})
+	if !errors.Is(err, ErrNoGenerator) || !hopeful(err) || !strings.Contains(err.Error(), stale) {
+		t.Errorf("stale socket: %v", err)
+	}
+}
+
+func TestDialBadPaths(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, t.TempDir(), "@abstract", "/tmp/" + strings.Repeat("x", 103)} {
+		_, err := Dial(t.Context(), Options{Socket: path, Wait: forever})
+		if !errors.Is(err, ErrConfig) {
+			t.Errorf("%.20s: %v", path, err)
+		}
+	}
+}
+
+func TestDialDenied(t *testing.T) {
+	path := socket(t)
+	listen(t, path, fakegen.Script{})
+	if err := os.Chmod(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error)
+	go func() {
+		// Root may connect to anything; this thread is somebody else, and ends
+		// with its goroutine.
+		runtime.LockOSThread()
+		if err := unix.Setfsuid(65534); err != nil {
+			got <- err
+			return
+		}
+		_, err := Dial(t.Context(), Options{Socket: path, Wait: forever})
+		got <- err
+	}()
+	if err := <-got; !errors.Is(err, ErrDenied) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestInvalidUTF8CostsNoConnection(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{})
+	for _, req := range []Request{{Prompt: "a\xff"}, {Prompt: "a", Stop: []string{"\xff"}}} {
+		var said *Error
+		if _, err := collect(t.Context(), c, req); !errors.As(err, &said) || said.Code != protocol.CodeBadRequest {
+			t.Errorf("got %v", err)
+		}
+	}
+	if _, err := c.Tokenize(t.Context(), "\xff"); err == nil {
+		t.Error("Tokenize took it")
+	}
+	if text, err := collect(t.Context(), c, Request{Prompt: "good"}); err != nil || text != "good" {
+		t.Errorf("the next one: %q, %v", text, err)
+	}
+}
+
+func TestTooLongForAFrame(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{})
+	var said *Error
+	_, err := collect(t.Context(), c, Request{Prompt: strings.Repeat("x", protocol.MaxFrame)})
+	if !errors.As(err, &said) || said.Code != protocol.CodePromptTooLong {
+		t.Errorf("got %v", err)
+	}
+}

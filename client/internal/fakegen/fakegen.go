@@ -1,0 +1,292 @@
+// Package fakegen plays a generator in tests of its clients: it speaks the
+// protocol, and its model repeats the prompt, a word at a time.
+package fakegen
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+
+	"reel/protocol"
+)
+
+// Ending is what a generator does once it has sent a request's tokens.
+type Ending string
+
+// Endings.
+const (
+	Finish Ending = ""     // sends done
+	Hang   Ending = "hang" // waits for cancel, then sends done
+	Mute   Ending = "mute" // sends nothing more, not even after cancel
+	Drop   Ending = "drop" // closes the connection
+	Fail   Ending = "fail" // sends Script.Error
+)
+
+// Script says how a Generator behaves.
+type Script struct {
+	Loading int             // hellos answered with loading before the first welcome
+	Refusal *protocol.Error // answers every hello, where set
+	Silent  bool            // answers nothing
+	Pieces  []string        // the tokens' texts; nil repeats the prompt
+	Ending  Ending          // of every request
+	Error   *protocol.Error // of the ending Fail, and of tokenize where set
+	State   string          // of status; empty is ready
+}
+
+// Generator serves Script. Its fields are not changed while it serves.
+type Generator struct {
+	Script
+
+	mu       sync.Mutex
+	hellos   int
+	received []any
+	news     chan struct{} // closed and made anew when received grows
+	gone     int           // connections that have ended
+}
+
+// New makes a generator.
+func New(s Script) *Generator {
+	return &Generator{Script: s, news: make(chan struct{})}
+}
+
+// Serve accepts connections until l is closed.
+func (g *Generator) Serve(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go g.ServeConn(conn)
+	}
+}
+
+// ServeConn serves one connection until it ends.
+func (g *Generator) ServeConn(conn net.Conn) {
+	s := &session{g: g, conn: conn, gone: make(chan struct{}), cancels: map[uint64]chan struct{}{}}
+	defer g.note(nil)
+	defer close(s.gone)
+	defer conn.Close()
+	frames := protocol.FrameReader{R: bufio.NewReader(conn)}
+	for {
+		body, err := frames.Next()
+		if err != nil {
+			return
+		}
+		message, err := protocol.DecodeRequest(body)
+		if err != nil {
+			s.send(err)
+			continue
+		}
+		g.note(message)
+		s.handle(message)
+	}
+}
+
+// note records a message; nil is the end of a connection.
+func (g *Generator) note(message any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if message == nil {
+		g.gone++
+	} else {
+		g.received = append(g.received, message)
+	}
+	close(g.news)
+	g.news = make(chan struct{})
+}
+
+// Wait returns the first message that was, or will be, received for which is
+// returns true. It fails once stop is closed.
+func (g *Generator) Wait(stop <-chan struct{}, is func(message any) bool) (any, error) {
+	for from := 0; ; {
+		g.mu.Lock()
+		received, news := g.received, g.news
+		g.mu.Unlock()
+		for ; from < len(received); from++ {
+			if is(received[from]) {
+				return received[from], nil
+			}
+		}
+		select {
+		case <-news:
+		case <-stop:
+			return nil, fmt.Errorf("fakegen: not among the %d messages that came", from)
+		}
+	}
+}
+
+// Gone returns how many connections have ended, and a channel that is closed
+// when that or what was received changes.
+func (g *Generator) Gone() (int, <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.gone, g.news
+}
+
+// session is one connection.
+type session struct {
+	g       *Generator
+	conn    net.Conn
+	gone    chan struct{} // closed when the connection has ended
+	sending sync.Mutex
+
+	mu      sync.Mutex
+	cancels map[uint64]chan struct{}
+}
+
+func (s *session) send(message any) {
+	frame, err := protocol.AppendFrame(nil, message)
+	if err != nil {
+		panic(err)
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	_, _ = s.conn.Write(frame) // A client that is gone is seen by the reader.
+}
+
+func (s *session) handle(message any) {
+	if s.g.Silent {
+		return
+	}
+	switch m := message.(type) {
+	case *protocol.Hello:
+		s.send(s.g.greeting())
+	case *protocol.Generate:
+		cancelled := make(chan struct{}, 1)
+		s.mu.Lock()
+		s.cancels[m.ID] = cancelled
+		s.mu.Unlock()
+		go s.generate(m, cancelled)
+	case *protocol.Cancel:
+		s.mu.Lock()
+		cancelled := s.cancels[m.ID]
+		s.mu.Unlock()
+		select {
+		case cancelled <- struct{}{}:
+		default: // Nobody waits: not running, or cancelled before.
+		}
+	case *protocol.StatusRequest:
+		s.send(s.g.status())
+	case *protocol.Tokenize:
+		s.tokenize(m)
+	}
+}
+
+// greeting answers a hello.
+func (g *Generator) greeting() any {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hellos++
+	if g.Refusal != nil {
+		return g.Refusal
+	}
+	if g.hellos <= g.Loading {
+		e := protocol.Errorf(protocol.CodeLoading, "say hello again later", "the model is being loaded")
+		progress := float64(g.hellos) / float64(g.Loading+1)
+		e.Progress = &progress
+		return e
+	}
+	return &protocol.Welcome{Version: protocol.Version, Model: "fake", Limits: limits}
+}
+
+var limits = protocol.Limits{
+	Context: 512, MaxBatch: 8, Vocab: 4096, PromptBytes: 16384, Frame: protocol.MaxFrame,
+	Requests: protocol.MaxRequests, Connections: protocol.MaxConnections, Queue: protocol.MaxQueue,
+}
+
+func (g *Generator) status() *protocol.Status {
+	state := g.State
+	if state == "" {
+		state = protocol.StateReady
+	}
+	return &protocol.Status{
+		State: state, Version: "test", Model: "fake", Device: "host", PID: 42, UptimeS: 3661, Progress: 1,
+		Connections: 1, Requests: protocol.Requests{Running: 1, Waiting: 2, Finished: 3, Cancelled: 4, Failed: 5, Refused: 6},
+		KV:    protocol.KV{PageTokens: 16, Pages: 256, Used: 8, Bytes: 12 << 20},
+		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}}, Limits: limits,
+	}
+}
+
+// tokenize answers with one id for each byte.
+func (s *session) tokenize(m *protocol.Tokenize) {
+	if s.g.Error != nil {
+		s.send(s.g.Error)
+		return
+	}
+	ids := []int32{}
+	for _, b := range []byte(m.Text) {
+		ids = append(ids, int32(b))
+	}
+	s.send(&protocol.Tokens{Tokens: ids})
+}
+
+// pieces returns the texts to send for m.
+func (g *Generator) pieces(m *protocol.Generate) []string {
+	pieces := g.Pieces
+	if pieces == nil && m.Prompt != nil {
+		pieces = strings.SplitAfter(*m.Prompt, " ")
+	}
+	for _, id := range m.Tokens {
+		if m.Prompt == nil && g.Pieces == nil {
+			pieces = append(pieces, fmt.Sprintf("<%d>", id))
+		}
+	}
+	return pieces
+}
+
+// generate sends the tokens of m, then ends it as the script says.
+func (s *session) generate(m *protocol.Generate, cancelled <-chan struct{}) {
+	done := &protocol.Done{
+		ID: m.ID, FinishReason: protocol.FinishStop,
+		Usage:  protocol.Usage{PromptTokens: 3},
+		Timing: protocol.Timing{QueueMS: 1, PrefillMS: 9, TTFTMS: 10, TotalMS: 110},
+		Graphs: protocol.Graphs{Eager: 5},
+	}
+	if m.Echo {
+		s.send(token(m, -1, "»"))
+	}
+	for i, piece := range s.g.pieces(m) {
+		if m.MaxTokens != nil && i == *m.MaxTokens {
+			done.FinishReason = protocol.FinishLength
+			break
+		}
+		s.send(token(m, i, piece))
+		done.Usage.CompletionTokens++
+	}
+	s.end(m.ID, done, cancelled)
+}
+
+// end ends the request id.
+func (s *session) end(id uint64, done *protocol.Done, cancelled <-chan struct{}) {
+	switch s.g.Ending {
+	case Mute:
+	case Drop:
+		s.conn.Close()
+	case Fail:
+		s.send(s.g.Error.For(id))
+	case Hang:
+		select {
+		case <-cancelled:
+		case <-s.gone:
+		}
+		done.FinishReason = protocol.FinishCancelled
+		fallthrough
+	case Finish:
+		s.send(done)
+	}
+}
+
+// token makes the token of m at index, with logprobs where m asks for them.
+func token(m *protocol.Generate, index int, text string) *protocol.Token {
+	t := &protocol.Token{ID: m.ID, Index: index, Token: int32(100 + index), Text: text}
+	if m.Logprobs != nil {
+		logprob := -0.5
+		t.Logprob = &logprob
+		for i := range *m.Logprobs {
+			t.Top = append(t.Top, protocol.TopToken{Token: int32(i), Text: "x", Logprob: -0.5 * float64(i+1)})
+		}
+	}
+	return t
+}
