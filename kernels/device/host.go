@@ -60,12 +60,20 @@ func (h *Host) Alloc(bytes int64) (Buffer, error) {
 	return h.register(raw[skip : skip+bytes : skip+bytes]), nil
 }
 
-// Load keeps data itself: host weights are read where they were mapped.
+// Load keeps data itself, so that host weights are read where they were mapped.
+// Only data that does not begin at a multiple of 4 bytes is copied.
 func (h *Host) Load(data []byte) (Buffer, error) {
 	if len(data) == 0 {
 		return Buffer{}, fmt.Errorf("%w: nothing to load", ErrBadBuffer)
 	}
-	return h.register(data), nil
+	if uintptr(unsafe.Pointer(&data[0]))%4 == 0 {
+		return h.register(data), nil
+	}
+	b, err := h.Alloc(int64(len(data)))
+	if err == nil {
+		copy(h.Bytes(b), data)
+	}
+	return b, err
 }
 
 // Pinned takes memory; on the host every memory is addressed by both sides.

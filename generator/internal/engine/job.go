@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"reel/generator/internal/scheduler"
+	"reel/kernels"
+	"reel/protocol"
+)
+
+// Errors with which a request ends; Finish.Err wraps them.
+var (
+	ErrDevice  = errors.New("engine: the device failed")
+	ErrNumeric = errors.New("engine: the model produced a value that is not a number")
+)
+
+// job is a request on its way.
+type job struct {
+	handle  Handle
+	request *Request
+	seq     scheduler.Sequence
+
+	admitted, first time.Time
+	tokens          int
+	graphs          protocol.Graphs
+}
+
+func newJob(h Handle, r *Request) *job {
+	s := r.Sampling
+	j := &job{handle: h, request: r}
+	j.seq = scheduler.Sequence{Prompt: r.Tokens, MaxTokens: r.MaxTokens, Owner: j, Sampling: kernels.Sampling{
+		Temperature: s.Temperature, TopK: int32(s.TopK), TopP: s.TopP, MinP: s.MinP,
+		RepeatPenalty: s.RepeatPenalty, Logprobs: int32(s.Logprobs), Seed: s.Seed}}
+	return j
+}
+
+// deliver reads the step's results and hands each token to its request.
+func (e *Engine) deliver(b *scheduler.Batch) {
+	now := time.Now()
+	var r kernels.Result
+	for i, q := range b.Sampled {
+		e.lane.Result(b.Step.Number, i, &r)
+		slot, generation := q.Slot()
+		if !q.Running() || r.Step != b.Step.Number || r.Slot != slot || r.Generation != generation {
+			continue // of a sequence that has left
+		}
+		e.token(q.Owner.(*job), &r, now)
+	}
+}
+
+// token takes one token of j and ends j where it is the last.
+func (e *Engine) token(j *job, r *kernels.Result, now time.Time) {
+	if math.IsNaN(float64(r.Logprob)) {
+		e.end(j, "", fmt.Errorf("%w at token %d", ErrNumeric, j.tokens))
+		return
+	}
+	if j.tokens == 0 {
+		j.first = now
+	}
+	if e.eos[r.Token] && !j.request.IgnoreEOS {
+		e.end(j, protocol.FinishStop, nil)
+		return
+	}
+	t := Token{Index: j.tokens, ID: r.Token, Logprob: r.Logprob}
+	for _, a := range r.Top {
+		t.Top = append(t.Top, TopToken{ID: a.Token, Logprob: a.Logprob})
+	}
+	j.tokens++
+	j.request.Sink.Token(t)
+	if j.tokens >= j.seq.MaxTokens {
+		e.end(j, protocol.FinishLength, nil)
+	}
+}
+
+// end takes j out, frees what it held, and tells its Sink.
+func (e *Engine) end(j *job, reason string, err error) {
+	queued := !j.seq.Running()
+	e.sched.Remove(&j.seq)
+	delete(e.live, j.handle)
+	e.count(queued, reason, err)
+	j.request.Sink.Finish(Finish{Reason: reason, Err: err, Timing: j.timing(), Graphs: j.graphs,
+		Usage: protocol.Usage{PromptTokens: len(j.request.Tokens), CompletionTokens: j.tokens}})
+}
+
+func (e *Engine) count(queued bool, reason string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if queued {
+		e.waiting--
+	}
+	e.stats.Requests.Running = e.sched.Running()
+	e.stats.KV.Used = e.opts.Pages - e.sched.FreePages()
+	switch {
+	case err != nil:
+		e.stats.Requests.Failed++
+	case reason == protocol.FinishCancelled:
+		e.stats.Requests.Cancelled++
+	default:
+		e.stats.Requests.Finished++
+	}
+}
+
+// timing tells where the time went; phases that were not reached are 0.
+func (j *job) timing() protocol.Timing {
+	received := j.request.Received
+	ms := func(from, to time.Time) float64 {
+		if from.IsZero() || to.IsZero() {
+			return 0
+		}
+		return float64(to.Sub(from)) / float64(time.Millisecond)
+	}
+	return protocol.Timing{QueueMS: ms(received, j.admitted), PrefillMS: ms(j.admitted, j.first),
+		TTFTMS: ms(received, j.first), TotalMS: ms(received, time.Now())}
+}

@@ -1,0 +1,256 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+
+	"reel/kernels"
+)
+
+// ErrFull says that the queue is full; nothing was taken.
+var ErrFull = errors.New("scheduler: queue is full")
+
+// Options are the bounds of a Scheduler.
+type Options struct {
+	MaxBatch   int // sequences that run at once
+	MaxQueue   int // sequences that wait
+	Chunk      int // prompt tokens of one prefill step
+	Context    int // tokens of a sequence at most
+	PageTokens int // tokens a KV page holds
+	Pages      int // KV pages; at least those of one longest sequence
+}
+
+// Sequence is one request as the scheduler sees it.
+type Sequence struct {
+	Prompt    []int32
+	MaxTokens int // clamped to the context by Add
+	Sampling  kernels.Sampling
+	// Owner is the caller's; the scheduler hands it back untouched.
+	Owner any
+
+	slot       int32
+	generation int32
+	pages      []int32
+	fed        int // prompt tokens that steps have taken
+	staged     int // pages whose entry in the block table a step has carried
+	length     int // tokens that steps have taken, prompt and completion
+	state      state
+}
+
+type state uint8
+
+const (
+	waiting state = iota
+	prefilling
+	decoding
+	gone
+)
+
+// Running tells whether the sequence holds a slot.
+func (q *Sequence) Running() bool { return q.state == prefilling || q.state == decoding }
+
+// Slot and Generation tell the sequence's results from those of others.
+func (q *Sequence) Slot() (slot, generation int32) { return q.slot, q.generation }
+
+// Batch is the next step and whom it serves.
+type Batch struct {
+	Prefill bool
+	Step    kernels.Step
+	// Sampled holds the sequence of each sampled row, in the order of Step.Samples.
+	Sampled []*Sequence
+	// Served holds every sequence that has a row in the step.
+	Served []*Sequence
+	// Joined holds the sequences that got their place with this step.
+	Joined []*Sequence
+}
+
+// Scheduler forms steps. Policy: first come, first served. A sequence joins when
+// a slot and the pages for its prompt and all tokens it may ask for are free, so
+// a running sequence never lacks a page and none is ever preempted. Prompts go
+// in chunks, and a prefill step alternates with a decode step, so that a long
+// prompt does not hold up the others' tokens.
+type Scheduler struct {
+	Options
+	pages       *Pages
+	slots       []int32 // free
+	generations []int32 // by slot
+	queue       []*Sequence
+	running     []*Sequence // in the order in which they joined
+	number      uint64
+	lastPrefill bool
+	batch       Batch // reused
+}
+
+// New makes a scheduler.
+func New(o Options) (*Scheduler, error) {
+	if o.MaxBatch < 1 || o.Chunk < 1 || o.PageTokens < 1 || o.Context < 2 {
+		return nil, fmt.Errorf("scheduler: options out of bounds: %+v", o)
+	}
+	if longest := pagesFor(o.Context, o.PageTokens); o.Pages < longest {
+		return nil, fmt.Errorf("scheduler: %d KV pages of %d tokens do not hold one sequence of %d, which takes %d", o.Pages, o.PageTokens, o.Context, longest)
+	}
+	s := &Scheduler{Options: o, pages: NewPages(o.Pages), generations: make([]int32, o.MaxBatch)}
+	for i := range o.MaxBatch {
+		s.slots = append(s.slots, int32(o.MaxBatch-1-i))
+	}
+	return s, nil
+}
+
+func pagesFor(tokens, pageTokens int) int { return (tokens + pageTokens - 1) / pageTokens }
+
+// Add queues q. MaxTokens is clamped to what the context leaves.
+func (s *Scheduler) Add(q *Sequence) error {
+	if len(s.queue) >= s.MaxQueue {
+		return ErrFull
+	}
+	q.MaxTokens = min(q.MaxTokens, s.Context-len(q.Prompt))
+	s.queue = append(s.queue, q)
+	return nil
+}
+
+// Waiting and Running count sequences; Free counts KV pages nobody holds.
+func (s *Scheduler) Waiting() int { return len(s.queue) }
+
+// Running is how many sequences hold a slot.
+func (s *Scheduler) Running() int { return len(s.running) }
+
+// FreePages is how many KV pages nobody holds.
+func (s *Scheduler) FreePages() int { return s.pages.Free() }
+
+// Sequences calls fn for every sequence, running ones first.
+func (s *Scheduler) Sequences(fn func(*Sequence)) {
+	for _, q := range append(append([]*Sequence(nil), s.running...), s.queue...) {
+		fn(q)
+	}
+}
+
+// Remove takes q out, wherever it is, and frees its slot and pages.
+func (s *Scheduler) Remove(q *Sequence) {
+	switch q.state {
+	case waiting:
+		s.queue = without(s.queue, q)
+	case prefilling, decoding:
+		s.running = without(s.running, q)
+		for _, page := range q.pages {
+			s.pages.Release(page)
+		}
+		s.slots = append(s.slots, q.slot)
+	}
+	q.state, q.pages = gone, nil
+}
+
+func without(list []*Sequence, q *Sequence) []*Sequence {
+	for i := range list {
+		if list[i] == q {
+			copy(list[i:], list[i+1:])
+			list[len(list)-1] = nil
+			return list[:len(list)-1]
+		}
+	}
+	return list
+}
+
+// Next forms the next step, or returns nil where there is nothing to do. The
+// batch is valid until the next call.
+func (s *Scheduler) Next() *Batch {
+	b := &s.batch
+	*b = Batch{Step: kernels.Step{Number: s.number, Rows: b.Step.Rows[:0], Samples: b.Step.Samples[:0], Inits: b.Step.Inits[:0], Pages: b.Step.Pages[:0]},
+		Sampled: b.Sampled[:0], Served: b.Served[:0], Joined: b.Joined[:0]}
+	s.admit(b)
+	prompts, decodes := s.count()
+	switch {
+	case prompts > 0 && (decodes == 0 || !s.lastPrefill):
+		s.prefill(b)
+	case decodes > 0:
+		s.decode(b)
+	default:
+		return nil
+	}
+	s.lastPrefill = b.Prefill
+	s.number++
+	return b
+}
+
+func (s *Scheduler) count() (prompts, decodes int) {
+	for _, q := range s.running {
+		if q.state == prefilling {
+			prompts++
+		} else {
+			decodes++
+		}
+	}
+	return prompts, decodes
+}
+
+// admit gives places to waiting sequences, oldest first.
+func (s *Scheduler) admit(b *Batch) {
+	for len(s.queue) > 0 && len(s.slots) > 0 {
+		q := s.queue[0]
+		// The last token that is drawn is never fed, so it needs no room.
+		pages, ok := s.pages.Take(pagesFor(len(q.Prompt)+q.MaxTokens-1, s.PageTokens))
+		if !ok {
+			return
+		}
+		s.queue = without(s.queue, q)
+		q.pages, q.slot = pages, s.slots[len(s.slots)-1]
+		s.slots = s.slots[:len(s.slots)-1]
+		s.generations[q.slot]++
+		q.generation, q.state = s.generations[q.slot], prefilling
+		s.running = append(s.running, q)
+		b.Joined = append(b.Joined, q)
+	}
+}
+
+// prefill fills a chunk with the prompts that are not through, oldest first.
+func (s *Scheduler) prefill(b *Batch) {
+	b.Prefill = true
+	for _, q := range s.running {
+		room := s.Chunk - len(b.Step.Rows)
+		if room == 0 {
+			return
+		}
+		if q.state != prefilling {
+			continue
+		}
+		if q.fed == 0 {
+			b.Step.Inits = append(b.Step.Inits, kernels.Init{Slot: q.slot, Generation: q.generation, Prompt: int32(len(q.Prompt)), Sampling: q.Sampling})
+		}
+		for _, token := range q.Prompt[q.fed:min(q.fed+room, len(q.Prompt))] {
+			s.row(b, q, int32(q.length), token)
+			q.fed++
+		}
+		b.Served = append(b.Served, q)
+		if q.fed == len(q.Prompt) {
+			s.sample(b, q)
+			q.state = decoding
+		}
+	}
+}
+
+// decode gives every sequence whose prompt is through one row. Its token is the
+// one that the device drew last.
+func (s *Scheduler) decode(b *Batch) {
+	for _, q := range s.running {
+		if q.state == decoding {
+			s.row(b, q, kernels.FromDevice, kernels.FromDevice)
+			b.Served = append(b.Served, q)
+			s.sample(b, q)
+		}
+	}
+}
+
+// row adds a row for q's next token, and its page where it is the page's first.
+func (s *Scheduler) row(b *Batch, q *Sequence, position, token int32) {
+	if index := q.length / s.PageTokens; index == q.staged {
+		b.Step.Pages = append(b.Step.Pages, kernels.PageEntry{Slot: q.slot, Index: int32(index), Page: q.pages[index]})
+		q.staged++
+	}
+	b.Step.Rows = append(b.Step.Rows, kernels.Row{Slot: q.slot, Position: position, Token: token})
+	q.length++
+}
+
+// sample has the row that was added last sampled.
+func (s *Scheduler) sample(b *Batch, q *Sequence) {
+	b.Step.Samples = append(b.Step.Samples, int32(len(b.Step.Rows)-1))
+	b.Sampled = append(b.Sampled, q)
+}

@@ -1,0 +1,146 @@
+package kernels
+
+import (
+	"math"
+	"testing"
+)
+
+// reference keeps a sequence's keys and values in order, in float64.
+type reference struct{ k, v [][]float64 }
+
+// turned is RoPE of one head in float64, by the definition.
+func turned(x []float64, position int, theta float64) []float64 {
+	d := len(x)
+	y := make([]float64, d)
+	for i := range d / 2 {
+		angle := float64(position) * math.Pow(theta, -2*float64(i)/float64(d))
+		sin, cos := math.Sincos(angle)
+		y[i] = x[i]*cos - x[i+d/2]*sin
+		y[i+d/2] = x[i+d/2]*cos + x[i]*sin
+	}
+	return y
+}
+
+func turnedHeads(x []float64, d, position int, theta float64) []float64 {
+	var y []float64
+	for ; len(x) > 0; x = x[d:] {
+		y = append(y, turned(x[:d], position, theta)...)
+	}
+	return y
+}
+
+// TestAttentionOverShuffledPages feeds two sequences of different lengths, in
+// one step and then row by row, over pages in random order, and compares every
+// row with attention computed plainly.
+func TestAttentionOverShuffledPages(t *testing.T) {
+	for _, shape := range []struct{ heads, kvHeads, d int }{{4, 2, 8}, {3, 3, 6}, {8, 1, 16}} {
+		a := newAttentionTest(t, shape.heads, shape.kvHeads, shape.d)
+		lengths := []int{9, 5}
+		a.step([]int{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, 16)
+		for range rigContext - 9 {
+			a.step([]int{1, 0}[:1+min(1, rigContext-1-lengths[0])], 3)
+			lengths[0]++
+		}
+	}
+}
+
+type attentionTest struct {
+	*rig
+	heads  int
+	q      QKV
+	wq     []float64
+	wk     []float64
+	wv     []float64
+	norm   []float32
+	seq    [2]reference
+	table  [2][]int32
+	hidden int
+}
+
+const testTheta = 10000
+
+func newAttentionTest(t *testing.T, heads, kvHeads, d int) *attentionTest {
+	g := newRig(t, kvHeads, d)
+	a := &attentionTest{rig: g, heads: heads, hidden: 24}
+	a.q = QKV{Rows: g.rows, Slots: g.slots, KV: g.kv, Layer: 1, Hidden: a.hidden, Heads: heads, Eps: 1e-5}
+	a.q.Q, a.wq = g.weight(BF16, heads*d, a.hidden)
+	a.q.K, a.wk = g.weight(BF16, kvHeads*d, a.hidden)
+	a.q.V, a.wv = g.weight(F32, kvHeads*d, a.hidden)
+	a.q.Norm, a.norm = g.random(a.hidden)
+	var table []float32
+	for p := range rigContext {
+		for i := range d / 2 {
+			sin, cos := math.Sincos(float64(p) * math.Pow(testTheta, -2*float64(i)/float64(d)))
+			table = append(table, float32(cos), float32(sin))
+		}
+	}
+	var err error
+	a.q.RoPE, err = LoadVector(g.h, table)
+	g.must(err)
+	return a
+}
+
+// step gives each named sequence one more token, in one step padded to T rows.
+func (a *attentionTest) step(of []int, T int) {
+	a.t.Helper()
+	d := a.kv.HeadDim
+	x, xv := a.random(T * a.hidden)
+	a.q.X, a.q.T = x, T
+	a.q.Out = a.poisoned(T * a.heads * d)
+	s, want := Step{}, [][]float64(nil)
+	for i, who := range of {
+		row := xv[i*a.hidden : (i+1)*a.hidden]
+		s.Rows = append(s.Rows, a.row(&s, who))
+		want = append(want, a.attend(who, normed(row, a.norm, 1e-5)))
+	}
+	a.stage(s, T, 0)
+	a.must(a.stream.Launch(a.q))
+	out := a.poisoned(T * a.heads * d)
+	a.must(a.stream.Launch(Attend{Q: a.q.Out, Rows: a.rows, Slots: a.slots, KV: a.kv, Out: out, T: T, Layer: 1, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d)))}))
+	for i, w := range want {
+		for j := range w {
+			if got := a.h.Float32(out)[i*len(w)+j]; !near(got, w[j], 200) {
+				a.t.Fatalf("%d heads over %d, row %d (sequence %d), element %d: %v, wants %v", a.heads, a.kv.Heads, i, of[i], j, got, w[j])
+			}
+		}
+	}
+}
+
+// row is the next row of sequence who, with its page where it begins one.
+func (a *attentionTest) row(s *Step, who int) Row {
+	at := len(a.seq[who].k)
+	if at%rigPage == 0 {
+		page := a.pages[0]
+		a.pages = a.pages[1:]
+		s.Pages = append(s.Pages, PageEntry{Slot: int32(who), Index: int32(at / rigPage), Page: page})
+	}
+	return Row{Slot: int32(who), Position: int32(at), Token: 0}
+}
+
+// attend appends the row's key and value to the reference and attends over it.
+func (a *attentionTest) attend(who int, n []float64) []float64 {
+	d, r := a.kv.HeadDim, &a.seq[who]
+	position := len(r.k)
+	r.k = append(r.k, turnedHeads(times(a.wk, n), d, position, testTheta))
+	r.v = append(r.v, times(a.wv, n))
+	q := turnedHeads(times(a.wq, n), d, position, testTheta)
+	out := make([]float64, len(q))
+	for head := range a.heads {
+		kv := head / (a.heads / a.kv.Heads) * d
+		weights, sum := make([]float64, len(r.k)), 0.0
+		for j := range r.k {
+			var dot float64
+			for i := range d {
+				dot += q[head*d+i] * r.k[j][kv+i]
+			}
+			weights[j] = math.Exp(dot / math.Sqrt(float64(d)))
+			sum += weights[j]
+		}
+		for j := range r.v {
+			for i := range d {
+				out[head*d+i] += weights[j] / sum * r.v[j][kv+i]
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,215 @@
+package kernels
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"testing"
+)
+
+// Known answers of Philox4x32-10, from the authors' Random123 distribution.
+func TestPhiloxKnownAnswers(t *testing.T) {
+	for _, c := range []struct {
+		counter [4]uint32
+		key     [2]uint32
+		want    [4]uint32
+	}{
+		{[4]uint32{}, [2]uint32{}, [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+		{[4]uint32{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, [2]uint32{0xffffffff, 0xffffffff}, [4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, [2]uint32{0xa4093822, 0x299f31d0}, [4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+	} {
+		if got := philox4x32(c.counter, c.key); got != c.want {
+			t.Errorf("philox(%x, %x) = %x, wants %x", c.counter, c.key, got, c.want)
+		}
+	}
+}
+
+// filtered is the exact distribution after the filters, written for clarity: a
+// map of probabilities that each filter thins out.
+func filtered(logits []float32, s Sampling, window []int32) map[int]float64 {
+	l := make([]float64, len(logits))
+	for i, v := range logits {
+		l[i] = float64(v)
+		if slices.Contains(window, int32(i)) {
+			if v > 0 {
+				l[i] /= float64(s.RepeatPenalty)
+			} else {
+				l[i] *= float64(s.RepeatPenalty)
+			}
+		}
+		l[i] /= float64(s.Temperature)
+	}
+	order := make([]int, len(l))
+	for i := range order {
+		order[i] = i
+	}
+	sort.SliceStable(order, func(a, b int) bool { return l[order[a]] > l[order[b]] })
+	if s.TopK > 0 {
+		order = order[:s.TopK]
+	}
+	p := softmaxOf(l, order)
+	if s.TopP < 1 {
+		var sum float64
+		for i, id := range order {
+			if sum += p[id]; sum >= float64(s.TopP) {
+				order = order[:i+1]
+				break
+			}
+		}
+	}
+	p = softmaxOf(l, order)
+	keep := order[:0:0]
+	for _, id := range order {
+		if p[id] >= float64(s.MinP)*p[order[0]] {
+			keep = append(keep, id)
+		}
+	}
+	return softmaxOf(l, keep)
+}
+
+func softmaxOf(l []float64, ids []int) map[int]float64 {
+	p, sum := map[int]float64{}, 0.0
+	for _, id := range ids {
+		p[id] = math.Exp(l[id])
+		sum += p[id]
+	}
+	for id := range p {
+		p[id] /= sum
+	}
+	return p
+}
+
+// 10,000 draws match the exact filtered softmax: chi-square over the tokens that
+// are left, and never a token that is not.
+func TestDrawsMatchTheFilteredSoftmax(t *testing.T) {
+	logits := []float32{2, 1.5, 1.5, 0.3, -0.2, 0, -1, 0.9, -2, 1.1, 0.05, -3}
+	window := []int32{0, 3, 8, 3}
+	const draws = 10000
+	for name, s := range map[string]Sampling{
+		"plain":         {Temperature: 1, TopP: 1, RepeatPenalty: 1},
+		"hot":           {Temperature: 1.7, TopP: 1, RepeatPenalty: 1},
+		"penalty":       {Temperature: 0.9, TopP: 1, RepeatPenalty: 1.8},
+		"top_k in ties": {Temperature: 1, TopK: 2, TopP: 1, RepeatPenalty: 1},
+		"top_p":         {Temperature: 1, TopP: 0.7, RepeatPenalty: 1},
+		"min_p":         {Temperature: 1, TopP: 1, MinP: 0.3, RepeatPenalty: 1},
+		"all":           {Temperature: 0.8, TopK: 8, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.3},
+	} {
+		want := filtered(logits, s, window)
+		counts := map[int]int{}
+		d := new(draw)
+		for i := range draws {
+			s.Seed = 0x9E3779B97F4A7C15 * uint64(i+1)
+			counts[int(d.token(logits, s, window, i%7))]++
+		}
+		var chi float64
+		for id, n := range counts {
+			if want[id] == 0 {
+				t.Fatalf("%s: token %d was drawn %d times and has no probability", name, id, n)
+			}
+		}
+		for id, p := range want {
+			chi += math.Pow(float64(counts[id])-draws*p, 2) / (draws * p)
+		}
+		// Wilson and Hilferty's approximation of the 99.99% quantile.
+		free := float64(len(want) - 1)
+		limit := free * math.Pow(1-2/(9*free)+3.72*math.Sqrt(2/(9*free)), 3)
+		if chi > limit {
+			t.Errorf("%s: chi-square %.1f over %.0f degrees of freedom, wants at most %.1f", name, chi, free, limit)
+		}
+	}
+}
+
+// Consecutive indices of one seed are as good as different seeds.
+func TestOneSeedManyIndices(t *testing.T) {
+	const draws, cells = 10000, 16
+	var counts [cells]float64
+	for i := range draws {
+		counts[int(uniform(42, i)*cells)]++
+	}
+	var chi float64
+	for _, n := range counts {
+		chi += math.Pow(n-draws/cells, 2) / (draws / cells)
+	}
+	if chi > 45 { // 99.99% of 15 degrees of freedom is 44.3
+		t.Errorf("chi-square %.1f over 15 degrees of freedom", chi)
+	}
+}
+
+func TestGreedyTakesTheLowestIDAmongEquals(t *testing.T) {
+	d := new(draw)
+	if got := d.token([]float32{0, 3, 1, 3}, Sampling{}, nil, 0); got != 1 {
+		t.Errorf("argmax with a tie took %d, wants 1", got)
+	}
+	if got := d.token([]float32{0, 3, 1, 3}, Sampling{RepeatPenalty: 2}, []int32{1}, 0); got != 3 {
+		t.Errorf("argmax after a penalty on 1 took %d, wants 3", got)
+	}
+}
+
+// sampleStep stages one sampled row for slot 2 at the given position and samples it.
+func (g *rig) sampleStep(logits []float32, s Sampling, position, prompt int32, tokens []int32) Result {
+	g.t.Helper()
+	step := Step{Inits: []Init{{Slot: 2, Generation: 7, Prompt: prompt, Sampling: s}}, Samples: []int32{position}}
+	for p := range position + 1 {
+		step.Rows = append(step.Rows, Row{2, p, tokens[p]})
+	}
+	g.stage(step, len(step.Rows)+1, 2)
+	buf, err := LoadVector(g.h, append(logits, make([]float32, len(logits))...))
+	g.must(err)
+	results := g.poisoned(rigRing * g.layout.MaxSamples * ResultWords)
+	g.must(g.stream.Launch(Sample{Logits: buf, Rows: g.rows, Slots: g.slots, Results: results, T: len(step.Rows) + 1, N: 2,
+		Vocab: len(logits), RingSlots: rigRing, MaxSamples: g.layout.MaxSamples}))
+	var r Result
+	at := int((g.number-1)%rigRing) * g.layout.MaxSamples * ResultWords
+	DecodeResult(g.h.Int32(results)[at:at+ResultWords], &r)
+	return r
+}
+
+func TestSamplePublishesItsResult(t *testing.T) {
+	g := newRig(t, 1, 8)
+	logits := []float32{1, -2, 4, 0.5}
+	r := g.sampleStep(logits, Sampling{Logprobs: 3}, 2, 2, []int32{3, 3, 1})
+	sum := math.Exp(1) + math.Exp(-2) + math.Exp(4) + math.Exp(0.5)
+	if r.Step != g.number-1 || r.Slot != 2 || r.Generation != 7 || r.Count != 1 || r.Token != 2 {
+		t.Fatalf("record %+v", r)
+	}
+	if want := 4 - math.Log(sum); !near(r.Logprob, want, 1) {
+		t.Errorf("log-probability %v, wants %v", r.Logprob, want)
+	}
+	if len(r.Top) != 3 || r.Top[0].Token != 2 || r.Top[1].Token != 0 || r.Top[2].Token != 3 || r.Top[0].Logprob != r.Logprob {
+		t.Errorf("alternatives %+v", r.Top)
+	}
+	if got := g.h.Int32(g.slots.Token)[2]; got != 2 {
+		t.Errorf("the slot's last token is %d, wants 2", got)
+	}
+}
+
+// The window is the last 64 tokens of prompt and completion; what is reported
+// is the model's own distribution.
+func TestPenaltyWindowAndReportedLogprob(t *testing.T) {
+	l := make([]float32, 4)
+	l[1], l[2] = 2, 1
+	g := newRig(t, 1, 8)
+	plain := g.sampleStep(slices.Clone(l), Sampling{}, 1, 1, []int32{1, 1})
+	fined := g.sampleStep(slices.Clone(l), Sampling{RepeatPenalty: 4}, 1, 1, []int32{1, 1})
+	if plain.Token != 1 || fined.Token != 2 {
+		t.Errorf("took %d without and %d with the penalty, wants 1 and 2", plain.Token, fined.Token)
+	}
+	if want := 1 - math.Log(2+math.E*math.E+math.E); !near(fined.Logprob, want, 1) {
+		t.Errorf("log-probability %v, wants %v of the unpenalised distribution", fined.Logprob, want)
+	}
+}
+
+// A draw depends on the seed and the token's index in the completion, not on
+// the prompt's length, the slot or the step.
+func TestDrawDependsOnSeedAndIndexAlone(t *testing.T) {
+	logits := make([]float32, 1000)
+	g := newRig(t, 1, 8)
+	s := Sampling{Temperature: 1, TopP: 1, RepeatPenalty: 1, Seed: 5}
+	tokens := make([]int32, 10)
+	a := g.sampleStep(slices.Clone(logits), s, 3, 2, tokens)
+	b := g.sampleStep(slices.Clone(logits), s, 6, 5, tokens)
+	c := g.sampleStep(slices.Clone(logits), s, 6, 4, tokens)
+	if a.Token != b.Token || a.Token == c.Token {
+		t.Errorf("index 2 drew %d and %d, index 3 drew %d", a.Token, b.Token, c.Token)
+	}
+}
