@@ -28,8 +28,7 @@ type conn struct {
 	// Of the reader alone.
 	in       *bufio.Reader
 	frames   protocol.FrameReader
-	greeted  bool // hello came
-	welcomed bool // and was answered by welcome
+	welcomed bool // hello was answered by welcome
 
 	mu       sync.Mutex
 	requests map[uint64]*request
@@ -94,7 +93,6 @@ func (c *conn) read() error {
 			return err
 		}
 		e := c.handle(body)
-		c.frames.Release()
 		if e != nil && closes(e.Code) {
 			return e
 		}
@@ -134,7 +132,7 @@ func (c *conn) tell(err error) {
 // closes tells whether an error of code ends the connection.
 func closes(code string) bool {
 	switch code {
-	case protocol.CodeBadFrame, protocol.CodeUnsupportedVersion, protocol.CodeOverloaded:
+	case protocol.CodeBadFrame, protocol.CodeUnsupportedVersion, protocol.CodeOverloaded, protocol.CodeDeviceFailed:
 		return true
 	}
 	return false
@@ -144,6 +142,7 @@ func closes(code string) bool {
 func (c *conn) handle(body []byte) *protocol.Error {
 	received := time.Now()
 	msg, err := protocol.DecodeRequest(body)
+	c.frames.Release()
 	var e *protocol.Error
 	if err == nil {
 		e = c.dispatch(msg, received)
@@ -160,7 +159,7 @@ func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {
 	if m, ok := msg.(*protocol.Hello); ok {
 		return c.hello(m)
 	}
-	if _, ok := msg.(*protocol.StatusRequest); ok && c.greeted {
+	if _, ok := msg.(*protocol.StatusRequest); ok {
 		c.send(c.s.status())
 		return nil
 	}
@@ -180,7 +179,10 @@ func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {
 
 func helloRequired(msg any) *protocol.Error {
 	e := protocol.Errorf(protocol.CodeHelloRequired, "send hello, and wait for welcome", "hello has not been answered by welcome")
-	if m, ok := msg.(*protocol.Generate); ok {
+	switch m := msg.(type) {
+	case *protocol.Generate:
+		return e.For(m.ID)
+	case *protocol.Cancel:
 		return e.For(m.ID)
 	}
 	return e
@@ -191,7 +193,6 @@ func (c *conn) hello(m *protocol.Hello) *protocol.Error {
 		return protocol.Errorf(protocol.CodeUnsupportedVersion, "use a client of the generator's release",
 			"the client speaks protocol version %d, this generator %d", m.Version, protocol.Version)
 	}
-	c.greeted = true
 	model, e := c.s.serving()
 	if e != nil {
 		return e
@@ -221,6 +222,9 @@ func (c *conn) tokenize(m *protocol.Tokenize) *protocol.Error {
 	tokens, e := c.s.encode(model, m.Text)
 	if e != nil {
 		return e
+	}
+	if len(tokens) > protocol.MaxElements {
+		return protocol.Errorf(protocol.CodePromptTooLong, "tokenize it in parts", "the text has %d tokens: a list may have %d", len(tokens), protocol.MaxElements)
 	}
 	c.send(&protocol.Tokens{Tokens: tokens})
 	return nil

@@ -17,30 +17,28 @@ type request struct {
 	model  *Model
 	params protocol.Params
 	prompt []int32
-	seed   uint64
 	box    *mailbox
 	handle engine.Handle
 
-	decoder Decoder
-	stops   stopFilter
+	text    holder
 	stopped bool // a stop string was found: what the engine still sends is dropped
-	count   int  // tokens of the completion
+	count   int  // tokens of the completion, sent or held
+	frames  []byte
 
-	// The last token waits in message while text after it is held back, since
-	// the tail of a completion comes with its last token.
+	// The token at hand; the next one takes its place.
 	message protocol.Token
-	waiting bool
-	logprob float64             // backs message.Logprob
-	top     []protocol.TopToken // backs message.Top
-	frames  []byte              // ready to be queued
+	logprob float64
+	top     []protocol.TopToken
 }
 
 func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *request {
-	p := m.Params()
-	return &request{
-		c: c, id: m.ID, model: model, params: p, prompt: tokens, box: newMailbox(),
-		decoder: model.NewDecoder(), stops: stopFilter{stops: p.Stop},
+	r := &request{c: c, id: m.ID, model: model, params: m.Params(), prompt: tokens, box: newMailbox()}
+	r.text = holder{
+		decoder: model.NewDecoder(),
+		stops:   stopFilter{stops: r.params.Stop},
+		emit:    func(t *protocol.Token) { r.append(t) },
 	}
+	return r
 }
 
 // submit hands the request to the engine. From then on stream has to run.
@@ -82,47 +80,29 @@ func (r *request) stream() {
 	}
 }
 
-// token adds one token to what is to be sent. It is held while its text, or a
-// part of it, is.
+// token adds one token to what is to be sent.
 func (r *request) token(t *engine.Token) {
 	if r.stopped {
 		return
 	}
-	r.release()
 	r.count++
-	text, stopped := r.stops.push(r.decoder.Push(t.ID))
-	r.describe(t, text)
-	if stopped {
+	r.message = protocol.Token{ID: r.id, Index: t.Index, Token: t.ID}
+	if r.params.HasLogprobs {
+		r.addLogprobs(t)
+	}
+	if r.text.push(&r.message) {
 		r.stopped = true
 		r.cancel()
 	}
-	if stopped || r.decoder.Held() == 0 && r.stops.held == "" {
-		r.release()
-	}
 }
 
-// describe makes t the waiting message.
-func (r *request) describe(t *engine.Token, text string) {
-	r.message = protocol.Token{ID: r.id, Index: t.Index, Token: t.ID, Text: text}
-	r.waiting = true
-	if !r.params.HasLogprobs {
-		return
-	}
+func (r *request) addLogprobs(t *engine.Token) {
 	r.logprob = float64(t.Logprob)
-	r.message.Logprob = &r.logprob
 	r.top = r.top[:0]
 	for _, alt := range t.Top {
 		r.top = append(r.top, protocol.TopToken{Token: alt.ID, Text: r.model.Tokenizer.TokenText(alt.ID), Logprob: float64(alt.Logprob)})
 	}
-	r.message.Top = r.top
-}
-
-// release turns the waiting message into a frame.
-func (r *request) release() {
-	if r.waiting {
-		r.append(&r.message)
-		r.waiting = false
-	}
+	r.message.Logprob, r.message.Top = &r.logprob, r.top
 }
 
 func (r *request) append(msg any) {
@@ -141,42 +121,30 @@ func (r *request) flush() {
 	}
 }
 
-// finish sends the held-back tail with the last token, then done or error. The
-// id is free before the client can read the end, and the request is counted out
-// after its last frame is queued.
+// finish sends what was held back, then done or error. The id is free before
+// the client can read the end, and the request is counted out after its last
+// frame is queued.
 func (r *request) finish(f *engine.Finish) {
-	if !r.stopped {
-		r.tail()
+	failed := f.Err != nil && !r.stopped
+	if !failed && !r.stopped {
+		r.stopped = r.text.flush()
 	}
-	r.release()
-	end, reason := r.end(f)
+	end, reason := r.done(f)
+	if failed {
+		e := asError(f.Err).For(r.id)
+		end, reason = e, e.Code
+	}
 	r.append(end)
 	r.c.forget(r.id)
 	r.flush()
-	r.c.s.counts.ended(reason, f.Err != nil && !r.stopped)
+	r.c.s.counts.ended(reason, failed)
 	r.c.s.end()
 	r.c.log.Info().Uint64("req_id", r.id).Int("n_prompt", len(r.prompt)).Int("n_gen", r.count).
 		Float64("ttft_ms", f.Timing.TTFTMS).Str("finish", reason).Msg("request")
 }
 
-// tail gives what is held back to the waiting message.
-func (r *request) tail() {
-	text, stopped := r.stops.push(r.decoder.Flush())
-	if !stopped {
-		var rest string
-		rest, stopped = r.stops.flush()
-		text += rest
-	}
-	r.message.Text += text
-	r.stopped = stopped
-}
-
-// end is the last message, and the reason or the error's code.
-func (r *request) end(f *engine.Finish) (msg any, reason string) {
-	if f.Err != nil && !r.stopped {
-		e := asError(f.Err).For(r.id)
-		return e, e.Code
-	}
+// done is the message that ends a request that did not fail, and its reason.
+func (r *request) done(f *engine.Finish) (msg any, reason string) {
 	reason = f.Reason
 	if r.stopped {
 		reason = protocol.FinishStop
@@ -189,17 +157,14 @@ func (r *request) end(f *engine.Finish) (msg any, reason string) {
 
 // echo sends the prompt's tokens, no faster than the client reads them.
 func (r *request) echo() {
-	decoder := r.model.NewDecoder()
+	text := holder{decoder: r.model.NewDecoder(), emit: r.text.emit}
 	for i, id := range r.prompt {
-		text := decoder.Push(id)
-		if i == len(r.prompt)-1 {
-			text += decoder.Flush()
-		}
-		r.append(&protocol.Token{ID: r.id, Index: i - len(r.prompt), Token: id, Text: text})
+		text.push(&protocol.Token{ID: r.id, Index: i - len(r.prompt), Token: id})
 		if len(r.frames) > echoBytes && r.c.out.awaitRoom() {
 			r.flush()
 		}
 	}
+	text.flush()
 	r.flush()
 }
 

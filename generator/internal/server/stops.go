@@ -2,39 +2,25 @@ package server
 
 import "strings"
 
-// stopFilter lets a completion's text through up to the first stop string. It
-// holds back what may be the beginning of one, also across tokens, so that no
-// part of a stop string is shown. Where several match, the one that begins
-// first counts, whatever the borders of the tokens.
+// stopFilter looks for stop strings in a text that comes in pieces.
 type stopFilter struct {
 	stops []string
-	held  string
+	open  string // the longest tail of the text that could still become a stop string
 }
 
-// push adds the next text and returns what is decided. stopped means that a
-// stop string was found: text ends before it, and nothing follows.
-func (f *stopFilter) push(text string) (shown string, stopped bool) {
+// push adds a piece. While no stop string is complete, tail is the number of
+// the text's last bytes that could still become one. Once one is complete, tail
+// is what to cut: the bytes from the stop string that begins first.
+func (f *stopFilter) push(piece string) (tail int, stopped bool) {
 	if len(f.stops) == 0 {
-		return text, false
+		return 0, false
 	}
-	all := f.held + text
-	match, open := f.firstMatch(all), f.firstOpen(all)
-	if match >= 0 && match <= open {
-		f.held = ""
-		return all[:match], true
+	text := f.open + piece
+	if at := f.firstMatch(text); at >= 0 {
+		return len(text) - at, true
 	}
-	f.held = all[open:]
-	return all[:open], false
-}
-
-// flush ends the text: a beginning that did not become a stop string is shown.
-func (f *stopFilter) flush() (shown string, stopped bool) {
-	all := f.held
-	f.held = ""
-	if match := f.firstMatch(all); match >= 0 {
-		return all[:match], true
-	}
-	return all, false
+	f.open = text[f.firstOpen(text):]
+	return len(f.open), false
 }
 
 // firstMatch is where the first whole stop string in text begins, or -1.
@@ -48,8 +34,8 @@ func (f *stopFilter) firstMatch(text string) int {
 	return first
 }
 
-// firstOpen is where the first beginning of a stop string that text ends in
-// stands, or len(text).
+// firstOpen is where the longest tail of text begins that a stop string begins
+// with, or len(text).
 func (f *stopFilter) firstOpen(text string) int {
 	first := len(text)
 	for _, stop := range f.stops {
