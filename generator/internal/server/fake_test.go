@@ -1,0 +1,189 @@
+package server
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"reel/generator/internal/engine"
+	"reel/protocol"
+)
+
+// fakeEngine is an engine whose completions are known: the prompt's tokens over
+// and over. One goroutine gives every sequence a token at each step, as a batch
+// does. It stands still until it may step.
+type fakeEngine struct {
+	mu       sync.Mutex
+	wake     sync.Cond
+	last     engine.Handle
+	live     map[engine.Handle]*fakeSequence
+	steps    int // steps that may still be made; negative is without end
+	stopped  bool
+	refuse   error // of Submit
+	submits  int
+	canceled int
+	done     chan struct{}
+}
+
+type fakeSequence struct {
+	*engine.Request
+	made int
+}
+
+func newFakeEngine() *fakeEngine {
+	e := &fakeEngine{live: map[engine.Handle]*fakeSequence{}, steps: -1, done: make(chan struct{})}
+	e.wake.L = &e.mu
+	go e.run()
+	return e
+}
+
+func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.submits++
+	if e.refuse != nil {
+		return 0, e.refuse
+	}
+	e.last++
+	e.live[e.last] = &fakeSequence{Request: r}
+	e.wake.Broadcast()
+	return e.last, nil
+}
+
+func (e *fakeEngine) Cancel(h engine.Handle) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.live[h] != nil {
+		e.canceled++
+		e.finish(h, engine.Finish{Reason: protocol.FinishCancelled})
+	}
+}
+
+func (e *fakeEngine) Stats() engine.Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return engine.Stats{Requests: protocol.Requests{Running: len(e.live)}, KV: protocol.KV{Pages: 8}}
+}
+
+// allow lets the engine make n more steps; negative is without end.
+func (e *fakeEngine) allow(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.steps = n
+	e.wake.Broadcast()
+}
+
+// stop ends what is left with err.
+func (e *fakeEngine) stop(err error) {
+	e.mu.Lock()
+	for h := range e.live {
+		e.finish(h, engine.Finish{Err: err})
+	}
+	e.stopped = true
+	e.wake.Broadcast()
+	e.mu.Unlock()
+	<-e.done
+}
+
+func (e *fakeEngine) counts() (live, submits int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.live), e.submits
+}
+
+func (e *fakeEngine) run() {
+	defer close(e.done)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for !e.stopped {
+		if len(e.live) == 0 || e.steps == 0 {
+			e.wake.Wait()
+			continue
+		}
+		e.steps--
+		for h, s := range e.live {
+			e.step(h, s)
+		}
+		e.mu.Unlock() // others come in between steps
+		e.mu.Lock()
+	}
+}
+
+func (e *fakeEngine) step(h engine.Handle, s *fakeSequence) {
+	t := engine.Token{Index: s.made, ID: s.Tokens[s.made%len(s.Tokens)], Logprob: -0.5}
+	for i := range s.Sampling.Logprobs {
+		t.Top = append(t.Top, engine.TopToken{ID: int32('a' + i), Logprob: -float32(i)})
+	}
+	s.Sink.Token(t)
+	if s.made++; s.made >= s.MaxTokens {
+		e.finish(h, engine.Finish{Reason: protocol.FinishLength})
+	}
+}
+
+func (e *fakeEngine) finish(h engine.Handle, f engine.Finish) {
+	s := e.live[h]
+	delete(e.live, h)
+	f.Usage = protocol.Usage{PromptTokens: len(s.Tokens), CompletionTokens: s.made}
+	f.Timing = protocol.Timing{TotalMS: 1}
+	f.Graphs = protocol.Graphs{Eager: s.made}
+	s.Sink.Finish(f)
+}
+
+// byteTokenizer has a token for every byte. A text that begins with "!" cannot be
+// tokenized, one of "?" alone has no tokens.
+type byteTokenizer struct {
+	calls atomic.Int64
+	gate  chan struct{} // where there is one, Encode waits for it
+	at    atomic.Int64  // inside Encode now
+	most  atomic.Int64  // of at
+}
+
+func (b *byteTokenizer) Encode(text string) ([]int32, error) {
+	b.calls.Add(1)
+	now := b.at.Add(1)
+	for most := b.most.Load(); now > most && !b.most.CompareAndSwap(most, now); most = b.most.Load() {
+	}
+	defer b.at.Add(-1)
+	if b.gate != nil {
+		<-b.gate
+	}
+	switch {
+	case text[:1] == "!":
+		return nil, errors.New("no such character")
+	case text == "?":
+		return nil, nil
+	}
+	tokens := make([]int32, len(text))
+	for i := range len(text) {
+		tokens[i] = int32(text[i])
+	}
+	return tokens, nil
+}
+
+func (b *byteTokenizer) TokenText(id int32) string { return string(rune(id)) }
+func (b *byteTokenizer) MaxTokenBytes() int        { return 2 }
+
+// byteDecoder decodes byteTokenizer's tokens.
+type byteDecoder struct{ held []byte }
+
+func (d *byteDecoder) Push(id int32) string {
+	d.held = append(d.held, byte(id))
+	if !utf8.FullRune(d.held) {
+		return ""
+	}
+	text := strings.ToValidUTF8(string(d.held), string(utf8.RuneError))
+	d.held = d.held[:0]
+	return text
+}
+
+func (d *byteDecoder) Held() int { return len(d.held) }
+
+func (d *byteDecoder) Flush() string {
+	if len(d.held) == 0 {
+		return ""
+	}
+	d.held = nil
+	return string(utf8.RuneError)
+}

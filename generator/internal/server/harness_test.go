@@ -1,0 +1,278 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"reel/generator/internal/engine"
+	"reel/protocol"
+)
+
+// fixture is a server on a socket of its own, with a fake engine behind it.
+type fixture struct {
+	*Server
+	t      testing.TB
+	engine *fakeEngine
+	tok    *byteTokenizer
+	served chan error
+	end    sync.Once
+}
+
+const (
+	testContext = 128
+	testVocab   = 256
+	patience    = 20 * time.Second // for what must happen; no test waits it out
+)
+
+// start makes a server that is loading. change adjusts its bounds.
+func start(t testing.TB, change func(*bounds)) *fixture {
+	t.Helper()
+	b := defaultBounds()
+	if change != nil {
+		change(&b)
+	}
+	dir, err := os.MkdirTemp("", "reel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	opts := Options{Socket: filepath.Join(dir, "g.sock"), Version: "test", Logger: zerolog.Nop()}
+	f := &fixture{t: t, engine: newFakeEngine(), tok: &byteTokenizer{}, served: make(chan error, 1)}
+	f.Server = newServer(opts, b)
+	if err := f.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { f.served <- f.Serve() }()
+	t.Cleanup(f.stop)
+	return f
+}
+
+// ready makes a server that serves.
+func ready(t testing.TB, change func(*bounds)) *fixture {
+	f := start(t, change)
+	f.SetReady(f.model())
+	return f
+}
+
+func (f *fixture) model() Model {
+	return Model{
+		Name: "fake", Device: "none", Engine: f.engine, Tokenizer: f.tok,
+		NewDecoder: func() Decoder { return &byteDecoder{} },
+		Limits:     protocol.Limits{Context: testContext, MaxBatch: 8, Vocab: testVocab},
+	}
+}
+
+// stop ends the server; nothing of it is left.
+func (f *fixture) stop() {
+	f.end.Do(func() {
+		f.engine.stop(engine.ErrShutdown)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := f.Close(ctx); err != nil {
+			f.t.Errorf("close: %v", err)
+		}
+		if err := <-f.served; err != nil {
+			f.t.Errorf("serve: %v", err)
+		}
+	})
+}
+
+// peerClient is a client that speaks frames, good and bad ones.
+type peerClient struct {
+	t      testing.TB
+	conn   *net.UnixConn
+	frames protocol.FrameReader
+}
+
+func (f *fixture) dial() *peerClient {
+	f.t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: f.opts.Socket, Net: "unix"})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	return &peerClient{t: f.t, conn: conn, frames: protocol.FrameReader{R: bufio.NewReader(conn)}}
+}
+
+// client dials and is welcomed.
+func (f *fixture) client() *peerClient {
+	f.t.Helper()
+	c := f.dial()
+	c.send(&protocol.Hello{Version: protocol.Version})
+	expect[protocol.Welcome](c)
+	return c
+}
+
+func (c *peerClient) send(msg any) {
+	c.t.Helper()
+	frame, err := protocol.AppendFrame(nil, msg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.raw(frame)
+}
+
+func (c *peerClient) raw(b []byte) {
+	c.t.Helper()
+	if _, err := c.conn.Write(b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// body sends a frame with this body.
+func (c *peerClient) body(b []byte) {
+	c.t.Helper()
+	c.raw(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
+}
+
+func (c *peerClient) read() (any, error) {
+	body, err := c.frames.Next()
+	if err != nil {
+		return nil, err
+	}
+	return protocol.DecodeReply(body)
+}
+
+// expect reads one message of type M.
+func expect[M any](c *peerClient) *M {
+	c.t.Helper()
+	msg, err := c.read()
+	if err != nil {
+		c.t.Fatalf("want %T: %v", new(M), err)
+	}
+	m, ok := msg.(*M)
+	if !ok {
+		c.t.Fatalf("want %T, got %#v", new(M), msg)
+	}
+	return m
+}
+
+func (c *peerClient) wantError(code string) *protocol.Error {
+	c.t.Helper()
+	e := expect[protocol.Error](c)
+	if e.Code != code {
+		c.t.Fatalf("got %s (%v), want %s", e.Code, e, code)
+	}
+	return e
+}
+
+// wantClosed reads until the server closes the connection.
+func (c *peerClient) wantClosed() {
+	c.t.Helper()
+	for {
+		if _, err := c.read(); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				c.t.Fatal("the connection is still open")
+			}
+			return
+		}
+	}
+}
+
+// closedAfter reads to the end and returns the last error the server sent.
+func (c *peerClient) closedAfter() (code string) {
+	c.t.Helper()
+	for {
+		msg, err := c.read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			c.t.Fatal("the connection is still open")
+		}
+		if err != nil {
+			return code
+		}
+		if e, ok := msg.(*protocol.Error); ok {
+			code = e.Code
+		}
+	}
+}
+
+// completion is what came for one request.
+type completion struct {
+	text   string
+	tokens []*protocol.Token
+	done   *protocol.Done
+	err    *protocol.Error
+}
+
+// collect reads until every one of the n requests under way has ended.
+func (c *peerClient) collect(n int) (map[uint64]*completion, error) {
+	got := map[uint64]*completion{}
+	of := func(id uint64) *completion {
+		if got[id] == nil {
+			got[id] = &completion{}
+		}
+		return got[id]
+	}
+	for n > 0 {
+		msg, err := c.read()
+		if err != nil {
+			return got, err
+		}
+		switch m := msg.(type) {
+		case *protocol.Token:
+			of(m.ID).tokens = append(of(m.ID).tokens, m)
+			of(m.ID).text += m.Text
+		case *protocol.Done:
+			of(m.ID).done = m
+			n--
+		case *protocol.Error:
+			if m.ID == nil {
+				return got, m
+			}
+			of(*m.ID).err = m
+			n--
+		}
+	}
+	return got, nil
+}
+
+// ask sends one request and waits for its end.
+func (c *peerClient) ask(g *protocol.Generate) *completion {
+	c.t.Helper()
+	c.send(g)
+	got, err := c.collect(1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.t.Fatal(err)
+	}
+	if got[g.ID] == nil {
+		c.t.Fatalf("nothing came for request %d: %v", g.ID, err)
+	}
+	return got[g.ID]
+}
+
+// generate asks for n tokens after prompt.
+func generate(id uint64, prompt string, n int) *protocol.Generate {
+	return &protocol.Generate{ID: id, Prompt: &prompt, MaxTokens: &n}
+}
+
+// works checks that a new client is served.
+func (f *fixture) works() {
+	f.t.Helper()
+	c := f.client()
+	defer c.conn.Close()
+	if got := c.ask(generate(7, "ab", 3)); got.text != "aba" || got.done == nil {
+		f.t.Errorf("the next request is not served: %+v", got)
+	}
+}
+
+// eventually waits for what a goroutine does that no event tells of.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("still not so: %s", what)
+		}
+	}
+}

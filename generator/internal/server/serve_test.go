@@ -1,0 +1,211 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"reel/generator/internal/engine"
+	"reel/protocol"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func TestCompletion(t *testing.T) {
+	f := ready(t, nil)
+	got := f.client().ask(generate(1, "abc", 5))
+	if got.text != "abcab" || got.done.FinishReason != protocol.FinishLength {
+		t.Errorf("got %q, %+v", got.text, got.done)
+	}
+	for i, token := range got.tokens {
+		if token.Index != i || token.Token != int32("abcab"[i]) || token.Logprob != nil || token.Top != nil {
+			t.Errorf("token %d is %+v", i, token)
+		}
+	}
+	if want := (protocol.Usage{PromptTokens: 3, CompletionTokens: 5}); got.done.Usage != want {
+		t.Errorf("usage %+v, want %+v", got.done.Usage, want)
+	}
+	if got.done.Timing.TotalMS != 1 || got.done.Graphs.Eager != 5 {
+		t.Errorf("the engine's figures are lost: %+v", got.done)
+	}
+}
+
+func TestWelcomeStatesLimits(t *testing.T) {
+	f := ready(t, nil)
+	c := f.dial()
+	c.send(&protocol.Hello{Version: 1})
+	want := protocol.Limits{Context: testContext, MaxBatch: 8, Vocab: testVocab, PromptBytes: 2 * testContext,
+		Frame: 4 << 20, Requests: 64, Connections: 128, Queue: 512}
+	if w := expect[protocol.Welcome](c); w.Limits != want || w.Model != "fake" || w.Version != 1 {
+		t.Errorf("got %+v", w)
+	}
+}
+
+// A token is sent when it exists, not when there is more.
+func TestTokenIsSentWhenItExists(t *testing.T) {
+	f := ready(t, nil)
+	f.engine.allow(0)
+	c := f.client()
+	c.send(generate(1, "abc", 100))
+	for i := range 3 {
+		f.engine.allow(1)
+		if token := expect[protocol.Token](c); token.Index != i {
+			t.Fatalf("got %+v", token)
+		}
+	}
+}
+
+func TestEchoAndLogprobs(t *testing.T) {
+	f := ready(t, nil)
+	g := generate(1, "é!", 2)
+	g.Echo, g.Logprobs = true, ptr(3)
+	got := f.client().ask(g)
+	texts := []string{"", "é", "!", "", "é"}
+	if len(got.tokens) != len(texts) {
+		t.Fatalf("got %d tokens", len(got.tokens))
+	}
+	for i, token := range got.tokens {
+		if token.Index != i-3 || token.Text != texts[i] {
+			t.Errorf("token %d is %+v, want text %q", i, token, texts[i])
+		}
+		if echoed := token.Index < 0; echoed != (token.Logprob == nil) || !echoed && len(token.Top) != 3 {
+			t.Errorf("token %d has logprob %v and top %v", i, token.Logprob, token.Top)
+		}
+	}
+	if top := got.tokens[4].Top[1]; top != (protocol.TopToken{Token: 'b', Text: "b", Logprob: -1}) {
+		t.Errorf("the second alternative is %+v", top)
+	}
+}
+
+func TestZeroLogprobsIsLogprobAlone(t *testing.T) {
+	g := generate(1, "ab", 1)
+	g.Logprobs = ptr(0)
+	token := ready(t, nil).client().ask(g).tokens[0]
+	if token.Logprob == nil || *token.Logprob != -0.5 || token.Top != nil {
+		t.Errorf("got %+v", token)
+	}
+}
+
+func TestStopString(t *testing.T) {
+	f := ready(t, nil)
+	g := generate(1, "one END two", 100)
+	g.Stop = []string{"END"}
+	got := f.client().ask(g)
+	if got.text != "one " || got.done.FinishReason != protocol.FinishStop {
+		t.Errorf("got %q, %+v", got.text, got.done)
+	}
+	if n := got.done.Usage.CompletionTokens; n != len("one END") || len(got.tokens) != n {
+		t.Errorf("%d tokens are counted, %d sent", n, len(got.tokens))
+	}
+	if live, _ := f.engine.counts(); live != 0 {
+		t.Errorf("the engine goes on")
+	}
+}
+
+func TestTailComesWithTheLastToken(t *testing.T) {
+	g := generate(1, "abEN", 4)
+	g.Stop = []string{"END"}
+	got := ready(t, nil).client().ask(g)
+	if got.text != "abEN" || got.done.FinishReason != protocol.FinishLength || len(got.tokens) != 4 {
+		t.Errorf("got %q, %+v", got.text, got.done)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	f := ready(t, nil)
+	f.engine.allow(2)
+	c := f.client()
+	c.send(&protocol.Cancel{ID: 9}) // not running: ignored
+	c.send(generate(1, "ab", 100))
+	expect[protocol.Token](c)
+	expect[protocol.Token](c)
+	c.send(&protocol.Cancel{ID: 1})
+	if done := expect[protocol.Done](c); done.FinishReason != protocol.FinishCancelled || done.Usage.CompletionTokens != 2 {
+		t.Errorf("got %+v", done)
+	}
+	c.send(&protocol.Cancel{ID: 1})
+	c.send(&protocol.StatusRequest{})
+	r := expect[protocol.Status](c).Requests
+	if r.Cancelled != 1 || r.Running != 0 {
+		t.Errorf("status counts %+v", r)
+	}
+}
+
+func TestIDMayBeUsedAgain(t *testing.T) {
+	c := ready(t, nil).client()
+	for range 100 {
+		if got := c.ask(generate(1, "ab", 1)); got.err != nil {
+			t.Fatal(got.err)
+		}
+	}
+}
+
+func TestTokenize(t *testing.T) {
+	c := ready(t, nil).client()
+	c.send(&protocol.Tokenize{Text: "ab"})
+	if got := expect[protocol.Tokens](c).Tokens; len(got) != 2 || got[1] != 'b' {
+		t.Errorf("got %v", got)
+	}
+	c.send(&protocol.Tokenize{Text: "!"})
+	c.wantError(protocol.CodeBadRequest)
+}
+
+func TestSeed(t *testing.T) {
+	seeds := map[uint64]bool{}
+	for range 3 {
+		s := sampling((&protocol.Generate{}).Params())
+		seeds[s.Seed] = true
+	}
+	if len(seeds) != 3 {
+		t.Errorf("seeds repeat: %v", seeds)
+	}
+	g := protocol.Generate{Seed: ptr(uint64(0)), Temperature: ptr(0.5), TopK: ptr(3), TopP: ptr(0.25), MinP: ptr(0.125), RepeatPenalty: ptr(2.0), Logprobs: ptr(4)}
+	want := engine.Sampling{Temperature: 0.5, TopK: 3, TopP: 0.25, MinP: 0.125, RepeatPenalty: 2, Logprobs: 4}
+	if got := sampling(g.Params()); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestEngineErrors(t *testing.T) {
+	for want, err := range map[string]error{
+		protocol.CodeBusy:          engine.ErrBusy,
+		protocol.CodeDraining:      engine.ErrDraining,
+		protocol.CodePromptTooLong: fmt.Errorf("7 tokens: %w", engine.ErrTooLong),
+		protocol.CodeInternal:      errors.New("unforeseen"),
+	} {
+		f := ready(t, nil)
+		f.engine.refuse = err
+		c := f.client()
+		if got := c.ask(generate(1, "ab", 1)); got.err == nil || got.err.Code != want || got.err.Hint == "" {
+			t.Errorf("%v: got %+v", err, got)
+		}
+		c.send(&protocol.StatusRequest{})
+		if r := expect[protocol.Status](c).Requests; r.Refused != 1 {
+			t.Errorf("%v: status counts %+v", err, r)
+		}
+		f.stop()
+	}
+}
+
+// What was held when a request fails is not sent.
+func TestFailureOfARunningRequest(t *testing.T) {
+	for want, err := range map[string]error{
+		protocol.CodeShutdown:     engine.ErrShutdown,
+		protocol.CodeDeviceFailed: protocol.Errorf(protocol.CodeDeviceFailed, "restart it", "the device is gone"),
+		protocol.CodeInternal:     errors.New("unforeseen"),
+	} {
+		f := ready(t, nil)
+		f.engine.allow(2)
+		c := f.client()
+		g := generate(1, "aE", 100)
+		g.Stop = []string{"END"}
+		c.send(g)
+		expect[protocol.Token](c)
+		eventually(t, "two steps", func() bool { f.engine.mu.Lock(); defer f.engine.mu.Unlock(); return f.engine.steps == 0 })
+		f.engine.stop(err)
+		if e := c.wantError(want); e.ID == nil || *e.ID != 1 {
+			t.Errorf("got %+v", e)
+		}
+		f.stop()
+	}
+}
