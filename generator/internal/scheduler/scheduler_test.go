@@ -1,0 +1,232 @@
+package scheduler
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"reel/kernels"
+)
+
+func mustNew(t *testing.T, o Options) *Scheduler {
+	t.Helper()
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func small() Options {
+	return Options{MaxBatch: 4, MaxQueue: 100, Chunk: 16, Context: 64, PageTokens: 4, Pages: 64}
+}
+
+func prompt(n int) []int32 { return make([]int32, n) }
+
+// finish removes the sequences whose tokens are through, as the engine does.
+func finish(s *Scheduler, b *Batch, tokens map[*Sequence]int) (done []*Sequence) {
+	for _, q := range b.Sampled {
+		if tokens[q]++; tokens[q] == q.MaxTokens {
+			done = append(done, q)
+		}
+	}
+	for _, q := range done {
+		s.Remove(q)
+	}
+	return done
+}
+
+func TestOptionsOutOfBoundsAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"no batch":      func(o *Options) { o.MaxBatch = 0 },
+		"no chunk":      func(o *Options) { o.Chunk = 0 },
+		"no page":       func(o *Options) { o.PageTokens = 0 },
+		"no context":    func(o *Options) { o.Context = 1 },
+		"too few pages": func(o *Options) { o.Pages = 15 },
+	} {
+		o := small()
+		change(&o)
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestPromptGoesInChunks(t *testing.T) {
+	s := mustNew(t, Options{MaxBatch: 4, MaxQueue: 4, Chunk: 64, Context: 512, PageTokens: 16, Pages: 64})
+	q := &Sequence{Prompt: prompt(400), MaxTokens: 5}
+	if err := s.Add(q); err != nil {
+		t.Fatal(err)
+	}
+	steps := 0
+	for len(s.Next().Step.Samples) == 0 {
+		steps++
+	}
+	if steps++; steps != 7 {
+		t.Errorf("400 tokens in chunks of 64 took %d steps, wants 7", steps)
+	}
+}
+
+// A long prompt does not hold up those that already stream.
+func TestPrefillAlternatesWithDecode(t *testing.T) {
+	s := mustNew(t, small())
+	_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 50})
+	s.Next()
+	_ = s.Add(&Sequence{Prompt: prompt(60), MaxTokens: 4})
+	var kinds []bool
+	for range 8 {
+		kinds = append(kinds, s.Next().Prefill)
+	}
+	if want := []bool{false, true, false, true, false, true, false, true}; !slices.Equal(kinds, want) {
+		t.Errorf("prefill steps %v, wants %v", kinds, want)
+	}
+}
+
+func TestQueueIsBoundedAndServedInOrder(t *testing.T) {
+	o := small()
+	o.MaxQueue, o.MaxBatch = 3, 1
+	s := mustNew(t, o)
+	var all []*Sequence
+	for range 3 {
+		q := &Sequence{Prompt: prompt(2), MaxTokens: 1}
+		all = append(all, q)
+		if err := s.Add(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Add(&Sequence{Prompt: prompt(2), MaxTokens: 1}); !errors.Is(err, ErrFull) {
+		t.Fatalf("beyond the queue: %v, wants ErrFull", err)
+	}
+	for i, q := range all {
+		b := s.Next()
+		if len(b.Joined) != 1 || b.Joined[0] != q {
+			t.Fatalf("place %d went to another sequence", i)
+		}
+		s.Remove(q)
+	}
+}
+
+func TestMaxTokensIsClampedToTheContext(t *testing.T) {
+	s := mustNew(t, small())
+	q := &Sequence{Prompt: prompt(60), MaxTokens: 1000}
+	_ = s.Add(q)
+	if q.MaxTokens != 4 {
+		t.Errorf("max tokens %d, wants 4", q.MaxTokens)
+	}
+}
+
+// Sixteen sequences over eight pages: each waits for room, all complete.
+func TestFewPagesManySequences(t *testing.T) {
+	s := mustNew(t, Options{MaxBatch: 16, MaxQueue: 16, Chunk: 8, Context: 32, PageTokens: 4, Pages: 8})
+	r := rand.New(rand.NewPCG(rand.Uint64(), 1))
+	for range 16 {
+		if err := s.Add(&Sequence{Prompt: prompt(1 + r.IntN(20)), MaxTokens: 1 + r.IntN(20)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tokens, done := map[*Sequence]int{}, 0
+	for b := s.Next(); b != nil; b = s.Next() {
+		done += len(finish(s, b, tokens))
+	}
+	if done != 16 || s.FreePages() != 8 || s.Running()+s.Waiting() != 0 {
+		t.Errorf("%d of 16 completed, %d pages free, %d running, %d waiting", done, s.FreePages(), s.Running(), s.Waiting())
+	}
+}
+
+// holder follows what a device would see and fails on a page that two sequences
+// write, a row out of order, or a page that was not announced.
+type holder struct {
+	t       *testing.T
+	s       *Scheduler
+	tables  map[int32]map[int32]int32 // slot → index → page
+	lengths map[int32]int32
+}
+
+func (h *holder) see(b *Batch) {
+	for _, in := range b.Step.Inits {
+		h.tables[in.Slot], h.lengths[in.Slot] = map[int32]int32{}, 0
+	}
+	for _, p := range b.Step.Pages {
+		h.tables[p.Slot][p.Index] = p.Page
+	}
+	for _, row := range b.Step.Rows {
+		if row.Position != kernels.FromDevice && row.Position != h.lengths[row.Slot] {
+			h.t.Fatalf("slot %d: row at position %d, length %d", row.Slot, row.Position, h.lengths[row.Slot])
+		}
+		page, ok := h.tables[row.Slot][h.lengths[row.Slot]/int32(h.s.PageTokens)]
+		if !ok || page == 0 {
+			h.t.Fatalf("slot %d has no page for position %d", row.Slot, h.lengths[row.Slot])
+		}
+		h.lengths[row.Slot]++
+	}
+	h.disjoint()
+}
+
+func (h *holder) disjoint() {
+	owner := map[int32]int32{}
+	for _, q := range h.s.running {
+		for _, page := range q.pages {
+			if other, taken := owner[page]; taken {
+				h.t.Fatalf("page %d belongs to slots %d and %d", page, other, q.slot)
+			}
+			owner[page] = q.slot
+		}
+	}
+}
+
+// Random joins, ends and cancellations: pages stay apart, and all come back.
+func TestRandomSchedulesKeepPagesApart(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 2))
+	for range 50 {
+		s := mustNew(t, Options{MaxBatch: 1 + r.IntN(6), MaxQueue: 20, Chunk: 1 + r.IntN(20), Context: 40, PageTokens: 1 + r.IntN(8), Pages: 40 + r.IntN(60)})
+		r.Shuffle(len(s.pages.free), func(i, j int) { s.pages.free[i], s.pages.free[j] = s.pages.free[j], s.pages.free[i] })
+		h := &holder{t: t, s: s, tables: map[int32]map[int32]int32{}, lengths: map[int32]int32{}}
+		tokens := map[*Sequence]int{}
+		for range 300 {
+			if r.IntN(3) == 0 {
+				_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(39)), MaxTokens: 1 + r.IntN(40)})
+			}
+			if b := s.Next(); b != nil {
+				h.see(b)
+				finish(s, b, tokens)
+			}
+			if r.IntN(10) == 0 {
+				s.Sequences(func(q *Sequence) {
+					if r.IntN(4) == 0 {
+						s.Remove(q)
+					}
+				})
+			}
+		}
+		s.Sequences(s.Remove)
+		if s.FreePages() != s.Pages || len(s.slots) != s.MaxBatch {
+			t.Fatalf("%d of %d pages and %d of %d slots came back", s.FreePages(), s.Pages, len(s.slots), s.MaxBatch)
+		}
+	}
+}
+
+func TestPagesAreCountedByReference(t *testing.T) {
+	p := NewPages(3)
+	taken, _ := p.Take(2)
+	p.Retain(taken[0])
+	p.Release(taken[0])
+	if p.Free() != 1 {
+		t.Errorf("%d pages free while one is held once and one twice, wants 1", p.Free())
+	}
+	p.Release(taken[0])
+	p.Release(taken[1])
+	if _, ok := p.Take(4); ok || p.Free() != 3 {
+		t.Errorf("took 4 pages of 3, %d free", p.Free())
+	}
+	for _, page := range []int32{0, 4, taken[0]} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("release of page %d, which nobody holds, went through", page)
+				}
+			}()
+			p.Release(page)
+		}()
+	}
+}
