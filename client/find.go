@@ -22,8 +22,8 @@ const maxSocketPath = 107
 // Why no socket was found. Only the first leaves hope: a generator that is
 // starting creates the socket in a directory that is there.
 var (
-	errSocketAbsent = errors.New("no generator's socket is there")
-	errNoDirectory  = errors.New("the socket's directory does not exist")
+	errSocketAbsent = errors.New("no such socket")
+	errNoDirectory  = errors.New("no such directory")
 )
 
 // place is a path at which a generator's socket may be.
@@ -65,20 +65,25 @@ func find(list []place) (string, error) {
 	return "", fmt.Errorf("%w: %w", ErrNoGenerator, noSocket(list, reasons))
 }
 
-// noSocket joins what was seen at each place, the hopeful reason first.
+// notFound says what was seen at each place.
+type notFound struct {
+	why  error // errSocketAbsent where it is true of one place, else errNoDirectory
+	seen []string
+}
+
+func (e *notFound) Error() string { return "looked for " + strings.Join(e.seen, ", ") }
+func (e *notFound) Unwrap() error { return e.why }
+
+// noSocket joins the reasons for which each place of list is none.
 func noSocket(list []place, reasons []error) error {
-	why := errNoDirectory
-	seen := make([]string, len(list))
-	for i, err := range reasons {
-		if errors.Is(err, errSocketAbsent) {
-			why = errSocketAbsent
+	e := &notFound{why: errNoDirectory}
+	for i, reason := range reasons {
+		if errors.Is(reason, errSocketAbsent) {
+			e.why = errSocketAbsent
 		}
-		seen[i] = fmt.Sprintf("%s: %v", list[i].path, err)
+		e.seen = append(e.seen, fmt.Sprintf("%s (%v)", list[i].path, reason))
 	}
-	if len(list) == 1 {
-		return fmt.Errorf("%w: %s", why, list[0].path)
-	}
-	return fmt.Errorf("%w (%s)", why, strings.Join(seen, "; "))
+	return e
 }
 
 // check returns nil where p's socket exists and may be trusted. A place that

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"reel/client"
+	"reel/protocol"
+)
+
+// Exit codes, after sysexits.h where it has one.
+const (
+	exitFailed      = 1
+	exitUsage       = 64
+	exitNoGenerator = 69
+	exitBusy        = 75
+	exitDenied      = 77
+	exitConfig      = 78
+	exitSignal      = 128 // plus the signal's number
+)
+
+// errClosedPipe ends a command whose reader has gone. It is no failure.
+var errClosedPipe = errors.New("standard output was closed")
+
+// interrupted is the cause of a context that a signal ended.
+type interrupted struct{ signal syscall.Signal }
+
+func (i interrupted) Error() string { return i.signal.String() }
+
+// failure is how an error is shown: a stable code, its cause and what to do.
+type failure struct {
+	exit    int
+	code    string
+	message string
+	hint    string
+}
+
+// exitCode shows err on stderr and returns the code to exit with.
+func exitCode(ctx context.Context, err error, socket string) int {
+	if err == nil {
+		return 0
+	}
+	var signalled interrupted
+	cause := context.Cause(ctx)
+	switch {
+	case errors.As(cause, &signalled):
+		return exitSignal + int(signalled.signal)
+	case errors.Is(cause, errClosedPipe), errors.Is(err, errClosedPipe):
+		return 0
+	}
+	f := explain(err, socket)
+	f.show()
+	return f.exit
+}
+
+// show writes f to stderr.
+func (f failure) show() {
+	fmt.Fprintf(os.Stderr, "reel: %s: %s\n", f.code, escape(f.message))
+	if f.hint != "" {
+		fmt.Fprintf(os.Stderr, "  %s\n", strings.ReplaceAll(escape(f.hint), "\n", "\n  "))
+	}
+}
+
+// explain says what err means to the user.
+func explain(err error, socket string) failure {
+	var said *client.Error
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		return failure{exitUsage, "usage", err.Error(), "see reel --help"}
+	case errors.As(err, &said):
+		return failure{exitOf(said.Code), said.Code, said.Message, hintOf(said)}
+	case errors.Is(err, client.ErrConfig):
+		return failure{exitConfig, "configuration", err.Error(), "see --socket and $REEL_SOCKET"}
+	case errors.Is(err, client.ErrDenied):
+		return failure{exitDenied, "denied", err.Error(), "ask for membership of the group that owns the socket"}
+	case errors.Is(err, client.ErrNoGenerator):
+		return failure{exitNoGenerator, "no_generator", err.Error(), startHint(socket)}
+	case errors.Is(err, client.ErrConnectionLost):
+		return failure{exitFailed, "connection_lost", err.Error(), "see the generator's log"}
+	}
+	return failure{exitFailed, "failed", err.Error(), ""}
+}
+
+// exitOf maps the generator's codes. What the user asked for out of bounds is
+// a usage error, found by the generator.
+func exitOf(code string) int {
+	switch code {
+	case protocol.CodeBadRequest, protocol.CodePromptTooLong:
+		return exitUsage
+	case protocol.CodeLoading, protocol.CodeDraining:
+		return exitNoGenerator
+	case protocol.CodeBusy, protocol.CodeTooManyRequests, protocol.CodeTooManyConnections, protocol.CodeOverloaded:
+		return exitBusy
+	case protocol.CodeDenied:
+		return exitDenied
+	case protocol.CodeUnsupportedVersion:
+		return exitConfig
+	}
+	return exitFailed
+}
+
+// hintOf returns the generator's hint, or the client's where it has a better one.
+func hintOf(said *client.Error) string {
+	if said.Code == protocol.CodeLoading {
+		return "wait longer, as with --wait 60s"
+	}
+	return said.Hint
+}
+
+// unitFiles are where a system unit of the generator may be installed.
+var unitFiles = []string{
+	"/etc/systemd/system/reel-generator.service",
+	"/usr/local/lib/systemd/system/reel-generator.service",
+	"/usr/lib/systemd/system/reel-generator.service",
+	"/lib/systemd/system/reel-generator.service",
+}
+
+// startHint names the command that starts a generator.
+func startHint(socket string) string {
+	command := "reel-generator"
+	if socket != "" {
+		return "start one: " + command + " --socket " + quote(socket)
+	}
+	for _, unit := range unitFiles {
+		if _, err := os.Stat(unit); err == nil {
+			return "start one: systemctl start reel-generator\nor, as yourself: " + command
+		}
+	}
+	return "start one: " + command
+}
+
+// quote returns s as a POSIX shell reads it back.
+func quote(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%,=") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

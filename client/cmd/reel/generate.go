@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"reel/client"
+)
+
+// generate streams a completion: the root command.
+func (a *app) generate(cmd *cobra.Command, words []string) error {
+	ctx := cmd.Context()
+	if err := a.readPrompt(ctx, words); err != nil {
+		return err
+	}
+	if a.request.Prompt == "" && a.request.Tokens == nil {
+		if len(words) == 0 && cmd.Flags().NFlag() == 0 && isTerminal(os.Stdin) {
+			return cmd.Help()
+		}
+		return usagef("the prompt is empty: give it as words, with -f FILE, or on standard input")
+	}
+	out, err := a.printer()
+	if err != nil {
+		return err
+	}
+	c, err := a.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return a.stream(ctx, c, out)
+}
+
+// readPrompt fills in the request's prompt, unless --tokens gave it.
+func (a *app) readPrompt(ctx context.Context, words []string) error {
+	if a.request.Tokens != nil {
+		if len(words) > 0 || a.file != "" {
+			return usagef("--tokens is a prompt already: leave out the words and -f")
+		}
+		return nil
+	}
+	text, err := prompt(ctx, words, a.file)
+	a.request.Prompt = text
+	return err
+}
+
+// dial connects to the generator, showing how its loading goes on.
+func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	p := progress{wait: a.wait, terminal: isTerminal(os.Stderr)}
+	defer p.clear()
+	return client.Dial(ctx, client.Options{Socket: a.socket, Wait: a.wait, OnLoading: p.show})
+}
+
+// stream prints the completion as it comes.
+func (a *app) stream(ctx context.Context, c *client.Client, out printer) error {
+	var done client.Done
+	a.request.Done = &done
+	for token, err := range c.Generate(ctx, a.request) {
+		if err == nil {
+			err = out.token(token)
+		} else {
+			_ = out.end(done, err) // The error that ended the completion is the one to tell.
+		}
+		if err != nil {
+			a.showTimings(done)
+			return closedPipe(err)
+		}
+	}
+	a.showTimings(done)
+	return closedPipe(out.end(done, nil))
+}
+
+// showTimings prints the timings line where it is asked for and known.
+func (a *app) showTimings(done client.Done) {
+	if a.timings && done.FinishReason != "" {
+		fmt.Fprintln(os.Stderr, timings(done))
+	}
+}
+
+// timings puts done's timing on a line.
+func timings(done client.Done) string {
+	return fmt.Sprintf("ttft %.1f ms · %.1f tok/s · total %.1f ms · %d tokens · %s",
+		done.Timing.TTFTMS, rate(done), done.Timing.TotalMS, done.Usage.CompletionTokens, done.FinishReason)
+}
+
+// rate is decode's, in tokens a second: the tokens after the first over the
+// time after the first. A completion of one token has only its total time.
+func rate(done client.Done) float64 {
+	tokens, ms := float64(done.Usage.CompletionTokens-1), done.Timing.TotalMS-done.Timing.TTFTMS
+	if tokens < 1 {
+		tokens, ms = tokens+1, done.Timing.TotalMS
+	}
+	if ms <= 0 {
+		return 0
+	}
+	return tokens / ms * 1000
+}

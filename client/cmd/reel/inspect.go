@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"reel/client"
+)
+
+// statusCommand asks for the generator's status.
+func (a *app) statusCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what the generator serves and does",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			status, err := client.ReadStatus(cmd.Context(), client.Options{Socket: a.socket, Wait: a.wait})
+			if err != nil {
+				return err
+			}
+			w, _ := stdout()
+			if asJSON {
+				return writeStatusJSON(w, status)
+			}
+			return writeStatus(w, status)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// writeStatus prints status for people.
+func writeStatus(w io.Writer, s *client.Status) error {
+	g := s.Steps.Graphs
+	state := s.State
+	if s.Progress < 1 {
+		state += fmt.Sprintf(", %.0f%%", 100*s.Progress)
+	}
+	rows := [][2]string{
+		{"state", state},
+		{"model", s.Model},
+		{"device", s.Device},
+		{"generator", fmt.Sprintf("%s, pid %d", s.Version, s.PID)},
+		{"uptime", time.Duration(s.UptimeS * float64(time.Second)).Round(time.Second).String()},
+		{"connections", fmt.Sprintf("%d of %d", s.Connections, s.Limits.Connections)},
+		{"requests", fmt.Sprintf("%d running, %d waiting; %d finished, %d cancelled, %d failed, %d refused",
+			s.Requests.Running, s.Requests.Waiting, s.Requests.Finished, s.Requests.Cancelled, s.Requests.Failed, s.Requests.Refused)},
+		{"kv", fmt.Sprintf("%d of %d pages used, %d tokens each, %.1f MiB in all",
+			s.KV.Used, s.KV.Pages, s.KV.PageTokens, float64(s.KV.Bytes)/(1<<20))},
+		{"steps", fmt.Sprintf("%d prefill, %d decode, %d tokens", s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens)},
+		{"graphs", fmt.Sprintf("%d precaptured, %d rolled, %d padded, %d eager", g.Precaptured, g.Rolled, g.Padded, g.Eager)},
+		{"limits", fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)},
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		fmt.Fprintf(&b, "%-12s %s\n", row[0], row[1])
+	}
+	_, err := io.WriteString(w, b.String())
+	return closedPipe(err)
+}
+
+// writeStatusJSON prints status as PROTOCOL.md names its fields.
+func writeStatusJSON(w io.Writer, s *client.Status) error {
+	type status client.Status // to have a field of its own name for Steps
+	return closedPipe(writeJSON(w, struct {
+		status
+		Steps any `json:"steps"`
+	}{status(*s), struct {
+		Prefill uint64 `json:"prefill"`
+		Decode  uint64 `json:"decode"`
+		Tokens  uint64 `json:"tokens"`
+		Graphs  graphs `json:"graphs"`
+	}{s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens, graphs(s.Steps.Graphs)}}))
+}
+
+// tokenizeCommand shows the tokens of a text.
+func (a *app) tokenizeCommand() *cobra.Command {
+	var asJSON bool
+	var file string
+	cmd := &cobra.Command{
+		Use:   "tokenize [flags] TEXT...",
+		Short: "Show the token ids that a prompt becomes",
+		Long:  "Show the token ids that a prompt becomes, in a form that --tokens takes.\nThe text comes from the words, standard input or -f as a prompt does.",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, words []string) error {
+			text, err := prompt(cmd.Context(), words, file)
+			if err != nil {
+				return err
+			}
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			ids, err := c.Tokenize(cmd.Context(), text)
+			if err != nil {
+				return err
+			}
+			w, _ := stdout()
+			return writeTokens(w, ids, asJSON)
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "read the text from `FILE`, - being standard input")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// writeTokens prints ids on one line.
+func writeTokens(w io.Writer, ids []int32, asJSON bool) error {
+	if asJSON {
+		return closedPipe(writeJSON(w, map[string]any{"tokens": ids, "count": len(ids)}))
+	}
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = fmt.Sprint(id)
+	}
+	_, err := fmt.Fprintln(w, strings.Join(words, ","))
+	return closedPipe(err)
+}

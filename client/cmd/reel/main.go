@@ -1,0 +1,55 @@
+// Command reel streams completions from a running Reel generator.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run runs the command line and returns the exit code.
+func run(args []string) int {
+	// A write to a closed pipe is to be an error, which ends the request, not a
+	// signal, which ends the process.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go watchSignals(cancel)
+	go watchOutput(cancel)
+	a := &app{}
+	root := a.command()
+	route(root, args)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	return exitCode(ctx, err, a.socket)
+}
+
+// watchSignals ends the context at the first signal, the process at the second.
+func watchSignals(cancel context.CancelCauseFunc) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	first := (<-signals).(syscall.Signal)
+	cancel(interrupted{first})
+	<-signals
+	os.Exit(exitSignal + int(first))
+}
+
+// watchOutput ends the context when the reader of standard output has gone, so
+// that a generator does not work for nobody between two tokens either.
+func watchOutput(cancel context.CancelCauseFunc) {
+	out := []unix.PollFd{{Fd: int32(os.Stdout.Fd())}}
+	for {
+		_, err := unix.Poll(out, -1)
+		if err == unix.EINTR {
+			continue
+		}
+		if err == nil && out[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
+			cancel(errClosedPipe)
+		}
+		return
+	}
+}

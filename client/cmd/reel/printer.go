@@ -1,0 +1,196 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+
+	"reel/client"
+	"reel/protocol"
+)
+
+// printer writes a completion to standard output.
+type printer interface {
+	token(client.Token) error
+	// end is told how the completion ended: with done, or with err, and then
+	// done is empty unless the request was cancelled.
+	end(done client.Done, err error) error
+}
+
+// printer returns the one that the flags ask for.
+func (a *app) printer() (printer, error) {
+	w, terminal := stdout()
+	switch {
+	case a.json && a.jsonl:
+		return nil, usagef("--json and --jsonl exclude each other")
+	case a.json:
+		return &objectPrinter{w: w}, nil
+	case a.jsonl:
+		return &eventPrinter{w}, nil
+	}
+	return &textPrinter{w: w, terminal: terminal}, nil
+}
+
+// closedPipe turns the error of a write that nobody reads into errClosedPipe.
+func closedPipe(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
+		return errClosedPipe
+	}
+	return err
+}
+
+// writeJSON writes v on a line.
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// textPrinter writes the text, each token's at once.
+type textPrinter struct {
+	w        io.Writer
+	terminal bool
+	open     bool // the last line has no newline yet
+}
+
+func (p *textPrinter) token(t client.Token) error {
+	if t.Text == "" {
+		return nil
+	}
+	p.open = !strings.HasSuffix(t.Text, "\n")
+	_, err := io.WriteString(p.w, t.Text)
+	return err
+}
+
+// end gives a terminal's prompt a line of its own.
+func (p *textPrinter) end(client.Done, error) error {
+	if !p.terminal || !p.open {
+		return nil
+	}
+	_, err := io.WriteString(p.w, "\n")
+	return err
+}
+
+// The protocol's maps as JSON, with the names that PROTOCOL.md gives.
+type (
+	usage struct {
+		PromptTokens     int `json:"prompt_tokens"`
+		CompletionTokens int `json:"completion_tokens"`
+	}
+	timing struct {
+		QueueMS   float64 `json:"queue_ms"`
+		PrefillMS float64 `json:"prefill_ms"`
+		TTFTMS    float64 `json:"ttft_ms"`
+		TotalMS   float64 `json:"total_ms"`
+	}
+	graphs struct {
+		Precaptured int `json:"precaptured"`
+		Rolled      int `json:"rolled"`
+		Padded      int `json:"padded"`
+		Eager       int `json:"eager"`
+	}
+	topToken struct {
+		Token   int32   `json:"token"`
+		Text    string  `json:"text"`
+		Logprob float64 `json:"logprob"`
+	}
+)
+
+// ending is what done or an error says.
+type ending struct {
+	FinishReason string   `json:"finish_reason,omitempty"`
+	Usage        *usage   `json:"usage,omitempty"`
+	Timing       *timing  `json:"timing,omitempty"`
+	Graphs       *graphs  `json:"graphs,omitempty"`
+	Error        *errorJS `json:"error,omitempty"`
+}
+
+// errorJS is a failure as JSON.
+type errorJS struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// endingOf puts done, or else err, in JSON's form.
+func endingOf(done client.Done, err error) ending {
+	if done.FinishReason == "" {
+		f := explain(err, "")
+		return ending{Error: &errorJS{f.code, f.message, f.hint}}
+	}
+	u, t, g := usage(done.Usage), timing(done.Timing), graphs(done.Graphs)
+	return ending{FinishReason: done.FinishReason, Usage: &u, Timing: &t, Graphs: &g}
+}
+
+// logprob is a token with its probability and those of its alternatives.
+type logprob struct {
+	Token   int32      `json:"token"`
+	Text    string     `json:"text"`
+	Logprob float64    `json:"logprob"`
+	Top     []topToken `json:"top,omitempty"`
+}
+
+// topOf puts alternatives in JSON's form.
+func topOf(top []protocol.TopToken) []topToken {
+	var list []topToken
+	for _, t := range top {
+		list = append(list, topToken(t))
+	}
+	return list
+}
+
+// objectPrinter writes one object at the end.
+type objectPrinter struct {
+	w        io.Writer
+	text     strings.Builder
+	tokens   []int32
+	logprobs []logprob
+}
+
+func (p *objectPrinter) token(t client.Token) error {
+	p.text.WriteString(t.Text)
+	p.tokens = append(p.tokens, t.Token)
+	if t.Logprob != nil {
+		p.logprobs = append(p.logprobs, logprob{t.Token, t.Text, *t.Logprob, topOf(t.Top)})
+	}
+	return nil
+}
+
+func (p *objectPrinter) end(done client.Done, err error) error {
+	return writeJSON(p.w, struct {
+		Text   string  `json:"text"`
+		Tokens []int32 `json:"tokens"`
+		ending
+		Logprobs []logprob `json:"logprobs,omitempty"`
+	}{p.text.String(), append([]int32{}, p.tokens...), endingOf(done, err), p.logprobs})
+}
+
+// eventPrinter writes each event on a line of its own.
+type eventPrinter struct{ w io.Writer }
+
+func (p *eventPrinter) token(t client.Token) error {
+	return writeJSON(p.w, struct {
+		Type    string     `json:"type"`
+		Index   int        `json:"index"`
+		Token   int32      `json:"token"`
+		Text    string     `json:"text"`
+		Logprob *float64   `json:"logprob,omitempty"`
+		Top     []topToken `json:"top,omitempty"`
+	}{protocol.TypeToken, t.Index, t.Token, t.Text, t.Logprob, topOf(t.Top)})
+}
+
+func (p *eventPrinter) end(done client.Done, err error) error {
+	e := endingOf(done, err)
+	if e.Error != nil {
+		return writeJSON(p.w, struct {
+			Type string `json:"type"`
+			*errorJS
+		}{protocol.TypeError, e.Error})
+	}
+	return writeJSON(p.w, struct {
+		Type string `json:"type"`
+		ending
+	}{protocol.TypeDone, e})
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"reel/protocol"
+)
+
+// prompt joins the words of the command line and the text of file or, without
+// one, of standard input: words first, a blank line between.
+func prompt(ctx context.Context, words []string, file string) (string, error) {
+	input, err := readInput(ctx, file)
+	if err != nil {
+		return "", err
+	}
+	return join(strings.Join(words, " "), input), nil
+}
+
+// join puts a blank line between a and b where neither is empty. One newline
+// at the end of b is dropped: it ends the last line of a text file.
+func join(a, b string) string {
+	b = strings.TrimSuffix(b, "\n")
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "\n\n" + b
+}
+
+// readInput reads file, or standard input where it can hold a text. Ending ctx
+// ends the wait for a writer that never comes.
+func readInput(ctx context.Context, file string) (string, error) {
+	in := os.Stdin
+	switch {
+	case file == "" && !readable(in):
+		return "", nil
+	case file != "" && file != "-":
+		f, err := os.Open(file)
+		if err != nil {
+			return "", usagef("%w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	read := make(chan result, 1)
+	go func() { read <- readText(in) }()
+	select {
+	case r := <-read:
+		return r.text, r.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+type result struct {
+	text string
+	err  error
+}
+
+// readText reads in to its end, as far as a frame could carry it.
+func readText(in io.Reader) result {
+	text, err := io.ReadAll(io.LimitReader(in, protocol.MaxFrame+1))
+	if err != nil {
+		return result{err: usagef("%w", err)}
+	}
+	if len(text) > protocol.MaxFrame {
+		return result{err: usagef("the prompt is longer than a frame may be, %d bytes: shorten it", protocol.MaxFrame)}
+	}
+	return result{text: string(text)}
+}
+
+// readable reports whether in is a pipe, a socket or a file. A terminal is for
+// Ctrl-C; /dev/null and other devices hold no prompt.
+func readable(in *os.File) bool {
+	info, err := in.Stat()
+	return err == nil && info.Mode()&fs.ModeCharDevice == 0 && !info.IsDir()
+}
+
+// isTerminal reports whether f is a terminal.
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// usagef makes a usageError in fmt's form.
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
