@@ -125,22 +125,17 @@ func (f *FrameReader) grow(have, n int) error {
 	if have < len(f.buf) {
 		return nil
 	}
-	size := smallFrame
-	if have > 0 {
-		size = min(4*have, n)
-	}
+	size, cost := max(smallFrame, min(4*have, n)), int64(0)
 	if size > smallFrame {
-		if !f.Budget.acquire(int64(size)) {
-			return fmt.Errorf("%w: %d more than the %d that all connections share", ErrOverloaded, size, f.Budget.Limit)
-		}
+		cost = int64(size)
+	}
+	if !f.Budget.acquire(cost) {
+		return fmt.Errorf("%w: no %d bytes free of the %d that all connections share", ErrOverloaded, cost, f.Budget.Limit)
 	}
 	buf := make([]byte, size)
 	copy(buf, f.buf[:have])
 	f.Budget.release(f.held)
-	f.buf, f.held = buf, 0
-	if size > smallFrame {
-		f.held = int64(size)
-	}
+	f.buf, f.held = buf, cost
 	return nil
 }
 

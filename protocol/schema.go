@@ -3,6 +3,7 @@ package protocol
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"reflect"
 	"strings"
 )
@@ -13,7 +14,8 @@ import (
 // number into a uint64, any number into a shorter one, binary into a string,
 // and nil into anything.
 type schema struct {
-	want     string // as an error names it
+	name     string // of the field, where it is one
+	want     string // what has to be there, as an error says it
 	kind     kind   // kindInt is any whole number
 	min      int64  // of a whole number
 	max      uint64
@@ -38,11 +40,10 @@ func (e *fieldError) Error() string {
 
 // in names the map or list that the field at fault lies in.
 func (e *fieldError) in(outer string) *fieldError {
-	path := outer
-	if e.path != "" {
-		path += "." + e.path
+	if e.path == "" || e.path[0] == '[' {
+		return &fieldError{outer + e.path, e.problem, e.code}
 	}
-	return &fieldError{path, e.problem, e.code}
+	return &fieldError{outer + "." + e.path, e.problem, e.code}
 }
 
 // schemaOf makes the schema of a Go type. It panics on a type that the protocol
@@ -76,7 +77,7 @@ func structSchema(t reflect.Type) *schema {
 	for i := range t.NumField() {
 		name, opts, _ := strings.Cut(t.Field(i).Tag.Get("msgpack"), ",")
 		f := schemaOf(t.Field(i).Type)
-		f.optional = opts == "omitempty"
+		f.name, f.optional = name, opts == "omitempty"
 		s.names[name] = i
 		s.fields = append(s.fields, f)
 		if !f.optional {
@@ -122,6 +123,8 @@ func (s *schema) check(w *walker) *fieldError {
 	switch {
 	case it.kind == kindNil && s.optional:
 		return nil
+	case it.kind == kindNil && s.name != "":
+		return &fieldError{problem: "is missing"}
 	case !s.fits(it):
 		return &fieldError{problem: fmt.Sprintf("is %s: it must be %s", it.kind, s.want)}
 	case it.kind == kindArray:
@@ -160,7 +163,7 @@ func (s *schema) checkList(w *walker, n int) *fieldError {
 // checkMap checks the fields that s knows; others are passed over. A field that
 // comes twice is refused: readers would disagree about which one counts.
 func (s *schema) checkMap(w *walker, n int) *fieldError {
-	var seen, present uint64
+	var seen uint64
 	for range n {
 		key := w.str(w.next())
 		i, known := s.names[string(key)]
@@ -175,19 +178,14 @@ func (s *schema) checkMap(w *walker, n int) *fieldError {
 		if e := s.fields[i].check(w); e != nil {
 			return e.in(string(key))
 		}
-		present |= 1 << i
 	}
-	return s.checkRequired(present)
+	return s.checkRequired(seen)
 }
 
-func (s *schema) checkRequired(present uint64) *fieldError {
-	if s.required&^present == 0 {
+func (s *schema) checkRequired(seen uint64) *fieldError {
+	missing := s.required &^ seen
+	if missing == 0 {
 		return nil
 	}
-	for name, i := range s.names {
-		if s.required&^present&(1<<i) != 0 {
-			return &fieldError{path: name, problem: "is missing"}
-		}
-	}
-	return nil
+	return &fieldError{path: s.fields[bits.TrailingZeros64(missing)].name, problem: "is missing"}
 }

@@ -1,0 +1,180 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// code is the code of a protocol error, empty for none.
+func code(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// What msgpack coerces and the schema refuses. Without the schema each would
+// have been taken, as the test shows.
+func TestWrongTypesAreRefused(t *testing.T) {
+	for _, c := range []struct{ field, value, want string }{
+		{"id", "\xff", "id is a negative number: it must be a whole number of 0 and more"},
+		{"id", "\xd3\x80\x00\x00\x00\x00\x00\x00\x00", "id is a negative number"},
+		{"id", "\xc0", "id is missing"},
+		{"seed", "\xd0\x80", "seed is a negative number"},
+		{"max_tokens", "\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "max_tokens is a whole number"},
+		{"prompt", "\xc4\x01a", "prompt is binary: it must be a string"},
+		{"tokens", "\x91\xce\x80\x00\x00\x00", "tokens[0] is a whole number: it must be a whole number of 32 bits"},
+		{"tokens", "\x92\x01\xc0", "tokens[1] is nil"},
+		{"temperature", "\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "temperature is a whole number: it must be a number"},
+		{"stop", "\x91\xc4\x01a", "stop[0] is binary"},
+	} {
+		body := generateWith(c.field, c.value)
+		_, err := DecodeRequest(body)
+		if code(err) != CodeBadMessage || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %x: %v, want %s", c.field, c.value, err, c.want)
+		}
+		if err := msgpack.Unmarshal(body, new(Generate)); err != nil {
+			t.Errorf("%s %x: msgpack alone says %v; the case shows no guard", c.field, c.value, err)
+		}
+	}
+}
+
+// generateWith is a generate with one field set to a raw value.
+func generateWith(field, value string) []byte {
+	if field == "id" {
+		return pairs("type", text("generate"), "id", value)
+	}
+	return pairs("type", text("generate"), "id", "\x07", field, value)
+}
+
+// What msgpack refuses too, though without naming the field.
+func TestOtherWrongTypes(t *testing.T) {
+	for _, c := range []struct{ field, value string }{
+		{"id", "\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00"}, {"id", text("1")}, {"id", "\x81\xa1a\x01"}, {"id", "\xc3"},
+		{"max_tokens", "\xca\x3f\x80\x00\x00"}, {"max_tokens", text("1")}, {"temperature", text("1")}, {"temperature", "\xc2"},
+		{"echo", "\x01"}, {"ignore_eos", text("true")}, {"prompt", "\x01"}, {"prompt", "\x90"},
+		{"tokens", text("abc")}, {"tokens", "\x80"}, {"tokens", "\x91\xa1a"}, {"tokens", "\xc4\x01a"},
+		{"stop", text("END")}, {"stop", "\x91\x01"}, {"stop", "\x91\xc0"},
+	} {
+		_, err := DecodeRequest(generateWith(c.field, c.value))
+		if code(err) != CodeBadMessage || !strings.Contains(err.Error(), c.field) {
+			t.Errorf("%s %x: %v, want %s naming it", c.field, c.value, err, CodeBadMessage)
+		}
+	}
+}
+
+func TestAnyIntegerEncodingThatFits(t *testing.T) {
+	for _, value := range []string{"\x05", "\xcc\x05", "\xcd\x00\x05", "\xce\x00\x00\x00\x05", "\xcf\x00\x00\x00\x00\x00\x00\x00\x05",
+		"\xd0\x05", "\xd1\x00\x05", "\xd2\x00\x00\x00\x05", "\xd3\x00\x00\x00\x00\x00\x00\x00\x05"} {
+		for _, field := range []string{"max_tokens", "seed", "temperature", "top_k"} {
+			msg, err := DecodeRequest(generateWith(field, value))
+			if err != nil {
+				t.Errorf("%s %x: %v", field, value, err)
+				continue
+			}
+			if got := fieldValue(msg.(*Generate), field); got != "5" {
+				t.Errorf("%s %x = %s, want 5", field, value, got)
+			}
+		}
+	}
+}
+
+// fieldValue prints one of the fields of TestAnyIntegerEncodingThatFits.
+func fieldValue(g *Generate, field string) string {
+	p := g.Params()
+	return fmt.Sprint(map[string]any{"max_tokens": p.MaxTokens, "seed": p.Seed, "temperature": p.Temperature, "top_k": p.TopK}[field])
+}
+
+func TestDecodeRequestErrors(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		body []byte
+		code string
+		id   bool
+		want string
+	}{
+		{"no map", []byte("\x90"), CodeBadFrame, false, "a list, not a map"},
+		{"empty", nil, CodeBadFrame, false, "end inside"},
+		{"no type", pairs("id", "\x07"), CodeBadMessage, true, "no type"},
+		{"type of another type", pairs("type", "\x01", "id", "\x07"), CodeBadMessage, true, "no type"},
+		{"unknown type", pairs("type", text("pause"), "id", "\x07"), CodeUnknownType, true, `"pause"`},
+		{"a reply's type", pairs("type", text("token"), "id", "\x07"), CodeUnknownType, true, `"token"`},
+		{"no version", pairs("type", text("hello")), CodeBadMessage, false, "version is missing"},
+		{"no text", pairs("type", text("tokenize")), CodeBadMessage, false, "text is missing"},
+		{"no id", pairs("type", text("cancel")), CodeBadMessage, false, "id is missing"},
+		{"an id twice", pairs("type", text("cancel"), "id", "\x07", "id", "\x08"), CodeBadMessage, true, "id comes twice"},
+		{"a type twice", pairs("type", text("status"), "type", text("hello")), CodeBadMessage, false, "type comes twice"},
+		{"an optional field twice", pairs("type", text("generate"), "id", "\x07", "seed", "\xc0", "seed", "\x01"), CodeBadMessage, true, "seed comes twice"},
+		{"too many tokens", pairs("type", text("generate"), "id", "\x07", "tokens", list(MaxElements+1)), CodePromptTooLong, true, "262145 elements"},
+		{"too many stops", pairs("type", text("generate"), "id", "\x07", "stop", list(MaxElements+1)), CodeBadRequest, true, "262145 elements"},
+	} {
+		_, err := DecodeRequest(c.body)
+		var e *Error
+		if !errors.As(err, &e) || e.Code != c.code || !strings.Contains(e.Message, c.want) || e.Hint == "" {
+			t.Errorf("%s: %+v, want %s with %q and a hint", c.name, err, c.code, c.want)
+			continue
+		}
+		if (e.ID != nil) != c.id || c.id && *e.ID != 7 {
+			t.Errorf("%s: id %v, want one: %v", c.name, e.ID, c.id)
+		}
+	}
+}
+
+// list is a list of n empty strings, or of n zeros as msgpack sees them for a length check.
+func list(n int) string {
+	return string(appendArray(nil, n)) + strings.Repeat("\xa0", n)
+}
+
+func TestNilAndUnknownFields(t *testing.T) {
+	for _, c := range []struct {
+		body []byte
+		want any
+	}{
+		{pairs("type", text("generate"), "id", "\x07", "prompt", text("a"), "tokens", "\xc0", "max_tokens", "\xc0", "stop", "\xc0", "echo", "\xc0"),
+			&Generate{Type: TypeGenerate, ID: 7, Prompt: ptr("a")}},
+		{pairs("later", nested(14), "type", text("hello"), "later", "\x81\xa1x\x01", "version", "\xcd\x00\x02"),
+			&Hello{Type: TypeHello, Version: 2}},
+	} {
+		got, err := DecodeRequest(c.body)
+		if err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%x: %+v, %v", c.body, got, err)
+		}
+	}
+}
+
+// A message outlives the buffer that it was read into.
+func TestDecodedMessageKeepsNothingOfTheBody(t *testing.T) {
+	for _, size := range []int{10, 2 * smallFrame} {
+		long := strings.Repeat("a", size)
+		body := pairs("type", text("tokenize"), "text", text(long))
+		msg, err := DecodeRequest(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(body)
+		if msg.(*Tokenize).Text != long {
+			t.Errorf("a text of %d bytes changed with the body", size)
+		}
+	}
+}
+
+func TestFrameError(t *testing.T) {
+	for err, want := range map[error]string{
+		ErrFrameTooLarge: CodeBadFrame, ErrFrameEmpty: CodeBadFrame, ErrStructure: CodeBadFrame,
+		ErrOverloaded: CodeOverloaded, errors.New("connection reset"): "",
+	} {
+		e := FrameError(fmt.Errorf("reading: %w", err))
+		if e == nil && want == "" {
+			continue
+		}
+		if e == nil || e.Code != want || !e.Closes() || e.Hint == "" {
+			t.Errorf("%v: %+v, want %s, closing, with a hint", err, e, want)
+		}
+	}
+}

@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+"""A client for Reel in one file, with nothing but Python's standard library.
+
+    python3 reel_client.py [--socket PATH] [--max-tokens N] [--temperature T] PROMPT
+
+It streams the completion to stdout. As a module:
+
+    with Client("/run/reel/generator.sock") as reel:
+        for token in reel.generate("To be, ", max_tokens=50, temperature=0):
+            print(token["text"], end="", flush=True)
+        print(reel.done["finish_reason"])
+
+PROTOCOL.md, one folder up, says what the frames hold. Python 3.9 and later.
+"""
+
+import argparse
+import contextlib
+import os
+import socket
+import struct
+import sys
+import time
+
+VERSION = 1
+MAX_FRAME = 4 << 20  # bytes of a body
+MAX_DEPTH = 16  # maps and lists inside each other
+
+# --- msgpack, as far as the protocol uses it ---------------------------------
+
+
+def pack(value):
+    """Encodes None, bool, int, float, str, list or dict in the shortest form."""
+    if value is None:
+        return b"\xc0"
+    if isinstance(value, bool):  # before int, of which it is a subclass
+        return b"\xc3" if value else b"\xc2"
+    if isinstance(value, int):
+        return _pack_int(value)
+    if isinstance(value, float):
+        return b"\xcb" + struct.pack(">d", value)
+    if isinstance(value, str):
+        data = value.encode("utf-8")
+        return _pack_head(len(data), 0xA0, 32, (0xD9, 0xDA, 0xDB)) + data
+    if isinstance(value, (list, tuple)):
+        head = _pack_head(len(value), 0x90, 16, (None, 0xDC, 0xDD))
+        return head + b"".join(pack(v) for v in value)
+    if isinstance(value, dict):
+        head = _pack_head(len(value), 0x80, 16, (None, 0xDE, 0xDF))
+        return head + b"".join(pack(k) + pack(v) for k, v in value.items())
+    raise TypeError("the protocol has no %s" % type(value).__name__)
+
+
+def _pack_int(n):
+    if 0 <= n < 128 or -32 <= n < 0:
+        return struct.pack("b", n)
+    unsigned = ((0xCC, ">B"), (0xCD, ">H"), (0xCE, ">I"), (0xCF, ">Q"))
+    signed = ((0xD0, ">b"), (0xD1, ">h"), (0xD2, ">i"), (0xD3, ">q"))
+    for code, form in unsigned if n >= 0 else signed:
+        try:
+            return bytes([code]) + struct.pack(form, n)
+        except struct.error:
+            continue  # does not fit: the next longer form
+    raise OverflowError("%d does not fit 64 bits" % n)
+
+
+def _pack_head(n, fixed, below, codes):
+    """The head of a str, list or dict of n: fixed where n is below, else by codes."""
+    if n < below:
+        return bytes([fixed | n])
+    for code, form, limit in zip(codes, (">B", ">H", ">I"), (1 << 8, 1 << 16, 1 << 32)):
+        if code is not None and n < limit:
+            return bytes([code]) + struct.pack(form, n)
+    raise OverflowError("%d elements" % n)
+
+
+def unpack(body):
+    """Decodes a body. ValueError says where it is not what PROTOCOL.md asks for."""
+    value, end = _unpack(body, 0, 0)
+    if end != len(body):
+        raise ValueError("%d bytes follow the map" % (len(body) - end))
+    if not isinstance(value, dict):
+        raise ValueError("a %s, not a map" % type(value).__name__)
+    return value
+
+
+# First byte -> what it is and the form of the number behind it.
+_FORMATS = {
+    0xC4: ("bin", ">B"), 0xC5: ("bin", ">H"), 0xC6: ("bin", ">I"),
+    0xCA: ("number", ">f"), 0xCB: ("number", ">d"),
+    0xCC: ("number", ">B"), 0xCD: ("number", ">H"), 0xCE: ("number", ">I"), 0xCF: ("number", ">Q"),
+    0xD0: ("number", ">b"), 0xD1: ("number", ">h"), 0xD2: ("number", ">i"), 0xD3: ("number", ">q"),
+    0xD9: ("str", ">B"), 0xDA: ("str", ">H"), 0xDB: ("str", ">I"),
+    0xDC: ("list", ">H"), 0xDD: ("list", ">I"),
+    0xDE: ("map", ">H"), 0xDF: ("map", ">I"),
+}
+
+
+def _head(body, at):
+    """The kind of the item at a place, its number or length, and where that ends."""
+    code = _take(body, at, 1)[0]
+    for low, high, kind in ((0, 0x7F, "number"), (0x80, 0x8F, "map"), (0x90, 0x9F, "list"), (0xA0, 0xBF, "str")):
+        if low <= code <= high:
+            return kind, code - low, at + 1
+    if code >= 0xE0:
+        return "number", code - 256, at + 1
+    if code in (0xC0, 0xC2, 0xC3):
+        return "constant", {0xC0: None, 0xC2: False, 0xC3: True}[code], at + 1
+    if code not in _FORMATS:
+        raise ValueError("the byte %02x at %d is not used here" % (code, at))
+    kind, form = _FORMATS[code]
+    size = struct.calcsize(form)
+    return kind, struct.unpack(form, _take(body, at + 1, size))[0], at + 1 + size
+
+
+def _take(body, at, n):
+    if at + n > len(body):
+        raise ValueError("%d bytes wanted at %d, %d left" % (n, at, len(body) - at))
+    return body[at : at + n]
+
+
+def _unpack(body, at, depth):
+    """Decodes the item at a place; returns it and where the next one begins."""
+    kind, n, at = _head(body, at)
+    if kind in ("number", "constant"):
+        return n, at
+    if kind == "str":
+        return bytes(_take(body, at, n)).decode("utf-8"), at + n  # UnicodeDecodeError is a ValueError
+    if kind == "bin":
+        return bytes(_take(body, at, n)), at + n
+    if depth == MAX_DEPTH:
+        raise ValueError("more than %d levels" % MAX_DEPTH)
+    if n > len(body) - at:
+        raise ValueError("a %s of %d with %d bytes left" % (kind, n, len(body) - at))
+    return (_unpack_list if kind == "list" else _unpack_map)(body, at, n, depth + 1)
+
+
+def _unpack_list(body, at, n, depth):
+    items = []
+    for _ in range(n):
+        item, at = _unpack(body, at, depth)
+        items.append(item)
+    return items, at
+
+
+def _unpack_map(body, at, n, depth):
+    pairs = {}
+    for _ in range(n):
+        key, at = _unpack(body, at, depth)
+        if not isinstance(key, str):
+            raise ValueError("a key that is no string before byte %d" % at)
+        pairs[key], at = _unpack(body, at, depth)
+    return pairs, at
+
+
+# --- frames ------------------------------------------------------------------
+
+
+def write_frame(stream, message):
+    """Sends one message over a binary stream."""
+    body = pack(message)
+    if len(body) > MAX_FRAME:
+        raise ValueError("%d bytes in a frame; %d are allowed" % (len(body), MAX_FRAME))
+    stream.write(struct.pack(">I", len(body)) + body)
+    stream.flush()
+
+
+def read_frame(stream):
+    """Receives one message. EOFError at the end of the stream, ValueError for a bad frame."""
+    (length,) = struct.unpack(">I", _read(stream, 4))
+    if not 0 < length <= MAX_FRAME:
+        raise ValueError("a frame of %d bytes" % length)
+    return unpack(_read(stream, length))
+
+
+def _read(stream, n):
+    data = stream.read(n)
+    if len(data) < n:
+        raise EOFError("the generator closed the connection")
+    return data
+
+
+# --- the client --------------------------------------------------------------
+
+
+class ReelError(Exception):
+    """The generator's error: code, message, hint, and progress while loading."""
+
+    def __init__(self, message):
+        self.code = message.get("code", "internal")
+        self.hint = message.get("hint", "")
+        self.progress = message.get("progress")
+        text = message.get("message", self.code)
+        super().__init__("%s (%s)" % (text, self.hint) if self.hint else text)
+
+
+class Client:
+    """One connection, one request at a time."""
+
+    def __init__(self, path=None, wait=5.0):
+        """Connects, and waits up to wait seconds for the model to be loaded."""
+        self.done = None  # the done message of the last completion
+        self._next_id = 0
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(path or find_socket())
+            self._stream = connection.makefile("rwb")  # lives on when connection is closed
+        try:
+            self.welcome = self._hello(time.monotonic() + wait)
+        except BaseException:
+            self.close()
+            raise
+
+    def _hello(self, deadline):
+        while True:
+            try:
+                return self._ask({"type": "hello", "version": VERSION}, "welcome")
+            except ReelError as error:
+                if error.code != "loading" or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def _ask(self, message, answer):
+        """Sends a message and returns the answer of a type, passing over others."""
+        write_frame(self._stream, message)
+        while True:
+            reply = read_frame(self._stream)
+            if reply.get("type") == answer:
+                return reply
+            if reply.get("type") == "error":
+                raise ReelError(reply)
+
+    def status(self):
+        """The generator's status, a dict."""
+        return self._ask({"type": "status"}, "status")
+
+    def tokenize(self, text):
+        """The token ids that a text becomes as a prompt."""
+        return self._ask({"type": "tokenize", "text": text}, "tokens")["tokens"]
+
+    def generate(self, prompt, **fields):
+        """Yields a completion's token messages; then self.done is set.
+
+        fields are those of generate in PROTOCOL.md. Leaving the loop early
+        cancels the request. Errors: ReelError, EOFError, ValueError.
+        """
+        self.done, self._next_id = None, self._next_id + 1
+        request = {"type": "generate", "id": self._next_id, **fields}
+        request["prompt" if isinstance(prompt, str) else "tokens"] = prompt
+        write_frame(self._stream, request)
+        finished = False
+        try:
+            for message in self._replies(request["id"]):
+                finished = message["type"] in ("done", "error")
+                if message["type"] == "token":
+                    yield message
+                elif message["type"] == "error":
+                    raise ReelError(message)
+                elif finished:
+                    self.done = message
+                    return
+        except GeneratorExit:
+            if not finished:
+                self._cancel(request["id"])
+            raise
+
+    def _replies(self, request_id):
+        """The messages that concern a request, without end."""
+        while True:
+            message = read_frame(self._stream)
+            if message.get("id") == request_id:
+                yield message
+            elif message.get("type") == "error" and "id" not in message:
+                raise ReelError(message)  # the connection's own
+
+    def _cancel(self, request_id):
+        write_frame(self._stream, {"type": "cancel", "id": request_id})
+        for message in self._replies(request_id):
+            if message["type"] in ("done", "error"):
+                self.done = message
+                return
+
+    def close(self):
+        """Ends the connection, and with it what runs on it."""
+        with contextlib.suppress(OSError):  # what could not be sent is of no use now
+            self._stream.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def find_socket(environ=os.environ):
+    """The path of the generator's socket: $REEL_SOCKET, or the first that is there."""
+    if environ.get("REEL_SOCKET"):
+        return environ["REEL_SOCKET"]
+    folders = ["/tmp/reel-%d" % os.getuid(), "/run/reel"]
+    if environ.get("XDG_RUNTIME_DIR"):
+        folders.insert(0, os.path.join(environ["XDG_RUNTIME_DIR"], "reel"))
+    paths = [os.path.join(folder, "generator.sock") for folder in folders]
+    return next((p for p in paths if os.path.exists(p)), paths[-1])
+
+
+def main(arguments=None):
+    """Streams one completion; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Stream a completion from a Reel generator.")
+    parser.add_argument("--socket", help="path of the generator's socket")
+    parser.add_argument("--max-tokens", type=int)
+    parser.add_argument("--temperature", type=float)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("prompt")
+    options = vars(parser.parse_args(arguments))
+    path, prompt = options.pop("socket"), options.pop("prompt")
+    fields = {name: value for name, value in options.items() if value is not None}
+    try:
+        with Client(path) as reel:
+            for token in reel.generate(prompt, **fields):
+                print(token["text"], end="", flush=True)
+            print()
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        print("no generator: %s; start one with reel-generator" % error, file=sys.stderr)
+        return 69
+    except (ReelError, EOFError, ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

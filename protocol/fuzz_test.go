@@ -1,0 +1,155 @@
+package protocol
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"reflect"
+	"testing"
+	"testing/iotest"
+)
+
+// seeds is the corpus that every fuzz target starts from: the golden frames,
+// what the scanner refuses, and the inputs that end an unguarded decoder.
+// testdata/fuzz holds the short ones as files too.
+func seeds(f *testing.F) {
+	for _, g := range goldens {
+		if g.msg == nil {
+			f.Add([]byte(g.body))
+			continue
+		}
+		b, err := AppendFrame(nil, g.msg)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b[headerBytes:])
+	}
+	for _, c := range refused {
+		if len(c.body) < 1000 {
+			f.Add([]byte(c.body))
+		}
+	}
+	for _, c := range hostile {
+		f.Add(c.body)
+	}
+	f.Add(pairs("x", everyFormat()))
+}
+
+func FuzzScan(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		before := bytes.Clone(body)
+		if err := Scan(body); err != nil {
+			if !errors.Is(err, ErrStructure) {
+				t.Errorf("%v does not wrap ErrStructure", err)
+			}
+			return
+		}
+		if !bytes.Equal(body, before) {
+			t.Error("Scan wrote to the body")
+		}
+		w := &walker{body} // walks what Scan has passed, and ends with it
+		w.skip()
+		if len(w.b) != 0 {
+			t.Errorf("%d bytes left", len(w.b))
+		}
+	})
+}
+
+func FuzzDecodeRequest(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		msg := fuzzDecode(t, body, DecodeRequest)
+		if g, ok := msg.(*Generate); ok && g.Validate(testLimits) == nil {
+			checkParams(t, g.Params())
+		}
+	})
+}
+
+func FuzzDecodeReply(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, body []byte) { fuzzDecode(t, body, DecodeReply) })
+}
+
+// fuzzDecode checks what holds for every body: memory in proportion to it, an
+// *Error or a message, and a message that is the same after a second round.
+func fuzzDecode(t *testing.T, body []byte, decode func([]byte) (any, error)) any {
+	before := allocated()
+	msg, err := decode(body)
+	if took := allocated() - before; took > 64*uint64(len(body))+1<<20 {
+		t.Errorf("%d bytes took %d", len(body), took)
+	}
+	if err != nil {
+		if code(err) == "" {
+			t.Errorf("%v is not an *Error", err)
+		}
+		return nil
+	}
+	first := reencode(t, msg)
+	again, err := decode(first)
+	if err != nil {
+		t.Fatalf("what was encoded is refused: %v", err)
+	}
+	if second := reencode(t, again); !bytes.Equal(first, second) {
+		t.Errorf("%x, then %x", first, second)
+	}
+	if reflect.TypeOf(msg) != reflect.TypeOf(again) {
+		t.Errorf("%T, then %T", msg, again)
+	}
+	return msg
+}
+
+func reencode(t *testing.T, msg any) []byte {
+	b, err := AppendFrame(nil, msg)
+	if errors.Is(err, ErrFrameTooLarge) {
+		t.Skip("floats of 9 bytes made the body too large")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b[headerBytes:]
+}
+
+// checkParams checks what a sampler relies on.
+func checkParams(t *testing.T, p Params) {
+	for _, v := range []float64{p.Temperature, p.TopP, p.MinP, p.RepeatPenalty} {
+		if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+			t.Errorf("%+v", p)
+		}
+	}
+	if p.MaxTokens < 1 || p.TopK < 0 || p.TopP == 0 || p.RepeatPenalty == 0 || p.Logprobs < 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+func FuzzReadFrame(f *testing.F) {
+	const limit = 1 << 16
+	f.Add([]byte("\x00\x00\x00\x03abc\x00\x00\x00\x01d"))
+	f.Add([]byte("\x00\x00\x00\x00"))
+	f.Add([]byte("\xff\xff\xff\xff"))
+	f.Add([]byte("\x00\x01\x00\x00abc"))
+	f.Add([]byte("\x00\x00\x00\x05\xdd\xff\xff\xff\xff"))
+	f.Add(frame(make([]byte, 3*smallFrame)))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		budget := &Budget{Limit: limit}
+		r := &FrameReader{R: iotest.HalfReader(bytes.NewReader(stream)), Max: limit, Budget: budget}
+		var frames []byte
+		body, err := r.Next()
+		for ; err == nil; body, err = r.Next() {
+			frames = append(frames, frame(body)...)
+		}
+		if !bytes.HasPrefix(stream, frames) {
+			t.Error("the frames are not what the stream holds")
+		}
+		if err == io.EOF && len(frames) != len(stream) {
+			t.Errorf("the end after %d of %d bytes", len(frames), len(stream))
+		}
+		if budget.Used() > 4*int64(len(stream)) {
+			t.Errorf("%d bytes hold %d", len(stream), budget.Used())
+		}
+		if r.Release(); budget.Used() != 0 {
+			t.Errorf("%d bytes held at the end", budget.Used())
+		}
+	})
+}

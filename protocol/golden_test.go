@@ -1,0 +1,190 @@
+package protocol
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+const goldenFile = "testdata/frames.txt"
+
+const goldenHead = `# Frames of the Reel protocol, version 1, to check an implementation against.
+#
+# frame   its name
+# from    who sends it: client or generator
+# means   what it says
+# json    the message as JSON, with keys in alphabetical order
+# refused instead of json: the code of the error with which a reader refuses it
+# hex     the whole frame, header and body; a writer may order the fields as it
+#         likes and use other encodings of the same numbers
+#
+# Written by: go test ./protocol -run TestGoldenFrames -update
+`
+
+// golden is one frame that is pinned down in goldenFile.
+type golden struct {
+	name, from, means string
+	msg               any    // nil where the frame is refused
+	body              string // where there is no msg
+	refused           string // the code
+}
+
+var goldens = []golden{
+	{name: "hello", from: "client", means: "The first frame of every connection.",
+		msg: &Hello{Type: TypeHello, Version: 1}},
+	{name: "generate", from: "client", means: "The smallest request: an id and a prompt.",
+		msg: &Generate{Type: TypeGenerate, ID: 1, Prompt: ptr("To be, ")}},
+	{name: "generate-all", from: "client", means: "Every field but tokens, and the greatest id.",
+		msg: &Generate{Type: TypeGenerate, ID: 1<<64 - 1, Prompt: ptr("naïve €"), MaxTokens: ptr(200), Temperature: ptr(0.7),
+			TopK: ptr(40), TopP: ptr(0.95), MinP: ptr(0.05), RepeatPenalty: ptr(1.1), Seed: ptr(uint64(1 << 63)),
+			Stop: []string{"\n\n", "END"}, Logprobs: ptr(2), Echo: true, IgnoreEOS: true}},
+	{name: "generate-tokens", from: "client", means: "A prompt of token ids, in the shortest integers that hold them; greedy.",
+		msg: &Generate{Type: TypeGenerate, ID: 300, Tokens: []int32{1, 127, 128, 4095, 128000}, Temperature: ptr(0.0)}},
+	{name: "cancel", from: "client", means: "Ends request 300.",
+		msg: &Cancel{Type: TypeCancel, ID: 300}},
+	{name: "status-request", from: "client", means: "Asks for the generator's status.",
+		msg: &StatusRequest{Type: TypeStatus}},
+	{name: "tokenize", from: "client", means: "Asks for the tokens of a text.",
+		msg: &Tokenize{Type: TypeTokenize, Text: "To be"}},
+
+	{name: "welcome", from: "generator", means: "Answers hello: generate is served, within these limits.",
+		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits}},
+	{name: "token", from: "generator", means: "The first token of a completion.",
+		msg: &Token{Type: TypeToken, ID: 1, Index: 0, Token: 262, Text: " or"}},
+	{name: "token-empty", from: "generator", means: "A token that holds only the beginning of a character.",
+		msg: &Token{Type: TypeToken, ID: 1, Index: 1, Token: 226, Text: ""}},
+	{name: "token-echo", from: "generator", means: "The last but one token of an echoed prompt.",
+		msg: &Token{Type: TypeToken, ID: 1, Index: -2, Token: 300, Text: "be"}},
+	{name: "token-logprobs", from: "generator", means: "A token with its logprob and two alternatives.",
+		msg: &Token{Type: TypeToken, ID: 1<<64 - 1, Index: 70000, Token: 3, Text: " not", Logprob: ptr(-0.25),
+			Top: []TopToken{{Token: 3, Text: " not", Logprob: -0.25}, {Token: 226, Text: "\uFFFD", Logprob: -2.5}}}},
+	{name: "done", from: "generator", means: "Request 1 ended at a stop string or the end of sequence.",
+		msg: &Done{Type: TypeDone, ID: 1, FinishReason: FinishStop, Usage: Usage{PromptTokens: 4, CompletionTokens: 60},
+			Timing: Timing{QueueMS: 0.125, PrefillMS: 12.5, TTFTMS: 12.75, TotalMS: 180.5}, Graphs: Graphs{Precaptured: 58, Rolled: 1, Padded: 2, Eager: 0}}},
+	{name: "error", from: "generator", means: "Request 1 was refused; the connection stays.",
+		msg: &Error{Type: TypeError, ID: ptr(uint64(1)), Code: CodeBadRequest,
+			Message: "top_p is 2: it must be more than 0 to 1", Hint: "correct the field or leave it out"}},
+	{name: "error-loading", from: "generator", means: "Answers hello while the model is loaded; 40% are done.",
+		msg: &Error{Type: TypeError, Code: CodeLoading, Message: "the model is being loaded", Hint: "say hello again", Progress: ptr(0.4)}},
+	{name: "status", from: "generator", means: "Answers a status request.",
+		msg: &Status{Type: TypeStatus, State: StateReady, Version: "0.1.0", Model: "tiny", Device: "host", PID: 4242, UptimeS: 3600.5,
+			Progress: 1, Connections: 3, Requests: Requests{Running: 2, Waiting: 1, Finished: 900, Cancelled: 7, Failed: 0, Refused: 4},
+			KV: KV{PageTokens: 16, Pages: 256, Used: 12, Bytes: 1 << 33}, Steps: Steps{Prefill: 950, Decode: 70000, Tokens: 1 << 33, Graphs: Graphs{Eager: 70950}},
+			Limits: goldenLimits}},
+	{name: "tokens", from: "generator", means: "Answers tokenize.",
+		msg: &Tokens{Type: TypeTokens, Tokens: []int32{1, 306, 4000}}},
+
+	{name: "refused-list", from: "client", means: "A list that declares 4,294,967,295 elements and holds none.",
+		body: "\xdd\xff\xff\xff\xff", refused: CodeBadFrame},
+	{name: "refused-tokens", from: "client", means: "The same as the tokens of a generate.",
+		body: string(pairs("type", text("generate"), "id", "\x01", "tokens", "\xdd\xff\xff\xff\xff")), refused: CodeBadFrame},
+	{name: "refused-depth", from: "client", means: "17 levels, in a field that would have been ignored.",
+		body: string(pairs("type", text("status"), "x", nested(16))), refused: CodeBadFrame},
+	{name: "refused-utf8", from: "client", means: "A text that ends inside a character.",
+		body: string(pairs("type", text("tokenize"), "text", "\xa2\xe2\x82")), refused: CodeBadFrame},
+	{name: "refused-trailing", from: "client", means: "A byte behind the map.",
+		body: string(pairs("type", text("status"))) + "\xc0", refused: CodeBadFrame},
+	{name: "refused-extension", from: "client", means: "An extension type.",
+		body: string(pairs("type", text("status"), "x", "\xd4\x01\x00")), refused: CodeBadFrame},
+	{name: "refused-id", from: "client", means: "A negative number where 0 and more is needed.",
+		body: string(pairs("type", text("cancel"), "id", "\xff")), refused: CodeBadMessage},
+	{name: "refused-float", from: "client", means: "A float where a whole number is needed.",
+		body: string(pairs("type", text("generate"), "id", "\x01", "prompt", text("a"), "max_tokens", "\xca\x41\x20\x00\x00")), refused: CodeBadMessage},
+	{name: "refused-twice", from: "client", means: "A field that comes twice.",
+		body: string(pairs("type", text("cancel"), "id", "\x01", "id", "\x02")), refused: CodeBadMessage},
+	{name: "refused-type", from: "client", means: "A type that version 1 does not know.",
+		body: string(pairs("type", text("pause"), "id", "\x01")), refused: CodeUnknownType},
+}
+
+var goldenLimits = Limits{Context: 1024, MaxBatch: 16, Vocab: 4096, PromptBytes: 16384, Frame: MaxFrame,
+	Requests: MaxRequests, Connections: MaxConnections, Queue: MaxQueue}
+
+// frame is the whole frame.
+func (g golden) frame(t *testing.T) []byte {
+	if g.msg == nil {
+		return frame([]byte(g.body))
+	}
+	b, err := AppendFrame(nil, g.msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (g golden) decode(body []byte) (any, error) {
+	if g.from == "client" {
+		return DecodeRequest(body)
+	}
+	return DecodeReply(body)
+}
+
+// lines is the frame as goldenFile has it.
+func (g golden) lines(t *testing.T) string {
+	b := g.frame(t)
+	content := "refused " + g.refused
+	if g.msg != nil {
+		content = "json    " + asJSON(t, b[headerBytes:])
+	}
+	return fmt.Sprintf("\nframe   %s\nfrom    %s\nmeans   %s\n%s\nhex     % x\n", g.name, g.from, g.means, content, b)
+}
+
+// asJSON reads a body without this package.
+func asJSON(t *testing.T, body []byte) string {
+	var m map[string]any
+	if err := msgpack.Unmarshal(body, &m); err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestGoldenFrames(t *testing.T) {
+	file := goldenHead
+	for _, g := range goldens {
+		file += g.lines(t)
+	}
+	if *update {
+		if err := os.WriteFile(goldenFile, []byte(file), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := readText(t, goldenFile); file != want {
+		t.Errorf("encoding differs from %s at %q", goldenFile, firstDifference(file, want))
+	}
+	for _, g := range goldens {
+		t.Run(g.name, func(t *testing.T) { checkGolden(t, g) })
+	}
+}
+
+// checkGolden decodes the frame as the file has it.
+func checkGolden(t *testing.T, g golden) {
+	_, entry, _ := strings.Cut(readText(t, goldenFile), "frame   "+g.name+"\n")
+	_, entry, _ = strings.Cut(entry, "\nhex     ")
+	line, _, _ := strings.Cut(entry, "\n")
+	body, err := ReadFrame(strings.NewReader(string(unhex(t, line))), MaxFrame, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := g.decode(body)
+	if code(err) != g.refused || g.msg != nil && !reflect.DeepEqual(msg, g.msg) {
+		t.Errorf("%+v, %v, want %+v %s", msg, err, g.msg, g.refused)
+	}
+}
+
+func firstDifference(got, want string) string {
+	lines := strings.Split(want, "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if i >= len(lines) || line != lines[i] {
+			return line
+		}
+	}
+	return "the end"
+}

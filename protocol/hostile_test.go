@@ -1,0 +1,93 @@
+package protocol
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// childEnv names the case that a child of this test runs.
+const childEnv = "REEL_PROTOCOL_CHILD"
+
+// hostile holds the inputs that end a process which decodes them unscanned, and
+// what the runtime says then, the second form under the race detector.
+var hostile = map[string]struct {
+	body []byte
+	into func() any
+	dies string
+}{
+	"list":    {[]byte("\xdd\xff\xff\xff\xff"), func() any { return new(any) }, "out of memory|address space"},
+	"tokens":  {pairs("type", text("generate"), "id", "\x01", "tokens", "\xdd\xff\xff\xff\xff"), func() any { return new(Generate) }, "out of memory|address space"},
+	"deep":    {[]byte(nested(2_000_000)), func() any { return new(any) }, "stack overflow"},
+	"skipped": {pairs("type", text("hello"), "version", "\x01", "x", nested(2_000_000)), func() any { return new(Hello) }, "stack overflow"},
+}
+
+// With the scanner off each hostile input ends the process: neither recover nor
+// an error value would have caught it.
+func TestHostileInputWithoutScan(t *testing.T) {
+	for name, c := range hostile {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := runChild(name)
+			if err == nil || !regexp.MustCompile("fatal error: .*("+c.dies+")").MatchString(out) {
+				t.Errorf("decoding unscanned input: %v, want the process to end with %s\n%.600s", err, c.dies, out)
+			}
+		})
+	}
+}
+
+// With the scanner on each is an error like any other.
+func TestHostileInput(t *testing.T) {
+	for name, c := range hostile {
+		for _, decode := range []func([]byte) (any, error){DecodeRequest, DecodeReply} {
+			if _, err := decode(c.body); code(err) != CodeBadFrame {
+				t.Errorf("%s: %v, want %s", name, err, CodeBadFrame)
+			}
+		}
+	}
+}
+
+func runChild(name string) (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"="+name, "GOTRACEBACK=none")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// hostileChild decodes a hostile input without Scan, within 1 GiB of address
+// space and 64 MiB of stack, so that it ends soon and harms nobody else.
+func hostileChild(name string) {
+	debug.SetMaxStack(64 << 20)
+	if err := limitAddressSpace(1 << 30); err != nil {
+		fmt.Println(err)
+		return
+	}
+	c := hostile[name]
+	fmt.Println("decoded:", msgpack.Unmarshal(c.body, c.into()))
+}
+
+// limitAddressSpace allows this process n bytes more than it maps now.
+func limitAddressSpace(n uint64) error {
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return err
+	}
+	pages, err := strconv.ParseUint(strings.Fields(string(statm))[0], 10, 64)
+	if err != nil {
+		return err
+	}
+	limit := pages*uint64(os.Getpagesize()) + n
+	return syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: limit, Max: limit})
+}

@@ -1,0 +1,45 @@
+package protocol
+
+import (
+	"encoding/hex"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write testdata/frames.txt anew")
+
+// TestMain runs a child of TestHostileInputWithoutScan where the environment says so.
+func TestMain(m *testing.M) {
+	if name := os.Getenv(childEnv); name != "" {
+		hostileChild(name)
+		return
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// unhex reads hex with spaces.
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// text is s as a msgpack string.
+func text(s string) string { return string(appendString(nil, s)) }
+
+// pairs is a map of keys and raw values.
+func pairs(kv ...string) []byte {
+	b := []byte{0x80 | byte(len(kv)/2)}
+	for i := 0; i < len(kv); i += 2 {
+		b = append(appendString(b, kv[i]), kv[i+1]...)
+	}
+	return b
+}
+
+func ptr[T any](v T) *T { return &v }
