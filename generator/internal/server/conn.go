@@ -14,6 +14,9 @@ import (
 	"reel/protocol"
 )
 
+// errSilent ends a connection that says nothing before it is welcomed.
+var errSilent = errors.New("server: no frame came")
+
 // conn is one client's connection. Its reader decodes and admits requests, its
 // writer empties the outbox, and each request has a goroutine of its own.
 type conn struct {
@@ -109,20 +112,28 @@ func (c *conn) next() ([]byte, error) {
 	}
 	_ = c.sock.SetReadDeadline(deadline)
 	if _, err := c.in.Peek(1); err != nil {
-		return nil, err
+		return nil, silence(err)
 	}
 	_ = c.sock.SetReadDeadline(time.Now().Add(c.s.bounds.frame))
 	return c.frames.Next()
 }
 
+// silence is err, which came between two frames.
+func silence(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errSilent
+	}
+	return err
+}
+
 // tell says why the connection closes, where somebody may be left to hear it.
 func (c *conn) tell(err error) {
 	e := protocol.FrameError(err)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		e = protocol.Errorf(protocol.CodeBadFrame, "send whole frames", "a frame took longer than %v", c.s.bounds.frame)
-		if c.in.Buffered() == 0 && !c.welcomed {
-			e = protocol.Errorf(protocol.CodeHelloRequired, "connect when there is something to ask", "no frame came for %v", c.s.bounds.silence)
-		}
+	switch {
+	case errors.Is(err, errSilent):
+		e = protocol.Errorf(protocol.CodeHelloRequired, "connect when there is something to ask", "no frame came for %v", c.s.bounds.silence)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		e = protocol.Errorf(protocol.CodeBadFrame, "send whole frames", "a frame was not complete after %v", c.s.bounds.frame)
 	}
 	if e != nil {
 		c.send(e)

@@ -1,0 +1,242 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"reel/protocol"
+)
+
+// flood starts requests whose tokens come to several MiB, more than any socket
+// buffer, lets the engine make steps of them, and reads nothing.
+func (f *fixture) flood(steps int) *peerClient {
+	f.t.Helper()
+	f.engine.allow(0)
+	c := f.client()
+	for id := range uint64(protocol.MaxRequests) {
+		g := generate(id, "ab", testContext)
+		g.Logprobs = ptr(protocol.MaxLogprobs)
+		c.send(g)
+	}
+	eventually(f.t, "the requests run", func() bool { live, _ := f.engine.counts(); return live == protocol.MaxRequests })
+	f.engine.allow(steps)
+	return c
+}
+
+// A client that does not read is cut when too much waits for it. Others are
+// served meanwhile, and its sequences end at once.
+func TestClientThatDoesNotRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit int
+		cut   bool
+	}{"guard": {protocol.MaxUnsent, true}, "guard off": {1 << 40, false}} {
+		t.Run(name, func(t *testing.T) {
+			f := ready(t, func(b *bounds) { b.unsent, b.stall = c.limit, time.Hour })
+			slow := f.flood(testContext - 20) // some of each sequence is left
+			if c.cut {
+				eventually(t, "its sequences end", func() bool { live, _ := f.engine.counts(); return live == 0 })
+			} else {
+				eventually(t, "more waits for it than it may", func() bool { return f.unsent() > 2*protocol.MaxUnsent })
+			}
+			f.engine.allow(-1)
+			f.works()
+			if code := slow.closedAfterAll(c.cut); c.cut != (code == protocol.CodeSlowClient) {
+				t.Errorf("got %q", code)
+			}
+		})
+	}
+}
+
+// closedAfterAll reads what comes: to the close, or to the end of the 64 requests.
+func (c *peerClient) closedAfterAll(closes bool) (code string) {
+	if closes {
+		return c.closedAfter()
+	}
+	if got, err := c.collect(64); err != nil || len(got) != 64 {
+		c.t.Errorf("%d requests ended: %v", len(got), err)
+	}
+	return ""
+}
+
+// A write that makes no progress is given up, however little waits.
+func TestClientThatStalls(t *testing.T) {
+	for name, c := range map[string]struct {
+		stall time.Duration
+		cut   bool
+	}{"guard": {50 * time.Millisecond, true}, "guard off": {time.Hour, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := ready(t, func(b *bounds) { b.unsent, b.stall = 1<<40, c.stall })
+			slow := f.flood(testContext - 20)
+			if c.cut {
+				eventually(t, "its sequences end", func() bool { live, _ := f.engine.counts(); return live == 0 })
+				eventually(t, "its place is free", func() bool { return f.status().Connections == 0 })
+			} else {
+				time.Sleep(500 * time.Millisecond) // ten times what the guard allows
+				if live, _ := f.engine.counts(); live == 0 {
+					t.Error("its sequences have ended")
+				}
+			}
+			f.engine.allow(-1)
+			f.works()
+			_ = slow.conn.Close()
+		})
+	}
+}
+
+// A slow client that reads on is not cut: only a write without any progress counts.
+func TestSlowReaderIsServed(t *testing.T) {
+	f := ready(t, func(b *bounds) { b.unsent, b.stall = 1<<40, 200*time.Millisecond })
+	c := f.flood(-1)
+	buf, total := make([]byte, 64<<10), 0
+	for quiet := false; !quiet; {
+		time.Sleep(5 * time.Millisecond)
+		_ = c.conn.SetReadDeadline(time.Now().Add(time.Second))
+		n, err := c.conn.Read(buf)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("cut after %d bytes: %v", total, err)
+		}
+		total, quiet = total+n, err != nil
+	}
+	if live, _ := f.engine.counts(); live != 0 || total < 2<<20 {
+		t.Errorf("%d bytes came, %d sequences are left", total, live)
+	}
+}
+
+// A long echo waits for its reader instead of overflowing the outbox.
+func TestEchoWaitsForTheReader(t *testing.T) {
+	f := ready(t, nil)
+	m := f.model()
+	m.Limits.Context = 100_000
+	f.phase.state = protocol.StateLoading
+	f.SetReady(m)
+	c := f.client()
+	g := generate(1, "", 1)
+	g.Prompt, g.Tokens, g.Echo = nil, sameTokens(40_000, 'x'), true
+	c.send(g)
+	eventually(t, "the outbox fills", func() bool { return f.unsent() > protocol.MaxUnsent/2 })
+	got, err := c.collect(1)
+	if err != nil || got[1].text != strings.Repeat("x", 40_001) {
+		t.Errorf("%d bytes of text, %v", len(got[1].text), err)
+	}
+}
+
+// unsent is what waits in the outboxes.
+func (f *fixture) unsent() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		c.out.mu.Lock()
+		n += len(c.out.pending) + c.out.inflight
+		c.out.mu.Unlock()
+	}
+	return n
+}
+
+// A client that goes, by closing or by shutting its side, frees what it had.
+func TestClientThatGoes(t *testing.T) {
+	for name, leave := range map[string]func(*peerClient) error{
+		"close":      func(c *peerClient) error { return c.conn.Close() },
+		"half close": func(c *peerClient) error { return c.conn.CloseWrite() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := ready(t, nil)
+			f.engine.allow(1)
+			c := f.client()
+			c.send(generate(1, "ab", 100))
+			expect[protocol.Token](c)
+			must(t, leave(c))
+			eventually(t, "its sequence ends", func() bool { live, _ := f.engine.counts(); return live == 0 })
+			eventually(t, "its place is free", func() bool { return f.status().Connections == 0 })
+		})
+	}
+}
+
+// 1,000 clients are killed in the middle of their streams; nothing of them is left.
+func TestKilledClients(t *testing.T) {
+	f := ready(t, nil)
+	f.works()
+	eventually(t, "the first client is gone", func() bool { return f.status().Connections == 0 })
+	goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
+	for range 10 {
+		f.engine.allow(1)
+		var wave sync.WaitGroup
+		for i := range 100 {
+			wave.Go(func() { f.dieAfterOneToken(uint64(i)) })
+		}
+		f.engine.allow(-1)
+		wave.Wait()
+		eventually(t, "their places are free", func() bool { return f.status().Connections == 0 })
+	}
+	if live, submits := f.engine.counts(); live != 0 || submits != 1001 {
+		t.Errorf("%d sequences are left of %d", live, submits)
+	}
+	eventually(t, "goroutines are back", func() bool { return runtime.NumGoroutine() <= goroutines })
+	eventually(t, "descriptors are back", func() bool { return openFiles(t) <= descriptors })
+	f.works()
+}
+
+func (f *fixture) dieAfterOneToken(id uint64) {
+	c := f.client()
+	c.send(generate(id, "ab", testContext))
+	expect[protocol.Token](c)
+	_ = c.conn.Close()
+}
+
+func openFiles(t *testing.T) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(list)
+}
+
+// 64 clients make 1,000 requests each, 20 at once; nothing is lost or mixed.
+func TestManyClients(t *testing.T) {
+	f := ready(t, nil)
+	requests := 1000
+	if raceEnabled {
+		requests = 100
+	}
+	var all sync.WaitGroup
+	for n := range 64 {
+		all.Go(func() {
+			if err := f.manyRequests(n, requests); err != nil {
+				t.Errorf("client %d: %v", n, err)
+			}
+		})
+	}
+	all.Wait()
+	st := f.status()
+	if want := uint64(64 * requests); st.Requests.Finished != want || st.Requests.Failed+st.Requests.Refused > 0 {
+		t.Errorf("status counts %+v", st.Requests)
+	}
+}
+
+func (f *fixture) manyRequests(client, requests int) error {
+	const window = 20
+	c := f.client()
+	_ = c.conn.SetDeadline(time.Now().Add(5 * patience))
+	for first := 0; first < requests; first += window {
+		for i := range window {
+			prompt := fmt.Sprintf("%d.%d;", client, first+i)
+			c.send(generate(uint64(first+i), prompt, len(prompt)+i%3))
+		}
+		got, err := c.collect(window)
+		if err != nil {
+			return err
+		}
+		for i := range window {
+			prompt := fmt.Sprintf("%d.%d;", client, first+i)
+			want := (prompt + prompt)[:len(prompt)+i%3]
+			if g := got[uint64(first+i)]; g == nil || g.text != want || len(g.tokens) != len(want) {
+				return fmt.Errorf("request %d: got %+v, want %q", first+i, g, want)
+			}
+		}
+	}
+	return nil
+}
