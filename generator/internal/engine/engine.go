@@ -161,7 +161,6 @@ func (e *Engine) Run() error {
 			e.fail(err)
 			return err
 		}
-		e.publish(b)
 	}
 }
 
@@ -246,6 +245,7 @@ func (e *Engine) step(b *scheduler.Batch) error {
 	for _, q := range b.Served {
 		q.Owner.(*job).graphs.Eager++
 	}
+	e.publish(b)
 	e.deliver(b)
 	return nil
 }

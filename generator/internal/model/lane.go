@@ -93,3 +93,6 @@ func (l *Lane) Result(number uint64, i int, r *kernels.Result) {
 	at := (int(number%uint64(l.RingSlots))*l.MaxBatch + i) * kernels.ResultWords
 	kernels.DecodeResult(l.resultWords[at:at+kernels.ResultWords], r)
 }
+
+// Logits is where the head leaves the logits of a step: float32 [MaxBatch][vocab].
+func (l *Lane) Logits() device.Buffer { return l.logits }

@@ -1,0 +1,222 @@
+package model_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"strconv"
+	"testing"
+
+	"reel/generator/internal/model"
+	"reel/generator/internal/weights"
+	"reel/generator/tiny"
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// golden is one prompt with what transformers computed for it in float32.
+type golden struct {
+	Text   string  `json:"text"`
+	Tokens []int32 `json:"tokens"`
+	Greedy []int32 `json:"greedy"`
+	logits []float32
+}
+
+func loadGolden(t *testing.T, vocab int) []golden {
+	t.Helper()
+	raw, err := os.ReadFile("../../tiny/golden/golden.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []golden
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	logits, err := os.ReadFile("../../tiny/golden/logits.f32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 12 || len(logits) != 12*vocab*4 {
+		t.Fatalf("%d prompts and %d bytes of logits, wants 12 of each", len(all), len(logits))
+	}
+	for i := range all {
+		for id := range vocab {
+			bits := binary.LittleEndian.Uint32(logits[4*(i*vocab+id):])
+			all[i].logits = append(all[i].logits, math.Float32frombits(bits))
+		}
+	}
+	return all
+}
+
+func readFile(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := tiny.Files.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// embedded loads the embedded model onto a host device.
+func embedded(t testing.TB) (*device.Host, *model.Model) {
+	t.Helper()
+	c, err := model.ParseConfig(readFile(t, "config.json"), readFile(t, "generation_config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkpoint, err := weights.Open(tiny.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { checkpoint.Close() })
+	h := device.NewHost(device.HostOptions{})
+	t.Cleanup(h.Close)
+	m, err := model.Load(h, c, checkpoint, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, m
+}
+
+// runner feeds steps to one lane.
+type runner struct {
+	t      *testing.T
+	m      *model.Model
+	h      *device.Host
+	stream device.Stream
+	lane   *model.Lane
+	next   uint64
+}
+
+func newRunner(t *testing.T, h *device.Host, m *model.Model, chunk int) *runner {
+	t.Helper()
+	lane, err := m.NewLane(h, model.Geometry{MaxRows: chunk, MaxBatch: 1, Context: m.Config.Context, PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := h.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &runner{t: t, m: m, h: h, stream: stream, lane: lane}
+	init := kernels.Step{Inits: []kernels.Init{{Generation: 1}}}
+	for i := range m.Config.Context / 16 {
+		init.Pages = append(init.Pages, kernels.PageEntry{Index: int32(i), Page: int32(m.Config.Context/16 - i)})
+		if len(init.Pages) == chunk {
+			r.step(init, model.Shape{Rows: 1})
+			init = kernels.Step{}
+		}
+	}
+	r.step(init, model.Shape{Rows: 1})
+	return r
+}
+
+func (r *runner) step(s kernels.Step, sh model.Shape) {
+	r.t.Helper()
+	s.Number = r.next
+	r.next++
+	if err := r.lane.Write(&s); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.m.Forward(r.stream, r.lane, sh); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// prompt feeds tokens in chunks and samples after the last one.
+func (r *runner) prompt(tokens []int32, chunk int) kernels.Result {
+	for at := 0; at < len(tokens); at += chunk {
+		var s kernels.Step
+		for i, token := range tokens[at:min(at+chunk, len(tokens))] {
+			s.Rows = append(s.Rows, kernels.Row{Position: int32(at + i), Token: token})
+		}
+		if at+chunk >= len(tokens) {
+			s.Samples = []int32{int32(len(s.Rows) - 1)}
+		}
+		r.step(s, model.Shape{Rows: len(s.Rows), Samples: len(s.Samples)})
+	}
+	return r.result()
+}
+
+func (r *runner) decode() kernels.Result {
+	r.step(kernels.Step{Rows: []kernels.Row{{Position: kernels.FromDevice, Token: kernels.FromDevice}}, Samples: []int32{0}}, model.Shape{Rows: 1, Samples: 1})
+	return r.result()
+}
+
+func (r *runner) result() (out kernels.Result) {
+	r.lane.Result(r.next-1, 0, &out)
+	return out
+}
+
+// The forward pass against transformers in float32 on the same weights: logits
+// of the last position within 1e-4 relative, 64 greedy tokens equal, and the same
+// bits whatever the chunk.
+func TestEmbeddedModelEqualsTransformers(t *testing.T) {
+	h, m := embedded(t)
+	for i, g := range loadGolden(t, m.Config.Vocab) {
+		var first []float32
+		for _, chunk := range []int{128, 7} {
+			r := newRunner(t, h, m, 128)
+			got := []int32{r.prompt(g.Tokens, chunk).Token}
+			logits := append([]float32(nil), h.Float32(r.lane.Logits())[:m.Config.Vocab]...)
+			if e := relativeError(logits, g.logits); !(e < 1e-4) {
+				t.Errorf("prompt %d (%d tokens), chunk %d: logits differ by %.1e relative, wants under 1e-4", i, len(g.Tokens), chunk, e)
+			}
+			if first == nil {
+				first = logits
+			}
+			for id := range logits {
+				if logits[id] != first[id] {
+					t.Fatalf("prompt %d: logit %d is %v in chunks of %d and %v in chunks of 128", i, id, logits[id], chunk, first[id])
+				}
+			}
+			for len(got) < len(g.Greedy) {
+				got = append(got, r.decode().Token)
+			}
+			for n := range g.Greedy {
+				if got[n] != g.Greedy[n] {
+					t.Fatalf("prompt %d (%d tokens), chunk %d: greedy token %d is %d, transformers has %d", i, len(g.Tokens), chunk, n, got[n], g.Greedy[n])
+				}
+			}
+		}
+	}
+}
+
+// relativeError is ‖got − want‖ / ‖want‖, NaN where anything is NaN.
+func relativeError(got, want []float32) float64 {
+	var diff, size float64
+	for i := range want {
+		d := float64(got[i]) - float64(want[i])
+		diff += d * d
+		size += float64(want[i]) * float64(want[i])
+	}
+	return math.Sqrt(diff / size)
+}
+
+// One decode step of the embedded model at position 200, for 1 and 8 rows.
+func BenchmarkDecode(b *testing.B) {
+	for _, rows := range []int{1, 8} {
+		b.Run(strconv.Itoa(rows), func(b *testing.B) {
+			h, m := embedded(b)
+			lane, err := m.NewLane(h, model.Geometry{MaxRows: rows, MaxBatch: rows, Context: 256, PageTokens: 16, Pages: 16 * rows, RingSlots: 2})
+			if err != nil {
+				b.Fatal(err)
+			}
+			stream, _ := h.NewStream()
+			s := kernels.Step{}
+			for i := range rows {
+				s.Rows = append(s.Rows, kernels.Row{Slot: int32(i), Position: 200, Token: int32(i)})
+				s.Samples = append(s.Samples, int32(i))
+			}
+			for b.Loop() {
+				if err := errors.Join(lane.Write(&s), m.Forward(stream, lane, model.Shape{Rows: rows, Samples: rows})); err != nil {
+					b.Fatal(err)
+				}
+				s.Number++
+			}
+			b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "tok/s")
+		})
+	}
+}
