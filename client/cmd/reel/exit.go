@@ -45,11 +45,11 @@ func exitCode(ctx context.Context, err error, socket string) int {
 		return 0
 	}
 	var signalled interrupted
-	cause := context.Cause(ctx)
+	ended := context.Cause(ctx)
 	switch {
-	case errors.As(cause, &signalled):
+	case errors.As(ended, &signalled):
 		return exitSignal + int(signalled.signal)
-	case errors.Is(cause, errClosedPipe), errors.Is(err, errClosedPipe):
+	case errors.Is(ended, errClosedPipe), errors.Is(err, errClosedPipe):
 		return 0
 	}
 	f := explain(err, socket)
@@ -75,15 +75,20 @@ func explain(err error, socket string) failure {
 	case errors.As(err, &said):
 		return failure{exitOf(said.Code), said.Code, said.Message, hintOf(said)}
 	case errors.Is(err, client.ErrConfig):
-		return failure{exitConfig, "configuration", err.Error(), "see --socket and $REEL_SOCKET"}
+		return failure{exitConfig, "configuration", cause(err, client.ErrConfig), "see --socket and $REEL_SOCKET"}
 	case errors.Is(err, client.ErrDenied):
-		return failure{exitDenied, "denied", err.Error(), "ask for membership of the group that owns the socket"}
+		return failure{exitDenied, "denied", cause(err, client.ErrDenied), "ask for membership of the group that owns the socket"}
 	case errors.Is(err, client.ErrNoGenerator):
-		return failure{exitNoGenerator, "no_generator", err.Error(), startHint(socket)}
+		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator), startHint(socket)}
 	case errors.Is(err, client.ErrConnectionLost):
-		return failure{exitFailed, "connection_lost", err.Error(), "see the generator's log"}
+		return failure{exitFailed, "connection_lost", cause(err, client.ErrConnectionLost), "see the generator's log"}
 	}
 	return failure{exitFailed, "failed", err.Error(), ""}
+}
+
+// cause returns what err says after the kind of it, which the code says already.
+func cause(err, kind error) string {
+	return strings.TrimPrefix(err.Error(), kind.Error()+": ")
 }
 
 // exitOf maps the generator's codes. What the user asked for out of bounds is

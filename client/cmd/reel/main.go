@@ -18,7 +18,9 @@ func run(args []string) int {
 	// signal, which ends the process.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(context.Background())
-	go watchSignals(cancel)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go watchSignals(signals, cancel)
 	go watchOutput(cancel)
 	a := &app{}
 	root := a.command()
@@ -29,9 +31,7 @@ func run(args []string) int {
 }
 
 // watchSignals ends the context at the first signal, the process at the second.
-func watchSignals(cancel context.CancelCauseFunc) {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+func watchSignals(signals <-chan os.Signal, cancel context.CancelCauseFunc) {
 	first := (<-signals).(syscall.Signal)
 	cancel(interrupted{first})
 	<-signals

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"reel/client/internal/fakegen"
+	"reel/protocol"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"reel": main})
+}
+
+// TestScript runs the transcripts of testdata/script against scripted
+// generators. Their own commands are those below.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("REEL_SOCKET", filepath.Join(env.WorkDir, "generator.sock"))
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // else a second at each exit, under -race
+			env.Values[fakeKey{}] = new(running)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"fake": fake, "got": got, "gone": gone, "run": runReel, "says": says,
+		},
+	})
+}
+
+type fakeKey struct{}
+
+// running is a script's generator.
+type running struct {
+	*fakegen.Generator
+	listener net.Listener
+}
+
+func fakeOf(ts *testscript.TestScript) *running { return ts.Value(fakeKey{}).(*running) }
+
+// fake starts a generator at $REEL_SOCKET, in place of the one before.
+func fake(ts *testscript.TestScript, _ bool, args []string) {
+	var s fakegen.Script
+	flags := flag.NewFlagSet("fake", flag.ContinueOnError)
+	flags.IntVar(&s.Loading, "loading", 0, "")
+	flags.StringVar((*string)(&s.Ending), "ending", "", "")
+	flags.StringVar(&s.State, "state", "", "")
+	pieces := flags.String("pieces", "", "the tokens' texts, as a JSON list")
+	code := flags.String("code", "", "of the error for requests")
+	refuse := flags.String("refuse", "", "the code of the error for hello")
+	ts.Check(flags.Parse(args))
+	if *pieces != "" {
+		ts.Check(json.Unmarshal([]byte(*pieces), &s.Pieces))
+	}
+	if *code != "" {
+		s.Ending, s.Error = fakegen.Fail, protocol.Errorf(*code, "do this", "it said so")
+	}
+	if *refuse != "" {
+		s.Refusal = protocol.Errorf(*refuse, "do this", "it said so")
+	}
+	now := fakeOf(ts)
+	if now.listener != nil {
+		now.listener.Close()
+	}
+	l, err := net.Listen("unix", ts.Getenv("REEL_SOCKET"))
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	*now = running{fakegen.New(s), l}
+	go now.Serve(l)
+}
+
+// patience bounds a wait that only a failure makes long.
+func patience() <-chan struct{} {
+	stop := make(chan struct{})
+	time.AfterFunc(20*time.Second, func() { close(stop) })
+	return stop
+}
+
+// got TYPE REGEXP waits until the generator has a message of a Go type with
+// fields, as JSON, that match.
+func got(ts *testscript.TestScript, _ bool, args []string) {
+	pattern := regexp.MustCompile(strings.Join(args[1:], " "))
+	_, err := fakeOf(ts).Wait(patience(), func(m any) bool {
+		text, err := json.Marshal(m)
+		return err == nil && fmt.Sprintf("%T", m) == "*protocol."+args[0] && pattern.Match(text)
+	})
+	ts.Check(err)
+}
+
+// says TEXT checks that standard output is exactly TEXT, with Go's escapes.
+func says(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Unquote(`"` + strings.Join(args, " ") + `"`)
+	ts.Check(err)
+	if got := ts.ReadFile("stdout"); got != want {
+		ts.Fatalf("standard output is %q, want %q", got, want)
+	}
+}
+
+// gone waits until a connection to the generator has ended.
+func gone(ts *testscript.TestScript, _ bool, _ []string) {
+	stop := patience()
+	for {
+		n, news := fakeOf(ts).Gone()
+		if n > 0 {
+			return
+		}
+		select {
+		case <-news:
+		case <-stop:
+			ts.Fatalf("the connection stays")
+		}
+	}
+}
+
+// runOptions are the flags of the command run.
+type runOptions struct {
+	code   int    // to exit with
+	in     string // a file for standard input, through a pipe; empty is /dev/null
+	tty    bool   // standard input, output and error are a terminal
+	signal string // INT or TERM, sent at the event after
+	close  bool   // standard output is closed at the event after
+	after  string // output: something was printed; else the Go type of a message that came
+}
+
+// runReel runs reel and checks what it exits with.
+func runReel(ts *testscript.TestScript, _ bool, args []string) {
+	var o runOptions
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	flags.IntVar(&o.code, "code", 0, "")
+	flags.StringVar(&o.in, "in", "", "")
+	flags.BoolVar(&o.tty, "tty", false, "")
+	flags.StringVar(&o.signal, "signal", "", "")
+	flags.BoolVar(&o.close, "close", false, "")
+	flags.StringVar(&o.after, "after", "output", "")
+	ts.Check(flags.Parse(args))
+	cmd := exec.Command("reel", flags.Args()...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"PATH", "HOME", "REEL_SOCKET", "XDG_RUNTIME_DIR", "GORACE"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	if o.in != "" {
+		cmd.Stdin = strings.NewReader(ts.ReadFile(o.in))
+	}
+	if code := o.start(ts, cmd); code != o.code {
+		ts.Fatalf("exit code %d, want %d", code, o.code)
+	}
+}
+
+// start runs cmd to its end and returns the exit code.
+func (o *runOptions) start(ts *testscript.TestScript, cmd *exec.Cmd) int {
+	ours, theirs, err := o.output()
+	ts.Check(err)
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = theirs, &stderr
+	if o.tty {
+		cmd.Stdin, cmd.Stderr = theirs, theirs
+	}
+	ts.Check(cmd.Start())
+	theirs.Close()
+	first := make([]byte, 1)
+	n := 0
+	if o.signal != "" || o.close {
+		n = o.await(ts, ours, first)
+	}
+	if o.close {
+		ours.Close()
+	}
+	if s := map[string]os.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM}[o.signal]; s != nil {
+		ts.Check(cmd.Process.Signal(s))
+	}
+	rest, _ := io.ReadAll(ours) // A terminal ends with EIO.
+	ours.Close()
+	err = cmd.Wait()
+	ts.Stdout().Write(append(first[:n], rest...))
+	ts.Stderr().Write(stderr.Bytes())
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		ts.Check(err)
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// output returns the two ends of what the command's standard output is.
+func (o *runOptions) output() (ours, theirs *os.File, err error) {
+	if o.tty {
+		return openTerminal()
+	}
+	return os.Pipe()
+}
+
+// await waits for the event after, and returns how many bytes it read for it.
+func (o *runOptions) await(ts *testscript.TestScript, out *os.File, first []byte) int {
+	if o.after == "output" {
+		n, err := out.Read(first)
+		ts.Check(err)
+		return n
+	}
+	got(ts, false, []string{o.after, "."})
+	return 0
+}
