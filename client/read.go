@@ -108,13 +108,15 @@ func (c *Client) give(id uint64, message any, last bool) {
 	}
 }
 
-// answer gives reply to the oldest question. An error that answers none is
-// kept: the generator says why before it closes.
+// answer gives reply to the oldest question. An error that answers none, or
+// after which the generator closes, is kept: it says why the connection ended.
 func (c *Client) answer(reply any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if said, ok := reply.(*Error); ok && (said.Closes() || len(c.asks) == 0) {
+		c.said = said
+	}
 	if len(c.asks) == 0 {
-		c.said, _ = reply.(*Error)
 		return
 	}
 	c.asks[0] <- reply

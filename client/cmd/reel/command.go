@@ -65,7 +65,7 @@ func (a *app) command() *cobra.Command {
 		Short:             "Stream completions from a Reel generator",
 		Long:              long,
 		Example:           examples,
-		Version:           version(),
+		Version:           build(),
 		Args:              cobra.ArbitraryArgs,
 		RunE:              a.generate,
 		SilenceErrors:     true,
@@ -111,13 +111,16 @@ func (a *app) outputFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&a.jsonl, "jsonl", false, "print each event as a line of JSON")
 }
 
-// version names the build and the protocol.
-func version() string {
-	build := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		build = info.Main.Version
+// version is the release, which make sets.
+var version string
+
+// build names the release, or what Go knows of the build, and the protocol.
+func build() string {
+	name := version
+	if info, ok := debug.ReadBuildInfo(); ok && name == "" {
+		name = info.Main.Version
 	}
-	return fmt.Sprintf("reel %s, protocol %d", build, protocol.Version)
+	return fmt.Sprintf("reel %s, protocol %d", name, protocol.Version)
 }
 
 // value is a flag whose absence differs from each of its values.
