@@ -42,57 +42,81 @@ var replies = map[string]form{
 // CodeUnknownType, CodeBadMessage for a field that is missing, doubled or of
 // another type, CodePromptTooLong or CodeBadRequest for a list that is too long.
 // Nothing of body is kept.
-func DecodeRequest(body []byte) (any, error) { return decode(body, requests) }
+func DecodeRequest(body []byte) (any, error) { return decode(body, requests, Limits{}) }
+
+// DecodeRequest is the function of that name, and refuses a text longer than
+// l.PromptBytes with CodePromptTooLong before it is copied. A generator uses it
+// once its limits are known.
+func (l Limits) DecodeRequest(body []byte) (any, error) { return decode(body, requests, l) }
 
 // DecodeReply decodes what a generator sent: *Welcome, *Token, *Done, *Error,
 // *Status or *Tokens. The error is an *Error as in DecodeRequest. Nothing of
 // body is kept.
-func DecodeReply(body []byte) (any, error) { return decode(body, replies) }
+func DecodeReply(body []byte) (any, error) { return decode(body, replies, Limits{}) }
 
-func decode(body []byte, forms map[string]form) (any, error) {
+func decode(body []byte, forms map[string]form, l Limits) (any, error) {
 	if err := Scan(body); err != nil {
 		return nil, FrameError(err)
 	}
-	typ, id := peek(body)
-	f, known := forms[typ]
+	h := peek(body)
+	f, known := forms[h.typ]
 	if !known {
-		return nil, unknownType(typ).withID(id)
+		return nil, unknownType(h.typ).withID(h.id)
 	}
 	if e := f.schema.check(&walker{body}); e != nil {
-		return nil, e.protocol(typ).withID(id)
+		return nil, e.protocol(h.typ).withID(h.id)
+	}
+	if l.PromptBytes > 0 {
+		if e := checkText(h.textField, h.textBytes, l); e != nil {
+			return nil, e.withID(h.id)
+		}
 	}
 	msg := f.make()
 	if err := unmarshal(body, msg); err != nil {
-		return nil, Errorf(CodeBadMessage, "", "%s: %v", typ, err).withID(id)
+		return nil, Errorf(CodeBadMessage, "", "%s: %v", h.typ, err).withID(h.id)
 	}
 	return msg, nil
 }
 
 // unmarshal decodes a body that has been checked. msgpack's pooled decoders keep
 // a buffer as long as the longest string they met, so a large body gets a
-// decoder of its own, which goes with it.
+// decoder of its own, which goes with it. That one allocates a string's buffer at
+// once, not by doubling: Scan has seen that the bytes are there.
 func unmarshal(body []byte, msg any) error {
 	if len(body) <= smallFrame {
 		return msgpack.Unmarshal(body, msg)
 	}
-	return msgpack.NewDecoder(bytes.NewReader(body)).Decode(msg)
+	dec := msgpack.NewDecoder(bytes.NewReader(body))
+	dec.DisableAllocLimit(true)
+	return dec.Decode(msg)
 }
 
-// peek finds the type and the id of a scanned body, where they are readable.
-func peek(body []byte) (typ string, id *uint64) {
+// header is what decode needs to know of a body before it decodes it.
+type header struct {
+	typ       string
+	id        *uint64 // nil where there is none that can be read
+	textField string  // prompt or text
+	textBytes int
+}
+
+// peek reads the header of a scanned body.
+func peek(body []byte) header {
+	var h header
 	w := &walker{body}
 	for range w.next().n {
 		key := string(w.str(w.next()))
 		value, _ := readItem(w.b)
 		switch {
-		case key == "type" && value.kind == kindStr && typ == "":
-			typ = string(w.b[value.size : value.size+value.n])
-		case key == "id" && value.kind == kindUint && id == nil:
-			id = &value.num
+		case key == "type" && value.kind == kindStr && h.typ == "":
+			h.typ = string(w.b[value.size : value.size+value.n])
+		case key == "id" && value.kind == kindUint && h.id == nil:
+			h.id = &value.num
+		case (key == "prompt" || key == "text") && value.kind == kindStr:
+			h.textField, h.textBytes = key, value.n
 		}
 		w.skip()
 	}
-	return typ, id
+	return h
 }
 
 func unknownType(typ string) *Error {

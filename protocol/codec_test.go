@@ -1,9 +1,11 @@
 package protocol
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -30,6 +32,7 @@ func TestWrongTypesAreRefused(t *testing.T) {
 		{"max_tokens", "\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "max_tokens is a whole number"},
 		{"prompt", "\xc4\x01a", "prompt is binary: it must be a string"},
 		{"tokens", "\x91\xce\x80\x00\x00\x00", "tokens[0] is a whole number: it must be a whole number of 32 bits"},
+		{"tokens", "\x91\xd3\x00\x00\x01\x00\x00\x00\x00\x00", "tokens[0] is a whole number: it must be a whole number of 32 bits"},
 		{"tokens", "\x92\x01\xc0", "tokens[1] is nil"},
 		{"temperature", "\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "temperature is a whole number: it must be a number"},
 		{"stop", "\x91\xc4\x01a", "stop[0] is binary"},
@@ -110,6 +113,7 @@ func TestDecodeRequestErrors(t *testing.T) {
 		{"no id", pairs("type", text("cancel")), CodeBadMessage, false, "id is missing"},
 		{"an id twice", pairs("type", text("cancel"), "id", "\x07", "id", "\x08"), CodeBadMessage, true, "id comes twice"},
 		{"a type twice", pairs("type", text("status"), "type", text("hello")), CodeBadMessage, false, "type comes twice"},
+		{"a type twice, then unknown", pairs("type", text("status"), "type", text("pause")), CodeBadMessage, false, "type comes twice"},
 		{"an optional field twice", pairs("type", text("generate"), "id", "\x07", "seed", "\xc0", "seed", "\x01"), CodeBadMessage, true, "seed comes twice"},
 		{"too many tokens", pairs("type", text("generate"), "id", "\x07", "tokens", list(MaxElements+1)), CodePromptTooLong, true, "262145 elements"},
 		{"too many stops", pairs("type", text("generate"), "id", "\x07", "stop", list(MaxElements+1)), CodeBadRequest, true, "262145 elements"},
@@ -162,6 +166,60 @@ func TestDecodedMessageKeepsNothingOfTheBody(t *testing.T) {
 			t.Errorf("a text of %d bytes changed with the body", size)
 		}
 	}
+}
+
+// The greatest prompt takes the frame, a string and msgpack's buffer; none of
+// it stays.
+func TestLargestPromptInMemory(t *testing.T) {
+	body := pairs("type", text("generate"), "id", "\x07", "prompt", text(strings.Repeat("a", MaxFrame-40)))
+	stream := frame(body)
+	runtime.GC()
+	start, before := live(), allocated()
+	for range 4 {
+		body, err := ReadFrame(bytes.NewReader(stream), MaxFrame, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeRequest(body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if each := (allocated() - before) / 4; each > 9*MaxFrame/2 {
+		t.Errorf("a prompt of %d bytes takes %d", MaxFrame, each)
+	}
+	runtime.GC()
+	if now := live(); now > start+MaxFrame/2 {
+		t.Errorf("%d bytes stay", now-start)
+	}
+	runtime.KeepAlive(stream)
+}
+
+// With the limits known a text that is too long is refused before it is copied.
+func TestLongTextIsNotCopied(t *testing.T) {
+	prompt := pairs("type", text("generate"), "id", "\x07", "prompt", text(strings.Repeat("a", 1<<20)))
+	tokenize := pairs("type", text("tokenize"), "text", text(strings.Repeat("a", 1<<20)))
+	before := allocated()
+	_, err := testLimits.DecodeRequest(prompt)
+	_, err2 := testLimits.DecodeRequest(tokenize)
+	if took := allocated() - before; took > 1<<16 {
+		t.Errorf("refusing it took %d bytes", took)
+	}
+	if code(err) != CodePromptTooLong || *err.(*Error).ID != 7 || code(err2) != CodePromptTooLong {
+		t.Errorf("%v and %v, want %s", err, err2, CodePromptTooLong)
+	}
+	if _, err := DecodeRequest(prompt); err != nil {
+		t.Errorf("without limits: %v", err)
+	}
+	if _, err := testLimits.DecodeRequest(pairs("type", text("tokenize"), "text", text(strings.Repeat("a", 1000)))); err != nil {
+		t.Errorf("a text at the bound: %v", err)
+	}
+}
+
+// live is the number of bytes on the heap.
+func live() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 func TestFrameError(t *testing.T) {

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -32,6 +33,34 @@ func TestSpecificationNamesTheFields(t *testing.T) {
 	for _, m := range regexp.MustCompile(`msgpack:"([a-z_]+)`).FindAllStringSubmatch(readText(t, "messages.go")+readText(t, "limits.go"), -1) {
 		if !strings.Contains(spec, m[1]) {
 			t.Errorf("PROTOCOL.md does not name %s", m[1])
+		}
+	}
+}
+
+// The bounds in the specification are those in the code.
+func TestSpecificationStatesTheBounds(t *testing.T) {
+	spec := readText(t, "PROTOCOL.md")
+	for _, row := range []string{
+		fmt.Sprintf("| a frame's body | %d MiB |", MaxFrame>>20),
+		fmt.Sprintf("| maps and lists inside each other | %d |", MaxDepth),
+		fmt.Sprintf("| elements of a list | %d,%d |", MaxElements/1000, MaxElements%1000),
+		fmt.Sprintf("the first %d KiB of each are free, so that small frames pass whatever others send | %d MiB |", smallFrame>>10, MaxUndecoded>>20),
+		fmt.Sprintf("| connections | %d |", MaxConnections),
+		fmt.Sprintf("| requests of a connection that have not ended | %d |", MaxRequests),
+		fmt.Sprintf("| requests that wait, over all connections | %d |", MaxQueue),
+		fmt.Sprintf("| stop strings, bytes of each | %d, %d |", MaxStops, MaxStopBytes),
+		fmt.Sprintf("| bytes that wait for a client | %d MiB, 5 s |", MaxUnsent>>20),
+		fmt.Sprintf("| max_tokens | int | 1 to `limits.context` | %d |", DefaultMaxTokens),
+		fmt.Sprintf("| temperature | float | 0 to %d | %v |", MaxTemperature, DefaultTemperature),
+		fmt.Sprintf("| top_k | int | 0 to `limits.vocab` | %d |", DefaultTopK),
+		fmt.Sprintf("| top_p | float | more than 0, to 1 | %d |", DefaultTopP),
+		fmt.Sprintf("| min_p | float | 0 to 1 | %d |", DefaultMinP),
+		fmt.Sprintf("| repeat_penalty | float | more than 0, to %d | %d |", MaxRepeatPenalty, DefaultRepeatPenalty),
+		fmt.Sprintf("| logprobs | int | 0 to %d |", MaxLogprobs),
+		fmt.Sprintf("among the last %d of prompt and completion", PenaltyWindow),
+	} {
+		if !strings.Contains(spec, row) {
+			t.Errorf("PROTOCOL.md does not say %s", row)
 		}
 	}
 }

@@ -129,12 +129,11 @@ func (f *FrameReader) grow(have, n int) error {
 	if size > smallFrame {
 		cost = int64(size)
 	}
-	if !f.Budget.acquire(cost) {
-		return fmt.Errorf("%w: no %d bytes free of the %d that all connections share", ErrOverloaded, cost, f.Budget.Limit)
+	if !f.Budget.acquire(cost - f.held) {
+		return fmt.Errorf("%w: no %d bytes free of the %d that all connections share", ErrOverloaded, cost-f.held, f.Budget.Limit)
 	}
 	buf := make([]byte, size)
 	copy(buf, f.buf[:have])
-	f.Budget.release(f.held)
 	f.buf, f.held = buf, cost
 	return nil
 }

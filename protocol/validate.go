@@ -1,9 +1,6 @@
 package protocol
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // What a request means that leaves a field out.
 const (
@@ -92,18 +89,18 @@ func (g *Generate) checkPrompt(l Limits) *Error {
 	case *g.Prompt == "":
 		return Errorf(CodeBadRequest, hint, "prompt is empty")
 	}
-	return checkText("prompt", *g.Prompt, l)
+	return checkText("prompt", len(*g.Prompt), l)
 }
 
 // Validate checks the text's length against l. Its code is CodePromptTooLong.
-func (t *Tokenize) Validate(l Limits) *Error { return checkText("text", t.Text, l) }
+func (t *Tokenize) Validate(l Limits) *Error { return checkText("text", len(t.Text), l) }
 
-func checkText(field, text string, l Limits) *Error {
-	if len(text) <= l.PromptBytes {
+func checkText(field string, bytes int, l Limits) *Error {
+	if bytes <= l.PromptBytes {
 		return nil
 	}
 	return Errorf(CodePromptTooLong, fmt.Sprintf("shorten it, or start the generator with a longer context than %d tokens", l.Context),
-		"%s has %d bytes: at most %d can fit the context", field, len(text), l.PromptBytes)
+		"%s has %d bytes: at most %d can fit the context", field, bytes, l.PromptBytes)
 }
 
 // checkTokens checks a prompt that is given as tokens. One place of the context
@@ -163,7 +160,7 @@ func (g *Generate) checkSampling(l Limits) *Error {
 
 // within is false for what is not a number.
 func within(v, low, high float64) bool {
-	return !math.IsNaN(v) && v >= low && v <= high
+	return v >= low && v <= high
 }
 
 func (g *Generate) checkStop(Limits) *Error {
