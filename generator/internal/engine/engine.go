@@ -89,10 +89,8 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	defer e.mu.Unlock()
 	switch {
 	case e.draining || e.stopping:
-		e.stats.Requests.Refused++
 		return 0, ErrDraining
 	case e.waiting >= e.opts.MaxQueue+e.freePlaces():
-		e.stats.Requests.Refused++
 		return 0, ErrBusy
 	}
 	e.handles++
@@ -259,8 +257,13 @@ func (e *Engine) joined(b *scheduler.Batch) {
 	for _, q := range b.Joined {
 		q.Owner.(*job).admitted = now
 	}
+	e.unqueued(len(b.Joined))
+}
+
+// unqueued notes that n requests no longer wait.
+func (e *Engine) unqueued(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.waiting -= len(b.Joined)
+	e.waiting -= n
 	e.stats.Requests.Running = e.sched.Running()
 }

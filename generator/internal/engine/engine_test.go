@@ -315,9 +315,6 @@ func TestCancelFreesAtOnce(t *testing.T) {
 		}
 	}
 	b.baseline()
-	if got := b.Stats().Requests.Cancelled; got != 5 {
-		t.Errorf("%d counted as cancelled, wants 5", got)
-	}
 }
 
 func TestBusyWhenTheQueueIsFull(t *testing.T) {

@@ -77,30 +77,14 @@ func (e *Engine) token(j *job, r *kernels.Result, now time.Time) {
 
 // end takes j out, frees what it held, and tells its Sink.
 func (e *Engine) end(j *job, reason string, err error) {
-	queued := !j.seq.Running()
+	if !j.seq.Running() {
+		e.unqueued(1)
+	}
 	e.sched.Remove(&j.seq)
 	delete(e.live, j.handle)
-	e.count(queued, reason, err)
+	e.publish(nil)
 	j.request.Sink.Finish(Finish{Reason: reason, Err: err, Timing: j.timing(), Graphs: j.graphs,
 		Usage: protocol.Usage{PromptTokens: len(j.request.Tokens), CompletionTokens: j.tokens}})
-}
-
-func (e *Engine) count(queued bool, reason string, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if queued {
-		e.waiting--
-	}
-	e.stats.Requests.Running = e.sched.Running()
-	e.stats.KV.Used = e.opts.Pages - e.sched.FreePages()
-	switch {
-	case err != nil:
-		e.stats.Requests.Failed++
-	case reason == protocol.FinishCancelled:
-		e.stats.Requests.Cancelled++
-	default:
-		e.stats.Requests.Finished++
-	}
 }
 
 // timing tells where the time went; phases that were not reached are 0.

@@ -76,7 +76,8 @@ type Finish struct {
 // Handle names a submitted request.
 type Handle uint64
 
-// Stats is a snapshot of the engine for status.
+// Stats is a snapshot of the engine for status. Of Requests it fills in what
+// runs and what waits: how requests end is for the server to count.
 type Stats struct {
 	Requests protocol.Requests
 	KV       protocol.KV
