@@ -62,23 +62,22 @@ func lossy(b []byte) (text string, rest []byte) {
 			return string(out), b
 		default:
 			out = utf8.AppendRune(out, utf8.RuneError)
-			n = max(n, 1)
 		}
 		b = b[n:]
 	}
 	return string(out), nil
 }
 
-// sequence returns how many leading bytes of b are a well-formed sequence or a
-// prefix of one, and how long the sequence wants to be; want is 0 where b
-// starts with a byte that starts none.
+// sequence returns how many leading bytes of b are a well-formed sequence, or
+// the longest prefix of one, and how long the sequence wants to be. It returns
+// 1, 0 where b starts with a byte that starts none.
 func sequence(b []byte) (n, want int) {
 	lo, hi := byte(0x80), byte(0xBF) // bounds of the second byte
 	switch c := b[0]; {
 	case c < 0x80:
 		return 1, 1
 	case c < 0xC2 || c > 0xF4:
-		return 0, 0
+		return 1, 0
 	case c < 0xE0:
 		want = 2
 	case c < 0xF0:

@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -11,7 +10,8 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// pattern is a regular expression of a pre-tokenizer. It never matches nothing.
+// pattern is a regular expression of a pre-tokenizer. It never matches nothing,
+// and has no quantifier within a quantifier.
 type pattern struct{ re *regexp2.Regexp }
 
 func newPattern(source string) (*pattern, error) {
@@ -58,9 +58,8 @@ func byteLen(s string, n int) (bytes int) {
 const maxPattern = 4096 // bytes
 
 // translate checks a pattern written for Oniguruma, which tokenizers uses, and
-// returns it for regexp2. Only the constructs pass that mean the same in both;
-// testdata/make.py records what the two make of every character. Case folding
-// is written out, for the two fold differently.
+// returns it for regexp2. Only constructs that mean the same in both pass. Case
+// folding and what newer Unicode adds are written out.
 func translate(source string) (string, error) {
 	if len(source) > maxPattern {
 		return "", fmt.Errorf("%w: longer than %d bytes", ErrUnsupported, maxPattern)
@@ -164,7 +163,7 @@ func (t *translator) atom() part {
 	case t.take("["):
 		t.class()
 	case t.take(`\`):
-		t.escape()
+		t.escape(false)
 	default:
 		t.literal()
 	}
@@ -263,7 +262,7 @@ func (t *translator) classItem() {
 	case t.fold:
 		t.refuse("class in (?i:")
 	case t.take(`\`):
-		t.escape()
+		t.escape(true)
 	default:
 		low := t.rune()
 		t.out.WriteString(quote(low))
@@ -279,35 +278,42 @@ func (t *translator) classItem() {
 	}
 }
 
-// categories are the Unicode properties that may stand in \p{}.
-var categories = strings.Fields("L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp")
-
 // escape parses what follows a backslash.
-func (t *translator) escape() {
+func (t *translator) escape(inClass bool) {
 	if t.rest == "" {
 		t.refuse(`\`)
 		return
 	}
 	switch r := t.rune(); {
 	case r == 'p' || r == 'P':
-		t.property(r)
+		t.property(r, inClass)
 	case strings.ContainsRune("sSrnt", r):
 		t.out.WriteString(`\` + string(r))
-	case unicode.IsPunct(r) || unicode.IsSymbol(r):
+	case r < utf8.RuneSelf && (unicode.IsPunct(r) || unicode.IsSymbol(r)):
 		t.out.WriteString(quote(r))
 	default:
 		t.refuse(`\` + string(r))
 	}
 }
 
-func (t *translator) property(p rune) {
-	name, rest, ok := strings.Cut(t.rest, "}")
-	if !ok || !strings.HasPrefix(name, "{") || !slices.Contains(categories, name[1:]) {
+// property parses {category}. Inside a class it can't be negated, for a class
+// has no way to say "all but these" of some of its members.
+func (t *translator) property(p rune, inClass bool) {
+	name, rest, _ := strings.Cut(t.rest, "}")
+	name, ok := strings.CutPrefix(name, "{")
+	if _, known := since15[name]; !ok || !known || t.fold || p == 'P' && inClass {
 		t.refuse(`\` + string(p) + t.rest[:min(8, len(t.rest))])
 		return
 	}
 	t.rest = rest
-	t.out.WriteString(`\` + string(p) + name + "}")
+	switch {
+	case inClass:
+		t.out.WriteString(members16(name))
+	case p == 'P':
+		t.out.WriteString("[^" + members16(name) + "]")
+	default:
+		t.out.WriteString("[" + members16(name) + "]")
+	}
 }
 
 // quantifier parses a greedy quantifier where there is one, and returns its

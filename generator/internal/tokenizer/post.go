@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 )
 
 // template is what the post-processor puts around a text's ids.
@@ -35,47 +34,53 @@ type templateRef struct {
 }
 
 // newTemplate builds ByteLevel (which adds nothing), TemplateProcessing, or a
-// Sequence of them. Each one wraps what the earlier ones made.
+// Sequence with at most one of the latter; tokenizers itself panics on two.
 func newTemplate(raw json.RawMessage, t *Tokenizer) (template, error) {
 	list, err := members(raw, "processors")
 	if err != nil {
 		return template{}, err
 	}
-	var all template
+	var found *template
 	for _, m := range list {
 		p, err := newProcessor(m, t)
 		if err != nil {
 			return template{}, err
 		}
-		all.prefix = slices.Concat(p.prefix, all.prefix)
-		all.suffix = slices.Concat(all.suffix, p.suffix)
+		if p != nil && found != nil {
+			return template{}, fmt.Errorf("%w: more than one TemplateProcessing", ErrUnsupported)
+		}
+		if p != nil {
+			found = p
+		}
 	}
-	return all, nil
+	if found == nil {
+		return template{}, nil
+	}
+	return *found, nil
 }
 
-func newProcessor(raw json.RawMessage, t *Tokenizer) (p template, err error) {
+// newProcessor returns nil for a processor that adds nothing.
+func newProcessor(raw json.RawMessage, t *Tokenizer) (*template, error) {
 	kind, err := typeOf(raw)
-	switch {
-	case err != nil:
-		return p, err
-	case kind == "ByteLevel":
-		err = decode(raw, new(byteLevelConfig))
-	case kind == "TemplateProcessing":
-		var c templateConfig
-		if err = decode(raw, &c); err == nil {
-			p, err = c.template(t)
-		}
-	default:
-		return p, unsupported(kind)
-	}
 	if err != nil {
-		return p, fmt.Errorf("%s: %w", kind, err)
+		return nil, err
 	}
-	return p, nil
+	switch kind {
+	case "ByteLevel":
+		return nil, decode(raw, new(byteLevelConfig))
+	case "TemplateProcessing":
+		var c templateConfig
+		if err := decode(raw, &c); err != nil {
+			return nil, err
+		}
+		return c.template(t)
+	}
+	return nil, unsupported(kind)
 }
 
 // template splits single at its one Sequence.
-func (c *templateConfig) template(t *Tokenizer) (p template, err error) {
+func (c *templateConfig) template(t *Tokenizer) (*template, error) {
+	p := new(template)
 	into, sequences := &p.prefix, 0
 	for _, piece := range c.Single {
 		switch {
@@ -85,20 +90,20 @@ func (c *templateConfig) template(t *Tokenizer) (p template, err error) {
 		case piece.SpecialToken != nil && piece.Sequence == nil:
 			s, ok := c.SpecialTokens[piece.SpecialToken.ID]
 			if !ok {
-				return p, fmt.Errorf("%w: special_tokens lacks %.40q", ErrInvalid, piece.SpecialToken.ID)
+				return nil, fmt.Errorf("%w: special_tokens lacks %.40q", ErrInvalid, piece.SpecialToken.ID)
 			}
 			for _, id := range s.IDs {
 				if id < 0 || int(id) >= len(t.tokens) || !t.tokens[id].used {
-					return p, fmt.Errorf("%w: special token %.40q: no token has the id %d", ErrInvalid, piece.SpecialToken.ID, id)
+					return nil, fmt.Errorf("%w: special token %.40q: no token has the id %d", ErrInvalid, piece.SpecialToken.ID, id)
 				}
 			}
 			*into = append(*into, s.IDs...)
 		default:
-			return p, fmt.Errorf("%w: a piece of single is neither Sequence A nor a SpecialToken", ErrInvalid)
+			return nil, fmt.Errorf("%w: a piece of single is neither Sequence A nor a SpecialToken", ErrInvalid)
 		}
 	}
 	if sequences != 1 {
-		return p, fmt.Errorf("%w: single has %d Sequences, want 1", ErrUnsupported, sequences)
+		return nil, fmt.Errorf("%w: single has %d Sequences, want 1", ErrUnsupported, sequences)
 	}
 	return p, nil
 }
