@@ -12,7 +12,7 @@ import (
 // form is how one type of message is checked and made.
 type form struct {
 	schema *schema
-	make   func() any
+	create func() any
 }
 
 func formOf[M any]() form {
@@ -71,7 +71,7 @@ func decode(body []byte, forms map[string]form, l Limits) (any, error) {
 			return nil, e.withID(h.id)
 		}
 	}
-	msg := f.make()
+	msg := f.create()
 	if err := unmarshal(body, msg); err != nil {
 		return nil, Errorf(CodeBadMessage, "", "%s: %v", h.typ, err).withID(h.id)
 	}

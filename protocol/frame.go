@@ -146,9 +146,9 @@ func cutShort(err error) error {
 	return err
 }
 
-// ReadFrame reads one frame's body of at most max bytes from r, into buf where
-// it fits. Errors are those of FrameReader.Next.
-func ReadFrame(r io.Reader, max int, buf []byte) ([]byte, error) {
-	f := FrameReader{R: r, Max: max, buf: buf[:cap(buf)]}
+// ReadFrame reads one frame's body of at most limit bytes from r, into buf where
+// it fits; a limit of 0 is MaxFrame. Errors are those of FrameReader.Next.
+func ReadFrame(r io.Reader, limit int, buf []byte) ([]byte, error) {
+	f := FrameReader{R: r, Max: limit, buf: buf[:cap(buf)]}
 	return f.Next()
 }

@@ -20,7 +20,7 @@ type Limits struct {
 	Context     int `msgpack:"context" json:"context"`           // tokens of prompt and completion together
 	MaxBatch    int `msgpack:"max_batch" json:"max_batch"`       // sequences that run at once
 	Vocab       int `msgpack:"vocab" json:"vocab"`               // token ids are below this
-	PromptBytes int `msgpack:"prompt_bytes" json:"prompt_bytes"` // bytes of a prompt's text
+	PromptBytes int `msgpack:"prompt_bytes" json:"prompt_bytes"` // bytes of a prompt's text: context × longest token
 	Frame       int `msgpack:"frame" json:"frame"`               // bytes of a frame's body
 	Requests    int `msgpack:"requests" json:"requests"`         // a connection
 	Connections int `msgpack:"connections" json:"connections"`   // in all

@@ -28,7 +28,7 @@ const (
 // Reasons for which a completion ends, the field finish_reason of done.
 const (
 	FinishStop      = "stop"      // end-of-sequence token or a stop string
-	FinishLength    = "length"    // max_tokens or the context is reached
+	FinishLength    = "length"    // max_tokens or the end of the context is reached
 	FinishCancelled = "cancelled" // the client asked for it
 )
 
@@ -94,8 +94,8 @@ type Token struct {
 	// first, from -prompt_tokens to -1.
 	Index int   `msgpack:"index"`
 	Token int32 `msgpack:"token"`
-	// Text is valid UTF-8 and perhaps empty: an incomplete character or the
-	// possible beginning of a stop string is held back until it is decided.
+	// Text is valid UTF-8 and perhaps empty. A token is held while some of its
+	// bytes may still become a character or a stop string: see PROTOCOL.md.
 	Text string `msgpack:"text"`
 	// Logprob is the natural logarithm of the token's probability in the
 	// model's own distribution, before any filter; nil unless logprobs was asked for.
@@ -132,7 +132,7 @@ type Timing struct {
 	QueueMS   float64 `msgpack:"queue_ms"`   // from receipt to admission
 	PrefillMS float64 `msgpack:"prefill_ms"` // from admission to the first token
 	TTFTMS    float64 `msgpack:"ttft_ms"`    // from receipt to the first token
-	TotalMS   float64 `msgpack:"total_ms"`   // from receipt to the last token
+	TotalMS   float64 `msgpack:"total_ms"`   // from receipt to the end of the completion
 }
 
 // Graphs counts the steps that served a request by how each was launched.
