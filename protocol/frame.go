@@ -140,7 +140,7 @@ func (f *FrameReader) grow(have, n int) error {
 
 // cutShort turns the end of the stream inside a frame into ErrUnexpectedEOF.
 func cutShort(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

@@ -1,5 +1,7 @@
 package protocol
 
+import "time"
+
 // Bounds of protocol version 1. PROTOCOL.md explains each.
 const (
 	MaxFrame       = 4 << 20 // bytes of a frame's body
@@ -13,6 +15,13 @@ const (
 	MaxElements    = 1 << 18 // elements of a list, and so tokens of any context
 	MaxUndecoded   = 8 << 20 // bytes received and not yet decoded, over all connections
 	MaxUnsent      = 1 << 20 // bytes that wait for a client that does not read
+)
+
+// How long a generator waits before it closes a connection.
+const (
+	HelloTimeout = 30 * time.Second // for a frame, before welcome
+	FrameTimeout = 30 * time.Second // from a frame's first byte to its last
+	StallTimeout = 5 * time.Second  // for a client to read
 )
 
 // Limits are the bounds a generator states in welcome.

@@ -142,15 +142,15 @@ func (g *Generate) checkSampling(l Limits) *Error {
 	switch {
 	case p.MaxTokens < 1 || p.MaxTokens > l.Context:
 		return outOfBounds("max_tokens", p.MaxTokens, 1, l.Context)
-	case !within(p.Temperature, 0, MaxTemperature):
+	case !upTo(MaxTemperature, p.Temperature):
 		return outOfBounds("temperature", p.Temperature, 0, MaxTemperature)
 	case p.TopK < 0 || p.TopK > l.Vocab:
 		return outOfBounds("top_k", p.TopK, 0, l.Vocab)
-	case p.TopP == 0 || !within(p.TopP, 0, 1):
+	case p.TopP == 0 || !upTo(1, p.TopP):
 		return outOfBounds("top_p", p.TopP, "more than 0", 1)
-	case !within(p.MinP, 0, 1):
+	case !upTo(1, p.MinP):
 		return outOfBounds("min_p", p.MinP, 0, 1)
-	case p.RepeatPenalty == 0 || !within(p.RepeatPenalty, 0, MaxRepeatPenalty):
+	case p.RepeatPenalty == 0 || !upTo(MaxRepeatPenalty, p.RepeatPenalty):
 		return outOfBounds("repeat_penalty", p.RepeatPenalty, "more than 0", MaxRepeatPenalty)
 	case p.Logprobs < 0 || p.Logprobs > MaxLogprobs:
 		return outOfBounds("logprobs", p.Logprobs, 0, MaxLogprobs)
@@ -158,10 +158,8 @@ func (g *Generate) checkSampling(l Limits) *Error {
 	return nil
 }
 
-// within is false for what is not a number.
-func within(v, low, high float64) bool {
-	return v >= low && v <= high
-}
+// upTo reports 0 <= v <= high; it is false for what is not a number.
+func upTo(high, v float64) bool { return v >= 0 && v <= high }
 
 func (g *Generate) checkStop(Limits) *Error {
 	if len(g.Stop) > MaxStops {

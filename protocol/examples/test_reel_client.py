@@ -1,4 +1,4 @@
-"""Checks reel_client against the golden frames and against a small fake generator.
+"""Checks reel_client against the golden frames, a small fake generator, and the real one.
 
     python3 protocol/examples/test_reel_client.py
 """
@@ -8,9 +8,11 @@ import io
 import json
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -212,6 +214,55 @@ class Streaming(unittest.TestCase):
 
         with FakeGenerator(script) as path, reel_client.Client(path) as reel:
             self.assertEqual(reel.tokenize("To be"), [1, 2])
+
+
+class RealGenerator(unittest.TestCase):
+    """The client against the generator that make has built, on the embedded model."""
+
+    def setUp(self):
+        program = os.path.join(HERE, "..", "..", "bin", "reel-generator")
+        if not os.path.exists(program):
+            self.skipTest("wants bin/reel-generator, which make builds")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "generator.sock")
+        command = [program, "--socket", self.path, "--device", "host", "--log-level", "error"]
+        self.process = subprocess.Popen(command)
+        self.addCleanup(self.process.wait, 30)
+        self.addCleanup(self.process.terminate)
+
+    def connect(self):
+        """A client, once the generator listens and has loaded its model."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return reel_client.Client(self.path, wait=60)
+            except (FileNotFoundError, ConnectionRefusedError):
+                self.assertIsNone(self.process.poll(), "the generator ended")
+                self.assertLess(time.monotonic(), deadline, "the generator does not listen")
+                time.sleep(0.02)  # nothing tells that a socket has come to be
+
+    def test_completion(self):
+        with self.connect() as reel:
+            options = {"max_tokens": 20, "temperature": 0, "logprobs": 1}
+            tokens = list(reel.generate("ROMEO:", **options))
+            self.assertEqual([t["index"] for t in tokens], list(range(len(tokens))))
+            self.assertEqual(reel.done["usage"]["completion_tokens"], len(tokens))
+            self.assertTrue("".join(t["text"] for t in tokens))
+            for t in tokens:  # greedy: the token drawn is the most probable
+                self.assertEqual(t["top"][0]["token"], t["token"])
+            again = list(reel.generate(reel.tokenize("ROMEO:"), **options))
+            self.assertEqual([t["token"] for t in again], [t["token"] for t in tokens])
+            echoed = list(reel.generate("ROMEO:", echo=True, **options))
+            self.assertEqual("".join(t["text"] for t in echoed if t["index"] < 0), "ROMEO:")
+            self.assertEqual([t["token"] for t in echoed if t["index"] >= 0], [t["token"] for t in tokens])
+
+    def test_refused(self):
+        with self.connect() as reel:
+            with self.assertRaises(reel_client.ReelError) as caught:
+                list(reel.generate("x", top_p=2))
+            self.assertEqual(caught.exception.code, "bad_request")
+            self.assertEqual(reel.status()["state"], "ready")
 
 
 class Failures(unittest.TestCase):
