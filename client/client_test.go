@@ -20,11 +20,11 @@ import (
 // socket returns a path for a socket, short enough for one.
 func socket(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "reel-test-")
+	dir, err := os.MkdirTemp("", "reel-test-") // t.TempDir has the test's name, and may be too long
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "generator.sock")
 }
 
@@ -35,7 +35,7 @@ func listen(t *testing.T, path string, script fakegen.Script) *fakegen.Generator
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	t.Cleanup(func() { _ = l.Close() })
 	g := fakegen.New(script)
 	go g.Serve(l)
 	return g
@@ -52,7 +52,7 @@ func connect(t *testing.T, script fakegen.Script) (*Client, *fakegen.Generator) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
+	t.Cleanup(c.Close)
 	return c, g
 }
 
@@ -165,7 +165,10 @@ func TestSlowLoopHoldsUpNobody(t *testing.T) {
 
 func TestLeavingTheLoopCancels(t *testing.T) {
 	c, g := connect(t, fakegen.Script{Ending: fakegen.Hang})
-	for range c.Generate(t.Context(), Request{Prompt: "one two"}) {
+	for _, err := range c.Generate(t.Context(), Request{Prompt: "one two"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		break
 	}
 	sent := received[*protocol.Generate](t, g)
@@ -279,7 +282,7 @@ func raw(t *testing.T) (*Client, net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
+	t.Cleanup(c.Close)
 	return c, theirs
 }
 
@@ -392,7 +395,10 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range c.Generate(t.Context(), Request{Prompt: "a b c"}) {
+		for _, err := range c.Generate(t.Context(), Request{Prompt: "a b c"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			break
 		}
 		c.Close()

@@ -178,13 +178,14 @@ func within[T any](ctx context.Context, o *Options, conn net.Conn, talk func() (
 	if patience == 0 {
 		patience = answerTime
 	}
-	conn.SetDeadline(time.Now().Add(patience))
+	// Setting a deadline fails only on a closed connection, and then talk does too.
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	// A deadline in the past wakes the talk.
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	result, err := talk()
 	if !stop() {
 		return result, ctx.Err()
 	}
-	conn.SetDeadline(time.Time{})
+	_ = conn.SetDeadline(time.Time{})
 	return result, err
 }

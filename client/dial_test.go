@@ -154,7 +154,9 @@ func TestDialNobodyThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false)
-	l.Close()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
 	_, err = Dial(t.Context(), Options{Socket: stale})
 	if !errors.Is(err, ErrNoGenerator) || !hopeful(err) || !strings.Contains(err.Error(), stale) {
 		t.Errorf("stale socket: %v", err)

@@ -52,5 +52,5 @@ func startGenerator() (socket string, stop func()) {
 		log.Fatal(err)
 	}
 	go fakegen.New(fakegen.Script{}).Serve(l)
-	return socket, func() { l.Close(); os.RemoveAll(dir) }
+	return socket, func() { _, _ = l.Close(), os.RemoveAll(dir) }
 }

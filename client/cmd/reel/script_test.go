@@ -78,11 +78,11 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	now := fakeOf(ts)
 	if now.listener != nil {
-		now.listener.Close()
+		ts.Check(now.listener.Close())
 	}
 	l, err := net.Listen("unix", ts.Getenv("REEL_SOCKET"))
 	ts.Check(err)
-	ts.Defer(func() { l.Close() })
+	ts.Defer(func() { _ = l.Close() })
 	*now = running{fakegen.New(s), l}
 	go now.Serve(l)
 }
@@ -189,8 +189,8 @@ func (o *runOptions) start(ts *testscript.TestScript, cmd *exec.Cmd) int {
 	rest, _ := io.ReadAll(ours) // A terminal ends with EIO.
 	ours.Close()
 	err = cmd.Wait()
-	ts.Stdout().Write(append(first[:n], rest...))
-	ts.Stderr().Write(stderr.Bytes())
+	fmt.Fprintf(ts.Stdout(), "%s%s", first[:n], rest)
+	fmt.Fprint(ts.Stderr(), stderr.String())
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		ts.Check(err)
