@@ -63,6 +63,8 @@ func asError(err error) *protocol.Error {
 		return draining()
 	case errors.Is(err, engine.ErrBusy):
 		return protocol.Errorf(protocol.CodeBusy, "try again in a moment", "the generator's queue is full")
+	case errors.Is(err, engine.ErrDevice):
+		return protocol.Errorf(protocol.CodeDeviceFailed, "repeat the request once the generator is back", "the device failed; the generator ends")
 	case errors.Is(err, engine.ErrTooLong):
 		return protocol.Errorf(protocol.CodePromptTooLong, "shorten the prompt", "the prompt does not fit the context")
 	}

@@ -191,7 +191,7 @@ func TestEngineErrors(t *testing.T) {
 func TestFailureOfARunningRequest(t *testing.T) {
 	for want, err := range map[string]error{
 		protocol.CodeShutdown:     engine.ErrShutdown,
-		protocol.CodeDeviceFailed: protocol.Errorf(protocol.CodeDeviceFailed, "restart it", "the device is gone"),
+		protocol.CodeDeviceFailed: errors.Join(engine.ErrDevice, errors.New("a launch failed")),
 		protocol.CodeInternal:     errors.New("unforeseen"),
 	} {
 		f := ready(t, nil)

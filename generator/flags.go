@@ -1,0 +1,229 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"reel/generator/internal/server"
+	"reel/protocol"
+)
+
+// Options are the generator's settings, from flags and the environment.
+type Options struct {
+	Model     string // directory; empty is the embedded model
+	Socket    string
+	Device    string // auto, host or cuda
+	GPU       int
+	MaxSeqLen int // tokens; 0 is the model's context
+	MaxBatch  int // sequences; 0 is the device's choice
+	LogLevel  string
+	LogFormat string // json, console or auto
+}
+
+var (
+	errUsage  = errors.New("usage")
+	errLogged = errors.New("generator") // its line is on stderr already
+)
+
+// refusal is an error that is also of a kind, errUsage or errConfig, without
+// saying so in its text.
+type refusal struct {
+	error
+	kind error
+}
+
+func (r refusal) Is(target error) bool { return target == r.kind }
+func (r refusal) Unwrap() error        { return r.error }
+
+func refuse(kind error, format string, args ...any) error {
+	return refusal{fmt.Errorf(format, args...), kind}
+}
+
+// setting is one flag, also REEL_<FLAG> in the environment. It is a pflag.Value.
+type setting struct {
+	name, usage, kind string
+	text              string // the value, at first the default
+	parse             func(string) error
+}
+
+func (s *setting) String() string { return s.text }
+func (s *setting) Type() string   { return s.kind }
+
+// Set takes a value; one that it refuses is errConfig.
+func (s *setting) Set(text string) error {
+	if err := s.parse(text); err != nil {
+		return refusal{err, errConfig}
+	}
+	s.text = text
+	return nil
+}
+
+// variable is the setting's name in the environment.
+func (s *setting) variable() string {
+	return "REEL_" + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// settings are all settings of o, with their defaults set.
+func (o *Options) settings() []*setting {
+	list := []*setting{
+		{"model", "directory of a Hugging Face checkpoint (default: the embedded model)", "dir", "", anyText(&o.Model)},
+		{"socket", "Unix socket to listen on (default: " + server.DefaultSocket() + ")", "path", "", anyText(&o.Socket)},
+		{"device", "auto, host or cuda", "name", "auto", oneOf(&o.Device, "auto", "host", "cuda")},
+		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, 0, 1024)},
+		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)", "n", "0", number(&o.MaxSeqLen, 0, protocol.MaxElements)},
+		{"max-batch", "sequences that run at once (0: what suits the device)", "n", "0", number(&o.MaxBatch, 0, 4096)},
+		{"log-level", "trace, debug, info, warn or error", "level", "info", oneOf(&o.LogLevel, "trace", "debug", "info", "warn", "error")},
+		{"log-format", "json, console, or auto: console on a terminal, else json", "name", "auto", oneOf(&o.LogFormat, "json", "console", "auto")},
+	}
+	for _, s := range list {
+		if err := s.parse(s.text); err != nil {
+			panic(err) // a default of this table
+		}
+	}
+	return list
+}
+
+func anyText(to *string) func(string) error {
+	return func(text string) error { *to = text; return nil }
+}
+
+func oneOf(to *string, names ...string) func(string) error {
+	return func(text string) error {
+		for _, name := range names {
+			if text == name {
+				*to = text
+				return nil
+			}
+		}
+		return fmt.Errorf("it must be %s or %s", strings.Join(names[:len(names)-1], ", "), names[len(names)-1])
+	}
+}
+
+func number(to *int, low, high int) func(string) error {
+	return func(text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < low || n > high {
+			return fmt.Errorf("it must be a whole number, %d to %d", low, high)
+		}
+		*to = n
+		return nil
+	}
+}
+
+// command is the command line.
+func (p *program) command() *cobra.Command {
+	var o Options
+	settings := o.settings()
+	root := &cobra.Command{
+		Use:   "reel-generator",
+		Short: "Serve a language model to local processes over a Unix socket",
+		Long: "reel-generator loads a language model and serves it to local processes over a Unix socket.\n" +
+			"Each flag is also read from the environment, --max-batch as REEL_MAX_BATCH; the flag wins.\n" +
+			"SIGTERM lets running requests finish for " + drainTime.String() + "; a second one stops at once.\n" +
+			"Exit codes: 0 stopped, 1 failed, 64 usage, 78 configuration.",
+		Version:       versionText(),
+		Args:          noArguments,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := p.readEnvironment(cmd, settings); err != nil {
+				return err
+			}
+			return p.serve(o)
+		},
+	}
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
+	for _, s := range settings {
+		root.Flags().Var(s, s.name, s.usage)
+	}
+	root.AddCommand(&cobra.Command{
+		Use: "version", Short: "Print the version", Args: noArguments,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), versionText()) },
+	})
+	return root
+}
+
+// release names the program: what the linker was told, else what Go knows of the build.
+func release() string {
+	info, ok := debug.ReadBuildInfo()
+	if version == "" && ok {
+		return info.Main.Version
+	}
+	return version
+}
+
+// versionText names the program, the protocol and the build.
+func versionText() string {
+	return fmt.Sprintf("reel-generator %s, protocol %d (%s %s/%s)", release(), protocol.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return refuse(errUsage, "unexpected argument %q: see reel-generator --help", args[0])
+}
+
+// flagError tells a bad value from a flag that does not exist.
+func flagError(_ *cobra.Command, err error) error {
+	if errors.Is(err, errConfig) {
+		return err
+	}
+	return refuse(errUsage, "%w: see reel-generator --help", err)
+}
+
+// readEnvironment sets what no flag has set.
+func (p *program) readEnvironment(cmd *cobra.Command, settings []*setting) error {
+	for _, s := range settings {
+		value := p.env(s.variable())
+		if value == "" || cmd.Flags().Changed(s.name) {
+			continue
+		}
+		if err := s.Set(value); err != nil {
+			return fmt.Errorf("invalid value %q of %s in the environment: %w", value, s.variable(), err)
+		}
+	}
+	return nil
+}
+
+// newLogger writes to w: console on a terminal, else JSON, unless o says which.
+func newLogger(w io.Writer, o Options) zerolog.Logger {
+	level, _ := zerolog.ParseLevel(o.LogLevel) // one of the five that the flag takes
+	file, isFile := w.(*os.File)
+	terminal := isFile && term.IsTerminal(int(file.Fd()))
+	if o.LogFormat == "console" || o.LogFormat == "auto" && terminal {
+		w = zerolog.ConsoleWriter{Out: w, NoColor: !terminal, TimeFormat: time.TimeOnly}
+	}
+	return zerolog.New(w).Level(level).With().Timestamp().Logger()
+}
+
+// chooseDevice settles o.Device, once. A service that says cuda gets cuda or a
+// clear failure, never a processor in silence.
+func chooseDevice(log zerolog.Logger, o *Options) error {
+	const reason = "this build has no cuda device"
+	switch o.Device {
+	case "cuda":
+		return refuse(errConfig, "--device cuda: %s: use --device host, or auto", reason)
+	case "auto":
+		o.Device = "host"
+		log.Info().Str("device", o.Device).Str("reason", reason).Msg("--device auto serves on the host")
+	}
+	return nil
+}
