@@ -53,7 +53,6 @@ type attentionTest struct {
 	wv     []float64
 	norm   []float32
 	seq    [2]reference
-	table  [2][]int32
 	hidden int
 }
 
