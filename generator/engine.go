@@ -29,44 +29,51 @@ type engineActor struct {
 // execute loads, serves, and returns when the engine ends. Clients are told why
 // where that is a failure.
 func (a *engineActor) execute() error {
-	m, runner, err := a.loaded()
+	l := a.loaded()
 	if a.ctx.Err() != nil {
 		return nil
 	}
-	if err != nil {
-		a.server.Fail(err)
-		return err
+	if l.err != nil {
+		a.server.Fail(l.err)
+		return l.err
 	}
-	if !a.adopt(runner) {
+	if !a.adopt(l.runner) {
 		return nil
 	}
-	a.server.SetReady(m)
-	if err := runner.Run(); err != nil {
+	a.server.SetReady(l.model)
+	if err := l.runner.Run(); err != nil {
 		a.server.Fail(err)
 		return err
 	}
 	return nil
 }
 
+// loading is what a load came to.
+type loading struct {
+	model  server.Model
+	runner engineRunner
+	err    error
+}
+
 // loaded loads the model. It returns early where the generator is to stop: a
 // load that is under way then ends with the process.
-func (a *engineActor) loaded() (m server.Model, r engineRunner, err error) {
+func (a *engineActor) loaded() loading {
 	begun := time.Now()
-	done := make(chan struct{})
+	done := make(chan loading, 1)
 	go func() {
-		defer close(done)
-		m, r, err = a.load(a.ctx, a.opts, a.server.SetProgress)
+		m, runner, err := a.load(a.ctx, a.opts, a.server.SetProgress)
+		done <- loading{m, runner, err}
 	}()
 	select {
-	case <-done:
+	case l := <-done:
+		if l.err == nil {
+			a.log.Info().Str("model", l.model.Name).Str("device", l.model.Device).Int("context", l.model.Limits.Context).
+				Int("max_batch", l.model.Limits.MaxBatch).Float64("took_ms", float64(time.Since(begun).Microseconds())/1000).Msg("ready")
+		}
+		return l
 	case <-a.ctx.Done():
-		return server.Model{}, nil, a.ctx.Err()
+		return loading{err: a.ctx.Err()}
 	}
-	if err == nil {
-		a.log.Info().Str("model", m.Name).Str("device", m.Device).Int("context", m.Limits.Context).
-			Int("max_batch", m.Limits.MaxBatch).Dur("took_ms", time.Since(begun)).Msg("ready")
-	}
-	return m, r, err
 }
 
 // adopt makes runner the one that interrupt stops, unless that has been already.

@@ -211,7 +211,7 @@ func newLogger(w io.Writer, o Options) zerolog.Logger {
 	if o.LogFormat == "console" || o.LogFormat == "auto" && terminal {
 		w = zerolog.ConsoleWriter{Out: w, NoColor: !terminal, TimeFormat: time.TimeOnly}
 	}
-	return zerolog.New(w).Level(level).With().Timestamp().Logger()
+	return zerolog.New(zerolog.SyncWriter(w)).Level(level).With().Timestamp().Logger()
 }
 
 // chooseDevice settles o.Device, once. A service that says cuda gets cuda or a

@@ -40,7 +40,7 @@ func main() {
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	p := program{env: os.Getenv, stdout: os.Stdout, stderr: os.Stderr, signals: signals, load: load}
+	p := program{env: os.Getenv, stdout: os.Stdout, stderr: os.Stderr, signals: signals, load: load, patience: drainTime}
 	os.Exit(p.run(os.Args[1:]))
 }
 
@@ -51,6 +51,7 @@ type program struct {
 	stdout, stderr io.Writer
 	signals        <-chan os.Signal
 	load           loader
+	patience       time.Duration // of a drain
 }
 
 // loader loads the model that Options name. progress takes a share, 0 to 1, and
@@ -139,7 +140,7 @@ func (p *program) awaitSignal(s *server.Server, log zerolog.Logger, stop <-chan 
 	case <-stop:
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), drainTime, errSignal)
+	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(ctx) }()

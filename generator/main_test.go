@@ -1,0 +1,436 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"reel/generator/internal/engine"
+	"reel/generator/internal/server"
+	"reel/protocol"
+)
+
+const patience = 20 * time.Second // for what must happen; no test waits it out
+
+// fakeEngine ends a request at once, unless it holds, then when told to.
+type fakeEngine struct {
+	hold bool
+	fail chan error
+
+	mu      sync.Mutex
+	stopped chan struct{}
+	held    []engine.Sink
+}
+
+func newFake() *fakeEngine {
+	return &fakeEngine{fail: make(chan error, 1), stopped: make(chan struct{})}
+}
+
+func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.Sink.Token(engine.Token{ID: 'x'})
+	if e.hold {
+		e.held = append(e.held, r.Sink)
+	} else {
+		r.Sink.Finish(engine.Finish{Reason: protocol.FinishLength})
+	}
+	return 1, nil
+}
+
+func (e *fakeEngine) finish(f engine.Finish) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, sink := range e.held {
+		sink.Finish(f)
+	}
+	e.held = nil
+}
+
+func (e *fakeEngine) Cancel(engine.Handle) { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
+func (e *fakeEngine) Stats() engine.Stats  { return engine.Stats{} }
+func (e *fakeEngine) Stop()                { close(e.stopped) }
+
+func (e *fakeEngine) Run() error {
+	select {
+	case <-e.stopped:
+		e.finish(engine.Finish{Err: engine.ErrShutdown})
+		return nil
+	case err := <-e.fail:
+		e.finish(engine.Finish{Err: err})
+		return err
+	}
+}
+
+type fakeTokenizer struct{}
+
+func (fakeTokenizer) Encode(text string) ([]int32, error) { return make([]int32, len(text)), nil }
+func (fakeTokenizer) TokenText(int32) string              { return "x" }
+func (fakeTokenizer) MaxTokenBytes() int                  { return 1 }
+func (fakeTokenizer) Push(int32) string                   { return "x" }
+func (fakeTokenizer) Held() int                           { return 0 }
+func (fakeTokenizer) Flush() string                       { return "" }
+
+// fixture is a program that runs in the test's process.
+type fixture struct {
+	t       *testing.T
+	program program
+	signals chan os.Signal
+	engine  *fakeEngine
+	options chan Options // that load was called with
+	stderr  bytes.Buffer
+	socket  string
+	code    chan int
+}
+
+func newFixture(t *testing.T) *fixture {
+	dir, err := os.MkdirTemp("", "reel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	f := &fixture{t: t, signals: make(chan os.Signal, 2), engine: newFake(), options: make(chan Options, 1),
+		socket: filepath.Join(dir, "g.sock"), code: make(chan int, 1)}
+	f.program = program{env: func(string) string { return "" }, stdout: io.Discard, stderr: &f.stderr, signals: f.signals, load: f.load, patience: drainTime}
+	return f
+}
+
+func (f *fixture) load(_ context.Context, o Options, progress func(float64, string)) (server.Model, engineRunner, error) {
+	progress(1, "weights")
+	f.options <- o
+	return server.Model{Name: "fake", Device: "host", Engine: f.engine, Tokenizer: fakeTokenizer{},
+		NewDecoder: func() server.Decoder { return fakeTokenizer{} },
+		Limits:     protocol.Limits{Context: 8, MaxBatch: 1, Vocab: 256}}, f.engine, nil
+}
+
+// start runs the program with these arguments on the fixture's socket.
+func (f *fixture) start(args ...string) {
+	go func() { f.code <- f.program.run(append([]string{"--socket", f.socket}, args...)) }()
+}
+
+// wait returns the exit code.
+func (f *fixture) wait() int {
+	f.t.Helper()
+	select {
+	case code := <-f.code:
+		return code
+	case <-time.After(patience):
+		f.t.Fatal("the program goes on")
+		return 0
+	}
+}
+
+// connect connects as soon as the program listens, and says hello until welcomed.
+func (f *fixture) connect() (net.Conn, *protocol.FrameReader) {
+	f.t.Helper()
+	var conn net.Conn
+	for end := time.Now().Add(patience); conn == nil; time.Sleep(time.Millisecond) {
+		conn, _ = net.Dial("unix", f.socket)
+		if time.Now().After(end) {
+			f.t.Fatal("nobody listens")
+		}
+	}
+	f.t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	frames := &protocol.FrameReader{R: conn}
+	for {
+		f.send(conn, &protocol.Hello{Version: protocol.Version})
+		if _, ok := f.read(frames).(*protocol.Welcome); ok {
+			return conn, frames
+		}
+	}
+}
+
+func (f *fixture) send(conn net.Conn, msg any) {
+	f.t.Helper()
+	frame, err := protocol.AppendFrame(nil, msg)
+	if err == nil {
+		_, err = conn.Write(frame)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) read(frames *protocol.FrameReader) any {
+	f.t.Helper()
+	body, err := frames.Next()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	msg, err := protocol.DecodeReply(body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return msg
+}
+
+// hangs starts a program with a request that does not end by itself.
+func (f *fixture) hangs() *protocol.FrameReader {
+	f.t.Helper()
+	f.engine.hold = true
+	f.start()
+	conn, frames := f.connect()
+	prompt := "ab"
+	f.send(conn, &protocol.Generate{ID: 1, Prompt: &prompt})
+	if _, ok := f.read(frames).(*protocol.Token); !ok {
+		f.t.Fatal("no token came")
+	}
+	return frames
+}
+
+func TestSignalDrains(t *testing.T) {
+	f := newFixture(t)
+	frames := f.hangs()
+	f.signals <- syscall.SIGTERM
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Lstat(f.socket); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("it still listens")
+		}
+	}
+	f.engine.finish(engine.Finish{Reason: protocol.FinishLength})
+	if done, ok := f.read(frames).(*protocol.Done); !ok || done.FinishReason != protocol.FinishLength {
+		t.Errorf("got %+v", done)
+	}
+	if code := f.wait(); code != 0 {
+		t.Errorf("exit code %d: %s", code, f.stderr.String())
+	}
+}
+
+// What has not finished when the time is up gets a typed error; that is no failure.
+func TestDrainHasAnEnd(t *testing.T) {
+	f := newFixture(t)
+	f.program.patience = time.Millisecond
+	frames := f.hangs()
+	f.signals <- syscall.SIGTERM
+	if e, ok := f.read(frames).(*protocol.Error); !ok || e.Code != protocol.CodeShutdown {
+		t.Errorf("got %+v", e)
+	}
+	if code := f.wait(); code != 0 {
+		t.Errorf("exit code %d: %s", code, f.stderr.String())
+	}
+}
+
+func TestSecondSignalStopsAtOnce(t *testing.T) {
+	f := newFixture(t)
+	frames := f.hangs()
+	f.signals <- syscall.SIGINT
+	f.signals <- syscall.SIGINT
+	if e, ok := f.read(frames).(*protocol.Error); !ok || e.Code != protocol.CodeShutdown {
+		t.Errorf("got %+v", e)
+	}
+	if code := f.wait(); code != exitFailure {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestIdleStopsAtOnce(t *testing.T) {
+	f := newFixture(t)
+	f.start()
+	f.connect()
+	f.signals <- syscall.SIGTERM
+	if code := f.wait(); code != 0 {
+		t.Errorf("exit code %d: %s", code, f.stderr.String())
+	}
+}
+
+// A signal while the model is being loaded does not wait for it.
+func TestSignalWhileLoading(t *testing.T) {
+	f := newFixture(t)
+	release := make(chan struct{})
+	defer close(release)
+	f.program.load = func(context.Context, Options, func(float64, string)) (server.Model, engineRunner, error) {
+		<-release
+		return server.Model{}, nil, errors.New("too late")
+	}
+	f.signals <- syscall.SIGTERM
+	f.start()
+	if code := f.wait(); code != 0 {
+		t.Errorf("exit code %d: %s", code, f.stderr.String())
+	}
+}
+
+func TestFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want int
+	}{
+		"a model that is unusable": {refuse(errConfig, "no such directory"), exitConfig},
+		"a load that fails":        {errors.New("out of memory"), exitFailure},
+	} {
+		f := newFixture(t)
+		f.program.load = func(context.Context, Options, func(float64, string)) (server.Model, engineRunner, error) {
+			return server.Model{}, nil, c.err
+		}
+		f.start()
+		if code := f.wait(); code != c.want || !strings.Contains(f.stderr.String(), c.err.Error()) {
+			t.Errorf("%s: exit code %d, stderr %s", name, code, f.stderr.String())
+		}
+	}
+}
+
+// A failed device ends the generator; who waits is told.
+func TestDeviceFails(t *testing.T) {
+	f := newFixture(t)
+	frames := f.hangs()
+	f.engine.fail <- errors.Join(engine.ErrDevice, errors.New("a launch failed"))
+	for range 2 { // for the request and for the connection
+		if e, ok := f.read(frames).(*protocol.Error); !ok || e.Code != protocol.CodeDeviceFailed {
+			t.Errorf("got %+v", e)
+		}
+	}
+	if code := f.wait(); code != exitFailure {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestSocketIsRefused(t *testing.T) {
+	for name, occupy := range map[string]func(path string) error{
+		"a file":    func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"a symlink": func(path string) error { return os.Symlink("/dev/null", path) },
+		"a live one": func(path string) error {
+			l, err := net.Listen("unix", path)
+			if err == nil {
+				t.Cleanup(func() { _ = l.Close() })
+			}
+			return err
+		},
+	} {
+		f := newFixture(t)
+		if err := occupy(f.socket); err != nil {
+			t.Fatal(err)
+		}
+		f.start()
+		if code := f.wait(); code != exitConfig || !strings.Contains(f.stderr.String(), f.socket) {
+			t.Errorf("%s: exit code %d, stderr %s", name, code, f.stderr.String())
+		}
+		if _, err := os.Lstat(f.socket); err != nil {
+			t.Errorf("%s was removed", name)
+		}
+	}
+}
+
+// A flag wins over the environment, which wins over the default.
+func TestSettings(t *testing.T) {
+	f := newFixture(t)
+	env := map[string]string{"REEL_MAX_BATCH": "3", "REEL_MAX_SEQ_LEN": "99", "REEL_MODEL": "/m",
+		"REEL_GPU": "1", "REEL_DEVICE": "host", "REEL_LOG_LEVEL": "error", "REEL_LOG_FORMAT": "json", "REEL_SOCKET": "unused"}
+	f.program.env = func(name string) string { return env[name] }
+	f.start("--max-batch", "5")
+	want := Options{Model: "/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99, MaxBatch: 5, LogLevel: "error", LogFormat: "json"}
+	if got := <-f.options; got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	f.signals <- syscall.SIGTERM
+	if code := f.wait(); code != 0 || f.stderr.Len() > 0 {
+		t.Errorf("exit code %d, stderr %s", code, f.stderr.String())
+	}
+}
+
+// A value that is refused is named, wherever it comes from.
+func TestBadValues(t *testing.T) {
+	bad := map[string]string{"device": "tpu", "gpu": "-1", "max-seq-len": "many", "max-batch": "1e9", "log-level": "loud", "log-format": "xml"}
+	for name, value := range bad {
+		f := newFixture(t)
+		f.start("--" + name + "=" + value)
+		if code := f.wait(); code != exitConfig || !strings.Contains(f.stderr.String(), "--"+name) {
+			t.Errorf("--%s: exit code %d, stderr %s", name, code, f.stderr.String())
+		}
+		f = newFixture(t)
+		variable := (&setting{name: name}).variable()
+		f.program.env = func(asked string) string {
+			if asked == variable {
+				return value
+			}
+			return ""
+		}
+		f.start()
+		if code := f.wait(); code != exitConfig || !strings.Contains(f.stderr.String(), variable) {
+			t.Errorf("%s: exit code %d, stderr %s", variable, code, f.stderr.String())
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{{"--nonsense"}, {"word"}, {"version", "word"}, {"--model"}} {
+		f := newFixture(t)
+		if code := f.program.run(args); code != exitUsage || strings.Count(f.stderr.String(), "\n") != 1 {
+			t.Errorf("%q: exit code %d, stderr %s", args, code, f.stderr.String())
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, args := range [][]string{{"--version"}, {"version"}} {
+		f := newFixture(t)
+		var stdout bytes.Buffer
+		f.program.stdout = &stdout
+		if code := f.program.run(args); code != 0 || !strings.HasPrefix(stdout.String(), "reel-generator ") {
+			t.Errorf("%q: exit code %d, stdout %q", args, code, stdout.String())
+		}
+	}
+}
+
+// cuda is never replaced in silence; auto says on one line what it chose.
+func TestDevice(t *testing.T) {
+	f := newFixture(t)
+	f.start("--device", "cuda")
+	if code := f.wait(); code != exitConfig || strings.Count(f.stderr.String(), "\n") != 1 || !strings.Contains(f.stderr.String(), "--device host") {
+		t.Errorf("exit code %d, stderr %s", code, f.stderr.String())
+	}
+	f = newFixture(t)
+	f.start()
+	if o := <-f.options; o.Device != "host" {
+		t.Errorf("auto became %q", o.Device)
+	}
+	f.signals <- syscall.SIGTERM
+	f.wait()
+	if n := strings.Count(f.stderr.String(), "serves on the host"); n != 1 {
+		t.Errorf("auto is explained %d times: %s", n, f.stderr.String())
+	}
+}
+
+// Logs are JSON where stderr is no terminal, one line a request, without its text.
+func TestLog(t *testing.T) {
+	f := newFixture(t)
+	f.start()
+	conn, frames := f.connect()
+	prompt := "secret"
+	f.send(conn, &protocol.Generate{ID: 7, Prompt: &prompt})
+	f.read(frames)
+	f.read(frames)
+	f.signals <- syscall.SIGTERM
+	f.wait()
+	requests := 0
+	for line := range strings.Lines(f.stderr.String()) {
+		var event map[string]any
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if event["req_id"] == nil {
+			continue
+		}
+		requests++
+		if event["peer_uid"] != float64(os.Getuid()) || event["n_prompt"] != 6.0 || event["n_gen"] != 1.0 || event["finish"] != "length" || event["ttft_ms"] == nil {
+			t.Errorf("got %v", event)
+		}
+	}
+	if requests != 1 || strings.Contains(f.stderr.String(), prompt) {
+		t.Errorf("%d lines for one request: %s", requests, f.stderr.String())
+	}
+}
