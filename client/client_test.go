@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"reel/client/internal/fakegen"
@@ -47,8 +48,7 @@ func connect(t *testing.T, script fakegen.Script) (*Client, *fakegen.Generator) 
 	ours, theirs := net.Pipe()
 	g := fakegen.New(script)
 	go g.ServeConn(theirs)
-	var o Options
-	c, err := o.greet(t.Context(), ours)
+	c, err := greet(t.Context(), ours)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,23 +222,70 @@ func TestContextCancels(t *testing.T) {
 	}
 }
 
-func TestContextEndsAMuteGenerator(t *testing.T) {
-	c, _ := connect(t, fakegen.Script{Ending: fakegen.Mute})
+func TestContextThatHasEnded(t *testing.T) {
+	c, g := connect(t, fakegen.Script{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := collect(ctx, c, Request{Prompt: "one"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("before it began: %v", err)
+		t.Errorf("got %v", err)
 	}
-	ctx, cancel = context.WithCancel(t.Context())
+	if _, err := collect(t.Context(), c, Request{Prompt: "two"}); err != nil {
+		t.Error(err)
+	}
+	if m := received[*protocol.Generate](t, g); *m.Prompt != "two" {
+		t.Errorf("sent %q all the same", *m.Prompt)
+	}
+}
+
+func TestContextEndsAMuteGenerator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := connect(t, fakegen.Script{Ending: fakegen.Mute})
+		defer c.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var last error
+		for _, err := range c.Generate(ctx, Request{Prompt: "one"}) {
+			last = err
+			cancel()
+		}
+		if !errors.Is(last, context.Canceled) || running(c) != 0 {
+			t.Errorf("ended with %v, %d requests booked", last, running(c))
+		}
+	})
+}
+
+func TestContextCancelsWhileTheLoopStandsStill(t *testing.T) {
+	c, g := connect(t, fakegen.Script{Ending: fakegen.Hang})
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var last error
 	for _, err := range c.Generate(ctx, Request{Prompt: "one"}) {
-		last = err
+		if err != nil {
+			break
+		}
 		cancel()
+		received[*protocol.Cancel](t, g) // before this loop goes on
 	}
-	if !errors.Is(last, context.Canceled) || running(c) != 0 {
-		t.Errorf("ended with %v, %d requests booked", last, running(c))
-	}
+}
+
+func TestGeneratorThatReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := raw(t)
+		defer c.Close()
+		if _, err := collect(t.Context(), c, Request{Prompt: "one"}); !errors.Is(err, ErrConnectionLost) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestGeneratorThatAnswersNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		go fakegen.New(fakegen.Script{Silent: true}).ServeConn(theirs)
+		if _, err := greet(t.Context(), ours); !errors.Is(err, ErrNoGenerator) || !hopeful(err) {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestGeneratorsErrorEndsTheRequestAlone(t *testing.T) {
@@ -277,8 +324,7 @@ func raw(t *testing.T) (*Client, net.Conn) {
 			sendRaw(theirs, &protocol.Welcome{Version: 1})
 		}
 	}()
-	var o Options
-	c, err := o.greet(t.Context(), ours)
+	c, err := greet(t.Context(), ours)
 	if err != nil {
 		t.Fatal(err)
 	}

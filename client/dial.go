@@ -34,8 +34,6 @@ type Options struct {
 	// OnLoading, unless nil, is called for each answer that says that the model
 	// is being loaded, with the progress from 0 to 1.
 	OnLoading func(progress float64, message string)
-
-	answerTime time.Duration // of tests; 0 means the constant
 }
 
 // Dial connects to a generator that is ready to serve. It fails with
@@ -97,7 +95,7 @@ func (o *Options) dial(ctx context.Context) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.greet(ctx, conn)
+	c, err := greet(ctx, conn)
 	if err != nil {
 		conn.Close()
 		o.report(err)
@@ -143,9 +141,9 @@ func (o *Options) report(err error) {
 }
 
 // greet says hello on conn and returns the client once welcome came.
-func (o *Options) greet(ctx context.Context, conn net.Conn) (*Client, error) {
+func greet(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := newClient(conn)
-	welcome, err := within(ctx, o, conn, c.hello)
+	welcome, err := within(ctx, conn, c.hello)
 	if err != nil {
 		return nil, err
 	}
@@ -162,24 +160,20 @@ func (o *Options) status(ctx context.Context) (*Status, error) {
 	}
 	defer conn.Close()
 	c := newClient(conn)
-	_, err = within(ctx, o, conn, c.hello)
+	_, err = within(ctx, conn, c.hello)
 	if err != nil && !isLoading(err) {
 		return nil, err
 	}
-	return within(ctx, o, conn, func() (*Status, error) {
+	return within(ctx, conn, func() (*Status, error) {
 		return exchange[*Status](c, &protocol.StatusRequest{})
 	})
 }
 
 // within runs a talk on conn that ends when ctx does, or when the generator has
 // been silent for too long.
-func within[T any](ctx context.Context, o *Options, conn net.Conn, talk func() (T, error)) (T, error) {
-	patience := o.answerTime
-	if patience == 0 {
-		patience = answerTime
-	}
+func within[T any](ctx context.Context, conn net.Conn, talk func() (T, error)) (T, error) {
 	// Setting a deadline fails only on a closed connection, and then talk does too.
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(answerTime))
 	// A deadline in the past wakes the talk.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	result, err := talk()

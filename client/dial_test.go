@@ -113,15 +113,6 @@ func TestRetryEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestDialSilentGenerator(t *testing.T) {
-	path := socket(t)
-	listen(t, path, fakegen.Script{Silent: true})
-	_, err := Dial(t.Context(), Options{Socket: path, answerTime: time.Millisecond})
-	if !errors.Is(err, ErrNoGenerator) || !errors.Is(err, errNoAnswer) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestDialEndsWithContext(t *testing.T) {
 	path := socket(t)
 	g := listen(t, path, fakegen.Script{Silent: true})
@@ -130,7 +121,7 @@ func TestDialEndsWithContext(t *testing.T) {
 		_, _ = g.Wait(t.Context().Done(), func(any) bool { return true })
 		cancel()
 	}()
-	_, err := Dial(ctx, Options{Socket: path, Wait: forever, answerTime: forever})
+	_, err := Dial(ctx, Options{Socket: path, Wait: forever})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

@@ -75,6 +75,9 @@ func (c *Client) Generate(ctx context.Context, req Request) iter.Seq2[Token, err
 			return
 		}
 		defer c.release(s)
+		// At once, also while the body of the loop stands still.
+		stop := context.AfterFunc(ctx, func() { c.cancel(s.id) })
+		defer stop()
 		for {
 			message, err := s.next(ctx, c.lost)
 			if err != nil {
@@ -137,9 +140,8 @@ func (c *Client) cancel(id uint64) {
 	_ = c.write(&protocol.Cancel{ID: id}, func() {})
 }
 
-// abort cancels the request of s and gives its done a moment to come.
+// abort gives the done of s, which is cancelled, a moment to come.
 func (c *Client) abort(s *stream, done *Done) {
-	c.cancel(s.id)
 	defer c.forget(s.id)
 	ctx, stop := context.WithTimeout(context.Background(), cancelTime)
 	defer stop()

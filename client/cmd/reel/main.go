@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +19,7 @@ func run(args []string) int {
 	// signal, which ends the process.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go watchSignals(signals, cancel)
 	go watchOutput(cancel)
@@ -30,11 +31,16 @@ func run(args []string) int {
 	return exitCode(ctx, err, a.socket)
 }
 
-// watchSignals ends the context at the first signal, the process at the second.
+// graceTime is what a command has after a signal: to cancel, to hear what the
+// generator did, and to print it.
+const graceTime = time.Second
+
+// watchSignals ends the context at the first signal; and the process, if it
+// then hangs in a write that nobody reads.
 func watchSignals(signals <-chan os.Signal, cancel context.CancelCauseFunc) {
 	first := (<-signals).(syscall.Signal)
 	cancel(interrupted{first})
-	<-signals
+	time.Sleep(graceTime)
 	os.Exit(exitSignal + int(first))
 }
 

@@ -136,6 +136,7 @@ type runOptions struct {
 	in     string // a file for standard input, through a pipe; empty is /dev/null
 	tty    bool   // standard input, output and error are a terminal
 	signal string // INT or TERM, sent at the event after
+	stuck  bool   // standard output is not read after the event
 	close  bool   // standard output is closed at the event after
 	after  string // output: something was printed; else the Go type of a message that came
 }
@@ -148,6 +149,7 @@ func runReel(ts *testscript.TestScript, _ bool, args []string) {
 	flags.StringVar(&o.in, "in", "", "")
 	flags.BoolVar(&o.tty, "tty", false, "")
 	flags.StringVar(&o.signal, "signal", "", "")
+	flags.BoolVar(&o.stuck, "stuck", false, "")
 	flags.BoolVar(&o.close, "close", false, "")
 	flags.StringVar(&o.after, "after", "output", "")
 	ts.Check(flags.Parse(args))
@@ -186,9 +188,14 @@ func (o *runOptions) start(ts *testscript.TestScript, cmd *exec.Cmd) int {
 	if s := map[string]os.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM}[o.signal]; s != nil {
 		ts.Check(cmd.Process.Signal(s))
 	}
+	if o.stuck {
+		err = cmd.Wait()
+	}
 	rest, _ := io.ReadAll(ours) // A terminal ends with EIO.
 	ours.Close()
-	err = cmd.Wait()
+	if !o.stuck {
+		err = cmd.Wait()
+	}
 	fmt.Fprintf(ts.Stdout(), "%s%s", first[:n], rest)
 	fmt.Fprint(ts.Stderr(), stderr.String())
 	var exit *exec.ExitError
