@@ -41,7 +41,7 @@ func TestProjectAddsToTheResidual(t *testing.T) {
 			inBuf, inV := g.random(rows * in)
 			x, xv := g.random(rows * hidden)
 			before := append([]float32(nil), xv...)
-			g.must(g.stream.Launch(Project{W: w, In: inBuf, X: x, T: rows}))
+			g.launch(Project{W: w, In: inBuf, X: x, T: rows})
 			for r := range rows {
 				row := make([]float64, in)
 				for i := range row {
@@ -65,7 +65,7 @@ func TestGateUp(t *testing.T) {
 	x, xv := g.random(rows * hidden)
 	norm, nv := g.random(hidden)
 	out := g.poisoned(rows * inner)
-	g.must(g.stream.Launch(GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: out, T: rows, Eps: 1e-5}))
+	g.launch(GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: out, T: rows, Eps: 1e-5})
 	for r := range rows {
 		n := normed(xv[r*hidden:(r+1)*hidden], nv, 1e-5)
 		a, b := times(gv, n), times(uv, n)
@@ -86,7 +86,7 @@ func TestHeadLeavesPaddingAlone(t *testing.T) {
 	norm, nv := g.random(hidden)
 	logits := g.poisoned(3 * vocab)
 	g.stage(Step{Rows: make([]Row, 4), Samples: []int32{2, 0}}, 4, 3)
-	g.must(g.stream.Launch(Head{X: x, Norm: norm, W: w, Rows: g.rows, Logits: logits, T: 4, N: 3, Eps: 1e-5}))
+	g.launch(Head{X: x, Norm: norm, W: w, Rows: g.rows, Logits: logits, T: 4, N: 3, Eps: 1e-5})
 	for i, row := range []int{2, 0} {
 		for id, want := range times(wv, normed(xv[row*hidden:(row+1)*hidden], nv, 1e-5)) {
 			if got := g.h.Float32(logits)[i*vocab+id]; !near(got, want, 4*hidden) {
@@ -105,7 +105,7 @@ func TestEmbed(t *testing.T) {
 		w, wv := g.weight(dtype, 30, 12)
 		x := g.poisoned(2 * 12)
 		g.stage(Step{Rows: []Row{{0, 0, 29}, {1, 0, 3}}}, 2, 0)
-		g.must(g.stream.Launch(Embed{Table: w, Rows: g.rows, X: x, T: 2}))
+		g.launch(Embed{Table: w, Rows: g.rows, X: x, T: 2})
 		for t2, token := range []int{29, 3} {
 			for i := range 12 {
 				if got, want := g.h.Float32(x)[t2*12+i], float32(wv[token*12+i]); got != want {

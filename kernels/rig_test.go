@@ -21,7 +21,7 @@ type rig struct {
 	rows   Rows
 	kv     KV
 	ring   device.Buffer
-	bytes  []byte
+	mapped *device.Mapped
 	count  device.Buffer
 	number uint64
 	pages  []int32
@@ -38,8 +38,11 @@ func newRig(t testing.TB, kvHeads, headDim int) *rig {
 	t.Helper()
 	g := &rig{t: t, r: rand.New(rand.NewPCG(rand.Uint64(), 3)), h: device.NewHost(device.HostOptions{Workers: 2}),
 		layout: StepLayout{MaxRows: 16, MaxSamples: 8}}
-	t.Cleanup(g.h.Close)
 	g.stream, _ = g.h.NewStream()
+	t.Cleanup(func() {
+		g.must(g.stream.Destroy())
+		g.h.Close()
+	})
 	var err error
 	g.slots, err = AllocSlots(g.h, 8, rigContext/rigPage, rigContext)
 	g.must(err)
@@ -47,7 +50,7 @@ func newRig(t testing.TB, kvHeads, headDim int) *rig {
 	g.must(err)
 	g.kv = KV{Pages: 81, PageTokens: rigPage, Layers: rigLayers, Heads: kvHeads, HeadDim: headDim}
 	g.kv.Data = g.poisoned(int(g.kv.PageBytes()/4) * g.kv.Pages)
-	g.ring, g.bytes, err = g.h.Pinned(4 * int64(rigRing*g.layout.Words()))
+	g.ring, g.mapped, err = g.h.Pinned(4 * int64(rigRing*g.layout.Words()))
 	g.must(err)
 	g.count, err = g.h.Alloc(4)
 	g.must(err)
@@ -105,14 +108,21 @@ func (g *rig) weight(t DType, rows, cols int) (Weight, []float64) {
 	return w, values
 }
 
+// launch runs op and waits for it.
+func (g *rig) launch(op device.Op) {
+	g.t.Helper()
+	g.must(g.stream.Launch(op))
+	g.must(g.stream.Synchronize())
+}
+
 // stage runs Stage for a step of the given rows, padded to T and N.
 func (g *rig) stage(s Step, T, N int) {
 	g.t.Helper()
 	s.Number = g.number
 	at := int(g.number%rigRing) * g.layout.Words() * 4
-	g.must(g.layout.Encode(g.bytes[at:at+4*g.layout.Words()], &s))
+	g.must(g.layout.Encode(g.mapped.Bytes()[at:at+4*g.layout.Words()], &s))
 	g.number++
-	g.must(g.stream.Launch(Stage{Ring: g.ring, Counter: g.count, Layout: g.layout, Slots: g.slots, Rows: g.rows, RingSlots: rigRing, T: T, N: N}))
+	g.launch(Stage{Ring: g.ring, Counter: g.count, Layout: g.layout, Slots: g.slots, Rows: g.rows, RingSlots: rigRing, T: T, N: N})
 }
 
 // near tells whether got equals want within the rounding of a float32 sum of n terms.

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
 
@@ -59,14 +60,15 @@ type Alternative struct {
 	Logprob float32
 }
 
-// DecodeResult reads the record that w holds, ResultWords long. Top is reused.
-func DecodeResult(w []int32, r *Result) {
-	r.Step = uint64(uint32(w[0])) | uint64(uint32(w[1]))<<32
-	r.Slot, r.Generation, r.Count, r.Token = w[2], w[3], w[4], w[5]
-	r.Logprob = math.Float32frombits(uint32(w[6]))
+// DecodeResult reads a record of ResultWords little-endian words. Top is reused.
+func DecodeResult(record []byte, r *Result) {
+	word := func(i int) uint32 { return binary.LittleEndian.Uint32(record[4*i:]) }
+	r.Step = uint64(word(0)) | uint64(word(1))<<32
+	r.Slot, r.Generation, r.Count, r.Token = int32(word(2)), int32(word(3)), int32(word(4)), int32(word(5))
+	r.Logprob = math.Float32frombits(word(6))
 	r.Top = r.Top[:0]
-	for i := range int(w[7]) {
-		r.Top = append(r.Top, Alternative{w[8+2*i], math.Float32frombits(uint32(w[9+2*i]))})
+	for i := range int(min(word(7), MaxTop)) {
+		r.Top = append(r.Top, Alternative{int32(word(8 + 2*i)), math.Float32frombits(word(9 + 2*i))})
 	}
 }
 

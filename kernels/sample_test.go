@@ -156,11 +156,11 @@ func (g *rig) sampleStep(logits []float32, s Sampling, position, prompt int32, t
 	buf, err := LoadVector(g.h, append(logits, make([]float32, len(logits))...))
 	g.must(err)
 	results := g.poisoned(rigRing * g.layout.MaxSamples * ResultWords)
-	g.must(g.stream.Launch(Sample{Logits: buf, Rows: g.rows, Slots: g.slots, Results: results, T: len(step.Rows) + 1, N: 2,
-		Vocab: len(logits), RingSlots: rigRing, MaxSamples: g.layout.MaxSamples}))
+	g.launch(Sample{Logits: buf, Rows: g.rows, Slots: g.slots, Results: results, T: len(step.Rows) + 1, N: 2,
+		Vocab: len(logits), RingSlots: rigRing, MaxSamples: g.layout.MaxSamples})
 	var r Result
 	at := int((g.number-1)%rigRing) * g.layout.MaxSamples * ResultWords
-	DecodeResult(g.h.Int32(results)[at:at+ResultWords], &r)
+	DecodeResult(g.h.Bytes(results)[4*at:4*(at+ResultWords)], &r)
 	return r
 }
 

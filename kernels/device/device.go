@@ -1,6 +1,7 @@
 // Package device is the seam between the forward pass and the hardware: memory
-// behind opaque handles, and streams that take ops. The host device in this
-// package is pure Go; it runs everywhere and is the reference for the others.
+// behind opaque handles, streams that take ops, and graphs of captured ops. The
+// host device in this package is pure Go; it runs everywhere and is the
+// reference for the others.
 package device
 
 import "errors"
@@ -10,11 +11,21 @@ var (
 	ErrOutOfMemory = errors.New("device: out of memory")
 	ErrBadBuffer   = errors.New("device: buffer is not live or out of range")
 	ErrBadShape    = errors.New("device: op arguments do not fit their buffers")
+	ErrCapture     = errors.New("device: not allowed in this state of capture")
+	// ErrInvalidated says that a capture was lost to something that a capture
+	// does not bear: a device-wide synchronise on any thread, for one.
+	ErrInvalidated  = errors.New("device: capture invalidated")
+	ErrEmptyCapture = errors.New("device: nothing was captured")
+	ErrDestroyed    = errors.New("device: used after it was destroyed")
+	// ErrSticky says that the device is lost to this process: every later call
+	// fails, and only a new process helps.
+	ErrSticky = errors.New("device: failed for good")
 )
 
 // Buffer names a range of device memory. It is a handle, not a pointer: a
 // captured op keeps the handle it was given.
 type Buffer struct {
+	device uint32 // which device's memory
 	id     uint32
 	offset int64
 	bytes  int64
@@ -32,7 +43,9 @@ func (b Buffer) Slice(offset, bytes int64) Buffer {
 	if offset < 0 || bytes < 0 || offset+bytes > b.bytes {
 		return Buffer{}
 	}
-	return Buffer{id: b.id, offset: b.offset + offset, bytes: bytes}
+	b.offset += offset
+	b.bytes = bytes
+	return b
 }
 
 // Op is one kernel launch: a plain struct of handles and integers, without
@@ -46,12 +59,53 @@ type Op interface {
 	Host(*Host)
 }
 
-// Stream runs ops in the order in which they are launched.
+// Stream runs what is enqueued on it in order, beside the caller. One goroutine
+// at a time may use it.
 type Stream interface {
-	// Launch enqueues op after what was launched before it.
+	// Launch enqueues op, or records it between BeginCapture and EndCapture.
 	Launch(op Op) error
-	// Synchronize returns when all that was launched is done.
+	// Replay enqueues all ops of a graph.
+	Replay(Exec) error
+	// Upload prepares an exec, so that its first replay costs what the others do.
+	Upload(Exec) error
+	// Record has e complete when what was enqueued before it has.
+	Record(e Event) error
+	// Wait has what is enqueued after it begin when e has completed.
+	Wait(e Event) error
+	// Synchronize returns when all that was enqueued is done.
 	Synchronize() error
+
+	// BeginCapture has the ops that follow recorded instead of run.
+	BeginCapture() error
+	// EndCapture ends a capture, whatever became of it. Errors: ErrInvalidated,
+	// ErrEmptyCapture; then there is no graph.
+	EndCapture() (Graph, error)
+
+	Destroy() error
+}
+
+// Event is a mark on a stream.
+type Event interface {
+	// Done tells whether the last Record has completed; one that was never
+	// recorded has. The error is the device's.
+	Done() (bool, error)
+	// Synchronize returns when Done would be true.
+	Synchronize() error
+	Destroy() error
+}
+
+// Graph is a recorded sequence of ops.
+type Graph interface {
+	Nodes() int
+	Instantiate() (Exec, error)
+	Destroy() error
+}
+
+// Exec is a graph that can be replayed.
+type Exec interface {
+	// Bytes of device memory that the exec takes.
+	Bytes() int64
+	Destroy() error
 }
 
 // Memory is a device's memory.
@@ -62,7 +116,9 @@ type Memory interface {
 	// instead of a copy: the caller leaves it as it is until Free.
 	Load(data []byte) (Buffer, error)
 	// Pinned takes memory that host and device both address.
-	Pinned(bytes int64) (Buffer, []byte, error)
+	Pinned(bytes int64) (Buffer, *Mapped, error)
+	// Read copies device memory to dst and waits for it.
+	Read(dst []byte, src Buffer) error
 	// Free gives back what Alloc, Load or Pinned took.
 	Free(Buffer) error
 }
@@ -73,4 +129,61 @@ type Device interface {
 	// Name is the device's kind, "host" or "cuda".
 	Name() string
 	NewStream() (Stream, error)
+	NewEvent() (Event, error)
+	// Synchronize waits for every stream. It invalidates captures on any
+	// thread, so after start-up nothing calls it.
+	Synchronize() error
+}
+
+// Mapped is pinned memory as the host sees it.
+type Mapped struct {
+	data  []byte
+	trace func(Call)
+}
+
+// Bytes is the memory. What the device wrote is there once an event after the
+// write has completed. Between the launches of a pass it is not read: a pass
+// that depends on a device's value cannot be captured.
+func (m *Mapped) Bytes() []byte {
+	if m.trace != nil {
+		m.trace(Call{Kind: CallHostRead})
+	}
+	return m.data
+}
+
+// CallKind is a kind of call on a device.
+type CallKind uint8
+
+// The kinds of call that a trace or an injected failure sees.
+const (
+	CallLaunch CallKind = iota
+	CallReplay
+	CallUpload
+	CallRecord
+	CallWait
+	CallSynchronize // of a stream or an event
+	CallDeviceSynchronize
+	CallBeginCapture
+	CallEndCapture
+	CallInstantiate
+	CallDestroy
+	CallAlloc
+	CallFree
+	CallRead
+	CallHostRead // of pinned memory
+	CallNew      // stream or event
+	CallQuery
+)
+
+var callNames = [...]string{"launch", "replay", "upload", "record", "wait", "synchronise", "device-wide synchronise",
+	"begin capture", "end capture", "instantiate", "destroy", "allocation", "free", "device-to-host read", "host read of a device value", "new", "query"}
+
+// String is the kind's name.
+func (k CallKind) String() string { return callNames[k] }
+
+// Call is one call on a device, as a trace sees it.
+type Call struct {
+	Kind    CallKind
+	Op      Op   // of a launch
+	Default bool // a launch on the default stream
 }

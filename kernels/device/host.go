@@ -4,129 +4,215 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
 // hostAlignment is that of every host allocation: a cache line.
 const hostAlignment = 64
 
-// Host is the device made of the machine's processors and plain memory.
-// One goroutine at a time may use it, as one thread owns a GPU.
+// Host is the device made of the machine's processors and plain memory. Its
+// streams are goroutines. Memory and streams may be made from any goroutine.
 type Host struct {
-	mem     [][]byte // by Buffer.id; nil where freed; id 0 is never given out
-	free    []uint32
-	live    int64
-	limit   int64
+	opts    HostOptions
+	number  uint32 // tells this device's buffers from another's
 	workers *workers
+	faults  Faults
+	trace   atomic.Pointer[func(Call)]
+
+	mem  atomic.Pointer[[][]byte] // by Buffer.id; nil where freed; copied when it changes
+	mu   sync.Mutex               // guards what follows and the change of mem
+	free []uint32
+	live Live
+
+	captures map[*hostStream]struct{} // streams that capture
+
 	lend    sync.Mutex // guards scratch: an op's pieces borrow from several processors
 	scratch [][]float32
+}
+
+// Live counts what a device holds.
+type Live struct {
+	Buffers, Streams, Events, Graphs, Execs int
+	Bytes                                   int64 // of buffers and execs
 }
 
 // HostOptions configures a Host.
 type HostOptions struct {
 	// Workers is how many processors an op may use; 0 means all of them.
 	Workers int
-	// Limit bounds the bytes allocated; 0 means no bound.
+	// Limit bounds the bytes that buffers and execs take; 0 means no bound.
 	Limit int64
+	// GraphBytes is what an exec takes, for a budget that is worth testing.
+	GraphBytes int64
+	// CaptureDelay is how long EndCapture takes.
+	CaptureDelay time.Duration
+	// Delay, where it is set, is asked how long to wait before each piece of
+	// work of a stream: tests make races show with it.
+	Delay func() time.Duration
 }
+
+var hosts atomic.Uint32
 
 // NewHost makes a host device. Close ends its workers.
 func NewHost(o HostOptions) *Host {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	return &Host{mem: make([][]byte, 1), limit: o.Limit, workers: newWorkers(o.Workers)}
+	h := &Host{opts: o, number: hosts.Add(1), workers: newWorkers(o.Workers), captures: map[*hostStream]struct{}{}}
+	h.mem.Store(&[][]byte{nil}) // id 0 is never given out
+	return h
 }
 
 // Name is "host".
 func (h *Host) Name() string { return "host" }
 
-// Close ends the worker goroutines. Memory goes with the Host.
+// Close ends the worker goroutines. Streams are destroyed before it.
 func (h *Host) Close() { h.workers.close() }
 
-// Live is how many bytes are allocated now.
-func (h *Host) Live() int64 { return h.live }
+// Live counts what is there now.
+func (h *Host) Live() Live {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.live
+}
+
+// Faults injects failures.
+func (h *Host) Faults() *Faults { return &h.faults }
+
+// Trace has fn see every call from now on; nil ends it. fn runs on the caller's goroutine.
+func (h *Host) Trace(fn func(Call)) {
+	if fn == nil {
+		h.trace.Store(nil)
+		return
+	}
+	h.trace.Store(&fn)
+}
+
+// enter notes a call and returns the failure that was injected at it.
+func (h *Host) enter(c Call) error {
+	h.see(c)
+	return h.faults.next(c.Kind)
+}
+
+func (h *Host) see(c Call) {
+	if fn := h.trace.Load(); fn != nil {
+		(*fn)(c)
+	}
+}
+
+// take counts bytes in, within the limit.
+func (h *Host) take(bytes int64) error {
+	if h.opts.Limit > 0 && h.live.Bytes+bytes > h.opts.Limit {
+		return fmt.Errorf("%w: %d bytes asked for, %d of %d in use", ErrOutOfMemory, bytes, h.live.Bytes, h.opts.Limit)
+	}
+	h.live.Bytes += bytes
+	return nil
+}
 
 // Alloc takes bytes of zeroed memory, aligned to a cache line.
 func (h *Host) Alloc(bytes int64) (Buffer, error) {
+	if err := h.enter(Call{Kind: CallAlloc}); err != nil {
+		return Buffer{}, err
+	}
 	if bytes <= 0 {
 		return Buffer{}, fmt.Errorf("%w: %d bytes asked for", ErrBadBuffer, bytes)
 	}
-	if h.limit > 0 && h.live+bytes > h.limit {
-		return Buffer{}, fmt.Errorf("%w: %d bytes asked for, %d of %d in use", ErrOutOfMemory, bytes, h.live, h.limit)
-	}
+	return h.register(bytes, func() []byte { return aligned(bytes) })
+}
+
+func aligned(bytes int64) []byte {
 	raw := make([]byte, bytes+hostAlignment)
 	skip := (hostAlignment - int64(uintptr(unsafe.Pointer(&raw[0]))%hostAlignment)) % hostAlignment
-	return h.register(raw[skip : skip+bytes : skip+bytes]), nil
+	return raw[skip : skip+bytes : skip+bytes]
 }
 
 // Load keeps data itself, so that host weights are read where they were mapped.
 // Only data that does not begin at a multiple of 4 bytes is copied.
 func (h *Host) Load(data []byte) (Buffer, error) {
+	if err := h.enter(Call{Kind: CallAlloc}); err != nil {
+		return Buffer{}, err
+	}
 	if len(data) == 0 {
 		return Buffer{}, fmt.Errorf("%w: nothing to load", ErrBadBuffer)
 	}
-	if uintptr(unsafe.Pointer(&data[0]))%4 == 0 {
-		return h.register(data), nil
-	}
-	b, err := h.Alloc(int64(len(data)))
-	if err == nil {
-		copy(h.Bytes(b), data)
-	}
-	return b, err
+	return h.register(int64(len(data)), func() []byte {
+		if uintptr(unsafe.Pointer(&data[0]))%4 == 0 {
+			return data
+		}
+		c := aligned(int64(len(data)))
+		copy(c, data)
+		return c
+	})
 }
 
 // Pinned takes memory; on the host every memory is addressed by both sides.
-func (h *Host) Pinned(bytes int64) (Buffer, []byte, error) {
+func (h *Host) Pinned(bytes int64) (Buffer, *Mapped, error) {
 	b, err := h.Alloc(bytes)
 	if err != nil {
 		return Buffer{}, nil, err
 	}
-	return b, h.mem[b.id], nil
+	return b, &Mapped{data: h.Bytes(b), trace: h.see}, nil
 }
 
-func (h *Host) register(data []byte) Buffer {
-	h.live += int64(len(data))
-	if n := len(h.free); n > 0 {
-		id := h.free[n-1]
-		h.free = h.free[:n-1]
-		h.mem[id] = data
-		return Buffer{id: id, bytes: int64(len(data))}
+// Read copies b to dst, after all that was enqueued before on any stream.
+func (h *Host) Read(dst []byte, b Buffer) error {
+	if err := h.enter(Call{Kind: CallRead}); err != nil {
+		return err
 	}
-	h.mem = append(h.mem, data)
-	return Buffer{id: uint32(len(h.mem) - 1), bytes: int64(len(data))}
+	if int64(len(dst)) != b.bytes {
+		return fmt.Errorf("%w: read of %d bytes into %d", ErrBadShape, b.bytes, len(dst))
+	}
+	copy(dst, h.Bytes(b))
+	return nil
+}
+
+// register gives data, bytes long, a handle.
+func (h *Host) register(bytes int64, data func() []byte) (Buffer, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.take(bytes); err != nil {
+		return Buffer{}, err
+	}
+	h.live.Buffers++
+	mem := append([][]byte(nil), *h.mem.Load()...)
+	id := uint32(len(mem))
+	if n := len(h.free); n > 0 {
+		id, h.free = h.free[n-1], h.free[:n-1]
+		mem[id] = data()
+	} else {
+		mem = append(mem, data())
+	}
+	h.mem.Store(&mem)
+	return Buffer{device: h.number, id: id, bytes: bytes}, nil
 }
 
 // Free gives b back; b must be what Alloc, Load or Pinned returned, not a slice of it.
 func (h *Host) Free(b Buffer) error {
-	if b.id == 0 || int(b.id) >= len(h.mem) || h.mem[b.id] == nil || b.bytes != int64(len(h.mem[b.id])) {
+	if err := h.enter(Call{Kind: CallFree}); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	mem := append([][]byte(nil), *h.mem.Load()...)
+	if b.id == 0 || int(b.id) >= len(mem) || mem[b.id] == nil || b.bytes != int64(len(mem[b.id])) || b.device != h.number {
 		return fmt.Errorf("%w: free of buffer %d", ErrBadBuffer, b.id)
 	}
-	h.live -= b.bytes
-	h.mem[b.id] = nil
+	h.live.Bytes -= b.bytes
+	h.live.Buffers--
+	mem[b.id] = nil
 	h.free = append(h.free, b.id)
+	h.mem.Store(&mem)
 	return nil
 }
 
-// NewStream makes a stream that runs each op as it is launched.
-func (h *Host) NewStream() (Stream, error) { return &hostStream{h: h}, nil }
-
-// hostStream runs ops on the caller's goroutine, so nothing is ever pending.
-type hostStream struct{ h *Host }
-
-func (s *hostStream) Launch(op Op) error {
-	if err := op.Check(); err != nil {
-		return fmt.Errorf("%s: %w", op.Kernel(), err)
-	}
-	op.Host(s.h)
-	return nil
-}
-
-func (s *hostStream) Synchronize() error { return nil }
+// Owns tells whether b is memory of this device.
+func (h *Host) Owns(b Buffer) bool { return b.device == h.number }
 
 // Bytes views b.
 func (h *Host) Bytes(b Buffer) []byte {
-	return h.mem[b.id][b.offset : b.offset+b.bytes]
+	return (*h.mem.Load())[b.id][b.offset : b.offset+b.bytes]
 }
 
 // Float32 views b as float32 values.

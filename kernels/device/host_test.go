@@ -26,8 +26,8 @@ func TestAllocAndFreeKeepCount(t *testing.T) {
 	if err := h.Free(a); !errors.Is(err, ErrBadBuffer) {
 		t.Fatalf("second free: %v, wants ErrBadBuffer", err)
 	}
-	if h.Live() != 0 {
-		t.Fatalf("%d bytes live after all was freed", h.Live())
+	if h.Live() != (Live{}) {
+		t.Fatalf("%+v live after all was freed", h.Live())
 	}
 }
 

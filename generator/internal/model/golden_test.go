@@ -100,6 +100,7 @@ func newRunner(t *testing.T, h *device.Host, m *model.Model, chunk int) *runner 
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = stream.Destroy() })
 	r := &runner{t: t, m: m, h: h, stream: stream, lane: lane}
 	init := kernels.Step{Inits: []kernels.Init{{Generation: 1}}}
 	for i := range m.Config.Context / 16 {
@@ -120,7 +121,7 @@ func (r *runner) step(s kernels.Step, sh model.Shape) {
 	if err := r.lane.Write(&s); err != nil {
 		r.t.Fatal(err)
 	}
-	if err := r.m.Forward(r.stream, r.lane, sh); err != nil {
+	if err := errors.Join(r.m.Forward(r.stream, r.lane, sh), r.stream.Synchronize()); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -205,13 +206,14 @@ func BenchmarkDecode(b *testing.B) {
 				b.Fatal(err)
 			}
 			stream, _ := h.NewStream()
+			defer stream.Destroy()
 			s := kernels.Step{}
 			for i := range rows {
 				s.Rows = append(s.Rows, kernels.Row{Slot: int32(i), Position: 200, Token: int32(i)})
 				s.Samples = append(s.Samples, int32(i))
 			}
 			for b.Loop() {
-				if err := errors.Join(lane.Write(&s), m.Forward(stream, lane, model.Shape{Rows: rows, Samples: rows})); err != nil {
+				if err := errors.Join(lane.Write(&s), m.Forward(stream, lane, model.Shape{Rows: rows, Samples: rows}), stream.Synchronize()); err != nil {
 					b.Fatal(err)
 				}
 				s.Number++

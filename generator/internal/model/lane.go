@@ -1,8 +1,6 @@
 package model
 
 import (
-	"unsafe"
-
 	"reel/kernels"
 	"reel/kernels/device"
 )
@@ -31,8 +29,7 @@ type Lane struct {
 	KV     kernels.KV
 
 	ring, counter, results device.Buffer
-	ringBytes              []byte
-	resultWords            []int32
+	ringMap, resultMap     *device.Mapped
 
 	x, q, attended, inner, logits device.Buffer
 }
@@ -69,15 +66,11 @@ func (m *Model) NewLane(dev device.Memory, g Geometry) (*Lane, error) {
 }
 
 func (l *Lane) allocRings(dev device.Memory) (err error) {
-	if l.ring, l.ringBytes, err = dev.Pinned(4 * int64(l.RingSlots*l.Layout.Words())); err != nil {
+	if l.ring, l.ringMap, err = dev.Pinned(4 * int64(l.RingSlots*l.Layout.Words())); err != nil {
 		return err
 	}
-	var raw []byte
-	if l.results, raw, err = dev.Pinned(4 * int64(l.RingSlots*l.MaxBatch*kernels.ResultWords)); err != nil {
-		return err
-	}
-	l.resultWords = unsafe.Slice((*int32)(unsafe.Pointer(&raw[0])), len(raw)/4)
-	return nil
+	l.results, l.resultMap, err = dev.Pinned(4 * int64(l.RingSlots*l.MaxBatch*kernels.ResultWords))
+	return err
 }
 
 // Write puts the descriptor of step s, numbered from 0 without a gap, into its
@@ -85,13 +78,13 @@ func (l *Lane) allocRings(dev device.Memory) (err error) {
 func (l *Lane) Write(s *kernels.Step) error {
 	words := l.Layout.Words()
 	at := int(s.Number%uint64(l.RingSlots)) * words
-	return l.Layout.Encode(l.ringBytes[4*at:4*(at+words)], s)
+	return l.Layout.Encode(l.ringMap.Bytes()[4*at:4*(at+words)], s)
 }
 
 // Result reads what step number published for its i-th sample.
 func (l *Lane) Result(number uint64, i int, r *kernels.Result) {
-	at := (int(number%uint64(l.RingSlots))*l.MaxBatch + i) * kernels.ResultWords
-	kernels.DecodeResult(l.resultWords[at:at+kernels.ResultWords], r)
+	at := 4 * (int(number%uint64(l.RingSlots))*l.MaxBatch + i) * kernels.ResultWords
+	kernels.DecodeResult(l.resultMap.Bytes()[at:at+4*kernels.ResultWords], r)
 }
 
 // Logits is where the head leaves the logits of a step: float32 [MaxBatch][vocab].

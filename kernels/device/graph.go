@@ -1,0 +1,159 @@
+package device
+
+import (
+	"fmt"
+	"time"
+)
+
+// hostGraph is a recorded sequence of ops: one node each, with the handles and
+// integers it was given.
+type hostGraph struct {
+	h         *Host
+	nodes     []Op
+	destroyed bool
+}
+
+// hostExec replays its nodes.
+type hostExec struct {
+	h     *Host
+	nodes []Op
+
+	// Guarded by h.mu.
+	pending   int // replays enqueued and not yet done
+	destroyed bool
+}
+
+// BeginCapture begins to record.
+func (s *hostStream) BeginCapture() error {
+	if err := s.enter(Call{Kind: CallBeginCapture}); err != nil {
+		return err
+	}
+	if s.capturing || s.standby {
+		return fmt.Errorf("%w: the stream captures already, or is the default stream", ErrCapture)
+	}
+	s.capturing, s.nodes = true, nil
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	s.invalidated = false
+	s.h.captures[s] = struct{}{}
+	return nil
+}
+
+// EndCapture makes a graph of what was recorded.
+func (s *hostStream) EndCapture() (Graph, error) {
+	if !s.capturing {
+		return nil, fmt.Errorf("%w: there is no capture to end", ErrCapture)
+	}
+	err := s.enter(Call{Kind: CallEndCapture})
+	time.Sleep(s.h.opts.CaptureDelay)
+	s.capturing = false
+	nodes := s.nodes
+	s.nodes = nil
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	delete(s.h.captures, s)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.invalidated:
+		return nil, ErrInvalidated
+	case len(nodes) == 0:
+		return nil, ErrEmptyCapture
+	}
+	s.h.live.Graphs++
+	return &hostGraph{h: s.h, nodes: nodes}, nil
+}
+
+// invalidate loses the capture of s.
+func (h *Host) invalidate(s *hostStream) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.invalidated = true
+}
+
+// Synchronize stands for a device-wide synchronise: it loses every capture that
+// is under way on any thread, as CUDA does. It waits for nothing else, since no
+// code of ours may use it after start-up.
+func (h *Host) Synchronize() error {
+	if err := h.enter(Call{Kind: CallDeviceSynchronize}); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.captures {
+		s.invalidated = true
+	}
+	return nil
+}
+
+// Nodes is the number of ops.
+func (g *hostGraph) Nodes() int { return len(g.nodes) }
+
+// Instantiate takes the bytes of an exec.
+func (g *hostGraph) Instantiate() (Exec, error) {
+	if err := g.h.enter(Call{Kind: CallInstantiate}); err != nil {
+		return nil, err
+	}
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	if g.destroyed {
+		return nil, fmt.Errorf("%w: graph", ErrDestroyed)
+	}
+	if err := g.h.take(g.h.opts.GraphBytes); err != nil {
+		return nil, err
+	}
+	g.h.live.Execs++
+	return &hostExec{h: g.h, nodes: g.nodes}, nil
+}
+
+// Destroy gives the graph back; its execs stay.
+func (g *hostGraph) Destroy() error {
+	g.h.see(Call{Kind: CallDestroy})
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	if g.destroyed {
+		return fmt.Errorf("%w: graph", ErrDestroyed)
+	}
+	g.destroyed = true
+	g.h.live.Graphs--
+	return nil
+}
+
+// Bytes is what the exec takes.
+func (e *hostExec) Bytes() int64 { return e.h.opts.GraphBytes }
+
+// Destroy gives the exec back. One that has a replay pending must not be destroyed.
+func (e *hostExec) Destroy() error {
+	e.h.see(Call{Kind: CallDestroy})
+	e.h.mu.Lock()
+	defer e.h.mu.Unlock()
+	if e.destroyed || e.pending > 0 {
+		return fmt.Errorf("%w: graph destroyed twice, or with %d replays pending", ErrDestroyed, e.pending)
+	}
+	e.destroyed = true
+	e.h.live.Execs--
+	e.h.live.Bytes -= e.h.opts.GraphBytes
+	return nil
+}
+
+func (e *hostExec) isDestroyed() bool {
+	e.h.mu.Lock()
+	defer e.h.mu.Unlock()
+	return e.destroyed
+}
+
+func (e *hostExec) launched() {
+	e.h.mu.Lock()
+	defer e.h.mu.Unlock()
+	e.pending++
+}
+
+// run replays the nodes in order.
+func (e *hostExec) run() {
+	for _, op := range e.nodes {
+		op.Host(e.h)
+	}
+	e.h.mu.Lock()
+	defer e.h.mu.Unlock()
+	e.pending--
+}

@@ -1,0 +1,304 @@
+package device
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// hostStream is a goroutine that works off a queue.
+type hostStream struct {
+	h       *Host
+	standby bool // the default stream, which no pass may use
+
+	// Of the caller.
+	capturing   bool
+	invalidated bool // guarded by h.mu: another thread may invalidate
+	nodes       []Op
+	destroyed   bool
+
+	mu     sync.Mutex
+	change sync.Cond // queue grew, or closing
+	queue  []work
+	spare  []work
+	closed bool
+	done   chan struct{}
+}
+
+// work is one piece: an op, a graph, an event to complete, or one to wait for.
+type work struct {
+	op     Op
+	exec   *hostExec
+	record *hostEvent
+	wait   *hostEvent
+	mark   uint64 // of record and wait
+}
+
+// NewStream makes a stream.
+func (h *Host) NewStream() (Stream, error) { return h.newStream(false) }
+
+// DefaultStream makes a stream that stands for CUDA's default stream: a pass
+// that launches on it cannot be captured, and the readiness detector says so.
+func (h *Host) DefaultStream() (Stream, error) { return h.newStream(true) }
+
+func (h *Host) newStream(standby bool) (Stream, error) {
+	if err := h.enter(Call{Kind: CallNew}); err != nil {
+		return nil, err
+	}
+	s := &hostStream{h: h, standby: standby, done: make(chan struct{})}
+	s.change.L = &s.mu
+	h.count(func(l *Live) { l.Streams++ })
+	go s.loop()
+	return s, nil
+}
+
+func (h *Host) count(fn func(*Live)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fn(&h.live)
+}
+
+func (s *hostStream) loop() {
+	defer close(s.done)
+	for {
+		queue, ok := s.take()
+		if !ok {
+			return
+		}
+		for i := range queue {
+			s.do(&queue[i])
+			queue[i] = work{}
+		}
+	}
+}
+
+// take waits for work and takes all of it.
+func (s *hostStream) take() ([]work, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.queue) == 0 && !s.closed {
+		s.change.Wait()
+	}
+	queue := s.queue
+	s.queue, s.spare = s.spare[:0], queue
+	return queue, len(queue) > 0
+}
+
+func (s *hostStream) do(w *work) {
+	if s.h.opts.Delay != nil {
+		time.Sleep(s.h.opts.Delay())
+	}
+	switch {
+	case w.op != nil:
+		w.op.Host(s.h)
+	case w.exec != nil:
+		w.exec.run()
+	case w.record != nil:
+		w.record.complete(w.mark)
+	case w.wait != nil:
+		w.wait.await(w.mark)
+	}
+}
+
+func (s *hostStream) enqueue(w work) {
+	s.mu.Lock()
+	s.queue = append(s.queue, w)
+	s.mu.Unlock()
+	s.change.Signal()
+}
+
+func (s *hostStream) enter(c Call) error {
+	if s.destroyed {
+		return fmt.Errorf("%w: stream", ErrDestroyed)
+	}
+	c.Default = s.standby
+	return s.h.enter(c)
+}
+
+// Launch enqueues or records op.
+func (s *hostStream) Launch(op Op) error {
+	if err := s.enter(Call{Kind: CallLaunch, Op: op}); err != nil {
+		return fmt.Errorf("%s: %w", op.Kernel(), err)
+	}
+	if err := op.Check(); err != nil {
+		return fmt.Errorf("%s: %w", op.Kernel(), err)
+	}
+	if s.capturing {
+		s.nodes = append(s.nodes, op)
+		return nil
+	}
+	s.enqueue(work{op: op})
+	return nil
+}
+
+// Replay enqueues a graph as one piece of work.
+func (s *hostStream) Replay(x Exec) error {
+	if err := s.enter(Call{Kind: CallReplay}); err != nil {
+		return err
+	}
+	e, err := s.exec(x)
+	if err != nil {
+		return err
+	}
+	e.launched()
+	s.enqueue(work{exec: e})
+	return nil
+}
+
+// Upload does nothing on the host but check.
+func (s *hostStream) Upload(x Exec) error {
+	if err := s.enter(Call{Kind: CallUpload}); err != nil {
+		return err
+	}
+	_, err := s.exec(x)
+	return err
+}
+
+// exec is x where this stream may use it now.
+func (s *hostStream) exec(x Exec) (*hostExec, error) {
+	e, ok := x.(*hostExec)
+	switch {
+	case !ok || e.h != s.h:
+		return nil, fmt.Errorf("%w: the graph belongs to another device", ErrBadBuffer)
+	case s.capturing:
+		return nil, fmt.Errorf("%w: replay in a capture", ErrCapture)
+	case e.isDestroyed():
+		return nil, fmt.Errorf("%w: graph", ErrDestroyed)
+	}
+	return e, nil
+}
+
+// Synchronize waits until the queue is done.
+func (s *hostStream) Synchronize() error {
+	if err := s.enter(Call{Kind: CallSynchronize}); err != nil {
+		return err
+	}
+	if s.capturing {
+		s.h.invalidate(s)
+		return fmt.Errorf("%w: synchronise in a capture", ErrCapture)
+	}
+	e := newHostEvent(s.h)
+	s.enqueue(work{record: e, mark: e.next()})
+	e.await(1)
+	return nil
+}
+
+// Destroy ends the stream when its queue is done.
+func (s *hostStream) Destroy() error {
+	if s.destroyed {
+		return fmt.Errorf("%w: stream", ErrDestroyed)
+	}
+	s.h.see(Call{Kind: CallDestroy})
+	s.destroyed = true
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.change.Signal()
+	<-s.done
+	s.h.count(func(l *Live) { l.Streams-- })
+	return nil
+}
+
+// Record completes e in its turn.
+func (s *hostStream) Record(e Event) error {
+	if err := s.enter(Call{Kind: CallRecord}); err != nil {
+		return err
+	}
+	if s.capturing {
+		return fmt.Errorf("%w: event in a capture", ErrCapture)
+	}
+	ev := e.(*hostEvent)
+	s.enqueue(work{record: ev, mark: ev.next()})
+	return nil
+}
+
+// Wait holds the stream until e's last Record completes.
+func (s *hostStream) Wait(e Event) error {
+	if err := s.enter(Call{Kind: CallWait}); err != nil {
+		return err
+	}
+	if s.capturing {
+		return fmt.Errorf("%w: event in a capture", ErrCapture)
+	}
+	ev := e.(*hostEvent)
+	s.enqueue(work{wait: ev, mark: ev.last()})
+	return nil
+}
+
+// hostEvent counts its records: it has completed when the last one has.
+type hostEvent struct {
+	h        *Host
+	mu       sync.Mutex
+	change   sync.Cond
+	recorded uint64
+	reached  uint64
+}
+
+func newHostEvent(h *Host) *hostEvent {
+	e := &hostEvent{h: h}
+	e.change.L = &e.mu
+	return e
+}
+
+// NewEvent makes an event.
+func (h *Host) NewEvent() (Event, error) {
+	if err := h.enter(Call{Kind: CallNew}); err != nil {
+		return nil, err
+	}
+	h.count(func(l *Live) { l.Events++ })
+	return newHostEvent(h), nil
+}
+
+func (e *hostEvent) next() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.recorded++
+	return e.recorded
+}
+
+func (e *hostEvent) last() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.recorded
+}
+
+func (e *hostEvent) complete(mark uint64) {
+	e.mu.Lock()
+	e.reached = max(e.reached, mark)
+	e.mu.Unlock()
+	e.change.Broadcast()
+}
+
+func (e *hostEvent) await(mark uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.reached < mark {
+		e.change.Wait()
+	}
+}
+
+// Done tells whether the last record has completed.
+func (e *hostEvent) Done() (bool, error) {
+	if err := e.h.enter(Call{Kind: CallQuery}); err != nil {
+		return false, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.reached >= e.recorded, nil
+}
+
+// Synchronize waits for the last record.
+func (e *hostEvent) Synchronize() error {
+	if err := e.h.enter(Call{Kind: CallSynchronize}); err != nil {
+		return err
+	}
+	e.await(e.last())
+	return nil
+}
+
+// Destroy takes the event out of the count.
+func (e *hostEvent) Destroy() error {
+	e.h.see(Call{Kind: CallDestroy})
+	e.h.count(func(l *Live) { l.Events-- })
+	return nil
+}
