@@ -1,0 +1,91 @@
+package weights
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// file is the bytes of one file: mapped, or a copy where it has no descriptor.
+type file struct {
+	name   string
+	data   []byte
+	mapped *os.File // nil for a copy
+	opened fs.FileInfo
+}
+
+// openFile opens a regular file. Another kind could block, or never end.
+func openFile(fsys fs.FS, name string) (*file, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("not a regular file: %w", fs.ErrInvalid)
+	}
+	opened, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	f := &file{name: name}
+	if f.opened, err = opened.Stat(); err == nil {
+		err = f.load(opened)
+	}
+	if f.mapped == nil {
+		opened.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// load maps or reads the file.
+func (f *file) load(opened fs.File) error {
+	size := f.opened.Size()
+	if size < prefixSize || size > math.MaxInt {
+		return fmt.Errorf("%w: %d bytes", ErrTruncated, size)
+	}
+	osFile, ok := opened.(*os.File)
+	if !ok {
+		f.data = make([]byte, size)
+		_, err := io.ReadFull(opened, f.data)
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+			err = ErrChanged
+		}
+		return err
+	}
+	data, err := unix.Mmap(int(osFile.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return fmt.Errorf("mmap: %w", err)
+	}
+	f.data, f.mapped = data, osFile
+	return nil
+}
+
+func (f *file) unchanged() error {
+	if f.mapped == nil {
+		return nil
+	}
+	now, err := f.mapped.Stat()
+	if err != nil {
+		return err
+	}
+	if now.Size() != f.opened.Size() || !now.ModTime().Equal(f.opened.ModTime()) {
+		return fmt.Errorf("%w: %d bytes of %v are now %d of %v", ErrChanged,
+			f.opened.Size(), f.opened.ModTime(), now.Size(), now.ModTime())
+	}
+	return nil
+}
+
+func (f *file) close() error {
+	if f.mapped == nil {
+		return nil
+	}
+	return errors.Join(unix.Munmap(f.data), f.mapped.Close())
+}

@@ -1,0 +1,158 @@
+package weights
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+)
+
+// Bounds of a checkpoint. With them the headers of one take less than 64 MiB.
+const (
+	prefixSize = 8           // bytes of the header's length
+	maxHeader  = 100_000_000 // bytes, of the format itself
+	maxTensors = 1 << 16     // in all shards
+	maxName    = 256         // bytes
+	maxRank    = 8
+)
+
+// entry is a tensor in the header.
+type entry struct {
+	DType   *string   `json:"dtype"`
+	Shape   []natural `json:"shape"`
+	Offsets []natural `json:"data_offsets"` // begin and end, in bytes after the header
+}
+
+// natural is a JSON number without sign, fraction and exponent, below 2^63.
+type natural int64
+
+func (n *natural) UnmarshalJSON(data []byte) error {
+	v, err := strconv.ParseUint(string(data), 10, 63)
+	if err != nil {
+		return fmt.Errorf("%.30s is not a whole number from 0 to 2^63-1", data)
+	}
+	*n = natural(v)
+	return nil
+}
+
+// placed is a tensor and where its bytes begin and end.
+type placed struct {
+	Tensor
+	begin, end int64
+}
+
+// parse returns the tensors of a file, at most limit.
+func parse(data []byte, limit int) ([]Tensor, error) {
+	header, body, err := cut(data)
+	if err != nil {
+		return nil, err
+	}
+	list, err := parseHeader(header, limit)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRanges(list, int64(len(body))); err != nil {
+		return nil, err
+	}
+	tensors := make([]Tensor, len(list))
+	for i, p := range list {
+		tensors[i] = p.Tensor
+		tensors[i].Data = body[p.begin:p.end:p.end]
+	}
+	return tensors, nil
+}
+
+// cut separates header and tensors: 8 bytes of length, little-endian, the
+// header, the rest.
+func cut(data []byte) (header, body []byte, err error) {
+	if len(data) < prefixSize {
+		return nil, nil, fmt.Errorf("%w: %d bytes", ErrTruncated, len(data))
+	}
+	n, rest := binary.LittleEndian.Uint64(data), data[prefixSize:]
+	if n > maxHeader {
+		return nil, nil, fmt.Errorf("%w: header of %d bytes, at most %d", ErrTooLarge, n, maxHeader)
+	}
+	if n > uint64(len(rest)) {
+		return nil, nil, fmt.Errorf("%w: header of %d bytes, %d are there", ErrTruncated, n, len(rest))
+	}
+	return rest[:n], rest[n:], nil
+}
+
+// parseHeader returns the tensors of a header. Their bytes are not looked at.
+func parseHeader(header []byte, limit int) ([]placed, error) {
+	var list []placed
+	err := eachMember(header, func(name string, value *reader) error {
+		if name == "__metadata__" {
+			return value.decode(&map[string]string{})
+		}
+		if len(list) == limit {
+			return fmt.Errorf("%w: more than %d tensors", ErrTooLarge, maxTensors)
+		}
+		var e entry
+		if err := value.decode(&e); err != nil {
+			return err
+		}
+		p, err := e.place(name)
+		list = append(list, p)
+		return err
+	})
+	return list, err
+}
+
+// place checks one entry.
+func (e *entry) place(name string) (placed, error) {
+	switch {
+	case e.DType == nil || e.Shape == nil || len(e.Offsets) != 2:
+		return placed{}, fmt.Errorf("%w: it wants dtype, shape and two data_offsets", ErrHeader)
+	case dtypes[*e.DType] == 0:
+		return placed{}, fmt.Errorf("%w: %.20q", ErrDType, *e.DType)
+	case len(e.Shape) > maxRank:
+		return placed{}, fmt.Errorf("%w: %d dimensions, at most %d", ErrTooLarge, len(e.Shape), maxRank)
+	}
+	p := placed{Tensor: Tensor{Name: name, DType: dtypes[*e.DType]}, begin: int64(e.Offsets[0]), end: int64(e.Offsets[1])}
+	size, ok := uint64(p.DType.Size()), true
+	for _, n := range e.Shape {
+		if n > math.MaxInt {
+			ok = false
+		}
+		p.Shape = append(p.Shape, int(n))
+		size, ok = multiply(size, uint64(n), ok)
+	}
+	if !ok || p.end < p.begin || size != uint64(p.end-p.begin) {
+		return placed{}, fmt.Errorf("%w: %s%v in %d to %d", ErrShape, p.DType, e.Shape, p.begin, p.end)
+	}
+	return p, nil
+}
+
+// multiply returns a·b, and whether ok still holds: nothing overflowed.
+func multiply(a, b uint64, ok bool) (uint64, bool) {
+	high, low := bits.Mul64(a, b)
+	return low, ok && high == 0
+}
+
+// checkRanges refuses tensors that overlap, leave a hole, or don't end where
+// the file does. It sorts the list by place.
+func checkRanges(list []placed, size int64) error {
+	slices.SortFunc(list, func(a, b placed) int {
+		if a.begin != b.begin {
+			return int(min(max(a.begin-b.begin, -1), 1))
+		}
+		return int(min(max(a.end-b.end, -1), 1))
+	})
+	at := int64(0)
+	for _, p := range list {
+		if p.begin != at {
+			return fmt.Errorf("tensor %.80q: %w: it begins at %d, the one before ends at %d", p.Name, ErrRange, p.begin, at)
+		}
+		if p.end > size {
+			return fmt.Errorf("tensor %.80q: %w: it ends at %d of %d", p.Name, ErrTruncated, p.end, size)
+		}
+		at = p.end
+	}
+	if at != size {
+		return fmt.Errorf("%w: the tensors end at %d of %d", ErrRange, at, size)
+	}
+	return nil
+}
