@@ -14,8 +14,7 @@ import (
 func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Error {
 	r, e := c.admit(m, received)
 	if e != nil {
-		c.s.counts.refused.Add(1)
-		c.log.Info().Uint64("req_id", m.ID).Str("finish", e.Code).Msg("refused")
+		c.refused(m.ID, e)
 		return e.For(m.ID)
 	}
 	c.mu.Lock()

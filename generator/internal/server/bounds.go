@@ -29,9 +29,9 @@ func defaultBounds() bounds {
 		tokenizers:  2,
 		unsent:      protocol.MaxUnsent,
 		undecoded:   protocol.MaxUndecoded,
-		silence:     30 * time.Second,
-		frame:       30 * time.Second,
-		stall:       5 * time.Second,
+		silence:     protocol.HelloTimeout,
+		frame:       protocol.FrameTimeout,
+		stall:       protocol.StallTimeout,
 		reject:      100 * time.Millisecond,
 	}
 }

@@ -93,6 +93,7 @@ func refused() map[string]struct {
 		"a prompt of no token":  with(bad, func(g *protocol.Generate) { g.Prompt = ptr("?") }),
 		"not to be tokenized":   with(bad, func(g *protocol.Generate) { g.Prompt = ptr("!") }),
 		"text too long":         with(long, func(g *protocol.Generate) { g.Prompt = ptr(strings.Repeat("a", 2*testContext+1)) }),
+		"4 MB of text":          with(long, func(g *protocol.Generate) { g.Prompt = ptr(strings.Repeat("a", 4_000_000)) }),
 		"text of many tokens":   with(long, func(g *protocol.Generate) { g.Prompt = ptr(strings.Repeat("a", testContext)) }),
 		"tokens too many":       with(long, tokens(testContext, 1)),
 		"tokens by the million": with(long, tokens(4_000_000, 1)),

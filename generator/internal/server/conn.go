@@ -31,7 +31,8 @@ type conn struct {
 	// Of the reader alone.
 	in       *bufio.Reader
 	frames   protocol.FrameReader
-	welcomed bool // hello was answered by welcome
+	welcomed bool            // hello was answered by welcome
+	limits   protocol.Limits // once welcomed
 
 	mu       sync.Mutex
 	requests map[uint64]*request
@@ -152,18 +153,32 @@ func closes(code string) bool {
 // handle answers one frame. It returns the error that it has sent.
 func (c *conn) handle(body []byte) *protocol.Error {
 	received := time.Now()
-	msg, err := protocol.DecodeRequest(body)
+	msg, err := c.limits.DecodeRequest(body)
 	c.frames.Release()
 	var e *protocol.Error
 	if err == nil {
 		e = c.dispatch(msg, received)
 	} else {
 		e = asError(err)
+		c.undecoded(e)
 	}
 	if e != nil {
 		c.send(e)
 	}
 	return e
+}
+
+// undecoded counts a request that was refused while it was decoded.
+func (c *conn) undecoded(e *protocol.Error) {
+	if e.ID != nil && (e.Code == protocol.CodeBadRequest || e.Code == protocol.CodePromptTooLong) {
+		c.refused(*e.ID, e)
+	}
+}
+
+// refused counts and logs a request of which nothing was taken.
+func (c *conn) refused(id uint64, e *protocol.Error) {
+	c.s.counts.refused.Add(1)
+	c.log.Info().Uint64("req_id", id).Str("finish", e.Code).Msg("refused")
 }
 
 func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {
@@ -208,7 +223,7 @@ func (c *conn) hello(m *protocol.Hello) *protocol.Error {
 	if e != nil {
 		return e
 	}
-	c.welcomed = true
+	c.welcomed, c.limits = true, model.Limits
 	c.send(&protocol.Welcome{Version: protocol.Version, Model: model.Name, Limits: model.Limits})
 	return nil
 }
