@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"reel/generator/internal/engine"
+	"reel/generator/internal/model"
+	"reel/protocol"
+)
+
+// plan chooses the engine's sizes: what the flags ask for, within the model's
+// context, and a KV pool that holds every sequence at full length, or as much
+// of that as half of the free memory does.
+func plan(c model.Config, o Options) (engine.Options, error) {
+	p := engine.Options{Context: c.Context, MaxBatch: hostMaxBatch, MaxQueue: protocol.MaxQueue, Chunk: hostChunk, PageTokens: pageTokens}
+	if o.MaxSeqLen > c.Context {
+		return p, fmt.Errorf("--max-seq-len %d is above the model's context of %d", o.MaxSeqLen, c.Context)
+	}
+	if o.MaxSeqLen > 0 {
+		p.Context = o.MaxSeqLen
+	}
+	if o.MaxBatch > 0 {
+		p.MaxBatch = o.MaxBatch
+	}
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return p, fmt.Errorf("free memory is not known: %w", err)
+	}
+	defer f.Close()
+	free, err := available(f)
+	if err != nil {
+		return p, err
+	}
+	p.Pages, err = pages(c, p, free/2)
+	return p, err
+}
+
+// pages is how many KV pages of p fit into budget bytes, up to those of a full batch.
+func pages(c model.Config, p engine.Options, budget int64) (int, error) {
+	page := int64(c.Layers) * 2 * int64(c.KVHeads) * int64(c.HeadDim) * 4 * int64(p.PageTokens)
+	longest := int64((p.Context + p.PageTokens - 1) / p.PageTokens)
+	fit := budget / page
+	if fit < longest {
+		const gib = 1 << 30
+		return 0, fmt.Errorf("the KV cache of one sequence of %d tokens needs %.1f GiB and %.1f GiB are to be had: lower --max-seq-len to %d",
+			p.Context, float64(longest*page)/gib, float64(budget)/gib, max(2, fit*int64(p.PageTokens)))
+	}
+	return int(min(fit, longest*int64(p.MaxBatch))), nil
+}
+
+// available reads the bytes that new programs can have from /proc/meminfo.
+func available(meminfo io.Reader) (int64, error) {
+	for lines := bufio.NewScanner(meminfo); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), "MemAvailable:"); ok {
+			var kib int64
+			if _, err := fmt.Sscanf(rest, "%d kB", &kib); err != nil {
+				return 0, fmt.Errorf("/proc/meminfo: %w", err)
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("/proc/meminfo has no MemAvailable")
+}
