@@ -64,6 +64,9 @@ func (c *Checkpoint) add(fsys fs.FS, name string) ([]Tensor, error) {
 // that the index says, so no two can hold the same.
 func (c *Checkpoint) addIndexed(fsys fs.FS) error {
 	shardOf, err := readIndex(fsys)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("neither %s nor %s: %w", singleName, indexName, fs.ErrNotExist)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", indexName, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// Bounds of a checkpoint. With them the headers of one take less than 64 MiB.
+// Bounds of a checkpoint. With them what Open keeps of it takes less than 64 MiB.
 const (
 	prefixSize = 8           // bytes of the header's length
 	maxHeader  = 100_000_000 // bytes, of the format itself
@@ -112,6 +112,7 @@ func (e *entry) place(name string) (placed, error) {
 		return placed{}, fmt.Errorf("%w: %d dimensions, at most %d", ErrTooLarge, len(e.Shape), maxRank)
 	}
 	p := placed{Tensor: Tensor{Name: name, DType: dtypes[*e.DType]}, begin: int64(e.Offsets[0]), end: int64(e.Offsets[1])}
+	p.Shape = make([]int, 0, len(e.Shape))
 	size, ok := uint64(p.DType.Size()), true
 	for _, n := range e.Shape {
 		if n > math.MaxInt {

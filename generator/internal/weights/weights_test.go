@@ -196,25 +196,50 @@ func TestEveryTruncation(t *testing.T) {
 
 // TestHostileHeaderMemory gives headers as long as the format allows.
 func TestHostileHeaderMemory(t *testing.T) {
-	const size = maxHeader - 100
 	for name, header := range map[string]func() string{
-		"many tensors": func() string {
-			return "{" + strings.Repeat(`"x":{"dtype":"F16","shape":[0],"data_offsets":[0,0]},`, size/54)
-		},
-		"long name":  func() string { return `{"` + strings.Repeat("n", size) },
-		"long value": func() string { return `{"x":"` + strings.Repeat("v", size) },
-		"long array": func() string { return `{"x":{"shape":[` + strings.Repeat("0,", size/2) },
-		"long space": func() string { return `{"x":` + strings.Repeat(" ", size) },
-		"metadata":   func() string { return `{"__metadata__":{"k":"` + strings.Repeat("v", size) },
+		"long name":  func() string { return `{"` + strings.Repeat("n", maxHeader) },
+		"long value": func() string { return `{"x":"` + strings.Repeat("v", maxHeader) },
+		"long array": func() string { return `{"x":{"shape":[` + strings.Repeat("0,", maxHeader/2) },
+		"long space": func() string { return `{"x":` + strings.Repeat(" ", maxHeader) },
+		"metadata":   func() string { return `{"__metadata__":{"k":"` + strings.Repeat("v", maxHeader) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			data := []byte(header())
-			for i, at := 0, 2; name == "many tensors" && at < len(data); i, at = i+1, at+54 {
-				data[at] = byte(i)
-			}
-			checkMemory(t, data)
-		})
+		t.Run(name, func(t *testing.T) { checkMemory(t, []byte(header())) })
 	}
+}
+
+func checkMemory(t *testing.T, header []byte) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := parseHeader(header, maxTensors)
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%v, want %v", err, ErrTooLarge)
+	}
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 16<<20 {
+		t.Errorf("%d MiB allocated", taken>>20)
+	}
+}
+
+// TestManyTensorsMemory weighs what the largest header that passes leaves.
+func TestManyTensorsMemory(t *testing.T) {
+	var b strings.Builder
+	for i := range maxTensors + 1 {
+		fmt.Fprintf(&b, `,"%0*d":{"dtype":"F16","shape":[0,0,0,0,0,0,0,0],"data_offsets":[0,0]}`, maxName, i)
+	}
+	header := []byte("{" + b.String()[1:])
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	list, err := parseHeader(header, maxTensors)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, ErrTooLarge) || len(list) != maxTensors {
+		t.Errorf("%d tensors, %v, want %v", len(list), err, ErrTooLarge)
+	}
+	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > 64<<20 {
+		t.Errorf("%d MiB held", held>>20)
+	}
+	runtime.KeepAlive(header)
 }
 
 // shards is a checkpoint of an index and files of one tensor each.
@@ -280,7 +305,7 @@ func TestIndexTooLarge(t *testing.T) {
 
 func TestNothingThere(t *testing.T) {
 	_, err := Open(os.DirFS(t.TempDir()))
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), singleName) {
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "neither "+singleName+" nor "+indexName) {
 		t.Error(err)
 	}
 }
