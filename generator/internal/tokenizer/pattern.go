@@ -299,9 +299,9 @@ func (t *translator) escape(inClass bool) {
 // property parses {category}. Inside a class it can't be negated, for a class
 // has no way to say "all but these" of some of its members.
 func (t *translator) property(p rune, inClass bool) {
-	name, rest, _ := strings.Cut(t.rest, "}")
-	name, ok := strings.CutPrefix(name, "{")
-	if _, known := since15[name]; !ok || !known || t.fold || p == 'P' && inClass {
+	name, rest, closed := strings.Cut(t.rest, "}")
+	name, opened := strings.CutPrefix(name, "{")
+	if _, known := since15[name]; !opened || !closed || !known || t.fold || p == 'P' && inClass {
 		t.refuse(`\` + string(p) + t.rest[:min(8, len(t.rest))])
 		return
 	}

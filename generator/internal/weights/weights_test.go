@@ -194,14 +194,15 @@ func TestEveryTruncation(t *testing.T) {
 	}
 }
 
-// TestHostileHeaderMemory gives headers as long as the format allows.
+// TestHostileHeaderMemory gives headers of one long part.
 func TestHostileHeaderMemory(t *testing.T) {
+	const size = 40 << 20
 	for name, header := range map[string]func() string{
-		"long name":  func() string { return `{"` + strings.Repeat("n", maxHeader) },
-		"long value": func() string { return `{"x":"` + strings.Repeat("v", maxHeader) },
-		"long array": func() string { return `{"x":{"shape":[` + strings.Repeat("0,", maxHeader/2) },
-		"long space": func() string { return `{"x":` + strings.Repeat(" ", maxHeader) },
-		"metadata":   func() string { return `{"__metadata__":{"k":"` + strings.Repeat("v", maxHeader) },
+		"long name":  func() string { return `{"` + strings.Repeat("n", size) },
+		"long value": func() string { return `{"x":"` + strings.Repeat("v", size) },
+		"long array": func() string { return `{"x":{"shape":[` + strings.Repeat("0,", size/2) },
+		"long space": func() string { return `{"x":` + strings.Repeat(" ", size) },
+		"metadata":   func() string { return `{"__metadata__":{"k":"` + strings.Repeat("v", size) },
 	} {
 		t.Run(name, func(t *testing.T) { checkMemory(t, []byte(header())) })
 	}
