@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // hostAlignment is that of every host allocation: a cache line.
@@ -25,6 +27,9 @@ type Host struct {
 	mu   sync.Mutex               // guards what follows and the change of mem
 	free []uint32
 	live Live
+	// mapped is the memory that is not of Go's heap, by Buffer.id. Where it is
+	// not freed it lasts as long as the process.
+	mapped map[uint32][]byte
 
 	captures map[*hostStream]struct{} // streams that capture
 
@@ -60,7 +65,7 @@ func NewHost(o HostOptions) *Host {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	h := &Host{opts: o, number: hosts.Add(1), workers: newWorkers(o.Workers), captures: map[*hostStream]struct{}{}}
+	h := &Host{opts: o, number: hosts.Add(1), workers: newWorkers(o.Workers), captures: map[*hostStream]struct{}{}, mapped: map[uint32][]byte{}}
 	h.mem.Store(&[][]byte{nil}) // id 0 is never given out
 	return h
 }
@@ -119,13 +124,7 @@ func (h *Host) Alloc(bytes int64) (Buffer, error) {
 	if bytes <= 0 {
 		return Buffer{}, fmt.Errorf("%w: %d bytes asked for", ErrBadBuffer, bytes)
 	}
-	return h.register(bytes, func() []byte { return aligned(bytes) })
-}
-
-func aligned(bytes int64) []byte {
-	raw := make([]byte, bytes+hostAlignment)
-	skip := (hostAlignment - int64(uintptr(unsafe.Pointer(&raw[0]))%hostAlignment)) % hostAlignment
-	return raw[skip : skip+bytes : skip+bytes]
+	return h.register(bytes, func() ([]byte, bool) { return allocate(bytes) })
 }
 
 // Load keeps data itself, so that host weights are read where they were mapped.
@@ -137,13 +136,13 @@ func (h *Host) Load(data []byte) (Buffer, error) {
 	if len(data) == 0 {
 		return Buffer{}, fmt.Errorf("%w: nothing to load", ErrBadBuffer)
 	}
-	return h.register(int64(len(data)), func() []byte {
+	return h.register(int64(len(data)), func() ([]byte, bool) {
 		if uintptr(unsafe.Pointer(&data[0]))%4 == 0 {
-			return data
+			return data, false
 		}
-		c := aligned(int64(len(data)))
+		c, mapped := allocate(int64(len(data)))
 		copy(c, data)
-		return c
+		return c, mapped
 	})
 }
 
@@ -168,23 +167,28 @@ func (h *Host) Read(dst []byte, b Buffer) error {
 	return nil
 }
 
-// register gives data, bytes long, a handle.
-func (h *Host) register(bytes int64, data func() []byte) (Buffer, error) {
+// register gives what data makes, bytes long, a handle. Data says whether it is
+// memory that Free has to unmap.
+func (h *Host) register(bytes int64, data func() ([]byte, bool)) (Buffer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.take(bytes); err != nil {
 		return Buffer{}, err
 	}
 	h.live.Buffers++
+	made, mapped := data()
 	mem := append([][]byte(nil), *h.mem.Load()...)
 	id := uint32(len(mem))
 	if n := len(h.free); n > 0 {
 		id, h.free = h.free[n-1], h.free[:n-1]
-		mem[id] = data()
+		mem[id] = made
 	} else {
-		mem = append(mem, data())
+		mem = append(mem, made)
 	}
 	h.mem.Store(&mem)
+	if mapped {
+		h.mapped[id] = made
+	}
 	return Buffer{device: h.number, id: id, bytes: bytes}, nil
 }
 
@@ -204,7 +208,17 @@ func (h *Host) Free(b Buffer) error {
 	mem[b.id] = nil
 	h.free = append(h.free, b.id)
 	h.mem.Store(&mem)
-	return nil
+	return h.unmap(b.id)
+}
+
+// unmap gives the memory of buffer id back to the system, where it is mapped.
+func (h *Host) unmap(id uint32) error {
+	mem, ok := h.mapped[id]
+	if !ok {
+		return nil
+	}
+	delete(h.mapped, id)
+	return unix.Munmap(mem)
 }
 
 // Owns tells whether b is memory of this device.
