@@ -134,8 +134,17 @@ func startsWithWord(s string) bool {
 	return s != "" && isWord(r)
 }
 
-// isWord is \w of Rust's regex: Unicode's UTS #18 word characters.
+// isWord is \w of Rust's regex: the word characters of Unicode's UTS #18.
 func isWord(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.Nl, unicode.Other_Alphabetic,
-		unicode.M, unicode.Nd, unicode.Pc, unicode.Join_Control)
+	if unicode.In(r, unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd, unicode.Pc, unicode.Join_Control) {
+		return true
+	}
+	for _, category := range []string{"L", "M", "N"} { // the numbers new since 15 are all digits
+		for _, span := range since15[category] {
+			if span[0] <= r && r <= span[1] {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -1,9 +1,9 @@
 package tokenizer
 
-// since15 holds, by Unicode category, the characters that Oniguruma counts in
-// it and Go 1.26 does not: Oniguruma has Unicode 16, Go has 15, and nothing
-// left a category in between. TestCharacterClasses holds both against what
-// tokenizers does. A category that is not here is refused in patterns.
+// since15 holds, by Unicode category, the characters that tokenizers counts in
+// it and Go 1.26 does not: its regex libraries have Unicode 16, Go has 15, and
+// nothing left a category in between. TestCharacterClasses holds the sum of
+// both against tokenizers. A category that is not here is refused in patterns.
 var since15 = map[string][][2]rune{
 	"L": {
 		{0x1C89, 0x1C8A}, {0xA7CB, 0xA7CD}, {0xA7DA, 0xA7DC}, {0x105C0, 0x105F3}, {0x10D4A, 0x10D65},

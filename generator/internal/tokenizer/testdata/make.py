@@ -36,6 +36,7 @@ TEXTS = [
     "<|begin|>Hello<|end|>", "a <|end|> b", "<|end|><|end|>", "<|end", "<|end|", "<|begin|> <|begin|", "<<|end|>>", "<|end|>\n\n<|begin|>",
     "x  <mask>  y<mask>z", "<mask>", "  <mask>", "<mask>  ", "<mask><mask>", "\u3000<left> \n<right>\t\u00a0q", "<right>  <left>  <right>",
     "one word two", "oneword wordtwo", "word", "_word word_ word\u0301 \u0301word", "(word) word.", "wordword word", "word word", "1word word2 \u200dword",
+    "word\ua7da word\U00010d4b \U00011399word \U00010d40word word\u0897 word\u00b2 word\U0001cd00",
     "plainplain plain PLAIN", "plainer plains", "unreachable zq unreachable", " unreachable", "\u0120hello \u0120", "ab abc abcd abcde", "s\u00adt",
 ]
 
