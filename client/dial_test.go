@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -114,17 +115,35 @@ func TestRetryEndsWithContext(t *testing.T) {
 }
 
 func TestDialEndsWithContext(t *testing.T) {
-	path := socket(t)
-	g := listen(t, path, fakegen.Script{Silent: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		_, _ = g.Wait(t.Context().Done(), func(any) bool { return true })
-		cancel()
-	}()
-	_, err := Dial(ctx, Options{Socket: path, Wait: forever})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		g := fakegen.New(fakegen.Script{Silent: true})
+		go g.ServeConn(theirs)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			received[*protocol.Hello](t, g)
+			cancel()
+		}()
+		begin := time.Now()
+		if _, err := greet(ctx, ours); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("took %s", took)
+		}
+	})
+}
+
+func TestConnectionOutlivesTheTimeOfItsGreeting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := connect(t, fakegen.Script{})
+		defer c.Close()
+		time.Sleep(2 * answerTime)
+		if text, err := collect(t.Context(), c, Request{Prompt: "late"}); err != nil || text != "late" {
+			t.Errorf("got %q, %v", text, err)
+		}
+	})
 }
 
 func TestDialNobodyThere(t *testing.T) {

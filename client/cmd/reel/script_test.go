@@ -64,17 +64,22 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 	flags.StringVar((*string)(&s.Ending), "ending", "", "")
 	flags.StringVar(&s.State, "state", "", "")
 	pieces := flags.String("pieces", "", "the tokens' texts, as a JSON list")
+	message := flags.String("message", "it said so", "of errors and of loading, with Go's escapes")
 	code := flags.String("code", "", "of the error for requests")
 	refuse := flags.String("refuse", "", "the code of the error for hello")
 	ts.Check(flags.Parse(args))
 	if *pieces != "" {
 		ts.Check(json.Unmarshal([]byte(*pieces), &s.Pieces))
 	}
+	text := unquote(ts, *message)
+	if *message != "it said so" {
+		s.Message = text
+	}
 	if *code != "" {
-		s.Ending, s.Error = fakegen.Fail, protocol.Errorf(*code, "do this", "it said so")
+		s.Ending, s.Error = fakegen.Fail, protocol.Errorf(*code, "do this", "%s", text)
 	}
 	if *refuse != "" {
-		s.Refusal = protocol.Errorf(*refuse, "do this", "it said so")
+		s.Refusal = protocol.Errorf(*refuse, "do this", "%s", text)
 	}
 	now := fakeOf(ts)
 	if now.listener != nil {
@@ -107,11 +112,17 @@ func got(ts *testscript.TestScript, _ bool, args []string) {
 
 // says TEXT checks that standard output is exactly TEXT, with Go's escapes.
 func says(ts *testscript.TestScript, _ bool, args []string) {
-	want, err := strconv.Unquote(`"` + strings.Join(args, " ") + `"`)
-	ts.Check(err)
+	want := unquote(ts, strings.Join(args, " "))
 	if got := ts.ReadFile("stdout"); got != want {
 		ts.Fatalf("standard output is %q, want %q", got, want)
 	}
+}
+
+// unquote reads text with Go's escapes.
+func unquote(ts *testscript.TestScript, text string) string {
+	raw, err := strconv.Unquote(`"` + text + `"`)
+	ts.Check(err)
+	return raw
 }
 
 // gone waits until a connection to the generator has ended.

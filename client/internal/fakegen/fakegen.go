@@ -4,6 +4,7 @@ package fakegen
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"net"
 	"strings"
@@ -27,6 +28,7 @@ const (
 // Script says how a Generator behaves.
 type Script struct {
 	Loading int             // hellos answered with loading before the first welcome
+	Message string          // of loading; empty is the usual one
 	Refusal *protocol.Error // answers every hello, where set
 	Silent  bool            // answers nothing
 	Pieces  []string        // the tokens' texts; nil repeats the prompt
@@ -183,7 +185,7 @@ func (g *Generator) greeting() any {
 		return g.Refusal
 	}
 	if g.hellos <= g.Loading {
-		e := protocol.Errorf(protocol.CodeLoading, "say hello again later", "the model is being loaded")
+		e := protocol.Errorf(protocol.CodeLoading, "say hello again later", "%s", cmp.Or(g.Message, "the model is being loaded"))
 		progress := float64(g.hellos) / float64(g.Loading+1)
 		e.Progress = &progress
 		return e
@@ -197,12 +199,8 @@ var limits = protocol.Limits{
 }
 
 func (g *Generator) status() *protocol.Status {
-	state := g.State
-	if state == "" {
-		state = protocol.StateReady
-	}
 	return &protocol.Status{
-		State: state, Version: "test", Model: "fake", Device: "host", PID: 42, UptimeS: 3661, Progress: 1,
+		State: cmp.Or(g.State, protocol.StateReady), Version: "test", Model: "fake", Device: "host", PID: 42, UptimeS: 3661, Progress: 1,
 		Connections: 1, Requests: protocol.Requests{Running: 1, Waiting: 2, Finished: 3, Cancelled: 4, Failed: 5, Refused: 6},
 		KV:    protocol.KV{PageTokens: 16, Pages: 256, Used: 8, Bytes: 12 << 20},
 		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}}, Limits: limits,

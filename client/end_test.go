@@ -1,0 +1,289 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"reel/client/internal/fakegen"
+	"reel/protocol"
+)
+
+func TestLeavingTheLoopCancels(t *testing.T) {
+	c, g := connect(t, fakegen.Script{Ending: fakegen.Hang})
+	for _, err := range c.Generate(t.Context(), Request{Prompt: "one two"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	sent := received[*protocol.Generate](t, g)
+	if cancel := received[*protocol.Cancel](t, g); cancel.ID != sent.ID {
+		t.Errorf("cancelled %d, not %d", cancel.ID, sent.ID)
+	}
+	if n := running(c); n != 0 {
+		t.Errorf("%d requests still booked", n)
+	}
+}
+
+func TestEndedRequestIsNotCancelled(t *testing.T) {
+	c, g := connect(t, fakegen.Script{})
+	if _, err := collect(t.Context(), c, Request{Prompt: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Status(t.Context()); err != nil { // A cancel would have come before it.
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	close(stop)
+	isCancel := func(m any) bool { _, ok := m.(*protocol.Cancel); return ok }
+	if m, err := g.Wait(stop, isCancel); err == nil {
+		t.Errorf("got %+v for a request that had ended", m)
+	}
+}
+
+func running(c *Client) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.streams)
+}
+
+func TestContextCancels(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{Ending: fakegen.Hang})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var done Done
+	var last error
+	for tok, err := range c.Generate(ctx, Request{Prompt: "one two", Done: &done}) {
+		last = err
+		if tok.Index == 1 {
+			cancel()
+		}
+	}
+	if !errors.Is(last, context.Canceled) {
+		t.Errorf("ended with %v", last)
+	}
+	if done.FinishReason != protocol.FinishCancelled || running(c) != 0 {
+		t.Errorf("done %+v, %d requests booked", done, running(c))
+	}
+}
+
+func TestContextThatHasEnded(t *testing.T) {
+	c, g := connect(t, fakegen.Script{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := collect(ctx, c, Request{Prompt: "one"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := collect(t.Context(), c, Request{Prompt: "two"}); err != nil {
+		t.Error(err)
+	}
+	if m := received[*protocol.Generate](t, g); *m.Prompt != "two" {
+		t.Errorf("sent %q all the same", *m.Prompt)
+	}
+}
+
+func TestContextEndsAMuteGenerator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := connect(t, fakegen.Script{Ending: fakegen.Mute})
+		defer c.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		begin := time.Now()
+		var last error
+		for _, err := range c.Generate(ctx, Request{Prompt: "one"}) {
+			last = err
+			cancel()
+		}
+		if !errors.Is(last, context.Canceled) || running(c) != 0 {
+			t.Errorf("ended with %v, %d requests booked", last, running(c))
+		}
+		if took := time.Since(begin); took > cancelTime {
+			t.Errorf("took %s", took)
+		}
+	})
+}
+
+func TestContextCancelsWhileTheLoopStandsStill(t *testing.T) {
+	c, g := connect(t, fakegen.Script{Ending: fakegen.Hang})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, err := range c.Generate(ctx, Request{Prompt: "one"}) {
+		if err != nil {
+			break
+		}
+		cancel()
+		received[*protocol.Cancel](t, g) // before this loop goes on
+	}
+}
+
+func TestStreamEndsWithWhatCame(t *testing.T) {
+	for range 64 { // The two events are seen in either order.
+		synctest.Test(t, func(t *testing.T) {
+			s, lost := newStream(), make(chan struct{})
+			go func() {
+				synctest.Wait() // until next waits
+				s.push(&Done{})
+				close(lost)
+			}()
+			if message, err := s.next(t.Context(), lost); message == nil || err != nil {
+				t.Fatalf("got %v, %v", message, err)
+			}
+		})
+	}
+}
+
+func TestGeneratorThatReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := raw(t)
+		defer c.Close()
+		if _, err := collect(t.Context(), c, Request{Prompt: "one"}); !errors.Is(err, ErrConnectionLost) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestGeneratorThatAnswersNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		go fakegen.New(fakegen.Script{Silent: true}).ServeConn(theirs)
+		if _, err := greet(t.Context(), ours); !errors.Is(err, ErrNoGenerator) || !hopeful(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestGeneratorsErrorEndsTheRequestAlone(t *testing.T) {
+	busy := protocol.Errorf(protocol.CodeBusy, "try again", "the queue is full")
+	c, _ := connect(t, fakegen.Script{Ending: fakegen.Fail, Error: busy})
+	for range 2 {
+		text, err := collect(t.Context(), c, Request{Prompt: "one two"})
+		var said *Error
+		if !errors.As(err, &said) || said.Code != protocol.CodeBusy || said.Hint != "try again" || text != "one two" {
+			t.Fatalf("%q, %v", text, err)
+		}
+	}
+}
+
+func TestDropMidStream(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{Ending: fakegen.Drop})
+	text, err := collect(t.Context(), c, Request{Prompt: "one two"})
+	if !errors.Is(err, ErrConnectionLost) || text != "one two" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := collect(t.Context(), c, Request{Prompt: "again"}); !errors.Is(err, ErrConnectionLost) {
+		t.Errorf("afterwards: %v", err)
+	}
+	if _, err := c.Status(t.Context()); !errors.Is(err, ErrConnectionLost) {
+		t.Errorf("status afterwards: %v", err)
+	}
+}
+
+func raw(t *testing.T) (*Client, net.Conn) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { theirs.Close() })
+	go func() {
+		if _, err := protocol.ReadFrame(theirs, 0, nil); err == nil {
+			sendRaw(theirs, &protocol.Welcome{Version: 1})
+		}
+	}()
+	c, err := greet(t.Context(), ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, theirs
+}
+
+func sendRaw(conn net.Conn, message any) {
+	frame, err := protocol.AppendFrame(nil, message)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = conn.Write(frame) // A client that has gone fails the test by itself.
+}
+
+func TestWhatTheGeneratorSaidLastIsTheCause(t *testing.T) {
+	c, generator := raw(t)
+	go func() {
+		_, _ = protocol.ReadFrame(generator, 0, nil)
+		sendRaw(generator, protocol.Errorf(protocol.CodeSlowClient, "", "too slow"))
+		generator.Close()
+	}()
+	_, err := collect(t.Context(), c, Request{Prompt: "one"})
+	var said *Error
+	if !errors.Is(err, ErrConnectionLost) || !errors.As(err, &said) || said.Code != protocol.CodeSlowClient {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestGarbageEndsTheConnection(t *testing.T) {
+	c, generator := raw(t)
+	go func() {
+		_, _ = protocol.ReadFrame(generator, 0, nil)
+		_, _ = generator.Write([]byte("\x00\x00\x00\x05\xdd\xff\xff\xff\xff"))
+	}()
+	if _, err := collect(t.Context(), c, Request{Prompt: "one"}); !errors.Is(err, ErrConnectionLost) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestCloseEndsRunningLoops(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{Ending: fakegen.Mute})
+	var last error
+	for _, err := range c.Generate(t.Context(), Request{Prompt: "one"}) {
+		last = err
+		c.Close()
+	}
+	if !errors.Is(last, ErrClosed) {
+		t.Errorf("ended with %v", last)
+	}
+	if _, err := c.Tokenize(t.Context(), "x"); !errors.Is(err, ErrClosed) {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	before := runtime.NumGoroutine()
+	path := socket(t)
+	g := listen(t, path, fakegen.Script{})
+	for range 20 {
+		c, err := Dial(t.Context(), Options{Socket: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range c.Generate(t.Context(), Request{Prompt: "a b c"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		c.Close()
+	}
+	stop := deadline(t)
+	for {
+		gone, news := g.Gone()
+		if gone == 20 {
+			break
+		}
+		select {
+		case <-news:
+		case <-stop:
+			t.Fatalf("%d of 20 connections ended", gone)
+		}
+	}
+	for runtime.NumGoroutine() > before+2 { // the accepting one, and one of the deadline
+		select {
+		case <-stop:
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		default:
+			runtime.Gosched()
+		}
+	}
+}
