@@ -37,7 +37,7 @@ TEXTS = [
     "x  <mask>  y<mask>z", "<mask>", "  <mask>", "<mask>  ", "<mask><mask>", "\u3000<left> \n<right>\t\u00a0q", "<right>  <left>  <right>",
     "one word two", "oneword wordtwo", "word", "_word word_ word\u0301 \u0301word", "(word) word.", "wordword word", "word word", "1word word2 \u200dword",
     "word\ua7da word\U00010d4b \U00011399word \U00010d40word word\u0897 word\u00b2 word\U0001cd00",
-    "plainplain plain PLAIN", "plainer plains", "unreachable zq unreachable", " unreachable", "\u0120hello \u0120", "ab abc abcd abcde", "s\u00adt",
+    "plainplain plain PLAIN", "plainer plains plainy", "unreached zq unreached", " unreached", "\u0120hello \u0120", "ab abc abcd abcde", "s\u00adt",
 ]
 
 def random_texts():
@@ -53,7 +53,7 @@ def random_texts():
 
 ADDED = [AddedToken("<|begin|>", special=True, normalized=False), AddedToken("<|end|>", special=True, normalized=False),
          AddedToken("<mask>", special=True, lstrip=True, rstrip=True), AddedToken("<left>", lstrip=True), AddedToken("<right>", rstrip=True),
-         AddedToken("word", single_word=True), AddedToken("plain", normalized=True), AddedToken("plainer", normalized=False),
+         AddedToken("word", single_word=True), AddedToken("plain", normalized=True), AddedToken("plainer", normalized=False), AddedToken("lainy", normalized=False),
          AddedToken("ab"), AddedToken("abcd"), AddedToken("s\u00adt", special=False), AddedToken("\u0120hello")]
 
 def train(corpus, pre, name, size, ignore_merges=False):
@@ -63,7 +63,7 @@ def train(corpus, pre, name, size, ignore_merges=False):
     tok.post_processor = processors.ByteLevel(trim_offsets=False)
     data = json.loads(tok.to_str())
     # Tokens that no merge reaches tell ignore_merges from merging.
-    for extra in ["unreachable", "\u0120unreachable"]:
+    for extra in ["unreached", "\u0120unreached"]:
         data["model"]["vocab"][extra] = len(data["model"]["vocab"])
     tok = Tokenizer.from_str(json.dumps(data))
     tok.add_tokens(ADDED)
