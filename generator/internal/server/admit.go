@@ -12,8 +12,14 @@ import (
 // generate starts a request, or says why not. Everything that can be refused is
 // refused here, before the engine takes anything for it.
 func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Error {
-	r, e := c.admit(m, received)
+	model, e := c.s.begin()
 	if e != nil {
+		c.refused(m.ID, e)
+		return e.For(m.ID)
+	}
+	r, e := c.admit(model, m, received)
+	if e != nil {
+		c.s.end()
 		c.refused(m.ID, e)
 		return e.For(m.ID)
 	}
@@ -24,11 +30,7 @@ func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Erro
 	return nil
 }
 
-func (c *conn) admit(m *protocol.Generate, received time.Time) (*request, *protocol.Error) {
-	model, e := c.s.serving()
-	if e != nil {
-		return nil, e
-	}
+func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*request, *protocol.Error) {
 	if e := c.place(m.ID); e != nil {
 		return nil, e
 	}

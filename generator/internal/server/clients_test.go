@@ -111,10 +111,9 @@ func TestSlowReaderIsServed(t *testing.T) {
 
 // A long echo waits for its reader instead of overflowing the outbox.
 func TestEchoWaitsForTheReader(t *testing.T) {
-	f := ready(t, nil)
+	f := start(t, nil)
 	m := f.model()
 	m.Limits.Context = 100_000
-	f.phase.state = protocol.StateLoading
 	f.SetReady(m)
 	c := f.client()
 	g := generate(1, "", 1)
@@ -224,7 +223,7 @@ func (f *fixture) manyRequests(client, requests int) error {
 	for first := 0; first < requests; first += window {
 		for i := range window {
 			prompt := fmt.Sprintf("%d.%d;", client, first+i)
-			c.send(generate(uint64(first+i), prompt, len(prompt)+i%3))
+			c.send(generate(uint64(i), prompt, len(prompt)+i%3))
 		}
 		got, err := c.collect(window)
 		if err != nil {
@@ -233,7 +232,7 @@ func (f *fixture) manyRequests(client, requests int) error {
 		for i := range window {
 			prompt := fmt.Sprintf("%d.%d;", client, first+i)
 			want := (prompt + prompt)[:len(prompt)+i%3]
-			if g := got[uint64(first+i)]; g == nil || g.text != want || len(g.tokens) != len(want) {
+			if g := got[uint64(i)]; g == nil || g.text != want || len(g.tokens) != len(want) {
 				return fmt.Errorf("request %d: got %+v, want %q", first+i, g, want)
 			}
 		}

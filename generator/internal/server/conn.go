@@ -237,12 +237,11 @@ func (c *conn) cancel(id uint64) {
 	}
 }
 
+// tokenize answers with the tokens of a text, whose length was checked when it
+// was decoded.
 func (c *conn) tokenize(m *protocol.Tokenize) *protocol.Error {
 	model, e := c.s.serving()
 	if e != nil {
-		return e
-	}
-	if e := m.Validate(model.Limits); e != nil {
 		return e
 	}
 	tokens, e := c.s.encode(model, m.Text)

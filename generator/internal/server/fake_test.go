@@ -112,9 +112,9 @@ func (e *fakeEngine) run() {
 }
 
 func (e *fakeEngine) step(h engine.Handle, s *fakeSequence) {
-	t := engine.Token{Index: s.made, ID: s.Tokens[s.made%len(s.Tokens)], Logprob: -0.5}
+	t := engine.Token{Index: s.made, ID: s.Tokens[s.made%len(s.Tokens)], Logprob: -0.5 - float32(s.made)}
 	for i := range s.Sampling.Logprobs {
-		t.Top = append(t.Top, engine.TopToken{ID: int32('a' + i), Logprob: -float32(i)})
+		t.Top = append(t.Top, engine.TopToken{ID: int32('a' + i), Logprob: -float32(s.made + i)})
 	}
 	s.Sink.Token(t)
 	if s.made++; s.made >= s.MaxTokens {

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"reel/generator/internal/engine"
 	"reel/protocol"
@@ -57,6 +61,7 @@ func TestFail(t *testing.T) {
 		if late.send(&protocol.StatusRequest{}); statusAfterError(late).State != protocol.StateFailed {
 			t.Error("status does not tell")
 		}
+		must(t, f.Drain(context.Background())) // changes nothing of the reason
 		late.send(&protocol.Hello{Version: 1})
 		late.wantError(want)
 		if c.closes {
@@ -128,6 +133,15 @@ func TestDrain(t *testing.T) {
 	busy.wantClosed()
 }
 
+// A connection that is accepted while the drain begins is turned away.
+func TestNoPlaceWhileDraining(t *testing.T) {
+	f := ready(t, nil)
+	must(t, f.Drain(context.Background()))
+	if _, e := f.join(nil, peer{}); e == nil || e.Code != protocol.CodeDraining {
+		t.Errorf("got %v", e)
+	}
+}
+
 // What does not finish in time gets a typed error; the rest is not delayed.
 func TestDrainTimesOut(t *testing.T) {
 	f := ready(t, nil)
@@ -159,6 +173,7 @@ func TestCloseHasAnEnd(t *testing.T) {
 	if err := f.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
+	eventually(t, "its connection is closed", func() bool { return f.status().Connections == 0 })
 	slow.wantClosed()
 	if err := <-f.served; err != nil {
 		t.Error(err)
@@ -174,4 +189,26 @@ func TestListenTwice(t *testing.T) {
 	}
 	f.SetReady(f.model())
 	f.works()
+}
+
+// A failed accept, say for want of descriptors, is not the end.
+func TestAcceptFails(t *testing.T) {
+	s := newServer(Options{Socket: filepath.Join(t.TempDir(), "g.sock"), Logger: zerolog.Nop()}, defaultBounds())
+	must(t, s.Listen())
+	fails, accept := 3, s.accept
+	s.accept = func() (*net.UnixConn, error) {
+		if fails--; fails >= 0 {
+			return nil, syscall.EMFILE
+		}
+		return accept()
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	conn, err := net.Dial("unix", s.opts.Socket)
+	must(t, err)
+	c := &peerClient{t: t, conn: conn.(*net.UnixConn), frames: protocol.FrameReader{R: conn}}
+	c.send(&protocol.StatusRequest{})
+	expect[protocol.Status](c)
+	must(t, s.Close(context.Background()))
+	must(t, <-served)
 }

@@ -43,16 +43,12 @@ func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *re
 
 // submit hands the request to the engine. From then on stream has to run.
 func (r *request) submit(received time.Time) *protocol.Error {
-	if e := r.c.s.begin(); e != nil {
-		return e
-	}
 	sampling := sampling(r.params)
 	handle, err := r.model.Engine.Submit(&engine.Request{
 		Tokens: r.prompt, MaxTokens: r.params.MaxTokens, IgnoreEOS: r.params.IgnoreEOS,
 		Sampling: sampling, Received: received, Sink: r.box,
 	})
 	if err != nil {
-		r.c.s.end()
 		return asError(err)
 	}
 	r.handle = handle

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"reel/generator/internal/engine"
@@ -72,7 +73,7 @@ func TestEchoAndLogprobs(t *testing.T) {
 			t.Errorf("token %d has logprob %v and top %v", i, token.Logprob, token.Top)
 		}
 	}
-	if top := got.tokens[4].Top[1]; top != (protocol.TopToken{Token: 'b', Text: "b", Logprob: -1}) {
+	if top := got.tokens[4].Top[1]; top != (protocol.TopToken{Token: 'b', Text: "b", Logprob: -2}) {
 		t.Errorf("the second alternative is %+v", top)
 	}
 }
@@ -86,8 +87,20 @@ func TestZeroLogprobsIsLogprobAlone(t *testing.T) {
 	}
 }
 
+// A token that waits for its text keeps the logprobs that came with it.
+func TestHeldTokensKeepTheirLogprobs(t *testing.T) {
+	g := generate(1, "aENx", 4)
+	g.Stop, g.Logprobs = []string{"END"}, ptr(1)
+	for i, token := range ready(t, nil).client().ask(g).tokens {
+		if *token.Logprob != -0.5-float64(i) || token.Top[0].Logprob != -float64(i) {
+			t.Errorf("token %d has logprob %v and top %v", i, *token.Logprob, token.Top)
+		}
+	}
+}
+
 func TestStopString(t *testing.T) {
 	f := ready(t, nil)
+	f.engine.allow(len("one END")) // the engine does not get any further
 	g := generate(1, "one END two", 100)
 	g.Stop = []string{"END"}
 	got := f.client().ask(g)
@@ -148,6 +161,21 @@ func TestTokenize(t *testing.T) {
 	}
 	c.send(&protocol.Tokenize{Text: "!"})
 	c.wantError(protocol.CodeBadRequest)
+}
+
+// A text may have more tokens than the list of an answer.
+func TestTokenizeTooMuch(t *testing.T) {
+	f := start(t, nil)
+	m := f.model()
+	m.Limits.Context = protocol.MaxElements
+	f.SetReady(m)
+	c := f.client()
+	c.send(&protocol.Tokenize{Text: strings.Repeat("a", protocol.MaxElements)})
+	if n := len(expect[protocol.Tokens](c).Tokens); n != protocol.MaxElements {
+		t.Errorf("got %d tokens", n)
+	}
+	c.send(&protocol.Tokenize{Text: strings.Repeat("a", protocol.MaxElements+1)})
+	c.wantError(protocol.CodePromptTooLong)
 }
 
 func TestSeed(t *testing.T) {

@@ -31,6 +31,7 @@ type Server struct {
 	budget   protocol.Budget
 	started  time.Time
 	listener *boundSocket
+	accept   func() (*net.UnixConn, error)
 	turns    chan struct{} // one for each large text that is being tokenized
 	counts   counts
 	closed   chan struct{} // by Close
@@ -70,7 +71,7 @@ func (s *Server) Listen() error {
 	if err != nil {
 		return err
 	}
-	s.listener = l
+	s.listener, s.accept = l, l.AcceptUnix
 	s.opts.Logger.Info().Str("socket", l.path).Msg("listening")
 	return nil
 }
@@ -78,7 +79,7 @@ func (s *Server) Listen() error {
 // Serve takes connections until Drain, and returns after Close. Listen comes first.
 func (s *Server) Serve() error {
 	for wait := time.Duration(0); ; {
-		sock, err := s.listener.AcceptUnix()
+		sock, err := s.accept()
 		switch {
 		case err == nil:
 			s.take(sock)
@@ -150,20 +151,22 @@ func (s *Server) connections() []*conn {
 	return list
 }
 
-// begin counts a request in, unless the server has stopped taking them.
-func (s *Server) begin() *protocol.Error {
+// begin counts a request in and returns the model that serves it, unless the
+// server has stopped taking requests.
+func (s *Server) begin() (*Model, *protocol.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, e := s.phase.serving(); e != nil {
-		return e
+	model, e := s.phase.serving()
+	if e != nil {
+		return nil, e
 	}
 	if s.running++; s.running == 1 {
 		s.quiet = make(chan struct{})
 	}
-	return nil
+	return model, nil
 }
 
-// end counts a request out, after its last frame is in the outbox.
+// end counts a request out: it was refused, or its last frame is in the outbox.
 func (s *Server) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

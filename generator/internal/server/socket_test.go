@@ -127,8 +127,11 @@ func TestBindRefuses(t *testing.T) {
 	must(t, os.Symlink(at("nothing"), at("dangling")))
 	must(t, os.Mkdir(at("dir"), 0o700))
 	must(t, syscall.Mkfifo(at("pipe"), 0o600))
+	datagrams, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: at("datagrams"), Net: "unixgram"})
+	must(t, err)
+	defer datagrams.Close()
 	for name, want := range map[string]error{
-		"live": ErrSocketInUse, "file": ErrNotSocket, "link": ErrNotSocket,
+		"datagrams": ErrSocketInUse, "live": ErrSocketInUse, "file": ErrNotSocket, "link": ErrNotSocket,
 		"dangling": ErrNotSocket, "dir": ErrNotSocket, "pipe": ErrNotSocket,
 		strings.Repeat("x", 108-len(dir)): ErrSocketPath,
 	} {
