@@ -233,6 +233,16 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestTemplateNamesNoToken has an id below the highest that no token has.
+func TestTemplateNamesNoToken(t *testing.T) {
+	changes := patch("added_tokens", `[{"id":700,"content":"<x>"}]`)
+	changes["post_processor"] = json.RawMessage(`{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"B","type_id":0}},` +
+		`{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"B":{"id":"B","ids":[650],"tokens":["B"]}}}`)
+	if _, err := Load(patched(t, "gpt2", changes)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "650") {
+		t.Error(err)
+	}
+}
+
 func TestRefusedModels(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m map[string]any)

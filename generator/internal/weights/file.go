@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -48,7 +47,7 @@ func openFile(fsys fs.FS, name string) (*file, error) {
 // load maps or reads the file.
 func (f *file) load(opened fs.File) error {
 	size := f.opened.Size()
-	if size < prefixSize || size > math.MaxInt {
+	if size < prefixSize {
 		return fmt.Errorf("%w: %d bytes", ErrTruncated, size)
 	}
 	osFile, ok := opened.(*os.File)

@@ -3,7 +3,6 @@ package weights
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -25,7 +24,8 @@ type entry struct {
 	Offsets []natural `json:"data_offsets"` // begin and end, in bytes after the header
 }
 
-// natural is a JSON number without sign, fraction and exponent, below 2^63.
+// natural is a JSON number without sign, fraction and exponent, below 2^63: it
+// fits an int of the 64-bit machines this builds for.
 type natural int64
 
 func (n *natural) UnmarshalJSON(data []byte) error {
@@ -115,9 +115,6 @@ func (e *entry) place(name string) (placed, error) {
 	p.Shape = make([]int, 0, len(e.Shape))
 	size, ok := uint64(p.DType.Size()), true
 	for _, n := range e.Shape {
-		if n > math.MaxInt {
-			ok = false
-		}
 		p.Shape = append(p.Shape, int(n))
 		size, ok = multiply(size, uint64(n), ok)
 	}

@@ -156,6 +156,7 @@ func TestRefusedHeaders(t *testing.T) {
 		"bytes overflow":    {one(`"F32"`, `[4611686018427387904]`, `[0,0]`), 0, ErrShape, "x"},
 		"overflow then 0":   {one(`"F16"`, `[4294967296,4294967296,0]`, `[0,0]`), 0, ErrShape, "x"},
 		"end before begin":  {one(`"F16"`, `[2]`, `[4,0]`), 4, ErrShape, "x"},
+		"negative size":     {one(`"F16"`, `[9223372036854775806]`, `[4,0]`), 4, ErrShape, "x"},
 		"overlap":           {two(`[0,4]`, `[2,6]`), 6, ErrRange, "y"},
 		"same bytes":        {two(`[0,4]`, `[0,4]`), 4, ErrRange, "y"},
 		"hole":              {two(`[0,4]`, `[6,10]`), 10, ErrRange, "y"},
@@ -187,6 +188,7 @@ func TestRefusedLengths(t *testing.T) {
 
 func TestEveryTruncation(t *testing.T) {
 	data := pack(good, 16)
+	refused(t, single(nil), ErrTruncated, singleName)
 	for n := range data {
 		if c, err := Open(single(data[:n])); err == nil {
 			t.Errorf("%d of %d bytes: no error, tensors %v", n, len(data), c.Names())
@@ -287,12 +289,21 @@ func TestRefusedIndexes(t *testing.T) {
 		"parent's file":   {`{"weight_map":{"x":"../1.safetensors"}}`, ErrIndex, ".."},
 		"absolute":        {`{"weight_map":{"x":"/1.safetensors"}}`, ErrIndex, "/1"},
 		"other file":      {`{"weight_map":{"x":"config.json"}}`, ErrIndex, "config.json"},
+		"many tensors":    {`{"weight_map":{` + manyShards() + `}}`, ErrTooLarge, "weight_map"},
 		"empty name":      {`{"weight_map":{"x":""}}`, ErrIndex, "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			refused(t, shards(c.index, files), c.want, c.names)
 		})
 	}
+}
+
+func manyShards() string {
+	var b strings.Builder
+	for i := range maxTensors + 2 {
+		fmt.Fprintf(&b, `,"%d":"1.safetensors"`, i)
+	}
+	return b.String()[1:]
 }
 
 func TestSameTensorInTwoShards(t *testing.T) {
@@ -325,6 +336,13 @@ func TestUnchanged(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
 		"shorter": func(path string) error { return os.Truncate(path, 20) },
 		"longer":  func(path string) error { return os.Truncate(path, 1<<20) },
+		"shorter, same time": func(path string) error {
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			return errors.Join(os.Truncate(path, 20), os.Chtimes(path, time.Time{}, info.ModTime()))
+		},
 		"touched": func(path string) error { return os.Chtimes(path, time.Time{}, time.Unix(1, 0)) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -379,9 +397,11 @@ func TestNothingStaysOpen(t *testing.T) {
 	}
 	before := descriptors(t)
 	for range 20 {
-		write(pack(good, 15))
-		if _, err := Open(os.DirFS(dir)); err == nil {
-			t.Fatal("no error")
+		for _, bad := range [][]byte{nil, pack(good, 15)} {
+			write(bad)
+			if _, err := Open(os.DirFS(dir)); err == nil {
+				t.Fatal("no error")
+			}
 		}
 		write(pack(good, 16))
 		c, err := Open(os.DirFS(dir))
