@@ -138,6 +138,22 @@ func (f *fixture) unsent() (n int) {
 	return n
 }
 
+// Frames that came before a connection was cut, and were not read, are not served.
+func TestCutConnectionIsNotServed(t *testing.T) {
+	f := ready(t, nil)
+	f.tok.gate = make(chan struct{})
+	c := f.client()
+	c.send(&protocol.Tokenize{Text: "ab"})
+	eventually(t, "the reader is busy", func() bool { return f.tok.at.Load() == 1 })
+	c.send(&protocol.Generate{ID: 1, Tokens: []int32{1}})
+	f.onlyConn().hangUp()
+	close(f.tok.gate)
+	c.wantClosed()
+	if _, submits := f.engine.counts(); submits > 0 {
+		t.Error("the engine was asked")
+	}
+}
+
 // A client that goes, by closing or by shutting its side, frees what it had.
 func TestClientThatGoes(t *testing.T) {
 	for name, leave := range map[string]func(*peerClient) error{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"reel/generator/internal/engine"
 	"reel/protocol"
@@ -151,6 +152,40 @@ func TestIDMayBeUsedAgain(t *testing.T) {
 			t.Fatal(got.err)
 		}
 	}
+}
+
+// The id is free before the client can know that the request has ended.
+func TestIDIsFreeBeforeTheEndIsSent(t *testing.T) {
+	f := ready(t, nil)
+	f.engine.allow(0)
+	c := f.client()
+	c.send(generate(1, "ab", 1))
+	eventually(t, "the request runs", func() bool { live, _ := f.engine.counts(); return live == 1 })
+	server := f.onlyConn()
+	server.mu.Lock() // so that no id can be freed
+	f.engine.allow(1)
+	_ = c.conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	for {
+		msg, err := c.read()
+		if err != nil {
+			break
+		}
+		if _, ok := msg.(*protocol.Done); ok {
+			t.Error("the end was sent first")
+		}
+	}
+	server.mu.Unlock()
+	_ = c.conn.SetReadDeadline(time.Now().Add(patience))
+	if _, err := c.collect(1); err != nil {
+		t.Error(err)
+	}
+}
+
+// onlyConn is the server's side of the one connection.
+func (f *fixture) onlyConn() *conn {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.connections()[0]
 }
 
 func TestTokenize(t *testing.T) {
