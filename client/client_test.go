@@ -161,8 +161,6 @@ func TestSlowLoopHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// What came just before the connection was lost is not lost with it.
-// raw returns a client and the generator's end of its connection.
 func TestUnknownTypeIsPassedOver(t *testing.T) {
 	c, generator := raw(t)
 	go func() {

@@ -121,19 +121,28 @@ func TestContextCancelsWhileTheLoopStandsStill(t *testing.T) {
 	}
 }
 
+// late runs when a stream has found nothing and is about to wait.
+type late struct {
+	context.Context
+	run func()
+}
+
+func (l late) Done() <-chan struct{} {
+	l.run()
+	return nil
+}
+
+// What came just before the connection was lost is not lost with it.
 func TestStreamEndsWithWhatCame(t *testing.T) {
 	for range 64 { // The two events are seen in either order.
-		synctest.Test(t, func(t *testing.T) {
-			s, lost := newStream(), make(chan struct{})
-			go func() {
-				synctest.Wait() // until next waits
-				s.push(&Done{})
-				close(lost)
-			}()
-			if message, err := s.next(t.Context(), lost); message == nil || err != nil {
-				t.Fatalf("got %v, %v", message, err)
-			}
-		})
+		s, lost := newStream(), make(chan struct{})
+		ctx := late{t.Context(), func() {
+			s.push(&Done{})
+			close(lost)
+		}}
+		if message, err := s.next(ctx, lost); message == nil || err != nil {
+			t.Fatalf("got %v, %v", message, err)
+		}
 	}
 }
 
@@ -184,6 +193,7 @@ func TestDropMidStream(t *testing.T) {
 	}
 }
 
+// raw returns a client and the generator's end of its connection.
 func raw(t *testing.T) (*Client, net.Conn) {
 	t.Helper()
 	ours, theirs := net.Pipe()

@@ -71,6 +71,22 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
+func TestWriteThatNobodyReads(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	r.Close()
+	out := textPrinter{w: w}
+	if err := closedPipe(out.token(client.Token{Text: "x"})); !errors.Is(err, errClosedPipe) {
+		t.Errorf("got %v", err)
+	}
+	if err := closedPipe(os.ErrPermission); errors.Is(err, errClosedPipe) {
+		t.Errorf("another error became %v", err)
+	}
+}
+
 func TestRate(t *testing.T) {
 	done := func(tokens int, ttft, total float64) client.Done {
 		return client.Done{Usage: protocol.Usage{CompletionTokens: tokens}, Timing: protocol.Timing{TTFTMS: ttft, TotalMS: total}}
