@@ -155,7 +155,10 @@ func (p *program) command() *cobra.Command {
 	}
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), versionText()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
+			return err
+		},
 	})
 	return root
 }

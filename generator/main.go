@@ -81,7 +81,7 @@ func (p *program) run(args []string) int {
 		return 0
 	case errors.Is(err, errLogged):
 	default:
-		fmt.Fprintf(p.stderr, "reel-generator: %v\n", err)
+		_, _ = fmt.Fprintf(p.stderr, "reel-generator: %v\n", err)
 	}
 	return exitCode(err)
 }
@@ -142,8 +142,11 @@ func (p *program) awaitSignal(s *server.Server, log zerolog.Logger, stop <-chan 
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
-	drained := make(chan error, 1)
-	go func() { drained <- s.Drain(ctx) }()
+	drained := make(chan struct{})
+	go func() {
+		_ = s.Drain(ctx) // the engine ends what still runs after it
+		close(drained)
+	}()
 	select {
 	case <-drained:
 		return errSignal
