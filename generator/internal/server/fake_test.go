@@ -162,7 +162,7 @@ func (b *byteTokenizer) Encode(text string) ([]int32, error) {
 	return tokens, nil
 }
 
-func (b *byteTokenizer) TokenText(id int32) string { return string(rune(id)) }
+func (b *byteTokenizer) TokenText(id int32) string { return string(id) }
 func (b *byteTokenizer) MaxTokenBytes() int        { return 2 }
 
 // byteDecoder decodes byteTokenizer's tokens.

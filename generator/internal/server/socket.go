@@ -144,7 +144,7 @@ func lockDir(dir string) (unlock func(), err error) {
 		if err == nil {
 			return func() { _ = d.Close() }, nil
 		}
-		if err != unix.EWOULDBLOCK && err != unix.EINTR || time.Now().After(deadline) {
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(deadline) {
 			_ = d.Close()
 			return nil, fmt.Errorf("server: lock %s: %w", dir, err)
 		}
