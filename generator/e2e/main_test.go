@@ -1,0 +1,65 @@
+//go:build linux
+
+// Package e2e tries the generator and the client as a user runs them: the real
+// binaries, the embedded model, a real socket. What one package can show alone
+// is tested there.
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// binaries is the folder of reel-generator and reel.
+var binaries string
+
+func TestMain(m *testing.M) {
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("/tmp", "reel-e2e")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binaries = dir
+	err = os.Chmod(dir, 0o755) // another user runs the client, in the test of denied
+	for name, pkg := range map[string]string{"reel-generator": "reel/generator", "reel": "reel/client/cmd/reel"} {
+		if err == nil {
+			err = build(filepath.Join(dir, name), pkg)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// build builds pkg without cgo, or where the tests run under the race detector
+// with it, so that a race in the generator fails the test that meets it.
+func build(path, pkg string) error {
+	args, cgo := []string{"build", "-o", path}, "CGO_ENABLED=0"
+	if raceEnabled {
+		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
+	}
+	cmd := exec.Command("go", append(args, pkg)...)
+	cmd.Env = append(os.Environ(), cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return nil
+}
+
+// scaled is n, or few where the tests are to be short.
+func scaled(n, few int) int {
+	if testing.Short() {
+		return few
+	}
+	return n
+}

@@ -1,0 +1,123 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"reel/protocol"
+)
+
+// peer is a client that speaks frames, good and bad ones.
+type peer struct {
+	t      *testing.T
+	conn   *net.UnixConn
+	frames protocol.FrameReader
+}
+
+// dial connects and says nothing.
+func (g *generator) dial() *peer {
+	g.t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: g.socket, Net: "unix"})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	return &peer{g.t, conn, protocol.FrameReader{R: bufio.NewReader(conn)}}
+}
+
+// peer connects and is welcomed.
+func (g *generator) peer() *peer {
+	g.t.Helper()
+	p := g.dial()
+	p.send(&protocol.Hello{Version: protocol.Version})
+	expect[*protocol.Welcome](p)
+	return p
+}
+
+// framed puts the length in front of a body.
+func framed(body []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
+
+func (p *peer) send(msg any) {
+	p.t.Helper()
+	frame, err := protocol.AppendFrame(nil, msg)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := p.conn.Write(frame); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *peer) read() (any, error) {
+	body, err := p.frames.Next()
+	if err != nil {
+		return nil, err
+	}
+	return protocol.DecodeReply(body)
+}
+
+// expect reads one message, which is an M.
+func expect[M any](p *peer) M {
+	p.t.Helper()
+	msg, err := p.read()
+	m, ok := msg.(M)
+	if err != nil || !ok {
+		p.t.Fatalf("want %T, got %+v, %v", m, msg, err)
+	}
+	return m
+}
+
+// until reads until an M comes for which ok holds.
+func until[M any](p *peer, ok func(M) bool) M {
+	p.t.Helper()
+	for {
+		msg, err := p.read()
+		if err != nil {
+			p.t.Fatalf("waiting for %T: %v", *new(M), err)
+		}
+		if m, is := msg.(M); is && ok(m) {
+			return m
+		}
+	}
+}
+
+// wantClosed reads until the generator closes the connection, and checks the
+// last error that it sent.
+func (p *peer) wantClosed(code string) {
+	p.t.Helper()
+	var last string
+	for {
+		msg, err := p.read()
+		if e, ok := msg.(*protocol.Error); ok {
+			last = e.Code
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			p.t.Fatal("the connection is still open")
+		case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, syscall.ECONNRESET):
+			p.t.Fatal(err)
+		case last != code:
+			p.t.Fatalf("the connection ended with %q (%v), want %q", last, err, code)
+		default:
+			return
+		}
+	}
+}
+
+// endless asks for as many tokens as the context holds.
+func (g *generator) endless(id uint64) *protocol.Generate {
+	return &protocol.Generate{ID: id, Tokens: []int32{0}, MaxTokens: new(g.limits.Context - 1), Temperature: new(0.0), IgnoreEOS: true}
+}

@@ -1,0 +1,256 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"reel/client"
+)
+
+const patience = 60 * time.Second // for what must happen; no test waits it out
+
+// output collects what a process writes while others read it.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// process is a program that runs, or has run.
+type process struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdout, stderr *output
+	exited         chan struct{}
+}
+
+// prepare makes a process of a program of ours; nothing of the test's
+// environment that Reel reads is passed on.
+func prepare(t *testing.T, name string, args ...string) *process {
+	p := &process{t: t, cmd: exec.Command(filepath.Join(binaries, name), args...), stdout: &output{}, stderr: &output{}, exited: make(chan struct{})}
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "REEL_") && !strings.HasPrefix(v, "XDG_RUNTIME_DIR=") {
+			p.cmd.Env = append(p.cmd.Env, v)
+		}
+	}
+	p.cmd.Env = append(p.cmd.Env, "GORACE=atexit_sleep_ms=0")
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	return p
+}
+
+// start runs the process until the test ends, if it does not end before.
+func (p *process) start() *process {
+	p.t.Helper()
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // the exit code is asked for by wait
+		close(p.exited)
+	}()
+	p.t.Cleanup(func() { _ = p.cmd.Process.Kill(); <-p.exited })
+	return p
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// wait waits for the end and returns the exit code.
+func (p *process) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		p.t.Fatalf("%s still runs\n%s", p.cmd.Path, p.stderr.String())
+		return 0
+	}
+}
+
+// wantExit waits for the end and checks the exit code.
+func (p *process) wantExit(code int) {
+	p.t.Helper()
+	if got := p.wait(); got != code {
+		p.t.Fatalf("%v: exit %d, want %d\nstderr: %s", p.cmd.Args[1:], got, code, p.stderr.String())
+	}
+}
+
+// generator is a reel-generator process that serves on a socket of its own.
+type generator struct {
+	*process
+	socket string
+	limits client.Limits
+}
+
+// tempDir is a short path, as sockets need, that other users may enter.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "reel")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// serve starts a generator and waits until it serves.
+func serve(t *testing.T, args ...string) *generator {
+	t.Helper()
+	return serveOn(t, filepath.Join(tempDir(t), "generator.sock"), args...)
+}
+
+func serveOn(t *testing.T, socket string, args ...string) *generator {
+	t.Helper()
+	args = append([]string{"--socket", socket, "--log-level", "warn", "--device", "host"}, args...)
+	g := &generator{process: prepare(t, "reel-generator", args...), socket: socket}
+	g.start()
+	// A client does not wait where the socket's directory is missing.
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(filepath.Dir(socket)); err == nil {
+			break
+		}
+	}
+	c := g.client()
+	g.limits = c.Limits()
+	c.Close()
+	return g
+}
+
+// client dials the generator.
+func (g *generator) client() *client.Client {
+	g.t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	c, err := client.Dial(ctx, client.Options{Socket: g.socket, Wait: patience})
+	if err != nil {
+		g.t.Fatalf("%v\n%s", err, g.stderr.String())
+	}
+	g.t.Cleanup(c.Close)
+	return c
+}
+
+// reel prepares a client process for the generator.
+func (g *generator) reel(args ...string) *process {
+	return prepare(g.t, "reel", append([]string{"--socket", g.socket}, args...)...)
+}
+
+// status asks the generator; the connection that asks is not counted.
+func (g *generator) status() client.Status {
+	g.t.Helper()
+	s, err := client.ReadStatus(context.Background(), client.Options{Socket: g.socket, Wait: patience})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	s.Connections--
+	return *s
+}
+
+// eventually waits for what no event tells of.
+func (g *generator) eventually(what string, ok func() bool) {
+	g.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			g.t.Fatalf("still not so: %s; status %+v", what, g.status())
+		}
+	}
+}
+
+// quiet waits until nothing of any client is left.
+func (g *generator) quiet() {
+	g.t.Helper()
+	g.eventually("no connection, request or page is left", func() bool {
+		s := g.status()
+		return s.Connections == 0 && s.Requests.Running+s.Requests.Waiting == 0 && s.KV.Used == 0
+	})
+}
+
+// kilobytes is a field of /proc/PID/status that has this unit.
+func (g *generator) kilobytes(field string) int {
+	g.t.Helper()
+	all, err := os.ReadFile(g.proc("status"))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(all), field+":")
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return n
+}
+
+func (g *generator) proc(file string) string {
+	return filepath.Join("/proc", strconv.Itoa(g.cmd.Process.Pid), file)
+}
+
+// entries counts the files of a folder of /proc/PID: fd or task.
+func (g *generator) entries(folder string) int {
+	g.t.Helper()
+	list, err := os.ReadDir(g.proc(folder))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return len(list)
+}
+
+// goroutines ends the generator with the signal that makes Go print its
+// goroutines, and counts those that are not the runtime's own.
+func (g *generator) goroutines() int {
+	g.t.Helper()
+	g.signal(syscall.SIGQUIT)
+	g.wantExit(2)
+	n := 0
+	for _, stack := range strings.Split(g.stderr.String(), "\n\ngoroutine ")[1:] {
+		if !strings.Contains(stack, "created by runtime.") {
+			n++
+		}
+	}
+	return n
+}
+
+// cpu is the processor time that the generator has taken. The kernel tells it
+// in hundredths of a second.
+func (g *generator) cpu() time.Duration {
+	g.t.Helper()
+	all, err := os.ReadFile(g.proc("stat"))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	fields := strings.Fields(string(all[bytes.LastIndexByte(all, ')')+1:]))
+	user, err1 := strconv.Atoi(fields[11]) // utime, the 14th field of proc_pid_stat(5)
+	system, err2 := strconv.Atoi(fields[12])
+	if err := errors.Join(err1, err2); err != nil {
+		g.t.Fatal(err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}

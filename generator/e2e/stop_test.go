@@ -1,0 +1,174 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"reel/protocol"
+)
+
+// drain sends SIGTERM and waits until new requests are refused: the socket goes
+// just after that.
+func (g *generator) drain() {
+	g.t.Helper()
+	g.signal(syscall.SIGTERM)
+	gone := func() bool { _, err := os.Lstat(g.socket); return os.IsNotExist(err) }
+	for end := time.Now().Add(patience); !gone(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			g.t.Fatal("the socket stays")
+		}
+	}
+}
+
+// At SIGTERM new requests and connections are refused, running ones finish,
+// idle connections hold nothing up, the exit is clean and the socket gone.
+func TestTerm(t *testing.T) {
+	g := serve(t)
+	g.dial() // says nothing
+	g.peer() // idle
+	p := g.peer()
+	const running = 2
+	tokens := scaled(g.limits.Context-1, 60)
+	for id := range uint64(running) {
+		m := g.endless(id)
+		m.MaxTokens = &tokens
+		p.send(m)
+	}
+	expect[*protocol.Token](p)
+	g.drain()
+	if _, err := net.Dial("unix", g.socket); err == nil {
+		t.Error("a new connection is taken")
+	}
+	p.send(g.endless(99))
+	done := 0
+	for refused := false; done < running || !refused; {
+		msg, err := p.read()
+		if err != nil {
+			t.Fatalf("%d of %d finished: %v", done, running, err)
+		}
+		switch m := msg.(type) {
+		case *protocol.Error:
+			if refused = m.Code == protocol.CodeDraining && *m.ID == 99; !refused {
+				t.Errorf("got %+v", m)
+			}
+		case *protocol.Done:
+			if done++; m.FinishReason != protocol.FinishLength || m.Usage.CompletionTokens != tokens {
+				t.Errorf("got %+v", m)
+			}
+		}
+	}
+	finished := time.Now()
+	g.wantExit(0)
+	if d := time.Since(finished); d > 10*time.Second { // the patience of a drain is 30 s
+		t.Errorf("it took %v to end after the last request", d)
+	}
+}
+
+// A second signal ends what runs, with a typed error.
+func TestSecondTerm(t *testing.T) {
+	g := serve(t)
+	p := g.peer()
+	const running = 16 // long enough
+	for id := range uint64(running) {
+		p.send(g.endless(id))
+	}
+	expect[*protocol.Token](p)
+	g.drain()
+	p.send(g.endless(99))
+	until(p, func(e *protocol.Error) bool { return e.Code == protocol.CodeDraining })
+	g.signal(syscall.SIGTERM)
+	for range running {
+		if e := until(p, func(*protocol.Error) bool { return true }); e.Code != protocol.CodeShutdown || e.ID == nil {
+			t.Fatalf("got %+v", e)
+		}
+	}
+	g.wantExit(1)
+	if _, err := os.Lstat(g.socket); !os.IsNotExist(err) {
+		t.Errorf("the socket stays: %v", err)
+	}
+}
+
+// SIGTERM and SIGINT end an idle generator at once.
+func TestTermWhenIdle(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		g := serve(t)
+		g.signal(s)
+		g.wantExit(0)
+	}
+}
+
+// A generator that was killed leaves a socket, which the next replaces.
+func TestStaleSocket(t *testing.T) {
+	g := serve(t)
+	g.signal(syscall.SIGKILL)
+	g.wait()
+	if _, err := os.Lstat(g.socket); err != nil {
+		t.Fatal(err)
+	}
+	serveOn(t, g.socket).works()
+}
+
+// A generator does not take the place of another, nor of a file.
+func TestSocketsInUse(t *testing.T) {
+	g := serve(t)
+	second := prepare(t, "reel-generator", "--socket", g.socket).start()
+	second.wantExit(78)
+	if text := second.stderr.String(); !strings.Contains(text, "listens") || !strings.Contains(text, "--socket") {
+		t.Errorf("it says %s", text)
+	}
+	g.works()
+
+	dir := tempDir(t)
+	file, link, dangling := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "dangling")
+	must(t, os.WriteFile(file, []byte("kept"), 0o600))
+	must(t, os.Symlink(g.socket, link))
+	must(t, os.Symlink(filepath.Join(dir, "nowhere"), dangling))
+	pipe, folder := filepath.Join(dir, "pipe"), filepath.Join(dir, "folder")
+	must(t, syscall.Mkfifo(pipe, 0o600))
+	must(t, os.Mkdir(folder, 0o700))
+	for _, path := range []string{file, link, dangling, pipe, folder} {
+		before, err := os.Lstat(path)
+		must(t, err)
+		prepare(t, "reel-generator", "--socket", path).start().wantExit(78)
+		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("%s was touched: %v", path, err)
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || !bytes.Equal(text, []byte("kept")) {
+		t.Errorf("the file holds %q, %v", text, err)
+	}
+	g.works()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Modes do not depend on the umask, and a directory that exists is left as it is.
+func TestModes(t *testing.T) {
+	for _, umask := range []int{0, 0o077} {
+		old := syscall.Umask(umask)
+		dir := tempDir(t)
+		must(t, os.Chmod(dir, 0o711))
+		g := serveOn(t, filepath.Join(dir, "new", "generator.sock"))
+		syscall.Umask(old)
+		for path, want := range map[string]os.FileMode{
+			dir: os.ModeDir | 0o711, filepath.Dir(g.socket): os.ModeDir | 0o750, g.socket: os.ModeSocket | 0o660,
+		} {
+			if info, err := os.Lstat(path); err != nil || info.Mode() != want {
+				t.Errorf("umask %o: %s: %v, %v, want %v", umask, path, info.Mode(), err, want)
+			}
+		}
+	}
+}
