@@ -1,14 +1,17 @@
 """The text: its speeches, the held-out split, the tokenizer, and token streams."""
 
+import json
 import re
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"
+BOS_ID, EOS_ID = 0, 1
 BLOCK = 40  # consecutive speeches in a block
 FOLD = 20  # one block in FOLD is held out
 HELD_OUT = 13  # ... the one with this index modulo FOLD
+ALIGNED = 0.75  # share of training windows that begin where a speech does
 
 
 def speeches(text):
@@ -49,7 +52,7 @@ def train_tokenizer(stretches, vocab_size):
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
     tokenizer.train_from_iterator([passage(s) for s in stretches], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, 0), (EOS, 1)])
+        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, BOS_ID), (EOS, EOS_ID)])
     return tokenizer
 
 
@@ -63,7 +66,7 @@ class Retokenizer:
 
     At each step of a word's merging, each possible merge is passed over with
     probability `dropout`. A word has `variants` tokenizations, drawn once; the
-    first is the tokenizer's own. Each occurrence takes one of them at random.
+    first is the tokenizer's own.
     """
 
     def __init__(self, tokenizer, dropout, variants, rng):
@@ -107,9 +110,10 @@ class Retokenizer:
         self.offsets = np.cumsum(self.lengths) - self.lengths
         self.flat = np.concatenate([np.array(ids) for ids in flat])
 
-    def tokens(self, words, draw=True):
-        """Token ids for an array of word indexes; draw=False gives the tokenizer's own."""
-        picks = self.rng.integers(self.variants, size=len(words)) if draw else 0
+    def tokens(self, words, share):
+        """Token ids for an array of word indexes, this share of the words redrawn."""
+        redrawn = self.rng.random(len(words)) < share
+        picks = self.rng.integers(self.variants, size=len(words)) * redrawn
         cells = np.asarray(words) * self.variants + picks
         lengths = self.lengths[cells]
         ends = np.cumsum(lengths)
@@ -119,7 +123,6 @@ class Retokenizer:
 
 def merge_ranks(tokenizer):
     """{(left, right): rank} from the tokenizer's own serialization."""
-    import json
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
     return {tuple(m.split(" ") if isinstance(m, str) else m): r for r, m in enumerate(merges)}
 
@@ -132,6 +135,7 @@ class Epochs:
         self.cut_chance = 1 / mean_speeches
         self.bos, self.eos = retokenizer.special(BOS), retokenizer.special(EOS)
         self.newline = retokenizer.words_of("\n")[0]
+        self.newline_id = encode(retokenizer.tokenizer, "\n")[0]
         self.stretches = [[retokenizer.words_of(s) + [self.newline] for s in stretch]
                           for stretch in stretches]
         retokenizer.freeze()
@@ -150,23 +154,38 @@ class Epochs:
                 words = [self.bos]
         return result
 
-    def windows(self):
-        """One epoch: int64 [windows, context+1]. BOS stands first in each."""
+    def windows(self, share):
+        """One epoch: int64 [windows, context+1], BOS first in each.
+
+        Generation begins with BOS, then mostly a speech. So most windows begin
+        where a speech does, overlapping a little; the others go on mid-line.
+        """
         passages = self.passages()
         order = self.rng.permutation(len(passages))
         words = np.concatenate([np.array(passages[i]) for i in order])
-        stream = np.roll(self.retokenizer.tokens(words), self.rng.integers(self.context))
-        count = (len(stream) - 1) // self.context
-        starts = np.arange(count) * self.context
-        windows = stream[starts[:, None] + np.arange(self.context + 1)]
-        windows[:, 0] = 0  # BOS: what generation always begins with
-        return windows[self.rng.permutation(count)]
+        stream = self.retokenizer.tokens(words, share)
+        speeches, position, starts = speech_starts(stream, self.newline_id), 1, []
+        while position + self.context <= len(stream):
+            starts.append(position)
+            position += self.context
+            if self.rng.random() < ALIGNED:
+                position = speeches[np.searchsorted(speeches, position, side="right") - 1]
+        windows = stream[np.array(starts)[:, None] + np.arange(-1, self.context)]
+        windows[:, 0] = BOS_ID
+        return windows[self.rng.permutation(len(starts))]
 
-    def batches(self, size):
-        """Batches without end: int64 [size, context+1]."""
-        pool = self.windows()
-        while True:
+    def batches(self, size, count):
+        """`count` batches, int64 [size, context+1]. Retokenization fades out over them."""
+        pool = self.windows(1.0)
+        for i in range(count):
             while len(pool) < size:
-                pool = np.concatenate([pool, self.windows()])
+                pool = np.concatenate([pool, self.windows(1 - i / count)])
             yield pool[:size]
             pool = pool[size:]
+
+
+def speech_starts(stream, newline):
+    """Positions after BOS or after a blank line."""
+    after_blank = (stream[1:-1] == newline) & (stream[:-2] == newline)
+    after_bos = stream[1:-1] == BOS_ID
+    return np.flatnonzero(after_blank | after_bos) + 2

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+import corpus
 import generate
 
 HERE = Path(__file__).parent
@@ -16,7 +17,7 @@ def passage(model, tokenizer, prompt, count, choose):
     ids = tokenizer.encode(prompt).ids
     completion = []
     for token, _ in generate.decode(model, ids, count, choose):
-        if token == 1:  # EOS
+        if token == corpus.EOS_ID:
             break
         completion.append(token)
     return tokenizer.decode(ids + completion)

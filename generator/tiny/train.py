@@ -30,14 +30,14 @@ class Settings:
     layers: int = 4
     heads: int = 8
     kv_heads: int = 2
-    ffn: int = 640
-    steps: int = 2400  # the schedule's length; the best evaluation is kept
+    ffn: int = 512
+    steps: int = 2000  # the schedule's length; the best evaluation is kept
     batch_tokens: int = 16384
-    lr: float = 2e-3
+    lr: float = 3e-3
     warmup: int = 100
-    weight_decay: float = 0.3
-    dropout: float = 0.2  # on embeddings and on both branches of each layer
-    bpe_dropout: float = 0.1
+    weight_decay: float = 2.0
+    dropout: float = 0.25  # on embeddings and on both branches of each layer
+    bpe_dropout: float = 0.3  # fades to none over the schedule
     variants: int = 16  # tokenizations kept of each word
     mean_speeches: int = 30  # in a passage, so this often comes EOS
     ema: float = 0.995  # averaging of the weights, per step
@@ -52,7 +52,7 @@ def config(s):
         num_key_value_heads=s.kv_heads, head_dim=s.hidden // s.heads,
         max_position_embeddings=s.context, rms_norm_eps=1e-5,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-        tie_word_embeddings=True, bos_token_id=0, eos_token_id=1, use_cache=True)
+        tie_word_embeddings=True, bos_token_id=corpus.BOS_ID, eos_token_id=corpus.EOS_ID, use_cache=True)
 
 
 def add_dropout(model, p):
@@ -93,10 +93,10 @@ def held_out_windows(ids, context, stride):
     inputs, labels, scored = [], [], 0
     for start in range(0, max(1, len(ids) - context + stride), stride):
         target = ids[start:start + context]
-        source = [0] + target[:-1]
+        source = [corpus.BOS_ID] + target[:-1]
         label = [-100] * (scored - start) + target[scored - start:]
         scored = start + len(target)
-        inputs.append(source + [1] * (context - len(source)))
+        inputs.append(source + [corpus.EOS_ID] * (context - len(source)))
         labels.append(label + [-100] * (context - len(label)))
     return torch.tensor(inputs), torch.tensor(labels)
 
@@ -134,8 +134,8 @@ def train(s, batches, held_out, device):
     average = {k: v.detach().clone() for k, v in model.state_dict().items()}
     best, best_nats, history = None, math.inf, []
     began = time.time()
-    for step in range(s.steps):
-        loss = train_step(model, adam, next(batches), learning_rate(step, s), device)
+    for step, batch in enumerate(batches):
+        loss = train_step(model, adam, batch, learning_rate(step, s), device)
         update_average(average, model, min(s.ema, (step + 1) / (step + 10)))
         if (step + 1) % s.eval_every:
             continue
@@ -191,14 +191,15 @@ def name_tokenizer_class(path):
 
 def report(s, held_out, nats, training, tokenizer, stretches):
     """The numbers that README.md records."""
-    texts = lambda parts: [corpus.passage(p) for p in parts]
+    train_texts = [corpus.passage(p) for p in training]
+    held_out_texts = [corpus.passage(p) for p in stretches]
     return {
         "held_out_nats_per_char": nats / held_out.characters,
         "held_out_nats_per_token": nats / held_out.tokens,
         "held_out_characters": held_out.characters,
         "held_out_tokens": held_out.tokens,
         "five_gram_nats_per_char": ngram.baselines(
-            texts(training), texts(stretches), lambda t: corpus.encode(tokenizer, t), s.vocab),
+            train_texts, held_out_texts, lambda t: corpus.encode(tokenizer, t), s.vocab),
     }
 
 
@@ -223,7 +224,7 @@ def main():
     epochs = corpus.Epochs(training, words, s.context, s.mean_speeches, rng)
     held_out = HeldOut(stretches, tokenizer, s, device)
     weights, nats, history = train(
-        s, epochs.batches(s.batch_tokens // s.context), held_out, device)
+        s, epochs.batches(s.batch_tokens // s.context, s.steps), held_out, device)
     out.mkdir(parents=True, exist_ok=True)
     result = {"parameters": save(out, weights, tokenizer, s)}
     result |= report(s, held_out, nats, training, tokenizer, stretches)
