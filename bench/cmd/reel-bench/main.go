@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"reel/bench"
 	"reel/client"
@@ -102,7 +103,13 @@ P50 and P99 are by nearest rank over all runs of a length.`,
 			return write(cmd, report, asJSON)
 		},
 	}
-	flags := cmd.Flags()
+	latencyFlags(cmd.Flags(), &dial, &o)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// latencyFlags adds what is measured, and where.
+func latencyFlags(flags *pflag.FlagSet, dial *client.Options, o *bench.LatencyOptions) {
 	flags.SortFlags = false
 	flags.StringVar(&dial.Socket, "socket", "", "`path` of the generator's socket (default as for reel)")
 	flags.DurationVar(&dial.Wait, "wait", 5*time.Second, "how long to wait for a generator")
@@ -111,8 +118,6 @@ P50 and P99 are by nearest rank over all runs of a length.`,
 	flags.IntVar(&o.MaxTokens, "max-tokens", 32, "tokens of each completion")
 	flags.IntVar(&o.Runs, "runs", 5, "measured runs of each length; one more warms up")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the prompts")
-	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
-	return cmd
 }
 
 // latency dials the generator and measures it.
