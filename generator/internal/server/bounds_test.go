@@ -333,7 +333,8 @@ func TestUndecodedBytes(t *testing.T) {
 
 // A connection that says nothing, or does not finish its frame, gives its place back.
 func TestSilenceAndUnfinishedFrames(t *testing.T) {
-	const short, long = 30 * time.Millisecond, time.Hour
+	const short, second, long = 30 * time.Millisecond, time.Second, time.Hour
+	half := []byte{0, 0, 0, 9, 0x81}
 	for name, c := range map[string]struct {
 		silence, frame time.Duration
 		send           []byte
@@ -342,10 +343,10 @@ func TestSilenceAndUnfinishedFrames(t *testing.T) {
 	}{
 		"silent":                  {short, long, nil, false, protocol.CodeHelloRequired},
 		"silent, guard off":       {long, short, nil, false, ""},
-		"silent once welcomed":    {short, short, nil, true, ""},
-		"half a header":           {long, short, []byte{0, 0}, false, protocol.CodeBadFrame},
-		"half a frame":            {long, short, []byte{0, 0, 0, 9, 0x81}, true, protocol.CodeBadFrame},
-		"half a frame, guard off": {short, long, []byte{0, 0, 0, 9, 0x81}, true, ""},
+		"silent once welcomed":    {second, short, nil, true, ""},
+		"half a header":           {long, short, half[:2], false, protocol.CodeBadFrame},
+		"half a frame":            {long, short, half, true, protocol.CodeBadFrame},
+		"half a frame, guard off": {long, long, half, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -356,14 +357,20 @@ func TestSilenceAndUnfinishedFrames(t *testing.T) {
 			}
 			client.raw(c.send)
 			if c.want == "" {
-				_ = client.conn.SetReadDeadline(time.Now().Add(10 * short))
-				if msg, err := client.read(); !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("got %v, %v", msg, err)
-				}
+				client.wantOpen(second * 3 / 2)
 			} else if code := client.closedAfter(); code != c.want {
 				t.Errorf("got %q", code)
 			}
 		})
+	}
+}
+
+// wantOpen checks that nothing comes for d, not even a close.
+func (c *peerClient) wantOpen(d time.Duration) {
+	c.t.Helper()
+	_ = c.conn.SetReadDeadline(time.Now().Add(d))
+	if msg, err := c.read(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Errorf("got %v, %v", msg, err)
 	}
 }
 
