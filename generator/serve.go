@@ -1,0 +1,86 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/oklog/run"
+	"github.com/rs/zerolog"
+
+	"reel/generator/internal/server"
+)
+
+const (
+	drainTime = 30 * time.Second // for running requests, after the first signal
+	flushTime = 2 * time.Second  // for the last frames to be written
+)
+
+// errSignal ends the groups after a drain, errForced at the second signal.
+var (
+	errSignal = errors.New("stopped by a signal")
+	errForced = errors.New("stopped by a second signal before requests had finished")
+)
+
+// serve runs the generator until a signal or a failure.
+func (p *program) serve(o Options) error {
+	log := newLogger(p.stderr, o)
+	err := p.serveOn(log, o)
+	if err == nil || errors.Is(err, errSignal) {
+		log.Info().Msg("stopped")
+		return nil
+	}
+	log.Error().Err(err).Msg("the generator ends")
+	return refusal{err, errLogged}
+}
+
+func (p *program) serveOn(log zerolog.Logger, o Options) error {
+	if err := chooseDevice(log, &o); err != nil {
+		return err
+	}
+	s := server.New(server.Options{Socket: o.Socket, Version: release(), Logger: log})
+	if err := s.Listen(); err != nil {
+		return refuse(errConfig, "--socket: %w", err)
+	}
+	e := &engineActor{server: s, load: p.load, opts: o, log: log}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	var g run.Group // interrupts come in this order: the engine ends its requests, then the server closes
+	g.Add(e.execute, e.interrupt)
+	g.Add(s.Serve, func(error) {
+		ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			log.Warn().Err(err).Msg("some clients did not take their last frames")
+		}
+	})
+	stop := make(chan struct{})
+	g.Add(func() error { return p.awaitSignal(s, log, stop) }, func(error) { close(stop) })
+	return g.Run()
+}
+
+// awaitSignal drains at the first signal and gives that up at the second.
+func (p *program) awaitSignal(s *server.Server, log zerolog.Logger, stop <-chan struct{}) error {
+	select {
+	case sig := <-p.signals:
+		log.Info().Stringer("signal", sig).Msg("draining: no new requests; a second signal stops at once")
+	case <-stop:
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
+	defer cancel()
+	drained := make(chan struct{})
+	go func() {
+		_ = s.Drain(ctx) // the engine ends what still runs after it
+		close(drained)
+	}()
+	select {
+	case <-drained:
+		return errSignal
+	case <-p.signals:
+		return errForced
+	case <-stop:
+		return nil
+	}
+}
