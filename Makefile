@@ -4,44 +4,51 @@ SHELL := /bin/sh
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
+BIN     ?= bin
 PROMPT  ?= ROMEO:
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
+# As it was typed: a dollar sign in it is no variable of make.
+override PROMPT := $(value PROMPT)
 export PROMPT
 export CGO_ENABLED = 0
 
 TOOLS   := .build/tools
 LINT    := $(TOOLS)/golangci-lint-v2.15.0
-LDFLAGS := -s -w -X main.version=$(VERSION)
+BUILD   := $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 
 # Go 1.26 is needed: an older one gets a sentence instead of a page of errors.
-GOVERSION := $(shell $(GO) env GOVERSION 2>/dev/null)
+# It may fetch a newer one by itself, as go.mod asks; where it may not, it says
+# its version only outside of the module.
+GOVERSION := $(shell $(GO) env GOVERSION 2>/dev/null || { cd / && $(GO) env GOVERSION 2>/dev/null; })
 define need-go
-	@case "$(GOVERSION)" in \
-	go1.2[6-9]*|go1.[3-9][0-9]*|go[2-9]*|devel*) ;; \
-	"") echo "Reel needs Go 1.26 or newer, and 'go' was not found, or is too old to read go.mod. Get it from https://go.dev/dl and run make again." >&2; exit 1 ;; \
-	*) echo "Reel needs Go 1.26 or newer; this is $(GOVERSION). Get it from https://go.dev/dl and run make again." >&2; exit 1 ;; \
-	esac
 	@test "$$(uname -s)" = Linux || { echo "Reel runs on Linux (amd64 and arm64); this is $$(uname -s)." >&2; exit 1; }
+	@case "$(GOVERSION)" in \
+	go1.2[6-9]*|go1.[3-9][0-9]*|go[2-9]*|devel*) exit 0 ;; \
+	"") found="'$(GO)' was not found" ;; \
+	*) found="this is $(GOVERSION)" ;; \
+	esac; echo "Reel needs Go 1.26 or newer; $$found. Get it from https://go.dev/dl and run make again." >&2; exit 1
 endef
 
 .PHONY: all
 all: ## build bin/reel-generator, bin/reel and bin/reel-bench
 	$(need-go)
-	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/reel-generator ./generator
-	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/reel ./client/cmd/reel
-	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/reel-bench ./bench/cmd/reel-bench
+	@$(BUILD) -o '$(BIN)/reel-generator' ./generator
+	@$(BUILD) -o '$(BIN)/reel' ./client/cmd/reel
+	@$(BUILD) -o '$(BIN)/reel-bench' ./bench/cmd/reel-bench
 
-# stdout is the passage alone; what the build and the generator say goes to stderr.
+# stdout is the passage alone; what the build and the generator say goes to
+# stderr. The socket is under /tmp: its path may have 107 bytes.
 .PHONY: run
 run: ## build, start a generator, stream a passage (PROMPT="…" for another), stop it
 	@$(MAKE) all >&2
-	@dir=$$(mktemp -d) || exit 1; \
-	bin/reel-generator --socket "$$dir/generator.sock" --log-level warn & generator=$$!; \
+	@unset REEL_MODEL REEL_MAX_SEQ_LEN REEL_MAX_BATCH; \
+	dir=$$(mktemp -d /tmp/reel.XXXXXX) || exit 1; \
+	'$(BIN)/reel-generator' --socket "$$dir/generator.sock" --log-level warn & generator=$$!; \
 	trap 'kill $$generator 2>/dev/null; wait $$generator 2>/dev/null; rm -rf "$$dir"' EXIT; \
 	trap 'exit 130' INT TERM; \
-	bin/reel --socket "$$dir/generator.sock" --wait 60s --timings --echo \
+	'$(BIN)/reel' --socket "$$dir/generator.sock" --wait 60s --timings --echo \
 		--temperature 0 --repeat-penalty 1.2 --max-tokens 300 -- "$$PROMPT" </dev/null
 
 .PHONY: test
@@ -95,7 +102,7 @@ tidy: ## go.mod holds what is used, no more
 .PHONY: install
 install: all ## install the binaries under $(DESTDIR)$(PREFIX)/bin
 	install -d "$(DESTDIR)$(PREFIX)/bin"
-	install -m 0755 bin/reel-generator bin/reel bin/reel-bench "$(DESTDIR)$(PREFIX)/bin/"
+	install -m 0755 '$(BIN)/reel-generator' '$(BIN)/reel' '$(BIN)/reel-bench' "$(DESTDIR)$(PREFIX)/bin/"
 
 .PHONY: clean
 clean: ## remove what make built
@@ -105,4 +112,4 @@ clean: ## remove what make built
 help: ## this list
 	@echo "make TARGET, one of:"
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo "variables: PROMPT for run; PREFIX (now $(PREFIX)) and DESTDIR for install"
+	@echo "variables: PROMPT for run; PREFIX (now $(PREFIX)) and DESTDIR for install; BIN, where to build"
