@@ -179,6 +179,18 @@ func TestClientThatGoes(t *testing.T) {
 	}
 }
 
+// What was answered before a client shut its side still reaches it.
+func TestAnswersBeforeHalfClose(t *testing.T) {
+	f := ready(t, nil)
+	c := f.dial()
+	c.send(&protocol.Hello{Version: protocol.Version})
+	c.send(&protocol.StatusRequest{})
+	must(t, c.conn.CloseWrite())
+	expect[protocol.Welcome](c)
+	expect[protocol.Status](c)
+	c.wantClosed()
+}
+
 // 1,000 clients are killed in the middle of their streams; nothing of them is left.
 func TestKilledClients(t *testing.T) {
 	f := ready(t, nil)

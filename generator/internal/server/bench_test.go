@@ -1,0 +1,27 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"reel/protocol"
+)
+
+// BenchmarkToken is the way of one token from the engine to a client that waits
+// for it: mailbox, text, frame, outbox, socket.
+func BenchmarkToken(b *testing.B) {
+	f := ready(b, nil)
+	m := *f.phase.model
+	m.Limits.Context = b.N + 2
+	f.phase.model = &m
+	f.engine.allow(0)
+	c := f.client()
+	_ = c.conn.SetDeadline(time.Time{})
+	c.send(generate(1, "ab", b.N+1))
+	eventually(b, "the request runs", func() bool { live, _ := f.engine.counts(); return live == 1 })
+	b.ReportAllocs()
+	for range b.N {
+		f.engine.allow(1)
+		expect[protocol.Token](c)
+	}
+}
