@@ -54,17 +54,22 @@ run: ## build, start a generator, stream a passage (PROMPT="…" for another), s
 .PHONY: test
 test: ## run the tests (under 5 minutes on 2 cores)
 	$(need-go)
-	@$(GO) test ./...
+	@$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: check
-check: test vet lint race fuzz examples tidy ## all that CI runs
+check: unskipped vet lint race fuzz examples tidy ## all that CI runs
+
+.PHONY: unskipped
+unskipped: ## make test, which fails here where a test skips that could run
+	@sh .ci/unskipped $(MAKE) test TESTFLAGS=-v
 
 .PHONY: vet
 vet: ## go vet, and gofmt
 	$(need-go)
 	@$(GO) vet ./...
 	@GOARCH=arm64 $(GO) vet ./...
-	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+	@out=$$("$$($(GO) env GOROOT)/bin/gofmt" -l $$(find . -path './.*' -prune -o -name '*.go' -print)); \
+		test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 
 $(LINT):
 	$(need-go)
@@ -92,7 +97,8 @@ fuzz: ## each fuzz target for a few seconds, a minute in all
 examples: ## the protocol's Python example, against the real generator
 	$(need-go)
 	@$(MAKE) all >&2
-	@python3 -m unittest discover -s protocol/examples -v
+	@out=$$(python3 -B -m unittest discover -s protocol/examples -v 2>&1); code=$$?; echo "$$out"; \
+		case "$$out" in *skipped*) echo "an example was skipped"; exit 1 ;; esac; exit $$code
 
 .PHONY: tidy
 tidy: ## go.mod holds what is used, no more
