@@ -113,6 +113,24 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
+// The log is JSON where nobody watches, and holds no prompt and no completion.
+func TestLog(t *testing.T) {
+	g := serve(t, "--log-level", "debug")
+	text := g.reel(short("16", "Zounds, Mercutio!")...).run(0)
+	g.quiet()
+	g.signal(syscall.SIGTERM)
+	g.wantExit(0)
+	log := g.stderr.String()
+	for _, line := range strings.Split(strings.TrimSpace(log), "\n") {
+		if fields := decode[map[string]any](t, line); fields["level"] == nil || fields["message"] == nil {
+			t.Errorf("a line without level or message: %s", line)
+		}
+	}
+	if strings.Contains(log, "Mercutio") || strings.Contains(log, strings.TrimSpace(text)) {
+		t.Errorf("the log tells what was said: %s", log)
+	}
+}
+
 // A reader that leaves ends the request, quietly: as in reel … | head -c 10.
 func TestClosedPipe(t *testing.T) {
 	g := serve(t)
@@ -170,7 +188,7 @@ func TestExitCodes(t *testing.T) {
 		args []string
 	}{
 		"no socket":      {69, []string{"--wait", "0", "--socket", filepath.Join(dir, "none.sock"), "hi"}},
-		"no directory":   {69, []string{"--socket", filepath.Join(dir, "missing", "none.sock"), "hi"}},
+		"no directory":   {69, []string{"--wait", "1h", "--socket", filepath.Join(dir, "missing", "none.sock"), "hi"}}, // nothing to wait for
 		"a path too far": {78, []string{"--socket", "/tmp/" + strings.Repeat("x", 200), "hi"}},
 		"no such flag":   {64, []string{"--no-such-flag", "hi"}},
 	} {

@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"errors"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -49,6 +51,29 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	if s.Requests.Cancelled+s.Requests.Failed < 8 {
 		t.Errorf("the requests of a client that was cut run on: %+v", s.Requests)
 	}
+}
+
+// A client that asks and asks, and reads no answer, is cut as well.
+func TestFloodOfQuestions(t *testing.T) {
+	t.Parallel()
+	g := serve(t)
+	g.works()
+	g.wantMemory(func() {
+		p := g.peer()
+		var questions []byte
+		for range 1000 {
+			questions, _ = protocol.AppendFrame(questions, &protocol.StatusRequest{})
+		}
+		for err := error(nil); err == nil; {
+			_, err = p.conn.Write(questions)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatal("the client is not cut")
+			}
+		}
+		_ = p.conn.Close()
+		g.quiet()
+	})
+	g.works()
 }
 
 // drain reads what there is, to the connection's end.
