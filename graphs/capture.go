@@ -1,0 +1,160 @@
+package graphs
+
+import (
+	"errors"
+	"fmt"
+
+	"reel/kernels/device"
+)
+
+// errBudget says that an exec turned out larger than what was left for it.
+var errBudget = errors.New("graphs: the graph does not fit the budget")
+
+// record captures the pass of k on s. Whatever happens, the capture is ended.
+func record(s device.Stream, pass Pass, k Key) (device.Graph, error) {
+	if err := s.BeginCapture(); err != nil {
+		return nil, err
+	}
+	launched := pass(s, k)
+	g, err := s.EndCapture()
+	if launched == nil {
+		return g, err
+	}
+	if g != nil {
+		err = g.Destroy()
+	}
+	return nil, errors.Join(launched, err)
+}
+
+// capture makes a graph of k ready to replay: captured, instantiated, uploaded.
+// step runs each device call, at a time of its choosing. What a failure leaves
+// is destroyed.
+func (p *Pool) capture(s device.Stream, k Key, step func(func() error) error) (*graph, error) {
+	id := p.identity()
+	var recorded device.Graph
+	err := step(func() (err error) {
+		recorded, err = record(s, p.opts.Pass, k)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("capture of %s: %w", k, err)
+	}
+	g := &graph{key: k, identity: id}
+	err = step(func() (err error) {
+		g.exec, err = recorded.Instantiate()
+		return errors.Join(err, recorded.Destroy())
+	})
+	if g.exec == nil {
+		return nil, fmt.Errorf("instantiation of %s: %w", k, err)
+	}
+	fits := p.hold(g)
+	if err == nil && !fits {
+		err = errBudget
+	}
+	if err == nil {
+		err = step(func() error { return s.Upload(g.exec) })
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("preparing %s: %w", k, err), p.destroy(g))
+	}
+	return g, nil
+}
+
+func (p *Pool) identity() Identity {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.opts.Identity
+}
+
+// hold counts an exec in and tells whether the budget still holds.
+func (p *Pool) hold(g *graph) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Execs++
+	p.stats.Bytes += g.exec.Bytes()
+	p.stats.Peak = max(p.stats.Peak, p.stats.Bytes)
+	p.largest = max(p.largest, g.exec.Bytes())
+	return p.stats.Bytes <= p.opts.Budget
+}
+
+// destroy destroys an exec and counts it out.
+func (p *Pool) destroy(g *graph) error {
+	bytes := g.exec.Bytes()
+	err := g.exec.Destroy()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Execs--
+	p.stats.Bytes -= bytes
+	p.changed.Broadcast()
+	return err
+}
+
+// fits tells whether one more exec of the size known so far may be made.
+func (p *Pool) fits() bool {
+	return p.stats.Execs+p.pending < p.opts.MaxGraphs && p.stats.Bytes+int64(p.pending+1)*p.largest <= p.opts.Budget
+}
+
+// Precapture captures keys at start, in their order, until all exist or the
+// budget is reached; how many it left out is returned. progress is called after
+// each. A key that fails is counted and left out: its steps run padded or
+// eagerly. The pass has run eagerly once before.
+func (p *Pool) Precapture(s device.Stream, keys []Key, progress func(done, of int)) (left int, err error) {
+	for i, k := range keys {
+		if !p.hasRoom() {
+			return len(keys) - i, nil
+		}
+		g, err := p.capture(s, k, func(call func() error) error { return call() })
+		if errors.Is(err, device.ErrSticky) {
+			return len(keys) - i, err
+		}
+		p.precaptured(k, g, err)
+		progress(i+1, len(keys))
+	}
+	return 0, nil
+}
+
+func (p *Pool) hasRoom() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fits()
+}
+
+func (p *Pool) precaptured(k Key, g *graph, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.fail(k)
+		return
+	}
+	p.install(g)
+	p.stats.Precaptured++
+}
+
+// fail counts a capture that failed. A key that fails too often is not wished for again.
+func (p *Pool) fail(k Key) {
+	p.stats.Failed++
+	p.failures[k]++
+	delete(p.wishes, k)
+}
+
+// maxFailures is after how many failures a key is served padded or eagerly for good.
+const maxFailures = 3
+
+// Close destroys every graph. The roller has ended and no step runs.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	all := append(p.dead, p.retiring...)
+	for _, g := range p.live {
+		all = append(all, g)
+	}
+	if p.finished != nil {
+		all = append(all, p.finished)
+	}
+	p.live, p.families, p.retiring, p.dead, p.finished = map[Key]*graph{}, map[Key][]*graph{}, nil, nil, nil
+	p.mu.Unlock()
+	var err error
+	for _, g := range all {
+		err = errors.Join(err, p.destroy(g))
+	}
+	return err
+}

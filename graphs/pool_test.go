@@ -1,0 +1,216 @@
+package graphs
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+func TestAcquireTakesExactThenSmallestCoverThenEager(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	r.precapture(Decode(8), Decode(4), Prefill(16))
+	for _, c := range []struct {
+		key  Key
+		kind Kind
+		runs Key
+	}{
+		{Decode(4), Exact, Decode(4)},
+		{Decode(3), Padded, Decode(4)},
+		{Decode(5), Padded, Decode(8)},
+		{Decode(9), Eager, Decode(9)},
+		{Prefill(1), Padded, Prefill(16)},
+		{Prefill(16), Exact, Prefill(16)},
+		{Key{Model: 1, Rows: 4, Queries: 1}, Eager, Key{Model: 1, Rows: 4, Queries: 1}},
+		{Key{Rows: 4, Queries: 2}, Eager, Key{Rows: 4, Queries: 2}},
+	} {
+		if p := r.run(c.key); p.Kind != c.kind || p.Key != c.runs {
+			t.Errorf("%s runs as %s, kind %d; wants %s, kind %d", c.key, p.Key, p.Kind, c.runs, c.kind)
+		}
+	}
+	if got := r.notes(); !slices.Equal(got[:9], []int32{4, 4, 4, 4, 4, 4, 8, 8, 8}) {
+		t.Errorf("the device ran %v", got)
+	}
+	if s := r.Stats(); s.Exact != 2 || s.Padded != 3 || s.Eager != 3 || s.Precaptured != 3 || s.Live != 3 || s.Bytes != 3*graphBytes {
+		t.Errorf("counted %+v", s)
+	}
+}
+
+// A prefill chunk of one token and a decode step of one sequence are different
+// classes: neither stands in for the other.
+func TestPrefillNeverStandsInForDecode(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	r.precapture(Prefill(1))
+	if p := r.run(Decode(1)); p.Kind != Eager {
+		t.Errorf("decode of one sequence ran on %s", p.Key)
+	}
+}
+
+func TestContextBuckets(t *testing.T) {
+	wide, narrow, any := Key{Rows: 1, Queries: 1, Context: 4096}, Key{Rows: 1, Queries: 1, Context: 512}, Key{Rows: 1, Queries: 1}
+	for _, c := range []struct {
+		graph, step Key
+		want        bool
+	}{{wide, narrow, true}, {narrow, wide, false}, {any, wide, true}, {wide, any, false}} {
+		if got := c.graph.Covers(c.step); got != c.want {
+			t.Errorf("a graph of context %d covers a step of context %d: %v", c.graph.Context, c.step.Context, got)
+		}
+	}
+}
+
+func TestAnotherIdentityIsRefusedBeforeItRuns(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	r.precapture(Decode(1))
+	plan := r.Acquire(Decode(1))
+	r.Rebind(Identity{Device: "elsewhere"})
+	if err := r.Launch(r.s, plan, 1); !errors.Is(err, ErrIdentity) {
+		t.Fatalf("launch of a stale graph: %v, wants ErrIdentity", err)
+	}
+	if got := r.notes(); len(got) != 0 {
+		t.Errorf("it ran: %v", got)
+	}
+	r.Tend(0, true)
+	if p := r.Acquire(Decode(1)); p.Kind != Eager {
+		t.Errorf("the stale graph is still live")
+	}
+}
+
+// Each part of the identity counts.
+func TestIdentityCoversAllThatNodesWereGiven(t *testing.T) {
+	h := device.NewHost(device.HostOptions{})
+	defer h.Close()
+	a, _ := h.Alloc(8)
+	b, _ := h.Alloc(8)
+	base := Identity{Device: "host", Arena: a, KV: a, Weights: a}
+	for name, other := range map[string]Identity{
+		"device":   {Device: "cuda", Arena: a, KV: a, Weights: a},
+		"context":  {Device: "host", Context: 1, Arena: a, KV: a, Weights: a},
+		"arena":    {Device: "host", Arena: b, KV: a, Weights: a},
+		"kv":       {Device: "host", Arena: a, KV: b, Weights: a},
+		"geometry": {Device: "host", Arena: a, KV: a, Pages: [5]int{1}, Weights: a},
+		"weights":  {Device: "host", Arena: a, KV: a, Weights: b},
+	} {
+		if other == base {
+			t.Errorf("another %s is the same identity", name)
+		}
+	}
+}
+
+func TestPlanOlderThanTheEvictionIsRefused(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	r.precapture(Decode(1))
+	plan := r.Acquire(Decode(1))
+	r.mu.Lock()
+	r.evict(plan.graph)
+	r.mu.Unlock()
+	if err := r.Launch(r.s, plan, 1); !errors.Is(err, ErrEvicted) {
+		t.Errorf("launch of an evicted graph: %v, wants ErrEvicted", err)
+	}
+}
+
+// An evicted graph is destroyed after the last step that replays it, not before:
+// the device refuses to destroy one that has a replay pending.
+func TestEvictedGraphOutlivesItsLastStep(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	r.precapture(Decode(1))
+	plan := r.Acquire(Decode(1))
+	r.must(r.Launch(r.s, plan, 5))
+	r.mu.Lock()
+	r.evict(plan.graph)
+	r.mu.Unlock()
+	r.Tend(4, true)
+	if len(r.dead) != 0 {
+		t.Fatal("handed over for destruction while step 5 may run")
+	}
+	r.must(r.s.Synchronize())
+	r.Tend(5, true)
+	if len(r.dead) != 1 {
+		t.Fatal("not handed over after its last step")
+	}
+}
+
+func TestPrecaptureStopsAtTheBudget(t *testing.T) {
+	for name, o := range map[string]Options{"bytes": {Budget: 3*graphBytes + 1}, "number": {MaxGraphs: 3}} {
+		r := newRig(t, device.HostOptions{}, o)
+		left, err := r.Precapture(r.s, []Key{Decode(5), Decode(4), Decode(3), Decode(2), Decode(1)}, func(int, int) {})
+		r.must(err)
+		if s := r.Stats(); left != 2 || s.Live != 3 || s.Peak > r.opts.Budget {
+			t.Errorf("%s: %d left out, %+v", name, left, s)
+		}
+	}
+}
+
+// A capture that fails at any of its calls leaves nothing behind, and the pool
+// and the stream stay usable.
+func TestFailureAtEachCallOfACapture(t *testing.T) {
+	calls := 0
+	for at := 1; ; at++ {
+		r := newRig(t, device.HostOptions{}, Options{})
+		r.h.Faults().FailAt(at, false)
+		r.precapture(Decode(2))
+		if r.h.Faults().Calls() < at {
+			break
+		}
+		calls++
+		r.h.Faults().FailAt(0, false)
+		if s := r.Stats(); s.Failed != 1 || s.Live != 0 || s.Execs != 0 {
+			t.Fatalf("call %d failed: %+v", at, s)
+		}
+		if p := r.run(Decode(2)); p.Kind != Eager {
+			t.Fatalf("call %d failed, and the key runs as kind %d", at, p.Kind)
+		}
+		r.precapture(Decode(2))
+		if p := r.run(Decode(2)); p.Kind != Exact {
+			t.Fatalf("after call %d failed the key cannot be captured", at)
+		}
+	}
+	if calls < 7 { // begin, three launches, end, instantiate, upload
+		t.Errorf("only %d calls were made to fail", calls)
+	}
+}
+
+func TestKeyThatFailsTooOftenIsNotTriedAgain(t *testing.T) {
+	broken := errors.New("broken")
+	var r *rig
+	r = newRig(t, device.HostOptions{}, Options{Pass: func(s device.Stream, k Key) error {
+		if k == Decode(3) {
+			return broken
+		}
+		return r.pass(s, k)
+	}})
+	for range maxFailures {
+		r.precapture(Decode(3))
+	}
+	r.Acquire(Decode(3))
+	if s := r.Stats(); s.Failed != maxFailures || s.Refused != 1 || s.Wishes != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestLatticeIsLargestFirst(t *testing.T) {
+	keys := Lattice(DefaultCounts(128), 128, 20)
+	if !slices.IsSortedFunc(keys, func(a, b Key) int { return b.Tokens() - a.Tokens() }) {
+		t.Errorf("not largest first: %v", keys)
+	}
+	for _, want := range []Key{Prefill(1), Prefill(50), Prefill(66), Prefill(128), Decode(1), Decode(20)} {
+		if !slices.Contains(keys, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	if slices.Contains(keys, Prefill(51)) {
+		t.Error("51 tokens is not in the lattice")
+	}
+}
+
+func TestParseCounts(t *testing.T) {
+	got, err := ParseCounts(" 1-3,64, 80,2 ,")
+	if err != nil || !slices.Equal(got, []int{1, 2, 3, 64, 80}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"0", "a", "3-1", "-4", "1-", "1-99999999", "1-2-3"} {
+		if got, err := ParseCounts(bad); err == nil {
+			t.Errorf("%q gave %v", bad, got)
+		}
+	}
+}
