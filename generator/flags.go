@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"reel/generator/internal/server"
+	"reel/graphs"
 	"reel/protocol"
 )
 
@@ -31,6 +32,10 @@ type Options struct {
 	MaxBatch  int // sequences; 0 is the device's choice
 	LogLevel  string
 	LogFormat string // json, console or auto
+
+	Precapture  []int // prompt token counts whose graphs are captured at start; nil is the default
+	GraphMemory int64 // bytes; 0 is the device's choice
+	MaxGraphs   int
 }
 
 var (
@@ -85,6 +90,9 @@ func (o *Options) settings() []*setting {
 		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, 0, 1024)},
 		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)", "n", "0", number(&o.MaxSeqLen, 0, protocol.MaxElements)},
 		{"max-batch", "sequences that run at once (0: what suits the device)", "n", "0", number(&o.MaxBatch, 0, 4096)},
+		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, then steps of 16", "list", "auto", counts(&o.Precapture)},
+		{"graph-memory", "bytes that captured graphs may take (0: what suits the device)", "bytes", "0", byteCount(&o.GraphMemory)},
+		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)", "n", "1024", number(&o.MaxGraphs, 0, 1<<20)},
 		{"log-level", "trace, debug, info, warn or error", "level", "info", oneOf(&o.LogLevel, "trace", "debug", "info", "warn", "error")},
 		{"log-format", "json, console, or auto: console on a terminal, else json", "name", "auto", oneOf(&o.LogFormat, "json", "console", "auto")},
 	}
@@ -109,6 +117,32 @@ func oneOf(to *string, names ...string) func(string) error {
 			}
 		}
 		return fmt.Errorf("it must be %s or %s", strings.Join(names[:len(names)-1], ", "), names[len(names)-1])
+	}
+}
+
+func counts(to *[]int) func(string) error {
+	return func(text string) error {
+		if text == "auto" {
+			*to = nil
+			return nil
+		}
+		list, err := graphs.ParseCounts(text)
+		if err != nil {
+			return err
+		}
+		*to = append([]int{}, list...) // an empty list is not the default
+		return nil
+	}
+}
+
+func byteCount(to *int64) func(string) error {
+	return func(text string) error {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 {
+			return errors.New("it must be a whole number of bytes")
+		}
+		*to = n
+		return nil
 	}
 }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -18,44 +20,38 @@ import (
 	"reel/protocol"
 )
 
+// errConfig marks what the person who starts the generator has to change: exit 78.
+var errConfig = errors.New("configuration")
+
 // What the host device does at once. A chunk of 64 tokens takes about as long
 // as the largest batch's decode step, so that neither holds up the other.
 const (
-	hostMaxBatch = 64
-	hostChunk    = 64
-	pageTokens   = 16
+	hostMaxBatch    = 64
+	hostChunk       = 64
+	hostGraphMemory = 64 << 20
+	pageTokens      = 16
 )
 
 // embeddedName is what the embedded model is called.
 const embeddedName = "reel-tiny"
 
-// errConfig marks what the person who starts the generator has to change: exit 78.
-var errConfig = errors.New("configuration")
-
-// load reads the model that o names onto the host device and makes an engine for it.
+// load reads the model that o names onto the host device and makes an engine
+// for it. What the operator can mend is errConfig.
 func load(_ context.Context, o Options, progress func(float64, string)) (server.Model, engineRunner, error) {
 	files, name, err := modelFiles(o.Model)
 	if err != nil {
 		return server.Model{}, nil, err
 	}
-	progress(0, "reading the tokenizer")
-	tok, err := tokenizer.Load(files)
-	if err != nil {
-		return server.Model{}, nil, fmt.Errorf("%w: %w", errConfig, err)
-	}
-	progress(0.1, "loading the weights")
 	host := device.NewHost(device.HostOptions{})
-	m, err := loadWeights(host, files, func(share float64) { progress(0.1+0.9*share, "loading the weights") })
+	tok, m, err := readModel(host, files, progress)
 	if err != nil {
-		return server.Model{}, nil, fmt.Errorf("%w: %w", errConfig, err)
-	}
-	if tok.Vocab() > m.Config.Vocab {
-		return server.Model{}, nil, fmt.Errorf("%w: tokenizer.json has %d tokens, the model %d", errConfig, tok.Vocab(), m.Config.Vocab)
+		return server.Model{}, nil, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
 	}
 	opts, err := plan(m.Config, o)
 	if err != nil {
-		return server.Model{}, nil, fmt.Errorf("%w: %w", errConfig, err)
+		return server.Model{}, nil, refuse(errConfig, "%w", err)
 	}
+	opts.Progress = func(share float64, what string) { progress(0.8+0.2*share, what) }
 	e, err := engine.New(host, m, opts)
 	if err != nil {
 		return server.Model{}, nil, err
@@ -70,18 +66,36 @@ func modelFiles(dir string) (fs.FS, string, error) {
 	if dir == "" {
 		return tiny.Files, embeddedName, nil
 	}
-	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a directory", dir)
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: --model wants a directory with config.json, tokenizer.json and safetensors: %w", errConfig, err)
-	}
 	path, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: --model: %w", errConfig, err)
+		return nil, "", refuse(errConfig, "--model: %w", err)
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = errors.New("it is not a directory")
+	}
+	if err != nil {
+		return nil, "", refuse(errConfig, "--model %s: give a directory with config.json, tokenizer.json and safetensors: %w", dir, err)
 	}
 	return os.DirFS(path), filepath.Base(path), nil
+}
+
+// readModel reads tokenizer and weights, which must belong together.
+func readModel(host *device.Host, files fs.FS, progress func(float64, string)) (*tokenizer.Tokenizer, *model.Model, error) {
+	progress(0, "reading the tokenizer")
+	tok, err := tokenizer.Load(files)
+	if err != nil {
+		return nil, nil, err
+	}
+	progress(0.1, "loading the weights")
+	m, err := loadWeights(host, files, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
+	if err != nil {
+		return nil, nil, err
+	}
+	if tok.Vocab() > m.Config.Vocab {
+		return nil, nil, fmt.Errorf("tokenizer.json has %d tokens and config.json a vocabulary of %d: take both from one checkpoint", tok.Vocab(), m.Config.Vocab)
+	}
+	return tok, m, nil
 }
 
 // loadWeights loads a checkpoint. Its files stay mapped for as long as the

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -16,7 +18,11 @@ import (
 // context, and a KV pool that holds every sequence at full length, or as much
 // of that as half of the free memory does.
 func plan(c model.Config, o Options) (engine.Options, error) {
-	p := engine.Options{Context: c.Context, MaxBatch: hostMaxBatch, MaxQueue: protocol.MaxQueue, Chunk: hostChunk, PageTokens: pageTokens}
+	p := engine.Options{Context: c.Context, MaxBatch: hostMaxBatch, MaxQueue: protocol.MaxQueue, Chunk: hostChunk, PageTokens: pageTokens,
+		Precapture: o.Precapture, MaxGraphs: o.MaxGraphs, GraphMemory: hostGraphMemory}
+	if o.GraphMemory > 0 {
+		p.GraphMemory = o.GraphMemory
+	}
 	if o.MaxSeqLen > c.Context {
 		return p, fmt.Errorf("--max-seq-len %d is above the model's context of %d", o.MaxSeqLen, c.Context)
 	}

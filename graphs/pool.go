@@ -295,10 +295,7 @@ func (p *Pool) makeRoom() {
 			victim = g
 		}
 	}
-	if victim == nil {
-		return
-	}
-	if p.step-victim.lastStep < recentSteps && victim.uses >= w.count {
+	if victim == nil || p.step-victim.lastStep < recentSteps && victim.uses >= w.count {
 		delete(p.wishes, w.key)
 		return
 	}

@@ -24,7 +24,7 @@ const grantAfter = 2
 
 // wish notes that a step of k ran on g, or eagerly where g is nil.
 func (p *Pool) wish(k Key, g *graph) {
-	if p.failures[k] >= maxFailures {
+	if p.failures[k] >= maxFailures || p.opts.MaxGraphs == 0 {
 		return
 	}
 	w := p.wishes[k]

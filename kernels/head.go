@@ -37,6 +37,8 @@ func (o Head) Host(h *device.Host) {
 		rmsNorm(n[i*hidden:(i+1)*hidden], x[int(row)*hidden:(int(row)+1)*hidden], h.Float32(o.Norm)[:hidden], o.Eps)
 		live++
 	}
-	product(h, o.W, n, live, h.Float32(o.Logits), o.W.Rows, false)
+	if live > 0 {
+		product(h, o.W, n, live, h.Float32(o.Logits), o.W.Rows, false)
+	}
 	h.Return(n)
 }

@@ -55,7 +55,7 @@ func TestEncodeRefusesWhatDoesNotFit(t *testing.T) {
 		"rows":    {Rows: make([]Row, 3)},
 		"samples": {Samples: make([]int32, 2)},
 		"inits":   {Inits: make([]Init, 2)},
-		"pages":   {Pages: make([]PageEntry, 3)},
+		"pages":   {Pages: make([]PageEntry, 3+MaxMoves)},
 	} {
 		if err := l.Encode(dst, &s); !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("too many %s: %v, wants ErrBadShape", name, err)

@@ -60,10 +60,14 @@ type Step struct {
 //	then    MaxRows    × {slot, position, token}
 //	        MaxSamples × {row}
 //	        MaxSamples × init of initWords words
-//	        MaxRows    × {slot, index, page}
+//	        MaxRows+MaxMoves × {slot, index, page}
 type StepLayout struct {
 	MaxRows, MaxSamples int
 }
+
+// MaxMoves is how many entries of block tables a step may change beside those
+// of the pages that its rows begin.
+const MaxMoves = 64
 
 const (
 	headWords = 8
@@ -79,12 +83,12 @@ func (l StepLayout) initAt() int   { return l.sampleAt() + l.MaxSamples }
 func (l StepLayout) pageAt() int   { return l.initAt() + l.MaxSamples*initWords }
 
 // Words is the length of a descriptor in int32 words.
-func (l StepLayout) Words() int { return l.pageAt() + l.MaxRows*pageWords }
+func (l StepLayout) Words() int { return l.pageAt() + (l.MaxRows+MaxMoves)*pageWords }
 
 // Encode writes s to dst, which holds Words()*4 bytes.
 func (l StepLayout) Encode(dst []byte, s *Step) error {
 	if len(s.Rows) > l.MaxRows || len(s.Samples) > l.MaxSamples || len(s.Inits) > l.MaxSamples ||
-		len(s.Pages) > l.MaxRows || len(dst) < 4*l.Words() {
+		len(s.Pages) > l.MaxRows+MaxMoves || len(dst) < 4*l.Words() {
 		return fmt.Errorf("%w: step of %d rows, %d samples, %d inits, %d pages in a layout of %d rows, %d samples",
 			device.ErrBadShape, len(s.Rows), len(s.Samples), len(s.Inits), len(s.Pages), l.MaxRows, l.MaxSamples)
 	}

@@ -2,7 +2,9 @@ package device
 
 import (
 	"fmt"
+	"reflect"
 	"time"
+	"unsafe"
 )
 
 // hostGraph is a recorded sequence of ops: one node each, with the handles and
@@ -17,6 +19,7 @@ type hostGraph struct {
 type hostExec struct {
 	h     *Host
 	nodes []Op
+	bytes int64
 
 	// Guarded by h.mu.
 	pending   int // replays enqueued and not yet done
@@ -99,11 +102,23 @@ func (g *hostGraph) Instantiate() (Exec, error) {
 	if g.destroyed {
 		return nil, fmt.Errorf("%w: graph", ErrDestroyed)
 	}
-	if err := g.h.take(g.h.opts.GraphBytes); err != nil {
+	bytes := g.h.opts.GraphBytes
+	if bytes == 0 {
+		bytes = nodeBytes(g.nodes)
+	}
+	if err := g.h.take(bytes); err != nil {
 		return nil, err
 	}
 	g.h.live.Execs++
-	return &hostExec{h: g.h, nodes: g.nodes}, nil
+	return &hostExec{h: g.h, nodes: g.nodes, bytes: bytes}, nil
+}
+
+// nodeBytes is the memory that recorded ops take.
+func nodeBytes(nodes []Op) (bytes int64) {
+	for _, op := range nodes {
+		bytes += int64(reflect.TypeOf(op).Size() + unsafe.Sizeof(op))
+	}
+	return bytes
 }
 
 // Destroy gives the graph back; its execs stay.
@@ -120,7 +135,7 @@ func (g *hostGraph) Destroy() error {
 }
 
 // Bytes is what the exec takes.
-func (e *hostExec) Bytes() int64 { return e.h.opts.GraphBytes }
+func (e *hostExec) Bytes() int64 { return e.bytes }
 
 // Destroy gives the exec back. One that has a replay pending must not be destroyed.
 func (e *hostExec) Destroy() error {
@@ -132,7 +147,7 @@ func (e *hostExec) Destroy() error {
 	}
 	e.destroyed = true
 	e.h.live.Execs--
-	e.h.live.Bytes -= e.h.opts.GraphBytes
+	e.h.live.Bytes -= e.bytes
 	return nil
 }
 

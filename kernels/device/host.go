@@ -49,7 +49,8 @@ type HostOptions struct {
 	Workers int
 	// Limit bounds the bytes that buffers and execs take; 0 means no bound.
 	Limit int64
-	// GraphBytes is what an exec takes, for a budget that is worth testing.
+	// GraphBytes is what an exec is said to take, for tests of a budget; 0 means
+	// what its nodes really take.
 	GraphBytes int64
 	// CaptureDelay is how long EndCapture takes.
 	CaptureDelay time.Duration

@@ -1,14 +1,12 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
-	"runtime"
 	"sync"
-	"time"
 
 	"reel/generator/internal/model"
 	"reel/generator/internal/scheduler"
+	"reel/graphs"
 	"reel/kernels/device"
 	"reel/protocol"
 )
@@ -21,63 +19,70 @@ type Options struct {
 	Chunk      int // prompt tokens of one prefill step
 	PageTokens int // tokens a KV page holds
 	Pages      int // KV pages
+
+	// Precapture lists the prompt token counts whose graphs are captured at
+	// start, beside those of the decode batches; nil is graphs.DefaultCounts.
+	Precapture []int
+	// MaxGraphs and GraphMemory, in bytes, bound the graphs that exist at once.
+	// With MaxGraphs 0 there are none: every step is launched op by op.
+	MaxGraphs   int
+	GraphMemory int64
+	// Progress is told the share of the start that is done, 0 to 1.
+	Progress func(share float64, what string)
 }
 
-// Engine runs one model on one device. Submit, Cancel, Drain, Stop and Stats are
-// safe from any goroutine; everything else happens on the one that runs Run.
+// Engine runs one model on one device. Submit, Cancel, Stop and Stats are safe
+// from any goroutine; everything else happens on the one that runs Run, which
+// with the roller's is the only one that calls the device.
 type Engine struct {
 	opts  Options
+	dev   device.Device
 	model *model.Model
 	eos   map[int32]bool
 
 	mu       sync.Mutex
-	changed  sync.Cond // inbox, draining or stopping changed
+	changed  sync.Cond // something for the engine's thread to do
 	inbox    []command
+	attend   bool // the roller has something for Tend
 	handles  Handle
 	waiting  int // submitted and not yet running
-	draining bool
 	stopping bool
 	stats    Stats
 
 	// Owned by Run's goroutine.
-	stream device.Stream
-	lane   *model.Lane
-	sched  *scheduler.Scheduler
-	live   map[Handle]*job
+	stream  device.Stream
+	copies  device.Stream  // moves pages beside the steps
+	events  []device.Event // of the steps in flight, by number
+	lane    *model.Lane
+	pool    *graphs.Pool
+	roller  *graphs.Roller
+	rolling chan error // the roller's end
+	sched   *scheduler.Scheduler
+	live    map[Handle]*job
+	flights []*flight // steps enqueued and not yet completed, oldest first
+	moves   []move
+	next    uint64 // number of the next step
 }
 
-// command is a submission, or a cancellation where job is nil.
+// command is for the engine's thread, between two steps.
 type command struct {
+	kind   commandKind
 	handle Handle
-	job    *job
+	job    *job // of submit
+	page   int  // of relocate
 }
 
-// New takes all memory that the engine will use on dev.
-func New(dev device.Device, m *model.Model, o Options) (*Engine, error) {
-	sched, err := scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, MaxQueue: o.MaxQueue + o.MaxBatch, Chunk: o.Chunk,
-		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages})
-	if err != nil {
-		return nil, err
-	}
-	e := &Engine{opts: o, model: m, sched: sched, eos: map[int32]bool{}, live: map[Handle]*job{}}
-	e.changed.L = &e.mu
-	for _, id := range m.Config.EOS {
-		e.eos[id] = true
-	}
-	if e.stream, err = dev.NewStream(); err != nil {
-		return nil, err
-	}
-	e.lane, err = m.NewLane(dev, model.Geometry{MaxRows: max(o.Chunk, o.MaxBatch), MaxBatch: o.MaxBatch, Context: o.Context,
-		PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: ringSlots})
-	if err != nil {
-		return nil, fmt.Errorf("engine: memory of the lane: %w", err)
-	}
-	e.stats.KV = protocol.KV{PageTokens: o.PageTokens, Pages: o.Pages, Bytes: e.lane.KV.Data.Bytes()}
-	return e, nil
-}
+type commandKind uint8
 
-// ringSlots is how many steps' descriptors and results the rings hold.
-const ringSlots = 4
+const (
+	submit commandKind = iota
+	cancel
+	relocate
+)
+
+// depth is how many steps are enqueued at once: one runs, the next waits behind
+// it, so that the device never waits for the host.
+const depth = 2
 
 // Submit hands a request to the engine. It returns ErrTooLong, ErrBusy or
 // ErrDraining and then has taken nothing.
@@ -88,14 +93,14 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case e.draining || e.stopping:
+	case e.stopping:
 		return 0, ErrDraining
 	case e.waiting >= e.opts.MaxQueue+e.freePlaces():
 		return 0, ErrBusy
 	}
 	e.handles++
 	e.waiting++
-	e.inbox = append(e.inbox, command{handle: e.handles, job: newJob(e.handles, r)})
+	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, job: newJob(e.handles, r)})
 	e.changed.Signal()
 	return e.handles, nil
 }
@@ -106,18 +111,19 @@ func (e *Engine) freePlaces() int { return e.opts.MaxBatch - e.stats.Requests.Ru
 
 // Cancel ends a request early. Its Sink still gets its Finish. A handle that has
 // finished is ignored.
-func (e *Engine) Cancel(h Handle) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.inbox = append(e.inbox, command{handle: h})
-	e.changed.Signal()
+func (e *Engine) Cancel(h Handle) { e.send(command{kind: cancel, handle: h}) }
+
+// Relocate moves the index-th KV page of a request to another place of the
+// pool, beside the steps. A page that is not in use is left alone.
+func (e *Engine) Relocate(h Handle, index int) {
+	e.send(command{kind: relocate, handle: h, page: index})
 }
 
-// Drain refuses new requests from now on; what runs and waits goes on.
-func (e *Engine) Drain() {
+func (e *Engine) send(c command) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.draining = true
+	e.inbox = append(e.inbox, c)
+	e.changed.Signal()
 }
 
 // Stop ends Run; what has not finished gets ErrShutdown.
@@ -128,142 +134,27 @@ func (e *Engine) Stop() {
 	e.changed.Signal()
 }
 
+// wake has an idle engine look after its graphs.
+func (e *Engine) wake() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.attend = true
+	e.changed.Signal()
+}
+
 // Stats is a snapshot.
 func (e *Engine) Stats() Stats {
+	g := e.pool.Stats()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.stats
 	s.Requests.Waiting = e.waiting
+	s.Graphs = graphStatus(g)
 	return s
 }
 
-// Run steps until Stop, or until the device fails. It locks its thread: a device
-// belongs to one.
-func (e *Engine) Run() error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	for {
-		commands, stop := e.take()
-		e.apply(commands)
-		if stop {
-			e.finishAll(ErrShutdown)
-			return nil
-		}
-		b := e.sched.Next()
-		if b == nil {
-			e.publish(nil)
-			e.sleep()
-			continue
-		}
-		if err := e.step(b); err != nil {
-			e.fail(err)
-			return err
-		}
-	}
-}
-
-// take empties the inbox.
-func (e *Engine) take() ([]command, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := e.inbox
-	e.inbox = nil
-	return c, e.stopping
-}
-
-// sleep waits until there is something to do: an idle engine uses no processor.
-func (e *Engine) sleep() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for len(e.inbox) == 0 && !e.stopping {
-		e.changed.Wait()
-	}
-}
-
-func (e *Engine) apply(commands []command) {
-	for _, c := range commands {
-		if c.job == nil {
-			if j := e.live[c.handle]; j != nil {
-				e.end(j, protocol.FinishCancelled, nil)
-			}
-			continue
-		}
-		e.live[c.handle] = c.job
-		if err := e.sched.Add(&c.job.seq); err != nil {
-			e.end(c.job, "", ErrBusy)
-		}
-	}
-}
-
-// fail ends every request with the device's error and refuses further ones.
-func (e *Engine) fail(err error) {
-	e.Stop()
-	commands, _ := e.take()
-	e.apply(commands)
-	e.finishAll(errors.Join(ErrDevice, err))
-}
-
-func (e *Engine) finishAll(err error) {
-	for _, j := range e.live {
-		e.end(j, "", err)
-	}
-	e.publish(nil)
-}
-
-// publish brings the snapshot for Stats up to date, after step b where there was one.
-func (e *Engine) publish(b *scheduler.Batch) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stats.Requests.Running = e.sched.Running()
-	e.stats.KV.Used = e.opts.Pages - e.sched.FreePages()
-	if b == nil {
-		return
-	}
-	if b.Prefill {
-		e.stats.Steps.Prefill++
-	} else {
-		e.stats.Steps.Decode++
-	}
-	e.stats.Steps.Tokens += uint64(len(b.Sampled))
-	e.stats.Steps.Graphs.Eager++
-}
-
-// step runs one forward pass and hands out its tokens.
-func (e *Engine) step(b *scheduler.Batch) error {
-	e.joined(b)
-	if err := e.lane.Write(&b.Step); err != nil {
-		return err
-	}
-	if err := e.model.Forward(e.stream, e.lane, model.Shape{Rows: len(b.Step.Rows), Samples: len(b.Step.Samples)}); err != nil {
-		return err
-	}
-	if err := e.stream.Synchronize(); err != nil {
-		return err
-	}
-	for _, q := range b.Served {
-		q.Owner.(*job).graphs.Eager++
-	}
-	e.publish(b)
-	e.deliver(b)
-	return nil
-}
-
-// joined notes the end of the queue for sequences that got their place.
-func (e *Engine) joined(b *scheduler.Batch) {
-	if len(b.Joined) == 0 {
-		return
-	}
-	now := time.Now()
-	for _, q := range b.Joined {
-		q.Owner.(*job).admitted = now
-	}
-	e.unqueued(len(b.Joined))
-}
-
-// unqueued notes that n requests no longer wait.
-func (e *Engine) unqueued(n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.waiting -= n
-	e.stats.Requests.Running = e.sched.Running()
+func graphStatus(g graphs.Stats) protocol.GraphPool {
+	return protocol.GraphPool{Live: g.Live, MaxGraphs: g.MaxGraphs, Bytes: g.Bytes, Budget: g.Budget,
+		Precaptured: g.Precaptured, Rolled: g.Rolled, Evicted: g.Evicted, Failed: g.Failed, Refused: g.Refused,
+		Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, Wishes: g.Wishes, Roller: g.Roller}
 }

@@ -82,7 +82,7 @@ func (e *Engine) end(j *job, reason string, err error) {
 	}
 	e.sched.Remove(&j.seq)
 	delete(e.live, j.handle)
-	e.publish(nil)
+	e.publish()
 	j.request.Sink.Finish(Finish{Reason: reason, Err: err, Timing: j.timing(), Graphs: j.graphs,
 		Usage: protocol.Usage{PromptTokens: len(j.request.Tokens), CompletionTokens: j.tokens}})
 }

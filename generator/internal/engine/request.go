@@ -82,4 +82,5 @@ type Stats struct {
 	Requests protocol.Requests
 	KV       protocol.KV
 	Steps    protocol.Steps
+	Graphs   protocol.GraphPool
 }

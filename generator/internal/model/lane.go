@@ -1,6 +1,8 @@
 package model
 
 import (
+	"errors"
+
 	"reel/kernels"
 	"reel/kernels/device"
 )
@@ -30,20 +32,27 @@ type Lane struct {
 
 	ring, counter, results device.Buffer
 	ringMap, resultMap     *device.Mapped
+	taken                  []device.Buffer // all of it, to be freed
 
 	x, q, attended, inner, logits device.Buffer
 }
 
-// NewLane takes a lane's memory, once, for the life of the engine.
+// NewLane takes a lane's memory, once, for the life of the engine; Free gives it back.
 func (m *Model) NewLane(dev device.Memory, g Geometry) (*Lane, error) {
-	c := m.Config
 	l := &Lane{Geometry: g, Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxBatch}}
-	var err error
+	if err := l.allocate(taking{dev, l}, m.Config); err != nil {
+		return nil, errors.Join(err, l.Free(dev))
+	}
+	return l, nil
+}
+
+func (l *Lane) allocate(dev device.Memory, c Config) (err error) {
+	g := l.Geometry
 	if l.Slots, err = kernels.AllocSlots(dev, g.MaxBatch, g.BlockTable(), g.Context); err != nil {
-		return nil, err
+		return err
 	}
 	if l.Rows, err = kernels.AllocRows(dev, l.Layout); err != nil {
-		return nil, err
+		return err
 	}
 	l.KV = kernels.KV{Pages: g.Pages + 1, PageTokens: g.PageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}
 	for _, a := range []struct {
@@ -59,19 +68,49 @@ func (m *Model) NewLane(dev device.Memory, g Geometry) (*Lane, error) {
 		{&l.logits, 4 * int64(g.MaxBatch) * int64(c.Vocab)},
 	} {
 		if *a.buf, err = dev.Alloc(a.bytes); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return l, l.allocRings(dev)
-}
-
-func (l *Lane) allocRings(dev device.Memory) (err error) {
 	if l.ring, l.ringMap, err = dev.Pinned(4 * int64(l.RingSlots*l.Layout.Words())); err != nil {
 		return err
 	}
 	l.results, l.resultMap, err = dev.Pinned(4 * int64(l.RingSlots*l.MaxBatch*kernels.ResultWords))
 	return err
 }
+
+// taking is a memory that notes what a lane takes.
+type taking struct {
+	device.Memory
+	l *Lane
+}
+
+func (t taking) Alloc(bytes int64) (device.Buffer, error) {
+	b, err := t.Memory.Alloc(bytes)
+	if err == nil {
+		t.l.taken = append(t.l.taken, b)
+	}
+	return b, err
+}
+
+func (t taking) Pinned(bytes int64) (device.Buffer, *device.Mapped, error) {
+	b, m, err := t.Memory.Pinned(bytes)
+	if err == nil {
+		t.l.taken = append(t.l.taken, b)
+	}
+	return b, m, err
+}
+
+// Free gives the lane's memory back. No step runs in it any more.
+func (l *Lane) Free(dev device.Memory) (err error) {
+	for _, b := range l.taken {
+		err = errors.Join(err, dev.Free(b))
+	}
+	l.taken = nil
+	return err
+}
+
+// Arena is a buffer that tells this lane's memory from another's.
+func (l *Lane) Arena() device.Buffer { return l.x }
 
 // Write puts the descriptor of step s, numbered from 0 without a gap, into its
 // place in the ring, where the step's first op finds it.

@@ -28,6 +28,9 @@ type layer struct {
 	down          kernels.Weight // [hidden][inner]
 }
 
+// Weights is a buffer that tells these weights from others.
+func (m *Model) Weights() device.Buffer { return m.embedding.Data }
+
 // Shape is what a step's launches depend on, and all of it is known to the host.
 type Shape struct {
 	Rows    int // token rows, padding included

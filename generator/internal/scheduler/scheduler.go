@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"reel/kernels"
 )
@@ -18,6 +19,10 @@ type Options struct {
 	Context    int // tokens of a sequence at most
 	PageTokens int // tokens a KV page holds
 	Pages      int // KV pages; at least those of one longest sequence
+	// FirstStep is the number of the first step.
+	FirstStep uint64
+	// InFlight is how many steps may be formed before the first of them has completed.
+	InFlight int
 }
 
 // Sequence is one request as the scheduler sees it.
@@ -31,9 +36,13 @@ type Sequence struct {
 	slot       int32
 	generation int32
 	pages      []int32
-	fed        int // prompt tokens that steps have taken
-	staged     int // pages whose entry in the block table a step has carried
-	length     int // tokens that steps have taken, prompt and completion
+	fed        int     // prompt tokens that steps have taken
+	drawn      int     // tokens that steps draw, known yet or not
+	length     int     // tokens that steps have taken, prompt and completion
+	staged     int     // pages whose entry in the block table a step has carried
+	moved      []int32 // entries below staged that have changed since
+	moving     int     // pages that are being copied: no step may name the sequence
+	lastStep   uint64  // that names it
 	state      state
 }
 
@@ -43,6 +52,7 @@ const (
 	waiting state = iota
 	prefilling
 	decoding
+	leaving // ended; steps that name it, or copies of its pages, may still run
 	gone
 )
 
@@ -62,11 +72,23 @@ type Batch struct {
 	Served []*Sequence
 	// Joined holds the sequences that got their place with this step.
 	Joined []*Sequence
+
+	entries []entry // what Step.Pages was made of
+	epoch   uint64  // of the page moves that Step.Pages knows
+}
+
+// entry is one entry of a sequence's block table.
+type entry struct {
+	q     *Sequence
+	index int32
 }
 
 // Scheduler forms steps. Policy: first come, first served. A sequence joins when
 // a slot and the pages for its prompt and all tokens it may ask for are free, so
-// a running sequence never lacks a page and none is ever preempted. Prompts go
+// a running sequence never lacks a page and none is ever preempted. A step may be
+// formed before the results of the one before it are known: a sequence's token
+// is then found on the device, and a row too many, after an end of sequence that
+// the host has not seen, writes to pages that its sequence still holds. Prompts go
 // in chunks, and a prefill step alternates with a decode step, so that a long
 // prompt does not hold up the others' tokens.
 type Scheduler struct {
@@ -76,20 +98,25 @@ type Scheduler struct {
 	generations []int32 // by slot
 	queue       []*Sequence
 	running     []*Sequence // in the order in which they joined
-	number      uint64
+	leaving     []*Sequence
+	number      uint64 // of the next step
+	completed   uint64 // steps below it are done
+	epoch       uint64 // raised by every move of a page
+	moves       int    // entries that have moved and that no step carries yet
 	lastPrefill bool
-	batch       Batch // reused
+	batches     []Batch // in turn, for the steps in flight
 }
 
 // New makes a scheduler.
 func New(o Options) (*Scheduler, error) {
-	if o.MaxBatch < 1 || o.Chunk < 1 || o.PageTokens < 1 || o.Context < 2 {
+	if o.MaxBatch < 1 || o.Chunk < 1 || o.PageTokens < 1 || o.Context < 2 || o.InFlight < 1 {
 		return nil, fmt.Errorf("scheduler: options out of bounds: %+v", o)
 	}
 	if longest := pagesFor(o.Context, o.PageTokens); o.Pages < longest {
 		return nil, fmt.Errorf("scheduler: %d KV pages of %d tokens do not hold one sequence of %d, which takes %d", o.Pages, o.PageTokens, o.Context, longest)
 	}
-	s := &Scheduler{Options: o, pages: NewPages(o.Pages), generations: make([]int32, o.MaxBatch)}
+	s := &Scheduler{Options: o, pages: NewPages(o.Pages), generations: make([]int32, o.MaxBatch),
+		number: o.FirstStep, completed: o.FirstStep, batches: make([]Batch, o.InFlight)}
 	for i := range o.MaxBatch {
 		s.slots = append(s.slots, int32(o.MaxBatch-1-i))
 	}
@@ -124,19 +151,41 @@ func (s *Scheduler) Sequences(fn func(*Sequence)) {
 	}
 }
 
-// Remove takes q out, wherever it is, and frees its slot and pages.
+// Remove takes q out, wherever it is: no later step names it. Its slot and pages
+// are free once the steps that name it have completed.
 func (s *Scheduler) Remove(q *Sequence) {
 	switch q.state {
 	case waiting:
 		s.queue = without(s.queue, q)
+		q.state = gone
 	case prefilling, decoding:
 		s.running = without(s.running, q)
+		q.state = leaving
+		s.leaving = append(s.leaving, q)
+		s.free()
+	}
+}
+
+// Complete says that every step up to and including number is done.
+func (s *Scheduler) Complete(number uint64) {
+	s.completed = number + 1
+	s.free()
+}
+
+// free gives back what those that left held, where nothing names it any more.
+func (s *Scheduler) free() {
+	s.leaving = slices.DeleteFunc(s.leaving, func(q *Sequence) bool {
+		if q.moving > 0 || q.length > 0 && q.lastStep >= s.completed {
+			return false
+		}
 		for _, page := range q.pages {
 			s.pages.Release(page)
 		}
 		s.slots = append(s.slots, q.slot)
-	}
-	q.state, q.pages = gone, nil
+		s.moves -= len(q.moved)
+		q.state, q.pages, q.moved = gone, nil, nil
+		return true
+	})
 }
 
 func without(list []*Sequence, q *Sequence) []*Sequence {
@@ -151,11 +200,11 @@ func without(list []*Sequence, q *Sequence) []*Sequence {
 }
 
 // Next forms the next step, or returns nil where there is nothing to do. The
-// batch is valid until the next call.
+// batch is valid for as many further calls as steps may be in flight.
 func (s *Scheduler) Next() *Batch {
-	b := &s.batch
+	b := &s.batches[s.number%uint64(len(s.batches))]
 	*b = Batch{Step: kernels.Step{Number: s.number, Rows: b.Step.Rows[:0], Samples: b.Step.Samples[:0], Inits: b.Step.Inits[:0], Pages: b.Step.Pages[:0]},
-		Sampled: b.Sampled[:0], Served: b.Served[:0], Joined: b.Joined[:0]}
+		Sampled: b.Sampled[:0], Served: b.Served[:0], Joined: b.Joined[:0], entries: b.entries[:0]}
 	s.admit(b)
 	prompts, decodes := s.count()
 	switch {
@@ -166,20 +215,29 @@ func (s *Scheduler) Next() *Batch {
 	default:
 		return nil
 	}
+	s.Rebuild(b)
 	s.lastPrefill = b.Prefill
 	s.number++
 	return b
 }
 
+// count tells how many sequences have prompt tokens left, and how many a token to draw.
 func (s *Scheduler) count() (prompts, decodes int) {
 	for _, q := range s.running {
-		if q.state == prefilling {
+		switch {
+		case q.ready(prefilling):
 			prompts++
-		} else {
+		case q.ready(decoding):
 			decodes++
 		}
 	}
 	return prompts, decodes
+}
+
+// ready tells whether q is in a state, at rest, and has tokens left to draw. The
+// last may have been staged while the host has not seen it yet.
+func (q *Sequence) ready(in state) bool {
+	return q.state == in && q.moving == 0 && q.drawn < q.MaxTokens
 }
 
 // admit gives places to waiting sequences, oldest first.
@@ -209,7 +267,7 @@ func (s *Scheduler) prefill(b *Batch) {
 		if room == 0 {
 			return
 		}
-		if q.state != prefilling {
+		if !q.ready(prefilling) {
 			continue
 		}
 		if q.fed == 0 {
@@ -231,7 +289,7 @@ func (s *Scheduler) prefill(b *Batch) {
 // one that the device drew last.
 func (s *Scheduler) decode(b *Batch) {
 	for _, q := range s.running {
-		if q.state == decoding {
+		if q.ready(decoding) {
 			s.row(b, q, kernels.FromDevice, kernels.FromDevice)
 			b.Served = append(b.Served, q)
 			s.sample(b, q)
@@ -242,15 +300,17 @@ func (s *Scheduler) decode(b *Batch) {
 // row adds a row for q's next token, and its page where it is the page's first.
 func (s *Scheduler) row(b *Batch, q *Sequence, position, token int32) {
 	if index := q.length / s.PageTokens; index == q.staged {
-		b.Step.Pages = append(b.Step.Pages, kernels.PageEntry{Slot: q.slot, Index: int32(index), Page: q.pages[index]})
+		b.entries = append(b.entries, entry{q, int32(index)})
 		q.staged++
 	}
 	b.Step.Rows = append(b.Step.Rows, kernels.Row{Slot: q.slot, Position: position, Token: token})
 	q.length++
+	q.lastStep = s.number
 }
 
 // sample has the row that was added last sampled.
 func (s *Scheduler) sample(b *Batch, q *Sequence) {
 	b.Step.Samples = append(b.Step.Samples, int32(len(b.Step.Rows)-1))
 	b.Sampled = append(b.Sampled, q)
+	q.drawn++
 }

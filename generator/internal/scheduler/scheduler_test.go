@@ -19,7 +19,7 @@ func mustNew(t *testing.T, o Options) *Scheduler {
 }
 
 func small() Options {
-	return Options{MaxBatch: 4, MaxQueue: 100, Chunk: 16, Context: 64, PageTokens: 4, Pages: 64}
+	return Options{MaxBatch: 4, MaxQueue: 100, Chunk: 16, Context: 64, PageTokens: 4, Pages: 64, InFlight: 1}
 }
 
 func prompt(n int) []int32 { return make([]int32, n) }
@@ -34,6 +34,7 @@ func finish(s *Scheduler, b *Batch, tokens map[*Sequence]int) (done []*Sequence)
 	for _, q := range done {
 		s.Remove(q)
 	}
+	s.Complete(b.Step.Number)
 	return done
 }
 
@@ -54,7 +55,7 @@ func TestOptionsOutOfBoundsAreRefused(t *testing.T) {
 }
 
 func TestPromptGoesInChunks(t *testing.T) {
-	s := mustNew(t, Options{MaxBatch: 4, MaxQueue: 4, Chunk: 64, Context: 512, PageTokens: 16, Pages: 64})
+	s := mustNew(t, Options{MaxBatch: 4, MaxQueue: 4, Chunk: 64, Context: 512, PageTokens: 16, Pages: 64, InFlight: 1})
 	q := &Sequence{Prompt: prompt(400), MaxTokens: 5}
 	if err := s.Add(q); err != nil {
 		t.Fatal(err)
@@ -104,6 +105,7 @@ func TestQueueIsBoundedAndServedInOrder(t *testing.T) {
 			t.Fatalf("place %d went to another sequence", i)
 		}
 		s.Remove(q)
+		s.Complete(b.Step.Number)
 	}
 }
 
@@ -118,7 +120,7 @@ func TestMaxTokensIsClampedToTheContext(t *testing.T) {
 
 // Sixteen sequences over eight pages: each waits for room, all complete.
 func TestFewPagesManySequences(t *testing.T) {
-	s := mustNew(t, Options{MaxBatch: 16, MaxQueue: 16, Chunk: 8, Context: 32, PageTokens: 4, Pages: 8})
+	s := mustNew(t, Options{MaxBatch: 16, MaxQueue: 16, Chunk: 8, Context: 32, PageTokens: 4, Pages: 8, InFlight: 1})
 	r := rand.New(rand.NewPCG(rand.Uint64(), 1))
 	for range 16 {
 		if err := s.Add(&Sequence{Prompt: prompt(1 + r.IntN(20)), MaxTokens: 1 + r.IntN(20)}); err != nil {
@@ -150,6 +152,16 @@ func (h *holder) see(b *Batch) {
 	for _, p := range b.Step.Pages {
 		h.tables[p.Slot][p.Index] = p.Page
 	}
+	for _, q := range b.Served {
+		if q.moving > 0 {
+			h.t.Fatalf("slot %d is named while its page is in flight", q.slot)
+		}
+		for index, page := range h.tables[q.slot] {
+			if q.pages[index] != page {
+				h.t.Fatalf("slot %d: the device has page %d at %d, the host %d", q.slot, page, index, q.pages[index])
+			}
+		}
+	}
 	for _, row := range b.Step.Rows {
 		if row.Position != kernels.FromDevice && row.Position != h.lengths[row.Slot] {
 			h.t.Fatalf("slot %d: row at position %d, length %d", row.Slot, row.Position, h.lengths[row.Slot])
@@ -165,7 +177,7 @@ func (h *holder) see(b *Batch) {
 
 func (h *holder) disjoint() {
 	owner := map[int32]int32{}
-	for _, q := range h.s.running {
+	for _, q := range append(slices.Clone(h.s.running), h.s.leaving...) {
 		for _, page := range q.pages {
 			if other, taken := owner[page]; taken {
 				h.t.Fatalf("page %d belongs to slots %d and %d", page, other, q.slot)
@@ -175,34 +187,126 @@ func (h *holder) disjoint() {
 	}
 }
 
-// Random joins, ends and cancellations: pages stay apart, and all come back.
+// flight is a batch that has been formed and has not completed.
+type flight struct {
+	number  uint64
+	sampled []*Sequence
+}
+
+// Random joins, ends, cancellations and moves, with several steps in flight:
+// pages stay apart, and all come back.
 func TestRandomSchedulesKeepPagesApart(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 2))
 	for range 50 {
-		s := mustNew(t, Options{MaxBatch: 1 + r.IntN(6), MaxQueue: 20, Chunk: 1 + r.IntN(20), Context: 40, PageTokens: 1 + r.IntN(8), Pages: 40 + r.IntN(60)})
+		s := mustNew(t, Options{MaxBatch: 1 + r.IntN(6), MaxQueue: 20, Chunk: 1 + r.IntN(20), Context: 40, PageTokens: 1 + r.IntN(8), Pages: 40 + r.IntN(60), InFlight: 1 + r.IntN(3), FirstStep: r.Uint64N(5)})
 		r.Shuffle(len(s.pages.free), func(i, j int) { s.pages.free[i], s.pages.free[j] = s.pages.free[j], s.pages.free[i] })
 		h := &holder{t: t, s: s, tables: map[int32]map[int32]int32{}, lengths: map[int32]int32{}}
-		tokens := map[*Sequence]int{}
-		for range 300 {
-			if r.IntN(3) == 0 {
-				_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(39)), MaxTokens: 1 + r.IntN(40)})
-			}
-			if b := s.Next(); b != nil {
-				h.see(b)
-				finish(s, b, tokens)
-			}
-			if r.IntN(10) == 0 {
-				s.Sequences(func(q *Sequence) {
-					if r.IntN(4) == 0 {
-						s.Remove(q)
-					}
-				})
-			}
-		}
+		h.drive(r)
 		s.Sequences(s.Remove)
-		if s.FreePages() != s.Pages || len(s.slots) != s.MaxBatch {
-			t.Fatalf("%d of %d pages and %d of %d slots came back", s.FreePages(), s.Pages, len(s.slots), s.MaxBatch)
+		s.Complete(s.number)
+		if s.FreePages() != s.Pages || len(s.slots) != s.MaxBatch || s.moves != 0 {
+			t.Fatalf("%d of %d pages and %d of %d slots came back, %d moves are left", s.FreePages(), s.Pages, len(s.slots), s.MaxBatch, s.moves)
 		}
+	}
+}
+
+func (h *holder) drive(r *rand.Rand) {
+	s, tokens := h.s, map[*Sequence]int{}
+	var flights []flight
+	var moves []Move
+	for range 300 {
+		if r.IntN(3) == 0 {
+			_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(39)), MaxTokens: 1 + r.IntN(39)})
+		}
+		if b := s.Next(); b != nil {
+			h.see(b)
+			flights = append(flights, flight{b.Step.Number, slices.Clone(b.Sampled)})
+		}
+		if len(flights) > 0 && (len(flights) == s.InFlight || r.IntN(2) == 0) {
+			f := flights[0]
+			flights = flights[1:]
+			finish(s, &Batch{Step: kernels.Step{Number: f.number}, Sampled: f.sampled}, tokens)
+		}
+		s.Sequences(func(q *Sequence) {
+			switch r.IntN(20) {
+			case 0:
+				s.Remove(q)
+			case 1:
+				if m, ok := s.Relocate(q, r.IntN(8)); ok {
+					moves = append(moves, m)
+				}
+			}
+		})
+		if len(moves) > 0 && r.IntN(2) == 0 {
+			s.Landed(moves[0])
+			moves = moves[1:]
+		}
+	}
+	for _, m := range moves {
+		s.Landed(m)
+	}
+}
+
+// A step's pages and slot stay until it has completed, though its sequence left:
+// the device may still write them.
+func TestPagesOutliveTheStepsThatNameThem(t *testing.T) {
+	o := small()
+	o.InFlight = 2
+	s := mustNew(t, o)
+	q := &Sequence{Prompt: prompt(4), MaxTokens: 10}
+	_ = s.Add(q)
+	first := s.Next().Step.Number
+	second := s.Next().Step.Number
+	s.Remove(q)
+	if s.Complete(first); s.FreePages() == s.Pages {
+		t.Fatal("the pages were freed while a step that names them runs")
+	}
+	if s.Complete(second); s.FreePages() != s.Pages || s.Running() != 0 {
+		t.Fatalf("%d pages free of %d after the last step", s.FreePages(), s.Pages)
+	}
+}
+
+// Steps are formed ahead of their results, but never more tokens than were asked for.
+func TestNoRowPastMaxTokens(t *testing.T) {
+	o := small()
+	o.InFlight = 4
+	s := mustNew(t, o)
+	_ = s.Add(&Sequence{Prompt: prompt(4), MaxTokens: 3})
+	steps := 0
+	for s.Next() != nil {
+		steps++
+	}
+	if steps != 3 {
+		t.Errorf("%d steps for a prompt and 3 tokens, wants 3", steps)
+	}
+}
+
+// A batch that is older than a move is stale, and right again after Rebuild; no
+// batch is formed that names a sequence whose page is on its way.
+func TestMoveMakesABatchStale(t *testing.T) {
+	s := mustNew(t, small())
+	q, other := &Sequence{Prompt: prompt(6), MaxTokens: 10}, &Sequence{Prompt: prompt(1), MaxTokens: 10}
+	_ = s.Add(q)
+	_ = s.Add(other)
+	b := s.Next()
+	if s.Stale(b) {
+		t.Fatal("stale without a move")
+	}
+	m, ok := s.Relocate(q, 0)
+	if !ok || !s.Stale(b) || !s.InMotion(b) || m.After != b.Step.Number {
+		t.Fatalf("move %+v %v, stale %v, in motion %v", m, ok, s.Stale(b), s.InMotion(b))
+	}
+	s.Rebuild(b)
+	if s.Stale(b) || !slices.Contains(b.Step.Pages, kernels.PageEntry{Slot: q.slot, Index: 0, Page: m.To}) {
+		t.Fatalf("rebuilt to %+v", b.Step.Pages)
+	}
+	s.Complete(b.Step.Number)
+	if b := s.Next(); len(b.Served) != 1 || b.Served[0] != other {
+		t.Fatal("a step names a sequence whose page is in flight")
+	}
+	s.Landed(m)
+	if b := s.Next(); len(b.Served) != 2 {
+		t.Fatal("the sequence does not run again after its page landed")
 	}
 }
 

@@ -117,7 +117,7 @@ func (s *Server) status() *protocol.Status {
 	if p.model != nil {
 		stats := p.model.Engine.Stats()
 		st.Model, st.Device, st.Limits = p.model.Name, p.model.Device, p.model.Limits
-		st.Requests, st.KV, st.Steps = stats.Requests, stats.KV, stats.Steps
+		st.Requests, st.KV, st.Steps, st.Graphs = stats.Requests, stats.KV, stats.Steps, stats.Graphs
 	}
 	s.counts.fill(&st.Requests)
 	return st

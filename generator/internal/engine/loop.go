@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"errors"
+	"runtime"
+	"time"
+
+	"reel/generator/internal/scheduler"
+	"reel/graphs"
+	"reel/protocol"
+)
+
+// flight is a step that was enqueued.
+type flight struct {
+	batch *scheduler.Batch
+	plan  graphs.Plan
+}
+
+// Run steps until Stop, or until the device fails. It locks its thread: a device
+// belongs to one. When it returns, all that the engine took is given back.
+//
+// Each turn enqueues steps until depth are in flight, then waits for the oldest
+// and hands out its tokens while the next one runs.
+func (e *Engine) Run() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	e.roll()
+	err := e.loop()
+	ended := ErrShutdown
+	if err != nil {
+		err = errors.Join(ErrDevice, err)
+		ended = err
+	}
+	e.finishAll(ended)
+	return errors.Join(err, e.close(err))
+}
+
+// roll starts the roller, which ends in close.
+func (e *Engine) roll() {
+	e.roller, e.rolling = graphs.NewRoller(e.pool, e.dev), make(chan error, 1)
+	go func() { e.rolling <- e.roller.Run() }()
+}
+
+func (e *Engine) loop() error {
+	for {
+		commands, stop := e.take()
+		if err := errors.Join(e.apply(commands), e.land()); err != nil {
+			return err
+		}
+		if stop {
+			return nil
+		}
+		if err := e.turn(); err != nil {
+			return err
+		}
+	}
+}
+
+// turn enqueues what there is to do and waits for the oldest step, or, where
+// there is none, for something to do.
+func (e *Engine) turn() error {
+	if err := e.fill(); err != nil {
+		return err
+	}
+	if len(e.flights) > 0 {
+		return e.complete()
+	}
+	e.pool.Tend(e.next, false)
+	e.publish()
+	return e.rest()
+}
+
+// take empties the inbox.
+func (e *Engine) take() ([]command, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.inbox
+	e.inbox, e.attend = nil, false
+	return c, e.stopping
+}
+
+// rest waits until there is something to do: an idle engine uses no processor.
+func (e *Engine) rest() error {
+	if len(e.moves) > 0 {
+		return e.moves[0].done.Synchronize()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.inbox) == 0 && !e.stopping && !e.attend {
+		e.changed.Wait()
+	}
+	return nil
+}
+
+func (e *Engine) apply(commands []command) error {
+	for _, c := range commands {
+		j := e.live[c.handle]
+		switch {
+		case c.kind == submit:
+			e.live[c.handle] = c.job
+			if err := e.sched.Add(&c.job.seq); err != nil {
+				e.end(c.job, "", ErrBusy)
+			}
+		case j == nil: // has finished
+		case c.kind == cancel:
+			e.end(j, protocol.FinishCancelled, nil)
+		case c.kind == relocate:
+			if err := e.relocate(&j.seq, c.page); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fill enqueues steps until depth are in flight or there is nothing to do.
+func (e *Engine) fill() error {
+	for len(e.flights) < depth {
+		b := e.sched.Next()
+		if b == nil {
+			return nil
+		}
+		if err := e.enqueue(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enqueue launches a step. One that is older than a move of pages is rebuilt
+// first, and one that names a page in flight waits behind its copy.
+func (e *Engine) enqueue(b *scheduler.Batch) error {
+	if e.sched.Stale(b) {
+		e.sched.Rebuild(b)
+	}
+	if e.sched.InMotion(b) {
+		for _, m := range e.moves {
+			if err := e.stream.Wait(m.done); err != nil {
+				return err
+			}
+		}
+	}
+	e.joined(b)
+	if err := e.lane.Write(&b.Step); err != nil {
+		return err
+	}
+	plan := e.pool.Acquire(key(b))
+	if err := e.pool.Launch(e.stream, plan, b.Step.Number); err != nil {
+		return err
+	}
+	e.flights = append(e.flights, &flight{b, plan})
+	e.next = b.Step.Number + 1
+	return e.stream.Record(e.events[b.Step.Number%depth])
+}
+
+// key is the shape of a step.
+func key(b *scheduler.Batch) graphs.Key {
+	if b.Prefill {
+		return graphs.Prefill(len(b.Step.Rows))
+	}
+	return graphs.Decode(len(b.Step.Rows))
+}
+
+// complete waits for the oldest step in flight and hands out its tokens.
+func (e *Engine) complete() error {
+	f := e.flights[0]
+	number := f.batch.Step.Number
+	if err := e.events[number%depth].Synchronize(); err != nil {
+		return err
+	}
+	copy(e.flights, e.flights[1:])
+	e.flights = e.flights[:len(e.flights)-1]
+	e.account(f)
+	e.deliver(f.batch)
+	e.sched.Complete(number)
+	e.pool.Tend(number, true)
+	e.publish()
+	return nil
+}
+
+// account counts a step for those that it served.
+func (e *Engine) account(f *flight) {
+	for _, q := range f.batch.Served {
+		countPlan(&q.Owner.(*job).graphs, f.plan)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if f.batch.Prefill {
+		e.stats.Steps.Prefill++
+	} else {
+		e.stats.Steps.Decode++
+	}
+	e.stats.Steps.Tokens += uint64(len(f.batch.Sampled))
+	countPlan(&e.stats.Steps.Graphs, f.plan)
+}
+
+func countPlan(g *protocol.Graphs, p graphs.Plan) {
+	switch {
+	case p.Kind == graphs.Eager:
+		g.Eager++
+	case p.Kind == graphs.Padded:
+		g.Padded++
+	case p.Rolled():
+		g.Rolled++
+	default:
+		g.Precaptured++
+	}
+}
+
+// finishAll refuses further requests and ends every one that there is.
+func (e *Engine) finishAll(err error) {
+	e.Stop()
+	commands, _ := e.take()
+	for _, c := range commands {
+		if c.kind == submit {
+			e.live[c.handle] = c.job
+		}
+	}
+	for _, j := range e.live {
+		e.end(j, "", err)
+	}
+}
+
+// publish brings the snapshot for Stats up to date.
+func (e *Engine) publish() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Requests.Running = e.sched.Running()
+	e.stats.KV.Used = e.opts.Pages - e.sched.FreePages()
+}
+
+// joined notes the end of the queue for sequences that got their place.
+func (e *Engine) joined(b *scheduler.Batch) {
+	if len(b.Joined) == 0 {
+		return
+	}
+	now := time.Now()
+	for _, q := range b.Joined {
+		q.Owner.(*job).admitted = now
+	}
+	e.unqueued(len(b.Joined))
+}
+
+// unqueued notes that n requests no longer wait.
+func (e *Engine) unqueued(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiting -= n
+	e.stats.Requests.Running = e.sched.Running()
+}

@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+
+	"reel/generator/internal/scheduler"
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// move is a page that is being copied.
+type move struct {
+	scheduler.Move
+	done device.Event
+}
+
+// relocate begins to move a page of q, beside the steps: the copy waits for the
+// steps that may write the page, and no step names q until it has landed. Where
+// nothing can be moved, nothing happens.
+func (e *Engine) relocate(q *scheduler.Sequence, index int) error {
+	m, ok := e.sched.Relocate(q, index)
+	if !ok {
+		return nil
+	}
+	done, err := e.dev.NewEvent()
+	if err != nil {
+		return err
+	}
+	e.moves = append(e.moves, move{m, done})
+	for _, f := range e.flights {
+		if number := f.batch.Step.Number; number <= m.After {
+			if err := e.copies.Wait(e.events[number%depth]); err != nil {
+				return err
+			}
+		}
+	}
+	if err := e.copies.Launch(kernels.CopyPage{KV: e.lane.KV, From: int(m.From), To: int(m.To)}); err != nil {
+		return err
+	}
+	return e.copies.Record(done)
+}
+
+// land ends the moves whose copies are done.
+func (e *Engine) land() error {
+	var failed error
+	e.moves = slices.DeleteFunc(e.moves, func(m move) bool {
+		done, err := m.done.Done()
+		if err != nil {
+			failed = errors.Join(failed, err)
+		}
+		if !done || err != nil {
+			return false
+		}
+		e.sched.Landed(m.Move)
+		failed = errors.Join(failed, m.done.Destroy())
+		return true
+	})
+	return failed
+}

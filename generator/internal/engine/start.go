@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"reel/generator/internal/model"
+	"reel/generator/internal/scheduler"
+	"reel/graphs"
+	"reel/kernels"
+	"reel/kernels/device"
+	"reel/protocol"
+)
+
+// New takes all memory that the engine will use on dev, runs every op once, and
+// captures the graphs of the lattice. What a failure leaves is given back.
+func New(dev device.Device, m *model.Model, o Options) (*Engine, error) {
+	if o.Progress == nil {
+		o.Progress = func(float64, string) {}
+	}
+	e := &Engine{opts: o, dev: dev, model: m, eos: map[int32]bool{}, live: map[Handle]*job{}}
+	e.changed.L = &e.mu
+	for _, id := range m.Config.EOS {
+		e.eos[id] = true
+	}
+	if err := e.start(); err != nil {
+		return nil, errors.Join(err, e.close(err))
+	}
+	return e, nil
+}
+
+func (e *Engine) start() error {
+	if err := e.allocate(); err != nil {
+		return err
+	}
+	e.pool = graphs.NewPool(graphs.Options{Pass: e.pass, Identity: e.identity(), MaxGraphs: e.opts.MaxGraphs,
+		Budget: e.opts.GraphMemory, Estimate: e.opts.GraphMemory / int64(max(1, e.opts.MaxGraphs)), Wake: e.wake})
+	if err := e.warm(); err != nil {
+		return err
+	}
+	counts := e.opts.Precapture
+	if counts == nil {
+		counts = graphs.DefaultCounts(e.opts.Chunk)
+	}
+	_, err := e.pool.Precapture(e.stream, graphs.Lattice(counts, e.opts.Chunk, e.opts.MaxBatch), func(done, of int) {
+		e.opts.Progress(float64(done)/float64(of), "capturing graphs")
+	})
+	if err != nil {
+		return fmt.Errorf("engine: capturing graphs: %w", err)
+	}
+	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: e.opts.MaxBatch, MaxQueue: e.opts.MaxQueue + e.opts.MaxBatch, Chunk: e.opts.Chunk,
+		Context: e.opts.Context, PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, FirstStep: e.next, InFlight: depth})
+	e.stats.KV = protocol.KV{PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, Bytes: e.lane.KV.Data.Bytes()}
+	return err
+}
+
+// allocate makes streams, events and the lane.
+func (e *Engine) allocate() (err error) {
+	if e.stream, err = e.dev.NewStream(); err != nil {
+		return err
+	}
+	if e.copies, err = e.dev.NewStream(); err != nil {
+		return err
+	}
+	for range depth {
+		ev, err := e.dev.NewEvent()
+		if err != nil {
+			return err
+		}
+		e.events = append(e.events, ev)
+	}
+	o := e.opts
+	e.lane, err = e.model.NewLane(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.MaxBatch), MaxBatch: o.MaxBatch, Context: o.Context,
+		PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: 2 * depth})
+	if err != nil {
+		return fmt.Errorf("engine: memory of the lane: %w", err)
+	}
+	return nil
+}
+
+// identity is what the engine's graphs are bound to.
+func (e *Engine) identity() graphs.Identity {
+	kv := e.lane.KV
+	return graphs.Identity{Device: e.dev.Name(), Arena: e.lane.Arena(), KV: kv.Data,
+		Pages: [5]int{kv.Pages, kv.PageTokens, kv.Layers, kv.Heads, kv.HeadDim}, Weights: e.model.Weights()}
+}
+
+// pass launches the forward pass of a key.
+func (e *Engine) pass(s device.Stream, k graphs.Key) error {
+	return e.model.Forward(s, e.lane, model.Shape{Rows: k.Tokens(), Samples: min(k.Tokens(), e.opts.MaxBatch)})
+}
+
+// warm runs both kinds of step once, padding alone, so that every op has been
+// loaded and run before it is captured.
+func (e *Engine) warm() error {
+	for _, k := range []graphs.Key{graphs.Prefill(e.opts.Chunk), graphs.Decode(1)} {
+		if err := e.lane.Write(&kernels.Step{Number: e.next}); err != nil {
+			return err
+		}
+		e.next++
+		if err := e.pass(e.stream, k); err != nil {
+			return fmt.Errorf("engine: first run of %s: %w", k, err)
+		}
+		if err := e.stream.Synchronize(); err != nil {
+			return fmt.Errorf("engine: first run of %s: %w", k, err)
+		}
+	}
+	return nil
+}
+
+// close gives back all that start took, after cause ended the engine. A device
+// that is lost is not called again: the process ends, and its memory with it.
+func (e *Engine) close(cause error) error {
+	var err error
+	if e.roller != nil {
+		e.roller.Stop()
+		err = <-e.rolling
+	}
+	if e.sched != nil { // nothing runs any more, on a lost device either
+		e.sched.Complete(e.next)
+		e.publish()
+	}
+	if errors.Is(cause, device.ErrSticky) || errors.Is(err, device.ErrSticky) {
+		return err
+	}
+	err = errors.Join(err, e.eachStream(device.Stream.Synchronize))
+	if e.pool != nil {
+		err = errors.Join(err, e.pool.Close())
+	}
+	for _, m := range e.moves {
+		e.events = append(e.events, m.done)
+	}
+	for _, ev := range e.events {
+		err = errors.Join(err, ev.Destroy())
+	}
+	err = errors.Join(err, e.eachStream(device.Stream.Destroy))
+	if e.lane != nil {
+		err = errors.Join(err, e.lane.Free(e.dev))
+	}
+	return err
+}
+
+func (e *Engine) eachStream(fn func(device.Stream) error) (err error) {
+	for _, s := range []device.Stream{e.stream, e.copies} {
+		if s != nil {
+			err = errors.Join(err, fn(s))
+		}
+	}
+	return err
+}
