@@ -184,9 +184,8 @@ func (p *program) command() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
-	for _, s := range settings {
-		root.Flags().Var(s, s.name, s.usage)
-	}
+	addSettings(root, settings)
+	root.AddCommand(p.checkCommand())
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -195,6 +194,12 @@ func (p *program) command() *cobra.Command {
 		},
 	})
 	return root
+}
+
+func addSettings(cmd *cobra.Command, settings []*setting) {
+	for _, s := range settings {
+		cmd.Flags().Var(s, s.name, s.usage)
+	}
 }
 
 // release names the program: what the linker was told, else what Go knows of the build.

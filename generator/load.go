@@ -38,27 +38,43 @@ const embeddedName = "reel-tiny"
 // load reads the model that o names onto the host device and makes an engine
 // for it. What the operator can mend is errConfig.
 func load(_ context.Context, o Options, progress func(float64, string)) (server.Model, engineRunner, error) {
+	l, err := prepare(o, progress)
+	if err != nil {
+		return server.Model{}, nil, err
+	}
+	opts := l.plan
+	opts.Progress = func(share float64, what string) { progress(0.8+0.2*share, what) }
+	e, err := engine.New(l.host, l.model, opts)
+	if err != nil {
+		return server.Model{}, nil, err
+	}
+	return server.Model{Name: l.name, Device: l.host.Name(), Engine: e, Tokenizer: l.tokenizer,
+		NewDecoder: func() server.Decoder { return l.tokenizer.NewDecoder() },
+		Limits:     protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab}}, e, nil
+}
+
+// prepared is a model on its device, and the sizes that its engine will have.
+type prepared struct {
+	name      string
+	host      *device.Host
+	tokenizer *tokenizer.Tokenizer
+	model     *model.Model
+	plan      engine.Options
+}
+
+func prepare(o Options, progress func(float64, string)) (l prepared, err error) {
 	files, name, err := modelFiles(o.Model)
 	if err != nil {
-		return server.Model{}, nil, err
+		return l, err
 	}
-	host := device.NewHost(device.HostOptions{})
-	tok, m, err := readModel(host, files, progress)
-	if err != nil {
-		return server.Model{}, nil, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
+	l = prepared{name: name, host: device.NewHost(device.HostOptions{})}
+	if l.tokenizer, l.model, err = readModel(l.host, files, progress); err != nil {
+		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
 	}
-	opts, err := plan(m.Config, o)
-	if err != nil {
-		return server.Model{}, nil, refuse(errConfig, "%w", err)
+	if l.plan, err = plan(l.model.Config, o); err != nil {
+		return l, refuse(errConfig, "%w", err)
 	}
-	opts.Progress = func(share float64, what string) { progress(0.8+0.2*share, what) }
-	e, err := engine.New(host, m, opts)
-	if err != nil {
-		return server.Model{}, nil, err
-	}
-	return server.Model{Name: name, Device: host.Name(), Engine: e, Tokenizer: tok,
-		NewDecoder: func() server.Decoder { return tok.NewDecoder() },
-		Limits:     protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: m.Config.Vocab}}, e, nil
+	return l, nil
 }
 
 // modelFiles are the files of the directory, or of the embedded model where dir is empty.

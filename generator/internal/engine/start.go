@@ -38,11 +38,7 @@ func (e *Engine) start() error {
 	if err := e.warm(); err != nil {
 		return err
 	}
-	counts := e.opts.Precapture
-	if counts == nil {
-		counts = graphs.DefaultCounts(e.opts.Chunk)
-	}
-	_, err := e.pool.Precapture(e.stream, graphs.Lattice(counts, e.opts.Chunk, e.opts.MaxBatch), func(done, of int) {
+	_, err := e.pool.Precapture(e.stream, graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch), func(done, of int) {
 		e.opts.Progress(float64(done)/float64(of), "capturing graphs")
 	})
 	if err != nil {
@@ -52,6 +48,14 @@ func (e *Engine) start() error {
 		Context: e.opts.Context, PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, FirstStep: e.next, InFlight: depth})
 	e.stats.KV = protocol.KV{PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, Bytes: e.lane.KV.Data.Bytes()}
 	return err
+}
+
+// counts are the prompt token counts of the lattice.
+func (e *Engine) counts() []int {
+	if e.opts.Precapture != nil {
+		return e.opts.Precapture
+	}
+	return graphs.DefaultCounts(e.opts.Chunk)
 }
 
 // allocate makes streams, events and the lane.

@@ -109,6 +109,11 @@ func (l *Lane) Free(dev device.Memory) (err error) {
 	return err
 }
 
+// Activations are the buffers that a pass writes before it reads them.
+func (l *Lane) Activations() []device.Buffer {
+	return []device.Buffer{l.x, l.q, l.attended, l.inner, l.logits}
+}
+
 // Arena is a buffer that tells this lane's memory from another's.
 func (l *Lane) Arena() device.Buffer { return l.x }
 

@@ -1,0 +1,45 @@
+//go:build linux
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// checkWith runs the check command on a small lattice.
+func checkWith(t *testing.T, args ...string) (code int, out, errs string) {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	p := program{env: func(string) string { return "" }, stdout: &stdout, stderr: &stderr}
+	code = p.run(append([]string{"check", "--device", "host", "--max-seq-len", "64", "--max-batch", "3"}, args...))
+	return code, stdout.String(), stderr.String()
+}
+
+func TestCheckFindsTheEmbeddedModelReady(t *testing.T) {
+	code, out, errs := checkWith(t, "--precapture", "1-2,20", "--verbose")
+	if code != 0 || errs != "" || !strings.Contains(out, "6 graphs checked, 0 at fault") {
+		t.Errorf("exit code %d, stderr %q, stdout %s", code, errs, out)
+	}
+	for _, want := range []string{"prefill 20", "decode 3", "qkv      ready", "sample   ready"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in %s", want, out)
+		}
+	}
+}
+
+// A graph that is not there cannot be proven: check says so and fails.
+func TestCheckFailsWhereAGraphIsMissing(t *testing.T) {
+	code, out, errs := checkWith(t, "--precapture", "1-2", "--max-graphs", "2")
+	if code != exitFailure || !strings.Contains(out, "FAULT") || !strings.Contains(errs, "faults") {
+		t.Errorf("exit code %d, stderr %q, stdout %s", code, errs, out)
+	}
+}
+
+func TestCheckRefusesBadSettings(t *testing.T) {
+	for _, args := range [][]string{{"--precapture", "0"}, {"--graph-memory", "-1"}, {"--model", "/nowhere"}, {"--device", "cuda"}} {
+		if code, _, errs := checkWith(t, args...); code != exitConfig || errs == "" {
+			t.Errorf("%v: exit code %d, stderr %q", args, code, errs)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package engine
+
+import (
+	"fmt"
+
+	"reel/graphs"
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// Checked is what Check found for one shape of step.
+type Checked struct {
+	Report graphs.Report // of the readiness detector
+	// Verified is how many replays were compared with the eager run, bit for bit.
+	Verified int
+}
+
+// Check proves that the pass can be captured and that replays are right, for
+// every graph of the lattice: the readiness detector runs it op by op, and a
+// replay, exact and padded, is compared with the eager run over poisoned memory.
+// It is called instead of Run; each is told of every shape. The error is the
+// first fault's.
+func (e *Engine) Check(each func(Checked, error)) error {
+	var first error
+	for _, k := range graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch) {
+		c, err := e.checkKey(k)
+		each(c, err)
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// Close gives back what New took, where Run was not called.
+func (e *Engine) Close() error { return e.close(nil) }
+
+func (e *Engine) checkKey(k graphs.Key) (Checked, error) {
+	t := &trial{e: e, key: k, rows: k.Tokens()}
+	if err := t.Prepare(); err != nil {
+		return Checked{Report: graphs.Report{Key: k}}, err
+	}
+	audited, ok := e.dev.(graphs.Audited)
+	if !ok {
+		return Checked{Report: graphs.Report{Key: k}}, fmt.Errorf("engine: the %s device cannot be audited", e.dev.Name())
+	}
+	report, err := graphs.Inspect(audited, e.stream, e.pass, k)
+	e.next++
+	c := Checked{Report: report}
+	if err != nil {
+		return c, err
+	}
+	if faults := report.Faults(); len(faults) > 0 {
+		return c, fmt.Errorf("%s cannot be captured: %s", k, faults[0])
+	}
+	for _, rows := range []int{k.Tokens(), k.Tokens() - 1} {
+		if rows < 1 {
+			continue
+		}
+		t.rows = rows
+		if err := t.verify(); err != nil {
+			return c, err
+		}
+		c.Verified++
+	}
+	return c, nil
+}
+
+// trial is a step of key's kind with so many live rows.
+type trial struct {
+	e    *Engine
+	key  graphs.Key
+	rows int
+}
+
+// verify replays the key's graph with t.rows live rows.
+func (t *trial) verify() error {
+	plan := t.e.pool.Acquire(t.key)
+	if plan.Kind != graphs.Exact {
+		return fmt.Errorf("%s was not captured: raise --max-graphs or --graph-memory", t.key)
+	}
+	unpadded := graphs.Decode(t.rows)
+	if t.key.IsPrefill() {
+		unpadded = graphs.Prefill(t.rows)
+	}
+	return graphs.Verify(t, unpadded, plan)
+}
+
+// trialPrompt is how many tokens a sequence of a decode trial has behind it.
+const trialPrompt = 3
+
+// Prepare poisons the arena and the KV pool, gives the sequences of a decode
+// trial their prompts, poisons the arena again, and writes the step's descriptor.
+func (t *trial) Prepare() error {
+	if err := t.poison(append(t.e.lane.Activations(), t.e.lane.KV.Data)); err != nil {
+		return err
+	}
+	if !t.key.IsPrefill() {
+		if err := t.prompts(); err != nil {
+			return err
+		}
+	}
+	if err := t.poison(t.e.lane.Activations()); err != nil {
+		return err
+	}
+	s := t.step()
+	return t.e.lane.Write(&s)
+}
+
+func (t *trial) poison(buffers []device.Buffer) error {
+	for _, b := range buffers {
+		if err := t.e.stream.Launch(kernels.Fill{Data: b, Value: kernels.Poison}); err != nil {
+			return err
+		}
+	}
+	return t.e.stream.Synchronize()
+}
+
+// prompts feeds each sequence its prompt, one sequence a step.
+func (t *trial) prompts() error {
+	for slot := range int32(t.rows) {
+		s := kernels.Step{Number: t.e.next, Inits: []kernels.Init{t.init(slot)}, Pages: t.pages(slot, trialPrompt+1)}
+		for p := range int32(trialPrompt) {
+			s.Rows = append(s.Rows, kernels.Row{Slot: slot, Position: p, Token: t.token(slot, p)})
+		}
+		s.Samples = []int32{trialPrompt - 1}
+		if err := t.e.lane.Write(&s); err != nil {
+			return err
+		}
+		if err := t.Run(graphs.Plan{Key: graphs.Prefill(trialPrompt)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step describes the step that is verified.
+func (t *trial) step() kernels.Step {
+	s := kernels.Step{Number: t.e.next}
+	for i := range int32(t.rows) {
+		if t.key.IsPrefill() {
+			s.Rows = append(s.Rows, kernels.Row{Slot: 0, Position: i, Token: t.token(0, i)})
+		} else {
+			s.Rows = append(s.Rows, kernels.Row{Slot: i, Position: kernels.FromDevice, Token: kernels.FromDevice})
+			s.Samples = append(s.Samples, i)
+		}
+	}
+	if t.key.IsPrefill() {
+		s.Inits, s.Pages = []kernels.Init{t.init(0)}, t.pages(0, t.rows)
+		s.Samples = []int32{int32(t.rows - 1)}
+	}
+	return s
+}
+
+// init is a sequence that samples with every filter on.
+func (t *trial) init(slot int32) kernels.Init {
+	return kernels.Init{Slot: slot, Generation: 1, Prompt: trialPrompt, Sampling: kernels.Sampling{
+		Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, Logprobs: kernels.MaxTop, Seed: uint64(slot)}}
+}
+
+// pages gives a slot the pages for so many tokens, from the end of the pool.
+func (t *trial) pages(slot int32, tokens int) (p []kernels.PageEntry) {
+	n := (tokens + t.e.opts.PageTokens - 1) / t.e.opts.PageTokens
+	for i := range n {
+		p = append(p, kernels.PageEntry{Slot: slot, Index: int32(i), Page: int32(t.e.opts.Pages - int(slot)*n - i)})
+	}
+	return p
+}
+
+// token is some token of the vocabulary, a function of its place.
+func (t *trial) token(slot, position int32) int32 {
+	return (slot*131 + position*17 + 7) % int32(t.e.model.Config.Vocab)
+}
+
+// Run runs the step that was written last.
+func (t *trial) Run(plan graphs.Plan) error {
+	if err := t.e.pool.Launch(t.e.stream, plan, t.e.next); err != nil {
+		return err
+	}
+	t.e.next++
+	return t.e.stream.Synchronize()
+}
+
+// Outcome is the KV pool but for the trash page, the sampled rows' logits, and
+// the published records but for the step's number.
+func (t *trial) Outcome() ([]byte, error) {
+	kv, samples := t.e.lane.KV, len(t.step().Samples)
+	page := kv.PageBytes()
+	out := make([]byte, kv.Data.Bytes()-page)
+	if err := t.e.dev.Read(out, kv.Data.Slice(page, kv.Data.Bytes()-page)); err != nil {
+		return nil, err
+	}
+	logits := make([]byte, 4*samples*t.e.model.Config.Vocab)
+	if err := t.e.dev.Read(logits, t.e.lane.Logits().Slice(0, int64(len(logits)))); err != nil {
+		return nil, err
+	}
+	out = append(out, logits...)
+	for i := range samples {
+		var r kernels.Result
+		t.e.lane.Result(t.e.next-1, i, &r)
+		out = fmt.Appendf(out, "%d %d %d %x %v", r.Slot, r.Generation, r.Token, r.Logprob, r.Top)
+	}
+	return out, nil
+}
