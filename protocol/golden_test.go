@@ -30,6 +30,7 @@ const goldenHead = `# Frames of the Reel protocol, version 1, to check an implem
 type golden struct {
 	name, from, means string
 	msg               any    // nil where the frame is refused
+	leaves            string // a field of msg that the frame leaves out
 	body              string // where there is no msg
 	refused           string // the code
 }
@@ -71,11 +72,9 @@ var goldens = []golden{
 			Message: "top_p is 2: it must be more than 0 to 1", Hint: "correct the field or leave it out"}},
 	{name: "error-loading", from: "generator", means: "Answers hello while the model is loaded; 40% are done.",
 		msg: &Error{Type: TypeError, Code: CodeLoading, Message: "the model is being loaded", Hint: "say hello again", Progress: ptr(0.4)}},
-	{name: "status", from: "generator", means: "Answers a status request.",
-		msg: &Status{Type: TypeStatus, State: StateReady, Version: "0.1.0", Model: "tiny", Device: "host", PID: 4242, UptimeS: 3600.5,
-			Progress: 1, Connections: 3, Requests: Requests{Running: 2, Waiting: 1, Finished: 900, Cancelled: 7, Failed: 0, Refused: 4},
-			KV: KV{PageTokens: 16, Pages: 256, Used: 12, Bytes: 1 << 33}, Steps: Steps{Prefill: 950, Decode: 70000, Tokens: 1 << 33, Graphs: Graphs{Eager: 70950}},
-			Limits: goldenLimits}},
+	{name: "status", from: "generator", means: "Answers a status request.", msg: goldenStatus(goldenGraphs)},
+	{name: "status-older", from: "generator", means: "The same from a generator of before the field graphs; a reader takes it.",
+		msg: goldenStatus(GraphPool{}), leaves: "graphs"},
 	{name: "tokens", from: "generator", means: "Answers tokenize.",
 		msg: &Tokens{Type: TypeTokens, Tokens: []int32{1, 306, 4000}}},
 
@@ -104,6 +103,17 @@ var goldens = []golden{
 var goldenLimits = Limits{Context: 1024, MaxBatch: 16, Vocab: 4096, PromptBytes: 16384, Frame: MaxFrame,
 	Requests: MaxRequests, Connections: MaxConnections, Queue: MaxQueue}
 
+func goldenStatus(graphs GraphPool) *Status {
+	return &Status{Type: TypeStatus, State: StateReady, Version: "0.1.0", Model: "tiny", Device: "host", PID: 4242, UptimeS: 3600.5,
+		Progress: 1, Connections: 3, Requests: Requests{Running: 2, Waiting: 1, Finished: 900, Cancelled: 7, Failed: 0, Refused: 4},
+		KV:     KV{PageTokens: 16, Pages: 256, Used: 12, Bytes: 1 << 33},
+		Steps:  Steps{Prefill: 950, Decode: 70000, Tokens: 1 << 33, Graphs: Graphs{Precaptured: 65000, Rolled: 4000, Padded: 1900, Eager: 50}},
+		Graphs: graphs, Limits: goldenLimits}
+}
+
+var goldenGraphs = GraphPool{Live: 127, MaxGraphs: 128, Bytes: 129 << 20, Budget: 256 << 20, Precaptured: 97, Rolled: 45, Evicted: 15,
+	Failed: 3, Refused: 1, Exact: 69000, Padded: 1900, Eager: 50, Wishes: 6, Roller: "capturing decode 5"}
+
 // frame is the whole frame.
 func (g golden) frame(t *testing.T) []byte {
 	if g.msg == nil {
@@ -112,6 +122,9 @@ func (g golden) frame(t *testing.T) []byte {
 	b, err := AppendFrame(nil, g.msg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if g.leaves != "" {
+		return frame(without(b[headerBytes:], g.leaves))
 	}
 	return b
 }

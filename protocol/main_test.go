@@ -42,4 +42,19 @@ func pairs(kv ...string) []byte {
 	return b
 }
 
+// without is a message's body with one field left out.
+func without(body []byte, field string) []byte {
+	var kv []string
+	w := &walker{body}
+	for range w.next().n {
+		key := string(w.str(w.next()))
+		value := w.b
+		w.skip()
+		if key != field {
+			kv = append(kv, key, string(value[:len(value)-len(w.b)]))
+		}
+	}
+	return pairs(kv...)
+}
+
 func ptr[T any](v T) *T { return &v }

@@ -172,7 +172,10 @@ type Status struct {
 	Requests    Requests `msgpack:"requests" json:"requests"`
 	KV          KV       `msgpack:"kv" json:"kv"`
 	Steps       Steps    `msgpack:"steps" json:"steps"`
-	Limits      Limits   `msgpack:"limits" json:"limits"`
+	// Graphs was added to version 1: the zero value where an older generator
+	// does not send it.
+	Graphs GraphPool `msgpack:"graphs,omitempty" json:"graphs"`
+	Limits Limits    `msgpack:"limits" json:"limits"`
 }
 
 // Requests counts requests since the generator started.
@@ -199,4 +202,22 @@ type Steps struct {
 	Decode  uint64 `msgpack:"decode" json:"decode"`
 	Tokens  uint64 `msgpack:"tokens" json:"tokens"` // tokens sampled
 	Graphs  Graphs `msgpack:"graphs" json:"graphs"`
+}
+
+// GraphPool describes the captured graphs. Counts are since the generator started.
+type GraphPool struct {
+	Live        int    `msgpack:"live" json:"live"`
+	MaxGraphs   int    `msgpack:"max_graphs" json:"max_graphs"`
+	Bytes       int64  `msgpack:"bytes" json:"bytes"`             // of device memory, those that wait to be destroyed included
+	Budget      int64  `msgpack:"budget" json:"budget"`           // bytes
+	Precaptured uint64 `msgpack:"precaptured" json:"precaptured"` // graphs captured at start
+	Rolled      uint64 `msgpack:"rolled" json:"rolled"`           // graphs captured while serving
+	Evicted     uint64 `msgpack:"evicted" json:"evicted"`
+	Failed      uint64 `msgpack:"failed" json:"failed"`   // captures that failed
+	Refused     int    `msgpack:"refused" json:"refused"` // shapes that failed too often to be captured
+	Exact       uint64 `msgpack:"exact" json:"exact"`     // steps that replayed a graph of their shape
+	Padded      uint64 `msgpack:"padded" json:"padded"`   // steps that replayed a larger graph
+	Eager       uint64 `msgpack:"eager" json:"eager"`     // steps launched op by op
+	Wishes      int    `msgpack:"wishes" json:"wishes"`   // shapes that steps missed and that may yet be captured
+	Roller      string `msgpack:"roller" json:"roller"`   // what the roller does now
 }

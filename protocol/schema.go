@@ -72,6 +72,9 @@ func schemaOf(t reflect.Type) *schema {
 	panic(fmt.Sprintf("protocol: no schema for %v", t))
 }
 
+// structSchema makes the schema of a map. A field marked omitempty may be
+// missing; one that is added to a message later has to be, since peers older
+// than the field do not send it.
 func structSchema(t reflect.Type) *schema {
 	s := &schema{want: "a map", kind: kindMap, names: map[string]int{}}
 	for i := range t.NumField() {

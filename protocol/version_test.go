@@ -1,0 +1,103 @@
+package protocol
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// required lists the fields that must come in version 1, map by map. A release
+// keeps the lines of the releases before it as they are: a field that is taken
+// from one breaks the peers that read it, a field that is put into one breaks
+// the peers that do not send it. What is added is marked omitempty, and is no
+// field of these lines; a map that is added gets a line of its own.
+var required = map[string]string{
+	"client": `
+cancel: type id
+generate: type id
+hello: type version
+status: type
+tokenize: type text
+`,
+	"generator": `
+done.graphs: precaptured rolled padded eager
+done.timing: queue_ms prefill_ms ttft_ms total_ms
+done.usage: prompt_tokens completion_tokens
+done: type id finish_reason usage timing graphs
+error: type code message
+status.graphs: live max_graphs bytes budget precaptured rolled evicted failed refused exact padded eager wishes roller
+status.kv: page_tokens pages used bytes
+status.limits: context max_batch vocab prompt_bytes frame requests connections queue
+status.requests: running waiting finished cancelled failed refused
+status.steps.graphs: precaptured rolled padded eager
+status.steps: prefill decode tokens graphs
+status: type state version model device pid uptime_s progress connections requests kv steps limits
+token.top: token text logprob
+token: type id index token text
+tokens: type tokens
+welcome.limits: context max_batch vocab prompt_bytes frame requests connections queue
+welcome: type version model limits
+`}
+
+// A message of an older peer of the same version still decodes.
+func TestRequiredFieldsStayTheSame(t *testing.T) {
+	for from, forms := range map[string]map[string]form{"client": requests, "generator": replies} {
+		var lines []string
+		for name, f := range forms {
+			lines = append(lines, requiredOf(name, f.schema)...)
+		}
+		slices.Sort(lines)
+		if got := "\n" + strings.Join(lines, "\n") + "\n"; got != required[from] {
+			t.Errorf("the fields that must come from a %s have changed, at %q", from, firstDifference(got, required[from]))
+		}
+	}
+}
+
+// requiredOf is the lines of one map and of those inside it.
+func requiredOf(path string, s *schema) []string {
+	for s.elem != nil {
+		s = s.elem
+	}
+	if s.kind != kindMap {
+		return nil
+	}
+	line, lines := path+":", []string{}
+	for _, f := range s.fields {
+		if !f.optional {
+			line += " " + f.name
+		}
+		lines = append(lines, requiredOf(path+"."+f.name, f)...)
+	}
+	return append(lines, line)
+}
+
+// What must come is missed where it does not, and what may be missing is not.
+func TestFieldsLeftOut(t *testing.T) {
+	for _, g := range goldens {
+		if g.msg == nil {
+			continue
+		}
+		body := g.frame(t)[headerBytes:]
+		w := &walker{body}
+		for range w.next().n {
+			field := string(w.str(w.next()))
+			w.skip()
+			_, err := g.decode(without(body, field))
+			if mustCome(g, field) != (code(err) == CodeBadMessage) {
+				t.Errorf("%s without %s: %v", g.name, field, err)
+			}
+		}
+	}
+}
+
+// mustCome looks a field up in required.
+func mustCome(g golden, field string) bool {
+	name, _, _ := strings.Cut(g.name, "-")
+	for line := range strings.Lines(required[g.from]) {
+		typ, fields, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		if typ == name && slices.Contains(strings.Fields(fields), field) {
+			return true
+		}
+	}
+	return false
+}
