@@ -40,18 +40,10 @@ type Latency struct {
 
 // LatencyRow is what was measured for one prompt length, over all runs.
 type LatencyRow struct {
-	PromptTokens int     `json:"prompt_tokens"`
-	TTFT         Summary `json:"ttft_ms"` // from the request to its first token
-	ITL          Summary `json:"itl_ms"`  // between a token and the next
-	Graphs       Graphs  `json:"graphs"`  // of all runs
-}
-
-// Graphs counts the generator's steps by how they were launched.
-type Graphs struct {
-	Precaptured int `json:"precaptured"`
-	Rolled      int `json:"rolled"`
-	Padded      int `json:"padded"`
-	Eager       int `json:"eager"`
+	PromptTokens int             `json:"prompt_tokens"`
+	TTFT         Summary         `json:"ttft_ms"` // from the request to its first token
+	ITL          Summary         `json:"itl_ms"`  // between a token and the next
+	Graphs       protocol.Graphs `json:"graphs"`  // steps of all runs, by how they were launched
 }
 
 // Generator is what is measured; *client.Client is one.
@@ -122,7 +114,7 @@ func (o *LatencyOptions) measureLength(ctx context.Context, g Generator, n int, 
 		}
 		ttft = append(ttft, r.ttft)
 		itl = append(itl, r.itl...)
-		row.Graphs.add(r.graphs)
+		add(&row.Graphs, r.graphs)
 	}
 	row.TTFT, row.ITL = Summarize(ttft), Summarize(itl)
 	return row, nil
@@ -172,10 +164,10 @@ func (o *LatencyOptions) measure(ctx context.Context, g Generator, tokens []int3
 	return r, nil
 }
 
-// add adds other's counts to g.
-func (g *Graphs) add(other protocol.Graphs) {
-	g.Precaptured += other.Precaptured
-	g.Rolled += other.Rolled
-	g.Padded += other.Padded
-	g.Eager += other.Eager
+// add adds more to sum.
+func add(sum *protocol.Graphs, more protocol.Graphs) {
+	sum.Precaptured += more.Precaptured
+	sum.Rolled += more.Rolled
+	sum.Padded += more.Padded
+	sum.Eager += more.Eager
 }

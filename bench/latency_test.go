@@ -57,7 +57,7 @@ func TestMeasureLatency(t *testing.T) {
 		}
 		for i, n := range DefaultPrompts {
 			ttft := float64(10 + n)
-			want := LatencyRow{n, Summary{ttft, ttft, ttft, ttft, 3}, Summary{1, 2, 4, 4, 12}, Graphs{3, 6, 9, 12}}
+			want := LatencyRow{n, Summary{ttft, ttft, ttft, ttft, 3}, Summary{1, 2, 4, 4, 12}, protocol.Graphs{Precaptured: 3, Rolled: 6, Padded: 9, Eager: 12}}
 			if got.Rows[i] != want {
 				t.Errorf("got %+v, want %+v", got.Rows[i], want)
 			}
@@ -132,7 +132,7 @@ func TestGeneratorsErrorEndsTheMeasurement(t *testing.T) {
 
 func TestWriteTable(t *testing.T) {
 	l := &Latency{Model: "m", MaxTokens: 32, Runs: 5, Rows: []LatencyRow{
-		{10, Summary{1, 2, 3, 4, 5}, Summary{0.5, 0.6, 0.7, 0.8, 155}, Graphs{1, 2, 3, 4}},
+		{10, Summary{1, 2, 3, 4, 5}, Summary{0.5, 0.6, 0.7, 0.8, 155}, protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
 	}}
 	var b strings.Builder
 	if err := l.WriteTable(&b); err != nil {

@@ -86,61 +86,62 @@ type Welcome struct {
 	Limits Limits `msgpack:"limits"`
 }
 
-// Token carries one token of a completion, or with echo one of the prompt.
+// Token carries one token of a completion, or with echo one of the prompt. As
+// JSON it has neither type nor id: what writes JSON knows the request.
 type Token struct {
-	Type string `msgpack:"type"`
-	ID   uint64 `msgpack:"id"`
+	Type string `msgpack:"type" json:"-"`
+	ID   uint64 `msgpack:"id" json:"-"`
 	// Index counts the completion's tokens from 0. Echoed prompt tokens come
 	// first, from -prompt_tokens to -1.
-	Index int   `msgpack:"index"`
-	Token int32 `msgpack:"token"`
+	Index int   `msgpack:"index" json:"index"`
+	Token int32 `msgpack:"token" json:"token"`
 	// Text is valid UTF-8 and perhaps empty. A token is held while some of its
 	// bytes may still become a character or a stop string: see PROTOCOL.md.
-	Text string `msgpack:"text"`
+	Text string `msgpack:"text" json:"text"`
 	// Logprob is the natural logarithm of the token's probability in the
 	// model's own distribution, before any filter; nil unless logprobs was asked for.
-	Logprob *float64 `msgpack:"logprob,omitempty"`
+	Logprob *float64 `msgpack:"logprob,omitempty" json:"logprob,omitempty"`
 	// Top holds the logprobs most probable tokens, most probable first.
-	Top []TopToken `msgpack:"top,omitempty"`
+	Top []TopToken `msgpack:"top,omitempty" json:"top,omitempty"`
 }
 
 // TopToken is one alternative at a token's place.
 type TopToken struct {
-	Token   int32   `msgpack:"token"`
-	Text    string  `msgpack:"text"`
-	Logprob float64 `msgpack:"logprob"`
+	Token   int32   `msgpack:"token" json:"token"`
+	Text    string  `msgpack:"text" json:"text"`
+	Logprob float64 `msgpack:"logprob" json:"logprob"`
 }
 
-// Done ends a completion that did not fail.
+// Done ends a completion that did not fail. As JSON it has neither type nor id.
 type Done struct {
-	Type         string `msgpack:"type"`
-	ID           uint64 `msgpack:"id"`
-	FinishReason string `msgpack:"finish_reason"`
-	Usage        Usage  `msgpack:"usage"`
-	Timing       Timing `msgpack:"timing"`
-	Graphs       Graphs `msgpack:"graphs"`
+	Type         string `msgpack:"type" json:"-"`
+	ID           uint64 `msgpack:"id" json:"-"`
+	FinishReason string `msgpack:"finish_reason" json:"finish_reason"`
+	Usage        Usage  `msgpack:"usage" json:"usage"`
+	Timing       Timing `msgpack:"timing" json:"timing"`
+	Graphs       Graphs `msgpack:"graphs" json:"graphs"`
 }
 
 // Usage counts tokens.
 type Usage struct {
-	PromptTokens     int `msgpack:"prompt_tokens"`
-	CompletionTokens int `msgpack:"completion_tokens"`
+	PromptTokens     int `msgpack:"prompt_tokens" json:"prompt_tokens"`
+	CompletionTokens int `msgpack:"completion_tokens" json:"completion_tokens"`
 }
 
 // Timing tells where a request's time went, in milliseconds as the generator saw it.
 type Timing struct {
-	QueueMS   float64 `msgpack:"queue_ms"`   // from receipt to admission
-	PrefillMS float64 `msgpack:"prefill_ms"` // from admission to the first token
-	TTFTMS    float64 `msgpack:"ttft_ms"`    // from receipt to the first token
-	TotalMS   float64 `msgpack:"total_ms"`   // from receipt to the end of the completion
+	QueueMS   float64 `msgpack:"queue_ms" json:"queue_ms"`     // from receipt to admission
+	PrefillMS float64 `msgpack:"prefill_ms" json:"prefill_ms"` // from admission to the first token
+	TTFTMS    float64 `msgpack:"ttft_ms" json:"ttft_ms"`       // from receipt to the first token
+	TotalMS   float64 `msgpack:"total_ms" json:"total_ms"`     // from receipt to the end of the completion
 }
 
 // Graphs counts the steps that served a request by how each was launched.
 type Graphs struct {
-	Precaptured int `msgpack:"precaptured"` // replayed a graph captured at start
-	Rolled      int `msgpack:"rolled"`      // replayed a graph captured while serving
-	Padded      int `msgpack:"padded"`      // replayed a larger graph, padded
-	Eager       int `msgpack:"eager"`       // launched op by op
+	Precaptured int `msgpack:"precaptured" json:"precaptured"` // replayed a graph captured at start
+	Rolled      int `msgpack:"rolled" json:"rolled"`           // replayed a graph captured while serving
+	Padded      int `msgpack:"padded" json:"padded"`           // replayed a larger graph, padded
+	Eager       int `msgpack:"eager" json:"eager"`             // launched op by op
 }
 
 // Tokens answers tokenize.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"reel/client"
+	"reel/protocol"
 )
 
 // statusCommand asks for the generator's status.
@@ -25,7 +26,7 @@ func (a *app) statusCommand() *cobra.Command {
 			}
 			w, _ := stdout()
 			if asJSON {
-				return writeStatusJSON(w, status)
+				return closedPipe(writeJSON(w, status))
 			}
 			return writeStatus(w, status)
 		},
@@ -36,7 +37,6 @@ func (a *app) statusCommand() *cobra.Command {
 
 // writeStatus prints status for people.
 func writeStatus(w io.Writer, s *client.Status) error {
-	g := s.Steps.Graphs
 	state := s.State
 	if s.Progress < 1 {
 		state += fmt.Sprintf(", %.0f%%", 100*s.Progress)
@@ -51,11 +51,12 @@ func writeStatus(w io.Writer, s *client.Status) error {
 		{"requests", fmt.Sprintf("%d running, %d waiting; %d finished, %d cancelled, %d failed, %d refused",
 			s.Requests.Running, s.Requests.Waiting, s.Requests.Finished, s.Requests.Cancelled, s.Requests.Failed, s.Requests.Refused)},
 		{"kv", fmt.Sprintf("%d of %d pages used, %d tokens each, %.1f MiB in all",
-			s.KV.Used, s.KV.Pages, s.KV.PageTokens, float64(s.KV.Bytes)/(1<<20))},
+			s.KV.Used, s.KV.Pages, s.KV.PageTokens, mib(s.KV.Bytes))},
 		{"steps", fmt.Sprintf("%d prefill, %d decode, %d tokens", s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens)},
-		{"graphs", fmt.Sprintf("%d precaptured, %d rolled, %d padded, %d eager", g.Precaptured, g.Rolled, g.Padded, g.Eager)},
-		{"limits", fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)},
 	}
+	rows = append(rows, graphRows(s.Graphs)...)
+	rows = append(rows, [2]string{"limits",
+		fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)})
 	var b strings.Builder
 	for _, row := range rows {
 		fmt.Fprintf(&b, "%-12s %s\n", row[0], row[1])
@@ -64,19 +65,21 @@ func writeStatus(w io.Writer, s *client.Status) error {
 	return closedPipe(err)
 }
 
-// writeStatusJSON prints status as PROTOCOL.md names its fields.
-func writeStatusJSON(w io.Writer, s *client.Status) error {
-	type status client.Status // to have a field of its own name for Steps
-	return closedPipe(writeJSON(w, struct {
-		status
-		Steps any `json:"steps"`
-	}{status(*s), struct {
-		Prefill uint64 `json:"prefill"`
-		Decode  uint64 `json:"decode"`
-		Tokens  uint64 `json:"tokens"`
-		Graphs  graphs `json:"graphs"`
-	}{s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens, graphs(s.Steps.Graphs)}}))
+// graphRows describes the captured graphs. There is nothing to say while the
+// model is being loaded, and of a generator too old to tell.
+func graphRows(g protocol.GraphPool) [][2]string {
+	if g == (protocol.GraphPool{}) {
+		return nil
+	}
+	return [][2]string{
+		{"graphs", fmt.Sprintf("%d of %d live, %.1f of %.1f MiB; %d captured at start, %d rolled, %d evicted, %d failed, %d refused",
+			g.Live, g.MaxGraphs, mib(g.Bytes), mib(g.Budget), g.Precaptured, g.Rolled, g.Evicted, g.Failed, g.Refused)},
+		{"replays", fmt.Sprintf("%d exact, %d padded; %d steps eager", g.Exact, g.Padded, g.Eager)},
+		{"roller", fmt.Sprintf("%s; %d wishes", g.Roller, g.Wishes)},
+	}
 }
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 // tokenizeCommand shows the tokens of a text.
 func (a *app) tokenizeCommand() *cobra.Command {

@@ -73,38 +73,10 @@ func (p *textPrinter) end(client.Done, error) error {
 	return err
 }
 
-// The protocol's maps as JSON, with the names that PROTOCOL.md gives.
-type (
-	usage struct {
-		PromptTokens     int `json:"prompt_tokens"`
-		CompletionTokens int `json:"completion_tokens"`
-	}
-	timing struct {
-		QueueMS   float64 `json:"queue_ms"`
-		PrefillMS float64 `json:"prefill_ms"`
-		TTFTMS    float64 `json:"ttft_ms"`
-		TotalMS   float64 `json:"total_ms"`
-	}
-	graphs struct {
-		Precaptured int `json:"precaptured"`
-		Rolled      int `json:"rolled"`
-		Padded      int `json:"padded"`
-		Eager       int `json:"eager"`
-	}
-	topToken struct {
-		Token   int32   `json:"token"`
-		Text    string  `json:"text"`
-		Logprob float64 `json:"logprob"`
-	}
-)
-
 // ending is what done or an error says.
 type ending struct {
-	FinishReason string   `json:"finish_reason,omitempty"`
-	Usage        *usage   `json:"usage,omitempty"`
-	Timing       *timing  `json:"timing,omitempty"`
-	Graphs       *graphs  `json:"graphs,omitempty"`
-	Error        *errorJS `json:"error,omitempty"`
+	*client.Done
+	Error *errorJS `json:"error,omitempty"`
 }
 
 // errorJS is a failure as JSON.
@@ -120,25 +92,13 @@ func endingOf(done client.Done, err error) ending {
 		f := explain(err, "")
 		return ending{Error: &errorJS{f.code, f.message, f.hint}}
 	}
-	u, t, g := usage(done.Usage), timing(done.Timing), graphs(done.Graphs)
-	return ending{FinishReason: done.FinishReason, Usage: &u, Timing: &t, Graphs: &g}
+	return ending{Done: &done}
 }
 
 // logprob is a token with its probability and those of its alternatives.
 type logprob struct {
-	Token   int32      `json:"token"`
-	Text    string     `json:"text"`
-	Logprob float64    `json:"logprob"`
-	Top     []topToken `json:"top,omitempty"`
-}
-
-// topOf puts alternatives in JSON's form.
-func topOf(top []protocol.TopToken) []topToken {
-	var list []topToken
-	for _, t := range top {
-		list = append(list, topToken(t))
-	}
-	return list
+	protocol.TopToken
+	Top []protocol.TopToken `json:"top,omitempty"`
 }
 
 // objectPrinter writes one object at the end.
@@ -153,7 +113,7 @@ func (p *objectPrinter) token(t client.Token) error {
 	p.text.WriteString(t.Text)
 	p.tokens = append(p.tokens, t.Token)
 	if t.Logprob != nil {
-		p.logprobs = append(p.logprobs, logprob{t.Token, t.Text, *t.Logprob, topOf(t.Top)})
+		p.logprobs = append(p.logprobs, logprob{protocol.TopToken{Token: t.Token, Text: t.Text, Logprob: *t.Logprob}, t.Top})
 	}
 	return nil
 }
@@ -172,13 +132,9 @@ type eventPrinter struct{ w io.Writer }
 
 func (p *eventPrinter) token(t client.Token) error {
 	return writeJSON(p.w, struct {
-		Type    string     `json:"type"`
-		Index   int        `json:"index"`
-		Token   int32      `json:"token"`
-		Text    string     `json:"text"`
-		Logprob *float64   `json:"logprob,omitempty"`
-		Top     []topToken `json:"top,omitempty"`
-	}{protocol.TypeToken, t.Index, t.Token, t.Text, t.Logprob, topOf(t.Top)})
+		Type string `json:"type"`
+		client.Token
+	}{protocol.TypeToken, t})
 }
 
 func (p *eventPrinter) end(done client.Done, err error) error {

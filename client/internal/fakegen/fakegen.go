@@ -198,13 +198,22 @@ var limits = protocol.Limits{
 	Requests: protocol.MaxRequests, Connections: protocol.MaxConnections, Queue: protocol.MaxQueue,
 }
 
+var graphs = protocol.GraphPool{
+	Live: 99, MaxGraphs: 128, Bytes: 3 << 20, Budget: 8<<20 + 1<<19, Precaptured: 97, Rolled: 7, Evicted: 5, Failed: 4, Refused: 1,
+	Exact: 12, Padded: 3, Eager: 2, Wishes: 6, Roller: "capturing decode 5",
+}
+
 func (g *Generator) status() *protocol.Status {
-	return &protocol.Status{
+	status := &protocol.Status{
 		State: cmp.Or(g.State, protocol.StateReady), Version: "test", Model: "fake", Device: "host", PID: 42, UptimeS: 3661, Progress: 1,
 		Connections: 1, Requests: protocol.Requests{Running: 1, Waiting: 2, Finished: 3, Cancelled: 4, Failed: 5, Refused: 6},
 		KV:    protocol.KV{PageTokens: 16, Pages: 256, Used: 8, Bytes: 12 << 20},
 		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}}, Limits: limits,
 	}
+	if status.State == protocol.StateReady {
+		status.Graphs = graphs
+	}
+	return status
 }
 
 // tokenize answers with one id for each byte.
