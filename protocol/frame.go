@@ -60,8 +60,9 @@ type FrameReader struct {
 	Max    int     // bytes of a body; 0 is MaxFrame
 	Budget *Budget // nil is none
 
-	buf  []byte
-	held int64 // bytes of Budget that buf holds
+	buf    []byte
+	mapped []byte // what buf is part of, where a large frame is read
+	held   int64  // bytes of Budget that buf holds
 }
 
 // Next returns the body of the next frame, valid until Next or Release is
@@ -74,6 +75,9 @@ func (f *FrameReader) Next() ([]byte, error) {
 	n, err := f.header()
 	if err != nil {
 		return nil, err
+	}
+	if f.Budget != nil && n >= mappedFrame {
+		f.buf, f.mapped = nil, mapMemory(n)
 	}
 	for have := 0; have < n; {
 		if err := f.grow(have, n); err != nil {
@@ -92,11 +96,12 @@ func (f *FrameReader) Next() ([]byte, error) {
 // Release gives back what the last frame held; its body is no longer valid.
 // Call it when the connection ends.
 func (f *FrameReader) Release() {
-	if f.held == 0 {
+	if f.held == 0 && f.mapped == nil {
 		return
 	}
+	unmapMemory(f.mapped)
 	f.Budget.release(f.held)
-	f.held, f.buf = 0, nil
+	f.held, f.buf, f.mapped = 0, nil, nil
 }
 
 // header reads the length in front of a frame and checks it.
@@ -132,9 +137,14 @@ func (f *FrameReader) grow(have, n int) error {
 	if !f.Budget.acquire(cost - f.held) {
 		return fmt.Errorf("%w: no %d bytes free of the %d that all connections share", ErrOverloaded, cost-f.held, f.Budget.Limit)
 	}
+	f.held = cost
+	if f.mapped != nil {
+		f.buf = f.mapped[:size]
+		return nil
+	}
 	buf := make([]byte, size)
 	copy(buf, f.buf[:have])
-	f.buf, f.held = buf, cost
+	f.buf = buf
 	return nil
 }
 

@@ -19,6 +19,13 @@ func memory() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// resident is what the process has of memory, garbage apart: large frames are
+// not on the heap.
+func resident() int64 {
+	debug.FreeOSMemory()
+	return statusField("VmRSS")
+}
+
 // wantMemory checks that do costs less than memoryBound, both in what is left
 // of it and at its peak, as the kernel counted the process's resident memory.
 func wantMemory(t *testing.T, do func()) {

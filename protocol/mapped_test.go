@@ -1,0 +1,70 @@
+package protocol
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// A large frame of a connection takes nothing of Go's heap. Without a budget,
+// as in a client, it is there.
+func TestLargeFramesAreMapped(t *testing.T) {
+	body := frame(make([]byte, MaxFrame))
+	for _, c := range []struct {
+		budget *Budget
+		heap   bool
+	}{{&Budget{Limit: MaxFrame}, false}, {nil, true}} {
+		f := FrameReader{R: bytes.NewReader(body), Budget: c.budget}
+		before := allocated()
+		if _, err := f.Next(); err != nil {
+			t.Fatal(err)
+		}
+		if onHeap := allocated()-before >= MaxFrame; onHeap != c.heap {
+			t.Errorf("budget %t: on the heap is %t", c.budget != nil, onHeap)
+		}
+		f.Release()
+		if f.mapped != nil || f.buf != nil && !c.heap {
+			t.Errorf("budget %t: memory is kept", c.budget != nil)
+		}
+	}
+}
+
+// A connection that ends inside the first bytes of a large frame holds nothing.
+func TestMappedMemoryOfACutFrameIsGivenBack(t *testing.T) {
+	f := FrameReader{R: bytes.NewReader(frame(make([]byte, MaxFrame))[:100]), Budget: &Budget{Limit: MaxFrame}}
+	if _, err := f.Next(); err == nil || f.mapped == nil {
+		t.Fatalf("%v, mapped %t", err, f.mapped != nil)
+	}
+	if f.Release(); f.mapped != nil || f.Budget.Used() != 0 {
+		t.Errorf("mapped %t, %d bytes held", f.mapped != nil, f.Budget.Used())
+	}
+}
+
+// What was decoded lasts when the frame's memory is gone: reading it there
+// would end the process.
+func TestDecodedMessagesOutliveTheFrame(t *testing.T) {
+	prompt := strings.Repeat("prompt ", 100_000)
+	sent, err := AppendFrame(nil, &Generate{ID: 1, Prompt: &prompt, Stop: []string{"stop"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := "\x82\xa4type\xdb\x00\x0a\xae\x60" + strings.Repeat("x", 700_000) + "\xa2id\x01" // a type that is not known
+	f := FrameReader{R: bytes.NewReader(append(sent, frame([]byte(other))...)), Budget: &Budget{Limit: MaxFrame}}
+	body, err := f.Next()
+	if err != nil || f.mapped == nil {
+		t.Fatalf("%v, mapped %t", err, f.mapped != nil)
+	}
+	msg, err := DecodeRequest(body)
+	f.Release()
+	if g, ok := msg.(*Generate); err != nil || !ok || *g.Prompt != prompt || g.Stop[0] != "stop" {
+		t.Errorf("%T, %v", msg, err)
+	}
+	if body, err = f.Next(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = DecodeRequest(body)
+	f.Release()
+	if e, ok := err.(*Error); !ok || e.Code != CodeUnknownType || !strings.Contains(e.Error(), "xxx") {
+		t.Errorf("%.100v", err)
+	}
+}
