@@ -15,7 +15,8 @@ import (
 
 const memoryBound = 16 << 10 // kB that a bad input may cost
 
-// wantMemory checks what do costs the generator, at its peak and afterwards.
+// wantMemory checks what do costs the generator, at its peak and afterwards. The
+// peak is that since the last wantMemory inside do.
 func (g *generator) wantMemory(do func()) {
 	g.t.Helper()
 	before := g.kilobytes("VmRSS")
@@ -73,19 +74,22 @@ func hostile() map[string][]byte {
 func TestHostileFrames(t *testing.T) {
 	g := serve(t)
 	g.works()
-	for name, input := range hostile() {
-		g.on(t, name, func(g *generator) {
-			g.wantMemory(func() {
-				for _, p := range []*peer{g.dial(), g.peer()} {
-					_, _ = p.conn.Write(input) // the generator may close before all is written
-					p.wantClosed(protocol.CodeBadFrame)
-					_ = p.conn.Close()
-				}
-			})
-			g.works()
-		})
-	}
+	g.wantMemory(func() {
+		for name, input := range hostile() {
+			g.on(t, name, func(g *generator) { g.wantMemory(func() { g.refuses(input) }) })
+		}
+	})
 	g.quiet()
+}
+
+// refuses sends a hostile input, before welcome and after it.
+func (g *generator) refuses(input []byte) {
+	for _, p := range []*peer{g.dial(), g.peer()} {
+		_, _ = p.conn.Write(input) // the generator may close before all is written
+		p.wantClosed(protocol.CodeBadFrame)
+		_ = p.conn.Close()
+		g.works()
+	}
 }
 
 // longText is a prompt of n bytes.
@@ -135,29 +139,34 @@ func refused(l protocol.Limits) map[string]map[string]func(*protocol.Generate) {
 	}
 }
 
+// answers sends a changed request, which has to be refused with code, and on the
+// same connection one that is good.
+func (g *generator) answers(code string, change func(*protocol.Generate)) {
+	g.t.Helper()
+	p := g.peer()
+	defer p.conn.Close()
+	m := &protocol.Generate{ID: 7, Tokens: []int32{0}, MaxTokens: new(2)}
+	change(m)
+	p.send(m)
+	if e := expect[*protocol.Error](p); e.Code != code || e.ID == nil || *e.ID != 7 || e.Hint == "" {
+		g.t.Errorf("got %+v", e)
+	}
+	p.send(&protocol.Generate{ID: 7, Tokens: []int32{0}, MaxTokens: new(2), IgnoreEOS: true})
+	until(p, func(d *protocol.Done) bool { return d.Usage.CompletionTokens == 2 })
+}
+
 // A request out of its bounds gets a typed error with its id; the connection
 // and the requests on it go on.
 func TestRefusedRequests(t *testing.T) {
 	g := serve(t)
 	g.works()
-	for code, changes := range refused(g.limits) {
-		for name, change := range changes {
-			g.on(t, code+" "+name, func(g *generator) {
-				p := g.peer()
-				defer p.conn.Close()
-				m := &protocol.Generate{ID: 7, Tokens: []int32{0}, MaxTokens: new(2)}
-				change(m)
-				g.wantMemory(func() {
-					p.send(m)
-					if e := expect[*protocol.Error](p); e.Code != code || e.ID == nil || *e.ID != 7 || e.Hint == "" {
-						t.Errorf("got %+v", e)
-					}
-				})
-				p.send(&protocol.Generate{ID: 7, Tokens: []int32{0}, MaxTokens: new(2), IgnoreEOS: true})
-				until(p, func(d *protocol.Done) bool { return d.Usage.CompletionTokens == 2 })
-			})
+	g.wantMemory(func() {
+		for code, changes := range refused(g.limits) {
+			for name, change := range changes {
+				g.on(t, code+" "+name, func(g *generator) { g.wantMemory(func() { g.answers(code, change) }) })
+			}
 		}
-	}
+	})
 	g.works()
 	if s := g.status(); s.Requests.Refused == 0 {
 		t.Errorf("refused requests are not counted: %+v", s.Requests)
@@ -171,8 +180,9 @@ func TestUnfinishedFrames(t *testing.T) {
 	g.works()
 	begun := append([]byte{0, 0x40, 0, 0}, make([]byte, protocol.MaxFrame-1)...)
 	g.wantMemory(func() {
-		over := make(chan struct{}, 100)
-		for range 6 {
+		const flooders = 100
+		over := make(chan struct{}, flooders)
+		for range flooders {
 			p := g.peer()
 			go func() {
 				_, _ = p.conn.Write(begun)
@@ -181,7 +191,7 @@ func TestUnfinishedFrames(t *testing.T) {
 				}
 			}()
 		}
-		for range 3 { // four can't hold their share
+		for range flooders - 2 { // two at most have room
 			select {
 			case <-over:
 			case <-time.After(patience):
@@ -202,11 +212,12 @@ func TestConnections(t *testing.T) {
 		for range g.limits.Connections {
 			all = append(all, g.peer())
 		}
-		for range 20 {
+		for range 6 {
 			p := g.dial()
 			p.wantClosed(protocol.CodeTooManyConnections)
 			_ = p.conn.Close()
 		}
+		g.reel("one more").start().wantExit(75)
 		all[5].send(&protocol.Generate{ID: 1, Tokens: []int32{0}, MaxTokens: new(2)})
 		until(all[5], func(*protocol.Done) bool { return true })
 		for _, p := range all {
