@@ -16,7 +16,7 @@ func (l *Latency) WriteTable(w io.Writer) error {
 			r.TTFT.Min, r.TTFT.P50, r.TTFT.P99, r.ITL.Min, r.ITL.P50, r.ITL.P99, r.ITL.Max,
 			r.Graphs.Precaptured, r.Graphs.Rolled, r.Graphs.Padded, r.Graphs.Eager)
 	}
-	_, err := fmt.Fprintf(w, "%s: %d runs, %d tokens each, greedy; milliseconds at the client\n", l.Model, l.Runs, l.MaxTokens)
+	_, err := fmt.Fprintf(w, "%s: %d runs, %d tokens each, greedy; milliseconds at the client, steps by launch\n", l.Model, l.Runs, l.MaxTokens)
 	if err != nil {
 		return err
 	}

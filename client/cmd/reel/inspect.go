@@ -72,10 +72,11 @@ func graphRows(g protocol.GraphPool) [][2]string {
 		return nil
 	}
 	return [][2]string{
-		{"graphs", fmt.Sprintf("%d of %d live, %.1f of %.1f MiB; %d captured at start, %d rolled, %d evicted, %d failed, %d refused",
-			g.Live, g.MaxGraphs, mib(g.Bytes), mib(g.Budget), g.Precaptured, g.Rolled, g.Evicted, g.Failed, g.Refused)},
+		{"graphs", fmt.Sprintf("%d of %d live, %.1f of %.1f MiB; roller %s, %d wishes",
+			g.Live, g.MaxGraphs, mib(g.Bytes), mib(g.Budget), g.Roller, g.Wishes)},
+		{"captures", fmt.Sprintf("%d at start, %d rolled, %d failed, %d refused; %d evicted",
+			g.Precaptured, g.Rolled, g.Failed, g.Refused, g.Evicted)},
 		{"replays", fmt.Sprintf("%d exact, %d padded; %d steps eager", g.Exact, g.Padded, g.Eager)},
-		{"roller", fmt.Sprintf("%s; %d wishes", g.Roller, g.Wishes)},
 	}
 }
 
