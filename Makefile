@@ -5,9 +5,15 @@ SHELL := /bin/sh
 PREFIX  ?= /usr/local
 DESTDIR ?=
 BIN     ?= bin
-PROMPT  ?= ROMEO:
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# Two lines; the empty one ends the second.
+define PROMPT ?=
+ROMEO:
+But, soft! what light through yonder window breaks?
+
+endef
 
 # As it was typed: a dollar sign in it is no variable of make.
 override PROMPT := $(value PROMPT)
@@ -49,7 +55,7 @@ run: ## build, start a generator, stream a passage (PROMPT="…" for another), s
 	trap 'kill $$generator 2>/dev/null; wait $$generator 2>/dev/null; rm -rf "$$dir"' EXIT; \
 	trap 'exit 130' INT TERM; \
 	'$(BIN)/reel' --socket "$$dir/generator.sock" --wait 60s --timings --echo \
-		--temperature 0 --repeat-penalty 1.2 --max-tokens 300 -- "$$PROMPT" </dev/null
+		--temperature 0 --repeat-penalty 1.3 --max-tokens 300 -- "$$PROMPT" </dev/null
 
 .PHONY: test
 test: ## run the tests (under 5 minutes on 2 cores)
