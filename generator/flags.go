@@ -87,12 +87,12 @@ func (o *Options) settings() []*setting {
 		{"model", "directory of a Hugging Face checkpoint (default: the embedded model)", "dir", "", anyText(&o.Model)},
 		{"socket", "Unix socket to listen on (default: " + server.DefaultSocket() + ")", "path", "", anyText(&o.Socket)},
 		{"device", "auto, host or cuda", "name", "auto", oneOf(&o.Device, "auto", "host", "cuda")},
-		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, 0, 1024)},
-		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)", "n", "0", number(&o.MaxSeqLen, 0, protocol.MaxElements)},
-		{"max-batch", "sequences that run at once (0: what suits the device)", "n", "0", number(&o.MaxBatch, 0, 4096)},
+		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, 1024)},
+		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)", "n", "0", number(&o.MaxSeqLen, protocol.MaxElements)},
+		{"max-batch", "sequences that run at once (0: what suits the device)", "n", "0", number(&o.MaxBatch, 4096)},
 		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, then steps of 16", "list", "auto", counts(&o.Precapture)},
 		{"graph-memory", "bytes that captured graphs may take (0: what suits the device)", "bytes", "0", byteCount(&o.GraphMemory)},
-		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)", "n", "1024", number(&o.MaxGraphs, 0, 1<<20)},
+		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)", "n", "1024", number(&o.MaxGraphs, 1<<20)},
 		{"log-level", "trace, debug, info, warn or error", "level", "info", oneOf(&o.LogLevel, "trace", "debug", "info", "warn", "error")},
 		{"log-format", "json, console, or auto: console on a terminal, else json", "name", "auto", oneOf(&o.LogFormat, "json", "console", "auto")},
 	}
@@ -146,11 +146,11 @@ func byteCount(to *int64) func(string) error {
 	}
 }
 
-func number(to *int, low, high int) func(string) error {
+func number(to *int, high int) func(string) error {
 	return func(text string) error {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < low || n > high {
-			return fmt.Errorf("it must be a whole number, %d to %d", low, high)
+		if err != nil || n < 0 || n > high {
+			return fmt.Errorf("it must be a whole number, 0 to %d", high)
 		}
 		*to = n
 		return nil
