@@ -1,0 +1,294 @@
+//go:build cuda
+
+// Package cuda is the device made of an NVIDIA GPU, through gorgonia.org/cu and
+// the driver calls that it lacks: capture, instantiate, replay, dependent launch
+// and pinned memory.
+package cuda
+
+/*
+#include <cuda.h>
+
+// Each function makes the context current on the calling thread first: a call
+// with another context current would work on another device in silence.
+
+static CUresult reel_launch(CUcontext c, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads,
+                            unsigned shared, CUstream s, int dependent, void *args) {
+	CUresult r = cuCtxSetCurrent(c);
+	if (r) return r;
+	CUlaunchAttribute at[1];
+	at[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+	at[0].value.programmaticStreamSerializationAllowed = 1;
+	CUlaunchConfig config = {0};
+	config.gridDimX = x; config.gridDimY = y; config.gridDimZ = z;
+	config.blockDimX = threads; config.blockDimY = 1; config.blockDimZ = 1;
+	config.sharedMemBytes = shared;
+	config.hStream = s;
+	config.attrs = at;
+	config.numAttrs = dependent ? 1 : 0;
+	void *params[1] = {args};
+	return cuLaunchKernelEx(&config, f, params, 0);
+}
+
+static CUresult reel_allow_shared(CUcontext c, CUfunction f, int bytes) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
+}
+
+static CUresult reel_begin(CUcontext c, CUstream s) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
+static CUresult reel_end(CUcontext c, CUstream s, CUgraph *g, size_t *nodes) {
+	*g = 0; *nodes = 0;
+	CUresult r = cuCtxSetCurrent(c);
+	if (!r) r = cuStreamEndCapture(s, g);
+	if (!r && *g) r = cuGraphGetNodes(*g, 0, nodes);
+	return r;
+}
+
+static CUresult reel_instantiate(CUcontext c, CUgraph g, CUgraphExec *e) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuGraphInstantiateWithFlags(e, g, 0);
+}
+
+static CUresult reel_upload(CUcontext c, CUgraphExec e, CUstream s) {
+	CUresult r = cuCtxSetCurrent(c);
+	if (!r) r = cuGraphUpload(e, s);
+	return r ? r : cuStreamSynchronize(s);
+}
+
+static CUresult reel_replay(CUcontext c, CUgraphExec e, CUstream s) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuGraphLaunch(e, s);
+}
+
+static CUresult reel_graph_destroy(CUcontext c, CUgraph g) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuGraphDestroy(g);
+}
+
+static CUresult reel_exec_destroy(CUcontext c, CUgraphExec e) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuGraphExecDestroy(e);
+}
+
+static CUresult reel_record(CUcontext c, CUevent e, CUstream s) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuEventRecord(e, s);
+}
+
+static CUresult reel_wait(CUcontext c, CUstream s, CUevent e) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuStreamWaitEvent(s, e, 0);
+}
+
+static CUresult reel_stream_synchronize(CUcontext c, CUstream s) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuStreamSynchronize(s);
+}
+
+static CUresult reel_event_synchronize(CUcontext c, CUevent e) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuEventSynchronize(e);
+}
+
+static CUresult reel_event_query(CUcontext c, CUevent e) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuEventQuery(e);
+}
+
+static CUresult reel_synchronize(CUcontext c) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuCtxSynchronize();
+}
+
+static CUresult reel_pinned(CUcontext c, size_t bytes, void **host, CUdeviceptr *device) {
+	CUresult r = cuCtxSetCurrent(c);
+	if (!r) r = cuMemHostAlloc(host, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+	return r ? r : cuMemHostGetDevicePointer(device, *host, 0);
+}
+
+static const char *reel_error(CUresult r) {
+	const char *s = 0;
+	return cuGetErrorName(r, &s) || !s ? "unknown" : s;
+}
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"reel/kernels/device"
+)
+
+// Types of cu and of this file's C code are the same pointers under two names.
+func contextOf(c cu.CUContext) C.CUcontext { return *(*C.CUcontext)(unsafe.Pointer(&c)) }
+func functionOf(f cu.Function) C.CUfunction {
+	return *(*C.CUfunction)(unsafe.Pointer(&f))
+}
+func streamOf(s cu.Stream) C.CUstream { return *(*C.CUstream)(unsafe.Pointer(&s)) }
+func eventOf(e cu.Event) C.CUevent    { return *(*C.CUevent)(unsafe.Pointer(&e)) }
+
+// sticky are the results after which a context is lost for good.
+var sticky = map[C.CUresult]bool{
+	C.CUDA_ERROR_ILLEGAL_ADDRESS: true, C.CUDA_ERROR_LAUNCH_FAILED: true, C.CUDA_ERROR_ASSERT: true,
+	C.CUDA_ERROR_HARDWARE_STACK_ERROR: true, C.CUDA_ERROR_ILLEGAL_INSTRUCTION: true, C.CUDA_ERROR_MISALIGNED_ADDRESS: true,
+	C.CUDA_ERROR_INVALID_ADDRESS_SPACE: true, C.CUDA_ERROR_INVALID_PC: true, C.CUDA_ERROR_LAUNCH_TIMEOUT: true,
+	C.CUDA_ERROR_ECC_UNCORRECTABLE: true, C.CUDA_ERROR_CONTEXT_IS_DESTROYED: true,
+}
+
+// failure is a driver's result as an error of package device.
+func (d *Device) failure(what string, r C.CUresult) error {
+	if r == C.CUDA_SUCCESS {
+		return nil
+	}
+	err := fmt.Errorf("cuda: %s: %s", what, C.GoString(C.reel_error(r)))
+	switch {
+	case sticky[r]:
+		err = fmt.Errorf("%w: %w", device.ErrSticky, err)
+		d.lost.Store(&err)
+	case r == C.CUDA_ERROR_OUT_OF_MEMORY:
+		err = fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
+	case r == C.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || r == C.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || r == C.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+		err = fmt.Errorf("%w: %w", device.ErrInvalidated, err)
+	}
+	return err
+}
+
+// wrapped gives an error of cu the same treatment.
+func (d *Device) wrapped(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var result C.CUresult = C.CUDA_ERROR_UNKNOWN
+	// cu's error type is an int of the driver's numbers, and is not exported.
+	if n, ok := resultNumber(err); ok {
+		result = C.CUresult(n)
+	}
+	return d.failure(what, result)
+}
+
+func (d *Device) launch(f cu.Function, grid [3]int, threads, shared int, s *stream, dependent bool, args unsafe.Pointer) error {
+	if shared > 48<<10 {
+		if err := d.failure("shared memory of a kernel", C.reel_allow_shared(contextOf(d.context), functionOf(f), C.int(shared))); err != nil {
+			return err
+		}
+	}
+	pdl := C.int(0)
+	if dependent {
+		pdl = 1
+	}
+	return d.failure("launch", C.reel_launch(contextOf(d.context), functionOf(f), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]),
+		C.uint(threads), C.uint(shared), streamOf(s.s), pdl, args))
+}
+
+func (d *Device) pinned(bytes int64) (host unsafe.Pointer, address uint64, err error) {
+	var p C.CUdeviceptr
+	err = d.failure("pinned memory", C.reel_pinned(contextOf(d.context), C.size_t(bytes), &host, &p))
+	return host, uint64(p), err
+}
+
+func (s *stream) beginCapture() error {
+	return s.d.failure("begin capture", C.reel_begin(contextOf(s.d.context), streamOf(s.s)))
+}
+
+func (s *stream) endCapture() (*graph, error) {
+	var g C.CUgraph
+	var nodes C.size_t
+	err := s.d.failure("end capture", C.reel_end(contextOf(s.d.context), streamOf(s.s), &g, &nodes))
+	made := &graph{d: s.d, g: g, nodes: int(nodes)}
+	if err == nil && nodes == 0 {
+		err = device.ErrEmptyCapture
+	}
+	if err != nil && g != nil {
+		_ = made.Destroy()
+	}
+	return made, err
+}
+
+// graph is a CUgraph.
+type graph struct {
+	d     *Device
+	g     C.CUgraph
+	nodes int
+}
+
+// exec is a CUgraphExec.
+type exec struct {
+	d         *Device
+	e         C.CUgraphExec
+	nodes     int
+	destroyed bool
+}
+
+// Instantiate makes an exec.
+func (g *graph) Instantiate() (device.Exec, error) {
+	if err := g.d.enter(device.Call{Kind: device.CallInstantiate}); err != nil {
+		return nil, err
+	}
+	x := &exec{d: g.d, nodes: g.nodes}
+	if err := g.d.failure("instantiate", C.reel_instantiate(contextOf(g.d.context), g.g, &x.e)); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// Destroy gives the graph back.
+func (g *graph) Destroy() error {
+	if err := g.d.enter(device.Call{Kind: device.CallDestroy}); err != nil {
+		return err
+	}
+	return g.d.failure("destroy graph", C.reel_graph_destroy(contextOf(g.d.context), g.g))
+}
+
+// Destroy gives the exec back.
+func (x *exec) Destroy() error {
+	if x.destroyed {
+		return fmt.Errorf("%w: graph destroyed twice", device.ErrDestroyed)
+	}
+	if err := x.d.enter(device.Call{Kind: device.CallDestroy}); err != nil {
+		return err
+	}
+	x.destroyed = true
+	return x.d.failure("destroy exec", C.reel_exec_destroy(contextOf(x.d.context), x.e))
+}
+
+func (s *stream) upload(x *exec) error {
+	return s.d.failure("upload", C.reel_upload(contextOf(s.d.context), x.e, streamOf(s.s)))
+}
+
+func (s *stream) replay(x *exec) error {
+	return s.d.failure("replay", C.reel_replay(contextOf(s.d.context), x.e, streamOf(s.s)))
+}
+
+func (s *stream) record(e *event) error {
+	return s.d.failure("record", C.reel_record(contextOf(s.d.context), eventOf(e.e), streamOf(s.s)))
+}
+
+func (s *stream) wait(e *event) error {
+	return s.d.failure("wait", C.reel_wait(contextOf(s.d.context), streamOf(s.s), eventOf(e.e)))
+}
+
+func (s *stream) synchronize() error {
+	return s.d.failure("stream synchronise", C.reel_stream_synchronize(contextOf(s.d.context), streamOf(s.s)))
+}
+
+func (e *event) synchronize() error {
+	return e.d.failure("event synchronise", C.reel_event_synchronize(contextOf(e.d.context), eventOf(e.e)))
+}
+
+func (e *event) query() (bool, error) {
+	r := C.reel_event_query(contextOf(e.d.context), eventOf(e.e))
+	if r == C.CUDA_ERROR_NOT_READY {
+		return false, nil
+	}
+	return r == C.CUDA_SUCCESS, e.d.failure("event query", r)
+}
+
+func (d *Device) synchronize() error {
+	return d.failure("device-wide synchronise", C.reel_synchronize(contextOf(d.context)))
+}
