@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -95,6 +96,9 @@ func (s *hostStream) do(w *work) {
 		w.exec.run()
 	case w.record != nil:
 		w.record.complete(w.mark)
+		// Whoever waited has tokens to hand out: let it, on a machine with few
+		// processors, before the next step takes this one again.
+		runtime.Gosched()
 	case w.wait != nil:
 		w.wait.await(w.mark)
 	}
@@ -188,7 +192,7 @@ func (s *hostStream) Destroy() error {
 	if s.destroyed {
 		return fmt.Errorf("%w: stream", ErrDestroyed)
 	}
-	s.h.see(Call{Kind: CallDestroy})
+	err := s.enter(Call{Kind: CallDestroy})
 	s.destroyed = true
 	s.mu.Lock()
 	s.closed = true
@@ -196,7 +200,7 @@ func (s *hostStream) Destroy() error {
 	s.change.Signal()
 	<-s.done
 	s.h.count(func(l *Live) { l.Streams-- })
-	return nil
+	return err
 }
 
 // Record completes e in its turn.
@@ -298,7 +302,7 @@ func (e *hostEvent) Synchronize() error {
 
 // Destroy takes the event out of the count.
 func (e *hostEvent) Destroy() error {
-	e.h.see(Call{Kind: CallDestroy})
+	err := e.h.enter(Call{Kind: CallDestroy})
 	e.h.count(func(l *Live) { l.Events-- })
-	return nil
+	return err
 }
