@@ -50,7 +50,7 @@ func check(w io.Writer, o Options, verbose bool) error {
 	}
 	// Every byte of the KV pool is compared, so it has what the trials need and no more.
 	l.plan.Pages = max(l.plan.MaxBatch, (l.plan.Context+l.plan.PageTokens-1)/l.plan.PageTokens)
-	e, err := engine.New(l.host, l.model, l.plan)
+	e, err := engine.New(l.hardware.Device, l.model, l.plan)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func check(w io.Writer, o Options, verbose bool) error {
 		}
 		printChecked(w, c, err, verbose)
 	})
-	fmt.Fprintf(w, "%s on %s: %d graphs checked, %d at fault\n", l.name, l.host.Name(), graphs, faults)
+	fmt.Fprintf(w, "%s on %s: %d graphs checked, %d at fault\n", l.name, l.hardware.Name(), graphs, faults)
 	if err := e.Close(); err != nil {
 		return err
 	}

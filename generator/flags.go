@@ -255,17 +255,3 @@ func newLogger(w io.Writer, o Options) zerolog.Logger {
 	}
 	return zerolog.New(zerolog.SyncWriter(w)).Level(level).With().Timestamp().Logger()
 }
-
-// chooseDevice settles o.Device, once. A service that says cuda gets cuda or a
-// clear failure, never a processor in silence.
-func chooseDevice(log zerolog.Logger, o *Options) error {
-	const reason = "this build has no cuda device"
-	switch o.Device {
-	case "cuda":
-		return refuse(errConfig, "--device cuda: %s: use --device host, or auto", reason)
-	case "auto":
-		o.Device = "host"
-		log.Info().Str("device", o.Device).Str("reason", reason).Msg("--device auto serves on the host")
-	}
-	return nil
-}

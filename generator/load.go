@@ -23,20 +23,14 @@ import (
 // errConfig marks what the person who starts the generator has to change: exit 78.
 var errConfig = errors.New("configuration")
 
-// What the host device does at once. A chunk of 64 tokens takes about as long
-// as the largest batch's decode step, so that neither holds up the other.
-const (
-	hostMaxBatch    = 64
-	hostChunk       = 64
-	hostGraphMemory = 64 << 20
-	pageTokens      = 16
-)
+// pageTokens is how many tokens a KV page holds.
+const pageTokens = 16
 
 // embeddedName is what the embedded model is called.
 const embeddedName = "reel-tiny"
 
-// load reads the model that o names onto the host device and makes an engine
-// for it. What the operator can mend is errConfig.
+// load reads the model that o names onto its device and makes an engine for it.
+// What the operator can mend is errConfig.
 func load(_ context.Context, o Options, progress func(float64, string)) (server.Model, engineRunner, error) {
 	l, err := prepare(o, progress)
 	if err != nil {
@@ -44,19 +38,29 @@ func load(_ context.Context, o Options, progress func(float64, string)) (server.
 	}
 	opts := l.plan
 	opts.Progress = func(share float64, what string) { progress(0.8+0.2*share, what) }
-	e, err := engine.New(l.host, l.model, opts)
+	e, err := engine.New(l.hardware.Device, l.model, opts)
 	if err != nil {
 		return server.Model{}, nil, err
 	}
-	return server.Model{Name: l.name, Device: l.host.Name(), Engine: e, Tokenizer: l.tokenizer,
+	return server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Tokenizer: l.tokenizer,
 		NewDecoder: func() server.Decoder { return l.tokenizer.NewDecoder() },
 		Limits:     protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab}}, e, nil
+}
+
+// hardware is a device and what it does at once.
+type hardware struct {
+	device.Device
+	maxBatch    int // sequences
+	chunk       int // prompt tokens of one step
+	graphMemory int64
+	// spare is how many bytes the KV pool may take, after the weights were loaded.
+	spare func() (int64, error)
 }
 
 // prepared is a model on its device, and the sizes that its engine will have.
 type prepared struct {
 	name      string
-	host      *device.Host
+	hardware  hardware
 	tokenizer *tokenizer.Tokenizer
 	model     *model.Model
 	plan      engine.Options
@@ -67,11 +71,14 @@ func prepare(o Options, progress func(float64, string)) (l prepared, err error) 
 	if err != nil {
 		return l, err
 	}
-	l = prepared{name: name, host: device.NewHost(device.HostOptions{})}
-	if l.tokenizer, l.model, err = readModel(l.host, files, progress); err != nil {
+	l.name = name
+	if l.hardware, err = openHardware(o); err != nil {
+		return l, err
+	}
+	if l.tokenizer, l.model, err = readModel(l.hardware, files, progress); err != nil {
 		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
 	}
-	if l.plan, err = plan(l.model.Config, o); err != nil {
+	if l.plan, err = plan(l.model.Config, o, l.hardware); err != nil {
 		return l, refuse(errConfig, "%w", err)
 	}
 	return l, nil
@@ -97,14 +104,14 @@ func modelFiles(dir string) (fs.FS, string, error) {
 }
 
 // readModel reads tokenizer and weights, which must belong together.
-func readModel(host *device.Host, files fs.FS, progress func(float64, string)) (*tokenizer.Tokenizer, *model.Model, error) {
+func readModel(dev device.Memory, files fs.FS, progress func(float64, string)) (*tokenizer.Tokenizer, *model.Model, error) {
 	progress(0, "reading the tokenizer")
 	tok, err := tokenizer.Load(files)
 	if err != nil {
 		return nil, nil, err
 	}
 	progress(0.1, "loading the weights")
-	m, err := loadWeights(host, files, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
+	m, err := loadWeights(dev, files, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -115,8 +122,8 @@ func readModel(host *device.Host, files fs.FS, progress func(float64, string)) (
 }
 
 // loadWeights loads a checkpoint. Its files stay mapped for as long as the
-// process lives: the host device reads the weights in place.
-func loadWeights(host *device.Host, files fs.FS, progress func(float64)) (*model.Model, error) {
+// process lives: a device may read the weights in place.
+func loadWeights(dev device.Memory, files fs.FS, progress func(float64)) (*model.Model, error) {
 	raw, err := fs.ReadFile(files, "config.json")
 	if err != nil {
 		return nil, err
@@ -133,7 +140,7 @@ func loadWeights(host *device.Host, files fs.FS, progress func(float64)) (*model
 	if err != nil {
 		return nil, err
 	}
-	m, err := model.Load(host, c, checkpoint, progress)
+	m, err := model.Load(dev, c, checkpoint, progress)
 	if err != nil {
 		return nil, errors.Join(err, checkpoint.Close())
 	}

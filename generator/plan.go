@@ -16,10 +16,10 @@ import (
 
 // plan chooses the engine's sizes: what the flags ask for, within the model's
 // context, and a KV pool that holds every sequence at full length, or as much
-// of that as half of the free memory does.
-func plan(c model.Config, o Options) (engine.Options, error) {
-	p := engine.Options{Context: c.Context, MaxBatch: hostMaxBatch, MaxQueue: protocol.MaxQueue, Chunk: hostChunk, PageTokens: pageTokens,
-		Precapture: o.Precapture, MaxGraphs: o.MaxGraphs, GraphMemory: hostGraphMemory}
+// of that as the device has to spare.
+func plan(c model.Config, o Options, h hardware) (engine.Options, error) {
+	p := engine.Options{Context: c.Context, MaxBatch: h.maxBatch, MaxQueue: protocol.MaxQueue, Chunk: h.chunk, PageTokens: pageTokens,
+		Precapture: o.Precapture, MaxGraphs: o.MaxGraphs, GraphMemory: h.graphMemory}
 	if o.GraphMemory > 0 {
 		p.GraphMemory = o.GraphMemory
 	}
@@ -32,16 +32,11 @@ func plan(c model.Config, o Options) (engine.Options, error) {
 	if o.MaxBatch > 0 {
 		p.MaxBatch = o.MaxBatch
 	}
-	f, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return p, fmt.Errorf("free memory is not known: %w", err)
-	}
-	defer f.Close()
-	free, err := available(f)
+	spare, err := h.spare()
 	if err != nil {
 		return p, err
 	}
-	p.Pages, err = pages(c, p, free/2)
+	p.Pages, err = pages(c, p, spare)
 	return p, err
 }
 
@@ -56,6 +51,16 @@ func pages(c model.Config, p engine.Options, budget int64) (int, error) {
 			p.Context, float64(longest*page)/gib, float64(budget)/gib, max(2, fit*int64(p.PageTokens)))
 	}
 	return int(min(fit, longest*int64(p.MaxBatch))), nil
+}
+
+// availableMemory is the bytes that new programs can have on this machine.
+func availableMemory() (int64, error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, fmt.Errorf("free memory is not known: %w", err)
+	}
+	defer f.Close()
+	return available(f)
 }
 
 // available reads the bytes that new programs can have from /proc/meminfo.

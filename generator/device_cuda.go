@@ -1,0 +1,41 @@
+//go:build linux && cuda
+
+package main
+
+import (
+	"errors"
+
+	"github.com/rs/zerolog"
+
+	"reel/kernels/cuda"
+	"reel/kernels/device"
+	gpu "reel/kernels/device/cuda"
+)
+
+// chooseDevice settles o.Device, once. This program has the cuda device, and
+// would not have started without a driver.
+func chooseDevice(_ zerolog.Logger, o *Options) error {
+	if o.Device == "auto" {
+		o.Device = "cuda"
+	}
+	return nil
+}
+
+// openHardware opens the device that was chosen.
+func openHardware(o Options) (hardware, error) {
+	if o.Device == "host" {
+		return hostHardware(), nil
+	}
+	d, err := gpu.New(o.GPU, cuda.Fatbin)
+	if errors.Is(err, device.ErrBadBuffer) {
+		return hardware{}, refuse(errConfig, "--gpu %d: %w", o.GPU, err)
+	}
+	if err != nil {
+		return hardware{}, err
+	}
+	return hardware{Device: d, maxBatch: 64, chunk: 512, graphMemory: 1 << 30, spare: func() (int64, error) {
+		free, _, err := d.MemInfo()
+		// What the graphs and the arena take is not the pool's, nor the last tenth.
+		return (free - 2<<30) / 10 * 9, err
+	}}, nil
+}

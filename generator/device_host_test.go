@@ -1,0 +1,79 @@
+//go:build linux && !cuda
+
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+)
+
+// machine is a system with a GPU, a driver and the cuda program, made of files.
+type machine struct {
+	system
+	dir  string
+	ran  []string
+	with []string
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	t.Setenv("LD_LIBRARY_PATH", "")
+	m := &machine{dir: t.TempDir()}
+	m.system = system{libraries: []string{m.dir + "/lib*/libcuda.so.1"}, nodes: m.dir + "/nvidia[0-9]*",
+		beside: func() (string, error) { return filepath.Join(m.dir, "reel-generator"), nil },
+		exec: func(path string, args, env []string) error {
+			m.ran, m.with = append([]string{path}, args...), env
+			return errors.New("not in a test")
+		}}
+	for _, name := range []string{"lib64/libcuda.so.1", "nvidia0", cudaBinary} {
+		path := filepath.Join(m.dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func TestCudaBecomesTheOtherProgram(t *testing.T) {
+	for _, name := range []string{"cuda", "auto"} {
+		m, o := newMachine(t), Options{Device: name}
+		_ = m.chooseDevice(zerolog.Nop(), &o)
+		if len(m.ran) < 2 || m.ran[0] != filepath.Join(m.dir, cudaBinary) || !slices.Equal(m.ran[2:], os.Args[1:]) {
+			t.Errorf("--device %s ran %v", name, m.ran)
+		}
+		if !slices.Contains(m.with, "CUDA_DEVICE_ORDER=PCI_BUS_ID") {
+			t.Errorf("--device %s: the environment was not set", name)
+		}
+	}
+}
+
+func TestHostNeverLooksForAGPU(t *testing.T) {
+	m, o := newMachine(t), Options{Device: "host"}
+	if err := m.chooseDevice(zerolog.Nop(), &o); err != nil || m.ran != nil {
+		t.Errorf("error %v, ran %v", err, m.ran)
+	}
+}
+
+// Whatever is missing is named; cuda then fails, and auto serves on the host.
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	for missing, want := range map[string]string{"nvidia0": "no GPU", "lib64/libcuda.so.1": "driver", cudaBinary: "make cuda"} {
+		m, o := newMachine(t), Options{Device: "cuda"}
+		if err := os.Remove(filepath.Join(m.dir, missing)); err != nil {
+			t.Fatal(err)
+		}
+		err := m.chooseDevice(zerolog.Nop(), &o)
+		if !errors.Is(err, errConfig) || !strings.Contains(err.Error(), want) || m.ran != nil {
+			t.Errorf("without %s: %v, ran %v", missing, err, m.ran)
+		}
+		o.Device = "auto"
+		if err := m.chooseDevice(zerolog.Nop(), &o); err != nil || o.Device != "host" {
+			t.Errorf("auto without %s: %v, device %s", missing, err, o.Device)
+		}
+	}
+}
