@@ -1,0 +1,54 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"gorgonia.org/cu"
+)
+
+// The driver takes the fatbin on the first GPU: there is machine code in it for
+// this GPU, or PTX that the driver compiles.
+func TestFatbinLoads(t *testing.T) {
+	logGPU(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	gpu, err := cu.GetDevice(0)
+	if err != nil {
+		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
+	}
+	ctx, err := gpu.MakeContext(cu.SchedAuto)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := ctx.Destroy(); err != nil {
+			t.Error(err)
+		}
+	}()
+	module, err := cu.LoadData(string(Fatbin))
+	if err != nil {
+		t.Fatalf("the driver refuses the kernels: %v", err)
+	}
+	if err := module.Unload(); err != nil {
+		t.Error(err)
+	}
+}
+
+// logGPU tells which GPU and driver the tests ran on.
+func logGPU(t *testing.T) {
+	if result := nvml.Init(); result != nvml.SUCCESS {
+		t.Fatalf("NVML does not start: %v", nvml.ErrorString(result))
+	}
+	defer nvml.Shutdown()
+	gpu, result := nvml.DeviceGetHandleByIndex(0)
+	if result != nvml.SUCCESS {
+		t.Fatalf("NVML has no GPU 0: %v", nvml.ErrorString(result))
+	}
+	name, _ := gpu.GetName()
+	driver, _ := nvml.SystemGetDriverVersion()
+	t.Logf("%s, driver %s", name, driver)
+}
