@@ -44,6 +44,23 @@ all: ## build bin/reel-generator, bin/reel and bin/reel-bench
 	@$(BUILD) -o '$(BIN)/reel' ./client/cmd/reel
 	@$(BUILD) -o '$(BIN)/reel-bench' ./bench/cmd/reel-bench
 
+# WITHCUDA runs a command so that Go can build the tag cuda, on any machine that
+# has a C++ compiler and either a CUDA toolkit or Python's package registry.
+WITHCUDA := sh kernels/cuda/with
+
+.PHONY: kernels
+kernels:
+	$(need-go)
+	@$(WITHCUDA) $(MAKE) -j2 -f kernels/cuda/Makefile
+
+.PHONY: cuda
+cuda: all kernels ## build bin/reel-generator-cuda, which serves on NVIDIA GPUs, beside the rest
+	@$(WITHCUDA) $(BUILD) -tags cuda -o '$(BIN)/reel-generator-cuda' ./generator
+
+.PHONY: gpu-bundle
+gpu-bundle: cuda ## put all that tests a GPU into .carry/gpu, for a machine without Go: sh run there
+	@$(WITHCUDA) sh kernels/cuda/bundle '$(BIN)' .carry/gpu
+
 # stdout is the passage alone; what the build and the generator say goes to
 # stderr. The socket is under /tmp: its path may have 107 bytes.
 .PHONY: run
@@ -63,7 +80,7 @@ test: ## run the tests (under 5 minutes on 2 cores)
 	@$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: check
-check: unskipped vet lint race fuzz examples tidy ## all that CI runs
+check: unskipped vet lint race fuzz examples tidy cuda-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -106,6 +123,12 @@ examples: ## the protocol's Python example, against the real generator
 	@out=$$(python3 -B -m unittest discover -s protocol/examples -v 2>&1); code=$$?; echo "$$out"; \
 		case "$$out" in *skipped*) echo "an example was skipped"; exit 1 ;; esac; exit $$code
 
+.PHONY: cuda-check
+cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, vet and lint what is tagged cuda
+	@sh kernels/cuda/spills kernels/cuda/exceptions.txt .build/cuda/objects/*.log
+	@$(WITHCUDA) $(GO) vet -tags cuda ./...
+	@$(WITHCUDA) $(LINT) run --config .ci/golangci.yml --build-tags cuda ./...
+
 .PHONY: tidy
 tidy: ## go.mod holds what is used, no more
 	$(need-go)
@@ -115,6 +138,7 @@ tidy: ## go.mod holds what is used, no more
 install: all ## install the binaries under $(DESTDIR)$(PREFIX)/bin
 	install -d "$(DESTDIR)$(PREFIX)/bin"
 	install -m 0755 '$(BIN)/reel-generator' '$(BIN)/reel' '$(BIN)/reel-bench' "$(DESTDIR)$(PREFIX)/bin/"
+	@! test -e '$(BIN)/reel-generator-cuda' || install -m 0755 '$(BIN)/reel-generator-cuda' "$(DESTDIR)$(PREFIX)/bin/"
 
 .PHONY: clean
 clean: ## remove what make built
@@ -123,5 +147,5 @@ clean: ## remove what make built
 .PHONY: help
 help: ## this list
 	@echo "make TARGET, one of:"
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo "variables: PROMPT for run; PREFIX (now $(PREFIX)) and DESTDIR for install; BIN, where to build"
