@@ -1,0 +1,71 @@
+//go:build !cuda
+
+package cuda
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// fakeBundle is a bundle of which the test programs are shell programs.
+func fakeBundle(t *testing.T) string {
+	t.Helper()
+	tree, bundle := t.TempDir(), t.TempDir()
+	writeProgram(t, filepath.Join(tree, "commit"), "")
+	writeProgram(t, filepath.Join(tree, "good/good.test"), `echo "in $(basename "$PWD"): $*"`)
+	writeProgram(t, filepath.Join(tree, "deep/bad/bad.test"), "echo it broke; exit 3")
+	writeProgram(t, filepath.Join(tree, "slow/slow.test"), "exec sleep 60")
+	script, err := os.ReadFile("run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "run"), script, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("tar", "-C", tree, "-czf", filepath.Join(bundle, "bundle.tgz"), ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return bundle
+}
+
+// A part's line in the table tells whether it passed; a failed one's last lines
+// come before, and all that was printed is in the log.
+func TestRunTellsEachPart(t *testing.T) {
+	tests := []struct {
+		name, env string
+		parts     []string
+		passes    bool
+		want      []string // patterns
+	}{
+		{"pass", "RUN=TestThis", []string{"good"}, true, []string{`(?m)^good +pass +\d+ s$`}},
+		{"failure beside", "RUN=.", []string{"good", "deep/bad"}, false, []string{`it broke`, `\ndeep/bad +FAIL \(exit 3\) +\d+ s\ngood +pass`}},
+		{"time limit", "LIMIT=1", []string{"slow"}, false, []string{`slow +FAIL \(over 1 s\)`}},
+		{"no time left", "TOTAL=0", []string{"good"}, false, []string{`good +FAIL \(no time left\)`}},
+		{"absent programs", "RUN=.", []string{"check", "stream"}, false, []string{`check +FAIL`, `stream +FAIL`}},
+		{"unknown part", "RUN=.", []string{"nonsense"}, false, []string{`no part is called so`}},
+	}
+	bundle := fakeBundle(t)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			out := t.TempDir()
+			env := []string{"PATH=" + os.Getenv("PATH"), "OUT=" + out, test.env}
+			stdout, stderr, err := runScript(env, filepath.Join(bundle, "run"), test.parts...)
+			if (err == nil) != test.passes {
+				t.Errorf("the script ended with %v: %s", err, stderr)
+			}
+			_, table, _ := strings.Cut(stdout, "\n") // after the line with the commit
+			for _, want := range test.want {
+				if !regexp.MustCompile(want).MatchString(table) {
+					t.Errorf("%q is not in:\n%s", want, stdout)
+				}
+			}
+			if log, err := os.ReadFile(filepath.Join(out, "gpu.log")); err != nil || (test.passes && !strings.Contains(string(log), "in good: -test.v -test.timeout 0 -test.run TestThis")) {
+				t.Errorf("the log has: %s %v", log, err)
+			}
+		})
+	}
+}
