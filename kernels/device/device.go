@@ -22,6 +22,17 @@ var (
 	ErrSticky = errors.New("device: failed for good")
 )
 
+// GiveBack calls each release, until one says that the device is lost: such a
+// device is not called again.
+func GiveBack(releases ...func() error) (err error) {
+	for _, release := range releases {
+		if err = errors.Join(err, release()); errors.Is(err, ErrSticky) {
+			return err
+		}
+	}
+	return err
+}
+
 // Buffer names a range of device memory. It is a handle, not a pointer: a
 // captured op keeps the handle it was given.
 type Buffer struct {
@@ -81,6 +92,7 @@ type Stream interface {
 	// ErrEmptyCapture; then there is no graph.
 	EndCapture() (Graph, error)
 
+	// Destroy ends the stream when all that was enqueued is done.
 	Destroy() error
 }
 
@@ -119,7 +131,8 @@ type Memory interface {
 	Pinned(bytes int64) (Buffer, *Mapped, error)
 	// Read copies device memory to dst and waits for it.
 	Read(dst []byte, src Buffer) error
-	// Free gives back what Alloc, Load or Pinned took.
+	// Free gives back what Alloc, Load or Pinned took. Like every Destroy it has
+	// done so even where it reports a failure: that of an earlier call.
 	Free(Buffer) error
 }
 

@@ -123,7 +123,7 @@ func nodeBytes(nodes []Op) (bytes int64) {
 
 // Destroy gives the graph back; its execs stay.
 func (g *hostGraph) Destroy() error {
-	g.h.see(Call{Kind: CallDestroy})
+	err := g.h.enter(Call{Kind: CallDestroy})
 	g.h.mu.Lock()
 	defer g.h.mu.Unlock()
 	if g.destroyed {
@@ -131,7 +131,7 @@ func (g *hostGraph) Destroy() error {
 	}
 	g.destroyed = true
 	g.h.live.Graphs--
-	return nil
+	return err
 }
 
 // Bytes is what the exec takes.
@@ -139,7 +139,7 @@ func (e *hostExec) Bytes() int64 { return e.bytes }
 
 // Destroy gives the exec back. One that has a replay pending must not be destroyed.
 func (e *hostExec) Destroy() error {
-	e.h.see(Call{Kind: CallDestroy})
+	err := e.h.enter(Call{Kind: CallDestroy})
 	e.h.mu.Lock()
 	defer e.h.mu.Unlock()
 	if e.destroyed || e.pending > 0 {
@@ -148,7 +148,7 @@ func (e *hostExec) Destroy() error {
 	e.destroyed = true
 	e.h.live.Execs--
 	e.h.live.Bytes -= e.bytes
-	return nil
+	return err
 }
 
 func (e *hostExec) isDestroyed() bool {

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -195,9 +196,7 @@ func (h *Host) register(bytes int64, data func() ([]byte, bool)) (Buffer, error)
 
 // Free gives b back; b must be what Alloc, Load or Pinned returned, not a slice of it.
 func (h *Host) Free(b Buffer) error {
-	if err := h.enter(Call{Kind: CallFree}); err != nil {
-		return err
-	}
+	err := h.enter(Call{Kind: CallFree})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	mem := append([][]byte(nil), *h.mem.Load()...)
@@ -209,7 +208,7 @@ func (h *Host) Free(b Buffer) error {
 	mem[b.id] = nil
 	h.free = append(h.free, b.id)
 	h.mem.Store(&mem)
-	return h.unmap(b.id)
+	return errors.Join(err, h.unmap(b.id))
 }
 
 // unmap gives the memory of buffer id back to the system, where it is mapped.
