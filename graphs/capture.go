@@ -10,12 +10,16 @@ import (
 // errBudget says that an exec turned out larger than what was left for it.
 var errBudget = errors.New("graphs: the graph does not fit the budget")
 
-// record captures the pass of k on s. Whatever happens, the capture is ended.
+// record captures the pass of k on s. Whatever happens, the capture is ended,
+// unless the device is lost.
 func record(s device.Stream, pass Pass, k Key) (device.Graph, error) {
 	if err := s.BeginCapture(); err != nil {
 		return nil, err
 	}
 	launched := pass(s, k)
+	if errors.Is(launched, device.ErrSticky) {
+		return nil, launched
+	}
 	g, err := s.EndCapture()
 	if launched == nil {
 		return g, err
@@ -41,8 +45,10 @@ func (p *Pool) capture(s device.Stream, k Key, step func(func() error) error) (*
 	}
 	g := &graph{key: k, identity: id}
 	err = step(func() (err error) {
-		g.exec, err = recorded.Instantiate()
-		return errors.Join(err, recorded.Destroy())
+		return device.GiveBack(func() (err error) {
+			g.exec, err = recorded.Instantiate()
+			return err
+		}, recorded.Destroy)
 	})
 	if g.exec == nil {
 		return nil, fmt.Errorf("instantiation of %s: %w", k, err)
@@ -54,10 +60,11 @@ func (p *Pool) capture(s device.Stream, k Key, step func(func() error) error) (*
 	if err == nil {
 		err = step(func() error { return s.Upload(g.exec) })
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("preparing %s: %w", k, err), p.destroy(g))
+	if err == nil {
+		return g, nil
 	}
-	return g, nil
+	err = fmt.Errorf("preparing %s: %w", k, err)
+	return nil, device.GiveBack(func() error { return err }, func() error { return p.destroy(g) })
 }
 
 func (p *Pool) identity() Identity {
@@ -152,9 +159,9 @@ func (p *Pool) Close() error {
 	}
 	p.live, p.families, p.retiring, p.dead, p.finished = map[Key]*graph{}, map[Key][]*graph{}, nil, nil, nil
 	p.mu.Unlock()
-	var err error
+	var releases []func() error
 	for _, g := range all {
-		err = errors.Join(err, p.destroy(g))
+		releases = append(releases, func() error { return p.destroy(g) })
 	}
-	return err
+	return device.GiveBack(releases...)
 }

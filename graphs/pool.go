@@ -107,6 +107,7 @@ type Pool struct {
 	pending  int      // captures under way
 	largest  int64    // bytes of the largest exec so far
 	stopped  bool
+	lost     bool // the device: no call is made any more
 }
 
 // Stats counts what a pool did.

@@ -84,12 +84,20 @@ func (r *Roller) Run() error {
 	for {
 		dead, k, ok := r.pool.await()
 		if !ok {
-			return s.Destroy()
+			return r.leave(s)
 		}
 		if err := r.work(s, dead, k); errors.Is(err, device.ErrSticky) {
-			return errors.Join(err, s.Destroy())
+			return err
 		}
 	}
+}
+
+// leave gives the stream back, on a device that is not lost.
+func (r *Roller) leave(s device.Stream) error {
+	if r.pool.isLost() {
+		return nil
+	}
+	return s.Destroy()
 }
 
 // work destroys dead, or where that is nil captures k.
@@ -110,6 +118,20 @@ func (r *Roller) Stop() {
 	defer r.pool.mu.Unlock()
 	r.pool.stopped = true
 	r.pool.changed.Broadcast()
+}
+
+// Abandon has Run return without a further device call: the device is lost.
+func (r *Roller) Abandon() {
+	r.pool.mu.Lock()
+	defer r.pool.mu.Unlock()
+	r.pool.stopped, r.pool.lost = true, true
+	r.pool.changed.Broadcast()
+}
+
+func (p *Pool) isLost() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
 }
 
 // await waits for something to destroy, or for a wish that is granted and fits.
@@ -178,7 +200,11 @@ func (r *Roller) pace(call func() error) error {
 	for !p.stopped && !p.pacer.allows() {
 		p.changed.Wait()
 	}
+	lost := p.lost
 	p.mu.Unlock()
+	if lost {
+		return device.ErrSticky
+	}
 	begun := time.Now()
 	err := call()
 	p.mu.Lock()

@@ -3,6 +3,8 @@ package graphs
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -215,14 +217,76 @@ func TestRollerOutlivesFailures(t *testing.T) {
 	}
 }
 
+// Whichever of the roller's calls finds the device lost, it is the last one.
 func TestRollerEndsWhenTheDeviceIsLost(t *testing.T) {
-	r := newRig(t, device.HostOptions{}, Options{})
-	roller, ended := NewRoller(r.Pool, r.h), make(chan error, 1)
-	r.run(Decode(2))
-	r.run(Decode(2))
-	r.h.Faults().FailAt(2, true) // the roller's first call after its stream
-	go func() { ended <- roller.Run() }()
-	if err := <-ended; !errors.Is(err, device.ErrSticky) {
-		t.Errorf("ended with %v, wants ErrSticky", err)
+	for at := 1; ; at++ {
+		rolled := make(chan struct{}, 1)
+		r := newRig(t, device.HostOptions{}, Options{Wake: func() { rolled <- struct{}{} }})
+		r.lost = true
+		r.run(Decode(2))
+		r.run(Decode(2))
+		r.Tend(r.next, false) // idle: the roller need not pace itself
+		var calls atomic.Int32
+		r.h.Trace(func(device.Call) { calls.Add(1) })
+		r.h.Faults().FailAt(at, true)
+		roller, ended := NewRoller(r.Pool, r.h), make(chan error, 1)
+		go func() { ended <- roller.Run() }()
+		var err error
+		select {
+		case err = <-ended:
+		case <-rolled:
+			roller.Stop()
+			err = <-ended
+		}
+		r.h.Trace(nil)
+		if calls.Load() < int32(at) {
+			if at < 8 { // stream, begin, three launches, end, instantiate, destroy, upload, destroy
+				t.Errorf("only %d calls", calls.Load())
+			}
+			return
+		}
+		if !errors.Is(err, device.ErrSticky) || calls.Load() != int32(at) {
+			t.Fatalf("lost at call %d: ended with %v after %d calls, wants ErrSticky and none after", at, err, calls.Load())
+		}
+	}
+}
+
+// A roller that is told of a lost device ends with the call that it is in.
+func TestAbandonedRollerMakesNoFurtherCall(t *testing.T) {
+	for name, keys := range map[string]int{"at rest": 0, "in a capture": 2} {
+		at, gate := make(chan struct{}), make(chan struct{})
+		var r *rig
+		r = newRig(t, device.HostOptions{}, Options{Pass: func(s device.Stream, k Key) error {
+			err := r.pass(s, k)
+			if s != r.s {
+				close(at)
+				<-gate
+			}
+			return err
+		}})
+		r.lost = true
+		for range keys {
+			r.run(Decode(2))
+		}
+		roller, ended := NewRoller(r.Pool, r.h), make(chan error, 1)
+		made := make(chan struct{})
+		r.h.Trace(func(c device.Call) {
+			if c.Kind == device.CallNew {
+				close(made)
+			}
+		})
+		go func() { ended <- roller.Run() }()
+		if <-made; keys > 0 {
+			<-at
+		}
+		var calls []device.CallKind
+		r.h.Trace(func(c device.Call) { calls = append(calls, c.Kind) })
+		roller.Abandon()
+		close(gate)
+		<-ended
+		r.h.Trace(nil)
+		if keys == 0 && len(calls) > 0 || keys > 0 && !slices.Equal(calls, []device.CallKind{device.CallEndCapture}) {
+			t.Errorf("%s: on a lost device it called %v", name, calls)
+		}
 	}
 }
