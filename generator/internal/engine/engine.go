@@ -47,6 +47,7 @@ type Engine struct {
 	handles  Handle
 	waiting  int // submitted and not yet running
 	stopping bool
+	lost     error // of the device, as the roller met it
 	stats    Stats
 
 	// Owned by Run's goroutine.

@@ -60,9 +60,10 @@ func randomTensor(name string, shape []int) weights.Tensor {
 // bench is an engine on the host that runs until the test ends.
 type bench struct {
 	*Engine
-	t     *testing.T
-	h     *device.Host
-	ended chan error
+	t       *testing.T
+	h       *device.Host
+	ended   chan error
+	weights device.Live // what was on the device before the engine
 }
 
 func defaults() Options {

@@ -7,6 +7,7 @@ import (
 
 	"reel/generator/internal/scheduler"
 	"reel/graphs"
+	"reel/kernels/device"
 	"reel/protocol"
 )
 
@@ -38,17 +39,31 @@ func (e *Engine) Run() error {
 // roll starts the roller, which ends in close.
 func (e *Engine) roll() {
 	e.roller, e.rolling = graphs.NewRoller(e.pool, e.dev), make(chan error, 1)
-	go func() { e.rolling <- e.roller.Run() }()
+	go func() {
+		err := e.roller.Run()
+		if errors.Is(err, device.ErrSticky) {
+			e.lose(err)
+		}
+		e.rolling <- err
+	}()
+}
+
+// lose has an engine that may be idle know that the device is lost.
+func (e *Engine) lose(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lost = err
+	e.changed.Signal()
 }
 
 func (e *Engine) loop() error {
 	for {
-		commands, stop := e.take()
-		if err := errors.Join(e.apply(commands), e.land()); err != nil {
-			return err
+		commands, stop, err := e.take()
+		if err = e.apply(commands, err); err == nil {
+			err = e.land()
 		}
-		if stop {
-			return nil
+		if err != nil || stop {
+			return err
 		}
 		if err := e.turn(); err != nil {
 			return err
@@ -70,13 +85,13 @@ func (e *Engine) turn() error {
 	return e.rest()
 }
 
-// take empties the inbox.
-func (e *Engine) take() ([]command, bool) {
+// take empties the inbox; its error is a lost device's.
+func (e *Engine) take() ([]command, bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.inbox
 	e.inbox, e.attend = nil, false
-	return c, e.stopping
+	return c, e.stopping, e.lost
 }
 
 // rest waits until there is something to do: an idle engine uses no processor.
@@ -86,13 +101,15 @@ func (e *Engine) rest() error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for len(e.inbox) == 0 && !e.stopping && !e.attend {
+	for len(e.inbox) == 0 && !e.stopping && !e.attend && e.lost == nil {
 		e.changed.Wait()
 	}
 	return nil
 }
 
-func (e *Engine) apply(commands []command) error {
+// apply does what commands ask. Once the device has failed no page is moved, but
+// every request is still taken in, so that it comes to its end with the others.
+func (e *Engine) apply(commands []command, failed error) error {
 	for _, c := range commands {
 		j := e.live[c.handle]
 		switch {
@@ -104,13 +121,11 @@ func (e *Engine) apply(commands []command) error {
 		case j == nil: // has finished
 		case c.kind == cancel:
 			e.end(j, protocol.FinishCancelled, nil)
-		case c.kind == relocate:
-			if err := e.relocate(&j.seq, c.page); err != nil {
-				return err
-			}
+		case c.kind == relocate && failed == nil:
+			failed = e.relocate(&j.seq, c.page)
 		}
 	}
-	return nil
+	return failed
 }
 
 // fill enqueues steps until depth are in flight or there is nothing to do.
@@ -210,7 +225,7 @@ func countPlan(g *protocol.Graphs, p graphs.Plan) {
 // finishAll refuses further requests and ends every one that there is.
 func (e *Engine) finishAll(err error) {
 	e.Stop()
-	commands, _ := e.take()
+	commands, _, _ := e.take()
 	for _, c := range commands {
 		if c.kind == submit {
 			e.live[c.handle] = c.job

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"slices"
 
 	"reel/generator/internal/scheduler"
@@ -41,20 +40,19 @@ func (e *Engine) relocate(q *scheduler.Sequence, index int) error {
 	return e.copies.Record(done)
 }
 
-// land ends the moves whose copies are done.
+// land ends the moves whose copies are done. They land in the order in which
+// they began: one stream copies them all.
 func (e *Engine) land() error {
-	var failed error
-	e.moves = slices.DeleteFunc(e.moves, func(m move) bool {
-		done, err := m.done.Done()
-		if err != nil {
-			failed = errors.Join(failed, err)
+	for len(e.moves) > 0 {
+		m := e.moves[0]
+		if done, err := m.done.Done(); err != nil || !done {
+			return err
 		}
-		if !done || err != nil {
-			return false
-		}
+		e.moves = slices.Delete(e.moves, 0, 1)
 		e.sched.Landed(m.Move)
-		failed = errors.Join(failed, m.done.Destroy())
-		return true
-	})
-	return failed
+		if err := m.done.Destroy(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

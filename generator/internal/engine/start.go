@@ -115,11 +115,7 @@ func (e *Engine) warm() error {
 // close gives back all that start took, after cause ended the engine. A device
 // that is lost is not called again: the process ends, and its memory with it.
 func (e *Engine) close(cause error) error {
-	var err error
-	if e.roller != nil {
-		e.roller.Stop()
-		err = <-e.rolling
-	}
+	err := e.endRoller(errors.Is(cause, device.ErrSticky))
 	if e.sched != nil { // nothing runs any more, on a lost device either
 		e.sched.Complete(e.next)
 		e.publish()
@@ -127,28 +123,41 @@ func (e *Engine) close(cause error) error {
 	if errors.Is(cause, device.ErrSticky) || errors.Is(err, device.ErrSticky) {
 		return err
 	}
-	err = errors.Join(err, e.eachStream(device.Stream.Synchronize))
-	if e.pool != nil {
-		err = errors.Join(err, e.pool.Close())
-	}
-	for _, m := range e.moves {
-		e.events = append(e.events, m.done)
-	}
-	for _, ev := range e.events {
-		err = errors.Join(err, ev.Destroy())
-	}
-	err = errors.Join(err, e.eachStream(device.Stream.Destroy))
-	if e.lane != nil {
-		err = errors.Join(err, e.lane.Free(e.dev))
-	}
-	return err
+	return errors.Join(err, device.GiveBack(e.releases()...))
 }
 
-func (e *Engine) eachStream(fn func(device.Stream) error) (err error) {
+// endRoller waits for the roller's end; on a lost device it makes no call any more.
+func (e *Engine) endRoller(lost bool) error {
+	if e.roller == nil {
+		return nil
+	}
+	if lost {
+		e.roller.Abandon()
+	} else {
+		e.roller.Stop()
+	}
+	return <-e.rolling
+}
+
+// releases give back what start took. Streams come first: a stream that is
+// destroyed has ended its work, and what that used may go.
+func (e *Engine) releases() (all []func() error) {
 	for _, s := range []device.Stream{e.stream, e.copies} {
 		if s != nil {
-			err = errors.Join(err, fn(s))
+			all = append(all, s.Destroy)
 		}
 	}
-	return err
+	if e.pool != nil {
+		all = append(all, e.pool.Close)
+	}
+	for _, m := range e.moves {
+		all = append(all, m.done.Destroy)
+	}
+	for _, ev := range e.events {
+		all = append(all, ev.Destroy)
+	}
+	if e.lane != nil {
+		all = append(all, func() error { return e.lane.Free(e.dev) })
+	}
+	return all
 }

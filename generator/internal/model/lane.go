@@ -1,8 +1,6 @@
 package model
 
 import (
-	"errors"
-
 	"reel/kernels"
 	"reel/kernels/device"
 )
@@ -41,7 +39,7 @@ type Lane struct {
 func (m *Model) NewLane(dev device.Memory, g Geometry) (*Lane, error) {
 	l := &Lane{Geometry: g, Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxBatch}}
 	if err := l.allocate(taking{dev, l}, m.Config); err != nil {
-		return nil, errors.Join(err, l.Free(dev))
+		return nil, device.GiveBack(func() error { return err }, func() error { return l.Free(dev) })
 	}
 	return l, nil
 }
@@ -101,12 +99,13 @@ func (t taking) Pinned(bytes int64) (device.Buffer, *device.Mapped, error) {
 }
 
 // Free gives the lane's memory back. No step runs in it any more.
-func (l *Lane) Free(dev device.Memory) (err error) {
+func (l *Lane) Free(dev device.Memory) error {
+	var releases []func() error
 	for _, b := range l.taken {
-		err = errors.Join(err, dev.Free(b))
+		releases = append(releases, func() error { return dev.Free(b) })
 	}
 	l.taken = nil
-	return err
+	return device.GiveBack(releases...)
 }
 
 // Activations are the buffers that a pass writes before it reads them.

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"reel/kernels/device"
+)
+
+// A failure at any device call, from the first of the start to the last of the
+// stop: nothing leaks, nothing hangs, every request ends once, and what it got
+// until then is right.
+func TestFailureAtEveryCall(t *testing.T) {
+	a := ask(t, seeded(t), 4, 6, 8)
+	everyCall(t, func(at int) (*scenario, bool) {
+		s := a.fail(t, at, false)
+		if s.built {
+			s.returned()
+		} else if s.weights != s.h.Live() {
+			t.Errorf("a start that failed left %+v on the device, before it were %+v", s.h.Live(), s.weights)
+		}
+		if s.ran != nil && !errors.Is(s.ran, ErrDevice) && s.met(s.engineThread()) && !s.stopped {
+			t.Errorf("Run returned %v", s.ran)
+		}
+		return s, t.Failed()
+	})
+}
+
+// A device that is lost at any call: a typed error to all, and no thread that
+// has seen it calls the device again.
+func TestDeviceLostAtEveryCall(t *testing.T) {
+	a := ask(t, seeded(t), 4, 6, 8)
+	everyCall(t, func(at int) (*scenario, bool) {
+		s := a.fail(t, at, true)
+		if s.h.Faults().Calls() >= at && !errors.Is(errors.Join(s.started, s.ran), device.ErrSticky) {
+			t.Errorf("the device was lost, and the start gave %v, Run %v", s.started, s.ran)
+		}
+		for thread, n := range s.after {
+			if s.met(thread) && n > 0 || n > 1 {
+				t.Errorf("a thread made %d calls after the device was lost to thread %d: %v", n, s.hit, s.afterKinds)
+			}
+		}
+		return s, t.Failed()
+	})
+}
+
+// some is now and then a moment.
+func some() time.Duration { return time.Duration(rand.IntN(30)/29) * 20 * time.Microsecond }
+
+// everyCall runs a scenario with a failure at call 1, 2, … until none is left.
+func everyCall(t *testing.T, run func(at int) (*scenario, bool)) {
+	t.Helper()
+	kinds, unmet, stride := map[device.CallKind]int{}, 0, 1
+	if testing.Short() {
+		stride = 5
+	}
+	for at := 1; unmet < 5; at += stride { // a scenario's length depends on the roller's timing
+		s, failed := run(at)
+		switch {
+		case failed:
+			t.Fatalf("failure at call %d of %d, %s", at, s.h.Faults().Calls(), s.kind)
+		case s.h.Faults().Calls() < at:
+			unmet++
+		default:
+			unmet = 0
+			kinds[s.kind]++
+		}
+	}
+	t.Log(kinds)
+	for kind := device.CallLaunch; kind <= device.CallQuery && stride == 1; kind++ {
+		if kinds[kind] == 0 && !slices.Contains(notCalled, kind) {
+			t.Errorf("no %s was made to fail", kind)
+		}
+	}
+}
+
+// notCalled is what the engine never calls, or, where a page moves, not in each scenario.
+var notCalled = []device.CallKind{device.CallDeviceSynchronize, device.CallRead, device.CallHostRead, device.CallWait, device.CallQuery}
+
+// scenario is an engine's life with a failure in it.
+type scenario struct {
+	*bench
+	at      int
+	started error // of New
+	ran     error // of Run
+	built   bool
+	stopped bool // the scenario came to its own end
+
+	mu         sync.Mutex
+	hit        int // thread that met the failure
+	kind       device.CallKind
+	hits       map[int]bool
+	threads    map[int]map[device.CallKind]int
+	after      map[int]int // calls by thread after the failure
+	afterKinds []device.CallKind
+}
+
+// fail runs the scenario: start, prefill, decode, roll, evict, relocate, cancel, stop.
+func (a *asked) fail(t *testing.T, at int, sticky bool) *scenario {
+	s := &scenario{at: at, hits: map[int]bool{}, threads: map[int]map[device.CallKind]int{}, after: map[int]int{}}
+	o := nano()
+	o.MaxGraphs, o.GraphMemory, o.MaxBatch, o.Precapture = 3, 3000, 2, []int{}
+	s.bench, s.started = tryBuild(t, device.HostOptions{Delay: some}, o, func(d device.Device) device.Device {
+		h := d.(*device.Host)
+		h.Trace(func(c device.Call) { s.see(h, c) })
+		h.Faults().FailAt(at, sticky)
+		return h
+	})
+	if s.started != nil {
+		return s
+	}
+	s.built = true
+	s.run()
+	sinks := s.serve(a)
+	s.Stop() // while a request runs
+	s.ran = s.wait()
+	for i, k := range sinks {
+		k.must(t)
+		whole := k.finish.Err == nil && k.finish.Reason != "cancelled"
+		if k.finish.Err != nil && !errors.Is(k.finish.Err, ErrDevice) && !errors.Is(k.finish.Err, ErrShutdown) {
+			t.Errorf("request %d ended with %v", i, k.finish.Err)
+		}
+		if sticky && k.finish.Err != nil && !errors.Is(k.finish.Err, ErrShutdown) && !errors.Is(k.finish.Err, device.ErrSticky) {
+			t.Errorf("request %d ended with %v, wants ErrSticky", i, k.finish.Err)
+		}
+		a.check(t, i%len(a.requests), k, whole)
+	}
+	return s
+}
+
+// serve submits requests until the roller has captured and evicted, or until
+// the engine has ended.
+func (s *scenario) serve(a *asked) (sinks []*sink) {
+	submit := func() (*sink, Handle) {
+		k := newSink()
+		r := a.requests[len(sinks)%len(a.requests)]
+		r.Sink = k
+		h, err := s.Submit(&r)
+		if err != nil {
+			return nil, 0
+		}
+		sinks = append(sinks, k)
+		return k, h
+	}
+	for range 8 {
+		one, first := submit()
+		two, second := submit()
+		if two == nil {
+			return sinks
+		}
+		select {
+		case <-one.first:
+		case <-one.ended:
+		}
+		s.Relocate(first, 0)
+		s.Relocate(second, 0)
+		s.Cancel(second)
+		one.must(s.t)
+		two.must(s.t)
+		if g := s.Stats().Graphs; g.Rolled > 0 && g.Evicted > 0 {
+			break
+		}
+	}
+	if last, _ := submit(); last != nil {
+		select {
+		case <-last.first:
+		case <-last.ended:
+		}
+	}
+	s.stopped = true
+	return sinks
+}
+
+// see notes who calls what, and who meets the failure.
+func (s *scenario) see(h *device.Host, c device.Call) {
+	if c.Kind == device.CallHostRead {
+		return // of memory, no call on the device
+	}
+	thread, made := unix.Gettid(), h.Faults().Calls()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.threads[thread] == nil {
+		s.threads[thread] = map[device.CallKind]int{}
+	}
+	s.threads[thread][c.Kind]++
+	switch {
+	case made == s.at-1:
+		s.hits[thread], s.hit, s.kind = true, thread, c.Kind
+	case made >= s.at:
+		s.after[thread]++
+		s.afterKinds = append(s.afterKinds, c.Kind)
+	}
+}
+
+// met tells whether thread met the failure, and no other may have.
+func (s *scenario) met(thread int) bool { return len(s.hits) == 1 && s.hits[thread] }
+
+// engineThread is the one that waits for steps.
+func (s *scenario) engineThread() int {
+	for thread, kinds := range s.threads {
+		if kinds[device.CallSynchronize] > 2 {
+			return thread
+		}
+	}
+	return 0
+}

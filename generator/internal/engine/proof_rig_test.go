@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"reel/generator/internal/model"
+	"reel/kernels/device"
+)
+
+// nanoConfig is a model so small that a step is nearly all bookkeeping.
+func nanoConfig() model.Config {
+	return model.Config{Name: "llama", Vocab: 16, Hidden: 8, Inner: 8, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 8,
+		Context: 64, RMSNormEps: 1e-5, RoPETheta: 10000, TiedHead: true}
+}
+
+// nano are options for it: few slots, small pages, few graphs.
+func nano() Options {
+	return Options{Context: 64, MaxBatch: 4, MaxQueue: 64, Chunk: 8, PageTokens: 4, Pages: 64,
+		Precapture: []int{4}, MaxGraphs: 4, GraphMemory: 4000}
+}
+
+// built is an engine of the nano model that nobody runs yet.
+func built(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) *bench {
+	t.Helper()
+	b, err := tryBuild(t, host, o, wrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// tryBuild is built, for starts that may fail. The device is the bench's at any rate.
+func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) (*bench, error) {
+	t.Helper()
+	host.Workers, host.GraphBytes = 1, 1000
+	h := device.NewHost(host)
+	t.Cleanup(h.Close)
+	m, err := model.Load(h, nanoConfig(), randomTensors{nanoConfig()}, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, h: h, ended: make(chan error, 1), weights: h.Live()}
+	var dev device.Device = h
+	if wrap != nil {
+		dev = wrap(h)
+	}
+	b.Engine, err = New(dev, m, o)
+	return b, err
+}
+
+// run runs the engine; finish ends it.
+func (b *bench) run() { go func() { b.ended <- b.Run() }() }
+
+// finish stops the engine, and checks what it left on the device.
+func (b *bench) finish() error {
+	b.t.Helper()
+	b.Stop()
+	err := b.wait()
+	b.returned()
+	return err
+}
+
+// wait is Run's error.
+func (b *bench) wait() error {
+	b.t.Helper()
+	select {
+	case err := <-b.ended:
+		return err
+	case <-time.After(patience):
+		b.t.Fatal("Run does not return")
+		return nil
+	}
+}
+
+// returned checks that the device holds the weights and nothing else.
+func (b *bench) returned() {
+	b.t.Helper()
+	if left := b.h.Live(); left != b.weights {
+		b.t.Errorf("the engine left %+v on the device, before it were %+v", left, b.weights)
+	}
+}
+
+// patience is after how long a test calls what it waits for a deadlock.
+const patience = 60 * time.Second
+
+// must waits for the end of a request.
+func (s *sink) must(t *testing.T) *sink {
+	t.Helper()
+	select {
+	case <-s.ended:
+	case <-time.After(patience):
+		t.Fatal("a request does not end")
+	}
+	return s
+}
+
+// asked are requests, and what each gives alone, launched op by op.
+type asked struct {
+	requests []Request
+	alone    [][]Token
+}
+
+// ask makes up n requests of the nano model and runs each alone.
+func ask(t *testing.T, r *rand.Rand, n, maxPrompt, maxTokens int) *asked {
+	t.Helper()
+	o := nano()
+	o.MaxBatch, o.MaxGraphs = 1, 0
+	b := built(t, device.HostOptions{}, o, nil)
+	b.run()
+	a := &asked{}
+	for i := range n {
+		q := Request{Tokens: make([]int32, 1+r.IntN(maxPrompt)), MaxTokens: 1 + maxTokens/2 + r.IntN(maxTokens/2), Sampling: sampled(uint64(i))}
+		for j := range q.Tokens {
+			q.Tokens[j] = int32(r.IntN(16))
+		}
+		a.requests, a.alone = append(a.requests, q), append(a.alone, b.complete(q).tokens)
+	}
+	if err := b.finish(); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// check compares what request i got with what it gets alone. One that was cut
+// short has got the beginning of it.
+func (a *asked) check(t *testing.T, i int, s *sink, whole bool) {
+	t.Helper()
+	want := a.alone[i]
+	if whole && len(s.tokens) != len(want) || len(s.tokens) > len(want) {
+		t.Errorf("request %d: %d tokens, wants %d: %+v", i, len(s.tokens), len(want), s.finish)
+		return
+	}
+	if !slices.EqualFunc(s.tokens, want[:len(s.tokens)], sameToken) {
+		t.Errorf("request %d:\n   got %v\n alone %v", i, s.tokens, want)
+	}
+}
+
+// seeded is a source that says its seed where the test fails.
+func seeded(t *testing.T) *rand.Rand {
+	seed := rand.Uint64()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	})
+	return rand.New(rand.NewPCG(seed, 0))
+}
