@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// schedules is how many random schedules the same requests meet.
+func schedules() int {
+	if testing.Short() {
+		return 150
+	}
+	return 1000
+}
+
+// A request gives the same tokens and log-probabilities, bit for bit, whatever
+// batch, bucket, padding, eager fallback, roller timing, neighbour or move of a
+// page it meets.
+func TestAnyScheduleGivesTheSameTokens(t *testing.T) {
+	r := seeded(t)
+	a := ask(t, r, 24, 14, 14)
+	var kinds struct{ precaptured, rolled, padded, eager, moved int }
+	for range schedules() {
+		b, moved := a.schedule(t, r)
+		g := b.Stats().Steps.Graphs
+		kinds.precaptured, kinds.rolled = kinds.precaptured+g.Precaptured, kinds.rolled+g.Rolled
+		kinds.padded, kinds.eager = kinds.padded+g.Padded, kinds.eager+g.Eager
+		kinds.moved += moved
+		if t.Failed() {
+			t.Fatalf("with %+v", b.opts)
+		}
+	}
+	if kinds.precaptured == 0 || kinds.rolled == 0 || kinds.padded == 0 || kinds.eager == 0 || kinds.moved == 0 {
+		t.Errorf("some kind of step was never met: %+v", kinds)
+	}
+}
+
+// schedule runs some of the requests in an engine of random bounds, and tells
+// how many pages were moved.
+func (a *asked) schedule(t *testing.T, r *rand.Rand) (b *bench, moved int) {
+	o, host := randomBounds(r)
+	b = built(t, host, o, nil)
+	b.h.Trace(func(c device.Call) {
+		if _, ok := c.Op.(kernels.CopyPage); ok {
+			moved++ // on the engine's thread alone
+		}
+	})
+	b.run()
+	type running struct {
+		*sink
+		index     int
+		cancelled bool
+	}
+	var all []running
+	for range 2 + r.IntN(8) {
+		i := r.IntN(len(a.requests))
+		s, h := b.submit(a.requests[i])
+		all = append(all, running{s, i, r.IntN(8) == 0})
+		if r.IntN(2) == 0 {
+			select {
+			case <-s.first:
+			case <-s.ended:
+			}
+		}
+		for range r.IntN(3) {
+			b.Relocate(h-Handle(r.IntN(int(h))), r.IntN(3))
+		}
+		if all[len(all)-1].cancelled {
+			b.Cancel(h)
+		}
+	}
+	for _, q := range all {
+		a.check(t, q.index, q.must(t), !q.cancelled)
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+	b.baseline()
+	return b, moved
+}
+
+// randomBounds are bounds that a whole schedule fits in, more or less tightly.
+func randomBounds(r *rand.Rand) (Options, device.HostOptions) {
+	o := Options{Context: 64, MaxBatch: 1 + r.IntN(6), MaxQueue: 64, Chunk: 1 + r.IntN(16), PageTokens: 1 + r.IntN(9)}
+	o.Pages = (64+o.PageTokens-1)/o.PageTokens + r.IntN(30)
+	o.Precapture = []int{}
+	for n := 1; n <= o.Chunk; n += 1 + r.IntN(4) {
+		o.Precapture = append(o.Precapture, n)
+	}
+	o.MaxGraphs = r.IntN(3) * r.IntN(7)
+	o.GraphMemory = int64(o.MaxGraphs) * 1000
+	var host device.HostOptions
+	if r.IntN(2) == 0 {
+		host.CaptureDelay = time.Duration(r.IntN(300)) * time.Microsecond
+	}
+	if r.IntN(4) == 0 {
+		host.Delay = func() time.Duration { return time.Duration(rand.IntN(30)/20) * time.Microsecond }
+	}
+	return o, host
+}
