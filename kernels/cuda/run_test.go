@@ -43,6 +43,7 @@ func TestRunTellsEachPart(t *testing.T) {
 	}{
 		{"pass", "RUN=TestThis", []string{"good"}, true, []string{`(?m)^good +pass +\d+ s$`}},
 		{"failure beside", "RUN=.", []string{"good", "deep/bad"}, false, []string{`it broke`, `\ndeep/bad +FAIL \(exit 3\) +\d+ s\ngood +pass`}},
+		{"wrapped", "WRAP=false", []string{"good"}, false, []string{`good +FAIL \(exit 1\)`}},
 		{"time limit", "LIMIT=1", []string{"slow"}, false, []string{`slow +FAIL \(over 1 s\)`}},
 		{"no time left", "TOTAL=0", []string{"good"}, false, []string{`good +FAIL \(no time left\)`}},
 		{"absent programs", "RUN=.", []string{"check", "stream"}, false, []string{`check +FAIL`, `stream +FAIL`}},
