@@ -16,6 +16,7 @@ import (
 	"reel/generator/internal/tokenizer"
 	"reel/generator/internal/weights"
 	"reel/generator/tiny"
+	"reel/kernels"
 	"reel/kernels/device"
 	"reel/protocol"
 )
@@ -53,6 +54,7 @@ type hardware struct {
 	maxBatch    int // sequences
 	chunk       int // prompt tokens of one step
 	graphMemory int64
+	kvType      kernels.DType
 	// spare is how many bytes the KV pool may take, after the weights were loaded.
 	spare func() (int64, error)
 }

@@ -11,6 +11,7 @@ import (
 
 	"reel/generator/internal/engine"
 	"reel/generator/internal/model"
+	"reel/kernels"
 	"reel/protocol"
 )
 
@@ -18,7 +19,7 @@ import (
 // context, and a KV pool that holds every sequence at full length, or as much
 // of that as the device has to spare.
 func plan(c model.Config, o Options, h hardware) (engine.Options, error) {
-	p := engine.Options{Context: c.Context, MaxBatch: h.maxBatch, MaxQueue: protocol.MaxQueue, Chunk: h.chunk, PageTokens: pageTokens,
+	p := engine.Options{Context: c.Context, MaxBatch: h.maxBatch, MaxQueue: protocol.MaxQueue, Chunk: h.chunk, PageTokens: pageTokens, KVType: h.kvType,
 		Precapture: o.Precapture, MaxGraphs: o.MaxGraphs, GraphMemory: h.graphMemory}
 	if o.GraphMemory > 0 {
 		p.GraphMemory = o.GraphMemory
@@ -42,7 +43,7 @@ func plan(c model.Config, o Options, h hardware) (engine.Options, error) {
 
 // pages is how many KV pages of p fit into budget bytes, up to those of a full batch.
 func pages(c model.Config, p engine.Options, budget int64) (int, error) {
-	page := int64(c.Layers) * 2 * int64(c.KVHeads) * int64(c.HeadDim) * 4 * int64(p.PageTokens)
+	page := kernels.KV{DType: p.KVType, PageTokens: p.PageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}.PageBytes()
 	longest := int64((p.Context + p.PageTokens - 1) / p.PageTokens)
 	fit := budget / page
 	if fit < longest {

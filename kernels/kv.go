@@ -8,10 +8,11 @@ import (
 
 // KV is the pool of KV pages. A page holds PageTokens tokens of one sequence
 // over all layers, so that one copy moves it:
-// float32 [page][layer][key, value][KV head][token of the page][HeadDim].
+// [page][layer][key, value][KV head][token of the page][HeadDim].
 // Page 0 is the trash page.
 type KV struct {
 	Data       device.Buffer
+	DType      DType // of an element; the zero value is F32, the host's only one
 	Pages      int // the trash page included
 	PageTokens int
 	Layers     int
@@ -21,7 +22,7 @@ type KV struct {
 
 // PageBytes is the size of one page over all layers.
 func (k KV) PageBytes() int64 {
-	return 4 * 2 * int64(k.Layers) * int64(k.Heads) * int64(k.PageTokens) * int64(k.HeadDim)
+	return k.DType.Size() * 2 * int64(k.Layers) * int64(k.Heads) * int64(k.PageTokens) * int64(k.HeadDim)
 }
 
 func (k KV) check(layer int) error {

@@ -7,6 +7,7 @@ import (
 	"reel/generator/internal/model"
 	"reel/generator/internal/scheduler"
 	"reel/graphs"
+	"reel/kernels"
 	"reel/kernels/device"
 	"reel/protocol"
 )
@@ -19,6 +20,8 @@ type Options struct {
 	Chunk      int // prompt tokens of one prefill step
 	PageTokens int // tokens a KV page holds
 	Pages      int // KV pages
+	// KVType is how keys and values are stored; the zero value is float32.
+	KVType kernels.DType
 
 	// Precapture lists the prompt token counts whose graphs are captured at
 	// start, beside those of the decode batches; nil is graphs.DefaultCounts.

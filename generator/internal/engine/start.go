@@ -75,7 +75,7 @@ func (e *Engine) allocate() (err error) {
 	}
 	o := e.opts
 	e.lane, err = e.model.NewLane(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.MaxBatch), MaxBatch: o.MaxBatch, Context: o.Context,
-		PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: 2 * depth})
+		PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: 2 * depth, KVType: o.KVType})
 	if err != nil {
 		return fmt.Errorf("engine: memory of the lane: %w", err)
 	}

@@ -13,6 +13,8 @@ type Geometry struct {
 	PageTokens int // tokens a KV page holds
 	Pages      int // KV pages, the trash page not counted
 	RingSlots  int // step descriptors and results in flight at most
+	// KVType is how keys and values are stored; the zero value is float32.
+	KVType kernels.DType
 }
 
 // BlockTable is how many pages the longest sequence takes.
@@ -52,7 +54,7 @@ func (l *Lane) allocate(dev device.Memory, c Config) (err error) {
 	if l.Rows, err = kernels.AllocRows(dev, l.Layout); err != nil {
 		return err
 	}
-	l.KV = kernels.KV{Pages: g.Pages + 1, PageTokens: g.PageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}
+	l.KV = kernels.KV{DType: g.KVType, Pages: g.Pages + 1, PageTokens: g.PageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}
 	for _, a := range []struct {
 		buf   *device.Buffer
 		bytes int64
