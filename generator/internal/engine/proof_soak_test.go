@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+
+	"reel/generator/internal/scheduler"
+	"reel/kernels/device"
+)
+
+// soakSteps is how many steps TestMillionSteps takes; REEL_SOAK_STEPS sets it.
+func soakSteps(t *testing.T) uint64 {
+	if text, ok := os.LookupEnv("REEL_SOAK_STEPS"); ok {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if testing.Short() {
+		return 5_000
+	}
+	return 30_000
+}
+
+// Pages move, graphs come and go, requests join, leave and are cancelled, at
+// random: no step is enqueued with a stale block table or with a page that is
+// being copied, and every request gets what it gets alone. A million steps under
+// the race detector: REEL_SOAK_STEPS=1000000 go test -race -timeout 0 -run TestMillionSteps
+func TestMillionSteps(t *testing.T) {
+	r := seeded(t)
+	a := ask(t, r, 40, 20, 30)
+	w := newWatch()
+	o := nano()
+	o.Chunk, o.Pages, o.MaxGraphs, o.GraphMemory = 16, 40, 3, 3000
+	b := built(t, device.HostOptions{}, o, w.wrap)
+	w.engine = b.Engine
+	b.run()
+	want := soakSteps(t)
+	a.soak(b, r, want)
+	g := b.Stats().Graphs
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+	b.baseline()
+	for _, fault := range w.faults {
+		t.Error(fault)
+	}
+	t.Logf("%d steps, %d pages moved, %d graphs rolled, %d evicted, %d exact, %d padded, %d eager",
+		w.steps, w.moved, g.Rolled, g.Evicted, g.Exact, g.Padded, g.Eager)
+	if w.moved == 0 || g.Rolled == 0 || g.Evicted == 0 || w.steps < want {
+		t.Error("something that was to be tried never came")
+	}
+}
+
+// soak keeps up to eight requests going until so many steps are done.
+func (a *asked) soak(b *bench, r *rand.Rand, steps uint64) {
+	type going struct {
+		*sink
+		handle    Handle
+		index     int
+		cancelled bool
+	}
+	var all []going
+	for s := b.Stats().Steps; uint64(s.Prefill+s.Decode) < steps && !b.t.Failed() || len(all) > 0; s = b.Stats().Steps {
+		if uint64(s.Prefill+s.Decode) < steps && len(all) < 8 {
+			i := r.IntN(len(a.requests))
+			s, h := b.submit(a.requests[i])
+			all = append(all, going{s, h, i, false})
+		}
+		for range 1 + r.IntN(3) {
+			b.Relocate(all[r.IntN(len(all))].handle, r.IntN(6))
+		}
+		if r.IntN(12) == 0 {
+			i := r.IntN(len(all))
+			all[i].cancelled = true
+			b.Cancel(all[i].handle)
+		}
+		if len(all) == 8 || r.IntN(6) == 0 || uint64(s.Prefill+s.Decode) >= steps {
+			a.check(b.t, all[0].index, all[0].must(b.t), !all[0].cancelled)
+			all = all[1:]
+		}
+	}
+}
+
+// driven is an engine that the test drives step by step, and a step of it that
+// was formed before a page of its only request began to move.
+func driven(t *testing.T) (*watch, *bench, *scheduler.Batch) {
+	t.Helper()
+	w := newWatch()
+	b := built(t, device.HostOptions{}, nano(), w.wrap)
+	w.engine = b.Engine
+	_, h := b.submit(Request{Tokens: []int32{1, 2, 3, 4, 5}, MaxTokens: 30})
+	commands, _, _ := b.take()
+	if err := errors.Join(b.apply(commands, nil), b.fill(), b.Engine.complete()); err != nil {
+		t.Fatal(err)
+	}
+	batch := b.sched.Next()
+	if err := b.apply([]command{{kind: relocate, handle: h}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.finishAll(ErrShutdown)
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		b.returned()
+	})
+	return w, b, batch
+}
+
+// A step that is older than a move is rebuilt, and waits for the copy.
+func TestStepOlderThanAMoveIsRebuiltAndWaits(t *testing.T) {
+	w, b, batch := driven(t)
+	if err := b.enqueue(batch); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.faults) != 0 || w.moved != 1 {
+		t.Errorf("%d pages moved, faults %v", w.moved, w.faults)
+	}
+}
+
+// With either guard off the watch sees it.
+func TestWatchSeesAStepThatIsNotGuarded(t *testing.T) {
+	for name, c := range map[string]struct {
+		rebuild bool
+		want    error
+	}{"not rebuilt": {false, errStale}, "not waiting": {true, errInFlight}} {
+		w, b, batch := driven(t)
+		if c.rebuild {
+			b.sched.Rebuild(batch)
+		}
+		err := b.lane.Write(&batch.Step)
+		if err == nil {
+			err = b.pool.Launch(b.stream, b.pool.Acquire(key(batch)), batch.Step.Number)
+		}
+		if err != nil || !errors.Is(errors.Join(w.faults...), c.want) {
+			t.Errorf("%s: %v, faults %v, wants %v", name, err, w.faults, c.want)
+		}
+	}
+}

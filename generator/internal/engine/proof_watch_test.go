@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// watch is a device that knows, from the descriptors alone, where each block
+// table entry points when a step is enqueued, and which pages are on their way.
+type watch struct {
+	device.Device
+	h      *device.Host
+	engine *Engine
+	stage  kernels.Stage // for the ring and its layout
+	made   int           // streams
+	steps  uint64
+	moved  int
+	table  map[entryAt]int32
+	due    map[entryAt]int32 // entries that moved, and no step has carried since
+	waited map[device.Event]bool
+	faults []error
+}
+
+type entryAt struct{ slot, index int32 }
+
+func newWatch() *watch {
+	return &watch{table: map[entryAt]int32{}, due: map[entryAt]int32{}, waited: map[device.Event]bool{}}
+}
+
+func (w *watch) wrap(d device.Device) device.Device {
+	w.Device, w.h = d, d.(*device.Host)
+	return w
+}
+
+// Trace and Owns are the host's, for the readiness detector.
+func (w *watch) Trace(fn func(device.Call)) { w.h.Trace(fn) }
+func (w *watch) Owns(b device.Buffer) bool  { return w.h.Owns(b) }
+
+// NewStream makes the engine's two streams watched ones; the third is the roller's.
+func (w *watch) NewStream() (device.Stream, error) {
+	s, err := w.Device.NewStream()
+	if w.made++; w.made > 2 {
+		return s, err
+	}
+	return &watchedStream{Stream: s, w: w}, err
+}
+
+// watchedStream is a stream of the engine's.
+type watchedStream struct {
+	device.Stream
+	w         *watch
+	capturing bool
+}
+
+func (s *watchedStream) BeginCapture() error {
+	s.capturing = true
+	return s.Stream.BeginCapture()
+}
+
+func (s *watchedStream) EndCapture() (device.Graph, error) {
+	s.capturing = false
+	return s.Stream.EndCapture()
+}
+
+func (s *watchedStream) Wait(e device.Event) error {
+	s.w.waited[e] = true
+	return s.Stream.Wait(e)
+}
+
+func (s *watchedStream) Launch(op device.Op) error {
+	switch op := op.(type) {
+	case kernels.Stage:
+		if s.w.stage = op; !s.capturing {
+			s.w.step()
+		}
+	case kernels.CopyPage:
+		s.w.copied(int32(op.From), int32(op.To))
+	}
+	return s.Stream.Launch(op)
+}
+
+func (s *watchedStream) Replay(x device.Exec) error {
+	s.w.step()
+	return s.Stream.Replay(x)
+}
+
+// copied notes that the entries of page from are to be those of page to.
+func (w *watch) copied(from, to int32) {
+	w.moved++
+	for at, page := range w.table {
+		if next, moved := w.due[at]; next == from || !moved && page == from {
+			w.due[at] = to
+		}
+	}
+}
+
+// step reads the descriptor of the step that is about to be enqueued.
+func (w *watch) step() {
+	l := w.stage.Layout
+	d := w.h.Int32(w.stage.Ring)[int(w.steps%uint64(w.stage.RingSlots))*l.Words():][:l.Words()]
+	w.steps++
+	const head, row, entry = 8, 3, 3
+	inits := head + row*l.MaxRows + l.MaxSamples
+	pages := l.Words() - entry*(l.MaxRows+kernels.MaxMoves)
+	for i := range int(d[2]) {
+		w.forget(d[inits+i*(pages-inits)/l.MaxSamples])
+	}
+	for i := range int(d[3]) {
+		e := d[pages+entry*i:]
+		at := entryAt{e[0], e[1]}
+		if w.table[at] = e[2]; w.due[at] == e[2] {
+			delete(w.due, at)
+		}
+	}
+	for i := range int(d[0]) {
+		w.check(d[head+row*i])
+	}
+}
+
+// forget drops the entries of a slot that begins anew.
+func (w *watch) forget(slot int32) {
+	for at := range w.table {
+		if at.slot == slot {
+			delete(w.table, at)
+			delete(w.due, at)
+		}
+	}
+}
+
+// Faults of a step.
+var (
+	errStale    = errors.New("a step with a stale entry was enqueued")
+	errInFlight = errors.New("a step that names a page in flight was enqueued")
+)
+
+// check looks at all pages of a slot that the step names.
+func (w *watch) check(slot int32) {
+	for index := int32(0); ; index++ {
+		at := entryAt{slot, index}
+		page, ok := w.table[at]
+		if !ok {
+			return
+		}
+		if to, moved := w.due[at]; moved {
+			w.faults = append(w.faults, fmt.Errorf("%w: step %d, slot %d, entry %d is page %d, moved to %d", errStale, w.steps-1, slot, index, page, to))
+		}
+		for _, m := range w.engine.moves {
+			if (m.From == page || m.To == page) && !w.waited[m.done] {
+				w.faults = append(w.faults, fmt.Errorf("%w: step %d, page %d", errInFlight, w.steps-1, page))
+			}
+		}
+	}
+}
