@@ -35,7 +35,7 @@ func TestMillionSteps(t *testing.T) {
 	a := ask(t, r, 40, 20, 30)
 	w := newWatch()
 	o := nano()
-	o.Chunk, o.Pages, o.MaxGraphs, o.GraphMemory = 16, 40, 3, 3000
+	o.Chunk, o.Pages, o.MaxGraphs, o.GraphMemory = 16, 40, 8, 8000
 	b := built(t, device.HostOptions{}, o, w.wrap)
 	w.engine = b.Engine
 	b.run()
