@@ -17,9 +17,29 @@ type Attend struct {
 	Slots Slots
 	KV    KV
 	Out   device.Buffer // out: float32 [T][Heads*HeadDim]
+	// Work is AttendWork bytes, zero at first, that a GPU keeps from one Attend to
+	// the next. No two may run at once with the same. The host needs none.
+	Work device.Buffer
 
 	T, Layer, Heads int
 	Scale           float32 // 1/sqrt(HeadDim)
+}
+
+// A GPU cuts a row's positions into splits of attendSplit, for blocks of their
+// own where a step has at most attendSplitRows rows.
+const (
+	attendSplit     = 256
+	attendSplitRows = 64
+)
+
+func attendSplits(context int) int { return (context + attendSplit - 1) / attendSplit }
+
+// AttendWork is how many bytes of Attend.Work steps of at most rows rows take:
+// counters uint32 [attendSplitRows][heads], then the sums of each split, float32
+// [attendSplitRows at most][heads][splits][headDim+2].
+func AttendWork(rows, heads, headDim, context int) int64 {
+	sums := int64(min(rows, attendSplitRows)) * int64(heads) * int64(attendSplits(context)) * int64(headDim+2)
+	return 4 * (attendSplitRows*int64(heads) + sums)
 }
 
 // Kernel is "attend".

@@ -13,7 +13,7 @@ import (
 type KV struct {
 	Data       device.Buffer
 	DType      DType // of an element; the zero value is F32, the host's only one
-	Pages      int // the trash page included
+	Pages      int   // the trash page included
 	PageTokens int
 	Layers     int
 	Heads      int // KV heads

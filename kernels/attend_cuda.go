@@ -1,0 +1,71 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"reel/kernels/device"
+	"reel/kernels/device/cuda"
+)
+
+// attendArgs is AttendArgs of attend.cu.
+type attendArgs struct {
+	q, pool, out, partial, arrived        uint64
+	slot, position, blockTable            uint64
+	t, layer, layers, heads, kvHeads, dim int32
+	pages, pageShift, splits              int32
+	scale                                 float32
+}
+
+// ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and its warps.
+const (
+	attendEntries = 16
+	attendWarps   = 8
+)
+
+// attendKernels are the kernels by head size, rounded up to 32: names that are
+// made once, as a launch allocates nothing.
+var attendKernels = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
+
+// CUDA gives each row, KV head and split a block of threads; rows that share
+// their keys are taken together by the first of them.
+func (o Attend) CUDA(q *cuda.Queue) error {
+	if err := o.checkCUDA(); err != nil {
+		return err
+	}
+	work := q.Address(o.Work)
+	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(), attendArgs{
+		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
+		arrived: work, partial: work + uint64(4*attendSplitRows*o.Heads),
+		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
+		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
+		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
+		splits: int32(attendSplits(o.Slots.Context)), scale: o.Scale * float32(math.Log2E),
+	})
+}
+
+func (o Attend) grid() cuda.Grid {
+	g := cuda.Grid{X: o.T, Z: 1, Threads: 32 * attendWarps, Dependent: true}
+	g.Y = o.KV.Heads * ((o.Heads/o.KV.Heads + attendEntries - 1) / attendEntries)
+	if o.T <= attendSplitRows {
+		g.Z = attendSplits(o.Slots.Context)
+	}
+	g.Shared = 4 * attendWarps * attendEntries * ((o.KV.HeadDim + 63) / 64 * 64)
+	return g
+}
+
+// checkCUDA refuses what the kernels cannot read.
+func (o Attend) checkCUDA() error {
+	page, d := o.KV.PageTokens, o.KV.HeadDim
+	if o.KV.DType != BF16 || d%8 != 0 || d > 32*len(attendKernels) || page&(page-1) != 0 || page > attendSplit || o.Heads%o.KV.Heads != 0 {
+		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d", device.ErrBadShape,
+			page, o.Heads, o.KV.Heads, d, o.KV.DType)
+	}
+	if want := AttendWork(o.T, o.Heads, d, o.Slots.Context); o.Work.Bytes() < want {
+		return fmt.Errorf("%w: attention has %d bytes to work in, wants %d", device.ErrBadShape, o.Work.Bytes(), want)
+	}
+	return nil
+}

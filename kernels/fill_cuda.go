@@ -1,0 +1,20 @@
+//go:build cuda
+
+package kernels
+
+import "reel/kernels/device/cuda"
+
+// fillArgs is FillArgs of fill.cu.
+type fillArgs struct {
+	data  uint64
+	n     int64
+	value uint32
+	_     uint32
+}
+
+// CUDA fills 4 bytes a thread: a part of a buffer may begin at any of them.
+func (o Fill) CUDA(q *cuda.Queue) error {
+	n := o.Data.Bytes() / 4
+	return cuda.Launch(q, "reel_fill", cuda.Grid{X: blocksFor(q, n), Threads: elementThreads}, fillArgs{
+		data: q.Address(o.Data), n: n, value: o.Value})
+}

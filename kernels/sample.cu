@@ -1,0 +1,370 @@
+#include "step.cuh"
+
+constexpr int MAX_TOP = 20, RESULT_WORDS = 8 + 2 * MAX_TOP, PENALTY_WINDOW = 64;
+
+struct SampleArgs {
+	const float *logits;                     // [N][vocab]
+	const int32_t *sample, *slot, *position; // [N], [T], [T]
+	const int32_t *number;                   // [2]: the step's number
+	const int32_t *history;                  // [slots][context]
+	const int32_t *params;                   // [slots][10]: generation, prompt, sampling
+	int32_t *token;                          // out: [slots], the token drawn
+	int32_t *results;                        // out: [ringSlots][maxSamples][RESULT_WORDS], pinned
+	int32_t vocab, context, ringSlots, maxSamples;
+};
+
+// One block of threads draws one token.
+constexpr int SAMPLE_THREADS = 1024, SAMPLE_WARPS = 32;
+constexpr int BINS = 2048, LISTED = 1024; // a list's places: one a thread
+constexpr uint64_t ALL = ~0ull;
+
+// Weights of tokens are whole numbers, 2^40 of the most probable: their sums are
+// the same in whatever order they are taken.
+constexpr float WEIGHT_ONE = 1099511627776.f;
+
+struct SampleShared {
+	uint32_t low[BINS], high[BINS], count[BINS]; // measure of a bin in two halves, tokens in it
+	uint64_t list[LISTED];
+	uint64_t warp[SAMPLE_WARPS];
+	uint64_t found[4];
+	uint32_t listed;
+	float warpMost[SAMPLE_WARPS], warpSum[SAMPLE_WARPS];
+	float rawMost, logSum;
+};
+static_assert(sizeof(SampleShared) == 33328, "sampleShared of sample_cuda.go");
+
+// How a sequence is sampled, and its logits.
+struct Draw {
+	const float *logits; // [vocab]
+	int vocab;
+	const uint32_t *penalized; // [vocab/32]: bits of the tokens in the window
+	float temperature, topP, minP, penalty;
+	int topK, logprobs;
+	uint64_t seed;
+	float most; // of the logits as they are looked at
+
+	// The logit as the model gave it.
+	__device__ __forceinline__ float raw(int id) const { return __ldcg(logits + id); }
+	// After the penalty.
+	__device__ __forceinline__ float fined(int id, float l) const {
+		if (!(penalized[id >> 5] >> (id & 31) & 1)) return l;
+		return l > 0 ? __fdiv_rn(l, penalty) : __fmul_rn(l, penalty);
+	}
+	// After the temperature too.
+	__device__ __forceinline__ float warm(int id) const { return __fdiv_rn(fined(id, raw(id)), temperature); }
+	__device__ __forceinline__ uint64_t weight(float l) const {
+		float w = __expf(l - most);
+		return w >= minP && w > 0 ? (uint64_t)(w * WEIGHT_ONE) : 0;
+	}
+};
+
+// Tokens in their order, the most probable first and the lower id among equals: a
+// smaller key comes first.
+__device__ __forceinline__ uint64_t sample_key(float l, int id) {
+	uint32_t bits = __float_as_uint(l + 0.f); // -0 is 0
+	bits = bits >> 31 ? bits : ~bits & 0x7fffffffu;
+	return (uint64_t)bits << 32 | (uint32_t)id;
+}
+
+__device__ __forceinline__ float sample_logit(uint64_t key) {
+	uint32_t bits = key >> 32;
+	return __uint_as_float(bits >> 31 ? bits : ~bits & 0x7fffffffu);
+}
+
+// The sum over the block of each thread's v, for every thread.
+__device__ static uint64_t sample_total(SampleShared &s, uint64_t v) {
+	for (int i = 16; i; i /= 2) v += __shfl_xor_sync(~0u, v, i);
+	__syncthreads();
+	if (threadIdx.x % 32 == 0) s.warp[threadIdx.x / 32] = v;
+	__syncthreads();
+	v = s.warp[threadIdx.x % 32];
+	for (int i = 16; i; i /= 2) v += __shfl_xor_sync(~0u, v, i);
+	return v;
+}
+
+// The smallest of each thread's key, for every thread.
+__device__ static uint64_t sample_first(SampleShared &s, uint64_t key) {
+	for (int i = 16; i; i /= 2) key = min(key, __shfl_xor_sync(~0u, key, i));
+	__syncthreads();
+	if (threadIdx.x % 32 == 0) s.warp[threadIdx.x / 32] = key;
+	__syncthreads();
+	key = s.warp[threadIdx.x % 32];
+	for (int i = 16; i; i /= 2) key = min(key, __shfl_xor_sync(~0u, key, i));
+	return key;
+}
+
+// Of the threads' values v in the order of threads, where the running sum first
+// exceeds target: found[0] is the thread, found[1] the sum before it, found[2] v.
+// Nothing is found, and found[0] is ALL, where the sum never does.
+__device__ static void sample_reach(SampleShared &s, uint64_t v, uint64_t target) {
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	uint64_t sum = v;
+	for (int i = 1; i < 32; i *= 2) {
+		uint64_t other = __shfl_up_sync(~0u, sum, i);
+		if (lane >= i) sum += other;
+	}
+	__syncthreads();
+	if (lane == 31) s.warp[warp] = sum;
+	if (threadIdx.x == 0) s.found[0] = ALL;
+	__syncthreads();
+	for (int w = 0; w < warp; w++) sum += s.warp[w];
+	if (sum > target && sum - v <= target) s.found[0] = threadIdx.x, s.found[1] = sum - v, s.found[2] = v;
+	__syncthreads();
+}
+
+// Sorts the list of 1,024 keys (Batcher's bitonic sort), the first first.
+__device__ static void sample_sort(SampleShared &s) {
+	const int i = threadIdx.x;
+	for (int size = 2; size <= LISTED; size *= 2)
+		for (int step = size / 2; step; step /= 2) {
+			__syncthreads();
+			int other = i ^ step;
+			uint64_t a = s.list[i], b = s.list[other];
+			if (other > i && (a > b) == !(i & size)) s.list[i] = b, s.list[other] = a;
+		}
+	__syncthreads();
+}
+
+// A run of keys: those in [low, high] that fall, of BINS bins, into one.
+struct SampleBins {
+	uint64_t low, high, limit; // no key above limit counts
+	float most;
+	int shift; // -1: bins are 1/64 of a logit below most wide, and the last one takes the rest
+
+	__device__ __forceinline__ int of(float l, uint64_t key) const {
+		if (key > limit || key < low || key > high) return -1;
+		if (shift >= 0) return (int)(key - low >> shift);
+		return max(0, min(BINS - 1, (int)((most - l) * 64)));
+	}
+};
+
+// Adds each token's measure to its bin. All are whole numbers, so their order is free.
+template <class Value, class Measure>
+__device__ static void sample_count(SampleShared &s, int vocab, const SampleBins &bins, Value value, Measure measure) {
+	for (int i = threadIdx.x; i < BINS; i += SAMPLE_THREADS) s.low[i] = s.high[i] = s.count[i] = 0;
+	__syncthreads();
+	for (int id = threadIdx.x; id < vocab; id += SAMPLE_THREADS) {
+		float l = value(id);
+		int bin = bins.of(l, sample_key(l, id));
+		if (bin < 0) continue;
+		uint64_t m = measure(l);
+		atomicAdd(&s.count[bin], 1);
+		uint32_t before = atomicAdd(&s.low[bin], (uint32_t)m);
+		uint32_t carry = before + (uint32_t)m < before;
+		if ((m >> 32) + carry) atomicAdd(&s.high[bin], (uint32_t)(m >> 32) + carry);
+	}
+	__syncthreads();
+}
+
+__device__ __forceinline__ uint64_t sample_bin(const SampleShared &s, int bin) { return (uint64_t)s.high[bin] << 32 | s.low[bin]; }
+
+// The key up to which the measures of tokens, in their order, first exceed target;
+// keys above limit are left out. The last key, ALL, where they never do.
+template <class Value, class Measure>
+__device__ static uint64_t sample_cut(SampleShared &s, int vocab, uint64_t limit, float most, uint64_t target, Value value, Measure measure) {
+	SampleBins bins = {0, ALL, limit, most, -1};
+	for (;;) {
+		sample_count(s, vocab, bins, value, measure);
+		const int first = 2 * threadIdx.x;
+		sample_reach(s, sample_bin(s, first) + sample_bin(s, first + 1), target);
+		if (s.found[0] == ALL) return limit;
+		uint64_t before = s.found[1];
+		int bin = 2 * (int)s.found[0];
+		if (before + sample_bin(s, bin) <= target) before += sample_bin(s, bin++);
+		target -= before;
+		const uint32_t count = s.count[bin];
+		__syncthreads();
+		// The tokens of that bin: listed where they fit, else cut into smaller bins.
+		if (threadIdx.x == 0) s.listed = 0;
+		s.list[threadIdx.x] = ALL;
+		__syncthreads();
+		uint64_t low = ALL, high = 0;
+		for (int id = threadIdx.x; id < vocab; id += SAMPLE_THREADS) {
+			float l = value(id);
+			uint64_t key = sample_key(l, id);
+			if (bins.of(l, key) != bin) continue;
+			low = min(low, key), high = max(high, key);
+			if (count <= LISTED) s.list[atomicAdd(&s.listed, 1)] = key;
+		}
+		if (count <= LISTED) break;
+		bins.low = sample_first(s, low), bins.high = ~sample_first(s, ~high);
+		bins.shift = max(0, 53 - __clzll(bins.high - bins.low));
+	}
+	sample_sort(s);
+	const uint64_t key = s.list[threadIdx.x];
+	sample_reach(s, key == ALL ? 0 : measure(sample_logit(key)), target);
+	return s.list[s.found[0]];
+}
+
+// Philox4x32-10, as philox.go has it; only the first word is used.
+__device__ static uint32_t sample_random(uint64_t seed, int64_t index) {
+	uint32_t c0 = index, c1 = index >> 32, c2 = 0, c3 = 0, k0 = seed, k1 = seed >> 32;
+	for (int i = 0; i < 10; i++) {
+		uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
+		c0 = (uint32_t)(b >> 32) ^ c1 ^ k0, c1 = b;
+		c2 = (uint32_t)(a >> 32) ^ c3 ^ k1, c3 = a;
+		k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+	}
+	return c0;
+}
+
+// Walks the tokens up to key `cut` in the order of their ids, until (random + 1/2)/2^32
+// of their weight is behind. Where nothing has a weight: -1.
+__device__ static int sample_walk(SampleShared &s, const Draw &d, uint64_t cut, uint32_t random) {
+	auto weight = [&](int id) {
+		float l = d.warm(id);
+		return sample_key(l, id) <= cut ? d.weight(l) : 0;
+	};
+	int from = 0, to = d.vocab;
+	uint64_t target = 0;
+	for (bool whole = true;; whole = false) {
+		// A warp sums a run of ids; the run that reaches the target is cut again.
+		const int run = max(1, ((to - from + SAMPLE_WARPS - 1) / SAMPLE_WARPS + 31) / 32 * 32), warp = threadIdx.x / 32;
+		uint64_t sum = 0;
+		for (int id = from + warp * run + threadIdx.x % 32; id < min(to, from + (warp + 1) * run); id += 32) sum += weight(id);
+		// With a warp's ids in the order of lanes, the last cut is to one id.
+		if (whole) target = __umul64hi(sample_total(s, sum), (2 * (uint64_t)random + 1) << 31);
+		const bool last = run == 32;
+		if (!last)
+			for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
+		sample_reach(s, last || threadIdx.x % 32 == 0 ? sum : 0, target);
+		if (s.found[0] == ALL) return -1;
+		target -= s.found[1];
+		const int thread = s.found[0];
+		__syncthreads();
+		if (last) return from + thread;
+		from += thread / 32 * run, to = min(to, from + run);
+	}
+}
+
+// The most probable token after the penalty, and what a log-probability needs: the
+// largest logit as the model gave it and ln Σ exp of all.
+__device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
+	uint64_t best = ALL;
+	float most = -INFINITY, sum = 0;
+#pragma unroll 4
+	for (int id = threadIdx.x; id < d.vocab; id += SAMPLE_THREADS) {
+		float l = d.raw(id);
+		best = min(best, sample_key(d.fined(id, l), id));
+		if (l > most) {
+			sum = sum * expf(most - l) + 1;
+			most = l;
+		} else if (l > -INFINITY) {
+			sum += expf(l - most);
+		}
+	}
+	best = sample_first(s, best);
+	float high = most;
+	for (int i = 16; i; i /= 2) high = fmaxf(high, __shfl_xor_sync(~0u, high, i));
+	if (threadIdx.x % 32 == 0) s.warpMost[threadIdx.x / 32] = high;
+	__syncthreads();
+	high = s.warpMost[threadIdx.x % 32];
+	for (int i = 16; i; i /= 2) high = fmaxf(high, __shfl_xor_sync(~0u, high, i));
+	sum = most == -INFINITY ? 0 : sum * expf(most - high);
+	for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
+	if (threadIdx.x % 32 == 0) s.warpSum[threadIdx.x / 32] = sum;
+	__syncthreads();
+	sum = s.warpSum[threadIdx.x % 32];
+	for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
+	if (threadIdx.x == 0) s.rawMost = high, s.logSum = logf(sum);
+	__syncthreads();
+	return best;
+}
+
+// Draws as draw.go does, but that the walk goes by id where draw.go's goes by
+// probability: the distribution is the same.
+__device__ static int sample_draw(SampleShared &s, Draw &d, uint64_t best, int64_t index) {
+	const int greedy = (uint32_t)best;
+	if (d.temperature == 0) return greedy;
+	d.most = d.warm(greedy);
+	auto value = [&](int id) { return d.warm(id); };
+	const float minP = d.minP;
+	d.minP = 0; // it comes after the two others
+	auto weight = [&](float l) { return d.weight(l); };
+	uint64_t cut = ALL;
+	if (d.topK > 0 && d.topK < d.vocab)
+		cut = sample_cut(s, d.vocab, ALL, d.most, d.topK - 1, value, [](float) { return (uint64_t)1; });
+	if (d.topP < 1) {
+		uint64_t sum = 0;
+		for (int id = threadIdx.x; id < d.vocab; id += SAMPLE_THREADS) {
+			float l = value(id);
+			if (sample_key(l, id) <= cut) sum += d.weight(l);
+		}
+		// The fewest that weigh at least mass exceed mass - 1, in whole numbers.
+		uint64_t mass = (uint64_t)ceil((double)d.topP * (double)sample_total(s, sum));
+		cut = sample_cut(s, d.vocab, cut, d.most, mass ? mass - 1 : 0, value, weight);
+	}
+	d.minP = minP;
+	int token = sample_walk(s, d, cut, sample_random(d.seed, index));
+	return token < 0 ? greedy : token;
+}
+
+// Leaves the n most probable tokens as the model gave them in the list's first places.
+__device__ static void sample_top(SampleShared &s, const Draw &d, int n) {
+	auto value = [&](int id) { return d.raw(id); };
+	uint64_t cut = n < d.vocab ? sample_cut(s, d.vocab, ALL, s.rawMost, n - 1, value, [](float) { return (uint64_t)1; }) : ALL;
+	__syncthreads();
+	if (threadIdx.x == 0) s.listed = 0;
+	s.list[threadIdx.x] = ALL;
+	__syncthreads();
+	for (int id = threadIdx.x; id < d.vocab; id += SAMPLE_THREADS) {
+		uint64_t key = sample_key(value(id), id);
+		if (key <= cut) s.list[atomicAdd(&s.listed, 1)] = key;
+	}
+	sample_sort(s);
+}
+
+// Marks the tokens of the window, which ends at the row's position.
+__device__ static void sample_window(const Draw &d, uint32_t *penalized, const int32_t *history, int position) {
+	for (int i = threadIdx.x; i < (d.vocab + 31) / 32; i += SAMPLE_THREADS) penalized[i] = 0;
+	__syncthreads();
+	int at = position - (int)threadIdx.x;
+	if (threadIdx.x < PENALTY_WINDOW && at >= 0 && d.penalty != 1 && d.penalty != 0) {
+		int id = history[at];
+		atomicOr(penalized + id / 32, 1u << id % 32);
+	}
+	__syncthreads();
+}
+
+// Draws sample blockIdx.x as Sample.Host does and publishes it: the step's number
+// comes last, so a record with the right number is whole.
+extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) reel_sample(const __grid_constant__ SampleArgs a) {
+	extern __shared__ __align__(16) unsigned char sample_shared[]; // SampleShared, then uint32 [vocab/32]
+	SampleShared &s = *reinterpret_cast<SampleShared *>(sample_shared);
+	uint32_t *penalized = reinterpret_cast<uint32_t *>(sample_shared + sizeof(SampleShared));
+	step_begin();
+	const int row = a.sample[blockIdx.x];
+	if (row < 0) return;
+	const int slot = a.slot[row], position = a.position[row];
+	const int32_t *p = a.params + slot * 10;
+	Draw d;
+	d.logits = a.logits + (size_t)blockIdx.x * a.vocab;
+	d.vocab = a.vocab, d.penalized = penalized;
+	d.temperature = __int_as_float(p[2]), d.topK = p[3], d.topP = __int_as_float(p[4]), d.minP = __int_as_float(p[5]);
+	d.penalty = __int_as_float(p[6]), d.logprobs = p[7], d.seed = (uint32_t)p[8] | (uint64_t)(uint32_t)p[9] << 32;
+	sample_window(d, penalized, a.history + (size_t)slot * a.context, position);
+	const uint64_t best = sample_scan(s, d);
+	const int token = sample_draw(s, d, best, (int64_t)position + 1 - p[1]);
+	const int top = min(min(d.logprobs, MAX_TOP), a.vocab);
+	if (top > 0) sample_top(s, d, top);
+
+	uint32_t step = a.number[0];
+	int32_t *out = a.results + ((size_t)(step % (uint32_t)a.ringSlots) * a.maxSamples + blockIdx.x) * RESULT_WORDS;
+	const int i = threadIdx.x;
+	// (l - most) - ln Σ exp(l - most), as the larger parts cancel first.
+	if (i < top) {
+		out[8 + 2 * i] = (uint32_t)s.list[i];
+		out[9 + 2 * i] = __float_as_int(d.raw((uint32_t)s.list[i]) - s.rawMost - s.logSum);
+	}
+	if (i == 0) {
+		a.token[slot] = token;
+		out[2] = slot, out[3] = p[0], out[4] = 1, out[5] = token;
+		out[6] = __float_as_int(d.raw(token) - s.rawMost - s.logSum);
+		out[7] = top;
+	}
+	__syncthreads();
+	if (i == 0) {
+		__threadfence_system();
+		asm volatile("st.relaxed.sys.global.v2.s32 [%0], {%1, %2};" ::"l"(out), "r"(step), "r"(a.number[1]) : "memory");
+	}
+}

@@ -1,0 +1,37 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+
+	"reel/kernels/device"
+	"reel/kernels/device/cuda"
+)
+
+// sampleArgs is SampleArgs of sample.cu.
+type sampleArgs struct {
+	logits, sample, slot, position, number, history, params, token, results uint64
+	vocab, context, ringSlots, maxSamples                                   int32
+}
+
+const (
+	// sampleShared is the size of SampleShared in sample.cu.
+	sampleShared = 33328
+	// sampleVocab is the largest vocabulary: a bit for each token lies in shared memory.
+	sampleVocab = 1 << 18
+)
+
+// CUDA gives each sample a block of 1,024 threads.
+func (o Sample) CUDA(q *cuda.Queue) error {
+	if o.Vocab > sampleVocab {
+		return fmt.Errorf("%w: sampling on a GPU from %d tokens, at most %d", device.ErrBadShape, o.Vocab, sampleVocab)
+	}
+	slots := o.Slots.addresses(q)
+	shared := sampleShared + (o.Vocab+31)/32*4
+	return cuda.Launch(q, "reel_sample", cuda.Grid{X: o.N, Threads: 1024, Shared: shared, Dependent: true}, sampleArgs{
+		logits: q.Address(o.Logits), sample: q.Address(o.Rows.Sample), slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position),
+		number: q.Address(o.Rows.Number), history: slots.history, params: slots.params, token: slots.token, results: q.Address(o.Results),
+		vocab: int32(o.Vocab), context: int32(o.Slots.Context), ringSlots: int32(o.RingSlots), maxSamples: int32(o.MaxSamples),
+	})
+}

@@ -1,0 +1,37 @@
+//go:build cuda
+
+package kernels
+
+import "reel/kernels/device/cuda"
+
+// slotArgs is the C struct of the addresses in Slots, in the order that kernels take them.
+type slotArgs struct {
+	blockTable, length, token, history, params uint64
+}
+
+func (s Slots) addresses(q *cuda.Queue) slotArgs {
+	return slotArgs{q.Address(s.BlockTable), q.Address(s.Length), q.Address(s.Token), q.Address(s.History), q.Address(s.Params)}
+}
+
+// stageArgs is StageArgs of stage.cu.
+type stageArgs struct {
+	ring, counter                              uint64
+	slots                                      slotArgs
+	slot, position, token, sample, number      uint64
+	ringSlots, words, sampleAt, initAt, pageAt int32
+	count, pages, context, t, n                int32
+}
+
+// CUDA launches one block: what it does is little, and in order.
+func (o Stage) CUDA(q *cuda.Queue) error {
+	threads := min(1024, max(64, (o.T+31)/32*32))
+	shared := 4 * (2*o.T + o.Layout.MaxRows + MaxMoves)
+	return cuda.Launch(q, "reel_stage", cuda.Grid{X: 1, Threads: threads, Shared: shared, Dependent: true}, stageArgs{
+		ring: q.Address(o.Ring), counter: q.Address(o.Counter), slots: o.Slots.addresses(q),
+		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), token: q.Address(o.Rows.Token),
+		sample: q.Address(o.Rows.Sample), number: q.Address(o.Rows.Number),
+		ringSlots: int32(o.RingSlots), words: int32(o.Layout.Words()), sampleAt: int32(o.Layout.sampleAt()),
+		initAt: int32(o.Layout.initAt()), pageAt: int32(o.Layout.pageAt()),
+		count: int32(o.Slots.Count), pages: int32(o.Slots.Pages), context: int32(o.Slots.Context), t: int32(o.T), n: int32(o.N),
+	})
+}
