@@ -109,3 +109,22 @@ type gateOp struct{ gate chan struct{} }
 func (gateOp) Kernel() string      { return "gate" }
 func (gateOp) Check() error        { return nil }
 func (o gateOp) Host(*device.Host) { <-o.gate }
+
+// A stop while a page moves leaves no page in the books.
+func TestStopWhileAPageMoves(t *testing.T) {
+	b := built(t, device.HostOptions{}, nano(), nil)
+	_, h := b.submit(Request{Tokens: []int32{1, 2}, MaxTokens: 9})
+	commands, _, _ := b.take()
+	if err := errors.Join(b.apply(commands, nil), b.fill(), b.apply([]command{{kind: relocate, handle: h}}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.moves) != 1 {
+		t.Fatal("no page moves")
+	}
+	b.finishAll(ErrShutdown)
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	b.baseline()
+	b.returned()
+}

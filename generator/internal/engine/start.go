@@ -117,6 +117,9 @@ func (e *Engine) warm() error {
 func (e *Engine) close(cause error) error {
 	err := e.endRoller(errors.Is(cause, device.ErrSticky))
 	if e.sched != nil { // nothing runs any more, on a lost device either
+		for _, m := range e.moves {
+			e.sched.Landed(m.Move)
+		}
 		e.sched.Complete(e.next)
 		e.publish()
 	}
