@@ -83,13 +83,16 @@ type auditor struct {
 	own    map[device.CallKind]int // calls to come that are the auditor's
 }
 
-// Launch runs op and waits, so that what op does is seen as its own.
+// Launch runs op and waits, so that what op does is seen as its own. An op that
+// names memory of another device is not run: it would bring the device down.
 func (a *auditor) Launch(op device.Op) error {
 	a.mu.Lock()
 	a.report.Ops = append(a.report.Ops, OpReport{Kernel: op.Kernel()})
 	a.own = map[device.CallKind]int{device.CallLaunch: 1, device.CallSynchronize: 1}
 	a.mu.Unlock()
-	a.foreign(reflect.ValueOf(op), op.Kernel())
+	if a.foreign(reflect.ValueOf(op), op.Kernel()) {
+		return nil
+	}
 	if err := a.Stream.Launch(op); err != nil {
 		return err
 	}
@@ -126,19 +129,20 @@ func (a *auditor) fault(what string) {
 }
 
 // foreign looks for memory of another device in an op's arguments.
-func (a *auditor) foreign(v reflect.Value, path string) {
+func (a *auditor) foreign(v reflect.Value, path string) (found bool) {
 	if b, ok := v.Interface().(device.Buffer); ok {
-		if !b.IsZero() && !a.dev.Owns(b) {
+		if found = !b.IsZero() && !a.dev.Owns(b); found {
 			a.fault("memory of a foreign device: " + path)
 		}
-		return
+		return found
 	}
 	if v.Kind() != reflect.Struct {
-		return
+		return false
 	}
 	for i := range v.NumField() {
 		if f := v.Type().Field(i); f.IsExported() {
-			a.foreign(v.Field(i), path+"."+f.Name)
+			found = a.foreign(v.Field(i), path+"."+f.Name) || found
 		}
 	}
+	return found
 }
