@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"reel/kernels/device"
+	"reel/protocol"
+)
+
+// Done.graphs tells how each step of a request was launched; each kind is forced.
+func TestDoneCountsEachKindOfStep(t *testing.T) {
+	five := Request{Tokens: make([]int32, 5), MaxTokens: 4} // one prefill step of 5, three decode steps of 1
+	for name, c := range map[string]struct {
+		precapture []int
+		graphs     int
+		want       protocol.Graphs
+	}{
+		"all precaptured":         {[]int{5}, 10, protocol.Graphs{Precaptured: 4}},
+		"prefill padded":          {[]int{8}, 10, protocol.Graphs{Precaptured: 3, Padded: 1}},
+		"prefill eager":           {[]int{4}, 10, protocol.Graphs{Precaptured: 3, Eager: 1}},
+		"decode padded":           {[]int{5}, 2, protocol.Graphs{Precaptured: 1, Padded: 3}}, // prefill 5 and decode 4
+		"no graphs":               {[]int{5}, 0, protocol.Graphs{Eager: 4}},
+		"no room but for prefill": {[]int{5}, 1, protocol.Graphs{Precaptured: 1, Eager: 3}},
+	} {
+		o := nano()
+		o.Precapture, o.MaxGraphs, o.GraphMemory = c.precapture, c.graphs, int64(1000*c.graphs)
+		b := built(t, device.HostOptions{}, o, noRoller)
+		b.run()
+		if got := b.complete(five).finish.Graphs; got != c.want {
+			t.Errorf("%s: %+v, wants %+v", name, got, c.want)
+		}
+		s := b.Stats()
+		if g := s.Graphs; s.Steps.Graphs != c.want || int(g.Exact) != c.want.Precaptured || int(g.Padded) != c.want.Padded || int(g.Eager) != c.want.Eager {
+			t.Errorf("%s: status says %+v, %+v", name, s.Steps.Graphs, s.Graphs)
+		}
+		b.Stop()
+		_ = b.wait() // with the error of the roller that is off
+		b.returned()
+	}
+}
+
+// A graph that the roller captured counts as rolled.
+func TestDoneCountsRolledSteps(t *testing.T) {
+	b := built(t, device.HostOptions{}, nano(), nil)
+	b.run()
+	seven := Request{Tokens: make([]int32, 7), MaxTokens: 1}
+	for deadline := time.Now().Add(patience); ; {
+		g := b.complete(seven).finish.Graphs
+		if g == (protocol.Graphs{Rolled: 1}) {
+			break
+		}
+		if g != (protocol.Graphs{Eager: 1}) || time.Now().After(deadline) {
+			t.Fatalf("a prompt in no graph of the start: %+v", g)
+		}
+	}
+	if s := b.Stats(); s.Graphs.Rolled == 0 || s.Steps.Graphs.Rolled != 1 {
+		t.Errorf("status says %+v, %+v", s.Steps.Graphs, s.Graphs)
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+// noRoller is a device on which the roller's stream, the third, cannot be made.
+func noRoller(d device.Device) device.Device { return &twoStreams{Device: d} }
+
+type twoStreams struct {
+	device.Device
+	made int
+}
+
+func (d *twoStreams) NewStream() (device.Stream, error) {
+	if d.made++; d.made > 2 {
+		return nil, device.ErrOutOfMemory
+	}
+	return d.Device.NewStream()
+}
+
+// Eight pages and sixteen clients: all complete, none wrong. Each takes two to
+// eight pages, so that most of them have a slot and must wait for pages.
+func TestEightPagesSixteenClients(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	a := ask(t, r, 16, 30, 30)
+	o := nano()
+	o.Pages, o.PageTokens, o.MaxBatch = 8, 8, 16
+	b := built(t, device.HostOptions{}, o, nil)
+	used := 0
+	b.h.Trace(func(c device.Call) { // of a step's end, on the engine's thread
+		if c.Kind == device.CallRecord {
+			used = max(used, b.sched.Running())
+		}
+	})
+	b.run()
+	var sinks []*sink
+	for _, q := range a.requests {
+		s, _ := b.submit(q)
+		sinks = append(sinks, s)
+	}
+	for i, s := range sinks {
+		a.check(t, i, s.must(t), true)
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+	b.baseline()
+	if used < 2 || used == len(sinks) {
+		t.Errorf("%d ran at once: pages were not shared, or not few", used)
+	}
+}
