@@ -1,0 +1,85 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// room is a row of ARCHITECTURE.md's table: a folder and what it may import.
+type room struct {
+	dir string
+	may []string
+	all bool
+}
+
+var quoted = regexp.MustCompile("`([a-z0-9/]+)`")
+
+// rooms reads the table.
+func rooms(t *testing.T) (list []room) {
+	text, err := os.ReadFile("../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !strings.HasPrefix(cells[1], " `") {
+			continue
+		}
+		r := room{dir: strings.TrimSuffix(quoted.FindStringSubmatch(cells[1])[1], "/"), all: strings.Contains(cells[3], "all of the above")}
+		for _, name := range quoted.FindAllStringSubmatch(cells[3], -1) {
+			r.may = append(r.may, name[1])
+		}
+		list = append(list, r)
+	}
+	if len(list) < 10 {
+		t.Fatalf("only %d rooms: has the table another form?", len(list))
+	}
+	return list
+}
+
+// roomOf is the innermost room that holds a folder.
+func roomOf(rooms []room, dir string) (found room) {
+	for _, r := range rooms {
+		if (dir == r.dir || strings.HasPrefix(dir, r.dir+"/")) && len(r.dir) > len(found.dir) {
+			found = r
+		}
+	}
+	return found
+}
+
+// allows tells whether the room may import a folder of another one. The table
+// names rooms of generator/internal by their last part.
+func (r room) allows(other room) bool {
+	return r.all || other.dir == r.dir || slices.Contains(r.may, other.dir) ||
+		path.Dir(other.dir) == "generator/internal" && slices.Contains(r.may, path.Base(other.dir))
+}
+
+func TestImportsAreThoseOfArchitecture(t *testing.T) {
+	rooms := rooms(t)
+	cmd := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "./...")
+	cmd.Dir, cmd.Stderr = "..", os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		dir := strings.TrimPrefix(words[0], "reel/")
+		from := roomOf(rooms, dir)
+		if from.dir == "" {
+			t.Errorf("%s is in no room", dir)
+		}
+		for _, imported := range words[1:] {
+			if to, ours := strings.CutPrefix(imported, "reel/"); ours && !from.allows(roomOf(rooms, to)) {
+				t.Errorf("%s imports %s: ARCHITECTURE.md allows %s only %q", dir, to, from.dir, from.may)
+			}
+		}
+	}
+}
