@@ -97,7 +97,7 @@ func (c *conn) read() error {
 			return err
 		}
 		e := c.handle(body)
-		if e != nil && closes(e.Code) {
+		if e != nil && e.Closes() {
 			return e
 		}
 	}
@@ -139,15 +139,6 @@ func (c *conn) tell(err error) {
 	if e != nil {
 		c.send(e)
 	}
-}
-
-// closes tells whether an error of code ends the connection.
-func closes(code string) bool {
-	switch code {
-	case protocol.CodeBadFrame, protocol.CodeUnsupportedVersion, protocol.CodeOverloaded, protocol.CodeDeviceFailed:
-		return true
-	}
-	return false
 }
 
 // handle answers one frame. It returns the error that it has sent.
