@@ -54,7 +54,8 @@ func (s system) becomeCuda() error {
 	if nodes, _ := filepath.Glob(s.nodes); len(nodes) == 0 {
 		return errors.New("no GPU: there is no " + s.nodes)
 	}
-	if !s.hasDriver() {
+	driver := s.driver()
+	if driver == "" {
 		return errors.New("no NVIDIA driver: libcuda.so.1 was not found")
 	}
 	self, err := s.beside()
@@ -65,22 +66,24 @@ func (s system) becomeCuda() error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("%s is not beside this program: build it with make cuda", cudaBinary)
 	}
-	env := append(os.Environ(), "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_MODULE_LOADING=EAGER")
+	// The loader may not know the folder that the driver was found in.
+	env := append(os.Environ(), "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_MODULE_LOADING=EAGER",
+		"LD_LIBRARY_PATH="+filepath.Dir(driver)+string(filepath.ListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
 	return fmt.Errorf("%s: %w", path, s.exec(path, append([]string{path}, os.Args[1:]...), env))
 }
 
-func (s system) hasDriver() bool {
-	for _, pattern := range s.libraries {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return true
-		}
-	}
+// driver is the path of the driver's library, or empty.
+func (s system) driver() string {
+	patterns := s.libraries
 	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
-		if _, err := os.Stat(filepath.Join(dir, "libcuda.so.1")); err == nil {
-			return true
+		patterns = append(patterns, filepath.Join(dir, "libcuda.so.1"))
+	}
+	for _, pattern := range patterns {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[0]
 		}
 	}
-	return false
+	return ""
 }
 
 // openHardware opens the device that was chosen.

@@ -50,6 +50,9 @@ func TestCudaBecomesTheOtherProgram(t *testing.T) {
 		if !slices.Contains(m.with, "CUDA_DEVICE_ORDER=PCI_BUS_ID") {
 			t.Errorf("--device %s: the environment was not set", name)
 		}
+		if !slices.Contains(m.with, "LD_LIBRARY_PATH="+m.dir+"/lib64:") {
+			t.Errorf("--device %s: the loader does not know the driver's folder", name)
+		}
 	}
 }
 

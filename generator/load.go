@@ -43,9 +43,8 @@ func load(_ context.Context, o Options, progress func(float64, string)) (server.
 	if err != nil {
 		return server.Model{}, nil, err
 	}
-	return server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Tokenizer: l.tokenizer,
-		NewDecoder: func() server.Decoder { return l.tokenizer.NewDecoder() },
-		Limits:     protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab}}, e, nil
+	return server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
+		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab}}, e, nil
 }
 
 // hardware is a device and what it does at once.
@@ -63,7 +62,8 @@ type hardware struct {
 type prepared struct {
 	name      string
 	hardware  hardware
-	tokenizer *tokenizer.Tokenizer
+	tokenizer server.Tokenizer
+	decoder   func() server.Decoder
 	model     *model.Model
 	plan      engine.Options
 }
@@ -77,7 +77,7 @@ func prepare(o Options, progress func(float64, string)) (l prepared, err error) 
 	if l.hardware, err = openHardware(o); err != nil {
 		return l, err
 	}
-	if l.tokenizer, l.model, err = readModel(l.hardware, files, progress); err != nil {
+	if err = l.readModel(files, progress); err != nil {
 		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
 	}
 	if l.plan, err = plan(l.model.Config, o, l.hardware); err != nil {
@@ -106,21 +106,36 @@ func modelFiles(dir string) (fs.FS, string, error) {
 }
 
 // readModel reads tokenizer and weights, which must belong together.
-func readModel(dev device.Memory, files fs.FS, progress func(float64, string)) (*tokenizer.Tokenizer, *model.Model, error) {
+func (l *prepared) readModel(files fs.FS, progress func(float64, string)) error {
 	progress(0, "reading the tokenizer")
-	tok, err := tokenizer.Load(files)
+	vocab, err := l.readTokenizer(files)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	progress(0.1, "loading the weights")
-	m, err := loadWeights(dev, files, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
+	l.model, err = loadWeights(l.hardware, files, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if tok.Vocab() > m.Config.Vocab {
-		return nil, nil, fmt.Errorf("tokenizer.json has %d tokens and config.json a vocabulary of %d: take both from one checkpoint", tok.Vocab(), m.Config.Vocab)
+	if vocab > l.model.Config.Vocab {
+		return fmt.Errorf("tokenizer.json has %d tokens and config.json a vocabulary of %d: take both from one checkpoint", vocab, l.model.Config.Vocab)
 	}
-	return tok, m, nil
+	return nil
+}
+
+// readTokenizer returns the tokenizer's number of ids. A model without
+// tokenizer.json serves prompts of token ids.
+func (l *prepared) readTokenizer(files fs.FS) (vocab int, err error) {
+	if _, err := fs.Stat(files, "tokenizer.json"); errors.Is(err, fs.ErrNotExist) {
+		l.tokenizer, l.decoder = idsOnly{}, func() server.Decoder { return idsOnly{} }
+		return 0, nil
+	}
+	t, err := tokenizer.Load(files)
+	if err != nil {
+		return 0, err
+	}
+	l.tokenizer, l.decoder = t, func() server.Decoder { return t.NewDecoder() }
+	return t.Vocab(), nil
 }
 
 // loadWeights loads a checkpoint. Its files stay mapped for as long as the

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Writes a checkpoint of random weights at a published shape.
+
+    python3 random_checkpoint.py llama-2-7b DIR [--layers N] [--seed S]
+
+What is written is an ordinary Hugging Face directory without a tokenizer:
+config.json and model.safetensors in bfloat16. A generator serves `tokens`
+requests from it. Weights are normal with the deviation 0.02 of the published
+initialisation (norms are 1), so that activations stay in range through all layers.
+
+Needs numpy; uses torch and a GPU where they are there, which takes seconds for 7B.
+"""
+import argparse
+import json
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+# hidden, inner, layers, heads, KV heads, head size, vocabulary, context, RoPE base, tied head
+SHAPES = {
+    "llama-2-7b": (4096, 11008, 32, 32, 32, 128, 32000, 4096, 10000.0, False),
+    "llama-3.2-1b": (2048, 8192, 16, 32, 8, 64, 128256, 131072, 500000.0, True),
+    "llama-3.1-8b": (4096, 14336, 32, 32, 8, 128, 128256, 131072, 500000.0, False),
+    "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 64, 151936, 32768, 1000000.0, True),
+    "qwen3-4b": (2560, 9728, 36, 32, 8, 128, 151936, 40960, 1000000.0, True),
+    "phi-3-mini": (3072, 8192, 32, 32, 32, 96, 32064, 4096, 10000.0, False),
+}
+
+
+def config(shape, layers):
+    hidden, inner, _, heads, kv, dim, vocab, context, theta, tied = shape
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "dtype": "bfloat16",
+        "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv, "head_dim": dim, "vocab_size": vocab, "max_position_embeddings": context,
+        "rms_norm_eps": 1e-5, "rope_theta": theta, "tie_word_embeddings": tied, "eos_token_id": vocab - 1,
+    }
+
+
+def tensors(shape, layers):
+    """Names and shapes in the order in which they are written."""
+    hidden, inner, _, heads, kv, dim, vocab, _, _, tied = shape
+    yield "model.embed_tokens.weight", (vocab, hidden)
+    for i in range(layers):
+        p = f"model.layers.{i}."
+        yield p + "input_layernorm.weight", (hidden,)
+        yield p + "self_attn.q_proj.weight", (heads * dim, hidden)
+        yield p + "self_attn.k_proj.weight", (kv * dim, hidden)
+        yield p + "self_attn.v_proj.weight", (kv * dim, hidden)
+        yield p + "self_attn.o_proj.weight", (hidden, heads * dim)
+        yield p + "post_attention_layernorm.weight", (hidden,)
+        yield p + "mlp.gate_proj.weight", (inner, hidden)
+        yield p + "mlp.up_proj.weight", (inner, hidden)
+        yield p + "mlp.down_proj.weight", (hidden, inner)
+    yield "model.norm.weight", (hidden,)
+    if not tied:
+        yield "lm_head.weight", (vocab, hidden)
+
+
+class Weights:
+    """Random bfloat16 bytes, from a GPU where there is one."""
+
+    def __init__(self, seed):
+        try:
+            import torch
+            self.torch = torch if torch.cuda.is_available() else None
+        except ImportError:
+            self.torch = None
+        if self.torch:
+            self.generator = self.torch.Generator("cuda").manual_seed(seed)
+        else:
+            self.generator = np.random.default_rng(seed)
+
+    def bytes(self, shape):
+        if len(shape) == 1:
+            return np.full(shape, 0x3F80, np.uint16).tobytes()  # norms are 1
+        if self.torch:
+            t = self.torch.empty(shape, dtype=self.torch.bfloat16, device="cuda").normal_(0, 0.02, generator=self.generator)
+            return t.view(self.torch.int16).cpu().numpy()
+        f = self.generator.standard_normal(shape, np.float32) * np.float32(0.02)
+        return (f.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=sorted(SHAPES))
+    parser.add_argument("dir", type=Path)
+    parser.add_argument("--layers", type=int, help="fewer layers than the shape has")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    shape = SHAPES[args.shape]
+    layers = args.layers or shape[2]
+    args.dir.mkdir(parents=True, exist_ok=True)
+    (args.dir / "config.json").write_text(json.dumps(config(shape, layers), indent=1) + "\n")
+    header, at = {}, 0
+    for name, dims in tensors(shape, layers):
+        size = 2 * int(np.prod(dims))
+        header[name] = {"dtype": "BF16", "shape": list(dims), "data_offsets": [at, at + size]}
+        at += size
+    raw = json.dumps(header).encode()
+    raw += b" " * (-len(raw) % 8)
+    weights = Weights(args.seed)
+    with open(args.dir / "model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(raw)) + raw)
+        for name, dims in tensors(shape, layers):
+            f.write(weights.bytes(dims))
+    print(f"{args.shape}, {layers} layers: {at / 1e9:.2f} GB in {args.dir}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

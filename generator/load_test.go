@@ -1,0 +1,126 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"reel/generator/internal/server"
+	"reel/generator/tiny"
+)
+
+// modelDir is a copy of the embedded model's directory without the named files.
+func modelDir(t *testing.T, without ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, tiny.Files); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range without {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func loadModel(t *testing.T, o Options) (server.Model, error) {
+	t.Helper()
+	m, e, err := load(t.Context(), o, func(float64, string) {})
+	if err == nil {
+		e.Stop()
+		if err := e.Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m, err
+}
+
+func TestLoadADirectory(t *testing.T) {
+	dir := modelDir(t)
+	m, err := loadModel(t, Options{Model: dir, MaxSeqLen: 64, MaxBatch: 2})
+	if err != nil || m.Name != filepath.Base(dir) || m.Limits.Context != 64 || m.Limits.MaxBatch != 2 {
+		t.Fatalf("%+v, %v", m.Limits, err)
+	}
+	if ids, err := m.Tokenizer.Encode("ROMEO:"); err != nil || len(ids) < 2 {
+		t.Errorf("encodes to %v, %v", ids, err)
+	}
+}
+
+// A model without a tokenizer serves token ids, and says so to text.
+func TestModelWithoutATokenizer(t *testing.T) {
+	m, err := loadModel(t, Options{Model: modelDir(t, "tokenizer.json"), MaxSeqLen: 64, MaxBatch: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Tokenizer.Encode("text"); !errors.Is(err, errNoTokenizer) {
+		t.Errorf("a prompt of text: %v", err)
+	}
+	if d := m.NewDecoder(); d.Push(1)+d.Flush() != "" || d.Held() != 0 {
+		t.Error("a token without a tokenizer has text")
+	}
+}
+
+// What the operator has to mend is a configuration error that names it.
+func TestModelsThatCannotBeServed(t *testing.T) {
+	spoil := func(file, old, with string) string {
+		dir := modelDir(t)
+		raw, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(strings.Replace(string(raw), old, with, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	for want, o := range map[string]Options{
+		"is not a directory": {Model: "load_test.go"},
+		"no such file":       {Model: "/nowhere"},
+		"config.json":        {Model: modelDir(t, "config.json")},
+		"model.safetensors":  {Model: modelDir(t, "model.safetensors")},
+		"model_type":         {Model: spoil("config.json", `"model_type": "llama"`, `"model_type": "mamba"`)},
+		"hidden_act":         {Model: spoil("config.json", `"silu"`, `"gelu"`)},
+		"the config asks":    {Model: spoil("config.json", `"hidden_size": 256`, `"hidden_size": 512`)},
+		"take both from one": {Model: spoil("tokenizer.json", `"added_tokens": [`, `"added_tokens": [{"id":4096,"content":"<x>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true},`)},
+		"max-seq-len":        {MaxSeqLen: 4096},
+	} {
+		_, err := loadModel(t, o)
+		if !errors.Is(err, errConfig) && !errors.Is(err, fs.ErrNotExist) || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("wants an error with %q: %v", want, err)
+		}
+	}
+}
+
+func TestPagesFitTheBudget(t *testing.T) {
+	l, err := prepare(Options{MaxBatch: 4}, func(float64, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := int64(4 * 2 * 2 * 32 * 4 * pageTokens) // layers, key and value, KV heads, head size, bytes
+	for _, c := range []struct{ budget, want int64 }{{1 << 40, 4 * 64}, {100 * page, 100}, {64 * page, 64}} {
+		if n, err := pages(l.model.Config, l.plan, c.budget); err != nil || int64(n) != c.want {
+			t.Errorf("%d pages in %d bytes, %v; wants %d", n, c.budget, err, c.want)
+		}
+	}
+	if _, err := pages(l.model.Config, l.plan, 63*page); err == nil || !strings.Contains(err.Error(), "lower --max-seq-len to 1008") {
+		t.Errorf("with too little memory: %v", err)
+	}
+}
+
+func TestAvailableMemory(t *testing.T) {
+	n, err := available(strings.NewReader("MemTotal: 9 kB\nMemAvailable:   123 kB\n"))
+	if err != nil || n != 123<<10 {
+		t.Errorf("%d, %v", n, err)
+	}
+	for _, bad := range []string{"", "MemAvailable: x kB\n"} {
+		if _, err := available(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
