@@ -29,10 +29,9 @@ type conn struct {
 	gone chan struct{} // closed when nothing of the connection is left
 
 	// Of the reader alone.
-	in       *bufio.Reader
-	frames   protocol.FrameReader
-	welcomed bool            // hello was answered by welcome
-	limits   protocol.Limits // once welcomed
+	in     *bufio.Reader
+	frames protocol.FrameReader
+	model  *Model // once hello was answered by welcome
 
 	mu       sync.Mutex
 	requests map[uint64]*request
@@ -108,7 +107,7 @@ func (c *conn) read() error {
 // ever, but a frame that has begun must come to its end.
 func (c *conn) next() ([]byte, error) {
 	var deadline time.Time
-	if !c.welcomed {
+	if c.model == nil {
 		deadline = time.Now().Add(c.s.bounds.silence)
 	}
 	_ = c.sock.SetReadDeadline(deadline)
@@ -144,7 +143,7 @@ func (c *conn) tell(err error) {
 // handle answers one frame. It returns the error that it has sent.
 func (c *conn) handle(body []byte) *protocol.Error {
 	received := time.Now()
-	msg, err := c.limits.DecodeRequest(body)
+	msg, err := c.limits().DecodeRequest(body)
 	c.frames.Release()
 	var e *protocol.Error
 	if err == nil {
@@ -180,7 +179,7 @@ func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {
 		c.send(c.s.status())
 		return nil
 	}
-	if !c.welcomed {
+	if c.model == nil {
 		return helloRequired(msg)
 	}
 	switch m := msg.(type) {
@@ -214,7 +213,7 @@ func (c *conn) hello(m *protocol.Hello) *protocol.Error {
 	if e != nil {
 		return e
 	}
-	c.welcomed, c.limits = true, model.Limits
+	c.model = model
 	c.send(&protocol.Welcome{Version: protocol.Version, Model: model.Name, Limits: model.Limits})
 	return nil
 }
@@ -228,14 +227,18 @@ func (c *conn) cancel(id uint64) {
 	}
 }
 
-// tokenize answers with the tokens of a text, whose length was checked when it
-// was decoded.
-func (c *conn) tokenize(m *protocol.Tokenize) *protocol.Error {
-	model, e := c.s.serving()
-	if e != nil {
-		return e
+// limits are those that welcome stated; there are none before.
+func (c *conn) limits() protocol.Limits {
+	if c.model == nil {
+		return protocol.Limits{}
 	}
-	tokens, e := c.s.encode(model, m.Text)
+	return c.model.Limits
+}
+
+// tokenize answers with the tokens of a text, whose length was checked when it
+// was decoded. A generator that drains still does: it takes nothing for it.
+func (c *conn) tokenize(m *protocol.Tokenize) *protocol.Error {
+	tokens, e := c.s.encode(c.model, m.Text)
 	if e != nil {
 		return e
 	}

@@ -111,6 +111,8 @@ func TestDrain(t *testing.T) {
 	}
 	idle.send(&protocol.Hello{Version: 1})
 	idle.wantError(protocol.CodeDraining)
+	idle.send(&protocol.Tokenize{Text: "ab"})
+	expect[protocol.Tokens](idle)
 	eventually(t, "the socket is gone", func() bool {
 		_, err := net.Dial("unix", f.opts.Socket)
 		return errors.Is(err, os.ErrNotExist)
