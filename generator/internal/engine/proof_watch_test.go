@@ -21,8 +21,12 @@ type watch struct {
 	table  map[entryAt]int32
 	due    map[entryAt]int32 // entries that moved, and no step has carried since
 	waited map[device.Event]bool
+	named  [8]named // what the latest steps name, by number
 	faults []error
 }
+
+// named is what a step names.
+type named struct{ slots, pages map[int32]bool }
 
 type entryAt struct{ slot, index int32 }
 
@@ -90,6 +94,7 @@ func (s *watchedStream) Replay(x device.Exec) error {
 // copied notes that the entries of page from are to be those of page to.
 func (w *watch) copied(from, to int32) {
 	w.moved++
+	w.unnamed(func(n named) bool { return n.pages[to] })
 	for at, page := range w.table {
 		if next, moved := w.due[at]; next == from || !moved && page == from {
 			w.due[at] = to
@@ -101,22 +106,27 @@ func (w *watch) copied(from, to int32) {
 func (w *watch) step() {
 	l := w.stage.Layout
 	d := w.h.Int32(w.stage.Ring)[int(w.steps%uint64(w.stage.RingSlots))*l.Words():][:l.Words()]
+	mine := named{map[int32]bool{}, map[int32]bool{}}
+	w.named[w.steps%uint64(len(w.named))] = mine
 	w.steps++
 	const head, row, entry = 8, 3, 3
 	inits := head + row*l.MaxRows + l.MaxSamples
 	pages := l.Words() - entry*(l.MaxRows+kernels.MaxMoves)
 	for i := range int(d[2]) {
-		w.forget(d[inits+i*(pages-inits)/l.MaxSamples])
+		slot := d[inits+i*(pages-inits)/l.MaxSamples]
+		w.unnamed(func(n named) bool { return n.slots[slot] })
+		w.forget(slot)
 	}
 	for i := range int(d[3]) {
 		e := d[pages+entry*i:]
 		at := entryAt{e[0], e[1]}
+		w.unnamed(func(n named) bool { return n.pages[e[2]] })
 		if w.table[at] = e[2]; w.due[at] == e[2] {
 			delete(w.due, at)
 		}
 	}
 	for i := range int(d[0]) {
-		w.check(d[head+row*i])
+		w.check(d[head+row*i], mine)
 	}
 }
 
@@ -134,16 +144,31 @@ func (w *watch) forget(slot int32) {
 var (
 	errStale    = errors.New("a step with a stale entry was enqueued")
 	errInFlight = errors.New("a step that names a page in flight was enqueued")
+	errReused   = errors.New("a slot or a page was used again while an enqueued step names it")
 )
 
-// check looks at all pages of a slot that the step names.
-func (w *watch) check(slot int32) {
+// unnamed checks that no step that may still run names what is to be used again.
+func (w *watch) unnamed(is func(named) bool) {
+	if w.engine == nil { // at start
+		return
+	}
+	for _, f := range w.engine.flights {
+		if n := f.batch.Step.Number; is(w.named[n%uint64(len(w.named))]) {
+			w.faults = append(w.faults, fmt.Errorf("%w: at step %d, step %d does", errReused, w.steps-1, n))
+		}
+	}
+}
+
+// check looks at all pages of a slot that the step names, and notes them.
+func (w *watch) check(slot int32, mine named) {
+	mine.slots[slot] = true
 	for index := int32(0); ; index++ {
 		at := entryAt{slot, index}
 		page, ok := w.table[at]
 		if !ok {
 			return
 		}
+		mine.pages[page] = true
 		if to, moved := w.due[at]; moved {
 			w.faults = append(w.faults, fmt.Errorf("%w: step %d, slot %d, entry %d is page %d, moved to %d", errStale, w.steps-1, slot, index, page, to))
 		}
