@@ -250,6 +250,17 @@ func TestIdleStopsAtOnce(t *testing.T) {
 	}
 }
 
+// Two signals at once, as timeout(1) sends them, force nothing where nothing runs.
+func TestIdleStopsCleanlyAtTwoSignals(t *testing.T) {
+	f := newFixture(t)
+	f.signals <- syscall.SIGTERM
+	f.signals <- syscall.SIGTERM
+	f.start()
+	if code := f.wait(); code != 0 {
+		t.Errorf("exit code %d: %s", code, f.stderr.String())
+	}
+}
+
 // A signal while the model is being loaded does not wait for it.
 func TestSignalWhileLoading(t *testing.T) {
 	f := newFixture(t)

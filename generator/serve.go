@@ -60,7 +60,8 @@ func (p *program) serveOn(log zerolog.Logger, o Options) error {
 	return g.Run()
 }
 
-// awaitSignal drains at the first signal and gives that up at the second.
+// awaitSignal drains at the first signal and gives that up at the second. Some
+// supervisors send two at once: where nothing ran, that is a clean stop too.
 func (p *program) awaitSignal(s *server.Server, log zerolog.Logger, stop <-chan struct{}) error {
 	select {
 	case sig := <-p.signals:
@@ -70,15 +71,16 @@ func (p *program) awaitSignal(s *server.Server, log zerolog.Logger, stop <-chan 
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
-	drained := make(chan struct{})
-	go func() {
-		_ = s.Drain(ctx) // the engine ends what still runs after it
-		close(drained)
-	}()
+	drained := make(chan error, 1)
+	go func() { drained <- s.Drain(ctx) }()
 	select {
-	case <-drained:
+	case <-drained: // also where the patience is over: the engine ends what still runs
 		return errSignal
 	case <-p.signals:
+		cancel()
+		if <-drained == nil {
+			return errSignal
+		}
 		return errForced
 	case <-stop:
 		return nil

@@ -191,6 +191,11 @@ func (s *Server) Drain(ctx context.Context) error {
 	case <-quiet:
 		return nil
 	case <-ctx.Done():
+	}
+	select { // Both may be true: then nothing was left undone.
+	case <-quiet:
+		return nil
+	default:
 		return ctx.Err()
 	}
 }
