@@ -33,7 +33,12 @@ func (o Embed) Host(h *device.Host) {
 			copy(out, h.Float32(o.Table.Data)[at:])
 			continue
 		}
-		for i, b := range h.Uint16(o.Table.Data)[at : at+hidden] {
+		row := h.Uint16(o.Table.Data)[at : at+hidden]
+		if o.Table.DType == F16 {
+			widen(out, row)
+			continue
+		}
+		for i, b := range row {
 			out[i] = vec.BF16(b)
 		}
 	}

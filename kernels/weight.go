@@ -23,11 +23,12 @@ type DType uint8
 const (
 	BF16 DType = iota + 1
 	F32
+	F16
 )
 
 // Size is the bytes of one element.
 func (d DType) Size() int64 {
-	if d == BF16 {
+	if d == BF16 || d == F16 {
 		return 2
 	}
 	return 4
@@ -36,8 +37,13 @@ func (d DType) Size() int64 {
 // Layout is how a device packed a weight.
 type Layout uint8
 
-// RowMajor is [Rows][Cols], as checkpoints have it.
-const RowMajor Layout = 0
+// The layouts.
+const (
+	// RowMajor is [Rows][Cols], as checkpoints have it.
+	RowMajor Layout = iota
+	// Fragments is the order of tensor-core operands: see Pack.
+	Fragments
+)
 
 // Weight is a matrix that a product streams: output row r is the dot product of
 // W[r] and an activation row. How it is packed is the device's business.
@@ -50,16 +56,34 @@ type Weight struct {
 }
 
 // LoadWeight gives a device a [rows][cols] matrix of little-endian elements.
-// The device may keep data itself; the caller leaves it unchanged until it is freed.
+// The device may keep data itself; the caller leaves it unchanged until it is
+// freed. A GPU packs it, which takes the memory of one weight more meanwhile, and
+// rounds F32 to BF16. Errors: device.ErrBadShape, also for columns that a packed
+// weight cannot have, and the device's own.
 func LoadWeight(m device.Memory, t DType, rows, cols int, data []byte) (Weight, error) {
 	if want := int64(rows) * int64(cols) * t.Size(); int64(len(data)) != want {
 		return Weight{}, fmt.Errorf("%w: weight [%d][%d] has %d bytes, wants %d", device.ErrBadShape, rows, cols, len(data), want)
 	}
+	return place(m, Weight{DType: t, Rows: rows, Cols: cols}, data)
+}
+
+// keep has a device hold a weight as it is.
+func keep(m device.Memory, w Weight, data []byte) (Weight, error) {
 	b, err := m.Load(data)
 	if err != nil {
 		return Weight{}, err
 	}
-	return Weight{Data: b, DType: t, Layout: RowMajor, Rows: rows, Cols: cols}, nil
+	w.Data = b
+	return w, nil
+}
+
+// bytes is what w takes in its layout.
+func (w Weight) bytes() int64 {
+	rows := w.Rows
+	if w.Layout == Fragments {
+		rows = (rows + tileRows - 1) / tileRows * tileRows
+	}
+	return int64(rows) * int64(w.Cols) * w.DType.Size()
 }
 
 // LoadVector gives a device a vector as float32: norm weights, RoPE tables.
@@ -71,7 +95,7 @@ func LoadVector(m device.Memory, v []float32) (device.Buffer, error) {
 }
 
 func (w Weight) check(name string, rows, cols int) error {
-	if w.Rows != rows || w.Cols != cols || w.Data.Bytes() != int64(rows)*int64(cols)*w.DType.Size() {
+	if w.Rows != rows || w.Cols != cols || w.Data.Bytes() != w.bytes() {
 		return fmt.Errorf("%w: weight %s is [%d][%d] in %d bytes, wants [%d][%d]", device.ErrBadShape, name, w.Rows, w.Cols, w.Data.Bytes(), rows, cols)
 	}
 	return nil
@@ -121,6 +145,15 @@ func rowProduct(h *device.Host, w Weight, r int, x []float32, T int, put func(t,
 		return
 	}
 	row := h.Uint16(w.Data)[r*k : (r+1)*k]
+	if w.DType == F16 {
+		wide := h.Scratch(k)
+		widen(wide, row)
+		for t := range T {
+			put(t, r, vec.Dot(wide, x[t*k:(t+1)*k]))
+		}
+		h.Return(wide)
+		return
+	}
 	t := 0
 	for ; t+4 <= T; t += 4 {
 		for i, v := range vec.DotBF16x4(row, x[t*k:], k) {
@@ -130,6 +163,23 @@ func rowProduct(h *device.Host, w Weight, r int, x []float32, T int, put func(t,
 	for ; t < T; t++ {
 		put(t, r, vec.DotBF16(row, x[t*k:(t+1)*k]))
 	}
+}
+
+// widen writes the float32 values of float16 bits to y.
+func widen(y []float32, bits []uint16) {
+	for i, b := range bits {
+		y[i] = float16(b)
+	}
+}
+
+// float16 is the float32 of float16 bits.
+func float16(b uint16) float32 {
+	sign, rest := uint32(b&0x8000)<<16, uint32(b&0x7fff)<<13
+	if rest >= 0x7c00<<13 { // infinity and NaN
+		return math.Float32frombits(sign | 0x7f800000 | rest&0x7fffff)
+	}
+	// The exponents' biases differ by 112; the product is right for subnormals too.
+	return math.Float32frombits(sign|math.Float32bits(math.Float32frombits(rest)*0x1p112))
 }
 
 // rmsNorm writes x·g / sqrt(mean(x²)+eps) to y; x, g and y have one length.

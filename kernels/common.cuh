@@ -1,0 +1,133 @@
+// What the product kernels share: element types, loads of weights, the tensor-core
+// step, and the order in which partial sums are added.
+//
+// A packed weight is [ceil(rows/16)][cols/16][32 lanes][8 elements]: each 512 bytes
+// are one M operand of mma.m16n8k16, and each lane's 16 bytes are its registers.
+// Lane l holds rows l/4 and l/4+8 of the tile, and of both the four columns from
+// 4*(l%4) on: registers {row, cols 0 1}, {row+8, cols 0 1}, {row, cols 2 3},
+// {row+8, cols 2 3}. The activations are laid out alike, so that a lane's four are
+// 16 contiguous bytes; the order of columns inside a step of 16 is the same for all.
+#pragma once
+#include <cstdint>
+
+// let_next_begin lets the next kernel come onto the GPU. Call it when the first
+// weights are under way.
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// await_previous returns when what the kernels before this one wrote is there.
+// Before it, a kernel reads nothing but weights. Every thread calls it.
+__device__ __forceinline__ void await_previous() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Weights are read once: past L1, and they never change.
+__device__ __forceinline__ uint4 load_weights(const uint4 *p) {
+	uint4 v;
+	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+	return v;
+}
+
+// Norm weights never change either, and may be read before await_previous.
+__device__ __forceinline__ float4 load_constant(const float *p) { return __ldg(reinterpret_cast<const float4 *>(p)); }
+
+__device__ __forceinline__ float4 load_activation(const float *p) { return *reinterpret_cast<const float4 *>(p); }
+
+struct BF16 {
+	// Two values rounded to nearest, low in the lower half.
+	static __device__ __forceinline__ uint32_t pack(float low, float high) {
+		uint32_t v;
+		asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+		return v;
+	}
+	static __device__ __forceinline__ float low(uint32_t v) { return __uint_as_float(v << 16); }
+	static __device__ __forceinline__ float high(uint32_t v) { return __uint_as_float(v & 0xffff0000); }
+	// c[row][token] += Σ a[row][k] b[k][token] of 16 k, in float32.
+	static __device__ __forceinline__ void mma(float (&c)[4], const uint4 &a, uint32_t b0, uint32_t b1) {
+		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+			: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+			: "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+	}
+};
+
+struct F16 {
+	// float16 ends at 65504: a larger activation is held there, NaN stays NaN.
+	static __device__ __forceinline__ float held(float v) { return v > 65504.f ? 65504.f : v < -65504.f ? -65504.f : v; }
+	static __device__ __forceinline__ uint32_t pack(float low, float high) {
+		uint32_t v;
+		asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(held(high)), "f"(held(low)));
+		return v;
+	}
+	static __device__ __forceinline__ float low(uint32_t v) {
+		float f;
+		asm("{ .reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(f) : "r"(v));
+		return f;
+	}
+	static __device__ __forceinline__ float high(uint32_t v) { return low(v >> 16); }
+	static __device__ __forceinline__ void mma(float (&c)[4], const uint4 &a, uint32_t b0, uint32_t b1) {
+		asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+			: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+			: "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+	}
+};
+
+// The order of every sum over the columns of a weight, whatever the number of
+// rows. 16 columns are a step, 4 steps a piece, and piece p belongs to partial sum
+// p % 16: it adds its pieces' steps in ascending order. Then
+//   sum = ((g0 + g1) + g2) + g3,  gq = ((p[4q] + p[4q+1]) + p[4q+2]) + p[4q+3].
+constexpr int STEP = 16;         // columns of a step
+constexpr int PIECE = 4;         // steps of a piece
+constexpr int PARTIALS = 16;
+constexpr int GROUPS = 4;        // of partials
+constexpr int PER_GROUP = PARTIALS / GROUPS;
+
+// in_order adds p[0], p[stride], … of all partials.
+__device__ __forceinline__ float in_order(const float *p, int stride) {
+	float sum = 0;
+#pragma unroll
+	for (int q = 0; q < GROUPS; q++) {
+		float group = p[q * PER_GROUP * stride];
+#pragma unroll
+		for (int i = 1; i < PER_GROUP; i++) group = __fadd_rn(group, p[(q * PER_GROUP + i) * stride]);
+		sum = q ? __fadd_rn(sum, group) : group;
+	}
+	return sum;
+}
+
+// Activations are the rows that a product reads: element k of row t is
+// x[rows ? rows[t] : t][k], times norm[k] where there is one.
+struct Activations {
+	const float *x;      // [T][cols]
+	const float *norm;   // [cols], or null: then rows are read as they are
+	const int32_t *rows; // [n], or null; -1 for a row that is not there
+	int32_t cols, n;
+	float eps;
+	int32_t unused;
+
+	// The row of x behind t, or -1.
+	__device__ __forceinline__ int row(int t) const { return t >= n ? -1 : rows ? rows[t] : t; }
+};
+
+// rms_scale is 1/sqrt(mean(x²)+eps) of a row whose squares sum to `squares`. It is
+// applied to the finished dot product; norm weights are applied to x before it is
+// rounded: y = scale * Σ W[r][k] round(x[k]*norm[k]).
+__device__ __forceinline__ float rms_scale(const Activations &in, float squares) {
+	return __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squares, (float)in.cols), in.eps)));
+}
+
+// add_squares adds a lane's four squares in order.
+__device__ __forceinline__ float add_squares(float sum, const float4 &v) {
+	return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
+}
+
+// rounded is a lane's four activations as the N operand's two registers.
+template <class D> __device__ __forceinline__ uint2 rounded(const float4 &v) { return {D::pack(v.x, v.y), D::pack(v.z, v.w)}; }
+
+__device__ __forceinline__ float4 times(const float4 &v, const float4 &g) {
+	return {__fmul_rn(v.x, g.x), __fmul_rn(v.y, g.y), __fmul_rn(v.z, g.z), __fmul_rn(v.w, g.w)};
+}

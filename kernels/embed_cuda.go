@@ -1,0 +1,22 @@
+//go:build cuda
+
+package kernels
+
+import "reel/kernels/device/cuda"
+
+// embedArgs is EmbedArgs of embed.cu.
+type embedArgs struct {
+	table, token, x uint64
+	vocab, hidden   int32
+}
+
+// CUDA launches a block for each row.
+func (o Embed) CUDA(q *cuda.Queue) error {
+	kind, err := elementsOf([]Weight{o.Table})
+	if err != nil {
+		return err
+	}
+	return cuda.Launch(q, "reel_embed"+kind, cuda.Grid{X: o.T, Threads: elementThreads, Dependent: dependentLaunch}, embedArgs{
+		table: q.Address(o.Table.Data), token: q.Address(o.Rows.Token), x: q.Address(o.X),
+		vocab: int32(o.Table.Rows), hidden: int32(o.Table.Cols)})
+}

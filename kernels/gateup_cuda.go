@@ -1,0 +1,22 @@
+//go:build cuda
+
+package kernels
+
+import "reel/kernels/device/cuda"
+
+// gateUpArgs is GateUpArgs of gateup.cu.
+type gateUpArgs struct {
+	gate, up uint64
+	in       activations
+	out      uint64
+	inner    int32
+	_        int32
+}
+
+// CUDA launches a product whose units are a tile of Gate and the same of Up.
+func (o GateUp) CUDA(q *cuda.Queue) error {
+	return launchProduct(q, "reel_gateup", o.T, tilesOf(o.Gate.Rows), 2, gateUpArgs{
+		gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data),
+		in:  activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Gate.Cols), n: int32(o.T), eps: o.Eps},
+		out: q.Address(o.Out), inner: int32(o.Gate.Rows)}, o.Gate, o.Up)
+}

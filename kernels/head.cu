@@ -1,0 +1,27 @@
+#include "products.cuh"
+
+struct HeadArgs {
+	const uint4 *w; // packed [vocab][hidden]
+	Activations in; // the rows of X [T][hidden] that are sampled, normed
+	float *logits;  // out: [N][vocab]
+	int32_t vocab, unused;
+};
+
+// Logits[i] = W·rmsnorm(X[sample i]); those of sample -1 are left as they are.
+struct Head {
+	using Args = HeadArgs;
+	static constexpr int R = 1;
+	static constexpr bool NORMED = true;
+	const Args &o;
+
+	__device__ __forceinline__ Head(const Args &o) : o(o) {}
+	__device__ __forceinline__ const Activations &activations() const { return o.in; }
+	__device__ __forceinline__ int units() const { return (o.vocab + 15) / 16; }
+	__device__ __forceinline__ const uint4 *tile(int unit, int) const { return o.w + (size_t)unit * (o.in.cols / STEP) * 32; }
+	__device__ __forceinline__ void prepare(int, int, int) {}
+	__device__ __forceinline__ void finish(int unit, int row, int i, const float (&y)[1]) const {
+		if (unit * 16 + row < o.vocab) o.logits[(size_t)i * o.vocab + unit * 16 + row] = y[0];
+	}
+};
+
+REEL_PRODUCT(reel_head, Head, 4)

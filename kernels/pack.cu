@@ -1,0 +1,29 @@
+#include "common.cuh"
+
+struct PackArgs {
+	const void *src; // [rows][cols]: float32, or 16 bits an element
+	uint4 *dst;      // out: packed, as common.cuh has it; rows past the last are zero
+	int32_t rows, cols;
+};
+
+// four reads four columns of a row.
+__device__ __forceinline__ uint2 pack_four(const uint16_t *p) { return *reinterpret_cast<const uint2 *>(p); }
+__device__ __forceinline__ uint2 pack_four(const float *p) { return rounded<BF16>(*reinterpret_cast<const float4 *>(p)); }
+
+// A thread makes one lane's 16 bytes.
+template <class T> __device__ __forceinline__ void pack(const PackArgs &a) {
+	const T *src = static_cast<const T *>(a.src);
+	const int64_t steps = a.cols / STEP, n = (int64_t)(a.rows + 15) / 16 * steps * 32;
+	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
+		const int lane = i % 32;
+		const int64_t step = i / 32 % steps, row = i / 32 / steps * 16 + lane / 4, at = step * STEP + lane % 4 * 4;
+		uint2 upper = {0, 0}, lower = {0, 0};
+		if (row < a.rows) upper = pack_four(src + row * a.cols + at);
+		if (row + 8 < a.rows) lower = pack_four(src + (row + 8) * a.cols + at);
+		a.dst[i] = {upper.x, lower.x, upper.y, lower.y};
+	}
+}
+
+// 16-bit elements keep their bits; float32 is rounded to bfloat16.
+extern "C" __global__ void reel_pack_16(const __grid_constant__ PackArgs a) { pack<uint16_t>(a); }
+extern "C" __global__ void reel_pack_32(const __grid_constant__ PackArgs a) { pack<float>(a); }

@@ -1,0 +1,87 @@
+#include "products.cuh"
+
+// How the pool keeps keys and values; the numbers are those of DType in weight.go.
+constexpr int KV_BF16 = 1, KV_F16 = 3;
+
+struct QKVArgs {
+	const uint4 *q, *k, *v;  // packed [heads*dim][hidden], [kvHeads*dim][hidden] twice
+	Activations in;          // X [T][hidden], normed
+	const float *rope;       // [context][dim/2][cos, sin]
+	const int32_t *slot;     // [T]
+	const int32_t *position; // [T]
+	const int32_t *table;    // [slots][pages]
+	void *pool;              // [page][layer][key, value][kvHeads][pageTokens][dim]
+	float *out;              // [T][heads*dim]
+	int32_t heads, kvHeads, dim, pages;
+	int32_t layer, layers, pageTokens, kvType;
+};
+
+// n = rmsnorm(X[t]); q = rope(Wq·n) goes to Out, k = rope(Wk·n) and v = Wv·n to the
+// page of the row's slot and position. RoPE turns (x[i], x[i+dim/2]) by the row's
+// position. A unit is the 16 rows of a head from i on and their partners from
+// i+dim/2 on; heads of q, then k, then v.
+struct QKV {
+	using Args = QKVArgs;
+	static constexpr int R = 2;
+	static constexpr bool NORMED = true;
+	const Args &o;
+	float cosine, sine;
+	float *q;   // where q goes, or null
+	int64_t at; // else the element of the pool
+
+	__device__ __forceinline__ QKV(const Args &o) : o(o), cosine(1), sine(0), q(nullptr), at(0) {}
+	__device__ __forceinline__ const Activations &activations() const { return o.in; }
+	__device__ __forceinline__ int units() const { return (o.heads + 2 * o.kvHeads) * (o.dim / 32); }
+
+	__device__ __forceinline__ const uint4 *tile(int unit, int r) const {
+		int each = o.dim / 32, head = unit / each, i = unit % each + r * each;
+		const uint4 *w = o.q;
+		if (head >= o.heads + o.kvHeads) {
+			w = o.v;
+			head -= o.heads + o.kvHeads;
+		} else if (head >= o.heads) {
+			w = o.k;
+			head -= o.heads;
+		}
+		return w + (size_t)(head * 2 * each + i) * (o.in.cols / STEP) * 32;
+	}
+
+	__device__ __forceinline__ void prepare(int unit, int row, int t) {
+		int each = o.dim / 32, head = unit / each, i = unit % each * 16 + row, position = o.position[t];
+		if (head < o.heads + o.kvHeads) {
+			const float2 turn = reinterpret_cast<const float2 *>(o.rope)[(size_t)position * (o.dim / 2) + i];
+			cosine = turn.x;
+			sine = turn.y;
+		}
+		if (head < o.heads) {
+			q = o.out + ((size_t)t * o.heads + head) * o.dim + i;
+			return;
+		}
+		int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
+		int64_t page = o.table[(size_t)o.slot[t] * o.pages + position / o.pageTokens];
+		at = ((((page * o.layers + o.layer) * 2 + which) * o.kvHeads + kvHead) * o.pageTokens + position % o.pageTokens) * o.dim + i;
+	}
+
+	__device__ __forceinline__ void store(int64_t to, float v) const {
+		if (o.kvType == KV_BF16)
+			static_cast<uint16_t *>(o.pool)[to] = BF16::pack(v, 0);
+		else if (o.kvType == KV_F16)
+			static_cast<uint16_t *>(o.pool)[to] = F16::pack(v, 0);
+		else
+			static_cast<float *>(o.pool)[to] = v;
+	}
+
+	__device__ __forceinline__ void finish(int, int, int, const float (&y)[2]) const {
+		float a = __fsub_rn(__fmul_rn(y[0], cosine), __fmul_rn(y[1], sine));
+		float b = __fadd_rn(__fmul_rn(y[1], cosine), __fmul_rn(y[0], sine));
+		if (q) {
+			q[0] = a;
+			q[o.dim / 2] = b;
+			return;
+		}
+		store(at, a);
+		store(at + o.dim / 2, b);
+	}
+};
+
+REEL_PRODUCT(reel_qkv, QKV, 4)

@@ -1,0 +1,245 @@
+// Products of many rows: a block owns 16/G row tiles and 32 or 64 tokens. Its 16
+// warps are G teams; a team takes PARTIALS/G of the partial sums (common.cuh), so
+// that the order of each sum is that of narrow.cuh, to the bit. Each warp holds one row tile,
+// whose weights go from memory to its registers; the tokens' activations are rounded
+// once for the team and lie in shared memory.
+#pragma once
+#include "narrow.cuh"
+
+constexpr int WIDE_THREADS = 512;
+
+// load_matrices reads four 8x8 matrices of 16-bit values; each lane names one row of one.
+__device__ __forceinline__ uint4 load_matrices(uint32_t address) {
+	uint4 v;
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address));
+	return v;
+}
+
+template <int G> struct WideShape {
+	static constexpr int TILES = 16 / G;                // row tiles of a block
+	static constexpr int TEAM = 32 * TILES;             // threads of a team
+	static constexpr int TOKENS = G == 1 ? 64 : 32;     // of a block
+	static constexpr int QUADS = 4 * PIECE;             // float4 of a token in a piece
+	static constexpr int EACH = TOKENS * QUADS / TEAM;  // float4 of a thread
+	static constexpr int PITCH = PIECE * STEP * 2;      // bytes of a token in a stage
+	static constexpr int STAGE = TOKENS * PITCH;        // a piece of all tokens, rounded
+	static constexpr int STAGES = 2 * G * STAGE;
+	static constexpr int REGION = TOKENS * COLUMN;      // floats of one row tile's results
+	static constexpr int RESULTS = 16 * REGION * 4;
+	// With one team results grow while stages are in use; else they come after them.
+	static constexpr int AT = G == 1 ? STAGES : 0;
+	static constexpr int SQUARES = AT + (RESULTS > STAGES ? RESULTS : STAGES);
+	static constexpr int BYTES = SQUARES + G * TOKENS * 4;
+
+	// Where 16 bytes of a token lie in a stage: chunks change places so that neither
+	// the stores nor ldmatrix meet in a bank.
+	static __device__ __forceinline__ int at(int token, int chunk) { return token * PITCH + ((chunk ^ (token & 7)) << 4); }
+};
+
+template <class Op, class D, int G> struct Wide : WideShape<G> {
+	using S = WideShape<G>;
+	static constexpr int N = S::TOKENS / 8;
+
+	const Activations &in;
+	char *const shared;
+	const int warp, lane, team, member, first; // first token of the block
+	const int steps;
+	const uint4 *tile; // this lane's registers of step 0, or null
+	int x[S::EACH];    // where this thread's columns of step 0 begin in in.x, or -1
+	uint4 a[PIECE];
+	float4 v[S::EACH], g;
+	float sum[N][4] = {}, group[N][4];
+	float squares[S::EACH] = {}, groupSquares[S::EACH], allSquares[S::EACH];
+
+	__device__ __forceinline__ Wide(const Op &op, char *shared)
+		: in(op.activations()), shared(shared), warp(threadIdx.x >> 5), lane(threadIdx.x & 31), team(warp / S::TILES),
+		  member(threadIdx.x % S::TEAM), first(blockIdx.x * S::TOKENS), steps(in.cols / STEP), g{1, 1, 1, 1} {
+		int i = warp % S::TILES, unit = blockIdx.y * (S::TILES / Op::R) + i / Op::R;
+		tile = unit < op.units() ? op.tile(unit, i % Op::R) + lane : nullptr;
+	}
+
+	__device__ __forceinline__ void find_rows() {
+#pragma unroll
+		for (int e = 0; e < S::EACH; e++) {
+			const int row = in.row(first + token(e));
+			x[e] = row < 0 ? -1 : row * in.cols + (member % S::QUADS) * 4;
+		}
+	}
+
+	__device__ __forceinline__ int token(int e) const { return member / S::QUADS + e * (S::TEAM / S::QUADS); }
+
+	__device__ __forceinline__ void fetch_weights(int step) {
+#pragma unroll
+		for (int j = 0; j < PIECE; j++)
+			a[j] = tile && step + j < steps ? load_weights(tile + (step + j) * 32) : uint4{0, 0, 0, 0};
+	}
+
+	__device__ __forceinline__ void fetch_rows(int step) {
+		const bool inside = step + member % S::QUADS / 4 < steps;
+		if (Op::NORMED && inside) g = load_constant(in.norm + step * STEP + (member % S::QUADS) * 4);
+#pragma unroll
+		for (int e = 0; e < S::EACH; e++)
+			v[e] = inside && x[e] >= 0 ? load_activation(in.x + x[e] + step * STEP) : float4{0, 0, 0, 0};
+	}
+
+	__device__ __forceinline__ char *stage(int i) const { return shared + ((i & 1) * G + team) * S::STAGE; }
+
+	// Rounds the fetched rows into stage i.
+	__device__ __forceinline__ void store_rows(int i) {
+		const int quad = member % S::QUADS;
+#pragma unroll
+		for (int e = 0; e < S::EACH; e++) {
+			float4 f = v[e];
+			if (Op::NORMED) {
+				squares[e] = add_squares(squares[e], f);
+				f = times(f, g);
+			}
+			uint2 b = rounded<D>(f);
+			char *p = stage(i) + (quad & 3) * 4;
+			*reinterpret_cast<uint32_t *>(p + S::at(token(e), quad / 4 * 2)) = b.x;
+			*reinterpret_cast<uint32_t *>(p + S::at(token(e), quad / 4 * 2 + 1)) = b.y;
+		}
+	}
+
+	__device__ __forceinline__ void wait_for_team() {
+		asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(S::TEAM) : "memory");
+	}
+
+	__device__ __forceinline__ void multiply(int i, int step) {
+		const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(stage(i)));
+		const int row = (lane >> 4) * 8 + (lane & 7), half = lane >> 3 & 1;
+#pragma unroll
+		for (int j = 0; j < PIECE; j++) {
+			if (step + j >= steps) break;
+#pragma unroll
+			for (int n = 0; n < N; n += 2) {
+				uint4 b = load_matrices(base + S::at(n * 8 + row, 2 * j + half));
+				D::mma(sum[n], a[j], b.x, b.y);
+				D::mma(sum[n + 1], a[j], b.z, b.w);
+			}
+		}
+	}
+
+	// The results of a warp: float [TOKENS][COLUMN].
+	__device__ __forceinline__ float *region(int w) const { return reinterpret_cast<float *>(shared + S::AT) + w * S::REGION; }
+
+	// Calls fn(place in region, n, i) for each of this thread's sums.
+	template <class F> __device__ __forceinline__ void each_sum(F fn) {
+#pragma unroll
+		for (int n = 0; n < N; n++)
+#pragma unroll
+			for (int i = 0; i < 4; i++) fn(region(warp) + (n * 8 + (lane & 3) * 2 + (i & 1)) * COLUMN + lane / 4 + (i >> 1) * 8, n, i);
+	}
+
+	// The squares of a partial sum, added in the order of Narrow::share.
+	__device__ __forceinline__ float fold_squares(int e) {
+		float s = squares[e];
+		squares[e] = 0;
+		s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 4));
+		s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 8));
+		s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
+		return __fadd_rn(s, __shfl_xor_sync(~0u, s, 2));
+	}
+
+	// Ends partial sum `partial` of this team.
+	__device__ __forceinline__ void end_partial(int partial) {
+		const bool begins = partial % PER_GROUP == 0, ends = partial % PER_GROUP == PER_GROUP - 1;
+#pragma unroll
+		for (int n = 0; n < N; n++)
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				group[n][i] = begins ? sum[n][i] : __fadd_rn(group[n][i], sum[n][i]);
+				sum[n][i] = 0;
+			}
+		if (Op::NORMED)
+#pragma unroll
+			for (int e = 0; e < S::EACH; e++) {
+				float q = fold_squares(e);
+				groupSquares[e] = begins ? q : __fadd_rn(groupSquares[e], q);
+				if (G == 1 && ends) allSquares[e] = partial < PER_GROUP ? groupSquares[e] : __fadd_rn(allSquares[e], groupSquares[e]);
+			}
+		if (G == 1 && ends)
+			each_sum([&](float *p, int n, int i) { *p = partial < PER_GROUP ? group[n][i] : __fadd_rn(*p, group[n][i]); });
+	}
+
+	// Stages go through the team's partial sums, and through the pieces of each. All
+	// teams make as many; one that a partial sum lacks lies past the last step.
+	__device__ __forceinline__ void run() {
+		constexpr int PARTS = PARTIALS / G, STRIDE = PARTIALS * PIECE;
+		const int rounds = (steps + STRIDE - 1) / STRIDE;
+		int next = team * PARTS * PIECE;
+		fetch_rows(next);
+		for (int part = 0, i = 0; part < PARTS; part++) {
+			for (int round = 0; round < rounds; round++, i++) {
+				const int step = next;
+				next = round + 1 < rounds ? step + STRIDE : (team * PARTS + part + 1) * PIECE;
+				store_rows(i);
+				fetch_rows(next);
+				wait_for_team();
+				multiply(i, step);
+				fetch_weights(next);
+			}
+			end_partial(part);
+		}
+	}
+
+	__device__ __forceinline__ void share() {
+		__syncthreads();
+		if (G > 1) each_sum([&](float *p, int n, int i) { *p = group[n][i]; });
+		if (Op::NORMED && member % S::QUADS == 0)
+#pragma unroll
+			for (int e = 0; e < S::EACH; e++)
+				reinterpret_cast<float *>(shared + S::SQUARES)[team * S::TOKENS + token(e)] = G == 1 ? allSquares[e] : groupSquares[e];
+		__syncthreads();
+	}
+
+	// over_teams adds what the teams have at p, in order.
+	static __device__ __forceinline__ float over_teams(const float *p, int stride) {
+		float s = p[0];
+#pragma unroll
+		for (int q = 1; q < G; q++) s = __fadd_rn(s, p[q * stride]);
+		return s;
+	}
+
+	__device__ __forceinline__ float result(int i, int token, int row) const {
+		return over_teams(region(i) + token * COLUMN + row, S::TILES * S::REGION);
+	}
+
+	__device__ __forceinline__ float scale(int token) const {
+		return Op::NORMED ? rms_scale(in, over_teams(reinterpret_cast<const float *>(shared + S::SQUARES) + token, S::TOKENS)) : 1.f;
+	}
+};
+
+// wide computes TILES/R units for TOKENS tokens: blockIdx.x is the run of tokens, so that
+// blocks that read the same weights run together.
+template <class Op, class D, int G> __device__ __forceinline__ void wide(const Op &op) {
+	using Block = Wide<Op, D, G>;
+	extern __shared__ __align__(1024) char wideShared[];
+	constexpr int R = Op::R, UNITS = Block::TILES / R, TOKENS = Block::TOKENS, BATCH = 4;
+	Block b(op, wideShared);
+	b.fetch_weights(b.team * (PARTIALS / G) * PIECE);
+	let_next_begin();
+	await_previous();
+	b.find_rows();
+	b.run();
+	b.share();
+	for (int i = threadIdx.x; i < UNITS * 16 * TOKENS; i += BATCH * WIDE_THREADS) {
+		Op part[BATCH] = {op, op, op, op};
+#pragma unroll
+		for (int pass = 0; pass < 2; pass++)
+#pragma unroll
+			for (int k = 0; k < BATCH; k++) {
+				int at = i + k * WIDE_THREADS, row = at & 15, token = at / 16 % TOKENS, u = at / (16 * TOKENS);
+				int unit = blockIdx.y * UNITS + u;
+				if (u >= UNITS || unit >= op.units() || b.in.row(b.first + token) < 0) continue;
+				if (pass == 0) {
+					part[k].prepare(unit, row, b.first + token);
+					continue;
+				}
+				float y[R], scale = b.scale(token);
+#pragma unroll
+				for (int r = 0; r < R; r++) y[r] = __fmul_rn(scale, b.result(u * R + r, token, row));
+				part[k].finish(unit, row, b.first + token, y);
+			}
+	}
+}
