@@ -37,7 +37,7 @@ func TestCheckFailsWhereAGraphIsMissing(t *testing.T) {
 }
 
 func TestCheckRefusesBadSettings(t *testing.T) {
-	for _, args := range [][]string{{"--precapture", "0"}, {"--graph-memory", "-1"}, {"--model", "/nowhere"}, {"--device", "cuda"}} {
+	for _, args := range [][]string{{"--precapture", "0"}, {"--graph-memory", "-1"}, {"--model", "/nowhere"}, {"--device", "cuda"}, {"--max-seq-len", "1"}} {
 		if code, _, errs := checkWith(t, args...); code != exitConfig || errs == "" {
 			t.Errorf("%v: exit code %d, stderr %q", args, code, errs)
 		}

@@ -30,6 +30,9 @@ func plan(c model.Config, o Options, h hardware) (engine.Options, error) {
 	if o.MaxSeqLen > 0 {
 		p.Context = o.MaxSeqLen
 	}
+	if p.Context < 2 {
+		return p, fmt.Errorf("a context of %d token holds no prompt and completion: raise --max-seq-len", p.Context)
+	}
 	if o.MaxBatch > 0 {
 		p.MaxBatch = o.MaxBatch
 	}
