@@ -32,6 +32,9 @@ func main() {
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it; else the terminal it was started on has gone
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	p := program{env: os.Getenv, stdout: os.Stdout, stderr: os.Stderr, signals: signals, load: load, patience: drainTime}
 	os.Exit(p.run(os.Args[1:]))
 }

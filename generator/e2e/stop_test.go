@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -96,9 +97,14 @@ func TestSecondTerm(t *testing.T) {
 	}
 }
 
-// SIGTERM and SIGINT end an idle generator at once.
+// SIGTERM, SIGINT and SIGHUP end an idle generator at once. Under nohup it
+// inherits that the last is ignored.
 func TestTermWhenIdle(t *testing.T) {
-	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+	signals := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	for _, s := range signals {
 		g := serve(t)
 		g.signal(s)
 		g.wantExit(0)
