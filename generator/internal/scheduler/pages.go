@@ -22,7 +22,7 @@ func NewPages(n int) *Pages {
 	return p
 }
 
-// Len is how many pages the pool has, Free how many nobody holds.
+// Len is how many pages the pool has.
 func (p *Pages) Len() int { return len(p.refs) - 1 }
 
 // Free is how many pages nobody holds.

@@ -135,7 +135,7 @@ func (s *Scheduler) Add(q *Sequence) error {
 	return nil
 }
 
-// Waiting and Running count sequences; Free counts KV pages nobody holds.
+// Waiting is how many sequences are queued.
 func (s *Scheduler) Waiting() int { return len(s.queue) }
 
 // Running is how many sequences hold a slot.
@@ -143,13 +143,6 @@ func (s *Scheduler) Running() int { return len(s.running) }
 
 // FreePages is how many KV pages nobody holds.
 func (s *Scheduler) FreePages() int { return s.pages.Free() }
-
-// Sequences calls fn for every sequence, running ones first.
-func (s *Scheduler) Sequences(fn func(*Sequence)) {
-	for _, q := range append(append([]*Sequence(nil), s.running...), s.queue...) {
-		fn(q)
-	}
-}
 
 // Remove takes q out, wherever it is: no later step names it. Its slot and pages
 // are free once the steps that name it have completed.

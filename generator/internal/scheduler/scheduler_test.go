@@ -202,7 +202,7 @@ func TestRandomSchedulesKeepPagesApart(t *testing.T) {
 		r.Shuffle(len(s.pages.free), func(i, j int) { s.pages.free[i], s.pages.free[j] = s.pages.free[j], s.pages.free[i] })
 		h := &holder{t: t, s: s, tables: map[int32]map[int32]int32{}, lengths: map[int32]int32{}}
 		h.drive(r)
-		s.Sequences(s.Remove)
+		sequences(s, s.Remove)
 		s.Complete(s.number)
 		if s.FreePages() != s.Pages || len(s.slots) != s.MaxBatch || s.moves != 0 {
 			t.Fatalf("%d of %d pages and %d of %d slots came back, %d moves are left", s.FreePages(), s.Pages, len(s.slots), s.MaxBatch, s.moves)
@@ -227,7 +227,7 @@ func (h *holder) drive(r *rand.Rand) {
 			flights = flights[1:]
 			finish(s, &Batch{Step: kernels.Step{Number: f.number}, Sampled: f.sampled}, tokens)
 		}
-		s.Sequences(func(q *Sequence) {
+		sequences(s, func(q *Sequence) {
 			switch r.IntN(20) {
 			case 0:
 				s.Remove(q)
@@ -332,5 +332,12 @@ func TestPagesAreCountedByReference(t *testing.T) {
 			}()
 			p.Release(page)
 		}()
+	}
+}
+
+// sequences calls fn for every sequence, running ones first.
+func sequences(s *Scheduler, fn func(*Sequence)) {
+	for _, q := range slices.Concat(s.running, s.queue) {
+		fn(q)
 	}
 }
