@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -27,6 +28,7 @@ type fixture struct {
 	tok    *byteTokenizer
 	served chan error
 	end    sync.Once
+	log    bytes.Buffer // to be read after stop
 }
 
 const (
@@ -47,8 +49,8 @@ func start(t testing.TB, change func(*bounds)) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	opts := Options{Socket: filepath.Join(dir, "g.sock"), Version: "test", Logger: zerolog.Nop()}
 	f := &fixture{t: t, engine: newFakeEngine(), tok: &byteTokenizer{}, served: make(chan error, 1)}
+	opts := Options{Socket: filepath.Join(dir, "g.sock"), Version: "test", Logger: zerolog.New(zerolog.SyncWriter(&f.log)).Level(zerolog.InfoLevel)}
 	f.Server = newServer(opts, b)
 	if err := f.Listen(); err != nil {
 		t.Fatal(err)

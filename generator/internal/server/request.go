@@ -136,7 +136,7 @@ func (r *request) finish(f *engine.Finish) {
 	r.c.s.counts.ended(reason, failed)
 	r.c.s.end()
 	r.c.log.Info().Uint64("req_id", r.id).Int("n_prompt", len(r.prompt)).Int("n_gen", r.count).
-		Float64("ttft_ms", f.Timing.TTFTMS).Str("finish", reason).Msg("request")
+		Float64("ttft_ms", f.Timing.TTFTMS).Str("finish", reason).AnErr("error", f.Err).Msg("request")
 }
 
 // done is the message that ends a request that did not fail, and its reason.

@@ -270,5 +270,8 @@ func TestFailureOfARunningRequest(t *testing.T) {
 			t.Errorf("got %+v", e)
 		}
 		f.stop()
+		if cause := strings.ReplaceAll(err.Error(), "\n", `\n`); !strings.Contains(f.log.String(), cause) {
+			t.Errorf("the log lacks %q: %s", cause, f.log.String())
+		}
 	}
 }
