@@ -17,6 +17,13 @@ var (
 	ErrNumeric = errors.New("engine: the model produced a value that is not a number")
 )
 
+// What the protocol promises of sampling is what the ops compute: constants that
+// differ do not compile.
+var (
+	_ = [1]struct{}{}[kernels.PenaltyWindow-protocol.PenaltyWindow]
+	_ = [1]struct{}{}[kernels.MaxTop-protocol.MaxLogprobs]
+)
+
 // job is a request on its way.
 type job struct {
 	handle  Handle
