@@ -129,7 +129,8 @@ type Memory interface {
 	Load(data []byte) (Buffer, error)
 	// Pinned takes memory that host and device both address.
 	Pinned(bytes int64) (Buffer, *Mapped, error)
-	// Read copies device memory to dst and waits for it.
+	// Read copies device memory to dst and waits for the copy. What was enqueued
+	// to write src has completed: the caller has waited for it.
 	Read(dst []byte, src Buffer) error
 	// Free gives back what Alloc, Load or Pinned took. Like every Destroy it has
 	// done so even where it reports a failure: that of an earlier call.

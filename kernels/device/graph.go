@@ -31,7 +31,7 @@ func (s *hostStream) BeginCapture() error {
 	if err := s.enter(Call{Kind: CallBeginCapture}); err != nil {
 		return err
 	}
-	if s.capturing || s.standby {
+	if s.capturing || s.isDefault {
 		return fmt.Errorf("%w: the stream captures already, or is the default stream", ErrCapture)
 	}
 	s.capturing, s.nodes = true, nil

@@ -157,7 +157,7 @@ func (h *Host) Pinned(bytes int64) (Buffer, *Mapped, error) {
 	return b, &Mapped{data: h.Bytes(b), trace: h.see}, nil
 }
 
-// Read copies b to dst, after all that was enqueued before on any stream.
+// Read copies b to dst. The caller has waited for what writes b.
 func (h *Host) Read(dst []byte, b Buffer) error {
 	if err := h.enter(Call{Kind: CallRead}); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 
 // hostStream is a goroutine that works off a queue.
 type hostStream struct {
-	h       *Host
-	standby bool // the default stream, which no pass may use
+	h         *Host
+	isDefault bool // CUDA's default stream, which no pass may use
 
 	// Of the caller.
 	capturing   bool
@@ -42,11 +42,11 @@ func (h *Host) NewStream() (Stream, error) { return h.newStream(false) }
 // that launches on it cannot be captured, and the readiness detector says so.
 func (h *Host) DefaultStream() (Stream, error) { return h.newStream(true) }
 
-func (h *Host) newStream(standby bool) (Stream, error) {
+func (h *Host) newStream(isDefault bool) (Stream, error) {
 	if err := h.enter(Call{Kind: CallNew}); err != nil {
 		return nil, err
 	}
-	s := &hostStream{h: h, standby: standby, done: make(chan struct{})}
+	s := &hostStream{h: h, isDefault: isDefault, done: make(chan struct{})}
 	s.change.L = &s.mu
 	h.count(func(l *Live) { l.Streams++ })
 	go s.loop()
@@ -115,7 +115,7 @@ func (s *hostStream) enter(c Call) error {
 	if s.destroyed {
 		return fmt.Errorf("%w: stream", ErrDestroyed)
 	}
-	c.Default = s.standby
+	c.Default = s.isDefault
 	return s.h.enter(c)
 }
 
