@@ -17,11 +17,10 @@ const (
 // comes after all of them.
 //
 // Files of the operating system are mapped, not read. One that shrinks while
-// it is mapped raises SIGBUS where a lost page is read, and one that is
-// rewritten in place gives a mixture. So whoever copies tensors out runs under
-// debug.SetPanicOnFault, and calls Unchanged after the last copy: nil means
-// that all that was read is what Open checked. A file that is replaced by
-// rename harms nothing.
+// it is mapped raises SIGBUS where a lost page is read, which ends the process,
+// and one that is rewritten in place gives a mixture. Unchanged, called after the
+// last read, tells of both where the process still lives: nil means that all that
+// was read is what Open checked. A file that is replaced by rename harms nothing.
 type Checkpoint struct {
 	files   []*file
 	tensors map[string]Tensor
