@@ -89,7 +89,7 @@ func (o *LatencyOptions) fit(limits client.Limits) (prompts, leftOut []int, err 
 		case n >= 1 && o.Prompts == nil:
 			leftOut = append(leftOut, n)
 		default:
-			return nil, nil, fmt.Errorf("%w: a prompt of %d tokens and a completion of %d need a context of 1 to %d tokens: shorten one",
+			return nil, nil, fmt.Errorf("%w: a prompt of %d tokens and a completion of %d: a prompt has at least 1, and the context holds %d for both",
 				ErrOptions, n, o.MaxTokens, limits.Context)
 		}
 	}

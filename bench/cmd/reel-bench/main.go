@@ -28,6 +28,8 @@ const (
 	exitFailed      = 1
 	exitUsage       = 64
 	exitNoGenerator = 69
+	exitDenied      = 77
+	exitConfig      = 78
 	exitInterrupted = 130
 )
 
@@ -46,6 +48,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use: "reel-bench", Short: "Measure a running Reel generator", Version: version,
 		SilenceErrors: true, SilenceUsage: true,
+		Args: noWords,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.SetOut(stdout)
@@ -70,8 +74,20 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.Is(err, client.ErrNoGenerator), errors.As(err, &said) && said.Code == protocol.CodeLoading:
 		return exitNoGenerator
+	case errors.Is(err, client.ErrDenied):
+		return exitDenied
+	case errors.Is(err, client.ErrConfig):
+		return exitConfig
 	}
 	return exitFailed
+}
+
+// noWords refuses words that are no command.
+func noWords(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s takes no words: %q: see reel-bench --help", errUsage, cmd.Name(), args)
 }
 
 // latencyCommand measures TTFT and ITL.
@@ -89,12 +105,7 @@ length; completions are greedy and go on past the end of sequence. Times are
 what this client sees, and include the socket. A token of which the generator
 holds back the text (half of a character) comes with the one that completes it.
 P50 and P99 are by nearest rank over all runs of a length.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("%w: latency takes no words: %q", errUsage, args)
-			}
-			return nil
-		},
+		Args: noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := latency(cmd.Context(), dial, o)
 			if err != nil {

@@ -122,10 +122,12 @@ func TestExitCodes(t *testing.T) {
 		says string
 		args []string
 	}{
-		{64, "need a context", []string{"latency", "--socket", socket, "--prompts", "10,400"}},
+		{64, "the context holds 100", []string{"latency", "--socket", socket, "--prompts", "10,400"}},
 		{64, "at least 1 run", []string{"latency", "--socket", socket, "--runs", "0"}},
 		{64, "unknown flag", []string{"latency", "--bogus"}},
 		{64, "no words", []string{"latency", "word"}},
+		{64, "no words", []string{"latecy"}},
+		{78, "another kind of file", []string{"latency", "--socket", "main.go"}},
 		{69, "no such directory", []string{"latency", "--socket", "none/generator.sock"}},
 	} {
 		_, errs, code := reelBench(t, c.args...)
