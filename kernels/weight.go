@@ -179,7 +179,7 @@ func float16(b uint16) float32 {
 		return math.Float32frombits(sign | 0x7f800000 | rest&0x7fffff)
 	}
 	// The exponents' biases differ by 112; the product is right for subnormals too.
-	return math.Float32frombits(sign|math.Float32bits(math.Float32frombits(rest)*0x1p112))
+	return math.Float32frombits(sign | math.Float32bits(math.Float32frombits(rest)*0x1p112))
 }
 
 // rmsNorm writes x·g / sqrt(mean(x²)+eps) to y; x, g and y have one length.

@@ -1,0 +1,175 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"reel/kernels/device"
+)
+
+// viewOf views bytes as values.
+func viewOf[T any](raw []byte) []T {
+	var one T
+	return unsafe.Slice((*T)(unsafe.Pointer(&raw[0])), len(raw)/int(unsafe.Sizeof(one)))
+}
+
+// Rows and positions among which a row's result is looked for.
+var companies = []struct{ first, rows int }{{0, 1}, {150, 1}, {3, 2}, {0, 8}, {9, 9}, {100, 16}, {40, 17}, {7, 33}, {0, 64}, {130, 65}, {64, 136}}
+
+// alone runs product over all of x's rows, then over parts of them, with NaN in the
+// rows around each part, and compares the bits. product gives a launch over `rows`
+// rows of x and out; in and width are the rows' lengths.
+func alone(b *both, name string, in, width int, product func(x, out device.Buffer, rows int) device.Op) {
+	b.t.Helper()
+	const all = 200
+	values := b.normal(all*in, 3)
+	x, out := b.load(1, bytesOf(values)), b.load(1, make([]byte, 4*all*width))
+	b.onGPU(product(x, out, all))
+	want := read[uint32](b, 1, out)
+	for _, c := range companies {
+		padded := slices.Repeat([]float32{float32(math.NaN())}, (c.rows+2)*in)
+		copy(padded[in:], values[c.first*in:(c.first+c.rows)*in])
+		x, out := b.load(1, bytesOf(padded)), b.load(1, make([]byte, 4*(c.rows+2)*width))
+		b.onGPU(product(x.Slice(int64(4*in), int64(4*c.rows*in)), out.Slice(int64(4*width), int64(4*c.rows*width)), c.rows))
+		got := read[uint32](b, 1, out)
+		b.equal(fmt.Sprintf("%s: rows %d to %d", name, c.first, c.first+c.rows), got[width:(c.rows+1)*width], want[c.first*width:(c.first+c.rows)*width])
+		around := slices.Concat(got[:width], got[(c.rows+1)*width:])
+		b.equal(name+": around", around, make([]uint32, len(around)))
+	}
+	// Company that is not a number does not reach a row beside it.
+	for _, rows := range []int{2, 9, 20, 70} {
+		lone := slices.Repeat([]float32{float32(math.NaN())}, rows*in)
+		at := b.r.IntN(rows)
+		copy(lone[at*in:], values[:in])
+		x, out := b.load(1, bytesOf(lone)), b.load(1, make([]byte, 4*rows*width))
+		b.onGPU(product(x, out, rows))
+		b.equal(fmt.Sprintf("%s: row %d of %d, beside NaN", name, at, rows), read[uint32](b, 1, out)[at*width:(at+1)*width], want[:width])
+	}
+}
+
+// A row's result has the same bits alone, and beside any number of others.
+func TestCUDAProductsDoNotDependOnCompany(t *testing.T) {
+	b := newBoth(t)
+	for _, dtype := range []DType{BF16, F16} {
+		for _, in := range []int{64, 1040, 4096} {
+			const width = 96
+			w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
+			norm := put(b, b.normal(in, 1))[1]
+			samples := put(b, counted(256))[1]
+			alone(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out device.Buffer, rows int) device.Op {
+				return Project{W: w, In: x, X: out, T: rows}
+			})
+			alone(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out device.Buffer, rows int) device.Op {
+				return GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, T: rows, Eps: 1e-5}
+			})
+			alone(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width, func(x, out device.Buffer, rows int) device.Op {
+				return Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: samples}, Logits: out, T: rows, N: rows, Eps: 1e-5}
+			})
+		}
+	}
+}
+
+// Q, keys and values of a row have the same bits alone and in a step of 200 rows.
+func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
+	b := newBoth(t)
+	const rows, hidden, heads, dim = 200, 1040, 4, 64
+	a := b.newAttention(BF16, BF16, rows, hidden, heads, 2, dim)
+	op := a.op[1]
+	b.onGPU(op)
+	wantQ, wantKV := read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
+	for _, n := range []int{1, 5, 9, 40, 100} {
+		b.onGPU(Fill{Data: op.Out, Value: Poison}, Fill{Data: op.KV.Data, Value: Poison})
+		for first := 0; first < rows; first += n {
+			part := op
+			part.T = min(n, rows-first)
+			part.X = op.X.Slice(int64(4*first*hidden), int64(4*part.T*hidden))
+			part.Out = op.Out.Slice(int64(4*first*heads*dim), int64(4*part.T*heads*dim))
+			part.Rows.Slot = op.Rows.Slot.Slice(int64(4*first), int64(4*part.T))
+			part.Rows.Position = op.Rows.Position.Slice(int64(4*first), int64(4*part.T))
+			b.must(b.streams[1].Launch(part))
+		}
+		b.must(b.streams[1].Synchronize())
+		b.equal(fmt.Sprintf("q, %d rows at a time", n), read[uint32](b, 1, op.Out), wantQ)
+		got := read[uint32](b, 1, op.KV.Data)
+		for i, w := range wantKV {
+			if w != math.MaxUint32 && got[i] != w || w == math.MaxUint32 && got[i] != Poison {
+				t.Fatalf("%d rows at a time: word %d of the pool is %#x, wants %#x", n, i, got[i], w)
+			}
+		}
+	}
+}
+
+// A chain of kernels, each of which reads what the one before it writes, gives the
+// same bits whether or not they begin before it has ended, launched and replayed.
+func TestCUDADependentLaunchChangesNothing(t *testing.T) {
+	b := newBoth(t)
+	const hidden, inner = 1024, 2816
+	gate, up, down := b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, hidden, inner)[1]
+	norm := put(b, b.normal(hidden, 1))[1]
+	defer func() { dependentLaunch = true }()
+	for _, rows := range []int{1, 12, 40, 100} {
+		start := b.normal(rows*hidden, 1)
+		mid := b.poisoned(rows * inner)[1]
+		var want []uint32
+		for _, how := range []struct{ dependent, graph bool }{{false, false}, {true, false}, {false, true}, {true, true}, {true, true}} {
+			dependentLaunch = how.dependent
+			x := b.load(1, bytesOf(start))
+			chain := make([]device.Op, 0, 80)
+			for range cap(chain) / 2 {
+				chain = append(chain, GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, T: rows, Eps: 1e-5}, Project{W: down, In: mid, X: x, T: rows})
+			}
+			if how.graph {
+				b.replay(chain...)
+			} else {
+				b.onGPU(chain...)
+			}
+			got := read[uint32](b, 1, x)
+			if want == nil {
+				want = got
+			}
+			b.equal(fmt.Sprintf("%d rows, %+v", rows, how), got, want)
+		}
+	}
+}
+
+// replay captures ops and replays them once.
+func (b *both) replay(ops ...device.Op) { b.replayTimes(1, ops...) }
+
+// replayTimes captures ops and replays them n times without a pause, n times over:
+// what one replay took each time, in ascending order.
+func (b *both) replayTimes(n int, ops ...device.Op) (took []time.Duration) {
+	b.t.Helper()
+	runtime.LockOSThread() // a capture ends on the thread where it began
+	defer runtime.UnlockOSThread()
+	s := b.streams[1]
+	b.must(s.BeginCapture())
+	for _, op := range ops {
+		b.must(s.Launch(op))
+	}
+	g, err := s.EndCapture()
+	b.must(err)
+	if g.Nodes() != len(ops) {
+		b.t.Fatalf("the graph has %d nodes, wants %d", g.Nodes(), len(ops))
+	}
+	x, err := g.Instantiate()
+	b.must(err)
+	for range n {
+		start := time.Now()
+		for range n {
+			b.must(s.Replay(x))
+		}
+		b.must(s.Synchronize())
+		took = append(took, time.Since(start)/time.Duration(n))
+	}
+	b.must(x.Destroy())
+	b.must(g.Destroy())
+	slices.Sort(took)
+	return took
+}

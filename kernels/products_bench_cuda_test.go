@@ -1,0 +1,141 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"reel/kernels/device"
+)
+
+// shape is a model's dimensions, as far as products go.
+type shape struct {
+	name                                              string
+	hidden, inner, vocab, layers, heads, kvHeads, dim int
+}
+
+var shapes = []shape{
+	{"7B", 4096, 11008, 32000, 32, 32, 32, 128},
+	{"1B", 2048, 8192, 128256, 16, 32, 8, 64},
+}
+
+// layer is one layer's weights.
+type layer struct{ q, k, v, output, gate, up, down Weight }
+
+// products is a model of a shape on the GPU, with random weights.
+type products struct {
+	*both
+	shape
+	layers []layer
+	head   Weight
+	norm   device.Buffer
+	a      QKV // what all layers have in common
+	mid    device.Buffer
+	logits device.Buffer
+	sample device.Buffer
+	bytes  int64
+}
+
+const benchRows = 400
+
+func newProducts(b *both, s shape) *products {
+	p := &products{both: b, shape: s}
+	most := bytes.Repeat(b.elements(BF16, 1<<22, 0.02), s.vocab*s.hidden>>22+1)
+	load := func(rows, cols int) Weight {
+		w, err := LoadWeight(b.g, BF16, rows, cols, most[:2*rows*cols])
+		b.must(err)
+		b.t.Cleanup(func() { b.must(b.g.Free(w.Data)) })
+		p.bytes += w.Data.Bytes()
+		return w
+	}
+	start := time.Now()
+	for range s.layers {
+		q, kv := s.heads*s.dim, s.kvHeads*s.dim
+		p.layers = append(p.layers, layer{load(q, s.hidden), load(kv, s.hidden), load(kv, s.hidden), load(s.hidden, q),
+			load(s.inner, s.hidden), load(s.inner, s.hidden), load(s.hidden, s.inner)})
+	}
+	p.head = load(s.vocab, s.hidden)
+	b.t.Logf("%s: loaded and packed %.2f GB in %.2f s", s.name, float64(p.bytes)/1e9, time.Since(start).Seconds())
+	p.norm = put(b, b.normal(s.hidden, 1))[1]
+	p.a = p.attention()
+	p.mid = put(b, b.normal(benchRows*s.inner, 1))[1]
+	p.sample, p.logits = put(b, counted(benchRows))[1], b.load(1, make([]byte, 4*64*s.vocab))
+	return p
+}
+
+// counted is 0, 1, 2, …
+func counted(n int) []int32 {
+	v := make([]int32, n)
+	for i := range v {
+		v[i] = int32(i)
+	}
+	return v
+}
+
+// attention is QKV over a prompt of benchRows tokens, without weights.
+func (p *products) attention() QKV {
+	const pageTokens = 16
+	pages := benchRows / pageTokens
+	kv := KV{DType: BF16, Pages: pages, PageTokens: pageTokens, Layers: 1, Heads: p.kvHeads, HeadDim: p.dim}
+	kv.Data = p.load(1, make([]byte, kv.PageBytes()*int64(pages)))
+	return QKV{X: put(p.both, p.normal(benchRows*p.hidden, 1))[1], Norm: p.norm, RoPE: put(p.both, p.normal(benchRows*p.dim, 1))[1],
+		Rows:  Rows{Slot: put(p.both, make([]int32, benchRows))[1], Position: put(p.both, counted(benchRows))[1]},
+		Slots: Slots{Count: 2, Pages: pages, Context: benchRows, BlockTable: put(p.both, append(counted(pages), make([]int32, pages)...))[1]},
+		KV:    kv, Out: p.poisoned(benchRows * p.heads * p.dim)[1], Hidden: p.hidden, Heads: p.heads, Eps: 1e-5}
+}
+
+// ops are one kind of product of all layers, or all of a pass, over T rows, and the
+// weights' elements that they read.
+func (p *products) ops(kind string, T int) (ops []device.Op, elements int64) {
+	add := func(of string, op device.Op, weights ...Weight) {
+		if kind != of && kind != "all" {
+			return
+		}
+		ops = append(ops, op)
+		for _, w := range weights {
+			elements += int64(w.Rows) * int64(w.Cols)
+		}
+	}
+	for _, l := range p.layers {
+		a := p.a
+		a.T, a.Q, a.K, a.V = T, l.q, l.k, l.v
+		add("qkv", a, l.q, l.k, l.v)
+		add("output", Project{W: l.output, In: a.Out, X: a.X, T: T}, l.output)
+		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, T: T, Eps: 1e-5}, l.gate, l.up)
+		add("down", Project{W: l.down, In: p.mid, X: a.X, T: T, Name: Down}, l.down)
+	}
+	n := min(T, 64)
+	if T > 64 {
+		n = 1 // a prompt's last row alone is sampled
+	}
+	add("head", Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.sample}, Logits: p.logits, T: T, N: n, Eps: 1e-5}, p.head)
+	return ops, elements
+}
+
+// BenchmarkProducts replays a graph of one kind of product of all layers: the time
+// of one product, the rate at which weights are read, and that of arithmetic.
+func BenchmarkProducts(bench *testing.B) {
+	for _, s := range shapes {
+		bench.Run(s.name, func(bench *testing.B) {
+			p := newProducts(newBoth(bench), s)
+			for _, T := range []int{1, 8, 16, 32, 50, 64, 100, 200, 400} {
+				for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
+					p.measure(kind, T)
+				}
+			}
+		})
+	}
+}
+
+// measure prints the median of several replays.
+func (p *products) measure(kind string, T int) {
+	ops, elements := p.ops(kind, T)
+	p.replay(ops...)
+	const runs = 5
+	each := p.replayTimes(runs, ops...)
+	us := each[runs/2].Seconds() * 1e6
+	p.t.Logf("%s T=%-3d %-7s %9.1f us, %8.2f us each, %6.0f GB/s, %6.1f TFLOP/s", p.name, T, kind, us, us/float64(len(ops)),
+		float64(2*elements)/us/1e3, float64(2*elements*int64(T))/us/1e6)
+}
