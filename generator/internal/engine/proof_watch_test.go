@@ -12,17 +12,18 @@ import (
 // table entry points when a step is enqueued, and which pages are on their way.
 type watch struct {
 	device.Device
-	h      *device.Host
-	engine *Engine
-	stage  kernels.Stage // for the ring and its layout
-	made   int           // streams
-	steps  uint64
-	moved  int
-	table  map[entryAt]int32
-	due    map[entryAt]int32 // entries that moved, and no step has carried since
-	waited map[device.Event]bool
-	named  [8]named // what the latest steps name, by number
-	faults []error
+	h       *device.Host
+	engine  *Engine
+	stage   kernels.Stage // for the ring and its layout
+	results device.Buffer
+	made    int // streams
+	steps   uint64
+	moved   int
+	table   map[entryAt]int32
+	due     map[entryAt]int32 // entries that moved, and no step has carried since
+	waited  map[device.Event]bool
+	named   [8]named // what the latest steps name, by number
+	faults  []error
 }
 
 // named is what a step names.
@@ -80,6 +81,8 @@ func (s *watchedStream) Launch(op device.Op) error {
 		if s.w.stage = op; !s.capturing {
 			s.w.step()
 		}
+	case kernels.Sample:
+		s.w.results = op.Results
 	case kernels.CopyPage:
 		s.w.copied(int32(op.From), int32(op.To))
 	}
