@@ -73,14 +73,17 @@ func (p *Pool) identity() Identity {
 	return p.opts.Identity
 }
 
-// hold counts an exec in and tells whether the budget still holds.
+// hold counts an exec in and tells whether the budget still holds. One that is
+// larger than all of the budget says nothing of the next: it is not kept.
 func (p *Pool) hold(g *graph) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stats.Execs++
 	p.stats.Bytes += g.exec.Bytes()
 	p.stats.Peak = max(p.stats.Peak, p.stats.Bytes)
-	p.largest = max(p.largest, g.exec.Bytes())
+	if g.exec.Bytes() <= p.opts.Budget {
+		p.largest = max(p.largest, g.exec.Bytes())
+	}
 	return p.stats.Bytes <= p.opts.Budget
 }
 

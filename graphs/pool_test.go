@@ -141,6 +141,27 @@ func TestPrecaptureStopsAtTheBudget(t *testing.T) {
 	}
 }
 
+// sizedExec is an exec of so many bytes.
+type sizedExec int64
+
+func (e sizedExec) Bytes() int64   { return int64(e) }
+func (e sizedExec) Destroy() error { return nil }
+
+// Else every later wish would evict a graph, and none would ever fit.
+func TestGraphLargerThanTheBudgetBlocksNoOther(t *testing.T) {
+	p := NewPool(Options{MaxGraphs: 8, Budget: 3 * graphBytes, Estimate: graphBytes})
+	huge := &graph{exec: sizedExec(5 * graphBytes)}
+	if p.hold(huge) {
+		t.Error("it is said to fit")
+	}
+	if err := p.destroy(huge); err != nil {
+		t.Fatal(err)
+	}
+	if !p.hasRoom() {
+		t.Error("an empty pool has no room for others")
+	}
+}
+
 // A capture that fails at any of its calls leaves nothing behind, and the pool
 // and the stream stay usable.
 func TestFailureAtEachCallOfACapture(t *testing.T) {
