@@ -1,0 +1,103 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"math"
+	"reflect"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// Replayed steps leave what eager ones do, bit for bit: staging, attention and
+// sampling, twenty steps in one graph launched again and again.
+func TestCUDAReplayIsEager(t *testing.T) {
+	b := newBoth(t)
+	query, logits := b.normal(3*loopHeads*loopDim, 1), b.normal(4*loopVocab, 3)
+	eager, replayed := newLoop(b, query, logits), newLoop(b, query, logits)
+	graph := replayed.capture()
+	for step := range 20 {
+		eager.write(eager.step(step))
+		eager.onGPU(eager.ops()...)
+		replayed.write(replayed.step(step))
+		b.must(b.streams[1].Replay(graph))
+		b.must(b.streams[1].Synchronize())
+		for i := range 2 {
+			want, got := eager.result(eager.out.Bytes(), i), replayed.result(replayed.out.Bytes(), i)
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("step %d, sample %d: %+v eager, %+v replayed", step, i, want, got)
+			}
+		}
+		b.equal("attention", read[uint32](b, 1, replayed.attended), read[uint32](b, 1, eager.attended))
+	}
+	b.must(graph.Destroy())
+}
+
+// loop is the part of a pass that this file tests, over fixed queries and logits.
+type loop struct {
+	*stager
+	kv                                 KV
+	q, logits, results, attended, work device.Buffer
+	out                                *device.Mapped
+}
+
+const loopHeads, loopDim, loopContext, loopVocab = 4, 64, 512, 3000
+
+func newLoop(b *both, query, logits []float32) *loop {
+	l := &loop{stager: newStager(b, 4, 32, loopContext, StepLayout{MaxRows: 8, MaxSamples: 4})}
+	kv := KV{DType: BF16, Pages: 70, PageTokens: 16, Layers: 1, Heads: 2, HeadDim: loopDim}
+	pool := make([]float32, int(kv.PageBytes()/2)*kv.Pages)
+	for i := range pool {
+		pool[i] = toBF16(float32(math.Sin(float64(i))))
+	}
+	kv.Data = b.load(1, bytesOf(bitsOf(pool)))
+	l.kv, l.work = kv, b.load(1, make([]byte, AttendWork(8, loopHeads, loopDim, loopContext)))
+	l.q, l.logits, l.attended = b.load(1, bytesOf(query)), b.load(1, bytesOf(logits)), b.poisoned(len(query))[1]
+	var err error
+	l.results, l.out, err = b.g.Pinned(4 * stagerRing * 4 * ResultWords)
+	b.must(err)
+	b.t.Cleanup(func() { b.must(b.g.Free(l.results)) })
+	return l
+}
+
+// ops is one step of two sequences and a padding row, three samples with one padded.
+func (l *loop) ops() []device.Op {
+	return []device.Op{
+		l.op(1, 3, 3),
+		Attend{Q: l.q, Rows: l.rows[1], Slots: l.slots[1], KV: l.kv, Out: l.attended, Work: l.work, T: 3, Heads: loopHeads, Scale: 0.125},
+		Sample{Logits: l.logits, Rows: l.rows[1], Slots: l.slots[1], Results: l.results, T: 3, N: 3, Vocab: loopVocab, RingSlots: stagerRing, MaxSamples: 4},
+	}
+}
+
+// step begins two sequences, one of them near the end of a split, and goes on with them.
+func (l *loop) step(n int) Step {
+	s := Step{Rows: []Row{{0, FromDevice, FromDevice}, {2, FromDevice, FromDevice}}, Samples: []int32{0, 1}}
+	if n == 0 {
+		s.Rows = []Row{{0, 250, 7}, {2, 3, 9}}
+		for i := range int32(32) {
+			s.Pages = append(s.Pages, PageEntry{0, i, 1 + i}, PageEntry{2, i, 33 + i})
+		}
+		s.Inits = []Init{{Slot: 0, Prompt: 251, Sampling: Sampling{Temperature: 0.9, TopK: 50, TopP: 0.9, RepeatPenalty: 1.2, Seed: 8, Logprobs: 5}},
+			{Slot: 2, Prompt: 4, Sampling: Sampling{Temperature: 1, TopP: 1, MinP: 0.01, RepeatPenalty: 1, Seed: 9}}}
+	}
+	return s
+}
+
+// capture makes a graph of the ops, which it does not run.
+func (l *loop) capture() device.Exec {
+	l.t.Helper()
+	l.must(l.streams[1].BeginCapture())
+	for _, op := range l.ops() {
+		l.must(l.streams[1].Launch(op))
+	}
+	g, err := l.streams[1].EndCapture()
+	l.must(err)
+	if g.Nodes() != 3 {
+		l.t.Fatalf("%d kernels in the graph, wants 3", g.Nodes())
+	}
+	x, err := g.Instantiate()
+	l.must(err)
+	l.must(g.Destroy())
+	return x
+}

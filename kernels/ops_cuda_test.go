@@ -1,0 +1,278 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// Random steps leave the same rows and slots on both: new sequences, pages,
+// several rows of one slot, values that only the device knows, padding.
+func TestCUDAStage(t *testing.T) {
+	b := newBoth(t)
+	const slots, pages, context = 70, 40, 640
+	s := newStager(b, slots, pages, context, StepLayout{MaxRows: 300, MaxSamples: 64})
+	for _, rows := range []int{1, 1, 2, 5, 64, 1, 63, 200, 300, 17} {
+		T, N := min(300, rows+b.r.IntN(9)), b.r.IntN(65)
+		s.stage(randomStep(b, rows, N, slots, pages, context), T, max(1, N))
+		for name, x := range map[string]func(on int) device.Buffer{
+			"slots of rows":  func(on int) device.Buffer { return s.rows[on].Slot.Slice(0, 4*int64(T)) },
+			"positions":      func(on int) device.Buffer { return s.rows[on].Position.Slice(0, 4*int64(T)) },
+			"tokens of rows": func(on int) device.Buffer { return s.rows[on].Token.Slice(0, 4*int64(T)) },
+			"samples":        func(on int) device.Buffer { return s.rows[on].Sample.Slice(0, 4*int64(max(1, N))) },
+			"number":         func(on int) device.Buffer { return s.rows[on].Number },
+			"block table":    func(on int) device.Buffer { return s.slots[on].BlockTable },
+			"lengths":        func(on int) device.Buffer { return s.slots[on].Length },
+			"history":        func(on int) device.Buffer { return s.slots[on].History },
+			"params":         func(on int) device.Buffer { return s.slots[on].Params },
+			"counter":        func(on int) device.Buffer { return s.counter[on] },
+		} {
+			b.same(name, twin{x(0), x(1)})
+		}
+	}
+}
+
+// randomStep has runs of rows for some slots in a shuffled order.
+func randomStep(b *both, rows, samples, slots, pages, context int) Step {
+	var s Step
+	order := b.r.Perm(slots)
+	for len(s.Rows) < rows {
+		slot, run := int32(order[len(s.Inits)]), min(1+b.r.IntN(20), rows-len(s.Rows))
+		if len(s.Inits) == samples {
+			run = rows - len(s.Rows)
+		}
+		s.Inits = append(s.Inits, Init{Slot: slot, Generation: b.r.Int32(), Prompt: b.r.Int32(), Sampling: Sampling{Seed: b.r.Uint64(), TopK: b.r.Int32()}})
+		at := b.r.Int32N(int32(context - 300))
+		for i := range run {
+			r := Row{slot, at + int32(i), b.r.Int32N(1000)}
+			switch b.r.IntN(3) {
+			case 0:
+				r.Position = FromDevice
+			case 1:
+				r.Token = FromDevice
+			}
+			s.Rows = append(s.Rows, r)
+		}
+	}
+	for range b.r.IntN(rows + MaxMoves) {
+		s.Pages = append(s.Pages, PageEntry{b.r.Int32N(int32(slots)), b.r.Int32N(3), b.r.Int32N(900)})
+	}
+	for range b.r.IntN(samples + 1) {
+		s.Samples = append(s.Samples, b.r.Int32N(int32(rows)))
+	}
+	return s
+}
+
+func TestCUDAFill(t *testing.T) {
+	b := newBoth(t)
+	for _, n := range []int64{1, 3, 257, 1_000_003} {
+		x := b.poisoned(int(n) + 2)
+		b.run(func(on int) device.Op { return Fill{Data: x[on].Slice(4, 4*n), Value: 0xabcd} })
+		b.same("fill", x)
+	}
+}
+
+func TestCUDACopyPage(t *testing.T) {
+	b := newBoth(t)
+	for _, dtype := range []DType{BF16, F32} {
+		kv := KV{DType: dtype, Pages: 7, PageTokens: 16, Layers: 3, Heads: 2, HeadDim: 24}
+		raw := make([]uint32, int64(kv.Pages)*kv.PageBytes()/4)
+		for i := range raw {
+			raw[i] = b.r.Uint32()
+		}
+		x := put(b, raw)
+		b.run(func(on int) device.Op {
+			kv := kv
+			kv.Data = x[on]
+			return CopyPage{KV: kv, From: 5, To: 2}
+		})
+		b.same("pool after a copy", x)
+	}
+}
+
+// attending is a pool, sequences in it and queries. A sequence's last page holds
+// NaN past its end, and so does the trash page.
+type attending struct {
+	*both
+	slots  [2]Slots
+	kv     [2]KV
+	work   device.Buffer
+	heads  int
+	tail   []int32 // of each slot: the page of its end
+	row    []Row
+	query  []float32
+	filled []float32
+}
+
+const attendSlots, attendPage, attendPool = 12, 16, 150
+
+func newAttending(b *both, heads, kvHeads, d, context int) *attending {
+	a := &attending{both: b, heads: heads}
+	kv := KV{Pages: attendPool + attendSlots, PageTokens: attendPage, Layers: 2, Heads: kvHeads, HeadDim: d}
+	a.filled = b.normal(int(kv.PageBytes()/4)*kv.Pages, 1)
+	pages := (context + attendPage - 1) / attendPage
+	table := make([]int32, (attendSlots+1)*pages)
+	for slot := range attendSlots {
+		end := b.r.IntN(context) // the position of the last token
+		if slot < 3 {
+			end = []int{0, context - 1, min(255, context-1)}[slot]
+		}
+		for i := range end/attendPage + 1 {
+			table[slot*pages+i] = 1 + b.r.Int32N(attendPool-1)
+		}
+		table[slot*pages+end/attendPage] = int32(attendPool + slot)
+		a.poison(kv, attendPool+slot, end%attendPage+1)
+		a.addRows(slot, end)
+	}
+	a.poison(kv, 0, 0)
+	tables := put(b, table)
+	for on := range a.kv {
+		a.slots[on] = Slots{Count: attendSlots + 1, Pages: pages, Context: context, BlockTable: tables[on]}
+		a.kv[on] = kv
+	}
+	a.kv[0].Data, a.kv[1].Data = b.load(0, bytesOf(a.filled)), b.load(1, bytesOf(bitsOf(a.filled)))
+	a.kv[1].DType = BF16
+	a.work = b.load(1, make([]byte, AttendWork(attendSplitRows, heads, d, context)))
+	a.query = b.normal(len(a.row)*heads*d, 1)
+	return a
+}
+
+// poison makes a page NaN from a place in it on.
+func (a *attending) poison(kv KV, page, from int) {
+	for plane := range kv.Layers * 2 * kv.Heads {
+		at := (page*kv.Layers*2*kv.Heads + plane) * kv.PageTokens * kv.HeadDim
+		for i := at + from*kv.HeadDim; i < at+kv.PageTokens*kv.HeadDim; i++ {
+			a.filled[i] = float32(math.NaN())
+		}
+	}
+}
+
+// addRows has the slot's last token attend, or the last few of a prefill.
+func (a *attending) addRows(slot, end int) {
+	n := 1
+	if slot%3 == 1 {
+		n = min(end+1, 1+a.r.IntN(30))
+	}
+	for p := end - n + 1; p <= end; p++ {
+		a.row = append(a.row, Row{Slot: int32(slot), Position: int32(p)})
+	}
+}
+
+// attend runs rows of a, padded to T rows, on the GPU, and with host set there
+// too. It returns the GPU's result for the rows.
+func (a *attending) attend(rows []int, T int, host bool) []float32 {
+	a.t.Helper()
+	d, width := a.kv[0].HeadDim, a.heads*a.kv[0].HeadDim
+	slot, position, query := make([]int32, T), make([]int32, T), a.normal(T*width, 1)
+	for i := range slot {
+		slot[i] = attendSlots
+	}
+	for i, r := range rows {
+		slot[i], position[i] = a.row[r].Slot, a.row[r].Position
+		copy(query[i*width:], a.query[r*width:(r+1)*width])
+	}
+	q, out, slots, positions := put(a.both, query), a.poisoned(T*width), put(a.both, slot), put(a.both, position)
+	op := func(on int) device.Op {
+		return Attend{Q: q[on], Rows: Rows{Slot: slots[on], Position: positions[on]}, Slots: a.slots[on], KV: a.kv[on], Out: out[on],
+			Work: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d)))}
+	}
+	if host {
+		a.run(op)
+	} else {
+		a.onGPU(op(1))
+	}
+	got := read[float32](a.both, 1, out[1])[:len(rows)*width]
+	if host {
+		// Weights are rounded to 8 bits, and the error of their mean goes down with their number.
+		most := a.closeTo("attention", got, read[float32](a.both, 0, out[0])[:len(got)], func(i int) float64 {
+			return 2e-4 + 0.02/math.Sqrt(float64(position[i/width]+1))
+		}, 8e-3)
+		a.t.Logf("%d heads over %d of size %d, %d rows, context %d: at most %.1e off", a.heads, a.kv[0].Heads, d, len(rows), a.slots[0].Context, most)
+	}
+	return got
+}
+
+var attendShapes = []struct{ heads, kvHeads, d, context int }{
+	{8, 8, 64, 4096}, {6, 2, 96, 1000}, {8, 1, 128, 2048}, {4, 4, 128, 256}, {8, 2, 32, 1024}, {14, 2, 64, 700}, {10, 10, 80, 300}, {20, 1, 64, 513},
+	{5, 1, 128, 600}, {3, 3, 40, 1}, {32, 8, 128, 4096},
+}
+
+func TestCUDAAttend(t *testing.T) {
+	for _, c := range attendShapes {
+		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
+		a.attend(indices(len(a.row)), len(a.row)+a.r.IntN(3), true)
+	}
+}
+
+func indices(n int) []int {
+	v := make([]int, n)
+	for i := range v {
+		v[i] = i
+	}
+	return v
+}
+
+// A row's result has the same bits alone, among all others in any order, padded
+// to any number of rows, and where a block takes all its splits in turn.
+func TestCUDAAttendIsBatchInvariant(t *testing.T) {
+	for _, c := range attendShapes {
+		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
+		width, all := c.heads*c.d, indices(len(a.row))
+		want := a.attend(all, len(all), false)
+		for _, T := range []int{max(65, len(all)), 200} {
+			a.equal("padded", bits32(a.attend(all, T, false)), bits32(want))
+		}
+		for r := range all {
+			a.equal("alone", bits32(a.attend([]int{r}, 1, false)), bits32(want[r*width:(r+1)*width]))
+		}
+		shuffled := a.r.Perm(len(all))
+		got := a.attend(shuffled, len(all), false)
+		for i, r := range shuffled {
+			a.equal("shuffled", bits32(got[i*width:(i+1)*width]), bits32(want[r*width:(r+1)*width]))
+		}
+	}
+}
+
+func bits32(v []float32) []uint32 {
+	u := make([]uint32, len(v))
+	for i, x := range v {
+		u[i] = math.Float32bits(x)
+	}
+	return u
+}
+
+// What the kernels cannot read is refused before a launch.
+func TestCUDARefusesShapes(t *testing.T) {
+	a := newAttending(newBoth(t), 2, 2, 32, 64)
+	x := a.poisoned(64 * 2)[1]
+	good := Attend{Q: x, Rows: Rows{Slot: x, Position: x}, Slots: a.slots[1], KV: a.kv[1], Out: x, Work: a.work, T: 1, Heads: 2}
+	b := a.both
+	b.must(good.checkCUDA())
+	for name, change := range map[string]func(o *Attend){
+		"float32 keys":           func(o *Attend) { o.KV.DType = F32 },
+		"too little to work in":  func(o *Attend) { o.Work = o.Work.Slice(0, AttendWork(1, 2, 32, 64)-4) },
+		"nothing to work in":     func(o *Attend) { o.Work = device.Buffer{} },
+		"head size":              func(o *Attend) { o.KV.HeadDim = 12 },
+		"head size too large":    func(o *Attend) { o.KV.HeadDim = 136 },
+		"page that is no power":  func(o *Attend) { o.KV.PageTokens = 24 },
+		"page too large":         func(o *Attend) { o.KV.PageTokens = 512 },
+		"heads that don't share": func(o *Attend) { o.KV.Heads = 4 },
+	} {
+		o := good
+		change(&o)
+		if err := o.CUDA(nil); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%s: %v, wants ErrBadShape", name, err)
+		}
+	}
+	if err := (Sample{Vocab: sampleVocab + 1}).CUDA(nil); !errors.Is(err, device.ErrBadShape) {
+		t.Errorf("vocabulary: %v, wants ErrBadShape", err)
+	}
+	kv := KV{DType: BF16, Pages: 2, PageTokens: 1, Layers: 1, Heads: 1, HeadDim: 2}
+	if err := (CopyPage{KV: kv}).CUDA(nil); !errors.Is(err, device.ErrBadShape) {
+		t.Errorf("page: %v, wants ErrBadShape", err)
+	}
+}

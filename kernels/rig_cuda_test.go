@@ -1,0 +1,251 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"unsafe"
+
+	fatbin "reel/kernels/cuda"
+	"reel/kernels/device"
+	"reel/kernels/device/cuda"
+)
+
+// gpu is GPU 0 with all kernels loaded, one for all tests.
+var gpu = sync.OnceValues(func() (*cuda.Device, error) { return cuda.New(0, fatbin.Fatbin) })
+
+// both is a host and a GPU that are given the same inputs. What is on the host
+// has index 0, and on the GPU 1.
+type both struct {
+	t       testing.TB
+	r       *rand.Rand
+	h       *device.Host
+	g       *cuda.Device
+	devices [2]device.Device
+	streams [2]device.Stream
+}
+
+// twin is a buffer on each.
+type twin [2]device.Buffer
+
+func newBoth(t testing.TB) *both {
+	t.Helper()
+	g, err := gpu()
+	if err != nil {
+		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	b := &both{t: t, r: rand.New(rand.NewPCG(seed, 1)), h: device.NewHost(device.HostOptions{}), g: g}
+	b.devices = [2]device.Device{b.h, g}
+	t.Cleanup(func() { b.h.Close() })
+	for i := range b.streams {
+		b.streams[i], err = b.devices[i].NewStream()
+		b.must(err)
+		t.Cleanup(func() { b.must(b.streams[i].Destroy()) })
+	}
+	return b
+}
+
+func (b *both) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// load gives data to the host or the GPU, until the test ends.
+func (b *both) load(on int, data []byte) device.Buffer {
+	b.t.Helper()
+	x, err := b.devices[on].Load(data)
+	b.must(err)
+	b.t.Cleanup(func() { b.must(b.devices[on].Free(x)) })
+	return x
+}
+
+// bytesOf views values as bytes.
+func bytesOf[T any](v []T) []byte {
+	var one T
+	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*int(unsafe.Sizeof(one)))
+}
+
+// put gives both a copy of the same values.
+func put[T any](b *both, v []T) twin {
+	b.t.Helper()
+	return twin{b.load(0, bytesOf(slices.Clone(v))), b.load(1, bytesOf(v))}
+}
+
+// poisoned is n float32 NaN on both.
+func (b *both) poisoned(n int) twin {
+	b.t.Helper()
+	v := make([]uint32, n)
+	for i := range v {
+		v[i] = Poison
+	}
+	return put(b, v)
+}
+
+// normal is n random values that bfloat16 holds, times scale.
+func (b *both) normal(n int, scale float64) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = toBF16(float32(b.r.NormFloat64() * scale))
+	}
+	return v
+}
+
+// toBF16 cuts v to a bfloat16.
+func toBF16(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ 0xffff) }
+
+// bitsOf are the bfloat16 of values that it holds.
+func bitsOf(v []float32) []uint16 {
+	u := make([]uint16, len(v))
+	for i, x := range v {
+		u[i] = uint16(math.Float32bits(x) >> 16)
+	}
+	return u
+}
+
+// run launches op(0) on the host and op(1) on the GPU, and waits for both.
+func (b *both) run(op func(on int) device.Op) {
+	b.t.Helper()
+	for on := range b.streams {
+		b.must(b.streams[on].Launch(op(on)))
+	}
+	for on := range b.streams {
+		b.must(b.streams[on].Synchronize())
+	}
+}
+
+// onGPU launches ops on the GPU alone and waits.
+func (b *both) onGPU(ops ...device.Op) {
+	b.t.Helper()
+	for _, op := range ops {
+		b.must(b.streams[1].Launch(op))
+	}
+	b.must(b.streams[1].Synchronize())
+}
+
+// read copies a buffer of either.
+func read[T any](b *both, on int, x device.Buffer) []T {
+	b.t.Helper()
+	var one T
+	v := make([]T, x.Bytes()/int64(unsafe.Sizeof(one)))
+	b.must(b.devices[on].Read(bytesOf(v), x))
+	return v
+}
+
+// close fails where an element on the GPU is further from the host's than
+// atol + rtol·|host's|, or not a number. It gives the largest difference.
+func (b *both) close(name string, x twin, atol, rtol float64) float64 {
+	b.t.Helper()
+	return b.closeTo(name, read[float32](b, 1, x[1]), read[float32](b, 0, x[0]), func(int) float64 { return atol }, rtol)
+}
+
+// closeTo is close with a tolerance for each element.
+func (b *both) closeTo(name string, got, want []float32, atol func(i int) float64, rtol float64) (most float64) {
+	b.t.Helper()
+	for i, w := range want {
+		d := math.Abs(float64(got[i]) - float64(w))
+		if !(d <= atol(i)+rtol*math.Abs(float64(w))) {
+			b.t.Fatalf("%s: element %d is %v, wants %v", name, i, got[i], w)
+		}
+		most = max(most, d)
+	}
+	return most
+}
+
+// same fails where the GPU's bits are not the host's.
+func (b *both) same(name string, x twin) {
+	b.t.Helper()
+	b.equal(name, read[uint32](b, 1, x[1]), read[uint32](b, 0, x[0]))
+}
+
+// equal fails at the first difference.
+func (b *both) equal(name string, got, want []uint32) {
+	b.t.Helper()
+	for i, w := range want {
+		if got[i] != w {
+			b.t.Fatalf("%s: word %d is %#x, wants %#x", name, i, got[i], w)
+		}
+	}
+}
+
+// stager has a ring and slots on both, for steps as an engine makes them.
+type stager struct {
+	*both
+	layout  StepLayout
+	slots   [2]Slots
+	rows    [2]Rows
+	ring    twin
+	counter twin
+	mapped  [2]*device.Mapped
+	number  uint64
+}
+
+const stagerRing = 5
+
+func newStager(b *both, slots, pages, context int, layout StepLayout) *stager {
+	s := &stager{both: b, layout: layout}
+	for on, d := range b.devices {
+		var err error
+		s.slots[on], err = AllocSlots(d, slots, pages, context)
+		b.must(err)
+		s.rows[on], err = AllocRows(d, layout)
+		b.must(err)
+		s.ring[on], s.mapped[on], err = d.Pinned(4 * int64(stagerRing*layout.Words()))
+		b.must(err)
+		s.counter[on], err = d.Alloc(4)
+		b.must(err)
+	}
+	b.t.Cleanup(s.free)
+	return s
+}
+
+func (s *stager) free() {
+	for on, d := range s.devices {
+		l, r := s.slots[on], s.rows[on]
+		for _, x := range []device.Buffer{l.BlockTable, l.Length, l.Token, l.History, l.Params, r.Slot, r.Position, r.Token, r.Sample, r.Number,
+			s.ring[on], s.counter[on]} {
+			s.must(d.Free(x))
+		}
+	}
+}
+
+// write puts the next step into both rings.
+func (s *stager) write(step Step) {
+	s.t.Helper()
+	step.Number = s.number
+	at := int(s.number%stagerRing) * s.layout.Words() * 4
+	for _, m := range s.mapped {
+		s.must(s.layout.Encode(m.Bytes()[at:at+4*s.layout.Words()], &step))
+	}
+	s.number++
+}
+
+// op stages the next step in the ring for T rows and N samples, padding included.
+func (s *stager) op(on, T, N int) device.Op {
+	return Stage{Ring: s.ring[on], Counter: s.counter[on], Layout: s.layout, Slots: s.slots[on], Rows: s.rows[on], RingSlots: stagerRing, T: T, N: N}
+}
+
+// stage stages step on both.
+func (s *stager) stage(step Step, T, N int) {
+	s.t.Helper()
+	s.write(step)
+	s.run(func(on int) device.Op { return s.op(on, T, N) })
+}
+
+// result reads record i of the step staged last from a ring of results.
+func (s *stager) result(ring []byte, i int) (r Result) {
+	at := (int((s.number-1)%stagerRing)*s.layout.MaxSamples + i) * ResultWords * 4
+	DecodeResult(ring[at:at+4*ResultWords], &r)
+	if r.Step != s.number-1 || binary.LittleEndian.Uint32(ring[at+16:]) != 1 {
+		s.t.Fatalf("record %d is of step %d with %d tokens, wants step %d with 1", i, r.Step, r.Count, s.number-1)
+	}
+	return r
+}

@@ -1,0 +1,282 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// drawing samples slots whose sequences and parameters are set from outside.
+type drawing struct {
+	*both
+	slots   [2]Slots
+	history []int32 // [slots][context]
+	prompt  []int32
+}
+
+const drawContext = 200
+
+// newDrawing gives each slot its way of sampling, and a history of tokens below vocab.
+func newDrawing(b *both, sampling []Sampling, vocab int) *drawing {
+	d := &drawing{both: b, history: make([]int32, (len(sampling)+1)*drawContext)}
+	for i := range d.history {
+		d.history[i] = b.r.Int32N(int32(vocab))
+	}
+	params := make([]int32, (len(sampling)+1)*paramWords)
+	for slot, s := range sampling {
+		raw := make([]byte, 4*initWords)
+		d.prompt = append(d.prompt, b.r.Int32N(100))
+		(&wordWriter{dst: raw}).init(&Init{Generation: int32(slot + 1), Prompt: d.prompt[slot], Sampling: s})
+		copy(bytesOf(params[slot*paramWords:][:paramWords]), raw[4:])
+	}
+	n := len(sampling) + 1
+	words := func(v []int32) twin { return put(b, v) }
+	table, length, token, history, par := words(make([]int32, n)), words(make([]int32, n)), words(make([]int32, n)), words(d.history), words(params)
+	for on := range d.slots {
+		d.slots[on] = Slots{Count: n, Pages: 1, Context: drawContext, BlockTable: table[on], Length: length[on], Token: token[on], History: history[on], Params: par[on]}
+	}
+	return d
+}
+
+// sample draws for slot[i] at position[i] from logits [len(slot)][vocab], padded
+// to N samples. It returns both devices' records; the host's only if asked for.
+func (d *drawing) sample(slot, position []int32, logits []float32, N int, host bool) (records [2][]Result) {
+	d.t.Helper()
+	vocab := len(logits) / len(slot)
+	samples := make([]int32, N)
+	for i := range samples {
+		samples[i] = int32(i)
+		if i >= len(slot) {
+			samples[i] = -1
+		}
+	}
+	padded := append(slices.Clone(logits), make([]float32, (N-len(slot))*vocab)...)
+	l, rows, numbers := put(d.both, padded), [2]Rows{}, put(d.both, []int32{3, 1})
+	index, slots, positions := put(d.both, samples), put(d.both, slot), put(d.both, position)
+	var rings [2]*device.Mapped
+	op := func(on int) device.Op {
+		results, mapped, err := d.devices[on].Pinned(4 * 2 * int64(N) * ResultWords)
+		d.must(err)
+		d.t.Cleanup(func() { d.must(d.devices[on].Free(results)) })
+		rings[on] = mapped
+		rows[on] = Rows{Slot: slots[on], Position: positions[on], Sample: index[on], Number: numbers[on]}
+		return Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Results: results, T: len(slot), N: N, Vocab: vocab, RingSlots: 2, MaxSamples: N}
+	}
+	if host {
+		d.run(op)
+	} else {
+		d.onGPU(op(1))
+	}
+	for on, ring := range rings {
+		for i := 0; ring != nil && i < N; i++ {
+			var r Result
+			DecodeResult(ring.Bytes()[4*ResultWords*(N+i):], &r) // number 3 is place 1 of 2
+			if i >= len(slot) {
+				if r.Step != 0 || r.Count != 0 {
+					d.t.Fatalf("padding sample %d was published: %+v", i, r)
+				}
+				continue
+			}
+			if r.Step != 1<<32+3 || r.Count != 1 || r.Slot != slot[i] || r.Generation != slot[i]+1 {
+				d.t.Fatalf("record %d is %+v", i, r)
+			}
+			r.Top = slices.Clone(r.Top)
+			records[on] = append(records[on], r)
+		}
+	}
+	return records
+}
+
+// alike compares records; the log-probabilities are sums in another order.
+func (d *drawing) alike(got, want Result) bool {
+	near := func(a, b float32) bool { return math.Abs(float64(a)-float64(b)) <= 1e-5*(1+math.Abs(float64(b))) }
+	if got.Token != want.Token || !near(got.Logprob, want.Logprob) || len(got.Top) != len(want.Top) {
+		return false
+	}
+	for i, w := range want.Top {
+		if got.Top[i].Token != w.Token || !near(got.Top[i].Logprob, w.Logprob) {
+			return false
+		}
+	}
+	return true
+}
+
+func repeat(s Sampling, n int) []Sampling { return slices.Repeat([]Sampling{s}, n) }
+
+// places gives each of n slots a random position after its prompt.
+func (d *drawing) places(n int) (slot, position []int32) {
+	for i := range int32(n) {
+		slot = append(slot, i)
+		position = append(position, d.prompt[i]+d.r.Int32N(drawContext-100))
+	}
+	return slot, position
+}
+
+// Greedy tokens are the host's, and so are the alternatives and their
+// log-probabilities, with ties, penalties and vocabularies of any size.
+func TestCUDAGreedyIsTheHosts(t *testing.T) {
+	for _, vocab := range []int{1, 2, 20, 31, 1000, 1025, 32000, 151936} {
+		for _, penalty := range []float32{1, 1.3} {
+			b := newBoth(t)
+			n := max(2, min(64, 1_500_000/vocab))
+			d := newDrawing(b, repeat(Sampling{RepeatPenalty: penalty, Logprobs: MaxTop}, n), vocab)
+			logits := b.normal(n*vocab, 4) // cut to bfloat16, so that there are ties
+			for i := range vocab {
+				logits[i] = float32(i % 3) // and nothing but ties in the first row
+			}
+			slot, position := d.places(n)
+			r := d.sample(slot, position, logits, n, true)
+			for i := range r[0] {
+				if !d.alike(r[1][i], r[0][i]) {
+					t.Fatalf("%d tokens, penalty %v, sample %d: %+v, wants %+v", vocab, penalty, i, r[1][i], r[0][i])
+				}
+			}
+			b.same("tokens of slots", twin{d.slots[0].Token, d.slots[1].Token})
+		}
+	}
+}
+
+// 10,000 draws match the exact filtered softmax, as on the host.
+func TestCUDADrawsMatchTheFilteredSoftmax(t *testing.T) {
+	logits := []float32{2, 1.5, 1.5, 0.3, -0.2, 0, -1, 0.9, -2, 1.1, 0.05, -3}
+	const draws, batch = 10000, 1000
+	for name, s := range map[string]Sampling{
+		"plain":         {Temperature: 1, TopP: 1, RepeatPenalty: 1},
+		"hot":           {Temperature: 1.7, TopP: 1, RepeatPenalty: 1},
+		"penalty":       {Temperature: 0.9, TopP: 1, RepeatPenalty: 1.8},
+		"top_k in ties": {Temperature: 1, TopK: 2, TopP: 1, RepeatPenalty: 1},
+		"top_p":         {Temperature: 1, TopP: 0.7, RepeatPenalty: 1},
+		"min_p":         {Temperature: 1, TopP: 1, MinP: 0.3, RepeatPenalty: 1},
+		"all":           {Temperature: 0.8, TopK: 8, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.3},
+	} {
+		b := newBoth(t)
+		counts := map[int]int{}
+		window := []int32{0, 3, 8, 3}
+		for round := range draws / batch {
+			sampling := repeat(s, batch)
+			for i := range sampling {
+				sampling[i].Seed = 0x9E3779B97F4A7C15 * uint64(round*batch+i+1)
+			}
+			d := newDrawing(b, sampling, len(logits))
+			for i := range batch {
+				copy(d.history[i*drawContext:], window)
+			}
+			d.slots[1].History = b.load(1, bytesOf(d.history))
+			slot := make([]int32, batch)
+			for i := range slot {
+				slot[i] = int32(i)
+			}
+			for _, r := range d.sample(slot, slices.Repeat([]int32{3}, batch), slices.Repeat(logits, batch), batch, false)[1] {
+				counts[int(r.Token)]++
+			}
+		}
+		checkChiSquare(t, name, counts, filtered(logits, s, window), draws)
+	}
+}
+
+// checkChiSquare compares counts of draws with probabilities.
+func checkChiSquare(t *testing.T, name string, counts map[int]int, want map[int]float64, draws float64) {
+	t.Helper()
+	var chi float64
+	for id, n := range counts {
+		if want[id] == 0 {
+			t.Fatalf("%s: token %d was drawn %d times and has no probability", name, id, n)
+		}
+	}
+	for id, p := range want {
+		chi += math.Pow(float64(counts[id])-draws*p, 2) / (draws * p)
+	}
+	// Wilson and Hilferty's approximation of the 99.99% quantile.
+	free := float64(len(want) - 1)
+	if limit := free * math.Pow(1-2/(9*free)+3.72*math.Sqrt(2/(9*free)), 3); chi > limit {
+		t.Errorf("%s: chi-square %.1f over %.0f degrees of freedom, wants at most %.1f", name, chi, free, limit)
+	}
+}
+
+// In large vocabularies, flat ones too, every draw is of a token that the host's
+// filters leave, and the draws fill them to their last.
+func TestCUDAFiltersLargeVocabularies(t *testing.T) {
+	for name, c := range map[string]struct {
+		vocab  int
+		spread float64 // of logits; 0 makes all equal
+		s      Sampling
+	}{
+		"top_k among equals":    {5000, 0, Sampling{Temperature: 1, TopK: 3000, TopP: 1}},
+		"top_p among equals":    {5000, 0, Sampling{Temperature: 1, TopP: 0.5}},
+		"top_k of equals of 2k": {151936, 0, Sampling{Temperature: 1, TopK: 70000, TopP: 1}},
+		"top_k":                 {151936, 2, Sampling{Temperature: 0.7, TopK: 40, TopP: 1}},
+		"wide top_k":            {32000, 2, Sampling{Temperature: 3, TopK: 5000, TopP: 1}},
+		"top_p":                 {32000, 2, Sampling{Temperature: 1, TopP: 0.9}},
+		"narrow top_p":          {128256, 6, Sampling{Temperature: 0.5, TopP: 0.3}},
+		"min_p":                 {32000, 3, Sampling{Temperature: 1, TopP: 1, MinP: 0.05}},
+		"all":                   {32000, 3, Sampling{Temperature: 1.2, TopK: 100, TopP: 0.8, MinP: 0.02, RepeatPenalty: 1.2}},
+	} {
+		b := newBoth(t)
+		const n = 64
+		sampling := repeat(c.s, n)
+		for i := range sampling {
+			sampling[i].Seed = b.r.Uint64()
+		}
+		d := newDrawing(b, sampling, c.vocab)
+		logits := b.normal(c.vocab, c.spread)
+		slot, position := d.places(n)
+		high, kept := 0.0, []candidate(nil)
+		for i, r := range d.sample(slot, position, slices.Repeat(logits, n), n, false)[1] {
+			if i == 0 || c.s.RepeatPenalty != 0 {
+				kept = d.kept(logits, c.s, i, position[i])
+			}
+			at := slices.IndexFunc(kept, func(x candidate) bool { return x.id == r.Token })
+			if at < 0 {
+				t.Fatalf("%s: token %d was drawn, and is not among the %d that are left", name, r.Token, len(kept))
+			}
+			high = max(high, float64(at)/float64(len(kept)))
+		}
+		if c.spread == 0 && high < 0.8 { // by chance once in a million
+			t.Errorf("%s: no draw was in the last fifth of the tokens that are left", name)
+		}
+	}
+}
+
+// kept are the candidates that the host's filters leave for a slot.
+func (d *drawing) kept(logits []float32, s Sampling, slot int, position int32) []candidate {
+	l := slices.Clone(logits)
+	history := d.history[slot*drawContext:][:position+1]
+	penalize(l, s.RepeatPenalty, history[max(0, len(history)-PenaltyWindow):])
+	for i := range l {
+		l[i] /= s.Temperature
+	}
+	kept := slices.Clone(new(draw).filter(l, s))
+	// One more than the host leaves: a sum may round to the other side there.
+	if s.TopP < 1 {
+		s.TopP = min(1, s.TopP*(1+1e-6))
+		kept = slices.Clone(new(draw).filter(l, s))
+	}
+	return kept
+}
+
+// A sample's record has the same bits alone and among 64, in another place.
+func TestCUDASampleIsBatchInvariant(t *testing.T) {
+	b := newBoth(t)
+	const n, vocab = 64, 32000
+	sampling := repeat(Sampling{Temperature: 1, TopK: 500, TopP: 0.95, MinP: 0.001, RepeatPenalty: 1.1, Logprobs: 7}, n)
+	for i := range sampling {
+		sampling[i].Seed = b.r.Uint64()
+		if i%4 == 0 {
+			sampling[i].Temperature = 0
+		}
+	}
+	d := newDrawing(b, sampling, vocab)
+	slot, position := d.places(n)
+	logits := b.normal(n*vocab, 3)
+	all := d.sample(slot, position, logits, n, false)[1]
+	for i, want := range all {
+		got := d.sample(slot[i:i+1], position[i:i+1], logits[i*vocab:(i+1)*vocab], 1+i%3, false)[1][0]
+		if got.Token != want.Token || got.Logprob != want.Logprob || !slices.Equal(got.Top, want.Top) {
+			t.Fatalf("sample %d: %+v alone, %+v among %d", i, got, want, n)
+		}
+	}
+}
