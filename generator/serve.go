@@ -71,14 +71,14 @@ func (p *program) awaitSignal(s *server.Server, log zerolog.Logger, stop <-chan 
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
-	drained := make(chan error, 1)
-	go func() { drained <- s.Drain(ctx) }()
+	drained := make(chan bool, 1) // whether nothing was left to do
+	go func() { drained <- s.Drain(ctx) == nil }()
 	select {
 	case <-drained: // also where the patience is over: the engine ends what still runs
 		return errSignal
 	case <-p.signals:
 		cancel()
-		if <-drained == nil {
+		if <-drained {
 			return errSignal
 		}
 		return errForced
