@@ -34,7 +34,7 @@ type Lane struct {
 	ringMap, resultMap     *device.Mapped
 	taken                  []device.Buffer // all of it, to be freed
 
-	x, q, attended, inner, logits device.Buffer
+	x, q, attended, inner, logits, work device.Buffer
 }
 
 // NewLane takes a lane's memory, once, for the life of the engine; Free gives it back.
@@ -66,6 +66,7 @@ func (l *Lane) allocate(dev device.Memory, c Config) (err error) {
 		{&l.attended, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&l.inner, 4 * int64(g.MaxRows*c.Inner)},
 		{&l.logits, 4 * int64(g.MaxBatch) * int64(c.Vocab)},
+		{&l.work, kernels.AttendWork(g.MaxRows, c.Heads, c.HeadDim, g.Context)},
 	} {
 		if *a.buf, err = dev.Alloc(a.bytes); err != nil {
 			return err

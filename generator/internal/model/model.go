@@ -60,7 +60,7 @@ func (m *Model) block(p *pass, l *Lane, i, T int) {
 	c, w := m.Config, &m.layers[i]
 	p.launch(kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
 		Out: l.q, T: T, Layer: i, Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps})
-	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, T: T, Layer: i, Heads: c.Heads,
+	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: i, Heads: c.Heads,
 		Scale: float32(1 / math.Sqrt(float64(c.HeadDim)))})
 	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, T: T, Name: kernels.Output})
 	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, T: T, Eps: c.RMSNormEps})
