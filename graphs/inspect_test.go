@@ -39,6 +39,10 @@ func TestInspectNamesTheOpAtFault(t *testing.T) {
 	event, _ := r.h.NewEvent()
 	defer func() { r.must(errors.Join(standard.Destroy(), elsewhere.Destroy(), event.Destroy())) }()
 	launch := func(s device.Stream) error { return s.Launch(noteOp{r.log, 1}) }
+	beside, _ := r.h.Alloc(3 * 4096) // memory that the pass does not use
+	aside := func(s device.Stream, part int64) error {
+		return s.Launch(noteOp{beside.Slice(4096*part, 4096), 1})
+	}
 	plants := map[string]struct {
 		plant func(s device.Stream) error
 		want  string
@@ -48,9 +52,9 @@ func TestInspectNamesTheOpAtFault(t *testing.T) {
 		"wait for an event":       {func(device.Stream) error { return event.Synchronize() }, "op 1, note: synchronise"},
 		"device-wide":             {func(device.Stream) error { return r.h.Synchronize() }, "op 1, note: device-wide synchronise"},
 		"query":                   {func(device.Stream) error { _, err := event.Done(); return err }, "op 1, note: query"},
-		"read-back":               {func(device.Stream) error { return r.h.Read(make([]byte, r.log.Bytes()), r.log) }, "op 1, note: device-to-host read"},
-		"default stream":          {func(device.Stream) error { return launch(standard) }, "op 1, note: launch on the default stream"},
-		"another stream":          {func(device.Stream) error { return launch(elsewhere) }, "op 1, note: launch on another stream"},
+		"read-back":               {func(device.Stream) error { return r.h.Read(make([]byte, 8), beside.Slice(8192, 8)) }, "op 1, note: device-to-host read"},
+		"default stream":          {func(device.Stream) error { return aside(standard, 0) }, "op 1, note: launch on the default stream"},
+		"another stream":          {func(device.Stream) error { return aside(elsewhere, 1) }, "op 1, note: launch on another stream"},
 		"foreign device":          {func(s device.Stream) error { return s.Launch(noteOp{foreign, 1}) }, "op 2, note: memory of a foreign device: note.Log"},
 		"foreign device, deep":    {func(s device.Stream) error { return s.Launch(buriedOp{noteOp{foreign, 1}}) }, "op 2, buried: memory of a foreign device: buried.Inner.Log"},
 		"host read":               {func(device.Stream) error { pinned.Bytes(); return nil }, "op 1, note: host read of a device value"},
