@@ -67,7 +67,7 @@ func retry[T any](ctx context.Context, wait time.Duration, attempt func() (T, er
 // hopeful reports whether what failed with err may soon succeed.
 func hopeful(err error) bool {
 	// EAGAIN: the queue of connections to be accepted is full.
-	return isLoading(err) || errors.Is(err, errSocketAbsent) || errors.Is(err, errNoAnswer) ||
+	return isLoading(err) || errors.Is(err, errSocketAbsent) || errors.Is(err, ErrNoAnswer) ||
 		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EAGAIN)
 }
 

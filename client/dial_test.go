@@ -83,7 +83,7 @@ func TestRetry(t *testing.T) {
 		{errSocketAbsent, 3},
 		{refused, 3},
 		{syscall.EAGAIN, 3},
-		{errNoAnswer, 3},
+		{ErrNoAnswer, 3},
 		{protocol.Errorf(protocol.CodeLoading, "", "loading"), 3},
 		{errNoDirectory, 1},
 		{ErrDenied, 1},

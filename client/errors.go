@@ -7,6 +7,8 @@ var (
 	// ErrNoGenerator: nothing serves at the socket. It wraps what was seen at
 	// each path that was tried.
 	ErrNoGenerator = errors.New("no generator")
+	// ErrNoAnswer: what took the connection does not talk. It comes with ErrNoGenerator.
+	ErrNoAnswer = errors.New("what took the connection does not answer")
 	// ErrDenied: this user may not connect to the generator's socket.
 	ErrDenied = errors.New("permission denied")
 	// ErrConfig: the socket's path can't be one.

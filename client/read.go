@@ -9,9 +9,6 @@ import (
 	"reel/protocol"
 )
 
-// errNoAnswer: the connection was taken, but what took it does not talk.
-var errNoAnswer = errors.New("what took the connection does not answer")
-
 // newClient returns a client that has yet to say hello.
 func newClient(conn net.Conn) *Client {
 	return &Client{
@@ -40,7 +37,7 @@ func exchange[T any](c *Client, message any) (T, error) {
 	_, wrote := c.conn.Write(frame)
 	reply, err := c.next()
 	if err != nil {
-		return none, fmt.Errorf("%w: %w: %w", ErrNoGenerator, errNoAnswer, errors.Join(wrote, err))
+		return none, fmt.Errorf("%w: %w: %w", ErrNoGenerator, ErrNoAnswer, errors.Join(wrote, err))
 	}
 	return as[T](reply)
 }

@@ -78,6 +78,8 @@ func explain(err error, socket string) failure {
 		return failure{exitConfig, "configuration", cause(err, client.ErrConfig), "see --socket and $REEL_SOCKET"}
 	case errors.Is(err, client.ErrDenied):
 		return failure{exitDenied, "denied", cause(err, client.ErrDenied), "ask for membership of the group that owns the socket"}
+	case errors.Is(err, client.ErrNoAnswer):
+		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator), "see what holds the socket: a generator that is stopped or hangs has to be ended first"}
 	case errors.Is(err, client.ErrNoGenerator):
 		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator), startHint(socket)}
 	case errors.Is(err, client.ErrConnectionLost):

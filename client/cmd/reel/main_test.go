@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"reel/client"
@@ -122,5 +124,13 @@ func TestStartHint(t *testing.T) {
 	}
 	if got, want := startHint("/a b/it's"), `start one: reel-generator --socket '/a b/it'\''s'`; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Starting a second generator does not help where the first one is silent.
+func TestSilentGeneratorIsNotStartedAgain(t *testing.T) {
+	f := explain(fmt.Errorf("%w: %w: EOF", client.ErrNoGenerator, client.ErrNoAnswer), "")
+	if f.exit != exitNoGenerator || !strings.Contains(f.message, "does not answer") || !strings.Contains(f.hint, "holds the socket") {
+		t.Errorf("got %+v", f)
 	}
 }
