@@ -133,7 +133,7 @@ func (p *Pool) precaptured(k Key, g *graph, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		p.fail(k)
+		p.fail(k, err)
 		return
 	}
 	p.install(g)
@@ -141,8 +141,9 @@ func (p *Pool) precaptured(k Key, g *graph, err error) {
 }
 
 // fail counts a capture that failed. A key that fails too often is not wished for again.
-func (p *Pool) fail(k Key) {
+func (p *Pool) fail(k Key, err error) {
 	p.stats.Failed++
+	p.stats.Failure = err.Error()
 	p.failures[k]++
 	delete(p.wishes, k)
 }

@@ -122,6 +122,7 @@ type Stats struct {
 	Rolled      uint64 // captured by the roller
 	Evicted     uint64
 	Failed      uint64 // captures that failed
+	Failure     string // why the last one failed
 	Refused     int    // keys that failed too often to be tried again
 	Exact       uint64 // replays
 	Padded      uint64 // replays

@@ -175,7 +175,7 @@ func TestFailureAtEachCallOfACapture(t *testing.T) {
 		}
 		calls++
 		r.h.Faults().FailAt(0, false)
-		if s := r.Stats(); s.Failed != 1 || s.Live != 0 || s.Execs != 0 {
+		if s := r.Stats(); s.Failed != 1 || s.Failure == "" || s.Live != 0 || s.Execs != 0 {
 			t.Fatalf("call %d failed: %+v", at, s)
 		}
 		if p := r.run(Decode(2)); p.Kind != Eager {

@@ -176,7 +176,7 @@ func (p *Pool) captured(k Key, g *graph, err error) {
 	defer p.mu.Unlock()
 	p.pending--
 	if err != nil {
-		p.fail(k)
+		p.fail(k, err)
 		return
 	}
 	g.rolled = true

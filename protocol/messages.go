@@ -214,11 +214,12 @@ type GraphPool struct {
 	Precaptured uint64 `msgpack:"precaptured" json:"precaptured"` // graphs captured at start
 	Rolled      uint64 `msgpack:"rolled" json:"rolled"`           // graphs captured while serving
 	Evicted     uint64 `msgpack:"evicted" json:"evicted"`
-	Failed      uint64 `msgpack:"failed" json:"failed"`   // captures that failed
-	Refused     int    `msgpack:"refused" json:"refused"` // shapes that failed too often to be captured
-	Exact       uint64 `msgpack:"exact" json:"exact"`     // steps that replayed a graph of their shape
-	Padded      uint64 `msgpack:"padded" json:"padded"`   // steps that replayed a larger graph
-	Eager       uint64 `msgpack:"eager" json:"eager"`     // steps launched op by op
-	Wishes      int    `msgpack:"wishes" json:"wishes"`   // shapes that steps missed and that may yet be captured
-	Roller      string `msgpack:"roller" json:"roller"`   // what the roller does now
+	Failed      uint64 `msgpack:"failed" json:"failed"`                       // captures that failed
+	Failure     string `msgpack:"failure,omitempty" json:"failure,omitempty"` // why the last one failed
+	Refused     int    `msgpack:"refused" json:"refused"`                     // shapes that failed too often to be captured
+	Exact       uint64 `msgpack:"exact" json:"exact"`                         // steps that replayed a graph of their shape
+	Padded      uint64 `msgpack:"padded" json:"padded"`                       // steps that replayed a larger graph
+	Eager       uint64 `msgpack:"eager" json:"eager"`                         // steps launched op by op
+	Wishes      int    `msgpack:"wishes" json:"wishes"`                       // shapes that steps missed and that may yet be captured
+	Roller      string `msgpack:"roller" json:"roller"`                       // what the roller does now
 }

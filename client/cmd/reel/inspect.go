@@ -71,13 +71,17 @@ func graphRows(g protocol.GraphPool) [][2]string {
 	if g == (protocol.GraphPool{}) {
 		return nil
 	}
-	return [][2]string{
+	rows := [][2]string{
 		{"graphs", fmt.Sprintf("%d of %d live, %.1f of %.1f MiB; roller %s, %d wishes",
 			g.Live, g.MaxGraphs, mib(g.Bytes), mib(g.Budget), g.Roller, g.Wishes)},
 		{"captures", fmt.Sprintf("%d at start, %d rolled, %d failed, %d refused; %d evicted",
 			g.Precaptured, g.Rolled, g.Failed, g.Refused, g.Evicted)},
 		{"replays", fmt.Sprintf("%d exact, %d padded; %d steps eager", g.Exact, g.Padded, g.Eager)},
 	}
+	if g.Failure != "" {
+		rows = append(rows, [2]string{"failure", g.Failure})
+	}
+	return rows
 }
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
