@@ -80,7 +80,7 @@ test: ## run the tests (under 5 minutes on 2 cores)
 	@$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: check
-check: unskipped vet lint race fuzz examples tidy cuda-check ## all that CI runs
+check: unskipped vet lint race fuzz examples readiness tidy cuda-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -130,6 +130,11 @@ cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, ve
 	@headers="$$(sh kernels/cuda/install kernels/cuda/headers-12.txt)" && \
 		CUDA_INCLUDE="$$headers/include" $(WITHCUDA) $(GO) build -tags cuda ./kernels/device/cuda
 	@$(WITHCUDA) $(LINT) run --config .ci/golangci.yml --build-tags cuda ./...
+
+.PHONY: readiness
+readiness: ## every op can be captured, and every replay equals the eager run
+	@$(MAKE) all >&2
+	@$(BIN)/reel-generator check --device host --max-batch 16 --max-seq-len 256
 
 .PHONY: tidy
 tidy: ## go.mod holds what is used, no more
