@@ -134,7 +134,7 @@ cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, ve
 .PHONY: readiness
 readiness: ## every op can be captured, and every replay equals the eager run
 	@$(MAKE) all >&2
-	@$(BIN)/reel-generator check --device host --max-batch 16 --max-seq-len 256
+	@'$(BIN)/reel-generator' check --device host --max-batch 16 --max-seq-len 256
 
 .PHONY: tidy
 tidy: ## go.mod holds what is used, no more
