@@ -12,12 +12,14 @@ struct AttendArgs {
 	int32_t T, layer, layers, heads, kvHeads, dim;
 	int32_t pages, pageShift, splits; // 1<<pageShift tokens a page
 	float scale;               // of scores, times log2(e)
+	int32_t window;            // rows of a block
+	int32_t pad;
 };
 
 // A row's positions are cut into splits of SPLIT positions. In a split, warp w takes
-// blocks w and w+WARPS of BLOCK positions; warps are added in their order, then
+// blocks w, w+WARPS, … of BLOCK positions; warps are added in their order, then
 // splits in theirs. So a row's sums have one order, whatever else is in the step.
-constexpr int SPLIT = 256, BLOCK = 16, WARPS = 8, ENTRIES = 16;
+constexpr int SPLIT = 256, BLOCK = 16, WARPS = 4, ENTRIES = 16;
 
 // One block of threads serves a tile: up to ENTRIES queries that read the same keys,
 // which are the query heads of one KV head, for consecutive rows of one sequence.
@@ -29,27 +31,27 @@ struct AttendTile {
 	int kvHead;
 };
 
-// Rows t and t+1 are in one tile: then the tile's first row computes both.
-__device__ __forceinline__ bool attend_together(const AttendArgs &a, int t, int rows) {
-	return a.slot[t] == a.slot[t + 1] && a.position[t] + 1 == a.position[t + 1] &&
-	       a.position[t] / rows == a.position[t + 1] / rows;
-}
-
-// The tile that begins at row blockIdx.x; rows is 0 where that row is inside another.
-__device__ static AttendTile attend_tile(const AttendArgs &a) {
+// The tile that begins at a row; its rows are 0 where that row is inside another's:
+// of rows of one sequence in a row, those whose positions are alike but for the rest
+// by `most` are together. Every warp finds out by itself.
+__device__ static AttendTile attend_tile(const AttendArgs &a, int row) {
 	AttendTile tile;
-	int all = a.heads / a.kvHeads, parts = (all + ENTRIES - 1) / ENTRIES, part = blockIdx.y % parts * ENTRIES;
+	const int all = a.heads / a.kvHeads, parts = (all + ENTRIES - 1) / ENTRIES, part = blockIdx.y % parts * ENTRIES;
+	const int most = ENTRIES / min(ENTRIES, all), lane = threadIdx.x % 32;
+	// Lane i looks at row + i - 1: whether it is in one tile with the row after it.
+	const int at = min(max(row + lane - 1, 0), a.T - 1);
+	const int slot = a.slot[at], position = a.position[at];
+	const int nextSlot = __shfl_down_sync(~0u, slot, 1), next = __shfl_down_sync(~0u, position, 1);
+	bool together = slot == nextSlot && position + 1 == next && position / most == next / most;
+	together = together && row + lane >= 1 && row + lane < a.T && lane < 31;
+	const uint32_t joined = __ballot_sync(~0u, together);
+	tile.row = row;
+	tile.rows = joined & 1 ? 0 : __ffs(~(joined >> 1));
+	tile.slot = __shfl_sync(~0u, slot, 1);
+	tile.first = __shfl_sync(~0u, position, 1);
 	tile.kvHead = blockIdx.y / parts;
 	tile.head = tile.kvHead * all + part;
 	tile.group = min(ENTRIES, all - part);
-	tile.row = blockIdx.x;
-	tile.slot = a.slot[tile.row];
-	tile.first = a.position[tile.row];
-	int most = ENTRIES / min(ENTRIES, all);
-	tile.rows = 0;
-	if (tile.row > 0 && attend_together(a, tile.row - 1, most)) return tile;
-	tile.rows = 1;
-	while (tile.rows < most && tile.row + tile.rows < a.T && attend_together(a, tile.row + tile.rows - 1, most)) tile.rows++;
 	return tile;
 }
 
@@ -246,19 +248,20 @@ struct AttendPlace {
 	}
 };
 
-// Adds the splits of a tile in their order, where the block is the last to arrive.
-__device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile, int splits) {
+// Adds the splits of a tile in their order, in the last to arrive of `blocks` blocks.
+__device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile, int splits, int blocks) {
 	__shared__ unsigned before;
 	__threadfence();
 	__syncthreads();
 	// The count goes back to 0 when all have arrived.
-	if (threadIdx.x == 0) before = atomicInc(a.arrived + tile.row * a.heads + tile.head, splits - 1);
+	if (threadIdx.x == 0) before = atomicInc(a.arrived + tile.row * a.heads + tile.head, blocks - 1);
 	__syncthreads();
-	if (before != splits - 1) return;
+	if (before != blocks - 1) return;
 	__threadfence();
 	for (int i = threadIdx.x; i < tile.rows * tile.group * a.dim; i += blockDim.x) {
 		AttendPlace place(a, tile, i);
 		AttendSum s = {0, -INFINITY, 0};
+#pragma unroll 4
 		for (int split = 0; split < splits; split++) {
 			const float *p = place.partial(a, split);
 			s.add(__ldcg(p + place.element), __ldcg(p + a.dim), __ldcg(p + a.dim + 1));
@@ -267,64 +270,100 @@ __device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile,
 	}
 }
 
-// out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j of row t's sequence
-// up to its own. Grid: [rows][KV heads, by 16 query heads][splits, or 1: then a block
-// takes all splits of its tile in turn]. The bits are the same either way.
-template <int CHUNKS, int HALVES> __device__ __forceinline__ void attend(const AttendArgs &a) {
-	extern __shared__ __align__(16) float attend_sums[]; // [WARPS][ENTRIES][64·HALVES]
-	__shared__ float marks[WARPS][ENTRIES][2];
-	__shared__ size_t at[SPLIT];
-	constexpr int WIDE = 64 * HALVES, EACH = ENTRIES * WIDE / (WARPS * 32);
-	step_begin();
-	const AttendTile tile = attend_tile(a);
-	const int splits = (tile.first + tile.rows - 1) / SPLIT + 1;
-	if (tile.rows == 0 || (int)blockIdx.z >= splits) return;
+// What a block of threads shares, beside the warps' sums.
+struct AttendShared {
+	size_t at[SPLIT];               // of each page of a split: its first element in the pool
+	float marks[WARPS][ENTRIES][2]; // of each warp: largest score, sum of weights
+	float share[WARPS][ENTRIES];    // what a warp's sums count in those of the split
+	float split[ENTRIES][2];        // of the split: largest score, sum of weights
+};
+
+// Leaves, of each entry, what each warp's sums count in those of the split.
+__device__ static void attend_shares(AttendShared &s) {
+	const int entry = threadIdx.x;
+	if (entry >= ENTRIES) return;
+	float high = -INFINITY, weight = 0;
+#pragma unroll
+	for (int w = 0; w < WARPS; w++) high = fmaxf(high, s.marks[w][entry][0]);
+#pragma unroll
+	for (int w = 0; w < WARPS; w++) {
+		float share = high == -INFINITY ? 0 : attend_exp2(s.marks[w][entry][0] - high);
+		s.share[w][entry] = share;
+		weight = __fmaf_rn(s.marks[w][entry][1], share, weight);
+	}
+	s.split[entry][0] = high, s.split[entry][1] = weight;
+}
+
+// Computes one split of a tile; sums [WARPS][ENTRIES][64·HALVES] hold it when all
+// threads are through, and s its shares.
+template <int CHUNKS, int HALVES>
+__device__ __forceinline__ void attend_split(const AttendArgs &a, const AttendTile &tile, const AttendQueries<CHUNKS> &q, AttendShared &s, float *sums, int from) {
 	const size_t plane = ((size_t)a.kvHeads << a.pageShift) * a.dim; // keys or values of one layer of a page
 	const __nv_bfloat16 *keys = a.pool + a.layer * 2 * plane + ((size_t)tile.kvHead << a.pageShift) * a.dim;
-	const int warp = threadIdx.x / 32, entries = tile.rows * tile.group;
+	const int warp = threadIdx.x / 32, end = min(from + SPLIT, tile.first + tile.rows);
+	__syncthreads(); // the split before has been added
+	for (int i = threadIdx.x; i <= end - from - 1 >> a.pageShift; i += blockDim.x)
+		s.at[i] = a.blockTable[(size_t)tile.slot * a.pages + (from >> a.pageShift) + i] * (plane * 2 * a.layers);
+	__syncthreads();
+	AttendWarp<CHUNKS, HALVES> mine;
+	mine.clear();
+	for (int p = from + warp * BLOCK; p < end; p += WARPS * BLOCK) mine.add(a, tile, q, keys, keys + plane, s.at, p);
+	mine.store(sums + warp * ENTRIES * 64 * HALVES, &s.marks[warp][0][0]);
+	__syncthreads();
+	attend_shares(s);
+	__syncthreads();
+}
+
+// Computes a tile's splits blockIdx.z, blockIdx.z + gridDim.z, …
+template <int CHUNKS, int HALVES>
+__device__ __forceinline__ void attend_one(const AttendArgs &a, const AttendTile &tile, AttendShared &s, float *sums) {
+	constexpr int WIDE = 64 * HALVES, EACH = ENTRIES * WIDE / (WARPS * 32);
+	const int splits = (tile.first + tile.rows - 1) / SPLIT + 1, elements = tile.rows * tile.group * a.dim;
+	const bool whole = gridDim.z == 1 || splits == 1;
+	if ((int)blockIdx.z >= splits) return;
 	AttendQueries<CHUNKS> q;
 	q.load(a, tile);
-	AttendSum run[EACH];
+	float run[EACH], most[EACH], weight[EACH];
 #pragma unroll
-	for (int n = 0; n < EACH; n++) run[n] = {0, -INFINITY, 0};
-
+	for (int n = 0; n < EACH; n++) run[n] = 0, most[n] = -INFINITY, weight[n] = 0;
 	for (int split = blockIdx.z; split < splits; split += gridDim.z) {
-		const int from = split * SPLIT, pages = min(SPLIT, tile.first + tile.rows - from) - 1 >> a.pageShift;
-		__syncthreads(); // the split before has been added
-		for (int i = threadIdx.x; i <= pages; i += blockDim.x)
-			at[i] = a.blockTable[(size_t)tile.slot * a.pages + (from >> a.pageShift) + i] * (plane * 2 * a.layers);
-		__syncthreads();
-		AttendWarp<CHUNKS, HALVES> mine;
-		mine.clear();
-		for (int p = from + warp * BLOCK; p < min(from + SPLIT, tile.first + tile.rows); p += WARPS * BLOCK)
-			mine.add(a, tile, q, keys, keys + plane, at, p);
-		mine.store(attend_sums + warp * ENTRIES * WIDE, &marks[warp][0][0]);
-		__syncthreads();
+		attend_split<CHUNKS, HALVES>(a, tile, q, s, sums, split * SPLIT);
 #pragma unroll
 		for (int n = 0; n < EACH; n++) {
-			int i = threadIdx.x + n * WARPS * 32, entry = i / a.dim, element = i % a.dim;
-			if (entry >= entries) continue;
-			AttendSum s = {0, -INFINITY, 0};
-			for (int w = 0; w < WARPS; w++)
-				s.add(attend_sums[(w * ENTRIES + entry) * WIDE + element], marks[w][entry][0], marks[w][entry][1]);
-			run[n].add(s.sum, s.most, s.weight);
-		}
-	}
-	const bool whole = gridDim.z == 1 || splits == 1;
+			const int i = threadIdx.x + n * WARPS * 32, entry = i / a.dim;
+			if (i >= elements) continue;
+			float sum = 0;
 #pragma unroll
-	for (int n = 0; n < EACH; n++) {
-		int i = threadIdx.x + n * WARPS * 32;
-		if (i >= entries * a.dim) continue;
-		AttendPlace place(a, tile, i);
-		if (whole) {
-			*place.out(a) = run[n].sum / run[n].weight;
-			continue;
+			for (int w = 0; w < WARPS; w++) sum = __fmaf_rn(sums[(w * ENTRIES + entry) * WIDE + i % a.dim], s.share[w][entry], sum);
+			AttendPlace place(a, tile, i);
+			if (whole) {
+				AttendSum all = {run[n], most[n], weight[n]};
+				all.add(sum, s.split[entry][0], s.split[entry][1]);
+				run[n] = all.sum, most[n] = all.most, weight[n] = all.weight;
+				if (split == splits - 1) *place.out(a) = all.sum / all.weight;
+				continue;
+			}
+			float *p = place.partial(a, split);
+			p[place.element] = sum;
+			if (place.element == 0) p[a.dim] = s.split[entry][0], p[a.dim + 1] = s.split[entry][1];
 		}
-		float *p = place.partial(a, blockIdx.z);
-		p[place.element] = run[n].sum;
-		if (place.element == 0) p[a.dim] = run[n].most, p[a.dim + 1] = run[n].weight;
 	}
-	if (!whole) attend_merge(a, tile, splits);
+	if (!whole) attend_merge(a, tile, splits, min((int)gridDim.z, splits));
+}
+
+// out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j of row t's sequence
+// up to its own. Grid: [rows by a.window][KV heads, by 16 query heads][at most splits].
+// A block takes the tiles that begin in its window of rows, and of each every
+// gridDim.z-th split. The bits are the same whatever the window and the grid.
+template <int CHUNKS, int HALVES> __device__ __forceinline__ void attend(const AttendArgs &a) {
+	extern __shared__ __align__(16) float attend_sums[]; // [WARPS][ENTRIES][64·HALVES]
+	__shared__ AttendShared s;
+	step_begin();
+	const int row = blockIdx.x * a.window;
+	for (int t = row; t < min(row + a.window, a.T); t++) {
+		const AttendTile tile = attend_tile(a, t);
+		if (tile.rows > 0) attend_one<CHUNKS, HALVES>(a, tile, s, attend_sums);
+	}
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32) reel_attend_32(const __grid_constant__ AttendArgs a) { attend<1, 1>(a); }

@@ -18,12 +18,13 @@ type attendArgs struct {
 	t, layer, layers, heads, kvHeads, dim int32
 	pages, pageShift, splits              int32
 	scale                                 float32
+	window, _                             int32
 }
 
 // ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and its warps.
 const (
 	attendEntries = 16
-	attendWarps   = 8
+	attendWarps   = 4
 )
 
 // attendKernels are the kernels by head size, rounded up to 32: names that are
@@ -37,24 +38,36 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 		return err
 	}
 	work := q.Address(o.Work)
-	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(), attendArgs{
+	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(q), attendArgs{
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
 		arrived: work, partial: work + uint64(4*attendSplitRows*o.Heads),
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
 		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
-		splits: int32(attendSplits(o.Slots.Context)), scale: o.Scale * float32(math.Log2E),
+		splits: int32(attendSplits(o.Slots.Context)), scale: o.Scale * float32(math.Log2E), window: int32(o.window()),
 	})
 }
 
-func (o Attend) grid() cuda.Grid {
-	g := cuda.Grid{X: o.T, Z: 1, Threads: 32 * attendWarps, Dependent: true}
+// grid cuts the work by rows and KV heads, and by splits where that leaves
+// multiprocessors idle. No result depends on it.
+func (o Attend) grid(q *cuda.Queue) cuda.Grid {
+	g := cuda.Grid{Z: 1, Threads: 32 * attendWarps, Dependent: true}
+	g.X = (o.T + o.window() - 1) / o.window()
 	g.Y = o.KV.Heads * ((o.Heads/o.KV.Heads + attendEntries - 1) / attendEntries)
 	if o.T <= attendSplitRows {
-		g.Z = attendSplits(o.Slots.Context)
+		g.Z = max(1, min(attendSplits(o.Slots.Context), 4*q.SMs()/(g.X*g.Y)))
 	}
 	g.Shared = 4 * attendWarps * attendEntries * ((o.KV.HeadDim + 63) / 64 * 64)
 	return g
+}
+
+// window is how many rows a block looks through: in a large step most rows are
+// of a prefill, where the first of several computes them all.
+func (o Attend) window() int {
+	if o.T <= attendSplitRows {
+		return 1
+	}
+	return 4
 }
 
 // checkCUDA refuses what the kernels cannot read.

@@ -33,30 +33,50 @@ struct SampleShared {
 };
 static_assert(sizeof(SampleShared) == 33328, "sampleShared of sample_cuda.go");
 
-// How a sequence is sampled, and its logits.
+__device__ __forceinline__ float sample_exp2(float x) {
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+constexpr float LOG2E = 1.4426950408889634f;
+
+// How a sequence is sampled, and its logits. They are not divided by the
+// temperature, which changes no order: it is in what turns them into weights.
 struct Draw {
 	const float *logits; // [vocab]
 	int vocab;
 	const uint32_t *penalized; // [vocab/32]: bits of the tokens in the window
-	float temperature, topP, minP, penalty;
+	bool penalizes;
+	float penalty, temperature, topP, minP;
 	int topK, logprobs;
 	uint64_t seed;
-	float most; // of the logits as they are looked at
+	float most, scale; // the largest logit after the penalty; log2(e)/temperature
 
 	// The logit as the model gave it.
 	__device__ __forceinline__ float raw(int id) const { return __ldcg(logits + id); }
 	// After the penalty.
 	__device__ __forceinline__ float fined(int id, float l) const {
-		if (!(penalized[id >> 5] >> (id & 31) & 1)) return l;
+		if (!penalizes || !(penalized[id >> 5] >> (id & 31) & 1)) return l;
 		return l > 0 ? __fdiv_rn(l, penalty) : __fmul_rn(l, penalty);
 	}
-	// After the temperature too.
-	__device__ __forceinline__ float warm(int id) const { return __fdiv_rn(fined(id, raw(id)), temperature); }
 	__device__ __forceinline__ uint64_t weight(float l) const {
-		float w = __expf(l - most);
+		float w = sample_exp2((l - most) * scale);
 		return w >= minP && w > 0 ? (uint64_t)(w * WEIGHT_ONE) : 0;
 	}
 };
+
+// Calls f(id, logit) for ids from, from+step, … below to: eight loads under way at once.
+template <class F> __device__ __forceinline__ void sample_each(const Draw &d, int from, int to, int step, F f) {
+	for (; from < to; from += 8 * step) {
+		float l[8];
+#pragma unroll
+		for (int i = 0; i < 8; i++) l[i] = from + i * step < to ? d.raw(from + i * step) : -INFINITY;
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			if (from + i * step < to) f(from + i * step, l[i]);
+	}
+}
 
 // Tokens in their order, the most probable first and the lower id among equals: a
 // smaller key comes first.
@@ -128,50 +148,54 @@ __device__ static void sample_sort(SampleShared &s) {
 // A run of keys: those in [low, high] that fall, of BINS bins, into one.
 struct SampleBins {
 	uint64_t low, high, limit; // no key above limit counts
-	float most;
-	int shift; // -1: bins are 1/64 of a logit below most wide, and the last one takes the rest
+	float most, scale;
+	int shift; // -1: bins are 1/scale of a logit wide, from most down; the last one takes the rest
 
 	__device__ __forceinline__ int of(float l, uint64_t key) const {
 		if (key > limit || key < low || key > high) return -1;
 		if (shift >= 0) return (int)(key - low >> shift);
-		return max(0, min(BINS - 1, (int)((most - l) * 64)));
+		return max(0, min(BINS - 1, (int)((most - l) * scale)));
 	}
 };
 
 // Adds each token's measure to its bin. All are whole numbers, so their order is free.
 template <class Value, class Measure>
-__device__ static void sample_count(SampleShared &s, int vocab, const SampleBins &bins, Value value, Measure measure) {
+__device__ static void sample_count(SampleShared &s, const Draw &d, const SampleBins &bins, Value value, Measure measure) {
 	for (int i = threadIdx.x; i < BINS; i += SAMPLE_THREADS) s.low[i] = s.high[i] = s.count[i] = 0;
 	__syncthreads();
-	for (int id = threadIdx.x; id < vocab; id += SAMPLE_THREADS) {
-		float l = value(id);
+	sample_each(d, threadIdx.x, d.vocab, SAMPLE_THREADS, [&](int id, float raw) {
+		float l = value(id, raw);
 		int bin = bins.of(l, sample_key(l, id));
-		if (bin < 0) continue;
+		if (bin < 0) return;
 		uint64_t m = measure(l);
 		atomicAdd(&s.count[bin], 1);
+		if (m == 0) return;
 		uint32_t before = atomicAdd(&s.low[bin], (uint32_t)m);
 		uint32_t carry = before + (uint32_t)m < before;
 		if ((m >> 32) + carry) atomicAdd(&s.high[bin], (uint32_t)(m >> 32) + carry);
-	}
+	});
 	__syncthreads();
 }
 
 __device__ __forceinline__ uint64_t sample_bin(const SampleShared &s, int bin) { return (uint64_t)s.high[bin] << 32 | s.low[bin]; }
 
-// The key up to which the measures of tokens, in their order, first exceed target;
-// keys above limit are left out. The last key, ALL, where they never do.
-template <class Value, class Measure>
-__device__ static uint64_t sample_cut(SampleShared &s, int vocab, uint64_t limit, float most, uint64_t target, Value value, Measure measure) {
-	SampleBins bins = {0, ALL, limit, most, -1};
-	for (;;) {
-		sample_count(s, vocab, bins, value, measure);
-		const int first = 2 * threadIdx.x;
-		sample_reach(s, sample_bin(s, first) + sample_bin(s, first + 1), target);
-		if (s.found[0] == ALL) return limit;
+// The key up to which the measures of tokens, in their order, first exceed
+// target(sum of all); keys above bins.limit are left out. It is bins.limit where
+// they never do.
+template <class Value, class Measure, class Target>
+__device__ static uint64_t sample_cut(SampleShared &s, const Draw &d, SampleBins bins, Value value, Measure measure, Target target) {
+	const int first = 2 * threadIdx.x;
+	uint64_t left = 0;
+	for (bool all = true;; all = false) {
+		sample_count(s, d, bins, value, measure);
+		const uint64_t two = sample_bin(s, first) + sample_bin(s, first + 1);
+		if (all) left = target(sample_total(s, two));
+		sample_reach(s, two, left);
+		if (s.found[0] == ALL) return bins.limit;
 		uint64_t before = s.found[1];
 		int bin = 2 * (int)s.found[0];
-		if (before + sample_bin(s, bin) <= target) before += sample_bin(s, bin++);
-		target -= before;
+		if (before + sample_bin(s, bin) <= left) before += sample_bin(s, bin++);
+		left -= before;
 		const uint32_t count = s.count[bin];
 		__syncthreads();
 		// The tokens of that bin: listed where they fit, else cut into smaller bins.
@@ -179,20 +203,20 @@ __device__ static uint64_t sample_cut(SampleShared &s, int vocab, uint64_t limit
 		s.list[threadIdx.x] = ALL;
 		__syncthreads();
 		uint64_t low = ALL, high = 0;
-		for (int id = threadIdx.x; id < vocab; id += SAMPLE_THREADS) {
-			float l = value(id);
+		sample_each(d, threadIdx.x, d.vocab, SAMPLE_THREADS, [&](int id, float raw) {
+			float l = value(id, raw);
 			uint64_t key = sample_key(l, id);
-			if (bins.of(l, key) != bin) continue;
+			if (bins.of(l, key) != bin) return;
 			low = min(low, key), high = max(high, key);
 			if (count <= LISTED) s.list[atomicAdd(&s.listed, 1)] = key;
-		}
+		});
 		if (count <= LISTED) break;
 		bins.low = sample_first(s, low), bins.high = ~sample_first(s, ~high);
 		bins.shift = max(0, 53 - __clzll(bins.high - bins.low));
 	}
 	sample_sort(s);
 	const uint64_t key = s.list[threadIdx.x];
-	sample_reach(s, key == ALL ? 0 : measure(sample_logit(key)), target);
+	sample_reach(s, key == ALL ? 0 : measure(sample_logit(key)), left);
 	return s.list[s.found[0]];
 }
 
@@ -211,17 +235,16 @@ __device__ static uint32_t sample_random(uint64_t seed, int64_t index) {
 // Walks the tokens up to key `cut` in the order of their ids, until (random + 1/2)/2^32
 // of their weight is behind. Where nothing has a weight: -1.
 __device__ static int sample_walk(SampleShared &s, const Draw &d, uint64_t cut, uint32_t random) {
-	auto weight = [&](int id) {
-		float l = d.warm(id);
-		return sample_key(l, id) <= cut ? d.weight(l) : 0;
-	};
 	int from = 0, to = d.vocab;
 	uint64_t target = 0;
 	for (bool whole = true;; whole = false) {
 		// A warp sums a run of ids; the run that reaches the target is cut again.
 		const int run = max(1, ((to - from + SAMPLE_WARPS - 1) / SAMPLE_WARPS + 31) / 32 * 32), warp = threadIdx.x / 32;
 		uint64_t sum = 0;
-		for (int id = from + warp * run + threadIdx.x % 32; id < min(to, from + (warp + 1) * run); id += 32) sum += weight(id);
+		sample_each(d, from + warp * run + threadIdx.x % 32, min(to, from + (warp + 1) * run), 32, [&](int id, float raw) {
+			float l = d.fined(id, raw);
+			if (sample_key(l, id) <= cut) sum += d.weight(l);
+		});
 		// With a warp's ids in the order of lanes, the last cut is to one id.
 		if (whole) target = __umul64hi(sample_total(s, sum), (2 * (uint64_t)random + 1) << 31);
 		const bool last = run == 32;
@@ -240,19 +263,26 @@ __device__ static int sample_walk(SampleShared &s, const Draw &d, uint64_t cut, 
 // The most probable token after the penalty, and what a log-probability needs: the
 // largest logit as the model gave it and ln Σ exp of all.
 __device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
-	uint64_t best = ALL;
-	float most = -INFINITY, sum = 0;
-#pragma unroll 4
-	for (int id = threadIdx.x; id < d.vocab; id += SAMPLE_THREADS) {
-		float l = d.raw(id);
-		best = min(best, sample_key(d.fined(id, l), id));
-		if (l > most) {
-			sum = sum * expf(most - l) + 1;
-			most = l;
-		} else if (l > -INFINITY) {
-			sum += expf(l - most);
+	float top = -INFINITY, most = -INFINITY, sum = 0;
+	int at = threadIdx.x;
+	for (int from = threadIdx.x; from < d.vocab; from += 8 * SAMPLE_THREADS) {
+		float l[8], high = most;
+#pragma unroll
+		for (int i = 0; i < 8; i++) l[i] = from + i * SAMPLE_THREADS < d.vocab ? d.raw(from + i * SAMPLE_THREADS) : -INFINITY;
+#pragma unroll
+		for (int i = 0; i < 8; i++) high = fmaxf(high, l[i]);
+		const float base = high == -INFINITY ? 0 : high; // then all weights are 0
+		sum *= sample_exp2((most - base) * LOG2E);
+		most = high;
+#pragma unroll
+		for (int i = 0; i < 8; i++) {
+			sum += sample_exp2((l[i] - base) * LOG2E);
+			int id = from + i * SAMPLE_THREADS;
+			float f = id < d.vocab ? d.fined(id, l[i]) : -INFINITY;
+			if (f > top) top = f, at = id;
 		}
 	}
+	uint64_t best = at < d.vocab ? sample_key(top, at) : ALL;
 	best = sample_first(s, best);
 	float high = most;
 	for (int i = 16; i; i /= 2) high = fmaxf(high, __shfl_xor_sync(~0u, high, i));
@@ -260,7 +290,7 @@ __device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
 	__syncthreads();
 	high = s.warpMost[threadIdx.x % 32];
 	for (int i = 16; i; i /= 2) high = fmaxf(high, __shfl_xor_sync(~0u, high, i));
-	sum = most == -INFINITY ? 0 : sum * expf(most - high);
+	sum = most == -INFINITY ? 0 : sum * sample_exp2((most - high) * LOG2E);
 	for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
 	if (threadIdx.x % 32 == 0) s.warpSum[threadIdx.x / 32] = sum;
 	__syncthreads();
@@ -276,50 +306,50 @@ __device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
 __device__ static int sample_draw(SampleShared &s, Draw &d, uint64_t best, int64_t index) {
 	const int greedy = (uint32_t)best;
 	if (d.temperature == 0) return greedy;
-	d.most = d.warm(greedy);
-	auto value = [&](int id) { return d.warm(id); };
+	d.most = sample_logit(best);
+	d.scale = __fdiv_rn(LOG2E, d.temperature);
+	auto value = [&](int id, float raw) { return d.fined(id, raw); };
 	const float minP = d.minP;
 	d.minP = 0; // it comes after the two others
-	auto weight = [&](float l) { return d.weight(l); };
-	uint64_t cut = ALL;
+	// 64 bins for each factor of 2 in weight, near enough.
+	SampleBins bins = {0, ALL, ALL, d.most, 64 * d.scale, -1};
 	if (d.topK > 0 && d.topK < d.vocab)
-		cut = sample_cut(s, d.vocab, ALL, d.most, d.topK - 1, value, [](float) { return (uint64_t)1; });
-	if (d.topP < 1) {
-		uint64_t sum = 0;
-		for (int id = threadIdx.x; id < d.vocab; id += SAMPLE_THREADS) {
-			float l = value(id);
-			if (sample_key(l, id) <= cut) sum += d.weight(l);
-		}
-		// The fewest that weigh at least mass exceed mass - 1, in whole numbers.
-		uint64_t mass = (uint64_t)ceil((double)d.topP * (double)sample_total(s, sum));
-		cut = sample_cut(s, d.vocab, cut, d.most, mass ? mass - 1 : 0, value, weight);
-	}
+		bins.limit = sample_cut(s, d, bins, value, [](float) { return (uint64_t)1; }, [&](uint64_t) { return (uint64_t)(d.topK - 1); });
+	if (d.topP < 1)
+		bins.limit = sample_cut(s, d, bins, value, [&](float l) { return d.weight(l); }, [&](uint64_t all) {
+			// The fewest that weigh at least mass exceed mass - 1, in whole numbers.
+			uint64_t mass = (uint64_t)ceil((double)d.topP * (double)all);
+			return mass ? mass - 1 : 0;
+		});
 	d.minP = minP;
-	int token = sample_walk(s, d, cut, sample_random(d.seed, index));
+	int token = sample_walk(s, d, bins.limit, sample_random(d.seed, index));
 	return token < 0 ? greedy : token;
 }
 
 // Leaves the n most probable tokens as the model gave them in the list's first places.
 __device__ static void sample_top(SampleShared &s, const Draw &d, int n) {
-	auto value = [&](int id) { return d.raw(id); };
-	uint64_t cut = n < d.vocab ? sample_cut(s, d.vocab, ALL, s.rawMost, n - 1, value, [](float) { return (uint64_t)1; }) : ALL;
+	SampleBins bins = {0, ALL, ALL, s.rawMost, 64, -1};
+	uint64_t cut = ALL;
+	if (n < d.vocab)
+		cut = sample_cut(s, d, bins, [](int, float raw) { return raw; }, [](float) { return (uint64_t)1; }, [&](uint64_t) { return (uint64_t)(n - 1); });
 	__syncthreads();
 	if (threadIdx.x == 0) s.listed = 0;
 	s.list[threadIdx.x] = ALL;
 	__syncthreads();
-	for (int id = threadIdx.x; id < d.vocab; id += SAMPLE_THREADS) {
-		uint64_t key = sample_key(value(id), id);
+	sample_each(d, threadIdx.x, d.vocab, SAMPLE_THREADS, [&](int id, float raw) {
+		uint64_t key = sample_key(raw, id);
 		if (key <= cut) s.list[atomicAdd(&s.listed, 1)] = key;
-	}
+	});
 	sample_sort(s);
 }
 
 // Marks the tokens of the window, which ends at the row's position.
 __device__ static void sample_window(const Draw &d, uint32_t *penalized, const int32_t *history, int position) {
+	if (!d.penalizes) return;
 	for (int i = threadIdx.x; i < (d.vocab + 31) / 32; i += SAMPLE_THREADS) penalized[i] = 0;
 	__syncthreads();
 	int at = position - (int)threadIdx.x;
-	if (threadIdx.x < PENALTY_WINDOW && at >= 0 && d.penalty != 1 && d.penalty != 0) {
+	if (threadIdx.x < PENALTY_WINDOW && at >= 0) {
 		int id = history[at];
 		atomicOr(penalized + id / 32, 1u << id % 32);
 	}
@@ -341,7 +371,8 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) reel_sample(const _
 	d.logits = a.logits + (size_t)blockIdx.x * a.vocab;
 	d.vocab = a.vocab, d.penalized = penalized;
 	d.temperature = __int_as_float(p[2]), d.topK = p[3], d.topP = __int_as_float(p[4]), d.minP = __int_as_float(p[5]);
-	d.penalty = __int_as_float(p[6]), d.logprobs = p[7], d.seed = (uint32_t)p[8] | (uint64_t)(uint32_t)p[9] << 32;
+	d.penalty = __int_as_float(p[6]), d.penalizes = d.penalty != 1 && d.penalty != 0;
+	d.logprobs = p[7], d.seed = (uint32_t)p[8] | (uint64_t)(uint32_t)p[9] << 32;
 	sample_window(d, penalized, a.history + (size_t)slot * a.context, position);
 	const uint64_t best = sample_scan(s, d);
 	const int token = sample_draw(s, d, best, (int64_t)position + 1 - p[1]);

@@ -19,20 +19,27 @@ struct StageArgs {
 	int32_t count, pages, context, T, N;
 };
 
+// What one block of threads shares, at most as much as a step can name.
+struct StageShared {
+	int32_t *head;        // [HEAD_WORDS] of the descriptor
+	int32_t *rows;        // [T][ROW_WORDS] of the descriptor; then slot, position, token of each row
+	int32_t *first, *end; // [count]: a slot's first and last row of this step
+	int32_t *places;      // [pages]: entries of block tables
+};
+
 // Prepares slots for new sequences. d is the descriptor.
 __device__ static void stage_inits(const StageArgs &a, const int32_t *d, int inits) {
 	for (int i = threadIdx.x; i < inits * INIT_WORDS; i += blockDim.x) {
 		const int32_t *in = d + a.initAt + i / INIT_WORDS * INIT_WORDS;
-		int slot = from_host(in), word = i % INIT_WORDS;
+		int word = i % INIT_WORDS, slot = from_host(in), value = from_host(in + word);
 		if (word == 0)
 			a.length[slot] = 0;
 		else
-			a.params[slot * PARAM_WORDS + word - 1] = from_host(in + word);
+			a.params[slot * PARAM_WORDS + word - 1] = value;
 	}
 }
 
 // Sets entries of block tables; of several for one place the last one holds.
-// places is room for [pages].
 __device__ static void stage_pages(const StageArgs &a, const int32_t *d, int pages, int32_t *places) {
 	for (int i = threadIdx.x; i < pages; i += blockDim.x) {
 		const int32_t *p = d + a.pageAt + i * PAGE_WORDS;
@@ -48,58 +55,61 @@ __device__ static void stage_pages(const StageArgs &a, const int32_t *d, int pag
 }
 
 // The position of row t: its own, or one more than that of the row before it in
-// the same slot, or the slot's length. slots and positions are the step's [T].
-__device__ static int stage_position(const StageArgs &a, const int32_t *slots, const int32_t *positions, int t) {
+// the same slot, or the slot's length.
+__device__ static int stage_position(const StageArgs &a, const StageShared &s, int t) {
+	const int slot = s.rows[t * ROW_WORDS];
 	int after = 0;
-	for (int before = t; before >= 0; before--) {
-		if (slots[before] != slots[t]) continue;
-		if (positions[before] != FROM_DEVICE) return positions[before] + after;
+	for (int before = t; before >= s.first[slot]; before--) {
+		if (s.rows[before * ROW_WORDS] != slot) continue;
+		int position = s.rows[before * ROW_WORDS + 1];
+		if (position != FROM_DEVICE) return position + after;
 		after++;
 	}
-	return a.length[slots[t]] + after - 1;
+	return a.length[slot] + after - 1;
 }
 
-// Whether row t is the last one of its slot.
-__device__ static bool stage_ends(const StageArgs &a, const int32_t *slots, int t) {
-	for (int later = t + 1; later < a.T; later++)
-		if (slots[later] == slots[t]) return false;
-	return true;
+// Reads what a step always has. All of it goes over the bus at once, whatever is live.
+__device__ static void stage_read(const StageArgs &a, const StageShared &s, const int32_t *d) {
+	const int t = threadIdx.x;
+	int head = t < HEAD_WORDS ? from_host(d + t) : 0;
+	int row = t < a.T * ROW_WORDS ? from_host(d + HEAD_WORDS + t) : 0;
+	int sample = t < a.N ? from_host(d + a.sampleAt + t) : 0;
+	for (int i = t + blockDim.x; i < a.T * ROW_WORDS; i += blockDim.x) s.rows[i] = from_host(d + HEAD_WORDS + i);
+	for (int i = t; i < a.count; i += blockDim.x) s.first[i] = a.T, s.end[i] = -1;
+	if (t < HEAD_WORDS) s.head[t] = head;
+	if (t < a.T * ROW_WORDS) s.rows[t] = row;
+	__syncthreads();
+	for (int i = t; i < a.N; i += blockDim.x) a.sample[i] = i >= s.head[1] ? -1 : i == t ? sample : from_host(d + a.sampleAt + i);
+	if (t < 2) a.number[t] = s.head[4 + t];
 }
 
 // Applies the descriptor number `counter` of the ring, as Stage.Host does. One block.
-// Shared: int32 slots[T], positions[T] as the host gave them, places[all that fit].
 extern "C" __global__ void reel_stage(const __grid_constant__ StageArgs a) {
-	extern __shared__ int32_t stage_rows[];
-	int32_t *slots = stage_rows, *positions = stage_rows + a.T;
+	extern __shared__ int32_t stage_shared[];
+	StageShared s;
+	s.head = stage_shared, s.rows = s.head + HEAD_WORDS, s.first = s.rows + a.T * ROW_WORDS;
+	s.end = s.first + a.count, s.places = s.end + a.count;
 	step_begin();
 	const uint32_t step = *a.counter;
 	const int32_t *d = a.ring + (size_t)(step % (uint32_t)a.ringSlots) * a.words;
-	// All reads of the first kind go over the bus together, whatever is live.
-	int rows = from_host(d), samples = from_host(d + 1), inits = from_host(d + 2), pages = from_host(d + 3);
-	for (int i = threadIdx.x; i < a.N; i += blockDim.x) {
-		int row = from_host(d + a.sampleAt + i);
-		a.sample[i] = i < samples ? row : -1;
-	}
+	stage_read(a, s, d);
+	if (threadIdx.x == 0) *a.counter = step + 1; // every thread has read it
+	stage_inits(a, d, s.head[2]);
+	if (s.head[3] > 0) stage_pages(a, d, s.head[3], s.places);
 	for (int t = threadIdx.x; t < a.T; t += blockDim.x) {
-		const int32_t *r = d + HEAD_WORDS + t * ROW_WORDS;
-		int slot = from_host(r), position = from_host(r + 1), token = from_host(r + 2);
-		bool live = t < rows;
-		slots[t] = live ? slot : a.count - 1;
-		positions[t] = live ? position : 0;
-		a.token[t] = live ? token : 0;
+		int32_t *row = s.rows + t * ROW_WORDS;
+		if (t >= s.head[0]) row[0] = a.count - 1, row[1] = row[2] = 0;
+		atomicMin(s.first + row[0], t);
+		atomicMax(s.end + row[0], t);
 	}
-	if (threadIdx.x < 2) a.number[threadIdx.x] = from_host(d + 4 + threadIdx.x);
-	stage_inits(a, d, inits);
-	stage_pages(a, d, pages, positions + a.T);
-	__syncthreads(); // every thread has read the counter; lengths are set
-	if (threadIdx.x == 0) *a.counter = step + 1;
-	for (int t = threadIdx.x; t < a.T; t += blockDim.x) a.position[t] = stage_position(a, slots, positions, t);
+	__syncthreads(); // rows are known, and lengths are set
+	for (int t = threadIdx.x; t < a.T; t += blockDim.x) a.position[t] = stage_position(a, s, t);
 	__syncthreads(); // lengths are read
 	for (int t = threadIdx.x; t < a.T; t += blockDim.x) {
-		int slot = slots[t], position = a.position[t], token = a.token[t];
-		if (token == FROM_DEVICE) a.token[t] = token = a.last[slot];
-		a.slot[t] = slot;
+		int slot = s.rows[t * ROW_WORDS], token = s.rows[t * ROW_WORDS + 2], position = a.position[t];
+		if (token == FROM_DEVICE) token = a.last[slot];
+		a.slot[t] = slot, a.token[t] = token;
 		a.history[(size_t)slot * a.context + position] = token;
-		if (stage_ends(a, slots, t)) a.length[slot] = position + 1;
+		if (s.end[slot] == t) a.length[slot] = position + 1;
 	}
 }

@@ -24,8 +24,8 @@ type stageArgs struct {
 
 // CUDA launches one block: what it does is little, and in order.
 func (o Stage) CUDA(q *cuda.Queue) error {
-	threads := min(1024, max(64, (o.T+31)/32*32))
-	shared := 4 * (2*o.T + o.Layout.MaxRows + MaxMoves)
+	threads := min(1024, max(64, (3*o.T+31)/32*32))
+	shared := 4 * (headWords + rowWords*o.T + 2*o.Slots.Count + o.Layout.MaxRows + MaxMoves)
 	return cuda.Launch(q, "reel_stage", cuda.Grid{X: 1, Threads: threads, Shared: shared, Dependent: true}, stageArgs{
 		ring: q.Address(o.Ring), counter: q.Address(o.Counter), slots: o.Slots.addresses(q),
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), token: q.Address(o.Rows.Token),
