@@ -65,8 +65,8 @@ func (a *asked) soak(b *bench, r *rand.Rand, steps uint64) {
 		cancelled bool
 	}
 	var all []going
-	for s := b.Stats().Steps; uint64(s.Prefill+s.Decode) < steps && !b.t.Failed() || len(all) > 0; s = b.Stats().Steps {
-		if uint64(s.Prefill+s.Decode) < steps && len(all) < 8 {
+	for s := b.Stats().Steps; (s.Prefill+s.Decode) < steps && !b.t.Failed() || len(all) > 0; s = b.Stats().Steps {
+		if (s.Prefill+s.Decode) < steps && len(all) < 8 {
 			i := r.IntN(len(a.requests))
 			s, h := b.submit(a.requests[i])
 			all = append(all, going{s, h, i, false})
@@ -79,7 +79,7 @@ func (a *asked) soak(b *bench, r *rand.Rand, steps uint64) {
 			all[i].cancelled = true
 			b.Cancel(all[i].handle)
 		}
-		if len(all) == 8 || r.IntN(6) == 0 || uint64(s.Prefill+s.Decode) >= steps {
+		if len(all) == 8 || r.IntN(6) == 0 || (s.Prefill+s.Decode) >= steps {
 			a.check(b.t, all[0].index, all[0].must(b.t), !all[0].cancelled)
 			all = all[1:]
 		}
