@@ -66,12 +66,12 @@ gpu-bundle: cuda ## put all that tests a GPU into .carry/gpu, for a machine with
 .PHONY: run
 run: ## build, start a generator, stream a passage (PROMPT="…" for another), stop it
 	@$(MAKE) all >&2
-	@unset REEL_MODEL REEL_MAX_SEQ_LEN REEL_MAX_BATCH; \
+	@for name in $$(env | sed -n 's/^\(REEL_[A-Z_]*\)=.*/\1/p'); do unset "$$name"; done; \
 	dir=$$(mktemp -d /tmp/reel.XXXXXX) || exit 1; \
-	'$(BIN)/reel-generator' --socket "$$dir/generator.sock" --log-level warn & generator=$$!; \
+	'$(BIN)/reel-generator' --socket "$$dir/generator.sock" --device host --log-level warn & generator=$$!; \
 	trap 'kill $$generator 2>/dev/null; wait $$generator 2>/dev/null; rm -rf "$$dir"' EXIT; \
 	trap 'exit 130' INT TERM; \
-	'$(BIN)/reel' --socket "$$dir/generator.sock" --wait 60s --timings --echo \
+	'$(BIN)/reel' --socket "$$dir/generator.sock" --wait 20s --timings --echo \
 		--temperature 0 --repeat-penalty 1.3 --max-tokens 300 -- "$$PROMPT" </dev/null
 
 .PHONY: test
@@ -149,7 +149,7 @@ install: all ## install the binaries under $(DESTDIR)$(PREFIX)/bin
 
 .PHONY: clean
 clean: ## remove what make built
-	rm -rf bin .build
+	rm -rf bin .build .carry
 
 .PHONY: help
 help: ## this list

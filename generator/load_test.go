@@ -111,6 +111,9 @@ func TestPagesFitTheBudget(t *testing.T) {
 	if _, err := pages(l.model.Config, l.plan, 63*page); err == nil || !strings.Contains(err.Error(), "lower --max-seq-len to 1008") {
 		t.Errorf("with too little memory: %v", err)
 	}
+	if _, err := pages(l.model.Config, l.plan, page-1); err == nil || !strings.Contains(err.Error(), "smaller model") {
+		t.Errorf("with no memory: %v", err)
+	}
 }
 
 func TestAvailableMemory(t *testing.T) {

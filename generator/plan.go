@@ -49,10 +49,14 @@ func pages(c model.Config, p engine.Options, budget int64) (int, error) {
 	page := kernels.KV{DType: p.KVType, PageTokens: p.PageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}.PageBytes()
 	longest := int64((p.Context + p.PageTokens - 1) / p.PageTokens)
 	fit := budget / page
+	const gib = 1 << 30
+	if fit < 1 {
+		return 0, fmt.Errorf("one page of the KV cache needs %.3f GiB and %.3f GiB are to be had: free memory, or serve a smaller model",
+			float64(page)/gib, float64(budget)/gib)
+	}
 	if fit < longest {
-		const gib = 1 << 30
 		return 0, fmt.Errorf("the KV cache of one sequence of %d tokens needs %.1f GiB and %.1f GiB are to be had: lower --max-seq-len to %d",
-			p.Context, float64(longest*page)/gib, float64(budget)/gib, max(2, fit*int64(p.PageTokens)))
+			p.Context, float64(longest*page)/gib, float64(budget)/gib, fit*int64(p.PageTokens))
 	}
 	return int(min(fit, longest*int64(p.MaxBatch))), nil
 }
