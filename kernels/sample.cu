@@ -49,8 +49,7 @@ struct Draw {
 	const uint32_t *penalized; // [vocab/32]: bits of the tokens in the window
 	bool penalizes;
 	float penalty, temperature, topP, minP;
-	int topK, logprobs;
-	uint64_t seed;
+	int topK;
 	float most, scale; // the largest logit after the penalty; log2(e)/temperature
 
 	// The logit as the model gave it.
@@ -139,8 +138,10 @@ __device__ static void sample_sort(SampleShared &s) {
 		for (int step = size / 2; step; step /= 2) {
 			__syncthreads();
 			int other = i ^ step;
-			uint64_t a = s.list[i], b = s.list[other];
-			if (other > i && (a > b) == !(i & size)) s.list[i] = b, s.list[other] = a;
+			if (other > i) {
+				uint64_t a = s.list[i], b = s.list[other];
+				if ((a > b) == !(i & size)) s.list[i] = b, s.list[other] = a;
+			}
 		}
 	__syncthreads();
 }
@@ -303,7 +304,7 @@ __device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
 
 // Draws as draw.go does, but that the walk goes by id where draw.go's goes by
 // probability: the distribution is the same.
-__device__ static int sample_draw(SampleShared &s, Draw &d, uint64_t best, int64_t index) {
+__device__ static int sample_draw(SampleShared &s, Draw &d, uint64_t best, const SampleArgs &a, int row) {
 	const int greedy = (uint32_t)best;
 	if (d.temperature == 0) return greedy;
 	d.most = sample_logit(best);
@@ -322,7 +323,9 @@ __device__ static int sample_draw(SampleShared &s, Draw &d, uint64_t best, int64
 			return mass ? mass - 1 : 0;
 		});
 	d.minP = minP;
-	int token = sample_walk(s, d, bins.limit, sample_random(d.seed, index));
+	const int32_t *p = a.params + a.slot[row] * 10; // the token's index counts from the prompt's end
+	const uint64_t seed = (uint32_t)p[8] | (uint64_t)(uint32_t)p[9] << 32;
+	int token = sample_walk(s, d, bins.limit, sample_random(seed, (int64_t)a.position[row] + 1 - p[1]));
 	return token < 0 ? greedy : token;
 }
 
@@ -356,31 +359,9 @@ __device__ static void sample_window(const Draw &d, uint32_t *penalized, const i
 	__syncthreads();
 }
 
-// Draws sample blockIdx.x as Sample.Host does and publishes it: the step's number
-// comes last, so a record with the right number is whole.
-extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) reel_sample(const __grid_constant__ SampleArgs a) {
-	extern __shared__ __align__(16) unsigned char sample_shared[]; // SampleShared, then uint32 [vocab/32]
-	SampleShared &s = *reinterpret_cast<SampleShared *>(sample_shared);
-	uint32_t *penalized = reinterpret_cast<uint32_t *>(sample_shared + sizeof(SampleShared));
-	step_begin();
-	const int row = a.sample[blockIdx.x];
-	if (row < 0) return;
-	const int slot = a.slot[row], position = a.position[row];
-	const int32_t *p = a.params + slot * 10;
-	Draw d;
-	d.logits = a.logits + (size_t)blockIdx.x * a.vocab;
-	d.vocab = a.vocab, d.penalized = penalized;
-	d.temperature = __int_as_float(p[2]), d.topK = p[3], d.topP = __int_as_float(p[4]), d.minP = __int_as_float(p[5]);
-	d.penalty = __int_as_float(p[6]), d.penalizes = d.penalty != 1 && d.penalty != 0;
-	d.logprobs = p[7], d.seed = (uint32_t)p[8] | (uint64_t)(uint32_t)p[9] << 32;
-	sample_window(d, penalized, a.history + (size_t)slot * a.context, position);
-	const uint64_t best = sample_scan(s, d);
-	const int token = sample_draw(s, d, best, (int64_t)position + 1 - p[1]);
-	const int top = min(min(d.logprobs, MAX_TOP), a.vocab);
-	if (top > 0) sample_top(s, d, top);
-
-	uint32_t step = a.number[0];
-	int32_t *out = a.results + ((size_t)(step % (uint32_t)a.ringSlots) * a.maxSamples + blockIdx.x) * RESULT_WORDS;
+// Publishes a sample. The step's number comes last: a record with the right one is whole.
+__device__ static void sample_publish(const SampleArgs &a, const SampleShared &s, const Draw &d, int slot, int token, int top) {
+	int32_t *out = a.results + ((size_t)((uint32_t)a.number[0] % (uint32_t)a.ringSlots) * a.maxSamples + blockIdx.x) * RESULT_WORDS;
 	const int i = threadIdx.x;
 	// (l - most) - ln Σ exp(l - most), as the larger parts cancel first.
 	if (i < top) {
@@ -389,13 +370,35 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) reel_sample(const _
 	}
 	if (i == 0) {
 		a.token[slot] = token;
-		out[2] = slot, out[3] = p[0], out[4] = 1, out[5] = token;
+		out[2] = slot, out[3] = a.params[slot * 10], out[4] = 1, out[5] = token;
 		out[6] = __float_as_int(d.raw(token) - s.rawMost - s.logSum);
 		out[7] = top;
 	}
 	__syncthreads();
 	if (i == 0) {
 		__threadfence_system();
-		asm volatile("st.relaxed.sys.global.v2.s32 [%0], {%1, %2};" ::"l"(out), "r"(step), "r"(a.number[1]) : "memory");
+		asm volatile("st.relaxed.sys.global.v2.s32 [%0], {%1, %2};" ::"l"(out), "r"(a.number[0]), "r"(a.number[1]) : "memory");
 	}
+}
+
+// Draws sample blockIdx.x as Sample.Host does, and publishes it.
+extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) reel_sample(const __grid_constant__ SampleArgs a) {
+	extern __shared__ __align__(16) unsigned char sample_shared[]; // SampleShared, then uint32 [vocab/32]
+	SampleShared &s = *reinterpret_cast<SampleShared *>(sample_shared);
+	uint32_t *penalized = reinterpret_cast<uint32_t *>(sample_shared + sizeof(SampleShared));
+	step_begin();
+	const int row = a.sample[blockIdx.x];
+	if (row < 0) return;
+	const int32_t *p = a.params + a.slot[row] * 10;
+	Draw d;
+	d.logits = a.logits + (size_t)blockIdx.x * a.vocab;
+	d.vocab = a.vocab, d.penalized = penalized;
+	d.temperature = __int_as_float(p[2]), d.topK = p[3], d.topP = __int_as_float(p[4]), d.minP = __int_as_float(p[5]);
+	d.penalty = __int_as_float(p[6]), d.penalizes = d.penalty != 1 && d.penalty != 0;
+	sample_window(d, penalized, a.history + (size_t)a.slot[row] * a.context, a.position[row]);
+	const uint64_t best = sample_scan(s, d);
+	const int token = sample_draw(s, d, best, a, row);
+	const int slot = a.slot[row], top = min(min(a.params[slot * 10 + 7], MAX_TOP), a.vocab);
+	if (top > 0) sample_top(s, d, top);
+	sample_publish(a, s, d, slot, token, top);
 }
