@@ -38,6 +38,8 @@ __device__ __forceinline__ float4 load_constant(const float *p) { return __ldg(r
 
 __device__ __forceinline__ float4 load_activation(const float *p) { return *reinterpret_cast<const float4 *>(p); }
 
+__device__ __forceinline__ uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
 struct BF16 {
 	// Two values rounded to nearest, low in the lower half.
 	static __device__ __forceinline__ uint32_t pack(float low, float high) {
@@ -123,6 +125,15 @@ __device__ __forceinline__ float rms_scale(const Activations &in, float squares)
 // add_squares adds a lane's four squares in order.
 __device__ __forceinline__ float add_squares(float sum, const float4 &v) {
 	return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
+}
+
+// fold adds the squares of a partial sum, which 16 lanes hold, four columns of a piece
+// each: over the piece's steps first, then over the columns of a step.
+__device__ __forceinline__ float fold(float s) {
+	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 4));
+	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 8));
+	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
+	return __fadd_rn(s, __shfl_xor_sync(~0u, s, 2));
 }
 
 // rounded is a lane's four activations as the N operand's two registers.

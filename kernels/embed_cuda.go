@@ -12,7 +12,7 @@ type embedArgs struct {
 
 // CUDA launches a block for each row.
 func (o Embed) CUDA(q *cuda.Queue) error {
-	kind, err := elementsOf([]Weight{o.Table})
+	kind, err := elementsOf(o.Table)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ struct GateUp {
 	using Args = GateUpArgs;
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
+	static constexpr bool EARLY = true; // whether prepare comes before the sums
 	const Args &o;
 
 	__device__ __forceinline__ GateUp(const Args &o) : o(o) {}

@@ -14,6 +14,7 @@ type GateUp struct {
 	Norm     device.Buffer // float32 [hidden]
 	Gate, Up Weight        // [inner][hidden]
 	Out      device.Buffer // out: float32 [T][inner]
+	Scratch  device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 	T        int
 	Eps      float32
 }

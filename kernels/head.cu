@@ -12,6 +12,7 @@ struct Head {
 	using Args = HeadArgs;
 	static constexpr int R = 1;
 	static constexpr bool NORMED = true;
+	static constexpr bool EARLY = true; // whether prepare comes before the sums
 	const Args &o;
 
 	__device__ __forceinline__ Head(const Args &o) : o(o) {}

@@ -5,13 +5,14 @@ import "reel/kernels/device"
 // Head turns the sampled rows into logits: Logits[i] = W·rmsnorm(X[row of sample i]).
 // The logits of padding samples are left as they are.
 type Head struct {
-	X      device.Buffer // float32 [T][hidden]
-	Norm   device.Buffer // float32 [hidden]
-	W      Weight        // [vocab][hidden]
-	Rows   Rows          // samples, int32 [N]
-	Logits device.Buffer // out: float32 [N][vocab]
-	T, N   int
-	Eps    float32
+	X       device.Buffer // float32 [T][hidden]
+	Norm    device.Buffer // float32 [hidden]
+	W       Weight        // [vocab][hidden]
+	Rows    Rows          // samples, int32 [N]
+	Logits  device.Buffer // out: float32 [N][vocab]
+	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
+	T, N    int
+	Eps     float32
 }
 
 // Kernel is "head".

@@ -15,9 +15,8 @@ type headArgs struct {
 
 // CUDA launches a product over the sampled rows.
 func (o Head) CUDA(q *cuda.Queue) error {
-	return launchProduct(q, "reel_head", o.N, tilesOf(o.W.Rows), 1, headArgs{
-		w: q.Address(o.W.Data),
-		in: activations{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.Rows.Sample),
-			cols: int32(o.W.Cols), n: int32(o.N), eps: o.Eps},
-		logits: q.Address(o.Logits), vocab: int32(o.W.Rows)}, o.W)
+	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.Rows.Sample),
+		cols: int32(o.W.Cols), n: int32(o.N), eps: o.Eps}
+	return launch(q, tiled{"reel_head", in, tilesOf(o.W.Rows), 1, o.Scratch, []Weight{o.W}}, headArgs{
+		w: q.Address(o.W.Data), in: in, logits: q.Address(o.Logits), vocab: int32(o.W.Rows)})
 }

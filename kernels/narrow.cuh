@@ -130,10 +130,11 @@ template <class Op, class D, int N, int U> __device__ __forceinline__ void narro
 	await_previous();
 	b.begin_rows();
 	const bool mine = token < 8 * N && op.activations().row(token) >= 0;
-	if (mine) op.prepare(unit, row, token);
+	if (Op::EARLY && mine) op.prepare(unit, row, token);
 	b.run();
 	b.share(shared);
 	if (!mine) return;
+	if (!Op::EARLY) op.prepare(unit, row, token);
 	float y[Op::R], scale = 1;
 	if (Op::NORMED) scale = rms_scale(b.in, in_order(shared + PARTIALS * Block::PART + token, 8 * N));
 #pragma unroll

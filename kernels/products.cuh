@@ -1,13 +1,27 @@
 // The kernels of a product op, one for each element type and range of rows.
 #pragma once
-#include "wide.cuh"
+#include "deep.cuh"
+#include "single.cuh"
 
-#define REEL_PRODUCT_OF(name, Op, D, type, U)                                                                                            \
-	extern "C" __global__ void __launch_bounds__(NARROW_THREADS, 1) name##_##type##_8(const __grid_constant__ Op::Args a) { narrow<Op, D, 1, U>(Op{a}); } \
-	extern "C" __global__ void __launch_bounds__(NARROW_THREADS, 1) name##_##type##_16(const __grid_constant__ Op::Args a) { narrow<Op, D, 2, U / Op::R>(Op{a}); } \
-	extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) name##_##type##_64(const __grid_constant__ Op::Args a) { wide<Op, D, 4>(Op{a}); }     \
-	extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) name##_##type##_512(const __grid_constant__ Op::Args a) { wide<Op, D, 1>(Op{a}); }
+#define REEL_KERNEL(name, threads, blocks, body, ...) \
+	extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__) { body; }
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define REEL_DEEP(name, Op, D, M, G, T) \
+	REEL_KERNEL(name, (Deep<Op, D, M, G, T>::THREADS), 1, (deep<Op, D, M, G, T>(a)), const __grid_constant__ DeepArgs<Op> a)
+#else
+#define REEL_DEEP(name, Op, D, M, G, T)
+#endif
+
+#define REEL_PRODUCT_OF(name, Op, D, U)                                                                                     \
+	REEL_KERNEL(name##_1, NARROW_THREADS, 2, (single<Op, D, U>(Op{a})), const __grid_constant__ Op::Args a)          \
+	REEL_KERNEL(name##_8, NARROW_THREADS, 1, (narrow<Op, D, 1, 4>(Op{a})), const __grid_constant__ Op::Args a)          \
+	REEL_KERNEL(name##_16, NARROW_THREADS, 1, (narrow<Op, D, 2, 4 / Op::R>(Op{a})), const __grid_constant__ Op::Args a) \
+	REEL_KERNEL(name##_wide32, WIDE_THREADS, 1, (wide<Op, D, 4>(Op{a})), const __grid_constant__ Op::Args a)            \
+	REEL_KERNEL(name##_wide64, WIDE_THREADS, 1, (wide<Op, D, 1>(Op{a})), const __grid_constant__ Op::Args a)            \
+	REEL_DEEP(name##_deep64, Op, D, 1, 4, 64)                                                                           \
+	REEL_DEEP(name##_deep104, Op, D, 2, 1, 104)
 
 #define REEL_PRODUCT(name, Op, U)            \
-	REEL_PRODUCT_OF(name, Op, BF16, bf16, U) \
-	REEL_PRODUCT_OF(name, Op, F16, f16, U)
+	REEL_PRODUCT_OF(name##_bf16, Op, BF16, U) \
+	REEL_PRODUCT_OF(name##_f16, Op, F16, U)

@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -28,14 +29,15 @@ type layer struct{ q, k, v, output, gate, up, down Weight }
 type products struct {
 	*both
 	shape
-	layers []layer
-	head   Weight
-	norm   device.Buffer
-	a      QKV // what all layers have in common
-	mid    device.Buffer
-	logits device.Buffer
-	sample device.Buffer
-	bytes  int64
+	layers  []layer
+	head    Weight
+	norm    device.Buffer
+	a       QKV // what all layers have in common
+	mid     device.Buffer
+	logits  device.Buffer
+	sample  device.Buffer
+	scratch device.Buffer // shared by all, as an engine has it
+	bytes   int64
 }
 
 const benchRows = 400
@@ -61,6 +63,7 @@ func newProducts(b *both, s shape) *products {
 	p.norm = put(b, b.normal(s.hidden, 1))[1]
 	p.a = p.attention()
 	p.mid = put(b, b.normal(benchRows*s.inner, 1))[1]
+	p.scratch = b.load(1, poison(int(ScratchBytes(benchRows, s.inner))))
 	p.sample, p.logits = put(b, counted(benchRows))[1], b.load(1, make([]byte, 4*64*s.vocab))
 	return p
 }
@@ -100,17 +103,17 @@ func (p *products) ops(kind string, T int) (ops []device.Op, elements int64) {
 	}
 	for _, l := range p.layers {
 		a := p.a
-		a.T, a.Q, a.K, a.V = T, l.q, l.k, l.v
+		a.T, a.Q, a.K, a.V, a.Scratch = T, l.q, l.k, l.v, p.scratch
 		add("qkv", a, l.q, l.k, l.v)
-		add("output", Project{W: l.output, In: a.Out, X: a.X, T: T}, l.output)
-		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, T: T, Eps: 1e-5}, l.gate, l.up)
-		add("down", Project{W: l.down, In: p.mid, X: a.X, T: T, Name: Down}, l.down)
+		add("output", Project{W: l.output, In: a.Out, X: a.X, Scratch: p.scratch, T: T}, l.output)
+		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Scratch: p.scratch, T: T, Eps: 1e-5}, l.gate, l.up)
+		add("down", Project{W: l.down, In: p.mid, X: a.X, Scratch: p.scratch, T: T, Name: Down}, l.down)
 	}
 	n := min(T, 64)
 	if T > 64 {
 		n = 1 // a prompt's last row alone is sampled
 	}
-	add("head", Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.sample}, Logits: p.logits, T: T, N: n, Eps: 1e-5}, p.head)
+	add("head", Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.sample}, Logits: p.logits, Scratch: p.scratch, T: T, N: n, Eps: 1e-5}, p.head)
 	return ops, elements
 }
 
@@ -121,9 +124,11 @@ func BenchmarkProducts(bench *testing.B) {
 		bench.Run(s.name, func(bench *testing.B) {
 			p := newProducts(newBoth(bench), s)
 			for _, T := range []int{1, 8, 16, 32, 50, 64, 100, 200, 400} {
-				for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
-					p.measure(kind, T)
-				}
+				bench.Run(fmt.Sprintf("T=%d", T), func(*testing.B) {
+					for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
+						p.measure(kind, T)
+					}
+				})
 			}
 		})
 	}
@@ -136,6 +141,6 @@ func (p *products) measure(kind string, T int) {
 	const runs = 5
 	each := p.replayTimes(runs, ops...)
 	us := each[runs/2].Seconds() * 1e6
-	p.t.Logf("%s T=%-3d %-7s %9.1f us, %8.2f us each, %6.0f GB/s, %6.1f TFLOP/s", p.name, T, kind, us, us/float64(len(ops)),
+	fmt.Printf("%s T=%-3d %-7s %9.1f us, %8.2f us each, %6.0f GB/s, %6.1f TFLOP/s\n", p.name, T, kind, us, us/float64(len(ops)),
 		float64(2*elements)/us/1e3, float64(2*elements*int64(T))/us/1e6)
 }

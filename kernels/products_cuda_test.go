@@ -226,8 +226,8 @@ func poison(n int) []byte {
 	return p
 }
 
-// widened are the elements of a pool as float32.
-func widened(t DType, raw []byte) []float32 {
+// asFloat32 are the elements of a pool as float32.
+func asFloat32(t DType, raw []byte) []float32 {
 	if t == F32 {
 		return slices.Clone(viewOf[float32](raw))
 	}
@@ -251,7 +251,7 @@ func TestCUDAQKV(t *testing.T) {
 		a := b.newAttention([]DType{BF16, F16}[i%2], kvType, rows, hidden, kvHeads*group, kvHeads, dim)
 		b.run(func(on int) device.Op { return a.op[on] })
 		b.close(name+": q", a.out, 4*sums(hidden), 1e-5)
-		got := widened(kvType, read[byte](b, 1, a.op[1].KV.Data))
+		got := asFloat32(kvType, read[byte](b, 1, a.op[1].KV.Data))
 		for i, want := range read[float32](b, 0, a.op[0].KV.Data) {
 			if math.IsNaN(float64(want)) != math.IsNaN(float64(got[i])) {
 				t.Fatalf("%s: element %d of the pool is %v, wants %v", name, i, got[i], want)

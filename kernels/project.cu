@@ -12,6 +12,7 @@ struct Project {
 	using Args = ProjectArgs;
 	static constexpr int R = 1;
 	static constexpr bool NORMED = false;
+	static constexpr bool EARLY = true; // whether prepare comes before the sums
 	const Args &o;
 	float old;
 
@@ -28,4 +29,4 @@ struct Project {
 	}
 };
 
-REEL_PRODUCT(reel_project, Project, 4)
+REEL_PRODUCT(reel_project, Project, 8)

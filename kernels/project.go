@@ -6,10 +6,11 @@ import "reel/kernels/device"
 // output projection and the feed-forward's down projection are this op. It is
 // the one place where a sum over several GPUs, or a row's adapter, goes.
 type Project struct {
-	W  Weight        // [hidden][in]
-	In device.Buffer // float32 [T][in]
-	X  device.Buffer // in and out: float32 [T][hidden]
-	T  int
+	W       Weight        // [hidden][in]
+	In      device.Buffer // float32 [T][in]
+	X       device.Buffer // in and out: float32 [T][hidden]
+	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
+	T       int
 	// Name tells the two uses apart in reports: "output" or "down".
 	Name ProjectName
 }

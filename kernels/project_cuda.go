@@ -15,7 +15,7 @@ type projectArgs struct {
 
 // CUDA launches a product whose units are tiles of 16 outputs.
 func (o Project) CUDA(q *cuda.Queue) error {
-	return launchProduct(q, "reel_project", o.T, tilesOf(o.W.Rows), 1, projectArgs{
-		w: q.Address(o.W.Data), in: activations{x: q.Address(o.In), cols: int32(o.W.Cols), n: int32(o.T)},
-		x: q.Address(o.X), rows: int32(o.W.Rows)}, o.W)
+	in := activations{x: q.Address(o.In), cols: int32(o.W.Cols), n: int32(o.T)}
+	return launch(q, tiled{"reel_project", in, tilesOf(o.W.Rows), 1, o.Scratch, []Weight{o.W}}, projectArgs{
+		w: q.Address(o.W.Data), in: in, x: q.Address(o.X), rows: int32(o.W.Rows)})
 }

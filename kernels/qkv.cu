@@ -24,6 +24,7 @@ struct QKV {
 	using Args = QKVArgs;
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
+	static constexpr bool EARLY = false; // whether prepare comes before the sums: what it reads takes registers
 	const Args &o;
 	float cosine, sine;
 	float *q;   // where q goes, or null

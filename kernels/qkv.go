@@ -17,6 +17,7 @@ type QKV struct {
 	Slots   Slots
 	KV      KV
 	Out     device.Buffer // out: float32 [T][heads*HeadDim], the turned q
+	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 
 	T, Layer, Hidden, Heads int
 	Eps                     float32

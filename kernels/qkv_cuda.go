@@ -25,11 +25,11 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 		return fmt.Errorf("%w: head size %d, which must be a multiple of %d", device.ErrBadShape, d, 2*tileRows)
 	}
 	units := (o.Heads + 2*o.KV.Heads) * (d / (2 * tileRows))
-	return launchProduct(q, "reel_qkv", o.T, units, 2, qkvArgs{
-		q: q.Address(o.Q.Data), k: q.Address(o.K.Data), v: q.Address(o.V.Data),
-		in:   activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Hidden), n: int32(o.T), eps: o.Eps},
+	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Hidden), n: int32(o.T), eps: o.Eps}
+	return launch(q, tiled{"reel_qkv", in, units, 2, o.Scratch, []Weight{o.Q, o.K, o.V}}, qkvArgs{
+		q: q.Address(o.Q.Data), k: q.Address(o.K.Data), v: q.Address(o.V.Data), in: in,
 		rope: q.Address(o.RoPE), slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position),
 		table: q.Address(o.Slots.BlockTable), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
 		heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), dim: int32(d), pages: int32(o.Slots.Pages),
-		layer: int32(o.Layer), layers: int32(o.KV.Layers), pageTokens: int32(o.KV.PageTokens), kvType: int32(o.KV.DType)}, o.Q, o.K, o.V)
+		layer: int32(o.Layer), layers: int32(o.KV.Layers), pageTokens: int32(o.KV.PageTokens), kvType: int32(o.KV.DType)})
 }

@@ -101,6 +101,14 @@ func (w Weight) check(name string, rows, cols int) error {
 	return nil
 }
 
+// ScratchBytes is what a product over n rows of cols columns takes to round them once
+// for all of its blocks. Ops that run one after another share it. Results
+// are the same without.
+func ScratchBytes(n, cols int) int64 {
+	tokens := (int64(n) + 7) &^ 7
+	return tokens*int64((cols+63)&^63)*2 + 4*tokens
+}
+
 // need is one buffer and the fewest 4-byte elements that an op reads or writes there.
 type need struct {
 	name string

@@ -88,49 +88,148 @@ type variant struct {
 	suffix  string
 	tiles   int // row tiles of a block; 0: one unit
 	tokens  int // token rows of a block
-	shared  int // bytes of shared memory that the launch gives
 	threads int
+	shared  int // bytes of shared memory that the launch gives
 }
 
 // The variants, as products.cuh has them.
 var (
+	single   = variant{suffix: "_1", tokens: 1, threads: 512}
 	narrow8  = variant{suffix: "_8", tokens: 8, threads: 512}
 	narrow16 = variant{suffix: "_16", tokens: 16, threads: 512}
-	wide32   = variant{suffix: "_64", tiles: 4, tokens: 32, shared: 41472, threads: 512}
-	wide64   = variant{suffix: "_512", tiles: 16, tokens: 64, shared: 98560, threads: 512}
+	wide32   = variant{"_wide32", 4, 32, 512, 41472}
+	wide64   = variant{"_wide64", 16, 64, 512, 98560}
+	deep64   = variant{"_deep64", 4, 64, 544, 1024 + 3*65536}
+	deep104  = variant{"_deep104", 8, 104, 288, 1024 + 5*29696 + 66560}
 )
 
-// variantFor chooses by the number of token rows alone.
-func variantFor(n int) *variant {
+// singleShared is the shared memory that a block has on every GPU, less the kernel's own.
+const singleShared = 96 << 10
+
+// narrowed is the variant for few rows, or nil.
+func narrowed(n int) *variant {
 	switch {
+	case n <= single.tokens:
+		return &single
 	case n <= narrow8.tokens:
 		return &narrow8
 	case n <= narrow16.tokens:
 		return &narrow16
-	case n <= 64:
+	}
+	return nil
+}
+
+// widened is the variant for many rows without scratch.
+func widened(n int) *variant {
+	if n <= 64 {
 		return &wide32
 	}
 	return &wide64
 }
 
-// launchProduct launches the kernel `name` over n token rows and `units` units of
-// `tiles` row tiles each.
-func launchProduct[T any](q *cuda.Queue, name string, n, units, tiles int, args T, weights ...Weight) error {
-	kind, err := elementsOf(weights)
-	if err != nil {
-		return err
+// deepened is the variant for many rows with scratch.
+func deepened(n int) *variant {
+	if n <= 128 {
+		return &deep64
 	}
-	v := variantFor(n)
+	return &deep104
+}
+
+// grid is how v is launched over n token rows and units of tiles row tiles each.
+func (v *variant) grid(n, units, tiles int) cuda.Grid {
 	g := cuda.Grid{X: units, Threads: v.threads, Shared: v.shared, Dependent: dependentLaunch}
 	if v.tiles > 0 {
 		perBlock := v.tiles / tiles
 		g.X, g.Y = (n+v.tokens-1)/v.tokens, (units+perBlock-1)/perBlock
 	}
-	return cuda.Launch(q, name+kind+v.suffix, g, args)
+	return g
+}
+
+// tiled is a product over the rows of in and units of tiles row tiles each.
+type tiled struct {
+	name         string
+	in           activations
+	units, tiles int
+	scratch      device.Buffer
+	weights      []Weight
+}
+
+// rounded is Rounded of deep.cuh.
+type rounded struct {
+	rows, scales uint64
+	tokens       int32
+	_            int32
+}
+
+// deepArgs is DeepArgs of deep.cuh.
+type deepArgs[T any] struct {
+	op      T
+	rounded rounded
+}
+
+// roundArgs is RoundArgs of deep.cuh.
+type roundArgs struct {
+	in          activations
+	out, scales uint64
+	tokens      int32
+	_           int32
+}
+
+// launch launches p's kernel with args, its struct.
+func launch[T any](q *cuda.Queue, p tiled, args T) error {
+	kind, err := elementsOf(p.weights...)
+	if err != nil {
+		return err
+	}
+	n := int(p.in.n)
+	v := narrowed(n)
+	if v == &single && p.rowBytes() > singleShared {
+		v = &narrow8
+	}
+	if v == nil && n > wide32.tokens && p.canRound(q) {
+		r, err := p.round(q, kind)
+		if err != nil {
+			return err
+		}
+		v = deepened(n)
+		return cuda.Launch(q, p.name+kind+v.suffix, v.grid(n, p.units, p.tiles), deepArgs[T]{args, r})
+	}
+	if v == nil {
+		v = widened(n)
+	}
+	g := v.grid(n, p.units, p.tiles)
+	if v == &single {
+		g.Shared = p.rowBytes()
+	}
+	return cuda.Launch(q, p.name+kind+v.suffix, g, args)
+}
+
+// rowBytes is the shared memory that a row takes, with its norm weights.
+func (p tiled) rowBytes() int {
+	if p.in.norm != 0 {
+		return int(p.in.cols) * 8
+	}
+	return int(p.in.cols) * 4
+}
+
+// canRound tells whether the GPU has the kernels that read rounded activations, and
+// the op the memory for them.
+func (p tiled) canRound(q *cuda.Queue) bool {
+	major, minor := q.Capability()
+	return major == 9 && minor == 0 && p.scratch.Bytes() >= ScratchBytes(int(p.in.n), int(p.in.cols))
+}
+
+// round launches the kernel that rounds the rows of in.
+func (p tiled) round(q *cuda.Queue, kind string) (rounded, error) {
+	tokens := (p.in.n + 7) &^ 7
+	rows := q.Address(p.scratch)
+	r := rounded{rows: rows, scales: rows + uint64(tokens)*uint64((p.in.cols+63)&^63)*2, tokens: tokens}
+	return r, cuda.Launch(q, "reel_round"+kind, cuda.Grid{X: int(tokens), Threads: 256, Dependent: dependentLaunch},
+		roundArgs{in: p.in, out: r.rows, scales: r.scales, tokens: tokens})
 }
 
 // elementsOf is the part of a kernel's name that says what the weights hold.
-func elementsOf(weights []Weight) (string, error) {
+func elementsOf(weights ...Weight) (string, error) {
 	for _, w := range weights {
 		if w.Layout != Fragments || w.DType == F32 || w.DType != weights[0].DType {
 			return "", fmt.Errorf("%w: weights of an op must all be packed, and all bfloat16 or all float16", device.ErrBadShape)

@@ -106,7 +106,7 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 	}
 
 	__device__ __forceinline__ void multiply(int i, int step) {
-		const uint32_t base = static_cast<uint32_t>(__cvta_generic_to_shared(stage(i)));
+		const uint32_t base = shared_address(stage(i));
 		const int row = (lane >> 4) * 8 + (lane & 7), half = lane >> 3 & 1;
 #pragma unroll
 		for (int j = 0; j < PIECE; j++) {
@@ -131,16 +131,6 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 			for (int i = 0; i < 4; i++) fn(region(warp) + (n * 8 + (lane & 3) * 2 + (i & 1)) * COLUMN + lane / 4 + (i >> 1) * 8, n, i);
 	}
 
-	// The squares of a partial sum, added in the order of Narrow::share.
-	__device__ __forceinline__ float fold_squares(int e) {
-		float s = squares[e];
-		squares[e] = 0;
-		s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 4));
-		s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 8));
-		s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
-		return __fadd_rn(s, __shfl_xor_sync(~0u, s, 2));
-	}
-
 	// Ends partial sum `partial` of this team.
 	__device__ __forceinline__ void end_partial(int partial) {
 		const bool begins = partial % PER_GROUP == 0, ends = partial % PER_GROUP == PER_GROUP - 1;
@@ -154,7 +144,8 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 		if (Op::NORMED)
 #pragma unroll
 			for (int e = 0; e < S::EACH; e++) {
-				float q = fold_squares(e);
+				float q = fold(squares[e]);
+				squares[e] = 0;
 				groupSquares[e] = begins ? q : __fadd_rn(groupSquares[e], q);
 				if (G == 1 && ends) allSquares[e] = partial < PER_GROUP ? groupSquares[e] : __fadd_rn(allSquares[e], groupSquares[e]);
 			}
@@ -210,26 +201,17 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 	}
 };
 
-// wide computes TILES/R units for TOKENS tokens: blockIdx.x is the run of tokens, so that
-// blocks that read the same weights run together.
-template <class Op, class D, int G> __device__ __forceinline__ void wide(const Op &op) {
-	using Block = Wide<Op, D, G>;
-	extern __shared__ __align__(1024) char wideShared[];
+// finish_all has THREADS threads hand a block's results to the op: a few loads, then as
+// many stores, at a time.
+template <class Op, class Block, int THREADS> __device__ __forceinline__ void finish_all(const Op &op, const Block &b) {
 	constexpr int R = Op::R, UNITS = Block::TILES / R, TOKENS = Block::TOKENS, BATCH = 4;
-	Block b(op, wideShared);
-	b.fetch_weights(b.team * (PARTIALS / G) * PIECE);
-	let_next_begin();
-	await_previous();
-	b.find_rows();
-	b.run();
-	b.share();
-	for (int i = threadIdx.x; i < UNITS * 16 * TOKENS; i += BATCH * WIDE_THREADS) {
+	for (int i = threadIdx.x; i < UNITS * 16 * TOKENS; i += BATCH * THREADS) {
 		Op part[BATCH] = {op, op, op, op};
 #pragma unroll
 		for (int pass = 0; pass < 2; pass++)
 #pragma unroll
 			for (int k = 0; k < BATCH; k++) {
-				int at = i + k * WIDE_THREADS, row = at & 15, token = at / 16 % TOKENS, u = at / (16 * TOKENS);
+				int at = i + k * THREADS, row = at & 15, token = at / 16 % TOKENS, u = at / (16 * TOKENS);
 				int unit = blockIdx.y * UNITS + u;
 				if (u >= UNITS || unit >= op.units() || b.in.row(b.first + token) < 0) continue;
 				if (pass == 0) {
@@ -242,4 +224,19 @@ template <class Op, class D, int G> __device__ __forceinline__ void wide(const O
 				part[k].finish(unit, row, b.first + token, y);
 			}
 	}
+}
+
+// wide computes TILES/R units for TOKENS tokens: blockIdx.x is the run of tokens, so that
+// blocks that read the same weights run together.
+template <class Op, class D, int G> __device__ __forceinline__ void wide(const Op &op) {
+	using Block = Wide<Op, D, G>;
+	extern __shared__ __align__(1024) char wideShared[];
+	Block b(op, wideShared);
+	b.fetch_weights(b.team * (PARTIALS / G) * PIECE);
+	let_next_begin();
+	await_previous();
+	b.find_rows();
+	b.run();
+	b.share();
+	finish_all<Op, Block, WIDE_THREADS>(op, b);
 }

@@ -1,0 +1,256 @@
+// Products of many rows on Hopper. A block owns 64*M outputs and T tokens; one warp
+// has the copy engine bring pieces of weights and of rounded activations into shared
+// memory, several stages ahead, and G*M warpgroups multiply them with wgmma: the
+// weights from registers, the activations from shared memory. G teams share the
+// partial sums (common.cuh). wgmma gives the bits of mma.sync, so that the results are
+// those of narrow.cuh; a test compares them.
+#pragma once
+#include "wide.cuh"
+
+constexpr int ATOM = 8;                             // tokens that wgmma's swizzle takes together
+constexpr int PIECE_BYTES = PIECE * STEP * 2;       // of a token
+constexpr int ATOM_BYTES = ATOM * PIECE_BYTES;
+constexpr int TILE_PIECE = PIECE * 512;             // bytes of a piece of a row tile
+
+// Rounded activations are [pieces][tokens/8][8 tokens][128 bytes], the 16-byte chunks
+// of a token exchanged as wgmma's 128-byte swizzle wants them.
+struct RoundArgs {
+	Activations in;
+	uint32_t *out;
+	float *scales;  // out: [tokens], where in has a norm
+	int32_t tokens; // a multiple of 8, not below in.n
+	int32_t unused;
+};
+
+// What a deep product reads beside its op's arguments.
+struct Rounded {
+	const char *rows;    // as above
+	const float *scales; // [tokens]
+	int32_t tokens;
+	int32_t unused;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
+	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, int phase) {
+	asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }" ::"r"(barrier), "r"(phase) : "memory");
+}
+// bring has the copy engine bring bytes, a multiple of 16; barrier hears of them.
+__device__ __forceinline__ void bring(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ uint4 load_shared(uint32_t from) {
+	uint4 v;
+	asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+	return v;
+}
+
+// wgmma's description of a swizzled tile: rows of 128 bytes, 1,024 between atoms.
+__device__ __forceinline__ uint64_t tile_of(uint32_t address) {
+	return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(ATOM_BYTES >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+#include "wgmma.cuh"
+
+template <class Op, class D, int M, int G, int T> struct Deep {
+	static constexpr int CONSUMERS = 128 * M * G, THREADS = CONSUMERS + 32;
+	static constexpr int TILES = 4 * M, PARTS = PARTIALS / G, N = T / 8, TOKENS = T;
+	static constexpr int WEIGHTS = TILES * TILE_PIECE, ROWS = T * PIECE_BYTES; // bytes of a team in a stage
+	static constexpr int STAGE = G * (WEIGHTS + ROWS);
+	static constexpr int REGION = T * COLUMN;           // floats of a warp's results
+	static constexpr int RESULTS = G * TILES * REGION * 4;
+	// With one team results grow while stages are in use; else they take their place.
+	static constexpr int BARRIERS = 1024, STAGES = (227 * 1024 - BARRIERS - (G == 1 ? RESULTS : 0)) / STAGE;
+	static constexpr int AT = BARRIERS + (G == 1 ? STAGES * STAGE : 0);
+	static constexpr int BYTES = BARRIERS + STAGES * STAGE + (G == 1 ? RESULTS : 0);
+	static_assert(G == 1 || G == GROUPS && RESULTS <= STAGES * STAGE);
+	static_assert(STAGES >= 3 && ROWS % 1024 == 0);
+
+	const Op &op;
+	const Activations &in;
+	const Rounded &rounded;
+	char *const shared;
+	const int first, steps, rounds;
+
+	__device__ __forceinline__ Deep(const Op &op, const Rounded &rounded, char *shared)
+		: op(op), in(op.activations()), rounded(rounded), shared(shared), first(blockIdx.x * T), steps(in.cols / STEP),
+		  rounds((steps + PIECE * PARTIALS - 1) / (PIECE * PARTIALS)) {}
+
+	__device__ __forceinline__ uint32_t full(int s) const { return shared_address(shared) + s * 16; }
+	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
+	__device__ __forceinline__ uint32_t weights(int s, int team) const { return shared_address(shared) + BARRIERS + s * STAGE + team * (WEIGHTS + ROWS); }
+	__device__ __forceinline__ uint32_t rows(int s, int team) const { return weights(s, team) + WEIGHTS; }
+	__device__ __forceinline__ int stages() const { return PARTS * rounds; }
+	__device__ __forceinline__ int piece(int i, int team) const { return team * PARTS + i / rounds + i % rounds * PARTIALS; }
+	// Steps of a piece, 0 for one past the last.
+	__device__ __forceinline__ int steps_in(int piece) const { return min(max(steps - piece * PIECE, 0), PIECE); }
+	__device__ __forceinline__ int row_bytes() const { return min(T, rounded.tokens - first) * PIECE_BYTES; }
+
+	__device__ __forceinline__ void start_barriers() {
+		if (threadIdx.x == 0) {
+			for (int s = 0; s < STAGES; s++) {
+				barrier_init(full(s), 1);
+				barrier_init(empty(s), CONSUMERS / 32);
+			}
+			asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+		}
+		__syncthreads();
+	}
+
+	// One warp keeps the stages full. A lane has one part of each stage to bring: a row
+	// tile's weights, or a team's rows. Weights come before the kernel before has ended.
+	struct Part {
+		bool there, rows;
+		int team, bytes, stride; // bytes of a whole piece, and from piece to piece
+		uint32_t to;             // in a stage
+		const char *from;        // piece 0
+	};
+
+	__device__ __forceinline__ Part part_of(int lane) const {
+		const int team = lane / (TILES + 1), tile = lane % (TILES + 1), unit = blockIdx.y * (TILES / Op::R) + tile / Op::R;
+		static_assert(G * (TILES + 1) <= 32, "a lane for each part");
+		if (tile == TILES)
+			return {team < G, true, team, row_bytes(), rounded.tokens / ATOM * ATOM_BYTES, static_cast<uint32_t>(team * (WEIGHTS + ROWS) + WEIGHTS),
+				rounded.rows + (size_t)(first / ATOM) * ATOM_BYTES};
+		const bool there = team < G && unit < op.units();
+		return {there, false, team, TILE_PIECE, TILE_PIECE, static_cast<uint32_t>(team * (WEIGHTS + ROWS) + tile * TILE_PIECE),
+			there ? reinterpret_cast<const char *>(op.tile(unit, tile % Op::R)) : nullptr};
+	}
+
+	// The bytes of a part in stage i.
+	__device__ __forceinline__ int bytes_of(const Part &part, int i) const {
+		const int n = part.there ? steps_in(piece(i, part.team)) : 0;
+		return n == 0 || part.rows ? (n ? part.bytes : 0) : n * (TILE_PIECE / PIECE);
+	}
+
+	__device__ __forceinline__ void bring_part(const Part &part, int i) {
+		const int s = i % STAGES;
+		if (const int bytes = bytes_of(part, i))
+			bring(weights(s, 0) + part.to, part.from + (size_t)piece(i, part.team) * part.stride, bytes, full(s));
+	}
+
+	// Lets stage i's barrier know what will come.
+	__device__ __forceinline__ void expect(const Part &part, int i) {
+		const int total = __reduce_add_sync(~0u, bytes_of(part, i));
+		if ((threadIdx.x & 31) == 0) barrier_expect(full(i % STAGES), total);
+		__syncwarp();
+	}
+
+	__device__ __forceinline__ void produce() {
+		const Part part = part_of(threadIdx.x & 31);
+		const int n = stages(), ahead = min(n, STAGES);
+		for (int i = 0; i < ahead; i++) {
+			expect(part, i);
+			if (!part.rows) bring_part(part, i);
+		}
+		let_next_begin();
+		await_previous();
+		for (int i = 0; i < ahead; i++)
+			if (part.rows) bring_part(part, i);
+		for (int i = ahead; i < n; i++) {
+			barrier_wait(empty(i % STAGES), (i / STAGES - 1) & 1);
+			expect(part, i);
+			bring_part(part, i);
+		}
+	}
+
+	// A warpgroup's sums: its team's partial sums of 64 outputs, its warps 16 each.
+	__device__ __forceinline__ void consume() {
+		// wgmma wants the compiler to know that a warp goes one way.
+		const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), lane = threadIdx.x & 31, team = warp / TILES, tile = warp % TILES;
+		float sum[N * 4], group[N * 4];
+#pragma unroll
+		for (int e = 0; e < N * 4; e++) sum[e] = 0;
+		for (int part = 0, i = 0; part < PARTS; part++) {
+			for (int round = 0; round < rounds; round++, i++) {
+				const int s = i % STAGES, valid = steps_in(piece(i, team));
+				barrier_wait(full(s), i / STAGES & 1);
+				if (valid > 0) multiply(sum, weights(s, team) + tile * TILE_PIECE + lane * 16, rows(s, team), valid);
+				__syncwarp();
+				if (lane == 0) barrier_arrive(empty(s));
+			}
+			const bool begins = part % PER_GROUP == 0, ends = part % PER_GROUP == PER_GROUP - 1;
+#pragma unroll
+			for (int e = 0; e < N * 4; e++) {
+				group[e] = begins ? sum[e] : __fadd_rn(group[e], sum[e]);
+				sum[e] = 0;
+			}
+			if (G == 1 && ends) keep(warp, lane, group, part >= PER_GROUP);
+		}
+		wait_for_consumers();
+		if (G > 1) keep(warp, lane, group, false);
+		wait_for_consumers();
+	}
+
+	// Puts sums of this warp into its region, or adds them to what is there.
+	__device__ __forceinline__ void keep(int warp, int lane, const float (&group)[N * 4], bool add) {
+#pragma unroll
+		for (int e = 0; e < N * 4; e++) {
+			float *p = region(warp) + (e / 4 * 8 + (lane & 3) * 2 + (e & 1)) * COLUMN + lane / 4 + (e >> 1 & 1) * 8;
+			*p = add ? __fadd_rn(*p, group[e]) : group[e];
+		}
+	}
+
+	__device__ __forceinline__ void multiply(float (&sum)[N * 4], uint32_t from, uint32_t rows, int valid) {
+		uint4 a[PIECE];
+#pragma unroll
+		for (int j = 0; j < PIECE; j++)
+			a[j] = load_shared(from + j * 512);
+		if (valid < PIECE) { // a step that is not there: its activations are 0, and so must be its weights
+#pragma unroll
+			for (int j = 0; j < PIECE; j++)
+				if (j >= valid) a[j] = {0, 0, 0, 0};
+		}
+#pragma unroll
+		for (int e = 0; e < N * 4; e++) asm volatile("" : "+f"(sum[e])::"memory");
+		asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+		for (int j = 0; j < PIECE; j++)
+			wgmma<D, T>(sum, a[j], tile_of(rows + j * STEP * 2));
+		asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+		asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+		for (int e = 0; e < N * 4; e++) asm volatile("" : "+f"(sum[e])::"memory");
+	}
+
+	__device__ __forceinline__ void wait_for_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
+	__device__ __forceinline__ float *region(int warp) const { return reinterpret_cast<float *>(shared + AT) + warp * REGION; }
+	__device__ __forceinline__ float result(int tile, int token, int row) const {
+		const float *p = region(tile) + token * COLUMN + row;
+		float s = p[0];
+#pragma unroll
+		for (int q = 1; q < G; q++) s = __fadd_rn(s, p[q * TILES * REGION]);
+		return s;
+	}
+	__device__ __forceinline__ float scale(int token) const { return Op::NORMED ? rounded.scales[first + token] : 1.f; }
+};
+
+template <class Op> struct DeepArgs {
+	typename Op::Args op;
+	Rounded rounded;
+};
+
+template <class Op, class D, int M, int G, int T> __device__ __forceinline__ void deep(const DeepArgs<Op> &a) {
+	using Block = Deep<Op, D, M, G, T>;
+	extern __shared__ __align__(1024) char deepShared[];
+	const Op op(a.op);
+	Block b(op, a.rounded, deepShared);
+	b.start_barriers();
+	if (threadIdx.x >= Block::CONSUMERS) {
+		b.produce();
+		return;
+	}
+	await_previous();
+	b.consume();
+	finish_all<Op, Block, Block::CONSUMERS>(op, b);
+}
+#endif
