@@ -3,6 +3,7 @@ package graphs
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"reel/kernels/device"
 )
@@ -11,8 +12,11 @@ import (
 var errBudget = errors.New("graphs: the graph does not fit the budget")
 
 // record captures the pass of k on s. Whatever happens, the capture is ended,
-// unless the device is lost.
+// unless the device is lost: and on the thread that began it, for a driver takes
+// it from no other.
 func record(s device.Stream, pass Pass, k Key) (device.Graph, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := s.BeginCapture(); err != nil {
 		return nil, err
 	}

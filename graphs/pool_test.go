@@ -2,8 +2,11 @@ package graphs
 
 import (
 	"errors"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"reel/kernels/device"
 )
@@ -233,5 +236,37 @@ func TestParseCounts(t *testing.T) {
 		if got, err := ParseCounts(bad); err == nil {
 			t.Errorf("%q gave %v", bad, got)
 		}
+	}
+}
+
+// A pass that gives way, as any Go code may, is captured all the same: the
+// capture keeps its thread.
+func TestCaptureKeepsItsThread(t *testing.T) {
+	var r *rig
+	r = newRig(t, device.HostOptions{}, Options{MaxGraphs: 100, Pass: func(s device.Stream, k Key) error {
+		time.Sleep(10 * time.Microsecond)
+		return r.pass(s, k)
+	}})
+	var busy sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		busy.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	for n := range 50 {
+		r.precapture(Decode(n + 1))
+	}
+	close(stop)
+	busy.Wait()
+	if s := r.Stats(); s.Failed != 0 {
+		t.Errorf("%d captures failed: %s", s.Failed, s.Failure)
 	}
 }

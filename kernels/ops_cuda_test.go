@@ -102,7 +102,6 @@ type attending struct {
 	kv     [2]KV
 	work   device.Buffer
 	heads  int
-	tail   []int32 // of each slot: the page of its end
 	row    []Row
 	query  []float32
 	filled []float32

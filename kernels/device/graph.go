@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // hostGraph is a recorded sequence of ops: one node each, with the handles and
@@ -34,7 +36,7 @@ func (s *hostStream) BeginCapture() error {
 	if s.capturing || s.isDefault {
 		return fmt.Errorf("%w: the stream captures already, or is the default stream", ErrCapture)
 	}
-	s.capturing, s.nodes = true, nil
+	s.capturing, s.nodes, s.thread = true, nil, unix.Gettid()
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
 	s.invalidated = false
@@ -48,6 +50,9 @@ func (s *hostStream) EndCapture() (Graph, error) {
 		return nil, fmt.Errorf("%w: there is no capture to end", ErrCapture)
 	}
 	err := s.enter(Call{Kind: CallEndCapture})
+	if err == nil && s.thread != unix.Gettid() {
+		err = fmt.Errorf("%w: ended on another thread than it began on", ErrCapture)
+	}
 	time.Sleep(s.h.opts.CaptureDelay)
 	s.capturing = false
 	nodes := s.nodes

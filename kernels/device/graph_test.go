@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -33,6 +34,8 @@ type rig struct {
 
 func newRig(t *testing.T, o HostOptions) *rig {
 	t.Helper()
+	runtime.LockOSThread() // a capture ends on the thread that began it
+	t.Cleanup(runtime.UnlockOSThread)
 	h := NewHost(o)
 	r := &rig{t: t, h: h}
 	var err error
@@ -151,6 +154,21 @@ func TestCapturesThatFail(t *testing.T) {
 	if got := r.values(); len(got) != 0 {
 		t.Errorf("captures ran %v", got)
 	}
+}
+
+// A capture that another thread ends is refused, and over.
+func TestCaptureEndsOnItsThread(t *testing.T) {
+	r := newRig(t, HostOptions{})
+	r.must(r.s.BeginCapture())
+	r.must(r.s.Launch(appendOp{r.list, 1}))
+	var elsewhere sync.WaitGroup
+	elsewhere.Go(func() {
+		if _, err := r.s.EndCapture(); !errors.Is(err, ErrCapture) {
+			t.Errorf("ended on another thread: %v, wants ErrCapture", err)
+		}
+	})
+	elsewhere.Wait()
+	r.capture(1)
 }
 
 func TestDestroyWaitsForNobody(t *testing.T) {

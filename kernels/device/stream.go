@@ -14,6 +14,7 @@ type hostStream struct {
 
 	// Of the caller.
 	capturing   bool
+	thread      int  // that began the capture: it must end it
 	invalidated bool // guarded by h.mu: another thread may invalidate
 	nodes       []Op
 	destroyed   bool
