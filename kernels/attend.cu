@@ -16,10 +16,10 @@ struct AttendArgs {
 	int32_t pad;
 };
 
-// A row's positions are cut into splits of SPLIT positions. In a split, warp w takes
-// blocks w, w+WARPS, … of BLOCK positions; warps are added in their order, then
-// splits in theirs. So a row's sums have one order, whatever else is in the step.
-constexpr int SPLIT = 256, BLOCK = 16, WARPS = 4, ENTRIES = 16;
+// A row's positions are cut into splits of SPLIT, and a split into a block of BLOCK
+// positions for each warp. Warps are added in their order, then splits in theirs. So
+// a row's sums have one order, whatever else is in the step.
+constexpr int BLOCK = 16, WARPS = 8, SPLIT = BLOCK * WARPS, ENTRIES = 16;
 
 // One block of threads serves a tile: up to ENTRIES queries that read the same keys,
 // which are the query heads of one KV head, for consecutive rows of one sequence.
@@ -73,104 +73,142 @@ __device__ __forceinline__ float attend_exp2(float x) {
 	return y;
 }
 
-// A lane's queries: of entries lane/4 and lane/4+8, elements 32j + 8(lane%4) + 0…7.
-// The order of elements within a product is free, and this one makes loads of keys 16 bytes.
+// A tile's queries, rounded, as a lane needs them: of entries lane/4 and lane/4+8,
+// elements 32j + 8(lane%4) + 0…7. The order of elements within a product is free, and
+// this one makes loads of keys 16 bytes.
 template <int CHUNKS> struct AttendQueries {
-	uint32_t v[CHUNKS][2][4];
+	uint4 v[CHUNKS][2][32];
+};
 
-	__device__ __forceinline__ void load(const AttendArgs &a, const AttendTile &tile) {
-		int lane = threadIdx.x % 32;
+// What warp j < CHUNKS brings of them: chunk j.
+struct AttendQueryLoad {
+	float4 x[2], y[2];
+
+	__device__ __forceinline__ void begin(const AttendArgs &a, const AttendTile &tile) {
+		const int lane = threadIdx.x % 32, at = threadIdx.x / 32 * 32 + lane % 4 * 8;
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			int entry = lane / 4 + 8 * half, row = entry / tile.group;
-			const float *q = a.q + ((size_t)(tile.row + row) * a.heads + tile.head + entry % tile.group) * a.dim;
-#pragma unroll
-			for (int j = 0; j < CHUNKS; j++) {
-				int at = 32 * j + lane % 4 * 8;
-				float4 x = {}, y = {};
-				if (row < tile.rows && at < a.dim) {
-					x = __ldcg((const float4 *)(q + at));
-					y = __ldcg((const float4 *)(q + at) + 1);
-				}
-				v[j][half][0] = attend_pair(x.x, x.y), v[j][half][1] = attend_pair(x.z, x.w);
-				v[j][half][2] = attend_pair(y.x, y.y), v[j][half][3] = attend_pair(y.z, y.w);
-			}
+			x[half] = y[half] = {};
+			if (row >= tile.rows || at >= a.dim) continue;
+			const float4 *q = (const float4 *)(a.q + ((size_t)(tile.row + row) * a.heads + tile.head + entry % tile.group) * a.dim + at);
+			x[half] = __ldcg(q), y[half] = __ldcg(q + 1);
 		}
+	}
+	template <int CHUNKS> __device__ __forceinline__ void end(AttendQueries<CHUNKS> &q) const {
+		const int chunk = threadIdx.x / 32;
+		if (chunk >= CHUNKS) return;
+#pragma unroll
+		for (int half = 0; half < 2; half++)
+			q.v[chunk][half][threadIdx.x % 32] = {attend_pair(x[half].x, x[half].y), attend_pair(x[half].z, x[half].w),
+			                                      attend_pair(y[half].x, y[half].y), attend_pair(y[half].z, y[half].w)};
 	}
 };
 
-// One warp's sums over the blocks it takes. A lane holds entries lane/4 and lane/4+8;
-// sum[h][e][i] belongs to element 64h + 8·(2(lane%4) + i%2) + e of entry lane/4 + 8(i/2).
-template <int CHUNKS, int HALVES> struct AttendWarp {
-	float most[2], weight[2], sum[HALVES][8][4];
+// Copies 16 bytes to shared memory, or 16 zeros, while the thread goes on.
+__device__ __forceinline__ void attend_copy(void *to, const void *from, bool live) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(live ? 16 : 0) : "memory");
+}
 
-	__device__ __forceinline__ void clear() {
+// Of the copies begun before `attend_batch` calls, all but the last `open` batches are there.
+__device__ __forceinline__ void attend_batch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int OPEN> __device__ __forceinline__ void attend_await() {
+	asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory");
+	__syncwarp();
+}
+
+// Where an element of an entry's sums lies in a warp's [halves][ENTRIES][64]: so that
+// a warp writes all banks at once.
+__device__ __forceinline__ int attend_place(int entry, int element) {
+	return (element / 64 * ENTRIES + entry) * 64 + (element % 64 ^ (element >> 3 & 4) ^ (entry & 1) << 3);
+}
+
+// One warp's block of positions. A lane holds entries lane/4 and lane/4+8.
+template <int CHUNKS, int HALVES> struct AttendWarp {
+	static constexpr int PLACES = 8 * HALVES; // of 16 bytes, for a key or a value
+	float most[2], weight[2];
+
+	// Where 16 bytes of a key and of a value lie: so that a warp reads all banks at once.
+	static __device__ __forceinline__ int of_key(int row, int chunk) { return row * PLACES + (chunk ^ (row & 1) << 2); }
+	static __device__ __forceinline__ int of_value(int row, int chunk) { return row * PLACES + (chunk ^ (row & 6)); }
+
+	static constexpr int COPIES = BLOCK * PLACES / 32; // of 16 bytes, of a lane: keys, and as many of values
+	int page[COPIES];                                   // of each copy; -1 where nothing is to be copied
+
+	// Finds the pages of positions from `from` on.
+	__device__ __forceinline__ void find(const AttendArgs &a, const AttendTile &tile, int from) {
+		const int32_t *table = a.blockTable + (size_t)tile.slot * a.pages;
 #pragma unroll
-		for (int i = 0; i < 2; i++) most[i] = -INFINITY, weight[i] = 0;
-#pragma unroll
-		for (int i = 0; i < HALVES * 8 * 4; i++) sum[i / 32][i / 4 % 8][i % 4] = 0;
+		for (int i = 0; i < COPIES; i++) {
+			const int at = threadIdx.x % 32 + 32 * i, p = from + at / PLACES;
+			// What lies beyond the last position may be NaN, and 0·NaN is NaN.
+			page[i] = p < tile.first + tile.rows && 8 * (at % PLACES) < a.dim ? table[p >> a.pageShift] : -1;
+		}
 	}
 
-	// Adds BLOCK positions from `from` on. keys and values are of the tile's layer and
-	// KV head at page 0; at[] are the split's pages times pageStride.
-	__device__ __forceinline__ void add(const AttendArgs &a, const AttendTile &tile, const AttendQueries<CHUNKS> &q,
-	                                    const __nv_bfloat16 *keys, const __nv_bfloat16 *values, const size_t *at, int from) {
-		const int lane = threadIdx.x % 32, in = lane / 4, by = lane % 4, last = tile.first + tile.rows - 1;
-		const int within = (1 << a.pageShift) - 1;
-		uint4 k[2][CHUNKS], v[4][HALVES];
+	// Begins to copy them into the warp's own shared memory, 2·BLOCK·PLACES.
+	__device__ __forceinline__ void begin(const AttendArgs &a, const AttendTile &tile, uint4 *room, int from) const {
+		const size_t plane = ((size_t)a.kvHeads << a.pageShift) * a.dim; // keys or values of one layer of a page
+		const __nv_bfloat16 *keys = a.pool + a.layer * 2 * plane + ((size_t)tile.kvHead << a.pageShift) * a.dim;
 #pragma unroll
-		for (int i = 0; i < 2; i++) {
-			int p = from + 8 * i + in;
-			bool live = p <= last;
-			const __nv_bfloat16 *key = keys + (live ? at[p % SPLIT >> a.pageShift] + (p & within) * a.dim : 0);
+		for (int which = 0; which < 2; which++) { // keys, then values
 #pragma unroll
-			for (int j = 0; j < CHUNKS; j++) {
-				k[i][j] = {};
-				if (live && 32 * j + 8 * by < a.dim) k[i][j] = __ldcg((const uint4 *)(key + 32 * j + 8 * by));
+			for (int i = 0; i < COPIES; i++) {
+				const int row = (threadIdx.x % 32 + 32 * i) / PLACES, chunk = (threadIdx.x % 32 + 32 * i) % PLACES;
+				const __nv_bfloat16 *source = keys + which * plane;
+				if (page[i] >= 0) source += page[i] * (plane * 2 * a.layers) + ((from + row) & (1 << a.pageShift) - 1) * a.dim + 8 * chunk;
+				attend_copy(room + which * BLOCK * PLACES + (which ? of_value(row, chunk) : of_key(row, chunk)), source, page[i] >= 0);
 			}
+			attend_batch();
 		}
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
-			int p = from + 2 * by + i % 2 + i / 2 * 8;
-			bool live = p <= last; // what lies beyond may be NaN, and 0·NaN is NaN
-			const __nv_bfloat16 *value = values + (live ? at[p % SPLIT >> a.pageShift] + (p & within) * a.dim : 0);
-#pragma unroll
-			for (int h = 0; h < HALVES; h++) {
-				v[i][h] = {};
-				if (live && 64 * h + 8 * in < a.dim) v[i][h] = __ldcg((const uint4 *)(value + 64 * h + 8 * in));
-			}
-		}
+	}
+
+	// Computes what was copied.
+	__device__ __forceinline__ void compute(const AttendArgs &a, const AttendTile &tile, const AttendQueries<CHUNKS> &q, uint4 *room, int from) {
+		const int lane = threadIdx.x % 32, in = lane / 4, by = lane % 4;
+		const uint4 *k = room, *v = room + BLOCK * PLACES;
+		attend_await<1>();
 		float s[2][4] = {};
 #pragma unroll
-		for (int i = 0; i < 2; i++)
+		for (int j = 0; j < CHUNKS; j++) {
+			const uint4 low = q.v[j][0][lane], high = q.v[j][1][lane];
 #pragma unroll
-			for (int j = 0; j < CHUNKS; j++) {
-				attend_mma(s[i], q.v[j][0][0], q.v[j][1][0], q.v[j][0][1], q.v[j][1][1], k[i][j].x, k[i][j].y);
-				attend_mma(s[i], q.v[j][0][2], q.v[j][1][2], q.v[j][0][3], q.v[j][1][3], k[i][j].z, k[i][j].w);
+			for (int i = 0; i < 2; i++) {
+				const uint4 key = k[of_key(8 * i + in, 4 * j + by)];
+				attend_mma(s[i], low.x, high.x, low.y, high.y, key.x, key.y);
+				attend_mma(s[i], low.z, high.z, low.w, high.w, key.z, key.w);
 			}
+		}
 		weigh(a, tile, s, from);
 		const uint32_t p0 = attend_pair(s[0][0], s[0][1]), p1 = attend_pair(s[0][2], s[0][3]);
 		const uint32_t p2 = attend_pair(s[1][0], s[1][1]), p3 = attend_pair(s[1][2], s[1][3]);
+		attend_await<0>();
 #pragma unroll
-		for (int h = 0; h < HALVES; h++)
+		for (int h = 0; h < HALVES; h++) {
+			const uint4 v0 = v[of_value(2 * by, 8 * h + in)], v1 = v[of_value(2 * by + 1, 8 * h + in)];
+			const uint4 v2 = v[of_value(2 * by + 8, 8 * h + in)], v3 = v[of_value(2 * by + 9, 8 * h + in)];
+			float sum[8][4] = {};
 #pragma unroll
 			for (int e = 0; e < 8; e++) {
 				const uint32_t which = e % 2 ? 0x7632 : 0x5410;
-				uint32_t b0 = __byte_perm((&v[0][h].x)[e / 2], (&v[1][h].x)[e / 2], which);
-				uint32_t b1 = __byte_perm((&v[2][h].x)[e / 2], (&v[3][h].x)[e / 2], which);
-				attend_mma(sum[h][e], p0, p1, p2, p3, b0, b1);
+				uint32_t b0 = __byte_perm((&v0.x)[e / 2], (&v1.x)[e / 2], which);
+				uint32_t b1 = __byte_perm((&v2.x)[e / 2], (&v3.x)[e / 2], which);
+				attend_mma(sum[e], p0, p1, p2, p3, b0, b1);
 			}
+			// The first of two halves lies where the keys did, and the last one where the values did.
+			if (h == HALVES - 1) __syncwarp();
+			store((float *)room, h, sum);
+		}
 	}
 
-	// Turns scores into weights 2^(score - most), after most and what was summed
-	// under the old one have been brought up to date.
+	// Turns scores into weights 2^(score - most).
 	__device__ __forceinline__ void weigh(const AttendArgs &a, const AttendTile &tile, float (&s)[2][4], int from) {
 		const int lane = threadIdx.x % 32;
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			int row = (lane / 4 + 8 * half) / tile.group;
 			int last = row < tile.rows ? tile.first + row : -1;
-			float high = most[half];
+			float high = -INFINITY;
 #pragma unroll
 			for (int i = 0; i < 4; i++) {
 				float &x = s[i / 2][2 * half + i % 2];
@@ -179,12 +217,8 @@ template <int CHUNKS, int HALVES> struct AttendWarp {
 			}
 			high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
 			high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
-			float base = high == -INFINITY ? 0 : high; // no position yet: all weights are 0
-			float old = attend_exp2(most[half] - base);
-			most[half] = high;
-			weight[half] *= old;
-#pragma unroll
-			for (int i = 0; i < HALVES * 8 * 2; i++) sum[i / 16][i / 2 % 8][2 * half + i % 2] *= old;
+			const float base = high == -INFINITY ? 0 : high; // no position of the row is here: all weights are 0
+			most[half] = high, weight[half] = 0;
 #pragma unroll
 			for (int i = 0; i < 4; i++) {
 				float &x = s[i / 2][2 * half + i % 2];
@@ -195,40 +229,48 @@ template <int CHUNKS, int HALVES> struct AttendWarp {
 		}
 	}
 
-	// Leaves the sums in shared memory, for all warps: sums [ENTRIES][64·HALVES], marks [ENTRIES][2].
-	__device__ __forceinline__ void store(float *sums, float *marks) {
+	// Leaves half h of the sums in shared memory, for all warps: sum[e][i] is element
+	// 8·(2(lane%4) + i%2) + e of it, of entry lane/4 + 8(i/2).
+	static __device__ __forceinline__ void store(float *sums, int h, const float (&sum)[8][4]) {
+		const int lane = threadIdx.x % 32;
+#pragma unroll
+		for (int i = 0; i < 8; i++) { // which entry, which of two columns, which four of eight
+			const int half = i / 4, column = i / 2 % 2, e = i % 2 * 4, at = 2 * half + column;
+			float4 x = {sum[e][at], sum[e + 1][at], sum[e + 2][at], sum[e + 3][at]};
+			*(float4 *)(sums + attend_place(lane / 4 + 8 * half, 64 * h + 8 * (lane % 4 * 2 + column) + e)) = x;
+		}
+	}
+
+	// Leaves what the sums go with: of each entry its largest score and sum of weights.
+	__device__ __forceinline__ void mark(float (&marks)[ENTRIES][2]) const {
 		const int lane = threadIdx.x % 32;
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			int entry = lane / 4 + 8 * half;
 			float w = weight[half];
 			w += __shfl_xor_sync(~0u, w, 1);
 			w += __shfl_xor_sync(~0u, w, 2);
-			if (lane % 4 == 0) marks[2 * entry] = most[half], marks[2 * entry + 1] = w;
-#pragma unroll
-			for (int i = 0; i < HALVES * 4; i++) { // h, which of two columns, which four of eight
-				int h = i / 4, column = i / 2 % 2, e = i % 2 * 4;
-				float4 x = {sum[h][e][2 * half + column], sum[h][e + 1][2 * half + column], sum[h][e + 2][2 * half + column],
-				            sum[h][e + 3][2 * half + column]};
-				*(float4 *)(sums + entry * 64 * HALVES + 64 * h + 8 * (lane % 4 * 2 + column) + e) = x;
-			}
+			if (lane % 4 == 0) marks[lane / 4 + 8 * half][0] = most[half], marks[lane / 4 + 8 * half][1] = w;
 		}
 	}
 };
 
-// The state of one element's softmax sum: Σ 2^(s-most)·v, and Σ 2^(s-most).
+// An element of a softmax sum over some positions: Σ 2^(s-most)·v, and Σ 2^(s-most).
 struct AttendSum {
 	float sum, most, weight;
 
-	// Adds what was summed over later positions.
+	// What this sum and one whose largest score is m count in the sum of both.
+	__device__ __forceinline__ void factors(float m, float &mine, float &its) const {
+		const float high = fmaxf(most, m), base = high == -INFINITY ? 0 : high;
+		mine = attend_exp2(most - base), its = attend_exp2(m - base);
+	}
+	// Adds what was summed over later positions, rounded as written: so that splits
+	// add up alike wherever it is done.
 	__device__ __forceinline__ void add(float s, float m, float w) {
-		float high = fmaxf(most, m);
-		if (high == -INFINITY) return;
-		float mine = attend_exp2(most - high), its = attend_exp2(m - high);
-		// Rounded as written, so that splits add up alike wherever this is inlined.
+		float mine, its;
+		factors(m, mine, its);
 		sum = __fmaf_rn(s, its, __fmul_rn(sum, mine));
 		weight = __fmaf_rn(w, its, __fmul_rn(weight, mine));
-		most = high;
+		most = fmaxf(most, m);
 	}
 };
 
@@ -251,17 +293,19 @@ struct AttendPlace {
 // Adds the splits of a tile in their order, in the last to arrive of `blocks` blocks.
 __device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile, int splits, int blocks) {
 	__shared__ unsigned before;
-	__threadfence();
 	__syncthreads();
-	// The count goes back to 0 when all have arrived.
-	if (threadIdx.x == 0) before = atomicInc(a.arrived + tile.row * a.heads + tile.head, blocks - 1);
+	if (threadIdx.x == 0) {
+		__threadfence(); // all that the block wrote comes before
+		// The count goes back to 0 when all have arrived.
+		before = atomicInc(a.arrived + tile.row * a.heads + tile.head, blocks - 1);
+		__threadfence();
+	}
 	__syncthreads();
 	if (before != blocks - 1) return;
-	__threadfence();
 	for (int i = threadIdx.x; i < tile.rows * tile.group * a.dim; i += blockDim.x) {
 		AttendPlace place(a, tile, i);
 		AttendSum s = {0, -INFINITY, 0};
-#pragma unroll 4
+#pragma unroll 2
 		for (int split = 0; split < splits; split++) {
 			const float *p = place.partial(a, split);
 			s.add(__ldcg(p + place.element), __ldcg(p + a.dim), __ldcg(p + a.dim + 1));
@@ -272,14 +316,15 @@ __device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile,
 
 // What a block of threads shares, beside the warps' sums.
 struct AttendShared {
-	size_t at[SPLIT];               // of each page of a split: its first element in the pool
 	float marks[WARPS][ENTRIES][2]; // of each warp: largest score, sum of weights
 	float share[WARPS][ENTRIES];    // what a warp's sums count in those of the split
 	float split[ENTRIES][2];        // of the split: largest score, sum of weights
+	AttendSum before[ENTRIES];      // of the splits before: largest score, sum of weights
+	float keep[ENTRIES], add[ENTRIES]; // what the sums before and the split's count in the sum of both
 };
 
-// Leaves, of each entry, what each warp's sums count in those of the split.
-__device__ static void attend_shares(AttendShared &s) {
+// Leaves, of each entry, what sums count when they are added. One thread an entry.
+__device__ __forceinline__ void attend_shares(AttendShared &s, bool first) {
 	const int entry = threadIdx.x;
 	if (entry >= ENTRIES) return;
 	float high = -INFINITY, weight = 0;
@@ -292,60 +337,69 @@ __device__ static void attend_shares(AttendShared &s) {
 		weight = __fmaf_rn(s.marks[w][entry][1], share, weight);
 	}
 	s.split[entry][0] = high, s.split[entry][1] = weight;
+	AttendSum before = {0, -INFINITY, 0};
+	if (!first) before = s.before[entry];
+	before.factors(high, s.keep[entry], s.add[entry]);
+	before.add(0, high, weight);
+	s.before[entry] = before;
 }
 
-// Computes one split of a tile; sums [WARPS][ENTRIES][64·HALVES] hold it when all
-// threads are through, and s its shares.
+// Computes one split of a tile; room [WARPS][HALVES][ENTRIES][64] holds its sums when
+// all threads are through, and s what they count. The first one brings the queries.
 template <int CHUNKS, int HALVES>
-__device__ __forceinline__ void attend_split(const AttendArgs &a, const AttendTile &tile, const AttendQueries<CHUNKS> &q, AttendShared &s, float *sums, int from) {
-	const size_t plane = ((size_t)a.kvHeads << a.pageShift) * a.dim; // keys or values of one layer of a page
-	const __nv_bfloat16 *keys = a.pool + a.layer * 2 * plane + ((size_t)tile.kvHead << a.pageShift) * a.dim;
-	const int warp = threadIdx.x / 32, end = min(from + SPLIT, tile.first + tile.rows);
+__device__ __forceinline__ void attend_split(const AttendArgs &a, const AttendTile &tile, AttendShared &s, AttendQueries<CHUNKS> &q, float *room, int from, bool first) {
+	using Warp = AttendWarp<CHUNKS, HALVES>;
+	const int warp = threadIdx.x / 32;
+	float *mine = room + warp * ENTRIES * 64 * HALVES;
+	from += warp * BLOCK;
+	const bool live = from < tile.first + tile.rows;
+	Warp w;
+	AttendQueryLoad queries;
+	if (first) queries.begin(a, tile);
+	w.find(a, tile, from);
 	__syncthreads(); // the split before has been added
-	for (int i = threadIdx.x; i <= end - from - 1 >> a.pageShift; i += blockDim.x)
-		s.at[i] = a.blockTable[(size_t)tile.slot * a.pages + (from >> a.pageShift) + i] * (plane * 2 * a.layers);
+	if (first) queries.end(q);
+	if (live) w.begin(a, tile, (uint4 *)mine, from);
+	if (first) __syncthreads();
+	if (live) {
+		w.compute(a, tile, q, (uint4 *)mine, from);
+		w.mark(s.marks[warp]);
+	} else if (threadIdx.x % 32 < ENTRIES) {
+		s.marks[warp][threadIdx.x % 32][0] = -INFINITY, s.marks[warp][threadIdx.x % 32][1] = 0;
+	}
 	__syncthreads();
-	AttendWarp<CHUNKS, HALVES> mine;
-	mine.clear();
-	for (int p = from + warp * BLOCK; p < end; p += WARPS * BLOCK) mine.add(a, tile, q, keys, keys + plane, s.at, p);
-	mine.store(sums + warp * ENTRIES * 64 * HALVES, &s.marks[warp][0][0]);
-	__syncthreads();
-	attend_shares(s);
+	attend_shares(s, first);
 	__syncthreads();
 }
 
 // Computes a tile's splits blockIdx.z, blockIdx.z + gridDim.z, …
 template <int CHUNKS, int HALVES>
-__device__ __forceinline__ void attend_one(const AttendArgs &a, const AttendTile &tile, AttendShared &s, float *sums) {
-	constexpr int WIDE = 64 * HALVES, EACH = ENTRIES * WIDE / (WARPS * 32);
-	const int splits = (tile.first + tile.rows - 1) / SPLIT + 1, elements = tile.rows * tile.group * a.dim;
+__device__ __forceinline__ void attend_one(const AttendArgs &a, const AttendTile &tile, AttendShared &s, AttendQueries<CHUNKS> &q, float *room) {
+	constexpr int WIDE = 64 * HALVES;
+	float *run = room + WARPS * ENTRIES * WIDE; // [ENTRIES][dim]: the sum of the splits before, each element its thread's own
+	const int end = tile.first + tile.rows, splits = (end - 1) / SPLIT + 1, elements = tile.rows * tile.group * a.dim;
 	const bool whole = gridDim.z == 1 || splits == 1;
 	if ((int)blockIdx.z >= splits) return;
-	AttendQueries<CHUNKS> q;
-	q.load(a, tile);
-	float run[EACH], most[EACH], weight[EACH];
-#pragma unroll
-	for (int n = 0; n < EACH; n++) run[n] = 0, most[n] = -INFINITY, weight[n] = 0;
 	for (int split = blockIdx.z; split < splits; split += gridDim.z) {
-		attend_split<CHUNKS, HALVES>(a, tile, q, s, sums, split * SPLIT);
-#pragma unroll
-		for (int n = 0; n < EACH; n++) {
-			const int i = threadIdx.x + n * WARPS * 32, entry = i / a.dim;
-			if (i >= elements) continue;
+		attend_split<CHUNKS, HALVES>(a, tile, s, q, room, split * SPLIT, split == (int)blockIdx.z);
+		const int warps = min(WARPS, (end - split * SPLIT + BLOCK - 1) / BLOCK); // the others have nothing
+		for (int i = threadIdx.x; i < elements; i += WARPS * 32) {
+			const int entry = i / a.dim, at = attend_place(entry, i % a.dim);
 			float sum = 0;
-#pragma unroll
-			for (int w = 0; w < WARPS; w++) sum = __fmaf_rn(sums[(w * ENTRIES + entry) * WIDE + i % a.dim], s.share[w][entry], sum);
+#pragma unroll 2
+			for (int w = 0; w < warps; w++) sum = __fmaf_rn(room[w * ENTRIES * WIDE + at], s.share[w][entry], sum);
 			AttendPlace place(a, tile, i);
-			if (whole) {
-				AttendSum all = {run[n], most[n], weight[n]};
-				all.add(sum, s.split[entry][0], s.split[entry][1]);
-				run[n] = all.sum, most[n] = all.most, weight[n] = all.weight;
-				if (split == splits - 1) *place.out(a) = all.sum / all.weight;
+			if (!whole) {
+				float *p = place.partial(a, split);
+				p[place.element] = sum;
+				if (place.element == 0) p[a.dim] = s.split[entry][0], p[a.dim + 1] = s.split[entry][1];
 				continue;
 			}
-			float *p = place.partial(a, split);
-			p[place.element] = sum;
-			if (place.element == 0) p[a.dim] = s.split[entry][0], p[a.dim + 1] = s.split[entry][1];
+			sum = __fmaf_rn(sum, s.add[entry], __fmul_rn(split ? run[i] : 0, s.keep[entry]));
+			if (split < splits - 1)
+				run[i] = sum;
+			else
+				*place.out(a) = sum / s.before[entry].weight;
 		}
 	}
 	if (!whole) attend_merge(a, tile, splits, min((int)gridDim.z, splits));
@@ -356,17 +410,20 @@ __device__ __forceinline__ void attend_one(const AttendArgs &a, const AttendTile
 // A block takes the tiles that begin in its window of rows, and of each every
 // gridDim.z-th split. The bits are the same whatever the window and the grid.
 template <int CHUNKS, int HALVES> __device__ __forceinline__ void attend(const AttendArgs &a) {
-	extern __shared__ __align__(16) float attend_sums[]; // [WARPS][ENTRIES][64·HALVES]
+	// [WARPS], of each: keys and values of a block, bfloat16 [2][BLOCK][64·HALVES]; then
+	// sums, float32 [HALVES][ENTRIES][64]. After them the sums of the splits before.
+	extern __shared__ __align__(128) float attend_room[];
 	__shared__ AttendShared s;
+	__shared__ AttendQueries<CHUNKS> q;
 	step_begin();
 	const int row = blockIdx.x * a.window;
 	for (int t = row; t < min(row + a.window, a.T); t++) {
 		const AttendTile tile = attend_tile(a, t);
-		if (tile.rows > 0) attend_one<CHUNKS, HALVES>(a, tile, s, attend_sums);
+		if (tile.rows > 0) attend_one<CHUNKS, HALVES>(a, tile, s, q, attend_room);
 	}
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32) reel_attend_32(const __grid_constant__ AttendArgs a) { attend<1, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32) reel_attend_64(const __grid_constant__ AttendArgs a) { attend<2, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32) reel_attend_96(const __grid_constant__ AttendArgs a) { attend<3, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32) reel_attend_128(const __grid_constant__ AttendArgs a) { attend<4, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_32(const __grid_constant__ AttendArgs a) { attend<1, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_64(const __grid_constant__ AttendArgs a) { attend<2, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_96(const __grid_constant__ AttendArgs a) { attend<3, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_128(const __grid_constant__ AttendArgs a) { attend<4, 2>(a); }

@@ -28,7 +28,7 @@ type Attend struct {
 // A GPU cuts a row's positions into splits of attendSplit, for blocks of their
 // own where a step has at most attendSplitRows rows.
 const (
-	attendSplit     = 256
+	attendSplit     = 128
 	attendSplitRows = 64
 )
 

@@ -24,7 +24,7 @@ type attendArgs struct {
 // ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and its warps.
 const (
 	attendEntries = 16
-	attendWarps   = 4
+	attendWarps   = 8
 )
 
 // attendKernels are the kernels by head size, rounded up to 32: names that are
@@ -55,9 +55,9 @@ func (o Attend) grid(q *cuda.Queue) cuda.Grid {
 	g.X = (o.T + o.window() - 1) / o.window()
 	g.Y = o.KV.Heads * ((o.Heads/o.KV.Heads + attendEntries - 1) / attendEntries)
 	if o.T <= attendSplitRows {
-		g.Z = max(1, min(attendSplits(o.Slots.Context), 4*q.SMs()/(g.X*g.Y)))
+		g.Z = max(1, min(attendSplits(o.Slots.Context), 2*q.SMs()/(g.X*g.Y)))
 	}
-	g.Shared = 4 * attendWarps * attendEntries * ((o.KV.HeadDim + 63) / 64 * 64)
+	g.Shared = 4 * (attendWarps + 1) * attendEntries * ((o.KV.HeadDim + 63) / 64 * 64)
 	return g
 }
 
