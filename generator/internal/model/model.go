@@ -49,7 +49,7 @@ func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
 		m.block(&p, l, i, T)
 	}
 	if N > 0 {
-		p.launch(kernels.Head{X: l.x, Norm: m.norm, W: m.head, Rows: l.Rows, Logits: l.logits, T: T, N: N, Eps: m.Config.RMSNormEps})
+		p.launch(kernels.Head{X: l.x, Norm: m.norm, W: m.head, Rows: l.Rows, Logits: l.logits, Scratch: l.scratch, T: T, N: N, Eps: m.Config.RMSNormEps})
 		p.launch(kernels.Sample{Logits: l.logits, Rows: l.Rows, Slots: l.Slots, Results: l.results, T: T, N: N, Vocab: m.Config.Vocab, RingSlots: l.RingSlots, MaxSamples: l.MaxBatch})
 	}
 	return p.err
@@ -59,12 +59,12 @@ func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
 func (m *Model) block(p *pass, l *Lane, i, T int) {
 	c, w := m.Config, &m.layers[i]
 	p.launch(kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
-		Out: l.q, T: T, Layer: i, Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps})
+		Out: l.q, Scratch: l.scratch, T: T, Layer: i, Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps})
 	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: i, Heads: c.Heads,
 		Scale: float32(1 / math.Sqrt(float64(c.HeadDim)))})
-	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, T: T, Name: kernels.Output})
-	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, T: T, Eps: c.RMSNormEps})
-	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, T: T, Name: kernels.Down})
+	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, Scratch: l.scratch, T: T, Name: kernels.Output})
+	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, T: T, Eps: c.RMSNormEps})
+	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, Scratch: l.scratch, T: T, Name: kernels.Down})
 }
 
 // pass launches ops until one fails.
