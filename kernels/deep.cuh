@@ -89,8 +89,18 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
 	__device__ __forceinline__ uint32_t weights(int s, int team) const { return shared_address(shared) + BARRIERS + s * STAGE + team * (WEIGHTS + ROWS); }
 	__device__ __forceinline__ uint32_t rows(int s, int team) const { return weights(s, team) + WEIGHTS; }
-	__device__ __forceinline__ int stages() const { return PARTS * rounds; }
-	__device__ __forceinline__ int piece(int i, int team) const { return team * PARTS + i / rounds + i % rounds * PARTIALS; }
+
+	// Where a thread is in the run of stages: which goes through a team's partial sums,
+	// and through the pieces of each. Divisions would cost more than a stage takes.
+	struct Cursor {
+		int part = 0, round = 0, stage = 0, phase = 0;
+		__device__ __forceinline__ void next(int rounds) {
+			if (++round == rounds) round = 0, part++;
+			if (++stage == STAGES) stage = 0, phase ^= 1;
+		}
+	};
+	static __device__ __forceinline__ int piece(const Cursor &c, int team) { return team * PARTS + c.part + c.round * PARTIALS; }
+
 	// Steps of a piece, 0 for one past the last.
 	__device__ __forceinline__ int steps_in(int piece) const { return min(max(steps - piece * PIECE, 0), PIECE); }
 	__device__ __forceinline__ int row_bytes() const { return min(T, rounded.tokens - first) * PIECE_BYTES; }
@@ -126,40 +136,39 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 			there ? reinterpret_cast<const char *>(op.tile(unit, tile % Op::R)) : nullptr};
 	}
 
-	// The bytes of a part in stage i.
-	__device__ __forceinline__ int bytes_of(const Part &part, int i) const {
-		const int n = part.there ? steps_in(piece(i, part.team)) : 0;
-		return n == 0 || part.rows ? (n ? part.bytes : 0) : n * (TILE_PIECE / PIECE);
+	// The bytes of a part in the stage at c.
+	__device__ __forceinline__ int bytes_of(const Part &part, const Cursor &c) const {
+		const int n = part.there ? steps_in(piece(c, part.team)) : 0;
+		return part.rows ? (n ? part.bytes : 0) : n * (TILE_PIECE / PIECE);
 	}
 
-	__device__ __forceinline__ void bring_part(const Part &part, int i) {
-		const int s = i % STAGES;
-		if (const int bytes = bytes_of(part, i))
-			bring(weights(s, 0) + part.to, part.from + (size_t)piece(i, part.team) * part.stride, bytes, full(s));
+	__device__ __forceinline__ void bring_part(const Part &part, const Cursor &c) {
+		if (const int bytes = bytes_of(part, c))
+			bring(weights(c.stage, 0) + part.to, part.from + (size_t)piece(c, part.team) * part.stride, bytes, full(c.stage));
 	}
 
-	// Lets stage i's barrier know what will come.
-	__device__ __forceinline__ void expect(const Part &part, int i) {
-		const int total = __reduce_add_sync(~0u, bytes_of(part, i));
-		if ((threadIdx.x & 31) == 0) barrier_expect(full(i % STAGES), total);
+	// Lets a stage's barrier know what will come.
+	__device__ __forceinline__ void expect(const Part &part, const Cursor &c) {
+		const int total = __reduce_add_sync(~0u, bytes_of(part, c));
+		if ((threadIdx.x & 31) == 0) barrier_expect(full(c.stage), total);
 		__syncwarp();
 	}
 
 	__device__ __forceinline__ void produce() {
 		const Part part = part_of(threadIdx.x & 31);
-		const int n = stages(), ahead = min(n, STAGES);
-		for (int i = 0; i < ahead; i++) {
-			expect(part, i);
-			if (!part.rows) bring_part(part, i);
+		Cursor c, rows;
+		for (int i = 0; i < STAGES && c.part < PARTS; i++, c.next(rounds)) {
+			expect(part, c);
+			if (!part.rows) bring_part(part, c);
 		}
 		let_next_begin();
 		await_previous();
-		for (int i = 0; i < ahead; i++)
-			if (part.rows) bring_part(part, i);
-		for (int i = ahead; i < n; i++) {
-			barrier_wait(empty(i % STAGES), (i / STAGES - 1) & 1);
-			expect(part, i);
-			bring_part(part, i);
+		for (int i = 0; i < STAGES && rows.part < PARTS; i++, rows.next(rounds))
+			if (part.rows) bring_part(part, rows);
+		for (; c.part < PARTS; c.next(rounds)) {
+			barrier_wait(empty(c.stage), c.phase ^ 1);
+			expect(part, c);
+			bring_part(part, c);
 		}
 	}
 
@@ -170,13 +179,14 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 		float sum[N * 4], group[N * 4];
 #pragma unroll
 		for (int e = 0; e < N * 4; e++) sum[e] = 0;
-		for (int part = 0, i = 0; part < PARTS; part++) {
-			for (int round = 0; round < rounds; round++, i++) {
-				const int s = i % STAGES, valid = steps_in(piece(i, team));
-				barrier_wait(full(s), i / STAGES & 1);
-				if (valid > 0) multiply(sum, weights(s, team) + tile * TILE_PIECE + lane * 16, rows(s, team), valid);
+		Cursor c;
+		for (int part = 0; part < PARTS; part++) {
+			for (int round = 0; round < rounds; round++, c.next(rounds)) {
+				const int valid = steps_in(piece(c, team));
+				barrier_wait(full(c.stage), c.phase);
+				if (valid > 0) multiply(sum, weights(c.stage, team) + tile * TILE_PIECE + lane * 16, rows(c.stage, team), valid);
 				__syncwarp();
-				if (lane == 0) barrier_arrive(empty(s));
+				if (lane == 0) barrier_arrive(empty(c.stage));
 			}
 			const bool begins = part % PER_GROUP == 0, ends = part % PER_GROUP == PER_GROUP - 1;
 #pragma unroll
