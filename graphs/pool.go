@@ -104,7 +104,8 @@ type Pool struct {
 	room     *wish    // the roller needs an eviction for this one
 	dead     []*graph // to be destroyed by the roller
 	finished *graph   // captured by the roller, to be installed
-	pending  int      // captures under way
+	pending  int      // captures under way: 0 or 1
+	making   Key      // what is captured
 	largest  int64    // bytes of the largest exec so far
 	stopped  bool
 	lost     bool // the device: no call is made any more

@@ -24,7 +24,7 @@ const grantAfter = 2
 
 // wish notes that a step of k ran on g, or eagerly where g is nil.
 func (p *Pool) wish(k Key, g *graph) {
-	if p.failures[k] >= maxFailures || p.opts.MaxGraphs == 0 {
+	if p.failures[k] >= maxFailures || p.opts.MaxGraphs == 0 || p.coming(k) {
 		return
 	}
 	w := p.wishes[k]
@@ -40,6 +40,11 @@ func (p *Pool) wish(k Key, g *graph) {
 	if w.count == grantAfter {
 		p.changed.Broadcast()
 	}
+}
+
+// coming tells whether a graph of k is being captured, or waits to be installed.
+func (p *Pool) coming(k Key) bool {
+	return p.pending > 0 && p.making == k || p.finished != nil && p.finished.key == k
 }
 
 // grant is the wish of the largest predicted gain, or nil. Padding of less than
@@ -147,6 +152,7 @@ func (p *Pool) await() (dead *graph, k Key, ok bool) {
 		if w := p.grant(); w != nil && p.finished == nil {
 			if p.fits() {
 				p.pending++
+				p.making = w.key
 				delete(p.wishes, w.key)
 				return nil, w.key, true
 			}

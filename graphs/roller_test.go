@@ -198,6 +198,31 @@ func TestMoreThanAThousandLiveAtOnce(t *testing.T) {
 	}
 }
 
+// A key that is missed again while its graph is on the way is captured once.
+func TestKeyIsCapturedOnce(t *testing.T) {
+	gate, begun := make(chan struct{}), make(chan struct{}, 10)
+	var r *rig
+	r = newRig(t, device.HostOptions{}, Options{Pass: func(s device.Stream, k Key) error {
+		if s != r.s {
+			begun <- struct{}{}
+			<-gate
+		}
+		return r.pass(s, k)
+	}})
+	r.rolling()
+	r.run(Decode(5))
+	r.run(Decode(5))
+	<-begun
+	for range 20 {
+		r.run(Decode(5))
+	}
+	close(gate)
+	r.until(Decode(5), "the graph", func() bool { return r.Stats().Live == 1 })
+	if s := r.Stats(); s.Rolled != 1 || s.Wishes != 0 {
+		t.Errorf("captured %d times, %d wishes left", s.Rolled, s.Wishes)
+	}
+}
+
 // Failures in the roller's calls, at random: nothing leaks (the rig checks), and
 // in the end the graph is there.
 func TestRollerOutlivesFailures(t *testing.T) {

@@ -81,23 +81,14 @@ func (l *loader) tensor(name string, shape ...int) weights.Tensor {
 	return t
 }
 
-// matrix loads a weight as the ops read it: bfloat16 and float32 as they are,
-// float16 widened.
-func (l *loader) matrix(name string, rows, cols int) kernels.Weight {
+// dtypes are the element types of a checkpoint as the ops know them.
+var dtypes = map[weights.DType]kernels.DType{weights.BF16: kernels.BF16, weights.F16: kernels.F16, weights.F32: kernels.F32}
+
+// matrix loads a weight as the checkpoint has it.
+func (l *loader) matrix(name string, rows, cols int) (w kernels.Weight) {
 	t := l.tensor(name, rows, cols)
-	if l.err != nil {
-		return kernels.Weight{}
-	}
-	var w kernels.Weight
-	switch t.DType {
-	case weights.BF16:
-		w, l.err = kernels.LoadWeight(l.dev, kernels.BF16, rows, cols, t.Data)
-	case weights.F32:
-		w, l.err = kernels.LoadWeight(l.dev, kernels.F32, rows, cols, t.Data)
-	default:
-		var b device.Buffer
-		b, l.err = kernels.LoadVector(l.dev, floats(t))
-		w = kernels.Weight{Data: b, DType: kernels.F32, Rows: rows, Cols: cols}
+	if l.err == nil {
+		w, l.err = kernels.LoadWeight(l.dev, dtypes[t.DType], rows, cols, t.Data)
 	}
 	return w
 }
