@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"reel/generator/internal/model"
 	"reel/graphs"
@@ -201,7 +202,11 @@ func rollOne(t *testing.T, e *Engine, pool *graphs.Pool, k graphs.Key, n uint64,
 		if s.Failed > 0 {
 			t.Fatal(s.Failure)
 		}
-		<-wake
+		select {
+		case <-wake:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s, the %d-th graph, does not come: %+v", k, n, pool.Stats())
+		}
 		pool.Tend(e.next, false)
 	}
 }
