@@ -101,21 +101,26 @@ func TestDrawsMatchTheFilteredSoftmax(t *testing.T) {
 			s.Seed = 0x9E3779B97F4A7C15 * uint64(i+1)
 			counts[int(d.token(logits, s, window, i%7))]++
 		}
-		var chi float64
-		for id, n := range counts {
-			if want[id] == 0 {
-				t.Fatalf("%s: token %d was drawn %d times and has no probability", name, id, n)
-			}
+		checkChiSquare(t, name, counts, want, draws)
+	}
+}
+
+// checkChiSquare compares counts of draws with probabilities.
+func checkChiSquare(t *testing.T, name string, counts map[int]int, want map[int]float64, draws float64) {
+	t.Helper()
+	var chi float64
+	for id, n := range counts {
+		if want[id] == 0 {
+			t.Fatalf("%s: token %d was drawn %d times and has no probability", name, id, n)
 		}
-		for id, p := range want {
-			chi += math.Pow(float64(counts[id])-draws*p, 2) / (draws * p)
-		}
-		// Wilson and Hilferty's approximation of the 99.99% quantile.
-		free := float64(len(want) - 1)
-		limit := free * math.Pow(1-2/(9*free)+3.72*math.Sqrt(2/(9*free)), 3)
-		if chi > limit {
-			t.Errorf("%s: chi-square %.1f over %.0f degrees of freedom, wants at most %.1f", name, chi, free, limit)
-		}
+	}
+	for id, p := range want {
+		chi += math.Pow(float64(counts[id])-draws*p, 2) / (draws * p)
+	}
+	// Wilson and Hilferty's approximation of the 99.99% quantile.
+	free := float64(len(want) - 1)
+	if limit := free * math.Pow(1-2/(9*free)+3.72*math.Sqrt(2/(9*free)), 3); chi > limit {
+		t.Errorf("%s: chi-square %.1f over %.0f degrees of freedom, wants at most %.1f", name, chi, free, limit)
 	}
 }
 

@@ -173,13 +173,9 @@ func sampled(seed uint64) Sampling {
 	return Sampling{Temperature: 0.9, TopK: 30, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.2, Seed: seed, Logprobs: 3}
 }
 
-// The same request gives the same tokens and the same log-probabilities, bit
-// for bit, alone and beside 31 others that come and go.
-func TestResultDoesNotDependOnNeighbours(t *testing.T) {
-	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
-	request := Request{Tokens: tokens(r, 77), MaxTokens: 60, Sampling: sampled(7)}
-	b := start(t, defaults(), nil)
-	alone := b.complete(request)
+// besideOthers completes a request beside 31 random ones, and waits for all.
+func (b *bench) besideOthers(r *rand.Rand, request Request) *sink {
+	b.t.Helper()
 	var others []*sink
 	for i := range 31 {
 		s, _ := b.submit(Request{Tokens: tokens(r, 1+r.IntN(90)), MaxTokens: 1 + r.IntN(80), Sampling: sampled(uint64(i))})
@@ -189,6 +185,17 @@ func TestResultDoesNotDependOnNeighbours(t *testing.T) {
 	for _, s := range others {
 		<-s.ended
 	}
+	return beside
+}
+
+// The same request gives the same tokens and the same log-probabilities, bit
+// for bit, alone and beside 31 others that come and go.
+func TestResultDoesNotDependOnNeighbours(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	request := Request{Tokens: tokens(r, 77), MaxTokens: 60, Sampling: sampled(7)}
+	b := start(t, defaults(), nil)
+	alone := b.complete(request)
+	beside := b.besideOthers(r, request)
 	if !slices.EqualFunc(alone.tokens, beside.tokens, sameToken) {
 		t.Errorf("alone:  %v\nbeside: %v", alone.tokens, beside.tokens)
 	}

@@ -77,15 +77,7 @@ func TestGPUGivesTheSameTokens(t *testing.T) {
 		change(&o)
 		b := runOnGPU(t, o)
 		alone := b.complete(request)
-		var others []*sink
-		for i := range 31 {
-			s, _ := b.submit(Request{Tokens: tokens(r, 1+r.IntN(90)), MaxTokens: 1 + r.IntN(80), Sampling: sampled(uint64(i))})
-			others = append(others, s)
-		}
-		beside := b.complete(request)
-		for _, s := range others {
-			<-s.ended
-		}
+		beside := b.besideOthers(r, request)
 		if want == nil {
 			want = alone.tokens
 		}
