@@ -36,6 +36,7 @@ type Options struct {
 	Precapture  []int // prompt token counts whose graphs are captured at start; nil is the default
 	GraphMemory int64 // bytes; 0 is the device's choice
 	MaxGraphs   int
+	Roller      string // on or off
 }
 
 var (
@@ -93,6 +94,7 @@ func (o *Options) settings() []*setting {
 		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, then steps of 16", "list", "auto", counts(&o.Precapture)},
 		{"graph-memory", "bytes that captured graphs may take (0: what suits the device)", "bytes", "0", byteCount(&o.GraphMemory)},
 		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)", "n", "1024", number(&o.MaxGraphs, 1<<20)},
+		{"roller", "on, or off: graphs stay those of the start", "name", "on", oneOf(&o.Roller, "on", "off")},
 		{"log-level", "trace, debug, info, warn or error", "level", "info", oneOf(&o.LogLevel, "trace", "debug", "info", "warn", "error")},
 		{"log-format", "json, console, or auto: console on a terminal, else json", "name", "auto", oneOf(&o.LogFormat, "json", "console", "auto")},
 	}

@@ -44,7 +44,8 @@ func load(_ context.Context, o Options, progress func(float64, string)) (server.
 		return server.Model{}, nil, err
 	}
 	return server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
-		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab}}, e, nil
+		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab},
+		Shape:  shapeOf(l.model), Machine: l.hardware.machine}, e, nil
 }
 
 // hardware is a device and what it does at once.
@@ -54,6 +55,7 @@ type hardware struct {
 	chunk       int // prompt tokens of one step
 	graphMemory int64
 	kvType      kernels.DType
+	machine     func() protocol.Machine
 	// spare is how many bytes the KV pool may take, after the weights were loaded.
 	spare func() (int64, error)
 }

@@ -20,7 +20,7 @@ import (
 // of that as the device has to spare.
 func plan(c model.Config, o Options, h hardware) (engine.Options, error) {
 	p := engine.Options{Context: c.Context, MaxBatch: h.maxBatch, MaxQueue: protocol.MaxQueue, Chunk: h.chunk, PageTokens: pageTokens, KVType: h.kvType,
-		Precapture: o.Precapture, MaxGraphs: o.MaxGraphs, GraphMemory: h.graphMemory}
+		Precapture: o.Precapture, MaxGraphs: o.MaxGraphs, GraphMemory: h.graphMemory, NoRoller: o.Roller == "off"}
 	if o.GraphMemory > 0 {
 		p.GraphMemory = o.GraphMemory
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"reel/kernels/device"
 )
@@ -113,6 +114,8 @@ func (p *Pool) fits() bool {
 // each. A key that fails is counted and left out: its steps run padded or
 // eagerly. The pass has run eagerly once before.
 func (p *Pool) Precapture(s device.Stream, keys []Key, progress func(done, of int)) (left int, err error) {
+	begun := time.Now()
+	defer func() { p.tookToPrecapture(time.Since(begun)) }()
 	for i, k := range keys {
 		if !p.hasRoom() {
 			return len(keys) - i, nil
@@ -125,6 +128,12 @@ func (p *Pool) Precapture(s device.Stream, keys []Key, progress func(done, of in
 		progress(i+1, len(keys))
 	}
 	return 0, nil
+}
+
+func (p *Pool) tookToPrecapture(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.CaptureTime += d
 }
 
 func (p *Pool) hasRoom() bool {

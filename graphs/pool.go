@@ -118,9 +118,10 @@ type Stats struct {
 	Peak        int64 // the most of Bytes so far
 	Budget      int64
 	MaxGraphs   int
-	Execs       int    // that exist: live ones and those that wait to be destroyed
-	Precaptured uint64 // captured at start
-	Rolled      uint64 // captured by the roller
+	Execs       int           // that exist: live ones and those that wait to be destroyed
+	Precaptured uint64        // captured at start
+	CaptureTime time.Duration // that those took in all
+	Rolled      uint64        // captured by the roller
 	Evicted     uint64
 	Failed      uint64 // captures that failed
 	Failure     string // why the last one failed

@@ -30,7 +30,7 @@ const goldenHead = `# Frames of the Reel protocol, version 1, to check an implem
 type golden struct {
 	name, from, means string
 	msg               any    // nil where the frame is refused
-	leaves            string // a field of msg that the frame leaves out
+	leaves            string // fields of msg that the frame leaves out
 	body              string // where there is no msg
 	refused           string // the code
 }
@@ -73,8 +73,8 @@ var goldens = []golden{
 	{name: "error-loading", from: "generator", means: "Answers hello while the model is loaded; 40% are done.",
 		msg: &Error{Type: TypeError, Code: CodeLoading, Message: "the model is being loaded", Hint: "say hello again", Progress: ptr(0.4)}},
 	{name: "status", from: "generator", means: "Answers a status request.", msg: goldenStatus(goldenGraphs)},
-	{name: "status-older", from: "generator", means: "The same from a generator of before the field graphs; a reader takes it.",
-		msg: goldenStatus(GraphPool{}), leaves: "graphs"},
+	{name: "status-older", from: "generator", means: "The same from a generator of before the fields graphs, machine and shape; a reader takes it.",
+		msg: olderStatus(), leaves: "graphs machine shape"},
 	{name: "tokens", from: "generator", means: "Answers tokenize.",
 		msg: &Tokens{Type: TypeTokens, Tokens: []int32{1, 306, 4000}}},
 
@@ -108,11 +108,18 @@ func goldenStatus(graphs GraphPool) *Status {
 		Progress: 1, Connections: 3, Requests: Requests{Running: 2, Waiting: 1, Finished: 900, Cancelled: 7, Failed: 0, Refused: 4},
 		KV:     KV{PageTokens: 16, Pages: 256, Used: 12, Bytes: 1 << 33},
 		Steps:  Steps{Prefill: 950, Decode: 70000, Tokens: 1 << 33, Graphs: Graphs{Precaptured: 65000, Rolled: 4000, Padded: 1900, Eager: 50}},
-		Graphs: graphs, Limits: goldenLimits}
+		Graphs: graphs, Limits: goldenLimits, Machine: Machine{Name: "NVIDIA H200", Driver: "580.159.04", MemoryUsed: 15 << 30, MemoryTotal: 140 << 30},
+		Shape: Shape{Layers: 32, Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 8, HeadDim: 128, WeightBytes: 13 << 30}}
+}
+
+func olderStatus() *Status {
+	s := goldenStatus(GraphPool{})
+	s.Machine, s.Shape = Machine{}, Shape{}
+	return s
 }
 
 var goldenGraphs = GraphPool{Live: 127, MaxGraphs: 128, Bytes: 129 << 20, Budget: 256 << 20, Precaptured: 97, Rolled: 45, Evicted: 15,
-	Failed: 3, Refused: 1, Exact: 69000, Padded: 1900, Eager: 50, Wishes: 6, Roller: "capturing decode 5"}
+	Failed: 3, Refused: 1, Exact: 69000, Padded: 1900, Eager: 50, Wishes: 6, Roller: "capturing decode 5", CaptureS: 0.25}
 
 // frame is the whole frame.
 func (g golden) frame(t *testing.T) []byte {
@@ -124,7 +131,11 @@ func (g golden) frame(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	if g.leaves != "" {
-		return frame(without(b[headerBytes:], g.leaves))
+		body := b[headerBytes:]
+		for _, field := range strings.Fields(g.leaves) {
+			body = without(body, field)
+		}
+		return frame(body)
 	}
 	return b
 }

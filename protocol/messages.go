@@ -177,6 +177,28 @@ type Status struct {
 	// does not send it.
 	Graphs GraphPool `msgpack:"graphs,omitempty" json:"graphs"`
 	Limits Limits    `msgpack:"limits" json:"limits"`
+	// Machine and Shape were added to version 1 too.
+	Machine Machine `msgpack:"machine,omitempty" json:"machine"`
+	Shape   Shape   `msgpack:"shape,omitempty" json:"shape"`
+}
+
+// Machine is what the generator runs on.
+type Machine struct {
+	Name        string `msgpack:"name" json:"name"`                 // of the GPU or the processor
+	Driver      string `msgpack:"driver" json:"driver"`             // version of the GPU's; empty on host
+	MemoryUsed  int64  `msgpack:"memory_used" json:"memory_used"`   // bytes, now: of the GPU by all programs; on host of this process
+	MemoryTotal int64  `msgpack:"memory_total" json:"memory_total"` // bytes of the GPU, or of the machine
+}
+
+// Shape is the model's shape.
+type Shape struct {
+	Layers      int   `msgpack:"layers" json:"layers"`
+	Hidden      int   `msgpack:"hidden" json:"hidden"` // width of the residual stream
+	Inner       int   `msgpack:"inner" json:"inner"`   // width of the feed-forward
+	Heads       int   `msgpack:"heads" json:"heads"`
+	KVHeads     int   `msgpack:"kv_heads" json:"kv_heads"`
+	HeadDim     int   `msgpack:"head_dim" json:"head_dim"`
+	WeightBytes int64 `msgpack:"weight_bytes" json:"weight_bytes"` // of the matrices, as the device holds them
 }
 
 // Requests counts requests since the generator started.
@@ -222,4 +244,6 @@ type GraphPool struct {
 	Eager       uint64 `msgpack:"eager" json:"eager"`                         // steps launched op by op
 	Wishes      int    `msgpack:"wishes" json:"wishes"`                       // shapes that steps missed and that may yet be captured
 	Roller      string `msgpack:"roller" json:"roller"`                       // what the roller does now
+	// CaptureS was added to version 1: seconds that the captures at start took.
+	CaptureS float64 `msgpack:"capture_s,omitempty" json:"capture_s"`
 }

@@ -28,7 +28,9 @@ error: type code message
 status.graphs: live max_graphs bytes budget precaptured rolled evicted failed refused exact padded eager wishes roller
 status.kv: page_tokens pages used bytes
 status.limits: context max_batch vocab prompt_bytes frame requests connections queue
+status.machine: name driver memory_used memory_total
 status.requests: running waiting finished cancelled failed refused
+status.shape: layers hidden inner heads kv_heads head_dim weight_bytes
 status.steps.graphs: precaptured rolled padded eager
 status.steps: prefill decode tokens graphs
 status: type state version model device pid uptime_s progress connections requests kv steps limits

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,7 @@ func writeStatus(w io.Writer, s *client.Status) error {
 	rows := [][2]string{
 		{"state", state},
 		{"model", s.Model},
-		{"device", s.Device},
+		{"device", deviceText(s)},
 		{"generator", fmt.Sprintf("%s, pid %d", s.Version, s.PID)},
 		{"uptime", time.Duration(s.UptimeS * float64(time.Second)).Round(time.Second).String()},
 		{"connections", fmt.Sprintf("%d of %d", s.Connections, s.Limits.Connections)},
@@ -53,6 +54,9 @@ func writeStatus(w io.Writer, s *client.Status) error {
 		{"kv", fmt.Sprintf("%d of %d pages used, %d tokens each, %.1f MiB in all",
 			s.KV.Used, s.KV.Pages, s.KV.PageTokens, mib(s.KV.Bytes))},
 		{"steps", fmt.Sprintf("%d prefill, %d decode, %d tokens", s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens)},
+	}
+	if m := s.Machine; m.MemoryTotal > 0 {
+		rows = slices.Insert(rows, 3, [2]string{"memory", fmt.Sprintf("%.1f of %.1f GiB used", mib(m.MemoryUsed)/1024, mib(m.MemoryTotal)/1024)})
 	}
 	rows = append(rows, graphRows(s.Graphs)...)
 	rows = append(rows, [2]string{"limits",
@@ -63,6 +67,18 @@ func writeStatus(w io.Writer, s *client.Status) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return closedPipe(err)
+}
+
+// deviceText names the device, and what it is where the generator tells.
+func deviceText(s *client.Status) string {
+	text := s.Device
+	if s.Machine.Name != "" {
+		text += ": " + s.Machine.Name
+	}
+	if s.Machine.Driver != "" {
+		text += ", driver " + s.Machine.Driver
+	}
+	return text
 }
 
 // graphRows describes the captured graphs. There is nothing to say while the

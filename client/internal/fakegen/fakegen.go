@@ -200,7 +200,7 @@ var limits = protocol.Limits{
 
 var graphs = protocol.GraphPool{
 	Live: 99, MaxGraphs: 128, Bytes: 3 << 20, Budget: 8<<20 + 1<<19, Precaptured: 97, Rolled: 7, Evicted: 5, Failed: 4, Refused: 1,
-	Exact: 12, Padded: 3, Eager: 2, Wishes: 6, Roller: "capturing decode 5",
+	Exact: 12, Padded: 3, Eager: 2, Wishes: 6, Roller: "capturing decode 5", CaptureS: 0.5,
 }
 
 func (g *Generator) status() *protocol.Status {
@@ -212,6 +212,8 @@ func (g *Generator) status() *protocol.Status {
 	}
 	if status.State == protocol.StateReady {
 		status.Graphs = graphs
+		status.Machine = protocol.Machine{Name: "Fake 9000", Driver: "1.2", MemoryUsed: 3 << 30, MemoryTotal: 8 << 30}
+		status.Shape = protocol.Shape{Layers: 2, Hidden: 64, Inner: 128, Heads: 4, KVHeads: 2, HeadDim: 16, WeightBytes: 5 << 20}
 	}
 	return status
 }

@@ -30,6 +30,9 @@ type Options struct {
 	// With MaxGraphs 0 there are none: every step is launched op by op.
 	MaxGraphs   int
 	GraphMemory int64
+	// NoRoller leaves the graphs as they are at start: a shape that has none runs
+	// padded or eagerly for good.
+	NoRoller bool
 	// Progress is told the share of the start that is done, 0 to 1.
 	Progress func(share float64, what string)
 }
@@ -160,5 +163,5 @@ func (e *Engine) Stats() Stats {
 func graphStatus(g graphs.Stats) protocol.GraphPool {
 	return protocol.GraphPool{Live: g.Live, MaxGraphs: g.MaxGraphs, Bytes: g.Bytes, Budget: g.Budget,
 		Precaptured: g.Precaptured, Rolled: g.Rolled, Evicted: g.Evicted, Failed: g.Failed, Failure: g.Failure, Refused: g.Refused,
-		Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, Wishes: g.Wishes, Roller: g.Roller}
+		Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, Wishes: g.Wishes, Roller: g.Roller, CaptureS: g.CaptureTime.Seconds()}
 }

@@ -36,8 +36,11 @@ func (e *Engine) Run() error {
 	return errors.Join(err, e.close(err))
 }
 
-// roll starts the roller, which ends in close.
+// roll starts the roller, unless there is to be none; it ends in close.
 func (e *Engine) roll() {
+	if e.opts.NoRoller {
+		return
+	}
 	e.roller, e.rolling = graphs.NewRoller(e.pool, e.dev), make(chan error, 1)
 	go func() {
 		err := e.roller.Run()

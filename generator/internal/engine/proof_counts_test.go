@@ -63,6 +63,26 @@ func TestDoneCountsRolledSteps(t *testing.T) {
 	}
 }
 
+// Without a roller a shape that has no graph never gets one, and the end waits
+// for nobody.
+func TestNoRollerCapturesNothing(t *testing.T) {
+	o := nano()
+	o.NoRoller, o.Precapture = true, []int{4}
+	b := built(t, device.HostOptions{}, o, nil)
+	b.run()
+	for range 20 {
+		if g := b.complete(Request{Tokens: make([]int32, 7), MaxTokens: 1}).finish.Graphs; g != (protocol.Graphs{Eager: 1}) {
+			t.Fatalf("a prompt in no graph of the start: %+v", g)
+		}
+	}
+	if s := b.Stats().Graphs; s.Rolled != 0 || s.Roller != "off" || s.Wishes != 1 || s.CaptureS <= 0 {
+		t.Errorf("status says %+v", s)
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
 // noRoller is a device on which the roller's stream, the third, cannot be made.
 func noRoller(d device.Device) device.Device { return &twoStreams{Device: d} }
 

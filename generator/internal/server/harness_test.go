@@ -72,6 +72,8 @@ func (f *fixture) model() Model {
 		Name: "fake", Device: "none", Engine: f.engine, Tokenizer: f.tok,
 		NewDecoder: func() Decoder { return &byteDecoder{} },
 		Limits:     protocol.Limits{Context: testContext, MaxBatch: 8, Vocab: testVocab},
+		Shape:      protocol.Shape{Layers: 3},
+		Machine:    func() protocol.Machine { return protocol.Machine{Name: "none", MemoryUsed: 5} },
 	}
 }
 

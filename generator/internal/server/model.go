@@ -40,6 +40,9 @@ type Model struct {
 	NewDecoder func() Decoder
 	// Limits needs Context, MaxBatch and Vocab; the server fills in its own.
 	Limits protocol.Limits
+	Shape  protocol.Shape
+	// Machine is asked for each status.
+	Machine func() protocol.Machine
 }
 
 // limits completes a model's limits with the server's.

@@ -118,6 +118,10 @@ func (s *Server) status() *protocol.Status {
 		stats := p.model.Engine.Stats()
 		st.Model, st.Device, st.Limits = p.model.Name, p.model.Device, p.model.Limits
 		st.Requests, st.KV, st.Steps, st.Graphs = stats.Requests, stats.KV, stats.Steps, stats.Graphs
+		st.Shape = p.model.Shape
+		if p.model.Machine != nil {
+			st.Machine = p.model.Machine()
+		}
 	}
 	s.counts.fill(&st.Requests)
 	return st

@@ -1,0 +1,18 @@
+package model
+
+import "reel/kernels"
+
+// WeightBytes is the size of all matrices as the device holds them; a head that
+// is the embedding counts once.
+func (m *Model) WeightBytes() int64 {
+	total := m.embedding.Data.Bytes()
+	if !m.Config.TiedHead {
+		total += m.head.Data.Bytes()
+	}
+	for _, l := range m.layers {
+		for _, w := range []kernels.Weight{l.q, l.k, l.v, l.output, l.gate, l.up, l.down} {
+			total += w.Data.Bytes()
+		}
+	}
+	return total
+}

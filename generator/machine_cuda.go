@@ -1,0 +1,29 @@
+//go:build linux && cuda
+
+package main
+
+import (
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	gpu "reel/kernels/device/cuda"
+	"reel/protocol"
+)
+
+// describe returns what asks for d's memory; its name and driver stay the same.
+func describe(d *gpu.Device) func() protocol.Machine {
+	name, driver := d.Model(), driverVersion()
+	return func() protocol.Machine {
+		free, total, _ := d.MemInfo() // of a lost device: zeros
+		return protocol.Machine{Name: name, Driver: driver, MemoryUsed: total - free, MemoryTotal: total}
+	}
+}
+
+// driverVersion is empty where NVIDIA's management library is not installed.
+func driverVersion() string {
+	if nvml.Init() != nvml.SUCCESS {
+		return ""
+	}
+	defer nvml.Shutdown()
+	version, _ := nvml.SystemGetDriverVersion()
+	return version
+}
