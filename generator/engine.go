@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"reel/generator/internal/server"
+	"reel/protocol"
 )
 
 // engineActor loads the model and runs its engine, as one member of the group.
@@ -69,11 +70,18 @@ func (a *engineActor) loaded() loading {
 		if l.err == nil {
 			a.log.Info().Str("model", l.model.Name).Str("device", l.model.Device).Int("context", l.model.Limits.Context).
 				Int("max_batch", l.model.Limits.MaxBatch).Float64("took_ms", float64(time.Since(begun).Microseconds())/1000).Msg("ready")
+			logGraphs(a.log, l.model.Engine.Stats().Graphs)
 		}
 		return l
 	case <-a.ctx.Done():
 		return loading{err: a.ctx.Err()}
 	}
+}
+
+// logGraphs tells what the graphs of the start took.
+func logGraphs(log zerolog.Logger, g protocol.GraphPool) {
+	log.Info().Uint64("graphs", g.Precaptured).Float64("took_ms", 1000*g.CaptureS).Float64("median_ms", g.CaptureMedianMS).
+		Int64("bytes_each", g.GraphBytes).Uint64("failed", g.Failed).Msg("graphs captured")
 }
 
 // adopt makes runner the one that interrupt stops, unless that has been already.

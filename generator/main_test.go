@@ -430,6 +430,9 @@ func TestLog(t *testing.T) {
 	f.read(frames)
 	f.signals <- syscall.SIGTERM
 	f.wait()
+	if n := strings.Count(f.stderr.String(), `"message":"graphs captured"`); n != 1 {
+		t.Errorf("what the graphs took is told %d times: %s", n, f.stderr.String())
+	}
 	requests := 0
 	for line := range strings.Lines(f.stderr.String()) {
 		var event map[string]any

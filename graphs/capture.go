@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"reel/kernels/device"
@@ -115,14 +116,19 @@ func (p *Pool) fits() bool {
 // eagerly. The pass has run eagerly once before.
 func (p *Pool) Precapture(s device.Stream, keys []Key, progress func(done, of int)) (left int, err error) {
 	begun := time.Now()
-	defer func() { p.tookToPrecapture(time.Since(begun)) }()
+	var each []time.Duration
+	defer func() { p.tookToPrecapture(time.Since(begun), each) }()
 	for i, k := range keys {
 		if !p.hasRoom() {
 			return len(keys) - i, nil
 		}
+		before := time.Now()
 		g, err := p.capture(s, k, func(call func() error) error { return call() })
 		if errors.Is(err, device.ErrSticky) {
 			return len(keys) - i, err
+		}
+		if err == nil {
+			each = append(each, time.Since(before))
 		}
 		p.precaptured(k, g, err)
 		progress(i+1, len(keys))
@@ -130,10 +136,15 @@ func (p *Pool) Precapture(s device.Stream, keys []Key, progress func(done, of in
 	return 0, nil
 }
 
-func (p *Pool) tookToPrecapture(d time.Duration) {
+// tookToPrecapture notes what the captures took, in all and each.
+func (p *Pool) tookToPrecapture(all time.Duration, each []time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stats.CaptureTime += d
+	p.stats.CaptureTime += all
+	if len(each) > 0 {
+		slices.Sort(each)
+		p.stats.CaptureP50 = each[len(each)/2]
+	}
 }
 
 func (p *Pool) hasRoom() bool {

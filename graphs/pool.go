@@ -121,6 +121,7 @@ type Stats struct {
 	Execs       int           // that exist: live ones and those that wait to be destroyed
 	Precaptured uint64        // captured at start
 	CaptureTime time.Duration // that those took in all
+	CaptureP50  time.Duration // of capture, instantiation and upload of one of those
 	Rolled      uint64        // captured by the roller
 	Evicted     uint64
 	Failed      uint64 // captures that failed

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -140,6 +141,16 @@ func TestPrecaptureStopsAtTheBudget(t *testing.T) {
 		if s := r.Stats(); left != 2 || s.Live != 3 || s.Peak > r.opts.Budget {
 			t.Errorf("%s: %d left out, %+v", name, left, s)
 		}
+	}
+}
+
+// What the start took is told: each capture lasts as long as the device's delay.
+func TestPrecaptureTellsWhatItTook(t *testing.T) {
+	const delay = 2 * time.Millisecond
+	r := newRig(t, device.HostOptions{CaptureDelay: delay}, Options{})
+	r.precapture(Decode(3), Decode(2), Decode(1))
+	if s := r.Stats(); s.CaptureP50 < delay || s.CaptureTime < 3*delay || s.CaptureP50 > s.CaptureTime-2*delay {
+		t.Errorf("%+v, wants 3 graphs of at least %v each", s, delay)
 	}
 }
 

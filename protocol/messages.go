@@ -246,4 +246,8 @@ type GraphPool struct {
 	Roller      string `msgpack:"roller" json:"roller"`                       // what the roller does now
 	// CaptureS was added to version 1: seconds that the captures at start took.
 	CaptureS float64 `msgpack:"capture_s,omitempty" json:"capture_s"`
+	// So were CaptureMedianMS and GraphBytes, of one graph of those: milliseconds
+	// of capture, instantiation and upload, and bytes of device memory.
+	CaptureMedianMS float64 `msgpack:"capture_median_ms,omitempty" json:"capture_median_ms"`
+	GraphBytes      int64   `msgpack:"graph_bytes,omitempty" json:"graph_bytes"`
 }

@@ -94,6 +94,10 @@ func graphRows(g protocol.GraphPool) [][2]string {
 			g.Precaptured, g.Rolled, g.Failed, g.Refused, g.Evicted)},
 		{"replays", fmt.Sprintf("%d exact, %d padded; %d steps eager", g.Exact, g.Padded, g.Eager)},
 	}
+	if g.CaptureS > 0 {
+		rows = append(rows, [2]string{"start", fmt.Sprintf("%d graphs in %.2f s, median %.2f ms, %.0f KiB each",
+			g.Precaptured, g.CaptureS, g.CaptureMedianMS, float64(g.GraphBytes)/(1<<10))})
+	}
 	if g.Failure != "" {
 		rows = append(rows, [2]string{"failure", g.Failure})
 	}

@@ -200,7 +200,7 @@ var limits = protocol.Limits{
 
 var graphs = protocol.GraphPool{
 	Live: 99, MaxGraphs: 128, Bytes: 3 << 20, Budget: 8<<20 + 1<<19, Precaptured: 97, Rolled: 7, Evicted: 5, Failed: 4, Refused: 1,
-	Exact: 12, Padded: 3, Eager: 2, Wishes: 6, Roller: "capturing decode 5", CaptureS: 0.5,
+	Exact: 12, Padded: 3, Eager: 2, Wishes: 6, Roller: "capturing decode 5", CaptureS: 0.5, CaptureMedianMS: 2.25, GraphBytes: 754 << 10,
 }
 
 func (g *Generator) status() *protocol.Status {

@@ -56,6 +56,8 @@ type Engine struct {
 	lost     error // of the device, as the roller met it
 	stats    Stats
 
+	graphBytes int64 // of device memory that one graph of the start took
+
 	// Owned by Run's goroutine.
 	stream  device.Stream
 	copies  device.Stream  // moves pages beside the steps
@@ -157,11 +159,13 @@ func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Requests.Waiting = e.waiting
 	s.Graphs = graphStatus(g)
+	s.Graphs.GraphBytes = e.graphBytes
 	return s
 }
 
 func graphStatus(g graphs.Stats) protocol.GraphPool {
 	return protocol.GraphPool{Live: g.Live, MaxGraphs: g.MaxGraphs, Bytes: g.Bytes, Budget: g.Budget,
 		Precaptured: g.Precaptured, Rolled: g.Rolled, Evicted: g.Evicted, Failed: g.Failed, Failure: g.Failure, Refused: g.Refused,
-		Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, Wishes: g.Wishes, Roller: g.Roller, CaptureS: g.CaptureTime.Seconds()}
+		Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, Wishes: g.Wishes, Roller: g.Roller, CaptureS: g.CaptureTime.Seconds(),
+		CaptureMedianMS: milliseconds(g.CaptureP50)}
 }

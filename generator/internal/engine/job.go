@@ -101,8 +101,10 @@ func (j *job) timing() protocol.Timing {
 		if from.IsZero() || to.IsZero() {
 			return 0
 		}
-		return float64(to.Sub(from)) / float64(time.Millisecond)
+		return milliseconds(to.Sub(from))
 	}
 	return protocol.Timing{QueueMS: ms(received, j.admitted), PrefillMS: ms(j.admitted, j.first),
 		TTFTMS: ms(received, j.first), TotalMS: ms(received, time.Now())}
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -83,6 +83,18 @@ func TestNoRollerCapturesNothing(t *testing.T) {
 	}
 }
 
+// Status tells what the graphs of the start took: time and device memory.
+func TestStatusTellsWhatTheStartTook(t *testing.T) {
+	const delay = 2 * time.Millisecond
+	b := built(t, device.HostOptions{CaptureDelay: delay}, nano(), nil)
+	if g := b.Stats().Graphs; g.Precaptured != 4 || g.CaptureS < 0.008 || g.CaptureMedianMS < 2 || g.CaptureMedianMS > 500*g.CaptureS || g.GraphBytes != 1000 {
+		t.Errorf("%+v, wants 4 graphs of 1,000 bytes and at least %v each", g, delay)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // noRoller is a device on which the roller's stream, the third, cannot be made.
 func noRoller(d device.Device) device.Device { return &twoStreams{Device: d} }
 

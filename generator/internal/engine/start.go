@@ -38,9 +38,7 @@ func (e *Engine) start() error {
 	if err := e.warm(); err != nil {
 		return err
 	}
-	_, err := e.pool.Precapture(e.stream, graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch), func(done, of int) {
-		e.opts.Progress(float64(done)/float64(of), "capturing graphs")
-	})
+	err := e.precapture()
 	if err != nil {
 		return fmt.Errorf("engine: capturing graphs: %w", err)
 	}
@@ -48,6 +46,35 @@ func (e *Engine) start() error {
 		Context: e.opts.Context, PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, FirstStep: e.next, InFlight: depth})
 	e.stats.KV = protocol.KV{PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, Bytes: e.lane.KV.Data.Bytes()}
 	return err
+}
+
+// precapture captures the lattice, and notes the device memory that it took.
+func (e *Engine) precapture() error {
+	before, err := e.freeMemory()
+	if err != nil {
+		return err
+	}
+	_, err = e.pool.Precapture(e.stream, graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch), func(done, of int) {
+		e.opts.Progress(float64(done)/float64(of), "capturing graphs")
+	})
+	if err != nil {
+		return err
+	}
+	after, err := e.freeMemory()
+	e.graphBytes = (before - after) / int64(max(1, e.pool.Stats().Precaptured))
+	return err
+}
+
+// freeMemory is the device's free memory in bytes. Where a device does not tell,
+// it is what the pool's own count leaves of none.
+func (e *Engine) freeMemory() (int64, error) {
+	if d, ok := e.dev.(interface {
+		MemInfo() (free, total int64, err error)
+	}); ok {
+		free, _, err := d.MemInfo()
+		return free, err
+	}
+	return -e.pool.Stats().Bytes, nil
 }
 
 // counts are the prompt token counts of the lattice.
