@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"fmt"
 	"math"
 
 	"reel/kernels/device"
@@ -8,7 +9,7 @@ import (
 )
 
 // Attend is causal attention over a row's own sequence: with s_j = q·k_j·Scale
-// for positions j = 0 … p, out = Σ_j softmax(s)_j v_j. Keys and values are read
+// for positions j = 0 … p, or the last Window of them, out = Σ_j softmax(s)_j v_j. Keys and values are read
 // through the block table; query head i reads KV head i/(Heads/KV.Heads).
 // (Vaswani et al., 2017; paged as in Kwon et al., 2023; grouped as in Ainslie et al., 2023.)
 type Attend struct {
@@ -23,6 +24,7 @@ type Attend struct {
 
 	T, Layer, Heads int
 	Scale           float32 // 1/sqrt(HeadDim)
+	Window          int     // how many positions a row sees, its own included; 0 is all
 }
 
 // A GPU cuts a row's positions into splits of attendSplit, for blocks of their
@@ -49,6 +51,9 @@ func (Attend) Kernel() string { return "attend" }
 func (o Attend) Check() error {
 	if err := o.KV.check(o.Layer); err != nil {
 		return err
+	}
+	if o.Window < 0 {
+		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
 	}
 	n := o.T * o.Heads * o.KV.HeadDim
 	return checkBuffers(need{"q", o.Q, n}, need{"out", o.Out, n}, need{"slots of rows", o.Rows.Slot, o.T},
@@ -78,17 +83,26 @@ func (o Attend) attendHead(h *device.Host, t, head, n int, scores []float32) {
 	slot := int(h.Int32(o.Rows.Slot)[t])
 	table := h.Int32(o.Slots.BlockTable)[slot*o.Slots.Pages:][:o.Slots.Pages]
 	most := float32(math.Inf(-1))
-	for j := range n {
+	first := o.first(n)
+	for j := first; j < n; j++ {
 		k := pool[o.KV.at(int(table[j/o.KV.PageTokens]), o.Layer, 0, head/group)+j%o.KV.PageTokens*d:][:d]
 		scores[j] = vec.Dot(q, k) * o.Scale
 		most = max(most, scores[j])
 	}
-	sum := softmaxWeights(scores[:n], most)
+	sum := softmaxWeights(scores[first:n], most)
 	clear(out)
-	for j := range n {
+	for j := first; j < n; j++ {
 		v := pool[o.KV.at(int(table[j/o.KV.PageTokens]), o.Layer, 1, head/group)+j%o.KV.PageTokens*d:][:d]
 		vec.AddScaled(out, v, scores[j]/sum)
 	}
+}
+
+// first is the first position that the row at position n-1 sees.
+func (o Attend) first(n int) int {
+	if o.Window > 0 {
+		return max(0, n-o.Window)
+	}
+	return 0
 }
 
 // softmaxWeights replaces each score by exp(score-most) and returns their sum.

@@ -77,6 +77,9 @@ func (o Attend) checkCUDA() error {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d", device.ErrBadShape,
 			page, o.Heads, o.KV.Heads, d, o.KV.DType)
 	}
+	if o.Window > 0 && o.Window < o.Slots.Context {
+		return fmt.Errorf("%w: attention in a window is not on the GPU yet", device.ErrBadShape)
+	}
 	if want := AttendWork(o.T, o.Heads, d, o.Slots.Context); o.Work.Bytes() < want {
 		return fmt.Errorf("%w: attention has %d bytes to work in, wants %d", device.ErrBadShape, o.Work.Bytes(), want)
 	}

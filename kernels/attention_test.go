@@ -31,10 +31,23 @@ func turnedHeads(x []float64, d, position int, theta float64) []float64 {
 
 // TestAttentionOverShuffledPages feeds two sequences of different lengths, in
 // one step and then row by row, over pages in random order, and compares every
-// row with attention computed plainly.
+// row with attention computed plainly: as Llama has it, and with what other
+// families have beside.
 func TestAttentionOverShuffledPages(t *testing.T) {
-	for _, shape := range []struct{ heads, kvHeads, d int }{{4, 2, 8}, {3, 3, 6}, {8, 1, 16}} {
+	for _, shape := range []struct {
+		heads, kvHeads, d int
+		bias, headNorms   bool
+		window            int
+	}{{4, 2, 8, false, false, 0}, {3, 3, 6, false, false, 0}, {8, 1, 16, false, false, 0},
+		{4, 2, 8, true, false, 0}, {4, 2, 8, false, true, 0}, {4, 2, 8, false, false, 5}, {8, 1, 16, true, true, rigPage + 1}, {3, 3, 6, true, true, 1}} {
 		a := newAttentionTest(t, shape.heads, shape.kvHeads, shape.d)
+		a.window = shape.window
+		if shape.bias {
+			a.q.Bias, a.bias = a.random((shape.heads + 2*shape.kvHeads) * shape.d)
+		}
+		if shape.headNorms {
+			a.q.HeadNorms, a.headNorms = a.random(2 * shape.d)
+		}
 		lengths := []int{9, 5}
 		a.step([]int{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, 16)
 		for range rigContext - 9 {
@@ -54,6 +67,9 @@ type attentionTest struct {
 	norm   []float32
 	seq    [2]reference
 	hidden int
+
+	bias, headNorms []float32 // nil for none
+	window          int
 }
 
 const testTheta = 10000
@@ -95,7 +111,7 @@ func (a *attentionTest) step(of []int, T int) {
 	a.stage(s, T, 0)
 	a.launch(a.q)
 	out := a.poisoned(T * a.heads * d)
-	a.launch(Attend{Q: a.q.Out, Rows: a.rows, Slots: a.slots, KV: a.kv, Out: out, T: T, Layer: 1, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d)))})
+	a.launch(Attend{Q: a.q.Out, Rows: a.rows, Slots: a.slots, KV: a.kv, Out: out, T: T, Layer: 1, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window})
 	for i, w := range want {
 		for j := range w {
 			if got := a.h.Float32(out)[i*len(w)+j]; !near(got, w[j], 200) {
@@ -120,14 +136,19 @@ func (a *attentionTest) row(s *Step, who int) Row {
 func (a *attentionTest) attend(who int, n []float64) []float64 {
 	d, r := a.kv.HeadDim, &a.seq[who]
 	position := len(r.k)
-	r.k = append(r.k, turnedHeads(times(a.wk, n), d, position, testTheta))
-	r.v = append(r.v, times(a.wv, n))
-	q := turnedHeads(times(a.wq, n), d, position, testTheta)
+	qn, kn := a.heads*d, a.kv.Heads*d
+	r.k = append(r.k, turnedHeads(a.prepared(times(a.wk, n), qn, d), d, position, testTheta))
+	r.v = append(r.v, a.biased(times(a.wv, n), qn+kn))
+	q := turnedHeads(a.prepared(times(a.wq, n), 0, 0), d, position, testTheta)
+	first := 0
+	if a.window > 0 {
+		first = max(0, position+1-a.window)
+	}
 	out := make([]float64, len(q))
 	for head := range a.heads {
 		kv := head / (a.heads / a.kv.Heads) * d
 		weights, sum := make([]float64, len(r.k)), 0.0
-		for j := range r.k {
+		for j := first; j < len(r.k); j++ {
 			var dot float64
 			for i := range d {
 				dot += q[head*d+i] * r.k[j][kv+i]
@@ -135,11 +156,40 @@ func (a *attentionTest) attend(who int, n []float64) []float64 {
 			weights[j] = math.Exp(dot / math.Sqrt(float64(d)))
 			sum += weights[j]
 		}
-		for j := range r.v {
+		for j := first; j < len(r.v); j++ {
 			for i := range d {
 				out[head*d+i] += weights[j] / sum * r.v[j][kv+i]
 			}
 		}
+	}
+	return out
+}
+
+// biased adds the biases from at on.
+func (a *attentionTest) biased(y []float64, at int) []float64 {
+	for i := range y {
+		if a.bias != nil {
+			y[i] += float64(a.bias[at+i])
+		}
+	}
+	return y
+}
+
+// prepared is y with its biases, from biasAt on, and its heads normed by the head
+// norms from normAt on.
+func (a *attentionTest) prepared(y []float64, biasAt, normAt int) []float64 {
+	y = a.biased(y, biasAt)
+	if a.headNorms == nil {
+		return y
+	}
+	d := a.kv.HeadDim
+	var out []float64
+	for ; len(y) > 0; y = y[d:] {
+		head := make([]float32, d)
+		for i := range head {
+			head[i] = float32(y[i])
+		}
+		out = append(out, normed(head, a.headNorms[normAt:normAt+d], 1e-5)...)
 	}
 	return out
 }

@@ -121,6 +121,7 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 	g := newRig(t, 1, 8)
 	w, _ := g.weight(BF16, 8, 8)
 	big, _ := g.random(64)
+	turns, _ := g.random(rigContext * 8)
 	small := big.Slice(0, 4*7)
 	for _, op := range []device.Op{
 		Project{W: w, In: small, X: big, T: 1},
@@ -132,6 +133,9 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 		Sample{Logits: small, Rows: g.rows, Slots: g.slots, Results: big, T: 1, N: 1, Vocab: 8, RingSlots: 1, MaxSamples: 1},
 		Attend{Q: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Layer: rigLayers},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: small},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, HeadNorms: small},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Window: -1},
 		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1},
 		Stage{Ring: small, Counter: big, Layout: g.layout, Slots: g.slots, Rows: g.rows, RingSlots: 1, T: 1},
 	} {

@@ -4,7 +4,8 @@ import "reel/kernels/device"
 
 // QKV prepares attention for one layer: n = rmsnorm(X[t]), q = Wq·n, k = Wk·n,
 // v = Wv·n, RoPE turns q and k by the row's position, k and v are appended to
-// the sequence's page.
+// the sequence's page. Where the op has biases they are added to the products;
+// where it has head norms each head of q and k is normed before it is turned.
 //
 // RoPE pairs element i with element i+HeadDim/2 of a head, as Hugging Face
 // checkpoints are laid out (Su et al., "RoFormer", 2021).
@@ -12,12 +13,15 @@ type QKV struct {
 	X       device.Buffer // float32 [T][hidden]
 	Norm    device.Buffer // float32 [hidden]
 	Q, K, V Weight        // [heads*HeadDim][hidden], [KV.Heads*HeadDim][hidden] twice
-	RoPE    device.Buffer // float32 [context][HeadDim/2][cos, sin]
-	Rows    Rows
-	Slots   Slots
-	KV      KV
-	Out     device.Buffer // out: float32 [T][heads*HeadDim], the turned q
-	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
+	Bias    device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
+	// HeadNorms are float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head.
+	HeadNorms device.Buffer
+	RoPE      device.Buffer // float32 [context][HeadDim/2][cos, sin]
+	Rows      Rows
+	Slots     Slots
+	KV        KV
+	Out       device.Buffer // out: float32 [T][heads*HeadDim], the turned q
+	Scratch   device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 
 	T, Layer, Hidden, Heads int
 	Eps                     float32
@@ -41,6 +45,13 @@ func (o QKV) Check() error {
 	if err := o.KV.check(o.Layer); err != nil {
 		return err
 	}
+	for _, b := range []need{{"bias", o.Bias, (o.Heads + 2*o.KV.Heads) * d}, {"head norms", o.HeadNorms, 2 * d}} {
+		if !b.buf.IsZero() {
+			if err := checkBuffers(b); err != nil {
+				return err
+			}
+		}
+	}
 	return checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden}, need{"rope", o.RoPE, o.Slots.Context * d},
 		need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T}, need{"q out", o.Out, o.T * o.Heads * d})
 }
@@ -53,9 +64,43 @@ func (o QKV) Host(h *device.Host) {
 	product(h, o.Q, n, o.T, h.Float32(o.Out), qn, false)
 	product(h, o.K, n, o.T, kv, 2*kn, false)
 	product(h, o.V, n, o.T, kv[kn:], 2*kn, false)
+	if !o.Bias.IsZero() {
+		o.addBias(h.Float32(o.Bias), h.Float32(o.Out), kv)
+	}
+	if !o.HeadNorms.IsZero() {
+		o.normHeads(h.Float32(o.HeadNorms), h.Float32(o.Out), kv)
+	}
 	o.appendRows(h, kv)
 	h.Return(kv)
 	h.Return(n)
+}
+
+// addBias adds what is bias's to q [T][heads*HeadDim] and kv [T][k then v].
+func (o QKV) addBias(bias, q, kv []float32) {
+	qn, kn := o.Q.Rows, o.K.Rows
+	for t := range o.T {
+		for i, b := range bias[:qn] {
+			q[t*qn+i] += b
+		}
+		for i, b := range bias[qn : qn+2*kn] {
+			kv[t*2*kn+i] += b
+		}
+	}
+}
+
+// normHeads norms each head of q and k; norms is [q's, k's][HeadDim].
+// (Henry et al., "Query-Key Normalization for Transformers", 2020, with rmsnorm.)
+func (o QKV) normHeads(norms, q, kv []float32) {
+	qn, kn, d := o.Q.Rows, o.K.Rows, o.KV.HeadDim
+	norm := func(x, g []float32) {
+		for ; len(x) > 0; x = x[d:] {
+			rmsNorm(x[:d], x[:d], g, o.Eps)
+		}
+	}
+	for t := range o.T {
+		norm(q[t*qn:(t+1)*qn], norms[:d])
+		norm(kv[t*2*kn:t*2*kn+kn], norms[d:2*d])
+	}
 }
 
 // appendRows turns q and k and stores k and v; kv is [T][k then v][KV heads*HeadDim].

@@ -24,6 +24,9 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	if d%(2*tileRows) != 0 {
 		return fmt.Errorf("%w: head size %d, which must be a multiple of %d", device.ErrBadShape, d, 2*tileRows)
 	}
+	if !o.Bias.IsZero() || !o.HeadNorms.IsZero() {
+		return fmt.Errorf("%w: biases and head norms are not on the GPU yet", device.ErrBadShape)
+	}
 	units := (o.Heads + 2*o.KV.Heads) * (d / (2 * tileRows))
 	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Hidden), n: int32(o.T), eps: o.Eps}
 	return launch(q, tiled{"reel_qkv", in, units, 2, o.Scratch, []Weight{o.Q, o.K, o.V}}, qkvArgs{
