@@ -24,21 +24,19 @@ func microConfig() model.Config {
 type randomTensors struct{ c model.Config }
 
 func (r randomTensors) Tensor(name string) (weights.Tensor, error) {
-	c := r.c
-	kv := c.KVHeads * c.HeadDim
-	shape := map[string][]int{
-		"model.embed_tokens.weight": {c.Vocab, c.Hidden}, "model.norm.weight": {c.Hidden},
-		"input_layernorm.weight": {c.Hidden}, "post_attention_layernorm.weight": {c.Hidden},
-		"self_attn.q_proj.weight": {c.Heads * c.HeadDim, c.Hidden}, "self_attn.k_proj.weight": {kv, c.Hidden},
-		"self_attn.v_proj.weight": {kv, c.Hidden}, "self_attn.o_proj.weight": {c.Hidden, c.Heads * c.HeadDim},
-		"mlp.gate_proj.weight": {c.Inner, c.Hidden}, "mlp.up_proj.weight": {c.Inner, c.Hidden}, "mlp.down_proj.weight": {c.Hidden, c.Inner},
-	}
-	for suffix, s := range shape {
-		if len(name) >= len(suffix) && name[len(name)-len(suffix):] == suffix {
-			return randomTensor(name, s), nil
+	for _, s := range r.c.Tensors() {
+		if s.Name == name {
+			return randomTensor(name, s.Shape), nil
 		}
 	}
 	return weights.Tensor{}, weights.ErrMissing
+}
+
+func (r randomTensors) Names() (names []string) {
+	for _, s := range r.c.Tensors() {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 func randomTensor(name string, shape []int) weights.Tensor {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -24,22 +25,22 @@ type golden struct {
 	logits []float32
 }
 
-func loadGolden(t *testing.T, vocab int) []golden {
+// loadGolden reads the golden.json and logits.f32 of a folder, which hold count prompts.
+func loadGolden(t *testing.T, dir string, count, vocab int) (all []golden) {
 	t.Helper()
-	raw, err := os.ReadFile("../../tiny/golden/golden.json")
+	raw, err := os.ReadFile(filepath.Join(dir, "golden.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []golden
 	if err := json.Unmarshal(raw, &all); err != nil {
 		t.Fatal(err)
 	}
-	logits, err := os.ReadFile("../../tiny/golden/logits.f32")
+	logits, err := os.ReadFile(filepath.Join(dir, "logits.f32"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) != 12 || len(logits) != 12*vocab*4 {
-		t.Fatalf("%d prompts and %d bytes of logits, wants 12 of each", len(all), len(logits))
+	if len(all) != count || len(logits) != count*vocab*4 {
+		t.Fatalf("%d prompts and %d bytes of logits, wants %d of each", len(all), len(logits), count)
 	}
 	for i := range all {
 		for id := range vocab {
@@ -156,33 +157,41 @@ func (r *runner) result() (out kernels.Result) {
 // bits whatever the chunk.
 func TestEmbeddedModelEqualsTransformers(t *testing.T) {
 	h, m := embedded(t)
-	for i, g := range loadGolden(t, m.Config.Vocab) {
-		var first []float32
-		for _, chunk := range []int{128, 7} {
-			r := newRunner(t, h, m, 128)
-			got := []int32{r.prompt(g.Tokens, chunk).Token}
-			logits := append([]float32(nil), h.Float32(r.lane.Logits())[:m.Config.Vocab]...)
-			if e := relativeError(logits, g.logits); !(e < 1e-4) {
-				t.Errorf("prompt %d (%d tokens), chunk %d: logits differ by %.1e relative, wants under 1e-4", i, len(g.Tokens), chunk, e)
+	for _, g := range loadGolden(t, "../../tiny/golden", 12, m.Config.Vocab) {
+		equalsGolden(t, h, m, g, 128, 7)
+	}
+}
+
+// equalsGolden compares one prompt in chunks of several sizes and returns the
+// relative error of its logits.
+func equalsGolden(t *testing.T, h *device.Host, m *model.Model, g golden, chunks ...int) float64 {
+	t.Helper()
+	var first []float32
+	for _, chunk := range chunks {
+		r := newRunner(t, h, m, 128)
+		got := []int32{r.prompt(g.Tokens, chunk).Token}
+		logits := append([]float32(nil), h.Float32(r.lane.Logits())[:m.Config.Vocab]...)
+		if e := relativeError(logits, g.logits); !(e < 1e-4) {
+			t.Errorf("%d tokens, chunk %d: logits differ by %.1e relative, wants under 1e-4", len(g.Tokens), chunk, e)
+		}
+		if first == nil {
+			first = logits
+		}
+		for id := range logits {
+			if logits[id] != first[id] {
+				t.Fatalf("%d tokens: logit %d is %v in chunks of %d and %v in chunks of %d", len(g.Tokens), id, logits[id], chunk, first[id], chunks[0])
 			}
-			if first == nil {
-				first = logits
-			}
-			for id := range logits {
-				if logits[id] != first[id] {
-					t.Fatalf("prompt %d: logit %d is %v in chunks of %d and %v in chunks of 128", i, id, logits[id], chunk, first[id])
-				}
-			}
-			for len(got) < len(g.Greedy) {
-				got = append(got, r.decode().Token)
-			}
-			for n := range g.Greedy {
-				if got[n] != g.Greedy[n] {
-					t.Fatalf("prompt %d (%d tokens), chunk %d: greedy token %d is %d, transformers has %d", i, len(g.Tokens), chunk, n, got[n], g.Greedy[n])
-				}
+		}
+		for len(got) < len(g.Greedy) {
+			got = append(got, r.decode().Token)
+		}
+		for n := range g.Greedy {
+			if got[n] != g.Greedy[n] {
+				t.Fatalf("%d tokens, chunk %d: greedy token %d is %d, transformers has %d", len(g.Tokens), chunk, n, got[n], g.Greedy[n])
 			}
 		}
 	}
+	return relativeError(first, g.logits)
 }
 
 // relativeError is ‖got − want‖ / ‖want‖, NaN where anything is NaN.

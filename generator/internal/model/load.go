@@ -2,82 +2,96 @@ package model
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"math"
-	"slices"
 
 	"reel/generator/internal/weights"
 	"reel/kernels"
 	"reel/kernels/device"
 )
 
-// ErrTensor marks a checkpoint whose tensors do not fit its config.
-var ErrTensor = errors.New("model: tensor does not fit the config")
-
-// Tensors gives the loader a checkpoint's tensors by their published names.
-type Tensors interface {
-	Tensor(name string) (weights.Tensor, error)
+// Load gives dev the weights of a checkpoint of c. progress is called with the
+// share of the bytes that is done, 0 to 1. The tensors' data stays as it is while
+// the model lives: a device may read it in place. Errors: those of CheckTensors,
+// then the device's; what a failure leaves is given back.
+func Load(dev device.Memory, c Config, tensors Tensors, progress func(float64)) (*Model, error) {
+	if _, err := c.CheckTensors(tensors); err != nil {
+		return nil, err
+	}
+	m := &Model{Config: c, layers: make([]layer, c.Layers)}
+	l := loader{dev: dev, tensors: tensors, model: m, total: c.Parameters(), progress: progress}
+	l.load()
+	if l.err != nil {
+		return nil, device.GiveBack(func() error { return l.err }, func() error { return m.Free(dev) })
+	}
+	return m, nil
 }
 
-// Load gives dev the weights of a Llama checkpoint. progress is called with
-// the share that is done, 0 to 1. The tensors' data stays as it is while the
-// model lives: a device may read it in place.
-func Load(dev device.Memory, c Config, tensors Tensors, progress func(float64)) (*Model, error) {
-	l := loader{dev: dev, tensors: tensors}
-	m := &Model{Config: c, layers: make([]layer, c.Layers)}
-	m.embedding = l.matrix("model.embed_tokens.weight", c.Vocab, c.Hidden)
-	for i := range m.layers {
-		m.layers[i] = l.layer(c, i)
-		if l.err != nil {
-			return nil, l.err
-		}
-		progress(float64(i+1) / float64(c.Layers+1))
+// Free gives the model's memory back. No step reads it any more.
+func (m *Model) Free(dev device.Memory) error {
+	var releases []func() error
+	for _, b := range m.taken {
+		releases = append(releases, func() error { return dev.Free(b) })
 	}
-	m.norm = l.vector("model.norm.weight", c.Hidden)
+	m.taken = nil
+	return device.GiveBack(releases...)
+}
+
+// loader loads tensors, whose shapes were checked, until one fails.
+type loader struct {
+	dev      device.Memory
+	tensors  Tensors
+	model    *Model
+	progress func(float64)
+	done     int64 // elements
+	total    int64
+	err      error
+}
+
+func (l *loader) load() {
+	m, c := l.model, l.model.Config
+	m.embedding = l.matrix(embeddingName)
+	for i := range m.layers {
+		m.layers[i] = l.layer(c, layerPrefix(i))
+	}
+	m.norm = l.vector(normName)
 	if m.head = m.embedding; !c.TiedHead {
-		m.head = l.matrix("lm_head.weight", c.Vocab, c.Hidden)
+		m.head = l.matrix(headName)
 	}
 	if l.err == nil {
-		m.rope, l.err = kernels.LoadVector(dev, ropeTable(c.Context, c.HeadDim, c.RoPETheta))
-	}
-	progress(1)
-	return m, l.err
-}
-
-// loader loads tensors until one fails.
-type loader struct {
-	dev     device.Memory
-	tensors Tensors
-	err     error
-}
-
-func (l *loader) layer(c Config, i int) layer {
-	name := func(s string) string { return fmt.Sprintf("model.layers.%d.%s.weight", i, s) }
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	return layer{
-		attentionNorm: l.vector(name("input_layernorm"), c.Hidden),
-		q:             l.matrix(name("self_attn.q_proj"), q, c.Hidden),
-		k:             l.matrix(name("self_attn.k_proj"), kv, c.Hidden),
-		v:             l.matrix(name("self_attn.v_proj"), kv, c.Hidden),
-		output:        l.matrix(name("self_attn.o_proj"), c.Hidden, q),
-		innerNorm:     l.vector(name("post_attention_layernorm"), c.Hidden),
-		gate:          l.matrix(name("mlp.gate_proj"), c.Inner, c.Hidden),
-		up:            l.matrix(name("mlp.up_proj"), c.Inner, c.Hidden),
-		down:          l.matrix(name("mlp.down_proj"), c.Hidden, c.Inner),
+		m.rope = l.floats(ropeTable(c))
 	}
 }
 
-// tensor fetches a tensor of the shape that the config asks for.
-func (l *loader) tensor(name string, shape ...int) weights.Tensor {
-	if l.err != nil {
-		return weights.Tensor{}
+func (l *loader) layer(c Config, prefix string) layer {
+	w := layer{
+		attentionNorm: l.vector(prefix + "input_layernorm.weight"),
+		output:        l.matrix(prefix + "self_attn.o_proj.weight"),
+		innerNorm:     l.vector(prefix + "post_attention_layernorm.weight"),
+		down:          l.matrix(prefix + "mlp.down_proj.weight"),
 	}
-	t, err := l.tensors.Tensor(name)
-	if err == nil && !slices.Equal(t.Shape, shape) {
-		err = fmt.Errorf("%w: %s is %v, the config asks for %v", ErrTensor, name, t.Shape, shape)
+	if c.Fused {
+		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+		qkv := l.parts(prefix+"self_attn.qkv_proj.weight", q, kv, kv)
+		gateUp := l.parts(prefix+"mlp.gate_up_proj.weight", c.Inner, c.Inner)
+		w.q, w.k, w.v, w.gate, w.up = qkv[0], qkv[1], qkv[2], gateUp[0], gateUp[1]
+	} else {
+		w.q, w.k, w.v = l.matrix(prefix+"self_attn.q_proj.weight"), l.matrix(prefix+"self_attn.k_proj.weight"), l.matrix(prefix+"self_attn.v_proj.weight")
+		w.gate, w.up = l.matrix(prefix+"mlp.gate_proj.weight"), l.matrix(prefix+"mlp.up_proj.weight")
 	}
-	l.err = err
+	if c.Bias {
+		w.bias = l.vector(prefix+"self_attn.q_proj.bias", prefix+"self_attn.k_proj.bias", prefix+"self_attn.v_proj.bias")
+	}
+	if c.HeadNorms {
+		w.headNorms = l.vector(prefix+"self_attn.q_norm.weight", prefix+"self_attn.k_norm.weight")
+	}
+	return w
+}
+
+// tensor fetches a tensor.
+func (l *loader) tensor(name string) (t weights.Tensor) {
+	if l.err == nil {
+		t, l.err = l.tensors.Tensor(name)
+	}
 	return t
 }
 
@@ -85,28 +99,68 @@ func (l *loader) tensor(name string, shape ...int) weights.Tensor {
 var dtypes = map[weights.DType]kernels.DType{weights.BF16: kernels.BF16, weights.F16: kernels.F16, weights.F32: kernels.F32}
 
 // matrix loads a weight as the checkpoint has it.
-func (l *loader) matrix(name string, rows, cols int) (w kernels.Weight) {
-	t := l.tensor(name, rows, cols)
-	if l.err == nil {
-		w, l.err = kernels.LoadWeight(l.dev, dtypes[t.DType], rows, cols, t.Data)
+func (l *loader) matrix(name string) kernels.Weight {
+	t := l.tensor(name)
+	if l.err != nil {
+		return kernels.Weight{}
 	}
+	return l.rows(t, 0, t.Shape[0])
+}
+
+// parts loads a tensor as several weights, each of the next so many rows.
+func (l *loader) parts(name string, rows ...int) []kernels.Weight {
+	t, parts, at := l.tensor(name), make([]kernels.Weight, len(rows)), 0
+	for i, n := range rows {
+		parts[i] = l.rows(t, at, n)
+		at += n
+	}
+	return parts
+}
+
+// rows loads n rows of a matrix, from the first-th on.
+func (l *loader) rows(t weights.Tensor, first, n int) (w kernels.Weight) {
+	if l.err != nil {
+		return w
+	}
+	row := t.Shape[1] * t.DType.Size()
+	w, l.err = kernels.LoadWeight(l.dev, dtypes[t.DType], n, t.Shape[1], t.Data[first*row:(first+n)*row])
+	l.took(w.Data, int64(n*t.Shape[1]))
 	return w
 }
 
-// vector loads a norm's weights as float32.
-func (l *loader) vector(name string, n int) device.Buffer {
-	t := l.tensor(name, n)
-	if l.err != nil {
-		return device.Buffer{}
+// vector loads vectors one after another, as float32.
+func (l *loader) vector(names ...string) device.Buffer {
+	var all []float32
+	for _, name := range names {
+		all = append(all, widened(l.tensor(name))...)
 	}
-	var b device.Buffer
-	b, l.err = kernels.LoadVector(l.dev, floats(t))
+	return l.floats(all)
+}
+
+func (l *loader) floats(v []float32) (b device.Buffer) {
+	if l.err == nil {
+		b, l.err = kernels.LoadVector(l.dev, v)
+		l.took(b, int64(len(v)))
+	}
 	return b
 }
 
-// floats widens a tensor's elements to float32, which loses nothing.
-func floats(t weights.Tensor) []float32 {
+// took notes a buffer that was taken for so many elements.
+func (l *loader) took(b device.Buffer, elements int64) {
+	if l.err != nil {
+		return
+	}
+	l.model.taken = append(l.model.taken, b)
+	l.done += elements
+	l.progress(min(1, float64(l.done)/float64(l.total)))
+}
+
+// widened are a tensor's elements as float32, which loses nothing.
+func widened(t weights.Tensor) []float32 {
 	size := t.DType.Size()
+	if size == 0 {
+		return nil
+	}
 	out := make([]float32, len(t.Data)/size)
 	for i := range out {
 		b := t.Data[i*size:]

@@ -16,12 +16,15 @@ type Model struct {
 	layers    []layer
 	norm      device.Buffer // float32 [hidden]
 	head      kernels.Weight
+	taken     []device.Buffer // all of it, to be freed
 }
 
 // layer is the weights of one transformer block.
 type layer struct {
 	attentionNorm device.Buffer  // float32 [hidden]
 	q, k, v       kernels.Weight // [heads*HeadDim][hidden], [KVHeads*HeadDim][hidden] twice
+	bias          device.Buffer  // float32 [q, k, v], of families that have it
+	headNorms     device.Buffer  // float32 [q's, k's][HeadDim], of families that have them
 	output        kernels.Weight // [hidden][heads*HeadDim]
 	innerNorm     device.Buffer  // float32 [hidden]
 	gate, up      kernels.Weight // [inner][hidden]
@@ -58,10 +61,10 @@ func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
 // block is transformer block i: attention and feed-forward, each added to the residual x.
 func (m *Model) block(p *pass, l *Lane, i, T int) {
 	c, w := m.Config, &m.layers[i]
-	p.launch(kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
+	p.launch(kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
 		Out: l.q, Scratch: l.scratch, T: T, Layer: i, Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps})
 	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: i, Heads: c.Heads,
-		Scale: float32(1 / math.Sqrt(float64(c.HeadDim)))})
+		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i)})
 	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, Scratch: l.scratch, T: T, Name: kernels.Output})
 	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, T: T, Eps: c.RMSNormEps})
 	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, Scratch: l.scratch, T: T, Name: kernels.Down})
@@ -77,18 +80,4 @@ func (p *pass) launch(op device.Op) {
 	if p.err == nil {
 		p.err = p.stream.Launch(op)
 	}
-}
-
-// ropeTable is cos and sin of position·theta^(-2i/d), as [context][d/2][cos, sin].
-// Angles are formed in float32, as the models were trained.
-func ropeTable(context, d int, theta float64) []float32 {
-	t := make([]float32, 0, context*d)
-	for position := range context {
-		for i := range d / 2 {
-			frequency := float32(1 / math.Pow(theta, float64(2*i)/float64(d)))
-			angle := float64(float32(position) * frequency)
-			t = append(t, float32(math.Cos(angle)), float32(math.Sin(angle)))
-		}
-	}
-	return t
 }

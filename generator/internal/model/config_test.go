@@ -1,0 +1,140 @@
+package model
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// published are config.json of models as their makers published them, in what
+// the pass depends on and in some of what it does not.
+var published = map[string]string{
+	"llama-2-7b": `{"architectures":["LlamaForCausalLM"],"bos_token_id":1,"eos_token_id":2,"hidden_act":"silu","hidden_size":4096,
+		"initializer_range":0.02,"intermediate_size":11008,"max_position_embeddings":4096,"model_type":"llama","num_attention_heads":32,
+		"num_hidden_layers":32,"num_key_value_heads":32,"pretraining_tp":1,"rms_norm_eps":1e-05,"rope_scaling":null,
+		"tie_word_embeddings":false,"torch_dtype":"float16","transformers_version":"4.31.0.dev0","use_cache":true,"vocab_size":32000}`,
+	"llama-3.2-1b": `{"architectures":["LlamaForCausalLM"],"attention_bias":false,"attention_dropout":0.0,"bos_token_id":128000,
+		"eos_token_id":[128001,128008,128009],"head_dim":64,"hidden_act":"silu","hidden_size":2048,"intermediate_size":8192,
+		"max_position_embeddings":131072,"mlp_bias":false,"model_type":"llama","num_attention_heads":32,"num_hidden_layers":16,
+		"num_key_value_heads":8,"pretraining_tp":1,"rms_norm_eps":1e-05,"rope_scaling":{"factor":32.0,"high_freq_factor":4.0,
+		"low_freq_factor":1.0,"original_max_position_embeddings":8192,"rope_type":"llama3"},"rope_theta":500000.0,
+		"tie_word_embeddings":true,"torch_dtype":"bfloat16","vocab_size":128256}`,
+	"mistral-7b-v0.1": `{"architectures":["MistralForCausalLM"],"bos_token_id":1,"eos_token_id":2,"hidden_act":"silu","hidden_size":4096,
+		"intermediate_size":14336,"max_position_embeddings":32768,"model_type":"mistral","num_attention_heads":32,"num_hidden_layers":32,
+		"num_key_value_heads":8,"rms_norm_eps":1e-05,"rope_theta":10000.0,"sliding_window":4096,"tie_word_embeddings":false,"vocab_size":32000}`,
+	"mistral-7b-v0.3": `{"architectures":["MistralForCausalLM"],"hidden_act":"silu","hidden_size":4096,"intermediate_size":14336,
+		"max_position_embeddings":32768,"model_type":"mistral","num_attention_heads":32,"num_hidden_layers":32,"num_key_value_heads":8,
+		"rms_norm_eps":1e-05,"rope_theta":1000000.0,"sliding_window":null,"tie_word_embeddings":false,"vocab_size":32768}`,
+	"qwen2.5-0.5b": `{"architectures":["Qwen2ForCausalLM"],"attention_dropout":0.0,"bos_token_id":151643,"eos_token_id":151645,"hidden_act":"silu",
+		"hidden_size":896,"intermediate_size":4864,"max_position_embeddings":32768,"max_window_layers":21,"model_type":"qwen2",
+		"num_attention_heads":14,"num_hidden_layers":24,"num_key_value_heads":2,"rms_norm_eps":1e-06,"rope_theta":1000000.0,
+		"sliding_window":32768,"tie_word_embeddings":true,"use_cache":true,"use_sliding_window":false,"vocab_size":151936}`,
+	"qwen3-4b": `{"architectures":["Qwen3ForCausalLM"],"attention_bias":false,"head_dim":128,"hidden_act":"silu","hidden_size":2560,
+		"intermediate_size":9728,"max_position_embeddings":40960,"max_window_layers":36,"model_type":"qwen3","num_attention_heads":32,
+		"num_hidden_layers":36,"num_key_value_heads":8,"rms_norm_eps":1e-06,"rope_scaling":null,"rope_theta":1000000,"sliding_window":null,
+		"tie_word_embeddings":true,"use_sliding_window":false,"vocab_size":151936}`,
+	"phi-3-mini-4k": `{"_name_or_path":"Phi-3-mini-4k-instruct","architectures":["Phi3ForCausalLM"],"attention_bias":false,"attention_dropout":0.0,
+		"auto_map":{"AutoConfig":"configuration_phi3.Phi3Config"},"embd_pdrop":0.0,"resid_pdrop":0.0,"eos_token_id":32000,"hidden_act":"silu",
+		"hidden_size":3072,"intermediate_size":8192,"max_position_embeddings":4096,"model_type":"phi3","num_attention_heads":32,
+		"num_hidden_layers":32,"num_key_value_heads":32,"original_max_position_embeddings":4096,"pad_token_id":32000,"rms_norm_eps":1e-05,
+		"rope_scaling":null,"rope_theta":10000.0,"sliding_window":2047,"tie_word_embeddings":false,"vocab_size":32064}`,
+}
+
+// Parameters as the makers' model cards and transformers count them.
+func TestPublishedConfigs(t *testing.T) {
+	for name, want := range map[string]struct {
+		parameters int64
+		headDim    int
+		window     int
+	}{
+		"llama-2-7b": {6738415616, 128, 0}, "llama-3.2-1b": {1235814400, 64, 0}, "mistral-7b-v0.1": {7241732096, 128, 4096},
+		"mistral-7b-v0.3": {7248023552, 128, 0}, "qwen2.5-0.5b": {494032768, 64, 0}, "qwen3-4b": {4022468096, 128, 0}, "phi-3-mini-4k": {3821079552, 96, 2047},
+	} {
+		c, err := ParseConfig([]byte(published[name]), nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if c.Parameters() != want.parameters || c.HeadDim != want.headDim || c.Window(c.Layers-1) != want.window {
+			t.Errorf("%s: %d parameters, head size %d, window %d, wants %v", name, c.Parameters(), c.HeadDim, c.Window(c.Layers-1), want)
+		}
+	}
+}
+
+func TestMissingFieldsMeanWhatTheFamilySays(t *testing.T) {
+	c, err := ParseConfig([]byte(strings.NewReplacer(`"sliding_window":4096,`, "", `"num_key_value_heads":8,`, "").Replace(published["mistral-7b-v0.1"])), nil)
+	if err != nil || c.Window(0) != 4096 || c.KVHeads != 8 {
+		t.Errorf("mistral: window %d, %d KV heads, %v", c.Windows, c.KVHeads, err)
+	}
+	c, err = ParseConfig([]byte(strings.Replace(published["qwen3-4b"], `"head_dim":128,`, "", 1)), nil)
+	if err != nil || c.HeadDim != 128 {
+		t.Errorf("qwen3: head size %d, %v", c.HeadDim, err)
+	}
+	c, err = ParseConfig([]byte(strings.Replace(published["llama-2-7b"], `"num_key_value_heads":32,`, `"num_key_value_heads":null,`, 1)), []byte(`{"eos_token_id":[2,7]}`))
+	if err != nil || c.KVHeads != 32 || c.RoPETheta != 10000 || len(c.EOS) != 2 {
+		t.Errorf("llama: %+v, %v", c, err)
+	}
+}
+
+// What is not computed is refused, and the refusal names it.
+func TestConfigsThatAreRefused(t *testing.T) {
+	for _, c := range []struct{ base, old, with, names string }{
+		{"llama-2-7b", `"model_type":"llama"`, `"model_type":"gemma"`, "gemma"},
+		{"llama-2-7b", `"model_type":"llama",`, ``, "model_type"},
+		{"llama-2-7b", `["LlamaForCausalLM"]`, `["LlamaForSequenceClassification"]`, "LlamaForSequenceClassification"},
+		{"llama-2-7b", `"silu"`, `"gelu"`, "hidden_act gelu"},
+		{"llama-2-7b", `"pretraining_tp":1`, `"pretraining_tp":2`, "pretraining_tp"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"linear","factor":2.0}`, "linear"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"dynamic","factor":2.0}`, "dynamic"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","factor":2.0}`, "rope_scaling"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"llama3","type":"linear"}`, "rope_scaling"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"yarn","beta_fast":32}`, "yarn"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","mrope_section":[1]}`, "mrope_section"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","partial_rotary_factor":0.5}`, "partial_rotary_factor"},
+		{"llama-2-7b", `"rope_scaling":null`, `"partial_rotary_factor":0.75`, "partial_rotary_factor"},
+		{"llama-2-7b", `"rope_scaling":null`, `"quantization_config":{"bits":4}`, "quantization_config"},
+		{"llama-2-7b", `"rope_scaling":null`, `"final_logit_softcapping":30.0`, "final_logit_softcapping"},
+		{"llama-2-7b", `"rope_scaling":null`, `"Hidden_Size":8`, "Hidden_Size"},
+		{"llama-2-7b", `"rope_scaling":null`, `"sliding_window":64`, "sliding_window"},
+		{"llama-3.2-1b", `"attention_bias":false`, `"attention_bias":true`, "attention_bias"},
+		{"llama-3.2-1b", `"mlp_bias":false`, `"mlp_bias":true`, "mlp_bias"},
+		{"llama-3.2-1b", `"mlp_bias":false`, `"rope_parameters":{"rope_theta":500000.0}`, "rope_scaling"},
+		{"llama-3.2-1b", `"factor":32.0,`, `"factor":32.0,"rope_theta":1.0,`, "rope_theta"},
+		{"mistral-7b-v0.1", `"sliding_window":4096`, `"sliding_window":4096,"use_sliding_window":true`, "use_sliding_window"},
+		{"mistral-7b-v0.1", `"num_hidden_layers":32`, `"num_hidden_layers":1,"layer_types":["full_attention"]`, "layer_types"},
+		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":1,"layer_types":["sliding_attention"]`, "layer_types"},
+		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":1,"layer_types":["linear_attention"]`, "linear_attention"},
+		{"qwen3-4b", `"attention_bias":false`, `"attention_bias":true`, "attention_bias"},
+		{"phi-3-mini-4k", `"rope_scaling":null`, `"rope_scaling":{"type":"longrope","long_factor":[1],"short_factor":[1]}`, "longrope"},
+	} {
+		_, err := ParseConfig([]byte(strings.Replace(published[c.base], c.old, c.with, 1)), nil)
+		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), c.names) {
+			t.Errorf("%s with %s: %v, wants a refusal that names %s", c.base, c.with, err, c.names)
+		}
+	}
+}
+
+// Values out of bounds are errors that name the field, and take no memory to find.
+func TestConfigsOutOfBounds(t *testing.T) {
+	for _, c := range []struct{ base, old, with, names string }{
+		{"llama-2-7b", `"num_hidden_layers":32`, `"num_hidden_layers":9007199254740992`, "num_hidden_layers"},
+		{"llama-2-7b", `"num_hidden_layers":32`, `"num_hidden_layers":-1`, "num_hidden_layers"},
+		{"llama-2-7b", `"hidden_size":4096`, `"hidden_size":1e3`, "hidden_size"},
+		{"llama-2-7b", `"hidden_size":4096`, `"hidden_size":2000000`, "hidden_size"},
+		{"llama-2-7b", `"num_key_value_heads":32`, `"num_key_value_heads":0`, "num_key_value_heads"},
+		{"llama-2-7b", `"num_key_value_heads":32`, `"num_key_value_heads":5`, "divide"},
+		{"llama-2-7b", `"rms_norm_eps":1e-05,`, ``, "rms_norm_eps"},
+		{"llama-2-7b", `"eos_token_id":2`, `"eos_token_id":32000`, "eos_token_id"},
+		{"llama-3.2-1b", `"head_dim":64`, `"head_dim":2048`, "head_dim"},
+		{"llama-3.2-1b", `"head_dim":64`, `"head_dim":63`, "63"},
+		{"llama-3.2-1b", `"factor":32.0`, `"factor":0.5`, "factor"},
+		{"llama-3.2-1b", `"high_freq_factor":4.0`, `"high_freq_factor":1.0`, "high_freq_factor"},
+		{"mistral-7b-v0.1", `"sliding_window":4096`, `"sliding_window":0`, "sliding_window"},
+		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":24,"layer_types":["full_attention"]`, "layer_types"},
+	} {
+		_, err := ParseConfig([]byte(strings.Replace(published[c.base], c.old, c.with, 1)), nil)
+		if err == nil || errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), c.names) {
+			t.Errorf("%s with %s: %v, wants an error that names %s", c.base, c.with, err, c.names)
+		}
+	}
+}

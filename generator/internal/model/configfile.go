@@ -1,0 +1,160 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// configFile is config.json as Hugging Face writes it, before and after
+// version 5 of transformers. What a family takes for a missing field is set
+// before the file is read.
+type configFile struct {
+	Architectures []string `json:"architectures"`
+	ModelType     string   `json:"model_type"`
+	Vocab         int      `json:"vocab_size"`
+	Hidden        int      `json:"hidden_size"`
+	Inner         int      `json:"intermediate_size"`
+	Layers        int      `json:"num_hidden_layers"`
+	Heads         int      `json:"num_attention_heads"`
+	KVHeads       *int     `json:"num_key_value_heads"`
+	HeadDim       int      `json:"head_dim"`
+	Context       int      `json:"max_position_embeddings"`
+	Eps           float64  `json:"rms_norm_eps"`
+	Theta         float64  `json:"rope_theta"`
+	RoPE          *ropes   `json:"rope_parameters"`
+	RoPEScaling   *ropes   `json:"rope_scaling"`
+	Fraction      float64  `json:"partial_rotary_factor"`
+	Tied          bool     `json:"tie_word_embeddings"`
+	Act           string   `json:"hidden_act"`
+	AttentionBias bool     `json:"attention_bias"`
+	MLPBias       bool     `json:"mlp_bias"`
+	PretrainingTP int      `json:"pretraining_tp"`
+	EOS           tokenIDs `json:"eos_token_id"`
+
+	Window      *int     `json:"sliding_window"`
+	UseWindow   bool     `json:"use_sliding_window"`
+	WindowFrom  int      `json:"max_window_layers"`
+	LayerKinds  []string `json:"layer_types"`
+	OriginalMax int      `json:"original_max_position_embeddings"` // used by scalings that are refused
+}
+
+// ropes is how RoPE is parametrised. A field that is not here is refused.
+type ropes struct {
+	Theta      float64 `json:"rope_theta"`
+	Type       string  `json:"rope_type"`
+	TypeOld    string  `json:"type"`
+	Fraction   float64 `json:"partial_rotary_factor"`
+	Factor     float64 `json:"factor"`
+	LowFactor  float64 `json:"low_freq_factor"`
+	HighFactor float64 `json:"high_freq_factor"`
+	Original   int     `json:"original_max_position_embeddings"`
+}
+
+// tokenIDs is one id, several, or null.
+type tokenIDs []int32
+
+func (t *tokenIDs) UnmarshalJSON(b []byte) error {
+	var one int32
+	if json.Unmarshal(b, &one) == nil {
+		if string(b) != "null" {
+			*t = tokenIDs{one}
+		}
+		return nil
+	}
+	return json.Unmarshal(b, (*[]int32)(t))
+}
+
+// ParseConfig reads config.json and, where it is not nil, generation_config.json,
+// whose end-of-sequence tokens come before those of config.json. What the file
+// asks for and the forward pass does not compute is ErrUnsupported.
+func ParseConfig(config, generation []byte) (Config, error) {
+	f, err := readConfig(config)
+	if err != nil {
+		return Config{}, err
+	}
+	c, err := f.config()
+	if err != nil {
+		return Config{}, err
+	}
+	if generation != nil {
+		var g struct {
+			EOS tokenIDs `json:"eos_token_id"`
+		}
+		if err := json.Unmarshal(generation, &g); err != nil {
+			return Config{}, fmt.Errorf("model: generation_config.json: %w", err)
+		}
+		if len(g.EOS) > 0 {
+			c.EOS = g.EOS
+		}
+	}
+	return c, c.check()
+}
+
+func readConfig(raw []byte) (*configFile, error) {
+	var fields map[string]json.RawMessage
+	var kind struct {
+		ModelType string `json:"model_type"`
+	}
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, fmt.Errorf("model: config.json: %w", err)
+	}
+	if err := json.Unmarshal(raw, &kind); err != nil {
+		return nil, fmt.Errorf("model: config.json: %w", err)
+	}
+	family, ok := families[kind.ModelType]
+	if !ok {
+		return nil, fmt.Errorf("%w: config.json: model_type %.40q: this build serves %s", ErrUnsupported, kind.ModelType,
+			strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+	}
+	f := family.missing
+	f.PretrainingTP, f.Act, f.Fraction = 1, "silu", 1
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return nil, fmt.Errorf("model: config.json: %w", err)
+	}
+	if err := f.supported(family); err != nil {
+		return nil, err
+	}
+	if err := refuseUnknown("config.json", fields, reflect.TypeFor[configFile](), inert); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"rope_parameters", "rope_scaling"} {
+		var sub map[string]json.RawMessage
+		if err := json.Unmarshal(fields[name], &sub); err == nil {
+			if err := refuseUnknown("config.json: "+name, sub, reflect.TypeFor[ropes](), nil); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &f, nil
+}
+
+// inert are fields of config.json that change nothing in a forward pass without
+// training, or that another file decides.
+var inert = []string{
+	"attention_dropout", "auto_map", "bos_token_id", "chunk_size_feed_forward", "dtype", "embd_pdrop", "hidden_dropout", "id2label",
+	"initializer_range", "keys_to_ignore_at_inference", "label2id", "model_max_length", "name_or_path", "output_attentions",
+	"output_hidden_states", "pad_token_id", "prefix", "problem_type", "resid_pdrop", "return_dict", "sep_token_id", "task_specific_params",
+	"tokenizer_class", "torch_dtype", "transformers_version", "unk_token_id", "use_bfloat16", "use_cache",
+}
+
+// refuseUnknown refuses the first field, by name, that is neither of the struct
+// known nor inert: it may change what the model computes. Fields that are null
+// or false, or begin with an underscore, ask for nothing.
+func refuseUnknown(where string, fields map[string]json.RawMessage, known reflect.Type, inert []string) error {
+	read := map[string]bool{}
+	for i := range known.NumField() {
+		read[known.Field(i).Tag.Get("json")] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		value := string(fields[name])
+		if read[name] || slices.Contains(inert, name) || strings.HasPrefix(name, "_") || value == "null" || value == "false" {
+			continue
+		}
+		return fmt.Errorf("%w: %s: %.60q is %.60s, and this build does not know what that changes", ErrUnsupported, where, name, value)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package model
+
+import (
+	"fmt"
+	"math"
+)
+
+// RoPEScaling stretches RoPE past the context that a model was trained on at
+// first: rope_type "llama3". The zero value stretches nothing.
+type RoPEScaling struct {
+	Factor     float64
+	LowFactor  float64 // low_freq_factor
+	HighFactor float64 // high_freq_factor
+	Original   int     // tokens: original_max_position_embeddings
+}
+
+func (s RoPEScaling) check() error {
+	if s == (RoPEScaling{}) {
+		return nil
+	}
+	if !(s.Factor >= 1) || !(s.LowFactor > 0) || !(s.HighFactor > s.LowFactor) || s.Original < 1 {
+		return fmt.Errorf("model: config.json: rope_scaling: factor %g, low_freq_factor %g, high_freq_factor %g and original_max_position_embeddings %d: "+
+			"the factor must be at least 1, the others above 0 and the high one above the low one", s.Factor, s.LowFactor, s.HighFactor, s.Original)
+	}
+	return nil
+}
+
+// scaled is a frequency, in radians per token, as the scaling has it: a wave
+// longer than Original/LowFactor is slowed by Factor, one shorter than
+// Original/HighFactor is left alone, those between change over smoothly.
+// (Meta, "The Llama 3 Herd of Models", 2024, and the code beside it.)
+func (s RoPEScaling) scaled(frequency float32) float32 {
+	if s == (RoPEScaling{}) {
+		return frequency
+	}
+	turns := float64(s.Original) * float64(frequency) / (2 * math.Pi) // in the original context
+	keep := min(max((turns-s.LowFactor)/(s.HighFactor-s.LowFactor), 0), 1)
+	return float32((1-keep)*float64(frequency)/s.Factor + keep*float64(frequency))
+}
+
+// ropeTable is cos and sin of position·frequency(i) with the frequencies
+// theta^(-2i/d), scaled, as [context][d/2][cos, sin]. Angles are formed in
+// float32, as the models were trained.
+func ropeTable(c Config) []float32 {
+	d := c.HeadDim
+	frequencies := make([]float32, d/2)
+	for i := range frequencies {
+		frequencies[i] = c.RoPE.scaled(float32(1 / math.Pow(c.RoPETheta, float64(2*i)/float64(d))))
+	}
+	t := make([]float32, 0, c.Context*d)
+	for position := range c.Context {
+		for _, frequency := range frequencies {
+			sin, cos := math.Sincos(float64(float32(position) * frequency))
+			t = append(t, float32(cos), float32(sin))
+		}
+	}
+	return t
+}
