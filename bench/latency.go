@@ -1,11 +1,8 @@
-// Package bench measures a generator as its clients see it.
 package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"time"
 
@@ -13,63 +10,100 @@ import (
 	"reel/protocol"
 )
 
-// ErrOptions says that what is asked for can't be measured.
-var ErrOptions = errors.New("bad options")
-
 // DefaultPrompts are the prompt lengths, in tokens, that are measured unless
-// others are asked for.
-var DefaultPrompts = []int{10, 50, 100, 200, 400}
+// others are asked for: those of the documents that Reel set out from.
+var DefaultPrompts = []int{10, 50, 100, 150, 200, 250, 300, 350, 400}
 
-// LatencyOptions says what Latency measures.
+// The documents' own averages over these lengths: rolling graphs in PyTorch, on
+// a GPU that they do not name.
+var documents = Average{Target: "documents", TTFT: 121.23, ITLP99: 17.05, MemoryGB: 14.1}
+
+// LatencyOptions says what MeasureLatency measures.
 type LatencyOptions struct {
 	Prompts   []int  // tokens of each prompt; nil is those of DefaultPrompts that fit
 	MaxTokens int    // of each completion, at least 2
 	Runs      int    // measured completions of each length, at least 1; one more warms up
 	Seed      uint64 // of the prompts' random tokens
+	Progress  Progress
 }
 
 // Latency is what was measured.
 type Latency struct {
-	Model     string       `json:"model"`
+	Head
 	MaxTokens int          `json:"max_tokens"`
 	Runs      int          `json:"runs"`
 	Rows      []LatencyRow `json:"rows"`
+	Averages  []Average    `json:"averages"` // of the rows, by target, and the documents'
+	Memory    Memory       `json:"memory"`
 	// LeftOut are the default prompt lengths that do not fit the context.
 	LeftOut []int `json:"left_out,omitempty"`
 }
 
 // LatencyRow is what was measured for one prompt length, over all runs.
 type LatencyRow struct {
+	Target       string          `json:"target"`
 	PromptTokens int             `json:"prompt_tokens"`
-	TTFT         Summary         `json:"ttft_ms"` // from the request to its first token
-	ITL          Summary         `json:"itl_ms"`  // between a token and the next
-	Graphs       protocol.Graphs `json:"graphs"`  // steps of all runs, by how they were launched
+	TTFT         Summary         `json:"ttft_ms"`        // from the request to its first token
+	ITL          Summary         `json:"itl_ms"`         // between a token and the next
+	WarmupTTFT   float64         `json:"warmup_ttft_ms"` // of the run before, which counts for nothing else
+	TokensPerS   float64         `json:"tokens_per_s"`   // after the first token; median of the runs
+	Graphs       protocol.Graphs `json:"graphs"`         // steps of all runs, by how they were launched
+	Samples      int             `json:"samples"`        // of ITL
+	Runs         []Run           `json:"runs"`
 }
 
-// Generator is what is measured; *client.Client is one.
-type Generator interface {
-	Model() string
-	Limits() client.Limits
-	Generate(context.Context, client.Request) iter.Seq2[client.Token, error]
+// Run is what one completion took: what noise is judged by.
+type Run struct {
+	TTFT       float64 `json:"ttft_ms"`
+	ITLP50     float64 `json:"itl_p50_ms"`
+	ITLMax     float64 `json:"itl_max_ms"`
+	TokensPerS float64 `json:"tokens_per_s"`
 }
 
-// MeasureLatency runs greedy completions one after the other and measures TTFT
-// and ITL at the client. Errors: ErrOptions, and what Generate yields.
-func MeasureLatency(ctx context.Context, g Generator, o LatencyOptions) (*Latency, error) {
-	prompts, leftOut, err := o.fit(g.Limits())
+// Average is the mean of a target's rows.
+type Average struct {
+	Target     string  `json:"target"`
+	TTFT       float64 `json:"ttft_p50_ms"`
+	ITLP50     float64 `json:"itl_p50_ms,omitempty"`
+	ITLP99     float64 `json:"itl_p99_ms"`
+	TokensPerS float64 `json:"tokens_per_s,omitempty"`
+	MemoryGB   float64 `json:"memory_gb,omitempty"` // 10⁹ bytes
+}
+
+// MeasureLatency runs greedy completions one after the other, of the targets in
+// turn, and measures TTFT and ITL at the client. limits are those of the first
+// target. Errors: ErrOptions, and what the targets fail with.
+func MeasureLatency(ctx context.Context, targets []Target, limits client.Limits, o LatencyOptions) (*Latency, error) {
+	prompts, leftOut, err := o.fit(limits)
 	if err != nil {
 		return nil, err
 	}
-	report := &Latency{Model: g.Model(), MaxTokens: o.MaxTokens, Runs: o.Runs, LeftOut: leftOut}
-	random := rand.New(rand.NewPCG(o.Seed, 0))
+	m := latencies{LatencyOptions: o, targets: targets, vocab: limits.Vocab, bursts: make([]bursts, len(targets)),
+		random: rand.New(rand.NewPCG(o.Seed, 0)), steps: len(prompts) * (o.Runs + 1)}
+	report := &Latency{Head: Head{Kind: "latency"}, MaxTokens: o.MaxTokens, Runs: o.Runs, LeftOut: leftOut}
 	for _, n := range prompts {
-		row, err := o.measureLength(ctx, g, n, random)
+		rows, err := m.length(ctx, n)
 		if err != nil {
 			return nil, fmt.Errorf("prompt of %d tokens: %w", n, err)
 		}
-		report.Rows = append(report.Rows, row)
+		report.Rows = append(report.Rows, rows...)
 	}
+	for i, t := range targets {
+		report.Averages = append(report.Averages, averageOf(t.Name(), report.Rows))
+		report.warn(m.bursts[i].verdict(t.Name()))
+	}
+	report.Averages = append(report.Averages, documents)
 	return report, nil
+}
+
+// SetMemory says what memory was in use after the measurement.
+func (l *Latency) SetMemory(m Memory) {
+	l.Memory = m
+	for i := range l.Averages {
+		if l.Averages[i].Target == "reel" {
+			l.Averages[i].MemoryGB = float64(m.Used) / 1e9
+		}
+	}
 }
 
 // fit returns the prompt lengths to measure, and the default ones that the
@@ -99,75 +133,93 @@ func (o *LatencyOptions) fit(limits client.Limits) (prompts, leftOut []int, err 
 	return prompts, leftOut, nil
 }
 
-// measureLength measures prompts of n tokens. Each run has another prompt, so
-// that nothing that remembers prompts makes a run faster than the first of its kind.
-func (o *LatencyOptions) measureLength(ctx context.Context, g Generator, n int, random *rand.Rand) (LatencyRow, error) {
-	row := LatencyRow{PromptTokens: n}
-	if _, err := o.measure(ctx, g, prompt(random, n, g.Limits().Vocab)); err != nil {
-		return row, err // of the run that warms up
+// latencies is a measurement under way.
+type latencies struct {
+	LatencyOptions
+	targets []Target
+	vocab   int
+	random  *rand.Rand
+	bursts  []bursts // by target
+	done    int
+	steps   int
+}
+
+// length measures prompts of n tokens: a row for each target. Each run has
+// another prompt, so that nothing that remembers prompts makes a run faster than
+// the first of its kind. The targets take turns, and each begins as often as another.
+func (m *latencies) length(ctx context.Context, n int) ([]LatencyRow, error) {
+	rows := make([]LatencyRow, len(m.targets))
+	ttft, itl := make([]*Recorder, len(rows)), make([]*Recorder, len(rows))
+	for i, t := range m.targets {
+		rows[i] = LatencyRow{Target: t.Name(), PromptTokens: n}
+		ttft[i], itl[i] = NewRecorder(), NewRecorder()
 	}
-	var ttft, itl []time.Duration
-	for range o.Runs {
-		r, err := o.measure(ctx, g, prompt(random, n, g.Limits().Vocab))
-		if err != nil {
-			return row, err
+	for run := range m.Runs + 1 {
+		w := Work{Tokens: prompt(m.random, n, m.vocab), MaxTokens: m.MaxTokens}
+		for k := range m.targets {
+			i := (run + k) % len(m.targets)
+			c := measure(ctx, m.targets[i], w, time.Now())
+			if err := c.short(w); err != nil {
+				return nil, fmt.Errorf("%s: %w", m.targets[i].Name(), err)
+			}
+			if run == 0 {
+				rows[i].WarmupTTFT = milliseconds(c.TTFT())
+				continue
+			}
+			m.bursts[i].add(&c)
+			rows[i].add(&c, ttft[i], itl[i])
 		}
-		ttft = append(ttft, r.ttft)
-		itl = append(itl, r.itl...)
-		add(&row.Graphs, r.graphs)
+		m.step()
 	}
-	row.TTFT, row.ITL = Summarize(ttft), Summarize(itl)
-	return row, nil
-}
-
-// prompt returns n random token ids from the middle half of a vocabulary:
-// special tokens are at its ends.
-func prompt(random *rand.Rand, n, vocab int) []int32 {
-	tokens := make([]int32, n)
-	for i := range tokens {
-		tokens[i] = int32(vocab/4 + random.IntN(max(1, vocab/2)))
+	for i := range rows {
+		rows[i].close(ttft[i], itl[i])
 	}
-	return tokens
+	return rows, nil
 }
 
-// run is what one completion took.
-type run struct {
-	ttft   time.Duration
-	itl    []time.Duration
-	graphs protocol.Graphs
+func (m *latencies) step() {
+	m.done++
+	if m.Progress != nil {
+		m.Progress(m.done, m.steps)
+	}
 }
 
-// measure runs one completion.
-func (o *LatencyOptions) measure(ctx context.Context, g Generator, tokens []int32) (run, error) {
-	var r run
-	var done client.Done
-	request := client.Request{Tokens: tokens, MaxTokens: &o.MaxTokens, Temperature: new(0.0), IgnoreEOS: true, Done: &done}
-	count := 0
-	last := time.Now()
-	for _, err := range g.Generate(ctx, request) {
-		if err != nil {
-			return r, err
+// add counts a run.
+func (r *LatencyRow) add(c *Completion, ttft, itl *Recorder) {
+	own := NewRecorder()
+	for _, gap := range c.Gaps() {
+		itl.Add(gap)
+		own.Add(gap)
+	}
+	ttft.Add(c.TTFT())
+	add(&r.Graphs, c.Graphs)
+	s := own.Summary()
+	run := Run{TTFT: milliseconds(c.TTFT()), ITLP50: s.P50, ITLMax: s.Max}
+	if tpot := c.TPOT(); tpot > 0 {
+		run.TokensPerS = 1 / tpot.Seconds()
+	}
+	r.Runs = append(r.Runs, run)
+}
+
+// close sums the runs up.
+func (r *LatencyRow) close(ttft, itl *Recorder) {
+	r.TTFT, r.ITL = ttft.Summary(), itl.Summary()
+	r.Samples = r.ITL.Samples
+	var rates []float64
+	for _, run := range r.Runs {
+		rates = append(rates, run.TokensPerS)
+	}
+	r.TokensPerS = median(rates)
+}
+
+// averageOf is the mean of the rows of a target.
+func averageOf(target string, rows []LatencyRow) Average {
+	var ttft, p50, p99, rate []float64
+	for _, r := range rows {
+		if r.Target == target {
+			ttft, p50 = append(ttft, r.TTFT.P50), append(p50, r.ITL.P50)
+			p99, rate = append(p99, r.ITL.P99), append(rate, r.TokensPerS)
 		}
-		now := time.Now()
-		if count == 0 {
-			r.ttft = now.Sub(last)
-		} else {
-			r.itl = append(r.itl, now.Sub(last))
-		}
-		count++
-		last = now
 	}
-	if count != o.MaxTokens {
-		return r, fmt.Errorf("the completion has %d tokens, not %d: it ended with %q", count, o.MaxTokens, done.FinishReason)
-	}
-	r.graphs = done.Graphs
-	return r, nil
-}
-
-// add adds more to sum.
-func add(sum *protocol.Graphs, more protocol.Graphs) {
-	sum.Precaptured += more.Precaptured
-	sum.Rolled += more.Rolled
-	sum.Padded += more.Padded
-	sum.Eager += more.Eager
+	return Average{Target: target, TTFT: mean(ttft), ITLP50: mean(p50), ITLP99: mean(p99), TokensPerS: mean(rate)}
 }

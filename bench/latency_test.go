@@ -18,14 +18,12 @@ import (
 // scripted is a generator whose first token takes 10 ms and a ms for each token
 // of the prompt, and each further token 1 ms more than the one before.
 type scripted struct {
-	context  int
 	short    int   // tokens by which each completion falls short
 	err      error // ends each completion, where set
 	requests []client.Request
 }
 
-func (g *scripted) Model() string         { return "scripted" }
-func (g *scripted) Limits() client.Limits { return client.Limits{Context: g.context, Vocab: 1000} }
+func limits(context int) client.Limits { return client.Limits{Context: context, Vocab: 1000} }
 
 func (g *scripted) Generate(_ context.Context, r client.Request) iter.Seq2[client.Token, error] {
 	g.requests = append(g.requests, r)
@@ -48,35 +46,67 @@ func (g *scripted) Generate(_ context.Context, r client.Request) iter.Seq2[clien
 	}
 }
 
-func TestMeasureLatency(t *testing.T) {
+// latencyOf measures g alone.
+func latencyOf(t *testing.T, g *scripted, context int, o LatencyOptions) (report *Latency, err error) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &scripted{context: 512}
-		got, err := MeasureLatency(t.Context(), g, LatencyOptions{MaxTokens: 5, Runs: 3, Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, n := range DefaultPrompts {
-			ttft := float64(10 + n)
-			want := LatencyRow{n, Summary{ttft, ttft, ttft, ttft, 3}, Summary{1, 2, 4, 4, 12}, protocol.Graphs{Precaptured: 3, Rolled: 6, Padded: 9, Eager: 12}}
-			if got.Rows[i] != want {
-				t.Errorf("got %+v, want %+v", got.Rows[i], want)
-			}
-		}
-		if len(g.requests) != 4*len(DefaultPrompts) {
-			t.Errorf("%d requests for %d lengths, 3 runs and a warm-up", len(g.requests), len(DefaultPrompts))
-		}
+		report, err = MeasureLatency(t.Context(), []Target{NewReel(g)}, limits(context), o)
 	})
+	return report, err
+}
+
+func TestMeasureLatency(t *testing.T) {
+	g := &scripted{}
+	steps := 0
+	got, err := latencyOf(t, g, 512, LatencyOptions{MaxTokens: 5, Runs: 3, Seed: 1, Progress: func(done, of int) {
+		if steps++; done != steps || of != 4*len(DefaultPrompts) {
+			t.Errorf("progress %d of %d at step %d", done, of, steps)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range DefaultPrompts {
+		row, ttft := got.Rows[i], float64(10+n)
+		if row.PromptTokens != n || row.Target != "reel" || !near(row.TTFT.P50, ttft, 1e-3) || !near(row.TTFT.P99, ttft, 1e-3) || row.TTFT.Samples != 3 || row.WarmupTTFT != ttft {
+			t.Errorf("got %+v", row)
+		}
+		if row.ITL.Min != 1 || row.ITL.P50 != 2 || !near(row.ITL.P99, 4, 1e-3) || row.Samples != 12 || !near(row.TokensPerS, 400, 1e-9) {
+			t.Errorf("got %+v", row)
+		}
+		if row.Graphs != (protocol.Graphs{Precaptured: 3, Rolled: 6, Padded: 9, Eager: 12}) || len(row.Runs) != 3 || row.Runs[0].TTFT != ttft || row.Runs[2].ITLMax < 4 {
+			t.Errorf("got %+v", row)
+		}
+	}
+	if len(g.requests) != 4*len(DefaultPrompts) || steps != len(g.requests) {
+		t.Errorf("%d requests for %d lengths, 3 runs and a warm-up", len(g.requests), len(DefaultPrompts))
+	}
+}
+
+func TestAveragesBesideTheDocuments(t *testing.T) {
+	got, err := latencyOf(t, &scripted{}, 512, LatencyOptions{Prompts: []int{10, 30}, MaxTokens: 5, Runs: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.SetMemory(Memory{Used: 5e9})
+	a := got.Averages
+	if len(a) != 2 || a[0].Target != "reel" || !near(a[0].TTFT, 30, 1e-3) || a[0].ITLP50 != 2 || a[0].MemoryGB != 5 || got.Memory.Used != 5e9 {
+		t.Errorf("got %+v", a)
+	}
+	if a[1] != (Average{Target: "documents", TTFT: 121.23, ITLP99: 17.05, MemoryGB: 14.1}) {
+		t.Errorf("the documents are %+v", a[1])
+	}
+	table := got.Tables()[1]
+	if row := table.Rows[1]; !slices.Equal(row, []string{"documents", "121.2", "-", "17.05", "-", "14.10"}) {
+		t.Errorf("the table has %q", row)
+	}
 }
 
 func TestPromptsAreExactAndRepeatable(t *testing.T) {
 	measure := func(seed uint64) []client.Request {
 		var g scripted
-		synctest.Test(t, func(t *testing.T) {
-			g.context = 512
-			if _, err := MeasureLatency(t.Context(), &g, LatencyOptions{Prompts: []int{7}, MaxTokens: 2, Runs: 1, Seed: seed}); err != nil {
-				t.Fatal(err)
-			}
-		})
+		if _, err := latencyOf(t, &g, 512, LatencyOptions{Prompts: []int{7}, MaxTokens: 2, Runs: 1, Seed: seed}); err != nil {
+			t.Fatal(err)
+		}
 		return g.requests
 	}
 	first, again, other := measure(1), measure(1), measure(2)
@@ -93,53 +123,120 @@ func TestPromptsAreExactAndRepeatable(t *testing.T) {
 }
 
 func TestLengthsBeyondTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := &scripted{context: 202}
-		got, err := MeasureLatency(t.Context(), g, LatencyOptions{MaxTokens: 2, Runs: 1})
-		if err != nil || len(got.Rows) != 4 || !slices.Equal(got.LeftOut, []int{400}) {
-			t.Errorf("default lengths: %+v, %v", got, err)
+	got, err := latencyOf(t, &scripted{}, 202, LatencyOptions{MaxTokens: 2, Runs: 1})
+	if err != nil || len(got.Rows) != 5 || !slices.Equal(got.LeftOut, []int{250, 300, 350, 400}) {
+		t.Errorf("default lengths: %+v, %v", got, err)
+	}
+	for _, o := range []LatencyOptions{
+		{Prompts: []int{10, 201}, MaxTokens: 2, Runs: 1},
+		{Prompts: []int{0}, MaxTokens: 2, Runs: 1},
+		{MaxTokens: 200, Runs: 1},
+		{MaxTokens: 1, Runs: 1},
+		{MaxTokens: 2, Runs: 0},
+	} {
+		if _, err := latencyOf(t, &scripted{}, 202, o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%+v: %v", o, err)
 		}
-		for _, o := range []LatencyOptions{
-			{Prompts: []int{10, 201}, MaxTokens: 2, Runs: 1},
-			{Prompts: []int{0}, MaxTokens: 2, Runs: 1},
-			{MaxTokens: 200, Runs: 1},
-			{MaxTokens: 1, Runs: 1},
-			{MaxTokens: 2, Runs: 0},
-		} {
-			if _, err := MeasureLatency(t.Context(), g, o); !errors.Is(err, ErrOptions) {
-				t.Errorf("%+v: %v", o, err)
-			}
-		}
-	})
+	}
 }
 
 func TestShortCompletionIsNoMeasurement(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, err := MeasureLatency(t.Context(), &scripted{context: 512, short: 1}, LatencyOptions{MaxTokens: 5, Runs: 1})
-		if err == nil || !strings.Contains(err.Error(), "4 tokens, not 5") {
-			t.Errorf("got %v", err)
-		}
-	})
+	_, err := latencyOf(t, &scripted{short: 1}, 512, LatencyOptions{MaxTokens: 5, Runs: 1})
+	if err == nil || !strings.Contains(err.Error(), "4 tokens, not 5") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestGeneratorsErrorEndsTheMeasurement(t *testing.T) {
 	failed := errors.New("failed")
-	_, err := MeasureLatency(t.Context(), &scripted{context: 512, err: failed}, LatencyOptions{MaxTokens: 5, Runs: 1})
+	_, err := latencyOf(t, &scripted{err: failed}, 512, LatencyOptions{MaxTokens: 5, Runs: 1})
 	if !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestWriteTable(t *testing.T) {
-	l := &Latency{Model: "m", MaxTokens: 32, Runs: 5, Rows: []LatencyRow{
-		{10, Summary{1, 2, 3, 4, 5}, Summary{0.5, 0.6, 0.7, 0.8, 155}, protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
-	}}
-	var b strings.Builder
-	if err := l.WriteTable(&b); err != nil {
-		t.Fatal(err)
+// paced is a target that sends tokens at fixed times.
+type paced struct {
+	name   string
+	times  []time.Duration // of each piece, from the request on
+	tokens int             // of a piece; 0 is one
+	turns  *[]string       // who was asked, in order
+}
+
+func (p *paced) Name() string { return p.name }
+
+func (p *paced) Complete(_ context.Context, w Work, arrived func()) (Ended, error) {
+	if p.turns != nil {
+		*p.turns = append(*p.turns, p.name)
 	}
-	lines := strings.Split(b.String(), "\n")
-	if got, want := fmt.Sprint(strings.Fields(lines[2])), "[10 1.00 2.00 3.00 0.50 0.60 0.70 0.80 1 2 3 4]"; got != want {
-		t.Errorf("%s, want %s", got, want)
+	begun := time.Now()
+	for _, at := range p.times {
+		time.Sleep(time.Until(begun.Add(at)))
+		arrived()
+	}
+	return Ended{PromptTokens: len(w.Tokens), Tokens: len(p.times) * max(1, p.tokens), Reason: "length"}, nil
+}
+
+// every is n times, the first at begin and then every d.
+func every(n int, begin, d time.Duration) (times []time.Duration) {
+	for i := range n {
+		times = append(times, begin+time.Duration(i)*d)
+	}
+	return times
+}
+
+func TestTargetsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns []string
+		a := &paced{name: "a", times: every(8, 5*time.Millisecond, time.Millisecond), turns: &turns}
+		b := &paced{name: "b", times: every(8, 50*time.Millisecond, 2*time.Millisecond), turns: &turns}
+		got, err := MeasureLatency(t.Context(), []Target{a, b}, limits(512), LatencyOptions{Prompts: []int{10, 20}, MaxTokens: 8, Runs: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if order := strings.Join(turns, ""); order != "abbaababbaab" {
+			t.Errorf("asked in the order %s", order)
+		}
+		if len(got.Rows) != 4 || got.Rows[1].Target != "b" || !near(got.Rows[1].TTFT.P50, 50, 1e-3) || !near(got.Rows[2].ITL.P50, 1, 1e-3) {
+			t.Errorf("got %+v", got.Rows)
+		}
+		if cell := got.Tables()[0].Rows[3][0]; cell != "b 20" {
+			t.Errorf("the row is called %q", cell)
+		}
+		if len(got.Warnings) != 0 {
+			t.Errorf("warned of %q", got.Warnings)
+		}
+	})
+}
+
+// A server that buffers is reported, and one that streams is not, whatever the
+// time to its first token.
+func TestBufferingIsReported(t *testing.T) {
+	const ms = time.Millisecond
+	pairs := append(every(16, 10*ms, 2*ms), every(16, 10*ms+10*time.Microsecond, 2*ms)...)
+	slices.Sort(pairs)
+	for name, c := range map[string]struct {
+		p    paced
+		want bool
+	}{
+		"streams":                   {paced{times: every(32, 10*ms, ms)}, false},
+		"streams after a long wait": {paced{times: every(32, 10*time.Second, ms)}, false},
+		"all at the end":            {paced{times: every(32, 40*ms, 0)}, true},
+		"first, then the rest":      {paced{times: append([]time.Duration{10 * ms}, every(31, 40*ms, 5*time.Microsecond)...)}, true},
+		"in twos":                   {paced{times: pairs}, true},
+		"pieces of several tokens":  {paced{times: every(8, 10*ms, 4*ms), tokens: 4}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.p.name = "it"
+				got, err := MeasureLatency(t.Context(), []Target{&c.p}, limits(512), LatencyOptions{Prompts: []int{10}, MaxTokens: 32, Runs: 3})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if said := fmt.Sprint(got.Warnings); strings.Contains(said, "it buffers its tokens") != c.want {
+					t.Errorf("warned of %s", said)
+				}
+			})
+		})
 	}
 }

@@ -1,43 +1,85 @@
 package bench
 
 import (
-	"math"
 	"slices"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Summary describes samples of a duration, in milliseconds.
+// Summary describes samples of a duration, in milliseconds. Percentiles are of
+// an HDR histogram: right to 0.1%, and P99 of fewer than 50 samples is the greatest.
 type Summary struct {
 	Min     float64 `json:"min"`
 	P50     float64 `json:"p50"`
+	P90     float64 `json:"p90"`
 	P99     float64 `json:"p99"`
 	Max     float64 `json:"max"`
+	Mean    float64 `json:"mean"`
 	Samples int     `json:"samples"`
 }
 
-// Summarize describes samples; the zero Summary where there are none.
-func Summarize(samples []time.Duration) Summary {
-	if len(samples) == 0 {
-		return Summary{}
-	}
-	sorted := slices.Sorted(slices.Values(samples))
-	return Summary{
-		Min:     milliseconds(sorted[0]),
-		P50:     milliseconds(percentile(sorted, 50)),
-		P99:     milliseconds(percentile(sorted, 99)),
-		Max:     milliseconds(sorted[len(sorted)-1]),
-		Samples: len(sorted),
+// longest is the longest duration that is told from longer ones.
+const longest = time.Hour
+
+// Recorder counts durations in a histogram of microseconds, so that a million
+// samples take no more memory than one. One goroutine at a time may use it.
+type Recorder struct{ h *hdrhistogram.Histogram }
+
+// NewRecorder makes an empty recorder.
+func NewRecorder() *Recorder {
+	return &Recorder{hdrhistogram.New(1, longest.Microseconds(), 3)}
+}
+
+// Add counts d, rounded to a microsecond.
+func (r *Recorder) Add(d time.Duration) {
+	d = min(max(d, 0), longest).Round(time.Microsecond)
+	if err := r.h.RecordValue(d.Microseconds()); err != nil {
+		panic(err) // d is within the histogram's range
 	}
 }
 
-// percentile returns the p-th percentile, 0 < p <= 100, of sorted by nearest
-// rank: the least sample such that p% of all are not above it. So it is always
-// a sample, and P99 of fewer than 100 samples is the greatest.
-func percentile(sorted []time.Duration, p float64) time.Duration {
-	rank := int(math.Ceil(p * float64(len(sorted)) / 100))
-	return sorted[rank-1]
+// Summary describes what was added; the zero Summary where that is nothing.
+func (r *Recorder) Summary() Summary {
+	n := r.h.TotalCount()
+	if n == 0 {
+		return Summary{}
+	}
+	at := r.h.ValueAtPercentiles([]float64{50, 90, 99})
+	return Summary{Min: ms(r.h.Min()), P50: ms(at[50]), P90: ms(at[90]), P99: ms(at[99]), Max: ms(r.h.Max()), Mean: r.h.Mean() / 1000, Samples: int(n)}
+}
+
+// ms is microseconds in milliseconds.
+func ms(microseconds int64) float64 { return float64(microseconds) / 1000 }
+
+// Summarize describes samples.
+func Summarize(samples []time.Duration) Summary {
+	r := NewRecorder()
+	for _, d := range samples {
+		r.Add(d)
+	}
+	return r.Summary()
 }
 
 func milliseconds(d time.Duration) float64 {
 	return float64(d) / float64(time.Millisecond)
+}
+
+// median is the middle of values, the mean of the two where there is none.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// mean is 0 where there are no values.
+func mean(values []float64) float64 {
+	var sum float64
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(max(1, len(values)))
 }

@@ -1,28 +1,107 @@
 package bench
 
 import (
+	"encoding/csv"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 )
 
-// WriteTable prints l for people, a line for each prompt length.
-func (l *Latency) WriteTable(w io.Writer) error {
+// Table is figures for people. The first column names the row.
+type Table struct {
+	Title   string
+	Columns []string
+	Rows    [][]string
+	Notes   []string // below the table
+}
+
+func (t *Table) row(cells ...any) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		switch c := c.(type) {
+		case float64:
+			row[i] = figure(c)
+		default:
+			row[i] = fmt.Sprint(c)
+		}
+	}
+	t.Rows = append(t.Rows, row)
+}
+
+// figure writes v with three or four digits that count; - is nothing measured.
+func figure(v float64) string {
+	switch {
+	case v == 0:
+		return "-"
+	case v >= 1000:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 100:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// Text writes tables for a terminal.
+func Text(w io.Writer, tables []Table) error {
+	for i, t := range tables {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, t.Title)
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		for _, row := range append([][]string{t.Columns}, t.Rows...) {
+			fmt.Fprintln(tw, strings.Join(row, "\t")+"\t")
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+		for _, note := range t.Notes {
+			fmt.Fprintln(w, note)
+		}
+	}
+	return nil
+}
+
+// Markdown writes tables for a document.
+func Markdown(w io.Writer, tables []Table) error {
 	var b strings.Builder
-	b.WriteString("prompt\tTTFT min\tP50\tP99\tITL min\tP50\tP99\tmax\tprecaptured\trolled\tpadded\teager\t\n")
-	for _, r := range l.Rows {
-		fmt.Fprintf(&b, "%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t%d\t%d\t%d\t\n", r.PromptTokens,
-			r.TTFT.Min, r.TTFT.P50, r.TTFT.P99, r.ITL.Min, r.ITL.P50, r.ITL.P99, r.ITL.Max,
-			r.Graphs.Precaptured, r.Graphs.Rolled, r.Graphs.Padded, r.Graphs.Eager)
+	for i, t := range tables {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "%s\n\n", t.Title)
+		writeRow(&b, t.Columns)
+		b.WriteString("| --- |" + strings.Repeat(" ---: |", len(t.Columns)-1) + "\n")
+		for _, row := range t.Rows {
+			writeRow(&b, row)
+		}
+		for _, note := range t.Notes {
+			fmt.Fprintf(&b, "\n%s\n", note)
+		}
 	}
-	_, err := fmt.Fprintf(w, "%s: %d runs, %d tokens each, greedy; milliseconds at the client, steps by launch\n", l.Model, l.Runs, l.MaxTokens)
-	if err != nil {
-		return err
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeRow(b *strings.Builder, cells []string) {
+	for _, c := range cells {
+		b.WriteString("| " + strings.ReplaceAll(c, "|", `\|`) + " ")
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	if _, err := t.Write([]byte(b.String())); err != nil {
-		return err
+	b.WriteString("|\n")
+}
+
+// CSV writes tables one after the other, an empty line between them. Titles and
+// notes are left out.
+func CSV(w io.Writer, tables []Table) error {
+	for i, t := range tables {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		c := csv.NewWriter(w)
+		if err := c.WriteAll(append([][]string{t.Columns}, t.Rows...)); err != nil {
+			return err
+		}
 	}
-	return t.Flush()
+	return nil
 }

@@ -1,19 +1,17 @@
-// Command reel-bench measures a running Reel generator.
+// Command reel-bench measures a Reel generator, running or started for it.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"reel/bench"
 	"reel/client"
@@ -46,7 +44,7 @@ var errUsage = errors.New("usage")
 // run runs the command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
-		Use: "reel-bench", Short: "Measure a running Reel generator", Version: version,
+		Use: "reel-bench", Short: "Measure a Reel generator, as its clients see it", Version: version,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -55,7 +53,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetArgs(args)
-	root.AddCommand(latencyCommand())
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(latencyCommand(), throughputCommand(), startupCommand(), rollCommand(), opsCommand(), compareCommand(), reportCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
@@ -70,7 +69,7 @@ func exitCode(ctx context.Context, err error) int {
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted
-	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions):
+	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions), errors.Is(err, fs.ErrNotExist) && !errors.Is(err, client.ErrNoGenerator):
 		return exitUsage
 	case errors.Is(err, client.ErrNoGenerator), errors.As(err, &said) && said.Code == protocol.CodeLoading:
 		return exitNoGenerator
@@ -80,74 +79,4 @@ func exitCode(ctx context.Context, err error) int {
 		return exitConfig
 	}
 	return exitFailed
-}
-
-// noWords refuses words that are no command.
-func noWords(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %s takes no words: %q: see reel-bench --help", errUsage, cmd.Name(), args)
-}
-
-// latencyCommand measures TTFT and ITL.
-func latencyCommand() *cobra.Command {
-	var dial client.Options
-	var o bench.LatencyOptions
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "latency",
-		Short: "Measure TTFT and ITL by prompt length, one request at a time",
-		Long: `Measure TTFT and ITL by prompt length, one request at a time.
-
-Each prompt is random token ids from the middle of the vocabulary, exact in
-length; completions are greedy and go on past the end of sequence. Times are
-what this client sees, and include the socket. A token of which the generator
-holds back the text (half of a character) comes with the one that completes it.
-P50 and P99 are by nearest rank over all runs of a length.`,
-		Args: noWords,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, err := latency(cmd.Context(), dial, o)
-			if err != nil {
-				return err
-			}
-			return write(cmd, report, asJSON)
-		},
-	}
-	latencyFlags(cmd.Flags(), &dial, &o)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return cmd
-}
-
-// latencyFlags adds what is measured, and where.
-func latencyFlags(flags *pflag.FlagSet, dial *client.Options, o *bench.LatencyOptions) {
-	flags.SortFlags = false
-	flags.StringVar(&dial.Socket, "socket", "", "`path` of the generator's socket (default as for reel)")
-	flags.DurationVar(&dial.Wait, "wait", 5*time.Second, "how long to wait for a generator")
-	flags.IntSliceVar(&o.Prompts, "prompts", nil, "prompt `lengths` in tokens (default 10,50,100,200,400, those that fit)")
-	flags.Lookup("prompts").DefValue = ""
-	flags.IntVar(&o.MaxTokens, "max-tokens", 32, "tokens of each completion")
-	flags.IntVar(&o.Runs, "runs", 5, "measured runs of each length; one more warms up")
-	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the prompts")
-}
-
-// latency dials the generator and measures it.
-func latency(ctx context.Context, dial client.Options, o bench.LatencyOptions) (*bench.Latency, error) {
-	c, err := client.Dial(ctx, dial)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return bench.MeasureLatency(ctx, c, o)
-}
-
-// write prints report, and says on stderr what it lacks.
-func write(cmd *cobra.Command, report *bench.Latency, asJSON bool) error {
-	if len(report.LeftOut) > 0 {
-		cmd.PrintErrf("reel-bench: left out, since the context can't hold them: prompts of %d tokens\n", report.LeftOut)
-	}
-	if asJSON {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(report)
-	}
-	return report.WriteTable(cmd.OutOrStdout())
 }

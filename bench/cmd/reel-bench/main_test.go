@@ -2,77 +2,16 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"reel/bench"
+	"reel/bench/internal/stub"
 	"reel/protocol"
 )
-
-// serve starts a generator that answers each generate at once, and returns its
-// socket.
-func serve(t *testing.T, context int) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "reel-bench-") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", filepath.Join(dir, "generator.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = l.Close(), os.RemoveAll(dir) })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go answer(conn, context)
-		}
-	}()
-	return l.Addr().String()
-}
-
-// answer serves one connection; a client that goes ends it.
-func answer(conn net.Conn, context int) {
-	defer conn.Close()
-	frames := protocol.FrameReader{R: conn}
-	for {
-		body, err := frames.Next()
-		if err != nil {
-			return
-		}
-		message, err := protocol.DecodeRequest(body)
-		if err != nil {
-			return
-		}
-		for _, reply := range replies(message, context) {
-			frame, err := protocol.AppendFrame(nil, reply)
-			if err != nil {
-				return
-			}
-			if _, err := conn.Write(frame); err != nil {
-				return
-			}
-		}
-	}
-}
-
-func replies(message any, context int) []any {
-	m, ok := message.(*protocol.Generate)
-	if !ok {
-		return []any{&protocol.Welcome{Version: 1, Model: "fake", Limits: protocol.Limits{Context: context, Vocab: 100}}}
-	}
-	var list []any
-	for i := range *m.MaxTokens {
-		list = append(list, &protocol.Token{ID: m.ID, Index: i})
-	}
-	return append(list, &protocol.Done{ID: m.ID, FinishReason: protocol.FinishLength, Graphs: protocol.Graphs{Eager: *m.MaxTokens}})
-}
 
 // reelBench runs the command.
 func reelBench(t *testing.T, args ...string) (stdout, stderr string, code int) {
@@ -82,41 +21,101 @@ func reelBench(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
+// paced is a stub whose tokens are far enough apart not to look like bursts.
+func paced() *stub.Generator { return &stub.Generator{First: 2e6, Each: 1e6} }
+
 func TestLatencyJSON(t *testing.T) {
-	out, errs, code := reelBench(t, "latency", "--socket", serve(t, 512), "--json", "--runs", "2", "--max-tokens", "4")
+	out, errs, code := reelBench(t, "latency", "--socket", (&stub.Generator{}).Listen(t), "--json", "--runs", "2", "--max-tokens", "4")
 	if code != 0 || errs != "" {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
 	var report bench.Latency
-	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		t.Fatal(err)
+	if err := json.Unmarshal([]byte(out), &report); err != nil || strings.Count(out, "\n") != 1 {
+		t.Fatalf("no JSON object on one line: %v: %s", err, out)
 	}
-	if len(report.Rows) != 5 || report.Model != "fake" {
+	if len(report.Rows) != 9 {
 		t.Fatalf("got %s", out)
 	}
-	row := report.Rows[4]
-	if row.PromptTokens != 400 || row.TTFT.Samples != 2 || row.ITL.Samples != 6 || row.Graphs.Eager != 8 || row.TTFT.Min <= 0 {
+	row := report.Rows[8]
+	if row.PromptTokens != 400 || row.TTFT.Samples != 2 || row.ITL.Samples != 6 || row.Samples != 6 || row.Graphs.Eager != 8 || row.TTFT.Min <= 0 {
 		t.Errorf("got %+v", row)
 	}
-	for _, field := range []string{`"rows":[{"prompt_tokens":10,"ttft_ms":{"min":`, `"itl_ms":{"min":`, `"graphs":{"precaptured":0,"rolled":0,"padded":0,"eager":8}`} {
+	for _, field := range []string{`"rows":[{"target":"reel","prompt_tokens":10,"ttft_ms":{"min":`, `"itl_ms":{"min":`, `"p50":`, `"p90":`, `"p99":`, `"max":`, `"samples":6`,
+		`"graphs":{"precaptured":0,"rolled":0,"padded":0,"eager":8}`, `"memory":{"used":2000000000,"total":8000000000,`} {
 		if !strings.Contains(out, field) {
 			t.Errorf("no %s in %s", field, out)
 		}
 	}
+	p := report.Provenance
+	if p.Commit != "1234567" || p.Model != "stub" || p.Shape.Layers != 2 || p.CPU == "" || p.Cores < 1 || p.Date == "" || !strings.HasPrefix(p.Command, "reel-bench ") || p.Generator == "" {
+		t.Errorf("provenance %+v", p)
+	}
 }
 
 func TestLatencyTableAndWhatIsLeftOut(t *testing.T) {
-	out, errs, code := reelBench(t, "latency", "--socket", serve(t, 100), "--runs", "1")
-	if code != 0 || !strings.Contains(errs, "prompts of [100 200 400] tokens") {
+	out, errs, code := reelBench(t, "latency", "--socket", (&stub.Generator{Context: 100}).Listen(t), "--runs", "1")
+	if code != 0 || !strings.Contains(errs, "prompts of [100 150 200 250 300 350 400] tokens") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
-	if !strings.Contains(out, "TTFT min") || strings.Count(out, "\n") != 4 {
+	if !strings.Contains(out, "TTFT min") || !strings.Contains(out, "documents") || !strings.Contains(out, "commit 1234567") {
 		t.Errorf("got\n%s", out)
 	}
 }
 
+func TestOtherForms(t *testing.T) {
+	socket := (&stub.Generator{}).Listen(t)
+	for flag, want := range map[string]string{"--md": "| prompt | TTFT min |", "--csv": "prompt,TTFT min,P50"} {
+		out, errs, code := reelBench(t, "latency", "--socket", socket, "--runs", "1", "--prompts", "10", "--max-tokens", "4", flag)
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%s: exit %d, %s\n%s", flag, code, errs, out)
+		}
+	}
+}
+
+func TestThroughput(t *testing.T) {
+	dir := t.TempDir()
+	out, errs, code := reelBench(t, "throughput", "--socket", paced().Listen(t), "--json", "--concurrency", "1,70", "--rate", "50", "--duration", "300ms", "--warmup", "50ms",
+		"--output-tokens", "4-9", "--prompt-tokens", "16", "--slo", "ttft=1h,itl=1h", "--plot", filepath.Join(dir, "plot.svg"))
+	var report bench.Throughput
+	if err := json.Unmarshal([]byte(out), &report); code != 0 || err != nil {
+		t.Fatalf("exit %d: %s, %v", code, errs, err)
+	}
+	if len(report.Rows) != 3 || report.Rows[1].Concurrency != 70 || report.Rows[2].Rate != 50 || report.SLO != "ttft=1h0m0s,itl=1h0m0s" {
+		t.Errorf("got %s", out)
+	}
+	for _, r := range report.Rows {
+		if r.Failed != 0 || r.Requests == 0 || r.TokensPerS <= 0 || r.GoodputPerS == nil || *r.GoodputPerS <= 0 || r.E2E.P50 < r.TTFT.P50 {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if svg, err := os.ReadFile(filepath.Join(dir, "plot.svg")); err != nil || !strings.Contains(string(svg), "against throughput") {
+		t.Errorf("the plot: %v", err)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	dir, socket := t.TempDir(), (&stub.Generator{}).Listen(t)
+	path := filepath.Join(dir, "a.json")
+	out, _, _ := reelBench(t, "latency", "--socket", socket, "--json", "--prompts", "10,20", "--max-tokens", "4")
+	if err := os.WriteFile(path, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code := reelBench(t, "compare", path, path)
+	if code != 0 || strings.Count(out, bench.Same) != 6 || !strings.Contains(out, "1.000") {
+		t.Errorf("exit %d, %s\n%s", code, errs, out)
+	}
+	out, errs, code = reelBench(t, "compare", "--benchstat", path)
+	if code != 0 || strings.Count(out, "BenchmarkLatency/reel/prompt=10/ttft 1 ") != 10 || !strings.Contains(out, "commit: 1234567\n") {
+		t.Errorf("exit %d, %s\n%s", code, errs, out)
+	}
+	if _, errs, code = reelBench(t, "compare", path, "main.go"); code != 64 || !strings.Contains(errs, "main.go is no result") {
+		t.Errorf("no result: exit %d, %s", code, errs)
+	}
+}
+
 func TestExitCodes(t *testing.T) {
-	socket := serve(t, 100)
+	socket := (&stub.Generator{Context: 100}).Listen(t)
+	refused := (&stub.Generator{Error: protocol.Errorf(protocol.CodeBusy, "", "full")}).Listen(t)
 	for _, c := range []struct {
 		code int
 		says string
@@ -127,12 +126,42 @@ func TestExitCodes(t *testing.T) {
 		{64, "unknown flag", []string{"latency", "--bogus"}},
 		{64, "no words", []string{"latency", "word"}},
 		{64, "no words", []string{"latecy"}},
+		{64, "a plot is .svg or .png", []string{"latency", "--socket", socket, "--runs", "1", "--prompts", "10", "--plot", "x.gif"}},
+		{64, "one of them", []string{"latency", "--json", "--md"}},
+		{64, "no generator to start", []string{"latency", "--generator", "./none"}},
+		{64, "the context holds 100", []string{"throughput", "--socket", socket}},
+		{64, "no length such as", []string{"throughput", "--prompt-tokens", "9-3"}},
+		{64, "no bound such as", []string{"throughput", "--slo", "ttft"}},
+		{64, "at least 1 is needed", []string{"startup", "--runs", "0"}},
+		{64, "completions of 2 tokens", []string{"roll", "--max-tokens", "1"}},
+		{64, "compare takes two files", []string{"compare", "a.json"}},
+		{64, "no such file", []string{"compare", "none.json", "none.json"}},
+		{64, "no peer such as", []string{"latency", "--socket", socket, "--peer", "x"}},
 		{78, "another kind of file", []string{"latency", "--socket", "main.go"}},
 		{69, "no such directory", []string{"latency", "--socket", "none/generator.sock"}},
+		{1, "full", []string{"latency", "--socket", refused, "--runs", "1"}},
+		{1, "the generator failed", []string{"latency", "--generator", "/bin/false"}},
+		{1, "the generator failed", []string{"ops", "--generator", "/bin/false"}},
 	} {
 		_, errs, code := reelBench(t, c.args...)
 		if code != c.code || !strings.Contains(errs, c.says) {
 			t.Errorf("%q: exit %d, %s", c.args, code, errs)
 		}
+	}
+}
+
+// What is behind -- goes to the generator that is started.
+func TestFlagsOfTheGenerator(t *testing.T) {
+	s := source{model: "/m", device: "cuda", args: []string{"--max-batch", "3"}}
+	if want := []string{"--log-level", "warn", "--model", "/m", "--device", "cuda", "--max-batch", "3"}; !slices.Equal(s.launch().Args, want) {
+		t.Errorf("got %q", s.launch().Args)
+	}
+	for _, s := range []source{{start: true}, {model: "m"}, {device: "host"}, {path: "g"}, {args: []string{"--gpu", "1"}}} {
+		if !s.own() {
+			t.Errorf("%+v starts no generator", s)
+		}
+	}
+	if (&source{}).own() {
+		t.Error("a generator is started that nobody asked for")
 	}
 }

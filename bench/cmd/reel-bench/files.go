@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"reel/bench"
+)
+
+// compareCommand compares two results.
+func compareCommand() *cobra.Command {
+	var out output
+	var benchstat bool
+	cmd := &cobra.Command{
+		Use:   "compare A.json B.json",
+		Short: "Compare two results: ratios, and a verdict where they differ beyond their noise",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 2 || benchstat && len(args) == 1 {
+				return nil
+			}
+			return fmt.Errorf("%w: compare takes two files of --json, and with --benchstat one: %q", errUsage, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var results []bench.Result
+			for _, path := range args {
+				r, err := bench.ReadResult(path)
+				if err != nil {
+					return err
+				}
+				results = append(results, r)
+			}
+			if benchstat {
+				return bench.Benchstat(cmd.OutOrStdout(), results...)
+			}
+			c, err := bench.Compare(results[0], results[1])
+			if err != nil {
+				return err
+			}
+			return out.comparison(cmd, c)
+		},
+	}
+	out.flags(cmd)
+	cmd.Flags().BoolVar(&benchstat, "benchstat", false, "print Go's benchmark format instead, a line for each run")
+	return cmd
+}
+
+// reportCommand writes what the README says of the results.
+func reportCommand() *cobra.Command {
+	var readme, results string
+	var check bool
+	cmd := &cobra.Command{
+		Use:   "report",
+		Short: "Write the README's table and plot from the results",
+		Args:  noWords,
+		RunE: func(*cobra.Command, []string) error {
+			r, err := bench.MakeReport(readme, results)
+			if err != nil {
+				return err
+			}
+			if check {
+				return r.Check()
+			}
+			return r.Write()
+		},
+	}
+	cmd.Flags().StringVar(&readme, "readme", "README.md", "the `file` to write the table to")
+	cmd.Flags().StringVar(&results, "results", "bench/results", "`folder` that has one of results for each machine")
+	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail where the files are not what would be written")
+	return cmd
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"reel/bench"
+)
+
+// latencyCommand measures TTFT and ITL.
+func latencyCommand() *cobra.Command {
+	var s source
+	var o bench.LatencyOptions
+	var out output
+	cmd := &cobra.Command{
+		Use:   "latency [flags] [-- flags of the generator]",
+		Short: "Measure TTFT and ITL by prompt length, one request at a time",
+		Long: `Measure TTFT and ITL by prompt length, one request at a time.
+
+Each prompt is random token ids from the middle of the vocabulary, exact in
+length; completions are greedy and go on past the end of sequence. Times are
+what this client sees, and include the socket. A token of which the generator
+holds back the text (half of a character) comes with the one that completes it.
+The first run of each length warms up and is counted apart.`,
+		Args: s.words,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Progress = progress(cmd)
+			report, err := latency(cmd.Context(), &s, o)
+			if err != nil {
+				return err
+			}
+			if len(report.LeftOut) > 0 {
+				cmd.PrintErrf("reel-bench: left out, since the context can't hold them: prompts of %d tokens\n", report.LeftOut)
+			}
+			return out.write(cmd, report)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	s.flags(flags)
+	flags.IntSliceVar(&o.Prompts, "prompts", nil, "prompt `lengths` in tokens (default 10, then 50 to 400 in steps of 50, those that fit)")
+	flags.Lookup("prompts").DefValue = ""
+	flags.IntVar(&o.MaxTokens, "max-tokens", 32, "tokens of each completion")
+	flags.IntVar(&o.Runs, "runs", 10, "measured runs of each length; one more warms up")
+	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the prompts")
+	s.peerFlags(flags)
+	out.flags(cmd)
+	out.plotFlag(cmd)
+	return cmd
+}
+
+// latency opens what is measured, and measures it.
+func latency(ctx context.Context, s *source, o bench.LatencyOptions) (*bench.Latency, error) {
+	open, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer open.close()
+	report, err := bench.MeasureLatency(ctx, open.targets, open.first.Limits(), o)
+	if err != nil {
+		return nil, err
+	}
+	status, err := open.status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	report.Provenance = describe(status)
+	report.SetMemory(bench.MemoryOf(status))
+	return report, nil
+}

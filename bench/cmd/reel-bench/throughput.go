@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"reel/bench"
+)
+
+// openConnections is how many connections an open loop has: what it may have in
+// flight is bounded by the generator's queue, not by them.
+const openConnections = 12
+
+// loadFlags are those of a load, as texts.
+type loadFlags struct {
+	bench.LoadOptions
+	prompt, output, file, slo string
+}
+
+// throughputCommand measures closed and open loops.
+func throughputCommand() *cobra.Command {
+	var s source
+	var o loadFlags
+	var out output
+	cmd := &cobra.Command{
+		Use:   "throughput [flags] [-- flags of the generator]",
+		Short: "Measure rates and latencies under load, in closed and open loops",
+		Long: `Measure rates and latencies under load.
+
+A closed loop has --concurrency clients, each of which asks again once it was
+answered. An open loop (--rate) sends so many requests a second, at random times
+(Poisson) that are drawn before, whether or not those before were answered; times
+count from when a request was due. Several values make a sweep; --plot draws
+latency against throughput.
+
+A workload's file (--workload) has a JSON object a line: {"prompt": "…"} or
+{"tokens": [1, 2]} or {"prompt_tokens": 128}, with "output_tokens": 64.`,
+		Args: s.words,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.parse(cmd.Flags()); err != nil {
+				return err
+			}
+			o.Progress = progress(cmd)
+			report, err := throughput(cmd.Context(), &s, o.LoadOptions)
+			if err != nil {
+				return err
+			}
+			return out.write(cmd, report)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	s.flags(cmd.Flags())
+	o.flags(cmd.Flags())
+	s.peerFlags(cmd.Flags())
+	out.flags(cmd)
+	out.plotFlag(cmd)
+	return cmd
+}
+
+func (o *loadFlags) flags(flags *pflag.FlagSet) {
+	flags.IntSliceVar(&o.Concurrency, "concurrency", []int{1, 2, 4, 8, 16, 32, 64}, "`clients` of each closed loop")
+	flags.Float64SliceVar(&o.Rates, "rate", nil, "requests a second of each `open` loop; alone, there are no closed ones")
+	flags.Lookup("rate").DefValue = ""
+	flags.DurationVar(&o.Duration, "duration", 5*time.Second, "how long each is measured")
+	flags.DurationVar(&o.Warmup, "warmup", time.Second, "how long each runs before it is measured")
+	flags.DurationVar(&o.Drain, "drain", 30*time.Second, "how long what it has begun may take; the rest is cut off, and counts as failed")
+	flags.StringVar(&o.prompt, "prompt-tokens", "128", "prompt `length`, or a range such as 16-256")
+	flags.StringVar(&o.output, "output-tokens", "64", "completion `length`, or a range")
+	flags.StringVar(&o.file, "workload", "", "JSONL `file` of prompts and lengths instead")
+	flags.StringVar(&o.slo, "slo", "", "count requests that keep to `bounds` such as ttft=200ms,itl=50ms as goodput")
+	flags.Uint64Var(&o.Seed, "seed", 1, "seed of prompts and times")
+}
+
+// parse reads the flags that are texts.
+func (o *loadFlags) parse(flags *pflag.FlagSet) (err error) {
+	if flags.Changed("rate") && !flags.Changed("concurrency") {
+		o.Concurrency = nil
+	}
+	if o.slo != "" {
+		if o.SLO, err = bench.ParseSLO(o.slo); err != nil {
+			return err
+		}
+	}
+	if o.file != "" {
+		o.Workload.Lines, err = bench.ReadLines(o.file)
+		return err
+	}
+	if o.Workload.Prompt, err = bench.ParseLengths(o.prompt); err != nil {
+		return err
+	}
+	o.Workload.Output, err = bench.ParseLengths(o.output)
+	return err
+}
+
+// throughput opens what is measured, and measures it.
+func throughput(ctx context.Context, s *source, o bench.LoadOptions) (*bench.Throughput, error) {
+	if s.connections = bench.Connections(slices.Max(append(o.Concurrency, 1))); len(o.Rates) > 0 {
+		s.connections = max(s.connections, openConnections)
+	}
+	open, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer open.close()
+	report, err := bench.MeasureThroughput(ctx, open.targets, open.first.Limits(), o)
+	if err != nil {
+		return nil, err
+	}
+	status, err := open.status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	report.Provenance, report.Memory = describe(status), bench.MemoryOf(status)
+	return report, nil
+}

@@ -1,0 +1,133 @@
+// Package stub plays a generator in tests of what measures one: it speaks the
+// protocol and sends tokens when it is told to.
+package stub
+
+import (
+	"bufio"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"reel/protocol"
+)
+
+// Generator says how the stub behaves. It is not changed while it serves.
+type Generator struct {
+	Context  int           // tokens; 0 is 512
+	First    time.Duration // before the first token
+	Each     time.Duration // before each further one
+	Buffered bool          // all tokens come at the end
+	Error    *protocol.Error
+	Graphs   protocol.GraphPool
+}
+
+// Listen serves g on a socket until the test ends, and returns its path.
+func (g *Generator) Listen(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "reel-bench-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "generator.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = l.Close(), os.RemoveAll(dir) })
+	go g.accept(l)
+	return l.Addr().String()
+}
+
+func (g *Generator) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go g.serve(conn)
+	}
+}
+
+// session is one connection.
+type session struct {
+	*Generator
+	conn    net.Conn
+	sending sync.Mutex
+}
+
+// serve answers one connection; a client that goes ends it.
+func (g *Generator) serve(conn net.Conn) {
+	defer conn.Close()
+	s := &session{Generator: g, conn: conn}
+	frames := protocol.FrameReader{R: bufio.NewReader(conn)}
+	for {
+		body, err := frames.Next()
+		if err != nil {
+			return
+		}
+		message, err := protocol.DecodeRequest(body)
+		if err != nil {
+			return
+		}
+		s.answer(message)
+	}
+}
+
+func (s *session) answer(message any) {
+	switch m := message.(type) {
+	case *protocol.Hello:
+		context := s.Context
+		if context == 0 {
+			context = 512
+		}
+		s.send(&protocol.Welcome{Version: protocol.Version, Model: "stub", Limits: protocol.Limits{Context: context, Vocab: 100}})
+	case *protocol.StatusRequest:
+		s.send(&protocol.Status{State: protocol.StateReady, Version: "1234567", Model: "stub", Device: "host", PID: os.Getpid(), Progress: 1, Graphs: s.Graphs,
+			Machine: protocol.Machine{Name: "stub", MemoryUsed: 2e9, MemoryTotal: 8e9}, Shape: protocol.Shape{Layers: 2, Hidden: 64, Heads: 4, KVHeads: 2}})
+	case *protocol.Generate:
+		if s.Error != nil {
+			s.send(s.Error.For(m.ID))
+			return
+		}
+		go s.generate(m)
+	}
+}
+
+func (s *session) generate(m *protocol.Generate) {
+	pause := s.First
+	var held time.Duration
+	for i := range *m.MaxTokens {
+		if s.Buffered {
+			held, pause = held+pause, 0
+		}
+		sleep(pause)
+		if !s.Buffered {
+			s.send(&protocol.Token{ID: m.ID, Index: i})
+		}
+		pause = s.Each
+	}
+	sleep(held)
+	for i := 0; s.Buffered && i < *m.MaxTokens; i++ {
+		s.send(&protocol.Token{ID: m.ID, Index: i})
+	}
+	s.send(&protocol.Done{ID: m.ID, FinishReason: protocol.FinishLength, Usage: protocol.Usage{PromptTokens: len(m.Tokens), CompletionTokens: *m.MaxTokens},
+		Graphs: protocol.Graphs{Eager: *m.MaxTokens}})
+}
+
+func sleep(d time.Duration) {
+	if d > 0 {
+		time.Sleep(d)
+	}
+}
+
+func (s *session) send(message any) {
+	frame, err := protocol.AppendFrame(nil, message)
+	if err != nil {
+		panic(err)
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	_, _ = s.conn.Write(frame) // A client that is gone is seen by the reader.
+}

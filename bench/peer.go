@@ -1,0 +1,189 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// peer is a server that speaks OpenAI's completions over HTTP and streams them
+// as server-sent events: llama-server, vLLM, SGLang, ollama.
+type peer struct {
+	name, url, model string
+	text             bool // prompts go as text: the server takes no token ids
+	http             *http.Client
+}
+
+// ErrPeer says that a peer did not answer as its protocol has it.
+var ErrPeer = errors.New("the peer failed")
+
+// NewPeer makes a Target of "NAME=URL", or "NAME=URL#MODEL" for a server that
+// has several models; else it is asked for the first it has. With text, prompts
+// of token ids are sent as a text of as many words: how many tokens that makes
+// is up to the server. Errors: ErrOptions, ErrPeer.
+func NewPeer(ctx context.Context, spec string, text bool) (Target, error) {
+	name, url, ok := strings.Cut(spec, "=")
+	if !ok || name == "" || name == "reel" || !strings.HasPrefix(url, "http") {
+		return nil, fmt.Errorf("%w: %q is no peer such as llama=http://127.0.0.1:8080", ErrOptions, spec)
+	}
+	p := &peer{name: name, text: text, http: &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1024}}}
+	p.url, p.model, _ = strings.Cut(url, "#")
+	p.url = strings.TrimSuffix(p.url, "/")
+	if p.model != "" {
+		return p, nil
+	}
+	return p, p.findModel(ctx)
+}
+
+// findModel asks for the first model.
+func (p *peer) findModel(ctx context.Context) error {
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	body, err := p.do(ctx, http.MethodGet, "/v1/models", nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(&list); err != nil || len(list.Data) == 0 {
+		return fmt.Errorf("%w: %s lists no models (%w): name one, as in %s=%s#MODEL", ErrPeer, p.name, errors.Join(err), p.name, p.url)
+	}
+	p.model = list.Data[0].ID
+	return nil
+}
+
+// do makes a request and returns the body of an answer that is no failure.
+func (p *peer) do(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, p.url+path, bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := p.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrPeer, p.name, err)
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer.Body, nil
+	}
+	defer answer.Body.Close()
+	said, _ := io.ReadAll(io.LimitReader(answer.Body, 300)) // what could be read of it
+	return nil, fmt.Errorf("%w: %s: %s: %s", ErrPeer, p.name, answer.Status, bytes.TrimSpace(said))
+}
+
+// Name is what the peer was called.
+func (p *peer) Name() string { return p.name }
+
+// completionRequest is a completion as these servers take it. Two fields are
+// not OpenAI's: ignore_eos, which all but ollama know, and cache_prompt, which
+// keeps llama-server from answering out of its cache.
+type completionRequest struct {
+	Model         string         `json:"model"`
+	Prompt        any            `json:"prompt"` // a text, or token ids
+	MaxTokens     int            `json:"max_tokens"`
+	Temperature   float64        `json:"temperature"`
+	Stream        bool           `json:"stream"`
+	StreamOptions map[string]any `json:"stream_options"`
+	IgnoreEOS     bool           `json:"ignore_eos"`
+	CachePrompt   bool           `json:"cache_prompt"`
+}
+
+// event is one event of the stream.
+type event struct {
+	Choices []struct {
+		Text   string  `json:"text"`
+		Reason *string `json:"finish_reason"`
+	} `json:"choices"`
+	Usage *struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+	} `json:"usage"`
+	Error json.RawMessage `json:"error"`
+}
+
+// Complete asks the peer.
+func (p *peer) Complete(ctx context.Context, w Work, arrived func()) (Ended, error) {
+	body, err := p.do(ctx, http.MethodPost, "/v1/completions", completionRequest{Model: p.model, Prompt: p.prompt(w), MaxTokens: w.MaxTokens,
+		Stream: true, StreamOptions: map[string]any{"include_usage": true}, IgnoreEOS: true})
+	if err != nil {
+		return Ended{}, err
+	}
+	defer body.Close()
+	var ended Ended
+	pieces := 0
+	err = events(body, func(e *event) {
+		for _, c := range e.Choices {
+			if c.Text != "" || c.Reason == nil {
+				arrived()
+				pieces++
+			}
+			if c.Reason != nil {
+				ended.Reason = *c.Reason
+			}
+		}
+		if e.Usage != nil {
+			ended.PromptTokens, ended.Tokens = e.Usage.Prompt, e.Usage.Completion
+		}
+	})
+	if err != nil {
+		return ended, fmt.Errorf("%w: %s: %w", ErrPeer, p.name, err)
+	}
+	if ended.Tokens == 0 {
+		ended.Tokens = pieces // a server that does not count is taken to send each token
+	}
+	return ended, nil
+}
+
+// prompt is what is sent for w.
+func (p *peer) prompt(w Work) any {
+	switch {
+	case w.Text != "":
+		return w.Text
+	case p.text:
+		return strings.TrimSpace(strings.Repeat("hello ", len(w.Tokens)))
+	}
+	return w.Tokens
+}
+
+// longestEvent bounds one line of a stream.
+const longestEvent = 1 << 20
+
+// events calls each for the events of a stream, until it ends as it should.
+func events(r io.Reader, each func(*event)) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, longestEvent)
+	for lines.Scan() {
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
+		if !ok {
+			continue // empty lines, comments, names of events
+		}
+		data = bytes.TrimSpace(data)
+		if string(data) == "[DONE]" {
+			return nil
+		}
+		var e event
+		if err := json.Unmarshal(data, &e); err != nil {
+			return fmt.Errorf("an event is not understood: %w", err)
+		}
+		if len(e.Error) > 0 && string(e.Error) != "null" {
+			return fmt.Errorf("it said %s", e.Error)
+		}
+		each(&e)
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	return io.ErrUnexpectedEOF
+}

@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"fmt"
+	"image/color"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// Chart is a drawing of figures.
+type Chart struct {
+	Title, X, Y string
+	Series      []Series
+	Marks       []float64 // on the x axis: when something happened
+	MarksAre    string
+}
+
+// Series is points of a chart, joined by a line unless Dots.
+type Series struct {
+	Name string
+	X, Y []float64
+	Dots bool
+}
+
+// add adds a series that has points.
+func (c *Chart) add(s Series) {
+	if len(s.X) > 0 {
+		c.Series = append(c.Series, s)
+	}
+}
+
+const (
+	chartWidth  = 7 * vg.Inch
+	chartHeight = 3.6 * vg.Inch
+)
+
+// Draw writes charts one below the other to an SVG or PNG file, as its name
+// ends. Errors: ErrOptions for another ending or no charts, and the file's.
+func Draw(path string, charts []Chart) error {
+	format := strings.TrimPrefix(filepath.Ext(path), ".")
+	if format != "svg" && format != "png" {
+		return fmt.Errorf("%w: %s: a plot is .svg or .png", ErrOptions, path)
+	}
+	if len(charts) == 0 {
+		return fmt.Errorf("%w: there is nothing to plot", ErrOptions)
+	}
+	canvas, err := draw.NewFormattedCanvas(chartWidth, chartHeight*vg.Length(len(charts)), format)
+	if err != nil {
+		return err
+	}
+	tiles := draw.Tiles{Cols: 1, Rows: len(charts), PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(12), PadY: vg.Points(10)}
+	for i := range charts {
+		p, err := charts[i].plot()
+		if err != nil {
+			return fmt.Errorf("plot %s: %w", charts[i].Title, err)
+		}
+		p.Draw(tiles.At(draw.New(canvas), 0, i))
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if _, err := canvas.WriteTo(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// plot lays a chart out.
+func (c *Chart) plot() (*plot.Plot, error) {
+	p := plot.New()
+	p.BackgroundColor = color.White
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.Title, c.X, c.Y
+	p.Legend.Top, p.Legend.Left = true, true
+	p.Add(plotter.NewGrid())
+	for i, s := range c.Series {
+		if err := s.plot(p, i); err != nil {
+			return nil, err
+		}
+	}
+	p.Y.Min = 0
+	return p, c.plotMarks(p)
+}
+
+// plot adds the series in the i-th colour.
+func (s *Series) plot(p *plot.Plot, i int) error {
+	points := make(plotter.XYs, len(s.X))
+	for k := range points {
+		points[k].X, points[k].Y = s.X[k], s.Y[k]
+	}
+	line, dots, err := plotter.NewLinePoints(points)
+	if err != nil {
+		return err
+	}
+	line.Color, dots.Color = plotutil.Color(i), plotutil.Color(i)
+	line.Width, dots.Radius, dots.Shape = vg.Points(1.2), vg.Points(2), draw.CircleGlyph{}
+	if s.Dots {
+		p.Add(dots)
+		p.Legend.Add(s.Name, dots)
+		return nil
+	}
+	p.Add(line, dots)
+	p.Legend.Add(s.Name, line, dots)
+	return nil
+}
+
+// plotMarks draws a vertical line at each mark.
+func (c *Chart) plotMarks(p *plot.Plot) error {
+	for i, x := range c.Marks {
+		line, err := plotter.NewLine(plotter.XYs{{X: x, Y: p.Y.Min}, {X: x, Y: p.Y.Max}})
+		if err != nil {
+			return err
+		}
+		line.Color, line.Width = color.Gray{Y: 170}, vg.Points(0.6)
+		p.Add(line)
+		if i == 0 {
+			p.Legend.Add(c.MarksAre, line)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"reel/client"
+	"reel/protocol"
+)
+
+// Provenance is what a figure has to be told with, so that it can be repeated.
+type Provenance struct {
+	Date      string         `json:"date"`      // RFC 3339
+	Command   string         `json:"command"`   // of this measurement
+	Bench     string         `json:"bench"`     // version of reel-bench
+	Commit    string         `json:"commit"`    // of the generator: its version
+	Generator string         `json:"generator"` // its command line, with all flags; empty where it can't be read
+	Model     string         `json:"model"`
+	Shape     protocol.Shape `json:"shape"`
+	Device    string         `json:"device"`
+	GPU       string         `json:"gpu"` // empty on host
+	Driver    string         `json:"driver"`
+	CPU       string         `json:"cpu"`
+	Cores     int            `json:"cores"` // that this process may use
+	OS        string         `json:"os"`
+}
+
+// Describe tells where and with what a measurement is made. s is the
+// generator's status, args the measurement's own command line.
+func Describe(s *client.Status, version string, args []string) Provenance {
+	p := Provenance{Date: time.Now().UTC().Format(time.RFC3339), Command: strings.Join(args, " "), Bench: version,
+		Commit: s.Version, Generator: commandLine(s.PID), Model: s.Model, Shape: s.Shape, Device: s.Device,
+		CPU: processor(), Cores: runtime.GOMAXPROCS(0), OS: system()}
+	if s.Device == "cuda" {
+		p.GPU, p.Driver = s.Machine.Name, s.Machine.Driver
+	}
+	return p
+}
+
+// commandLine is that of a process of this machine; empty where there is none
+// that may be read.
+func commandLine(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.Join(strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 }), " ")
+}
+
+// processor is the name of this machine's.
+func processor() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if key, name, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(name)
+		}
+	}
+	return runtime.GOARCH
+}
+
+// system is the kernel's name and release.
+func system() string {
+	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return runtime.GOOS
+	}
+	return runtime.GOOS + " " + strings.TrimSpace(string(b))
+}
+
+// Machine names the hardware: the GPU where one was used.
+func (p *Provenance) Machine() string {
+	if p.GPU != "" {
+		return p.GPU
+	}
+	return fmt.Sprintf("%s, %d cores", p.CPU, p.Cores)
+}
+
+// line is the provenance in one line, for the foot of a table.
+func (p *Provenance) line() string {
+	parts := []string{p.Machine()}
+	if p.Driver != "" {
+		parts = append(parts, "driver "+p.Driver)
+	}
+	if p.Shape.Layers > 0 {
+		parts = append(parts, fmt.Sprintf("%d layers of %d and %d, %d heads over %d", p.Shape.Layers, p.Shape.Hidden, p.Shape.Inner, p.Shape.Heads, p.Shape.KVHeads))
+	}
+	day, _, _ := strings.Cut(p.Date, "T")
+	parts = append(parts, "commit "+p.Commit, day)
+	return strings.Join(parts, "; ")
+}

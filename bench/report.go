@@ -1,0 +1,223 @@
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The README's part between these lines is written from the results.
+const (
+	reportBegin = "<!-- bench: written by make bench-report -->"
+	reportEnd   = "<!-- bench: end -->"
+)
+
+// ErrStale says that a report is not what the results make.
+var ErrStale = errors.New("the report is out of date: run make bench-report")
+
+// Report is what a README says of the results: files, by path.
+type Report map[string][]byte
+
+// MakeReport reads the results, *.json in the folders of results, one for each
+// machine, and makes the README's part and its plot, results/latency.svg.
+// Errors: those of the files, and ErrOptions where one can't be read.
+func MakeReport(readme, results string) (Report, error) {
+	all, err := readResults(results)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		return nil, err
+	}
+	before, rest, ok := bytes.Cut(text, []byte(reportBegin))
+	_, after, end := bytes.Cut(rest, []byte(reportEnd))
+	if !ok || !end {
+		return nil, fmt.Errorf("%w: %s has no lines %q and %q", ErrOptions, readme, reportBegin, reportEnd)
+	}
+	plot := filepath.Join(results, "latency.svg")
+	svg, err := drawn(latencyChart(all))
+	if err != nil {
+		return nil, err
+	}
+	link, err := filepath.Rel(filepath.Dir(readme), plot)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	b.Write(before)
+	fmt.Fprintln(&b, reportBegin)
+	if err := writeReport(&b, all, filepath.ToSlash(link)); err != nil {
+		return nil, err
+	}
+	b.WriteString(reportEnd)
+	b.Write(after)
+	return Report{readme: b.Bytes(), plot: svg}, nil
+}
+
+// Write writes the files.
+func (r Report) Write() error {
+	for path, content := range r {
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Check compares the files with what they should be: ErrStale names the first
+// that differs.
+func (r Report) Check() error {
+	for path, want := range r {
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+			return fmt.Errorf("%w: %s", ErrStale, path)
+		}
+	}
+	return nil
+}
+
+// found is a result and where it lay.
+type found struct {
+	machine string // the folder
+	file    string
+	Result
+}
+
+// readResults reads all results, in the order of their paths.
+func readResults(dir string) ([]found, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*", "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(paths)
+	var all []found
+	for _, path := range paths {
+		r, err := ReadResult(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found{filepath.Base(filepath.Dir(path)), filepath.Base(path), r})
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: no results in %s", ErrOptions, dir)
+	}
+	return all, nil
+}
+
+// drawn is the SVG of charts.
+func drawn(charts []Chart) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "reel-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "plot.svg")
+	if err := Draw(path, charts); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// latencyChart draws the median TTFT of every latency result against the
+// prompt's length, beside the documents' average.
+func latencyChart(all []found) []Chart {
+	ttft := Chart{Title: "Time to first token, P50", X: "prompt, tokens", Y: "ms"}
+	itl := Chart{Title: "Time between tokens, P50", X: "prompt, tokens", Y: "ms"}
+	for _, f := range all {
+		l, ok := f.Result.(*Latency)
+		if !ok {
+			continue
+		}
+		for _, a := range l.Averages[:max(0, len(l.Averages)-1)] {
+			name := l.Provenance.Model + " on " + f.machine
+			if a.Target != "reel" {
+				name = a.Target + ", " + name
+			}
+			ttft.add(l.series(a.Target, name, func(r *LatencyRow) float64 { return r.TTFT.P50 }))
+			itl.add(l.series(a.Target, name, func(r *LatencyRow) float64 { return r.ITL.P50 }))
+		}
+	}
+	return []Chart{ttft, itl}
+}
+
+// headline are the prompt lengths of the README's table.
+var headline = []int{10, 50, 100, 200, 400}
+
+// writeReport writes the table of latencies, what the other results come to,
+// and where all of it is from.
+func writeReport(b *bytes.Buffer, all []found, plot string) error {
+	t := Table{Title: "One request at a time, milliseconds as the client sees them (P50; ITL P99 over all rows), with the averages of the documents that Reel set out from:",
+		Columns: []string{"model and machine"}}
+	for _, n := range headline {
+		t.Columns = append(t.Columns, fmt.Sprintf("TTFT %d", n))
+	}
+	t.Columns = append(t.Columns, "ITL P50", "ITL P99", "tok/s", "memory GB")
+	for _, f := range all {
+		if l, ok := f.Result.(*Latency); ok {
+			l.headlines(&t, f.machine)
+		}
+	}
+	t.row("documents (average)", "", "", documents.TTFT, "", "", "", documents.ITLP99, "", documents.MemoryGB)
+	if err := Markdown(b, []Table{t}); err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "\n![Time to first token and between tokens against the prompt's length](%s)\n", plot)
+	writeOthers(b, all)
+	fmt.Fprintf(b, "\nEach figure comes from a file under [bench/results](bench/results), which names commit, flags and command:\n\n")
+	for _, f := range all {
+		p := f.Header().Provenance
+		fmt.Fprintf(b, "- `%s/%s`: %s\n", f.machine, f.file, p.line())
+	}
+	return nil
+}
+
+// headlines adds a row for each target.
+func (l *Latency) headlines(t *Table, machine string) {
+	for _, a := range l.Averages[:max(0, len(l.Averages)-1)] {
+		name := l.Provenance.Model + ", " + machine
+		if a.Target != "reel" {
+			name = a.Target + ": " + name
+		}
+		cells := []any{name}
+		for _, n := range headline {
+			cells = append(cells, l.ttft(a.Target, n))
+		}
+		t.row(append(cells, a.ITLP50, a.ITLP99, a.TokensPerS, float64(l.Memory.Used)/1e9)...)
+	}
+}
+
+// ttft is the median of a target's row; 0 where there is no such row.
+func (l *Latency) ttft(target string, prompt int) float64 {
+	for _, r := range l.Rows {
+		if r.Target == target && r.PromptTokens == prompt {
+			return r.TTFT.P50
+		}
+	}
+	return 0
+}
+
+// writeOthers writes a line for each result that is not of latency.
+func writeOthers(b *bytes.Buffer, all []found) {
+	var lines []string
+	for _, f := range all {
+		model := fmt.Sprintf("%s on %s: ", f.Header().Provenance.Model, f.machine)
+		switch r := f.Result.(type) {
+		case *Throughput:
+			best := slices.MaxFunc(r.Rows, func(a, b LoadRow) int { return cmp.Compare(a.TokensPerS, b.TokensPerS) })
+			lines = append(lines, fmt.Sprintf("%sup to %.0f tok/s (%s; TTFT P99 %.1f ms, ITL P99 %.1f ms)", model, best.TokensPerS, best.label(), best.TTFT.P99, best.ITL.P99))
+		case *Startup:
+			lines = append(lines, fmt.Sprintf("%s%.2f s from exec to welcome, %.2f s to the first token", model, r.Welcome.P50/1000, r.Token.P50/1000))
+		case *Roll:
+			lines = append(lines, fmt.Sprintf("%sprompts that outgrow %d graphs: TTFT P50 %.2f ms and ITL P99 %.2f ms with the roller, %.2f and %.2f without", model, r.MaxGraphs,
+				r.Rows[0].TTFT.P50, r.Rows[0].ITL.P99, r.Rows[1].TTFT.P50, r.Rows[1].ITL.P99))
+		}
+	}
+	if len(lines) > 0 {
+		fmt.Fprintf(b, "\n- %s\n", strings.Join(lines, "\n- "))
+	}
+}

@@ -1,0 +1,240 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"reel/client"
+	"reel/protocol"
+)
+
+// RollOptions is a workload that outgrows the graph budget: prompts of a few
+// lengths at a time, and of others in the next phase.
+type RollOptions struct {
+	Phases    int
+	Lengths   int // of prompts, in a phase
+	Requests  int // in a phase, one after the other
+	Longest   int // prompt, tokens
+	MaxTokens int
+	MaxGraphs int    // that may be live
+	Captured  string // prompt lengths whose graphs are captured at start
+	Seed      uint64
+	Progress  Progress
+}
+
+// Roll is the same workload with the roller on and off.
+type Roll struct {
+	Head
+	Phases    int       `json:"phases"`
+	Lengths   int       `json:"lengths"`
+	Requests  int       `json:"requests"` // of a phase
+	MaxTokens int       `json:"max_tokens"`
+	MaxGraphs int       `json:"max_graphs"`
+	Rows      []RollRow `json:"rows"`
+}
+
+// RollRow is the workload with the roller on, or off.
+type RollRow struct {
+	Roller   string             `json:"roller"`
+	TTFT     Summary            `json:"ttft_ms"`
+	ITL      Summary            `json:"itl_ms"`
+	Graphs   protocol.Graphs    `json:"graphs"` // steps, by how they were launched
+	Pool     protocol.GraphPool `json:"pool"`   // at the end
+	WarmupMS float64            `json:"warmup_ttft_ms"`
+	Points   []RollPoint        `json:"points"`
+}
+
+// RollPoint is one request.
+type RollPoint struct {
+	AtS          float64 `json:"at_s"` // since the first
+	PromptTokens int     `json:"prompt_tokens"`
+	TTFT         float64 `json:"ttft_ms"`
+	ITLP50       float64 `json:"itl_p50_ms"`
+	ITLMax       float64 `json:"itl_max_ms"`
+	Rolled       uint64  `json:"rolled"`  // graphs captured while serving, so far
+	Evicted      uint64  `json:"evicted"` // so far
+}
+
+// MeasureRoll starts a generator with the roller on, then one with it off, and
+// puts the same workload on each. Errors: ErrOptions, those of Launch and of the
+// generator.
+func MeasureRoll(ctx context.Context, l Launch, o RollOptions, describe func(*client.Status) Provenance) (*Roll, error) {
+	if min(o.Phases, o.Lengths, o.Requests, o.MaxGraphs) < 1 || o.MaxTokens < 2 || o.Longest < o.Lengths {
+		return nil, fmt.Errorf("%w: a roll needs phases, lengths, requests and graphs, completions of 2 tokens, and as many prompt lengths as a phase has", ErrOptions)
+	}
+	report := &Roll{Head: Head{Kind: "roll"}, Phases: o.Phases, Lengths: o.Lengths, Requests: o.Requests, MaxTokens: o.MaxTokens, MaxGraphs: o.MaxGraphs}
+	for i, roller := range []string{"on", "off"} {
+		row, status, err := o.run(ctx, l, roller, i)
+		if err != nil {
+			return nil, fmt.Errorf("roller %s: %w", roller, err)
+		}
+		if i == 0 {
+			report.Provenance = describe(status)
+		}
+		report.Rows = append(report.Rows, row)
+	}
+	if report.Rows[0].Pool.Rolled == 0 {
+		report.warn("nothing was rolled: the graphs of the start were enough")
+	}
+	return report, nil
+}
+
+// run puts the workload on a generator with the roller as said.
+func (o *RollOptions) run(ctx context.Context, l Launch, roller string, turn int) (row RollRow, status *client.Status, err error) {
+	l.Args = append([]string{"--roller", roller, "--max-graphs", fmt.Sprint(o.MaxGraphs), "--precapture", o.Captured}, l.Args...)
+	p, err := l.Start(ctx)
+	if err != nil {
+		return row, nil, err
+	}
+	defer p.Stop()
+	c, err := p.Dial(ctx)
+	if err != nil {
+		return row, nil, err
+	}
+	defer c.Close()
+	row, err = o.workload(ctx, c, turn)
+	if err != nil {
+		return row, nil, err
+	}
+	row.Roller = roller
+	status, err = c.Status(ctx)
+	if err == nil {
+		row.Pool = status.Graphs
+	}
+	return row, status, err
+}
+
+// rolling is a generator that tells its status, too.
+type rolling interface {
+	Generator
+	Limits() client.Limits
+	Status(context.Context) (*client.Status, error)
+}
+
+// workload makes the requests, the same whatever the roller does.
+func (o *RollOptions) workload(ctx context.Context, c rolling, turn int) (row RollRow, err error) {
+	longest := min(o.Longest, c.Limits().Context-o.MaxTokens)
+	if longest < o.Lengths {
+		return row, fmt.Errorf("%w: the context of %d tokens holds no %d lengths of prompts", ErrOptions, c.Limits().Context, o.Lengths)
+	}
+	random := rand.New(rand.NewPCG(o.Seed, 3))
+	target, ttft, itl := NewReel(c), NewRecorder(), NewRecorder()
+	begun := time.Now()
+	for phase := range o.Phases {
+		lengths := random.Perm(longest)[:o.Lengths]
+		for i := range o.Requests {
+			w := Work{Tokens: prompt(random, 1+lengths[random.IntN(o.Lengths)], c.Limits().Vocab), MaxTokens: o.MaxTokens}
+			point, err := row.one(ctx, c, target, w, ttft, itl)
+			if err != nil {
+				return row, err
+			}
+			point.AtS = time.Since(begun).Seconds()
+			row.Points = append(row.Points, point)
+			if o.Progress != nil {
+				o.Progress((turn*o.Phases+phase)*o.Requests+i+1, 2*o.Phases*o.Requests)
+			}
+		}
+	}
+	row.TTFT, row.ITL = ttft.Summary(), itl.Summary()
+	return row, nil
+}
+
+// one makes one request. The first of all warms up and is counted apart.
+func (r *RollRow) one(ctx context.Context, c rolling, target Target, w Work, ttft, itl *Recorder) (p RollPoint, err error) {
+	if r.WarmupMS == 0 {
+		warm := measure(ctx, target, w, time.Now())
+		if err := warm.short(w); err != nil {
+			return p, err
+		}
+		r.WarmupMS = milliseconds(warm.TTFT())
+	}
+	done := measure(ctx, target, w, time.Now())
+	if err := done.short(w); err != nil {
+		return p, err
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		return p, err
+	}
+	ttft.Add(done.TTFT())
+	for _, gap := range done.Gaps() {
+		itl.Add(gap)
+	}
+	add(&r.Graphs, done.Graphs)
+	s := Summarize(done.Gaps())
+	return RollPoint{PromptTokens: len(w.Tokens), TTFT: milliseconds(done.TTFT()), ITLP50: s.P50, ITLMax: s.Max,
+		Rolled: status.Graphs.Rolled, Evicted: status.Graphs.Evicted}, nil
+}
+
+// Tables are on and off side by side.
+func (r *Roll) Tables() []Table {
+	t := Table{Title: fmt.Sprintf("%s: %d phases of %d requests over %d prompt lengths each, %d graphs at most; milliseconds at the client",
+		r.Provenance.Model, r.Phases, r.Requests, r.Lengths, r.MaxGraphs), Columns: []string{"roller"}, Notes: r.notes()}
+	rows := []struct {
+		name string
+		of   func(*RollRow) any
+	}{
+		{"TTFT P50", func(r *RollRow) any { return r.TTFT.P50 }},
+		{"TTFT P99", func(r *RollRow) any { return r.TTFT.P99 }},
+		{"ITL P50", func(r *RollRow) any { return r.ITL.P50 }},
+		{"ITL P99", func(r *RollRow) any { return r.ITL.P99 }},
+		{"ITL max", func(r *RollRow) any { return r.ITL.Max }},
+		{"steps precaptured", func(r *RollRow) any { return r.Graphs.Precaptured }},
+		{"steps rolled", func(r *RollRow) any { return r.Graphs.Rolled }},
+		{"steps padded", func(r *RollRow) any { return r.Graphs.Padded }},
+		{"steps eager", func(r *RollRow) any { return r.Graphs.Eager }},
+		{"graphs rolled", func(r *RollRow) any { return r.Pool.Rolled }},
+		{"graphs evicted", func(r *RollRow) any { return r.Pool.Evicted }},
+		{"graphs live", func(r *RollRow) any { return r.Pool.Live }},
+		{"captures failed", func(r *RollRow) any { return r.Pool.Failed }},
+	}
+	for i := range r.Rows {
+		t.Columns = append(t.Columns, r.Rows[i].Roller)
+	}
+	for _, row := range rows {
+		cells := []any{row.name}
+		for i := range r.Rows {
+			cells = append(cells, row.of(&r.Rows[i]))
+		}
+		t.row(cells...)
+	}
+	return []Table{t}
+}
+
+// Metrics are TTFT and ITL of each request.
+func (r *Roll) Metrics() []Metric {
+	var all []Metric
+	for _, row := range r.Rows {
+		ttft, itl := Metric{Name: "roll/roller=" + row.Roller + "/ttft", Unit: "ms"}, Metric{Name: "roll/roller=" + row.Roller + "/itl-max", Unit: "ms"}
+		for _, p := range row.Points {
+			ttft.Values, itl.Values = append(ttft.Values, p.TTFT), append(itl.Values, p.ITLMax)
+		}
+		all = append(all, ttft, itl)
+	}
+	return all
+}
+
+// Charts draw ITL and TTFT over time, with a mark where a graph was rolled.
+func (r *Roll) Charts() []Chart {
+	var charts []Chart
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		chart := Chart{Title: "Roller " + row.Roller + ": time between tokens, by request", X: "s", Y: "ms", MarksAre: "graph rolled"}
+		var at, p50, most, ttft []float64
+		rolled := uint64(0)
+		for _, p := range row.Points {
+			at, p50, most, ttft = append(at, p.AtS), append(p50, p.ITLP50), append(most, p.ITLMax), append(ttft, p.TTFT)
+			if p.Rolled > rolled {
+				chart.Marks = append(chart.Marks, p.AtS)
+			}
+			rolled = p.Rolled
+		}
+		chart.add(Series{Name: "ITL max", X: at, Y: most, Dots: true})
+		chart.add(Series{Name: "ITL P50", X: at, Y: p50})
+		charts = append(charts, chart, Chart{Title: "Roller " + row.Roller + ": time to first token", X: "s", Y: "ms", Marks: chart.Marks, MarksAre: chart.MarksAre,
+			Series: []Series{{Name: "TTFT", X: at, Y: ttft, Dots: true}}})
+	}
+	return charts
+}

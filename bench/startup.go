@@ -1,0 +1,117 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"reel/client"
+)
+
+// Startup is what it takes a generator to start.
+type Startup struct {
+	Head
+	Runs     []Start `json:"runs"`      // without the first, which warms the page cache up
+	WarmupMS float64 `json:"warmup_ms"` // of that one, exec to first token
+	Welcome  Summary `json:"welcome_ms"`
+	Token    Summary `json:"token_ms"`
+	Memory   Memory  `json:"memory"`
+}
+
+// Start is one start.
+type Start struct {
+	WelcomeMS    float64 `json:"welcome_ms"`      // exec to welcome
+	TokenMS      float64 `json:"token_ms"`        // exec to the first token
+	Graphs       uint64  `json:"graphs"`          // captured at start
+	CaptureMS    float64 `json:"capture_ms"`      // for all of them
+	GraphsPerS   float64 `json:"graphs_per_s"`    // while capturing
+	MSPerGraph   float64 `json:"ms_per_graph"`    // mean
+	BytesByGraph int64   `json:"bytes_per_graph"` // of device memory, mean
+}
+
+// MeasureStartup starts a generator runs times, after once to warm up. describe
+// makes the provenance of a status. Errors: those of Launch and of the generator.
+func MeasureStartup(ctx context.Context, l Launch, runs int, describe func(*client.Status) Provenance, progress Progress) (*Startup, error) {
+	if runs < 1 {
+		return nil, fmt.Errorf("%w: %d starts: at least 1 is needed", ErrOptions, runs)
+	}
+	report := &Startup{Head: Head{Kind: "startup"}}
+	welcome, token := NewRecorder(), NewRecorder()
+	for run := range runs + 1 {
+		s, status, err := startOnce(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		if run == 0 {
+			report.WarmupMS, report.Provenance = s.TokenMS, describe(status)
+		} else {
+			report.Runs = append(report.Runs, s)
+			welcome.Add(time.Duration(s.WelcomeMS * float64(time.Millisecond)))
+			token.Add(time.Duration(s.TokenMS * float64(time.Millisecond)))
+		}
+		report.Memory = MemoryOf(status)
+		if progress != nil {
+			progress(run+1, runs+1)
+		}
+	}
+	report.Welcome, report.Token = welcome.Summary(), token.Summary()
+	return report, nil
+}
+
+// startOnce starts a generator, has it make one token and stops it.
+func startOnce(ctx context.Context, l Launch) (s Start, status *client.Status, err error) {
+	p, err := l.Start(ctx)
+	if err != nil {
+		return s, nil, err
+	}
+	defer p.Stop()
+	c, err := p.Dial(ctx)
+	if err != nil {
+		return s, nil, err
+	}
+	defer c.Close()
+	s.WelcomeMS = milliseconds(time.Since(p.Started))
+	random := rand.New(rand.NewPCG(1, 0))
+	w := Work{Tokens: prompt(random, min(10, c.Limits().Context-1), c.Limits().Vocab), MaxTokens: 1}
+	first := measure(ctx, NewReel(c), w, p.Started)
+	if err := first.short(w); err != nil {
+		return s, nil, err
+	}
+	s.TokenMS = milliseconds(first.TTFT())
+	if status, err = c.Status(ctx); err != nil {
+		return s, nil, err
+	}
+	g := status.Graphs
+	s.Graphs, s.CaptureMS = g.Precaptured, 1000*g.CaptureS
+	if g.Precaptured > 0 && g.CaptureS > 0 {
+		s.GraphsPerS, s.MSPerGraph = float64(g.Precaptured)/g.CaptureS, s.CaptureMS/float64(g.Precaptured)
+		s.BytesByGraph = g.Bytes / int64(g.Precaptured)
+	}
+	return s, status, nil
+}
+
+// Tables are a line for each start.
+func (s *Startup) Tables() []Table {
+	t := Table{Title: s.Provenance.Model + ": starts, from exec; milliseconds",
+		Columns: []string{"start", "to welcome", "to first token", "graphs", "captures", "graphs/s", "ms/graph", "KiB/graph"}, Notes: s.notes()}
+	for i, r := range s.Runs {
+		t.row(i+1, r.WelcomeMS, r.TokenMS, r.Graphs, r.CaptureMS, r.GraphsPerS, r.MSPerGraph, float64(r.BytesByGraph)/1024)
+	}
+	t.row("P50", s.Welcome.P50, s.Token.P50, "", "", "", "", "")
+	return []Table{t}
+}
+
+// Metrics are the times of each start.
+func (s *Startup) Metrics() []Metric {
+	welcome, token := Metric{Name: "startup/welcome", Unit: "ms"}, Metric{Name: "startup/token", Unit: "ms"}
+	graphs := Metric{Name: "startup/graphs", Unit: "graphs/s", Higher: true}
+	for _, r := range s.Runs {
+		welcome.Values, token.Values = append(welcome.Values, r.WelcomeMS), append(token.Values, r.TokenMS)
+		graphs.Values = append(graphs.Values, r.GraphsPerS)
+	}
+	return []Metric{welcome, token, graphs}
+}
+
+// Charts are none.
+func (s *Startup) Charts() []Chart { return nil }

@@ -1,0 +1,236 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"reel/client"
+	"reel/protocol"
+)
+
+// LoadOptions says what MeasureThroughput measures: closed loops of Concurrency
+// clients, and open loops of Rates requests a second.
+type LoadOptions struct {
+	Concurrency []int
+	Rates       []float64
+	Warmup      time.Duration // before each level; apart from what is measured
+	Duration    time.Duration // of each level
+	Drain       time.Duration // for what a level has begun; what takes longer is cut off
+	Workload    Workload
+	SLO         SLO // the zero value measures no goodput
+	Seed        uint64
+	Progress    Progress
+}
+
+// Throughput is what was measured: a row for each level and target.
+type Throughput struct {
+	Head
+	DurationS float64   `json:"duration_s"` // of each level
+	Prompt    string    `json:"prompt_tokens"`
+	Output    string    `json:"output_tokens"`
+	SLO       string    `json:"slo,omitempty"`
+	Rows      []LoadRow `json:"rows"`
+	Memory    Memory    `json:"memory"`
+}
+
+// LoadRow is one level of load on one target.
+type LoadRow struct {
+	Target      string  `json:"target"`
+	Concurrency int     `json:"concurrency,omitempty"` // of a closed loop
+	Rate        float64 `json:"rate,omitempty"`        // of an open one, requests a second
+
+	Requests     int             `json:"requests"` // that were due while it was measured
+	Failed       int             `json:"failed"`
+	Failures     map[string]int  `json:"failures,omitempty"` // by why
+	Warmups      int             `json:"warmup_requests"`
+	WarmupS      float64         `json:"warmup_s"`
+	TokensPerS   float64         `json:"tokens_per_s"`   // of completions
+	RequestsPerS float64         `json:"requests_per_s"` // that ended
+	GoodputPerS  *float64        `json:"goodput_per_s,omitempty"`
+	TTFT         Summary         `json:"ttft_ms"`
+	TPOT         Summary         `json:"tpot_ms"` // mean of a request's tokens after the first
+	ITL          Summary         `json:"itl_ms"`
+	E2E          Summary         `json:"e2e_ms"`
+	Graphs       protocol.Graphs `json:"graphs"`
+	Slices       []Slice         `json:"slices"`
+}
+
+// Slice is a part of a level's time: what noise is judged by.
+type Slice struct {
+	TokensPerS float64 `json:"tokens_per_s"`
+	TTFTP50    float64 `json:"ttft_p50_ms"`
+}
+
+// MeasureThroughput puts each level of load on each target, in turn. limits are
+// those of the first target. Errors: ErrOptions and ctx's; requests that fail
+// are counted.
+func MeasureThroughput(ctx context.Context, targets []Target, limits client.Limits, o LoadOptions) (*Throughput, error) {
+	if err := o.check(limits); err != nil {
+		return nil, err
+	}
+	report := &Throughput{Head: Head{Kind: "throughput"}, DurationS: o.Duration.Seconds(), SLO: o.SLO.String(),
+		Prompt: o.Workload.Prompt.String(), Output: o.Workload.Output.String()}
+	if len(o.Workload.Lines) > 0 {
+		report.Prompt, report.Output = "file", "file"
+	}
+	seen := make([]bursts, len(targets))
+	levels := o.levels()
+	for i, level := range levels {
+		for k := range targets {
+			at := (i + k) % len(targets)
+			row := o.level(ctx, targets[at], limits.Vocab, level, &seen[at])
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			report.Rows = append(report.Rows, row)
+			if o.Progress != nil {
+				o.Progress(i*len(targets)+k+1, len(levels)*len(targets))
+			}
+		}
+	}
+	for i := range targets {
+		report.warn(seen[i].verdict(targets[i].Name()))
+	}
+	report.warnOfFailures()
+	return report, nil
+}
+
+func (o *LoadOptions) check(limits client.Limits) error {
+	for _, n := range o.Concurrency {
+		if n < 1 {
+			return fmt.Errorf("%w: a concurrency of %d: it is 1 and more", ErrOptions, n)
+		}
+	}
+	for _, r := range o.Rates {
+		if !(r > 0) {
+			return fmt.Errorf("%w: a rate of %g requests a second: it is more than 0", ErrOptions, r)
+		}
+	}
+	if len(o.Concurrency)+len(o.Rates) == 0 || o.Duration <= 0 || o.Warmup < 0 || o.Drain < 0 {
+		return fmt.Errorf("%w: give a concurrency or a rate, and a duration", ErrOptions)
+	}
+	return o.Workload.check(limits)
+}
+
+// level is one concurrency, or where that is 0 one rate.
+type level struct {
+	concurrency int
+	rate        float64
+}
+
+func (o *LoadOptions) levels() (all []level) {
+	for _, n := range o.Concurrency {
+		all = append(all, level{concurrency: n})
+	}
+	for _, r := range o.Rates {
+		all = append(all, level{rate: r})
+	}
+	return all
+}
+
+// level measures one level on one target. Each gets the same requests.
+func (o *LoadOptions) level(ctx context.Context, t Target, vocab int, at level, seen *bursts) LoadRow {
+	l := newLoad(t, newWorks(o.Workload, vocab, o.Seed), o)
+	if at.concurrency > 0 {
+		l.closed(ctx, at.concurrency)
+	} else {
+		l.open(ctx, at.rate, o.Seed)
+	}
+	for i := range l.all {
+		// Of a batch, several tokens of one step are no burst of one request's.
+		seen.add(&l.all[i])
+	}
+	row := l.row(o.SLO)
+	row.Concurrency, row.Rate = at.concurrency, at.rate
+	return row
+}
+
+// warnOfFailures says that a load was not served in full.
+func (t *Throughput) warnOfFailures() {
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.Failed > 0 {
+			t.warn(fmt.Sprintf("%s: %d of %d requests failed: %v", r.label(), r.Failed, r.Requests, r.Failures))
+		}
+	}
+}
+
+// label names the row.
+func (r *LoadRow) label() string {
+	if r.Concurrency > 0 {
+		return fmt.Sprintf("%s, %d clients", r.Target, r.Concurrency)
+	}
+	return fmt.Sprintf("%s, %g/s", r.Target, r.Rate)
+}
+
+// Tables are the rates and percentiles of each level.
+func (t *Throughput) Tables() []Table {
+	table := Table{Title: fmt.Sprintf("%s: prompts of %s tokens, completions of %s; %g s each; milliseconds at the client", t.Provenance.Model, t.Prompt, t.Output, t.DurationS),
+		Columns: []string{"load", "tok/s", "req/s", "goodput/s", "TTFT P50", "P99", "TPOT P50", "P99", "ITL P50", "P99", "max", "E2E P50", "P99", "requests", "failed"}, Notes: t.notes()}
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		goodput := "-"
+		if r.GoodputPerS != nil {
+			goodput = fmt.Sprintf("%.2f", *r.GoodputPerS)
+		}
+		table.row(r.label(), r.TokensPerS, r.RequestsPerS, goodput, r.TTFT.P50, r.TTFT.P99, r.TPOT.P50, r.TPOT.P99,
+			r.ITL.P50, r.ITL.P99, r.ITL.Max, r.E2E.P50, r.E2E.P99, r.Requests, r.Failed)
+	}
+	return []Table{table}
+}
+
+// Metrics are the rate and the median TTFT of each part of a level's time.
+func (t *Throughput) Metrics() []Metric {
+	var all []Metric
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		name := fmt.Sprintf("throughput/%s/clients=%d/", r.Target, r.Concurrency)
+		if r.Rate > 0 {
+			name = fmt.Sprintf("throughput/%s/rate=%g/", r.Target, r.Rate)
+		}
+		rate, ttft := Metric{Name: name + "rate", Unit: "tok/s", Higher: true}, Metric{Name: name + "ttft-p50", Unit: "ms"}
+		for _, s := range r.Slices {
+			rate.Values, ttft.Values = append(rate.Values, s.TokensPerS), append(ttft.Values, s.TTFTP50)
+		}
+		all = append(all, rate, ttft)
+	}
+	return all
+}
+
+// Charts draw latency against throughput, a point for each level.
+func (t *Throughput) Charts() []Chart {
+	ttft := Chart{Title: "Time to first token against throughput", X: "tokens/s", Y: "TTFT, ms"}
+	itl := Chart{Title: "Time between tokens against throughput", X: "tokens/s", Y: "ITL, ms"}
+	for _, kind := range []string{"closed", "open"} {
+		for _, target := range t.targets() {
+			ttft.add(t.curve(target, kind, "P50", func(r *LoadRow) float64 { return r.TTFT.P50 }))
+			ttft.add(t.curve(target, kind, "P99", func(r *LoadRow) float64 { return r.TTFT.P99 }))
+			itl.add(t.curve(target, kind, "P50", func(r *LoadRow) float64 { return r.ITL.P50 }))
+			itl.add(t.curve(target, kind, "P99", func(r *LoadRow) float64 { return r.ITL.P99 }))
+		}
+	}
+	return []Chart{ttft, itl}
+}
+
+// targets are the names of the targets, in the order in which they first came.
+func (t *Throughput) targets() (names []string) {
+	seen := map[string]bool{}
+	for _, r := range t.Rows {
+		if !seen[r.Target] {
+			seen[r.Target] = true
+			names = append(names, r.Target)
+		}
+	}
+	return names
+}
+
+// curve is one figure of a target's closed or open loops against their rate.
+func (t *Throughput) curve(target, kind, name string, of func(*LoadRow) float64) Series {
+	s := Series{Name: target + ", " + kind + " loop, " + name}
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.Target == target && (r.Concurrency > 0) == (kind == "closed") {
+			s.X, s.Y = append(s.X, r.TokensPerS), append(s.Y, of(r))
+		}
+	}
+	return s
+}

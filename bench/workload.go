@@ -1,0 +1,195 @@
+package bench
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"reel/client"
+)
+
+// Lengths is a range of token counts, both ends included.
+type Lengths struct{ Low, High int }
+
+// ParseLengths reads "128", or "16-256" for all lengths in between alike.
+func ParseLengths(text string) (Lengths, error) {
+	low, high, ranged := strings.Cut(text, "-")
+	l := Lengths{}
+	var err error
+	if l.Low, err = strconv.Atoi(low); err == nil {
+		l.High = l.Low
+		if ranged {
+			l.High, err = strconv.Atoi(high)
+		}
+	}
+	if err != nil || l.Low < 1 || l.High < l.Low {
+		return l, fmt.Errorf("%w: %q is no length such as 128, and no range such as 16-256", ErrOptions, text)
+	}
+	return l, nil
+}
+
+// String is what ParseLengths reads.
+func (l Lengths) String() string {
+	if l.Low == l.High {
+		return strconv.Itoa(l.Low)
+	}
+	return fmt.Sprintf("%d-%d", l.Low, l.High)
+}
+
+func (l Lengths) draw(random *rand.Rand) int { return l.Low + random.IntN(l.High-l.Low+1) }
+
+// Workload says which completions a load is made of.
+type Workload struct {
+	Prompt, Output Lengths // uniform; of random tokens
+	Lines          []Line  // instead, one after the other, over and over
+}
+
+// Line is a line of a workload's file. One of the first three is given.
+type Line struct {
+	Prompt       string  `json:"prompt"`
+	Tokens       []int32 `json:"tokens"`
+	PromptTokens int     `json:"prompt_tokens"` // so many random tokens
+	OutputTokens int     `json:"output_tokens"`
+}
+
+// ReadLines reads a JSONL file of Lines. Errors: those of the file, and
+// ErrOptions with the number of the line at fault.
+func ReadLines(path string) ([]Line, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var lines []Line
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 16<<20)
+	for n := 1; s.Scan(); n++ {
+		if strings.TrimSpace(s.Text()) == "" {
+			continue
+		}
+		var l Line
+		err := json.Unmarshal(s.Bytes(), &l)
+		if err == nil {
+			err = l.check()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s, line %d: %w", ErrOptions, path, n, err)
+		}
+		lines = append(lines, l)
+	}
+	if err := s.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(lines) == 0 {
+		return nil, fmt.Errorf("%w: %s holds no line", ErrOptions, path)
+	}
+	return lines, nil
+}
+
+func (l *Line) check() error {
+	given := 0
+	for _, is := range []bool{l.Prompt != "", len(l.Tokens) > 0, l.PromptTokens > 0} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 || l.OutputTokens < 1 {
+		return fmt.Errorf(`it needs one of "prompt", "tokens" and "prompt_tokens", and "output_tokens" of 1 or more`)
+	}
+	return nil
+}
+
+// check refuses what the context can't hold. Of a text it does not know how
+// many tokens it becomes.
+func (w *Workload) check(limits client.Limits) error {
+	longest := w.Prompt.High + w.Output.High
+	for _, l := range w.Lines {
+		longest = max(longest, l.PromptTokens+len(l.Tokens)+l.OutputTokens)
+	}
+	if longest > limits.Context {
+		return fmt.Errorf("%w: a prompt and its completion of up to %d tokens: the context holds %d", ErrOptions, longest, limits.Context)
+	}
+	return nil
+}
+
+// works draws a workload's completions. It is safe for use by many goroutines.
+type works struct {
+	Workload
+	vocab  int
+	mu     sync.Mutex
+	random *rand.Rand
+	drawn  int
+}
+
+func newWorks(w Workload, vocab int, seed uint64) *works {
+	return &works{Workload: w, vocab: vocab, random: rand.New(rand.NewPCG(seed, 1))}
+}
+
+func (w *works) next() Work {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drawn++
+	if len(w.Lines) == 0 {
+		return Work{Tokens: prompt(w.random, w.Prompt.draw(w.random), w.vocab), MaxTokens: w.Output.draw(w.random)}
+	}
+	l := w.Lines[(w.drawn-1)%len(w.Lines)]
+	work := Work{Text: l.Prompt, Tokens: l.Tokens, MaxTokens: l.OutputTokens}
+	if l.PromptTokens > 0 {
+		work.Tokens = prompt(w.random, l.PromptTokens, w.vocab)
+	}
+	return work
+}
+
+// SLO is what a completion has to keep to count as good; 0 is no bound.
+type SLO struct {
+	TTFT, ITL, TPOT, E2E time.Duration // ITL is of every gap
+}
+
+// ParseSLO reads "ttft=200ms,itl=50ms"; tpot and e2e may be bound too.
+func ParseSLO(text string) (SLO, error) {
+	var s SLO
+	for _, part := range strings.Split(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		bound := map[string]*time.Duration{"ttft": &s.TTFT, "itl": &s.ITL, "tpot": &s.TPOT, "e2e": &s.E2E}[name]
+		d, err := time.ParseDuration(value)
+		if bound == nil || err != nil || d <= 0 {
+			return s, fmt.Errorf("%w: %q is no bound such as ttft=200ms; itl, tpot and e2e are the others", ErrOptions, part)
+		}
+		*bound = d
+	}
+	return s, nil
+}
+
+// String is what ParseSLO reads.
+func (s SLO) String() string {
+	var parts []string
+	for _, b := range []struct {
+		name  string
+		bound time.Duration
+	}{{"ttft", s.TTFT}, {"itl", s.ITL}, {"tpot", s.TPOT}, {"e2e", s.E2E}} {
+		if b.bound > 0 {
+			parts = append(parts, b.name+"="+b.bound.String())
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// met tells whether c kept to the bounds. What failed did not.
+func (s SLO) met(c *Completion) bool {
+	within := func(d, bound time.Duration) bool { return bound == 0 || d <= bound }
+	if c.Err != nil || !within(c.TTFT(), s.TTFT) || !within(c.TPOT(), s.TPOT) || !within(c.End, s.E2E) {
+		return false
+	}
+	for _, gap := range c.Gaps() {
+		if !within(gap, s.ITL) {
+			return false
+		}
+	}
+	return true
+}
