@@ -68,7 +68,7 @@ type Engine struct {
 	rolling chan error // the roller's end
 	sched   *scheduler.Scheduler
 	live    map[Handle]*job
-	flights []*flight // steps enqueued and not yet completed, oldest first
+	flights []flight // steps enqueued and not yet completed, oldest first
 	moves   []move
 	next    uint64 // number of the next step
 }

@@ -28,7 +28,7 @@ func onGPU(t *testing.T, o Options) (*gpu.Device, *Engine) {
 		t.Fatal(err)
 	}
 	c := microConfig()
-	c.HeadDim, c.Context = 32, 2048
+	c.HeadDim, c.Context = 32, max(2048, o.Context)
 	m, err := model.Load(d, c, randomTensors{c}, func(float64) {})
 	if err != nil {
 		t.Fatal(err)

@@ -166,7 +166,7 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 	if err := e.pool.Launch(e.stream, plan, b.Step.Number); err != nil {
 		return err
 	}
-	e.flights = append(e.flights, &flight{b, plan})
+	e.flights = append(e.flights, flight{b, plan})
 	e.next = b.Step.Number + 1
 	return e.stream.Record(e.events[b.Step.Number%depth])
 }
@@ -197,7 +197,7 @@ func (e *Engine) complete() error {
 }
 
 // account counts a step for those that it served.
-func (e *Engine) account(f *flight) {
+func (e *Engine) account(f flight) {
 	for _, q := range f.batch.Served {
 		countPlan(&q.Owner.(*job).graphs, f.plan)
 	}

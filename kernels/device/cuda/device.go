@@ -31,6 +31,7 @@ type Device struct {
 	functions map[string]cu.Function
 	memory    atomic.Pointer[[]allocation] // by Buffer id; copied when it changes
 	free      []uint32
+	words     []word // of events, not in use
 }
 
 // allocation is where a buffer lies.

@@ -73,29 +73,24 @@ static CUresult reel_exec_destroy(CUcontext c, CUgraphExec e) {
 	return r ? r : cuGraphExecDestroy(e);
 }
 
-static CUresult reel_record(CUcontext c, CUevent e, CUstream s) {
+static CUresult reel_record(CUcontext c, CUstream s, CUdeviceptr at, unsigned number) {
 	CUresult r = cuCtxSetCurrent(c);
-	return r ? r : cuEventRecord(e, s);
+	return r ? r : cuStreamWriteValue32(s, at, number, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
-static CUresult reel_wait(CUcontext c, CUstream s, CUevent e) {
+static CUresult reel_wait(CUcontext c, CUstream s, CUdeviceptr at, unsigned number) {
 	CUresult r = cuCtxSetCurrent(c);
-	return r ? r : cuStreamWaitEvent(s, e, 0);
+	return r ? r : cuStreamWaitValue32(s, at, number, CU_STREAM_WAIT_VALUE_GEQ);
+}
+
+static CUresult reel_stream_query(CUcontext c, CUstream s) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuStreamQuery(s);
 }
 
 static CUresult reel_stream_synchronize(CUcontext c, CUstream s) {
 	CUresult r = cuCtxSetCurrent(c);
 	return r ? r : cuStreamSynchronize(s);
-}
-
-static CUresult reel_event_synchronize(CUcontext c, CUevent e) {
-	CUresult r = cuCtxSetCurrent(c);
-	return r ? r : cuEventSynchronize(e);
-}
-
-static CUresult reel_event_query(CUcontext c, CUevent e) {
-	CUresult r = cuCtxSetCurrent(c);
-	return r ? r : cuEventQuery(e);
 }
 
 static CUresult reel_synchronize(CUcontext c) {
@@ -131,7 +126,6 @@ func functionOf(f cu.Function) C.CUfunction {
 	return *(*C.CUfunction)(unsafe.Pointer(&f))
 }
 func streamOf(s cu.Stream) C.CUstream { return *(*C.CUstream)(unsafe.Pointer(&s)) }
-func eventOf(e cu.Event) C.CUevent    { return *(*C.CUevent)(unsafe.Pointer(&e)) }
 
 // sticky are the results after which a context is lost for good.
 var sticky = map[C.CUresult]bool{
@@ -266,27 +260,24 @@ func (s *stream) replay(x *exec) error {
 }
 
 func (s *stream) record(e *event) error {
-	return s.d.failure("record", C.reel_record(contextOf(s.d.context), eventOf(e.e), streamOf(s.s)))
+	return s.d.failure("record", C.reel_record(contextOf(s.d.context), streamOf(s.s), C.CUdeviceptr(e.address), C.uint(e.number)))
 }
 
 func (s *stream) wait(e *event) error {
-	return s.d.failure("wait", C.reel_wait(contextOf(s.d.context), streamOf(s.s), eventOf(e.e)))
+	return s.d.failure("wait", C.reel_wait(contextOf(s.d.context), streamOf(s.s), C.CUdeviceptr(e.address), C.uint(e.number)))
+}
+
+// failed is why the stream's work does not go on; nil while it does.
+func (s *stream) failed() error {
+	r := C.reel_stream_query(contextOf(s.d.context), streamOf(s.s))
+	if r == C.CUDA_ERROR_NOT_READY {
+		return nil
+	}
+	return s.d.failure("query", r)
 }
 
 func (s *stream) synchronize() error {
 	return s.d.failure("stream synchronise", C.reel_stream_synchronize(contextOf(s.d.context), streamOf(s.s)))
-}
-
-func (e *event) synchronize() error {
-	return e.d.failure("event synchronise", C.reel_event_synchronize(contextOf(e.d.context), eventOf(e.e)))
-}
-
-func (e *event) query() (bool, error) {
-	r := C.reel_event_query(contextOf(e.d.context), eventOf(e.e))
-	if r == C.CUDA_ERROR_NOT_READY {
-		return false, nil
-	}
-	return r == C.CUDA_SUCCESS, e.d.failure("event query", r)
 }
 
 func (d *Device) synchronize() error {

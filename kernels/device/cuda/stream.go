@@ -65,12 +65,6 @@ type stream struct {
 	destroyed bool
 }
 
-// event is a CUDA event without timing.
-type event struct {
-	d *Device
-	e cu.Event
-}
-
 // NewStream makes a stream that does not wait for the default stream.
 func (d *Device) NewStream() (device.Stream, error) {
 	s := &stream{d: d}
@@ -83,19 +77,6 @@ func (d *Device) NewStream() (device.Stream, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// NewEvent makes an event.
-func (d *Device) NewEvent() (device.Event, error) {
-	e := &event{d: d}
-	err := d.do(device.CallNew, "event", func() (err error) {
-		e.e, err = cu.MakeEvent(cu.DisableTiming)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
 }
 
 // Synchronize waits for the whole device, and loses every capture.
@@ -174,7 +155,9 @@ func (s *stream) Record(e device.Event) error {
 	if err := s.enter(device.Call{Kind: device.CallRecord}); err != nil {
 		return err
 	}
-	return s.record(e.(*event))
+	mark := e.(*event)
+	mark.number, mark.stream = mark.number+1, s
+	return s.record(mark)
 }
 
 // Wait holds what follows until e has completed.
@@ -222,34 +205,19 @@ func (s *stream) EndCapture() (device.Graph, error) {
 	return g, nil
 }
 
-// Destroy ends the stream.
+// Destroy ends the stream when all that was enqueued is done: the driver's own
+// call would not wait.
 func (s *stream) Destroy() error {
 	if s.destroyed {
 		return fmt.Errorf("%w: stream", device.ErrDestroyed)
 	}
 	s.destroyed = true
-	return s.d.do(device.CallDestroy, "destroy stream", func() error { return s.s.Destroy() })
-}
-
-// Done tells whether the event's last record has completed.
-func (e *event) Done() (bool, error) {
-	if err := e.d.enter(device.Call{Kind: device.CallQuery}); err != nil {
-		return false, err
-	}
-	return e.query()
-}
-
-// Synchronize waits for the event's last record.
-func (e *event) Synchronize() error {
-	if err := e.d.enter(device.Call{Kind: device.CallSynchronize}); err != nil {
-		return err
-	}
-	return e.synchronize()
-}
-
-// Destroy gives the event back.
-func (e *event) Destroy() error {
-	return e.d.do(device.CallDestroy, "destroy event", func() error { return cu.DestroyEvent(&e.e) })
+	return s.d.do(device.CallDestroy, "destroy stream", func() error {
+		if err := s.s.Synchronize(); err != nil {
+			return err
+		}
+		return s.s.Destroy()
+	})
 }
 
 // Nodes is the number of kernels.

@@ -1,0 +1,166 @@
+//go:build cuda
+
+package engine
+
+import (
+	"maps"
+	"runtime"
+	"strings"
+	"testing"
+
+	"reel/kernels/device"
+	"reel/kernels/device/cuda/calls"
+)
+
+// count counts calls of the driver until the test ends.
+func count(t *testing.T) {
+	t.Helper()
+	if err := calls.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := calls.End(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// window watches the engine's thread, on which its methods are called, while it
+// makes so many tokens: one a step.
+type window struct {
+	idle
+	from, to        int // tokens
+	plant           func()
+	before, after   runtime.MemStats
+	watched, others calls.Counts
+}
+
+func (w *window) Token(t Token) {
+	switch t.Index {
+	case w.from:
+		calls.Watch()
+		runtime.ReadMemStats(&w.before)
+	case w.from + (w.to-w.from)/2:
+		if w.plant != nil {
+			w.plant()
+		}
+	case w.to:
+		runtime.ReadMemStats(&w.after)
+		w.watched, w.others = calls.Read()
+	}
+}
+
+// idle is a sink that keeps nothing.
+type idle struct{ ended chan struct{} }
+
+func (idle) Token(Token)     {}
+func (i idle) Finish(Finish) { close(i.ended) }
+
+// mallocs is how many objects Go's allocator gave out in the window, to any thread.
+func (w *window) mallocs() uint64 { return w.after.Mallocs - w.before.Mallocs }
+
+// kindOf says what a function of the driver does, as far as a steady state must not.
+func kindOf(function string) string {
+	for _, k := range []struct{ kind, part string }{
+		{"synchronisation", "Synchronize"}, {"copy", "cuMemcpy"}, {"copy", "cuMemset"}, {"copy", "cuMemPrefetch"},
+		{"allocation", "Alloc"}, {"allocation", "Free"}, {"allocation", "Create"}, {"allocation", "Destroy"},
+		{"allocation", "cuMemMap"}, {"allocation", "cuMemUnmap"}, {"allocation", "HostRegister"}, {"capture", "Capture"}, {"graph", "Instantiate"},
+	} {
+		if strings.Contains(function, k.part) {
+			return k.kind
+		}
+	}
+	return ""
+}
+
+// steady is a rig of three streams of tokens and a window over a fourth.
+func steady(t *testing.T, from, to int, plant func(e *Engine)) *window {
+	o := defaults()
+	o.Context, o.PageTokens, o.Pages, o.MaxBatch = 10600, 16, 4*10600/16, 4
+	b := runOnGPU(t, o)
+	w := &window{idle: idle{make(chan struct{})}, from: from, to: to}
+	if plant != nil {
+		w.plant = func() { plant(b.Engine) }
+	}
+	for i := range 3 {
+		r := Request{Tokens: make([]int32, 5), MaxTokens: to + 200, IgnoreEOS: true, Sampling: sampled(uint64(i)), Sink: idle{make(chan struct{})}}
+		if _, err := b.Submit(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Submit(&Request{Tokens: make([]int32, 5), MaxTokens: to + 100, IgnoreEOS: true, Sampling: Sampling{Temperature: 0.7, TopK: 50, TopP: 0.9, RepeatPenalty: 1.1}, Sink: w}); err != nil {
+		t.Fatal(err)
+	}
+	<-w.ended
+	if w.watched["cuGraphLaunch"] < uint64(to-from) {
+		t.Fatalf("%d graphs were launched for %d tokens: CUPTI does not see the engine's thread: %v", w.watched["cuGraphLaunch"], to-from, w.watched)
+	}
+	return w
+}
+
+// faults are the kinds of what a steady state must not do, and how often it was done.
+func (w *window) faults() map[string]uint64 {
+	found := map[string]uint64{}
+	for _, counts := range []calls.Counts{w.watched, w.others} {
+		for name, n := range counts {
+			if k := kindOf(name); k != "" {
+				found[k] += n
+			}
+		}
+	}
+	if n := w.mallocs(); n > 0 {
+		found["Go allocation"] = n
+	}
+	return found
+}
+
+// Ten thousand steps of four sequences: the driver is asked to launch graphs and
+// to say when they are done, and for nothing else, on any thread; Go's allocator
+// gives out nothing.
+func TestGPUSteadyState(t *testing.T) {
+	count(t)
+	w := steady(t, 200, 10200, nil)
+	t.Logf("%d steps; the engine's thread called %v, all others %v; %d Go allocations", w.to-w.from, w.watched, w.others, w.mallocs())
+	if found := w.faults(); len(found) > 0 {
+		t.Errorf("in %d steps: %v", w.to-w.from, found)
+	}
+	may := map[string]bool{"cuGraphLaunch": true, "cuCtxSetCurrent": true, "cuStreamWriteValue32_v2": true, "cuStreamQuery": true}
+	for name, n := range w.watched {
+		if !may[name] {
+			t.Errorf("the engine's thread called %s %d times", name, n)
+		}
+	}
+}
+
+var planted []byte // what a test allocates
+
+// One call of each kind, planted in the middle, is found.
+func TestGPUSteadyStateFindsWhatIsPlanted(t *testing.T) {
+	count(t)
+	must := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	var buffer device.Buffer
+	for kind, c := range map[string]struct {
+		plant func(e *Engine)
+		want  map[string]uint64
+	}{
+		"allocation":      {func(e *Engine) { buffer, _ = e.dev.Alloc(64) }, map[string]uint64{"allocation": 1, "copy": 1}}, // and is zeroed
+		"synchronisation": {func(e *Engine) { must(e.stream.Synchronize()) }, map[string]uint64{"synchronisation": 1}},
+		"copy":            {func(e *Engine) { must(e.dev.Read(make([]byte, 4), e.lane.Logits().Slice(0, 4))) }, map[string]uint64{"copy": 1}},
+		"Go allocation":   {func(*Engine) { planted = make([]byte, 1) }, map[string]uint64{"Go allocation": 1}},
+	} {
+		found := steady(t, 100, 300, c.plant).faults()
+		delete(c.want, "Go allocation")
+		if kind == "Go allocation" && found[kind] != 1 {
+			t.Errorf("one planted %s: found %v", kind, found)
+		}
+		delete(found, "Go allocation") // the other plants may
+		if !maps.Equal(found, c.want) {
+			t.Errorf("one planted %s: found %v, wants %v", kind, found, c.want)
+		}
+	}
+	_ = buffer
+}
