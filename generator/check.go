@@ -22,7 +22,9 @@ func (p *program) checkCommand() *cobra.Command {
 		Short: "Prove that the model's passes can be captured, and that replays are right",
 		Long: "check captures every graph that the generator would capture at start. For each it runs the pass\n" +
 			"op by op and names what a capture does not bear, then compares replays, exact and padded, with\n" +
-			"the eager run over poisoned memory, bit for bit. Exit code 1 where it finds a fault.",
+			"the eager run over poisoned memory, bit for bit. With --guard every buffer, and every layer's\n" +
+			"keys and values, stand apart between canaries, and what was written past them is a fault too.\n" +
+			"Exit code 1 where it finds a fault.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.readEnvironment(cmd, settings); err != nil {
@@ -35,6 +37,7 @@ func (p *program) checkCommand() *cobra.Command {
 		},
 	}
 	addSettings(cmd, settings)
+	cmd.Flags().BoolVar(&o.Guard, "guard", false, "find what is written past a buffer (takes several times the memory)")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "print every op of every pass")
 	return cmd
 }

@@ -28,6 +28,13 @@ func TestCheckFindsTheEmbeddedModelReady(t *testing.T) {
 	}
 }
 
+func TestCheckWithGuard(t *testing.T) {
+	code, out, errs := checkWith(t, "--precapture", "2,20", "--guard")
+	if code != 0 || errs != "" || !strings.Contains(out, "5 graphs checked, 0 at fault") {
+		t.Errorf("exit code %d, stderr %q, stdout %s", code, errs, out)
+	}
+}
+
 // A graph that is not there cannot be proven: check says so and fails.
 func TestCheckFailsWhereAGraphIsMissing(t *testing.T) {
 	code, out, errs := checkWith(t, "--precapture", "1-2", "--max-graphs", "2")

@@ -37,6 +37,8 @@ type Options struct {
 	GraphMemory int64 // bytes; 0 is the device's choice
 	MaxGraphs   int
 	Roller      string // on or off
+
+	Guard bool // of check alone: every buffer stands apart between canaries
 }
 
 var (

@@ -79,6 +79,9 @@ func prepare(o Options, progress func(float64, string)) (l prepared, err error) 
 	if l.hardware, err = openHardware(o); err != nil {
 		return l, err
 	}
+	if o.Guard {
+		l.hardware.Device = device.NewGuard(l.hardware.Device)
+	}
 	if err = l.readModel(files, progress); err != nil {
 		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 
 	"reel/graphs"
@@ -18,12 +19,14 @@ type Checked struct {
 // Check proves that the pass can be captured and that replays are right, for
 // every graph of the lattice: the readiness detector runs it op by op, and a
 // replay, exact and padded, is compared with the eager run over poisoned memory.
+// On a device.Guard it also looks for what they wrote past their buffers.
 // It is called instead of Run; each is told of every shape. The error is the
 // first fault's.
 func (e *Engine) Check(each func(Checked, error)) error {
 	var first error
 	for _, k := range graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch) {
 		c, err := e.checkKey(k)
+		err = errors.Join(err, e.intact())
 		each(c, err)
 		if first == nil {
 			first = err
@@ -64,6 +67,16 @@ func (e *Engine) checkKey(k graphs.Key) (Checked, error) {
 		c.Verified++
 	}
 	return c, nil
+}
+
+// intact looks for what the steps so far wrote past their buffers, on a device
+// that guards them.
+func (e *Engine) intact() error {
+	g, ok := e.dev.(*device.Guard)
+	if !ok {
+		return nil
+	}
+	return errors.Join(g.Intact(), e.lane.Intact(g))
 }
 
 // trial is a step of key's kind with so many live rows.

@@ -101,8 +101,9 @@ func (e *Engine) allocate() (err error) {
 		e.events = append(e.events, ev)
 	}
 	o := e.opts
+	_, guard := e.dev.(*device.Guard)
 	e.lane, err = e.model.NewLane(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.MaxBatch), MaxBatch: o.MaxBatch, Context: o.Context,
-		PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: 2 * depth, KVType: o.KVType})
+		PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: 2 * depth, KVType: o.KVType, Guard: guard})
 	if err != nil {
 		return fmt.Errorf("engine: memory of the lane: %w", err)
 	}

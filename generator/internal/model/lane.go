@@ -15,6 +15,9 @@ type Geometry struct {
 	RingSlots  int // step descriptors and results in flight at most
 	// KVType is how keys and values are stored; the zero value is float32.
 	KVType kernels.DType
+	// Guard has the keys and values of each layer stand apart in every page,
+	// between canaries that Lane.Intact looks at. It takes twice the memory.
+	Guard bool
 }
 
 // BlockTable is how many pages the longest sequence takes.
@@ -54,12 +57,14 @@ func (l *Lane) allocate(dev device.Memory, c Config) (err error) {
 	if l.Rows, err = kernels.AllocRows(dev, l.Layout); err != nil {
 		return err
 	}
-	l.KV = kernels.KV{DType: g.KVType, Pages: g.Pages + 1, PageTokens: g.PageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}
+	l.KV = kernels.KV{DType: g.KVType, Pages: g.Pages + 1, PageTokens: g.PageTokens, Layers: g.kvLayers(c.Layers), Heads: c.KVHeads, HeadDim: c.HeadDim}
+	if l.KV.Data, err = l.allocateKV(dev); err != nil {
+		return err
+	}
 	for _, a := range []struct {
 		buf   *device.Buffer
 		bytes int64
 	}{
-		{&l.KV.Data, int64(l.KV.Pages) * l.KV.PageBytes()},
 		{&l.counter, 4},
 		{&l.x, 4 * int64(g.MaxRows*c.Hidden)},
 		{&l.q, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
@@ -88,6 +93,14 @@ type taking struct {
 
 func (t taking) Alloc(bytes int64) (device.Buffer, error) {
 	b, err := t.Memory.Alloc(bytes)
+	if err == nil {
+		t.l.taken = append(t.l.taken, b)
+	}
+	return b, err
+}
+
+func (t taking) Load(data []byte) (device.Buffer, error) {
+	b, err := t.Memory.Load(data)
 	if err == nil {
 		t.l.taken = append(t.l.taken, b)
 	}

@@ -62,8 +62,8 @@ func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
 func (m *Model) block(p *pass, l *Lane, i, T int) {
 	c, w := m.Config, &m.layers[i]
 	p.launch(kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
-		Out: l.q, Scratch: l.scratch, T: T, Layer: i, Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps})
-	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: i, Heads: c.Heads,
+		Out: l.q, Scratch: l.scratch, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps})
+	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: l.kvLayer(i), Heads: c.Heads,
 		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i)})
 	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, Scratch: l.scratch, T: T, Name: kernels.Output})
 	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, T: T, Eps: c.RMSNormEps})

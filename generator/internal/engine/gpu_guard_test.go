@@ -1,0 +1,28 @@
+//go:build cuda
+
+package engine
+
+import (
+	"testing"
+
+	"reel/kernels"
+	"reel/kernels/cuda"
+	gpu "reel/kernels/device/cuda"
+)
+
+// As TestCheckFindsOverruns, with kernels that write past buffers of a GPU: in
+// products of few rows and of many.
+func TestGPUCheckFindsOverruns(t *testing.T) {
+	d, err := gpu.New(0, cuda.Fatbin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := microConfig()
+	c.HeadDim = 32
+	o := defaults()
+	o.Precapture, o.MaxBatch, o.Pages, o.KVType, o.Context = []int{3, 20}, 2, 64, kernels.BF16, 256
+	checkPlanted(t, d, c, o)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}

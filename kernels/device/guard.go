@@ -1,0 +1,164 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// ErrOverrun says that memory was written that belongs to no buffer.
+var ErrOverrun = errors.New("device: written past a buffer")
+
+// Guard is a device whose every buffer stands apart, between two canaries: memory
+// that nobody may write. An op that writes one element past an end of its buffer
+// does no harm there, and Intact names the buffer. Canaries are NaN to ops that
+// read them. A buffer costs its size on the host once more while it is made, so
+// this is for checks, not for service.
+type Guard struct {
+	Device
+
+	mu    sync.Mutex
+	taken map[Buffer]guarded
+}
+
+// guarded is a buffer with its canaries.
+type guarded struct {
+	whole Buffer
+	from  string // who asked for it
+}
+
+const (
+	canaryBytes = 4096 // before and after each buffer
+	canaryByte  = 0xff
+)
+
+// NewGuard guards what is taken of dev from now on.
+func NewGuard(dev Device) *Guard { return &Guard{Device: dev, taken: map[Buffer]guarded{}} }
+
+// Alloc takes bytes of zeroed memory.
+func (g *Guard) Alloc(bytes int64) (Buffer, error) {
+	if bytes <= 0 {
+		return Buffer{}, fmt.Errorf("%w: %d bytes asked for", ErrBadBuffer, bytes)
+	}
+	return g.Load(make([]byte, bytes))
+}
+
+// Load takes memory that holds a copy of data.
+func (g *Guard) Load(data []byte) (Buffer, error) {
+	if len(data) == 0 {
+		return Buffer{}, fmt.Errorf("%w: nothing to load", ErrBadBuffer)
+	}
+	all := make([]byte, canaryBytes+len(data)+canaryBytes)
+	copy(all[canaryBytes:], data)
+	setCanaries(all)
+	whole, err := g.Device.Load(all)
+	return g.take(whole, err)
+}
+
+// Pinned takes memory that host and device both address.
+func (g *Guard) Pinned(bytes int64) (Buffer, *Mapped, error) {
+	if bytes <= 0 {
+		return Buffer{}, nil, fmt.Errorf("%w: %d bytes asked for", ErrBadBuffer, bytes)
+	}
+	whole, m, err := g.Device.Pinned(canaryBytes + bytes + canaryBytes)
+	if err != nil {
+		return Buffer{}, nil, err
+	}
+	setCanaries(m.data)
+	b, err := g.take(whole, nil)
+	return b, NewMapped(m.data[canaryBytes:canaryBytes+bytes], m.trace), err
+}
+
+func setCanaries(all []byte) {
+	for i := range canaryBytes {
+		all[i], all[len(all)-1-i] = canaryByte, canaryByte
+	}
+}
+
+// take notes a buffer and gives out the part between its canaries.
+func (g *Guard) take(whole Buffer, err error) (Buffer, error) {
+	if err != nil {
+		return Buffer{}, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	b := whole.Slice(canaryBytes, whole.bytes-2*canaryBytes)
+	g.taken[b] = guarded{whole, caller()}
+	return b, nil
+}
+
+// caller is the nearest place outside of this file from which a buffer was asked for.
+func caller() string {
+	pcs := make([]uintptr, 16)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		f, more := frames.Next()
+		if !strings.HasSuffix(f.File, "/guard.go") || !more {
+			return fmt.Sprintf("%s:%d", f.File[strings.LastIndexByte(f.File, '/')+1:], f.Line)
+		}
+	}
+}
+
+// Free gives b back. The error also says where b was overrun.
+func (g *Guard) Free(b Buffer) error {
+	g.mu.Lock()
+	found, ok := g.taken[b]
+	delete(g.taken, b)
+	g.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("%w: free of a part of a buffer", ErrBadBuffer)
+	}
+	return GiveBack(func() error { return g.intact(b, found) }, func() error { return g.Device.Free(found.whole) })
+}
+
+// Intact looks at every canary. What could write has completed. Errors:
+// ErrOverrun for each end of a buffer that was overrun, and the device's own.
+func (g *Guard) Intact() (err error) {
+	g.mu.Lock()
+	all := maps.Clone(g.taken)
+	g.mu.Unlock()
+	order := slices.SortedFunc(maps.Keys(all), func(a, b Buffer) int { return int(a.id) - int(b.id) })
+	for _, b := range order {
+		err = errors.Join(err, g.intact(b, all[b]))
+	}
+	return err
+}
+
+func (g *Guard) intact(b Buffer, in guarded) error {
+	before, after := make([]byte, canaryBytes), make([]byte, canaryBytes)
+	err := errors.Join(g.Read(before, in.whole.Slice(0, canaryBytes)), g.Read(after, in.whole.Slice(canaryBytes+b.bytes, canaryBytes)))
+	if err != nil {
+		return err
+	}
+	slices.Reverse(before)
+	for side, canary := range map[string][]byte{"before its beginning": before, "past its end": after} {
+		if at := slices.IndexFunc(canary, func(c byte) bool { return c != canaryByte }); at >= 0 {
+			err = errors.Join(err, fmt.Errorf("%w: the buffer of %d bytes from %s, %d bytes %s", ErrOverrun, b.bytes, in.from, at, side))
+		}
+	}
+	return err
+}
+
+// audited is what the readiness detector asks of a device.
+type audited interface {
+	Trace(fn func(Call))
+	Owns(b Buffer) bool
+}
+
+// Trace has fn see every call of the guarded device from now on, where that can
+// be traced; nil ends it.
+func (g *Guard) Trace(fn func(Call)) {
+	if d, ok := g.Device.(audited); ok {
+		d.Trace(fn)
+	}
+}
+
+// Owns tells whether b is memory of the guarded device.
+func (g *Guard) Owns(b Buffer) bool {
+	d, ok := g.Device.(audited)
+	return ok && d.Owns(b)
+}
