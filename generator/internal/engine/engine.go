@@ -70,7 +70,8 @@ type Engine struct {
 	live    map[Handle]*job
 	flights []flight // steps enqueued and not yet completed, oldest first
 	moves   []move
-	next    uint64 // number of the next step
+	next    uint64         // number of the next step
+	result  kernels.Result // read last; kept for its memory
 }
 
 // command is for the engine's thread, between two steps.

@@ -46,15 +46,14 @@ func newJob(h Handle, r *Request) *job {
 
 // deliver reads the step's results and hands each token to its request.
 func (e *Engine) deliver(b *scheduler.Batch) {
-	now := time.Now()
-	var r kernels.Result
+	now, r := time.Now(), &e.result
 	for i, q := range b.Sampled {
-		e.lane.Result(b.Step.Number, i, &r)
+		e.lane.Result(b.Step.Number, i, r)
 		slot, generation := q.Slot()
 		if !q.Running() || r.Step != b.Step.Number || r.Slot != slot || r.Generation != generation {
 			continue // of a sequence that has left
 		}
-		e.token(q.Owner.(*job), &r, now)
+		e.token(q.Owner.(*job), r, now)
 	}
 }
 
@@ -72,8 +71,11 @@ func (e *Engine) token(j *job, r *kernels.Result, now time.Time) {
 		return
 	}
 	t := Token{Index: j.tokens, ID: r.Token, Logprob: r.Logprob}
-	for _, a := range r.Top {
-		t.Top = append(t.Top, TopToken{ID: a.Token, Logprob: a.Logprob})
+	if len(r.Top) > 0 { // who asks for alternatives gets memory for them, nobody else
+		t.Top = make([]TopToken, len(r.Top))
+	}
+	for i, a := range r.Top {
+		t.Top[i] = TopToken{ID: a.Token, Logprob: a.Logprob}
 	}
 	j.tokens++
 	j.request.Sink.Token(t)

@@ -26,6 +26,7 @@ type Device struct {
 	capacity [2]int // compute capability
 	lost     atomic.Pointer[error]
 	trace    atomic.Pointer[func(device.Call)]
+	serial   atomic.Bool // no kernel begins before the one before it has ended
 
 	mu        sync.Mutex
 	functions map[string]cu.Function
@@ -108,6 +109,10 @@ func (d *Device) Trace(fn func(device.Call)) {
 	}
 	d.trace.Store(&fn)
 }
+
+// Serialize has no kernel begin, from the next launch or capture on, before the one
+// before it has ended. No result depends on it: tests show that by it.
+func (d *Device) Serialize() { d.serial.Store(true) }
 
 func (d *Device) see(c device.Call) {
 	if fn := d.trace.Load(); fn != nil {

@@ -53,7 +53,7 @@ func Launch[T any](q *Queue, kernel string, g Grid, args T) error {
 	if err != nil {
 		return err
 	}
-	return q.s.d.launch(f, [3]int{max(1, g.X), max(1, g.Y), max(1, g.Z)}, g.Threads, g.Shared, q.s, g.Dependent, unsafe.Pointer(&args))
+	return q.s.d.launch(f, [3]int{max(1, g.X), max(1, g.Y), max(1, g.Z)}, g.Threads, g.Shared, q.s, g.Dependent && !q.s.d.serial.Load(), unsafe.Pointer(&args))
 }
 
 // stream is a non-blocking CUDA stream.

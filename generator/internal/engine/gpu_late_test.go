@@ -1,0 +1,106 @@
+//go:build cuda
+
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"testing"
+
+	"reel/generator/internal/model"
+	"reel/graphs"
+	"reel/kernels"
+	"reel/kernels/cuda"
+	gpu "reel/kernels/device/cuda"
+)
+
+// lateShapes are steps that take each kernel of a product.
+var lateShapes = []graphs.Key{graphs.Decode(1), graphs.Decode(8), graphs.Decode(12), graphs.Prefill(1), graphs.Prefill(7), graphs.Prefill(16),
+	graphs.Prefill(40), graphs.Prefill(100), graphs.Prefill(200)}
+
+// outcomes is what an engine with kernels gives for each of the shapes, several
+// times, eagerly and by a graph.
+func outcomes(t *testing.T, fatbin []byte, serial bool, times int) (all [][]byte) {
+	t.Helper()
+	d, err := gpu.New(0, fatbin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if serial {
+		d.Serialize()
+	}
+	c := microConfig()
+	c.Hidden, c.Inner, c.Heads, c.HeadDim, c.Layers, c.Vocab = 256, 512, 8, 32, 3, 1000
+	m, err := model.Load(d, c, randomTensors{c}, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := defaults()
+	o.Chunk, o.MaxBatch, o.Pages, o.KVType, o.Precapture = 200, 12, 96, kernels.BF16, []int{1, 7, 16, 40, 100, 200}
+	e, err := New(d, m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range lateShapes {
+		trial := &trial{e: e, key: k, rows: k.Tokens()}
+		for i := range times {
+			plan := graphs.Plan{Key: k}
+			if i%2 == 1 {
+				if plan = e.pool.Acquire(k); plan.Kind != graphs.Exact {
+					t.Fatalf("%s has no graph of its own", k)
+				}
+			}
+			err := errors.Join(trial.Prepare(), trial.Run(plan))
+			out, failed := trial.Outcome()
+			if err = errors.Join(err, failed); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, out)
+		}
+	}
+	if err := errors.Join(e.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// kernelsOf reads the kernels that make late-kernels built.
+func kernelsOf(t *testing.T, name string) []byte {
+	t.Helper()
+	fatbin, err := os.ReadFile("../../../.build/cuda/" + name + "/kernels.fatbin")
+	if err != nil {
+		t.Fatalf("this test wants the kernels of make late-kernels: %v", err)
+	}
+	return fatbin
+}
+
+// differing counts the outcomes that are not those of want.
+func differing(got, want [][]byte) (n int) {
+	for i := range want {
+		if !bytes.Equal(got[i], want[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// A kernel that begins before the one before it has ended reads nothing that is
+// not there: kernels that take their time give the bits of kernels that run one
+// after another. Where they do not wait, they do not.
+func TestGPUDependentLaunchWaits(t *testing.T) {
+	const times = 6
+	want := outcomes(t, cuda.Fatbin, true, times)
+	if n := differing(outcomes(t, cuda.Fatbin, false, times), want); n > 0 {
+		t.Errorf("%d of %d steps differ with dependent launch", n, len(want))
+	}
+	late := kernelsOf(t, "late")
+	if n := differing(outcomes(t, late, false, times), want); n > 0 {
+		t.Errorf("%d of %d steps differ where kernels are late", n, len(want))
+	}
+	n := differing(outcomes(t, kernelsOf(t, "unwaited"), false, times), want)
+	t.Logf("%d of %d steps differ where kernels do not wait", n, len(want))
+	if n == 0 {
+		t.Error("kernels that do not wait give the same bits: this test sees nothing")
+	}
+}
