@@ -65,7 +65,7 @@ type prepared struct {
 	name      string
 	hardware  hardware
 	tokenizer server.Tokenizer
-	decoder   func() server.Decoder
+	decoder   func(after []int32) server.Decoder
 	model     *model.Model
 	plan      engine.Options
 }
@@ -132,14 +132,14 @@ func (l *prepared) readModel(files fs.FS, progress func(float64, string)) error 
 // tokenizer.json serves prompts of token ids.
 func (l *prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 	if _, err := fs.Stat(files, "tokenizer.json"); errors.Is(err, fs.ErrNotExist) {
-		l.tokenizer, l.decoder = idsOnly{}, func() server.Decoder { return idsOnly{} }
+		l.tokenizer, l.decoder = idsOnly{}, func([]int32) server.Decoder { return idsOnly{} }
 		return 0, nil
 	}
 	t, err := tokenizer.Load(files)
 	if err != nil {
 		return 0, err
 	}
-	l.tokenizer, l.decoder = t, func() server.Decoder { return t.NewDecoder() }
+	l.tokenizer, l.decoder = t, func(after []int32) server.Decoder { return t.NewDecoder(after) }
 	return t.Vocab(), nil
 }
 

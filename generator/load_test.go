@@ -61,7 +61,7 @@ func TestModelWithoutATokenizer(t *testing.T) {
 	if _, err := m.Tokenizer.Encode("text"); !errors.Is(err, errNoTokenizer) {
 		t.Errorf("a prompt of text: %v", err)
 	}
-	if d := m.NewDecoder(); d.Push(1)+d.Flush() != "" || d.Held() != 0 {
+	if d := m.NewDecoder(nil); d.Push(1)+d.Flush() != "" || d.Held() != 0 {
 		t.Error("a token without a tokenizer has text")
 	}
 }

@@ -112,7 +112,7 @@ func (f *fixture) load(_ context.Context, o Options, progress func(float64, stri
 	progress(1, "weights")
 	f.options <- o
 	return server.Model{Name: "fake", Device: "host", Engine: f.engine, Tokenizer: fakeTokenizer{},
-		NewDecoder: func() server.Decoder { return fakeTokenizer{} },
+		NewDecoder: func([]int32) server.Decoder { return fakeTokenizer{} },
 		Limits:     protocol.Limits{Context: 8, MaxBatch: 1, Vocab: 256}}, f.engine, nil
 }
 

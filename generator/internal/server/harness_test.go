@@ -70,7 +70,7 @@ func ready(t testing.TB, change func(*bounds)) *fixture {
 func (f *fixture) model() Model {
 	return Model{
 		Name: "fake", Device: "none", Engine: f.engine, Tokenizer: f.tok,
-		NewDecoder: func() Decoder { return &byteDecoder{} },
+		NewDecoder: func([]int32) Decoder { return &byteDecoder{} },
 		Limits:     protocol.Limits{Context: testContext, MaxBatch: 8, Vocab: testVocab},
 		Shape:      protocol.Shape{Layers: 3},
 		Machine:    func() protocol.Machine { return protocol.Machine{Name: "none", MemoryUsed: 5} },

@@ -33,11 +33,12 @@ type Decoder interface {
 
 // Model is what a server serves.
 type Model struct {
-	Name       string
-	Device     string
-	Engine     Engine
-	Tokenizer  Tokenizer
-	NewDecoder func() Decoder
+	Name      string
+	Device    string
+	Engine    Engine
+	Tokenizer Tokenizer
+	// NewDecoder makes one for the text of what follows the tokens in after.
+	NewDecoder func(after []int32) Decoder
 	// Limits needs Context, MaxBatch and Vocab; the server fills in its own.
 	Limits protocol.Limits
 	Shape  protocol.Shape

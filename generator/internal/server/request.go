@@ -34,7 +34,7 @@ type request struct {
 func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *request {
 	r := &request{c: c, id: m.ID, model: model, params: m.Params(), prompt: tokens, box: newMailbox()}
 	r.text = holder{
-		decoder: model.NewDecoder(),
+		decoder: model.NewDecoder(tokens),
 		stops:   stopFilter{stops: r.params.Stop},
 		emit:    func(t *protocol.Token) { r.append(t) },
 	}
@@ -153,7 +153,7 @@ func (r *request) done(f *engine.Finish) (msg any, reason string) {
 
 // echo sends the prompt's tokens, no faster than the client reads them.
 func (r *request) echo() {
-	text := holder{decoder: r.model.NewDecoder(), emit: r.text.emit}
+	text := holder{decoder: r.model.NewDecoder(nil), emit: r.text.emit}
 	for i, id := range r.prompt {
 		text.push(&protocol.Token{ID: r.id, Index: i - len(r.prompt), Token: id})
 		if len(r.frames) > echoBytes && r.c.out.awaitRoom() {

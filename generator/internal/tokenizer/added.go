@@ -1,6 +1,8 @@
 package tokenizer
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"sort"
 	"strings"
@@ -21,30 +23,31 @@ type addedToken struct {
 
 // addedTokens finds added tokens in text.
 type addedTokens struct {
-	passes [2]matcher // not normalised, then normalised, as tokenizers does it
+	normalizer normalizer
+	passes     [2]matcher // not normalised, then normalised, as tokenizers does it
 }
 
-// segment is a stretch of text, or the id of an added token found in it.
+// segment is a stretch of normalised text, or the id of an added token.
 type segment struct {
 	text string
 	id   int32 // -1 for text
 }
 
-func newAddedTokens(list []addedToken) addedTokens {
-	var a addedTokens
+func newAddedTokens(list []addedToken, n normalizer) (addedTokens, error) {
+	a := addedTokens{normalizer: n}
 	for _, t := range list {
 		i := 0
 		if t.Normalized {
 			i = 1
+			t.Content = n.normalize(t.Content)
 		}
 		a.passes[i].tokens = append(a.passes[i].tokens, t)
 	}
-	a.passes[0].sort()
-	a.passes[1].sort()
-	return a
+	return a, errors.Join(a.passes[0].sort(), a.passes[1].sort())
 }
 
-// split cuts text into added tokens and what lies between, none of it empty.
+// split cuts text into added tokens and what lies between, normalised, none of
+// it empty.
 func (a *addedTokens) split(text string) []segment {
 	var out []segment
 	for _, s := range a.passes[0].split(nil, text) {
@@ -52,7 +55,7 @@ func (a *addedTokens) split(text string) []segment {
 			out = append(out, s)
 			continue
 		}
-		out = a.passes[1].split(out, s.text)
+		out = a.passes[1].split(out, a.normalizer.normalize(s.text))
 	}
 	return out
 }
@@ -63,11 +66,17 @@ type matcher struct {
 	first  [256]bool    // bytes that start a token
 }
 
-func (m *matcher) sort() {
+// sort prepares the matcher. Two tokens that normalise to the same can't be
+// told apart.
+func (m *matcher) sort() error {
 	slices.SortFunc(m.tokens, func(a, b addedToken) int { return strings.Compare(a.Content, b.Content) })
-	for _, t := range m.tokens {
+	for i, t := range m.tokens {
+		if i > 0 && t.Content == m.tokens[i-1].Content {
+			return fmt.Errorf("%w: two tokens are %.40q once normalized", ErrUnsupported, t.Content)
+		}
 		m.first[t.Content[0]] = true
 	}
+	return nil
 }
 
 // split appends the segments of text to out. The text from the index from on
@@ -139,12 +148,6 @@ func isWord(r rune) bool {
 	if unicode.In(r, unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd, unicode.Pc, unicode.Join_Control) {
 		return true
 	}
-	for _, category := range []string{"L", "M", "N"} { // the numbers new since 15 are all digits
-		for _, span := range since15[category] {
-			if span[0] <= r && r <= span[1] {
-				return true
-			}
-		}
-	}
-	return false
+	// The numbers new since 15 are all digits.
+	return within(since15["L"], r) || within(since15["M"], r) || within(since15["N"], r)
 }

@@ -1,20 +1,31 @@
 package tokenizer
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// bpe is the BPE model over bytes.
+// bpe is the BPE model, over bytes or over characters.
 type bpe struct {
-	ids          map[string]int32 // by the bytes a token stands for
-	byteIDs      [256]int32       // -1 where no token is that byte
+	ids          map[string]int32 // over bytes by the bytes a token stands for, else by its content
+	byteIDs      [256]int32       // of a byte; over characters, of one of a character that is no token
+	characters   bool
+	wordStart    string // no merge reaches over what stands before it, unless that is the same; "" where there is none
 	merges       map[pair]merge
 	ignoreMerges bool // a piece that is a token is that token, merged or not
 }
 
-// pair is two neighbours.
-type pair struct{ left, right int32 }
+// pair is two neighbours, left in the high half: Go's maps are fastest with
+// such keys.
+type pair uint64
+
+func pairOf(left, right int32) pair { return pair(uint32(left))<<32 | pair(uint32(right)) }
 
 // merge is what a pair becomes. A lower rank goes first.
 type merge struct{ rank, id int32 }
+
+// noMerge is the rank of a pair that has no merge.
+const noMerge = -1
 
 // encoder appends ids to out, one piece of text after another. It lives for
 // one Encode.
@@ -32,7 +43,7 @@ type span struct{ from, to int }
 type symbol struct {
 	id         int32
 	prev, next int32 // -1 at the ends
-	dead       bool  // merged into its left neighbour
+	merge      merge // of it and the next one; one that was merged into its left neighbour has none
 }
 
 func (m *bpe) encoder(prefix []int32, textBytes int) *encoder {
@@ -40,8 +51,20 @@ func (m *bpe) encoder(prefix []int32, textBytes int) *encoder {
 	return &encoder{m: m, out: append(out, prefix...), seen: map[string]span{}}
 }
 
-// encode appends the ids of one piece. A piece seen before is copied.
+// encode appends the ids of one piece, word by word where nothing can merge over
+// the words' ends.
 func (e *encoder) encode(piece string) {
+	for {
+		n := e.m.word(piece)
+		e.encodeWord(piece[:n])
+		if piece = piece[n:]; piece == "" {
+			return
+		}
+	}
+}
+
+// encodeWord appends the ids of a word. One seen before is copied.
+func (e *encoder) encodeWord(piece string) {
 	if s, ok := e.seen[piece]; ok {
 		e.out = append(e.out, e.out[s.from:s.to]...)
 		return
@@ -60,23 +83,19 @@ func (e *encoder) encode(piece string) {
 func (e *encoder) merge(piece string) {
 	e.start(piece)
 	for len(e.queue) > 0 {
-		c := e.queue.pop()
-		left := &e.symbols[c.pos]
-		if left.dead || left.next < 0 {
-			continue
+		rank, at := e.queue.pop().split()
+		left := &e.symbols[at]
+		if left.merge.rank != rank {
+			continue // its neighbours have changed since
 		}
-		// The candidate is stale where its neighbours have changed since.
 		right := &e.symbols[left.next]
-		if m, ok := e.m.merges[pair{left.id, right.id}]; !ok || m.id != c.id {
-			continue
-		}
-		left.id, left.next, right.dead = c.id, right.next, true
+		left.id, left.next, right.merge.rank = left.merge.id, right.next, noMerge
 		if left.next >= 0 {
-			e.symbols[left.next].prev = c.pos
-			e.offer(c.pos, left.next)
+			e.symbols[left.next].prev = at
 		}
+		e.offer(at)
 		if left.prev >= 0 {
-			e.offer(left.prev, c.pos)
+			e.offer(left.prev)
 		}
 	}
 	for i := int32(0); i >= 0 && len(e.symbols) > 0; i = e.symbols[i].next {
@@ -84,45 +103,57 @@ func (e *encoder) merge(piece string) {
 	}
 }
 
-// start makes one symbol of each byte and offers every neighbouring pair.
+// start makes one symbol of each byte or character, and offers every
+// neighbouring pair.
 func (e *encoder) start(piece string) {
-	e.symbols, e.queue = e.symbols[:0], e.queue[:0]
-	for i := range len(piece) {
-		s := symbol{id: e.m.byteIDs[piece[i]], prev: int32(i) - 1, next: int32(i) + 1}
-		e.symbols = append(e.symbols, s)
+	e.symbols, e.queue = slices.Grow(e.symbols[:0], len(piece)), slices.Grow(e.queue[:0], len(piece))
+	if e.m.characters {
+		e.startCharacters(piece)
+	} else {
+		for i := range len(piece) {
+			e.add(e.m.byteIDs[piece[i]])
+		}
 	}
 	if n := len(e.symbols); n > 0 {
 		e.symbols[n-1].next = -1
 	}
-	for i := 1; i < len(e.symbols); i++ {
-		e.offer(int32(i)-1, int32(i))
+	for i := range e.symbols {
+		e.offer(int32(i))
 	}
 }
 
-// offer queues the pair at left and right where it has a merge.
-func (e *encoder) offer(left, right int32) {
-	m, ok := e.m.merges[pair{e.symbols[left].id, e.symbols[right].id}]
-	if ok {
-		e.queue.push(candidate{rank: m.rank, pos: left, id: m.id})
+// add appends a symbol.
+func (e *encoder) add(id int32) {
+	at := int32(len(e.symbols))
+	e.symbols = append(e.symbols, symbol{id: id, prev: at - 1, next: at + 1})
+}
+
+// offer queues the symbol at a place and the next one, where they have a merge.
+func (e *encoder) offer(at int32) {
+	s := &e.symbols[at]
+	s.merge.rank = noMerge
+	if s.next < 0 {
+		return
+	}
+	if m, ok := e.m.merges[pairOf(s.id, e.symbols[s.next].id)]; ok {
+		s.merge = m
+		e.queue.push(newCandidate(m.rank, at))
 	}
 }
 
 // newBPE builds the model of a file's vocabulary and merges.
 func newBPE(c *bpeConfig) (*bpe, error) {
-	m := &bpe{
-		ids:          make(map[string]int32, len(c.Vocab)),
-		merges:       make(map[pair]merge, len(c.Merges)),
-		ignoreMerges: c.IgnoreMerges,
-	}
-	for content, id := range c.Vocab {
-		if raw, ok := rawBytes(content); ok {
-			m.ids[raw] = id
-		}
+	m := &bpe{merges: make(map[pair]merge, len(c.Merges)), characters: c.ByteFallback, ignoreMerges: c.IgnoreMerges}
+	byteToken := byteContent
+	if m.characters {
+		m.ids, m.wordStart = c.Vocab, wordStart(c)
+	} else {
+		m.ids, byteToken = byBytes(c.Vocab), func(b byte) string { return string([]byte{b}) }
 	}
 	for b := range 256 {
-		id, ok := m.ids[string([]byte{byte(b)})]
+		id, ok := m.ids[byteToken(byte(b))]
 		if !ok && inUTF8(byte(b)) {
-			return nil, fmt.Errorf("%w: model: vocab lacks %q, the token of byte 0x%02X", ErrUnsupported, charOf[b], b)
+			return nil, fmt.Errorf("%w: model: vocab lacks the token of byte 0x%02X", ErrUnsupported, b)
 		}
 		m.byteIDs[b] = id
 	}
@@ -132,6 +163,17 @@ func newBPE(c *bpeConfig) (*bpe, error) {
 		}
 	}
 	return m, nil
+}
+
+// byBytes returns the ids of a byte-level vocabulary by the bytes of the tokens.
+func byBytes(vocab map[string]int32) map[string]int32 {
+	ids := make(map[string]int32, len(vocab))
+	for content, id := range vocab {
+		if raw, ok := rawBytes(content); ok {
+			ids[raw] = id
+		}
+	}
+	return ids
 }
 
 // addMerge enters one merge. Of two for the same pair the later one counts, as
@@ -145,6 +187,6 @@ func (m *bpe) addMerge(vocab map[string]int32, p mergePair, rank int32) error {
 		}
 		ids[i] = id
 	}
-	m.merges[pair{ids[0], ids[1]}] = merge{rank: rank, id: ids[2]}
+	m.merges[pairOf(ids[0], ids[1])] = merge{rank: rank, id: ids[2]}
 	return nil
 }

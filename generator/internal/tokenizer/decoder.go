@@ -3,30 +3,60 @@ package tokenizer
 import "unicode/utf8"
 
 // Decoder turns a stream of ids into text. What Push and Flush return, joined,
-// equals tokenizers' decode(ids, skip_special_tokens=True). One goroutine uses
+// equals tokenizers' decode(ids, skip_special_tokens=True), except that of bytes
+// that are no UTF-8 each longest run that could have begun a character becomes
+// one U+FFFD, whatever the model: a byte-fallback decoder of tokenizers spoils
+// the good characters beside them too, and could not stream. One goroutine uses
 // a Decoder at a time.
 type Decoder struct {
-	t    *Tokenizer
-	held []byte // an incomplete UTF-8 sequence, at most 3 bytes
+	t      *Tokenizer
+	strips int    // spaces that may still be dropped at the text's beginning
+	held   []byte // an incomplete UTF-8 sequence, at most 3 bytes
 }
 
-// NewDecoder returns a Decoder at the start of a text.
-func (t *Tokenizer) NewDecoder() *Decoder { return &Decoder{t: t} }
+// NewDecoder returns a Decoder for the text of what follows the tokens in after.
+// Where these have no text it stands at the beginning of a text, where some
+// models' decoders drop a space.
+func (t *Tokenizer) NewDecoder(after []int32) *Decoder {
+	d := &Decoder{t: t, strips: t.decoding.strips}
+	for i := 0; i < len(after) && d.strips > 0; i++ {
+		d.dropSpaces(t.text(after[i]))
+	}
+	return d
+}
 
-// Push returns the text that id decides: valid UTF-8, perhaps empty. Only an
-// incomplete UTF-8 tail is held back. Special tokens and ids that no token has
-// decode to nothing.
-func (d *Decoder) Push(id int32) string {
-	if id < 0 || int(id) >= len(d.t.tokens) || d.t.tokens[id].special {
+// text is what id decodes to in the middle of a text. Special tokens and ids
+// that no token has decode to nothing.
+func (t *Tokenizer) text(id int32) string {
+	if id < 0 || int(id) >= len(t.tokens) || t.tokens[id].special {
 		return ""
 	}
-	s := d.t.tokens[id].bytes
+	return t.tokens[id].bytes
+}
+
+// Push returns the text that id decides: valid UTF-8, perhaps empty. Only an
+// incomplete UTF-8 tail is held back.
+func (d *Decoder) Push(id int32) string {
+	s := d.dropSpaces(d.t.text(id))
 	if len(d.held) == 0 && utf8.ValidString(s) {
 		return s
 	}
 	text, rest := lossy(append(d.held, s...))
 	d.held = append([]byte(nil), rest...)
 	return text
+}
+
+// dropSpaces returns s without the spaces that the text may not begin with.
+func (d *Decoder) dropSpaces(s string) string {
+	for d.strips > 0 && s != "" {
+		if s[0] != ' ' {
+			d.strips = 0
+			break
+		}
+		s = s[1:]
+		d.strips--
+	}
+	return s
 }
 
 // Held returns the number of bytes held back, at most 3.

@@ -32,6 +32,9 @@ func build(c *config) (*Tokenizer, error) {
 		return nil, err
 	}
 	t := &Tokenizer{ids: make(map[string]int32, len(model.Vocab)+len(c.AddedTokens))}
+	if err := t.buildText(c, model); err != nil {
+		return nil, err
+	}
 	for content, id := range model.Vocab {
 		if err := t.place(content, id); err != nil {
 			return nil, fmt.Errorf("model: vocab: %w", err)
@@ -43,34 +46,36 @@ func build(c *config) (*Tokenizer, error) {
 	if t.model, err = newBPE(model); err != nil {
 		return nil, err
 	}
-	if t.pre, err = newPreTokenizer(c.PreTokenizer); err != nil {
-		return nil, fmt.Errorf("pre_tokenizer: %w", err)
-	}
 	if t.post, err = newTemplate(c.PostProcessor, t); err != nil {
 		return nil, fmt.Errorf("post_processor: %w", err)
 	}
 	return t, nil
 }
 
-// checkUnused refuses the parts of a file that must be left out or be of the
-// one kind this package knows.
+// buildText builds what turns text into pieces, and tokens into text. The
+// decoder has to undo what the rest does.
+func (t *Tokenizer) buildText(c *config, model *bpeConfig) (err error) {
+	if t.normalizer, err = newNormalizer(c.Normalizer); err != nil {
+		return fmt.Errorf("normalizer: %w", err)
+	}
+	if t.pre, err = newPreTokenizer(c.PreTokenizer, model); err != nil {
+		return fmt.Errorf("pre_tokenizer: %w", err)
+	}
+	if t.decoding, err = newDecoding(c.Decoder, model.ByteFallback); err != nil {
+		return fmt.Errorf("decoder: %w", err)
+	}
+	return nil
+}
+
+// checkUnused refuses the parts of a file that must be left out.
 func checkUnused(c *config) error {
 	for _, part := range []struct {
 		name string
 		raw  json.RawMessage
-		want string
-	}{
-		{"truncation", c.Truncation, "null"},
-		{"padding", c.Padding, "null"},
-		{"normalizer", c.Normalizer, "null"},
-		{"decoder", c.Decoder, "ByteLevel"},
-	} {
+	}{{"truncation", c.Truncation}, {"padding", c.Padding}} {
 		kind, err := typeOf(part.raw)
-		if err == nil && kind != part.want {
+		if err == nil && kind != "null" {
 			err = unsupported(kind)
-		}
-		if err == nil && kind == "ByteLevel" {
-			err = decode(part.raw, new(byteLevelConfig))
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
@@ -100,7 +105,7 @@ func decodeModel(raw json.RawMessage) (*bpeConfig, error) {
 	return c, nil
 }
 
-// check refuses the options of BPE that byte-level models do without.
+// check refuses the options of BPE that the families do without.
 func (c *bpeConfig) check() error {
 	switch {
 	case c.Dropout != nil && *c.Dropout != 0:
@@ -109,8 +114,6 @@ func (c *bpeConfig) check() error {
 		return fmt.Errorf("%w: continuing_subword_prefix", ErrUnsupported)
 	case c.EndOfWordSuffix != "":
 		return fmt.Errorf("%w: end_of_word_suffix", ErrUnsupported)
-	case c.ByteFallback:
-		return fmt.Errorf("%w: byte_fallback", ErrUnsupported)
 	}
 	return nil
 }
@@ -131,7 +134,7 @@ func (t *Tokenizer) place(content string, id int32) error {
 	if t.tokens[id].used {
 		return fmt.Errorf("%w: token %.40q: id %d has another token", ErrInvalid, content, id)
 	}
-	raw, _ := rawBytes(content)
+	raw := t.decoding.text(content)
 	t.ids[content] = id
 	t.tokens[id] = token{bytes: raw, used: true}
 	t.longest = max(t.longest, len(raw))
@@ -139,7 +142,7 @@ func (t *Tokenizer) place(content string, id int32) error {
 }
 
 func (t *Tokenizer) addTokens(list []addedToken) error {
-	if err := checkAdded(list); err != nil {
+	if err := checkAdded(list, t.normalizer); err != nil {
 		return err
 	}
 	for _, a := range list {
@@ -149,12 +152,13 @@ func (t *Tokenizer) addTokens(list []addedToken) error {
 		t.tokens[*a.ID].special = t.tokens[*a.ID].special || a.Special
 		t.longest = max(t.longest, len(a.Content))
 	}
-	t.added = newAddedTokens(list)
-	return nil
+	var err error
+	t.added, err = newAddedTokens(list, t.normalizer)
+	return err
 }
 
 // checkAdded refuses tokens that can't be found in text without doubt.
-func checkAdded(list []addedToken) error {
+func checkAdded(list []addedToken, n normalizer) error {
 	var strips, spaced *addedToken
 	seen := make(map[string]bool, len(list))
 	for i := range list {
@@ -171,7 +175,11 @@ func checkAdded(list []addedToken) error {
 		if a.LStrip || a.RStrip {
 			strips = a
 		}
-		if edgeIsSpace(a.Content) {
+		content := a.Content
+		if a.Normalized {
+			content = n.normalize(content)
+		}
+		if edgeIsSpace(content) {
 			spaced = a
 		}
 	}

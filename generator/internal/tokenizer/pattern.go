@@ -1,9 +1,11 @@
 package tokenizer
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -12,7 +14,18 @@ import (
 
 // pattern is a regular expression of a pre-tokenizer. It never matches nothing,
 // and has no quantifier within a quantifier.
-type pattern struct{ re *regexp2.Regexp }
+type pattern struct {
+	scan  scanner // of a published pattern; else nil
+	re    *regexp2.Regexp
+	limit time.Duration // of one split by re
+}
+
+// errSlow is a pattern that takes too long over a text: of those that no family
+// publishes some take time with the square of the text's length.
+var errSlow = errors.New("the pre-tokenizer's pattern takes too long")
+
+// maxSplit bounds the time of a split by regexp2.
+const maxSplit = time.Second
 
 func newPattern(source string) (*pattern, error) {
 	translated, err := translate(source)
@@ -23,12 +36,26 @@ func newPattern(source string) (*pattern, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: pattern %.200q: %w", ErrInvalid, source, err)
 	}
-	return &pattern{re}, nil
+	re.MatchTimeout = maxSplit
+	return &pattern{scanners[source], re, maxSplit}, nil
 }
 
 // split appends to pieces the matches in text and what lies between them.
 func (p *pattern) split(pieces []string, text string) ([]string, error) {
+	if p.scan == nil {
+		return p.search(pieces, text)
+	}
+	for text != "" {
+		n := p.scan(text)
+		pieces, text = append(pieces, text[:n]), text[n:]
+	}
+	return pieces, nil
+}
+
+// search is split by regexp2.
+func (p *pattern) search(pieces []string, text string) ([]string, error) {
 	// regexp2 counts in runes: convert once, and follow in bytes.
+	begun := time.Now()
 	m, err := p.re.FindRunesMatch([]rune(text))
 	runes, from := 0, 0
 	for ; m != nil; m, err = p.re.FindNextMatch(m) {
@@ -39,11 +66,17 @@ func (p *pattern) split(pieces []string, text string) ([]string, error) {
 		}
 		pieces = append(pieces, text[start:end])
 		runes, from = m.Index+m.Length, end
+		if time.Since(begun) > p.limit {
+			return nil, errSlow
+		}
+	}
+	if err != nil {
+		return nil, errSlow // regexp2 has no other
 	}
 	if from < len(text) {
 		pieces = append(pieces, text[from:])
 	}
-	return pieces, err
+	return pieces, nil
 }
 
 // byteLen returns the bytes of the first n runes of s.

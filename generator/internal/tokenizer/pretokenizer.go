@@ -6,24 +6,27 @@ import (
 	"strings"
 )
 
-// gpt2Pattern is the pattern of ByteLevel with use_regex.
-const gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-
 // preTokenizer cuts text into the pieces that the model encodes one by one.
 type preTokenizer []step
 
 // step is one cut: each piece of text goes through all steps in turn.
 type step struct {
-	prefixSpace bool     // put a space before a piece that has none
-	pattern     *pattern // nil cuts nothing
+	prefixSpace bool       // put a space before a piece that has none
+	metaspace   *metaspace // where it is one, it does all
+	pattern     *pattern   // nil cuts nothing
 }
 
-// split returns the pieces of text in order, none of them empty.
-func (p preTokenizer) split(text string) ([]string, error) {
+// split returns the pieces of text in order, none of them empty. first says that
+// the whole text begins with this one.
+func (p preTokenizer) split(text string, first bool) ([]string, error) {
 	pieces := []string{text}
 	for _, s := range p {
 		var next []string
 		for _, piece := range pieces {
+			if s.metaspace != nil {
+				next = s.metaspace.split(next, piece, first)
+				continue
+			}
 			if s.prefixSpace && !strings.HasPrefix(piece, " ") {
 				piece = " " + piece
 			}
@@ -41,15 +44,19 @@ func (p preTokenizer) split(text string) ([]string, error) {
 	return pieces, nil
 }
 
-// newPreTokenizer builds ByteLevel, or a Sequence of Splits that ends with
-// ByteLevel.
-func newPreTokenizer(raw json.RawMessage) (preTokenizer, error) {
+// newPreTokenizer builds what the model's kind of BPE needs: over bytes
+// ByteLevel, or a Sequence of Splits that ends with ByteLevel; over characters
+// Metaspace or null.
+func newPreTokenizer(raw json.RawMessage, model *bpeConfig) (preTokenizer, error) {
+	if model.ByteFallback {
+		return newMetaspaces(raw)
+	}
 	list, err := members(raw, "pretokenizers")
 	if err != nil {
 		return nil, err
 	}
 	if len(list) == 0 {
-		return nil, unsupported("null")
+		return nil, fmt.Errorf("%w, without byte_fallback", unsupported("null"))
 	}
 	var p preTokenizer
 	for i, m := range list {

@@ -1,9 +1,11 @@
 // Package tokenizer turns text into token ids and ids back into text, exactly
 // as Hugging Face's tokenizers does from the same tokenizer.json.
 //
-// It knows byte-level BPE (GPT-2, Llama 3 and their kin). A component, option
-// or pattern it does not know is refused by name: a guess would give a model
-// other tokens than it was trained on, and no error would ever show it.
+// It knows byte-level BPE (GPT-2, Llama 3, Qwen and their kin) and BPE over
+// characters with byte fallback, as SentencePiece has it (Llama 2, Mistral,
+// Phi-3). A component, option or pattern it does not know is refused by name: a
+// guess would give a model other tokens than it was trained on, and no error
+// would ever show it.
 package tokenizer
 
 import (
@@ -25,13 +27,15 @@ var (
 // Tokenizer encodes and decodes with one vocabulary. It does not change after
 // Load and may be used by many goroutines.
 type Tokenizer struct {
-	added   addedTokens
-	pre     preTokenizer
-	model   *bpe
-	post    template
-	tokens  []token          // by id
-	ids     map[string]int32 // by content as the file spells it
-	longest int
+	normalizer normalizer
+	added      addedTokens
+	pre        preTokenizer
+	model      *bpe
+	post       template
+	decoding   decoding
+	tokens     []token          // by id
+	ids        map[string]int32 // by content as the file spells it
+	longest    int
 }
 
 // token is one id's entry.
@@ -45,17 +49,23 @@ type token struct {
 // recognised, and the post-processor's are added, as by tokenizers'
 // encode(text, add_special_tokens=True). Its time grows as n log n. The error
 // is ErrNotUTF8.
-func (t *Tokenizer) Encode(text string) ([]int32, error) {
+func (t *Tokenizer) Encode(text string) ([]int32, error) { return t.encode(text, t.post) }
+
+// EncodeRendered is Encode without what the post-processor adds: for text that a
+// chat template has made, which has the special tokens in it already.
+func (t *Tokenizer) EncodeRendered(text string) ([]int32, error) { return t.encode(text, template{}) }
+
+func (t *Tokenizer) encode(text string, around template) ([]int32, error) {
 	if !utf8.ValidString(text) {
 		return nil, fmt.Errorf("tokenizer: %w", ErrNotUTF8)
 	}
-	w := t.model.encoder(t.post.prefix, len(text))
-	for _, s := range t.added.split(text) {
+	w := t.model.encoder(around.prefix, len(text))
+	for i, s := range t.added.split(text) {
 		if s.id >= 0 {
 			w.out = append(w.out, s.id)
 			continue
 		}
-		pieces, err := t.pre.split(s.text)
+		pieces, err := t.pre.split(s.text, i == 0)
 		if err != nil {
 			return nil, fmt.Errorf("tokenizer: %w", err)
 		}
@@ -63,16 +73,16 @@ func (t *Tokenizer) Encode(text string) ([]int32, error) {
 			w.encode(p)
 		}
 	}
-	return append(w.out, t.post.suffix...), nil
+	return append(w.out, around.suffix...), nil
 }
 
 // Vocab returns the number of ids, added tokens included: every id is below it.
 func (t *Tokenizer) Vocab() int { return len(t.tokens) }
 
-// MaxTokenBytes returns the bytes of text that the longest token stands for.
-// Text of more than n times as many bytes can't fit n tokens, but for white
-// space that an added token strips.
-func (t *Tokenizer) MaxTokenBytes() int { return t.longest }
+// MaxTokenBytes returns the bytes of text that a token can stand for at most,
+// before it is normalised. Text of more than n times as many bytes can't fit n
+// tokens, but for white space that an added token strips.
+func (t *Tokenizer) MaxTokenBytes() int { return t.longest * t.normalizer.shrinks() }
 
 // ID returns the id of a token spelled as in tokenizer.json, such as
 // "<|endoftext|>" or "Ġthe".

@@ -86,7 +86,7 @@ func TestNotUTF8(t *testing.T) {
 // then all of it.
 func TestHeld(t *testing.T) {
 	tok := load(t, "gpt2", nil)
-	d := tok.NewDecoder()
+	d := tok.NewDecoder(nil)
 	for i, b := range []byte("💩") {
 		id, _ := tok.ID(string(charOf[b]))
 		got, want, held := d.Push(id), "", i+1
@@ -180,7 +180,7 @@ func TestRefused(t *testing.T) {
 		"truncation":            {"truncation", `{"max_length":5}`, ErrUnsupported, "truncation"},
 		"padding":               {"padding", `{"length":5}`, ErrUnsupported, "padding"},
 		"unknown field":         {"post_tokenizer", `{}`, ErrUnsupported, "post_tokenizer"},
-		"normalizer":            {"normalizer", `{"type":"NFC"}`, ErrUnsupported, `normalizer: tokenizer not supported: type "NFC"`},
+		"normalizer":            {"normalizer", `{"type":"NFD"}`, ErrUnsupported, `normalizer: tokenizer not supported: type "NFD"`},
 		"normalizer no object":  {"normalizer", `7`, ErrInvalid, "normalizer"},
 		"no decoder":            {"decoder", `null`, ErrUnsupported, "decoder"},
 		"decoder":               {"decoder", `{"type":"Metaspace"}`, ErrUnsupported, "Metaspace"},
@@ -362,7 +362,7 @@ func FuzzDecoder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		whole, rest := lossy(data)
 		whole += flush(rest)
-		d, streamed := tok.NewDecoder(), ""
+		d, streamed := tok.NewDecoder(nil), ""
 		for _, b := range data {
 			id, _ := tok.ID(string(charOf[b]))
 			piece := d.Push(id)

@@ -16,14 +16,17 @@ import (
 type vectorCase struct {
 	Tokenizer string
 	Patch     map[string]json.RawMessage
-	Encode    []struct {
-		Text string
-		IDs  []int32
-	}
-	Decode []struct {
+	Encode    []encoding
+	Rendered  []encoding // without what the post-processor adds
+	Decode    []struct {
 		IDs  []int32
 		Text string
 	}
+}
+
+type encoding struct {
+	Text string
+	IDs  []int32
 }
 
 func readJSON(t testing.TB, path string, v any) {
@@ -64,7 +67,7 @@ func load(t testing.TB, name string, patch map[string]json.RawMessage) *Tokenize
 // decodeAll is all that a Decoder makes of ids.
 func decodeAll(tok *Tokenizer, ids []int32) string {
 	var b strings.Builder
-	d := tok.NewDecoder()
+	d := tok.NewDecoder(nil)
 	for _, id := range ids {
 		b.WriteString(d.Push(id))
 	}
@@ -72,7 +75,7 @@ func decodeAll(tok *Tokenizer, ids []int32) string {
 }
 
 func TestVectors(t *testing.T) {
-	for _, file := range []string{"gpt2", "llama3", "options"} {
+	for _, file := range []string{"gpt2", "llama3", "options", "families"} {
 		var cases []vectorCase
 		readJSON(t, "testdata/"+file+"_vectors.json", &cases)
 		for i, c := range cases {
@@ -91,6 +94,12 @@ func checkVectors(t *testing.T, tok *Tokenizer, c vectorCase) {
 		got, err := tok.Encode(v.Text)
 		if err != nil || !slices.Equal(got, v.IDs) {
 			t.Errorf("Encode(%q) = %v, %v, want %v", v.Text, got, err, v.IDs)
+		}
+	}
+	for _, v := range c.Rendered {
+		got, err := tok.EncodeRendered(v.Text)
+		if err != nil || !slices.Equal(got, v.IDs) {
+			t.Errorf("EncodeRendered(%q) = %v, %v, want %v", v.Text, got, err, v.IDs)
 		}
 	}
 	for _, v := range c.Decode {

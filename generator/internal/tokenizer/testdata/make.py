@@ -154,4 +154,5 @@ def main():
         (HERE / f"{name}_vectors.json").write_text("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in list_) + "\n]\n")
     (HERE / "classes.json").write_text(json.dumps(classes(), indent=0) + "\n")
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+package tokenizer
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// after9 holds the characters that x/text decomposes or reorders and tokenizers
+// does not: its tables of normalisation have Unicode 9. TestNFC holds the
+// difference against tokenizers.
+var after9 = [][2]rune{
+	{0x7FD, 0x7FD}, {0x898, 0x89F}, {0x8CA, 0x8D3}, {0x9FE, 0x9FE}, {0xC3C, 0xC3C}, {0xD3B, 0xD3C}, {0xEBA, 0xEBA},
+	{0x1715, 0x1715}, {0x1ABF, 0x1ACE}, {0x1DF6, 0x1DFA}, {0xA82C, 0xA82C}, {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC},
+	{0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
+	{0x11839, 0x1183A}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34},
+	{0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42},
+	{0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
+}
+
+func isAfter9(r rune) bool { return within(after9, r) }
+
+// within says whether r is in one of spans, which are in order.
+func within(spans [][2]rune, r rune) bool {
+	i := sort.Search(len(spans), func(i int) bool { return spans[i][1] >= r })
+	return i < len(spans) && spans[i][0] <= r
+}
+
+// mark is a character and its canonical combining class, 0 of a starter.
+type mark struct {
+	r     rune
+	class uint8
+}
+
+// nfc is Unicode's normalisation form C. The library's own puts a joiner into a
+// run of more than 30 combining marks, which tokenizers does not, so only its
+// tables are used here. Time grows as n log n.
+func nfc(text string) string {
+	if isPlain(text) {
+		return text
+	}
+	marks := decompose(text)
+	out := make([]rune, 0, len(marks))
+	starter, last := -1, uint8(0) // the place of the last starter, the class of what was added last
+	for _, m := range marks {
+		if starter >= 0 && (len(out)-1 == starter || last < m.class) {
+			if c, ok := compose(out[starter], m.r); ok {
+				out[starter] = c
+				continue
+			}
+		}
+		if m.class == 0 {
+			starter = len(out)
+		}
+		out, last = append(out, m.r), m.class
+	}
+	return string(out)
+}
+
+// isPlain says that text has nothing to normalise: all below U+0300 is in form C.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if text[i] >= 0xCC {
+			return false
+		}
+	}
+	return true
+}
+
+// decompose writes text's characters out in canonical order.
+func decompose(text string) []mark {
+	marks := make([]mark, 0, len(text))
+	for _, r := range text {
+		p := norm.NFD.PropertiesString(string(r))
+		switch d := decomposition(r, p); {
+		case r < 0x300 && d == "" || isAfter9(r):
+			marks = append(marks, mark{r, 0})
+		case d == "":
+			marks = append(marks, mark{r, p.CCC()})
+		default:
+			for _, part := range d {
+				marks = append(marks, mark{part, norm.NFD.PropertiesString(string(part)).CCC()})
+			}
+		}
+	}
+	for from := 0; from < len(marks); from++ {
+		to := from
+		for to < len(marks) && marks[to].class != 0 {
+			to++
+		}
+		slices.SortStableFunc(marks[from:to], func(a, b mark) int { return cmp.Compare(a.class, b.class) })
+		from = to
+	}
+	return marks
+}
+
+// decomposition is the full canonical decomposition of r, "" where it has none.
+func decomposition(r rune, p norm.Properties) string {
+	if 0xAC00 <= r && r <= 0xD7A3 { // Hangul syllables have theirs by arithmetic
+		return norm.NFD.String(string(r))
+	}
+	return string(p.Decomposition())
+}
+
+// compose returns the character that a and b make together, where there is one.
+func compose(a, b rune) (rune, bool) {
+	if norm.NFC.PropertiesString(string(b)).BoundaryBefore() {
+		return 0, false
+	}
+	s := norm.NFC.String(string(a) + string(b))
+	c, size := utf8.DecodeRuneInString(s)
+	return c, size == len(s) && !isAfter9(c)
+}

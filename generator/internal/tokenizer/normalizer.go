@@ -1,0 +1,105 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// normalizer rewrites text before it is cut into pieces.
+type normalizer []rewrite
+
+// rewrite is one step of a normalizer.
+type rewrite struct {
+	apply func(string) string
+	// shrinks is how many times as long as its result a text can be, in bytes.
+	shrinks int
+}
+
+func (n normalizer) normalize(text string) string {
+	for _, step := range n {
+		text = step.apply(text)
+	}
+	return text
+}
+
+// shrinks is the rewrite's field over all steps.
+func (n normalizer) shrinks() int {
+	times := 1
+	for _, step := range n {
+		times *= step.shrinks
+	}
+	return times
+}
+
+// newNormalizer builds null, NFC, Prepend, Replace, or a Sequence of these.
+func newNormalizer(raw json.RawMessage) (normalizer, error) {
+	list, err := members(raw, "normalizers")
+	if err != nil {
+		return nil, err
+	}
+	var n normalizer
+	for _, m := range list {
+		step, err := newRewrite(m)
+		if err != nil {
+			return nil, err
+		}
+		n = append(n, step)
+	}
+	return n, nil
+}
+
+func newRewrite(raw json.RawMessage) (rewrite, error) {
+	kind, err := typeOf(raw)
+	if err != nil {
+		return rewrite{}, err
+	}
+	switch kind {
+	case "NFC":
+		// Three jamo of three bytes make one syllable of three.
+		return rewrite{nfc, 3}, decode(raw, new(struct {
+			Type string `json:"type"`
+		}))
+	case "Prepend":
+		return newPrepend(raw)
+	case "Replace":
+		from, to, err := readReplace(raw)
+		if err == nil && to == "" {
+			err = fmt.Errorf("%w: Replace by nothing", ErrUnsupported)
+		}
+		if err != nil {
+			return rewrite{}, err
+		}
+		return rewrite{func(text string) string { return strings.ReplaceAll(text, from, to) }, max(1, (len(from)+len(to)-1)/len(to))}, nil
+	}
+	return rewrite{}, unsupported(kind)
+}
+
+func newPrepend(raw json.RawMessage) (rewrite, error) {
+	var c struct {
+		Type    string `json:"type"`
+		Prepend string `json:"prepend"`
+	}
+	return rewrite{func(text string) string {
+		if text == "" {
+			return ""
+		}
+		return c.Prepend + text
+	}, 1}, decode(raw, &c)
+}
+
+// readReplace reads Replace, which is a normalizer and a decoder.
+func readReplace(raw json.RawMessage) (from, to string, err error) {
+	var c struct {
+		Type    string `json:"type"`
+		Pattern struct{ String string }
+		Content string `json:"content"`
+	}
+	if err := decode(raw, &c); err != nil {
+		return "", "", fmt.Errorf("Replace: %w", err)
+	}
+	if c.Pattern.String == "" {
+		return "", "", fmt.Errorf("%w: Replace: no pattern", ErrInvalid)
+	}
+	return c.Pattern.String, c.Content, nil
+}

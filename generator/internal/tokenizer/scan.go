@@ -1,0 +1,182 @@
+package tokenizer
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// gpt2Pattern is the pattern of ByteLevel with use_regex; the others are those
+// that Llama 3 and Qwen2 publish, which differ in how digits are taken.
+const (
+	gpt2Pattern   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	llama3Pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	qwen2Pattern  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+)
+
+// A scanner returns the bytes of the first match in a text that is not empty: the
+// published patterns leave nothing between matches. It does what regexp2 would
+// do, many times faster; FuzzScanners holds the two together.
+type scanner func(text string) int
+
+var scanners = map[string]scanner{
+	gpt2Pattern:   scanGPT2,
+	llama3Pattern: func(text string) int { return scanLlama3(text, 3) },
+	qwen2Pattern:  func(text string) int { return scanLlama3(text, 1) },
+}
+
+// class is what the patterns tell apart.
+type class uint8
+
+const (
+	other class = iota
+	letter
+	number
+	white
+)
+
+// asciiClasses saves most texts the search in Unicode's tables.
+var asciiClasses = func() (classes [utf8.RuneSelf]class) {
+	for r := range rune(utf8.RuneSelf) {
+		classes[r] = unicodeClass(r)
+	}
+	return classes
+}()
+
+func unicodeClass(r rune) class {
+	switch {
+	case unicode.IsLetter(r) || within(since15["L"], r):
+		return letter
+	case unicode.IsSpace(r):
+		return white
+	case unicode.IsNumber(r) || within(since15["N"], r):
+		return number
+	}
+	return other
+}
+
+// classAt returns the class of text's first character and its bytes, 0 at the end.
+func classAt(text string) (class, int) {
+	if text == "" {
+		return other, 0
+	}
+	if text[0] < utf8.RuneSelf {
+		return asciiClasses[text[0]], 1
+	}
+	r, size := utf8.DecodeRuneInString(text)
+	return unicodeClass(r), size
+}
+
+// run returns the bytes of the characters of class c that text begins with, at
+// most so many characters.
+func run(text string, c class, most int) int {
+	n := 0
+	for ; most > 0; most-- {
+		is, size := classAt(text[n:])
+		if is != c || size == 0 {
+			break
+		}
+		n += size
+	}
+	return n
+}
+
+// unlimited is more characters than a text has.
+const unlimited = 1 << 62
+
+func scanGPT2(text string) int {
+	if n := contraction(text, false); n > 0 {
+		return n
+	}
+	space := 0
+	if text[0] == ' ' {
+		space = 1
+	}
+	if c, _ := classAt(text[space:]); c != white {
+		return space + run(text[space:], c, unlimited)
+	}
+	return whiteSpace(text, run(text, white, unlimited))
+}
+
+func scanLlama3(text string, digits int) int {
+	if n := contraction(text, true); n > 0 {
+		return n
+	}
+	c, size := classAt(text)
+	if c == letter || c == number {
+		most := unlimited
+		if c == number {
+			most = digits
+		}
+		return run(text, c, most)
+	}
+	next, _ := classAt(text[size:])
+	newline := text[0] == '\r' || text[0] == '\n'
+	switch {
+	case next == letter && !newline:
+		return size + run(text[size:], letter, unlimited)
+	case c == other:
+		return punctuation(text, 0)
+	case text[0] == ' ' && next == other:
+		return punctuation(text, 1)
+	}
+	n := run(text, white, unlimited)
+	for last := n; last > 0; last-- {
+		if text[last-1] == '\r' || text[last-1] == '\n' {
+			return last // \s*[\r\n]+ gives back what follows its last newline
+		}
+	}
+	return whiteSpace(text, n)
+}
+
+// punctuation returns the bytes of [^\s\p{L}\p{N}]+[\r\n]* from a place on.
+func punctuation(text string, from int) int {
+	n := from + run(text[from:], other, unlimited)
+	for n < len(text) && (text[n] == '\r' || text[n] == '\n') {
+		n++
+	}
+	return n
+}
+
+// whiteSpace returns the bytes of \s+(?!\S)|\s+, where n bytes of white space
+// begin text: all at its end, else without the last character where there are two.
+func whiteSpace(text string, n int) int {
+	_, last := utf8.DecodeLastRuneInString(text[:n])
+	if n == len(text) || n == last {
+		return n
+	}
+	return n - last
+}
+
+// contraction returns the bytes of 's, 't, 're, 've, 'm, 'll or 'd, 0 where text
+// does not begin with one. Folded, s is also ſ.
+func contraction(text string, fold bool) int {
+	if len(text) < 2 || text[0] != '\'' {
+		return 0
+	}
+	lower := func(i int) byte {
+		if i >= len(text) {
+			return 0
+		}
+		if b := text[i]; fold && 'A' <= b && b <= 'Z' {
+			return b + 'a' - 'A'
+		}
+		return text[i]
+	}
+	switch lower(1) {
+	case 's', 't', 'm', 'd':
+		return 2
+	case 'r', 'v':
+		if lower(2) == 'e' {
+			return 3
+		}
+	case 'l':
+		if lower(2) == 'l' {
+			return 3
+		}
+	case 0xC5: // the first byte of ſ
+		if fold && lower(2) == 0xBF {
+			return 3
+		}
+	}
+	return 0
+}
