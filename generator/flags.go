@@ -189,7 +189,7 @@ func (p *program) command() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	addSettings(root, settings)
-	root.AddCommand(p.checkCommand())
+	root.AddCommand(p.checkCommand(), p.opsCommand())
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

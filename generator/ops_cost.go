@@ -1,0 +1,51 @@
+//go:build linux
+
+package main
+
+import (
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// cost is what one launch has to do at least: the bytes that it must read and
+// write once, and its floating-point operations, two for a multiply-add.
+// Activations of a few rows are small beside weights, and stay in a cache.
+func cost(op device.Op, p opsPass) (bytes, flops int64) {
+	switch o := op.(type) {
+	case kernels.Embed:
+		return 2 * 4 * int64(o.T) * int64(o.Table.Cols), 0
+	case kernels.QKV:
+		return products(o.T, o.Q, o.K, o.V)
+	case kernels.Project:
+		return products(o.T, o.W)
+	case kernels.GateUp:
+		return products(o.T, o.Gate, o.Up)
+	case kernels.Head:
+		return products(o.N, o.W)
+	case kernels.Attend:
+		return attention(o, p)
+	case kernels.Sample:
+		return 4 * int64(o.N) * int64(o.Vocab), 0
+	}
+	return 0, 0 // stage moves a descriptor
+}
+
+// products are T rows times weights.
+func products(T int, weights ...kernels.Weight) (bytes, flops int64) {
+	for _, w := range weights {
+		bytes += w.Data.Bytes()
+		flops += 2 * int64(T) * int64(w.Rows) * int64(w.Cols)
+	}
+	return bytes, flops
+}
+
+// attention reads the keys and values of each sequence once, and has each row
+// attend to what lies before it.
+func attention(o kernels.Attend, p opsPass) (bytes, flops int64) {
+	sequences, pairs := int64(1), int64(o.T)*int64(o.T+1)/2
+	if p.phase == "decode" {
+		sequences, pairs = int64(o.T), int64(o.T)*int64(p.context)
+	}
+	bytes = sequences * int64(p.context) * 2 * int64(o.KV.Heads) * int64(o.KV.HeadDim) * o.KV.DType.Size()
+	return bytes, 4 * pairs * int64(o.Heads) * int64(o.KV.HeadDim)
+}

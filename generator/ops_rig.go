@@ -1,0 +1,264 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"reel/generator/internal/model"
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// opsRing is how many step descriptors the rig's ring has: every launch of
+// stage takes the next, so all hold the same step.
+const opsRing = 2
+
+// opsRig runs passes' ops by kind, on memory of their own.
+type opsRig struct {
+	dev    device.Device
+	stream device.Stream
+	model  *model.Model
+	lane   *model.Lane
+	staged uint64 // steps that the device has taken
+}
+
+// recorder is a stream that keeps what is launched on it.
+type recorder struct {
+	device.Stream
+	ops []device.Op
+}
+
+func (r *recorder) Launch(op device.Op) error {
+	r.ops = append(r.ops, op)
+	return nil
+}
+
+// measure prepares a pass and measures its ops by kind, and all of it.
+func (r *opsRig) measure(p opsPass) ([]opRow, error) {
+	if err := r.prepare(p); err != nil {
+		return nil, err
+	}
+	var pass recorder
+	if err := r.model.Forward(&pass, r.lane, opsShape(p)); err != nil {
+		return nil, err
+	}
+	if err := r.run(pass.ops); err != nil { // all buffers hold what a pass leaves there
+		return nil, err
+	}
+	names, by := kinds(pass.ops)
+	by["pass"] = pass.ops
+	var rows []opRow
+	for _, name := range append(names, "pass") {
+		row, err := r.kind(name, by[name], p)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// opsShape is the pass's shape: of a prompt the last row's next token is drawn.
+func opsShape(p opsPass) model.Shape {
+	if p.phase == "decode" {
+		return model.Shape{Rows: p.rows, Samples: p.rows}
+	}
+	return model.Shape{Rows: p.rows, Samples: 1}
+}
+
+// kind measures ops of one kind. A pass counts as one launch.
+func (r *opsRig) kind(name string, ops []device.Op, p opsPass) (row opRow, err error) {
+	row = opRow{Kernel: name, Phase: p.phase, Rows: p.rows, Context: p.context, Launches: len(ops)}
+	for _, op := range ops {
+		bytes, flops := cost(op, p)
+		row.Bytes += bytes
+		row.Flops += flops
+	}
+	if name == "pass" {
+		row.Launches = 1
+	}
+	row.Bytes /= int64(row.Launches)
+	row.Flops /= int64(row.Launches)
+	if row.TimesUS, err = r.times(ops); err != nil {
+		return row, err
+	}
+	for i := range row.TimesUS {
+		row.TimesUS[i] *= float64(len(ops)) / float64(row.Launches)
+	}
+	row.US = slices.Sorted(slices.Values(row.TimesUS))[len(row.TimesUS)/2]
+	return row, nil
+}
+
+// What one replay should take, so that waiting for it is a small part, and how
+// many of them are measured.
+const (
+	opsReplay  = 4 * time.Millisecond
+	opsNodes   = 512 // launches of one graph at most
+	opsSamples = 9
+)
+
+// times are of one launch, in microseconds: ops are launched over and over in
+// one graph, which is replayed once for each.
+func (r *opsRig) times(ops []device.Op) ([]float64, error) {
+	begun := time.Now()
+	if err := r.run(ops); err != nil {
+		return nil, err
+	}
+	again := min(int(opsReplay/max(1, time.Since(begun)))+1, max(1, opsNodes/len(ops)))
+	repeated := slices.Repeat(ops, again)
+	x, done, err := r.captured(repeated)
+	if err != nil {
+		return nil, err
+	}
+	var times []float64
+	for i := range opsSamples + 2 {
+		begun := time.Now()
+		if err := r.replay(x, repeated); err != nil {
+			return nil, errors.Join(err, done())
+		}
+		if i >= 2 { // the first ones warm up
+			times = append(times, time.Since(begun).Seconds()*1e6/float64(len(repeated)))
+		}
+	}
+	return times, done()
+}
+
+// captured is a graph of ops; done destroys it.
+func (r *opsRig) captured(ops []device.Op) (x device.Exec, done func() error, err error) {
+	if err := r.stream.BeginCapture(); err != nil {
+		return nil, nil, err
+	}
+	for _, op := range ops {
+		err = errors.Join(err, r.stream.Launch(op))
+	}
+	g, ended := r.stream.EndCapture()
+	if err = errors.Join(err, ended); err != nil {
+		return nil, nil, err
+	}
+	if x, err = g.Instantiate(); err != nil {
+		return nil, nil, errors.Join(err, g.Destroy())
+	}
+	done = func() error { return device.GiveBack(x.Destroy, g.Destroy) }
+	if err = r.stream.Upload(x); err != nil {
+		return nil, nil, errors.Join(err, done())
+	}
+	return x, done, nil
+}
+
+// replay replays a graph of ops and waits.
+func (r *opsRig) replay(x device.Exec, ops []device.Op) error {
+	r.staged += stages(ops)
+	if err := r.stream.Replay(x); err != nil {
+		return err
+	}
+	return r.stream.Synchronize()
+}
+
+// run launches ops one by one and waits.
+func (r *opsRig) run(ops []device.Op) error {
+	r.staged += stages(ops)
+	for _, op := range ops {
+		if err := r.stream.Launch(op); err != nil {
+			return err
+		}
+	}
+	return r.stream.Synchronize()
+}
+
+// prepare has the device know the sequences of a pass, and puts its step into
+// every place of the ring.
+func (r *opsRig) prepare(p opsPass) error {
+	step := p.step()
+	for _, pages := range p.pages(r.lane) {
+		if err := r.write(kernels.Step{Pages: pages}); err != nil {
+			return err
+		}
+	}
+	return r.write(step)
+}
+
+// write stages a step, and leaves it in every place of the ring.
+func (r *opsRig) write(step kernels.Step) error {
+	for i := range uint64(opsRing) {
+		step.Number = r.staged + i
+		if err := r.lane.Write(&step); err != nil {
+			return err
+		}
+	}
+	var pass recorder
+	if err := r.model.Forward(&pass, r.lane, model.Shape{Rows: max(1, len(step.Rows))}); err != nil {
+		return err
+	}
+	return r.run(pass.ops[:1])
+}
+
+// step is the descriptor of a pass: the last tokens of as many sequences, or a
+// whole prompt.
+func (p opsPass) step() (s kernels.Step) {
+	for i := range int32(p.rows) {
+		row := kernels.Row{Position: i, Token: i}
+		if p.phase == "decode" {
+			row = kernels.Row{Slot: i, Position: int32(p.context - 1), Token: i}
+			s.Samples = append(s.Samples, i)
+		}
+		if row.Position == 0 || p.phase == "decode" {
+			s.Inits = append(s.Inits, kernels.Init{Slot: row.Slot, Generation: 1, Prompt: int32(p.context), Sampling: kernels.Sampling{TopP: 1, RepeatPenalty: 1}})
+		}
+		s.Rows = append(s.Rows, row)
+	}
+	if p.phase == "prefill" {
+		s.Samples = []int32{int32(p.rows - 1)}
+	}
+	return s
+}
+
+// pages are the entries of the sequences' block tables, as many at once as a
+// step can hold. Page 0 is nobody's.
+func (p opsPass) pages(l *model.Lane) [][]kernels.PageEntry {
+	slots, each := 1, (p.context+l.PageTokens-1)/l.PageTokens
+	if p.phase == "decode" {
+		slots = p.rows
+	}
+	var all []kernels.PageEntry
+	for slot := range slots {
+		for i := range each {
+			all = append(all, kernels.PageEntry{Slot: int32(slot), Index: int32(i), Page: int32(1 + slot*each + i)})
+		}
+	}
+	return slices.Collect(slices.Chunk(all, kernels.MaxMoves))
+}
+
+// readBytes are more than any cache holds, on a GPU by far.
+var readBytes = map[string]int64{"host": 256 << 20, "cuda": 4 << 30}
+
+// readRate is how fast the device reads memory, in 10⁹ bytes a second: the best
+// of several tries.
+func (r *opsRig) readRate() (gbs float64, err error) {
+	data, err := r.dev.Alloc(readBytes[r.dev.Name()])
+	if err != nil {
+		return 0, err
+	}
+	out, err := r.dev.Alloc(4)
+	if err != nil {
+		return 0, errors.Join(err, r.dev.Free(data))
+	}
+	// What was never written may be one page of zeros.
+	err = r.run([]device.Op{kernels.Fill{Data: data, Value: 1}})
+	var times []float64
+	if err == nil {
+		times, err = r.times([]device.Op{kernels.Read{Data: data, Out: out}})
+	}
+	err = errors.Join(err, r.dev.Free(out), r.dev.Free(data))
+	if err != nil {
+		return 0, err
+	}
+	return float64(data.Bytes()) / slices.Min(times) / 1e3, nil
+}
+
+// close gives back what the rig took.
+func (r *opsRig) close() error {
+	return device.GiveBack(r.stream.Destroy, func() error { return r.lane.Free(r.dev) })
+}

@@ -1,0 +1,154 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// loaded is the embedded model on the host.
+func loaded(t *testing.T) *prepared {
+	t.Helper()
+	l, err := prepare(Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, func(float64, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.hardware.Device.(*device.Host).Close)
+	return &l
+}
+
+func TestOpsMeasuresEveryKind(t *testing.T) {
+	report, err := measureOps(Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, opsOptions{decode: "1,3,9", prefill: "20,200", context: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, row := range report.Rows {
+		names = append(names, row.Kernel)
+		if !(row.US > 0) || len(row.TimesUS) != opsSamples || slices.Min(row.TimesUS) > row.US {
+			t.Errorf("times of %+v", row)
+		}
+	}
+	one := "stage embed qkv attend output gateup down head sample pass"
+	if got, want := strings.Join(names, " "), strings.Repeat(one+" ", 2)+one; got != want { // a batch of 9 and a step of 200 do not fit
+		t.Errorf("got %s", got)
+	}
+	if report.ReadGBs < 0.1 || report.Shape.Layers != 4 || report.Model != embeddedName || report.Machine.Name == "" || report.Device != "host" {
+		t.Errorf("got %+v", report)
+	}
+	if r := report.Rows[12]; r.Phase != "decode" || r.Rows != 3 || r.Context != 40 || r.Launches != 4 {
+		t.Errorf("qkv of three sequences: %+v", r)
+	}
+	if r := report.Rows[20]; r.Phase != "prefill" || r.Rows != 20 || r.Context != 20 || r.Launches != 1 {
+		t.Errorf("stage of a prompt: %+v", r)
+	}
+}
+
+// A pass costs what its ops cost, and the weights' bytes are the model's.
+func TestOpsCosts(t *testing.T) {
+	l := loaded(t)
+	r, err := newOpsRig(l, []opsPass{{"decode", 2, 40}, {"prefill", 10, 10}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := r.measure(opsPass{"decode", 2, 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, sum := l.model.Config, int64(0)
+	for _, row := range rows[:len(rows)-1] {
+		sum += row.Bytes * int64(row.Launches)
+	}
+	if pass := rows[len(rows)-1]; pass.Kernel != "pass" || pass.Bytes != sum || pass.Launches != 1 {
+		t.Errorf("the ops move %d bytes, the pass %+v", sum, pass)
+	}
+	weights := sum - rows[3].Bytes*int64(c.Layers) - rows[1].Bytes - rows[8].Bytes // without attention, embed and sample
+	if weights != l.model.WeightBytes() {
+		t.Errorf("weights of %d bytes, wants %d", weights, l.model.WeightBytes())
+	}
+	kv := int64(2 * 40 * 2 * c.KVHeads * c.HeadDim * 4)
+	if attend := rows[3]; attend.Bytes != kv || attend.Flops != int64(4*2*40*c.Heads*c.HeadDim) {
+		t.Errorf("attend %+v, wants %d bytes", attend, kv)
+	}
+	if head := rows[7]; head.Flops != int64(2*2*c.Vocab*c.Hidden) {
+		t.Errorf("head %+v", head)
+	}
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The sequences have pages of their own and the lengths that are asked for, so
+// that what is measured is what a generator does.
+func TestOpsPassesAreReal(t *testing.T) {
+	l := loaded(t)
+	h, p := l.hardware.Device.(*device.Host), opsPass{"decode", 3, 40}
+	r, err := newOpsRig(l, []opsPass{p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.measure(p); err != nil {
+		t.Fatal(err)
+	}
+	var taken []int32
+	for slot := range 3 {
+		taken = append(taken, h.Int32(r.lane.Slots.BlockTable)[slot*r.lane.Slots.Pages:][:3]...)
+	}
+	if !slices.Equal(taken, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}) {
+		t.Errorf("pages %v", taken)
+	}
+	if got := h.Int32(r.lane.Rows.Position)[:3]; !slices.Equal(got, []int32{39, 39, 39}) {
+		t.Errorf("positions %v", got)
+	}
+	if got := h.Int32(r.lane.Rows.Sample)[:3]; !slices.Equal(got, []int32{0, 1, 2}) {
+		t.Errorf("samples %v", got)
+	}
+	if counter := binary.LittleEndian.Uint32(h.Bytes(counterOf(t, r))); uint64(counter) != r.staged {
+		t.Errorf("the device has staged %d steps, the rig believes %d", counter, r.staged)
+	}
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// counterOf is the device's counter of steps.
+func counterOf(t *testing.T, r *opsRig) device.Buffer {
+	t.Helper()
+	var pass recorder
+	if err := r.model.Forward(&pass, r.lane, opsShape(opsPass{"decode", 1, 1})); err != nil {
+		t.Fatal(err)
+	}
+	return pass.ops[0].(kernels.Stage).Counter
+}
+
+func TestOpsPrints(t *testing.T) {
+	report := opsReport{Model: "m", ReadGBs: 10, Rows: []opRow{{Kernel: "head", Phase: "decode", Rows: 1, Context: 9, Launches: 1, US: 2, Bytes: 8000, Flops: 16e6}}}
+	var text, object bytes.Buffer
+	if err := errors.Join(report.write(&text, false), report.write(&object, true)); err != nil {
+		t.Fatal(err)
+	}
+	if got := text.String(); !strings.Contains(got, "2.00 us      4.0 GB/s     8.00 TFLOP/s") {
+		t.Errorf("got %s", got)
+	}
+	var again opsReport
+	if err := json.Unmarshal(object.Bytes(), &again); err != nil || again.Rows[0].US != 2 || again.Model != "m" {
+		t.Errorf("%s: %v", object.String(), err)
+	}
+}
+
+func TestOpsRefuses(t *testing.T) {
+	for _, o := range []opsOptions{{decode: "x", context: 1}, {decode: "1", prefill: "0", context: 1}, {decode: "1", context: 0}, {decode: "9", prefill: "999", context: 1}} {
+		if _, err := o.passes(64, 4, 128); !errors.Is(err, errConfig) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}

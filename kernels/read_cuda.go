@@ -1,0 +1,18 @@
+//go:build cuda
+
+package kernels
+
+import "reel/kernels/device/cuda"
+
+// readArgs is ReadArgs of read.cu.
+type readArgs struct {
+	data, out uint64
+	n         int64
+}
+
+// CUDA reads 16 bytes a load.
+func (o Read) CUDA(q *cuda.Queue) error {
+	n := o.Data.Bytes() / 16
+	return cuda.Launch(q, "reel_read", cuda.Grid{X: blocksFor(q, (n+7)/8), Threads: elementThreads}, readArgs{
+		data: q.Address(o.Data), out: q.Address(o.Out), n: n})
+}
