@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/term"
+
 	"reel/generator/internal/server"
 )
 
@@ -32,11 +34,23 @@ func main() {
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it; else the terminal it was started on has gone
-		signal.Notify(signals, syscall.SIGHUP)
-	}
-	p := program{env: os.Getenv, stdout: os.Stdout, stderr: os.Stderr, signals: signals, load: load, patience: drainTime}
+	p := program{env: os.Getenv, stdout: os.Stdout, stderr: os.Stderr, signals: signals, hangups: hangups(signals), load: load, patience: drainTime}
 	os.Exit(p.run(os.Args[1:]))
+}
+
+// hangups decides what SIGHUP does. On a terminal it says that the terminal has
+// gone, and is one of signals. A service has no terminal: it outlives the signal,
+// which comes out of the channel. Under nohup it is ignored, and stays so.
+func hangups(signals chan<- os.Signal) <-chan os.Signal {
+	asked := make(chan os.Signal, 1)
+	switch {
+	case signal.Ignored(syscall.SIGHUP):
+	case term.IsTerminal(int(os.Stdin.Fd())) || term.IsTerminal(int(os.Stderr.Fd())):
+		signal.Notify(signals, syscall.SIGHUP)
+	default:
+		signal.Notify(asked, syscall.SIGHUP)
+	}
+	return asked
 }
 
 // program is the command and what it needs of the world, so that tests run it
@@ -44,7 +58,8 @@ func main() {
 type program struct {
 	env            func(string) string
 	stdout, stderr io.Writer
-	signals        <-chan os.Signal
+	signals        <-chan os.Signal // that end it
+	hangups        <-chan os.Signal // that do not
 	load           loader
 	patience       time.Duration // of a drain
 }

@@ -261,6 +261,20 @@ func TestIdleStopsCleanlyAtTwoSignals(t *testing.T) {
 	}
 }
 
+// A hang-up is logged, and nothing else comes of it.
+func TestHangUpIsOutlived(t *testing.T) {
+	f := newFixture(t)
+	hangups := make(chan os.Signal)
+	f.program.hangups = hangups
+	f.start()
+	hangups <- syscall.SIGHUP
+	hangups <- syscall.SIGHUP
+	f.signals <- syscall.SIGTERM
+	if code := f.wait(); code != 0 || strings.Count(f.stderr.String(), "settings are read at start") != 2 {
+		t.Errorf("exit code %d: %s", code, f.stderr.String())
+	}
+}
+
 // A signal while the model is being loaded does not wait for it.
 func TestSignalWhileLoading(t *testing.T) {
 	f := newFixture(t)

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/oklog/run"
@@ -63,12 +64,11 @@ func (p *program) serveOn(log zerolog.Logger, o Options) error {
 // awaitSignal drains at the first signal and gives that up at the second. Some
 // supervisors send two at once: where nothing ran, that is a clean stop too.
 func (p *program) awaitSignal(s *server.Server, log zerolog.Logger, stop <-chan struct{}) error {
-	select {
-	case sig := <-p.signals:
-		log.Info().Stringer("signal", sig).Msg("draining: no new requests; a second signal stops at once")
-	case <-stop:
+	sig := p.firstSignal(log, stop)
+	if sig == nil {
 		return nil
 	}
+	log.Info().Stringer("signal", sig).Msg("draining: no new requests; a second signal stops at once")
 	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
 	drained := make(chan bool, 1) // whether nothing was left to do
@@ -84,5 +84,19 @@ func (p *program) awaitSignal(s *server.Server, log zerolog.Logger, stop <-chan 
 		return errForced
 	case <-stop:
 		return nil
+	}
+}
+
+// firstSignal is the signal that ends the generator, or nil where it stops.
+func (p *program) firstSignal(log zerolog.Logger, stop <-chan struct{}) os.Signal {
+	for {
+		select {
+		case sig := <-p.signals:
+			return sig
+		case sig := <-p.hangups:
+			log.Info().Stringer("signal", sig).Msg("settings are read at start: restart the generator to change them")
+		case <-stop:
+			return nil
+		}
 	}
 }
