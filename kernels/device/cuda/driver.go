@@ -190,14 +190,13 @@ func (s *stream) beginCapture() error {
 	return s.d.failure("begin capture", C.reel_begin(contextOf(s.d.context), streamOf(s.s)))
 }
 
+// endCapture returns what was captured, which may be nothing: the driver takes
+// a graph without nodes for one like any other.
 func (s *stream) endCapture() (*graph, error) {
 	var g C.CUgraph
 	var nodes C.size_t
 	err := s.d.failure("end capture", C.reel_end(contextOf(s.d.context), streamOf(s.s), &g, &nodes))
 	made := &graph{d: s.d, g: g, nodes: int(nodes)}
-	if err == nil && nodes == 0 {
-		err = device.ErrEmptyCapture
-	}
 	if err != nil && g != nil {
 		_ = made.Destroy()
 	}

@@ -79,6 +79,14 @@ func (d *Device) NewStream() (device.Stream, error) {
 	return s, nil
 }
 
+// DefaultStream is CUDA's own. No pass may use it: a capture on another stream
+// does not see what is launched there. Tests show that it is noticed.
+func (d *Device) DefaultStream() device.Stream {
+	s := &stream{d: d, s: cu.NoStream}
+	s.q.s = s
+	return s
+}
+
 // Synchronize waits for the whole device, and loses every capture.
 func (d *Device) Synchronize() error {
 	if err := d.enter(device.Call{Kind: device.CallDeviceSynchronize}); err != nil {
@@ -91,6 +99,7 @@ func (s *stream) enter(c device.Call) error {
 	if s.destroyed {
 		return fmt.Errorf("%w: stream", device.ErrDestroyed)
 	}
+	c.Default = s.s == cu.NoStream
 	return s.d.enter(c)
 }
 
@@ -201,6 +210,9 @@ func (s *stream) EndCapture() (device.Graph, error) {
 	g, err := s.endCapture()
 	if err != nil {
 		return nil, err
+	}
+	if g.nodes == 0 {
+		return nil, errors.Join(device.ErrEmptyCapture, g.Destroy())
 	}
 	return g, nil
 }

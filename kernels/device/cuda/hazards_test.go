@@ -1,0 +1,243 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"runtime"
+	"slices"
+	"testing"
+
+	"gorgonia.org/cu"
+
+	"reel/kernels/cuda"
+	"reel/kernels/device"
+)
+
+// These tests show what the driver does where a guard is missing, beside what
+// the guard makes of it.
+
+func open(t *testing.T) *Device {
+	t.Helper()
+	d, err := New(0, cuda.Fatbin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { must(t, d.Close()) })
+	return d
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newStream is a stream of d as this package sees it.
+func newStream(t *testing.T, d *Device) *stream {
+	t.Helper()
+	s, err := d.NewStream()
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Destroy()) })
+	return s.(*stream)
+}
+
+// alloc takes n words of device memory until the test ends.
+func alloc(t *testing.T, d *Device, n int64) device.Buffer {
+	t.Helper()
+	b, err := d.Alloc(4 * n)
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Free(b)) })
+	return b
+}
+
+// fill sets each word of a buffer.
+type fill struct {
+	data  device.Buffer
+	value uint32
+}
+
+func (fill) Kernel() string    { return "fill" }
+func (fill) Check() error      { return nil }
+func (fill) Host(*device.Host) {}
+
+func (o fill) CUDA(q *Queue) error {
+	return Launch(q, "reel_fill", Grid{Threads: 32}, struct {
+		data  uint64
+		n     int64
+		value uint32
+		_     uint32
+	}{data: q.Address(o.data), n: o.data.Bytes() / 4, value: o.value})
+}
+
+// words reads a buffer.
+func words(t *testing.T, d *Device, b device.Buffer) []uint32 {
+	t.Helper()
+	raw := make([]byte, b.Bytes())
+	must(t, d.Read(raw, b))
+	var all []uint32
+	for chunk := range slices.Chunk(raw, 4) {
+		all = append(all, binary.LittleEndian.Uint32(chunk))
+	}
+	return all
+}
+
+// captured captures what launch launches, and returns how that ended.
+func captured(t *testing.T, s *stream, launch func() error) (*graph, error) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	must(t, s.BeginCapture())
+	launched := launch()
+	g, err := s.EndCapture()
+	if g == nil {
+		return nil, errors.Join(launched, err)
+	}
+	t.Cleanup(func() { must(t, g.Destroy()) })
+	return g.(*graph), errors.Join(launched, err)
+}
+
+// A capture that records nothing is refused. The driver takes it, makes an exec
+// of it and replays that, all in silence: steps would run and compute nothing.
+func TestEmptyCapture(t *testing.T) {
+	s := newStream(t, open(t))
+	if g, err := captured(t, s, func() error { return nil }); g != nil || !errors.Is(err, device.ErrEmptyCapture) {
+		t.Errorf("%v, %v, wants ErrEmptyCapture", g, err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	must(t, s.beginCapture())
+	g, err := s.endCapture() // the guard is in EndCapture
+	must(t, err)
+	x, err := g.Instantiate()
+	must(t, errors.Join(err, g.Destroy()))
+	if err := errors.Join(s.Upload(x), s.Replay(x), s.Synchronize(), x.Destroy()); err != nil || g.nodes != 0 {
+		t.Errorf("without the guard: %d nodes, %v", g.nodes, err)
+	}
+}
+
+// Calls work on the device that they are called on, whatever context is current.
+// Without that, memory comes from the current one, and is gone with it.
+func TestAnotherContextIsCurrent(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	d := open(t)
+	s := newStream(t, d)
+	other, err := New(0, cuda.Fatbin)
+	must(t, err)
+	must(t, cu.SetCurrentContext(other.context))
+	guarded := alloc(t, d, 8)
+	must(t, cu.SetCurrentContext(other.context))
+	address, err := cu.MemAlloc(32) // as Alloc without making its context current
+	must(t, err)
+	unguarded := d.register(allocation{address: uint64(address), bytes: 32})
+	must(t, cu.SetCurrentContext(other.context))
+	must(t, s.Launch(fill{guarded, 7}))
+	must(t, cu.SetCurrentContext(other.context))
+	must(t, s.Synchronize())
+	must(t, other.Close())
+	if got := words(t, d, guarded); got[0] != 7 || got[7] != 7 {
+		t.Errorf("the launch filled %v", got)
+	}
+	raw := make([]byte, 32)
+	err = d.Read(raw, unguarded)
+	t.Logf("memory that was taken from another context, which is gone: %v", err)
+	if err == nil {
+		t.Error("memory of another context outlives it")
+	}
+}
+
+// What a capture does not bear fails it, the capture is ended nevertheless, and
+// the stream captures again. A read the driver lets pass: it is made at once, and
+// no replay repeats it. Only the readiness detector names that.
+func TestCallsThatACaptureDoesNotBear(t *testing.T) {
+	d := open(t)
+	s, b := newStream(t, d), alloc(t, d, 8)
+	for name, call := range map[string]func() error{
+		"synchronise of the stream": s.Synchronize,
+		"device-wide synchronise":   d.Synchronize,
+		"read of device memory": func() error {
+			return d.Read(make([]byte, 32), b)
+		},
+		"allocation": func() error {
+			b, err := d.Alloc(1 << 20)
+			if err == nil {
+				err = d.Free(b)
+			}
+			return err
+		},
+	} {
+		g, err := captured(t, s, func() error { return errors.Join(s.Launch(fill{b, 1}), call(), s.Launch(fill{b, 2})) })
+		t.Logf("%s in a capture: %v", name, err)
+		switch {
+		case name == "read of device memory" && (err != nil || g.nodes != 2):
+			t.Errorf("%s in a capture: %v, wants two launches captured and the read passed over", name, err)
+		case name != "read of device memory" && !errors.Is(err, device.ErrInvalidated):
+			t.Errorf("%s in a capture: %v, wants ErrInvalidated", name, err)
+		}
+		if g, err := captured(t, s, func() error { return s.Launch(fill{b, 1}) }); err != nil || g.nodes != 1 {
+			t.Errorf("after a %s in a capture the stream cannot capture: %v", name, err)
+		}
+	}
+}
+
+// A capture that nobody ends holds its stream.
+func TestCaptureThatIsNotEnded(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	d := open(t)
+	s, b := newStream(t, d), alloc(t, d, 8)
+	must(t, s.BeginCapture())
+	if err := s.Synchronize(); err == nil {
+		t.Error("a stream that captures can be waited for")
+	}
+	if err := s.Launch(fill{b, 1}); err == nil {
+		t.Error("a lost capture takes a launch")
+	}
+	if err := s.beginCapture(); err == nil {
+		t.Error("the stream captures anew before the lost capture was ended")
+	}
+	if _, err := s.EndCapture(); !errors.Is(err, device.ErrInvalidated) {
+		t.Errorf("its end: %v, wants ErrInvalidated", err)
+	}
+	must(t, errors.Join(s.Launch(fill{b, 3}), s.Synchronize()))
+	if got := words(t, d, b); got[0] != 3 {
+		t.Errorf("the stream filled %v", got)
+	}
+}
+
+// What is launched on the default stream during a capture is not in the graph:
+// our streams do not wait for it, so the driver says nothing. On a stream that
+// does wait for it the capture is lost.
+func TestDefaultStreamInACapture(t *testing.T) {
+	d := open(t)
+	s, b := newStream(t, d), alloc(t, d, 8)
+	var seen []bool
+	d.Trace(func(c device.Call) {
+		if c.Kind == device.CallLaunch {
+			seen = append(seen, c.Default)
+		}
+	})
+	astray := d.DefaultStream()
+	g, err := captured(t, s, func() error { return errors.Join(s.Launch(fill{b, 1}), astray.Launch(fill{b, 2})) })
+	d.Trace(nil)
+	must(t, errors.Join(err, astray.Synchronize()))
+	if g.nodes != 1 || words(t, d, b)[0] != 2 {
+		t.Errorf("%d nodes, and the buffer holds %v: wants the second launch to have run at once", g.nodes, words(t, d, b))
+	}
+	if !slices.Equal(seen, []bool{false, true}) {
+		t.Errorf("the launches are seen as %v, wants the second on the default stream", seen)
+	}
+	if err := d.DefaultStream().BeginCapture(); err == nil {
+		t.Error("the default stream can be captured")
+	}
+	waits := &stream{d: d}
+	waits.q.s = waits
+	must(t, d.do(device.CallNew, "stream", func() (err error) { waits.s, err = cu.MakeStream(cu.DefaultStream); return err }))
+	t.Cleanup(func() { must(t, waits.Destroy()) })
+	if _, err := captured(t, waits, func() error { return errors.Join(waits.Launch(fill{b, 1}), astray.Launch(fill{b, 2})) }); !errors.Is(err, device.ErrInvalidated) {
+		t.Errorf("on a stream that waits for the default stream: %v, wants ErrInvalidated", err)
+	}
+}
