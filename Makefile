@@ -137,6 +137,7 @@ examples: ## the protocol's Python example, against the real generator
 cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, vet and lint what is tagged cuda
 	@sh kernels/cuda/spills kernels/cuda/exceptions.txt .build/cuda/objects/*.log
 	@$(WITHCUDA) $(GO) vet -tags cuda ./...
+	@$(WITHCUDA) $(GO) vet -tags cuda,fault ./generator
 	@headers="$$(sh kernels/cuda/install kernels/cuda/headers-12.txt)" && \
 		CUDA_INCLUDE="$$headers/include" $(WITHCUDA) $(GO) build -tags cuda ./kernels/device/cuda
 	@$(WITHCUDA) $(LINT) run --config .ci/golangci.yml --build-tags cuda ./...

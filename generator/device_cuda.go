@@ -34,7 +34,7 @@ func openHardware(o Options) (hardware, error) {
 	if err != nil {
 		return hardware{}, err
 	}
-	return hardware{Device: d, maxBatch: 64, chunk: 512, graphMemory: 1 << 30, kvType: kernels.BF16, machine: describe(d), spare: func() (int64, error) {
+	return hardware{Device: spoiled(d), maxBatch: 64, chunk: 512, graphMemory: 1 << 30, kvType: kernels.BF16, machine: describe(d), spare: func() (int64, error) {
 		free, _, err := d.MemInfo()
 		// What the graphs and the arena take is not the pool's, nor the last tenth.
 		return (free - 2<<30) / 10 * 9, err

@@ -1,0 +1,166 @@
+//go:build linux && cuda
+
+package gpu
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"reel/client"
+)
+
+// serveModel starts a generator for the checkpoint in the folder REEL_BENCH_MODEL,
+// or the embedded model, and returns a client of it.
+func serveModel(b *testing.B, args ...string) (*generator, *client.Client) {
+	b.Helper()
+	if dir := os.Getenv("REEL_BENCH_MODEL"); dir != "" {
+		args = append(args, "--model", dir, "--max-seq-len", "4096")
+	}
+	g := start(b, "reel-generator", append(args, "--max-batch", "8", "--log-level", "warn")...)
+	c := g.dial()
+	if c == nil {
+		b.FailNow()
+	}
+	return g, c
+}
+
+// tell logs what the graphs of the start took.
+func tell(b *testing.B, g *generator) {
+	p := g.status().Graphs
+	b.Logf("start: %d graphs in %.2f s, each %.2f ms (P50) and %d bytes", p.Precaptured, p.CaptureS, p.CaptureMedianMS, p.GraphBytes)
+}
+
+func share(sorted []time.Duration, p float64) time.Duration {
+	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))]
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// What the first token costs more where the prompt's graph is missing: the step
+// runs padded or op by op, and nothing is captured meanwhile.
+func BenchmarkGPUMissingGraph(b *testing.B) {
+	for range b.N {
+		live := firstTokens(b, "--precapture", "10,50,100,200,400")
+		padded := firstTokens(b, "--precapture", "16,66,114,210,402", "--roller", "off")
+		eager := firstTokens(b, "--precapture", "1", "--roller", "off")
+		for i, n := range prompts {
+			b.Logf("prompt of %3d: TTFT P50 %6.2f ms with its graph, %6.2f padded, %6.2f eager", n, ms(live[i]), ms(padded[i]), ms(eager[i]))
+			b.ReportMetric(ms(padded[i]-live[i]), "ms-more-padded/"+strconv.Itoa(n))
+			b.ReportMetric(ms(eager[i]-live[i]), "ms-more-eager/"+strconv.Itoa(n))
+		}
+	}
+}
+
+var prompts = []int{10, 50, 100, 200, 400}
+
+// firstTokens are the median times to the first token, by prompt.
+func firstTokens(b *testing.B, args ...string) (medians []time.Duration) {
+	g, c := serveModel(b, args...)
+	tell(b, g)
+	for _, n := range prompts {
+		var all []time.Duration
+		for range 22 {
+			begun := time.Now()
+			if _, err := stream(c, n, 1, func(at time.Time) { all = append(all, at.Sub(begun)) }); err != nil {
+				b.Fatal(err)
+			}
+		}
+		all = all[2:] // the first ones warm up
+		slices.Sort(all)
+		medians = append(medians, share(all, 0.5))
+	}
+	b.Logf("%v: %+v", args, g.status().Steps.Graphs)
+	g.stop()
+	return medians
+}
+
+// span is a part of a benchmark's time.
+type span struct{ from, to time.Time }
+
+// within are the times between one token and the next that lie in the spans, sorted.
+func within(tokens []time.Time, spans []span) (all []time.Duration) {
+	for i, at := range tokens[1:] {
+		if slices.ContainsFunc(spans, func(s span) bool { return tokens[i].After(s.from) && at.Before(s.to) }) {
+			all = append(all, at.Sub(tokens[i]))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// The time between two tokens of a stream while the roller captures, evicts and
+// destroys, and no other request runs: ever new prompts leave it more to do than
+// it can do beside them. Without and with those prompts for comparison.
+func BenchmarkGPURolling(b *testing.B) {
+	for range b.N {
+		g, c := serveModel(b, "--precapture", "1", "--max-graphs", "40")
+		tell(b, g)
+		var tokens []time.Time
+		ended := make(chan error, 1)
+		go func() {
+			_, err := stream(c, 8, 4000, func(at time.Time) { tokens = append(tokens, at) })
+			ended <- err
+		}()
+		var quiet, prefill, rolling []span
+		quiet = append(quiet, during(func() { time.Sleep(1500 * time.Millisecond) }))
+		for range 3 {
+			prefill = append(prefill, during(func() { missing(b, c) }))
+			rolling = append(rolling, g.rolled())
+		}
+		b.Logf("%+v", g.status().Graphs)
+		g.signal(syscall.SIGTERM)
+		g.signal(syscall.SIGTERM) // the long stream need not end
+		<-ended
+		g.end()
+		report(b, "undisturbed", within(tokens, quiet))
+		report(b, "beside prefill and roller", within(tokens, prefill))
+		report(b, "beside the roller alone", within(tokens, rolling))
+	}
+}
+
+// missing sends prompts of 2 to 120 tokens, each often enough to be wished for.
+func missing(b *testing.B, c *client.Client) {
+	for n := 2; n <= 120; n++ {
+		for range 2 {
+			if _, err := stream(c, n, 1, func(time.Time) {}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+func during(do func()) span {
+	from := time.Now()
+	do()
+	return span{from, time.Now()}
+}
+
+// rolled waits until the roller captures no more, and returns the time in which
+// it did. It asks seldom: that is work for the generator too.
+func (g *generator) rolled() span {
+	busy := span{from: time.Now(), to: time.Now()}
+	for before := uint64(0); ; {
+		asked := time.Now()
+		p := g.status().Graphs
+		if p.Rolled == before {
+			return busy
+		}
+		before, busy.to = p.Rolled, asked
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func report(b *testing.B, name string, itl []time.Duration) {
+	if len(itl) == 0 {
+		b.Errorf("no token came %s", name)
+		return
+	}
+	p50, p99 := share(itl, 0.5), share(itl, 0.99)
+	b.Logf("ITL %-26s %5d tokens: P50 %.3f ms, P99 %.3f, max %.3f", name, len(itl), ms(p50), ms(p99), ms(itl[len(itl)-1]))
+	b.ReportMetric(float64(p99)/float64(p50), "P99/P50-"+strings.ReplaceAll(name, " ", "-"))
+}

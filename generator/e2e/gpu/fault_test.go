@@ -1,0 +1,77 @@
+//go:build linux && cuda
+
+package gpu
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"reel/client"
+	"reel/protocol"
+)
+
+// A kernel that writes where no memory is: every client is told device_failed
+// within a second, the process exits with 1, and the next one serves. The program
+// is the generator built with the tag fault; the product has no such kernel.
+func TestGPUOutOfBoundsKernel(t *testing.T) {
+	const streams = 5
+	socket := filepath.Join(t.TempDir(), "g.sock")
+	g := startOn(t, socket, "reel-generator-fault", "--log-level", "warn")
+	want, err := stream(g.dial(), 9, 40, func(time.Time) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle := g.dial()
+	var group sync.WaitGroup
+	told := make(chan time.Time, streams+1)
+	running := make(chan struct{}, 10_000)
+	for n := range streams {
+		c := g.dial()
+		group.Go(func() {
+			_, err := stream(c, 5+n, 900, func(time.Time) { running <- struct{}{} })
+			told <- wantsDeviceFailed(t, err)
+		})
+	}
+	for range 10 * streams {
+		<-running
+	}
+	failed := time.Now()
+	g.signal(syscall.SIGUSR1)
+	group.Wait()
+	_, err = idle.Status(context.Background())
+	told <- wantsDeviceFailed(t, err)
+	close(told)
+	var last time.Duration
+	for at := range told {
+		last = max(last, at.Sub(failed))
+	}
+	code := g.end()
+	t.Logf("all %d clients were told after %v, and the process ended with %d after %v", streams+1, last, code, time.Since(failed))
+	if last > time.Second {
+		t.Errorf("the last client was told after %v", last)
+	}
+	if log := g.stderr.String(); code != 1 || !strings.Contains(log, "ILLEGAL_ADDRESS") {
+		t.Errorf("exit code %d\n%s", code, log)
+	}
+	next := startOn(t, socket, "reel-generator", "--log-level", "warn")
+	if got, err := stream(next.dial(), 9, 40, func(time.Time) {}); err != nil || !slices.Equal(got, want) {
+		t.Errorf("the next generator: %v, %v, wants %v", err, got, want)
+	}
+	next.stop()
+}
+
+// wantsDeviceFailed checks what a client was told, and returns when.
+func wantsDeviceFailed(t *testing.T, err error) time.Time {
+	var said *client.Error
+	if !errors.As(err, &said) || said.Code != protocol.CodeDeviceFailed || said.Hint == "" {
+		t.Errorf("a client was told %v, wants %s", err, protocol.CodeDeviceFailed)
+	}
+	return time.Now()
+}

@@ -1,0 +1,119 @@
+//go:build linux && cuda
+
+package gpu
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// lattice is so large that capturing it at start takes a while.
+var lattice = []string{"--precapture", "1-512", "--log-level", "warn"}
+
+// few leaves nearly all shapes to the roller.
+var few = []string{"--precapture", "1", "--log-level", "warn"}
+
+// A hundred times SIGTERM, while the start captures, while graphs are replayed
+// and while the roller captures: each time a clean exit, and what ran finishes.
+func TestGPUTermAtAnyMoment(t *testing.T) {
+	const times, atOnce = 100, 5
+	turns := make(chan struct{}, atOnce)
+	var group sync.WaitGroup
+	var early, slowest atomic.Int64
+	for n := range times {
+		turns <- struct{}{}
+		group.Go(func() {
+			defer func() { <-turns }()
+			if n%2 == 0 {
+				early.Add(termWhileCapturing(t, &slowest))
+			} else {
+				termWhileServing(t, &slowest)
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d of %d generators were stopped while they captured at start; the slowest of those took %v to end", early.Load(), times/2, time.Duration(slowest.Load()))
+	if early.Load() < times/10 {
+		t.Errorf("only %d generators were stopped while they captured", early.Load())
+	}
+}
+
+// termWhileCapturing returns 1 where the start was not over at the signal.
+func termWhileCapturing(t *testing.T, slowest *atomic.Int64) int64 {
+	g := start(t, "reel-generator", lattice...)
+	g.capturing()
+	time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
+	loading := g.status().State == "loading"
+	begun := time.Now()
+	g.stop()
+	if took := int64(time.Since(begun)); took > slowest.Load() {
+		slowest.Store(took)
+	}
+	if !loading {
+		return 0
+	}
+	return 1
+}
+
+func termWhileServing(t *testing.T, slowest *atomic.Int64) {
+	g := start(t, "reel-generator", few...)
+	c := g.dial()
+	if c == nil {
+		return
+	}
+	var group sync.WaitGroup
+	begun := make(chan struct{}, 1000)
+	for _, prompt := range []int{3, 7 + rand.IntN(400)} {
+		group.Go(func() {
+			if ids, err := stream(c, prompt, 300, func(time.Time) { begun <- struct{}{} }); err != nil {
+				t.Errorf("after %d tokens: %v", len(ids), err)
+			}
+		})
+	}
+	<-begun
+	for range 3 { // a shape that is missed twice is captured
+		_, _ = stream(c, 20+rand.IntN(5), 1, func(time.Time) {})
+	}
+	time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+	g.stop()
+	group.Wait()
+}
+
+// A generator without a terminal outlives a hundred SIGHUPs, during the captures
+// of the start and while it serves and rolls, and its completions are those that
+// an undisturbed one makes.
+func TestGPUHangUpsAreOutlived(t *testing.T) {
+	const length = 300
+	g := start(t, "reel-generator", lattice...)
+	want, err := stream(g.dial(), 9, length, func(time.Time) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.stop()
+
+	g = start(t, "reel-generator", append([]string{"--log-level", "info"}, few...)...)
+	g.capturing()
+	for range 50 {
+		g.signal(syscall.SIGHUP)
+		time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond)
+	}
+	c, sent := g.dial(), 50
+	got, err := stream(c, 9, length, func(time.Time) {
+		if sent++; sent <= 100 {
+			g.signal(syscall.SIGHUP)
+		}
+	})
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %d tokens, wants those of an undisturbed generator", err, len(got))
+	}
+	g.stop()
+	if strings.Contains(g.stderr.String(), "panic") {
+		t.Error(g.stderr.String())
+	}
+}
