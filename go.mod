@@ -7,6 +7,7 @@ require (
 	github.com/NVIDIA/go-nvml v0.13.2-0
 	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794
 	github.com/dlclark/regexp2 v1.12.0
+	github.com/dustin/go-humanize v1.0.1
 	github.com/oklog/run v1.2.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/rs/zerolog v1.35.1

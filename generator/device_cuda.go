@@ -7,7 +7,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/kernels"
 	"reel/kernels/cuda"
 	"reel/kernels/device"
 	gpu "reel/kernels/device/cuda"
@@ -34,9 +33,8 @@ func openHardware(o Options) (hardware, error) {
 	if err != nil {
 		return hardware{}, err
 	}
-	return hardware{Device: spoiled(d), maxBatch: 64, chunk: 512, graphMemory: 1 << 30, kvType: kernels.BF16, machine: describe(d), spare: func() (int64, error) {
+	return hardware{Device: spoiled(d), profile: gpuProfile, machine: describe(d), available: func() (int64, error) {
 		free, _, err := d.MemInfo()
-		// What the graphs and the arena take is not the pool's, nor the last tenth.
-		return (free - 2<<30) / 10 * 9, err
+		return gpuProfile.overhead + free - free/32, err // the context is there already
 	}}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -94,7 +95,7 @@ func (o *Options) settings() []*setting {
 		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)", "n", "0", number(&o.MaxSeqLen, protocol.MaxElements)},
 		{"max-batch", "sequences that run at once (0: what suits the device)", "n", "0", number(&o.MaxBatch, 4096)},
 		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, then steps of 16", "list", "auto", counts(&o.Precapture)},
-		{"graph-memory", "bytes that captured graphs may take (0: what suits the device)", "bytes", "0", byteCount(&o.GraphMemory)},
+		{"graph-memory", "bytes that captured graphs may take, as in 512MiB (0: what suits the device)", "bytes", "0", byteCount(&o.GraphMemory)},
 		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)", "n", "1024", number(&o.MaxGraphs, 1<<20)},
 		{"roller", "on, or off: graphs stay those of the start", "name", "on", oneOf(&o.Roller, "on", "off")},
 		{"log-level", "trace, debug, info, warn or error", "level", "info", oneOf(&o.LogLevel, "trace", "debug", "info", "warn", "error")},
@@ -141,11 +142,11 @@ func counts(to *[]int) func(string) error {
 
 func byteCount(to *int64) func(string) error {
 	return func(text string) error {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < 0 {
-			return errors.New("it must be a whole number of bytes")
+		n, err := humanize.ParseBytes(text)
+		if err != nil || n > 1<<60 {
+			return errors.New("it must be a number of bytes, as in 1073741824 or 1GiB")
 		}
-		*to = n
+		*to = int64(n)
 		return nil
 	}
 }
@@ -189,7 +190,7 @@ func (p *program) command() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	addSettings(root, settings)
-	root.AddCommand(p.checkCommand(), p.opsCommand())
+	root.AddCommand(p.checkCommand(), p.opsCommand(), p.planCommand())
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -14,18 +14,13 @@ import (
 	"reel/generator/internal/model"
 	"reel/generator/internal/server"
 	"reel/generator/internal/tokenizer"
-	"reel/generator/internal/weights"
 	"reel/generator/tiny"
-	"reel/kernels"
 	"reel/kernels/device"
 	"reel/protocol"
 )
 
 // errConfig marks what the person who starts the generator has to change: exit 78.
 var errConfig = errors.New("configuration")
-
-// pageTokens is how many tokens a KV page holds.
-const pageTokens = 16
 
 // embeddedName is what the embedded model is called.
 const embeddedName = "reel-tiny"
@@ -51,13 +46,10 @@ func load(_ context.Context, o Options, progress func(float64, string)) (server.
 // hardware is a device and what it does at once.
 type hardware struct {
 	device.Device
-	maxBatch    int // sequences
-	chunk       int // prompt tokens of one step
-	graphMemory int64
-	kvType      kernels.DType
-	machine     func() protocol.Machine
-	// spare is how many bytes the KV pool may take, after the weights were loaded.
-	spare func() (int64, error)
+	profile
+	machine func() protocol.Machine
+	// available is how many bytes may be taken, the profile's overhead included.
+	available func() (int64, error)
 }
 
 // prepared is a model on its device, and the sizes that its engine will have.
@@ -67,26 +59,44 @@ type prepared struct {
 	tokenizer server.Tokenizer
 	decoder   func(after []int32) server.Decoder
 	model     *model.Model
+	sizes     sizes
 	plan      engine.Options
 }
 
-func prepare(o Options, progress func(float64, string)) (l prepared, err error) {
+func prepare(o Options, progress func(float64, string)) (prepared, error) {
+	return prepareOn(openHardware, o, progress)
+}
+
+// prepareOn takes no memory of the device before it has a plan that fits.
+func prepareOn(open func(Options) (hardware, error), o Options, progress func(float64, string)) (l prepared, err error) {
 	files, name, err := modelFiles(o.Model)
 	if err != nil {
 		return l, err
 	}
 	l.name = name
-	if l.hardware, err = openHardware(o); err != nil {
-		return l, err
+	progress(0, "reading the tokenizer")
+	s, err := l.open(files)
+	if err != nil {
+		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
+	}
+	if l.hardware, err = open(o); err != nil {
+		return l, errors.Join(err, s.tensors.Close())
 	}
 	if o.Guard {
 		l.hardware.Device = device.NewGuard(l.hardware.Device)
 	}
-	if err = l.readModel(files, progress); err != nil {
-		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
+	budget, err := l.hardware.available()
+	if err != nil {
+		return l, errors.Join(err, s.tensors.Close())
 	}
-	if l.plan, err = plan(l.model.Config, o, l.hardware); err != nil {
-		return l, refuse(errConfig, "%w", err)
+	if l.sizes, l.plan, err = (planner{s.config, l.hardware.profile, o}).plan(budget); err != nil {
+		return l, errors.Join(refuse(errConfig, "%w", err), s.tensors.Close())
+	}
+	s.config.Context = l.plan.Context
+	progress(0.1, "loading the weights")
+	l.model, err = s.load(l.hardware, s.config, !l.hardware.packed, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
+	if err != nil {
+		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
 	}
 	return l, nil
 }
@@ -110,22 +120,18 @@ func modelFiles(dir string) (fs.FS, string, error) {
 	return os.DirFS(path), filepath.Base(path), nil
 }
 
-// readModel reads tokenizer and weights, which must belong together.
-func (l *prepared) readModel(files fs.FS, progress func(float64, string)) error {
-	progress(0, "reading the tokenizer")
+// open reads tokenizer, config and headers, which must belong together.
+func (l *prepared) open(files fs.FS) (source, error) {
 	vocab, err := l.readTokenizer(files)
 	if err != nil {
-		return err
+		return source{}, err
 	}
-	progress(0.1, "loading the weights")
-	l.model, err = loadWeights(l.hardware, files, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
-	if err != nil {
-		return err
+	s, err := openSource(files)
+	if err == nil && vocab > s.config.Vocab {
+		err = errors.Join(fmt.Errorf("tokenizer.json has %d tokens and config.json a vocabulary of %d: take both from one checkpoint",
+			vocab, s.config.Vocab), s.tensors.Close())
 	}
-	if vocab > l.model.Config.Vocab {
-		return fmt.Errorf("tokenizer.json has %d tokens and config.json a vocabulary of %d: take both from one checkpoint", vocab, l.model.Config.Vocab)
-	}
-	return nil
+	return s, err
 }
 
 // readTokenizer returns the tokenizer's number of ids. A model without
@@ -141,30 +147,4 @@ func (l *prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 	}
 	l.tokenizer, l.decoder = t, func(after []int32) server.Decoder { return t.NewDecoder(after) }
 	return t.Vocab(), nil
-}
-
-// loadWeights loads a checkpoint. Its files stay mapped for as long as the
-// process lives: a device may read the weights in place.
-func loadWeights(dev device.Memory, files fs.FS, progress func(float64)) (*model.Model, error) {
-	raw, err := fs.ReadFile(files, "config.json")
-	if err != nil {
-		return nil, err
-	}
-	generation, err := fs.ReadFile(files, "generation_config.json")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	c, err := model.ParseConfig(raw, generation)
-	if err != nil {
-		return nil, err
-	}
-	checkpoint, err := weights.Open(files)
-	if err != nil {
-		return nil, err
-	}
-	m, err := model.Load(dev, c, checkpoint, progress)
-	if err != nil {
-		return nil, errors.Join(err, checkpoint.Close())
-	}
-	return m, checkpoint.Unchanged()
 }

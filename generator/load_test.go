@@ -97,25 +97,6 @@ func TestModelsThatCannotBeServed(t *testing.T) {
 	}
 }
 
-func TestPagesFitTheBudget(t *testing.T) {
-	l, err := prepare(Options{MaxBatch: 4}, func(float64, string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := int64(4 * 2 * 2 * 32 * 4 * pageTokens) // layers, key and value, KV heads, head size, bytes
-	for _, c := range []struct{ budget, want int64 }{{1 << 40, 4 * 64}, {100 * page, 100}, {64 * page, 64}} {
-		if n, err := pages(l.model.Config, l.plan, c.budget); err != nil || int64(n) != c.want {
-			t.Errorf("%d pages in %d bytes, %v; wants %d", n, c.budget, err, c.want)
-		}
-	}
-	if _, err := pages(l.model.Config, l.plan, 63*page); err == nil || !strings.Contains(err.Error(), "lower --max-seq-len to 1008") {
-		t.Errorf("with too little memory: %v", err)
-	}
-	if _, err := pages(l.model.Config, l.plan, page-1); err == nil || !strings.Contains(err.Error(), "smaller model") {
-		t.Errorf("with no memory: %v", err)
-	}
-}
-
 func TestAvailableMemory(t *testing.T) {
 	n, err := available(strings.NewReader("MemTotal: 9 kB\nMemAvailable:   123 kB\n"))
 	if err != nil || n != 123<<10 {

@@ -3,84 +3,315 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"os"
-	"strings"
 
 	"reel/generator/internal/engine"
 	"reel/generator/internal/model"
+	"reel/graphs"
 	"reel/kernels"
+	"reel/kernels/device"
 	"reel/protocol"
 )
 
-// plan chooses the engine's sizes: what the flags ask for, within the model's
-// context, and a KV pool that holds every sequence at full length, or as much
-// of that as the device has to spare.
-func plan(c model.Config, o Options, h hardware) (engine.Options, error) {
-	p := engine.Options{Context: c.Context, MaxBatch: h.maxBatch, MaxQueue: protocol.MaxQueue, Chunk: h.chunk, PageTokens: pageTokens, KVType: h.kvType,
-		Precapture: o.Precapture, MaxGraphs: o.MaxGraphs, GraphMemory: h.graphMemory, NoRoller: o.Roller == "off"}
-	if o.GraphMemory > 0 {
-		p.GraphMemory = o.GraphMemory
-	}
-	if o.MaxSeqLen > c.Context {
-		return p, fmt.Errorf("--max-seq-len %d is above the model's context of %d", o.MaxSeqLen, c.Context)
-	}
-	if o.MaxSeqLen > 0 {
-		p.Context = o.MaxSeqLen
-	}
-	if p.Context < 2 {
-		return p, fmt.Errorf("a context of %d token holds no prompt and completion: raise --max-seq-len", p.Context)
-	}
-	if o.MaxBatch > 0 {
-		p.MaxBatch = o.MaxBatch
-	}
-	spare, err := h.spare()
-	if err != nil {
-		return p, err
-	}
-	p.Pages, err = pages(c, p, spare)
-	return p, err
+// pageTokens is how many tokens a KV page holds.
+const pageTokens = 16
+
+// profile is what a kind of device does at once, and how it takes memory.
+type profile struct {
+	kind        string // host or cuda
+	maxBatch    int    // sequences
+	chunk       int    // prompt tokens of one step
+	graphMemory int64
+	kvType      kernels.DType
+	// packed says that weights are copied, as 16-bit tiles of 16 rows. Otherwise
+	// they are read where the file is mapped, and take nothing.
+	packed bool
+	// block is what an allocation is rounded to; smaller ones share one.
+	block int64
+	// nodeBytes is what a node of a captured graph takes.
+	nodeBytes int64
+	// staging is what loading takes beside the weights: parts that are being packed.
+	staging int64
+	// overhead is taken before anything is loaded: context, kernels, libraries.
+	overhead int64
 }
 
-// pages is how many KV pages of p fit into budget bytes, up to those of a full batch.
-func pages(c model.Config, p engine.Options, budget int64) (int, error) {
-	page := kernels.KV{DType: p.KVType, PageTokens: p.PageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}.PageBytes()
-	longest := int64((p.Context + p.PageTokens - 1) / p.PageTokens)
-	fit := budget / page
-	const gib = 1 << 30
-	if fit < 1 {
-		return 0, fmt.Errorf("one page of the KV cache needs %.3f GiB and %.3f GiB are to be had: free memory, or serve a smaller model",
-			float64(page)/gib, float64(budget)/gib)
-	}
-	if fit < longest {
-		return 0, fmt.Errorf("the KV cache of one sequence of %d tokens needs %.1f GiB and %.1f GiB are to be had: lower --max-seq-len to %d",
-			p.Context, float64(longest*page)/gib, float64(budget)/gib, fit*int64(p.PageTokens))
-	}
-	return int(min(fit, longest*int64(p.MaxBatch))), nil
+// hostProfile is this machine's processors. A chunk of 64 tokens takes about as
+// long as the largest batch's decode step, so that neither holds up the other.
+var hostProfile = profile{kind: "host", maxBatch: 64, chunk: 64, graphMemory: 64 << 20, block: 1}
+
+// gpuProfile is a GPU. Its overhead is more than the 526 MiB of a context, and
+// the kernels', as they were measured on an H200; a generator measures its own.
+var gpuProfile = profile{kind: "cuda", maxBatch: 64, chunk: 512, graphMemory: 1 << 30, kvType: kernels.BF16, packed: true,
+	block: 2 << 20, nodeBytes: 2970, staging: kernels.StagingBytes, overhead: 640 << 20}
+
+// planner sizes the memory of one model on one kind of device.
+type planner struct {
+	config  model.Config
+	profile profile
+	opts    Options
 }
 
-// availableMemory is the bytes that new programs can have on this machine.
-func availableMemory() (int64, error) {
-	f, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return 0, fmt.Errorf("free memory is not known: %w", err)
-	}
-	defer f.Close()
-	return available(f)
+// sizes is what a model takes with so much context and so many sequences, in bytes.
+type sizes struct {
+	context, batch int
+	longest        int64 // KV pages of one sequence of that context
+	pageBytes      int64
+	pages          int64 // KV pages, without the trash page
+	weights        []weightSize
+	loading        int64 // while weights are packed, beside them
+	arena          int64 // activations, slots, rings
+	startGraphs    int   // captured at start
+	graphsAtStart  int64 // what those take
+	graphs         int64 // what all graphs may take
+	overhead       int64
 }
 
-// available reads the bytes that new programs can have from /proc/meminfo.
-func available(meminfo io.Reader) (int64, error) {
-	for lines := bufio.NewScanner(meminfo); lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), "MemAvailable:"); ok {
-			var kib int64
-			if _, err := fmt.Sscanf(rest, "%d kB", &kib); err != nil {
-				return 0, fmt.Errorf("/proc/meminfo: %w", err)
-			}
-			return kib << 10, nil
+// weightSize is what the weights of one kind take.
+type weightSize struct {
+	kind              model.TensorKind
+	parameters, bytes int64
+}
+
+// weightBytes is what all weights take.
+func (s sizes) weightBytes() (n int64) {
+	for _, w := range s.weights {
+		n += w.bytes
+	}
+	return n
+}
+
+// kvPool is what the pool takes, and the page that padding writes to.
+func (s sizes) kvPool() int64 { return (s.pages + 1) * s.pageBytes }
+
+// fixed is what is taken whatever the pool and the graphs are.
+func (s sizes) fixed() int64 { return s.overhead + s.weightBytes() + s.arena }
+
+// total is the most that is ever taken. While weights are loaded there is no pool yet.
+func (s sizes) total() int64 {
+	return s.overhead + s.weightBytes() + max(s.loading, s.arena+s.kvPool()+s.graphs)
+}
+
+// atStart is what is taken when the generator is ready.
+func (s sizes) atStart() int64 { return s.fixed() + s.kvPool() + s.graphsAtStart }
+
+// full tells whether every sequence of the batch may have the whole context at once.
+func (s sizes) full() bool { return s.pages >= s.longest*int64(s.batch) }
+
+// serves tells whether one sequence may have the whole context.
+func (s sizes) serves() bool { return s.pages >= s.longest }
+
+// unlimited is a budget that holds everything.
+const unlimited = int64(1) << 60
+
+// size fills budget bytes, overhead included: first weights and arena, then graphs
+// up to a quarter of what is left, then the KV pool.
+func (p planner) size(context, batch int, budget int64) sizes {
+	s := sizes{context: context, batch: batch, overhead: p.profile.overhead, loading: p.profile.staging}
+	s.longest = int64((context + pageTokens - 1) / pageTokens)
+	s.weights = p.weights(context)
+	lane := p.lane(context, batch)
+	s.arena, s.pageBytes = lane.taken(), lane.page
+	spare := max(0, budget-s.fixed())
+	s.graphs = min(p.profile.graphMemory, spare/4)
+	if p.opts.GraphMemory > 0 {
+		s.graphs = p.opts.GraphMemory
+	}
+	s.startGraphs, s.graphsAtStart = p.startGraphs(batch)
+	s.graphsAtStart = min(s.graphs, s.graphsAtStart)
+	if p.opts.MaxGraphs == 0 {
+		s.graphs = 0
+	}
+	s.pages = max(0, min((spare-s.graphs)/s.pageBytes-1, s.longest*int64(batch)))
+	return s
+}
+
+// weights is what each kind of weight takes.
+func (p planner) weights(context int) (all []weightSize) {
+	kinds := []model.TensorKind{model.EmbeddingTensor, model.AttentionTensor, model.FeedForwardTensor, model.NormTensor, model.HeadTensor}
+	taken := map[model.TensorKind]*meter{}
+	parameters := map[model.TensorKind]int64{}
+	for _, kind := range kinds {
+		taken[kind] = &meter{block: p.profile.block}
+	}
+	for _, t := range p.config.Tensors() {
+		parameters[t.Kind] += t.Elements()
+		for _, rows := range t.Weights() {
+			taken[t.Kind].add(p.weight(t, rows))
 		}
 	}
-	return 0, fmt.Errorf("/proc/meminfo has no MemAvailable")
+	turns := p.config
+	turns.Context = context
+	taken[model.NormTensor].add(turns.RoPEBytes())
+	for _, kind := range kinds {
+		all = append(all, weightSize{kind, parameters[kind], taken[kind].taken()})
+	}
+	return all
+}
+
+// weight is what a weight of so many rows of a tensor takes.
+func (p planner) weight(t model.TensorSpec, rows int) int64 {
+	switch {
+	case len(t.Shape) < 2:
+		return 4 * t.Elements()
+	case !p.profile.packed:
+		return 0
+	}
+	return kernels.PackedBytes(rows, t.Shape[1])
+}
+
+// lane takes a lane's memory from a meter, so that it is counted where it is made.
+func (p planner) lane(context, batch int) *meter {
+	m := &meter{block: p.profile.block}
+	c := p.config
+	c.Context = context
+	_, err := (&model.Model{Config: c}).NewLane(m, model.Geometry{MaxRows: max(p.profile.chunk, batch), MaxBatch: batch, Context: context,
+		PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.profile.kvType})
+	if err != nil {
+		panic(err) // a meter refuses nothing
+	}
+	m.page = kernels.KV{DType: p.profile.kvType, PageTokens: pageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}.PageBytes()
+	m.remove(m.page) // the trash page is counted with the pool
+	return m
+}
+
+// startGraphs is how many graphs are captured at start, and what they take: a node
+// for each kernel of a pass, at most ten a layer.
+func (p planner) startGraphs(batch int) (n int, bytes int64) {
+	counts := p.opts.Precapture
+	if counts == nil {
+		counts = graphs.DefaultCounts(p.profile.chunk)
+	}
+	n = min(len(graphs.Lattice(counts, p.profile.chunk, batch)), p.opts.MaxGraphs)
+	return n, int64(n) * int64(10*p.config.Layers+8) * p.profile.nodeBytes
+}
+
+// meter is a device's memory that only counts.
+type meter struct {
+	device.Memory
+	block int64
+	large int64 // allocations of at least half a block, each rounded to blocks
+	small int64 // all others
+	page  int64 // bytes of a KV page
+}
+
+func (m *meter) rounded(bytes int64) (large, small int64) {
+	if 2*bytes >= m.block {
+		return (bytes + m.block - 1) / m.block * m.block, 0
+	}
+	const alignment = 512
+	return 0, (bytes + alignment - 1) / alignment * alignment
+}
+
+func (m *meter) add(bytes int64) {
+	large, small := m.rounded(bytes)
+	m.large, m.small = m.large+large, m.small+small
+}
+
+func (m *meter) remove(bytes int64) {
+	large, small := m.rounded(bytes)
+	m.large, m.small = m.large-large, m.small-small
+}
+
+// taken is what all of it takes.
+func (m *meter) taken() int64 { return m.large + (m.small+m.block-1)/m.block*m.block }
+
+// Alloc counts.
+func (m *meter) Alloc(bytes int64) (device.Buffer, error) {
+	m.add(bytes)
+	return device.NewBuffer(1, 1, bytes), nil
+}
+
+// Pinned counts nothing: it is the host's memory.
+func (m *meter) Pinned(bytes int64) (device.Buffer, *device.Mapped, error) {
+	return device.NewBuffer(1, 1, bytes), nil, nil
+}
+
+// choose takes the context and the batch that the flags ask for, within the
+// model's and the device's.
+func (p planner) choose() (context, batch int, err error) {
+	context, batch = p.config.Context, p.profile.maxBatch
+	if p.opts.MaxSeqLen > context {
+		return 0, 0, fmt.Errorf("--max-seq-len %d is above the model's context of %d", p.opts.MaxSeqLen, context)
+	}
+	if p.opts.MaxSeqLen > 0 {
+		context = p.opts.MaxSeqLen
+	}
+	if context < 2 {
+		return 0, 0, fmt.Errorf("a context of %d token holds no prompt and completion: raise --max-seq-len", context)
+	}
+	if p.opts.MaxBatch > 0 {
+		batch = p.opts.MaxBatch
+	}
+	return context, batch, nil
+}
+
+// plan sizes the engine for budget bytes, overhead included. The error says what to
+// lower where that holds not even one sequence.
+func (p planner) plan(budget int64) (sizes, engine.Options, error) {
+	context, batch, err := p.choose()
+	if err != nil {
+		return sizes{}, engine.Options{}, err
+	}
+	s := p.size(context, batch, budget)
+	o := engine.Options{Context: context, MaxBatch: batch, MaxQueue: protocol.MaxQueue, Chunk: p.profile.chunk, PageTokens: pageTokens,
+		Pages: int(s.pages), KVType: p.profile.kvType, Precapture: p.opts.Precapture, MaxGraphs: p.opts.MaxGraphs, GraphMemory: s.graphs}
+	return s, o, p.fits(s, budget)
+}
+
+// fits returns an error that says what to lower where s does not serve.
+func (p planner) fits(s sizes, budget int64) error {
+	needs := s
+	needs.pages = s.longest
+	if s.serves() && s.overhead+s.weightBytes()+s.loading <= budget {
+		return nil
+	}
+	if s.serves() {
+		return fmt.Errorf("loading the weights needs %s and %s are to be had: free memory, or serve a smaller model",
+			gib(s.overhead+s.weightBytes()+s.loading), gib(budget))
+	}
+	return fmt.Errorf("one sequence of %d tokens needs %s and %s are to be had: %s", s.context, gib(needs.total()), gib(budget), p.advice(s, budget))
+}
+
+// advice is what to lower so that one sequence fits.
+func (p planner) advice(s sizes, budget int64) string {
+	serves := func(batch int) func(context int) bool {
+		return func(context int) bool { return p.size(context, batch, budget).serves() }
+	}
+	if n := largest(s.context, serves(s.batch)); n >= 2 {
+		return fmt.Sprintf("lower --max-seq-len to %d", n)
+	}
+	if n := largest(s.context, serves(1)); n >= 2 {
+		return fmt.Sprintf("lower --max-batch to 1 and --max-seq-len to %d", n)
+	}
+	if p.opts.GraphMemory > 0 {
+		return "lower --graph-memory"
+	}
+	return fmt.Sprintf("free memory, or serve a smaller model: the weights alone take %s", gib(s.weightBytes()))
+}
+
+// largest is the greatest n of 1 to most that ok holds for, or 0. What holds for n
+// holds for all below it.
+func largest(most int, ok func(n int) bool) int {
+	low, high := 0, most
+	for low < high {
+		middle := low + (high-low+1)/2
+		if ok(middle) {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	return low
+}
+
+// gib prints bytes for people.
+func gib(n int64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<30:
+		return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }

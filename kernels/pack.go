@@ -36,6 +36,11 @@ func (o Pack) packed() Weight {
 	return w
 }
 
+// PackedBytes is what a matrix takes in the layout Fragments.
+func PackedBytes(rows, cols int) int64 {
+	return Weight{DType: BF16, Layout: Fragments, Rows: rows, Cols: cols}.bytes()
+}
+
 // Check compares dimensions.
 func (o Pack) Check() error {
 	if o.Rows <= 0 || o.Cols <= 0 || o.Cols%tileCols != 0 {

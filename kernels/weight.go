@@ -55,6 +55,13 @@ type Weight struct {
 	Rows, Cols int
 }
 
+// stagingPart is how much of a weight a GPU is given at once, in bytes, at least
+// one tile of rows. StagingBytes is what it takes meanwhile beside the weights.
+const (
+	stagingPart  = 8 << 20
+	StagingBytes = 2 * stagingPart
+)
+
 // LoadWeight gives a device a [rows][cols] matrix of little-endian elements.
 // The device may keep data itself; the caller leaves it unchanged until it is
 // freed. A GPU packs it, which takes the memory of one weight more meanwhile, and

@@ -94,6 +94,9 @@ const (
 // it, so that the device never waits for the host.
 const depth = 2
 
+// RingSlots is how many step descriptors, and results, the rings hold.
+const RingSlots = 2 * depth
+
 // Submit hands a request to the engine. It returns ErrTooLong, ErrBusy or
 // ErrDraining and then has taken nothing.
 func (e *Engine) Submit(r *Request) (Handle, error) {

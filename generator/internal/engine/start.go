@@ -103,7 +103,7 @@ func (e *Engine) allocate() (err error) {
 	o := e.opts
 	_, guard := e.dev.(*device.Guard)
 	e.lane, err = e.model.NewLane(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.MaxBatch), MaxBatch: o.MaxBatch, Context: o.Context,
-		PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: 2 * depth, KVType: o.KVType, Guard: guard})
+		PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType, Guard: guard})
 	if err != nil {
 		return fmt.Errorf("engine: memory of the lane: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 // the model lives: a device may read it in place. Errors: those of CheckTensors,
 // then the device's; what a failure leaves is given back.
 func Load(dev device.Memory, c Config, tensors Tensors, progress func(float64)) (*Model, error) {
-	if _, err := c.CheckTensors(tensors); err != nil {
+	if err := c.CheckTensors(tensors); err != nil {
 		return nil, err
 	}
 	m := &Model{Config: c, layers: make([]layer, c.Layers)}

@@ -38,6 +38,9 @@ func (s RoPEScaling) scaled(frequency float32) float32 {
 	return float32((1-keep)*float64(frequency)/s.Factor + keep*float64(frequency))
 }
 
+// RoPEBytes is what the table of RoPE takes on a device.
+func (c Config) RoPEBytes() int64 { return 4 * int64(c.Context) * int64(c.HeadDim) }
+
 // ropeTable is cos and sin of position·frequency(i) with the frequencies
 // theta^(-2i/d), scaled, as [context][d/2][cos, sin]. Angles are formed in
 // float32, as the models were trained.

@@ -37,6 +37,7 @@ type TensorSpec struct {
 	Name  string
 	Kind  TensorKind
 	Shape []int // [rows][columns] of a matrix, [length] of a vector
+	parts []int // of a fused matrix
 }
 
 // Elements is how many numbers the tensor holds.
@@ -48,15 +49,24 @@ func (s TensorSpec) Elements() int64 {
 	return n
 }
 
+// Weights are the rows of each weight that a matrix is loaded as, and the length
+// of a vector.
+func (s TensorSpec) Weights() []int {
+	if s.parts != nil {
+		return s.parts
+	}
+	return s.Shape[:1]
+}
+
 // Tensors are all tensors that a checkpoint of c has, and no more.
 func (c Config) Tensors() []TensorSpec {
-	list := []TensorSpec{{embeddingName, EmbeddingTensor, []int{c.Vocab, c.Hidden}}}
+	list := []TensorSpec{{Name: embeddingName, Kind: EmbeddingTensor, Shape: []int{c.Vocab, c.Hidden}}}
 	for i := range c.Layers {
 		list = append(list, c.layerTensors(layerPrefix(i))...)
 	}
-	list = append(list, TensorSpec{normName, NormTensor, []int{c.Hidden}})
+	list = append(list, TensorSpec{Name: normName, Kind: NormTensor, Shape: []int{c.Hidden}})
 	if !c.TiedHead {
-		list = append(list, TensorSpec{headName, HeadTensor, []int{c.Vocab, c.Hidden}})
+		list = append(list, TensorSpec{Name: headName, Kind: HeadTensor, Shape: []int{c.Vocab, c.Hidden}})
 	}
 	return list
 }
@@ -73,12 +83,19 @@ func layerPrefix(i int) string { return fmt.Sprintf("model.layers.%d.", i) }
 // layerTensors are the tensors of the layer whose names begin with prefix.
 func (c Config) layerTensors(prefix string) (list []TensorSpec) {
 	add := func(kind TensorKind, name string, shape ...int) {
-		list = append(list, TensorSpec{prefix + name, kind, shape})
+		list = append(list, TensorSpec{Name: prefix + name, Kind: kind, Shape: shape})
+	}
+	fused := func(kind TensorKind, name string, parts ...int) {
+		rows := 0
+		for _, n := range parts {
+			rows += n
+		}
+		list = append(list, TensorSpec{prefix + name, kind, []int{rows, c.Hidden}, parts})
 	}
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	add(NormTensor, "input_layernorm.weight", c.Hidden)
 	if c.Fused {
-		add(AttentionTensor, "self_attn.qkv_proj.weight", q+2*kv, c.Hidden)
+		fused(AttentionTensor, "self_attn.qkv_proj.weight", q, kv, kv)
 	} else {
 		add(AttentionTensor, "self_attn.q_proj.weight", q, c.Hidden)
 		add(AttentionTensor, "self_attn.k_proj.weight", kv, c.Hidden)
@@ -96,7 +113,7 @@ func (c Config) layerTensors(prefix string) (list []TensorSpec) {
 	add(AttentionTensor, "self_attn.o_proj.weight", c.Hidden, q)
 	add(NormTensor, "post_attention_layernorm.weight", c.Hidden)
 	if c.Fused {
-		add(FeedForwardTensor, "mlp.gate_up_proj.weight", 2*c.Inner, c.Hidden)
+		fused(FeedForwardTensor, "mlp.gate_up_proj.weight", c.Inner, c.Inner)
 	} else {
 		add(FeedForwardTensor, "mlp.gate_proj.weight", c.Inner, c.Hidden)
 		add(FeedForwardTensor, "mlp.up_proj.weight", c.Inner, c.Hidden)
@@ -115,9 +132,9 @@ func (c Config) Parameters() (n int64) {
 
 // CheckTensors compares a checkpoint's headers with c, before anything is
 // loaded: every tensor that c asks for is there in its shape, all matrices have
-// one element type, which it returns, and nothing is there that c has no use
+// one element type, and nothing is there that c has no use
 // for. Errors: weights.ErrMissing, ErrTensor.
-func (c Config) CheckTensors(tensors Tensors) (weights.DType, error) {
+func (c Config) CheckTensors(tensors Tensors) error {
 	wanted := map[string]bool{}
 	var first weights.Tensor // matrix
 	for _, s := range c.Tensors() {
@@ -125,22 +142,22 @@ func (c Config) CheckTensors(tensors Tensors) (weights.DType, error) {
 		t, err := tensors.Tensor(s.Name)
 		switch {
 		case err != nil:
-			return 0, err
+			return err
 		case !slices.Equal(t.Shape, s.Shape):
-			return 0, fmt.Errorf("%w: %s is %v, the config asks for %v", ErrTensor, s.Name, t.Shape, s.Shape)
+			return fmt.Errorf("%w: %s is %v, the config asks for %v", ErrTensor, s.Name, t.Shape, s.Shape)
 		case len(s.Shape) < 2:
 		case first.DType == 0:
 			first = t
 		case t.DType != first.DType:
-			return 0, fmt.Errorf("%w: %s is %v and %s is %v: all matrices must have one type", ErrTensor, s.Name, t.DType, first.Name, first.DType)
+			return fmt.Errorf("%w: %s is %v and %s is %v: all matrices must have one type", ErrTensor, s.Name, t.DType, first.Name, first.DType)
 		}
 	}
 	for _, name := range tensors.Names() {
 		if !wanted[name] && !c.redundant(tensors, name) {
-			return 0, fmt.Errorf("%w: %.80q is in the checkpoint and the config (%s, %d layers) has no use for it", ErrTensor, name, c.Name, c.Layers)
+			return fmt.Errorf("%w: %.80q is in the checkpoint and the config (%s, %d layers) has no use for it", ErrTensor, name, c.Name, c.Layers)
 		}
 	}
-	return first.DType, nil
+	return nil
 }
 
 // redundant tells whether a tensor says once more what the config says: the

@@ -17,8 +17,8 @@ const (
 // comes after all of them.
 //
 // Files of the operating system are mapped, not read. One that shrinks while
-// it is mapped raises SIGBUS where a lost page is read, which ends the process,
-// and one that is rewritten in place gives a mixture. Unchanged, called after the
+// it is mapped raises SIGBUS where a lost page is read, which ends the process
+// unless Guard is there, and one that is rewritten in place gives a mixture. Unchanged, called after the
 // last read, tells of both where the process still lives: nil means that all that
 // was read is what Open checked. A file that is replaced by rename harms nothing.
 type Checkpoint struct {
@@ -32,10 +32,13 @@ type Checkpoint struct {
 // package's, or what fsys returned.
 func Open(fsys fs.FS) (*Checkpoint, error) {
 	c := &Checkpoint{tensors: map[string]Tensor{}}
-	_, err := c.add(fsys, singleName)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = c.addIndexed(fsys)
-	}
+	err := Guard(func() error {
+		_, err := c.add(fsys, singleName)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = c.addIndexed(fsys)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("weights: %w", err), c.Close())
 	}

@@ -1,0 +1,203 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"reel/generator/internal/model"
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// The two models that the VRAM guide calculates.
+var (
+	qwen = model.Config{Name: "qwen2", Vocab: 151936, Hidden: 896, Inner: 4864, Layers: 24, Heads: 14, KVHeads: 2, HeadDim: 64,
+		Context: 32768, RMSNormEps: 1e-6, RoPETheta: 1e6, TiedHead: true, Bias: true}
+	phi = model.Config{Name: "phi3", Vocab: 32064, Hidden: 3072, Inner: 8192, Layers: 32, Heads: 32, KVHeads: 32, HeadDim: 96,
+		Context: 4096, RMSNormEps: 1e-5, RoPETheta: 1e4, Fused: true}
+)
+
+// guideParameters is the guide's formula: an embedding, and in each layer four
+// square attention matrices, two of the feed-forward, two norms.
+func guideParameters(c model.Config) int64 {
+	h, f := int64(c.Hidden), int64(c.Inner)
+	return int64(c.Vocab)*h + int64(c.Layers)*(4*h*h+2*h*f+2*h)
+}
+
+// The guide's formula leaves out the third matrix of a gated feed-forward, biases,
+// the last norm and a head of its own, and takes no account of grouped keys and
+// values. Its written sums are smaller still: 3.5 MB a layer for Qwen2.5-0.5B, where
+// its own formula gives 23.9, and 75 MB for Phi-3, where it gives 176. Its KV cache is
+// right, but for the page that padding writes to.
+func TestPlanBesideTheGuide(t *testing.T) {
+	for _, c := range []struct {
+		config             model.Config
+		context            int
+		differs            func(h, f, layers int64) int64 // from the formula, in parameters
+		layerMB            int64                          // of the guide's formula
+		writtenMB, exactMB int64                          // weights: the guide's sum, and what they are
+		kv                 int64                          // bytes: the guide's formula
+	}{
+		{qwen, 2048, func(h, f, layers int64) int64 { return layers*(h*f-2*h*(h-2*64)+h+2*2*64) + h }, 23, 356, 988, 2 * 24 * 2 * 64 * 2048 * 2},
+		{phi, 4096, func(h, f, layers int64) int64 { return layers*h*f + h + 32064*h }, 176, 2597, 7642, 2 * 32 * 32 * 96 * 4096 * 2},
+	} {
+		h, f, layers := int64(c.config.Hidden), int64(c.config.Inner), int64(c.config.Layers)
+		exact := c.config.Parameters()
+		if exact != guideParameters(c.config)+c.differs(h, f, layers) {
+			t.Errorf("%s: %d parameters, the guide's formula has %d", c.config.Name, exact, guideParameters(c.config))
+		}
+		if got := (4*h*h + 2*h*f + 2*h) * 2 / 1e6; got != c.layerMB {
+			t.Errorf("%s: the guide's formula gives %d MB a layer, wants %d", c.config.Name, got, c.layerMB)
+		}
+		if got := exact * 2 / 1e6; got != c.exactMB || got < 5*c.writtenMB/2 {
+			t.Errorf("%s: weights of %d MB, wants %d, which is far above the guide's %d", c.config.Name, got, c.exactMB, c.writtenMB)
+		}
+		s, _, err := planner{c.config, gpuProfile, Options{MaxSeqLen: c.context, MaxBatch: 1}}.plan(unlimited)
+		if err != nil || s.kvPool() != c.kv+s.pageBytes {
+			t.Errorf("%s: a KV pool of %d bytes, %v, wants the guide's %d and a page", c.config.Name, s.kvPool(), err, c.kv)
+		}
+		// The driver gives memory in blocks of 2 MiB.
+		if over := float64(s.weightBytes())/float64(2*exact) - 1; over < 0 || over > 0.16 {
+			t.Errorf("%s: weights take %d bytes for %d parameters", c.config.Name, s.weightBytes(), exact)
+		}
+	}
+}
+
+// What a lane takes on a device is what the plan says, byte for byte, and so is the
+// pool of pages.
+func TestPlanIsWhatALaneTakes(t *testing.T) {
+	h := device.NewHost(device.HostOptions{Workers: 1})
+	defer h.Close()
+	l, err := prepareOn(func(Options) (hardware, error) {
+		return hardware{Device: h, profile: hostProfile, available: func() (int64, error) { return 1 << 30, nil }}, nil
+	}, Options{MaxBatch: 3, MaxSeqLen: 100}, func(float64, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := h.Live().Bytes
+	lane, err := l.model.NewLane(h, model.Geometry{MaxRows: l.plan.Chunk, MaxBatch: l.plan.MaxBatch, Context: l.plan.Context,
+		PageTokens: l.plan.PageTokens, Pages: l.plan.Pages, RingSlots: 4, KVType: l.plan.KVType})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rings := int64(4*4*lane.Layout.Words() + 4*4*3*kernels.ResultWords)
+	got := h.Live().Bytes - before - rings // pinned memory is the host's
+	// The plan rounds each buffer to 512 bytes.
+	if want := l.sizes.arena + l.sizes.kvPool(); got > want || want > got+32*512 {
+		t.Errorf("a lane takes %d bytes, the plan says %d", got, want)
+	}
+}
+
+// size fills a budget and never passes it, whatever it is.
+func TestPlanKeepsTheBudget(t *testing.T) {
+	for _, c := range []model.Config{qwen, phi} {
+		p := planner{c, gpuProfile, Options{MaxGraphs: 1024}}
+		served := false
+		for budget := int64(1 << 28); budget < 1<<40; budget += budget / 7 {
+			s, o, err := p.plan(budget)
+			if err == nil && (s.total() > budget || o.Pages < int(s.longest) || int64(o.Pages) != s.pages || o.GraphMemory != s.graphs) {
+				t.Errorf("%s in %s: %+v takes %s", c.Name, gib(budget), o, gib(s.total()))
+			}
+			if served && err != nil {
+				t.Errorf("%s: fits less, and not %s", c.Name, gib(budget))
+			}
+			served = err == nil
+		}
+		if !served {
+			t.Errorf("%s never fits", c.Name)
+		}
+	}
+}
+
+// The advice names what to lower, and taking it helps.
+func TestAdvice(t *testing.T) {
+	for _, c := range []struct {
+		budget int64
+		opts   Options
+		want   string
+		taken  Options
+	}{
+		{1900 << 20, Options{}, "lower --max-seq-len to ", Options{}},
+		{1800 << 20, Options{MaxBatch: 512}, "lower --max-batch to 1 and --max-seq-len to ", Options{MaxBatch: 1}},
+		{3 << 30, Options{GraphMemory: 4 << 30}, "lower --graph-memory", Options{GraphMemory: 1 << 28, MaxSeqLen: 64}},
+		{1 << 30, Options{}, "smaller model: the weights alone take 1.07 GiB", Options{}},
+	} {
+		c.opts.MaxGraphs, c.taken.MaxGraphs = 1024, 1024
+		p := planner{qwen, gpuProfile, c.opts}
+		_, _, err := p.plan(c.budget)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v in %s: %v, wants %q", c.opts, gib(c.budget), err, c.want)
+			continue
+		}
+		p.opts = c.taken
+		if _, after, found := strings.Cut(err.Error(), "--max-seq-len to "); found {
+			p.opts.MaxSeqLen = number10(after)
+		} else if p.opts.MaxSeqLen == 0 {
+			continue
+		}
+		if _, _, err := p.plan(c.budget); err != nil {
+			t.Errorf("%+v in %s: the advice does not help: %v", p.opts, gib(c.budget), err)
+		}
+		p.opts.MaxSeqLen++
+		if _, _, err := p.plan(c.budget); err == nil && strings.Contains(c.want, "max-seq-len") {
+			t.Errorf("%+v in %s: fits too: the advice is not the most", p.opts, gib(c.budget))
+		}
+	}
+}
+
+func number10(s string) (n int) {
+	for _, r := range s {
+		n = 10*n + int(r-'0')
+	}
+	return n
+}
+
+// Nothing is taken of a device before a plan fits.
+func TestNothingIsTakenWithoutAPlan(t *testing.T) {
+	h := device.NewHost(device.HostOptions{Workers: 1})
+	defer h.Close()
+	allocations := 0
+	h.Trace(func(c device.Call) {
+		if c.Kind == device.CallAlloc {
+			allocations++
+		}
+	})
+	_, err := prepareOn(func(Options) (hardware, error) {
+		return hardware{Device: h, profile: hostProfile, available: func() (int64, error) { return 1 << 20, nil }}, nil
+	}, Options{}, func(float64, string) {})
+	if !errors.Is(err, errConfig) || !strings.Contains(err.Error(), "1.0 MiB are to be had") || allocations != 0 {
+		t.Errorf("%v, after %d allocations", err, allocations)
+	}
+}
+
+func TestPlanCommand(t *testing.T) {
+	var out, errs bytes.Buffer
+	p := program{env: func(string) string { return "" }, stdout: &out, stderr: &errs}
+	if code := p.run([]string{"plan", "--vram", "24GiB", "--max-seq-len", "512", "--max-batch", "4", "--json"}); code != 0 {
+		t.Fatalf("exit %d: %s", code, errs.String())
+	}
+	var r report
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Parameters != 3279104 || r.KV.Dense != 4*512*1024 || r.KV.Pages != 128 || !r.Fits || r.VRAM != 24<<30 || r.LargestBatch != 4096 || r.LongestContext != 1024 {
+		t.Errorf("%+v", r)
+	}
+	out.Reset()
+	if code := p.run([]string{"plan", "--vram", "659MiB"}); code != exitConfig || !strings.Contains(errs.String(), "lower --max-seq-len to") {
+		t.Errorf("exit %d: %s%s", code, out.String(), errs.String())
+	}
+	for _, line := range []string{"embedding", "KV cache, paged", "dense", "arena", "graphs", "context and libraries", "total at most", "fits: false"} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("no %q in\n%s", line, out.String())
+		}
+	}
+	if code := p.run([]string{"plan", "--vram", "many"}); code != exitConfig {
+		t.Errorf("exit %d", code)
+	}
+}

@@ -1,0 +1,88 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"reel/generator/internal/model"
+	"reel/generator/internal/weights"
+	"reel/kernels/device"
+)
+
+// source is a checkpoint whose headers fit its config. None of its tensors has
+// been read yet.
+type source struct {
+	config  model.Config
+	tensors *weights.Checkpoint
+}
+
+// openSource reads config.json and the headers of the weights.
+func openSource(files fs.FS) (s source, err error) {
+	if s.config, err = readConfig(files); err != nil {
+		return s, err
+	}
+	if s.tensors, err = weights.Open(files); err != nil {
+		return s, err
+	}
+	err = weights.Guard(func() error { // a tied head is compared with the embedding
+		return s.config.CheckTensors(s.tensors)
+	})
+	if err != nil {
+		return s, errors.Join(err, s.tensors.Close())
+	}
+	return s, nil
+}
+
+// load gives dev the weights. Where keep is set the files stay mapped for as long
+// as the process lives: the device reads the weights in place.
+func (s source) load(dev device.Memory, c model.Config, keep bool, progress func(float64)) (m *model.Model, err error) {
+	err = weights.Guard(func() (err error) {
+		m, err = model.Load(dev, c, s.tensors, progress)
+		return err
+	})
+	if changed := s.tensors.Unchanged(); changed != nil {
+		err = changed // whatever came of it
+	}
+	if err != nil && m != nil {
+		err = device.GiveBack(func() error { return err }, func() error { return m.Free(dev) })
+	}
+	if err != nil || !keep {
+		err = errors.Join(err, s.tensors.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// maxConfig bounds config.json and generation_config.json, in bytes.
+const maxConfig = 1 << 20
+
+func readConfig(files fs.FS) (model.Config, error) {
+	raw, err := readBounded(files, "config.json")
+	if err != nil {
+		return model.Config{}, err
+	}
+	generation, err := readBounded(files, "generation_config.json")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return model.Config{}, err
+	}
+	return model.ParseConfig(raw, generation)
+}
+
+func readBounded(files fs.FS, name string) ([]byte, error) {
+	f, err := files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err == nil && len(raw) > maxConfig {
+		err = fmt.Errorf("%s has more than %d bytes", name, maxConfig)
+	}
+	return raw, err
+}
