@@ -1,20 +1,4 @@
-#include "step.cuh"
-#include <cuda_bf16.h>
-
-struct AttendArgs {
-	const float *q;            // [T][heads][dim]
-	const __nv_bfloat16 *pool; // [page][layers][key, value][kvHeads][pageTokens][dim]
-	float *out;                // out: [T][heads][dim]
-	float *partial;            // [SPLIT_ROWS][heads][splits][dim + 2]: sums, largest score, sum of weights
-	unsigned *arrived;         // [SPLIT_ROWS][heads]: 0 between launches
-	const int32_t *slot, *position; // [T]
-	const int32_t *blockTable; // [slots][pages]
-	int32_t T, layer, layers, heads, kvHeads, dim;
-	int32_t pages, pageShift, splits; // 1<<pageShift tokens a page
-	float scale;               // of scores, times log2(e)
-	int32_t window;            // rows of a block
-	int32_t pad;
-};
+#include "attend.cuh"
 
 // A row's positions are cut into splits of SPLIT, and a split into a block of BLOCK
 // positions for each warp. Warps are added in their order, then splits in theirs. So
@@ -55,24 +39,6 @@ __device__ static AttendTile attend_tile(const AttendArgs &a, int row) {
 	return tile;
 }
 
-__device__ __forceinline__ uint32_t attend_pair(float low, float high) {
-	__nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-	return *reinterpret_cast<uint32_t *>(&v);
-}
-
-// c[16][8] += A[16][16] · B[16][8]
-__device__ __forceinline__ void attend_mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-	    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-	    : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ float attend_exp2(float x) {
-	float y;
-	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-}
-
 // A tile's queries, rounded, as a lane needs them: of entries lane/4 and lane/4+8,
 // elements 32j + 8(lane%4) + 0…7. The order of elements within a product is free, and
 // this one makes loads of keys 16 bytes.
@@ -104,18 +70,6 @@ struct AttendQueryLoad {
 			                                      attend_pair(y[half].x, y[half].y), attend_pair(y[half].z, y[half].w)};
 	}
 };
-
-// Copies 16 bytes to shared memory, or 16 zeros, while the thread goes on.
-__device__ __forceinline__ void attend_copy(void *to, const void *from, bool live) {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(live ? 16 : 0) : "memory");
-}
-
-// Of the copies begun before `attend_batch` calls, all but the last `open` batches are there.
-__device__ __forceinline__ void attend_batch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int OPEN> __device__ __forceinline__ void attend_await() {
-	asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory");
-	__syncwarp();
-}
 
 // Where an element of an entry's sums lies in a warp's [halves][ENTRIES][64]: so that
 // a warp writes all banks at once.
@@ -157,7 +111,7 @@ template <int CHUNKS, int HALVES> struct AttendWarp {
 				const int row = (threadIdx.x % 32 + 32 * i) / PLACES, chunk = (threadIdx.x % 32 + 32 * i) % PLACES;
 				const __nv_bfloat16 *source = keys + which * plane;
 				if (page[i] >= 0) source += page[i] * (plane * 2 * a.layers) + ((from + row) & (1 << a.pageShift) - 1) * a.dim + 8 * chunk;
-				attend_copy(room + which * BLOCK * PLACES + (which ? of_value(row, chunk) : of_key(row, chunk)), source, page[i] >= 0);
+				attend_copy(room + which * BLOCK * PLACES + (which ? of_value(row, chunk) : of_key(row, chunk)), source, page[i] >= 0 ? 16 : 0);
 			}
 			attend_batch();
 		}
@@ -254,26 +208,6 @@ template <int CHUNKS, int HALVES> struct AttendWarp {
 	}
 };
 
-// An element of a softmax sum over some positions: Σ 2^(s-most)·v, and Σ 2^(s-most).
-struct AttendSum {
-	float sum, most, weight;
-
-	// What this sum and one whose largest score is m count in the sum of both.
-	__device__ __forceinline__ void factors(float m, float &mine, float &its) const {
-		const float high = fmaxf(most, m), base = high == -INFINITY ? 0 : high;
-		mine = attend_exp2(most - base), its = attend_exp2(m - base);
-	}
-	// Adds what was summed over later positions, rounded as written: so that splits
-	// add up alike wherever it is done.
-	__device__ __forceinline__ void add(float s, float m, float w) {
-		float mine, its;
-		factors(m, mine, its);
-		sum = __fmaf_rn(s, its, __fmul_rn(sum, mine));
-		weight = __fmaf_rn(w, its, __fmul_rn(weight, mine));
-		most = fmaxf(most, m);
-	}
-};
-
 // Entry i/dim of a tile is query head `head` of row `row`.
 struct AttendPlace {
 	int row, head, element;
@@ -292,16 +226,7 @@ struct AttendPlace {
 
 // Adds the splits of a tile in their order, in the last to arrive of `blocks` blocks.
 __device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile, int splits, int blocks) {
-	__shared__ unsigned before;
-	__syncthreads();
-	if (threadIdx.x == 0) {
-		__threadfence(); // all that the block wrote comes before
-		// The count goes back to 0 when all have arrived.
-		before = atomicInc(a.arrived + tile.row * a.heads + tile.head, blocks - 1);
-		__threadfence();
-	}
-	__syncthreads();
-	if (before != blocks - 1) return;
+	if (!attend_last(a.arrived + tile.row * a.heads + tile.head, blocks)) return;
 	for (int i = threadIdx.x; i < tile.rows * tile.group * a.dim; i += blockDim.x) {
 		AttendPlace place(a, tile, i);
 		AttendSum s = {0, -INFINITY, 0};

@@ -25,22 +25,28 @@ type Attend struct {
 	T, Layer, Heads int
 	Scale           float32 // 1/sqrt(HeadDim)
 	Window          int     // how many positions a row sees, its own included; 0 is all
+	// Prefill says that the rows are prompt tokens. A GPU adds up theirs in another
+	// order than those of decode, for many rows that read the same keys; in either
+	// class a row's bits depend on its sequence and position alone.
+	Prefill bool
 }
 
-// A GPU cuts a row's positions into splits of attendSplit, for blocks of their
-// own where a step has at most attendSplitRows rows.
+// A GPU cuts a row's positions into splits of attendSplit, in prefill of prefillSplit,
+// for blocks of their own where a step has at most attendSplitRows rows, in prefill
+// as many as there is memory for.
 const (
 	attendSplit     = 128
 	attendSplitRows = 64
+	prefillSplit    = 1024
 )
 
-func attendSplits(context int) int { return (context + attendSplit - 1) / attendSplit }
+func splitsOf(context, split int) int { return (context + split - 1) / split }
 
 // AttendWork is how many bytes of Attend.Work steps of at most rows rows take:
 // counters uint32 [attendSplitRows][heads], then the sums of each split, float32
 // [attendSplitRows at most][heads][splits][headDim+2].
 func AttendWork(rows, heads, headDim, context int) int64 {
-	sums := int64(min(rows, attendSplitRows)) * int64(heads) * int64(attendSplits(context)) * int64(headDim+2)
+	sums := int64(min(rows, attendSplitRows)) * int64(heads) * int64(splitsOf(context, attendSplit)) * int64(headDim+2)
 	return 4 * (attendSplitRows*int64(heads) + sums)
 }
 

@@ -31,31 +31,39 @@ const (
 // made once, as a launch allocates nothing.
 var attendKernels = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
 
-// CUDA gives each row, KV head and split a block of threads; rows that share
-// their keys are taken together by the first of them.
+// CUDA launches the kernel of the rows' class.
 func (o Attend) CUDA(q *cuda.Queue) error {
 	if err := o.checkCUDA(); err != nil {
 		return err
 	}
+	if o.Prefill {
+		return o.prefill(q)
+	}
+	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(q), o.args(q, o.window(), attendSplit))
+}
+
+// args are a kernel's arguments, for windows of so many rows and such splits.
+func (o Attend) args(q *cuda.Queue, window, split int) attendArgs {
 	work := q.Address(o.Work)
-	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(q), attendArgs{
+	return attendArgs{
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
 		arrived: work, partial: work + uint64(4*attendSplitRows*o.Heads),
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
 		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
-		splits: int32(attendSplits(o.Slots.Context)), scale: o.Scale * float32(math.Log2E), window: int32(o.window()),
-	})
+		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E), window: int32(window),
+	}
 }
 
-// grid cuts the work by rows and KV heads, and by splits where that leaves
-// multiprocessors idle. No result depends on it.
+// grid gives each row, KV head and split a block of threads; rows that share
+// their keys are taken together by the first of them. It cuts the work by rows and
+// KV heads, and by splits where that leaves multiprocessors idle. No result depends on it.
 func (o Attend) grid(q *cuda.Queue) cuda.Grid {
 	g := cuda.Grid{Z: 1, Threads: 32 * attendWarps, Dependent: true}
 	g.X = (o.T + o.window() - 1) / o.window()
 	g.Y = o.KV.Heads * ((o.Heads/o.KV.Heads + attendEntries - 1) / attendEntries)
 	if o.T <= attendSplitRows {
-		g.Z = max(1, min(attendSplits(o.Slots.Context), 2*q.SMs()/(g.X*g.Y)))
+		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit), 2*q.SMs()/(g.X*g.Y)))
 	}
 	g.Shared = 4 * (attendWarps + 1) * attendEntries * ((o.KV.HeadDim + 63) / 64 * 64)
 	return g

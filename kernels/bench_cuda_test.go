@@ -85,7 +85,7 @@ func BenchmarkCUDAAttend(t *testing.B) {
 						Work:  b.load(1, make([]byte, AttendWork(c.rows, shape.heads, shape.d, context))),
 						Rows:  Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
 						Slots: Slots{Count: slots + 1, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
-						T:     c.rows, Layer: layer, Heads: shape.heads, Scale: float32(1 / math.Sqrt(float64(shape.d)))})
+						T:     c.rows, Layer: layer, Heads: shape.heads, Prefill: !own, Scale: float32(1 / math.Sqrt(float64(shape.d)))})
 				}
 				b.perLaunch(t, float64(slots*c.n*shape.kvHeads*shape.d*4), ops...)
 			})

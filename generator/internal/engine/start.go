@@ -119,7 +119,7 @@ func (e *Engine) identity() graphs.Identity {
 
 // pass launches the forward pass of a key.
 func (e *Engine) pass(s device.Stream, k graphs.Key) error {
-	return e.model.Forward(s, e.lane, model.Shape{Rows: k.Tokens(), Samples: min(k.Tokens(), e.opts.MaxBatch)})
+	return e.model.Forward(s, e.lane, model.Shape{Rows: k.Tokens(), Samples: min(k.Tokens(), e.opts.MaxBatch), Prefill: k.IsPrefill()})
 }
 
 // warm runs both kinds of step once, padding alone, so that every op has been

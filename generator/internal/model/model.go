@@ -36,8 +36,9 @@ func (m *Model) Weights() device.Buffer { return m.embedding.Data }
 
 // Shape is what a step's launches depend on, and all of it is known to the host.
 type Shape struct {
-	Rows    int // token rows, padding included
-	Samples int // rows whose next token is drawn, padding included; 0 skips head and sampling
+	Rows    int  // token rows, padding included
+	Samples int  // rows whose next token is drawn, padding included; 0 skips head and sampling
+	Prefill bool // the rows are prompt tokens
 }
 
 // Forward launches one step on s: the descriptor that Lane.Write put into the
@@ -49,7 +50,7 @@ func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
 	p.launch(kernels.Stage{Ring: l.ring, Counter: l.counter, Layout: l.Layout, Slots: l.Slots, Rows: l.Rows, RingSlots: l.RingSlots, T: T, N: N})
 	p.launch(kernels.Embed{Table: m.embedding, Rows: l.Rows, X: l.x, T: T})
 	for i := range m.layers {
-		m.block(&p, l, i, T)
+		m.block(&p, l, i, sh)
 	}
 	if N > 0 {
 		p.launch(kernels.Head{X: l.x, Norm: m.norm, W: m.head, Rows: l.Rows, Logits: l.logits, Scratch: l.scratch, T: T, N: N, Eps: m.Config.RMSNormEps})
@@ -59,12 +60,12 @@ func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
 }
 
 // block is transformer block i: attention and feed-forward, each added to the residual x.
-func (m *Model) block(p *pass, l *Lane, i, T int) {
-	c, w := m.Config, &m.layers[i]
+func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
+	c, w, T := m.Config, &m.layers[i], sh.Rows
 	p.launch(kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
 		Out: l.q, Scratch: l.scratch, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps})
 	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: l.kvLayer(i), Heads: c.Heads,
-		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i)})
+		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i), Prefill: sh.Prefill})
 	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, Scratch: l.scratch, T: T, Name: kernels.Output})
 	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, T: T, Eps: c.RMSNormEps})
 	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, Scratch: l.scratch, T: T, Name: kernels.Down})

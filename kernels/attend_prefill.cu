@@ -1,0 +1,406 @@
+#include "attend.cuh"
+
+// Attention of prefill: out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j
+// of row t's sequence up to its own, in blocks of PREFILL_KEYS positions that all rows
+// of a tile share (the recurrence is that of Dao, FlashAttention-2, 2023).
+//
+// A row's positions are cut into splits of PREFILL_SPLIT, and these into blocks. Within
+// a split one sum goes on from block to block, and splits are added in their order. A
+// block past a row's own position changes nothing of the row: no bit of its result
+// depends on the rows beside it, on where a chunk began, or on the grid.
+constexpr int PREFILL_WARPS = 4, PREFILL_ENTRIES = 16 * PREFILL_WARPS, PREFILL_KEYS = 64, PREFILL_SPLIT = 1024;
+constexpr int PREFILL_BLOCKS = PREFILL_SPLIT / PREFILL_KEYS;
+
+// Consecutive rows of one sequence. Their queries are the entries of a run: entry e is
+// query head e%group of the tile, of row e/group of the run.
+struct PrefillRun {
+	int row, rows, slot;
+	int end; // the largest position of the rows, plus 1
+};
+
+// A load that is begun where it is written.
+__device__ __forceinline__ int prefill_load(const int32_t *p) {
+	int v;
+	asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+	return v;
+}
+
+// The run that begins at `row`. Every warp finds out by itself.
+__device__ __forceinline__ PrefillRun prefill_run(const AttendArgs &a, int row, int limit) {
+	PrefillRun run = {row, 0, prefill_load(a.slot + row), 0};
+	int more;
+	do {
+		const int t = row + run.rows + threadIdx.x % 32, at = min(t, limit - 1);
+		const int slot = prefill_load(a.slot + at), position = prefill_load(a.position + at);
+		const uint32_t others = ~__ballot_sync(~0u, t < limit && slot == run.slot);
+		more = others ? __ffs(others) - 1 : 32;
+		run.end = max(run.end, __reduce_max_sync(~0u, (int)(threadIdx.x % 32) < more ? position + 1 : 0));
+		run.rows += more;
+	} while (more == 32);
+	return run;
+}
+
+// Reads four 8×8 matrices, of which each lane gives the address of a row.
+__device__ __forceinline__ void prefill_matrices(uint32_t (&m)[4], uint32_t address) {
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3]) : "r"(address) : "memory");
+}
+__device__ __forceinline__ void prefill_turned(uint32_t (&m)[4], uint32_t address) {
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3]) : "r"(address) : "memory");
+}
+
+// A finished sum times 1/weight. The 0 makes one zero of -0 and +0, which blocks of
+// weight 0 may tell apart.
+__device__ __forceinline__ float prefill_mean(float sum, float inverse) { return __fmaf_rn(sum, inverse, 0.f); }
+
+// What a block of threads has of a step: query heads `head` to head+group-1, which read
+// KV head kvHead, of rows `first` to limit-1.
+struct PrefillTile {
+	int kvHead, head, group;
+	int inverse; // e/group = e*inverse >> 16 for e < PREFILL_ENTRIES
+	int first, limit;
+};
+
+// One block of threads at one run. A warp has 16 entries, of which a lane holds lane/4
+// and lane/4+8, and of these elements 8i + 2(lane%4) and the next.
+template <int DIM, bool EXACT> struct Prefill {
+	static constexpr int STEPS = DIM / 16;  // of 16 elements
+	static constexpr int PLACES = DIM / 8;  // of 16 bytes, for a key or a value
+	static constexpr int PLANE = PREFILL_KEYS * PLACES; // of 16 bytes: keys or values of a block
+	// So many threads copy a row, each EACH times 16 bytes; a thread has ROWS rows.
+	static constexpr int LANES = DIM % 64 == 0 ? 8 : 4, EACH = PLACES / LANES;
+	static constexpr int APART = 32 * PREFILL_WARPS / LANES, ROWS = PREFILL_KEYS / APART;
+
+	const AttendArgs &a;
+	const PrefillTile &tile;
+	uint4 *const room;              // [2 stages][keys, values][PLANE]
+	const uint32_t plane;           // of 16 bytes: keys or values of one layer of a page
+	PrefillRun run;
+	int position[2];                // of the lane's entries, -1 where none is
+	int at[2];                      // their place in [T][heads]
+	int least, last;                // position of the warp's entries
+	int page[ROWS];                 // of what the thread copies next
+	const uint4 *source[ROWS];      // of the keys of that
+	int there[ROWS];                // bytes of each 16 to be copied, the others 0
+	uint32_t q[STEPS][4];           // rounded, as mma has its A operand
+	float o[2 * STEPS][4];          // sums of the split: as mma has its result
+	float most[2], weight[2];       // of the split: largest score, sum of the lane's weights
+	float allMost[2], allWeight[2]; // of the splits before
+
+	__device__ __forceinline__ Prefill(const AttendArgs &a, const PrefillTile &tile, uint4 *room)
+		: a(a), tile(tile), room(room), plane((a.kvHeads << a.pageShift) * (dim(a) / 8)) {}
+
+	static __device__ __forceinline__ int dim(const AttendArgs &a) { return EXACT ? DIM : a.dim; }
+	static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
+	static __device__ __forceinline__ int entry(int half) { return threadIdx.x / 32 * 16 + lane() / 4 + 8 * half; }
+
+	// Where 16 bytes lie: so that eight rows of one place are in different banks.
+	static __device__ __forceinline__ int turn(int row) { return DIM % 64 == 0 ? row & 7 : row >> 1 & 3; }
+
+	// Loads the run's queries and positions.
+	__device__ __forceinline__ void load_queries(float2 (&x)[STEPS][4]) {
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			const int e = entry(half), r = e * tile.inverse >> 16, t = min(run.row + r, tile.limit - 1);
+			position[half] = r < run.rows ? a.position[t] : -1;
+			at[half] = t * a.heads + tile.head + e - r * tile.group;
+			const float *from = a.q + (size_t)at[half] * dim(a) + lane() % 4 * 2;
+#pragma unroll
+			for (int i = 0; i < 2 * STEPS; i++) x[i / 2][i % 2 * 2 + half] = 8 * i < dim(a) ? __ldcg((const float2 *)(from + 8 * i)) : float2{};
+		}
+	}
+
+	__device__ __forceinline__ void keep_queries(const float2 (&x)[STEPS][4]) {
+#pragma unroll
+		for (int i = 0; i < 4 * STEPS; i++) q[i / 4][i % 4] = attend_pair(x[i / 4][i % 4].x, x[i / 4][i % 4].y);
+		last = __reduce_max_sync(~0u, max(position[0], position[1]));
+		least = __reduce_min_sync(~0u, (int)min((unsigned)position[0], (unsigned)position[1]) & INT32_MAX);
+	}
+
+	// The block after block n: the next of the split, or the first of the next split that
+	// this block of threads has.
+	static __device__ __forceinline__ int next(int n) {
+		return (n + 1) % PREFILL_BLOCKS ? n + 1 : n + 1 + (int)(gridDim.z - 1) * PREFILL_BLOCKS;
+	}
+
+	// Begins to read the pages of block n.
+	__device__ __forceinline__ void find(int n) {
+		const int32_t *table = a.blockTable + (size_t)run.slot * a.pages;
+#pragma unroll
+		for (int i = 0; i < ROWS; i++) page[i] = table[(uint32_t)min(n * PREFILL_KEYS + copied(i), run.end - 1) >> a.pageShift];
+	}
+
+	// The place in a block of the i-th position that a thread copies.
+	static __device__ __forceinline__ int copied(int i) { return threadIdx.x / LANES + APART * i; }
+
+	// Tells where block n lies, whose pages were read.
+	__device__ __forceinline__ void locate(int n) {
+		const uint32_t stride = plane * 2 * a.layers, places = dim(a) / 8;
+		const uint4 *keys = (const uint4 *)a.pool + (size_t)plane * (2 * a.layer) + (tile.kvHead << a.pageShift) * places + threadIdx.x % LANES;
+#pragma unroll
+		for (int i = 0; i < ROWS; i++) {
+			const int p = n * PREFILL_KEYS + copied(i);
+			there[i] = p < run.end ? 16 : 0; // what lies beyond the last position may be NaN, and 0·NaN is NaN
+			source[i] = keys + (size_t)(uint32_t)page[i] * stride + (p & (1 << a.pageShift) - 1) * places;
+		}
+	}
+
+	// Begins to copy the keys (which 0) or values (1) that were located.
+	__device__ __forceinline__ void bring(int stage, int which) const {
+		const int row = threadIdx.x / LANES, place = threadIdx.x % LANES;
+		uint4 *to = room + (stage * 2 + which) * PLANE + row * PLACES + (place ^ turn(row));
+#pragma unroll
+		for (int i = 0; i < ROWS; i++)
+#pragma unroll
+			for (int j = 0; j < EACH; j++) {
+				const bool in = EXACT || 8 * (place + j * LANES) < a.dim;
+				attend_copy(to + i * APART * PLACES + j * LANES, source[i] + which * plane + (in ? j * LANES : 0), in ? there[i] : 0);
+			}
+	}
+
+	// s[i] = scores of positions 8i … 8i+7 of the block, before they are scaled.
+	__device__ __forceinline__ void scores(float (&s)[8][4], int stage) const {
+		const int row = lane() % 8 + lane() / 16 * 8, place = lane() / 8 % 2 ^ turn(row);
+		const uint32_t keys = shared_address(room + stage * 2 * PLANE + row * PLACES);
+#pragma unroll
+		for (int i = 0; i < 8; i++) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
+#pragma unroll
+		for (int k = 0; k < STEPS; k++) {
+#pragma unroll
+			for (int i = 0; i < 8; i += 2) {
+				uint32_t b[4];
+				prefill_matrices(b, keys + 16 * ((2 * k ^ place) + 8 * i * PLACES));
+				attend_mma(s[i], q[k][0], q[k][1], q[k][2], q[k][3], b[0], b[1]);
+				attend_mma(s[i + 1], q[k][0], q[k][1], q[k][2], q[k][3], b[2], b[3]);
+			}
+		}
+	}
+
+	__device__ __forceinline__ void mask(float (&s)[8][4], int from) const {
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				if (from + 8 * i + lane() % 4 * 2 + e % 2 > position[e / 2]) s[i][e] = -INFINITY;
+	}
+
+	// Turns scores into weights 2^(score·scale - most), rounded, as pairs; and brings the
+	// sums so far to the same base.
+	__device__ __forceinline__ void weigh(uint32_t (&p)[8][2], float (&s)[8][4], int from) {
+		float factor[2];
+		if (from + PREFILL_KEYS - 1 > least) mask(s, from);
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			float high = -INFINITY;
+#pragma unroll
+			for (int i = 0; i < 8; i++) high = fmaxf(high, fmaxf(s[i][2 * half], s[i][2 * half + 1]));
+			high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
+			high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
+			const float top = fmaxf(most[half], __fmul_rn(high, a.scale));
+			const float base = top == -INFINITY ? 0 : top; // no position of the row is here: all weights are 0
+			factor[half] = attend_exp2(__fsub_rn(most[half], base));
+			most[half] = top;
+			float sum = __fmul_rn(weight[half], factor[half]);
+#pragma unroll
+			for (int i = 0; i < 8; i++) {
+				p[i][half] = attend_pair(attend_exp2(__fmaf_rn(s[i][2 * half], a.scale, -base)), attend_exp2(__fmaf_rn(s[i][2 * half + 1], a.scale, -base)));
+				// The sum of weights is of those that values are multiplied by.
+				sum = __fadd_rn(sum, __fadd_rn(BF16::low(p[i][half]), BF16::high(p[i][half])));
+			}
+			weight[half] = sum;
+		}
+		if (!__any_sync(~0u, factor[0] != 1 || factor[1] != 1)) return; // times 1
+#pragma unroll
+		for (int i = 0; i < 2 * STEPS; i++)
+#pragma unroll
+			for (int e = 0; e < 4; e++) o[i][e] = __fmul_rn(o[i][e], factor[e / 2]);
+	}
+
+	// Adds the block's values, weighted.
+	__device__ __forceinline__ void add_values(const uint32_t (&p)[8][2], int stage) {
+		const int row = lane() % 16, place = lane() / 16 ^ turn(row);
+		const uint32_t values = shared_address(room + (stage * 2 + 1) * PLANE + row * PLACES);
+#pragma unroll
+		for (int k = 0; k < 4; k++) {
+#pragma unroll
+			for (int i = 0; i < STEPS; i++) {
+				uint32_t b[4];
+				prefill_turned(b, values + 16 * ((2 * i ^ place) + 16 * k * PLACES));
+				attend_mma(o[2 * i], p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b[0], b[1]);
+				attend_mma(o[2 * i + 1], p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b[2], b[3]);
+			}
+		}
+	}
+
+	__device__ __forceinline__ void clear() {
+#pragma unroll
+		for (int i = 0; i < 2 * STEPS; i++) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;
+		most[0] = most[1] = -INFINITY, weight[0] = weight[1] = 0;
+	}
+
+	// Computes block n, while the keys and values of block `after` come.
+	__device__ __forceinline__ void compute(int n, int after, int stage, int blocks) {
+		const bool live = n * PREFILL_KEYS <= last;
+		uint32_t p[8][2];
+		attend_await<1>();
+		__syncthreads(); // the block's keys are there, and the other stage has been read
+		if (after < blocks) locate(after), bring(stage ^ 1, 0);
+		attend_batch();
+		if (live) {
+			float s[8][4];
+			scores(s, stage);
+			weigh(p, s, n * PREFILL_KEYS);
+		}
+		attend_await<1>();
+		__syncthreads();
+		if (after < blocks) bring(stage ^ 1, 1);
+		attend_batch();
+		find(next(after));
+		if (live) add_values(p, stage);
+	}
+
+	// Leaves the sums of a split for prefill_merge.
+	__device__ __forceinline__ void leave(int half, int split) const {
+		float *to = a.partial + ((size_t)at[half] * a.splits + split) * (dim(a) + 2);
+#pragma unroll
+		for (int i = 0; i < 2 * STEPS; i++)
+			if (8 * i < dim(a)) *(float2 *)(to + 8 * i + lane() % 4 * 2) = {o[i][2 * half], o[i][2 * half + 1]};
+		if (lane() % 4 == 0) *(float2 *)(to + dim(a)) = {most[half], weight[half]};
+	}
+
+	// Writes a row that has one split.
+	__device__ __forceinline__ void write(int half) const {
+		float *to = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
+		const float inverse = __frcp_rn(weight[half]);
+#pragma unroll
+		for (int i = 0; i < 2 * STEPS; i++)
+			if (8 * i < dim(a)) *(float2 *)(to + 8 * i) = {prefill_mean(o[i][2 * half], inverse), prefill_mean(o[i][2 * half + 1], inverse)};
+	}
+
+	// Adds the sums of a split to those before it, which are in `out`, and ends them with
+	// the row's last split. For one split alone that is what `write` does.
+	__device__ __forceinline__ void add(int half, int split) {
+		AttendSum sum = {0, allMost[half], allWeight[half]};
+		float mine, its;
+		sum.factors(most[half], mine, its);
+		sum.add(0, most[half], weight[half]);
+		allMost[half] = sum.most, allWeight[half] = sum.weight;
+		const bool ends = position[half] < (split + 1) * PREFILL_SPLIT;
+		const float inverse = __frcp_rn(sum.weight);
+		float *to = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
+#pragma unroll
+		for (int i = 0; i < 2 * STEPS; i++) {
+			if (8 * i >= dim(a)) continue;
+			float2 before = {}, x;
+			if (split > 0) before = *(float2 *)(to + 8 * i);
+			x.x = __fmaf_rn(o[i][2 * half], its, __fmul_rn(before.x, mine));
+			x.y = __fmaf_rn(o[i][2 * half + 1], its, __fmul_rn(before.y, mine));
+			if (ends) x = {prefill_mean(x.x, inverse), prefill_mean(x.y, inverse)};
+			*(float2 *)(to + 8 * i) = x;
+		}
+	}
+
+	// Ends a split, of which only rows that reach it have something.
+	__device__ __forceinline__ void end(int split, bool whole) {
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			weight[half] = __fadd_rn(weight[half], __shfl_xor_sync(~0u, weight[half], 1));
+			weight[half] = __fadd_rn(weight[half], __shfl_xor_sync(~0u, weight[half], 2));
+			if (position[half] < split * PREFILL_SPLIT) continue;
+			if (!whole)
+				leave(half, split);
+			else if (position[half] < PREFILL_SPLIT)
+				write(half);
+			else
+				add(half, split);
+		}
+		clear();
+	}
+
+	// Computes splits blockIdx.z, blockIdx.z + gridDim.z, … of the run.
+	__device__ __forceinline__ void attend(bool whole) {
+		const int blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS;
+		int n = blockIdx.z * PREFILL_BLOCKS, stage = 0;
+		if (n >= blocks) return;
+		float2 queries[STEPS][4];
+		find(n), locate(n);
+		bring(0, 0), attend_batch();
+		bring(0, 1), attend_batch();
+		load_queries(queries);
+		find(next(n));
+		keep_queries(queries);
+		allMost[0] = allMost[1] = -INFINITY, allWeight[0] = allWeight[1] = 0;
+		clear();
+		for (int after = next(n); n < blocks; n = after, after = next(after), stage ^= 1) {
+			compute(n, after, stage, blocks);
+			if (after >= blocks || after / PREFILL_BLOCKS != n / PREFILL_BLOCKS) end(n / PREFILL_BLOCKS, whole);
+		}
+		__syncthreads(); // `room` is free
+	}
+
+	// Splits that some row of the tile has, where the first run is known.
+	__device__ __forceinline__ int splits() const {
+		int end = run.end;
+#pragma unroll 1
+		for (int t = tile.first + run.rows + lane(); t < tile.limit; t += 32) end = max(end, a.position[t] + 1);
+		return (__reduce_max_sync(~0u, end) - 1) / PREFILL_SPLIT + 1;
+	}
+};
+
+// Adds the splits of a tile's rows in their order, as Prefill.add does.
+__device__ static void prefill_merge(const AttendArgs &a, const PrefillTile &tile) {
+	for (int i = threadIdx.x; i < (tile.limit - tile.first) * tile.group * a.dim; i += blockDim.x) {
+		const int entry = i / a.dim, element = i % a.dim, row = tile.first + entry / tile.group;
+		const size_t at = (size_t)row * a.heads + tile.head + entry % tile.group;
+		const int splits = a.position[row] / PREFILL_SPLIT + 1;
+		AttendSum s = {0, -INFINITY, 0};
+#pragma unroll 2
+		for (int split = 0; split < splits; split++) {
+			const float *p = a.partial + (at * a.splits + split) * (a.dim + 2);
+			s.add(__ldcg(p + element), __ldcg(p + a.dim), __ldcg(p + a.dim + 1));
+		}
+		a.out[at * a.dim + element] = prefill_mean(s.sum, __frcp_rn(s.weight));
+	}
+}
+
+// This block's tile. It needs nothing that other kernels write.
+__device__ __forceinline__ PrefillTile prefill_tile(const AttendArgs &a) {
+	const int all = a.heads / a.kvHeads, parts = (all + PREFILL_ENTRIES - 1) / PREFILL_ENTRIES;
+	const int part = blockIdx.x % parts * PREFILL_ENTRIES, tile = gridDim.y - 1 - blockIdx.y;
+	PrefillTile t;
+	t.kvHead = blockIdx.x / parts;
+	t.head = t.kvHead * all + part;
+	t.group = min(PREFILL_ENTRIES, all - part);
+	t.inverse = 65536 / t.group + 1;
+	t.first = tile * a.window;
+	t.limit = min(t.first + a.window, a.T);
+	return t;
+}
+
+// Grid: [KV heads, by PREFILL_ENTRIES of their query heads][tiles of a.window rows, the
+// last one first][at most splits]. A block takes every gridDim.z-th split of all runs of
+// its tile.
+template <int DIM, bool EXACT> __device__ __forceinline__ void prefill(const AttendArgs &a) {
+	extern __shared__ __align__(128) uint4 prefill_room[];
+	PrefillTile tile = prefill_tile(a);
+	asm volatile("" : "+r"(tile.inverse)); // a division: done before the wait
+	step_begin();
+	Prefill<DIM, EXACT> p(a, tile, prefill_room);
+	int splits = 1;
+	for (int row = tile.first; row < tile.limit; row += p.run.rows) {
+		p.run = prefill_run(a, row, tile.limit);
+		if (gridDim.z > 1 && row == tile.first) {
+			splits = p.splits();
+			if ((int)blockIdx.z >= splits) return;
+		}
+		p.attend(splits == 1);
+	}
+	if (splits > 1 && attend_last(a.arrived + blockIdx.y * gridDim.x + blockIdx.x, min((int)gridDim.z, splits))) prefill_merge(a, tile);
+}
+
+// By head size; `any` is for what no other is for, up to 128.
+#define PREFILL_KERNEL(NAME, DIM, EXACT) \
+	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, 2) reel_attend_prefill_##NAME(const __grid_constant__ AttendArgs a) { prefill<DIM, EXACT>(a); }
+PREFILL_KERNEL(64, 64, true)
+PREFILL_KERNEL(96, 96, true)
+PREFILL_KERNEL(128, 128, true)
+PREFILL_KERNEL(any, 128, false)

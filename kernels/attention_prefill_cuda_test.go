@@ -1,0 +1,164 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// prompts has each sequence's last tokens, at most `most` of them, attend as a step of
+// prefill: sequences of one token, of a few, and long ones, one after another.
+func (a *attending) prompts(most int) {
+	var ends []Row
+	for i, r := range a.row {
+		if i == len(a.row)-1 || a.row[i+1].Slot != r.Slot {
+			ends = append(ends, r)
+		}
+	}
+	a.prefill, a.row = true, nil
+	for i, r := range ends {
+		n := 1 + a.r.IntN([]int{1, 9, 40, most}[i%4])
+		for p := max(0, int(r.Position)+1-n); p <= int(r.Position); p++ {
+			a.row = append(a.row, Row{Slot: r.Slot, Position: int32(p)})
+		}
+	}
+	a.query = a.normal(len(a.row)*a.heads*a.kv[0].HeadDim, 1)
+}
+
+// More query heads of a KV head than a tile has, and shapes as in decode.
+var prefillShapes = append(slices.Clone(attendShapes), struct{ heads, kvHeads, d, context int }{72, 1, 64, 300},
+	struct{ heads, kvHeads, d, context int }{32, 32, 128, 3000})
+
+func TestCUDAPrefillAttend(t *testing.T) {
+	for _, c := range prefillShapes {
+		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
+		a.prompts(150)
+		a.attend(indices(len(a.row)), len(a.row)+a.r.IntN(30), true)
+	}
+}
+
+// A row's result has the same bits alone, among others in any order, and padded.
+func TestCUDAPrefillAttendIsBatchInvariant(t *testing.T) {
+	for _, c := range prefillShapes {
+		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
+		a.prompts(100)
+		width, all := c.heads*c.d, indices(len(a.row))
+		want := a.attend(all, len(all), false)
+		a.equal("padded", bits32(a.attend(all, len(all)+70, false)), bits32(want))
+		for range 50 {
+			r := a.r.IntN(len(all))
+			a.equal("alone", bits32(a.attend([]int{r}, 1+a.r.IntN(5), false)), bits32(want[r*width:(r+1)*width]))
+		}
+		shuffled := a.r.Perm(len(all))
+		got := a.attend(shuffled, len(all), false)
+		for i, r := range shuffled {
+			a.equal("shuffled", bits32(got[i*width:(i+1)*width]), bits32(want[r*width:(r+1)*width]))
+		}
+	}
+}
+
+// A prompt has the same bits in chunks of any size, over one split of the context and
+// over several, and whether these are computed at once or one after another.
+func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
+	defer func() { prefillApart = true }()
+	for i, c := range prefillShapes {
+		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, []int{1100, 200, 2300}[i%3])
+		a.row = nil
+		for p := range a.slots[0].Context {
+			a.row = append(a.row, Row{Slot: 1, Position: int32(p)})
+		}
+		a.query = a.normal(len(a.row)*c.heads*c.d, 1)
+		want := a.chunks(len(a.row))
+		for j, w := range want {
+			if math.IsNaN(float64(math.Float32frombits(w))) {
+				t.Fatalf("word %d of the result is not a number", j)
+			}
+		}
+		for _, n := range []int{1, 7, 20, 64, 128, 512} {
+			name := fmt.Sprintf("%d heads over %d of size %d, %d tokens, %d at a time", c.heads, c.kvHeads, c.d, len(a.row), n)
+			a.equal(name, a.chunks(n), want)
+			prefillApart = false
+			a.equal(name+", one after another", a.chunks(n), want)
+			prefillApart = true
+		}
+	}
+}
+
+// chunks attends for all rows of a on the GPU, n in a step.
+func (a *attending) chunks(n int) []uint32 {
+	a.t.Helper()
+	d, width := a.kv[1].HeadDim, a.heads*a.kv[1].HeadDim
+	slot, position := make([]int32, len(a.row)), make([]int32, len(a.row))
+	for i, r := range a.row {
+		slot[i], position[i] = r.Slot, r.Position
+	}
+	q, out, slots, positions := a.load(1, bytesOf(a.query)), a.load(1, poison(4*len(a.query))), a.load(1, bytesOf(slot)), a.load(1, bytesOf(position))
+	for first := 0; first < len(a.row); first += n {
+		rows := min(n, len(a.row)-first)
+		part := func(x device.Buffer, each int) device.Buffer { return x.Slice(int64(4*first*each), int64(4*rows*each)) }
+		a.must(a.streams[1].Launch(Attend{Q: part(q, width), Rows: Rows{Slot: part(slots, 1), Position: part(positions, 1)}, Slots: a.slots[1], KV: a.kv[1],
+			Out: part(out, width), Work: a.work, T: rows, Layer: 1, Heads: a.heads, Prefill: true, Scale: float32(1 / math.Sqrt(float64(d)))}))
+	}
+	a.must(a.streams[1].Synchronize())
+	return read[uint32](a.both, 1, out)
+}
+
+// BenchmarkCUDAPrefillAttend attends for the last rows of one sequence, over as many
+// layers as a pass has, or over four where the sequence is long.
+func BenchmarkCUDAPrefillAttend(t *testing.B) {
+	for _, shape := range []struct {
+		name                      string
+		heads, kvHeads, d, layers int
+	}{{"7B", 32, 32, 128, 32}, {"1B", 32, 8, 64, 16}} {
+		for _, c := range []struct{ rows, n, layers int }{
+			{1, 1, shape.layers}, {10, 10, shape.layers}, {50, 50, shape.layers}, {100, 100, shape.layers}, {200, 200, shape.layers}, {400, 400, shape.layers},
+			{20, 8000, 4}, {128, 8192, 4}, {512, 8192, 4}, {2048, 8192, 4}} {
+			t.Run(fmt.Sprintf("%s/%d-rows-of-%d-in-%d-layers", shape.name, c.rows, c.n, c.layers), func(t *testing.B) {
+				b := newBoth(t)
+				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, c.rows, c.n, c.layers)
+				var each float64
+				for t.Loop() {
+					took := b.replayTimes(20, ops...)
+					each = took[len(took)/2].Seconds()
+				}
+				pairs := float64(c.rows) * (float64(c.n) - float64(c.rows-1)/2)
+				t.ReportMetric(each*1e3, "ms/pass")
+				t.ReportMetric(each*1e6/float64(c.layers), "µs/layer")
+				t.ReportMetric(4*pairs*float64(shape.heads*shape.d*c.layers)/each/1e12, "TFLOP/s")
+			})
+		}
+	}
+}
+
+// prefillLayers are ops for the last rows of a sequence of n tokens, one for each layer.
+func (b *both) prefillLayers(heads, kvHeads, d, rows, n, layers int) (ops []device.Op) {
+	const context = 8192
+	kv := KV{DType: BF16, Pages: 1 + (n+15)/16, PageTokens: 16, Layers: layers, Heads: kvHeads, HeadDim: d}
+	values := bitsOf(b.normal(1<<20, 1)) // random, and the same in each place
+	pool := make([]uint16, 0, int64(kv.Pages)*kv.PageBytes()/2)
+	for len(pool) < cap(pool) {
+		pool = append(pool, values[:min(len(values), cap(pool)-len(pool))]...)
+	}
+	kv.Data = b.load(1, bytesOf(pool))
+	table, slot, position := make([]int32, 2*context/16), make([]int32, rows), make([]int32, rows)
+	for i, page := range b.r.Perm(kv.Pages - 1) {
+		table[i] = int32(page + 1)
+	}
+	for i := range position {
+		position[i] = int32(n - rows + i)
+	}
+	op := Attend{Q: b.load(1, bytesOf(b.normal(rows*heads*d, 1))), KV: kv, Out: b.poisoned(rows * heads * d)[1],
+		Work:  b.load(1, make([]byte, AttendWork(max(rows, attendSplitRows), heads, d, context))),
+		Rows:  Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
+		Slots: Slots{Count: 2, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
+		T:     rows, Heads: heads, Prefill: true, Scale: float32(1 / math.Sqrt(float64(d)))}
+	for op.Layer = range layers {
+		ops = append(ops, op)
+	}
+	return ops
+}
