@@ -28,10 +28,7 @@ func openSource(files fs.FS) (s source, err error) {
 	if s.tensors, err = weights.Open(files); err != nil {
 		return s, err
 	}
-	err = weights.Guard(func() error { // a tied head is compared with the embedding
-		return s.config.CheckTensors(s.tensors)
-	})
-	if err != nil {
+	if err = s.config.CheckTensors(s.tensors); err != nil {
 		return s, errors.Join(err, s.tensors.Close())
 	}
 	return s, nil
@@ -40,10 +37,7 @@ func openSource(files fs.FS) (s source, err error) {
 // load gives dev the weights. Where keep is set the files stay mapped for as long
 // as the process lives: the device reads the weights in place.
 func (s source) load(dev device.Memory, c model.Config, keep bool, progress func(float64)) (m *model.Model, err error) {
-	err = weights.Guard(func() (err error) {
-		m, err = model.Load(dev, c, s.tensors, progress)
-		return err
-	})
+	m, err = model.Load(dev, c, s.tensors, progress)
 	if changed := s.tensors.Unchanged(); changed != nil {
 		err = changed // whatever came of it
 	}

@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -62,6 +63,7 @@ func (h *Host) count(fn func(*Live)) {
 
 func (s *hostStream) loop() {
 	defer close(s.done)
+	debug.SetPanicOnFault(true) // of this goroutine
 	for {
 		queue, ok := s.take()
 		if !ok {
@@ -87,6 +89,7 @@ func (s *hostStream) take() ([]work, bool) {
 }
 
 func (s *hostStream) do(w *work) {
+	defer s.h.survive()
 	if s.h.opts.Delay != nil {
 		time.Sleep(s.h.opts.Delay())
 	}

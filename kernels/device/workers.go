@@ -1,6 +1,7 @@
 package device
 
 import (
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 )
@@ -26,6 +27,7 @@ type parts struct {
 	piece  int
 	next   atomic.Int64
 	joined sync.WaitGroup
+	fault  atomic.Pointer[fault]
 }
 
 func newWorkers(n int) *workers {
@@ -39,6 +41,7 @@ func newWorkers(n int) *workers {
 
 func (w *workers) loop() {
 	defer w.done.Done()
+	debug.SetPanicOnFault(true) // of this goroutine
 	for p := range w.wake {
 		p.run()
 		p.joined.Done()
@@ -50,7 +53,17 @@ func (w *workers) close() {
 	w.done.Wait()
 }
 
+// run returns early where a piece meets a fault, which For then raises again.
 func (p *parts) run() {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case fault:
+			p.fault.Store(&r)
+		default:
+			panic(r)
+		}
+	}()
 	for {
 		begin := int(p.next.Add(int64(p.piece))) - p.piece
 		if begin >= p.n {
@@ -81,4 +94,7 @@ func (h *Host) For(n int, work int, fn func(begin, end int)) {
 	}
 	p.run()
 	p.joined.Wait()
+	if f := p.fault.Load(); f != nil {
+		panic(*f)
+	}
 }

@@ -19,9 +19,9 @@ func Load(dev device.Memory, c Config, tensors Tensors, progress func(float64)) 
 	}
 	m := &Model{Config: c, layers: make([]layer, c.Layers)}
 	l := loader{dev: dev, tensors: tensors, model: m, total: c.Parameters(), progress: progress}
-	l.load()
-	if l.err != nil {
-		return nil, device.GiveBack(func() error { return l.err }, func() error { return m.Free(dev) })
+	err := weights.Guard(func() error { l.load(); return l.err })
+	if err != nil {
+		return nil, device.GiveBack(func() error { return err }, func() error { return m.Free(dev) })
 	}
 	return m, nil
 }

@@ -132,9 +132,12 @@ func (c Config) Parameters() (n int64) {
 
 // CheckTensors compares a checkpoint's headers with c, before anything is
 // loaded: every tensor that c asks for is there in its shape, all matrices have
-// one element type, and nothing is there that c has no use
-// for. Errors: weights.ErrMissing, ErrTensor.
+// one element type, and nothing is there that c has no use for. Errors: weights.ErrMissing, ErrTensor.
 func (c Config) CheckTensors(tensors Tensors) error {
+	return weights.Guard(func() error { return c.checkTensors(tensors) }) // a tied head is compared with the embedding
+}
+
+func (c Config) checkTensors(tensors Tensors) error {
 	wanted := map[string]bool{}
 	var first weights.Tensor // matrix
 	for _, s := range c.Tensors() {
@@ -144,17 +147,18 @@ func (c Config) CheckTensors(tensors Tensors) error {
 		case err != nil:
 			return err
 		case !slices.Equal(t.Shape, s.Shape):
-			return fmt.Errorf("%w: %s is %v, the config asks for %v", ErrTensor, s.Name, t.Shape, s.Shape)
+			return fmt.Errorf("%w: %s: %s is %v, the config asks for %v", ErrTensor, t.File, s.Name, t.Shape, s.Shape)
 		case len(s.Shape) < 2:
 		case first.DType == 0:
 			first = t
 		case t.DType != first.DType:
-			return fmt.Errorf("%w: %s is %v and %s is %v: all matrices must have one type", ErrTensor, s.Name, t.DType, first.Name, first.DType)
+			return fmt.Errorf("%w: %s: %s is %v and %s is %v: all matrices must have one type", ErrTensor, t.File, s.Name, t.DType, first.Name, first.DType)
 		}
 	}
 	for _, name := range tensors.Names() {
 		if !wanted[name] && !c.redundant(tensors, name) {
-			return fmt.Errorf("%w: %.80q is in the checkpoint and the config (%s, %d layers) has no use for it", ErrTensor, name, c.Name, c.Layers)
+			t, _ := tensors.Tensor(name)
+			return fmt.Errorf("%w: %s: %.80q is there and the config (%s, %d layers) has no use for it", ErrTensor, t.File, name, c.Name, c.Layers)
 		}
 	}
 	return nil

@@ -39,6 +39,9 @@ func Open(fsys fs.FS) (*Checkpoint, error) {
 		}
 		return err
 	})
+	if errors.Is(err, ErrChanged) {
+		err = errors.Join(err, c.Unchanged()) // which names the file
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("weights: %w", err), c.Close())
 	}
@@ -56,8 +59,9 @@ func (c *Checkpoint) add(fsys fs.FS, name string) ([]Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	for _, t := range tensors {
-		c.tensors[t.Name] = t
+	for i := range tensors {
+		tensors[i].File = name
+		c.tensors[tensors[i].Name] = tensors[i]
 	}
 	return tensors, nil
 }
@@ -95,9 +99,17 @@ func (c *Checkpoint) addIndexed(fsys fs.FS) error {
 func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	t, ok := c.tensors[name]
 	if !ok {
-		return Tensor{}, fmt.Errorf("weights: %.80q: %w", name, ErrMissing)
+		return Tensor{}, fmt.Errorf("weights: %s: %.80q: %w", c.name(), name, ErrMissing)
 	}
 	return t, nil
+}
+
+// name is the file that says which tensors there are.
+func (c *Checkpoint) name() string {
+	if len(c.files) == 1 && c.files[0].name == singleName {
+		return singleName
+	}
+	return indexName
 }
 
 // Names returns the names of all tensors, sorted.

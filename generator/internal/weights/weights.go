@@ -63,4 +63,5 @@ type Tensor struct {
 	DType DType
 	Shape []int
 	Data  []byte
+	File  string // that it is in
 }

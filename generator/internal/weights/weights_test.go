@@ -70,16 +70,16 @@ func checkGood(t *testing.T, fsys fs.FS) {
 		t.Errorf("Names = %v", got)
 	}
 	for _, want := range []Tensor{
-		{"a", BF16, []int{2, 3}, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
-		{"b", F32, nil, []byte{12, 13, 14, 15}},
-		{"none", F16, []int{0, 4}, []byte{}},
+		{"a", BF16, []int{2, 3}, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, singleName},
+		{"b", F32, nil, []byte{12, 13, 14, 15}, singleName},
+		{"none", F16, []int{0, 4}, []byte{}, singleName},
 	} {
 		got, err := c.Tensor(want.Name)
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("Tensor(%s) = %v, %v, want %v", want.Name, got, err, want)
 		}
 	}
-	if _, err := c.Tensor("absent"); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "absent") {
+	if _, err := c.Tensor("absent"); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), singleName+`: "absent"`) {
 		t.Errorf("Tensor(absent): %v", err)
 	}
 	if err := c.Unchanged(); err != nil {

@@ -1,0 +1,66 @@
+package weights
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// shrunk is a tensor of a mapped file that has lost the tensor's pages since.
+func shrunk(t *testing.T) Tensor {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, singleName)
+	const size = 64 << 10
+	if err := os.WriteFile(path, pack(one(`"F16"`, `[32768]`, `[0,65536]`), size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(os.DirFS(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := os.Truncate(path, 4096); err != nil {
+		t.Fatal(err)
+	}
+	x, err := c.Tensor("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// A file that loses its end while it is read is an error, not the process's end.
+func TestGuard(t *testing.T) {
+	x := shrunk(t)
+	into := make([]byte, len(x.Data))
+	if err := Guard(func() error { copy(into, x.Data); return nil }); !errors.Is(err, ErrChanged) {
+		t.Errorf("%v, wants %v", err, ErrChanged)
+	}
+	if err := Guard(func() error { return ErrMissing }); !errors.Is(err, ErrMissing) {
+		t.Errorf("fn's own error: %v", err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("another panic was swallowed")
+		}
+	}()
+	_ = Guard(func() error { panic("another") })
+}
+
+// Without Guard the same read ends the process.
+func TestWithoutGuard(t *testing.T) {
+	if os.Getenv("UNGUARDED") != "" {
+		x := shrunk(t)
+		copy(make([]byte, len(x.Data)), x.Data)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestWithoutGuard$")
+	cmd.Env = append(os.Environ(), "UNGUARDED=1")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "unexpected fault address") {
+		t.Errorf("%v, wants a fault:\n%s", err, out)
+	}
+}
