@@ -19,8 +19,10 @@ type engineActor struct {
 	load   loader
 	opts   Options
 	log    zerolog.Logger
-	ctx    context.Context // of the loading
-	cancel context.CancelFunc
+	// progress shows the operator how far loading is.
+	progress func(share float64, what string)
+	ctx      context.Context // of the loading
+	cancel   context.CancelFunc
 
 	mu      sync.Mutex
 	stopped bool
@@ -62,7 +64,10 @@ func (a *engineActor) loaded() loading {
 	begun := time.Now()
 	done := make(chan loading, 1)
 	go func() {
-		m, runner, err := a.load(a.ctx, a.opts, a.server.SetProgress)
+		m, runner, err := a.load(a.ctx, a.opts, func(share float64, what string) {
+			a.server.SetProgress(share, what)
+			a.progress(share, what)
+		})
 		done <- loading{m, runner, err}
 	}()
 	select {

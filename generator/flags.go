@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -16,7 +15,6 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"reel/generator/internal/server"
 	"reel/graphs"
@@ -253,8 +251,7 @@ func (p *program) readEnvironment(cmd *cobra.Command, settings []*setting) error
 // newLogger writes to w: console on a terminal, else JSON, unless o says which.
 func newLogger(w io.Writer, o Options) zerolog.Logger {
 	level, _ := zerolog.ParseLevel(o.LogLevel) // one of the five that the flag takes
-	file, isFile := w.(*os.File)
-	terminal := isFile && term.IsTerminal(int(file.Fd()))
+	terminal := isTerminal(w)
 	if o.LogFormat == "console" || o.LogFormat == "auto" && terminal {
 		w = zerolog.ConsoleWriter{Out: w, NoColor: !terminal, TimeFormat: time.TimeOnly}
 	}

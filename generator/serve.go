@@ -45,7 +45,7 @@ func (p *program) serveOn(log zerolog.Logger, o Options) error {
 	if err := s.Listen(); err != nil {
 		return refuse(errConfig, "--socket: %w", err)
 	}
-	e := &engineActor{server: s, load: p.load, opts: o, log: log}
+	e := &engineActor{server: s, load: p.load, opts: o, log: log, progress: newProgress(p.stderr, log)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var g run.Group // interrupts come in this order: the engine ends its requests, then the server closes
 	g.Add(e.execute, e.interrupt)

@@ -1,0 +1,49 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+func TestProgressInALog(t *testing.T) {
+	var out bytes.Buffer
+	clock := time.Unix(0, 0)
+	show := linesOn(zerolog.New(&out), func() time.Time { return clock })
+	for i := range 11 {
+		show(float64(i)/10, "loading the weights")
+		clock = clock.Add(loadingLine / 4)
+	}
+	if got := strings.Count(out.String(), "\n"); got != 2 || !strings.Contains(out.String(), `"percent":40,"doing":"loading the weights"`) {
+		t.Errorf("%d lines, wants 2:\n%s", got, out.String())
+	}
+}
+
+func TestProgressOnATerminal(t *testing.T) {
+	var out bytes.Buffer
+	show := barOn(&out)
+	show(0.1, "loading the weights")
+	show(0.5, "loading the weights")
+	if !strings.Contains(out.String(), "loading the weights") || !strings.Contains(out.String(), "50%") {
+		t.Errorf("%q", out.String())
+	}
+	show(1, "capturing graphs")
+	if !strings.HasSuffix(out.String(), "\r") {
+		t.Errorf("the bar is left: %q", out.String())
+	}
+}
+
+// Not a terminal: no bar; told to be silent: nothing.
+func TestProgressElsewhere(t *testing.T) {
+	var out bytes.Buffer
+	newProgress(&out, zerolog.New(&out))(0.5, "loading")
+	newProgress(&out, zerolog.New(&out).Level(zerolog.WarnLevel))(0.5, "loading")
+	if out.Len() > 0 {
+		t.Errorf("%q", out.String())
+	}
+}
