@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -19,7 +18,7 @@ const loadingLine = 2 * time.Second
 
 // newProgress returns what shows how far loading is, 0 to 1, and what is being
 // done: a bar where w is a terminal, log lines elsewhere. A log that is to tell
-// nothing of this has neither. Any goroutine may call it.
+// nothing of this has neither.
 func newProgress(w io.Writer, log zerolog.Logger) func(share float64, what string) {
 	switch {
 	case log.GetLevel() > zerolog.InfoLevel:
@@ -52,11 +51,8 @@ func barOn(w io.Writer) func(share float64, what string) {
 
 // linesOn writes a log line every loadingLine. A model that is there at once gets none.
 func linesOn(log zerolog.Logger, now func() time.Time) func(share float64, what string) {
-	var mu sync.Mutex
 	last := now()
 	return func(share float64, what string) {
-		mu.Lock()
-		defer mu.Unlock()
 		if now().Sub(last) < loadingLine {
 			return
 		}
