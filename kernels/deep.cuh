@@ -16,7 +16,7 @@ constexpr int TILE_PIECE = PIECE * 512;             // bytes of a piece of a row
 // of a token exchanged as wgmma's 128-byte swizzle wants them.
 struct RoundArgs {
 	Activations in;
-	uint32_t *out;
+	char *out;
 	float *scales;  // out: [tokens], where in has a norm
 	int32_t tokens; // a multiple of 8, not below in.n
 	int32_t unused;
@@ -25,10 +25,27 @@ struct RoundArgs {
 // What a deep product reads beside its op's arguments.
 struct Rounded {
 	const char *rows;    // as above
-	const float *scales; // [tokens]
-	int32_t tokens;
-	int32_t unused;
+	const float *scales; // [tokens]; or, where parts is not 0, squares [parts][tokens] that make them
+	int32_t tokens;      // a multiple of 8
+	int32_t parts;
 };
+
+// Where a product leaves its rows rounded for the next one, or null.
+struct Onward {
+	char *rows;        // as Rounded has them
+	const float *norm; // [columns], or null: what the next product multiplies them with first
+	float *squares;    // [columns/128][tokens], where there is a norm: each row's, over 128 columns
+	int32_t tokens, unused;
+};
+
+// The place of columns k and k+1 of token t among rounded activations; k a multiple of 4. Those
+// of k+2 and k+3 are 16 bytes of a token on, exchanged as they are.
+__device__ __forceinline__ void store_rounded(char *rows, int tokens, int t, int k, uint2 v) {
+	const int piece = k / (PIECE * STEP), quad = k / 4 % (PIECE * STEP / 4), place = t % ATOM;
+	uint32_t *to = reinterpret_cast<uint32_t *>(rows) + ((size_t)piece * (tokens / ATOM) + t / ATOM) * (ATOM_BYTES / 4) + place * (PIECE_BYTES / 4) + quad % 4;
+	to[(quad / 4 * 2 ^ place) * 4] = v.x;
+	to[((quad / 4 * 2 + 1) ^ place) * 4] = v.y;
+}
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {

@@ -13,6 +13,7 @@ struct GateUp {
 	using Args = GateUpArgs;
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
+	static constexpr bool ONWARD = true; // whether a product may follow that reads what this one makes
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
 	const Args &o;
 
@@ -23,9 +24,37 @@ struct GateUp {
 	__device__ __forceinline__ void prepare(int, int, int) {}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
 		if (unit * 16 + row >= o.inner) return;
-		float silu = __fdiv_rn(y[0], __fadd_rn(1.f, expf(-y[0])));
-		o.out[(size_t)t * o.inner + unit * 16 + row] = __fmul_rn(silu, y[1]);
+		o.out[(size_t)t * o.inner + unit * 16 + row] = gated(y[0], y[1]);
 	}
+	static __device__ __forceinline__ float gated(float gate, float up) {
+		return __fmul_rn(__fdividef(gate, __fadd_rn(1.f, __expf(-gate))), up);
+	}
+
+	// Four rows of one token, from a multiple of four on.
+	struct Quad {
+		bool there;
+		int rows; // that are there
+		float *out;
+
+		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t) {
+			row += unit * 16;
+			rows = o.inner - row;
+			out = o.out + (size_t)t * o.inner + row;
+		}
+		// What goes on to the next product need not go to memory as it is.
+		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[2], bool onward) const {
+			const float4 v = {gated(y[0].x, y[1].x), gated(y[0].y, y[1].y), gated(y[0].z, y[1].z), gated(y[0].w, y[1].w)};
+			if (onward) return v;
+			if (o.inner % 4 == 0) {
+				if (rows > 0) *reinterpret_cast<float4 *>(out) = v;
+				return v;
+			}
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				if (i < rows) out[i] = (&v.x)[i];
+			return v;
+		}
+	};
 };
 
-REEL_PRODUCT(reel_gateup, GateUp, 4)
+REEL_PROMPT_PRODUCT(reel_gateup, GateUp, 4)

@@ -17,6 +17,14 @@ type GateUp struct {
 	Scratch  device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 	T        int
 	Eps      float32
+	// Prefill tells that the rows are a prompt's. A prompt's rows and generated ones each
+	// have results that do not depend on company; the two may differ in rounding.
+	Prefill bool
+	// Ready tells that the op before left the rows in Scratch, as its Next.
+	Ready bool
+	// Next is the Scratch of the product after this one, where both are a prompt's: a GPU
+	// that rounds activations leaves the results there, and not in Out. Or none.
+	Next device.Buffer
 }
 
 // Kernel is "gateup".

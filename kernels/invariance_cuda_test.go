@@ -24,21 +24,28 @@ func viewOf[T any](raw []byte) []T {
 var companies = []struct{ first, rows int }{{0, 1}, {150, 1}, {3, 2}, {0, 8}, {9, 9}, {100, 16}, {40, 17}, {7, 33}, {0, 64}, {130, 65}, {64, 136}, {0, 200}}
 
 // alone runs product over all of x's rows, then over parts of them, with NaN in the
-// rows around each part, and compares the bits; so with scratch and without. product
-// gives a launch over `rows` rows of x and out; in and width are the rows' lengths.
-func alone(b *both, name string, in, width int, product func(x, out, scratch device.Buffer, rows int) device.Op) {
+// rows around each part, and compares the bits; so with scratch and without, and as a
+// prompt's. product gives a launch over `rows` rows of x and out; in and width are the
+// rows' lengths.
+func alone(b *both, name string, in, width int, product func(x, out, scratch device.Buffer, rows int, prefill bool) device.Op) {
 	b.t.Helper()
 	const all = 200
 	values := b.normal(all*in, 3)
 	x, out := b.load(1, bytesOf(values)), b.load(1, make([]byte, 4*all*width))
-	b.onGPU(product(x, out, device.Buffer{}, all))
+	b.onGPU(product(x, out, device.Buffer{}, all, false))
 	want := read[uint32](b, 1, out)
 	inCompany(b, name, in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
-		return product(x, out, device.Buffer{}, rows)
+		return product(x, out, device.Buffer{}, rows, false)
 	})
 	scratch := b.load(1, poison(int(ScratchBytes(all, in))))
 	inCompany(b, name+" with scratch", in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
-		return product(x, out, scratch, rows)
+		return product(x, out, scratch, rows, false)
+	})
+	x, out = b.load(1, bytesOf(values)), b.load(1, make([]byte, 4*all*width))
+	b.onGPU(product(x, out, scratch, all, true))
+	prompt := read[uint32](b, 1, out)
+	inCompany(b, name+" of a prompt", in, width, values, prompt, func(x, out device.Buffer, rows int) device.Op {
+		return product(x, out, scratch, rows, true)
 	})
 }
 
@@ -75,13 +82,13 @@ func TestCUDAProductsDoNotDependOnCompany(t *testing.T) {
 			w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
 			norm := put(b, b.normal(in, 1))[1]
 			samples := put(b, counted(256))[1]
-			alone(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out, scratch device.Buffer, rows int) device.Op {
-				return Project{W: w, In: x, X: out, Scratch: scratch, T: rows}
+			alone(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out, scratch device.Buffer, rows int, prefill bool) device.Op {
+				return Project{W: w, In: x, X: out, Scratch: scratch, T: rows, Prefill: prefill}
 			})
-			alone(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out, scratch device.Buffer, rows int) device.Op {
-				return GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Scratch: scratch, T: rows, Eps: 1e-5}
+			alone(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out, scratch device.Buffer, rows int, prefill bool) device.Op {
+				return GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Scratch: scratch, T: rows, Prefill: prefill, Eps: 1e-5}
 			})
-			alone(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width, func(x, out, scratch device.Buffer, rows int) device.Op {
+			alone(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width, func(x, out, scratch device.Buffer, rows int, _ bool) device.Op {
 				return Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: samples}, Logits: out, Scratch: scratch, T: rows, N: rows, Eps: 1e-5}
 			})
 		}
@@ -97,10 +104,14 @@ func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
 	b.onGPU(op)
 	wantQ, wantKV := read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
 	scratch := b.load(1, poison(int(ScratchBytes(rows, hidden))))
-	for i, n := range []int{1, 5, 9, 40, 40, 100, 100, rows} {
+	for i, n := range []int{1, 5, 9, 40, 40, 100, 100, rows, rows, 150, 60, 7} {
 		op.Scratch = device.Buffer{}
-		if i%2 == 1 {
+		if i%2 == 1 || i >= 8 {
 			op.Scratch = scratch
+		}
+		if op.Prefill = i >= 8; i == 8 {
+			b.onGPU(op)
+			wantQ, wantKV = read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
 		}
 		b.onGPU(Fill{Data: op.Out, Value: Poison}, Fill{Data: op.KV.Data, Value: Poison})
 		for first := 0; first < rows; first += n {
@@ -131,7 +142,9 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 	gate, up, down := b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, hidden, inner)[1]
 	norm := put(b, b.normal(hidden, 1))[1]
 	defer func() { dependentLaunch = true }()
-	for _, rows := range []int{1, 12, 40, 150} {
+	for _, rows := range []int{1, 12, 40, 150, -3, -50, -100, -300} { // of a prompt where below 0
+		prefill := rows < 0
+		rows = max(rows, -rows)
 		start := b.normal(rows*hidden, 1)
 		mid, scratch := b.poisoned(rows * inner)[1], b.load(1, poison(int(ScratchBytes(rows, inner))))
 		var want []uint32
@@ -140,7 +153,8 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 			x := b.load(1, bytesOf(start))
 			chain := make([]device.Op, 0, 80)
 			for range cap(chain) / 2 {
-				chain = append(chain, GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, Scratch: scratch, T: rows, Eps: 1e-5}, Project{W: down, In: mid, X: x, Scratch: scratch, T: rows})
+				chain = append(chain, GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, Scratch: scratch, T: rows, Prefill: prefill, Eps: 1e-5},
+					Project{W: down, In: mid, X: x, Scratch: scratch, T: rows, Prefill: prefill})
 			}
 			if how.graph {
 				b.replay(chain...)

@@ -1,6 +1,6 @@
 // The kernels of a product op, one for each element type and range of rows.
 #pragma once
-#include "deep.cuh"
+#include "prompt.cuh"
 #include "single.cuh"
 
 #define REEL_KERNEL(name, threads, blocks, body, ...) \
@@ -9,9 +9,19 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define REEL_DEEP(name, Op, D, M, G, T) \
 	REEL_KERNEL(name, (Deep<Op, D, M, G, T>::THREADS), 1, (deep<Op, D, M, G, T>(a)), const __grid_constant__ DeepArgs<Op> a)
+#define REEL_PROMPT(name, Op, D, T, AHEAD, STAGES, BLOCKS) \
+	REEL_KERNEL(name, 288, BLOCKS, (prompt<Op, D, T, AHEAD, STAGES>(a)), const __grid_constant__ PromptArgs<Op> a)
 #else
 #define REEL_DEEP(name, Op, D, M, G, T)
+#define REEL_PROMPT(name, Op, D, T, AHEAD, STAGES, BLOCKS)
 #endif
+
+// Of an op that a prompt's tokens go through.
+#define REEL_PROMPTS(name, Op, D)                        \
+	REEL_PROMPT(name##_prompt16, Op, D, 16, (Op::R == 1 ? 5 : 3), (Op::R == 1 ? 14 : 11), (Op::R == 1 ? 2 : 3)) \
+	REEL_PROMPT(name##_prompt56, Op, D, 56, (Op::R == 1 ? 4 : 3), (Op::R == 1 ? 6 : 3), (Op::R == 1 ? 2 : 3))   \
+	REEL_PROMPT(name##_prompt104, Op, D, 104, 4, 3, 2)                                                          \
+	REEL_PROMPT(name##_prompt208, Op, D, 208, 5, 5, 1)
 
 #define REEL_PRODUCT_OF(name, Op, D, U)                                                                                     \
 	REEL_KERNEL(name##_1, NARROW_THREADS, 2, (single<Op, D, U>(Op{a})), const __grid_constant__ Op::Args a)          \
@@ -25,3 +35,9 @@
 #define REEL_PRODUCT(name, Op, U)            \
 	REEL_PRODUCT_OF(name##_bf16, Op, BF16, U) \
 	REEL_PRODUCT_OF(name##_f16, Op, F16, U)
+
+// The same and a prompt's.
+#define REEL_PROMPT_PRODUCT(name, Op, U)  \
+	REEL_PRODUCT(name, Op, U)         \
+	REEL_PROMPTS(name##_bf16, Op, BF16) \
+	REEL_PROMPTS(name##_f16, Op, F16)

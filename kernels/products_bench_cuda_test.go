@@ -37,6 +37,7 @@ type products struct {
 	logits  device.Buffer
 	sample  device.Buffer
 	scratch device.Buffer // shared by all, as an engine has it
+	other   device.Buffer
 	bytes   int64
 }
 
@@ -64,6 +65,7 @@ func newProducts(b *both, s shape) *products {
 	p.a = p.attention()
 	p.mid = put(b, b.normal(benchRows*s.inner, 1))[1]
 	p.scratch = b.load(1, poison(int(ScratchBytes(benchRows, s.inner))))
+	p.other = b.load(1, poison(int(ScratchBytes(benchRows, s.inner))))
 	p.sample, p.logits = put(b, counted(benchRows))[1], b.load(1, make([]byte, 4*64*s.vocab))
 	return p
 }
@@ -91,7 +93,7 @@ func (p *products) attention() QKV {
 
 // ops are one kind of product of all layers, or all of a pass, over T rows, and the
 // weights' elements that they read.
-func (p *products) ops(kind string, T int) (ops []device.Op, elements int64) {
+func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, elements int64) {
 	add := func(of string, op device.Op, weights ...Weight) {
 		if kind != of && kind != "all" {
 			return
@@ -103,14 +105,14 @@ func (p *products) ops(kind string, T int) (ops []device.Op, elements int64) {
 	}
 	for _, l := range p.layers {
 		a := p.a
-		a.T, a.Q, a.K, a.V, a.Scratch = T, l.q, l.k, l.v, p.scratch
+		a.T, a.Prefill, a.Ready, a.Q, a.K, a.V, a.Scratch = T, prefill, prefill, l.q, l.k, l.v, p.scratch
 		add("qkv", a, l.q, l.k, l.v)
-		add("output", Project{W: l.output, In: a.Out, X: a.X, Scratch: p.scratch, T: T}, l.output)
-		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Scratch: p.scratch, T: T, Eps: 1e-5}, l.gate, l.up)
-		add("down", Project{W: l.down, In: p.mid, X: a.X, Scratch: p.scratch, T: T, Name: Down}, l.down)
+		add("output", Project{W: l.output, In: a.Out, X: a.X, Scratch: p.other, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm}, l.output)
+		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Scratch: p.scratch, T: T, Prefill: prefill, Ready: prefill, Next: p.other, Eps: 1e-5}, l.gate, l.up)
+		add("down", Project{W: l.down, In: p.mid, X: a.X, Scratch: p.other, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm, Name: Down}, l.down)
 	}
 	n := min(T, 64)
-	if T > 64 {
+	if prefill {
 		n = 1 // a prompt's last row alone is sampled
 	}
 	add("head", Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.sample}, Logits: p.logits, Scratch: p.scratch, T: T, N: n, Eps: 1e-5}, p.head)
@@ -123,24 +125,30 @@ func BenchmarkProducts(bench *testing.B) {
 	for _, s := range shapes {
 		bench.Run(s.name, func(bench *testing.B) {
 			p := newProducts(newBoth(bench), s)
-			for _, T := range []int{1, 8, 16, 32, 50, 64, 100, 200, 400} {
-				bench.Run(fmt.Sprintf("T=%d", T), func(*testing.B) {
-					for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
-						p.measure(kind, T)
-					}
-				})
+			for _, prefill := range []bool{false, true} {
+				for _, T := range []int{1, 8, 10, 16, 50, 100, 200, 400} {
+					bench.Run(fmt.Sprintf("prefill=%v/T=%d", prefill, T), func(*testing.B) {
+						for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
+							p.measure(kind, T, prefill)
+						}
+					})
+				}
 			}
 		})
 	}
 }
 
 // measure prints the median of several replays.
-func (p *products) measure(kind string, T int) {
-	ops, elements := p.ops(kind, T)
+func (p *products) measure(kind string, T int, prefill bool) {
+	ops, elements := p.ops(kind, T, prefill)
 	p.replay(ops...)
 	const runs = 5
 	each := p.replayTimes(runs, ops...)
 	us := each[runs/2].Seconds() * 1e6
-	fmt.Printf("%s T=%-3d %-7s %9.1f us, %8.2f us each, %6.0f GB/s, %6.1f TFLOP/s\n", p.name, T, kind, us, us/float64(len(ops)),
+	class := "decode"
+	if prefill {
+		class = "prefill"
+	}
+	fmt.Printf("%s %s T=%-3d %-7s %9.1f us, %8.2f us each, %6.0f GB/s, %6.1f TFLOP/s\n", p.name, class, T, kind, us, us/float64(len(ops)),
 		float64(2*elements)/us/1e3, float64(2*elements*int64(T))/us/1e6)
 }

@@ -12,6 +12,7 @@ struct Project {
 	using Args = ProjectArgs;
 	static constexpr int R = 1;
 	static constexpr bool NORMED = false;
+	static constexpr bool ONWARD = true; // whether a product may follow that reads what this one makes
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
 	const Args &o;
 	float old;
@@ -27,6 +28,36 @@ struct Project {
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[1]) const {
 		if (unit * 16 + row < o.rows) *out(unit, row, t) = __fadd_rn(old, y[0]);
 	}
+
+	// Four rows of one token, from a multiple of four on.
+	struct Quad {
+		bool there;
+		int rows; // that are there
+		float *x;
+		float4 old;
+
+		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t) {
+			row += unit * 16;
+			rows = o.rows - row;
+			x = o.x + (size_t)t * o.rows + row;
+			if (o.rows % 4 == 0)
+				old = rows > 0 ? *reinterpret_cast<const float4 *>(x) : float4{};
+			else
+				old = {at(0), at(1), at(2), at(3)};
+		}
+		__device__ __forceinline__ float at(int i) const { return i < rows ? x[i] : 0; }
+		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[1], bool) const {
+			const float4 v = {__fadd_rn(old.x, y[0].x), __fadd_rn(old.y, y[0].y), __fadd_rn(old.z, y[0].z), __fadd_rn(old.w, y[0].w)};
+			if (o.rows % 4 == 0) {
+				if (rows > 0) *reinterpret_cast<float4 *>(x) = v;
+				return v;
+			}
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				if (i < rows) x[i] = (&v.x)[i];
+			return v;
+		}
+	};
 };
 
-REEL_PRODUCT(reel_project, Project, 8)
+REEL_PROMPT_PRODUCT(reel_project, Project, 8)

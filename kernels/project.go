@@ -11,6 +11,15 @@ type Project struct {
 	X       device.Buffer // in and out: float32 [T][hidden]
 	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 	T       int
+	// Prefill tells that the rows are a prompt's. A prompt's rows and generated ones each
+	// have results that do not depend on company; the two may differ in rounding.
+	Prefill bool
+	// Ready tells that the op before left the rows in Scratch, as its Next.
+	Ready bool
+	// Next is the Scratch of the product after this one, where both are a prompt's: a GPU
+	// that rounds activations leaves the results there. Or none.
+	Next     device.Buffer
+	NextNorm device.Buffer // float32 [hidden]: the norm of the product after this one, where Next is there
 	// Name tells the two uses apart in reports: "output" or "down".
 	Name ProjectName
 }

@@ -24,6 +24,7 @@ struct QKV {
 	using Args = QKVArgs;
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
+	static constexpr bool ONWARD = false;
 	static constexpr bool EARLY = false; // whether prepare comes before the sums: what it reads takes registers
 	const Args &o;
 	float cosine, sine;
@@ -83,6 +84,55 @@ struct QKV {
 		store(at, a);
 		store(at + o.dim / 2, b);
 	}
+
+	// Four rows of one token, from a multiple of four on, and those that RoPE pairs with them.
+	struct Quad {
+		bool there;
+		float4 turn[2]; // cos and sin of two rows, and of two
+		float *q;       // where q goes, or null
+		int64_t at;     // else the element of the pool
+
+		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t) {
+			const int each = o.dim / 32, head = unit / each, i = (unit - head * each) * 16 + row, position = o.position[t];
+			turn[0] = turn[1] = {1, 0, 1, 0};
+			if (head < o.heads + o.kvHeads) {
+				const float4 *table = reinterpret_cast<const float4 *>(o.rope + ((size_t)position * (o.dim / 2) + i) * 2);
+				turn[0] = table[0];
+				turn[1] = table[1];
+			}
+			q = nullptr;
+			if (head < o.heads) {
+				q = o.out + ((size_t)t * o.heads + head) * o.dim + i;
+				return;
+			}
+			const int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads, block = position / o.pageTokens;
+			const int64_t page = o.table[(size_t)o.slot[t] * o.pages + block];
+			at = ((((page * o.layers + o.layer) * 2 + which) * o.kvHeads + kvHead) * o.pageTokens + position - block * o.pageTokens) * o.dim + i;
+		}
+		static __device__ __forceinline__ void store4(const Args &o, int64_t to, const float4 &v) {
+			if (o.kvType == KV_BF16)
+				*reinterpret_cast<uint2 *>(static_cast<uint16_t *>(o.pool) + to) = {BF16::pack(v.x, v.y), BF16::pack(v.z, v.w)};
+			else if (o.kvType == KV_F16)
+				*reinterpret_cast<uint2 *>(static_cast<uint16_t *>(o.pool) + to) = {F16::pack(v.x, v.y), F16::pack(v.z, v.w)};
+			else
+				*reinterpret_cast<float4 *>(static_cast<float *>(o.pool) + to) = v;
+		}
+		static __device__ __forceinline__ float first(float x, float y, float cosine, float sine) { return __fsub_rn(__fmul_rn(x, cosine), __fmul_rn(y, sine)); }
+		static __device__ __forceinline__ float second(float x, float y, float cosine, float sine) { return __fadd_rn(__fmul_rn(y, cosine), __fmul_rn(x, sine)); }
+		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[2], bool) const {
+			const float4 &x = y[0], &z = y[1];
+			const float4 a = {first(x.x, z.x, turn[0].x, turn[0].y), first(x.y, z.y, turn[0].z, turn[0].w), first(x.z, z.z, turn[1].x, turn[1].y), first(x.w, z.w, turn[1].z, turn[1].w)};
+			const float4 b = {second(x.x, z.x, turn[0].x, turn[0].y), second(x.y, z.y, turn[0].z, turn[0].w), second(x.z, z.z, turn[1].x, turn[1].y), second(x.w, z.w, turn[1].z, turn[1].w)};
+			if (q) {
+				*reinterpret_cast<float4 *>(q) = a;
+				*reinterpret_cast<float4 *>(q + o.dim / 2) = b;
+				return a;
+			}
+			store4(o, at, a);
+			store4(o, at + o.dim / 2, b);
+			return a;
+		}
+	};
 };
 
-REEL_PRODUCT(reel_qkv, QKV, 4)
+REEL_PROMPT_PRODUCT(reel_qkv, QKV, 4)

@@ -25,6 +25,11 @@ type QKV struct {
 
 	T, Layer, Hidden, Heads int
 	Eps                     float32
+	// Prefill tells that the rows are a prompt's. A prompt's rows and generated ones each
+	// have results that do not depend on company; the two may differ in rounding.
+	Prefill bool
+	// Ready tells that the op before left the rows in Scratch, as its Next.
+	Ready bool
 }
 
 // Kernel is "qkv".

@@ -29,7 +29,8 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	}
 	units := (o.Heads + 2*o.KV.Heads) * (d / (2 * tileRows))
 	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Hidden), n: int32(o.T), eps: o.Eps}
-	return launch(q, tiled{"reel_qkv", in, units, 2, o.Scratch, []Weight{o.Q, o.K, o.V}}, qkvArgs{
+	return launch(q, tiled{name: "reel_qkv", in: in, units: units, tiles: 2, scratch: o.Scratch, prefill: o.Prefill, ready: o.Ready,
+		weights: []Weight{o.Q, o.K, o.V}}, qkvArgs{
 		q: q.Address(o.Q.Data), k: q.Address(o.K.Data), v: q.Address(o.V.Data), in: in,
 		rope: q.Address(o.RoPE), slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position),
 		table: q.Address(o.Slots.BlockTable), pool: q.Address(o.KV.Data), out: q.Address(o.Out),

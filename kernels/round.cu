@@ -6,7 +6,7 @@
 template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a) {
 	__shared__ float parts[PARTIALS];
 	const int t = blockIdx.x, partial = threadIdx.x / 16, quad = threadIdx.x % 16, steps = a.in.cols / STEP;
-	const int pieces = (steps + PIECE - 1) / PIECE, atoms = a.tokens / ATOM;
+	const int pieces = (steps + PIECE - 1) / PIECE;
 	let_next_begin();
 	await_previous();
 	const int row = a.in.row(t);
@@ -21,10 +21,7 @@ template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a)
 				v = times(v, load_constant(a.in.norm + k));
 			}
 		}
-		const uint2 b = rounded<D>(v);
-		uint32_t *to = a.out + ((size_t)piece * atoms + t / ATOM) * (ATOM_BYTES / 4) + t % ATOM * (PIECE_BYTES / 4) + quad % 4;
-		to[((quad / 4 * 2) ^ (t % ATOM)) * 4] = b.x;
-		to[((quad / 4 * 2 + 1) ^ (t % ATOM)) * 4] = b.y;
+		store_rounded(a.out, a.tokens, t, k, rounded<D>(v));
 	}
 	if (!a.in.norm) return;
 	squares = fold(squares);

@@ -37,7 +37,8 @@ type Lane struct {
 	ringMap, resultMap     *device.Mapped
 	taken                  []device.Buffer // all of it, to be freed
 
-	x, q, attended, inner, logits, work, scratch device.Buffer
+	x, q, attended, inner, logits, work device.Buffer
+	scratch, scratchInner               device.Buffer // of rows of the residual, and of other rows
 }
 
 // NewLane takes a lane's memory, once, for the life of the engine; Free gives it back.
@@ -72,7 +73,8 @@ func (l *Lane) allocate(dev device.Memory, c Config) (err error) {
 		{&l.inner, 4 * int64(g.MaxRows*c.Inner)},
 		{&l.logits, 4 * int64(g.MaxBatch) * int64(c.Vocab)},
 		{&l.work, kernels.AttendWork(g.MaxRows, c.Heads, c.HeadDim, g.Context)},
-		{&l.scratch, kernels.ScratchBytes(g.MaxRows, max(c.Hidden, c.Heads*c.HeadDim, c.Inner))},
+		{&l.scratch, kernels.ScratchBytes(g.MaxRows, c.Hidden)},
+		{&l.scratchInner, kernels.ScratchBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
 	} {
 		if *a.buf, err = dev.Alloc(a.bytes); err != nil {
 			return err

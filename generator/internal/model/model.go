@@ -16,6 +16,7 @@ type Model struct {
 	layers    []layer
 	norm      device.Buffer // float32 [hidden]
 	head      kernels.Weight
+	alike     bool            // whether the layers' weights are all of one type
 	taken     []device.Buffer // all of it, to be freed
 }
 
@@ -37,8 +38,8 @@ func (m *Model) Weights() device.Buffer { return m.embedding.Data }
 // Shape is what a step's launches depend on, and all of it is known to the host.
 type Shape struct {
 	Rows    int  // token rows, padding included
+	Prefill bool // whether they are prompts' tokens, else each the one that a sequence generated last
 	Samples int  // rows whose next token is drawn, padding included; 0 skips head and sampling
-	Prefill bool // the rows are prompt tokens
 }
 
 // Forward launches one step on s: the descriptor that Lane.Write put into the
@@ -62,13 +63,35 @@ func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
 // block is transformer block i: attention and feed-forward, each added to the residual x.
 func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
 	c, w, T := m.Config, &m.layers[i], sh.Rows
+	// A prompt's rows go from product to product as these leave them, where a GPU rounds them.
+	onward := sh.Prefill && m.alike
+	var x, inner, nextX, nextNorm device.Buffer
+	if onward {
+		x, inner = l.scratch, l.scratchInner
+		if i+1 < len(m.layers) {
+			nextX, nextNorm = x, m.layers[i+1].attentionNorm
+		}
+	}
 	p.launch(kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
-		Out: l.q, Scratch: l.scratch, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps})
+		Out: l.q, Scratch: l.scratch, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps, Prefill: sh.Prefill, Ready: onward && i > 0})
 	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: l.kvLayer(i), Heads: c.Heads,
 		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i), Prefill: sh.Prefill})
-	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, Scratch: l.scratch, T: T, Name: kernels.Output})
-	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, T: T, Eps: c.RMSNormEps})
-	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, Scratch: l.scratch, T: T, Name: kernels.Down})
+	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, Scratch: l.scratchInner, T: T, Prefill: sh.Prefill, Next: x, NextNorm: w.innerNorm, Name: kernels.Output})
+	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, T: T, Eps: c.RMSNormEps,
+		Prefill: sh.Prefill, Ready: onward, Next: inner})
+	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, Scratch: l.scratchInner, T: T, Prefill: sh.Prefill, Ready: onward, Next: nextX, NextNorm: nextNorm, Name: kernels.Down})
+}
+
+// areAlike tells whether the products of all layers have weights of one type.
+func areAlike(layers []layer) bool {
+	for _, l := range layers {
+		for _, w := range []kernels.Weight{l.q, l.k, l.v, l.output, l.gate, l.up, l.down} {
+			if w.DType != layers[0].q.DType {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // pass launches ops until one fails.

@@ -12,19 +12,26 @@ package cuda
 // with another context current would work on another device in silence.
 
 static CUresult reel_launch(CUcontext c, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads,
-                            unsigned shared, CUstream s, int dependent, void *args) {
+                            unsigned shared, unsigned cluster, CUstream s, int dependent, void *args) {
 	CUresult r = cuCtxSetCurrent(c);
 	if (r) return r;
-	CUlaunchAttribute at[1];
-	at[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-	at[0].value.programmaticStreamSerializationAllowed = 1;
+	CUlaunchAttribute at[2];
 	CUlaunchConfig config = {0};
+	if (dependent) {
+		at[config.numAttrs].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+		at[config.numAttrs++].value.programmaticStreamSerializationAllowed = 1;
+	}
+	if (cluster > 1) {
+		at[config.numAttrs].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+		at[config.numAttrs].value.clusterDim.x = cluster;
+		at[config.numAttrs].value.clusterDim.y = 1;
+		at[config.numAttrs++].value.clusterDim.z = 1;
+	}
 	config.gridDimX = x; config.gridDimY = y; config.gridDimZ = z;
 	config.blockDimX = threads; config.blockDimY = 1; config.blockDimZ = 1;
 	config.sharedMemBytes = shared;
 	config.hStream = s;
 	config.attrs = at;
-	config.numAttrs = dependent ? 1 : 0;
 	void *params[1] = {args};
 	return cuLaunchKernelEx(&config, f, params, 0);
 }
@@ -166,18 +173,18 @@ func (d *Device) wrapped(what string, err error) error {
 	return d.failure(what, result)
 }
 
-func (d *Device) launch(f cu.Function, grid [3]int, threads, shared int, s *stream, dependent bool, args unsafe.Pointer) error {
-	if shared > 40<<10 { // of 48 KiB that need no leave, a kernel's own are a part
-		if err := d.failure("shared memory of a kernel", C.reel_allow_shared(contextOf(d.context), functionOf(f), C.int(shared))); err != nil {
+func (d *Device) launch(f cu.Function, g Grid, s *stream, args unsafe.Pointer) error {
+	if g.Shared > 40<<10 { // of 48 KiB that need no leave, a kernel's own are a part
+		if err := d.failure("shared memory of a kernel", C.reel_allow_shared(contextOf(d.context), functionOf(f), C.int(g.Shared))); err != nil {
 			return err
 		}
 	}
 	pdl := C.int(0)
-	if dependent {
+	if g.Dependent {
 		pdl = 1
 	}
-	return d.failure("launch", C.reel_launch(contextOf(d.context), functionOf(f), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]),
-		C.uint(threads), C.uint(shared), streamOf(s.s), pdl, args))
+	return d.failure("launch", C.reel_launch(contextOf(d.context), functionOf(f), C.uint(max(1, g.X)), C.uint(max(1, g.Y)), C.uint(max(1, g.Z)),
+		C.uint(g.Threads), C.uint(g.Shared), C.uint(g.Cluster), streamOf(s.s), pdl, args))
 }
 
 func (d *Device) pinned(bytes int64) (host unsafe.Pointer, address uint64, err error) {

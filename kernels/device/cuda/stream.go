@@ -41,6 +41,7 @@ type Grid struct {
 	X, Y, Z int // blocks; 0 counts as 1
 	Threads int // of a block
 	Shared  int // bytes of dynamic shared memory
+	Cluster int // neighbours in X that share their memory, at most 8, on compute capability 9.0 and later; 0 for none
 	// Dependent lets the kernel begin before the one before it on the stream has
 	// ended; it must wait (griddepcontrol.wait) before it touches what that one makes.
 	Dependent bool
@@ -53,7 +54,8 @@ func Launch[T any](q *Queue, kernel string, g Grid, args T) error {
 	if err != nil {
 		return err
 	}
-	return q.s.d.launch(f, [3]int{max(1, g.X), max(1, g.Y), max(1, g.Z)}, g.Threads, g.Shared, q.s, g.Dependent && !q.s.d.serial.Load(), unsafe.Pointer(&args))
+	g.Dependent = g.Dependent && !q.s.d.serial.Load()
+	return q.s.d.launch(f, g, q.s, unsafe.Pointer(&args))
 }
 
 // stream is a non-blocking CUDA stream.

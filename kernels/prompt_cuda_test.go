@@ -1,0 +1,94 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// promptRows are the numbers of a prompt's tokens at which kernels and their edges change.
+var promptRows = []int{1, 9, 16, 17, 56, 57, 104, 105, 208, 209, 417}
+
+// scratchFor is scratch on the GPU for rows of cols columns.
+func (b *both) scratchFor(rows, cols int) device.Buffer {
+	return b.load(1, poison(int(ScratchBytes(rows, cols))))
+}
+
+func TestCUDAProjectOfAPrompt(t *testing.T) {
+	b := newBoth(t)
+	for i, rows := range promptRows {
+		in, hidden := []int{64, 80, 4096, 1040, 176, 11008}[i%6], []int{64, 100, 272, 16}[i%4]
+		w := b.matrix([]DType{BF16, F16}[i%2], hidden, in)
+		x, res, scratch := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in)
+		b.run(func(on int) device.Op {
+			return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, T: rows, Prefill: true}
+		})
+		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
+	}
+}
+
+func TestCUDAGateUpOfAPrompt(t *testing.T) {
+	b := newBoth(t)
+	for i, rows := range promptRows {
+		hidden, inner := []int{64, 80, 2048, 1040, 4096}[i%5], []int{64, 90, 272, 16}[i%4]
+		dtype := []DType{BF16, F16}[i%2]
+		gate, up := b.matrix(dtype, inner, hidden), b.matrix(dtype, inner, hidden)
+		x, norm, out, scratch := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner), b.scratchFor(rows, hidden)
+		b.run(func(on int) device.Op {
+			return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Scratch: scratch, T: rows, Prefill: true, Eps: 1e-5}
+		})
+		b.close(fmt.Sprintf("%d rows of %d to %d", rows, hidden, inner), out, 8*sums(hidden), 1e-5)
+	}
+}
+
+func TestCUDAQKVOfAPrompt(t *testing.T) {
+	b := newBoth(t)
+	for i, rows := range promptRows {
+		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128}[i%4]
+		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
+		a := b.newAttention([]DType{BF16, F16}[i%2], F32, rows, hidden, kvHeads*group, kvHeads, dim)
+		a.op[1].Scratch, a.op[1].Prefill = b.scratchFor(rows, hidden), true
+		b.run(func(on int) device.Op { return a.op[on] })
+		name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d", rows, hidden, group, dim, kvHeads)
+		b.close(name+": q", a.out, 8*sums(hidden), 1e-5)
+		b.samePool(name, a, 8*sums(hidden))
+	}
+}
+
+// A feed-forward of two layers over a prompt's rows: onward, or each product with its
+// own rounding.
+func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]Weight, down Weight, norm device.Buffer, onward bool) []uint32 {
+	b.t.Helper()
+	mid := b.poisoned(rows * inner)[1]
+	scratch, other := b.scratchFor(rows, hidden), b.scratchFor(rows, inner)
+	gateup := GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Scratch: scratch, T: rows, Prefill: true, Eps: 1e-5}
+	project := Project{W: down, In: mid, X: x, Scratch: other, T: rows, Prefill: true}
+	second := gateup
+	if onward {
+		gateup.Next, project.Ready, project.Next, project.NextNorm = other, true, scratch, norm
+		second.Ready = true
+	}
+	b.onGPU(gateup, project, second)
+	return read[uint32](b, 1, mid)
+}
+
+// Rows that go onward rounded give what rows do that each product rounds, but for the
+// order in which squares are added; and the same bits in any company.
+func TestCUDARowsGoOnward(t *testing.T) {
+	b := newBoth(t)
+	const all, hidden, inner = 230, 256, 384
+	gate, up, down := b.matrix(BF16, inner, hidden), b.matrix(BF16, inner, hidden), b.matrix(BF16, hidden, inner)
+	norm, values := put(b, b.normal(hidden, 1))[1], b.normal(all*hidden, 3)
+	run := func(first, rows int, onward bool) []uint32 {
+		x := b.load(1, bytesOf(values[first*hidden:(first+rows)*hidden]))
+		return b.feedForward(x, rows, hidden, inner, [2]Weight{gate[1], up[1]}, down[1], norm, onward)
+	}
+	want, own := run(0, all, true), run(0, all, false)
+	b.closeTo("onward", viewOf[float32](bytesOf(want)), viewOf[float32](bytesOf(own)), func(int) float64 { return 1e-5 }, 1e-4)
+	for _, c := range companies {
+		b.equal(fmt.Sprintf("rows %d to %d", c.first, c.first+c.rows), run(c.first, c.rows, true), want[c.first*inner:(c.first+c.rows)*inner])
+	}
+}
