@@ -90,7 +90,7 @@ test: ## run the tests (under 5 minutes on 2 cores)
 	@$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: check
-check: unskipped vet lint race fuzz examples readiness tidy cuda-check ## all that CI runs
+check: unskipped vet lint race fuzz examples readiness tidy bench-check cuda-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -142,6 +142,16 @@ cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, ve
 		CUDA_INCLUDE="$$headers/include" $(WITHCUDA) $(GO) build -tags cuda ./kernels/device/cuda
 	@$(WITHCUDA) $(LINT) run --config .ci/golangci.yml --build-tags cuda ./...
 
+.PHONY: bench-report
+bench-report: ## write the README's table and plot from bench/results
+	@$(MAKE) all >&2
+	@'$(BIN)/reel-bench' report
+
+.PHONY: bench-check
+bench-check: ## the README's table and plot are those of bench/results
+	@$(MAKE) all >&2
+	@'$(BIN)/reel-bench' report --check
+
 .PHONY: readiness
 readiness: ## every op can be captured, and every replay equals the eager run
 	@$(MAKE) all >&2
@@ -165,5 +175,5 @@ clean: ## remove what make built
 .PHONY: help
 help: ## this list
 	@echo "make TARGET, one of:"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo "variables: PROMPT for run; PREFIX (now $(PREFIX)) and DESTDIR for install; BIN, where to build"

@@ -18,6 +18,9 @@ var DefaultPrompts = []int{10, 50, 100, 150, 200, 250, 300, 350, 400}
 // a GPU that they do not name.
 var documents = Average{Target: "documents", TTFT: 121.23, ITLP99: 17.05, MemoryGB: 14.1}
 
+// The documents' own TTFT at each of DefaultPrompts, in milliseconds.
+var documentsTTFT = []float64{20.77, 145.66, 120.36, 119.58, 125.89, 129.56, 136.74, 143.38, 149.14}
+
 // LatencyOptions says what MeasureLatency measures.
 type LatencyOptions struct {
 	Prompts   []int  // tokens of each prompt; nil is those of DefaultPrompts that fit

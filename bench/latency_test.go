@@ -95,6 +95,9 @@ func TestAveragesBesideTheDocuments(t *testing.T) {
 	if a[1] != (Average{Target: "documents", TTFT: 121.23, ITLP99: 17.05, MemoryGB: 14.1}) {
 		t.Errorf("the documents are %+v", a[1])
 	}
+	if !near(mean(documentsTTFT), a[1].TTFT, 1e-4) || len(documentsTTFT) != len(DefaultPrompts) {
+		t.Errorf("the documents' rows have a mean of %g", mean(documentsTTFT))
+	}
 	table := got.Tables()[1]
 	if row := table.Rows[1]; !slices.Equal(row, []string{"documents", "121.2", "-", "17.05", "-", "14.10"}) {
 		t.Errorf("the table has %q", row)

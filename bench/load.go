@@ -76,7 +76,8 @@ func (l *load) open(ctx context.Context, rate float64, seed uint64) {
 			break
 		}
 		pause(ctx, time.Until(due))
-		requests.Go(func() { _ = l.one(ctx, due) }) // a failure is in what it recorded
+		at := due
+		requests.Go(func() { _ = l.one(ctx, at) }) // a failure is in what it recorded
 	}
 	requests.Wait()
 }
@@ -109,9 +110,11 @@ func (l *load) row(slo SLO) LoadRow {
 			continue
 		}
 		r.Requests++
-		ttft.Add(c.TTFT()) // of what was cut off before its first token: how long it had waited
-		at := l.slice(c.Due)
-		part[at] = append(part[at], milliseconds(c.TTFT()))
+		if c.Err == nil || cutOff(c.Err) { // what was cut off before its first token has waited so long at least
+			ttft.Add(c.TTFT())
+			at := l.slice(c.Due)
+			part[at] = append(part[at], milliseconds(c.TTFT()))
+		}
 		if c.Err != nil {
 			r.fail(c.Err)
 			continue
@@ -162,6 +165,9 @@ func (l *load) count(r *LoadRow, c *Completion) {
 	}
 }
 
+// cutOff tells whether a request was still under way when its level's time was over.
+func cutOff(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
 // fail counts a request that failed, by why.
 func (r *LoadRow) fail(err error) {
 	r.Failed++
@@ -169,7 +175,7 @@ func (r *LoadRow) fail(err error) {
 		r.Failures = map[string]int{}
 	}
 	why := err.Error()
-	if errors.Is(err, context.DeadlineExceeded) {
+	if cutOff(err) {
 		why = "not finished at the end"
 	}
 	r.Failures[why]++

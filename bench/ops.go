@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -74,7 +75,7 @@ func MeasureOps(ctx context.Context, l Launch, describe func(*OpsReport) Provena
 		return nil, fmt.Errorf("%w: %s ops: %w", ErrGenerator, path, err)
 	}
 	report.Provenance = describe(&report.OpsReport)
-	report.Provenance.Generator = strings.Join(cmd.Args, " ")
+	report.Provenance.Generator = strings.Join(append([]string{filepath.Base(path)}, cmd.Args[1:]...), " ")
 	return report, nil
 }
 

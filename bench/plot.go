@@ -39,6 +39,7 @@ func (c *Chart) add(s Series) {
 const (
 	chartWidth  = 7 * vg.Inch
 	chartHeight = 3.6 * vg.Inch
+	legendRoom  = 0.08 // of the height, for each series' name
 )
 
 // Draw writes charts one below the other to an SVG or PNG file, as its name
@@ -87,7 +88,11 @@ func (c *Chart) plot() (*plot.Plot, error) {
 		}
 	}
 	p.Y.Min = 0
-	return p, c.plotMarks(p)
+	if err := c.plotMarks(p); err != nil {
+		return nil, err
+	}
+	p.X.Min, p.Y.Max = min(p.X.Min, 0), p.Y.Max*(1+legendRoom*float64(len(c.Series)))
+	return p, nil
 }
 
 // plot adds the series in the i-th colour.

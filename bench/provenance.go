@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -27,6 +28,20 @@ type Provenance struct {
 	CPU       string         `json:"cpu"`
 	Cores     int            `json:"cores"` // that this process may use
 	OS        string         `json:"os"`
+	// Load is the machine's load average, of a minute, when this program began:
+	// what others did beside the measurement.
+	Load float64 `json:"load"`
+}
+
+// loadAtStart is read before anything is measured.
+var loadAtStart = loadAverage()
+
+func loadAverage() (load float64) {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err == nil {
+		_, _ = fmt.Sscan(string(b), &load) // 0 where it can't be read
+	}
+	return load
 }
 
 // Describe tells where and with what a measurement is made. s is the
@@ -34,7 +49,7 @@ type Provenance struct {
 func Describe(s *client.Status, version string, args []string) Provenance {
 	p := Provenance{Date: time.Now().UTC().Format(time.RFC3339), Command: strings.Join(args, " "), Bench: version,
 		Commit: s.Version, Generator: commandLine(s.PID), Model: s.Model, Shape: s.Shape, Device: s.Device,
-		CPU: processor(), Cores: runtime.GOMAXPROCS(0), OS: system()}
+		CPU: processor(), Cores: runtime.GOMAXPROCS(0), OS: system(), Load: loadAtStart}
 	if s.Device == "cuda" {
 		p.GPU, p.Driver = s.Machine.Name, s.Machine.Driver
 	}
@@ -48,7 +63,11 @@ func commandLine(pid int) string {
 	if err != nil {
 		return ""
 	}
-	return strings.Join(strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 }), " ")
+	words := strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 })
+	if len(words) > 0 {
+		words[0] = filepath.Base(words[0])
+	}
+	return strings.Join(words, " ")
 }
 
 // processor is the name of this machine's.
@@ -66,13 +85,14 @@ func processor() string {
 	return runtime.GOARCH
 }
 
-// system is the kernel's name and release.
+// system is the kernel's name and version, without what its builder added.
 func system() string {
 	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return runtime.GOOS
 	}
-	return runtime.GOOS + " " + strings.TrimSpace(string(b))
+	version, _, _ := strings.Cut(strings.TrimSpace(string(b)), "-")
+	return runtime.GOOS + " " + version
 }
 
 // Machine names the hardware: the GPU where one was used.
@@ -83,6 +103,9 @@ func (p *Provenance) Machine() string {
 	return fmt.Sprintf("%s, %d cores", p.CPU, p.Cores)
 }
 
+// busy is the load a core from which the figures are not the machine's own.
+const busy = 0.3
+
 // line is the provenance in one line, for the foot of a table.
 func (p *Provenance) line() string {
 	parts := []string{p.Machine()}
@@ -91,6 +114,9 @@ func (p *Provenance) line() string {
 	}
 	if p.Shape.Layers > 0 {
 		parts = append(parts, fmt.Sprintf("%d layers of %d and %d, %d heads over %d", p.Shape.Layers, p.Shape.Hidden, p.Shape.Inner, p.Shape.Heads, p.Shape.KVHeads))
+	}
+	if p.Load > busy*float64(p.Cores) {
+		parts = append(parts, fmt.Sprintf("BUSY: load %.1f before it began", p.Load))
 	}
 	day, _, _ := strings.Cut(p.Date, "T")
 	parts = append(parts, "commit "+p.Commit, day)

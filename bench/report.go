@@ -45,19 +45,33 @@ func MakeReport(readme, results string) (Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	link, err := filepath.Rel(filepath.Dir(readme), plot)
+	link, err := relative(filepath.Dir(readme), plot)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
 	b.Write(before)
 	fmt.Fprintln(&b, reportBegin)
-	if err := writeReport(&b, all, filepath.ToSlash(link)); err != nil {
+	if err := writeReport(&b, all, link); err != nil {
 		return nil, err
 	}
 	b.WriteString(reportEnd)
 	b.Write(after)
 	return Report{readme: b.Bytes(), plot: svg}, nil
+}
+
+// relative is path as a link in a file of dir has it.
+func relative(dir, path string) (string, error) {
+	from, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	to, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	link, err := filepath.Rel(from, to)
+	return filepath.ToSlash(link), err
 }
 
 // Write writes the files.
@@ -142,6 +156,11 @@ func latencyChart(all []found) []Chart {
 			itl.add(l.series(a.Target, name, func(r *LatencyRow) float64 { return r.ITL.P50 }))
 		}
 	}
+	theirs := Series{Name: "the documents, PyTorch", Y: documentsTTFT}
+	for _, n := range DefaultPrompts {
+		theirs.X = append(theirs.X, float64(n))
+	}
+	ttft.add(theirs)
 	return []Chart{ttft, itl}
 }
 
@@ -151,7 +170,7 @@ var headline = []int{10, 50, 100, 200, 400}
 // writeReport writes the table of latencies, what the other results come to,
 // and where all of it is from.
 func writeReport(b *bytes.Buffer, all []found, plot string) error {
-	t := Table{Title: "One request at a time, milliseconds as the client sees them (P50; ITL P99 over all rows), with the averages of the documents that Reel set out from:",
+	t := Table{Title: "One request at a time, milliseconds as the client sees them (P50; ITL P99 over all rows), beside the documents that Reel set out from (a prototype in PyTorch with a graph for each length; GPU and model size as they do not say):",
 		Columns: []string{"model and machine"}}
 	for _, n := range headline {
 		t.Columns = append(t.Columns, fmt.Sprintf("TTFT %d", n))
@@ -162,7 +181,7 @@ func writeReport(b *bytes.Buffer, all []found, plot string) error {
 			l.headlines(&t, f.machine)
 		}
 	}
-	t.row("documents (average)", "", "", documents.TTFT, "", "", "", documents.ITLP99, "", documents.MemoryGB)
+	t.row(documentsRow()...)
 	if err := Markdown(b, []Table{t}); err != nil {
 		return err
 	}
@@ -174,6 +193,15 @@ func writeReport(b *bytes.Buffer, all []found, plot string) error {
 		fmt.Fprintf(b, "- `%s/%s`: %s\n", f.machine, f.file, p.line())
 	}
 	return nil
+}
+
+// documentsRow is the documents' table at the headline's lengths.
+func documentsRow() []any {
+	cells := []any{"the documents, PyTorch"}
+	for _, n := range headline {
+		cells = append(cells, documentsTTFT[slices.Index(DefaultPrompts, n)])
+	}
+	return append(cells, "", documents.ITLP99, "", documents.MemoryGB)
 }
 
 // headlines adds a row for each target.

@@ -66,12 +66,13 @@ func MeasureRoll(ctx context.Context, l Launch, o RollOptions, describe func(*cl
 	}
 	report := &Roll{Head: Head{Kind: "roll"}, Phases: o.Phases, Lengths: o.Lengths, Requests: o.Requests, MaxTokens: o.MaxTokens, MaxGraphs: o.MaxGraphs}
 	for i, roller := range []string{"on", "off"} {
-		row, status, err := o.run(ctx, l, roller, i)
+		row, err := o.run(ctx, l, roller, i, func(s *client.Status) {
+			if i == 0 {
+				report.Provenance = describe(s)
+			}
+		})
 		if err != nil {
 			return nil, fmt.Errorf("roller %s: %w", roller, err)
-		}
-		if i == 0 {
-			report.Provenance = describe(status)
 		}
 		report.Rows = append(report.Rows, row)
 	}
@@ -81,29 +82,30 @@ func MeasureRoll(ctx context.Context, l Launch, o RollOptions, describe func(*cl
 	return report, nil
 }
 
-// run puts the workload on a generator with the roller as said.
-func (o *RollOptions) run(ctx context.Context, l Launch, roller string, turn int) (row RollRow, status *client.Status, err error) {
+// run puts the workload on a generator with the roller as said, and has its
+// status noted while it lives.
+func (o *RollOptions) run(ctx context.Context, l Launch, roller string, turn int, note func(*client.Status)) (row RollRow, err error) {
 	l.Args = append([]string{"--roller", roller, "--max-graphs", fmt.Sprint(o.MaxGraphs), "--precapture", o.Captured}, l.Args...)
 	p, err := l.Start(ctx)
 	if err != nil {
-		return row, nil, err
+		return row, err
 	}
 	defer p.Stop()
 	c, err := p.Dial(ctx)
 	if err != nil {
-		return row, nil, err
+		return row, err
 	}
 	defer c.Close()
-	row, err = o.workload(ctx, c, turn)
+	if row, err = o.workload(ctx, c, turn); err != nil {
+		return row, err
+	}
+	status, err := c.Status(ctx)
 	if err != nil {
-		return row, nil, err
+		return row, err
 	}
-	row.Roller = roller
-	status, err = c.Status(ctx)
-	if err == nil {
-		row.Pool = status.Graphs
-	}
-	return row, status, err
+	note(status)
+	row.Roller, row.Pool = roller, status.Graphs
+	return row, nil
 }
 
 // rolling is a generator that tells its status, too.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"reel/client"
+	"reel/protocol"
 )
 
 // Startup is what it takes a generator to start.
@@ -26,8 +27,8 @@ type Start struct {
 	Graphs       uint64  `json:"graphs"`          // captured at start
 	CaptureMS    float64 `json:"capture_ms"`      // for all of them
 	GraphsPerS   float64 `json:"graphs_per_s"`    // while capturing
-	MSPerGraph   float64 `json:"ms_per_graph"`    // mean
-	BytesByGraph int64   `json:"bytes_per_graph"` // of device memory, mean
+	MSPerGraph   float64 `json:"ms_per_graph"`    // capture, instantiation and upload; median
+	BytesByGraph int64   `json:"bytes_per_graph"` // of device memory
 }
 
 // MeasureStartup starts a generator runs times, after once to warm up. describe
@@ -39,18 +40,19 @@ func MeasureStartup(ctx context.Context, l Launch, runs int, describe func(*clie
 	report := &Startup{Head: Head{Kind: "startup"}}
 	welcome, token := NewRecorder(), NewRecorder()
 	for run := range runs + 1 {
-		s, status, err := startOnce(ctx, l)
+		s, err := startOnce(ctx, l, func(status *client.Status) {
+			report.Provenance, report.Memory = describe(status), MemoryOf(status)
+		})
 		if err != nil {
 			return nil, err
 		}
 		if run == 0 {
-			report.WarmupMS, report.Provenance = s.TokenMS, describe(status)
+			report.WarmupMS = s.TokenMS
 		} else {
 			report.Runs = append(report.Runs, s)
 			welcome.Add(time.Duration(s.WelcomeMS * float64(time.Millisecond)))
 			token.Add(time.Duration(s.TokenMS * float64(time.Millisecond)))
 		}
-		report.Memory = MemoryOf(status)
 		if progress != nil {
 			progress(run+1, runs+1)
 		}
@@ -59,16 +61,17 @@ func MeasureStartup(ctx context.Context, l Launch, runs int, describe func(*clie
 	return report, nil
 }
 
-// startOnce starts a generator, has it make one token and stops it.
-func startOnce(ctx context.Context, l Launch) (s Start, status *client.Status, err error) {
+// startOnce starts a generator, has it make one token, has its status noted
+// while it lives, and stops it.
+func startOnce(ctx context.Context, l Launch, note func(*client.Status)) (s Start, err error) {
 	p, err := l.Start(ctx)
 	if err != nil {
-		return s, nil, err
+		return s, err
 	}
 	defer p.Stop()
 	c, err := p.Dial(ctx)
 	if err != nil {
-		return s, nil, err
+		return s, err
 	}
 	defer c.Close()
 	s.WelcomeMS = milliseconds(time.Since(p.Started))
@@ -76,19 +79,24 @@ func startOnce(ctx context.Context, l Launch) (s Start, status *client.Status, e
 	w := Work{Tokens: prompt(random, min(10, c.Limits().Context-1), c.Limits().Vocab), MaxTokens: 1}
 	first := measure(ctx, NewReel(c), w, p.Started)
 	if err := first.short(w); err != nil {
-		return s, nil, err
+		return s, err
 	}
 	s.TokenMS = milliseconds(first.TTFT())
-	if status, err = c.Status(ctx); err != nil {
-		return s, nil, err
+	status, err := c.Status(ctx)
+	if err != nil {
+		return s, err
 	}
-	g := status.Graphs
-	s.Graphs, s.CaptureMS = g.Precaptured, 1000*g.CaptureS
-	if g.Precaptured > 0 && g.CaptureS > 0 {
-		s.GraphsPerS, s.MSPerGraph = float64(g.Precaptured)/g.CaptureS, s.CaptureMS/float64(g.Precaptured)
-		s.BytesByGraph = g.Bytes / int64(g.Precaptured)
+	note(status)
+	s.captured(status.Graphs)
+	return s, nil
+}
+
+// captured notes what the captures at start took.
+func (s *Start) captured(g protocol.GraphPool) {
+	s.Graphs, s.CaptureMS, s.MSPerGraph, s.BytesByGraph = g.Precaptured, 1000*g.CaptureS, g.CaptureMedianMS, g.GraphBytes
+	if g.CaptureS > 0 {
+		s.GraphsPerS = float64(g.Precaptured) / g.CaptureS
 	}
-	return s, status, nil
 }
 
 // Tables are a line for each start.

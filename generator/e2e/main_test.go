@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// binaries is the folder of reel-generator and reel.
+// binaries is the folder of reel-generator, reel and reel-bench.
 var binaries string
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func buildAndRun(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	binaries = dir
 	err = os.Chmod(dir, 0o755) // another user runs the client, in the test of denied
-	for name, pkg := range map[string]string{"reel-generator": "reel/generator", "reel": "reel/client/cmd/reel"} {
+	for name, pkg := range map[string]string{"reel-generator": "reel/generator", "reel": "reel/client/cmd/reel", "reel-bench": "reel/bench/cmd/reel-bench"} {
 		if err == nil {
 			err = build(filepath.Join(dir, name), pkg)
 		}

@@ -17,15 +17,15 @@ import (
 // source is what a command measures: a generator that runs, or one that it
 // starts, and peers.
 type source struct {
-	dial             client.Options
-	start            bool
-	path             string
-	model, device    string
-	args             []string // of the generator, after --
-	peers            []string
-	peerText         bool
-	connections      int
-	needsOwn         bool // the command always starts a generator
+	dial          client.Options
+	start         bool
+	path          string
+	model, device string
+	args          []string // of the generator, after --
+	peers         []string
+	peerText      bool
+	connections   int
+	needsOwn      bool // the command always starts a generator
 }
 
 // flags adds what says which generator.

@@ -4,6 +4,7 @@ package stub
 
 import (
 	"bufio"
+	"cmp"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,7 +15,8 @@ import (
 	"reel/protocol"
 )
 
-// Generator says how the stub behaves. It is not changed while it serves.
+// Generator says how the stub behaves. Its exported fields are not changed while
+// it serves.
 type Generator struct {
 	Context  int           // tokens; 0 is 512
 	First    time.Duration // before the first token
@@ -22,6 +24,12 @@ type Generator struct {
 	Buffered bool          // all tokens come at the end
 	Error    *protocol.Error
 	Graphs   protocol.GraphPool
+	Rolls    bool // each request has one more graph rolled
+	Loading  int  // hellos that are answered with loading
+
+	mu     sync.Mutex
+	hellos int
+	rolled uint64
 }
 
 // Listen serves g on a socket until the test ends, and returns its path.
@@ -36,11 +44,12 @@ func (g *Generator) Listen(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = l.Close(), os.RemoveAll(dir) })
-	go g.accept(l)
+	go g.Accept(l)
 	return l.Addr().String()
 }
 
-func (g *Generator) accept(l net.Listener) {
+// Accept serves what connects to l, until l is closed.
+func (g *Generator) Accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -78,12 +87,11 @@ func (g *Generator) serve(conn net.Conn) {
 func (s *session) answer(message any) {
 	switch m := message.(type) {
 	case *protocol.Hello:
-		context := s.Context
-		if context == 0 {
-			context = 512
-		}
-		s.send(&protocol.Welcome{Version: protocol.Version, Model: "stub", Limits: protocol.Limits{Context: context, Vocab: 100}})
+		s.send(s.greeting())
 	case *protocol.StatusRequest:
+		s.mu.Lock()
+		s.Graphs.Rolled = s.rolled
+		s.mu.Unlock()
 		s.send(&protocol.Status{State: protocol.StateReady, Version: "1234567", Model: "stub", Device: "host", PID: os.Getpid(), Progress: 1, Graphs: s.Graphs,
 			Machine: protocol.Machine{Name: "stub", MemoryUsed: 2e9, MemoryTotal: 8e9}, Shape: protocol.Shape{Layers: 2, Hidden: 64, Heads: 4, KVHeads: 2}})
 	case *protocol.Generate:
@@ -95,7 +103,21 @@ func (s *session) answer(message any) {
 	}
 }
 
+func (s *session) greeting() any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hellos++; s.hellos <= s.Loading {
+		return protocol.Errorf(protocol.CodeLoading, "", "the model is being loaded")
+	}
+	return &protocol.Welcome{Version: protocol.Version, Model: "stub", Limits: protocol.Limits{Context: cmp.Or(s.Context, 512), Vocab: 100}}
+}
+
 func (s *session) generate(m *protocol.Generate) {
+	if s.Rolls {
+		s.mu.Lock()
+		s.rolled++
+		s.mu.Unlock()
+	}
 	pause := s.First
 	var held time.Duration
 	for i := range *m.MaxTokens {
