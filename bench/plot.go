@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
 	"os"
@@ -49,30 +50,33 @@ func Draw(path string, charts []Chart) error {
 	if format != "svg" && format != "png" {
 		return fmt.Errorf("%w: %s: a plot is .svg or .png", ErrOptions, path)
 	}
+	image, err := drawn(format, charts)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, image, 0o644)
+}
+
+// drawn is the image of charts, as SVG or PNG.
+func drawn(format string, charts []Chart) ([]byte, error) {
 	if len(charts) == 0 {
-		return fmt.Errorf("%w: there is nothing to plot", ErrOptions)
+		return nil, fmt.Errorf("%w: there is nothing to plot", ErrOptions)
 	}
 	canvas, err := draw.NewFormattedCanvas(chartWidth, chartHeight*vg.Length(len(charts)), format)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	tiles := draw.Tiles{Cols: 1, Rows: len(charts), PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(12), PadY: vg.Points(10)}
 	for i := range charts {
 		p, err := charts[i].plot()
 		if err != nil {
-			return fmt.Errorf("plot %s: %w", charts[i].Title, err)
+			return nil, fmt.Errorf("plot %s: %w", charts[i].Title, err)
 		}
 		p.Draw(tiles.At(draw.New(canvas), 0, i))
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if _, err := canvas.WriteTo(f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	var image bytes.Buffer
+	_, err = canvas.WriteTo(&image)
+	return image.Bytes(), err
 }
 
 // plot lays a chart out.

@@ -41,7 +41,7 @@ func MakeReport(readme, results string) (Report, error) {
 		return nil, fmt.Errorf("%w: %s has no lines %q and %q", ErrOptions, readme, reportBegin, reportEnd)
 	}
 	plot := filepath.Join(results, "latency.svg")
-	svg, err := drawn(latencyChart(all))
+	svg, err := drawn("svg", latencyChart(all))
 	if err != nil {
 		return nil, err
 	}
@@ -121,20 +121,6 @@ func readResults(dir string) ([]found, error) {
 		return nil, fmt.Errorf("%w: no results in %s", ErrOptions, dir)
 	}
 	return all, nil
-}
-
-// drawn is the SVG of charts.
-func drawn(charts []Chart) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "reel-bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "plot.svg")
-	if err := Draw(path, charts); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(path)
 }
 
 // latencyChart draws the median TTFT of every latency result against the

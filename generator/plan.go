@@ -255,7 +255,7 @@ func (p planner) plan(budget int64) (sizes, engine.Options, error) {
 	}
 	s := p.size(context, batch, budget)
 	o := engine.Options{Context: context, MaxBatch: batch, MaxQueue: protocol.MaxQueue, Chunk: p.profile.chunk, PageTokens: pageTokens,
-		Pages: int(s.pages), KVType: p.profile.kvType, Precapture: p.opts.Precapture, MaxGraphs: p.opts.MaxGraphs, GraphMemory: s.graphs}
+		Pages: int(s.pages), KVType: p.profile.kvType, Precapture: p.opts.Precapture, MaxGraphs: p.opts.MaxGraphs, GraphMemory: s.graphs, NoRoller: p.opts.Roller == "off"}
 	return s, o, p.fits(s, budget)
 }
 
