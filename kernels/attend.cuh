@@ -15,7 +15,7 @@ struct AttendArgs {
 	int32_t pages, pageShift, splits; // 1<<pageShift tokens a page
 	float scale;               // of scores, times log2(e)
 	int32_t window;            // rows of a block
-	int32_t pad;
+	int32_t join;              // of prefill: tiles that become one where the context is long
 };
 
 __device__ __forceinline__ uint32_t attend_pair(float low, float high) {

@@ -18,7 +18,7 @@ type attendArgs struct {
 	t, layer, layers, heads, kvHeads, dim int32
 	pages, pageShift, splits              int32
 	scale                                 float32
-	window, _                             int32
+	window, join                          int32
 }
 
 // ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and its warps.
@@ -39,11 +39,12 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	if o.Prefill {
 		return o.prefill(q)
 	}
-	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(q), o.args(q, o.window(), attendSplit))
+	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(q), o.args(q, o.window(), 1, attendSplit))
 }
 
-// args are a kernel's arguments, for windows of so many rows and such splits.
-func (o Attend) args(q *cuda.Queue, window, split int) attendArgs {
+// args are a kernel's arguments, for windows of so many rows, joined by so many, and
+// such splits.
+func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 	work := q.Address(o.Work)
 	return attendArgs{
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
@@ -51,7 +52,7 @@ func (o Attend) args(q *cuda.Queue, window, split int) attendArgs {
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
 		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
-		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E), window: int32(window),
+		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E), window: int32(window), join: int32(join),
 	}
 }
 

@@ -58,6 +58,7 @@ struct PrefillTile {
 	int kvHead, head, group;
 	int inverse; // e/group = e*inverse >> 16 for e < PREFILL_ENTRIES
 	int first, limit;
+	int part, parts; // the block has every parts-th split from part on
 };
 
 // One block of threads at one run. A warp has 16 entries, of which a lane holds lane/4
@@ -118,8 +119,8 @@ template <int DIM, bool EXACT> struct Prefill {
 
 	// The block after block n: the next of the split, or the first of the next split that
 	// this block of threads has.
-	static __device__ __forceinline__ int next(int n) {
-		return (n + 1) % PREFILL_BLOCKS ? n + 1 : n + 1 + (int)(gridDim.z - 1) * PREFILL_BLOCKS;
+	__device__ __forceinline__ int next(int n) const {
+		return (n + 1) % PREFILL_BLOCKS ? n + 1 : n + 1 + (tile.parts - 1) * PREFILL_BLOCKS;
 	}
 
 	// Begins to read the pages of block n.
@@ -316,10 +317,10 @@ template <int DIM, bool EXACT> struct Prefill {
 		clear();
 	}
 
-	// Computes splits blockIdx.z, blockIdx.z + gridDim.z, … of the run.
+	// Computes the block's splits of the run.
 	__device__ __forceinline__ void attend(bool whole) {
 		const int blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS;
-		int n = blockIdx.z * PREFILL_BLOCKS, stage = 0;
+		int n = tile.part * PREFILL_BLOCKS, stage = 0;
 		if (n >= blocks) return;
 		float2 queries[STEPS][4];
 		find(n), locate(n);
@@ -336,71 +337,97 @@ template <int DIM, bool EXACT> struct Prefill {
 		}
 		__syncthreads(); // `room` is free
 	}
-
-	// Splits that some row of the tile has, where the first run is known.
-	__device__ __forceinline__ int splits() const {
-		int end = run.end;
-#pragma unroll 1
-		for (int t = tile.first + run.rows + lane(); t < tile.limit; t += 32) end = max(end, a.position[t] + 1);
-		return (__reduce_max_sync(~0u, end) - 1) / PREFILL_SPLIT + 1;
-	}
 };
 
-// Adds the splits of a tile's rows in their order, as Prefill.add does.
+// Adds the splits of a tile's rows in their order, as Prefill.add does. All sums of some
+// splits are read at once.
 __device__ static void prefill_merge(const AttendArgs &a, const PrefillTile &tile) {
-	for (int i = threadIdx.x; i < (tile.limit - tile.first) * tile.group * a.dim; i += blockDim.x) {
-		const int entry = i / a.dim, element = i % a.dim, row = tile.first + entry / tile.group;
+	constexpr int ONCE = 8;
+	const int pairs = a.dim / 2;
+	for (int i = threadIdx.x; i < (tile.limit - tile.first) * tile.group * pairs; i += blockDim.x) {
+		const int entry = i / pairs, element = i % pairs * 2, row = tile.first + entry / tile.group;
 		const size_t at = (size_t)row * a.heads + tile.head + entry % tile.group;
 		const int splits = a.position[row] / PREFILL_SPLIT + 1;
-		AttendSum s = {0, -INFINITY, 0};
-#pragma unroll 2
-		for (int split = 0; split < splits; split++) {
+		AttendSum x = {0, -INFINITY, 0}, y = x;
+		for (int split = 0; split < splits; split += ONCE) {
 			const float *p = a.partial + (at * a.splits + split) * (a.dim + 2);
-			s.add(__ldcg(p + element), __ldcg(p + a.dim), __ldcg(p + a.dim + 1));
+			float2 sum[ONCE], mark[ONCE];
+#pragma unroll
+			for (int s = 0; s < ONCE; s++) {
+				if (split + s >= splits) continue;
+				sum[s] = __ldcg((const float2 *)(p + s * (a.dim + 2) + element));
+				mark[s] = __ldcg((const float2 *)(p + s * (a.dim + 2) + a.dim));
+			}
+#pragma unroll
+			for (int s = 0; s < ONCE; s++)
+				if (split + s < splits) x.add(sum[s].x, mark[s].x, mark[s].y), y.add(sum[s].y, mark[s].x, mark[s].y);
 		}
-		a.out[at * a.dim + element] = prefill_mean(s.sum, __frcp_rn(s.weight));
+		const float inverse = __frcp_rn(x.weight);
+		*(float2 *)(a.out + at * a.dim + element) = {prefill_mean(x.sum, inverse), prefill_mean(y.sum, inverse)};
 	}
 }
 
 // This block's tile. It needs nothing that other kernels write.
 __device__ __forceinline__ PrefillTile prefill_tile(const AttendArgs &a) {
 	const int all = a.heads / a.kvHeads, parts = (all + PREFILL_ENTRIES - 1) / PREFILL_ENTRIES;
-	const int part = blockIdx.x % parts * PREFILL_ENTRIES, tile = gridDim.y - 1 - blockIdx.y;
+	const int part = blockIdx.x % parts * PREFILL_ENTRIES;
 	PrefillTile t;
 	t.kvHead = blockIdx.x / parts;
 	t.head = t.kvHead * all + part;
 	t.group = min(PREFILL_ENTRIES, all - part);
 	t.inverse = 65536 / t.group + 1;
-	t.first = tile * a.window;
+	t.first = (gridDim.y - 1 - blockIdx.y) * a.window;
 	t.limit = min(t.first + a.window, a.T);
+	t.part = blockIdx.z;
+	t.parts = gridDim.z;
+	return t;
+}
+
+// The tile of a.join tiles that this one is of; their blocks share its splits.
+__device__ __forceinline__ PrefillTile prefill_joined(const AttendArgs &a, PrefillTile t) {
+	const int index = gridDim.y - 1 - blockIdx.y, first = index / a.join * a.join, count = min(a.join, (int)gridDim.y - first);
+	t.first = first * a.window;
+	t.limit = min((first + count) * a.window, a.T);
+	t.part = t.part * count + index - first;
+	t.parts *= count;
 	return t;
 }
 
 // Grid: [KV heads, by PREFILL_ENTRIES of their query heads][tiles of a.window rows, the
-// last one first][at most splits]. A block takes every gridDim.z-th split of all runs of
-// its tile.
+// last one first][splits at once]. Where rows of a joined tile have several splits, its
+// blocks compute all of its runs, each block some of the splits.
 template <int DIM, bool EXACT> __device__ __forceinline__ void prefill(const AttendArgs &a) {
 	extern __shared__ __align__(128) uint4 prefill_room[];
 	PrefillTile tile = prefill_tile(a);
-	asm volatile("" : "+r"(tile.inverse)); // a division: done before the wait
+	const PrefillTile joined = prefill_joined(a, tile);
+	asm volatile("" : "+r"(tile.inverse) : "r"(joined.first), "r"(joined.part)); // divisions: done before the wait
 	step_begin();
+	const int lane = threadIdx.x % 32, end = joined.limit - 1;
+	const int low = prefill_load(a.position + min(joined.first + lane, end)), high = prefill_load(a.position + min(joined.first + lane + 32, end));
 	Prefill<DIM, EXACT> p(a, tile, prefill_room);
-	int splits = 1;
-	for (int row = tile.first; row < tile.limit; row += p.run.rows) {
-		p.run = prefill_run(a, row, tile.limit);
-		if (gridDim.z > 1 && row == tile.first) {
-			splits = p.splits();
-			if ((int)blockIdx.z >= splits) return;
-		}
-		p.attend(splits == 1);
+	p.run = prefill_run(a, tile.first, tile.limit);
+	const int splits = __reduce_max_sync(~0u, max(low, high)) / PREFILL_SPLIT + 1;
+	if (splits > 1 && joined.parts > 1) {
+		const int inverse = tile.inverse;
+		tile = joined, tile.inverse = inverse;
+		p.run = prefill_run(a, tile.first, tile.limit);
 	}
-	if (splits > 1 && attend_last(a.arrived + blockIdx.y * gridDim.x + blockIdx.x, min((int)gridDim.z, splits))) prefill_merge(a, tile);
+	if (tile.part >= splits) return;
+	const bool whole = splits == 1 || tile.parts == 1;
+	while (true) {
+		p.attend(whole);
+		const int row = p.run.row + p.run.rows;
+		if (row >= tile.limit) break;
+		p.run = prefill_run(a, row, tile.limit);
+	}
+	if (!whole && attend_last(a.arrived + tile.first / a.window * gridDim.x + blockIdx.x, min(tile.parts, splits))) prefill_merge(a, tile);
 }
 
-// By head size; `any` is for what no other is for, up to 128.
-#define PREFILL_KERNEL(NAME, DIM, EXACT) \
-	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, 2) reel_attend_prefill_##NAME(const __grid_constant__ AttendArgs a) { prefill<DIM, EXACT>(a); }
-PREFILL_KERNEL(64, 64, true)
-PREFILL_KERNEL(96, 96, true)
-PREFILL_KERNEL(128, 128, true)
-PREFILL_KERNEL(any, 128, false)
+// By head size, with so many blocks of threads on a multiprocessor; `any` is for what
+// no other is for, up to 128.
+#define PREFILL_KERNEL(NAME, DIM, EXACT, BLOCKS) \
+	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, BLOCKS) reel_attend_prefill_##NAME(const __grid_constant__ AttendArgs a) { prefill<DIM, EXACT>(a); }
+PREFILL_KERNEL(64, 64, true, 3)
+PREFILL_KERNEL(96, 96, true, 2)
+PREFILL_KERNEL(128, 128, true, 2)
+PREFILL_KERNEL(any, 128, false, 2)

@@ -4,11 +4,13 @@ package kernels
 
 import "reel/kernels/device/cuda"
 
-// Constants of attend_prefill.cu: queries of a tile, keys of a block, warps of a block of threads.
+// Constants of attend_prefill.cu: queries of a tile, and of a warp's part
+// of it, keys of a block, warps of a block of threads.
 const (
-	prefillEntries = 64
-	prefillKeys    = 64
-	prefillWarps   = 4
+	prefillEntries  = 64
+	prefillSmallest = 16
+	prefillKeys     = 64
+	prefillWarps    = 4
 )
 
 // prefillKernel is the kernel for a head size, and the size that it computes with.
@@ -24,34 +26,50 @@ func prefillKernel(headDim int) (string, int) {
 	return "reel_attend_prefill_any", 128
 }
 
-// prefillApart lets splits be computed at once. Results do not depend on it, which a
-// test shows by turning it off.
-var prefillApart = true
+// prefillApart lets splits be computed at once, and prefillTile sets the queries of a
+// tile where it is not 0. Results do not depend on them, as a test shows.
+var (
+	prefillApart = true
+	prefillTile  = 0
+)
 
 // prefill launches the kernel of the prefill class.
 func (o Attend) prefill(q *cuda.Queue) error {
 	kernel, dim := prefillKernel(o.KV.HeadDim)
-	return cuda.Launch(q, kernel, o.prefillGrid(q, dim), o.args(q, o.prefillWindow(), prefillSplit))
+	g, window, join := o.prefillGrid(q.SMs())
+	g.Shared = 2 * 2 * prefillKeys * 2 * dim // two stages of keys and values
+	return cuda.Launch(q, kernel, g, o.args(q, window, join, prefillSplit))
 }
 
-// prefillGrid gives each tile of rows and KV head a block of threads, and each split
-// one where that leaves multiprocessors idle. No result depends on it.
-func (o Attend) prefillGrid(q *cuda.Queue, dim int) cuda.Grid {
-	g := cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillEntries), Y: splitsOf(o.T, o.prefillWindow()), Threads: 32 * prefillWarps, Dependent: dependentLaunch}
-	if splits := splitsOf(o.Slots.Context, prefillSplit); prefillApart && o.prefillFits(g.X*g.Y, splits) {
-		g.Z = max(1, min(splits, 2*q.SMs()/(g.X*g.Y)))
+// prefillGrid gives each tile of rows and KV head a block of threads: tiles as small
+// as lets the GPU take all of them at once. Where the context is long, some tiles
+// become one, whose blocks compute its splits at once. No result depends on it.
+func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
+	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillEntries), Z: 1, Threads: 32 * prefillWarps, Dependent: dependentLaunch}
+	window, join = o.prefillRows(prefillEntries), 1
+	splits := splitsOf(o.Slots.Context, prefillSplit)
+	if !prefillApart || !o.prefillFits(g.X, splits) {
+		g.Y = splitsOf(o.T, window)
+		return g, window, join
 	}
-	// Two stages of keys and values.
-	g.Shared = 2 * 2 * prefillKeys * 2 * dim
-	return g
+	for _, entries := range []int{prefillSmallest, 32} {
+		rows := o.prefillRows(entries)
+		if entries == prefillTile || prefillTile == 0 && g.X*splitsOf(o.T, rows) <= 2*sms {
+			window, join = rows, window/rows
+			break
+		}
+	}
+	g.Y = splitsOf(o.T, window)
+	g.Z = max(1, min(splits, 2*sms/(g.X*g.Y)))
+	return g, window, join
 }
 
-// prefillFits tells whether Work holds the counters of so many tiles and the sums of
-// all rows' splits.
-func (o Attend) prefillFits(tiles, splits int) bool {
+// prefillFits tells whether Work holds the sums of all rows' splits, and counters for
+// x blocks of each of the smallest tiles.
+func (o Attend) prefillFits(x, splits int) bool {
 	counters := attendSplitRows * o.Heads
-	return tiles <= counters && 4*(int64(counters)+int64(o.T*o.Heads)*int64(splits)*int64(o.KV.HeadDim+2)) <= o.Work.Bytes()
+	return x*splitsOf(o.T, o.prefillRows(prefillSmallest)) <= counters && 4*(int64(counters)+int64(o.T*o.Heads)*int64(splits)*int64(o.KV.HeadDim+2)) <= o.Work.Bytes()
 }
 
-// prefillWindow is how many rows a tile has.
-func (o Attend) prefillWindow() int { return prefillEntries / min(prefillEntries, o.Heads/o.KV.Heads) }
+// prefillRows is how many rows make so many queries of a KV head, at least one.
+func (o Attend) prefillRows(entries int) int { return max(1, entries/(o.Heads/o.KV.Heads)) }

@@ -34,6 +34,9 @@ func (a *attending) prompts(most int) {
 var prefillShapes = append(slices.Clone(attendShapes), struct{ heads, kvHeads, d, context int }{72, 1, 64, 300},
 	struct{ heads, kvHeads, d, context int }{32, 32, 128, 3000})
 
+// Queries of a tile: as it is chosen, and all there are.
+var prefillTiles = [4]int{0, 16, 32, 64}
+
 func TestCUDAPrefillAttend(t *testing.T) {
 	for _, c := range prefillShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
@@ -63,9 +66,10 @@ func TestCUDAPrefillAttendIsBatchInvariant(t *testing.T) {
 }
 
 // A prompt has the same bits in chunks of any size, over one split of the context and
-// over several, and whether these are computed at once or one after another.
+// over several, in tiles of any size, and whether splits are computed at once or one
+// after another.
 func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
-	defer func() { prefillApart = true }()
+	defer func() { prefillApart, prefillTile = true, 0 }()
 	for i, c := range prefillShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, []int{1100, 200, 2300}[i%3])
 		a.row = nil
@@ -81,9 +85,11 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 		}
 		for _, n := range []int{1, 7, 20, 64, 128, 512} {
 			name := fmt.Sprintf("%d heads over %d of size %d, %d tokens, %d at a time", c.heads, c.kvHeads, c.d, len(a.row), n)
-			a.equal(name, a.chunks(n), want)
-			prefillApart = false
-			a.equal(name+", one after another", a.chunks(n), want)
+			for _, prefillTile = range prefillTiles {
+				a.equal(fmt.Sprintf("%s, tiles of %d", name, prefillTile), a.chunks(n), want)
+			}
+			prefillTile, prefillApart = 0, false
+			a.equal(name+", splits one after another", a.chunks(n), want)
 			prefillApart = true
 		}
 	}
@@ -120,16 +126,23 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 			{20, 8000, 4}, {128, 8192, 4}, {512, 8192, 4}, {2048, 8192, 4}} {
 			t.Run(fmt.Sprintf("%s/%d-rows-of-%d-in-%d-layers", shape.name, c.rows, c.n, c.layers), func(t *testing.B) {
 				b := newBoth(t)
+				defer func() { prefillTile = 0 }()
 				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, c.rows, c.n, c.layers)
-				var each float64
-				for t.Loop() {
-					took := b.replayTimes(20, ops...)
-					each = took[len(took)/2].Seconds()
-				}
 				pairs := float64(c.rows) * (float64(c.n) - float64(c.rows-1)/2)
-				t.ReportMetric(each*1e3, "ms/pass")
-				t.ReportMetric(each*1e6/float64(c.layers), "µs/layer")
-				t.ReportMetric(4*pairs*float64(shape.heads*shape.d*c.layers)/each/1e12, "TFLOP/s")
+				var each [4]float64
+				for t.Loop() {
+					for i, tile := range prefillTiles {
+						prefillTile = tile
+						took := b.replayTimes(20, ops...)
+						each[i] = took[len(took)/2].Seconds()
+					}
+				}
+				for i, tile := range prefillTiles[1:] {
+					t.ReportMetric(each[i+1]*1e3, fmt.Sprintf("ms/pass-by-%d", tile))
+				}
+				t.ReportMetric(each[0]*1e3, "ms/pass")
+				t.ReportMetric(each[0]*1e6/float64(c.layers), "µs/layer")
+				t.ReportMetric(4*pairs*float64(shape.heads*shape.d*c.layers)/each[0]/1e12, "TFLOP/s")
 			})
 		}
 	}
