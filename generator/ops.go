@@ -156,7 +156,7 @@ func newOpsRig(l *prepared, passes []opsPass) (*opsRig, error) {
 			slots = p.rows
 		}
 		g.MaxRows, g.MaxBatch = max(g.MaxRows, p.rows), max(g.MaxBatch, slots)
-		g.Context = max(g.Context, p.context+1)
+		g.Context = max(g.Context, p.context)
 		g.Pages = max(g.Pages, slots*((p.context+g.PageTokens-1)/g.PageTokens))
 	}
 	r := &opsRig{dev: l.hardware.Device, model: l.model}
