@@ -89,6 +89,14 @@ type opsPass struct {
 	rows, context int
 }
 
+// sequences are those that a pass is of; of each, one token is drawn.
+func (p opsPass) sequences() int {
+	if p.phase == "decode" {
+		return p.rows
+	}
+	return 1
+}
+
 // passes are those that o asks for and the plan can hold.
 func (o *opsOptions) passes(chunk, batch, context int) (all []opsPass, err error) {
 	decode, err := graphs.ParseCounts(o.decode)
@@ -143,21 +151,20 @@ func measureOps(o Options, ops opsOptions) (*opsReport, error) {
 		}
 		report.Rows = append(report.Rows, rows...)
 	}
-	report.Machine = l.hardware.machine()
+	again, err := r.readRate() // others may have been busy the first time
+	if err != nil {
+		return nil, err
+	}
+	report.ReadGBs, report.Machine = max(report.ReadGBs, again), l.hardware.machine()
 	return report, r.close()
 }
 
 // newOpsRig takes the memory that the passes need.
 func newOpsRig(l *prepared, passes []opsPass) (*opsRig, error) {
-	g := model.Geometry{PageTokens: l.plan.PageTokens, RingSlots: opsRing, KVType: l.plan.KVType}
+	g := model.Geometry{MaxBatch: l.plan.MaxBatch, PageTokens: l.plan.PageTokens, RingSlots: opsRing, KVType: l.plan.KVType}
 	for _, p := range passes {
-		slots := 1
-		if p.phase == "decode" {
-			slots = p.rows
-		}
-		g.MaxRows, g.MaxBatch = max(g.MaxRows, p.rows), max(g.MaxBatch, slots)
-		g.Context = max(g.Context, p.context)
-		g.Pages = max(g.Pages, slots*((p.context+g.PageTokens-1)/g.PageTokens))
+		g.MaxRows, g.Context = max(g.MaxRows, p.rows), max(g.Context, p.context)
+		g.Pages = max(g.Pages, p.sequences()*((p.context+g.PageTokens-1)/g.PageTokens))
 	}
 	r := &opsRig{dev: l.hardware.Device, model: l.model}
 	var err error

@@ -21,11 +21,11 @@ func cost(op device.Op, p opsPass) (bytes, flops int64) {
 	case kernels.GateUp:
 		return products(o.T, o.Gate, o.Up)
 	case kernels.Head:
-		return products(o.N, o.W)
+		return products(p.sequences(), o.W)
 	case kernels.Attend:
 		return attention(o, p)
 	case kernels.Sample:
-		return 4 * int64(o.N) * int64(o.Vocab), 0
+		return 4 * int64(p.sequences()) * int64(o.Vocab), 0
 	}
 	return 0, 0 // stage moves a descriptor
 }
@@ -42,10 +42,10 @@ func products(T int, weights ...kernels.Weight) (bytes, flops int64) {
 // attention reads the keys and values of each sequence once, and has each row
 // attend to what lies before it.
 func attention(o kernels.Attend, p opsPass) (bytes, flops int64) {
-	sequences, pairs := int64(1), int64(o.T)*int64(o.T+1)/2
+	pairs := int64(o.T) * int64(o.T+1) / 2
 	if p.phase == "decode" {
-		sequences, pairs = int64(o.T), int64(o.T)*int64(p.context)
+		pairs = int64(o.T) * int64(p.context)
 	}
-	bytes = sequences * int64(p.context) * 2 * int64(o.KV.Heads) * int64(o.KV.HeadDim) * o.KV.DType.Size()
+	bytes = int64(p.sequences()) * int64(p.context) * 2 * int64(o.KV.Heads) * int64(o.KV.HeadDim) * o.KV.DType.Size()
 	return bytes, 4 * pairs * int64(o.Heads) * int64(o.KV.HeadDim)
 }

@@ -42,7 +42,7 @@ func (r *opsRig) measure(p opsPass) ([]opRow, error) {
 		return nil, err
 	}
 	var pass recorder
-	if err := r.model.Forward(&pass, r.lane, opsShape(p)); err != nil {
+	if err := r.model.Forward(&pass, r.lane, r.shape(p.rows)); err != nil {
 		return nil, err
 	}
 	if err := r.run(pass.ops); err != nil { // all buffers hold what a pass leaves there
@@ -61,12 +61,10 @@ func (r *opsRig) measure(p opsPass) ([]opRow, error) {
 	return rows, nil
 }
 
-// opsShape is the pass's shape: of a prompt the last row's next token is drawn.
-func opsShape(p opsPass) model.Shape {
-	if p.phase == "decode" {
-		return model.Shape{Rows: p.rows, Samples: p.rows}
-	}
-	return model.Shape{Rows: p.rows, Samples: 1}
+// shape is that of an engine's step of so many rows: as many samples as there
+// may be, whether or not they are drawn.
+func (r *opsRig) shape(rows int) model.Shape {
+	return model.Shape{Rows: rows, Samples: min(rows, r.lane.MaxBatch)}
 }
 
 // kind measures ops of one kind. A pass counts as one launch.
@@ -189,7 +187,7 @@ func (r *opsRig) write(step kernels.Step) error {
 		}
 	}
 	var pass recorder
-	if err := r.model.Forward(&pass, r.lane, model.Shape{Rows: max(1, len(step.Rows))}); err != nil {
+	if err := r.model.Forward(&pass, r.lane, r.shape(max(1, len(step.Rows)))); err != nil {
 		return err
 	}
 	return r.run(pass.ops[:1])
@@ -218,12 +216,9 @@ func (p opsPass) step() (s kernels.Step) {
 // pages are the entries of the sequences' block tables, as many at once as a
 // step can hold. Page 0 is nobody's.
 func (p opsPass) pages(l *model.Lane) [][]kernels.PageEntry {
-	slots, each := 1, (p.context+l.PageTokens-1)/l.PageTokens
-	if p.phase == "decode" {
-		slots = p.rows
-	}
+	each := (p.context + l.PageTokens - 1) / l.PageTokens
 	var all []kernels.PageEntry
-	for slot := range slots {
+	for slot := range p.sequences() {
 		for i := range each {
 			all = append(all, kernels.PageEntry{Slot: int32(slot), Index: int32(i), Page: int32(1 + slot*each + i)})
 		}

@@ -45,6 +45,31 @@ func compareCommand() *cobra.Command {
 	return cmd
 }
 
+// showCommand prints a result that was kept.
+func showCommand() *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "show FILE.json",
+		Short: "Print or plot a result that was kept as JSON",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return fmt.Errorf("%w: show takes one file of --json: %q", errUsage, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := bench.ReadResult(args[0])
+			if err != nil {
+				return err
+			}
+			return out.write(cmd, r)
+		},
+	}
+	out.flags(cmd)
+	out.plotFlag(cmd)
+	return cmd
+}
+
 // reportCommand writes what the README says of the results.
 func reportCommand() *cobra.Command {
 	var readme, results string

@@ -104,6 +104,10 @@ func TestCompare(t *testing.T) {
 	if code != 0 || strings.Count(out, bench.Same) != 6 || !strings.Contains(out, "1.000") {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
+	out, errs, code = reelBench(t, "show", path, "--plot", filepath.Join(dir, "a.png"))
+	if _, err := os.Stat(filepath.Join(dir, "a.png")); code != 0 || err != nil || strings.Count(out, "commit 1234567") != 1 || !strings.Contains(out, "TTFT min") {
+		t.Errorf("exit %d, %s, %v\n%s", code, errs, err, out)
+	}
 	out, errs, code = reelBench(t, "compare", "--benchstat", path)
 	if code != 0 || strings.Count(out, "BenchmarkLatency/reel/prompt=10/ttft 1 ") != 10 || !strings.Contains(out, "commit: 1234567\n") {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
@@ -134,6 +138,7 @@ func TestExitCodes(t *testing.T) {
 		{64, "no bound such as", []string{"throughput", "--slo", "ttft"}},
 		{64, "at least 1 is needed", []string{"startup", "--runs", "0"}},
 		{64, "completions of 2 tokens", []string{"roll", "--max-tokens", "1"}},
+		{64, "show takes one file", []string{"show"}},
 		{64, "compare takes two files", []string{"compare", "a.json"}},
 		{64, "no such file", []string{"compare", "none.json", "none.json"}},
 		{64, "no peer such as", []string{"latency", "--socket", socket, "--peer", "x"}},
