@@ -26,7 +26,7 @@ func fakeBundle(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(bundle, "run"), script, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("tar", "-C", tree, "-czf", filepath.Join(bundle, "bundle.tgz"), ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("tar", "-C", tree, "-cf", filepath.Join(bundle, "bundle.tar.xz"), ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return bundle

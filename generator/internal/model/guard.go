@@ -31,10 +31,10 @@ func (g Geometry) kvLayer(i int) int {
 }
 
 // allocateKV takes the pool, of which a guarded one holds kernels.Poison everywhere.
-func (l *Lane) allocateKV(dev device.Memory) (device.Buffer, error) {
+func (l *Lane) allocateKV(dev taking) (device.Buffer, error) {
 	size := int64(l.KV.Pages) * l.KV.PageBytes()
 	if !l.Guard {
-		return dev.Alloc(size)
+		return dev.uncleared(size)
 	}
 	return dev.Load(poison(size))
 }

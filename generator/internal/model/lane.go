@@ -50,7 +50,7 @@ func (m *Model) NewLane(dev device.Memory, g Geometry) (*Lane, error) {
 	return l, nil
 }
 
-func (l *Lane) allocate(dev device.Memory, c Config) (err error) {
+func (l *Lane) allocate(dev taking, c Config) (err error) {
 	g := l.Geometry
 	if l.Slots, err = kernels.AllocSlots(dev, g.MaxBatch, g.BlockTable(), g.Context); err != nil {
 		return err
@@ -62,21 +62,25 @@ func (l *Lane) allocate(dev device.Memory, c Config) (err error) {
 	if l.KV.Data, err = l.allocateKV(dev); err != nil {
 		return err
 	}
+	if l.counter, err = dev.Alloc(4); err != nil {
+		return err
+	}
+	if l.work, err = dev.Alloc(kernels.AttendWork(g.MaxRows, c.Heads, c.HeadDim, g.Context)); err != nil {
+		return err
+	}
 	for _, a := range []struct {
 		buf   *device.Buffer
 		bytes int64
 	}{
-		{&l.counter, 4},
 		{&l.x, 4 * int64(g.MaxRows*c.Hidden)},
 		{&l.q, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&l.attended, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&l.inner, 4 * int64(g.MaxRows*c.Inner)},
 		{&l.logits, 4 * int64(g.MaxBatch) * int64(c.Vocab)},
-		{&l.work, kernels.AttendWork(g.MaxRows, c.Heads, c.HeadDim, g.Context)},
 		{&l.scratch, kernels.ScratchBytes(g.MaxRows, c.Hidden)},
 		{&l.scratchInner, kernels.ScratchBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
 	} {
-		if *a.buf, err = dev.Alloc(a.bytes); err != nil {
+		if *a.buf, err = dev.uncleared(a.bytes); err != nil {
 			return err
 		}
 	}
@@ -95,6 +99,22 @@ type taking struct {
 
 func (t taking) Alloc(bytes int64) (device.Buffer, error) {
 	b, err := t.Memory.Alloc(bytes)
+	if err == nil {
+		t.l.taken = append(t.l.taken, b)
+	}
+	return b, err
+}
+
+// uncleared takes memory that is written before it is read. Where a device
+// tells it from cleared memory, compute-sanitizer sees a read that comes first.
+func (t taking) uncleared(bytes int64) (device.Buffer, error) {
+	d, ok := t.Memory.(interface {
+		Uncleared(bytes int64) (device.Buffer, error)
+	})
+	if !ok {
+		return t.Alloc(bytes)
+	}
+	b, err := d.Uncleared(bytes)
 	if err == nil {
 		t.l.taken = append(t.l.taken, b)
 	}

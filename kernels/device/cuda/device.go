@@ -150,26 +150,35 @@ func resultNumber(err error) (int64, bool) {
 	return 0, false
 }
 
-// Alloc takes bytes of zeroed device memory, an allocation of its own and no byte
-// more, so that compute-sanitizer sees what an op does past its end.
-func (d *Device) Alloc(bytes int64) (b device.Buffer, err error) {
+// Alloc takes bytes of zeroed device memory.
+func (d *Device) Alloc(bytes int64) (device.Buffer, error) {
+	b, err := d.Uncleared(bytes)
+	if err != nil {
+		return b, err
+	}
+	return b, d.do(device.CallAlloc, "clearing", func() error { return cu.MemsetD8(cu.DevicePtr(d.Address(b)), 0, bytes) })
+}
+
+// Uncleared takes bytes of device memory that hold anything: an allocation of its
+// own and no byte more, so that compute-sanitizer sees what an op does past its
+// end, and what it reads before anything was written.
+func (d *Device) Uncleared(bytes int64) (b device.Buffer, err error) {
 	if bytes <= 0 {
 		return b, fmt.Errorf("%w: %d bytes asked for", device.ErrBadBuffer, bytes)
 	}
 	err = d.do(device.CallAlloc, "allocation", func() error {
 		p, err := cu.MemAlloc(bytes)
-		if err != nil {
-			return err
+		if err == nil {
+			b = d.register(allocation{address: uint64(p), bytes: bytes})
 		}
-		b = d.register(allocation{address: uint64(p), bytes: bytes})
-		return cu.MemsetD8(p, 0, bytes)
+		return err
 	})
 	return b, err
 }
 
 // Load copies data to device memory.
 func (d *Device) Load(data []byte) (device.Buffer, error) {
-	b, err := d.Alloc(int64(len(data)))
+	b, err := d.Uncleared(int64(len(data)))
 	if err != nil {
 		return b, err
 	}

@@ -1,0 +1,219 @@
+//go:build cuda
+
+package model_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"unsafe"
+
+	"reel/generator/internal/model"
+	"reel/generator/internal/weights"
+	"reel/generator/tiny"
+	"reel/kernels"
+	"reel/kernels/cuda"
+	"reel/kernels/device"
+	gpu "reel/kernels/device/cuda"
+)
+
+// withinReference is how far logits may be from those of transformers in
+// float32: ‖difference‖ / ‖reference‖, for each row. Weights and activations are
+// bfloat16 here.
+const withinReference = 2e-2
+
+// gpuRunner runs one sequence of a checkpoint on the first GPU.
+type gpuRunner struct {
+	t      *testing.T
+	dev    *gpu.Device
+	m      *model.Model
+	stream device.Stream
+	lane   *model.Lane
+	steps  uint64
+	length int32
+}
+
+const gpuContext, gpuChunk = 1024, 512
+
+func onGPU(t *testing.T, files fs.FS) *gpuRunner {
+	t.Helper()
+	r := &gpuRunner{t: t}
+	config, err := fs.ReadFile(files, "config.json")
+	r.must(err)
+	c, err := model.ParseConfig(config, nil)
+	r.must(err)
+	checkpoint, err := weights.Open(files)
+	r.must(err)
+	r.dev, err = gpu.New(0, cuda.Fatbin)
+	r.must(err)
+	r.m, err = model.Load(r.dev, c, checkpoint, func(float64) {})
+	r.must(err)
+	r.lane, err = r.m.NewLane(r.dev, model.Geometry{MaxRows: gpuChunk, MaxBatch: 1, Context: gpuContext, PageTokens: 16, Pages: gpuContext / 16,
+		RingSlots: 2, KVType: kernels.BF16})
+	r.must(err)
+	r.stream, err = r.dev.NewStream()
+	r.must(err)
+	t.Cleanup(func() { r.must(errors.Join(r.stream.Destroy(), r.dev.Close(), checkpoint.Close())) })
+	return r
+}
+
+func (r *gpuRunner) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// begin prepares the slot for another sequence, on pages in another order.
+func (r *gpuRunner) begin() {
+	s := kernels.Step{Inits: []kernels.Init{{Generation: int32(r.steps) + 1}}}
+	for i := range int32(gpuContext / 16) {
+		s.Pages = append(s.Pages, kernels.PageEntry{Index: i, Page: gpuContext/16 - i})
+	}
+	r.length = 0
+	r.step(s, model.Shape{Rows: 1})
+}
+
+func (r *gpuRunner) step(s kernels.Step, sh model.Shape) {
+	r.t.Helper()
+	s.Number = r.steps
+	r.steps++
+	r.must(r.lane.Write(&s))
+	r.must(errors.Join(r.m.Forward(r.stream, r.lane, sh), r.stream.Synchronize()))
+}
+
+// logits feeds tokens, one step for all, and returns the last one's logits.
+func (r *gpuRunner) logits(tokens ...int32) []float32 {
+	r.t.Helper()
+	s := kernels.Step{Samples: []int32{int32(len(tokens) - 1)}}
+	for _, token := range tokens {
+		s.Rows = append(s.Rows, kernels.Row{Position: r.length, Token: token})
+		r.length++
+	}
+	r.step(s, model.Shape{Rows: len(tokens), Samples: 1})
+	out := make([]float32, r.m.Config.Vocab)
+	raw := unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), 4*len(out))
+	r.must(r.dev.Read(raw, r.lane.Logits().Slice(0, int64(len(raw)))))
+	return out
+}
+
+// The embedded model on a GPU: the logits after each golden prompt.
+func TestGPUEmbeddedModelEqualsTransformers(t *testing.T) {
+	r, most := onGPU(t, tiny.Files), 0.0
+	for i, g := range loadGolden(t, "../../tiny/golden", 12, r.m.Config.Vocab) {
+		r.begin()
+		e := relativeError(r.logits(g.Tokens...), g.logits)
+		if !(e <= withinReference) {
+			t.Errorf("prompt %d (%d tokens): logits are off by %.1e relative, wants at most %.0e", i, len(g.Tokens), e, withinReference)
+		}
+		most = max(most, e)
+	}
+	t.Logf("logits are off by %.1e relative at most", most)
+}
+
+// reference is what bench/tools/reference.py wrote of a checkpoint.
+type reference struct {
+	Model   string `json:"model"` // directory
+	Prompts []struct {
+		Tokens []int32 `json:"tokens"`
+		Forced []int32 `json:"forced"` // fed after them, one by one
+	} `json:"prompts"`
+	rows [][]float32 // logits of each prompt's last token and of each forced one
+}
+
+func loadReference(t *testing.T, dir string) (f reference) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir, "reference.json"))
+	if err == nil {
+		err = json.Unmarshal(raw, &f)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	logits, err := os.ReadFile(filepath.Join(dir, "logits.f32"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for _, p := range f.Prompts {
+		rows += 1 + len(p.Forced)
+	}
+	vocab := len(logits) / 4 / rows
+	all := unsafe.Slice((*float32)(unsafe.Pointer(&logits[0])), len(logits)/4)
+	for i := range rows {
+		f.rows = append(f.rows, all[i*vocab:(i+1)*vocab])
+	}
+	return f
+}
+
+// A checkpoint on a GPU against transformers in float32 on the same GPU: the
+// logits of each row, after prompts and in decode steps with given tokens, and
+// the most probable token wherever the reference's margin exceeds the row's error.
+func TestGPUEqualsReference(t *testing.T) {
+	dirs := filepath.SplitList(os.Getenv("REEL_REFERENCE"))
+	if len(dirs) == 0 {
+		t.Skip("this test wants REEL_REFERENCE, folders that bench/tools/reference.py made on a machine with a GPU, torch and transformers")
+	}
+	for _, dir := range dirs {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			f := loadReference(t, dir)
+			r := onGPU(t, os.DirFS(f.Model))
+			if len(f.rows) == 0 || len(f.rows[0]) != r.m.Config.Vocab {
+				t.Fatalf("%d rows of references", len(f.rows))
+			}
+			c := comparison{t: t}
+			for _, p := range f.Prompts {
+				r.begin()
+				c.row(r.logits(p.Tokens...), f.rows[c.rows])
+				for _, token := range p.Forced {
+					c.row(r.logits(token), f.rows[c.rows])
+				}
+			}
+			t.Logf("%d rows: off by %.1e relative at most, %.1e together; %d of %d tokens agree, the other margins are below the error",
+				c.rows, c.most, math.Sqrt(c.diff/c.size), c.agree, c.rows)
+		})
+	}
+}
+
+// comparison sums up rows of logits.
+type comparison struct {
+	t           *testing.T
+	rows, agree int
+	most        float64 // of the rows' relative errors
+	diff, size  float64 // squares
+}
+
+func (c *comparison) row(got, want []float32) {
+	c.t.Helper()
+	e := relativeError(got, want)
+	if !(e <= withinReference) {
+		c.t.Errorf("row %d: logits are off by %.1e relative, wants at most %.0e", c.rows, e, withinReference)
+	}
+	first, second, off := 0, -1, 0.0
+	for i, w := range want {
+		off = max(off, math.Abs(float64(got[i]-w)))
+		c.diff += float64(got[i]-w) * float64(got[i]-w)
+		c.size += float64(w) * float64(w)
+		switch {
+		case w > want[first]:
+			first, second = i, first
+		case i != first && (second < 0 || w > want[second]):
+			second = i
+		}
+	}
+	same := true
+	for _, v := range got {
+		same = same && !(v > got[first])
+	}
+	if margin := float64(want[first] - want[second]); same {
+		c.agree++
+	} else if margin > 2*off {
+		c.t.Errorf("row %d: token %d is not the most probable, though its margin is %.2e and the error %.2e", c.rows, first, margin, off)
+	}
+	c.most = max(c.most, e)
+	c.rows++
+}
