@@ -192,6 +192,7 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 		most := a.closeTo("attention", got, read[float32](a.both, 0, out[0])[:len(got)], func(i int) float64 {
 			return 2e-4 + 0.02/math.Sqrt(float64(position[i/width]+1))
 		}, 8e-3)
+		a.rowsWithin("attention", got, read[float32](a.both, 0, out[0])[:len(got)], d, 1e-2)
 		a.t.Logf("%d heads over %d of size %d, %d rows, context %d: at most %.1e off", a.heads, a.kv[0].Heads, d, len(rows), a.slots[0].Context, most)
 	}
 	return got

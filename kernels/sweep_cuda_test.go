@@ -1,0 +1,146 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// A sweep goes through all numbers of rows, head sizes and shares of KV heads that
+// models have, at random odd sizes, with bfloat16 and float16 weights. It checks
+// each element, and each row as a whole; what is not a number passes neither.
+
+// rowsClose is close, and fails where a row of width elements is further from the
+// host's than within, relative: ‖difference‖ / ‖host's‖.
+func (b *both) rowsClose(name string, x twin, width int, atol, rtol, within float64) {
+	b.t.Helper()
+	b.close(name, x, atol, rtol)
+	b.rowsWithin(name, read[float32](b, 1, x[1]), read[float32](b, 0, x[0]), width, within)
+}
+
+func (b *both) rowsWithin(name string, got, want []float32, width int, within float64) {
+	b.t.Helper()
+	for row := 0; row < len(want)/width; row++ {
+		var diff, size float64
+		for i := row * width; i < (row+1)*width; i++ {
+			d, w := float64(got[i])-float64(want[i]), float64(want[i])
+			diff, size = diff+d*d, size+w*w
+		}
+		if e := math.Sqrt(diff / size); !(e <= within) {
+			b.t.Fatalf("%s: row %d is off by %.1e relative, wants at most %.0e", name, row, e, within)
+		}
+	}
+}
+
+// scratchOr is memory to round so many rows in, or none.
+func (b *both) scratchOr(there bool, rows, cols int) device.Buffer {
+	if !there {
+		return device.Buffer{}
+	}
+	return b.load(1, poison(int(ScratchBytes(rows, cols))))
+}
+
+// Products of 1 to 64 rows of any width, with memory to round activations in and without.
+func TestCUDAOpProducts(t *testing.T) {
+	for rows := 1; rows <= 64; rows++ {
+		t.Run(fmt.Sprint(rows), func(t *testing.T) {
+			b := newBoth(t)
+			dtype, in, out := []DType{BF16, F16}[rows%2], 16*(1+b.r.IntN(64)), 1+b.r.IntN(300)
+			name := fmt.Sprintf("type %d, %d rows of %d to %d", dtype, rows, in, out)
+			w, up := b.matrix(dtype, out, in), b.matrix(dtype, out, in)
+			x, norm, start := put(b, b.normal(rows*in, 2)), put(b, b.powers(in)), b.normal(rows*out, 1)
+			sample := make([]int32, rows)
+			for i := range sample {
+				sample[i] = b.r.Int32N(int32(rows))
+			}
+			samples := put(b, sample)
+			for _, scratch := range []device.Buffer{b.scratchOr(false, rows, in), b.scratchOr(true, rows, in)} {
+				residual, gated, logits := put(b, start), b.poisoned(rows*out), b.poisoned(rows*out)
+				b.run(func(on int) device.Op {
+					return Project{W: w[on], In: x[on], X: residual[on], Scratch: scratch, T: rows}
+				})
+				b.rowsClose("project, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
+				b.run(func(on int) device.Op {
+					return GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Scratch: scratch, T: rows, Eps: 1e-5}
+				})
+				b.rowsClose("gateup, "+name, gated, out, 4*sums(in), 1e-5, 1e-4)
+				b.run(func(on int) device.Op {
+					return Head{X: x[on], Norm: norm[on], W: w[on], Rows: Rows{Sample: samples[on]}, Logits: logits[on], Scratch: scratch, T: rows, N: rows, Eps: 1e-5}
+				})
+				b.rowsClose("head, "+name, logits, out, 4*sums(in), 1e-5, 1e-4)
+			}
+		})
+	}
+}
+
+// eachHeads runs a test for all head sizes and shares of KV heads.
+func eachHeads(t *testing.T, run func(b *both, dim, group int)) {
+	for _, dim := range []int{64, 96, 128} {
+		for group := 1; group <= 8; group++ {
+			t.Run(fmt.Sprintf("%d/%d", dim, group), func(t *testing.T) { run(newBoth(t), dim, group) })
+		}
+	}
+}
+
+func TestCUDAOpQKV(t *testing.T) {
+	eachHeads(t, func(b *both, dim, group int) {
+		rows, hidden, kvHeads := 1+b.r.IntN(64), 16*(1+b.r.IntN(40)), 1+b.r.IntN(3)
+		dtype, kvType := []DType{BF16, F16}[group%2], []DType{BF16, F32, F16}[(group+dim/32)%3]
+		name := fmt.Sprintf("type %d, %d rows of %d, KV type %d", dtype, rows, hidden, kvType)
+		a := b.newAttention(dtype, kvType, rows, hidden, kvHeads*group, kvHeads, dim)
+		a.op[1].Scratch = b.scratchOr(b.r.IntN(2) == 0, rows, hidden)
+		b.run(func(on int) device.Op { return a.op[on] })
+		b.rowsClose(name, a.out, dim, 4*sums(hidden), 1e-5, 1e-4)
+		got, want := asFloat32(kvType, read[byte](b, 1, a.op[1].KV.Data)), read[float32](b, 0, a.op[0].KV.Data)
+		for i := 0; i < len(want); i += dim {
+			if written := !math.IsNaN(float64(want[i])); written {
+				b.rowsWithin(name+", keys and values", got[i:i+dim], want[i:i+dim], dim, 1e-2)
+			} else if !math.IsNaN(float64(got[i])) {
+				b.t.Fatalf("%s: element %d of the pool was written", name, i)
+			}
+		}
+	})
+}
+
+// Contexts of 1 to 4,096 positions, and 1 to 64 rows of several sequences.
+func TestCUDAOpAttend(t *testing.T) {
+	eachHeads(t, func(b *both, dim, group int) {
+		edges := []int{1, 15, 16, 17, 127, 128, 129, 255, 1024, 4096}
+		for _, context := range []int{edges[b.r.IntN(len(edges))], 1 + b.r.IntN(4096)} {
+			kvHeads := 1 + b.r.IntN(3)
+			a := newAttending(b, kvHeads*group, kvHeads, dim, context)
+			rows := b.r.Perm(len(a.row))[:1+b.r.IntN(min(64, len(a.row)))]
+			a.attend(rows, min(64, len(rows)+b.r.IntN(3)), true)
+		}
+	})
+}
+
+// A check that passed what is not a number would pass anything.
+func TestCUDASweepRefusesNaN(t *testing.T) {
+	for name, got := range map[string][]float32{"not a number": {1, float32(math.NaN())}, "infinite": {1, float32(math.Inf(1))}, "off": {1, 2.1}} {
+		b := &both{t: &recorder{TB: t}}
+		func() {
+			defer func() { _ = recover() }()
+			b.rowsWithin(name, got, []float32{1, 2}, 2, 1e-2)
+		}()
+		if !b.t.(*recorder).failed {
+			t.Errorf("a row that is %s passed", name)
+		}
+	}
+}
+
+// recorder is a test that notes its failure.
+type recorder struct {
+	testing.TB
+	failed bool
+}
+
+func (r *recorder) Helper() {}
+func (r *recorder) Fatalf(string, ...any) {
+	r.failed = true
+	panic("failed")
+}
