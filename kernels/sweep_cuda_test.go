@@ -36,21 +36,26 @@ func (b *both) rowsWithin(name string, got, want []float32, width int, within fl
 	}
 }
 
-// scratchOr is memory to round so many rows in, or none.
-func (b *both) scratchOr(there bool, rows, cols int) device.Buffer {
-	if !there {
+// class is how an op with rows is launched: as a prompt's, and with scratch.
+type class struct{ prefill, scratch bool }
+
+var classes = []class{{false, false}, {false, true}, {true, false}, {true, true}}
+
+// scratchOf is scratch for rows of cols columns, or none.
+func (b *both) scratchOf(c class, rows, cols int) device.Buffer {
+	if !c.scratch {
 		return device.Buffer{}
 	}
-	return b.load(1, poison(int(ScratchBytes(rows, cols))))
+	return b.scratchFor(rows, cols)
 }
 
-// Products of 1 to 64 rows of any width, with memory to round activations in and without.
+// Products of 1 to 64 rows of any width, of prompts and of generated tokens, with
+// scratch and without.
 func TestCUDAOpProducts(t *testing.T) {
 	for rows := 1; rows <= 64; rows++ {
 		t.Run(fmt.Sprint(rows), func(t *testing.T) {
 			b := newBoth(t)
 			dtype, in, out := []DType{BF16, F16}[rows%2], 16*(1+b.r.IntN(64)), 1+b.r.IntN(300)
-			name := fmt.Sprintf("type %d, %d rows of %d to %d", dtype, rows, in, out)
 			w, up := b.matrix(dtype, out, in), b.matrix(dtype, out, in)
 			x, norm, start := put(b, b.normal(rows*in, 2)), put(b, b.powers(in)), b.normal(rows*out, 1)
 			sample := make([]int32, rows)
@@ -58,16 +63,17 @@ func TestCUDAOpProducts(t *testing.T) {
 				sample[i] = b.r.Int32N(int32(rows))
 			}
 			samples := put(b, sample)
-			for _, scratch := range []device.Buffer{b.scratchOr(false, rows, in), b.scratchOr(true, rows, in)} {
+			for _, c := range classes {
+				name, scratch := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c), b.scratchOf(c, rows, in)
 				residual, gated, logits := put(b, start), b.poisoned(rows*out), b.poisoned(rows*out)
 				b.run(func(on int) device.Op {
-					return Project{W: w[on], In: x[on], X: residual[on], Scratch: scratch, T: rows}
+					return Project{W: w[on], In: x[on], X: residual[on], Scratch: scratch, T: rows, Prefill: c.prefill}
 				})
 				b.rowsClose("project, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
 				b.run(func(on int) device.Op {
-					return GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Scratch: scratch, T: rows, Eps: 1e-5}
+					return GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Scratch: scratch, T: rows, Prefill: c.prefill, Eps: 1e-5}
 				})
-				b.rowsClose("gateup, "+name, gated, out, 4*sums(in), 1e-5, 1e-4)
+				b.rowsClose("gateup, "+name, gated, out, 8*sums(in), 1e-5, 1e-4)
 				b.run(func(on int) device.Op {
 					return Head{X: x[on], Norm: norm[on], W: w[on], Rows: Rows{Sample: samples[on]}, Logits: logits[on], Scratch: scratch, T: rows, N: rows, Eps: 1e-5}
 				})
@@ -90,11 +96,12 @@ func TestCUDAOpQKV(t *testing.T) {
 	eachHeads(t, func(b *both, dim, group int) {
 		rows, hidden, kvHeads := 1+b.r.IntN(64), 16*(1+b.r.IntN(40)), 1+b.r.IntN(3)
 		dtype, kvType := []DType{BF16, F16}[group%2], []DType{BF16, F32, F16}[(group+dim/32)%3]
-		name := fmt.Sprintf("type %d, %d rows of %d, KV type %d", dtype, rows, hidden, kvType)
+		c := classes[b.r.IntN(len(classes))]
+		name := fmt.Sprintf("type %d, %d rows of %d, KV type %d, %+v", dtype, rows, hidden, kvType, c)
 		a := b.newAttention(dtype, kvType, rows, hidden, kvHeads*group, kvHeads, dim)
-		a.op[1].Scratch = b.scratchOr(b.r.IntN(2) == 0, rows, hidden)
+		a.op[1].Scratch, a.op[1].Prefill = b.scratchOf(c, rows, hidden), c.prefill
 		b.run(func(on int) device.Op { return a.op[on] })
-		b.rowsClose(name, a.out, dim, 4*sums(hidden), 1e-5, 1e-4)
+		b.rowsClose(name, a.out, dim, 8*sums(hidden), 1e-5, 1e-4)
 		got, want := asFloat32(kvType, read[byte](b, 1, a.op[1].KV.Data)), read[float32](b, 0, a.op[0].KV.Data)
 		for i := 0; i < len(want); i += dim {
 			if written := !math.IsNaN(float64(want[i])); written {
@@ -114,7 +121,9 @@ func TestCUDAOpAttend(t *testing.T) {
 			kvHeads := 1 + b.r.IntN(3)
 			a := newAttending(b, kvHeads*group, kvHeads, dim, context)
 			rows := b.r.Perm(len(a.row))[:1+b.r.IntN(min(64, len(a.row)))]
-			a.attend(rows, min(64, len(rows)+b.r.IntN(3)), true)
+			for _, a.prefill = range []bool{false, true} {
+				a.attend(rows, min(64, len(rows)+b.r.IntN(3)), true)
+			}
 		}
 	})
 }
