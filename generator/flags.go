@@ -188,7 +188,7 @@ func (p *program) command() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	addSettings(root, settings)
-	root.AddCommand(p.checkCommand(), p.opsCommand(), p.planCommand())
+	root.AddCommand(workerCommand(), p.checkCommand(), p.opsCommand(), p.planCommand())
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -14,6 +14,9 @@ var errNoTokenizer = errors.New("this model has no tokenizer.json: send the prom
 // Encode refuses text.
 func (idsOnly) Encode(string) ([]int32, error) { return nil, errNoTokenizer }
 
+// EncodeRendered refuses text.
+func (idsOnly) EncodeRendered(string) ([]int32, error) { return nil, errNoTokenizer }
+
 // TokenText is empty.
 func (idsOnly) TokenText(int32) string { return "" }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"reel/generator/internal/chat"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/model"
 	"reel/generator/internal/server"
@@ -38,9 +39,10 @@ func load(_ context.Context, o Options, progress func(float64, string)) (server.
 	if err != nil {
 		return server.Model{}, nil, err
 	}
-	return server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
+	template, end := startChat(l.chat, chatWorker)
+	return server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Chat: template, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab},
-		Shape:  shapeOf(l.model), Machine: l.hardware.machine}, e, nil
+		Shape:  shapeOf(l.model), Machine: l.hardware.machine}, chatty{e, end}, nil
 }
 
 // hardware is a device and what it does at once.
@@ -58,6 +60,7 @@ type prepared struct {
 	hardware  hardware
 	tokenizer server.Tokenizer
 	decoder   func(after []int32) server.Decoder
+	chat      *chat.Source // nil where the model has no chat template
 	model     *model.Model
 	sizes     sizes
 	plan      engine.Options
@@ -146,5 +149,6 @@ func (l *prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 		return 0, err
 	}
 	l.tokenizer, l.decoder = t, func(after []int32) server.Decoder { return t.NewDecoder(after) }
-	return t.Vocab(), nil
+	l.chat, err = chatSource(files)
+	return t.Vocab(), err
 }

@@ -78,11 +78,14 @@ func (e *fakeEngine) Run() error {
 type fakeTokenizer struct{}
 
 func (fakeTokenizer) Encode(text string) ([]int32, error) { return make([]int32, len(text)), nil }
-func (fakeTokenizer) TokenText(int32) string              { return "x" }
-func (fakeTokenizer) MaxTokenBytes() int                  { return 1 }
-func (fakeTokenizer) Push(int32) string                   { return "x" }
-func (fakeTokenizer) Held() int                           { return 0 }
-func (fakeTokenizer) Flush() string                       { return "" }
+func (fakeTokenizer) EncodeRendered(text string) ([]int32, error) {
+	return make([]int32, len(text)), nil
+}
+func (fakeTokenizer) TokenText(int32) string { return "x" }
+func (fakeTokenizer) MaxTokenBytes() int     { return 1 }
+func (fakeTokenizer) Push(int32) string      { return "x" }
+func (fakeTokenizer) Held() int              { return 0 }
+func (fakeTokenizer) Flush() string          { return "" }
 
 // fixture is a program that runs in the test's process.
 type fixture struct {

@@ -57,26 +57,27 @@ func (s source) load(dev device.Memory, c model.Config, keep bool, progress func
 const maxConfig = 1 << 20
 
 func readConfig(files fs.FS) (model.Config, error) {
-	raw, err := readBounded(files, "config.json")
+	raw, err := readBounded(files, "config.json", maxConfig)
 	if err != nil {
 		return model.Config{}, err
 	}
-	generation, err := readBounded(files, "generation_config.json")
+	generation, err := readBounded(files, "generation_config.json", maxConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return model.Config{}, err
 	}
 	return model.ParseConfig(raw, generation)
 }
 
-func readBounded(files fs.FS, name string) ([]byte, error) {
+// readBounded reads a file of so many bytes at most.
+func readBounded(files fs.FS, name string, most int) ([]byte, error) {
 	f, err := files.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
-	if err == nil && len(raw) > maxConfig {
-		err = fmt.Errorf("%s has more than %d bytes", name, maxConfig)
+	raw, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err == nil && len(raw) > most {
+		err = fmt.Errorf("%s has more than %d bytes", name, most)
 	}
 	return raw, err
 }

@@ -95,7 +95,7 @@ func unmarshal(body []byte, msg any) error {
 type header struct {
 	typ       string
 	id        *uint64 // nil where there is none that can be read
-	textField string  // prompt or text
+	textField string  // prompt, text or messages
 	textBytes int
 }
 
@@ -113,10 +113,31 @@ func peek(body []byte) header {
 			h.id = &value.num
 		case (key == "prompt" || key == "text") && value.kind == kindStr:
 			h.textField, h.textBytes = key, value.n
+		case key == "messages" && value.kind == kindArray:
+			h.textField, h.textBytes = key, contentBytes(w.b)
 		}
 		w.skip()
 	}
 	return h
+}
+
+// contentBytes sums the contents of a list of messages, which b begins with.
+func contentBytes(b []byte) (bytes int) {
+	w := &walker{b}
+	for range w.next().n {
+		message := &walker{w.b}
+		if head := message.next(); head.kind == kindMap {
+			for range head.n {
+				key := string(message.str(message.next()))
+				if value, _ := readItem(message.b); key == "content" && value.kind == kindStr {
+					bytes += value.n
+				}
+				message.skip()
+			}
+		}
+		w.skip()
+	}
+	return bytes
 }
 
 func unknownType(typ string) *Error {

@@ -236,3 +236,32 @@ func TestFrameError(t *testing.T) {
 		}
 	}
 }
+
+// A conversation that is too long is refused before it is copied, whatever else
+// its list holds.
+func TestLongMessagesAreNotDecoded(t *testing.T) {
+	limits := Limits{PromptBytes: 10}
+	for _, c := range []struct {
+		messages []Message
+		refused  bool
+	}{
+		{[]Message{{"user", "12345"}, {"assistant", "67890"}}, false},
+		{[]Message{{"user", "12345"}, {"assistant", "678901"}}, true},
+		{[]Message{{"a role of more bytes", ""}}, false},
+	} {
+		frame, err := AppendFrame(nil, &Generate{ID: 3, Messages: c.messages})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = limits.DecodeRequest(frame[headerBytes:])
+		var e *Error
+		if refused := errors.As(err, &e); refused != c.refused || refused && (e.Code != CodePromptTooLong || *e.ID != 3) {
+			t.Errorf("%v: %v", c.messages, err)
+		}
+	}
+	odd := pairs("type", text("generate"), "id", "\x01", "messages", "\x93\x01"+string(pairs("content", "\x01", "x", "\x92\x01\x02", "content", text("12345678901")))+text("y"))
+	var e *Error
+	if _, err := limits.DecodeRequest(odd); !errors.As(err, &e) || e.Code != CodeBadMessage {
+		t.Errorf("odd elements: %v", err)
+	}
+}

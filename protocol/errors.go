@@ -11,6 +11,8 @@ const (
 	CodeUnsupportedVersion = "unsupported_version"  // the connection closes
 	CodeLoading            = "loading"              // the model is being loaded; say hello again later
 	CodeBadRequest         = "bad_request"          // a field out of its bounds
+	CodeNoChatTemplate     = "no_chat_template"     // messages for a model that has no chat template
+	CodeTemplateFailed     = "template_failed"      // the model's chat template can't be read, or failed
 	CodeDuplicateID        = "duplicate_id"         // the id is in use on this connection
 	CodePromptTooLong      = "prompt_too_long"      // more text or tokens than the context can hold
 	CodeTooManyRequests    = "too_many_requests"    // on this connection

@@ -46,6 +46,8 @@ var goldens = []golden{
 			Stop: []string{"\n\n", "END"}, Logprobs: ptr(2), Echo: true, IgnoreEOS: true}},
 	{name: "generate-tokens", from: "client", means: "A prompt of token ids, in the shortest integers that hold them; greedy.",
 		msg: &Generate{Type: TypeGenerate, ID: 300, Tokens: []int32{1, 127, 128, 4095, 128000}, Temperature: ptr(0.0)}},
+	{name: "generate-messages", from: "client", means: "A conversation to answer.",
+		msg: &Generate{Type: TypeGenerate, ID: 7, Messages: []Message{{"system", "Be terse."}, {"user", "naïve?"}, {"assistant", ""}, {"user", "\n"}}, MaxTokens: ptr(64)}},
 	{name: "cancel", from: "client", means: "Ends request 300.",
 		msg: &Cancel{Type: TypeCancel, ID: 300}},
 	{name: "status-request", from: "client", means: "Asks for the generator's status.",
@@ -55,6 +57,8 @@ var goldens = []golden{
 
 	{name: "welcome", from: "generator", means: "Answers hello: generate is served, within these limits.",
 		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits}},
+	{name: "welcome-chat", from: "generator", means: "The same of a model that has a chat template.",
+		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits, Chat: true}},
 	{name: "token", from: "generator", means: "The first token of a completion.",
 		msg: &Token{Type: TypeToken, ID: 1, Index: 0, Token: 262, Text: " or"}},
 	{name: "token-empty", from: "generator", means: "A token that holds only the beginning of a character.",
@@ -96,6 +100,8 @@ var goldens = []golden{
 		body: string(pairs("type", text("generate"), "id", "\x01", "prompt", text("a"), "max_tokens", "\xca\x41\x20\x00\x00")), refused: CodeBadMessage},
 	{name: "refused-twice", from: "client", means: "A field that comes twice.",
 		body: string(pairs("type", text("cancel"), "id", "\x01", "id", "\x02")), refused: CodeBadMessage},
+	{name: "refused-message", from: "client", means: "A message without its role.",
+		body: string(pairs("type", text("generate"), "id", "\x01", "messages", "\x91"+string(pairs("content", text("a"))))), refused: CodeBadMessage},
 	{name: "refused-type", from: "client", means: "A type that version 1 does not know.",
 		body: string(pairs("type", text("pause"), "id", "\x01")), refused: CodeUnknownType},
 }

@@ -11,6 +11,8 @@ const (
 	MaxQueue       = 512     // requests that wait for a place in the batch, over all connections
 	MaxStops       = 16      // stop strings of a request
 	MaxStopBytes   = 256     // bytes of one stop string
+	MaxMessages    = 4096    // of a conversation
+	MaxRoleBytes   = 64      // of a message's role
 	MaxLogprobs    = 20      // alternatives reported at each token
 	MaxElements    = 1 << 18 // elements of a list, and so tokens of any context
 	MaxUndecoded   = 8 << 20 // bytes received and not yet decoded, over all connections

@@ -38,25 +38,33 @@ type Hello struct {
 	Version int    `msgpack:"version"`
 }
 
-// Generate asks for one completion. Exactly one of Prompt and Tokens is given.
+// Message is one turn of a conversation.
+type Message struct {
+	Role    string `msgpack:"role" json:"role"` // as the model's template names it: system, user, assistant
+	Content string `msgpack:"content" json:"content"`
+}
+
+// Generate asks for one completion. Exactly one of Prompt, Tokens and Messages is given.
 // A nil pointer means the documented default; see PROTOCOL.md for the bounds.
 type Generate struct {
 	Type string `msgpack:"type"`
 	// ID is chosen by the client and unique among its running requests.
-	ID            uint64   `msgpack:"id"`
-	Prompt        *string  `msgpack:"prompt,omitempty"`
-	Tokens        []int32  `msgpack:"tokens,omitempty"`
-	MaxTokens     *int     `msgpack:"max_tokens,omitempty"`
-	Temperature   *float64 `msgpack:"temperature,omitempty"`
-	TopK          *int     `msgpack:"top_k,omitempty"`
-	TopP          *float64 `msgpack:"top_p,omitempty"`
-	MinP          *float64 `msgpack:"min_p,omitempty"`
-	RepeatPenalty *float64 `msgpack:"repeat_penalty,omitempty"`
-	Seed          *uint64  `msgpack:"seed,omitempty"`
-	Stop          []string `msgpack:"stop,omitempty"`
-	Logprobs      *int     `msgpack:"logprobs,omitempty"`
-	Echo          bool     `msgpack:"echo,omitempty"`
-	IgnoreEOS     bool     `msgpack:"ignore_eos,omitempty"`
+	ID     uint64  `msgpack:"id"`
+	Prompt *string `msgpack:"prompt,omitempty"`
+	Tokens []int32 `msgpack:"tokens,omitempty"`
+	// Messages is the conversation that the completion answers.
+	Messages      []Message `msgpack:"messages,omitempty"`
+	MaxTokens     *int      `msgpack:"max_tokens,omitempty"`
+	Temperature   *float64  `msgpack:"temperature,omitempty"`
+	TopK          *int      `msgpack:"top_k,omitempty"`
+	TopP          *float64  `msgpack:"top_p,omitempty"`
+	MinP          *float64  `msgpack:"min_p,omitempty"`
+	RepeatPenalty *float64  `msgpack:"repeat_penalty,omitempty"`
+	Seed          *uint64   `msgpack:"seed,omitempty"`
+	Stop          []string  `msgpack:"stop,omitempty"`
+	Logprobs      *int      `msgpack:"logprobs,omitempty"`
+	Echo          bool      `msgpack:"echo,omitempty"`
+	IgnoreEOS     bool      `msgpack:"ignore_eos,omitempty"`
 }
 
 // Cancel ends the running or queued request ID of this connection. An ID that
@@ -84,6 +92,9 @@ type Welcome struct {
 	// Model is the name of the model that is served.
 	Model  string `msgpack:"model"`
 	Limits Limits `msgpack:"limits"`
+	// Chat says that the model has a chat template: generate takes Messages. It
+	// was added to version 1, and is false where an older generator is silent.
+	Chat bool `msgpack:"chat,omitempty"`
 }
 
 // Token carries one token of a completion, or with echo one of the prompt. As

@@ -68,7 +68,7 @@ func or[T any](p *T, missing T) T {
 // error names the field and carries the request's id; its code is
 // CodePromptTooLong or CodeBadRequest. Nothing has been tokenized before.
 func (g *Generate) Validate(l Limits) *Error {
-	for _, check := range []func(Limits) *Error{g.checkPrompt, g.checkTokens, g.checkSampling, g.checkStop} {
+	for _, check := range []func(Limits) *Error{g.checkPrompt, g.checkTokens, g.checkMessages, g.checkSampling, g.checkStop} {
 		if e := check(l); e != nil {
 			return e.For(g.ID)
 		}
@@ -78,18 +78,42 @@ func (g *Generate) Validate(l Limits) *Error {
 
 // checkPrompt checks that there is one prompt, and a text's length.
 func (g *Generate) checkPrompt(l Limits) *Error {
-	const hint = "give either prompt, a text, or tokens, a list of token ids"
+	const hint = "give one of prompt, a text, tokens, a list of token ids, and messages, a conversation"
+	given := 0
+	for _, is := range []bool{g.Prompt != nil, g.Tokens != nil, g.Messages != nil} {
+		if is {
+			given++
+		}
+	}
 	switch {
-	case g.Prompt != nil && g.Tokens != nil:
-		return Errorf(CodeBadRequest, hint, "both prompt and tokens are given")
-	case g.Prompt == nil && g.Tokens == nil:
-		return Errorf(CodeBadRequest, hint, "neither prompt nor tokens is given")
+	case given > 1:
+		return Errorf(CodeBadRequest, hint, "more than one of prompt, tokens and messages is given")
+	case given == 0:
+		return Errorf(CodeBadRequest, hint, "none of prompt, tokens and messages is given")
 	case g.Prompt == nil:
 		return nil
 	case *g.Prompt == "":
 		return Errorf(CodeBadRequest, hint, "prompt is empty")
 	}
 	return checkText("prompt", len(*g.Prompt), l)
+}
+
+// checkMessages checks a prompt that is given as a conversation.
+func (g *Generate) checkMessages(l Limits) *Error {
+	if g.Messages == nil {
+		return nil
+	}
+	if n := len(g.Messages); n < 1 || n > MaxMessages {
+		return outOfBounds("the number of messages", n, 1, MaxMessages)
+	}
+	bytes := 0
+	for i, m := range g.Messages {
+		if n := len(m.Role); n < 1 || n > MaxRoleBytes {
+			return Errorf(CodeBadRequest, "correct the field", "messages[%d].role has %d bytes: it must have 1 to %d", i, n, MaxRoleBytes)
+		}
+		bytes += len(m.Content)
+	}
+	return checkText("messages", bytes, l)
 }
 
 // Validate checks the text's length against l. Its code is CodePromptTooLong.
@@ -106,7 +130,7 @@ func checkText(field string, bytes int, l Limits) *Error {
 // checkTokens checks a prompt that is given as tokens. One place of the context
 // stays free for the completion.
 func (g *Generate) checkTokens(l Limits) *Error {
-	if g.Prompt != nil {
+	if g.Tokens == nil {
 		return nil
 	}
 	if len(g.Tokens) == 0 {

@@ -3,6 +3,7 @@ package protocol
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -40,6 +41,10 @@ func stops(n, size int) func(*Generate) {
 
 func tokens(ids ...int32) func(*Generate) {
 	return func(g *Generate) { g.Prompt, g.Tokens = nil, ids }
+}
+
+func messages(list ...Message) func(*Generate) {
+	return func(g *Generate) { g.Prompt, g.Messages = nil, append([]Message{}, list...) }
 }
 
 var changes = []change{
@@ -92,8 +97,18 @@ var changes = []change{
 	{"an empty list of tokens", tokens([]int32{}...), CodeBadRequest, "tokens is empty"},
 	{"a negative token", tokens(1, -1), CodeBadRequest, "tokens[1] is -1: it must be 0 to 4095"},
 	{"a token outside the vocabulary", tokens(4096), CodeBadRequest, "tokens[0] is 4096"},
-	{"no prompt", func(g *Generate) { g.Prompt = nil }, CodeBadRequest, "neither prompt nor tokens"},
-	{"prompt and tokens", func(g *Generate) { g.Tokens = []int32{1} }, CodeBadRequest, "both prompt and tokens"},
+	{"no prompt", func(g *Generate) { g.Prompt = nil }, CodeBadRequest, "none of prompt, tokens and messages"},
+	{"prompt and tokens", func(g *Generate) { g.Tokens = []int32{1} }, CodeBadRequest, "more than one of prompt"},
+	{"prompt and messages", func(g *Generate) { g.Messages = []Message{{"user", "a"}} }, CodeBadRequest, "more than one of prompt"},
+	{"a conversation", messages(Message{"user", ""}, Message{"assistant", "b"}), "", ""},
+	{"no messages", messages([]Message{}...), CodeBadRequest, "the number of messages is 0: it must be 1 to 4096"},
+	{"4096 messages", messages(slices.Repeat([]Message{{"user", ""}}, 4096)...), "", ""},
+	{"4097 messages", messages(slices.Repeat([]Message{{"user", ""}}, 4097)...), CodeBadRequest, "the number of messages is 4097"},
+	{"no role", messages(Message{"user", ""}, Message{"", "a"}), CodeBadRequest, "messages[1].role has 0 bytes: it must have 1 to 64"},
+	{"a role at its bound", messages(Message{strings.Repeat("r", 64), ""}), "", ""},
+	{"a long role", messages(Message{strings.Repeat("r", 65), ""}), CodeBadRequest, "messages[0].role has 65 bytes"},
+	{"content at its bound", messages(Message{"u", strings.Repeat("a", 400)}, Message{"a", strings.Repeat("b", 600)}), "", ""},
+	{"content too long", messages(Message{"u", strings.Repeat("a", 400)}, Message{"a", strings.Repeat("b", 601)}), CodePromptTooLong, "messages has 1001 bytes"},
 }
 
 func TestValidate(t *testing.T) {

@@ -60,12 +60,15 @@ func (c *conn) place(id uint64) *protocol.Error {
 
 // promptTokens are the tokens of a validated request's prompt, 1 to context-1.
 func (s *Server) promptTokens(model *Model, m *protocol.Generate) ([]int32, *protocol.Error) {
-	tokens := m.Tokens
-	if m.Prompt != nil {
-		var e *protocol.Error
-		if tokens, e = s.encode(model, *m.Prompt); e != nil {
-			return nil, e
-		}
+	tokens, e := m.Tokens, (*protocol.Error)(nil)
+	switch {
+	case m.Prompt != nil:
+		tokens, e = s.encode(*m.Prompt, model.Tokenizer.Encode)
+	case m.Messages != nil:
+		tokens, e = s.chatTokens(model, m.Messages)
+	}
+	if e != nil {
+		return nil, e
 	}
 	if len(tokens) == 0 {
 		return nil, protocol.Errorf(protocol.CodeBadRequest, "give a prompt with some text", "the prompt has no tokens")
@@ -73,14 +76,27 @@ func (s *Server) promptTokens(model *Model, m *protocol.Generate) ([]int32, *pro
 	return tokens, protocol.CheckPromptTokens(len(tokens), model.Limits)
 }
 
+// chatTokens are the tokens of the prompt that a conversation makes.
+func (s *Server) chatTokens(model *Model, messages []protocol.Message) ([]int32, *protocol.Error) {
+	if model.Chat == nil {
+		return nil, protocol.Errorf(protocol.CodeNoChatTemplate, "send a prompt, as reel --raw does, or serve a model that was trained to chat",
+			"%s is a base model: it has no chat template for messages", model.Name)
+	}
+	text, err := model.Chat.Render(messages, model.Limits.PromptBytes)
+	if err != nil {
+		return nil, asError(err)
+	}
+	return s.encode(text, model.Tokenizer.EncodeRendered)
+}
+
 // encode tokenizes text. Large texts wait for their turn, so that they leave
 // processors to the engine and to small ones.
-func (s *Server) encode(model *Model, text string) ([]int32, *protocol.Error) {
+func (s *Server) encode(text string, by func(string) ([]int32, error)) ([]int32, *protocol.Error) {
 	if len(text) > s.bounds.largeText {
 		s.turns <- struct{}{}
 		defer func() { <-s.turns }()
 	}
-	tokens, err := model.Tokenizer.Encode(text)
+	tokens, err := by(text)
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeBadRequest, "check the text's encoding", "the text cannot be tokenized: %v", err)
 	}

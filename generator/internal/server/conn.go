@@ -214,7 +214,7 @@ func (c *conn) hello(m *protocol.Hello) *protocol.Error {
 		return e
 	}
 	c.model = model
-	c.send(&protocol.Welcome{Version: protocol.Version, Model: model.Name, Limits: model.Limits})
+	c.send(&protocol.Welcome{Version: protocol.Version, Model: model.Name, Limits: model.Limits, Chat: model.Chat != nil})
 	return nil
 }
 
@@ -238,7 +238,7 @@ func (c *conn) limits() protocol.Limits {
 // tokenize answers with the tokens of a text, whose length was checked when it
 // was decoded. A generator that drains still does: it takes nothing for it.
 func (c *conn) tokenize(m *protocol.Tokenize) *protocol.Error {
-	tokens, e := c.s.encode(c.model, m.Text)
+	tokens, e := c.s.encode(m.Text, c.model.Tokenizer.Encode)
 	if e != nil {
 		return e
 	}

@@ -162,6 +162,9 @@ func (b *byteTokenizer) Encode(text string) ([]int32, error) {
 	return tokens, nil
 }
 
+// EncodeRendered has no first token of its own, as Encode has none.
+func (b *byteTokenizer) EncodeRendered(text string) ([]int32, error) { return b.Encode("=" + text) }
+
 func (b *byteTokenizer) TokenText(id int32) string { return string(id) }
 func (b *byteTokenizer) MaxTokenBytes() int        { return 2 }
 

@@ -20,6 +20,8 @@ type Engine interface {
 // use by several goroutines.
 type Tokenizer interface {
 	Encode(text string) ([]int32, error)
+	// EncodeRendered is Encode for text that a chat template has made.
+	EncodeRendered(text string) ([]int32, error)
 	TokenText(id int32) string
 	MaxTokenBytes() int // of the longest token's text
 }
@@ -31,11 +33,19 @@ type Decoder interface {
 	Flush() string        // what is held, made valid
 }
 
+// Chat makes prompts of conversations. It is safe for use by several goroutines.
+type Chat interface {
+	// Render returns the prompt that messages make, of at most so many bytes.
+	// An error that is a *protocol.Error goes to the client.
+	Render(messages []protocol.Message, most int) (string, error)
+}
+
 // Model is what a server serves.
 type Model struct {
 	Name      string
 	Device    string
 	Engine    Engine
+	Chat      Chat // nil where the model has no chat template
 	Tokenizer Tokenizer
 	// NewDecoder makes one for the text of what follows the tokens in after.
 	NewDecoder func(after []int32) Decoder

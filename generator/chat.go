@@ -1,0 +1,173 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"reel/generator/internal/chat"
+	"reel/generator/internal/server"
+	"reel/protocol"
+)
+
+const (
+	templateFile    = "chat_template.jinja"
+	tokenizerConfig = "tokenizer_config.json"
+	maxTemplateFile = 16 << 20 // bytes of either
+)
+
+// workerName is the hidden command that runs chat templates.
+const workerName = "chat-worker"
+
+// chatSource reads a checkpoint's chat template: chat_template.jinja or, without
+// one, the default of tokenizer_config.json. It is nil where there is none.
+func chatSource(files fs.FS) (*chat.Source, error) {
+	raw, err := readOptional(files, tokenizerConfig)
+	if err != nil {
+		return nil, err
+	}
+	source := &chat.Source{Tokens: map[string]string{}}
+	if raw != nil {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			return nil, fmt.Errorf("%s: %w", tokenizerConfig, err)
+		}
+		if source.Template, err = defaultTemplate(fields["chat_template"]); err != nil {
+			return nil, fmt.Errorf("%s: chat_template: %w", tokenizerConfig, err)
+		}
+		for name, value := range fields {
+			if token := tokenText(value); token != "" && strings.HasSuffix(name, "_token") {
+				source.Tokens[name] = token
+			}
+		}
+	}
+	own, err := readOptional(files, templateFile)
+	if own != nil {
+		source.Template = string(own)
+	}
+	if err != nil || source.Template == "" {
+		return nil, err
+	}
+	return source, nil
+}
+
+// readOptional reads a file; one that is not there is nil.
+func readOptional(files fs.FS, name string) ([]byte, error) {
+	raw, err := readBounded(files, name, maxTemplateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return raw, err
+}
+
+// defaultTemplate is chat_template: a text, or the one called default of several.
+func defaultTemplate(raw json.RawMessage) (string, error) {
+	var one string
+	if len(raw) == 0 {
+		return "", nil
+	}
+	if raw[0] != '[' {
+		err := json.Unmarshal(raw, &one)
+		return one, err
+	}
+	var several []struct{ Name, Template string }
+	if err := json.Unmarshal(raw, &several); err != nil {
+		return "", err
+	}
+	for _, t := range several {
+		if t.Name == "default" {
+			return t.Template, nil
+		}
+	}
+	return "", nil
+}
+
+// tokenText is a special token of tokenizer_config.json: a text, or a map with
+// one in content. It is "" for anything else.
+func tokenText(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	var token struct{ Content string }
+	_ = json.Unmarshal(raw, &token) // then it is empty
+	return token.Content
+}
+
+// chatTemplate is a chat.Template whose errors are the protocol's.
+type chatTemplate struct {
+	render func([]protocol.Message, int) (string, error)
+}
+
+// Render returns the prompt of messages. Errors: bad_request, prompt_too_long and
+// template_failed.
+func (c chatTemplate) Render(messages []protocol.Message, most int) (string, error) {
+	text, err := c.render(messages, most)
+	switch {
+	case err == nil:
+		return text, nil
+	case errors.Is(err, chat.ErrRefused):
+		return "", protocol.Errorf(protocol.CodeBadRequest, "correct the messages", "%v", err)
+	case errors.Is(err, chat.ErrTooLong):
+		return "", protocol.Errorf(protocol.CodePromptTooLong, "shorten the conversation", "the messages make a prompt of more than %d bytes", most)
+	}
+	return "", protocol.Errorf(protocol.CodeTemplateFailed, "send a prompt, as reel --raw does; the checkpoint's authors can mend the template", "%v", err)
+}
+
+// startChat starts the process that runs s, and returns what ends it. A template
+// that can't be read is the client's to hear of: prompts are served all the same.
+func startChat(s *chat.Source, worker func() *exec.Cmd) (server.Chat, func()) {
+	if s == nil {
+		return nil, func() {}
+	}
+	t, err := chat.New(*s, worker)
+	if err != nil {
+		return chatTemplate{func([]protocol.Message, int) (string, error) { return "", err }}, func() {}
+	}
+	return chatTemplate{t.Render}, t.Close
+}
+
+// chatWorker is this program as the process that runs chat templates: the one
+// without a GPU's driver in it, which starts at once.
+func chatWorker() *exec.Cmd {
+	path, err := os.Executable()
+	if err != nil {
+		path = os.Args[0]
+	}
+	c := exec.Command(strings.TrimSuffix(path, "-cuda"), workerName)
+	c.Env = []string{"GOMAXPROCS=1"}
+	for _, name := range []string{"TZ", "GORACE"} {
+		if value, ok := os.LookupEnv(name); ok {
+			c.Env = append(c.Env, name+"="+value)
+		}
+	}
+	return c
+}
+
+// workerCommand is the hidden command.
+func workerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: workerName, Hidden: true, Args: noArguments, Short: "Run a chat template for the generator",
+		RunE: func(*cobra.Command, []string) error { return chat.Serve(os.Stdin, os.Stdout) },
+	}
+}
+
+// chatty is an engine that ends the template's process with itself.
+type chatty struct {
+	engineRunner
+	end func()
+}
+
+// Run runs the engine.
+func (c chatty) Run() error {
+	defer c.end()
+	return c.engineRunner.Run()
+}

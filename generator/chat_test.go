@@ -1,0 +1,141 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"reel/generator/internal/chat"
+	"reel/protocol"
+)
+
+// TestMain is also the process that runs a chat template.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == workerName {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func TestChatSource(t *testing.T) {
+	for name, c := range map[string]struct {
+		files    map[string]string
+		template string
+		tokens   map[string]string
+	}{
+		"no files":     {nil, "", nil},
+		"no template":  {map[string]string{tokenizerConfig: `{"bos_token":"<s>"}`}, "", nil},
+		"null":         {map[string]string{tokenizerConfig: `{"chat_template":null}`}, "", nil},
+		"one":          {map[string]string{tokenizerConfig: `{"chat_template":"T","bos_token":"<s>","eos_token":{"content":"</s>","lstrip":false},"pad_token":null,"add_bos_token":true,"model_max_length":5}`}, "T", map[string]string{"bos_token": "<s>", "eos_token": "</s>"}},
+		"several":      {map[string]string{tokenizerConfig: `{"chat_template":[{"name":"tool_use","template":"U"},{"name":"default","template":"T"}]}`}, "T", map[string]string{}},
+		"no default":   {map[string]string{tokenizerConfig: `{"chat_template":[{"name":"tool_use","template":"U"}]}`}, "", nil},
+		"a file":       {map[string]string{templateFile: "F"}, "F", map[string]string{}},
+		"a file first": {map[string]string{templateFile: "F", tokenizerConfig: `{"chat_template":"T","eos_token":"e"}`}, "F", map[string]string{"eos_token": "e"}},
+	} {
+		files := fstest.MapFS{}
+		for name, text := range c.files {
+			files[name] = &fstest.MapFile{Data: []byte(text)}
+		}
+		s, err := chatSource(files)
+		if err != nil || (s == nil) != (c.tokens == nil) {
+			t.Errorf("%s: %v, %v", name, s, err)
+			continue
+		}
+		if s == nil {
+			continue
+		}
+		if s.Template != c.template || len(s.Tokens) != len(c.tokens) {
+			t.Errorf("%s: %+v", name, s)
+		}
+		for token, text := range c.tokens {
+			if s.Tokens[token] != text {
+				t.Errorf("%s: %s is %q", name, token, s.Tokens[token])
+			}
+		}
+	}
+	for name, file := range map[string]string{"no JSON": "{", "number": `{"chat_template":7}`, "list of numbers": `{"chat_template":[7]}`, "long": strings.Repeat(" ", maxTemplateFile+1)} {
+		if s, err := chatSource(fstest.MapFS{tokenizerConfig: &fstest.MapFile{Data: []byte(file)}}); err == nil {
+			t.Errorf("%s: %v", name, s)
+		}
+	}
+}
+
+// TestChatErrors has every kind of a template's error under its code.
+func TestChatErrors(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code string
+	}{
+		{chat.ErrRefused, protocol.CodeBadRequest}, {chat.ErrTooLong, protocol.CodePromptTooLong},
+		{chat.ErrTemplate, protocol.CodeTemplateFailed}, {errors.New("what?"), protocol.CodeTemplateFailed},
+	} {
+		_, err := chatTemplate{func([]protocol.Message, int) (string, error) { return "", c.err }}.Render(nil, 1)
+		var e *protocol.Error
+		if !errors.As(err, &e) || e.Code != c.code || e.Hint == "" {
+			t.Errorf("%v is %v", c.err, err)
+		}
+	}
+}
+
+// TestModelsWithTemplates loads checkpoints with a chat template.
+func TestModelsWithTemplates(t *testing.T) {
+	messages := []protocol.Message{{Role: "user", Content: "Hi"}}
+	for name, c := range map[string]struct{ template, want, code string }{
+		"good":    {"{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", "<|begin_of_text|>user: Hi\n", ""},
+		"refuses": {"{{ raise_exception('no') }}", "", protocol.CodeBadRequest},
+		"broken":  {"{% if %}", "", protocol.CodeTemplateFailed},
+	} {
+		dir := modelDir(t)
+		write := func(file, text string) {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(templateFile, c.template)
+		write(tokenizerConfig, `{"bos_token":"<|begin_of_text|>"}`)
+		m, e, err := load(t.Context(), Options{Model: dir, MaxSeqLen: 64, MaxBatch: 1}, func(float64, string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := m.Chat.Render(messages, 1000)
+		var said *protocol.Error
+		if errors.As(err, &said); text != c.want || (err == nil) != (c.code == "") || err != nil && said.Code != c.code {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+		// The prompt has one token of the beginning: the template's own.
+		ids, err := m.Tokenizer.EncodeRendered(text)
+		if c.want != "" && (err != nil || ids[0] != 0 || ids[1] == 0) {
+			t.Errorf("%s: %v, %v", name, ids, err)
+		}
+		e.Stop()
+		if err := e.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Chat.Render(messages, 1000); err == nil {
+			t.Errorf("%s: its process is there after the engine's end", name)
+		}
+	}
+	m, err := loadModel(t, Options{MaxSeqLen: 64, MaxBatch: 1})
+	if err != nil || m.Chat != nil {
+		t.Errorf("the embedded model has a template: %v, %v", m.Chat, err)
+	}
+}
+
+// TestChatWorker runs beside a program with a GPU's driver the one without.
+func TestChatWorker(t *testing.T) {
+	c := chatWorker()
+	if path, _ := os.Executable(); c.Path != strings.TrimSuffix(path, "-cuda") || c.Args[1] != workerName {
+		t.Errorf("%v", c)
+	}
+	template, end := startChat(&chat.Source{Template: "x"}, func() *exec.Cmd { return exec.Command("/nowhere") })
+	defer end()
+	if _, err := template.Render(nil, 1); err == nil || !strings.Contains(err.Error(), "/nowhere") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,236 @@
+package chat
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"reel/protocol"
+)
+
+// TestMain is also the worker's process.
+func TestMain(m *testing.M) {
+	if os.Getenv("REEL_TEST_WORKER") != "" {
+		if err := Serve(os.Stdin, os.Stdout); err != nil {
+			panic(err)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func testCommand() *exec.Cmd {
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), "REEL_TEST_WORKER=1", "GORACE=atexit_sleep_ms=0")
+	return c
+}
+
+// patience is for what takes a worker milliseconds, on a machine that is busy.
+const patience = time.Minute
+
+// newTemplate makes a template that has time enough.
+func newTemplate(t *testing.T, source string) *Template {
+	t.Helper()
+	template, err := New(Source{source, map[string]string{"bos_token": "<s>"}}, testCommand)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.limit = patience
+	t.Cleanup(template.Close)
+	return template
+}
+
+var hello = []protocol.Message{{Role: "user", Content: "Hello"}}
+
+const most = 1 << 20
+
+func TestRender(t *testing.T) {
+	template := newTemplate(t, "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}")
+	for range 2 {
+		if got, err := template.Render(hello, most); got != "<s>[user] Hello\n>" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	long := strings.Repeat("é<\"\\\x01", 500_000)
+	got, err := template.Render([]protocol.Message{{Role: "user", Content: long}}, 8<<20)
+	if err != nil || got != "<s>[user] "+long+"\n>" {
+		t.Errorf("a long message: %d bytes, %v", len(got), err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	template := newTemplate(t, `{% if messages[0].content == 'bad' %}{{ raise_exception("é'tis bad") }}{% endif %}{% if messages[0].content == 'div' %}{{ 1 % 0 }}{% endif %}{{ messages[0].content * 10 }}`)
+	for content, c := range map[string]struct {
+		want  error
+		names string
+	}{
+		"bad": {ErrRefused, "é'tis bad"}, "div": {ErrTemplate, "divide by zero"}, strings.Repeat("x", most/10+1): {ErrTooLong, "too long"},
+	} {
+		_, err := template.Render([]protocol.Message{{Role: "user", Content: content}}, most)
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.names) {
+			t.Errorf("%.10s: %v", content, err)
+		}
+	}
+	// None of that cost the process.
+	before := template.worker
+	if got, err := template.Render(hello, most); got != strings.Repeat("Hello", 10) || err != nil || template.worker != before {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestHostile has templates that would hold the generator up, or take its
+// memory. Each costs its worker, and the next text has another.
+func TestHostile(t *testing.T) {
+	const many = "range(100000)"
+	loops := "{% for a in " + many + " %}{% for b in " + many + " %}{% for c in " + many + " %}"
+	ends := "{% endfor %}{% endfor %}{% endfor %}"
+	for name, c := range map[string]struct {
+		attack, names string
+		limit         time.Duration
+	}{
+		"time":              {loops + ends, "takes more than", 200 * time.Millisecond},
+		"text":              {loops + "xxxxxxxxxxxxxxxx" + ends, "too long", patience},
+		"depth":             {"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "memory or depth", patience},
+		"doubled text":      {"{% set ns = namespace(s='xxxxxxxx') %}{% for a in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "memory or depth", patience},
+		"repeated text":     {"{{ ('x' * 1000000) * 1000000 }}", "memory or depth", patience},
+		"doubled list":      {"{% set ns = namespace(l=[1, 2, 3]) %}{% for a in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", "memory or depth", patience},
+		"captured text":     {"{% set s %}" + loops + strings.Repeat("x", 1<<16) + ends + "{% endset %}", "memory or depth", patience},
+		"a wide field":      {"{{ '%1000000000d'|format(1) }}", "", patience},
+		"range":             {"{% for a in range(1000000000) %}{% endfor %}", "range of more", patience},
+		"replaced":          {"{{ ('x' * 1000000).replace('x', 'y' * 1000000) }}", "memory or depth", patience},
+		"centred":           {"{{ 'x'|center(100000000000) }}", "", patience},
+		"a file":            {"{% include '/etc/passwd' %}", "include", patience},
+		"another file":      {"{% import '/etc/passwd' as x %}", "import", patience},
+		"parent":            {"{% extends '/etc/passwd' %}", "extends", patience},
+		"changed arguments": {"{{ messages.append(1) }}", "append", patience},
+	} {
+		if underRace && strings.HasPrefix(c.names, "memory") {
+			continue // there is no bound then
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			template, err := New(Source{Template: "{% if messages[0].content != 'Hello' %}" + c.attack + "{% endif %}ok"}, testCommand)
+			if err == nil {
+				template.limit = c.limit
+				defer template.Close()
+				_, err = template.Render([]protocol.Message{{Role: "user", Content: "attack"}}, most)
+			}
+			if c.names == "" && err == nil { // it may as well do no harm
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.names) || !errors.Is(err, ErrTemplate) && !errors.Is(err, ErrTooLong) {
+				t.Errorf("%v, want one with %q", err, c.names)
+			}
+			if template.worker == nil && strings.HasPrefix(c.names, "memory") {
+				template.limit = patience
+				if got, err := template.Render(hello, most); got != "ok" || err != nil {
+					t.Errorf("the next text is %q, %v", got, err)
+				}
+			}
+		})
+	}
+}
+
+// TestHostileSources can't be read, or only too late.
+func TestHostileSources(t *testing.T) {
+	for name, source := range map[string]string{
+		"open tag": "{{ 1", "open block": "{% if 1 %}", "unknown tag": "{% what %}", "open string": "{{ 'x }}", "open comment": "{# x", "open raw": "{% raw %}{% endra %}", "raw tag": "{% raw",
+		"brackets": "{{ " + strings.Repeat("(", 200_000) + "1" + strings.Repeat(")", 200_000) + " }}", "blocks": strings.Repeat("{% if 1 %}", 20_000),
+		"operators": "{{ 1" + strings.Repeat("+-", 10) + " }}", "filter": "{{ 1|random }}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			template, err := New(Source{Template: source}, testCommand)
+			if err == nil {
+				_, err = template.Render(hello, most)
+				template.Close()
+			}
+			if !errors.Is(err, ErrTemplate) {
+				t.Errorf("%v", err)
+			}
+			if len(err.Error()) > 1000 {
+				t.Errorf("an error of %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+func TestNoWorker(t *testing.T) {
+	for _, command := range []string{"/nowhere", "/bin/true", "/bin/cat"} {
+		if _, err := New(Source{Template: "x"}, func() *exec.Cmd { return exec.Command(command) }); !errors.Is(err, ErrTemplate) && command != "/bin/cat" {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+}
+
+// TestClose ends the process, also a busy one; nothing is started any more.
+func TestClose(t *testing.T) {
+	template := newTemplate(t, "ok")
+	process := template.worker.command
+	template.Close()
+	if process.ProcessState == nil {
+		t.Error("the process was not reaped")
+	}
+	if _, err := template.Render(hello, most); !errors.Is(err, ErrTemplate) || template.worker != nil {
+		t.Error(err)
+	}
+}
+
+// TestOrphan ends when the generator has gone, whatever it does.
+func TestOrphan(t *testing.T) {
+	w, err := startWorker(testCommand())
+	if err != nil {
+		t.Fatal(err)
+	}
+	endless := "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
+	if r, err := w.ask(job{Source: &Source{Template: endless}}, 0, patience); err != nil || r.Kind != "" {
+		t.Fatal(r, err)
+	}
+	if err := w.jobs.Encode(job{Messages: hello, Most: most}); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.in.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- w.command.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		w.end()
+		t.Error("it lives on")
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	template := newTemplate(t, "{{ messages[0].content }}")
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			content := strings.Repeat("x", i)
+			if got, err := template.Render([]protocol.Message{{Role: "user", Content: content}}, most); got != content || err != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// FuzzRewrite shows that no source panics, and that text without tags stays.
+func FuzzRewrite(f *testing.F) {
+	v, _ := readVectors(f)
+	for _, c := range v.Cases {
+		f.Add(c.Template)
+	}
+	f.Fuzz(func(t *testing.T, source string) {
+		got, err := rewrite(source)
+		if err != nil && !errors.Is(err, ErrTemplate) {
+			t.Error(err)
+		}
+		if !strings.ContainsAny(source, "{\r\n") && got != source {
+			t.Errorf("%q became %q", source, got)
+		}
+	})
+}
