@@ -41,6 +41,20 @@ func share(sorted []time.Duration, p float64) time.Duration {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
+// What the lattice of the start takes: graphs, time and memory.
+func BenchmarkGPUStart(b *testing.B) {
+	for range b.N {
+		for _, counts := range []string{"auto", "1-512"} {
+			g, _ := serveModel(b, "--precapture", counts)
+			tell(b, g)
+			p := g.status().Graphs
+			b.ReportMetric(p.CaptureMedianMS, "ms-each/"+counts)
+			b.ReportMetric(float64(p.GraphBytes), "bytes-each/"+counts)
+			g.stop()
+		}
+	}
+}
+
 // What the first token costs more where the prompt's graph is missing: the step
 // runs padded or op by op, and nothing is captured meanwhile.
 func BenchmarkGPUMissingGraph(b *testing.B) {
@@ -94,44 +108,47 @@ func within(tokens []time.Time, spans []span) (all []time.Duration) {
 }
 
 // The time between two tokens of a stream while the roller captures, evicts and
-// destroys, and no other request runs: ever new prompts leave it more to do than
-// it can do beside them. Without and with those prompts for comparison.
+// destroys: ever new prompts come, and between two of them the stream is alone
+// with the roller for about as long as a capture takes. The same without a roller.
 func BenchmarkGPURolling(b *testing.B) {
 	for range b.N {
-		g, c := serveModel(b, "--precapture", "1", "--max-graphs", "40")
-		tell(b, g)
-		var tokens []time.Time
-		ended := make(chan error, 1)
-		go func() {
-			_, err := stream(c, 8, 4000, func(at time.Time) { tokens = append(tokens, at) })
-			ended <- err
-		}()
-		var quiet, prefill, rolling []span
-		quiet = append(quiet, during(func() { time.Sleep(1500 * time.Millisecond) }))
-		for range 3 {
-			prefill = append(prefill, during(func() { missing(b, c) }))
-			rolling = append(rolling, g.rolled())
+		for _, roller := range []string{"on", "off"} {
+			g, c := serveModel(b, "--precapture", "1", "--max-graphs", "40", "--roller", roller)
+			tell(b, g)
+			var tokens []time.Time
+			ended := make(chan error, 1)
+			go func() {
+				_, err := stream(c, 8, 4000, func(at time.Time) { tokens = append(tokens, at) })
+				ended <- err
+			}()
+			quiet := during(func() { time.Sleep(time.Second) })
+			prefill, alone := missing(b, c)
+			b.Logf("%+v", g.status().Graphs)
+			g.signal(syscall.SIGTERM)
+			g.signal(syscall.SIGTERM) // the long stream need not end
+			<-ended
+			g.end()
+			report(b, roller+", undisturbed", within(tokens, []span{quiet}))
+			report(b, roller+", beside prefill", within(tokens, prefill))
+			report(b, roller+", between prompts", within(tokens, alone))
 		}
-		b.Logf("%+v", g.status().Graphs)
-		g.signal(syscall.SIGTERM)
-		g.signal(syscall.SIGTERM) // the long stream need not end
-		<-ended
-		g.end()
-		report(b, "undisturbed", within(tokens, quiet))
-		report(b, "beside prefill and roller", within(tokens, prefill))
-		report(b, "beside the roller alone", within(tokens, rolling))
 	}
 }
 
-// missing sends prompts of 2 to 120 tokens, each often enough to be wished for.
-func missing(b *testing.B, c *client.Client) {
-	for n := 2; n <= 120; n++ {
-		for range 2 {
-			if _, err := stream(c, n, 1, func(time.Time) {}); err != nil {
-				b.Fatal(err)
+// missing sends prompts of 2 to 80 tokens, over and over, each often enough to be
+// wished for, and returns when they ran and when none did.
+func missing(b *testing.B, c *client.Client) (prefill, alone []span) {
+	for n := range 3 * 79 {
+		prefill = append(prefill, during(func() {
+			for range 2 {
+				if _, err := stream(c, 2+n%79, 1, func(time.Time) {}); err != nil {
+					b.Fatal(err)
+				}
 			}
-		}
+		}))
+		alone = append(alone, during(func() { time.Sleep(25 * time.Millisecond) }))
 	}
+	return prefill, alone
 }
 
 func during(do func()) span {
@@ -140,27 +157,12 @@ func during(do func()) span {
 	return span{from, time.Now()}
 }
 
-// rolled waits until the roller captures no more, and returns the time in which
-// it did. It asks seldom: that is work for the generator too.
-func (g *generator) rolled() span {
-	busy := span{from: time.Now(), to: time.Now()}
-	for before := uint64(0); ; {
-		asked := time.Now()
-		p := g.status().Graphs
-		if p.Rolled == before {
-			return busy
-		}
-		before, busy.to = p.Rolled, asked
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
 func report(b *testing.B, name string, itl []time.Duration) {
 	if len(itl) == 0 {
 		b.Errorf("no token came %s", name)
 		return
 	}
 	p50, p99 := share(itl, 0.5), share(itl, 0.99)
-	b.Logf("ITL %-26s %5d tokens: P50 %.3f ms, P99 %.3f, max %.3f", name, len(itl), ms(p50), ms(p99), ms(itl[len(itl)-1]))
-	b.ReportMetric(float64(p99)/float64(p50), "P99/P50-"+strings.ReplaceAll(name, " ", "-"))
+	b.Logf("ITL, roller %-20s %5d tokens: P50 %.3f ms, P99 %.3f, max %.3f", name, len(itl), ms(p50), ms(p99), ms(itl[len(itl)-1]))
+	b.ReportMetric(float64(p99)/float64(p50), "P99/P50-"+strings.NewReplacer(", ", "-", " ", "-").Replace(name))
 }
