@@ -19,7 +19,7 @@ import (
 )
 
 // patience is after how long a test calls what it waits for a deadlock.
-const patience = 60 * time.Second
+const patience = 30 * time.Second
 
 // generator is a process that serves, or has served.
 type generator struct {
@@ -84,11 +84,18 @@ func (g *generator) end() int {
 	case <-g.exited:
 		return g.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
-		g.signal(syscall.SIGQUIT)
-		<-g.exited
-		g.t.Errorf("the generator does not end\n%s", g.stderr.String())
+		g.t.Error("the generator does not end")
+		g.stacks()
 		return -1
 	}
+}
+
+// stacks ends a generator that does not answer, and shows where it is.
+func (g *generator) stacks() {
+	g.t.Helper()
+	g.signal(syscall.SIGQUIT)
+	<-g.exited
+	g.t.Errorf("%s", g.stderr.String())
 }
 
 // stop ends a generator that serves.
@@ -141,7 +148,9 @@ func stream(c *client.Client, prompt, n int, each func(time.Time)) (ids []int32,
 		tokens[i] = int32(2 + i*31%200)
 	}
 	request := client.Request{Tokens: tokens, MaxTokens: &n, Temperature: new(0.0), IgnoreEOS: true}
-	for t, err := range c.Generate(context.Background(), request) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for t, err := range c.Generate(ctx, request) {
 		if err != nil {
 			return ids, err
 		}

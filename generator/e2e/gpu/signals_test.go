@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -68,21 +69,29 @@ func termWhileServing(t *testing.T, slowest *atomic.Int64) {
 		return
 	}
 	var group sync.WaitGroup
-	begun := make(chan struct{}, 1000)
+	begun, failed := make(chan struct{}, 1000), make(chan error, 10)
+	run := func(prompt, n int) {
+		if ids, err := stream(c, prompt, n, func(time.Time) { begun <- struct{}{} }); err != nil {
+			failed <- fmt.Errorf("prompt of %d, after %d tokens: %w", prompt, len(ids), err)
+			begun <- struct{}{}
+		}
+	}
 	for _, prompt := range []int{3, 7 + rand.IntN(400)} {
-		group.Go(func() {
-			if ids, err := stream(c, prompt, 300, func(time.Time) { begun <- struct{}{} }); err != nil {
-				t.Errorf("after %d tokens: %v", len(ids), err)
-			}
-		})
+		group.Go(func() { run(prompt, 300) })
 	}
 	<-begun
 	for range 3 { // a shape that is missed twice is captured
-		_, _ = stream(c, 20+rand.IntN(5), 1, func(time.Time) {})
+		run(20+rand.IntN(5), 1)
 	}
 	time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
-	g.stop()
-	group.Wait()
+	if len(failed) == 0 {
+		g.stop()
+		group.Wait()
+	}
+	if len(failed) > 0 {
+		t.Error(<-failed)
+		g.stacks()
+	}
 }
 
 // A generator without a terminal outlives a hundred SIGHUPs, during the captures
