@@ -156,7 +156,12 @@ func (d *Device) Alloc(bytes int64) (device.Buffer, error) {
 	if err != nil {
 		return b, err
 	}
-	return b, d.do(device.CallAlloc, "clearing", func() error { return cu.MemsetD8(cu.DevicePtr(d.Address(b)), 0, bytes) })
+	return b, d.do(device.CallAlloc, "clearing", func() error {
+		if err := cu.MemsetD8(cu.DevicePtr(d.Address(b)), 0, bytes); err != nil {
+			return err
+		}
+		return settle()
+	})
 }
 
 // Uncleared takes bytes of device memory that hold anything: an allocation of its
@@ -176,6 +181,11 @@ func (d *Device) Uncleared(bytes int64) (b device.Buffer, err error) {
 	return b, err
 }
 
+// settle waits for the default stream, on which the driver zeroes and fills
+// memory: it returns from that before it is done, and our streams do not wait for
+// that stream. What they wrote meanwhile would be lost.
+func settle() error { return cu.NoStream.Synchronize() }
+
 // Load copies data to device memory.
 func (d *Device) Load(data []byte) (device.Buffer, error) {
 	b, err := d.Uncleared(int64(len(data)))
@@ -183,7 +193,10 @@ func (d *Device) Load(data []byte) (device.Buffer, error) {
 		return b, err
 	}
 	return b, d.do(device.CallRead, "upload", func() error {
-		return cu.MemcpyHtoD(cu.DevicePtr(d.Address(b)), unsafe.Pointer(&data[0]), int64(len(data)))
+		if err := cu.MemcpyHtoD(cu.DevicePtr(d.Address(b)), unsafe.Pointer(&data[0]), int64(len(data))); err != nil {
+			return err
+		}
+		return settle()
 	})
 }
 

@@ -99,6 +99,21 @@ func captured(t *testing.T, s *stream, launch func() error) (*graph, error) {
 	return g.(*graph), errors.Join(launched, err)
 }
 
+// Memory is zeroed when Alloc returns, not later: what a stream writes then stays.
+// The driver zeroes on the default stream, and 8 GiB take it milliseconds.
+func TestAllocatedMemoryIsReady(t *testing.T) {
+	d := open(t)
+	s := newStream(t, d)
+	all, err := d.Alloc(8 << 30)
+	must(t, err)
+	end := all.Slice(8<<30-32, 32)
+	must(t, errors.Join(s.Launch(fill{end, 9}), s.Synchronize(), d.Synchronize()))
+	if got := words(t, d, end); got[0] != 9 || got[7] != 9 {
+		t.Errorf("what was written after the allocation became %v", got)
+	}
+	must(t, d.Free(all))
+}
+
 // A capture that records nothing is refused. The driver takes it, makes an exec
 // of it and replays that, all in silence: steps would run and compute nothing.
 func TestEmptyCapture(t *testing.T) {
