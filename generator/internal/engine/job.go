@@ -15,6 +15,9 @@ import (
 var (
 	ErrDevice  = errors.New("engine: the device failed")
 	ErrNumeric = errors.New("engine: the model produced a value that is not a number")
+	// errNoResult comes with ErrDevice: a sequence that waits for a token would
+	// wait for ever.
+	errNoResult = errors.New("engine: a step is done, and its result is another step's")
 )
 
 // What the protocol promises of sampling is what the ops compute: constants that
@@ -44,17 +47,23 @@ func newJob(h Handle, r *Request) *job {
 	return j
 }
 
-// deliver reads the step's results and hands each token to its request.
-func (e *Engine) deliver(b *scheduler.Batch) {
+// deliver reads the step's results and hands each token to its request. Those of
+// sequences that have left are dropped.
+func (e *Engine) deliver(b *scheduler.Batch) error {
 	now, r := time.Now(), &e.result
 	for i, q := range b.Sampled {
+		if !q.Running() {
+			continue
+		}
 		e.lane.Result(b.Step.Number, i, r)
 		slot, generation := q.Slot()
-		if !q.Running() || r.Step != b.Step.Number || r.Slot != slot || r.Generation != generation {
-			continue // of a sequence that has left
+		if r.Step != b.Step.Number || r.Slot != slot || r.Generation != generation {
+			return fmt.Errorf("%w: step %d, slot %d, generation %d; there is step %d, slot %d, generation %d", errNoResult,
+				b.Step.Number, slot, generation, r.Step, r.Slot, r.Generation)
 		}
 		e.token(q.Owner.(*job), r, now)
 	}
+	return nil
 }
 
 // token takes one token of j and ends j where it is the last.

@@ -189,7 +189,9 @@ func (e *Engine) complete() error {
 	copy(e.flights, e.flights[1:])
 	e.flights = e.flights[:len(e.flights)-1]
 	e.account(f)
-	e.deliver(f.batch)
+	if err := e.deliver(f.batch); err != nil {
+		return err
+	}
 	e.sched.Complete(number)
 	e.pool.Tend(number, true)
 	e.publish()
