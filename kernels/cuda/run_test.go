@@ -19,6 +19,8 @@ func fakeBundle(t *testing.T) string {
 	writeProgram(t, filepath.Join(tree, "good/good.test"), `echo "in $(basename "$PWD"): $*"`)
 	writeProgram(t, filepath.Join(tree, "deep/bad/bad.test"), "echo it broke; exit 3")
 	writeProgram(t, filepath.Join(tree, "slow/slow.test"), "exec sleep 60")
+	writeProgram(t, filepath.Join(tree, "without/without.test"), "exit 77")
+	writeProgram(t, filepath.Join(tree, "sanitize"), `echo "$1 found it"; exit 9`)
 	script, err := os.ReadFile("run")
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +48,8 @@ func TestRunTellsEachPart(t *testing.T) {
 		{"wrapped", "WRAP=false", []string{"good"}, false, []string{`good +FAIL \(exit 1\)`}},
 		{"time limit", "LIMIT=1", []string{"slow"}, false, []string{`slow +FAIL \(over 1 s\)`}},
 		{"no time left", "TOTAL=0", []string{"good"}, false, []string{`good +FAIL \(no time left\)`}},
+		{"what is missing", "RUN=.", []string{"without"}, true, []string{`without +not run \(see the log\) +\d+ s`}},
+		{"sanitizer", "RUN=.", []string{"memcheck", "good"}, false, []string{`memcheck found it`, `memcheck +FAIL \(exit 9\)`}},
 		{"absent programs", "RUN=.", []string{"check", "stream"}, false, []string{`check +FAIL`, `stream +FAIL`}},
 		{"unknown part", "RUN=.", []string{"nonsense"}, false, []string{`no part is called so`}},
 	}
@@ -53,7 +57,9 @@ func TestRunTellsEachPart(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			out := t.TempDir()
-			env := []string{"PATH=" + os.Getenv("PATH"), "OUT=" + out, test.env}
+			programs := t.TempDir()
+			writeProgram(t, filepath.Join(programs, "compute-sanitizer"), "")
+			env := []string{"PATH=" + programs + ":" + os.Getenv("PATH"), "OUT=" + out, test.env}
 			stdout, stderr, err := runScript(env, filepath.Join(bundle, "run"), test.parts...)
 			if (err == nil) != test.passes {
 				t.Errorf("the script ended with %v: %s", err, stderr)
@@ -64,7 +70,7 @@ func TestRunTellsEachPart(t *testing.T) {
 					t.Errorf("%q is not in:\n%s", want, stdout)
 				}
 			}
-			if log, err := os.ReadFile(filepath.Join(out, "gpu.log")); err != nil || (test.passes && !strings.Contains(string(log), "in good: -test.v -test.timeout 0 -test.run TestThis")) {
+			if log, err := os.ReadFile(filepath.Join(out, "gpu.log")); err != nil || (test.passes && test.name != "what is missing" && !strings.Contains(string(log), "in good: -test.v -test.timeout 0 -test.run TestThis")) {
 				t.Errorf("the log has: %s %v", log, err)
 			}
 		})

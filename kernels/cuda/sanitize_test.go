@@ -1,0 +1,49 @@
+//go:build !cuda
+
+package cuda
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A tool passes where it reports what is planted and nothing else.
+func TestSanitize(t *testing.T) {
+	const overrun, unwritten = "=== Invalid __global__ write of size 4 bytes", "=== Uninitialized __global__ memory read of size 16 bytes"
+	tests := []struct {
+		name, tool, planted, code, check string
+		passes                           bool
+		want                             string
+	}{
+		{"overrun found", "memcheck", overrun, "9", "0", true, "memcheck reports what TestCUDAPlantedOverrun plants"},
+		{"unwritten found", "initcheck", unwritten, "9", "0", true, "initcheck reports what TestCUDAPlantedUnwritten plants"},
+		{"nothing planted", "synccheck", "", "0", "0", true, "check --device cuda --precapture 1,9"},
+		{"no ops", "racecheck", "", "0", "0", true, "--kernel-name-exclude kns=_deep"},
+		{"overrun not found", "memcheck", "nothing", "0", "0", false, "does not report"},
+		{"something else found", "memcheck", unwritten, "9", "0", false, "does not report"},
+		{"found, and it passes", "memcheck", overrun, "0", "0", false, "does not report"},
+		{"fault", "racecheck", "", "0", "9", false, ""},
+		{"fault beside what is planted", "initcheck", unwritten, "9", "9", false, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			path := t.TempDir()
+			writeProgram(t, filepath.Join(path, "compute-sanitizer"), `case "$*" in
+				*Planted*) echo "$PLANTED"; exit $CODE ;;
+				*) echo "$*"; exit $CHECK ;;
+				esac`)
+			command := exec.Command("/bin/sh", "sanitize", test.tool)
+			command.Env = []string{"PATH=" + path + ":" + os.Getenv("PATH"), "PLANTED=" + test.planted, "CODE=" + test.code, "CHECK=" + test.check}
+			out, err := command.CombinedOutput()
+			if (err == nil) != test.passes || !strings.Contains(string(out), test.want) {
+				t.Errorf("%v, wants %q in:\n%s", err, test.want, out)
+			}
+			if ops := strings.Contains(string(out), "kernels.test"); test.passes && ops == (test.tool == "racecheck") {
+				t.Errorf("ops under %s: %v in:\n%s", test.tool, ops, out)
+			}
+		})
+	}
+}
