@@ -37,17 +37,19 @@ type onward struct {
 	tokens, _           int32
 }
 
-// segmentsOf is how many segments a prompt's sums have in a weight of so many row
-// tiles. They depend on nothing else, or a token's result would depend on its company.
+// promptSegments is how many segments a prompt's sums have in weights of at least so
+// many blocks of outputs: few outputs need more, for work on all multiprocessors. They
+// depend on nothing else, or a token's result would depend on its company.
+var promptSegments = []struct{ blocks, segments int }{{512, 1}, {128, 2}, {0, 4}}
+
+// segmentsOf is how many segments there are for so many row tiles.
 func segmentsOf(tiles int) int {
-	switch blocks := (tiles + promptTiles - 1) / promptTiles; {
-	case blocks >= 512:
-		return 1
-	case blocks >= 128:
-		return 2
-	default:
-		return 4
+	for _, s := range promptSegments {
+		if splitsOf(tiles, promptTiles) >= s.blocks {
+			return s.segments
+		}
 	}
+	return 1
 }
 
 // promptPair is how many blocks share the activations that they read.

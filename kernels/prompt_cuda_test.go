@@ -92,3 +92,32 @@ func TestCUDARowsGoOnward(t *testing.T) {
 		b.equal(fmt.Sprintf("rows %d to %d", c.first, c.first+c.rows), run(c.first, c.rows, true), want[c.first*inner:(c.first+c.rows)*inner])
 	}
 }
+
+// Segments of any number, and blocks that share activations, multiply what one does.
+func TestCUDAPromptSegmentsAndPairs(t *testing.T) {
+	b := newBoth(t)
+	segments, pair := promptSegments, promptPair
+	defer func() { promptSegments, promptPair = segments, pair }()
+	for _, rows := range []int{5, 50, 100, 230} {
+		const in, hidden = 1104, 400
+		w, x, start := b.matrix(BF16, hidden, in), put(b, b.normal(rows*in, 1)), b.normal(rows*hidden, 1)
+		for _, s := range []int{1, 2, 4} {
+			var want []uint32
+			for _, p := range []int{1, 2} {
+				promptSegments, promptPair = []struct{ blocks, segments int }{{0, s}}, p
+				res := put(b, start)
+				scratch := b.scratchFor(rows, in)
+				b.run(func(on int) device.Op {
+					return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, T: rows, Prefill: true}
+				})
+				name := fmt.Sprintf("%d rows, %d segments, %d blocks that share", rows, s, p)
+				b.close(name, res, 2*sums(in), 1e-6)
+				got := read[uint32](b, 1, res[1])
+				if want == nil {
+					want = got
+				}
+				b.equal(name, got, want)
+			}
+		}
+	}
+}
