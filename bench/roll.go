@@ -82,10 +82,13 @@ func MeasureRoll(ctx context.Context, l Launch, o RollOptions, describe func(*cl
 	return report, nil
 }
 
+// rollBatch keeps graphs of batches that nobody asks for out of the budget.
+const rollBatch = "4"
+
 // run puts the workload on a generator with the roller as said, and has its
 // status noted while it lives.
 func (o *RollOptions) run(ctx context.Context, l Launch, roller string, turn int, note func(*client.Status)) (row RollRow, err error) {
-	l.Args = append([]string{"--roller", roller, "--max-graphs", fmt.Sprint(o.MaxGraphs), "--precapture", o.Captured}, l.Args...)
+	l.Args = append([]string{"--roller", roller, "--max-graphs", fmt.Sprint(o.MaxGraphs), "--precapture", o.Captured, "--max-batch", rollBatch}, l.Args...)
 	p, err := l.Start(ctx)
 	if err != nil {
 		return row, err
