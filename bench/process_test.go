@@ -191,6 +191,9 @@ func TestGeneratorEndsWithItsMeasurement(t *testing.T) {
 	c.Close()
 	cancel()
 	<-p.exited
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("it was not asked to stop: exit %d", code)
+	}
 	p.Stop()
 	if _, err := os.Stat(p.dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its folder is still there: %v", err)

@@ -15,19 +15,21 @@ import (
 
 // Provenance is what a figure has to be told with, so that it can be repeated.
 type Provenance struct {
-	Date      string         `json:"date"`      // RFC 3339
-	Command   string         `json:"command"`   // of this measurement
-	Bench     string         `json:"bench"`     // version of reel-bench
-	Commit    string         `json:"commit"`    // of the generator: its version
-	Generator string         `json:"generator"` // its command line, with all flags; empty where it can't be read
-	Model     string         `json:"model"`
-	Shape     protocol.Shape `json:"shape"`
-	Device    string         `json:"device"`
-	GPU       string         `json:"gpu"` // empty on host
-	Driver    string         `json:"driver"`
-	CPU       string         `json:"cpu"`
-	Cores     int            `json:"cores"` // that this process may use
-	OS        string         `json:"os"`
+	Date    string `json:"date"`    // RFC 3339
+	Command string `json:"command"` // of this measurement
+	// Flags are all of the command's, by name, those left at their default too.
+	Flags     map[string]string `json:"flags,omitempty"`
+	Bench     string            `json:"bench"`     // version of reel-bench
+	Commit    string            `json:"commit"`    // of the generator: its version
+	Generator string            `json:"generator"` // its command line, with all flags; empty where it can't be read
+	Model     string            `json:"model"`
+	Shape     protocol.Shape    `json:"shape"`
+	Device    string            `json:"device"`
+	GPU       string            `json:"gpu"` // empty on host
+	Driver    string            `json:"driver"`
+	CPU       string            `json:"cpu"`
+	Cores     int               `json:"cores"` // that this process may use
+	OS        string            `json:"os"`
 	// Load is the machine's load average, of a minute, when this program began:
 	// what others did beside the measurement.
 	Load float64 `json:"load"`

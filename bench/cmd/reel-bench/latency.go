@@ -33,7 +33,7 @@ The first run of each length warms up and is counted apart.`,
 			if len(report.LeftOut) > 0 {
 				cmd.PrintErrf("reel-bench: left out, since the context can't hold them: prompts of %d tokens\n", report.LeftOut)
 			}
-			return out.write(cmd, report)
+			return out.measured(cmd, report)
 		},
 	}
 	flags := cmd.Flags()

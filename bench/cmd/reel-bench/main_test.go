@@ -47,7 +47,8 @@ func TestLatencyJSON(t *testing.T) {
 		}
 	}
 	p := report.Provenance
-	if p.Commit != "1234567" || p.Model != "stub" || p.Shape.Layers != 2 || p.CPU == "" || p.Cores < 1 || p.Date == "" || !strings.HasPrefix(p.Command, "reel-bench ") || p.Generator == "" {
+	if p.Commit != "1234567" || p.Model != "stub" || p.Shape.Layers != 2 || p.CPU == "" || p.Cores < 1 || p.Date == "" || !strings.HasPrefix(p.Command, "reel-bench ") || p.Generator == "" ||
+		p.Flags["runs"] != "2" || p.Flags["seed"] != "1" {
 		t.Errorf("provenance %+v", p)
 	}
 }

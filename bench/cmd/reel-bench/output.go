@@ -8,6 +8,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"reel/bench"
@@ -37,6 +38,14 @@ func (o *output) check() error {
 
 func (o *output) plotFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.plot, "plot", "", "draw it to a `file`, .svg or .png")
+}
+
+// measured prints what was just measured, with the flags that it was measured with.
+func (o *output) measured(cmd *cobra.Command, r bench.Result) error {
+	flags := map[string]string{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = f.Value.String() })
+	r.Header().Provenance.Flags = flags
+	return o.write(cmd, r)
 }
 
 // write prints r, and draws it where that was asked for.

@@ -21,7 +21,7 @@ func startupCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return out.write(cmd, report)
+			return out.measured(cmd, report)
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -52,7 +52,7 @@ the roller off.`,
 			if err != nil {
 				return err
 			}
-			return out.write(cmd, report)
+			return out.measured(cmd, report)
 		},
 	}
 	flags := cmd.Flags()
@@ -88,7 +88,7 @@ func opsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return out.write(cmd, report)
+			return out.measured(cmd, report)
 		},
 	}
 	cmd.Flags().SortFlags = false

@@ -49,7 +49,7 @@ A workload's file (--workload) has a JSON object a line: {"prompt": "…"} or
 			if err != nil {
 				return err
 			}
-			return out.write(cmd, report)
+			return out.measured(cmd, report)
 		},
 	}
 	cmd.Flags().SortFlags = false
