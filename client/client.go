@@ -36,6 +36,8 @@ type (
 	Token = protocol.Token
 	// Done is how a completion ended: reason, usage, timing, graphs.
 	Done = protocol.Done
+	// Message is one turn of a conversation: role and content.
+	Message = protocol.Message
 	// Status is what a generator says of itself.
 	Status = protocol.Status
 	// Limits are the bounds that a generator states.
@@ -69,6 +71,9 @@ type Client struct {
 
 // Model returns the name of the model that the generator serves.
 func (c *Client) Model() string { return c.welcome.Model }
+
+// Chat reports whether the model has a chat template, and so takes Messages.
+func (c *Client) Chat() bool { return c.welcome.Chat }
 
 // Limits returns the bounds that the generator stated when it was dialled.
 func (c *Client) Limits() Limits { return c.welcome.Limits }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -112,6 +113,29 @@ func TestRequestCarriesEveryField(t *testing.T) {
 		*m.RepeatPenalty, *m.Seed, m.Stop, *m.Logprobs, m.Echo, m.IgnoreEOS)
 	if want := "p 7 0.5 3 0.9 0.1 1.1 9 [a b] 2 true true\n"; got != want {
 		t.Errorf("sent %s, want %s", got, want)
+	}
+}
+
+// A conversation is sent as it is; text in it that is no text is not sent at all.
+func TestMessages(t *testing.T) {
+	c, g := connect(t, fakegen.Script{Chat: true})
+	if !c.Chat() {
+		t.Error("the model does not chat")
+	}
+	messages := []Message{{Role: "system", Content: "s"}, {Role: "user", Content: "to be"}}
+	if text, err := collect(t.Context(), c, Request{Messages: messages}); text != "to be" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	got, err := g.Wait(nil, func(m any) bool { _, is := m.(*protocol.Generate); return is })
+	if m := got.(*protocol.Generate); err != nil || m.Prompt != nil || m.Tokens != nil || !slices.Equal(m.Messages, messages) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	var e *Error
+	if _, err := collect(t.Context(), c, Request{Messages: []Message{{Role: "user", Content: "\xff"}}}); !errors.As(err, &e) || e.Code != protocol.CodeBadRequest {
+		t.Error(err)
+	}
+	if base, _ := connect(t, fakegen.Script{}); base.Chat() {
+		t.Error("a base model chats")
 	}
 }
 

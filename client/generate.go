@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -13,12 +14,13 @@ import (
 // generator ends it between two steps, which take milliseconds.
 const cancelTime = 500 * time.Millisecond
 
-// Request is one completion to make. Prompt or Tokens is given; a field that is
-// nil has the default of PROTOCOL.md, which also states the bounds. A value
+// Request is one completion to make. Prompt, Tokens or Messages is given; a field
+// that is nil has the default of PROTOCOL.md, which also states the bounds. A value
 // other than the default is written with new: Temperature: new(0.7).
 type Request struct {
 	Prompt        string
-	Tokens        []int32 // the prompt as token ids, where Prompt is empty
+	Tokens        []int32   // the prompt as token ids, where Prompt is empty
+	Messages      []Message // a conversation to answer, where Prompt is empty
 	MaxTokens     *int
 	Temperature   *float64 // 0 is greedy
 	TopK          *int
@@ -40,13 +42,13 @@ type Request struct {
 // message returns r as the protocol has it.
 func (r *Request) message(id uint64) *protocol.Generate {
 	m := &protocol.Generate{
-		ID: id, Tokens: r.Tokens,
+		ID: id, Tokens: r.Tokens, Messages: r.Messages,
 		MaxTokens: r.MaxTokens, Temperature: r.Temperature,
 		TopK: r.TopK, TopP: r.TopP, MinP: r.MinP,
 		RepeatPenalty: r.RepeatPenalty, Seed: r.Seed,
 		Stop: r.Stop, Logprobs: r.Logprobs, Echo: r.Echo, IgnoreEOS: r.IgnoreEOS,
 	}
-	if r.Prompt != "" || len(r.Tokens) == 0 {
+	if r.Prompt != "" || len(r.Tokens) == 0 && len(r.Messages) == 0 {
 		m.Prompt = &r.Prompt
 	}
 	return m
@@ -56,6 +58,11 @@ func (r *Request) message(id uint64) *protocol.Generate {
 func (r *Request) check() error {
 	for _, stop := range r.Stop {
 		if err := checkText("a stop string", stop); err != nil {
+			return err
+		}
+	}
+	for i, m := range r.Messages {
+		if err := checkText(fmt.Sprintf("message %d", i), m.Role+m.Content); err != nil {
 			return err
 		}
 	}

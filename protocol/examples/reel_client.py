@@ -239,12 +239,14 @@ class Client:
     def generate(self, prompt, **fields):
         """Yields a completion's token messages; then self.done is set.
 
+        prompt is a text, a list of token ids, or a list of messages, each a
+        dict of role and content, where self.welcome says that the model chats.
         fields are those of generate in PROTOCOL.md. Leaving the loop early
         cancels the request. Errors: ReelError, EOFError, ValueError.
         """
         self.done, self._next_id = None, self._next_id + 1
         request = {"type": "generate", "id": self._next_id, **fields}
-        request["prompt" if isinstance(prompt, str) else "tokens"] = prompt
+        request[_kind(prompt)] = prompt
         write_frame(self._stream, request)
         finished = False
         try:
@@ -290,6 +292,13 @@ class Client:
         self.close()
 
 
+def _kind(prompt):
+    """The field of generate that a prompt goes into."""
+    if isinstance(prompt, str):
+        return "prompt"
+    return "messages" if prompt and isinstance(prompt[0], dict) else "tokens"
+
+
 def find_socket(environ=os.environ):
     """The path of the generator's socket: $REEL_SOCKET, or the first that is there."""
     if environ.get("REEL_SOCKET"):
@@ -308,12 +317,15 @@ def main(arguments=None):
     parser.add_argument("--max-tokens", type=int)
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--raw", action="store_true", help="send the prompt without the model's chat template")
     parser.add_argument("prompt")
     options = vars(parser.parse_args(arguments))
-    path, prompt = options.pop("socket"), options.pop("prompt")
+    path, prompt, raw = options.pop("socket"), options.pop("prompt"), options.pop("raw")
     fields = {name: value for name, value in options.items() if value is not None}
     try:
         with Client(path) as reel:
+            if reel.welcome.get("chat") and not raw:
+                prompt = [{"role": "user", "content": prompt}]
             for token in reel.generate(prompt, **fields):
                 print(token["text"], end="", flush=True)
             print()

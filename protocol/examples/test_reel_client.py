@@ -167,6 +167,19 @@ class Streaming(unittest.TestCase):
             self.assertEqual(list(reel.generate([1, 2])), [])
             self.assertEqual(reel.done["finish_reason"], "stop")
 
+    def test_conversation(self):
+        messages = [{"role": "system", "content": "Be terse."}, {"role": "user", "content": "Who?"}]
+
+        def script(receive, send):
+            receive(), send(**WELCOME, chat=True)
+            self.assertEqual(receive(), {"type": "generate", "id": 1, "messages": messages})
+            send(**token(1, 0, "I."))
+            send(**done(1, "stop"))
+
+        with FakeGenerator(script) as path, reel_client.Client(path) as reel:
+            self.assertTrue(reel.welcome["chat"])
+            self.assertEqual([t["text"] for t in reel.generate(messages)], ["I."])
+
     def test_each_token_comes_at_once(self):
         seen = threading.Event()
 
@@ -257,6 +270,13 @@ class RealGenerator(unittest.TestCase):
             self.assertEqual("".join(t["text"] for t in echoed if t["index"] < 0), "ROMEO:")
             self.assertEqual([t["token"] for t in echoed if t["index"] >= 0], [t["token"] for t in tokens])
 
+    def test_base_model(self):
+        with self.connect() as reel:
+            self.assertNotIn("chat", reel.welcome)
+            with self.assertRaises(reel_client.ReelError) as caught:
+                list(reel.generate([{"role": "user", "content": "Hi"}]))
+            self.assertEqual(caught.exception.code, "no_chat_template")
+
     def test_refused(self):
         with self.connect() as reel:
             with self.assertRaises(reel_client.ReelError) as caught:
@@ -321,6 +341,18 @@ class CommandLine(unittest.TestCase):
         with FakeGenerator(script) as path:
             result = self.run_main("--socket", path, "--temperature", "0", "To be")
         self.assertEqual(result, (0, ", or not\n", ""))
+
+    def test_chats_where_the_model_does(self):
+        for arguments, field in (([], "messages"), (["--raw"], "prompt")):
+
+            def script(receive, send):
+                receive(), send(**WELCOME, chat=True)
+                want = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}[field]
+                self.assertEqual(receive(), {"type": "generate", "id": 1, field: want})
+                send(**done(1, "stop"))
+
+            with FakeGenerator(script) as path:
+                self.assertEqual(self.run_main("--socket", path, *arguments, "Hi"), (0, "\n", ""))
 
     def test_no_generator(self):
         status, out, err = self.run_main("--socket", "/nonexistent/generator.sock", "x")

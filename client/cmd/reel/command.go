@@ -24,6 +24,9 @@ type app struct {
 	timings bool
 	json    bool
 	jsonl   bool
+	raw     bool
+	system  string
+	answer  answer // of a chat
 }
 
 const long = `Stream a completion from the Reel generator that runs on this machine.
@@ -35,6 +38,10 @@ instead of it). One newline at the end of what is read is dropped.
 Any words are a prompt, unless they are a subcommand and what it takes:
 "reel status" asks for the status, "reel status of the union" is a prompt, and
 so is everything after --, as in "reel -- status".
+
+A model that was trained to chat gets the prompt as a user's message, in the form
+of its chat template; --raw sends it as it is. "reel chat" talks over several
+turns. To a base model, which has no template, a prompt is always raw.
 
 Standard output holds the completion and nothing else, as it comes. On a
 terminal control characters are shown escaped; piped output is exact. Ctrl-C
@@ -56,6 +63,8 @@ const examples = `  reel "Once more unto the breach"
   reel --max-tokens 64 --temperature 0 --timings "To be"
   cat notes.txt | reel "Summarise this:"
   reel --json -f prompt.txt | jq .usage
+  reel --system "Answer in French." "Who was Molière?"
+  reel chat
   reel status`
 
 // command makes the whole command tree.
@@ -80,17 +89,28 @@ func (a *app) command() *cobra.Command {
 	global.Var((*seconds)(&a.wait), "wait", "how long to wait for a generator, as in 500ms, 5s or 2m")
 	a.requestFlags(root.Flags())
 	a.outputFlags(root.Flags())
-	root.AddCommand(a.statusCommand(), a.tokenizeCommand())
+	root.AddCommand(a.chatCommand(), a.statusCommand(), a.tokenizeCommand())
 	return root
 }
 
-// requestFlags adds the fields of the protocol's generate.
+// requestFlags adds the prompt's sources and the fields of the protocol's generate.
 func (a *app) requestFlags(flags *pflag.FlagSet) {
 	r := &a.request
 	flags.SortFlags = false
 	flags.StringVarP(&a.file, "file", "f", "", "read the prompt from `FILE`, - being standard input")
 	flags.Int32SliceVar(&r.Tokens, "tokens", nil, "the prompt as token `ids`, as in 1,2,3")
 	flags.Lookup("tokens").DefValue = "" // not [], which is no prompt
+	flags.BoolVar(&a.raw, "raw", false, "send the prompt as it is, without the model's chat template")
+	a.samplingFlags(flags)
+	flags.Var(optional("int", &r.Logprobs, strconv.Atoi), "logprobs", "report logprobs and this many alternatives, with --json and --jsonl")
+	flags.BoolVar(&r.Echo, "echo", false, "print the prompt's tokens first")
+	flags.BoolVar(&r.IgnoreEOS, "ignore-eos", false, "go on past the end-of-sequence token")
+}
+
+// samplingFlags adds what a chat's requests have too.
+func (a *app) samplingFlags(flags *pflag.FlagSet) {
+	r := &a.request
+	flags.StringVar(&a.system, "system", "", "begin the conversation with this `text` as the system's message")
 	flags.Var(optional("int", &r.MaxTokens, strconv.Atoi), "max-tokens", "length of the completion (default 256)")
 	flags.Var(optional("float", &r.Temperature, parseFloat), "temperature", "0 takes the most probable token (default 0.8)")
 	flags.Var(optional("int", &r.TopK, strconv.Atoi), "top-k", "keep the k most probable tokens, 0 all (default 0)")
@@ -99,9 +119,6 @@ func (a *app) requestFlags(flags *pflag.FlagSet) {
 	flags.Var(optional("float", &r.RepeatPenalty, parseFloat), "repeat-penalty", "above 1 avoids repetition (default 1)")
 	flags.Var(optional("uint", &r.Seed, parseUint), "seed", "the same seed gives the same tokens (default drawn)")
 	flags.StringArrayVar(&r.Stop, "stop", nil, "end before this `string`; may come several times")
-	flags.Var(optional("int", &r.Logprobs, strconv.Atoi), "logprobs", "report logprobs and this many alternatives, with --json and --jsonl")
-	flags.BoolVar(&r.Echo, "echo", false, "print the prompt's tokens first")
-	flags.BoolVar(&r.IgnoreEOS, "ignore-eos", false, "go on past the end-of-sequence token")
 }
 
 // outputFlags adds what to print.

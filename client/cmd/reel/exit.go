@@ -97,7 +97,7 @@ func cause(err, kind error) string {
 // a usage error, found by the generator.
 func exitOf(code string) int {
 	switch code {
-	case protocol.CodeBadRequest, protocol.CodePromptTooLong:
+	case protocol.CodeBadRequest, protocol.CodePromptTooLong, protocol.CodeNoChatTemplate:
 		return exitUsage
 	case protocol.CodeLoading, protocol.CodeDraining:
 		return exitNoGenerator

@@ -31,11 +31,26 @@ func (a *app) generate(cmd *cobra.Command, words []string) error {
 		return err
 	}
 	defer c.Close()
+	a.converse(c)
 	return a.stream(ctx, c, out)
+}
+
+// converse turns the prompt into a conversation where the model chats, or where
+// a system message asks for one.
+func (a *app) converse(c *client.Client) {
+	r := &a.request
+	if r.Tokens != nil || a.raw || !c.Chat() && a.system == "" {
+		return
+	}
+	r.Messages = append(opening(a.system), client.Message{Role: "user", Content: r.Prompt})
+	r.Prompt = ""
 }
 
 // readPrompt fills in the request's prompt, unless --tokens gave it.
 func (a *app) readPrompt(ctx context.Context, words []string) error {
+	if a.system != "" && (a.raw || a.request.Tokens != nil) {
+		return usagef("--system needs the model's chat template: leave out --raw and --tokens")
+	}
 	if a.request.Tokens != nil {
 		if len(words) > 0 || a.file != "" {
 			return usagef("--tokens is a prompt already: leave out the words and -f")

@@ -21,9 +21,9 @@ func run(args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go watchSignals(signals, cancel)
-	go watchOutput(cancel)
 	a := &app{}
+	go watchSignals(signals, &a.answer, cancel)
+	go watchOutput(cancel)
 	root := a.command()
 	route(root, args)
 	root.SetArgs(args)
@@ -35,10 +35,13 @@ func run(args []string) int {
 // generator did, and to print it.
 const graceTime = time.Second
 
-// watchSignals ends the context at the first signal; and the process, if it
-// then hangs in a write that nobody reads.
-func watchSignals(signals <-chan os.Signal, cancel context.CancelCauseFunc) {
+// watchSignals ends the context at the first signal that does not end an answer;
+// and the process, if it then hangs in a write that nobody reads.
+func watchSignals(signals <-chan os.Signal, answer *answer, cancel context.CancelCauseFunc) {
 	first := (<-signals).(syscall.Signal)
+	for first == syscall.SIGINT && answer.stop() {
+		first = (<-signals).(syscall.Signal)
+	}
 	cancel(interrupted{first})
 	time.Sleep(graceTime)
 	os.Exit(exitSignal + int(first))

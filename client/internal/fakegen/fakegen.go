@@ -35,6 +35,7 @@ type Script struct {
 	Ending  Ending          // of every request
 	Error   *protocol.Error // of the ending Fail, and of tokenize where set
 	State   string          // of status; empty is ready
+	Chat    bool            // the model has a chat template
 }
 
 // Generator serves Script. Its fields are not changed while it serves.
@@ -190,7 +191,7 @@ func (g *Generator) greeting() any {
 		e.Progress = &progress
 		return e
 	}
-	return &protocol.Welcome{Version: protocol.Version, Model: "fake", Limits: limits}
+	return &protocol.Welcome{Version: protocol.Version, Model: "fake", Limits: limits, Chat: g.Chat}
 }
 
 var limits = protocol.Limits{
@@ -237,8 +238,11 @@ func (g *Generator) pieces(m *protocol.Generate) []string {
 	if pieces == nil && m.Prompt != nil {
 		pieces = strings.SplitAfter(*m.Prompt, " ")
 	}
+	if n := len(m.Messages); pieces == nil && n > 0 {
+		pieces = strings.SplitAfter(m.Messages[n-1].Content, " ")
+	}
 	for _, id := range m.Tokens {
-		if m.Prompt == nil && g.Pieces == nil {
+		if m.Prompt == nil && m.Messages == nil && g.Pieces == nil {
 			pieces = append(pieces, fmt.Sprintf("<%d>", id))
 		}
 	}
@@ -252,6 +256,10 @@ func (s *session) generate(m *protocol.Generate, cancelled <-chan struct{}) {
 		Usage:  protocol.Usage{PromptTokens: 3},
 		Timing: protocol.Timing{QueueMS: 1, PrefillMS: 9, TTFTMS: 10, TotalMS: 110},
 		Graphs: protocol.Graphs{Eager: 5},
+	}
+	if m.Messages != nil && !s.g.Chat {
+		s.send(protocol.Errorf(protocol.CodeNoChatTemplate, "send a prompt", "fake is a base model").For(m.ID))
+		return
 	}
 	if m.Echo {
 		s.send(token(m, -1, "»"))

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"reel/client"
+	"reel/protocol"
+)
+
+const chatLong = `Talk with a model that was trained to chat. Each line of standard input is a
+message; the conversation is kept here and sent whole with each.
+
+/new begins another conversation; /exit, Ctrl-D or the end of the input ends.
+Ctrl-C ends an answer, or the chat where none comes. Where the input is no
+terminal, the first error ends the chat too.`
+
+// chatCommand talks over several turns.
+func (a *app) chatCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "chat [flags]",
+		Short: "Talk with the model over several turns",
+		Long:  chatLong,
+		Args:  cobra.NoArgs,
+		RunE:  a.chat,
+	}
+	cmd.Flags().SortFlags = false
+	a.samplingFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&a.timings, "timings", false, "print TTFT, decode rate and total time of each answer on stderr")
+	return cmd
+}
+
+func (a *app) chat(cmd *cobra.Command, _ []string) error {
+	ctx := cmd.Context()
+	c, err := a.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if !c.Chat() {
+		return protocol.Errorf(protocol.CodeNoChatTemplate, "begin a text for it to go on with: reel \"Once upon a time\"",
+			"%s is a base model: it has no chat template", c.Model())
+	}
+	w, _ := stdout()
+	t := &talk{app: a, client: c, out: w, terminal: isTerminal(os.Stdin), messages: opening(a.system)}
+	return t.run(ctx, readLines(os.Stdin))
+}
+
+// opening is how a conversation begins.
+func opening(system string) []client.Message {
+	if system == "" {
+		return nil
+	}
+	return []client.Message{{Role: "system", Content: system}}
+}
+
+// talk is a conversation.
+type talk struct {
+	*app
+	client   *client.Client
+	out      io.Writer
+	terminal bool // a person writes the messages
+	messages []client.Message
+}
+
+// run answers line after line.
+func (t *talk) run(ctx context.Context, lines <-chan line) error {
+	for {
+		if t.terminal {
+			fmt.Fprint(os.Stderr, "> ")
+		}
+		select {
+		case l := <-lines:
+			done, err := t.take(ctx, l)
+			if done || err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// take does what a line says. done is the end of the chat.
+func (t *talk) take(ctx context.Context, l line) (done bool, err error) {
+	switch text := strings.TrimSpace(l.text); {
+	case l.err != nil:
+		if t.terminal {
+			fmt.Fprintln(os.Stderr)
+		}
+		return true, ignoreEOF(l.err)
+	case text == "/exit":
+		return true, nil
+	case text == "/new":
+		t.messages = opening(t.system)
+	case text != "":
+		return false, t.turn(ctx, l.text)
+	}
+	return false, nil
+}
+
+// turn sends a message and prints its answer. A message that was refused is
+// forgotten; a person may then send another.
+func (t *talk) turn(ctx context.Context, text string) error {
+	asked := append(t.messages[:len(t.messages):len(t.messages)], client.Message{Role: "user", Content: text})
+	answer, err := t.answered(ctx, asked)
+	var said *client.Error
+	if errors.As(err, &said) && t.terminal && !said.Closes() {
+		explain(err, t.socket).show()
+		return nil
+	}
+	if err == nil {
+		t.messages = append(asked, client.Message{Role: "assistant", Content: answer})
+	}
+	return err
+}
+
+// answered prints the answer to messages and returns it, as far as it came.
+func (t *talk) answered(ctx context.Context, messages []client.Message) (string, error) {
+	ctx, end := t.answer.begin(ctx)
+	defer end()
+	var text strings.Builder
+	var done client.Done
+	request := t.request
+	request.Messages, request.Done = messages, &done
+	for token, err := range t.client.Generate(ctx, request) {
+		if err != nil && t.answer.stopped() && done.FinishReason != "" {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+		text.WriteString(token.Text)
+		if _, err := io.WriteString(t.out, token.Text); err != nil {
+			return "", closedPipe(err)
+		}
+	}
+	if !strings.HasSuffix(text.String(), "\n") {
+		if _, err := io.WriteString(t.out, "\n"); err != nil {
+			return "", closedPipe(err)
+		}
+	}
+	t.showTimings(done)
+	return text.String(), nil
+}
+
+// answer is the one that is being printed, which Ctrl-C ends.
+type answer struct {
+	mu     sync.Mutex
+	cancel context.CancelFunc // nil while none comes
+	ended  bool               // by Ctrl-C
+}
+
+// begin returns a context that stop ends; end has to be called after it.
+func (a *answer) begin(ctx context.Context) (answering context.Context, end func()) {
+	answering, cancel := context.WithCancel(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cancel, a.ended = cancel, false
+	return answering, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.cancel = nil
+		cancel()
+	}
+}
+
+// stop ends the answer. It is false where none comes, or was ended already.
+func (a *answer) stop() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cancel == nil || a.ended {
+		return false
+	}
+	a.ended = true
+	a.cancel()
+	return true
+}
+
+func (a *answer) stopped() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ended
+}
+
+// line is one of the input, without its newline, or why there are no more.
+type line struct {
+	text string
+	err  error
+}
+
+// readLines hands out the lines of in, and its end.
+func readLines(in io.Reader) <-chan line {
+	lines := make(chan line)
+	go func() {
+		s := bufio.NewScanner(in)
+		s.Buffer(nil, protocol.MaxFrame)
+		for s.Scan() {
+			lines <- line{text: s.Text()}
+		}
+		err := s.Err()
+		if err == nil {
+			err = io.EOF
+		}
+		lines <- line{err: err}
+	}()
+	return lines
+}
+
+// ignoreEOF is nil for the input's end, and a usage error for a line too long.
+func ignoreEOF(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case errors.Is(err, bufio.ErrTooLong):
+		return usagef("a message is longer than a frame may be, %d bytes", protocol.MaxFrame)
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"reel/client"
+	"reel/client/internal/fakegen"
+	"reel/protocol"
+)
+
+// fakeTalk is a conversation with a scripted generator.
+func fakeTalk(t *testing.T, s fakegen.Script, out io.Writer) *talk {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "reel-test-") // t.TempDir has the test's name, and may be too long
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "g.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = l.Close(), os.RemoveAll(dir) })
+	s.Chat = true
+	go fakegen.New(s).Serve(l)
+	c, err := client.Dial(t.Context(), client.Options{Socket: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return &talk{app: &app{system: "S"}, client: c, out: out, messages: opening("S")}
+}
+
+// TestRefusedTurn forgets a message that was refused; a person may go on, and
+// what was said before stays.
+func TestRefusedTurn(t *testing.T) {
+	for _, code := range []string{protocol.CodePromptTooLong, protocol.CodeBusy, protocol.CodeDeviceFailed} {
+		talk := fakeTalk(t, fakegen.Script{Ending: fakegen.Fail, Error: protocol.Errorf(code, "", "no")}, io.Discard)
+		talk.terminal = true
+		err := talk.turn(t.Context(), "long")
+		if (err != nil) != (code == protocol.CodeDeviceFailed) || len(talk.messages) != 1 {
+			t.Errorf("%s: %v, %d messages", code, err, len(talk.messages))
+		}
+	}
+}
+
+// TestStoppedAnswer keeps what came of an answer that Ctrl-C ended.
+func TestStoppedAnswer(t *testing.T) {
+	var talk *talk
+	stops := []bool{}
+	out := writer(func(p []byte) (int, error) {
+		stops = append(stops, talk.answer.stop())
+		return len(p), nil
+	})
+	talk = fakeTalk(t, fakegen.Script{Ending: fakegen.Hang, Pieces: []string{"half"}}, out)
+	if talk.answer.stop() {
+		t.Error("stopped an answer before there was one")
+	}
+	if err := talk.turn(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(talk.messages); n != 3 || talk.messages[2] != (client.Message{Role: "assistant", Content: "half"}) {
+		t.Errorf("%+v", talk.messages)
+	}
+	if len(stops) != 2 || !stops[0] || stops[1] || talk.answer.stop() {
+		t.Errorf("stopped %v", stops)
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// TestTurnsDoNotShare begins two answers from one conversation: neither writes
+// into the other's.
+func TestTurnsDoNotShare(t *testing.T) {
+	var out bytes.Buffer
+	talk := fakeTalk(t, fakegen.Script{}, &out)
+	talk.messages = make([]client.Message, 1, 10)
+	before := talk.messages
+	if err := talk.turn(t.Context(), "x y"); err != nil || out.String() != "x y\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	if again := before[:2]; again[1].Content != "" {
+		t.Errorf("the slice before holds %+v", again)
+	}
+}
+
+func TestLines(t *testing.T) {
+	lines := readLines(strings.NewReader("a\n\nb"))
+	for _, want := range []string{"a", "", "b"} {
+		if l := <-lines; l.text != want || l.err != nil {
+			t.Errorf("%+v, want %q", l, want)
+		}
+	}
+	if l := <-lines; ignoreEOF(l.err) != nil {
+		t.Error(l.err)
+	}
+	var usage usageError
+	if l := <-readLines(strings.NewReader(strings.Repeat("x", protocol.MaxFrame+1))); !errors.As(ignoreEOF(l.err), &usage) {
+		t.Error(l.err)
+	}
+	if err := ignoreEOF(context.Canceled); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
