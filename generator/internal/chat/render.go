@@ -85,7 +85,7 @@ func (c *compiled) render(w io.Writer, messages []protocol.Message, answer bool,
 	case output.err != nil: // gonja wraps it beyond recognition
 		return output.err
 	case err != nil:
-		return fmt.Errorf("%w: %.300s", ErrTemplate, err)
+		return fmt.Errorf("%w: %.300s", ErrTemplate, err.Error())
 	}
 	return nil
 }
