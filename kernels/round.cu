@@ -11,6 +11,7 @@ template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a)
 	await_previous();
 	const int row = a.in.row(t);
 	float squares = 0;
+#pragma unroll 2 // more spills on sm_80, which holds itself to 32 registers
 	for (int piece = partial; piece < pieces; piece += PARTIALS) {
 		const int k = piece * PIECE * STEP + quad * 4;
 		float4 v = {0, 0, 0, 0};
