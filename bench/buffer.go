@@ -8,6 +8,10 @@ import (
 // enoughPieces is how many tokens tell whether a server buffers.
 const enoughPieces = 8
 
+// hardBehind is more than what lies between two tokens of one burst, and less
+// than what a step takes that others' prompts hold up.
+const hardBehind = 200 * time.Microsecond
+
 // buffered tells whether a completion came in bursts instead of token by token:
 // in pieces of several tokens, all of it at its end, or with half of its tokens
 // hard behind the one before.
@@ -25,7 +29,7 @@ func (c *Completion) buffered() bool {
 	}
 	behind := 0
 	for _, gap := range c.Gaps() {
-		if gap < each/10 {
+		if gap < min(each/10, hardBehind) {
 			behind++
 		}
 	}

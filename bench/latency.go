@@ -96,6 +96,7 @@ func MeasureLatency(ctx context.Context, targets []Target, limits client.Limits,
 		report.warn(m.bursts[i].verdict(t.Name()))
 	}
 	report.Averages = append(report.Averages, documents)
+	report.notePeers(targets)
 	return report, nil
 }
 

@@ -222,12 +222,13 @@ func TestBufferingIsReported(t *testing.T) {
 		p    paced
 		want bool
 	}{
-		"streams":                   {paced{times: every(32, 10*ms, ms)}, false},
-		"streams after a long wait": {paced{times: every(32, 10*time.Second, ms)}, false},
-		"all at the end":            {paced{times: every(32, 40*ms, 0)}, true},
-		"first, then the rest":      {paced{times: append([]time.Duration{10 * ms}, every(31, 40*ms, 5*time.Microsecond)...)}, true},
-		"in twos":                   {paced{times: pairs}, true},
-		"pieces of several tokens":  {paced{times: every(8, 10*ms, 4*ms), tokens: 4}, true},
+		"streams":                    {paced{times: every(32, 10*ms, ms)}, false},
+		"streams after a long wait":  {paced{times: every(32, 10*time.Second, ms)}, false},
+		"held up by others' prompts": {paced{times: slices.Concat(every(20, 10*ms, ms/2), every(6, 70*ms, 40*ms), every(6, 280*ms, ms/2))}, false},
+		"all at the end":             {paced{times: every(32, 40*ms, 0)}, true},
+		"first, then the rest":       {paced{times: append([]time.Duration{10 * ms}, every(31, 40*ms, 5*time.Microsecond)...)}, true},
+		"in twos":                    {paced{times: pairs}, true},
+		"pieces of several tokens":   {paced{times: every(8, 10*ms, 4*ms), tokens: 4}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

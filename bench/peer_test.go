@@ -103,6 +103,9 @@ func TestPeerTakesTurnsWithReel(t *testing.T) {
 	p := peerOf(t, &openAI{each: time.Millisecond}, false)
 	got, err := MeasureLatency(t.Context(), []Target{&paced{name: "reel", times: every(12, time.Millisecond, time.Millisecond)}, p}, limits(512),
 		LatencyOptions{Prompts: []int{10}, MaxTokens: 12, Runs: 2})
+	if !strings.HasPrefix(got.Peers["it"], "first at http://") || len(got.Peers) != 1 {
+		t.Errorf("peers %q", got.Peers)
+	}
 	if err != nil || len(got.Rows) != 2 || got.Rows[1].Target != "it" || got.Rows[1].ITL.Samples != 22 || got.Rows[1].TTFT.Min < 1 {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -24,7 +24,21 @@ type Result interface {
 type Head struct {
 	Kind       string     `json:"kind"` // latency, throughput, startup, roll or ops
 	Provenance Provenance `json:"provenance"`
-	Warnings   []string   `json:"warnings,omitempty"` // what makes figures mean less than they seem to
+	// Peers are the other servers that were measured: model and address, by name.
+	Peers    map[string]string `json:"peers,omitempty"`
+	Warnings []string          `json:"warnings,omitempty"` // what makes figures mean less than they seem to
+}
+
+// notePeers keeps what the targets that are peers serve.
+func (h *Head) notePeers(targets []Target) {
+	for _, t := range targets {
+		if p, ok := t.(*peer); ok {
+			if h.Peers == nil {
+				h.Peers = map[string]string{}
+			}
+			h.Peers[p.name] = p.model + " at " + p.url
+		}
+	}
 }
 
 // Header returns h.

@@ -77,18 +77,20 @@ func MeasureThroughput(ctx context.Context, targets []Target, limits client.Limi
 	seen := make([]bursts, len(targets))
 	levels := o.levels()
 	for i, level := range levels {
+		rows := make([]LoadRow, len(targets))
 		for k := range targets {
 			at := (i + k) % len(targets)
-			row := o.level(ctx, targets[at], limits.Vocab, level, &seen[at])
+			rows[at] = o.level(ctx, targets[at], limits.Vocab, level, &seen[at])
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			report.Rows = append(report.Rows, row)
 			if o.Progress != nil {
 				o.Progress(i*len(targets)+k+1, len(levels)*len(targets))
 			}
 		}
+		report.Rows = append(report.Rows, rows...)
 	}
+	report.notePeers(targets)
 	for i := range targets {
 		report.warn(seen[i].verdict(targets[i].Name()))
 	}

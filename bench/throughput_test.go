@@ -155,6 +155,27 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
+// The targets take turns at going first, and get the same requests.
+func TestLoadsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns []string
+		a := &paced{name: "a", times: every(16, 5*time.Millisecond, time.Millisecond), turns: &turns}
+		b := &paced{name: "b", times: every(16, 9*time.Millisecond, time.Millisecond), turns: &turns}
+		got, err := MeasureThroughput(t.Context(), []Target{a, b}, limits(512), LoadOptions{Concurrency: []int{1, 1}, Duration: 20 * time.Millisecond, Drain: time.Second, Workload: fixed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if order := strings.Join(turns, ""); order != "abba" {
+			t.Errorf("asked in the order %s", order)
+		}
+		for i, r := range got.Rows {
+			if r.Target != []string{"a", "b"}[i%2] || r.Requests != 1 {
+				t.Errorf("row %d is %+v", i, r)
+			}
+		}
+	})
+}
+
 func TestGoodput(t *testing.T) {
 	c := Completion{Ended: Ended{Tokens: 3}, Arrivals: []time.Duration{10, 20, 50}, End: 60}
 	for slo, want := range map[SLO]bool{

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the far end of a new pseudo-terminal, and what is written to it.
+func terminal(t *testing.T) (theirs *os.File, written func() string) {
+	t.Helper()
+	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ours.Close() })
+	fd := int(ours.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return theirs, func() string {
+		theirs.Close()
+		var all strings.Builder
+		b := make([]byte, 4096)
+		for {
+			n, err := ours.Read(b)
+			all.Write(b[:n])
+			if err != nil { // the far end is closed and all is read
+				return all.String()
+			}
+		}
+	}
+}
+
+// On a terminal a bar shows how far a measurement is; elsewhere nothing does.
+func TestProgressOnATerminal(t *testing.T) {
+	socket := paced().Listen(t)
+	theirs, written := terminal(t)
+	var out strings.Builder
+	if code := run(t.Context(), []string{"latency", "--socket", socket, "--runs", "2", "--prompts", "10,20", "--max-tokens", "9"}, &out, theirs); code != 0 {
+		t.Fatalf("exit %d: %s", code, written())
+	}
+	if got := written(); !strings.Contains(got, "latency") || !strings.Contains(got, "/6") {
+		t.Errorf("the terminal shows %q", got)
+	}
+	if strings.Contains(out.String(), "\r") {
+		t.Errorf("the bar is in the output: %q", out.String())
+	}
+}
