@@ -25,7 +25,7 @@ type pattern struct {
 var errSlow = errors.New("the pre-tokenizer's pattern takes too long")
 
 // maxSplit bounds the time of a split by regexp2.
-const maxSplit = time.Second
+const maxSplit = 5 * time.Second
 
 func newPattern(source string) (*pattern, error) {
 	translated, err := translate(source)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 	"unicode/utf8"
 )
 
@@ -132,6 +133,7 @@ func checkClass(t *testing.T, class string, want map[rune]bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.re.MatchTimeout = time.Hour
 	all := make([]rune, 0, utf8.MaxRune)
 	for r := range rune(utf8.MaxRune + 1) {
 		if utf8.ValidRune(r) {
