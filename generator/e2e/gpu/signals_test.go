@@ -29,6 +29,9 @@ func TestGPUTermAtAnyMoment(t *testing.T) {
 	var early, slowest atomic.Int64
 	for n := range times {
 		turns <- struct{}{}
+		if t.Failed() {
+			break
+		}
 		group.Go(func() {
 			defer func() { <-turns }()
 			if n%2 == 0 {
@@ -80,7 +83,7 @@ func termWhileServing(t *testing.T, slowest *atomic.Int64) {
 		group.Go(func() { run(prompt, 300) })
 	}
 	<-begun
-	for range 3 { // a shape that is missed twice is captured
+	for n := 0; n < 3 && len(failed) == 0; n++ { // a shape that is missed twice is captured
 		run(20+rand.IntN(5), 1)
 	}
 	time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)

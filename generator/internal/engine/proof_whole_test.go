@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"reel/kernels/device"
+)
+
+// Nothing waits for the whole device once it serves, at the stop neither: that
+// would lose the roller's captures. Where something does, they are lost and
+// counted, and no request is harmed.
+func TestNothingWaitsForTheWholeDevice(t *testing.T) {
+	r := seeded(t)
+	a := ask(t, r, 20, 20, 30)
+	for _, planted := range []bool{false, true} {
+		o := nano()
+		o.Chunk, o.Pages, o.Precapture = 16, 40, []int{}
+		b := built(t, device.HostOptions{CaptureDelay: time.Millisecond}, o, nil)
+		var waits atomic.Int64
+		b.h.Trace(func(c device.Call) {
+			if c.Kind == device.CallDeviceSynchronize {
+				waits.Add(1)
+			}
+		})
+		stop, stopped := make(chan struct{}), make(chan error, 1)
+		go func() { stopped <- b.disturb(planted, stop) }()
+		b.run()
+		a.soak(b, r, 600)
+		close(stop)
+		g := b.Stats().Graphs
+		if err := errors.Join(b.finish(), <-stopped); err != nil {
+			t.Error(err)
+		}
+		if lost := strings.Contains(g.Failure, device.ErrInvalidated.Error()); lost != planted || (waits.Load() > 0) != planted {
+			t.Errorf("planted %v: %d waits for the whole device, %d captures failed: %s", planted, waits.Load(), g.Failed, g.Failure)
+		}
+		if g.Rolled == 0 && !planted {
+			t.Errorf("nothing was captured: %+v", g)
+		}
+	}
+}
+
+// disturb waits for the whole device, over and over, where that is planted.
+func (b *bench) disturb(planted bool, stop <-chan struct{}) error {
+	for planted {
+		select {
+		case <-stop:
+			return nil
+		case <-time.After(200 * time.Microsecond):
+			if err := b.h.Synchronize(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
