@@ -28,8 +28,8 @@ type profile struct {
 	packed bool
 	// block is what an allocation is rounded to; smaller ones share one.
 	block int64
-	// nodeBytes is what a node of a captured graph takes.
-	nodeBytes int64
+	// execBytes is what a captured graph takes, and nodeBytes each of its nodes beside.
+	execBytes, nodeBytes int64
 	// staging is what loading takes beside the weights: parts that are being packed.
 	staging int64
 	// overhead is taken before anything is loaded: context, kernels, libraries.
@@ -43,7 +43,7 @@ var hostProfile = profile{kind: "host", maxBatch: 64, chunk: 64, graphMemory: 64
 // gpuProfile is a GPU. Its overhead is more than the 526 MiB of a context, and
 // the kernels', as they were measured on an H200; a generator measures its own.
 var gpuProfile = profile{kind: "cuda", maxBatch: 64, chunk: 512, graphMemory: 1 << 30, kvType: kernels.BF16, packed: true,
-	block: 2 << 20, nodeBytes: 2970, staging: kernels.StagingBytes, overhead: 640 << 20}
+	block: 2 << 20, execBytes: 109_600, nodeBytes: 2_470, staging: kernels.StagingBytes, overhead: 640 << 20}
 
 // planner sizes the memory of one model on one kind of device.
 type planner struct {
@@ -183,7 +183,7 @@ func (p planner) startGraphs(batch int) (n int, bytes int64) {
 		counts = graphs.DefaultCounts(p.profile.chunk)
 	}
 	n = min(len(graphs.Lattice(counts, p.profile.chunk, batch)), p.opts.MaxGraphs)
-	return n, int64(n) * int64(10*p.config.Layers+8) * p.profile.nodeBytes
+	return n, int64(n) * (p.profile.execBytes + int64(10*p.config.Layers+8)*p.profile.nodeBytes)
 }
 
 // meter is a device's memory that only counts.
