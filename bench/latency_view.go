@@ -17,7 +17,7 @@ func (l *Latency) Tables() []Table {
 	averages := Table{Title: "Averages of the rows, and those of the documents that Reel set out from (prompts of 10 to 400 tokens, a PyTorch prototype on another GPU)",
 		Columns: []string{"", "TTFT P50 ms", "ITL P50 ms", "ITL P99 ms", "tok/s", "memory GB"}, Notes: l.notes()}
 	for _, a := range l.Averages {
-		averages.row(a.Target, a.TTFT, a.ITLP50, a.ITLP99, a.TokensPerS, a.MemoryGB)
+		averages.row(a.Target, a.TTFT, known(a.ITLP50), a.ITLP99, known(a.TokensPerS), known(a.MemoryGB))
 	}
 	return []Table{t, averages}
 }

@@ -199,7 +199,7 @@ func (l *Latency) headlines(t *Table, machine string) {
 		}
 		cells := []any{name}
 		for _, n := range headline {
-			cells = append(cells, l.ttft(a.Target, n))
+			cells = append(cells, known(l.ttft(a.Target, n)))
 		}
 		t.row(append(cells, a.ITLP50, a.ITLP99, a.TokensPerS, float64(l.Memory.Used)/1e9)...)
 	}

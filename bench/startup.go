@@ -104,7 +104,7 @@ func (s *Startup) Tables() []Table {
 	t := Table{Title: s.Provenance.Model + ": starts, from exec; milliseconds",
 		Columns: []string{"start", "to welcome", "to first token", "graphs", "captures", "graphs/s", "ms/graph", "KiB/graph"}, Notes: s.notes()}
 	for i, r := range s.Runs {
-		t.row(i+1, r.WelcomeMS, r.TokenMS, r.Graphs, r.CaptureMS, r.GraphsPerS, r.MSPerGraph, float64(r.BytesByGraph)/1024)
+		t.row(i+1, r.WelcomeMS, r.TokenMS, r.Graphs, known(r.CaptureMS), known(r.GraphsPerS), known(r.MSPerGraph), known(float64(r.BytesByGraph)/1024))
 	}
 	t.row("P50", s.Welcome.P50, s.Token.P50, "", "", "", "", "")
 	return []Table{t}

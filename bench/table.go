@@ -29,11 +29,17 @@ func (t *Table) row(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// figure writes v with three or four digits that count; - is nothing measured.
+// known is v, or - where it is 0 because it was not measured.
+func known(v float64) any {
+	if v == 0 {
+		return "-"
+	}
+	return v
+}
+
+// figure writes v with three or four digits that count.
 func figure(v float64) string {
 	switch {
-	case v == 0:
-		return "-"
 	case v >= 1000:
 		return fmt.Sprintf("%.0f", v)
 	case v >= 100:
