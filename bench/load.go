@@ -95,13 +95,18 @@ func pause(ctx context.Context, d time.Duration) {
 // parts is into how many slices of its time a load is cut to see its noise.
 const parts = 5
 
+// sums are what a row is made of.
+type sums struct {
+	ttft, tpot, itl, e2e *Recorder
+	part                 [parts][]float64 // TTFT by when a request was due, milliseconds
+	good                 int
+}
+
 // row sums up what was due between begin and end. Tokens count by when they
 // came, whenever their request was due.
 func (l *load) row(slo SLO) LoadRow {
 	r := LoadRow{Target: l.target.Name(), WarmupS: l.warmup.Seconds(), Slices: make([]Slice, parts)}
-	ttft, tpot, itl, e2e := NewRecorder(), NewRecorder(), NewRecorder(), NewRecorder()
-	part := make([][]float64, parts)
-	good := 0
+	s := sums{ttft: NewRecorder(), tpot: NewRecorder(), itl: NewRecorder(), e2e: NewRecorder()}
 	for i := range l.all {
 		c := &l.all[i]
 		l.count(&r, c)
@@ -110,33 +115,38 @@ func (l *load) row(slo SLO) LoadRow {
 			continue
 		}
 		r.Requests++
-		if c.Err == nil || cutOff(c.Err) { // what was cut off before its first token has waited so long at least
-			ttft.Add(c.TTFT())
-			at := l.slice(c.Due)
-			part[at] = append(part[at], milliseconds(c.TTFT()))
-		}
-		if c.Err != nil {
-			r.fail(c.Err)
-			continue
-		}
-		for _, gap := range c.Gaps() {
-			itl.Add(gap)
-		}
-		tpot.Add(c.TPOT())
-		e2e.Add(c.End)
-		add(&r.Graphs, c.Graphs)
+		l.add(&r, &s, c)
 		if slo.met(c) {
-			good++
+			s.good++
 		}
 	}
-	r.TTFT, r.TPOT, r.ITL, r.E2E = ttft.Summary(), tpot.Summary(), itl.Summary(), e2e.Summary()
+	r.TTFT, r.TPOT, r.ITL, r.E2E = s.ttft.Summary(), s.tpot.Summary(), s.itl.Summary(), s.e2e.Summary()
 	if slo != (SLO{}) {
-		r.GoodputPerS = new(float64(good) / l.length.Seconds())
+		r.GoodputPerS = new(float64(s.good) / l.length.Seconds())
 	}
-	for i := range part {
-		r.Slices[i].TTFTP50 = median(part[i])
+	for i := range s.part {
+		r.Slices[i].TTFTP50 = median(s.part[i])
 	}
 	return r
+}
+
+// add counts a request that was due while it was measured.
+func (l *load) add(r *LoadRow, s *sums, c *Completion) {
+	if c.Err == nil || cutOff(c.Err) { // what was cut off before its first token has waited so long at least
+		s.ttft.Add(c.TTFT())
+		at := l.slice(c.Due)
+		s.part[at] = append(s.part[at], milliseconds(c.TTFT()))
+	}
+	if c.Err != nil {
+		r.fail(c.Err)
+		return
+	}
+	for _, gap := range c.Gaps() {
+		s.itl.Add(gap)
+	}
+	s.tpot.Add(c.TPOT())
+	s.e2e.Add(c.End)
+	add(&r.Graphs, c.Graphs)
 }
 
 // slice is the part of the measured time in which t lies.
