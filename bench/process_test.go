@@ -104,6 +104,9 @@ func TestRoll(t *testing.T) {
 	if on.Roller != "on" || off.Roller != "off" || on.Pool.Rolled != 9 || off.Pool.Rolled != 0 || on.Pool.Roller != "79" || on.TTFT.Samples != 8 || on.ITL.Samples != 32 || on.WarmupMS <= 0 {
 		t.Errorf("got %+v\n%+v", on, off)
 	}
+	if on.Missing.Samples != 8 || on.Live.Samples != 0 || on.Rolling.Samples != 32 || off.Rolling.Samples != 0 {
+		t.Errorf("all steps are eager, and each request rolls: %+v\n%+v", on, off)
+	}
 	lengths := map[int]bool{}
 	for i := range on.Points {
 		a, b := on.Points[i], off.Points[i]
@@ -115,8 +118,8 @@ func TestRoll(t *testing.T) {
 	if len(lengths) < 4 || len(got.Warnings) != 0 {
 		t.Errorf("lengths %v, warnings %q", lengths, got.Warnings)
 	}
-	if rows := got.Tables()[0].Rows; fmt.Sprint(rows[9]) != "[graphs rolled 9 0]" {
-		t.Errorf("got %q", rows[9])
+	if rows := got.Tables()[0].Rows; fmt.Sprint(rows[12]) != "[graphs rolled 9 0]" {
+		t.Errorf("got %q", rows[12])
 	}
 	if c := got.Charts(); len(c) != 4 || len(c[0].Marks) != 8 || len(c[2].Marks) != 0 || len(c[0].Series) != 2 {
 		t.Errorf("got %+v", c)

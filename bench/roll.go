@@ -39,9 +39,12 @@ type Roll struct {
 type RollRow struct {
 	Roller   string             `json:"roller"`
 	TTFT     Summary            `json:"ttft_ms"`
+	Live     Summary            `json:"ttft_live_ms"`    // of requests all of whose steps had a graph of their shape
+	Missing  Summary            `json:"ttft_missing_ms"` // of the others: padded or eager
 	ITL      Summary            `json:"itl_ms"`
-	Graphs   protocol.Graphs    `json:"graphs"` // steps, by how they were launched
-	Pool     protocol.GraphPool `json:"pool"`   // at the end
+	Rolling  Summary            `json:"itl_rolling_ms"` // of requests while which a graph was rolled
+	Graphs   protocol.Graphs    `json:"graphs"`         // steps, by how they were launched
+	Pool     protocol.GraphPool `json:"pool"`           // at the end
 	WarmupMS float64            `json:"warmup_ttft_ms"`
 	Points   []RollPoint        `json:"points"`
 }
@@ -125,13 +128,13 @@ func (o *RollOptions) workload(ctx context.Context, c rolling, turn int) (row Ro
 		return row, fmt.Errorf("%w: the context of %d tokens holds no %d lengths of prompts", ErrOptions, c.Limits().Context, o.Lengths)
 	}
 	random := rand.New(rand.NewPCG(o.Seed, 3))
-	target, ttft, itl := NewReel(c), NewRecorder(), NewRecorder()
+	target, s := NewReel(c), newRollSums()
 	begun := time.Now()
 	for phase := range o.Phases {
 		lengths := random.Perm(longest)[:o.Lengths]
 		for i := range o.Requests {
 			w := Work{Tokens: prompt(random, 1+lengths[random.IntN(o.Lengths)], c.Limits().Vocab), MaxTokens: o.MaxTokens}
-			point, err := row.one(ctx, c, target, w, ttft, itl)
+			point, err := row.one(ctx, c, target, w, s)
 			if err != nil {
 				return row, err
 			}
@@ -142,12 +145,44 @@ func (o *RollOptions) workload(ctx context.Context, c rolling, turn int) (row Ro
 			}
 		}
 	}
-	row.TTFT, row.ITL = ttft.Summary(), itl.Summary()
+	s.close(&row)
 	return row, nil
 }
 
+// rollSums are what a row's percentiles are made of.
+type rollSums struct {
+	ttft, live, missing, itl, rolling *Recorder
+	rolled                            uint64 // graphs so far
+}
+
+func newRollSums() *rollSums {
+	return &rollSums{ttft: NewRecorder(), live: NewRecorder(), missing: NewRecorder(), itl: NewRecorder(), rolling: NewRecorder()}
+}
+
+// add counts a request, after which so many graphs had been rolled.
+func (s *rollSums) add(c *Completion, rolled uint64) {
+	s.ttft.Add(c.TTFT())
+	if c.Graphs.Padded+c.Graphs.Eager == 0 {
+		s.live.Add(c.TTFT())
+	} else {
+		s.missing.Add(c.TTFT())
+	}
+	for _, gap := range c.Gaps() {
+		s.itl.Add(gap)
+		if rolled > s.rolled {
+			s.rolling.Add(gap)
+		}
+	}
+	s.rolled = rolled
+}
+
+func (s *rollSums) close(r *RollRow) {
+	r.TTFT, r.Live, r.Missing = s.ttft.Summary(), s.live.Summary(), s.missing.Summary()
+	r.ITL, r.Rolling = s.itl.Summary(), s.rolling.Summary()
+}
+
 // one makes one request. The first of all warms up and is counted apart.
-func (r *RollRow) one(ctx context.Context, c rolling, target Target, w Work, ttft, itl *Recorder) (p RollPoint, err error) {
+func (r *RollRow) one(ctx context.Context, c rolling, target Target, w Work, sums *rollSums) (p RollPoint, err error) {
 	if r.WarmupMS == 0 {
 		warm := measure(ctx, target, w, time.Now())
 		if err := warm.short(w); err != nil {
@@ -163,10 +198,7 @@ func (r *RollRow) one(ctx context.Context, c rolling, target Target, w Work, ttf
 	if err != nil {
 		return p, err
 	}
-	ttft.Add(done.TTFT())
-	for _, gap := range done.Gaps() {
-		itl.Add(gap)
-	}
+	sums.add(&done, status.Graphs.Rolled)
 	add(&r.Graphs, done.Graphs)
 	s := Summarize(done.Gaps())
 	return RollPoint{PromptTokens: len(w.Tokens), TTFT: milliseconds(done.TTFT()), ITLP50: s.P50, ITLMax: s.Max,
@@ -183,8 +215,11 @@ func (r *Roll) Tables() []Table {
 	}{
 		{"TTFT P50", func(r *RollRow) any { return r.TTFT.P50 }},
 		{"TTFT P99", func(r *RollRow) any { return r.TTFT.P99 }},
+		{"TTFT P50, graphs live", func(r *RollRow) any { return known(r.Live.P50) }},
+		{"TTFT P50, one missing", func(r *RollRow) any { return known(r.Missing.P50) }},
 		{"ITL P50", func(r *RollRow) any { return r.ITL.P50 }},
 		{"ITL P99", func(r *RollRow) any { return r.ITL.P99 }},
+		{"ITL P99 while rolling", func(r *RollRow) any { return known(r.Rolling.P99) }},
 		{"ITL max", func(r *RollRow) any { return r.ITL.Max }},
 		{"steps precaptured", func(r *RollRow) any { return r.Graphs.Precaptured }},
 		{"steps rolled", func(r *RollRow) any { return r.Graphs.Rolled }},
