@@ -42,10 +42,11 @@ func TestIdleEngineEndsWhenTheRollerLosesTheDevice(t *testing.T) {
 	})
 	b.run()
 	for range 3 { // a prompt of seven tokens is in no graph
-		b.complete(Request{Tokens: make([]int32, 7), MaxTokens: 1})
-		if len(b.ended) > 0 {
-			break
+		s := newSink()
+		if _, err := b.Submit(&Request{Tokens: make([]int32, 7), MaxTokens: 1, Sink: s}); err != nil {
+			break // it has ended already
 		}
+		<-s.ended
 	}
 	if err := b.wait(); !errors.Is(err, ErrDevice) || !errors.Is(err, device.ErrSticky) {
 		t.Errorf("Run returned %v", err)
