@@ -6,9 +6,9 @@ import "time"
 const (
 	MaxFrame       = 4 << 20 // bytes of a frame's body
 	MaxDepth       = 16      // nested maps and arrays in a frame
-	MaxConnections = 128     // connections a generator holds
+	MaxConnections = 128     // connections of a user; a generator holds twice as many
 	MaxRequests    = 64      // running and queued requests of one connection
-	MaxQueue       = 512     // requests that wait for a place in the batch, over all connections
+	MaxQueue       = 512     // requests of a user that wait for a place in the batch; of all users twice as many
 	MaxStops       = 16      // stop strings of a request
 	MaxStopBytes   = 256     // bytes of one stop string
 	MaxMessages    = 4096    // of a conversation
@@ -34,6 +34,6 @@ type Limits struct {
 	PromptBytes int `msgpack:"prompt_bytes" json:"prompt_bytes"` // bytes of a prompt's text: context × longest token
 	Frame       int `msgpack:"frame" json:"frame"`               // bytes of a frame's body
 	Requests    int `msgpack:"requests" json:"requests"`         // a connection
-	Connections int `msgpack:"connections" json:"connections"`   // in all
-	Queue       int `msgpack:"queue" json:"queue"`               // waiting requests, in all
+	Connections int `msgpack:"connections" json:"connections"`   // of a user
+	Queue       int `msgpack:"queue" json:"queue"`               // waiting requests of a user
 }

@@ -16,7 +16,7 @@ import (
 type Options struct {
 	Context    int // tokens of a sequence at most
 	MaxBatch   int // sequences that run at once
-	MaxQueue   int // sequences that wait for a place
+	MaxQueue   int // sequences of one user that wait for a place; of all users twice as many
 	Chunk      int // prompt tokens of one prefill step
 	PageTokens int // tokens a KV page holds
 	Pages      int // KV pages
@@ -51,7 +51,8 @@ type Engine struct {
 	inbox    []command
 	attend   bool // the roller has something for Tend
 	handles  Handle
-	waiting  int // submitted and not yet running
+	waiting  int            // submitted and not yet running
+	queued   map[uint32]int // of them, by user
 	stopping bool
 	lost     error // of the device, as the roller met it
 	stats    Stats
@@ -108,14 +109,23 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	switch {
 	case e.stopping:
 		return 0, ErrDraining
-	case e.waiting >= e.opts.MaxQueue+e.freePlaces():
+	case !e.mayQueue(e.queued[r.User]):
 		return 0, ErrBusy
 	}
 	e.handles++
 	e.waiting++
+	e.queued[r.User]++
 	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, job: newJob(e.handles, r)})
 	e.changed.Signal()
 	return e.handles, nil
+}
+
+// mayQueue tells whether a user of whom so many wait may have one more waiting. A
+// user may take no more places than it leaves free: so there is always one for
+// another.
+func (e *Engine) mayQueue(mine int) bool {
+	places := e.opts.MaxQueue + e.freePlaces()
+	return mine < min(places, 2*places-e.waiting)
 }
 
 // freePlaces is how many of those that wait will run at the next step: a

@@ -257,14 +257,17 @@ func (e *Engine) joined(b *scheduler.Batch) {
 	now := time.Now()
 	for _, q := range b.Joined {
 		q.Owner.(*job).admitted = now
+		e.unqueued(q.User)
 	}
-	e.unqueued(len(b.Joined))
 }
 
-// unqueued notes that n requests no longer wait.
-func (e *Engine) unqueued(n int) {
+// unqueued notes that a request of this user no longer waits.
+func (e *Engine) unqueued(user uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.waiting -= n
+	e.waiting--
+	if e.queued[user]--; e.queued[user] == 0 {
+		delete(e.queued, user)
+	}
 	e.stats.Requests.Running = e.sched.Running()
 }

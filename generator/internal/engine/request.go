@@ -36,6 +36,7 @@ type Request struct {
 	MaxTokens int     // at least 1
 	IgnoreEOS bool
 	Sampling  Sampling
+	User      uint32 // who asks: users have equal shares
 	// Received is when the request reached the generator; timings count from it.
 	Received time.Time
 	// Sink takes what comes of the request.

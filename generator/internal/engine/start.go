@@ -18,7 +18,7 @@ func New(dev device.Device, m *model.Model, o Options) (*Engine, error) {
 	if o.Progress == nil {
 		o.Progress = func(float64, string) {}
 	}
-	e := &Engine{opts: o, dev: dev, model: m, eos: map[int32]bool{}, live: map[Handle]*job{}}
+	e := &Engine{opts: o, dev: dev, model: m, eos: map[int32]bool{}, live: map[Handle]*job{}, queued: map[uint32]int{}}
 	e.changed.L = &e.mu
 	for _, id := range m.Config.EOS {
 		e.eos[id] = true
@@ -42,7 +42,7 @@ func (e *Engine) start() error {
 	if err != nil {
 		return fmt.Errorf("engine: capturing graphs: %w", err)
 	}
-	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: e.opts.MaxBatch, MaxQueue: e.opts.MaxQueue + e.opts.MaxBatch, Chunk: e.opts.Chunk,
+	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: e.opts.MaxBatch, MaxQueue: 2 * (e.opts.MaxQueue + e.opts.MaxBatch), Chunk: e.opts.Chunk,
 		Context: e.opts.Context, PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, FirstStep: e.next, InFlight: depth})
 	e.stats.KV = protocol.KV{PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, Bytes: e.lane.KV.Data.Bytes()}
 	return err

@@ -30,6 +30,7 @@ type Sequence struct {
 	Prompt    []int32
 	MaxTokens int // clamped to the context by Add
 	Sampling  kernels.Sampling
+	User      uint32 // who asks; places are shared out among users
 	// Owner is the caller's; the scheduler hands it back untouched.
 	Owner any
 
@@ -44,6 +45,7 @@ type Sequence struct {
 	moving     int     // pages that are being copied: no step may name the sequence
 	lastStep   uint64  // that names it
 	state      state
+	account    *account // the user's
 }
 
 type state uint8
@@ -83,7 +85,8 @@ type entry struct {
 	index int32
 }
 
-// Scheduler forms steps. Policy: first come, first served. A sequence joins when
+// Scheduler forms steps. Policy: users have equal shares (fair.go), and of one
+// user's sequences the first that came is served first. A sequence joins when
 // a slot and the pages for its prompt and all tokens it may ask for are free, so
 // a running sequence never lacks a page and none is ever preempted. A step may be
 // formed before the results of the one before it are known: a sequence's token
@@ -94,9 +97,10 @@ type entry struct {
 type Scheduler struct {
 	Options
 	pages       *Pages
-	slots       []int32 // free
-	generations []int32 // by slot
-	queue       []*Sequence
+	slots       []int32     // free
+	generations []int32     // by slot
+	queue       []*Sequence // in the order in which they came
+	accounts    map[uint32]*account
 	running     []*Sequence // in the order in which they joined
 	leaving     []*Sequence
 	number      uint64 // of the next step
@@ -115,7 +119,7 @@ func New(o Options) (*Scheduler, error) {
 	if longest := pagesFor(o.Context, o.PageTokens); o.Pages < longest {
 		return nil, fmt.Errorf("scheduler: %d KV pages of %d tokens do not hold one sequence of %d, which takes %d", o.Pages, o.PageTokens, o.Context, longest)
 	}
-	s := &Scheduler{Options: o, pages: NewPages(o.Pages), generations: make([]int32, o.MaxBatch),
+	s := &Scheduler{Options: o, pages: NewPages(o.Pages), generations: make([]int32, o.MaxBatch), accounts: map[uint32]*account{},
 		number: o.FirstStep, completed: o.FirstStep, batches: make([]Batch, o.InFlight)}
 	for i := range o.MaxBatch {
 		s.slots = append(s.slots, int32(o.MaxBatch-1-i))
@@ -132,6 +136,7 @@ func (s *Scheduler) Add(q *Sequence) error {
 	}
 	q.MaxTokens = min(q.MaxTokens, s.Context-len(q.Prompt))
 	s.queue = append(s.queue, q)
+	s.open(q)
 	return nil
 }
 
@@ -149,10 +154,16 @@ func (s *Scheduler) FreePages() int { return s.pages.Free() }
 func (s *Scheduler) Remove(q *Sequence) {
 	switch q.state {
 	case waiting:
+		if q.account == nil {
+			return // it was never added
+		}
 		s.queue = without(s.queue, q)
+		s.leave(q.account)
 		q.state = gone
 	case prefilling, decoding:
 		s.running = without(s.running, q)
+		q.account.running--
+		s.leave(q.account)
 		q.state = leaving
 		s.leaving = append(s.leaving, q)
 		s.free()
@@ -233,10 +244,11 @@ func (q *Sequence) ready(in state) bool {
 	return q.state == in && q.moving == 0 && q.drawn < q.MaxTokens
 }
 
-// admit gives places to waiting sequences, oldest first.
+// admit gives places to waiting sequences, by their users' turns. Where the pages
+// of the one whose turn it is are not free, nobody passes it.
 func (s *Scheduler) admit(b *Batch) {
 	for len(s.queue) > 0 && len(s.slots) > 0 {
-		q := s.queue[0]
+		q := s.nextWaiting()
 		// The last token that is drawn is never fed, so it needs no room.
 		pages, ok := s.pages.Take(pagesFor(len(q.Prompt)+q.MaxTokens-1, s.PageTokens))
 		if !ok {
@@ -248,33 +260,32 @@ func (s *Scheduler) admit(b *Batch) {
 		s.generations[q.slot]++
 		q.generation, q.state = s.generations[q.slot], prefilling
 		s.running = append(s.running, q)
+		q.account.running++
 		b.Joined = append(b.Joined, q)
 	}
 }
 
-// prefill fills a chunk with the prompts that are not through, oldest first.
+// prefill fills a chunk with prompts that are not through, by their users' turns.
 func (s *Scheduler) prefill(b *Batch) {
 	b.Prefill = true
-	for _, q := range s.running {
-		room := s.Chunk - len(b.Step.Rows)
-		if room == 0 {
-			return
-		}
-		if !q.ready(prefilling) {
-			continue
-		}
-		if q.fed == 0 {
-			b.Step.Inits = append(b.Step.Inits, kernels.Init{Slot: q.slot, Generation: q.generation, Prompt: int32(len(q.Prompt)), Sampling: q.Sampling})
-		}
-		for _, token := range q.Prompt[q.fed:min(q.fed+room, len(q.Prompt))] {
-			s.row(b, q, int32(q.length), token)
-			q.fed++
-		}
-		b.Served = append(b.Served, q)
-		if q.fed == len(q.Prompt) {
-			s.sample(b, q)
-			q.state = decoding
-		}
+	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < s.Chunk; q = s.nextPrompt() {
+		s.feed(b, q, s.Chunk-len(b.Step.Rows))
+	}
+}
+
+// feed adds up to room prompt tokens of q.
+func (s *Scheduler) feed(b *Batch, q *Sequence, room int) {
+	if q.fed == 0 {
+		b.Step.Inits = append(b.Step.Inits, kernels.Init{Slot: q.slot, Generation: q.generation, Prompt: int32(len(q.Prompt)), Sampling: q.Sampling})
+	}
+	for _, token := range q.Prompt[q.fed:min(q.fed+room, len(q.Prompt))] {
+		s.row(b, q, int32(q.length), token)
+		q.fed++
+	}
+	b.Served = append(b.Served, q)
+	if q.fed == len(q.Prompt) {
+		s.sample(b, q)
+		q.state = decoding
 	}
 }
 
@@ -298,6 +309,7 @@ func (s *Scheduler) row(b *Batch, q *Sequence, position, token int32) {
 	}
 	b.Step.Rows = append(b.Step.Rows, kernels.Row{Slot: q.slot, Position: position, Token: token})
 	q.length++
+	q.account.served++
 	q.lastStep = s.number
 }
 

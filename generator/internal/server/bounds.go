@@ -9,7 +9,7 @@ import (
 // bounds are a server's guards. Tests lift one at a time, to show that it is
 // the guard that refuses.
 type bounds struct {
-	connections int
+	connections int           // of one user; of all users twice as many
 	requests    int           // of one connection
 	largeText   int           // bytes of a text that has to wait for its turn to be tokenized
 	tokenizers  int           // large texts that are tokenized at once

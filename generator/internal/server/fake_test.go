@@ -24,6 +24,7 @@ type fakeEngine struct {
 	refuse   error // of Submit
 	submits  int
 	canceled int
+	user     uint32 // of the last request
 	done     chan struct{}
 }
 
@@ -43,6 +44,7 @@ func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.submits++
+	e.user = r.User
 	if e.refuse != nil {
 		return 0, e.refuse
 	}

@@ -40,6 +40,14 @@ const (
 // start makes a server that is loading. change adjusts its bounds.
 func start(t testing.TB, change func(*bounds)) *fixture {
 	t.Helper()
+	f := newFixture(t, change)
+	f.serve()
+	return f
+}
+
+// newFixture makes a server that does not listen yet.
+func newFixture(t testing.TB, change func(*bounds)) *fixture {
+	t.Helper()
 	b := defaultBounds()
 	if change != nil {
 		change(&b)
@@ -52,12 +60,17 @@ func start(t testing.TB, change func(*bounds)) *fixture {
 	f := &fixture{t: t, engine: newFakeEngine(), tok: &byteTokenizer{}, served: make(chan error, 1)}
 	opts := Options{Socket: filepath.Join(dir, "g.sock"), Version: "test", Logger: zerolog.New(zerolog.SyncWriter(&f.log)).Level(zerolog.InfoLevel)}
 	f.Server = newServer(opts, b)
+	return f
+}
+
+// serve listens, and serves until the test ends.
+func (f *fixture) serve() {
+	f.t.Helper()
 	if err := f.Listen(); err != nil {
-		t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	go func() { f.served <- f.Serve() }()
-	t.Cleanup(f.stop)
-	return f
+	f.t.Cleanup(f.stop)
 }
 
 // ready makes a server that serves.

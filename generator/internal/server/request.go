@@ -46,7 +46,7 @@ func (r *request) submit(received time.Time) *protocol.Error {
 	sampling := sampling(r.params)
 	handle, err := r.model.Engine.Submit(&engine.Request{
 		Tokens: r.prompt, MaxTokens: r.params.MaxTokens, IgnoreEOS: r.params.IgnoreEOS,
-		Sampling: sampling, Received: received, Sink: r.box,
+		Sampling: sampling, User: r.c.peer.uid, Received: received, Sink: r.box,
 	})
 	if err != nil {
 		return asError(err)

@@ -32,6 +32,7 @@ type Server struct {
 	started  time.Time
 	listener *boundSocket
 	accept   func() (*net.UnixConn, error)
+	identify func(*net.UnixConn) (peer, error)
 	turns    chan struct{} // one for each large text that is being tokenized
 	counts   counts
 	closed   chan struct{} // by Close
@@ -39,6 +40,7 @@ type Server struct {
 	mu       sync.Mutex
 	phase    phase
 	conns    map[*conn]struct{}
+	users    map[uint32]int // connections of each
 	lastConn uint64
 	running  int           // requests
 	quiet    chan struct{} // closed while no request runs
@@ -60,7 +62,10 @@ func newServer(opts Options, b bounds) *Server {
 		closed: make(chan struct{}),
 		phase:  phase{state: protocol.StateLoading},
 		conns:  map[*conn]struct{}{},
+		users:  map[uint32]int{},
 		quiet:  quiet,
+
+		identify: peerOf,
 	}
 }
 
@@ -97,7 +102,7 @@ func (s *Server) Serve() error {
 
 // take starts a connection, or turns it away.
 func (s *Server) take(sock *net.UnixConn) {
-	p, err := peerOf(sock)
+	p, err := s.identify(sock)
 	if err != nil {
 		s.opts.Logger.Debug().Err(err).Msg("peer is unknown")
 		_ = sock.Close()
@@ -119,18 +124,20 @@ func (s *Server) turnAway(sock *net.UnixConn, e *protocol.Error) {
 	_ = sock.Close()
 }
 
-// join adds a connection, where there is a place.
+// join adds a connection, where there is a place. A user may take no more places
+// than are left: so there is always one for another.
 func (s *Server) join(sock *net.UnixConn, p peer) (*conn, *protocol.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase.state == protocol.StateDraining {
 		return nil, draining()
 	}
-	if len(s.conns) >= s.bounds.connections {
+	if mine := s.users[p.uid]; mine >= min(s.bounds.connections, 2*s.bounds.connections-len(s.conns)) {
 		return nil, protocol.Errorf(protocol.CodeTooManyConnections, "close idle connections or try again in a moment",
-			"all %d connections are taken", s.bounds.connections)
+			"%d connections of user %d are open, %d in all", mine, p.uid, len(s.conns))
 	}
 	s.lastConn++
+	s.users[p.uid]++
 	c := newConn(s, sock, p, s.lastConn)
 	s.conns[c] = struct{}{}
 	return c, nil
@@ -140,6 +147,9 @@ func (s *Server) leave(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	if s.users[c.peer.uid]--; s.users[c.peer.uid] == 0 {
+		delete(s.users, c.peer.uid)
+	}
 }
 
 // connections lists the connections; s.mu is held.

@@ -1,0 +1,120 @@
+package scheduler
+
+import (
+	"testing"
+)
+
+// crowd keeps so many sequences of each user in the scheduler, and counts the
+// tokens that each user gets.
+type crowd struct {
+	s      *Scheduler
+	make   func(user uint32) *Sequence
+	drawn  map[*Sequence]int
+	tokens map[uint32]int // drawn and prompt tokens of the sequences that have ended
+}
+
+func newCrowd(t *testing.T, o Options, many func(user uint32) *Sequence, of map[uint32]int) *crowd {
+	c := &crowd{s: mustNew(t, o), make: many, drawn: map[*Sequence]int{}, tokens: map[uint32]int{}}
+	for _, user := range []uint32{1, 2, 3} { // those with many come first
+		for range of[user] {
+			c.add(t, user)
+		}
+	}
+	return c
+}
+
+func (c *crowd) add(t *testing.T, user uint32) {
+	t.Helper()
+	q := c.make(user)
+	q.User = user
+	if err := c.s.Add(q); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run makes steps; a sequence that has ended is followed by the next of its user.
+func (c *crowd) run(t *testing.T, steps int) {
+	t.Helper()
+	for range steps {
+		for _, q := range finish(c.s, c.s.Next(), c.drawn) {
+			c.tokens[q.User] += len(q.Prompt) + q.MaxTokens
+			delete(c.drawn, q)
+			c.add(t, q.User)
+		}
+	}
+}
+
+// One user with 50 times another's requests leaves the other at least 80% of an
+// equal share, whatever bounds the throughput: slots, one slot, prompts or pages.
+func TestManyRequestsTakeNoShareFromOthers(t *testing.T) {
+	of := map[uint32]int{1: 200, 2: 4}
+	for name, c := range map[string]struct {
+		slots, pages, prompt, tokens int
+	}{
+		"slots":    {4, 64, 4, 12},
+		"one slot": {1, 64, 4, 12},
+		"prompts":  {4, 64, 48, 1},
+		"pages":    {16, 32, 4, 12},
+	} {
+		o := small()
+		o.MaxQueue, o.MaxBatch, o.Pages = 300, c.slots, c.pages
+		crowd := newCrowd(t, o, func(uint32) *Sequence { return &Sequence{Prompt: prompt(c.prompt), MaxTokens: c.tokens} }, of)
+		crowd.run(t, 4000)
+		all := crowd.tokens[1] + crowd.tokens[2]
+		if share := 2 * float64(crowd.tokens[2]) / float64(all); share < 0.8 || share > 1.25 {
+			t.Errorf("%s: the user with few requests got %.2f of a half", name, share)
+		}
+	}
+}
+
+// A user's short prompt waits for no more than a chunk of another's long ones.
+func TestOnePromptBesideManyLongOnes(t *testing.T) {
+	o := small()
+	o.MaxBatch, o.Pages = 8, 200
+	s := mustNew(t, o)
+	for range 7 {
+		_ = s.Add(&Sequence{Prompt: prompt(60), MaxTokens: 4, User: 1})
+	}
+	s.Complete(s.Next().Step.Number)
+	q := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 2}
+	_ = s.Add(q)
+	for steps := 1; q.fed == 0; steps++ {
+		s.Complete(s.Next().Step.Number)
+		if steps > 2 {
+			t.Fatal("it still waits after 2 steps")
+		}
+	}
+}
+
+// Three users share as two do, and who has been away is not owed what it did not ask for.
+func TestWhoComesBackIsOwedNothing(t *testing.T) {
+	o := small()
+	o.MaxQueue, o.MaxBatch = 300, 1
+	crowd := newCrowd(t, o, func(uint32) *Sequence { return &Sequence{Prompt: prompt(4), MaxTokens: 4} }, map[uint32]int{1: 100, 2: 2})
+	crowd.run(t, 900)
+	crowd.tokens = map[uint32]int{}
+	crowd.add(t, 3)
+	crowd.add(t, 3)
+	crowd.run(t, 900)
+	all := float64(crowd.tokens[1] + crowd.tokens[2] + crowd.tokens[3])
+	for user, tokens := range crowd.tokens {
+		if share := 3 * float64(tokens) / all; share < 0.8 || share > 1.25 {
+			t.Errorf("user %d got %.2f of a third", user, share)
+		}
+	}
+}
+
+func TestAccountsGoWithTheirSequences(t *testing.T) {
+	s := mustNew(t, small())
+	running, waiting := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 1}, &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 2}
+	_ = s.Add(running)
+	b := s.Next()
+	_ = s.Add(waiting)
+	s.Remove(waiting)
+	s.Remove(running)
+	s.Complete(b.Step.Number)
+	if len(s.accounts) != 0 {
+		t.Errorf("%d accounts are left", len(s.accounts))
+	}
+	s.Remove(&Sequence{User: 3}) // was refused by Add
+}
