@@ -33,7 +33,7 @@ func compare(t *testing.T, a, b Result) *Comparison {
 // that they differ.
 func TestNoiseIsNoVerdict(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
-	const trials = 2000
+	const trials = 1000
 	for _, runs := range []int{5, 10} {
 		wrong := 0
 		for range trials {

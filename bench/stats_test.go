@@ -58,7 +58,7 @@ func TestSummarizeLeavesSamplesInOrder(t *testing.T) {
 // distributions: the tolerance is five standard errors of a quantile,
 // sqrt(p(1-p)/n)/density.
 func TestPercentilesOfKnownDistributions(t *testing.T) {
-	const n = 200_000
+	const n = 50_000
 	for name, d := range map[string]struct {
 		draw    func(*rand.Rand) float64
 		at      func(p float64) float64 // the quantile
