@@ -78,7 +78,7 @@ __device__ __forceinline__ int attend_place(int entry, int element) {
 }
 
 // One warp's block of positions. A lane holds entries lane/4 and lane/4+8.
-template <int CHUNKS, int HALVES> struct AttendWarp {
+template <int CHUNKS, int HALVES, bool WINDOWED> struct AttendWarp {
 	static constexpr int PLACES = 8 * HALVES; // of 16 bytes, for a key or a value
 	float most[2], weight[2];
 
@@ -161,12 +161,13 @@ template <int CHUNKS, int HALVES> struct AttendWarp {
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			int row = (lane / 4 + 8 * half) / tile.group;
-			int last = row < tile.rows ? tile.first + row : -1;
+			const int last = row < tile.rows ? tile.first + row : -1;
 			float high = -INFINITY;
 #pragma unroll
 			for (int i = 0; i < 4; i++) {
 				float &x = s[i / 2][2 * half + i % 2];
-				x = from + i / 2 * 8 + lane % 4 * 2 + i % 2 <= last ? x * a.scale : -INFINITY;
+				const int p = from + i / 2 * 8 + lane % 4 * 2 + i % 2;
+				x = p <= last && (!WINDOWED || p > last - a.see) ? x * a.scale : -INFINITY;
 				high = fmaxf(high, x);
 			}
 			high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
@@ -224,14 +225,20 @@ struct AttendPlace {
 	}
 };
 
+// The first split that a row of the tile sees. To a row that sees none of it, a split
+// adds nothing: its largest score is -infinity and its weights are 0.
+template <bool WINDOWED> __device__ __forceinline__ int attend_first(const AttendArgs &a, const AttendTile &tile) {
+	return WINDOWED ? max(0, tile.first + 1 - a.see) / SPLIT : 0;
+}
+
 // Adds the splits of a tile in their order, in the last to arrive of `blocks` blocks.
-__device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile, int splits, int blocks) {
+template <bool WINDOWED> __device__ __forceinline__ void attend_merge(const AttendArgs &a, const AttendTile &tile, int splits, int blocks) {
 	if (!attend_last(a.arrived + tile.row * a.heads + tile.head, blocks)) return;
 	for (int i = threadIdx.x; i < tile.rows * tile.group * a.dim; i += blockDim.x) {
 		AttendPlace place(a, tile, i);
 		AttendSum s = {0, -INFINITY, 0};
 #pragma unroll 2
-		for (int split = 0; split < splits; split++) {
+		for (int split = attend_first<WINDOWED>(a, tile); split < splits; split++) {
 			const float *p = place.partial(a, split);
 			s.add(__ldcg(p + place.element), __ldcg(p + a.dim), __ldcg(p + a.dim + 1));
 		}
@@ -271,9 +278,9 @@ __device__ __forceinline__ void attend_shares(AttendShared &s, bool first) {
 
 // Computes one split of a tile; room [WARPS][HALVES][ENTRIES][64] holds its sums when
 // all threads are through, and s what they count. The first one brings the queries.
-template <int CHUNKS, int HALVES>
+template <int CHUNKS, int HALVES, bool WINDOWED>
 __device__ __forceinline__ void attend_split(const AttendArgs &a, const AttendTile &tile, AttendShared &s, AttendQueries<CHUNKS> &q, float *room, int from, bool first) {
-	using Warp = AttendWarp<CHUNKS, HALVES>;
+	using Warp = AttendWarp<CHUNKS, HALVES, WINDOWED>;
 	const int warp = threadIdx.x / 32;
 	float *mine = room + warp * ENTRIES * 64 * HALVES;
 	from += warp * BLOCK;
@@ -297,16 +304,18 @@ __device__ __forceinline__ void attend_split(const AttendArgs &a, const AttendTi
 	__syncthreads();
 }
 
-// Computes a tile's splits blockIdx.z, blockIdx.z + gridDim.z, …
-template <int CHUNKS, int HALVES>
+// Computes of a tile's splits, from the first that it sees, the blockIdx.z-th and every
+// gridDim.z-th after it.
+template <int CHUNKS, int HALVES, bool WINDOWED>
 __device__ __forceinline__ void attend_one(const AttendArgs &a, const AttendTile &tile, AttendShared &s, AttendQueries<CHUNKS> &q, float *room) {
 	constexpr int WIDE = 64 * HALVES;
 	float *run = room + WARPS * ENTRIES * WIDE; // [ENTRIES][dim]: the sum of the splits before, each element its thread's own
 	const int end = tile.first + tile.rows, splits = (end - 1) / SPLIT + 1, elements = tile.rows * tile.group * a.dim;
-	const bool whole = gridDim.z == 1 || splits == 1;
-	if ((int)blockIdx.z >= splits) return;
-	for (int split = blockIdx.z; split < splits; split += gridDim.z) {
-		attend_split<CHUNKS, HALVES>(a, tile, s, q, room, split * SPLIT, split == (int)blockIdx.z);
+	const int first = attend_first<WINDOWED>(a, tile);
+	const bool whole = gridDim.z == 1 || splits - first == 1;
+	if ((int)blockIdx.z >= splits - first) return;
+	for (int split = first + blockIdx.z; split < splits; split += gridDim.z) {
+		attend_split<CHUNKS, HALVES, WINDOWED>(a, tile, s, q, room, split * SPLIT, split == first + (int)blockIdx.z);
 		const int warps = min(WARPS, (end - split * SPLIT + BLOCK - 1) / BLOCK); // the others have nothing
 		for (int i = threadIdx.x; i < elements; i += WARPS * 32) {
 			const int entry = i / a.dim, at = attend_place(entry, i % a.dim);
@@ -320,21 +329,21 @@ __device__ __forceinline__ void attend_one(const AttendArgs &a, const AttendTile
 				if (place.element == 0) p[a.dim] = s.split[entry][0], p[a.dim + 1] = s.split[entry][1];
 				continue;
 			}
-			sum = __fmaf_rn(sum, s.add[entry], __fmul_rn(split ? run[i] : 0, s.keep[entry]));
+			sum = __fmaf_rn(sum, s.add[entry], __fmul_rn(split > first ? run[i] : 0, s.keep[entry]));
 			if (split < splits - 1)
 				run[i] = sum;
 			else
 				*place.out(a) = sum / s.before[entry].weight;
 		}
 	}
-	if (!whole) attend_merge(a, tile, splits, min((int)gridDim.z, splits));
+	if (!whole) attend_merge<WINDOWED>(a, tile, splits, min((int)gridDim.z, splits - first));
 }
 
 // out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j of row t's sequence
-// up to its own. Grid: [rows by a.window][KV heads, by 16 query heads][at most splits].
+// up to its own, or the last a.see of them. Grid: [rows by a.window][KV heads, by 16 query heads][at most splits].
 // A block takes the tiles that begin in its window of rows, and of each every
 // gridDim.z-th split. The bits are the same whatever the window and the grid.
-template <int CHUNKS, int HALVES> __device__ __forceinline__ void attend(const AttendArgs &a) {
+template <int CHUNKS, int HALVES, bool WINDOWED = false> __device__ __forceinline__ void attend(const AttendArgs &a) {
 	// [WARPS], of each: keys and values of a block, bfloat16 [2][BLOCK][64·HALVES]; then
 	// sums, float32 [HALVES][ENTRIES][64]. After them the sums of the splits before.
 	extern __shared__ __align__(128) float attend_room[];
@@ -344,7 +353,7 @@ template <int CHUNKS, int HALVES> __device__ __forceinline__ void attend(const A
 	const int row = blockIdx.x * a.window;
 	for (int t = row; t < min(row + a.window, a.T); t++) {
 		const AttendTile tile = attend_tile(a, t);
-		if (tile.rows > 0) attend_one<CHUNKS, HALVES>(a, tile, s, q, attend_room);
+		if (tile.rows > 0) attend_one<CHUNKS, HALVES, WINDOWED>(a, tile, s, q, attend_room);
 	}
 }
 
@@ -352,3 +361,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_32(const
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_64(const __grid_constant__ AttendArgs a) { attend<2, 1>(a); }
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_96(const __grid_constant__ AttendArgs a) { attend<3, 2>(a); }
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_128(const __grid_constant__ AttendArgs a) { attend<4, 2>(a); }
+
+// The same for rows that see a.see positions.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) reel_attend_32_window(const __grid_constant__ AttendArgs a) { attend<1, 1, true>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) reel_attend_64_window(const __grid_constant__ AttendArgs a) { attend<2, 1, true>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) reel_attend_96_window(const __grid_constant__ AttendArgs a) { attend<3, 2, true>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) reel_attend_128_window(const __grid_constant__ AttendArgs a) { attend<4, 2, true>(a); }

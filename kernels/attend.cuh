@@ -16,6 +16,8 @@ struct AttendArgs {
 	float scale;               // of scores, times log2(e)
 	int32_t window;            // rows of a block
 	int32_t join;              // of prefill: tiles that become one where the context is long
+	int32_t see;               // positions that a row sees, its own included
+	int32_t pad;
 };
 
 __device__ __forceinline__ uint32_t attend_pair(float low, float high) {

@@ -18,7 +18,7 @@ type attendArgs struct {
 	t, layer, layers, heads, kvHeads, dim int32
 	pages, pageShift, splits              int32
 	scale                                 float32
-	window, join                          int32
+	window, join, see, _                  int32
 }
 
 // ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and its warps.
@@ -29,7 +29,10 @@ const (
 
 // attendKernels are the kernels by head size, rounded up to 32: names that are
 // made once, as a launch allocates nothing.
-var attendKernels = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
+var (
+	attendKernels       = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
+	attendWindowKernels = [...]string{"reel_attend_32_window", "reel_attend_64_window", "reel_attend_96_window", "reel_attend_128_window"}
+)
 
 // CUDA launches the kernel of the rows' class.
 func (o Attend) CUDA(q *cuda.Queue) error {
@@ -39,7 +42,15 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	if o.Prefill {
 		return o.prefill(q)
 	}
-	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(q), o.args(q, o.window(), 1, attendSplit))
+	return cuda.Launch(q, o.kernel(), o.grid(q), o.args(q, o.window(), 1, attendSplit))
+}
+
+// kernel is the kernel of the decode class.
+func (o Attend) kernel() string {
+	if o.see() < o.Slots.Context {
+		return attendWindowKernels[(o.KV.HeadDim-1)/32]
+	}
+	return attendKernels[(o.KV.HeadDim-1)/32]
 }
 
 // args are a kernel's arguments, for windows of so many rows, joined by so many, and
@@ -52,7 +63,7 @@ func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
 		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
-		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E), window: int32(window), join: int32(join),
+		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E), window: int32(window), join: int32(join), see: int32(o.see()),
 	}
 }
 
@@ -70,6 +81,14 @@ func (o Attend) grid(q *cuda.Queue) cuda.Grid {
 	return g
 }
 
+// see is how many positions a row sees at most.
+func (o Attend) see() int {
+	if o.Window > 0 {
+		return min(o.Window, math.MaxInt32)
+	}
+	return math.MaxInt32
+}
+
 // window is how many rows a block looks through: in a large step most rows are
 // of a prefill, where the first of several computes them all.
 func (o Attend) window() int {
@@ -85,9 +104,6 @@ func (o Attend) checkCUDA() error {
 	if o.KV.DType != BF16 || d%8 != 0 || d > 32*len(attendKernels) || page&(page-1) != 0 || page > attendSplit || o.Heads%o.KV.Heads != 0 {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d", device.ErrBadShape,
 			page, o.Heads, o.KV.Heads, d, o.KV.DType)
-	}
-	if o.Window > 0 && o.Window < o.Slots.Context {
-		return fmt.Errorf("%w: attention in a window is not on the GPU yet", device.ErrBadShape)
 	}
 	if want := AttendWork(o.T, o.Heads, d, o.Slots.Context); o.Work.Bytes() < want {
 		return fmt.Errorf("%w: attention has %d bytes to work in, wants %d", device.ErrBadShape, o.Work.Bytes(), want)

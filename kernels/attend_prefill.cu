@@ -1,12 +1,12 @@
 #include "attend.cuh"
 
 // Attention of prefill: out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j
-// of row t's sequence up to its own, in blocks of PREFILL_KEYS positions that all rows
+// of row t's sequence up to its own, or the last a.see of them, in blocks of PREFILL_KEYS positions that all rows
 // of a tile share (the recurrence is that of Dao, FlashAttention-2, 2023).
 //
 // A row's positions are cut into splits of PREFILL_SPLIT, and these into blocks. Within
 // a split one sum goes on from block to block, and splits are added in their order. A
-// block past a row's own position changes nothing of the row: no bit of its result
+// block that a row sees nothing of changes nothing of the row: no bit of its result
 // depends on the rows beside it, on where a chunk began, or on the grid.
 constexpr int PREFILL_WARPS = 4, PREFILL_ENTRIES = 16 * PREFILL_WARPS, PREFILL_KEYS = 64, PREFILL_SPLIT = 1024;
 constexpr int PREFILL_BLOCKS = PREFILL_SPLIT / PREFILL_KEYS;
@@ -15,7 +15,7 @@ constexpr int PREFILL_BLOCKS = PREFILL_SPLIT / PREFILL_KEYS;
 // query head e%group of the tile, of row e/group of the run.
 struct PrefillRun {
 	int row, rows, slot;
-	int end; // the largest position of the rows, plus 1
+	int begin, end; // the smallest position of the rows, and the largest plus 1
 };
 
 // A load that is begun where it is written.
@@ -27,13 +27,14 @@ __device__ __forceinline__ int prefill_load(const int32_t *p) {
 
 // The run that begins at `row`. Every warp finds out by itself.
 __device__ __forceinline__ PrefillRun prefill_run(const AttendArgs &a, int row, int limit) {
-	PrefillRun run = {row, 0, prefill_load(a.slot + row), 0};
+	PrefillRun run = {row, 0, prefill_load(a.slot + row), INT32_MAX, 0};
 	int more;
 	do {
 		const int t = row + run.rows + threadIdx.x % 32, at = min(t, limit - 1);
 		const int slot = prefill_load(a.slot + at), position = prefill_load(a.position + at);
 		const uint32_t others = ~__ballot_sync(~0u, t < limit && slot == run.slot);
 		more = others ? __ffs(others) - 1 : 32;
+		run.begin = min(run.begin, __reduce_min_sync(~0u, (int)(threadIdx.x % 32) < more ? position : INT32_MAX));
 		run.end = max(run.end, __reduce_max_sync(~0u, (int)(threadIdx.x % 32) < more ? position + 1 : 0));
 		run.rows += more;
 	} while (more == 32);
@@ -86,6 +87,7 @@ template <int DIM, bool EXACT> struct Prefill {
 	float o[2 * STEPS][4];          // sums of the split: as mma has its result
 	float most[2], weight[2];       // of the split: largest score, sum of the lane's weights
 	float allMost[2], allWeight[2]; // of the splits before
+	int firstSplit;                 // that the block of threads computes
 
 	__device__ __forceinline__ Prefill(const AttendArgs &a, const PrefillTile &tile, uint4 *room)
 		: a(a), tile(tile), room(room), plane((a.kvHeads << a.pageShift) * (dim(a) / 8)) {}
@@ -181,14 +183,14 @@ template <int DIM, bool EXACT> struct Prefill {
 		for (int i = 0; i < 8; i++)
 #pragma unroll
 			for (int e = 0; e < 4; e++)
-				if (from + 8 * i + lane() % 4 * 2 + e % 2 > position[e / 2]) s[i][e] = -INFINITY;
+				if ((unsigned)(position[e / 2] - (from + 8 * i + lane() % 4 * 2 + e % 2)) >= (unsigned)a.see) s[i][e] = -INFINITY;
 	}
 
 	// Turns scores into weights 2^(score·scale - most), rounded, as pairs; and brings the
 	// sums so far to the same base.
 	__device__ __forceinline__ void weigh(uint32_t (&p)[8][2], float (&s)[8][4], int from) {
 		float factor[2];
-		if (from + PREFILL_KEYS - 1 > least) mask(s, from);
+		if (from + PREFILL_KEYS - 1 > least || from <= last - a.see) mask(s, from);
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			float high = -INFINITY;
@@ -292,7 +294,7 @@ template <int DIM, bool EXACT> struct Prefill {
 		for (int i = 0; i < 2 * STEPS; i++) {
 			if (8 * i >= dim(a)) continue;
 			float2 before = {}, x;
-			if (split > 0) before = *(float2 *)(to + 8 * i);
+			if (split > firstSplit) before = *(float2 *)(to + 8 * i);
 			x.x = __fmaf_rn(o[i][2 * half], its, __fmul_rn(before.x, mine));
 			x.y = __fmaf_rn(o[i][2 * half + 1], its, __fmul_rn(before.y, mine));
 			if (ends) x = {prefill_mean(x.x, inverse), prefill_mean(x.y, inverse)};
@@ -317,10 +319,14 @@ template <int DIM, bool EXACT> struct Prefill {
 		clear();
 	}
 
-	// Computes the block's splits of the run.
+	// Computes the block's splits of the run, from the first block of keys that a row of
+	// it sees.
 	__device__ __forceinline__ void attend(bool whole) {
-		const int blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS;
+		const int blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS, first = max(0, run.begin + 1 - a.see) / PREFILL_KEYS;
 		int n = tile.part * PREFILL_BLOCKS, stage = 0;
+		while (n + PREFILL_BLOCKS <= first) n += tile.parts * PREFILL_BLOCKS;
+		n = max(n, first);
+		firstSplit = n / PREFILL_BLOCKS;
 		if (n >= blocks) return;
 		float2 queries[STEPS][4];
 		find(n), locate(n);
@@ -349,7 +355,7 @@ __device__ static void prefill_merge(const AttendArgs &a, const PrefillTile &til
 		const size_t at = (size_t)row * a.heads + tile.head + entry % tile.group;
 		const int splits = a.position[row] / PREFILL_SPLIT + 1;
 		AttendSum x = {0, -INFINITY, 0}, y = x;
-		for (int split = 0; split < splits; split += ONCE) {
+		for (int split = max(0, a.position[row] + 1 - a.see) / PREFILL_SPLIT; split < splits; split += ONCE) {
 			const float *p = a.partial + (at * a.splits + split) * (a.dim + 2);
 			float2 sum[ONCE], mark[ONCE];
 #pragma unroll

@@ -21,7 +21,10 @@ type QKV struct {
 	Slots     Slots
 	KV        KV
 	Out       device.Buffer // out: float32 [T][heads*HeadDim], the turned q
-	Scratch   device.Buffer // ScratchBytes, or none: what some GPUs round activations to
+	// Raw is float32 [T][KV.Heads*HeadDim] where there are head norms: where a GPU
+	// keeps k until its norm. The host needs none.
+	Raw     device.Buffer
+	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 
 	T, Layer, Hidden, Heads int
 	Eps                     float32
