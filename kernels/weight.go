@@ -55,25 +55,6 @@ type Weight struct {
 	Rows, Cols int
 }
 
-// stagingPart is how much of a weight a GPU is given at once, in bytes, at least
-// one tile of rows. StagingBytes is what it takes meanwhile beside the weights.
-const (
-	stagingPart  = 8 << 20
-	StagingBytes = 2 * stagingPart
-)
-
-// LoadWeight gives a device a [rows][cols] matrix of little-endian elements.
-// The device may keep data itself; the caller leaves it unchanged until it is
-// freed. A GPU packs it, which takes the memory of one weight more meanwhile, and
-// rounds F32 to BF16. Errors: device.ErrBadShape, also for columns that a packed
-// weight cannot have, and the device's own.
-func LoadWeight(m device.Memory, t DType, rows, cols int, data []byte) (Weight, error) {
-	if want := int64(rows) * int64(cols) * t.Size(); int64(len(data)) != want {
-		return Weight{}, fmt.Errorf("%w: weight [%d][%d] has %d bytes, wants %d", device.ErrBadShape, rows, cols, len(data), want)
-	}
-	return place(m, Weight{DType: t, Rows: rows, Cols: cols}, data)
-}
-
 // keep has a device hold a weight as it is.
 func keep(m device.Memory, w Weight, data []byte) (Weight, error) {
 	b, err := m.Load(data)

@@ -18,9 +18,9 @@ func Load(dev device.Memory, c Config, tensors Tensors, progress func(float64)) 
 		return nil, err
 	}
 	m := &Model{Config: c, layers: make([]layer, c.Layers)}
-	l := loader{dev: dev, tensors: tensors, model: m, total: c.Parameters(), progress: progress}
+	l := loader{weights: kernels.NewLoader(dev), dev: dev, tensors: tensors, model: m, total: c.Parameters(), progress: progress}
 	err := weights.Guard(func() error { l.load(); return l.err })
-	if err != nil {
+	if err = device.GiveBack(func() error { return err }, l.weights.Close); err != nil {
 		return nil, device.GiveBack(func() error { return err }, func() error { return m.Free(dev) })
 	}
 	m.alike = areAlike(m.layers)
@@ -40,6 +40,7 @@ func (m *Model) Free(dev device.Memory) error {
 // loader loads tensors, whose shapes were checked, until one fails.
 type loader struct {
 	dev      device.Memory
+	weights  *kernels.Loader
 	tensors  Tensors
 	model    *Model
 	progress func(float64)
@@ -124,7 +125,7 @@ func (l *loader) rows(t weights.Tensor, first, n int) (w kernels.Weight) {
 		return w
 	}
 	row := t.Shape[1] * t.DType.Size()
-	w, l.err = kernels.LoadWeight(l.dev, dtypes[t.DType], n, t.Shape[1], t.Data[first*row:(first+n)*row])
+	w, l.err = l.weights.Weight(dtypes[t.DType], n, t.Shape[1], t.Data[first*row:(first+n)*row])
 	l.took(w.Data, int64(n*t.Shape[1]))
 	return w
 }

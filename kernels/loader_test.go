@@ -1,0 +1,124 @@
+package kernels
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"reel/kernels/device"
+)
+
+// packedWhole is a weight packed by one op, and loaded part by part.
+func packedWhole(t *testing.T, dtype DType, rows, cols int) (whole, parts []uint16) {
+	t.Helper()
+	h := device.NewHost(device.HostOptions{})
+	defer h.Close()
+	data := make([]byte, int64(rows)*int64(cols)*dtype.Size())
+	r := rand.New(rand.NewPCG(uint64(rows), uint64(cols)))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	src, err := h.Load(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Pack{Src: src, DType: dtype, Rows: rows, Cols: cols}
+	if p.Dst, err = h.Alloc(PackedBytes(rows, cols)); err != nil {
+		t.Fatal(err)
+	}
+	p.Host(h)
+	l := newPacker(h)
+	w, err := l.Weight(dtype, rows, cols, data)
+	if err = errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.check("loaded", rows, cols); err != nil {
+		t.Error(err)
+	}
+	return slices.Clone(h.Uint16(p.Dst)), slices.Clone(h.Uint16(w.Data))
+}
+
+// A weight that is loaded part by part is what one op makes of it.
+func TestLoaderPacksInParts(t *testing.T) {
+	for _, c := range []struct {
+		dtype      DType
+		rows, cols int
+	}{{BF16, 17, 32}, {F16, 1, 16}, {BF16, 4117, 2064}, {F32, 2100, 1040}, {F32, 33, 1 << 17}} {
+		whole, parts := packedWhole(t, c.dtype, c.rows, c.cols)
+		if !slices.Equal(whole, parts) {
+			t.Errorf("[%d][%d]: the parts are not the whole", c.rows, c.cols)
+		}
+	}
+}
+
+// A failure at any call leaves nothing taken.
+func TestLoaderGivesBack(t *testing.T) {
+	h := device.NewHost(device.HostOptions{Workers: 1})
+	defer h.Close()
+	before := h.Live()
+	const rows, cols = 48, 16
+	load := func() (Weight, error) {
+		l := newPacker(h)
+		w, err := l.Weight(BF16, rows, cols, make([]byte, 2*rows*cols))
+		return w, errors.Join(err, l.Close())
+	}
+	h.Faults().FailAt(0, false)
+	w, err := load()
+	calls := h.Faults().Calls()
+	if err = errors.Join(err, h.Free(w.Data)); err != nil || h.Live() != before {
+		t.Fatalf("%v, %+v are left", err, h.Live())
+	}
+	for n := range calls {
+		h.Faults().FailAt(n+1, false)
+		w, err := load()
+		h.Faults().FailAt(0, false)
+		if !w.Data.IsZero() { // the failure came after the weight was there
+			err = errors.Join(err, h.Free(w.Data))
+		}
+		if err == nil || h.Live() != before {
+			t.Errorf("failure at call %d: %v, %+v are left", n+1, err, h.Live())
+		}
+	}
+}
+
+// A weight whose file loses its end while it is read is an error.
+func TestLoaderMeetsAShrunkenFile(t *testing.T) {
+	const rows, cols = 1024, 128
+	path := filepath.Join(t.TempDir(), "weights")
+	if err := os.WriteFile(path, make([]byte, 2*rows*cols), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	data, err := unix.Mmap(int(f.Fd()), 0, 2*rows*cols, unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(data) }()
+	if err := os.Truncate(path, 4096); err != nil {
+		t.Fatal(err)
+	}
+	h := device.NewHost(device.HostOptions{Workers: 1})
+	defer h.Close()
+	if _, err := newPacker(h).Weight(BF16, rows, cols, data); !errors.Is(err, device.ErrUnreadable) || h.Live().Buffers != 0 {
+		t.Errorf("%v, wants %v; %+v are left", err, device.ErrUnreadable, h.Live())
+	}
+}
+
+func TestUploadRefusesSizes(t *testing.T) {
+	g := newRig(t, 1, 8)
+	b, _ := g.random(16)
+	for _, op := range []Upload{{b, b.Slice(0, 16)}, {b.Slice(0, 8), b.Slice(0, 8)}, {}} {
+		if err := g.stream.Launch(op); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%d to %d bytes: %v, wants ErrBadShape", op.Src.Bytes(), op.Dst.Bytes(), err)
+		}
+	}
+}
