@@ -26,6 +26,7 @@ func openHardware(o Options) (hardware, error) {
 	if o.Device == "host" {
 		return hostHardware(), nil
 	}
+	watch := watchMemory(o.GPU)
 	d, err := gpu.New(o.GPU, cuda.Fatbin)
 	if errors.Is(err, device.ErrBadBuffer) {
 		return hardware{}, refuse(errConfig, "--gpu %d: %w", o.GPU, err)
@@ -33,8 +34,19 @@ func openHardware(o Options) (hardware, error) {
 	if err != nil {
 		return hardware{}, err
 	}
-	return hardware{Device: spoiled(d), profile: gpuProfile, machine: describe(d), available: func() (int64, error) {
+	h := hardware{Device: spoiled(d), profile: gpuProfile, machine: describe(d)}
+	if watch != nil {
+		h.taken = watch.taken
+		if bytes, _ := watch.taken(); bytes > 0 {
+			h.overhead = bytes + laterOverhead
+		}
+	}
+	h.available = func() (int64, error) {
 		free, _, err := d.MemInfo()
-		return gpuProfile.overhead + free - free/32, err // the context is there already
-	}}, nil
+		return h.overhead - laterOverhead + free - free/32, err // the context is there already
+	}
+	return h, nil
 }
+
+// laterOverhead is what the driver takes for streams, events and the first launches.
+const laterOverhead = 32 << 20

@@ -76,6 +76,7 @@ func (a *engineActor) loaded() loading {
 			a.log.Info().Str("model", l.model.Name).Str("device", l.model.Device).Int("context", l.model.Limits.Context).
 				Int("max_batch", l.model.Limits.MaxBatch).Float64("took_ms", float64(time.Since(begun).Microseconds())/1000).Msg("ready")
 			logGraphs(a.log, l.model.Engine.Stats().Graphs)
+			logMemory(a.log, l.model)
 		}
 		return l
 	case <-a.ctx.Done():
@@ -87,6 +88,15 @@ func (a *engineActor) loaded() loading {
 func logGraphs(log zerolog.Logger, g protocol.GraphPool) {
 	log.Info().Uint64("graphs", g.Precaptured).Float64("took_ms", 1000*g.CaptureS).Float64("median_ms", g.CaptureMedianMS).
 		Int64("bytes_each", g.GraphBytes).Uint64("failed", g.Failed).Msg("graphs captured")
+}
+
+// logMemory tells what the plan said beside what was taken.
+func logMemory(log zerolog.Logger, m server.Model) {
+	if m.Taken == nil {
+		return
+	}
+	taken, by := m.Taken()
+	log.Info().Str("planned", gib(m.Planned)).Str("taken", gib(taken)).Str("by", by).Int64("planned_bytes", m.Planned).Int64("taken_bytes", taken).Msg("memory")
 }
 
 // adopt makes runner the one that interrupt stops, unless that has been already.

@@ -108,7 +108,7 @@ func (a *attending) chunks(n int) []uint32 {
 		rows := min(n, len(a.row)-first)
 		part := func(x device.Buffer, each int) device.Buffer { return x.Slice(int64(4*first*each), int64(4*rows*each)) }
 		a.must(a.streams[1].Launch(Attend{Q: part(q, width), Rows: Rows{Slot: part(slots, 1), Position: part(positions, 1)}, Slots: a.slots[1], KV: a.kv[1],
-			Out: part(out, width), Work: a.work, T: rows, Layer: 1, Heads: a.heads, Prefill: true, Scale: float32(1 / math.Sqrt(float64(d)))}))
+			Out: part(out, width), Work: a.work, T: rows, Layer: 1, Heads: a.heads, Prefill: true, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}))
 	}
 	a.must(a.streams[1].Synchronize())
 	return read[uint32](a.both, 1, out)

@@ -107,6 +107,7 @@ type attending struct {
 	filled []float32
 	// Rows are of the prefill class.
 	prefill bool
+	window  int // positions that a row sees; 0 is all
 }
 
 const attendSlots, attendPage, attendPool = 12, 16, 150
@@ -179,7 +180,7 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 	q, out, slots, positions := put(a.both, query), a.poisoned(T*width), put(a.both, slot), put(a.both, position)
 	op := func(on int) device.Op {
 		return Attend{Q: q[on], Rows: Rows{Slot: slots[on], Position: positions[on]}, Slots: a.slots[on], KV: a.kv[on], Out: out[on],
-			Work: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Prefill: a.prefill, Scale: float32(1 / math.Sqrt(float64(d)))}
+			Work: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Prefill: a.prefill, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}
 	}
 	if host {
 		a.run(op)

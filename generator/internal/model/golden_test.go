@@ -19,10 +19,11 @@ import (
 
 // golden is one prompt with what transformers computed for it in float32.
 type golden struct {
-	Text   string  `json:"text"`
-	Tokens []int32 `json:"tokens"`
-	Greedy []int32 `json:"greedy"`
-	logits []float32
+	Text    string    `json:"text"`
+	Tokens  []int32   `json:"tokens"`
+	Greedy  []int32   `json:"greedy"`
+	Margins []float32 `json:"margins"` // of the greatest logit over the second, at each greedy token
+	logits  []float32
 }
 
 // loadGolden reads the golden.json and logits.f32 of a folder, which hold count prompts.
@@ -85,24 +86,24 @@ func embedded(t testing.TB) (*device.Host, *model.Model) {
 type runner struct {
 	t      *testing.T
 	m      *model.Model
-	h      *device.Host
+	dev    device.Device
 	stream device.Stream
 	lane   *model.Lane
 	next   uint64
 }
 
-func newRunner(t *testing.T, h *device.Host, m *model.Model, chunk int) *runner {
+func newRunner(t *testing.T, dev device.Device, m *model.Model, chunk int, kv kernels.DType) *runner {
 	t.Helper()
-	lane, err := m.NewLane(h, model.Geometry{MaxRows: chunk, MaxBatch: 1, Context: m.Config.Context, PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2})
+	lane, err := m.NewLane(dev, model.Geometry{MaxRows: chunk, MaxBatch: 1, Context: m.Config.Context, PageTokens: 16, Pages: m.Config.Context / 16,
+		RingSlots: 2, KVType: kv})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := h.NewStream()
+	stream, err := dev.NewStream()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = stream.Destroy() })
-	r := &runner{t: t, m: m, h: h, stream: stream, lane: lane}
+	r := &runner{t: t, m: m, dev: dev, stream: stream, lane: lane}
 	init := kernels.Step{Inits: []kernels.Init{{Generation: 1}}}
 	for i := range m.Config.Context / 16 {
 		init.Pages = append(init.Pages, kernels.PageEntry{Index: int32(i), Page: int32(m.Config.Context/16 - i)})
@@ -113,6 +114,29 @@ func newRunner(t *testing.T, h *device.Host, m *model.Model, chunk int) *runner 
 	}
 	r.step(init, model.Shape{Rows: 1})
 	return r
+}
+
+// free ends the runner and gives back what it took.
+func (r *runner) free() {
+	r.t.Helper()
+	if err := errors.Join(r.stream.Destroy(), r.lane.Free(r.dev)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// logits are those of the last step's sample.
+func (r *runner) logits() []float32 {
+	r.t.Helper()
+	b := r.lane.Logits()
+	raw := make([]byte, b.Bytes())
+	if err := r.dev.Read(raw, b); err != nil {
+		r.t.Fatal(err)
+	}
+	out := make([]float32, r.m.Config.Vocab)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return out
 }
 
 func (r *runner) step(s kernels.Step, sh model.Shape) {
@@ -137,7 +161,7 @@ func (r *runner) prompt(tokens []int32, chunk int) kernels.Result {
 		if at+chunk >= len(tokens) {
 			s.Samples = []int32{int32(len(s.Rows) - 1)}
 		}
-		r.step(s, model.Shape{Rows: len(s.Rows), Samples: len(s.Samples)})
+		r.step(s, model.Shape{Rows: len(s.Rows), Prefill: true, Samples: len(s.Samples)})
 	}
 	return r.result()
 }
@@ -164,13 +188,13 @@ func TestEmbeddedModelEqualsTransformers(t *testing.T) {
 
 // equalsGolden compares one prompt in chunks of several sizes and returns the
 // relative error of its logits.
-func equalsGolden(t *testing.T, h *device.Host, m *model.Model, g golden, chunks ...int) float64 {
+func equalsGolden(t *testing.T, dev device.Device, m *model.Model, g golden, chunks ...int) float64 {
 	t.Helper()
 	var first []float32
 	for _, chunk := range chunks {
-		r := newRunner(t, h, m, 128)
+		r := newRunner(t, dev, m, 128, kernels.F32)
 		got := []int32{r.prompt(g.Tokens, chunk).Token}
-		logits := append([]float32(nil), h.Float32(r.lane.Logits())[:m.Config.Vocab]...)
+		logits := r.logits()
 		if e := relativeError(logits, g.logits); !(e < 1e-4) {
 			t.Errorf("%d tokens, chunk %d: logits differ by %.1e relative, wants under 1e-4", len(g.Tokens), chunk, e)
 		}
@@ -190,6 +214,7 @@ func equalsGolden(t *testing.T, h *device.Host, m *model.Model, g golden, chunks
 				t.Fatalf("%d tokens, chunk %d: greedy token %d is %d, transformers has %d", len(g.Tokens), chunk, n, got[n], g.Greedy[n])
 			}
 		}
+		r.free()
 	}
 	return relativeError(first, g.logits)
 }

@@ -52,6 +52,11 @@ type Model struct {
 	// Limits needs Context, MaxBatch and Vocab; the server fills in its own.
 	Limits protocol.Limits
 	Shape  protocol.Shape
+	// Planned is what the model takes of the device when it is ready, in bytes, as it
+	// was reckoned before any was taken; 0 where memory is not planned.
+	Planned int64
+	// Taken is what it did take, and who says so; nil where nobody does.
+	Taken func() (bytes int64, by string)
 	// Machine is asked for each status.
 	Machine func() protocol.Machine
 }

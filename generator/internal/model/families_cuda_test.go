@@ -1,0 +1,104 @@
+//go:build cuda
+
+package model_test
+
+import (
+	"math"
+	"path/filepath"
+	"testing"
+
+	"reel/generator/internal/model"
+	"reel/kernels"
+	fatbin "reel/kernels/cuda"
+	"reel/kernels/device"
+	gpu "reel/kernels/device/cuda"
+)
+
+// Every family on a GPU against transformers in float32 on the same weights: logits
+// after a prompt within 2e-2 relative, the same bits whatever the chunk, and behind
+// transformers' own tokens the same next one wherever it is ahead by more than three
+// times the largest error of a logit.
+func TestGPUFamiliesEqualTransformers(t *testing.T) {
+	d, err := gpu.New(0, fatbin.Fatbin)
+	if err != nil {
+		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, name := range families {
+		t.Run(name, func(t *testing.T) {
+			c, w := checkpoint(t, name)
+			m, err := model.Load(d, c, w, func(float64) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := forced{t: t, d: d, m: m}
+			for _, g := range loadGolden(t, filepath.Join("testdata", name), 5, c.Vocab) {
+				f.compare(g)
+			}
+			t.Logf("logits differ by %.1e relative and %.3f at most; %d of %d tokens had a margin, and all of these agree", f.relative, f.most, f.compared, f.tokens)
+			if f.compared*2 < f.tokens {
+				t.Errorf("only %d of %d tokens were compared", f.compared, f.tokens)
+			}
+			if err := m.Free(d); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// forced compares a model on a GPU with golden values.
+type forced struct {
+	t                *testing.T
+	d                device.Device
+	m                *model.Model
+	relative, most   float64 // errors of logits
+	compared, tokens int
+}
+
+func (f *forced) compare(g golden) {
+	f.t.Helper()
+	var first []float32
+	for _, chunk := range []int{128, 7, 1} {
+		r := newRunner(f.t, f.d, f.m, 128, kernels.BF16)
+		got := r.prompt(g.Tokens, chunk).Token
+		logits := r.logits()
+		if first == nil {
+			first = logits
+			f.error(len(g.Tokens), logits, g.logits)
+		}
+		for id := range logits {
+			if math.Float32bits(logits[id]) != math.Float32bits(first[id]) {
+				f.t.Fatalf("%d tokens: logit %d is %v in chunks of %d and %v in chunks of 128", len(g.Tokens), id, logits[id], chunk, first[id])
+			}
+		}
+		for n, want := range g.Greedy {
+			f.tokens++
+			if float64(g.Margins[n]) > 3*f.most {
+				f.compared++
+				if got != want {
+					f.t.Fatalf("%d tokens, chunk %d: token %d is %d, transformers has %d by %v, and logits differ by %v at most", len(g.Tokens), chunk, n, got, want, g.Margins[n], f.most)
+				}
+			}
+			r.step(kernels.Step{Rows: []kernels.Row{{Position: int32(len(g.Tokens) + n), Token: want}}, Samples: []int32{0}}, model.Shape{Rows: 1, Samples: 1})
+			got = r.result().Token
+		}
+		r.free()
+	}
+}
+
+// error notes how far logits are from transformers'.
+func (f *forced) error(tokens int, got, want []float32) {
+	f.t.Helper()
+	e := relativeError(got, want)
+	if !(e < 2e-2) {
+		f.t.Fatalf("%d tokens: logits differ by %.1e relative, wants under 2e-2", tokens, e)
+	}
+	f.relative = max(f.relative, e)
+	for i, w := range want {
+		f.most = max(f.most, math.Abs(float64(got[i])-float64(w)))
+	}
+}

@@ -1,0 +1,285 @@
+//go:build linux && cuda
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"reel/generator/internal/engine"
+	"reel/kernels/device"
+	gpu "reel/kernels/device/cuda"
+	"reel/protocol"
+)
+
+// onGPU makes a model of a directory ready, with the device to close.
+func onGPU(t *testing.T, o Options, open func(Options) (hardware, error)) (prepared, *engine.Engine, error) {
+	t.Helper()
+	if o.MaxGraphs == 0 {
+		o.MaxGraphs = 1024
+	}
+	o.Device = "cuda"
+	l, err := prepareOn(open, o, func(float64, string) {})
+	if err != nil {
+		return l, nil, err
+	}
+	e, err := engine.New(l.hardware.Device, l.model, l.plan)
+	return l, e, err
+}
+
+func closeGPU(t *testing.T, l prepared, e *engine.Engine) {
+	t.Helper()
+	if e != nil {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if l.model != nil {
+		if err := l.model.Free(l.hardware); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.hardware.Device.(*gpu.Device).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// modelDirs are the embedded model, some tiny families, and what REEL_MODELS names.
+func modelDirs() []string {
+	dirs := []string{"", "internal/model/testdata/qwen3", "internal/model/testdata/phi-3"}
+	return append(dirs, strings.Fields(os.Getenv("REEL_MODELS"))...)
+}
+
+// What a model takes when it is ready is what the plan says: never more, and at most a
+// tenth less above 4 GiB, at most 128 MiB less below.
+func TestGPUMemoryIsAsPlanned(t *testing.T) {
+	for _, dir := range modelDirs() {
+		for _, o := range []Options{{Model: dir, MaxBatch: 64}, {Model: dir, MaxBatch: 4, MaxSeqLen: 512}} {
+			l, e, err := onGPU(t, o, openHardware)
+			if err != nil {
+				t.Fatalf("%s: %v", dir, err)
+			}
+			taken, by := l.hardware.taken()
+			planned := l.sizes.atStart()
+			t.Logf("%s, %d sequences of %d tokens: planned %s, NVML (%s) has %s, %s more; overhead %s, weights %s, arena %s, KV %s, %d graphs %s", l.name, l.plan.MaxBatch, l.plan.Context,
+				gib(planned), by, gib(taken), gib(planned-taken), gib(l.sizes.overhead), gib(l.sizes.weightBytes()), gib(l.sizes.arena), gib(l.sizes.kvPool()), l.sizes.startGraphs, gib(l.sizes.graphsAtStart))
+			most := int64(128 << 20)
+			if taken > 4<<30 {
+				most = taken / 10
+			}
+			if by == "" || planned < taken || planned-taken > most {
+				t.Errorf("%s: planned %d bytes, taken %d by %q", l.name, planned, taken, by)
+			}
+			closeGPU(t, l, e)
+		}
+	}
+}
+
+// collected is a completion as its sink saw it.
+type collected struct {
+	mu     sync.Mutex
+	tokens []int32
+	ended  chan engine.Finish
+}
+
+func (c *collected) Token(t engine.Token) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tokens = append(c.tokens, t.ID)
+}
+func (c *collected) Finish(f engine.Finish) { c.ended <- f }
+
+// complete asks for n greedy tokens after a prompt of so many tokens.
+func complete(t *testing.T, e *engine.Engine, prompt, n int) (*collected, error) {
+	t.Helper()
+	c := &collected{ended: make(chan engine.Finish, 1)}
+	tokens := make([]int32, prompt)
+	for i := range tokens {
+		tokens[i] = int32(2 + (7*i+prompt)%100)
+	}
+	_, err := e.Submit(&engine.Request{Tokens: tokens, MaxTokens: n, IgnoreEOS: true, Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: c})
+	return c, err
+}
+
+// await waits for the end of c, which must be the last of its tokens.
+func (c *collected) await(t *testing.T, n int) string {
+	t.Helper()
+	select {
+	case f := <-c.ended:
+		if f.Reason != protocol.FinishLength || len(c.tokens) != n {
+			t.Errorf("%d of %d tokens, %+v", len(c.tokens), n, f)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("no end")
+	}
+	return fmt.Sprint(c.tokens)
+}
+
+// ballast takes all of the GPU's memory but `leave` bytes.
+func ballast(t *testing.T, d *gpu.Device, leave int64) (release func()) {
+	t.Helper()
+	var taken []device.Buffer
+	for piece := int64(1 << 36); piece >= 2<<20; {
+		free, _, err := d.MemInfo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if free-piece < leave {
+			piece /= 2
+			continue
+		}
+		b, err := d.Alloc(piece)
+		if errors.Is(err, device.ErrOutOfMemory) {
+			piece /= 2
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, b)
+	}
+	return func() {
+		for _, b := range taken {
+			if err := d.Free(b); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+var leaves = []int64{1 << 30, 256 << 20, 16 << 20}
+
+// With almost no memory left beside it a running engine goes on: what graphs it cannot
+// have it does without, and the tokens are the same.
+func TestGPUUnderBallast(t *testing.T) {
+	l, e, err := onGPU(t, Options{MaxBatch: 8, Precapture: []int{}, GraphMemory: 1 << 30}, openHardware)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run() }()
+	want := map[int]string{}
+	round := func() {
+		for prompt := 1; prompt < 200; prompt += 7 {
+			for range 3 { // a shape that is missed twice is captured
+				c, err := complete(t, e, prompt, 5)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := c.await(t, 5)
+				if w, ok := want[prompt]; ok && w != got {
+					t.Errorf("prompt of %d tokens: %s, alone %s", prompt, got, w)
+				}
+				want[prompt] = got
+			}
+		}
+	}
+	for _, leave := range leaves {
+		release := ballast(t, l.hardware.Device.(*gpu.Device), leave)
+		free, _, _ := l.hardware.Device.(*gpu.Device).MemInfo()
+		round()
+		s := e.Stats().Graphs
+		t.Logf("%s left: %d graphs live, %d rolled, %d evicted, %d failed (%s); steps exact %d, padded %d, eager %d", gib(free), s.Live, s.Rolled, s.Evicted, s.Failed, s.Failure, s.Exact, s.Padded, s.Eager)
+		release()
+	}
+	// More than it has room for: a typed error, not a failure.
+	busy := 0
+	for range protocol.MaxQueue + 20 {
+		if _, err := complete(t, e, 5, 50); errors.Is(err, engine.ErrBusy) {
+			busy++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if busy == 0 {
+		t.Error("nothing was shed")
+	}
+	e.Stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	closeGPU(t, l, nil)
+}
+
+// Started with almost no memory left it serves with what there is, or says what to
+// lower before it takes any.
+func TestGPUStartsUnderBallast(t *testing.T) {
+	for _, leave := range leaves {
+		release := func() {}
+		l, e, err := onGPU(t, Options{}, func(o Options) (hardware, error) {
+			h, err := openHardware(o)
+			if err == nil {
+				release = ballast(t, h.Device.(*gpu.Device), leave)
+			}
+			return h, err
+		})
+		switch {
+		case err == nil:
+			ended := make(chan error, 1)
+			go func() { ended <- e.Run() }()
+			c, err := complete(t, e, 50, 20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.await(t, 20)
+			s := e.Stats()
+			t.Logf("%s left: serves with %d pages, %d graphs live, %d failed (%s)", gib(leave), s.KV.Pages, s.Graphs.Live, s.Graphs.Failed, s.Graphs.Failure)
+			e.Stop()
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+		case errors.Is(err, errConfig) && leave < 64<<20:
+			t.Logf("%s left: %v", gib(leave), err)
+		default:
+			t.Errorf("%s left: %v", gib(leave), err)
+		}
+		release()
+		closeGPU(t, l, nil)
+	}
+}
+
+// Loading, generating and unloading 200 times grows neither the GPU's memory nor this
+// process's.
+func TestGPULoads200Times(t *testing.T) {
+	h, err := openHardware(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := h.Device.(*gpu.Device)
+	var free, rss int64
+	for n := range 200 {
+		l, e, err := onGPU(t, Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}, func(Options) (hardware, error) { return h, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run() }()
+		c, err := complete(t, e, 4, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.await(t, 4)
+		e.Stop()
+		if err := errors.Join(<-ended, l.model.Free(h)); err != nil {
+			t.Fatal(err)
+		}
+		if n == 20 {
+			free, _, _ = d.MemInfo()
+			rss = procKiB("/proc/self/status", "VmRSS")
+		}
+	}
+	now, _, err := d.MemInfo()
+	grown, resident := free-now, procKiB("/proc/self/status", "VmRSS")-rss
+	t.Logf("from the 20th to the 200th: device memory grew by %d bytes, resident memory by %d", grown, resident)
+	if err != nil || grown > 0 || resident > 16<<20 {
+		t.Errorf("device memory grew by %d bytes, resident memory by %d, %v", grown, resident, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}

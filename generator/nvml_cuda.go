@@ -1,0 +1,54 @@
+//go:build linux && cuda
+
+package main
+
+import (
+	"os"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// gpuMemory is what NVML says that this process takes of a GPU, in bytes.
+type gpuMemory struct {
+	gpu    nvml.Device
+	before uint64 // taken on the GPU before this process took any
+}
+
+// watchMemory begins before this process has a context on the GPU. It returns nil
+// where NVML is not there, or numbers GPUs in another way than CUDA does.
+func watchMemory(gpu int) *gpuMemory {
+	if os.Getenv("CUDA_VISIBLE_DEVICES") != "" || nvml.Init() != nvml.SUCCESS {
+		return nil
+	}
+	m := &gpuMemory{}
+	var result nvml.Return
+	if m.gpu, result = nvml.DeviceGetHandleByIndex(gpu); result != nvml.SUCCESS {
+		return nil
+	}
+	info, result := m.gpu.GetMemoryInfo()
+	if result != nvml.SUCCESS {
+		return nil
+	}
+	m.before = info.Used
+	return m
+}
+
+// taken is what this process takes now. Where NVML does not know the process, as in
+// most containers, it is what the GPU has lost since watchMemory, to whomever.
+func (m *gpuMemory) taken() (bytes int64, by string) {
+	if m == nil {
+		return 0, ""
+	}
+	if list, result := m.gpu.GetComputeRunningProcesses(); result == nvml.SUCCESS {
+		for _, p := range list {
+			if int(p.Pid) == os.Getpid() && p.UsedGpuMemory > 0 && p.UsedGpuMemory < 1<<50 {
+				return int64(p.UsedGpuMemory), "process"
+			}
+		}
+	}
+	info, result := m.gpu.GetMemoryInfo()
+	if result != nvml.SUCCESS {
+		return 0, ""
+	}
+	return int64(info.Used) - int64(m.before), "gpu"
+}
