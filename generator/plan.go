@@ -222,6 +222,9 @@ func (m *meter) Alloc(bytes int64) (device.Buffer, error) {
 	return device.NewBuffer(1, 1, bytes), nil
 }
 
+// Load counts.
+func (m *meter) Load(data []byte) (device.Buffer, error) { return m.Alloc(int64(len(data))) }
+
 // Pinned counts nothing: it is the host's memory.
 func (m *meter) Pinned(bytes int64) (device.Buffer, *device.Mapped, error) {
 	return device.NewBuffer(1, 1, bytes), nil, nil

@@ -26,7 +26,7 @@ __device__ __forceinline__ int prefill_load(const int32_t *p) {
 }
 
 // The run that begins at `row`. Every warp finds out by itself.
-__device__ __forceinline__ PrefillRun prefill_run(const AttendArgs &a, int row, int limit) {
+template <bool WINDOWED> __device__ __forceinline__ PrefillRun prefill_run(const AttendArgs &a, int row, int limit) {
 	PrefillRun run = {row, 0, prefill_load(a.slot + row), INT32_MAX, 0};
 	int more;
 	do {
@@ -34,7 +34,7 @@ __device__ __forceinline__ PrefillRun prefill_run(const AttendArgs &a, int row, 
 		const int slot = prefill_load(a.slot + at), position = prefill_load(a.position + at);
 		const uint32_t others = ~__ballot_sync(~0u, t < limit && slot == run.slot);
 		more = others ? __ffs(others) - 1 : 32;
-		run.begin = min(run.begin, __reduce_min_sync(~0u, (int)(threadIdx.x % 32) < more ? position : INT32_MAX));
+		if (WINDOWED) run.begin = min(run.begin, __reduce_min_sync(~0u, (int)(threadIdx.x % 32) < more ? position : INT32_MAX));
 		run.end = max(run.end, __reduce_max_sync(~0u, (int)(threadIdx.x % 32) < more ? position + 1 : 0));
 		run.rows += more;
 	} while (more == 32);
@@ -64,7 +64,7 @@ struct PrefillTile {
 
 // One block of threads at one run. A warp has 16 entries, of which a lane holds lane/4
 // and lane/4+8, and of these elements 8i + 2(lane%4) and the next.
-template <int DIM, bool EXACT> struct Prefill {
+template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	static constexpr int STEPS = DIM / 16;  // of 16 elements
 	static constexpr int PLACES = DIM / 8;  // of 16 bytes, for a key or a value
 	static constexpr int PLANE = PREFILL_KEYS * PLACES; // of 16 bytes: keys or values of a block
@@ -183,14 +183,14 @@ template <int DIM, bool EXACT> struct Prefill {
 		for (int i = 0; i < 8; i++)
 #pragma unroll
 			for (int e = 0; e < 4; e++)
-				if ((unsigned)(position[e / 2] - (from + 8 * i + lane() % 4 * 2 + e % 2)) >= (unsigned)a.see) s[i][e] = -INFINITY;
+				if (const int p = from + 8 * i + lane() % 4 * 2 + e % 2; p > position[e / 2] || (WINDOWED && p <= position[e / 2] - a.see)) s[i][e] = -INFINITY;
 	}
 
 	// Turns scores into weights 2^(score·scale - most), rounded, as pairs; and brings the
 	// sums so far to the same base.
 	__device__ __forceinline__ void weigh(uint32_t (&p)[8][2], float (&s)[8][4], int from) {
 		float factor[2];
-		if (from + PREFILL_KEYS - 1 > least || from <= last - a.see) mask(s, from);
+		if (from + PREFILL_KEYS - 1 > least || (WINDOWED && from <= last - a.see)) mask(s, from);
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			float high = -INFINITY;
@@ -294,7 +294,7 @@ template <int DIM, bool EXACT> struct Prefill {
 		for (int i = 0; i < 2 * STEPS; i++) {
 			if (8 * i >= dim(a)) continue;
 			float2 before = {}, x;
-			if (split > firstSplit) before = *(float2 *)(to + 8 * i);
+			if (split > (WINDOWED ? firstSplit : 0)) before = *(float2 *)(to + 8 * i);
 			x.x = __fmaf_rn(o[i][2 * half], its, __fmul_rn(before.x, mine));
 			x.y = __fmaf_rn(o[i][2 * half + 1], its, __fmul_rn(before.y, mine));
 			if (ends) x = {prefill_mean(x.x, inverse), prefill_mean(x.y, inverse)};
@@ -322,11 +322,14 @@ template <int DIM, bool EXACT> struct Prefill {
 	// Computes the block's splits of the run, from the first block of keys that a row of
 	// it sees.
 	__device__ __forceinline__ void attend(bool whole) {
-		const int blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS, first = max(0, run.begin + 1 - a.see) / PREFILL_KEYS;
+		const int blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS;
 		int n = tile.part * PREFILL_BLOCKS, stage = 0;
-		while (n + PREFILL_BLOCKS <= first) n += tile.parts * PREFILL_BLOCKS;
-		n = max(n, first);
-		firstSplit = n / PREFILL_BLOCKS;
+		if (WINDOWED) {
+			const int first = max(0, run.begin + 1 - a.see) / PREFILL_KEYS;
+			while (n + PREFILL_BLOCKS <= first) n += tile.parts * PREFILL_BLOCKS;
+			n = max(n, first);
+			firstSplit = n / PREFILL_BLOCKS;
+		}
 		if (n >= blocks) return;
 		float2 queries[STEPS][4];
 		find(n), locate(n);
@@ -347,7 +350,7 @@ template <int DIM, bool EXACT> struct Prefill {
 
 // Adds the splits of a tile's rows in their order, as Prefill.add does. All sums of some
 // splits are read at once.
-__device__ static void prefill_merge(const AttendArgs &a, const PrefillTile &tile) {
+template <bool WINDOWED> __device__ static void prefill_merge(const AttendArgs &a, const PrefillTile &tile) {
 	constexpr int ONCE = 8;
 	const int pairs = a.dim / 2;
 	for (int i = threadIdx.x; i < (tile.limit - tile.first) * tile.group * pairs; i += blockDim.x) {
@@ -355,7 +358,7 @@ __device__ static void prefill_merge(const AttendArgs &a, const PrefillTile &til
 		const size_t at = (size_t)row * a.heads + tile.head + entry % tile.group;
 		const int splits = a.position[row] / PREFILL_SPLIT + 1;
 		AttendSum x = {0, -INFINITY, 0}, y = x;
-		for (int split = max(0, a.position[row] + 1 - a.see) / PREFILL_SPLIT; split < splits; split += ONCE) {
+		for (int split = WINDOWED ? max(0, a.position[row] + 1 - a.see) / PREFILL_SPLIT : 0; split < splits; split += ONCE) {
 			const float *p = a.partial + (at * a.splits + split) * (a.dim + 2);
 			float2 sum[ONCE], mark[ONCE];
 #pragma unroll
@@ -402,7 +405,7 @@ __device__ __forceinline__ PrefillTile prefill_joined(const AttendArgs &a, Prefi
 // Grid: [KV heads, by PREFILL_ENTRIES of their query heads][tiles of a.window rows, the
 // last one first][splits at once]. Where rows of a joined tile have several splits, its
 // blocks compute all of its runs, each block some of the splits.
-template <int DIM, bool EXACT> __device__ __forceinline__ void prefill(const AttendArgs &a) {
+template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__ void prefill(const AttendArgs &a) {
 	extern __shared__ __align__(128) uint4 prefill_room[];
 	PrefillTile tile = prefill_tile(a);
 	const PrefillTile joined = prefill_joined(a, tile);
@@ -410,13 +413,13 @@ template <int DIM, bool EXACT> __device__ __forceinline__ void prefill(const Att
 	step_begin();
 	const int lane = threadIdx.x % 32, end = joined.limit - 1;
 	const int low = prefill_load(a.position + min(joined.first + lane, end)), high = prefill_load(a.position + min(joined.first + lane + 32, end));
-	Prefill<DIM, EXACT> p(a, tile, prefill_room);
-	p.run = prefill_run(a, tile.first, tile.limit);
+	Prefill<DIM, EXACT, WINDOWED> p(a, tile, prefill_room);
+	p.run = prefill_run<WINDOWED>(a, tile.first, tile.limit);
 	const int splits = __reduce_max_sync(~0u, max(low, high)) / PREFILL_SPLIT + 1;
 	if (splits > 1 && joined.parts > 1) {
 		const int inverse = tile.inverse;
 		tile = joined, tile.inverse = inverse;
-		p.run = prefill_run(a, tile.first, tile.limit);
+		p.run = prefill_run<WINDOWED>(a, tile.first, tile.limit);
 	}
 	if (tile.part >= splits) return;
 	const bool whole = splits == 1 || tile.parts == 1;
@@ -424,9 +427,9 @@ template <int DIM, bool EXACT> __device__ __forceinline__ void prefill(const Att
 		p.attend(whole);
 		const int row = p.run.row + p.run.rows;
 		if (row >= tile.limit) break;
-		p.run = prefill_run(a, row, tile.limit);
+		p.run = prefill_run<WINDOWED>(a, row, tile.limit);
 	}
-	if (!whole && attend_last(a.arrived + tile.first / a.window * gridDim.x + blockIdx.x, min(tile.parts, splits))) prefill_merge(a, tile);
+	if (!whole && attend_last(a.arrived + tile.first / a.window * gridDim.x + blockIdx.x, min(tile.parts, splits))) prefill_merge<WINDOWED>(a, tile);
 }
 
 // By head size, with so many blocks of threads on a multiprocessor; `any` is for what
@@ -437,3 +440,11 @@ PREFILL_KERNEL(64, 64, true, 3)
 PREFILL_KERNEL(96, 96, true, 2)
 PREFILL_KERNEL(128, 128, true, 2)
 PREFILL_KERNEL(any, 128, false, 2)
+
+// The same for rows that see a.see positions.
+#define PREFILL_WINDOW_KERNEL(NAME, DIM, EXACT) \
+	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, 2) reel_attend_prefill_##NAME##_window(const __grid_constant__ AttendArgs a) { prefill<DIM, EXACT, true>(a); }
+PREFILL_WINDOW_KERNEL(64, 64, true)
+PREFILL_WINDOW_KERNEL(96, 96, true)
+PREFILL_WINDOW_KERNEL(128, 128, true)
+PREFILL_WINDOW_KERNEL(any, 128, false)

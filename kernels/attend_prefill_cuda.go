@@ -13,17 +13,28 @@ const (
 	prefillWarps    = 4
 )
 
-// prefillKernel is the kernel for a head size, and the size that it computes with.
-func prefillKernel(headDim int) (string, int) {
-	switch headDim {
-	case 64:
-		return "reel_attend_prefill_64", 64
-	case 96:
-		return "reel_attend_prefill_96", 96
-	case 128:
-		return "reel_attend_prefill_128", 128
+// prefillKernels are the kernels by head size, with the size that each computes with:
+// for rows that see all positions, and for those that see a window.
+var prefillKernels = map[int]struct {
+	all, window string
+	dim         int
+}{
+	64:  {"reel_attend_prefill_64", "reel_attend_prefill_64_window", 64},
+	96:  {"reel_attend_prefill_96", "reel_attend_prefill_96_window", 96},
+	128: {"reel_attend_prefill_128", "reel_attend_prefill_128_window", 128},
+	0:   {"reel_attend_prefill_any", "reel_attend_prefill_any_window", 128},
+}
+
+// prefillKernel is the kernel for o's head size and window, and the size that it computes with.
+func (o Attend) prefillKernel() (string, int) {
+	k, ok := prefillKernels[o.KV.HeadDim]
+	if !ok {
+		k = prefillKernels[0]
 	}
-	return "reel_attend_prefill_any", 128
+	if o.see() < o.Slots.Context {
+		return k.window, k.dim
+	}
+	return k.all, k.dim
 }
 
 // prefillApart lets splits be computed at once, and prefillTile sets the queries of a
@@ -35,7 +46,7 @@ var (
 
 // prefill launches the kernel of the prefill class.
 func (o Attend) prefill(q *cuda.Queue) error {
-	kernel, dim := prefillKernel(o.KV.HeadDim)
+	kernel, dim := o.prefillKernel()
 	g, window, join := o.prefillGrid(q.SMs())
 	g.Shared = 2 * 2 * prefillKeys * 2 * dim // two stages of keys and values
 	return cuda.Launch(q, kernel, g, o.args(q, window, join, prefillSplit))

@@ -65,15 +65,17 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 		heads := kvHeads * group
 		for _, prefill := range []bool{false, true} {
 			a := b.newAttention([]DType{BF16, F16}[i%2], BF16, rows, hidden, heads, kvHeads, dim)
-			bias, norms, raw := put(b, b.normal((heads+2*kvHeads)*dim, 1)), put(b, b.powers(2*dim)), b.poisoned(rows*kvHeads*dim)
+			bias, norms := put(b, b.normal((heads+2*kvHeads)*dim, 1)), put(b, b.powers(2*dim))
+			raw := b.rawKV(rows, kvHeads, dim)
 			for on := range a.op {
 				o := &a.op[on]
 				o.Prefill = prefill
+				o.Raw = raw
 				if i%3 != 1 {
 					o.Bias = bias[on]
 				}
 				if i%3 != 2 {
-					o.HeadNorms, o.Raw = norms[on], raw[on]
+					o.HeadNorms = norms[on]
 				}
 			}
 			name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d, prefill %t", rows, hidden, group, dim, kvHeads, prefill)
@@ -89,4 +91,18 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 			}
 		}
 	}
+}
+
+// rawKV is memory for raw keys and values on the GPU, until the test ends.
+func (b *both) rawKV(rows, kvHeads, dim int) RawKV {
+	b.t.Helper()
+	r, err := AllocRawKV(b.g, rows, kvHeads, dim)
+	b.must(err)
+	b.t.Cleanup(func() {
+		for _, x := range []device.Buffer{r.Data, r.Index, r.Zero, r.Still} {
+			b.must(b.g.Free(x))
+		}
+	})
+	b.onGPU(Fill{Data: r.Data, Value: Poison})
+	return r
 }

@@ -12,15 +12,12 @@ struct QKVArgs {
 	const int32_t *table;    // [slots][pages]
 	void *pool;              // [page][layer][key, value][kvHeads][pageTokens][dim]
 	float *out;              // [T][heads*dim]
-	const float *bias;       // [q, k, v], or null
-	float *raw;              // [T][kvHeads*dim], or null: where k goes, unturned as q, for reel_turn
 	int32_t heads, kvHeads, dim, pages;
 	int32_t layer, layers, pageTokens, kvType;
 };
 
-// n = rmsnorm(X[t]); q = rope(Wq·n + bias) goes to Out, k = rope(Wk·n + bias) and v =
-// Wv·n + bias to the page of the row's slot and position. With raw, q and k are left
-// as they are before rope, k in raw. RoPE turns (x[i], x[i+dim/2]) by the row's
+// n = rmsnorm(X[t]); q = rope(Wq·n) goes to Out, k = rope(Wk·n) and v = Wv·n to the
+// page of the row's slot and position. RoPE turns (x[i], x[i+dim/2]) by the row's
 // position. A unit is the 16 rows of a head from i on and their partners from
 // i+dim/2 on; heads of q, then k, then v.
 struct QKV {
@@ -31,7 +28,7 @@ struct QKV {
 	static constexpr bool EARLY = false; // whether prepare comes before the sums: what it reads takes registers
 	const Args &o;
 	float cosine, sine;
-	float *q;   // where q goes, or a raw k; or null
+	float *q;   // where q goes, or null
 	int64_t at; // else the element of the pool
 
 	__device__ __forceinline__ QKV(const Args &o) : o(o), cosine(1), sine(0), q(nullptr), at(0) {}
@@ -53,17 +50,13 @@ struct QKV {
 
 	__device__ __forceinline__ void prepare(int unit, int row, int t) {
 		int each = o.dim / 32, head = unit / each, i = unit % each * 16 + row, position = o.position[t];
-		if (head < o.heads + o.kvHeads && !o.raw) {
+		if (head < o.heads + o.kvHeads) {
 			const float2 turn = reinterpret_cast<const float2 *>(o.rope)[(size_t)position * (o.dim / 2) + i];
 			cosine = turn.x;
 			sine = turn.y;
 		}
 		if (head < o.heads) {
 			q = o.out + ((size_t)t * o.heads + head) * o.dim + i;
-			return;
-		}
-		if (o.raw && head < o.heads + o.kvHeads) {
-			q = o.raw + ((size_t)t * o.kvHeads + head - o.heads) * o.dim + i;
 			return;
 		}
 		int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
@@ -80,15 +73,9 @@ struct QKV {
 			static_cast<float *>(o.pool)[to] = v;
 	}
 
-	__device__ __forceinline__ void finish(int unit, int row, int, const float (&y)[2]) const {
-		float y0 = y[0], y1 = y[1];
-		if (o.bias) {
-			const float *bias = o.bias + unit / (o.dim / 32) * o.dim + unit % (o.dim / 32) * 16 + row;
-			y0 = __fadd_rn(y0, bias[0]);
-			y1 = __fadd_rn(y1, bias[o.dim / 2]);
-		}
-		float a = __fsub_rn(__fmul_rn(y0, cosine), __fmul_rn(y1, sine));
-		float b = __fadd_rn(__fmul_rn(y1, cosine), __fmul_rn(y0, sine));
+	__device__ __forceinline__ void finish(int, int, int, const float (&y)[2]) const {
+		float a = __fsub_rn(__fmul_rn(y[0], cosine), __fmul_rn(y[1], sine));
+		float b = __fadd_rn(__fmul_rn(y[1], cosine), __fmul_rn(y[0], sine));
 		if (q) {
 			q[0] = a;
 			q[o.dim / 2] = b;

@@ -1,6 +1,10 @@
 package kernels
 
-import "reel/kernels/device"
+import (
+	"unsafe"
+
+	"reel/kernels/device"
+)
 
 // QKV prepares attention for one layer: n = rmsnorm(X[t]), q = Wq·n, k = Wk·n,
 // v = Wv·n, RoPE turns q and k by the row's position, k and v are appended to
@@ -21,10 +25,8 @@ type QKV struct {
 	Slots     Slots
 	KV        KV
 	Out       device.Buffer // out: float32 [T][heads*HeadDim], the turned q
-	// Raw is float32 [T][KV.Heads*HeadDim] where there are head norms: where a GPU
-	// keeps k until its norm. The host needs none.
-	Raw     device.Buffer
-	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
+	Raw       RawKV         // where there are biases or head norms: what a GPU needs for them; the host needs none
+	Scratch   device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 
 	T, Layer, Hidden, Heads int
 	Eps                     float32
@@ -142,4 +144,40 @@ func turnHeads(x, turns []float32) {
 			x[i+d/2] = float32(b*cos) + float32(a*sin)
 		}
 	}
+}
+
+// RawKV is where a GPU has k and v of a step before biases, norms and RoPE: the product
+// writes them there as to a pool of its own, a page of one token for each row.
+type RawKV struct {
+	Data  device.Buffer // float32 [rows][k, v][KV heads*HeadDim]
+	Index device.Buffer // int32 [rows]: 0, 1, 2, …: slots, and their pages
+	Zero  device.Buffer // int32 [rows]: positions
+	Still device.Buffer // float32 [HeadDim/2][1, 0]: RoPE that turns nothing
+}
+
+// AllocRawKV takes the memory of rows rows.
+func AllocRawKV(m device.Memory, rows, kvHeads, headDim int) (r RawKV, err error) {
+	index, still := make([]int32, rows), make([]float32, headDim)
+	for i := range index {
+		index[i] = int32(i)
+	}
+	for i := 0; i < headDim; i += 2 {
+		still[i] = 1
+	}
+	if r.Data, err = m.Alloc(4 * int64(rows) * 2 * int64(kvHeads*headDim)); err != nil {
+		return r, err
+	}
+	if r.Index, err = m.Load(unsafe.Slice((*byte)(unsafe.Pointer(&index[0])), 4*rows)); err != nil {
+		return r, err
+	}
+	if r.Zero, err = m.Alloc(4 * int64(rows)); err != nil {
+		return r, err
+	}
+	r.Still, err = LoadVector(m, still)
+	return r, err
+}
+
+// check tells whether rows rows fit.
+func (r RawKV) check(rows, kvHeads, headDim int) error {
+	return checkBuffers(need{"raw k and v", r.Data, rows * 2 * kvHeads * headDim}, need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows}, need{"still", r.Still, headDim})
 }

@@ -34,6 +34,7 @@ type Lane struct {
 	KV     kernels.KV
 
 	ring, counter, results device.Buffer
+	raw                    kernels.RawKV // of families with biases or head norms
 	ringMap, resultMap     *device.Mapped
 	taken                  []device.Buffer // all of it, to be freed
 
@@ -81,6 +82,11 @@ func (l *Lane) allocate(dev taking, c Config) (err error) {
 		{&l.scratchInner, kernels.ScratchBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
 	} {
 		if *a.buf, err = dev.uncleared(a.bytes); err != nil {
+			return err
+		}
+	}
+	if c.Bias || c.HeadNorms {
+		if l.raw, err = kernels.AllocRawKV(dev, g.MaxRows, c.KVHeads, c.HeadDim); err != nil {
 			return err
 		}
 	}
