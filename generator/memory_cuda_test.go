@@ -4,12 +4,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"reel/generator/internal/engine"
 	"reel/kernels/device"
@@ -78,46 +75,6 @@ func TestGPUMemoryIsAsPlanned(t *testing.T) {
 			closeGPU(t, l, e)
 		}
 	}
-}
-
-// collected is a completion as its sink saw it.
-type collected struct {
-	mu     sync.Mutex
-	tokens []int32
-	ended  chan engine.Finish
-}
-
-func (c *collected) Token(t engine.Token) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tokens = append(c.tokens, t.ID)
-}
-func (c *collected) Finish(f engine.Finish) { c.ended <- f }
-
-// complete asks for n greedy tokens after a prompt of so many tokens.
-func complete(t *testing.T, e *engine.Engine, prompt, n int) (*collected, error) {
-	t.Helper()
-	c := &collected{ended: make(chan engine.Finish, 1)}
-	tokens := make([]int32, prompt)
-	for i := range tokens {
-		tokens[i] = int32(2 + (7*i+prompt)%100)
-	}
-	_, err := e.Submit(&engine.Request{Tokens: tokens, MaxTokens: n, IgnoreEOS: true, Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: c})
-	return c, err
-}
-
-// await waits for the end of c, which must be the last of its tokens.
-func (c *collected) await(t *testing.T, n int) string {
-	t.Helper()
-	select {
-	case f := <-c.ended:
-		if f.Reason != protocol.FinishLength || len(c.tokens) != n {
-			t.Errorf("%d of %d tokens, %+v", len(c.tokens), n, f)
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatal("no end")
-	}
-	return fmt.Sprint(c.tokens)
 }
 
 // ballast takes all of the GPU's memory but `leave` bytes.
@@ -246,39 +203,19 @@ func TestGPUStartsUnderBallast(t *testing.T) {
 // Loading, generating and unloading 200 times grows neither the GPU's memory nor this
 // process's.
 func TestGPULoads200Times(t *testing.T) {
-	h, err := openHardware(Options{})
+	h, err := openHardware(Options{Device: "cuda"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := h.Device.(*gpu.Device)
-	var free, rss int64
-	for n := range 200 {
-		l, e, err := onGPU(t, Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}, func(Options) (hardware, error) { return h, nil })
+	taken := func() int64 {
+		free, total, err := d.MemInfo()
 		if err != nil {
 			t.Fatal(err)
 		}
-		ended := make(chan error, 1)
-		go func() { ended <- e.Run() }()
-		c, err := complete(t, e, 4, 4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.await(t, 4)
-		e.Stop()
-		if err := errors.Join(<-ended, l.model.Free(h)); err != nil {
-			t.Fatal(err)
-		}
-		if n == 20 {
-			free, _, _ = d.MemInfo()
-			rss = procKiB("/proc/self/status", "VmRSS")
-		}
+		return total - free
 	}
-	now, _, err := d.MemInfo()
-	grown, resident := free-now, procKiB("/proc/self/status", "VmRSS")-rss
-	t.Logf("from the 20th to the 200th: device memory grew by %d bytes, resident memory by %d", grown, resident)
-	if err != nil || grown > 0 || resident > 16<<20 {
-		t.Errorf("device memory grew by %d bytes, resident memory by %d, %v", grown, resident, err)
-	}
+	loadOften(t, h, 200, taken)
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}

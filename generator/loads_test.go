@@ -1,0 +1,138 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"reel/generator/internal/engine"
+	"reel/kernels/device"
+	"reel/protocol"
+)
+
+// collected is a completion as its sink saw it.
+type collected struct {
+	mu     sync.Mutex
+	tokens []int32
+	ended  chan engine.Finish
+}
+
+func (c *collected) Token(t engine.Token) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tokens = append(c.tokens, t.ID)
+}
+func (c *collected) Finish(f engine.Finish) { c.ended <- f }
+
+// complete asks for n greedy tokens after a prompt of so many tokens.
+func complete(t *testing.T, e *engine.Engine, prompt, n int) (*collected, error) {
+	t.Helper()
+	c := &collected{ended: make(chan engine.Finish, 1)}
+	tokens := make([]int32, prompt)
+	for i := range tokens {
+		tokens[i] = int32(2 + (7*i+prompt)%100)
+	}
+	_, err := e.Submit(&engine.Request{Tokens: tokens, MaxTokens: n, IgnoreEOS: true, Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: c})
+	return c, err
+}
+
+// await waits for the end of c, which must be the last of its tokens.
+func (c *collected) await(t *testing.T, n int) string {
+	t.Helper()
+	select {
+	case f := <-c.ended:
+		if f.Reason != protocol.FinishLength || len(c.tokens) != n {
+			t.Errorf("%d of %d tokens, %+v", len(c.tokens), n, f)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("no end")
+	}
+	return fmt.Sprint(c.tokens)
+}
+
+// loadOften loads a model on h, generates and unloads n times. From the tenth part of
+// them on neither what taken counts may grow, nor this process's memory or files.
+func loadOften(t *testing.T, h hardware, n int, taken func() int64) {
+	t.Helper()
+	var before, rss int64
+	var files int
+	for i := range n {
+		s, err := openSource(os.DirFS("internal/model/testdata/qwen3"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		budget, err := h.available()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, opts, err := planner{s.config, h.profile, Options{MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}}.plan(budget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.config.Context = opts.Context
+		m, err := s.load(h, s.config, true, func(float64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := engine.New(h.Device, m, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		generateOnce(t, e)
+		if err := errors.Join(m.Free(h), s.tensors.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if i == n/10 {
+			before, rss, files = taken(), procKiB("/proc/self/status", "VmRSS"), openFiles(t)
+		}
+	}
+	grown, resident := taken()-before, procKiB("/proc/self/status", "VmRSS")-rss
+	t.Logf("%d loads: device memory grew by %d bytes, resident memory by %d", n, grown, resident)
+	if grown > 0 || resident > 16<<20 || openFiles(t) > files {
+		t.Errorf("device memory grew by %d bytes, resident memory by %d, open files from %d to %d", grown, resident, files, openFiles(t))
+	}
+}
+
+func generateOnce(t *testing.T, e *engine.Engine) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run() }()
+	c, err := complete(t, e, 4, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.await(t, 4)
+	e.Stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// Loading, generating and unloading 200 times takes nothing that it does not give back.
+func TestLoads200Times(t *testing.T) {
+	n := 200
+	if testing.Short() {
+		n = 20
+	}
+	host := device.NewHost(device.HostOptions{Workers: 2})
+	defer host.Close()
+	h := hardware{Device: host, profile: hostProfile, available: func() (int64, error) { return 1 << 30, nil }}
+	loadOften(t, h, n, func() int64 { return host.Live().Bytes })
+	if live := host.Live(); live != (device.Live{}) {
+		t.Errorf("%+v are left", live)
+	}
+}
