@@ -232,7 +232,7 @@ template <bool WINDOWED> __device__ __forceinline__ int attend_first(const Atten
 }
 
 // Adds the splits of a tile in their order, in the last to arrive of `blocks` blocks.
-template <bool WINDOWED> __device__ __forceinline__ void attend_merge(const AttendArgs &a, const AttendTile &tile, int splits, int blocks) {
+template <bool WINDOWED> __device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile, int splits, int blocks) {
 	if (!attend_last(a.arrived + tile.row * a.heads + tile.head, blocks)) return;
 	for (int i = threadIdx.x; i < tile.rows * tile.group * a.dim; i += blockDim.x) {
 		AttendPlace place(a, tile, i);
@@ -329,7 +329,7 @@ __device__ __forceinline__ void attend_one(const AttendArgs &a, const AttendTile
 				if (place.element == 0) p[a.dim] = s.split[entry][0], p[a.dim + 1] = s.split[entry][1];
 				continue;
 			}
-			sum = __fmaf_rn(sum, s.add[entry], __fmul_rn(split > first ? run[i] : 0, s.keep[entry]));
+			sum = __fmaf_rn(sum, s.add[entry], __fmul_rn(split != first ? run[i] : 0, s.keep[entry]));
 			if (split < splits - 1)
 				run[i] = sum;
 			else
