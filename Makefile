@@ -38,11 +38,15 @@ define need-go
 endef
 
 .PHONY: all
-all: ## build bin/reel-generator, bin/reel and bin/reel-bench
+all: programs ## build bin/reel-generator, bin/reel and bin/reel-bench
+	@$(BUILD) -o '$(BIN)/reel-bench' ./bench/cmd/reel-bench
+
+# What make run needs: what draws plots is large, and a first run should be short.
+.PHONY: programs
+programs:
 	$(need-go)
 	@$(BUILD) -o '$(BIN)/reel-generator' ./generator
 	@$(BUILD) -o '$(BIN)/reel' ./client/cmd/reel
-	@$(BUILD) -o '$(BIN)/reel-bench' ./bench/cmd/reel-bench
 
 # WITHCUDA runs a command so that Go can build the tag cuda, on any machine that
 # has a C++ compiler and either a CUDA toolkit or Python's package registry.
@@ -75,7 +79,7 @@ gpu-bundle: cuda late-kernels ## put all that tests a GPU into .carry/gpu, for a
 # stderr. The socket is under /tmp: its path may have 107 bytes.
 .PHONY: run
 run: ## build, start a generator, stream a passage (PROMPT="…" for another), stop it
-	@$(MAKE) all >&2
+	@$(MAKE) programs >&2
 	@for name in $$(env | sed -n 's/^\(REEL_[A-Z_]*\)=.*/\1/p'); do unset "$$name"; done; \
 	dir=$$(mktemp -d /tmp/reel.XXXXXX) || exit 1; \
 	'$(BIN)/reel-generator' --socket "$$dir/generator.sock" --device host --log-level warn & generator=$$!; \
