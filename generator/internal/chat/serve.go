@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the worker's process may take. Past maxData or maxStack Go ends it.
+// What the worker's process may take of memory, in bytes.
 const (
-	maxData  = 512 << 20 // bytes of memory, what Go takes for itself included
+	maxData  = 512 << 20 // stacks and what Go takes for itself included; past it Go ends the process
 	softData = 256 << 20 // from here on Go collects as often as it must
-	maxStack = 32 << 20  // bytes; deep enough for any template that ends
 )
 
 // Serve is the worker's process: it reads jobs from in and writes results to
@@ -43,7 +42,6 @@ func Serve(in io.Reader, out io.Writer) error {
 
 // confine bounds what a template can make this process take, and do.
 func confine() error {
-	debug.SetMaxStack(maxStack)
 	debug.SetMemoryLimit(softData)
 	for which, most := range map[int]uint64{unix.RLIMIT_DATA: maxData, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0} {
 		if which == unix.RLIMIT_DATA && underRace {

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 )
@@ -185,7 +186,7 @@ func printed(text string) string {
 	if text == "" {
 		return ""
 	}
-	return `{{ "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(text) + `" }}`
+	return `{{ "` + strings.NewReplacer(`\`, `\x5c`, `"`, `\"`, "\n", `\n`).Replace(text) + `" }}`
 }
 
 // firstName returns the name that s begins with, after white space, and the rest.
@@ -211,7 +212,7 @@ func (r *rewriter) tag(open, end string) {
 	}
 	r.rest = rest
 	r.after(sign, end == "%}")
-	r.out.WriteString(open + " " + join(brackets(nones(parts))) + " " + end)
+	r.out.WriteString(open + " " + join(brackets(nones(backslashes(parts)))) + " " + end)
 }
 
 // scanTag cuts a tag's inside into strings, names, numbers, brackets, other
@@ -272,6 +273,24 @@ func partLength(s string) int {
 func isBlank(b byte) bool { return b == ' ' || b == '\t' || b == '\n' }
 
 func join(parts []string) string { return strings.TrimSpace(strings.Join(parts, "")) }
+
+// backslashes writes an escaped backslash in a string by its number: behind one
+// gonja takes the string's end for a quote in it.
+func backslashes(parts []string) []string {
+	for i, p := range parts {
+		if isString(p) && strings.Contains(p, `\\`) {
+			parts[i] = escapes.ReplaceAllStringFunc(p, func(e string) string {
+				if e == `\\` {
+					return `\x5c`
+				}
+				return e
+			})
+		}
+	}
+	return parts
+}
+
+var escapes = regexp.MustCompile(`(?s)\\.`)
 
 // nones renames the constant none, where it is neither an attribute, a test, nor
 // the name of an argument.
