@@ -3,9 +3,11 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"reel/generator/tiny"
@@ -60,5 +62,29 @@ func TestChatWithABaseModel(t *testing.T) {
 	p.run(64)
 	if text := p.stderr.String(); !strings.Contains(text, "no_chat_template: reel-tiny is a base model") {
 		t.Errorf("%q", text)
+	}
+}
+
+// Each token that generation_config.json names ends a completion, be there one
+// or several.
+func TestStopTokens(t *testing.T) {
+	g := serve(t)
+	free := decode[completion](t, g.reel(short("12", "--json", "ROMEO:")...).run(0))
+	stop := free.Tokens[len(free.Tokens)-1]
+	want := 0
+	for free.Tokens[want] != stop {
+		want++
+	}
+	for _, ids := range []string{"%d", "[%d]", "[1, %d]", "[%d, 1]"} {
+		dir := filepath.Join(tempDir(t), "stops")
+		must(t, os.CopyFS(dir, tiny.Files))
+		must(t, os.WriteFile(filepath.Join(dir, "generation_config.json"), fmt.Appendf(nil, `{"eos_token_id": `+ids+`}`, stop), 0o600))
+		g := serve(t, "--model", dir)
+		got := decode[completion](t, g.reel("--json", "--temperature", "0", "--max-tokens", "12", "ROMEO:").run(0))
+		if got.FinishReason != "stop" || got.Usage.Completion != want || len(got.Tokens) != want {
+			t.Errorf("eos_token_id %s: %+v, want %d tokens of %v", ids, got, want, free.Tokens)
+		}
+		g.signal(syscall.SIGTERM)
+		g.wantExit(0)
 	}
 }

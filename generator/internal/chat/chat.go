@@ -34,8 +34,12 @@ type Source struct {
 	Tokens   map[string]string `json:"tokens"` // bos_token, eos_token and the like, by name
 }
 
-// renderTime is what a template has for one text, which takes it a millisecond.
-const renderTime = 2 * time.Second
+// What a template has for one text, which takes it a millisecond, and its process
+// to start and read the template.
+const (
+	renderTime = 2 * time.Second
+	startTime  = 10 * time.Second
+)
 
 // Template is a chat template, run by a process of its own. It may be used by
 // many goroutines: their texts are made one after another.
@@ -69,7 +73,7 @@ func (t *Template) Render(messages []protocol.Message, most int) (string, error)
 			return "", err
 		}
 	}
-	r, err := t.ask(job{Messages: messages, Most: most}, most)
+	r, err := t.ask(job{Messages: messages, Most: most}, t.limit)
 	if err != nil {
 		return "", err
 	}
@@ -86,7 +90,7 @@ func (t *Template) start() error {
 		return fmt.Errorf("%w: its process can't be started: %w", ErrTemplate, err)
 	}
 	t.worker = w
-	r, err := t.ask(job{Source: &t.source}, 0)
+	r, err := t.ask(job{Source: &t.source}, startTime)
 	if err == nil {
 		err = r.err()
 	}
@@ -97,14 +101,14 @@ func (t *Template) start() error {
 }
 
 // ask has the worker do a job, or be killed.
-func (t *Template) ask(j job, most int) (result, error) {
-	r, err := t.worker.ask(j, most, t.limit)
+func (t *Template) ask(j job, limit time.Duration) (result, error) {
+	r, err := t.worker.ask(j, limit)
 	if err == nil {
 		return r, nil
 	}
 	t.stop()
 	if errors.Is(err, errSlow) {
-		return r, fmt.Errorf("%w: it takes more than %v", ErrTemplate, t.limit)
+		return r, fmt.Errorf("%w: it takes more than %v", ErrTemplate, limit)
 	}
 	return r, fmt.Errorf("%w: its process ended, perhaps for want of memory or depth: %w", ErrTemplate, err)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"unicode"
 )
 
 // The names that the source's own are rewritten to; values.go gives them meaning.
@@ -87,7 +86,7 @@ func (r *rewriter) text(s, sign string, block bool) {
 	lineStart := r.lineStart || len(s) < len(whole) && strings.HasSuffix(whole[:len(whole)-len(s)], "\n")
 	switch {
 	case sign == "-":
-		s = strings.TrimRightFunc(s, unicode.IsSpace)
+		s = strings.TrimRightFunc(s, isPythonSpace)
 	case sign == "" && block:
 		s = trimLine(s, lineStart)
 	}
@@ -98,7 +97,7 @@ func (r *rewriter) text(s, sign string, block bool) {
 // trimLine cuts the white space of the last line, where it has nothing else.
 func trimLine(s string, lineStart bool) string {
 	at := strings.LastIndexByte(s, '\n') + 1
-	if at == 0 && !lineStart || strings.TrimSpace(s[at:]) != "" {
+	if at == 0 && !lineStart || strings.TrimFunc(s[at:], isPythonSpace) != "" {
 		return s
 	}
 	return s[:at]
@@ -119,7 +118,7 @@ func (r *rewriter) literal(s string) {
 func (r *rewriter) after(sign string, block bool) {
 	switch {
 	case sign == "-":
-		r.trim = func(s string) string { return strings.TrimLeftFunc(s, unicode.IsSpace) }
+		r.trim = func(s string) string { return strings.TrimLeftFunc(s, isPythonSpace) }
 	case sign == "" && block:
 		r.trim = func(s string) string { return strings.TrimPrefix(s, "\n") }
 	default:
@@ -149,7 +148,7 @@ func (r *rewriter) raw(after string) {
 	}
 	body := after[open+2:]
 	if strings.TrimSpace(after[:open]) == "-" {
-		body = strings.TrimLeftFunc(body, unicode.IsSpace)
+		body = strings.TrimLeftFunc(body, isPythonSpace)
 	}
 	for at := 0; ; at += 2 {
 		next := strings.Index(body[at:], "{%")
@@ -171,7 +170,7 @@ func (r *rewriter) raw(after string) {
 		text := body[:at]
 		switch sign {
 		case "-":
-			text = strings.TrimRightFunc(text, unicode.IsSpace)
+			text = strings.TrimRightFunc(text, isPythonSpace)
 		case "":
 			text = trimLine(text, false)
 		}
@@ -191,7 +190,7 @@ func printed(text string) string {
 
 // firstName returns the name that s begins with, after white space, and the rest.
 func firstName(s string) (name, rest string) {
-	s = strings.TrimLeftFunc(s, unicode.IsSpace)
+	s = strings.TrimLeftFunc(s, isPythonSpace)
 	n := 0
 	for n < len(s) && isNameByte(s[n]) {
 		n++

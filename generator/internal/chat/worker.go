@@ -85,9 +85,9 @@ func startWorker(c *exec.Cmd) (*worker, error) {
 const answerBytes = 64 << 10
 
 // ask waits for the answer to j. Where the time is over it kills the process.
-func (w *worker) ask(j job, most int, limit time.Duration) (r result, err error) {
+func (w *worker) ask(j job, limit time.Duration) (r result, err error) {
 	killer := time.AfterFunc(limit, func() { _ = w.command.Process.Kill() })
-	w.bound.N = int64(6*most) + answerBytes
+	w.bound.N = int64(6*j.Most) + answerBytes
 	if err = w.jobs.Encode(j); err == nil {
 		err = w.results.Decode(&r)
 	}

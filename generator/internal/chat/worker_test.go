@@ -187,7 +187,7 @@ func TestOrphan(t *testing.T) {
 		t.Fatal(err)
 	}
 	endless := "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
-	if r, err := w.ask(job{Source: &Source{Template: endless}}, 0, patience); err != nil || r.Kind != "" {
+	if r, err := w.ask(job{Source: &Source{Template: endless}}, patience); err != nil || r.Kind != "" {
 		t.Fatal(r, err)
 	}
 	if err := w.jobs.Encode(job{Messages: hello, Most: most}); err != nil {
@@ -216,6 +216,24 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+func BenchmarkRender(b *testing.B) {
+	v, _ := readVectors(b)
+	for _, family := range []string{"llama3.1", "qwen3"} {
+		b.Run(family, func(b *testing.B) {
+			template, err := New(Source{v.Families[family], v.Tokens}, testCommand)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer template.Close()
+			for b.Loop() {
+				if _, err := template.Render(v.Conversations["long"], most); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 // FuzzRewrite shows that no source panics, and that text without tags stays.
