@@ -136,3 +136,90 @@ func TestLoads200Times(t *testing.T) {
 		t.Errorf("%+v are left", live)
 	}
 }
+
+// A running engine whose device has no memory left for another graph goes on without:
+// the tokens are the same, and more requests than it has room for are shed with a
+// typed error.
+func TestUnderBallast(t *testing.T) {
+	const limit = 64 << 20
+	host := device.NewHost(device.HostOptions{Workers: 2, Limit: limit, GraphBytes: 1 << 20})
+	defer host.Close()
+	h := hardware{Device: host, profile: hostProfile, available: func() (int64, error) { return 16 << 20, nil }}
+	l, err := prepareOn(func(Options) (hardware, error) { return h, nil },
+		Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
+	if err == nil {
+		t.Fatal("a plan with more memory for graphs than there is")
+	}
+	h.available = func() (int64, error) { return 2 << 30, nil }
+	l, err = prepareOn(func(Options) (hardware, error) { return h, nil },
+		Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(host, l.model, l.plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run() }()
+	want := map[int]string{}
+	for _, leave := range []int64{16 << 20, 4 << 20, 1 << 19} {
+		b, err := host.Alloc(limit - host.Live().Bytes - leave)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(patience); ; {
+			promptsOf(t, e, want)
+			// The roller captures beside the requests, in its own time.
+			if leave > 1<<20 || e.Stats().Graphs.Failed > 0 || time.Now().After(end) {
+				break
+			}
+		}
+		if err := host.Free(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := e.Stats().Graphs; s.Failed == 0 || s.Eager+s.Padded == 0 {
+		t.Errorf("no graph failed for want of memory: %+v", s)
+	}
+	shed(t, e)
+	e.Stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// promptsOf has prompts of many lengths completed, each three times: a shape that is
+// missed twice is captured. Tokens are those of want, where it has some.
+func promptsOf(t *testing.T, e *engine.Engine, want map[int]string) {
+	t.Helper()
+	for prompt := 1; prompt < 60; prompt += 3 {
+		for range 3 {
+			c, err := complete(t, e, prompt, 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := c.await(t, 3)
+			if w, ok := want[prompt]; ok && w != got {
+				t.Errorf("prompt of %d tokens: %s, before %s", prompt, got, w)
+			}
+			want[prompt] = got
+		}
+	}
+}
+
+// shed has more requests come than there is room for.
+func shed(t *testing.T, e *engine.Engine) {
+	t.Helper()
+	busy := 0
+	for range protocol.MaxQueue + 20 {
+		if _, err := complete(t, e, 5, 50); errors.Is(err, engine.ErrBusy) {
+			busy++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if busy == 0 {
+		t.Error("nothing was shed")
+	}
+}

@@ -23,7 +23,7 @@ func driverVersion() string {
 	if nvml.Init() != nvml.SUCCESS {
 		return ""
 	}
-	defer nvml.Shutdown()
+	defer func() { _ = nvml.Shutdown() }() // nobody could mend it
 	version, _ := nvml.SystemGetDriverVersion()
 	return version
 }

@@ -11,7 +11,6 @@ import (
 	"reel/generator/internal/engine"
 	"reel/kernels/device"
 	gpu "reel/kernels/device/cuda"
-	"reel/protocol"
 )
 
 // onGPU makes a model of a directory ready, with the device to close.
@@ -121,41 +120,15 @@ func TestGPUUnderBallast(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run() }()
 	want := map[int]string{}
-	round := func() {
-		for prompt := 1; prompt < 200; prompt += 7 {
-			for range 3 { // a shape that is missed twice is captured
-				c, err := complete(t, e, prompt, 5)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := c.await(t, 5)
-				if w, ok := want[prompt]; ok && w != got {
-					t.Errorf("prompt of %d tokens: %s, alone %s", prompt, got, w)
-				}
-				want[prompt] = got
-			}
-		}
-	}
 	for _, leave := range leaves {
 		release := ballast(t, l.hardware.Device.(*gpu.Device), leave)
 		free, _, _ := l.hardware.Device.(*gpu.Device).MemInfo()
-		round()
+		promptsOf(t, e, want)
 		s := e.Stats().Graphs
 		t.Logf("%s left: %d graphs live, %d rolled, %d evicted, %d failed (%s); steps exact %d, padded %d, eager %d", gib(free), s.Live, s.Rolled, s.Evicted, s.Failed, s.Failure, s.Exact, s.Padded, s.Eager)
 		release()
 	}
-	// More than it has room for: a typed error, not a failure.
-	busy := 0
-	for range protocol.MaxQueue + 20 {
-		if _, err := complete(t, e, 5, 50); errors.Is(err, engine.ErrBusy) {
-			busy++
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if busy == 0 {
-		t.Error("nothing was shed")
-	}
+	shed(t, e) // with a typed error, not a failure
 	e.Stop()
 	if err := <-ended; err != nil {
 		t.Fatal(err)

@@ -253,6 +253,9 @@ func (p planner) choose() (context, batch int, err error) {
 // lower where that holds not even one sequence.
 func (p planner) plan(budget int64) (sizes, engine.Options, error) {
 	context, batch, err := p.choose()
+	if err == nil && p.profile.packed {
+		err = kernels.CheckPacked(p.config.HeadDim, p.config.Hidden, p.config.Inner)
+	}
 	if err != nil {
 		return sizes{}, engine.Options{}, err
 	}

@@ -175,6 +175,18 @@ func TestNothingIsTakenWithoutAPlan(t *testing.T) {
 	}
 }
 
+// A model that a GPU's ops cannot compute is refused by name, before any is taken.
+func TestDimensionsThatAGPUCannotHave(t *testing.T) {
+	odd := qwen
+	odd.HeadDim = 80
+	for _, profile := range []profile{hostProfile, gpuProfile} {
+		_, _, err := planner{odd, profile, Options{}}.plan(unlimited)
+		if (err != nil) != profile.packed || err != nil && !strings.Contains(err.Error(), "head_dim 80") {
+			t.Errorf("%s: %v", profile.kind, err)
+		}
+	}
+}
+
 func TestPlanCommand(t *testing.T) {
 	var out, errs bytes.Buffer
 	p := program{env: func(string) string { return "" }, stdout: &out, stderr: &errs}

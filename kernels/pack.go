@@ -41,6 +41,23 @@ func PackedBytes(rows, cols int) int64 {
 	return Weight{DType: BF16, Layout: Fragments, Rows: rows, Cols: cols}.bytes()
 }
 
+// CheckPacked refuses a model's dimensions that ops on a GPU cannot have.
+func CheckPacked(headDim, hidden, inner int) error {
+	const mostHeadDim = 128
+	for _, d := range []struct {
+		name    string
+		n, step int
+	}{{"head_dim", headDim, 2 * tileRows}, {"hidden_size", hidden, tileCols}, {"intermediate_size", inner, tileCols}} {
+		if d.n%d.step != 0 {
+			return fmt.Errorf("%w: %s %d on a GPU: it must be a multiple of %d", device.ErrBadShape, d.name, d.n, d.step)
+		}
+	}
+	if headDim > mostHeadDim {
+		return fmt.Errorf("%w: head_dim %d on a GPU: at most %d", device.ErrBadShape, headDim, mostHeadDim)
+	}
+	return nil
+}
+
 // Check compares dimensions.
 func (o Pack) Check() error {
 	if o.Rows <= 0 || o.Cols <= 0 || o.Cols%tileCols != 0 {

@@ -96,3 +96,14 @@ func TestFloat16Weights(t *testing.T) {
 		t.Errorf("embedding %v, wants -1, 0.5, 0", got)
 	}
 }
+
+func TestCheckPacked(t *testing.T) {
+	if err := CheckPacked(96, 3072, 8192); err != nil {
+		t.Error(err)
+	}
+	for _, c := range [][3]int{{80, 64, 64}, {256, 64, 64}, {64, 72, 64}, {64, 64, 100}} {
+		if err := CheckPacked(c[0], c[1], c[2]); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%v: %v, wants ErrBadShape", c, err)
+		}
+	}
+}

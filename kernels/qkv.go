@@ -176,8 +176,3 @@ func AllocRawKV(m device.Memory, rows, kvHeads, headDim int) (r RawKV, err error
 	r.Still, err = LoadVector(m, still)
 	return r, err
 }
-
-// check tells whether rows rows fit.
-func (r RawKV) check(rows, kvHeads, headDim int) error {
-	return checkBuffers(need{"raw k and v", r.Data, rows * 2 * kvHeads * headDim}, need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows}, need{"still", r.Still, headDim})
-}

@@ -83,3 +83,8 @@ func (o QKV) turn(q *cuda.Queue) error {
 		t: int32(o.T), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages),
 		layer: int32(o.Layer), layers: int32(o.KV.Layers), pageTokens: int32(o.KV.PageTokens), kvType: int32(o.KV.DType), eps: o.Eps})
 }
+
+// check tells whether rows rows fit.
+func (r RawKV) check(rows, kvHeads, headDim int) error {
+	return checkBuffers(need{"raw k and v", r.Data, rows * 2 * kvHeads * headDim}, need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows}, need{"still", r.Still, headDim})
+}

@@ -6,7 +6,7 @@
 What is written is an ordinary Hugging Face directory without a tokenizer:
 config.json and model.safetensors in bfloat16. A generator serves `tokens`
 requests from it. Weights are normal with the deviation 0.02 of the published
-initialisation (norms are 1), so that activations stay in range through all layers.
+initialisation (norms and biases are 1), so that activations stay in range through all layers.
 
 Needs numpy; uses torch and a GPU where they are there, which takes seconds for 7B.
 """
@@ -18,41 +18,73 @@ from pathlib import Path
 
 import numpy as np
 
+# What a family's config.json has beside Llama's; its tensors are in `tensors`.
+FAMILIES = {
+    "qwen2.5": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": False},
+    "phi": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "sliding_window": 2047},
+    "llama-3.1": {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                   "original_max_position_embeddings": 8192}},
+    "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 4096},
+    "llama": {},
+}
+
+
+def family(name):
+    return next(f for f in FAMILIES if name.startswith(f))
+
+
 # hidden, inner, layers, heads, KV heads, head size, vocabulary, context, RoPE base, tied head
 SHAPES = {
     "llama-2-7b": (4096, 11008, 32, 32, 32, 128, 32000, 4096, 10000.0, False),
     "llama-3.2-1b": (2048, 8192, 16, 32, 8, 64, 128256, 131072, 500000.0, True),
     "llama-3.1-8b": (4096, 14336, 32, 32, 8, 128, 128256, 131072, 500000.0, False),
+    "mistral-7b": (4096, 14336, 32, 32, 8, 128, 32000, 32768, 10000.0, False),
     "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 64, 151936, 32768, 1000000.0, True),
     "qwen3-4b": (2560, 9728, 36, 32, 8, 128, 151936, 40960, 1000000.0, True),
     "phi-3-mini": (3072, 8192, 32, 32, 32, 96, 32064, 4096, 10000.0, False),
 }
 
 
-def config(shape, layers):
-    hidden, inner, _, heads, kv, dim, vocab, context, theta, tied = shape
+def config(name, layers):
+    hidden, inner, _, heads, kv, dim, vocab, context, theta, tied = SHAPES[name]
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "dtype": "bfloat16",
         "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
         "num_key_value_heads": kv, "head_dim": dim, "vocab_size": vocab, "max_position_embeddings": context,
         "rms_norm_eps": 1e-5, "rope_theta": theta, "tie_word_embeddings": tied, "eos_token_id": vocab - 1,
+        **FAMILIES[family(name)],
     }
 
 
-def tensors(shape, layers):
+def tensors(name, layers):
     """Names and shapes in the order in which they are written."""
-    hidden, inner, _, heads, kv, dim, vocab, _, _, tied = shape
+    hidden, inner, _, heads, kv, dim, vocab, _, _, tied = SHAPES[name]
+    kind = family(name)
     yield "model.embed_tokens.weight", (vocab, hidden)
     for i in range(layers):
         p = f"model.layers.{i}."
         yield p + "input_layernorm.weight", (hidden,)
-        yield p + "self_attn.q_proj.weight", (heads * dim, hidden)
-        yield p + "self_attn.k_proj.weight", (kv * dim, hidden)
-        yield p + "self_attn.v_proj.weight", (kv * dim, hidden)
+        if kind == "phi":
+            yield p + "self_attn.qkv_proj.weight", ((heads + 2 * kv) * dim, hidden)
+        else:
+            yield p + "self_attn.q_proj.weight", (heads * dim, hidden)
+            yield p + "self_attn.k_proj.weight", (kv * dim, hidden)
+            yield p + "self_attn.v_proj.weight", (kv * dim, hidden)
+        if kind == "qwen2.5":
+            yield p + "self_attn.q_proj.bias", (heads * dim,)
+            yield p + "self_attn.k_proj.bias", (kv * dim,)
+            yield p + "self_attn.v_proj.bias", (kv * dim,)
+        if kind == "qwen3":
+            yield p + "self_attn.q_norm.weight", (dim,)
+            yield p + "self_attn.k_norm.weight", (dim,)
         yield p + "self_attn.o_proj.weight", (hidden, heads * dim)
         yield p + "post_attention_layernorm.weight", (hidden,)
-        yield p + "mlp.gate_proj.weight", (inner, hidden)
-        yield p + "mlp.up_proj.weight", (inner, hidden)
+        if kind == "phi":
+            yield p + "mlp.gate_up_proj.weight", (2 * inner, hidden)
+        else:
+            yield p + "mlp.gate_proj.weight", (inner, hidden)
+            yield p + "mlp.up_proj.weight", (inner, hidden)
         yield p + "mlp.down_proj.weight", (hidden, inner)
     yield "model.norm.weight", (hidden,)
     if not tied:
@@ -75,7 +107,7 @@ class Weights:
 
     def bytes(self, shape):
         if len(shape) == 1:
-            return np.full(shape, 0x3F80, np.uint16).tobytes()  # norms are 1
+            return np.full(shape, 0x3F80, np.uint16).tobytes()  # norms and biases are 1
         if self.torch:
             t = self.torch.empty(shape, dtype=self.torch.bfloat16, device="cuda").normal_(0, 0.02, generator=self.generator)
             return t.view(self.torch.int16).cpu().numpy()
@@ -93,9 +125,9 @@ def main():
     shape = SHAPES[args.shape]
     layers = args.layers or shape[2]
     args.dir.mkdir(parents=True, exist_ok=True)
-    (args.dir / "config.json").write_text(json.dumps(config(shape, layers), indent=1) + "\n")
+    (args.dir / "config.json").write_text(json.dumps(config(args.shape, layers), indent=1) + "\n")
     header, at = {}, 0
-    for name, dims in tensors(shape, layers):
+    for name, dims in tensors(args.shape, layers):
         size = 2 * int(np.prod(dims))
         header[name] = {"dtype": "BF16", "shape": list(dims), "data_offsets": [at, at + size]}
         at += size
@@ -104,7 +136,7 @@ def main():
     weights = Weights(args.seed)
     with open(args.dir / "model.safetensors", "wb") as f:
         f.write(struct.pack("<Q", len(raw)) + raw)
-        for name, dims in tensors(shape, layers):
+        for name, dims in tensors(args.shape, layers):
             f.write(weights.bytes(dims))
     print(f"{args.shape}, {layers} layers: {at / 1e9:.2f} GB in {args.dir}", file=sys.stderr)
 

@@ -138,3 +138,19 @@ func TestConfigsOutOfBounds(t *testing.T) {
 		}
 	}
 }
+
+// Whatever config.json holds is read or refused. What is read is within its bounds.
+func FuzzParseConfig(f *testing.F) {
+	for _, raw := range published {
+		f.Add([]byte(raw), []byte(`{"eos_token_id":[1,2]}`))
+	}
+	f.Fuzz(func(t *testing.T, raw, generation []byte) {
+		c, err := ParseConfig(raw, generation)
+		if err != nil {
+			return
+		}
+		if c.Parameters() <= 0 || len(c.Tensors()) > 16*maxLayers || c.Windows != nil && len(c.Windows) != c.Layers {
+			t.Errorf("%+v: %d parameters", c, c.Parameters())
+		}
+	})
+}

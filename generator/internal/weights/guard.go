@@ -18,7 +18,7 @@ func Guard(fn func() error) (err error) {
 			runtime.Error
 			Addr() uintptr // of a fault alone
 		}:
-			err = fmt.Errorf("weights: %w: %v", ErrChanged, r)
+			err = fmt.Errorf("weights: %w: %w", ErrChanged, r)
 		default:
 			panic(r)
 		}
