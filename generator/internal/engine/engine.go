@@ -49,7 +49,8 @@ type Engine struct {
 	mu       sync.Mutex
 	changed  sync.Cond // something for the engine's thread to do
 	inbox    []command
-	attend   bool // the roller has something for Tend
+	attend   bool     // the roller has something for Tend
+	pulses   []func() // wait for a step to complete
 	handles  Handle
 	waiting  int            // submitted and not yet running
 	queued   map[uint32]int // of them, by user

@@ -80,6 +80,9 @@ func (e *Engine) turn() error {
 	if err := e.fill(); err != nil {
 		return err
 	}
+	if err := e.beat(); err != nil {
+		return err
+	}
 	if len(e.flights) > 0 {
 		return e.complete()
 	}
@@ -104,7 +107,7 @@ func (e *Engine) rest() error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for len(e.inbox) == 0 && !e.stopping && !e.attend && e.lost == nil {
+	for len(e.inbox) == 0 && len(e.pulses) == 0 && !e.stopping && !e.attend && e.lost == nil {
 		e.changed.Wait()
 	}
 	return nil
@@ -176,7 +179,7 @@ func key(b *scheduler.Batch) graphs.Key {
 	if b.Prefill {
 		return graphs.Prefill(len(b.Step.Rows))
 	}
-	return graphs.Decode(len(b.Step.Rows))
+	return graphs.Decode(max(1, len(b.Step.Rows))) // a pulse has no row of its own
 }
 
 // complete waits for the oldest step in flight and hands out its tokens.
@@ -189,6 +192,7 @@ func (e *Engine) complete() error {
 	copy(e.flights, e.flights[1:])
 	e.flights = e.flights[:len(e.flights)-1]
 	e.account(f)
+	e.beaten()
 	if err := e.deliver(f.batch); err != nil {
 		return err
 	}
@@ -202,6 +206,9 @@ func (e *Engine) complete() error {
 func (e *Engine) account(f flight) {
 	for _, q := range f.batch.Served {
 		countPlan(&q.Owner.(*job).graphs, f.plan)
+	}
+	if len(f.batch.Served) == 0 {
+		return // a pulse
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

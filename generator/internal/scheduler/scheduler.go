@@ -206,9 +206,7 @@ func without(list []*Sequence, q *Sequence) []*Sequence {
 // Next forms the next step, or returns nil where there is nothing to do. The
 // batch is valid for as many further calls as steps may be in flight.
 func (s *Scheduler) Next() *Batch {
-	b := &s.batches[s.number%uint64(len(s.batches))]
-	*b = Batch{Step: kernels.Step{Number: s.number, Rows: b.Step.Rows[:0], Samples: b.Step.Samples[:0], Inits: b.Step.Inits[:0], Pages: b.Step.Pages[:0]},
-		Sampled: b.Sampled[:0], Served: b.Served[:0], Joined: b.Joined[:0], entries: b.entries[:0]}
+	b := s.blank()
 	s.admit(b)
 	prompts, decodes := s.count()
 	switch {
