@@ -4,11 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/engine"
 	"reel/generator/internal/server"
 	"reel/protocol"
 )
@@ -19,10 +22,13 @@ type engineActor struct {
 	load   loader
 	opts   Options
 	log    zerolog.Logger
+	// manager hears how far the start is, and that the engine goes on.
+	manager manager
 	// progress shows the operator how far loading is.
 	progress func(share float64, what string)
 	ctx      context.Context // of the loading
 	cancel   context.CancelFunc
+	began    time.Time // of the loading
 
 	mu      sync.Mutex
 	stopped bool
@@ -43,11 +49,47 @@ func (a *engineActor) execute() error {
 	if !a.adopt(l.runner) {
 		return nil
 	}
-	a.server.SetReady(l.model)
-	if err := l.runner.Run(); err != nil {
+	if err := a.run(l); err != nil {
 		a.server.Fail(err)
 		return err
 	}
+	return nil
+}
+
+// run runs the engine. Requests are taken once it has drawn a first token: what
+// cannot draw one ends here.
+func (a *engineActor) run(l loading) error {
+	ended, begun := make(chan struct{}), make(chan error, 1)
+	go func() {
+		err := a.begin(l, ended)
+		begun <- err
+		if err != nil {
+			l.runner.Stop()
+			return
+		}
+		a.manager.watch(l.runner, ended)
+	}()
+	err := l.runner.Run()
+	close(ended)
+	if err == nil {
+		err = <-begun
+	}
+	return err
+}
+
+// begin draws a token and then serves.
+func (a *engineActor) begin(l loading, ended <-chan struct{}) error {
+	err := firstToken(l.model.Engine, ended)
+	if errors.Is(err, engine.ErrShutdown) || errors.Is(err, engine.ErrDraining) {
+		return nil // it is to stop already
+	}
+	if err != nil {
+		return fmt.Errorf("the model's first token: %w", err)
+	}
+	a.server.SetReady(l.model)
+	a.manager.say("READY=1", fmt.Sprintf("STATUS=ready: serves %s on %s", l.model.Name, l.model.Device))
+	a.log.Info().Str("model", l.model.Name).Str("device", l.model.Device).Int("context", l.model.Limits.Context).
+		Int("max_batch", l.model.Limits.MaxBatch).Float64("took_ms", float64(time.Since(a.began).Microseconds())/1000).Msg("ready")
 	return nil
 }
 
@@ -61,20 +103,20 @@ type loading struct {
 // loaded loads the model. It returns early where the generator is to stop: a
 // load that is under way then ends with the process.
 func (a *engineActor) loaded() loading {
-	begun := time.Now()
+	a.began = time.Now()
+	told := a.manager.loading(time.Now)
 	done := make(chan loading, 1)
 	go func() {
 		m, runner, err := a.load(a.ctx, a.opts, func(share float64, what string) {
 			a.server.SetProgress(share, what)
 			a.progress(share, what)
+			told(share, what)
 		})
 		done <- loading{m, runner, err}
 	}()
 	select {
 	case l := <-done:
 		if l.err == nil {
-			a.log.Info().Str("model", l.model.Name).Str("device", l.model.Device).Int("context", l.model.Limits.Context).
-				Int("max_batch", l.model.Limits.MaxBatch).Float64("took_ms", float64(time.Since(begun).Microseconds())/1000).Msg("ready")
 			logGraphs(a.log, l.model.Engine.Stats().Graphs)
 			logMemory(a.log, l.model)
 		}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
 	"reel/generator/internal/server"
@@ -34,7 +35,8 @@ func main() {
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	p := program{env: os.Getenv, stdout: os.Stdout, stderr: os.Stderr, signals: signals, hangups: hangups(signals), load: load, patience: drainTime}
+	p := program{env: os.Getenv, stdout: os.Stdout, stderr: os.Stderr, signals: signals, hangups: hangups(signals), load: load,
+		manager: systemd, patience: drainTime}
 	os.Exit(p.run(os.Args[1:]))
 }
 
@@ -61,6 +63,7 @@ type program struct {
 	signals        <-chan os.Signal // that end it
 	hangups        <-chan os.Signal // that do not
 	load           loader
+	manager        func(zerolog.Logger) (manager, error)
 	patience       time.Duration // of a drain
 }
 
@@ -71,6 +74,7 @@ type loader func(ctx context.Context, o Options, progress func(float64, string))
 // engineRunner is a loaded model's engine. Run returns after Stop, or with the
 // device's error.
 type engineRunner interface {
+	pulse
 	Run() error
 	Stop()
 }

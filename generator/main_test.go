@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"reel/generator/internal/engine"
 	"reel/generator/internal/server"
 	"reel/protocol"
@@ -25,7 +27,8 @@ import (
 
 const patience = 20 * time.Second // for what must happen; no test waits it out
 
-// fakeEngine ends a request at once, unless it holds, then when told to.
+// fakeEngine ends a request at once, unless it holds, then when told to; that of
+// the start, of one token, at once in any case.
 type fakeEngine struct {
 	hold bool
 	fail chan error
@@ -43,7 +46,7 @@ func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r.Sink.Token(engine.Token{ID: 'x'})
-	if e.hold {
+	if e.hold && len(r.Tokens) > 1 { // not the start's own request
 		e.held = append(e.held, r.Sink)
 	} else {
 		r.Sink.Finish(engine.Finish{Reason: protocol.FinishLength})
@@ -63,6 +66,7 @@ func (e *fakeEngine) finish(f engine.Finish) {
 func (e *fakeEngine) Cancel(engine.Handle) { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
 func (e *fakeEngine) Stats() engine.Stats  { return engine.Stats{} }
 func (e *fakeEngine) Stop()                { close(e.stopped) }
+func (e *fakeEngine) Pulse(done func())    { done() }
 
 func (e *fakeEngine) Run() error {
 	select {
@@ -93,6 +97,7 @@ type fixture struct {
 	program program
 	signals chan os.Signal
 	engine  *fakeEngine
+	manager manager
 	options chan Options // that load was called with
 	stderr  bytes.Buffer
 	socket  string
@@ -107,7 +112,8 @@ func newFixture(t *testing.T) *fixture {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	f := &fixture{t: t, signals: make(chan os.Signal, 2), engine: newFake(), options: make(chan Options, 1),
 		socket: filepath.Join(dir, "g.sock"), code: make(chan int, 1)}
-	f.program = program{env: func(string) string { return "" }, stdout: io.Discard, stderr: &f.stderr, signals: f.signals, load: f.load, patience: drainTime}
+	f.program = program{env: func(string) string { return "" }, stdout: io.Discard, stderr: &f.stderr, signals: f.signals, load: f.load,
+		manager: func(zerolog.Logger) (manager, error) { return f.manager, nil }, patience: drainTime}
 	return f
 }
 

@@ -41,11 +41,15 @@ func (p *program) serveOn(log zerolog.Logger, o Options) error {
 	if err := chooseDevice(log, &o); err != nil {
 		return err
 	}
-	s := server.New(server.Options{Socket: o.Socket, Version: release(), Logger: log})
+	m, err := p.manager(log)
+	if err != nil {
+		return err
+	}
+	s := server.New(server.Options{Socket: o.Socket, Inherited: m.socket, Version: release(), Logger: log})
 	if err := s.Listen(); err != nil {
 		return refuse(errConfig, "--socket: %w", err)
 	}
-	e := &engineActor{server: s, load: p.load, opts: o, log: log, progress: newProgress(p.stderr, log)}
+	e := &engineActor{server: s, load: p.load, opts: o, log: log, manager: m, progress: newProgress(p.stderr, log)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var g run.Group // interrupts come in this order: the engine ends its requests, then the server closes
 	g.Add(e.execute, e.interrupt)
@@ -57,18 +61,19 @@ func (p *program) serveOn(log zerolog.Logger, o Options) error {
 		}
 	})
 	stop := make(chan struct{})
-	g.Add(func() error { return p.awaitSignal(s, log, stop) }, func(error) { close(stop) })
+	g.Add(func() error { return p.awaitSignal(s, m, log, stop) }, func(error) { close(stop) })
 	return g.Run()
 }
 
 // awaitSignal drains at the first signal and gives that up at the second. Some
 // supervisors send two at once: where nothing ran, that is a clean stop too.
-func (p *program) awaitSignal(s *server.Server, log zerolog.Logger, stop <-chan struct{}) error {
+func (p *program) awaitSignal(s *server.Server, m manager, log zerolog.Logger, stop <-chan struct{}) error {
 	sig := p.firstSignal(log, stop)
 	if sig == nil {
 		return nil
 	}
 	log.Info().Stringer("signal", sig).Msg("draining: no new requests; a second signal stops at once")
+	m.say("STOPPING=1", "STATUS=draining: running requests finish, new ones are refused")
 	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
 	drained := make(chan bool, 1) // whether nothing was left to do

@@ -34,6 +34,9 @@ func buildAndRun(m *testing.M) int {
 			err = build(filepath.Join(dir, name), pkg)
 		}
 	}
+	if err == nil {
+		err = build(filepath.Join(dir, "faulty-generator"), "reel/generator", "-tags", "fault")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -43,8 +46,8 @@ func buildAndRun(m *testing.M) int {
 
 // build builds pkg without cgo, or where the tests run under the race detector
 // with it, so that a race in the generator fails the test that meets it.
-func build(path, pkg string) error {
-	args, cgo := []string{"build", "-buildvcs=false", "-o", path}, "CGO_ENABLED=0" // git may not trust the tree's owner
+func build(path, pkg string, flags ...string) error {
+	args, cgo := append([]string{"build", "-buildvcs=false", "-o", path}, flags...), "CGO_ENABLED=0" // git may not trust the tree's owner
 	if raceEnabled {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}

@@ -21,6 +21,9 @@ type Options struct {
 	Socket  string // path; empty is DefaultSocket()
 	Version string // of the program, for status
 	Logger  zerolog.Logger
+	// Inherited is a socket that a service manager listens on for the server, in
+	// place of one at the path Socket; nil where there is none.
+	Inherited *net.UnixListener
 }
 
 // Server serves one model on one socket. Its life: New, Listen, Serve on a
@@ -69,10 +72,10 @@ func newServer(opts Options, b bounds) *Server {
 	}
 }
 
-// Listen binds the socket; clients can connect from then on. Errors:
+// Listen binds the socket, unless one was inherited; clients can connect from then on. Errors:
 // ErrSocketPath, ErrSocketInUse, ErrNotSocket, ErrForeignDir or the system's.
 func (s *Server) Listen() error {
-	l, err := bind(s.opts.Socket)
+	l, err := s.open()
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,204 @@
+//go:build linux
+
+package e2e
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// supervisor is a service manager as the generator sees one: it hears
+// notifications, and holds the socket that clients connect to.
+type supervisor struct {
+	t      *testing.T
+	dir    string
+	socket string
+	notify *net.UnixConn
+	listen *os.File // nil unless it listens for the generator
+	heard  chan string
+}
+
+func supervise(t *testing.T) *supervisor {
+	t.Helper()
+	dir := tempDir(t)
+	s := &supervisor{t: t, dir: dir, socket: filepath.Join(dir, "generator.sock"), heard: make(chan string, 10000)}
+	var err error
+	s.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
+	must(t, err)
+	t.Cleanup(func() { _ = s.notify.Close() })
+	go s.hear()
+	return s
+}
+
+func (s *supervisor) hear() {
+	message := make([]byte, 4096)
+	for {
+		n, err := s.notify.Read(message)
+		if err != nil {
+			return
+		}
+		s.heard <- string(message[:n])
+	}
+}
+
+// open listens for the generators to come.
+func (s *supervisor) open() {
+	s.t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket, Net: "unix"})
+	must(s.t, err)
+	l.SetUnlinkOnClose(false)
+	s.listen, err = l.File()
+	must(s.t, err)
+	must(s.t, l.Close()) // the copy listens on
+	s.t.Cleanup(func() { _ = s.listen.Close() })
+}
+
+// start starts a generator under the supervisor: the shell tells it its own
+// process id, as a service manager does.
+func (s *supervisor) start(program string, env []string, args ...string) *generator {
+	s.t.Helper()
+	args = append([]string{"--device", "host", "--log-level", "warn"}, args...)
+	p := prepare(s.t, program, args...)
+	p.cmd.Env = append(append(p.cmd.Env, "NOTIFY_SOCKET="+filepath.Join(s.dir, "notify")), env...)
+	if s.listen != nil {
+		p.cmd.ExtraFiles = []*os.File{s.listen}
+		script := `export LISTEN_PID=$$ LISTEN_FDS=1; exec "$0" "$@"`
+		p.cmd.Args = append([]string{"sh", "-c", script, p.cmd.Path}, args...)
+		sh, err := exec.LookPath("sh")
+		must(s.t, err)
+		p.cmd.Path = sh
+	} else {
+		p.cmd.Args = append(p.cmd.Args, "--socket", s.socket)
+	}
+	return &generator{process: p.start(), socket: s.socket}
+}
+
+// until hears notifications up to one with this line, and returns all lines.
+func (s *supervisor) until(g *generator, line string) (lines []string) {
+	s.t.Helper()
+	for {
+		select {
+		case message := <-s.heard:
+			lines = append(lines, strings.Split(message, "\n")...)
+			if strings.Contains("\n"+message+"\n", "\n"+line+"\n") {
+				return lines
+			}
+		case <-g.exited:
+			s.t.Fatalf("the generator ended before it said %s: %q\n%s", line, lines, g.stderr.String())
+		case <-time.After(patience):
+			s.t.Fatalf("no %s: %q\n%s", line, lines, g.stderr.String())
+		}
+	}
+}
+
+// A generator tells its service manager how far it is, asks for the time that it
+// takes, and is ready only once it has drawn a token.
+func TestReadyAfterAToken(t *testing.T) {
+	s := supervise(t)
+	g := s.start("reel-generator", nil)
+	lines := s.until(g, "READY=1")
+	if steps := g.status().Steps; steps.Tokens < 1 {
+		t.Errorf("ready before a token: %+v", steps)
+	}
+	for _, want := range []string{"STATUS=capturing graphs, ", "STATUS=ready: serves reel-tiny on host", "EXTEND_TIMEOUT_USEC="} {
+		if !strings.Contains("\n"+strings.Join(lines, "\n"), "\n"+want) {
+			t.Errorf("it did not say %s…: %q", want, lines)
+		}
+	}
+	g.signal(syscall.SIGTERM)
+	s.until(g, "STOPPING=1")
+	g.wantExit(0)
+}
+
+// An idle engine feeds the watchdog; one that hangs does not, though the socket
+// answers. SIGABRT, which the manager sends then, ends it.
+func TestWatchdog(t *testing.T) {
+	s := supervise(t)
+	const every = 200 * time.Millisecond
+	g := s.start("faulty-generator", []string{"WATCHDOG_USEC=200000"})
+	s.until(g, "READY=1")
+	for range 8 {
+		s.until(g, "WATCHDOG=1")
+	}
+	if text := g.stderr.String(); text != "" {
+		t.Fatalf("it said %s", text)
+	}
+	g.signal(syscall.SIGUSR2)
+	g.eventually("the device hangs", func() bool { return strings.Contains(g.stderr.String(), "hangs") })
+	time.Sleep(every) // the sign of a step before may be on its way
+	for len(s.heard) > 0 {
+		<-s.heard
+	}
+	for range 5 {
+		time.Sleep(every)
+		if state := g.status().State; state != "ready" {
+			t.Errorf("the socket answers %q", state)
+		}
+	}
+	if len(s.heard) > 0 {
+		t.Errorf("%d signs of life of an engine that hangs: %s", len(s.heard), <-s.heard)
+	}
+	g.signal(syscall.SIGABRT)
+	g.wantExit(2)
+}
+
+// A service manager's socket outlives generators. Who connects while there is
+// none is served by the next, over the same path.
+func TestSocketSurvivesARestart(t *testing.T) {
+	s := supervise(t)
+	s.open()
+	before, err := os.Lstat(s.socket)
+	must(t, err)
+	waiting := s.client("ROMEO:") // nobody is there yet
+	for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGINT} {
+		g := s.start("reel-generator", nil)
+		s.until(g, "READY=1")
+		waiting.wantExit(0)
+		if waiting.stdout.String() == "" {
+			t.Error("a client that waited got no text")
+		}
+		g.works()
+		g.signal(end)
+		g.wait()
+		waiting = s.client("ROMEO:")
+		if after, err := os.Lstat(s.socket); err != nil || !os.SameFile(before, after) {
+			t.Fatalf("after %v the socket is another: %v", end, err)
+		}
+	}
+	must(t, waiting.cmd.Process.Kill())
+}
+
+// client starts a client that waits for a generator.
+func (s *supervisor) client(prompt string) *process {
+	s.t.Helper()
+	return prepare(s.t, "reel", "--socket", s.socket, "--wait", "60s", "--max-tokens", "8", prompt).start()
+}
+
+// Only the process that the manager means takes its sockets; what is no path is
+// refused.
+func TestForeignSocketsAreLeft(t *testing.T) {
+	s := supervise(t)
+	g := s.start("reel-generator", []string{"LISTEN_PID=1", "LISTEN_FDS=1"})
+	s.until(g, "READY=1")
+	g.works()
+	g.signal(syscall.SIGTERM)
+	g.wantExit(0)
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	s.listen, err = l.(*net.TCPListener).File()
+	must(t, err)
+	defer s.listen.Close()
+	g = s.start("reel-generator", nil)
+	g.wantExit(78)
+	if text := g.stderr.String(); !strings.Contains(text, "ListenStream") {
+		t.Errorf("it said %s", text)
+	}
+}

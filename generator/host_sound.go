@@ -1,0 +1,8 @@
+//go:build linux && !fault
+
+package main
+
+import "reel/kernels/device"
+
+// hostOptions are the defaults: only a build with the tag fault hangs.
+func hostOptions() device.HostOptions { return device.HostOptions{} }
