@@ -74,7 +74,7 @@ func (c *compiled) render(w io.Writer, messages []protocol.Message, answer bool,
 		l = append(l, orderedDict("role", m.Role, "content", m.Content))
 	}
 	context["messages"] = l
-	context["strftime_now"] = func(format string) string { return strftime.Format(format, now) }
+	context["strftime_now"] = func(format string) string { return strftime.Format(withoutZone.Replace(format), now) }
 	context["raise_exception"] = func(message *exec.Value) *exec.Value {
 		raised = fmt.Errorf("%w: %.1000s", ErrRefused, message.String())
 		return exec.AsValue(raised)
@@ -89,6 +89,9 @@ func (c *compiled) render(w io.Writer, messages []protocol.Message, answer bool,
 	}
 	return nil
 }
+
+// withoutZone takes the zone out of a format: Python's time has none here.
+var withoutZone = strings.NewReplacer("%%", "%%", "%z", "", "%Z", "")
 
 // failing keeps the error of a write.
 type failing struct {

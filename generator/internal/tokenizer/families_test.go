@@ -79,6 +79,28 @@ func TestMaxTokenBytes(t *testing.T) {
 	}
 }
 
+// TestModelWithoutType loads a model as GPT-2's file has it.
+func TestModelWithoutType(t *testing.T) {
+	var file struct{ Model map[string]json.RawMessage }
+	readJSON(t, "testdata/gpt2.json", &file)
+	delete(file.Model, "type")
+	model, err := json.Marshal(file.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text = "Speak, speak."
+	want, err1 := load(t, "gpt2", nil).Encode(text)
+	got, err2 := load(t, "gpt2", patch("model", string(model))).Encode(text)
+	if err1 != nil || err2 != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for _, other := range []string{`{"vocab":[["a",0]]}`, `{"vocab":{"a":0},"unk_token":"a","max_input_chars_per_word":100,"continuing_subword_prefix":"##"}`} {
+		if _, err := Load(patched(t, "gpt2", patch("model", other))); !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
+}
+
 // joiner is what the library's form C puts into a long run of marks.
 const joiner = "\u034f"
 

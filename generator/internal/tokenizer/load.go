@@ -89,7 +89,7 @@ func checkUnused(c *config) error {
 
 func decodeModel(raw json.RawMessage) (*bpeConfig, error) {
 	kind, err := typeOf(raw)
-	if err == nil && kind != "BPE" {
+	if err == nil && kind != "BPE" && kind != "" { // GPT-2's file says none; the fields tell
 		err = unsupported(kind)
 	}
 	c := new(bpeConfig)
