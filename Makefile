@@ -138,10 +138,11 @@ examples: ## the protocol's Python example, against the real generator
 		case "$$out" in *skipped*) echo "an example was skipped"; exit 1 ;; esac; exit $$code
 
 .PHONY: cuda-check
-cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, vet and lint what is tagged cuda
+cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, vet and lint what is tagged cuda, test what of it needs no GPU
 	@sh kernels/cuda/spills kernels/cuda/exceptions.txt .build/cuda/objects/*.log
 	@$(WITHCUDA) $(GO) vet -tags cuda ./...
 	@$(WITHCUDA) $(GO) vet -tags cuda,fault ./generator
+	@$(WITHCUDA) $(GO) test -tags cuda ./generator/internal/gpu
 	@headers="$$(sh kernels/cuda/install kernels/cuda/headers-12.txt)" && \
 		CUDA_INCLUDE="$$headers/include" $(WITHCUDA) $(GO) build -tags cuda ./kernels/device/cuda
 	@$(WITHCUDA) $(LINT) run --config .ci/golangci.yml --build-tags cuda ./...

@@ -34,7 +34,7 @@ func openHardware(o Options) (hardware, error) {
 	if err != nil {
 		return hardware{}, err
 	}
-	h := hardware{Device: spoiled(d), profile: gpuProfile, machine: describe(d)}
+	h := hardware{Device: spoiled(d), profile: gpuProfile, machine: describe(d), open: func() (reader, error) { return openReader(d) }}
 	if watch != nil {
 		h.taken = watch.taken
 		if bytes, _ := watch.taken(); bytes > 0 {

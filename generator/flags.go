@@ -37,6 +37,8 @@ type Options struct {
 	MaxGraphs   int
 	Roller      string // on or off
 
+	Metrics string // address that Prometheus asks; empty is none
+
 	Guard bool // of check alone: every buffer stands apart between canaries
 }
 
@@ -96,6 +98,7 @@ func (o *Options) settings() []*setting {
 		{"graph-memory", "bytes that captured graphs may take, as in 512MiB (0: what suits the device)", "bytes", "0", byteCount(&o.GraphMemory)},
 		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)", "n", "1024", number(&o.MaxGraphs, 1<<20)},
 		{"roller", "on, or off: graphs stay those of the start", "name", "on", oneOf(&o.Roller, "on", "off")},
+		{"metrics", "address at which Prometheus can ask: a port of 127.0.0.1 or [::1], or unix: and a path (default: none)", "address", "", metricsAddress(&o.Metrics)},
 		{"log-level", "trace, debug, info, warn or error", "level", "info", oneOf(&o.LogLevel, "trace", "debug", "info", "warn", "error")},
 		{"log-format", "json, console, or auto: console on a terminal, else json", "name", "auto", oneOf(&o.LogFormat, "json", "console", "auto")},
 	}
@@ -255,5 +258,5 @@ func newLogger(w io.Writer, o Options) zerolog.Logger {
 	if o.LogFormat == "console" || o.LogFormat == "auto" && terminal {
 		w = zerolog.ConsoleWriter{Out: w, NoColor: !terminal, TimeFormat: time.TimeOnly}
 	}
-	return zerolog.New(zerolog.SyncWriter(w)).Level(level).With().Timestamp().Logger()
+	return zerolog.New(zerolog.SyncWriter(w)).Level(level).With().Timestamp().Logger().Hook(newFlood())
 }

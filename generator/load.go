@@ -42,7 +42,7 @@ func load(_ context.Context, o Options, progress func(float64, string)) (server.
 	template, end := startChat(l.chat, chatWorker)
 	return server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Chat: template, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab},
-		Shape:  shapeOf(l.model), Machine: l.hardware.machine, Planned: l.sizes.atStart(), Taken: l.hardware.taken}, chatty{e, end}, nil
+		Shape:  shapeOf(l.model), Machine: l.hardware.machine, Planned: l.sizes.atStart(), Taken: l.hardware.taken, Memory: l.planned()}, l.hardware.watch(chatty{e, end}, o), nil
 }
 
 // hardware is a device and what it does at once.
@@ -51,6 +51,7 @@ type hardware struct {
 	profile
 	machine func() protocol.Machine
 	taken   func() (bytes int64, by string) // by this process; nil where nobody knows
+	open    func() (reader, error)          // of a GPU's load and faults; nil where there is none
 	// available is how many bytes may be taken, the profile's overhead included.
 	available func() (int64, error)
 }

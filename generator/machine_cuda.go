@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	nvidia "reel/generator/internal/gpu"
 	gpu "reel/kernels/device/cuda"
 	"reel/protocol"
 )
@@ -26,4 +27,13 @@ func driverVersion() string {
 	defer func() { _ = nvml.Shutdown() }() // nobody could mend it
 	version, _ := nvml.SystemGetDriverVersion()
 	return version
+}
+
+// openReader begins to read d's load and faults.
+func openReader(d *gpu.Device) (reader, error) {
+	uuid, err := d.UUID()
+	if err != nil {
+		return nil, err
+	}
+	return nvidia.Open("GPU-" + uuid)
 }

@@ -453,7 +453,7 @@ func TestLog(t *testing.T) {
 	f.read(frames)
 	f.signals <- syscall.SIGTERM
 	f.wait()
-	if n := strings.Count(f.stderr.String(), `"message":"graphs captured"`); n != 1 {
+	if n := strings.Count(f.stderr.String(), `"msg":"graphs captured"`); n != 1 {
 		t.Errorf("what the graphs took is told %d times: %s", n, f.stderr.String())
 	}
 	requests := 0
@@ -466,7 +466,8 @@ func TestLog(t *testing.T) {
 			continue
 		}
 		requests++
-		if event["peer_uid"] != float64(os.Getuid()) || event["n_prompt"] != 6.0 || event["n_gen"] != 1.0 || event["finish"] != "length" || event["ttft_ms"] == nil {
+		if event["peer_uid"] != float64(os.Getuid()) || event["n_prompt"] != 6.0 || event["n_gen"] != 1.0 || event["finish"] != "length" || event["ttft_ms"] == nil ||
+			event["tpot_ms"] == nil || event["model"] != "fake" || event["level"] != "info" || event["msg"] != "request" || event["ts"] == nil {
 			t.Errorf("got %v", event)
 		}
 	}

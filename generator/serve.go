@@ -11,7 +11,9 @@ import (
 	"github.com/oklog/run"
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/metrics"
 	"reel/generator/internal/server"
+	"reel/protocol"
 )
 
 const (
@@ -41,15 +43,21 @@ func (p *program) serveOn(log zerolog.Logger, o Options) error {
 	if err := chooseDevice(log, &o); err != nil {
 		return err
 	}
+	asked, err := listenMetrics(o.Metrics, log)
+	if err != nil {
+		return err
+	}
 	m, err := p.manager(log)
 	if err != nil {
 		return err
 	}
-	s := server.New(server.Options{Socket: o.Socket, Inherited: m.socket, Version: release(), Logger: log})
+	e := &engineActor{load: p.load, opts: o, log: log, manager: m, progress: newProgress(p.stderr, log)}
+	figures := metrics.New(func() *protocol.Status { return e.server.Status() }, e.reading)
+	s := server.New(server.Options{Socket: o.Socket, Inherited: m.socket, Version: release(), Logger: log, Observer: figures})
+	e.server = s
 	if err := s.Listen(); err != nil {
 		return refuse(errConfig, "--socket: %w", err)
 	}
-	e := &engineActor{server: s, load: p.load, opts: o, log: log, manager: m, progress: newProgress(p.stderr, log)}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var g run.Group // interrupts come in this order: the engine ends its requests, then the server closes
 	g.Add(e.execute, e.interrupt)
@@ -60,6 +68,7 @@ func (p *program) serveOn(log zerolog.Logger, o Options) error {
 			log.Warn().Err(err).Msg("some clients did not take their last frames")
 		}
 	})
+	addMetrics(&g, figures, asked)
 	stop := make(chan struct{})
 	g.Add(func() error { return p.awaitSignal(s, m, log, stop) }, func(error) { close(stop) })
 	return g.Run()

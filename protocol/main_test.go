@@ -35,7 +35,11 @@ func text(s string) string { return string(appendString(nil, s)) }
 
 // pairs is a map of keys and raw values.
 func pairs(kv ...string) []byte {
-	b := []byte{0x80 | byte(len(kv)/2)}
+	n := len(kv) / 2
+	b := []byte{0x80 | byte(n)}
+	if n > 15 {
+		b = []byte{0xde, 0, byte(n)}
+	}
 	for i := 0; i < len(kv); i += 2 {
 		b = append(appendString(b, kv[i]), kv[i+1]...)
 	}

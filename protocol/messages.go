@@ -191,6 +191,9 @@ type Status struct {
 	// Machine and Shape were added to version 1 too.
 	Machine Machine `msgpack:"machine,omitempty" json:"machine"`
 	Shape   Shape   `msgpack:"shape,omitempty" json:"shape"`
+	// Memory was added to version 1 as well: what the generator takes of the
+	// device's memory, by kind; empty while it loads.
+	Memory []MemoryUse `msgpack:"memory,omitempty" json:"memory"`
 }
 
 // Machine is what the generator runs on.
@@ -199,6 +202,22 @@ type Machine struct {
 	Driver      string `msgpack:"driver" json:"driver"`             // version of the GPU's; empty on host
 	MemoryUsed  int64  `msgpack:"memory_used" json:"memory_used"`   // bytes, now: of the GPU by all programs; on host of this process
 	MemoryTotal int64  `msgpack:"memory_total" json:"memory_total"` // bytes of the GPU, or of the machine
+}
+
+// Kinds of device memory, the field kind of MemoryUse.
+const (
+	MemoryWeights = "weights"
+	MemoryKV      = "kv"     // the pool of KV pages
+	MemoryArena   = "arena"  // activations, slots, what kernels work in
+	MemoryGraphs  = "graphs" // captured graphs; planned is their budget
+	MemoryOther   = "other"  // context, kernels and libraries; in use, other programs' too where they can't be told apart
+)
+
+// MemoryUse is what one kind of the device's memory was planned to take, and takes.
+type MemoryUse struct {
+	Kind    string `msgpack:"kind" json:"kind"`
+	Planned int64  `msgpack:"planned" json:"planned"` // bytes
+	Used    int64  `msgpack:"used" json:"used"`       // bytes
 }
 
 // Shape is the model's shape.

@@ -30,6 +30,7 @@ status.graphs: live max_graphs bytes budget precaptured rolled evicted failed re
 status.kv: page_tokens pages used bytes
 status.limits: context max_batch vocab prompt_bytes frame requests connections queue
 status.machine: name driver memory_used memory_total
+status.memory: kind planned used
 status.requests: running waiting finished cancelled failed refused
 status.shape: layers hidden inner heads kv_heads head_dim weight_bytes
 status.steps.graphs: precaptured rolled padded eager

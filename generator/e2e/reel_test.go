@@ -122,7 +122,7 @@ func TestLog(t *testing.T) {
 	g.wantExit(0)
 	log := g.stderr.String()
 	for _, line := range strings.Split(strings.TrimSpace(log), "\n") {
-		if fields := decode[map[string]any](t, line); fields["level"] == nil || fields["message"] == nil {
+		if fields := decode[map[string]any](t, line); fields["level"] == nil || fields["msg"] == nil {
 			t.Errorf("a line without level or message: %s", line)
 		}
 	}

@@ -215,6 +215,8 @@ func (g *Generator) status() *protocol.Status {
 		status.Graphs = graphs
 		status.Machine = protocol.Machine{Name: "Fake 9000", Driver: "1.2", MemoryUsed: 3 << 30, MemoryTotal: 8 << 30}
 		status.Shape = protocol.Shape{Layers: 2, Hidden: 64, Inner: 128, Heads: 4, KVHeads: 2, HeadDim: 16, WeightBytes: 5 << 20}
+		status.Memory = []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 6 << 20, Used: 5 << 20}, {Kind: protocol.MemoryKV, Planned: 12 << 20, Used: 12 << 20},
+			{Kind: protocol.MemoryGraphs, Planned: 8<<20 + 1<<19, Used: 3 << 20}}
 	}
 	return status
 }

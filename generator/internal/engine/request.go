@@ -84,4 +84,5 @@ type Stats struct {
 	KV       protocol.KV
 	Steps    protocol.Steps
 	Graphs   protocol.GraphPool
+	Arena    int64 // bytes of device memory that steps work in, beside the KV pool
 }

@@ -44,6 +44,7 @@ func (e *Engine) start() error {
 	}
 	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: e.opts.MaxBatch, MaxQueue: 2 * (e.opts.MaxQueue + e.opts.MaxBatch), Chunk: e.opts.Chunk,
 		Context: e.opts.Context, PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, FirstStep: e.next, InFlight: depth})
+	e.stats.Arena = e.lane.ArenaBytes()
 	e.stats.KV = protocol.KV{PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, Bytes: e.lane.KV.Data.Bytes()}
 	return err
 }

@@ -143,6 +143,16 @@ func (t taking) Pinned(bytes int64) (device.Buffer, *device.Mapped, error) {
 	return b, m, err
 }
 
+// ArenaBytes is what the lane takes of the device's memory beside the KV pool.
+func (l *Lane) ArenaBytes() (n int64) {
+	for _, b := range l.taken {
+		if b != l.ring && b != l.results && b != l.KV.Data {
+			n += b.Bytes()
+		}
+	}
+	return n
+}
+
 // Free gives the lane's memory back. No step runs in it any more.
 func (l *Lane) Free(dev device.Memory) error {
 	var releases []func() error

@@ -289,7 +289,7 @@ func TestConnections(t *testing.T) {
 			}
 			must(t, all[0].conn.Close())
 			must(t, next.conn.Close())
-			eventually(t, "a place is free", func() bool { return f.status().Connections < 128 })
+			eventually(t, "a place is free", func() bool { return f.Status().Connections < 128 })
 			f.works()
 		})
 	}

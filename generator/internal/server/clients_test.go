@@ -77,7 +77,7 @@ func TestClientThatStalls(t *testing.T) {
 			slow := f.flood(testContext - 20)
 			if c.cut {
 				eventually(t, "its sequences end", func() bool { live, _ := f.engine.counts(); return live == 0 })
-				eventually(t, "its place is free", func() bool { return f.status().Connections == 0 })
+				eventually(t, "its place is free", func() bool { return f.Status().Connections == 0 })
 			} else {
 				time.Sleep(500 * time.Millisecond) // ten times what the guard allows
 				if live, _ := f.engine.counts(); live == 0 {
@@ -174,7 +174,7 @@ func TestClientThatGoes(t *testing.T) {
 			expect[protocol.Token](c)
 			must(t, leave(c))
 			eventually(t, "its sequence ends", func() bool { live, _ := f.engine.counts(); return live == 0 })
-			eventually(t, "its place is free", func() bool { return f.status().Connections == 0 })
+			eventually(t, "its place is free", func() bool { return f.Status().Connections == 0 })
 		})
 	}
 }
@@ -195,7 +195,7 @@ func TestAnswersBeforeHalfClose(t *testing.T) {
 func TestKilledClients(t *testing.T) {
 	f := ready(t, nil)
 	f.works()
-	eventually(t, "the first client is gone", func() bool { return f.status().Connections == 0 })
+	eventually(t, "the first client is gone", func() bool { return f.Status().Connections == 0 })
 	goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
 	for range 10 {
 		f.engine.allow(1)
@@ -205,7 +205,7 @@ func TestKilledClients(t *testing.T) {
 		}
 		f.engine.allow(-1)
 		wave.Wait()
-		eventually(t, "their places are free", func() bool { return f.status().Connections == 0 })
+		eventually(t, "their places are free", func() bool { return f.Status().Connections == 0 })
 	}
 	if live, submits := f.engine.counts(); live != 0 || submits != 1001 {
 		t.Errorf("%d sequences are left of %d", live, submits)
@@ -244,7 +244,7 @@ func TestManyClients(t *testing.T) {
 		})
 	}
 	all.Wait()
-	st := f.status()
+	st := f.Status()
 	if want := uint64(64 * requests); st.Requests.Finished != want || st.Requests.Failed+st.Requests.Refused > 0 {
 		t.Errorf("status counts %+v", st.Requests)
 	}

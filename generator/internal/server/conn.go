@@ -176,7 +176,7 @@ func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {
 		return c.hello(m)
 	}
 	if _, ok := msg.(*protocol.StatusRequest); ok {
-		c.send(c.s.status())
+		c.send(c.s.Status())
 		return nil
 	}
 	if c.model == nil {
@@ -251,6 +251,9 @@ func (c *conn) tokenize(m *protocol.Tokenize) *protocol.Error {
 
 // send queues one message.
 func (c *conn) send(msg any) {
+	if e, failed := msg.(*protocol.Error); failed {
+		c.s.opts.Observer.Error(e.Code)
+	}
 	frame, err := protocol.AppendFrame(nil, msg)
 	if err != nil {
 		frame, _ = protocol.AppendFrame(nil, asError(err))
@@ -267,6 +270,7 @@ func (c *conn) queue(frames []byte) {
 	last, _ := protocol.AppendFrame(nil, protocol.Errorf(protocol.CodeSlowClient, "read as fast as tokens come",
 		"more than %d bytes wait for the client to read them", c.s.bounds.unsent))
 	c.log.Warn().Msg("cut: the client does not read")
+	c.s.opts.Observer.Error(protocol.CodeSlowClient)
 	c.out.cut(last)
 	c.hangUp()
 }

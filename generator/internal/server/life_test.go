@@ -90,7 +90,7 @@ func (f *fixture) drain(ctx context.Context) <-chan error {
 	f.t.Helper()
 	drained := make(chan error, 1)
 	go func() { drained <- f.Drain(ctx) }()
-	eventually(f.t, "the server drains", func() bool { return f.status().State == protocol.StateDraining })
+	eventually(f.t, "the server drains", func() bool { return f.Status().State == protocol.StateDraining })
 	return drained
 }
 
@@ -159,7 +159,7 @@ func TestDrainTimesOut(t *testing.T) {
 	}
 	f.engine.stop(engine.ErrShutdown)
 	c.wantError(protocol.CodeShutdown)
-	c2 := f.status()
+	c2 := f.Status()
 	if c2.Requests.Failed != 1 {
 		t.Errorf("status counts %+v", c2.Requests)
 	}
@@ -175,7 +175,7 @@ func TestCloseHasAnEnd(t *testing.T) {
 	if err := f.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	eventually(t, "its connection is closed", func() bool { return f.status().Connections == 0 })
+	eventually(t, "its connection is closed", func() bool { return f.Status().Connections == 0 })
 	slow.wantClosed()
 	if err := <-f.served; err != nil {
 		t.Error(err)

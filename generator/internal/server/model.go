@@ -57,6 +57,8 @@ type Model struct {
 	Planned int64
 	// Taken is what it did take, and who says so; nil where nobody does.
 	Taken func() (bytes int64, by string)
+	// Memory is what the plan takes of the device, by kind.
+	Memory []protocol.MemoryUse
 	// Machine is asked for each status.
 	Machine func() protocol.Machine
 }

@@ -105,8 +105,8 @@ func (p *phase) describe() string {
 	return fmt.Sprintf("the model is being loaded: %s, %.0f%%", p.what, percent)
 }
 
-// status is a snapshot of the server and its engine.
-func (s *Server) status() *protocol.Status {
+// Status is a snapshot of the server and its engine.
+func (s *Server) Status() *protocol.Status {
 	s.mu.Lock()
 	p, connections := s.phase, len(s.conns)
 	s.mu.Unlock()
@@ -122,6 +122,7 @@ func (s *Server) status() *protocol.Status {
 		if p.model.Machine != nil {
 			st.Machine = p.model.Machine()
 		}
+		st.Memory = p.model.memoryUse(stats, st.Machine)
 	}
 	s.counts.fill(&st.Requests)
 	return st

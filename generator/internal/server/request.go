@@ -21,8 +21,9 @@ type request struct {
 	handle engine.Handle
 
 	text    holder
-	stopped bool // a stop string was found: what the engine still sends is dropped
-	count   int  // tokens of the completion, sent or held
+	stopped bool      // a stop string was found: what the engine still sends is dropped
+	count   int       // tokens of the completion, sent or held
+	last    time.Time // when its last token came
 	frames  []byte
 
 	// The token at hand; the next one takes its place.
@@ -65,6 +66,7 @@ func (r *request) stream() {
 	}
 	for {
 		got := r.box.take()
+		r.observe(len(got.tokens))
 		for i := range got.tokens {
 			r.token(&got.tokens[i])
 		}
@@ -74,6 +76,18 @@ func (r *request) stream() {
 		}
 		r.flush()
 	}
+}
+
+// observe notes when n tokens came.
+func (r *request) observe(n int) {
+	if n == 0 || r.stopped {
+		return
+	}
+	now := time.Now()
+	if !r.last.IsZero() {
+		r.c.s.opts.Observer.Tokens(n, now.Sub(r.last))
+	}
+	r.last = now
 }
 
 // token adds one token to what is to be sent.
@@ -129,14 +143,25 @@ func (r *request) finish(f *engine.Finish) {
 	if failed {
 		e := asError(f.Err).For(r.id)
 		end, reason = e, e.Code
+		r.c.s.opts.Observer.Error(e.Code)
 	}
+	usage := protocol.Usage{PromptTokens: len(r.prompt), CompletionTokens: r.count}
+	r.c.s.opts.Observer.Request(reason, usage, f.Timing)
 	r.append(end)
 	r.c.forget(r.id)
 	r.flush()
 	r.c.s.counts.ended(reason, failed)
 	r.c.s.end()
-	r.c.log.Info().Uint64("req_id", r.id).Int("n_prompt", len(r.prompt)).Int("n_gen", r.count).
-		Float64("ttft_ms", f.Timing.TTFTMS).Str("finish", reason).AnErr("error", f.Err).Msg("request")
+	r.c.log.Info().Uint64("req_id", r.id).Str("model", r.model.Name).Int("n_prompt", len(r.prompt)).Int("n_gen", r.count).
+		Float64("ttft_ms", f.Timing.TTFTMS).Float64("tpot_ms", perToken(f.Timing, r.count)).Str("finish", reason).AnErr("error", f.Err).Msg("request")
+}
+
+// perToken is the time of each token after the first, in milliseconds; 0 where there is none.
+func perToken(t protocol.Timing, tokens int) float64 {
+	if tokens < 2 {
+		return 0
+	}
+	return (t.TotalMS - t.TTFTMS) / float64(tokens-1)
 }
 
 // done is the message that ends a request that did not fail, and its reason.

@@ -278,11 +278,11 @@ func TestFailureOfARunningRequest(t *testing.T) {
 
 func TestStatusTellsMachineAndShape(t *testing.T) {
 	f := start(t, nil)
-	if st := f.status(); st.Machine != (protocol.Machine{}) || st.Shape != (protocol.Shape{}) {
+	if st := f.Status(); st.Machine != (protocol.Machine{}) || st.Shape != (protocol.Shape{}) {
 		t.Errorf("before there is a model: %+v, %+v", st.Machine, st.Shape)
 	}
 	f.SetReady(f.model())
-	if st := f.status(); st.Machine != (protocol.Machine{Name: "none", MemoryUsed: 5}) || st.Shape.Layers != 3 {
+	if st := f.Status(); st.Machine != (protocol.Machine{Name: "none", MemoryUsed: 5}) || st.Shape.Layers != 3 {
 		t.Errorf("got %+v, %+v", st.Machine, st.Shape)
 	}
 }

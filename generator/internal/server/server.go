@@ -24,6 +24,8 @@ type Options struct {
 	// Inherited is a socket that a service manager listens on for the server, in
 	// place of one at the path Socket; nil where there is none.
 	Inherited *net.UnixListener
+	// Observer is told what becomes of requests; nil is nobody.
+	Observer Observer
 }
 
 // Server serves one model on one socket. Its life: New, Listen, Serve on a
@@ -55,6 +57,9 @@ func New(opts Options) *Server { return newServer(opts, defaultBounds()) }
 func newServer(opts Options, b bounds) *Server {
 	if opts.Socket == "" {
 		opts.Socket = DefaultSocket()
+	}
+	if opts.Observer == nil {
+		opts.Observer = nobody{}
 	}
 	quiet := make(chan struct{})
 	close(quiet)
@@ -117,10 +122,12 @@ func (s *Server) take(sock *net.UnixConn) {
 		s.turnAway(sock, e)
 		return
 	}
+	s.opts.Observer.Connected()
 	go c.serve()
 }
 
 func (s *Server) turnAway(sock *net.UnixConn, e *protocol.Error) {
+	s.opts.Observer.Error(e.Code)
 	frame, _ := protocol.AppendFrame(nil, e)
 	_ = sock.SetWriteDeadline(time.Now().Add(s.bounds.reject))
 	_, _ = sock.Write(frame)

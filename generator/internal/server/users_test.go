@@ -40,7 +40,7 @@ func TestConnectionsAreOfAUser(t *testing.T) {
 	}
 	uid.Store(4)
 	f.works()
-	eventually(t, "its place is free", func() bool { return f.status().Connections == 7 })
+	eventually(t, "its place is free", func() bool { return f.Status().Connections == 7 })
 }
 
 func TestEngineKnowsWhoAsks(t *testing.T) {

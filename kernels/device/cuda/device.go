@@ -82,6 +82,12 @@ func (d *Device) Model() string {
 	return name
 }
 
+// UUID tells the GPU from all others, as NVIDIA's tools write it after GPU-.
+func (d *Device) UUID() (string, error) {
+	id, err := d.gpu.UUID()
+	return id.String(), d.wrapped("UUID", err)
+}
+
 // MemInfo is the GPU's free and total memory in bytes.
 func (d *Device) MemInfo() (free, total int64, err error) {
 	err = d.do(device.CallQuery, "memory info", func() (err error) {

@@ -1,0 +1,101 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Nobody but this machine can ask.
+func TestOnlyThisMachineCanAsk(t *testing.T) {
+	for _, bad := range []string{"0.0.0.0:9464", ":9464", "[::]:9464", "192.168.1.2:9464", "10.0.0.1:0", "localhost:9464", "example.org:80",
+		"127.0.0.1", "9464", "unix:", "unix:metrics.sock", "/run/metrics.sock", "[::ffff:10.0.0.1]:80", "unix:@abstract"} {
+		if err := CheckAddress(bad); !errors.Is(err, ErrAddress) {
+			t.Errorf("%q: %v", bad, err)
+		}
+		if l, err := Listen(bad); err == nil {
+			l.Close()
+			t.Errorf("%q is listened on", bad)
+		}
+	}
+	for _, good := range []string{"127.0.0.1:9464", "127.8.7.6:0", "[::1]:9464", "unix:/run/reel/metrics.sock"} {
+		if err := CheckAddress(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+}
+
+func get(t *testing.T, network, address, path string) (int, string) {
+	t.Helper()
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}}
+	r, err := c.Get("http://metrics" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(body)
+}
+
+func TestServe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.sock")
+	for _, address := range []string{"127.0.0.1:0", "unix:" + path} {
+		l, err := Listen(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- full().Serve(l) }()
+		network, at := l.Addr().Network(), l.Addr().String()
+		if code, body := get(t, network, at, "/metrics"); code != 200 || !strings.Contains(body, "reel_requests_running 2\n") ||
+			!strings.Contains(body, `reel_time_to_first_token_seconds_bucket{le="0.02"} 1`) {
+			t.Errorf("%s: %d\n%s", address, code, body)
+		}
+		if code, _ := get(t, network, at, "/debug/pprof/"); code != 404 {
+			t.Errorf("another path: %d", code)
+		}
+		l.Close()
+		if err := <-served; err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// A socket that was left behind is replaced; one that is in use, or another file, is not.
+func TestStaleSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen("unix:" + path); err == nil {
+		t.Error("a socket in use was taken")
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	again, err := Listen("unix:" + path)
+	if err != nil {
+		t.Fatalf("a stale socket: %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("%v, %v", info, err)
+	}
+	again.Close()
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen("unix:" + path); err == nil {
+		t.Error("a file was replaced")
+	}
+}

@@ -1,0 +1,120 @@
+package server
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"reel/protocol"
+)
+
+// witness notes what an Observer is told.
+type witness struct {
+	mu          sync.Mutex
+	connected   int
+	errors      []string
+	tokens      int
+	finishes    []string
+	usage       protocol.Usage
+	negative    bool
+	lastTotalMS float64
+}
+
+func (w *witness) Connected() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.connected++
+}
+
+func (w *witness) Error(code string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.errors = append(w.errors, code)
+}
+
+func (w *witness) Tokens(n int, after time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tokens += n
+	w.negative = w.negative || after < 0
+}
+
+func (w *witness) Request(finish string, u protocol.Usage, t protocol.Timing) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.finishes = append(w.finishes, finish)
+	w.usage.PromptTokens += u.PromptTokens
+	w.usage.CompletionTokens += u.CompletionTokens
+	w.lastTotalMS = t.TotalMS
+}
+
+// An observer is told of each connection, request, gap between tokens, and error.
+func TestObserver(t *testing.T) {
+	w := new(witness)
+	f := newFixture(t, nil)
+	f.opts.Observer = w
+	f.serve()
+	f.SetReady(f.model())
+	c := f.client()
+	for id := range uint64(3) { // a token each step, which the client has before the next
+		f.engine.allow(0)
+		c.send(generate(id, "abc", 3))
+		for range 3 {
+			f.engine.allow(1)
+			expect[protocol.Token](c)
+		}
+		expect[protocol.Done](c)
+	}
+	c.ask(generate(4, "?", 3))
+	c.send(&protocol.Hello{Version: 99})
+	c.closedAfter()
+	f.stop()
+	want := []string{protocol.FinishLength, protocol.FinishLength, protocol.FinishLength}
+	if w.connected != 1 || !slices.Equal(w.finishes, want) || w.usage != (protocol.Usage{PromptTokens: 9, CompletionTokens: 9}) || w.lastTotalMS != 1 {
+		t.Errorf("%+v", w)
+	}
+	if w.tokens != 6 || w.negative {
+		t.Errorf("%d gaps between tokens, want 6", w.tokens)
+	}
+	if want := []string{protocol.CodeBadRequest, protocol.CodeUnsupportedVersion}; !slices.Equal(w.errors, want) {
+		t.Errorf("errors %v, want %v", w.errors, want)
+	}
+}
+
+func TestObserverIsToldOfTurnedAwayAndFailed(t *testing.T) {
+	w := new(witness)
+	f := newFixture(t, func(b *bounds) { b.connections = 1 })
+	f.opts.Observer = w
+	f.serve()
+	f.SetReady(f.model())
+	f.engine.allow(0)
+	c := f.client()
+	c.send(generate(1, "abc", 3))
+	eventually(t, "the request runs", func() bool { live, _ := f.engine.counts(); return live == 1 })
+	f.dial().closedAfter()
+	f.stop() // ends the request with shutdown
+	if want := []string{protocol.CodeTooManyConnections, protocol.CodeShutdown}; !slices.Equal(w.errors, want) || !slices.Equal(w.finishes, want[1:]) || w.connected != 1 {
+		t.Errorf("%+v", w)
+	}
+}
+
+// Status tells what was planned beside what is in use.
+func TestStatusTellsMemory(t *testing.T) {
+	f := newFixture(t, nil)
+	f.serve()
+	m := f.model()
+	m.Shape.WeightBytes = 3
+	m.Memory = []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 4}, {Kind: protocol.MemoryOther, Planned: 1}}
+	taken := int64(0)
+	m.Taken = func() (int64, string) { return taken, "a test" }
+	f.SetReady(m)
+	want := []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 4, Used: 3}, {Kind: protocol.MemoryOther, Planned: 1, Used: 2}}
+	if got := f.Status().Memory; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	taken = 4
+	if got := f.Status().Memory[1].Used; got != 1 {
+		t.Errorf("of 4 bytes taken, 3 for weights, %d are the rest", got)
+	}
+}

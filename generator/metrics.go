@@ -1,0 +1,91 @@
+//go:build linux
+
+package main
+
+import (
+	"net"
+
+	"github.com/oklog/run"
+	"github.com/rs/zerolog"
+
+	"reel/generator/internal/gpu"
+	"reel/generator/internal/metrics"
+)
+
+// metricsAddress takes an address that only this machine reaches, or none.
+func metricsAddress(to *string) func(string) error {
+	return func(text string) error {
+		if text != "" {
+			if err := metrics.CheckAddress(text); err != nil {
+				return err
+			}
+		}
+		*to = text
+		return nil
+	}
+}
+
+// listenMetrics listens at an address that flags have taken; nil where it is empty.
+func listenMetrics(address string, log zerolog.Logger) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	l, err := metrics.Listen(address)
+	if err != nil {
+		return nil, refuse(errConfig, "--metrics %s: %w", address, err)
+	}
+	log.Info().Str("address", address).Msg("metrics can be asked for")
+	return l, nil
+}
+
+// addMetrics adds a member to the group that answers on l, where there is one.
+func addMetrics(g *run.Group, m *metrics.Metrics, l net.Listener) {
+	if l != nil {
+		g.Add(func() error { return m.Serve(l) }, func(error) { _ = l.Close() })
+	}
+}
+
+// reading is what the GPU says of itself; nil where there is none, or while the
+// model is being loaded.
+func (a *engineActor) reading() *gpu.Reading {
+	a.mu.Lock()
+	runner := a.runner
+	a.mu.Unlock()
+	w, ok := runner.(watched)
+	if !ok {
+		return nil
+	}
+	r := w.gpu.Read()
+	return &r
+}
+
+// reader reads a GPU until it is closed.
+type reader interface {
+	Read() gpu.Reading
+	Close()
+}
+
+// watched is an engine on a GPU that is read while it runs.
+type watched struct {
+	engineRunner
+	gpu reader
+}
+
+// Run runs the engine.
+func (w watched) Run() error {
+	defer w.gpu.Close()
+	return w.engineRunner.Run()
+}
+
+// watch reads the hardware beside the engine where that was asked for. Metrics
+// lack what a driver without NVML cannot tell; requests are served all the same.
+func (h hardware) watch(e engineRunner, o Options) engineRunner {
+	if o.Metrics == "" || h.open == nil {
+		return e
+	}
+	r, err := h.open()
+	if err != nil {
+		return e
+	}
+	return watched{e, r}
+}
