@@ -3,9 +3,11 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -221,5 +223,64 @@ func shed(t *testing.T, e *engine.Engine) {
 	}
 	if busy == 0 {
 		t.Error("nothing was shed")
+	}
+}
+
+// Every family through the engine, from its files: the greedy tokens of transformers.
+func TestFamiliesAreServed(t *testing.T) {
+	list, err := os.ReadDir("internal/model/testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := 0
+	for _, dir := range list {
+		if !dir.IsDir() {
+			continue
+		}
+		served++
+		path := filepath.Join("internal/model/testdata", dir.Name())
+		l, err := prepare(Options{Device: "host", Model: path, MaxBatch: 4, MaxGraphs: 8}, func(float64, string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := engine.New(l.hardware.Device, l.model, l.plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run() }()
+		serveGolden(t, e, path)
+		e.Stop()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if served != 8 {
+		t.Errorf("%d families", served)
+	}
+}
+
+// serveGolden has all prompts of a checkpoint's golden.json completed at once.
+func serveGolden(t *testing.T, e *engine.Engine, path string) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(path, "golden.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []struct{ Tokens, Greedy []int32 }
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	running := make([]*collected, len(all))
+	for i, g := range all {
+		running[i] = &collected{ended: make(chan engine.Finish, 1)}
+		if _, err := e.Submit(&engine.Request{Tokens: g.Tokens, MaxTokens: len(g.Greedy), IgnoreEOS: true, Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: running[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, g := range all {
+		if got := running[i].await(t, len(g.Greedy)); got != fmt.Sprint(g.Greedy) {
+			t.Errorf("%s, %d tokens: %s, transformers has %v", path, len(g.Tokens), got, g.Greedy)
+		}
 	}
 }
