@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,7 +17,8 @@ import (
 // packedWhole is a weight packed by one op, and loaded part by part.
 func packedWhole(t *testing.T, dtype DType, rows, cols int) (whole, parts []uint16) {
 	t.Helper()
-	h := device.NewHost(device.HostOptions{})
+	// Slower than the reading, so that room is used again too early where nobody waits.
+	h := device.NewHost(device.HostOptions{Delay: func() time.Duration { return 20 * time.Millisecond }})
 	defer h.Close()
 	data := make([]byte, int64(rows)*int64(cols)*dtype.Size())
 	r := rand.New(rand.NewPCG(uint64(rows), uint64(cols)))

@@ -48,6 +48,9 @@ func Open(fsys fs.FS) (*Checkpoint, error) {
 	return c, nil
 }
 
+// opened is told of each file that was mapped; a test changes it then.
+var opened = func(string) {}
+
 // add opens one file, enters its tensors and returns them.
 func (c *Checkpoint) add(fsys fs.FS, name string) ([]Tensor, error) {
 	f, err := openFile(fsys, name)
@@ -55,6 +58,7 @@ func (c *Checkpoint) add(fsys fs.FS, name string) ([]Tensor, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	c.files = append(c.files, f)
+	opened(name)
 	tensors, err := parse(f.data, maxTensors-len(c.tensors))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

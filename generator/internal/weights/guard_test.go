@@ -64,3 +64,23 @@ func TestWithoutGuard(t *testing.T) {
 		t.Errorf("%v, wants a fault:\n%s", err, out)
 	}
 }
+
+// A file that loses its header between being mapped and being parsed is an error that
+// names it.
+func TestShrinksWhileItIsOpened(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, singleName)
+	if err := os.WriteFile(path, pack(good, 16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := opened
+	defer func() { opened = before }()
+	opened = func(string) {
+		if err := os.Truncate(path, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := Open(os.DirFS(dir)); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), singleName) {
+		t.Errorf("%v, wants %v", err, ErrChanged)
+	}
+}
