@@ -109,3 +109,22 @@ func TestNoTemplate(t *testing.T) {
 	}
 	f.works()
 }
+
+// TestDecoderKnowsThePrompt: the completion's decoder is told what stands before
+// it, the echo's that it begins a text.
+func TestDecoderKnowsThePrompt(t *testing.T) {
+	f := start(t, nil)
+	m, after := f.model(), make(chan []int32, 2)
+	m.NewDecoder = func(tokens []int32) Decoder {
+		after <- slices.Clone(tokens)
+		return &byteDecoder{}
+	}
+	f.SetReady(m)
+	g := generate(1, "ab", 3)
+	g.Echo = true
+	f.client().ask(g)
+	first, second := <-after, <-after
+	if !slices.Equal(first, []int32{'a', 'b'}) || second != nil {
+		t.Errorf("the completion comes after %v, the echo after %v", first, second)
+	}
+}
