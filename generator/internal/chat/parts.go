@@ -6,6 +6,10 @@ import (
 	"strings"
 )
 
+// maxBrackets is how deep brackets may lie in others: the time of what follows
+// grows with it.
+const maxBrackets = 200
+
 // scanTag cuts a tag's inside into strings, names, numbers, brackets, other
 // characters and white space, up to end, which counts outside of brackets only.
 func scanTag(s, end string) (parts []string, rest, sign string, err error) {
@@ -24,7 +28,9 @@ func scanTag(s, end string) (parts []string, rest, sign string, err error) {
 		}
 		switch s[0] {
 		case '(', '[', '{':
-			depth++
+			if depth++; depth > maxBrackets {
+				return nil, "", "", fmt.Errorf("%w: brackets within more than %d others", ErrTemplate, maxBrackets)
+			}
 		case ')', ']', '}':
 			depth = max(0, depth-1)
 		}

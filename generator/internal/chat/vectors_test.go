@@ -77,3 +77,15 @@ func (v *vectors) render(c vector, now time.Time) (string, error) {
 	err = template.render(&b, v.Conversations[c.Conversation], c.Answer, now)
 	return b.String(), err
 }
+
+// TestDeepBrackets nests as deep as it may.
+func TestDeepBrackets(t *testing.T) {
+	template, err := compile(Source{Template: "{{ " + strings.Repeat("(", maxBrackets) + "1" + strings.Repeat(")", maxBrackets) + " }}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := template.render(&b, nil, true, time.Time{}); err != nil || b.String() != "1" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+}
