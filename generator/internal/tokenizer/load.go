@@ -149,8 +149,11 @@ func (t *Tokenizer) addTokens(list []addedToken) error {
 		if err := t.place(a.Content, *a.ID); err != nil {
 			return err
 		}
+		if a.Normalized { // it is found, and decodes, as the normalizer leaves it
+			t.tokens[*a.ID].bytes = t.decoding.text(t.normalizer.normalize(a.Content))
+		}
 		t.tokens[*a.ID].special = t.tokens[*a.ID].special || a.Special
-		t.longest = max(t.longest, len(a.Content))
+		t.longest = max(t.longest, len(a.Content), len(t.tokens[*a.ID].bytes))
 	}
 	var err error
 	t.added, err = newAddedTokens(list, t.normalizer)

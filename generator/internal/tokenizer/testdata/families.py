@@ -25,7 +25,7 @@ MORE = [
     "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", "<0x41><0xE2>", "\u2581", "\u2581\u2581 \u2581a\u2581b", " \u2581", "a  b   c    d     e", "    four\n        eight\n\ttab",
     "\u00e9 e\u0301 \u1e69 s\u0323\u0307 s\u0307\u0323 \u0344 \u212b \u2126 \uac01 \u1100\u1161\u11a8 \u0958 \u0915\u093c", "\u3000wide\u3000", "e" + "\u0301\u0327" * 40 + "x", "\u0301start",
     "\u30ac\u30ad\u3099 \uff76\uff9e \ufb01", "\U0001d15e \U0001d157\U0001d165 \U0001109a \U00011099\U000110ba \U00011938 \U00011935\U00011930 a\u08ca\u0334",
-    "line one\nline two\r\nline three\n", "3.14159 2,718 1_000 0b1010 ①②", "the the the the\u2581the", "\n", "\n\n", " \n ", "\t", "  ", "   ", "x ", " x", "  x",
+    "line one\nline two\r\nline three\n", "3.14159 2,718 1_000 0b1010 ①②", "the the the the\u2581the", "\n", "\n\n", " \n ", "\t", "  ", "   ", "x ", " x", "  x", "I don it, don don", "don", " don ", "\u212b\u0323 A\u030a\u0323",
 ]
 ALL = TEXTS + MORE
 
