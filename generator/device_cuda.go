@@ -21,6 +21,9 @@ func chooseDevice(_ zerolog.Logger, o *Options) error {
 	return nil
 }
 
+// driverLibrary is the driver's library: without it this program does not start.
+func driverLibrary() string { return "libcuda.so.1, with which this program was started" }
+
 // openHardware opens the device that was chosen.
 func openHardware(o Options) (hardware, error) {
 	if o.Device == "host" {

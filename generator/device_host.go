@@ -86,5 +86,8 @@ func (s system) driver() string {
 	return ""
 }
 
+// driverLibrary is the path of the driver's library, or empty.
+func driverLibrary() string { return thisSystem.driver() }
+
 // openHardware opens the device that was chosen.
 func openHardware(Options) (hardware, error) { return hostHardware(), nil }

@@ -101,6 +101,7 @@ type fixture struct {
 	options chan Options // that load was called with
 	stderr  bytes.Buffer
 	socket  string
+	memory  []protocol.MemoryUse // planned
 	code    chan int
 }
 
@@ -121,8 +122,8 @@ func (f *fixture) load(_ context.Context, o Options, progress func(float64, stri
 	progress(1, "weights")
 	f.options <- o
 	return server.Model{Name: "fake", Device: "host", Engine: f.engine, Tokenizer: fakeTokenizer{},
-		NewDecoder: func([]int32) server.Decoder { return fakeTokenizer{} },
-		Limits:     protocol.Limits{Context: 8, MaxBatch: 1, Vocab: 256}}, f.engine, nil
+		NewDecoder: func([]int32) server.Decoder { return fakeTokenizer{} }, Memory: f.memory,
+		Limits: protocol.Limits{Context: 8, MaxBatch: 1, Vocab: 256}}, f.engine, nil
 }
 
 // start runs the program with these arguments on the fixture's socket.

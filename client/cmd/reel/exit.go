@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 
@@ -52,6 +53,10 @@ func exitCode(ctx context.Context, err error, socket string) int {
 	case errors.Is(ended, errClosedPipe), errors.Is(err, errClosedPipe):
 		return 0
 	}
+	var child *exec.ExitError
+	if errors.As(err, &child) && child.Exited() {
+		return child.ExitCode() // of a program that has said why
+	}
 	f := explain(err, socket)
 	f.show()
 	return f.exit
@@ -74,6 +79,8 @@ func explain(err error, socket string) failure {
 		return failure{exitUsage, "usage", err.Error(), "see reel --help"}
 	case errors.As(err, &said):
 		return failure{exitOf(said.Code), said.Code, said.Message, hintOf(said)}
+	case errors.Is(err, errNoProgram):
+		return failure{exitNoGenerator, "no_program", err.Error(), "install it, or name its folder in $PATH"}
 	case errors.Is(err, client.ErrConfig):
 		return failure{exitConfig, "configuration", cause(err, client.ErrConfig), "see --socket and $REEL_SOCKET"}
 	case errors.Is(err, client.ErrDenied):

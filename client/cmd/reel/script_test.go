@@ -148,6 +148,7 @@ type runOptions struct {
 	in     string // a file for standard input, through a pipe; empty is /dev/null
 	tty    bool   // standard input, output and error are a terminal
 	signal string // INT or TERM, sent at the event after
+	keys   string // typed at the event after, with Go's escapes
 	stuck  bool   // standard output is not read after the event
 	close  bool   // standard output is closed at the event after
 	after  string // output: something was printed; else the Go type of a message that came
@@ -161,13 +162,14 @@ func runReel(ts *testscript.TestScript, _ bool, args []string) {
 	flags.StringVar(&o.in, "in", "", "")
 	flags.BoolVar(&o.tty, "tty", false, "")
 	flags.StringVar(&o.signal, "signal", "", "")
+	flags.StringVar(&o.keys, "type", "", "")
 	flags.BoolVar(&o.stuck, "stuck", false, "")
 	flags.BoolVar(&o.close, "close", false, "")
 	flags.StringVar(&o.after, "after", "output", "")
 	ts.Check(flags.Parse(args))
 	cmd := exec.Command("reel", flags.Args()...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "REEL_SOCKET", "XDG_RUNTIME_DIR", "GORACE"} {
+	for _, name := range []string{"PATH", "HOME", "REEL_SOCKET", "XDG_RUNTIME_DIR", "GORACE", "FAILS"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	if o.in != "" {
@@ -191,11 +193,15 @@ func (o *runOptions) start(ts *testscript.TestScript, cmd *exec.Cmd) int {
 	theirs.Close()
 	first := make([]byte, 1)
 	n := 0
-	if o.signal != "" || o.close {
+	if o.signal != "" || o.close || o.keys != "" {
 		n = o.await(ts, ours, first)
 	}
 	if o.close {
 		ours.Close()
+	}
+	if o.keys != "" {
+		_, err := ours.WriteString(unquote(ts, o.keys))
+		ts.Check(err)
 	}
 	if s := map[string]os.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM}[o.signal]; s != nil {
 		ts.Check(cmd.Process.Signal(s))

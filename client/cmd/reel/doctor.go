@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+// doctorCommand has the generator's program look at this machine, as the user who asks.
+func (a *app) doctorCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find what keeps a generator from serving you, and say what to do",
+		Long: "Find what keeps a generator from serving you, and say what to do: reel-generator doctor,\n" +
+			"which lies beside this program or on the path, with your rights. It takes settings from\n" +
+			"the environment, as REEL_MODEL, and changes nothing. Exit code 1 where something fails.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := generatorProgram()
+			if err != nil {
+				return err
+			}
+			args := []string{"doctor"}
+			if a.socket != "" {
+				args = append(args, "--socket", a.socket)
+			}
+			if asJSON {
+				args = append(args, "--json")
+			}
+			doctor := exec.CommandContext(cmd.Context(), path, args...)
+			w, _ := stdout()
+			doctor.Stdout, doctor.Stderr = w, os.Stderr
+			return doctor.Run()
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// errNoProgram says that the generator is not installed.
+var errNoProgram = errors.New("reel-generator is neither beside this program nor on the path")
+
+// generatorProgram finds the generator's program: beside this one, or on the path.
+func generatorProgram() (string, error) {
+	const name = "reel-generator"
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", errNoProgram
+	}
+	return path, nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"reel/client"
+)
+
+// topCommand shows the status again and again.
+func (a *app) topCommand() *cobra.Command {
+	t := &top{interval: time.Second}
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch what the generator does",
+		Long: "Watch what the generator does: requests, tokens a second, KV pages, graphs and memory,\n" +
+			"asked for once an interval. On a terminal q or Ctrl-C ends it; elsewhere each view is\n" +
+			"printed below the one before. A generator that goes away is waited for.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t.options = client.Options{Socket: a.socket, Wait: a.wait}
+			return t.run(cmd.Context())
+		},
+	}
+	cmd.Flags().Var((*seconds)(&t.interval), "interval", "time between two views, as in 500ms or 5s")
+	cmd.Flags().IntVarP(&t.count, "count", "n", 0, "end after so many views (default: never)")
+	return cmd
+}
+
+// top is a live view.
+type top struct {
+	options  client.Options
+	interval time.Duration
+	count    int // views; 0 is without end
+	view     topView
+}
+
+// shortest is the least time between two questions: a view is no load.
+const shortest = 50 * time.Millisecond
+
+// run shows views until ctx, the count or a key ends it. Only a generator that is
+// not there at the beginning is an error.
+func (t *top) run(ctx context.Context) error {
+	s, err := client.ReadStatus(ctx, t.options)
+	if err != nil {
+		return err
+	}
+	t.options.Wait = 0
+	screen, quit, err := openScreen()
+	if err != nil {
+		return err
+	}
+	defer screen.close()
+	for shown := 1; ; shown++ {
+		if err := screen.show(t.view.next(s, err)); err != nil {
+			return closedPipe(err)
+		}
+		if shown == t.count {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-quit:
+			return nil
+		case <-time.After(max(t.interval, shortest)):
+		}
+		if s, err = t.ask(ctx); errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+}
+
+// ask asks once more, for no longer than an interval and a second.
+func (t *top) ask(ctx context.Context) (*client.Status, error) {
+	limited, stop := context.WithTimeout(ctx, t.interval+time.Second)
+	defer stop()
+	s, err := client.ReadStatus(limited, t.options)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return s, err
+}
+
+// screen is where views go: a terminal, that each fills anew, or anything else,
+// to which they are written one below the other.
+type screen struct {
+	w        io.Writer
+	terminal int // its descriptor, or negative
+	keys     *term.State
+	shown    bool
+}
+
+// openScreen takes standard output. The channel is closed at a key that ends the view.
+func openScreen() (*screen, <-chan struct{}, error) {
+	s, quit := &screen{w: os.Stdout, terminal: -1}, make(chan struct{})
+	if !isTerminal(os.Stdout) {
+		return s, quit, nil
+	}
+	s.terminal = int(os.Stdout.Fd())
+	if isTerminal(os.Stdin) {
+		keys, err := term.MakeRaw(int(os.Stdin.Fd()))
+		if err != nil {
+			return nil, nil, err
+		}
+		s.keys = keys
+		go awaitQuit(os.Stdin, quit)
+	}
+	_, err := io.WriteString(s.w, "\x1b[?1049h\x1b[?25l") // the other screen, no cursor
+	return s, quit, err
+}
+
+// awaitQuit closes quit at q, Ctrl-C, which raw mode makes a key, or the end.
+func awaitQuit(r io.Reader, quit chan<- struct{}) {
+	key := make([]byte, 1)
+	for {
+		if _, err := r.Read(key); err != nil || strings.IndexByte("qQ\x03\x04", key[0]) >= 0 {
+			close(quit)
+			return
+		}
+	}
+}
+
+// show shows a view of lines.
+func (s *screen) show(lines []string) error {
+	if s.terminal < 0 {
+		if s.shown {
+			lines = append([]string{""}, lines...)
+		}
+		s.shown = true
+		_, err := io.WriteString(s.w, strings.Join(lines, "\n")+"\n")
+		return err
+	}
+	width, height, err := term.GetSize(s.terminal)
+	if err != nil || width < 1 || height < 1 {
+		width, height = 80, 24
+	}
+	var b strings.Builder
+	b.WriteString("\x1b[H")
+	for i, line := range lines[:min(len(lines), height)] {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		b.WriteString(cut(escape(line), width) + "\x1b[K")
+	}
+	b.WriteString("\x1b[J")
+	_, err = io.WriteString(s.w, b.String())
+	return err
+}
+
+// cut is the first width characters of a line.
+func cut(line string, width int) string {
+	if r := []rune(line); len(r) > width {
+		return string(r[:width])
+	}
+	return line
+}
+
+// close leaves a terminal as it was.
+func (s *screen) close() {
+	if s.terminal < 0 {
+		return
+	}
+	_, _ = io.WriteString(s.w, "\x1b[?25h\x1b[?1049l") // who has gone sees nothing of it
+	if s.keys != nil {
+		_ = term.Restore(int(os.Stdin.Fd()), s.keys)
+	}
+}

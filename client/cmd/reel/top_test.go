@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"reel/client"
+	"reel/protocol"
+)
+
+func topStatus(uptime float64, tokens, exact uint64) *client.Status {
+	return &client.Status{State: protocol.StateReady, Model: "m", Device: "host", PID: 1, UptimeS: uptime, Progress: 1,
+		Limits: client.Limits{MaxBatch: 8, Queue: 512, Connections: 128}, Requests: protocol.Requests{Running: 4},
+		Steps: protocol.Steps{Prefill: tokens / 100, Decode: tokens / 2, Tokens: tokens}, Graphs: protocol.GraphPool{Exact: exact, Eager: exact / 3, Roller: "waiting"}}
+}
+
+// line is the view's line of that name.
+func lineOf(t *testing.T, view []string, name string) string {
+	t.Helper()
+	i := slices.IndexFunc(view, func(line string) bool { return strings.HasPrefix(line, name+" ") })
+	if i < 0 {
+		t.Fatalf("no line %s in\n%s", name, strings.Join(view, "\n"))
+	}
+	return strings.TrimSpace(strings.TrimPrefix(view[i], name))
+}
+
+// Rates are of two statuses that follow each other, by the generator's own clock.
+func TestTopRates(t *testing.T) {
+	var v topView
+	if got := lineOf(t, v.next(topStatus(10, 1000, 300), nil), "tokens/s"); got != "-" {
+		t.Errorf("a first view has a rate: %q", got)
+	}
+	view := v.next(topStatus(12, 1200, 600), nil)
+	for name, want := range map[string]string{"tokens/s": "100.0     █", "steps/s": "1.0 prefill, 50.0 decode", "launched": "75% exact, 0% padded, 25% eager",
+		"batch": strings.Repeat("█", 12) + strings.Repeat("░", 12) + "  4 of 8 requests run"} {
+		if got := lineOf(t, view, name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if got := lineOf(t, v.next(topStatus(14, 1300, 600), nil), "tokens/s"); got != "50.0      █▅" {
+		t.Errorf("half the rate is %q", got)
+	}
+	if got := lineOf(t, v.next(topStatus(16, 1300, 600), nil), "launched"); got != "no steps" {
+		t.Errorf("an idle generator launched %q", got)
+	}
+	fresh := topStatus(18, 0, 0)
+	fresh.PID = 2
+	if got := lineOf(t, v.next(fresh, nil), "tokens/s"); got != "-" {
+		t.Errorf("a generator that was started anew has a rate: %q", got)
+	}
+	if got := v.next(nil, errors.New("gone")); len(got) != 2 || !strings.Contains(got[0], "gone") {
+		t.Errorf("no generator: %q", got)
+	}
+}
+
+func TestSparkAndGauge(t *testing.T) {
+	if got := spark([]float64{0, 50, 100}); got != "▁▅█" {
+		t.Errorf("%q", got)
+	}
+	if got := spark([]float64{0, 0}); got != "▁▁" {
+		t.Errorf("%q", got)
+	}
+	for _, c := range []struct{ used, of, full int }{{0, 8, 0}, {1, 1000, 1}, {8, 8, barWidth}, {9, 8, barWidth}, {1, 0, 0}} {
+		if got := strings.Count(gauge(c.used, c.of, ""), "█"); got != c.full {
+			t.Errorf("%d of %d: %d full, want %d", c.used, c.of, got, c.full)
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	if got := cut("██ab", 3); got != "██a" {
+		t.Errorf("%q", got)
+	}
+}

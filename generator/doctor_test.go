@@ -1,0 +1,117 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"reel/client"
+	"reel/generator/internal/doctor"
+	"reel/protocol"
+)
+
+// The doctor runs on any machine, and says what it found as JSON too.
+func TestDoctor(t *testing.T) {
+	var out bytes.Buffer
+	f := newFixture(t)
+	f.program.stdout = &out
+	code := f.program.run([]string{"doctor", "--json", "--socket", f.socket, "--device", "host"})
+	var got struct {
+		Failed   bool
+		Findings []doctor.Finding
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	if got.Failed != (code == exitFailure) {
+		t.Errorf("exit code %d, failed %t", code, got.Failed)
+	}
+	seen := map[string]doctor.Finding{}
+	for _, f := range got.Findings {
+		seen[f.Check] = f
+		if f.Level != doctor.OK && f.Next == "" {
+			t.Errorf("%+v says nothing of what to do", f)
+		}
+	}
+	if seen["gpu"].Level != doctor.OK || seen["model"].Level != doctor.OK || seen["socket"].Level != doctor.Warning {
+		t.Errorf("%+v", got.Findings)
+	}
+	out.Reset()
+	if code := f.program.run([]string{"doctor", "--socket", f.socket, "--model", t.TempDir()}); code != exitFailure || !strings.Contains(out.String(), "failure  model") {
+		t.Errorf("an empty model: exit code %d: %s", code, out.String())
+	}
+}
+
+func TestSocketsAreExplained(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		level doctor.Level
+		next  string
+	}{
+		{protocol.Errorf("draining", "wait", "it stops"), doctor.Failure, "wait"},
+		{fmt.Errorf("%w: x", client.ErrDenied), doctor.Failure, "usermod"},
+		{fmt.Errorf("%w: %w", client.ErrNoGenerator, client.ErrNoAnswer), doctor.Failure, "ss -xlp"},
+		{client.ErrConfig, doctor.Failure, "--socket"},
+		{client.ErrNoGenerator, doctor.Warning, "systemctl start"},
+	} {
+		if level, found, next := explainSocket(c.err); level != c.level || found == "" || !strings.Contains(next, c.next) {
+			t.Errorf("%v: %s, %s, %s", c.err, level, found, next)
+		}
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	for _, c := range []struct {
+		name, value string
+		known, good bool
+	}{{"REEL_MAX_BATCH", "8", true, true}, {"REEL_MAX_BATCH", "x", true, false}, {"REEL_MAX_BATCH", "", true, true}, {"REEL_MAXBATCH", "8", false, true}} {
+		if known, err := checkSetting(c.name, c.value); known != c.known || (err == nil) != c.good {
+			t.Errorf("%s=%s: %t, %v", c.name, c.value, known, err)
+		}
+	}
+}
+
+// vram shows planned beside used, and with --watch goes on until a signal.
+func TestVRAM(t *testing.T) {
+	f := newFixture(t)
+	f.memory = []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 3 << 30}, {Kind: protocol.MemoryKV, Planned: 1 << 30}}
+	f.start()
+	f.connect()
+	var out bytes.Buffer
+	p := program{env: func(string) string { return "" }, stdout: &out, stderr: &out}
+	if code := p.run([]string{"vram", "--socket", f.socket}); code != 0 || !strings.Contains(out.String(), "weights          3.00 GiB") {
+		t.Errorf("exit code %d: %s", code, out.String())
+	}
+	if code := p.run([]string{"vram", "--socket", filepath.Join(t.TempDir(), "none.sock")}); code != exitFailure {
+		t.Errorf("no generator: exit code %d", code)
+	}
+	f.signals <- syscall.SIGTERM
+	f.wait()
+}
+
+// Lines go on until the generator is gone; what is past its plan is marked.
+func TestVRAMIsWatched(t *testing.T) {
+	first := &protocol.Status{Machine: protocol.Machine{MemoryUsed: 10 << 20}, Memory: []protocol.MemoryUse{{Kind: protocol.MemoryKV, Planned: 4 << 20, Used: 4 << 20}}}
+	grown := &protocol.Status{Machine: protocol.Machine{MemoryUsed: 13 << 20}, Memory: []protocol.MemoryUse{{Kind: protocol.MemoryKV, Planned: 4 << 20, Used: 7 << 20}}}
+	var out bytes.Buffer
+	p := program{stdout: &out}
+	gone, asked := errors.New("gone"), 0
+	err := p.watchMemory(first, func() (*protocol.Status, error) {
+		if asked++; asked > 1 {
+			return nil, gone
+		}
+		return grown, nil
+	}, time.Millisecond)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if !errors.Is(err, gone) || len(lines) != 3 || !strings.Contains(lines[1], "10.0       +0.0        4.0") || !strings.Contains(lines[2], "13.0       +3.0       !7.0") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+}
