@@ -157,7 +157,7 @@ var headline = []int{10, 50, 100, 200, 400}
 // and where all of it is from.
 func writeReport(b *bytes.Buffer, all []found, plot string) error {
 	t := Table{Title: "One request at a time, milliseconds as the client sees them (P50; ITL P99 over all rows), beside the documents that Reel set out from (a prototype in PyTorch with a graph for each length; GPU and model size as they do not say):",
-		Columns: []string{"model and machine"}}
+		Columns: []string{"model and machine", "weights GB"}}
 	for _, n := range headline {
 		t.Columns = append(t.Columns, fmt.Sprintf("TTFT %d", n))
 	}
@@ -183,7 +183,7 @@ func writeReport(b *bytes.Buffer, all []found, plot string) error {
 
 // documentsRow is the documents' table at the headline's lengths.
 func documentsRow() []any {
-	cells := []any{"the documents, PyTorch"}
+	cells := []any{"the documents, PyTorch", ""}
 	for _, n := range headline {
 		cells = append(cells, documentsTTFT[slices.Index(DefaultPrompts, n)])
 	}
@@ -197,7 +197,7 @@ func (l *Latency) headlines(t *Table, machine string) {
 		if a.Target != "reel" {
 			name = a.Target + ": " + name
 		}
-		cells := []any{name}
+		cells := []any{name, fmt.Sprintf("%.3g", float64(l.Provenance.Shape.WeightBytes)/1e9)}
 		for _, n := range headline {
 			cells = append(cells, known(l.ttft(a.Target, n)))
 		}

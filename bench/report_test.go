@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"reel/protocol"
 )
 
 // resultsOf writes results into the folder of a machine, and returns the README
@@ -33,7 +35,7 @@ func resultsOf(t *testing.T, results map[string]Result) (readme, dir string) {
 }
 
 func measuredLatency() *Latency {
-	return &Latency{Head: Head{Kind: "latency", Provenance: Provenance{Model: "7b", GPU: "NVIDIA H200", Driver: "580", Commit: "abc", Date: "2026-11-21T10:00:00Z"}},
+	return &Latency{Head: Head{Kind: "latency", Provenance: Provenance{Model: "7b", Shape: protocol.Shape{WeightBytes: 13.21e9}, GPU: "NVIDIA H200", Driver: "580", Commit: "abc", Date: "2026-11-21T10:00:00Z"}},
 		Rows: []LatencyRow{{Target: "reel", PromptTokens: 10, TTFT: Summary{P50: 3.25, P99: 4}, ITL: Summary{P50: 2.5}},
 			{Target: "reel", PromptTokens: 400, TTFT: Summary{P50: 9.75, P99: 11}, ITL: Summary{P50: 2.75}}},
 		Averages: []Average{{Target: "reel", TTFT: 6.5, ITLP50: 2.625, ITLP99: 3, TokensPerS: 381}, documents}, Memory: Memory{Used: 15.5e9}}
@@ -57,8 +59,8 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(r[readme])
-	for _, want := range []string{"before\n" + reportBegin + "\n", reportEnd + "\nafter\n", "| 7b, h200 | 3.25 | - | - | - | 9.75 | 2.62 | 3.00 | 381.0 | 15.50 |",
-		"| the documents, PyTorch | 20.77 | 145.7 | 120.4 | 125.9 | 149.1 |  | 17.05 |  | 14.10 |", "(results/latency.svg)", "up to 2100 tok/s (reel, 8 clients", "1.50 s from exec to welcome, 1.75 s to the first token",
+	for _, want := range []string{"before\n" + reportBegin + "\n", reportEnd + "\nafter\n", "| 7b, h200 | 13.2 | 3.25 | - | - | - | 9.75 | 2.62 | 3.00 | 381.0 | 15.50 |",
+		"| the documents, PyTorch |  | 20.77 | 145.7 | 120.4 | 125.9 | 149.1 |  | 17.05 |  | 14.10 |", "(results/latency.svg)", "up to 2100 tok/s (reel, 8 clients", "1.50 s from exec to welcome, 1.75 s to the first token",
 		"- `h200/latency.json`: NVIDIA H200; driver 580; commit abc; 2026-11-21"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
