@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -13,18 +12,6 @@ import (
 	"reel/kernels/device"
 	gpu "reel/kernels/device/cuda"
 )
-
-// Without a choice of tests only those of a GPU run: the others are of a generator that
-// was built for the host, and run there.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if chosen := flag.Lookup("test.run").Value; chosen.String() == "" || chosen.String() == "." {
-		if err := chosen.Set("^TestGPU"); err != nil {
-			panic(err)
-		}
-	}
-	os.Exit(m.Run())
-}
 
 // onGPU makes a model of a directory ready, with the device to close.
 func onGPU(t *testing.T, o Options, open func(Options) (hardware, error)) (prepared, *engine.Engine, error) {
