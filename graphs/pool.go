@@ -123,6 +123,7 @@ type Stats struct {
 	CaptureTime time.Duration // that those took in all
 	CaptureP50  time.Duration // of capture, instantiation and upload of one of those
 	Rolled      uint64        // captured by the roller
+	RollTime    time.Duration // that the device calls of those took, and of captures that failed
 	Evicted     uint64
 	Failed      uint64 // captures that failed
 	Failure     string // why the last one failed

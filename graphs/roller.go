@@ -112,9 +112,25 @@ func (r *Roller) work(s device.Stream, dead *graph, k Key) error {
 		return r.pace(func() error { return r.pool.destroy(dead) })
 	}
 	r.pool.say("capturing " + k.String())
-	g, err := r.pool.capture(s, k, r.pace)
+	g, err := r.pool.capture(s, k, r.timed)
 	r.pool.captured(k, g, err)
 	return err
+}
+
+// timed is pace, and counts how long a capture's calls take.
+func (r *Roller) timed(call func() error) error {
+	return r.pace(func() error {
+		begun := time.Now()
+		err := call()
+		r.pool.rolledFor(time.Since(begun))
+		return err
+	})
+}
+
+func (p *Pool) rolledFor(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.RollTime += d
 }
 
 // Stop has Run return after the call it is in.

@@ -218,7 +218,7 @@ func TestKeyIsCapturedOnce(t *testing.T) {
 	}
 	close(gate)
 	r.until(Decode(5), "the graph", func() bool { return r.Stats().Live == 1 })
-	if s := r.Stats(); s.Rolled != 1 || s.Wishes != 0 {
+	if s := r.Stats(); s.Rolled != 1 || s.Wishes != 0 || s.RollTime <= 0 {
 		t.Errorf("captured %d times, %d wishes left", s.Rolled, s.Wishes)
 	}
 }

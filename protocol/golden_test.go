@@ -126,7 +126,7 @@ func olderStatus() *Status {
 }
 
 var goldenGraphs = GraphPool{Live: 127, MaxGraphs: 128, Bytes: 129 << 20, Budget: 256 << 20, Precaptured: 97, Rolled: 45, Evicted: 15,
-	Failed: 3, Refused: 1, Exact: 69000, Padded: 1900, Eager: 50, Wishes: 6, Roller: "capturing decode 5", CaptureS: 0.25, CaptureMedianMS: 2.25, GraphBytes: 754 << 10}
+	Failed: 3, Refused: 1, Exact: 69000, Padded: 1900, Eager: 50, Wishes: 6, Roller: "capturing decode 5", CaptureS: 0.25, CaptureMedianMS: 2.25, GraphBytes: 754 << 10, RollS: 0.125}
 
 // frame is the whole frame.
 func (g golden) frame(t *testing.T) []byte {

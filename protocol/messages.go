@@ -280,4 +280,6 @@ type GraphPool struct {
 	// of capture, instantiation and upload, and bytes of device memory.
 	CaptureMedianMS float64 `msgpack:"capture_median_ms,omitempty" json:"capture_median_ms"`
 	GraphBytes      int64   `msgpack:"graph_bytes,omitempty" json:"graph_bytes"`
+	// RollS was added later: seconds of device calls that captures while serving took.
+	RollS float64 `msgpack:"roll_s,omitempty" json:"roll_s"`
 }

@@ -132,7 +132,7 @@ func TestFindings(t *testing.T) {
 		}, Finding{"units", Failure, "after 5 restarts", "journalctl"}},
 		"stopped":   {func(m *machine) { m.outs["systemctl show"] = "ActiveState=inactive\nUnitFileState=disabled\n" }, Finding{"units", Note, "inactive, disabled", "enable --now"}},
 		"restarts":  {func(m *machine) { m.outs["systemctl show"] = "ActiveState=active\nNRestarts=3\n" }, Finding{"units", Warning, "3 restarts", "journalctl"}},
-		"bad name":  {func(m *machine) { m.write("etc/reel/generator.env", "REEL_MODLE=x\n") }, Finding{"settings", Warning, "generator.env:1: REEL_MODLE", "--help"}},
+		"bad name":  {func(m *machine) { m.write("etc/reel/generator.env", "REEL_MODL=x\n") }, Finding{"settings", Warning, "generator.env:1: REEL_MODL", "--help"}},
 		"bad value": {func(m *machine) { m.write("etc/reel/generator.env", "\nREEL_MODEL=bad\n") }, Finding{"settings", Failure, "generator.env:2: REEL_MODEL=bad: it must be good", "restart"}},
 		"no group":  {func(m *machine) { m.write("etc/group", "root:x:0:\n") }, Finding{"group", Failure, "no group reel", "systemd-sysusers"}},
 		"no member": {func(m *machine) { m.Groups = nil }, Finding{"group", Warning, "ann is not in the group reel", "usermod -aG reel ann"}},

@@ -116,8 +116,11 @@ var statusFigures = []figure[status]{
 		to(float64(g.Padded), "padded")
 		to(float64(g.Eager), "eager")
 	}, "kind"),
-	gauge("graph_capture_seconds", "What the captures at start took in all.", one(func(s status) float64 { return s.Graphs.CaptureS })),
-	gauge("graph_capture_median_seconds", "What one of them took, as a median.", one(func(s status) float64 { return s.Graphs.CaptureMedianMS / 1000 })),
+	total("graph_capture_seconds", "What captures took in all, at start or while serving.", func(s status, to emit) {
+		to(s.Graphs.CaptureS, "start")
+		to(s.Graphs.RollS, "serving")
+	}, "when"),
+	gauge("graph_capture_median_seconds", "What a capture at start took, as a median.", one(func(s status) float64 { return s.Graphs.CaptureMedianMS / 1000 })),
 	gauge("graph_bytes", "Device memory that graphs take.", one(func(s status) int64 { return s.Graphs.Bytes })),
 	gauge("memory_planned_bytes", "Device memory that was planned, by kind.", func(s status, to emit) {
 		for _, m := range s.Memory {

@@ -19,7 +19,7 @@ func fullStatus() *protocol.Status {
 	return &protocol.Status{State: protocol.StateReady, Version: "1", Model: "m", Device: "cuda", UptimeS: 9, Connections: 3,
 		Requests: protocol.Requests{Running: 2, Waiting: 1, Refused: 4}, KV: protocol.KV{Pages: 256, Used: 12}, Limits: protocol.Limits{MaxBatch: 8},
 		Steps:   protocol.Steps{Prefill: 5, Decode: 70, Tokens: 99, Graphs: protocol.Graphs{Precaptured: 65, Rolled: 4, Padded: 19, Eager: 5}},
-		Graphs:  protocol.GraphPool{Live: 127, MaxGraphs: 128, Bytes: 129, Precaptured: 97, Rolled: 45, Evicted: 15, Failed: 3, Refused: 1, Exact: 6, Padded: 19, Eager: 50, Wishes: 6, CaptureS: 0.25, CaptureMedianMS: 2},
+		Graphs:  protocol.GraphPool{Live: 127, MaxGraphs: 128, Bytes: 129, Precaptured: 97, Rolled: 45, Evicted: 15, Failed: 3, Refused: 1, Exact: 6, Padded: 19, Eager: 50, Wishes: 6, CaptureS: 0.25, RollS: 0.125, CaptureMedianMS: 2},
 		Machine: protocol.Machine{Name: "GPU", MemoryUsed: 15, MemoryTotal: 140},
 		Memory:  []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 14, Used: 13}}}
 }
@@ -84,7 +84,7 @@ func TestValues(t *testing.T) {
 		{"reel_state", "ready", 1}, {"reel_state", "failed", 0}, {"reel_requests_running", "", 2}, {"reel_requests_waiting", "", 1}, {"reel_requests_refused_total", "", 4},
 		{"reel_steps_total", "decode", 70}, {"reel_kv_pages_used", "", 12}, {"reel_graphs_live", "", 127}, {"reel_graphs_captured_total", "serving", 45},
 		{"reel_graphs_evicted_total", "", 15}, {"reel_graphs_failed_total", "", 3}, {"reel_graph_launches_total", "eager", 50}, {"reel_graph_replays_total", "rolled", 4},
-		{"reel_graph_capture_median_seconds", "", 0.002}, {"reel_graph_bytes", "", 129}, {"reel_memory_planned_bytes", "weights", 14}, {"reel_memory_used_bytes", "weights", 13},
+		{"reel_graph_capture_seconds_total", "serving", 0.125}, {"reel_graph_capture_median_seconds", "", 0.002}, {"reel_graph_bytes", "", 129}, {"reel_memory_planned_bytes", "weights", 14}, {"reel_memory_used_bytes", "weights", 13},
 		{"reel_device_memory_used_bytes", "", 15}, {"reel_gpu_utilisation_ratio", "", 0.5}, {"reel_gpu_temperature_celsius", "", 61}, {"reel_gpu_power_watts", "", 312.5},
 		{"reel_gpu_throttling", "thermal", 1}, {"reel_gpu_ecc_errors_total", "corrected", 7}, {"reel_gpu_xid_errors_total", "79", 1},
 	} {

@@ -37,7 +37,7 @@ func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*r
 	if e := m.Validate(model.Limits); e != nil {
 		return nil, e
 	}
-	tokens, e := c.s.promptTokens(model, m)
+	tokens, e := c.s.promptTokens(model, m, c.peer.uid)
 	if e != nil {
 		return nil, e
 	}
@@ -59,13 +59,13 @@ func (c *conn) place(id uint64) *protocol.Error {
 }
 
 // promptTokens are the tokens of a validated request's prompt, 1 to context-1.
-func (s *Server) promptTokens(model *Model, m *protocol.Generate) ([]int32, *protocol.Error) {
+func (s *Server) promptTokens(model *Model, m *protocol.Generate, user uint32) ([]int32, *protocol.Error) {
 	tokens, e := m.Tokens, (*protocol.Error)(nil)
 	switch {
 	case m.Prompt != nil:
-		tokens, e = s.encode(*m.Prompt, model.Tokenizer.Encode)
+		tokens, e = s.encode(*m.Prompt, user, model.Tokenizer.Encode)
 	case m.Messages != nil:
-		tokens, e = s.chatTokens(model, m.Messages)
+		tokens, e = s.chatTokens(model, m.Messages, user)
 	}
 	if e != nil {
 		return nil, e
@@ -77,24 +77,26 @@ func (s *Server) promptTokens(model *Model, m *protocol.Generate) ([]int32, *pro
 }
 
 // chatTokens are the tokens of the prompt that a conversation makes.
-func (s *Server) chatTokens(model *Model, messages []protocol.Message) ([]int32, *protocol.Error) {
+func (s *Server) chatTokens(model *Model, messages []protocol.Message, user uint32) ([]int32, *protocol.Error) {
 	if model.Chat == nil {
 		return nil, protocol.Errorf(protocol.CodeNoChatTemplate, "send a prompt, as reel --raw does, or serve a model that was trained to chat",
 			"%s is a base model: it has no chat template for messages", model.Name)
 	}
+	s.renders.take(user)
 	text, err := model.Chat.Render(messages, model.Limits.PromptBytes)
+	s.renders.give(user)
 	if err != nil {
 		return nil, asError(err)
 	}
-	return s.encode(text, model.Tokenizer.EncodeRendered)
+	return s.encode(text, user, model.Tokenizer.EncodeRendered)
 }
 
 // encode tokenizes text. Large texts wait for their turn, so that they leave
 // processors to the engine and to small ones.
-func (s *Server) encode(text string, by func(string) ([]int32, error)) ([]int32, *protocol.Error) {
+func (s *Server) encode(text string, user uint32, by func(string) ([]int32, error)) ([]int32, *protocol.Error) {
 	if len(text) > s.bounds.largeText {
-		s.turns <- struct{}{}
-		defer func() { <-s.turns }()
+		s.turns.take(user)
+		defer s.turns.give(user)
 	}
 	tokens, err := by(text)
 	if err != nil {

@@ -238,7 +238,7 @@ func (c *conn) limits() protocol.Limits {
 // tokenize answers with the tokens of a text, whose length was checked when it
 // was decoded. A generator that drains still does: it takes nothing for it.
 func (c *conn) tokenize(m *protocol.Tokenize) *protocol.Error {
-	tokens, e := c.s.encode(m.Text, c.model.Tokenizer.Encode)
+	tokens, e := c.s.encode(m.Text, c.peer.uid, c.model.Tokenizer.Encode)
 	if e != nil {
 		return e
 	}

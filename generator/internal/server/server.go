@@ -38,7 +38,8 @@ type Server struct {
 	listener *boundSocket
 	accept   func() (*net.UnixConn, error)
 	identify func(*net.UnixConn) (peer, error)
-	turns    chan struct{} // one for each large text that is being tokenized
+	turns    *turns // one for each large text that is being tokenized
+	renders  *turns // one for the conversation whose prompt is being made
 	counts   counts
 	closed   chan struct{} // by Close
 
@@ -66,7 +67,7 @@ func newServer(opts Options, b bounds) *Server {
 	return &Server{
 		opts: opts, bounds: b, started: time.Now(),
 		budget: protocol.Budget{Limit: b.undecoded},
-		turns:  make(chan struct{}, b.tokenizers),
+		turns:  newTurns(b.tokenizers), renders: newTurns(1),
 		closed: make(chan struct{}),
 		phase:  phase{state: protocol.StateLoading},
 		conns:  map[*conn]struct{}{},
