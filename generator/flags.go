@@ -37,7 +37,10 @@ type Options struct {
 	MaxGraphs   int
 	Roller      string // on or off
 
-	Metrics string // address that Prometheus asks; empty is none
+	Metrics        string // address that Prometheus asks; empty is none
+	Settings       string // file of variables, read again at SIGHUP
+	MaxConnections int    // of one user; 0 is the protocol's bound
+	MaxRequests    int    // of one connection; 0 is the protocol's bound
 
 	Guard bool // of check alone: every buffer stands apart between canaries
 }
@@ -99,6 +102,9 @@ func (o *Options) settings() []*setting {
 		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)", "n", "1024", number(&o.MaxGraphs, 1<<20)},
 		{"roller", "on, or off: graphs stay those of the start", "name", "on", oneOf(&o.Roller, "on", "off")},
 		{"metrics", "address at which Prometheus can ask: a port of 127.0.0.1 or [::1], or unix: and a path (default: none)", "address", "", metricsAddress(&o.Metrics)},
+		{"max-connections", "connections that a user may have, at most " + strconv.Itoa(protocol.MaxConnections) + " (0: that many)", "n", "0", number(&o.MaxConnections, protocol.MaxConnections)},
+		{"max-requests", "requests that a connection may run, at most " + strconv.Itoa(protocol.MaxRequests) + " (0: that many)", "n", "0", number(&o.MaxRequests, protocol.MaxRequests)},
+		{"settings", "file of lines REEL_FLAG=value, read at start and again at SIGHUP; a flag wins over it", "path", "", anyText(&o.Settings)},
 		{"log-level", "trace, debug, info, warn or error", "level", "info", oneOf(&o.LogLevel, "trace", "debug", "info", "warn", "error")},
 		{"log-format", "json, console, or auto: console on a terminal, else json", "name", "auto", oneOf(&o.LogFormat, "json", "console", "auto")},
 	}
@@ -173,16 +179,19 @@ func (p *program) command() *cobra.Command {
 		Long: "reel-generator loads a language model and serves it to local processes over a Unix socket.\n" +
 			"Each flag is also read from the environment, --max-batch as REEL_MAX_BATCH; the flag wins.\n" +
 			"SIGTERM lets running requests finish for " + drainTime.String() + "; a second one stops at once.\n" +
+			"SIGHUP has --settings read again: log level, graphs' budget and limits change as it runs.\n" +
 			"Exit codes: 0 stopped, 1 failed, 64 usage, 78 configuration.",
 		Version:       versionText(),
 		Args:          noArguments,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.readEnvironment(cmd, settings); err != nil {
+			r := newSettingsReader(p.env, cmd, settings)
+			o, err := r.read()
+			if err != nil {
 				return err
 			}
-			return p.serve(o)
+			return p.serve(o, r)
 		},
 	}
 	root.SetOut(p.stdout)
@@ -252,11 +261,12 @@ func (p *program) readEnvironment(cmd *cobra.Command, settings []*setting) error
 }
 
 // newLogger writes to w: console on a terminal, else JSON, unless o says which.
-func newLogger(w io.Writer, o Options) zerolog.Logger {
+// What hooks drop is no part of a flood.
+func newLogger(w io.Writer, o Options, hooks ...zerolog.Hook) zerolog.Logger {
 	level, _ := zerolog.ParseLevel(o.LogLevel) // one of the five that the flag takes
 	terminal := isTerminal(w)
 	if o.LogFormat == "console" || o.LogFormat == "auto" && terminal {
 		w = zerolog.ConsoleWriter{Out: w, NoColor: !terminal, TimeFormat: time.TimeOnly}
 	}
-	return zerolog.New(zerolog.SyncWriter(w)).Level(level).With().Timestamp().Logger().Hook(newFlood())
+	return zerolog.New(zerolog.SyncWriter(w)).Level(level).With().Timestamp().Logger().Hook(append(hooks, newFlood())...)
 }

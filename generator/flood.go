@@ -41,6 +41,9 @@ func newFlood() *flood { return &flood{now: time.Now, kinds: map[string]*allowan
 
 // Run drops the event, or adds to it how many like it were left out.
 func (f *flood) Run(e *zerolog.Event, _ zerolog.Level, msg string) {
+	if !e.Enabled() {
+		return // dropped already
+	}
 	leftOut, passes := f.take(msg)
 	switch {
 	case !passes:

@@ -75,6 +75,8 @@ type loader func(ctx context.Context, o Options, progress func(float64, string))
 // device's error.
 type engineRunner interface {
 	pulse
+	// Resize changes how many graphs there may be, and the bytes that they take.
+	Resize(maxGraphs int, bytes int64) error
 	Run() error
 	Stop()
 }

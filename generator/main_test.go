@@ -32,6 +32,8 @@ const patience = 20 * time.Second // for what must happen; no test waits it out
 type fakeEngine struct {
 	hold bool
 	fail chan error
+	// resized gets what Resize was called with.
+	resized chan [2]int64
 
 	mu      sync.Mutex
 	stopped chan struct{}
@@ -39,7 +41,7 @@ type fakeEngine struct {
 }
 
 func newFake() *fakeEngine {
-	return &fakeEngine{fail: make(chan error, 1), stopped: make(chan struct{})}
+	return &fakeEngine{fail: make(chan error, 1), stopped: make(chan struct{}), resized: make(chan [2]int64, 10)}
 }
 
 func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
@@ -67,6 +69,10 @@ func (e *fakeEngine) Cancel(engine.Handle) { e.finish(engine.Finish{Reason: prot
 func (e *fakeEngine) Stats() engine.Stats  { return engine.Stats{} }
 func (e *fakeEngine) Stop()                { close(e.stopped) }
 func (e *fakeEngine) Pulse(done func())    { done() }
+func (e *fakeEngine) Resize(n int, b int64) error {
+	e.resized <- [2]int64{int64(n), b}
+	return nil
+}
 
 func (e *fakeEngine) Run() error {
 	select {
@@ -271,7 +277,7 @@ func TestIdleStopsCleanlyAtTwoSignals(t *testing.T) {
 	}
 }
 
-// A hang-up is logged, and nothing else comes of it.
+// A hang-up reloads the settings, and ends nothing.
 func TestHangUpIsOutlived(t *testing.T) {
 	f := newFixture(t)
 	hangups := make(chan os.Signal)
@@ -280,7 +286,7 @@ func TestHangUpIsOutlived(t *testing.T) {
 	hangups <- syscall.SIGHUP
 	hangups <- syscall.SIGHUP
 	f.signals <- syscall.SIGTERM
-	if code := f.wait(); code != 0 || strings.Count(f.stderr.String(), "settings are read at start") != 2 {
+	if code := f.wait(); code != 0 || strings.Count(f.stderr.String(), "settings reloaded") != 2 {
 		t.Errorf("exit code %d: %s", code, f.stderr.String())
 	}
 }

@@ -28,9 +28,11 @@ var (
 )
 
 // serve runs the generator until a signal or a failure.
-func (p *program) serve(o Options) error {
-	log := newLogger(p.stderr, o)
-	err := p.serveOn(log, o)
+func (p *program) serve(o Options, settings *settingsReader) error {
+	var level logLevel
+	level.set(o)
+	log := newLogger(p.stderr, o, &level)
+	err := p.serveOn(log, &level, o, settings)
 	if err == nil || errors.Is(err, errSignal) {
 		log.Info().Msg("stopped")
 		return nil
@@ -39,7 +41,9 @@ func (p *program) serve(o Options) error {
 	return refusal{err, errLogged}
 }
 
-func (p *program) serveOn(log zerolog.Logger, o Options) error {
+func (p *program) serveOn(log zerolog.Logger, level *logLevel, o Options, settings *settingsReader) error {
+	progress := newProgress(p.stderr, log)
+	log = log.Level(zerolog.TraceLevel)
 	if err := chooseDevice(log, &o); err != nil {
 		return err
 	}
@@ -51,13 +55,15 @@ func (p *program) serveOn(log zerolog.Logger, o Options) error {
 	if err != nil {
 		return err
 	}
-	e := &engineActor{load: p.load, opts: o, log: log, manager: m, progress: newProgress(p.stderr, log)}
+	e := &engineActor{load: p.load, opts: o, log: log, manager: m, progress: progress}
 	figures := metrics.New(func() *protocol.Status { return e.server.Status() }, e.reading)
 	s := server.New(server.Options{Socket: o.Socket, Inherited: m.socket, Version: release(), Logger: log, Observer: figures})
 	e.server = s
 	if err := s.Listen(); err != nil {
 		return refuse(errConfig, "--socket: %w", err)
 	}
+	s.SetLimits(o.MaxConnections, o.MaxRequests)
+	reload := (&reloader{log, level, s, e, m, settings, o}).reload
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var g run.Group // interrupts come in this order: the engine ends its requests, then the server closes
 	g.Add(e.execute, e.interrupt)
@@ -70,14 +76,14 @@ func (p *program) serveOn(log zerolog.Logger, o Options) error {
 	})
 	addMetrics(&g, figures, asked)
 	stop := make(chan struct{})
-	g.Add(func() error { return p.awaitSignal(s, m, log, stop) }, func(error) { close(stop) })
+	g.Add(func() error { return p.awaitSignal(s, m, log, reload, stop) }, func(error) { close(stop) })
 	return g.Run()
 }
 
 // awaitSignal drains at the first signal and gives that up at the second. Some
 // supervisors send two at once: where nothing ran, that is a clean stop too.
-func (p *program) awaitSignal(s *server.Server, m manager, log zerolog.Logger, stop <-chan struct{}) error {
-	sig := p.firstSignal(log, stop)
+func (p *program) awaitSignal(s *server.Server, m manager, log zerolog.Logger, reload func(), stop <-chan struct{}) error {
+	sig := p.firstSignal(reload, stop)
 	if sig == nil {
 		return nil
 	}
@@ -101,14 +107,15 @@ func (p *program) awaitSignal(s *server.Server, m manager, log zerolog.Logger, s
 	}
 }
 
-// firstSignal is the signal that ends the generator, or nil where it stops.
-func (p *program) firstSignal(log zerolog.Logger, stop <-chan struct{}) os.Signal {
+// firstSignal is the signal that ends the generator, or nil where it stops. A
+// hang-up reloads the settings.
+func (p *program) firstSignal(reload func(), stop <-chan struct{}) os.Signal {
 	for {
 		select {
 		case sig := <-p.signals:
 			return sig
-		case sig := <-p.hangups:
-			log.Info().Stringer("signal", sig).Msg("settings are read at start: restart the generator to change them")
+		case <-p.hangups:
+			reload()
 		case <-stop:
 			return nil
 		}

@@ -93,6 +93,7 @@ type Pool struct {
 	families map[Key][]*graph // by family, smallest first
 	retiring []*graph         // evicted; a step that replays them may still run
 	rebound  bool             // the identity has changed since the last Tend
+	resized  bool             // so have the bounds
 	step     uint64           // launched last
 	decayed  uint64
 	stats    Stats
@@ -245,6 +246,9 @@ func (p *Pool) Tend(completed uint64, running bool) {
 		p.install(p.finished)
 		p.finished = nil
 	}
+	if p.resized {
+		p.shrink()
+	}
 	if p.room != nil {
 		p.makeRoom()
 	}
@@ -295,12 +299,7 @@ func (p *Pool) bury(completed uint64) {
 func (p *Pool) makeRoom() {
 	w := p.room
 	p.room = nil
-	var victim *graph
-	for _, g := range p.live {
-		if victim == nil || g.lastStep < victim.lastStep || g.lastStep == victim.lastStep && g.uses < victim.uses {
-			victim = g
-		}
-	}
+	victim := p.oldest()
 	if victim == nil || p.step-victim.lastStep < recentSteps && victim.uses >= w.count {
 		delete(p.wishes, w.key)
 		return

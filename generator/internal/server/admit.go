@@ -47,12 +47,13 @@ func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*r
 
 // place checks that the connection may have one more request, of this id.
 func (c *conn) place(id uint64) *protocol.Error {
+	most := c.s.maxRequests()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.requests[id] != nil {
 		return protocol.Errorf(protocol.CodeDuplicateID, "give each running request its own id", "request %d is still running on this connection", id)
 	}
-	if len(c.requests) >= c.s.bounds.requests {
+	if len(c.requests) >= most {
 		return protocol.Errorf(protocol.CodeTooManyRequests, "wait for one to end", "%d requests run on this connection", len(c.requests))
 	}
 	return nil

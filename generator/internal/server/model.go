@@ -63,7 +63,7 @@ type Model struct {
 	Machine func() protocol.Machine
 }
 
-// limits completes a model's limits with the server's.
+// limits completes a model's limits with the server's; s.mu is held.
 func (s *Server) limits(m *Model) protocol.Limits {
 	l := m.Limits
 	l.PromptBytes = l.Context * m.Tokenizer.MaxTokenBytes()

@@ -30,9 +30,9 @@ func (s *Server) SetProgress(progress float64, what string) {
 
 // SetReady begins to serve m. It does nothing once the server drains or has failed.
 func (s *Server) SetReady(m Model) {
-	m.Limits = s.limits(&m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	m.Limits = s.limits(&m)
 	if s.phase.state == protocol.StateLoading {
 		s.phase = phase{state: protocol.StateReady, progress: 1, model: &m}
 	}

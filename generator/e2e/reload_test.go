@@ -1,0 +1,72 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"reel/protocol"
+)
+
+// reloadWith writes the settings and has the generator read them.
+func (s *supervisor) reloadWith(g *generator, settings string) {
+	s.t.Helper()
+	must(s.t, os.WriteFile(filepath.Join(s.dir, "settings"), []byte(settings), 0o600))
+	g.signal(syscall.SIGHUP)
+	s.until(g, "RELOADING=1")
+	s.until(g, "READY=1")
+}
+
+// SIGHUP takes up log level, graphs' budget and limits from the file, which wins
+// over the environment that a service manager made of its older text. What it
+// cannot take up is named; a file with a fault changes nothing.
+func TestReload(t *testing.T) {
+	s := supervise(t)
+	path := filepath.Join(s.dir, "settings")
+	must(t, os.WriteFile(path, []byte("# at first\nREEL_LOG_LEVEL=warn\nREEL_MAX_GRAPHS=\"60\"\n"), 0o600))
+	g := &generator{process: prepare(t, "reel-generator", "--socket", s.socket, "--device", "host"), socket: s.socket}
+	g.cmd.Env = append(g.cmd.Env, "NOTIFY_SOCKET="+filepath.Join(s.dir, "notify"), "REEL_SETTINGS="+path, "REEL_LOG_LEVEL=warn", "REEL_MAX_GRAPHS=60")
+	g.start()
+	s.until(g, "READY=1")
+	if live := g.status().Graphs.Live; live != 60 || strings.Contains(g.stderr.String(), `"info"`) {
+		t.Fatalf("it started with %d graphs: %s", live, g.stderr.String())
+	}
+
+	s.reloadWith(g, "REEL_LOG_LEVEL=debug\nREEL_MAX_GRAPHS=3\nREEL_MAX_CONNECTIONS=2\nREEL_MAX_REQUESTS=1\nREEL_MAX_BATCH=5\n")
+	g.eventually("three graphs are left", func() bool { return g.status().Graphs.Live == 3 })
+	g.works()
+	st := g.status()
+	if st.Limits.Connections != 2 || st.Limits.Requests != 1 || st.Graphs.MaxGraphs != 3 || st.Limits.MaxBatch == 5 {
+		t.Errorf("got %+v, %+v", st.Limits, st.Graphs)
+	}
+	text := g.stderr.String()
+	if !strings.Contains(text, `"connected"`) || !strings.Contains(text, `"settings":["--max-batch"]`) {
+		t.Errorf("no debug log, or no word of the batch: %s", text)
+	}
+	g.limits.Context = st.Limits.Context
+	p := g.peer()
+	p.send(g.endless(1))
+	p.send(g.endless(2))
+	until(p, func(e *protocol.Error) bool { return e.Code == protocol.CodeTooManyRequests && *e.ID == 2 })
+	q := g.dial()
+	g.dial().wantClosed(protocol.CodeTooManyConnections)
+	must(t, errors.Join(p.conn.Close(), q.conn.Close()))
+
+	s.reloadWith(g, "REEL_LOG_LEVEL=loud\n")
+	s.reloadWith(g, "REEL_MAX_GRAPHS\n")
+	if text := g.stderr.String(); strings.Count(text, "the settings stay as they are") != 2 || !strings.Contains(text, "settings:1") || !strings.Contains(text, "REEL_LOG_LEVEL") {
+		t.Errorf("it said %s", text)
+	}
+	s.reloadWith(g, "") // what the file no longer says is the default, not the old environment
+	g.eventually("graphs come back", func() bool { return g.status().Graphs.MaxGraphs == 1024 })
+	if st := g.status(); st.Limits.Connections != 128 || st.Limits.Requests != 64 {
+		t.Errorf("got %+v", st.Limits)
+	}
+	g.signal(syscall.SIGTERM)
+	g.wantExit(0)
+}

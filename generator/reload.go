@@ -1,0 +1,102 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"reel/generator/internal/server"
+)
+
+// logLevel is a hook that drops what is below a level, which may change. The
+// logger's own level, which may not, has to let all pass.
+type logLevel struct{ atomic.Int32 }
+
+// set takes the name of a level; o has been checked.
+func (l *logLevel) set(o Options) {
+	level, _ := zerolog.ParseLevel(o.LogLevel)
+	l.Store(int32(level))
+}
+
+// Run drops the event where its level is too low.
+func (l *logLevel) Run(e *zerolog.Event, level zerolog.Level, _ string) {
+	if level < zerolog.Level(l.Load()) {
+		e.Discard()
+	}
+}
+
+// reloader takes up changed settings while the generator serves.
+type reloader struct {
+	log     zerolog.Logger
+	level   *logLevel
+	server  *server.Server
+	engine  *engineActor
+	manager manager
+	// settings are read anew at each reload; now are those in force.
+	settings *settingsReader
+	now      Options
+}
+
+// reload reads the settings again and takes up those that a generator can change
+// as it runs. Where they cannot be read, or one is refused, the old ones stay.
+func (r *reloader) reload() {
+	r.manager.say("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonic().Microseconds()))
+	defer r.manager.say("READY=1")
+	before := r.settings.texts
+	o, err := r.settings.read()
+	if err != nil {
+		r.log.Error().Err(err).Msg("the settings stay as they are")
+		return
+	}
+	if err := r.engine.resize(o); err != nil {
+		r.log.Error().Err(err).Msg("the graphs' budget stays as it is")
+		o.MaxGraphs, o.GraphMemory = r.now.MaxGraphs, r.now.GraphMemory
+	}
+	r.server.SetLimits(o.MaxConnections, o.MaxRequests)
+	r.level.set(o)
+	r.now = o
+	if later := needRestart(before, r.settings.texts); len(later) > 0 {
+		r.log.Warn().Strs("settings", later).Msg("restart the generator to change these")
+	}
+	r.log.Info().Str("log_level", o.LogLevel).Int("max_graphs", o.MaxGraphs).Int64("graph_memory", o.GraphMemory).
+		Int("max_connections", o.MaxConnections).Int("max_requests", o.MaxRequests).Msg("settings reloaded")
+}
+
+// reloadable are the settings that a reload takes up.
+var reloadable = map[string]bool{"log-level": true, "max-graphs": true, "graph-memory": true, "max-connections": true, "max-requests": true}
+
+// needRestart lists the other settings that differ.
+func needRestart(before, after map[string]string) (names []string) {
+	for name, text := range after {
+		if !reloadable[name] && before[name] != text {
+			names = append(names, "--"+name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// monotonic is the kernel's clock that systemd compares with.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // there is always one
+	return time.Duration(t.Nano())
+}
+
+// resize gives the engine's graphs another budget, once it is there.
+func (a *engineActor) resize(o Options) error {
+	a.mu.Lock()
+	runner := a.runner
+	a.mu.Unlock()
+	if runner == nil {
+		return errors.New("the model is still being loaded: reload again later")
+	}
+	return runner.Resize(o.MaxGraphs, o.GraphMemory)
+}
