@@ -22,6 +22,7 @@ export CGO_ENABLED = 0
 
 TOOLS   := .build/tools
 LINT    := $(TOOLS)/golangci-lint-v2.15.0
+NFPM    := $(TOOLS)/nfpm-v2.43.4
 BUILD   := $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 
 # Go 1.26 is needed: an older one gets a sentence instead of a page of errors.
@@ -94,7 +95,7 @@ test: ## run the tests (under 5 minutes on 2 cores)
 	@$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: check
-check: unskipped vet lint race fuzz examples readiness tidy bench-check cuda-check ## all that CI runs
+check: unskipped vet lint race fuzz examples readiness tidy bench-check units cuda-check package-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -162,6 +163,25 @@ readiness: ## every op can be captured, and every replay equals the eager run
 	@$(MAKE) all >&2
 	@'$(BIN)/reel-generator' check --device host --max-batch 16 --max-seq-len 256
 
+.PHONY: units
+units: ## systemd understands the units, and the service may do little
+	@sh systemd/check.sh 30
+
+$(NFPM):
+	$(need-go)
+	@echo "building nfpm, once" >&2
+	@GOBIN=$(CURDIR)/$(TOOLS) $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
+	@mv $(TOOLS)/nfpm $@
+
+.PHONY: dist
+dist: cuda $(NFPM) ## a tarball and a Debian package in dist/
+	@sh systemd/package.sh '$(BIN)' dist '$(VERSION)' $(NFPM)
+
+.PHONY: package-check
+package-check: $(NFPM) ## install, upgrade and remove the package in a clean Debian (root only)
+	@for version in v0.1.0 v0.2.0; do 		$(MAKE) all BIN=.build/package/bin VERSION=$$version && 		sh systemd/package.sh .build/package/bin .build/package $$version $(NFPM) >/dev/null || exit 1; 	done
+	@sh systemd/package_test.sh .build/package/reel_0.1.0_*.deb .build/package/reel_0.2.0_*.deb
+
 .PHONY: tidy
 tidy: ## go.mod holds what is used, no more
 	$(need-go)
@@ -175,7 +195,7 @@ install: all ## install the binaries under $(DESTDIR)$(PREFIX)/bin
 
 .PHONY: clean
 clean: ## remove what make built
-	rm -rf bin .build .carry
+	rm -rf bin dist .build .carry
 
 .PHONY: help
 help: ## this list

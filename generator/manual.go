@@ -1,0 +1,21 @@
+//go:build linux && manual
+
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"reel/systemd/manual"
+)
+
+// With the tag manual the program writes its man pages and completions into the
+// folder that its first argument names, and does nothing else.
+func init() {
+	p := program{env: os.Getenv, stdout: os.Stdout, stderr: os.Stderr}
+	if err := manual.Write(p.command(), os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
