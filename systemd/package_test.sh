@@ -4,7 +4,11 @@
 # Needs root and Debian's packages. usage: sh systemd/package_test.sh OLD.deb NEW.deb
 set -eu
 old=$(realpath "$1") new=$(realpath "$2")
-test "$(id -u)" = 0 || { echo "the package's test needs root" >&2; exit 1; }
+if test "$(id -u)" != 0; then
+	echo "the package was not installed anywhere: its test needs root" >&2
+	test -z "${CI:-}"
+	exit
+fi
 command -v debootstrap >/dev/null || { echo "the package's test needs debootstrap: apt-get install debootstrap" >&2; exit 1; }
 work=$(mktemp -d /var/tmp/reel-package.XXXXXX)
 root=$work/root init=
