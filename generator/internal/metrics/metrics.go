@@ -35,7 +35,7 @@ func New(status func() *protocol.Status, graphics func() *gpu.Reading) *Metrics 
 	m := &Metrics{
 		registry:    prometheus.NewRegistry(),
 		ttft:        histogram("time_to_first_token_seconds", "From receipt of a request to its first token.", latencyBuckets),
-		itl:         histogram("inter_token_latency_seconds", "Between two tokens of a request, as its goroutine got them. Tokens that came together share the time.", latencyBuckets),
+		itl:         histogram("inter_token_latency_seconds", "Between two tokens of a request, as its goroutine got them. Tokens that came together share the time, and those that came with the first are left out.", latencyBuckets),
 		queue:       histogram("queue_seconds", "From receipt of a request to its place in the batch.", latencyBuckets),
 		request:     histogram("request_seconds", "From receipt of a request to its end.", requestBuckets),
 		requests:    vector("requests_total", "Requests that have ended, by finish reason or error code.", "finish"),

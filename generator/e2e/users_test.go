@@ -1,0 +1,138 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"reel/protocol"
+)
+
+// as runs fn as another user, where this one may: the kernel notes who connects.
+func as(t *testing.T, uid int, fn func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own := os.Geteuid()
+	become := func(uid int) { // of this thread alone: package syscall changes all
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); e != 0 {
+			t.Fatal(e)
+		}
+	}
+	become(uid)
+	defer become(own)
+	fn()
+}
+
+// crowd keeps n requests of one user running or waiting, over as many connections
+// as that takes, until the generator's connections are closed; done counts those
+// that have ended.
+func (g *generator) crowd(uid, n int, done *atomic.Int64) {
+	for ; n > 0; n -= g.limits.Requests {
+		var p *peer
+		as(g.t, uid, func() { p = g.peer() })
+		for id := range uint64(min(n, g.limits.Requests)) {
+			p.send(fewTokens(id))
+		}
+		go func() {
+			for {
+				body, err := p.frames.Next()
+				if err != nil {
+					return
+				}
+				if m, err := protocol.DecodeReply(body); err == nil {
+					if d, ok := m.(*protocol.Done); ok {
+						done.Add(1)
+						frame, _ := protocol.AppendFrame(nil, fewTokens(d.ID))
+						_, _ = p.conn.Write(frame) // a closed connection ends the loop
+					}
+				}
+			}
+		}()
+	}
+}
+
+// fewTokens is a request of a few tokens.
+func fewTokens(id uint64) *protocol.Generate {
+	return &protocol.Generate{ID: id, Tokens: []int32{1, 2, 3}, MaxTokens: new(8), IgnoreEOS: true}
+}
+
+// A user with 50 times another's requests leaves that one at least 80% of a half,
+// as the kernel tells who they are. That takes root; anybody else is one user.
+func TestUsersShare(t *testing.T) {
+	g := serve(t, "--max-batch", "4", "--max-seq-len", "64")
+	if err := os.Chmod(g.socket, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	few := os.Getuid()
+	if few == 0 {
+		few = 65534
+	}
+	var theirs, mine atomic.Int64
+	g.crowd(os.Getuid(), 200, &theirs)
+	g.eventually("the many are served", func() bool { return theirs.Load() > 20 })
+	before := theirs.Load()
+	g.crowd(few, 4, &mine)
+	want := int64(scaled(200, 40))
+	g.eventually("the few are served", func() bool { return mine.Load() >= want })
+	all := float64(mine.Load() + theirs.Load() - before)
+	share := 2 * float64(mine.Load()) / all
+	t.Logf("user %d got %.2f of a half", few, share)
+	if few != os.Getuid() && share < 0.8 {
+		t.Errorf("user %d got %.2f of a half", few, share)
+	}
+}
+
+// The metrics of a generator that has served are those of its status.
+func TestMetricsAreThoseOfTheStatus(t *testing.T) {
+	path := filepath.Join(tempDir(t), "m.sock")
+	g := serve(t, "--metrics", "unix:"+path)
+	c := g.client()
+	for range 3 {
+		if r := ask(c, greedy([]int32{1, 2, 3}, 5)); r.Err != "" {
+			t.Fatal(r.Err)
+		}
+	}
+	c.Close()
+	g.quiet()
+	s := g.status()
+	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	r, err := web.Get("http://reel/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		fmt.Sprintf("reel_steps_total{kind=\"decode\"} %d", s.Steps.Decode), fmt.Sprintf("reel_sampled_tokens_total %d", s.Steps.Tokens),
+		fmt.Sprintf("reel_kv_pages %d", s.KV.Pages), fmt.Sprintf("reel_graphs_live %d", s.Graphs.Live),
+		"reel_time_to_first_token_seconds_count 3", "reel_request_seconds_count 3", "reel_inter_token_latency_seconds_count ", "reel_generated_tokens_total 15",
+		fmt.Sprintf("reel_memory_planned_bytes{kind=%q} ", protocol.MemoryKV), `reel_info{device="host",`,
+	} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("there is no %s in\n%s", want, body)
+		}
+	}
+	for _, m := range s.Memory {
+		if m.Used > m.Planned {
+			t.Errorf("%s takes %d bytes, planned were %d", m.Kind, m.Used, m.Planned)
+		}
+	}
+}
