@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"time"
 
@@ -126,6 +127,8 @@ func (r *opsRig) times(ops []device.Op) ([]float64, error) {
 
 // captured is a graph of ops; done destroys it.
 func (r *opsRig) captured(ops []device.Op) (x device.Exec, done func() error, err error) {
+	runtime.LockOSThread() // a capture ends on the thread where it began
+	defer runtime.UnlockOSThread()
 	if err := r.stream.BeginCapture(); err != nil {
 		return nil, nil, err
 	}
