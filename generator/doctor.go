@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,9 @@ func (p *program) doctorCommand() *cobra.Command {
 			"Exit code 1 where something fails.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.readEnvironment(cmd, settings); err != nil {
+			asked := *p
+			asked.env = serviceSettings(p.env, "/etc/reel/generator.env")
+			if err := asked.readEnvironment(cmd, settings); err != nil {
 				return err
 			}
 			return p.printFindings(thisMachine(o).Examine(cmd.Context()), asJSON)
@@ -47,6 +50,30 @@ func (p *program) doctorCommand() *cobra.Command {
 	addSettings(cmd, settings)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
+}
+
+// serviceSettings is the environment, and what it lacks from the service's file of
+// settings, where this user may read that. Values that are refused are left out:
+// they are a finding.
+func serviceSettings(env func(string) string, path string) func(string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return env
+	}
+	defer f.Close()
+	file, err := parseVariables(bufio.NewScanner(f), path)
+	if err != nil {
+		return env
+	}
+	return func(name string) string {
+		if value := env(name); value != "" {
+			return value
+		}
+		if known, err := checkSetting(name, file[name]); !known || err != nil {
+			return ""
+		}
+		return file[name]
+	}
 }
 
 func (p *program) printFindings(findings []doctor.Finding, asJSON bool) error {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -113,5 +114,23 @@ func TestVRAMIsWatched(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if !errors.Is(err, gone) || len(lines) != 3 || !strings.Contains(lines[1], "10.0       +0.0        4.0") || !strings.Contains(lines[2], "13.0       +3.0       !7.0") {
 		t.Errorf("%v: %s", err, out.String())
+	}
+}
+
+// What the environment lacks comes from the service's file.
+func TestServiceSettings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "generator.env")
+	if err := os.WriteFile(path, []byte("REEL_MODEL=/srv/m\nREEL_DEVICE=cuda\nREEL_MAX_BATCH=x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := serviceSettings(func(name string) string { return map[string]string{"REEL_DEVICE": "host"}[name] }, path)
+	for name, want := range map[string]string{"REEL_MODEL": "/srv/m", "REEL_DEVICE": "host", "REEL_MAX_BATCH": "", "REEL_GPU": ""} {
+		if got := env(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	none := serviceSettings(func(string) string { return "x" }, path+"none")
+	if got := none("REEL_MODEL"); got != "x" {
+		t.Errorf("without a file: %q", got)
 	}
 }

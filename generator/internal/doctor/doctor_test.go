@@ -23,9 +23,10 @@ type machine struct {
 
 func well(t *testing.T) *machine {
 	m := &machine{t: t, needs: 10 << 30, outs: map[string]string{
-		"nvidia-smi index": "0, NVIDIA H200, 143771, 500, 0, 41\n1, NVIDIA H200, 143771, 0, 0, 40\n",
-		"nvidia-smi pid":   "77, /usr/bin/python3, 400\n",
-		"systemctl show":   "ActiveState=active\nSubState=running\nResult=success\nExecMainStatus=0\nNRestarts=0\nUnitFileState=enabled\n"}}
+		"nvidia-smi index":                 "0, NVIDIA H200, 143771, 500, 0, 41\n1, NVIDIA H200, 143771, 0, 0, 40\n",
+		"nvidia-smi pid":                   "77, /usr/bin/python3, 400\n",
+		"systemctl reel-generator.socket":  "ActiveState=active\n",
+		"systemctl reel-generator.service": "ActiveState=active\nSubState=running\nResult=success\nExecMainStatus=0\nNRestarts=0\nUnitFileState=enabled\n"}}
 	m.System = &System{Root: t.TempDir(), User: "ann", UID: 1000, Groups: []string{"ann", "reel"}, Device: "cuda",
 		Library: func() string { return "/usr/lib/libcuda.so.1" }, CUDAProgram: func() error { return nil },
 		Access: func(string) error { return nil }, Run: m.run,
@@ -46,7 +47,7 @@ func well(t *testing.T) *machine {
 		"sys/bus/pci/devices/0000:02:00.0/vendor": "0x8086\n", "sys/bus/pci/devices/0000:02:00.0/class": "0x030000\n",
 		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n",
 		"dev/nvidiactl":              "", "dev/nvidia0": "", "dev/nvidia-uvm": "", "run/systemd/system/x": "", "run/reel/generator.sock": "",
-		"etc/systemd/system/reel-generator.service": "", "etc/group": "root:x:0:\nreel:x:990:ann\n",
+		"etc/systemd/system/reel-generator.service": "", "etc/systemd/system/reel-generator.socket": "", "etc/group": "root:x:0:\nreel:x:990:ann\n",
 		"etc/reel/generator.env": "# settings\nREEL_MODEL=/srv/m\nOTHER=1\n",
 	} {
 		m.write(name, text)
@@ -126,16 +127,21 @@ func TestFindings(t *testing.T) {
 		"open socket":  {func(m *machine) { _ = os.Chmod(m.SocketPath, 0o666) }, Finding{"socket", Warning, "every user", "chmod"}},
 		"no systemd":   {func(m *machine) { m.remove("run/systemd") }, Finding{"units", Note, "does not run here", "yourself"}},
 		"no unit":      {func(m *machine) { m.remove("etc/systemd/system/reel-generator.service") }, Finding{"units", Note, "not installed", "systemd/README.md"}},
-		"bad config":   {func(m *machine) { m.outs["systemctl show"] = "ActiveState=failed\nExecMainStatus=78\n" }, Finding{"units", Failure, "configuration", "generator.env"}},
+		"bad config": {func(m *machine) {
+			m.outs["systemctl reel-generator.service"] = "ActiveState=failed\nExecMainStatus=78\n"
+		}, Finding{"units", Failure, "configuration", "generator.env"}},
 		"crashed": {func(m *machine) {
-			m.outs["systemctl show"] = "ActiveState=failed\nResult=exit-code\nExecMainStatus=1\nNRestarts=5\n"
+			m.outs["systemctl reel-generator.service"] = "ActiveState=failed\nResult=exit-code\nExecMainStatus=1\nNRestarts=5\n"
 		}, Finding{"units", Failure, "after 5 restarts", "journalctl"}},
-		"stopped":   {func(m *machine) { m.outs["systemctl show"] = "ActiveState=inactive\nUnitFileState=disabled\n" }, Finding{"units", Note, "inactive, disabled", "enable --now"}},
-		"restarts":  {func(m *machine) { m.outs["systemctl show"] = "ActiveState=active\nNRestarts=3\n" }, Finding{"units", Warning, "3 restarts", "journalctl"}},
-		"bad name":  {func(m *machine) { m.write("etc/reel/generator.env", "REEL_MODL=x\n") }, Finding{"settings", Warning, "generator.env:1: REEL_MODL", "--help"}},
-		"bad value": {func(m *machine) { m.write("etc/reel/generator.env", "\nREEL_MODEL=bad\n") }, Finding{"settings", Failure, "generator.env:2: REEL_MODEL=bad: it must be good", "restart"}},
-		"no group":  {func(m *machine) { m.write("etc/group", "root:x:0:\n") }, Finding{"group", Failure, "no group reel", "systemd-sysusers"}},
-		"no member": {func(m *machine) { m.Groups = nil }, Finding{"group", Warning, "ann is not in the group reel", "usermod -aG reel ann"}},
+		"stopped": {func(m *machine) {
+			m.outs["systemctl reel-generator.service"] = "ActiveState=inactive\nUnitFileState=disabled\n"
+		}, Finding{"units", Note, "inactive, disabled", "enable --now"}},
+		"socket unit": {func(m *machine) { m.outs["systemctl reel-generator.socket"] = "ActiveState=inactive\n" }, Finding{"units", Warning, "not active", "enable --now reel-generator.socket"}},
+		"restarts":    {func(m *machine) { m.outs["systemctl reel-generator.service"] = "ActiveState=active\nNRestarts=3\n" }, Finding{"units", Warning, "3 restarts", "journalctl"}},
+		"bad name":    {func(m *machine) { m.write("etc/reel/generator.env", "REEL_MODL=x\n") }, Finding{"settings", Warning, "generator.env:1: REEL_MODL", "--help"}},
+		"bad value":   {func(m *machine) { m.write("etc/reel/generator.env", "\nREEL_MODEL=bad\n") }, Finding{"settings", Failure, "generator.env:2: REEL_MODEL=bad: it must be good", "restart"}},
+		"no group":    {func(m *machine) { m.write("etc/group", "root:x:0:\n") }, Finding{"group", Failure, "no group reel", "systemd-sysusers"}},
+		"no member":   {func(m *machine) { m.Groups = nil }, Finding{"group", Warning, "ann is not in the group reel", "usermod -aG reel ann"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := well(t)

@@ -55,6 +55,9 @@ func (s *System) units(ctx context.Context) []Finding {
 		return []Finding{{"units", Note, "reel-generator.service is not installed", "to have it run as a service, see systemd/README.md; or start it yourself: reel-generator"}}
 	}
 	all := []Finding{s.state(ctx, unit)}
+	if s.unit("reel-generator.socket") != "" {
+		all = append(all, s.socketUnit(ctx))
+	}
 	all = append(all, s.environment()...)
 	return append(all, s.members())
 }
@@ -76,14 +79,9 @@ func exists(path string) bool {
 
 // state asks systemd how the service is.
 func (s *System) state(ctx context.Context, unit string) Finding {
-	out, err := s.Run(ctx, "systemctl", "show", "reel-generator.service", "--property=ActiveState,SubState,Result,ExecMainStatus,NRestarts,UnitFileState")
+	is, err := s.show(ctx, "reel-generator.service")
 	if err != nil {
 		return Finding{"units", Warning, "systemctl does not answer: " + err.Error(), "see systemctl status reel-generator"}
-	}
-	is := map[string]string{}
-	for line := range strings.Lines(out) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		is[key] = value
 	}
 	const journal = "journalctl -u reel-generator -n 50 says why"
 	switch {
@@ -97,6 +95,27 @@ func (s *System) state(ctx context.Context, unit string) Finding {
 		return Finding{"units", Warning, "the service runs, after " + is["NRestarts"] + " restarts", journal}
 	}
 	return Finding{"units", OK, "the service is " + is["ActiveState"] + " (" + is["SubState"] + ")", ""}
+}
+
+// socketUnit asks systemd whether it holds the socket, so that it outlives the service.
+func (s *System) socketUnit(ctx context.Context) Finding {
+	is, err := s.show(ctx, "reel-generator.socket")
+	if err == nil && is["ActiveState"] == "active" {
+		return Finding{"units", OK, "the socket is systemd's, and outlives the service", ""}
+	}
+	return Finding{"units", Warning, "reel-generator.socket is not active: clients that wait are lost when the service is started again",
+		"sudo systemctl enable --now reel-generator.socket; where the service holds the socket, stop it first"}
+}
+
+// show is what systemd says of a unit.
+func (s *System) show(ctx context.Context, unit string) (map[string]string, error) {
+	out, err := s.Run(ctx, "systemctl", "show", unit, "--property=ActiveState,SubState,Result,ExecMainStatus,NRestarts,UnitFileState")
+	is := map[string]string{}
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		is[key] = value
+	}
+	return is, err
 }
 
 // environment reads the service's settings, as far as this user may.
