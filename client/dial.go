@@ -161,7 +161,8 @@ func (o *Options) status(ctx context.Context) (*Status, error) {
 	defer conn.Close()
 	c := newClient(conn)
 	_, err = within(ctx, conn, c.hello)
-	if err != nil && !isLoading(err) {
+	var said *Error
+	if err != nil && (!errors.As(err, &said) || said.Closes()) {
 		return nil, err
 	}
 	return within(ctx, conn, func() (*Status, error) {

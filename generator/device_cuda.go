@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/rs/zerolog"
 
@@ -32,7 +33,10 @@ func openHardware(o Options) (hardware, error) {
 	watch := watchMemory(o.GPU)
 	d, err := gpu.New(o.GPU, cuda.Fatbin)
 	if errors.Is(err, device.ErrBadBuffer) {
-		return hardware{}, refuse(errConfig, "--gpu %d: %w", o.GPU, err)
+		return hardware{}, refuse(errConfig, "--gpu %d: %w: %w", o.GPU, errNoGPU, err)
+	}
+	if errors.Is(err, device.ErrOutOfMemory) { // not even a context fits beside what others hold
+		err = fmt.Errorf("%w: %w", device.ErrBusy, err)
 	}
 	if err != nil {
 		return hardware{}, err
@@ -47,6 +51,10 @@ func openHardware(o Options) (hardware, error) {
 	h.available = func() (int64, error) {
 		free, _, err := d.MemInfo()
 		return h.overhead - laterOverhead + free - free/32, err // the context is there already
+	}
+	h.whole = func() (int64, error) {
+		_, total, err := d.MemInfo()
+		return total - total/32, err
 	}
 	return h, nil
 }

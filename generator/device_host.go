@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -52,11 +51,11 @@ func (s system) chooseDevice(log zerolog.Logger, o *Options) error {
 // becomeCuda returns only where that is impossible, and says why.
 func (s system) becomeCuda() error {
 	if nodes, _ := filepath.Glob(s.nodes); len(nodes) == 0 {
-		return errors.New("no GPU: there is no " + s.nodes)
+		return fmt.Errorf("%w: there is no %s", errNoGPU, s.nodes)
 	}
 	driver := s.driver()
 	if driver == "" {
-		return errors.New("no NVIDIA driver: libcuda.so.1 was not found")
+		return fmt.Errorf("%w: no NVIDIA driver: libcuda.so.1 was not found", errNoGPU)
 	}
 	self, err := s.beside()
 	if err != nil {

@@ -24,6 +24,7 @@ type engineActor struct {
 	log    zerolog.Logger
 	// manager hears how far the start is, and that the engine goes on.
 	manager manager
+	journal journal
 	// progress shows the operator how far loading is.
 	progress func(share float64, what string)
 	ctx      context.Context // of the loading
@@ -43,14 +44,14 @@ func (a *engineActor) execute() error {
 		return nil
 	}
 	if l.err != nil {
-		a.server.Fail(l.err)
+		a.server.Fail(explain(l.err))
 		return l.err
 	}
 	if !a.adopt(l.runner) {
 		return nil
 	}
 	if err := a.run(l); err != nil {
-		a.server.Fail(err)
+		a.server.Fail(explain(err))
 		return err
 	}
 	return nil
@@ -87,6 +88,7 @@ func (a *engineActor) begin(l loading, ended <-chan struct{}) error {
 		return fmt.Errorf("the model's first token: %w", err)
 	}
 	a.server.SetReady(l.model)
+	a.journal.clear()
 	a.manager.say("READY=1", fmt.Sprintf("STATUS=ready: serves %s on %s", l.model.Name, l.model.Device))
 	a.log.Info().Str("model", l.model.Name).Str("device", l.model.Device).Int("context", l.model.Limits.Context).
 		Int("max_batch", l.model.Limits.MaxBatch).Float64("took_ms", float64(time.Since(a.began).Microseconds())/1000).Msg("ready")

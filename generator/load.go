@@ -54,6 +54,9 @@ type hardware struct {
 	open    func() (reader, error)          // of a GPU's load and faults; nil where there is none
 	// available is how many bytes may be taken, the profile's overhead included.
 	available func() (int64, error)
+	// whole is how many bytes there would be if no other program held any; nil
+	// where others are not waited for.
+	whole func() (int64, error)
 }
 
 // prepared is a model on its device, and the sizes that its engine will have.
@@ -84,18 +87,17 @@ func prepareOn(open func(Options) (hardware, error), o Options, progress func(fl
 	if err != nil {
 		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
 	}
-	if l.hardware, err = open(o); err != nil {
+	if err = gpuPatience.whileBusy(progress, func() (err error) {
+		l.hardware, err = open(o)
+		return err
+	}); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
 	if o.Guard {
 		l.hardware.Device = device.NewGuard(l.hardware.Device)
 	}
-	budget, err := l.hardware.available()
-	if err != nil {
+	if err = gpuPatience.whileBusy(progress, func() error { return l.fit(planner{s.config, l.hardware.profile, o}) }); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
-	}
-	if l.sizes, l.plan, err = (planner{s.config, l.hardware.profile, o}).plan(budget); err != nil {
-		return l, errors.Join(refuse(errConfig, "%w", err), s.tensors.Close())
 	}
 	s.config.Context = l.plan.Context
 	progress(0.1, "loading the weights")

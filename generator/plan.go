@@ -273,10 +273,10 @@ func (p planner) fits(s sizes, budget int64) error {
 		return nil
 	}
 	if s.serves() {
-		return fmt.Errorf("loading the weights needs %s and %s are to be had: free memory, or serve a smaller model",
-			gib(s.overhead+s.weightBytes()+s.loading), gib(budget))
+		return fmt.Errorf("%w: loading the weights needs %s and %s are to be had: free memory, or serve a smaller model",
+			errNoRoom, gib(s.overhead+s.weightBytes()+s.loading), gib(budget))
 	}
-	return fmt.Errorf("one sequence of %d tokens needs %s and %s are to be had: %s", s.context, gib(needs.total()), gib(budget), p.advice(s, budget))
+	return fmt.Errorf("%w: one sequence of %d tokens needs %s and %s are to be had: %s", errNoRoom, s.context, gib(needs.total()), gib(budget), p.advice(s, budget))
 }
 
 // advice is what to lower so that one sequence fits.

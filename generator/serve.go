@@ -32,16 +32,21 @@ func (p *program) serve(o Options, settings *settingsReader) error {
 	var level logLevel
 	level.set(o)
 	log := newLogger(p.stderr, o, &level)
-	err := p.serveOn(log, &level, o, settings)
+	notes := newJournal(o, log)
+	err := p.serveOn(log, &level, notes, o, settings)
 	if err == nil || errors.Is(err, errSignal) {
+		notes.clear()
 		log.Info().Msg("stopped")
 		return nil
+	}
+	if !errors.Is(err, errForced) {
+		notes.failed(err)
 	}
 	log.Error().Err(err).Msg("the generator ends")
 	return refusal{err, errLogged}
 }
 
-func (p *program) serveOn(log zerolog.Logger, level *logLevel, o Options, settings *settingsReader) error {
+func (p *program) serveOn(log zerolog.Logger, level *logLevel, notes journal, o Options, settings *settingsReader) error {
 	progress := newProgress(p.stderr, log)
 	log = log.Level(zerolog.TraceLevel)
 	if err := chooseDevice(log, &o); err != nil {
@@ -55,7 +60,7 @@ func (p *program) serveOn(log zerolog.Logger, level *logLevel, o Options, settin
 	if err != nil {
 		return err
 	}
-	e := &engineActor{load: p.load, opts: o, log: log, manager: m, progress: progress}
+	e := &engineActor{load: p.load, opts: o, log: log, manager: m, journal: notes, progress: progress}
 	figures := metrics.New(func() *protocol.Status { return e.server.Status() }, e.reading)
 	s := server.New(server.Options{Socket: o.Socket, Inherited: m.socket, Version: release(), Logger: log, Observer: figures})
 	e.server = s
@@ -76,19 +81,24 @@ func (p *program) serveOn(log zerolog.Logger, level *logLevel, o Options, settin
 	})
 	addMetrics(&g, figures, asked)
 	stop := make(chan struct{})
-	g.Add(func() error { return p.awaitSignal(s, m, log, reload, stop) }, func(error) { close(stop) })
+	g.Add(func() error {
+		return p.awaitSignal(s, func() {
+			notes.draining()
+			m.say("STOPPING=1", "STATUS=draining: running requests finish, new ones are refused")
+		}, log, reload, stop)
+	}, func(error) { close(stop) })
 	return g.Run()
 }
 
 // awaitSignal drains at the first signal and gives that up at the second. Some
 // supervisors send two at once: where nothing ran, that is a clean stop too.
-func (p *program) awaitSignal(s *server.Server, m manager, log zerolog.Logger, reload func(), stop <-chan struct{}) error {
+func (p *program) awaitSignal(s *server.Server, draining func(), log zerolog.Logger, reload func(), stop <-chan struct{}) error {
 	sig := p.firstSignal(reload, stop)
 	if sig == nil {
 		return nil
 	}
 	log.Info().Stringer("signal", sig).Msg("draining: no new requests; a second signal stops at once")
-	m.say("STOPPING=1", "STATUS=draining: running requests finish, new ones are refused")
+	draining()
 	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
 	drained := make(chan bool, 1) // whether nothing was left to do

@@ -24,6 +24,10 @@ const (
 	CodeOverloaded         = "overloaded"           // too many undecoded bytes in all; the connection closes
 	CodeDenied             = "denied"               // the peer may not use this generator; the connection closes
 	CodeDeviceFailed       = "device_failed"        // the generator ends; the connection closes
+	CodeGPUAbsent          = "gpu_absent"           // there is no GPU, or no driver for it; the generator ends
+	CodeGPUBusy            = "gpu_busy"             // other programs hold the GPU or its memory; the generator ends
+	CodeOutOfMemory        = "out_of_memory"        // the model does not fit the device's memory; the generator ends
+	CodeConfiguration      = "configuration"        // a setting has to be mended; the generator ends
 	CodeInternal           = "internal"
 )
 

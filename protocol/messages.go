@@ -179,6 +179,10 @@ type Status struct {
 	PID      int     `msgpack:"pid" json:"pid"`
 	UptimeS  float64 `msgpack:"uptime_s" json:"uptime_s"`
 	Progress float64 `msgpack:"progress" json:"progress"` // of loading, 0 to 1
+	// Doing is what loading does, Failure why the generator failed; both were
+	// added to version 1, and are empty otherwise.
+	Doing   string   `msgpack:"doing,omitempty" json:"doing,omitempty"`
+	Failure *Failure `msgpack:"failure,omitempty" json:"failure,omitempty"`
 
 	Connections int      `msgpack:"connections" json:"connections"`
 	Requests    Requests `msgpack:"requests" json:"requests"`
@@ -194,6 +198,13 @@ type Status struct {
 	// Memory was added to version 1 as well: what the generator takes of the
 	// device's memory, by kind; empty while it loads.
 	Memory []MemoryUse `msgpack:"memory,omitempty" json:"memory"`
+}
+
+// Failure is why a generator cannot serve.
+type Failure struct {
+	Code    string `msgpack:"code" json:"code"` // one of the errors'
+	Message string `msgpack:"message" json:"message"`
+	Hint    string `msgpack:"hint,omitempty" json:"hint,omitempty"`
 }
 
 // Machine is what the generator runs on.

@@ -9,9 +9,12 @@ import "errors"
 // Errors of this package; callers test with errors.Is.
 var (
 	ErrOutOfMemory = errors.New("device: out of memory")
-	ErrBadBuffer   = errors.New("device: buffer is not live or out of range")
-	ErrBadShape    = errors.New("device: op arguments do not fit their buffers")
-	ErrCapture     = errors.New("device: not allowed in this state of capture")
+	// ErrBusy says that another program holds the device, or the memory that is
+	// wanted of it: a little later it may be free.
+	ErrBusy      = errors.New("device: in use by another program")
+	ErrBadBuffer = errors.New("device: buffer is not live or out of range")
+	ErrBadShape  = errors.New("device: op arguments do not fit their buffers")
+	ErrCapture   = errors.New("device: not allowed in this state of capture")
 	// ErrInvalidated says that a capture was lost to something that a capture
 	// does not bear: a device-wide synchronise on any thread, for one.
 	ErrInvalidated  = errors.New("device: capture invalidated")

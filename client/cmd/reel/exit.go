@@ -58,7 +58,9 @@ func exitCode(ctx context.Context, err error, socket string) int {
 		return child.ExitCode() // of a program that has said why
 	}
 	f := explain(err, socket)
-	f.show()
+	if said := (shown{}); !errors.As(err, &said) {
+		f.show()
+	}
 	return f.exit
 }
 

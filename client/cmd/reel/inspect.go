@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -22,10 +23,13 @@ func (a *app) statusCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			status, err := client.ReadStatus(cmd.Context(), client.Options{Socket: a.socket, Wait: a.wait})
+			w, _ := stdout()
+			if errors.Is(err, client.ErrNoGenerator) {
+				return showRecord(w, client.Record(client.Options{Socket: a.socket}), asJSON, err)
+			}
 			if err != nil {
 				return err
 			}
-			w, _ := stdout()
 			if asJSON {
 				return closedPipe(writeJSON(w, status))
 			}
@@ -41,6 +45,9 @@ func writeStatus(w io.Writer, s *client.Status) error {
 	state := s.State
 	if s.Progress < 1 {
 		state += fmt.Sprintf(", %.0f%%", 100*s.Progress)
+	}
+	if s.Doing != "" {
+		state += ": " + escape(s.Doing)
 	}
 	rows := [][2]string{
 		{"state", state},
@@ -58,6 +65,7 @@ func writeStatus(w io.Writer, s *client.Status) error {
 	if m := s.Machine; m.MemoryTotal > 0 {
 		rows = slices.Insert(rows, 3, [2]string{"memory", fmt.Sprintf("%.1f of %.1f GiB used", mib(m.MemoryUsed)/1024, mib(m.MemoryTotal)/1024)})
 	}
+	rows = slices.Insert(rows, 1, failureRows(s.Failure)...)
 	rows = append(rows, graphRows(s.Graphs)...)
 	rows = append(rows, [2]string{"limits",
 		fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)})

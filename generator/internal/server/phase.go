@@ -97,6 +97,22 @@ func (p *phase) serving() (*Model, *protocol.Error) {
 	return nil, e
 }
 
+// doing is what loading does.
+func (p *phase) doing() string {
+	if p.state != protocol.StateLoading {
+		return ""
+	}
+	return p.what
+}
+
+// why is the failure, where there is one.
+func (p *phase) why() *protocol.Failure {
+	if p.failure == nil {
+		return nil
+	}
+	return &protocol.Failure{Code: p.failure.Code, Message: p.failure.Message, Hint: p.failure.Hint}
+}
+
 func (p *phase) describe() string {
 	percent := math.Round(100 * p.progress)
 	if p.what == "" {
@@ -112,6 +128,7 @@ func (s *Server) Status() *protocol.Status {
 	s.mu.Unlock()
 	st := &protocol.Status{
 		State: p.state, Version: s.opts.Version, PID: os.Getpid(),
+		Doing: p.doing(), Failure: p.why(),
 		UptimeS: time.Since(s.started).Seconds(), Progress: p.progress, Connections: connections,
 	}
 	if p.model != nil {

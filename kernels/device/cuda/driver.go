@@ -154,6 +154,8 @@ func (d *Device) failure(what string, r C.CUresult) error {
 		d.lost.Store(&err)
 	case r == C.CUDA_ERROR_OUT_OF_MEMORY:
 		err = fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
+	case r == C.CUDA_ERROR_DEVICE_UNAVAILABLE || r == C.CUDA_ERROR_SYSTEM_NOT_READY:
+		err = fmt.Errorf("%w: %w", device.ErrBusy, err)
 	case r == C.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || r == C.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || r == C.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
 		err = fmt.Errorf("%w: %w", device.ErrInvalidated, err)
 	}

@@ -1,0 +1,41 @@
+package client
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"reel/protocol"
+)
+
+func TestRecord(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "g.sock")
+	failure := &protocol.Failure{Code: protocol.CodeGPUBusy, Message: "held"}
+	for name, c := range map[string]struct {
+		record any
+		want   string
+	}{
+		"failed":                       {protocol.Record{State: protocol.StateFailed, PID: 1, Failure: failure}, protocol.StateFailed},
+		"failed, and nobody knows why": {protocol.Record{State: protocol.StateFailed}, ""},
+		"drains":                       {protocol.Record{State: protocol.StateDraining, PID: os.Getpid()}, protocol.StateDraining},
+		"drained, and has gone":        {protocol.Record{State: protocol.StateDraining, PID: 1 << 30}, ""},
+		"a state of tomorrow":          {protocol.Record{State: "resting"}, ""},
+		"no record":                    {"text", ""},
+	} {
+		text, err := json.Marshal(c.record)
+		if err == nil {
+			err = os.WriteFile(protocol.RecordPath(socket), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := Record(Options{Socket: socket})
+		if (got == nil) != (c.want == "") || got != nil && got.State != c.want {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+	if got := Record(Options{Socket: filepath.Join(t.TempDir(), "g.sock")}); got != nil {
+		t.Errorf("of nobody: got %+v", got)
+	}
+}

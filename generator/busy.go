@@ -1,0 +1,66 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"reel/kernels/device"
+)
+
+// errNoGPU says that the GPU, or its driver, is not there; errNoRoom that the
+// model does not fit the device's memory.
+var (
+	errNoGPU  = errors.New("no GPU")
+	errNoRoom = errors.New("out of memory")
+)
+
+// waiting is how long a start waits for a device that other programs hold, or
+// for the memory that they do: those of a boot, or the generator before this one.
+type waiting struct{ limit, pause time.Duration }
+
+var gpuPatience = waiting{limit: time.Minute, pause: time.Second}
+
+// whileBusy calls try until it is no longer device.ErrBusy, or the limit has
+// passed; then it is tried no more.
+func (p waiting) whileBusy(progress func(float64, string), try func() error) error {
+	for begun := time.Now(); ; time.Sleep(p.pause) {
+		err := try()
+		if !errors.Is(err, device.ErrBusy) {
+			return err
+		}
+		waited := time.Since(begun)
+		if waited >= p.limit {
+			return fmt.Errorf("after %v: %w", waited.Round(time.Millisecond), err)
+		}
+		progress(0, fmt.Sprintf("waiting for the GPU, %.0f s: %v", waited.Seconds(), err))
+	}
+}
+
+// fit plans what the device's memory is used for. What does not fit is the
+// operator's to mend, unless it would if other programs held none: that is
+// device.ErrBusy.
+func (l *prepared) fit(p planner) error {
+	budget, err := l.hardware.available()
+	if err != nil {
+		return err
+	}
+	if l.sizes, l.plan, err = p.plan(budget); !errors.Is(err, errNoRoom) {
+		if err != nil {
+			err = refuse(errConfig, "%w", err)
+		}
+		return err
+	}
+	if l.hardware.whole != nil {
+		whole, failed := l.hardware.whole()
+		if failed != nil {
+			return failed
+		}
+		if _, _, e := p.plan(whole); e == nil {
+			return fmt.Errorf("%w: %w", device.ErrBusy, err)
+		}
+	}
+	return refuse(errConfig, "%w", err)
+}

@@ -1,0 +1,98 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"reel/generator/internal/engine"
+	"reel/generator/internal/server"
+	"reel/kernels/device"
+	"reel/protocol"
+)
+
+// explain is err, which ends the generator, as clients hear of it. GPU absent,
+// GPU busy, memory that is too small and a device that failed are told apart.
+func explain(err error) *protocol.Error {
+	why := func(code, hint string) *protocol.Error { return protocol.Errorf(code, hint, "%v", err) }
+	switch {
+	case errors.Is(err, errNoGPU):
+		return why(protocol.CodeGPUAbsent, "see nvidia-smi and reel doctor, or serve with --device host")
+	case errors.Is(err, device.ErrBusy):
+		return why(protocol.CodeGPUBusy, "end what nvidia-smi shows on the GPU, or ask for less with --max-seq-len and --max-batch; then start the generator again")
+	case errors.Is(err, device.ErrSticky), errors.Is(err, engine.ErrDevice):
+		return why(protocol.CodeDeviceFailed, "repeat the request once the generator is back; where it fails again, see the kernel's log for Xid")
+	case errors.Is(err, errNoRoom), errors.Is(err, device.ErrOutOfMemory):
+		return why(protocol.CodeOutOfMemory, "lower --max-seq-len, --max-batch or --graph-memory, or serve a smaller model: see reel-generator plan")
+	case errors.Is(err, errConfig):
+		return why(protocol.CodeConfiguration, "mend the setting, and start the generator again")
+	}
+	return why(protocol.CodeInternal, "see the generator's log")
+}
+
+// journal keeps the record beside a socket.
+type journal struct {
+	path string
+	log  zerolog.Logger
+}
+
+// newJournal is that of the socket that o names.
+func newJournal(o Options, log zerolog.Logger) journal {
+	if o.Socket == "" {
+		o.Socket = server.DefaultSocket()
+	}
+	return journal{protocol.RecordPath(o.Socket), log}
+}
+
+// failed records why the generator ended. A socket that is not its own says
+// nothing of it.
+func (j journal) failed(err error) {
+	for _, foreign := range []error{server.ErrSocketInUse, server.ErrSocketPath, server.ErrNotSocket, server.ErrForeignDir} {
+		if errors.Is(err, foreign) {
+			return
+		}
+	}
+	e := explain(err)
+	j.write(protocol.Record{State: protocol.StateFailed, Failure: &protocol.Failure{Code: e.Code, Message: e.Message, Hint: e.Hint}})
+}
+
+func (j journal) draining() { j.write(protocol.Record{State: protocol.StateDraining}) }
+
+// write puts a record in the place of an older one. Without it only `reel status`
+// knows less: where it cannot be written that is logged, and no more.
+func (j journal) write(r protocol.Record) {
+	r.PID, r.At = os.Getpid(), time.Now().UTC()
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = replaceFile(j.path, append(text, '\n'))
+	}
+	if err != nil {
+		j.log.Debug().Err(err).Msg("no record of the generator's state")
+	}
+}
+
+// replaceFile writes a file that whoever may use the socket's directory can read.
+func replaceFile(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".state")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(0o640), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// clear removes the record: what it told is over.
+func (j journal) clear() { _ = os.Remove(j.path) }

@@ -1,0 +1,153 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"reel/generator/internal/engine"
+	"reel/generator/internal/server"
+	"reel/kernels/device"
+	"reel/protocol"
+)
+
+// record reads what the program left beside its socket.
+func (f *fixture) record() (r protocol.Record) {
+	f.t.Helper()
+	text, err := os.ReadFile(protocol.RecordPath(f.socket))
+	if errors.Is(err, os.ErrNotExist) {
+		return r
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return r
+}
+
+// What a start may fail of is told apart, to clients and in the record.
+func TestFailuresAreToldApart(t *testing.T) {
+	for code, err := range map[string]error{
+		protocol.CodeGPUAbsent:     refuse(errConfig, "--device cuda: %w: there is no /dev/nvidia0", errNoGPU),
+		protocol.CodeGPUBusy:       fmt.Errorf("after 1m: %w", errors.Join(device.ErrBusy, errNoRoom)),
+		protocol.CodeOutOfMemory:   refuse(errConfig, "%w: one sequence needs 9 GiB", errNoRoom),
+		protocol.CodeDeviceFailed:  fmt.Errorf("%w: an illegal address", device.ErrSticky),
+		protocol.CodeConfiguration: refuse(errConfig, "--model: no such directory"),
+		protocol.CodeInternal:      errors.New("something else"),
+	} {
+		f := newFixture(t)
+		f.program.load = func(context.Context, Options, func(float64, string)) (server.Model, engineRunner, error) {
+			return server.Model{}, nil, err
+		}
+		f.start()
+		f.wait()
+		r := f.record()
+		if r.State != protocol.StateFailed || r.PID != os.Getpid() || r.Failure == nil || r.Failure.Code != code || r.Failure.Message != err.Error() || r.Failure.Hint == "" {
+			t.Errorf("%s: the record is %+v, %+v", code, r, r.Failure)
+		}
+	}
+	if e := explain(fmt.Errorf("engine: memory of the lane: %w", device.ErrOutOfMemory)); e.Code != protocol.CodeOutOfMemory {
+		t.Errorf("got %+v", e)
+	}
+	if e := explain(errors.Join(engine.ErrDevice, errors.New("a launch failed"))); e.Code != protocol.CodeDeviceFailed {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// A generator that serves takes an older record away; one that drains says so, and
+// a clean stop leaves none. Nor does one that met another's socket.
+func TestRecordOfALife(t *testing.T) {
+	f := newFixture(t)
+	journal{path: protocol.RecordPath(f.socket)}.failed(errors.New("an older one"))
+	frames := f.hangs()
+	for end := time.Now().Add(patience); f.record().State != ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("while it serves: %+v", f.record())
+		}
+	}
+	second := newFixture(t)
+	second.socket = f.socket
+	second.start()
+	if code := second.wait(); code != exitConfig || f.record().State != "" {
+		t.Errorf("of another's socket: exit code %d, %+v", code, f.record())
+	}
+	f.signals <- syscall.SIGTERM
+	for end := time.Now().Add(patience); f.record().State != protocol.StateDraining; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("while it drains: %+v", f.record())
+		}
+	}
+	f.engine.finish(engine.Finish{Reason: protocol.FinishLength})
+	f.read(frames)
+	if code := f.wait(); code != 0 || f.record().State != "" {
+		t.Errorf("exit code %d, %+v", code, f.record())
+	}
+}
+
+// A device that others hold is tried again, for so long and no longer; another
+// failure ends it at once.
+func TestBusyDeviceIsTriedAgain(t *testing.T) {
+	busy := fmt.Errorf("context: %w", device.ErrBusy)
+	other := errors.New("another")
+	for name, c := range map[string]struct {
+		busyFor int
+		then    error
+		limit   time.Duration
+		want    error
+		tries   int
+	}{
+		"free in the end":  {3, nil, time.Hour, nil, 4},
+		"broken after all": {2, other, time.Hour, other, 3},
+		"never free":       {1000, nil, 0, device.ErrBusy, 1},
+	} {
+		tries, told := 0, 0
+		err := waiting{limit: c.limit, pause: time.Microsecond}.whileBusy(func(float64, string) { told++ }, func() error {
+			if tries++; tries <= c.busyFor {
+				return busy
+			}
+			return c.then
+		})
+		if !errors.Is(err, c.want) || tries != c.tries || told != tries-1 {
+			t.Errorf("%s: %v after %d tries, told %d times", name, err, tries, told)
+		}
+	}
+}
+
+// A start waits for memory that others hold, and fits once they have gone. What
+// would not fit an empty device is refused at once.
+func TestStartWaitsForMemory(t *testing.T) {
+	defer func(w waiting) { gpuPatience = w }(gpuPatience)
+	gpuPatience = waiting{limit: time.Hour, pause: time.Microsecond}
+	asked := 0
+	open := func(whole int64) func(Options) (hardware, error) {
+		return func(Options) (hardware, error) {
+			h := hostHardware()
+			h.available = func() (int64, error) {
+				if asked++; asked < 4 {
+					return 1 << 20, nil
+				}
+				return 4 << 30, nil
+			}
+			h.whole = func() (int64, error) { return whole, nil }
+			return h, nil
+		}
+	}
+	l, err := prepareOn(open(4<<30), Options{MaxGraphs: 8}, func(float64, string) {})
+	if err != nil || asked != 4 || l.model == nil {
+		t.Errorf("%v after %d looks", err, asked)
+	}
+	asked = 0
+	_, err = prepareOn(open(2<<20), Options{MaxGraphs: 8}, func(float64, string) {})
+	if !errors.Is(err, errNoRoom) || !errors.Is(err, errConfig) || errors.Is(err, device.ErrBusy) || asked != 1 {
+		t.Errorf("%v after %d looks", err, asked)
+	}
+}
