@@ -70,9 +70,6 @@ func (m manager) say(lines ...string) {
 	}
 }
 
-// status tells what the program does, for people.
-func (m manager) status(format string, args ...any) { m.say("STATUS=" + fmt.Sprintf(format, args...)) }
-
 const (
 	// patienceForProgress is how long the manager is asked to wait for the next
 	// sign that loading goes on.

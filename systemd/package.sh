@@ -32,7 +32,7 @@ put 0644 /usr/lib/systemd/system systemd/reel-generator.service systemd/reel-gen
 put 0644 /etc/reel systemd/generator.env
 install -D -m 0644 systemd/reel.sysusers.conf "$stage/usr/lib/sysusers.d/reel.conf"
 install -D -m 0644 systemd/reel.tmpfiles.conf "$stage/usr/lib/tmpfiles.d/reel.conf"
-put 0644 /usr/share/doc/reel README.md ARCHITECTURE.md protocol/PROTOCOL.md
+put 0644 /usr/share/doc/reel README.md ARCHITECTURE.md protocol/PROTOCOL.md systemd/grafana-dashboard.json
 install -m 0644 LICENSE "$stage/usr/share/doc/reel/copyright"
 
 manual=$out/manual

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -102,5 +103,31 @@ func TestHungDeviceHasNoPulse(t *testing.T) {
 		if err := b.finish(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// The graphs' budget changes within what the start has set aside, and not where
+// nothing captures any more.
+func TestResizeKeepsToTheStart(t *testing.T) {
+	o := nano()
+	b := built(t, device.HostOptions{}, o, nil)
+	b.run()
+	if err := b.Resize(2, o.GraphMemory+1); !errors.Is(err, ErrBudget) || b.Stats().Graphs.MaxGraphs != o.MaxGraphs {
+		t.Errorf("more than the start's: %v, %+v", err, b.Stats().Graphs)
+	}
+	if err := b.Resize(2, 0); err != nil || b.Stats().Graphs.MaxGraphs != 2 || b.Stats().Graphs.Budget != o.GraphMemory {
+		t.Errorf("two graphs: %v, %+v", err, b.Stats().Graphs)
+	}
+	if err := b.finish(); err != nil {
+		t.Fatal(err)
+	}
+	o.NoRoller = true
+	b = built(t, device.HostOptions{}, o, nil)
+	b.run()
+	if err := b.Resize(2, 0); !errors.Is(err, ErrBudget) {
+		t.Errorf("without a roller: %v", err)
+	}
+	if err := b.finish(); err != nil {
+		t.Fatal(err)
 	}
 }
