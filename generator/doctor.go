@@ -105,6 +105,7 @@ func thisMachine(o Options) *doctor.System {
 			s.SocketPath = serviceSocket
 		}
 	}
+	s.Record = func() *protocol.Record { return client.Record(client.Options{Socket: o.Socket}) }
 	s.Status = func() (*protocol.Status, error) {
 		ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
 		defer stop()

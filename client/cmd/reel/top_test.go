@@ -74,3 +74,14 @@ func TestCut(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// What a generator does while it loads, and why it failed, are in the heading.
+func TestTopTellsWhy(t *testing.T) {
+	s := &client.Status{State: protocol.StateFailed, Doing: "loading the weights", Failure: &protocol.Failure{Code: "device_failed", Message: "it is gone", Hint: "push it in"}}
+	view := strings.Join(new(topView).next(s, nil), "\n")
+	for _, want := range []string{"failed", "loading the weights", "device_failed: it is gone", "push it in"} {
+		if !strings.Contains(view, want) {
+			t.Errorf("no %q in\n%s", want, view)
+		}
+	}
+}

@@ -50,7 +50,14 @@ func heading(s *client.Status) []string {
 	if s.Model != "" {
 		what = s.Model + " on " + deviceText(s)
 	}
-	return []string{what, fmt.Sprintf("%s, up %v, generator %s, pid %d, connections %d", state, up, s.Version, s.PID, s.Connections)}
+	lines := []string{what, fmt.Sprintf("%s, up %v, generator %s, pid %d, connections %d", state, up, s.Version, s.PID, s.Connections)}
+	if s.Doing != "" {
+		lines = append(lines, s.Doing)
+	}
+	if f := s.Failure; f != nil {
+		lines = append(lines, f.Code+": "+f.Message, f.Hint)
+	}
+	return lines
 }
 
 // loads are what is full, and how far.

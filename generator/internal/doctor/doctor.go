@@ -52,6 +52,8 @@ type System struct {
 	// Status asks the generator; SocketPath is where it should be.
 	Status     func() (*protocol.Status, error)
 	SocketPath string
+	// Record is what the last generator left, where none answers; nil where it left nothing.
+	Record func() *protocol.Record
 	// Explain turns Status' error into a finding's level, text and next step.
 	Explain func(error) (Level, string, string)
 	// Plan is what the model takes, in bytes; total 0 asks for no limit. The error

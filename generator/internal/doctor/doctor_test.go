@@ -31,6 +31,7 @@ func well(t *testing.T) *machine {
 		Library: func() string { return "/usr/lib/libcuda.so.1" }, CUDAProgram: func() error { return nil },
 		Access: func(string) error { return nil }, Run: m.run,
 		Status:  func() (*protocol.Status, error) { return m.status, nil },
+		Record:  func() *protocol.Record { return nil },
 		Explain: func(err error) (Level, string, string) { return Failure, err.Error(), "do this" },
 		Plan:    func(int64) (int64, error) { return m.needs, nil },
 		Setting: func(name, value string) (bool, error) {
@@ -124,9 +125,18 @@ func TestFindings(t *testing.T) {
 		"failed":       {func(m *machine) { m.status.State = protocol.StateFailed }, Finding{"generator", Failure, "failed", "journalctl"}},
 		"shapes":       {func(m *machine) { m.status.Graphs = protocol.GraphPool{Refused: 2, Failure: "odd"} }, Finding{"generator", Warning, "2 shapes could not be captured: odd", "check"}},
 		"no generator": {func(m *machine) { m.Status = func() (*protocol.Status, error) { return nil, errors.New("nobody") } }, Finding{"socket", Failure, "nobody", "do this"}},
-		"open socket":  {func(m *machine) { _ = os.Chmod(m.SocketPath, 0o666) }, Finding{"socket", Warning, "every user", "chmod"}},
-		"no systemd":   {func(m *machine) { m.remove("run/systemd") }, Finding{"units", Note, "does not run here", "yourself"}},
-		"no unit":      {func(m *machine) { m.remove("etc/systemd/system/reel-generator.service") }, Finding{"units", Note, "not installed", "systemd/README.md"}},
+		"reason": {func(m *machine) {
+			m.status.State, m.status.Failure = protocol.StateFailed, &protocol.Failure{Code: "device_failed", Message: "it fell off", Hint: "push it in"}
+		}, Finding{"generator", Failure, "device_failed: it fell off", "push it in"}},
+		"last": {func(m *machine) {
+			m.Status = func() (*protocol.Status, error) { return nil, errors.New("nobody") }
+			m.Record = func() *protocol.Record {
+				return &protocol.Record{State: protocol.StateFailed, Failure: &protocol.Failure{Code: "out_of_memory", Message: "17 GiB are needed", Hint: "lower it"}}
+			}
+		}, Finding{"generator", Failure, "out_of_memory: 17 GiB", "lower it"}},
+		"open socket": {func(m *machine) { _ = os.Chmod(m.SocketPath, 0o666) }, Finding{"socket", Warning, "every user", "chmod"}},
+		"no systemd":  {func(m *machine) { m.remove("run/systemd") }, Finding{"units", Note, "does not run here", "yourself"}},
+		"no unit":     {func(m *machine) { m.remove("etc/systemd/system/reel-generator.service") }, Finding{"units", Note, "not installed", "systemd/README.md"}},
 		"bad config": {func(m *machine) {
 			m.outs["systemctl reel-generator.service"] = "ActiveState=failed\nExecMainStatus=78\n"
 		}, Finding{"units", Failure, "configuration", "generator.env"}},

@@ -22,7 +22,7 @@ const group = "reel"
 func (s *System) socket(status *protocol.Status, err error) []Finding {
 	if err != nil {
 		level, found, next := s.Explain(err)
-		return []Finding{{"socket", level, found, next}}
+		return append([]Finding{{"socket", level, found, next}}, s.last()...)
 	}
 	all := []Finding{{"socket", OK, s.SocketPath + " answers", ""}}
 	if info, err := os.Stat(s.SocketPath); err == nil && info.Mode().Perm()&0o002 != 0 {
@@ -30,6 +30,8 @@ func (s *System) socket(status *protocol.Status, err error) []Finding {
 	}
 	what := fmt.Sprintf("generator %s, %s: %s on %s", status.Version, status.State, status.Model, status.Device)
 	switch {
+	case status.State == protocol.StateFailed && status.Failure != nil:
+		all = append(all, failed(status.Failure))
 	case status.State == protocol.StateFailed:
 		all = append(all, Finding{"generator", Failure, "the generator has failed", "see its log: journalctl -u reel-generator -n 50, or the terminal it was started from"})
 	case status.State == protocol.StateLoading:
@@ -40,6 +42,19 @@ func (s *System) socket(status *protocol.Status, err error) []Finding {
 		all = append(all, Finding{"generator", OK, what, ""})
 	}
 	return all
+}
+
+// failed is why a generator cannot serve.
+func failed(f *protocol.Failure) Finding {
+	return Finding{"generator", Failure, f.Code + ": " + f.Message, f.Hint}
+}
+
+// last is why the generator that was here before has gone, where it left word.
+func (s *System) last() []Finding {
+	if r := s.Record(); r != nil && r.Failure != nil {
+		return []Finding{failed(r.Failure)}
+	}
+	return nil
 }
 
 // unitDirs are where units are, those of the administrator first.
