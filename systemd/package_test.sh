@@ -92,11 +92,12 @@ if test -n "$init"; then
 	echo "without a GPU the unit fails for good, and says why"
 	eventually within sh -c 'test "$(systemctl show -P ExecMainStatus reel-generator)" = 78'
 	test "$(within systemctl show -P NRestarts reel-generator)" = 0 || fail "it was started again"
+	within sh -c 'reel --wait 0 status | grep -q "^reason *gpu_absent: "' || fail "reel status does not say why"
 	echo "the unit on the host device"
 	# Only the device is another: the rest of the line is the unit's own.
 	within sh -c 'mkdir -p /etc/systemd/system/reel-generator.service.d && { echo "[Service]"; echo ExecStart=;
 		sed -n "s/^\(ExecStart=.*\)--device cuda/\1--device host/p" /usr/lib/systemd/system/reel-generator.service
-		} >/etc/systemd/system/reel-generator.service.d/host.conf && systemctl daemon-reload && systemctl reset-failed reel-generator.service'
+		} >/etc/systemd/system/reel-generator.service.d/host.conf && systemctl daemon-reload && systemctl reset-failed reel-generator.service reel-generator.socket'
 	within systemctl start reel-generator.socket reel-generator.service || fail "it does not start"
 	test "$(within systemctl is-active reel-generator)" = active || fail "it is not active"
 	within systemctl show -P StatusText reel-generator | grep -q '^ready: ' || fail "no status text"
