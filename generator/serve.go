@@ -72,13 +72,7 @@ func (p *program) serveOn(log zerolog.Logger, level *logLevel, notes journal, o 
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	var g run.Group // interrupts come in this order: the engine ends its requests, then the server closes
 	g.Add(e.execute, e.interrupt)
-	g.Add(s.Serve, func(error) {
-		ctx, cancel := context.WithTimeout(context.Background(), flushTime)
-		defer cancel()
-		if err := s.Close(ctx); err != nil {
-			log.Warn().Err(err).Msg("some clients did not take their last frames")
-		}
-	})
+	g.Add(s.Serve, func(error) { closeServer(s, log) })
 	addMetrics(&g, figures, asked)
 	stop := make(chan struct{})
 	g.Add(func() error {
@@ -88,6 +82,15 @@ func (p *program) serveOn(log zerolog.Logger, level *logLevel, notes journal, o 
 		}, log, reload, stop)
 	}, func(error) { close(stop) })
 	return g.Run()
+}
+
+// closeServer has clients read their last frames, for a while.
+func closeServer(s *server.Server, log zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		log.Warn().Err(err).Msg("some clients did not take their last frames")
+	}
 }
 
 // awaitSignal drains at the first signal and gives that up at the second. Some
