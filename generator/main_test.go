@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,76 +25,6 @@ import (
 )
 
 const patience = 20 * time.Second // for what must happen; no test waits it out
-
-// fakeEngine ends a request at once, unless it holds, then when told to; that of
-// the start, of one token, at once in any case.
-type fakeEngine struct {
-	hold bool
-	fail chan error
-	// resized gets what Resize was called with.
-	resized chan [2]int64
-
-	mu      sync.Mutex
-	stopped chan struct{}
-	held    []engine.Sink
-}
-
-func newFake() *fakeEngine {
-	return &fakeEngine{fail: make(chan error, 1), stopped: make(chan struct{}), resized: make(chan [2]int64, 10)}
-}
-
-func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r.Sink.Token(engine.Token{ID: 'x'})
-	if e.hold && len(r.Tokens) > 1 { // not the start's own request
-		e.held = append(e.held, r.Sink)
-	} else {
-		r.Sink.Finish(engine.Finish{Reason: protocol.FinishLength})
-	}
-	return 1, nil
-}
-
-func (e *fakeEngine) finish(f engine.Finish) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, sink := range e.held {
-		sink.Finish(f)
-	}
-	e.held = nil
-}
-
-func (e *fakeEngine) Cancel(engine.Handle) { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
-func (e *fakeEngine) Stats() engine.Stats  { return engine.Stats{} }
-func (e *fakeEngine) Stop()                { close(e.stopped) }
-func (e *fakeEngine) Pulse(done func())    { done() }
-func (e *fakeEngine) Resize(n int, b int64) error {
-	e.resized <- [2]int64{int64(n), b}
-	return nil
-}
-
-func (e *fakeEngine) Run() error {
-	select {
-	case <-e.stopped:
-		e.finish(engine.Finish{Err: engine.ErrShutdown})
-		return nil
-	case err := <-e.fail:
-		e.finish(engine.Finish{Err: err})
-		return err
-	}
-}
-
-type fakeTokenizer struct{}
-
-func (fakeTokenizer) Encode(text string) ([]int32, error) { return make([]int32, len(text)), nil }
-func (fakeTokenizer) EncodeRendered(text string) ([]int32, error) {
-	return make([]int32, len(text)), nil
-}
-func (fakeTokenizer) TokenText(int32) string { return "x" }
-func (fakeTokenizer) MaxTokenBytes() int     { return 1 }
-func (fakeTokenizer) Push(int32) string      { return "x" }
-func (fakeTokenizer) Held() int              { return 0 }
-func (fakeTokenizer) Flush() string          { return "" }
 
 // fixture is a program that runs in the test's process.
 type fixture struct {
