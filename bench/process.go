@@ -91,6 +91,30 @@ func withoutSettings(env []string) (rest []string) {
 // exact is the time of its welcome.
 const pollTime = 2 * time.Millisecond
 
+// use starts a generator, does work on it, has its status noted while it lives, and
+// stops it.
+func (l Launch) use(ctx context.Context, work func(*Process, *client.Client) error, note func(*client.Status)) (*client.Status, error) {
+	p, err := l.Start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Stop()
+	c, err := p.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	if err := work(p, c); err != nil {
+		return nil, err
+	}
+	status, err := c.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	note(status)
+	return status, nil
+}
+
 // Dial waits until the generator serves and connects. Errors: ErrGenerator with
 // what it said where it ended, and ctx's.
 func (p *Process) Dial(ctx context.Context) (*client.Client, error) {

@@ -92,24 +92,13 @@ const rollBatch = "4"
 // status noted while it lives.
 func (o *RollOptions) run(ctx context.Context, l Launch, roller string, turn int, note func(*client.Status)) (row RollRow, err error) {
 	l.Args = append([]string{"--roller", roller, "--max-graphs", fmt.Sprint(o.MaxGraphs), "--precapture", o.Captured, "--max-batch", rollBatch}, l.Args...)
-	p, err := l.Start(ctx)
+	status, err := l.use(ctx, func(_ *Process, c *client.Client) error {
+		row, err = o.workload(ctx, c, turn)
+		return err
+	}, note)
 	if err != nil {
 		return row, err
 	}
-	defer p.Stop()
-	c, err := p.Dial(ctx)
-	if err != nil {
-		return row, err
-	}
-	defer c.Close()
-	if row, err = o.workload(ctx, c, turn); err != nil {
-		return row, err
-	}
-	status, err := c.Status(ctx)
-	if err != nil {
-		return row, err
-	}
-	note(status)
 	row.Roller, row.Pool = roller, status.Graphs
 	return row, nil
 }

@@ -64,29 +64,20 @@ func MeasureStartup(ctx context.Context, l Launch, runs int, describe func(*clie
 // startOnce starts a generator, has it make one token, has its status noted
 // while it lives, and stops it.
 func startOnce(ctx context.Context, l Launch, note func(*client.Status)) (s Start, err error) {
-	p, err := l.Start(ctx)
+	status, err := l.use(ctx, func(p *Process, c *client.Client) error {
+		s.WelcomeMS = milliseconds(time.Since(p.Started))
+		random := rand.New(rand.NewPCG(1, 0))
+		w := Work{Tokens: prompt(random, min(10, c.Limits().Context-1), c.Limits().Vocab), MaxTokens: 1}
+		first := measure(ctx, NewReel(c), w, p.Started)
+		if err := first.short(w); err != nil {
+			return err
+		}
+		s.TokenMS = milliseconds(first.TTFT())
+		return nil
+	}, note)
 	if err != nil {
 		return s, err
 	}
-	defer p.Stop()
-	c, err := p.Dial(ctx)
-	if err != nil {
-		return s, err
-	}
-	defer c.Close()
-	s.WelcomeMS = milliseconds(time.Since(p.Started))
-	random := rand.New(rand.NewPCG(1, 0))
-	w := Work{Tokens: prompt(random, min(10, c.Limits().Context-1), c.Limits().Vocab), MaxTokens: 1}
-	first := measure(ctx, NewReel(c), w, p.Started)
-	if err := first.short(w); err != nil {
-		return s, err
-	}
-	s.TokenMS = milliseconds(first.TTFT())
-	status, err := c.Status(ctx)
-	if err != nil {
-		return s, err
-	}
-	note(status)
 	s.captured(status.Graphs)
 	return s, nil
 }

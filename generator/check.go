@@ -27,10 +27,7 @@ func (p *program) checkCommand() *cobra.Command {
 			"Exit code 1 where it finds a fault.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.readEnvironment(cmd, settings); err != nil {
-				return err
-			}
-			if err := chooseDevice(newLogger(p.stderr, Options{LogLevel: "warn", LogFormat: o.LogFormat}), &o); err != nil {
+			if err := p.readForDevice(cmd, settings, &o); err != nil {
 				return err
 			}
 			return check(p.stdout, o, verbose)

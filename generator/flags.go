@@ -246,6 +246,15 @@ func flagError(_ *cobra.Command, err error) error {
 	return refuse(errUsage, "%w: see reel-generator --help", err)
 }
 
+// readForDevice sets what no flag has set of o, and chooses the device of a command
+// that serves nobody; it logs warnings alone.
+func (p *program) readForDevice(cmd *cobra.Command, settings []*setting, o *Options) error {
+	if err := p.readEnvironment(cmd, settings); err != nil {
+		return err
+	}
+	return chooseDevice(newLogger(p.stderr, Options{LogLevel: "warn", LogFormat: o.LogFormat}), o)
+}
+
 // readEnvironment sets what no flag has set.
 func (p *program) readEnvironment(cmd *cobra.Command, settings []*setting) error {
 	for _, s := range settings {

@@ -62,10 +62,7 @@ func (p *program) opsCommand() *cobra.Command {
 			"reads memory and does nothing else.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.readEnvironment(cmd, settings); err != nil {
-				return err
-			}
-			if err := chooseDevice(newLogger(p.stderr, Options{LogLevel: "warn", LogFormat: o.LogFormat}), &o); err != nil {
+			if err := p.readForDevice(cmd, settings, &o); err != nil {
 				return err
 			}
 			report, err := measureOps(o, ops)
