@@ -45,13 +45,7 @@ struct GateUp {
 		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[2], bool onward) const {
 			const float4 v = {gated(y[0].x, y[1].x), gated(y[0].y, y[1].y), gated(y[0].z, y[1].z), gated(y[0].w, y[1].w)};
 			if (onward) return v;
-			if (o.inner % 4 == 0) {
-				if (rows > 0) *reinterpret_cast<float4 *>(out) = v;
-				return v;
-			}
-#pragma unroll
-			for (int i = 0; i < 4; i++)
-				if (i < rows) out[i] = (&v.x)[i];
+			store_four(out, v, rows, o.inner % 4 == 0);
 			return v;
 		}
 	};

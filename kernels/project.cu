@@ -48,13 +48,7 @@ struct Project {
 		__device__ __forceinline__ float at(int i) const { return i < rows ? x[i] : 0; }
 		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[1], bool) const {
 			const float4 v = {__fadd_rn(old.x, y[0].x), __fadd_rn(old.y, y[0].y), __fadd_rn(old.z, y[0].z), __fadd_rn(old.w, y[0].w)};
-			if (o.rows % 4 == 0) {
-				if (rows > 0) *reinterpret_cast<float4 *>(x) = v;
-				return v;
-			}
-#pragma unroll
-			for (int i = 0; i < 4; i++)
-				if (i < rows) x[i] = (&v.x)[i];
+			store_four(x, v, rows, o.rows % 4 == 0);
 			return v;
 		}
 	};
