@@ -44,15 +44,18 @@ type Latency struct {
 
 // LatencyRow is what was measured for one prompt length, over all runs.
 type LatencyRow struct {
-	Target       string          `json:"target"`
-	PromptTokens int             `json:"prompt_tokens"`
-	TTFT         Summary         `json:"ttft_ms"`        // from the request to its first token
-	ITL          Summary         `json:"itl_ms"`         // between a token and the next
-	WarmupTTFT   float64         `json:"warmup_ttft_ms"` // of the run before, which counts for nothing else
-	TokensPerS   float64         `json:"tokens_per_s"`   // after the first token; median of the runs
-	Graphs       protocol.Graphs `json:"graphs"`         // steps of all runs, by how they were launched
-	Samples      int             `json:"samples"`        // of ITL
-	Runs         []Run           `json:"runs"`
+	Target       string  `json:"target"`
+	PromptTokens int     `json:"prompt_tokens"`
+	TTFT         Summary `json:"ttft_ms"`        // from the request to its first token
+	ITL          Summary `json:"itl_ms"`         // between a token and the next
+	WarmupTTFT   float64 `json:"warmup_ttft_ms"` // of the run before, which counts for nothing else
+	TokensPerS   float64 `json:"tokens_per_s"`   // after the first token; median of the runs
+	// GBPerS is how fast these tokens read weights, keys and values, each once;
+	// 0 where the generator does not tell its sizes.
+	GBPerS  float64         `json:"gb_per_s,omitempty"`
+	Graphs  protocol.Graphs `json:"graphs"`  // steps of all runs, by how they were launched
+	Samples int             `json:"samples"` // of ITL
+	Runs    []Run           `json:"runs"`
 }
 
 // Run is what one completion took: what noise is judged by.
@@ -106,6 +109,23 @@ func (l *Latency) SetMemory(m Memory) {
 	for i := range l.Averages {
 		if l.Averages[i].Target == "reel" {
 			l.Averages[i].MemoryGB = float64(m.Used) / 1e9
+		}
+	}
+}
+
+// SetRates says how many bytes a second the tokens after the first read: of the
+// matrices all that a step reads, of keys and values those of the context, which
+// is half of the completion longer than the prompt. A layer with a window shorter
+// than the context reads less than is counted.
+func (l *Latency) SetRates(s *client.Status) {
+	position := 0.0 // bytes of keys and values
+	if tokens := s.KV.Pages * s.KV.PageTokens; tokens > 0 {
+		position = float64(s.KV.Bytes) / float64(tokens)
+	}
+	for i := range l.Rows {
+		if r := &l.Rows[i]; r.Target == "reel" && s.Shape.StepBytes > 0 {
+			context := float64(r.PromptTokens) + float64(l.MaxTokens)/2
+			r.GBPerS = (float64(s.Shape.StepBytes) + position*context) * r.TokensPerS / 1e9
 		}
 	}
 }

@@ -3,7 +3,7 @@ package bench
 import "fmt"
 
 // Header names what a column of milliseconds is.
-var latencyColumns = []string{"prompt", "TTFT min", "P50", "P99", "ITL P50", "P90", "P99", "max", "samples", "tok/s", "precaptured", "rolled", "padded", "eager"}
+var latencyColumns = []string{"prompt", "TTFT min", "P50", "P99", "ITL P50", "P90", "P99", "max", "samples", "tok/s", "GB/s", "precaptured", "rolled", "padded", "eager"}
 
 // Tables are the rows of each target, the averages, and the documents' own.
 func (l *Latency) Tables() []Table {
@@ -12,7 +12,7 @@ func (l *Latency) Tables() []Table {
 	for _, r := range l.Rows {
 		g := r.Graphs
 		t.row(l.label(r.Target, fmt.Sprint(r.PromptTokens)), r.TTFT.Min, r.TTFT.P50, r.TTFT.P99, r.ITL.P50, r.ITL.P90, r.ITL.P99, r.ITL.Max,
-			r.Samples, r.TokensPerS, g.Precaptured, g.Rolled, g.Padded, g.Eager)
+			r.Samples, r.TokensPerS, known(r.GBPerS), g.Precaptured, g.Rolled, g.Padded, g.Eager)
 	}
 	averages := Table{Title: "Averages of the rows, and those of the documents that Reel set out from (prompts of 10 to 400 tokens, a PyTorch prototype on another GPU)",
 		Columns: []string{"", "TTFT P50 ms", "ITL P50 ms", "ITL P99 ms", "tok/s", "memory GB"}, Notes: l.notes()}

@@ -52,7 +52,7 @@ func procField(r io.Reader, name, otherwise string) string {
 func shapeOf(m *model.Model) protocol.Shape {
 	c := m.Config
 	return protocol.Shape{Layers: c.Layers, Hidden: c.Hidden, Inner: c.Inner, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
-		WeightBytes: m.WeightBytes()}
+		WeightBytes: m.WeightBytes(), StepBytes: m.StepBytes()}
 }
 
 // planned is what the plan takes of the device's memory, by kind. Weights that are

@@ -70,6 +70,32 @@ func showCommand() *cobra.Command {
 	return cmd
 }
 
+// limitsCommand prints how near to the memory's limit measurements come.
+func limitsCommand() *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use:   "limits FOLDER",
+		Short: "Print how near the results of tools/limit_gpu.sh come to what one H200 can do",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			return fmt.Errorf("%w: limits takes one folder of results: %q", errUsage, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := bench.ReadLimits(args[0])
+			if err != nil {
+				return err
+			}
+			return out.tables(cmd.OutOrStdout(), l.Tables())
+		},
+	}
+	cmd.Flags().BoolVar(&out.markdown, "md", false, "print Markdown tables")
+	cmd.Flags().BoolVar(&out.csv, "csv", false, "print CSV")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return out.check() }
+	return cmd
+}
+
 // reportCommand writes what the README says of the results.
 func reportCommand() *cobra.Command {
 	var readme, results string

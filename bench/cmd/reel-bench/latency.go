@@ -67,5 +67,6 @@ func latency(ctx context.Context, s *source, o bench.LatencyOptions) (*bench.Lat
 	}
 	report.Provenance = describe(status)
 	report.SetMemory(bench.MemoryOf(status))
+	report.SetRates(status)
 	return report, nil
 }

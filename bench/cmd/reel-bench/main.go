@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	root.SetArgs(args)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(latencyCommand(), throughputCommand(), startupCommand(), rollCommand(), opsCommand(), compareCommand(), showCommand(), reportCommand())
+	root.AddCommand(latencyCommand(), throughputCommand(), startupCommand(), rollCommand(), opsCommand(), compareCommand(), showCommand(), limitsCommand(), reportCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0

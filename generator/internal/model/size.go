@@ -2,6 +2,15 @@ package model
 
 import "reel/kernels"
 
+// StepBytes is the size of the matrices that a decode step reads: of an embedding
+// that is not the head it reads one row for each sequence.
+func (m *Model) StepBytes() int64 {
+	if m.Config.TiedHead {
+		return m.WeightBytes()
+	}
+	return m.WeightBytes() - m.embedding.Data.Bytes()
+}
+
 // WeightBytes is the size of all matrices as the device holds them; a head that
 // is the embedding counts once.
 func (m *Model) WeightBytes() int64 {

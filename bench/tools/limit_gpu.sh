@@ -1,0 +1,72 @@
+#!/bin/sh
+# Measures on this machine's GPU how near Reel comes to the memory's limit, with
+# random checkpoints at published shapes, leaves results in OUT as reel-bench
+# --json prints them, and prints reel-bench limits of them. It needs the binaries of
+# make cuda, a driver, and Python with numpy and torch; no Go. Each mode takes less
+# than 150 s on an H200.
+# usage: sh bench/tools/limit_gpu.sh BIN OUT [main|families]
+set -u
+bin=$1
+out=$2
+mode=${3:-main}
+tools=$(dirname "$0")
+mkdir -p "$out"
+
+# run SECONDS NAME COMMAND FLAGS...: what hangs is ended, and says so.
+run() {
+	limit=$1
+	name=$2
+	command=$3
+	shift 3
+	begun=$(date +%s)
+	if timeout -k 5 "$limit" "$bin/reel-bench" "$command" --generator "$bin/reel-generator" --device cuda --json "$@" >"$out/$name.json.new" 2>"$out/$name.log"; then
+		mv "$out/$name.json.new" "$out/$name.json"
+		echo "$name: $(($(date +%s) - begun)) s"
+	else
+		echo "$name: exit $?: $(tail -n 1 "$out/$name.log")"
+		rm -f "$out/$name.json.new"
+	fi
+}
+
+# checkpoint SHAPE: makes it in /tmp, unless it is there.
+checkpoint() {
+	begun=$(date +%s)
+	test -e "/tmp/$1/config.json" || timeout -k 5 90 python3 "$tools/random_checkpoint.py" "$1" "/tmp/$1" >/dev/null || exit 1
+	echo "/tmp/$1: $(($(date +%s) - begun)) s"
+}
+
+# longer FROM TO TOKENS: a checkpoint of the same weights with a longer context.
+longer() {
+	mkdir -p "$2"
+	ln -sf "$1/model.safetensors" "$2/"
+	sed "s/\"max_position_embeddings\": *[0-9]*/\"max_position_embeddings\": $3/" "$1/config.json" >"$2/config.json"
+}
+
+main() {
+	checkpoint llama-2-7b
+	checkpoint llama-3.2-1b
+	longer /tmp/llama-2-7b /tmp/llama-2-7b-16k 16384
+	seven="--model /tmp/llama-2-7b"
+	counts="10,50,100,200,400"
+	run 30 decode-7b latency $seven --prompts 10 --max-tokens 257 --runs 6 -- --max-seq-len 2048
+	run 20 decode-1b latency --model /tmp/llama-3.2-1b --prompts 10 --max-tokens 257 --runs 6 -- --max-seq-len 2048
+	run 30 ttft-7b latency $seven --prompts $counts --max-tokens 2 --runs 100 -- --max-seq-len 2048 --precapture $counts
+	run 20 padded-7b latency $seven --prompts $counts --max-tokens 2 --runs 20 -- --max-seq-len 2048 --precapture 16,66,114,210,402 --roller off
+	run 20 eager-7b latency $seven --prompts $counts --max-tokens 2 --runs 20 -- --max-seq-len 2048 --precapture 1 --roller off
+	run 40 roll-7b roll $seven --phases 3 --requests 30 -- --max-seq-len 2048
+	run 25 graphs-7b startup $seven --runs 2 -- --max-seq-len 2048 --max-batch 8 --precapture 1-251
+	run 25 start-7b startup $seven --runs 3 -- --max-seq-len 2048
+	run 40 context-7b latency --model /tmp/llama-2-7b-16k --prompts 16000 --max-tokens 64 --runs 2 -- --max-seq-len 16384 --max-batch 2
+	run 25 batch-7b throughput $seven --concurrency 8 --prompt-tokens 16 --output-tokens 256 --duration 4s --warmup 1s -- --max-seq-len 2048 --max-batch 8
+}
+
+families() {
+	for shape in qwen2.5-0.5b qwen3-4b llama-3.1-8b phi-3-mini; do
+		checkpoint $shape
+		run 30 family-$shape latency --model /tmp/$shape --prompts 10 --max-tokens 257 --runs 4 -- --max-seq-len 2048
+		rm -rf "/tmp/$shape"
+	done
+}
+
+$mode
+"$bin/reel-bench" limits "$out"

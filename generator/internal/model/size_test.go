@@ -1,0 +1,39 @@
+package model_test
+
+import (
+	"testing"
+
+	"reel/generator/internal/model"
+	"reel/kernels/device"
+)
+
+// What a decode step reads is every matrix of the checkpoint but an embedding that
+// has a head beside it.
+func TestStepBytes(t *testing.T) {
+	for _, name := range families {
+		c, w := checkpoint(t, name)
+		h := device.NewHost(device.HostOptions{Workers: 1})
+		t.Cleanup(h.Close)
+		m, err := model.Load(h, c, w, func(float64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all, step int64
+		for _, s := range c.Tensors() {
+			if len(s.Shape) != 2 {
+				continue
+			}
+			data, err := w.Tensor(s.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += int64(len(data.Data))
+			if c.TiedHead || s.Name != "model.embed_tokens.weight" {
+				step += int64(len(data.Data))
+			}
+		}
+		if m.WeightBytes() != all || m.StepBytes() != step {
+			t.Errorf("%s: %d bytes, of which a step reads %d; the files say %d and %d", name, m.WeightBytes(), m.StepBytes(), all, step)
+		}
+	}
+}
