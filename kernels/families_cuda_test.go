@@ -14,7 +14,8 @@ import (
 // keys, a bit more than a split of decode, one of prefill, and none.
 var windows = []int{1, 20, 131, 1100, 0}
 
-// Rows that see a window, of either class, against the host.
+// Rows that see a window, of either class, against the host. Those that see themselves
+// alone have the very values.
 func TestCUDAAttendInAWindow(t *testing.T) {
 	for _, window := range windows {
 		for _, c := range prefillShapes {
@@ -23,6 +24,25 @@ func TestCUDAAttendInAWindow(t *testing.T) {
 			a.attend(indices(len(a.row)), len(a.row)+a.r.IntN(3), true)
 			a.prompts(100)
 			a.attend(indices(len(a.row)), len(a.row)+a.r.IntN(30), true)
+		}
+	}
+}
+
+// A row that sees one position more or less than its window is found, of either class.
+func TestCUDAAttendFindsAnotherWindow(t *testing.T) {
+	for _, window := range windows[:4] {
+		for _, wider := range []int{1, -1} {
+			if window+wider == 0 {
+				continue // that is all
+			}
+			a := newAttending(newBoth(t), 8, 2, 64, 2300)
+			a.window, a.wider = window, wider
+			for range 2 {
+				if !a.fails(func() { a.attend(indices(len(a.row)), len(a.row), true) }) {
+					t.Errorf("a window of %d for one of %d passed, prefill %t", window+wider, window, a.prefill)
+				}
+				a.prompts(100)
+			}
 		}
 	}
 }

@@ -108,6 +108,7 @@ type attending struct {
 	// Rows are of the prefill class.
 	prefill bool
 	window  int // positions that a row sees; 0 is all
+	wider   int // how many more a row sees on the GPU
 }
 
 const attendSlots, attendPage, attendPool = 12, 16, 150
@@ -180,7 +181,7 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 	q, out, slots, positions := put(a.both, query), a.poisoned(T*width), put(a.both, slot), put(a.both, position)
 	op := func(on int) device.Op {
 		return Attend{Q: q[on], Rows: Rows{Slot: slots[on], Position: positions[on]}, Slots: a.slots[on], KV: a.kv[on], Out: out[on],
-			Work: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Prefill: a.prefill, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}
+			Work: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Prefill: a.prefill, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.wider}
 	}
 	if host {
 		a.run(op)
@@ -189,14 +190,27 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 	}
 	got := read[float32](a.both, 1, out[1])[:len(rows)*width]
 	if host {
-		// Weights are rounded to 8 bits, and the error of their mean goes down with their number.
-		most := a.closeTo("attention", got, read[float32](a.both, 0, out[0])[:len(got)], func(i int) float64 {
-			return 2e-4 + 0.02/math.Sqrt(float64(position[i/width]+1))
-		}, 8e-3)
-		a.rowsWithin("attention", got, read[float32](a.both, 0, out[0])[:len(got)], d, 1e-2)
-		a.t.Logf("%d heads over %d of size %d, %d rows, context %d: at most %.1e off", a.heads, a.kv[0].Heads, d, len(rows), a.slots[0].Context, most)
+		a.near(got, read[float32](a.both, 0, out[0])[:len(got)], position)
 	}
 	return got
+}
+
+// near fails where rows at these positions are not what the host computed. Weights are
+// rounded to 8 bits, and the error of their mean goes down with the number of positions
+// that a row sees.
+func (a *attending) near(got, want []float32, position []int32) {
+	a.t.Helper()
+	d, width := a.kv[0].HeadDim, a.heads*a.kv[0].HeadDim
+	most := a.closeTo("attention", got, want, func(i int) float64 {
+		seen := int(position[i/width]) + 1
+		if a.window > 0 {
+			seen = min(seen, a.window)
+		}
+		return 2e-4 + 0.02/math.Sqrt(float64(seen))
+	}, 8e-3)
+	a.rowsWithin("attention", got, want, d, 1e-2)
+	a.t.Logf("%d heads over %d of size %d, %d rows, context %d, window %d, prefill %t: at most %.1e off",
+		a.heads, a.kv[0].Heads, d, len(want)/width, a.slots[0].Context, a.window, a.prefill, most)
 }
 
 var attendShapes = []struct{ heads, kvHeads, d, context int }{

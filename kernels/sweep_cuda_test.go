@@ -131,15 +131,23 @@ func TestCUDAOpAttend(t *testing.T) {
 // A check that passed what is not a number would pass anything.
 func TestCUDASweepRefusesNaN(t *testing.T) {
 	for name, got := range map[string][]float32{"not a number": {1, float32(math.NaN())}, "infinite": {1, float32(math.Inf(1))}, "off": {1, 2.1}} {
-		b := &both{t: &recorder{TB: t}}
-		func() {
-			defer func() { _ = recover() }()
-			b.rowsWithin(name, got, []float32{1, 2}, 2, 1e-2)
-		}()
-		if !b.t.(*recorder).failed {
+		b := &both{t: t}
+		if !b.fails(func() { b.rowsWithin(name, got, []float32{1, 2}, 2, 1e-2) }) {
 			t.Errorf("a row that is %s passed", name)
 		}
 	}
+}
+
+// fails tells whether a check fails.
+func (b *both) fails(check func()) bool {
+	t, r := b.t, &recorder{TB: b.t}
+	b.t = r
+	defer func() { b.t = t }()
+	func() {
+		defer func() { _ = recover() }()
+		check()
+	}()
+	return r.failed
 }
 
 // recorder is a test that notes its failure.
