@@ -6,11 +6,14 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"reel/generator/internal/engine"
 	"reel/kernels/device"
 	gpu "reel/kernels/device/cuda"
+	"reel/protocol"
 )
 
 // onGPU makes a model of a directory ready, with the device to close.
@@ -136,41 +139,84 @@ func TestGPUUnderBallast(t *testing.T) {
 	closeGPU(t, l, nil)
 }
 
-// Started with almost no memory left it serves with what there is, or says what to
-// lower before it takes any.
-func TestGPUStartsUnderBallast(t *testing.T) {
-	for _, leave := range leaves {
-		release := func() {}
-		l, e, err := onGPU(t, Options{}, func(o Options) (hardware, error) {
-			h, err := openHardware(o)
-			if err == nil {
-				release = ballast(t, h.Device.(*gpu.Device), leave)
-			}
+// serving opens the GPU, leaves so much of its memory, and makes the embedded model
+// ready. Where it is looked for memory a third time, `third` comes first.
+func serving(t *testing.T, leave int64, third func(release func())) (l prepared, e *engine.Engine, release func(), looks int, err error) {
+	t.Helper()
+	release = func() {}
+	l, e, err = onGPU(t, Options{}, func(o Options) (hardware, error) {
+		h, err := openHardware(o)
+		if err != nil {
 			return h, err
-		})
-		switch {
-		case err == nil:
-			ended := make(chan error, 1)
-			go func() { ended <- e.Run() }()
-			c, err := complete(t, e, 50, 20)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.await(t, 20)
-			s := e.Stats()
-			t.Logf("%s left: serves with %d pages, %d graphs live, %d failed (%s)", gib(leave), s.KV.Pages, s.Graphs.Live, s.Graphs.Failed, s.Graphs.Failure)
-			e.Stop()
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
-		case errors.Is(err, errConfig) && leave < 64<<20:
-			t.Logf("%s left: %v", gib(leave), err)
-		default:
-			t.Errorf("%s left: %v", gib(leave), err)
 		}
+		release = sync.OnceFunc(ballast(t, h.Device.(*gpu.Device), leave))
+		available := h.available
+		h.available = func() (int64, error) {
+			if looks++; looks == 3 {
+				third(release)
+			}
+			return available()
+		}
+		return h, nil
+	})
+	return l, e, release, looks, err
+}
+
+// serves has an engine that runs complete one request.
+func serves(t *testing.T, e *engine.Engine) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run() }()
+	c, err := complete(t, e, 50, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.await(t, 20)
+	e.Stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Started with little memory left it serves with what there is.
+func TestGPUStartsUnderBallast(t *testing.T) {
+	for _, leave := range leaves[:2] {
+		l, e, release, _, err := serving(t, leave, func(func()) {})
+		if err != nil {
+			t.Fatalf("%s left: %v", gib(leave), err)
+		}
+		serves(t, e)
+		s := e.Stats()
+		t.Logf("%s left: serves with %d pages, %d graphs live, %d failed (%s)", gib(leave), s.KV.Pages, s.Graphs.Live, s.Graphs.Failed, s.Graphs.Failure)
 		release()
 		closeGPU(t, l, nil)
 	}
+}
+
+// A start to which others leave too little waits for them, so long and no longer. Then
+// it has taken nothing, and tells what it lacks and whose it is. Where they go
+// meanwhile it serves.
+func TestGPUWaitsForMemory(t *testing.T) {
+	defer func(w waiting) { gpuPatience = w }(gpuPatience)
+	gpuPatience = waiting{limit: 300 * time.Millisecond, pause: 10 * time.Millisecond}
+	l, _, release, looks, err := serving(t, leaves[2], func(func()) {})
+	if !errors.Is(err, device.ErrBusy) || !errors.Is(err, errNoRoom) || errors.Is(err, errConfig) || explain(err).Code != protocol.CodeGPUBusy || looks < 2 {
+		t.Fatalf("after %d looks: %v", looks, err)
+	}
+	t.Logf("%s left: after %d looks: %v", gib(leaves[2]), looks, err)
+	if free, _, err := l.hardware.Device.(*gpu.Device).MemInfo(); err != nil || free < leaves[2] {
+		t.Errorf("%s left of %s: %v", gib(free), gib(leaves[2]), err)
+	}
+	release()
+	closeGPU(t, l, nil)
+
+	gpuPatience.limit = time.Minute
+	l, e, _, looks, err := serving(t, leaves[2], func(release func()) { release() })
+	if err != nil || looks != 3 {
+		t.Fatalf("after %d looks: %v", looks, err)
+	}
+	serves(t, e)
+	closeGPU(t, l, nil)
 }
 
 // Loading, generating and unloading 200 times grows neither the GPU's memory nor this
