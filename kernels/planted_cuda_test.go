@@ -3,9 +3,11 @@
 package kernels
 
 import (
+	"os"
 	"testing"
 
 	"reel/kernels/device"
+	"reel/kernels/device/cuda"
 )
 
 // Writes one element past a buffer, which does no harm by itself: the driver
@@ -26,4 +28,20 @@ func TestCUDAPlantedUnwritten(t *testing.T) {
 	b.must(err)
 	b.onGPU(CopyPage{KV: kv, From: 0, To: 1})
 	b.must(b.g.Free(kv.Data))
+}
+
+// Attends with a kernel that lacks a barrier, whatever the result. Run by
+// compute-sanitizer's racecheck it must be reported.
+func TestCUDAPlantedRace(t *testing.T) {
+	fatbin, err := os.ReadFile("../.build/cuda/racing/kernels.fatbin")
+	if err != nil {
+		t.Fatalf("this test wants the kernels of make late-kernels: %v", err)
+	}
+	g, err := cuda.New(0, fatbin)
+	if err != nil {
+		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
+	}
+	t.Cleanup(func() { _ = g.Close() })
+	a := newAttending(bothWith(t, g), 2, 1, 64, 300)
+	a.attend([]int{0, len(a.row) - 1}, 2, false)
 }

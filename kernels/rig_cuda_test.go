@@ -39,12 +39,19 @@ func newBoth(t testing.TB) *both {
 	if err != nil {
 		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
 	}
+	return bothWith(t, g)
+}
+
+// bothWith is newBoth with this GPU.
+func bothWith(t testing.TB, g *cuda.Device) *both {
+	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	b := &both{t: t, r: rand.New(rand.NewPCG(seed, 1)), h: device.NewHost(device.HostOptions{}), g: g}
 	b.devices = [2]device.Device{b.h, g}
 	t.Cleanup(func() { b.h.Close() })
 	for i := range b.streams {
+		var err error
 		b.streams[i], err = b.devices[i].NewStream()
 		b.must(err)
 		t.Cleanup(func() { b.must(b.streams[i].Destroy()) })

@@ -13,6 +13,7 @@ import (
 // A tool passes where it reports what is planted and nothing else.
 func TestSanitize(t *testing.T) {
 	const overrun, unwritten = "=== Invalid __global__ write of size 4 bytes", "=== Uninitialized __global__ memory read of size 16 bytes"
+	const race = "=== Error: Race reported between Write access at reel_attend_64 and Read access at reel_attend_64"
 	tests := []struct {
 		name, tool, planted, code, check string
 		passes                           bool
@@ -21,28 +22,39 @@ func TestSanitize(t *testing.T) {
 		{"overrun found", "memcheck", overrun, "9", "0", true, "memcheck reports what TestCUDAPlantedOverrun plants"},
 		{"unwritten found", "initcheck", unwritten, "9", "0", true, "initcheck reports what TestCUDAPlantedUnwritten plants"},
 		{"nothing planted", "synccheck", "", "0", "0", true, "check --device cuda --precapture 1,9"},
-		{"no ops", "racecheck", "", "0", "0", true, "--kernel-name-exclude kns=_deep"},
+		{"race found", "racecheck", race, "9", "0", true, "racecheck reports what TestCUDAPlantedRace plants"},
+		{"few ops", "racecheck", race, "9", "0", true, "TestCUDAOpAttend/(64|128)/[58]$"},
+		{"a prompt's kernels", "racecheck", race, "9", "0", true, "--kernel-name-exclude kns=_deep --error-exitcode 9 bin/reel-generator-cuda check"},
+		{"race not found", "racecheck", "", "0", "0", false, "does not report"},
 		{"overrun not found", "memcheck", "nothing", "0", "0", false, "does not report"},
 		{"something else found", "memcheck", unwritten, "9", "0", false, "does not report"},
 		{"found, and it passes", "memcheck", overrun, "0", "0", false, "does not report"},
-		{"fault", "racecheck", "", "0", "9", false, ""},
+		{"fault", "racecheck", race, "9", "9", false, ""},
 		{"fault beside what is planted", "initcheck", unwritten, "9", "9", false, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			path := t.TempDir()
+			path, bundle := t.TempDir(), t.TempDir()
+			if err := os.Mkdir(filepath.Join(bundle, "kernels"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			script, err := filepath.Abs("sanitize")
+			if err != nil {
+				t.Fatal(err)
+			}
 			writeProgram(t, filepath.Join(path, "compute-sanitizer"), `case "$*" in
 				*Planted*) echo "$PLANTED"; exit $CODE ;;
 				*) echo "$*"; exit $CHECK ;;
 				esac`)
-			command := exec.Command("/bin/sh", "sanitize", test.tool)
+			command := exec.Command("/bin/sh", script, test.tool)
+			command.Dir = bundle
 			command.Env = []string{"PATH=" + path + ":" + os.Getenv("PATH"), "PLANTED=" + test.planted, "CODE=" + test.code, "CHECK=" + test.check}
 			out, err := command.CombinedOutput()
 			if (err == nil) != test.passes || !strings.Contains(string(out), test.want) {
 				t.Errorf("%v, wants %q in:\n%s", err, test.want, out)
 			}
-			if ops := strings.Contains(string(out), "kernels.test"); test.passes && ops == (test.tool == "racecheck") {
-				t.Errorf("ops under %s: %v in:\n%s", test.tool, ops, out)
+			if all := strings.Contains(string(out), "CopyPage"); test.passes && all == (test.tool == "racecheck") {
+				t.Errorf("all ops under %s: %v in:\n%s", test.tool, all, out)
 			}
 		})
 	}
