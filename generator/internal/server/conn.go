@@ -47,6 +47,7 @@ func newConn(s *Server, sock *net.UnixConn, p peer, number uint64) *conn {
 		in:       bufio.NewReader(sock),
 		requests: map[uint64]*request{},
 	}
+	c.out.now = newSocketWriter(sock)
 	c.frames = protocol.FrameReader{R: c.in, Budget: &s.budget}
 	return c
 }

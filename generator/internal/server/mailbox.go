@@ -6,8 +6,8 @@ import (
 	"reel/generator/internal/engine"
 )
 
-// mailbox is a request's engine.Sink. The engine's thread appends and signals;
-// it never waits. The request's goroutine takes all that is there at once.
+// mailbox is what the engine's thread leaves to a request's goroutine. The thread
+// appends and signals; it never waits. The goroutine takes all that is there at once.
 type mailbox struct {
 	mu     sync.Mutex
 	full   delivery
@@ -54,10 +54,18 @@ func (m *mailbox) notify() {
 	}
 }
 
-// take waits until there is something and returns all of it. The delivery is
-// valid until the next take.
+// empty tells whether nothing is there.
+func (m *mailbox) empty() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.full.tokens) == 0 && m.full.finish == nil
+}
+
+// await waits until there may be something.
+func (m *mailbox) await() { <-m.signal }
+
+// take returns all that is there. It is valid until the next take.
 func (m *mailbox) take() delivery {
-	<-m.signal
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	got := m.full

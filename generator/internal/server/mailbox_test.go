@@ -19,6 +19,7 @@ func TestMailbox(t *testing.T) {
 		m.Finish(engine.Finish{Reason: "length"})
 	}()
 	for next := 0; ; {
+		m.await()
 		got := m.take()
 		for _, token := range got.tokens {
 			if token.Index != next || token.Top[0].ID != int32(next) || token.Top[1].ID != int32(-next) {

@@ -17,9 +17,11 @@ const (
 var errStalled = errors.New("server: the client does not read")
 
 // outbox holds the frames that wait to be written to one connection. Anybody
-// adds, and never waits; one goroutine writes all that is there at once.
+// adds, and never waits. Where nothing waits, what is added goes to the kernel at
+// once; what that does not take one goroutine writes, all that is there at once.
 type outbox struct {
 	conn  net.Conn
+	now   *socketWriter // nil where everything is left to the goroutine
 	limit int           // bytes unsent
 	stall time.Duration // without progress
 
@@ -47,12 +49,26 @@ func (o *outbox) add(frames []byte) (overflow bool) {
 	if o.closing {
 		return false
 	}
-	if unsent := len(o.pending) + o.inflight; unsent > 0 && unsent+len(frames) > o.limit {
+	unsent := len(o.pending) + o.inflight
+	if unsent > 0 && unsent+len(frames) > o.limit {
 		return true
+	}
+	if unsent == 0 && o.now != nil && len(frames) > 0 {
+		frames = frames[o.now.write(frames):]
+	}
+	if len(frames) == 0 {
+		return false
 	}
 	o.pending = append(o.pending, frames...)
 	o.ready.Signal()
 	return false
+}
+
+// empty tells whether the kernel has taken all that was added.
+func (o *outbox) empty() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.pending)+o.inflight == 0
 }
 
 // awaitRoom waits until at most half of the limit is unsent, for a sender that

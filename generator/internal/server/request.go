@@ -1,6 +1,7 @@
 package server
 
 import (
+	"sync"
 	"time"
 
 	"reel/generator/internal/engine"
@@ -20,6 +21,9 @@ type request struct {
 	box    *mailbox
 	handle engine.Handle
 
+	// work is held by whoever makes frames of tokens: what follows is his. It is held
+	// from the beginning until the echo is through.
+	work    sync.Mutex
 	text    holder
 	stopped bool      // a stop string was found: what the engine still sends is dropped
 	count   int       // tokens of the completion, sent or held
@@ -34,6 +38,7 @@ type request struct {
 
 func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *request {
 	r := &request{c: c, id: m.ID, model: model, params: m.Params(), prompt: tokens, box: newMailbox()}
+	r.work.Lock()
 	r.text = holder{
 		decoder: model.NewDecoder(tokens),
 		stops:   stopFilter{stops: r.params.Stop},
@@ -47,7 +52,7 @@ func (r *request) submit(received time.Time) *protocol.Error {
 	sampling := sampling(r.params)
 	handle, err := r.model.Engine.Submit(&engine.Request{
 		Tokens: r.prompt, MaxTokens: r.params.MaxTokens, IgnoreEOS: r.params.IgnoreEOS,
-		Sampling: sampling, User: r.c.peer.uid, Received: received, Sink: r.box,
+		Sampling: sampling, User: r.c.peer.uid, Received: received, Sink: r,
 	})
 	if err != nil {
 		return asError(err)
@@ -59,23 +64,33 @@ func (r *request) submit(received time.Time) *protocol.Error {
 
 func (r *request) cancel() { r.model.Engine.Cancel(r.handle) }
 
-// stream sends the request's tokens as they come, then its end.
+// stream sends what the engine's thread leaves to it, then the request's end.
 func (r *request) stream() {
 	if r.params.Echo {
 		r.echo()
 	}
-	for {
-		got := r.box.take()
-		r.observe(len(got.tokens))
-		for i := range got.tokens {
-			r.token(&got.tokens[i])
-		}
-		if got.finish != nil {
-			r.finish(got.finish)
-			return
-		}
-		r.flush()
+	r.work.Unlock()
+	for ended := false; !ended; {
+		r.box.await()
+		ended = r.deliver()
 	}
+}
+
+// deliver sends what is in the mailbox, and says whether that was the end.
+func (r *request) deliver() bool {
+	r.work.Lock()
+	defer r.work.Unlock()
+	got := r.box.take()
+	r.observe(len(got.tokens))
+	for i := range got.tokens {
+		r.token(&got.tokens[i])
+	}
+	if got.finish != nil {
+		r.finish(got.finish)
+		return true
+	}
+	r.flush()
+	return false
 }
 
 // observe notes when n tokens came.
@@ -131,8 +146,8 @@ func (r *request) flush() {
 	}
 }
 
-// finish sends what was held back, then done or error. The id is free before
-// the client can read the end, and the request is counted out after its last
+// finish sends what was held back, then done or error. The id is free, and the end
+// counted, before the client can read it; the request is counted out after its last
 // frame is queued.
 func (r *request) finish(f *engine.Finish) {
 	failed := f.Err != nil && !r.stopped
@@ -149,8 +164,8 @@ func (r *request) finish(f *engine.Finish) {
 	r.c.s.opts.Observer.Request(reason, usage, f.Timing)
 	r.append(end)
 	r.c.forget(r.id)
-	r.flush()
 	r.c.s.counts.ended(reason, failed)
+	r.flush()
 	r.c.s.end()
 	r.c.log.Info().Uint64("req_id", r.id).Str("model", r.model.Name).Int("n_prompt", len(r.prompt)).Int("n_gen", r.count).
 		Float64("ttft_ms", f.Timing.TTFTMS).Float64("tpot_ms", perToken(f.Timing, r.count)).Str("finish", reason).AnErr("error", f.Err).Msg("request")

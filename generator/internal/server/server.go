@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -48,7 +49,7 @@ type Server struct {
 	conns    map[*conn]struct{}
 	users    map[uint32]int // connections of each
 	lastConn uint64
-	running  int           // requests
+	running  atomic.Int32  // requests; changes with mu held
 	quiet    chan struct{} // closed while no request runs
 }
 
@@ -181,7 +182,7 @@ func (s *Server) begin() (*Model, *protocol.Error) {
 	if e != nil {
 		return nil, e
 	}
-	if s.running++; s.running == 1 {
+	if s.running.Add(1) == 1 {
 		s.quiet = make(chan struct{})
 	}
 	return model, nil
@@ -191,7 +192,7 @@ func (s *Server) begin() (*Model, *protocol.Error) {
 func (s *Server) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running--; s.running == 0 {
+	if s.running.Add(-1) == 0 {
 		close(s.quiet)
 	}
 }
