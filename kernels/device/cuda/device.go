@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -58,16 +59,22 @@ func New(gpu int, fatbin []byte) (*Device, error) {
 	if d.context, err = d.gpu.MakeContext(cu.SchedAuto); err != nil {
 		return nil, d.wrapped("context", err)
 	}
-	if d.sms, err = d.gpu.Attribute(cu.MultiprocessorCount); err != nil {
-		return nil, d.wrapped("multiprocessors", err)
-	}
-	if d.capacity[0], d.capacity[1], err = d.gpu.ComputeCapability(); err != nil {
-		return nil, d.wrapped("compute capability", err)
-	}
-	if d.module, err = cu.LoadFatBinary(string(fatbin)); err != nil {
-		return nil, d.wrapped("kernels for this GPU", err)
+	if err := d.load(fatbin); err != nil {
+		return nil, errors.Join(err, d.wrapped("destroy context", d.context.Destroy())) // who tries again makes another
 	}
 	return d, nil
+}
+
+// load asks what the GPU is and gives it the kernels, in a context that is current.
+func (d *Device) load(fatbin []byte) (err error) {
+	if d.sms, err = d.gpu.Attribute(cu.MultiprocessorCount); err != nil {
+		return d.wrapped("multiprocessors", err)
+	}
+	if d.capacity[0], d.capacity[1], err = d.gpu.ComputeCapability(); err != nil {
+		return d.wrapped("compute capability", err)
+	}
+	d.module, err = cu.LoadFatBinary(string(fatbin))
+	return d.wrapped("kernels for this GPU", err)
 }
 
 // Name is "cuda".
