@@ -4,15 +4,18 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
 	"reel/generator/internal/engine"
+	"reel/generator/internal/model"
 	"reel/generator/internal/server"
 	"reel/kernels/device"
 	"reel/protocol"
@@ -150,4 +153,51 @@ func TestStartWaitsForMemory(t *testing.T) {
 	if !errors.Is(err, errNoRoom) || !errors.Is(err, errConfig) || errors.Is(err, device.ErrBusy) || asked != 1 {
 		t.Errorf("%v after %d looks", err, asked)
 	}
+}
+
+// A model that the whole GPU could not hold is not waited for.
+func TestGiantIsRefused(t *testing.T) {
+	h := hostHardware()
+	h.profile = gpuProfile
+	h.available = func() (int64, error) { return 1 << 30, nil }
+	h.whole = func() (int64, error) { return 140 << 30, nil }
+	_, err := prepareOn(func(Options) (hardware, error) { return h, nil }, Options{Model: giant(t)}, func(_ float64, what string) {
+		if what != "reading the tokenizer" {
+			t.Fatal(what)
+		}
+	})
+	if !errors.Is(err, errNoRoom) || !errors.Is(err, errConfig) || explain(err).Code != protocol.CodeOutOfMemory {
+		t.Errorf("got %v", err)
+	}
+}
+
+// giant is a model of half a terabyte, of which only headers are there.
+func giant(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	text := []byte(`{"model_type":"llama","hidden_size":65536,"intermediate_size":262144,"num_hidden_layers":4,"num_attention_heads":512,
+		"num_key_value_heads":512,"head_dim":128,"vocab_size":4096,"max_position_embeddings":2048,"rms_norm_eps":1e-5,"rope_theta":10000,"eos_token_id":1}`)
+	c, err := model.ParseConfig(text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type tensor struct {
+		Type    string   `json:"dtype"`
+		Shape   []int    `json:"shape"`
+		Offsets [2]int64 `json:"data_offsets"`
+	}
+	header, end := map[string]tensor{}, int64(0)
+	for _, s := range c.Tensors() {
+		begin := end
+		end += 2 * s.Elements()
+		header[s.Name] = tensor{"BF16", s.Shape, [2]int64{begin, end}}
+	}
+	encoded, err := json.Marshal(header)
+	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(encoded))), encoded...)
+	weights := filepath.Join(dir, "model.safetensors")
+	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600), os.WriteFile(weights, file, 0o600),
+		os.Truncate(weights, int64(len(file))+end)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

@@ -1,0 +1,145 @@
+//go:build linux && cuda
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"reel/kernels/cuda"
+	gpu "reel/kernels/device/cuda"
+	"reel/protocol"
+)
+
+// A GPU that is not there, and a model that it could never hold, are told apart.
+func TestGPUStartIsToldApart(t *testing.T) {
+	for code, o := range map[string]Options{protocol.CodeGPUAbsent: {GPU: 99}, protocol.CodeOutOfMemory: {Model: giant(t)}} {
+		l, _, err := onGPU(t, o, openHardware)
+		wantsCode(t, err, code)
+		if !errors.Is(err, errConfig) {
+			t.Errorf("%s is not for good", code)
+		}
+		if l.hardware.Device != nil {
+			closeGPU(t, l, nil)
+		}
+	}
+}
+
+// wantsCode checks how err, which ends a start, is told.
+func wantsCode(t *testing.T, err error, code string) {
+	t.Helper()
+	if err == nil || explain(err).Code != code || explain(err).Hint == "" {
+		t.Errorf("%v, wants %s", err, code)
+		return
+	}
+	t.Logf("%s: %v", code, err)
+}
+
+// Where another program has the GPU's memory at boot, so that no context fits or
+// no plan, a start tries again, gives up in the end, and serves once the other has gone.
+func TestGPUBusyAtBoot(t *testing.T) {
+	defer func(w waiting) { gpuPatience = w }(gpuPatience)
+	for _, leave := range []int64{64 << 20, contextBytes(t) + 16<<20} {
+		end := holds(t, leave)
+		gpuPatience.limit = 2 * time.Second
+		begun := time.Now()
+		l, _, err := onGPU(t, Options{}, openHardware)
+		wantsCode(t, err, protocol.CodeGPUBusy)
+		if took := time.Since(begun); took < gpuPatience.limit || errors.Is(err, errConfig) {
+			t.Errorf("it gave up after %v: %v", took, err)
+		}
+		if l.hardware.Device != nil {
+			closeGPU(t, l, nil)
+		}
+		gpuPatience.limit = time.Minute
+		waited := 0
+		l, err = prepareOn(openHardware, Options{Device: "cuda", MaxGraphs: 64}, func(_ float64, what string) {
+			if strings.HasPrefix(what, "waiting for the GPU") {
+				if waited++; waited == 2 {
+					end()
+				}
+			}
+		})
+		if err != nil || waited < 2 {
+			t.Fatalf("%v after %d waits", err, waited)
+		}
+		t.Logf("%s left by another program: it waited %d times, then loaded", gib(leave), waited)
+		closeGPU(t, l, nil)
+	}
+}
+
+// contextBytes is what a context with our kernels takes.
+func contextBytes(t *testing.T) int64 {
+	t.Helper()
+	var free [2]int64
+	first, err := gpu.New(0, cuda.Fatbin)
+	if err == nil {
+		free[0], _, err = first.MemInfo()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := gpu.New(0, cuda.Fatbin)
+	if err == nil {
+		free[1], _, err = second.MemInfo()
+	}
+	if err := errors.Join(err, second.Close(), first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return free[0] - free[1]
+}
+
+// holds starts a program that takes all of the GPU's memory but `leave` bytes,
+// until end is called or the test ends.
+func holds(t *testing.T, leave int64) (end func()) {
+	t.Helper()
+	other := exec.Command(os.Args[0], "-test.run=^TestGPUHeldByAnother$", "-test.v")
+	other.Env = append(os.Environ(), "REEL_TEST_LEAVE="+strconv.FormatInt(leave, 10))
+	stdin, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := other.StdoutPipe()
+	if err == nil {
+		err = other.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	end = func() { _ = errors.Join(stdin.Close(), other.Wait()) } // the second time both fail
+	t.Cleanup(end)
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "holds ") {
+			return end
+		}
+		t.Log(lines.Text())
+	}
+	t.Fatal("the other program takes nothing")
+	return nil
+}
+
+// The other program of holds.
+func TestGPUHeldByAnother(t *testing.T) {
+	leave, err := strconv.ParseInt(os.Getenv("REEL_TEST_LEAVE"), 10, 64)
+	if err != nil {
+		return // it is not: nothing is to be held
+	}
+	d, err := gpu.New(0, cuda.Fatbin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ballast(t, d, leave)
+	free, _, err := d.MemInfo()
+	_, _ = os.Stdout.WriteString("\nholds all but " + gib(free) + "\n")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	if err != nil {
+		t.Error(err)
+	}
+}
