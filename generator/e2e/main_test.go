@@ -13,14 +13,23 @@ import (
 	"testing"
 )
 
-// binaries is the folder of reel-generator, reel and reel-bench.
+// binaries is the folder of reel-generator, reel, reel-bench and, on a device that
+// fails when it is told to, reel-generator-fault.
 var binaries string
+
+// device is what generators serve on: host, or what REEL_E2E_DEVICE names. Then
+// the programs are those that were built before, in the folder REEL_E2E_BIN.
+var device = "host"
 
 func TestMain(m *testing.M) {
 	os.Exit(buildAndRun(m))
 }
 
 func buildAndRun(m *testing.M) int {
+	if other := os.Getenv("REEL_E2E_DEVICE"); other != "" {
+		device, binaries = other, os.Getenv("REEL_E2E_BIN")
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("/tmp", "reel-e2e")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -35,7 +44,7 @@ func buildAndRun(m *testing.M) int {
 		}
 	}
 	if err == nil {
-		err = build(filepath.Join(dir, "faulty-generator"), "reel/generator", "-tags", "fault")
+		err = build(filepath.Join(dir, "reel-generator-fault"), "reel/generator", "-tags", "fault")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

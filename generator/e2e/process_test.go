@@ -131,7 +131,7 @@ func serve(t *testing.T, args ...string) *generator {
 
 func serveOn(t *testing.T, socket string, args ...string) *generator {
 	t.Helper()
-	args = append([]string{"--socket", socket, "--log-level", "warn", "--device", "host"}, args...)
+	args = append([]string{"--socket", socket, "--log-level", "warn", "--device", device}, args...)
 	g := &generator{process: prepare(t, "reel-generator", args...), socket: socket}
 	g.start()
 	// A client does not wait where the socket's directory is missing.

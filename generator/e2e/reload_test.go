@@ -29,7 +29,7 @@ func TestReload(t *testing.T) {
 	s := supervise(t)
 	path := filepath.Join(s.dir, "settings")
 	must(t, os.WriteFile(path, []byte("# at first\nREEL_LOG_LEVEL=warn\nREEL_MAX_GRAPHS=\"60\"\n"), 0o600))
-	g := &generator{process: prepare(t, "reel-generator", "--socket", s.socket, "--device", "host"), socket: s.socket}
+	g := &generator{process: prepare(t, "reel-generator", "--socket", s.socket, "--device", device), socket: s.socket}
 	g.cmd.Env = append(g.cmd.Env, "NOTIFY_SOCKET="+filepath.Join(s.dir, "notify"), "REEL_SETTINGS="+path, "REEL_LOG_LEVEL=warn", "REEL_MAX_GRAPHS=60")
 	g.start()
 	s.until(g, "READY=1")

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -63,7 +65,7 @@ func (s *supervisor) open() {
 // process id, as a service manager does.
 func (s *supervisor) start(program string, env []string, args ...string) *generator {
 	s.t.Helper()
-	args = append([]string{"--device", "host", "--log-level", "warn"}, args...)
+	args = append([]string{"--device", device, "--log-level", "warn"}, args...)
 	p := prepare(s.t, program, args...)
 	p.cmd.Env = append(append(p.cmd.Env, "NOTIFY_SOCKET="+filepath.Join(s.dir, "notify")), env...)
 	if s.listen != nil {
@@ -106,7 +108,7 @@ func TestReadyAfterAToken(t *testing.T) {
 	if steps := g.status().Steps; steps.Tokens < 1 {
 		t.Errorf("ready before a token: %+v", steps)
 	}
-	for _, want := range []string{"STATUS=capturing graphs, ", "STATUS=ready: serves reel-tiny on host", "EXTEND_TIMEOUT_USEC="} {
+	for _, want := range []string{"STATUS=capturing graphs, ", "STATUS=ready: serves reel-tiny on " + device, "EXTEND_TIMEOUT_USEC="} {
 		if !strings.Contains("\n"+strings.Join(lines, "\n"), "\n"+want) {
 			t.Errorf("it did not say %s…: %q", want, lines)
 		}
@@ -121,7 +123,7 @@ func TestReadyAfterAToken(t *testing.T) {
 func TestWatchdog(t *testing.T) {
 	s := supervise(t)
 	const every = 200 * time.Millisecond
-	g := s.start("faulty-generator", []string{"WATCHDOG_USEC=200000"})
+	g := s.start("reel-generator-fault", []string{"WATCHDOG_USEC=200000"})
 	s.until(g, "READY=1")
 	for range 8 {
 		s.until(g, "WATCHDOG=1")
@@ -146,6 +148,34 @@ func TestWatchdog(t *testing.T) {
 	}
 	g.signal(syscall.SIGABRT)
 	g.wantExit(2)
+}
+
+// The watchdog is fed while requests run without a pause, so that the engine is
+// never idle.
+func TestWatchdogWhileGenerating(t *testing.T) {
+	s := supervise(t)
+	g := s.start("reel-generator", []string{"WATCHDOG_USEC=200000"})
+	s.until(g, "READY=1")
+	c := g.client()
+	var group sync.WaitGroup
+	var enough atomic.Bool
+	for range 2 { // while one ends, the other runs
+		group.Go(func() {
+			for !enough.Load() {
+				if r := ask(c, greedy([]int32{1, 2, 3}, 64)); r.Err != "" {
+					t.Error(r.Err)
+					return
+				}
+			}
+		})
+	}
+	for range 8 {
+		s.until(g, "WATCHDOG=1")
+	}
+	enough.Store(true)
+	group.Wait()
+	g.signal(syscall.SIGTERM)
+	g.wantExit(0)
 }
 
 // A service manager's socket outlives generators. Who connects while there is
