@@ -147,6 +147,7 @@ cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, ve
 	@$(WITHCUDA) $(GO) vet -tags cuda ./...
 	@$(WITHCUDA) $(GO) vet -tags cuda,fault ./generator
 	@$(WITHCUDA) $(GO) test -tags cuda ./generator/internal/gpu
+	@$(WITHCUDA) sh kernels/cuda/refused '$(BIN)/reel-generator-cuda'
 	@headers="$$(sh kernels/cuda/install kernels/cuda/headers-12.txt)" && \
 		CUDA_INCLUDE="$$headers/include" $(WITHCUDA) $(GO) build -tags cuda ./kernels/device/cuda
 	@$(WITHCUDA) $(LINT) run --config .ci/golangci.yml --build-tags cuda ./...

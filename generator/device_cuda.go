@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/rs/zerolog"
 
@@ -15,7 +16,7 @@ import (
 
 // chooseDevice settles o.Device, once. This program has the cuda device, and
 // would not have started without a driver.
-func chooseDevice(_ zerolog.Logger, o *Options) error {
+func chooseDevice(_ <-chan os.Signal, _ zerolog.Logger, o *Options) error {
 	if o.Device == "auto" {
 		o.Device = "cuda"
 	}
@@ -24,6 +25,10 @@ func chooseDevice(_ zerolog.Logger, o *Options) error {
 
 // driverLibrary is the driver's library: without it this program does not start.
 func driverLibrary() string { return "libcuda.so.1, with which this program was started" }
+
+// cudaIsThere and cudaStarts are no errors: this is the program, and it has started.
+func cudaIsThere() error { return nil }
+func cudaStarts() error  { return nil }
 
 // openHardware opens the device that was chosen.
 func openHardware(o Options) (hardware, error) {

@@ -3,16 +3,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 
 	"github.com/rs/zerolog"
+
+	"reel/kernels/device"
 )
 
 // cudaBinary is the generator with the cuda device linked in, beside this one.
-// It cannot start where the driver's library is missing, so this one looks first.
+// It cannot start where the driver is missing or refuses, so this one looks first.
 const cudaBinary = "reel-generator-cuda"
 
 // system is what chooseDevice looks at; tests have their own.
@@ -21,6 +24,7 @@ type system struct {
 	nodes     string   // device nodes of GPUs, as a glob
 	beside    func() (string, error)
 	exec      func(path string, args, env []string) error
+	patience  waiting // for GPUs that are being set up
 }
 
 var thisSystem = system{
@@ -28,19 +32,27 @@ var thisSystem = system{
 	nodes:     "/dev/nvidia[0-9]*",
 	beside:    os.Executable,
 	exec:      syscall.Exec,
+	patience:  gpuPatience,
 }
 
 // chooseDevice settles o.Device, once. For a GPU it becomes the program that has
 // the cuda device, with the same process id. A service that says cuda gets cuda
-// or a clear failure, never a processor in silence.
-func chooseDevice(log zerolog.Logger, o *Options) error { return thisSystem.chooseDevice(log, o) }
+// or a clear failure, never a processor in silence. stop ends it with errSignal.
+func chooseDevice(stop <-chan os.Signal, log zerolog.Logger, o *Options) error {
+	return thisSystem.chooseDevice(stop, log, o)
+}
 
-func (s system) chooseDevice(log zerolog.Logger, o *Options) error {
+func (s system) chooseDevice(stop <-chan os.Signal, log zerolog.Logger, o *Options) error {
 	if o.Device == "host" {
 		return nil
 	}
-	err := s.becomeCuda()
-	if o.Device == "cuda" {
+	err := s.becomeCuda(stop, log)
+	switch {
+	case errors.Is(err, errSignal):
+		return err
+	case o.Device == "cuda" && errors.Is(err, device.ErrBusy): // to be tried again
+		return fmt.Errorf("--device cuda: %w", err)
+	case o.Device == "cuda":
 		return refuse(errConfig, "--device cuda: %w: mend that, or use --device host", err)
 	}
 	o.Device = "host"
@@ -49,26 +61,15 @@ func (s system) chooseDevice(log zerolog.Logger, o *Options) error {
 }
 
 // becomeCuda returns only where that is impossible, and says why.
-func (s system) becomeCuda() error {
-	if nodes, _ := filepath.Glob(s.nodes); len(nodes) == 0 {
-		return fmt.Errorf("%w: there is no %s", errNoGPU, s.nodes)
-	}
-	driver := s.driver()
-	if driver == "" {
-		return fmt.Errorf("%w: no NVIDIA driver: libcuda.so.1 was not found", errNoGPU)
-	}
-	self, err := s.beside()
+func (s system) becomeCuda(stop <-chan os.Signal, log zerolog.Logger) error {
+	p, err := s.find()
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(filepath.Dir(self), cudaBinary)
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("%s is not beside this program: build it with make cuda", cudaBinary)
+	if err := s.tryPatiently(p, stop, log); err != nil {
+		return err
 	}
-	// The loader may not know the folder that the driver was found in.
-	env := append(os.Environ(), "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_MODULE_LOADING=EAGER",
-		"LD_LIBRARY_PATH="+filepath.Dir(driver)+string(filepath.ListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
-	return fmt.Errorf("%s: %w", path, s.exec(path, append([]string{path}, os.Args[1:]...), env))
+	return fmt.Errorf("%s: %w", p.path, s.exec(p.path, append([]string{p.path}, os.Args[1:]...), p.env))
 }
 
 // driver is the path of the driver's library, or empty.

@@ -31,19 +31,28 @@ func newMachine(t *testing.T) *machine {
 			m.ran, m.with = append([]string{path}, args...), env
 			return errors.New("not in a test")
 		}}
-	for _, name := range []string{"lib64/libcuda.so.1", "nvidia0", cudaBinary} {
+	for _, name := range []string{"lib64/libcuda.so.1", "nvidia0"} {
 		path := filepath.Join(m.dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o700)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	m.programDoes(t, `test "$1" = version`)
 	return m
+}
+
+// programDoes has the cuda program be a script of the shell.
+func (m *machine) programDoes(t *testing.T, script string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(m.dir, cudaBinary), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestCudaBecomesTheOtherProgram(t *testing.T) {
 	for _, name := range []string{"cuda", "auto"} {
 		m, o := newMachine(t), Options{Device: name}
-		_ = m.chooseDevice(zerolog.Nop(), &o)
+		_ = m.chooseDevice(nil, zerolog.Nop(), &o)
 		if len(m.ran) < 2 || m.ran[0] != filepath.Join(m.dir, cudaBinary) || !slices.Equal(m.ran[2:], os.Args[1:]) {
 			t.Errorf("--device %s ran %v", name, m.ran)
 		}
@@ -58,7 +67,7 @@ func TestCudaBecomesTheOtherProgram(t *testing.T) {
 
 func TestHostNeverLooksForAGPU(t *testing.T) {
 	m, o := newMachine(t), Options{Device: "host"}
-	if err := m.chooseDevice(zerolog.Nop(), &o); err != nil || m.ran != nil {
+	if err := m.chooseDevice(nil, zerolog.Nop(), &o); err != nil || m.ran != nil {
 		t.Errorf("error %v, ran %v", err, m.ran)
 	}
 }
@@ -70,12 +79,12 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		if err := os.Remove(filepath.Join(m.dir, missing)); err != nil {
 			t.Fatal(err)
 		}
-		err := m.chooseDevice(zerolog.Nop(), &o)
+		err := m.chooseDevice(nil, zerolog.Nop(), &o)
 		if !errors.Is(err, errConfig) || !strings.Contains(err.Error(), want) || m.ran != nil {
 			t.Errorf("without %s: %v, ran %v", missing, err, m.ran)
 		}
 		o.Device = "auto"
-		if err := m.chooseDevice(zerolog.Nop(), &o); err != nil || o.Device != "host" {
+		if err := m.chooseDevice(nil, zerolog.Nop(), &o); err != nil || o.Device != "host" {
 			t.Errorf("auto without %s: %v, device %s", missing, err, o.Device)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,7 +93,7 @@ const serviceSocket = "/run/reel/generator.sock"
 
 // thisMachine is what the doctor looks at.
 func thisMachine(o Options) *doctor.System {
-	s := &doctor.System{Root: "/", Device: o.Device, GPU: o.GPU, UID: os.Getuid(), Library: driverLibrary, CUDAProgram: cudaProgram,
+	s := &doctor.System{Root: "/", Device: o.Device, GPU: o.GPU, UID: os.Getuid(), Library: driverLibrary, CUDAProgram: cudaIsThere, CUDAStarts: cudaStarts,
 		Access: func(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }, Run: runProgram, Explain: explainSocket,
 		Plan: func(total int64) (int64, error) { return plannedBytes(o, total) }, Setting: checkSetting}
 	s.User, s.Groups = thisUser()
@@ -132,18 +131,6 @@ func thisUser() (name string, groups []string) {
 func runProgram(ctx context.Context, name string, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, name, args...).Output()
 	return string(out), err
-}
-
-// cudaProgram is an error where the program with the cuda device is not beside this one.
-func cudaProgram() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(self), "reel-generator-cuda")); err != nil {
-		return errors.New("reel-generator-cuda is not beside reel-generator")
-	}
-	return nil
 }
 
 // explainSocket says why a generator does not answer.

@@ -252,7 +252,7 @@ func (p *program) readForDevice(cmd *cobra.Command, settings []*setting, o *Opti
 	if err := p.readEnvironment(cmd, settings); err != nil {
 		return err
 	}
-	return chooseDevice(newLogger(p.stderr, Options{LogLevel: "warn", LogFormat: o.LogFormat}), o)
+	return chooseDevice(p.signals, newLogger(p.stderr, Options{LogLevel: "warn", LogFormat: o.LogFormat}), o)
 }
 
 // readEnvironment sets what no flag has set.

@@ -49,7 +49,7 @@ func (p *program) serve(o Options, settings *settingsReader) error {
 func (p *program) serveOn(log zerolog.Logger, level *logLevel, notes journal, o Options, settings *settingsReader) error {
 	progress := newProgress(p.stderr, log)
 	log = log.Level(zerolog.TraceLevel)
-	if err := chooseDevice(log, &o); err != nil {
+	if err := chooseDevice(p.signals, log, &o); err != nil {
 		return err
 	}
 	asked, err := listenMetrics(o.Metrics, log)

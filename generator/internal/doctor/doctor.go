@@ -45,6 +45,8 @@ type System struct {
 	Library func() string
 	// CUDAProgram is an error where the generator that has the cuda device is missing.
 	CUDAProgram func() error
+	// CUDAStarts is an error where it does not start, as it does not where the driver refuses.
+	CUDAStarts func() error
 	// Access returns an error where this process may not read and write a file.
 	Access func(path string) error
 	// Run runs a program and returns its standard output.

@@ -28,7 +28,7 @@ func well(t *testing.T) *machine {
 		"systemctl reel-generator.socket":  "ActiveState=active\n",
 		"systemctl reel-generator.service": "ActiveState=active\nSubState=running\nResult=success\nExecMainStatus=0\nNRestarts=0\nUnitFileState=enabled\n"}}
 	m.System = &System{Root: t.TempDir(), User: "ann", UID: 1000, Groups: []string{"ann", "reel"}, Device: "cuda",
-		Library: func() string { return "/usr/lib/libcuda.so.1" }, CUDAProgram: func() error { return nil },
+		Library: func() string { return "/usr/lib/libcuda.so.1" }, CUDAProgram: func() error { return nil }, CUDAStarts: func() error { return nil },
 		Access: func(string) error { return nil }, Run: m.run,
 		Status:  func() (*protocol.Status, error) { return m.status, nil },
 		Record:  func() *protocol.Record { return nil },
@@ -115,6 +115,7 @@ func TestFindings(t *testing.T) {
 		"no uvm":       {func(m *machine) { m.remove("dev/nvidia-uvm") }, Finding{"node", Failure, "nvidia-uvm", "nvidia-modprobe -u"}},
 		"not allowed":  {func(m *machine) { m.Access = func(string) error { return os.ErrPermission } }, Finding{"node", Failure, "ann may not read and write /dev/nvidia0", "group"}},
 		"no program":   {func(m *machine) { m.CUDAProgram = func() error { return errors.New("it is missing") } }, Finding{"program", Failure, "missing", "make cuda"}},
+		"no cuInit":    {func(m *machine) { m.CUDAStarts = func() error { return errors.New("NoDevice") } }, Finding{"program", Failure, "NoDevice", "dmesg"}},
 		"ECC errors":   {func(m *machine) { m.outs["nvidia-smi index"] = "0, H200, 100, 0, 3, 40\n" }, Finding{"ecc", Failure, "3 uncorrected", "nvidia-smi -r"}},
 		"heat":         {func(m *machine) { m.outs["nvidia-smi index"] = "0, H200, 100, 0, [N/A], 91\n" }, Finding{"heat", Warning, "91 °C", "fans"}},
 		"bad model":    {func(m *machine) { m.Plan = func(int64) (int64, error) { return 0, errors.New("no config.json") } }, Finding{"model", Failure, "no config.json", "plan"}},

@@ -27,7 +27,10 @@ func (s *System) gpu() []Finding {
 	if err := s.CUDAProgram(); err != nil {
 		return append(all, Finding{"program", Failure, err.Error(), "build it with make cuda, and install it beside reel-generator"})
 	}
-	return append(all, Finding{"program", OK, "the generator for GPUs is there", ""})
+	if err := s.CUDAStarts(); err != nil {
+		return append(all, Finding{"program", Failure, err.Error(), "mend what is found above; where nothing is: sudo dmesg | grep -i nvrm, and reboot after the driver was updated"})
+	}
+	return append(all, Finding{"program", OK, "the generator for GPUs starts", ""})
 }
 
 // noGPU is a failure where a GPU was asked for.

@@ -1,0 +1,123 @@
+//go:build linux && !cuda
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/rs/zerolog"
+
+	"reel/kernels/device"
+)
+
+// cudaProgram is the generator with the cuda device, and its environment.
+type cudaProgram struct {
+	path string
+	env  []string
+}
+
+// find looks for the program and all that it needs to start.
+func (s system) find() (p cudaProgram, err error) {
+	if nodes, _ := filepath.Glob(s.nodes); len(nodes) == 0 {
+		return p, fmt.Errorf("%w: there is no %s", errNoGPU, s.nodes)
+	}
+	driver := s.driver()
+	if driver == "" {
+		return p, fmt.Errorf("%w: no NVIDIA driver: libcuda.so.1 was not found", errNoGPU)
+	}
+	if p.path, err = s.findBeside(); err != nil {
+		return p, err
+	}
+	// The loader may not know the folder that the driver was found in.
+	p.env = append(os.Environ(), "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_MODULE_LOADING=EAGER",
+		"LD_LIBRARY_PATH="+filepath.Dir(driver)+string(filepath.ListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
+	return p, nil
+}
+
+func (s system) findBeside() (string, error) {
+	self, err := s.beside()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(filepath.Dir(self), cudaBinary)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s is not beside this program: build it with make cuda", cudaBinary)
+	}
+	return path, nil
+}
+
+// try starts the program for its version alone. It begins with cuInit, before any
+// code of ours: where the driver refuses that, it ends there, and could tell no
+// client of it. The error is errNoGPU then, or device.ErrBusy where the machine's
+// GPUs are still being set up; errSignal where the program was ended, or by stop.
+func (p cudaProgram) try(stop <-chan os.Signal) error {
+	var said bytes.Buffer
+	cmd := exec.Command(p.path, "version")
+	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, &said, &said
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return refused(err, said.String())
+	case <-stop:
+		_ = cmd.Process.Kill() // it may have ended
+		return errSignal
+	}
+}
+
+// refused is what a program that ended with err could not do, by what it said last.
+func refused(err error, said string) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	// One who ends a group of processes means this one too.
+	if s := exit.Sys().(syscall.WaitStatus); s.Signaled() && (s.Signal() == syscall.SIGTERM || s.Signal() == syscall.SIGINT) {
+		return errSignal
+	}
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	why := lines[len(lines)-1]
+	if _, name, found := strings.Cut(why, " for details on: "); found { // of gorgonia.org/cu
+		why = "the driver refuses cuInit: " + name
+	}
+	if strings.HasSuffix(why, " SystemNotReady") {
+		return fmt.Errorf("%w: %s", device.ErrBusy, why)
+	}
+	return fmt.Errorf("%w: %s does not start (%w): %s", errNoGPU, cudaBinary, err, why)
+}
+
+// tryPatiently tries until the machine has set up its GPUs, or that took too long.
+func (s system) tryPatiently(p cudaProgram, stop <-chan os.Signal, log zerolog.Logger) error {
+	told := false
+	return s.patience.whileBusy(func(_ float64, what string) {
+		if !told {
+			log.Warn().Msg(what)
+		}
+		told = true
+	}, func() error { return p.try(stop) })
+}
+
+// cudaIsThere is an error where the program with the cuda device is not beside this
+// one, and cudaStarts where it does not start.
+func cudaIsThere() error {
+	_, err := thisSystem.findBeside()
+	return err
+}
+
+func cudaStarts() error {
+	p, err := thisSystem.find()
+	if err == nil {
+		err = p.try(nil)
+	}
+	return err
+}
