@@ -57,6 +57,9 @@ func TestGPUOutOfBoundsKernel(t *testing.T) {
 	if last > time.Second {
 		t.Errorf("the last client was told after %v", last)
 	}
+	if f := g.failure(); f.Code != protocol.CodeDeviceFailed || f.Hint == "" {
+		t.Errorf("the record says %+v", f)
+	}
 	if log := g.stderr.String(); code != 1 || !strings.Contains(log, "ILLEGAL_ADDRESS") {
 		t.Errorf("exit code %d\n%s", code, log)
 	}

@@ -56,18 +56,29 @@ func start(t testing.TB, program string, args ...string) *generator {
 
 func startOn(t testing.TB, socket, program string, args ...string) *generator {
 	t.Helper()
-	args = append([]string{"--device", "cuda", "--socket", socket}, args...)
-	g := &generator{t: t, cmd: exec.Command(filepath.Join("../../../bin", program), args...), socket: socket, exited: make(chan struct{})}
-	g.cmd.Stderr = &g.stderr
+	g := prepare(t, socket, program, args...)
 	if err := g.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	g.started()
+	return g
+}
+
+// prepare is a generator that has not been started.
+func prepare(t testing.TB, socket, program string, args ...string) *generator {
+	args = append([]string{"--device", "cuda", "--socket", socket}, args...)
+	g := &generator{t: t, cmd: exec.Command(filepath.Join("../../../bin", program), args...), socket: socket, exited: make(chan struct{})}
+	g.cmd.Stderr = &g.stderr
+	return g
+}
+
+// started waits for the end of a process that was started, and ends it after the test.
+func (g *generator) started() {
 	go func() {
 		_ = g.cmd.Wait() // the exit code is asked for by end
 		close(g.exited)
 	}()
-	t.Cleanup(func() { _ = g.cmd.Process.Kill(); <-g.exited })
-	return g
+	g.t.Cleanup(func() { _ = g.cmd.Process.Kill(); <-g.exited })
 }
 
 func (g *generator) signal(s syscall.Signal) {
