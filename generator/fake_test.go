@@ -48,6 +48,7 @@ func (e *fakeEngine) finish(f engine.Finish) {
 }
 
 func (e *fakeEngine) Cancel(engine.Handle) { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
+func (e *fakeEngine) Expect()              {}
 func (e *fakeEngine) Stats() engine.Stats  { return engine.Stats{} }
 func (e *fakeEngine) Stop()                { close(e.stopped) }
 func (e *fakeEngine) Pulse(done func())    { done() }

@@ -47,7 +47,7 @@ type Engine struct {
 	eos   map[int32]bool
 
 	mu       sync.Mutex
-	changed  sync.Cond // something for the engine's thread to do
+	bell     bell // something for the engine's thread to do
 	inbox    []command
 	attend   bool     // the roller has something for Tend
 	pulses   []func() // wait for a step to complete
@@ -117,7 +117,7 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	e.waiting++
 	e.queued[r.User]++
 	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, job: newJob(e.handles, r)})
-	e.changed.Signal()
+	e.bell.ring()
 	return e.handles, nil
 }
 
@@ -147,7 +147,7 @@ func (e *Engine) send(c command) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.inbox = append(e.inbox, c)
-	e.changed.Signal()
+	e.bell.ring()
 }
 
 // Stop ends Run; what has not finished gets ErrShutdown.
@@ -155,7 +155,7 @@ func (e *Engine) Stop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stopping = true
-	e.changed.Signal()
+	e.bell.ring()
 }
 
 // wake has an idle engine look after its graphs.
@@ -163,7 +163,7 @@ func (e *Engine) wake() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.attend = true
-	e.changed.Signal()
+	e.bell.ring()
 }
 
 // Stats is a snapshot.

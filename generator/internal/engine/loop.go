@@ -56,7 +56,7 @@ func (e *Engine) lose(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lost = err
-	e.changed.Signal()
+	e.bell.ring()
 }
 
 func (e *Engine) loop() error {
@@ -98,19 +98,6 @@ func (e *Engine) take() ([]command, bool, error) {
 	c := e.inbox
 	e.inbox, e.attend = nil, false
 	return c, e.stopping, e.lost
-}
-
-// rest waits until there is something to do: an idle engine uses no processor.
-func (e *Engine) rest() error {
-	if len(e.moves) > 0 {
-		return e.moves[0].done.Synchronize()
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for len(e.inbox) == 0 && len(e.pulses) == 0 && !e.stopping && !e.attend && e.lost == nil {
-		e.changed.Wait()
-	}
-	return nil
 }
 
 // apply does what commands ask. Once the device has failed no page is moved, but

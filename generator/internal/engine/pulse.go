@@ -8,7 +8,7 @@ func (e *Engine) Pulse(done func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pulses = append(e.pulses, done)
-	e.changed.Signal()
+	e.bell.ring()
 }
 
 // beat enqueues a step of padding where somebody waits for a step and none would

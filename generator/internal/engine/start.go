@@ -19,9 +19,11 @@ func New(dev device.Device, m *model.Model, o Options) (*Engine, error) {
 		o.Progress = func(float64, string) {}
 	}
 	e := &Engine{opts: o, dev: dev, model: m, eos: map[int32]bool{}, live: map[Handle]*job{}, queued: map[uint32]int{}}
-	e.changed.L = &e.mu
 	for _, id := range m.Config.EOS {
 		e.eos[id] = true
+	}
+	if err := e.bell.hang(); err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
 	}
 	if err := e.start(); err != nil {
 		return nil, errors.Join(err, e.close(err))
@@ -144,7 +146,7 @@ func (e *Engine) warm() error {
 // close gives back all that start took, after cause ended the engine. A device
 // that is lost is not called again: the process ends, and its memory with it.
 func (e *Engine) close(cause error) error {
-	err := e.endRoller(errors.Is(cause, device.ErrSticky))
+	err := errors.Join(e.endRoller(errors.Is(cause, device.ErrSticky)), e.bell.takeDown())
 	if e.sched != nil { // nothing runs any more, on a lost device either
 		for _, m := range e.moves {
 			e.sched.Landed(m.Move)

@@ -159,8 +159,24 @@ func TestOutboxWritesAtOnce(t *testing.T) {
 		}
 	}
 	eventually(t, "all is with the kernel", out.empty)
+	add()
 	_ = r.c.sock.Close()
 	if n := out.now.write([]byte("x")); n != 0 {
 		t.Errorf("a closed socket took %d bytes", n)
+	}
+}
+
+// The engine gets up for a request while it is decoded, and for nothing else.
+func TestExpectsRequests(t *testing.T) {
+	f := ready(t, nil)
+	c := f.client()
+	c.send(&protocol.StatusRequest{})
+	expect[protocol.Status](c)
+	if n := f.engine.expected.Load(); n != 0 {
+		t.Errorf("it got up %d times for nothing", n)
+	}
+	c.ask(generate(1, "ab", 2))
+	if n := f.engine.expected.Load(); n != 1 {
+		t.Errorf("it got up %d times for one request", n)
 	}
 }

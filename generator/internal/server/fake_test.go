@@ -25,6 +25,7 @@ type fakeEngine struct {
 	submits  int
 	canceled int
 	user     uint32 // of the last request
+	expected atomic.Int32
 	done     chan struct{}
 }
 
@@ -68,6 +69,8 @@ func (e *fakeEngine) Stats() engine.Stats {
 	defer e.mu.Unlock()
 	return engine.Stats{Requests: protocol.Requests{Running: len(e.live)}, KV: protocol.KV{Pages: 8}}
 }
+
+func (e *fakeEngine) Expect() { e.expected.Add(1) }
 
 // allow lets the engine make n more steps; negative is without end.
 func (e *fakeEngine) allow(n int) {

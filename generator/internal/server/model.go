@@ -10,6 +10,8 @@ type Engine interface {
 	// Submit takes a request, whose Sink then gets tokens and one Finish.
 	// Errors: engine.ErrBusy, engine.ErrDraining, engine.ErrTooLong.
 	Submit(*engine.Request) (engine.Handle, error)
+	// Expect says that a request may come in a moment.
+	Expect()
 	// Cancel ends a request early; its Sink still gets its one Finish. A
 	// request that has ended is left alone.
 	Cancel(engine.Handle)
