@@ -16,6 +16,7 @@ struct GateUp {
 	static constexpr bool ONWARD = true; // whether a product may follow that reads what this one makes
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
 	const Args &o;
+	struct Place {}; // nothing to know of a token beforehand
 
 	__device__ __forceinline__ GateUp(const Args &o) : o(o) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
@@ -30,13 +31,15 @@ struct GateUp {
 		return __fmul_rn(__fdividef(gate, __fadd_rn(1.f, __expf(-gate))), up);
 	}
 
+	__device__ __forceinline__ Place place(int) const { return {}; }
+
 	// Four rows of one token, from a multiple of four on.
 	struct Quad {
 		bool there;
 		int rows; // that are there
 		float *out;
 
-		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t) {
+		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t, const Place &) {
 			row += unit * 16;
 			rows = o.inner - row;
 			out = o.out + (size_t)t * o.inner + row;

@@ -15,6 +15,7 @@ type GateUp struct {
 	Gate, Up Weight        // [inner][hidden]
 	Out      device.Buffer // out: float32 [T][inner]
 	Scratch  device.Buffer // ScratchBytes, or none: what some GPUs round activations to
+	Parts    device.Buffer // PartBytes, or none: where the blocks of some GPUs leave each other parts of a prompt's sums
 	T        int
 	Eps      float32
 	// Prefill tells that the rows are a prompt's. A prompt's rows and generated ones each

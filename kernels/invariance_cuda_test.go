@@ -27,25 +27,25 @@ var companies = []struct{ first, rows int }{{0, 1}, {150, 1}, {3, 2}, {0, 8}, {9
 // rows around each part, and compares the bits; so with scratch and without, and as a
 // prompt's. product gives a launch over `rows` rows of x and out; in and width are the
 // rows' lengths.
-func alone(b *both, name string, in, width int, product func(x, out, scratch device.Buffer, rows int, prefill bool) device.Op) {
+func alone(b *both, name string, in, width int, product func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op) {
 	b.t.Helper()
 	const all = 200
 	values := b.normal(all*in, 3)
 	x, out := b.load(1, bytesOf(values)), b.load(1, make([]byte, 4*all*width))
-	b.onGPU(product(x, out, device.Buffer{}, all, false))
+	b.onGPU(product(x, out, device.Buffer{}, device.Buffer{}, all, false))
 	want := read[uint32](b, 1, out)
 	inCompany(b, name, in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
-		return product(x, out, device.Buffer{}, rows, false)
+		return product(x, out, device.Buffer{}, device.Buffer{}, rows, false)
 	})
-	scratch := b.load(1, poison(int(ScratchBytes(all, in))))
+	scratch, parts := b.load(1, poison(int(ScratchBytes(all, in)))), b.partsFor(all)
 	inCompany(b, name+" with scratch", in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
-		return product(x, out, scratch, rows, false)
+		return product(x, out, scratch, parts, rows, false)
 	})
 	x, out = b.load(1, bytesOf(values)), b.load(1, make([]byte, 4*all*width))
-	b.onGPU(product(x, out, scratch, all, true))
+	b.onGPU(product(x, out, scratch, parts, all, true))
 	prompt := read[uint32](b, 1, out)
 	inCompany(b, name+" of a prompt", in, width, values, prompt, func(x, out device.Buffer, rows int) device.Op {
-		return product(x, out, scratch, rows, true)
+		return product(x, out, scratch, parts, rows, true)
 	})
 }
 
@@ -82,13 +82,13 @@ func TestCUDAProductsDoNotDependOnCompany(t *testing.T) {
 			w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
 			norm := put(b, b.normal(in, 1))[1]
 			samples := put(b, counted(256))[1]
-			alone(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out, scratch device.Buffer, rows int, prefill bool) device.Op {
-				return Project{W: w, In: x, X: out, Scratch: scratch, T: rows, Prefill: prefill}
+			alone(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
+				return Project{W: w, In: x, X: out, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill}
 			})
-			alone(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out, scratch device.Buffer, rows int, prefill bool) device.Op {
-				return GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Scratch: scratch, T: rows, Prefill: prefill, Eps: 1e-5}
+			alone(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
+				return GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill, Eps: 1e-5}
 			})
-			alone(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width, func(x, out, scratch device.Buffer, rows int, _ bool) device.Op {
+			alone(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width, func(x, out, scratch, _ device.Buffer, rows int, _ bool) device.Op {
 				return Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: samples}, Logits: out, Scratch: scratch, T: rows, N: rows, Eps: 1e-5}
 			})
 		}
@@ -104,6 +104,7 @@ func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
 	b.onGPU(op)
 	wantQ, wantKV := read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
 	scratch := b.load(1, poison(int(ScratchBytes(rows, hidden))))
+	op.Parts = b.partsFor(rows)
 	for i, n := range []int{1, 5, 9, 40, 40, 100, 100, rows, rows, 150, 60, 7} {
 		op.Scratch = device.Buffer{}
 		if i%2 == 1 || i >= 8 {
@@ -146,15 +147,15 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 		prefill := rows < 0
 		rows = max(rows, -rows)
 		start := b.normal(rows*hidden, 1)
-		mid, scratch := b.poisoned(rows * inner)[1], b.load(1, poison(int(ScratchBytes(rows, inner))))
+		mid, scratch, parts := b.poisoned(rows * inner)[1], b.load(1, poison(int(ScratchBytes(rows, inner)))), b.partsFor(rows)
 		var want []uint32
 		for _, how := range []struct{ dependent, graph bool }{{false, false}, {true, false}, {false, true}, {true, true}, {true, true}} {
 			dependentLaunch = how.dependent
 			x := b.load(1, bytesOf(start))
 			chain := make([]device.Op, 0, 80)
 			for range cap(chain) / 2 {
-				chain = append(chain, GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, Scratch: scratch, T: rows, Prefill: prefill, Eps: 1e-5},
-					Project{W: down, In: mid, X: x, Scratch: scratch, T: rows, Prefill: prefill})
+				chain = append(chain, GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill, Eps: 1e-5},
+					Project{W: down, In: mid, X: x, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill})
 			}
 			if how.graph {
 				b.replay(chain...)

@@ -9,19 +9,19 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define REEL_DEEP(name, Op, D, M, G, T) \
 	REEL_KERNEL(name, (Deep<Op, D, M, G, T>::THREADS), 1, (deep<Op, D, M, G, T>(a)), const __grid_constant__ DeepArgs<Op> a)
-#define REEL_PROMPT(name, Op, D, T, AHEAD, STAGES, BLOCKS) \
-	REEL_KERNEL(name, 288, BLOCKS, (prompt<Op, D, T, AHEAD, STAGES>(a)), const __grid_constant__ PromptArgs<Op> a)
+#define REEL_PROMPT(name, Op, D, T, AHEAD, STAGES) \
+	REEL_KERNEL(name, (Prompt<Op, D, T, AHEAD, STAGES>::THREADS), 1, (prompt<Op, D, T, AHEAD, STAGES>(a)), const __grid_constant__ PromptArgs<Op> a)
 #else
 #define REEL_DEEP(name, Op, D, M, G, T)
-#define REEL_PROMPT(name, Op, D, T, AHEAD, STAGES, BLOCKS)
+#define REEL_PROMPT(name, Op, D, T, AHEAD, STAGES)
 #endif
 
 // Of an op that a prompt's tokens go through.
-#define REEL_PROMPTS(name, Op, D)                        \
-	REEL_PROMPT(name##_prompt16, Op, D, 16, (Op::R == 1 ? 5 : 3), (Op::R == 1 ? 14 : 11), (Op::R == 1 ? 2 : 3)) \
-	REEL_PROMPT(name##_prompt56, Op, D, 56, (Op::R == 1 ? 4 : 3), (Op::R == 1 ? 6 : 3), (Op::R == 1 ? 2 : 3))   \
-	REEL_PROMPT(name##_prompt104, Op, D, 104, 4, 3, 2)                                                          \
-	REEL_PROMPT(name##_prompt208, Op, D, 208, 5, 5, 1)
+#define REEL_PROMPTS(name, Op, D)                  \
+	REEL_PROMPT(name##_prompt16, Op, D, 16, 9, 9)   \
+	REEL_PROMPT(name##_prompt56, Op, D, 56, 7, 7)   \
+	REEL_PROMPT(name##_prompt104, Op, D, 104, 7, 7) \
+	REEL_PROMPT(name##_prompt208, Op, D, 208, 5, 5)
 
 #define REEL_PRODUCT_OF(name, Op, D, U)                                                                                     \
 	REEL_KERNEL(name##_1, NARROW_THREADS, 2, (single<Op, D, U>(Op{a})), const __grid_constant__ Op::Args a)          \

@@ -38,6 +38,7 @@ type products struct {
 	sample  device.Buffer
 	scratch device.Buffer // shared by all, as an engine has it
 	other   device.Buffer
+	parts   device.Buffer // of sums
 	bytes   int64
 }
 
@@ -66,6 +67,7 @@ func newProducts(b *both, s shape) *products {
 	p.mid = put(b, b.normal(benchRows*s.inner, 1))[1]
 	p.scratch = b.load(1, poison(int(ScratchBytes(benchRows, s.inner))))
 	p.other = b.load(1, poison(int(ScratchBytes(benchRows, s.inner))))
+	p.parts = b.partsFor(benchRows)
 	p.sample, p.logits = put(b, counted(benchRows))[1], b.load(1, make([]byte, 4*64*s.vocab))
 	return p
 }
@@ -105,11 +107,11 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 	}
 	for _, l := range p.layers {
 		a := p.a
-		a.T, a.Prefill, a.Ready, a.Q, a.K, a.V, a.Scratch = T, prefill, prefill, l.q, l.k, l.v, p.scratch
+		a.T, a.Prefill, a.Ready, a.Q, a.K, a.V, a.Scratch, a.Parts = T, prefill, prefill, l.q, l.k, l.v, p.scratch, p.parts
 		add("qkv", a, l.q, l.k, l.v)
-		add("output", Project{W: l.output, In: a.Out, X: a.X, Scratch: p.other, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm}, l.output)
-		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Scratch: p.scratch, T: T, Prefill: prefill, Ready: prefill, Next: p.other, Eps: 1e-5}, l.gate, l.up)
-		add("down", Project{W: l.down, In: p.mid, X: a.X, Scratch: p.other, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm, Name: Down}, l.down)
+		add("output", Project{W: l.output, In: a.Out, X: a.X, Scratch: p.other, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm}, l.output)
+		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Scratch: p.scratch, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.other, Eps: 1e-5}, l.gate, l.up)
+		add("down", Project{W: l.down, In: p.mid, X: a.X, Scratch: p.other, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm, Name: Down}, l.down)
 	}
 	n := min(T, 64)
 	if prefill {

@@ -95,6 +95,7 @@ type tiled struct {
 	in           activations
 	units, tiles int
 	scratch      device.Buffer
+	parts        device.Buffer // what blocks leave each other of a prompt's sums
 	prefill      bool
 	ready        bool          // scratch has the rows
 	next         device.Buffer // where the results go rounded, or none
@@ -129,7 +130,7 @@ func launch[T any](q *cuda.Queue, p tiled, args T) error {
 		return err
 	}
 	n := int(p.in.n)
-	if p.prefill && p.canRound(q) {
+	if p.prefill && p.canRound(q) && p.canPart() {
 		return launchPrompt(q, p, kind, args)
 	}
 	v := narrowed(n)

@@ -15,6 +15,7 @@ struct Project {
 	static constexpr bool ONWARD = true; // whether a product may follow that reads what this one makes
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
 	const Args &o;
+	struct Place {}; // nothing to know of a token beforehand
 	float old;
 
 	__device__ __forceinline__ Project(const Args &o) : o(o), old(0) {}
@@ -29,6 +30,8 @@ struct Project {
 		if (unit * 16 + row < o.rows) *out(unit, row, t) = __fadd_rn(old, y[0]);
 	}
 
+	__device__ __forceinline__ Place place(int) const { return {}; }
+
 	// Four rows of one token, from a multiple of four on.
 	struct Quad {
 		bool there;
@@ -36,7 +39,7 @@ struct Project {
 		float *x;
 		float4 old;
 
-		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t) {
+		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t, const Place &) {
 			row += unit * 16;
 			rows = o.rows - row;
 			x = o.x + (size_t)t * o.rows + row;

@@ -10,6 +10,7 @@ type Project struct {
 	In      device.Buffer // float32 [T][in]
 	X       device.Buffer // in and out: float32 [T][hidden]
 	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
+	Parts   device.Buffer // PartBytes, or none: where the blocks of some GPUs leave each other parts of a prompt's sums
 	T       int
 	// Prefill tells that the rows are a prompt's. A prompt's rows and generated ones each
 	// have results that do not depend on company; the two may differ in rounding.

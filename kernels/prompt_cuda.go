@@ -8,19 +8,17 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// The kernels of prompt.cuh, as products.cuh has them, of units of one and of two row
-// tiles: tokens of a block, and how many pieces of weights and of activations it holds.
-var prompts = [][]variant{
-	1: {prompt(16, 5, 14), prompt(56, 4, 6), prompt(104, 4, 3), prompt(208, 5, 5)},
-	2: {prompt(16, 3, 11), prompt(56, 3, 3), prompt(104, 4, 3), prompt(208, 5, 5)},
-}
-
-// promptTiles is how many row tiles a block of prompt.cuh owns.
-const promptTiles = 8
+// The kernels of prompt.cuh, as products.cuh has them: tokens of a block, and how many
+// pieces of weights and of activations it holds.
+var prompts = []variant{prompt(16, 9, 9), prompt(56, 7, 7), prompt(104, 7, 7), prompt(208, 5, 5)}
 
 func prompt(tokens, ahead, stages int) variant {
 	const piece = 128 // bytes of a token, or of a row of weights
-	return variant{fmt.Sprintf("_prompt%d", tokens), promptTiles, tokens, 288, 2048 + (ahead*promptTiles*tileRows+stages*tokens)*piece}
+	threads := 320
+	if tokens > 56 { // which take the registers of a warpgroup beside them
+		threads = 384
+	}
+	return variant{fmt.Sprintf("_prompt%d", tokens), promptTiles, tokens, threads, 2048 + (16*tokens+1023)&^1023 + (ahead*promptTiles*tileRows+stages*tokens)*piece}
 }
 
 // promptArgs is PromptArgs of prompt.cuh.
@@ -28,7 +26,8 @@ type promptArgs[T any] struct {
 	op             T
 	rounded        rounded
 	next           onward
-	segments, pair int32
+	sums, meetings uint64
+	spans, tiles   int32
 }
 
 // onward is Onward of deep.cuh.
@@ -36,24 +35,6 @@ type onward struct {
 	rows, norm, squares uint64
 	tokens, _           int32
 }
-
-// promptSegments is how many segments a prompt's sums have in weights of at least so
-// many blocks of outputs: few outputs need more, for work on all multiprocessors. They
-// depend on nothing else, or a token's result would depend on its company.
-var promptSegments = []struct{ blocks, segments int }{{512, 1}, {128, 2}, {0, 4}}
-
-// segmentsOf is how many segments there are for so many row tiles.
-func segmentsOf(tiles int) int {
-	for _, s := range promptSegments {
-		if splitsOf(tiles, promptTiles) >= s.blocks {
-			return s.segments
-		}
-	}
-	return 1
-}
-
-// promptPair is how many blocks share the activations that they read.
-var promptPair = 1
 
 // promptFor is the kernel of these that takes n tokens in the least time.
 func promptFor(prompts []variant, n int) *variant {
@@ -74,11 +55,22 @@ func launchPrompt[T any](q *cuda.Queue, p tiled, kind string, args T) error {
 	if err != nil {
 		return err
 	}
-	n, tiles := int(p.in.n), p.units*p.tiles
-	v, segments, pair := promptFor(prompts[p.tiles], n), segmentsOf(tiles), promptPair
-	g := cuda.Grid{X: segments * pair, Y: (n + v.tokens - 1) / v.tokens, Z: (tiles + promptTiles*pair - 1) / (promptTiles * pair),
-		Threads: v.threads, Shared: v.shared, Cluster: segments * pair, Dependent: dependentLaunch}
-	return cuda.Launch(q, p.name+kind+v.suffix, g, promptArgs[T]{args, r, p.onward(q, n), int32(segments), int32(pair)})
+	n, spans := int(p.in.n), p.spans()
+	v := promptFor(prompts, n)
+	parts := q.Address(p.parts)
+	g := cuda.Grid{X: spans, Threads: v.threads, Shared: v.shared, Dependent: dependentLaunch}
+	return cuda.Launch(q, p.name+kind+v.suffix, g, promptArgs[T]{op: args, rounded: r, next: p.onward(q, n),
+		sums: parts + meetingBytes, meetings: parts, spans: int32(spans), tiles: int32(splitsOf(n, v.tokens))})
+}
+
+// spans is how many spans the product is cut into.
+func (p tiled) spans() int { return spansOf(p.units*p.tiles, int(p.in.cols)) }
+
+// canPart tells whether the op has the memory for parts of its sums.
+func (p tiled) canPart() bool {
+	n := int(p.in.n)
+	counters := splitsOf(n, promptFor(prompts, n).tokens) * p.spans()
+	return 8*counters <= meetingBytes && p.parts.Bytes() >= partBytes(n, p.units*p.tiles, int(p.in.cols))
 }
 
 // read is the rows that p reads: rounded by the op before, or else now.

@@ -17,14 +17,19 @@ func (b *both) scratchFor(rows, cols int) device.Buffer {
 	return b.load(1, poison(int(ScratchBytes(rows, cols))))
 }
 
+// partsFor is room on the GPU for parts of the sums of any product in these tests.
+func (b *both) partsFor(rows int) device.Buffer {
+	return b.load(1, make([]byte, PartBytes(rows, 1<<14, 1<<14)))
+}
+
 func TestCUDAProjectOfAPrompt(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range promptRows {
 		in, hidden := []int{64, 80, 4096, 1040, 176, 11008}[i%6], []int{64, 100, 272, 16}[i%4]
 		w := b.matrix([]DType{BF16, F16}[i%2], hidden, in)
-		x, res, scratch := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in)
+		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
 		b.run(func(on int) device.Op {
-			return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, T: rows, Prefill: true}
+			return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
 	}
@@ -37,8 +42,9 @@ func TestCUDAGateUpOfAPrompt(t *testing.T) {
 		dtype := []DType{BF16, F16}[i%2]
 		gate, up := b.matrix(dtype, inner, hidden), b.matrix(dtype, inner, hidden)
 		x, norm, out, scratch := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner), b.scratchFor(rows, hidden)
+		parts := b.partsFor(rows)
 		b.run(func(on int) device.Op {
-			return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Scratch: scratch, T: rows, Prefill: true, Eps: 1e-5}
+			return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true, Eps: 1e-5}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, hidden, inner), out, 8*sums(hidden), 1e-5)
 	}
@@ -50,7 +56,7 @@ func TestCUDAQKVOfAPrompt(t *testing.T) {
 		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128}[i%4]
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
 		a := b.newAttention([]DType{BF16, F16}[i%2], F32, rows, hidden, kvHeads*group, kvHeads, dim)
-		a.op[1].Scratch, a.op[1].Prefill = b.scratchFor(rows, hidden), true
+		a.op[1].Scratch, a.op[1].Parts, a.op[1].Prefill = b.scratchFor(rows, hidden), b.partsFor(rows), true
 		b.run(func(on int) device.Op { return a.op[on] })
 		name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d", rows, hidden, group, dim, kvHeads)
 		b.close(name+": q", a.out, 8*sums(hidden), 1e-5)
@@ -63,9 +69,9 @@ func TestCUDAQKVOfAPrompt(t *testing.T) {
 func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]Weight, down Weight, norm device.Buffer, onward bool) []uint32 {
 	b.t.Helper()
 	mid := b.poisoned(rows * inner)[1]
-	scratch, other := b.scratchFor(rows, hidden), b.scratchFor(rows, inner)
-	gateup := GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Scratch: scratch, T: rows, Prefill: true, Eps: 1e-5}
-	project := Project{W: down, In: mid, X: x, Scratch: other, T: rows, Prefill: true}
+	scratch, other, parts := b.scratchFor(rows, hidden), b.scratchFor(rows, inner), b.partsFor(rows)
+	gateup := GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Scratch: scratch, Parts: parts, T: rows, Prefill: true, Eps: 1e-5}
+	project := Project{W: down, In: mid, X: x, Scratch: other, Parts: parts, T: rows, Prefill: true}
 	second := gateup
 	if onward {
 		gateup.Next, project.Ready, project.Next, project.NextNorm = other, true, scratch, norm
@@ -93,31 +99,32 @@ func TestCUDARowsGoOnward(t *testing.T) {
 	}
 }
 
-// Segments of any number, and blocks that share activations, multiply what one does.
-func TestCUDAPromptSegmentsAndPairs(t *testing.T) {
+// Any number of spans multiplies what the host does: shared by units, ending within
+// them, over several units or over all. With as many spans a row has the same bits in
+// kernels of any size, and the counters by which blocks meet are left at 0.
+func TestCUDAPromptSpans(t *testing.T) {
 	b := newBoth(t)
-	segments, pair := promptSegments, promptPair
-	defer func() { promptSegments, promptPair = segments, pair }()
-	for _, rows := range []int{5, 50, 100, 230} {
-		const in, hidden = 1104, 400
-		w, x, start := b.matrix(BF16, hidden, in), put(b, b.normal(rows*in, 1)), b.normal(rows*hidden, 1)
-		for _, s := range []int{1, 2, 4} {
-			var want []uint32
-			for _, p := range []int{1, 2} {
-				promptSegments, promptPair = []struct{ blocks, segments int }{{0, s}}, p
-				res := put(b, start)
-				scratch := b.scratchFor(rows, in)
-				b.run(func(on int) device.Op {
-					return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, T: rows, Prefill: true}
-				})
-				name := fmt.Sprintf("%d rows, %d segments, %d blocks that share", rows, s, p)
-				b.close(name, res, 2*sums(in), 1e-6)
-				got := read[uint32](b, 1, res[1])
-				if want == nil {
-					want = got
-				}
-				b.equal(name, got, want)
+	defer func(most int, variants []variant) { promptSpans, prompts = most, variants }(promptSpans, prompts)
+	all := prompts
+	const in, hidden, most = 1104, 700, 230 // 6 units of 18 pieces
+	w, x, start := b.matrix(BF16, hidden, in), put(b, b.normal(most*in, 1)), b.normal(most*hidden, 1)
+	scratch, parts := b.scratchFor(most, in), b.partsFor(most)
+	for _, promptSpans = range []int{1, 2, 5, 6, 7, 11, 12, 13, 66} {
+		var want []uint32
+		for _, v := range all {
+			prompts = []variant{v}
+			res := put(b, start)
+			b.run(func(on int) device.Op {
+				return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: most, Prefill: true}
+			})
+			name := fmt.Sprintf("%d spans at most, %d tokens of a block", promptSpans, v.tokens)
+			b.close(name, res, 2*sums(in), 1e-6)
+			got := read[uint32](b, 1, res[1])
+			if want == nil {
+				want = got
 			}
+			b.equal(name, got, want)
+			b.equal(name+": counters", read[uint32](b, 1, parts.Slice(0, meetingBytes)), make([]uint32, meetingBytes/4))
 		}
 	}
 }

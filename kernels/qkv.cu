@@ -27,6 +27,11 @@ struct QKV {
 	static constexpr bool ONWARD = false;
 	static constexpr bool EARLY = false; // whether prepare comes before the sums: what it reads takes registers
 	const Args &o;
+	// Of a token: its position, and its page's element of the layer and place in it.
+	struct Place {
+		int64_t layer;
+		int32_t position, inPage;
+	};
 	float cosine, sine;
 	float *q;   // where q goes, or null
 	int64_t at; // else the element of the pool
@@ -85,6 +90,12 @@ struct QKV {
 		store(at + o.dim / 2, b);
 	}
 
+	__device__ __forceinline__ Place place(int t) const {
+		const int position = o.position[t], block = position / o.pageTokens;
+		const int64_t page = o.table[(size_t)o.slot[t] * o.pages + block];
+		return {(page * o.layers + o.layer) * 2, position, position - block * o.pageTokens};
+	}
+
 	// Four rows of one token, from a multiple of four on, and those that RoPE pairs with them.
 	struct Quad {
 		bool there;
@@ -92,11 +103,11 @@ struct QKV {
 		float *q;       // where q goes, or null
 		int64_t at;     // else the element of the pool
 
-		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t) {
-			const int each = o.dim / 32, head = unit / each, i = (unit - head * each) * 16 + row, position = o.position[t];
+		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t, const Place &place) {
+			const int each = o.dim / 32, head = unit / each, i = (unit - head * each) * 16 + row;
 			turn[0] = turn[1] = {1, 0, 1, 0};
 			if (head < o.heads + o.kvHeads) {
-				const float4 *table = reinterpret_cast<const float4 *>(o.rope + ((size_t)position * (o.dim / 2) + i) * 2);
+				const float4 *table = reinterpret_cast<const float4 *>(o.rope + ((size_t)place.position * (o.dim / 2) + i) * 2);
 				turn[0] = table[0];
 				turn[1] = table[1];
 			}
@@ -105,9 +116,8 @@ struct QKV {
 				q = o.out + ((size_t)t * o.heads + head) * o.dim + i;
 				return;
 			}
-			const int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads, block = position / o.pageTokens;
-			const int64_t page = o.table[(size_t)o.slot[t] * o.pages + block];
-			at = ((((page * o.layers + o.layer) * 2 + which) * o.kvHeads + kvHead) * o.pageTokens + position - block * o.pageTokens) * o.dim + i;
+			const int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
+			at = (((place.layer + which) * o.kvHeads + kvHead) * o.pageTokens + place.inPage) * o.dim + i;
 		}
 		static __device__ __forceinline__ void store4(const Args &o, int64_t to, const float4 &v) {
 			if (o.kvType == KV_BF16)

@@ -27,6 +27,7 @@ type QKV struct {
 	Out       device.Buffer // out: float32 [T][heads*HeadDim], the turned q
 	Raw       RawKV         // where there are biases or head norms: what a GPU needs for them; the host needs none
 	Scratch   device.Buffer // ScratchBytes, or none: what some GPUs round activations to
+	Parts     device.Buffer // PartBytes, or none: where the blocks of some GPUs leave each other parts of a prompt's sums
 
 	T, Layer, Hidden, Heads int
 	Eps                     float32

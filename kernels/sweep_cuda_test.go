@@ -62,16 +62,16 @@ func TestCUDAOpProducts(t *testing.T) {
 			for i := range sample {
 				sample[i] = b.r.Int32N(int32(rows))
 			}
-			samples := put(b, sample)
+			samples, parts := put(b, sample), b.partsFor(rows)
 			for _, c := range classes {
 				name, scratch := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c), b.scratchOf(c, rows, in)
 				residual, gated, logits := put(b, start), b.poisoned(rows*out), b.poisoned(rows*out)
 				b.run(func(on int) device.Op {
-					return Project{W: w[on], In: x[on], X: residual[on], Scratch: scratch, T: rows, Prefill: c.prefill}
+					return Project{W: w[on], In: x[on], X: residual[on], Scratch: scratch, Parts: parts, T: rows, Prefill: c.prefill}
 				})
 				b.rowsClose("project, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
 				b.run(func(on int) device.Op {
-					return GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Scratch: scratch, T: rows, Prefill: c.prefill, Eps: 1e-5}
+					return GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Scratch: scratch, Parts: parts, T: rows, Prefill: c.prefill, Eps: 1e-5}
 				})
 				b.rowsClose("gateup, "+name, gated, out, 8*sums(in), 1e-5, 1e-4)
 				b.run(func(on int) device.Op {
@@ -99,7 +99,7 @@ func TestCUDAOpQKV(t *testing.T) {
 		c := classes[b.r.IntN(len(classes))]
 		name := fmt.Sprintf("type %d, %d rows of %d, KV type %d, %+v", dtype, rows, hidden, kvType, c)
 		a := b.newAttention(dtype, kvType, rows, hidden, kvHeads*group, kvHeads, dim)
-		a.op[1].Scratch, a.op[1].Prefill = b.scratchOf(c, rows, hidden), c.prefill
+		a.op[1].Scratch, a.op[1].Parts, a.op[1].Prefill = b.scratchOf(c, rows, hidden), b.partsFor(rows), c.prefill
 		b.run(func(on int) device.Op { return a.op[on] })
 		b.rowsClose(name, a.out, dim, 8*sums(hidden), 1e-5, 1e-4)
 		got, want := asFloat32(kvType, read[byte](b, 1, a.op[1].KV.Data)), read[float32](b, 0, a.op[0].KV.Data)

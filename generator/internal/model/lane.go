@@ -40,6 +40,7 @@ type Lane struct {
 
 	x, q, attended, inner, logits, work device.Buffer
 	scratch, scratchInner               device.Buffer // of rows of the residual, and of other rows
+	parts                               device.Buffer // of a prompt's sums
 }
 
 // NewLane takes a lane's memory, once, for the life of the engine; Free gives it back.
@@ -69,6 +70,9 @@ func (l *Lane) allocate(dev taking, c Config) (err error) {
 	if l.work, err = dev.Alloc(kernels.AttendWork(g.MaxRows, c.Heads, c.HeadDim, g.Context)); err != nil {
 		return err
 	}
+	if l.parts, err = dev.Alloc(partBytes(g.MaxRows, c)); err != nil {
+		return err
+	}
 	for _, a := range []struct {
 		buf   *device.Buffer
 		bytes int64
@@ -95,6 +99,13 @@ func (l *Lane) allocate(dev taking, c Config) (err error) {
 	}
 	l.results, l.resultMap, err = dev.Pinned(4 * int64(l.RingSlots*l.MaxBatch*kernels.ResultWords))
 	return err
+}
+
+// partBytes is what the product of a layer that takes the most takes for parts of its sums.
+func partBytes(rows int, c Config) int64 {
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	return max(kernels.PartBytes(rows, c.Hidden, q, kv, kv), kernels.PartBytes(rows, q, c.Hidden),
+		kernels.PartBytes(rows, c.Hidden, c.Inner, c.Inner), kernels.PartBytes(rows, c.Inner, c.Hidden))
 }
 
 // taking is a memory that notes what a lane takes.

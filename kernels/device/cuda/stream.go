@@ -41,7 +41,6 @@ type Grid struct {
 	X, Y, Z int // blocks; 0 counts as 1
 	Threads int // of a block
 	Shared  int // bytes of dynamic shared memory
-	Cluster int // neighbours in X that share their memory, at most 8, on compute capability 9.0 and later; 0 for none
 	// Dependent lets the kernel begin before the one before it on the stream has
 	// ended; it must wait (griddepcontrol.wait) before it touches what that one makes.
 	Dependent bool
