@@ -17,7 +17,9 @@ struct AttendArgs {
 	int32_t window;            // rows of a block
 	int32_t join;              // of prefill: tiles that become one where the context is long
 	int32_t see;               // positions that a row sees, its own included
-	int32_t pad;
+	int32_t f16;               // whether rounded holds float16, else bfloat16
+	char *rounded;             // of prefill: out, where it is there, in place of `out`; as store_rounded has them
+	int32_t tokens, pad;       // of rounded
 };
 
 __device__ __forceinline__ uint32_t attend_pair(float low, float high) {

@@ -29,6 +29,11 @@ type Attend struct {
 	// order than those of decode, for many rows that read the same keys; in either
 	// class a row's bits depend on its sequence and position alone.
 	Prefill bool
+	// Next is the Scratch of the product after this one, of weights of type NextType, where
+	// both are a prompt's: a GPU that rounds activations leaves the results there, and
+	// not in Out. Or none.
+	Next     device.Buffer
+	NextType DType
 }
 
 // A GPU cuts a row's positions into splits of attendSplit, in prefill of prefillSplit,

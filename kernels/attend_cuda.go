@@ -18,7 +18,9 @@ type attendArgs struct {
 	t, layer, layers, heads, kvHeads, dim int32
 	pages, pageShift, splits              int32
 	scale                                 float32
-	window, join, see, _                  int32
+	window, join, see, f16                int32
+	rounded                               uint64
+	tokens, _                             int32
 }
 
 // ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and its warps.

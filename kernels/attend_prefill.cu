@@ -1,4 +1,5 @@
 #include "attend.cuh"
+#include "deep.cuh"
 
 // Attention of prefill: out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j
 // of row t's sequence up to its own, or the last a.see of them, in blocks of PREFILL_KEYS positions that all rows
@@ -270,36 +271,52 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		if (lane() % 4 == 0) *(float2 *)(to + dim(a)) = {most[half], weight[half]};
 	}
 
-	// Writes a row that has one split.
-	__device__ __forceinline__ void write(int half) const {
-		float *to = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
-		const float inverse = __frcp_rn(weight[half]);
-#pragma unroll
-		for (int i = 0; i < 2 * STEPS; i++)
-			if (8 * i < dim(a)) *(float2 *)(to + 8 * i) = {prefill_mean(o[i][2 * half], inverse), prefill_mean(o[i][2 * half + 1], inverse)};
-	}
-
-	// Adds the sums of a split to those before it, which are in `out`, and ends them with
-	// the row's last split. For one split alone that is what `write` does.
+	// Adds the sums of the splits before, which are in `out`, to those of this one. For one
+	// split alone that changes nothing.
 	__device__ __forceinline__ void add(int half, int split) {
 		AttendSum sum = {0, allMost[half], allWeight[half]};
 		float mine, its;
 		sum.factors(most[half], mine, its);
 		sum.add(0, most[half], weight[half]);
-		allMost[half] = sum.most, allWeight[half] = sum.weight;
-		const bool ends = position[half] < (split + 1) * PREFILL_SPLIT;
-		const float inverse = __frcp_rn(sum.weight);
-		float *to = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
+		allMost[half] = sum.most, allWeight[half] = weight[half] = sum.weight;
+		const float *before = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
+		const bool begins = split == (WINDOWED ? firstSplit : 0);
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++) {
 			if (8 * i >= dim(a)) continue;
-			float2 before = {}, x;
-			if (split > (WINDOWED ? firstSplit : 0)) before = *(float2 *)(to + 8 * i);
-			x.x = __fmaf_rn(o[i][2 * half], its, __fmul_rn(before.x, mine));
-			x.y = __fmaf_rn(o[i][2 * half + 1], its, __fmul_rn(before.y, mine));
-			if (ends) x = {prefill_mean(x.x, inverse), prefill_mean(x.y, inverse)};
-			*(float2 *)(to + 8 * i) = x;
+			float2 x = {};
+			if (!begins) x = *(const float2 *)(before + 8 * i);
+			o[i][2 * half] = __fmaf_rn(o[i][2 * half], its, __fmul_rn(x.x, mine));
+			o[i][2 * half + 1] = __fmaf_rn(o[i][2 * half + 1], its, __fmul_rn(x.y, mine));
 		}
+	}
+
+	// Keeps sums in `out` for the next split.
+	__device__ __forceinline__ void keep(int half) const {
+		float *to = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
+#pragma unroll
+		for (int i = 0; i < 2 * STEPS; i++)
+			if (8 * i < dim(a)) *(float2 *)(to + 8 * i) = {o[i][2 * half], o[i][2 * half + 1]};
+	}
+
+	// Writes a row's result.
+	__device__ __forceinline__ void write(int half) {
+		const float inverse = __frcp_rn(weight[half]);
+#pragma unroll
+		for (int i = 0; i < 2 * STEPS; i++) o[i][2 * half] = prefill_mean(o[i][2 * half], inverse), o[i][2 * half + 1] = prefill_mean(o[i][2 * half + 1], inverse);
+		if (!a.rounded)
+			keep(half);
+		else if (a.f16)
+			write_rounded<F16>(half);
+		else
+			write_rounded<BF16>(half);
+	}
+	template <class D> __device__ __forceinline__ void write_rounded(int half) const {
+		const uint32_t row = (uint32_t)at[half] / a.heads, head = at[half] - row * a.heads;
+		const RoundedToken to(a.rounded, a.tokens, row, head * dim(a));
+#pragma unroll
+		for (int i = 0; i < 2 * STEPS; i++)
+			if (8 * i < dim(a)) to.put(i, lane() % 4 * 2, D::pack(o[i][2 * half], o[i][2 * half + 1]));
 	}
 
 	// Ends a split, of which only rows that reach it have something.
@@ -309,12 +326,15 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			weight[half] = __fadd_rn(weight[half], __shfl_xor_sync(~0u, weight[half], 1));
 			weight[half] = __fadd_rn(weight[half], __shfl_xor_sync(~0u, weight[half], 2));
 			if (position[half] < split * PREFILL_SPLIT) continue;
-			if (!whole)
+			if (!whole) {
 				leave(half, split);
-			else if (position[half] < PREFILL_SPLIT)
+				continue;
+			}
+			if (position[half] >= PREFILL_SPLIT) add(half, split);
+			if (position[half] < (split + 1) * PREFILL_SPLIT)
 				write(half);
 			else
-				add(half, split);
+				keep(half);
 		}
 		clear();
 	}
@@ -355,7 +375,8 @@ template <bool WINDOWED> __device__ static void prefill_merge(const AttendArgs &
 	const int pairs = a.dim / 2;
 	for (int i = threadIdx.x; i < (tile.limit - tile.first) * tile.group * pairs; i += blockDim.x) {
 		const int entry = i / pairs, element = i % pairs * 2, row = tile.first + entry / tile.group;
-		const size_t at = (size_t)row * a.heads + tile.head + entry % tile.group;
+		const int head = tile.head + entry % tile.group;
+		const size_t at = (size_t)row * a.heads + head;
 		const int splits = a.position[row] / PREFILL_SPLIT + 1;
 		AttendSum x = {0, -INFINITY, 0}, y = x;
 		for (int split = WINDOWED ? max(0, a.position[row] + 1 - a.see) / PREFILL_SPLIT : 0; split < splits; split += ONCE) {
@@ -372,7 +393,11 @@ template <bool WINDOWED> __device__ static void prefill_merge(const AttendArgs &
 				if (split + s < splits) x.add(sum[s].x, mark[s].x, mark[s].y), y.add(sum[s].y, mark[s].x, mark[s].y);
 		}
 		const float inverse = __frcp_rn(x.weight);
-		*(float2 *)(a.out + at * a.dim + element) = {prefill_mean(x.sum, inverse), prefill_mean(y.sum, inverse)};
+		const float2 mean = {prefill_mean(x.sum, inverse), prefill_mean(y.sum, inverse)};
+		if (a.rounded)
+			RoundedToken(a.rounded, a.tokens, row, head * a.dim).put(element / 8, element % 8, a.f16 ? F16::pack(mean.x, mean.y) : BF16::pack(mean.x, mean.y));
+		else
+			*(float2 *)(a.out + at * a.dim + element) = mean;
 	}
 }
 

@@ -49,7 +49,22 @@ func (o Attend) prefill(q *cuda.Queue) error {
 	kernel, dim := o.prefillKernel()
 	g, window, join := o.prefillGrid(q.SMs())
 	g.Shared = 2 * 2 * prefillKeys * 2 * dim // two stages of keys and values
-	return cuda.Launch(q, kernel, g, o.args(q, window, join, prefillSplit))
+	args := o.args(q, window, join, prefillSplit)
+	o.goOnward(q, &args)
+	return cuda.Launch(q, kernel, g, args)
+}
+
+// goOnward has the results go to Next, where the product after this one reads them there.
+func (o Attend) goOnward(q *cuda.Queue, args *attendArgs) {
+	cols := o.Heads * o.KV.HeadDim
+	if cols%128 != 0 || !rounds(q, o.Next, o.T, cols) {
+		return
+	}
+	r := roundedAt(q.Address(o.Next), o.T, cols)
+	args.rounded, args.tokens = r.rows, r.tokens
+	if o.NextType == F16 {
+		args.f16 = 1
+	}
 }
 
 // prefillGrid gives each tile of rows and KV head a block of threads: tiles as small

@@ -47,6 +47,24 @@ __device__ __forceinline__ void store_rounded(char *rows, int tokens, int t, int
 	to[((quad / 4 * 2 + 1) ^ place) * 4] = v.y;
 }
 
+// A token's place among rounded activations, from some column on, a multiple of 8.
+struct RoundedToken {
+	char *piece;     // the token's part of that column's piece
+	uint32_t stride; // bytes from piece to piece
+	uint32_t eighth; // of the piece, in which the column is
+	uint32_t place;  // of the token in its atom
+
+	__device__ __forceinline__ RoundedToken(char *rows, int tokens, uint32_t t, uint32_t column)
+		: piece(rows + ((size_t)(column / (PIECE * STEP)) * (tokens / ATOM) + t / ATOM) * ATOM_BYTES + t % ATOM * PIECE_BYTES),
+		  stride(tokens / ATOM * ATOM_BYTES), eighth(column / 8 % (PIECE * STEP / 8)), place(t % ATOM) {}
+
+	// Puts columns 8i+k and the next, counted from there; k even and below 8.
+	__device__ __forceinline__ void put(uint32_t i, uint32_t k, uint32_t v) const {
+		const uint32_t at = eighth + i, chunk = at % 8 / 2 * 2 + k / 2 % 2, word = at % 2 * 2 + k / 4;
+		*reinterpret_cast<uint32_t *>(piece + (size_t)(at / 8) * stride + (chunk ^ place) * 16 + word * 4) = v;
+	}
+};
+
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
 	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");

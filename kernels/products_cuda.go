@@ -166,8 +166,13 @@ func (p tiled) rowBytes() int {
 // canRound tells whether the GPU has the kernels that read rounded activations, and
 // the op the memory for them.
 func (p tiled) canRound(q *cuda.Queue) bool {
+	return rounds(q, p.scratch, int(p.in.n), int(p.in.cols))
+}
+
+// rounds tells the same of a product over n rows of cols columns.
+func rounds(q *cuda.Queue, scratch device.Buffer, n, cols int) bool {
 	major, minor := q.Capability()
-	return major == 9 && minor == 0 && p.scratch.Bytes() >= ScratchBytes(int(p.in.n), int(p.in.cols))
+	return major == 9 && minor == 0 && scratch.Bytes() >= ScratchBytes(n, cols)
 }
 
 // round launches the kernel that rounds the rows of in.

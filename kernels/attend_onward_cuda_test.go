@@ -1,0 +1,191 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// Rows of an even number of pieces of columns go onward, those of the last shape do not.
+var onwardShapes = []struct{ heads, kvHeads, d, context int }{
+	{8, 8, 64, 2300}, {14, 2, 64, 700}, {4, 1, 96, 1100}, {8, 8, 96, 450}, {8, 1, 128, 2300}, {5, 5, 128, 1100}, {8, 1, 80, 1100}, {32, 8, 128, 420}, {5, 5, 64, 300},
+}
+
+// onwardOutputs is how many outputs the product has that reads attention's results.
+const onwardOutputs = 80
+
+// lastRows are the last n positions of slot 1, which fills its context.
+func (a *attending) lastRows(n int) []Row {
+	var rows []Row
+	for p := a.slots[1].Context - n; p < a.slots[1].Context; p++ {
+		rows = append(rows, Row{Slot: 1, Position: int32(p)})
+	}
+	return rows
+}
+
+// onward is attention for rows and the product of its results with w, which adds to
+// start; queries are those of the last of a.query.
+func (a *attending) onward(w Weight, rows []Row, start []float32, next bool) (Attend, Project) {
+	a.t.Helper()
+	width, n := a.heads*a.kv[1].HeadDim, len(rows)
+	slot, position := make([]int32, n), make([]int32, n)
+	for i, r := range rows {
+		slot[i], position[i] = r.Slot, r.Position
+	}
+	attend := Attend{Q: a.load(1, bytesOf(a.query[len(a.query)-n*width:])), Rows: Rows{Slot: a.load(1, bytesOf(slot)), Position: a.load(1, bytesOf(position))},
+		Slots: a.slots[1], KV: a.kv[1], Out: a.load(1, poison(4*n*width)), Work: a.work, T: n, Layer: 1, Heads: a.heads, Prefill: true,
+		Scale: float32(1 / math.Sqrt(float64(a.kv[1].HeadDim))), Window: a.window}
+	project := Project{W: w, In: attend.Out, X: a.load(1, bytesOf(start[len(start)-n*w.Rows:])), Scratch: a.scratchFor(n, width),
+		Parts: a.load(1, make([]byte, PartBytes(n, width, w.Rows))), T: n, Prefill: true, Ready: next}
+	if next {
+		attend.Next, attend.NextType = project.Scratch, w.DType
+	}
+	return attend, project
+}
+
+// projected is what attention and the product give.
+func (a *attending) projected(w Weight, rows []Row, start []float32, next bool) []uint32 {
+	a.t.Helper()
+	attend, project := a.onward(w, rows, start, next)
+	a.onGPU(attend, project)
+	return read[uint32](a.both, 1, project.X)
+}
+
+// What attention leaves rounded for the next product is what that product rounds itself,
+// for any number of tokens, over one split of the context and over several, and in a
+// window.
+func TestCUDAAttendGoesOnward(t *testing.T) {
+	defer func() { prefillApart = true }()
+	for i, c := range onwardShapes {
+		b := newBoth(t)
+		a := newAttending(b, c.heads, c.kvHeads, c.d, c.context)
+		a.window = []int{0, 0, 0, 131}[i%4]
+		most := min(400, c.context)
+		a.query = a.normal(most*c.heads*c.d, 1)
+		start := a.normal(most*onwardOutputs, 1)
+		for _, dtype := range []DType{BF16, F16} {
+			w := a.matrix(dtype, onwardOutputs, c.heads*c.d)[1]
+			all := a.projected(w, a.lastRows(most), start, false)
+			a.changed(all, start)
+			for _, n := range []int{1, 7, 17, 100, 207, most} {
+				for _, prefillApart = range []bool{true, false} {
+					name := fmt.Sprintf("%d heads over %d of size %d, type %d, %d rows of %d, splits at once %t", c.heads, c.kvHeads, c.d, dtype, n, c.context, prefillApart)
+					a.equal(name, a.projected(w, a.lastRows(n), start, true), all[len(all)-n*onwardOutputs:])
+				}
+			}
+		}
+		a.prompts(100) // of several sequences
+		a.window = 0
+		start = a.normal(len(a.row)*onwardOutputs, 1)
+		w := a.matrix(F16, onwardOutputs, c.heads*c.d)[1]
+		a.equal("several sequences", a.projected(w, a.row, start, true), a.projected(w, a.row, start, false))
+	}
+}
+
+// changed fails where a product left most of what it adds to as it was.
+func (a *attending) changed(got []uint32, start []float32) {
+	a.t.Helper()
+	same := 0
+	for i, v := range start {
+		if math.Float32bits(v) == got[i] {
+			same++
+		}
+	}
+	if same > len(start)/10 {
+		a.t.Fatalf("%d of %d sums are what they began with", same, len(start))
+	}
+}
+
+// Generated rows go to Out, whatever Next is.
+func TestCUDADecodeDoesNotGoOnward(t *testing.T) {
+	a := newAttending(newBoth(t), 8, 2, 64, 700)
+	w := a.matrix(BF16, onwardOutputs, 512)[1]
+	run := func(next bool) (out, scratch []uint32) {
+		attend, project := a.onward(w, a.row, a.normal(len(a.row)*onwardOutputs, 1), next)
+		attend.Prefill = false
+		a.onGPU(attend)
+		return read[uint32](a.both, 1, attend.Out), read[uint32](a.both, 1, project.Scratch)
+	}
+	want, _ := run(false)
+	got, scratch := run(true)
+	a.equal("out", got, want)
+	a.equal("scratch", scratch, slices.Repeat([]uint32{math.MaxUint32}, len(scratch)))
+}
+
+// A chain of attention and products, each of which reads what the one before it leaves,
+// gives the same bits whether or not rows go onward, whether or not kernels begin
+// before the one before has ended, launched and replayed.
+func TestCUDAAttendGoesOnwardInAGraph(t *testing.T) {
+	defer func() { dependentLaunch = true }()
+	for _, n := range []int{1, 17, 100, 400} {
+		a := newAttending(newBoth(t), 8, 2, 64, 1500)
+		a.query = a.normal(n*512, 1)
+		w, start := a.matrix(BF16, 512, 512)[1], slices.Clone(a.query)
+		var want []uint32
+		for _, how := range []struct{ next, dependent, graph bool }{{false, false, false}, {true, false, false}, {true, true, false}, {true, false, true}, {true, true, true}, {true, true, true}} {
+			dependentLaunch = how.dependent
+			attend, project := a.onward(w, a.lastRows(n), start, how.next)
+			attend.Q = project.X
+			chain := make([]device.Op, 0, 40)
+			for range cap(chain) / 2 {
+				chain = append(chain, attend, project)
+			}
+			if how.graph {
+				a.replay(chain...)
+			} else {
+				a.onGPU(chain...)
+			}
+			got := read[uint32](a.both, 1, project.X)
+			if want == nil {
+				want = got
+				a.changed(got, start)
+			}
+			a.equal(fmt.Sprintf("%d rows, %+v", n, how), got, want)
+		}
+	}
+}
+
+// BenchmarkCUDAAttendOnward attends and multiplies with the output weights, over as many
+// layers as a pass has: rows rounded by a kernel of their own, or by attention.
+func BenchmarkCUDAAttendOnward(t *testing.B) {
+	for _, shape := range []struct {
+		name                      string
+		heads, kvHeads, d, layers int
+	}{{"7B", 32, 32, 128, 32}, {"1B", 32, 8, 64, 16}} {
+		b := newBoth(t)
+		width := shape.heads * shape.d
+		var w [4]Weight // together larger than the L2 cache, where width is 4096
+		for i := range w {
+			w[i] = b.matrix(BF16, width, width)[1]
+		}
+		for _, rows := range []int{1, 10, 50, 100, 200, 400} {
+			t.Run(fmt.Sprintf("%s/%d-rows", shape.name, rows), func(t *testing.B) {
+				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, rows, rows, shape.layers)
+				x, scratch, parts := b.load(1, make([]byte, 4*rows*width)), b.scratchFor(rows, width), b.load(1, make([]byte, PartBytes(rows, width, width)))
+				var took [2]float64
+				for t.Loop() {
+					for next := range took {
+						var chain []device.Op
+						for i, op := range ops {
+							attend := op.(Attend)
+							project := Project{W: w[i%len(w)], In: attend.Out, X: x, Scratch: scratch, Parts: parts, T: rows, Prefill: true, Ready: next == 1}
+							if next == 1 {
+								attend.Next, attend.NextType = scratch, BF16
+							}
+							chain = append(chain, attend, project)
+						}
+						each := b.replayTimes(20, chain...)
+						took[next] = each[len(each)/2].Seconds()
+					}
+				}
+				t.ReportMetric(took[0]*1e3, "ms/pass-rounded-apart")
+				t.ReportMetric(took[1]*1e3, "ms/pass")
+			})
+		}
+	}
+}
