@@ -1,5 +1,4 @@
-#include "attend.cuh"
-#include "deep.cuh"
+#include "attend_wgmma.cuh"
 
 // Attention of prefill: out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j
 // of row t's sequence up to its own, or the last a.see of them, in blocks of PREFILL_KEYS positions that all rows
@@ -73,6 +72,12 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	static constexpr int LANES = DIM % 64 == 0 ? 8 : 4, EACH = PLACES / LANES;
 	static constexpr int APART = 32 * PREFILL_WARPS / LANES, ROWS = PREFILL_KEYS / APART;
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	static constexpr bool WGMMA = DIM % 64 == 0; // the tensor cores take all of a tile at once
+#else
+	static constexpr bool WGMMA = false;
+#endif
+
 	const AttendArgs &a;
 	const PrefillTile &tile;
 	uint4 *const room;              // [2 stages][keys, values][PLANE]
@@ -85,7 +90,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	const uint4 *source[ROWS];      // of the keys of that
 	int there[ROWS];                // bytes of each 16 to be copied, the others 0
 	uint32_t q[STEPS][4];           // rounded, as mma has its A operand
-	float o[2 * STEPS][4];          // sums of the split: as mma has its result
+	float o[8 * STEPS];             // sums of the split: as mma has its result
 	float most[2], weight[2];       // of the split: largest score, sum of the lane's weights
 	float allMost[2], allWeight[2]; // of the splits before
 	int firstSplit;                 // that the block of threads computes
@@ -97,8 +102,11 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
 	static __device__ __forceinline__ int entry(int half) { return threadIdx.x / 32 * 16 + lane() / 4 + 8 * half; }
 
-	// Where 16 bytes lie: so that eight rows of one place are in different banks.
-	static __device__ __forceinline__ int turn(int row) { return DIM % 64 == 0 ? row & 7 : row >> 1 & 3; }
+	// Where 16 bytes lie: in runs of RUN places of all rows, so that eight rows of one
+	// place are in different banks, and as wgmma wants it where RUN is 8.
+	static constexpr int RUN = DIM % 64 == 0 ? 8 : PLACES;
+	static __device__ __forceinline__ int turn(int row) { return RUN == 8 ? row & 7 : row >> 1 & 3; }
+	static __device__ __forceinline__ int of(int run) { return run * PREFILL_KEYS * RUN; }
 
 	// Loads the run's queries and positions.
 	__device__ __forceinline__ void load_queries(float2 (&x)[STEPS][4]) {
@@ -151,52 +159,65 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	// Begins to copy the keys (which 0) or values (1) that were located.
 	__device__ __forceinline__ void bring(int stage, int which) const {
 		const int row = threadIdx.x / LANES, place = threadIdx.x % LANES;
-		uint4 *to = room + (stage * 2 + which) * PLANE + row * PLACES + (place ^ turn(row));
+		uint4 *to = room + (stage * 2 + which) * PLANE + row * RUN + (place ^ turn(row));
 #pragma unroll
 		for (int i = 0; i < ROWS; i++)
 #pragma unroll
 			for (int j = 0; j < EACH; j++) {
 				const bool in = EXACT || 8 * (place + j * LANES) < a.dim;
-				attend_copy(to + i * APART * PLACES + j * LANES, source[i] + which * plane + (in ? j * LANES : 0), in ? there[i] : 0);
+				attend_copy(to + i * APART * RUN + (RUN == 8 ? of(j) : j * LANES), source[i] + which * plane + (in ? j * LANES : 0), in ? there[i] : 0);
 			}
 	}
 
-	// s[i] = scores of positions 8i … 8i+7 of the block, before they are scaled.
-	__device__ __forceinline__ void scores(float (&s)[8][4], int stage) const {
-		const int row = lane() % 8 + lane() / 16 * 8, place = lane() / 8 % 2 ^ turn(row);
-		const uint32_t keys = shared_address(room + stage * 2 * PLANE + row * PLACES);
+	// s[4i], … = scores of positions 8i … 8i+7 of the block, before they are scaled.
+	__device__ __forceinline__ void scores(float (&s)[32], int stage) const {
 #pragma unroll
-		for (int i = 0; i < 8; i++) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
+		for (int i = 0; i < 32; i++) s[i] = 0;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+		if (WGMMA) {
+			const uint32_t keys = shared_address(room + stage * 2 * PLANE);
+			attend_hold(s);
+			attend_wgmma_begin();
+#pragma unroll
+			for (int k = 0; k < STEPS; k++)
+				attend_wgmma<0>(s, q[k][0], q[k][1], q[k][2], q[k][3], tile_of(keys + 16 * of(k / 4) + k % 4 * 32));
+			attend_wgmma_end();
+			attend_hold(s);
+			return;
+		}
+#endif
+		const int row = lane() % 8 + lane() / 16 * 8, place = lane() / 8 % 2 ^ turn(row);
+		const uint32_t keys = shared_address(room + stage * 2 * PLANE + row * RUN);
 #pragma unroll
 		for (int k = 0; k < STEPS; k++) {
 #pragma unroll
 			for (int i = 0; i < 8; i += 2) {
 				uint32_t b[4];
-				prefill_matrices(b, keys + 16 * ((2 * k ^ place) + 8 * i * PLACES));
-				attend_mma(s[i], q[k][0], q[k][1], q[k][2], q[k][3], b[0], b[1]);
-				attend_mma(s[i + 1], q[k][0], q[k][1], q[k][2], q[k][3], b[2], b[3]);
+				prefill_matrices(b, keys + 16 * (of(2 * k / RUN) + (2 * k % RUN ^ place) + 8 * i * RUN));
+				attend_mma(s + 4 * i, q[k][0], q[k][1], q[k][2], q[k][3], b[0], b[1]);
+				attend_mma(s + 4 * i + 4, q[k][0], q[k][1], q[k][2], q[k][3], b[2], b[3]);
 			}
 		}
 	}
 
-	__device__ __forceinline__ void mask(float (&s)[8][4], int from) const {
+	__device__ __forceinline__ void mask(float (&s)[32], int from) const {
 #pragma unroll
 		for (int i = 0; i < 8; i++)
 #pragma unroll
 			for (int e = 0; e < 4; e++)
-				if (const int p = from + 8 * i + lane() % 4 * 2 + e % 2; p > position[e / 2] || (WINDOWED && p <= position[e / 2] - a.see)) s[i][e] = -INFINITY;
+				if (const int p = from + 8 * i + lane() % 4 * 2 + e % 2; p > position[e / 2] || (WINDOWED && p <= position[e / 2] - a.see)) s[4 * i + e] = -INFINITY;
 	}
 
 	// Turns scores into weights 2^(score·scale - most), rounded, as pairs; and brings the
 	// sums so far to the same base.
-	__device__ __forceinline__ void weigh(uint32_t (&p)[8][2], float (&s)[8][4], int from) {
+	__device__ __forceinline__ void weigh(uint32_t (&p)[8][2], float (&s)[32], int from) {
 		float factor[2];
 		if (from + PREFILL_KEYS - 1 > least || (WINDOWED && from <= last - a.see)) mask(s, from);
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			float high = -INFINITY;
 #pragma unroll
-			for (int i = 0; i < 8; i++) high = fmaxf(high, fmaxf(s[i][2 * half], s[i][2 * half + 1]));
+			for (int i = 0; i < 8; i++) high = fmaxf(high, fmaxf(s[4 * i + 2 * half], s[4 * i + 2 * half + 1]));
 			high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
 			high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
 			const float top = fmaxf(most[half], __fmul_rn(high, a.scale));
@@ -206,7 +227,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			float sum = __fmul_rn(weight[half], factor[half]);
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
-				p[i][half] = attend_pair(attend_exp2(__fmaf_rn(s[i][2 * half], a.scale, -base)), attend_exp2(__fmaf_rn(s[i][2 * half + 1], a.scale, -base)));
+				p[i][half] = attend_pair(attend_exp2(__fmaf_rn(s[4 * i + 2 * half], a.scale, -base)), attend_exp2(__fmaf_rn(s[4 * i + 2 * half + 1], a.scale, -base)));
 				// The sum of weights is of those that values are multiplied by.
 				sum = __fadd_rn(sum, __fadd_rn(BF16::low(p[i][half]), BF16::high(p[i][half])));
 			}
@@ -214,52 +235,78 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		}
 		if (!__any_sync(~0u, factor[0] != 1 || factor[1] != 1)) return; // times 1
 #pragma unroll
-		for (int i = 0; i < 2 * STEPS; i++)
-#pragma unroll
-			for (int e = 0; e < 4; e++) o[i][e] = __fmul_rn(o[i][e], factor[e / 2]);
+		for (int i = 0; i < 8 * STEPS; i++) o[i] = __fmul_rn(o[i], factor[i / 2 % 2]);
 	}
 
 	// Adds the block's values, weighted.
 	__device__ __forceinline__ void add_values(const uint32_t (&p)[8][2], int stage) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+		if (WGMMA) {
+			const uint32_t values = shared_address(room + (stage * 2 + 1) * PLANE);
+			attend_hold(o);
+			attend_wgmma_begin();
+#pragma unroll
+			for (int k = 0; k < 4; k++)
+#pragma unroll
+				for (int h = 0; h < DIM / 64; h++)
+					attend_wgmma<1>(o + 32 * h, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], tile_of(values + 16 * of(h) + k * 2048));
+			attend_wgmma_end();
+			attend_hold(o);
+			return;
+		}
+#endif
 		const int row = lane() % 16, place = lane() / 16 ^ turn(row);
-		const uint32_t values = shared_address(room + (stage * 2 + 1) * PLANE + row * PLACES);
+		const uint32_t values = shared_address(room + (stage * 2 + 1) * PLANE + row * RUN);
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
 #pragma unroll
 			for (int i = 0; i < STEPS; i++) {
 				uint32_t b[4];
-				prefill_turned(b, values + 16 * ((2 * i ^ place) + 16 * k * PLACES));
-				attend_mma(o[2 * i], p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b[0], b[1]);
-				attend_mma(o[2 * i + 1], p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b[2], b[3]);
+				prefill_turned(b, values + 16 * (of(2 * i / RUN) + (2 * i % RUN ^ place) + 16 * k * RUN));
+				attend_mma(o + 8 * i, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b[0], b[1]);
+				attend_mma(o + 8 * i + 4, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b[2], b[3]);
 			}
 		}
 	}
 
 	__device__ __forceinline__ void clear() {
 #pragma unroll
-		for (int i = 0; i < 2 * STEPS; i++) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;
+		for (int i = 0; i < 8 * STEPS; i++) o[i] = 0;
 		most[0] = most[1] = -INFINITY, weight[0] = weight[1] = 0;
+	}
+
+	static __device__ __forceinline__ void no_weights(uint32_t (&p)[8][2]) {
+#pragma unroll
+		for (int i = 0; i < 8; i++) p[i][0] = p[i][1] = 0;
+	}
+
+	// Waits until keys or values of a block are there, of all threads.
+	static __device__ __forceinline__ void await() {
+		attend_await<1>();
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+		if (WGMMA) attend_shared_written();
+#endif
+		__syncthreads();
 	}
 
 	// Computes block n, while the keys and values of block `after` come.
 	__device__ __forceinline__ void compute(int n, int after, int stage, int blocks) {
-		const bool live = n * PREFILL_KEYS <= last;
+		const bool live = n * PREFILL_KEYS <= last; // else the block is past all of the warp's rows
 		uint32_t p[8][2];
-		attend_await<1>();
-		__syncthreads(); // the block's keys are there, and the other stage has been read
+		float s[32];
+		await(); // the keys; and the other stage has been read
 		if (after < blocks) locate(after), bring(stage ^ 1, 0);
 		attend_batch();
-		if (live) {
-			float s[8][4];
-			scores(s, stage);
+		if (WGMMA || live) scores(s, stage);
+		if (live)
 			weigh(p, s, n * PREFILL_KEYS);
-		}
-		attend_await<1>();
-		__syncthreads();
+		else
+			no_weights(p);
+		await();
 		if (after < blocks) bring(stage ^ 1, 1);
 		attend_batch();
 		find(next(after));
-		if (live) add_values(p, stage);
+		if (WGMMA || live) add_values(p, stage);
 	}
 
 	// Leaves the sums of a split for prefill_merge.
@@ -267,7 +314,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		float *to = a.partial + ((size_t)at[half] * a.splits + split) * (dim(a) + 2);
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++)
-			if (8 * i < dim(a)) *(float2 *)(to + 8 * i + lane() % 4 * 2) = {o[i][2 * half], o[i][2 * half + 1]};
+			if (8 * i < dim(a)) *(float2 *)(to + 8 * i + lane() % 4 * 2) = {o[4 * i + 2 * half], o[4 * i + 2 * half + 1]};
 		if (lane() % 4 == 0) *(float2 *)(to + dim(a)) = {most[half], weight[half]};
 	}
 
@@ -286,8 +333,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			if (8 * i >= dim(a)) continue;
 			float2 x = {};
 			if (!begins) x = *(const float2 *)(before + 8 * i);
-			o[i][2 * half] = __fmaf_rn(o[i][2 * half], its, __fmul_rn(x.x, mine));
-			o[i][2 * half + 1] = __fmaf_rn(o[i][2 * half + 1], its, __fmul_rn(x.y, mine));
+			o[4 * i + 2 * half] = __fmaf_rn(o[4 * i + 2 * half], its, __fmul_rn(x.x, mine));
+			o[4 * i + 2 * half + 1] = __fmaf_rn(o[4 * i + 2 * half + 1], its, __fmul_rn(x.y, mine));
 		}
 	}
 
@@ -296,14 +343,14 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		float *to = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++)
-			if (8 * i < dim(a)) *(float2 *)(to + 8 * i) = {o[i][2 * half], o[i][2 * half + 1]};
+			if (8 * i < dim(a)) *(float2 *)(to + 8 * i) = {o[4 * i + 2 * half], o[4 * i + 2 * half + 1]};
 	}
 
 	// Writes a row's result.
 	__device__ __forceinline__ void write(int half) {
 		const float inverse = __frcp_rn(weight[half]);
 #pragma unroll
-		for (int i = 0; i < 2 * STEPS; i++) o[i][2 * half] = prefill_mean(o[i][2 * half], inverse), o[i][2 * half + 1] = prefill_mean(o[i][2 * half + 1], inverse);
+		for (int i = 0; i < 2 * STEPS; i++) o[4 * i + 2 * half] = prefill_mean(o[4 * i + 2 * half], inverse), o[4 * i + 2 * half + 1] = prefill_mean(o[4 * i + 2 * half + 1], inverse);
 		if (!a.rounded)
 			keep(half);
 		else if (a.f16)
@@ -316,7 +363,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		const RoundedToken to(a.rounded, a.tokens, row, head * dim(a));
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++)
-			if (8 * i < dim(a)) to.put(i, lane() % 4 * 2, D::pack(o[i][2 * half], o[i][2 * half + 1]));
+			if (8 * i < dim(a)) to.put(i, lane() % 4 * 2, D::pack(o[4 * i + 2 * half], o[4 * i + 2 * half + 1]));
 	}
 
 	// Ends a split, of which only rows that reach it have something.
@@ -431,7 +478,7 @@ __device__ __forceinline__ PrefillTile prefill_joined(const AttendArgs &a, Prefi
 // last one first][splits at once]. Where rows of a joined tile have several splits, its
 // blocks compute all of its runs, each block some of the splits.
 template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__ void prefill(const AttendArgs &a) {
-	extern __shared__ __align__(128) uint4 prefill_room[];
+	extern __shared__ __align__(1024) uint4 prefill_room[];
 	PrefillTile tile = prefill_tile(a);
 	const PrefillTile joined = prefill_joined(a, tile);
 	asm volatile("" : "+r"(tile.inverse) : "r"(joined.first), "r"(joined.part)); // divisions: done before the wait

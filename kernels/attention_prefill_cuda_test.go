@@ -45,6 +45,16 @@ func TestCUDAPrefillAttend(t *testing.T) {
 	}
 }
 
+// A few rows of each head size, for a sanitizer, which is slow.
+func TestCUDAPrefillAttendOfFewRows(t *testing.T) {
+	for i, c := range []struct{ heads, kvHeads, d, context int }{{4, 2, 64, 200}, {2, 1, 128, 150}, {2, 2, 96, 100}, {2, 1, 40, 70}} {
+		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
+		a.window = []int{0, 20}[i%2]
+		a.prompts(60)
+		a.attend(indices(len(a.row)), len(a.row)+3, true)
+	}
+}
+
 // A row's result has the same bits alone, among others in any order, and padded.
 func TestCUDAPrefillAttendIsBatchInvariant(t *testing.T) {
 	for _, c := range prefillShapes {
