@@ -117,7 +117,7 @@ func (p planner) size(context, batch int, budget int64) sizes {
 	if p.opts.GraphMemory > 0 {
 		s.graphs = p.opts.GraphMemory
 	}
-	s.startGraphs, s.graphsAtStart = p.startGraphs(batch)
+	s.startGraphs, s.graphsAtStart = p.startGraphs(context, batch)
 	s.graphsAtStart = min(s.graphs, s.graphsAtStart)
 	if p.opts.MaxGraphs == 0 {
 		s.graphs = 0
@@ -165,7 +165,7 @@ func (p planner) lane(context, batch int) *meter {
 	m := &meter{block: p.profile.block}
 	c := p.config
 	c.Context = context
-	_, err := (&model.Model{Config: c}).NewLane(m, model.Geometry{MaxRows: max(p.profile.chunk, batch), MaxBatch: batch, Context: context,
+	_, err := (&model.Model{Config: c}).NewLane(m, model.Geometry{MaxRows: max(p.chunk(context, batch), batch), MaxBatch: batch, Context: context,
 		PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.profile.kvType})
 	if err != nil {
 		panic(err) // a meter refuses nothing
@@ -177,12 +177,12 @@ func (p planner) lane(context, batch int) *meter {
 
 // startGraphs is how many graphs are captured at start, and what they take: a node
 // for each kernel of a pass, at most ten a layer.
-func (p planner) startGraphs(batch int) (n int, bytes int64) {
-	counts := p.opts.Precapture
+func (p planner) startGraphs(context, batch int) (n int, bytes int64) {
+	counts, chunk := p.opts.Precapture, p.chunk(context, batch)
 	if counts == nil {
-		counts = graphs.DefaultCounts(p.profile.chunk)
+		counts = graphs.DefaultCounts(chunk)
 	}
-	n = min(len(graphs.Lattice(counts, p.profile.chunk, batch)), p.opts.MaxGraphs)
+	n = min(len(graphs.Lattice(counts, chunk, batch)), p.opts.MaxGraphs)
 	return n, int64(n) * (p.profile.execBytes + int64(10*p.config.Layers+8)*p.profile.nodeBytes)
 }
 
@@ -249,6 +249,9 @@ func (p planner) choose() (context, batch int, err error) {
 	return context, batch, nil
 }
 
+// chunk is how many prompt tokens a step has at most: no more than all sequences hold.
+func (p planner) chunk(context, batch int) int { return min(p.profile.chunk, context*batch) }
+
 // plan sizes the engine for budget bytes, overhead included. The error says what to
 // lower where that holds not even one sequence.
 func (p planner) plan(budget int64) (sizes, engine.Options, error) {
@@ -260,7 +263,7 @@ func (p planner) plan(budget int64) (sizes, engine.Options, error) {
 		return sizes{}, engine.Options{}, err
 	}
 	s := p.size(context, batch, budget)
-	o := engine.Options{Context: context, MaxBatch: batch, MaxQueue: protocol.MaxQueue, Chunk: p.profile.chunk, PageTokens: pageTokens,
+	o := engine.Options{Context: context, MaxBatch: batch, MaxQueue: protocol.MaxQueue, Chunk: p.chunk(context, batch), PageTokens: pageTokens,
 		Pages: int(s.pages), KVType: p.profile.kvType, Precapture: p.opts.Precapture, MaxGraphs: p.opts.MaxGraphs, GraphMemory: s.graphs, NoRoller: p.opts.Roller == "off"}
 	return s, o, p.fits(s, budget)
 }

@@ -68,6 +68,19 @@ func TestPlanBesideTheGuide(t *testing.T) {
 	}
 }
 
+// A step has no more prompt tokens than all sequences hold, and nothing is made for more.
+func TestPlanChunk(t *testing.T) {
+	c := model.Config{Layers: 2, Hidden: 64, Inner: 128, Heads: 2, KVHeads: 1, HeadDim: 32, Vocab: 100, Context: 4096}
+	most := 0
+	for _, test := range []struct{ batch, context, want int }{{1, 16, 16}, {3, 20, 60}, {2, 4096, 512}} {
+		s, o, err := planner{c, gpuProfile, Options{MaxBatch: test.batch, MaxSeqLen: test.context, MaxGraphs: 1000}}.plan(1 << 40)
+		if err != nil || o.Chunk != test.want || s.startGraphs <= most {
+			t.Errorf("%d sequences of %d tokens: steps of %d, %d graphs, %v, wants %d", test.batch, test.context, o.Chunk, s.startGraphs, err, test.want)
+		}
+		most = s.startGraphs
+	}
+}
+
 // What a lane takes on a device is what the plan says, byte for byte, and so is the
 // pool of pages.
 func TestPlanIsWhatALaneTakes(t *testing.T) {
