@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -34,7 +35,10 @@ func packedWhole(t *testing.T, dtype DType, rows, cols int) (whole, parts []uint
 		t.Fatal(err)
 	}
 	p.Host(h)
-	l := newPacker(h)
+	l := newPacker(h, 2, 3)
+	if _, err := l.Weight(BF16, 16, 16, make([]byte, 512)); err != nil { // its parts may be too small for the next
+		t.Fatal(err)
+	}
 	w, err := l.Weight(dtype, rows, cols, data)
 	if err = errors.Join(err, l.Close()); err != nil {
 		t.Fatal(err)
@@ -65,7 +69,7 @@ func TestLoaderGivesBack(t *testing.T) {
 	before := h.Live()
 	const rows, cols = 48, 16
 	load := func() (Weight, error) {
-		l := newPacker(h)
+		l := newPacker(h, 2, 3)
 		w, err := l.Weight(BF16, rows, cols, make([]byte, 2*rows*cols))
 		return w, errors.Join(err, l.Close())
 	}
@@ -110,8 +114,42 @@ func TestLoaderMeetsAShrunkenFile(t *testing.T) {
 	}
 	h := device.NewHost(device.HostOptions{Workers: 1})
 	defer h.Close()
-	if _, err := newPacker(h).Weight(BF16, rows, cols, data); !errors.Is(err, device.ErrUnreadable) || h.Live().Buffers != 0 {
+	l := newPacker(h, 2, 3)
+	w, err := l.Weight(BF16, rows, cols, data)
+	if err = errors.Join(err, l.Close()); !w.Data.IsZero() { // it was read later
+		err = errors.Join(err, h.Free(w.Data))
+	}
+	if !errors.Is(err, device.ErrUnreadable) || h.Live().Buffers != 0 {
 		t.Errorf("%v, wants %v; %+v are left", err, device.ErrUnreadable, h.Live())
+	}
+}
+
+// What fails after a weight was taken ends the loading at one of the next.
+func TestLoaderStopsAfterAFailure(t *testing.T) {
+	h := device.NewHost(device.HostOptions{Workers: 1})
+	defer h.Close()
+	l := newPacker(h, 1, 2)
+	l.fail(device.ErrUnreadable)
+	if _, err := l.Weight(BF16, 16, 16, make([]byte, 512)); !errors.Is(err, device.ErrUnreadable) || h.Live().Buffers != 0 {
+		t.Errorf("got %v; %+v are left", err, h.Live())
+	}
+}
+
+// Close waits for what is still being read.
+func TestLoaderCloseWaits(t *testing.T) {
+	const rows, cols = 1024, 2048 // one part
+	h := device.NewHost(device.HostOptions{})
+	defer h.Close()
+	data := bytes.Repeat([]byte{1}, 2*rows*cols)
+	for range 5 {
+		l := newPacker(h, 1, 1)
+		w, err := l.Weight(BF16, rows, cols, data)
+		if err = errors.Join(err, l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(h.Bytes(w.Data), data) {
+			t.Fatal("the weight is not there")
+		}
 	}
 }
 
