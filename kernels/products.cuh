@@ -18,8 +18,8 @@
 
 // Of an op that a prompt's tokens go through.
 #define REEL_PROMPTS(name, Op, D)                  \
-	REEL_PROMPT(name##_prompt16, Op, D, 16, 9, 9)   \
-	REEL_PROMPT(name##_prompt56, Op, D, 56, 7, 7)   \
+	REEL_PROMPT(name##_prompt16, Op, D, 16, 12, 12) \
+	REEL_PROMPT(name##_prompt56, Op, D, 56, 9, 8)   \
 	REEL_PROMPT(name##_prompt104, Op, D, 104, 7, 7) \
 	REEL_PROMPT(name##_prompt208, Op, D, 208, 5, 5)
 

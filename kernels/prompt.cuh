@@ -393,15 +393,15 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 
 	// Leaves four of a token's results, from column k on, for the next product. All threads
 	// of a warp come here with the same token, and together have 128 columns of it where the
-	// next product has a norm.
-	__device__ __forceinline__ void hand_on(int token, int k, float4 v, bool there) const {
+	// next product has a norm, of which the thread's is `norm`.
+	__device__ __forceinline__ void hand_on(int token, int k, float4 v, const float4 &norm, bool there) const {
 		const Onward &next = a.next;
 		if (next.norm) {
 			float square = there ? add_squares(0, v) : 0;
 #pragma unroll
 			for (int lane = 1; lane < 32; lane *= 2) square = __fadd_rn(square, __shfl_xor_sync(~0u, square, lane));
 			if (threadIdx.x % 32 == 0) next.squares[(size_t)(k / 128) * next.tokens + token] = square;
-			if (there) v = times(v, load_constant(next.norm + k));
+			v = times(v, norm);
 		}
 		if (there) store_rounded(next.rows, next.tokens, token, k, ::rounded<D>(v));
 	}
@@ -409,15 +409,18 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	// Hands the op the results of a tile's tokens, BATCH quads of rows of a thread at a
 	// time: all that is read for them is on its way together.
 	__device__ __forceinline__ void finish(const Walk &part, int from, int to) const {
-		constexpr int BATCH = T > 56 ? 4 : T > 16 ? 1 : 2;
+		constexpr int BATCH = T > 16 ? 4 : 2;
 		const int quads = (to - from) * UNITS * 4, first = part.tile * T;
 		for (int i = threadIdx.x; i < quads; i += BATCH * CONSUMERS) {
 			typename Op::Quad quad[BATCH];
+			float4 norm[BATCH];
 #pragma unroll
 			for (int k = 0; k < BATCH; k++) {
 				const int at = i + k * CONSUMERS, u = part.unit * UNITS + at / 4 % UNITS;
 				quad[k].there = at < quads && u < op.units();
-				if (quad[k].there) quad[k].prepare(op.o, u, at % 4 * 4, first + from + at / (4 * UNITS), places[from + at / (4 * UNITS)]);
+				if (!quad[k].there) continue;
+				quad[k].prepare(op.o, u, at % 4 * 4, first + from + at / (4 * UNITS), places[from + at / (4 * UNITS)]);
+				if (Op::ONWARD && a.next.norm) norm[k] = load_constant(a.next.norm + u * 16 + at % 4 * 4);
 			}
 #pragma unroll
 			for (int k = 0; k < BATCH; k++) {
@@ -430,7 +433,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 					for (int r = 0; r < Op::R; r++) v[r] = times(result(u * Op::R + r, token, row), {by, by, by, by});
 					v[0] = quad[k].finish(op.o, v, a.next.rows);
 				}
-				if (Op::ONWARD && a.next.rows) hand_on(first + token, (part.unit * UNITS + u) * 16 + row, v[0], quad[k].there);
+				if (Op::ONWARD && a.next.rows) hand_on(first + token, (part.unit * UNITS + u) * 16 + row, v[0], norm[k], quad[k].there);
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // The kernels of prompt.cuh, as products.cuh has them: tokens of a block, and how many
 // pieces of weights and of activations it holds.
-var prompts = []variant{prompt(16, 9, 9), prompt(56, 7, 7), prompt(104, 7, 7), prompt(208, 5, 5)}
+var prompts = []variant{prompt(16, 12, 12), prompt(56, 9, 8), prompt(104, 7, 7), prompt(208, 5, 5)}
 
 func prompt(tokens, ahead, stages int) variant {
 	const piece = 128 // bytes of a token, or of a row of weights
