@@ -65,7 +65,8 @@ cuda: all kernels ## build bin/reel-generator-cuda, which serves on NVIDIA GPUs,
 # Kernels that take their time, and such that besides do not wait for the ones
 # before them: tests show by them that no kernel reads what is not there yet. Only
 # GPUs of 9.0 and later let a kernel begin before the one before it has ended. And
-# attention without one of its barriers, which racecheck must find.
+# attention without one of its barriers, which racecheck must find, and kernels whose
+# barriers it follows.
 .PHONY: late-kernels
 late-kernels:
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/late \
@@ -74,6 +75,8 @@ late-kernels:
 		OUTPUT=.build/cuda/unwaited/kernels.fatbin DEFINES='-DREEL_LATE -DREEL_NO_WAIT'
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/racing \
 		OUTPUT=.build/cuda/racing/kernels.fatbin SOURCES=kernels/attend.cu DEFINES=-DREEL_RACE
+	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/lanes \
+		OUTPUT=.build/cuda/lanes/kernels.fatbin DEFINES=-DREEL_EVERY_LANE
 
 .PHONY: gpu-bundle
 gpu-bundle: cuda late-kernels ## put all that tests a GPU into .carry/gpu, for a machine without Go: sh run there

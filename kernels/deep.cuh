@@ -72,6 +72,18 @@ __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
 	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// Arrives for a warp, all of which is done. Racecheck does not follow a lane that does so
+// for the others: in the kernels that are made for it every lane arrives.
+#ifdef REEL_EVERY_LANE
+constexpr int WARP_ARRIVALS = 32;
+__device__ __forceinline__ void warp_arrive(uint32_t barrier) { barrier_arrive(barrier); }
+#else
+constexpr int WARP_ARRIVALS = 1;
+__device__ __forceinline__ void warp_arrive(uint32_t barrier) {
+	__syncwarp();
+	if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+#endif
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
 	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -144,7 +156,7 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 		if (threadIdx.x == 0) {
 			for (int s = 0; s < STAGES; s++) {
 				barrier_init(full(s), 1);
-				barrier_init(empty(s), CONSUMERS / 32);
+				barrier_init(empty(s), CONSUMERS / 32 * WARP_ARRIVALS);
 			}
 			asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 		}
@@ -220,8 +232,7 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 				const int valid = steps_in(piece(c, team));
 				barrier_wait(full(c.stage), c.phase);
 				if (valid > 0) multiply(sum, weights(c.stage, team) + tile * TILE_PIECE + lane * 16, rows(c.stage, team), valid);
-				__syncwarp();
-				if (lane == 0) barrier_arrive(empty(c.stage));
+				warp_arrive(empty(c.stage));
 			}
 			const bool begins = part % PER_GROUP == 0, ends = part % PER_GROUP == PER_GROUP - 1;
 #pragma unroll

@@ -33,7 +33,14 @@ func TestCUDAPlantedUnwritten(t *testing.T) {
 // Attends with a kernel that lacks a barrier, whatever the result. Run by
 // compute-sanitizer's racecheck it must be reported.
 func TestCUDAPlantedRace(t *testing.T) {
-	fatbin, err := os.ReadFile("../.build/cuda/racing/kernels.fatbin")
+	a := newAttending(bothOf(t, "racing"), 2, 1, 64, 300)
+	a.attend([]int{0, len(a.row) - 1}, 2, false)
+}
+
+// bothOf is newBoth with these kernels of make late-kernels.
+func bothOf(t *testing.T, kernels string) *both {
+	t.Helper()
+	fatbin, err := os.ReadFile("../.build/cuda/" + kernels + "/kernels.fatbin")
 	if err != nil {
 		t.Fatalf("this test wants the kernels of make late-kernels: %v", err)
 	}
@@ -42,6 +49,5 @@ func TestCUDAPlantedRace(t *testing.T) {
 		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
 	}
 	t.Cleanup(func() { _ = g.Close() })
-	a := newAttending(bothWith(t, g), 2, 1, 64, 300)
-	a.attend([]int{0, len(a.row) - 1}, 2, false)
+	return bothWith(t, g)
 }

@@ -69,12 +69,12 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 		if (threadIdx.x == CONSUMERS) {
 			for (int s = 0; s < STAGES; s++) {
 				barrier_init(full(s), 1);
-				barrier_init(empty(s), CONSUMERS / 32);
+				barrier_init(empty(s), CONSUMERS / 32 * WARP_ARRIVALS);
 			}
-			barrier_init(handed(), CONSUMERS / 32);
-			barrier_init(scaled(), CLERKS / 32);
-			barrier_init(tiled(), CONSUMERS / 32);
-			barrier_init(passed(), 1);
+			barrier_init(handed(), CONSUMERS / 32 * WARP_ARRIVALS);
+			barrier_init(scaled(), CLERKS / 32 * WARP_ARRIVALS);
+			barrier_init(tiled(), CONSUMERS / 32 * WARP_ARRIVALS);
+			barrier_init(passed(), WARP_ARRIVALS);
 			asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 		}
 		__syncwarp();
@@ -84,11 +84,6 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 		__syncthreads();
 		let_next_begin();
 		await_previous();
-	}
-	// Of a warp, all of which is done.
-	static __device__ __forceinline__ void arrive(uint32_t barrier) {
-		__syncwarp();
-		if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 	}
 	// What consumers leave a clerk, and what they wait for.
 	static __device__ __forceinline__ void give_clerk() { asm volatile("bar.arrive 2, %0;" ::"n"(CONSUMERS + 32) : "memory"); }
@@ -214,7 +209,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 			if (Op::NORMED && w.tile != tile) {
 				if (w.tile > 0) barrier_wait(tiled(), (w.tile - 1) & 1);
 				scale_tokens(w.tile);
-				arrive(scaled());
+				warp_arrive(scaled());
 			}
 			tile = w.tile;
 			if (threadIdx.x / 32 == CONSUMERS / 32 + 1 && (shares || w.end < pieces)) pass_on(w);
@@ -234,7 +229,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 				if (atomicInc(m + 1, parts - 1) == parts - 1) *m = 0; // the last to leave
 			}
 		}
-		arrive(passed());
+		warp_arrive(passed());
 		if (shares) give_consumers();
 	}
 
@@ -257,12 +252,12 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 				fetch(f, ring.at);
 				asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 				fence(sum);
-				arrive(empty(c.at));
+				warp_arrive(empty(c.at));
 				c.next();
 				ring.next();
 			} while (!move(w));
 			deliver(part, sum);
-			if (Op::NORMED && w.tile != part.tile) arrive(tiled());
+			if (Op::NORMED && w.tile != part.tile) warp_arrive(tiled());
 		}
 		await_batches<0>();
 	}
@@ -307,7 +302,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 		if (Op::NORMED) barrier_wait(scaled(), part.tile & 1);
 		finish(part, from * ATOM, min(live(part.tile), to * ATOM));
 		asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-		arrive(handed());
+		warp_arrive(handed());
 	}
 
 	// A part's sums, and where blocks hear of them.

@@ -55,31 +55,36 @@ func TestCUDAOpProducts(t *testing.T) {
 	for rows := 1; rows <= 64; rows++ {
 		t.Run(fmt.Sprint(rows), func(t *testing.T) {
 			b := newBoth(t)
-			dtype, in, out := []DType{BF16, F16}[rows%2], 16*(1+b.r.IntN(64)), 1+b.r.IntN(300)
-			w, up := b.matrix(dtype, out, in), b.matrix(dtype, out, in)
-			x, norm, start := put(b, b.normal(rows*in, 2)), put(b, b.powers(in)), b.normal(rows*out, 1)
-			sample := make([]int32, rows)
-			for i := range sample {
-				sample[i] = b.r.Int32N(int32(rows))
-			}
-			samples, parts := put(b, sample), b.partsFor(rows)
-			for _, c := range classes {
-				name, scratch := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c), b.scratchOf(c, rows, in)
-				residual, gated, logits := put(b, start), b.poisoned(rows*out), b.poisoned(rows*out)
-				b.run(func(on int) device.Op {
-					return Project{W: w[on], In: x[on], X: residual[on], Scratch: scratch, Parts: parts, T: rows, Prefill: c.prefill}
-				})
-				b.rowsClose("project, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
-				b.run(func(on int) device.Op {
-					return GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Scratch: scratch, Parts: parts, T: rows, Prefill: c.prefill, Eps: 1e-5}
-				})
-				b.rowsClose("gateup, "+name, gated, out, 8*sums(in), 1e-5, 1e-4)
-				b.run(func(on int) device.Op {
-					return Head{X: x[on], Norm: norm[on], W: w[on], Rows: Rows{Sample: samples[on]}, Logits: logits[on], Scratch: scratch, T: rows, N: rows, Eps: 1e-5}
-				})
-				b.rowsClose("head, "+name, logits, out, 4*sums(in), 1e-5, 1e-4)
-			}
+			b.products([]DType{BF16, F16}[rows%2], rows, 16*(1+b.r.IntN(64)), 1+b.r.IntN(300), classes)
 		})
+	}
+}
+
+// products checks the products of rows of in columns to out, launched as each of classes.
+func (b *both) products(dtype DType, rows, in, out int, classes []class) {
+	b.t.Helper()
+	w, up := b.matrix(dtype, out, in), b.matrix(dtype, out, in)
+	x, norm, start := put(b, b.normal(rows*in, 2)), put(b, b.powers(in)), b.normal(rows*out, 1)
+	sample := make([]int32, rows)
+	for i := range sample {
+		sample[i] = b.r.Int32N(int32(rows))
+	}
+	samples, parts := put(b, sample), b.partsFor(rows)
+	for _, c := range classes {
+		name, scratch := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c), b.scratchOf(c, rows, in)
+		residual, gated, logits := put(b, start), b.poisoned(rows*out), b.poisoned(rows*out)
+		b.run(func(on int) device.Op {
+			return Project{W: w[on], In: x[on], X: residual[on], Scratch: scratch, Parts: parts, T: rows, Prefill: c.prefill}
+		})
+		b.rowsClose("project, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
+		b.run(func(on int) device.Op {
+			return GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Scratch: scratch, Parts: parts, T: rows, Prefill: c.prefill, Eps: 1e-5}
+		})
+		b.rowsClose("gateup, "+name, gated, out, 8*sums(in), 1e-5, 1e-4)
+		b.run(func(on int) device.Op {
+			return Head{X: x[on], Norm: norm[on], W: w[on], Rows: Rows{Sample: samples[on]}, Logits: logits[on], Scratch: scratch, T: rows, N: rows, Eps: 1e-5}
+		})
+		b.rowsClose("head, "+name, logits, out, 4*sums(in), 1e-5, 1e-4)
 	}
 }
 
@@ -97,20 +102,27 @@ func TestCUDAOpQKV(t *testing.T) {
 		rows, hidden, kvHeads := 1+b.r.IntN(64), 16*(1+b.r.IntN(40)), 1+b.r.IntN(3)
 		dtype, kvType := []DType{BF16, F16}[group%2], []DType{BF16, F32, F16}[(group+dim/32)%3]
 		c := classes[b.r.IntN(len(classes))]
-		name := fmt.Sprintf("type %d, %d rows of %d, KV type %d, %+v", dtype, rows, hidden, kvType, c)
-		a := b.newAttention(dtype, kvType, rows, hidden, kvHeads*group, kvHeads, dim)
-		a.op[1].Scratch, a.op[1].Parts, a.op[1].Prefill = b.scratchOf(c, rows, hidden), b.partsFor(rows), c.prefill
-		b.run(func(on int) device.Op { return a.op[on] })
-		b.rowsClose(name, a.out, dim, 8*sums(hidden), 1e-5, 1e-4)
-		got, want := asFloat32(kvType, read[byte](b, 1, a.op[1].KV.Data)), read[float32](b, 0, a.op[0].KV.Data)
-		for i := 0; i < len(want); i += dim {
-			if written := !math.IsNaN(float64(want[i])); written {
-				b.rowsWithin(name+", keys and values", got[i:i+dim], want[i:i+dim], dim, 1e-2)
-			} else if !math.IsNaN(float64(got[i])) {
-				b.t.Fatalf("%s: element %d of the pool was written", name, i)
-			}
-		}
+		b.qkv(c, b.newAttention(dtype, kvType, rows, hidden, kvHeads*group, kvHeads, dim))
 	})
+}
+
+// qkv checks a, launched as c.
+func (b *both) qkv(c class, a attention) {
+	b.t.Helper()
+	o := &a.op[1]
+	o.Scratch, o.Parts, o.Prefill = b.scratchOf(c, o.T, o.Hidden), b.partsFor(o.T), c.prefill
+	name := fmt.Sprintf("type %d, %d rows of %d, KV type %d, %+v", o.Q.DType, o.T, o.Hidden, o.KV.DType, c)
+	b.run(func(on int) device.Op { return a.op[on] })
+	dim := o.KV.HeadDim
+	b.rowsClose(name, a.out, dim, 8*sums(o.Hidden), 1e-5, 1e-4)
+	got, want := asFloat32(o.KV.DType, read[byte](b, 1, o.KV.Data)), read[float32](b, 0, a.op[0].KV.Data)
+	for i := 0; i < len(want); i += dim {
+		if written := !math.IsNaN(float64(want[i])); written {
+			b.rowsWithin(name+", keys and values", got[i:i+dim], want[i:i+dim], dim, 1e-2)
+		} else if !math.IsNaN(float64(got[i])) {
+			b.t.Fatalf("%s: element %d of the pool was written", name, i)
+		}
+	}
 }
 
 // Contexts of 1 to 4,096 positions, and 1 to 64 rows of several sequences.

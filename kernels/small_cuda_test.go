@@ -1,0 +1,34 @@
+//go:build cuda
+
+package kernels
+
+import "testing"
+
+// One small shape for each kind of kernel that products, attention and sampling have,
+// for a tool that takes a thousand times as long.
+func TestCUDASmallShapes(t *testing.T) { testSmallShapes(t, newBoth(t)) }
+
+// The same with kernels of which every lane arrives at barriers, as racecheck wants it.
+func TestCUDASmallShapesEveryLane(t *testing.T) { testSmallShapes(t, bothOf(t, "lanes")) }
+
+func testSmallShapes(t *testing.T, b *both) {
+	for i, rows := range []int{1, 5, 12, 40, 70, 120} {
+		t.Logf("products of %d rows", rows)
+		b.products([]DType{BF16, F16}[i%2], rows, 144, 40, []class{{false, false}, {true, true}})
+	}
+	for i, dim := range []int{32, 64, 96, 128} {
+		t.Logf("heads of %d", dim)
+		b.qkv([]class{{true, true}, {false, false}}[i%2], b.newAttention(BF16, BF16, []int{5, 1, 40, 12}[i], 80, 2, 1, dim))
+		a := newAttending(b, 4, 2, dim, 40)
+		for _, a.prefill = range []bool{false, true} {
+			a.attend(indices(6), 7, true)
+		}
+	}
+	const vocab = 300
+	d := newDrawing(b, []Sampling{{Logprobs: MaxTop}, {Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, Seed: 1}}, vocab)
+	slot, position := d.places(2)
+	records := d.sample(slot, position, b.normal(2*vocab, 4), 3, true)
+	if !d.alike(records[1][0], records[0][0]) {
+		t.Errorf("greedy: %+v, wants %+v", records[1][0], records[0][0])
+	}
+}
