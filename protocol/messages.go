@@ -242,7 +242,7 @@ type Shape struct {
 	WeightBytes int64 `msgpack:"weight_bytes" json:"weight_bytes"` // of the matrices, as the device holds them
 	// StepBytes are those that a decode step reads: all but an embedding that is
 	// not the head too. It was added to version 1; 0 where it is unknown.
-	StepBytes int64 `msgpack:"step_bytes,omitempty" json:"step_bytes"`
+	StepBytes int64 `msgpack:"step_bytes,omitempty" json:"step_bytes,omitempty"`
 }
 
 // Requests counts requests since the generator started.
