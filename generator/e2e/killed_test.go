@@ -75,7 +75,7 @@ func TestKilledClients(t *testing.T) {
 	}
 	g.works()
 	g.quiet()
-	if before, after := untouched.goroutines(), g.goroutines(); after > before {
-		t.Errorf("%d goroutines, %d where one client was killed", after, before)
-	}
+	// The runtime has goroutines of its own for a moment, as after a collection.
+	before := untouched.goroutines()
+	g.eventually("goroutines are those where one client was killed", func() bool { return g.goroutines() <= before })
 }
