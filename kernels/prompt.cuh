@@ -55,7 +55,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 
 	// Of 128 outputs each.
 	__device__ __forceinline__ int units() const { return (op.units() + UNITS - 1) / UNITS; }
-	__device__ __forceinline__ int start_of(int span) const { return units() * pieces * span / a.spans; }
+	__device__ __forceinline__ int start_of(int span) const { return (int64_t)units() * pieces * span / a.spans; }
 
 	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
 	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
@@ -257,7 +257,12 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 				ring.next();
 			} while (!move(w));
 			deliver(part, sum);
-			if (Op::NORMED && w.tile != part.tile) warp_arrive(tiled());
+			if (Op::NORMED && w.tile != part.tile) {
+				// A block that hands over nothing has not awaited its clerks, who must not find a
+				// tile's barrier two phases on.
+				barrier_wait(scaled(), part.tile & 1);
+				warp_arrive(tiled());
+			}
 		}
 		await_batches<0>();
 	}

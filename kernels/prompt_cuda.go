@@ -66,10 +66,11 @@ func launchPrompt[T any](q *cuda.Queue, p tiled, kind string, args T) error {
 // spans is how many spans the product is cut into.
 func (p tiled) spans() int { return spansOf(p.units*p.tiles, int(p.in.cols)) }
 
-// canPart tells whether the op has the memory for parts of its sums.
+// canPart tells whether the op has the memory for parts of its sums. All ops of a pass
+// that have any are told the same.
 func (p tiled) canPart() bool {
 	n := int(p.in.n)
-	counters := splitsOf(n, promptFor(prompts, n).tokens) * p.spans()
+	counters := splitsOf(n, promptFor(prompts, n).tokens) * promptSpans
 	return 8*counters <= meetingBytes && p.parts.Bytes() >= partBytes(n, p.units*p.tiles, int(p.in.cols))
 }
 

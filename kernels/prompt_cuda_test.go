@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"reel/kernels/device"
@@ -126,5 +127,20 @@ func TestCUDAPromptSpans(t *testing.T) {
 			b.equal(name, got, want)
 			b.equal(name+": counters", read[uint32](b, 1, parts.Slice(0, meetingBytes)), make([]uint32, meetingBytes/4))
 		}
+	}
+}
+
+// Blocks that hand over nothing go from tile to tile of tokens no faster than those who
+// find the tokens' scales, again and again: of spans this short some would.
+func TestCUDAManyTilesEndEveryTime(t *testing.T) {
+	b := newBoth(t)
+	const rows, hidden, dim = 512, 896, 64
+	a := b.newAttention(BF16, BF16, rows, hidden, 14, 2, dim)
+	a.op[1].Scratch, a.op[1].Parts, a.op[1].Prefill = b.scratchFor(rows, hidden), b.partsFor(rows), true
+	b.onGPU(a.op[1])
+	want := read[uint32](b, 1, a.op[1].Out)
+	for range 20 {
+		b.onGPU(slices.Repeat([]device.Op{a.op[1]}, 50)...)
+		b.equal("q", read[uint32](b, 1, a.op[1].Out), want)
 	}
 }
