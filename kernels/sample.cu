@@ -261,63 +261,28 @@ __device__ static int sample_walk(SampleShared &s, const Draw &d, uint64_t cut, 
 	}
 }
 
-// What a thread has seen of a scan: the first of the largest logits after the penalty, the
-// largest as the model gave it, and Σ exp of those less the largest.
-struct Scan {
-	float top = -INFINITY, most = -INFINITY, sum = 0;
-	int at;
-};
-
-// Adds N logits to a scan: the i-th is of the token id(i).
-template <int N, class ID> __device__ __forceinline__ void sample_add(const Draw &d, Scan &s, const float (&l)[N], ID id) {
-	float high = s.most;
-#pragma unroll
-	for (int i = 0; i < N; i++) high = fmaxf(high, l[i]);
-	const float base = high == -INFINITY ? 0 : high; // then all weights are 0
-	s.sum *= sample_exp2((s.most - base) * LOG2E);
-	s.most = high;
-#pragma unroll
-	for (int i = 0; i < N; i++) {
-		s.sum += sample_exp2((l[i] - base) * LOG2E);
-		const float f = id(i) < d.vocab ? d.fined(id(i), l[i]) : -INFINITY;
-		if (f > s.top) s.top = f, s.at = id(i);
-	}
-}
-
-// A thread's part of a scan. Four logits a load where rows are aligned for it: a block has
-// one multiprocessor's loads under way, and their number bounds it.
-__device__ __forceinline__ Scan sample_scan_part(const Draw &d) {
-	constexpr int FOURS = 3;
-	Scan s;
-	s.at = threadIdx.x;
-	if (d.vocab % 4) {
-		for (int from = threadIdx.x; from < d.vocab; from += SAMPLE_THREADS) {
-			const float l[1] = {d.raw(from)};
-			sample_add(d, s, l, [&](int) { return from; });
-		}
-		return s;
-	}
-	for (int from = 4 * threadIdx.x; from < d.vocab; from += 4 * FOURS * SAMPLE_THREADS) {
-		float l[4 * FOURS];
-#pragma unroll
-		for (int i = 0; i < FOURS; i++) {
-			const int id = from + 4 * i * SAMPLE_THREADS;
-			float4 v = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-			if (id < d.vocab) v = __ldcg(reinterpret_cast<const float4 *>(d.logits + id));
-			l[4 * i] = v.x, l[4 * i + 1] = v.y, l[4 * i + 2] = v.z, l[4 * i + 3] = v.w;
-		}
-		sample_add(d, s, l, [&](int i) { return from + i / 4 * 4 * SAMPLE_THREADS + i % 4; });
-	}
-	return s;
-}
-
 // The most probable token after the penalty, and what a log-probability needs: the
 // largest logit as the model gave it and ln Σ exp of all.
 __device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
-	const Scan part = sample_scan_part(d);
-	const float top = part.top, most = part.most;
-	const int at = part.at;
-	float sum = part.sum;
+	float top = -INFINITY, most = -INFINITY, sum = 0;
+	int at = threadIdx.x;
+	for (int from = threadIdx.x; from < d.vocab; from += 8 * SAMPLE_THREADS) {
+		float l[8], high = most;
+#pragma unroll
+		for (int i = 0; i < 8; i++) l[i] = from + i * SAMPLE_THREADS < d.vocab ? d.raw(from + i * SAMPLE_THREADS) : -INFINITY;
+#pragma unroll
+		for (int i = 0; i < 8; i++) high = fmaxf(high, l[i]);
+		const float base = high == -INFINITY ? 0 : high; // then all weights are 0
+		sum *= sample_exp2((most - base) * LOG2E);
+		most = high;
+#pragma unroll
+		for (int i = 0; i < 8; i++) {
+			sum += sample_exp2((l[i] - base) * LOG2E);
+			int id = from + i * SAMPLE_THREADS;
+			float f = id < d.vocab ? d.fined(id, l[i]) : -INFINITY;
+			if (f > top) top = f, at = id;
+		}
+	}
 	uint64_t best = at < d.vocab ? sample_key(top, at) : ALL;
 	best = sample_first(s, best);
 	float high = most;
