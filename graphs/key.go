@@ -84,11 +84,12 @@ func Lattice(counts []int, chunk, batch int) []Key {
 	return slices.Compact(keys)
 }
 
-// DefaultCounts are 1 to 50, then steps of 16 up to the chunk, and the chunk.
+// DefaultCounts are 1 to 50, then multiples of 16 up to the chunk, and the chunk. 208 is
+// among them: the most tokens for which a Hopper kernel reads a weight once.
 func DefaultCounts(chunk int) []int {
 	var counts []int
 	for n := 1; n < chunk; n++ {
-		if n <= 50 || (n-50)%16 == 0 {
+		if n <= 50 || n%16 == 0 {
 			counts = append(counts, n)
 		}
 	}

@@ -40,6 +40,15 @@ __device__ __forceinline__ void await_previous() {
 	dawdle();
 }
 
+// await_written is await_previous that no test takes away: blocks that meet through
+// counters would end one another's kernels.
+__device__ __forceinline__ void await_written() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+	dawdle();
+}
+
 // Weights are read once: past L1, and they never change.
 __device__ __forceinline__ uint4 load_weights(const uint4 *p) {
 	uint4 v;

@@ -79,11 +79,10 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 		}
 		__syncwarp();
 	}
-	// When it returns, barriers are there and what the kernel before wrote.
-	__device__ __forceinline__ void begin_together() const {
-		__syncthreads();
+	// When it returns, what the kernel before wrote is there.
+	static __device__ __forceinline__ void begin_after() {
 		let_next_begin();
-		await_previous();
+		await_written();
 	}
 	// What consumers leave a clerk, and what they wait for.
 	static __device__ __forceinline__ void give_clerk() { asm volatile("bar.arrive 2, %0;" ::"n"(CONSUMERS + 32) : "memory"); }
@@ -444,11 +443,13 @@ template <class Op, class D, int T, int AHEAD, int STAGES> __device__ __forceinl
 	extern __shared__ __align__(1024) char promptShared[];
 	const Op op(a.op);
 	Block b(op, a, promptShared);
+	const bool produces = threadIdx.x / 32 == Block::CONSUMERS / 32;
+	if (produces) b.start_barriers();
+	__syncthreads();
 	if (threadIdx.x >= Block::CONSUMERS) {
 		give_registers<T>();
-		if (threadIdx.x < Block::CONSUMERS + 32) b.start_barriers();
-		b.begin_together();
-		if (threadIdx.x < Block::CONSUMERS + 32)
+		b.begin_after();
+		if (produces)
 			b.produce();
 		else
 			b.assist();
@@ -456,7 +457,7 @@ template <class Op, class D, int T, int AHEAD, int STAGES> __device__ __forceinl
 		take_registers<T>();
 		typename Block::Feed feed = b.feed();
 		b.begin_weights(feed);
-		b.begin_together();
+		b.begin_after();
 		b.consume(feed);
 	}
 }

@@ -51,7 +51,7 @@ main() {
 	run 30 decode-7b latency $seven --prompts 10 --max-tokens 257 --runs 6 -- --max-seq-len 2048
 	run 20 decode-1b latency --model /tmp/llama-3.2-1b --prompts 10 --max-tokens 257 --runs 6 -- --max-seq-len 2048
 	run 30 ttft-7b latency $seven --prompts $counts --max-tokens 2 --runs 80 -- --max-seq-len 2048 --precapture $counts
-	run 20 padded-7b latency $seven --prompts $counts --max-tokens 2 --runs 20 -- --max-seq-len 2048 --precapture 16,66,114,210,402 --roller off
+	run 20 padded-7b latency $seven --prompts $counts --max-tokens 2 --runs 20 -- --max-seq-len 2048 --precapture 16,64,112,208,400 --roller off
 	run 20 eager-7b latency $seven --prompts $counts --max-tokens 2 --runs 20 -- --max-seq-len 2048 --precapture 1 --roller off
 	run 40 roll-7b roll $seven --phases 3 --requests 24 -- --max-seq-len 2048
 	run 25 graphs-7b startup $seven --runs 1 -- --max-seq-len 2048 --max-batch 8 --precapture 1-251
