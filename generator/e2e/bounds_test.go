@@ -4,12 +4,14 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"reel/client"
 	"reel/protocol"
 )
 
@@ -223,6 +225,10 @@ func TestConnections(t *testing.T) {
 		for _, p := range all {
 			_ = p.conn.Close()
 		}
+		g.eventually("a place is free", func() bool {
+			_, err := client.ReadStatus(context.Background(), client.Options{Socket: g.socket})
+			return err == nil
+		})
 	})
 	g.quiet()
 	g.works()
