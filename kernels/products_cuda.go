@@ -130,11 +130,13 @@ func launch[T any](q *cuda.Queue, p tiled, args T) error {
 		return err
 	}
 	n := int(p.in.n)
-	if p.prefill && p.canRound(q) && p.canPart() {
-		return launchPrompt(q, p, kind, args)
-	}
-	if p.prefill && p.ready {
-		return fmt.Errorf("%w: %d rows of a prompt were left rounded, and there is no room for parts of their sums", device.ErrBadShape, n)
+	if p.prefill && p.canRound(q) {
+		if p.canPart() {
+			return launchPrompt(q, p, kind, args)
+		}
+		if p.ready { // on other GPUs nobody has left rows rounded
+			return fmt.Errorf("%w: %d rows of a prompt were left rounded, and there is no room for parts of their sums", device.ErrBadShape, n)
+		}
 	}
 	v := narrowed(n)
 	if v == &single && p.rowBytes() > singleShared {

@@ -3,6 +3,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -142,5 +143,19 @@ func TestCUDAManyTilesEndEveryTime(t *testing.T) {
 	for range 20 {
 		b.onGPU(slices.Repeat([]device.Op{a.op[1]}, 50)...)
 		b.equal("q", read[uint32](b, 1, a.op[1].Out), want)
+	}
+}
+
+// Rows that were left rounded and cannot be multiplied so are refused: the rows as they
+// were may not be there. Rows that are there take the kernels of any GPU.
+func TestCUDAReadyWantsRoomForParts(t *testing.T) {
+	b := newBoth(t)
+	const rows, in, hidden = 20, 128, 64
+	p := Project{W: b.matrix(BF16, hidden, in)[1], In: put(b, b.normal(rows*in, 1))[1], X: put(b, b.normal(rows*hidden, 1))[1],
+		Scratch: b.scratchFor(rows, in), T: rows, Prefill: true}
+	b.onGPU(p)
+	p.Ready = true
+	if err := b.streams[1].Launch(p); !errors.Is(err, device.ErrBadShape) {
+		t.Errorf("%v, wants %v", err, device.ErrBadShape)
 	}
 }
