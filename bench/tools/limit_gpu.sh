@@ -12,28 +12,7 @@ mode=${3:-main}
 tools=$(dirname "$0")
 mkdir -p "$out"
 
-# run SECONDS NAME COMMAND FLAGS...: what hangs is ended, and says so.
-run() {
-	limit=$1
-	name=$2
-	command=$3
-	shift 3
-	begun=$(date +%s)
-	if timeout -k 5 "$limit" "$bin/reel-bench" "$command" --generator "$bin/reel-generator" --device cuda --json "$@" >"$out/$name.json.new" 2>"$out/$name.log"; then
-		mv "$out/$name.json.new" "$out/$name.json"
-		echo "$name: $(($(date +%s) - begun)) s"
-	else
-		echo "$name: exit $?: $(tail -n 1 "$out/$name.log")"
-		rm -f "$out/$name.json.new"
-	fi
-}
-
-# checkpoint SHAPE: makes it in /tmp, unless it is there.
-checkpoint() {
-	begun=$(date +%s)
-	test -e "/tmp/$1/config.json" || timeout -k 5 90 python3 "$tools/random_checkpoint.py" "$1" "/tmp/$1" >/dev/null || exit 1
-	echo "/tmp/$1: $(($(date +%s) - begun)) s"
-}
+. "$tools/measuring.sh"
 
 # longer FROM TO TOKENS: a checkpoint of the same weights with a longer context.
 longer() {

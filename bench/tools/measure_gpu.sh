@@ -13,24 +13,11 @@ test $# -gt 0 || set -- llama-2-7b llama-3.2-1b
 tools=$(dirname "$0")
 mkdir -p "$out"
 
-# run SECONDS NAME COMMAND FLAGS...: what hangs is ended, and says so.
-run() {
-	limit=$1
-	name=$2
-	command=$3
-	shift 3
-	if timeout -k 5 "$limit" "$bin/reel-bench" "$command" --generator "$bin/reel-generator-cuda" --device cuda --json "$@" >"$out/$name.json.new" 2>"$out/$name.log"; then
-		mv "$out/$name.json.new" "$out/$name.json"
-		echo "$name: done"
-	else
-		echo "$name: exit $?: $(tail -n 1 "$out/$name.log")"
-		rm -f "$out/$name.json.new"
-	fi
-}
+. "$tools/measuring.sh"
 
 for shape in "$@"; do
 	model=/tmp/$shape
-	test -e "$model/config.json" || timeout -k 5 120 python3 "$tools/random_checkpoint.py" "$shape" "$model" || exit 1
+	checkpoint "$shape"
 	run 90 "latency-$shape" latency --model "$model" --max-tokens 64 -- --max-seq-len 2048
 	run 60 "ops-$shape" ops --model "$model" -- --max-seq-len 2048
 	run 60 "startup-$shape" startup --model "$model" --runs 3 -- --max-seq-len 2048

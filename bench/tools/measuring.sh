@@ -1,0 +1,25 @@
+# What the scripts that measure on a GPU machine share; they set bin, out and tools.
+
+# run SECONDS NAME COMMAND FLAGS...: a reel-bench COMMAND, whose result goes to
+# $out/NAME.json. What hangs is ended, and says so.
+run() {
+	limit=$1
+	name=$2
+	command=$3
+	shift 3
+	begun=$(date +%s)
+	if timeout -k 5 "$limit" "$bin/reel-bench" "$command" --generator "$bin/reel-generator" --device cuda --json "$@" >"$out/$name.json.new" 2>"$out/$name.log"; then
+		mv "$out/$name.json.new" "$out/$name.json"
+		echo "$name: $(($(date +%s) - begun)) s"
+	else
+		echo "$name: exit $?: $(tail -n 1 "$out/$name.log")"
+		rm -f "$out/$name.json.new"
+	fi
+}
+
+# checkpoint SHAPE: makes it in /tmp, unless it is there.
+checkpoint() {
+	begun=$(date +%s)
+	test -e "/tmp/$1/config.json" || timeout -k 5 120 python3 "$tools/random_checkpoint.py" "$1" "/tmp/$1" >/dev/null || exit 1
+	echo "/tmp/$1: $(($(date +%s) - begun)) s"
+}
