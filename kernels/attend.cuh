@@ -14,7 +14,7 @@ struct AttendArgs {
 	int32_t T, layer, layers, heads, kvHeads, dim;
 	int32_t pages, pageShift, splits; // 1<<pageShift tokens a page
 	float scale;               // of scores, times log2(e)
-	int32_t window;            // rows of a block
+	int32_t window;            // of prefill: rows of a tile
 	int32_t join;              // of prefill: tiles that become one where the context is long
 	int32_t see;               // positions that a row sees, its own included
 	int32_t f16;               // whether rounded holds float16, else bfloat16

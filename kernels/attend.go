@@ -40,18 +40,21 @@ type Attend struct {
 // for blocks of their own where a step has at most attendSplitRows rows, in prefill
 // as many as there is memory for.
 const (
-	attendSplit     = 128
+	attendSplit     = 256
 	attendSplitRows = 64
 	prefillSplit    = 1024
+	// workSplit is what Work has place for: more splits than decode has, and so as
+	// many rows of prefill as gain by it.
+	workSplit = 128
 )
 
 func splitsOf(context, split int) int { return (context + split - 1) / split }
 
 // AttendWork is how many bytes of Attend.Work steps of at most rows rows take:
-// counters uint32 [attendSplitRows][heads], then the sums of each split, float32
-// [attendSplitRows at most][heads][splits][headDim+2].
+// counters uint32 [attendSplitRows][heads], then place for sums, float32
+// [attendSplitRows at most][heads][splits of workSplit][headDim+2].
 func AttendWork(rows, heads, headDim, context int) int64 {
-	sums := int64(min(rows, attendSplitRows)) * int64(heads) * int64(splitsOf(context, attendSplit)) * int64(headDim+2)
+	sums := int64(min(rows, attendSplitRows)) * int64(heads) * int64(splitsOf(context, workSplit)) * int64(headDim+2)
 	return 4 * (attendSplitRows*int64(heads) + sums)
 }
 

@@ -11,7 +11,7 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// attendArgs is AttendArgs of attend.cu.
+// attendArgs is AttendArgs of attend.cuh.
 type attendArgs struct {
 	q, pool, out, partial, arrived        uint64
 	slot, position, blockTable            uint64
@@ -25,16 +25,13 @@ type attendArgs struct {
 
 // ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and its warps.
 const (
-	attendEntries = 16
+	attendEntries = 8
 	attendWarps   = 8
 )
 
 // attendKernels are the kernels by head size, rounded up to 32: names that are
 // made once, as a launch allocates nothing.
-var (
-	attendKernels       = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
-	attendWindowKernels = [...]string{"reel_attend_32_window", "reel_attend_64_window", "reel_attend_96_window", "reel_attend_128_window"}
-)
+var attendKernels = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
 
 // CUDA launches the kernel of the rows' class.
 func (o Attend) CUDA(q *cuda.Queue) error {
@@ -44,15 +41,7 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	if o.Prefill {
 		return o.prefill(q)
 	}
-	return cuda.Launch(q, o.kernel(), o.grid(q), o.args(q, o.window(), 1, attendSplit))
-}
-
-// kernel is the kernel of the decode class.
-func (o Attend) kernel() string {
-	if o.see() < o.Slots.Context {
-		return attendWindowKernels[(o.KV.HeadDim-1)/32]
-	}
-	return attendKernels[(o.KV.HeadDim-1)/32]
+	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(q), o.args(q, 1, 1, attendSplit))
 }
 
 // args are a kernel's arguments, for windows of so many rows, joined by so many, and
@@ -69,17 +58,16 @@ func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 	}
 }
 
-// grid gives each row, KV head and split a block of threads; rows that share
-// their keys are taken together by the first of them. It cuts the work by rows and
-// KV heads, and by splits where that leaves multiprocessors idle. No result depends on it.
+// grid gives each row and KV head a block of threads, and each split where that leaves
+// multiprocessors idle. No result depends on it.
 func (o Attend) grid(q *cuda.Queue) cuda.Grid {
-	g := cuda.Grid{Z: 1, Threads: 32 * attendWarps, Dependent: true}
-	g.X = (o.T + o.window() - 1) / o.window()
-	g.Y = o.KV.Heads * ((o.Heads/o.KV.Heads + attendEntries - 1) / attendEntries)
+	group := o.Heads / o.KV.Heads
+	g := cuda.Grid{X: o.T, Y: o.KV.Heads * splitsOf(group, attendEntries), Z: 1, Threads: 32 * attendWarps, Dependent: true}
 	if o.T <= attendSplitRows {
-		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit), 2*q.SMs()/(g.X*g.Y)))
+		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit), q.SMs()/(g.X*g.Y)))
 	}
-	g.Shared = 4 * (attendWarps + 1) * attendEntries * ((o.KV.HeadDim + 63) / 64 * 64)
+	// Two splits' sums of each warp, and an AttendSum of the splits before.
+	g.Shared = 4 * (2*attendWarps + 3) * min(group, attendEntries) * ((o.KV.HeadDim + 63) / 64 * 64)
 	return g
 }
 
@@ -91,21 +79,15 @@ func (o Attend) see() int {
 	return math.MaxInt32
 }
 
-// window is how many rows a block looks through: in a large step most rows are
-// of a prefill, where the first of several computes them all.
-func (o Attend) window() int {
-	if o.T <= attendSplitRows {
-		return 1
-	}
-	return 4
-}
-
 // checkCUDA refuses what the kernels cannot read.
 func (o Attend) checkCUDA() error {
 	page, d := o.KV.PageTokens, o.KV.HeadDim
 	if o.KV.DType != BF16 || d%8 != 0 || d > 32*len(attendKernels) || page&(page-1) != 0 || page > attendSplit || o.Heads%o.KV.Heads != 0 {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d", device.ErrBadShape,
 			page, o.Heads, o.KV.Heads, d, o.KV.DType)
+	}
+	if heads := o.KV.Data.Bytes() / int64(2*d); heads > math.MaxUint32 {
+		return fmt.Errorf("%w: attention on a GPU over a pool of %d keys and values, which it counts in 32 bits", device.ErrBadShape, heads)
 	}
 	if want := AttendWork(o.T, o.Heads, d, o.Slots.Context); o.Work.Bytes() < want {
 		return fmt.Errorf("%w: attention has %d bytes to work in, wants %d", device.ErrBadShape, o.Work.Bytes(), want)

@@ -12,7 +12,7 @@ import (
 
 // windows are of shapes whose contexts they cut: one position, less than a block of
 // keys, a bit more than a split of decode, one of prefill, and none.
-var windows = []int{1, 20, 131, 1100, 0}
+var windows = []int{1, 20, 259, 1100, 0}
 
 // Rows that see a window, of either class, against the host. Those that see themselves
 // alone have the very values.

@@ -128,7 +128,7 @@ func (b *both) qkv(c class, a attention) {
 // Contexts of 1 to 4,096 positions, and 1 to 64 rows of several sequences.
 func TestCUDAOpAttend(t *testing.T) {
 	eachHeads(t, func(b *both, dim, group int) {
-		edges := []int{1, 15, 16, 17, 127, 128, 129, 255, 1024, 4096}
+		edges := []int{1, 15, 16, 17, 31, 32, 33, 255, 256, 257, 1024, 4096}
 		for _, context := range []int{edges[b.r.IntN(len(edges))], 1 + b.r.IntN(4096)} {
 			kvHeads := 1 + b.r.IntN(3)
 			a := newAttending(b, kvHeads*group, kvHeads, dim, context)
