@@ -127,7 +127,7 @@ template <class Op, class D, int N, int U> __device__ __forceinline__ void narro
 	Block b(op, unit);
 	b.begin_weights();
 	let_next_begin();
-	await_previous();
+	await_rows();
 	b.begin_rows();
 	const bool mine = token < 8 * N && op.activations().row(token) >= 0;
 	if (Op::EARLY && mine) op.prepare(unit, row, token);

@@ -82,7 +82,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	// When it returns, what the kernel before wrote is there.
 	static __device__ __forceinline__ void begin_after() {
 		let_next_begin();
-		await_written();
+		await_previous();
 	}
 	// What consumers leave a clerk, and what they wait for.
 	static __device__ __forceinline__ void give_clerk() { asm volatile("bar.arrive 2, %0;" ::"n"(CONSUMERS + 32) : "memory"); }

@@ -103,7 +103,7 @@ template <class Op, class D, int U> __device__ __forceinline__ void single(Op op
 	Block b(op, blockIdx.x, singleShared);
 	b.begin_weights();
 	let_next_begin();
-	await_previous();
+	await_rows();
 	const int t = b.in.row(0);
 	if (t < 0) return;
 	const bool finishes = threadIdx.x < 16;
