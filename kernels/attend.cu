@@ -15,13 +15,15 @@ struct AttendTile {
 
 __device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
 	AttendTile tile;
-	const int all = a.heads / a.kvHeads, parts = (all + ENTRIES - 1) / ENTRIES, part = blockIdx.y % parts * ENTRIES;
 	tile.row = blockIdx.x;
 	tile.slot = a.slot[tile.row], tile.last = a.position[tile.row];
 	tile.first = max(0, tile.last + 1 - a.see);
-	tile.kvHead = blockIdx.y / parts;
-	tile.head = tile.kvHead * all + part;
-	tile.group = min(ENTRIES, all - part);
+	const int parts = (a.group + ENTRIES - 1) / ENTRIES;
+	tile.kvHead = blockIdx.y;
+	int part = 0;
+	if (parts > 1) tile.kvHead = blockIdx.y / parts, part = blockIdx.y % parts * ENTRIES; // a division takes its time
+	tile.head = tile.kvHead * a.group + part;
+	tile.group = min(ENTRIES, a.group - part);
 	return tile;
 }
 
@@ -241,22 +243,27 @@ template <int WIDE> __device__ static void attend_merge(const AttendArgs &a, con
 	constexpr int LOADS = 32;
 	__shared__ AttendMerge s;
 	if (!attend_last(a.arrived + tile.row * a.heads + tile.head, blocks)) return;
-	float most = -INFINITY;
+	float most = -INFINITY, x[LOADS];
+	// Begins to load element i%WIDE of entry i/WIDE of splits from `at` on.
+	const auto load = [&](int i, int at) {
+		const int element = min(i % WIDE, a.dim - 1);
+		const float *p = attend_partial(a, tile, i / WIDE, at) + element;
+#pragma unroll
+		for (int u = 0; u < LOADS; u++) x[u] = at + u < splits ? __ldcg(p + u * (a.dim + 2)) : -0.f;
+	};
 	for (int from = first; from < splits; from += MERGED) {
 		if (from > first) __syncthreads(); // the factors before have been read
+		if (threadIdx.x < tile.group * WIDE) load(threadIdx.x, from); // beside the factors
 		attend_factors(a, tile, s, most, from, splits);
 		__syncthreads();
 		const int count = min(MERGED, splits - from);
 		for (int i = threadIdx.x; i < tile.group * WIDE; i += WARPS * 32) {
 			const int entry = i / WIDE, element = i % WIDE;
 			if (element >= a.dim) continue;
-			const float *p = attend_partial(a, tile, entry, from) + element;
 			AttendSum sum = {0, 0, 0};
 			if (from > first) sum = run[i];
 			for (int k = 0; k < count; k += LOADS) {
-				float x[LOADS];
-#pragma unroll
-				for (int u = 0; u < LOADS; u++) x[u] = k + u < count ? __ldcg(p + (k + u) * (a.dim + 2)) : -0.f;
+				if (k > 0 || i >= WARPS * 32) load(i, from + k);
 #pragma unroll
 				for (int u = 0; u < LOADS; u++) {
 					const float keep = s.keep[entry][k + u], add = s.add[entry][k + u];
@@ -309,7 +316,9 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 	AttendQueries<CHUNKS> q;
 	b.clear();
 	int from = split * SPLIT + warp * BLOCK;
-	uint32_t rows = source.find(tile, from);
+	// Where the next split lies is read before this one's keys: else its answer comes
+	// behind them, and the next keys are asked for when nothing is on its way.
+	uint32_t rows = source.find(tile, from), next = source.find(tile, from + step * SPLIT);
 	q.load(a, tile);
 	b.load_keys(source, rows, from, tile);
 	b.load_values(source, rows, from, tile);
@@ -319,7 +328,7 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 		const int later = from + step * SPLIT;
 		float *sums = attend_room + buffer * WARPS * tile.group * WIDE;
 		AttendWeights<CHUNKS> w;
-		rows = source.find(tile, later);
+		rows = next, next = source.find(tile, later + step * SPLIT);
 		if (live) w.score(q, b);
 		b.load_keys(source, rows, later, tile);
 		if (live) {

@@ -19,7 +19,8 @@ struct AttendArgs {
 	int32_t see;               // positions that a row sees, its own included
 	int32_t f16;               // whether rounded holds float16, else bfloat16
 	char *rounded;             // of prefill: out, where it is there, in place of `out`; as store_rounded has them
-	int32_t tokens, pad;       // of rounded
+	int32_t tokens;            // of rounded
+	int32_t group;             // query heads that share a KV head
 };
 
 __device__ __forceinline__ uint32_t attend_pair(float low, float high) {
@@ -78,11 +79,8 @@ struct AttendSum {
 __device__ __forceinline__ bool attend_last(unsigned *counter, int blocks) {
 	__shared__ unsigned before;
 	__syncthreads();
-	if (threadIdx.x == 0) {
-		__threadfence(); // all that the block wrote comes before
-		before = atomicInc(counter, blocks - 1);
-		__threadfence();
-	}
+	if (threadIdx.x == 0) // all that the block wrote comes before
+		asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
 	__syncthreads();
 	return before == blocks - 1;
 }

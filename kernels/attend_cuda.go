@@ -20,7 +20,7 @@ type attendArgs struct {
 	scale                                 float32
 	window, join, see, f16                int32
 	rounded                               uint64
-	tokens, _                             int32
+	tokens, group                         int32
 }
 
 // ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and its warps.
@@ -55,6 +55,7 @@ func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
 		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
 		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E), window: int32(window), join: int32(join), see: int32(o.see()),
+		group: int32(o.Heads / o.KV.Heads),
 	}
 }
 
