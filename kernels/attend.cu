@@ -27,10 +27,10 @@ __device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
 	return tile;
 }
 
-// Begins to load 16 bytes, if at < end; else v stays.
-__device__ __forceinline__ void attend_load(uint4 &v, const uint4 *from, uint32_t at, uint32_t end) {
-	asm volatile("{ .reg .pred p; setp.lt.u32 p, %5, %6; @p ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4]; }"
-	             : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(from), "r"(at), "r"(end));
+// Begins to load 16 bytes. Never under a condition within the loop: registers that may
+// keep what they hold are loaded elsewhere and moved, and a move awaits its load.
+__device__ __forceinline__ void attend_load(uint4 &v, const uint4 *from) {
+	asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
 }
 
 // Where a lane of a tile's warps finds keys and values. Rows of one head's elements are
@@ -41,7 +41,7 @@ template <int CHUNKS> struct AttendSource {
 	const uint4 *keys, *values; // where the lane reads in the row that is the pool's first
 	uint32_t first, page;       // row of this layer and KV head in page 0; rows of a page
 	int shift, chunks;          // 1<<shift tokens a page, a row of so many 16 bytes
-	bool key, value;            // whether the last 16 bytes that the lane would read of a row are there
+	int key, value;             // where the lane's last 16 bytes of a row are: where a row ends before, others
 
 	__device__ __forceinline__ AttendSource(const AttendArgs &a, const AttendTile &tile) {
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
@@ -51,13 +51,17 @@ template <int CHUNKS> struct AttendSource {
 		page = plane * 2 * a.layers, first = plane * 2 * a.layer + ((uint32_t)tile.kvHead << shift);
 		keys = (const uint4 *)a.pool + by;
 		values = (const uint4 *)a.pool + (size_t)plane * chunks + in;
-		key = 4 * (CHUNKS - 1) + by < chunks, value = 8 * (HALVES - 1) + in < chunks;
+		key = 4 * (CHUNKS - 1) + by < chunks ? 4 * (CHUNKS - 1) : -by;
+		value = 8 * (HALVES - 1) + in < chunks ? 8 * (HALVES - 1) : -in;
 	}
-	// Lane l's row: that of position from+l.
+	// Lane l's row: that of position from+l, or of the nearest that the tile sees. What lies
+	// beyond may be NaN, and 0·NaN is NaN.
 	__device__ __forceinline__ uint32_t find(const AttendTile &tile, int from) const {
-		const int p = from + threadIdx.x % 32;
-		if (p < tile.first || p > tile.last) return 0;
-		return first + (uint32_t)table[p >> shift] * page + (p & (1 << shift) - 1);
+		const int p = min(max(from + (int)threadIdx.x % 32, tile.first), tile.last);
+		uint32_t at;
+		// Where it stands: the compiler would put it behind the loads of keys and values.
+		asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(at) : "l"(table + (p >> shift)));
+		return first + at * page + (p & (1 << shift) - 1);
 	}
 };
 
@@ -68,34 +72,27 @@ template <int CHUNKS> struct AttendBlock {
 	uint4 key[4][CHUNKS];   // of position 8i+in: elements 32j + 8by + 0…7, by i and j
 	uint4 value[HALVES][8]; // of position 16(i/4) + 2by + {0, 1, 8, 9}[i%4]: elements 64h + 8in + 0…7
 
-	// What is not loaded is multiplied by 0: a weight, or a query's element.
-	__device__ __forceinline__ void clear() {
-#pragma unroll
-		for (int i = 0; i < 4; i++) key[i][CHUNKS - 1] = {};
-#pragma unroll
-		for (int i = 0; i < 8 * HALVES; i++) value[i / 8][i % 8] = {};
-	}
-
-	// Begins to load keys of the positions that the tile sees. The others stay.
-	__device__ __forceinline__ void load_keys(const AttendSource<CHUNKS> &s, uint32_t rows, int from, const AttendTile &tile) {
+	// Begin to load keys and values of rows that AttendSource::find found. What is no
+	// position's, or no element's, is multiplied by 0 or left out.
+	__device__ __forceinline__ void load_keys(const AttendSource<CHUNKS> &s, uint32_t rows) {
 		const int in = threadIdx.x % 32 / 4;
-		const uint32_t at = from + in - tile.first, end = tile.last + 1 - tile.first, last = s.key ? end : 0;
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			const uint4 *k = s.keys + (uint64_t)__shfl_sync(~0u, rows, 8 * i + in) * (uint32_t)s.chunks;
 #pragma unroll
-			for (int j = 0; j < CHUNKS; j++) attend_load(key[i][j], k + 4 * j, at + 8 * i, j < CHUNKS - 1 ? end : last);
+			for (int j = 0; j < CHUNKS - 1; j++) attend_load(key[i][j], k + 4 * j);
+			attend_load(key[i][CHUNKS - 1], k + s.key);
 		}
 	}
-	__device__ __forceinline__ void load_values(const AttendSource<CHUNKS> &s, uint32_t rows, int from, const AttendTile &tile) {
+	__device__ __forceinline__ void load_values(const AttendSource<CHUNKS> &s, uint32_t rows) {
 		const int two = 2 * (threadIdx.x % 4);
-		const uint32_t at = from + two - tile.first, end = tile.last + 1 - tile.first, last = s.value ? end : 0;
 #pragma unroll
 		for (int i = 0; i < 8; i++) {
 			const int row = 16 * (i / 4) + i % 2 + i / 2 % 2 * 8;
 			const uint4 *v = s.values + (uint64_t)__shfl_sync(~0u, rows, row + two) * (uint32_t)s.chunks;
 #pragma unroll
-			for (int h = 0; h < HALVES; h++) attend_load(value[h][i], v + 8 * h, at + row, h < HALVES - 1 ? end : last);
+			for (int h = 0; h < HALVES - 1; h++) attend_load(value[h][i], v + 8 * h);
+			attend_load(value[HALVES - 1][i], v + s.value);
 		}
 	}
 };
@@ -137,10 +134,10 @@ template <int CHUNKS> struct AttendWeights {
 		}
 	}
 
-	// Turns scores into weights 2^(score - most).
-	__device__ __forceinline__ void weigh(const AttendArgs &a, const AttendTile &tile, int from) {
+	// Leaves out what the tile doesn't see, and finds the largest score.
+	__device__ __forceinline__ void mask(const AttendArgs &a, const AttendTile &tile, int from) {
 		const int by = threadIdx.x % 4;
-		most = -INFINITY, weight = 0;
+		most = -INFINITY;
 #pragma unroll
 		for (int i = 0; i < 8; i++) {
 			float &x = s[i / 2][i % 2];
@@ -150,7 +147,11 @@ template <int CHUNKS> struct AttendWeights {
 		}
 		most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
 		most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+	}
+	// Turns scores into weights 2^(score - most).
+	__device__ __forceinline__ void weigh() {
 		const float base = most == -INFINITY ? 0 : most;
+		weight = 0;
 #pragma unroll
 		for (int i = 0; i < 8; i++) {
 			float &x = s[i / 2][i % 2];
@@ -314,38 +315,32 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 	const AttendSource<CHUNKS> source(a, tile);
 	AttendBlock<CHUNKS> b;
 	AttendQueries<CHUNKS> q;
-	b.clear();
 	int from = split * SPLIT + warp * BLOCK;
+	bool live = from <= tile.last && from + BLOCK > tile.first;
 	// Where the next split lies is read before this one's keys: else its answer comes
 	// behind them, and the next keys are asked for when nothing is on its way.
 	uint32_t rows = source.find(tile, from), next = source.find(tile, from + step * SPLIT);
 	q.load(a, tile);
-	b.load_keys(source, rows, from, tile);
-	b.load_values(source, rows, from, tile);
 	AttendSum *run = (AttendSum *)(attend_room + 2 * WARPS * tile.group * WIDE);
-	for (int buffer = 0;; buffer ^= 1) {
-		const bool live = from <= tile.last && from + BLOCK > tile.first;
-		const int later = from + step * SPLIT;
-		float *sums = attend_room + buffer * WARPS * tile.group * WIDE;
-		AttendWeights<CHUNKS> w;
-		rows = next, next = source.find(tile, later + step * SPLIT);
-		if (live) w.score(q, b);
-		b.load_keys(source, rows, later, tile);
+	int buffer = 0;
+	AttendWeights<CHUNKS> w;
+	const auto keep = [&] { // a warp's sums, for all
 		if (live) {
-			w.weigh(a, tile, from);
-			w.sum(b, tile.group, sums + warp * tile.group * WIDE);
+			w.weigh();
+			w.sum(b, tile.group, attend_room + (buffer * WARPS + warp) * tile.group * WIDE);
 		} else {
 			w.most = -INFINITY, w.weight = 0;
 		}
-		b.load_values(source, rows, later, tile);
 		if (lane % 4 == 0) marks[buffer][warp][lane / 4] = {w.most, w.weight};
+	};
+	const auto add = [&](bool last) { // the warps' sums of the split
 #ifndef REEL_RACE // which shows that racecheck finds a missing barrier
 		__syncthreads(); // what is read below is written again behind the next one
 #endif
 		for (int i = threadIdx.x; i < tile.group * WIDE; i += WARPS * 32) {
 			const int entry = i / WIDE, element = i % WIDE;
 			if (element >= a.dim) continue;
-			AttendSum sum = attend_add<WIDE>(marks[buffer], sums, tile.group, i);
+			AttendSum sum = attend_add<WIDE>(marks[buffer], attend_room + buffer * WARPS * tile.group * WIDE, tile.group, i);
 			if (!whole) {
 				float *p = attend_partial(a, tile, entry, split);
 				p[element] = sum.sum;
@@ -355,15 +350,32 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 			AttendSum all = {0, -INFINITY, 0};
 			if (split > first) all = run[i];
 			all.add(sum.sum, sum.most, sum.weight);
-			if (split + step < splits)
+			if (!last)
 				run[i] = all;
 			else
 				a.out[((size_t)tile.row * a.heads + tile.head + entry) * a.dim + element] = all.sum / all.weight;
 		}
-		split += step;
-		if (split >= splits) break;
-		from = later;
+	};
+	// The loads are here alone: where registers are loaded at two places, the compiler
+	// loads others and moves them, and a move awaits its load.
+	for (bool any = false;; any = true) {
+		if (any && live) w.score(q, b), w.mask(a, tile, from);
+		__syncwarp(); // loads stay behind it
+		b.load_keys(source, rows);
+		if (any) keep();
+		__syncwarp();
+		b.load_values(source, rows);
+		if (any) {
+			add(false);
+			split += step, buffer ^= 1, from += step * SPLIT;
+			live = from <= tile.last;
+		}
+		if (split + step >= splits) break;
+		rows = next, next = source.find(tile, from + 2 * step * SPLIT);
 	}
+	if (live) w.score(q, b), w.mask(a, tile, from);
+	keep();
+	add(true);
 	if (!whole) attend_merge<WIDE>(a, tile, run, first, splits, min(step, splits - first));
 }
 

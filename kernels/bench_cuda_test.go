@@ -50,7 +50,8 @@ func BenchmarkCUDAAttend(t *testing.B) {
 		for _, c := range []struct {
 			kind    string
 			rows, n int // positions of the last row
-		}{{"decode", 1, 20}, {"decode", 1, 250}, {"decode", 1, 500}, {"decode", 1, 4000}, {"decode", 8, 1000}, {"decode", 64, 500}, {"prefill", 50, 50},
+		}{{"decode", 1, 20}, {"decode", 1, 250}, {"decode", 1, 500}, {"decode", 1, 4000}, {"decode", 1, 16000},
+			{"decode", 8, 256}, {"decode", 8, 1000}, {"decode", 64, 500}, {"prefill", 50, 50},
 			{"prefill", 100, 100}, {"prefill", 400, 400}, {"prefill", 256, 4000}} {
 			t.Run(fmt.Sprintf("%s/%s-%d-rows-%d-positions", shape.name, c.kind, c.rows, c.n), func(t *testing.B) {
 				b := newBoth(t)
@@ -59,7 +60,8 @@ func BenchmarkCUDAAttend(t *testing.B) {
 				if own {
 					slots = c.rows
 				}
-				const context, layers = 4096, 4
+				const layers = 4
+				context := max(4096, c.n)
 				each := (c.n + 15) / 16
 				kv := KV{DType: BF16, Pages: 1 + slots*each, PageTokens: 16, Layers: layers, Heads: shape.kvHeads, HeadDim: shape.d}
 				table, slot, position := make([]int32, (slots+1)*context/16), make([]int32, c.rows), make([]int32, c.rows)
