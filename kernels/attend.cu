@@ -97,19 +97,21 @@ template <int CHUNKS> struct AttendBlock {
 	}
 };
 
-// A tile's queries, rounded: of entry `in` elements 32j + 8by + 0…7.
+// A tile's queries: of entry `in` elements 32j + 8by + 0…7, rounded in v.
 template <int CHUNKS> struct AttendQueries {
+	float4 x[CHUNKS][2];
 	uint4 v[CHUNKS];
 
 	__device__ __forceinline__ void load(const AttendArgs &a, const AttendTile &tile) {
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
 		const float4 *q = (const float4 *)(a.q + ((size_t)tile.row * a.heads + tile.head + in) * a.dim + 8 * by);
-		float4 x[CHUNKS][2];
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			x[j][0] = x[j][1] = {};
 			if (in < tile.group && 32 * j + 8 * by < a.dim) x[j][0] = __ldcg(q + 8 * j), x[j][1] = __ldcg(q + 8 * j + 1);
 		}
+	}
+	__device__ __forceinline__ void round() {
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++)
 			v[j] = {attend_pair(x[j][0].x, x[j][0].y), attend_pair(x[j][0].z, x[j][0].w), attend_pair(x[j][1].x, x[j][1].y), attend_pair(x[j][1].z, x[j][1].w)};
@@ -288,9 +290,10 @@ template <int WIDE> __device__ __forceinline__ AttendSum attend_add(const Attend
 #pragma unroll
 	for (int w = 0; w < WARPS; w++) {
 		const AttendMark mark = marks[w][i / WIDE];
-		if (mark.most == -INFINITY) continue; // it has left nothing
-		const float share = attend_exp2(mark.most - sum.most);
-		sum.sum = __fmaf_rn(sums[w * group * WIDE + i], share, sum.sum);
+		const float x = sums[w * group * WIDE + i];
+		const bool none = mark.most == -INFINITY; // it has left nothing
+		const float share = none ? 0 : attend_exp2(mark.most - sum.most);
+		sum.sum = __fmaf_rn(none ? 0 : x, share, sum.sum);
 		sum.weight = __fmaf_rn(mark.weight, share, sum.weight);
 	}
 	return sum;
@@ -358,7 +361,7 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 	};
 	// The loads are here alone: where registers are loaded at two places, the compiler
 	// loads others and moves them, and a move awaits its load.
-	for (bool any = false;; any = true) {
+	for (bool any = false; live || split + step < splits; any = true) {
 		if (any && live) w.score(q, b), w.mask(a, tile, from);
 		__syncwarp(); // loads stay behind it
 		b.load_keys(source, rows);
@@ -369,6 +372,8 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 			add(false);
 			split += step, buffer ^= 1, from += step * SPLIT;
 			live = from <= tile.last;
+		} else {
+			q.round(); // here, where its answer need not be awaited before the keys are asked for
 		}
 		if (split + step >= splits) break;
 		rows = next, next = source.find(tile, from + 2 * step * SPLIT);
