@@ -16,7 +16,7 @@ struct AttendTile {
 __device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
 	AttendTile tile;
 	tile.row = blockIdx.x;
-	tile.slot = a.slot[tile.row], tile.last = a.position[tile.row];
+	tile.slot = __ldcg(a.slot + tile.row), tile.last = __ldcg(a.position + tile.row);
 	tile.first = max(0, tile.last + 1 - a.see);
 	const int parts = (a.group + ENTRIES - 1) / ENTRIES;
 	tile.kvHead = blockIdx.y;
@@ -308,7 +308,10 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 	constexpr int WIDE = 64 * AttendBlock<CHUNKS>::HALVES;
 	extern __shared__ __align__(128) float attend_room[]; // [2][WARPS][group][WIDE], and AttendSum [group][WIDE] of the splits before
 	__shared__ AttendMark marks[2][WARPS][ENTRIES];
-	step_begin();
+	let_next_begin();
+	// QKV's kernels let this one begin when those before them are through. So all is there to
+	// read but what QKV writes: queries, and the row's own key and value.
+	if (!a.afterQKV) await_previous();
 	const AttendTile tile = attend_tile(a);
 	const int first = tile.first / SPLIT, splits = tile.last / SPLIT + 1, step = gridDim.z;
 	int split = first + blockIdx.z;
@@ -323,7 +326,8 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 	// Where the next split lies is read before this one's keys: else its answer comes
 	// behind them, and the next keys are asked for when nothing is on its way.
 	uint32_t rows = source.find(tile, from), next = source.find(tile, from + step * SPLIT);
-	q.load(a, tile);
+	const bool newest = from + BLOCK > tile.last; // what the row's own key is for, or nothing
+	if (newest) await_previous();
 	AttendSum *run = (AttendSum *)(attend_room + 2 * WARPS * tile.group * WIDE);
 	int buffer = 0;
 	AttendWeights<CHUNKS> w;
@@ -373,11 +377,14 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 			split += step, buffer ^= 1, from += step * SPLIT;
 			live = from <= tile.last;
 		} else {
-			q.round(); // here, where its answer need not be awaited before the keys are asked for
+			if (!newest) await_previous();
+			q.load(a, tile);
+			q.round();
 		}
 		if (split + step >= splits) break;
 		rows = next, next = source.find(tile, from + 2 * step * SPLIT);
 	}
+	if (!live && !newest) await_previous();
 	if (live) w.score(q, b), w.mask(a, tile, from);
 	keep();
 	add(true);

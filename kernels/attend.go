@@ -29,6 +29,14 @@ type Attend struct {
 	// order than those of decode, for many rows that read the same keys; in either
 	// class a row's bits depend on its sequence and position alone.
 	Prefill bool
+	// AfterQKV promises that the op before this one on its stream is the QKV of the same
+	// generated rows, layer and pool, and that each row is the only one of its sequence. Of
+	// what is read here that op writes Q and the rows' own keys and values alone, and on a
+	// GPU its kernels let this one begin when the ops before it have ended. So what those
+	// wrote is read while QKV still runs: slots, positions, block table, and the other keys
+	// and values. Where the promise is false, some of it is what was there before. A prompt's
+	// rows (Prefill) make none.
+	AfterQKV bool
 	// Next is the Scratch of the product after this one, of weights of type NextType, where
 	// both are a prompt's: a GPU that rounds activations leaves the results there, and
 	// not in Out. Or none.
@@ -68,6 +76,9 @@ func (o Attend) Check() error {
 	}
 	if o.Window < 0 {
 		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
+	}
+	if o.AfterQKV && o.Prefill {
+		return fmt.Errorf("%w: a prompt's rows may not be read before their QKV has ended", device.ErrBadShape)
 	}
 	n := o.T * o.Heads * o.KV.HeadDim
 	return checkBuffers(need{"q", o.Q, n}, need{"out", o.Out, n}, need{"slots of rows", o.Rows.Slot, o.T},

@@ -20,7 +20,7 @@ type attendArgs struct {
 	scale                                 float32
 	window, join, see, f16                int32
 	rounded                               uint64
-	tokens, group                         int32
+	tokens, group, afterQKV               int32
 }
 
 // ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and its warps.
@@ -41,7 +41,11 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	if o.Prefill {
 		return o.prefill(q)
 	}
-	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(q), o.args(q, 1, 1, attendSplit))
+	args := o.args(q, 1, 1, attendSplit)
+	if o.AfterQKV {
+		args.afterQKV = 1
+	}
+	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(q), args)
 }
 
 // args are a kernel's arguments, for windows of so many rows, joined by so many, and

@@ -32,7 +32,8 @@ __device__ __forceinline__ void let_next_begin() {
 }
 
 // await_previous returns when what the kernels before this one wrote is there.
-// Before it, a kernel reads nothing but weights. Every thread calls it.
+// Before it, a kernel reads nothing but weights, and attention what Attend.AfterQKV says.
+// Every thread that reads more calls it.
 __device__ __forceinline__ void await_previous() {
 #if __CUDA_ARCH__ >= 900
 	asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -49,6 +50,22 @@ __device__ __forceinline__ void await_rows() {
 #else
 	dawdle();
 #endif
+}
+
+// begin_product lets the next kernel begin and waits for the ones before. Where attention
+// comes next it waits first: then what those wrote is there as soon as the next one begins.
+// FEW is of the products of few rows.
+template <bool ATTENDED, bool FEW = false> __device__ __forceinline__ void begin_product() {
+	if (ATTENDED) {
+		await_previous();
+		let_next_begin();
+		return;
+	}
+	let_next_begin();
+	if (FEW)
+		await_rows();
+	else
+		await_previous();
 }
 
 // Weights are read once: past L1, and they never change.

@@ -208,8 +208,7 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 			expect(part, c);
 			if (!part.rows) bring_part(part, c);
 		}
-		let_next_begin();
-		await_previous();
+		begin_product<Op::ATTENDED>();
 		for (int i = 0; i < STAGES && rows.part < PARTS; i++, rows.next(rounds))
 			if (part.rows) bring_part(part, rows);
 		for (; c.part < PARTS; c.next(rounds)) {

@@ -15,6 +15,7 @@ struct GateUp {
 	static constexpr bool NORMED = true;
 	static constexpr bool ONWARD = true; // whether a product may follow that reads what this one makes
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
+	static constexpr bool ATTENDED = false; // whether attention comes next
 	const Args &o;
 	struct Place {}; // nothing to know of a token beforehand
 

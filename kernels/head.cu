@@ -13,6 +13,7 @@ struct Head {
 	static constexpr int R = 1;
 	static constexpr bool NORMED = true;
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
+	static constexpr bool ATTENDED = false; // whether attention comes next
 	const Args &o;
 
 	__device__ __forceinline__ Head(const Args &o) : o(o) {}

@@ -126,8 +126,7 @@ template <class Op, class D, int N, int U> __device__ __forceinline__ void narro
 	const int unit = blockIdx.x, row = threadIdx.x & 15, token = threadIdx.x >> 4;
 	Block b(op, unit);
 	b.begin_weights();
-	let_next_begin();
-	await_rows();
+	begin_product<Op::ATTENDED, true>();
 	b.begin_rows();
 	const bool mine = token < 8 * N && op.activations().row(token) >= 0;
 	if (Op::EARLY && mine) op.prepare(unit, row, token);

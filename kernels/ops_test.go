@@ -136,6 +136,7 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: small},
 		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, HeadNorms: small},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Window: -1},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, AfterQKV: true, Prefill: true},
 		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1},
 		Stage{Ring: small, Counter: big, Layout: g.layout, Slots: g.slots, Rows: g.rows, RingSlots: 1, T: 1},
 	} {

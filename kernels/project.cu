@@ -14,6 +14,7 @@ struct Project {
 	static constexpr bool NORMED = false;
 	static constexpr bool ONWARD = true; // whether a product may follow that reads what this one makes
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
+	static constexpr bool ATTENDED = false; // whether attention comes next
 	const Args &o;
 	struct Place {}; // nothing to know of a token beforehand
 	float old;

@@ -26,6 +26,7 @@ struct QKV {
 	static constexpr bool NORMED = true;
 	static constexpr bool ONWARD = false;
 	static constexpr bool EARLY = false; // whether prepare comes before the sums: what it reads takes registers
+	static constexpr bool ATTENDED = true; // whether attention comes next
 	const Args &o;
 	// Of a token: its position, and its page's element of the layer and place in it.
 	struct Place {

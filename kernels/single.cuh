@@ -102,8 +102,7 @@ template <class Op, class D, int U> __device__ __forceinline__ void single(Op op
 	extern __shared__ float4 singleShared[];
 	Block b(op, blockIdx.x, singleShared);
 	b.begin_weights();
-	let_next_begin();
-	await_rows();
+	begin_product<Op::ATTENDED, true>();
 	const int t = b.in.row(0);
 	if (t < 0) return;
 	const bool finishes = threadIdx.x < 16;

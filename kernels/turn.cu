@@ -30,7 +30,7 @@ __device__ __forceinline__ void turn_store(const TurnArgs &a, int64_t at, float 
 // where it is, k and v go to the row's page. A warp is one head of one row; a lane has
 // the pairs (e, e+dim/2) of e = lane, lane+32, … The order of its sum depends on dim alone.
 extern "C" __global__ void __launch_bounds__(32 * TURN_WARPS) reel_turn(const __grid_constant__ TurnArgs a) {
-	step_begin();
+	begin_product<true>(); // attention comes next
 	const int all = a.heads + 2 * a.kvHeads, lane = threadIdx.x % 32, half = a.dim / 2;
 	const int i = blockIdx.x * TURN_WARPS + threadIdx.x / 32, t = i / all, head = i % all;
 	if (t >= a.T) return;

@@ -233,8 +233,7 @@ template <class Op, class D, int G> __device__ __forceinline__ void wide(const O
 	extern __shared__ __align__(1024) char wideShared[];
 	Block b(op, wideShared);
 	b.fetch_weights(b.team * (PARTIALS / G) * PIECE);
-	let_next_begin();
-	await_previous();
+	begin_product<Op::ATTENDED>();
 	b.find_rows();
 	b.run();
 	b.share();

@@ -75,7 +75,7 @@ func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
 	p.launch(kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, Raw: l.raw, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
 		Out: l.q, Scratch: l.scratch, Parts: l.parts, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps, Prefill: sh.Prefill, Ready: onward && i > 0})
 	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: l.kvLayer(i), Heads: c.Heads,
-		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i), Prefill: sh.Prefill,
+		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i), Prefill: sh.Prefill, AfterQKV: !sh.Prefill,
 		Next: inner, NextType: w.output.DType})
 	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: x, NextNorm: w.innerNorm,
 		Name: kernels.Output})

@@ -1,0 +1,59 @@
+package model_test
+
+import (
+	"testing"
+
+	"reel/generator/internal/model"
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// launches is a stream that keeps what is launched on it.
+type launches struct {
+	device.Stream
+	ops []device.Op
+}
+
+func (l *launches) Launch(op device.Op) error {
+	l.ops = append(l.ops, op)
+	return nil
+}
+
+// Each attention comes right after the QKV of its rows and layer, and is told so for
+// generated rows alone.
+func TestAttentionIsToldThatItFollowsQKV(t *testing.T) {
+	h, m := embedded(t)
+	lane, err := m.NewLane(h, model.Geometry{MaxRows: 8, MaxBatch: 8, Context: m.Config.Context, PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lane.Free(h); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, sh := range []model.Shape{{Rows: 1, Samples: 1}, {Rows: 8, Samples: 8}, {Rows: 1, Prefill: true, Samples: 1}, {Rows: 8, Prefill: true}} {
+		var l launches
+		if err := m.Forward(&l, lane, sh); err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for i, op := range l.ops {
+			a, ok := op.(kernels.Attend)
+			if !ok {
+				continue
+			}
+			found++
+			if a.AfterQKV == sh.Prefill {
+				t.Errorf("%+v: AfterQKV is %t", sh, a.AfterQKV)
+			}
+			q, ok := l.ops[i-1].(kernels.QKV)
+			if !ok || q.T != a.T || q.Rows != a.Rows || q.KV != a.KV || q.Layer != a.Layer || q.Out != a.Q || q.Prefill != a.Prefill {
+				t.Errorf("%+v: attention of layer %d follows %s, wants its QKV", sh, a.Layer, l.ops[i-1].Kernel())
+			}
+		}
+		if found != m.Config.Layers {
+			t.Errorf("%+v: %d attentions, wants %d", sh, found, m.Config.Layers)
+		}
+	}
+}

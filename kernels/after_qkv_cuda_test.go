@@ -1,0 +1,125 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// afterQKV is a layer's QKV and the attention that follows it. The product has long
+// columns and few outputs, so that attention has place and time to begin before it ends.
+type afterQKV struct {
+	*both
+	qkv  QKV
+	pool []float32 // at first
+	work device.Buffer
+}
+
+const (
+	afterHidden, afterHeads, afterKVHeads, afterDim = 8192, 4, 2, 64
+	afterContext                                    = 64 // as newAttention has it
+)
+
+func newAfterQKV(b *both, rows int, scratch, biased bool) *afterQKV {
+	a := &afterQKV{both: b, qkv: b.newAttention(BF16, BF16, rows, afterHidden, afterHeads, afterKVHeads, afterDim).op[1]}
+	a.pool = b.normal(int(a.qkv.KV.Data.Bytes()/2), 1)
+	a.work = b.load(1, make([]byte, AttendWork(rows, afterHeads, afterDim, afterContext)))
+	if scratch {
+		a.qkv.Scratch = b.scratchFor(rows, afterHidden)
+	}
+	if biased {
+		a.qkv.Bias, a.qkv.Raw = put(b, b.normal((afterHeads+2*afterKVHeads)*afterDim, 1))[1], b.rawKV(rows, afterKVHeads, afterDim)
+	}
+	return a
+}
+
+// rows are those of a step.
+func (a *afterQKV) rows(of func(row int) Row) Rows {
+	slot, position := make([]int32, a.qkv.T), make([]int32, a.qkv.T)
+	for i := range slot {
+		r := of(i)
+		slot[i], position[i] = r.Slot, r.Position
+	}
+	return Rows{Slot: a.load(1, bytesOf(slot)), Position: a.load(1, bytesOf(position))}
+}
+
+// goingOn are steps of as many sequences as there are rows, each of which goes on by a
+// position a step, past one that attention reads early from then on.
+func (a *afterQKV) goingOn() (steps []Rows) {
+	for step := range int32(16) {
+		steps = append(steps, a.rows(func(row int) Row { return Row{Slot: int32(row), Position: 24 + step + int32(row%8)} }))
+	}
+	return steps
+}
+
+// results are what attention gives in steps over a pool as at first, launched by run.
+func (a *afterQKV) results(early bool, steps []Rows, run func(ops ...device.Op)) (out []uint32) {
+	a.t.Helper()
+	kv := a.qkv.KV
+	kv.Data = a.load(1, bytesOf(bitsOf(a.pool)))
+	var ops []device.Op
+	var attended []device.Buffer
+	for _, rows := range steps {
+		qkv := a.qkv
+		qkv.Rows, qkv.KV = rows, kv
+		attend := Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Work: a.work,
+			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, AfterQKV: early}
+		ops, attended = append(ops, qkv, attend), append(attended, attend.Out)
+	}
+	run(ops...)
+	for _, x := range attended {
+		out = append(out, read[uint32](a.both, 1, x)...)
+	}
+	return out
+}
+
+// oneByOne has each op end before the next is launched.
+func (a *afterQKV) oneByOne(ops ...device.Op) {
+	for _, op := range ops {
+		a.onGPU(op)
+	}
+}
+
+// Attention that reads before its QKV has ended gives the bits of attention that begins
+// after it, behind each kernel that QKV has; and so does attention that waits.
+func TestCUDAAttendAfterQKV(t *testing.T) { testAttendAfterQKV(newBoth(t)) }
+
+// Also where kernels take their time.
+func TestCUDAAttendAfterLateQKV(t *testing.T) { testAttendAfterQKV(bothOf(t, "late")) }
+
+func testAttendAfterQKV(b *both) {
+	for _, c := range []struct {
+		rows            int
+		scratch, biased bool
+	}{{1, false, false}, {1, false, true}, {8, false, false}, {12, false, false}, {12, true, true}, {40, false, false}, {40, true, false}, {150, true, false}} {
+		a := newAfterQKV(b, c.rows, c.scratch, c.biased)
+		steps := a.goingOn()
+		want := a.results(false, steps, a.oneByOne)
+		for _, early := range []bool{false, true} {
+			a.equal(fmt.Sprintf("%+v, early %t", c, early), a.results(early, steps, a.onGPU), want)
+			a.equal(fmt.Sprintf("%+v, early %t, replayed", c, early), a.results(early, steps, a.replay), want)
+		}
+	}
+}
+
+// Rows of one sequence read what their QKV writes. Where AfterQKV says that they don't,
+// results are others, so the tests above would see a kernel that reads too early; where it
+// says nothing, they are right. GPUs before 9.0 begin no kernel early, and fail this.
+func TestCUDAAttendSeesAFalseAfterQKV(t *testing.T) {
+	a := newAfterQKV(newBoth(t), 12, false, false)
+	steps := []Rows{a.rows(func(row int) Row { return Row{Slot: 3, Position: 26 + int32(row)} })}
+	want := a.results(false, steps, a.oneByOne)
+	for range 10 {
+		a.equal("without", a.results(false, steps, a.replay), want)
+	}
+	for range 10 {
+		if !slices.Equal(a.results(true, steps, a.replay), want) {
+			return
+		}
+	}
+	t.Error("a false promise changes no bits: the tests of AfterQKV see nothing")
+}

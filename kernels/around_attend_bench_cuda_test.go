@@ -1,0 +1,84 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// BenchmarkCUDAAroundAttend measures q, k and v, attention and output product of generated
+// tokens, one after another as in a layer, over layers whose weights together are larger than
+// the L2 cache: with attention that reads before its QKV has ended, and that waits for it.
+func BenchmarkCUDAAroundAttend(t *testing.B) {
+	for _, s := range []shape{
+		{name: "7B", hidden: 4096, layers: 2, heads: 32, kvHeads: 32, dim: 128},
+		{name: "1B", hidden: 2048, layers: 8, heads: 32, kvHeads: 8, dim: 64},
+	} {
+		a := newAround(newBoth(t), s)
+		for _, c := range []struct{ rows, n int }{{1, 20}, {1, 250}, {1, 4000}, {8, 256}} {
+			for _, early := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%d-rows-%d-positions/early-%t", s.name, c.rows, c.n, early), func(t *testing.B) {
+					b := newBoth(t)
+					ops := a.ops(b, c.rows, c.n, early)
+					b.perLaunch(t, 0, ops...)
+					t.ReportMetric(t.Elapsed().Seconds()/float64(t.N*64*s.layers)*1e6, "µs/layer")
+				})
+			}
+		}
+	}
+}
+
+// around are the weights around attention, on the GPU.
+type around struct {
+	shape
+	layers     []layer
+	norm, rope device.Buffer
+}
+
+const aroundContext = 4096
+
+func newAround(b *both, s shape) *around {
+	q, kv := s.heads*s.dim, s.kvHeads*s.dim
+	values := b.elements(BF16, s.hidden*q, 0.02)
+	load := func(rows, cols int) Weight {
+		w, err := LoadWeight(b.g, BF16, rows, cols, values[:2*rows*cols])
+		b.must(err)
+		b.t.Cleanup(func() { b.must(b.g.Free(w.Data)) })
+		return w
+	}
+	a := &around{shape: s, norm: b.load(1, bytesOf(b.powers(s.hidden))), rope: b.load(1, bytesOf(b.normal(aroundContext*s.dim, 1)))}
+	for range s.layers {
+		a.layers = append(a.layers, layer{q: load(q, s.hidden), k: load(kv, s.hidden), v: load(kv, s.hidden), output: load(s.hidden, q)})
+	}
+	return a
+}
+
+// ops are those of all layers, for so many sequences of n positions each.
+func (a *around) ops(b *both, rows, n int, early bool) (ops []device.Op) {
+	each, width, table := (n+15)/16, a.heads*a.dim, aroundContext/16
+	slot, position, blocks := make([]int32, rows), make([]int32, rows), make([]int32, (rows+1)*table)
+	for i := range rows {
+		slot[i], position[i] = int32(i), int32(n-1)
+		for j := range each {
+			blocks[i*table+j] = int32(1 + i*each + j)
+		}
+	}
+	kv := KV{DType: BF16, Pages: 1 + rows*each, PageTokens: 16, Layers: len(a.layers), Heads: a.kvHeads, HeadDim: a.dim}
+	kv.Data = b.load(1, make([]byte, int64(kv.Pages)*kv.PageBytes()))
+	x := b.load(1, bytesOf(b.normal(rows*a.hidden, 1)))
+	q, attended := b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
+	in := Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))}
+	slots := Slots{Count: rows + 1, Pages: table, Context: aroundContext, BlockTable: b.load(1, bytesOf(blocks))}
+	work := b.load(1, make([]byte, AttendWork(rows, a.heads, a.dim, aroundContext)))
+	for i, w := range a.layers {
+		ops = append(ops,
+			QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv, Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5},
+			Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Work: work, T: rows, Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: early},
+			Project{W: w.output, In: attended, X: x, T: rows})
+	}
+	return ops
+}
