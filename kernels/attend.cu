@@ -3,7 +3,7 @@
 // A row's positions are cut into splits of SPLIT, and a split into a block of BLOCK
 // positions for each warp. Warps are added in their order, then splits in theirs. So
 // a row's sums have one order, whatever else is in the step.
-constexpr int BLOCK = 32, WARPS = 8, SPLIT = BLOCK * WARPS;
+constexpr int BLOCK = 32, WARPS = 4, SPLIT = BLOCK * WARPS;
 // A block of threads serves up to ENTRIES query heads of one row that read the same keys.
 constexpr int ENTRIES = 8;
 constexpr int MERGED = 64; // splits whose factors are there at once
@@ -213,8 +213,8 @@ struct AttendMerge {
 
 // Leaves, of MERGED splits from `from` on, what AttendSum::add would count them; those
 // that are not there change no sum. A warp an entry; most is its largest score before.
-__device__ __forceinline__ void attend_factors(const AttendArgs &a, const AttendTile &tile, AttendMerge &s, float &most, int from, int splits) {
-	const int entry = threadIdx.x / 32, lane = threadIdx.x % 32;
+__device__ __forceinline__ void attend_factors(const AttendArgs &a, const AttendTile &tile, AttendMerge &s, float &most, int entry, int from, int splits) {
+	const int lane = threadIdx.x % 32;
 	if (entry >= tile.group) return;
 	float m[MERGED / 32], w[MERGED / 32];
 #pragma unroll
@@ -242,11 +242,14 @@ __device__ __forceinline__ void attend_factors(const AttendArgs &a, const Attend
 // Adds a tile's splits in their order, in the last to arrive of `blocks` blocks: with the
 // operations of AttendSum::add, but loads and factors of many splits at once. Room
 // [group][WIDE] holds each thread's own sums.
-template <int WIDE> __device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile, AttendSum *run, int first, int splits, int blocks) {
-	constexpr int LOADS = 32;
+template <int WIDE, int THREADS> __device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile, AttendSum *run, int first, int splits, int blocks) {
+	constexpr int LOADS = THREADS / 8; // more take more registers than smaller blocks have
 	__shared__ AttendMerge s;
 	if (!attend_last(a.arrived + tile.row * a.heads + tile.head, blocks)) return;
-	float most = -INFINITY, x[LOADS];
+	constexpr int ALL = THREADS / 32, EACH = ENTRIES / ALL; // warps, and entries of each
+	float most[EACH], x[LOADS];
+#pragma unroll
+	for (int e = 0; e < EACH; e++) most[e] = -INFINITY;
 	// Begins to load element i%WIDE of entry i/WIDE of splits from `at` on.
 	const auto load = [&](int i, int at) {
 		const int element = min(i % WIDE, a.dim - 1);
@@ -257,16 +260,17 @@ template <int WIDE> __device__ static void attend_merge(const AttendArgs &a, con
 	for (int from = first; from < splits; from += MERGED) {
 		if (from > first) __syncthreads(); // the factors before have been read
 		if (threadIdx.x < tile.group * WIDE) load(threadIdx.x, from); // beside the factors
-		attend_factors(a, tile, s, most, from, splits);
+#pragma unroll
+		for (int e = 0; e < EACH; e++) attend_factors(a, tile, s, most[e], threadIdx.x / 32 + e * ALL, from, splits);
 		__syncthreads();
 		const int count = min(MERGED, splits - from);
-		for (int i = threadIdx.x; i < tile.group * WIDE; i += WARPS * 32) {
+		for (int i = threadIdx.x; i < tile.group * WIDE; i += THREADS) {
 			const int entry = i / WIDE, element = i % WIDE;
 			if (element >= a.dim) continue;
 			AttendSum sum = {0, 0, 0};
 			if (from > first) sum = run[i];
 			for (int k = 0; k < count; k += LOADS) {
-				if (k > 0 || i >= WARPS * 32) load(i, from + k);
+				if (k > 0 || i >= THREADS) load(i, from + k);
 #pragma unroll
 				for (int u = 0; u < LOADS; u++) {
 					const float keep = s.keep[entry][k + u], add = s.add[entry][k + u];
@@ -283,7 +287,7 @@ template <int WIDE> __device__ static void attend_merge(const AttendArgs &a, con
 }
 
 // Adds what the warps left of a split: an element a thread.
-template <int WIDE> __device__ __forceinline__ AttendSum attend_add(const AttendMark (&marks)[WARPS][ENTRIES], const float *sums, int group, int i) {
+template <int WIDE> __device__ __forceinline__ AttendSum attend_add(const AttendMark (*marks)[ENTRIES], const float *sums, int group, int i) {
 	AttendSum sum = {0, -INFINITY, 0};
 #pragma unroll
 	for (int w = 0; w < WARPS; w++) sum.most = fmaxf(sum.most, marks[w][i / WIDE].most);
@@ -301,23 +305,23 @@ template <int WIDE> __device__ __forceinline__ AttendSum attend_add(const Attend
 
 // out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j of row t's sequence
 // up to its own, or the last a.see of them. Grid: [rows][KV heads, by ENTRIES query
-// heads][at most splits]. A block takes every gridDim.z-th split, and while it adds one
-// the keys and values of its next are on their way to registers. The bits are the same
-// whatever the grid.
-template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a) {
-	constexpr int WIDE = 64 * AttendBlock<CHUNKS>::HALVES;
-	extern __shared__ __align__(128) float attend_room[]; // [2][WARPS][group][WIDE], and AttendSum [group][WIDE] of the splits before
-	__shared__ AttendMark marks[2][WARPS][ENTRIES];
+// heads][at most splits by TEAMS]. A block takes TEAMS splits at once, then those gridDim.z
+// times TEAMS after them, and while it adds some the keys and values of its next are on
+// their way to registers. The bits are the same whatever the grid and TEAMS.
+template <int CHUNKS, int TEAMS> __device__ __forceinline__ void attend(const AttendArgs &a) {
+	constexpr int WIDE = 64 * AttendBlock<CHUNKS>::HALVES, ALL = WARPS * TEAMS, THREADS = 32 * ALL;
+	extern __shared__ __align__(128) float attend_room[]; // [2][ALL][group][WIDE], and AttendSum [group][WIDE] of the splits before
+	__shared__ AttendMark marks[2][ALL][ENTRIES];
 	let_next_begin();
 	// QKV's kernels let this one begin when those before them are through. So all is there to
 	// read but what QKV writes: queries, and the row's own key and value.
 	if (!a.afterQKV) await_previous();
 	const AttendTile tile = attend_tile(a);
-	const int first = tile.first / SPLIT, splits = tile.last / SPLIT + 1, step = gridDim.z;
-	int split = first + blockIdx.z;
+	const int first = tile.first / SPLIT, splits = tile.last / SPLIT + 1, step = gridDim.z * TEAMS;
+	int split = first + blockIdx.z * TEAMS; // the first that the block has
 	if (split >= splits) return; // a short context
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	const bool whole = step == 1 || splits - first == 1;
+	const bool whole = gridDim.z == 1 || splits - first <= TEAMS;
 	const AttendSource<CHUNKS> source(a, tile);
 	AttendBlock<CHUNKS> b;
 	AttendQueries<CHUNKS> q;
@@ -328,13 +332,13 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 	uint32_t rows = source.find(tile, from), next = source.find(tile, from + step * SPLIT);
 	const bool newest = from + BLOCK > tile.last; // what the row's own key is for, or nothing
 	if (newest) await_previous();
-	AttendSum *run = (AttendSum *)(attend_room + 2 * WARPS * tile.group * WIDE);
+	AttendSum *run = (AttendSum *)(attend_room + 2 * ALL * tile.group * WIDE);
 	int buffer = 0;
 	AttendWeights<CHUNKS> w;
 	const auto keep = [&] { // a warp's sums, for all
 		if (live) {
 			w.weigh();
-			w.sum(b, tile.group, attend_room + (buffer * WARPS + warp) * tile.group * WIDE);
+			w.sum(b, tile.group, attend_room + (buffer * ALL + warp) * tile.group * WIDE);
 		} else {
 			w.most = -INFINITY, w.weight = 0;
 		}
@@ -344,19 +348,25 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 #ifndef REEL_RACE // which shows that racecheck finds a missing barrier
 		__syncthreads(); // what is read below is written again behind the next one
 #endif
-		for (int i = threadIdx.x; i < tile.group * WIDE; i += WARPS * 32) {
+		for (int i = threadIdx.x; i < tile.group * WIDE; i += THREADS) {
 			const int entry = i / WIDE, element = i % WIDE;
 			if (element >= a.dim) continue;
-			AttendSum sum = attend_add<WIDE>(marks[buffer], attend_room + buffer * WARPS * tile.group * WIDE, tile.group, i);
-			if (!whole) {
-				float *p = attend_partial(a, tile, entry, split);
+			AttendSum all = {0, -INFINITY, 0};
+			if (whole && split > first) all = run[i];
+#pragma unroll
+			for (int t = 0; t < TEAMS; t++) {
+				if (t > 0 && split + t >= splits) break;
+				const int from = buffer * ALL + t * WARPS;
+				AttendSum sum = attend_add<WIDE>(marks[buffer] + t * WARPS, attend_room + from * tile.group * WIDE, tile.group, i);
+				if (whole) {
+					all.add(sum.sum, sum.most, sum.weight);
+					continue;
+				}
+				float *p = attend_partial(a, tile, entry, split + t);
 				p[element] = sum.sum;
 				if (element == 0) p[a.dim] = sum.most, p[a.dim + 1] = sum.weight;
-				continue;
 			}
-			AttendSum all = {0, -INFINITY, 0};
-			if (split > first) all = run[i];
-			all.add(sum.sum, sum.most, sum.weight);
+			if (!whole) continue;
 			if (!last)
 				run[i] = all;
 			else
@@ -388,10 +398,17 @@ template <int CHUNKS> __device__ __forceinline__ void attend(const AttendArgs &a
 	if (live) w.score(q, b), w.mask(a, tile, from);
 	keep();
 	add(true);
-	if (!whole) attend_merge<WIDE>(a, tile, run, first, splits, min(step, splits - first));
+	if (!whole) attend_merge<WIDE, THREADS>(a, tile, run, first, splits, min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS));
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) reel_attend_32(const __grid_constant__ AttendArgs a) { attend<1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) reel_attend_64(const __grid_constant__ AttendArgs a) { attend<2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) reel_attend_96(const __grid_constant__ AttendArgs a) { attend<3>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 1) reel_attend_128(const __grid_constant__ AttendArgs a) { attend<4>(a); }
+// As many blocks a multiprocessor as registers allow.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_32(const __grid_constant__ AttendArgs a) { attend<1, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64(const __grid_constant__ AttendArgs a) { attend<2, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_96(const __grid_constant__ AttendArgs a) { attend<3, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_128(const __grid_constant__ AttendArgs a) { attend<4, 1>(a); }
+
+// The same by two splits.
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_32_two(const __grid_constant__ AttendArgs a) { attend<1, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_64_two(const __grid_constant__ AttendArgs a) { attend<2, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two(const __grid_constant__ AttendArgs a) { attend<3, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two(const __grid_constant__ AttendArgs a) { attend<4, 2>(a); }

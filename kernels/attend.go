@@ -48,11 +48,11 @@ type Attend struct {
 // for blocks of their own where a step has at most attendSplitRows rows, in prefill
 // as many as there is memory for.
 const (
-	attendSplit     = 256
+	attendSplit     = 128
 	attendSplitRows = 64
 	prefillSplit    = 1024
-	// workSplit is what Work has place for: more splits than decode has, and so as
-	// many rows of prefill as gain by it.
+	// workSplit is what Work has place for: as many splits as decode has, which is more than
+	// prefill has, and so as many rows of prefill as gain by it.
 	workSplit = 128
 )
 

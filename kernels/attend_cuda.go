@@ -23,15 +23,18 @@ type attendArgs struct {
 	tokens, group, afterQKV               int32
 }
 
-// ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and its warps.
+// ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and a split's warps.
 const (
 	attendEntries = 8
-	attendWarps   = 8
+	attendWarps   = 4
 )
 
 // attendKernels are the kernels by head size, rounded up to 32: names that are
 // made once, as a launch allocates nothing.
-var attendKernels = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
+var (
+	attendKernels    = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
+	attendTwoKernels = [...]string{"reel_attend_32_two", "reel_attend_64_two", "reel_attend_96_two", "reel_attend_128_two"}
+)
 
 // CUDA launches the kernel of the rows' class.
 func (o Attend) CUDA(q *cuda.Queue) error {
@@ -41,11 +44,16 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	if o.Prefill {
 		return o.prefill(q)
 	}
+	g, teams := o.grid(q)
+	kernel := &attendKernels
+	if teams == 2 {
+		kernel = &attendTwoKernels
+	}
 	args := o.args(q, 1, 1, attendSplit)
 	if o.AfterQKV {
 		args.afterQKV = 1
 	}
-	return cuda.Launch(q, attendKernels[(o.KV.HeadDim-1)/32], o.grid(q), args)
+	return cuda.Launch(q, kernel[(o.KV.HeadDim-1)/32], g, args)
 }
 
 // args are a kernel's arguments, for windows of so many rows, joined by so many, and
@@ -63,17 +71,23 @@ func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 	}
 }
 
-// grid gives each row and KV head a block of threads, and each split where that leaves
-// multiprocessors idle. No result depends on it.
-func (o Attend) grid(q *cuda.Queue) cuda.Grid {
+// grid gives each row and KV head a block of threads, which takes one or two splits at
+// once, and where that leaves multiprocessors idle as many more as they hold. No result
+// depends on it.
+func (o Attend) grid(q *cuda.Queue) (g cuda.Grid, teams int) {
 	group := o.Heads / o.KV.Heads
-	g := cuda.Grid{X: o.T, Y: o.KV.Heads * splitsOf(group, attendEntries), Z: 1, Threads: 32 * attendWarps, Dependent: true}
-	if o.T <= attendSplitRows {
-		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit), q.SMs()/(g.X*g.Y)))
+	g = cuda.Grid{X: o.T, Y: o.KV.Heads * splitsOf(group, attendEntries), Z: 1, Dependent: true}
+	blocks := q.SMs() // that there is place for
+	if teams = 2; g.X*g.Y > blocks {
+		teams, blocks = 1, 2*blocks
 	}
-	// Two splits' sums of each warp, and an AttendSum of the splits before.
-	g.Shared = 4 * (2*attendWarps + 3) * min(group, attendEntries) * ((o.KV.HeadDim + 63) / 64 * 64)
-	return g
+	g.Threads = 32 * attendWarps * teams
+	if o.T <= attendSplitRows {
+		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit*teams), blocks/(g.X*g.Y)))
+	}
+	// The sums of two splits of each warp, and an AttendSum of the splits before.
+	g.Shared = 4 * (2*attendWarps*teams + 3) * min(group, attendEntries) * ((o.KV.HeadDim + 63) / 64 * 64)
+	return g, teams
 }
 
 // see is how many positions a row sees at most.
