@@ -42,15 +42,15 @@ func (r *opsRig) measure(p opsPass) ([]opRow, error) {
 	if err := r.prepare(p); err != nil {
 		return nil, err
 	}
-	var pass recorder
-	if err := r.model.Forward(&pass, r.lane, r.shape(p.rows)); err != nil {
+	ops, err := r.ops(p)
+	if err != nil {
 		return nil, err
 	}
-	if err := r.run(pass.ops); err != nil { // all buffers hold what a pass leaves there
+	if err := r.run(ops); err != nil { // all buffers hold what a pass leaves there
 		return nil, err
 	}
-	names, by := kinds(pass.ops)
-	by["pass"] = pass.ops
+	names, by := kinds(ops)
+	by["pass"] = ops
 	var rows []opRow
 	for _, name := range append(names, "pass") {
 		row, err := r.kind(name, by[name], p)
@@ -60,6 +60,15 @@ func (r *opsRig) measure(p opsPass) ([]opRow, error) {
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// ops are those that a pass launches.
+func (r *opsRig) ops(p opsPass) ([]device.Op, error) {
+	var pass recorder
+	shape := r.shape(p.rows)
+	shape.Prefill = p.phase == "prefill"
+	err := r.model.Forward(&pass, r.lane, shape)
+	return pass.ops, err
 }
 
 // shape is that of an engine's step of so many rows: as many samples as there

@@ -120,6 +120,30 @@ func TestOpsPassesAreReal(t *testing.T) {
 	}
 }
 
+// A prompt's ops are measured as prompts have them, and so are those of decode.
+func TestOpsOfAPassAreOfItsClass(t *testing.T) {
+	l := loaded(t)
+	passes := []opsPass{{"decode", 2, 40}, {"prefill", 10, 10}}
+	r, err := newOpsRig(l, passes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range passes {
+		ops, err := r.ops(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range ops {
+			if a, ok := op.(kernels.Attend); ok && a.Prefill != (p.phase == "prefill") {
+				t.Errorf("attention of %s is of a prompt's class: %t", p.phase, a.Prefill)
+			}
+		}
+	}
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // counterOf is the device's counter of steps.
 func counterOf(t *testing.T, r *opsRig) device.Buffer {
 	t.Helper()
