@@ -94,6 +94,19 @@ __device__ __forceinline__ void store_four(float *to, const float4 &v, int rows,
 
 __device__ __forceinline__ uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
+// copy_async begins to copy N bytes to shared memory: 4 and 8 through L1, 16 past it.
+template <int N> __device__ __forceinline__ void copy_async(void *to, const void *from) {
+	if (N == 16)
+		asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+	else
+		asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(N) : "memory");
+}
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// await_copies returns when this thread's copies are there, but for the last OPEN groups, each of
+// which end_copies ended.
+template <int OPEN> __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory"); }
+
 struct BF16 {
 	// Two values rounded to nearest, low in the lower half.
 	static __device__ __forceinline__ uint32_t pack(float low, float high) {

@@ -13,8 +13,10 @@ struct Head {
 	static constexpr int R = 1;
 	static constexpr bool NORMED = true;
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
+	static constexpr int IN_TURN_1 = 2; // as inTurn in products_cuda.go
 	static constexpr bool ATTENDED = false; // whether attention comes next
 	const Args &o;
+	struct Sought {}; // nothing that comes to shared memory while sums are made
 
 	__device__ __forceinline__ Head(const Args &o) : o(o) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
@@ -26,4 +28,4 @@ struct Head {
 	}
 };
 
-REEL_PRODUCT(reel_head, Head, 4)
+REEL_PRODUCT(reel_head, Head, 8)

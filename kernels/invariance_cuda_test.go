@@ -142,15 +142,18 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 	const hidden, inner = 1024, 2816
 	gate, up, down := b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, hidden, inner)[1]
 	norm := put(b, b.normal(hidden, 1))[1]
-	defer func() { dependentLaunch = true }()
+	defer func(n int) { dependentLaunch, turnBlocks = true, n }(turnBlocks)
 	for _, rows := range []int{1, 12, 40, 150, -3, -50, -100, -300} { // of a prompt where below 0
 		prefill := rows < 0
 		rows = max(rows, -rows)
 		start := b.normal(rows*hidden, 1)
 		mid, scratch, parts := b.poisoned(rows * inner)[1], b.load(1, poison(int(ScratchBytes(rows, inner)))), b.partsFor(rows)
 		var want []uint32
-		for _, how := range []struct{ dependent, graph bool }{{false, false}, {true, false}, {false, true}, {true, true}, {true, true}} {
-			dependentLaunch = how.dependent
+		for _, how := range []struct {
+			dependent, graph bool
+			blocks           int // at most, of one row
+		}{{false, false, 512}, {true, false, 512}, {false, true, 512}, {true, true, 512}, {true, true, 512}, {true, true, 24}, {true, false, 7}} {
+			dependentLaunch, turnBlocks = how.dependent, how.blocks
 			x := b.load(1, bytesOf(start))
 			chain := make([]device.Op, 0, 80)
 			for range cap(chain) / 2 {

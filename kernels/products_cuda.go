@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 
 	"reel/kernels/device"
 	"reel/kernels/device/cuda"
@@ -39,7 +40,17 @@ var (
 )
 
 // singleShared is the shared memory that a block has on every GPU, less the kernel's own.
-const singleShared = 96 << 10
+const singleShared = 94 << 10
+
+// inTurn is how many blocks a multiprocessor has at a time where blocks take an op's units in
+// turn, for one row; no more are launched. 0: each unit has a block. It is what the op's
+// kernels have as IN_TURN_1. A block that goes on to another unit reads its weights while it
+// finishes one. Measured (NOTES.md), that is worth it for q, k and v and for the head; but
+// gate and up lose by it, and output and down have hardly more units than places.
+type inTurn struct{ single int }
+
+// turnBlocks bounds blocks that take units in turn; a test has fewer of them than units.
+var turnBlocks = math.MaxInt32
 
 // narrowed is the variant for few rows, or nil.
 func narrowed(n int) *variant {
@@ -94,6 +105,7 @@ type tiled struct {
 	name         string
 	in           activations
 	units, tiles int
+	inTurn       inTurn
 	scratch      device.Buffer
 	parts        device.Buffer // what blocks leave each other of a prompt's sums
 	prefill      bool
@@ -154,10 +166,19 @@ func launch[T any](q *cuda.Queue, p tiled, args T) error {
 		v = widened(n)
 	}
 	g := v.grid(n, p.units, p.tiles)
+	g.X = min(g.X, p.blocks(v, q.SMs()))
 	if v == &single {
 		g.Shared = p.rowBytes()
 	}
 	return cuda.Launch(q, p.name+kind+v.suffix, g, args)
+}
+
+// blocks is how many blocks of v are launched at most on sms multiprocessors.
+func (p tiled) blocks(v *variant, sms int) int {
+	if v != &single || p.inTurn.single == 0 {
+		return math.MaxInt32
+	}
+	return min(p.inTurn.single*sms, turnBlocks)
 }
 
 // rowBytes is the shared memory that a row takes, with its norm weights.

@@ -26,6 +26,7 @@ struct QKV {
 	static constexpr bool NORMED = true;
 	static constexpr bool ONWARD = false;
 	static constexpr bool EARLY = false; // whether prepare comes before the sums: what it reads takes registers
+	static constexpr int IN_TURN_1 = 2; // as inTurn in products_cuda.go
 	static constexpr bool ATTENDED = true; // whether attention comes next
 	const Args &o;
 	// Of a token: its position, and its page's element of the layer and place in it.
@@ -54,20 +55,49 @@ struct QKV {
 		return w + (size_t)(head * 2 * each + i) * (o.in.cols / STEP) * 32;
 	}
 
+	// What a token's place says of an output: cos and sin of q or k, the page of k or v.
+	struct Sought {
+		float2 turn;
+		int32_t position, page;
+	};
+
+	__device__ __forceinline__ bool turned(int unit) const { return unit < (o.heads + o.kvHeads) * (o.dim / 32); }
+	__device__ __forceinline__ bool kept(int unit) const { return unit >= o.heads * (o.dim / 32); }
+	__device__ __forceinline__ const float2 *turn(int unit, int row, int position) const {
+		return reinterpret_cast<const float2 *>(o.rope) + (size_t)position * (o.dim / 2) + unit % (o.dim / 32) * 16 + row;
+	}
+	__device__ __forceinline__ const int32_t *page(int t, int position) const { return o.table + (size_t)o.slot[t] * o.pages + position / o.pageTokens; }
+
 	__device__ __forceinline__ void prepare(int unit, int row, int t) {
-		int each = o.dim / 32, head = unit / each, i = unit % each * 16 + row, position = o.position[t];
-		if (head < o.heads + o.kvHeads) {
-			const float2 turn = reinterpret_cast<const float2 *>(o.rope)[(size_t)position * (o.dim / 2) + i];
-			cosine = turn.x;
-			sine = turn.y;
-		}
+		const int position = o.position[t];
+		Sought s = {{1, 0}, position, 0};
+		if (turned(unit)) s.turn = *turn(unit, row, position);
+		if (kept(unit)) s.page = *page(t, position);
+		found(unit, row, t, s);
+	}
+
+	// The same in two parts: seek begins to copy to shared memory what found is called with.
+	__device__ __forceinline__ void seek(int unit, int row, int t, Sought *to) const {
+		const int position = o.position[t];
+		to->position = position;
+		if (turned(unit))
+			copy_async<8>(&to->turn, turn(unit, row, position));
+		else
+			to->turn = {1, 0};
+		if (kept(unit)) copy_async<4>(&to->page, page(t, position));
+	}
+
+	__device__ __forceinline__ void found(int unit, int row, int t, const Sought &s) {
+		const int each = o.dim / 32, head = unit / each, i = unit % each * 16 + row;
+		cosine = s.turn.x;
+		sine = s.turn.y;
+		q = nullptr;
 		if (head < o.heads) {
 			q = o.out + ((size_t)t * o.heads + head) * o.dim + i;
 			return;
 		}
-		int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
-		int64_t page = o.table[(size_t)o.slot[t] * o.pages + position / o.pageTokens];
-		at = ((((page * o.layers + o.layer) * 2 + which) * o.kvHeads + kvHead) * o.pageTokens + position % o.pageTokens) * o.dim + i;
+		const int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
+		at = (((((int64_t)s.page * o.layers + o.layer) * 2 + which) * o.kvHeads + kvHead) * o.pageTokens + s.position % o.pageTokens) * o.dim + i;
 	}
 
 	__device__ __forceinline__ void store(int64_t to, float v) const {

@@ -1,13 +1,10 @@
 // Products of one row, at the speed of reading the weights: as narrow.cuh, but each
 // warp copies its columns of the row to shared memory and rounds them there, which
-// leaves registers for two blocks on a multiprocessor.
+// leaves registers for two blocks on a multiprocessor. A block takes every gridDim.x-th
+// unit where its op has them in turn: the next one's weights are under way while a unit is
+// finished.
 #pragma once
 #include "narrow.cuh"
-
-// copy_async copies 16 bytes to shared memory past the registers.
-__device__ __forceinline__ void copy_async(void *to, const void *from) {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
 
 template <class Op, class D, int U> struct Single {
 	static constexpr int R = Op::R;
@@ -18,10 +15,9 @@ template <class Op, class D, int U> struct Single {
 	float4 *const row;  // shared [cols/4]; a rounded quad lies at the start of its place
 	float4 *const norm; // shared [cols/4]
 	const int lane, warp, steps;
-	const uint4 *tile[R];
+	const uint4 *tile[R]; // this lane's registers of step 0
 	uint4 a[R][U];
-	float sum[R][4] = {};
-	float squares = 0;
+	float sum[R][4];
 
 	__device__ __forceinline__ Single(const Op &op, int unit, float4 *shared)
 		: in(op.activations()), row(shared), norm(shared + in.cols / 4), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(in.cols / STEP) {
@@ -29,17 +25,14 @@ template <class Op, class D, int U> struct Single {
 		for (int r = 0; r < R; r++) tile[r] = op.tile(unit, r) + lane;
 	}
 
-	__device__ __forceinline__ void fetch_weights(int slot, int step) {
-#pragma unroll
-		for (int r = 0; r < R; r++) a[r][slot] = load_weights(tile[r] + step * 32);
-	}
-
 	__device__ __forceinline__ void begin_weights() {
 #pragma unroll
 		for (int j = 0; j < U; j++)
-			if (step_of(warp, j) < steps) fetch_weights(j, step_of(warp, j));
+			if (step_of(warp, j) < steps)
+#pragma unroll
+				for (int r = 0; r < R; r++) a[r][j] = load_weights(tile[r] + step_of(warp, j) * 32);
 		if (Op::NORMED)
-			each_quad([&](int quad) { copy_async(norm + quad, in.norm + quad * 4); });
+			each_quad([&](int quad) { copy_async<16>(norm + quad, in.norm + quad * 4); });
 	}
 
 	// Calls fn for the quads of this warp's pieces that are this lane's: 16 lanes have some.
@@ -48,38 +41,58 @@ template <class Op, class D, int U> struct Single {
 			if (const int quad = piece * PIECE * 4 + lane; lane < PIECE * 4 && quad < steps * 4) fn(quad);
 	}
 
-	// Rounds this warp's pieces of row t.
-	__device__ __forceinline__ void round_row(int t) {
+	__device__ __forceinline__ void begin_row(int t) {
 		const float *x = in.x + (size_t)t * in.cols;
-		each_quad([&](int quad) { copy_async(row + quad, x + quad * 4); });
-		asm volatile("cp.async.wait_all;" ::: "memory");
+		each_quad([&](int quad) { copy_async<16>(row + quad, x + quad * 4); });
+		end_copies();
+	}
+
+	// Rounds this warp's pieces of the row, which came, and adds their squares.
+	__device__ __forceinline__ void round_row(float *squares) {
+		float sum = 0;
 		each_quad([&](int quad) {
 			float4 v = row[quad];
 			if (Op::NORMED) {
-				squares = add_squares(squares, v);
+				sum = add_squares(sum, v);
 				v = times(v, norm[quad]);
 			}
 			*reinterpret_cast<uint2 *>(row + quad) = rounded<D>(v);
 		});
 		__syncwarp();
+		if (!Op::NORMED) return;
+		sum = fold(sum);
+		if (lane == 0) squares[warp] = sum;
 	}
 
-	__device__ __forceinline__ void run() {
+	// Computes a unit. Where there is a next one, registers that are done with go on to its weights.
+	__device__ __forceinline__ void run(const Op &op, int next, bool more) {
+		const uint4 *following[R];
+#pragma unroll
+		for (int r = 0; r < R; r++) {
+			following[r] = more ? op.tile(next, r) + lane : nullptr;
+			sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = 0;
+		}
 		for (int first = warp * PIECE; first < steps; first += UNROLL * PARTIALS) {
 #pragma unroll
 			for (int j = 0; j < UNROLL; j++) {
-				const int step = first + step_of(0, j), next = first + step_of(0, j + U);
+				const int step = first + step_of(0, j), further = first + step_of(0, j + U);
 				if (step >= steps) break;
 				uint2 b = {0, 0};
 				if (lane < 4) b = *reinterpret_cast<const uint2 *>(row + step * 4 + lane);
 #pragma unroll
 				for (int r = 0; r < R; r++) D::mma(sum[r], a[r][j % U], b.x, b.y);
-				if (next < steps) fetch_weights(j % U, next);
+				const bool here = further < steps;
+				if (!here && !more) continue;
+				const int from = here ? further : step_of(warp, j % U);
+#pragma unroll
+				for (int r = 0; r < R; r++) a[r][j % U] = load_weights((here ? tile[r] : following[r]) + from * 32);
 			}
 		}
+#pragma unroll
+		for (int r = 0; r < R; r++) tile[r] = following[r];
 	}
 
-	// Shared memory: float parts[16][R][16], squares[16].
+	// Shared memory: float parts[16][R][16].
 	__device__ __forceinline__ void share(float *shared) {
 #pragma unroll
 		for (int r = 0; r < R; r++)
@@ -87,18 +100,35 @@ template <class Op, class D, int U> struct Single {
 				shared[warp * PART + r * 16 + lane / 4] = sum[r][0];
 				shared[warp * PART + r * 16 + lane / 4 + 8] = sum[r][2];
 			}
-		if (Op::NORMED) {
-			const float q = fold(squares);
-			if (lane == 0) shared[PARTIALS * PART + warp] = q;
-		}
 		__syncthreads();
 	}
 };
 
-// single computes one unit of row 0.
+// look_up begins to read what op wants of this thread's output beside its sums.
+template <class Op> __device__ __forceinline__ void look_up(Op &op, int unit, typename Op::Sought *sought) {
+	if constexpr (Op::EARLY)
+		op.prepare(unit, threadIdx.x, 0);
+	else
+		op.seek(unit, threadIdx.x, 0, sought + threadIdx.x);
+}
+
+// finish adds this thread's parts and hands the output to op.
+template <class Op> __device__ __forceinline__ void finish(Op &op, int unit, const float *parts, float scale, const typename Op::Sought *sought) {
+	float y[Op::R];
+#pragma unroll
+	for (int r = 0; r < Op::R; r++) y[r] = __fmul_rn(scale, in_order(parts + r * 16 + threadIdx.x, Op::R * 16));
+	await_copies<0>();
+	if constexpr (!Op::EARLY) op.found(unit, threadIdx.x, 0, sought[threadIdx.x]);
+	op.finish(unit, threadIdx.x, 0, y);
+}
+
+// single computes row 0 of a block's units: every gridDim.x-th, or one.
 template <class Op, class D, int U> __device__ __forceinline__ void single(Op op) {
 	using Block = Single<Op, D, U>;
-	__shared__ float shared[PARTIALS * (Block::PART + 1)];
+	constexpr bool IN_TURN = Op::IN_TURN_1 > 0;
+	__shared__ float parts[1 + IN_TURN][PARTIALS * Block::PART]; // in turn: warps go on while one is read
+	__shared__ float squares[PARTIALS];
+	__shared__ typename Op::Sought sought[16];
 	extern __shared__ float4 singleShared[];
 	Block b(op, blockIdx.x, singleShared);
 	b.begin_weights();
@@ -106,15 +136,23 @@ template <class Op, class D, int U> __device__ __forceinline__ void single(Op op
 	const int t = b.in.row(0);
 	if (t < 0) return;
 	const bool finishes = threadIdx.x < 16;
-	if (Op::EARLY && finishes) op.prepare(blockIdx.x, threadIdx.x, 0);
-	b.round_row(t);
-	b.run();
-	b.share(shared);
-	if (!finishes) return;
-	if (!Op::EARLY) op.prepare(blockIdx.x, threadIdx.x, 0);
-	float y[Op::R], scale = 1;
-	if (Op::NORMED) scale = rms_scale(b.in, in_order(shared + PARTIALS * Block::PART, 1));
-#pragma unroll
-	for (int r = 0; r < Op::R; r++) y[r] = __fmul_rn(scale, in_order(shared + r * 16 + threadIdx.x, Block::PART));
-	op.finish(blockIdx.x, threadIdx.x, 0, y);
+	b.begin_row(t);
+	if (finishes) look_up(op, blockIdx.x, sought);
+	end_copies();
+	await_copies<1>();
+	b.round_row(squares);
+	float scale = 1;
+	for (int unit = blockIdx.x, turn = 0;; turn ^= IN_TURN) {
+		const int next = unit + gridDim.x;
+		const bool more = IN_TURN && next < op.units();
+		b.run(op, next, more);
+		b.share(parts[turn]);
+		if (finishes) {
+			if (Op::NORMED && unit == blockIdx.x) scale = rms_scale(b.in, in_order(squares, 1));
+			finish(op, unit, parts[turn], scale, sought);
+			if (more) look_up(op, next, sought);
+		}
+		if (!more) return;
+		unit = next;
+	}
 }

@@ -12,6 +12,8 @@ func TestCUDASmallShapes(t *testing.T) { testSmallShapes(t, newBoth(t)) }
 func TestCUDASmallShapesEveryLane(t *testing.T) { testSmallShapes(t, bothOf(t, "lanes")) }
 
 func testSmallShapes(t *testing.T, b *both) {
+	defer func(n int) { turnBlocks = n }(turnBlocks)
+	turnBlocks = 2 // for three units
 	for i, rows := range []int{1, 5, 12, 40, 70, 120} {
 		t.Logf("products of %d rows", rows)
 		b.products([]DType{BF16, F16}[i%2], rows, 144, 40, []class{{false, false}, {true, true}})

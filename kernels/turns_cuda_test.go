@@ -1,0 +1,59 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// A block that takes several units, as many as others or one fewer, gives each the bits
+// that a block of its own gives it. Rows have no piece for most warps, one, and several.
+func TestCUDASingleTakesUnitsInTurn(t *testing.T) {
+	b := newBoth(t)
+	defer func(n int) { turnBlocks = n }(turnBlocks)
+	for i, in := range []int{16, 80, 1024, 1040, 4096, 11008} {
+		dtype, width := []DType{BF16, F16}[i%2], 16*7-i
+		w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
+		x, norm, start := put(b, b.normal(in, 3))[1], put(b, b.normal(in, 1))[1], b.normal(width, 1)
+		sample := put(b, []int32{0})[1]
+		var want [][]uint32
+		for _, turnBlocks = range []int{math.MaxInt32, 6, 4, 3, 1} {
+			sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(width)[1], b.poisoned(width)[1]
+			b.onGPU(Project{W: w, In: x, X: sum, T: 1}, GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: 1, Eps: 1e-5},
+				Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: sample}, Logits: logits, T: 1, N: 1, Eps: 1e-5})
+			want = b.inTurn(fmt.Sprintf("%d columns, type %d", in, dtype), want, sum, gated, logits)
+		}
+	}
+}
+
+// The same of q, k and v: 4 heads of q and 2 of k and v each, of 3 units, each of which
+// has its own part of RoPE.
+func TestCUDASingleQKVTakesUnitsInTurn(t *testing.T) {
+	b := newBoth(t)
+	defer func(n int) { turnBlocks = n }(turnBlocks)
+	for i, hidden := range []int{80, 2048} {
+		o := b.newAttention([]DType{BF16, F16}[i], []DType{F16, BF16}[i], 1, hidden, 4, 2, 96).op[1]
+		var want [][]uint32
+		for _, turnBlocks = range []int{math.MaxInt32, 23, 7, 1} {
+			b.onGPU(Fill{Data: o.Out, Value: Poison}, Fill{Data: o.KV.Data, Value: Poison}, o)
+			want = b.inTurn(fmt.Sprintf("%d columns", hidden), want, o.Out, o.KV.Data)
+		}
+	}
+}
+
+// inTurn fails where what is in buffers is not want, and returns it; want is nil where it
+// comes from blocks of one unit each.
+func (b *both) inTurn(name string, want [][]uint32, buffers ...device.Buffer) (got [][]uint32) {
+	b.t.Helper()
+	for i, buffer := range buffers {
+		got = append(got, read[uint32](b, 1, buffer))
+		if want != nil {
+			b.equal(fmt.Sprintf("%s, result %d, %d blocks", name, i, turnBlocks), got[i], want[i])
+		}
+	}
+	return got
+}
