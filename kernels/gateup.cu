@@ -15,8 +15,8 @@ struct GateUp {
 	static constexpr bool NORMED = true;
 	static constexpr bool ONWARD = true; // whether a product may follow that reads what this one makes
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
-	static constexpr int IN_TURN_1 = 0; // as inTurn in products_cuda.go
 	static constexpr bool ATTENDED = false; // whether attention comes next
+	static constexpr int IN_TURN_1 = 0, IN_TURN_8 = 1; // as inTurn in products_cuda.go
 	const Args &o;
 	struct Place {}; // nothing to know of a token beforehand
 	struct Sought {}; // nothing that comes to shared memory while sums are made

@@ -13,8 +13,8 @@ struct Head {
 	static constexpr int R = 1;
 	static constexpr bool NORMED = true;
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
-	static constexpr int IN_TURN_1 = 2; // as inTurn in products_cuda.go
 	static constexpr bool ATTENDED = false; // whether attention comes next
+	static constexpr int IN_TURN_1 = 2, IN_TURN_8 = 2; // as inTurn in products_cuda.go
 	const Args &o;
 	struct Sought {}; // nothing that comes to shared memory while sums are made
 

@@ -143,7 +143,7 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 	gate, up, down := b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, hidden, inner)[1]
 	norm := put(b, b.normal(hidden, 1))[1]
 	defer func(n int) { dependentLaunch, turnBlocks = true, n }(turnBlocks)
-	for _, rows := range []int{1, 12, 40, 150, -3, -50, -100, -300} { // of a prompt where below 0
+	for _, rows := range []int{1, 8, 12, 40, 150, -3, -50, -100, -300} { // of a prompt where below 0
 		prefill := rows < 0
 		rows = max(rows, -rows)
 		start := b.normal(rows*hidden, 1)
@@ -151,7 +151,7 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 		var want []uint32
 		for _, how := range []struct {
 			dependent, graph bool
-			blocks           int // at most, of one row
+			blocks           int // at most, of those that take units in turn
 		}{{false, false, 512}, {true, false, 512}, {false, true, 512}, {true, true, 512}, {true, true, 512}, {true, true, 24}, {true, false, 7}} {
 			dependentLaunch, turnBlocks = how.dependent, how.blocks
 			x := b.load(1, bytesOf(start))

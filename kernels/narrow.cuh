@@ -1,6 +1,7 @@
-// Products of few rows, at the speed of reading the weights. A block owns one unit
-// of R row tiles; its 16 warps are the 16 partial sums (common.cuh). Loads of U
-// steps are in flight in each lane, weights and activations alike.
+// Products of few rows, at the speed of reading the weights. A block takes every
+// gridDim.x-th unit of R row tiles, or one where its op has a block for each; its 16 warps are
+// the 16 partial sums (common.cuh). Loads of weights of U steps are in flight in each lane, and
+// of activations of X steps; those of the next unit while one is finished.
 #pragma once
 #include "common.cuh"
 
@@ -11,7 +12,7 @@ constexpr int COLUMN = 20; // floats between tokens of a tile in shared memory: 
 __device__ __forceinline__ int step_of(int warp, int j) { return warp * PIECE + j / PIECE * (PIECE * PARTIALS) + j % PIECE; }
 
 // Narrow is one thread's part of a block's product, for 8*N token rows.
-template <class Op, class D, int N, int U> struct Narrow {
+template <class Op, class D, int N, int U, int X> struct Narrow {
 	static constexpr int R = Op::R;
 	static constexpr int UNROLL = U > PIECE ? U : PIECE;
 
@@ -19,9 +20,9 @@ template <class Op, class D, int N, int U> struct Narrow {
 	const int lane, warp, steps;
 	const uint4 *tile[R]; // this lane's registers of step 0
 	uint4 a[R][U];
-	float4 v[N][U], g[U];
-	float sum[R][N][4] = {};
-	float squares[N][PIECE] = {};
+	float4 v[N][X], g[X];
+	float sum[R][N][4];
+	float squares[N][PIECE];
 	int x[N]; // where this lane's columns of step 0 begin in in.x, or -1
 
 	__device__ __forceinline__ Narrow(const Op &op, int unit)
@@ -55,39 +56,60 @@ template <class Op, class D, int N, int U> struct Narrow {
 			const int row = in.row(n * 8 + lane / 4);
 			x[n] = row < 0 ? -1 : row * in.cols + (lane & 3) * 4;
 #pragma unroll
-			for (int j = 0; j < U; j++) v[n][j] = {0, 0, 0, 0};
+			for (int j = 0; j < X; j++) v[n][j] = {0, 0, 0, 0};
 		}
 #pragma unroll
-		for (int j = 0; j < U; j++)
+		for (int j = 0; j < X; j++)
 			if (step_of(warp, j) < steps) fetch_rows(j, step_of(warp, j));
 	}
 
-	__device__ __forceinline__ void multiply(int slot, int within) {
+	__device__ __forceinline__ void multiply(int j) {
 #pragma unroll
 		for (int n = 0; n < N; n++) {
-			float4 f = v[n][slot];
+			float4 f = v[n][j % X];
 			if (Op::NORMED) {
-				squares[n][within] = add_squares(squares[n][within], f);
-				f = times(f, g[slot]);
+				squares[n][j % PIECE] = add_squares(squares[n][j % PIECE], f);
+				f = times(f, g[j % X]);
 			}
 			uint2 b = rounded<D>(f);
 #pragma unroll
-			for (int r = 0; r < R; r++) D::mma(sum[r][n], a[r][slot], b.x, b.y);
+			for (int r = 0; r < R; r++) D::mma(sum[r][n], a[r][j % U], b.x, b.y);
 		}
 	}
 
-	__device__ __forceinline__ void run() {
+	__device__ __forceinline__ void clear() {
+#pragma unroll
+		for (int n = 0; n < N; n++) {
+#pragma unroll
+			for (int r = 0; r < R; r++) sum[r][n][0] = sum[r][n][1] = sum[r][n][2] = sum[r][n][3] = 0;
+#pragma unroll
+			for (int i = 0; i < PIECE; i++) squares[n][i] = 0;
+		}
+	}
+
+	// Computes a unit. Where there is a next one, registers that are done with go on to it.
+	__device__ __forceinline__ void run(const Op &op, int next, bool more) {
+		const uint4 *following[R];
+#pragma unroll
+		for (int r = 0; r < R; r++) following[r] = more ? op.tile(next, r) + lane : nullptr;
+		clear();
 		for (int first = warp * PIECE; first < steps; first += UNROLL * PARTIALS) {
 #pragma unroll
 			for (int j = 0; j < UNROLL; j++) {
-				int step = first + step_of(0, j), next = first + step_of(0, j + U);
-				if (step >= steps) break;
-				multiply(j % U, j % PIECE);
-				if (next >= steps) continue;
-				fetch_weights(j % U, next);
-				fetch_rows(j % U, next);
+				const int weights = first + step_of(0, j + U), rows = first + step_of(0, j + X);
+				if (first + step_of(0, j) >= steps) break;
+				multiply(j);
+				const bool here = weights < steps, herex = rows < steps;
+				if (here || more) {
+					const int from = here ? weights : step_of(warp, j % U);
+#pragma unroll
+					for (int r = 0; r < R; r++) a[r][j % U] = load_weights((here ? tile[r] : following[r]) + from * 32);
+				}
+				if (herex || more) fetch_rows(j % X, herex ? rows : step_of(warp, j % X));
 			}
 		}
+#pragma unroll
+		for (int r = 0; r < R; r++) tile[r] = following[r];
 	}
 
 	// Shared memory: float parts[16][R][8*N tokens][COLUMN], then squares[16][8*N].
@@ -118,25 +140,53 @@ template <class Op, class D, int N, int U> struct Narrow {
 	}
 };
 
-// narrow computes one unit and hands each thread that has an output to op.finish.
-template <class Op, class D, int N, int U> __device__ __forceinline__ void narrow(Op op) {
-	using Block = Narrow<Op, D, N, U>;
+// look_up begins to read what op wants of an output beside its sums.
+template <class Op> __device__ __forceinline__ void look_up(Op &op, int unit, int row, int token, typename Op::Sought *sought) {
+	if constexpr (Op::EARLY)
+		op.prepare(unit, row, token);
+	else
+		op.seek(unit, row, token, sought + threadIdx.x);
+}
+
+// finish adds an output's parts, of which a partial sum has PART and a row tile stride, and hands
+// it to op.
+template <class Op, int PART>
+__device__ __forceinline__ void finish(Op &op, int unit, int row, int token, const float *parts, int stride, float scale, const typename Op::Sought *sought) {
+	float y[Op::R];
+#pragma unroll
+	for (int r = 0; r < Op::R; r++) y[r] = __fmul_rn(scale, in_order(parts + r * stride, PART));
+	await_copies<0>();
+	if constexpr (!Op::EARLY) op.found(unit, row, token, sought[threadIdx.x]);
+	op.finish(unit, row, token, y);
+}
+
+// narrow computes a block's units and hands each thread that has an output to op.finish.
+template <class Op, class D, int N, int U, int X> __device__ __forceinline__ void narrow(Op op) {
+	using Block = Narrow<Op, D, N, U, X>;
 	static_assert(16 * 8 * N <= NARROW_THREADS, "a thread finishes one row of one token");
-	__shared__ float shared[Block::SHARED];
-	const int unit = blockIdx.x, row = threadIdx.x & 15, token = threadIdx.x >> 4;
-	Block b(op, unit);
+	constexpr bool IN_TURN = N == 1 && Op::IN_TURN_8 > 0;
+	__shared__ float shared[1 + IN_TURN][Block::SHARED]; // in turn: warps go on while one is read
+	__shared__ typename Op::Sought sought[16 * 8 * N];
+	const int row = threadIdx.x & 15, token = threadIdx.x >> 4;
+	Block b(op, blockIdx.x);
 	b.begin_weights();
 	begin_product<Op::ATTENDED, true>();
 	b.begin_rows();
 	const bool mine = token < 8 * N && op.activations().row(token) >= 0;
-	if (Op::EARLY && mine) op.prepare(unit, row, token);
-	b.run();
-	b.share(shared);
-	if (!mine) return;
-	if (!Op::EARLY) op.prepare(unit, row, token);
-	float y[Op::R], scale = 1;
-	if (Op::NORMED) scale = rms_scale(b.in, in_order(shared + PARTIALS * Block::PART + token, 8 * N));
-#pragma unroll
-	for (int r = 0; r < Op::R; r++) y[r] = __fmul_rn(scale, in_order(shared + (r * 8 * N + token) * COLUMN + row, Block::PART));
-	op.finish(unit, row, token, y);
+	if (mine) look_up(op, blockIdx.x, row, token, sought);
+	float scale = 1;
+	for (int unit = blockIdx.x, turn = 0;; turn ^= IN_TURN) {
+		const int next = unit + gridDim.x;
+		const bool more = IN_TURN && next < op.units();
+		const float *const parts = shared[turn];
+		b.run(op, next, more);
+		b.share(shared[turn]);
+		if (mine) {
+			if (Op::NORMED) scale = rms_scale(b.in, in_order(parts + PARTIALS * Block::PART + token, 8 * N));
+			finish<Op, Block::PART>(op, unit, row, token, parts + token * COLUMN + row, 8 * N * COLUMN, scale, sought);
+			if (more) look_up(op, next, row, token, sought);
+		}
+		if (!more) return;
+		unit = next;
+	}
 }

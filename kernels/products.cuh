@@ -23,10 +23,14 @@
 	REEL_PROMPT(name##_prompt104, Op, D, 104, 7, 7) \
 	REEL_PROMPT(name##_prompt208, Op, D, 208, 5, 5)
 
+// For how many steps activations of up to 8 rows are in flight: one leaves registers for two
+// blocks on a multiprocessor.
+template <class Op> constexpr int ROWS_AHEAD = Op::IN_TURN_8 == 2 ? 1 : 4;
+
 #define REEL_PRODUCT_OF(name, Op, D, U)                                                                                     \
 	REEL_KERNEL(name##_1, NARROW_THREADS, 2, (single<Op, D, U>(Op{a})), const __grid_constant__ Op::Args a)          \
-	REEL_KERNEL(name##_8, NARROW_THREADS, 1, (narrow<Op, D, 1, 4>(Op{a})), const __grid_constant__ Op::Args a)          \
-	REEL_KERNEL(name##_16, NARROW_THREADS, 1, (narrow<Op, D, 2, 4 / Op::R>(Op{a})), const __grid_constant__ Op::Args a) \
+	REEL_KERNEL(name##_8, NARROW_THREADS, (Op::IN_TURN_8 == 2 ? 2 : 1), (narrow<Op, D, 1, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a) \
+	REEL_KERNEL(name##_16, NARROW_THREADS, 1, (narrow<Op, D, 2, 4 / Op::R, 4 / Op::R>(Op{a})), const __grid_constant__ Op::Args a) \
 	REEL_KERNEL(name##_wide32, WIDE_THREADS, 1, (wide<Op, D, 4>(Op{a})), const __grid_constant__ Op::Args a)            \
 	REEL_KERNEL(name##_wide64, WIDE_THREADS, 1, (wide<Op, D, 1>(Op{a})), const __grid_constant__ Op::Args a)            \
 	REEL_DEEP(name##_deep64, Op, D, 1, 4, 64)                                                                           \

@@ -43,11 +43,12 @@ var (
 const singleShared = 94 << 10
 
 // inTurn is how many blocks a multiprocessor has at a time where blocks take an op's units in
-// turn, for one row; no more are launched. 0: each unit has a block. It is what the op's
-// kernels have as IN_TURN_1. A block that goes on to another unit reads its weights while it
-// finishes one. Measured (NOTES.md), that is worth it for q, k and v and for the head; but
-// gate and up lose by it, and output and down have hardly more units than places.
-type inTurn struct{ single int }
+// turn, for one row and for up to 8; no more are launched. 0: each unit has a block. It is
+// what the op's kernels have as IN_TURN_1 and IN_TURN_8. A block that goes on to another unit
+// reads its weights while it finishes one. Measured (NOTES.md), that is worth it for q, k
+// and v, for the head, and for gate and up where a block has a multiprocessor for itself; but
+// gate and up of one row lose by it, and output and down have hardly more units than places.
+type inTurn struct{ single, narrow8 int }
 
 // turnBlocks bounds blocks that take units in turn; a test has fewer of them than units.
 var turnBlocks = math.MaxInt32
@@ -175,10 +176,17 @@ func launch[T any](q *cuda.Queue, p tiled, args T) error {
 
 // blocks is how many blocks of v are launched at most on sms multiprocessors.
 func (p tiled) blocks(v *variant, sms int) int {
-	if v != &single || p.inTurn.single == 0 {
+	each := 0
+	switch v {
+	case &single:
+		each = p.inTurn.single
+	case &narrow8:
+		each = p.inTurn.narrow8
+	}
+	if each == 0 {
 		return math.MaxInt32
 	}
-	return min(p.inTurn.single*sms, turnBlocks)
+	return min(each*sms, turnBlocks)
 }
 
 // rowBytes is the shared memory that a row takes, with its norm weights.

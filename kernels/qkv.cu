@@ -26,8 +26,8 @@ struct QKV {
 	static constexpr bool NORMED = true;
 	static constexpr bool ONWARD = false;
 	static constexpr bool EARLY = false; // whether prepare comes before the sums: what it reads takes registers
-	static constexpr int IN_TURN_1 = 2; // as inTurn in products_cuda.go
 	static constexpr bool ATTENDED = true; // whether attention comes next
+	static constexpr int IN_TURN_1 = 2, IN_TURN_8 = 1; // as inTurn in products_cuda.go
 	const Args &o;
 	// Of a token: its position, and its page's element of the layer and place in it.
 	struct Place {

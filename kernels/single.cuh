@@ -1,8 +1,6 @@
 // Products of one row, at the speed of reading the weights: as narrow.cuh, but each
 // warp copies its columns of the row to shared memory and rounds them there, which
-// leaves registers for two blocks on a multiprocessor. A block takes every gridDim.x-th
-// unit where its op has them in turn: the next one's weights are under way while a unit is
-// finished.
+// leaves registers for two blocks on a multiprocessor.
 #pragma once
 #include "narrow.cuh"
 
@@ -104,25 +102,7 @@ template <class Op, class D, int U> struct Single {
 	}
 };
 
-// look_up begins to read what op wants of this thread's output beside its sums.
-template <class Op> __device__ __forceinline__ void look_up(Op &op, int unit, typename Op::Sought *sought) {
-	if constexpr (Op::EARLY)
-		op.prepare(unit, threadIdx.x, 0);
-	else
-		op.seek(unit, threadIdx.x, 0, sought + threadIdx.x);
-}
-
-// finish adds this thread's parts and hands the output to op.
-template <class Op> __device__ __forceinline__ void finish(Op &op, int unit, const float *parts, float scale, const typename Op::Sought *sought) {
-	float y[Op::R];
-#pragma unroll
-	for (int r = 0; r < Op::R; r++) y[r] = __fmul_rn(scale, in_order(parts + r * 16 + threadIdx.x, Op::R * 16));
-	await_copies<0>();
-	if constexpr (!Op::EARLY) op.found(unit, threadIdx.x, 0, sought[threadIdx.x]);
-	op.finish(unit, threadIdx.x, 0, y);
-}
-
-// single computes row 0 of a block's units: every gridDim.x-th, or one.
+// single computes row 0 of a block's units.
 template <class Op, class D, int U> __device__ __forceinline__ void single(Op op) {
 	using Block = Single<Op, D, U>;
 	constexpr bool IN_TURN = Op::IN_TURN_1 > 0;
@@ -137,7 +117,7 @@ template <class Op, class D, int U> __device__ __forceinline__ void single(Op op
 	if (t < 0) return;
 	const bool finishes = threadIdx.x < 16;
 	b.begin_row(t);
-	if (finishes) look_up(op, blockIdx.x, sought);
+	if (finishes) look_up(op, blockIdx.x, threadIdx.x, 0, sought);
 	end_copies();
 	await_copies<1>();
 	b.round_row(squares);
@@ -149,8 +129,8 @@ template <class Op, class D, int U> __device__ __forceinline__ void single(Op op
 		b.share(parts[turn]);
 		if (finishes) {
 			if (Op::NORMED && unit == blockIdx.x) scale = rms_scale(b.in, in_order(squares, 1));
-			finish(op, unit, parts[turn], scale, sought);
-			if (more) look_up(op, next, sought);
+			finish<Op, Block::PART>(op, unit, threadIdx.x, 0, parts[turn] + threadIdx.x, 16, scale, sought);
+			if (more) look_up(op, next, threadIdx.x, 0, sought);
 		}
 		if (!more) return;
 		unit = next;

@@ -12,31 +12,31 @@ import (
 
 // A block that takes several units, as many as others or one fewer, gives each the bits
 // that a block of its own gives it. Rows have no piece for most warps, one, and several.
-func TestCUDASingleTakesUnitsInTurn(t *testing.T) {
+func TestCUDAFewRowsTakeUnitsInTurn(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { turnBlocks = n }(turnBlocks)
-	for i, in := range []int{16, 80, 1024, 1040, 4096, 11008} {
-		dtype, width := []DType{BF16, F16}[i%2], 16*7-i
+	for i, in := range []int{16, 1040, 1024, 80, 4096, 11008, 4096, 1040} {
+		dtype, width, rows := []DType{BF16, F16}[i%2], 16*7-i, []int{1, 8, 1, 5}[i%4]
 		w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
-		x, norm, start := put(b, b.normal(in, 3))[1], put(b, b.normal(in, 1))[1], b.normal(width, 1)
-		sample := put(b, []int32{0})[1]
+		x, norm, start := put(b, b.normal(rows*in, 3))[1], put(b, b.normal(in, 1))[1], b.normal(rows*width, 1)
+		sample := put(b, counted(rows))[1]
 		var want [][]uint32
 		for _, turnBlocks = range []int{math.MaxInt32, 6, 4, 3, 1} {
-			sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(width)[1], b.poisoned(width)[1]
-			b.onGPU(Project{W: w, In: x, X: sum, T: 1}, GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: 1, Eps: 1e-5},
-				Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: sample}, Logits: logits, T: 1, N: 1, Eps: 1e-5})
-			want = b.inTurn(fmt.Sprintf("%d columns, type %d", in, dtype), want, sum, gated, logits)
+			sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
+			b.onGPU(Project{W: w, In: x, X: sum, T: rows}, GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
+				Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: sample}, Logits: logits, T: rows, N: rows, Eps: 1e-5})
+			want = b.inTurn(fmt.Sprintf("%d rows of %d, type %d", rows, in, dtype), want, sum, gated, logits)
 		}
 	}
 }
 
 // The same of q, k and v: 4 heads of q and 2 of k and v each, of 3 units, each of which
 // has its own part of RoPE.
-func TestCUDASingleQKVTakesUnitsInTurn(t *testing.T) {
+func TestCUDAQKVTakesUnitsInTurn(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { turnBlocks = n }(turnBlocks)
-	for i, hidden := range []int{80, 2048} {
-		o := b.newAttention([]DType{BF16, F16}[i], []DType{F16, BF16}[i], 1, hidden, 4, 2, 96).op[1]
+	for i, hidden := range []int{80, 2048, 1040, 4096} {
+		o := b.newAttention([]DType{BF16, F16}[i%2], []DType{F16, BF16}[i%2], []int{1, 8, 5, 1}[i], hidden, 4, 2, 96).op[1]
 		var want [][]uint32
 		for _, turnBlocks = range []int{math.MaxInt32, 23, 7, 1} {
 			b.onGPU(Fill{Data: o.Out, Value: Poison}, Fill{Data: o.KV.Data, Value: Poison}, o)
