@@ -19,7 +19,7 @@ template <class Op> struct PromptArgs {
 	typename Op::Args op;
 	Rounded rounded;
 	Onward next;
-	float4 *sums;         // [tiles][spans][T/8][256]: parts that another block adds
+	float2 *sums;         // [tiles][spans][T/4][256]: parts that another block adds
 	uint32_t *meetings;   // [tiles][spans][came, left], 0 between launches
 	int32_t spans, tiles; // of tokens
 };
@@ -31,10 +31,13 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, EIGHTS = T / ATOM;
 	static constexpr int ROWS = T * PIECE_BYTES, WEIGHTS = TILES * AHEAD * TILE_PIECE; // bytes of a stage, and of all weights
 	using Place = typename Op::Place;         // of a token, as the op wants it
-	static constexpr int REGION = T * COLUMN; // floats of a row tile's results, which take the place of activations
+	static constexpr int PITCH = TILES * 16 + 4;         // floats of a token's results, which take the place of activations
+	static constexpr int HALF = CONSUMERS * 8;           // bytes of a block's sums of four tokens' worth: a lane's float2
+	static constexpr int HALVES = ROWS / HALF;           // of a part that a stage holds
 	static constexpr int SCALES = 512, PLACES = 2048, BARRIERS = PLACES + (sizeof(Place) * T + 1023) / 1024 * 1024, BYTES = BARRIERS + STAGES * ROWS + WEIGHTS;
 	static_assert(STAGES * 16 + 32 <= SCALES && SCALES + T * 4 <= PLACES);
-	static_assert(TILES * REGION * 4 <= STAGES * ROWS && T % ATOM == 0);
+	static_assert(T * PITCH * 4 <= STAGES * ROWS && T % ATOM == 0);
+	static_assert((EIGHTS + 1) / 2 * (ATOM * PITCH * 4 + 2 * HALF) <= STAGES * ROWS, "a share's results, and its own sums");
 
 	const Op &op;
 	const PromptArgs<Op> &a;
@@ -43,6 +46,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	Place *const places; // [T]
 	const int span, steps, pieces; // pieces of a unit
 	int low, high;                 // the span's pieces, of all units'
+	int first;                     // the first span that has some of the unit in which this one begins
 	bool shares;                   // whether units are cut into spans of their own, whose blocks each hand over a share
 
 	__device__ __forceinline__ Prompt(const Op &op, const PromptArgs<Op> &a, char *shared)
@@ -121,10 +125,11 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	// Whether a part's block hands over results.
 	__device__ __forceinline__ bool finishes(const Walk &w) const { return w.end == pieces || shares; }
 	__device__ __forceinline__ int live(int tile) const { return min(T, in.n - tile * T); }
+	__device__ __forceinline__ int eights(int tile) const { return (live(tile) + ATOM - 1) / ATOM; } // of its tokens
 
 	// Brings a piece's activations.
 	__device__ __forceinline__ void bring_rows(const Walk &w, int stage) {
-		const int bytes = (live(w.tile) + ATOM - 1) / ATOM * ATOM_BYTES;
+		const int bytes = eights(w.tile) * ATOM_BYTES;
 		barrier_expect(full(stage), bytes);
 		bring(rows(stage), a.rounded.rows + ((size_t)w.piece * (a.rounded.tokens / ATOM) + w.tile * EIGHTS) * ATOM_BYTES, bytes, full(stage));
 	}
@@ -132,17 +137,50 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	__device__ __forceinline__ void produce() {
 		if (threadIdx.x != CONSUMERS) return;
 		Cursor<STAGES> c;
+		first = first_span();
 		int brought = 0, phase = 0;
 		for (Walk w = begin(); there(w); c.next()) {
-			if (brought < STAGES)
-				brought++;
-			else
-				barrier_wait(empty(c.at), c.phase ^ 1);
+			take(c, brought);
 			bring_rows(w, c.at);
-			const bool last = finishes(w);
-			if (move(w) && last && there(w)) {
+			const Walk was = w;
+			if (!move(w) || !finishes(was)) continue;
+			if (adds(was)) bring_parts(was, c, brought);
+			if (there(w)) {
 				barrier_wait(handed(), phase);
 				phase ^= 1;
+			}
+		}
+	}
+	// Waits until a stage is free.
+	__device__ __forceinline__ void take(const Cursor<STAGES> &c, int &brought) const {
+		if (brought < STAGES)
+			brought++;
+		else
+			barrier_wait(empty(c.at), c.phase ^ 1);
+	}
+
+	// Whether a part is the last of several of a unit, and its block adds the others.
+	__device__ __forceinline__ bool adds(const Walk &w) const { return !shares && w.end == pieces && w.unit * pieces < low; }
+	__device__ __forceinline__ int first_span() const {
+		int first = span;
+		while (start_of(first) > low / pieces * pieces) first--;
+		return first;
+	}
+
+	// Brings the parts before it, a few stages each, behind the part's last piece.
+	__device__ __forceinline__ void bring_parts(const Walk &part, Cursor<STAGES> &c, int &brought) {
+		const int halves = 2 * eights(part.tile);
+		for (int s = first; s < span; s++) {
+			uint32_t *m = meeting(part.tile, s);
+			await_count(m, 1);
+			*m = 0;
+			asm volatile("fence.proxy.async.global;" ::: "memory"); // the copy engine reads what threads of another block wrote
+			for (int h = 0; h < halves; h += HALVES) {
+				c.next();
+				take(c, brought);
+				const int bytes = min(HALVES, halves - h) * HALF;
+				barrier_expect(full(c.at), bytes);
+				bring(rows(c.at), part_of(part.tile, s) + h * CONSUMERS, bytes, full(c.at));
 			}
 		}
 	}
@@ -220,7 +258,6 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 		await_consumers();
 		const int parts = a.spans / units();
 		if (threadIdx.x % 32 == 0) {
-			__threadfence();
 			uint32_t *m = meeting(part.tile, shares ? part.unit * parts : span);
 			come(m);
 			if (shares) {
@@ -236,6 +273,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	__device__ __forceinline__ void consume(Feed &f) {
 		Cursor<STAGES> c;
 		Cursor<AHEAD> ring;
+		first = first_span();
 		for (Walk w = begin(); there(w);) {
 			const Walk part = w;
 			float sum[T / 2];
@@ -255,7 +293,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 				c.next();
 				ring.next();
 			} while (!move(w));
-			deliver(part, sum);
+			deliver(part, sum, c);
 			if (Op::NORMED && w.tile != part.tile) {
 				// A block that hands over nothing has not awaited its clerks, who must not find a
 				// tile's barrier two phases on.
@@ -281,158 +319,209 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	}
 
 	// Hands over the results of a part, or leaves its sums to the block that does.
-	__device__ __forceinline__ void deliver(const Walk &part, float (&sum)[T / 2]) {
-		const int all = (live(part.tile) + ATOM - 1) / ATOM; // eights of tokens
-		int from = 0, to = all;
+	__device__ __forceinline__ void deliver(const Walk &part, float (&sum)[T / 2], Cursor<STAGES> &c) {
+		const int all = eights(part.tile);
+		int from = 0, to = all; // eights of tokens that this block hands over
+		int me = threadIdx.x;
+		asm volatile("" : "+r"(me)); // what depends on it takes no registers while pieces are multiplied
 		if (shares || part.end < pieces) {
-			leave(part.tile, sum);
+			const int parts = a.spans / units(), which = span % parts;
+			from = shares ? all * which / parts : 0;
+			to = shares ? all * (which + 1) / parts : 0;
+			leave(part.tile, sum, from, to, me);
 			if (part.tile > 0) barrier_wait(passed(), part.tile - 1 & 1);
 			give_clerk();
-		}
-		if (shares) {
-			const int parts = a.spans / units(), which = span % parts;
-			from = all * which / parts;
-			to = all * (which + 1) / parts;
-			await_clerk(); // who has waited for all consumers: nobody reads activations any more
-			keep_shared(part, from, to);
-		} else if (part.end < pieces) {
-			return;
+			if (!shares) return;
+			wait_for_consumers(); // nobody reads activations any more
+			keep_own(sum, from, to, me);
+			await_clerk();
+			keep_shared(part, from, to, me);
 		} else {
-			if (part.piece > 0) gather(part, sum);
+			if (adds(part)) gather(part, sum, c, me);
 			wait_for_consumers();
-			keep(sum);
+			keep(sum, all, me);
 		}
 		wait_for_consumers();
 		if (Op::NORMED) barrier_wait(scaled(), part.tile & 1);
-		finish(part, from * ATOM, min(live(part.tile), to * ATOM));
+		finish(part, from * ATOM, min(live(part.tile), to * ATOM), me);
 		asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 		warp_arrive(handed());
 	}
 
 	// A part's sums, and where blocks hear of them.
-	__device__ __forceinline__ float4 *sums(int tile, int span) const { return a.sums + (size_t)(tile * a.spans + span) * EIGHTS * CONSUMERS + threadIdx.x; }
+	__device__ __forceinline__ float2 *part_of(int tile, int span) const { return a.sums + (size_t)(tile * a.spans + span) * 2 * EIGHTS * CONSUMERS; }
 	__device__ __forceinline__ uint32_t *meeting(int tile, int span) const { return a.meetings + (tile * a.spans + span) * 2; }
+	// Those of the block's other warps that this thread has waited for come before it.
 	static __device__ __forceinline__ void come(uint32_t *meeting) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(meeting) : "memory"); }
 
-	__device__ __forceinline__ void leave(int tile, const float (&sum)[T / 2]) const {
-		float4 *to = sums(tile, span);
-#pragma unroll
-		for (int i = 0; i < EIGHTS; i++)
-			if (i * ATOM < live(tile)) __stcg(to + i * CONSUMERS, float4{sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
-	}
-
-	// Adds to the last part of a unit the parts before it.
-	__device__ __forceinline__ void gather(const Walk &part, float (&sum)[T / 2]) const {
-		int first = span;
-		while (start_of(first) > part.unit * pieces) first--;
-		if (threadIdx.x < span - first) {
-			uint32_t *m = meeting(part.tile, first + threadIdx.x);
-			await_count(m, 1);
-			*m = 0;
-		}
-		wait_for_consumers();
-		for (int s = first; s < span; s++) add_part(sums(part.tile, s), sum, live(part.tile));
-	}
-
-	// Keeps the sums of all parts of eights of a unit's tokens, this block's share.
-	__device__ __forceinline__ void keep_shared(const Walk &part, int from, int to) const {
-		constexpr int BATCH = 4;
-		const int parts = a.spans / units(), first = part.unit * parts, last = first + parts - 1;
-#pragma unroll 4
-		for (int i = from; i < to; i++) {
-			float4 sum = __ldcg(sums(part.tile, last) + i * CONSUMERS);
-			for (int s = first; s < last; s += BATCH) {
-				float4 v[BATCH];
-#pragma unroll
-				for (int k = 0; k < BATCH; k++)
-					if (s + k < last) v[k] = __ldcg(sums(part.tile, s + k) + i * CONSUMERS);
-#pragma unroll
-				for (int k = 0; k < BATCH; k++)
-					if (s + k < last) sum = {__fadd_rn(sum.x, v[k].x), __fadd_rn(sum.y, v[k].y), __fadd_rn(sum.z, v[k].z), __fadd_rn(sum.w, v[k].w)};
-			}
-			keep_eight(i, sum);
-		}
-	}
-
-	__device__ __forceinline__ void add_part(const float4 *p, float (&sum)[T / 2], int live) const {
+	// Leaves a part's sums, but for the eights of tokens that this block itself hands over.
+	__device__ __forceinline__ void leave(int tile, const float (&sum)[T / 2], int from, int to, int me) const {
+		float2 *p = part_of(tile, span) + me;
+		const int all = eights(tile);
 #pragma unroll
 		for (int i = 0; i < EIGHTS; i++) {
-			if (i % 8 == 0) asm volatile("" ::: "memory"); // more on their way at a time would spill
-			if (i * ATOM < live) {
-				const float4 v = __ldcg(p + i * CONSUMERS);
-				sum[4 * i] = __fadd_rn(sum[4 * i], v.x);
-				sum[4 * i + 1] = __fadd_rn(sum[4 * i + 1], v.y);
-				sum[4 * i + 2] = __fadd_rn(sum[4 * i + 2], v.z);
-				sum[4 * i + 3] = __fadd_rn(sum[4 * i + 3], v.w);
-			}
+			if (i >= all || (i >= from && i < to)) continue;
+			__stcg(p + 2 * i * CONSUMERS, float2{sum[4 * i], sum[4 * i + 1]});
+			__stcg(p + (2 * i + 1) * CONSUMERS, float2{sum[4 * i + 2], sum[4 * i + 3]});
 		}
 	}
 
-	// Leaves a warp's sums in shared memory: [row tile][token][COLUMN].
-	__device__ __forceinline__ void keep(const float (&sum)[T / 2]) const {
+	// Adds to the last part of a unit the parts before it, which come through the stages.
+	__device__ __forceinline__ void gather(const Walk &part, float (&sum)[T / 2], Cursor<STAGES> &c, int me) const {
+		const int halves = 2 * eights(part.tile);
+		for (int s = first; s < span; s++) {
 #pragma unroll
-		for (int i = 0; i < EIGHTS; i++) keep_eight(i, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
+			for (int h = 0; h < 2 * EIGHTS; h += HALVES) {
+				if (h >= halves) continue;
+				barrier_wait(full(c.at), c.phase);
+				const uint32_t from = rows(c.at) + me * 8;
+#pragma unroll
+				for (int i = 0; i < HALVES && h + i < 2 * EIGHTS; i++) {
+					const float2 v = load_two(from + i * HALF);
+					sum[2 * (h + i)] = __fadd_rn(sum[2 * (h + i)], v.x);
+					sum[2 * (h + i) + 1] = __fadd_rn(sum[2 * (h + i) + 1], v.y);
+				}
+				warp_arrive(empty(c.at));
+				c.next();
+			}
+		}
 	}
-	// A lane's sums of eight tokens: of two rows and two tokens.
-	__device__ __forceinline__ void keep_eight(int i, const float4 &v) const {
-		const int lane = threadIdx.x % 32;
-		const uint32_t at = region(threadIdx.x >> 5) + ((i * ATOM + (lane & 3) * 2) * COLUMN + lane / 4) * 4;
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v.x) : "memory");
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + COLUMN * 4), "f"(v.y) : "memory");
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 32), "f"(v.z) : "memory");
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + COLUMN * 4 + 32), "f"(v.w) : "memory");
+	static __device__ __forceinline__ float2 load_two(uint32_t from) {
+		float2 v;
+		asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+		return v;
 	}
-	__device__ __forceinline__ uint32_t region(int tile) const { return shared + BARRIERS + tile * REGION * 4; }
 
-	// Four rows' results of a token.
-	__device__ __forceinline__ float4 result(int tile, int token, int row) const {
-		const uint4 v = load_shared(region(tile) + (token * COLUMN + row) * 4);
+	// Where a thread keeps its own sums of an eight of tokens while it awaits those of others:
+	// behind the results of a share.
+	__device__ __forceinline__ uint32_t own(int i, int me) const { return shared + BARRIERS + (EIGHTS + 1) / 2 * ATOM * PITCH * 4 + i * 2 * HALF + me * 16; }
+	__device__ __forceinline__ void keep_own(const float (&sum)[T / 2], int from, int to, int me) const {
+#pragma unroll
+		for (int i = 0; i < EIGHTS; i++)
+			if (i >= from && i < to)
+				asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(own(i - from, me)), "f"(sum[4 * i]), "f"(sum[4 * i + 1]), "f"(sum[4 * i + 2]), "f"(sum[4 * i + 3]) : "memory");
+	}
+
+	// Keeps the sums of all parts of eights of a unit's tokens, this block's share. The sums of
+	// four parts and E eights are on their way together: they may be more than are there.
+	__device__ __forceinline__ void keep_shared(const Walk &part, int from, int to, int me) const {
+		constexpr int E = (EIGHTS + 3) / 4;
+		const int parts = a.spans / units(), first = part.unit * parts, last = first + parts - 1;
+		if (parts == 4) {
+			float4 v[4][E];
+			load_part(v[0], part.tile, last, from, from, me);
+			load_part(v[1], part.tile, first, from, from, me);
+			load_part(v[2], part.tile, first + 1, from, from, me);
+			load_part(v[3], part.tile, first + 2, from, from, me);
+#pragma unroll
+			for (int e = 0; e < E; e++) keep_eight(e, add(add(add(v[0][e], v[1][e]), v[2][e]), v[3][e]), me);
+			return;
+		}
+#pragma unroll 1
+		for (int i = from; i < to; i++) {
+			float4 v[1], sum[1];
+			load_part(sum, part.tile, last, from, i, me);
+#pragma unroll 4
+			for (int s = first; s < last; s++) {
+				load_part(v, part.tile, s, from, i, me);
+				sum[0] = add(sum[0], v[0]);
+			}
+			keep_eight(i - from, sum[0], me);
+		}
+	}
+	// Asks for a thread's sums of eights of tokens from i on.
+	template <int E> __device__ __forceinline__ void load_part(float4 (&v)[E], int tile, int s, int from, int i, int me) const {
+		if (s == span) {
+#pragma unroll
+			for (int e = 0; e < E; e++) v[e] = load_four(own(i + e - from, me));
+			return;
+		}
+		const float2 *p = part_of(tile, s) + 2 * i * CONSUMERS + me;
+#pragma unroll
+		for (int e = 0; e < E; e++) {
+			const float2 low = __ldcg(p + 2 * e * CONSUMERS), high = __ldcg(p + (2 * e + 1) * CONSUMERS);
+			v[e] = {low.x, low.y, high.x, high.y};
+		}
+	}
+	static __device__ __forceinline__ float4 add(const float4 &x, const float4 &y) {
+		return {__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w)};
+	}
+	static __device__ __forceinline__ float4 load_four(uint32_t from) {
+		const uint4 v = load_shared(from);
 		return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
 	}
 
+	// Leaves a warp's sums in shared memory: [token][PITCH], the units' first row tiles before
+	// their second ones, so that neither a warp's stores nor its loads meet in a bank.
+	__device__ __forceinline__ void keep(const float (&sum)[T / 2], int all, int me) const {
+#pragma unroll
+		for (int i = 0; i < EIGHTS; i++)
+			if (i < all) keep_eight(i, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]}, me);
+	}
+	// A lane's sums of eight tokens: of two rows and two tokens.
+	__device__ __forceinline__ void keep_eight(int i, const float4 &v, int me) const {
+		const int lane = me % 32, warp = me >> 5;
+		const uint32_t at = result_at(warp / Op::R, warp % Op::R, i * ATOM + (lane & 3) * 2, lane / 4);
+		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v.x) : "memory");
+		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + PITCH * 4), "f"(v.y) : "memory");
+		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 32), "f"(v.z) : "memory");
+		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + PITCH * 4 + 32), "f"(v.w) : "memory");
+	}
+	__device__ __forceinline__ uint32_t result_at(int unit, int r, int token, int row) const {
+		return shared + BARRIERS + (token * PITCH + (r * UNITS + unit) * 16 + row) * 4;
+	}
+
 	// Leaves four of a token's results, from column k on, for the next product. All threads
-	// of a warp come here with the same token, and together have 128 columns of it where the
-	// next product has a norm, of which the thread's is `norm`.
+	// of a warp come here, and where the next product has a norm together have 128 columns of
+	// one token, of which the thread's is `norm`.
 	__device__ __forceinline__ void hand_on(int token, int k, float4 v, const float4 &norm, bool there) const {
 		const Onward &next = a.next;
 		if (next.norm) {
 			float square = there ? add_squares(0, v) : 0;
 #pragma unroll
 			for (int lane = 1; lane < 32; lane *= 2) square = __fadd_rn(square, __shfl_xor_sync(~0u, square, lane));
-			if (threadIdx.x % 32 == 0) next.squares[(size_t)(k / 128) * next.tokens + token] = square;
+			if (there && threadIdx.x % 32 == 0) next.squares[(size_t)(k / 128) * next.tokens + token] = square;
 			v = times(v, norm);
 		}
-		if (there) store_rounded(next.rows, next.tokens, token, k, ::rounded<D>(v));
+		// A thread has words of two chunks (store_rounded); it takes its neighbour's of one of them.
+		const uint2 mine = ::rounded<D>(v);
+		const bool odd = k / 4 % 2;
+		const uint32_t other = __shfl_xor_sync(~0u, odd ? mine.x : mine.y, 1);
+		const int piece = k / (PIECE * STEP), chunk = k / STEP % PIECE * 2 + odd, place = token % ATOM;
+		char *to = next.rows + ((size_t)piece * (next.tokens / ATOM) + token / ATOM) * ATOM_BYTES + place * PIECE_BYTES + (chunk ^ place) * 16 + k % STEP / 8 * 8;
+		if (there) *reinterpret_cast<uint2 *>(to) = odd ? uint2{other, mine.y} : uint2{mine.x, other};
 	}
 
 	// Hands the op the results of a tile's tokens, BATCH quads of rows of a thread at a
 	// time: all that is read for them is on its way together.
-	__device__ __forceinline__ void finish(const Walk &part, int from, int to) const {
-		constexpr int BATCH = T > 16 ? 4 : 2;
-		const int quads = (to - from) * UNITS * 4, first = part.tile * T;
-		for (int i = threadIdx.x; i < quads; i += BATCH * CONSUMERS) {
+	__device__ __forceinline__ void finish(const Walk &part, int from, int to, int me) const {
+		constexpr int BATCH = T > 104 ? (Op::R == 1 ? 7 : 5) : T / 16 + 1, EACH = CONSUMERS / (4 * UNITS); // tokens of all threads
+		const int row = me % 4 * 4, which = me / 4 % UNITS, u = part.unit * UNITS + which;
+		const int first = part.tile * T + from, n = to - from;
+		const bool valid = u < op.units();
+		float4 norm = {};
+		if (Op::ONWARD && a.next.norm && valid) norm = load_constant(a.next.norm + u * 16 + row);
+		for (int i = 0; i < n; i += BATCH * EACH) {
 			typename Op::Quad quad[BATCH];
-			float4 norm[BATCH];
 #pragma unroll
 			for (int k = 0; k < BATCH; k++) {
-				const int at = i + k * CONSUMERS, u = part.unit * UNITS + at / 4 % UNITS;
-				quad[k].there = at < quads && u < op.units();
-				if (!quad[k].there) continue;
-				quad[k].prepare(op.o, u, at % 4 * 4, first + from + at / (4 * UNITS), places[from + at / (4 * UNITS)]);
-				if (Op::ONWARD && a.next.norm) norm[k] = load_constant(a.next.norm + u * 16 + at % 4 * 4);
+				const int token = i + k * EACH + me / (4 * UNITS);
+				quad[k].there = valid && token < n;
+				const int near = min(token, n - 1);
+				if (valid) quad[k].prepare(op.o, u, row, first + near, places[from + near]);
 			}
 #pragma unroll
 			for (int k = 0; k < BATCH; k++) {
-				const int at = i + k * CONSUMERS, row = at % 4 * 4, u = at / 4 % UNITS, token = from + at / (4 * UNITS);
-				if (at >= quads) break;
+				if (i + k * EACH >= n) break;
+				const int token = i + k * EACH + me / (4 * UNITS);
 				float4 v[Op::R] = {};
 				if (quad[k].there) {
-					const float by = Op::NORMED ? scale(token) : 1.f;
+					const float by = Op::NORMED ? scale(from + token) : 1.f;
 #pragma unroll
-					for (int r = 0; r < Op::R; r++) v[r] = times(result(u * Op::R + r, token, row), {by, by, by, by});
+					for (int r = 0; r < Op::R; r++) v[r] = times(load_four(result_at(which, r, token, row)), {by, by, by, by});
 					v[0] = quad[k].finish(op.o, v, a.next.rows);
 				}
-				if (Op::ONWARD && a.next.rows) hand_on(first + token, (part.unit * UNITS + u) * 16 + row, v[0], norm[k], quad[k].there);
+				if (Op::ONWARD && a.next.rows) hand_on(first + token, u * 16 + row, v[0], norm, quad[k].there);
 			}
 		}
 	}

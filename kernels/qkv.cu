@@ -131,8 +131,8 @@ struct QKV {
 	struct Quad {
 		bool there;
 		float4 turn[2]; // cos and sin of two rows, and of two
-		float *q;       // where q goes, or null
-		int64_t at;     // else the element of the pool
+		bool query;     // which goes to out, else to the pool
+		int64_t at;     // the element of either
 
 		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t, const Place &place) {
 			const int each = o.dim / 32, head = unit / each, i = (unit - head * each) * 16 + row;
@@ -142,9 +142,9 @@ struct QKV {
 				turn[0] = table[0];
 				turn[1] = table[1];
 			}
-			q = nullptr;
-			if (head < o.heads) {
-				q = o.out + ((size_t)t * o.heads + head) * o.dim + i;
+			query = head < o.heads;
+			if (query) {
+				at = ((int64_t)t * o.heads + head) * o.dim + i;
 				return;
 			}
 			const int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
@@ -164,9 +164,9 @@ struct QKV {
 			const float4 &x = y[0], &z = y[1];
 			const float4 a = {first(x.x, z.x, turn[0].x, turn[0].y), first(x.y, z.y, turn[0].z, turn[0].w), first(x.z, z.z, turn[1].x, turn[1].y), first(x.w, z.w, turn[1].z, turn[1].w)};
 			const float4 b = {second(x.x, z.x, turn[0].x, turn[0].y), second(x.y, z.y, turn[0].z, turn[0].w), second(x.z, z.z, turn[1].x, turn[1].y), second(x.w, z.w, turn[1].z, turn[1].w)};
-			if (q) {
-				*reinterpret_cast<float4 *>(q) = a;
-				*reinterpret_cast<float4 *>(q + o.dim / 2) = b;
+			if (query) {
+				*reinterpret_cast<float4 *>(o.out + at) = a;
+				*reinterpret_cast<float4 *>(o.out + at + o.dim / 2) = b;
 				return a;
 			}
 			store4(o, at, a);
