@@ -52,14 +52,20 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	__device__ __forceinline__ Prompt(const Op &op, const PromptArgs<Op> &a, char *shared)
 		: op(op), a(a), in(op.activations()), shared(shared_address(shared)), places(reinterpret_cast<Place *>(shared + PLACES)), span(blockIdx.x), steps(in.cols / STEP),
 		  pieces((steps + PIECE - 1) / PIECE) {
+		shares = a.spans > units() && a.spans % units() == 0;
 		low = start_of(span);
 		high = start_of(span + 1);
-		shares = a.spans > units() && a.spans % units() == 0;
 	}
 
 	// Of 128 outputs each.
 	__device__ __forceinline__ int units() const { return (op.units() + UNITS - 1) / UNITS; }
-	__device__ __forceinline__ int start_of(int span) const { return (int64_t)units() * pieces * span / a.spans; }
+	// A unit counts as some pieces more than it has, whose time its block takes to hand it over.
+	// They are fewer than a span has at least (parts.go), so that no span is empty.
+	__device__ __forceinline__ uint32_t start_of(int span) const {
+		constexpr uint32_t HANDING = 5;
+		const uint32_t each = pieces + (shares ? 0 : HANDING), at = units() * each * span / a.spans, unit = at / each;
+		return unit * pieces + min(at - unit * each, (uint32_t)pieces);
+	}
 
 	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
 	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
