@@ -38,7 +38,6 @@ struct GateUp {
 
 	// Four rows of one token, from a multiple of four on.
 	struct Quad {
-		bool there;
 		int rows; // that are there
 		float *out;
 
@@ -48,9 +47,9 @@ struct GateUp {
 			out = o.out + (size_t)t * o.inner + row;
 		}
 		// What goes on to the next product need not go to memory as it is.
-		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[2], bool onward) const {
+		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[2], bool onward, bool there) const {
 			const float4 v = {gated(y[0].x, y[1].x), gated(y[0].y, y[1].y), gated(y[0].z, y[1].z), gated(y[0].w, y[1].w)};
-			if (onward) return v;
+			if (onward || !there) return v;
 			store_four(out, v, rows, o.inner % 4 == 0);
 			return v;
 		}

@@ -37,7 +37,6 @@ struct Project {
 
 	// Four rows of one token, from a multiple of four on.
 	struct Quad {
-		bool there;
 		int rows; // that are there
 		float *x;
 		float4 old;
@@ -52,9 +51,9 @@ struct Project {
 				old = {at(0), at(1), at(2), at(3)};
 		}
 		__device__ __forceinline__ float at(int i) const { return i < rows ? x[i] : 0; }
-		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[1], bool) const {
+		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[1], bool, bool there) const {
 			const float4 v = {__fadd_rn(old.x, y[0].x), __fadd_rn(old.y, y[0].y), __fadd_rn(old.z, y[0].z), __fadd_rn(old.w, y[0].w)};
-			store_four(x, v, rows, o.rows % 4 == 0);
+			store_four(x, v, there ? rows : 0, o.rows % 4 == 0);
 			return v;
 		}
 	};

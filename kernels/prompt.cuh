@@ -331,9 +331,12 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 		int me = threadIdx.x;
 		asm volatile("" : "+r"(me)); // what depends on it takes no registers while pieces are multiplied
 		if (shares || part.end < pieces) {
-			const int parts = a.spans / units(), which = span % parts;
-			from = shares ? all * which / parts : 0;
-			to = shares ? all * (which + 1) / parts : 0;
+			to = 0;
+			if (shares) {
+				const int parts = a.spans / units(), which = span % parts;
+				from = all * which / parts;
+				to = all * (which + 1) / parts;
+			}
 			leave(part.tile, sum, from, to, me);
 			if (part.tile > 0) barrier_wait(passed(), part.tile - 1 & 1);
 			give_clerk();
@@ -477,57 +480,73 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 		return shared + BARRIERS + (token * PITCH + (r * UNITS + unit) * 16 + row) * 4;
 	}
 
-	// Leaves four of a token's results, from column k on, for the next product. All threads
-	// of a warp come here, and where the next product has a norm together have 128 columns of
-	// one token, of which the thread's is `norm`.
-	__device__ __forceinline__ void hand_on(int token, int k, float4 v, const float4 &norm, bool there) const {
-		const Onward &next = a.next;
-		if (next.norm) {
-			float square = there ? add_squares(0, v) : 0;
+	// Leaves a token's squares over 128 columns, from k on, which the threads of a warp have.
+	__device__ __forceinline__ void hand_squares(int token, int k, const float4 &v, bool there) const {
+		float square = add_squares(0, v);
 #pragma unroll
-			for (int lane = 1; lane < 32; lane *= 2) square = __fadd_rn(square, __shfl_xor_sync(~0u, square, lane));
-			if (there && threadIdx.x % 32 == 0) next.squares[(size_t)(k / 128) * next.tokens + token] = square;
-			v = times(v, norm);
-		}
-		// A thread has words of two chunks (store_rounded); it takes its neighbour's of one of them.
-		const uint2 mine = ::rounded<D>(v);
-		const bool odd = k / 4 % 2;
-		const uint32_t other = __shfl_xor_sync(~0u, odd ? mine.x : mine.y, 1);
-		const int piece = k / (PIECE * STEP), chunk = k / STEP % PIECE * 2 + odd, place = token % ATOM;
-		char *to = next.rows + ((size_t)piece * (next.tokens / ATOM) + token / ATOM) * ATOM_BYTES + place * PIECE_BYTES + (chunk ^ place) * 16 + k % STEP / 8 * 8;
-		if (there) *reinterpret_cast<uint2 *>(to) = odd ? uint2{other, mine.y} : uint2{mine.x, other};
+		for (int lane = 1; lane < 32; lane *= 2) square = __fadd_rn(square, __shfl_xor_sync(~0u, square, lane));
+		if (there && threadIdx.x % 32 == 0) a.next.squares[(size_t)(k / 128) * a.next.tokens + token] = square;
 	}
 
-	// Hands the op the results of a tile's tokens, BATCH quads of rows of a thread at a
-	// time: all that is read for them is on its way together.
+	// Leaves four of a token's results for the next product, at a thread's place of them. A thread
+	// has words of two chunks (store_rounded); it takes its neighbour's of one of them.
+	static __device__ __forceinline__ void hand_on(char *to, bool odd, const float4 &v, bool there) {
+		const uint2 mine = ::rounded<D>(v);
+		const uint32_t other = __shfl_xor_sync(~0u, odd ? mine.x : mine.y, 1);
+		if (there) *reinterpret_cast<uint2 *>(to) = odd ? uint2{other, mine.y} : uint2{mine.x, other};
+	}
+	// Where a thread's two words of columns k to k+3 of a token go, and its neighbour's.
+	__device__ __forceinline__ char *onward(int token, int k) const {
+		const int piece = k / (PIECE * STEP), chunk = k / STEP % PIECE * 2 + k / 4 % 2, place = token % ATOM;
+		return a.next.rows + ((size_t)piece * (a.next.tokens / ATOM) + token / ATOM) * ATOM_BYTES + place * PIECE_BYTES + (chunk ^ place) * 16 + k % STEP / 8 * 8;
+	}
+
+	// Hands the op the results of a tile's tokens.
 	__device__ __forceinline__ void finish(const Walk &part, int from, int to, int me) const {
-		constexpr int BATCH = T > 104 ? (Op::R == 1 ? 7 : 5) : T / 16 + 1, EACH = CONSUMERS / (4 * UNITS); // tokens of all threads
-		const int row = me % 4 * 4, which = me / 4 % UNITS, u = part.unit * UNITS + which;
-		const int first = part.tile * T + from, n = to - from;
-		const bool valid = u < op.units();
-		float4 norm = {};
-		if (Op::ONWARD && a.next.norm && valid) norm = load_constant(a.next.norm + u * 16 + row);
-		for (int i = 0; i < n; i += BATCH * EACH) {
+		if (!Op::ONWARD || !a.next.rows)
+			finish_quads<false, false>(part, from, to, me);
+		else if (a.next.norm)
+			finish_quads<Op::ONWARD, Op::ONWARD>(part, from, to, me);
+		else
+			finish_quads<Op::ONWARD, false>(part, from, to, me);
+	}
+	// Four rows a thread of BATCH tokens at a time: all that is read for them is on its way
+	// together. No thread branches off, so that the steps of several tokens fill each other's
+	// gaps; for a token that is not there it does the last one's, and stores nothing.
+	template <bool NEXT, bool NORM> __device__ __forceinline__ void finish_quads(const Walk &part, int from, int to, int me) const {
+		constexpr int BATCH = T > 104 ? 7 : T / 16 + 1, EACH = CONSUMERS / (4 * UNITS); // tokens of all threads
+		const int row = me % 4 * 4, which = me / 4 % UNITS, mine = me / (4 * UNITS), n = to - from;
+		const bool valid = part.unit * UNITS + which < op.units();
+		const int u = valid ? part.unit * UNITS + which : part.unit * UNITS, k = u * 16 + row; // a unit that is there
+		const int first = part.tile * T + from;
+		float4 norm;
+		if (NORM) norm = load_constant(a.next.norm + k);
+		char *next = NEXT ? onward(first + mine, k) : nullptr;
+		for (int i = mine; i - mine < n; i += BATCH * EACH, next += BATCH * EACH * PIECE_BYTES) {
 			typename Op::Quad quad[BATCH];
+			float4 v[BATCH][Op::R];
 #pragma unroll
-			for (int k = 0; k < BATCH; k++) {
-				const int token = i + k * EACH + me / (4 * UNITS);
-				quad[k].there = valid && token < n;
-				const int near = min(token, n - 1);
-				if (valid) quad[k].prepare(op.o, u, row, first + near, places[from + near]);
+			for (int b = 0; b < BATCH; b++) {
+				const int token = min(i + b * EACH, n - 1);
+				quad[b].prepare(op.o, u, row, first + token, places[from + token]);
 			}
 #pragma unroll
-			for (int k = 0; k < BATCH; k++) {
-				if (i + k * EACH >= n) break;
-				const int token = i + k * EACH + me / (4 * UNITS);
-				float4 v[Op::R] = {};
-				if (quad[k].there) {
-					const float by = Op::NORMED ? scale(from + token) : 1.f;
+			for (int b = 0; b < BATCH; b++) {
+				const int token = min(i + b * EACH, n - 1);
+				const float by = Op::NORMED ? scale(from + token) : 1.f;
 #pragma unroll
-					for (int r = 0; r < Op::R; r++) v[r] = times(load_four(result_at(which, r, token, row)), {by, by, by, by});
-					v[0] = quad[k].finish(op.o, v, a.next.rows);
+				for (int r = 0; r < Op::R; r++) v[b][r] = times(load_four(result_at(which, r, token, row)), {by, by, by, by});
+			}
+#pragma unroll
+			for (int b = 0; b < BATCH; b++) v[b][0] = quad[b].finish(op.o, v[b], NEXT, valid && i + b * EACH < n);
+#pragma unroll
+			for (int b = 0; b < (NEXT ? BATCH : 0); b++) {
+				const bool there = valid && i + b * EACH < n;
+				if (NORM) {
+					hand_squares(first + i + b * EACH, k, valid ? v[b][0] : float4{}, there);
+					v[b][0] = times(v[b][0], norm);
 				}
-				if (Op::ONWARD && a.next.rows) hand_on(first + token, u * 16 + row, v[0], norm, quad[k].there);
+				hand_on(next + b * EACH * PIECE_BYTES, row / 4 % 2, v[b][0], there);
 			}
 		}
 	}

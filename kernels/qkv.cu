@@ -129,7 +129,6 @@ struct QKV {
 
 	// Four rows of one token, from a multiple of four on, and those that RoPE pairs with them.
 	struct Quad {
-		bool there;
 		float4 turn[2]; // cos and sin of two rows, and of two
 		bool query;     // which goes to out, else to the pool
 		int64_t at;     // the element of either
@@ -160,10 +159,11 @@ struct QKV {
 		}
 		static __device__ __forceinline__ float first(float x, float y, float cosine, float sine) { return __fsub_rn(__fmul_rn(x, cosine), __fmul_rn(y, sine)); }
 		static __device__ __forceinline__ float second(float x, float y, float cosine, float sine) { return __fadd_rn(__fmul_rn(y, cosine), __fmul_rn(x, sine)); }
-		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[2], bool) const {
+		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[2], bool, bool there) const {
 			const float4 &x = y[0], &z = y[1];
 			const float4 a = {first(x.x, z.x, turn[0].x, turn[0].y), first(x.y, z.y, turn[0].z, turn[0].w), first(x.z, z.z, turn[1].x, turn[1].y), first(x.w, z.w, turn[1].z, turn[1].w)};
 			const float4 b = {second(x.x, z.x, turn[0].x, turn[0].y), second(x.y, z.y, turn[0].z, turn[0].w), second(x.z, z.z, turn[1].x, turn[1].y), second(x.w, z.w, turn[1].z, turn[1].w)};
+			if (!there) return a;
 			if (query) {
 				*reinterpret_cast<float4 *>(o.out + at) = a;
 				*reinterpret_cast<float4 *>(o.out + at + o.dim / 2) = b;
