@@ -4,9 +4,10 @@
 #include "common.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// copy_or_zero begins to copy 16 bytes to shared memory past L1, or writes zeros there.
-__device__ __forceinline__ void copy_or_zero(uint32_t to, const void *from, bool there) {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+// copy_once_or_zero begins to copy 16 bytes of weights to shared memory past L1, or writes
+// zeros there.
+__device__ __forceinline__ void copy_once_or_zero(uint32_t to, const void *from, bool there) {
+	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(there ? 16 : 0), "l"(ONCE) : "memory");
 }
 __device__ __forceinline__ void end_batch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int OPEN> __device__ __forceinline__ void await_batches() { asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory"); }

@@ -46,7 +46,6 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	Place *const places; // [T]
 	const int span, steps, pieces; // pieces of a unit
 	int low, high;                 // the span's pieces, of all units'
-	int first;                     // the first span that has some of the unit in which this one begins
 	bool shares;                   // whether units are cut into spans of their own, whose blocks each hand over a share
 
 	__device__ __forceinline__ Prompt(const Op &op, const PromptArgs<Op> &a, char *shared)
@@ -143,7 +142,6 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	__device__ __forceinline__ void produce() {
 		if (threadIdx.x != CONSUMERS) return;
 		Cursor<STAGES> c;
-		first = first_span();
 		int brought = 0, phase = 0;
 		for (Walk w = begin(); there(w); c.next()) {
 			take(c, brought);
@@ -167,16 +165,16 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 
 	// Whether a part is the last of several of a unit, and its block adds the others.
 	__device__ __forceinline__ bool adds(const Walk &w) const { return !shares && w.end == pieces && w.unit * pieces < low; }
-	__device__ __forceinline__ int first_span() const {
-		int first = span;
-		while (start_of(first) > low / pieces * pieces) first--;
-		return first;
+	// The first span that has some of a unit.
+	__device__ __forceinline__ int first_span(int unit) const {
+		const int s = unit * a.spans / units();
+		return s + (start_of(s + 1) <= unit * pieces);
 	}
 
 	// Brings the parts before it, a few stages each, behind the part's last piece.
 	__device__ __forceinline__ void bring_parts(const Walk &part, Cursor<STAGES> &c, int &brought) {
 		const int halves = 2 * eights(part.tile);
-		for (int s = first; s < span; s++) {
+		for (int s = first_span(part.unit); s < span; s++) {
 			uint32_t *m = meeting(part.tile, s);
 			await_count(m, 1);
 			*m = 0;
@@ -213,7 +211,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 			for (int j = 0; j < PIECE; j++) {
 				const int step = f.w.piece * PIECE + j;
 				const bool there = f.from && step < steps;
-				copy_or_zero(f.ring + at * TILE_PIECE + j * 512, there ? f.from + (size_t)step * 512 : a.rounded.rows, there);
+				copy_once_or_zero(f.ring + at * TILE_PIECE + j * 512, there ? f.from + (size_t)step * 512 : a.rounded.rows, there);
 			}
 			if (move(f.w)) f.from = weights_of(f.w.unit);
 		}
@@ -279,7 +277,6 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	__device__ __forceinline__ void consume(Feed &f) {
 		Cursor<STAGES> c;
 		Cursor<AHEAD> ring;
-		first = first_span();
 		for (Walk w = begin(); there(w);) {
 			const Walk part = w;
 			float sum[T / 2];
@@ -378,7 +375,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	// Adds to the last part of a unit the parts before it, which come through the stages.
 	__device__ __forceinline__ void gather(const Walk &part, float (&sum)[T / 2], Cursor<STAGES> &c, int me) const {
 		const int halves = 2 * eights(part.tile);
-		for (int s = first; s < span; s++) {
+		for (int s = first_span(part.unit); s < span; s++) {
 #pragma unroll
 			for (int h = 0; h < 2 * EIGHTS; h += HALVES) {
 				if (h >= halves) continue;
@@ -514,7 +511,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	// together. No thread branches off, so that the steps of several tokens fill each other's
 	// gaps; for a token that is not there it does the last one's, and stores nothing.
 	template <bool NEXT, bool NORM> __device__ __forceinline__ void finish_quads(const Walk &part, int from, int to, int me) const {
-		constexpr int BATCH = T > 104 ? 7 : T / 16 + 1, EACH = CONSUMERS / (4 * UNITS); // tokens of all threads
+		constexpr int BATCH = T > 16 ? 3 : 2, EACH = CONSUMERS / (4 * UNITS); // tokens of all threads
 		const int row = me % 4 * 4, which = me / 4 % UNITS, mine = me / (4 * UNITS), n = to - from;
 		const bool valid = part.unit * UNITS + which < op.units();
 		const int u = valid ? part.unit * UNITS + which : part.unit * UNITS, k = u * 16 + row; // a unit that is there
