@@ -9,8 +9,6 @@
 __device__ __forceinline__ void copy_once_or_zero(uint32_t to, const void *from, bool there) {
 	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(there ? 16 : 0), "l"(ONCE) : "memory");
 }
-__device__ __forceinline__ void end_batch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int OPEN> __device__ __forceinline__ void await_batches() { asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory"); }
 
 // Waits until `count` blocks came.
 __device__ __forceinline__ void await_count(const uint32_t *came, uint32_t count) {

@@ -211,6 +211,9 @@ __device__ __forceinline__ float fold(float s) {
 // rounded is a lane's four activations as the N operand's two registers.
 template <class D> __device__ __forceinline__ uint2 rounded(const float4 &v) { return {D::pack(v.x, v.y), D::pack(v.z, v.w)}; }
 
+__device__ __forceinline__ float4 add(const float4 &x, const float4 &y) {
+	return {__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w)};
+}
 __device__ __forceinline__ float4 times(const float4 &v, const float4 &g) {
 	return {__fmul_rn(v.x, g.x), __fmul_rn(v.y, g.y), __fmul_rn(v.z, g.z), __fmul_rn(v.w, g.w)};
 }

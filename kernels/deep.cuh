@@ -101,12 +101,37 @@ __device__ __forceinline__ uint4 load_shared(uint32_t from) {
 	return v;
 }
 
+__device__ __forceinline__ float4 load_four(uint32_t from) {
+	const uint4 v = load_shared(from);
+	return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
+}
+__device__ __forceinline__ float2 load_two(uint32_t from) {
+	float2 v;
+	asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+	return v;
+}
+
 // wgmma's description of a swizzled tile: rows of 128 bytes, 1,024 between atoms.
 __device__ __forceinline__ uint64_t tile_of(uint32_t address) {
 	return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(ATOM_BYTES >> 4) << 32 | (uint64_t)1 << 62;
 }
 
 #include "wgmma.cuh"
+
+// The compiler leaves sums where they are.
+template <int N> __device__ __forceinline__ void hold(float (&sum)[N]) {
+#pragma unroll
+	for (int e = 0; e < N; e++) asm volatile("" : "+f"(sum[e])::"memory");
+}
+
+// multiply begins to add the products of a piece of a row tile and of T tokens' rows to sums.
+template <class D, int T> __device__ __forceinline__ void multiply(float (&sum)[T / 2], const uint4 (&weights)[PIECE], uint32_t rows) {
+	hold(sum);
+	asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+	for (int j = 0; j < PIECE; j++) wgmma<D, T>(sum, weights[j], tile_of(rows + j * STEP * 2));
+	asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 
 template <class Op, class D, int M, int G, int T> struct Deep {
 	static constexpr int CONSUMERS = 128 * M * G, THREADS = CONSUMERS + 32;
@@ -265,16 +290,9 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 			for (int j = 0; j < PIECE; j++)
 				if (j >= valid) a[j] = {0, 0, 0, 0};
 		}
-#pragma unroll
-		for (int e = 0; e < N * 4; e++) asm volatile("" : "+f"(sum[e])::"memory");
-		asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-		for (int j = 0; j < PIECE; j++)
-			wgmma<D, T>(sum, a[j], tile_of(rows + j * STEP * 2));
-		asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+		::multiply<D, T>(sum, a, rows);
 		asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-		for (int e = 0; e < N * 4; e++) asm volatile("" : "+f"(sum[e])::"memory");
+		hold(sum);
 	}
 
 	__device__ __forceinline__ void wait_for_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }

@@ -12,7 +12,7 @@
 // token's result is the same in any company and in any chunk.
 #pragma once
 #include "async.cuh"
-#include "deep.cuh"
+#include "results.cuh"
 
 // What a prompt's product reads beside its op's arguments.
 template <class Op> struct PromptArgs {
@@ -31,13 +31,13 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, EIGHTS = T / ATOM;
 	static constexpr int ROWS = T * PIECE_BYTES, WEIGHTS = TILES * AHEAD * TILE_PIECE; // bytes of a stage, and of all weights
 	using Place = typename Op::Place;         // of a token, as the op wants it
-	static constexpr int PITCH = TILES * 16 + 4;         // floats of a token's results, which take the place of activations
-	static constexpr int HALF = CONSUMERS * 8;           // bytes of a block's sums of four tokens' worth: a lane's float2
-	static constexpr int HALVES = ROWS / HALF;           // of a part that a stage holds
+	using Done = Results<Op, D, CONSUMERS>;   // of a unit, which take the place of activations
+	static constexpr int HALF = CONSUMERS * 8; // bytes of a block's sums of four tokens' worth: a lane's float2
+	static constexpr int HALVES = ROWS / HALF; // of a part that a stage holds
 	static constexpr int SCALES = 512, PLACES = 2048, BARRIERS = PLACES + (sizeof(Place) * T + 1023) / 1024 * 1024, BYTES = BARRIERS + STAGES * ROWS + WEIGHTS;
 	static_assert(STAGES * 16 + 32 <= SCALES && SCALES + T * 4 <= PLACES);
-	static_assert(T * PITCH * 4 <= STAGES * ROWS && T % ATOM == 0);
-	static_assert((EIGHTS + 1) / 2 * (ATOM * PITCH * 4 + 2 * HALF) <= STAGES * ROWS, "a share's results, and its own sums");
+	static_assert(T * Done::PITCH * 4 <= STAGES * ROWS && T % ATOM == 0);
+	static_assert((EIGHTS + 1) / 2 * (ATOM * Done::PITCH * 4 + 2 * HALF) <= STAGES * ROWS, "a share's results, and its own sums");
 
 	const Op &op;
 	const PromptArgs<Op> &a;
@@ -58,8 +58,9 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 
 	// Of 128 outputs each.
 	__device__ __forceinline__ int units() const { return (op.units() + UNITS - 1) / UNITS; }
-	// A unit counts as some pieces more than it has, whose time its block takes to hand it over.
-	// They are fewer than a span has at least (parts.go), so that no span is empty.
+	// Where a span starts. A unit counts as some pieces more than it has, as many as its block
+	// could multiply while it hands it over; fewer than a span has at least (parts.go), so that
+	// no span is empty.
 	__device__ __forceinline__ uint32_t start_of(int span) const {
 		constexpr uint32_t HANDING = 5;
 		const uint32_t each = pieces + (shares ? 0 : HANDING), at = units() * each * span / a.spans, unit = at / each;
@@ -73,6 +74,8 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	__device__ __forceinline__ uint32_t tiled() const { return handed() + 16; } // and were read
 	__device__ __forceinline__ uint32_t passed() const { return handed() + 24; } // a clerk passed a tile's sums on
 	__device__ __forceinline__ uint32_t rows(int s) const { return shared + BARRIERS + s * ROWS; }
+
+	__device__ __forceinline__ Done results() const { return {op, a.next, shared + BARRIERS, shared + SCALES, places}; }
 
 	__device__ __forceinline__ void start_barriers() {
 		if (threadIdx.x == CONSUMERS) {
@@ -215,7 +218,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 			}
 			if (move(f.w)) f.from = weights_of(f.w.unit);
 		}
-		end_batch();
+		end_copies();
 	}
 	// Weights may come before the kernel before has ended.
 	__device__ __forceinline__ void begin_weights(Feed &f) const {
@@ -235,11 +238,6 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 			}
 			asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared + SCALES + t * 4), "f"(scale) : "memory");
 		}
-	}
-	__device__ __forceinline__ float scale(int token) const {
-		float v;
-		asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(shared + SCALES + token * 4) : "memory");
-		return v;
 	}
 
 	// What clerks do: each tile's scales, while the first pieces are multiplied; and one of
@@ -283,15 +281,15 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 #pragma unroll
 			for (int e = 0; e < T / 2; e++) sum[e] = 0;
 			do {
-				await_batches<AHEAD - 1>();
+				await_copies<AHEAD - 1>();
 				uint4 weights[PIECE];
 #pragma unroll
 				for (int j = 0; j < PIECE; j++) weights[j] = load_shared(f.ring + ring.at * TILE_PIECE + j * 512);
 				barrier_wait(full(c.at), c.phase);
-				multiply(sum, weights, rows(c.at));
+				multiply<D, T>(sum, weights, rows(c.at));
 				fetch(f, ring.at);
 				asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-				fence(sum);
+				hold(sum);
 				warp_arrive(empty(c.at));
 				c.next();
 				ring.next();
@@ -304,21 +302,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 				warp_arrive(tiled());
 			}
 		}
-		await_batches<0>();
-	}
-
-	__device__ __forceinline__ void multiply(float (&sum)[T / 2], const uint4 (&weights)[PIECE], uint32_t rows) {
-		fence(sum);
-		asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-		for (int j = 0; j < PIECE; j++) wgmma<D, T>(sum, weights[j], tile_of(rows + j * STEP * 2));
-		asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-	}
-
-	// The compiler leaves the sums where they are.
-	static __device__ __forceinline__ void fence(float (&sum)[T / 2]) {
-#pragma unroll
-		for (int e = 0; e < T / 2; e++) asm volatile("" : "+f"(sum[e])::"memory");
+		await_copies<0>();
 	}
 
 	// Hands over the results of a part, or leaves its sums to the block that does.
@@ -345,11 +329,13 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 		} else {
 			if (adds(part)) gather(part, sum, c, me);
 			wait_for_consumers();
-			keep(sum, all, me);
+#pragma unroll
+			for (int i = 0; i < EIGHTS; i++)
+				if (i < all) results().keep(i, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]}, me);
 		}
 		wait_for_consumers();
 		if (Op::NORMED) barrier_wait(scaled(), part.tile & 1);
-		finish(part, from * ATOM, min(live(part.tile), to * ATOM), me);
+		results().finish(part.unit, part.tile * T, from * ATOM, min(live(part.tile), to * ATOM), me);
 		asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 		warp_arrive(handed());
 	}
@@ -392,15 +378,10 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 			}
 		}
 	}
-	static __device__ __forceinline__ float2 load_two(uint32_t from) {
-		float2 v;
-		asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
-		return v;
-	}
 
 	// Where a thread keeps its own sums of an eight of tokens while it awaits those of others:
 	// behind the results of a share.
-	__device__ __forceinline__ uint32_t own(int i, int me) const { return shared + BARRIERS + (EIGHTS + 1) / 2 * ATOM * PITCH * 4 + i * 2 * HALF + me * 16; }
+	__device__ __forceinline__ uint32_t own(int i, int me) const { return shared + BARRIERS + (EIGHTS + 1) / 2 * ATOM * Done::PITCH * 4 + i * 2 * HALF + me * 16; }
 	__device__ __forceinline__ void keep_own(const float (&sum)[T / 2], int from, int to, int me) const {
 #pragma unroll
 		for (int i = 0; i < EIGHTS; i++)
@@ -420,7 +401,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 			load_part(v[2], part.tile, first + 1, from, from, me);
 			load_part(v[3], part.tile, first + 2, from, from, me);
 #pragma unroll
-			for (int e = 0; e < E; e++) keep_eight(e, add(add(add(v[0][e], v[1][e]), v[2][e]), v[3][e]), me);
+			for (int e = 0; e < E; e++) results().keep(e, add(add(add(v[0][e], v[1][e]), v[2][e]), v[3][e]), me);
 			return;
 		}
 #pragma unroll 1
@@ -432,7 +413,7 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 				load_part(v, part.tile, s, from, i, me);
 				sum[0] = add(sum[0], v[0]);
 			}
-			keep_eight(i - from, sum[0], me);
+			results().keep(i - from, sum[0], me);
 		}
 	}
 	// Asks for a thread's sums of eights of tokens from i on.
@@ -447,104 +428,6 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 		for (int e = 0; e < E; e++) {
 			const float2 low = __ldcg(p + 2 * e * CONSUMERS), high = __ldcg(p + (2 * e + 1) * CONSUMERS);
 			v[e] = {low.x, low.y, high.x, high.y};
-		}
-	}
-	static __device__ __forceinline__ float4 add(const float4 &x, const float4 &y) {
-		return {__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w)};
-	}
-	static __device__ __forceinline__ float4 load_four(uint32_t from) {
-		const uint4 v = load_shared(from);
-		return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
-	}
-
-	// Leaves a warp's sums in shared memory: [token][PITCH], the units' first row tiles before
-	// their second ones, so that neither a warp's stores nor its loads meet in a bank.
-	__device__ __forceinline__ void keep(const float (&sum)[T / 2], int all, int me) const {
-#pragma unroll
-		for (int i = 0; i < EIGHTS; i++)
-			if (i < all) keep_eight(i, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]}, me);
-	}
-	// A lane's sums of eight tokens: of two rows and two tokens.
-	__device__ __forceinline__ void keep_eight(int i, const float4 &v, int me) const {
-		const int lane = me % 32, warp = me >> 5;
-		const uint32_t at = result_at(warp / Op::R, warp % Op::R, i * ATOM + (lane & 3) * 2, lane / 4);
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v.x) : "memory");
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + PITCH * 4), "f"(v.y) : "memory");
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 32), "f"(v.z) : "memory");
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + PITCH * 4 + 32), "f"(v.w) : "memory");
-	}
-	__device__ __forceinline__ uint32_t result_at(int unit, int r, int token, int row) const {
-		return shared + BARRIERS + (token * PITCH + (r * UNITS + unit) * 16 + row) * 4;
-	}
-
-	// Leaves a token's squares over 128 columns, from k on, which the threads of a warp have.
-	__device__ __forceinline__ void hand_squares(int token, int k, const float4 &v, bool there) const {
-		float square = add_squares(0, v);
-#pragma unroll
-		for (int lane = 1; lane < 32; lane *= 2) square = __fadd_rn(square, __shfl_xor_sync(~0u, square, lane));
-		if (there && threadIdx.x % 32 == 0) a.next.squares[(size_t)(k / 128) * a.next.tokens + token] = square;
-	}
-
-	// Leaves four of a token's results for the next product, at a thread's place of them. A thread
-	// has words of two chunks (store_rounded); it takes its neighbour's of one of them.
-	static __device__ __forceinline__ void hand_on(char *to, bool odd, const float4 &v, bool there) {
-		const uint2 mine = ::rounded<D>(v);
-		const uint32_t other = __shfl_xor_sync(~0u, odd ? mine.x : mine.y, 1);
-		if (there) *reinterpret_cast<uint2 *>(to) = odd ? uint2{other, mine.y} : uint2{mine.x, other};
-	}
-	// Where a thread's two words of columns k to k+3 of a token go, and its neighbour's.
-	__device__ __forceinline__ char *onward(int token, int k) const {
-		const int piece = k / (PIECE * STEP), chunk = k / STEP % PIECE * 2 + k / 4 % 2, place = token % ATOM;
-		return a.next.rows + ((size_t)piece * (a.next.tokens / ATOM) + token / ATOM) * ATOM_BYTES + place * PIECE_BYTES + (chunk ^ place) * 16 + k % STEP / 8 * 8;
-	}
-
-	// Hands the op the results of a tile's tokens.
-	__device__ __forceinline__ void finish(const Walk &part, int from, int to, int me) const {
-		if (!Op::ONWARD || !a.next.rows)
-			finish_quads<false, false>(part, from, to, me);
-		else if (a.next.norm)
-			finish_quads<Op::ONWARD, Op::ONWARD>(part, from, to, me);
-		else
-			finish_quads<Op::ONWARD, false>(part, from, to, me);
-	}
-	// Four rows a thread of BATCH tokens at a time: all that is read for them is on its way
-	// together. No thread branches off, so that the steps of several tokens fill each other's
-	// gaps; for a token that is not there it does the last one's, and stores nothing.
-	template <bool NEXT, bool NORM> __device__ __forceinline__ void finish_quads(const Walk &part, int from, int to, int me) const {
-		constexpr int BATCH = T > 16 ? 3 : 2, EACH = CONSUMERS / (4 * UNITS); // tokens of all threads
-		const int row = me % 4 * 4, which = me / 4 % UNITS, mine = me / (4 * UNITS), n = to - from;
-		const bool valid = part.unit * UNITS + which < op.units();
-		const int u = valid ? part.unit * UNITS + which : part.unit * UNITS, k = u * 16 + row; // a unit that is there
-		const int first = part.tile * T + from;
-		float4 norm;
-		if (NORM) norm = load_constant(a.next.norm + k);
-		char *next = NEXT ? onward(first + mine, k) : nullptr;
-		for (int i = mine; i - mine < n; i += BATCH * EACH, next += BATCH * EACH * PIECE_BYTES) {
-			typename Op::Quad quad[BATCH];
-			float4 v[BATCH][Op::R];
-#pragma unroll
-			for (int b = 0; b < BATCH; b++) {
-				const int token = min(i + b * EACH, n - 1);
-				quad[b].prepare(op.o, u, row, first + token, places[from + token]);
-			}
-#pragma unroll
-			for (int b = 0; b < BATCH; b++) {
-				const int token = min(i + b * EACH, n - 1);
-				const float by = Op::NORMED ? scale(from + token) : 1.f;
-#pragma unroll
-				for (int r = 0; r < Op::R; r++) v[b][r] = times(load_four(result_at(which, r, token, row)), {by, by, by, by});
-			}
-#pragma unroll
-			for (int b = 0; b < BATCH; b++) v[b][0] = quad[b].finish(op.o, v[b], NEXT, valid && i + b * EACH < n);
-#pragma unroll
-			for (int b = 0; b < (NEXT ? BATCH : 0); b++) {
-				const bool there = valid && i + b * EACH < n;
-				if (NORM) {
-					hand_squares(first + i + b * EACH, k, valid ? v[b][0] : float4{}, there);
-					v[b][0] = times(v[b][0], norm);
-				}
-				hand_on(next + b * EACH * PIECE_BYTES, row / 4 % 2, v[b][0], there);
-			}
 		}
 	}
 };

@@ -1,0 +1,114 @@
+// The results of a unit of a prompt's product (prompt.cuh): where they are in shared memory,
+// and how they go to the op, and rounded to the next product.
+#pragma once
+#include "async.cuh"
+#include "deep.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// THREADS threads hand over 128 outputs of some tokens.
+template <class Op, class D, int THREADS> struct Results {
+	static constexpr int TILES = 8, UNITS = TILES / Op::R; // of 16 outputs, and of the op's units
+	static constexpr int PITCH = TILES * 16 + 4;           // floats of a token
+	static constexpr int EACH = THREADS / (4 * UNITS);     // tokens that all threads have at a time, four rows each
+	// How many such a thread has together. More of them wait for memory together, but a
+	// kernel runs this once or twice, so that reading its instructions takes longer (NOTES.md).
+	static constexpr int BATCH = 2;
+
+	const Op &op;
+	const Onward &next;
+	const uint32_t at, scales;        // shared: float [token][PITCH], and [token of the tile]
+	const typename Op::Place *places; // [token of the tile]
+
+	// Where a row is of the block's unit `which`. The units' first row tiles come before their
+	// second ones, so that neither a warp's stores nor its loads meet in a bank.
+	__device__ __forceinline__ uint32_t place_of(int which, int r, int token, int row) const { return at + (token * PITCH + (r * UNITS + which) * 16 + row) * 4; }
+
+	// Keeps a lane's sums of the i-th eight tokens: of two rows and two tokens.
+	__device__ __forceinline__ void keep(int i, const float4 &v, int me) const {
+		const int lane = me % 32, warp = me >> 5;
+		const uint32_t to = place_of(warp / Op::R, warp % Op::R, i * ATOM + (lane & 3) * 2, lane / 4);
+		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v.x) : "memory");
+		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + PITCH * 4), "f"(v.y) : "memory");
+		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 32), "f"(v.z) : "memory");
+		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + PITCH * 4 + 32), "f"(v.w) : "memory");
+	}
+
+	// Hands the op the results of tokens from `from` to `to` of the tile that begins with the
+	// prompt's token `tile`; those in shared memory begin with `from`.
+	__device__ __forceinline__ void finish(int unit, int tile, int from, int to, int me) const {
+		if (!Op::ONWARD || !next.rows)
+			finish_quads<false, false>(unit, tile, from, to, me);
+		else if (next.norm)
+			finish_quads<Op::ONWARD, Op::ONWARD>(unit, tile, from, to, me);
+		else
+			finish_quads<Op::ONWARD, false>(unit, tile, from, to, me);
+	}
+
+	// Four rows a thread of BATCH tokens at a time: all that is read for them is on its way
+	// together. No thread branches off, so that the steps of several tokens fill each other's
+	// gaps; for a token that is not there it does the last one's, and stores nothing.
+	template <bool ONWARD, bool NORM> __device__ __forceinline__ void finish_quads(int unit, int tile, int from, int to, int me) const {
+		const int row = me % 4 * 4, which = me / 4 % UNITS, mine = me / (4 * UNITS), n = to - from;
+		const bool valid = unit * UNITS + which < op.units();
+		const int u = unit * UNITS + (valid ? which : 0), k = u * 16 + row, first = tile + from; // of a unit that is there
+		float4 norm;
+		if (NORM) norm = load_constant(next.norm + k);
+		char *onward = ONWARD ? onward_at(first + mine, k) : nullptr;
+#pragma unroll 1
+		for (int i = mine; i - mine < n; i += BATCH * EACH, onward += BATCH * EACH * PIECE_BYTES) {
+			typename Op::Quad quad[BATCH];
+			float4 v[BATCH][Op::R];
+#pragma unroll
+			for (int b = 0; b < BATCH; b++) {
+				const int token = min(i + b * EACH, n - 1);
+				quad[b].prepare(op.o, u, row, first + token, places[from + token]);
+			}
+#pragma unroll
+			for (int b = 0; b < BATCH; b++) {
+				const int token = min(i + b * EACH, n - 1);
+				const float by = Op::NORMED ? scale(from + token) : 1.f;
+#pragma unroll
+				for (int r = 0; r < Op::R; r++) v[b][r] = times(load_four(place_of(which, r, token, row)), {by, by, by, by});
+			}
+#pragma unroll
+			for (int b = 0; b < BATCH; b++) v[b][0] = quad[b].finish(op.o, v[b], ONWARD, valid && i + b * EACH < n);
+#pragma unroll
+			for (int b = 0; b < (ONWARD ? BATCH : 0); b++) {
+				const bool there = valid && i + b * EACH < n;
+				if (NORM) {
+					hand_squares(first + i + b * EACH, k, valid ? v[b][0] : float4{}, there);
+					v[b][0] = times(v[b][0], norm);
+				}
+				hand_on(onward + b * EACH * PIECE_BYTES, row / 4 % 2, v[b][0], there);
+			}
+		}
+	}
+
+	__device__ __forceinline__ float scale(int token) const {
+		float v;
+		asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(scales + token * 4) : "memory");
+		return v;
+	}
+
+	// Leaves a token's squares over 128 columns, from k on, which the threads of a warp have.
+	__device__ __forceinline__ void hand_squares(int token, int k, const float4 &v, bool there) const {
+		float square = add_squares(0, v);
+#pragma unroll
+		for (int lane = 1; lane < 32; lane *= 2) square = __fadd_rn(square, __shfl_xor_sync(~0u, square, lane));
+		if (there && threadIdx.x % 32 == 0) next.squares[(size_t)(k / 128) * next.tokens + token] = square;
+	}
+
+	// Leaves four of a token's results for the next product, at a thread's place of them. A thread
+	// has words of two chunks (store_rounded); it takes its neighbour's of one of them.
+	static __device__ __forceinline__ void hand_on(char *to, bool odd, const float4 &v, bool there) {
+		const uint2 mine = ::rounded<D>(v);
+		const uint32_t other = __shfl_xor_sync(~0u, odd ? mine.x : mine.y, 1);
+		if (there) *reinterpret_cast<uint2 *>(to) = odd ? uint2{other, mine.y} : uint2{mine.x, other};
+	}
+	// Where a thread's two words of columns k to k+3 of a token go, and its neighbour's.
+	__device__ __forceinline__ char *onward_at(int token, int k) const {
+		const int piece = k / (PIECE * STEP), chunk = k / STEP % PIECE * 2 + k / 4 % 2, place = token % ATOM;
+		return next.rows + ((size_t)piece * (next.tokens / ATOM) + token / ATOM) * ATOM_BYTES + place * PIECE_BYTES + (chunk ^ place) * 16 + k % STEP / 8 * 8;
+	}
+};
+#endif
