@@ -24,6 +24,8 @@ type turnArgs struct {
 	t, heads, kvHeads, dim, pages                         int32
 	layer, layers, pageTokens, kvType                     int32
 	eps                                                   float32
+	early                                                 int32
+	_                                                     int32
 }
 
 // TURN_WARPS of turn.cu, and the largest head that it takes.
@@ -74,14 +76,19 @@ func (o QKV) args(q *cuda.Queue) qkvArgs {
 }
 
 // turn launches the kernel that adds biases, norms heads, turns them and appends k and v.
+// Before the product of generated rows has ended it reads what was there before that: such a
+// product lets it begin no sooner (common.cuh, begin_product).
 func (o QKV) turn(q *cuda.Queue) error {
-	heads := o.T * (o.Heads + 2*o.KV.Heads)
+	heads, early := o.T*(o.Heads+2*o.KV.Heads), int32(1)
+	if o.Prefill {
+		early = 0
+	}
 	g := cuda.Grid{X: (heads + turnWarps - 1) / turnWarps, Threads: 32 * turnWarps, Dependent: dependentLaunch}
 	return cuda.Launch(q, "reel_turn", g, turnArgs{
 		q: q.Address(o.Out), kv: q.Address(o.Raw.Data), bias: q.Address(o.Bias), norms: q.Address(o.HeadNorms), rope: q.Address(o.RoPE),
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), table: q.Address(o.Slots.BlockTable), pool: q.Address(o.KV.Data),
 		t: int32(o.T), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages),
-		layer: int32(o.Layer), layers: int32(o.KV.Layers), pageTokens: int32(o.KV.PageTokens), kvType: int32(o.KV.DType), eps: o.Eps})
+		layer: int32(o.Layer), layers: int32(o.KV.Layers), pageTokens: int32(o.KV.PageTokens), kvType: int32(o.KV.DType), eps: o.Eps, early: early})
 }
 
 // check tells whether rows rows fit.
