@@ -39,6 +39,7 @@ type products struct {
 	scratch device.Buffer // shared by all, as an engine has it
 	other   device.Buffer
 	parts   device.Buffer // of sums
+	work    device.Buffer // of attention
 	bytes   int64
 }
 
@@ -68,6 +69,7 @@ func newProducts(b *both, s shape) *products {
 	p.scratch = b.load(1, poison(int(ScratchBytes(benchRows, s.inner))))
 	p.other = b.load(1, poison(int(ScratchBytes(benchRows, s.inner))))
 	p.parts = b.partsFor(benchRows)
+	p.work = b.load(1, make([]byte, AttendWork(benchRows, s.heads, s.dim, benchRows)))
 	p.sample, p.logits = put(b, counted(benchRows))[1], b.load(1, make([]byte, 4*64*s.vocab))
 	return p
 }
@@ -93,11 +95,11 @@ func (p *products) attention() QKV {
 		KV:    kv, Out: p.poisoned(benchRows * p.heads * p.dim)[1], Hidden: p.hidden, Heads: p.heads, Eps: 1e-5}
 }
 
-// ops are one kind of product of all layers, or all of a pass, over T rows, and the
-// weights' elements that they read.
+// ops are one kind of product of all layers, or all of them, or a prompt's pass with
+// attention between them, over T rows, and the weights' elements that they read.
 func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, elements int64) {
 	add := func(of string, op device.Op, weights ...Weight) {
-		if kind != of && kind != "all" {
+		if kind != of && kind != "pass" && (kind != "all" || of == "attend") {
 			return
 		}
 		ops = append(ops, op)
@@ -109,6 +111,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		a := p.a
 		a.T, a.Prefill, a.Ready, a.Q, a.K, a.V, a.Scratch, a.Parts = T, prefill, prefill, l.q, l.k, l.v, p.scratch, p.parts
 		add("qkv", a, l.q, l.k, l.v)
+		add("attend", Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Work: p.work, T: T, Heads: p.heads, Scale: 0.1, Prefill: prefill, Next: p.other, NextType: BF16})
 		add("output", Project{W: l.output, In: a.Out, X: a.X, Scratch: p.other, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm}, l.output)
 		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Scratch: p.scratch, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.other, Eps: 1e-5}, l.gate, l.up)
 		add("down", Project{W: l.down, In: p.mid, X: a.X, Scratch: p.other, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm, Name: Down}, l.down)
@@ -132,6 +135,9 @@ func BenchmarkProducts(bench *testing.B) {
 					bench.Run(fmt.Sprintf("prefill=%v/T=%d", prefill, T), func(*testing.B) {
 						for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
 							p.measure(kind, T, prefill)
+						}
+						if prefill {
+							p.measure("pass", T, prefill)
 						}
 					})
 				}
