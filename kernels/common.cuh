@@ -75,7 +75,7 @@ __device__ __forceinline__ uint4 load_weights(const uint4 *p) {
 	return v;
 }
 
-// How L2 is told that a weight is read once a pass: it is the first to leave, so that what
+// How L2 is told that a weight is not read again soon: it is the first to leave, so that what
 // all kernels of a pass use, their code too, stays. (What createpolicy makes of
 // L2::evict_first for all of an access.)
 constexpr uint64_t ONCE = 0x12f0000000000000;

@@ -101,17 +101,17 @@ func TestCUDARowsGoOnward(t *testing.T) {
 	}
 }
 
-// Any number of spans multiplies what the host does: shared by units, ending within
-// them, over several units or over all. With as many spans a row has the same bits in
+// Any number of spans multiplies what the host does: two, four or more a unit, ending within
+// units, over several or over all. With as many spans a row has the same bits in
 // kernels of any size, and the counters by which blocks meet are left at 0.
 func TestCUDAPromptSpans(t *testing.T) {
 	b := newBoth(t)
 	defer func(most int, variants []variant) { promptSpans, prompts = most, variants }(promptSpans, prompts)
 	all := prompts
-	const in, hidden, most = 1104, 700, 230 // 6 units of 18 pieces
+	const in, hidden, most = 2064, 700, 230 // 6 units of 33 pieces
 	w, x, start := b.matrix(BF16, hidden, in), put(b, b.normal(most*in, 1)), b.normal(most*hidden, 1)
 	scratch, parts := b.scratchFor(most, in), b.partsFor(most)
-	for _, promptSpans = range []int{1, 2, 5, 6, 7, 11, 12, 13, 66} {
+	for _, promptSpans = range []int{1, 2, 5, 6, 7, 11, 12, 13, 24, 66} {
 		var want []uint32
 		for _, v := range all {
 			prompts = []variant{v}

@@ -2,7 +2,12 @@
 
 package kernels
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+
+	"reel/kernels/device"
+)
 
 // One small shape for each kind of kernel that products, attention and sampling have,
 // for a tool that takes a thousand times as long.
@@ -18,6 +23,7 @@ func testSmallShapes(t *testing.T, b *both) {
 		t.Logf("products of %d rows", rows)
 		b.products([]DType{BF16, F16}[i%2], rows, 144, 40, []class{{false, false}, {true, true}})
 	}
+	testSmallSpans(b)
 	for i, dim := range []int{32, 64, 96, 128} {
 		t.Logf("heads of %d", dim)
 		b.qkv([]class{{true, true}, {false, false}}[i%2], b.newAttention(BF16, BF16, []int{5, 1, 40, 12}[i], 80, 2, 1, dim))
@@ -32,5 +38,23 @@ func testSmallShapes(t *testing.T, b *both) {
 	records := d.sample(slot, position, b.normal(2*vocab, 4), 3, true)
 	if !d.alike(records[1][0], records[0][0]) {
 		t.Errorf("greedy: %+v, wants %+v", records[1][0], records[0][0])
+	}
+}
+
+// Two units of a prompt's product in three spans, whose blocks leave each other parts, and
+// in four, which share units.
+func testSmallSpans(b *both) {
+	defer func(most int) { promptSpans = most }(promptSpans)
+	const in, out = 1040, 200
+	w, start := b.matrix(BF16, out, in), b.normal(56*out, 1)
+	for _, rows := range []int{16, 56} {
+		x, scratch, parts := put(b, b.normal(rows*in, 1)), b.scratchFor(rows, in), b.partsFor(rows)
+		for _, promptSpans = range []int{3, 4} {
+			res := put(b, start[:rows*out])
+			b.run(func(on int) device.Op {
+				return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
+			})
+			b.close(fmt.Sprintf("%d rows in %d spans", rows, promptSpans), res, 2*sums(in), 1e-6)
+		}
 	}
 }
