@@ -112,6 +112,9 @@ __device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_gro
 // which end_copies ended.
 template <int OPEN> __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory"); }
 
+// await_all_copies returns when all of them are there, those too that are in no group.
+__device__ __forceinline__ void await_all_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 struct BF16 {
 	// Two values rounded to nearest, low in the lower half.
 	static __device__ __forceinline__ uint32_t pack(float low, float high) {

@@ -155,7 +155,7 @@ __device__ __forceinline__ void finish(Op &op, int unit, int row, int token, con
 	float y[Op::R];
 #pragma unroll
 	for (int r = 0; r < Op::R; r++) y[r] = __fmul_rn(scale, in_order(parts + r * stride, PART));
-	await_copies<0>();
+	await_all_copies();
 	if constexpr (!Op::EARLY) op.found(unit, row, token, sought[threadIdx.x]);
 	op.finish(unit, row, token, y);
 }
