@@ -30,9 +30,9 @@ main() {
 	run 30 decode-7b latency $seven --prompts 10 --max-tokens 257 --runs 6 -- --max-seq-len 2048
 	run 20 decode-1b latency --model /tmp/llama-3.2-1b --prompts 10 --max-tokens 257 --runs 6 -- --max-seq-len 2048
 	# Tokens between prompts: of nothing but prompts of 400 the GPU would lower its clock.
-	run 40 ttft-7b latency $seven --prompts $counts --max-tokens 33 --runs 30 -- --max-seq-len 2048 --precapture $counts
-	run 30 padded-7b latency $seven --prompts $counts --max-tokens 33 --runs 10 -- --max-seq-len 2048 --precapture 16,64,112,208,400 --roller off
-	run 30 eager-7b latency $seven --prompts $counts --max-tokens 33 --runs 10 -- --max-seq-len 2048 --precapture 1 --roller off
+	run 60 ttft-7b latency $seven --prompts $counts --max-tokens 17 --runs 110 -- --max-seq-len 2048 --precapture $counts
+	run 30 padded-7b latency $seven --prompts $counts --max-tokens 17 --runs 20 -- --max-seq-len 2048 --precapture 16,64,112,208,400 --roller off
+	run 30 eager-7b latency $seven --prompts $counts --max-tokens 17 --runs 20 -- --max-seq-len 2048 --precapture 1 --roller off
 	run 40 roll-7b roll $seven --phases 3 --requests 24 -- --max-seq-len 2048
 	run 25 graphs-7b startup $seven --runs 1 -- --max-seq-len 2048 --max-batch 8 --precapture 1-251
 	run 25 start-7b startup $seven --runs 2 -- --max-seq-len 2048
