@@ -10,6 +10,14 @@ __device__ __forceinline__ void copy_once_or_zero(uint32_t to, const void *from,
 	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(there ? 16 : 0), "l"(ONCE) : "memory");
 }
 
+// Cursor is where a thread is in a ring of stages, and the phase of their barriers.
+template <int SIZE> struct Cursor {
+	int at = 0, phase = 0;
+	__device__ __forceinline__ void next() {
+		if (++at == SIZE) at = 0, phase ^= 1;
+	}
+};
+
 // Waits until `count` blocks came.
 __device__ __forceinline__ void await_count(const uint32_t *came, uint32_t count) {
 	uint32_t now;

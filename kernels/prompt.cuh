@@ -102,15 +102,6 @@ template <class Op, class D, int T, int AHEAD_, int STAGES_> struct Prompt {
 	static __device__ __forceinline__ void give_consumers() { asm volatile("bar.arrive 3, %0;" ::"n"(CONSUMERS + 32) : "memory"); }
 	static __device__ __forceinline__ void await_clerk() { asm volatile("bar.sync 3, %0;" ::"n"(CONSUMERS + 32) : "memory"); }
 	static __device__ __forceinline__ void wait_for_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
-
-	// Where a thread is in a ring.
-	template <int SIZE> struct Cursor {
-		int at = 0, phase = 0;
-		__device__ __forceinline__ void next() {
-			if (++at == SIZE) at = 0, phase ^= 1;
-		}
-	};
-
 	// Where a thread is among its block's pieces: tile after tile of tokens, and for each
 	// the span's parts, the last unit's first. So what another block waits for is done early.
 	struct Walk {
