@@ -48,13 +48,6 @@ __device__ __forceinline__ void attend_copy(void *to, const void *from, int byte
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
 }
 
-// Of the copies begun before `attend_batch` calls, all but the last `open` batches are there.
-__device__ __forceinline__ void attend_batch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int OPEN> __device__ __forceinline__ void attend_await() {
-	asm volatile("cp.async.wait_group %0;" ::"n"(OPEN) : "memory");
-	__syncwarp();
-}
-
 // An element of a softmax sum over some positions: Σ 2^(s-most)·v, and Σ 2^(s-most).
 struct AttendSum {
 	float sum, most, weight;

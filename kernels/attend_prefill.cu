@@ -239,7 +239,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 
 	// Waits until keys or values of a block are there, of all threads.
 	static __device__ __forceinline__ void await() {
-		attend_await<1>();
+		await_copies<1>();
+		__syncwarp();
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 		if (WGMMA) attend_shared_written();
 #endif
@@ -253,7 +254,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		float s[32];
 		await(); // the keys; and the other stage has been read
 		if (after < blocks) locate(after), bring(stage ^ 1, 0);
-		attend_batch();
+		end_copies();
 		if (WGMMA || live) scores(s, stage);
 		if (live)
 			weigh(p, s, n * PREFILL_KEYS);
@@ -261,7 +262,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			no_weights(p);
 		await();
 		if (after < blocks) bring(stage ^ 1, 1);
-		attend_batch();
+		end_copies();
 		find(next(after));
 		if (WGMMA || live) add_values(p, stage);
 	}
@@ -357,8 +358,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		if (n >= blocks) return;
 		float2 queries[STEPS][4];
 		find(n), locate(n);
-		bring(0, 0), attend_batch();
-		bring(0, 1), attend_batch();
+		bring(0, 0), end_copies();
+		bring(0, 1), end_copies();
 		load_queries(queries);
 		find(next(n));
 		keep_queries(queries);
