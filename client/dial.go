@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -148,6 +149,7 @@ func greet(ctx context.Context, conn net.Conn) (*Client, error) {
 		return nil, err
 	}
 	c.welcome = *welcome
+	c.conn = attend(conn, runtime.GOMAXPROCS(0))
 	go c.read()
 	return c, nil
 }

@@ -11,13 +11,15 @@ import (
 
 // newClient returns a client that has yet to say hello.
 func newClient(conn net.Conn) *Client {
-	return &Client{
-		conn:    conn,
-		frames:  protocol.FrameReader{R: bufio.NewReader(conn)},
-		streams: map[uint64]*stream{},
-		lost:    make(chan struct{}),
-	}
+	c := &Client{conn: conn, streams: map[uint64]*stream{}, lost: make(chan struct{})}
+	c.frames.R = bufio.NewReader(source{c})
+	return c
 }
+
+// source reads from the connection that the client has at the time.
+type source struct{ c *Client }
+
+func (s source) Read(b []byte) (int, error) { return s.c.conn.Read(b) }
 
 // hello says hello and returns the welcome.
 func (c *Client) hello() (*protocol.Welcome, error) {
