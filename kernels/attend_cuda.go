@@ -23,7 +23,7 @@ type attendArgs struct {
 	tokens, group, afterQKV               int32
 }
 
-// ENTRIES and WARPS of attend.cu: how many queries a block of threads takes, and a split's warps.
+// ENTRIES and WARPS of attend_splits.cuh: how many queries a block of threads takes, and a split's warps.
 const (
 	attendEntries = 8
 	attendWarps   = 4
