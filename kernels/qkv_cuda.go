@@ -18,22 +18,6 @@ type qkvArgs struct {
 	layer, layers, pageTokens, kvType      int32
 }
 
-// turnArgs is TurnArgs of turn.cu.
-type turnArgs struct {
-	q, kv, bias, norms, rope, slot, position, table, pool uint64
-	t, heads, kvHeads, dim, pages                         int32
-	layer, layers, pageTokens, kvType                     int32
-	eps                                                   float32
-	early                                                 int32
-	_                                                     int32
-}
-
-// TURN_WARPS of turn.cu, and the largest head that it takes.
-const (
-	turnWarps   = 4
-	turnHeadDim = 128
-)
-
 // CUDA launches a product whose units are 16 rows of a head and those that RoPE pairs
 // with them. Biases and norms of heads, which need all rows of a head, and RoPE after
 // them are a kernel of their own: then the product turns nothing, and leaves k and v
@@ -44,7 +28,7 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 		return fmt.Errorf("%w: head size %d, which must be a multiple of %d", device.ErrBadShape, d, 2*tileRows)
 	}
 	args := o.args(q)
-	raw := !o.Bias.IsZero() || !o.HeadNorms.IsZero()
+	raw := o.apart()
 	if raw {
 		if err := o.Raw.check(o.T, o.KV.Heads, d); err != nil {
 			return err
@@ -79,19 +63,11 @@ func (o QKV) args(q *cuda.Queue) qkvArgs {
 // Before the product of generated rows has ended it reads what was there before that: such a
 // product lets it begin no sooner (common.cuh, begin_product).
 func (o QKV) turn(q *cuda.Queue) error {
-	heads, early := o.T*(o.Heads+2*o.KV.Heads), int32(1)
-	if o.Prefill {
-		early = 0
+	args := o.turning().args(q, o.Out)
+	if !o.Prefill {
+		args.early = 1
 	}
+	heads := o.T * (o.Heads + 2*o.KV.Heads)
 	g := cuda.Grid{X: (heads + turnWarps - 1) / turnWarps, Threads: 32 * turnWarps, Dependent: dependentLaunch}
-	return cuda.Launch(q, "reel_turn", g, turnArgs{
-		q: q.Address(o.Out), kv: q.Address(o.Raw.Data), bias: q.Address(o.Bias), norms: q.Address(o.HeadNorms), rope: q.Address(o.RoPE),
-		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), table: q.Address(o.Slots.BlockTable), pool: q.Address(o.KV.Data),
-		t: int32(o.T), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages),
-		layer: int32(o.Layer), layers: int32(o.KV.Layers), pageTokens: int32(o.KV.PageTokens), kvType: int32(o.KV.DType), eps: o.Eps, early: early})
-}
-
-// check tells whether rows rows fit.
-func (r RawKV) check(rows, kvHeads, headDim int) error {
-	return checkBuffers(need{"raw k and v", r.Data, rows * 2 * kvHeads * headDim}, need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows}, need{"still", r.Still, headDim})
+	return cuda.Launch(q, "reel_turn", g, args)
 }

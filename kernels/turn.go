@@ -1,0 +1,156 @@
+package kernels
+
+import (
+	"unsafe"
+
+	"reel/kernels/device"
+)
+
+// Turn is what makes of the products q, k and v of a layer what attention reads: biases are
+// added where there are some, each head of q and k is normed where there are head norms,
+// RoPE turns q and k by the row's position, and k and v are appended to the sequence's page.
+//
+// RoPE pairs element i with element i+HeadDim/2 of a head, as Hugging Face
+// checkpoints are laid out (Su et al., "RoFormer", 2021).
+type Turn struct {
+	Bias      device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
+	HeadNorms device.Buffer // float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head
+	RoPE      device.Buffer // float32 [context][HeadDim/2][cos, sin]
+	Raw       RawKV         // k and v of the products
+	Eps       float32
+}
+
+// turning is a Turn of a step's rows.
+type turning struct {
+	Turn
+	rows            Rows
+	slots           Slots
+	kv              KV
+	t, layer, heads int
+}
+
+// check compares dimensions.
+func (o turning) check() error {
+	d := o.kv.HeadDim
+	for _, b := range []need{{"bias", o.Bias, (o.heads + 2*o.kv.Heads) * d}, {"head norms", o.HeadNorms, 2 * d}} {
+		if !b.buf.IsZero() {
+			if err := checkBuffers(b); err != nil {
+				return err
+			}
+		}
+	}
+	return checkBuffers(need{"rope", o.RoPE, o.slots.Context * d})
+}
+
+// host computes on the host, in place: q is [T][heads*HeadDim], kv [T][k then v][KV heads*HeadDim].
+func (o turning) host(h *device.Host, q, kv []float32) {
+	if !o.Bias.IsZero() {
+		o.addBias(h.Float32(o.Bias), q, kv)
+	}
+	if !o.HeadNorms.IsZero() {
+		o.normHeads(h.Float32(o.HeadNorms), q, kv)
+	}
+	o.appendRows(h, q, kv)
+}
+
+// widths are how many elements a row has of q, and of k.
+func (o turning) widths() (q, k int) { return o.heads * o.kv.HeadDim, o.kv.Heads * o.kv.HeadDim }
+
+// addBias adds what is bias's to q and kv.
+func (o turning) addBias(bias, q, kv []float32) {
+	qn, kn := o.widths()
+	for t := range o.t {
+		for i, b := range bias[:qn] {
+			q[t*qn+i] += b
+		}
+		for i, b := range bias[qn : qn+2*kn] {
+			kv[t*2*kn+i] += b
+		}
+	}
+}
+
+// normHeads norms each head of q and k; norms is [q's, k's][HeadDim].
+// (Henry et al., "Query-Key Normalization for Transformers", 2020, with rmsnorm.)
+func (o turning) normHeads(norms, q, kv []float32) {
+	qn, kn := o.widths()
+	d := o.kv.HeadDim
+	norm := func(x, g []float32) {
+		for ; len(x) > 0; x = x[d:] {
+			rmsNorm(x[:d], x[:d], g, o.Eps)
+		}
+	}
+	for t := range o.t {
+		norm(q[t*qn:(t+1)*qn], norms[:d])
+		norm(kv[t*2*kn:t*2*kn+kn], norms[d:2*d])
+	}
+}
+
+// appendRows turns q and k and stores k and v.
+func (o turning) appendRows(h *device.Host, q, kv []float32) {
+	slots, positions, table := h.Int32(o.rows.Slot), h.Int32(o.rows.Position), h.Int32(o.slots.BlockTable)
+	rope, pool := h.Float32(o.RoPE), h.Float32(o.kv.Data)
+	qn, kn := o.widths()
+	d := o.kv.HeadDim
+	for t := range o.t {
+		position := int(positions[t])
+		turns := rope[position*d : (position+1)*d]
+		turnHeads(q[t*qn:(t+1)*qn], turns)
+		k := kv[t*2*kn : (t+1)*2*kn]
+		turnHeads(k[:kn], turns)
+		page := int(table[int(slots[t])*o.slots.Pages+position/o.kv.PageTokens])
+		within := position % o.kv.PageTokens * d
+		for head := range o.kv.Heads {
+			copy(pool[o.kv.at(page, o.layer, 0, head)+within:][:d], k[head*d:])
+			copy(pool[o.kv.at(page, o.layer, 1, head)+within:][:d], k[kn+head*d:])
+		}
+	}
+}
+
+// turnHeads applies RoPE to every head of x; turns is [HeadDim/2][cos, sin].
+func turnHeads(x, turns []float32) {
+	d := len(turns)
+	for ; len(x) > 0; x = x[d:] {
+		for i := range d / 2 {
+			cos, sin := turns[2*i], turns[2*i+1]
+			a, b := x[i], x[i+d/2]
+			x[i] = float32(a*cos) - float32(b*sin)
+			x[i+d/2] = float32(b*cos) + float32(a*sin)
+		}
+	}
+}
+
+// RawKV is where k and v of a step are before biases, norms and RoPE. A GPU's product
+// writes them there as to a pool of its own, a page of one token for each row.
+type RawKV struct {
+	Data  device.Buffer // float32 [rows][k, v][KV heads*HeadDim]
+	Index device.Buffer // int32 [rows]: 0, 1, 2, …: slots, and their pages
+	Zero  device.Buffer // int32 [rows]: positions
+	Still device.Buffer // float32 [HeadDim/2][1, 0]: RoPE that turns nothing
+}
+
+// AllocRawKV takes the memory of rows rows.
+func AllocRawKV(m device.Memory, rows, kvHeads, headDim int) (r RawKV, err error) {
+	index, still := make([]int32, rows), make([]float32, headDim)
+	for i := range index {
+		index[i] = int32(i)
+	}
+	for i := 0; i < headDim; i += 2 {
+		still[i] = 1
+	}
+	if r.Data, err = m.Alloc(4 * int64(rows) * 2 * int64(kvHeads*headDim)); err != nil {
+		return r, err
+	}
+	if r.Index, err = m.Load(unsafe.Slice((*byte)(unsafe.Pointer(&index[0])), 4*rows)); err != nil {
+		return r, err
+	}
+	if r.Zero, err = m.Alloc(4 * int64(rows)); err != nil {
+		return r, err
+	}
+	r.Still, err = LoadVector(m, still)
+	return r, err
+}
+
+// check tells whether rows rows fit.
+func (r RawKV) check(rows, kvHeads, headDim int) error {
+	return checkBuffers(need{"raw k and v", r.Data, rows * 2 * kvHeads * headDim}, need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows}, need{"still", r.Still, headDim})
+}
