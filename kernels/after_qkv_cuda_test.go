@@ -57,7 +57,7 @@ func (a *afterQKV) goingOn() (steps []Rows) {
 }
 
 // results are what attention gives in steps over a pool as at first, launched by run.
-func (a *afterQKV) results(early bool, steps []Rows, run func(ops ...device.Op)) (out []uint32) {
+func (a *afterQKV) results(early, turned bool, steps []Rows, run func(ops ...device.Op)) (out []uint32) {
 	a.t.Helper()
 	kv := a.qkv.KV
 	kv.Data = a.load(1, bytesOf(bitsOf(a.pool)))
@@ -68,6 +68,9 @@ func (a *afterQKV) results(early bool, steps []Rows, run func(ops ...device.Op))
 		qkv.Rows, qkv.KV = rows, kv
 		attend := Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Work: a.work,
 			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, AfterQKV: early}
+		if turned {
+			qkv.Unturned, attend.Turn = true, qkv.Turn()
+		}
 		ops, attended = append(ops, qkv, attend), append(attended, attend.Out)
 	}
 	run(ops...)
@@ -95,13 +98,18 @@ func testAttendAfterQKV(b *both) {
 	for _, c := range []struct {
 		rows            int
 		scratch, biased bool
-	}{{1, false, false}, {1, false, true}, {8, false, false}, {12, false, false}, {12, true, true}, {40, false, false}, {40, true, false}, {150, true, false}} {
+	}{{1, false, false}, {1, false, true}, {8, false, false}, {12, false, false}, {12, true, true}, {40, false, false}, {40, true, false}, {150, true, false}, {150, true, true}} {
 		a := newAfterQKV(b, c.rows, c.scratch, c.biased)
 		steps := a.goingOn()
-		want := a.results(false, steps, a.oneByOne)
-		for _, early := range []bool{false, true} {
-			a.equal(fmt.Sprintf("%+v, early %t", c, early), a.results(early, steps, a.onGPU), want)
-			a.equal(fmt.Sprintf("%+v, early %t, replayed", c, early), a.results(early, steps, a.replay), want)
+		want := a.results(false, false, steps, a.oneByOne)
+		for i := range 4 {
+			early, turned := i%2 == 1, i/2 == 1
+			if turned && !c.biased {
+				break
+			}
+			name := fmt.Sprintf("%+v, early %t, turned in attention %t", c, early, turned)
+			a.equal(name, a.results(early, turned, steps, a.onGPU), want)
+			a.equal(name+", replayed", a.results(early, turned, steps, a.replay), want)
 		}
 	}
 }
@@ -112,12 +120,12 @@ func testAttendAfterQKV(b *both) {
 func TestCUDAAttendSeesAFalseAfterQKV(t *testing.T) {
 	a := newAfterQKV(newBoth(t), 12, false, false)
 	steps := []Rows{a.rows(func(row int) Row { return Row{Slot: 3, Position: 26 + int32(row)} })}
-	want := a.results(false, steps, a.oneByOne)
+	want := a.results(false, false, steps, a.oneByOne)
 	for range 10 {
-		a.equal("without", a.results(false, steps, a.replay), want)
+		a.equal("without", a.results(false, false, steps, a.replay), want)
 	}
 	for range 10 {
-		if !slices.Equal(a.results(true, steps, a.replay), want) {
+		if !slices.Equal(a.results(true, false, steps, a.replay), want) {
 			return
 		}
 	}

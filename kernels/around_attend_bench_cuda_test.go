@@ -12,24 +12,37 @@ import (
 
 // BenchmarkCUDAAroundAttend measures q, k and v, attention and output product of generated
 // tokens, one after another as in a layer, over layers whose weights together are larger than
-// the L2 cache: with attention that reads before its QKV has ended, and that waits for it.
+// the L2 cache: with attention that reads before its QKV has ended, and that waits for it, and
+// of a family with head norms or biases with attention that turns the rows.
 func BenchmarkCUDAAroundAttend(t *testing.B) {
-	for _, s := range []shape{
-		{name: "7B", hidden: 4096, layers: 2, heads: 32, kvHeads: 32, dim: 128},
-		{name: "1B", hidden: 2048, layers: 8, heads: 32, kvHeads: 8, dim: 64},
+	plain := []way{{name: "early-false"}, {name: "early-true", early: true}}
+	for _, s := range []struct {
+		shape
+		ways []way
+	}{
+		{shape{name: "7B", hidden: 4096, layers: 2, heads: 32, kvHeads: 32, dim: 128}, plain},
+		{shape{name: "1B", hidden: 2048, layers: 8, heads: 32, kvHeads: 8, dim: 64}, plain},
+		{shape{name: "qwen3-4b", hidden: 2560, layers: 4, heads: 32, kvHeads: 8, dim: 128},
+			[]way{{name: "turned-apart", early: true, norms: true}, {name: "turned-in-attention", early: true, norms: true, turned: true}}},
 	} {
-		a := newAround(newBoth(t), s)
+		a := newAround(newBoth(t), s.shape)
 		for _, c := range []struct{ rows, n int }{{1, 20}, {1, 250}, {1, 4000}, {8, 256}} {
-			for _, early := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%d-rows-%d-positions/early-%t", s.name, c.rows, c.n, early), func(t *testing.B) {
+			for _, how := range s.ways {
+				t.Run(fmt.Sprintf("%s/%d-rows-%d-positions/%s", s.name, c.rows, c.n, how.name), func(t *testing.B) {
 					b := newBoth(t)
-					ops := a.ops(b, c.rows, c.n, early)
+					ops := a.ops(b, c.rows, c.n, how)
 					b.perLaunch(t, 0, ops...)
 					t.ReportMetric(t.Elapsed().Seconds()/float64(t.N*64*s.layers)*1e6, "µs/layer")
 				})
 			}
 		}
 	}
+}
+
+// way is how attention follows its QKV, which has head norms or none.
+type way struct {
+	name                 string
+	early, norms, turned bool
 }
 
 // around are the weights around attention, on the GPU.
@@ -58,7 +71,7 @@ func newAround(b *both, s shape) *around {
 }
 
 // ops are those of all layers, for so many sequences of n positions each.
-func (a *around) ops(b *both, rows, n int, early bool) (ops []device.Op) {
+func (a *around) ops(b *both, rows, n int, how way) (ops []device.Op) {
 	each, width, table := (n+15)/16, a.heads*a.dim, aroundContext/16
 	slot, position, blocks := make([]int32, rows), make([]int32, rows), make([]int32, (rows+1)*table)
 	for i := range rows {
@@ -74,11 +87,17 @@ func (a *around) ops(b *both, rows, n int, early bool) (ops []device.Op) {
 	in := Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))}
 	slots := Slots{Count: rows + 1, Pages: table, Context: aroundContext, BlockTable: b.load(1, bytesOf(blocks))}
 	work := b.load(1, make([]byte, AttendWork(rows, a.heads, a.dim, aroundContext)))
+	raw, norms := b.rawKV(rows, a.kvHeads, a.dim), b.load(1, bytesOf(b.powers(2*a.dim)))
 	for i, w := range a.layers {
-		ops = append(ops,
-			QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv, Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5},
-			Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Work: work, T: rows, Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: early},
-			Project{W: w.output, In: attended, X: x, T: rows})
+		qkv := QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv, Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5, Raw: raw}
+		attend := Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Work: work, T: rows, Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: how.early}
+		if how.norms {
+			qkv.HeadNorms = norms
+		}
+		if how.turned {
+			qkv.Unturned, attend.Turn = true, qkv.Turn()
+		}
+		ops = append(ops, qkv, attend, Project{W: w.output, In: attended, X: x, T: rows})
 	}
 	return ops
 }

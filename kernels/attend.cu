@@ -1,4 +1,4 @@
-#include "attend_splits.cuh"
+#include "attend_turned.cuh"
 
 // Begins to load 16 bytes. Never under a condition within the loop: registers that may
 // keep what they hold are loaded elsewhere and moved, and a move awaits its load.
@@ -27,10 +27,10 @@ template <int CHUNKS> struct AttendSource {
 		key = 4 * (CHUNKS - 1) + by < chunks ? 4 * (CHUNKS - 1) : -by;
 		value = 8 * (HALVES - 1) + in < chunks ? 8 * (HALVES - 1) : -in;
 	}
-	// Lane l's row: that of position from+l, or of the nearest that the tile sees. What lies
-	// beyond may be NaN, and 0·NaN is NaN.
+	// Lane l's row: that of position from+l, or of the nearest that the tile sees and the
+	// pool has. What lies beyond may be NaN, and 0·NaN is NaN.
 	__device__ __forceinline__ uint32_t find(const AttendTile &tile, int from) const {
-		const int p = min(max(from + (int)threadIdx.x % 32, tile.first), tile.last);
+		const int p = min(max(from + (int)threadIdx.x % 32, tile.first), tile.kept);
 		uint32_t at;
 		// Where it stands: the compiler would put it behind the loads of keys and values.
 		asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(at) : "l"(table + (p >> shift)));
@@ -89,6 +89,15 @@ template <int CHUNKS> struct AttendQueries {
 		for (int j = 0; j < CHUNKS; j++)
 			v[j] = {attend_pair(x[j][0].x, x[j][0].y), attend_pair(x[j][0].z, x[j][0].w), attend_pair(x[j][1].x, x[j][1].y), attend_pair(x[j][1].z, x[j][1].w)};
 	}
+	// The same of heads that are turned and rounded, [group][32*CHUNKS] in shared memory.
+	__device__ __forceinline__ void get(const uint16_t *turned, const AttendTile &tile) {
+		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
+#pragma unroll
+		for (int j = 0; j < CHUNKS; j++) {
+			v[j] = {};
+			if (in < tile.group) v[j] = *(const uint4 *)(turned + 32 * (in * CHUNKS + j) + 8 * by);
+		}
+	}
 };
 
 // A warp's scores, then weights, of its block: s[i][c] of entry `in` and position
@@ -107,6 +116,21 @@ template <int CHUNKS> struct AttendWeights {
 #pragma unroll
 			for (int i = 0; i < 4; i++) attend_mma(s[i], q.v[j].z, 0, q.v[j].w, 0, b.key[i][j].z, b.key[i][j].w);
 		}
+	}
+
+	// Scores the row's own key, of the block's position `at`, which the block has not.
+	__device__ __forceinline__ void score_own(const AttendQueries<CHUNKS> &q, const uint16_t *k, int at) {
+		const int by = threadIdx.x % 4;
+		float x[4] = {}; // of the same key in all columns
+#pragma unroll
+		for (int j = 0; j < CHUNKS; j++) {
+			const uint4 own = *(const uint4 *)(k + 32 * j + 8 * by);
+			attend_mma(x, q.v[j].x, 0, q.v[j].y, 0, own.x, own.y);
+			attend_mma(x, q.v[j].z, 0, q.v[j].w, 0, own.z, own.w);
+		}
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			if (i / 2 * 8 + 2 * by + i % 2 == at) s[i / 2][i % 2] = x[i % 2];
 	}
 
 	// Leaves out what the tile doesn't see, and finds the largest score.
@@ -138,8 +162,10 @@ template <int CHUNKS> struct AttendWeights {
 		weight += __shfl_xor_sync(~0u, weight, 2);
 	}
 
-	// Leaves Σ weight·value of the tile's entries in sums [group][64·HALVES].
-	__device__ __forceinline__ void sum(const AttendBlock<CHUNKS> &b, int group, float *sums) const {
+	// Leaves Σ weight·value of the tile's entries in sums [group][64·HALVES]. With OWN the
+	// block has not the row's own value, which is v; so it is for what lies beyond, which may
+	// not be NaN.
+	template <bool OWN> __device__ __forceinline__ void sum(const AttendBlock<CHUNKS> &b, const AttendTile &tile, int from, const uint16_t *v, float *sums) const {
 		constexpr int HALVES = AttendBlock<CHUNKS>::HALVES;
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
 		uint32_t w[4];
@@ -147,20 +173,26 @@ template <int CHUNKS> struct AttendWeights {
 		for (int i = 0; i < 4; i++) w[i] = attend_pair(s[i][0], s[i][1]);
 #pragma unroll
 		for (int h = 0; h < HALVES; h++) {
+			uint4 own = {};
+			if (OWN) own = *(const uint4 *)(v + min(64 * h + 8 * in, 32 * CHUNKS - 8));
 			float y[4][4] = {}; // of u: elements 64h + 8in + 2u + c/2 of entry 2by + c%2
 #pragma unroll
 			for (int half = 0; half < 2; half++) {
-				const uint4 *v = b.value[h] + 4 * half;
+				const uint4 *values = b.value[h] + 4 * half;
 #pragma unroll
 				for (int u = 0; u < 4; u++) {
-					const uint32_t v0 = (&v[0].x)[u], v1 = (&v[1].x)[u], v2 = (&v[2].x)[u], v3 = (&v[3].x)[u];
+					const auto value = [&](int i) {
+						const int p = from + 16 * half + i / 2 * 8 + 2 * by + i % 2;
+						return OWN && max(p, tile.first) >= tile.last ? (&own.x)[u] : (&values[i].x)[u];
+					};
+					const uint32_t v0 = value(0), v1 = value(1), v2 = value(2), v3 = value(3);
 					attend_mma(y[u], __byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632), __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632),
 					           w[2 * half], w[2 * half + 1]);
 				}
 			}
 #pragma unroll
 			for (int c = 0; c < 2; c++) {
-				if (2 * by + c >= group) continue;
+				if (2 * by + c >= tile.group) continue;
 				float4 *to = (float4 *)(sums + (2 * by + c) * 64 * HALVES + 64 * h + 8 * in);
 				to[0] = {y[0][c], y[0][c + 2], y[1][c], y[1][c + 2]};
 				to[1] = {y[2][c], y[2][c + 2], y[3][c], y[3][c + 2]};
@@ -173,8 +205,11 @@ template <int CHUNKS> struct AttendWeights {
 // up to its own, or the last a.see of them. Grid: [rows][KV heads, by ENTRIES query
 // heads][at most splits by TEAMS]. A block takes TEAMS splits at once, then those gridDim.z
 // times TEAMS after them, and while it adds some the keys and values of its next are on
-// their way to registers. The bits are the same whatever the grid and TEAMS.
-template <int CHUNKS, int TEAMS> __device__ __forceinline__ void attend(const AttendArgs &a) {
+// their way to registers. The bits are the same whatever the grid and TEAMS, and whether
+// q, k and v are turned here (AttendTurnedArgs) or were before.
+template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void attend(const Args &a) {
+	using Own = AttendOwn<32 * CHUNKS, WARPS * TEAMS, Args>;
+	constexpr bool TURNED = Own::TURNED;
 	constexpr int WIDE = 64 * AttendBlock<CHUNKS>::HALVES, ALL = WARPS * TEAMS, THREADS = 32 * ALL;
 	extern __shared__ __align__(128) float attend_room[]; // [2][ALL][group][WIDE], and AttendSum [group][WIDE] of the splits before
 	__shared__ AttendMark marks[2][ALL][ENTRIES];
@@ -182,7 +217,7 @@ template <int CHUNKS, int TEAMS> __device__ __forceinline__ void attend(const At
 	// QKV's kernels let this one begin when those before them are through. So all is there to
 	// read but what QKV writes: queries, and the row's own key and value.
 	if (!a.afterQKV) await_previous();
-	const AttendTile tile = attend_tile(a);
+	const AttendTile tile = attend_tile<TURNED>(a);
 	const int first = tile.first / SPLIT, splits = tile.last / SPLIT + 1, step = gridDim.z * TEAMS;
 	int split = first + blockIdx.z * TEAMS; // the first that the block has
 	if (split >= splits) return; // a short context
@@ -196,15 +231,21 @@ template <int CHUNKS, int TEAMS> __device__ __forceinline__ void attend(const At
 	// Where the next split lies is read before this one's keys: else its answer comes
 	// behind them, and the next keys are asked for when nothing is on its way.
 	uint32_t rows = source.find(tile, from), next = source.find(tile, from + step * SPLIT);
-	const bool newest = from + BLOCK > tile.last; // what the row's own key is for, or nothing
+	const bool newest = !TURNED && from + BLOCK > tile.last; // what the row's own key is for, or nothing
 	if (newest) await_previous();
+	const Own own(a, tile, TURNED && (splits - 1 - first) / TEAMS % gridDim.z == blockIdx.z);
+	own.fetch();
 	AttendSum *run = (AttendSum *)(attend_room + 2 * ALL * tile.group * WIDE);
 	int buffer = 0;
 	AttendWeights<CHUNKS> w;
-	const auto keep = [&] { // a warp's sums, for all
+	const auto keep = [&](bool mine) { // a warp's sums, for all
 		if (live) {
 			w.weigh();
-			w.sum(b, tile.group, attend_room + (buffer * ALL + warp) * tile.group * WIDE);
+			float *sums = attend_room + (buffer * ALL + warp) * tile.group * WIDE;
+			if (TURNED && mine)
+				w.template sum<true>(b, tile, from, own.value(), sums);
+			else
+				w.template sum<false>(b, tile, from, nullptr, sums);
 		} else {
 			w.most = -INFINITY, w.weight = 0;
 		}
@@ -241,11 +282,11 @@ template <int CHUNKS, int TEAMS> __device__ __forceinline__ void attend(const At
 	};
 	// The loads are here alone: where registers are loaded at two places, the compiler
 	// loads others and moves them, and a move awaits its load.
-	for (bool any = false; live || split + step < splits; any = true) {
+	for (bool any = false; live || split + step < splits || TURNED && !any; any = true) {
 		if (any && live) w.score(q, b), w.mask(a, tile, from);
 		__syncwarp(); // loads stay behind it
 		b.load_keys(source, rows);
-		if (any) keep();
+		if (any) keep(false);
 		__syncwarp();
 		b.load_values(source, rows);
 		if (any) {
@@ -254,15 +295,24 @@ template <int CHUNKS, int TEAMS> __device__ __forceinline__ void attend(const At
 			live = from <= tile.last;
 		} else {
 			if (!newest) await_previous();
-			q.load(a, tile);
-			q.round();
+			if (TURNED) {
+				own.turn();
+				__syncthreads();
+				q.get(own.queries(), tile);
+			} else {
+				q.load(a, tile);
+				q.round();
+			}
 		}
 		if (split + step >= splits) break;
 		rows = next, next = source.find(tile, from + 2 * step * SPLIT);
 	}
-	if (!live && !newest) await_previous();
-	if (live) w.score(q, b), w.mask(a, tile, from);
-	keep();
+	if (!TURNED && !live && !newest) await_previous();
+	const bool mine = TURNED && live && from + BLOCK > tile.last; // the warp has the row's own position
+	if (live) w.score(q, b);
+	if (mine) w.score_own(q, own.key(), tile.last - from);
+	if (live) w.mask(a, tile, from);
+	keep(mine);
 	add(true);
 	if (!whole) attend_merge<WIDE, THREADS>(a, tile, run, first, splits, min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS));
 }
@@ -278,3 +328,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_32_two(c
 extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_64_two(const __grid_constant__ AttendArgs a) { attend<2, 2>(a); }
 extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two(const __grid_constant__ AttendArgs a) { attend<3, 2>(a); }
 extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two(const __grid_constant__ AttendArgs a) { attend<4, 2>(a); }
+
+// The same of q, k and v that are not turned.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_32_turned(const __grid_constant__ AttendTurnedArgs a) { attend<1, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64_turned(const __grid_constant__ AttendTurnedArgs a) { attend<2, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_96_turned(const __grid_constant__ AttendTurnedArgs a) { attend<3, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_128_turned(const __grid_constant__ AttendTurnedArgs a) { attend<4, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_32_two_turned(const __grid_constant__ AttendTurnedArgs a) { attend<1, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_64_two_turned(const __grid_constant__ AttendTurnedArgs a) { attend<2, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two_turned(const __grid_constant__ AttendTurnedArgs a) { attend<3, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two_turned(const __grid_constant__ AttendTurnedArgs a) { attend<4, 2>(a); }

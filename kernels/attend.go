@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -13,7 +14,7 @@ import (
 // through the block table; query head i reads KV head i/(Heads/KV.Heads).
 // (Vaswani et al., 2017; paged as in Kwon et al., 2023; grouped as in Ainslie et al., 2023.)
 type Attend struct {
-	Q     device.Buffer // float32 [T][Heads*HeadDim]
+	Q     device.Buffer // float32 [T][Heads*HeadDim], turned unless there is a Turn
 	Rows  Rows
 	Slots Slots
 	KV    KV
@@ -37,6 +38,9 @@ type Attend struct {
 	// and values. Where the promise is false, some of it is what was there before. A prompt's
 	// rows (Prefill) make none.
 	AfterQKV bool
+	// Turn is that of the QKV before, which left its rows Unturned; or none. It comes first,
+	// for generated rows, each the only one of its sequence, and leaves Q as it is.
+	Turn Turn
 	// Next is the Scratch of the product after this one, of weights of type NextType, where
 	// both are a prompt's: a GPU that rounds activations leaves the results there, and
 	// not in Out. Or none.
@@ -80,13 +84,45 @@ func (o Attend) Check() error {
 	if o.AfterQKV && o.Prefill {
 		return fmt.Errorf("%w: a prompt's rows may not be read before their QKV has ended", device.ErrBadShape)
 	}
+	if !o.Turn.IsZero() {
+		if o.Prefill {
+			return fmt.Errorf("%w: a prompt's rows are turned by their QKV", device.ErrBadShape)
+		}
+		if err := errors.Join(o.turning().check(), o.Turn.Raw.check(o.T, o.KV.Heads, o.KV.HeadDim)); err != nil {
+			return err
+		}
+	}
 	n := o.T * o.Heads * o.KV.HeadDim
 	return checkBuffers(need{"q", o.Q, n}, need{"out", o.Out, n}, need{"slots of rows", o.Rows.Slot, o.T},
 		need{"positions", o.Rows.Position, o.T}, need{"block table", o.Slots.BlockTable, o.Slots.Count * o.Slots.Pages})
 }
 
+func (o Attend) turning() turning {
+	return turning{Turn: o.Turn, rows: o.Rows, slots: o.Slots, kv: o.KV, t: o.T, layer: o.Layer, heads: o.Heads}
+}
+
 // Host computes on the host, one row and KV head at a time.
 func (o Attend) Host(h *device.Host) {
+	if o.Turn.IsZero() {
+		o.host(h, h.Float32(o.Q))
+		return
+	}
+	q, kv := scratchOf(h, o.Q, o.T*o.Heads*o.KV.HeadDim), scratchOf(h, o.Turn.Raw.Data, o.T*2*o.KV.Heads*o.KV.HeadDim)
+	o.turning().host(h, q, kv)
+	o.host(h, q)
+	h.Return(kv)
+	h.Return(q)
+}
+
+// scratchOf is scratch that holds the first n elements of b.
+func scratchOf(h *device.Host, b device.Buffer, n int) []float32 {
+	s := h.Scratch(n)
+	copy(s, h.Float32(b)[:n])
+	return s
+}
+
+// host attends with the turned q.
+func (o Attend) host(h *device.Host, q []float32) {
 	positions, work := h.Int32(o.Rows.Position), 0
 	for t := range o.T {
 		work += (int(positions[t]) + 1) * o.Heads * o.KV.HeadDim * 2
@@ -94,17 +130,17 @@ func (o Attend) Host(h *device.Host) {
 	h.For(o.T*o.Heads, work, func(begin, end int) {
 		scores := h.Scratch(o.Slots.Context)
 		for i := begin; i < end; i++ {
-			o.attendHead(h, i/o.Heads, i%o.Heads, int(positions[i/o.Heads])+1, scores)
+			o.attendHead(h, q, i/o.Heads, i%o.Heads, int(positions[i/o.Heads])+1, scores)
 		}
 		h.Return(scores)
 	})
 }
 
 // attendHead computes one query head of row t over n positions.
-func (o Attend) attendHead(h *device.Host, t, head, n int, scores []float32) {
+func (o Attend) attendHead(h *device.Host, q []float32, t, head, n int, scores []float32) {
 	d, group := o.KV.HeadDim, o.Heads/o.KV.Heads
 	at := (t*o.Heads + head) * d
-	q, out, pool := h.Float32(o.Q)[at:at+d], h.Float32(o.Out)[at:at+d], h.Float32(o.KV.Data)
+	q, out, pool := q[at:at+d], h.Float32(o.Out)[at:at+d], h.Float32(o.KV.Data)
 	slot := int(h.Int32(o.Rows.Slot)[t])
 	table := h.Int32(o.Slots.BlockTable)[slot*o.Slots.Pages:][:o.Slots.Pages]
 	most := float32(math.Inf(-1))

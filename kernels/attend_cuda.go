@@ -34,7 +34,16 @@ const (
 var (
 	attendKernels    = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
 	attendTwoKernels = [...]string{"reel_attend_32_two", "reel_attend_64_two", "reel_attend_96_two", "reel_attend_128_two"}
+
+	attendTurnedKernels    = [...]string{"reel_attend_32_turned", "reel_attend_64_turned", "reel_attend_96_turned", "reel_attend_128_turned"}
+	attendTwoTurnedKernels = [...]string{"reel_attend_32_two_turned", "reel_attend_64_two_turned", "reel_attend_96_two_turned", "reel_attend_128_two_turned"}
 )
+
+// attendTurnedArgs is AttendTurnedArgs of attend_turned.cuh.
+type attendTurnedArgs struct {
+	attend attendArgs
+	turn   turnArgs
+}
 
 // CUDA launches the kernel of the rows' class.
 func (o Attend) CUDA(q *cuda.Queue) error {
@@ -45,15 +54,18 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 		return o.prefill(q)
 	}
 	g, teams := o.grid(q)
-	kernel := &attendKernels
+	kernel, turned := &attendKernels, &attendTurnedKernels
 	if teams == 2 {
-		kernel = &attendTwoKernels
+		kernel, turned = &attendTwoKernels, &attendTwoTurnedKernels
 	}
-	args := o.args(q, 1, 1, attendSplit)
+	args, size := o.args(q, 1, 1, attendSplit), (o.KV.HeadDim-1)/32
 	if o.AfterQKV {
 		args.afterQKV = 1
 	}
-	return cuda.Launch(q, kernel[(o.KV.HeadDim-1)/32], g, args)
+	if o.Turn.IsZero() {
+		return cuda.Launch(q, kernel[size], g, args)
+	}
+	return cuda.Launch(q, turned[size], g, attendTurnedArgs{args, o.turning().args(q, o.Q)})
 }
 
 // args are a kernel's arguments, for windows of so many rows, joined by so many, and
@@ -104,6 +116,9 @@ func (o Attend) checkCUDA() error {
 	if o.KV.DType != BF16 || d%8 != 0 || d > 32*len(attendKernels) || page&(page-1) != 0 || page > attendSplit || o.Heads%o.KV.Heads != 0 {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d", device.ErrBadShape,
 			page, o.Heads, o.KV.Heads, d, o.KV.DType)
+	}
+	if !o.Turn.IsZero() && d%32 != 0 {
+		return fmt.Errorf("%w: attention on a GPU that turns heads of %d, no multiple of 32", device.ErrBadShape, d)
 	}
 	if heads := o.KV.Data.Bytes() / int64(2*d); heads > math.MaxUint32 {
 		return fmt.Errorf("%w: attention on a GPU over a pool of %d keys and values, which it counts in 32 bits", device.ErrBadShape, heads)

@@ -11,17 +11,20 @@ constexpr int BLOCK = 32, WARPS = 4, SPLIT = BLOCK * WARPS;
 constexpr int ENTRIES = 8;
 constexpr int MERGED = 64; // splits whose factors are there at once
 
-// What a block of threads attends for.
+// What a block of threads attends for. TURNED tells that the row's own key and value are not
+// in the pool before.
 struct AttendTile {
 	int row, slot, first, last; // positions that the row sees
+	int kept;                   // the last of them that the pool has, or the first
 	int head, group, kvHead;    // first query head, how many
 };
 
-__device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
+template <bool TURNED> __device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
 	AttendTile tile;
 	tile.row = blockIdx.x;
 	tile.slot = __ldcg(a.slot + tile.row), tile.last = __ldcg(a.position + tile.row);
 	tile.first = max(0, tile.last + 1 - a.see);
+	tile.kept = TURNED ? max(tile.first, tile.last - 1) : tile.last;
 	const int parts = (a.group + ENTRIES - 1) / ENTRIES;
 	tile.kvHead = blockIdx.y;
 	int part = 0;

@@ -50,7 +50,8 @@ func TestAttentionOverShuffledPages(t *testing.T) {
 		}
 		lengths := []int{9, 5}
 		a.step([]int{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, 16)
-		for range rigContext - 9 {
+		for i := range rigContext - 9 {
+			a.turned = i%2 == 0 && (shape.bias || shape.headNorms)
 			a.step([]int{1, 0}[:1+min(1, rigContext-1-lengths[0])], 3)
 			lengths[0]++
 		}
@@ -70,6 +71,7 @@ type attentionTest struct {
 
 	bias, headNorms []float32 // nil for none
 	window          int
+	turned          bool // in attention
 }
 
 const testTheta = 10000
@@ -82,6 +84,9 @@ func newAttentionTest(t *testing.T, heads, kvHeads, d int) *attentionTest {
 	a.q.K, a.wk = g.weight(BF16, kvHeads*d, a.hidden)
 	a.q.V, a.wv = g.weight(F32, kvHeads*d, a.hidden)
 	a.q.Norm, a.norm = g.random(a.hidden)
+	var err error
+	a.q.Raw, err = AllocRawKV(g.h, 3, kvHeads, d)
+	g.must(err)
 	var table []float32
 	for p := range rigContext {
 		for i := range d / 2 {
@@ -89,7 +94,6 @@ func newAttentionTest(t *testing.T, heads, kvHeads, d int) *attentionTest {
 			table = append(table, float32(cos), float32(sin))
 		}
 	}
-	var err error
 	a.q.RoPE, err = LoadVector(g.h, table)
 	g.must(err)
 	return a
@@ -109,9 +113,15 @@ func (a *attentionTest) step(of []int, T int) {
 		want = append(want, a.attend(who, normed(row, a.norm, 1e-5)))
 	}
 	a.stage(s, T, 0)
-	a.launch(a.q)
 	out := a.poisoned(T * a.heads * d)
-	a.launch(Attend{Q: a.q.Out, Rows: a.rows, Slots: a.slots, KV: a.kv, Out: out, T: T, Layer: 1, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window})
+	q, attend := a.q, Attend{Q: a.q.Out, Rows: a.rows, Slots: a.slots, KV: a.kv, Out: out, T: T, Layer: 1, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}
+	if a.turned {
+		q.Unturned, attend.Turn = true, q.Turn()
+	}
+	a.launch(q)
+	for range 2 { // it leaves what it reads, so that the second time is as the first
+		a.launch(attend)
+	}
 	for i, w := range want {
 		for j := range w {
 			if got := a.h.Float32(out)[i*len(w)+j]; !near(got, w[j], 200) {

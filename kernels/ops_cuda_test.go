@@ -282,6 +282,7 @@ func TestCUDARefusesShapes(t *testing.T) {
 		"nothing to work in":     func(o *Attend) { o.Work = device.Buffer{} },
 		"head size":              func(o *Attend) { o.KV.HeadDim = 12 },
 		"head size too large":    func(o *Attend) { o.KV.HeadDim = 136 },
+		"head size to be turned": func(o *Attend) { o.KV.HeadDim, o.Turn.RoPE = 24, x },
 		"page that is no power":  func(o *Attend) { o.KV.PageTokens = 24 },
 		"page too large":         func(o *Attend) { o.KV.PageTokens = 512 },
 		"heads that don't share": func(o *Attend) { o.KV.Heads = 4 },

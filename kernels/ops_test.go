@@ -123,6 +123,8 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 	big, _ := g.random(64)
 	turns, _ := g.random(rigContext * 8)
 	small := big.Slice(0, 4*7)
+	raw, err := AllocRawKV(g.h, 1, 1, 8)
+	g.must(err)
 	for _, op := range []device.Op{
 		Project{W: w, In: small, X: big, T: 1},
 		Project{W: w, In: big, X: small, T: 1},
@@ -137,6 +139,13 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, HeadNorms: small},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Window: -1},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, AfterQKV: true, Prefill: true},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Turn: Turn{RoPE: turns, Raw: raw}, Prefill: true},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Turn: Turn{RoPE: small, Raw: raw}},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Turn: Turn{RoPE: turns}},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Turn: Turn{RoPE: turns, Raw: raw, HeadNorms: small}},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Raw: raw, Unturned: true},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: big, Unturned: true},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: big, Raw: raw, Unturned: true, Prefill: true},
 		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1},
 		Stage{Ring: small, Counter: big, Layout: g.layout, Slots: g.slots, Rows: g.rows, RingSlots: 1, T: 1},
 	} {

@@ -192,13 +192,8 @@ func (b *both) newAttention(dtype, kvType DType, T, hidden, heads, kvHeads, dim 
 	for i, page := range b.r.Perm(T * pages) {
 		table[i] = int32(page + 1)
 	}
-	rope := make([]float32, context*dim)
-	for i := range rope[:len(rope)/2] {
-		sin, cos := math.Sincos(b.r.Float64() * 7)
-		rope[2*i], rope[2*i+1] = float32(cos), float32(sin)
-	}
 	q, k, v := b.matrix(dtype, heads*dim, hidden), b.matrix(dtype, kvHeads*dim, hidden), b.matrix(dtype, kvHeads*dim, hidden)
-	x, norm, turns := put(b, b.normal(T*hidden, 3)), put(b, b.powers(hidden)), put(b, rope)
+	x, norm, turns := put(b, b.normal(T*hidden, 3)), put(b, b.powers(hidden)), put(b, b.turns(context, dim))
 	slot, position, blocks := put(b, slots), put(b, positions), put(b, table)
 	words := 2 * layers * kvHeads * pageTokens * dim * kv.Pages
 	pool := twin{b.load(0, poison(4*words)), b.load(1, poison(words*int(kvType.Size())))}

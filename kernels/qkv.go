@@ -1,6 +1,10 @@
 package kernels
 
-import "reel/kernels/device"
+import (
+	"fmt"
+
+	"reel/kernels/device"
+)
 
 // QKV prepares attention for one layer: n = rmsnorm(X[t]), q = Wq·n, k = Wk·n,
 // v = Wv·n, and then Turn.
@@ -16,7 +20,7 @@ type QKV struct {
 	Slots     Slots
 	KV        KV
 	Out       device.Buffer // out: float32 [T][heads*HeadDim], the turned q
-	Raw       RawKV         // where there are biases or head norms: what a GPU needs for them; the host needs none
+	Raw       RawKV         // where there are biases or head norms: what a GPU needs for them, and Unturned
 	Scratch   device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 	Parts     device.Buffer // PartBytes, or none: where the blocks of some GPUs leave each other parts of a prompt's sums
 
@@ -27,6 +31,10 @@ type QKV struct {
 	Prefill bool
 	// Ready tells that the op before left the rows in Scratch, as its Next.
 	Ready bool
+	// Unturned leaves q in Out, and k and v in Raw, as the products have them: the Attend after
+	// this op has its Turn. It is for generated rows, of families that have biases or head
+	// norms: where there are none, a GPU's product turns what it computes.
+	Unturned bool
 }
 
 // Kernel is "qkv".
@@ -50,11 +58,19 @@ func (o QKV) Check() error {
 	if err := o.turning().check(); err != nil {
 		return err
 	}
+	if o.Unturned {
+		if o.Prefill || !o.apart() {
+			return fmt.Errorf("%w: unturned are generated rows with biases or head norms", device.ErrBadShape)
+		}
+		if err := o.Raw.check(o.T, o.KV.Heads, d); err != nil {
+			return err
+		}
+	}
 	return checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden},
 		need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T}, need{"q out", o.Out, o.T * o.Heads * d})
 }
 
-// Turn is what comes after the products.
+// Turn is what the Attend after this op does where it leaves its rows Unturned.
 func (o QKV) Turn() Turn {
 	return Turn{Bias: o.Bias, HeadNorms: o.HeadNorms, RoPE: o.RoPE, Raw: o.Raw, Eps: o.Eps}
 }
@@ -75,7 +91,11 @@ func (o QKV) Host(h *device.Host) {
 	product(h, o.Q, n, o.T, q, o.Q.Rows, false)
 	product(h, o.K, n, o.T, kv, 2*kn, false)
 	product(h, o.V, n, o.T, kv[kn:], 2*kn, false)
-	o.turning().host(h, q, kv)
+	if o.Unturned {
+		copy(h.Float32(o.Raw.Data), kv)
+	} else {
+		o.turning().host(h, q, kv)
+	}
 	h.Return(kv)
 	h.Return(n)
 }

@@ -20,8 +20,8 @@ type qkvArgs struct {
 
 // CUDA launches a product whose units are 16 rows of a head and those that RoPE pairs
 // with them. Biases and norms of heads, which need all rows of a head, and RoPE after
-// them are a kernel of their own: then the product turns nothing, and leaves k and v
-// in Raw.
+// them are a kernel of their own, or come with attention (Unturned): then the product turns
+// nothing, and leaves k and v in Raw.
 func (o QKV) CUDA(q *cuda.Queue) error {
 	d := o.KV.HeadDim
 	if d%(2*tileRows) != 0 {
@@ -42,7 +42,7 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	units := (o.Heads + 2*o.KV.Heads) * (d / (2 * tileRows))
 	err := launch(q, tiled{name: "reel_qkv", in: args.in, units: units, tiles: 2, inTurn: inTurn{2, 1}, scratch: o.Scratch, parts: o.Parts, prefill: o.Prefill,
 		ready: o.Ready, weights: []Weight{o.Q, o.K, o.V}}, args)
-	if err != nil || !raw {
+	if err != nil || !raw || o.Unturned {
 		return err
 	}
 	return o.turn(q)

@@ -32,6 +32,7 @@ func testSmallShapes(t *testing.T, b *both) {
 			a.attend(indices(6), 7, true)
 		}
 	}
+	testSmallTurned(b)
 	const vocab = 300
 	d := newDrawing(b, []Sampling{{Logprobs: MaxTop}, {Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, Seed: 1}}, vocab)
 	slot, position := d.places(2)
@@ -56,5 +57,13 @@ func testSmallSpans(b *both) {
 			})
 			b.close(fmt.Sprintf("%d rows in %d spans", rows, promptSpans), res, 2*sums(in), 1e-6)
 		}
+	}
+}
+
+// Attention that turns a row or a few, by one split a block and by two.
+func testSmallTurned(b *both) {
+	for i, dim := range []int{32, 64, 96, 128} {
+		a := newTurned(b, turnedShape{rows: []int{1, 140, 1, 1}[i], group: []int{2, 1, 9, 1}[i], kvHeads: 1, dim: dim, steps: 1, bias: i%2 == 0, norms: true})
+		b.equal(a.name, a.results(true, true, a.onGPU), a.results(false, false, a.onGPU))
 	}
 }

@@ -1,5 +1,6 @@
 // What stands between the products q, k and v of a layer and attention over them, where a
-// family has biases or head norms.
+// family has biases or head norms: by a kernel of its own (turn.cu), or by attention
+// (attend_turned.cuh), element for element alike.
 #pragma once
 #include "step.cuh"
 

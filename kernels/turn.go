@@ -20,6 +20,9 @@ type Turn struct {
 	Eps       float32
 }
 
+// IsZero tells whether there is none.
+func (o Turn) IsZero() bool { return o.RoPE.IsZero() }
+
 // turning is a Turn of a step's rows.
 type turning struct {
 	Turn

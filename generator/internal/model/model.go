@@ -72,11 +72,17 @@ func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
 			nextX, nextNorm = x, m.layers[i+1].attentionNorm
 		}
 	}
-	p.launch(kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, Raw: l.raw, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
-		Out: l.q, Scratch: l.scratch, Parts: l.parts, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps, Prefill: sh.Prefill, Ready: onward && i > 0})
-	p.launch(kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: l.kvLayer(i), Heads: c.Heads,
+	qkv := kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, Raw: l.raw, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
+		Out: l.q, Scratch: l.scratch, Parts: l.parts, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps, Prefill: sh.Prefill, Ready: onward && i > 0}
+	attend := kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: l.kvLayer(i), Heads: c.Heads,
 		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i), Prefill: sh.Prefill, AfterQKV: !sh.Prefill,
-		Next: inner, NextType: w.output.DType})
+		Next: inner, NextType: w.output.DType}
+	// What a generated row's heads want beside RoPE comes with attention.
+	if !sh.Prefill && (c.Bias || c.HeadNorms) {
+		qkv.Unturned, attend.Turn = true, qkv.Turn()
+	}
+	p.launch(qkv)
+	p.launch(attend)
 	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: x, NextNorm: w.innerNorm,
 		Name: kernels.Output})
 	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, Parts: l.parts, T: T, Eps: c.RMSNormEps,
