@@ -32,8 +32,8 @@ __device__ __forceinline__ void let_next_begin() {
 }
 
 // await_previous returns when what the kernels before this one wrote is there.
-// Before it, a kernel reads nothing but weights, and attention and reel_turn what QKV lets
-// them (begin_product, Attend.AfterQKV).
+// Before it, a kernel reads nothing but weights, and attention what QKV lets it
+// (begin_product, Attend.AfterQKV).
 // Every thread that reads more calls it.
 __device__ __forceinline__ void await_previous() {
 #if __CUDA_ARCH__ >= 900

@@ -60,14 +60,8 @@ func (o QKV) args(q *cuda.Queue) qkvArgs {
 }
 
 // turn launches the kernel that adds biases, norms heads, turns them and appends k and v.
-// Before the product of generated rows has ended it reads what was there before that: such a
-// product lets it begin no sooner (common.cuh, begin_product).
 func (o QKV) turn(q *cuda.Queue) error {
-	args := o.turning().args(q, o.Out)
-	if !o.Prefill {
-		args.early = 1
-	}
 	heads := o.T * (o.Heads + 2*o.KV.Heads)
 	g := cuda.Grid{X: (heads + turnWarps - 1) / turnWarps, Threads: 32 * turnWarps, Dependent: dependentLaunch}
-	return cuda.Launch(q, "reel_turn", g, args)
+	return cuda.Launch(q, "reel_turn", g, o.turning().args(q, o.Out))
 }

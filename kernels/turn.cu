@@ -18,20 +18,14 @@ extern "C" __global__ void __launch_bounds__(32 * TURN_WARPS) reel_turn(const __
 	const int all = a.heads + 2 * a.kvHeads, lane = threadIdx.x % 32, half = a.dim / 2;
 	const int i = blockIdx.x * TURN_WARPS + threadIdx.x / 32, t = i / all, head = i % all;
 	const int kind = head < a.heads ? 0 : head < a.heads + a.kvHeads ? 1 : 2; // q, k, v
-	Turning<0> x;
-	int64_t page;
-	int position;
-	const auto look_up = [&] {
-		position = a.position[t];
-		page = kind ? a.table[(size_t)a.slot[t] * a.pages + position / a.pageTokens] : 0;
-		x.look_up(a, kind, head, position, lane);
-	};
-	if (a.early && t < a.T) look_up();
 	begin_product<true>(); // attention comes next
 	if (t >= a.T) return;
 	float *q = a.q + ((size_t)t * a.heads + head) * a.dim;
+	Turning<0> x;
 	x.load(a, kind ? a.kv + ((size_t)t * 2 * a.kvHeads + head - a.heads) * a.dim : q, lane);
-	if (!a.early) look_up();
+	const int position = a.position[t];
+	const int64_t page = kind ? a.table[(size_t)a.slot[t] * a.pages + position / a.pageTokens] : 0;
+	x.look_up(a, kind, head, position, lane);
 	x.turn(a, kind, lane);
 	const int64_t to = (((page * a.layers + a.layer) * 2 * a.kvHeads + head - a.heads) * a.pageTokens + position % a.pageTokens) * a.dim;
 #pragma unroll

@@ -16,7 +16,6 @@ struct TurnArgs {
 	int32_t T, heads, kvHeads, dim, pages;
 	int32_t layer, layers, pageTokens, kvType;
 	float eps;
-	int32_t early; // whether slots, positions and the table are there before the product has ended
 };
 
 constexpr int TURN_PAIRS = 2; // a lane has so many pairs: dim is at most 64*TURN_PAIRS

@@ -13,8 +13,6 @@ type turnArgs struct {
 	t, heads, kvHeads, dim, pages                         int32
 	layer, layers, pageTokens, kvType                     int32
 	eps                                                   float32
-	early                                                 int32
-	_                                                     int32
 }
 
 // TURN_WARPS of turn.cu, and the largest head that it takes.
