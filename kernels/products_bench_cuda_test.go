@@ -66,12 +66,18 @@ func newProducts(b *both, s shape) *products {
 	p.norm = put(b, b.normal(s.hidden, 1))[1]
 	p.a = p.attention()
 	p.mid = put(b, b.normal(benchRows*s.inner, 1))[1]
-	p.scratch = b.load(1, poison(int(ScratchBytes(benchRows, s.inner))))
-	p.other = b.load(1, poison(int(ScratchBytes(benchRows, s.inner))))
+	p.scratch, p.other = p.rounded(ScratchBytes(benchRows, s.inner)), p.rounded(ScratchBytes(benchRows, s.inner))
 	p.parts = b.partsFor(benchRows)
 	p.work = b.load(1, make([]byte, AttendWork(benchRows, s.heads, s.dim, benchRows)))
 	p.sample, p.logits = put(b, counted(benchRows))[1], b.load(1, make([]byte, 4*64*s.vocab))
 	return p
+}
+
+// rounded is n bytes of rounded activations. NaN instead would cost tensor cores less power,
+// and so the GPU less of its clock.
+func (p *products) rounded(n int64) device.Buffer {
+	some := p.elements(BF16, 1<<20, 1)
+	return p.load(1, bytes.Repeat(some, int(n)/len(some)+1)[:n])
 }
 
 // counted is 0, 1, 2, …
