@@ -4,10 +4,26 @@
 #include "common.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// copy_once_or_zero begins to copy 16 bytes of weights to shared memory past L1, or writes
-// zeros there.
-__device__ __forceinline__ void copy_once_or_zero(uint32_t to, const void *from, bool there) {
-	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(there ? 16 : 0), "l"(ONCE) : "memory");
+// bring_once is bring of weights, which leave L2 first.
+__device__ __forceinline__ void bring_once(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(ONCE) : "memory");
+}
+__device__ __forceinline__ void store_zeros(uint32_t to) { asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to), "r"(0) : "memory"); }
+
+// elected is true for one lane of a warp, as the compiler knows.
+__device__ __forceinline__ bool elected() {
+	int v;
+	asm volatile("{ .reg .pred one; elect.sync _|one, 0xffffffff; selp.b32 %0, 1, 0, one; }" : "=r"(v));
+	return v;
+}
+
+// opaque is v, of which the compiler knows nothing: what is made of it is not made again.
+template <class V> __device__ __forceinline__ V opaque(V v) {
+	if constexpr (sizeof v == 8)
+		asm volatile("" : "+l"(v));
+	else
+		asm volatile("" : "+r"(v));
+	return v;
 }
 
 // Cursor is where a thread is in a ring of stages, and the phase of their barriers.
@@ -25,11 +41,11 @@ __device__ __forceinline__ void await_count(const uint32_t *came, uint32_t count
 	while (now < count);
 }
 
-// Where the sums take many registers a whole warpgroup brings activations, and gives up its own.
+// Where the sums take many registers a whole warpgroup helps, and gives up its own.
 template <int T> __device__ __forceinline__ void give_registers() {
-	if (T > 56) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+	if (T > 56) asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
 }
 template <int T> __device__ __forceinline__ void take_registers() {
-	if (T > 56) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+	if (T > 56) asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
 }
 #endif

@@ -84,6 +84,12 @@ __device__ __forceinline__ void warp_arrive(uint32_t barrier) {
 	if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 #endif
+// The same where it is to, without a branch.
+__device__ __forceinline__ void warp_arrive_if(bool any, uint32_t barrier) {
+	const int arrives = any && threadIdx.x % (32 / WARP_ARRIVALS) == 0;
+	__syncwarp();
+	asm volatile("{ .reg .pred arrives; setp.ne.b32 arrives, %1, 0; @arrives mbarrier.arrive.shared::cta.b64 _, [%0]; }" ::"r"(barrier), "r"(arrives) : "memory");
+}
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
 	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -104,6 +110,11 @@ __device__ __forceinline__ uint4 load_shared(uint32_t from) {
 __device__ __forceinline__ float4 load_four(uint32_t from) {
 	const uint4 v = load_shared(from);
 	return {__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
+}
+__device__ __forceinline__ float load_one(uint32_t from) {
+	float v;
+	asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
+	return v;
 }
 __device__ __forceinline__ float2 load_two(uint32_t from) {
 	float2 v;

@@ -22,6 +22,18 @@ func spansOf(tiles, cols int) int {
 	return most
 }
 
+// together is 1 where as many blocks as there are tiles of tokens can go through one span, each
+// for its tile, and so through all spans in as many turns: then weights come from memory once.
+// Blocks that share a unit wait for one another, so they must have it in the same turn. Else
+// it is 0, and each block goes through its span for one tile after another.
+func together(spans, units, tiles int) int32 {
+	shares := spans > units && spans%units == 0
+	if tiles == 1 || spans%tiles != 0 || shares && spans/tiles%(spans/units) != 0 {
+		return 0
+	}
+	return 1
+}
+
 // meetingBytes are the counters by which blocks wait for each other's parts: two for each
 // block and tile of tokens.
 const meetingBytes = 1 << 16

@@ -9,19 +9,19 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define REEL_DEEP(name, Op, D, M, G, T) \
 	REEL_KERNEL(name, (Deep<Op, D, M, G, T>::THREADS), 1, (deep<Op, D, M, G, T>(a)), const __grid_constant__ DeepArgs<Op> a)
-#define REEL_PROMPT(name, Op, D, T, AHEAD, STAGES) \
-	REEL_KERNEL(name, (Prompt<Op, D, T, AHEAD, STAGES>::THREADS), 1, (prompt<Op, D, T, AHEAD, STAGES>(a)), const __grid_constant__ PromptArgs<Op> a)
+#define REEL_PROMPT(name, Op, D, T, STAGES) \
+	REEL_KERNEL(name, (Prompt<Op, D, T, STAGES>::THREADS), 1, (prompt<Op, D, T, STAGES>(a)), const __grid_constant__ PromptArgs<Op> a)
 #else
 #define REEL_DEEP(name, Op, D, M, G, T)
-#define REEL_PROMPT(name, Op, D, T, AHEAD, STAGES)
+#define REEL_PROMPT(name, Op, D, T, STAGES)
 #endif
 
 // Of an op that a prompt's tokens go through.
-#define REEL_PROMPTS(name, Op, D)                  \
-	REEL_PROMPT(name##_prompt16, Op, D, 16, 12, 12) \
-	REEL_PROMPT(name##_prompt56, Op, D, 56, 9, 8)   \
-	REEL_PROMPT(name##_prompt104, Op, D, 104, 7, 7) \
-	REEL_PROMPT(name##_prompt208, Op, D, 208, 5, 5)
+#define REEL_PROMPTS(name, Op, D)               \
+	REEL_PROMPT(name##_prompt16, Op, D, 16, 12) \
+	REEL_PROMPT(name##_prompt56, Op, D, 56, 8)  \
+	REEL_PROMPT(name##_prompt104, Op, D, 104, 7) \
+	REEL_PROMPT(name##_prompt208, Op, D, 208, 5)
 
 // For how many steps activations of up to 8 rows are in flight: one leaves registers for two
 // blocks on a multiprocessor.

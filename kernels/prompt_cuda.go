@@ -10,16 +10,20 @@ import (
 
 // The kernels of prompt.cuh, as products.cuh has them: tokens of a block, and how many
 // pieces of weights and of activations it holds.
-var prompts = []variant{prompt(16, 12, 12), prompt(56, 9, 8), prompt(104, 7, 7), prompt(208, 5, 5)}
+var prompts = []variant{prompt(16, 12), prompt(56, 8), prompt(104, 7), prompt(208, 5)}
 
-func prompt(tokens, ahead, stages int) variant {
+func prompt(tokens, stages int) variant {
 	const piece = 128 // bytes of a token, or of a row of weights
-	threads := 320
+	threads := 352
 	if tokens > 56 { // which take the registers of a warpgroup beside them
 		threads = 384
 	}
-	return variant{fmt.Sprintf("_prompt%d", tokens), promptTiles, tokens, threads, 2048 + (16*tokens+1023)&^1023 + (ahead*promptTiles*tileRows+stages*tokens)*piece}
+	shared := thousands(256+4*tokens) + thousands(16*tokens) + stages*(promptTiles*tileRows+tokens)*piece
+	return variant{fmt.Sprintf("_prompt%d", tokens), promptTiles, tokens, threads, shared}
 }
+
+// thousands rounds n up to a multiple of 1,024.
+func thousands(n int) int { return (n + 1023) &^ 1023 }
 
 // promptArgs is PromptArgs of prompt.cuh.
 type promptArgs[T any] struct {
@@ -28,6 +32,7 @@ type promptArgs[T any] struct {
 	next           onward
 	sums, meetings uint64
 	spans, tiles   int32
+	together, _    int32
 }
 
 // onward is Onward of deep.cuh.
@@ -57,10 +62,11 @@ func launchPrompt[T any](q *cuda.Queue, p tiled, kind string, args T) error {
 	}
 	n, spans := int(p.in.n), p.spans()
 	v := promptFor(prompts, n)
+	tiles := splitsOf(n, v.tokens)
 	parts := q.Address(p.parts)
 	g := cuda.Grid{X: spans, Threads: v.threads, Shared: v.shared, Dependent: dependentLaunch}
 	return cuda.Launch(q, p.name+kind+v.suffix, g, promptArgs[T]{op: args, rounded: r, next: p.onward(q, n),
-		sums: parts + meetingBytes, meetings: parts, spans: int32(spans), tiles: int32(splitsOf(n, v.tokens))})
+		sums: parts + meetingBytes, meetings: parts, spans: int32(spans), tiles: int32(tiles), together: together(spans, splitsOf(p.units*p.tiles, promptTiles), tiles)})
 }
 
 // spans is how many spans the product is cut into.

@@ -23,14 +23,23 @@ template <class Op, class D, int THREADS> struct Results {
 	// second ones, so that neither a warp's stores nor its loads meet in a bank.
 	__device__ __forceinline__ uint32_t place_of(int which, int r, int token, int row) const { return at + (token * PITCH + (r * UNITS + which) * 16 + row) * 4; }
 
-	// Keeps a lane's sums of the i-th eight tokens: of two rows and two tokens.
-	__device__ __forceinline__ void keep(int i, const float4 &v, int me) const {
+	// Where a lane keeps its sums of the first eight tokens.
+	__device__ __forceinline__ uint32_t kept(int me) const {
 		const int lane = me % 32, warp = me >> 5;
-		const uint32_t to = place_of(warp / Op::R, warp % Op::R, i * ATOM + (lane & 3) * 2, lane / 4);
+		return opaque(place_of(warp / Op::R, warp % Op::R, (lane & 3) * 2, lane / 4));
+	}
+	// Keeps a lane's sums of the i-th eight tokens: of two rows and two tokens.
+	static __device__ __forceinline__ void keep(uint32_t kept, int i, const float4 &v) {
+		const uint32_t to = kept + i * ATOM * PITCH * 4;
 		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v.x) : "memory");
 		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + PITCH * 4), "f"(v.y) : "memory");
 		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 32), "f"(v.z) : "memory");
 		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + PITCH * 4 + 32), "f"(v.w) : "memory");
+	}
+	template <int N> __device__ __forceinline__ void keep_all(const float (&sum)[N], int me) const {
+		const uint32_t to = kept(me);
+#pragma unroll
+		for (int i = 0; i < N / 4; i++) keep(to, i, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
 	// Hands the op the results of tokens from `from` to `to` of the tile that begins with the
@@ -46,7 +55,7 @@ template <class Op, class D, int THREADS> struct Results {
 
 	// Four rows a thread of BATCH tokens at a time: all that is read for them is on its way
 	// together. No thread branches off, so that the steps of several tokens fill each other's
-	// gaps; for a token that is not there it does the last one's, and stores nothing.
+	// gaps; for a token that is not there it does something, and stores nothing.
 	template <bool ONWARD, bool NORM> __device__ __forceinline__ void finish_quads(int unit, int tile, int from, int to, int me) const {
 		const int row = me % 4 * 4, which = me / 4 % UNITS, mine = me / (4 * UNITS), n = to - from;
 		const bool valid = unit * UNITS + which < op.units();
@@ -54,8 +63,9 @@ template <class Op, class D, int THREADS> struct Results {
 		float4 norm;
 		if (NORM) norm = load_constant(next.norm + k);
 		char *onward = ONWARD ? onward_at(first + mine, k) : nullptr;
+		uint32_t result = opaque(place_of(which, 0, mine, row)), by = opaque(scales + (from + mine) * 4);
 #pragma unroll 1
-		for (int i = mine; i - mine < n; i += BATCH * EACH, onward += BATCH * EACH * PIECE_BYTES) {
+		for (int i = mine; i - mine < n; i += BATCH * EACH, onward += BATCH * EACH * PIECE_BYTES, result += BATCH * EACH * PITCH * 4, by += BATCH * EACH * 4) {
 			typename Op::Quad quad[BATCH];
 			float4 v[BATCH][Op::R];
 #pragma unroll
@@ -65,10 +75,9 @@ template <class Op, class D, int THREADS> struct Results {
 			}
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
-				const int token = min(i + b * EACH, n - 1);
-				const float by = Op::NORMED ? scale(from + token) : 1.f;
+				const float scale = Op::NORMED ? load_one(by + b * EACH * 4) : 1.f;
 #pragma unroll
-				for (int r = 0; r < Op::R; r++) v[b][r] = times(load_four(place_of(which, r, token, row)), {by, by, by, by});
+				for (int r = 0; r < Op::R; r++) v[b][r] = times(load_four(result + b * EACH * PITCH * 4 + r * UNITS * 64), {scale, scale, scale, scale});
 			}
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) v[b][0] = quad[b].finish(op.o, v[b], ONWARD, valid && i + b * EACH < n);
@@ -82,12 +91,6 @@ template <class Op, class D, int THREADS> struct Results {
 				hand_on(onward + b * EACH * PIECE_BYTES, row / 4 % 2, v[b][0], there);
 			}
 		}
-	}
-
-	__device__ __forceinline__ float scale(int token) const {
-		float v;
-		asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(scales + token * 4) : "memory");
-		return v;
 	}
 
 	// Leaves a token's squares over 128 columns, from k on, which the threads of a warp have.
