@@ -248,14 +248,7 @@ func TestCloseEndsARead(t *testing.T) {
 			}()
 			time.Sleep(10 * time.Millisecond) // mostly long enough for it to wait
 			_ = a.Close()
-			select {
-			case err := <-ended:
-				if err == nil {
-					t.Error("read something")
-				}
-			case <-deadline(t):
-				t.Fatal("still reads")
-			}
+			fails(t, "read", ended)
 		})
 	}
 }
@@ -273,13 +266,19 @@ func TestWriteEnds(t *testing.T) {
 		_, err := file.Write(make([]byte, 16<<20))
 		ended <- err
 	}()
+	fails(t, "write", ended)
+}
+
+// fails waits for the end of a call, which is to be an error.
+func fails(t *testing.T, call string, ended <-chan error) {
+	t.Helper()
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Error("16 MiB were taken by nobody")
+			t.Errorf("the %s went well", call)
 		}
 	case <-deadline(t):
-		t.Fatal("still writes")
+		t.Fatalf("the %s goes on", call)
 	}
 }
 
