@@ -1,5 +1,5 @@
-// What a block does not wait for itself: copies of 16 bytes to shared memory, and other
-// blocks; and registers that go from one warpgroup to another.
+// What a prompt's products have beside others: weights that leave L2 first, one lane that acts
+// for a warp, rings, waits for other blocks, and registers that go from one warpgroup to another.
 #pragma once
 #include "common.cuh"
 

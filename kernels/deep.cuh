@@ -135,15 +135,6 @@ template <int N> __device__ __forceinline__ void hold(float (&sum)[N]) {
 	for (int e = 0; e < N; e++) asm volatile("" : "+f"(sum[e])::"memory");
 }
 
-// multiply begins to add the products of a piece of a row tile and of T tokens' rows to sums.
-template <class D, int T> __device__ __forceinline__ void multiply(float (&sum)[T / 2], const uint4 (&weights)[PIECE], uint32_t rows) {
-	hold(sum);
-	asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-	for (int j = 0; j < PIECE; j++) wgmma<D, T>(sum, weights[j], tile_of(rows + j * STEP * 2));
-	asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
 template <class Op, class D, int M, int G, int T> struct Deep {
 	static constexpr int CONSUMERS = 128 * M * G, THREADS = CONSUMERS + 32;
 	static constexpr int TILES = 4 * M, PARTS = PARTIALS / G, N = T / 8, TOKENS = T;
@@ -301,7 +292,11 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 			for (int j = 0; j < PIECE; j++)
 				if (j >= valid) a[j] = {0, 0, 0, 0};
 		}
-		::multiply<D, T>(sum, a, rows);
+		hold(sum);
+		asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+		for (int j = 0; j < PIECE; j++) wgmma<D, T>(sum, a[j], tile_of(rows + j * STEP * 2));
+		asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 		asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 		hold(sum);
 	}

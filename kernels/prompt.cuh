@@ -112,11 +112,11 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	__device__ __forceinline__ void produce() {
 		if (threadIdx.x != CONSUMERS) return;
 		Cursor<STAGES> c;
-		int brought = 0, results = 0;
+		int brought = 0, deliveries = 0;
 		bool over = false; // results take the place of activations
 		Walk w = first;
 		do {
-			if (over) barrier_wait(handed(), results++ & 1);
+			if (over) barrier_wait(handed(), deliveries++ & 1);
 #pragma unroll 1
 			for (int p = w.piece; p < w.end; p++, c.next()) {
 				take(c, brought);
@@ -229,7 +229,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	// A part's sums are for other blocks.
 	__device__ __forceinline__ void pass_on(const Walk &part) const {
 		await_consumers();
-		const int parts = cut.spans / units();
+		const int parts = this->parts();
 		if (threadIdx.x % 32 == 0) {
 			uint32_t *m = meeting(part.tile, shares ? part.unit * parts : part.span);
 			come(m);
@@ -303,7 +303,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	// Hands over the results of a part, or leaves its sums to the block that does.
 	__device__ __forceinline__ void deliver(const Walk &part, float (&sum)[T / 2], Cursor<STAGES> &c, int &given) const {
 		const int me = opaque((int)threadIdx.x); // what depends on it takes no registers while pieces are multiplied
-		const int all = eights(part.tile), parts = shares ? cut.spans / units() : 1, which = shares ? part.span % parts : 0;
+		const int all = eights(part.tile), parts = shares ? this->parts() : 1, which = shares ? part.span % parts : 0;
 		const bool whole = this->finishes(part);
 		const int from = whole ? all * which / parts : all, to = whole ? all * (which + 1) / parts : all; // eights of tokens that this block hands over
 		if (shares || !whole) {
@@ -380,7 +380,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	// four parts and E eights are on their way together: they may be more than are there.
 	__device__ __forceinline__ void keep_shared(const Walk &part, int from, int to, int me) const {
 		constexpr int E = (EIGHTS + 3) / 4;
-		const int parts = cut.spans / units(), first = part.unit * parts, last = first + parts - 1;
+		const int parts = this->parts(), first = part.unit * parts, last = first + parts - 1;
 		const uint32_t kept = results().kept(me);
 		if (parts == 4) {
 			float4 v[4][E];

@@ -66,6 +66,8 @@ template <class Product> struct Spans {
 	__device__ __forceinline__ bool finishes(const Walk &w) const { return w.end == of().pieces || of().shares; }
 	// Whether a part is the last of several of a unit, and its block adds the others.
 	__device__ __forceinline__ bool adds(const Walk &w) const { return !of().shares && w.end == of().pieces && w.piece > 0; }
+	// How many spans a unit has, where they share it.
+	__device__ __forceinline__ int parts() const { return of().cut.spans / of().units(); }
 	// The first span that has some of a unit.
 	__device__ __forceinline__ int first_span(int unit) const {
 		const int s = unit * of().cut.spans / of().units();
