@@ -85,7 +85,7 @@ func Lattice(counts []int, chunk, batch int) []Key {
 }
 
 // DefaultCounts are 1 to 50, then multiples of 16 up to the chunk, and the chunk. 208 is
-// among them: the most tokens for which a Hopper kernel reads a weight once.
+// among them: the most tokens that a Hopper kernel multiplies at a time.
 func DefaultCounts(chunk int) []int {
 	var counts []int
 	for n := 1; n < chunk; n++ {
