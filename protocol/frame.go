@@ -39,11 +39,15 @@ func (b *Budget) acquire(n int64) bool {
 	if b == nil {
 		return true
 	}
-	if b.used.Add(n) > b.Limit {
-		b.used.Add(-n)
-		return false
+	for {
+		used := b.used.Load()
+		if used+n > b.Limit {
+			return false
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			return true
+		}
 	}
-	return true
 }
 
 func (b *Budget) release(n int64) {

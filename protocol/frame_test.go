@@ -7,6 +7,8 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 )
@@ -141,6 +143,31 @@ func TestBudget(t *testing.T) {
 	if _, err := free.Next(); err != nil {
 		t.Errorf("without a budget: %v", err)
 	}
+}
+
+// What is refused to one reader never looks taken to another.
+func TestRefusalsTakeNothing(t *testing.T) {
+	budget := &Budget{Limit: 100}
+	var done atomic.Bool
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for !done.Load() {
+				if budget.acquire(budget.Limit + 1) {
+					t.Error("more than there is")
+				}
+			}
+		})
+	}
+	for range 500_000 {
+		if !budget.acquire(0) || !budget.acquire(budget.Limit) {
+			t.Error("refused, with nothing taken")
+			break
+		}
+		budget.release(budget.Limit)
+	}
+	done.Store(true)
+	group.Wait()
 }
 
 func TestReaderErrorsPass(t *testing.T) {
