@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -22,6 +24,11 @@ var binaries string
 var device = "host"
 
 func TestMain(m *testing.M) {
+	// Under nohup a generator would ignore SIGHUP too, as it should, and tests of that
+	// signal would not see what it does. What a process catches is as usual in its children.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	os.Exit(buildAndRun(m))
 }
 

@@ -5,7 +5,6 @@ package e2e
 import (
 	"errors"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -27,11 +26,6 @@ func (s *supervisor) reloadWith(g *generator, settings string) {
 // over the environment that a service manager made of its older text. What it
 // cannot take up is named; a file with a fault changes nothing.
 func TestReload(t *testing.T) {
-	// Under nohup the generator would ignore SIGHUP, as it should; what this process
-	// catches is as usual in its children.
-	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, syscall.SIGHUP)
-	defer signal.Stop(caught)
 	s := supervise(t)
 	path := filepath.Join(s.dir, "settings")
 	must(t, os.WriteFile(path, []byte("# at first\nREEL_LOG_LEVEL=warn\nREEL_MAX_GRAPHS=\"60\"\n"), 0o600))
