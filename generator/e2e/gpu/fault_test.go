@@ -69,11 +69,13 @@ func TestGPUOutOfBoundsKernel(t *testing.T) {
 	next.stop()
 }
 
-// untilRefused asks for the status until that fails: a generator tells those whose requests
-// it ends first, and answers others until its engine is closed.
+// untilRefused asks for the status until that fails, with patience: a generator tells those
+// whose requests it ends first, and answers others until its engine is closed.
 func untilRefused(c *client.Client) error {
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
 	for {
-		if _, err := c.Status(context.Background()); err != nil {
+		if _, err := c.Status(ctx); err != nil {
 			return err
 		}
 	}
