@@ -80,13 +80,6 @@ func (a *afterQKV) results(early, turned bool, steps []Rows, run func(ops ...dev
 	return out
 }
 
-// oneByOne has each op end before the next is launched.
-func (a *afterQKV) oneByOne(ops ...device.Op) {
-	for _, op := range ops {
-		a.onGPU(op)
-	}
-}
-
 // Attention that reads before its QKV has ended gives the bits of attention that begins
 // after it, behind each kernel that QKV has; and so does attention that waits.
 func TestCUDAAttendAfterQKV(t *testing.T) { testAttendAfterQKV(newBoth(t)) }

@@ -5,7 +5,7 @@ package kernels
 const (
 	promptTiles = 8 // row tiles of a block
 	promptPiece = 64
-	leastPieces = 8 // of a span: with fewer, adding parts takes longer than making them; more than HANDING of prompt.cuh
+	leastPieces = 8 // of a span: with fewer, adding parts takes longer than making them; more than HANDING of spans.cuh
 )
 
 // promptSpans is how many spans there are at most: an H100's or H200's multiprocessors.

@@ -2,7 +2,7 @@ package kernels
 
 import "testing"
 
-// What begin of prompt.cuh gives blocks that go together is all spans for all tiles, once
+// What begin of spans.cuh gives blocks that go together is all spans for all tiles, once
 // each, and those that wait for one another, the spans of a unit, are in one turn.
 func TestBlocksThatGoTogetherDoEverythingOnce(t *testing.T) {
 	some := 0

@@ -138,6 +138,14 @@ func (b *both) onGPU(ops ...device.Op) {
 	b.must(b.streams[1].Synchronize())
 }
 
+// oneByOne has each op end before the next is launched.
+func (b *both) oneByOne(ops ...device.Op) {
+	b.t.Helper()
+	for _, op := range ops {
+		b.onGPU(op)
+	}
+}
+
 // read copies a buffer of either.
 func read[T any](b *both, on int, x device.Buffer) []T {
 	b.t.Helper()
