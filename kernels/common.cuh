@@ -86,18 +86,6 @@ __device__ __forceinline__ float4 load_constant(const float *p) { return __ldg(r
 
 __device__ __forceinline__ float4 load_activation(const float *p) { return *reinterpret_cast<const float4 *>(p); }
 
-// store_four stores the first `rows` of four; aligned tells that they lie at a multiple of 16
-// bytes and that either all or none are there.
-__device__ __forceinline__ void store_four(float *to, const float4 &v, int rows, bool aligned) {
-	if (aligned) {
-		if (rows > 0) *reinterpret_cast<float4 *>(to) = v;
-		return;
-	}
-#pragma unroll
-	for (int i = 0; i < 4; i++)
-		if (i < rows) to[i] = (&v.x)[i];
-}
-
 __device__ __forceinline__ uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
 // copy_async begins to copy N bytes to shared memory: 4 and 8 through L1, 16 past it.

@@ -14,6 +14,7 @@ struct GateUp {
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
 	static constexpr bool ONWARD = true; // whether a product may follow that reads what this one makes
+	static constexpr bool NORMED_NEXT = false; // whether such a one may have a norm
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
 	static constexpr bool ATTENDED = false; // whether attention comes next
 	static constexpr int IN_TURN_1 = 0, IN_TURN_8 = 1; // as inTurn in products_cuda.go
@@ -39,21 +40,20 @@ struct GateUp {
 
 	__device__ __forceinline__ Place place(int) const { return {}; }
 
-	// Four rows of one token, from a multiple of four on.
-	struct Quad {
-		int rows; // that are there
-		float *out;
+	static constexpr int AHEAD = 0; // batches of tokens for which Quads are looked up beforehand
+	// Four rows, from a multiple of four on, all of which are there.
+	struct Spot {
+		int row;
 
-		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t, const Place &) {
-			row += unit * 16;
-			rows = o.inner - row;
-			out = o.out + (size_t)t * o.inner + row;
-		}
+		__device__ __forceinline__ Spot(const Args &, int unit, int row) : row(unit * 16 + row) {}
+	};
+	// What is looked up for them of a token.
+	struct Quad {
+		__device__ __forceinline__ void look_up(const Args &, const Spot &, int, const Place &) {}
 		// What goes on to the next product need not go to memory as it is.
-		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[2], bool onward, bool there) const {
+		__device__ __forceinline__ float4 finish(const Args &o, const Spot &spot, int t, const Place &, const float4 (&y)[2], bool onward, bool there) const {
 			const float4 v = {gated(y[0].x, y[1].x), gated(y[0].y, y[1].y), gated(y[0].z, y[1].z), gated(y[0].w, y[1].w)};
-			if (onward || !there) return v;
-			store_four(out, v, rows, o.inner % 4 == 0);
+			if (!onward && there) *reinterpret_cast<float4 *>(o.out + (size_t)t * o.inner + spot.row) = v;
 			return v;
 		}
 	};

@@ -5,7 +5,8 @@ package kernels
 const (
 	promptTiles = 8 // row tiles of a block
 	promptPiece = 64
-	leastPieces = 8 // of a span: with fewer, adding parts takes longer than making them; more than HANDING of spans.cuh
+	leastPieces = 8 // of a span: with fewer, adding parts takes longer than making them
+	handing     = 5 // pieces that a block could multiply while it hands over a unit; fewer than leastPieces, so that no span is empty
 )
 
 // promptSpans is how many spans there are at most: an H100's or H200's multiprocessors.
@@ -22,17 +23,47 @@ func spansOf(tiles, cols int) int {
 	return most
 }
 
-// together is 1 where as many blocks as there are tiles of tokens can go through one span, each
-// for its tile, and so through all spans in as many turns: then weights come from memory once.
-// Blocks that share a unit wait for one another, so they must have it in the same turn. Else
-// it is 0, and each block goes through its span for one tile after another.
-func together(spans, units, tiles int) int32 {
-	shares := spans > units && spans%units == 0
-	if tiles == 1 || spans%tiles != 0 || shares && spans/tiles%(spans/units) != 0 {
-		return 0
+// sharing is how many spans each of so many units has, where they are cut into spans of their
+// own, whose blocks each hand over a share; or else 0.
+func sharing(spans, units int) int {
+	if spans > units && spans%units == 0 {
+		return spans / units
 	}
-	return 1
+	return 0
 }
+
+// together is how many blocks go through one span, each for its tile of tokens: as many as
+// there are tiles, where so all spans are gone through in as many turns. Then weights come from
+// memory once. Blocks that share a unit wait for one another, so they must have it in the same
+// turn. Else it is 1, and each block goes through its span for one tile after another.
+func together(spans, units, tiles int) int {
+	if each := max(1, sharing(spans, units)); spans%tiles != 0 || spans/tiles%each != 0 {
+		return 1
+	}
+	return tiles
+}
+
+// cutSpans is where each span starts, and where the last one ends: unit<<16 | piece. A unit counts
+// as some pieces more than it has, what handing it over takes. Not so where units have more
+// than one span each: a block that hands over waits for those in the middle, which do not.
+func cutSpans(spans, units, pieces int) (starts [spanStarts]uint32) {
+	each := pieces
+	if spans < units {
+		each += handing
+	}
+	for span := range spans + 1 {
+		at := units * each * span / spans
+		unit, piece := at/each, at%each
+		if piece >= pieces {
+			unit, piece = unit+1, 0
+		}
+		starts[span] = uint32(unit)<<16 | uint32(piece)
+	}
+	return starts
+}
+
+// spanStarts is how many starts a kernel takes, as spans.cuh has them.
+const spanStarts = 136
 
 // meetingBytes are the counters by which blocks wait for each other's parts: two for each
 // block and tile of tokens.

@@ -13,6 +13,7 @@ struct Project {
 	static constexpr int R = 1;
 	static constexpr bool NORMED = false;
 	static constexpr bool ONWARD = true; // whether a product may follow that reads what this one makes
+	static constexpr bool NORMED_NEXT = true; // whether such a one may have a norm
 	static constexpr bool EARLY = true; // whether prepare comes before the sums
 	static constexpr bool ATTENDED = false; // whether attention comes next
 	static constexpr int IN_TURN_1 = 0, IN_TURN_8 = 0; // as inTurn in products_cuda.go
@@ -35,25 +36,22 @@ struct Project {
 
 	__device__ __forceinline__ Place place(int) const { return {}; }
 
-	// Four rows of one token, from a multiple of four on.
+	static constexpr int AHEAD = 2; // batches of tokens for which Quads are looked up beforehand
+	// Four rows, from a multiple of four on, all of which are there.
+	struct Spot {
+		int row;
+
+		__device__ __forceinline__ Spot(const Args &, int unit, int row) : row(unit * 16 + row) {}
+	};
+	// What is looked up for them of a token.
 	struct Quad {
-		int rows; // that are there
-		float *x;
 		float4 old;
 
-		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t, const Place &) {
-			row += unit * 16;
-			rows = o.rows - row;
-			x = o.x + (size_t)t * o.rows + row;
-			if (o.rows % 4 == 0)
-				old = rows > 0 ? *reinterpret_cast<const float4 *>(x) : float4{};
-			else
-				old = {at(0), at(1), at(2), at(3)};
-		}
-		__device__ __forceinline__ float at(int i) const { return i < rows ? x[i] : 0; }
-		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[1], bool, bool there) const {
-			const float4 v = {__fadd_rn(old.x, y[0].x), __fadd_rn(old.y, y[0].y), __fadd_rn(old.z, y[0].z), __fadd_rn(old.w, y[0].w)};
-			store_four(x, v, there ? rows : 0, o.rows % 4 == 0);
+		static __device__ __forceinline__ float4 *x(const Args &o, const Spot &spot, int t) { return reinterpret_cast<float4 *>(o.x + (size_t)t * o.rows + spot.row); }
+		__device__ __forceinline__ void look_up(const Args &o, const Spot &spot, int t, const Place &) { old = *x(o, spot, t); }
+		__device__ __forceinline__ float4 finish(const Args &o, const Spot &spot, int t, const Place &, const float4 (&y)[1], bool, bool there) const {
+			const float4 v = add(old, y[0]);
+			if (there) *x(o, spot, t) = v;
 			return v;
 		}
 	};

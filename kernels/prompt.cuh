@@ -23,7 +23,7 @@ template <class Op> struct PromptArgs {
 	typename Op::Args op;
 	Rounded rounded;
 	Onward next;
-	float2 *sums;         // [tiles][spans][T/4][256]: parts that another block adds
+	float4 *sums;         // [tiles][spans][T/8][256]: parts that another block adds
 	uint32_t *meetings;   // [tiles][spans][came, left], 0 between launches
 	Cut cut;
 };
@@ -36,12 +36,11 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	static constexpr int ROWS = T * PIECE_BYTES, WEIGHTS = TILES * TILE_PIECE; // bytes of a stage of each
 	using Place = typename Op::Place;         // of a token, as the op wants it
 	using Done = Results<Op, D, CONSUMERS>;   // of a unit, which take the place of activations
-	static constexpr int HALF = CONSUMERS * 8; // bytes of a block's sums of four tokens' worth: a lane's float2
-	static constexpr int HALVES = ROWS / HALF + WEIGHTS / HALF; // of a part that a stage holds: in the place of activations, then of weights
+	static constexpr int EIGHT = CONSUMERS * 16; // bytes of a block's sums of eight tokens: a lane's float4
+	static constexpr int LOW = ROWS / EIGHT, HELD = LOW + WEIGHTS / EIGHT; // eights of a part that a stage holds: in the place of activations, and of both
 	static constexpr int SCALES = 256, PLACES = (SCALES + T * 4 + 1023) / 1024 * 1024;
 	static constexpr int BARRIERS = PLACES + (sizeof(Place) * T + 1023) / 1024 * 1024, BYTES = BARRIERS + STAGES * (ROWS + WEIGHTS);
 	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 && T * Done::PITCH * 4 <= STAGES * ROWS && T % ATOM == 0);
-	static_assert((EIGHTS + 1) / 2 * (ATOM * Done::PITCH * 4 + 2 * HALF) <= STAGES * ROWS, "a share's results, and its own sums");
 
 	const Op &op;
 	const PromptArgs<Op> &a;
@@ -49,16 +48,10 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	const uint32_t shared;
 	Place *const places; // [T]
 	const Cut &cut;
-	const int steps, pieces; // of a unit
-	const bool shares;       // whether units are cut into spans of their own, whose blocks each hand over a share
-	const Walk first;        // all begin there, so that its instructions are fetched once
+	const int steps; // of a unit
 
 	__device__ __forceinline__ Prompt(const Op &op, const PromptArgs<Op> &a, char *shared)
-		: op(op), a(a), in(op.activations()), shared(shared_address(shared)), places(reinterpret_cast<Place *>(shared + PLACES)), cut(a.cut), steps(in.cols / STEP),
-		  pieces((steps + PIECE - 1) / PIECE), shares(cut.spans > units() && cut.spans % units() == 0), first(this->begin(0)) {}
-
-	// Of 128 outputs each.
-	__device__ __forceinline__ int units() const { return (op.units() + UNITS - 1) / UNITS; }
+		: op(op), a(a), in(op.activations()), shared(shared_address(shared)), places(reinterpret_cast<Place *>(shared + PLACES)), cut(a.cut), steps(in.cols / STEP) {}
 
 	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
 	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
@@ -68,7 +61,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	__device__ __forceinline__ uint32_t passed() const { return handed() + 24; } // a clerk passed a tile's sums on
 	__device__ __forceinline__ uint32_t rows(int s) const { return shared + BARRIERS + s * ROWS; }
 	__device__ __forceinline__ uint32_t weights(int s) const { return shared + BARRIERS + STAGES * ROWS + s * WEIGHTS; }
-	__device__ __forceinline__ Done results() const { return {op, a.next, shared + BARRIERS, shared + SCALES, places}; }
+	__device__ __forceinline__ Done results(const Walk &part, int first, int n, int me) const { return {op, a.next, shared + BARRIERS, shared + SCALES, places, part.unit, this->tile(part) * T, first, n, me}; }
 
 	__device__ __forceinline__ void start_barriers() {
 		const int i = threadIdx.x - CONSUMERS;
@@ -114,13 +107,13 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		Cursor<STAGES> c;
 		int brought = 0, deliveries = 0;
 		bool over = false; // results take the place of activations
-		Walk w = first;
+		Walk w = this->begin(0);
 		do {
 			if (over) barrier_wait(handed(), deliveries++ & 1);
 #pragma unroll 1
 			for (int p = w.piece; p < w.end; p++, c.next()) {
 				take(c, brought);
-				bring_rows(w.tile, p, c.at);
+				bring_rows(this->tile(w), p, c.at);
 			}
 			over = this->finishes(w);
 			if (this->adds(w)) bring_parts(w, c, brought);
@@ -134,24 +127,24 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 			barrier_wait(empty(c.at), c.phase ^ 1);
 	}
 	// How many stages a part takes.
-	__device__ __forceinline__ int part_stages(const Walk &part) const { return (2 * eights(part.tile) + HALVES - 1) / HALVES; }
+	__device__ __forceinline__ int part_stages(const Walk &part) const { return (eights(this->tile(part)) + HELD - 1) / HELD; }
 
 	// Brings the parts before it, a few stages each, behind the part's last piece.
 	__device__ __forceinline__ void bring_parts(const Walk &part, Cursor<STAGES> &c, int &brought) {
-		const int halves = 2 * eights(part.tile);
-		for (int s = this->first_span(part.unit); s < part.span; s++) {
-			uint32_t *m = meeting(part.tile, s);
+		const int all = eights(this->tile(part));
+		for (int s = this->first_span(part); s < this->span(part); s++) {
+			uint32_t *m = meeting(this->tile(part), s);
 			await_count(m, 1);
 			*m = 0;
 			asm volatile("fence.proxy.async.global;" ::: "memory"); // the copy engine reads what threads of another block wrote
 #pragma unroll 1
-			for (int h = 0; h < halves; h += HALVES, c.next()) {
+			for (int i = 0; i < all; i += HELD, c.next()) {
 				take(c, brought);
-				const int low = min(ROWS / HALF, halves - h), high = min(HALVES, halves - h) - low;
-				const float2 *const from = sums_of(part.tile, s) + h * CONSUMERS;
-				barrier_expect(full(c.at), (low + high) * HALF);
-				bring(rows(c.at), from, low * HALF, full(c.at));
-				if (high) bring(weights(c.at), from + low * CONSUMERS, high * HALF, full(c.at));
+				const int low = min(LOW, all - i), high = min(HELD, all - i) - low;
+				const float4 *const from = sums_of(this->tile(part), s) + i * CONSUMERS;
+				barrier_expect(full(c.at), (low + high) * EIGHT);
+				if (LOW) bring(rows(c.at), from, low * EIGHT, full(c.at));
+				if (high) bring(weights(c.at), from + low * CONSUMERS, high * EIGHT, full(c.at));
 			}
 		}
 	}
@@ -162,7 +155,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		const int lane = threadIdx.x % 32;
 		Cursor<STAGES> c;
 		int brought = 0;
-		Walk w = first;
+		Walk w = this->begin(0);
 		do {
 			const int u = w.unit * UNITS + lane % TILES / Op::R, last = op.units() - 1; // beyond, anything may be multiplied
 			const uint64_t mine = reinterpret_cast<uint64_t>(op.tile(min(u, last), lane % Op::R));
@@ -189,7 +182,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 				}
 			}
 #pragma unroll 1
-			for (int i = this->adds(w) ? part_stages(w) * (w.span - this->first_span(w.unit)) : 0; i > 0; i--, c.next()) {
+			for (int i = this->adds(w) ? part_stages(w) * (this->span(w) - this->first_span(w)) : 0; i > 0; i--, c.next()) {
 				take(c, brought);
 				warp_arrive(full(c.at));
 			}
@@ -215,46 +208,46 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	// them waits for memory and for other blocks.
 	__device__ __forceinline__ void assist() const {
 		int tile = -1;
-		Walk w = first;
+		Walk w = this->begin(0);
 		do {
-			if (Op::NORMED && w.tile != tile) {
+			if (Op::NORMED && this->tile(w) != tile) {
 				if (tile >= 0) barrier_wait(tiled(), (w.turn - 1) & 1);
-				scale_tokens(w.tile);
+				scale_tokens(this->tile(w));
 				warp_arrive(scaled());
 			}
-			tile = w.tile;
-			if (threadIdx.x / 32 == (CONSUMERS + HELPERS) / 32 && (shares || w.end < pieces)) pass_on(w);
+			tile = this->tile(w);
+			if (threadIdx.x / 32 == (CONSUMERS + HELPERS) / 32 && (this->shares() || !this->finishes(w))) pass_on(w);
 		} while (this->move(w));
 	}
 	// A part's sums are for other blocks.
 	__device__ __forceinline__ void pass_on(const Walk &part) const {
 		await_consumers();
-		const int parts = this->parts();
+		const int parts = cut.parts;
 		if (threadIdx.x % 32 == 0) {
-			uint32_t *m = meeting(part.tile, shares ? part.unit * parts : part.span);
+			uint32_t *m = meeting(this->tile(part), parts ? part.unit * parts : this->span(part));
 			come(m);
-			if (shares) {
+			if (parts) {
 				await_count(m, parts);
 				if (atomicInc(m + 1, parts - 1) == parts - 1) *m = 0; // the last to leave
 			}
 		}
 		warp_arrive(passed());
-		if (shares) give_consumers();
+		if (parts) give_consumers();
 	}
 
 	// A warp's 16 outputs of each unit, over the block's parts.
 	__device__ __forceinline__ void consume() {
 		Cursor<STAGES> c;
 		int given = 0, tile = -1; // parts to a clerk; of the part before
-		Walk w = first;
+		Walk w = this->begin(0);
 		do {
-			if (Op::NORMED && w.tile != tile && tile >= 0) {
+			if (Op::NORMED && this->tile(w) != tile && tile >= 0) {
 				// A block that hands over nothing has not awaited its clerks, who must not find a
 				// tile's barrier two phases on.
 				barrier_wait(scaled(), (w.turn - 1) & 1);
 				warp_arrive(tiled());
 			}
-			tile = w.tile;
+			tile = this->tile(w);
 			float sum[T / 2];
 #pragma unroll
 			for (int e = 0; e < T / 2; e++) sum[e] = 0;
@@ -266,7 +259,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	// Multiplies a part's pieces, for no more tokens than there are, or a few.
 	__device__ __forceinline__ void multiply_part(float (&sum)[T / 2], const Walk &w, Cursor<STAGES> &c) const {
 		if constexpr (T == 208) {
-			const int all = eights(w.tile);
+			const int all = eights(this->tile(w));
 			if (all <= 152 / ATOM) return multiply_tokens<152>(sum, w.end - w.piece, c);
 			if (all <= 200 / ATOM) return multiply_tokens<200>(sum, w.end - w.piece, c);
 		}
@@ -303,62 +296,63 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	// Hands over the results of a part, or leaves its sums to the block that does.
 	__device__ __forceinline__ void deliver(const Walk &part, float (&sum)[T / 2], Cursor<STAGES> &c, int &given) const {
 		const int me = opaque((int)threadIdx.x); // what depends on it takes no registers while pieces are multiplied
-		const int all = eights(part.tile), parts = shares ? this->parts() : 1, which = shares ? part.span % parts : 0;
-		const bool whole = this->finishes(part);
-		const int from = whole ? all * which / parts : all, to = whole ? all * (which + 1) / parts : all; // eights of tokens that this block hands over
-		if (shares || !whole) {
-			leave(part, sum, from, to, me);
+		const bool shares = this->shares();
+		if (shares || !this->finishes(part)) {
+			leave(part, sum, me);
 			give_clerk(given);
+			if (!shares) return;
 		}
-		if (!whole) return;
-		if (this->adds(part)) gather(part, sum, c, me);
-		wait_for_consumers(); // nobody reads activations any more
+		const int all = eights(this->tile(part)), which = this->span(part) - part.unit * cut.parts;
+		const int from = shares ? __umulhi(all * which, cut.inverse) : 0, to = shares ? __umulhi(all * (which + 1), cut.inverse) : all; // eights of tokens that this block hands over
+		const int first = from * ATOM, n = min(live(this->tile(part)), to * ATOM) - first;
+		if (Op::NORMED) barrier_wait(scaled(), this->tiles_before(part) & 1);
+		typename Done::Ahead ahead;
+		const Done done = results(part, first, n, me);
 		if (shares) {
-			keep_own(sum, from, to, me);
-			await_clerk();
-			keep_shared(part, from, to, me);
+			done.look_ahead(ahead);
+			await_clerk(); // and all consumers: nobody reads activations any more
+			keep_shared(done, part, from, to, me);
 		} else {
-			results().keep_all(sum, me);
+			if (this->adds(part)) gather(part, sum, c, me);
+			wait_for_consumers();
+			done.keep_all(sum);
+			done.look_ahead(ahead);
 		}
 		wait_for_consumers();
-		if (Op::NORMED) barrier_wait(scaled(), this->tiles_before(part) & 1);
-		results().finish(part.unit, part.tile * T, from * ATOM, min(live(part.tile), to * ATOM), me);
+		done.finish(ahead);
 		asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 		warp_arrive(handed());
 	}
 
 	// A part's sums, and where blocks hear of them.
-	__device__ __forceinline__ float2 *sums_of(int tile, int span) const { return a.sums + (size_t)(tile * cut.spans + span) * 2 * EIGHTS * CONSUMERS; }
+	__device__ __forceinline__ float4 *sums_of(int tile, int span) const { return a.sums + (size_t)(tile * cut.spans + span) * EIGHTS * CONSUMERS; }
 	__device__ __forceinline__ uint32_t *meeting(int tile, int span) const { return a.meetings + (tile * cut.spans + span) * 2; }
 	// Those of the block's other warps that this thread has waited for come before it.
 	static __device__ __forceinline__ void come(uint32_t *meeting) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(meeting) : "memory"); }
 
-	// Leaves a part's sums, but for the eights of tokens that this block itself hands over.
-	__device__ __forceinline__ void leave(const Walk &part, const float (&sum)[T / 2], int from, int to, int me) const {
-		float2 *const p = opaque(sums_of(part.tile, part.span) + me);
-		const int all = eights(part.tile);
+	// Leaves a part's sums.
+	__device__ __forceinline__ void leave(const Walk &part, const float (&sum)[T / 2], int me) const {
+		float4 *const p = opaque(sums_of(this->tile(part), this->span(part)) + me);
+		const int all = eights(this->tile(part));
 #pragma unroll
-		for (int i = 0; i < EIGHTS; i++) {
-			if (i >= all || i >= from && i < to) continue;
-			__stcg(p + 2 * i * CONSUMERS, float2{sum[4 * i], sum[4 * i + 1]});
-			__stcg(p + (2 * i + 1) * CONSUMERS, float2{sum[4 * i + 2], sum[4 * i + 3]});
-		}
+		for (int i = 0; i < EIGHTS; i++)
+			if (i < all) __stcg(p + i * CONSUMERS, float4{sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
 	// Adds to the last part of a unit the parts before it, which come through the stages.
 	__device__ __forceinline__ void gather(const Walk &part, float (&sum)[T / 2], Cursor<STAGES> &c, int me) const {
-		const int halves = 2 * eights(part.tile);
-		for (int s = this->first_span(part.unit); s < part.span; s++) {
+		const int all = eights(this->tile(part));
+		for (int s = this->first_span(part); s < this->span(part); s++) {
 #pragma unroll
-			for (int h = 0; h < 2 * EIGHTS; h += HALVES) {
-				if (h >= halves) continue;
+			for (int h = 0; h < EIGHTS; h += HELD) {
+				if (h >= all) continue;
 				barrier_wait(full(c.at), c.phase);
-				const uint32_t low = rows(c.at) + me * 8, high = weights(c.at) - ROWS / HALF * HALF + me * 8;
+				const uint32_t low = rows(c.at) + me * 16, high = weights(c.at) - LOW * EIGHT + me * 16;
 #pragma unroll
-				for (int i = 0; i < HALVES && h + i < 2 * EIGHTS; i++) {
-					const float2 v = load_two((i < ROWS / HALF ? low : high) + i * HALF);
-					sum[2 * (h + i)] = __fadd_rn(sum[2 * (h + i)], v.x);
-					sum[2 * (h + i) + 1] = __fadd_rn(sum[2 * (h + i) + 1], v.y);
+				for (int i = 0; i < HELD && h + i < EIGHTS; i++) {
+					const float4 v = load_four((i < LOW ? low : high) + i * EIGHT);
+					float *const to = sum + 4 * (h + i);
+					to[0] = __fadd_rn(to[0], v.x), to[1] = __fadd_rn(to[1], v.y), to[2] = __fadd_rn(to[2], v.z), to[3] = __fadd_rn(to[3], v.w);
 				}
 				warp_arrive(empty(c.at));
 				c.next();
@@ -366,56 +360,29 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		}
 	}
 
-	// Where a thread keeps its own sums of an eight of tokens while it awaits those of others:
-	// behind the results of a share.
-	__device__ __forceinline__ uint32_t own(int i, int me) const { return shared + BARRIERS + (EIGHTS + 1) / 2 * ATOM * Done::PITCH * 4 + i * 2 * HALF + me * 16; }
-	__device__ __forceinline__ void keep_own(const float (&sum)[T / 2], int from, int to, int me) const {
-#pragma unroll
-		for (int i = 0; i < EIGHTS; i++)
-			if (i >= from && i < to)
-				asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(own(i - from, me)), "f"(sum[4 * i]), "f"(sum[4 * i + 1]), "f"(sum[4 * i + 2]), "f"(sum[4 * i + 3]) : "memory");
-	}
-
 	// Keeps the sums of all parts of eights of a unit's tokens, this block's share. The sums of
 	// four parts and E eights are on their way together: they may be more than are there.
-	__device__ __forceinline__ void keep_shared(const Walk &part, int from, int to, int me) const {
+	__device__ __forceinline__ void keep_shared(const Done &done, const Walk &part, int from, int to, int me) const {
 		constexpr int E = (EIGHTS + 3) / 4;
-		const int parts = this->parts(), first = part.unit * parts, last = first + parts - 1;
-		const uint32_t kept = results().kept(me);
+		const int parts = cut.parts;
+		const float4 *const first = sums_of(this->tile(part), part.unit * parts) + from * CONSUMERS + me, *const last = first + (parts - 1) * EIGHTS * CONSUMERS;
+		const uint32_t kept = done.kept();
 		if (parts == 4) {
 			float4 v[4][E];
-			load_part(v[0], part, last, from, from, me);
-			load_part(v[1], part, first, from, from, me);
-			load_part(v[2], part, first + 1, from, from, me);
-			load_part(v[3], part, first + 2, from, from, me);
+#pragma unroll
+			for (int s = 0; s < 4; s++)
+#pragma unroll
+				for (int e = 0; e < E; e++) v[s][e] = __ldcg((s ? first + (s - 1) * EIGHTS * CONSUMERS : last) + e * CONSUMERS);
 #pragma unroll
 			for (int e = 0; e < E; e++) Done::keep(kept, e, add(add(add(v[0][e], v[1][e]), v[2][e]), v[3][e]));
 			return;
 		}
 #pragma unroll 1
-		for (int i = from; i < to; i++) {
-			float4 v[1], sum[1];
-			load_part(sum, part, last, from, i, me);
+		for (int i = 0; i < to - from; i++) {
+			float4 sum = __ldcg(last + i * CONSUMERS);
 #pragma unroll 4
-			for (int s = first; s < last; s++) {
-				load_part(v, part, s, from, i, me);
-				sum[0] = add(sum[0], v[0]);
-			}
-			Done::keep(kept, i - from, sum[0]);
-		}
-	}
-	// Asks for a thread's sums of eights of tokens from i on.
-	template <int E> __device__ __forceinline__ void load_part(float4 (&v)[E], const Walk &part, int s, int from, int i, int me) const {
-		if (s == part.span) {
-#pragma unroll
-			for (int e = 0; e < E; e++) v[e] = load_four(own(i + e - from, me));
-			return;
-		}
-		const float2 *p = sums_of(part.tile, s) + 2 * i * CONSUMERS + me;
-#pragma unroll
-		for (int e = 0; e < E; e++) {
-			const float2 low = __ldcg(p + 2 * e * CONSUMERS), high = __ldcg(p + (2 * e + 1) * CONSUMERS);
-			v[e] = {low.x, low.y, high.x, high.y};
+			for (int s = 0; s < parts - 1; s++) sum = add(sum, __ldcg(first + (s * EIGHTS + i) * CONSUMERS));
+			Done::keep(kept, i, sum);
 		}
 	}
 };

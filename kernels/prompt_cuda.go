@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 
 	"reel/kernels/device/cuda"
 )
@@ -31,8 +32,15 @@ type promptArgs[T any] struct {
 	rounded        rounded
 	next           onward
 	sums, meetings uint64
-	spans, tiles   int32
-	together, _    int32
+	cut            cut
+}
+
+// cut is Cut of spans.cuh.
+type cut struct {
+	spans, tiles, pieces, parts int32
+	inverse                     uint32
+	_                           int32
+	starts                      [spanStarts]uint32
 }
 
 // onward is Onward of deep.cuh.
@@ -60,22 +68,28 @@ func launchPrompt[T any](q *cuda.Queue, p tiled, kind string, args T) error {
 	if err != nil {
 		return err
 	}
-	n, spans := int(p.in.n), p.spans()
-	v := promptFor(prompts, n)
+	n, units, pieces := int(p.in.n), splitsOf(p.units*p.tiles, promptTiles), splitsOf(int(p.in.cols), promptPiece)
+	v, spans := promptFor(prompts, n), spansOf(p.units*p.tiles, int(p.in.cols))
 	tiles := splitsOf(n, v.tokens)
+	c := cut{spans: int32(spans), tiles: int32(tiles), pieces: int32(pieces), parts: int32(sharing(spans, units)), starts: cutSpans(spans, units, pieces)}
+	if c.parts > 0 {
+		c.inverse = math.MaxUint32/uint32(c.parts) + 1
+	}
+	side := together(spans, units, tiles)
 	parts := q.Address(p.parts)
-	g := cuda.Grid{X: spans, Threads: v.threads, Shared: v.shared, Dependent: dependentLaunch}
-	return cuda.Launch(q, p.name+kind+v.suffix, g, promptArgs[T]{op: args, rounded: r, next: p.onward(q, n),
-		sums: parts + meetingBytes, meetings: parts, spans: int32(spans), tiles: int32(tiles), together: together(spans, splitsOf(p.units*p.tiles, promptTiles), tiles)})
+	g := cuda.Grid{X: side, Y: spans / side, Threads: v.threads, Shared: v.shared, Dependent: dependentLaunch}
+	return cuda.Launch(q, p.name+kind+v.suffix, g, promptArgs[T]{op: args, rounded: r, next: p.onward(q, n), sums: parts + meetingBytes, meetings: parts, cut: c})
 }
 
-// spans is how many spans the product is cut into.
-func (p tiled) spans() int { return spansOf(p.units*p.tiles, int(p.in.cols)) }
-
-// canPart tells whether the op has the memory for parts of its sums. All ops of a pass
-// that have any are told the same.
+// canPart tells whether the op has whole row tiles, and the memory for parts of its sums. All ops
+// of a pass that have any are told the same.
 func (p tiled) canPart() bool {
 	n := int(p.in.n)
+	for _, w := range p.weights {
+		if w.Rows%tileRows != 0 {
+			return false
+		}
+	}
 	counters := splitsOf(n, promptFor(prompts, n).tokens) * promptSpans
 	return 8*counters <= meetingBytes && p.parts.Bytes() >= partBytes(n, p.units*p.tiles, int(p.in.cols))
 }

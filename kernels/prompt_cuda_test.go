@@ -27,8 +27,22 @@ func (b *both) partsFor(rows int) device.Buffer {
 func TestCUDAProjectOfAPrompt(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range promptRows {
-		in, hidden := []int{64, 80, 4096, 1040, 176, 11008}[i%6], []int{64, 100, 272, 16}[i%4]
+		in, hidden := []int{64, 80, 4096, 1040, 176, 11008}[i%6], []int{64, 112, 272, 16}[i%4]
 		w := b.matrix([]DType{BF16, F16}[i%2], hidden, in)
+		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
+		b.run(func(on int) device.Op {
+			return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
+		})
+		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
+	}
+}
+
+// Outputs that make no whole row tiles take the kernels of any GPU.
+func TestCUDAPromptOfOddOutputs(t *testing.T) {
+	b := newBoth(t)
+	const in, hidden = 176, 100
+	for _, rows := range []int{1, 16, 57, 230} {
+		w := b.matrix(BF16, hidden, in)
 		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
 		b.run(func(on int) device.Op {
 			return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
@@ -40,7 +54,7 @@ func TestCUDAProjectOfAPrompt(t *testing.T) {
 func TestCUDAGateUpOfAPrompt(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range promptRows {
-		hidden, inner := []int{64, 80, 2048, 1040, 4096}[i%5], []int{64, 90, 272, 16}[i%4]
+		hidden, inner := []int{64, 80, 2048, 1040, 4096}[i%5], []int{64, 96, 272, 16}[i%4]
 		dtype := []DType{BF16, F16}[i%2]
 		gate, up := b.matrix(dtype, inner, hidden), b.matrix(dtype, inner, hidden)
 		x, norm, out, scratch := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner), b.scratchFor(rows, hidden)
@@ -108,7 +122,7 @@ func TestCUDAPromptSpans(t *testing.T) {
 	b := newBoth(t)
 	defer func(most int, variants []variant) { promptSpans, prompts = most, variants }(promptSpans, prompts)
 	all := prompts
-	const in, hidden, most = 2064, 700, 230 // 6 units of 33 pieces
+	const in, hidden, most = 2064, 704, 230 // 6 units of 33 pieces
 	w, x, start := b.matrix(BF16, hidden, in), put(b, b.normal(most*in, 1)), b.normal(most*hidden, 1)
 	scratch, parts := b.scratchFor(most, in), b.partsFor(most)
 	for _, promptSpans = range []int{1, 2, 5, 6, 7, 11, 12, 13, 24, 66} {

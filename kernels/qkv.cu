@@ -24,15 +24,15 @@ struct QKV {
 	using Args = QKVArgs;
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
-	static constexpr bool ONWARD = false;
+	static constexpr bool ONWARD = false, NORMED_NEXT = false;
 	static constexpr bool EARLY = false; // whether prepare comes before the sums: what it reads takes registers
 	static constexpr bool ATTENDED = true; // whether attention comes next
 	static constexpr int IN_TURN_1 = 2, IN_TURN_8 = 1; // as inTurn in products_cuda.go
 	const Args &o;
-	// Of a token: its position, and its page's element of the layer and place in it.
+	// Of a token: its position, and the pool's element of its first key.
 	struct Place {
-		int64_t layer;
-		int32_t position, inPage;
+		int64_t key;
+		int32_t position, unused;
 	};
 	float cosine, sine;
 	float *q;   // where q goes, or null
@@ -122,32 +122,36 @@ struct QKV {
 	}
 
 	__device__ __forceinline__ Place place(int t) const {
-		const int position = o.position[t], block = position / o.pageTokens;
+		const int position = o.position[t], block = position / o.pageTokens, inPage = position - block * o.pageTokens;
 		const int64_t page = o.table[(size_t)o.slot[t] * o.pages + block];
-		return {(page * o.layers + o.layer) * 2, position, position - block * o.pageTokens};
+		return {((page * o.layers + o.layer) * 2 * o.kvHeads * o.pageTokens + inPage) * o.dim, position, 0};
 	}
 
-	// Four rows of one token, from a multiple of four on, and those that RoPE pairs with them.
+	static constexpr int AHEAD = 1; // batches of tokens for which Quads are looked up beforehand
+	// Four rows, from a multiple of four on, and those that RoPE pairs with them.
+	struct Spot {
+		int inHead;
+		bool turned, query; // whether RoPE turns them, and whether they go to out, else to the pool
+		int64_t at;         // the element of out of the first token, or of the pool after the token's first key
+
+		__device__ __forceinline__ Spot(const Args &o, int unit, int row) {
+			const int each = o.dim / 32, head = __fdividef(unit + 0.5f, each); // a division of integers has ten times the instructions
+			const int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
+			inHead = (unit - head * each) * 16 + row;
+			turned = !which, query = head < o.heads;
+			at = (query ? (int64_t)head : (int64_t)(which * o.kvHeads + kvHead) * o.pageTokens) * o.dim + inHead;
+		}
+	};
+	// What is looked up for them of a token.
 	struct Quad {
 		float4 turn[2]; // cos and sin of two rows, and of two
-		bool query;     // which goes to out, else to the pool
-		int64_t at;     // the element of either
 
-		__device__ __forceinline__ void prepare(const Args &o, int unit, int row, int t, const Place &place) {
-			const int each = o.dim / 32, head = unit / each, i = (unit - head * each) * 16 + row;
+		__device__ __forceinline__ void look_up(const Args &o, const Spot &spot, int, const Place &place) {
 			turn[0] = turn[1] = {1, 0, 1, 0};
-			if (head < o.heads + o.kvHeads) {
-				const float4 *table = reinterpret_cast<const float4 *>(o.rope + ((size_t)place.position * (o.dim / 2) + i) * 2);
-				turn[0] = table[0];
-				turn[1] = table[1];
-			}
-			query = head < o.heads;
-			if (query) {
-				at = ((int64_t)t * o.heads + head) * o.dim + i;
-				return;
-			}
-			const int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
-			at = (((place.layer + which) * o.kvHeads + kvHead) * o.pageTokens + place.inPage) * o.dim + i;
+			if (!spot.turned) return;
+			const float4 *table = reinterpret_cast<const float4 *>(o.rope + ((size_t)place.position * (o.dim / 2) + spot.inHead) * 2);
+			turn[0] = table[0];
+			turn[1] = table[1];
 		}
 		static __device__ __forceinline__ void store4(const Args &o, int64_t to, const float4 &v) {
 			if (o.kvType == KV_BF16)
@@ -159,18 +163,19 @@ struct QKV {
 		}
 		static __device__ __forceinline__ float first(float x, float y, float cosine, float sine) { return __fsub_rn(__fmul_rn(x, cosine), __fmul_rn(y, sine)); }
 		static __device__ __forceinline__ float second(float x, float y, float cosine, float sine) { return __fadd_rn(__fmul_rn(y, cosine), __fmul_rn(x, sine)); }
-		__device__ __forceinline__ float4 finish(const Args &o, const float4 (&y)[2], bool, bool there) const {
+		__device__ __forceinline__ float4 finish(const Args &o, const Spot &spot, int t, const Place &place, const float4 (&y)[2], bool, bool there) const {
 			const float4 &x = y[0], &z = y[1];
 			const float4 a = {first(x.x, z.x, turn[0].x, turn[0].y), first(x.y, z.y, turn[0].z, turn[0].w), first(x.z, z.z, turn[1].x, turn[1].y), first(x.w, z.w, turn[1].z, turn[1].w)};
 			const float4 b = {second(x.x, z.x, turn[0].x, turn[0].y), second(x.y, z.y, turn[0].z, turn[0].w), second(x.z, z.z, turn[1].x, turn[1].y), second(x.w, z.w, turn[1].z, turn[1].w)};
 			if (!there) return a;
-			if (query) {
-				*reinterpret_cast<float4 *>(o.out + at) = a;
-				*reinterpret_cast<float4 *>(o.out + at + o.dim / 2) = b;
+			if (spot.query) {
+				float *const out = o.out + (int64_t)t * o.heads * o.dim + spot.at;
+				*reinterpret_cast<float4 *>(out) = a;
+				*reinterpret_cast<float4 *>(out + o.dim / 2) = b;
 				return a;
 			}
-			store4(o, at, a);
-			store4(o, at + o.dim / 2, b);
+			store4(o, place.key + spot.at, a);
+			store4(o, place.key + spot.at + o.dim / 2, b);
 			return a;
 		}
 	};

@@ -13,18 +13,25 @@ template <class Op, class D, int THREADS> struct Results {
 	// How many such a thread has together. More of them wait for memory together, but a
 	// kernel runs this once or twice, so that reading its instructions takes longer (NOTES.md).
 	static constexpr int BATCH = 2;
+	using Quad = typename Op::Quad; // what is looked up for four rows of a token
+	// What is looked up before it is needed, of the next tokens of a thread.
+	struct Ahead {
+		Quad quad[Op::AHEAD + 1][BATCH];
+	};
 
 	const Op &op;
 	const Onward &next;
 	const uint32_t at, scales;        // shared: float [token][PITCH], and [token of the tile]
 	const typename Op::Place *places; // [token of the tile]
+	const int unit, tile, first, n;   // the block's unit, the tile's first token, and of the tile, the first of n tokens to hand over
+	const int me;
 
 	// Where a row is of the block's unit `which`. The units' first row tiles come before their
 	// second ones, so that neither a warp's stores nor its loads meet in a bank.
 	__device__ __forceinline__ uint32_t place_of(int which, int r, int token, int row) const { return at + (token * PITCH + (r * UNITS + which) * 16 + row) * 4; }
 
 	// Where a lane keeps its sums of the first eight tokens.
-	__device__ __forceinline__ uint32_t kept(int me) const {
+	__device__ __forceinline__ uint32_t kept() const {
 		const int lane = me % 32, warp = me >> 5;
 		return opaque(place_of(warp / Op::R, warp % Op::R, (lane & 3) * 2, lane / 4));
 	}
@@ -36,43 +43,60 @@ template <class Op, class D, int THREADS> struct Results {
 		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 32), "f"(v.z) : "memory");
 		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + PITCH * 4 + 32), "f"(v.w) : "memory");
 	}
-	template <int N> __device__ __forceinline__ void keep_all(const float (&sum)[N], int me) const {
-		const uint32_t to = kept(me);
+	template <int N> __device__ __forceinline__ void keep_all(const float (&sum)[N]) const {
+		const uint32_t to = kept();
 #pragma unroll
 		for (int i = 0; i < N / 4; i++) keep(to, i, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
-	// Hands the op the results of tokens from `from` to `to` of the tile that begins with the
-	// prompt's token `tile`; those in shared memory begin with `from`.
-	__device__ __forceinline__ void finish(int unit, int tile, int from, int to, int me) const {
-		if (!Op::ONWARD || !next.rows)
-			finish_quads<false, false>(unit, tile, from, to, me);
-		else if (next.norm)
-			finish_quads<Op::ONWARD, Op::ONWARD>(unit, tile, from, to, me);
-		else
-			finish_quads<Op::ONWARD, false>(unit, tile, from, to, me);
+	// A thread's four rows: of which of the op's units of the block, and from which row on.
+	__device__ __forceinline__ int which() const { return me / 4 % UNITS; }
+	__device__ __forceinline__ int row() const { return me % 4 * 4; }
+	__device__ __forceinline__ int mine() const { return me / (4 * UNITS); } // which of EACH tokens
+	__device__ __forceinline__ bool valid() const { return unit * UNITS + which() < op.units(); }
+	__device__ __forceinline__ int unit_there() const { return unit * UNITS + (valid() ? which() : 0); }
+
+	// Looks up what a batch's tokens need, from the i-th token on, or of the last one where they are no more.
+	__device__ __forceinline__ void look_up(const typename Op::Spot &spot, int i, Quad (&quad)[BATCH]) const {
+#pragma unroll
+		for (int b = 0; b < BATCH; b++) {
+			const int token = first + min(i + mine() + b * EACH, n - 1);
+			quad[b].look_up(op.o, spot, tile + token, places[token]);
+		}
+	}
+	__device__ __forceinline__ void look_ahead(Ahead &ahead) const {
+		if (n <= 0) return;
+		const typename Op::Spot spot(op.o, unit_there(), row());
+#pragma unroll
+		for (int i = 0; i < Op::AHEAD; i++) look_up(spot, i * BATCH * EACH, ahead.quad[i]);
 	}
 
-	// Four rows a thread of BATCH tokens at a time: all that is read for them is on its way
-	// together. No thread branches off, so that the steps of several tokens fill each other's
-	// gaps; for a token that is not there it does something, and stores nothing.
-	template <bool ONWARD, bool NORM> __device__ __forceinline__ void finish_quads(int unit, int tile, int from, int to, int me) const {
-		const int row = me % 4 * 4, which = me / 4 % UNITS, mine = me / (4 * UNITS), n = to - from;
-		const bool valid = unit * UNITS + which < op.units();
-		const int u = unit * UNITS + (valid ? which : 0), k = u * 16 + row, first = tile + from; // of a unit that is there
+	// Hands the op the results of the n tokens; those in shared memory begin with the first of
+	// them. Others have looked ahead.
+	__device__ __forceinline__ void finish(Ahead &ahead) const {
+		if (!Op::ONWARD || !next.rows)
+			finish_quads<false, false>(ahead);
+		else if (Op::NORMED_NEXT && next.norm)
+			finish_quads<Op::ONWARD, Op::NORMED_NEXT>(ahead);
+		else
+			finish_quads<Op::ONWARD, false>(ahead);
+	}
+
+	// Four rows a thread of BATCH tokens at a time. No thread branches off, so that the steps of
+	// several tokens fill each other's gaps; for a token that is not there it does something,
+	// and stores nothing.
+	template <bool ONWARD, bool NORM> __device__ __forceinline__ void finish_quads(Ahead &ahead) const {
+		const int k = unit_there() * 16 + row(), mine = this->mine();
+		const typename Op::Spot spot(op.o, unit_there(), row());
+		const bool valid = this->valid();
 		float4 norm;
 		if (NORM) norm = load_constant(next.norm + k);
-		char *onward = ONWARD ? onward_at(first + mine, k) : nullptr;
-		uint32_t result = opaque(place_of(which, 0, mine, row)), by = opaque(scales + (from + mine) * 4);
+		char *onward = ONWARD ? onward_at(tile + first + mine, k) : nullptr;
+		uint32_t result = opaque(place_of(which(), 0, mine, row())), by = opaque(scales + (first + mine) * 4);
 #pragma unroll 1
-		for (int i = mine; i - mine < n; i += BATCH * EACH, onward += BATCH * EACH * PIECE_BYTES, result += BATCH * EACH * PITCH * 4, by += BATCH * EACH * 4) {
-			typename Op::Quad quad[BATCH];
+		for (int i = 0; i < n; i += BATCH * EACH, onward += BATCH * EACH * PIECE_BYTES, result += BATCH * EACH * PITCH * 4, by += BATCH * EACH * 4) {
+			look_up(spot, i + Op::AHEAD * BATCH * EACH, ahead.quad[Op::AHEAD]);
 			float4 v[BATCH][Op::R];
-#pragma unroll
-			for (int b = 0; b < BATCH; b++) {
-				const int token = min(i + b * EACH, n - 1);
-				quad[b].prepare(op.o, u, row, first + token, places[from + token]);
-			}
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
 				const float scale = Op::NORMED ? load_one(by + b * EACH * 4) : 1.f;
@@ -80,16 +104,23 @@ template <class Op, class D, int THREADS> struct Results {
 				for (int r = 0; r < Op::R; r++) v[b][r] = times(load_four(result + b * EACH * PITCH * 4 + r * UNITS * 64), {scale, scale, scale, scale});
 			}
 #pragma unroll
-			for (int b = 0; b < BATCH; b++) v[b][0] = quad[b].finish(op.o, v[b], ONWARD, valid && i + b * EACH < n);
+			for (int b = 0; b < BATCH; b++) {
+				const int token = first + min(i + mine + b * EACH, n - 1);
+				v[b][0] = ahead.quad[0][b].finish(op.o, spot, tile + token, places[token], v[b], ONWARD, valid && i + mine + b * EACH < n);
+			}
 #pragma unroll
 			for (int b = 0; b < (ONWARD ? BATCH : 0); b++) {
-				const bool there = valid && i + b * EACH < n;
+				const bool there = valid && i + mine + b * EACH < n;
 				if (NORM) {
-					hand_squares(first + i + b * EACH, k, valid ? v[b][0] : float4{}, there);
+					hand_squares(tile + first + i + mine + b * EACH, k, valid ? v[b][0] : float4{}, there);
 					v[b][0] = times(v[b][0], norm);
 				}
-				hand_on(onward + b * EACH * PIECE_BYTES, row / 4 % 2, v[b][0], there);
+				hand_on(onward + b * EACH * PIECE_BYTES, row() / 4 % 2, v[b][0], there);
 			}
+#pragma unroll
+			for (int a = 0; a < Op::AHEAD; a++)
+#pragma unroll
+				for (int b = 0; b < BATCH; b++) ahead.quad[a][b] = ahead.quad[a + 1][b];
 		}
 	}
 

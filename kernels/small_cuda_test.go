@@ -46,7 +46,7 @@ func testSmallShapes(t *testing.T, b *both) {
 // in four, which share units.
 func testSmallSpans(b *both) {
 	defer func(most int) { promptSpans = most }(promptSpans)
-	const in, out = 1040, 200
+	const in, out = 1040, 208
 	w, start := b.matrix(BF16, out, in), b.normal(56*out, 1)
 	for _, rows := range []int{16, 56} {
 		x, scratch, parts := put(b, b.normal(rows*in, 1)), b.scratchFor(rows, in), b.partsFor(rows)

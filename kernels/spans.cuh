@@ -1,77 +1,74 @@
 // How a prompt's product is cut into spans, and which block goes through which of them
-// (prompt.cuh; parts.go says how many there are).
+// (prompt.cuh). parts.go cuts it: divisions in the kernel would be fetched, once for each role,
+// before anything begins.
 #pragma once
 #include "common.cuh"
+
+// How a product is cut: cut of parts.go.
+struct Cut {
+	int32_t spans;
+	int32_t tiles;    // of tokens
+	int32_t pieces;   // of a unit
+	int32_t parts;    // of a unit, where units are cut into spans of their own, whose blocks each hand over a share; or else 0
+	uint32_t inverse; // 2³²/parts, rounded up
+	int32_t unused;
+	uint32_t starts[136]; // of each span, and where the last one ends: unit<<16 | piece
+};
 
 // Where a thread is among its block's work: turn after turn, each a span for a tile of tokens,
 // and for each the span's parts, the last unit's first. So what another block waits for is
 // done early.
 struct Walk {
-	int turn, tile, span;
-	int low;              // the span's first piece, of all units'
+	int turn;
 	int unit, piece, end; // where the part begins and ends, of its unit's pieces
 };
 
-// How a product is cut.
-struct Cut {
-	int32_t spans, tiles; // of tokens
-	int32_t together;     // whether as many blocks as there are tiles go through a span, each for a tile
-	int32_t unused;
-};
-
-// Product has units(), pieces (of a unit), shares (whether units are cut into spans of their own,
-// whose blocks each hand over a share), and cut.
+// Product has cut.
 template <class Product> struct Spans {
-	__device__ __forceinline__ const Product &of() const { return static_cast<const Product &>(*this); }
+	__device__ __forceinline__ const Cut &cut() const { return static_cast<const Product &>(*this).cut; }
 
-	// Where a span starts: a unit, and which of its pieces. A unit counts as some pieces more than
-	// it has, as many as its block could multiply while it hands it over; fewer than a span has
-	// at least (parts.go), so that no span is empty.
-	__device__ __forceinline__ int2 start_of(uint32_t span) const {
-		constexpr uint32_t HANDING = 5;
-		const uint32_t each = of().pieces + (of().shares ? 0 : HANDING), at = of().units() * each * span / of().cut.spans, unit = at / each;
-		return {(int)unit, (int)min(at - unit * each, (uint32_t)of().pieces)};
-	}
+	// Whether a row of blocks goes through a span together, each for its tile of tokens: they
+	// find its weights in L2 when another one has asked for them.
+	static __device__ __forceinline__ bool together() { return gridDim.x > 1; }
+	static __device__ __forceinline__ int tile(const Walk &w) { return together() ? blockIdx.x : w.turn; }
+	static __device__ __forceinline__ int span(const Walk &w) { return blockIdx.y + (together() ? w.turn * gridDim.y : 0); }
 
-	// What a block begins a turn with. The blocks that go through a span together find its
-	// weights in L2 when another one has asked for them.
+	// What a block begins a turn with.
 	__device__ __forceinline__ Walk begin(int turn) const {
-		const int block = blockIdx.x;
-		Walk w = {turn, turn, block};
-		const Cut &c = of().cut;
-		if (c.together) w.tile = block % c.tiles, w.span = turn * (c.spans / c.tiles) + block / c.tiles;
-		const int2 low = start_of(w.span), high = start_of(w.span + 1);
-		w.low = low.x * of().pieces + low.y;
-		return high.y ? part_of(w, high.x, high.y) : part_of(w, high.x - 1, of().pieces);
+		const Walk w = {turn};
+		const uint32_t high = cut().starts[span(w) + 1], piece = high & 0xffff;
+		return piece ? part_of(turn, high >> 16, piece) : part_of(turn, (high >> 16) - 1, cut().pieces);
 	}
 	// The span's part that ends in a unit, before its piece `end`.
-	__device__ __forceinline__ Walk part_of(Walk w, int unit, int end) const {
-		w.unit = unit, w.piece = max(w.low - unit * of().pieces, 0), w.end = end;
+	__device__ __forceinline__ Walk part_of(int turn, int unit, int end) const {
+		Walk w = {turn, unit, 0, end};
+		const uint32_t low = cut().starts[span(w)];
+		if (unit == low >> 16) w.piece = low & 0xffff;
 		return w;
 	}
 	// move goes to the next part, and tells whether there is one.
 	__device__ __forceinline__ bool move(Walk &w) const {
-		if (w.unit * of().pieces + w.piece > w.low)
-			w = part_of(w, w.unit - 1, of().pieces);
-		else if (++w.turn < of().cut.tiles)
+		if (w.unit > cut().starts[span(w)] >> 16)
+			w = part_of(w.turn, w.unit - 1, cut().pieces);
+		else if (++w.turn < cut().tiles)
 			w = begin(w.turn);
 		else
 			return false;
 		return true;
 	}
 	// How many tiles of tokens the block has had.
-	__device__ __forceinline__ int tiles_before(const Walk &w) const { return of().cut.together ? 0 : w.turn; }
+	static __device__ __forceinline__ int tiles_before(const Walk &w) { return together() ? 0 : w.turn; }
 
+	__device__ __forceinline__ bool shares() const { return cut().parts > 0; }
 	// Whether a part's block hands over results.
-	__device__ __forceinline__ bool finishes(const Walk &w) const { return w.end == of().pieces || of().shares; }
+	__device__ __forceinline__ bool finishes(const Walk &w) const { return w.end == cut().pieces || shares(); }
 	// Whether a part is the last of several of a unit, and its block adds the others.
-	__device__ __forceinline__ bool adds(const Walk &w) const { return !of().shares && w.end == of().pieces && w.piece > 0; }
-	// How many spans a unit has, where they share it.
-	__device__ __forceinline__ int parts() const { return of().cut.spans / of().units(); }
-	// The first span that has some of a unit.
-	__device__ __forceinline__ int first_span(int unit) const {
-		const int s = unit * of().cut.spans / of().units();
-		const int2 next = start_of(s + 1);
-		return s + (next.x * of().pieces + next.y <= unit * of().pieces);
+	__device__ __forceinline__ bool adds(const Walk &w) const { return !shares() && w.end == cut().pieces && w.piece > 0; }
+	// The first span that has some of a part's unit, not after the part's own.
+	__device__ __forceinline__ int first_span(const Walk &w) const {
+		int s = span(w);
+#pragma unroll 1
+		while (cut().starts[s] > (uint32_t)w.unit << 16) s--;
+		return s;
 	}
 };
