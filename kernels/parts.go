@@ -1,12 +1,19 @@
 package kernels
 
+import "sync"
+
 // How a prompt's products divide their work among a GPU's blocks of threads. The order
 // of a prompt's sums follows from it, so it depends on a weight's shape alone.
 const (
 	promptTiles = 8 // row tiles of a block
 	promptPiece = 64
 	leastPieces = 8 // of a span: with fewer, adding parts takes longer than making them
-	handing     = 5 // pieces that a block could multiply while it hands over a unit; fewer than leastPieces, so that no span is empty
+)
+
+// What a block does beside multiplying, in pieces that it could multiply meanwhile (NOTES.md).
+const (
+	handing = 7 // a unit's results over to the op
+	leaving = 3 // a part's sums to another block
 )
 
 // promptSpans is how many spans there are at most: an H100's or H200's multiprocessors.
@@ -43,21 +50,76 @@ func together(spans, units, tiles int) int {
 	return tiles
 }
 
-// cutSpans is where each span starts, and where the last one ends: unit<<16 | piece. A unit counts
-// as some pieces more than it has, what handing it over takes. Not so where units have more
-// than one span each: a block that hands over waits for those in the middle, which do not.
-func cutSpans(spans, units, pieces int) (starts [spanStarts]uint32) {
-	each := pieces
-	if spans < units {
-		each += handing
+// spanStart is where a span starts: a unit, and which of its pieces.
+type spanStart struct{ unit, piece int }
+
+// cutShape is what a product's spans depend on: how many there are, and units of so many pieces.
+type cutShape struct{ spans, units, pieces int }
+
+// cuts are the spans of shapes that were cut: each capture asks for them again.
+var cuts sync.Map
+
+// cut is where each span starts, and where the last one ends.
+func (s cutShape) cut() []spanStart {
+	if known, ok := cuts.Load(s); ok {
+		return known.([]spanStart)
 	}
-	for span := range spans + 1 {
-		at := units * each * span / spans
-		unit, piece := at/each, at%each
-		if piece >= pieces {
-			unit, piece = unit+1, 0
+	starts := s.balanced()
+	cuts.Store(s, starts)
+	return starts
+}
+
+// balanced has all blocks done at about the same time. Where spans have units of their own, or
+// where that takes fewer spans, they are as long as one another.
+func (s cutShape) balanced() []spanStart {
+	if s.spans > 1 && sharing(s.spans, s.units) == 0 {
+		least, most := s.units*s.pieces/s.spans, s.units*(s.pieces+handing)+leaving
+		for least < most {
+			if middle := (least + most) / 2; s.within(middle) != nil {
+				most = middle
+			} else {
+				least = middle + 1
+			}
 		}
-		starts[span] = uint32(unit)<<16 | uint32(piece)
+		if starts := s.within(least); len(starts) == s.spans+1 {
+			return starts
+		}
+	}
+	starts := make([]spanStart, s.spans+1)
+	for span := range starts {
+		at := s.units * s.pieces * span / s.spans
+		starts[span] = spanStart{at / s.pieces, at % s.pieces}
+	}
+	return starts
+}
+
+// within cuts spans that take a block no longer than `most` pieces, as long as can be, or is nil
+// where these are too many. A block that has no unit's end leaves its sums to one that does, as
+// early as that one begins to hand over.
+func (s cutShape) within(most int) []spanStart {
+	at := spanStart{}
+	starts := []spanStart{at}
+	for at.unit < s.units {
+		if len(starts) > s.spans {
+			return nil
+		}
+		took, ends := 0, false
+		for at.unit < s.units && took+s.pieces-at.piece+handing <= most {
+			took += s.pieces - at.piece + handing
+			at, ends = spanStart{at.unit + 1, 0}, true
+		}
+		if at.unit < s.units {
+			more := most - took - leaving
+			if !ends {
+				more -= handing
+			}
+			if more = min(more, s.pieces-at.piece-1); more > leaving {
+				at.piece += more
+			} else if !ends {
+				return nil
+			}
+		}
+		starts = append(starts, at)
 	}
 	return starts
 }

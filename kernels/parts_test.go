@@ -46,17 +46,17 @@ func TestSpansAreEveryPieceOnce(t *testing.T) {
 	for tiles := 1; tiles <= 1500; tiles += 1 + tiles/9 {
 		for _, cols := range []int{16, 64, 80, 512, 576, 2048, 4096, 11008} {
 			units, pieces, spans := splitsOf(tiles, promptTiles), splitsOf(cols, promptPiece), spansOf(tiles, cols)
-			starts := cutSpans(spans, units, pieces)
-			at := func(span int) int { return int(starts[span]>>16)*pieces + int(starts[span]&0xffff) }
-			if at(0) != 0 || at(spans) != units*pieces {
-				t.Fatalf("%d units of %d pieces in %d spans: from %d to %d", units, pieces, spans, at(0), at(spans))
+			starts := cutShape{spans, units, pieces}.cut()
+			if len(starts) != spans+1 || spans >= spanStarts || starts[0] != (spanStart{}) || starts[spans] != (spanStart{units, 0}) {
+				t.Fatalf("%d units of %d pieces in %d spans: %v", units, pieces, spans, starts)
 			}
 			for span := range spans {
-				if at(span) >= at(span+1) || int(starts[span]&0xffff) >= pieces {
-					t.Fatalf("%d units of %d pieces: span %d of %d is from %#x to %#x", units, pieces, span, spans, starts[span], starts[span+1])
+				from, to := starts[span], starts[span+1]
+				if from.unit*pieces+from.piece >= to.unit*pieces+to.piece || from.piece >= pieces {
+					t.Fatalf("%d units of %d pieces: span %d of %d is from %v to %v", units, pieces, span, spans, from, to)
 				}
-				if each := sharing(spans, units); each > 0 && (int(starts[span]>>16) != span/each || span%each == 0 && starts[span]&0xffff != 0) {
-					t.Fatalf("%d units of %d pieces: span %d of %d starts at %#x", units, pieces, span, spans, starts[span])
+				if each := sharing(spans, units); each > 0 && (from.unit != span/each || span%each == 0 && from.piece != 0) {
+					t.Fatalf("%d units of %d pieces: span %d of %d starts at %v", units, pieces, span, spans, from)
 				}
 			}
 		}

@@ -1,7 +1,7 @@
 // Products of a prompt's tokens on Hopper, where the activations were rounded
 // (round.cu). A unit is 128 outputs. The pieces of all units, laid end to end, are cut into
-// equal spans, and each block works through one of them for T tokens at a time: so all
-// blocks have the same to do, begin once, and keep their weights coming while they hand over
+// spans (spans.cuh), and each block works through one of them for T tokens at a time: so all
+// blocks take the same time, begin once, and keep their weights coming while they hand over
 // results. One warp has the copy engine bring activations, another one weights; two
 // warpgroups multiply with wgmma, a row tile a warp: the weights from registers, the
 // activations from shared memory. Other warps do beside them what would hold these up.
@@ -61,7 +61,6 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	__device__ __forceinline__ uint32_t passed() const { return handed() + 24; } // a clerk passed a tile's sums on
 	__device__ __forceinline__ uint32_t rows(int s) const { return shared + BARRIERS + s * ROWS; }
 	__device__ __forceinline__ uint32_t weights(int s) const { return shared + BARRIERS + STAGES * ROWS + s * WEIGHTS; }
-	__device__ __forceinline__ Done results(const Walk &part, int first, int n, int me) const { return {op, a.next, shared + BARRIERS, shared + SCALES, places, part.unit, this->tile(part) * T, first, n, me}; }
 
 	__device__ __forceinline__ void start_barriers() {
 		const int i = threadIdx.x - CONSUMERS;
@@ -89,8 +88,6 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		asm volatile("bar.arrive 2, %0;" ::"n"(CONSUMERS + 32) : "memory");
 	}
 	static __device__ __forceinline__ void await_consumers() { asm volatile("bar.sync 2, %0;" ::"n"(CONSUMERS + 32) : "memory"); }
-	static __device__ __forceinline__ void give_consumers() { asm volatile("bar.arrive 3, %0;" ::"n"(CONSUMERS + 32) : "memory"); }
-	static __device__ __forceinline__ void await_clerk() { asm volatile("bar.sync 3, %0;" ::"n"(CONSUMERS + 32) : "memory"); }
 	static __device__ __forceinline__ void wait_for_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
 	__device__ __forceinline__ int live(int tile) const { return min(T, in.n - tile * T); }
 	__device__ __forceinline__ int eights(int tile) const { return (live(tile) + ATOM - 1) / ATOM; } // of its tokens
@@ -115,7 +112,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 				take(c, brought);
 				bring_rows(this->tile(w), p, c.at);
 			}
-			over = this->finishes(w);
+			over = this->finishes(w) && !defers();
 			if (this->adds(w)) bring_parts(w, c, brought);
 		} while (this->move(w));
 	}
@@ -232,28 +229,41 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 			}
 		}
 		warp_arrive(passed());
-		if (parts) give_consumers();
 	}
+
+	// Whether a block hands over its shares when it has multiplied for all tiles: what it waits
+	// for is there by then, and activations keep coming. Scales of the tiles before would be gone.
+	__device__ __forceinline__ bool defers() const { return !Op::NORMED && this->shares(); }
 
 	// A warp's 16 outputs of each unit, over the block's parts.
 	__device__ __forceinline__ void consume() {
 		Cursor<STAGES> c;
 		int given = 0, tile = -1; // parts to a clerk; of the part before
+		bool multiplied = false;  // for all tiles
 		Walk w = this->begin(0);
-		do {
-			if (Op::NORMED && this->tile(w) != tile && tile >= 0) {
-				// A block that hands over nothing has not awaited its clerks, who must not find a
-				// tile's barrier two phases on.
-				barrier_wait(scaled(), (w.turn - 1) & 1);
-				warp_arrive(tiled());
-			}
-			tile = this->tile(w);
+		while (true) {
 			float sum[T / 2];
+			if (!multiplied) {
+				if (Op::NORMED && this->tile(w) != tile && tile >= 0) {
+					// A block that hands over nothing has not awaited its clerks, who must not find a
+					// tile's barrier two phases on.
+					barrier_wait(scaled(), (w.turn - 1) & 1);
+					warp_arrive(tiled());
+				}
+				tile = this->tile(w);
 #pragma unroll
-			for (int e = 0; e < T / 2; e++) sum[e] = 0;
-			multiply_part(sum, w, c);
-			deliver(w, sum, c, given);
-		} while (this->move(w));
+				for (int e = 0; e < T / 2; e++) sum[e] = 0;
+				multiply_part(sum, w, c);
+				if (this->shares() || !this->finishes(w)) {
+					leave(w, sum);
+					give_clerk(given);
+				}
+			}
+			if (multiplied || this->finishes(w) && !defers()) hand_over(w, sum, c, given);
+			if (this->move(w)) continue;
+			if (multiplied || !defers()) return;
+			multiplied = true, w = this->begin(0);
+		}
 	}
 
 	// Multiplies a part's pieces, for no more tokens than there are, or a few.
@@ -293,28 +303,24 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	// The stage before it was read.
 	__device__ __forceinline__ void release(const Cursor<STAGES> &c, bool any) const { warp_arrive_if(any, empty(c.at ? c.at - 1 : STAGES - 1)); }
 
-	// Hands over the results of a part, or leaves its sums to the block that does.
-	__device__ __forceinline__ void deliver(const Walk &part, float (&sum)[T / 2], Cursor<STAGES> &c, int &given) const {
+	// Hands over the results of a unit, or a share of them.
+	__device__ __forceinline__ void hand_over(const Walk &part, float (&sum)[T / 2], Cursor<STAGES> &c, int given) const {
 		const int me = opaque((int)threadIdx.x); // what depends on it takes no registers while pieces are multiplied
 		const bool shares = this->shares();
-		if (shares || !this->finishes(part)) {
-			leave(part, sum, me);
-			give_clerk(given);
-			if (!shares) return;
-		}
-		const int all = eights(this->tile(part)), which = this->span(part) - part.unit * cut.parts;
+		const int tile = this->tile(part), all = eights(tile), which = this->span(part) - part.unit * cut.parts;
 		const int from = shares ? __umulhi(all * which, cut.inverse) : 0, to = shares ? __umulhi(all * (which + 1), cut.inverse) : all; // eights of tokens that this block hands over
-		const int first = from * ATOM, n = min(live(this->tile(part)), to * ATOM) - first;
+		const int first = from * ATOM, n = min(live(tile), to * ATOM) - first;
 		if (Op::NORMED) barrier_wait(scaled(), this->tiles_before(part) & 1);
 		typename Done::Ahead ahead;
-		const Done done = results(part, first, n, me);
+		const Done done = {op, a.next, shared + BARRIERS, shared + SCALES, places, part.unit, tile * T, first, n, me};
 		if (shares) {
 			done.look_ahead(ahead);
-			await_clerk(); // and all consumers: nobody reads activations any more
+			barrier_wait(passed(), given - 1 & 1); // a clerk heard of the other blocks
+			wait_for_consumers();
 			keep_shared(done, part, from, to, me);
 		} else {
 			if (this->adds(part)) gather(part, sum, c, me);
-			wait_for_consumers();
+			wait_for_consumers(); // nobody reads activations any more
 			done.keep_all(sum);
 			done.look_ahead(ahead);
 		}
@@ -331,7 +337,8 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	static __device__ __forceinline__ void come(uint32_t *meeting) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(meeting) : "memory"); }
 
 	// Leaves a part's sums.
-	__device__ __forceinline__ void leave(const Walk &part, const float (&sum)[T / 2], int me) const {
+	__device__ __forceinline__ void leave(const Walk &part, const float (&sum)[T / 2]) const {
+		const int me = opaque((int)threadIdx.x);
 		float4 *const p = opaque(sums_of(this->tile(part), this->span(part)) + me);
 		const int all = eights(this->tile(part));
 #pragma unroll
@@ -360,29 +367,34 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		}
 	}
 
-	// Keeps the sums of all parts of eights of a unit's tokens, this block's share. The sums of
-	// four parts and E eights are on their way together: they may be more than are there.
+	// Keeps the sums of all parts of eights of a unit's tokens, this block's share.
 	__device__ __forceinline__ void keep_shared(const Done &done, const Walk &part, int from, int to, int me) const {
-		constexpr int E = (EIGHTS + 3) / 4;
-		const int parts = cut.parts;
-		const float4 *const first = sums_of(this->tile(part), part.unit * parts) + from * CONSUMERS + me, *const last = first + (parts - 1) * EIGHTS * CONSUMERS;
+		const float4 *const first = sums_of(this->tile(part), part.unit * cut.parts) + from * CONSUMERS + me;
+		if (cut.parts == 4)
+			keep_parts<4, (EIGHTS + 3) / 4>(done, first, to - from);
+		else
+			keep_parts<0, 1>(done, first, to - from);
+	}
+	// The same of so many parts, or of any number. The sums of E eights are on their way together:
+	// they may be more than are there.
+	template <int PARTS, int E> __device__ __forceinline__ void keep_parts(const Done &done, const float4 *first, int n) const {
+		const int parts = PARTS ? PARTS : cut.parts;
 		const uint32_t kept = done.kept();
-		if (parts == 4) {
-			float4 v[4][E];
-#pragma unroll
-			for (int s = 0; s < 4; s++)
-#pragma unroll
-				for (int e = 0; e < E; e++) v[s][e] = __ldcg((s ? first + (s - 1) * EIGHTS * CONSUMERS : last) + e * CONSUMERS);
-#pragma unroll
-			for (int e = 0; e < E; e++) Done::keep(kept, e, add(add(add(v[0][e], v[1][e]), v[2][e]), v[3][e]));
-			return;
-		}
 #pragma unroll 1
-		for (int i = 0; i < to - from; i++) {
-			float4 sum = __ldcg(last + i * CONSUMERS);
+		for (int i = 0; i < n; i += E, first += E * CONSUMERS) {
+			float4 v[PARTS ? PARTS : 1][E];
+#pragma unroll
+			for (int s = 0; s < (PARTS ? PARTS : 1); s++) // the last part first
+#pragma unroll
+				for (int e = 0; e < E; e++) v[s][e] = __ldcg(first + ((s ? s - 1 : parts - 1) * EIGHTS + e) * CONSUMERS);
+#pragma unroll
+			for (int s = 1; s < PARTS; s++)
+#pragma unroll
+				for (int e = 0; e < E; e++) v[0][e] = add(v[0][e], v[s][e]);
 #pragma unroll 4
-			for (int s = 0; s < parts - 1; s++) sum = add(sum, __ldcg(first + (s * EIGHTS + i) * CONSUMERS));
-			Done::keep(kept, i, sum);
+			for (int s = 0; s < (PARTS ? 0 : parts - 1); s++) v[0][0] = add(v[0][0], __ldcg(first + s * EIGHTS * CONSUMERS));
+#pragma unroll
+			for (int e = 0; e < E; e++) Done::keep(kept, i + e, v[0][e]);
 		}
 	}
 };

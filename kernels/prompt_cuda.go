@@ -71,7 +71,10 @@ func launchPrompt[T any](q *cuda.Queue, p tiled, kind string, args T) error {
 	n, units, pieces := int(p.in.n), splitsOf(p.units*p.tiles, promptTiles), splitsOf(int(p.in.cols), promptPiece)
 	v, spans := promptFor(prompts, n), spansOf(p.units*p.tiles, int(p.in.cols))
 	tiles := splitsOf(n, v.tokens)
-	c := cut{spans: int32(spans), tiles: int32(tiles), pieces: int32(pieces), parts: int32(sharing(spans, units)), starts: cutSpans(spans, units, pieces)}
+	c := cut{spans: int32(spans), tiles: int32(tiles), pieces: int32(pieces), parts: int32(sharing(spans, units))}
+	for i, start := range (cutShape{spans, units, pieces}).cut() {
+		c.starts[i] = uint32(start.unit)<<16 | uint32(start.piece)
+	}
 	if c.parts > 0 {
 		c.inverse = math.MaxUint32/uint32(c.parts) + 1
 	}

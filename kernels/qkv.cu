@@ -127,7 +127,7 @@ struct QKV {
 		return {((page * o.layers + o.layer) * 2 * o.kvHeads * o.pageTokens + inPage) * o.dim, position, 0};
 	}
 
-	static constexpr int AHEAD = 1; // batches of tokens for which Quads are looked up beforehand
+	static constexpr int AHEAD = 2; // batches of tokens for which Quads are looked up beforehand
 	// Four rows, from a multiple of four on, and those that RoPE pairs with them.
 	struct Spot {
 		int inHead;

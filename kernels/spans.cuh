@@ -1,6 +1,6 @@
 // How a prompt's product is cut into spans, and which block goes through which of them
-// (prompt.cuh). parts.go cuts it: divisions in the kernel would be fetched, once for each role,
-// before anything begins.
+// (prompt.cuh). parts.go cuts it: in the kernel each role would have to fetch the divisions
+// before it begins.
 #pragma once
 #include "common.cuh"
 
