@@ -78,7 +78,7 @@ func withType(msg any) any {
 	case *Status:
 		return set(*m, func(c *Status) { c.Type = TypeStatus })
 	case *Tokens:
-		return set(*m, func(c *Tokens) { c.Type, c.Tokens = TypeTokens, append([]int32{}, c.Tokens...) })
+		return set(*m, func(c *Tokens) { c.Type, c.Tokens = TypeTokens, append(TokenIDs{}, c.Tokens...) })
 	}
 	return nil
 }

@@ -49,9 +49,9 @@ type Message struct {
 type Generate struct {
 	Type string `msgpack:"type"`
 	// ID is chosen by the client and unique among its running requests.
-	ID     uint64  `msgpack:"id"`
-	Prompt *string `msgpack:"prompt,omitempty"`
-	Tokens []int32 `msgpack:"tokens,omitempty"`
+	ID     uint64   `msgpack:"id"`
+	Prompt *string  `msgpack:"prompt,omitempty"`
+	Tokens TokenIDs `msgpack:"tokens,omitempty"`
 	// Messages is the conversation that the completion answers.
 	Messages      []Message `msgpack:"messages,omitempty"`
 	MaxTokens     *int      `msgpack:"max_tokens,omitempty"`
@@ -157,8 +157,8 @@ type Graphs struct {
 
 // Tokens answers tokenize.
 type Tokens struct {
-	Type   string  `msgpack:"type"`
-	Tokens []int32 `msgpack:"tokens"`
+	Type   string   `msgpack:"type"`
+	Tokens TokenIDs `msgpack:"tokens"`
 }
 
 // States of a generator, the field state of status.

@@ -114,10 +114,27 @@ func (w *walker) str(it item) []byte {
 // skip passes over one item and all that belongs to it.
 func (w *walker) skip() {
 	for todo := 1; todo > 0; todo-- {
+		if w.skipUint() { // what long lists are of
+			continue
+		}
 		it := w.next()
 		w.b = w.b[it.body():]
 		todo += it.children()
 	}
+}
+
+// skipUint passes over an item that is a whole number written as one that is not negative, and
+// tells whether it was one.
+func (w *walker) skipUint() bool {
+	switch c := w.b[0]; {
+	case c <= 0x7f:
+		w.b = w.b[1:]
+	case c >= 0xcc && c <= 0xcf:
+		w.b = w.b[1+1<<(c-0xcc):]
+	default:
+		return false
+	}
+	return true
 }
 
 // check reads one item and compares it with s.

@@ -1,0 +1,36 @@
+package protocol
+
+import "github.com/vmihailenco/msgpack/v5"
+
+// TokenIDs is a list of token ids. It is on the wire what []int32 is; msgpack takes an element
+// of a slice for any value, and so ten times as long, which a long prompt waits for.
+type TokenIDs []int32
+
+// EncodeMsgpack writes the list as compact integers.
+func (t TokenIDs) EncodeMsgpack(enc *msgpack.Encoder) error {
+	if t == nil {
+		return enc.EncodeNil()
+	}
+	b := appendArray(make([]byte, 0, 5+3*len(t)), len(t))
+	for _, id := range t {
+		b = appendInt(b, int64(id))
+	}
+	_, err := enc.Writer().Write(b)
+	return err
+}
+
+// DecodeMsgpack reads a list of a body that Scan and its schema have passed.
+func (t *TokenIDs) DecodeMsgpack(dec *msgpack.Decoder) error {
+	n, err := dec.DecodeArrayLen()
+	if err != nil || n < 0 {
+		*t = nil
+		return err
+	}
+	*t = make(TokenIDs, n)
+	for i := range *t {
+		if (*t)[i], err = dec.DecodeInt32(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

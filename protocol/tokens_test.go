@@ -1,0 +1,71 @@
+package protocol
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// Token ids are on the wire what msgpack makes of a slice, of any length and size, and come back
+// from each encoding of a whole number.
+func TestTokenIDs(t *testing.T) {
+	edges := []int32{0, 1, -1, 0x7f, 0x80, -32, -33, 0xff, 0x100, -0x80, -0x81, 0xffff, 0x10000, math.MaxInt32, math.MinInt32}
+	for _, n := range []int{0, 1, 15, 16, 400, 0xffff, 0x10000} {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = edges[rand.IntN(len(edges))]
+		}
+		var want, wide bytes.Buffer
+		compact := msgpack.NewEncoder(&want)
+		compact.UseCompactInts(true)
+		if err := compact.Encode(map[string][]int32{"tokens": ids}); err != nil {
+			t.Fatal(err)
+		}
+		if err := msgpack.NewEncoder(&wide).Encode(map[string][]int32{"tokens": ids}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := msgpack.Marshal(map[string]TokenIDs{"tokens": ids})
+		if err != nil || !bytes.Equal(got, want.Bytes()) {
+			t.Fatalf("%d ids: %v, or they are not what a slice is", n, err)
+		}
+		for _, body := range [][]byte{want.Bytes(), wide.Bytes()} {
+			var back struct {
+				Tokens TokenIDs `msgpack:"tokens"`
+			}
+			if err := msgpack.Unmarshal(body, &back); err != nil || back.Tokens == nil || !slices.Equal(back.Tokens, ids) {
+				t.Fatalf("%d ids do not come back: %v", n, err)
+			}
+		}
+	}
+}
+
+// A request of a long prompt, as it is sent and as it is read.
+func BenchmarkGenerate(b *testing.B) {
+	for _, n := range []int{10, 400} {
+		g := &Generate{ID: 1, MaxTokens: new(17), IgnoreEOS: true}
+		for i := range n {
+			g.Tokens = append(g.Tokens, int32(i*7919%32000))
+		}
+		frame, err := AppendFrame(nil, g)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprintf("encode-%d", n), func(b *testing.B) {
+			for b.Loop() {
+				frame, _ = AppendFrame(frame[:0], g)
+			}
+		})
+		b.Run(fmt.Sprintf("decode-%d", n), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := DecodeRequest(frame[headerBytes:]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
