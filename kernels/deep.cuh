@@ -116,11 +116,6 @@ __device__ __forceinline__ float load_one(uint32_t from) {
 	asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
 	return v;
 }
-__device__ __forceinline__ float2 load_two(uint32_t from) {
-	float2 v;
-	asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
-	return v;
-}
 
 // wgmma's description of a swizzled tile: rows of 128 bytes, 1,024 between atoms.
 __device__ __forceinline__ uint64_t tile_of(uint32_t address) {

@@ -7,7 +7,7 @@ import "sync"
 const (
 	promptTiles = 8 // row tiles of a block
 	promptPiece = 64
-	leastPieces = 8 // of a span: with fewer, adding parts takes longer than making them
+	leastPieces = 8 // of a span, on average: with fewer, adding parts takes longer than making them
 )
 
 // What a block does beside multiplying, in pieces that it could multiply meanwhile (NOTES.md).
@@ -69,8 +69,8 @@ func (s cutShape) cut() []spanStart {
 	return starts
 }
 
-// balanced has all blocks done at about the same time. Where spans have units of their own, or
-// where that takes fewer spans, they are as long as one another.
+// balanced has all blocks done at about the same time. Spans that have units of their own are as long
+// as one another, and so are all where being done together would take fewer of them.
 func (s cutShape) balanced() []spanStart {
 	if s.spans > 1 && sharing(s.spans, s.units) == 0 {
 		least, most := s.units*s.pieces/s.spans, s.units*(s.pieces+handing)+leaving
@@ -85,6 +85,11 @@ func (s cutShape) balanced() []spanStart {
 			return starts
 		}
 	}
+	return s.even()
+}
+
+// even cuts spans of as many pieces each.
+func (s cutShape) even() []spanStart {
 	starts := make([]spanStart, s.spans+1)
 	for span := range starts {
 		at := s.units * s.pieces * span / s.spans

@@ -148,7 +148,7 @@ func launch[T any](q *cuda.Queue, p tiled, args T) error {
 			return launchPrompt(q, p, kind, args)
 		}
 		if p.ready { // on other GPUs nobody has left rows rounded
-			return fmt.Errorf("%w: %d rows of a prompt were left rounded, and there is no room for parts of their sums", device.ErrBadShape, n)
+			return fmt.Errorf("%w: %d rows of a prompt were left rounded, and there is no room for parts of their sums, or outputs make no whole row tiles", device.ErrBadShape, n)
 		}
 	}
 	v := narrowed(n)

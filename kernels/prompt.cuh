@@ -1,7 +1,7 @@
 // Products of a prompt's tokens on Hopper, where the activations were rounded
 // (round.cu). A unit is 128 outputs. The pieces of all units, laid end to end, are cut into
 // spans (spans.cuh), and each block works through one of them for T tokens at a time: so all
-// blocks take the same time, begin once, and keep their weights coming while they hand over
+// blocks take about the same time, begin once, and keep their weights coming while they hand over
 // results. One warp has the copy engine bring activations, another one weights; two
 // warpgroups multiply with wgmma, a row tile a warp: the weights from registers, the
 // activations from shared memory. Other warps do beside them what would hold these up.
@@ -23,7 +23,7 @@ template <class Op> struct PromptArgs {
 	typename Op::Args op;
 	Rounded rounded;
 	Onward next;
-	float4 *sums;         // [tiles][spans][T/8][256]: parts that another block adds
+	float4 *sums;         // [tiles][spans][T/8][256]: parts that are added to others
 	uint32_t *meetings;   // [tiles][spans][came, left], 0 between launches
 	Cut cut;
 };

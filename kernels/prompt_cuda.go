@@ -35,7 +35,7 @@ type promptArgs[T any] struct {
 	cut            cut
 }
 
-// cut is Cut of spans.cuh.
+// cut is Cut of spans.cuh, which holds its size to be this one's.
 type cut struct {
 	spans, tiles, pieces, parts int32
 	inverse                     uint32

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"reel/kernels/device"
 )
@@ -37,7 +38,7 @@ func TestCUDAProjectOfAPrompt(t *testing.T) {
 	}
 }
 
-// Outputs that make no whole row tiles take the kernels of any GPU.
+// Outputs that make no whole row tiles take the kernels of generated rows.
 func TestCUDAPromptOfOddOutputs(t *testing.T) {
 	b := newBoth(t)
 	const in, hidden = 176, 100
@@ -115,8 +116,8 @@ func TestCUDARowsGoOnward(t *testing.T) {
 	}
 }
 
-// Any number of spans multiplies what the host does: two, four or more a unit, ending within
-// units, over several or over all. With as many spans a row has the same bits in
+// Any number of spans multiplies what the host does: two, three or four a unit, ending within
+// units, over several or over all; for a product with a norm before it, too. With as many spans a row has the same bits in
 // kernels of any size, and the counters by which blocks meet are left at 0.
 func TestCUDAPromptSpans(t *testing.T) {
 	b := newBoth(t)
@@ -124,9 +125,11 @@ func TestCUDAPromptSpans(t *testing.T) {
 	all := prompts
 	const in, hidden, most = 2064, 704, 230 // 6 units of 33 pieces
 	w, x, start := b.matrix(BF16, hidden, in), put(b, b.normal(most*in, 1)), b.normal(most*hidden, 1)
+	const inner = hidden / 2
+	gate, up, norm := b.matrix(BF16, inner, in), b.matrix(BF16, inner, in), put(b, b.powers(in))
 	scratch, parts := b.scratchFor(most, in), b.partsFor(most)
-	for _, promptSpans = range []int{1, 2, 5, 6, 7, 11, 12, 13, 24, 66} {
-		var want []uint32
+	for _, promptSpans = range []int{1, 2, 5, 6, 7, 11, 12, 13, 18, 24} {
+		var want, wantGated []uint32
 		for _, v := range all {
 			prompts = []variant{v}
 			res := put(b, start)
@@ -140,6 +143,16 @@ func TestCUDAPromptSpans(t *testing.T) {
 				want = got
 			}
 			b.equal(name, got, want)
+			out := b.poisoned(most * inner)
+			b.run(func(on int) device.Op {
+				return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Scratch: scratch, Parts: parts, T: most, Prefill: true, Eps: 1e-5}
+			})
+			b.close(name+", gated", out, 8*sums(in), 1e-5)
+			gated := read[uint32](b, 1, out[1])
+			if wantGated == nil {
+				wantGated = gated
+			}
+			b.equal(name+", gated", gated, wantGated)
 			b.equal(name+": counters", read[uint32](b, 1, parts.Slice(0, meetingBytes)), make([]uint32, meetingBytes/4))
 		}
 	}
@@ -149,7 +162,7 @@ func TestCUDAPromptSpans(t *testing.T) {
 // find the tokens' scales, again and again: of spans this short some would.
 func TestCUDAManyTilesEndEveryTime(t *testing.T) {
 	b := newBoth(t)
-	const rows, hidden, dim = 512, 896, 64
+	const rows, hidden, dim = 800, 896, 64 // 4 tiles, and 15 spans of 9 units: they do not go together
 	a := b.newAttention(BF16, BF16, rows, hidden, 14, 2, dim)
 	a.op[1].Scratch, a.op[1].Parts, a.op[1].Prefill = b.scratchFor(rows, hidden), b.partsFor(rows), true
 	b.onGPU(a.op[1])
@@ -171,5 +184,12 @@ func TestCUDAReadyWantsRoomForParts(t *testing.T) {
 	p.Ready = true
 	if err := b.streams[1].Launch(p); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("%v, wants %v", err, device.ErrBadShape)
+	}
+}
+
+// Kernels take their arguments by value: spans.cuh says the same.
+func TestCutIsWhatKernelsTake(t *testing.T) {
+	if n := unsafe.Sizeof(cut{}); n != 568 {
+		t.Errorf("cut has %d bytes, in spans.cuh 568", n)
 	}
 }

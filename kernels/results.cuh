@@ -72,7 +72,7 @@ template <class Op, class D, int THREADS> struct Results {
 	}
 
 	// Hands the op the results of the n tokens; those in shared memory begin with the first of
-	// them. Others have looked ahead.
+	// them. The thread has looked ahead for itself.
 	__device__ __forceinline__ void finish(Ahead &ahead) const {
 		if (!Op::ONWARD || !next.rows)
 			finish_quads<false, false>(ahead);

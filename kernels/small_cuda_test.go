@@ -21,7 +21,7 @@ func testSmallShapes(t *testing.T, b *both) {
 	turnBlocks = 2 // for three units
 	for i, rows := range []int{1, 5, 12, 40, 70, 120} {
 		t.Logf("products of %d rows", rows)
-		b.products([]DType{BF16, F16}[i%2], rows, 144, 40, []class{{false, false}, {true, true}})
+		b.products([]DType{BF16, F16}[i%2], rows, 144, 48, []class{{false, false}, {true, true}})
 	}
 	testSmallSpans(b)
 	for i, dim := range []int{32, 64, 96, 128} {
@@ -43,14 +43,17 @@ func testSmallShapes(t *testing.T, b *both) {
 }
 
 // Two units of a prompt's product in three spans, whose blocks leave each other parts, and
-// in four, which share units.
+// in four and eight, which share units; and so for several tiles of tokens.
 func testSmallSpans(b *both) {
-	defer func(most int) { promptSpans = most }(promptSpans)
-	const in, out = 1040, 208
+	defer func(most int, variants []variant) { promptSpans, prompts = most, variants }(promptSpans, prompts)
+	const in, out = 2064, 208
 	w, start := b.matrix(BF16, out, in), b.normal(56*out, 1)
-	for _, rows := range []int{16, 56} {
+	for _, rows := range []int{16, 56, 40} {
+		if rows == 40 {
+			prompts = prompts[:1] // three tiles
+		}
 		x, scratch, parts := put(b, b.normal(rows*in, 1)), b.scratchFor(rows, in), b.partsFor(rows)
-		for _, promptSpans = range []int{3, 4} {
+		for _, promptSpans = range []int{3, 4, 8} {
 			res := put(b, start[:rows*out])
 			b.run(func(on int) device.Op {
 				return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}

@@ -4,7 +4,7 @@
 #pragma once
 #include "common.cuh"
 
-// How a product is cut: cut of parts.go.
+// How a product is cut: cut of prompt_cuda.go.
 struct Cut {
 	int32_t spans;
 	int32_t tiles;    // of tokens
@@ -14,6 +14,7 @@ struct Cut {
 	int32_t unused;
 	uint32_t starts[136]; // of each span, and where the last one ends: unit<<16 | piece
 };
+static_assert(sizeof(Cut) == 568, "as prompt_cuda_test.go has it");
 
 // Where a thread is among its block's work: turn after turn, each a span for a tile of tokens,
 // and for each the span's parts, the last unit's first. So what another block waits for is

@@ -1,6 +1,10 @@
 package protocol
 
-import "github.com/vmihailenco/msgpack/v5"
+import (
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
 
 // TokenIDs is a list of token ids. It is on the wire what []int32 is; msgpack takes an element
 // of a slice for any value, and so ten times as long, which a long prompt waits for.
@@ -8,9 +12,6 @@ type TokenIDs []int32
 
 // EncodeMsgpack writes the list as compact integers.
 func (t TokenIDs) EncodeMsgpack(enc *msgpack.Encoder) error {
-	if t == nil {
-		return enc.EncodeNil()
-	}
 	b := appendArray(make([]byte, 0, 5+3*len(t)), len(t))
 	for _, id := range t {
 		b = appendInt(b, int64(id))
@@ -19,12 +20,15 @@ func (t TokenIDs) EncodeMsgpack(enc *msgpack.Encoder) error {
 	return err
 }
 
-// DecodeMsgpack reads a list of a body that Scan and its schema have passed.
+// DecodeMsgpack reads a list of up to MaxElements whole numbers.
 func (t *TokenIDs) DecodeMsgpack(dec *msgpack.Decoder) error {
 	n, err := dec.DecodeArrayLen()
 	if err != nil || n < 0 {
 		*t = nil
 		return err
+	}
+	if n > MaxElements {
+		return fmt.Errorf("protocol: a list of %d token ids, at most %d", n, MaxElements)
 	}
 	*t = make(TokenIDs, n)
 	for i := range *t {

@@ -44,6 +44,18 @@ func TestTokenIDs(t *testing.T) {
 	}
 }
 
+// A list that is not there is nil, and one longer than any message may have is refused before
+// anything is taken for it.
+func TestTokenIDsOfNothingAndTooMany(t *testing.T) {
+	ids := TokenIDs{1}
+	if err := msgpack.Unmarshal([]byte{0xc0}, &ids); err != nil || ids != nil {
+		t.Errorf("nil is %v, %v", ids, err)
+	}
+	if err := msgpack.Unmarshal([]byte{0xdd, 0xff, 0xff, 0xff, 0xff}, &ids); err == nil {
+		t.Error("a list of 2³²-1 ids was taken")
+	}
+}
+
 // A request of a long prompt, as it is sent and as it is read.
 func BenchmarkGenerate(b *testing.B) {
 	for _, n := range []int{10, 400} {
