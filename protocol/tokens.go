@@ -6,8 +6,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// TokenIDs is a list of token ids. It is on the wire what []int32 is; msgpack takes an element
-// of a slice for any value, and so ten times as long, which a long prompt waits for.
+// TokenIDs is a list of token ids. It is on the wire what []int32 is, but for whose elements msgpack
+// takes several times as long, which the first token of a long prompt waits for.
 type TokenIDs []int32
 
 // EncodeMsgpack writes the list as compact integers.
