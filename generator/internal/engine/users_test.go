@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// One user with 50 times another's requests leaves the other at least 80% of an
-// equal share: that one has two requests at a time, for two places.
+// One user with 25 times another's requests leaves the other at least 80% of an equal share: that
+// one has four at a time for two places, so that one of them waits while another's sender wakes up.
 func TestUsersHaveEqualShares(t *testing.T) {
 	o := defaults()
 	o.MaxBatch, o.MaxQueue = 2, 200
@@ -16,16 +16,16 @@ func TestUsersHaveEqualShares(t *testing.T) {
 	var done [3]atomic.Int64
 	var over atomic.Bool
 	var all sync.WaitGroup
-	for i := range 102 {
+	for i := range 104 {
 		user := uint32(1)
-		if i >= 100 {
+		if i < 4 {
 			user = 2
 		}
 		all.Go(func() {
 			for !over.Load() {
 				s, _ := b.submit(Request{Tokens: []int32{1, 2, 3}, MaxTokens: 4, User: user})
 				<-s.ended
-				if done[user].Add(1) >= 60 && user == 1 {
+				if done[user].Add(1) >= 300 && user == 1 {
 					over.Store(true)
 				}
 			}
