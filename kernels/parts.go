@@ -69,8 +69,8 @@ func (s cutShape) cut() []spanStart {
 	return starts
 }
 
-// balanced has all blocks done at about the same time. Spans that have units of their own are as long
-// as one another, and so are all where being done together would take fewer of them.
+// balanced has all blocks done at about the same time. Spans that have units of their own are
+// as long as one another, and so are all where being done together would take fewer of them.
 func (s cutShape) balanced() []spanStart {
 	if s.spans > 1 && sharing(s.spans, s.units) == 0 {
 		least, most := s.units*s.pieces/s.spans, s.units*(s.pieces+handing)+leaving

@@ -117,8 +117,9 @@ func TestCUDARowsGoOnward(t *testing.T) {
 }
 
 // Any number of spans multiplies what the host does: two, three or four a unit, ending within
-// units, over several or over all; for a product with a norm before it, too. With as many spans a row has the same bits in
-// kernels of any size, and the counters by which blocks meet are left at 0.
+// units, over several or over all; for a product with a norm before it, too. With as many spans
+// a row has the same bits in kernels of any size, and the counters by which blocks meet are
+// left at 0.
 func TestCUDAPromptSpans(t *testing.T) {
 	b := newBoth(t)
 	defer func(most int, variants []variant) { promptSpans, prompts = most, variants }(promptSpans, prompts)

@@ -56,6 +56,16 @@ func TestTokenIDsOfNothingAndTooMany(t *testing.T) {
 	}
 }
 
+// Of a body that declares more ids than it has bytes, nothing reaches a decoder.
+func TestTokenIDsBeyondTheBody(t *testing.T) {
+	body := pairs("type", text("generate"), "id", "\x01", "tokens", "\xdd\xff\xff\xff\xff")
+	for _, decode := range []func([]byte) (any, error){DecodeRequest, DecodeReply} {
+		if _, err := decode(body); code(err) != CodeBadFrame {
+			t.Errorf("%v, want %s", err, CodeBadFrame)
+		}
+	}
+}
+
 // A request of a long prompt, as it is sent and as it is read.
 func BenchmarkGenerate(b *testing.B) {
 	for _, n := range []int{10, 400} {

@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// One user with 25 times another's requests leaves the other at least 80% of an equal share: that
+// One user with 50 times another's requests leaves the other at least 80% of an equal share: that
 // one has four at a time for two places, so that one of them waits while another's sender wakes up.
 func TestUsersHaveEqualShares(t *testing.T) {
 	o := defaults()
-	o.MaxBatch, o.MaxQueue = 2, 200
+	o.MaxBatch, o.MaxQueue = 2, 400
 	b := start(t, o, nil)
 	var done [3]atomic.Int64
 	var over atomic.Bool
 	var all sync.WaitGroup
-	for i := range 104 {
+	for i := range 204 {
 		user := uint32(1)
 		if i < 4 {
 			user = 2
@@ -32,7 +32,7 @@ func TestUsersHaveEqualShares(t *testing.T) {
 		})
 	}
 	all.Wait()
-	mine, theirs := done[2].Load(), done[1].Load()-100 // what was in the queue at the end is served too
+	mine, theirs := done[2].Load(), done[1].Load()-200 // what was in the queue at the end is served too
 	if share := 2 * float64(mine) / float64(mine+theirs); share < 0.8 {
 		t.Errorf("%d requests against %d: %.2f of a half", mine, theirs, share)
 	}
