@@ -50,6 +50,14 @@ func together(spans, units, tiles int) int {
 	return tiles
 }
 
+// evenly cuts n tokens into tiles of at most `most`, as many each but for the last, which may have
+// fewer: whole eights, as the tensor cores take them. Blocks wait for one another, so the longest
+// tile is what all take.
+func evenly(n, most int) (tiles, tokens int) {
+	tokens = splitsOf(splitsOf(n, splitsOf(n, most)), 8) * 8
+	return splitsOf(n, tokens), tokens
+}
+
 // spanStart is where a span starts: a unit, and which of its pieces.
 type spanStart struct{ unit, piece int }
 

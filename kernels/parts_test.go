@@ -43,6 +43,22 @@ func TestBlocksThatGoTogetherDoEverythingOnce(t *testing.T) {
 	}
 }
 
+// Tiles have every token, none is empty or longer than a block takes, there are no more of them
+// than have to be, and two are alike where they can be.
+func TestTilesAreEven(t *testing.T) {
+	for _, most := range []int{16, 56, 104, 208} {
+		for n := 1; n <= 9000; n++ {
+			tiles, tokens := evenly(n, most)
+			if last := n - (tiles-1)*tokens; tokens%8 != 0 || tokens > most || last < 1 || last > tokens || tiles > splitsOf(n, most) {
+				t.Fatalf("%d tokens, at most %d a tile: %d tiles of %d", n, most, tiles, tokens)
+			}
+		}
+	}
+	if tiles, tokens := evenly(400, 208); tiles != 2 || tokens != 200 {
+		t.Errorf("400 tokens are %d tiles of %d, wants 2 of 200", tiles, tokens)
+	}
+}
+
 // Spans are all pieces of all units once, none is empty, and where units are cut into spans of
 // their own each has as many.
 func TestSpansAreEveryPieceOnce(t *testing.T) {

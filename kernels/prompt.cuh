@@ -89,14 +89,15 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	}
 	static __device__ __forceinline__ void await_consumers() { asm volatile("bar.sync 2, %0;" ::"n"(CONSUMERS + 32) : "memory"); }
 	static __device__ __forceinline__ void wait_for_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
-	__device__ __forceinline__ int live(int tile) const { return min(T, in.n - tile * T); }
+	__device__ __forceinline__ int first_of(int tile) const { return tile * cut.tokens; } // of a tile's tokens
+	__device__ __forceinline__ int live(int tile) const { return min(cut.tokens, in.n - first_of(tile)); }
 	__device__ __forceinline__ int eights(int tile) const { return (live(tile) + ATOM - 1) / ATOM; } // of its tokens
 
 	// Brings a piece's activations.
 	__device__ __forceinline__ void bring_rows(int tile, int piece, int stage) {
 		const int bytes = eights(tile) * ATOM_BYTES;
 		barrier_expect(full(stage), bytes);
-		bring(rows(stage), a.rounded.rows + ((size_t)piece * (a.rounded.tokens / ATOM) + tile * EIGHTS) * ATOM_BYTES, bytes, full(stage));
+		bring(rows(stage), a.rounded.rows + ((size_t)piece * (a.rounded.tokens / ATOM) + first_of(tile) / ATOM) * ATOM_BYTES, bytes, full(stage));
 	}
 
 	__device__ __forceinline__ void produce() {
@@ -189,8 +190,8 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	// Leaves the scale and the place of each of a tile's tokens for finish.
 	__device__ __forceinline__ void scale_tokens(int tile) const {
 		for (int t = threadIdx.x - CONSUMERS - HELPERS; t < live(tile); t += CLERKS) {
-			places[t] = op.place(tile * T + t);
-			const float *p = a.rounded.scales + tile * T + t;
+			places[t] = op.place(first_of(tile) + t);
+			const float *p = a.rounded.scales + first_of(tile) + t;
 			float scale = *p;
 			if (a.rounded.parts) {
 #pragma unroll 8
@@ -312,7 +313,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		const int first = from * ATOM, n = min(live(tile), to * ATOM) - first;
 		if (Op::NORMED) barrier_wait(scaled(), this->tiles_before(part) & 1);
 		typename Done::Ahead ahead;
-		const Done done = {op, a.next, shared + BARRIERS, shared + SCALES, places, part.unit, tile * T, first, n, me};
+		const Done done = {op, a.next, shared + BARRIERS, shared + SCALES, places, part.unit, first_of(tile), first, n, me};
 		if (shares) {
 			done.look_ahead(ahead);
 			barrier_wait(passed(), given - 1 & 1); // a clerk heard of the other blocks

@@ -39,7 +39,7 @@ type promptArgs[T any] struct {
 type cut struct {
 	spans, tiles, pieces, parts int32
 	inverse                     uint32
-	_                           int32
+	tokens                      int32
 	starts                      [spanStarts]uint32
 }
 
@@ -70,8 +70,8 @@ func launchPrompt[T any](q *cuda.Queue, p tiled, kind string, args T) error {
 	}
 	n, units, pieces := int(p.in.n), splitsOf(p.units*p.tiles, promptTiles), splitsOf(int(p.in.cols), promptPiece)
 	v, spans := promptFor(prompts, n), spansOf(p.units*p.tiles, int(p.in.cols))
-	tiles := splitsOf(n, v.tokens)
-	c := cut{spans: int32(spans), tiles: int32(tiles), pieces: int32(pieces), parts: int32(sharing(spans, units))}
+	tiles, tokens := evenly(n, v.tokens)
+	c := cut{spans: int32(spans), tiles: int32(tiles), pieces: int32(pieces), parts: int32(sharing(spans, units)), tokens: int32(tokens)}
 	for i, start := range (cutShape{spans, units, pieces}).cut() {
 		c.starts[i] = uint32(start.unit)<<16 | uint32(start.piece)
 	}

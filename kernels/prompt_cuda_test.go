@@ -13,7 +13,7 @@ import (
 )
 
 // promptRows are the numbers of a prompt's tokens at which kernels and their edges change.
-var promptRows = []int{1, 9, 16, 17, 56, 57, 104, 105, 208, 209, 417}
+var promptRows = []int{1, 9, 16, 17, 56, 57, 104, 105, 208, 209, 400, 417}
 
 // scratchFor is scratch on the GPU for rows of cols columns.
 func (b *both) scratchFor(rows, cols int) device.Buffer {

@@ -11,7 +11,7 @@ struct Cut {
 	int32_t pieces;   // of a unit
 	int32_t parts;    // of a unit, where units are cut into spans of their own, whose blocks each hand over a share; or else 0
 	uint32_t inverse; // 2³²/parts, rounded up
-	int32_t unused;
+	int32_t tokens;   // of a tile, a multiple of 8; the last one may have fewer
 	uint32_t starts[136]; // of each span, and where the last one ends: unit<<16 | piece
 };
 static_assert(sizeof(Cut) == 568, "as prompt_cuda_test.go has it");
