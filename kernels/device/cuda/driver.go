@@ -12,14 +12,19 @@ package cuda
 // with another context current would work on another device in silence.
 
 static CUresult reel_launch(CUcontext c, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads,
-                            unsigned shared, CUstream s, int dependent, void *args) {
+                            unsigned shared, unsigned cluster, CUstream s, int dependent, void *args) {
 	CUresult r = cuCtxSetCurrent(c);
 	if (r) return r;
-	CUlaunchAttribute at[1];
+	CUlaunchAttribute at[2];
 	CUlaunchConfig config = {0};
 	if (dependent) {
 		at[config.numAttrs].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
 		at[config.numAttrs++].value.programmaticStreamSerializationAllowed = 1;
+	}
+	if (cluster > 1) {
+		at[config.numAttrs].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+		CUlaunchAttributeValue of = {.clusterDim = {cluster, 1, 1}};
+		at[config.numAttrs++].value = of;
 	}
 	config.gridDimX = x; config.gridDimY = y; config.gridDimZ = z;
 	config.blockDimX = threads; config.blockDimY = 1; config.blockDimZ = 1;
@@ -180,7 +185,7 @@ func (d *Device) launch(f cu.Function, g Grid, s *stream, args unsafe.Pointer) e
 		pdl = 1
 	}
 	return d.failure("launch", C.reel_launch(contextOf(d.context), functionOf(f), C.uint(max(1, g.X)), C.uint(max(1, g.Y)), C.uint(max(1, g.Z)),
-		C.uint(g.Threads), C.uint(g.Shared), streamOf(s.s), pdl, args))
+		C.uint(g.Threads), C.uint(g.Shared), C.uint(g.Cluster), streamOf(s.s), pdl, args))
 }
 
 func (d *Device) pinned(bytes int64) (host unsafe.Pointer, address uint64, err error) {

@@ -40,6 +40,7 @@ func (q *Queue) Address(b device.Buffer) uint64 {
 type Grid struct {
 	X, Y, Z int // blocks; 0 counts as 1
 	Threads int // of a block
+	Cluster int // of how many blocks in X each cluster is, whose blocks begin together; 0 counts as 1
 	Shared  int // bytes of dynamic shared memory
 	// Dependent lets the kernel begin before the one before it on the stream has
 	// ended; it must wait (griddepcontrol.wait) before it touches what that one makes.
