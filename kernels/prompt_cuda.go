@@ -80,9 +80,14 @@ func launchPrompt[T any](q *cuda.Queue, p tiled, kind string, args T) error {
 	}
 	side := together(spans, units, tiles)
 	parts := q.Address(p.parts)
-	g := cuda.Grid{X: side, Y: spans / side, Threads: v.threads, Shared: v.shared, Dependent: dependentLaunch}
+	g := cuda.Grid{X: side, Y: spans / side, Cluster: pairs(side), Threads: v.threads, Shared: v.shared, Dependent: dependentLaunch}
 	return cuda.Launch(q, p.name+kind+v.suffix, g, promptArgs[T]{op: args, rounded: r, next: p.onward(q, n), sums: parts + meetingBytes, meetings: parts, cut: c})
 }
+
+// pairs is how many of `side` blocks that go through a span together begin as a cluster: two are
+// then neighbors, and what one of them reads of the weights the other finds near. (More would not
+// fit everywhere: of clusters of four an H200 has room for 30.)
+func pairs(side int) int { return 2 - side%2 }
 
 // canPart tells whether the op has whole row tiles, and the memory for parts of its sums. All ops
 // of a pass that have any are told the same.
