@@ -63,12 +63,12 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	__device__ __forceinline__ uint32_t weights(int s) const { return shared + BARRIERS + STAGES * ROWS + s * WEIGHTS; }
 
 	__device__ __forceinline__ void start_barriers() {
-		const int i = threadIdx.x - CONSUMERS;
-		if (i < STAGES) {
-			barrier_init(full(i), 1 + WARP_ARRIVALS);
-			barrier_init(empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
-		}
-		if (i == 0) {
+		if (elected()) { // of several lanes the compiler would make a loop over them
+#pragma unroll
+			for (int i = 0; i < STAGES; i++) {
+				barrier_init(full(i), 1 + WARP_ARRIVALS);
+				barrier_init(empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
+			}
 			barrier_init(handed(), CONSUMERS / 32 * WARP_ARRIVALS);
 			barrier_init(scaled(), CLERKS / 32 * WARP_ARRIVALS);
 			barrier_init(tiled(), CONSUMERS / 32 * WARP_ARRIVALS);
@@ -316,7 +316,8 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		const Done done = {op, a.next, shared + BARRIERS, shared + SCALES, places, part.unit, first_of(tile), first, n, me};
 		if (shares) {
 			done.look_ahead(ahead);
-			barrier_wait(passed(), given - 1 & 1); // a clerk heard of the other blocks
+			// A clerk heard of the other blocks; of those in turns before the last one, give_clerk knows.
+			if (part.turn == this->turns() - 1 || !defers()) barrier_wait(passed(), given - 1 & 1);
 			wait_for_consumers();
 			keep_shared(done, part, from, to, me);
 		} else {
@@ -328,7 +329,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		wait_for_consumers();
 		done.finish(ahead);
 		asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-		warp_arrive(handed());
+		if (!defers()) warp_arrive(handed()); // else no activations come any more
 	}
 
 	// A part's sums, and where blocks hear of them.
