@@ -1,12 +1,20 @@
-// What a prompt's products have beside others: weights that leave L2 first, one lane that acts
-// for a warp, rings, waits for other blocks, and registers that go from one warpgroup to another.
+// What a prompt's products have beside others: words to L2 of what leaves first and last, one lane
+// that acts for a warp, rings, waits for other blocks, and registers that go from one warpgroup to another.
 #pragma once
 #include "common.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// bring_once is bring of weights, which leave L2 first.
-__device__ __forceinline__ void bring_once(uint32_t to, const void *from, int bytes, uint32_t barrier) {
-	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(ONCE) : "memory");
+// How L2 is told that something is read again soon: it is the last to leave (L2::evict_last for all of
+// an access; ONCE is the other one).
+constexpr uint64_t AGAIN = 0x14f0000000000000;
+
+// bring_as is bring of what L2 lets go of first (ONCE) or last (AGAIN).
+__device__ __forceinline__ void bring_as(uint64_t policy, uint32_t to, const void *from, int bytes, uint32_t barrier) {
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+}
+// store_again stores what another block reads soon.
+__device__ __forceinline__ void store_again(float4 *to, const float4 &v) {
+	asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1,%2,%3,%4}, %5;" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "l"(AGAIN) : "memory");
 }
 __device__ __forceinline__ void store_zeros(uint32_t to) { asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to), "r"(0) : "memory"); }
 

@@ -97,7 +97,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	__device__ __forceinline__ void bring_rows(int tile, int piece, int stage) {
 		const int bytes = eights(tile) * ATOM_BYTES;
 		barrier_expect(full(stage), bytes);
-		bring(rows(stage), a.rounded.rows + ((size_t)piece * (a.rounded.tokens / ATOM) + first_of(tile) / ATOM) * ATOM_BYTES, bytes, full(stage));
+		bring_as(AGAIN, rows(stage), a.rounded.rows + ((size_t)piece * (a.rounded.tokens / ATOM) + first_of(tile) / ATOM) * ATOM_BYTES, bytes, full(stage));
 	}
 
 	__device__ __forceinline__ void produce() {
@@ -174,7 +174,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 				if (elected()) {
 					barrier_expect(full(c.at), TILES * bytes);
 #pragma unroll
-					for (int i = 0; i < TILES; i++) bring_once(to + i * TILE_PIECE, from[i] + (size_t)p * TILE_PIECE, bytes, full(c.at));
+					for (int i = 0; i < TILES; i++) bring_as(ONCE, to + i * TILE_PIECE, from[i] + (size_t)p * TILE_PIECE, bytes, full(c.at));
 				} else if (WARP_ARRIVALS > 1) {
 					barrier_arrive(full(c.at));
 				}
@@ -345,7 +345,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		const int all = eights(this->tile(part));
 #pragma unroll
 		for (int i = 0; i < EIGHTS; i++)
-			if (i < all) __stcg(p + i * CONSUMERS, float4{sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
+			if (i < all) store_again(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
 	// Adds to the last part of a unit the parts before it, which come through the stages.
