@@ -50,6 +50,11 @@ func together(spans, units, tiles int) int {
 	return tiles
 }
 
+// pairs is how many of `side` blocks that go through a span together begin as a cluster: two are
+// then neighbors, and what one of them reads of the weights the other finds near. (More would not
+// fit everywhere: of clusters of four an H200 has room for 30.)
+func pairs(side int) int { return 2 - side%2 }
+
 // evenly cuts n tokens into tiles of at most `most`, as many each but for the last, which may have
 // fewer: whole eights, as the tensor cores take them. Blocks wait for one another, so the longest
 // tile is what all take.

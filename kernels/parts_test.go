@@ -9,6 +9,11 @@ import (
 // each, and those that wait for one another, the spans of a unit, are in one turn.
 func TestBlocksThatGoTogetherDoEverythingOnce(t *testing.T) {
 	some := 0
+	for side := 1; side <= 6; side++ { // what CUDA wants of clusters
+		if side%pairs(side) != 0 {
+			t.Errorf("%d blocks in clusters of %d", side, pairs(side))
+		}
+	}
 	for spans := 1; spans <= 132; spans++ {
 		for units := 1; units <= 140; units++ {
 			for tiles := 1; tiles <= 6; tiles++ {

@@ -84,11 +84,6 @@ func launchPrompt[T any](q *cuda.Queue, p tiled, kind string, args T) error {
 	return cuda.Launch(q, p.name+kind+v.suffix, g, promptArgs[T]{op: args, rounded: r, next: p.onward(q, n), sums: parts + meetingBytes, meetings: parts, cut: c})
 }
 
-// pairs is how many of `side` blocks that go through a span together begin as a cluster: two are
-// then neighbors, and what one of them reads of the weights the other finds near. (More would not
-// fit everywhere: of clusters of four an H200 has room for 30.)
-func pairs(side int) int { return 2 - side%2 }
-
 // canPart tells whether the op has whole row tiles, and the memory for parts of its sums. All ops
 // of a pass that have any are told the same.
 func (p tiled) canPart() bool {
