@@ -10,8 +10,8 @@ import (
 func TestBlocksThatGoTogetherDoEverythingOnce(t *testing.T) {
 	some := 0
 	for side := 1; side <= 6; side++ { // what CUDA wants of clusters
-		if side%pairs(side) != 0 {
-			t.Errorf("%d blocks in clusters of %d", side, pairs(side))
+		if n := pairs(side); side%n != 0 || side%2 == 0 && n != 2 {
+			t.Errorf("%d blocks in clusters of %d", side, n)
 		}
 	}
 	for spans := 1; spans <= 132; spans++ {
@@ -49,12 +49,12 @@ func TestBlocksThatGoTogetherDoEverythingOnce(t *testing.T) {
 }
 
 // Tiles have every token, none is empty or longer than a block takes, there are no more of them
-// than have to be, and two are alike where they can be.
+// than have to be, and none has eight more than its share.
 func TestTilesAreEven(t *testing.T) {
 	for _, most := range []int{16, 56, 104, 208} {
 		for n := 1; n <= 9000; n++ {
 			tiles, tokens := evenly(n, most)
-			if last := n - (tiles-1)*tokens; tokens%8 != 0 || tokens > most || last < 1 || last > tokens || tiles > splitsOf(n, most) {
+			if last := n - (tiles-1)*tokens; tokens%8 != 0 || tokens > most || last < 1 || last > tokens || tiles > splitsOf(n, most) || tokens >= splitsOf(n, splitsOf(n, most))+8 {
 				t.Fatalf("%d tokens, at most %d a tile: %d tiles of %d", n, most, tiles, tokens)
 			}
 		}

@@ -1,6 +1,6 @@
 // Products of a prompt's tokens on Hopper, where the activations were rounded
 // (round.cu). A unit is 128 outputs. The pieces of all units, laid end to end, are cut into
-// spans (spans.cuh), and each block works through one of them for T tokens at a time: so all
+// spans (spans.cuh), and each block works through one of them for up to T tokens at a time: so all
 // blocks take about the same time, begin once, and keep their weights coming while they hand over
 // results. One warp has the copy engine bring activations, another one weights; two
 // warpgroups multiply with wgmma, a row tile a warp: the weights from registers, the
