@@ -4,8 +4,11 @@
 #include "common.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// How L2 is told that something is read again soon: it is the last to leave (L2::evict_last for all of
-// an access; ONCE is the other one).
+// How L2 is told that a weight is not read again soon: it is the first to leave, so that what
+// all kernels of a pass use, their code too, stays. (What createpolicy makes of
+// L2::evict_first for all of an access.)
+constexpr uint64_t ONCE = 0x12f0000000000000;
+// The same of what is read again soon, which is the last to leave (L2::evict_last).
 constexpr uint64_t AGAIN = 0x14f0000000000000;
 
 // bring_as is bring of what L2 lets go of first (ONCE) or last (AGAIN).

@@ -76,11 +76,6 @@ __device__ __forceinline__ uint4 load_weights(const uint4 *p) {
 	return v;
 }
 
-// How L2 is told that a weight is not read again soon: it is the first to leave, so that what
-// all kernels of a pass use, their code too, stays. (What createpolicy makes of
-// L2::evict_first for all of an access.)
-constexpr uint64_t ONCE = 0x12f0000000000000;
-
 // Norm weights never change either, and may be read before await_previous.
 __device__ __forceinline__ float4 load_constant(const float *p) { return __ldg(reinterpret_cast<const float4 *>(p)); }
 

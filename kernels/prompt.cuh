@@ -317,7 +317,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		if (shares) {
 			done.look_ahead(ahead);
 			// A clerk heard of the other blocks; of those in turns before the last one, give_clerk knows.
-			if (part.turn == this->turns() - 1 || !defers()) barrier_wait(passed(), given - 1 & 1);
+			if (Op::NORMED || part.turn == cut.tiles - 1) barrier_wait(passed(), given - 1 & 1);
 			wait_for_consumers();
 			keep_shared(done, part, from, to, me);
 		} else {

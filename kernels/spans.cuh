@@ -51,13 +51,12 @@ template <class Product> struct Spans {
 	__device__ __forceinline__ bool move(Walk &w) const {
 		if (w.unit > cut().starts[span(w)] >> 16)
 			w = part_of(w.turn, w.unit - 1, cut().pieces);
-		else if (++w.turn < turns())
+		else if (++w.turn < cut().tiles)
 			w = begin(w.turn);
 		else
 			return false;
 		return true;
 	}
-	__device__ __forceinline__ int turns() const { return cut().tiles; }
 	// How many tiles of tokens the block has had.
 	static __device__ __forceinline__ int tiles_before(const Walk &w) { return together() ? 0 : w.turn; }
 
