@@ -60,3 +60,4 @@ struct GateUp {
 };
 
 REEL_PROMPT_PRODUCT(reel_gateup, GateUp, 4)
+REEL_PICKED(reel_gateup, GateUp)

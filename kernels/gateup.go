@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"math"
 
 	"reel/kernels/device"
@@ -10,7 +11,10 @@ import (
 // Out[t] = silu(Gate·n) ⊙ (Up·n), silu(a) = a/(1+exp(-a)). (Shazeer, "GLU
 // Variants Improve Transformer", 2020.)
 type GateUp struct {
-	X        device.Buffer // float32 [T][hidden]
+	X device.Buffer // float32 [T][hidden]; with Only as many rows as that has to choose from, no fewer
+	// Only is int32 [T], the row of X for each row of Out, or -1 for those of Out that are left as
+	// they are, which come last; or none, and each row of Out has its own of X.
+	Only     device.Buffer
 	Norm     device.Buffer // float32 [hidden]
 	Gate, Up Weight        // [inner][hidden]
 	Out      device.Buffer // out: float32 [T][inner]
@@ -40,16 +44,21 @@ func (o GateUp) Check() error {
 	if err := o.Up.check("up", inner, hidden); err != nil {
 		return err
 	}
-	return checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner})
+	return errors.Join(checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}), checkOnly(o.Only, o.T, o.Prefill))
 }
 
 // Host computes on the host.
 func (o GateUp) Host(h *device.Host) {
 	inner, hidden := o.Gate.Rows, o.Gate.Cols
-	n := normRows(h, h.Float32(o.X), h.Float32(o.Norm)[:hidden], o.Eps, o.T)
-	up, out := h.Scratch(o.T*inner), h.Float32(o.Out)[:o.T*inner]
-	product(h, o.Gate, n, o.T, out, inner, false)
-	product(h, o.Up, n, o.T, up, inner, false)
+	x, T := h.Float32(o.X), o.T
+	if o.Only.Bytes() > 0 {
+		x, T = only(h, o.Only, x, o.T, hidden)
+		defer h.Return(x)
+	}
+	n := normRows(h, x, h.Float32(o.Norm)[:hidden], o.Eps, T)
+	up, out := h.Scratch(T*inner), h.Float32(o.Out)[:T*inner]
+	product(h, o.Gate, n, T, out, inner, false)
+	product(h, o.Up, n, T, up, inner, false)
 	for i, g := range out {
 		out[i] = float32(float64(g)/(1+math.Exp(-float64(g)))) * up[i]
 	}

@@ -29,3 +29,4 @@ struct Head {
 };
 
 REEL_PRODUCT(reel_head, Head, 8)
+REEL_PICKED(reel_head, Head)

@@ -11,8 +11,10 @@ type Head struct {
 	Rows    Rows          // samples, int32 [N]
 	Logits  device.Buffer // out: float32 [N][vocab]
 	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
-	T, N    int
-	Eps     float32
+	// Picked tells that most samples are padding: rows of a prompt that were picked.
+	Picked bool
+	T, N   int
+	Eps    float32
 }
 
 // Kernel is "head".

@@ -50,10 +50,10 @@ template <class Op, class D, int N, int U, int X> struct Narrow {
 			if (step_of(warp, j) < steps) fetch_weights(j, step_of(warp, j));
 	}
 
-	__device__ __forceinline__ void begin_rows() {
+	__device__ __forceinline__ void begin_rows(int first) {
 #pragma unroll
 		for (int n = 0; n < N; n++) {
-			const int row = in.row(n * 8 + lane / 4);
+			const int row = in.row(first + n * 8 + lane / 4);
 			x[n] = row < 0 ? -1 : row * in.cols + (lane & 3) * 4;
 #pragma unroll
 			for (int j = 0; j < X; j++) v[n][j] = {0, 0, 0, 0};
@@ -160,8 +160,10 @@ __device__ __forceinline__ void finish(Op &op, int unit, int row, int token, con
 	op.finish(unit, row, token, y);
 }
 
-// narrow computes a block's units and hands each thread that has an output to op.finish.
-template <class Op, class D, int N, int U, int X> __device__ __forceinline__ void narrow(Op op) {
+// narrow computes a block's units and hands each thread that has an output to op.finish. Where it
+// is PICKED it does so for the rows from `first` on, and is false, and has done nothing, where that one
+// is not there.
+template <class Op, class D, int N, int U, int X, bool PICKED = false> __device__ __forceinline__ bool narrow(Op op, int first = 0) {
 	using Block = Narrow<Op, D, N, U, X>;
 	static_assert(16 * 8 * N <= NARROW_THREADS, "a thread finishes one row of one token");
 	constexpr bool IN_TURN = N == 1 && Op::IN_TURN_8 > 0;
@@ -171,9 +173,10 @@ template <class Op, class D, int N, int U, int X> __device__ __forceinline__ voi
 	Block b(op, blockIdx.x);
 	b.begin_weights();
 	begin_product<Op::ATTENDED, true>();
-	b.begin_rows();
-	const bool mine = token < 8 * N && op.activations().row(token) >= 0;
-	if (mine) look_up(op, blockIdx.x, row, token, sought);
+	if (PICKED && op.activations().row(first) < 0) return false;
+	b.begin_rows(first);
+	const bool mine = token < 8 * N && op.activations().row(first + token) >= 0;
+	if (mine) look_up(op, blockIdx.x, row, first + token, sought);
 	float scale = 1;
 	for (int unit = blockIdx.x, turn = 0;; turn ^= IN_TURN) {
 		const int next = unit + gridDim.x;
@@ -183,10 +186,20 @@ template <class Op, class D, int N, int U, int X> __device__ __forceinline__ voi
 		b.share(shared[turn]);
 		if (mine) {
 			if (Op::NORMED) scale = rms_scale(b.in, in_order(parts + PARTIALS * Block::PART + token, 8 * N));
-			finish<Op, Block::PART>(op, unit, row, token, parts + token * COLUMN + row, 8 * N * COLUMN, scale, sought);
-			if (more) look_up(op, next, row, token, sought);
+			finish<Op, Block::PART>(op, unit, row, first + token, parts + token * COLUMN + row, 8 * N * COLUMN, scale, sought);
+			if (more) look_up(op, next, row, first + token, sought);
 		}
-		if (!more) return;
+		if (!more) return true;
 		unit = next;
+	}
+}
+
+// picked is narrow of the rows of a list whose rows that are there come first, eight at a time. Each
+// eight read the weights once more.
+template <class Op, class D, int U, int X> __device__ __forceinline__ void picked(const Op &op) {
+#pragma unroll 1
+	for (int first = 0; first < op.activations().n; first += 8) {
+		if (first > 0) __syncthreads(); // nobody reads the sums of the rows before any more
+		if (!narrow<Op, D, 1, U, X, true>(op, first)) return;
 	}
 }

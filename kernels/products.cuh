@@ -45,3 +45,8 @@ template <class Op> constexpr int ROWS_AHEAD = Op::IN_TURN_8 == 2 ? 1 : 4;
 	REEL_PRODUCT(name, Op, U)         \
 	REEL_PROMPTS(name##_bf16, Op, BF16) \
 	REEL_PROMPTS(name##_f16, Op, F16)
+
+// Of an op that a prompt's sampled rows go through.
+#define REEL_PICKED(name, Op)                                                                                                                               \
+	REEL_KERNEL(name##_bf16_picked, NARROW_THREADS, (Op::IN_TURN_8 == 2 ? 2 : 1), (picked<Op, BF16, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a) \
+	REEL_KERNEL(name##_f16_picked, NARROW_THREADS, (Op::IN_TURN_8 == 2 ? 2 : 1), (picked<Op, F16, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a)

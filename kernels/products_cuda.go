@@ -33,6 +33,7 @@ var (
 	single   = variant{suffix: "_1", tokens: 1, threads: 512}
 	narrow8  = variant{suffix: "_8", tokens: 8, threads: 512}
 	narrow16 = variant{suffix: "_16", tokens: 16, threads: 512}
+	picked   = variant{suffix: "_picked", threads: 512} // any number of rows, those first that are there
 	wide32   = variant{"_wide32", 4, 32, 512, 41472}
 	wide64   = variant{"_wide64", 16, 64, 512, 98560}
 	deep64   = variant{"_deep64", 4, 64, 544, 1024 + 3*65536}
@@ -110,6 +111,7 @@ type tiled struct {
 	scratch      device.Buffer
 	parts        device.Buffer // what blocks leave each other of a prompt's sums
 	prefill      bool
+	picked       bool          // in lists rows, those first that are there, mostly few
 	ready        bool          // scratch has the rows
 	next         device.Buffer // where the results go rounded, or none
 	nextNorm     uint64        // the norm before they are, or 0
@@ -152,6 +154,9 @@ func launch[T any](q *cuda.Queue, p tiled, args T) error {
 		}
 	}
 	v := narrowed(n)
+	if p.picked && v != &single {
+		v = &picked
+	}
 	if v == &single && p.rowBytes() > singleShared {
 		v = &narrow8
 	}
@@ -180,7 +185,7 @@ func (p tiled) blocks(v *variant, sms int) int {
 	switch v {
 	case &single:
 		each = p.inTurn.single
-	case &narrow8:
+	case &narrow8, &picked:
 		each = p.inTurn.narrow8
 	}
 	if each == 0 {

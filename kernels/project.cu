@@ -58,3 +58,4 @@ struct Project {
 };
 
 REEL_PROMPT_PRODUCT(reel_project, Project, 8)
+REEL_PICKED(reel_project, Project)

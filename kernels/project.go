@@ -1,14 +1,21 @@
 package kernels
 
-import "reel/kernels/device"
+import (
+	"errors"
+
+	"reel/kernels/device"
+)
 
 // Project is a product that ends in the residual: X[t] += W·In[t]. Attention's
 // output projection and the feed-forward's down projection are this op. It is
 // the one place where a sum over several GPUs, or a row's adapter, goes.
 type Project struct {
-	W       Weight        // [hidden][in]
-	In      device.Buffer // float32 [T][in]
-	X       device.Buffer // in and out: float32 [T][hidden]
+	W  Weight        // [hidden][in]
+	In device.Buffer // float32 [T][in]; with Only as many rows as that has to choose from, no fewer
+	X  device.Buffer // in and out: float32 [T][hidden]
+	// Only is int32 [T], the row of In for each row of X, or -1 for those of X that are left as
+	// they are, which come last; or none, and each row of X has its own of In.
+	Only    device.Buffer
 	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 	Parts   device.Buffer // PartBytes, or none: where the blocks of some GPUs leave each other parts of a prompt's sums
 	T       int
@@ -47,10 +54,15 @@ func (o Project) Check() error {
 	if err := o.W.check(o.Kernel(), o.W.Rows, o.W.Cols); err != nil {
 		return err
 	}
-	return checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows})
+	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}), checkOnly(o.Only, o.T, o.Prefill))
 }
 
 // Host computes on the host.
 func (o Project) Host(h *device.Host) {
-	product(h, o.W, h.Float32(o.In), o.T, h.Float32(o.X), o.W.Rows, true)
+	in, T := h.Float32(o.In), o.T
+	if o.Only.Bytes() > 0 {
+		in, T = only(h, o.Only, in, o.T, o.W.Cols)
+		defer h.Return(in)
+	}
+	product(h, o.W, in, T, h.Float32(o.X), o.W.Rows, true)
 }

@@ -1,0 +1,69 @@
+package kernels
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"reel/kernels/device"
+)
+
+// What was picked goes through the products as rows of their own, and what is behind a row that
+// is not there stays as it is.
+func TestPickedRows(t *testing.T) {
+	g := newRig(t, 1, 8)
+	const rows, samples, cols, inner = 6, 3, 8, 12
+	x, xv := g.random(rows * cols)
+	norm, _ := g.random(cols)
+	out, _ := g.weight(BF16, cols, cols)
+	gate, _ := g.weight(BF16, inner, cols)
+	up, _ := g.weight(BF16, inner, cols)
+	live, err := g.h.Alloc(4 * samples)
+	g.must(err)
+	picked, hidden, want := g.poisoned(samples*cols), g.poisoned(samples*inner), g.poisoned(rows*inner)
+	g.stage(Step{Rows: make([]Row, rows), Samples: []int32{4, 1}}, rows, samples)
+
+	g.launch(Pick{X: x, Rows: g.rows, Out: picked, Live: live, Cols: cols, T: rows, N: samples})
+	if got := g.h.Int32(live); !slices.Equal(got, []int32{0, 1, -1}) {
+		t.Fatalf("%v are there, wants two of three", got)
+	}
+	got := g.h.Float32(picked)
+	if !slices.Equal(got[:cols], xv[4*cols:5*cols]) || !slices.Equal(got[cols:2*cols], xv[cols:2*cols]) || got[2*cols] == got[2*cols] {
+		t.Fatalf("picked %v of %v", got, xv)
+	}
+
+	g.launch(GateUp{X: picked, Only: live, Norm: norm, Gate: gate, Up: up, Out: hidden, T: samples, Eps: 1e-5})
+	g.launch(GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: want, T: rows, Eps: 1e-5})
+	all, some := g.h.Float32(want), g.h.Float32(hidden)
+	if !slices.Equal(some[:inner], all[4*inner:5*inner]) || !slices.Equal(some[inner:2*inner], all[inner:2*inner]) || some[2*inner] == some[2*inner] {
+		t.Errorf("gate and up of picked rows %v, of all %v", some, all)
+	}
+
+	residual, whole := g.random(rows * cols)
+	copy(whole, xv)
+	g.launch(Project{W: out, In: x, Only: g.rows.Sample, X: picked, T: samples})
+	g.launch(Project{W: out, In: x, X: residual, T: rows})
+	if !slices.Equal(got[:cols], whole[4*cols:5*cols]) || !slices.Equal(got[cols:2*cols], whole[cols:2*cols]) || got[2*cols] == got[2*cols] {
+		t.Errorf("output of picked rows %v, of all %v", got, whole)
+	}
+}
+
+// A list of rows is long enough, and of no prompt's products.
+func TestOnlyIsChecked(t *testing.T) {
+	g := newRig(t, 1, 8)
+	w, _ := g.weight(BF16, 8, 8)
+	big, _ := g.random(64)
+	for _, op := range []device.Op{
+		Project{W: w, In: big, X: big, Only: big.Slice(0, 4), T: 2},
+		Project{W: w, In: big, X: big, Only: big, T: 2, Prefill: true},
+		GateUp{X: big, Norm: big, Gate: w, Up: w, Out: big, Only: big.Slice(0, 4), T: 2},
+		GateUp{X: big, Norm: big, Gate: w, Up: w, Out: big, Only: big, T: 2, Prefill: true},
+		Pick{X: big, Rows: g.rows, Out: big, Live: big, Cols: 6, T: 2, N: 1},
+		Pick{X: big, Rows: g.rows, Out: big.Slice(0, 8), Live: big, Cols: 8, T: 2, N: 1},
+		Pick{X: big, Rows: g.rows, Out: big, Live: big.Slice(0, 4), Cols: 8, T: 2, N: 2},
+	} {
+		if err := g.stream.Launch(op); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%s: %v, wants ErrBadShape", op.Kernel(), err)
+		}
+	}
+}
