@@ -17,9 +17,11 @@ func cost(op device.Op, p opsPass) (bytes, flops int64) {
 	case kernels.QKV:
 		return products(o.T, o.Q, o.K, o.V)
 	case kernels.Project:
-		return products(o.T, o.W)
+		return products(rowsOf(o.T, o.Only, p), o.W)
 	case kernels.GateUp:
-		return products(o.T, o.Gate, o.Up)
+		return products(rowsOf(o.T, o.Only, p), o.Gate, o.Up)
+	case kernels.Pick:
+		return 2 * 4 * int64(p.sequences()) * int64(o.Cols), 0
 	case kernels.Head:
 		return products(p.sequences(), o.W)
 	case kernels.Attend:
@@ -28,6 +30,14 @@ func cost(op device.Op, p opsPass) (bytes, flops int64) {
 		return 4 * int64(p.sequences()) * int64(o.Vocab), 0
 	}
 	return 0, 0 // stage moves a descriptor
+}
+
+// rowsOf is how many of T rows are there: of a list those that are sampled.
+func rowsOf(T int, list device.Buffer, p opsPass) int {
+	if list.Bytes() > 0 {
+		return p.sequences()
+	}
+	return T
 }
 
 // products are T rows times weights.

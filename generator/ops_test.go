@@ -38,8 +38,8 @@ func TestOpsMeasuresEveryKind(t *testing.T) {
 			t.Errorf("times of %+v", row)
 		}
 	}
-	one := "stage embed qkv attend output gateup down head sample pass"
-	if got, want := strings.Join(names, " "), strings.Repeat(one+" ", 2)+one; got != want { // a batch of 9 and a step of 200 do not fit
+	const step, prompt = "stage embed qkv attend output gateup down head sample pass", "stage embed qkv attend output gateup down pick head sample pass"
+	if got, want := strings.Join(names, " "), strings.Repeat(step+" ", 2)+prompt; got != want { // a batch of 9 and a step of 200 do not fit
 		t.Errorf("got %s", got)
 	}
 	if report.ReadGBs < 0.1 || report.Shape.Layers != 4 || report.Model != embeddedName || report.Machine.Name == "" || report.Device != "host" {

@@ -63,7 +63,7 @@ func TestBench(t *testing.T) {
 		for _, r := range got.Rows {
 			names = append(names, r.Kernel)
 		}
-		if len(names) != 20 || !slices.Contains(names, "attend") || !(got.ReadGBs > 0) || !(got.Rows[2].GBs() > 0) || got.Provenance.Model != "reel-tiny" {
+		if len(names) != 21 || !slices.Contains(names, "attend") || !(got.ReadGBs > 0) || !(got.Rows[2].GBs() > 0) || got.Provenance.Model != "reel-tiny" {
 			t.Errorf("got %+v", got)
 		}
 	})

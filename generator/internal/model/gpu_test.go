@@ -37,7 +37,7 @@ type gpuRunner struct {
 	length int32
 }
 
-const gpuContext, gpuChunk = 1024, 512
+const gpuContext, gpuChunk, gpuBatch = 1024, 512, 16
 
 func onGPU(t *testing.T, files fs.FS) *gpuRunner {
 	t.Helper()
@@ -52,7 +52,7 @@ func onGPU(t *testing.T, files fs.FS) *gpuRunner {
 	r.must(err)
 	r.m, err = model.Load(r.dev, c, checkpoint, func(float64) {})
 	r.must(err)
-	r.lane, err = r.m.NewLane(r.dev, model.Geometry{MaxRows: gpuChunk, MaxBatch: 1, Context: gpuContext, PageTokens: 16, Pages: gpuContext / 16,
+	r.lane, err = r.m.NewLane(r.dev, model.Geometry{MaxRows: gpuChunk, MaxBatch: gpuBatch, Context: gpuContext, PageTokens: 16, Pages: gpuContext / 16,
 		RingSlots: 2, KVType: kernels.BF16})
 	r.must(err)
 	r.stream, err = r.dev.NewStream()
@@ -95,7 +95,7 @@ func (r *gpuRunner) logits(prefill bool, tokens ...int32) []float32 {
 		s.Rows = append(s.Rows, kernels.Row{Position: r.length, Token: token})
 		r.length++
 	}
-	r.step(s, model.Shape{Rows: len(tokens), Prefill: prefill, Samples: 1})
+	r.step(s, model.Shape{Rows: len(tokens), Prefill: prefill, Samples: min(len(tokens), gpuBatch)}) // as an engine has it
 	out := make([]float32, r.m.Config.Vocab)
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), 4*len(out))
 	r.must(r.dev.Read(raw, r.lane.Logits().Slice(0, int64(len(raw)))))

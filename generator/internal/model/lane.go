@@ -40,6 +40,7 @@ type Lane struct {
 
 	x, q, attended, inner, logits, work device.Buffer
 	scratch, scratchInner               device.Buffer // of rows of the residual, and of other rows
+	picked, live                        device.Buffer // of a prompt's sampled rows: the residual, and which are there
 	parts                               device.Buffer // of a prompt's sums
 }
 
@@ -67,6 +68,9 @@ func (l *Lane) allocate(dev taking, c Config) (err error) {
 	if l.counter, err = dev.Alloc(4); err != nil {
 		return err
 	}
+	if l.live, err = dev.Alloc(4 * int64(g.MaxBatch)); err != nil {
+		return err
+	}
 	if l.work, err = dev.Alloc(kernels.AttendWork(g.MaxRows, c.Heads, c.HeadDim, g.Context)); err != nil {
 		return err
 	}
@@ -81,6 +85,7 @@ func (l *Lane) allocate(dev taking, c Config) (err error) {
 		{&l.q, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&l.attended, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&l.inner, 4 * int64(g.MaxRows*c.Inner)},
+		{&l.picked, 4 * int64(g.MaxBatch*c.Hidden)},
 		{&l.logits, 4 * int64(g.MaxBatch) * int64(c.Vocab)},
 		{&l.scratch, kernels.ScratchBytes(g.MaxRows, c.Hidden)},
 		{&l.scratchInner, kernels.ScratchBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
@@ -176,7 +181,7 @@ func (l *Lane) Free(dev device.Memory) error {
 
 // Activations are the buffers that a pass writes before it reads them.
 func (l *Lane) Activations() []device.Buffer {
-	return []device.Buffer{l.x, l.q, l.attended, l.inner, l.logits}
+	return []device.Buffer{l.x, l.q, l.attended, l.inner, l.picked, l.logits}
 }
 
 // Arena is a buffer that tells this lane's memory from another's.

@@ -39,7 +39,7 @@ func (m *Model) Weights() device.Buffer { return m.embedding.Data }
 type Shape struct {
 	Rows    int  // token rows, padding included
 	Prefill bool // whether they are prompts' tokens, else each the one that a sequence generated last
-	Samples int  // rows whose next token is drawn, padding included; 0 skips head and sampling
+	Samples int  // rows whose next token is drawn, padding included; 0 skips what only they are for
 }
 
 // Forward launches one step on s: the descriptor that Lane.Write put into the
@@ -54,7 +54,11 @@ func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
 		m.block(&p, l, i, sh)
 	}
 	if N > 0 {
-		p.launch(kernels.Head{X: l.x, Norm: m.norm, W: m.head, Rows: l.Rows, Logits: l.logits, Scratch: l.scratch, T: T, N: N, Eps: m.Config.RMSNormEps})
+		head := kernels.Head{X: l.x, Norm: m.norm, W: m.head, Rows: l.Rows, Logits: l.logits, Scratch: l.scratch, T: T, N: N, Eps: m.Config.RMSNormEps}
+		if sh.Prefill {
+			head.X, head.Rows.Sample, head.Picked, head.T = l.picked, l.live, true, N
+		}
+		p.launch(head)
 		p.launch(kernels.Sample{Logits: l.logits, Rows: l.Rows, Slots: l.Slots, Results: l.results, T: T, N: N, Vocab: m.Config.Vocab, RingSlots: l.RingSlots, MaxSamples: l.MaxBatch})
 	}
 	return p.err
@@ -66,9 +70,10 @@ func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
 	// A prompt's rows go from product to product as these leave them, where a GPU rounds them.
 	onward := sh.Prefill && m.alike
 	var x, inner, nextX, nextNorm device.Buffer
+	last := i+1 == len(m.layers)
 	if onward {
 		x, inner = l.scratch, l.scratchInner
-		if i+1 < len(m.layers) {
+		if !last {
 			nextX, nextNorm = x, m.layers[i+1].attentionNorm
 		}
 	}
@@ -82,12 +87,32 @@ func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
 		qkv.Unturned, attend.Turn = true, qkv.Turn()
 	}
 	p.launch(qkv)
+	if last && sh.Prefill {
+		attend.Next = device.Buffer{}
+		m.sampled(p, l, attend, sh.Samples)
+		return
+	}
 	p.launch(attend)
 	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: x, NextNorm: w.innerNorm,
 		Name: kernels.Output})
 	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, Parts: l.parts, T: T, Eps: c.RMSNormEps,
 		Prefill: sh.Prefill, Ready: onward, Next: inner})
 	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: nextX, NextNorm: nextNorm, Name: kernels.Down})
+}
+
+// sampled is what comes after a prompt's keys and values in the last layer. Only rows that are
+// sampled go on from there, so they alone are computed, as generated rows are: in a
+// prompt's way they would have to be many.
+func (m *Model) sampled(p *pass, l *Lane, attend kernels.Attend, N int) {
+	if N == 0 {
+		return
+	}
+	c, w := m.Config, &m.layers[len(m.layers)-1]
+	p.launch(attend)
+	p.launch(kernels.Pick{X: l.x, Rows: l.Rows, Out: l.picked, Live: l.live, Cols: c.Hidden, T: attend.T, N: N})
+	p.launch(kernels.Project{W: w.output, In: l.attended, Only: l.Rows.Sample, X: l.picked, T: N, Name: kernels.Output})
+	p.launch(kernels.GateUp{X: l.picked, Only: l.live, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, T: N, Eps: c.RMSNormEps})
+	p.launch(kernels.Project{W: w.down, In: l.inner, Only: l.live, X: l.picked, T: N, Name: kernels.Down})
 }
 
 // areAlike tells whether the products of all layers have weights of one type.
