@@ -107,6 +107,89 @@ func testAttendAfterQKV(b *both) {
 	}
 }
 
+// A prompt's attention finds its rows, which the step's first op stages, before its QKV has
+// ended.
+func TestCUDAPromptAttendsAfterQKV(t *testing.T) { testPromptAttendsAfterQKV(newBoth(t)) }
+
+// Also where kernels take their time.
+func TestCUDAPromptAttendsAfterLateQKV(t *testing.T) { testPromptAttendsAfterQKV(bothOf(t, "late")) }
+
+func testPromptAttendsAfterQKV(b *both) {
+	for _, c := range []struct {
+		rows                   int
+		scratch, parts, biased bool
+	}{{1, true, true, false}, {12, false, false, false}, {12, true, true, true}, {40, false, false, false}, {40, true, false, true}, {40, true, true, false}, {100, true, true, true}, {230, true, true, false}} {
+		a := newStagedPrompt(b, c.rows, c.scratch, c.parts, c.biased)
+		want := a.results(true, false, a.oneByOne)
+		for range 5 {
+			a.equal(fmt.Sprintf("%+v", c), a.results(true, true, a.onGPU), want)
+			a.equal(fmt.Sprintf("%+v, replayed", c), a.results(true, true, a.replay), want)
+		}
+	}
+}
+
+// Behind the op that stages its rows attention may not read them early, and tells of other rows:
+// so the tests above would see one that does behind its QKV. GPUs before 9.0 begin no kernel early,
+// and fail this.
+func TestCUDAPromptAttendSeesAFalseAfterQKV(t *testing.T) {
+	a := newStagedPrompt(newBoth(t), 40, true, true, false)
+	a.results(true, false, a.oneByOne) // leaves queries
+	want := a.results(false, false, a.oneByOne)
+	for range 10 {
+		a.equal("without", a.results(false, false, a.replay), want)
+	}
+	for range 10 {
+		if !slices.Equal(a.results(false, true, a.replay), want) {
+			return
+		}
+	}
+	t.Error("a false promise changes no bits: the tests of AfterQKV see nothing of prompts")
+}
+
+// stagedPrompt is a prompt's QKV and attention behind the op that tells which rows they have.
+type stagedPrompt struct {
+	*afterQKV
+	stager *stager
+}
+
+func newStagedPrompt(b *both, rows int, scratch, parts, biased bool) *stagedPrompt {
+	a := newAfterQKV(b, rows, scratch, biased)
+	a.qkv.Prefill = true
+	if parts {
+		a.qkv.Parts = b.partsFor(rows)
+	}
+	return &stagedPrompt{a, newStager(b, a.qkv.Slots.Count, a.qkv.Slots.Pages, afterContext, StepLayout{MaxRows: rows, MaxSamples: 1})}
+}
+
+// results are what attention gives in steps over a pool as at first, with or without the QKV
+// before it, launched by run. Each step's rows are of other sequences and positions.
+func (a *stagedPrompt) results(products, early bool, run func(ops ...device.Op)) (out []uint32) {
+	a.t.Helper()
+	qkv := a.qkv
+	qkv.Rows, qkv.KV.Data = a.stager.rows[1], a.load(1, bytesOf(bitsOf(a.pool)))
+	var ops []device.Op
+	var attended []device.Buffer
+	for step := range int32(stagerRing) {
+		var s Step
+		for row := range int32(qkv.T) {
+			s.Rows = append(s.Rows, Row{Slot: (row + step) % int32(qkv.T), Position: (7*row + 13*step) % afterContext})
+		}
+		a.stager.write(s)
+		attend := Attend{Q: qkv.Out, Rows: qkv.Rows, Slots: qkv.Slots, KV: qkv.KV, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Work: a.work,
+			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, Prefill: true, AfterQKV: early}
+		ops = append(ops, a.stager.op(1, qkv.T, 0))
+		if products {
+			ops = append(ops, qkv)
+		}
+		ops, attended = append(ops, attend), append(attended, attend.Out)
+	}
+	run(ops...)
+	for _, x := range attended {
+		out = append(out, read[uint32](a.both, 1, x)...)
+	}
+	return out
+}
+
 // Rows of one sequence read what their QKV writes. Where AfterQKV says that they don't,
 // results are others, so the tests above would see a kernel that reads too early; where it
 // says nothing, they are right. GPUs before 9.0 begin no kernel early, and fail this.

@@ -21,7 +21,7 @@ struct AttendArgs {
 	char *rounded;             // of prefill: out, where it is there, in place of `out`; as store_rounded has them
 	int32_t tokens;            // of rounded
 	int32_t group;             // query heads that share a KV head
-	int32_t afterQKV;          // of decode: whether it may read before the wait for the kernel before
+	int32_t afterQKV;          // whether it may read before the wait for the kernel before
 };
 
 __device__ __forceinline__ uint32_t attend_pair(float low, float high) {

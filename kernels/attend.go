@@ -31,12 +31,12 @@ type Attend struct {
 	// class a row's bits depend on its sequence and position alone.
 	Prefill bool
 	// AfterQKV promises that the op before this one on its stream is the QKV of the same
-	// generated rows, layer and pool, and that each row is the only one of its sequence. Of
+	// rows, layer and pool, and that each generated row is the only one of its sequence. Of
 	// what is read here that op writes Q and the rows' own keys and values alone, and on a
 	// GPU its kernels let this one begin when the ops before it have ended. So what those
-	// wrote is read while QKV still runs: slots, positions, block table, and the other keys
-	// and values. Where the promise is false, some of it is what was there before. A prompt's
-	// rows (Prefill) make none.
+	// wrote is read while QKV still runs: slots, positions, block table, and of generated
+	// rows the other keys and values. Where the promise is false, some of it is what was there
+	// before.
 	AfterQKV bool
 	// Turn is that of the QKV before, which left its rows Unturned; or none. It comes first,
 	// for generated rows, each the only one of its sequence, and leaves Q as it is.
@@ -80,9 +80,6 @@ func (o Attend) Check() error {
 	}
 	if o.Window < 0 {
 		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
-	}
-	if o.AfterQKV && o.Prefill {
-		return fmt.Errorf("%w: a prompt's rows may not be read before their QKV has ended", device.ErrBadShape)
 	}
 	if !o.Turn.IsZero() {
 		if o.Prefill {

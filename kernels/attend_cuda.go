@@ -59,9 +59,6 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 		kernel, turned = &attendTwoKernels, &attendTwoTurnedKernels
 	}
 	args, size := o.args(q, 1, 1, attendSplit), (o.KV.HeadDim-1)/32
-	if o.AfterQKV {
-		args.afterQKV = 1
-	}
 	if o.Turn.IsZero() {
 		return cuda.Launch(q, kernel[size], g, args)
 	}
@@ -71,7 +68,10 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 // args are a kernel's arguments, for windows of so many rows, joined by so many, and
 // such splits.
 func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
-	work := q.Address(o.Work)
+	work, early := q.Address(o.Work), int32(0)
+	if o.AfterQKV {
+		early = 1
+	}
 	return attendArgs{
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
 		arrived: work, partial: work + uint64(4*attendSplitRows*o.Heads),
@@ -79,7 +79,7 @@ func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
 		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
 		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E), window: int32(window), join: int32(join), see: int32(o.see()),
-		group: int32(o.Heads / o.KV.Heads),
+		group: int32(o.Heads / o.KV.Heads), afterQKV: early,
 	}
 }
 

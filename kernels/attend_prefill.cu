@@ -358,6 +358,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		if (n >= blocks) return;
 		float2 queries[STEPS][4];
 		find(n), locate(n);
+		await_previous(); // what QKV writes; all else is there as soon as it lets this kernel begin
 		bring(0, 0), end_copies();
 		bring(0, 1), end_copies();
 		load_queries(queries);
@@ -381,7 +382,8 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 	PrefillTile tile = prefill_tile(a);
 	const PrefillTile joined = prefill_joined(a, tile);
 	asm volatile("" : "+r"(tile.inverse) : "r"(joined.first), "r"(joined.part)); // divisions: done before the wait
-	step_begin();
+	let_next_begin();
+	if (!a.afterQKV) await_previous();
 	const int lane = threadIdx.x % 32, end = joined.limit - 1;
 	const int low = prefill_load(a.position + min(joined.first + lane, end)), high = prefill_load(a.position + min(joined.first + lane + 32, end));
 	Prefill<DIM, EXACT, WINDOWED> p(a, tile, prefill_room);

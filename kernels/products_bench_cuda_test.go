@@ -123,7 +123,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		a := p.a
 		a.T, a.Prefill, a.Ready, a.Q, a.K, a.V, a.Scratch, a.Parts = T, prefill, prefill, l.q, l.k, l.v, p.scratch, p.parts
 		add("qkv", a, l.q, l.k, l.v)
-		attend := Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Work: p.work, T: T, Heads: p.heads, Scale: 0.1, Prefill: prefill, Next: p.other, NextType: BF16}
+		attend := Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Work: p.work, T: T, Heads: p.heads, Scale: 0.1, Prefill: prefill, AfterQKV: kind == "pass", Next: p.other, NextType: BF16}
 		last := kind == "pass" && prefill && i == len(p.layers)-1
 		if last {
 			attend.Next = device.Buffer{}

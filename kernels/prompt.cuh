@@ -76,10 +76,10 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		}
 		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 	}
-	// When it returns, what the kernel before wrote is there.
-	static __device__ __forceinline__ void begin_after() {
-		let_next_begin();
-		await_previous();
+	// Attention may begin when what came before this kernel is there: producers and clerks, who wait
+	// for that, let it (begin_product).
+	static __device__ __forceinline__ void begin_before() {
+		if (!Op::ATTENDED) let_next_begin();
 	}
 	// What consumers leave a clerk, and what they wait for.
 	__device__ __forceinline__ void give_clerk(int &given) const {
@@ -411,17 +411,17 @@ template <class Op, class D, int T, int STAGES> __device__ __forceinline__ void 
 	__syncthreads();
 	if (warp < 0) {
 		take_registers<T>();
-		let_next_begin();
+		Block::begin_before();
 		b.consume();
 		return;
 	}
 	give_registers<T>();
 	if (warp == 1) {
-		let_next_begin();
+		Block::begin_before();
 		b.produce_weights();
 		return;
 	}
-	b.begin_after();
+	begin_product<Op::ATTENDED>();
 	if (warp == 0)
 		b.produce();
 	else

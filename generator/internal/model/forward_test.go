@@ -61,8 +61,8 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 				continue
 			}
 			found++
-			if a.AfterQKV == sh.Prefill {
-				t.Errorf("%+v: AfterQKV is %t", sh, a.AfterQKV)
+			if !a.AfterQKV {
+				t.Errorf("%+v: attention waits for its QKV before it reads", sh)
 			}
 			if apart := m.Config.Bias || m.Config.HeadNorms; a.Turn.IsZero() != (sh.Prefill || !apart) {
 				t.Errorf("%+v: attention turns its rows: %t", sh, !a.Turn.IsZero())
