@@ -199,7 +199,10 @@ template <class Op, class D, int N, int U, int X, bool PICKED = false> __device_
 template <class Op, class D, int U, int X> __device__ __forceinline__ void picked(const Op &op) {
 #pragma unroll 1
 	for (int first = 0; first < op.activations().n; first += 8) {
-		if (first > 0) __syncthreads(); // nobody reads the sums of the rows before any more
+		if (first > 0) {
+			if (op.activations().row(first) < 0) return; // before weights are read once more
+			__syncthreads(); // nobody reads the sums of the rows before any more
+		}
 		if (!narrow<Op, D, 1, U, X, true>(op, first)) return;
 	}
 }
