@@ -42,6 +42,15 @@ func scan(body []byte, off rule) error {
 	open := make([]level, 0, MaxDepth)
 	at := 0
 	for first := true; first || len(open) > 0; first = false {
+		if n := len(open) - 1; n >= 0 && !open[n].isMap { // what long lists are of
+			items, size := wholeNumbers(body[at:], open[n].left)
+			if items > 0 {
+				at += size
+				open[n].left -= items
+				open = closed(open)
+				continue
+			}
+		}
 		it, err := readItem(body[at:])
 		if err == nil {
 			err = checkItem(it, body[at+it.size:], open, off)
@@ -67,6 +76,11 @@ func advance(open []level, it item) []level {
 	if n := it.children(); n > 0 {
 		open = append(open, level{left: n, isMap: it.kind == kindMap})
 	}
+	return closed(open)
+}
+
+// closed is open without the levels that are complete.
+func closed(open []level) []level {
 	for len(open) > 0 && open[len(open)-1].left == 0 {
 		open = open[:len(open)-1]
 	}

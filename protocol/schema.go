@@ -114,27 +114,14 @@ func (w *walker) str(it item) []byte {
 // skip passes over one item and all that belongs to it.
 func (w *walker) skip() {
 	for todo := 1; todo > 0; todo-- {
-		if w.skipUint() { // what long lists are of
+		if _, size := readShort(w.b); size > 0 { // what long lists are of
+			w.b = w.b[size:]
 			continue
 		}
 		it := w.next()
 		w.b = w.b[it.body():]
 		todo += it.children()
 	}
-}
-
-// skipUint passes over an item that is a whole number written as one that is not negative, and
-// tells whether it was one.
-func (w *walker) skipUint() bool {
-	switch c := w.b[0]; {
-	case c <= 0x7f:
-		w.b = w.b[1:]
-	case c >= 0xcc && c <= 0xcf:
-		w.b = w.b[1+1<<(c-0xcc):]
-	default:
-		return false
-	}
-	return true
 }
 
 // check reads one item and compares it with s.
@@ -173,6 +160,10 @@ func (s *schema) checkList(w *walker, n int) *fieldError {
 		return &fieldError{problem: fmt.Sprintf("has %d elements: it may have %d", n, MaxElements), code: CodeBadRequest}
 	}
 	for i := range n {
+		if num, size := readShort(w.b); size > 0 && s.elem.kind == kindInt && num <= s.elem.max { // what long lists are of
+			w.b = w.b[size:]
+			continue
+		}
 		if e := s.elem.check(w); e != nil {
 			return e.in(fmt.Sprintf("[%d]", i))
 		}

@@ -1,7 +1,10 @@
 package protocol
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"math"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -31,10 +34,38 @@ func (t *TokenIDs) DecodeMsgpack(dec *msgpack.Decoder) error {
 		return fmt.Errorf("protocol: a list of %d token ids, at most %d", n, MaxElements)
 	}
 	*t = make(TokenIDs, n)
-	for i := range *t {
-		if (*t)[i], err = dec.DecodeInt32(); err != nil {
-			return err
+	for left := *t; len(left) > 0; {
+		some := decodeSome(dec, left)
+		if some == 0 {
+			if left[0], err = dec.DecodeInt32(); err != nil {
+				return err
+			}
+			some = 1
 		}
+		left = left[some:]
 	}
 	return nil
+}
+
+// decodeSome reads ids that follow one another at once, and tells how many: perhaps none. It can
+// where dec reads bytes in memory, which it does without a buffer of its own (msgpack.NewDecoder).
+func decodeSome(dec *msgpack.Decoder, ids []int32) (items int) {
+	r, ok := dec.Buffered().(*bytes.Reader)
+	if !ok {
+		return 0
+	}
+	var ahead [512]byte
+	at := r.Size() - int64(r.Len())
+	n, _ := r.ReadAt(ahead[:], at) // fewer at the end
+	b := ahead[:n]
+	for items < len(ids) {
+		num, size := readShort(b)
+		if size == 0 || num > math.MaxInt32 {
+			break
+		}
+		ids[items] = int32(num)
+		items, b = items+1, b[size:]
+	}
+	_, _ = r.Seek(at+int64(n-len(b)), io.SeekStart) // never before the beginning
+	return items
 }

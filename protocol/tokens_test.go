@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/iotest"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -39,6 +40,11 @@ func TestTokenIDs(t *testing.T) {
 			}
 			if err := msgpack.Unmarshal(body, &back); err != nil || back.Tokens == nil || !slices.Equal(back.Tokens, ids) {
 				t.Fatalf("%d ids do not come back: %v", n, err)
+			}
+			// A reader of which the decoder sees no more than it asked for.
+			back.Tokens = nil
+			if err := msgpack.NewDecoder(iotest.OneByteReader(bytes.NewReader(body))).Decode(&back); err != nil || !slices.Equal(back.Tokens, ids) {
+				t.Fatalf("%d ids do not come back byte by byte: %v", n, err)
 			}
 		}
 	}

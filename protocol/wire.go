@@ -97,6 +97,41 @@ func readItem(b []byte) (item, error) {
 	return readLong(b)
 }
 
+// readShort reads the item that b begins with where that is a whole number written as one that is
+// not negative, of size bytes; else size is 0.
+func readShort(b []byte) (num uint64, size int) {
+	if len(b) == 0 {
+		return 0, 0
+	}
+	c := b[0]
+	if c <= 0x7f {
+		return uint64(c), 1
+	}
+	if c < 0xcc || c > 0xcf {
+		return 0, 0
+	}
+	if size = 1 + 1<<(c-0xcc); size > len(b) {
+		return 0, 0
+	}
+	for _, next := range b[1:size] {
+		num = num<<8 | uint64(next)
+	}
+	return num, size
+}
+
+// wholeNumbers are how many items b begins with, at most `most`, are what readShort reads, and how
+// many bytes.
+func wholeNumbers(b []byte, most int) (items, size int) {
+	for items < most {
+		_, n := readShort(b[size:])
+		if n == 0 {
+			break
+		}
+		items, size = items+1, size+n
+	}
+	return items, size
+}
+
 // readLong reads the head of an item whose first byte is c0 to df.
 func readLong(b []byte) (item, error) {
 	f := formats[b[0]-0xc0]
