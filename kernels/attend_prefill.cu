@@ -95,7 +95,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	__device__ __forceinline__ void find(int n) {
 		const int32_t *table = a.blockTable + (size_t)run.slot * a.pages;
 #pragma unroll
-		for (int i = 0; i < ROWS; i++) page[i] = table[(uint32_t)min(n * PREFILL_KEYS + copied(i), run.end - 1) >> a.pageShift];
+		for (int i = 0; i < ROWS; i++) page[i] = __ldcg(table + ((uint32_t)min(n * PREFILL_KEYS + copied(i), run.end - 1) >> a.pageShift));
 	}
 
 	// The place in a block of the i-th position that a thread copies.
@@ -357,8 +357,11 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		}
 		if (n >= blocks) return;
 		float2 queries[STEPS][4];
-		find(n), locate(n);
-		await_previous(); // what QKV writes; all else is there as soon as it lets this kernel begin
+		// What QKV writes comes behind this wait; all else is there as soon as it lets this kernel begin.
+		find(n);
+		if (!WGMMA) await_previous(); // registers are few: where the pages lie comes after it
+		locate(n);
+		if (WGMMA) await_previous();
 		bring(0, 0), end_copies();
 		bring(0, 1), end_copies();
 		load_queries(queries);

@@ -49,10 +49,10 @@ struct PrefillRun {
 	int begin, end; // the smallest position of the rows, and the largest plus 1
 };
 
-// A load that is begun where it is written.
+// A load that is begun where it is written, and past L1, where lines may be of before.
 __device__ __forceinline__ int prefill_load(const int32_t *p) {
 	int v;
-	asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+	asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
 	return v;
 }
 
