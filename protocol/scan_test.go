@@ -86,6 +86,34 @@ func TestScanNamesTheByte(t *testing.T) {
 	}
 }
 
+// Also behind numbers that are passed over at once.
+func TestScanNamesTheByteBehindNumbers(t *testing.T) {
+	for list, want := range map[string]string{
+		"\x93\x01\xcd\x01\x02\xc1": "the byte c1, which msgpack never uses at byte 8",
+		"\x92\x01\xcd\x01":         "the bytes end inside an item at byte 5",
+		"\x92\x01":                 "list of 2 declared with 1 bytes left",
+		"\x92\x01\xcc\x80\x05":     "1 bytes follow the map at byte 7",
+	} {
+		if err := Scan(pairs("x", list)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%x: %v, want %s", list, err, want)
+		}
+	}
+}
+
+// What is read at once is what is read item by item, of every format and cut anywhere.
+func TestReadWholeIsReadItem(t *testing.T) {
+	for _, item := range formatItems {
+		for n := range len(item) + 1 {
+			b := []byte(item[:n])
+			it, err := readItem(b)
+			whole := err == nil && it.kind == kindUint && b[0] < 0xd0
+			if num, size := readWhole(b); (size > 0) != whole || whole && (num != it.num || size != it.size) {
+				t.Errorf("%x: %d of %d bytes, wants %+v, %v", b, num, size, it, err)
+			}
+		}
+	}
+}
+
 func TestScanPasses(t *testing.T) {
 	for name, body := range map[string][]byte{
 		"no field":        pairs(),
@@ -99,16 +127,18 @@ func TestScanPasses(t *testing.T) {
 	}
 }
 
-// everyFormat is a list of one item of each format that is allowed.
+// formatItems are an item of each format that is allowed.
+var formatItems = []string{"\x00", "\xff", "\x80", "\x90", "\xa0", "\xc0", "\xc2", "\xc3",
+	"\xc4\x01\xff", "\xc5\x00\x01\xff", "\xc6\x00\x00\x00\x01\xff",
+	"\xca\x00\x00\x00\x00", "\xcb\x00\x00\x00\x00\x00\x00\x00\x00",
+	"\xcc\x01", "\xcd\x00\x01", "\xce\x00\x00\x00\x01", "\xcf\x00\x00\x00\x00\x00\x00\x00\x01",
+	"\xd0\x81", "\xd1\x80\x01", "\xd2\x80\x00\x00\x01", "\xd3\x80\x00\x00\x00\x00\x00\x00\x01",
+	"\xd9\x01a", "\xda\x00\x01a", "\xdb\x00\x00\x00\x01a",
+	"\xdc\x00\x01\x00", "\xdd\x00\x00\x00\x01\x00", "\xde\x00\x01\xa0\x00", "\xdf\x00\x00\x00\x01\xa0\x00"}
+
+// everyFormat is a list of them.
 func everyFormat() string {
-	items := []string{"\x00", "\xff", "\x80", "\x90", "\xa0", "\xc0", "\xc2", "\xc3",
-		"\xc4\x01\xff", "\xc5\x00\x01\xff", "\xc6\x00\x00\x00\x01\xff",
-		"\xca\x00\x00\x00\x00", "\xcb\x00\x00\x00\x00\x00\x00\x00\x00",
-		"\xcc\x01", "\xcd\x00\x01", "\xce\x00\x00\x00\x01", "\xcf\x00\x00\x00\x00\x00\x00\x00\x01",
-		"\xd0\x81", "\xd1\x80\x01", "\xd2\x80\x00\x00\x01", "\xd3\x80\x00\x00\x00\x00\x00\x00\x01",
-		"\xd9\x01a", "\xda\x00\x01a", "\xdb\x00\x00\x00\x01a",
-		"\xdc\x00\x01\x00", "\xdd\x00\x00\x00\x01\x00", "\xde\x00\x01\xa0\x00", "\xdf\x00\x00\x00\x01\xa0\x00"}
-	return "\xdc\x00" + string(rune(len(items))) + strings.Join(items, "")
+	return "\xdc\x00" + string(rune(len(formatItems))) + strings.Join(formatItems, "")
 }
 
 func TestScanAllocatesNothing(t *testing.T) {

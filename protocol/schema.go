@@ -114,7 +114,7 @@ func (w *walker) str(it item) []byte {
 // skip passes over one item and all that belongs to it.
 func (w *walker) skip() {
 	for todo := 1; todo > 0; todo-- {
-		if _, size := readShort(w.b); size > 0 { // what long lists are of
+		if _, size := readWhole(w.b); size > 0 { // what long lists are of
 			w.b = w.b[size:]
 			continue
 		}
@@ -160,7 +160,7 @@ func (s *schema) checkList(w *walker, n int) *fieldError {
 		return &fieldError{problem: fmt.Sprintf("has %d elements: it may have %d", n, MaxElements), code: CodeBadRequest}
 	}
 	for i := range n {
-		if num, size := readShort(w.b); size > 0 && s.elem.kind == kindInt && num <= s.elem.max { // what long lists are of
+		if num, size := readWhole(w.b); size > 0 && s.elem.kind == kindInt && num <= s.elem.max { // what long lists are of
 			w.b = w.b[size:]
 			continue
 		}

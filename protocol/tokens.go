@@ -59,7 +59,7 @@ func decodeSome(dec *msgpack.Decoder, ids []int32) (items int) {
 	n, _ := r.ReadAt(ahead[:], at) // fewer at the end
 	b := ahead[:n]
 	for items < len(ids) {
-		num, size := readShort(b)
+		num, size := readWhole(b)
 		if size == 0 || num > math.MaxInt32 {
 			break
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -59,6 +60,19 @@ func TestTokenIDsOfNothingAndTooMany(t *testing.T) {
 	}
 	if err := msgpack.Unmarshal([]byte{0xdd, 0xff, 0xff, 0xff, 0xff}, &ids); err == nil {
 		t.Error("a list of 2³²-1 ids was taken")
+	}
+}
+
+// What cannot be read at once ends as it does id by id.
+func TestTokenIDsThatAreNone(t *testing.T) {
+	for _, list := range []string{"\x93\x01\xce\x80\x00\x00\x00\x02", "\x93\x01\xcf\x00\x00\x00\x01\x00\x00\x00\x00\x02", "\x92\x01\xcb\x40\x00\x00\x00\x00\x00\x00\x00",
+		"\x92\x01\xc0", "\x92\x01\xd1\x80\x00", "\x92\x01\xcd\x01", "\x92\x01", "\x92\x01\xa1a"} {
+		var some, one TokenIDs
+		err := msgpack.Unmarshal([]byte(list), &some)
+		want := msgpack.NewDecoder(iotest.OneByteReader(strings.NewReader(list))).Decode(&one)
+		if fmt.Sprint(err) != fmt.Sprint(want) || !slices.Equal(some, one) {
+			t.Errorf("%x: %v, %v; id by id %v, %v", list, some, err, one, want)
+		}
 	}
 }
 

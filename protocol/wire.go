@@ -97,9 +97,9 @@ func readItem(b []byte) (item, error) {
 	return readLong(b)
 }
 
-// readShort reads the item that b begins with where that is a whole number written as one that is
-// not negative, of size bytes; else size is 0.
-func readShort(b []byte) (num uint64, size int) {
+// readWhole reads the item that b begins with where that is a whole number written as one that is
+// not negative, and all there; else size is 0.
+func readWhole(b []byte) (num uint64, size int) {
 	if len(b) == 0 {
 		return 0, 0
 	}
@@ -107,10 +107,10 @@ func readShort(b []byte) (num uint64, size int) {
 	if c <= 0x7f {
 		return uint64(c), 1
 	}
-	if c < 0xcc || c > 0xcf {
+	if c < 0xcc || c > 0xcf { // those of formats that are kindUint
 		return 0, 0
 	}
-	if size = 1 + 1<<(c-0xcc); size > len(b) {
+	if size = 1 + formats[c-0xc0].width; size > len(b) {
 		return 0, 0
 	}
 	for _, next := range b[1:size] {
@@ -119,11 +119,10 @@ func readShort(b []byte) (num uint64, size int) {
 	return num, size
 }
 
-// wholeNumbers are how many items b begins with, at most `most`, are what readShort reads, and how
-// many bytes.
+// wholeNumbers counts the items that b begins with and readWhole reads, at most `most`, and their bytes.
 func wholeNumbers(b []byte, most int) (items, size int) {
 	for items < most {
-		_, n := readShort(b[size:])
+		_, n := readWhole(b[size:])
 		if n == 0 {
 			break
 		}
