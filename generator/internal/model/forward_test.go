@@ -19,9 +19,9 @@ func (l *launches) Launch(op device.Op) error {
 	return nil
 }
 
-// Each attention comes right after the QKV of its rows and layer, and is told so for
-// generated rows alone. Where heads want more than RoPE, it has of these the Turn that QKV
-// leaves to it.
+// Each attention comes right after the QKV of its rows and layer, and is told so. Where heads
+// want more than RoPE, it has of generated rows the Turn that QKV leaves to it. Behind a prompt's
+// last one only sampled rows go on.
 func TestAttentionIsToldThatItFollowsQKV(t *testing.T) {
 	h, m := embedded(t)
 	followsQKV(t, h, m)
@@ -49,7 +49,7 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			t.Error(err)
 		}
 	})
-	for _, sh := range []model.Shape{{Rows: 1, Samples: 1}, {Rows: 8, Samples: 8}, {Rows: 1, Prefill: true, Samples: 1}, {Rows: 8, Prefill: true}} {
+	for _, sh := range []model.Shape{{Rows: 1, Samples: 1}, {Rows: 8, Samples: 8}, {Rows: 1, Prefill: true, Samples: 1}, {Rows: 8, Prefill: true}, {Rows: 8, Prefill: true, Samples: 3}} {
 		var l launches
 		if err := m.Forward(&l, lane, sh); err != nil {
 			t.Fatal(err)
@@ -73,11 +73,49 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			}
 		}
 		want := m.Config.Layers
-		if sh.Samples == 0 { // nothing goes on from the last layer's
+		if sh.Prefill && sh.Samples == 0 { // nothing goes on from the last layer's
 			want--
+		}
+		if sh.Prefill && sh.Samples > 0 {
+			onlySampled(t, l.ops, sh)
 		}
 		if found != want {
 			t.Errorf("%+v: %d attentions, wants %d", sh, found, want)
 		}
+	}
+}
+
+// onlySampled tells whether a prompt's sampled rows alone go on from the last attention: all
+// after it take a list of them, and as many rows as it has.
+func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
+	t.Helper()
+	last, listed := len(ops)-1, 0
+	for last >= 0 && ops[last].Kernel() != (kernels.Attend{}).Kernel() {
+		last--
+	}
+	if a, ok := ops[last].(kernels.Attend); !ok || a.Next.Bytes() > 0 || a.T != sh.Rows {
+		t.Errorf("%+v: the last attention is %+v, wants one of all rows that leaves them in Out", sh, ops[last])
+	}
+	for _, op := range ops[last+1:] {
+		rows, list := 0, int64(0)
+		switch o := op.(type) {
+		case kernels.Pick:
+			rows, list = o.N, 4*int64(o.N)
+		case kernels.Project:
+			rows, list = o.T, o.Only.Bytes()
+		case kernels.GateUp:
+			rows, list = o.T, o.Only.Bytes()
+		case kernels.Head:
+			rows, list = o.N, o.Rows.Sample.Bytes()
+		default:
+			continue // draws tokens
+		}
+		listed++
+		if rows != sh.Samples || list < 4*int64(rows) {
+			t.Errorf("%+v: %s takes %d rows of a list of %d bytes, wants %d rows", sh, op.Kernel(), rows, list, sh.Samples)
+		}
+	}
+	if listed != 5 {
+		t.Errorf("%+v: %d ops of sampled rows, wants pick, output, gate and up, down and head", sh, listed)
 	}
 }

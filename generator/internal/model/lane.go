@@ -68,6 +68,7 @@ func (l *Lane) allocate(dev taking, c Config) (err error) {
 	if l.counter, err = dev.Alloc(4); err != nil {
 		return err
 	}
+	// Rows are found by it, also where a test has kernels not wait for what tells of them.
 	if l.live, err = dev.Alloc(4 * int64(g.MaxBatch)); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (m *Model) Weights() device.Buffer { return m.embedding.Data }
 type Shape struct {
 	Rows    int  // token rows, padding included
 	Prefill bool // whether they are prompts' tokens, else each the one that a sequence generated last
-	Samples int  // rows whose next token is drawn, padding included; 0 skips what only they are for
+	Samples int  // rows whose next token is drawn, padding included; 0 skips the head, and of a prompt what follows the last layer's keys and values
 }
 
 // Forward launches one step on s: the descriptor that Lane.Write put into the
