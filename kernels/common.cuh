@@ -43,7 +43,8 @@ __device__ __forceinline__ void await_previous() {
 }
 
 // await_rows is await_previous in the products of few rows. A test takes it away there
-// (REEL_NO_WAIT) and must find the missing wait: then sums are wrong, but no addresses,
+// (REEL_NO_WAIT) and must find the missing wait: then sums are wrong, but no addresses
+// (a list of rows is behind it too, but holds rows that are there at any time),
 // and no counters by which blocks meet.
 __device__ __forceinline__ void await_rows() {
 #ifndef REEL_NO_WAIT

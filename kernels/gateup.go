@@ -11,7 +11,7 @@ import (
 // Out[t] = silu(Gate·n) ⊙ (Up·n), silu(a) = a/(1+exp(-a)). (Shazeer, "GLU
 // Variants Improve Transformer", 2020.)
 type GateUp struct {
-	X device.Buffer // float32 [T][hidden]; with Only as many rows as that has to choose from, no fewer
+	X device.Buffer // float32 [T][hidden]; with Only at least T rows, and all that it names
 	// Only is int32 [T], the row of X for each row of Out, or -1 for those of Out that are left as
 	// they are, which come last; or none, and each row of Out has its own of X.
 	Only     device.Buffer

@@ -200,7 +200,7 @@ template <class Op, class D, int U, int X> __device__ __forceinline__ void picke
 #pragma unroll 1
 	for (int first = 0; first < op.activations().n; first += 8) {
 		if (first > 0) {
-			if (op.activations().row(first) < 0) return; // before weights are read once more
+			if (op.activations().row(first) < 0) return; // before weights are read once more; of the first eight it is known later
 			__syncthreads(); // nobody reads the sums of the rows before any more
 		}
 		if (!narrow<Op, D, 1, U, X, true>(op, first)) return;

@@ -41,56 +41,61 @@ func TestCUDAPick(t *testing.T) {
 	}
 }
 
-// Rows of a list have the bits that they have alone, whatever group of rows they come in, and what
+// Rows of a list have the bits that they have without one, whatever group of rows they come in, and what
 // is behind a row that is not there stays as it is.
 func TestCUDAOnlyRowsOfAList(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { turnBlocks = n }(turnBlocks)
-	const rows, width = 80, 96
 	for i, of := range [][2]int{{0, 1}, {1, 2}, {1, 0}, {2, 3}, {7, 1}, {8, 0}, {8, 5}, {9, 0}, {16, 0}, {17, 4}, {33, 2}, {64, 0}, {1, 63}} {
-		live, in, dtype := of[0], []int{64, 1040, 4096}[i%3], []DType{BF16, F16}[i%2]
 		turnBlocks = []int{math.MaxInt32, 4, 1}[i/2%3] // of 6 units
-		list := picking(b, live, of[1], rows)
-		n := len(list)
-		w, up := b.matrix(dtype, width, in), b.matrix(dtype, width, in)
-		values := b.normal(rows*in, 3)
-		var gathered []float32
-		for _, row := range list[:live] {
-			gathered = append(gathered, values[int(row)*in:(int(row)+1)*in]...)
-		}
-		x, only, norm := put(b, values), put(b, list), put(b, b.powers(in))
-		residual := b.normal(n*width, 1)
-		for _, c := range []struct {
-			name string
-			out  []float32
-			op   func(on int, out, only device.Buffer, x device.Buffer, rows, n int) device.Op
-		}{
-			{"project", residual, func(on int, out, only, x device.Buffer, _, n int) device.Op {
-				return Project{W: w[on], In: x, X: out, Only: only, T: n}
-			}},
-			{"gateup", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, _, n int) device.Op {
-				return GateUp{X: x, Norm: norm[on], Gate: w[on], Up: up[on], Out: out, Only: only, T: n, Eps: 1e-5}
-			}},
-			{"head", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, rows, n int) device.Op {
-				picked := only
-				if picked.Bytes() == 0 {
-					picked = put(b, counted(n))[on]
-				}
-				return Head{X: x, Norm: norm[on], W: w[on], Rows: Rows{Sample: picked}, Logits: out, Picked: only.Bytes() > 0, T: rows, N: n, Eps: 1e-5}
-			}},
-		} {
-			name := fmt.Sprintf("%s, %d rows of %d, %d to %d", c.name, live, n, in, width)
-			out := put(b, c.out)
-			b.run(func(on int) device.Op { return c.op(on, out[on], only[on], x[on], rows, n) })
-			b.close(name, out, 8*sums(in), 1e-5)
-			got := read[uint32](b, 1, out[1])
-			want := viewOf[uint32](bytesOf(slices.Clone(c.out)))
-			if live > 0 {
-				dense := b.load(1, bytesOf(slices.Clone(c.out)))
-				b.onGPU(c.op(1, dense, device.Buffer{}, b.load(1, bytesOf(gathered)), live, live))
-				copy(want[:live*width], read[uint32](b, 1, dense))
+		b.onlyRows([]DType{BF16, F16}[i%2], of[0], of[1], []int{64, 1040, 4096}[i%3])
+	}
+}
+
+// onlyRows are products of a list of so many rows that are there, and some that are not.
+func (b *both) onlyRows(dtype DType, live, padding, in int) {
+	b.t.Helper()
+	const rows, width = 80, 96
+	list := picking(b, live, padding, rows)
+	n := len(list)
+	w, up := b.matrix(dtype, width, in), b.matrix(dtype, width, in)
+	values := b.normal(rows*in, 3)
+	var gathered []float32
+	for _, row := range list[:live] {
+		gathered = append(gathered, values[int(row)*in:(int(row)+1)*in]...)
+	}
+	x, only, norm := put(b, values), put(b, list), put(b, b.powers(in))
+	residual := b.normal(n*width, 1)
+	for _, c := range []struct {
+		name string
+		out  []float32
+		op   func(on int, out, only device.Buffer, x device.Buffer, rows, n int) device.Op
+	}{
+		{"project", residual, func(on int, out, only, x device.Buffer, _, n int) device.Op {
+			return Project{W: w[on], In: x, X: out, Only: only, T: n}
+		}},
+		{"gateup", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, _, n int) device.Op {
+			return GateUp{X: x, Norm: norm[on], Gate: w[on], Up: up[on], Out: out, Only: only, T: n, Eps: 1e-5}
+		}},
+		{"head", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, rows, n int) device.Op {
+			picked := only
+			if picked.Bytes() == 0 {
+				picked = put(b, counted(n))[on]
 			}
-			b.equal(name, got, want)
+			return Head{X: x, Norm: norm[on], W: w[on], Rows: Rows{Sample: picked}, Logits: out, Picked: only.Bytes() > 0, T: rows, N: n, Eps: 1e-5}
+		}},
+	} {
+		name := fmt.Sprintf("%s, %d rows of %d, %d to %d", c.name, live, n, in, width)
+		out := put(b, c.out)
+		b.run(func(on int) device.Op { return c.op(on, out[on], only[on], x[on], rows, n) })
+		b.close(name, out, 8*sums(in), 1e-5)
+		got := read[uint32](b, 1, out[1])
+		want := viewOf[uint32](bytesOf(slices.Clone(c.out)))
+		if live > 0 {
+			dense := b.load(1, bytesOf(slices.Clone(c.out)))
+			b.onGPU(c.op(1, dense, device.Buffer{}, b.load(1, bytesOf(gathered)), live, live))
+			copy(want[:live*width], read[uint32](b, 1, dense))
 		}
+		b.equal(name, got, want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // the one place where a sum over several GPUs, or a row's adapter, goes.
 type Project struct {
 	W  Weight        // [hidden][in]
-	In device.Buffer // float32 [T][in]; with Only as many rows as that has to choose from, no fewer
+	In device.Buffer // float32 [T][in]; with Only at least T rows, and all that it names
 	X  device.Buffer // in and out: float32 [T][hidden]
 	// Only is int32 [T], the row of In for each row of X, or -1 for those of X that are left as
 	// they are, which come last; or none, and each row of X has its own of In.

@@ -78,7 +78,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	}
 	// Attention may begin when what came before this kernel is there: producers and clerks, who wait
 	// for that, let it (begin_product).
-	static __device__ __forceinline__ void begin_before() {
+	static __device__ __forceinline__ void let_unattended_begin() {
 		if (!Op::ATTENDED) let_next_begin();
 	}
 	// What consumers leave a clerk, and what they wait for.
@@ -411,13 +411,13 @@ template <class Op, class D, int T, int STAGES> __device__ __forceinline__ void 
 	__syncthreads();
 	if (warp < 0) {
 		take_registers<T>();
-		Block::begin_before();
+		Block::let_unattended_begin();
 		b.consume();
 		return;
 	}
 	give_registers<T>();
 	if (warp == 1) {
-		Block::begin_before();
+		Block::let_unattended_begin();
 		b.produce_weights();
 		return;
 	}
