@@ -31,17 +31,12 @@ func (o Head) Check() error {
 
 // Host computes on the host. Padding samples come last, so the live ones are a prefix.
 func (o Head) Host(h *device.Host) {
-	hidden, x := o.W.Cols, h.Float32(o.X)
-	n, live := h.Scratch(o.N*hidden), 0
-	for i, row := range h.Int32(o.Rows.Sample)[:o.N] {
-		if row < 0 {
-			break
-		}
-		rmsNorm(n[i*hidden:(i+1)*hidden], x[int(row)*hidden:(int(row)+1)*hidden], h.Float32(o.Norm)[:hidden], o.Eps)
-		live++
-	}
+	hidden := o.W.Cols
+	x, live := only(h, o.Rows.Sample, h.Float32(o.X), o.N, hidden)
+	n := normRows(h, x, h.Float32(o.Norm)[:hidden], o.Eps, live)
 	if live > 0 {
 		product(h, o.W, n, live, h.Float32(o.Logits), o.W.Rows, false)
 	}
 	h.Return(n)
+	h.Return(x)
 }
