@@ -69,13 +69,10 @@ func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
 	c, w, T := m.Config, &m.layers[i], sh.Rows
 	// A prompt's rows go from product to product as these leave them, where a GPU rounds them.
 	onward := sh.Prefill && m.alike
-	var x, inner, nextX, nextNorm device.Buffer
+	var x, inner, nextNorm device.Buffer
 	last := i+1 == len(m.layers)
-	if onward {
-		x, inner = l.scratch, l.scratchInner
-		if !last {
-			nextX, nextNorm = x, m.layers[i+1].attentionNorm
-		}
+	if onward && !last { // there sampled rows go on alone
+		x, inner, nextNorm = l.scratch, l.scratchInner, m.layers[i+1].attentionNorm
 	}
 	qkv := kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, Raw: l.raw, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
 		Out: l.q, Scratch: l.scratch, Parts: l.parts, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps, Prefill: sh.Prefill, Ready: onward && i > 0}
@@ -88,7 +85,6 @@ func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
 	}
 	p.launch(qkv)
 	if last && sh.Prefill {
-		attend.Next = device.Buffer{}
 		m.sampled(p, l, attend, sh.Samples)
 		return
 	}
@@ -97,7 +93,7 @@ func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
 		Name: kernels.Output})
 	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, Parts: l.parts, T: T, Eps: c.RMSNormEps,
 		Prefill: sh.Prefill, Ready: onward, Next: inner})
-	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: nextX, NextNorm: nextNorm, Name: kernels.Down})
+	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: x, NextNorm: nextNorm, Name: kernels.Down})
 }
 
 // sampled is what comes after a prompt's keys and values in the last layer. Only rows that are
