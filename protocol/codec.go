@@ -121,6 +121,51 @@ func peek(body []byte) header {
 	return h
 }
 
+// PeekID returns the request id in the first bytes of a body that has not been
+// scanned, or nil where they do not hold one.
+func PeekID(head []byte) *uint64 {
+	top, err := readItem(head)
+	if err != nil || top.kind != kindMap {
+		return nil
+	}
+	at := top.size
+	for range top.n {
+		name, err := readItem(head[at:])
+		end := at + name.size + name.body()
+		if err != nil || name.kind != kindStr || end >= len(head) {
+			return nil
+		}
+		if string(head[at+name.size:end]) == "id" {
+			value, err := readItem(head[end:])
+			if err != nil || value.kind != kindUint {
+				return nil
+			}
+			return &value.num
+		}
+		if at = end + valueBytes(head[end:]); at >= len(head) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// valueBytes is the length of the value that b begins with, or more than len(b)
+// where b does not hold all of it.
+func valueBytes(b []byte) (at int) {
+	for items := 1; items > 0; items-- {
+		if at >= len(b) {
+			return len(b) + 1
+		}
+		it, err := readItem(b[at:])
+		if err != nil {
+			return len(b) + 1
+		}
+		at += it.size + it.body()
+		items += it.children()
+	}
+	return at
+}
+
 // contentBytes sums the contents of a list of messages, which b begins with.
 func contentBytes(b []byte) (bytes int) {
 	w := &walker{b}
@@ -167,7 +212,7 @@ func FrameError(err error) *Error {
 	case errors.Is(err, ErrStructure), errors.Is(err, ErrFrameTooLarge), errors.Is(err, ErrFrameEmpty):
 		return Errorf(CodeBadFrame, hint, "%v", err)
 	case errors.Is(err, ErrOverloaded):
-		return Errorf(CodeOverloaded, "connect again in a moment", "%v", err)
+		return Errorf(CodeOverloaded, "send it again in a moment", "%v", err)
 	}
 	return nil
 }

@@ -265,3 +265,41 @@ func TestLongMessagesAreNotDecoded(t *testing.T) {
 		t.Errorf("odd elements: %v", err)
 	}
 }
+
+// PeekID finds the id in any part of a request that holds it, and nothing else.
+func TestPeekID(t *testing.T) {
+	prompt, seed := strings.Repeat("long ", 3000), uint64(5)
+	messages := []Message{{Role: "user", Content: prompt}}
+	for _, g := range []*Generate{
+		{ID: 1 << 40, Prompt: &prompt, Seed: &seed}, {ID: 7, Tokens: make([]int32, 5000)}, {ID: 200, Messages: messages, Stop: []string{"id"}},
+	} {
+		sent, err := AppendFrame(nil, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, found := sent[headerBytes:], 0
+		for n := range min(len(body), smallFrame) {
+			if id := PeekID(body[:n]); id != nil {
+				found++
+				if *id != g.ID {
+					t.Fatalf("%d bytes: id %d, want %d", n, *id, g.ID)
+				}
+			}
+		}
+		if found == 0 {
+			t.Errorf("id %d was never found", g.ID)
+		}
+	}
+	for name, head := range map[string]string{
+		"a list": "\x91\xa2id\x01", "a text as id": "\x81\xa2id\xa11", "an id inside": "\x81\xa1x\x81\xa2id\x01", "no value": "\x82\xa2id",
+		"behind 4 G elements": "\x82\xa1x\xdd\xff\xff\xff\xff\xa2id\x01", "behind a long text": "\x82\xa1x\xdb\xff\xff\xff\xff\xa2id\x01",
+		"a negative id": "\x81\xa2id\xff", "nothing": "",
+	} {
+		if id := PeekID([]byte(head)); id != nil {
+			t.Errorf("%s: id %d", name, *id)
+		}
+	}
+	if id := PeekID([]byte("\x82\xa1x\x92\x81\xa1y\xc0\xa1z\xa2id\x09")); id == nil || *id != 9 {
+		t.Errorf("behind a list of maps: %v", id)
+	}
+}

@@ -21,7 +21,7 @@ const (
 	CodeDraining           = "draining"             // the generator is stopping; it takes no new requests
 	CodeShutdown           = "shutdown"             // the generator stopped before the request finished
 	CodeSlowClient         = "slow_client"          // the client did not read; the connection closes
-	CodeOverloaded         = "overloaded"           // too many undecoded bytes in all; the connection closes
+	CodeOverloaded         = "overloaded"           // no room for the frame; with an id the connection stays
 	CodeDenied             = "denied"               // the peer may not use this generator; the connection closes
 	CodeDeviceFailed       = "device_failed"        // the generator ends; the connection closes
 	CodeGPUAbsent          = "gpu_absent"           // there is no GPU, or no driver for it; the generator ends
@@ -37,8 +37,11 @@ var closing = map[string]bool{
 	CodeSlowClient: true, CodeOverloaded: true, CodeDenied: true, CodeDeviceFailed: true,
 }
 
-// Closes reports whether the connection closes after e.
-func (e *Error) Closes() bool { return closing[e.Code] }
+// Closes reports whether the connection closes after e. A frame that was
+// overloaded and whose id could be read is a request's matter alone.
+func (e *Error) Closes() bool {
+	return closing[e.Code] && (e.Code != CodeOverloaded || e.ID == nil)
+}
 
 // Error is the message that says what went wrong, and the Go error on both sides.
 type Error struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 )
 
 // headerBytes is the length in front of every frame: 4 bytes, big-endian.
@@ -24,36 +23,14 @@ var (
 	ErrNotMessage    = errors.New("protocol: not a message of this protocol")
 )
 
-// Budget bounds the bytes that frames in reception hold, over all readers that
-// share it. It is safe for use by several goroutines.
-type Budget struct {
-	Limit int64 // bytes
-	used  atomic.Int64
-}
-
-// Used is the number of bytes held now.
-func (b *Budget) Used() int64 { return b.used.Load() }
-
-// acquire takes n bytes, or nothing and false where they are not free.
-func (b *Budget) acquire(n int64) bool {
-	if b == nil {
-		return true
-	}
-	for {
-		used := b.used.Load()
-		if used+n > b.Limit {
-			return false
-		}
-		if b.used.CompareAndSwap(used, used+n) {
-			return true
-		}
-	}
-}
-
-func (b *Budget) release(n int64) {
-	if b != nil {
-		b.used.Add(-n)
-	}
+// Allowance grants the bytes that frames hold while they are received and
+// decoded. One FrameReader calls it from one goroutine.
+type Allowance interface {
+	// Acquire takes n bytes, at most a frame's. It may wait for them. An error
+	// wraps ErrOverloaded; then nothing was taken.
+	Acquire(n int) error
+	// Release gives n bytes back.
+	Release(n int)
 }
 
 // FrameReader reads the frames of one connection. Memory grows with the bytes
@@ -61,50 +38,64 @@ func (b *Budget) release(n int64) {
 // small pieces; put a bufio.Reader there.
 type FrameReader struct {
 	R      io.Reader
-	Max    int     // bytes of a body; 0 is MaxFrame
-	Budget *Budget // nil is none
+	Max    int       // bytes of a body; 0 is MaxFrame
+	Budget Allowance // asked for all bytes of a body above 4 KiB once 4 KiB have come; nil grants everything
 
 	buf    []byte
-	mapped []byte // what buf is part of, where a large frame is read
-	held   int64  // bytes of Budget that buf holds
+	mapped []byte // the memory of buf, for a large frame
+	held   int    // bytes of Budget that buf holds
+	length int    // bytes of the frame's body
+	have   int    // bytes of it that have come
 }
 
-// Next returns the body of the next frame, valid until Next or Release is
-// called. What the frame before held goes back to the budget first, so a reader
-// that waits holds nothing. Errors: io.EOF between two frames,
+// Next returns the body of the next frame, valid until Next, Skip or Release is
+// called. The bytes of the frame before go back to the budget first, so a
+// waiting reader holds nothing. Errors: io.EOF between two frames,
 // io.ErrUnexpectedEOF inside one, ErrFrameTooLarge, ErrFrameEmpty,
-// ErrOverloaded, and what R returns.
+// ErrOverloaded, and those of R. After ErrOverloaded, or an error of R that
+// passes, Skip leads to the next frame.
 func (f *FrameReader) Next() ([]byte, error) {
 	f.Release()
 	n, err := f.header()
 	if err != nil {
 		return nil, err
 	}
-	if f.Budget != nil && n >= mappedFrame {
-		f.buf, f.mapped = nil, mapMemory(n)
-	}
-	for have := 0; have < n; {
-		if err := f.grow(have, n); err != nil {
+	f.length = n
+	for f.have < n {
+		if err := f.grow(); err != nil {
 			return nil, err
 		}
-		end := min(n, len(f.buf))
-		got, err := io.ReadFull(f.R, f.buf[have:end])
+		got, err := io.ReadFull(f.R, f.buf[f.have:min(n, len(f.buf))])
+		f.have += got
 		if err != nil {
 			return nil, cutShort(err)
 		}
-		have += got
 	}
 	return f.buf[:n], nil
 }
 
-// Release gives back what the last frame held; its body is no longer valid.
+// Head returns the first bytes of a frame that Next gave up, 4 KiB at most. They
+// are valid until the next call of another method.
+func (f *FrameReader) Head() []byte { return f.buf[:min(f.have, smallFrame)] }
+
+// Skip reads and drops the rest of a frame that Next gave up. It holds no memory
+// meanwhile. Errors are those of R.
+func (f *FrameReader) Skip() error {
+	left := int64(f.length - f.have)
+	f.Release()
+	_, err := io.CopyN(io.Discard, f.R, left)
+	return cutShort(err)
+}
+
+// Release gives back the memory of the last frame; its body is no longer valid.
 // Call it when the connection ends.
 func (f *FrameReader) Release() {
-	if f.held == 0 && f.mapped == nil {
+	f.length, f.have = 0, 0
+	if f.held == 0 {
 		return
 	}
 	unmapMemory(f.mapped)
-	f.Budget.release(f.held)
+	f.Budget.Release(f.held)
 	f.held, f.buf, f.mapped = 0, nil, nil
 }
 
@@ -128,26 +119,27 @@ func (f *FrameReader) header() (int, error) {
 	return int(n), nil
 }
 
-// grow makes room behind the have bytes that are there, for a body of n. It
-// grows fourfold, so that copies and garbage stay a third of the whole.
-func (f *FrameReader) grow(have, n int) error {
-	if have < len(f.buf) {
+// grow makes room behind the bytes that are there. It grows fourfold, so that
+// copies and garbage stay a third of the whole.
+func (f *FrameReader) grow() error {
+	if f.have < len(f.buf) {
 		return nil
 	}
-	size, cost := max(smallFrame, min(4*have, n)), int64(0)
-	if size > smallFrame {
-		cost = int64(size)
+	size := max(smallFrame, min(4*f.have, f.length))
+	if size > smallFrame && f.Budget != nil && f.held == 0 {
+		if err := f.Budget.Acquire(f.length); err != nil {
+			return err
+		}
+		f.held = f.length
+		if f.length >= mappedFrame {
+			f.mapped = mapMemory(f.length)
+		}
 	}
-	if !f.Budget.acquire(cost - f.held) {
-		return fmt.Errorf("%w: no %d bytes free of the %d that all connections share", ErrOverloaded, cost-f.held, f.Budget.Limit)
+	buf := f.mapped
+	if buf == nil {
+		buf = make([]byte, size)
 	}
-	f.held = cost
-	if f.mapped != nil {
-		f.buf = f.mapped[:size]
-		return nil
-	}
-	buf := make([]byte, size)
-	copy(buf, f.buf[:have])
+	copy(buf, f.buf[:f.have])
 	f.buf = buf
 	return nil
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/iotest"
 )
@@ -70,22 +68,22 @@ func TestFrameReaderReadsManyFrames(t *testing.T) {
 	for i, n := range sizes {
 		stream = append(stream, frame(bytes.Repeat([]byte{byte(i)}, n))...)
 	}
-	budget := &Budget{Limit: MaxUndecoded}
+	budget := &allowance{limit: MaxUndecoded}
 	f := FrameReader{R: iotest.HalfReader(bytes.NewReader(stream)), Budget: budget}
 	for i, n := range sizes {
 		body, err := f.Next()
 		if err != nil || len(body) != n || body[0] != byte(i) || body[n-1] != byte(i) {
 			t.Fatalf("frame %d: %d bytes, %v", i, len(body), err)
 		}
-		if large := n > smallFrame; (budget.Used() > 0) != large || budget.Used() > int64(n) {
-			t.Errorf("frame %d of %d bytes holds %d", i, n, budget.Used())
+		if want := n; n > smallFrame && budget.used != want || n <= smallFrame && budget.used != 0 {
+			t.Errorf("frame %d of %d bytes holds %d", i, n, budget.used)
 		}
 	}
 	if _, err := f.Next(); err != io.EOF {
 		t.Errorf("at the end: %v", err)
 	}
-	if budget.Used() != 0 {
-		t.Errorf("%d bytes still held", budget.Used())
+	if budget.used != 0 {
+		t.Errorf("%d bytes still held", budget.used)
 	}
 }
 
@@ -114,13 +112,26 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
+// allowance grants up to limit bytes at once.
+type allowance struct{ limit, used int }
+
+func (a *allowance) Acquire(n int) error {
+	if a.used+n > a.limit {
+		return ErrOverloaded
+	}
+	a.used += n
+	return nil
+}
+
+func (a *allowance) Release(n int) { a.used -= n }
+
 func TestBudget(t *testing.T) {
 	body := frame(make([]byte, 60_000))
-	budget := &Budget{Limit: 100_000}
+	budget := &allowance{limit: 100_000}
 	first := FrameReader{R: bytes.NewReader(body), Budget: budget}
 	second := FrameReader{R: bytes.NewReader(append(body, body...)), Budget: budget}
-	if _, err := first.Next(); err != nil || budget.Used() != 60_000 {
-		t.Fatalf("the first: %v, %d held", err, budget.Used())
+	if _, err := first.Next(); err != nil || budget.used != 60_000 {
+		t.Fatalf("the first: %v, %d held", err, budget.used)
 	}
 	if _, err := second.Next(); !errors.Is(err, ErrOverloaded) {
 		t.Fatalf("the second: %v, want ErrOverloaded", err)
@@ -131,8 +142,8 @@ func TestBudget(t *testing.T) {
 		t.Errorf("a small frame while the budget is spent: %v", err)
 	}
 	first.Release()
-	if budget.Used() != 0 {
-		t.Errorf("%d bytes held after all is released", budget.Used())
+	if budget.used != 0 {
+		t.Errorf("%d bytes held after all is released", budget.used)
 	}
 	third := FrameReader{R: bytes.NewReader(body), Budget: budget}
 	if _, err := third.Next(); err != nil {
@@ -145,29 +156,55 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// What is refused to one reader never looks taken to another.
-func TestRefusalsTakeNothing(t *testing.T) {
-	budget := &Budget{Limit: 100}
-	var done atomic.Bool
-	var group sync.WaitGroup
-	for range 4 {
-		group.Go(func() {
-			for !done.Load() {
-				if budget.acquire(budget.Limit + 1) {
-					t.Error("more than there is")
-				}
-			}
-		})
-	}
-	for range 500_000 {
-		if !budget.acquire(0) || !budget.acquire(budget.Limit) {
-			t.Error("refused, with nothing taken")
-			break
+// A frame that found no room is skipped, and the frames behind it are read.
+func TestSkip(t *testing.T) {
+	for _, n := range []int{smallFrame + 1, 60_000, MaxFrame} {
+		body := bytes.Repeat([]byte("abcdefg"), n)[:n]
+		stream := append(frame(body), frame([]byte("next"))...)
+		f := FrameReader{R: iotest.HalfReader(bytes.NewReader(stream)), Budget: &allowance{limit: smallFrame}}
+		if _, err := f.Next(); !errors.Is(err, ErrOverloaded) || !bytes.Equal(f.Head(), body[:smallFrame]) {
+			t.Fatalf("%d bytes: %v, head of %d bytes", n, err, len(f.Head()))
 		}
-		budget.release(budget.Limit)
+		if err := f.Skip(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Next(); err != nil || string(got) != "next" {
+			t.Errorf("behind %d bytes: %q, %v", n, got, err)
+		}
 	}
-	done.Store(true)
-	group.Wait()
+	f := FrameReader{R: bytes.NewReader(frame(make([]byte, 60_000))[:50_000]), Budget: &allowance{limit: smallFrame}}
+	_, _ = f.Next()
+	if err := f.Skip(); err != io.ErrUnexpectedEOF {
+		t.Errorf("the end inside a skipped frame: %v", err)
+	}
+}
+
+// A reader that is stopped inside a frame by an error that passes can skip the rest.
+func TestSkipAfterAPause(t *testing.T) {
+	body := bytes.Repeat([]byte("x"), 100_000)
+	pause := errors.New("pause")
+	stream := io.MultiReader(bytes.NewReader(frame(body)[:70_000]), &once{err: pause}, bytes.NewReader(frame(body)[70_000:]),
+		bytes.NewReader(frame([]byte("next"))))
+	budget := &allowance{limit: MaxFrame}
+	f := FrameReader{R: stream, Budget: budget}
+	if _, err := f.Next(); !errors.Is(err, pause) || budget.used != len(body) {
+		t.Fatalf("%v, %d bytes held", err, budget.used)
+	}
+	if err := f.Skip(); err != nil || budget.used != 0 {
+		t.Fatalf("%v, %d bytes held", err, budget.used)
+	}
+	if got, err := f.Next(); err != nil || string(got) != "next" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// once fails once, then is at its end.
+type once struct{ err error }
+
+func (o *once) Read([]byte) (int, error) {
+	err := o.err
+	o.err = io.EOF
+	return 0, err
 }
 
 func TestReaderErrorsPass(t *testing.T) {

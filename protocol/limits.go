@@ -15,7 +15,7 @@ const (
 	MaxRoleBytes   = 64      // of a message's role
 	MaxLogprobs    = 20      // alternatives reported at each token
 	MaxElements    = 1 << 18 // elements of a list, and so tokens of any context
-	MaxUndecoded   = 8 << 20 // bytes received and not yet decoded, over all connections
+	MaxUndecoded   = 8 << 20 // bytes of frames above 4 KiB in reception, of a user; a generator holds twice as many
 	MaxUnsent      = 1 << 20 // bytes that wait for a client that does not read
 )
 
@@ -24,6 +24,11 @@ const (
 	HelloTimeout = 30 * time.Second // for a frame, before welcome
 	FrameTimeout = 30 * time.Second // from a frame's first byte to its last
 	StallTimeout = 5 * time.Second  // for a client to read
+	// ContendedFrameTimeout takes the place of FrameTimeout while another frame
+	// waits for the bytes of the first.
+	ContendedFrameTimeout = 2 * time.Second
+	// RoomTimeout is how long a frame waits for room in reception.
+	RoomTimeout = 5 * time.Second
 )
 
 // Limits are the bounds a generator states in welcome.

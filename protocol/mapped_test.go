@@ -11,9 +11,9 @@ import (
 func TestLargeFramesAreMapped(t *testing.T) {
 	body := frame(make([]byte, MaxFrame))
 	for _, c := range []struct {
-		budget *Budget
+		budget Allowance
 		heap   bool
-	}{{&Budget{Limit: MaxFrame}, false}, {nil, true}} {
+	}{{&allowance{limit: MaxFrame}, false}, {nil, true}} {
 		f := FrameReader{R: bytes.NewReader(body), Budget: c.budget}
 		before := allocated()
 		if _, err := f.Next(); err != nil {
@@ -31,12 +31,13 @@ func TestLargeFramesAreMapped(t *testing.T) {
 
 // A connection that ends inside the first bytes of a large frame holds nothing.
 func TestMappedMemoryOfACutFrameIsGivenBack(t *testing.T) {
-	f := FrameReader{R: bytes.NewReader(frame(make([]byte, MaxFrame))[:100]), Budget: &Budget{Limit: MaxFrame}}
+	budget := &allowance{limit: MaxFrame}
+	f := FrameReader{R: bytes.NewReader(frame(make([]byte, MaxFrame))[:smallFrame+100]), Budget: budget}
 	if _, err := f.Next(); err == nil || f.mapped == nil {
 		t.Fatalf("%v, mapped %t", err, f.mapped != nil)
 	}
-	if f.Release(); f.mapped != nil || f.Budget.Used() != 0 {
-		t.Errorf("mapped %t, %d bytes held", f.mapped != nil, f.Budget.Used())
+	if f.Release(); f.mapped != nil || budget.used != 0 {
+		t.Errorf("mapped %t, %d bytes held", f.mapped != nil, budget.used)
 	}
 }
 
@@ -49,7 +50,7 @@ func TestDecodedMessagesOutliveTheFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := "\x82\xa4type\xdb\x00\x0a\xae\x60" + strings.Repeat("x", 700_000) + "\xa2id\x01" // a type that is not known
-	f := FrameReader{R: bytes.NewReader(append(sent, frame([]byte(other))...)), Budget: &Budget{Limit: MaxFrame}}
+	f := FrameReader{R: bytes.NewReader(append(sent, frame([]byte(other))...)), Budget: &allowance{limit: MaxFrame}}
 	body, err := f.Next()
 	if err != nil || f.mapped == nil {
 		t.Fatalf("%v, mapped %t", err, f.mapped != nil)
