@@ -295,42 +295,6 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// Bytes of unfinished frames are bounded over all connections, each of which is
-// within its own bound.
-func TestUndecodedBytes(t *testing.T) {
-	for name, c := range map[string]struct {
-		limit int64
-		cut   bool
-	}{"guard": {protocol.MaxUndecoded, true}, "guard off": {1 << 40, false}} {
-		t.Run(name, func(t *testing.T) {
-			f := ready(t, func(b *bounds) { b.undecoded = c.limit })
-			part := append([]byte{0, 0x40, 0, 0}, make([]byte, 3<<20)...)
-			before := resident()
-			var all []*peerClient
-			for range 12 {
-				client := f.client()
-				all = append(all, client)
-				_, _ = client.conn.Write(part)
-			}
-			if c.cut {
-				f.works() // small frames pass meanwhile
-				if code := all[len(all)-1].closedAfter(); code != protocol.CodeOverloaded {
-					t.Errorf("got %q", code)
-				}
-			}
-			eventually(t, "the bytes have arrived", func() bool { return c.cut || f.budget.Used() > 24<<20 })
-			if taken := resident() - before; taken < memoryBound != c.cut && !raceEnabled {
-				t.Errorf("%d MiB are taken", taken>>20)
-			}
-			for _, client := range all {
-				_ = client.conn.Close()
-			}
-			eventually(t, "the budget is free again", func() bool { return f.budget.Used() == 0 })
-			f.works()
-		})
-	}
-}
-
 // A connection that says nothing, or does not finish its frame, gives its place back.
 func TestSilenceAndUnfinishedFrames(t *testing.T) {
 	const short, second, long = 30 * time.Millisecond, time.Second, time.Hour

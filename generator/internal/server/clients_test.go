@@ -160,23 +160,59 @@ func TestCutConnectionIsNotServed(t *testing.T) {
 	}
 }
 
-// A client that goes, by closing or by shutting its side, frees what it had.
+// A client that goes frees all it had, also after it has shut its sending side.
 func TestClientThatGoes(t *testing.T) {
-	for name, leave := range map[string]func(*peerClient) error{
-		"close":      func(c *peerClient) error { return c.conn.Close() },
-		"half close": func(c *peerClient) error { return c.conn.CloseWrite() },
-	} {
+	for name, shut := range map[string]bool{"close": false, "half close, then close": true} {
 		t.Run(name, func(t *testing.T) {
 			f := ready(t, nil)
 			f.engine.allow(1)
 			c := f.client()
 			c.send(generate(1, "ab", 100))
 			expect[protocol.Token](c)
-			must(t, leave(c))
+			if shut {
+				must(t, c.conn.CloseWrite())
+				time.Sleep(20 * time.Millisecond)
+				if live, _ := f.engine.counts(); live != 1 {
+					t.Error("the half close ended its request")
+				}
+			}
+			must(t, c.conn.Close())
 			eventually(t, "its sequence ends", func() bool { live, _ := f.engine.counts(); return live == 0 })
 			eventually(t, "its place is free", func() bool { return f.Status().Connections == 0 })
 		})
 	}
+}
+
+// A client that has shut its sending side gets all it asked for, then the end.
+func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
+	f := ready(t, nil)
+	f.engine.allow(0)
+	c := f.client()
+	c.send(generate(1, "ab", 100))
+	c.send(generate(2, "cd", 3))
+	c.send(&protocol.StatusRequest{})
+	must(t, c.conn.CloseWrite())
+	expect[protocol.Status](c)
+	f.engine.allow(-1)
+	got, err := c.collect(2)
+	if err != nil || len(got[1].tokens) != 100 || got[2].text != "cdc" || got[1].done == nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	c.wantClosed()
+	eventually(t, "its place is free", func() bool { return f.Status().Connections == 0 })
+}
+
+// A generator that ends does not wait for clients that have shut their side.
+func TestHalfClosedClientAtTheEnd(t *testing.T) {
+	f := ready(t, nil)
+	f.engine.allow(1)
+	c := f.client()
+	c.send(generate(1, "ab", 100))
+	expect[protocol.Token](c)
+	must(t, c.conn.CloseWrite())
+	f.stop()
+	c.wantError(protocol.CodeShutdown)
+	c.wantClosed()
 }
 
 // What was answered before a client shut its side still reaches it.

@@ -25,17 +25,19 @@ const frameHeader = 4
 // conn is one client's connection. Its reader decodes and admits requests, its
 // writer empties the outbox, and each request has a goroutine of its own.
 type conn struct {
-	s    *Server
-	sock *net.UnixConn
-	peer peer
-	log  zerolog.Logger
-	out  *outbox
-	over atomic.Bool   // to be ended: the reader stops at the next frame
-	gone chan struct{} // closed when nothing of the connection is left
+	s     *Server
+	sock  *net.UnixConn
+	peer  peer
+	log   zerolog.Logger
+	out   *outbox
+	over  atomic.Bool   // to be ended: the reader stops at the next frame
+	ended chan struct{} // closed when over is set
+	gone  chan struct{} // closed when nothing of the connection is left
 
 	// Of the reader alone.
 	in     *bufio.Reader
 	frames protocol.FrameReader
+	room   claim  // of the frame in reception
 	model  *Model // once hello was answered by welcome
 	timed  bool   // reading has a deadline
 
@@ -49,12 +51,14 @@ func newConn(s *Server, sock *net.UnixConn, p peer, number uint64) *conn {
 		s: s, sock: sock, peer: p,
 		log:      s.opts.Logger.With().Uint64("conn", number).Uint32("peer_uid", p.uid).Int32("peer_pid", p.pid).Logger(),
 		out:      newOutbox(sock, s.bounds.unsent, s.bounds.stall),
+		ended:    make(chan struct{}),
 		gone:     make(chan struct{}),
 		in:       bufio.NewReader(sock),
 		requests: map[uint64]*request{},
 	}
 	c.out.now = newSocketWriter(sock)
-	c.frames = protocol.FrameReader{R: c.in, Budget: &s.budget}
+	c.frames = protocol.FrameReader{R: c.in, Budget: c}
+	c.room = claim{of: s.reception, user: p.uid, interrupt: func() { _ = sock.SetReadDeadline(time.Unix(1, 0)) }}
 	return c
 }
 
@@ -69,6 +73,7 @@ func (c *conn) serve() {
 	}()
 	readErr := c.read()
 	c.frames.Release()
+	c.outlive(readErr)
 	c.cancelAll()
 	c.out.finish()
 	writeErr := <-written
@@ -81,7 +86,9 @@ func (c *conn) serve() {
 
 // hangUp makes the reader end, which ends the connection.
 func (c *conn) hangUp() {
-	c.over.Store(true)
+	if c.over.CompareAndSwap(false, true) {
+		close(c.ended)
+	}
 	_ = c.sock.CloseRead()
 }
 
@@ -98,6 +105,11 @@ func (c *conn) cancelAll() {
 func (c *conn) read() error {
 	for !c.over.Load() {
 		body, err := c.next()
+		if e := c.overloaded(err); e != nil {
+			if err = c.refuseFrame(e); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			c.tell(err)
 			return err

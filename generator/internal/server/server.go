@@ -32,17 +32,17 @@ type Options struct {
 // Server serves one model on one socket. Its life: New, Listen, Serve on a
 // goroutine of its own, SetProgress, SetReady, Drain, Close.
 type Server struct {
-	opts     Options
-	bounds   bounds
-	budget   protocol.Budget
-	started  time.Time
-	listener *boundSocket
-	accept   func() (*net.UnixConn, error)
-	identify func(*net.UnixConn) (peer, error)
-	turns    *turns // one for each large text that is being tokenized
-	renders  *turns // one for the conversation whose prompt is being made
-	counts   counts
-	closed   chan struct{} // by Close
+	opts      Options
+	bounds    bounds
+	reception *reception // of frames
+	started   time.Time
+	listener  *boundSocket
+	accept    func() (*net.UnixConn, error)
+	identify  func(*net.UnixConn) (peer, error)
+	turns     *turns // one for each large text that is being tokenized
+	renders   *turns // one for the conversation whose prompt is being made
+	counts    counts
+	closed    chan struct{} // by Close
 
 	mu       sync.Mutex
 	phase    phase
@@ -67,8 +67,8 @@ func newServer(opts Options, b bounds) *Server {
 	close(quiet)
 	return &Server{
 		opts: opts, bounds: b, started: time.Now(),
-		budget: protocol.Budget{Limit: b.undecoded},
-		turns:  newTurns(b.tokenizers), renders: newTurns(1),
+		reception: newReception(b),
+		turns:     newTurns(b.tokenizers), renders: newTurns(1),
 		closed: make(chan struct{}),
 		phase:  phase{state: protocol.StateLoading},
 		conns:  map[*conn]struct{}{},
@@ -136,15 +136,14 @@ func (s *Server) turnAway(sock *net.UnixConn, e *protocol.Error) {
 	_ = sock.Close()
 }
 
-// join adds a connection, where there is a place. A user may take no more places
-// than are left: so there is always one for another.
+// join adds a connection if mayConnect.
 func (s *Server) join(sock *net.UnixConn, p peer) (*conn, *protocol.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase.state == protocol.StateDraining {
 		return nil, draining()
 	}
-	if mine := s.users[p.uid]; mine >= min(s.bounds.connections, 2*s.bounds.connections-len(s.conns)) {
+	if mine := s.users[p.uid]; !s.bounds.mayConnect(mine, len(s.conns)) {
 		return nil, protocol.Errorf(protocol.CodeTooManyConnections, "close idle connections or try again in a moment",
 			"%d connections of user %d are open, %d in all", mine, p.uid, len(s.conns))
 	}

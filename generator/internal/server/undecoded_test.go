@@ -1,0 +1,226 @@
+package server
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"reel/protocol"
+)
+
+// unfinished is a frame of 4 MiB without its end, and without an id.
+func unfinished(bytes int) []byte { return append([]byte{0, 0x40, 0, 0}, make([]byte, bytes)...) }
+
+// bytesHeld is how many bytes frames hold now.
+func (f *fixture) bytesHeld() int {
+	f.reception.mu.Lock()
+	defer f.reception.mu.Unlock()
+	return f.reception.used
+}
+
+// Unfinished frames of one user hold at most the user's share of memory.
+func TestUndecodedBytes(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit int
+		cut   bool
+	}{"guard": {protocol.MaxUndecoded, true}, "guard off": {1 << 40, false}} {
+		t.Run(name, func(t *testing.T) {
+			f := ready(t, func(b *bounds) { b.undecoded, b.contendedFrame, b.roomForFrame = c.limit, time.Hour, 100*time.Millisecond })
+			part := unfinished(3 << 20)
+			before := resident()
+			var all []*peerClient
+			for range 12 {
+				client := f.client()
+				all = append(all, client)
+				go client.conn.Write(part)
+			}
+			if c.cut {
+				f.works() // small frames pass meanwhile
+				var refused atomic.Int32
+				for _, client := range all {
+					go func() {
+						if m, _ := client.read(); m != nil && m.(*protocol.Error).Code == protocol.CodeOverloaded {
+							refused.Add(1)
+						}
+					}()
+				}
+				eventually(t, "all but two are refused", func() bool { return int(refused.Load()) == len(all)-2 })
+			}
+			eventually(t, "the bytes have arrived", func() bool { return c.cut || resident()-before > 24<<20 })
+			if taken := resident() - before; taken < memoryBound != c.cut && !raceEnabled {
+				t.Errorf("%d MiB are taken", taken>>20)
+			}
+			for _, client := range all {
+				_ = client.conn.Close()
+			}
+			eventually(t, "the bytes are free again", func() bool { return f.bytesHeld() == 0 })
+			f.works()
+		})
+	}
+}
+
+// The attack: seven connections of one user stop inside a frame. Another
+// user's long prompt is served at once; without shares it waits for the attacker.
+func TestUnfinishedFramesOfAnotherUser(t *testing.T) {
+	for name, c := range map[string]struct {
+		share  int
+		served bool
+	}{"guard": {protocol.MaxUndecoded, true}, "guard off": {2 * protocol.MaxUndecoded, false}} {
+		t.Run(name, func(t *testing.T) {
+			f, uid := readyAs(t, func(b *bounds) { b.contendedFrame, b.roomForFrame = time.Hour, 500*time.Millisecond })
+			f.reception.share, f.reception.total = c.share, 2*protocol.MaxUndecoded
+			uid.Store(1)
+			for range 7 {
+				go f.client().conn.Write(unfinished(protocol.MaxFrame - 1))
+			}
+			eventually(t, "the attack stands", func() bool { return f.bytesHeld() == c.share })
+			uid.Store(2)
+			got := f.client().ask(&protocol.Generate{ID: 3, Tokens: sameTokens(100, 1), Stop: []string{"x"}, MaxTokens: ptr(1), Prompt: nil})
+			if got.err != nil {
+				t.Fatalf("a small frame: %v", got.err)
+			}
+			e := f.longText()
+			if served := e.Code == protocol.CodePromptTooLong; served != c.served {
+				t.Errorf("a frame of 1 MB: %v", e)
+			}
+		})
+	}
+}
+
+// longText sends a frame of 1 MB, and returns the error with which it is answered:
+// prompt_too_long where it was read.
+func (f *fixture) longText() *protocol.Error {
+	f.t.Helper()
+	c := f.client()
+	defer c.conn.Close()
+	c.send(generate(9, strings.Repeat("a", 1<<20), 1))
+	e := expect[protocol.Error](c)
+	if e.ID == nil || *e.ID != 9 {
+		f.t.Errorf("the error does not name the request: %+v", e)
+	}
+	return e
+}
+
+// Where two users' unfinished frames hold all there is, a third's waits until
+// theirs have had their time, and is then read. The two go on with their requests.
+func TestUnfinishedFramesGiveWay(t *testing.T) {
+	const contended = 100 * time.Millisecond
+	for name, c := range map[string]struct {
+		contended time.Duration
+		code      string
+	}{"guard": {contended, protocol.CodePromptTooLong}, "guard off": {time.Hour, protocol.CodeOverloaded}} {
+		t.Run(name, func(t *testing.T) {
+			f, uid := readyAs(t, func(b *bounds) { b.contendedFrame, b.roomForFrame = c.contended, 10*contended })
+			f.engine.allow(0)
+			var attackers []*peerClient
+			for i := range 4 {
+				uid.Store(uint32(1 + i/2))
+				a := f.client()
+				a.send(generate(1, "ab", 5))
+				attackers = append(attackers, a)
+				go a.conn.Write(unfinished(protocol.MaxFrame - 1))
+			}
+			eventually(t, "the attack stands", func() bool { return f.bytesHeld() == 2*protocol.MaxUndecoded })
+			uid.Store(3)
+			if e := f.longText(); e.Code != c.code {
+				t.Errorf("the third user's frame: %v", e)
+			}
+			f.engine.allow(-1)
+			for _, a := range attackers {
+				got, err := a.collect(1)
+				var e *protocol.Error
+				if errors.As(err, &e) && e.Code == protocol.CodeOverloaded {
+					got, _ = a.collect(1)
+				}
+				if got[1] == nil || got[1].done == nil {
+					t.Errorf("its running request: %+v, %v", got[1], err)
+				}
+			}
+		})
+	}
+}
+
+// A refused frame that names its request is answered with that id, and the
+// connection serves the next one.
+func TestRefusedFrameNamesItsRequest(t *testing.T) {
+	f, uid := readyAs(t, func(b *bounds) { b.contendedFrame, b.roomForFrame = time.Hour, 20*time.Millisecond })
+	uid.Store(1)
+	for range 2 {
+		go f.client().conn.Write(unfinished(protocol.MaxFrame - 1))
+	}
+	eventually(t, "the share is used up", func() bool { return f.bytesHeld() == protocol.MaxUndecoded })
+	c := f.client()
+	c.send(generate(9, strings.Repeat("a", 1<<20), 1))
+	if e := c.wantError(protocol.CodeOverloaded); e.ID == nil || *e.ID != 9 || e.Hint == "" {
+		t.Errorf("%+v", e)
+	}
+	if got := c.ask(generate(10, "ab", 3)); got.text != "aba" {
+		t.Errorf("the next request: %+v", got)
+	}
+	if s := f.Status(); s.Requests.Refused != 1 {
+		t.Errorf("%d requests are counted as refused", s.Requests.Refused)
+	}
+}
+
+// Random frames of random users: no share is exceeded, every byte comes back, and
+// each frame that is finished in time gets its turn.
+func TestReceptionKeepsShares(t *testing.T) {
+	r := newReception(bounds{undecoded: 100, contendedFrame: time.Hour, roomForFrame: patience})
+	var all sync.WaitGroup
+	var refused atomic.Int32
+	for n := range 24 {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(rand.Uint64(), uint64(n)))
+			c := &claim{of: r, user: uint32(n % 5), interrupt: func() {}}
+			for range 200 {
+				if _, err := c.acquire(1 + random.IntN(100)); err != nil {
+					refused.Add(1)
+					continue
+				}
+				r.mu.Lock()
+				if r.used > 200 || r.held[c.user] > 100 {
+					t.Errorf("%d bytes are held, %d of user %d", r.used, r.held[c.user], c.user)
+				}
+				r.mu.Unlock()
+				c.release()
+			}
+		})
+	}
+	all.Wait()
+	if refused.Load() > 0 || r.used != 0 || len(r.held)+len(r.holders)+len(r.waiting) != 0 {
+		t.Errorf("%d refused, %d bytes left, %v", refused.Load(), r.used, r.held)
+	}
+}
+
+// Nine users who take all they get leave the last quarter to users with few.
+func TestFewConnectionsFindAPlace(t *testing.T) {
+	b := defaultBounds()
+	greedy := func(allowed func(mine, all int) bool) (all int) {
+		for range 9 {
+			for mine := 0; allowed(mine, all); mine++ {
+				all++
+			}
+		}
+		return all
+	}
+	if all := greedy(b.mayConnect); all > 2*b.connections-b.connections/2+9*4 {
+		t.Errorf("nine greedy users hold %d of %d places", all, 2*b.connections)
+	} else {
+		for user := range 9 {
+			for mine := range 4 {
+				if !b.mayConnect(mine, all) {
+					t.Fatalf("user %d is refused connection %d beside %d", user, mine+1, all)
+				}
+				all++
+			}
+		}
+	}
+	without := func(mine, all int) bool { return mine < min(b.connections, 2*b.connections-all) }
+	if all := greedy(without); all < 2*b.connections-1 {
+		t.Errorf("without the reserve nine users hold %d only", all)
+	}
+}
