@@ -136,3 +136,32 @@ func TestMetricsAreThoseOfTheStatus(t *testing.T) {
 		}
 	}
 }
+
+// Connections of one user that stop inside large frames have no other user's
+// prompt refused. That takes root; anybody else is one user.
+func TestUnfinishedFramesOfAnotherUser(t *testing.T) {
+	g := serve(t)
+	if err := os.Chmod(g.socket, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	begun := append([]byte{0, 0x40, 0, 0}, make([]byte, protocol.MaxFrame/2)...)
+	for range 7 {
+		p := g.peer()
+		go func() { _, _ = p.conn.Write(begun) }()
+	}
+	other := os.Getuid()
+	if other == 0 {
+		other = 65534
+	}
+	prompt := strings.Repeat("word ", 2000)
+	for range 20 {
+		var p *peer
+		as(t, other, func() { p = g.peer() })
+		p.send(&protocol.Generate{ID: 1, Prompt: &prompt, MaxTokens: new(1)})
+		m, err := p.read()
+		if e, failed := m.(*protocol.Error); err != nil || failed && e.Code == protocol.CodeOverloaded && other != os.Getuid() {
+			t.Fatalf("user %d, a prompt of %d bytes: %v, %v", other, len(prompt), m, err)
+		}
+		_ = p.conn.Close()
+	}
+}
