@@ -13,6 +13,7 @@ import (
 
 	"reel/generator/internal/engine"
 	"reel/generator/internal/server"
+	"reel/generator/internal/unixsocket"
 	"reel/kernels/device"
 	"reel/protocol"
 )
@@ -53,7 +54,7 @@ func newJournal(o Options, log zerolog.Logger) journal {
 // failed records why the generator ended. A socket that is not its own says
 // nothing of it.
 func (j journal) failed(err error) {
-	for _, foreign := range []error{server.ErrSocketInUse, server.ErrSocketPath, server.ErrNotSocket, server.ErrForeignDir} {
+	for _, foreign := range []error{unixsocket.ErrInUse, unixsocket.ErrPath, unixsocket.ErrNotSocket, unixsocket.ErrForeignDir} {
 		if errors.Is(err, foreign) {
 			return
 		}

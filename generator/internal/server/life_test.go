@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"reel/generator/internal/engine"
+	"reel/generator/internal/unixsocket"
 	"reel/protocol"
 )
 
@@ -186,7 +187,7 @@ func TestCloseHasAnEnd(t *testing.T) {
 func TestListenTwice(t *testing.T) {
 	f := start(t, nil)
 	second := New(f.opts)
-	if err := second.Listen(); !errors.Is(err, ErrSocketInUse) {
+	if err := second.Listen(); !errors.Is(err, unixsocket.ErrInUse) {
 		t.Errorf("got %v", err)
 	}
 	f.SetReady(f.model())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/unixsocket"
 	"reel/protocol"
 )
 
@@ -25,6 +26,9 @@ type Options struct {
 	// Inherited is a socket that a service manager listens on for the server, in
 	// place of one at the path Socket; nil where there is none.
 	Inherited *net.UnixListener
+	// Lock owns the path Socket, and the caller releases it; with nil the server
+	// owns the path itself while it listens.
+	Lock *unixsocket.Lock
 	// Observer is told what becomes of requests; nil is nobody.
 	Observer Observer
 }
@@ -36,7 +40,7 @@ type Server struct {
 	bounds    bounds
 	reception *reception // of frames
 	started   time.Time
-	listener  *boundSocket
+	listener  *unixsocket.Listener
 	accept    func() (*net.UnixConn, error)
 	identify  func(*net.UnixConn) (peer, error)
 	turns     *turns // one for each large text that is being tokenized
@@ -80,14 +84,14 @@ func newServer(opts Options, b bounds) *Server {
 }
 
 // Listen binds the socket, unless one was inherited; clients can connect from then on. Errors:
-// ErrSocketPath, ErrSocketInUse, ErrNotSocket, ErrForeignDir or the system's.
+// those of [unixsocket.Listen].
 func (s *Server) Listen() error {
 	l, err := s.open()
 	if err != nil {
 		return err
 	}
 	s.listener, s.accept = l, l.AcceptUnix
-	s.opts.Logger.Info().Str("socket", l.path).Msg("listening")
+	s.opts.Logger.Info().Str("socket", l.Path()).Msg("listening")
 	return nil
 }
 
