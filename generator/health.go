@@ -12,7 +12,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"reel/generator/internal/engine"
-	"reel/generator/internal/server"
 	"reel/generator/internal/unixsocket"
 	"reel/kernels/device"
 	"reel/protocol"
@@ -37,18 +36,12 @@ func explain(err error) *protocol.Error {
 	return why(protocol.CodeInternal, "see the generator's log")
 }
 
-// journal keeps the record beside a socket.
+// journal keeps the record beside a socket. Only the owner of the socket's path
+// changes it: another generator's record stays as it is.
 type journal struct {
-	path string
-	log  zerolog.Logger
-}
-
-// newJournal is that of the socket that o names.
-func newJournal(o Options, log zerolog.Logger) journal {
-	if o.Socket == "" {
-		o.Socket = server.DefaultSocket()
-	}
-	return journal{protocol.RecordPath(o.Socket), log}
+	path  string
+	log   zerolog.Logger
+	owned bool
 }
 
 // failed records why the generator ended. A socket that is not its own says
@@ -68,6 +61,9 @@ func (j journal) draining() { j.write(protocol.Record{State: protocol.StateDrain
 // write puts a record in the place of an older one. Without it only `reel status`
 // knows less: where it cannot be written that is logged, and no more.
 func (j journal) write(r protocol.Record) {
+	if !j.owned {
+		return
+	}
 	r.PID, r.At = os.Getpid(), time.Now().UTC()
 	text, err := json.Marshal(r)
 	if err == nil {
@@ -96,4 +92,8 @@ func replaceFile(path string, text []byte) error {
 }
 
 // clear removes the record: what it told is over.
-func (j journal) clear() { _ = os.Remove(j.path) }
+func (j journal) clear() {
+	if j.owned {
+		_ = os.Remove(j.path)
+	}
+}

@@ -70,7 +70,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 // a clean stop leaves none. Nor does one that met another's socket.
 func TestRecordOfALife(t *testing.T) {
 	f := newFixture(t)
-	journal{path: protocol.RecordPath(f.socket)}.failed(errors.New("an older one"))
+	journal{path: protocol.RecordPath(f.socket), owned: true}.failed(errors.New("an older one"))
 	frames := f.hangs()
 	for end := time.Now().Add(patience); f.record().State != ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

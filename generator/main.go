@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"reel/generator/internal/server"
+	"reel/generator/internal/unixsocket"
 )
 
 // version is the release, which make sets.
@@ -25,9 +26,10 @@ var version string
 
 // Exit codes, as in sysexits.h.
 const (
-	exitFailure = 1
-	exitUsage   = 64
-	exitConfig  = 78
+	exitFailure  = 1
+	exitUsage    = 64
+	exitTempFail = 75
+	exitConfig   = 78
 )
 
 func main() {
@@ -100,6 +102,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, errUsage):
 		return exitUsage
+	case errors.Is(err, unixsocket.ErrLocked): // its owner starts or drains: a later start can succeed
+		return exitTempFail
 	case errors.Is(err, errConfig):
 		return exitConfig
 	}

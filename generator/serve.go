@@ -13,6 +13,7 @@ import (
 
 	"reel/generator/internal/metrics"
 	"reel/generator/internal/server"
+	"reel/generator/internal/unixsocket"
 	"reel/protocol"
 )
 
@@ -32,8 +33,17 @@ func (p *program) serve(o Options, settings *settingsReader) error {
 	var level logLevel
 	level.set(o)
 	log := newLogger(p.stderr, o, &level)
-	notes := newJournal(o, log)
-	err := p.serveOn(log, &level, notes, o, settings)
+	if o.Socket == "" {
+		o.Socket = server.DefaultSocket()
+	}
+	lock, err := p.own(o.Socket, log.Level(zerolog.TraceLevel))
+	notes := journal{protocol.RecordPath(o.Socket), log, lock != nil}
+	if err == nil {
+		err = p.serveOn(log, &level, lock, notes, o, settings)
+	}
+	if lock != nil {
+		defer lock.Release()
+	}
 	if err == nil || errors.Is(err, errSignal) {
 		notes.clear()
 		log.Info().Msg("stopped")
@@ -46,7 +56,7 @@ func (p *program) serve(o Options, settings *settingsReader) error {
 	return refusal{err, errLogged}
 }
 
-func (p *program) serveOn(log zerolog.Logger, level *logLevel, notes journal, o Options, settings *settingsReader) error {
+func (p *program) serveOn(log zerolog.Logger, level *logLevel, lock *unixsocket.Lock, notes journal, o Options, settings *settingsReader) error {
 	progress := newProgress(p.stderr, log)
 	log = log.Level(zerolog.TraceLevel)
 	if err := chooseDevice(p.signals, log, &o); err != nil {
@@ -62,7 +72,7 @@ func (p *program) serveOn(log zerolog.Logger, level *logLevel, notes journal, o 
 	}
 	e := &engineActor{load: p.load, opts: o, log: log, manager: m, journal: notes, progress: progress}
 	figures := metrics.New(func() *protocol.Status { return e.server.Status() }, e.reading)
-	s := server.New(server.Options{Socket: o.Socket, Inherited: m.socket, Version: release(), Logger: log, Observer: figures})
+	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.socket, Version: release(), Logger: log, Observer: figures})
 	e.server = s
 	if err := s.Listen(); err != nil {
 		return refuse(errConfig, "--socket: %w", err)

@@ -1,0 +1,179 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"reel/generator/internal/engine"
+	"reel/generator/internal/server"
+	"reel/protocol"
+)
+
+// besides starts a second program on f's socket, and returns its exit code. It
+// waits for the socket for 50 ms.
+func (f *fixture) besides(load error, args ...string) (code int, said string) {
+	f.t.Helper()
+	second := newFixture(f.t)
+	second.socket = f.socket
+	second.program.patience = 50*time.Millisecond - flushTime
+	second.program.load = func(context.Context, Options, func(float64, string)) (server.Model, engineRunner, error) {
+		return server.Model{}, nil, load
+	}
+	second.start(args...)
+	code = second.wait()
+	return code, second.stderr.String()
+}
+
+// drains waits until f has said that it drains and listens no more.
+func (f *fixture) drains() {
+	f.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Lstat(f.socket); err != nil && f.record().State == protocol.StateDraining {
+			return
+		}
+		if time.Now().After(end) {
+			f.t.Fatalf("while it drains: %+v", f.record())
+		}
+	}
+}
+
+// takenPort is an address that somebody listens on.
+func takenPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
+// A second generator leaves the first one's record alone, whatever it fails of.
+// While the first listens the setting is wrong, exit 78; while it drains, a later
+// start can succeed, exit 75.
+func TestRecordIsTheOwners(t *testing.T) {
+	f := newFixture(t)
+	port, badModel := takenPort(t), errors.New("a bad model")
+	frames := f.hangs()
+	for end := time.Now().Add(patience); f.record().State != ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("while it serves: %+v", f.record())
+		}
+	}
+	for _, args := range [][]string{{"--metrics", port}, nil} {
+		if code, said := f.besides(badModel, args...); code != exitConfig || f.record().State != "" {
+			t.Errorf("%v beside one that serves: exit code %d, %s, record %+v", args, code, said, f.record())
+		}
+	}
+	f.signals <- syscall.SIGTERM
+	f.drains()
+	for _, args := range [][]string{{"--metrics", port}, nil} {
+		code, said := f.besides(badModel, args...)
+		if code != 75 || !strings.Contains(said, "drains") || f.record().State != protocol.StateDraining {
+			t.Errorf("%v beside one that drains: exit code %d, %s, record %+v", args, code, said, f.record())
+		}
+	}
+	f.engine.finish(engine.Finish{Reason: protocol.FinishLength})
+	f.read(frames)
+	if code := f.wait(); code != 0 || f.record().State != "" {
+		t.Errorf("exit code %d, %+v", code, f.record())
+	}
+}
+
+// A generator that starts while another drains serves as soon as that has ended.
+func TestStartWaitsForDrain(t *testing.T) {
+	f := newFixture(t)
+	frames := f.hangs()
+	f.signals <- syscall.SIGTERM
+	f.drains()
+	second := newFixture(t)
+	second.socket = f.socket
+	second.start()
+	f.engine.finish(engine.Finish{Reason: protocol.FinishLength})
+	f.read(frames)
+	if code := f.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	second.connect()
+	second.signals <- syscall.SIGTERM
+	if code := second.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(f.socket)); len(left) != 0 {
+		t.Errorf("files are left: %v", left)
+	}
+}
+
+// A signal ends the wait for another's socket, as a clean stop.
+func TestSignalEndsWaitForSocket(t *testing.T) {
+	f := newFixture(t)
+	holdFile(t, f.socket+".lock")
+	f.start()
+	f.signals <- syscall.SIGTERM
+	if code := f.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// A reader of the directory that locks it keeps no generator from starting.
+func TestLockedDirectoryServes(t *testing.T) {
+	f := newFixture(t)
+	holdFile(t, filepath.Dir(f.socket))
+	f.start()
+	f.connect()
+	f.signals <- syscall.SIGTERM
+	if code := f.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// holdFile locks path, which it makes where it is missing.
+func holdFile(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	}
+	if err == nil {
+		t.Cleanup(func() { _ = f.Close() })
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An inherited socket needs no lock: without it the generator serves, and leaves
+// the record to whoever owns it.
+func TestInheritedSocketServesWithoutLock(t *testing.T) {
+	f := newFixture(t)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: f.socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.manager.socket = l
+	f.program.env = func(name string) string {
+		if name == "LISTEN_FDS" {
+			return "1"
+		}
+		return ""
+	}
+	holdFile(t, f.socket+".lock")
+	f.start()
+	f.connect()
+	f.signals <- syscall.SIGTERM
+	if code := f.wait(); code != 0 {
+		t.Errorf("exit code %d: %s", code, f.stderr.String())
+	}
+}
