@@ -5,13 +5,15 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"reel/generator/internal/logging"
 )
 
 // checkWith runs the check command on a small lattice.
 func checkWith(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	p := program{env: func(string) string { return "" }, stdout: &stdout, stderr: &stderr}
+	p := program{env: func(string) string { return "" }, stdout: &stdout, stderr: logging.NewQueue(&stderr)}
 	code = p.run(append([]string{"check", "--device", "host", "--max-seq-len", "64", "--max-batch", "3"}, args...))
 	return code, stdout.String(), stderr.String()
 }

@@ -16,7 +16,7 @@ import (
 
 // chooseDevice settles o.Device, once. This program has the cuda device, and
 // would not have started without a driver.
-func chooseDevice(_ <-chan os.Signal, _ zerolog.Logger, o *Options) error {
+func chooseDevice(_ <-chan os.Signal, _ zerolog.Logger, _ func(), o *Options) error {
 	if o.Device == "auto" {
 		o.Device = "cuda"
 	}

@@ -24,6 +24,7 @@ type system struct {
 	nodes     string   // device nodes of GPUs, as a glob
 	beside    func() (string, error)
 	exec      func(path string, args, env []string) error
+	flush     func()  // comes before exec
 	patience  waiting // for GPUs that are being set up
 }
 
@@ -38,8 +39,11 @@ var thisSystem = system{
 // chooseDevice settles o.Device, once. For a GPU it becomes the program that has
 // the cuda device, with the same process id. A service that says cuda gets cuda
 // or a clear failure, never a processor in silence. stop ends it with errSignal.
-func chooseDevice(stop <-chan os.Signal, log zerolog.Logger, o *Options) error {
-	return thisSystem.chooseDevice(stop, log, o)
+// flush writes the log before another program takes the process over.
+func chooseDevice(stop <-chan os.Signal, log zerolog.Logger, flush func(), o *Options) error {
+	s := thisSystem
+	s.flush = flush
+	return s.chooseDevice(stop, log, o)
 }
 
 func (s system) chooseDevice(stop <-chan os.Signal, log zerolog.Logger, o *Options) error {
@@ -69,6 +73,7 @@ func (s system) becomeCuda(stop <-chan os.Signal, log zerolog.Logger) error {
 	if err := s.tryPatiently(p, stop, log); err != nil {
 		return err
 	}
+	s.flush()
 	return fmt.Errorf("%s: %w", p.path, s.exec(p.path, append([]string{p.path}, os.Args[1:]...), p.env))
 }
 

@@ -19,6 +19,8 @@ type machine struct {
 	dir  string
 	ran  []string
 	with []string
+	// flushed is whether the log was written before ran.
+	flushed bool
 }
 
 func newMachine(t *testing.T) *machine {
@@ -26,6 +28,7 @@ func newMachine(t *testing.T) *machine {
 	t.Setenv("LD_LIBRARY_PATH", "")
 	m := &machine{dir: t.TempDir()}
 	m.system = system{libraries: []string{m.dir + "/lib*/libcuda.so.1"}, nodes: m.dir + "/nvidia[0-9]*",
+		flush:  func() { m.flushed = m.ran == nil },
 		beside: func() (string, error) { return filepath.Join(m.dir, "reel-generator"), nil },
 		exec: func(path string, args, env []string) error {
 			m.ran, m.with = append([]string{path}, args...), env
@@ -55,6 +58,9 @@ func TestCudaBecomesTheOtherProgram(t *testing.T) {
 		_ = m.chooseDevice(nil, zerolog.Nop(), &o)
 		if len(m.ran) < 2 || m.ran[0] != filepath.Join(m.dir, cudaBinary) || !slices.Equal(m.ran[2:], os.Args[1:]) {
 			t.Errorf("--device %s ran %v", name, m.ran)
+		}
+		if !m.flushed {
+			t.Errorf("--device %s: the log was not flushed first", name)
 		}
 		if !slices.Contains(m.with, "CUDA_DEVICE_ORDER=PCI_BUS_ID") {
 			t.Errorf("--device %s: the environment was not set", name)

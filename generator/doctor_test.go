@@ -16,6 +16,7 @@ import (
 
 	"reel/client"
 	"reel/generator/internal/doctor"
+	"reel/generator/internal/logging"
 	"reel/protocol"
 )
 
@@ -87,7 +88,7 @@ func TestVRAM(t *testing.T) {
 	f.start()
 	f.connect()
 	var out bytes.Buffer
-	p := program{env: func(string) string { return "" }, stdout: &out, stderr: &out}
+	p := program{env: func(string) string { return "" }, stdout: &out, stderr: logging.NewQueue(&out)}
 	if code := p.run([]string{"vram", "--socket", f.socket}); code != 0 || !strings.Contains(out.String(), "weights          3.00 GiB") {
 		t.Errorf("exit code %d: %s", code, out.String())
 	}

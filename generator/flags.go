@@ -5,17 +5,15 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
 	"reel/graphs"
 	"reel/protocol"
@@ -252,7 +250,8 @@ func (p *program) readForDevice(cmd *cobra.Command, settings []*setting, o *Opti
 	if err := p.readEnvironment(cmd, settings); err != nil {
 		return err
 	}
-	return chooseDevice(p.signals, newLogger(p.stderr, Options{LogLevel: "warn", LogFormat: o.LogFormat}), o)
+	log := logging.New(p.stderr, logging.Settings{Level: "warn", Format: o.LogFormat})
+	return chooseDevice(p.signals, log, p.stderr.Flush, o)
 }
 
 // readEnvironment sets what no flag has set.
@@ -267,15 +266,4 @@ func (p *program) readEnvironment(cmd *cobra.Command, settings []*setting) error
 		}
 	}
 	return nil
-}
-
-// newLogger writes to w: console on a terminal, else JSON, unless o says which.
-// What hooks drop is no part of a flood.
-func newLogger(w io.Writer, o Options, hooks ...zerolog.Hook) zerolog.Logger {
-	level, _ := zerolog.ParseLevel(o.LogLevel) // one of the five that the flag takes
-	terminal := isTerminal(w)
-	if o.LogFormat == "console" || o.LogFormat == "auto" && terminal {
-		w = zerolog.ConsoleWriter{Out: w, NoColor: !terminal, TimeFormat: time.TimeOnly}
-	}
-	return zerolog.New(zerolog.SyncWriter(w)).Level(level).With().Timestamp().Logger().Hook(append(hooks, newFlood())...)
 }

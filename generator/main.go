@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
+	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
 	"reel/generator/internal/unixsocket"
 )
@@ -37,7 +39,9 @@ func main() {
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	p := program{env: os.Getenv, stdout: os.Stdout, stderr: os.Stderr, signals: signals, hangups: hangups(signals), load: load,
+	stderr := logging.NewQueue(os.Stderr)
+	log.SetOutput(stderr) // libraries must not wait for a reader either
+	p := program{env: os.Getenv, stdout: os.Stdout, stderr: stderr, signals: signals, hangups: hangups(signals), load: load,
 		manager: systemd, patience: drainTime}
 	os.Exit(p.run(os.Args[1:]))
 }
@@ -60,13 +64,14 @@ func hangups(signals chan<- os.Signal) <-chan os.Signal {
 // program is the command and what it needs of the world, so that tests run it
 // without a process.
 type program struct {
-	env            func(string) string
-	stdout, stderr io.Writer
-	signals        <-chan os.Signal // that end it
-	hangups        <-chan os.Signal // that do not
-	load           loader
-	manager        func(zerolog.Logger) (manager, error)
-	patience       time.Duration // of a drain
+	env      func(string) string
+	stdout   io.Writer
+	stderr   *logging.Queue
+	signals  <-chan os.Signal // that end it
+	hangups  <-chan os.Signal // that do not
+	load     loader
+	manager  func(zerolog.Logger) (manager, error)
+	patience time.Duration // of a drain
 }
 
 // loader loads the model that Options name. progress takes a share, 0 to 1, and
@@ -83,8 +88,10 @@ type engineRunner interface {
 	Stop()
 }
 
-// run executes the command line and returns the exit code.
+// run executes the command line and returns the exit code. The log has been written
+// then, or nobody has read it for a second.
 func (p *program) run(args []string) int {
+	defer p.stderr.Flush()
 	cmd := p.command()
 	cmd.SetArgs(args)
 	err := cmd.Execute()

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"reel/generator/internal/engine"
+	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
 	"reel/protocol"
 )
@@ -48,7 +49,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	f := &fixture{t: t, signals: make(chan os.Signal, 2), engine: newFake(), options: make(chan Options, 1),
 		socket: filepath.Join(dir, "g.sock"), code: make(chan int, 1)}
-	f.program = program{env: func(string) string { return "" }, stdout: io.Discard, stderr: &f.stderr, signals: f.signals, load: f.load,
+	f.program = program{env: func(string) string { return "" }, stdout: io.Discard, stderr: logging.NewQueue(&f.stderr), signals: f.signals, load: f.load,
 		manager: func(zerolog.Logger) (manager, error) { return f.manager, nil }, patience: drainTime}
 	return f
 }

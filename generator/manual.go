@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"os"
 
+	"reel/generator/internal/logging"
 	"reel/systemd/manual"
 )
 
 // With the tag manual the program writes its man pages and completions into the
 // folder that its first argument names, and does nothing else.
 func init() {
-	p := program{env: os.Getenv, stdout: os.Stdout, stderr: os.Stderr}
+	p := program{env: os.Getenv, stdout: os.Stdout, stderr: logging.NewQueue(os.Stderr)}
 	if err := manual.Write(p.command(), os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

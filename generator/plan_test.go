@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"reel/generator/internal/logging"
 	"reel/generator/internal/model"
 	"reel/kernels"
 	"reel/kernels/device"
@@ -202,7 +203,7 @@ func TestDimensionsThatAGPUCannotHave(t *testing.T) {
 
 func TestPlanCommand(t *testing.T) {
 	var out, errs bytes.Buffer
-	p := program{env: func(string) string { return "" }, stdout: &out, stderr: &errs}
+	p := program{env: func(string) string { return "" }, stdout: &out, stderr: logging.NewQueue(&errs)}
 	if code := p.run([]string{"plan", "--vram", "24GiB", "--max-seq-len", "512", "--max-batch", "4", "--json"}); code != 0 {
 		t.Fatalf("exit %d: %s", code, errs.String())
 	}

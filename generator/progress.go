@@ -5,33 +5,28 @@ package main
 import (
 	"io"
 	"math"
-	"os"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
+
+	"reel/generator/internal/logging"
 )
 
 // loadingLine is how long loading goes on before a log line says how far it is.
 const loadingLine = 2 * time.Second
 
 // newProgress returns what shows how far loading is, 0 to 1, and what is being
-// done: a bar where w is a terminal, log lines elsewhere. A log that is to tell
+// done: a bar where stderr is a terminal, log lines elsewhere. A log that is to tell
 // nothing of this has neither.
-func newProgress(w io.Writer, log zerolog.Logger) func(share float64, what string) {
+func newProgress(stderr *logging.Queue, log zerolog.Logger) func(share float64, what string) {
 	switch {
 	case log.GetLevel() > zerolog.InfoLevel:
 		return func(float64, string) {}
-	case isTerminal(w):
-		return barOn(w)
+	case stderr.Terminal():
+		return barOn(stderr.Frames())
 	}
 	return linesOn(log, time.Now)
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // barOn draws a bar that is gone when loading has ended.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"reel/generator/internal/logging"
 )
 
 func TestProgressInALog(t *testing.T) {
@@ -41,8 +43,10 @@ func TestProgressOnATerminal(t *testing.T) {
 // Not a terminal: no bar; told to be silent: nothing.
 func TestProgressElsewhere(t *testing.T) {
 	var out bytes.Buffer
-	newProgress(&out, zerolog.New(&out))(0.5, "loading")
-	newProgress(&out, zerolog.New(&out).Level(zerolog.WarnLevel))(0.5, "loading")
+	q := logging.NewQueue(&out)
+	newProgress(q, zerolog.New(&out))(0.5, "loading")
+	newProgress(q, zerolog.New(&out).Level(zerolog.WarnLevel))(0.5, "loading")
+	q.Flush()
 	if out.Len() > 0 {
 		t.Errorf("%q", out.String())
 	}

@@ -6,36 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
 )
-
-// logLevel is a hook that drops what is below a level, which may change. The
-// logger's own level, which may not, has to let all pass.
-type logLevel struct{ atomic.Int32 }
-
-// set takes the name of a level; o has been checked.
-func (l *logLevel) set(o Options) {
-	level, _ := zerolog.ParseLevel(o.LogLevel)
-	l.Store(int32(level))
-}
-
-// Run drops the event where its level is too low.
-func (l *logLevel) Run(e *zerolog.Event, level zerolog.Level, _ string) {
-	if level < zerolog.Level(l.Load()) {
-		e.Discard()
-	}
-}
 
 // reloader takes up changed settings while the generator serves.
 type reloader struct {
 	log     zerolog.Logger
-	level   *logLevel
+	level   *logging.Level
 	server  *server.Server
 	engine  *engineActor
 	manager manager
@@ -60,7 +43,7 @@ func (r *reloader) reload() {
 		o.MaxGraphs, o.GraphMemory = r.now.MaxGraphs, r.now.GraphMemory
 	}
 	r.server.SetLimits(o.MaxConnections, o.MaxRequests)
-	r.level.set(o)
+	r.level.Set(o.LogLevel)
 	r.now = o
 	if later := needRestart(before, r.settings.texts); len(later) > 0 {
 		r.log.Warn().Strs("settings", later).Msg("restart the generator to change these")

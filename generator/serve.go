@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/run"
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/logging"
 	"reel/generator/internal/metrics"
 	"reel/generator/internal/server"
 	"reel/generator/internal/unixsocket"
@@ -30,9 +31,9 @@ var (
 
 // serve runs the generator until a signal or a failure.
 func (p *program) serve(o Options, settings *settingsReader) error {
-	var level logLevel
-	level.set(o)
-	log := newLogger(p.stderr, o, &level)
+	var level logging.Level
+	level.Set(o.LogLevel)
+	log := logging.New(p.stderr, logging.Settings{Level: o.LogLevel, Format: o.LogFormat}, &level)
 	if o.Socket == "" {
 		o.Socket = server.DefaultSocket()
 	}
@@ -56,10 +57,10 @@ func (p *program) serve(o Options, settings *settingsReader) error {
 	return refusal{err, errLogged}
 }
 
-func (p *program) serveOn(log zerolog.Logger, level *logLevel, lock *unixsocket.Lock, notes journal, o Options, settings *settingsReader) error {
+func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, notes journal, o Options, settings *settingsReader) error {
 	progress := newProgress(p.stderr, log)
 	log = log.Level(zerolog.TraceLevel)
-	if err := chooseDevice(p.signals, log, &o); err != nil {
+	if err := chooseDevice(p.signals, log, p.stderr.Flush, &o); err != nil {
 		return err
 	}
 	asked, err := listenMetrics(o.Metrics, log)

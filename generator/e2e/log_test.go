@@ -1,0 +1,103 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"reel/client"
+)
+
+// A generator serves and stops as usual while nobody reads its log.
+func TestServesWhileNobodyReadsItsLog(t *testing.T) {
+	for name, stalled := range map[string]func(*testing.T) *os.File{"a pipe": fullPipe, "a terminal": suspendedTerminal, "journald": unreadSocket} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := unreadGenerator(t, stalled(t))
+			for i := range scaled(500, 100) {
+				c, err := client.Dial(t.Context(), client.Options{Socket: g.socket, Wait: patience})
+				if err != nil {
+					t.Fatalf("connection %d: %v", i, err)
+				}
+				c.Close()
+			}
+			if _, err := client.ReadStatus(t.Context(), client.Options{Socket: g.socket}); err != nil {
+				t.Fatal(err)
+			}
+			g.signal(syscall.SIGTERM)
+			select {
+			case <-g.exited:
+				g.wantExit(0)
+			case <-time.After(20 * time.Second): // flushing takes one second at most
+				t.Fatal("it goes on after SIGTERM")
+			}
+		})
+	}
+}
+
+// unreadGenerator starts a generator that logs every connection to stderr.
+func unreadGenerator(t *testing.T, stderr *os.File) *generator {
+	socket := tempDir(t) + "/generator.sock"
+	g := &generator{process: prepare(t, "reel-generator", "--socket", socket, "--log-level", "debug", "--device", device), socket: socket}
+	g.cmd.Stderr = stderr
+	g.start()
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	for ctx.Err() == nil {
+		if _, err := os.Lstat(socket); err == nil {
+			return g
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("no socket: the start waits for its log")
+	return nil
+}
+
+// file is a descriptor that is closed when the test ends. A child process gets it
+// in blocking mode.
+func file(t *testing.T, fd int) *os.File {
+	f := os.NewFile(uintptr(fd), "stderr")
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// fullPipe is the writing end of a pipe that holds as much as it can.
+func fullPipe(t *testing.T) *os.File {
+	var ends [2]int
+	must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
+	file(t, ends[0])
+	size, err := unix.FcntlInt(uintptr(ends[1]), unix.F_SETPIPE_SZ, os.Getpagesize())
+	must(t, err)
+	_, err = unix.Write(ends[1], make([]byte, size))
+	must(t, err)
+	return file(t, ends[1])
+}
+
+// suspendedTerminal is a terminal whose output was stopped, as by Ctrl-S.
+func suspendedTerminal(t *testing.T) *os.File {
+	ours, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	file(t, ours)
+	must(t, unix.IoctlSetPointerInt(ours, unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(ours, unix.TIOCGPTN)
+	must(t, err)
+	theirs, err := unix.Open(fmt.Sprintf("/dev/pts/%d", number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	must(t, unix.IoctlSetInt(theirs, unix.TCXONC, unix.TCOOFF))
+	return file(t, theirs)
+}
+
+// unreadSocket is a stream socket that nobody reads, as while journald is stopped.
+func unreadSocket(t *testing.T) *os.File {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	file(t, ends[0])
+	return file(t, ends[1])
+}

@@ -1,0 +1,70 @@
+// Package logging makes the generator's log: its format, its level, a limit on
+// its rate, and a queue, so that nobody waits for the reader of the log.
+package logging
+
+import (
+	"bytes"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+func init() {
+	zerolog.TimestampFieldName, zerolog.MessageFieldName = "ts", "msg"
+	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
+	// Without a handler zerolog writes such errors to stderr itself, and may block.
+	zerolog.ErrorHandler = func(error) {}
+}
+
+// Settings are a logger's level, as in zerolog.ParseLevel, and its format: json,
+// console, or auto, which is console on a terminal and json elsewhere.
+type Settings struct{ Level, Format string }
+
+// New returns a logger that writes to q. Lines that hooks discard do not count
+// against the rate limit.
+func New(q *Queue, s Settings, hooks ...zerolog.Hook) zerolog.Logger {
+	format := plain
+	if terminal := q.Terminal(); s.Format == "console" || s.Format == "auto" && terminal {
+		format = func(w io.Writer) io.Writer {
+			return zerolog.ConsoleWriter{Out: w, NoColor: !terminal, TimeFormat: time.TimeOnly}
+		}
+	}
+	q.mu.Lock()
+	q.report = reporter(format)
+	q.mu.Unlock()
+	level, _ := zerolog.ParseLevel(s.Level) // the flag takes valid names alone
+	limit := newRateLimit(q.isFull)
+	return zerolog.New(format(q)).Level(level).With().Timestamp().Logger().Hook(append(hooks, limit)...)
+}
+
+// plain is the format json.
+func plain(w io.Writer) io.Writer { return w }
+
+// reporter returns a function that makes the line for dropped lines.
+func reporter(format func(io.Writer) io.Writer) func(leftOut uint64) []byte {
+	return func(leftOut uint64) []byte {
+		var line bytes.Buffer
+		log := zerolog.New(format(&line)).With().Timestamp().Logger()
+		log.Warn().Uint64("left_out", leftOut).Msg("log lines were dropped")
+		return line.Bytes()
+	}
+}
+
+// Level is a hook that discards lines below a level, which may change while the
+// logger is used. The logger's own level can't, and has to be zerolog.TraceLevel.
+type Level struct{ level atomic.Int32 }
+
+// Set takes a level's name, as in Settings.
+func (l *Level) Set(name string) {
+	level, _ := zerolog.ParseLevel(name)
+	l.level.Store(int32(level))
+}
+
+// Run discards an event below the level.
+func (l *Level) Run(e *zerolog.Event, level zerolog.Level, _ string) {
+	if level < zerolog.Level(l.level.Load()) {
+		e.Discard()
+	}
+}
