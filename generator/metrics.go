@@ -39,9 +39,9 @@ func listenMetrics(address string, log zerolog.Logger) (net.Listener, error) {
 }
 
 // addMetrics adds a member to the group that answers on l, where there is one.
-func addMetrics(g *run.Group, m *metrics.Metrics, l net.Listener) {
+func addMetrics(g *run.Group, m *metrics.Metrics, l net.Listener, log zerolog.Logger) {
 	if l != nil {
-		g.Add(func() error { return m.Serve(l) }, func(error) { _ = l.Close() })
+		g.Add(func() error { return m.Serve(l, log) }, func(error) { _ = l.Close() })
 	}
 }
 

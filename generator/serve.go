@@ -84,7 +84,7 @@ func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixso
 	var g run.Group // interrupts come in this order: the engine ends its requests, then the server closes
 	g.Add(e.execute, e.interrupt)
 	g.Add(s.Serve, func(error) { closeServer(s, log) })
-	addMetrics(&g, figures, asked)
+	addMetrics(&g, figures, asked, log)
 	stop := make(chan struct{})
 	g.Add(func() error {
 		return p.awaitSignal(s, func() {

@@ -1,16 +1,19 @@
 package metrics
 
 import (
+	"context"
 	"errors"
-	"fmt"
+	stdlog "log"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+
+	"reel/generator/internal/unixsocket"
 )
 
 // ErrAddress refuses an address that others than this machine could reach, or that
@@ -39,54 +42,66 @@ func split(address string) (network, at string, err error) {
 	return "tcp", address, nil
 }
 
+// lockWait is how long Listen waits for a former owner of a Unix socket to end.
+const lockWait = 5 * time.Second
+
 // Listen listens on a loopback address, HOST:PORT, or on a Unix socket, unix:PATH,
-// that who may write to it can read. A socket that nobody listens on is replaced.
-// Errors: ErrAddress or the system's.
+// for its owner and group. A socket on which nobody listens is replaced; closing
+// the listener removes the socket. Errors: ErrAddress, those of
+// [unixsocket.Listen] or the system's.
 func Listen(address string) (net.Listener, error) {
 	network, at, err := split(address)
 	if err != nil {
 		return nil, err
 	}
-	if network == "unix" {
-		if err := removeStale(at); err != nil {
-			return nil, err
-		}
+	if network != "unix" {
+		return net.Listen(network, at)
 	}
-	l, err := net.Listen(network, at)
-	if err == nil && network == "unix" {
-		err = os.Chmod(at, 0o660)
-	}
-	return l, err
-}
-
-// removeStale removes a socket that nobody listens on, and nothing else.
-func removeStale(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	l, err := unixsocket.Listen(ctx, at)
 	if err != nil {
-		return err
+		return nil, err // not l, a nil pointer in an interface
 	}
-	if info.Mode().Type() != os.ModeSocket {
-		return fmt.Errorf("%s is there and is no socket", path)
-	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return fmt.Errorf("another program listens on %s", path)
-	}
-	return os.Remove(path)
+	return l, nil
 }
 
-// Serve answers GET /metrics on l until l is closed, and nothing else.
-func (m *Metrics) Serve(l net.Listener) error {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2, Timeout: 10 * time.Second}))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 20 * time.Second,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 8 << 10}
-	err := s.Serve(l)
+// Bounds of a connection, beside those of [connections].
+const (
+	readTime   = 5 * time.Second  // for a request
+	answerTime = 10 * time.Second // for gathering an answer
+	writeTime  = 15 * time.Second // from a request's end to its answer's
+	idleTime   = 10 * time.Second // between two requests
+	maxHeader  = 8 << 10          // bytes
+)
+
+// Serve answers GET /metrics on l until l is closed, and nothing else. It logs
+// what fails.
+func (m *Metrics) Serve(l net.Listener, log zerolog.Logger) error {
+	err := m.server(log).Serve(l)
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
+}
+
+// server is the HTTP server with all its bounds.
+func (m *Metrics) server(log zerolog.Logger) *http.Server {
+	c := newConnections()
+	answer := c.limit(promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", http.TimeoutHandler(answer, answerTime, "the metrics took too long"))
+	return &http.Server{Handler: mux, ConnState: c.changed, ConnContext: c.remember, ReadHeaderTimeout: readTime,
+		ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		ErrorLog: stdlog.New(errorLog{log}, "", 0)}
+}
+
+// errorLog takes the lines of package http, which would else go to stderr and
+// might wait there.
+type errorLog struct{ log zerolog.Logger }
+
+// Write logs a line.
+func (e errorLog) Write(line []byte) (int, error) {
+	e.log.Warn().Str("error", strings.TrimSpace(string(line))).Msg("a metrics connection failed")
+	return len(line), nil
 }

@@ -10,6 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 )
 
 // Nobody but this machine can ask.
@@ -56,7 +60,7 @@ func TestServe(t *testing.T) {
 			t.Fatal(err)
 		}
 		served := make(chan error, 1)
-		go func() { served <- full().Serve(l) }()
+		go func() { served <- full().Serve(l, zerolog.Nop()) }()
 		network, at := l.Addr().Network(), l.Addr().String()
 		if code, body := get(t, network, at, "/metrics"); code != 200 || !strings.Contains(body, "reel_requests_running 2\n") ||
 			!strings.Contains(body, `reel_time_to_first_token_seconds_bucket{le="0.02"} 1`) {
@@ -97,5 +101,54 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	}
 	if _, err := Listen("unix:" + path); err == nil {
 		t.Error("a file was replaced")
+	}
+}
+
+// A live socket stays even where it takes no further connection: its queue is full.
+func TestBusySocketIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.sock")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err = errors.Join(err, unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for { // until the queue is full
+		c, err := net.DialTimeout("unix", path, time.Second)
+		if err != nil {
+			break
+		}
+		defer c.Close()
+	}
+	before, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := Listen("unix:" + path); err == nil {
+		l.Close()
+		t.Error("a socket in use was taken")
+	}
+	if now, err := os.Lstat(path); err != nil || !os.SameFile(now, before) {
+		t.Errorf("the socket was removed: %v", err)
+	}
+}
+
+// Closing removes the socket that Listen made, and no later one at its path.
+func TestCloseKeepsASuccessor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.sock")
+	l, err := Listen("unix:" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	successor, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer successor.Close()
+	l.Close()
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("the successor's socket is gone: %v", err)
 	}
 }
