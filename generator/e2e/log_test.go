@@ -17,7 +17,8 @@ import (
 
 // A generator serves and stops as usual while nobody reads its log.
 func TestServesWhileNobodyReadsItsLog(t *testing.T) {
-	for name, stalled := range map[string]func(*testing.T) *os.File{"a pipe": fullPipe, "a terminal": suspendedTerminal, "journald": unreadSocket} {
+	files := map[string]func(*testing.T) *os.File{"a pipe": fullPipe, "a terminal": suspendedTerminal, "journald": unreadSocket}
+	for name, stalled := range files {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := unreadGenerator(t, stalled(t))
@@ -45,7 +46,8 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 // unreadGenerator starts a generator that logs every connection to stderr.
 func unreadGenerator(t *testing.T, stderr *os.File) *generator {
 	socket := tempDir(t) + "/generator.sock"
-	g := &generator{process: prepare(t, "reel-generator", "--socket", socket, "--log-level", "debug", "--device", device), socket: socket}
+	p := prepare(t, "reel-generator", "--socket", socket, "--log-level", "debug", "--device", device)
+	g := &generator{process: p, socket: socket}
 	g.cmd.Stderr = stderr
 	g.start()
 	ctx, stop := context.WithTimeout(t.Context(), patience)

@@ -70,7 +70,8 @@ func within(t *testing.T, what string, f func()) {
 // Write does not wait for a file that takes nothing, Flush waits a second. Once the
 // file is read it has every line up to a gap, the gap's size, and later lines.
 func TestStalledFile(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) (read, write *os.File){"pipe": pipe, "terminal": terminal, "socket": socket} {
+	files := map[string]func(*testing.T) (read, write *os.File){"pipe": pipe, "terminal": terminal, "socket": socket}
+	for name, open := range files {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			read, write := open(t)
@@ -117,7 +118,8 @@ func readLines(t *testing.T, lines *bufio.Scanner) (n int) {
 // readReport returns left_out of the report that lines is at.
 func readReport(t *testing.T, lines *bufio.Scanner) (leftOut int) {
 	_, count, found := strings.Cut(lines.Text(), `"left_out":`)
-	if _, err := fmt.Sscan(count, &leftOut); !found || err != nil || !strings.Contains(lines.Text(), `"msg":"log lines were dropped"`) {
+	_, err := fmt.Sscan(count, &leftOut)
+	if !found || err != nil || !strings.Contains(lines.Text(), `"msg":"log lines were dropped"`) {
 		t.Fatalf("the report is %s", lines.Text())
 	}
 	return leftOut

@@ -2,6 +2,7 @@ package logging
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"testing"
 
@@ -71,8 +72,8 @@ func TestSuspendedTerminal(t *testing.T) {
 	}
 	check(t, unix.IoctlSetInt(int(write.Fd()), unix.TCXONC, unix.TCOON))
 	drained(t, q)
-	text := make([]byte, 100)
-	if n, err := read.Read(text); err != nil || string(text[:n]) != "one\ntwo\n" {
-		t.Errorf("%q, %v", text[:n], err)
+	text := make([]byte, 8)
+	if _, err := io.ReadFull(read, text); err != nil || string(text) != "one\ntwo\n" {
+		t.Errorf("%q, %v", text, err)
 	}
 }

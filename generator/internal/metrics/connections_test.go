@@ -65,13 +65,15 @@ func descriptors(t *testing.T) int {
 func TestIdleConnections(t *testing.T) {
 	const others = 300
 	request := "GET /metrics HTTP/1.1\r\nHost: m\r\n\r\n"
-	for name, text := range map[string]string{"silent": "", "half a header": request[:20], "unread": strings.Repeat(request, 200)} {
+	texts := map[string]string{"silent": "", "half a header": request[:20], "unread": strings.Repeat(request, 200)}
+	for name, text := range texts {
 		for _, address := range []string{"127.0.0.1:0", "unix:" + t.TempDir() + "/m.sock"} {
 			t.Run(name+" on "+address[:4], func(t *testing.T) {
 				at, before := listening(t, address), descriptors(t)
 				dial(t, at, others, text)
 				start := time.Now()
-				if code, body := get(t, at.Network(), at.String(), "/metrics"); code != 200 || !strings.Contains(body, "reel_requests_running 2\n") {
+				code, body := get(t, at.Network(), at.String(), "/metrics")
+				if code != 200 || !strings.Contains(body, "reel_requests_running 2\n") {
 					t.Errorf("%d\n%s", code, body)
 				}
 				t.Logf("asked in %v", time.Since(start))
