@@ -18,6 +18,7 @@ import (
 
 	"reel/client"
 	"reel/generator/internal/doctor"
+	"reel/generator/internal/files"
 	"reel/generator/internal/server"
 	"reel/protocol"
 )
@@ -55,7 +56,7 @@ func (p *program) doctorCommand() *cobra.Command {
 // settings, where this user may read that. Values that are refused are left out:
 // they are a finding.
 func serviceSettings(env func(string) string, path string) func(string) string {
-	f, err := os.Open(path)
+	f, err := files.Open(path)
 	if err != nil {
 		return env
 	}

@@ -12,6 +12,7 @@ import (
 
 	"reel/generator/internal/chat"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/files"
 	"reel/generator/internal/model"
 	"reel/generator/internal/server"
 	"reel/generator/internal/tokenizer"
@@ -124,7 +125,7 @@ func modelFiles(dir string) (fs.FS, string, error) {
 	if err != nil {
 		return nil, "", refuse(errConfig, "--model %s: give a directory with config.json, tokenizer.json and safetensors: %w", dir, err)
 	}
-	return os.DirFS(path), filepath.Base(path), nil
+	return files.Dir(path), filepath.Base(path), nil
 }
 
 // open reads tokenizer, config and headers, which must belong together.

@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"reel/generator/internal/files"
 )
 
 // settingsReader reads the generator's settings: a flag wins over the file that --settings
@@ -81,7 +82,7 @@ func (r *settingsReader) file() (map[string]string, error) {
 	if path == "" {
 		return map[string]string{}, nil
 	}
-	f, err := os.Open(path)
+	f, err := files.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]string{}, nil
 	}

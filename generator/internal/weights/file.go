@@ -18,15 +18,8 @@ type file struct {
 	opened fs.FileInfo
 }
 
-// openFile opens a regular file. Another kind could block, or never end.
+// openFile opens a regular file. fsys itself must not block at another kind.
 func openFile(fsys fs.FS, name string) (*file, error) {
-	info, err := fs.Stat(fsys, name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("not a regular file: %w", fs.ErrInvalid)
-	}
 	opened, err := fsys.Open(name)
 	if err != nil {
 		return nil, err
@@ -46,6 +39,9 @@ func openFile(fsys fs.FS, name string) (*file, error) {
 
 // load maps or reads the file.
 func (f *file) load(opened fs.File) error {
+	if !f.opened.Mode().IsRegular() {
+		return fmt.Errorf("not a regular file: %w", fs.ErrInvalid)
+	}
 	size := f.opened.Size()
 	if size < prefixSize {
 		return fmt.Errorf("%w: %d bytes", ErrTruncated, size)
