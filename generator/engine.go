@@ -50,8 +50,9 @@ func (a *engineActor) execute() error {
 	if !a.adopt(l.runner) {
 		return nil
 	}
-	if err := a.run(l); err != nil {
+	if err := l.model.Cause(a.run(l)); err != nil {
 		a.server.Fail(explain(err))
+		a.awaitWriter(l.runner, err)
 		return err
 	}
 	return nil
@@ -70,6 +71,7 @@ func (a *engineActor) run(l loading) error {
 		}
 		a.manager.watch(l.runner, ended)
 	}()
+	a.watchWeights(l.runner, ended)
 	err := l.runner.Run()
 	close(ended)
 	if err == nil {
@@ -85,7 +87,7 @@ func (a *engineActor) begin(l loading, ended <-chan struct{}) error {
 		return nil // it is to stop already
 	}
 	if err != nil {
-		return fmt.Errorf("the model's first token: %w", err)
+		return fmt.Errorf("the model's first token: %w", l.model.Cause(err))
 	}
 	a.server.SetReady(l.model)
 	a.journal.clear()

@@ -178,7 +178,7 @@ func (p *program) command() *cobra.Command {
 			"Each flag is also read from the environment, --max-batch as REEL_MAX_BATCH; the flag wins.\n" +
 			"SIGTERM lets running requests finish for " + drainTime.String() + "; a second one stops at once.\n" +
 			"SIGHUP has --settings read again: log level, graphs' budget and limits change as it runs.\n" +
-			"Exit codes: 0 stopped, 1 failed, 64 usage, 78 configuration.",
+			"Exit codes: 0 stopped, 1 failed, 64 usage, 75 the model's files changed, 78 configuration.",
 		Version:       versionText(),
 		Args:          noArguments,
 		SilenceErrors: true,

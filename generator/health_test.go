@@ -17,6 +17,7 @@ import (
 	"reel/generator/internal/engine"
 	"reel/generator/internal/model"
 	"reel/generator/internal/server"
+	"reel/generator/internal/weights"
 	"reel/kernels/device"
 	"reel/protocol"
 )
@@ -44,6 +45,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 		protocol.CodeGPUBusy:       fmt.Errorf("after 1m: %w", errors.Join(device.ErrBusy, errNoRoom)),
 		protocol.CodeOutOfMemory:   refuse(errConfig, "%w: one sequence needs 9 GiB", errNoRoom),
 		protocol.CodeDeviceFailed:  fmt.Errorf("%w: an illegal address", device.ErrSticky),
+		protocol.CodeModelChanged:  refuse(errConfig, "the model cannot be served: %w", weights.ErrChanged),
 		protocol.CodeConfiguration: refuse(errConfig, "--model: no such directory"),
 		protocol.CodeInternal:      errors.New("something else"),
 	} {

@@ -16,6 +16,7 @@ import (
 	"reel/generator/internal/model"
 	"reel/generator/internal/server"
 	"reel/generator/internal/tokenizer"
+	"reel/generator/internal/weights"
 	"reel/generator/tiny"
 	"reel/kernels/device"
 	"reel/protocol"
@@ -38,12 +39,14 @@ func load(_ context.Context, o Options, progress func(float64, string)) (server.
 	opts.Progress = func(share float64, what string) { progress(0.8+0.2*share, what) }
 	e, err := engine.New(l.hardware.Device, l.model, opts)
 	if err != nil {
-		return server.Model{}, nil, err
+		return server.Model{}, nil, errors.Join(err, l.weights.Unchanged())
 	}
 	template, end := startChat(l.chat, chatWorker)
-	return server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Chat: template, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
+	m := server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Chat: template, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab},
-		Shape:  shapeOf(l.model), Machine: l.hardware.machine, Planned: l.sizes.atStart(), Taken: l.hardware.taken, Memory: l.planned()}, l.hardware.watch(chatty{e, end}, o), nil
+		Shape:  shapeOf(l.model), Machine: l.hardware.machine, Planned: l.sizes.atStart(), Taken: l.hardware.taken, Memory: l.planned()}
+	m, runner := watchWeights(l.weights, m, l.hardware.watch(chatty{e, end}, o), e.Fail)
+	return m, runner, nil
 }
 
 // hardware is a device and what it does at once.
@@ -68,6 +71,7 @@ type prepared struct {
 	decoder   func(after []int32) server.Decoder
 	chat      *chat.Source // nil where the model has no chat template
 	model     *model.Model
+	weights   *weights.Checkpoint // closed where the device has a copy
 	sizes     sizes
 	plan      engine.Options
 }
@@ -102,6 +106,7 @@ func prepareOn(open func(Options) (hardware, error), o Options, progress func(fl
 	}
 	s.config.Context = l.plan.Context
 	progress(0.1, "loading the weights")
+	l.weights = s.tensors
 	l.model, err = s.load(l.hardware, s.config, !l.hardware.packed, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
 	if err != nil {
 		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)

@@ -21,6 +21,7 @@ import (
 	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
 	"reel/generator/internal/unixsocket"
+	"reel/generator/internal/weights"
 )
 
 // version is the release, which make sets.
@@ -30,7 +31,7 @@ var version string
 const (
 	exitFailure  = 1
 	exitUsage    = 64
-	exitTempFail = 75
+	exitTempFail = 75 // a later start can succeed
 	exitConfig   = 78
 )
 
@@ -109,7 +110,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, errUsage):
 		return exitUsage
-	case errors.Is(err, unixsocket.ErrLocked): // its owner starts or drains: a later start can succeed
+	case errors.Is(err, unixsocket.ErrLocked), // its owner starts or drains
+		errors.Is(err, weights.ErrChanged): // the next start loads the new files
 		return exitTempFail
 	case errors.Is(err, errConfig):
 		return exitConfig

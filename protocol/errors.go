@@ -24,6 +24,7 @@ const (
 	CodeOverloaded         = "overloaded"           // no room for the frame; with an id the connection stays
 	CodeDenied             = "denied"               // the peer may not use this generator; the connection closes
 	CodeDeviceFailed       = "device_failed"        // the generator ends; the connection closes
+	CodeModelChanged       = "model_changed"        // the model's files were written to while they were served; the generator ends
 	CodeGPUAbsent          = "gpu_absent"           // there is no GPU, or no driver for it; the generator ends
 	CodeGPUBusy            = "gpu_busy"             // other programs hold the GPU or its memory; the generator ends
 	CodeOutOfMemory        = "out_of_memory"        // the model does not fit the device's memory; the generator ends

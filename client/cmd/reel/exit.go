@@ -110,7 +110,8 @@ func exitOf(code string) int {
 		return exitUsage
 	case protocol.CodeLoading, protocol.CodeDraining:
 		return exitNoGenerator
-	case protocol.CodeBusy, protocol.CodeTooManyRequests, protocol.CodeTooManyConnections, protocol.CodeOverloaded:
+	case protocol.CodeBusy, protocol.CodeTooManyRequests, protocol.CodeTooManyConnections, protocol.CodeOverloaded,
+		protocol.CodeModelChanged:
 		return exitBusy
 	case protocol.CodeDenied:
 		return exitDenied

@@ -55,6 +55,7 @@ type Engine struct {
 	waiting  int            // submitted and not yet running
 	queued   map[uint32]int // of them, by user
 	stopping bool
+	cause    error // why Fail stopped it, else nil
 	lost     error // of the device, as the roller met it
 	stats    Stats
 
@@ -99,8 +100,8 @@ const depth = 2
 // RingSlots is how many step descriptors, and results, the rings hold.
 const RingSlots = 2 * depth
 
-// Submit hands a request to the engine. It returns ErrTooLong, ErrBusy or
-// ErrDraining and then has taken nothing.
+// Submit hands a request to the engine. It returns ErrTooLong, ErrBusy, ErrDraining
+// or what Fail was given, and then has taken nothing.
 func (e *Engine) Submit(r *Request) (Handle, error) {
 	if len(r.Tokens) < 1 || len(r.Tokens) >= e.opts.Context || r.MaxTokens < 1 {
 		return 0, fmt.Errorf("%w: %d tokens in a context of %d", ErrTooLong, len(r.Tokens), e.opts.Context)
@@ -108,6 +109,8 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
+	case e.cause != nil:
+		return 0, e.cause
 	case e.stopping:
 		return 0, ErrDraining
 	case !e.mayQueue(e.queued[r.User]):
@@ -155,6 +158,17 @@ func (e *Engine) Stop() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stopping = true
+	e.bell.ring()
+}
+
+// Fail ends Run with err, and what has not finished ends with err too. It does nothing
+// after Stop.
+func (e *Engine) Fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.stopping {
+		e.cause, e.stopping = err, true
+	}
 	e.bell.ring()
 }
 

@@ -17,7 +17,7 @@ type flight struct {
 	plan  graphs.Plan
 }
 
-// Run steps until Stop, or until the device fails. It locks its thread: a device
+// Run steps until Stop or Fail, or until the device fails. It locks its thread: a device
 // belongs to one. When it returns, all that the engine took is given back.
 //
 // Each turn enqueues steps until depth are in flight, then waits for the oldest
@@ -27,13 +27,24 @@ func (e *Engine) Run() error {
 	defer runtime.UnlockOSThread()
 	e.roll()
 	err := e.loop()
-	ended := ErrShutdown
 	if err != nil {
 		err = errors.Join(ErrDevice, err)
-		ended = err
+	} else {
+		err = e.failure()
+	}
+	ended := err
+	if err == nil {
+		ended = ErrShutdown
 	}
 	e.finishAll(ended)
 	return errors.Join(err, e.close(err))
+}
+
+// failure is what Fail was given, or nil.
+func (e *Engine) failure() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.cause
 }
 
 // roll starts the roller, unless there is to be none; it ends in close.

@@ -30,6 +30,35 @@ func TestRequestBesideAFailedMoveStillEnds(t *testing.T) {
 	b.returned()
 }
 
+// Fail ends what runs, what waits and what comes later with its error, and gives all
+// memory back, as Stop does. After Stop it says nothing.
+func TestFail(t *testing.T) {
+	cause := errors.New("the weights are others")
+	b := built(t, device.HostOptions{}, nano(), nil)
+	first, _ := b.submit(Request{Tokens: []int32{1, 2}, MaxTokens: 9})
+	b.Fail(cause)
+	b.run()
+	if err := b.wait(); !errors.Is(err, cause) || errors.Is(err, ErrDevice) {
+		t.Errorf("Run returned %v", err)
+	}
+	if first.must(t); !errors.Is(first.finish.Err, cause) {
+		t.Errorf("the request ended with %v", first.finish.Err)
+	}
+	if _, err := b.Submit(&Request{Tokens: []int32{1}, MaxTokens: 1}); !errors.Is(err, cause) {
+		t.Errorf("a later one was refused with %v", err)
+	}
+	b.returned()
+
+	b = built(t, device.HostOptions{}, nano(), nil)
+	b.Stop()
+	b.Fail(cause)
+	b.run()
+	if err := b.wait(); err != nil {
+		t.Errorf("after Stop, Run returned %v", err)
+	}
+	b.returned()
+}
+
 // An engine that rests hears from the roller that the device is lost.
 func TestIdleEngineEndsWhenTheRollerLosesTheDevice(t *testing.T) {
 	o := nano()

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+
 	"reel/generator/internal/engine"
 	"reel/protocol"
 )
@@ -63,6 +65,22 @@ type Model struct {
 	Memory []protocol.MemoryUse
 	// Machine is asked for each status.
 	Machine func() protocol.Machine
+	// Verify returns an error where the weights are no longer those that were loaded.
+	// It reads files, so the engine's thread does not call it. nil where weights
+	// cannot change.
+	Verify func() error
+}
+
+// Cause returns the cause of err, with which the engine or a request ended: changed
+// weights where err may come of those and Verify finds them, else err.
+func (m *Model) Cause(err error) error {
+	if m.Verify == nil || !errors.Is(err, engine.ErrNumeric) && !errors.Is(err, engine.ErrDevice) {
+		return err
+	}
+	if changed := m.Verify(); changed != nil {
+		return changed
+	}
+	return err
 }
 
 // limits completes a model's limits with the server's; s.mu is held.

@@ -156,7 +156,7 @@ func (r *request) finish(f *engine.Finish) {
 	}
 	end, reason := r.done(f)
 	if failed {
-		e := asError(f.Err).For(r.id)
+		e := asError(r.model.Cause(f.Err)).For(r.id)
 		end, reason = e, e.Code
 		r.c.s.opts.Observer.Error(e.Code)
 	}

@@ -276,6 +276,39 @@ func TestFailureOfARunningRequest(t *testing.T) {
 	}
 }
 
+// A result that is no number, and a device that fails, have the weights looked at. A
+// client hears what that finds, and without a finding that the weights are suspect.
+func TestFailureThatWeightsMayExplain(t *testing.T) {
+	found := protocol.Errorf(protocol.CodeModelChanged, "again", "the weights are others")
+	for _, c := range []struct {
+		ended  error
+		verify func() error
+		want   string
+		hint   string
+	}{
+		{engine.ErrNumeric, func() error { return found }, protocol.CodeModelChanged, "again"},
+		{engine.ErrNumeric, func() error { return nil }, protocol.CodeInternal, "weights"},
+		{engine.ErrNumeric, nil, protocol.CodeInternal, "weights"},
+		{engine.ErrDevice, func() error { return found }, protocol.CodeModelChanged, "again"},
+		{engine.ErrDevice, func() error { return nil }, protocol.CodeDeviceFailed, "repeat"},
+		{engine.ErrShutdown, func() error { return found }, protocol.CodeShutdown, "again"},
+	} {
+		f := start(t, nil)
+		m := f.model()
+		m.Verify = c.verify
+		f.SetReady(m)
+		f.engine.allow(1)
+		cl := f.client()
+		cl.send(generate(7, "ab", 100))
+		expect[protocol.Token](cl)
+		f.engine.stop(c.ended)
+		if e := cl.wantError(c.want); e.ID == nil || *e.ID != 7 || !strings.Contains(e.Hint, c.hint) {
+			t.Errorf("%v: got %+v", c.ended, e)
+		}
+		f.stop()
+	}
+}
+
 func TestStatusTellsMachineAndShape(t *testing.T) {
 	f := start(t, nil)
 	if st := f.Status(); st.Machine != (protocol.Machine{}) || st.Shape != (protocol.Shape{}) {

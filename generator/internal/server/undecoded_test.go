@@ -29,7 +29,9 @@ func TestUndecodedBytes(t *testing.T) {
 		cut   bool
 	}{"guard": {protocol.MaxUndecoded, true}, "guard off": {1 << 40, false}} {
 		t.Run(name, func(t *testing.T) {
-			f := ready(t, func(b *bounds) { b.undecoded, b.contendedFrame, b.roomForFrame = c.limit, time.Hour, 100*time.Millisecond })
+			f := ready(t, func(b *bounds) {
+				b.undecoded, b.contendedFrame, b.roomForFrame = c.limit, time.Hour, 100*time.Millisecond
+			})
 			part := unfinished(3 << 20)
 			before := resident()
 			var all []*peerClient

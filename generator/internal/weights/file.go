@@ -16,6 +16,8 @@ type file struct {
 	data   []byte
 	mapped *os.File // nil for a copy
 	opened fs.FileInfo
+	// middles are the places in data of the middle of each tensor.
+	middles []int
 }
 
 // openFile opens a regular file. fsys itself must not block at another kind.
@@ -61,6 +63,21 @@ func (f *file) load(opened fs.File) error {
 	}
 	f.data, f.mapped = data, osFile
 	return nil
+}
+
+// place notes where tensors are, which come in the order of the file, fill it from
+// the header to its end, and leave no hole.
+func (f *file) place(tensors []Tensor) {
+	at := len(f.data)
+	for _, t := range tensors {
+		at -= len(t.Data)
+	}
+	for _, t := range tensors {
+		if len(t.Data) > 0 {
+			f.middles = append(f.middles, at+len(t.Data)/2)
+		}
+		at += len(t.Data)
+	}
 }
 
 func (f *file) unchanged() error {

@@ -19,7 +19,7 @@ var (
 	ErrIndex     = errors.New("index and shards disagree")
 	// ErrChanged is a file that was written to while it was open. What was read
 	// from it is worth nothing, and a page that is gone faults when it is read.
-	ErrChanged = errors.New("file changed while it was being read")
+	ErrChanged = errors.New("file changed while it was in use")
 )
 
 // DType is the type of a tensor's elements.
