@@ -2,11 +2,7 @@
 // pass: one readable sequence of fused ops on a stream.
 package model
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-)
+import "errors"
 
 // ErrUnsupported marks a checkpoint that asks for something this build does not
 // compute. The error names it.
@@ -42,35 +38,4 @@ func (c Config) Window(layer int) int {
 		return 0
 	}
 	return c.Windows[layer]
-}
-
-// Bounds of a config. Products of three dimensions fit an int64, and a list of
-// all tensors fits some megabytes.
-const (
-	maxDimension = 1 << 20
-	maxLayers    = 4096
-	maxHeadDim   = 1024
-)
-
-func (c Config) check() error {
-	for _, d := range []struct {
-		field   string
-		n, most int
-	}{{"vocab_size", c.Vocab, maxDimension}, {"hidden_size", c.Hidden, maxDimension}, {"intermediate_size", c.Inner, maxDimension},
-		{"num_hidden_layers", c.Layers, maxLayers}, {"num_attention_heads", c.Heads, maxDimension},
-		{"num_key_value_heads", c.KVHeads, maxDimension}, {"head_dim", c.HeadDim, maxHeadDim}, {"max_position_embeddings", c.Context, maxDimension}} {
-		if d.n < 1 || d.n > d.most {
-			return fmt.Errorf("model: config.json: %s is %d, wants 1 to %d", d.field, d.n, d.most)
-		}
-	}
-	if c.Heads%c.KVHeads != 0 || c.HeadDim%2 != 0 {
-		return fmt.Errorf("model: config.json: %d heads of %d elements over %d KV heads do not divide", c.Heads, c.HeadDim, c.KVHeads)
-	}
-	if !(c.RMSNormEps > 0) || !(c.RoPETheta > 0) {
-		return fmt.Errorf("model: config.json: rms_norm_eps %g and rope_theta %g must be above 0", c.RMSNormEps, c.RoPETheta)
-	}
-	if slices.ContainsFunc(c.EOS, func(id int32) bool { return id < 0 || int(id) >= c.Vocab }) {
-		return fmt.Errorf("model: eos_token_id %v is not below vocab_size %d", c.EOS, c.Vocab)
-	}
-	return c.RoPE.check()
 }

@@ -139,10 +139,75 @@ func TestConfigsOutOfBounds(t *testing.T) {
 	}
 }
 
+// implausible are values that no published checkpoint has. Some are numbers with
+// which a pass gives nonsense in silence, or sums that overflow.
+var implausible = []struct{ base, old, with, names string }{
+	{"llama-2-7b", `"rms_norm_eps":1e-05`, `"rms_norm_eps":1e300`, "rms_norm_eps is 1e+300"},
+	{"llama-2-7b", `"rms_norm_eps":1e-05`, `"rms_norm_eps":1e999`, "rms_norm_eps"},
+	{"llama-2-7b", `"rms_norm_eps":1e-05`, `"rms_norm_eps":1.5`, "rms_norm_eps is 1.5"},
+	{"llama-2-7b", `"rms_norm_eps":1e-05`, `"rms_norm_eps":-1e-05`, "rms_norm_eps is -1e-05"},
+	{"llama-2-7b", `"rms_norm_eps":1e-05`, `"rms_norm_eps":1e-300`, "rms_norm_eps is 1e-300"},
+	{"mistral-7b-v0.1", `"rope_theta":10000.0`, `"rope_theta":1e300`, "rope_theta is 1e+300"},
+	{"mistral-7b-v0.1", `"rope_theta":10000.0`, `"rope_theta":-10000.0`, "rope_theta is -10000"},
+	{"mistral-7b-v0.1", `"rope_theta":10000.0`, `"rope_theta":0`, "rope_theta is 0"},
+	{"mistral-7b-v0.1", `"rope_theta":10000.0`, `"rope_theta":1e-30`, "rope_theta is 1e-30"},
+	{"mistral-7b-v0.1", `"rope_theta":10000.0`, `"rope_parameters":{"rope_theta":-5,"rope_type":"default"}`, "rope_theta is -5"},
+	{"llama-3.2-1b", `"factor":32.0`, `"factor":1e300`, "factor is 1e+300"},
+	{"llama-3.2-1b", `"low_freq_factor":1.0`, `"low_freq_factor":1e-300`, "low_freq_factor is 1e-300"},
+	{"llama-3.2-1b", `"high_freq_factor":4.0`, `"high_freq_factor":1e300`, "high_freq_factor is 1e+300"},
+	{"llama-3.2-1b", `"original_max_position_embeddings":8192`, `"original_max_position_embeddings":4611686018427387904`, "original_max_position_embeddings is 4611686018427387904"},
+	{"phi-3-mini-4k", `"original_max_position_embeddings":4096`, `"original_max_position_embeddings":-1`, "original_max_position_embeddings is -1"},
+	{"llama-2-7b", `"num_attention_heads":32`, `"num_attention_heads":1048576,"head_dim":128`, "num_attention_heads is 1048576"},
+	{"llama-2-7b", `"num_attention_heads":32`, `"num_attention_heads":4096,"head_dim":1024`, "4096 heads"},
+	{"llama-2-7b", `"max_position_embeddings":4096`, `"max_position_embeddings":1000000000`, "max_position_embeddings is 1000000000"},
+	{"qwen2.5-0.5b", `"max_window_layers":21`, `"max_window_layers":-1`, "max_window_layers is -1"},
+	{"qwen2.5-0.5b", `"max_window_layers":21`, `"max_window_layers":1000000`, "max_window_layers is 1000000"},
+	{"qwen2.5-0.5b", `"sliding_window":32768`, `"sliding_window":-1`, "sliding_window is -1"},
+	{"mistral-7b-v0.1", `"sliding_window":4096`, `"sliding_window":1000000000`, "sliding_window is 1000000000"},
+}
+
+// Each is refused by name, with the value and what is allowed.
+func TestImplausibleConfigs(t *testing.T) {
+	for _, c := range implausible {
+		raw := strings.Replace(published[c.base], c.old, c.with, 1)
+		got, err := ParseConfig([]byte(raw), nil)
+		if err == nil || !strings.Contains(err.Error(), c.names) || !strings.Contains(err.Error(), "wants") && !strings.Contains(c.with, "1e999") {
+			t.Errorf("%s with %s: %v, wants an error that names %s", c.base, c.with, err, c.names)
+		}
+		if raw == published[c.base] || err == nil && got.Parameters() == 0 {
+			t.Errorf("%s has no %s", c.base, c.old)
+		}
+	}
+}
+
+// The ends of the bounds, and what unusual checkpoints of the families have, pass:
+// Yi and Qwen2.5-1M's theta and context, and the longest contexts of Llama 3.
+func TestUnusualConfigsPass(t *testing.T) {
+	for _, c := range []struct{ base, old, with string }{
+		{"llama-2-7b", `"rms_norm_eps":1e-05`, `"rms_norm_eps":1`},
+		{"llama-2-7b", `"rms_norm_eps":1e-05`, `"rms_norm_eps":1e-12`},
+		{"mistral-7b-v0.1", `"rope_theta":10000.0`, `"rope_theta":1`},
+		{"mistral-7b-v0.1", `"rope_theta":10000.0`, `"rope_theta":1e15`},
+		{"mistral-7b-v0.1", `"rope_theta":10000.0`, `"rope_theta":null`},
+		{"qwen2.5-0.5b", `"rope_theta":1000000.0`, `"rope_theta":10000000.0`},
+		{"qwen2.5-0.5b", `"max_position_embeddings":32768`, `"max_position_embeddings":1010000`},
+		{"llama-2-7b", `"max_position_embeddings":4096`, `"max_position_embeddings":4194304,"rope_theta":45840000000.0`},
+		{"qwen2.5-0.5b", `"use_sliding_window":false`, `"use_sliding_window":true`},
+		{"qwen2.5-0.5b", `"max_window_layers":21`, `"max_window_layers":80`},
+	} {
+		if _, err := ParseConfig([]byte(strings.Replace(published[c.base], c.old, c.with, 1)), nil); err != nil {
+			t.Errorf("%s with %s: %v", c.base, c.with, err)
+		}
+	}
+}
+
 // Whatever config.json holds is read or refused. What is read is within its bounds.
 func FuzzParseConfig(f *testing.F) {
 	for _, raw := range published {
 		f.Add([]byte(raw), []byte(`{"eos_token_id":[1,2]}`))
+	}
+	for _, c := range implausible {
+		f.Add([]byte(strings.Replace(published[c.base], c.old, c.with, 1)), []byte(nil))
 	}
 	f.Fuzz(func(t *testing.T, raw, generation []byte) {
 		c, err := ParseConfig(raw, generation)
@@ -151,6 +216,11 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		if c.Parameters() <= 0 || len(c.Tensors()) > 16*maxLayers || c.Windows != nil && len(c.Windows) != c.Layers {
 			t.Errorf("%+v: %d parameters", c, c.Parameters())
+		}
+		for _, v := range ropeTable(Config{Context: 2, HeadDim: c.HeadDim, RoPETheta: c.RoPETheta, RoPE: c.RoPE}) {
+			if !(v >= -1 && v <= 1) {
+				t.Fatalf("%+v: RoPE's table has %g", c, v)
+			}
 		}
 	})
 }

@@ -24,7 +24,7 @@ type configFile struct {
 	HeadDim       int      `json:"head_dim"`
 	Context       int      `json:"max_position_embeddings"`
 	Eps           float64  `json:"rms_norm_eps"`
-	Theta         float64  `json:"rope_theta"`
+	Theta         *float64 `json:"rope_theta"`
 	RoPE          *ropes   `json:"rope_parameters"`
 	RoPEScaling   *ropes   `json:"rope_scaling"`
 	Fraction      float64  `json:"partial_rotary_factor"`
@@ -44,14 +44,14 @@ type configFile struct {
 
 // ropes is how RoPE is parametrised. A field that is not here is refused.
 type ropes struct {
-	Theta      float64 `json:"rope_theta"`
-	Type       string  `json:"rope_type"`
-	TypeOld    string  `json:"type"`
-	Fraction   float64 `json:"partial_rotary_factor"`
-	Factor     float64 `json:"factor"`
-	LowFactor  float64 `json:"low_freq_factor"`
-	HighFactor float64 `json:"high_freq_factor"`
-	Original   int     `json:"original_max_position_embeddings"`
+	Theta      *float64 `json:"rope_theta"`
+	Type       string   `json:"rope_type"`
+	TypeOld    string   `json:"type"`
+	Fraction   float64  `json:"partial_rotary_factor"`
+	Factor     float64  `json:"factor"`
+	LowFactor  float64  `json:"low_freq_factor"`
+	HighFactor float64  `json:"high_freq_factor"`
+	Original   int      `json:"original_max_position_embeddings"`
 }
 
 // tokenIDs is one id, several, or null.
@@ -116,6 +116,9 @@ func readConfig(raw []byte) (*configFile, error) {
 		return nil, fmt.Errorf("model: config.json: %w", err)
 	}
 	if err := f.supported(family); err != nil {
+		return nil, err
+	}
+	if err := f.checkNumbers(); err != nil {
 		return nil, err
 	}
 	if err := refuseUnknown("config.json", fields, reflect.TypeFor[configFile](), inert); err != nil {

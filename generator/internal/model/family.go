@@ -67,7 +67,7 @@ func (f *configFile) supported(of family) error {
 		{"rope_parameters", f.RoPE, f.RoPE.unsupported()},
 		{"rope_scaling", f.RoPEScaling, f.RoPEScaling.unsupported()},
 		{"rope_scaling", "beside rope_parameters", f.RoPE != nil && f.RoPEScaling != nil},
-		{"rope_theta", "in two places", f.Theta != 0 && f.ropes().Theta != 0 && f.Theta != f.ropes().Theta},
+		{"rope_theta", "in two places", f.Theta != nil && f.ropes().Theta != nil && *f.Theta != *f.ropes().Theta},
 		{"use_sliding_window", f.UseWindow, f.UseWindow && (f.ModelType == "llama" || f.ModelType == "mistral" || f.ModelType == "phi3")},
 		{"sliding_window", f.ModelType, f.Window != nil && f.ModelType == "llama"},
 	} {
@@ -142,7 +142,7 @@ func (f *configFile) config() (Config, error) {
 	of := families[f.ModelType]
 	c := Config{Name: f.ModelType, Vocab: f.Vocab, Hidden: f.Hidden, Inner: f.Inner, Layers: f.Layers,
 		Heads: f.Heads, KVHeads: f.Heads, HeadDim: f.HeadDim, Context: f.Context,
-		RMSNormEps: float32(f.Eps), RoPETheta: max(f.Theta, f.ropes().Theta), RoPE: f.ropes().scaling(),
+		RMSNormEps: float32(f.Eps), RoPETheta: f.theta(), RoPE: f.ropes().scaling(),
 		TiedHead: f.Tied, Bias: of.bias, HeadNorms: of.headNorms, Fused: of.fused, EOS: f.EOS}
 	if f.KVHeads != nil {
 		c.KVHeads = *f.KVHeads
@@ -150,10 +150,17 @@ func (f *configFile) config() (Config, error) {
 	if c.HeadDim == 0 && c.Heads > 0 {
 		c.HeadDim = c.Hidden / c.Heads
 	}
-	if c.RoPETheta == 0 {
-		c.RoPETheta = 10000
-	}
 	return c, f.setWindows(&c, of)
+}
+
+// theta is the base of RoPE's frequencies, in whichever place it is, else that of Llama 2.
+func (f *configFile) theta() float64 {
+	for _, theta := range []*float64{f.Theta, f.ropes().Theta} {
+		if theta != nil {
+			return *theta
+		}
+	}
+	return 10000
 }
 
 // setWindows gives c its windows, where a layer has one.
@@ -162,8 +169,8 @@ func (f *configFile) setWindows(c *Config, of family) error {
 		if !of.windows(f, i) {
 			continue
 		}
-		if *f.Window < 1 || *f.Window > maxDimension {
-			return fmt.Errorf("model: config.json: sliding_window is %d, wants 1 to %d", *f.Window, maxDimension)
+		if *f.Window < 1 {
+			return outside("sliding_window", *f.Window, 1, maxContext)
 		}
 		if c.Windows == nil {
 			c.Windows = make([]int, min(f.Layers, maxLayers))

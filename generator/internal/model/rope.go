@@ -18,9 +18,20 @@ func (s RoPEScaling) check() error {
 	if s == (RoPEScaling{}) {
 		return nil
 	}
-	if !(s.Factor >= 1) || !(s.LowFactor > 0) || !(s.HighFactor > s.LowFactor) || s.Original < 1 {
-		return fmt.Errorf("model: config.json: rope_scaling: factor %g, low_freq_factor %g, high_freq_factor %g and original_max_position_embeddings %d: "+
-			"the factor must be at least 1, the others above 0 and the high one above the low one", s.Factor, s.LowFactor, s.HighFactor, s.Original)
+	for _, v := range []struct {
+		field        string
+		value, least float64
+		most         float64
+	}{{"factor", s.Factor, 1, maxScale}, {"low_freq_factor", s.LowFactor, minScale, maxScale},
+		{"high_freq_factor", s.HighFactor, minScale, maxScale},
+		{"original_max_position_embeddings", float64(s.Original), 1, maxContext}} {
+		if !(v.value >= v.least && v.value <= v.most) {
+			return outside("rope_scaling: "+v.field, v.value, v.least, v.most)
+		}
+	}
+	if s.HighFactor <= s.LowFactor {
+		return fmt.Errorf("model: config.json: rope_scaling: high_freq_factor is %g, wants more than low_freq_factor, %g",
+			s.HighFactor, s.LowFactor)
 	}
 	return nil
 }
