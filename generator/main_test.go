@@ -22,6 +22,7 @@ import (
 	"reel/generator/internal/engine"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
+	"reel/generator/internal/weights"
 	"reel/protocol"
 )
 
@@ -243,6 +244,7 @@ func TestFailures(t *testing.T) {
 		want int
 	}{
 		"a model that is unusable": {refuse(errConfig, "no such directory"), exitConfig},
+		"a model that is written":  {refuse(errConfig, "it cannot be served: %w", weights.ErrChanged), exitChanged},
 		"a load that fails":        {errors.New("out of memory"), exitFailure},
 	} {
 		f := newFixture(t)

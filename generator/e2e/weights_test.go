@@ -84,14 +84,13 @@ func TestWeightsWrittenInPlace(t *testing.T) {
 	prompt := greedy([]int32{1, 2, 3, 4, 5, 6, 7, 8}, 24)
 	before := ask(g.client(), prompt)
 
-	must(t, os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour)))
-	g.says("was touched")
 	must(t, os.WriteFile(path+".new", other, 0o600))
 	must(t, os.Link(path, path+".old"))
 	must(t, os.Rename(path+".new", path))
-	time.Sleep(2500 * time.Millisecond) // the generator looks at its files twice
+	must(t, os.Chtimes(path+".old", time.Time{}, time.Now().Add(-time.Hour)))
+	g.says("was touched") // so it has looked since the rename
 	if now := ask(g.client(), prompt); now.Err != "" || !slices.Equal(now.ids(), before.ids()) {
-		t.Errorf("after a rename: %v, before: %v", now, before)
+		t.Errorf("after a rename and a touch: %v, before: %v", now, before)
 	}
 	must(t, os.Rename(path+".old", path))
 
@@ -122,6 +121,18 @@ func TestWeightsThatAreNoNumbers(t *testing.T) {
 	writeInPlace(t, filepath.Join(dir, weightsFile), weights)
 	if e := g.peer().askUntilRefused(g); e.Code != protocol.CodeModelChanged {
 		t.Errorf("a client was told %+v", e)
+	}
+	for range 8 { // the generator waits for a writer who goes on, so that the next start finds a whole file
+		writeInPlace(t, filepath.Join(dir, weightsFile), weights[:1<<10])
+		time.Sleep(200 * time.Millisecond)
+	}
+	select {
+	case <-g.exited:
+		t.Error("it ended while its files were written")
+	default:
+	}
+	if s := g.status(); s.State != protocol.StateFailed || s.Failure.Code != protocol.CodeModelChanged {
+		t.Errorf("meanwhile its status is %+v", s)
 	}
 	g.wantExit(75)
 }

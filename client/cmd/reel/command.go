@@ -55,9 +55,10 @@ directory that is there.
 
 Exit codes: 0 done, also where the reader of the output has gone; 1 the
 generation failed; 64 usage, also a prompt or a value that the generator finds
-out of bounds; 69 no generator, or it is still loading or stopping; 75 busy, try
-again; 77 permission denied; 78 configuration: a socket's path that can't be
-one, or another version of the protocol; 130 interrupted, 143 terminated.`
+out of bounds; 69 no generator, or it is still loading or stopping; 75 busy, or
+the model's files changed: try again; 77 permission denied; 78 configuration: a
+socket's path that can't be one, or another version of the protocol; 130
+interrupted, 143 terminated.`
 
 const examples = `  reel "Once more unto the breach"
   reel --max-tokens 64 --temperature 0 --timings "To be"

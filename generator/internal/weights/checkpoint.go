@@ -18,9 +18,10 @@ const (
 //
 // Files of the operating system are mapped, not read. One that shrinks while
 // it is mapped raises SIGBUS where a lost page is read, which ends the process
-// unless Guard is there, and one that is rewritten in place gives a mixture. Unchanged, called after the
-// last read, tells of both where the process still lives: nil means that all that
-// was read is what Open checked. A file that is replaced by rename harms nothing.
+// unless Guard is there, and one that is rewritten in place gives a mixture.
+// Unchanged, called after the last read, tells of both where the process still
+// lives: nil means that all that was read is what Open checked. Watch tells of both
+// while tensors are read on. A file that is replaced by rename harms nothing.
 type Checkpoint struct {
 	files   []*file
 	tensors map[string]Tensor
