@@ -5,9 +5,12 @@ import (
 	"errors"
 	"io"
 	"math"
+	"math/rand"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 // seeds is the corpus that every fuzz target starts from: the golden frames,
@@ -123,33 +126,62 @@ func checkParams(t *testing.T, p Params) {
 	}
 }
 
+// FuzzReadFrame reads a stream of head, fill zero bytes, and tail. The zeros stand
+// for large bodies: a corpus of long inputs would have the fuzzer minimize them
+// byte by byte, for up to a minute each, and run nothing else meanwhile.
 func FuzzReadFrame(f *testing.F) {
-	const limit = 1 << 16
-	f.Add([]byte("\x00\x00\x00\x03abc\x00\x00\x00\x01d"))
-	f.Add([]byte("\x00\x00\x00\x00"))
-	f.Add([]byte("\xff\xff\xff\xff"))
-	f.Add([]byte("\x00\x01\x00\x00abc"))
-	f.Add([]byte("\x00\x00\x00\x05\xdd\xff\xff\xff\xff"))
-	f.Add(frame(make([]byte, 3*smallFrame)))
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		budget := &allowance{limit: limit}
-		r := &FrameReader{R: iotest.HalfReader(bytes.NewReader(stream)), Max: limit, Budget: budget}
-		var frames []byte
-		body, err := r.Next()
-		for ; err == nil; body, err = r.Next() {
-			frames = append(frames, frame(body)...)
-		}
-		if !bytes.HasPrefix(stream, frames) {
-			t.Error("the frames are not what the stream holds")
-		}
-		if err == io.EOF && len(frames) != len(stream) {
-			t.Errorf("the end after %d of %d bytes", len(frames), len(stream))
-		}
-		if len(stream) <= smallFrame && budget.used != 0 {
-			t.Errorf("%d bytes hold %d", len(stream), budget.used)
-		}
-		if r.Release(); budget.used != 0 {
-			t.Errorf("%d bytes held at the end", budget.used)
-		}
+	f.Add([]byte("\x00\x00\x00\x03abc\x00\x00\x00\x01d"), uint16(0), []byte{})
+	f.Add([]byte("\x00\x00\x00\x00"), uint16(0), []byte{})
+	f.Add([]byte("\xff\xff\xff\xff"), uint16(0), []byte{})
+	f.Add([]byte("\x00\x01\x00\x00abc"), uint16(0), []byte{})
+	f.Add([]byte("\x00\x00\x00\x05\xdd\xff\xff\xff\xff"), uint16(0), []byte{})
+	f.Add([]byte("\x00\x00\x30\x00"), uint16(3*smallFrame), []byte("\x00\x00\x00\x01d"))
+	f.Add([]byte("\x00\x01\x00\x00"), uint16(1<<16-1), []byte("abc"))
+	f.Fuzz(func(t *testing.T, head []byte, fill uint16, tail []byte) {
+		checkStream(t, slices.Concat(head, make([]byte, fill), tail))
 	})
+}
+
+// checkStream checks what holds for every stream: its frames are what it holds, in
+// memory in proportion to it, and all of the budget comes back.
+func checkStream(t *testing.T, stream []byte) {
+	const limit = 1 << 16 // of a body, and of all; it is mapped where a header declares so many
+	budget := &allowance{limit: limit}
+	r := &FrameReader{R: iotest.HalfReader(bytes.NewReader(stream)), Max: limit, Budget: budget}
+	var frames []byte
+	body, err := r.Next()
+	for ; err == nil; body, err = r.Next() {
+		frames = append(frames, frame(body)...)
+	}
+	if !bytes.HasPrefix(stream, frames) {
+		t.Error("the frames are not what the stream holds")
+	}
+	if err == io.EOF && len(frames) != len(stream) {
+		t.Errorf("the end after %d of %d bytes", len(frames), len(stream))
+	}
+	if len(stream) <= smallFrame && budget.used != 0 {
+		t.Errorf("%d bytes hold %d of the budget", len(stream), budget.used)
+	}
+	if r.mapped == nil && len(r.buf) > max(smallFrame, 4*len(stream)) {
+		t.Errorf("%d bytes take %d", len(stream), len(r.buf))
+	}
+	if r.Release(); budget.used != 0 {
+		t.Errorf("%d bytes held at the end", budget.used)
+	}
+}
+
+// Streams of random bytes and frames around the sizes at which a reader grows or
+// maps. The fuzzer's zeros would not show bytes in the wrong place.
+func TestStreamsOfManySizes(t *testing.T) {
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewSource(seed))
+	for _, size := range []int{1, smallFrame, 4 * smallFrame, mappedFrame} {
+		for _, n := range []int{size - 1, size, size + 1} {
+			body := make([]byte, n)
+			random.Read(body)
+			checkStream(t, append(frame(body), frame(body)...))
+			checkStream(t, frame(body)[:headerBytes+random.Intn(n+1)])
+		}
+	}
 }
