@@ -49,8 +49,7 @@ func (a *app) chat(cmd *cobra.Command, _ []string) error {
 		return protocol.Errorf(protocol.CodeNoChatTemplate, "begin a text for it to go on with: reel \"Once upon a time\"",
 			"%s is a base model: it has no chat template", c.Model())
 	}
-	w, _ := stdout()
-	t := &talk{app: a, client: c, out: w, terminal: isTerminal(os.Stdin), messages: opening(a.system)}
+	t := &talk{app: a, client: c, out: stdout().answers(), terminal: isTerminal(os.Stdin), messages: opening(a.system)}
 	return t.run(ctx, readLines(os.Stdin))
 }
 
@@ -75,7 +74,7 @@ type talk struct {
 func (t *talk) run(ctx context.Context, lines <-chan line) error {
 	for {
 		if t.terminal {
-			fmt.Fprint(os.Stderr, "> ")
+			fmt.Fprint(stderr(), "> ")
 		}
 		select {
 		case l := <-lines:
@@ -94,7 +93,7 @@ func (t *talk) take(ctx context.Context, l line) (done bool, err error) {
 	switch text := strings.TrimSpace(l.text); {
 	case l.err != nil:
 		if t.terminal {
-			fmt.Fprintln(os.Stderr)
+			fmt.Fprintln(stderr())
 		}
 		return true, ignoreEOF(l.err)
 	case text == "/exit":

@@ -84,6 +84,8 @@ func (a *app) command() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetOut(stdout()) // of help, the version and completions
+	root.SetErr(stderr())
 	global := root.PersistentFlags()
 	global.StringVar(&a.socket, "socket", "", "`path` of the generator's socket")
 	a.wait = 5 * time.Second

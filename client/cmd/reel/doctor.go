@@ -32,13 +32,18 @@ func (a *app) doctorCommand() *cobra.Command {
 				args = append(args, "--json")
 			}
 			doctor := exec.CommandContext(cmd.Context(), path, args...)
-			w, _ := stdout()
-			doctor.Stdout, doctor.Stderr = w, os.Stderr
-			return doctor.Run()
+			return runChild(doctor)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
+}
+
+// runChild runs a program whose output is printed as reel's own.
+func runChild(cmd *exec.Cmd) error {
+	out, messages := stdout(), stderr()
+	cmd.Stdout, cmd.Stderr = out, messages
+	return closedPipe(errors.Join(cmd.Run(), out.flush(), messages.flush()))
 }
 
 // errNoProgram says that the generator is not installed.

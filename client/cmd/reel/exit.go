@@ -66,11 +66,16 @@ func exitCode(ctx context.Context, err error, socket string) int {
 
 // show writes f to stderr.
 func (f failure) show() {
-	fmt.Fprintf(os.Stderr, "reel: %s: %s\n", f.code, escape(f.message))
+	w := stderr()
+	fmt.Fprintf(w, "reel: %s: %s\n", oneLine(f.code), indented(f.message))
 	if f.hint != "" {
-		fmt.Fprintf(os.Stderr, "  %s\n", strings.ReplaceAll(escape(f.hint), "\n", "\n  "))
+		fmt.Fprintf(w, "  %s\n", indented(f.hint))
 	}
 }
+
+// indented has a text's further lines stand below its first, so that none looks
+// like a message of its own.
+func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n  ") }
 
 // explain says what err means to the user.
 func explain(err error, socket string) failure {

@@ -64,7 +64,7 @@ func (a *app) readPrompt(ctx context.Context, words []string) error {
 
 // dial connects to the generator, showing how its loading goes on.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
-	p := progress{wait: a.wait, terminal: isTerminal(os.Stderr)}
+	p := progress{wait: a.wait, out: stderr()}
 	defer p.clear()
 	return client.Dial(ctx, client.Options{Socket: a.socket, Wait: a.wait, OnLoading: p.show})
 }
@@ -91,14 +91,14 @@ func (a *app) stream(ctx context.Context, c *client.Client, out printer) error {
 // showTimings prints the timings line where it is asked for and known.
 func (a *app) showTimings(done client.Done) {
 	if a.timings && done.FinishReason != "" {
-		fmt.Fprintln(os.Stderr, timings(done))
+		fmt.Fprintln(stderr(), timings(done))
 	}
 }
 
 // timings puts done's timing on a line.
 func timings(done client.Done) string {
 	return fmt.Sprintf("ttft %.1f ms · %.1f tok/s · total %.1f ms · %d tokens · %s",
-		done.Timing.TTFTMS, rate(done), done.Timing.TotalMS, done.Usage.CompletionTokens, done.FinishReason)
+		done.Timing.TTFTMS, rate(done), done.Timing.TotalMS, done.Usage.CompletionTokens, oneLine(done.FinishReason))
 }
 
 // rate is decode's, in tokens a second: the tokens after the first over the

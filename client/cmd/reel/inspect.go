@@ -23,7 +23,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			status, err := client.ReadStatus(cmd.Context(), client.Options{Socket: a.socket, Wait: a.wait})
-			w, _ := stdout()
+			w := stdout()
 			if errors.Is(err, client.ErrNoGenerator) {
 				return showRecord(w, client.Record(client.Options{Socket: a.socket}), asJSON, err)
 			}
@@ -47,7 +47,7 @@ func writeStatus(w io.Writer, s *client.Status) error {
 		state += fmt.Sprintf(", %.0f%%", 100*s.Progress)
 	}
 	if s.Doing != "" {
-		state += ": " + escape(s.Doing)
+		state += ": " + s.Doing
 	}
 	rows := [][2]string{
 		{"state", state},
@@ -69,9 +69,15 @@ func writeStatus(w io.Writer, s *client.Status) error {
 	rows = append(rows, graphRows(s.Graphs)...)
 	rows = append(rows, [2]string{"limits",
 		fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)})
+	return writeRows(w, rows)
+}
+
+// writeRows prints a line for each name and what it is, also on a pipe with both
+// as labels: it is for people, and JSON is there for programs.
+func writeRows(w io.Writer, rows [][2]string) error {
 	var b strings.Builder
 	for _, row := range rows {
-		fmt.Fprintf(&b, "%-12s %s\n", row[0], row[1])
+		fmt.Fprintf(&b, "%-12s %s\n", oneLine(row[0]), oneLine(row[1]))
 	}
 	_, err := io.WriteString(w, b.String())
 	return closedPipe(err)
@@ -137,7 +143,7 @@ func (a *app) tokenizeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			w, _ := stdout()
+			w := stdout()
 			return writeTokens(w, ids, asJSON)
 		},
 	}

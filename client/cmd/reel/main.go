@@ -50,7 +50,7 @@ func watchSignals(signals <-chan os.Signal, answer *answer, cancel context.Cance
 // watchOutput ends the context when the reader of standard output has gone, so
 // that a generator does not work for nobody between two tokens either.
 func watchOutput(cancel context.CancelCauseFunc) {
-	out := []unix.PollFd{{Fd: int32(os.Stdout.Fd())}}
+	out := []unix.PollFd{{Fd: int32(stdout().fd())}}
 	for {
 		_, err := unix.Poll(out, -1)
 		if err == unix.EINTR {

@@ -21,7 +21,7 @@ func TestEscape(t *testing.T) {
 		"\u009b2J\u007f":          `\u009b2J\u007f`,
 		"a backslash \\ is plain": "a backslash \\ is plain",
 	} {
-		if got := escape(in); got != want {
+		if got := escape(in, escapedInAnswer); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}

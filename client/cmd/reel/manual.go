@@ -13,7 +13,7 @@ import (
 // folder that its first argument names, and does nothing else.
 func init() {
 	if err := manual.Write((&app{}).command(), os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(stderr(), err)
 		os.Exit(1)
 	}
 	os.Exit(0)

@@ -21,7 +21,7 @@ type printer interface {
 
 // printer returns the one that the flags ask for.
 func (a *app) printer() (printer, error) {
-	w, terminal := stdout()
+	w := stdout()
 	switch {
 	case a.json && a.jsonl:
 		return nil, usagef("--json and --jsonl exclude each other")
@@ -30,7 +30,7 @@ func (a *app) printer() (printer, error) {
 	case a.jsonl:
 		return &eventPrinter{w}, nil
 	}
-	return &textPrinter{w: w, terminal: terminal}, nil
+	return &textPrinter{w: w.answers(), terminal: w.terminal}, nil
 }
 
 // closedPipe turns the error of a write that nobody reads into errClosedPipe.

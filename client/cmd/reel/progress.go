@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"time"
 )
@@ -10,26 +9,26 @@ import (
 // progress shows on stderr how a generator's loading goes on: as a bar in place
 // on a terminal, elsewhere with one line.
 type progress struct {
-	wait     time.Duration
-	terminal bool
-	shown    bool
+	wait  time.Duration
+	out   *output
+	shown bool
 }
 
 // show shows what share, 0 to 1, is done. The message may name it too.
 func (p *progress) show(share float64, message string) {
 	switch {
-	case p.terminal:
-		fmt.Fprintf(os.Stderr, "\rreel: %s %s\x1b[K", bar(share), escape(message))
+	case p.out.terminal:
+		_ = p.out.draw(toLineStart, "reel: "+bar(share)+" "+message, clearToEnd)
 	case !p.shown:
-		fmt.Fprintf(os.Stderr, "reel: %s; waiting up to %s\n", escape(message), p.wait)
+		fmt.Fprintf(p.out, "reel: %s; waiting up to %s\n", oneLine(message), p.wait)
 	}
 	p.shown = true
 }
 
 // clear takes the line from a terminal.
 func (p *progress) clear() {
-	if p.terminal && p.shown {
-		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	if p.out.terminal && p.shown {
+		_ = p.out.draw(toLineStart, clearToEnd)
 	}
 }
 

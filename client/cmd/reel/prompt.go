@@ -8,8 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/term"
-
 	"reel/protocol"
 )
 
@@ -81,9 +79,6 @@ func readable(in *os.File) bool {
 	info, err := in.Stat()
 	return err == nil && info.Mode()&fs.ModeCharDevice == 0 && !info.IsDir()
 }
-
-// isTerminal reports whether f is a terminal.
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // usageError is a mistake on the command line.
 type usageError struct{ error }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"reel/protocol"
@@ -29,12 +28,8 @@ func showRecord(w io.Writer, r *protocol.Record, asJSON bool, err error) error {
 	}
 	rows := append([][2]string{{"state", r.State}}, failureRows(r.Failure)...)
 	rows = append(rows, [2]string{"generator", fmt.Sprintf("pid %d", r.PID)}, [2]string{"since", r.At.Local().Format(time.DateTime)})
-	var b strings.Builder
-	for _, row := range rows {
-		fmt.Fprintf(&b, "%-12s %s\n", row[0], row[1])
-	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return closedPipe(err)
+	if err := writeRows(w, rows); err != nil {
+		return err
 	}
 	return shown{err}
 }
@@ -44,9 +39,9 @@ func failureRows(f *protocol.Failure) [][2]string {
 	if f == nil {
 		return nil
 	}
-	rows := [][2]string{{"reason", escape(f.Code + ": " + f.Message)}}
+	rows := [][2]string{{"reason", f.Code + ": " + f.Message}}
 	if f.Hint != "" {
-		rows = append(rows, [2]string{"next", escape(f.Hint)})
+		rows = append(rows, [2]string{"next", f.Hint})
 	}
 	return rows
 }

@@ -92,19 +92,17 @@ func (t *top) ask(ctx context.Context) (*client.Status, error) {
 // screen is where views go: a terminal, that each fills anew, or anything else,
 // to which they are written one below the other.
 type screen struct {
-	w        io.Writer
-	terminal int // its descriptor, or negative
-	keys     *term.State
-	shown    bool
+	w     *output
+	keys  *term.State
+	shown bool
 }
 
 // openScreen takes standard output. The channel is closed at a key that ends the view.
 func openScreen() (*screen, <-chan struct{}, error) {
-	s, quit := &screen{w: os.Stdout, terminal: -1}, make(chan struct{})
-	if !isTerminal(os.Stdout) {
+	s, quit := &screen{w: stdout()}, make(chan struct{})
+	if !s.w.terminal {
 		return s, quit, nil
 	}
-	s.terminal = int(os.Stdout.Fd())
 	if isTerminal(os.Stdin) {
 		keys, err := term.MakeRaw(int(os.Stdin.Fd()))
 		if err != nil {
@@ -113,8 +111,7 @@ func openScreen() (*screen, <-chan struct{}, error) {
 		s.keys = keys
 		go awaitQuit(os.Stdin, quit)
 	}
-	_, err := io.WriteString(s.w, "\x1b[?1049h\x1b[?25l") // the other screen, no cursor
-	return s, quit, err
+	return s, quit, s.w.draw(enterScreen)
 }
 
 // awaitQuit closes quit at q, Ctrl-C, which raw mode makes a key, or the end.
@@ -130,28 +127,34 @@ func awaitQuit(r io.Reader, quit chan<- struct{}) {
 
 // show shows a view of lines.
 func (s *screen) show(lines []string) error {
-	if s.terminal < 0 {
-		if s.shown {
-			lines = append([]string{""}, lines...)
-		}
-		s.shown = true
-		_, err := io.WriteString(s.w, strings.Join(lines, "\n")+"\n")
-		return err
+	if !s.w.terminal {
+		return s.append(lines)
 	}
-	width, height, err := term.GetSize(s.terminal)
+	width, height, err := term.GetSize(s.w.fd())
 	if err != nil || width < 1 || height < 1 {
 		width, height = 80, 24
 	}
-	var b strings.Builder
-	b.WriteString("\x1b[H")
+	parts := []any{toScreenStart}
 	for i, line := range lines[:min(len(lines), height)] {
 		if i > 0 {
-			b.WriteString("\r\n")
+			parts = append(parts, nextRow)
 		}
-		b.WriteString(cut(escape(line), width) + "\x1b[K")
+		parts = append(parts, cut(oneLine(line), width), clearToEnd)
 	}
-	b.WriteString("\x1b[J")
-	_, err = io.WriteString(s.w, b.String())
+	return s.w.draw(append(parts, clearBelow)...)
+}
+
+// append writes a view below the one before.
+func (s *screen) append(lines []string) error {
+	var b strings.Builder
+	if s.shown {
+		b.WriteString("\n")
+	}
+	for _, line := range lines {
+		b.WriteString(oneLine(line) + "\n")
+	}
+	s.shown = true
+	_, err := io.WriteString(s.w, b.String())
 	return err
 }
 
@@ -165,10 +168,10 @@ func cut(line string, width int) string {
 
 // close leaves a terminal as it was.
 func (s *screen) close() {
-	if s.terminal < 0 {
+	if !s.w.terminal {
 		return
 	}
-	_, _ = io.WriteString(s.w, "\x1b[?25h\x1b[?1049l") // who has gone sees nothing of it
+	_ = s.w.draw(leaveScreen) // who has gone sees nothing of it
 	if s.keys != nil {
 		_ = term.Restore(int(os.Stdin.Fd()), s.keys)
 	}

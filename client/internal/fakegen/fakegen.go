@@ -36,6 +36,7 @@ type Script struct {
 	Error   *protocol.Error // of the ending Fail, and of tokenize where set
 	State   string          // of status; empty is ready
 	Chat    bool            // the model has a chat template
+	Spoil   func(reply any) // changes each reply before it is sent, where set
 }
 
 // Generator serves Script. Its fields are not changed while it serves.
@@ -140,6 +141,10 @@ type session struct {
 }
 
 func (s *session) send(message any) {
+	if s.g.Spoil != nil {
+		message = copied(message)
+		s.g.Spoil(message)
+	}
 	frame, err := protocol.AppendFrame(nil, message)
 	if err != nil {
 		panic(err)

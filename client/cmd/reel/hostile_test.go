@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+
+	"reel/client/internal/fakegen"
+	"reel/protocol"
+)
+
+// hostile is what a squatted socket may put into any string: sequences for the
+// terminal, new lines that forge reel's own, and characters that reorder or hide
+// text. Its ends are found again in what is printed.
+const hostile = "<\x1b]0;title\x07\x1b[2J\r\nreel: forged\t\x7f\u009b2J" +
+	"\u200c\u200d\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069" +
+	"\u2028\u2029\ufeff\u00ad\u2063\U000e0041\U000e007f>"
+
+// ownSequences are those that reel writes itself.
+var ownSequences = regexp.MustCompile("\r\n|\r(reel: \\[)|\x1b\\[(\\?1049[hl]|\\?25[hl]|[HJK])|\r\x1b\\[K")
+
+// hostileRun is a command line and what of a hostile generator it meets.
+type hostileRun struct {
+	args   []string
+	script fakegen.Script
+	input  string         // typed on the terminal
+	exit   int            // wanted, where it is not 0
+	answer bool           // the output holds generated text
+	json   func(any) bool // reports whether a line's value holds hostile as it came; nil: no JSON
+}
+
+// hostileRuns are all commands, and all ways in which they meet a string.
+func hostileRuns() map[string]hostileRun {
+	spoilt := fakegen.Script{Chat: true, Spoil: fakegen.Spoil(hostile)}
+	failing := spoilt
+	failing.Ending, failing.Error = fakegen.Fail, protocol.Errorf(protocol.CodeInternal, "", "")
+	refusing := spoilt
+	refusing.Refusal = protocol.Errorf(protocol.CodeInternal, "", "")
+	plain := spoilt // but for the text of tokens
+	plain.Spoil = fakegen.Spoil(hostile, "Text")
+	plainFailing := failing
+	plainFailing.Spoil = plain.Spoil
+	known := fakegen.Script{Chat: true, Loading: 2, Spoil: fakegen.Spoil(hostile, "Code", "State")}
+	closing := known
+	closing.Loading, closing.Refusal = 0, protocol.Errorf(protocol.CodeOverloaded, "", "")
+	base := known
+	base.Loading, base.Chat = 0, false
+	return map[string]hostileRun{
+		"generate":         {args: []string{"x"}, script: spoilt, answer: true},
+		"timings":          {args: []string{"--timings", "x"}, script: spoilt, answer: true},
+		"timings, names":   {args: []string{"--timings", "x"}, script: plain},
+		"error, names":     {args: []string{"x"}, script: plainFailing, exit: exitFailed},
+		"chat, names":      {args: []string{"chat", "--timings"}, script: plain, input: "x\n/exit\n"},
+		"chat, error name": {args: []string{"chat"}, script: plainFailing, input: "x\n/exit\n"},
+		"json":             {args: []string{"--json", "--logprobs", "2", "x"}, script: spoilt, json: holds("text")},
+		"jsonl":            {args: []string{"--jsonl", "--logprobs", "2", "x"}, script: spoilt, json: holds("text", "finish_reason")},
+		"error":            {args: []string{"--timings", "x"}, script: failing, answer: true, exit: exitFailed},
+		"error, json":      {args: []string{"--json", "x"}, script: failing, json: holds("text"), exit: exitFailed},
+		"error, jsonl":     {args: []string{"--jsonl", "x"}, script: failing, json: holds("text", "code"), exit: exitFailed},
+		"refusal":          {args: []string{"x"}, script: refusing, exit: exitFailed},
+		"refusal, known":   {args: []string{"x"}, script: closing, exit: exitBusy},
+		"loading":          {args: []string{"x"}, script: known, answer: true},
+		"loading, no wait": {args: []string{"--wait", "0", "x"}, script: known, exit: exitNoGenerator},
+		"chat":             {args: []string{"chat", "--timings"}, script: spoilt, input: "x\n/exit\n", answer: true},
+		"chat, error":      {args: []string{"chat"}, script: failing, input: "x\n/exit\n", answer: true},
+		"chat, base model": {args: []string{"chat"}, script: base, exit: exitUsage},
+		"status":           {args: []string{"status"}, script: spoilt},
+		"status, known":    {args: []string{"status"}, script: known},
+		"status, json":     {args: []string{"status", "--json"}, script: spoilt, json: holds("state", "model")},
+		"top":              {args: []string{"top", "-n", "2", "--interval", "60ms"}, script: spoilt},
+		"tokenize":         {args: []string{"tokenize", "--wait", "0", "x"}, script: failing, exit: exitFailed},
+	}
+}
+
+// holds reports whether one of these fields of an object is exactly hostile.
+func holds(fields ...string) func(any) bool {
+	return func(v any) bool {
+		object, _ := v.(map[string]any)
+		for _, f := range fields {
+			if object[f] == hostile {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// Every command prints the replies of a generator that puts hostile into each of
+// their strings. Nothing that a terminal may act on comes out raw, nor what reorders
+// or hides text; in answers what joins characters and marks their direction passes.
+func TestHostileStrings(t *testing.T) {
+	for name, run := range hostileRuns() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			socket := serveHostile(t, run.script)
+			shown, exit := onTerminal(t, run.input, append([]string{"--socket", socket}, run.args...)...)
+			if exit != run.exit {
+				t.Errorf("exit code %d, want %d", exit, run.exit)
+			}
+			checkShown(t, shown, run.answer)
+			if run.json != nil {
+				checkJSON(t, shown, run.json)
+			}
+		})
+	}
+}
+
+// What another program left or prints is no better: a record beside the socket,
+// and the output of reel-generator doctor.
+func TestHostilePrograms(t *testing.T) {
+	dir := shortDir(t)
+	record, err := json.Marshal(protocol.Record{State: protocol.StateFailed, Failure: &protocol.Failure{Code: hostile, Message: hostile, Hint: hostile}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\nprintf '%s\\n\\233' '" + hostile + "'\nprintf '%s\\n' '" + hostile + "' >&2\n"
+	for path, text := range map[string]string{"g.state": string(record), "reel-generator": script} {
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	for _, args := range [][]string{{"status", "--wait", "0"}, {"status", "--wait", "0", "--json"}, {"doctor"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			shown, _ := onTerminal(t, "", append([]string{"--socket", filepath.Join(dir, "g.sock")}, args...)...)
+			if args[0] == "doctor" { // a program prints lines as it likes
+				shown = strings.ReplaceAll(shown, "\nreel: forged", "")
+			}
+			checkShown(t, shown, false)
+		})
+	}
+}
+
+// On a pipe standard output is exact, and standard error is escaped all the same.
+func TestHostilePiped(t *testing.T) {
+	socket := serveHostile(t, fakegen.Script{Spoil: fakegen.Spoil(hostile)})
+	cmd := reelCommand(t, "--socket", socket, "--timings", "x")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if stdout.String() != hostile {
+		t.Errorf("standard output is %q", stdout.String())
+	}
+	checkShown(t, stderr.String(), false)
+}
+
+// checkShown looks for what must not come out. A code, a name or a message may not
+// begin a line of its own either.
+func checkShown(t *testing.T, shown string, answer bool) {
+	t.Helper()
+	if !strings.Contains(shown, "<") || answer && !strings.Contains(shown, "\u200c\u200d\u200e\u200f") {
+		t.Errorf("what came is not shown: %q", shown)
+	}
+	rest := ownSequences.ReplaceAllString(shown, "\n")
+	for _, r := range rest {
+		bidi := r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+		hidden := unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || r == unicode.ReplacementChar || bidi || hidden && !answer {
+			t.Errorf("%U comes out raw in %q", r, rest)
+			break
+		}
+	}
+	if !answer && regexp.MustCompile(`(?m)^reel: forged`).MatchString(rest) {
+		t.Errorf("a line is forged: %q", rest)
+	}
+}
+
+// checkJSON checks that each line that begins an object is JSON still, and that one
+// of them means what came.
+func checkJSON(t *testing.T, shown string, holds func(any) bool) {
+	t.Helper()
+	found := false
+	for _, line := range regexp.MustCompile(`(?m)^\{.*$`).FindAllString(strings.ReplaceAll(shown, "\r\n", "\n"), -1) {
+		var v any
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Errorf("%v: %q", err, line)
+		}
+		found = found || holds(v)
+	}
+	if !found {
+		t.Errorf("no JSON holds what came: %q", shown)
+	}
+}
+
+// shortDir returns a directory whose paths are short enough for a socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "reel-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// serveHostile serves script and returns its socket.
+func serveHostile(t *testing.T, script fakegen.Script) string {
+	t.Helper()
+	path := filepath.Join(shortDir(t), "g.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go fakegen.New(script).Serve(l)
+	return path
+}
+
+// reelCommand is reel itself: this program by that name.
+func reelCommand(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(shortDir(t), "reel")
+	if err := os.Symlink(self, link); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(link, args...)
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "TERM=xterm")
+	return cmd
+}
+
+// onTerminal runs reel on a terminal, where input is typed, and returns what that
+// got and the exit code.
+func onTerminal(t *testing.T, input string, args ...string) (shown string, exit int) {
+	t.Helper()
+	ours, theirs, err := openTerminal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	cmd := reelCommand(t, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	if _, err := io.WriteString(ours, input); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(ours) // a terminal ends with EIO
+	err = cmd.Wait()
+	var failed *exec.ExitError
+	if err != nil && !errors.As(err, &failed) {
+		t.Fatal(err)
+	}
+	if cmd.ProcessState.ExitCode() < 0 {
+		t.Fatal("ended with " + strconv.Quote(cmd.ProcessState.String()))
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}

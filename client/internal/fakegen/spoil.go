@@ -1,0 +1,46 @@
+package fakegen
+
+import (
+	"reflect"
+	"slices"
+)
+
+// Spoil returns a Script.Spoil that puts text into every string of every reply,
+// but for the fields that keep names, as in "Code". A map that may be missing and
+// a list of maps that is empty get an element first.
+func Spoil(text string, keep ...string) func(reply any) {
+	return func(reply any) { spoil(reflect.ValueOf(reply), text, keep) }
+}
+
+func spoil(v reflect.Value, text string, keep []string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() && v.Type().Elem().Kind() == reflect.Struct {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		spoil(v.Elem(), text, keep)
+	case reflect.Slice:
+		if v.Len() == 0 && v.Type().Elem().Kind() == reflect.Struct {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		}
+		for i := range v.Len() {
+			spoil(v.Index(i), text, keep)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if !slices.Contains(keep, v.Type().Field(i).Name) {
+				spoil(v.Field(i), text, keep)
+			}
+		}
+	case reflect.String:
+		v.SetString(text)
+	}
+}
+
+// copied returns a pointer to a copy of the message that m points to, so that what
+// a script shares between replies is not spoilt. Lists are shared still.
+func copied(m any) any {
+	c := reflect.New(reflect.TypeOf(m).Elem())
+	c.Elem().Set(reflect.ValueOf(m).Elem())
+	return c.Interface()
+}
