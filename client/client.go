@@ -16,6 +16,11 @@
 //
 // Ending ctx, or breaking out of the loop, cancels the request on the generator.
 //
+// A slow loop holds up no other: what it has not taken waits in the Client, 64 MiB
+// over all loops at most. Beyond that the loop that is behind most ends with
+// ErrSlowLoop. A generator that sends more than it was asked for loses the
+// connection (ErrConnectionLost), so that none can fill a client's memory.
+//
 // A Client keeps one thread, which waits for the generator. While tokens come at a
 // steady pace, one every 1 to 20 ms, it is awake shortly before the next is due, so
 // that no token waits for a processor to get up: for a tenth of the time at most,
@@ -27,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -60,12 +66,14 @@ type Client struct {
 	conn    connection
 	frames  protocol.FrameReader // of the one goroutine that reads
 	welcome protocol.Welcome
+	bounds  bounds
+	queued  atomic.Int64 // bytes that wait for their loops
 
 	sending sync.Mutex // held while a frame is written
 
 	mu      sync.Mutex
 	nextID  uint64
-	streams map[uint64]*stream // running requests, by id
+	streams map[uint64]*stream // requests that have a loop, by id
 	asks    []chan any         // unanswered questions without an id, oldest first
 	said    *Error             // the last error that names no request and answers no question
 

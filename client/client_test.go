@@ -168,7 +168,7 @@ func TestSlowLoopHoldsUpNobody(t *testing.T) {
 	c, _ := connect(t, fakegen.Script{})
 	slow := strings.Repeat("slow ", 2000)
 	var text strings.Builder
-	for tok, err := range c.Generate(t.Context(), Request{Prompt: slow}) {
+	for tok, err := range c.Generate(t.Context(), Request{Prompt: slow, MaxTokens: new(2000)}) {
 		if err != nil {
 			t.Fatal(err)
 		}

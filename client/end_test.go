@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,7 +136,7 @@ func (l late) Done() <-chan struct{} {
 // What came just before the connection was lost is not lost with it.
 func TestStreamEndsWithWhatCame(t *testing.T) {
 	for range 64 { // The two events are seen in either order.
-		s, lost := newStream(), make(chan struct{})
+		s, lost := newStream(new(atomic.Int64)), make(chan struct{})
 		ctx := late{t.Context(), func() {
 			s.push(&Done{})
 			close(lost)

@@ -16,6 +16,9 @@ var (
 	// ErrConnectionLost: the generator went away, or said what can't be
 	// understood. It wraps the cause, which may be an *Error.
 	ErrConnectionLost = errors.New("connection to the generator lost")
+	// ErrSlowLoop: the loop over a request's tokens left too much unread, 64 MiB with
+	// the other loops of the Client. The request is cancelled; other requests go on.
+	ErrSlowLoop = errors.New("the loop takes its tokens too slowly: take them sooner, or ask for fewer")
 	// ErrClosed: Close was called.
 	ErrClosed = errors.New("client closed")
 )

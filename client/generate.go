@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -71,7 +72,7 @@ func (r *Request) check() error {
 
 // Generate asks for a completion when the loop over it begins, and yields each
 // token as it comes. At most one error is yielded, last: the generator's
-// *Error, ErrConnectionLost, ErrClosed, or ctx's error. Ending ctx or leaving
+// *Error, ErrConnectionLost, ErrSlowLoop, ErrClosed, or ctx's error. Ending ctx or leaving
 // the loop cancels the request on the generator. A loop that is slow holds up
 // no other.
 func (c *Client) Generate(ctx context.Context, req Request) iter.Seq2[Token, error] {
@@ -88,7 +89,9 @@ func (c *Client) Generate(ctx context.Context, req Request) iter.Seq2[Token, err
 		for {
 			message, err := s.next(ctx, c.lost)
 			if err != nil {
-				c.abort(s, req.Done)
+				if !errors.Is(err, ErrSlowLoop) {
+					c.abort(s, req.Done)
+				}
 				yield(Token{}, err)
 				return
 			}
@@ -111,32 +114,36 @@ func (c *Client) start(ctx context.Context, req *Request) (*stream, error) {
 	if err := cmp.Or(ctx.Err(), req.check()); err != nil {
 		return nil, err
 	}
-	s := newStream()
+	s := newStream(&c.queued)
 	c.mu.Lock()
 	c.nextID++
 	s.id = c.nextID
 	c.mu.Unlock()
-	err := c.write(req.message(s.id), func() { c.streams[s.id] = s })
+	message := req.message(s.id)
+	s.asked = askedFor(message, c.welcome.Limits)
+	err := c.write(message, func() { c.streams[s.id] = s })
 	if err != nil {
-		c.forget(s.id)
+		c.forget(s)
 		return nil, err
 	}
 	return s, nil
 }
 
-// forget drops the stream of id, and reports whether it was still running.
-func (c *Client) forget(id uint64) bool {
+// forget drops s, and reports whether it was still running.
+func (c *Client) forget(s *stream) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, running := c.streams[id]
-	delete(c.streams, id)
-	return running
+	_, booked := c.streams[s.id]
+	delete(c.streams, s.id)
+	ended := s.ended
+	c.mu.Unlock()
+	s.close(nil)
+	return booked && !ended
 }
 
 // release cancels the request of s, unless it has ended. What still comes for
 // it is dropped.
 func (c *Client) release(s *stream) {
-	if c.forget(s.id) {
+	if c.forget(s) {
 		c.cancel(s.id)
 	}
 }
@@ -149,7 +156,7 @@ func (c *Client) cancel(id uint64) {
 
 // abort gives the done of s, which is cancelled, a moment to come.
 func (c *Client) abort(s *stream, done *Done) {
-	defer c.forget(s.id)
+	defer c.forget(s)
 	ctx, stop := context.WithTimeout(context.Background(), cancelTime)
 	defer stop()
 	for {

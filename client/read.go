@@ -11,7 +11,7 @@ import (
 
 // newClient returns a client that has yet to say hello.
 func newClient(conn net.Conn) *Client {
-	c := &Client{conn: conn, streams: map[uint64]*stream{}, lost: make(chan struct{})}
+	c := &Client{conn: conn, streams: map[uint64]*stream{}, lost: make(chan struct{}), bounds: allBounds}
 	c.frames.R = bufio.NewReader(source{c})
 	return c
 }
@@ -72,38 +72,60 @@ func (c *Client) read() {
 			c.lose(err)
 			return
 		}
-		c.hand(message)
+		if err := c.hand(message); err != nil {
+			c.end(fmt.Errorf("%w: %w", ErrConnectionLost, err))
+			return
+		}
 	}
 }
 
-// hand gives a message to whom it is for. One for a request that was left is dropped.
-func (c *Client) hand(message any) {
+// hand gives a message to whom it is for. One that nobody asked for, or for a
+// request that was left, is dropped. The error ends the connection.
+func (c *Client) hand(message any) error {
 	switch m := message.(type) {
 	case *Token:
-		c.give(m.ID, m, false)
+		s := c.running(m.ID, false)
+		if s == nil {
+			return nil
+		}
+		if err := s.asked.take(m, c.bounds); err != nil {
+			return err
+		}
+		c.give(s, m)
 	case *Done:
-		c.give(m.ID, m, true)
+		c.give(c.running(m.ID, true), m)
 	case *Error:
 		if m.ID != nil {
-			c.give(*m.ID, m, true)
-			return
+			c.give(c.running(*m.ID, true), m)
+			return nil
 		}
 		c.answer(m)
 	case *Status, *protocol.Tokens:
 		c.answer(m)
 	}
+	return nil
 }
 
-// give adds a message to the stream of id; last ends it.
-func (c *Client) give(id uint64, message any, last bool) {
+// running is the stream of the request id, nil where that has ended; last ends it.
+func (c *Client) running(id uint64, last bool) *stream {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	s := c.streams[id]
-	if last {
-		delete(c.streams, id)
+	if s == nil || s.ended {
+		return nil
 	}
-	c.mu.Unlock()
-	if s != nil {
-		s.push(message)
+	s.ended = last
+	return s
+}
+
+// give adds a message to s, unless that is nil.
+func (c *Client) give(s *stream, message any) {
+	if s == nil {
+		return
+	}
+	s.push(message)
+	if c.queued.Load() > c.bounds.queued {
+		c.shed()
 	}
 }
 

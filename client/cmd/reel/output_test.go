@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Nothing but output.go names standard output and standard error, and nothing uses
@@ -102,9 +104,12 @@ func TestEscapeClasses(t *testing.T) {
 // JSON that is escaped for a terminal means what it meant.
 func TestEscapedJSONIsTheSame(t *testing.T) {
 	var all strings.Builder
-	for r := rune(0); r <= 0x10ffff; r++ {
-		if r < 0xd800 || r > 0xdfff {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		if utf8.ValidRune(r) {
 			all.WriteRune(r)
+		}
+		if r > 0xffff { // a part of the planes beyond the first
+			r += 36
 		}
 	}
 	var b strings.Builder
