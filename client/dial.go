@@ -35,6 +35,9 @@ type Options struct {
 	// OnLoading, unless nil, is called for each answer that says that the model
 	// is being loaded, with the progress from 0 to 1.
 	OnLoading func(progress float64, message string)
+	// OnPeer, unless nil, is called for each connection that is made, before
+	// anything is sent on it, with who listens there.
+	OnPeer func(Peer)
 }
 
 // Dial connects to a generator that is ready to serve. It fails with
@@ -115,6 +118,9 @@ func (o *Options) connect(ctx context.Context) (net.Conn, error) {
 	conn, err := d.DialContext(ctx, "unix", path)
 	switch {
 	case err == nil:
+		if peer, known := peerOf(conn, path); known && o.OnPeer != nil {
+			o.OnPeer(peer)
+		}
 		return conn, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()

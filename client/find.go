@@ -48,7 +48,7 @@ func places(named string) []place {
 	own := "reel-" + strconv.Itoa(os.Getuid())
 	return append(list,
 		place{path: filepath.Join("/tmp", own, "generator.sock"), shared: true},
-		place{path: "/run/reel/generator.sock"})
+		place{path: serviceSocket})
 }
 
 // find returns the first of list that exists.

@@ -2,6 +2,9 @@ package client
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -23,8 +26,29 @@ func Record(o Options) *protocol.Record {
 	return nil
 }
 
+// maxRecord bounds the bytes of a record. One has some hundred.
+const maxRecord = 64 << 10
+
+// readSmall reads a regular file of maxRecord bytes at most. What another user
+// left in its place, as a pipe without a writer, is not waited for.
+func readSmall(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxRecord {
+		return nil, fmt.Errorf("%s is no record: %w", path, fs.ErrInvalid)
+	}
+	return io.ReadAll(io.LimitReader(file, maxRecord))
+}
+
 func readRecord(path string) *protocol.Record {
-	text, err := os.ReadFile(path)
+	text, err := readSmall(path)
 	var r protocol.Record
 	if err != nil || json.Unmarshal(text, &r) != nil {
 		return nil

@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"reel/protocol"
 )
@@ -37,5 +40,29 @@ func TestRecord(t *testing.T) {
 	}
 	if got := Record(Options{Socket: filepath.Join(t.TempDir(), "g.sock")}); got != nil {
 		t.Errorf("of nobody: got %+v", got)
+	}
+}
+
+// What is no regular file, or no small one, is no record, and is not waited for.
+func TestRecordIsASmallFile(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "g.sock")
+	path := protocol.RecordPath(socket)
+	text := `{"state":"failed","failure":{"code":"x","message":"y"}}`
+	for name, make := range map[string]func() error{
+		"a pipe": func() error { return unix.Mkfifo(path, 0o600) },
+		"a large file": func() error {
+			return os.WriteFile(path, []byte(text+strings.Repeat(" ", maxRecord)), 0o600)
+		},
+		"a directory": func() error { return os.Mkdir(path, 0o700) },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		if got := Record(Options{Socket: socket}); got != nil {
+			t.Errorf("%s: got %+v", name, got)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

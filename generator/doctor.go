@@ -106,12 +106,27 @@ func thisMachine(o Options) *doctor.System {
 		}
 	}
 	s.Record = func() *protocol.Record { return client.Record(client.Options{Socket: o.Socket}) }
+	var listener client.Peer
 	s.Status = func() (*protocol.Status, error) {
 		ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
 		defer stop()
-		return client.ReadStatus(ctx, client.Options{Socket: o.Socket})
+		return client.ReadStatus(ctx, client.Options{Socket: o.Socket, OnPeer: func(p client.Peer) { listener = p }})
 	}
+	s.Listener = func() []doctor.Finding { return listenerFound(listener) }
 	return s
+}
+
+// listenerFound names who listens on the socket where that is neither this user nor
+// root; the zero Peer is root.
+func listenerFound(p client.Peer) []doctor.Finding {
+	if !p.Foreign() {
+		return nil
+	}
+	found := fmt.Sprintf("%v serves %s, neither you nor root", p, p.Socket)
+	if p.Service() {
+		return []doctor.Finding{{Check: "socket", Level: doctor.OK, Found: found}}
+	}
+	return []doctor.Finding{{Check: "socket", Level: doctor.Warning, Found: found, Next: "send it nothing unless you know them: they read prompts and write answers"}}
 }
 
 // thisUser is who asks, and their groups, by name.

@@ -70,6 +70,19 @@ func TestSocketsAreExplained(t *testing.T) {
 	}
 }
 
+// Who listens is named where that is neither this user nor root.
+func TestForeignListenersAreFound(t *testing.T) {
+	for _, uid := range []int{0, os.Getuid()} {
+		if found := listenerFound(client.Peer{Socket: "/x.sock", UID: uid}); found != nil {
+			t.Errorf("uid %d: %+v", uid, found)
+		}
+	}
+	found := listenerFound(client.Peer{Socket: "/x.sock", UID: 54321})
+	if len(found) != 1 || found[0].Level != doctor.Warning || !strings.Contains(found[0].Found, "uid 54321") || found[0].Next == "" {
+		t.Errorf("%+v", found)
+	}
+}
+
 func TestSettingsAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		name, value string

@@ -27,6 +27,8 @@ type app struct {
 	raw     bool
 	system  string
 	answer  answer // of a chat
+	// stranger serves the socket, where it is neither the user nor root.
+	stranger stranger
 }
 
 const long = `Stream a completion from the Reel generator that runs on this machine.
@@ -44,8 +46,10 @@ of its chat template; --raw sends it as it is. "reel chat" talks over several
 turns. To a base model, which has no template, a prompt is always raw.
 
 Standard output holds the completion and nothing else, as it comes. On a
-terminal control characters are shown escaped; piped output is exact. Ctrl-C
-and a closed pipe cancel the request on the generator.
+terminal control characters, and those that reorder text, are shown escaped;
+piped output is exact. Ctrl-C and a closed pipe cancel the request on the
+generator. A note on a terminal names the user who serves the socket where that
+is neither you, root, nor the service's user.
 
 The generator's socket is --socket, $REEL_SOCKET, or else the first that exists
 of $XDG_RUNTIME_DIR/reel/generator.sock, /tmp/reel-UID/generator.sock and

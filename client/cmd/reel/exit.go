@@ -41,7 +41,7 @@ type failure struct {
 }
 
 // exitCode shows err on stderr and returns the code to exit with.
-func exitCode(ctx context.Context, err error, socket string) int {
+func (a *app) exitCode(ctx context.Context, err error) int {
 	if err == nil {
 		return 0
 	}
@@ -57,7 +57,8 @@ func exitCode(ctx context.Context, err error, socket string) int {
 	if errors.As(err, &child) && child.Exited() {
 		return child.ExitCode() // of a program that has said why
 	}
-	f := explain(err, socket)
+	f := explain(err, a.socket)
+	f.hint = strings.Trim(f.hint+"\n"+a.stranger.text(), "\n")
 	if said := (shown{}); !errors.As(err, &said) {
 		f.show()
 	}

@@ -66,7 +66,7 @@ func (a *app) readPrompt(ctx context.Context, words []string) error {
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	p := progress{wait: a.wait, out: stderr()}
 	defer p.clear()
-	return client.Dial(ctx, client.Options{Socket: a.socket, Wait: a.wait, OnLoading: p.show})
+	return client.Dial(ctx, client.Options{Socket: a.socket, Wait: a.wait, OnLoading: p.show, OnPeer: a.stranger.meetAndTell})
 }
 
 // stream prints the completion as it comes.

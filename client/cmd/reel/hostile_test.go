@@ -263,3 +263,44 @@ func onTerminal(t *testing.T, input string, args ...string) (shown string, exit 
 	}
 	return string(text), cmd.ProcessState.ExitCode()
 }
+
+// Who serves is named where that is neither this user nor root: once before a
+// completion on a terminal, in status and top, and with an error.
+func TestStrangerIsNamed(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a socket of another user wants root")
+	}
+	for _, uid := range []int{0, 65534} {
+		path := filepath.Join(shortDir(t), "g.sock")
+		l, err := fakegen.ListenAs(path, uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go fakegen.New(fakegen.Script{Chat: true, Loading: 2, Pieces: []string{"x"}}).Serve(l)
+		for args, want := range map[string]int{"x": 1, "chat": 1, "status": 1, "top -n 1": 1, "--max-tokens 1 --wait 0 --tokens 1": 1, "status --json": 0} {
+			t.Run(strconv.Itoa(uid)+" "+args, func(t *testing.T) {
+				shown, _ := onTerminal(t, "/exit\n", append([]string{"--socket", path}, strings.Fields(args)...)...)
+				if uid == 0 {
+					want = 0
+				}
+				if n := strings.Count(shown, "uid 65534"); n != want {
+					t.Errorf("named %d times, want %d: %q", n, want, shown)
+				}
+			})
+		}
+		// With an error also where nobody looks on: the line is in the log.
+		refusing := filepath.Join(shortDir(t), "g.sock")
+		l, err = fakegen.ListenAs(refusing, uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go fakegen.New(fakegen.Script{Refusal: protocol.Errorf(protocol.CodeDenied, "", "no")}).Serve(l)
+		cmd := reelCommand(t, "--socket", refusing, "x")
+		messages, err := cmd.CombinedOutput()
+		if named := strings.Contains(string(messages), "uid 65534"); err == nil || named != (uid != 0) {
+			t.Errorf("%v: %q", err, messages)
+		}
+	}
+}

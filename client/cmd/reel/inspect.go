@@ -22,7 +22,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Short: "Show what the generator serves and does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := client.ReadStatus(cmd.Context(), client.Options{Socket: a.socket, Wait: a.wait})
+			status, err := client.ReadStatus(cmd.Context(), client.Options{Socket: a.socket, Wait: a.wait, OnPeer: a.stranger.meet})
 			w := stdout()
 			if errors.Is(err, client.ErrNoGenerator) {
 				return showRecord(w, client.Record(client.Options{Socket: a.socket}), asJSON, err)
@@ -33,15 +33,15 @@ func (a *app) statusCommand() *cobra.Command {
 			if asJSON {
 				return closedPipe(writeJSON(w, status))
 			}
-			return writeStatus(w, status)
+			return writeStatus(w, status, a.stranger.text())
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-// writeStatus prints status for people.
-func writeStatus(w io.Writer, s *client.Status) error {
+// writeStatus prints status for people, and names a stranger who serves.
+func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	state := s.State
 	if s.Progress < 1 {
 		state += fmt.Sprintf(", %.0f%%", 100*s.Progress)
@@ -64,6 +64,9 @@ func writeStatus(w io.Writer, s *client.Status) error {
 	}
 	if m := s.Machine; m.MemoryTotal > 0 {
 		rows = slices.Insert(rows, 3, [2]string{"memory", fmt.Sprintf("%.1f of %.1f GiB used", mib(m.MemoryUsed)/1024, mib(m.MemoryTotal)/1024)})
+	}
+	if stranger != "" {
+		rows = slices.Insert(rows, 1, [2]string{"socket", stranger})
 	}
 	rows = slices.Insert(rows, 1, failureRows(s.Failure)...)
 	rows = append(rows, graphRows(s.Graphs)...)

@@ -28,7 +28,7 @@ func run(args []string) int {
 	route(root, args)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	return exitCode(ctx, err, a.socket)
+	return a.exitCode(ctx, err)
 }
 
 // graceTime is what a command has after a signal: to cancel, to hear what the

@@ -25,7 +25,8 @@ func (a *app) topCommand() *cobra.Command {
 			"printed below the one before. A generator that goes away is waited for.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t.options = client.Options{Socket: a.socket, Wait: a.wait}
+			t.options = client.Options{Socket: a.socket, Wait: a.wait, OnPeer: a.stranger.meet}
+			t.stranger = a.stranger.text
 			return t.run(cmd.Context())
 		},
 	}
@@ -40,6 +41,7 @@ type top struct {
 	interval time.Duration
 	count    int // views; 0 is without end
 	view     topView
+	stranger func() string // who serves, where a person should know
 }
 
 // shortest is the least time between two questions: a view is no load.
@@ -59,7 +61,7 @@ func (t *top) run(ctx context.Context) error {
 	}
 	defer screen.close()
 	for shown := 1; ; shown++ {
-		if err := screen.show(t.view.next(s, err)); err != nil {
+		if err := screen.show(t.next(s, err)); err != nil {
 			return closedPipe(err)
 		}
 		if shown == t.count {
@@ -76,6 +78,15 @@ func (t *top) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// next is the next view, below who serves where that is a stranger.
+func (t *top) next(s *client.Status, err error) []string {
+	lines := t.view.next(s, err)
+	if text := t.stranger(); text != "" {
+		lines = append([]string{text}, lines...)
+	}
+	return lines
 }
 
 // ask asks once more, for no longer than an interval and a second.

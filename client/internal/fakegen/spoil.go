@@ -6,8 +6,8 @@ import (
 )
 
 // Spoil returns a Script.Spoil that puts text into every string of every reply,
-// but for the fields that keep names, as in "Code". A map that may be missing and
-// a list of maps that is empty get an element first.
+// but for the fields that keep names, as in "Code". A map that may be missing is
+// there.
 func Spoil(text string, keep ...string) func(reply any) {
 	return func(reply any) { spoil(reflect.ValueOf(reply), text, keep) }
 }
@@ -20,9 +20,6 @@ func spoil(v reflect.Value, text string, keep []string) {
 		}
 		spoil(v.Elem(), text, keep)
 	case reflect.Slice:
-		if v.Len() == 0 && v.Type().Elem().Kind() == reflect.Struct {
-			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		}
 		for i := range v.Len() {
 			spoil(v.Index(i), text, keep)
 		}

@@ -56,6 +56,9 @@ type System struct {
 	SocketPath string
 	// Record is what the last generator left, where none answers; nil where it left nothing.
 	Record func() *protocol.Record
+	// Listener names who listens on the socket, once Status has asked, where that is
+	// neither this user nor root; nil findings otherwise.
+	Listener func() []Finding
 	// Explain turns Status' error into a finding's level, text and next step.
 	Explain func(error) (Level, string, string)
 	// Plan is what the model takes, in bytes; total 0 asks for no limit. The error

@@ -20,6 +20,15 @@ const group = "reel"
 
 // socket looks at the way to the generator, as this user has it.
 func (s *System) socket(status *protocol.Status, err error) []Finding {
+	all := s.way(status, err)
+	if s.Listener != nil {
+		all = append(all, s.Listener()...)
+	}
+	return all
+}
+
+// way is socket but for who listens.
+func (s *System) way(status *protocol.Status, err error) []Finding {
 	if err != nil {
 		level, found, next := s.Explain(err)
 		return append([]Finding{{"socket", level, found, next}}, s.last()...)
