@@ -60,9 +60,11 @@ func (a *asked) take(t *Token, b bounds) error {
 	case b.asked && a.tokens < 0:
 		return fmt.Errorf("%w: request %d has got all its tokens", errUnasked, t.ID)
 	case b.asked && len(t.Top) > a.alternatives:
-		return fmt.Errorf("%w: %d alternatives with a token of request %d, in place of %d", errUnasked, len(t.Top), t.ID, a.alternatives)
+		return fmt.Errorf("%w: %d alternatives with a token of request %d, in place of %d",
+			errUnasked, len(t.Top), t.ID, a.alternatives)
 	case textOf(t) > b.text:
-		return fmt.Errorf("%w: a token of request %d has %d bytes of text, more than %d", errUnasked, t.ID, textOf(t), b.text)
+		return fmt.Errorf("%w: a token of request %d has %d bytes of text, more than %d",
+			errUnasked, t.ID, textOf(t), b.text)
 	}
 	return nil
 }

@@ -81,7 +81,9 @@ func drain(conn net.Conn) {
 }
 
 // flooded is a client within b whose request 1 has got one token and is not read further.
-func flooded(t *testing.T, b bounds, req Request) (c *Client, generator net.Conn, goOn chan<- struct{}, ended <-chan error) {
+func flooded(t *testing.T, b bounds, req Request) (
+	c *Client, generator net.Conn, goOn chan<- struct{}, ended <-chan error,
+) {
 	t.Helper()
 	c, generator = raw(t)
 	c.bounds = b
@@ -100,6 +102,9 @@ var (
 	fewAsk   = Request{Prompt: "x", MaxTokens: new(100)}
 )
 
+// alternatives is a list of n empty ones.
+func alternatives(n int) []protocol.TopToken { return make([]protocol.TopToken, n) }
+
 // A generator that floods while a loop stands still makes the client hold no more
 // than its bound, whatever it sends.
 func TestFloodIsBounded(t *testing.T) {
@@ -109,18 +114,18 @@ func TestFloodIsBounded(t *testing.T) {
 		bytes   int
 		want    error // that ends the loop; nil: nothing does
 	}{
-		"long tokens":                  {manyAsk, &Token{ID: 1, Text: longText}, floodBytes, ErrSlowLoop},
-		"short tokens":                 {manyAsk, &Token{ID: 1, Text: "x"}, floodBytes / 6, ErrSlowLoop},
-		"tokens with alternatives":     {manyAsk, &Token{ID: 1, Text: "x", Top: make([]protocol.TopToken, 20)}, floodBytes / 4, ErrSlowLoop},
-		"more tokens than asked for":   {fewAsk, &Token{ID: 1, Text: "x"}, floodBytes, ErrConnectionLost},
-		"a giant list of alternatives": {manyAsk, &Token{ID: 1, Top: make([]protocol.TopToken, 100_000)}, floodBytes, ErrConnectionLost},
-		"a giant text":                 {manyAsk, &Token{ID: 1, Text: strings.Repeat(longText, 50)}, floodBytes, ErrConnectionLost},
-		"tokens of nobody's request":   {manyAsk, &Token{ID: 99, Text: longText}, floodBytes, nil},
-		"ends of nobody's request":     {manyAsk, &Done{ID: 99, FinishReason: longText}, floodBytes, nil},
-		"statuses nobody asked for":    {manyAsk, &Status{Doing: longText}, floodBytes, nil},
-		"ids nobody asked for":         {manyAsk, &protocol.Tokens{Tokens: make([]int32, 1<<16)}, floodBytes / 16, nil},
-		"welcome again":                {manyAsk, &protocol.Welcome{Model: longText}, floodBytes, nil},
-		"errors of the connection":     {manyAsk, &Error{Code: "x", Message: longText}, floodBytes, nil},
+		"long tokens":       {manyAsk, &Token{ID: 1, Text: longText}, floodBytes, ErrSlowLoop},
+		"short tokens":      {manyAsk, &Token{ID: 1, Text: "x"}, floodBytes / 6, ErrSlowLoop},
+		"tokens with lists": {manyAsk, &Token{ID: 1, Top: alternatives(20)}, floodBytes / 4, ErrSlowLoop},
+		"too many tokens":   {fewAsk, &Token{ID: 1, Text: "x"}, floodBytes, ErrConnectionLost},
+		"a giant list":      {manyAsk, &Token{ID: 1, Top: alternatives(100_000)}, floodBytes, ErrConnectionLost},
+		"a giant text":      {manyAsk, &Token{ID: 1, Text: strings.Repeat(longText, 9)}, floodBytes, ErrConnectionLost},
+		"tokens of nobody":  {manyAsk, &Token{ID: 99, Text: longText}, floodBytes, nil},
+		"ends of nobody":    {manyAsk, &Done{ID: 99, FinishReason: longText}, floodBytes, nil},
+		"unasked statuses":  {manyAsk, &Status{Doing: longText}, floodBytes, nil},
+		"unasked ids":       {manyAsk, &protocol.Tokens{Tokens: make([]int32, 1<<16)}, floodBytes / 16, nil},
+		"welcome again":     {manyAsk, &protocol.Welcome{Model: longText}, floodBytes, nil},
+		"errors without id": {manyAsk, &Error{Code: "x", Message: longText}, floodBytes, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := heap()
@@ -151,8 +156,9 @@ func TestFloodWithoutABound(t *testing.T) {
 		held    int64 // bytes, at least
 	}{
 		"queued": {func(b *bounds) { b.queued = math.MaxInt64 }, &Token{ID: 1, Text: longText}, floodBytes - 1<<20},
-		"text":   {func(b *bounds) { b.text = math.MaxInt }, &Token{ID: 1, Text: strings.Repeat(longText, 63)}, 63 * maxTokenText},
-		"asked":  {func(b *bounds) { b.asked = false }, &Token{ID: 1, Top: make([]protocol.TopToken, 80_000)}, 80_000 * 32},
+		"text": {func(b *bounds) { b.text = math.MaxInt },
+			&Token{ID: 1, Text: strings.Repeat(longText, 63)}, 63 * maxTokenText},
+		"asked": {func(b *bounds) { b.asked = false }, &Token{ID: 1, Top: alternatives(80_000)}, 80_000 * 32},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := testBounds
@@ -224,7 +230,8 @@ func TestSizesAreTrue(t *testing.T) {
 	const n = 5000
 	for _, token := range []*Token{
 		{ID: 1, Index: 70_000, Token: 100_000, Text: " token"},
-		{ID: 1, Index: 70_000, Token: 100_000, Text: " token", Logprob: new(-0.5), Top: slices.Repeat([]protocol.TopToken{{Token: 70_000, Text: " token", Logprob: -1}}, 20)},
+		{ID: 1, Index: 70_000, Token: 100_000, Text: " token", Logprob: new(-0.5),
+			Top: slices.Repeat([]protocol.TopToken{{Token: 70_000, Text: " token", Logprob: -1}}, 20)},
 	} {
 		frame, err := protocol.AppendFrame(nil, token)
 		if err != nil {

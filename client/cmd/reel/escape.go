@@ -29,7 +29,8 @@ func escapedInLabel(r rune) bool {
 	if r == '\n' || r == '\t' {
 		return false
 	}
-	return !unicode.IsGraphic(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
+	return !unicode.IsGraphic(r) ||
+		unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
 
 // escapedInLine is escapedInLabel for labels of one line, where a newline would

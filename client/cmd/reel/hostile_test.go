@@ -62,11 +62,11 @@ func hostileRuns() map[string]hostileRun {
 		"error, names":     {args: []string{"x"}, script: plainFailing, exit: exitFailed},
 		"chat, names":      {args: []string{"chat", "--timings"}, script: plain, input: "x\n/exit\n"},
 		"chat, error name": {args: []string{"chat"}, script: plainFailing, input: "x\n/exit\n"},
-		"json":             {args: []string{"--json", "--logprobs", "2", "x"}, script: spoilt, json: holds("text")},
-		"jsonl":            {args: []string{"--jsonl", "--logprobs", "2", "x"}, script: spoilt, json: holds("text", "finish_reason")},
+		"json":             {args: []string{"--json", "--logprobs=2", "x"}, script: spoilt, json: holds("text")},
+		"jsonl":            {args: []string{"--jsonl", "--logprobs=2", "x"}, script: spoilt, json: holds("text")},
 		"error":            {args: []string{"--timings", "x"}, script: failing, answer: true, exit: exitFailed},
 		"error, json":      {args: []string{"--json", "x"}, script: failing, json: holds("text"), exit: exitFailed},
-		"error, jsonl":     {args: []string{"--jsonl", "x"}, script: failing, json: holds("text", "code"), exit: exitFailed},
+		"error, jsonl":     {args: []string{"--jsonl", "x"}, script: failing, json: holds("code"), exit: exitFailed},
 		"refusal":          {args: []string{"x"}, script: refusing, exit: exitFailed},
 		"refusal, known":   {args: []string{"x"}, script: closing, exit: exitBusy},
 		"loading":          {args: []string{"x"}, script: known, answer: true},
@@ -119,7 +119,8 @@ func TestHostileStrings(t *testing.T) {
 // and the output of reel-generator doctor.
 func TestHostilePrograms(t *testing.T) {
 	dir := shortDir(t)
-	record, err := json.Marshal(protocol.Record{State: protocol.StateFailed, Failure: &protocol.Failure{Code: hostile, Message: hostile, Hint: hostile}})
+	failure := &protocol.Failure{Code: hostile, Message: hostile, Hint: hostile}
+	record, err := json.Marshal(protocol.Record{State: protocol.StateFailed, Failure: failure})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,9 @@ func TestStrangerIsNamed(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = l.Close() })
 		go fakegen.New(fakegen.Script{Chat: true, Loading: 2, Pieces: []string{"x"}}).Serve(l)
-		for args, want := range map[string]int{"x": 1, "chat": 1, "status": 1, "top -n 1": 1, "--max-tokens 1 --wait 0 --tokens 1": 1, "status --json": 0} {
+		for args, want := range map[string]int{
+			"x": 1, "chat": 1, "status": 1, "top -n 1": 1, "--wait 0 --tokens 1": 1, "status --json": 0,
+		} {
 			t.Run(strconv.Itoa(uid)+" "+args, func(t *testing.T) {
 				shown, _ := onTerminal(t, "/exit\n", append([]string{"--socket", path}, strings.Fields(args)...)...)
 				if uid == 0 {

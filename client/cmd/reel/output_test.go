@@ -39,6 +39,12 @@ func TestOneWayOut(t *testing.T) {
 	}
 }
 
+// writers are names that write to standard output or error.
+var writers = []string{
+	"os.Stdout", "os.Stderr", "os.NewFile", "fmt.Print", "fmt.Printf", "fmt.Println", "syscall.Write", "unix.Write",
+	"cmd.Print", "cmd.Printf", "cmd.Println", "cmd.PrintErr", "cmd.PrintErrf", "cmd.PrintErrln",
+}
+
 // wayOut names what n writes with past output, and is empty where it does not.
 func wayOut(n ast.Node) string {
 	switch n := n.(type) {
@@ -48,8 +54,7 @@ func wayOut(n ast.Node) string {
 			return ""
 		}
 		name := of.Name + "." + n.Sel.Name
-		if slices.Contains([]string{"os.Stdout", "os.Stderr", "os.NewFile", "fmt.Print", "fmt.Printf", "fmt.Println", "syscall.Write", "unix.Write",
-			"cmd.Print", "cmd.Printf", "cmd.Println", "cmd.PrintErr", "cmd.PrintErrf", "cmd.PrintErrln"}, name) || of.Name == "log" {
+		if slices.Contains(writers, name) || of.Name == "log" {
 			return name
 		}
 	case *ast.CallExpr:
@@ -62,7 +67,10 @@ func wayOut(n ast.Node) string {
 
 // The test above sees each of these.
 func TestWayOutIsSeen(t *testing.T) {
-	for _, code := range []string{`fmt.Fprintln(os.Stderr, x)`, `io.WriteString(os.Stdout, x)`, `fmt.Println(x)`, `println(x)`, `log.Print(x)`, `out.draw(sequence(x))`} {
+	for _, code := range []string{
+		`fmt.Fprintln(os.Stderr, x)`, `io.WriteString(os.Stdout, x)`, `fmt.Println(x)`, `println(x)`, `log.Print(x)`,
+		`out.draw(sequence(x))`,
+	} {
 		parsed, err := parser.ParseExpr(code)
 		if err != nil {
 			t.Fatal(err)
