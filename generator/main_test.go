@@ -244,7 +244,7 @@ func TestFailures(t *testing.T) {
 		want int
 	}{
 		"a model that is unusable": {refuse(errConfig, "no such directory"), exitConfig},
-		"a model that is written":  {refuse(errConfig, "it cannot be served: %w", weights.ErrChanged), exitChanged},
+		"a model that is written":  {refuse(errConfig, "it cannot be served: %w", weights.ErrChanged), exitTempFail},
 		"a load that fails":        {errors.New("out of memory"), exitFailure},
 	} {
 		f := newFixture(t)
