@@ -77,8 +77,8 @@ var goldens = []golden{
 	{name: "error-loading", from: "generator", means: "Answers hello while the model is loaded; 40% are done.",
 		msg: &Error{Type: TypeError, Code: CodeLoading, Message: "the model is being loaded", Hint: "say hello again", Progress: ptr(0.4)}},
 	{name: "status", from: "generator", means: "Answers a status request.", msg: goldenStatus(goldenGraphs)},
-	{name: "status-older", from: "generator", means: "The same from a generator of before the fields graphs, machine, shape and memory; a reader takes it.",
-		msg: olderStatus(), leaves: "graphs machine shape memory"},
+	{name: "status-older", from: "generator", means: "The same from a generator of before the fields graphs, machine, shape, memory and reserve; a reader takes it.",
+		msg: olderStatus(), leaves: "graphs machine shape memory reserve"},
 	{name: "tokens", from: "generator", means: "Answers tokenize.",
 		msg: &Tokens{Type: TypeTokens, Tokens: []int32{1, 306, 4000}}},
 
@@ -115,13 +115,14 @@ func goldenStatus(graphs GraphPool) *Status {
 		KV:     KV{PageTokens: 16, Pages: 256, Used: 12, Bytes: 1 << 33},
 		Steps:  Steps{Prefill: 950, Decode: 70000, Tokens: 1 << 33, Graphs: Graphs{Precaptured: 65000, Rolled: 4000, Padded: 1900, Eager: 50}},
 		Graphs: graphs, Limits: goldenLimits, Machine: Machine{Name: "NVIDIA H200", Driver: "580.159.04", MemoryUsed: 15 << 30, MemoryTotal: 140 << 30},
-		Shape:  Shape{Layers: 32, Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 8, HeadDim: 128, WeightBytes: 13 << 30},
-		Memory: []MemoryUse{{MemoryWeights, 14 << 30, 13 << 30}, {MemoryOther, 640 << 20, 700 << 20}}}
+		Shape:   Shape{Layers: 32, Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 8, HeadDim: 128, WeightBytes: 13 << 30},
+		Memory:  []MemoryUse{{MemoryWeights, 14 << 30, 13 << 30}, {MemoryOther, 640 << 20, 700 << 20}},
+		Reserve: Reserve{Places: 1, Pages: 64, Tokens: 1024}}
 }
 
 func olderStatus() *Status {
 	s := goldenStatus(GraphPool{})
-	s.Machine, s.Shape, s.Memory = Machine{}, Shape{}, nil
+	s.Machine, s.Shape, s.Memory, s.Reserve = Machine{}, Shape{}, nil, Reserve{}
 	return s
 }
 

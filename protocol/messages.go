@@ -198,6 +198,8 @@ type Status struct {
 	// Memory was added to version 1 as well: what the generator takes of the
 	// device's memory, by kind; empty while it loads.
 	Memory []MemoryUse `msgpack:"memory,omitempty" json:"memory"`
+	// Reserve was added to version 1 too: what one user cannot take.
+	Reserve Reserve `msgpack:"reserve,omitempty" json:"reserve"`
 }
 
 // Failure is why a generator cannot serve.
@@ -261,6 +263,14 @@ type KV struct {
 	Pages      int   `msgpack:"pages" json:"pages"`
 	Used       int   `msgpack:"used" json:"used"`
 	Bytes      int64 `msgpack:"bytes" json:"bytes"` // of the whole pool
+}
+
+// Reserve is what one user leaves to others: as many further users as there are
+// places each find one at once, with pages for a request of Tokens tokens.
+type Reserve struct {
+	Places int `msgpack:"places" json:"places"` // in the batch, past Limits.MaxBatch
+	Pages  int `msgpack:"pages" json:"pages"`   // KV pages, of all these places
+	Tokens int `msgpack:"tokens" json:"tokens"` // of prompt and completion together, of one request
 }
 
 // Steps counts forward passes since the generator started.

@@ -33,6 +33,7 @@ status.limits: context max_batch vocab prompt_bytes frame requests connections q
 status.machine: name driver memory_used memory_total
 status.memory: kind planned used
 status.requests: running waiting finished cancelled failed refused
+status.reserve: places pages tokens
 status.shape: layers hidden inner heads kv_heads head_dim weight_bytes
 status.steps.graphs: precaptured rolled padded eager
 status.steps: prefill decode tokens graphs
