@@ -69,16 +69,19 @@ func (k Key) Covers(o Key) bool {
 }
 
 // Lattice is what is captured at start: prefill of each of the given token
-// counts that the chunk holds, and the decode buckets up to batch. Largest first.
-func Lattice(counts []int, chunk, batch int) []Key {
+// counts that the chunk holds, and the decode buckets up to each of the batches.
+// Largest first.
+func Lattice(counts []int, chunk int, batches ...int) []Key {
 	var keys []Key
 	for _, n := range counts {
 		if n >= 1 && n <= chunk {
 			keys = append(keys, Prefill(n))
 		}
 	}
-	for _, n := range DecodeBuckets(batch) {
-		keys = append(keys, Decode(n))
+	for _, batch := range batches {
+		for _, n := range DecodeBuckets(batch) {
+			keys = append(keys, Decode(n))
+		}
 	}
 	slices.SortStableFunc(keys, func(a, b Key) int { return b.Tokens() - a.Tokens() })
 	return slices.Compact(keys)
