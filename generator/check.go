@@ -49,7 +49,8 @@ func check(w io.Writer, o Options, verbose bool) error {
 		return err
 	}
 	// Every byte of the KV pool is compared, so it has what the trials need and no more.
-	l.plan.Pages = max(l.plan.MaxBatch, (l.plan.Context+l.plan.PageTokens-1)/l.plan.PageTokens)
+	l.plan.ReservePages = 0
+	l.plan.Pages = max(l.plan.MaxBatch+l.plan.Reserve, (l.plan.Context+l.plan.PageTokens-1)/l.plan.PageTokens)
 	e, err := engine.New(l.hardware.Device, l.model, l.plan)
 	if err != nil {
 		return err

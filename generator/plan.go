@@ -58,6 +58,8 @@ type sizes struct {
 	longest        int64 // KV pages of one sequence of that context
 	pageBytes      int64
 	pages          int64 // KV pages, without the trash page
+	reserve        int64 // places past the batch, each for a user that holds none
+	kept           int64 // KV pages kept with each of these places
 	weights        []weightSize
 	loading        int64 // while weights are packed, beside them
 	arena          int64 // activations, slots, rings
@@ -95,11 +97,34 @@ func (s sizes) total() int64 {
 // atStart is what is taken when the generator is ready.
 func (s sizes) atStart() int64 { return s.fixed() + s.kvPool() + s.graphsAtStart }
 
+// places is how many sequences run at once at most, those of the reserve included.
+func (s sizes) places() int { return s.batch + int(s.reserve) }
+
+// most is how many pages there is a use for: the whole context for every sequence of
+// the batch, and beside it what the reserve keeps.
+func (s sizes) most() int64 { return s.longest*int64(s.batch) + s.reserve*s.wanted() }
+
+// wanted is how many pages are kept with each place of the reserve if there is room.
+func (s sizes) wanted() int64 { return min(s.longest, reserveTokens/pageTokens) }
+
+// keep divides the pages: the reserve takes at most an eighth of them, or what the
+// batch has no use for, and leaves one longest sequence its own.
+func (s sizes) keep() int64 {
+	spare := min(max(s.pages/8, s.pages-s.longest*int64(s.batch)), s.pages-s.longest)
+	return min(s.wanted(), max(0, spare)/s.reserve)
+}
+
 // full tells whether every sequence of the batch may have the whole context at once.
-func (s sizes) full() bool { return s.pages >= s.longest*int64(s.batch) }
+func (s sizes) full() bool { return s.pages >= s.most() }
 
 // serves tells whether one sequence may have the whole context.
 func (s sizes) serves() bool { return s.pages >= s.longest }
+
+// reserveTokens is how long a request is that a place of the reserve holds pages for.
+const reserveTokens = 1024
+
+// reservePlaces is how many places are kept beside a batch for further users.
+func reservePlaces(batch int) int { return min(max(batch/16, 1), 4) }
 
 // unlimited is a budget that holds everything.
 const unlimited = int64(1) << 60
@@ -107,7 +132,7 @@ const unlimited = int64(1) << 60
 // size fills budget bytes, overhead included: first weights and arena, then graphs
 // up to a quarter of what is left, then the KV pool.
 func (p planner) size(context, batch int, budget int64) sizes {
-	s := sizes{context: context, batch: batch, overhead: p.profile.overhead, loading: p.profile.staging}
+	s := sizes{context: context, batch: batch, reserve: int64(reservePlaces(batch)), overhead: p.profile.overhead, loading: p.profile.staging}
 	s.longest = int64((context + pageTokens - 1) / pageTokens)
 	s.weights = p.weights(context)
 	lane := p.lane(context, batch)
@@ -122,7 +147,8 @@ func (p planner) size(context, batch int, budget int64) sizes {
 	if p.opts.MaxGraphs == 0 {
 		s.graphs = 0
 	}
-	s.pages = max(0, min((spare-s.graphs)/s.pageBytes-1, s.longest*int64(batch)))
+	s.pages = max(0, min((spare-s.graphs)/s.pageBytes-1, s.most()))
+	s.kept = s.keep()
 	return s
 }
 
@@ -165,7 +191,8 @@ func (p planner) lane(context, batch int) *meter {
 	m := &meter{block: p.profile.block}
 	c := p.config
 	c.Context = context
-	_, err := (&model.Model{Config: c}).NewLane(m, model.Geometry{MaxRows: max(p.chunk(context, batch), batch), MaxBatch: batch, Context: context,
+	places := batch + reservePlaces(batch)
+	_, err := (&model.Model{Config: c}).NewLane(m, model.Geometry{MaxRows: max(p.chunk(context, batch), places), MaxBatch: places, Context: context,
 		PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.profile.kvType})
 	if err != nil {
 		panic(err) // a meter refuses nothing
@@ -182,7 +209,7 @@ func (p planner) startGraphs(context, batch int) (n int, bytes int64) {
 	if counts == nil {
 		counts = graphs.DefaultCounts(chunk)
 	}
-	n = min(len(graphs.Lattice(counts, chunk, batch)), p.opts.MaxGraphs)
+	n = min(len(graphs.Lattice(counts, chunk, batch, batch+reservePlaces(batch))), p.opts.MaxGraphs)
 	return n, int64(n) * (p.profile.execBytes + int64(10*p.config.Layers+8)*p.profile.nodeBytes)
 }
 
@@ -263,8 +290,8 @@ func (p planner) plan(budget int64) (sizes, engine.Options, error) {
 		return sizes{}, engine.Options{}, err
 	}
 	s := p.size(context, batch, budget)
-	o := engine.Options{Context: context, MaxBatch: batch, MaxQueue: protocol.MaxQueue, Chunk: p.chunk(context, batch), PageTokens: pageTokens,
-		Pages: int(s.pages), KVType: p.profile.kvType, Precapture: p.opts.Precapture, MaxGraphs: p.opts.MaxGraphs, GraphMemory: s.graphs, NoRoller: p.opts.Roller == "off"}
+	o := engine.Options{Context: context, MaxBatch: batch, Reserve: int(s.reserve), MaxQueue: protocol.MaxQueue, Chunk: p.chunk(context, batch),
+		PageTokens: pageTokens, Pages: int(s.pages), ReservePages: int(s.kept), KVType: p.profile.kvType, Precapture: p.opts.Precapture, MaxGraphs: p.opts.MaxGraphs, GraphMemory: s.graphs, NoRoller: p.opts.Roller == "off"}
 	return s, o, p.fits(s, budget)
 }
 

@@ -58,7 +58,8 @@ type report struct {
 	ModelType  string         `json:"model_type"`
 	Parameters int64          `json:"parameters"`
 	Context    int            `json:"context"`   // tokens of a sequence at most
-	MaxBatch   int            `json:"max_batch"` // sequences that run at once
+	MaxBatch   int            `json:"max_batch"` // sequences of one user that run at once
+	Reserve    reportReserve  `json:"reserve"`
 	Weights    []reportWeight `json:"weights"`
 	WeightSum  int64          `json:"weights_bytes"`
 	Loading    int64          `json:"loading_bytes"` // beside the weights, while they are packed
@@ -88,6 +89,13 @@ type reportKV struct {
 	Pages      int64 `json:"pages"`
 	Paged      int64 `json:"paged_bytes"` // the pool
 	Dense      int64 `json:"dense_bytes"` // every sequence at full length, without pages
+}
+
+// reportReserve is what one user leaves to others.
+type reportReserve struct {
+	Places int   `json:"places"` // past the batch
+	Pages  int64 `json:"pages"`  // of all these places
+	Tokens int64 `json:"tokens"` // of a request that fits one place's pages
 }
 
 type reportGraphs struct {
@@ -148,7 +156,7 @@ func makeReport(p planner, name string, vram int64) (report, error) {
 		return report{}, err
 	}
 	if !s.serves() {
-		s.pages = s.longest // what it would need
+		s.pages, s.kept = s.longest, 0 // what it would need
 	}
 	r := reportOf(p, s, name)
 	r.VRAM, r.Fits = vram, err == nil
@@ -167,8 +175,9 @@ func reportOf(p planner, s sizes, name string) report {
 	r := report{Model: name, ModelType: c.Name, Parameters: c.Parameters(), Context: s.context, MaxBatch: s.batch,
 		WeightSum: s.weightBytes(), Loading: s.loading, Arena: s.arena, Overhead: s.overhead, AtStart: s.atStart(), Total: s.total(),
 		KV: reportKV{PageTokens: pageTokens, PageBytes: s.pageBytes, Pages: s.pages, Paged: s.kvPool(),
-			Dense: s.pageBytes / pageTokens * int64(s.context) * int64(s.batch)},
-		Graphs: reportGraphs{AtStart: s.startGraphs, AtStartBytes: s.graphsAtStart, Budget: s.graphs}}
+			Dense: s.pageBytes / pageTokens * int64(s.context) * int64(s.places())},
+		Reserve: reportReserve{Places: int(s.reserve), Pages: s.reserve * s.kept, Tokens: s.kept * pageTokens},
+		Graphs:  reportGraphs{AtStart: s.startGraphs, AtStartBytes: s.graphsAtStart, Budget: s.graphs}}
 	for _, w := range s.weights {
 		r.Weights = append(r.Weights, reportWeight{w.kind, w.parameters, w.bytes})
 	}
@@ -187,6 +196,8 @@ func (r report) print(w io.Writer) {
 	line("weights", r.WeightSum, "and %s beside them while they are loaded", gib(r.Loading))
 	line("KV cache, paged", r.KV.Paged, "%d pages of %d tokens and a trash page, %d bytes each", r.KV.Pages, r.KV.PageTokens, r.KV.PageBytes)
 	line("  dense", r.KV.Dense, "every sequence at full length, without pages")
+	line("  for further users", int64(r.Reserve.Pages)*r.KV.PageBytes, "of it: %d pages that one user cannot take, and %d places, for requests of up to %d tokens",
+		r.Reserve.Pages, r.Reserve.Places, r.Reserve.Tokens)
 	line("arena", r.Arena, "activations, slots, what kernels work in")
 	line("graphs", r.Graphs.Budget, "at most; %s of it at start, for %d", gib(r.Graphs.AtStartBytes), r.Graphs.AtStart)
 	line("context and libraries", r.Overhead, "assumed, from an H200; a generator measures its own")

@@ -59,8 +59,8 @@ func TestPlanBesideTheGuide(t *testing.T) {
 			t.Errorf("%s: weights of %d MB, wants %d, which is far above the guide's %d", c.config.Name, got, c.exactMB, c.writtenMB)
 		}
 		s, _, err := planner{c.config, gpuProfile, Options{MaxSeqLen: c.context, MaxBatch: 1}}.plan(unlimited)
-		if err != nil || s.kvPool() != c.kv+s.pageBytes {
-			t.Errorf("%s: a KV pool of %d bytes, %v, wants the guide's %d and a page", c.config.Name, s.kvPool(), err, c.kv)
+		if err != nil || s.kvPool() != c.kv+(1+64)*s.pageBytes || s.reserve*s.kept != 64 {
+			t.Errorf("%s: a KV pool of %d bytes, %v, wants the guide's %d, a page, and 64 for a further user", c.config.Name, s.kvPool(), err, c.kv)
 		}
 		// The driver gives memory in blocks of 2 MiB.
 		if over := float64(s.weightBytes())/float64(2*exact) - 1; over < 0 || over > 0.16 {
@@ -94,12 +94,12 @@ func TestPlanIsWhatALaneTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := h.Live().Bytes
-	lane, err := l.model.NewLane(h, model.Geometry{MaxRows: l.plan.Chunk, MaxBatch: l.plan.MaxBatch, Context: l.plan.Context,
+	lane, err := l.model.NewLane(h, model.Geometry{MaxRows: l.plan.Chunk, MaxBatch: l.plan.MaxBatch + l.plan.Reserve, Context: l.plan.Context,
 		PageTokens: l.plan.PageTokens, Pages: l.plan.Pages, RingSlots: 4, KVType: l.plan.KVType})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rings := int64(4*4*lane.Layout.Words() + 4*4*3*kernels.ResultWords)
+	rings := int64(4*4*lane.Layout.Words() + 4*4*4*kernels.ResultWords)
 	got := h.Live().Bytes - before - rings // pinned memory is the host's
 	// The plan rounds each buffer to 512 bytes.
 	if want := l.sizes.arena + l.sizes.kvPool(); got > want || want > got+32*512 {
@@ -211,14 +211,14 @@ func TestPlanCommand(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Parameters != 3279104 || r.KV.Dense != 4*512*1024 || r.KV.Pages != 128 || !r.Fits || r.VRAM != 24<<30 || r.LargestBatch != 4096 || r.LongestContext != 1024 {
+	if r.Parameters != 3279104 || r.KV.Dense != 5*512*1024 || r.KV.Pages != 160 || r.Reserve != (reportReserve{1, 32, 512}) || !r.Fits || r.VRAM != 24<<30 || r.LargestBatch != 4096 || r.LongestContext != 1024 {
 		t.Errorf("%+v", r)
 	}
 	out.Reset()
 	if code := p.run([]string{"plan", "--vram", "659MiB"}); code != exitConfig || !strings.Contains(errs.String(), "lower --max-seq-len to") {
 		t.Errorf("exit %d: %s%s", code, out.String(), errs.String())
 	}
-	for _, line := range []string{"embedding", "KV cache, paged", "dense", "arena", "graphs", "context and libraries", "total at most", "fits: false"} {
+	for _, line := range []string{"embedding", "KV cache, paged", "dense", "for further users", "arena", "graphs", "context and libraries", "total at most", "fits: false"} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("no %q in\n%s", line, out.String())
 		}

@@ -24,7 +24,7 @@ type Checked struct {
 // first fault's.
 func (e *Engine) Check(each func(Checked, error)) error {
 	var first error
-	for _, k := range graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch) {
+	for _, k := range e.lattice() {
 		c, err := e.checkKey(k)
 		err = errors.Join(err, e.intact())
 		each(c, err)

@@ -15,11 +15,14 @@ import (
 // Options configures an Engine.
 type Options struct {
 	Context    int // tokens of a sequence at most
-	MaxBatch   int // sequences that run at once
+	MaxBatch   int // sequences of one user that run at once
+	Reserve    int // places past MaxBatch, each for a user that holds none
 	MaxQueue   int // sequences of one user that wait for a place; of all users twice as many
 	Chunk      int // prompt tokens of one prefill step
 	PageTokens int // tokens a KV page holds
 	Pages      int // KV pages
+	// ReservePages is how many KV pages are kept with each place of the reserve.
+	ReservePages int
 	// KVType is how keys and values are stored; the zero value is float32.
 	KVType kernels.DType
 
@@ -52,8 +55,8 @@ type Engine struct {
 	attend   bool     // the roller has something for Tend
 	pulses   []func() // wait for a step to complete
 	handles  Handle
-	waiting  int            // submitted and not yet running
-	queued   map[uint32]int // of them, by user
+	waiting  int              // submitted and not yet running
+	users    map[uint32]tally // that have any requests
 	stopping bool
 	cause    error // why Fail stopped it, else nil
 	lost     error // of the device, as the roller met it
@@ -76,6 +79,12 @@ type Engine struct {
 	next    uint64         // number of the next step
 	result  kernels.Result // read last; kept for its memory
 }
+
+// places is how many sequences run at once at most, those of the reserve included.
+func (o Options) places() int { return o.MaxBatch + o.Reserve }
+
+// tally counts the requests of one user.
+type tally struct{ queued, running int }
 
 // command is for the engine's thread, between two steps.
 type command struct {
@@ -113,28 +122,43 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 		return 0, e.cause
 	case e.stopping:
 		return 0, ErrDraining
-	case !e.mayQueue(e.queued[r.User]):
+	case !e.mayQueue(e.users[r.User]):
 		return 0, ErrBusy
 	}
 	e.handles++
-	e.waiting++
-	e.queued[r.User]++
+	e.tally(r.User, 1, 0)
 	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, job: newJob(e.handles, r)})
 	e.bell.ring()
 	return e.handles, nil
 }
 
-// mayQueue tells whether a user of whom so many wait may have one more waiting. A
-// user may take no more places than it leaves free: so there is always one for
-// another.
-func (e *Engine) mayQueue(mine int) bool {
-	places := e.opts.MaxQueue + e.freePlaces()
-	return mine < min(places, 2*places-e.waiting)
+// mayQueue reports whether a user with these requests may queue one more. A user
+// may take no more places in the queue than it leaves free, so there is always
+// one for another. A request that finds a place in the batch counts as none.
+func (e *Engine) mayQueue(mine tally) bool {
+	places := e.opts.MaxQueue + e.freePlaces(mine)
+	return mine.queued < min(places, 2*places-e.waiting)
 }
 
-// freePlaces is how many of those that wait will run at the next step: a
-// request that finds a free place does not count as queued.
-func (e *Engine) freePlaces() int { return e.opts.MaxBatch - e.stats.Requests.Running }
+// freePlaces is how many places in the batch a user could take now: those of the
+// reserve are for users that hold none.
+func (e *Engine) freePlaces(mine tally) int {
+	running := e.stats.Requests.Running
+	if mine.running == 0 && running >= e.opts.MaxBatch {
+		return min(1, e.opts.places()-running)
+	}
+	return max(0, e.opts.MaxBatch-running)
+}
+
+// tally notes that a user has so many more requests, or fewer. e.mu is held.
+func (e *Engine) tally(user uint32, queued, running int) {
+	t := e.users[user]
+	t.queued, t.running = t.queued+queued, t.running+running
+	e.waiting += queued
+	if e.users[user] = t; t == (tally{}) {
+		delete(e.users, user)
+	}
+}
 
 // Cancel ends a request early. Its Sink still gets its Finish. A handle that has
 // finished is ignored.

@@ -41,7 +41,7 @@ type job struct {
 func newJob(h Handle, r *Request) *job {
 	s := r.Sampling
 	j := &job{handle: h, request: r}
-	j.seq = scheduler.Sequence{Prompt: r.Tokens, MaxTokens: r.MaxTokens, User: r.User, Owner: j, Sampling: kernels.Sampling{
+	j.seq = scheduler.Sequence{Prompt: r.Tokens, MaxTokens: r.MaxTokens, User: r.User, Connection: r.Connection, Owner: j, Sampling: kernels.Sampling{
 		Temperature: s.Temperature, TopK: int32(s.TopK), TopP: s.TopP, MinP: s.MinP,
 		RepeatPenalty: s.RepeatPenalty, Logprobs: int32(s.Logprobs), Seed: s.Seed}}
 	return j
@@ -95,12 +95,10 @@ func (e *Engine) token(j *job, r *kernels.Result, now time.Time) {
 
 // end takes j out, frees what it held, and tells its Sink.
 func (e *Engine) end(j *job, reason string, err error) {
-	if !j.seq.Running() {
-		e.unqueued(j.seq.User)
-	}
+	ran := j.seq.Running()
 	e.sched.Remove(&j.seq)
 	delete(e.live, j.handle)
-	e.publish()
+	e.ended(j.seq.User, ran)
 	j.request.Sink.Finish(Finish{Reason: reason, Err: err, Timing: j.timing(), Graphs: j.graphs,
 		Usage: protocol.Usage{PromptTokens: len(j.request.Tokens), CompletionTokens: j.tokens}})
 }

@@ -149,6 +149,7 @@ func (e *Engine) fill() error {
 // enqueue launches a step. One that is older than a move of pages is rebuilt
 // first, and one that names a page in flight waits behind its copy.
 func (e *Engine) enqueue(b *scheduler.Batch) error {
+	e.joined(b)
 	if e.sched.Stale(b) {
 		e.sched.Rebuild(b)
 	}
@@ -159,7 +160,6 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 			}
 		}
 	}
-	e.joined(b)
 	if err := e.lane.Write(&b.Step); err != nil {
 		return err
 	}
@@ -250,8 +250,25 @@ func (e *Engine) finishAll(err error) {
 func (e *Engine) publish() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.snapshot()
+}
+
+// snapshot is publish for a caller that holds e.mu.
+func (e *Engine) snapshot() {
 	e.stats.Requests.Running = e.sched.Running()
 	e.stats.KV.Used = e.opts.Pages - e.sched.FreePages()
+}
+
+// ended takes a request of this user, which ran or waited, out of the counts.
+func (e *Engine) ended(user uint32, ran bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ran {
+		e.tally(user, 0, -1)
+	} else {
+		e.tally(user, -1, 0)
+	}
+	e.snapshot()
 }
 
 // joined notes the end of the queue for sequences that got their place.
@@ -260,19 +277,11 @@ func (e *Engine) joined(b *scheduler.Batch) {
 		return
 	}
 	now := time.Now()
-	for _, q := range b.Joined {
-		q.Owner.(*job).admitted = now
-		e.unqueued(q.User)
-	}
-}
-
-// unqueued notes that a request of this user no longer waits.
-func (e *Engine) unqueued(user uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.waiting--
-	if e.queued[user]--; e.queued[user] == 0 {
-		delete(e.queued, user)
+	for _, q := range b.Joined {
+		q.Owner.(*job).admitted = now
+		e.tally(q.User, -1, 1)
 	}
 	e.stats.Requests.Running = e.sched.Running()
 }

@@ -36,7 +36,10 @@ type Request struct {
 	MaxTokens int     // at least 1
 	IgnoreEOS bool
 	Sampling  Sampling
-	User      uint32 // who asks: users have equal shares
+	// User is who asks, Connection where: users have equal shares, and so have a
+	// user's connections.
+	User       uint32
+	Connection uint64
 	// Received is when the request reached the generator; timings count from it.
 	Received time.Time
 	// Sink takes what comes of the request.
@@ -84,5 +87,6 @@ type Stats struct {
 	KV       protocol.KV
 	Steps    protocol.Steps
 	Graphs   protocol.GraphPool
+	Reserve  protocol.Reserve
 	Arena    int64 // bytes of device memory that steps work in, beside the KV pool
 }

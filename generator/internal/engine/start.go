@@ -18,7 +18,7 @@ func New(dev device.Device, m *model.Model, o Options) (*Engine, error) {
 	if o.Progress == nil {
 		o.Progress = func(float64, string) {}
 	}
-	e := &Engine{opts: o, dev: dev, model: m, eos: map[int32]bool{}, live: map[Handle]*job{}, queued: map[uint32]int{}}
+	e := &Engine{opts: o, dev: dev, model: m, eos: map[int32]bool{}, live: map[Handle]*job{}, users: map[uint32]tally{}}
 	for _, id := range m.Config.EOS {
 		e.eos[id] = true
 	}
@@ -44,9 +44,11 @@ func (e *Engine) start() error {
 	if err != nil {
 		return fmt.Errorf("engine: capturing graphs: %w", err)
 	}
-	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: e.opts.MaxBatch, MaxQueue: 2 * (e.opts.MaxQueue + e.opts.MaxBatch), Chunk: e.opts.Chunk,
-		Context: e.opts.Context, PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, FirstStep: e.next, InFlight: depth})
+	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: e.opts.MaxBatch, Reserve: e.opts.Reserve, MaxQueue: 2 * (e.opts.MaxQueue + e.opts.places()),
+		Chunk: e.opts.Chunk, Context: e.opts.Context, PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, ReservePages: e.opts.ReservePages,
+		FirstStep: e.next, InFlight: depth})
 	e.stats.Arena = e.lane.ArenaBytes()
+	e.stats.Reserve = protocol.Reserve{Places: e.opts.Reserve, Pages: e.opts.Reserve * e.opts.ReservePages, Tokens: e.opts.ReservePages * e.opts.PageTokens}
 	e.stats.KV = protocol.KV{PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, Bytes: e.lane.KV.Data.Bytes()}
 	return err
 }
@@ -57,7 +59,7 @@ func (e *Engine) precapture() error {
 	if err != nil {
 		return err
 	}
-	_, err = e.pool.Precapture(e.stream, graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch), func(done, of int) {
+	_, err = e.pool.Precapture(e.stream, e.lattice(), func(done, of int) {
 		e.opts.Progress(float64(done)/float64(of), "capturing graphs")
 	})
 	if err != nil {
@@ -66,6 +68,12 @@ func (e *Engine) precapture() error {
 	after, err := e.freeMemory()
 	e.graphBytes = (before - after) / int64(max(1, e.pool.Stats().Precaptured))
 	return err
+}
+
+// lattice is what is captured at start. One user's steps have at most MaxBatch rows
+// of decode, so that is a bucket too.
+func (e *Engine) lattice() []graphs.Key {
+	return graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch, e.opts.places())
 }
 
 // freeMemory is the device's free memory in bytes. Where a device does not tell,
@@ -105,7 +113,7 @@ func (e *Engine) allocate() (err error) {
 	}
 	o := e.opts
 	_, guard := e.dev.(*device.Guard)
-	e.lane, err = e.model.NewLane(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.MaxBatch), MaxBatch: o.MaxBatch, Context: o.Context,
+	e.lane, err = e.model.NewLane(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.places()), MaxBatch: o.places(), Context: o.Context,
 		PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType, Guard: guard})
 	if err != nil {
 		return fmt.Errorf("engine: memory of the lane: %w", err)
@@ -120,9 +128,14 @@ func (e *Engine) identity() graphs.Identity {
 		Pages: [5]int{kv.Pages, kv.PageTokens, kv.Layers, kv.Heads, kv.HeadDim}, Weights: e.model.Weights()}
 }
 
-// pass launches the forward pass of a key.
+// pass launches the forward pass of a key. A prefill step samples at most MaxBatch
+// rows, as the scheduler promises.
 func (e *Engine) pass(s device.Stream, k graphs.Key) error {
-	return e.model.Forward(s, e.lane, model.Shape{Rows: k.Tokens(), Samples: min(k.Tokens(), e.opts.MaxBatch), Prefill: k.IsPrefill()})
+	samples := min(k.Tokens(), e.opts.places())
+	if k.IsPrefill() {
+		samples = min(k.Tokens(), e.opts.MaxBatch)
+	}
+	return e.model.Forward(s, e.lane, model.Shape{Rows: k.Tokens(), Samples: samples, Prefill: k.IsPrefill()})
 }
 
 // warm runs both kinds of step once, padding alone, so that every op has been

@@ -104,7 +104,7 @@ func TestWhoComesBackIsOwedNothing(t *testing.T) {
 	}
 }
 
-func TestAccountsGoWithTheirSequences(t *testing.T) {
+func TestSharesGoWithTheirSequences(t *testing.T) {
 	s := mustNew(t, small())
 	running, waiting := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 1}, &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 2}
 	_ = s.Add(running)
@@ -113,8 +113,62 @@ func TestAccountsGoWithTheirSequences(t *testing.T) {
 	s.Remove(waiting)
 	s.Remove(running)
 	s.Complete(b.Step.Number)
-	if len(s.accounts) != 0 {
-		t.Errorf("%d accounts are left", len(s.accounts))
+	if len(s.root.children) != 0 {
+		t.Errorf("%d shares are left", len(s.root.children))
 	}
 	s.Remove(&Sequence{User: 3}) // was refused by Add
+}
+
+// Of one user's connections, one with 64 long requests holds up another's short one
+// neither for places nor for its prompt; in one connection the short one comes last.
+func TestConnectionsOfAUserTakeTurns(t *testing.T) {
+	for _, connection := range []uint64{2, 1} {
+		o := small()
+		o.MaxBatch, o.Pages = 8, 200
+		s := mustNew(t, o)
+		for range 64 {
+			_ = s.Add(&Sequence{Prompt: prompt(60), MaxTokens: 4, Connection: 1})
+		}
+		s.Complete(s.Next().Step.Number)
+		short := &Sequence{Prompt: prompt(4), MaxTokens: 4, Connection: connection}
+		_ = s.Add(short)
+		tokens, ended := map[*Sequence]int{}, 0
+		for ; ended == 0 && short.fed == 0; ended += len(finish(s, s.Next(), tokens)) {
+		}
+		for more := 0; short.fed == 0 && more < 3; more++ { // a place is free
+			finish(s, s.Next(), tokens)
+		}
+		if through := short.fed > 0; through != (connection == 2) {
+			t.Errorf("connection %d: the short prompt went through at the first free place: %v", connection, through)
+		}
+	}
+}
+
+// A connection with 50 times another's requests leaves it at least 80% of half of
+// their user's part, and another user half of all.
+func TestConnectionsShareTheirUsersPart(t *testing.T) {
+	o := small()
+	o.MaxQueue, o.Pages = 300, 100
+	s, tokens, served := mustNew(t, o), map[*Sequence]int{}, map[[2]uint64]int{}
+	add := func(user uint32, connection uint64) {
+		_ = s.Add(&Sequence{Prompt: prompt(4), MaxTokens: 12, User: user, Connection: connection})
+	}
+	for range 200 {
+		add(1, 1)
+	}
+	for range 8 {
+		add(1, 2)
+		add(2, 3)
+	}
+	for range 6000 {
+		for _, q := range finish(s, s.Next(), tokens) {
+			served[[2]uint64{uint64(q.User), q.Connection}]++
+			delete(tokens, q)
+			add(q.User, q.Connection)
+		}
+	}
+	many, few, other := float64(served[[2]uint64{1, 1}]), float64(served[[2]uint64{1, 2}]), float64(served[[2]uint64{2, 3}])
+	if few < 0.8*many || few > 1.25*many || other < 0.8*(many+few) || other > 1.25*(many+few) {
+		t.Errorf("the user's connections got %v and %v requests through, another user %v", many, few, other)
+	}
 }

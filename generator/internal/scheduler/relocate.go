@@ -43,15 +43,12 @@ type Move struct {
 
 // Relocate begins to move the index-th page of q. From now until Landed no step
 // is formed that names q. It is false where q does not run, has no such page in
-// use, no page is free, or more pages move than a step's descriptor holds.
+// use, no page is free beside the reserve, or more pages move than a step's descriptor holds.
 func (s *Scheduler) Relocate(q *Sequence, index int) (Move, bool) {
-	if !q.Running() || index < 0 || index >= q.staged || s.moves >= kernels.MaxMoves {
+	if !q.Running() || index < 0 || index >= q.staged || s.moves >= kernels.MaxMoves || !s.maySpare() {
 		return Move{}, false
 	}
-	to, ok := s.pages.Take(1)
-	if !ok {
-		return Move{}, false
-	}
+	to, _ := s.pages.Take(1)
 	m := Move{From: q.pages[index], To: to[0], After: q.lastStep, q: q}
 	q.pages[index] = m.To
 	if !slices.Contains(q.moved, int32(index)) {

@@ -13,12 +13,15 @@ var ErrFull = errors.New("scheduler: queue is full")
 
 // Options are the bounds of a Scheduler.
 type Options struct {
-	MaxBatch   int // sequences that run at once
+	MaxBatch   int // sequences of one user that run at once
+	Reserve    int // places past MaxBatch, each for a user that holds none
 	MaxQueue   int // sequences that wait
 	Chunk      int // prompt tokens of one prefill step
 	Context    int // tokens of a sequence at most
 	PageTokens int // tokens a KV page holds
-	Pages      int // KV pages; at least those of one longest sequence
+	Pages      int // KV pages; without those of the reserve at least those of one longest sequence
+	// ReservePages is how many pages are kept with each place of the reserve.
+	ReservePages int
 	// FirstStep is the number of the first step.
 	FirstStep uint64
 	// InFlight is how many steps may be formed before the first of them has completed.
@@ -30,7 +33,10 @@ type Sequence struct {
 	Prompt    []int32
 	MaxTokens int // clamped to the context by Add
 	Sampling  kernels.Sampling
-	User      uint32 // who asks; places are shared out among users
+	// User is who asks, Connection where: places are shared out among users, and
+	// a user's among its connections.
+	User       uint32
+	Connection uint64
 	// Owner is the caller's; the scheduler hands it back untouched.
 	Owner any
 
@@ -45,7 +51,8 @@ type Sequence struct {
 	moving     int     // pages that are being copied: no step may name the sequence
 	lastStep   uint64  // that names it
 	state      state
-	account    *account // the user's
+	share      *share // its connection's, from Add until nothing names it any more
+	came       uint64 // before all of a higher number
 }
 
 type state uint8
@@ -85,22 +92,26 @@ type entry struct {
 	index int32
 }
 
-// Scheduler forms steps. Policy: users have equal shares (fair.go), and of one
-// user's sequences the first that came is served first. A sequence joins when
-// a slot and the pages for its prompt and all tokens it may ask for are free, so
-// a running sequence never lacks a page and none is ever preempted. A step may be
-// formed before the results of the one before it are known: a sequence's token
-// is then found on the device, and a row too many, after an end of sequence that
-// the host has not seen, writes to pages that its sequence still holds. Prompts go
-// in chunks, and a prefill step alternates with a decode step, so that a long
-// prompt does not hold up the others' tokens.
+// Scheduler forms steps. Users have equal shares of places and prompt tokens, and
+// so have a user's connections (share.go). A sequence joins when a slot and the
+// pages for its prompt and all tokens it may ask for are free, and the reserve
+// for further users stays whole (reserve.go): a running sequence never lacks a
+// page and none is ever preempted. A step may be formed before the results of the
+// one before it are known: a sequence's token is then found on the device, and a
+// row too many, after an end of sequence that the host has not seen, writes to
+// pages that its sequence still holds. Prompts go in chunks, and a prefill step
+// alternates with a decode step, so that a long prompt does not hold up the
+// others' tokens.
 type Scheduler struct {
 	Options
 	pages       *Pages
-	slots       []int32     // free
-	generations []int32     // by slot
-	queue       []*Sequence // in the order in which they came
-	accounts    map[uint32]*account
+	slots       []int32 // free
+	generations []int32 // by slot
+	root        share   // of all users
+	ended       []*share
+	arrivals    uint64
+	holders     int         // users that hold a place
+	within      int         // pages that users hold within their shares of the reserve
 	running     []*Sequence // in the order in which they joined
 	leaving     []*Sequence
 	number      uint64 // of the next step
@@ -113,16 +124,18 @@ type Scheduler struct {
 
 // New makes a scheduler.
 func New(o Options) (*Scheduler, error) {
-	if o.MaxBatch < 1 || o.Chunk < 1 || o.PageTokens < 1 || o.Context < 2 || o.InFlight < 1 {
+	if o.MaxBatch < 1 || o.Reserve < 0 || o.ReservePages < 0 || o.Chunk < 1 || o.PageTokens < 1 || o.Context < 2 || o.InFlight < 1 {
 		return nil, fmt.Errorf("scheduler: options out of bounds: %+v", o)
 	}
-	if longest := pagesFor(o.Context, o.PageTokens); o.Pages < longest {
-		return nil, fmt.Errorf("scheduler: %d KV pages of %d tokens do not hold one sequence of %d, which takes %d", o.Pages, o.PageTokens, o.Context, longest)
+	if longest, kept := pagesFor(o.Context, o.PageTokens), o.Reserve*o.ReservePages; o.Pages-kept < longest {
+		return nil, fmt.Errorf("scheduler: %d KV pages of %d tokens, of which %d are kept for further users, do not hold one sequence of %d, which takes %d",
+			o.Pages, o.PageTokens, kept, o.Context, longest)
 	}
-	s := &Scheduler{Options: o, pages: NewPages(o.Pages), generations: make([]int32, o.MaxBatch), accounts: map[uint32]*account{},
+	places := o.MaxBatch + o.Reserve
+	s := &Scheduler{Options: o, pages: NewPages(o.Pages), generations: make([]int32, places),
 		number: o.FirstStep, completed: o.FirstStep, batches: make([]Batch, o.InFlight)}
-	for i := range o.MaxBatch {
-		s.slots = append(s.slots, int32(o.MaxBatch-1-i))
+	for i := range places {
+		s.slots = append(s.slots, int32(places-1-i))
 	}
 	return s, nil
 }
@@ -131,17 +144,16 @@ func pagesFor(tokens, pageTokens int) int { return (tokens + pageTokens - 1) / p
 
 // Add queues q. MaxTokens is clamped to what the context leaves.
 func (s *Scheduler) Add(q *Sequence) error {
-	if len(s.queue) >= s.MaxQueue {
+	if s.root.queued >= s.MaxQueue {
 		return ErrFull
 	}
 	q.MaxTokens = min(q.MaxTokens, s.Context-len(q.Prompt))
-	s.queue = append(s.queue, q)
-	s.open(q)
+	s.enter(q)
 	return nil
 }
 
 // Waiting is how many sequences are queued.
-func (s *Scheduler) Waiting() int { return len(s.queue) }
+func (s *Scheduler) Waiting() int { return s.root.queued }
 
 // Running is how many sequences hold a slot.
 func (s *Scheduler) Running() int { return len(s.running) }
@@ -154,16 +166,17 @@ func (s *Scheduler) FreePages() int { return s.pages.Free() }
 func (s *Scheduler) Remove(q *Sequence) {
 	switch q.state {
 	case waiting:
-		if q.account == nil {
+		if q.share == nil {
 			return // it was never added
 		}
-		s.queue = without(s.queue, q)
-		s.leave(q.account)
+		s.unqueue(q)
+		s.quit(q)
 		q.state = gone
 	case prefilling, decoding:
 		s.running = without(s.running, q)
-		q.account.running--
-		s.leave(q.account)
+		for a := q.share; a != nil; a = a.parent {
+			a.running--
+		}
 		q.state = leaving
 		s.leaving = append(s.leaving, q)
 		s.free()
@@ -186,6 +199,8 @@ func (s *Scheduler) free() {
 			s.pages.Release(page)
 		}
 		s.slots = append(s.slots, q.slot)
+		s.hold(q, -1, -len(q.pages))
+		s.quit(q)
 		s.moves -= len(q.moved)
 		q.state, q.pages, q.moved = gone, nil, nil
 		return true
@@ -242,31 +257,34 @@ func (q *Sequence) ready(in state) bool {
 	return q.state == in && q.moving == 0 && q.drawn < q.MaxTokens
 }
 
-// admit gives places to waiting sequences, by their users' turns. Where the pages
-// of the one whose turn it is are not free, nobody passes it.
+// admit gives places and pages to waiting sequences, each in its turn.
 func (s *Scheduler) admit(b *Batch) {
-	for len(s.queue) > 0 && len(s.slots) > 0 {
-		q := s.nextWaiting()
-		// The last token that is drawn is never fed, so it needs no room.
-		pages, ok := s.pages.Take(pagesFor(len(q.Prompt)+q.MaxTokens-1, s.PageTokens))
-		if !ok {
-			return
-		}
-		s.queue = without(s.queue, q)
-		q.pages, q.slot = pages, s.slots[len(s.slots)-1]
-		s.slots = s.slots[:len(s.slots)-1]
-		s.generations[q.slot]++
-		q.generation, q.state = s.generations[q.slot], prefilling
-		s.running = append(s.running, q)
-		q.account.running++
+	for q := s.nextJoin(); q != nil; q = s.nextJoin() {
+		s.join(q)
 		b.Joined = append(b.Joined, q)
 	}
 }
 
-// prefill fills a chunk with prompts that are not through, by their users' turns.
+// join gives q its place and its pages, which are free.
+func (s *Scheduler) join(q *Sequence) {
+	s.unqueue(q)
+	q.pages, _ = s.pages.Take(s.need(q))
+	q.slot = s.slots[len(s.slots)-1]
+	s.slots = s.slots[:len(s.slots)-1]
+	s.hold(q, 1, len(q.pages))
+	s.generations[q.slot]++
+	q.generation, q.state = s.generations[q.slot], prefilling
+	s.running = append(s.running, q)
+	for a := q.share; a != nil; a = a.parent {
+		a.running++
+	}
+}
+
+// prefill fills a chunk with prompts that are not through, each in its turn. At
+// most MaxBatch of them may end in one step: its pass samples no more.
 func (s *Scheduler) prefill(b *Batch) {
 	b.Prefill = true
-	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < s.Chunk; q = s.nextPrompt() {
+	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < s.Chunk && len(b.Sampled) < s.MaxBatch; q = s.nextPrompt() {
 		s.feed(b, q, s.Chunk-len(b.Step.Rows))
 	}
 }
@@ -307,7 +325,9 @@ func (s *Scheduler) row(b *Batch, q *Sequence, position, token int32) {
 	}
 	b.Step.Rows = append(b.Step.Rows, kernels.Row{Slot: q.slot, Position: position, Token: token})
 	q.length++
-	q.account.served++
+	for a := q.share; a != nil; a = a.parent {
+		a.served++
+	}
 	q.lastStep = s.number
 }
 

@@ -45,6 +45,8 @@ func TestOptionsOutOfBoundsAreRefused(t *testing.T) {
 		"no page":       func(o *Options) { o.PageTokens = 0 },
 		"no context":    func(o *Options) { o.Context = 1 },
 		"too few pages": func(o *Options) { o.Pages = 15 },
+		"no reserve":    func(o *Options) { o.Reserve = -1 },
+		"none but kept": func(o *Options) { o.Pages, o.Reserve, o.ReservePages = 18, 1, 3 },
 	} {
 		o := small()
 		change(&o)
@@ -337,7 +339,13 @@ func TestPagesAreCountedByReference(t *testing.T) {
 
 // sequences calls fn for every sequence, running ones first.
 func sequences(s *Scheduler, fn func(*Sequence)) {
-	for _, q := range slices.Concat(s.running, s.queue) {
+	all := slices.Clone(s.running)
+	for _, user := range s.root.children {
+		for _, connection := range user.children {
+			all = append(all, connection.waiting...)
+		}
+	}
+	for _, q := range all {
 		fn(q)
 	}
 }

@@ -33,6 +33,8 @@ type conn struct {
 	over  atomic.Bool   // to be ended: the reader stops at the next frame
 	ended chan struct{} // closed when over is set
 	gone  chan struct{} // closed when nothing of the connection is left
+	// number tells the connection from others of the server's life.
+	number uint64
 
 	// Of the reader alone.
 	in     *bufio.Reader
@@ -48,7 +50,7 @@ type conn struct {
 
 func newConn(s *Server, sock *net.UnixConn, p peer, number uint64) *conn {
 	c := &conn{
-		s: s, sock: sock, peer: p,
+		s: s, sock: sock, peer: p, number: number,
 		log:      s.opts.Logger.With().Uint64("conn", number).Uint32("peer_uid", p.uid).Int32("peer_pid", p.pid).Logger(),
 		out:      newOutbox(sock, s.bounds.unsent, s.bounds.stall),
 		ended:    make(chan struct{}),

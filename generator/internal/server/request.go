@@ -52,7 +52,7 @@ func (r *request) submit(received time.Time) *protocol.Error {
 	sampling := sampling(r.params)
 	handle, err := r.model.Engine.Submit(&engine.Request{
 		Tokens: r.prompt, MaxTokens: r.params.MaxTokens, IgnoreEOS: r.params.IgnoreEOS,
-		Sampling: sampling, User: r.c.peer.uid, Received: received, Sink: r,
+		Sampling: sampling, User: r.c.peer.uid, Connection: r.c.number, Received: received, Sink: r,
 	})
 	if err != nil {
 		return asError(err)

@@ -1,0 +1,246 @@
+package scheduler
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"reel/kernels"
+)
+
+// reserve is what a test claims of a scheduler: a further user finds a place, and pages.
+type reserve struct{ places, pages int }
+
+// randomReserve makes options up, and what their reserve claims.
+func randomReserve(r *rand.Rand) (Options, reserve) {
+	o := Options{MaxBatch: 1 + r.IntN(8), Reserve: 1 + r.IntN(4), MaxQueue: 300, Chunk: 1 + r.IntN(20), Context: 40, PageTokens: 1 + r.IntN(8), InFlight: 1 + r.IntN(3)}
+	longest := pagesFor(o.Context, o.PageTokens)
+	o.ReservePages = r.IntN(longest + 1)
+	o.Pages = longest + o.Reserve*o.ReservePages + r.IntN(4*longest)
+	return o, reserve{o.Reserve, o.ReservePages}
+}
+
+// load adds random requests to a scheduler, and ends them, with steps in flight.
+type load struct {
+	t       *testing.T
+	r       *rand.Rand
+	s       *Scheduler
+	claim   reserve
+	tokens  map[*Sequence]int
+	flights []flight
+	missed  int // further users that the claim did not hold for
+}
+
+// step adds some requests, forms a step, and ends what is through. Users come and
+// go: at most as many as the claim is for, or twice as many.
+func (l *load) step() {
+	r, s := l.r, l.s
+	for range r.IntN(4) {
+		user := uint32(r.IntN((l.claim.places + 1) * (1 + r.IntN(2))))
+		if r.IntN(3) > 0 {
+			user = 0 // who has the most
+		}
+		_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(39)), MaxTokens: 1 + r.IntN(39), User: user, Connection: uint64(r.IntN(3))})
+	}
+	due := l.due()
+	if b := s.Next(); b != nil {
+		l.flights = append(l.flights, flight{b.Step.Number, slices.Clone(b.Sampled)})
+	}
+	for _, q := range due {
+		if !q.Running() {
+			l.missed++
+		}
+	}
+	l.whole()
+	if len(l.flights) > 0 && (len(l.flights) == s.InFlight || r.IntN(2) == 0) {
+		f := l.flights[0]
+		l.flights = l.flights[1:]
+		finish(s, &Batch{Step: kernels.Step{Number: f.number}, Sampled: f.sampled}, l.tokens)
+	}
+	sequences(s, func(q *Sequence) {
+		if r.IntN(60) == 0 {
+			s.Remove(q)
+		}
+	})
+}
+
+// due lists the requests that have to join at the next step, as the claim goes.
+func (l *load) due() (due []*Sequence) {
+	if len(l.s.root.children) > l.claim.places+1 {
+		return nil
+	}
+	for _, user := range l.s.root.children {
+		if user.queued == 0 || user.places > 0 {
+			continue
+		}
+		if q := user.first(); l.s.need(q) <= l.claim.pages {
+			due = append(due, q)
+		}
+	}
+	return due
+}
+
+// whole compares the sums that the scheduler keeps with what its sequences hold.
+func (l *load) whole() {
+	s, pages, places := l.s, map[uint32]int{}, map[uint32]int{}
+	for _, q := range slices.Concat(s.running, s.leaving) {
+		pages[q.User] += len(q.pages)
+		places[q.User]++
+	}
+	free, all, within := s.Pages, 0, 0
+	for user, n := range pages {
+		free, all, within = free-n, all+places[user], within+min(n, s.ReservePages)
+	}
+	if free != s.FreePages() || within != s.within || len(places) != s.holders || all != s.root.places {
+		l.t.Fatalf("%d pages free, %d within shares, %d users with places, %d places taken; the scheduler counts %d, %d, %d, %d",
+			free, within, len(places), all, s.FreePages(), s.within, s.holders, s.root.places)
+	}
+	if free+within < (s.Reserve+1)*s.ReservePages || all > max(s.MaxBatch, s.MaxBatch+len(places)-1) || all > s.MaxBatch+s.Reserve {
+		l.t.Fatalf("%+v: %d pages free and %d within shares, %d users in %d places", s.Options, free, within, len(places), all)
+	}
+}
+
+// Whatever others do, a further user finds a place and pages at the very next
+// step. Without a reserve, in as many places and pages, it does not.
+func TestReserveHoldsForFurtherUsers(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 4))
+	for _, guarded := range []bool{true, false} {
+		missed := 0
+		for range 60 {
+			o, claim := randomReserve(r)
+			if !guarded {
+				o.MaxBatch, o.Reserve, o.ReservePages = o.MaxBatch+o.Reserve, 0, 0
+			}
+			l := &load{t: t, r: r, s: mustNew(t, o), claim: claim, tokens: map[*Sequence]int{}}
+			for range 300 {
+				l.step()
+			}
+			missed += l.missed
+			sequences(l.s, l.s.Remove)
+			l.s.Complete(l.s.number)
+			if l.s.FreePages() != o.Pages || len(l.s.slots) != o.MaxBatch+o.Reserve || len(l.s.root.children) != 0 || l.s.root.queued+l.s.root.running != 0 {
+				t.Fatalf("%d of %d pages and %d of %d slots came back, of %d users something is left", l.s.FreePages(), o.Pages,
+					len(l.s.slots), o.MaxBatch+o.Reserve, len(l.s.root.children))
+			}
+		}
+		if (missed == 0) != guarded {
+			t.Errorf("reserve %v: %d further users found no place or no pages", guarded, missed)
+		}
+	}
+}
+
+// One user may take every place of the batch, and every page but the reserve's;
+// no more of either.
+func TestOneUserTakesAllButTheReserve(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 5))
+	for range 50 {
+		o, _ := randomReserve(r)
+		s := mustNew(t, o)
+		for range o.MaxBatch + 1 {
+			_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 1})
+		}
+		s.admit(&Batch{})
+		if most := min(o.MaxBatch, o.Pages-o.Reserve*o.ReservePages); s.Running() != most {
+			t.Errorf("%+v: one user has %d places, wants %d", o, s.Running(), most)
+		}
+		o.MaxBatch = o.Pages
+		s = mustNew(t, o)
+		for range o.Pages {
+			_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 1})
+		}
+		s.admit(&Batch{})
+		if s.FreePages() != o.Reserve*o.ReservePages {
+			t.Errorf("%+v: one user leaves %d pages", o, s.FreePages())
+		}
+	}
+}
+
+// A request that waits for pages holds up all that come behind it, but for a
+// further user's that fits the reserve.
+func TestWhoWaitsForPagesHoldsUpNoFurtherUser(t *testing.T) {
+	for name, c := range map[string]struct {
+		behind []*Sequence
+		joins  int // of behind, before the large one
+	}{
+		"a further user's":        {[]*Sequence{{Prompt: prompt(16), User: 3}}, 1},
+		"past the share":          {[]*Sequence{{Prompt: prompt(20), User: 3}}, 0},
+		"a user's that runs":      {[]*Sequence{{Prompt: prompt(4), User: 1}}, 0},
+		"the same user's":         {[]*Sequence{{Prompt: prompt(4), User: 2, Connection: 1}}, 0},
+		"one more further user's": {[]*Sequence{{Prompt: prompt(4), User: 3}, {Prompt: prompt(4), User: 4}}, 1},
+	} {
+		s := mustNew(t, Options{MaxBatch: 8, Reserve: 2, MaxQueue: 9, Chunk: 64, Context: 64, PageTokens: 4, Pages: 24, ReservePages: 4, InFlight: 1})
+		hog := &Sequence{Prompt: prompt(48), MaxTokens: 1, User: 1} // 12 of 16 pages
+		large := &Sequence{Prompt: prompt(40), MaxTokens: 1, User: 2}
+		for _, q := range append([]*Sequence{hog, large}, c.behind...) {
+			q.MaxTokens = 1
+			_ = s.Add(q)
+		}
+		b := s.Next()
+		if large.Running() || s.Running() != 1+c.joins {
+			t.Errorf("%s: %d run, the large one %v, wants %d without it", name, s.Running(), large.Running(), 1+c.joins)
+		}
+		s.Remove(hog)
+		s.Complete(b.Step.Number)
+		if s.Next(); s.Waiting() != 0 {
+			t.Errorf("%s: %d still wait when pages are free", name, s.Waiting())
+		}
+	}
+}
+
+// The longest request joins after a while, though users with small ones never
+// stop coming, whatever fits the reserve.
+func TestNoRequestStarves(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 6))
+	for range 40 {
+		o, claim := randomReserve(r)
+		s := mustNew(t, o)
+		small := func() {
+			_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(8)), MaxTokens: 1 + r.IntN(8), User: uint32(r.IntN(2*claim.places + 2)), Connection: uint64(r.IntN(3))})
+		}
+		for range 20 {
+			small()
+		}
+		large := &Sequence{Prompt: prompt(39), MaxTokens: 1, User: uint32(r.IntN(3)), Connection: uint64(r.IntN(4))}
+		_ = s.Add(large)
+		tokens, steps := map[*Sequence]int{}, 0
+		for ; !large.Running(); steps++ {
+			if steps > 5000 {
+				t.Fatalf("%+v: the longest request still waits after %d steps", o, steps)
+			}
+			for s.Waiting() < 20 {
+				small()
+			}
+			for _, q := range finish(s, s.Next(), tokens) {
+				delete(tokens, q)
+			}
+		}
+	}
+}
+
+// A move takes no page of the reserve.
+func TestMovesLeaveTheReserve(t *testing.T) {
+	o := small()
+	o.Reserve, o.ReservePages, o.Pages = 1, 4, 20
+	s := mustNew(t, o)
+	q := &Sequence{Prompt: prompt(60), MaxTokens: 4}
+	_ = s.Add(q)
+	for q.staged == 0 {
+		s.Complete(s.Next().Step.Number)
+	}
+	if _, ok := s.Relocate(q, 0); ok || s.FreePages() != 4 {
+		t.Errorf("a page moved to the reserve: %d pages are free", s.FreePages())
+	}
+}
+
+// However many prompts end in a step, it samples no more than one user's batch.
+func TestPrefillSamplesNoMoreThanTheBatch(t *testing.T) {
+	o := small()
+	o.MaxBatch, o.Reserve = 2, 3
+	s := mustNew(t, o)
+	for user := range uint32(5) {
+		_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 9, User: user})
+	}
+	if b := s.Next(); len(b.Joined) != 5 || len(b.Sampled) != 2 {
+		t.Errorf("%d joined, %d are sampled, wants 5 and 2", len(b.Joined), len(b.Sampled))
+	}
+}
