@@ -58,7 +58,9 @@ func (a *asked) schedule(t *testing.T, r *rand.Rand) (b *bench, moved int) {
 	var all []running
 	for range 2 + r.IntN(8) {
 		i := r.IntN(len(a.requests))
-		s, h := b.submit(a.requests[i])
+		q := a.requests[i]
+		q.User, q.Connection = uint32(r.IntN(4)), uint64(r.IntN(3))
+		s, h := b.submit(q)
 		all = append(all, running{s, i, r.IntN(8) == 0})
 		if r.IntN(2) == 0 {
 			select {
@@ -86,7 +88,8 @@ func (a *asked) schedule(t *testing.T, r *rand.Rand) (b *bench, moved int) {
 // randomBounds are bounds that a whole schedule fits in, more or less tightly.
 func randomBounds(r *rand.Rand) (Options, device.HostOptions) {
 	o := Options{Context: 64, MaxBatch: 1 + r.IntN(6), MaxQueue: 64, Chunk: 1 + r.IntN(16), PageTokens: 1 + r.IntN(9)}
-	o.Pages = (64+o.PageTokens-1)/o.PageTokens + r.IntN(30)
+	o.Reserve, o.ReservePages = r.IntN(3), r.IntN(4)
+	o.Pages = (64+o.PageTokens-1)/o.PageTokens + o.Reserve*o.ReservePages + r.IntN(30)
 	o.Precapture = []int{}
 	for n := 1; n <= o.Chunk; n += 1 + r.IntN(4) {
 		o.Precapture = append(o.Precapture, n)

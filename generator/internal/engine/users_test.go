@@ -5,6 +5,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"reel/kernels/device"
+	"reel/protocol"
 )
 
 // One user with 50 times another's requests leaves the other at least 80% of an equal share: that
@@ -69,4 +73,59 @@ func TestFullQueueIsItsUsers(t *testing.T) {
 		<-s.ended
 	}
 	b.baseline()
+}
+
+// Beside a user that takes every page it can get and all of its queue, another's
+// request runs at once, however often it comes. Without a reserve it waits for one
+// of the first user's to end.
+func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
+	for _, guarded := range []bool{true, false} {
+		o := defaults()
+		o.MaxBatch, o.MaxQueue, o.Pages = 4, 8, 66
+		if guarded {
+			o.Reserve, o.ReservePages = 1, 2
+		}
+		b := startOn(t, device.HostOptions{Workers: 2, GraphBytes: 1000, Delay: func() time.Duration { return 50 * time.Microsecond }}, o, nil)
+		long := Request{Tokens: []int32{1}, MaxTokens: 264, User: 1} // takes 33 pages
+		hog, h := b.submit(long)
+		<-hog.first
+		hogs := []Handle{h}
+		for range 8 {
+			_, h := b.submit(long)
+			hogs = append(hogs, h)
+		}
+		for range 3 {
+			s, _ := b.submit(Request{Tokens: []int32{1, 2, 3}, MaxTokens: 4, User: 2})
+			<-s.ended
+		}
+		select {
+		case <-hog.ended:
+			if guarded {
+				t.Error("another user's requests came after one of 264 tokens")
+			}
+		default:
+			if !guarded {
+				t.Error("another user's requests found pages where all were taken")
+			}
+		}
+		if r := b.Stats().Reserve; guarded && r != (protocol.Reserve{Places: 1, Pages: 2, Tokens: 16}) {
+			t.Errorf("status tells of %+v", r)
+		}
+		for _, h := range hogs {
+			b.Cancel(h)
+		}
+		b.baseline()
+	}
+}
+
+// What a user may queue depends on the places that it could take: those of the
+// reserve are for users that run nothing.
+func TestReserveIsNoPartOfAQueue(t *testing.T) {
+	e := &Engine{opts: Options{MaxBatch: 4, Reserve: 2}}
+	for _, c := range []struct{ running, mine, want int }{{0, 0, 4}, {3, 3, 1}, {4, 4, 0}, {4, 0, 1}, {5, 1, 0}, {5, 0, 1}, {6, 0, 0}} {
+		e.stats.Requests.Running = c.running
+		if got := e.freePlaces(tally{running: c.mine}); got != c.want {
+			t.Errorf("%d run, %d of the user's: %d places are free to it, wants %d", c.running, c.mine, got, c.want)
+		}
+	}
 }
