@@ -34,8 +34,9 @@ var special = map[string]func(path string) error{
 func TestSpecialFilesAreRefused(t *testing.T) {
 	const mistral = "internal/model/testdata/mistral"
 	for file, base := range map[string]string{
-		"config.json": "", "generation_config.json": "", "tokenizer.json": "", "tokenizer_config.json": "", "chat_template.jinja": "",
-		"model.safetensors": "", "model.safetensors.index.json": mistral, "model-00002-of-00003.safetensors": mistral, "settings": "",
+		"config.json": "", "generation_config.json": "", "tokenizer.json": "", "tokenizer_config.json": "",
+		"chat_template.jinja": "", "model.safetensors": "", "model.safetensors.index.json": mistral,
+		"model-00002-of-00003.safetensors": mistral, "settings": "",
 	} {
 		for kind, make := range special {
 			t.Run(file+" is "+kind, func(t *testing.T) {

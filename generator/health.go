@@ -24,7 +24,8 @@ func explain(err error) *protocol.Error {
 	why := func(code, hint string) *protocol.Error { return protocol.Errorf(code, hint, "%v", err) }
 	switch {
 	case errors.Is(err, weights.ErrChanged):
-		return why(protocol.CodeModelChanged, "repeat the request once the generator is back; to replace a model that is served, rename new files into place")
+		return why(protocol.CodeModelChanged,
+			"repeat the request once the generator is back; to replace a model that is served, rename new files into place")
 	case errors.Is(err, errNoGPU):
 		return why(protocol.CodeGPUAbsent, "see nvidia-smi and reel doctor, or serve with --device host")
 	case errors.Is(err, device.ErrBusy):

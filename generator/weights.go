@@ -17,7 +17,9 @@ type watchedEngine struct {
 }
 
 // watchWeights has model and engine watch the files of c, where any is mapped.
-func watchWeights(c *weights.Checkpoint, m server.Model, e engineRunner, fail func(error)) (server.Model, engineRunner) {
+func watchWeights(
+	c *weights.Checkpoint, m server.Model, e engineRunner, fail func(error),
+) (server.Model, engineRunner) {
 	w := c.Watch()
 	if w == nil {
 		return m, e
@@ -42,7 +44,8 @@ func (a *engineActor) watchWeights(e engineRunner, ended <-chan struct{}) {
 		return
 	}
 	touched := func(file string) {
-		a.log.Warn().Str("file", file).Msg("a file of the model was touched while it is served; its sampled pages are as they were")
+		a.log.Warn().Str("file", file).
+			Msg("a file of the model was touched while it is served; its sampled pages are as they were")
 	}
 	go func() {
 		if err := w.weights.Run(ended, touched); err != nil {

@@ -27,7 +27,8 @@ func quickly(t *testing.T, fn func()) {
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "there")
-	if err := errors.Join(os.WriteFile(path, []byte("text"), 0o600), os.Symlink(path, filepath.Join(dir, "link"))); err != nil {
+	err := errors.Join(os.WriteFile(path, []byte("text"), 0o600), os.Symlink(path, filepath.Join(dir, "link")))
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"there", "link"} {
@@ -42,7 +43,9 @@ func TestOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for name, want := range map[string]error{"absent": fs.ErrNotExist, "../there": fs.ErrInvalid, "/etc/passwd": fs.ErrInvalid, ".": ErrNotRegular} {
+	for name, want := range map[string]error{
+		"absent": fs.ErrNotExist, "../there": fs.ErrInvalid, "/etc/passwd": fs.ErrInvalid, ".": ErrNotRegular,
+	} {
 		if f, err := Dir(dir).Open(name); f != nil || !errors.Is(err, want) {
 			t.Errorf("%s: %v, wants %v", name, err, want)
 		}

@@ -66,7 +66,8 @@ func asError(err error) *protocol.Error {
 	case errors.Is(err, engine.ErrDevice):
 		return protocol.Errorf(protocol.CodeDeviceFailed, "repeat the request once the generator is back", "the device failed; the generator ends")
 	case errors.Is(err, engine.ErrNumeric):
-		return protocol.Errorf(protocol.CodeInternal, "suspect the model's weights: try another copy of its checkpoint, or another model", "%v", err)
+		return protocol.Errorf(protocol.CodeInternal,
+			"suspect the model's weights: try another copy of its checkpoint, or another model", "%v", err)
 	case errors.Is(err, engine.ErrTooLong):
 		return protocol.Errorf(protocol.CodePromptTooLong, "shorten the prompt", "the prompt does not fit the context")
 	}
