@@ -42,12 +42,15 @@ func (p waiting) whileBusy(progress func(float64, string), try func() error) err
 // fit plans what the device's memory is used for. What does not fit is the
 // operator's to mend, unless it would if other programs held none: that is
 // device.ErrBusy.
-func (l *prepared) fit(p planner) error {
-	budget, err := l.hardware.available()
+func (l *prepared) fit(p planner, use weightUse) error {
+	b, err := l.hardware.budget(use)
 	if err != nil {
 		return err
 	}
-	if l.sizes, l.plan, err = p.plan(budget); !errors.Is(err, errNoRoom) {
+	l.sizes, l.plan, err = p.plan(b.bytes)
+	err = b.explain(err)
+	l.heapRoom = programRoom + l.sizes.graphs + max(0, b.hard-l.sizes.total())
+	if !errors.Is(err, errNoRoom) {
 		if err != nil {
 			err = refuse(errConfig, "%w", err)
 		}

@@ -3,14 +3,11 @@
 package main
 
 import (
+	"reel/generator/internal/memlimit"
 	"reel/kernels/device"
 )
 
 // hostHardware is this machine's processors.
 func hostHardware() hardware {
-	return hardware{Device: device.NewHost(hostOptions()), profile: hostProfile, machine: hostMachine,
-		available: func() (int64, error) {
-			free, err := availableMemory()
-			return free / 2, err
-		}}
+	return hardware{Device: device.NewHost(hostOptions()), profile: hostProfile, machine: hostMachine, limits: memlimit.Here}
 }

@@ -96,7 +96,8 @@ const serviceSocket = "/run/reel/generator.sock"
 func thisMachine(o Options) *doctor.System {
 	s := &doctor.System{Root: "/", Device: o.Device, GPU: o.GPU, UID: os.Getuid(), Library: driverLibrary, CUDAProgram: cudaIsThere, CUDAStarts: cudaStarts,
 		Access: func(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }, Run: runProgram, Explain: explainSocket,
-		Plan: func(total int64) (int64, error) { return plannedBytes(o, total) }, Setting: checkSetting}
+		Plan: func(total int64) (int64, error) { return plannedBytes(o, total) }, Setting: checkSetting,
+		HostMemory: func() (string, error) { return hostMemory(o) }}
 	s.User, s.Groups = thisUser()
 	s.SocketPath = o.Socket
 	if s.SocketPath == "" {
@@ -172,12 +173,36 @@ func plannedBytes(o Options, total int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	c, err := headersOf(files)
+	c, _, err := headersOf(files)
 	if err != nil {
 		return 0, fmt.Errorf("the model in %s cannot be served: %w", name, err)
 	}
 	r, err := makeReport(planner{c, gpuProfile, o}, name, total)
 	return r.Total, err
+}
+
+// hostMemory says what bounds the host's memory; the error is that of a model that
+// does not fit. It says nothing of a model that cannot be read, which is found apart.
+func hostMemory(o Options) (string, error) {
+	files, name, err := modelFiles(o.Model)
+	if err != nil {
+		return "", nil
+	}
+	var r report
+	c, use, err := headersOf(files)
+	if err == nil {
+		o.Device = "host"
+		r, err = reportOn(c, use, o, name, 0)
+	} else {
+		err = cannotServe(name, err)
+	}
+	switch {
+	case errors.Is(err, errNoRoom):
+		return "", err
+	case err != nil:
+		return "", nil
+	}
+	return fmt.Sprintf("KV cache, arena and graphs take %s at most; the bound is %s", gib(r.Total), r.Limit), nil
 }
 
 // checkSetting looks at a variable of the generator's environment.

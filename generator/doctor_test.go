@@ -43,7 +43,8 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("%+v says nothing of what to do", f)
 		}
 	}
-	if seen["gpu"].Level != doctor.OK || seen["model"].Level != doctor.OK || seen["socket"].Level != doctor.Warning {
+	if seen["gpu"].Level != doctor.OK || seen["model"].Level != doctor.OK || seen["socket"].Level != doctor.Warning ||
+		!strings.Contains(seen["memory"].Found, "the bound is ") {
 		t.Errorf("%+v", got.Findings)
 	}
 	out.Reset()

@@ -33,7 +33,7 @@ func explain(err error) *protocol.Error {
 	case errors.Is(err, device.ErrSticky), errors.Is(err, engine.ErrDevice):
 		return why(protocol.CodeDeviceFailed, "repeat the request once the generator is back; where it fails again, see the kernel's log for Xid")
 	case errors.Is(err, errNoRoom), errors.Is(err, device.ErrOutOfMemory):
-		return why(protocol.CodeOutOfMemory, "lower --max-seq-len, --max-batch or --graph-memory, or serve a smaller model: see reel-generator plan")
+		return why(protocol.CodeOutOfMemory, "raise the limit that binds, lower --max-seq-len, --max-batch or --graph-memory, or serve a smaller model: see reel-generator plan")
 	case errors.Is(err, errConfig):
 		return why(protocol.CodeConfiguration, "mend the setting, and start the generator again")
 	}

@@ -13,6 +13,7 @@ import (
 	"reel/generator/internal/chat"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/files"
+	"reel/generator/internal/memlimit"
 	"reel/generator/internal/model"
 	"reel/generator/internal/server"
 	"reel/generator/internal/tokenizer"
@@ -37,9 +38,10 @@ func load(_ context.Context, o Options, progress func(float64, string)) (server.
 	}
 	opts := l.plan
 	opts.Progress = func(share float64, what string) { progress(0.8+0.2*share, what) }
+	l.boundHeap()
 	e, err := engine.New(l.hardware.Device, l.model, opts)
 	if err != nil {
-		return server.Model{}, nil, errors.Join(err, l.weights.Unchanged())
+		return server.Model{}, nil, errors.Join(l.hardware.noMemory(l.name, err), l.weights.Unchanged())
 	}
 	template, end := startChat(l.chat, chatWorker)
 	m := server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Chat: template, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
@@ -56,8 +58,10 @@ type hardware struct {
 	machine func() protocol.Machine
 	taken   func() (bytes int64, by string) // by this process; nil where nobody knows
 	open    func() (reader, error)          // of a GPU's load and faults; nil where there is none
-	// available is how many bytes may be taken, the profile's overhead included.
+	// available is how many bytes may be taken, the profile's overhead included; nil
+	// for the host, which limits bounds.
 	available func() (int64, error)
+	limits    func() ([]memlimit.Limit, error) // of this process's memory
 	// whole is how many bytes there would be if no other program held any; nil
 	// where others are not waited for.
 	whole func() (int64, error)
@@ -74,6 +78,7 @@ type prepared struct {
 	weights   *weights.Checkpoint // closed where the device has a copy
 	sizes     sizes
 	plan      engine.Options
+	heapRoom  int64 // bytes by which Go's heap may grow from the plan on
 }
 
 func prepare(o Options, progress func(float64, string)) (prepared, error) {
@@ -88,9 +93,14 @@ func prepareOn(open func(Options) (hardware, error), o Options, progress func(fl
 	}
 	l.name = name
 	progress(0, "reading the tokenizer")
+	if list, err := memlimit.Here(); err == nil {
+		if err = checkStart(files, list); err != nil {
+			return l, refuse(errConfig, "%w", err)
+		}
+	}
 	s, err := l.open(files)
 	if err != nil {
-		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
+		return l, cannotServe(name, err)
 	}
 	if err = gpuPatience.whileBusy(progress, func() (err error) {
 		l.hardware, err = open(o)
@@ -101,7 +111,7 @@ func prepareOn(open func(Options) (hardware, error), o Options, progress func(fl
 	if o.Guard {
 		l.hardware.Device = device.NewGuard(l.hardware.Device)
 	}
-	if err = gpuPatience.whileBusy(progress, func() error { return l.fit(planner{s.config, l.hardware.profile, o}) }); err != nil {
+	if err = gpuPatience.whileBusy(progress, func() error { return l.fit(planner{s.config, l.hardware.profile, o}, useOf(s.tensors)) }); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
 	s.config.Context = l.plan.Context
@@ -109,7 +119,7 @@ func prepareOn(open func(Options) (hardware, error), o Options, progress func(fl
 	l.weights = s.tensors
 	l.model, err = s.load(l.hardware, s.config, !l.hardware.packed, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
 	if err != nil {
-		return l, refuse(errConfig, "the model in %s cannot be served: %w", name, err)
+		return l, cannotServe(name, err)
 	}
 	return l, nil
 }

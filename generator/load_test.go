@@ -96,15 +96,3 @@ func TestModelsThatCannotBeServed(t *testing.T) {
 		}
 	}
 }
-
-func TestAvailableMemory(t *testing.T) {
-	n, err := available(strings.NewReader("MemTotal: 9 kB\nMemAvailable:   123 kB\n"))
-	if err != nil || n != 123<<10 {
-		t.Errorf("%d, %v", n, err)
-	}
-	for _, bad := range []string{"", "MemAvailable: x kB\n"} {
-		if _, err := available(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q was read", bad)
-		}
-	}
-}

@@ -68,11 +68,11 @@ func loadOften(t *testing.T, h hardware, n int, taken func() int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		budget, err := h.available()
+		budget, err := h.budget(useOf(s.tensors))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, opts, err := planner{s.config, h.profile, Options{MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}}.plan(budget)
+		_, opts, err := planner{s.config, h.profile, Options{MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}}.plan(budget.bytes)
 		if err != nil {
 			t.Fatal(err)
 		}

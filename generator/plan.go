@@ -323,6 +323,9 @@ func (p planner) advice(s sizes, budget int64) string {
 	if p.opts.GraphMemory > 0 {
 		return "lower --graph-memory"
 	}
+	if !p.profile.packed {
+		return "free memory, or serve a smaller model"
+	}
 	return fmt.Sprintf("free memory, or serve a smaller model: the weights alone take %s", gib(s.weightBytes()))
 }
 

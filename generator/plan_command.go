@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"reel/generator/internal/memlimit"
 	"reel/generator/internal/model"
 )
 
@@ -20,13 +21,15 @@ func (p *program) planCommand() *cobra.Command {
 	var vram int64
 	var asJSON bool
 	all := append(o.settings(), &setting{"vram", "memory of the GPU, as in 24GiB (0: as much as is needed)", "bytes", "0", byteCount(&vram)})
-	settings := pick(all, "model", "max-seq-len", "max-batch", "graph-memory", "max-graphs", "precapture", "vram")
+	settings := pick(all, "model", "device", "max-seq-len", "max-batch", "graph-memory", "max-graphs", "precapture", "vram")
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Print what a model takes of a GPU's memory, without a GPU",
+		Short: "Print what a model takes of a GPU's memory, without a GPU, or of this machine's",
 		Long: "plan reads config.json, and the weights' headers where they are there, and prints what weights, KV\n" +
 			"cache, arena, graphs and the context take; with --vram also the largest batch and the longest\n" +
-			"context that fit. Exit code 78 where not even one sequence fits; then it says what to lower.",
+			"context that fit. With --device host it plans for this machine's processors, and says which limit\n" +
+			"binds: free memory, a cgroup's or an rlimit. Exit code 78 where not even one sequence fits; then it\n" +
+			"says what to lower.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.readEnvironment(cmd, settings); err != nil {
@@ -71,6 +74,8 @@ type report struct {
 	Total      int64          `json:"total_bytes"`    // at most, later
 
 	VRAM           int64  `json:"vram_bytes,omitempty"`
+	Limit          string `json:"limit,omitempty"`           // of the host's memory: the one that binds
+	Available      int64  `json:"available_bytes,omitempty"` // that it leaves to KV cache, arena and graphs
 	Fits           bool   `json:"fits"`
 	Advice         string `json:"advice,omitempty"`          // where it does not fit
 	LargestBatch   int    `json:"largest_batch,omitempty"`   // at this context, each sequence at full length
@@ -109,11 +114,11 @@ func printPlan(w io.Writer, o Options, vram int64, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	c, err := headersOf(files)
+	c, use, err := headersOf(files)
 	if err != nil {
-		return refuse(errConfig, "the model in %s cannot be served: %w", name, err)
+		return cannotServe(name, err)
 	}
-	r, err := makeReport(planner{c, gpuProfile, o}, name, vram)
+	r, err := reportOn(c, use, o, name, vram)
 	if err != nil && r.Model == "" {
 		return refuse(errConfig, "%w", err)
 	}
@@ -132,16 +137,39 @@ func printPlan(w io.Writer, o Options, vram int64, asJSON bool) error {
 	return nil
 }
 
-// headersOf reads the config, and checks the weights' headers where there are weights.
-func headersOf(files fs.FS) (model.Config, error) {
+// headersOf reads the config, and checks the weights' headers where there are
+// weights. It leaves no file mapped.
+func headersOf(files fs.FS) (c model.Config, use weightUse, err error) {
 	s, err := openSource(files)
 	if errors.Is(err, fs.ErrNotExist) {
-		return readConfig(files)
+		c, err = readConfig(files)
+		return c, use, err
 	}
 	if err != nil {
-		return s.config, err
+		return s.config, use, err
 	}
-	return s.config, s.tensors.Close()
+	use = useOf(s.tensors)
+	use.unmapped = s.tensors.Mapped()
+	return s.config, use, s.tensors.Close()
+}
+
+// reportOn plans for a GPU of vram bytes, or for the host and its limits.
+func reportOn(c model.Config, use weightUse, o Options, name string, vram int64) (report, error) {
+	if o.Device != "host" {
+		return makeReport(planner{c, gpuProfile, o}, name, vram)
+	}
+	p := planner{c, hostProfile, o}
+	if vram > 0 {
+		return makeReport(p, name, vram)
+	}
+	list, err := memlimit.Here()
+	if err != nil {
+		return report{}, err
+	}
+	b := hostBudget(list, use)
+	r, err := makeReport(p, name, max(1, b.bytes))
+	r.VRAM, r.Limit, r.Available = 0, b.String(), b.bytes
+	return r, b.explain(err)
 }
 
 // makeReport plans for vram bytes, or for as many as are needed where it is 0. An
@@ -200,9 +228,14 @@ func (r report) print(w io.Writer) {
 		r.Reserve.Pages, r.Reserve.Places, r.Reserve.Tokens)
 	line("arena", r.Arena, "activations, slots, what kernels work in")
 	line("graphs", r.Graphs.Budget, "at most; %s of it at start, for %d", gib(r.Graphs.AtStartBytes), r.Graphs.AtStart)
-	line("context and libraries", r.Overhead, "assumed, from an H200; a generator measures its own")
+	if r.Limit == "" {
+		line("context and libraries", r.Overhead, "assumed, from an H200; a generator measures its own")
+	}
 	line("total at start", r.AtStart, "")
 	line("total at most", r.Total, "")
+	if r.Limit != "" {
+		line("to be had", r.Available, "fits: %t; the bound is %s", r.Fits, r.Limit)
+	}
 	if r.VRAM > 0 {
 		line("memory", r.VRAM, "fits: %t", r.Fits)
 		fmt.Fprintf(w, "largest batch at %d tokens, each at full length: %d\nlongest context of %d sequences, each at full length: %d\n",

@@ -223,6 +223,10 @@ func TestPlanCommand(t *testing.T) {
 			t.Errorf("no %q in\n%s", line, out.String())
 		}
 	}
+	out.Reset()
+	if code := p.run([]string{"plan", "--device", "host"}); code != 0 || !strings.Contains(out.String(), "the bound is ") {
+		t.Errorf("on the host: exit %d: %s%s", code, out.String(), errs.String())
+	}
 	if code := p.run([]string{"plan", "--vram", "many"}); code != exitConfig {
 		t.Errorf("exit %d", code)
 	}

@@ -126,7 +126,7 @@ func (h *Host) Alloc(bytes int64) (Buffer, error) {
 	if bytes <= 0 {
 		return Buffer{}, fmt.Errorf("%w: %d bytes asked for", ErrBadBuffer, bytes)
 	}
-	return h.register(bytes, func() ([]byte, bool) { return allocate(bytes) })
+	return h.register(bytes, func() ([]byte, bool, error) { return allocate(bytes) })
 }
 
 // Load keeps data itself, so that host weights are read where they were mapped.
@@ -138,13 +138,13 @@ func (h *Host) Load(data []byte) (Buffer, error) {
 	if len(data) == 0 {
 		return Buffer{}, fmt.Errorf("%w: nothing to load", ErrBadBuffer)
 	}
-	return h.register(int64(len(data)), func() ([]byte, bool) {
+	return h.register(int64(len(data)), func() ([]byte, bool, error) {
 		if uintptr(unsafe.Pointer(&data[0]))%4 == 0 {
-			return data, false
+			return data, false, nil
 		}
-		c, mapped := allocate(int64(len(data)))
+		c, mapped, err := allocate(int64(len(data)))
 		copy(c, data)
-		return c, mapped
+		return c, mapped, err
 	})
 }
 
@@ -171,14 +171,18 @@ func (h *Host) Read(dst []byte, b Buffer) error {
 
 // register gives what data makes, bytes long, a handle. Data says whether it is
 // memory that Free has to unmap.
-func (h *Host) register(bytes int64, data func() ([]byte, bool)) (Buffer, error) {
+func (h *Host) register(bytes int64, data func() ([]byte, bool, error)) (Buffer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.take(bytes); err != nil {
 		return Buffer{}, err
 	}
+	made, mapped, err := data()
+	if err != nil {
+		h.live.Bytes -= bytes
+		return Buffer{}, err
+	}
 	h.live.Buffers++
-	made, mapped := data()
 	mem := append([][]byte(nil), *h.mem.Load()...)
 	id := uint32(len(mem))
 	if n := len(h.free); n > 0 {

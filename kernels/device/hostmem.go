@@ -1,6 +1,7 @@
 package device
 
 import (
+	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -12,16 +13,17 @@ import (
 const mappedFrom = 1 << 20
 
 // allocate returns zeroed memory, and whether it is mapped. The system gives
-// mapped memory when it is touched.
-func allocate(bytes int64) (mem []byte, mapped bool) {
+// mapped memory when it is touched. Where it refuses a mapping the error is
+// ErrOutOfMemory: Go's heap would end the process.
+func allocate(bytes int64) (mem []byte, mapped bool, err error) {
 	if bytes < mappedFrom {
-		return aligned(bytes), false
+		return aligned(bytes), false, nil
 	}
-	mem, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	mem, err = unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
-		return aligned(bytes), false
+		return nil, false, fmt.Errorf("%w: the system refuses %d bytes: %w", ErrOutOfMemory, bytes, err)
 	}
-	return mem, true
+	return mem, true, nil
 }
 
 // aligned returns zeroed memory of Go's heap, aligned to a cache line.

@@ -64,6 +64,10 @@ type System struct {
 	// Plan is what the model takes, in bytes; total 0 asks for no limit. The error
 	// says what to lower, or why the model cannot be read.
 	Plan func(total int64) (needs int64, err error)
+	// HostMemory names the limit that binds a generator on this machine's
+	// processors; the error says that the model does not fit. It
+	// is empty for a model that cannot be read.
+	HostMemory func() (string, error)
 	// Setting says whether a variable of the environment is a setting, and what is
 	// wrong with a value.
 	Setting func(name, value string) (known bool, err error)
@@ -79,6 +83,7 @@ func (s *System) Examine(ctx context.Context) []Finding {
 	status, err := s.Status()
 	all = append(all, s.health(cards)...)
 	all = append(all, s.vram(ctx, cards, status)...)
+	all = append(all, s.memory(cards, status)...)
 	all = append(all, s.socket(status, err)...)
 	return append(all, s.units(ctx)...)
 }

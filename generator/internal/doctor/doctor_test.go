@@ -30,10 +30,11 @@ func well(t *testing.T) *machine {
 	m.System = &System{Root: t.TempDir(), User: "ann", UID: 1000, Groups: []string{"ann", "reel"}, Device: "cuda",
 		Library: func() string { return "/usr/lib/libcuda.so.1" }, CUDAProgram: func() error { return nil }, CUDAStarts: func() error { return nil },
 		Access: func(string) error { return nil }, Run: m.run,
-		Status:  func() (*protocol.Status, error) { return m.status, nil },
-		Record:  func() *protocol.Record { return nil },
-		Explain: func(err error) (Level, string, string) { return Failure, err.Error(), "do this" },
-		Plan:    func(int64) (int64, error) { return m.needs, nil },
+		Status:     func() (*protocol.Status, error) { return m.status, nil },
+		Record:     func() *protocol.Record { return nil },
+		Explain:    func(err error) (Level, string, string) { return Failure, err.Error(), "do this" },
+		Plan:       func(int64) (int64, error) { return m.needs, nil },
+		HostMemory: func() (string, error) { return "the bound is a cgroup", nil },
 		Setting: func(name, value string) (bool, error) {
 			if value == "bad" {
 				return true, errors.New("it must be good")
@@ -65,6 +66,11 @@ func (m *machine) write(name, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o660); err != nil {
 		m.t.Fatal(err)
 	}
+}
+
+// idle has no generator answer.
+func (m *machine) idle() {
+	m.Status = func() (*protocol.Status, error) { return nil, errors.New("nobody") }
 }
 
 func (m *machine) remove(name string) {
@@ -109,16 +115,22 @@ func TestFindings(t *testing.T) {
 		change func(*machine)
 		want   Finding // Found and Next are parts of what is to be found
 	}{
-		"no driver":    {func(m *machine) { m.remove("proc/driver/nvidia/version") }, Finding{"driver", Failure, "not loaded", "modprobe nvidia"}},
-		"no library":   {func(m *machine) { m.Library = func() string { return "" } }, Finding{"library", Failure, "libcuda.so.1", "LD_LIBRARY_PATH"}},
-		"no node":      {func(m *machine) { m.remove("dev/nvidia0") }, Finding{"node", Failure, "/dev/nvidia0 is not there", "nvidia-modprobe"}},
-		"no uvm":       {func(m *machine) { m.remove("dev/nvidia-uvm") }, Finding{"node", Failure, "nvidia-uvm", "nvidia-modprobe -u"}},
-		"not allowed":  {func(m *machine) { m.Access = func(string) error { return os.ErrPermission } }, Finding{"node", Failure, "ann may not read and write /dev/nvidia0", "group"}},
-		"no program":   {func(m *machine) { m.CUDAProgram = func() error { return errors.New("it is missing") } }, Finding{"program", Failure, "missing", "make cuda"}},
-		"no cuInit":    {func(m *machine) { m.CUDAStarts = func() error { return errors.New("NoDevice") } }, Finding{"program", Failure, "NoDevice", "dmesg"}},
-		"ECC errors":   {func(m *machine) { m.outs["nvidia-smi index"] = "0, H200, 100, 0, 3, 40\n" }, Finding{"ecc", Failure, "3 uncorrected", "nvidia-smi -r"}},
-		"heat":         {func(m *machine) { m.outs["nvidia-smi index"] = "0, H200, 100, 0, [N/A], 91\n" }, Finding{"heat", Warning, "91 °C", "fans"}},
-		"bad model":    {func(m *machine) { m.Plan = func(int64) (int64, error) { return 0, errors.New("no config.json") } }, Finding{"model", Failure, "no config.json", "plan"}},
+		"no driver":   {func(m *machine) { m.remove("proc/driver/nvidia/version") }, Finding{"driver", Failure, "not loaded", "modprobe nvidia"}},
+		"no library":  {func(m *machine) { m.Library = func() string { return "" } }, Finding{"library", Failure, "libcuda.so.1", "LD_LIBRARY_PATH"}},
+		"no node":     {func(m *machine) { m.remove("dev/nvidia0") }, Finding{"node", Failure, "/dev/nvidia0 is not there", "nvidia-modprobe"}},
+		"no uvm":      {func(m *machine) { m.remove("dev/nvidia-uvm") }, Finding{"node", Failure, "nvidia-uvm", "nvidia-modprobe -u"}},
+		"not allowed": {func(m *machine) { m.Access = func(string) error { return os.ErrPermission } }, Finding{"node", Failure, "ann may not read and write /dev/nvidia0", "group"}},
+		"no program":  {func(m *machine) { m.CUDAProgram = func() error { return errors.New("it is missing") } }, Finding{"program", Failure, "missing", "make cuda"}},
+		"no cuInit":   {func(m *machine) { m.CUDAStarts = func() error { return errors.New("NoDevice") } }, Finding{"program", Failure, "NoDevice", "dmesg"}},
+		"ECC errors":  {func(m *machine) { m.outs["nvidia-smi index"] = "0, H200, 100, 0, 3, 40\n" }, Finding{"ecc", Failure, "3 uncorrected", "nvidia-smi -r"}},
+		"heat":        {func(m *machine) { m.outs["nvidia-smi index"] = "0, H200, 100, 0, [N/A], 91\n" }, Finding{"heat", Warning, "91 °C", "fans"}},
+		"bad model":   {func(m *machine) { m.Plan = func(int64) (int64, error) { return 0, errors.New("no config.json") } }, Finding{"model", Failure, "no config.json", "plan"}},
+		"cgroup":      {func(m *machine) { m.Device = "host"; m.idle() }, Finding{"memory", OK, "the bound is a cgroup", ""}},
+		"small cgroup": {func(m *machine) {
+			m.Device = "host"
+			m.idle()
+			m.HostMemory = func() (string, error) { return "", errors.New("memory.max of 9 MiB") }
+		}, Finding{"memory", Failure, "memory.max of 9 MiB", "plan --device host"}},
 		"leak":         {func(m *machine) { m.status.Memory[0].Used += 65 << 20 }, Finding{"vram", Warning, "weights takes 8.1 GiB", "vram --watch"}},
 		"others":       {func(m *machine) { m.status.Memory[1].Used += 1 << 30 }, Finding{"vram", Warning, "other takes", "nvidia-smi"}},
 		"too large":    {func(m *machine) { m.status, m.needs = &protocol.Status{State: protocol.StateLoading}, 200<<30 }, Finding{"vram", Warning, "/usr/bin/python3 (pid 77) 400 MiB", "end those programs"}},

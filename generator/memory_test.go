@@ -1,0 +1,161 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"reel/generator/internal/memlimit"
+	"reel/kernels/device"
+	"reel/protocol"
+)
+
+const miB = 1 << 20
+
+// roomy is a machine with 8 GiB free.
+var roomy = memlimit.Limit{Kind: memlimit.Machine, Name: "the machine's memory", Bound: 16 << 30, Left: 8 << 30}
+
+func limit(kind memlimit.Kind, name string, left int64) memlimit.Limit {
+	return memlimit.Limit{Kind: kind, Name: name, Bound: left + 100*miB, Left: left}
+}
+
+// The least limit binds, less what the weights and the program take of it.
+func TestHostBudget(t *testing.T) {
+	w := weightUse{resident: 100 * miB, unmapped: 10 * miB, copied: miB}
+	for _, c := range []struct {
+		limits      []memlimit.Limit
+		bytes, hard int64
+		binds       string
+	}{
+		{nil, 4<<30 - miB, unlimited, "the machine's memory"},
+		{[]memlimit.Limit{limit(memlimit.Cgroup, "max", 1<<30)}, 1<<30 - 101*miB - programRoom, 1<<30 - 101*miB - programRoom, "max"},
+		{[]memlimit.Limit{limit(memlimit.AddressSpace, "as", 1<<30)}, 1<<30 - 11*miB - spaceRoom, 1<<30 - 11*miB - spaceRoom, "as"},
+		{[]memlimit.Limit{limit(memlimit.Data, "data", 1<<30)}, 1<<30 - miB - dataRoom, 1<<30 - miB - dataRoom, "data"},
+		{[]memlimit.Limit{limit(memlimit.Cgroup, "max", 20<<30), limit(memlimit.Data, "data", 16<<30)}, 4<<30 - miB, 16<<30 - miB - dataRoom, "the machine's memory"},
+		{[]memlimit.Limit{limit(memlimit.Cgroup, "inner", 3<<30), limit(memlimit.Cgroup, "outer", 1<<30), limit(memlimit.AddressSpace, "as", 2<<30)},
+			1<<30 - 101*miB - programRoom, 1<<30 - 101*miB - programRoom, "outer"},
+		{[]memlimit.Limit{limit(memlimit.Cgroup, "tiny", miB)}, 0, 0, "tiny"},
+	} {
+		b := hostBudget(append([]memlimit.Limit{roomy}, c.limits...), w)
+		if b.bytes != c.bytes || b.hard != c.hard || b.limit.Name != c.binds || !strings.Contains(b.String(), c.binds) {
+			t.Errorf("%+v: %d and %d of %v, wants %d and %d of %s", c.limits, b.bytes, b.hard, b, c.bytes, c.hard, c.binds)
+		}
+	}
+}
+
+// bounded is the host with these limits beside a roomy machine's.
+func bounded(t *testing.T, list ...memlimit.Limit) func(Options) (hardware, error) {
+	h := hostHardware()
+	t.Cleanup(func() { h.Device.(*device.Host).Close() })
+	h.limits = func() ([]memlimit.Limit, error) { return append([]memlimit.Limit{roomy}, list...), nil }
+	return func(Options) (hardware, error) { return h, nil }
+}
+
+// The KV pool shrinks with a cgroup or an rlimit, and a start that cannot fit ends
+// with exit 78, out_of_memory and the limit's name, before anything is taken.
+func TestLimitsBindThePlan(t *testing.T) {
+	free, err := prepareOn(bounded(t), Options{MaxGraphs: 8}, func(float64, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, room := range map[memlimit.Kind]int64{memlimit.Cgroup: programRoom, memlimit.AddressSpace: spaceRoom, memlimit.Data: dataRoom} {
+		l, err := prepareOn(bounded(t, limit(kind, "a limit", room+24*miB)), Options{MaxGraphs: 8}, func(float64, string) {})
+		if err != nil || l.sizes.total() > 24*miB || l.sizes.pages >= free.sizes.pages || !l.sizes.serves() {
+			t.Errorf("%v: %v, %d pages take %s", kind, err, l.sizes.pages, gib(l.sizes.total()))
+		}
+		if most := programRoom + l.sizes.graphs + 24*miB; l.heapRoom < programRoom || l.heapRoom > most {
+			t.Errorf("%v: Go's heap may grow by %s, wants at most %s", kind, gib(l.heapRoom), gib(most))
+		}
+		_, err = prepareOn(bounded(t, limit(kind, "a limit", room+2*miB)), Options{}, func(float64, string) {})
+		if !errors.Is(err, errNoRoom) || exitCode(err) != exitConfig || explain(err).Code != protocol.CodeOutOfMemory ||
+			!strings.Contains(err.Error(), "a limit of ") {
+			t.Errorf("%v: got %v", kind, err)
+		}
+	}
+}
+
+// Weights that a cgroup cannot hold beside the rest would be read from disk at
+// each step: the start is refused. The machine's free memory has no such rule.
+func TestWeightsCountInACgroup(t *testing.T) {
+	const model = "internal/model/testdata/qwen3"
+	s, err := openSource(os.DirFS(model))
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := useOf(s.tensors)
+	info, err := os.Stat(model + "/model.safetensors")
+	if err == nil {
+		err = s.tensors.Close()
+	}
+	if err != nil || use.resident+use.copied != info.Size() {
+		t.Fatalf("%+v of %v, %v", use, info, err)
+	}
+	o := Options{Model: model, MaxBatch: 1, MaxSeqLen: 16}
+	for spare, fits := range map[int64]bool{0: true, -use.resident: false} {
+		l := limit(memlimit.Cgroup, "memory.max", programRoom+use.resident+use.copied+miB/2+spare)
+		_, err := prepareOn(bounded(t, l), o, func(float64, string) {})
+		if (err == nil) != fits {
+			t.Errorf("%s spare: %v", gib(spare), err)
+		}
+	}
+}
+
+// What no limit leaves room to read is refused before Go dies of it.
+func TestStartIsRefusedBeforeReading(t *testing.T) {
+	files := fstest.MapFS{"tokenizer.json": {Data: make([]byte, miB)}}
+	for _, kind := range []memlimit.Kind{memlimit.Cgroup, memlimit.AddressSpace, memlimit.Data} {
+		for left, want := range map[int64]bool{startRoom + tokenizerFactor*miB: true, startRoom + tokenizerFactor*miB - 1: false} {
+			err := checkStart(files, []memlimit.Limit{roomy, limit(kind, "a limit", left)})
+			if (err == nil) != want || err != nil && (!errors.Is(err, errNoRoom) || !strings.Contains(err.Error(), "a limit")) {
+				t.Errorf("%v, %d left: %v", kind, left, err)
+			}
+		}
+	}
+	if err := checkStart(files, []memlimit.Limit{limit(memlimit.Machine, "", 1)}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Memory that the system refuses is out_of_memory, whoever asked for it.
+func TestRefusedMemoryIsToldApart(t *testing.T) {
+	for _, err := range []error{
+		cannotServe("m", fmt.Errorf("mmap: %w", syscall.ENOMEM)),
+		hardware{}.noMemory("m", fmt.Errorf("%w: %w", device.ErrOutOfMemory, syscall.ENOMEM)),
+	} {
+		if !errors.Is(err, errNoRoom) || exitCode(err) != exitConfig || explain(err).Code != protocol.CodeOutOfMemory {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := cannotServe("m", errors.New("another")); errors.Is(err, errNoRoom) || exitCode(err) != exitConfig {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Go's memory limit follows the plan, unless the environment sets it or nothing
+// but the machine bounds the process.
+func TestHeapIsBounded(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	set := func(l prepared, variable string) int64 {
+		t.Setenv("GOMEMLIMIT", variable)
+		debug.SetMemoryLimit(math.MaxInt64)
+		l.boundHeap()
+		return debug.SetMemoryLimit(-1)
+	}
+	if got := set(prepared{heapRoom: 1 << 30}, ""); got < 1<<30 || got > 4<<30 {
+		t.Errorf("got %d", got)
+	}
+	if got := set(prepared{heapRoom: 1 << 30}, "5GiB"); got != math.MaxInt64 {
+		t.Errorf("over the environment: %d", got)
+	}
+	if got := set(prepared{heapRoom: unlimited}, ""); got != math.MaxInt64 {
+		t.Errorf("without a limit: %d", got)
+	}
+}
