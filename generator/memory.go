@@ -145,7 +145,8 @@ func checkStart(files fs.FS, list []memlimit.Limit) error {
 	}
 	for _, l := range list {
 		if l.Kind != memlimit.Machine && l.Left < needs {
-			return fmt.Errorf("%w: reading the tokenizer needs about %s; the bound is %s: raise it", errNoRoom, gib(needs), describe(l))
+			return fmt.Errorf("%w: reading the tokenizer needs about %s; the bound is %s: raise it",
+				errNoRoom, gib(needs), describe(l))
 		}
 	}
 	return nil
@@ -162,7 +163,8 @@ func cannotServe(name string, err error) error {
 	for _, l := range list[min(1, len(list)):] {
 		text += "; " + describe(l)
 	}
-	return refuse(errConfig, "%w: the model in %s cannot be loaded: %w%s: raise the limit, or serve a smaller model", errNoRoom, name, err, text)
+	return refuse(errConfig, "%w: the model in %s cannot be loaded: %w%s: raise the limit, or serve a smaller model",
+		errNoRoom, name, err, text)
 }
 
 // boundHeap has Go collect garbage in time to stay within the cgroup and rlimits,

@@ -30,23 +30,31 @@ func limit(kind memlimit.Kind, name string, left int64) memlimit.Limit {
 // The least limit binds, less what the weights and the program take of it.
 func TestHostBudget(t *testing.T) {
 	w := weightUse{resident: 100 * miB, unmapped: 10 * miB, copied: miB}
+	const (
+		half   = 4<<30 - miB // of the machine
+		cgroup = 1<<30 - 101*miB - programRoom
+		space  = 1<<30 - 11*miB - spaceRoom
+		data   = 1<<30 - miB - dataRoom
+	)
+	group := func(name string, left int64) memlimit.Limit { return limit(memlimit.Cgroup, name, left) }
 	for _, c := range []struct {
 		limits      []memlimit.Limit
 		bytes, hard int64
 		binds       string
 	}{
-		{nil, 4<<30 - miB, unlimited, "the machine's memory"},
-		{[]memlimit.Limit{limit(memlimit.Cgroup, "max", 1<<30)}, 1<<30 - 101*miB - programRoom, 1<<30 - 101*miB - programRoom, "max"},
-		{[]memlimit.Limit{limit(memlimit.AddressSpace, "as", 1<<30)}, 1<<30 - 11*miB - spaceRoom, 1<<30 - 11*miB - spaceRoom, "as"},
-		{[]memlimit.Limit{limit(memlimit.Data, "data", 1<<30)}, 1<<30 - miB - dataRoom, 1<<30 - miB - dataRoom, "data"},
-		{[]memlimit.Limit{limit(memlimit.Cgroup, "max", 20<<30), limit(memlimit.Data, "data", 16<<30)}, 4<<30 - miB, 16<<30 - miB - dataRoom, "the machine's memory"},
-		{[]memlimit.Limit{limit(memlimit.Cgroup, "inner", 3<<30), limit(memlimit.Cgroup, "outer", 1<<30), limit(memlimit.AddressSpace, "as", 2<<30)},
-			1<<30 - 101*miB - programRoom, 1<<30 - 101*miB - programRoom, "outer"},
-		{[]memlimit.Limit{limit(memlimit.Cgroup, "tiny", miB)}, 0, 0, "tiny"},
+		{nil, half, unlimited, "the machine's memory"},
+		{[]memlimit.Limit{group("max", 1<<30)}, cgroup, cgroup, "max"},
+		{[]memlimit.Limit{limit(memlimit.AddressSpace, "as", 1<<30)}, space, space, "as"},
+		{[]memlimit.Limit{limit(memlimit.Data, "data", 1<<30)}, data, data, "data"},
+		{[]memlimit.Limit{group("max", 20<<30), limit(memlimit.Data, "data", 16<<30)},
+			half, data + 15<<30, "the machine's memory"},
+		{[]memlimit.Limit{group("inner", 3<<30), group("outer", 1<<30), limit(memlimit.AddressSpace, "as", 2<<30)},
+			cgroup, cgroup, "outer"},
+		{[]memlimit.Limit{group("tiny", miB)}, 0, 0, "tiny"},
 	} {
 		b := hostBudget(append([]memlimit.Limit{roomy}, c.limits...), w)
 		if b.bytes != c.bytes || b.hard != c.hard || b.limit.Name != c.binds || !strings.Contains(b.String(), c.binds) {
-			t.Errorf("%+v: %d and %d of %v, wants %d and %d of %s", c.limits, b.bytes, b.hard, b, c.bytes, c.hard, c.binds)
+			t.Errorf("%+v: %d, %d of %v, wants %d, %d of %s", c.limits, b.bytes, b.hard, b, c.bytes, c.hard, c.binds)
 		}
 	}
 }
@@ -66,9 +74,12 @@ func TestLimitsBindThePlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for kind, room := range map[memlimit.Kind]int64{memlimit.Cgroup: programRoom, memlimit.AddressSpace: spaceRoom, memlimit.Data: dataRoom} {
-		l, err := prepareOn(bounded(t, limit(kind, "a limit", room+24*miB)), Options{MaxGraphs: 8}, func(float64, string) {})
-		if err != nil || l.sizes.total() > 24*miB || l.sizes.pages >= free.sizes.pages || !l.sizes.serves() {
+	rooms := map[memlimit.Kind]int64{
+		memlimit.Cgroup: programRoom, memlimit.AddressSpace: spaceRoom, memlimit.Data: dataRoom}
+	for kind, room := range rooms {
+		enough := limit(kind, "a limit", room+24*miB)
+		l, err := prepareOn(bounded(t, enough), Options{MaxGraphs: 8}, func(float64, string) {})
+		if s := l.sizes; err != nil || s.total() > 24*miB || s.pages >= free.sizes.pages || !s.serves() {
 			t.Errorf("%v: %v, %d pages take %s", kind, err, l.sizes.pages, gib(l.sizes.total()))
 		}
 		if most := programRoom + l.sizes.graphs + 24*miB; l.heapRoom < programRoom || l.heapRoom > most {
@@ -111,12 +122,14 @@ func TestWeightsCountInACgroup(t *testing.T) {
 // What no limit leaves room to read is refused before Go dies of it.
 func TestStartIsRefusedBeforeReading(t *testing.T) {
 	files := fstest.MapFS{"tokenizer.json": {Data: make([]byte, miB)}}
+	const needs = startRoom + tokenizerFactor*miB
 	for _, kind := range []memlimit.Kind{memlimit.Cgroup, memlimit.AddressSpace, memlimit.Data} {
-		for left, want := range map[int64]bool{startRoom + tokenizerFactor*miB: true, startRoom + tokenizerFactor*miB - 1: false} {
-			err := checkStart(files, []memlimit.Limit{roomy, limit(kind, "a limit", left)})
-			if (err == nil) != want || err != nil && (!errors.Is(err, errNoRoom) || !strings.Contains(err.Error(), "a limit")) {
-				t.Errorf("%v, %d left: %v", kind, left, err)
-			}
+		if err := checkStart(files, []memlimit.Limit{roomy, limit(kind, "a limit", needs)}); err != nil {
+			t.Errorf("%v: %v", kind, err)
+		}
+		err := checkStart(files, []memlimit.Limit{roomy, limit(kind, "a limit", needs-1)})
+		if !errors.Is(err, errNoRoom) || !strings.Contains(err.Error(), "a limit") {
+			t.Errorf("%v: %v", kind, err)
 		}
 	}
 	if err := checkStart(files, []memlimit.Limit{limit(memlimit.Machine, "", 1)}); err != nil {

@@ -23,9 +23,10 @@ func sparse(t *testing.T) string {
 	t.Helper()
 	const hidden, inner, layers, heads, kvHeads, headDim, vocab = 1024, 4096, 16, 16, 8, 64, 32768
 	dir := tempDir(t)
-	config := fmt.Sprintf(`{"model_type":"llama","hidden_size":%d,"intermediate_size":%d,"num_hidden_layers":%d,"num_attention_heads":%d,
-		"num_key_value_heads":%d,"head_dim":%d,"vocab_size":%d,"max_position_embeddings":2048,"rms_norm_eps":1e-5,"rope_theta":10000,
-		"eos_token_id":1,"tie_word_embeddings":true}`, hidden, inner, layers, heads, kvHeads, headDim, vocab)
+	config := fmt.Sprintf(`{"model_type":"llama","hidden_size":%d,"intermediate_size":%d,"num_hidden_layers":%d,
+		"num_attention_heads":%d,"num_key_value_heads":%d,"head_dim":%d,"vocab_size":%d,"max_position_embeddings":2048,
+		"rms_norm_eps":1e-5,"rope_theta":10000,"eos_token_id":1,"tie_word_embeddings":true}`,
+		hidden, inner, layers, heads, kvHeads, headDim, vocab)
 	header, end := map[string]any{}, 0
 	add := func(name string, shape ...int) {
 		begin, elements := end, 1
@@ -63,7 +64,8 @@ func sparse(t *testing.T) string {
 func confined(t *testing.T, narrow string, args ...string) string {
 	t.Helper()
 	socket := filepath.Join(tempDir(t), "g.sock")
-	p := prepare(t, "reel-generator", append([]string{"--socket", socket, "--device", "host", "--log-level", "info"}, args...)...)
+	args = append([]string{"--socket", socket, "--device", "host", "--log-level", "info"}, args...)
+	p := prepare(t, "reel-generator", args...)
 	p.cmd.Args = append([]string{"sh", "-c", narrow + ` && exec "$0" "$@"`, p.cmd.Path}, p.cmd.Args[1:]...)
 	p.cmd.Path = "/bin/sh"
 	p.start()
@@ -91,6 +93,9 @@ func confined(t *testing.T, narrow string, args ...string) string {
 	return ""
 }
 
+// none is a start that is refused for want of memory.
+const none = "78 out_of_memory"
+
 // Under limits of address space and data a start serves with a smaller KV pool, or
 // ends with 78 and out_of_memory. Below 760 MiB of address space and 80 MiB of data
 // Go itself does not start.
@@ -98,7 +103,6 @@ func TestStartsUnderLimits(t *testing.T) {
 	if raceEnabled {
 		t.Skip("wants a build without the race detector, which takes address space of its own")
 	}
-	const none = "78 out_of_memory"
 	big := sparse(t)
 	for _, c := range []struct {
 		narrow, model, want string
@@ -133,7 +137,8 @@ func TestStartsInACgroup(t *testing.T) {
 	for _, c := range []struct {
 		limit, model, want string
 	}{
-		{"2G", big, "serves"}, {"512M", big, "78 out_of_memory"}, {"128M", "", "serves"}, {"64M", "", "78 out_of_memory"}, {"24M", "", "78 out_of_memory"},
+		{"2G", big, "serves"}, {"512M", big, none},
+		{"128M", "", "serves"}, {"64M", "", none}, {"24M", "", none},
 	} {
 		must(t, os.WriteFile(file, []byte(c.limit), 0))
 		got := confined(t, "echo $$ > "+dir+"/cgroup.procs", "--model", c.model, "--precapture", "1")

@@ -12,7 +12,8 @@ func (s *System) memory(list []card, status *protocol.Status) []Finding {
 	}
 	found, err := s.HostMemory()
 	if err != nil {
-		return []Finding{{"memory", Failure, err.Error(), "raise the limit or lower --max-seq-len: reel-generator plan --device host says what fits"}}
+		const next = "raise the limit or lower --max-seq-len: reel-generator plan --device host says what fits"
+		return []Finding{{"memory", Failure, err.Error(), next}}
 	}
 	if found == "" {
 		return nil

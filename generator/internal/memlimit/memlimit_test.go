@@ -15,7 +15,8 @@ const mib = 1 << 20
 // tree is an invented machine: files by path, with a machine of 1000 MiB free.
 func tree(files map[string]string) fstest.MapFS {
 	root := fstest.MapFS{
-		"proc/meminfo":     {Data: []byte("MemTotal:  2048000 kB\nMemFree: 9 kB\nMemAvailable:   1024000 kB\nHugePages_Total: 0\n")},
+		"proc/meminfo": {Data: []byte("MemTotal:  2048000 kB\nMemFree: 9 kB\n" +
+			"MemAvailable:   1024000 kB\nHugePages_Total: 0\n")},
 		"proc/self/status": {Data: []byte("Name:\tgen\nVmSize:\t  307200 kB\nVmData:\t  102400 kB\n")},
 	}
 	for name, text := range files {
@@ -29,7 +30,8 @@ func infinite(int) (uint64, error) { return ^uint64(0), nil }
 
 const (
 	mount2 = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
-	mount1 = "35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n34 31 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+	mount1 = "35 31 0:32 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n" +
+		"34 31 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
 )
 
 // Layouts of cgroups as kernels, containers and systemd make them.
@@ -74,20 +76,21 @@ func TestCgroups(t *testing.T) {
 			"proc/self/cgroup": "5:devices:/\n4:cpu,memory:/a/b\n0::/\n", "proc/self/mountinfo": mount1,
 			"sys/fs/cgroup/memory/a/b/memory.limit_in_bytes": bytesOf(400),
 			"sys/fs/cgroup/memory/a/b/memory.usage_in_bytes": bytesOf(150),
-			"sys/fs/cgroup/memory/a/b/memory.stat": fmt.Sprintf("inactive_file 1\ntotal_inactive_file %d\ntotal_active_file %d\nhierarchical_memory_limit %d\n",
-				30*mib, 20*mib, 400*mib),
+			"sys/fs/cgroup/memory/a/b/memory.stat": fmt.Sprintf("inactive_file 1\ntotal_inactive_file %d\n"+
+				"total_active_file %d\nhierarchical_memory_limit %d\n", 30*mib, 20*mib, 400*mib),
 			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "9223372036854771712\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "9223372036854771712\n",
 		}, []string{"the cgroup's memory.limit_in_bytes /sys/fs/cgroup/memory/a/b 400 300"}},
 		"v1 in a container, below a limit that it cannot see": {map[string]string{
-			"proc/self/cgroup": "4:memory:/docker/abc\n", "proc/self/mountinfo": strings.ReplaceAll(mount1, " / /sys/fs/cgroup/memory", " /docker/abc /sys/fs/cgroup/memory"),
+			"proc/self/cgroup":                           "4:memory:/docker/abc\n",
+			"proc/self/mountinfo":                        strings.ReplaceAll(mount1, " / /sys", " /docker/abc /sys"),
 			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes": bytesOf(100),
 			"sys/fs/cgroup/memory/memory.stat":           fmt.Sprintf("hierarchical_memory_limit %d\n", 300*mib),
 		}, []string{"memory.limit_in_bytes of a cgroup above /sys/fs/cgroup/memory 300 200"}},
 		"hybrid: v1 counts memory, v2 only names services": {map[string]string{
 			"proc/self/cgroup":                                "4:memory:/s\n0::/s\n",
-			"proc/self/mountinfo":                             mount1 + strings.Replace(mount2, "/sys/fs/cgroup", "/sys/fs/cgroup/unified", 1),
+			"proc/self/mountinfo":                             mount1 + strings.Replace(mount2, "cgroup rw", "cgroup/unified rw", 1),
 			"sys/fs/cgroup/memory/s/memory.limit_in_bytes":    bytesOf(100),
 			"sys/fs/cgroup/memory/s/memory.usage_in_bytes":    bytesOf(1),
 			"sys/fs/cgroup/unified/s/cgroup.procs":            "1\n",
@@ -96,11 +99,13 @@ func TestCgroups(t *testing.T) {
 			"sys/fs/cgroup/memory/memory.kmem.usage_in_bytes": "1\n",
 		}, []string{"the cgroup's memory.limit_in_bytes /sys/fs/cgroup/memory/s 100 99"}},
 		"mounted elsewhere, with a blank": {map[string]string{
-			"proc/self/cgroup": "0::/s\n", "proc/self/mountinfo": strings.Replace(mount2, "/sys/fs/cgroup", `/mnt/c\040g`, 1),
+			"proc/self/cgroup":     "0::/s\n",
+			"proc/self/mountinfo":  strings.Replace(mount2, "/sys/fs/cgroup", `/mnt/c\040g`, 1),
 			"mnt/c g/s/memory.max": bytesOf(7),
 		}, []string{"the cgroup's memory.max /mnt/c g/s 7 7"}},
 		"damaged": {map[string]string{
-			"proc/self/cgroup": "0::\n::\n4\n\n", "proc/self/mountinfo": "1 2 3\n - \n 1 2 3 4 5 - cgroup2\n" + mount2,
+			"proc/self/cgroup":         "0::\n::\n4\n\n",
+			"proc/self/mountinfo":      "1 2 3\n - \n 1 2 3 4 5 - cgroup2\n" + mount2,
 			"sys/fs/cgroup/memory.max": "-5\n", "sys/fs/cgroup/memory.high": "many\n",
 		}, nil},
 	} {
@@ -136,13 +141,15 @@ func TestRlimits(t *testing.T) {
 	if err != nil || len(list) != 3 || list[1] != want[0] || list[2] != want[1] {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if list, err := Read(tree(nil), func(int) (uint64, error) { return 1, errors.New("no") }); err != nil || len(list) != 1 {
+	unknown := func(int) (uint64, error) { return 1, errors.New("no") }
+	if list, err := Read(tree(nil), unknown); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
 
 func TestUnknownMachine(t *testing.T) {
-	for _, bad := range []string{"", "MemTotal: 9 kB\n", "MemAvailable: many kB\n", "MemAvailable:\n", "MemAvailable: 9223372036854775807 kB\n"} {
+	for _, bad := range []string{"", "MemTotal: 9 kB\n", "MemAvailable: many kB\n", "MemAvailable:\n",
+		"MemAvailable: 9223372036854775807 kB\n"} {
 		root := tree(map[string]string{"proc/meminfo": bad})
 		if l, err := Read(root, infinite); err == nil {
 			t.Errorf("%q: %+v", bad, l)

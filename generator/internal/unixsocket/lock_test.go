@@ -59,7 +59,8 @@ func TestLockTimesOut(t *testing.T) {
 	leaveStale(t, path) // of a generator before that one
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
-	if l, err := Acquire(ctx, path); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d holds", os.Getpid())) {
+	holder := fmt.Sprintf("process %d holds", os.Getpid())
+	if l, err := Acquire(ctx, path); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), holder) {
 		t.Fatalf("got %v, %v", l, err)
 	}
 	go func() {
@@ -124,7 +125,8 @@ func TestLockOfAnotherUser(t *testing.T) {
 	must(t, os.WriteFile(LockPath(path), nil, 0o666))
 	must(t, os.Chown(LockPath(path), 65534, 65534))
 	flock(t, LockPath(path), unix.LOCK_EX)
-	if _, err := bind(t, path); !errors.Is(err, ErrForeignLock) || !strings.Contains(err.Error(), "belongs to user 65534") {
+	_, err := bind(t, path)
+	if !errors.Is(err, ErrForeignLock) || !strings.Contains(err.Error(), "belongs to user 65534") {
 		t.Errorf("got %v", err)
 	}
 	must(t, os.Chown(dir, 65534, 65534)) // who owns the directory may replace the file anyway
