@@ -95,6 +95,23 @@ func TestUsersShare(t *testing.T) {
 	}
 }
 
+// One connection with 64 requests does not hold up another of the same user: the
+// next free place is its own.
+func TestConnectionsOfAUserTakeTurns(t *testing.T) {
+	g := serve(t, "--max-batch", "1", "--max-seq-len", "64")
+	many := g.peer()
+	for id := range uint64(g.limits.Requests) {
+		many.send(&protocol.Generate{ID: id, Tokens: []int32{1, 2, 3}, MaxTokens: new(40), IgnoreEOS: true})
+	}
+	g.eventually("one runs and all others wait", func() bool { return g.status().Requests.Waiting >= g.limits.Requests/2 })
+	one := g.peer()
+	one.send(fewTokens(1))
+	until(one, func(*protocol.Done) bool { return true })
+	if n := g.status().Requests.Waiting; n < g.limits.Requests/4 {
+		t.Errorf("another connection's request came when %d of %d still waited", n, g.limits.Requests)
+	}
+}
+
 // The metrics of a generator that has served are those of its status.
 func TestMetricsAreThoseOfTheStatus(t *testing.T) {
 	path := filepath.Join(tempDir(t), "m.sock")

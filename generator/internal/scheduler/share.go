@@ -5,8 +5,8 @@ import "slices"
 // share is what one party has of the engine: a user among all users, or a
 // connection among its user's. Shares form a tree under Scheduler.root, with one
 // policy at every level: a free place goes to the child that runs the fewest
-// sequences, prompt tokens go to the child that was served least, and equals are
-// served in order of arrival. A share exists while a sequence of it waits, runs
+// sequences, prompt tokens go to the child that was served least, and equals take
+// the other measure, then the order of arrival. A share exists while a sequence of it waits, runs
 // or leaves.
 type share struct {
 	parent   *share // nil for the root
@@ -130,13 +130,17 @@ func (a *share) precedes(q *Sequence, b *share, r *Sequence) bool {
 	return q.came < r.came
 }
 
-// lessServed compares the shares of two connections. Those of different users
-// compare as their users do.
-func (a *share) lessServed(b *share) bool {
+// promptBefore reports whether prompts of a, a connection's share, go on before
+// those of b: a was served less, or as much and runs fewer, as one who has just
+// come. Connections of different users compare as their users do.
+func (a *share) promptBefore(b *share) bool {
 	for a.parent != b.parent {
 		a, b = a.parent, b.parent
 	}
-	return a.served < b.served
+	if a.served != b.served {
+		return a.served < b.served
+	}
+	return a.running < b.running
 }
 
 // nextPrompt returns the running sequence whose prompt goes on next: of the user
@@ -145,7 +149,7 @@ func (a *share) lessServed(b *share) bool {
 // Nil if no prompt is left.
 func (s *Scheduler) nextPrompt() (next *Sequence) {
 	for _, q := range s.running {
-		if q.ready(prefilling) && (next == nil || q.share.lessServed(next.share)) {
+		if q.ready(prefilling) && (next == nil || q.share.promptBefore(next.share)) {
 			next = q
 		}
 	}
