@@ -39,7 +39,7 @@ func newAddedTokens(list []addedToken, n normalizer) (addedTokens, error) {
 		i := 0
 		if t.Normalized {
 			i = 1
-			t.Content = n.normalize(t.Content)
+			t.Content = n.normalize(newPacer(), t.Content)
 		}
 		a.passes[i].tokens = append(a.passes[i].tokens, t)
 	}
@@ -48,14 +48,14 @@ func newAddedTokens(list []addedToken, n normalizer) (addedTokens, error) {
 
 // split cuts text into added tokens and what lies between, normalised, none of
 // it empty.
-func (a *addedTokens) split(text string) []segment {
+func (a *addedTokens) split(p *pacer, text string) []segment {
 	var out []segment
-	for _, s := range a.passes[0].split(nil, text) {
+	for _, s := range a.passes[0].split(p, nil, text) {
 		if s.id >= 0 {
 			out = append(out, s)
 			continue
 		}
-		out = a.passes[1].split(out, a.normalizer.normalize(s.text))
+		out = a.passes[1].split(p, out, a.normalizer.normalize(p, s.text))
 	}
 	return out
 }
@@ -82,14 +82,18 @@ func (m *matcher) sort() error {
 // split appends the segments of text to out. The text from the index from on
 // has no segment yet. Where tokens strip white space none begins or ends with
 // it (checkAdded), so no match starts before from and no run is looked at twice.
-func (m *matcher) split(out []segment, text string) []segment {
+func (m *matcher) split(p *pacer, out []segment, text string) []segment {
 	from := 0
 	for i := 0; i < len(text); {
+		if uint(i)%block == 0 {
+			p.did(block * 3)
+		}
 		t := m.longest(text[i:])
 		if t == nil {
 			i++
 			continue
 		}
+		p.did(200)
 		start, end := i, i+len(t.Content)
 		i = end
 		if t.SingleWord && (endsWithWord(text[:start]) || startsWithWord(text[end:])) {

@@ -31,6 +31,7 @@ const noMerge = -1
 // one Encode.
 type encoder struct {
 	m       *bpe
+	pacer   *pacer
 	out     []int32
 	seen    map[string]span // pieces already encoded, and where in out
 	symbols []symbol
@@ -46,17 +47,18 @@ type symbol struct {
 	merge      merge // of it and the next one; one that was merged into its left neighbour has none
 }
 
-func (m *bpe) encoder(prefix []int32, textBytes int) *encoder {
+func (m *bpe) encoder(p *pacer, prefix []int32, textBytes int) *encoder {
 	out := make([]int32, 0, len(prefix)+textBytes/3+8)
-	return &encoder{m: m, out: append(out, prefix...), seen: map[string]span{}}
+	return &encoder{m: m, pacer: p, out: append(out, prefix...), seen: map[string]span{}}
 }
 
 // encode appends the ids of one piece, word by word where nothing can merge over
 // the words' ends.
 func (e *encoder) encode(piece string) {
 	for {
-		n := e.m.word(piece)
+		n := e.m.word(e.pacer, piece)
 		e.encodeWord(piece[:n])
+		e.pacer.did(100)
 		if piece = piece[n:]; piece == "" {
 			return
 		}
@@ -82,7 +84,10 @@ func (e *encoder) encodeWord(piece string) {
 // the leftmost, until none applies. A heap of candidates keeps it n log n.
 func (e *encoder) merge(piece string) {
 	e.start(piece)
-	for len(e.queue) > 0 {
+	for n := uint(1); len(e.queue) > 0; n++ {
+		if n%block == 0 {
+			e.pacer.did(block * 100)
+		}
 		rank, at := e.queue.pop().split()
 		left := &e.symbols[at]
 		if left.merge.rank != rank {
@@ -98,8 +103,17 @@ func (e *encoder) merge(piece string) {
 			e.offer(left.prev)
 		}
 	}
+	e.drain()
+}
+
+// drain appends the ids of the symbols that are left.
+func (e *encoder) drain() {
+	n := uint(1)
 	for i := int32(0); i >= 0 && len(e.symbols) > 0; i = e.symbols[i].next {
 		e.out = append(e.out, e.symbols[i].id)
+		if n++; n%block == 0 {
+			e.pacer.did(block * 5)
+		}
 	}
 }
 
@@ -112,6 +126,9 @@ func (e *encoder) start(piece string) {
 	} else {
 		for i := range len(piece) {
 			e.add(e.m.byteIDs[piece[i]])
+			if uint(i)%block == block-1 {
+				e.pacer.did(block * 20) // fresh memory is cleared here
+			}
 		}
 	}
 	if n := len(e.symbols); n > 0 {
@@ -119,6 +136,9 @@ func (e *encoder) start(piece string) {
 	}
 	for i := range e.symbols {
 		e.offer(int32(i))
+		if uint(i)%block == block-1 {
+			e.pacer.did(block * 20)
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ func byteOfContent(content string) (b byte, ok bool) {
 // each byte of the others.
 func (e *encoder) startCharacters(piece string) {
 	for from, r := range piece {
+		e.pacer.did(40)
 		character := piece[from : from+utf8.RuneLen(r)]
 		if id, ok := e.m.ids[character]; ok {
 			e.add(id)
@@ -54,11 +55,17 @@ func wordStart(c *bpeConfig) string {
 }
 
 // word returns the bytes of the first word of a piece that is not empty.
-func (m *bpe) word(piece string) int {
+func (m *bpe) word(p *pacer, piece string) int {
 	if m.wordStart == "" {
 		return len(piece)
 	}
-	rest := strings.TrimLeft(piece, m.wordStart)
+	rest := piece
+	for n := uint(1); strings.HasPrefix(rest, m.wordStart); n++ {
+		rest = rest[len(m.wordStart):]
+		if n%block == 0 {
+			p.did(block * 5)
+		}
+	}
 	next := strings.Index(rest, m.wordStart)
 	if next < 0 {
 		return len(piece)
@@ -74,8 +81,8 @@ type metaspace struct {
 	cuts        bool   // before each replacement
 }
 
-func (m *metaspace) split(pieces []string, piece string, first bool) []string {
-	piece = strings.ReplaceAll(piece, " ", m.replacement)
+func (m *metaspace) split(p *pacer, piece string, first bool, emit func(string)) {
+	piece = replace(p, piece, " ", m.replacement)
 	if !strings.HasPrefix(piece, m.replacement) && (m.scheme == "always" || m.scheme == "first" && first) {
 		piece = m.replacement + piece
 	}
@@ -84,9 +91,10 @@ func (m *metaspace) split(pieces []string, piece string, first bool) []string {
 		if next < 0 {
 			break
 		}
-		pieces, piece = append(pieces, piece[:next+1]), piece[next+1:]
+		emit(piece[:next+1])
+		piece = piece[next+1:]
 	}
-	return append(pieces, piece)
+	emit(piece)
 }
 
 // newMetaspaces builds null or Metaspace.

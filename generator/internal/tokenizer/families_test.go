@@ -25,7 +25,7 @@ func TestNFC(t *testing.T) {
 		t.Fatal("no vectors")
 	}
 	for _, v := range vectors.Texts {
-		if got := nfc(v[0]); got != v[1] {
+		if got := nfc(newPacer(), v[0]); got != v[1] {
 			t.Errorf("nfc(%.200q) = %.200q, want %.200q", v[0], got, v[1])
 		}
 	}
@@ -37,7 +37,7 @@ func TestNFC(t *testing.T) {
 		if !utf8.ValidRune(r) || decomposition(r, norm.NFD.PropertiesString(string(r))) != "" {
 			continue
 		}
-		if class := decompose("a" + string(r))[1].class; class > 0 != moving[r] {
+		if class := decompose(newPacer(), "a"+string(r))[1].class; class > 0 != moving[r] {
 			t.Errorf("%U has class %d", r, class)
 		}
 	}
@@ -53,8 +53,8 @@ func FuzzNFC(f *testing.F) {
 		if !utf8.ValidString(text) {
 			return
 		}
-		got := nfc(text)
-		if again := nfc(got); again != got {
+		got := nfc(newPacer(), text)
+		if again := nfc(newPacer(), got); again != got {
 			t.Errorf("nfc(%q) = %q, and again %q", text, got, again)
 		}
 		if len(text) <= 30 && !strings.ContainsFunc(norm.NFD.String(text), isAfter9) && got != norm.NFC.String(text) {
@@ -107,7 +107,7 @@ const joiner = "\u034f"
 // TestLongRunsOfMarks shows why the library's form C is not used.
 func TestLongRunsOfMarks(t *testing.T) {
 	text := "é" + strings.Repeat("\u0308", 40)
-	if got := nfc(text); got != text || !strings.Contains(norm.NFC.String(text), joiner) {
+	if got := nfc(newPacer(), text); got != text || !strings.Contains(norm.NFC.String(text), joiner) {
 		t.Errorf("%q became %q", text, got)
 	}
 }
@@ -226,7 +226,7 @@ func FuzzFamilies(f *testing.F) {
 			want := strings.ReplaceAll(text, space, " ")
 			switch {
 			case name == "qwen2":
-				want = nfc(text)
+				want = nfc(newPacer(), text)
 			case name == "mistral" && strings.HasPrefix(want, " "):
 				want = want[1:] // Metaspace puts none in front of a space
 			}
@@ -253,7 +253,7 @@ func TestLongTexts(t *testing.T) {
 			text := strings.Repeat(unit, bytes/len(unit))
 			want := strings.ReplaceAll(text, space, " ")
 			if name == "qwen2" {
-				want = nfc(text)
+				want = nfc(newPacer(), text)
 			}
 			ids, err := tok.Encode(text)
 			if err != nil || decodeAll(tok, ids) != want {
@@ -282,12 +282,18 @@ func FuzzScanners(f *testing.F) {
 			return
 		}
 		for _, p := range patterns {
-			got, _ := p.split(nil, text)
-			if want, err := p.search(nil, text); err != nil || !slices.Equal(got, want) {
+			got, _ := p.pieces(text)
+			if want, err := p.search(newPacer(), nil, text); err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s cuts %q into %q, regexp2 into %q, %v", p.re, text, got, want, err)
 			}
 		}
 	})
+}
+
+// pieces returns what p cuts text into.
+func (p *pattern) pieces(text string) (pieces []string, err error) {
+	err = p.split(newPacer(), text, func(piece string) { pieces = append(pieces, piece) })
+	return pieces, err
 }
 
 // TestScanners does the same for many characters beside every kind of another.
@@ -304,8 +310,8 @@ func TestScanners(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.re.MatchTimeout, p.limit = time.Hour, time.Hour
-		got, _ := p.split(nil, b.String())
-		if want, err := p.search(nil, b.String()); err != nil || !slices.Equal(got, want) {
+		got, _ := p.pieces(b.String())
+		if want, err := p.search(newPacer(), nil, b.String()); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s cuts otherwise than regexp2: %v", source, err)
 		}
 	}
@@ -338,11 +344,11 @@ func TestSlowPatterns(t *testing.T) {
 		t.Errorf("limits of %v and %v", p.re.MatchTimeout, p.limit)
 	}
 	p.re.MatchTimeout = time.Millisecond
-	if _, err := p.split(nil, strings.Repeat("a", 1<<20)); !errors.Is(err, errSlow) {
+	if _, err := p.pieces(strings.Repeat("a", 1<<20)); !errors.Is(err, errSlow) {
 		t.Errorf("one match: %v", err)
 	}
 	p.re.MatchTimeout, p.limit = time.Hour, time.Millisecond
-	if _, err := p.split(nil, strings.Repeat("a", 1<<14)); !errors.Is(err, errSlow) {
+	if _, err := p.pieces(strings.Repeat("a", 1<<14)); !errors.Is(err, errSlow) {
 		t.Errorf("many matches: %v", err)
 	}
 }

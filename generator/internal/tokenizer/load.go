@@ -150,7 +150,7 @@ func (t *Tokenizer) addTokens(list []addedToken) error {
 			return err
 		}
 		if a.Normalized { // it is found, and decodes, as the normalizer leaves it
-			t.tokens[*a.ID].bytes = t.decoding.text(t.normalizer.normalize(a.Content))
+			t.tokens[*a.ID].bytes = t.decoding.text(t.normalizer.normalize(newPacer(), a.Content))
 		}
 		t.tokens[*a.ID].special = t.tokens[*a.ID].special || a.Special
 		t.longest = max(t.longest, len(a.Content), len(t.tokens[*a.ID].bytes))
@@ -180,7 +180,7 @@ func checkAdded(list []addedToken, n normalizer) error {
 		}
 		content := a.Content
 		if a.Normalized {
-			content = n.normalize(content)
+			content = n.normalize(newPacer(), content)
 		}
 		if edgeIsSpace(content) {
 			spaced = a

@@ -38,14 +38,15 @@ type mark struct {
 // nfc is Unicode's normalisation form C. The library's own puts a joiner into a
 // run of more than 30 combining marks, which tokenizers does not, so only its
 // tables are used here. Time grows as n log n.
-func nfc(text string) string {
+func nfc(p *pacer, text string) string {
 	if isPlain(text) {
 		return text
 	}
-	marks := decompose(text)
+	marks := decompose(p, text)
 	out := make([]rune, 0, len(marks))
 	starter, last := -1, uint8(0) // the place of the last starter, the class of what was added last
 	for _, m := range marks {
+		p.did(50)
 		if starter >= 0 && (len(out)-1 == starter || last < m.class) {
 			if c, ok := compose(out[starter], m.r); ok {
 				out[starter] = c
@@ -71,15 +72,16 @@ func isPlain(text string) bool {
 }
 
 // decompose writes text's characters out in canonical order.
-func decompose(text string) []mark {
+func decompose(p *pacer, text string) []mark {
 	marks := make([]mark, 0, len(text))
 	for _, r := range text {
-		p := norm.NFD.PropertiesString(string(r))
-		switch d := decomposition(r, p); {
+		p.did(100)
+		properties := norm.NFD.PropertiesString(string(r))
+		switch d := decomposition(r, properties); {
 		case r < 0x300 && d == "" || isAfter9(r):
 			marks = append(marks, mark{r, 0})
 		case d == "":
-			marks = append(marks, mark{r, p.CCC()})
+			marks = append(marks, mark{r, properties.CCC()})
 		default:
 			for _, part := range d {
 				marks = append(marks, mark{part, norm.NFD.PropertiesString(string(part)).CCC()})
@@ -91,7 +93,11 @@ func decompose(text string) []mark {
 		for to < len(marks) && marks[to].class != 0 {
 			to++
 		}
-		slices.SortStableFunc(marks[from:to], func(a, b mark) int { return cmp.Compare(a.class, b.class) })
+		p.did(10)
+		slices.SortStableFunc(marks[from:to], func(a, b mark) int {
+			p.did(5)
+			return cmp.Compare(a.class, b.class)
+		})
 		from = to
 	}
 	return marks

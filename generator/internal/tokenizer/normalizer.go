@@ -11,14 +11,14 @@ type normalizer []rewrite
 
 // rewrite is one step of a normalizer.
 type rewrite struct {
-	apply func(string) string
+	apply func(*pacer, string) string
 	// shrinks is how many times as long as its result a text can be, in bytes.
 	shrinks int
 }
 
-func (n normalizer) normalize(text string) string {
+func (n normalizer) normalize(p *pacer, text string) string {
 	for _, step := range n {
-		text = step.apply(text)
+		text = step.apply(p, text)
 	}
 	return text
 }
@@ -70,9 +70,27 @@ func newRewrite(raw json.RawMessage) (rewrite, error) {
 		if err != nil {
 			return rewrite{}, err
 		}
-		return rewrite{func(text string) string { return strings.ReplaceAll(text, from, to) }, max(1, (len(from)+len(to)-1)/len(to))}, nil
+		return rewrite{func(p *pacer, text string) string { return replace(p, text, from, to) }, max(1, (len(from)+len(to)-1)/len(to))}, nil
 	}
 	return rewrite{}, unsupported(kind)
+}
+
+// replace is strings.ReplaceAll, of a from that is not empty.
+func replace(p *pacer, text, from, to string) string {
+	next := strings.Index(text, from)
+	if next < 0 {
+		return text
+	}
+	var b strings.Builder
+	b.Grow(len(text) + len(text)/4)
+	for ; next >= 0; next = strings.Index(text, from) {
+		b.WriteString(text[:next])
+		b.WriteString(to)
+		text = text[next+len(from):]
+		p.did(20 + next/8)
+	}
+	b.WriteString(text)
+	return b.String()
 }
 
 func newPrepend(raw json.RawMessage) (rewrite, error) {
@@ -80,7 +98,7 @@ func newPrepend(raw json.RawMessage) (rewrite, error) {
 		Type    string `json:"type"`
 		Prepend string `json:"prepend"`
 	}
-	return rewrite{func(text string) string {
+	return rewrite{func(_ *pacer, text string) string {
 		if text == "" {
 			return ""
 		}

@@ -40,25 +40,31 @@ func newPattern(source string) (*pattern, error) {
 	return &pattern{scanners[source], re, maxSplit}, nil
 }
 
-// split appends to pieces the matches in text and what lies between them.
-func (p *pattern) split(pieces []string, text string) ([]string, error) {
+// split calls emit with the matches in text and what lies between them.
+func (p *pattern) split(pace *pacer, text string, emit func(string)) error {
 	if p.scan == nil {
-		return p.search(pieces, text)
+		pieces, err := p.search(pace, nil, text)
+		for _, piece := range pieces {
+			emit(piece)
+		}
+		return err
 	}
 	for text != "" {
-		n := p.scan(text)
-		pieces, text = append(pieces, text[:n]), text[n:]
+		n := p.scan(pace, text)
+		emit(text[:n])
+		text = text[n:]
 	}
-	return pieces, nil
+	return nil
 }
 
-// search is split by regexp2.
-func (p *pattern) search(pieces []string, text string) ([]string, error) {
+// search appends to pieces what split emits, found by regexp2.
+func (p *pattern) search(pace *pacer, pieces []string, text string) ([]string, error) {
 	// regexp2 counts in runes: convert once, and follow in bytes.
 	begun := time.Now()
 	m, err := p.re.FindRunesMatch([]rune(text))
 	runes, from := 0, 0
 	for ; m != nil; m, err = p.re.FindNextMatch(m) {
+		pace.did(500)
 		start := from + byteLen(text[from:], m.Index-runes)
 		end := start + byteLen(text[start:], m.Length)
 		if from < start {

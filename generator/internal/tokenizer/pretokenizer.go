@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -16,32 +17,36 @@ type step struct {
 	pattern     *pattern   // nil cuts nothing
 }
 
-// split returns the pieces of text in order, none of them empty. first says that
-// the whole text begins with this one.
-func (p preTokenizer) split(text string, first bool) ([]string, error) {
-	pieces := []string{text}
-	for _, s := range p {
-		var next []string
-		for _, piece := range pieces {
-			if s.metaspace != nil {
-				next = s.metaspace.split(next, piece, first)
-				continue
-			}
-			if s.prefixSpace && !strings.HasPrefix(piece, " ") {
-				piece = " " + piece
-			}
-			if s.pattern == nil {
-				next = append(next, piece)
-				continue
-			}
-			var err error
-			if next, err = s.pattern.split(next, piece); err != nil {
-				return nil, err
-			}
-		}
-		pieces = next
+// split calls emit with the pieces of text in order, none of them empty. first says
+// that the whole text begins with this one. A list of the pieces would take more memory
+// than the text.
+func (p preTokenizer) split(pace *pacer, text string, first bool, emit func(string)) (err error) {
+	if len(p) == 0 {
+		emit(text)
+		return nil
 	}
-	return pieces, nil
+	next := emit
+	if len(p) > 1 {
+		next = func(piece string) { err = cmp.Or(err, p[1:].split(pace, piece, first, emit)) }
+	}
+	failed := p[0].split(pace, text, first, next)
+	return cmp.Or(failed, err)
+}
+
+// split is one cut of text.
+func (s step) split(pace *pacer, text string, first bool, emit func(string)) error {
+	if s.metaspace != nil {
+		s.metaspace.split(pace, text, first, emit)
+		return nil
+	}
+	if s.prefixSpace && !strings.HasPrefix(text, " ") {
+		text = " " + text
+	}
+	if s.pattern == nil {
+		emit(text)
+		return nil
+	}
+	return s.pattern.split(pace, text, emit)
 }
 
 // newPreTokenizer builds what the model's kind of BPE needs: over bytes

@@ -16,12 +16,12 @@ const (
 // A scanner returns the bytes of the first match in a text that is not empty: the
 // published patterns leave nothing between matches. It does what regexp2 would
 // do, many times faster; FuzzScanners holds the two together.
-type scanner func(text string) int
+type scanner func(p *pacer, text string) int
 
 var scanners = map[string]scanner{
 	gpt2Pattern:   scanGPT2,
-	llama3Pattern: func(text string) int { return scanLlama3(text, 3) },
-	qwen2Pattern:  func(text string) int { return scanLlama3(text, 1) },
+	llama3Pattern: func(p *pacer, text string) int { return scanLlama3(p, text, 3) },
+	qwen2Pattern:  func(p *pacer, text string) int { return scanLlama3(p, text, 1) },
 }
 
 // class is what the patterns tell apart.
@@ -68,7 +68,7 @@ func classAt(text string) (class, int) {
 
 // run returns the bytes of the characters of class c that text begins with, at
 // most so many characters.
-func run(text string, c class, most int) int {
+func run(p *pacer, text string, c class, most int) int {
 	n := 0
 	for ; most > 0; most-- {
 		is, size := classAt(text[n:])
@@ -76,14 +76,17 @@ func run(text string, c class, most int) int {
 			break
 		}
 		n += size
+		if uint(most)%block == 0 {
+			p.did(block * 10 * size)
+		}
 	}
 	return n
 }
 
 // unlimited is more characters than a text has.
-const unlimited = 1 << 62
+const unlimited = 1<<62 - 1
 
-func scanGPT2(text string) int {
+func scanGPT2(p *pacer, text string) int {
 	if n := contraction(text, false); n > 0 {
 		return n
 	}
@@ -92,12 +95,12 @@ func scanGPT2(text string) int {
 		space = 1
 	}
 	if c, _ := classAt(text[space:]); c != white {
-		return space + run(text[space:], c, unlimited)
+		return space + run(p, text[space:], c, unlimited)
 	}
-	return whiteSpace(text, run(text, white, unlimited))
+	return whiteSpace(text, run(p, text, white, unlimited))
 }
 
-func scanLlama3(text string, digits int) int {
+func scanLlama3(p *pacer, text string, digits int) int {
 	if n := contraction(text, true); n > 0 {
 		return n
 	}
@@ -107,19 +110,19 @@ func scanLlama3(text string, digits int) int {
 		if c == number {
 			most = digits
 		}
-		return run(text, c, most)
+		return run(p, text, c, most)
 	}
 	next, _ := classAt(text[size:])
 	newline := text[0] == '\r' || text[0] == '\n'
 	switch {
 	case next == letter && !newline:
-		return size + run(text[size:], letter, unlimited)
+		return size + run(p, text[size:], letter, unlimited)
 	case c == other:
-		return punctuation(text, 0)
+		return punctuation(p, text, 0)
 	case text[0] == ' ' && next == other:
-		return punctuation(text, 1)
+		return punctuation(p, text, 1)
 	}
-	n := run(text, white, unlimited)
+	n := run(p, text, white, unlimited)
 	for last := n; last > 0; last-- {
 		if text[last-1] == '\r' || text[last-1] == '\n' {
 			return last // \s*[\r\n]+ gives back what follows its last newline
@@ -129,8 +132,8 @@ func scanLlama3(text string, digits int) int {
 }
 
 // punctuation returns the bytes of [^\s\p{L}\p{N}]+[\r\n]* from a place on.
-func punctuation(text string, from int) int {
-	n := from + run(text[from:], other, unlimited)
+func punctuation(p *pacer, text string, from int) int {
+	n := from + run(p, text[from:], other, unlimited)
 	for n < len(text) && (text[n] == '\r' || text[n] == '\n') {
 		n++
 	}

@@ -47,33 +47,50 @@ type token struct {
 
 // Encode returns the ids of text. Special tokens written out in text are
 // recognised, and the post-processor's are added, as by tokenizers'
-// encode(text, add_special_tokens=True). Its time grows as n log n. The error
-// is ErrNotUTF8.
-func (t *Tokenizer) Encode(text string) ([]int32, error) { return t.encode(text, t.post) }
+// encode(text, add_special_tokens=True). Its time grows as n log n; other goroutines
+// run about every 100 µs of it. The error is ErrNotUTF8.
+func (t *Tokenizer) Encode(text string) ([]int32, error) {
+	return t.encode(newPacer(), text, t.post)
+}
 
 // EncodeRendered is Encode without what the post-processor adds: for text that a
 // chat template has made, which has the special tokens in it already.
-func (t *Tokenizer) EncodeRendered(text string) ([]int32, error) { return t.encode(text, template{}) }
+func (t *Tokenizer) EncodeRendered(text string) ([]int32, error) {
+	return t.encode(newPacer(), text, template{})
+}
 
-func (t *Tokenizer) encode(text string, around template) ([]int32, error) {
-	if !utf8.ValidString(text) {
+func (t *Tokenizer) encode(p *pacer, text string, around template) ([]int32, error) {
+	if !valid(p, text) {
 		return nil, fmt.Errorf("tokenizer: %w", ErrNotUTF8)
 	}
-	w := t.model.encoder(around.prefix, len(text))
-	for i, s := range t.added.split(text) {
+	w := t.model.encoder(p, around.prefix, len(text))
+	for i, s := range t.added.split(p, text) {
 		if s.id >= 0 {
 			w.out = append(w.out, s.id)
 			continue
 		}
-		pieces, err := t.pre.split(s.text, i == 0)
-		if err != nil {
+		if err := t.pre.split(p, s.text, i == 0, w.encode); err != nil {
 			return nil, fmt.Errorf("tokenizer: %w", err)
-		}
-		for _, p := range pieces {
-			w.encode(p)
 		}
 	}
 	return append(w.out, around.suffix...), nil
+}
+
+// valid reports whether text is UTF-8.
+func valid(p *pacer, text string) bool {
+	const part = 64 << 10 // bytes
+	for len(text) > part {
+		end := part
+		for end > part-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+			end--
+		}
+		if !utf8.ValidString(text[:end]) {
+			return false
+		}
+		text = text[end:]
+		p.did(part)
+	}
+	return utf8.ValidString(text)
 }
 
 // Vocab returns the number of ids, added tokens included: every id is below it.

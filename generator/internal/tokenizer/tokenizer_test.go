@@ -118,7 +118,7 @@ func TestStaleCandidates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := m.encoder(nil, 0)
+	e := m.encoder(newPacer(), nil, 0)
 	e.encode("abcde")
 	if want := []int32{256, 259}; !slices.Equal(e.out, want) {
 		t.Errorf("%v, want %v", e.out, want)
@@ -411,7 +411,7 @@ func FuzzPattern(f *testing.F) {
 			}
 			return
 		}
-		pieces, err := p.split(nil, text)
+		pieces, err := p.pieces(text)
 		if err != nil || strings.Join(pieces, "") != text || slices.Contains(pieces, "") {
 			t.Errorf("%q cuts %q into %q, %v", source, text, pieces, err)
 		}
