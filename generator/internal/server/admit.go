@@ -83,27 +83,13 @@ func (s *Server) chatTokens(model *Model, messages []protocol.Message, user uint
 		return nil, protocol.Errorf(protocol.CodeNoChatTemplate, "send a prompt, as reel --raw does, or serve a model that was trained to chat",
 			"%s is a base model: it has no chat template for messages", model.Name)
 	}
-	s.renders.take(user)
+	s.renders.acquire(user)
 	text, err := model.Chat.Render(messages, model.Limits.PromptBytes)
-	s.renders.give(user)
+	s.renders.release(user)
 	if err != nil {
 		return nil, asError(err)
 	}
 	return s.encode(text, user, model.Tokenizer.EncodeRendered)
-}
-
-// encode tokenizes text. Large texts wait for their turn, so that they leave
-// processors to the engine and to small ones.
-func (s *Server) encode(text string, user uint32, by func(string) ([]int32, error)) ([]int32, *protocol.Error) {
-	if len(text) > s.bounds.largeText {
-		s.turns.take(user)
-		defer s.turns.give(user)
-	}
-	tokens, err := by(text)
-	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeBadRequest, "check the text's encoding", "the text cannot be tokenized: %v", err)
-	}
-	return tokens, nil
 }
 
 // sampling is p as the engine takes it. A seed that is not given is drawn.

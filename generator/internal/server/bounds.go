@@ -11,8 +11,12 @@ import (
 type bounds struct {
 	connections    int           // of one user; of all users twice as many
 	requests       int           // of one connection
-	largeText      int           // bytes of a text that has to wait for its turn to be tokenized
-	tokenizers     int           // large texts that are tokenized at once
+	userTexts      int           // texts of one user that are tokenized at once
+	largeText      int           // bytes; a text of more is large
+	tokenizers     int           // large texts that are tokenized at once, of all users
+	smallTexts     int           // other texts that are
+	userRenders    int           // prompts of one user that are made of conversations at once
+	renders        int           // such prompts of all users
 	unsent         int           // bytes that wait for a client that does not read
 	undecoded      int           // bytes of frames in reception of one user; of all users twice as many
 	silence        time.Duration // before welcome, from frame to frame
@@ -27,8 +31,12 @@ func defaultBounds() bounds {
 	return bounds{
 		connections:    protocol.MaxConnections,
 		requests:       protocol.MaxRequests,
+		userTexts:      1,
 		largeText:      16 << 10,
-		tokenizers:     2,
+		tokenizers:     tokenizers(),
+		smallTexts:     tokenizers(),
+		userRenders:    1,
+		renders:        2, // chat.Template starts a process for each
 		unsent:         protocol.MaxUnsent,
 		undecoded:      protocol.MaxUndecoded,
 		silence:        protocol.HelloTimeout,

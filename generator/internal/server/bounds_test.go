@@ -337,30 +337,3 @@ func (c *peerClient) wantOpen(d time.Duration) {
 		c.t.Errorf("got %v, %v", msg, err)
 	}
 }
-
-// Large texts are tokenized a few at a time; small ones do not wait for them.
-func TestTokenizingTakesTurns(t *testing.T) {
-	for name, c := range map[string]struct{ turns, most int64 }{"guard": {2, 2}, "guard off": {100, 8}} {
-		t.Run(name, func(t *testing.T) {
-			f := ready(t, func(b *bounds) { b.tokenizers, b.largeText = int(c.turns), 10 })
-			f.tok.gate = make(chan struct{})
-			var all []*peerClient
-			for range 8 {
-				client := f.client()
-				client.send(&protocol.Tokenize{Text: strings.Repeat("a", 11)})
-				all = append(all, client)
-			}
-			eventually(t, "the turns are taken", func() bool { return f.tok.at.Load() == c.most })
-			small := f.client()
-			small.send(&protocol.Tokenize{Text: "a"})
-			eventually(t, "the small one is let in", func() bool { return f.tok.at.Load() == c.most+1 })
-			close(f.tok.gate)
-			for _, client := range append(all, small) {
-				expect[protocol.Tokens](client)
-			}
-			if most := f.tok.most.Load(); most > c.most+1 {
-				t.Errorf("%d were tokenized at once", most)
-			}
-		})
-	}
-}

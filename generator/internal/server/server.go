@@ -43,8 +43,8 @@ type Server struct {
 	listener  *unixsocket.Listener
 	accept    func() (*net.UnixConn, error)
 	identify  func(*net.UnixConn) (peer, error)
-	turns     *turns // one for each large text that is being tokenized
-	renders   *turns // one for the conversation whose prompt is being made
+	texts     textQueue
+	renders   *fairSemaphore // conversations whose prompts are being made
 	counts    counts
 	closed    chan struct{} // by Close
 
@@ -72,7 +72,7 @@ func newServer(opts Options, b bounds) *Server {
 	return &Server{
 		opts: opts, bounds: b, started: time.Now(),
 		reception: newReception(b),
-		turns:     newTurns(b.tokenizers), renders: newTurns(1),
+		texts:     newTextQueue(b), renders: newFairSemaphore(b.renders, b.userRenders),
 		closed: make(chan struct{}),
 		phase:  phase{state: protocol.StateLoading},
 		conns:  map[*conn]struct{}{},

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"slices"
+	"testing"
+)
+
+// waiters is how many wait.
+func (s *fairSemaphore) waiters() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)
+}
+
+// One user's many leave every other place to another's few.
+func TestPlacesAreShared(t *testing.T) {
+	s := newFairSemaphore(1, 1)
+	s.acquire(1)
+	order := make(chan uint32)
+	for i, user := range []uint32{1, 1, 1, 1, 1, 2, 2} {
+		go func() {
+			s.acquire(user)
+			order <- user
+		}()
+		eventually(t, "it waits", func() bool { return s.waiters() == i+1 })
+	}
+	s.release(1)
+	var got []uint32
+	for range 7 {
+		user := <-order
+		got = append(got, user)
+		s.release(user)
+	}
+	if want := []uint32{2, 1, 2, 1, 1, 1, 1}; !slices.Equal(got, want) {
+		t.Errorf("places went to %v, want %v", got, want)
+	}
+	if len(s.held)+len(s.last) != 0 || s.free != 1 {
+		t.Errorf("left: %+v", s)
+	}
+}
+
+// A user takes no more places than one may hold, though others are free; another does.
+func TestPlacesOfAUser(t *testing.T) {
+	s := newFairSemaphore(3, 1)
+	s.acquire(1)
+	got := make(chan bool)
+	for range 2 {
+		go func() {
+			s.acquire(1)
+			got <- true
+		}()
+	}
+	eventually(t, "they wait", func() bool { return s.waiters() == 2 })
+	s.acquire(2)
+	s.release(2)
+	if s.waiters() != 2 {
+		t.Error("another's place went to a user who holds one")
+	}
+	for range 2 {
+		s.release(1)
+		<-got
+	}
+	s.release(1)
+	if len(s.held)+len(s.last)+s.waiters() != 0 || s.free != 3 {
+		t.Errorf("left: %+v", s)
+	}
+}
+
+// BenchmarkAcquire is what a text pays that waits for nobody.
+func BenchmarkAcquire(b *testing.B) {
+	s := newFairSemaphore(2, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.acquire(1)
+		s.release(1)
+	}
+}

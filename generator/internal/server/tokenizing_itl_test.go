@@ -1,0 +1,282 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"reel/generator/internal/engine"
+	"reel/generator/internal/model"
+	"reel/generator/internal/tokenizer"
+	"reel/generator/internal/weights"
+	"reel/generator/tiny"
+	"reel/kernels/device"
+	"reel/protocol"
+)
+
+// TestMain is also a client process, which does an errand.
+func TestMain(m *testing.M) {
+	said := os.Getenv("REEL_TEST_ERRAND")
+	if said == "" {
+		os.Exit(m.Run())
+	}
+	var e errand
+	if err := json.Unmarshal([]byte(said), &e); err != nil {
+		panic(err)
+	}
+	if err := e.run(); err != nil {
+		fmt.Fprintln(os.Stderr, "errand:", err)
+		os.Exit(1)
+	}
+}
+
+// errand is what a client process does: it measures a stream, or floods texts.
+type errand struct {
+	Socket string
+	Tokens int    // latencies to measure; they are written to stdout as JSON
+	Conns  int    // connections that flood, if no latencies are measured
+	Text   string // repeated up to
+	Bytes  int
+}
+
+func (e errand) run() error {
+	if e.Tokens > 0 {
+		gaps, err := e.measure()
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(gaps)
+	}
+	ended := make(chan error)
+	text := strings.Repeat(e.Text, e.Bytes/len(e.Text)+1)[:e.Bytes]
+	frame, err := protocol.AppendFrame(nil, generate(1, text, 1))
+	if err != nil {
+		return err
+	}
+	for range e.Conns {
+		go func() { ended <- e.flood(frame) }()
+	}
+	return <-ended
+}
+
+func (e errand) dial() (net.Conn, *protocol.FrameReader, error) {
+	conn, err := net.Dial("unix", e.Socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	frame, err := protocol.AppendFrame(nil, &protocol.Hello{Version: protocol.Version})
+	if err == nil {
+		_, err = conn.Write(frame)
+	}
+	frames := &protocol.FrameReader{R: conn}
+	if err == nil {
+		_, err = frames.Next() // welcome
+	}
+	return conn, frames, err
+}
+
+// flood sends frame over and over, each time that it is answered.
+func (e errand) flood(frame []byte) error {
+	conn, frames, err := e.dial()
+	for err == nil {
+		if _, err = conn.Write(frame); err == nil {
+			_, err = frames.Next()
+		}
+	}
+	return err
+}
+
+// measure returns the latencies between tokens of completions, one after another.
+func (e errand) measure() (gaps []time.Duration, err error) {
+	conn, frames, err := e.dial()
+	for id := uint64(1); err == nil && len(gaps) < e.Tokens; id++ {
+		g := generate(id, "ROMEO:", min(900, e.Tokens-len(gaps)+1))
+		g.IgnoreEOS = true
+		frame, _ := protocol.AppendFrame(nil, g)
+		_, err = conn.Write(frame)
+		for last := (time.Time{}); err == nil; {
+			var body []byte
+			if body, err = frames.Next(); err != nil {
+				break
+			}
+			msg, _ := protocol.DecodeReply(body)
+			if _, token := msg.(*protocol.Token); !token {
+				break
+			}
+			now := time.Now()
+			if !last.IsZero() {
+				gaps = append(gaps, now.Sub(last))
+			}
+			last = now
+		}
+	}
+	return gaps, err
+}
+
+// start starts the client process.
+func (e errand) start(t *testing.T) *exec.Cmd {
+	t.Helper()
+	said, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), "REEL_TEST_ERRAND="+string(said), "GOMAXPROCS=1")
+	return c
+}
+
+// latencies returns the errand's latencies, ascending.
+func (e errand) latencies(t *testing.T) (gaps []time.Duration) {
+	t.Helper()
+	c := e.start(t)
+	c.Stderr = os.Stderr
+	out, err := c.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &gaps)
+	}
+	if err != nil || len(gaps) == 0 {
+		t.Fatalf("%d latencies, %v", len(gaps), err)
+	}
+	slices.Sort(gaps)
+	return gaps
+}
+
+func p99(sorted []time.Duration) time.Duration { return sorted[len(sorted)*99/100] }
+
+// serveTiny is a server of the embedded model on the host device, with its own
+// tokenizer. Each client process is a user of its own. The limits allow prompts of
+// 4 MB, which are refused once they are tokenized: the engine takes 1,023 tokens.
+func serveTiny(t *testing.T, change func(*bounds)) *fixture {
+	t.Helper()
+	tok, err := tokenizer.Load(tiny.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, vocab := tinyEngine(t)
+	f := newFixture(t, change)
+	f.identify = func(sock *net.UnixConn) (peer, error) {
+		p, err := peerOf(sock)
+		p.uid = uint32(p.pid)
+		return p, err
+	}
+	f.serve()
+	served := f.model()
+	served.Engine, served.Tokenizer = e, tok
+	served.NewDecoder = func(after []int32) Decoder { return tok.NewDecoder(after) }
+	served.Limits = protocol.Limits{Context: 1 << 20, MaxBatch: 8, Vocab: vocab}
+	f.SetReady(served)
+	return f
+}
+
+// tinyEngine is an engine that runs until the test ends.
+func tinyEngine(t *testing.T) (e *engine.Engine, vocab int) {
+	t.Helper()
+	raw, err := tiny.Files.ReadFile("config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := model.ParseConfig(raw, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors, err := weights.Open(tiny.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := device.NewHost(device.HostOptions{})
+	m, err := model.Load(host, config, tensors, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err = engine.New(host, m, engine.Options{Context: 1024, MaxBatch: 8, MaxQueue: 64, Chunk: 128, PageTokens: 16, Pages: 512,
+		MaxGraphs: 16, GraphMemory: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run() }()
+	t.Cleanup(func() {
+		e.Stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		_ = tensors.Close()
+		host.Close()
+	})
+	return e, config.Vocab
+}
+
+// Another user's latencies between tokens are at most three times what they are beside
+// nothing, whatever texts one user floods. The slack and the tries are for machines that
+// do other work. REEL_TEST_ITL=1 measures longer, more texts, without slack, and with
+// the guards off: for a machine of its own.
+func TestITLBesideTexts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it measures latencies, which the race detector changes")
+	}
+	prose := "But, soft! what light through yonder window breaks? "
+	just := errand{Conns: 64, Text: prose, Bytes: 16<<10 - 100}
+	if os.Getenv("REEL_TEST_ITL") == "" {
+		besideTexts(t, nil, 300, 10*time.Millisecond, just)
+		return
+	}
+	const large = 4<<20 - 100
+	for _, flood := range []errand{just, {Conns: 64, Text: prose, Bytes: 4 << 10}, {Conns: 64, Text: prose, Bytes: 64 << 10},
+		{Conns: 2, Text: prose, Bytes: large}, {Conns: 2, Text: "a", Bytes: large}, {Conns: 2, Text: " ", Bytes: large}, {Conns: 2, Text: "é", Bytes: large}} {
+		t.Run(fmt.Sprintf("%d times %d bytes of %.2q", flood.Conns, flood.Bytes, flood.Text), func(t *testing.T) {
+			besideTexts(t, nil, 2000, 0, flood)
+		})
+	}
+	t.Run("two users", func(t *testing.T) {
+		besideTexts(t, nil, 2000, 0, just, errand{Conns: 2, Text: prose, Bytes: large})
+	})
+	t.Run("guards off", func(t *testing.T) {
+		besideTexts(t, func(b *bounds) { b.userTexts, b.tokenizers, b.smallTexts = 1000, 1000, 1000 }, 1000, 0, just)
+	})
+}
+
+// besideTexts measures n latencies alone and beside floods, up to three times. They
+// have to be out of bounds where lift takes the guards off.
+func besideTexts(t *testing.T, lift func(*bounds), n int, slack time.Duration, floods ...errand) {
+	t.Helper()
+	f := serveTiny(t, lift)
+	stream := errand{Socket: f.opts.Socket, Tokens: n}
+	for range 3 {
+		alone := stream.latencies(t)
+		stop := f.besiege(t, floods)
+		beside := stream.latencies(t)
+		stop()
+		t.Logf("P50 %v, P99 %v; beside texts P50 %v, P99 %v", alone[n/2], p99(alone), beside[n/2], p99(beside))
+		if within := p99(beside) <= 3*p99(alone)+slack; within == (lift == nil) {
+			return
+		}
+	}
+	t.Errorf("three times out of bounds; guards off: %v", lift != nil)
+}
+
+// besiege starts the floods, each of a user of its own, and returns what stops them.
+func (f *fixture) besiege(t *testing.T, floods []errand) (stop func()) {
+	t.Helper()
+	var all []*exec.Cmd
+	for _, flood := range floods {
+		flood.Socket = f.opts.Socket
+		c, before := flood.start(t), f.counts.refused.Load()
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+		eventually(t, "it floods", func() bool { return f.counts.refused.Load() > before })
+	}
+	return func() {
+		for _, c := range all {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	}
+}
