@@ -94,7 +94,7 @@ func (o *Options) settings() []*setting {
 		{"device", "auto, host or cuda", "name", "auto", oneOf(&o.Device, "auto", "host", "cuda")},
 		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, 1024)},
 		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)", "n", "0", number(&o.MaxSeqLen, protocol.MaxElements)},
-		{"max-batch", "sequences that run at once (0: what suits the device)", "n", "0", number(&o.MaxBatch, 4096)},
+		{"max-batch", "sequences of one user that run at once (0: what suits the device)", "n", "0", number(&o.MaxBatch, 4096)},
 		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, then multiples of 16", "list", "auto", counts(&o.Precapture)},
 		{"graph-memory", "bytes that captured graphs may take, as in 512MiB (0: what suits the device)", "bytes", "0", byteCount(&o.GraphMemory)},
 		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)", "n", "1024", number(&o.MaxGraphs, 1<<20)},

@@ -132,7 +132,8 @@ const unlimited = int64(1) << 60
 // size fills budget bytes, overhead included: first weights and arena, then graphs
 // up to a quarter of what is left, then the KV pool.
 func (p planner) size(context, batch int, budget int64) sizes {
-	s := sizes{context: context, batch: batch, reserve: int64(reservePlaces(batch)), overhead: p.profile.overhead, loading: p.profile.staging}
+	s := sizes{context: context, batch: batch, overhead: p.profile.overhead, loading: p.profile.staging}
+	s.reserve = int64(reservePlaces(batch))
 	s.longest = int64((context + pageTokens - 1) / pageTokens)
 	s.weights = p.weights(context)
 	lane := p.lane(context, batch)
@@ -192,8 +193,8 @@ func (p planner) lane(context, batch int) *meter {
 	c := p.config
 	c.Context = context
 	places := batch + reservePlaces(batch)
-	_, err := (&model.Model{Config: c}).NewLane(m, model.Geometry{MaxRows: max(p.chunk(context, batch), places), MaxBatch: places, Context: context,
-		PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.profile.kvType})
+	_, err := (&model.Model{Config: c}).NewLane(m, model.Geometry{MaxRows: max(p.chunk(context, batch), places), MaxBatch: places,
+		Context: context, PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.profile.kvType})
 	if err != nil {
 		panic(err) // a meter refuses nothing
 	}
@@ -290,8 +291,10 @@ func (p planner) plan(budget int64) (sizes, engine.Options, error) {
 		return sizes{}, engine.Options{}, err
 	}
 	s := p.size(context, batch, budget)
-	o := engine.Options{Context: context, MaxBatch: batch, Reserve: int(s.reserve), MaxQueue: protocol.MaxQueue, Chunk: p.chunk(context, batch),
-		PageTokens: pageTokens, Pages: int(s.pages), ReservePages: int(s.kept), KVType: p.profile.kvType, Precapture: p.opts.Precapture, MaxGraphs: p.opts.MaxGraphs, GraphMemory: s.graphs, NoRoller: p.opts.Roller == "off"}
+	o := engine.Options{Context: context, MaxBatch: batch, Reserve: int(s.reserve), MaxQueue: protocol.MaxQueue,
+		Chunk: p.chunk(context, batch), PageTokens: pageTokens, Pages: int(s.pages), ReservePages: int(s.kept),
+		KVType: p.profile.kvType, Precapture: p.opts.Precapture,
+		MaxGraphs: p.opts.MaxGraphs, GraphMemory: s.graphs, NoRoller: p.opts.Roller == "off"}
 	return s, o, p.fits(s, budget)
 }
 

@@ -224,7 +224,8 @@ func (r report) print(w io.Writer) {
 	line("weights", r.WeightSum, "and %s beside them while they are loaded", gib(r.Loading))
 	line("KV cache, paged", r.KV.Paged, "%d pages of %d tokens and a trash page, %d bytes each", r.KV.Pages, r.KV.PageTokens, r.KV.PageBytes)
 	line("  dense", r.KV.Dense, "every sequence at full length, without pages")
-	line("  for further users", int64(r.Reserve.Pages)*r.KV.PageBytes, "of it: %d pages that one user cannot take, and %d places, for requests of up to %d tokens",
+	line("  for further users", r.Reserve.Pages*r.KV.PageBytes,
+		"of it: %d pages that one user cannot take, and %d places, for requests of up to %d tokens",
 		r.Reserve.Pages, r.Reserve.Places, r.Reserve.Tokens)
 	line("arena", r.Arena, "activations, slots, what kernels work in")
 	line("graphs", r.Graphs.Budget, "at most; %s of it at start, for %d", gib(r.Graphs.AtStartBytes), r.Graphs.AtStart)

@@ -60,7 +60,8 @@ func TestPlanBesideTheGuide(t *testing.T) {
 		}
 		s, _, err := planner{c.config, gpuProfile, Options{MaxSeqLen: c.context, MaxBatch: 1}}.plan(unlimited)
 		if err != nil || s.kvPool() != c.kv+(1+64)*s.pageBytes || s.reserve*s.kept != 64 {
-			t.Errorf("%s: a KV pool of %d bytes, %v, wants the guide's %d, a page, and 64 for a further user", c.config.Name, s.kvPool(), err, c.kv)
+			t.Errorf("%s: a KV pool of %d bytes, %v, wants the guide's %d, a page, and 64 for a further user",
+				c.config.Name, s.kvPool(), err, c.kv)
 		}
 		// The driver gives memory in blocks of 2 MiB.
 		if over := float64(s.weightBytes())/float64(2*exact) - 1; over < 0 || over > 0.16 {
@@ -124,6 +125,33 @@ func TestPlanKeepsTheBudget(t *testing.T) {
 		}
 		if !served {
 			t.Errorf("%s never fits", c.Name)
+		}
+	}
+}
+
+// The reserve leaves one user what it needs: a longest sequence, and seven eighths
+// of the pages or as many as its batch can use. With room for all it is whole.
+func TestReserveLeavesOneUserItsOwn(t *testing.T) {
+	for _, c := range []model.Config{qwen, phi} {
+		kept := int64(-1)
+		for budget := int64(1 << 30); budget < 1<<40; budget += budget / 7 {
+			for _, batch := range []int{1, 5, 64, 200} {
+				s, o, err := planner{c, gpuProfile, Options{MaxBatch: batch}}.plan(budget)
+				if err != nil {
+					continue
+				}
+				own := s.pages - s.reserve*s.kept
+				if own < s.longest || own < min(s.pages-s.pages/8, s.longest*int64(batch)) || int64(o.ReservePages) != s.kept || s.kept < 0 {
+					t.Errorf("%s in %s: of %d pages one user has %d, each sequence up to %d: %+v", c.Name, gib(budget), s.pages, own, s.longest, o)
+				}
+				if want := min(4, max(1, batch/16)); o.Reserve != want {
+					t.Errorf("%d places beside %d, wants %d", o.Reserve, batch, want)
+				}
+				kept = s.kept
+			}
+		}
+		if kept != 1024/pageTokens {
+			t.Errorf("%s: with all memory there is a place has %d pages", c.Name, kept)
 		}
 	}
 }
@@ -211,7 +239,8 @@ func TestPlanCommand(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Parameters != 3279104 || r.KV.Dense != 5*512*1024 || r.KV.Pages != 160 || r.Reserve != (reportReserve{1, 32, 512}) || !r.Fits || r.VRAM != 24<<30 || r.LargestBatch != 4096 || r.LongestContext != 1024 {
+	if r.Parameters != 3279104 || r.KV.Dense != 5*512*1024 || r.KV.Pages != 160 || r.Reserve != (reportReserve{1, 32, 512}) ||
+		!r.Fits || r.VRAM != 24<<30 || r.LargestBatch != 4096 || r.LongestContext != 1024 {
 		t.Errorf("%+v", r)
 	}
 	out.Reset()

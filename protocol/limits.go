@@ -34,7 +34,7 @@ const (
 // Limits are the bounds a generator states in welcome.
 type Limits struct {
 	Context     int `msgpack:"context" json:"context"`           // tokens of prompt and completion together
-	MaxBatch    int `msgpack:"max_batch" json:"max_batch"`       // sequences that run at once
+	MaxBatch    int `msgpack:"max_batch" json:"max_batch"`       // sequences of one user that run at once
 	Vocab       int `msgpack:"vocab" json:"vocab"`               // token ids are below this
 	PromptBytes int `msgpack:"prompt_bytes" json:"prompt_bytes"` // bytes of a prompt's text: context × longest token
 	Frame       int `msgpack:"frame" json:"frame"`               // bytes of a frame's body

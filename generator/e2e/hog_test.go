@@ -114,7 +114,8 @@ var loads = map[string]func(context int, id uint64) *protocol.Generate{
 	},
 	"any": func(context int, id uint64) *protocol.Generate {
 		prompt := 1 + rand.IntN(context-2)
-		return &protocol.Generate{ID: id, Tokens: make([]int32, prompt), MaxTokens: new(1 + rand.IntN(context-prompt)), IgnoreEOS: true}
+		most := 1 + rand.IntN(context-prompt)
+		return &protocol.Generate{ID: id, Tokens: make([]int32, prompt), MaxTokens: new(most), IgnoreEOS: true}
 	},
 }
 
@@ -132,7 +133,9 @@ func TestOneUserHoldsUpNoOther(t *testing.T) {
 	}
 	for load := range loads {
 		for _, batch := range []int{1, 8, 64} {
-			t.Run(fmt.Sprintf("%s beside %d", load, batch), func(t *testing.T) { holdsUpNoOther(t, load, batch, 40, 10*time.Second) })
+			t.Run(fmt.Sprintf("%s on a batch of %d", load, batch), func(t *testing.T) {
+				holdsUpNoOther(t, load, batch, 40, 10*time.Second)
+			})
 		}
 	}
 }
@@ -160,12 +163,14 @@ func holdsUpNoOther(t *testing.T, load string, batch, probes int, settle time.Du
 		first, itl := g.probe(other, probes)
 		theirs := hog.end()
 		g.quiet()
-		t.Logf("two fair users: ITL P99 %v; beside %d requests: first token after %v at most, ITL P99 %v, theirs %v", base, all, first, itl, theirs)
+		t.Logf("two fair users: ITL P99 %v; beside %d requests: first token after %v at most, ITL P99 %v, theirs %v",
+			base, all, first, itl, theirs)
 		if first < 2*time.Second && max(itl, theirs) < 3*base {
 			return
 		}
 		if try == 3 {
-			t.Fatalf("a first token after %v, wants less than 2 s; ITL P99 %v and %v, wants less than 3 × %v", first, itl, theirs, base)
+			t.Fatalf("a first token after %v, wants less than 2 s; ITL P99 %v and %v, wants less than 3 × %v",
+				first, itl, theirs, base)
 		}
 	}
 }

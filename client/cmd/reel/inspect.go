@@ -73,7 +73,8 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	rows = append(rows, [2]string{"limits",
 		fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)})
 	if r := s.Reserve; r.Places > 0 {
-		rows = append(rows, [2]string{"reserve", fmt.Sprintf("room for further users: %d, each with up to %d tokens; %d pages", r.Places, r.Tokens, r.Pages)})
+		rows = append(rows, [2]string{"reserve",
+			fmt.Sprintf("room for further users: %d, each with up to %d tokens; %d pages", r.Places, r.Tokens, r.Pages)})
 	}
 	return writeRows(w, rows)
 }

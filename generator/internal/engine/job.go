@@ -41,9 +41,10 @@ type job struct {
 func newJob(h Handle, r *Request) *job {
 	s := r.Sampling
 	j := &job{handle: h, request: r}
-	j.seq = scheduler.Sequence{Prompt: r.Tokens, MaxTokens: r.MaxTokens, User: r.User, Connection: r.Connection, Owner: j, Sampling: kernels.Sampling{
+	j.seq = scheduler.Sequence{Prompt: r.Tokens, MaxTokens: r.MaxTokens, User: r.User, Connection: r.Connection, Owner: j}
+	j.seq.Sampling = kernels.Sampling{
 		Temperature: s.Temperature, TopK: int32(s.TopK), TopP: s.TopP, MinP: s.MinP,
-		RepeatPenalty: s.RepeatPenalty, Logprobs: int32(s.Logprobs), Seed: s.Seed}}
+		RepeatPenalty: s.RepeatPenalty, Logprobs: int32(s.Logprobs), Seed: s.Seed}
 	return j
 }
 

@@ -44,12 +44,14 @@ func (e *Engine) start() error {
 	if err != nil {
 		return fmt.Errorf("engine: capturing graphs: %w", err)
 	}
-	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: e.opts.MaxBatch, Reserve: e.opts.Reserve, MaxQueue: 2 * (e.opts.MaxQueue + e.opts.places()),
-		Chunk: e.opts.Chunk, Context: e.opts.Context, PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, ReservePages: e.opts.ReservePages,
+	o := e.opts
+	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve,
+		MaxQueue: 2 * (o.MaxQueue + o.places()), Chunk: o.Chunk, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, ReservePages: o.ReservePages,
 		FirstStep: e.next, InFlight: depth})
 	e.stats.Arena = e.lane.ArenaBytes()
-	e.stats.Reserve = protocol.Reserve{Places: e.opts.Reserve, Pages: e.opts.Reserve * e.opts.ReservePages, Tokens: e.opts.ReservePages * e.opts.PageTokens}
-	e.stats.KV = protocol.KV{PageTokens: e.opts.PageTokens, Pages: e.opts.Pages, Bytes: e.lane.KV.Data.Bytes()}
+	e.stats.Reserve = protocol.Reserve{Places: o.Reserve, Pages: o.Reserve * o.ReservePages,
+		Tokens: o.ReservePages * o.PageTokens}
+	e.stats.KV = protocol.KV{PageTokens: o.PageTokens, Pages: o.Pages, Bytes: e.lane.KV.Data.Bytes()}
 	return err
 }
 
@@ -113,8 +115,8 @@ func (e *Engine) allocate() (err error) {
 	}
 	o := e.opts
 	_, guard := e.dev.(*device.Guard)
-	e.lane, err = e.model.NewLane(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.places()), MaxBatch: o.places(), Context: o.Context,
-		PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType, Guard: guard})
+	e.lane, err = e.model.NewLane(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.places()), MaxBatch: o.places(),
+		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType, Guard: guard})
 	if err != nil {
 		return fmt.Errorf("engine: memory of the lane: %w", err)
 	}

@@ -85,7 +85,8 @@ func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
 		if guarded {
 			o.Reserve, o.ReservePages = 1, 2
 		}
-		b := startOn(t, device.HostOptions{Workers: 2, GraphBytes: 1000, Delay: func() time.Duration { return 50 * time.Microsecond }}, o, nil)
+		slow := func() time.Duration { return 50 * time.Microsecond }
+		b := startOn(t, device.HostOptions{Workers: 2, GraphBytes: 1000, Delay: slow}, o, nil)
 		long := Request{Tokens: []int32{1}, MaxTokens: 264, User: 1} // takes 33 pages
 		hog, h := b.submit(long)
 		<-hog.first
@@ -122,7 +123,9 @@ func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
 // reserve are for users that run nothing.
 func TestReserveIsNoPartOfAQueue(t *testing.T) {
 	e := &Engine{opts: Options{MaxBatch: 4, Reserve: 2}}
-	for _, c := range []struct{ running, mine, want int }{{0, 0, 4}, {3, 3, 1}, {4, 4, 0}, {4, 0, 1}, {5, 1, 0}, {5, 0, 1}, {6, 0, 0}} {
+	for _, c := range []struct{ running, mine, want int }{
+		{0, 0, 4}, {3, 3, 1}, {4, 4, 0}, {4, 0, 1}, {5, 1, 0}, {5, 0, 1}, {6, 0, 0},
+	} {
 		e.stats.Requests.Running = c.running
 		if got := e.freePlaces(tally{running: c.mine}); got != c.want {
 			t.Errorf("%d run, %d of the user's: %d places are free to it, wants %d", c.running, c.mine, got, c.want)

@@ -167,7 +167,8 @@ func TestConnectionsShareTheirUsersPart(t *testing.T) {
 			add(q.User, q.Connection)
 		}
 	}
-	many, few, other := float64(served[[2]uint64{1, 1}]), float64(served[[2]uint64{1, 2}]), float64(served[[2]uint64{2, 3}])
+	got := func(user, connection uint64) float64 { return float64(served[[2]uint64{user, connection}]) }
+	many, few, other := got(1, 1), got(1, 2), got(2, 3)
 	if few < 0.8*many || few > 1.25*many || other < 0.8*(many+few) || other > 1.25*(many+few) {
 		t.Errorf("the user's connections got %v and %v requests through, another user %v", many, few, other)
 	}

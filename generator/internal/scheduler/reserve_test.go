@@ -13,7 +13,8 @@ type reserve struct{ places, pages int }
 
 // randomReserve makes options up, and what their reserve claims.
 func randomReserve(r *rand.Rand) (Options, reserve) {
-	o := Options{MaxBatch: 1 + r.IntN(8), Reserve: 1 + r.IntN(4), MaxQueue: 300, Chunk: 1 + r.IntN(20), Context: 40, PageTokens: 1 + r.IntN(8), InFlight: 1 + r.IntN(3)}
+	o := Options{MaxBatch: 1 + r.IntN(8), Reserve: 1 + r.IntN(4), MaxQueue: 300, Chunk: 1 + r.IntN(20), Context: 40,
+		PageTokens: 1 + r.IntN(8), InFlight: 1 + r.IntN(3)}
 	longest := pagesFor(o.Context, o.PageTokens)
 	o.ReservePages = r.IntN(longest + 1)
 	o.Pages = longest + o.Reserve*o.ReservePages + r.IntN(4*longest)
@@ -40,7 +41,8 @@ func (l *load) step() {
 		if r.IntN(3) > 0 {
 			user = 0 // who has the most
 		}
-		_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(39)), MaxTokens: 1 + r.IntN(39), User: user, Connection: uint64(r.IntN(3))})
+		_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(39)), MaxTokens: 1 + r.IntN(39), User: user,
+			Connection: uint64(r.IntN(3))})
 	}
 	due := l.due()
 	if b := s.Next(); b != nil {
@@ -92,11 +94,21 @@ func (l *load) whole() {
 		free, all, within = free-n, all+places[user], within+min(n, s.ReservePages)
 	}
 	if free != s.FreePages() || within != s.within || len(places) != s.holders || all != s.root.places {
-		l.t.Fatalf("%d pages free, %d within shares, %d users with places, %d places taken; the scheduler counts %d, %d, %d, %d",
+		l.t.Fatalf("pages free and within shares, users with places, places: %d %d %d %d; counted %d %d %d %d",
 			free, within, len(places), all, s.FreePages(), s.within, s.holders, s.root.places)
 	}
-	if free+within < (s.Reserve+1)*s.ReservePages || all > max(s.MaxBatch, s.MaxBatch+len(places)-1) || all > s.MaxBatch+s.Reserve {
-		l.t.Fatalf("%+v: %d pages free and %d within shares, %d users in %d places", s.Options, free, within, len(places), all)
+	most := s.MaxBatch + min(s.Reserve, max(0, len(places)-1))
+	if free+within < (s.Reserve+1)*s.ReservePages || all > most {
+		l.t.Fatalf("%+v: %d pages free, %d within shares, %d users in %d places", s.Options, free, within, len(places), all)
+	}
+}
+
+// back checks that all pages, slots and shares have come back.
+func (l *load) back() {
+	s, root := l.s, l.s.root
+	if s.FreePages() != s.Pages || len(s.slots) != s.MaxBatch+s.Reserve || len(root.children)+root.queued+root.running != 0 {
+		l.t.Fatalf("%d of %d pages and %d of %d slots came back, of %d users something is left",
+			s.FreePages(), s.Pages, len(s.slots), s.MaxBatch+s.Reserve, len(root.children))
 	}
 }
 
@@ -118,10 +130,7 @@ func TestReserveHoldsForFurtherUsers(t *testing.T) {
 			missed += l.missed
 			sequences(l.s, l.s.Remove)
 			l.s.Complete(l.s.number)
-			if l.s.FreePages() != o.Pages || len(l.s.slots) != o.MaxBatch+o.Reserve || len(l.s.root.children) != 0 || l.s.root.queued+l.s.root.running != 0 {
-				t.Fatalf("%d of %d pages and %d of %d slots came back, of %d users something is left", l.s.FreePages(), o.Pages,
-					len(l.s.slots), o.MaxBatch+o.Reserve, len(l.s.root.children))
-			}
+			l.back()
 		}
 		if (missed == 0) != guarded {
 			t.Errorf("reserve %v: %d further users found no place or no pages", guarded, missed)
@@ -168,7 +177,8 @@ func TestWhoWaitsForPagesHoldsUpNoFurtherUser(t *testing.T) {
 		"the same user's":         {[]*Sequence{{Prompt: prompt(4), User: 2, Connection: 1}}, 0},
 		"one more further user's": {[]*Sequence{{Prompt: prompt(4), User: 3}, {Prompt: prompt(4), User: 4}}, 1},
 	} {
-		s := mustNew(t, Options{MaxBatch: 8, Reserve: 2, MaxQueue: 9, Chunk: 64, Context: 64, PageTokens: 4, Pages: 24, ReservePages: 4, InFlight: 1})
+		s := mustNew(t, Options{MaxBatch: 8, Reserve: 2, MaxQueue: 9, Chunk: 64, Context: 64, PageTokens: 4, Pages: 24,
+			ReservePages: 4, InFlight: 1})
 		hog := &Sequence{Prompt: prompt(48), MaxTokens: 1, User: 1} // 12 of 16 pages
 		large := &Sequence{Prompt: prompt(40), MaxTokens: 1, User: 2}
 		for _, q := range append([]*Sequence{hog, large}, c.behind...) {
@@ -195,7 +205,8 @@ func TestNoRequestStarves(t *testing.T) {
 		o, claim := randomReserve(r)
 		s := mustNew(t, o)
 		small := func() {
-			_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(8)), MaxTokens: 1 + r.IntN(8), User: uint32(r.IntN(2*claim.places + 2)), Connection: uint64(r.IntN(3))})
+			_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(8)), MaxTokens: 1 + r.IntN(8),
+				User: uint32(r.IntN(2*claim.places + 2)), Connection: uint64(r.IntN(3))})
 		}
 		for range 20 {
 			small()

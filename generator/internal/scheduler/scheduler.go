@@ -124,12 +124,12 @@ type Scheduler struct {
 
 // New makes a scheduler.
 func New(o Options) (*Scheduler, error) {
-	if o.MaxBatch < 1 || o.Reserve < 0 || o.ReservePages < 0 || o.Chunk < 1 || o.PageTokens < 1 || o.Context < 2 || o.InFlight < 1 {
+	if min(o.MaxBatch, o.Chunk, o.PageTokens, o.Context-1, o.InFlight) < 1 || min(o.Reserve, o.ReservePages) < 0 {
 		return nil, fmt.Errorf("scheduler: options out of bounds: %+v", o)
 	}
 	if longest, kept := pagesFor(o.Context, o.PageTokens), o.Reserve*o.ReservePages; o.Pages-kept < longest {
-		return nil, fmt.Errorf("scheduler: %d KV pages of %d tokens, of which %d are kept for further users, do not hold one sequence of %d, which takes %d",
-			o.Pages, o.PageTokens, kept, o.Context, longest)
+		return nil, fmt.Errorf("scheduler: of %d KV pages %d are kept for further users: a sequence of %d tokens takes %d",
+			o.Pages, kept, o.Context, longest)
 	}
 	places := o.MaxBatch + o.Reserve
 	s := &Scheduler{Options: o, pages: NewPages(o.Pages), generations: make([]int32, places),

@@ -137,7 +137,8 @@ func (s *Server) Status() *protocol.Status {
 	if p.model != nil {
 		stats := p.model.Engine.Stats()
 		st.Model, st.Device, st.Limits = p.model.Name, p.model.Device, p.model.Limits
-		st.Requests, st.KV, st.Steps, st.Graphs, st.Reserve = stats.Requests, stats.KV, stats.Steps, stats.Graphs, stats.Reserve
+		st.Requests, st.KV, st.Steps, st.Graphs = stats.Requests, stats.KV, stats.Steps, stats.Graphs
+		st.Reserve = stats.Reserve
 		st.Shape = p.model.Shape
 		if p.model.Machine != nil {
 			st.Machine = p.model.Machine()

@@ -1,0 +1,31 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+)
+
+// What a decode step costs the engine's thread while a full queue waits.
+func BenchmarkNext(b *testing.B) {
+	for _, n := range []int{1, 8, 64} {
+		for _, waiting := range []int{0, 500} {
+			b.Run(fmt.Sprintf("%d run, %d wait", n, waiting), func(b *testing.B) {
+				s, err := New(Options{MaxBatch: n, Reserve: 4, ReservePages: 1, MaxQueue: 1000, Chunk: 64,
+					Context: 1 << 40, PageTokens: 1 << 36, Pages: 1 << 10, InFlight: 2})
+				if err != nil {
+					b.Fatal(err)
+				}
+				for range n + waiting {
+					_ = s.Add(&Sequence{Prompt: make([]int32, 1), MaxTokens: 1 << 35})
+				}
+				for range 200 {
+					s.Complete(s.Next().Step.Number)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					s.Complete(s.Next().Step.Number)
+				}
+			})
+		}
+	}
+}
