@@ -41,15 +41,21 @@ const (
 	startTime  = 10 * time.Second
 )
 
-// Template is a chat template, run by a process of its own. It may be used by
-// many goroutines: their texts are made one after another.
+// Workers is how many texts a template makes at once, each in a process of its own.
+// The second process starts when a text finds the first one busy, and stays.
+const Workers = 2
+
+// Template is a chat template, run by processes of its own. It may be used by
+// many goroutines: those past Workers wait for one another.
 type Template struct {
 	source  Source
 	command func() *exec.Cmd // starts a process that calls Serve
 	limit   time.Duration
+	places  chan struct{} // holds one for each text that is being made
 
 	mu     sync.Mutex
-	worker *worker // nil where none runs
+	idle   []*worker
+	busy   map[*worker]bool
 	closed bool
 }
 
@@ -57,74 +63,136 @@ type Template struct {
 // input and output, and gives it the template. Errors: ErrTemplate, and that the
 // process can't be started.
 func New(s Source, command func() *exec.Cmd) (*Template, error) {
-	t := &Template{source: s, command: command, limit: renderTime}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t, t.start()
+	t := &Template{source: s, command: command, limit: renderTime, places: make(chan struct{}, Workers), busy: map[*worker]bool{}}
+	w, err := t.start()
+	if err == nil {
+		t.put(w)
+	}
+	return t, err
 }
 
 // Render returns the prompt that messages make, which the answer follows. It has
-// at most so many bytes. Errors: ErrRefused, ErrTemplate, ErrTooLong.
+// at most so many bytes. If the process is killed by somebody else, another one
+// makes the text: once, since the system kills what takes its memory. Errors:
+// ErrRefused, ErrTemplate, ErrTooLong.
 func (t *Template) Render(messages []protocol.Message, most int) (string, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.worker == nil {
-		if err := t.start(); err != nil {
-			return "", err
-		}
+	t.places <- struct{}{}
+	defer func() { <-t.places }()
+	j := job{Messages: messages, Most: most}
+	r, err := t.try(j)
+	if errors.Is(err, errKilled) {
+		r, err = t.try(j)
 	}
-	r, err := t.ask(job{Messages: messages, Most: most}, t.limit)
 	if err != nil {
 		return "", err
 	}
 	return r.Text, r.err()
 }
 
-// start starts a worker and gives it the template.
-func (t *Template) start() error {
+// try has an idle process do a job, or else a new one.
+func (t *Template) try(j job) (result, error) {
+	w, err := t.take()
+	if err != nil {
+		return result{}, err
+	}
+	r, err := t.ask(w, j, t.limit)
+	if err == nil {
+		t.put(w)
+	}
+	return r, err
+}
+
+// take returns a process that is idle, or starts one.
+func (t *Template) take() (*worker, error) {
+	t.mu.Lock()
+	if n := len(t.idle); n > 0 && !t.closed {
+		w := t.idle[n-1]
+		t.idle = t.idle[:n-1]
+		t.busy[w] = true
+		t.mu.Unlock()
+		return w, nil
+	}
+	t.mu.Unlock()
+	return t.start()
+}
+
+// put makes a busy process idle, or ends it where the template was closed.
+func (t *Template) put(w *worker) {
+	t.mu.Lock()
+	delete(t.busy, w)
+	closed := t.closed
+	if !closed {
+		t.idle = append(t.idle, w)
+	}
+	t.mu.Unlock()
+	if closed {
+		w.end()
+	}
+}
+
+// start starts a process, which counts as busy, and gives it the template.
+func (t *Template) start() (*worker, error) {
+	w, err := t.launch()
+	if err != nil {
+		return nil, err
+	}
+	r, err := t.ask(w, job{Source: &t.source}, startTime)
+	if err == nil && r.err() != nil {
+		t.drop(w)
+		err = r.err()
+	}
+	return w, err
+}
+
+// launch starts a process, unless the template was closed.
+func (t *Template) launch() (*worker, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.closed {
-		return fmt.Errorf("%w: the generator ends", ErrTemplate)
+		return nil, fmt.Errorf("%w: the generator ends", ErrTemplate)
 	}
 	w, err := startWorker(t.command())
 	if err != nil {
-		return fmt.Errorf("%w: its process can't be started: %w", ErrTemplate, err)
+		return nil, fmt.Errorf("%w: its process can't be started: %w", ErrTemplate, err)
 	}
-	t.worker = w
-	r, err := t.ask(job{Source: &t.source}, startTime)
-	if err == nil {
-		err = r.err()
-	}
-	if err != nil {
-		t.stop()
-	}
-	return err
+	t.busy[w] = true
+	return w, nil
 }
 
-// ask has the worker do a job, or be killed.
-func (t *Template) ask(j job, limit time.Duration) (result, error) {
-	r, err := t.worker.ask(j, limit)
+// ask has a busy process do a job. One that does not is ended.
+func (t *Template) ask(w *worker, j job, limit time.Duration) (result, error) {
+	r, err := w.ask(j, limit)
 	if err == nil {
 		return r, nil
 	}
-	t.stop()
-	if errors.Is(err, errSlow) {
+	killed := t.drop(w) && lost(err)
+	switch {
+	case errors.Is(err, errSlow):
 		return r, fmt.Errorf("%w: it takes more than %v", ErrTemplate, limit)
+	case killed:
+		return r, fmt.Errorf("%w: %w: %w", ErrTemplate, errKilled, err)
 	}
 	return r, fmt.Errorf("%w: its process ended, perhaps for want of memory or depth: %w", ErrTemplate, err)
 }
 
-// stop ends the worker; the next text gets another.
-func (t *Template) stop() {
-	if t.worker != nil {
-		t.worker.end()
-	}
-	t.worker = nil
+// drop ends a busy process, and reports whether a signal did.
+func (t *Template) drop(w *worker) (bySignal bool) {
+	t.mu.Lock()
+	delete(t.busy, w)
+	t.mu.Unlock()
+	return w.end()
 }
 
-// Close ends the template's process.
+// Close ends the template's processes, the busy ones too.
 func (t *Template) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
-	t.stop()
+	for _, w := range t.idle {
+		w.end()
+	}
+	t.idle = nil
+	for w := range t.busy {
+		_ = w.command.Process.Kill() // the text that it makes ends it
+	}
 }

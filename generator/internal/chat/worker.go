@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"reel/protocol"
 )
@@ -55,8 +58,21 @@ func failed(err error) result {
 	return result{Kind: "template", Cause: fmt.Sprintf("%v: %v", ErrTemplate, err)}
 }
 
-// errSlow is a worker that was killed because its time was over.
-var errSlow = errors.New("too slow")
+var (
+	// errSlow is a worker that was killed because its time was over.
+	errSlow = errors.New("too slow")
+	// errKilled is a worker that a signal of somebody else ended, such as the system's
+	// when memory is short. What a template does itself never ends in a signal: Go
+	// exits when memory or stack run out.
+	errKilled = errors.New("its process was killed")
+	// errLong is an answer of more bytes than it may have.
+	errLong = errors.New("the answer is too long")
+)
+
+// lost reports whether err is that of a pipe to a process that is no more.
+func lost(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.EPIPE)
+}
 
 // worker is the process that runs a template.
 type worker struct {
@@ -94,12 +110,18 @@ func (w *worker) ask(j job, limit time.Duration) (r result, err error) {
 	if !killer.Stop() {
 		return r, errSlow
 	}
+	if err != nil && w.bound.N <= 0 {
+		return r, errLong
+	}
 	return r, err
 }
 
-// end kills the process and reaps it.
-func (w *worker) end() {
+// end kills the process and reaps it. It reports whether a signal ended it; where the
+// process had ended before, that is the signal that did.
+func (w *worker) end() (bySignal bool) {
 	_ = w.command.Process.Kill() // it may have ended
 	_ = w.in.Close()
 	_ = w.command.Wait()
+	status, ok := w.command.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled()
 }

@@ -44,6 +44,17 @@ func newTemplate(t *testing.T, source string) *Template {
 	return template
 }
 
+// only is the process of a template that has one, which is idle.
+func (t *Template) only(tb testing.TB) *worker {
+	tb.Helper()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.idle) != 1 || len(t.busy) != 0 {
+		tb.Fatalf("%d processes are idle, %d busy", len(t.idle), len(t.busy))
+	}
+	return t.idle[0]
+}
+
 var hello = []protocol.Message{{Role: "user", Content: "Hello"}}
 
 const most = 1 << 20
@@ -76,8 +87,8 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	// None of that cost the process.
-	before := template.worker
-	if got, err := template.Render(hello, most); got != strings.Repeat("Hello", 10) || err != nil || template.worker != before {
+	before := template.only(t)
+	if got, err := template.Render(hello, most); got != strings.Repeat("Hello", 10) || err != nil || template.only(t) != before {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -124,7 +135,7 @@ func TestHostile(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.names) || !errors.Is(err, ErrTemplate) && !errors.Is(err, ErrTooLong) {
 				t.Errorf("%v, want one with %q", err, c.names)
 			}
-			if template.worker == nil && strings.HasPrefix(c.names, "memory") {
+			if template != nil && len(template.idle) == 0 && strings.HasPrefix(c.names, "memory") {
 				template.limit = patience
 				if got, err := template.Render(hello, most); got != "ok" || err != nil {
 					t.Errorf("the next text is %q, %v", got, err)
@@ -170,12 +181,12 @@ func TestNoWorker(t *testing.T) {
 // TestClose ends the process, also a busy one; nothing is started any more.
 func TestClose(t *testing.T) {
 	template := newTemplate(t, "ok")
-	process := template.worker.command
+	process := template.only(t).command
 	template.Close()
 	if process.ProcessState == nil {
 		t.Error("the process was not reaped")
 	}
-	if _, err := template.Render(hello, most); !errors.Is(err, ErrTemplate) || template.worker != nil {
+	if _, err := template.Render(hello, most); !errors.Is(err, ErrTemplate) || len(template.idle)+len(template.busy) != 0 {
 		t.Error(err)
 	}
 }
