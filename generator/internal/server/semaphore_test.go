@@ -12,6 +12,13 @@ func (s *fairSemaphore) waiters() int {
 	return len(s.waiting)
 }
 
+// holders is how many users hold places.
+func (s *fairSemaphore) holders() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.held)
+}
+
 // One user's many leave every other place to another's few.
 func TestPlacesAreShared(t *testing.T) {
 	s := newFairSemaphore(1, 1)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"reel/generator/internal/chat"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/model"
 	"reel/generator/internal/tokenizer"
@@ -20,8 +21,15 @@ import (
 	"reel/protocol"
 )
 
-// TestMain is also a client process, which does an errand.
+// TestMain is also a client process, which does an errand, and the process of a chat
+// template.
 func TestMain(m *testing.M) {
+	if os.Getenv("REEL_TEST_WORKER") != "" {
+		if err := chat.Serve(os.Stdin, os.Stdout); err != nil {
+			panic(err)
+		}
+		return
+	}
 	said := os.Getenv("REEL_TEST_ERRAND")
 	if said == "" {
 		os.Exit(m.Run())

@@ -97,8 +97,8 @@ func TestLeavingWhileATextWaits(t *testing.T) {
 	close(f.tok.gate)
 	expect[protocol.Tokens](first)
 	eventually(t, "it has left", func() bool { return f.Status().Connections == 1 })
-	if n := len(f.texts.users.held) + len(f.texts.small.held); n != 0 {
-		t.Errorf("%d places are held", n)
+	if n := f.texts.users.holders() + f.texts.small.holders(); n != 0 {
+		t.Errorf("%d users hold places", n)
 	}
 	f.works()
 }

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+
+	"reel/generator/internal/chat"
+	"reel/protocol"
+)
+
+// gatedChat makes a prompt of a conversation when its gate lets it.
+type gatedChat struct {
+	gate chan struct{}
+	at   atomic.Int64 // prompts that are being made
+}
+
+func (c *gatedChat) Render(messages []protocol.Message, _ int) (string, error) {
+	c.at.Add(1)
+	defer c.at.Add(-1)
+	<-c.gate
+	return messages[0].Content, nil
+}
+
+// One prompt of a user is made at a time, and two of all users. So a user does not wait
+// for another who has many slow ones, and beside more of such users for one prompt of
+// another.
+func TestRendersAreSharedAmongUsers(t *testing.T) {
+	for name, c := range map[string]struct {
+		lift              func(*bounds)
+		one, two, waiting int // prompts that are made for one user, for two; that wait then
+	}{
+		"guards":           {func(*bounds) {}, 1, 2, 8},
+		"a user's, lifted": {func(b *bounds) { b.userRenders = 100 }, 2, 2, 8},
+		"of all, lifted":   {func(b *bounds) { b.renders = 100 }, 1, 2, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			uid := new(atomic.Uint32)
+			f, chat := newFixture(t, c.lift), &gatedChat{gate: make(chan struct{})}
+			f.as(uid)
+			f.serve()
+			m := f.model()
+			m.Chat = chat
+			f.SetReady(m)
+			send := func(user uint32) *peerClient {
+				uid.Store(user)
+				client := f.client()
+				client.send(conversation(1, 1, protocol.Message{Role: "user", Content: "x"}))
+				return client
+			}
+			var all []*peerClient
+			for range 8 {
+				all = append(all, send(1))
+			}
+			settled := func(n int) func() bool {
+				return func() bool { return int(chat.at.Load())+f.renders.waiters() == n }
+			}
+			eventually(t, "each waits or is made", settled(8))
+			if n := chat.at.Load(); n != int64(c.one) {
+				t.Errorf("%d prompts of one user are made, want %d", n, c.one)
+			}
+			all = append(all, send(2))
+			eventually(t, "each waits or is made", settled(9))
+			if n := chat.at.Load(); n != int64(c.two) {
+				t.Errorf("%d prompts of two users are made, want %d", n, c.two)
+			}
+			all = append(all, send(3))
+			eventually(t, "each waits or is made", settled(10))
+			if n := f.renders.waiters(); n != c.waiting {
+				t.Errorf("%d wait, want %d", n, c.waiting)
+			}
+			close(chat.gate)
+			for _, client := range all {
+				if got, err := client.collect(1); err != nil || got[1] == nil || got[1].done == nil {
+					t.Errorf("%+v, %v", got, err)
+				}
+			}
+		})
+	}
+}
+
+// A user who has eight prompts made that take more time than there is does not keep
+// another's waiting: that one is made before the first of the eight has failed.
+func TestSlowTemplate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a process of a template starts within 2 s, but not under the race detector")
+	}
+	const source = "{% if messages[0].content == 'slow' %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}x"
+	template, err := chat.New(chat.Source{Template: source}, func() *exec.Cmd {
+		c := exec.Command(os.Args[0])
+		c.Env = append(os.Environ(), "REEL_TEST_WORKER=1")
+		return c
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid := new(atomic.Uint32)
+	f := newFixture(t, nil)
+	f.as(uid)
+	f.serve()
+	m := f.model()
+	m.Chat = template
+	f.SetReady(m)
+	for i := range 8 {
+		f.client().send(conversation(1, 1, protocol.Message{Role: "user", Content: "slow"}))
+		eventually(t, "it waits or is made", func() bool { return f.renders.waiters() == i && f.renders.holders() == 1 })
+	}
+	uid.Store(1)
+	if got := f.client().ask(conversation(1, 1, protocol.Message{Role: "user", Content: "hello"})); got.done == nil {
+		t.Error(got.err)
+	}
+	if n := f.counts.refused.Load(); n != 0 {
+		t.Errorf("%d of another user's prompts failed before", n)
+	}
+	template.Close() // the others fail at once
+}
+
+// Of users who wait, the one who waits for the first time is next.
+func TestNextRenderIsAnothers(t *testing.T) {
+	s := newFairSemaphore(defaultBounds().renders, defaultBounds().userRenders)
+	s.acquire(1)
+	s.acquire(2)
+	order := make(chan uint32, 20)
+	for i, user := range []uint32{1, 1, 1, 2, 2, 2, 3} {
+		go func() {
+			s.acquire(user)
+			order <- user
+		}()
+		eventually(t, "it waits", func() bool { return s.waiters() == i+1 })
+	}
+	s.release(1)
+	if user := <-order; user != 3 {
+		t.Errorf("user %d is next, want 3", user)
+	}
+}
