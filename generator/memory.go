@@ -86,8 +86,8 @@ func hostBudget(list []memlimit.Limit, w weightUse) budget {
 	return b
 }
 
-// describe names a limit and what is left of it.
-func describe(l memlimit.Limit) string {
+// describeLimit names a limit and what is left of it.
+func describeLimit(l memlimit.Limit) string {
 	text := fmt.Sprintf("%s of %s", l.Name, gib(l.Bound))
 	if l.Where != "" {
 		text += " in " + l.Where
@@ -100,13 +100,13 @@ func (b budget) String() string {
 	taken, room := b.use.copied, int64(dataRoom)
 	switch b.limit.Kind {
 	case memlimit.Machine:
-		return describe(b.limit) + "; half of that is for other programs and the weights' pages"
+		return describeLimit(b.limit) + "; half of that is for other programs and the weights' pages"
 	case memlimit.Cgroup:
 		taken, room = taken+b.use.resident, programRoom
 	case memlimit.AddressSpace:
 		taken, room = taken+b.use.unmapped, spaceRoom
 	}
-	text := fmt.Sprintf("%s; the program itself needs %s of that", describe(b.limit), gib(room))
+	text := fmt.Sprintf("%s; the program itself needs %s of that", describeLimit(b.limit), gib(room))
 	if taken > 0 {
 		text += " and the weights " + gib(taken)
 	}
@@ -146,7 +146,7 @@ func checkStart(files fs.FS, list []memlimit.Limit) error {
 	for _, l := range list {
 		if l.Kind != memlimit.Machine && l.Left < needs {
 			return fmt.Errorf("%w: reading the tokenizer needs about %s; the bound is %s: raise it",
-				errNoRoom, gib(needs), describe(l))
+				errNoRoom, gib(needs), describeLimit(l))
 		}
 	}
 	return nil
@@ -161,7 +161,7 @@ func cannotServe(name string, err error) error {
 	list, _ := memlimit.Here() // without them the system's word has to do
 	text := ""
 	for _, l := range list[min(1, len(list)):] {
-		text += "; " + describe(l)
+		text += "; " + describeLimit(l)
 	}
 	return refuse(errConfig, "%w: the model in %s cannot be loaded: %w%s: raise the limit, or serve a smaller model",
 		errNoRoom, name, err, text)
