@@ -63,7 +63,10 @@ type Template struct {
 // input and output, and gives it the template. Errors: ErrTemplate, and that the
 // process can't be started.
 func New(s Source, command func() *exec.Cmd) (*Template, error) {
-	t := &Template{source: s, command: command, limit: renderTime, places: make(chan struct{}, Workers), busy: map[*worker]bool{}}
+	t := &Template{
+		source: s, command: command, limit: renderTime,
+		places: make(chan struct{}, Workers), busy: map[*worker]bool{},
+	}
 	w, err := t.start()
 	if err == nil {
 		t.put(w)

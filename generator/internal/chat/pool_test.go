@@ -15,8 +15,10 @@ import (
 
 // working takes about a third of a second for a message "slow" and no time for others. It has no
 // end for a message "endless".
-const working = "{% if messages[0].content == 'slow' %}{% for a in range(100) %}{% for b in range(1000) %}{% endfor %}{% endfor %}{% endif %}" +
-	"{% if messages[0].content == 'endless' %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}"
+const working = "{% if messages[0].content == 'slow' %}" +
+	"{% for a in range(100) %}{% for b in range(1000) %}{% endfor %}{% endfor %}{% endif %}" +
+	"{% if messages[0].content == 'endless' %}" +
+	"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}"
 
 func say(content string) []protocol.Message {
 	return []protocol.Message{{Role: "user", Content: content}}
@@ -65,7 +67,8 @@ func TestKilledTwice(t *testing.T) {
 		started++
 		return exec.Command("sh", "-c", "read line; echo '{}'; kill -9 $$")
 	}
-	if _, err := template.Render(hello, most); !errors.Is(err, ErrTemplate) || !errors.Is(err, errKilled) || started != 1 {
+	_, err := template.Render(hello, most)
+	if !errors.Is(err, ErrTemplate) || !errors.Is(err, errKilled) || started != 1 {
 		t.Errorf("%v, %d processes", err, started)
 	}
 	template.command = command
@@ -80,7 +83,8 @@ func TestOwnEndsAreNotRetried(t *testing.T) {
 		if name == "memory" && underRace {
 			continue // there is no bound then
 		}
-		template := newTemplate(t, working+"{% if messages[0].content == 'large' %}{{ ('x' * 1000000) * 1000000 }}{% endif %}")
+		const large = "{% if messages[0].content == 'large' %}{{ ('x' * 1000000) * 1000000 }}{% endif %}"
+		template := newTemplate(t, working+large)
 		if name == "time" {
 			template.limit = 100 * time.Millisecond
 		}
@@ -89,7 +93,8 @@ func TestOwnEndsAreNotRetried(t *testing.T) {
 			started++
 			return command()
 		}
-		if _, err := template.Render(say(content), most); !errors.Is(err, ErrTemplate) || errors.Is(err, errKilled) || started != 0 {
+		_, err := template.Render(say(content), most)
+		if !errors.Is(err, ErrTemplate) || errors.Is(err, errKilled) || started != 0 {
 			t.Errorf("%s: %v, %d more processes", name, err, started)
 		}
 	}

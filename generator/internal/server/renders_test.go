@@ -86,7 +86,8 @@ func TestSlowTemplate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a process of a template starts within 2 s, but not under the race detector")
 	}
-	const source = "{% if messages[0].content == 'slow' %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}x"
+	const source = "{% if messages[0].content == 'slow' %}" +
+		"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}x"
 	template, err := chat.New(chat.Source{Template: source}, func() *exec.Cmd {
 		c := exec.Command(os.Args[0])
 		c.Env = append(os.Environ(), "REEL_TEST_WORKER=1")
@@ -104,7 +105,9 @@ func TestSlowTemplate(t *testing.T) {
 	f.SetReady(m)
 	for i := range 8 {
 		f.client().send(conversation(1, 1, protocol.Message{Role: "user", Content: "slow"}))
-		eventually(t, "it waits or is made", func() bool { return f.renders.waiters() == i && f.renders.holders() == 1 })
+		eventually(t, "it waits or is made", func() bool {
+			return f.renders.waiters() == i && f.renders.holders() == 1
+		})
 	}
 	uid.Store(1)
 	if got := f.client().ask(conversation(1, 1, protocol.Message{Role: "user", Content: "hello"})); got.done == nil {

@@ -53,7 +53,8 @@ func (s *Server) encode(text string, user uint32, by func(string) ([]int32, erro
 	places.release(user)
 	s.texts.users.release(user)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeBadRequest, "check the text's encoding", "the text cannot be tokenized: %v", err)
+		return nil, protocol.Errorf(protocol.CodeBadRequest, "check the text's encoding",
+			"the text cannot be tokenized: %v", err)
 	}
 	return tokens, nil
 }

@@ -202,8 +202,9 @@ func tinyEngine(t *testing.T) (e *engine.Engine, vocab int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err = engine.New(host, m, engine.Options{Context: 1024, MaxBatch: 8, MaxQueue: 64, Chunk: 128, PageTokens: 16, Pages: 512,
-		MaxGraphs: 16, GraphMemory: 1 << 30})
+	e, err = engine.New(host, m, engine.Options{
+		Context: 1024, MaxBatch: 8, MaxQueue: 64, Chunk: 128, PageTokens: 16, Pages: 512, MaxGraphs: 16, GraphMemory: 1 << 30,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,8 +236,10 @@ func TestITLBesideTexts(t *testing.T) {
 		return
 	}
 	const large = 4<<20 - 100
-	for _, flood := range []errand{just, {Conns: 64, Text: prose, Bytes: 4 << 10}, {Conns: 64, Text: prose, Bytes: 64 << 10},
-		{Conns: 2, Text: prose, Bytes: large}, {Conns: 2, Text: "a", Bytes: large}, {Conns: 2, Text: " ", Bytes: large}, {Conns: 2, Text: "é", Bytes: large}} {
+	for _, flood := range []errand{
+		just, {Conns: 64, Text: prose, Bytes: 4 << 10}, {Conns: 64, Text: prose, Bytes: 64 << 10}, {Conns: 2, Text: prose, Bytes: large},
+		{Conns: 2, Text: "a", Bytes: large}, {Conns: 2, Text: " ", Bytes: large}, {Conns: 2, Text: "é", Bytes: large},
+	} {
 		t.Run(fmt.Sprintf("%d times %d bytes of %.2q", flood.Conns, flood.Bytes, flood.Text), func(t *testing.T) {
 			besideTexts(t, nil, 2000, 0, flood)
 		})
@@ -260,7 +263,8 @@ func besideTexts(t *testing.T, lift func(*bounds), n int, slack time.Duration, f
 		stop := f.besiege(t, floods)
 		beside := stream.latencies(t)
 		stop()
-		t.Logf("P50 %v, P99 %v; beside texts P50 %v, P99 %v", alone[n/2], p99(alone), beside[n/2], p99(beside))
+		t.Logf("P50 %v, P99 %v; beside texts P50 %v, P99 %v",
+			alone[len(alone)/2], p99(alone), beside[len(beside)/2], p99(beside))
 		if within := p99(beside) <= 3*p99(alone)+slack; within == (lift == nil) {
 			return
 		}

@@ -39,7 +39,9 @@ func TestTokenizingIsBounded(t *testing.T) {
 						all = append(all, client)
 					}
 				}
-				eventually(t, "each waits or is tokenized", func() bool { return int64(f.texts.waiters())+f.tok.at.Load() == 12 })
+				eventually(t, "each waits or is tokenized", func() bool {
+					return int64(f.texts.waiters())+f.tok.at.Load() == 12
+				})
 				close(f.tok.gate)
 				for _, client := range all {
 					expect[protocol.Tokens](client)
@@ -65,7 +67,9 @@ func TestTextsAreSharedAmongUsers(t *testing.T) {
 	}
 	for i, c := range many {
 		c.send(&protocol.Tokenize{Text: text})
-		eventually(t, "it waits, or is tokenized", func() bool { return f.texts.waiters() == i && f.tok.at.Load() == 1 })
+		eventually(t, "it waits, or is tokenized", func() bool {
+			return f.texts.waiters() == i && f.tok.at.Load() == 1
+		})
 	}
 	uid.Store(2)
 	other := f.client()
@@ -74,7 +78,9 @@ func TestTextsAreSharedAmongUsers(t *testing.T) {
 	f.tok.gate <- struct{}{} // the first of the one
 	f.tok.gate <- struct{}{} // then the other's
 	expect[protocol.Tokens](other)
-	eventually(t, "the one's second is tokenized", func() bool { return f.texts.waiters() == 4 && f.tok.at.Load() == 1 })
+	eventually(t, "the one's second is tokenized", func() bool {
+		return f.texts.waiters() == 4 && f.tok.at.Load() == 1
+	})
 	small := f.client()
 	small.send(&protocol.Tokenize{Text: "a"})
 	eventually(t, "the small one is let in", func() bool { return f.tok.at.Load() == 2 })

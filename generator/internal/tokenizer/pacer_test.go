@@ -13,7 +13,8 @@ func TestEncodeRests(t *testing.T) {
 	for _, family := range []string{"gpt2", "llama3", "llama2", "qwen2"} {
 		tok := load(t, family, nil)
 		for name, part := range map[string]string{
-			"words": "But, soft! what light ", "one word": "the", "one letter": "a", "spaces": " ", "lines": "\n", "emoji": "👩‍🚀", "accents": "e\u0301",
+			"words": "But, soft! what light ", "one word": "the", "one letter": "a", "spaces": " ", "lines": "\n",
+			"emoji": "👩‍🚀", "accents": "e\u0301",
 			"CJK": "漢字", "added tokens": "<|endoftext|>", "digits": "7", "marks": "\u0301\u0323",
 		} {
 			rests, longest, last := 0, time.Duration(0), time.Now()
