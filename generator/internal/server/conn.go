@@ -39,9 +39,11 @@ type conn struct {
 	// Of the reader alone.
 	in     *bufio.Reader
 	frames protocol.FrameReader
-	room   claim  // of the frame in reception
+	room   claim  // of the frame in reception, then of its message
 	model  *Model // once hello was answered by welcome
 	timed  bool   // reading has a deadline
+	// dispatching is true between a frame's decoding and the end of dispatch.
+	dispatching bool
 
 	mu       sync.Mutex
 	requests map[uint64]*request
@@ -190,7 +192,13 @@ func (c *conn) handle(body []byte) *protocol.Error {
 		c.model.Engine.Expect() // the engine gets up while this is decoded
 	}
 	msg, err := c.limits().DecodeRequest(body)
-	c.frames.Release()
+	c.dispatching = true
+	c.room.decode()
+	c.frames.Release() // its memory, not yet its room
+	defer func() {
+		c.dispatching = false
+		c.room.release()
+	}()
 	var e *protocol.Error
 	if err == nil {
 		e = c.dispatch(msg, received)

@@ -25,8 +25,12 @@ func (c *conn) Acquire(n int) error {
 	return err
 }
 
-// Release gives them back.
-func (c *conn) Release(int) { c.room.release() }
+// Release gives them back, once the message that the frame has become is dealt with.
+func (c *conn) Release(int) {
+	if !c.dispatching {
+		c.room.release()
+	}
+}
 
 // overloaded is the error for a frame that found no room, or lost it to another
 // user's; nil where err is something else.

@@ -9,8 +9,8 @@ import (
 )
 
 // reception shares out the bytes that frames above 4 KiB hold while they are
-// received and decoded. One user holds at most share bytes, all users together
-// at most total. A frame that finds no room waits; of several waiting frames the
+// received, decoded and tokenized. One user holds at most share bytes, frames in
+// reception together at most total. A frame that finds no room waits; of several waiting frames the
 // one of the user that holds fewest bytes comes first. While a frame waits, the
 // frames that keep it waiting have contended to arrive in full: one that takes
 // longer loses its bytes. So another user's unfinished frames delay a frame by
@@ -21,8 +21,8 @@ type reception struct {
 	patience     time.Duration // of a waiting frame
 
 	mu      sync.Mutex
-	used    int
-	held    map[uint32]int // bytes, by user
+	used    int            // bytes of frames in reception
+	held    map[uint32]int // bytes, by user, of messages too
 	holders map[*claim]struct{}
 	waiting []*claim // oldest first
 	timer   *time.Timer
@@ -46,6 +46,7 @@ type claim struct {
 	since   time.Time     // of the grant
 	granted chan struct{} // closed by the grant
 	lost    bool          // interrupt was called
+	decoded bool
 }
 
 // acquire takes n bytes and reports whether it waited for them. The error wraps
@@ -53,7 +54,7 @@ type claim struct {
 func (h *claim) acquire(n int) (waited bool, err error) {
 	r := h.of
 	r.mu.Lock()
-	h.bytes, h.lost, h.granted = n, false, make(chan struct{})
+	h.bytes, h.lost, h.decoded, h.granted = n, false, false, make(chan struct{})
 	r.waiting = append(r.waiting, h)
 	r.grant()
 	_, got := r.holders[h]
@@ -78,7 +79,22 @@ func (h *claim) acquire(n int) (waited bool, err error) {
 	return true, fmt.Errorf("%w: no %d bytes were free for %v", protocol.ErrOverloaded, n, r.patience)
 }
 
-// release gives the frame's bytes back.
+// decode says that the frame has become a message, which holds about as many bytes
+// until release. They count in the user's share alone, so that no frame of another
+// user waits for a text to be tokenized.
+func (h *claim) decode() {
+	r := h.of
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, got := r.holders[h]; !got || h.decoded {
+		return
+	}
+	h.decoded = true
+	r.used -= h.bytes
+	r.grant()
+}
+
+// release gives the bytes back.
 func (h *claim) release() {
 	r := h.of
 	r.mu.Lock()
@@ -87,7 +103,9 @@ func (h *claim) release() {
 		return
 	}
 	delete(r.holders, h)
-	r.used -= h.bytes
+	if !h.decoded {
+		r.used -= h.bytes
+	}
 	if r.held[h.user] -= h.bytes; r.held[h.user] == 0 {
 		delete(r.held, h.user)
 	}
@@ -139,7 +157,7 @@ func (r *reception) watch() {
 	}
 	wait := r.contended
 	for h := range r.holders {
-		if !h.lost && r.delays(h) {
+		if r.mayLose(h) {
 			wait = min(wait, r.contended-time.Since(h.since))
 		}
 	}
@@ -151,7 +169,7 @@ func (r *reception) reclaim() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for h := range r.holders {
-		if !h.lost && time.Since(h.since) >= r.contended && r.delays(h) {
+		if time.Since(h.since) >= r.contended && r.mayLose(h) {
 			h.lost = true
 			h.interrupt()
 		}
@@ -159,9 +177,12 @@ func (r *reception) reclaim() {
 	r.watch()
 }
 
-// delays reports whether some waiting frame waits for the bytes of h: h is of the
-// same user, or the total has no room.
-func (r *reception) delays(h *claim) bool {
+// mayLose reports whether some frame waits for the bytes of h, which is not complete:
+// h is of the same user, or the total has no room.
+func (r *reception) mayLose(h *claim) bool {
+	if h.lost || h.decoded {
+		return false
+	}
 	for _, w := range r.waiting {
 		if w.user == h.user || r.used+w.bytes > r.total {
 			return true

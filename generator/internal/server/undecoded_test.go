@@ -188,6 +188,9 @@ func TestReceptionKeepsShares(t *testing.T) {
 					t.Errorf("%d bytes are held, %d of user %d", r.used, r.held[c.user], c.user)
 				}
 				r.mu.Unlock()
+				if random.IntN(2) == 0 {
+					c.decode()
+				}
 				c.release()
 			}
 		})
@@ -195,6 +198,51 @@ func TestReceptionKeepsShares(t *testing.T) {
 	all.Wait()
 	if refused.Load() > 0 || r.used != 0 || len(r.held)+len(r.holders)+len(r.waiting) != 0 {
 		t.Errorf("%d refused, %d bytes left, %v", refused.Load(), r.used, r.held)
+	}
+}
+
+// Texts that wait to be tokenized count in their user's share, and in no other's: of
+// four of 3 MiB two wait and two are refused. Without it all four wait.
+func TestWaitingTexts(t *testing.T) {
+	for name, c := range map[string]struct {
+		share   int
+		waiting int64
+	}{"guard": {protocol.MaxUndecoded, 2}, "guard off": {4 * protocol.MaxUndecoded, 4}} {
+		t.Run(name, func(t *testing.T) {
+			f, uid := newFixture(t, func(b *bounds) { b.undecoded, b.roomForFrame = c.share, 200*time.Millisecond }), new(atomic.Uint32)
+			f.as(uid)
+			f.serve()
+			model := f.model()
+			model.Limits.Context = 4 << 20
+			f.SetReady(model)
+			f.tok.gate = make(chan struct{})
+			text, err := protocol.AppendFrame(nil, &protocol.Tokenize{Text: strings.Repeat("a", 3<<20)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var refused atomic.Int64
+			for range 4 {
+				client := f.client()
+				go client.conn.Write(text) // fails where it is refused
+				go func() {
+					if m, _ := client.read(); m != nil && m.(*protocol.Error).Code == protocol.CodeOverloaded {
+						refused.Add(1)
+					}
+				}()
+			}
+			tokenizing := func() int64 { return int64(f.texts.waiters()) + f.tok.at.Load() }
+			eventually(t, "each waits or is refused", func() bool { return tokenizing()+refused.Load() == 4 })
+			if tokenizing() != c.waiting {
+				t.Errorf("%d texts wait, want %d", tokenizing(), c.waiting)
+			}
+			uid.Store(1)
+			other := f.client()
+			go other.conn.Write(text)
+			eventually(t, "another user's text is received", func() bool { return tokenizing() == c.waiting+1 })
+			close(f.tok.gate)
+			other.wantError(protocol.CodePromptTooLong) // after it was tokenized
+			eventually(t, "nothing is held", func() bool { return f.bytesHeld() == 0 })
+		})
 	}
 }
 
