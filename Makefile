@@ -132,6 +132,18 @@ race: ## the tests under the race detector, on a micro model
 	@command -v cc >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc libc6-dev" >&2; exit 1; }
 	@CGO_ENABLED=1 $(GO) test -race -short ./...
 
+# The long forms of the tests in SECURITY.md: one user loads the generator in every way
+# it can, and another's answers are timed. As root, with two users. Nothing else may run.
+.PHONY: attack
+attack: ## attack one user's bounds as another, at length (10 minutes, as root)
+	$(need-go)
+	@REEL_LONG=1 $(GO) test -count=1 -timeout 20m -v ./generator/e2e \
+		-run 'OneUserHoldsUp|OfAUser|UsersShare|Unfinished|NobodyReadsItsLog|^TestWeights|StartsUnder'
+	@REEL_TEST_ITL=1 $(GO) test -count=1 -timeout 20m -v ./generator/internal/server \
+		-run 'ITLBeside|Unfinished|Undecoded|WaitingTexts|Connections|Tokenizing|Renders|SlowTemplate'
+	@$(GO) test -count=1 -v ./generator/internal/metrics ./generator/internal/logging \
+		-run 'Connection|Idle|Stalled|Bounds|Rate'
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for a few seconds, a minute in all
 	$(need-go)
