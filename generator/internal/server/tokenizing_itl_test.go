@@ -221,8 +221,8 @@ func tinyEngine(t *testing.T) (e *engine.Engine, vocab int) {
 	return e, config.Vocab
 }
 
-// Another user's latencies between tokens are at most three times what they are beside
-// nothing, whatever texts one user floods. The slack and the tries are for machines that
+// Another user's latencies between tokens are at most twice what they are beside nothing
+// in the median, and three times at P99, whatever texts one user floods. The slack and the tries are for machines that
 // do other work. REEL_TEST_ITL=1 measures longer, more texts, without slack, and with
 // the guards off: for a machine of its own.
 func TestITLBesideTexts(t *testing.T) {
@@ -248,7 +248,8 @@ func TestITLBesideTexts(t *testing.T) {
 		besideTexts(t, nil, 2000, 0, just, errand{Conns: 2, Text: prose, Bytes: large})
 	})
 	t.Run("guards off", func(t *testing.T) {
-		besideTexts(t, func(b *bounds) { b.userTexts, b.tokenizers, b.smallTexts = 1000, 1000, 1000 }, 1000, 0, just)
+		besideTexts(t, func(b *bounds) { b.userTexts, b.tokenizers, b.smallTexts = 1000, 1000, 1000 }, 1000, 0,
+			errand{Conns: 64, Text: prose, Bytes: 64 << 10})
 	})
 }
 
@@ -265,7 +266,8 @@ func besideTexts(t *testing.T, lift func(*bounds), n int, slack time.Duration, f
 		stop()
 		t.Logf("P50 %v, P99 %v; beside texts P50 %v, P99 %v",
 			alone[len(alone)/2], p99(alone), beside[len(beside)/2], p99(beside))
-		if within := p99(beside) <= 3*p99(alone)+slack; within == (lift == nil) {
+		typical := beside[len(beside)/2] <= 2*alone[len(alone)/2]+slack
+		if within := typical && p99(beside) <= 3*p99(alone)+slack; within == (lift == nil) {
 			return
 		}
 	}
