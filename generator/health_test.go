@@ -60,7 +60,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 			t.Errorf("%s: the record is %+v, %+v", code, r, r.Failure)
 		}
 	}
-	if e := explain(fmt.Errorf("engine: memory of the lane: %w", device.ErrOutOfMemory)); e.Code != protocol.CodeOutOfMemory {
+	if e := explain(fmt.Errorf("engine: memory of the memory: %w", device.ErrOutOfMemory)); e.Code != protocol.CodeOutOfMemory {
 		t.Errorf("got %+v", e)
 	}
 	if e := explain(errors.Join(engine.ErrDevice, errors.New("a launch failed"))); e.Code != protocol.CodeDeviceFailed {

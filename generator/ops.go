@@ -168,7 +168,7 @@ func newOpsRig(l *prepared, passes []opsPass) (*opsRig, error) {
 	if r.stream, err = r.dev.NewStream(); err != nil {
 		return nil, err
 	}
-	r.lane, err = l.model.NewLane(r.dev, g)
+	r.memory, err = l.model.NewStepMemory(r.dev, g)
 	return r, err
 }
 

@@ -22,7 +22,7 @@ type opsRig struct {
 	dev    device.Device
 	stream device.Stream
 	model  *model.Model
-	lane   *model.Lane
+	memory *model.StepMemory
 	staged uint64 // steps that the device has taken
 }
 
@@ -67,14 +67,14 @@ func (r *opsRig) ops(p opsPass) ([]device.Op, error) {
 	var pass recorder
 	shape := r.shape(p.rows)
 	shape.Prefill = p.phase == "prefill"
-	err := r.model.Forward(&pass, r.lane, shape)
+	err := r.model.Forward(&pass, r.memory, shape)
 	return pass.ops, err
 }
 
 // shape is that of an engine's step of so many rows: as many samples as there
 // may be, whether or not they are drawn.
 func (r *opsRig) shape(rows int) model.Shape {
-	return model.Shape{Rows: rows, Samples: min(rows, r.lane.MaxBatch)}
+	return model.Shape{Rows: rows, Samples: min(rows, r.memory.MaxBatch)}
 }
 
 // kind measures ops of one kind. A pass counts as one launch.
@@ -182,7 +182,7 @@ func (r *opsRig) run(ops []device.Op) error {
 // every place of the ring.
 func (r *opsRig) prepare(p opsPass) error {
 	step := p.step()
-	for _, pages := range p.pages(r.lane) {
+	for _, pages := range p.pages(r.memory) {
 		if err := r.write(kernels.Step{Pages: pages}); err != nil {
 			return err
 		}
@@ -194,12 +194,12 @@ func (r *opsRig) prepare(p opsPass) error {
 func (r *opsRig) write(step kernels.Step) error {
 	for i := range uint64(opsRing) {
 		step.Number = r.staged + i
-		if err := r.lane.Write(&step); err != nil {
+		if err := r.memory.Write(&step); err != nil {
 			return err
 		}
 	}
 	var pass recorder
-	if err := r.model.Forward(&pass, r.lane, r.shape(max(1, len(step.Rows)))); err != nil {
+	if err := r.model.Forward(&pass, r.memory, r.shape(max(1, len(step.Rows)))); err != nil {
 		return err
 	}
 	return r.run(pass.ops[:1])
@@ -227,7 +227,7 @@ func (p opsPass) step() (s kernels.Step) {
 
 // pages are the entries of the sequences' block tables, as many at once as a
 // step can hold. Page 0 is nobody's.
-func (p opsPass) pages(l *model.Lane) [][]kernels.PageEntry {
+func (p opsPass) pages(l *model.StepMemory) [][]kernels.PageEntry {
 	each := (p.context + l.PageTokens - 1) / l.PageTokens
 	var all []kernels.PageEntry
 	for slot := range p.sequences() {
@@ -267,5 +267,5 @@ func (r *opsRig) readRate() (gbs float64, err error) {
 
 // close gives back what the rig took.
 func (r *opsRig) close() error {
-	return device.GiveBack(r.stream.Destroy, func() error { return r.lane.Free(r.dev) })
+	return device.GiveBack(r.stream.Destroy, func() error { return r.memory.Free(r.dev) })
 }

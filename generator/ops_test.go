@@ -101,15 +101,15 @@ func TestOpsPassesAreReal(t *testing.T) {
 	}
 	var taken []int32
 	for slot := range 3 {
-		taken = append(taken, h.Int32(r.lane.Slots.BlockTable)[slot*r.lane.Slots.Pages:][:3]...)
+		taken = append(taken, h.Int32(r.memory.Slots.BlockTable)[slot*r.memory.Slots.Pages:][:3]...)
 	}
 	if !slices.Equal(taken, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}) {
 		t.Errorf("pages %v", taken)
 	}
-	if got := h.Int32(r.lane.Rows.Position)[:3]; !slices.Equal(got, []int32{39, 39, 39}) {
+	if got := h.Int32(r.memory.Rows.Position)[:3]; !slices.Equal(got, []int32{39, 39, 39}) {
 		t.Errorf("positions %v", got)
 	}
-	if got := h.Int32(r.lane.Rows.Sample)[:3]; !slices.Equal(got, []int32{0, 1, 2}) {
+	if got := h.Int32(r.memory.Rows.Sample)[:3]; !slices.Equal(got, []int32{0, 1, 2}) {
 		t.Errorf("samples %v", got)
 	}
 	if counter := binary.LittleEndian.Uint32(h.Bytes(counterOf(t, r))); uint64(counter) != r.staged {
@@ -148,7 +148,7 @@ func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 func counterOf(t *testing.T, r *opsRig) device.Buffer {
 	t.Helper()
 	var pass recorder
-	if err := r.model.Forward(&pass, r.lane, r.shape(1)); err != nil {
+	if err := r.model.Forward(&pass, r.memory, r.shape(1)); err != nil {
 		t.Fatal(err)
 	}
 	return pass.ops[0].(kernels.Stage).Counter

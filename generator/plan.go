@@ -136,8 +136,8 @@ func (p planner) size(context, batch int, budget int64) sizes {
 	s.reserve = int64(reservePlaces(batch))
 	s.longest = int64((context + pageTokens - 1) / pageTokens)
 	s.weights = p.weights(context)
-	lane := p.lane(context, batch)
-	s.arena, s.pageBytes = lane.taken(), lane.page
+	memory := p.stepMemory(context, batch)
+	s.arena, s.pageBytes = memory.taken(), memory.page
 	spare := max(0, budget-s.fixed())
 	s.graphs = min(p.profile.graphMemory, spare/4)
 	if p.opts.GraphMemory > 0 {
@@ -187,13 +187,13 @@ func (p planner) weight(t model.TensorSpec, rows int) int64 {
 	return kernels.PackedBytes(rows, t.Shape[1])
 }
 
-// lane takes a lane's memory from a meter, so that it is counted where it is made.
-func (p planner) lane(context, batch int) *meter {
+// stepMemory allocates step memory from a meter, so the plan counts what the real allocator takes.
+func (p planner) stepMemory(context, batch int) *meter {
 	m := &meter{block: p.profile.block}
 	c := p.config
 	c.Context = context
 	places := batch + reservePlaces(batch)
-	_, err := (&model.Model{Config: c}).NewLane(m, model.Geometry{MaxRows: max(p.chunk(context, batch), places), MaxBatch: places,
+	_, err := (&model.Model{Config: c}).NewStepMemory(m, model.Geometry{MaxRows: max(p.chunk(context, batch), places), MaxBatch: places,
 		Context: context, PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.profile.kvType})
 	if err != nil {
 		panic(err) // a meter refuses nothing

@@ -83,9 +83,9 @@ func TestPlanChunk(t *testing.T) {
 	}
 }
 
-// What a lane takes on a device is what the plan says, byte for byte, and so is the
+// What step memory takes on a device is what the plan says, byte for byte, and so is the
 // pool of pages.
-func TestPlanIsWhatALaneTakes(t *testing.T) {
+func TestPlanIsTheSizeOfStepMemory(t *testing.T) {
 	h := device.NewHost(device.HostOptions{Workers: 1})
 	defer h.Close()
 	l, err := prepareOn(func(Options) (hardware, error) {
@@ -95,16 +95,16 @@ func TestPlanIsWhatALaneTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := h.Live().Bytes
-	lane, err := l.model.NewLane(h, model.Geometry{MaxRows: l.plan.Chunk, MaxBatch: l.plan.MaxBatch + l.plan.Reserve, Context: l.plan.Context,
+	memory, err := l.model.NewStepMemory(h, model.Geometry{MaxRows: l.plan.Chunk, MaxBatch: l.plan.MaxBatch + l.plan.Reserve, Context: l.plan.Context,
 		PageTokens: l.plan.PageTokens, Pages: l.plan.Pages, RingSlots: 4, KVType: l.plan.KVType})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rings := int64(4*4*lane.Layout.Words() + 4*4*4*kernels.ResultWords)
+	rings := int64(4*4*memory.Layout.Words() + 4*4*4*kernels.ResultWords)
 	got := h.Live().Bytes - before - rings // pinned memory is the host's
 	// The plan rounds each buffer to 512 bytes.
 	if want := l.sizes.arena + l.sizes.kvPool(); got > want || want > got+32*512 {
-		t.Errorf("a lane takes %d bytes, the plan says %d", got, want)
+		t.Errorf("step memory takes %d bytes, the plan says %d", got, want)
 	}
 }
 

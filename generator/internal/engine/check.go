@@ -76,7 +76,7 @@ func (e *Engine) intact() error {
 	if !ok {
 		return nil
 	}
-	return errors.Join(g.Intact(), e.lane.Intact(g))
+	return errors.Join(g.Intact(), e.memory.Intact(g))
 }
 
 // trial is a step of key's kind with so many live rows.
@@ -105,7 +105,7 @@ const trialPrompt = 3
 // Prepare poisons the arena and the KV pool, gives the sequences of a decode
 // trial their prompts, poisons the arena again, and writes the step's descriptor.
 func (t *trial) Prepare() error {
-	if err := t.poison(append(t.e.lane.Activations(), t.e.lane.KV.Data)); err != nil {
+	if err := t.poison(append(t.e.memory.Activations(), t.e.memory.KV.Data)); err != nil {
 		return err
 	}
 	if !t.key.IsPrefill() {
@@ -113,11 +113,11 @@ func (t *trial) Prepare() error {
 			return err
 		}
 	}
-	if err := t.poison(t.e.lane.Activations()); err != nil {
+	if err := t.poison(t.e.memory.Activations()); err != nil {
 		return err
 	}
 	s := t.step()
-	return t.e.lane.Write(&s)
+	return t.e.memory.Write(&s)
 }
 
 func (t *trial) poison(buffers []device.Buffer) error {
@@ -137,7 +137,7 @@ func (t *trial) prompts() error {
 			s.Rows = append(s.Rows, kernels.Row{Slot: slot, Position: p, Token: t.token(slot, p)})
 		}
 		s.Samples = []int32{trialPrompt - 1}
-		if err := t.e.lane.Write(&s); err != nil {
+		if err := t.e.memory.Write(&s); err != nil {
 			return err
 		}
 		if err := t.Run(graphs.Plan{Key: graphs.Prefill(trialPrompt)}); err != nil {
@@ -197,20 +197,20 @@ func (t *trial) Run(plan graphs.Plan) error {
 // Outcome is the KV pool but for the trash page, the sampled rows' logits, and
 // the published records but for the step's number.
 func (t *trial) Outcome() ([]byte, error) {
-	kv, samples := t.e.lane.KV, len(t.step().Samples)
+	kv, samples := t.e.memory.KV, len(t.step().Samples)
 	page := kv.PageBytes()
 	out := make([]byte, kv.Data.Bytes()-page)
 	if err := t.e.dev.Read(out, kv.Data.Slice(page, kv.Data.Bytes()-page)); err != nil {
 		return nil, err
 	}
 	logits := make([]byte, 4*samples*t.e.model.Config.Vocab)
-	if err := t.e.dev.Read(logits, t.e.lane.Logits().Slice(0, int64(len(logits)))); err != nil {
+	if err := t.e.dev.Read(logits, t.e.memory.Logits().Slice(0, int64(len(logits)))); err != nil {
 		return nil, err
 	}
 	out = append(out, logits...)
 	for i := range samples {
 		var r kernels.Result
-		t.e.lane.Result(t.e.next-1, i, &r)
+		t.e.memory.Result(t.e.next-1, i, &r)
 		out = fmt.Appendf(out, "%d %d %d %x %v", r.Slot, r.Generation, r.Token, r.Logprob, r.Top)
 	}
 	return out, nil

@@ -68,7 +68,7 @@ type Engine struct {
 	stream  device.Stream
 	copies  device.Stream  // moves pages beside the steps
 	events  []device.Event // of the steps in flight, by number
-	lane    *model.Lane
+	memory  *model.StepMemory
 	pool    *graphs.Pool
 	roller  *graphs.Roller
 	rolling chan error // the roller's end

@@ -187,8 +187,8 @@ func (m *moving) must(errs ...error) {
 
 // poison fills a page with NaN.
 func (m *moving) poison(page int32) kernels.Fill {
-	bytes := m.lane.KV.PageBytes()
-	return kernels.Fill{Data: m.lane.KV.Data.Slice(int64(page)*bytes, bytes), Value: 0x7fc07fc0} // bfloat16 NaN, twice
+	bytes := m.memory.KV.PageBytes()
+	return kernels.Fill{Data: m.memory.KV.Data.Slice(int64(page)*bytes, bytes), Value: 0x7fc07fc0} // bfloat16 NaN, twice
 }
 
 // launch enqueues the step as enqueue does, without the guards that are off.
@@ -204,7 +204,7 @@ func (m *moving) launch(rebuild, wait bool) {
 	if wait {
 		m.must(m.stream.Wait(m.moves[0].done))
 	}
-	m.must(m.lane.Write(&b.Step))
+	m.must(m.memory.Write(&b.Step))
 	plan := m.pool.Acquire(key(b))
 	m.must(m.pool.Launch(m.stream, plan, b.Step.Number))
 	m.flights = append(m.flights, flight{b, plan})

@@ -188,7 +188,7 @@ func TestGPUSteadyStateFindsWhatIsPlanted(t *testing.T) {
 	}{
 		"allocation":      {func(e *Engine) { _, err := e.dev.Alloc(64); must(err) }, map[string]uint64{"allocation": 1, "copy": 1, "synchronisation": 1}}, // and is zeroed
 		"synchronisation": {func(e *Engine) { must(e.stream.Synchronize()) }, map[string]uint64{"synchronisation": 1}},
-		"copy":            {func(e *Engine) { must(e.dev.Read(make([]byte, 4), e.lane.Logits().Slice(0, 4))) }, map[string]uint64{"copy": 1}},
+		"copy":            {func(e *Engine) { must(e.dev.Read(make([]byte, 4), e.memory.Logits().Slice(0, 4))) }, map[string]uint64{"copy": 1}},
 		"Go allocation":   {func(*Engine) { planted = make([]byte, 64) }, map[string]uint64{}},
 	} {
 		found := steady(t, 300, 500, c.plant).faults()

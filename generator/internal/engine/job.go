@@ -56,7 +56,7 @@ func (e *Engine) deliver(b *scheduler.Batch) error {
 		if !q.Running() {
 			continue
 		}
-		e.lane.Result(b.Step.Number, i, r)
+		e.memory.Result(b.Step.Number, i, r)
 		slot, generation := q.Slot()
 		if r.Step != b.Step.Number || r.Slot != slot || r.Generation != generation {
 			return fmt.Errorf("%w: step %d, slot %d, generation %d; there is step %d, slot %d, generation %d", errNoResult,

@@ -160,7 +160,7 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 			}
 		}
 	}
-	if err := e.lane.Write(&b.Step); err != nil {
+	if err := e.memory.Write(&b.Step); err != nil {
 		return err
 	}
 	plan := e.pool.Acquire(key(b))

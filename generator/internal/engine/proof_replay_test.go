@@ -54,7 +54,7 @@ func TestReplayThatDiffersIsFound(t *testing.T) {
 			if err := b.pass(s, k); err != nil {
 				return err
 			}
-			return s.Launch(leakOp{b.lane.Logits(), k.Tokens()})
+			return s.Launch(leakOp{b.memory.Logits(), k.Tokens()})
 		},
 		"captures less than it launches": func(b *bench, s device.Stream, k graphs.Key) error {
 			if b.sched == nil && k.Tokens() > 1 { // while it captures

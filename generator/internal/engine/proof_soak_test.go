@@ -133,7 +133,7 @@ func TestWatchSeesAStepThatIsNotGuarded(t *testing.T) {
 		if c.rebuild {
 			b.sched.Rebuild(batch)
 		}
-		err := b.lane.Write(&batch.Step)
+		err := b.memory.Write(&batch.Step)
 		w.step() // as at its launch, without the race that this would be
 		if err != nil || !errors.Is(errors.Join(w.faults...), c.want) {
 			t.Errorf("%s: %v, faults %v, wants %v", name, err, w.faults, c.want)

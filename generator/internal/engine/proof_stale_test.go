@@ -23,8 +23,8 @@ func TestStaleResultIsNoToken(t *testing.T) {
 			}
 			f := b.flights[0]
 			if word >= 0 {
-				slot := int(f.batch.Step.Number) % b.lane.RingSlots
-				w.h.Int32(w.results)[len(w.h.Int32(w.results))/b.lane.RingSlots*slot+word] += 1000
+				slot := int(f.batch.Step.Number) % b.memory.RingSlots
+				w.h.Int32(w.results)[len(w.h.Int32(w.results))/b.memory.RingSlots*slot+word] += 1000
 			}
 			if left {
 				_ = b.apply([]command{{kind: cancel, handle: h}}, nil)

@@ -34,7 +34,7 @@ func (e *Engine) relocate(q *scheduler.Sequence, index int) error {
 			}
 		}
 	}
-	if err := e.copies.Launch(kernels.CopyPage{KV: e.lane.KV, From: int(m.From), To: int(m.To)}); err != nil {
+	if err := e.copies.Launch(kernels.CopyPage{KV: e.memory.KV, From: int(m.From), To: int(m.To)}); err != nil {
 		return err
 	}
 	return e.copies.Record(done)

@@ -48,10 +48,10 @@ func (e *Engine) start() error {
 	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve,
 		MaxQueue: 2 * (o.MaxQueue + o.places()), Chunk: o.Chunk, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, ReservePages: o.ReservePages,
 		FirstStep: e.next, InFlight: depth})
-	e.stats.Arena = e.lane.ArenaBytes()
+	e.stats.Arena = e.memory.ArenaBytes()
 	e.stats.Reserve = protocol.Reserve{Places: o.Reserve, Pages: o.Reserve * o.ReservePages,
 		Tokens: o.ReservePages * o.PageTokens}
-	e.stats.KV = protocol.KV{PageTokens: o.PageTokens, Pages: o.Pages, Bytes: e.lane.KV.Data.Bytes()}
+	e.stats.KV = protocol.KV{PageTokens: o.PageTokens, Pages: o.Pages, Bytes: e.memory.KV.Data.Bytes()}
 	return err
 }
 
@@ -98,7 +98,7 @@ func (e *Engine) counts() []int {
 	return graphs.DefaultCounts(e.opts.Chunk)
 }
 
-// allocate makes streams, events and the lane.
+// allocate makes streams, events and the step memory.
 func (e *Engine) allocate() (err error) {
 	if e.stream, err = e.dev.NewStream(); err != nil {
 		return err
@@ -115,18 +115,18 @@ func (e *Engine) allocate() (err error) {
 	}
 	o := e.opts
 	_, guard := e.dev.(*device.Guard)
-	e.lane, err = e.model.NewLane(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.places()), MaxBatch: o.places(),
+	e.memory, err = e.model.NewStepMemory(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.places()), MaxBatch: o.places(),
 		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType, Guard: guard})
 	if err != nil {
-		return fmt.Errorf("engine: memory of the lane: %w", err)
+		return fmt.Errorf("engine: memory of the memory: %w", err)
 	}
 	return nil
 }
 
 // identity is what the engine's graphs are bound to.
 func (e *Engine) identity() graphs.Identity {
-	kv := e.lane.KV
-	return graphs.Identity{Device: e.dev.Name(), Arena: e.lane.Arena(), KV: kv.Data,
+	kv := e.memory.KV
+	return graphs.Identity{Device: e.dev.Name(), Arena: e.memory.Arena(), KV: kv.Data,
 		Pages: [5]int{kv.Pages, kv.PageTokens, kv.Layers, kv.Heads, kv.HeadDim}, Weights: e.model.Weights()}
 }
 
@@ -137,14 +137,14 @@ func (e *Engine) pass(s device.Stream, k graphs.Key) error {
 	if k.IsPrefill() {
 		samples = min(k.Tokens(), e.opts.MaxBatch)
 	}
-	return e.model.Forward(s, e.lane, model.Shape{Rows: k.Tokens(), Samples: samples, Prefill: k.IsPrefill()})
+	return e.model.Forward(s, e.memory, model.Shape{Rows: k.Tokens(), Samples: samples, Prefill: k.IsPrefill()})
 }
 
 // warm runs both kinds of step once, padding alone, so that every op has been
 // loaded and run before it is captured.
 func (e *Engine) warm() error {
 	for _, k := range []graphs.Key{graphs.Prefill(e.opts.Chunk), graphs.Decode(1)} {
-		if err := e.lane.Write(&kernels.Step{Number: e.next}); err != nil {
+		if err := e.memory.Write(&kernels.Step{Number: e.next}); err != nil {
 			return err
 		}
 		e.next++
@@ -205,8 +205,8 @@ func (e *Engine) releases() (all []func() error) {
 	for _, ev := range e.events {
 		all = append(all, ev.Destroy)
 	}
-	if e.lane != nil {
-		all = append(all, func() error { return e.lane.Free(e.dev) })
+	if e.memory != nil {
+		all = append(all, func() error { return e.memory.Free(e.dev) })
 	}
 	return all
 }

@@ -40,18 +40,18 @@ func TestAttentionIsToldThatItFollowsQKV(t *testing.T) {
 
 func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 	t.Helper()
-	lane, err := m.NewLane(h, model.Geometry{MaxRows: 8, MaxBatch: 8, Context: m.Config.Context, PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2})
+	memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, MaxBatch: 8, Context: m.Config.Context, PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := lane.Free(h); err != nil {
+		if err := memory.Free(h); err != nil {
 			t.Error(err)
 		}
 	})
 	for _, sh := range []model.Shape{{Rows: 1, Samples: 1}, {Rows: 8, Samples: 8}, {Rows: 1, Prefill: true, Samples: 1}, {Rows: 8, Prefill: true}, {Rows: 8, Prefill: true, Samples: 3}} {
 		var l launches
-		if err := m.Forward(&l, lane, sh); err != nil {
+		if err := m.Forward(&l, memory, sh); err != nil {
 			t.Fatal(err)
 		}
 		found := 0

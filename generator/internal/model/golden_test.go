@@ -82,19 +82,19 @@ func embedded(t testing.TB) (*device.Host, *model.Model) {
 	return h, m
 }
 
-// runner feeds steps to one lane.
+// runner feeds steps to one step memory.
 type runner struct {
 	t      *testing.T
 	m      *model.Model
 	dev    device.Device
 	stream device.Stream
-	lane   *model.Lane
+	memory *model.StepMemory
 	next   uint64
 }
 
 func newRunner(t *testing.T, dev device.Device, m *model.Model, chunk int, kv kernels.DType) *runner {
 	t.Helper()
-	lane, err := m.NewLane(dev, model.Geometry{MaxRows: chunk, MaxBatch: 1, Context: m.Config.Context, PageTokens: 16, Pages: m.Config.Context / 16,
+	memory, err := m.NewStepMemory(dev, model.Geometry{MaxRows: chunk, MaxBatch: 1, Context: m.Config.Context, PageTokens: 16, Pages: m.Config.Context / 16,
 		RingSlots: 2, KVType: kv})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func newRunner(t *testing.T, dev device.Device, m *model.Model, chunk int, kv ke
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &runner{t: t, m: m, dev: dev, stream: stream, lane: lane}
+	r := &runner{t: t, m: m, dev: dev, stream: stream, memory: memory}
 	init := kernels.Step{Inits: []kernels.Init{{Generation: 1}}}
 	for i := range m.Config.Context / 16 {
 		init.Pages = append(init.Pages, kernels.PageEntry{Index: int32(i), Page: int32(m.Config.Context/16 - i)})
@@ -119,7 +119,7 @@ func newRunner(t *testing.T, dev device.Device, m *model.Model, chunk int, kv ke
 // free ends the runner and gives back what it took.
 func (r *runner) free() {
 	r.t.Helper()
-	if err := errors.Join(r.stream.Destroy(), r.lane.Free(r.dev)); err != nil {
+	if err := errors.Join(r.stream.Destroy(), r.memory.Free(r.dev)); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -127,7 +127,7 @@ func (r *runner) free() {
 // logits are those of the last step's sample.
 func (r *runner) logits() []float32 {
 	r.t.Helper()
-	b := r.lane.Logits()
+	b := r.memory.Logits()
 	raw := make([]byte, b.Bytes())
 	if err := r.dev.Read(raw, b); err != nil {
 		r.t.Fatal(err)
@@ -143,10 +143,10 @@ func (r *runner) step(s kernels.Step, sh model.Shape) {
 	r.t.Helper()
 	s.Number = r.next
 	r.next++
-	if err := r.lane.Write(&s); err != nil {
+	if err := r.memory.Write(&s); err != nil {
 		r.t.Fatal(err)
 	}
-	if err := errors.Join(r.m.Forward(r.stream, r.lane, sh), r.stream.Synchronize()); err != nil {
+	if err := errors.Join(r.m.Forward(r.stream, r.memory, sh), r.stream.Synchronize()); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -172,7 +172,7 @@ func (r *runner) decode() kernels.Result {
 }
 
 func (r *runner) result() (out kernels.Result) {
-	r.lane.Result(r.next-1, 0, &out)
+	r.memory.Result(r.next-1, 0, &out)
 	return out
 }
 
@@ -235,7 +235,7 @@ func BenchmarkDecode(b *testing.B) {
 	for _, rows := range []int{1, 8} {
 		b.Run(strconv.Itoa(rows), func(b *testing.B) {
 			h, m := embedded(b)
-			lane, err := m.NewLane(h, model.Geometry{MaxRows: rows, MaxBatch: rows, Context: 256, PageTokens: 16, Pages: 16 * rows, RingSlots: 2})
+			memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: rows, MaxBatch: rows, Context: 256, PageTokens: 16, Pages: 16 * rows, RingSlots: 2})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -247,7 +247,7 @@ func BenchmarkDecode(b *testing.B) {
 				s.Samples = append(s.Samples, int32(i))
 			}
 			for b.Loop() {
-				if err := errors.Join(lane.Write(&s), m.Forward(stream, lane, model.Shape{Rows: rows, Samples: rows}), stream.Synchronize()); err != nil {
+				if err := errors.Join(memory.Write(&s), m.Forward(stream, memory, model.Shape{Rows: rows, Samples: rows}), stream.Synchronize()); err != nil {
 					b.Fatal(err)
 				}
 				s.Number++

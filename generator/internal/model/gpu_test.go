@@ -32,7 +32,7 @@ type gpuRunner struct {
 	dev    *gpu.Device
 	m      *model.Model
 	stream device.Stream
-	lane   *model.Lane
+	memory *model.StepMemory
 	steps  uint64
 	length int32
 }
@@ -52,7 +52,7 @@ func onGPU(t *testing.T, files fs.FS) *gpuRunner {
 	r.must(err)
 	r.m, err = model.Load(r.dev, c, checkpoint, func(float64) {})
 	r.must(err)
-	r.lane, err = r.m.NewLane(r.dev, model.Geometry{MaxRows: gpuChunk, MaxBatch: gpuBatch, Context: gpuContext, PageTokens: 16, Pages: gpuContext / 16,
+	r.memory, err = r.m.NewStepMemory(r.dev, model.Geometry{MaxRows: gpuChunk, MaxBatch: gpuBatch, Context: gpuContext, PageTokens: 16, Pages: gpuContext / 16,
 		RingSlots: 2, KVType: kernels.BF16})
 	r.must(err)
 	r.stream, err = r.dev.NewStream()
@@ -82,8 +82,8 @@ func (r *gpuRunner) step(s kernels.Step, sh model.Shape) {
 	r.t.Helper()
 	s.Number = r.steps
 	r.steps++
-	r.must(r.lane.Write(&s))
-	r.must(errors.Join(r.m.Forward(r.stream, r.lane, sh), r.stream.Synchronize()))
+	r.must(r.memory.Write(&s))
+	r.must(errors.Join(r.m.Forward(r.stream, r.memory, sh), r.stream.Synchronize()))
 }
 
 // logits feeds tokens, one step for all, as a prompt's or as one that was
@@ -98,7 +98,7 @@ func (r *gpuRunner) logits(prefill bool, tokens ...int32) []float32 {
 	r.step(s, model.Shape{Rows: len(tokens), Prefill: prefill, Samples: min(len(tokens), gpuBatch)}) // as an engine has it
 	out := make([]float32, r.m.Config.Vocab)
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), 4*len(out))
-	r.must(r.dev.Read(raw, r.lane.Logits().Slice(0, int64(len(raw)))))
+	r.must(r.dev.Read(raw, r.memory.Logits().Slice(0, int64(len(raw)))))
 	return out
 }
 

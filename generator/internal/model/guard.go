@@ -31,7 +31,7 @@ func (g Geometry) kvLayer(i int) int {
 }
 
 // allocateKV takes the pool, of which a guarded one holds kernels.Poison everywhere.
-func (l *Lane) allocateKV(dev taking) (device.Buffer, error) {
+func (l *StepMemory) allocateKV(dev taking) (device.Buffer, error) {
 	size := int64(l.KV.Pages) * l.KV.PageBytes()
 	if !l.Guard {
 		return dev.uncleared(size)
@@ -46,7 +46,7 @@ func poison(n int64) []byte {
 
 // Intact looks at the canaries of a guarded KV pool. No step runs. Errors:
 // device.ErrOverrun for each layer of a page that was overrun, and the device's.
-func (l *Lane) Intact(dev device.Memory) (err error) {
+func (l *StepMemory) Intact(dev device.Memory) (err error) {
 	if !l.Guard {
 		return nil
 	}

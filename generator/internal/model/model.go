@@ -42,10 +42,10 @@ type Shape struct {
 	Samples int  // rows whose next token is drawn, padding included; 0 skips the head, and of a prompt what follows the last layer's keys and values
 }
 
-// Forward launches one step on s: the descriptor that Lane.Write put into the
+// Forward launches one step on s: the descriptor that StepMemory.Write put into the
 // ring, through all layers, to the sampled tokens. It computes nothing itself
 // and branches on nothing but the shape, so that what it launches can be captured.
-func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
+func (m *Model) Forward(s device.Stream, l *StepMemory, sh Shape) error {
 	p := pass{stream: s}
 	T, N := sh.Rows, sh.Samples
 	p.launch(kernels.Stage{Ring: l.ring, Counter: l.counter, Layout: l.Layout, Slots: l.Slots, Rows: l.Rows, RingSlots: l.RingSlots, T: T, N: N})
@@ -65,7 +65,7 @@ func (m *Model) Forward(s device.Stream, l *Lane, sh Shape) error {
 }
 
 // block is transformer block i: attention and feed-forward, each added to the residual x.
-func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
+func (m *Model) block(p *pass, l *StepMemory, i int, sh Shape) {
 	c, w, T := m.Config, &m.layers[i], sh.Rows
 	// A prompt's rows go from product to product as these leave them, where a GPU rounds them.
 	onward := sh.Prefill && m.alike
@@ -99,7 +99,7 @@ func (m *Model) block(p *pass, l *Lane, i int, sh Shape) {
 // sampled is what comes after a prompt's keys and values in the last layer. Only rows that are
 // sampled go on from there, so they alone are computed, as generated rows are: in a
 // prompt's way they would have to be many.
-func (m *Model) sampled(p *pass, l *Lane, attend kernels.Attend, N int) {
+func (m *Model) sampled(p *pass, l *StepMemory, attend kernels.Attend, N int) {
 	if N == 0 {
 		return
 	}

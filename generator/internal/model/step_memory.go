@@ -5,7 +5,7 @@ import (
 	"reel/kernels/device"
 )
 
-// Geometry is how much a lane holds at once.
+// Geometry is how much step memory holds at once.
 type Geometry struct {
 	MaxRows    int // token rows of a step at most: the prefill chunk or the batch
 	MaxBatch   int // sequences, and so sampled rows of a step, at most
@@ -16,17 +16,17 @@ type Geometry struct {
 	// KVType is how keys and values are stored; the zero value is float32.
 	KVType kernels.DType
 	// Guard has the keys and values of each layer stand apart in every page,
-	// between canaries that Lane.Intact looks at. It takes twice the memory.
+	// between canaries that StepMemory.Intact looks at. It takes twice the memory.
 	Guard bool
 }
 
 // BlockTable is how many pages the longest sequence takes.
 func (g Geometry) BlockTable() int { return (g.Context + g.PageTokens - 1) / g.PageTokens }
 
-// Lane is all memory that steps work in, at fixed addresses: one arena for work
+// StepMemory is all memory that steps work in, at fixed addresses: one arena for work
 // that never overlaps itself, the slots, the KV pool, and the rings that host
 // and device share.
-type Lane struct {
+type StepMemory struct {
 	Geometry
 	Layout kernels.StepLayout
 	Slots  kernels.Slots
@@ -44,16 +44,16 @@ type Lane struct {
 	parts                               device.Buffer // of a prompt's sums
 }
 
-// NewLane takes a lane's memory, once, for the life of the engine; Free gives it back.
-func (m *Model) NewLane(dev device.Memory, g Geometry) (*Lane, error) {
-	l := &Lane{Geometry: g, Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxBatch}}
+// NewStepMemory takes step memory, once, for the life of the engine; Free gives it back.
+func (m *Model) NewStepMemory(dev device.Memory, g Geometry) (*StepMemory, error) {
+	l := &StepMemory{Geometry: g, Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxBatch}}
 	if err := l.allocate(taking{dev, l}, m.Config); err != nil {
 		return nil, device.GiveBack(func() error { return err }, func() error { return l.Free(dev) })
 	}
 	return l, nil
 }
 
-func (l *Lane) allocate(dev taking, c Config) (err error) {
+func (l *StepMemory) allocate(dev taking, c Config) (err error) {
 	g := l.Geometry
 	if l.Slots, err = kernels.AllocSlots(dev, g.MaxBatch, g.BlockTable(), g.Context); err != nil {
 		return err
@@ -114,10 +114,10 @@ func partBytes(rows int, c Config) int64 {
 		kernels.PartBytes(rows, c.Hidden, c.Inner, c.Inner), kernels.PartBytes(rows, c.Inner, c.Hidden))
 }
 
-// taking is a memory that notes what a lane takes.
+// taking is a memory that notes what step memory takes.
 type taking struct {
 	device.Memory
-	l *Lane
+	l *StepMemory
 }
 
 func (t taking) Alloc(bytes int64) (device.Buffer, error) {
@@ -160,8 +160,8 @@ func (t taking) Pinned(bytes int64) (device.Buffer, *device.Mapped, error) {
 	return b, m, err
 }
 
-// ArenaBytes is what the lane takes of the device's memory beside the KV pool.
-func (l *Lane) ArenaBytes() (n int64) {
+// ArenaBytes is what step memory takes of the device's memory beside the KV pool.
+func (l *StepMemory) ArenaBytes() (n int64) {
 	for _, b := range l.taken {
 		if b != l.ring && b != l.results && b != l.KV.Data {
 			n += b.Bytes()
@@ -170,8 +170,8 @@ func (l *Lane) ArenaBytes() (n int64) {
 	return n
 }
 
-// Free gives the lane's memory back. No step runs in it any more.
-func (l *Lane) Free(dev device.Memory) error {
+// Free gives the memory back. No step runs in it any more.
+func (l *StepMemory) Free(dev device.Memory) error {
 	var releases []func() error
 	for _, b := range l.taken {
 		releases = append(releases, func() error { return dev.Free(b) })
@@ -181,26 +181,26 @@ func (l *Lane) Free(dev device.Memory) error {
 }
 
 // Activations are the buffers that a pass writes before it reads them.
-func (l *Lane) Activations() []device.Buffer {
+func (l *StepMemory) Activations() []device.Buffer {
 	return []device.Buffer{l.x, l.q, l.attended, l.inner, l.picked, l.logits}
 }
 
-// Arena is a buffer that tells this lane's memory from another's.
-func (l *Lane) Arena() device.Buffer { return l.x }
+// Arena is a buffer that tells this step memory from another.
+func (l *StepMemory) Arena() device.Buffer { return l.x }
 
 // Write puts the descriptor of step s, numbered from 0 without a gap, into its
 // place in the ring, where the step's first op finds it.
-func (l *Lane) Write(s *kernels.Step) error {
+func (l *StepMemory) Write(s *kernels.Step) error {
 	words := l.Layout.Words()
 	at := int(s.Number%uint64(l.RingSlots)) * words
 	return l.Layout.Encode(l.ringMap.Bytes()[4*at:4*(at+words)], s)
 }
 
 // Result reads what step number published for its i-th sample.
-func (l *Lane) Result(number uint64, i int, r *kernels.Result) {
+func (l *StepMemory) Result(number uint64, i int, r *kernels.Result) {
 	at := 4 * (int(number%uint64(l.RingSlots))*l.MaxBatch + i) * kernels.ResultWords
 	kernels.DecodeResult(l.resultMap.Bytes()[at:at+4*kernels.ResultWords], r)
 }
 
 // Logits is where the head leaves the logits of a step: float32 [MaxBatch][vocab].
-func (l *Lane) Logits() device.Buffer { return l.logits }
+func (l *StepMemory) Logits() device.Buffer { return l.logits }
