@@ -23,7 +23,7 @@ func Load(dev device.Memory, c Config, tensors Tensors, progress func(float64)) 
 	if err = device.GiveBack(func() error { return err }, l.weights.Close); err != nil {
 		return nil, device.GiveBack(func() error { return err }, func() error { return m.Free(dev) })
 	}
-	m.alike = areAlike(m.layers)
+	m.uniform = hasUniformDType(m.layers)
 	return m, nil
 }
 

@@ -16,8 +16,8 @@ type Model struct {
 	layers    []layer
 	norm      device.Buffer // float32 [hidden]
 	head      kernels.Weight
-	alike     bool            // whether the layers' weights are all of one type
-	taken     []device.Buffer // all of it, to be freed
+	uniform   bool            // all matrices of all layers have one element type
+	taken     []device.Buffer // every allocation, to be freed
 }
 
 // layer is the weights of one transformer block.
@@ -68,7 +68,7 @@ func (m *Model) Forward(s device.Stream, l *StepMemory, sh Shape) error {
 func (m *Model) block(p *pass, l *StepMemory, i int, sh Shape) {
 	c, w, T := m.Config, &m.layers[i], sh.Rows
 	// A prompt's rows go from product to product as these leave them, where a GPU rounds them.
-	onward := sh.Prefill && m.alike
+	onward := sh.Prefill && m.uniform
 	var x, inner, nextNorm device.Buffer
 	last := i+1 == len(m.layers)
 	if onward && !last { // there sampled rows go on alone
@@ -111,10 +111,15 @@ func (m *Model) sampled(p *pass, l *StepMemory, attend kernels.Attend, N int) {
 	p.launch(kernels.Project{W: w.down, In: l.inner, Only: l.live, X: l.picked, T: N, Name: kernels.Down})
 }
 
-// areAlike tells whether the products of all layers have weights of one type.
-func areAlike(layers []layer) bool {
-	for _, l := range layers {
-		for _, w := range []kernels.Weight{l.q, l.k, l.v, l.output, l.gate, l.up, l.down} {
+// matrices returns the seven weight matrices of a layer.
+func (l *layer) matrices() [7]kernels.Weight {
+	return [...]kernels.Weight{l.q, l.k, l.v, l.output, l.gate, l.up, l.down}
+}
+
+// hasUniformDType reports whether all matrices of all layers have one element type.
+func hasUniformDType(layers []layer) bool {
+	for i := range layers {
+		for _, w := range layers[i].matrices() {
 			if w.DType != layers[0].q.DType {
 				return false
 			}

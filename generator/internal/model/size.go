@@ -1,7 +1,5 @@
 package model
 
-import "reel/kernels"
-
 // StepBytes is the size of the matrices that a decode step reads: of an embedding
 // that is not the head it reads one row for each sequence.
 func (m *Model) StepBytes() int64 {
@@ -18,8 +16,8 @@ func (m *Model) WeightBytes() int64 {
 	if !m.Config.TiedHead {
 		total += m.head.Data.Bytes()
 	}
-	for _, l := range m.layers {
-		for _, w := range []kernels.Weight{l.q, l.k, l.v, l.output, l.gate, l.up, l.down} {
+	for i := range m.layers {
+		for _, w := range m.layers[i].matrices() {
 			total += w.Data.Bytes()
 		}
 	}
