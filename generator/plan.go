@@ -250,6 +250,9 @@ func (m *meter) Alloc(bytes int64) (device.Buffer, error) {
 	return device.NewBuffer(1, 1, bytes), nil
 }
 
+// Uncleared counts.
+func (m *meter) Uncleared(bytes int64) (device.Buffer, error) { return m.Alloc(bytes) }
+
 // Load counts.
 func (m *meter) Load(data []byte) (device.Buffer, error) { return m.Alloc(int64(len(data))) }
 

@@ -36,7 +36,7 @@ func openSource(files fs.FS) (s source, err error) {
 
 // load gives dev the weights. Where keep is set the files stay mapped for as long
 // as the process lives: the device reads the weights in place.
-func (s source) load(dev device.Memory, c model.Config, keep bool, progress func(float64)) (m *model.Model, err error) {
+func (s source) load(dev device.Device, c model.Config, keep bool, progress func(float64)) (m *model.Model, err error) {
 	m, err = model.Load(dev, c, s.tensors, progress)
 	if changed := s.tensors.Unchanged(); changed != nil {
 		err = changed // whatever came of it

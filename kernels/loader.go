@@ -26,8 +26,8 @@ const (
 // read before. One goroutine at a time may use a Loader; Close ends it, and waits for
 // what is under way.
 type Loader struct {
-	dev    device.Memory
-	packer device.Device // nil where the device reads weights as they are
+	dev    device.Device
+	packer device.Device // nil if the device reads weights as they are
 
 	size    int64        // bytes of a part; 0 while nothing is taken
 	parts   []*part      // all there are
@@ -57,9 +57,9 @@ type reading struct {
 }
 
 // NewLoader makes a loader for dev. It takes nothing before the first weight.
-func NewLoader(dev device.Memory) *Loader {
-	if d, ok := dev.(device.Device); ok && d.Name() == "cuda" {
-		return newPacker(d, min(stagingReaders, runtime.GOMAXPROCS(0)), stagingDepth)
+func NewLoader(dev device.Device) *Loader {
+	if dev.Capabilities().PacksWeights {
+		return newPacker(dev, min(stagingReaders, runtime.GOMAXPROCS(0)), stagingDepth)
 	}
 	return &Loader{dev: dev}
 }
@@ -229,7 +229,7 @@ func (p *part) releases(d device.Device) (all []func() error) {
 }
 
 // LoadWeight gives a device one weight, as Loader.Weight does, and waits for it.
-func LoadWeight(m device.Memory, t DType, rows, cols int, data []byte) (Weight, error) {
+func LoadWeight(m device.Device, t DType, rows, cols int, data []byte) (Weight, error) {
 	l := NewLoader(m)
 	w, err := l.Weight(t, rows, cols, data)
 	err = device.GiveBack(func() error { return err }, l.Close)

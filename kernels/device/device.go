@@ -127,6 +127,9 @@ type Exec interface {
 type Memory interface {
 	// Alloc takes bytes of zeroed device memory.
 	Alloc(bytes int64) (Buffer, error)
+	// Uncleared allocates device memory of undefined content, for memory that is written
+	// before it is read. A device may clear it as Alloc does.
+	Uncleared(bytes int64) (Buffer, error)
 	// Load takes device memory that holds data. A device may keep data itself
 	// instead of a copy: the caller leaves it as it is until Free.
 	Load(data []byte) (Buffer, error)
@@ -147,9 +150,27 @@ type Device interface {
 	Name() string
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)
+	// Capabilities declares what this device can do that others cannot. It never changes.
+	Capabilities() Capabilities
+	// Trace calls fn for every later call on the device; nil ends the trace.
+	Trace(fn func(Call))
+	// Owns reports whether b is memory of this device.
+	Owns(b Buffer) bool
 	// Synchronize waits for every stream. It invalidates captures on any
 	// thread, so after start-up nothing calls it.
 	Synchronize() error
+}
+
+// Capabilities are the differences between devices. The zero value is a device
+// with none of them; a nil function is one that the device lacks.
+type Capabilities struct {
+	// PacksWeights means that kernels read weights in packed tiles, which the
+	// device packs itself. Otherwise they read weights as they are in the file.
+	PacksWeights bool
+	// FreeMemory returns the free bytes of device memory.
+	FreeMemory func() (int64, error)
+	// Intact checks the canaries around every buffer; see [Guard.Intact].
+	Intact func() error
 }
 
 // Mapped is pinned memory as the host sees it.

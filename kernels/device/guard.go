@@ -47,6 +47,14 @@ func (g *Guard) Alloc(bytes int64) (Buffer, error) {
 	return g.Load(make([]byte, bytes))
 }
 
+// Uncleared is Alloc.
+func (g *Guard) Uncleared(bytes int64) (Buffer, error) { return g.Alloc(bytes) }
+
+// Capabilities are those of the guarded device that hold for guarded buffers, and Intact.
+func (g *Guard) Capabilities() Capabilities {
+	return Capabilities{PacksWeights: g.Device.Capabilities().PacksWeights, Intact: g.Intact}
+}
+
 // Load takes memory that holds a copy of data.
 func (g *Guard) Load(data []byte) (Buffer, error) {
 	if len(data) == 0 {
@@ -141,24 +149,4 @@ func (g *Guard) intact(b Buffer, in guarded) error {
 		}
 	}
 	return err
-}
-
-// audited is what the readiness detector asks of a device.
-type audited interface {
-	Trace(fn func(Call))
-	Owns(b Buffer) bool
-}
-
-// Trace has fn see every call of the guarded device from now on, where that can
-// be traced; nil ends it.
-func (g *Guard) Trace(fn func(Call)) {
-	if d, ok := g.Device.(audited); ok {
-		d.Trace(fn)
-	}
-}
-
-// Owns tells whether b is memory of the guarded device.
-func (g *Guard) Owns(b Buffer) bool {
-	d, ok := g.Device.(audited)
-	return ok && d.Owns(b)
 }

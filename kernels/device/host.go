@@ -75,6 +75,9 @@ func NewHost(o HostOptions) *Host {
 // Name is "host".
 func (h *Host) Name() string { return "host" }
 
+// Capabilities are none.
+func (h *Host) Capabilities() Capabilities { return Capabilities{} }
+
 // Close ends the worker goroutines. Streams are destroyed before it.
 func (h *Host) Close() { h.workers.close() }
 
@@ -128,6 +131,9 @@ func (h *Host) Alloc(bytes int64) (Buffer, error) {
 	}
 	return h.register(bytes, func() ([]byte, bool, error) { return allocate(bytes) })
 }
+
+// Uncleared is Alloc: new memory of the system is zero.
+func (h *Host) Uncleared(bytes int64) (Buffer, error) { return h.Alloc(bytes) }
 
 // Load keeps data itself, so that host weights are read where they were mapped.
 // Only data that does not begin at a multiple of 4 bytes is copied.

@@ -43,11 +43,7 @@ func (e *Engine) checkKey(k graphs.Key) (Checked, error) {
 	if err := t.Prepare(); err != nil {
 		return Checked{Report: graphs.Report{Key: k}}, err
 	}
-	audited, ok := e.dev.(graphs.Audited)
-	if !ok {
-		return Checked{Report: graphs.Report{Key: k}}, fmt.Errorf("engine: the %s device cannot be audited", e.dev.Name())
-	}
-	report, err := graphs.Inspect(audited, e.stream, e.pass, k)
+	report, err := graphs.Inspect(e.dev, e.stream, e.pass, k)
 	e.next++
 	c := Checked{Report: report}
 	if err != nil {
@@ -72,11 +68,11 @@ func (e *Engine) checkKey(k graphs.Key) (Checked, error) {
 // intact looks for what the steps so far wrote past their buffers, on a device
 // that guards them.
 func (e *Engine) intact() error {
-	g, ok := e.dev.(*device.Guard)
-	if !ok {
+	intact := e.dev.Capabilities().Intact
+	if intact == nil {
 		return nil
 	}
-	return errors.Join(g.Intact(), e.memory.Intact(g))
+	return errors.Join(intact(), e.memory.Intact(e.dev))
 }
 
 // trial is a step of key's kind with so many live rows.

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"reel/generator/internal/model"
-	"reel/graphs"
 	"reel/kernels"
 	"reel/kernels/device"
 )
@@ -25,8 +24,6 @@ func (p *planter) NewStream() (device.Stream, error) {
 
 // Trace shows nothing: the readiness detector is not to see what is planted.
 func (p *planter) Trace(func(device.Call)) {}
-
-func (p *planter) Owns(b device.Buffer) bool { return p.Device.(graphs.Audited).Owns(b) }
 
 type plantingStream struct {
 	device.Stream

@@ -40,10 +40,6 @@ func (w *watch) wrap(d device.Device) device.Device {
 	return w
 }
 
-// Trace and Owns are the host's, for the readiness detector.
-func (w *watch) Trace(fn func(device.Call)) { w.h.Trace(fn) }
-func (w *watch) Owns(b device.Buffer) bool  { return w.h.Owns(b) }
-
 // NewStream makes the engine's two streams watched ones; the third is the roller's.
 func (w *watch) NewStream() (device.Stream, error) {
 	s, err := w.Device.NewStream()

@@ -78,14 +78,11 @@ func (e *Engine) lattice() []graphs.Key {
 	return graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch, e.opts.places())
 }
 
-// freeMemory is the device's free memory in bytes. Where a device does not tell,
-// it is what the pool's own count leaves of none.
+// freeMemory returns the device's free memory in bytes. For a device that does not
+// report it, it returns the pool's own count, negated.
 func (e *Engine) freeMemory() (int64, error) {
-	if d, ok := e.dev.(interface {
-		MemInfo() (free, total int64, err error)
-	}); ok {
-		free, _, err := d.MemInfo()
-		return free, err
+	if free := e.dev.Capabilities().FreeMemory; free != nil {
+		return free()
 	}
 	return -e.pool.Stats().Bytes, nil
 }
@@ -114,7 +111,7 @@ func (e *Engine) allocate() (err error) {
 		e.events = append(e.events, ev)
 	}
 	o := e.opts
-	_, guard := e.dev.(*device.Guard)
+	guard := e.dev.Capabilities().Intact != nil
 	e.memory, err = e.model.NewStepMemory(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.places()), MaxBatch: o.places(),
 		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType, Guard: guard})
 	if err != nil {

@@ -34,7 +34,7 @@ func (g Geometry) kvLayer(i int) int {
 func (l *StepMemory) allocateKV(dev taking) (device.Buffer, error) {
 	size := int64(l.KV.Pages) * l.KV.PageBytes()
 	if !l.Guard {
-		return dev.uncleared(size)
+		return dev.Uncleared(size)
 	}
 	return dev.Load(poison(size))
 }

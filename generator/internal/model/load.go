@@ -13,7 +13,7 @@ import (
 // share of the bytes that is done, 0 to 1. The tensors' data stays as it is while
 // the model lives: a device may read it in place. Errors: those of CheckTensors,
 // then the device's; what a failure leaves is given back.
-func Load(dev device.Memory, c Config, tensors Tensors, progress func(float64)) (*Model, error) {
+func Load(dev device.Device, c Config, tensors Tensors, progress func(float64)) (*Model, error) {
 	if err := c.CheckTensors(tensors); err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func (l *StepMemory) allocate(dev taking, c Config) (err error) {
 		{&l.scratch, kernels.ScratchBytes(g.MaxRows, c.Hidden)},
 		{&l.scratchInner, kernels.ScratchBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
 	} {
-		if *a.buf, err = dev.uncleared(a.bytes); err != nil {
+		if *a.buf, err = dev.Uncleared(a.bytes); err != nil {
 			return err
 		}
 	}
@@ -128,16 +128,10 @@ func (t taking) Alloc(bytes int64) (device.Buffer, error) {
 	return b, err
 }
 
-// uncleared takes memory that is written before it is read. Where a device
-// tells it from cleared memory, compute-sanitizer sees a read that comes first.
-func (t taking) uncleared(bytes int64) (device.Buffer, error) {
-	d, ok := t.Memory.(interface {
-		Uncleared(bytes int64) (device.Buffer, error)
-	})
-	if !ok {
-		return t.Alloc(bytes)
-	}
-	b, err := d.Uncleared(bytes)
+// Uncleared allocates memory that is written before it is read. If the device does
+// not clear it, compute-sanitizer reports a read that comes first.
+func (t taking) Uncleared(bytes int64) (device.Buffer, error) {
+	b, err := t.Memory.Uncleared(bytes)
 	if err == nil {
 		t.l.taken = append(t.l.taken, b)
 	}

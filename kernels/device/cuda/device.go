@@ -80,6 +80,14 @@ func (d *Device) load(fatbin []byte) (err error) {
 // Name is "cuda".
 func (d *Device) Name() string { return "cuda" }
 
+// Capabilities are packed weights and the driver's count of free memory.
+func (d *Device) Capabilities() device.Capabilities {
+	return device.Capabilities{PacksWeights: true, FreeMemory: func() (int64, error) {
+		free, _, err := d.MemInfo()
+		return free, err
+	}}
+}
+
 // Model is what the GPU calls itself.
 func (d *Device) Model() string {
 	name, err := d.gpu.Name()
