@@ -9,67 +9,67 @@ import (
 
 const (
 	// maxQueued bounds the bytes of messages that wait for their loops, over all
-	// requests of a Client. A completion of 262,144 tokens, the longest context that
-	// Reel takes, waits in 51 MiB where its loop reads nothing; with 20 alternatives
-	// each, 40,000 tokens do.
+	// requests of a Client. A completion of 262,144 tokens, Reel's longest context,
+	// takes 51 MiB if its loop reads nothing; with 20 alternatives per token 40,000
+	// tokens fit.
 	maxQueued = 64 << 20
-	// maxTokenText bounds the bytes of text in a token's message, its alternatives'
-	// included. The longest tokens of vocabularies have some hundred bytes.
+	// maxTokenText bounds the bytes of text in one token's message, alternatives
+	// included. The longest tokens of real vocabularies have a few hundred bytes.
 	maxTokenText = 64 << 10
 )
 
-// What a message takes of the heap beside its text, in bytes: the struct, its
-// small strings, and its place in a queue that grows by doubling.
+// Heap bytes of a message without its text: the struct, its small strings, and its
+// entry in a queue that grows by doubling.
 const (
 	messageBytes     = 200
 	alternativeBytes = 48
 )
 
-// bounds are those of a Client. A test lifts them one at a time.
+// bounds holds a Client's bounds. Tests lift them one at a time.
 type bounds struct {
-	queued int64 // maxQueued
-	text   int   // maxTokenText
-	asked  bool  // no more tokens and alternatives than a request asked for
+	queued    int64 // maxQueued
+	text      int   // maxTokenText
+	allowance bool  // refuse more tokens or alternatives than a request asked for
 }
 
-var allBounds = bounds{queued: maxQueued, text: maxTokenText, asked: true}
+var allBounds = bounds{queued: maxQueued, text: maxTokenText, allowance: true}
 
-// asked is what may still come for a request.
-type asked struct {
+// allowance is the number of tokens that may still come for a request.
+type allowance struct {
 	tokens       int
-	alternatives int // with each token
+	alternatives int // per token
 }
 
-// askedFor is what m asks for: max_tokens, and with echo as many as the context holds.
-func askedFor(m *protocol.Generate, l Limits) asked {
+// allowanceFor returns the tokens that m asks for: max_tokens, plus a whole context for echo.
+func allowanceFor(m *protocol.Generate, l Limits) allowance {
 	p := m.Params()
-	a := asked{tokens: p.MaxTokens, alternatives: p.Logprobs}
+	a := allowance{tokens: p.MaxTokens, alternatives: p.Logprobs}
 	if p.Echo {
 		a.tokens += max(l.Context, protocol.MaxElements)
 	}
 	return a
 }
 
-// errUnasked is a generator that sends what the protocol does not let it send.
-var errUnasked = errors.New("the generator sent more than it was asked for")
+// errNotAsked means that the generator broke the protocol by sending too much.
+var errNotAsked = errors.New("the generator sent more than it was asked for")
 
-// take counts t, and returns an error where it is more than was asked for.
-func (a *asked) take(t *Token, b bounds) error {
+// take counts t, and returns an error if t was not asked for.
+func (a *allowance) take(t *Token, b bounds) error {
 	a.tokens--
 	switch {
-	case b.asked && a.tokens < 0:
-		return fmt.Errorf("%w: request %d has got all its tokens", errUnasked, t.ID)
-	case b.asked && len(t.Top) > a.alternatives:
+	case b.allowance && a.tokens < 0:
+		return fmt.Errorf("%w: request %d has got all its tokens", errNotAsked, t.ID)
+	case b.allowance && len(t.Top) > a.alternatives:
 		return fmt.Errorf("%w: %d alternatives with a token of request %d, in place of %d",
-			errUnasked, len(t.Top), t.ID, a.alternatives)
+			errNotAsked, len(t.Top), t.ID, a.alternatives)
 	case textOf(t) > b.text:
 		return fmt.Errorf("%w: a token of request %d has %d bytes of text, more than %d",
-			errUnasked, t.ID, textOf(t), b.text)
+			errNotAsked, t.ID, textOf(t), b.text)
 	}
 	return nil
 }
 
-// textOf is the bytes of text in t.
+// textOf returns the bytes of text in t, alternatives included.
 func textOf(t *Token) int {
 	n := len(t.Text)
 	for i := range t.Top {
@@ -78,7 +78,7 @@ func textOf(t *Token) int {
 	return n
 }
 
-// sizeOf is how many bytes a message takes while it waits.
+// sizeOf returns the bytes of memory that a waiting message takes.
 func sizeOf(message any) int64 {
 	n := messageBytes
 	switch m := message.(type) {
@@ -92,9 +92,9 @@ func sizeOf(message any) int64 {
 	return int64(n)
 }
 
-// shed drops the longest queues until what waits is within the bound. Their loops
-// end with ErrSlowLoop, which cancels their requests; no other loop loses anything.
-func (c *Client) shed() {
+// dropLongest drops the longest queues until the waiting bytes are within the bound. The loops
+// of dropped queues end with ErrSlowLoop and cancel their requests; others lose nothing.
+func (c *Client) dropLongest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.queued.Load() > c.bounds.queued {
@@ -105,7 +105,7 @@ func (c *Client) shed() {
 			}
 		}
 		if longest == nil || longest.size() == 0 {
-			return // loops have taken it meanwhile
+			return // the loops have taken the messages meanwhile
 		}
 		longest.close(ErrSlowLoop)
 	}

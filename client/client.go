@@ -16,15 +16,15 @@
 //
 // Ending ctx, or breaking out of the loop, cancels the request on the generator.
 //
-// A slow loop holds up no other: what it has not taken waits in the Client, 64 MiB
-// over all loops at most. Beyond that the loop that is behind most ends with
-// ErrSlowLoop. A generator that sends more than it was asked for loses the
-// connection (ErrConnectionLost), so that none can fill a client's memory.
+// A slow loop does not delay the others: its messages wait in the Client, at most
+// 64 MiB for all loops together. Beyond that the loop with the longest queue ends with
+// [ErrSlowLoop]. If a generator sends more than it was asked for, the connection ends
+// with [ErrConnectionLost], so no generator can fill a client's memory.
 //
-// A Client keeps one thread, which waits for the generator. While tokens come at a
-// steady pace, one every 1 to 20 ms, it is awake shortly before the next is due, so
-// that no token waits for a processor to get up: for a tenth of the time at most,
-// and only where Go has at least 4 processors (GOMAXPROCS=2 turns it off).
+// A Client uses one thread to read from the generator. While tokens come at a steady
+// pace, one every 1 to 20 ms, the thread polls shortly before the next token is due, so
+// that no token waits for a processor to wake. It polls for a tenth of the time at most,
+// and only if Go has at least 4 processors (GOMAXPROCS=2 turns it off).
 package client
 
 import (
@@ -40,45 +40,45 @@ import (
 	"reel/protocol"
 )
 
-// The protocol's messages that this package hands out.
+// Messages of the protocol that this package returns.
 type (
 	// Token is one token of a completion, with its text.
 	Token = protocol.Token
-	// Done is how a completion ended: reason, usage, timing, graphs.
+	// Done reports how a completion ended: reason, usage, timing, graphs.
 	Done = protocol.Done
 	// Message is one turn of a conversation: role and content.
 	Message = protocol.Message
-	// Status is what a generator says of itself.
+	// Status is a generator's report on itself.
 	Status = protocol.Status
-	// Limits are the bounds that a generator states.
+	// Limits are the bounds that a generator announces.
 	Limits = protocol.Limits
-	// Error is what a generator refuses or fails with: code, message, hint.
+	// Error is an error that the generator sent: code, message, hint.
 	Error = protocol.Error
 )
 
-// writeTime bounds the write of one frame: a generator that reads nothing for
-// so long is gone.
+// writeTime bounds the write of one frame. A generator that reads nothing for that
+// long counts as gone.
 const writeTime = 10 * time.Second
 
 // Client is a connection to a generator. Its methods may be called from many
 // goroutines at once.
 type Client struct {
 	conn    connection
-	frames  protocol.FrameReader // of the one goroutine that reads
+	frames  protocol.FrameReader // used by the reading goroutine alone
 	welcome protocol.Welcome
 	bounds  bounds
-	queued  atomic.Int64 // bytes that wait for their loops
+	queued  atomic.Int64 // bytes waiting for their loops
 
 	sending sync.Mutex // held while a frame is written
 
-	mu      sync.Mutex
-	nextID  uint64
-	streams map[uint64]*stream // requests that have a loop, by id
-	asks    []chan any         // unanswered questions without an id, oldest first
-	said    *Error             // the last error that names no request and answers no question
+	mu        sync.Mutex
+	nextID    uint64
+	streams   map[uint64]*stream // running loops by request id
+	questions []chan any         // unanswered questions without an id, oldest first
+	reported  *Error             // the last error that names no request and answers no question
 
-	lost chan struct{} // closed when the connection ends, after why is set
-	why  error
+	lost  chan struct{} // closed when the connection ends, after cause is set
+	cause error         // returned by every call from then on
 }
 
 // Model returns the name of the model that the generator serves.
@@ -87,30 +87,30 @@ func (c *Client) Model() string { return c.welcome.Model }
 // Chat reports whether the model has a chat template, and so takes Messages.
 func (c *Client) Chat() bool { return c.welcome.Chat }
 
-// Limits returns the bounds that the generator stated when it was dialled.
+// Limits returns the bounds that the generator announced in its welcome.
 func (c *Client) Limits() Limits { return c.welcome.Limits }
 
-// Close ends the connection. The generator drops the requests that still run;
-// their loops end with ErrClosed.
+// Close ends the connection. The generator cancels the requests that still run, and
+// their loops end with [ErrClosed].
 func (c *Client) Close() { c.end(ErrClosed) }
 
-// end closes the connection once; why is the reason that everybody gets.
-func (c *Client) end(why error) {
+// end closes the connection once. All calls, waiting or later, return cause.
+func (c *Client) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.why == nil {
-		c.why = why
+	if c.cause == nil {
+		c.cause = cause
 		close(c.lost)
 		c.conn.Close()
 	}
 }
 
-// lose ends the connection because err happened to it. What the generator
-// said last is the better reason.
-func (c *Client) lose(err error) {
+// fail ends the connection because of err. If the generator sent an error before, that
+// one is reported instead.
+func (c *Client) fail(err error) {
 	c.mu.Lock()
-	if c.said != nil {
-		err = c.said
+	if c.reported != nil {
+		err = c.reported
 	}
 	c.mu.Unlock()
 	c.end(fmt.Errorf("%w: %w", ErrConnectionLost, err))
@@ -121,8 +121,8 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return ask[*Status](ctx, c, &protocol.StatusRequest{})
 }
 
-// Tokenize returns the ids of the tokens that text, valid UTF-8, becomes as a
-// prompt.
+// Tokenize returns the token ids of text, as a prompt would have them. text must be
+// valid UTF-8.
 func (c *Client) Tokenize(ctx context.Context, text string) ([]int32, error) {
 	if err := checkText("text", text); err != nil {
 		return nil, err
@@ -134,12 +134,12 @@ func (c *Client) Tokenize(ctx context.Context, text string) ([]int32, error) {
 	return reply.Tokens, nil
 }
 
-// ask sends a question and waits for its answer. Answers come in the order of
-// the questions, so that one nobody waits for any more still takes its own.
+// ask sends a question and waits for the answer. Answers come in the order of the
+// questions, so a question whose caller has left still consumes its own answer.
 func ask[T any](ctx context.Context, c *Client, question any) (T, error) {
 	var none T
 	answer := make(chan any, 1)
-	err := c.write(question, func() { c.asks = append(c.asks, answer) })
+	err := c.write(question, func() { c.questions = append(c.questions, answer) })
 	if err != nil {
 		return none, err
 	}
@@ -150,15 +150,15 @@ func ask[T any](ctx context.Context, c *Client, question any) (T, error) {
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
-	select { // The answer may have come just before the end.
+	select { // The answer may have arrived just before the end.
 	case reply := <-answer:
 		return as[T](reply)
 	default:
-		return none, c.why
+		return none, c.cause
 	}
 }
 
-// as returns reply as a T, or the error that it is.
+// as returns reply as a T, or as the error if the generator sent one.
 func as[T any](reply any) (T, error) {
 	switch reply := reply.(type) {
 	case T:
@@ -171,8 +171,8 @@ func as[T any](reply any) (T, error) {
 	return none, fmt.Errorf("%w: a %T answered", ErrConnectionLost, reply)
 }
 
-// write sends one message. Register, run before it, books the place to which
-// the answer goes; it holds c.mu.
+// write sends one message. Just before, it calls register with c.mu held, to record
+// where the answer goes.
 func (c *Client) write(message any, register func()) error {
 	frame, err := encode(message)
 	if err != nil {
@@ -181,13 +181,13 @@ func (c *Client) write(message any, register func()) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	c.mu.Lock()
-	why := c.why
-	if why == nil {
+	cause := c.cause
+	if cause == nil {
 		register()
 	}
 	c.mu.Unlock()
-	if why != nil {
-		return why
+	if cause != nil {
+		return cause
 	}
 	return c.writeFrame(frame)
 }
@@ -196,13 +196,14 @@ func (c *Client) write(message any, register func()) error {
 func encode(message any) ([]byte, error) {
 	frame, err := protocol.AppendFrame(nil, message)
 	if errors.Is(err, protocol.ErrFrameTooLarge) {
-		return nil, protocol.Errorf(protocol.CodePromptTooLong, "shorten the prompt", "the request does not fit a frame: %v", err)
+		return nil, protocol.Errorf(protocol.CodePromptTooLong, "shorten the prompt",
+			"the request does not fit a frame: %v", err)
 	}
 	return frame, err
 }
 
-// checkText refuses text for which the generator would close the connection,
-// and so end the other requests on it.
+// checkText refuses invalid UTF-8, for which the generator would close the connection
+// and so end all its requests.
 func checkText(field, text string) error {
 	if utf8.ValidString(text) {
 		return nil
@@ -210,18 +211,20 @@ func checkText(field, text string) error {
 	return protocol.Errorf(protocol.CodeBadRequest, "convert it to UTF-8", "%s is not valid UTF-8", field)
 }
 
-// writeFrame writes a frame; where that fails the connection is over.
+// writeFrame writes a frame. A failed write ends the connection.
 func (c *Client) writeFrame(frame []byte) error {
-	_ = c.conn.SetWriteDeadline(time.Now().Add(writeTime)) // It fails where the write will, and for a socket that blocks, which has it already.
+	// An error here means that the write fails too, or that the socket blocks and has
+	// its deadline already.
+	_ = c.conn.SetWriteDeadline(time.Now().Add(writeTime))
 	_, err := c.conn.Write(frame)
 	if err == nil {
 		return nil
 	}
 	if !errors.Is(err, syscall.EPIPE) {
-		c.lose(err)
+		c.fail(err)
 	}
-	// Where the generator has closed, the reader finds the end, and before it
-	// perhaps what the generator had to say.
+	// If the generator has closed the connection, the reading goroutine finds the end,
+	// and perhaps an error that the generator sent before it.
 	<-c.lost
-	return c.why
+	return c.cause
 }

@@ -20,7 +20,7 @@ import (
 // socket returns a path for a socket, short enough for one.
 func socket(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "reel-test-") // t.TempDir has the test's name, and may be too long
+	dir, err := os.MkdirTemp("", "reel-test-") // t.TempDir includes the test's name and may be too long
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func connect(t *testing.T, script fakegen.Script) (*Client, *fakegen.Generator) 
 	return c, g
 }
 
-// collect runs req and returns the text and the error that ended it.
+// collect runs req and returns its text and final error.
 func collect(ctx context.Context, c *Client, req Request) (string, error) {
 	var text strings.Builder
 	for tok, err := range c.Generate(ctx, req) {
@@ -77,7 +77,7 @@ func received[M any](t *testing.T, g *fakegen.Generator) M {
 	return m.(M)
 }
 
-// deadline returns a channel that ends a wait that would hang the test.
+// deadline returns a channel that closes before the test's own deadline.
 func deadline(t *testing.T) <-chan struct{} {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
@@ -103,7 +103,8 @@ func TestRequestCarriesEveryField(t *testing.T) {
 	c, g := connect(t, fakegen.Script{})
 	req := Request{
 		Prompt: "p", MaxTokens: new(7), Temperature: new(0.5), TopK: new(3), TopP: new(0.9), MinP: new(0.1),
-		RepeatPenalty: new(1.1), Seed: new(uint64(9)), Stop: []string{"a", "b"}, Logprobs: new(2), Echo: true, IgnoreEOS: true,
+		RepeatPenalty: new(1.1), Seed: new(uint64(9)), Stop: []string{"a", "b"},
+		Logprobs: new(2), Echo: true, IgnoreEOS: true,
 	}
 	if _, err := collect(t.Context(), c, req); err != nil {
 		t.Fatal(err)
@@ -116,26 +117,28 @@ func TestRequestCarriesEveryField(t *testing.T) {
 	}
 }
 
-// A conversation is sent as it is; text in it that is no text is not sent at all.
+// TestMessages: a conversation is sent unchanged; invalid UTF-8 is not sent at all.
 func TestMessages(t *testing.T) {
 	c, g := connect(t, fakegen.Script{Chat: true})
 	if !c.Chat() {
-		t.Error("the model does not chat")
+		t.Error("Chat is false for a model with a chat template")
 	}
 	messages := []Message{{Role: "system", Content: "s"}, {Role: "user", Content: "to be"}}
 	if text, err := collect(t.Context(), c, Request{Messages: messages}); text != "to be" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
 	got, err := g.Wait(nil, func(m any) bool { _, is := m.(*protocol.Generate); return is })
-	if m := got.(*protocol.Generate); err != nil || m.Prompt != nil || m.Tokens != nil || !slices.Equal(m.Messages, messages) {
+	m := got.(*protocol.Generate)
+	if err != nil || m.Prompt != nil || m.Tokens != nil || !slices.Equal(m.Messages, messages) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	var e *Error
-	if _, err := collect(t.Context(), c, Request{Messages: []Message{{Role: "user", Content: "\xff"}}}); !errors.As(err, &e) || e.Code != protocol.CodeBadRequest {
+	_, err = collect(t.Context(), c, Request{Messages: []Message{{Role: "user", Content: "\xff"}}})
+	if !errors.As(err, &e) || e.Code != protocol.CodeBadRequest {
 		t.Error(err)
 	}
 	if base, _ := connect(t, fakegen.Script{}); base.Chat() {
-		t.Error("a base model chats")
+		t.Error("Chat is true for a base model")
 	}
 }
 
@@ -146,11 +149,11 @@ func TestRequestLeavesDefaultsOut(t *testing.T) {
 	}
 	m := received[*protocol.Generate](t, g)
 	if m.Prompt != nil || m.MaxTokens != nil || m.Temperature != nil || m.Seed != nil || m.Logprobs != nil {
-		t.Errorf("sent what was not asked for: %+v", m)
+		t.Errorf("fields that were not set were sent: %+v", m)
 	}
 }
 
-func TestManyAtOnceAreNotMixed(t *testing.T) {
+func TestConcurrentRequestsAreNotMixed(t *testing.T) {
 	c, _ := connect(t, fakegen.Script{})
 	var wg sync.WaitGroup
 	for i := range 50 {
@@ -164,7 +167,7 @@ func TestManyAtOnceAreNotMixed(t *testing.T) {
 	wg.Wait()
 }
 
-func TestSlowLoopHoldsUpNobody(t *testing.T) {
+func TestSlowLoopDelaysNoOther(t *testing.T) {
 	c, _ := connect(t, fakegen.Script{})
 	slow := strings.Repeat("slow ", 2000)
 	var text strings.Builder
@@ -173,9 +176,9 @@ func TestSlowLoopHoldsUpNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text.Len() == 0 {
-			// This loop stands still while another request runs from beginning to end.
+			// This loop blocks while another request runs from beginning to end.
 			if other, err := collect(t.Context(), c, Request{Prompt: "quick one"}); err != nil || other != "quick one" {
-				t.Fatalf("the other got %q, %v", other, err)
+				t.Fatalf("the other loop got %q, %v", other, err)
 			}
 		}
 		text.WriteString(tok.Text)
@@ -185,7 +188,7 @@ func TestSlowLoopHoldsUpNobody(t *testing.T) {
 	}
 }
 
-func TestUnknownTypeIsPassedOver(t *testing.T) {
+func TestUnknownMessageTypeIsSkipped(t *testing.T) {
 	c, generator := raw(t)
 	go func() {
 		_, _ = protocol.ReadFrame(generator, 0, nil)
@@ -197,12 +200,12 @@ func TestUnknownTypeIsPassedOver(t *testing.T) {
 	}
 }
 
-func TestAnswerNobodyWaitsFor(t *testing.T) {
+func TestAbandonedQuestionConsumesItsAnswer(t *testing.T) {
 	c, generator := raw(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		_, _ = protocol.ReadFrame(generator, 0, nil)
-		cancel() // Only the second question is still waited for.
+		cancel() // From here on only the second question has a caller.
 		_, _ = protocol.ReadFrame(generator, 0, nil)
 		sendRaw(generator, &protocol.Tokens{Tokens: []int32{1}})
 		sendRaw(generator, &protocol.Tokens{Tokens: []int32{2}})
@@ -231,8 +234,8 @@ func TestTokenizeError(t *testing.T) {
 	long := protocol.Errorf(protocol.CodePromptTooLong, "", "too long")
 	c, _ := connect(t, fakegen.Script{Error: long})
 	_, err := c.Tokenize(t.Context(), "AB")
-	var said *Error
-	if !errors.As(err, &said) || said.Code != protocol.CodePromptTooLong {
+	var reported *Error
+	if !errors.As(err, &reported) || reported.Code != protocol.CodePromptTooLong {
 		t.Errorf("got %v", err)
 	}
 }

@@ -14,41 +14,41 @@ import (
 )
 
 const (
-	firstPause = 10 * time.Millisecond  // after the first attempt; it doubles
-	longPause  = 200 * time.Millisecond // between later attempts
+	firstPause = 10 * time.Millisecond  // after the first attempt; doubles each time
+	maxPause   = 200 * time.Millisecond // the longest
 	// answerTime bounds how long a generator that took the connection may be silent.
 	answerTime = 5 * time.Second
 )
 
-// Options says which generator to dial. The zero value is the one that is
-// found in the usual places, tried once.
+// Options says which generator to dial. The zero value tries once to reach the
+// generator in the usual places.
 type Options struct {
-	// Socket is the path of the generator's socket. Where it is empty the first
-	// that exists is taken: $REEL_SOCKET (alone, if it is set),
+	// Socket is the path of the generator's socket. If it is empty, Dial uses
+	// $REEL_SOCKET if set, else the first of these that exists:
 	// $XDG_RUNTIME_DIR/reel/generator.sock, /tmp/reel-UID/generator.sock,
 	// /run/reel/generator.sock.
 	Socket string
-	// Wait is how long Dial keeps trying while a generator may still come: its
-	// socket is absent from a directory that is there, it refuses connections,
-	// or it is loading its model.
+	// Wait bounds the time that Dial keeps trying while a generator may still come:
+	// the socket is missing but its directory exists, connections are refused, or the
+	// model is loading.
 	Wait time.Duration
-	// OnLoading, unless nil, is called for each answer that says that the model
-	// is being loaded, with the progress from 0 to 1.
+	// OnLoading, unless nil, is called for each answer "loading", with the progress
+	// from 0 to 1.
 	OnLoading func(progress float64, message string)
-	// OnPeer, unless nil, is called for each connection that is made, before
-	// anything is sent on it, with who listens there.
+	// OnPeer, unless nil, is called with the listening process for each connection
+	// made, before anything is sent on it.
 	OnPeer func(Peer)
 }
 
-// Dial connects to a generator that is ready to serve. It fails with
-// ErrNoGenerator, ErrDenied, ErrConfig, ctx's error, or the generator's own
-// *Error, as with the code "loading" where Wait was too short.
+// Dial connects to a generator that is ready to serve. It fails with [ErrNoGenerator],
+// [ErrDenied], [ErrConfig], ctx's error, or an [*Error] from the generator, such as one
+// with the code "loading" if Wait was too short.
 func Dial(ctx context.Context, o Options) (*Client, error) {
 	return retry(ctx, o.Wait, func() (*Client, error) { return o.dial(ctx) })
 }
 
-// ReadStatus asks a generator for its status, also one that is still loading
-// its model. It fails as Dial does.
+// ReadStatus asks a generator for its status, even while it loads its model. It fails
+// as [Dial] does.
 func ReadStatus(ctx context.Context, o Options) (*Status, error) {
 	return retry(ctx, o.Wait, func() (*Status, error) { return o.status(ctx) })
 }
@@ -56,10 +56,10 @@ func ReadStatus(ctx context.Context, o Options) (*Status, error) {
 // retry calls attempt until it succeeds, fails for good, or wait has passed.
 func retry[T any](ctx context.Context, wait time.Duration, attempt func() (T, error)) (T, error) {
 	deadline := time.Now().Add(wait)
-	for pause := firstPause; ; pause = min(2*pause, longPause) {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		result, err := attempt()
 		left := time.Until(deadline)
-		if err == nil || left <= 0 || !hopeful(err) {
+		if err == nil || left <= 0 || !mayRetry(err) {
 			return result, err
 		}
 		if err := sleep(ctx, min(pause, left)); err != nil {
@@ -68,17 +68,17 @@ func retry[T any](ctx context.Context, wait time.Duration, attempt func() (T, er
 	}
 }
 
-// hopeful reports whether what failed with err may soon succeed.
-func hopeful(err error) bool {
-	// EAGAIN: the queue of connections to be accepted is full.
+// mayRetry reports whether a retry after err may succeed.
+func mayRetry(err error) bool {
+	// EAGAIN means that the socket's queue of connections to accept is full.
 	return isLoading(err) || errors.Is(err, errSocketAbsent) || errors.Is(err, ErrNoAnswer) ||
 		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EAGAIN)
 }
 
 // isLoading reports whether err is the generator's error "loading".
 func isLoading(err error) bool {
-	var said *Error
-	return errors.As(err, &said) && said.Code == protocol.CodeLoading
+	var reported *Error
+	return errors.As(err, &reported) && reported.Code == protocol.CodeLoading
 }
 
 // sleep waits for d, or until ctx is done.
@@ -102,7 +102,7 @@ func (o *Options) dial(ctx context.Context) (*Client, error) {
 	c, err := greet(ctx, conn)
 	if err != nil {
 		conn.Close()
-		o.report(err)
+		o.reportLoading(err)
 		return nil, err
 	}
 	return c, nil
@@ -110,7 +110,7 @@ func (o *Options) dial(ctx context.Context) (*Client, error) {
 
 // connect finds the socket and connects to it.
 func (o *Options) connect(ctx context.Context) (net.Conn, error) {
-	path, err := find(places(o.Socket))
+	path, err := find(candidates(o.Socket))
 	if err != nil {
 		return nil, err
 	}
@@ -127,40 +127,40 @@ func (o *Options) connect(ctx context.Context) (net.Conn, error) {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return nil, fmt.Errorf("%w: %w", ErrDenied, err)
 	case errors.Is(err, fs.ErrNotExist):
-		// It went between the look and the dial.
+		// The socket vanished between find and DialContext.
 		return nil, fmt.Errorf("%w: %w: %w", ErrNoGenerator, errSocketAbsent, err)
 	}
 	return nil, fmt.Errorf("%w: %w", ErrNoGenerator, err)
 }
 
-// report tells OnLoading where err says that the generator is loading.
-func (o *Options) report(err error) {
+// reportLoading calls OnLoading if err says that the generator is loading.
+func (o *Options) reportLoading(err error) {
 	if o.OnLoading == nil || !isLoading(err) {
 		return
 	}
-	var said *Error
-	errors.As(err, &said)
+	var reported *Error
+	errors.As(err, &reported)
 	progress := 0.0
-	if said.Progress != nil {
-		progress = *said.Progress
+	if reported.Progress != nil {
+		progress = *reported.Progress
 	}
-	o.OnLoading(progress, said.Message)
+	o.OnLoading(progress, reported.Message)
 }
 
-// greet says hello on conn and returns the client once welcome came.
+// greet says hello on conn and returns the client after the welcome.
 func greet(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := newClient(conn)
-	welcome, err := within(ctx, conn, c.hello)
+	welcome, err := withAnswerTime(ctx, conn, c.hello)
 	if err != nil {
 		return nil, err
 	}
 	c.welcome = *welcome
-	c.conn = attend(conn, runtime.GOMAXPROCS(0))
+	c.conn = newSpinningReader(conn, runtime.GOMAXPROCS(0))
 	go c.read()
 	return c, nil
 }
 
-// status connects once and asks for the status, whatever hello gets.
+// status connects once and asks for the status, even if hello is refused.
 func (o *Options) status(ctx context.Context) (*Status, error) {
 	conn, err := o.connect(ctx)
 	if err != nil {
@@ -168,22 +168,22 @@ func (o *Options) status(ctx context.Context) (*Status, error) {
 	}
 	defer conn.Close()
 	c := newClient(conn)
-	_, err = within(ctx, conn, c.hello)
-	var said *Error
-	if err != nil && (!errors.As(err, &said) || said.Closes()) {
+	_, err = withAnswerTime(ctx, conn, c.hello)
+	var reported *Error
+	if err != nil && (!errors.As(err, &reported) || reported.Closes()) {
 		return nil, err
 	}
-	return within(ctx, conn, func() (*Status, error) {
+	return withAnswerTime(ctx, conn, func() (*Status, error) {
 		return exchange[*Status](c, &protocol.StatusRequest{})
 	})
 }
 
-// within runs a talk on conn that ends when ctx does, or when the generator has
-// been silent for too long.
-func within[T any](ctx context.Context, conn net.Conn, talk func() (T, error)) (T, error) {
-	// Setting a deadline fails only on a closed connection, and then talk does too.
+// withAnswerTime runs talk on conn, and ends it when ctx does or when the generator has been
+// silent for answerTime.
+func withAnswerTime[T any](ctx context.Context, conn net.Conn, talk func() (T, error)) (T, error) {
+	// SetDeadline fails only on a closed connection, and then talk fails too.
 	_ = conn.SetDeadline(time.Now().Add(answerTime))
-	// A deadline in the past wakes the talk.
+	// A deadline in the past interrupts talk.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	result, err := talk()
 	if !stop() {

@@ -19,7 +19,7 @@ import (
 	"reel/protocol"
 )
 
-const forever = time.Hour // a Wait that a test would not survive
+const forever = time.Hour // a Wait far beyond the test's deadline
 
 func TestDialWaitsWhileLoading(t *testing.T) {
 	path := socket(t)
@@ -62,18 +62,18 @@ func TestRefusalIsFinal(t *testing.T) {
 	path := socket(t)
 	refusal := protocol.Errorf(protocol.CodeUnsupportedVersion, "", "speaks 2")
 	listen(t, path, fakegen.Script{Refusal: refusal})
-	var said *Error
+	var reported *Error
 	_, err := Dial(t.Context(), Options{Socket: path, Wait: forever})
-	if !errors.As(err, &said) || said.Code != protocol.CodeUnsupportedVersion {
+	if !errors.As(err, &reported) || reported.Code != protocol.CodeUnsupportedVersion {
 		t.Errorf("Dial: %v", err)
 	}
 	_, err = ReadStatus(t.Context(), Options{Socket: path, Wait: forever})
-	if !errors.As(err, &said) {
+	if !errors.As(err, &reported) {
 		t.Errorf("ReadStatus: %v", err)
 	}
 }
 
-// TestRetry: what may soon succeed is tried again, what may not is not.
+// TestRetry: errors that may pass are retried, others are not.
 func TestRetry(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for _, c := range []struct {
@@ -135,7 +135,7 @@ func TestDialEndsWithContext(t *testing.T) {
 	})
 }
 
-func TestConnectionOutlivesTheTimeOfItsGreeting(t *testing.T) {
+func TestConnectionOutlivesTheHelloDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := connect(t, fakegen.Script{})
 		defer c.Close()
@@ -146,16 +146,16 @@ func TestConnectionOutlivesTheTimeOfItsGreeting(t *testing.T) {
 	})
 }
 
-func TestDialNobodyThere(t *testing.T) {
+func TestDialWithoutListener(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none", "generator.sock")
-	// With Wait: a missing directory leaves nothing to wait for.
+	// A missing directory ends Dial at once, despite Wait.
 	_, err := Dial(t.Context(), Options{Socket: missing, Wait: forever})
 	if !errors.Is(err, ErrNoGenerator) || !errors.Is(err, errNoDirectory) || !strings.Contains(err.Error(), missing) {
 		t.Errorf("no directory: %v", err)
 	}
 	absent := socket(t)
 	_, err = Dial(t.Context(), Options{Socket: absent})
-	if !errors.Is(err, ErrNoGenerator) || !hopeful(err) || !strings.Contains(err.Error(), absent) {
+	if !errors.Is(err, ErrNoGenerator) || !mayRetry(err) || !strings.Contains(err.Error(), absent) {
 		t.Errorf("no socket: %v", err)
 	}
 	stale := socket(t)
@@ -168,7 +168,7 @@ func TestDialNobodyThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Dial(t.Context(), Options{Socket: stale})
-	if !errors.Is(err, ErrNoGenerator) || !hopeful(err) || !strings.Contains(err.Error(), stale) {
+	if !errors.Is(err, ErrNoGenerator) || !mayRetry(err) || !strings.Contains(err.Error(), stale) {
 		t.Errorf("stale socket: %v", err)
 	}
 }
@@ -194,8 +194,8 @@ func TestDialDenied(t *testing.T) {
 	}
 	got := make(chan error)
 	go func() {
-		// Root may connect to anything; this thread is somebody else, and ends
-		// with its goroutine.
+		// Root may connect to anything, so this thread takes another file system
+		// uid; the thread ends with its goroutine.
 		runtime.LockOSThread()
 		if err := unix.Setfsuid(65534); err != nil {
 			got <- err
@@ -209,27 +209,28 @@ func TestDialDenied(t *testing.T) {
 	}
 }
 
-func TestInvalidUTF8CostsNoConnection(t *testing.T) {
+func TestInvalidUTF8IsRefusedWithoutClosing(t *testing.T) {
 	c, _ := connect(t, fakegen.Script{})
 	for _, req := range []Request{{Prompt: "a\xff"}, {Prompt: "a", Stop: []string{"\xff"}}} {
-		var said *Error
-		if _, err := collect(t.Context(), c, req); !errors.As(err, &said) || said.Code != protocol.CodeBadRequest {
+		var reported *Error
+		_, err := collect(t.Context(), c, req)
+		if !errors.As(err, &reported) || reported.Code != protocol.CodeBadRequest {
 			t.Errorf("got %v", err)
 		}
 	}
 	if _, err := c.Tokenize(t.Context(), "\xff"); err == nil {
-		t.Error("Tokenize took it")
+		t.Error("Tokenize accepted invalid UTF-8")
 	}
 	if text, err := collect(t.Context(), c, Request{Prompt: "good"}); err != nil || text != "good" {
-		t.Errorf("the next one: %q, %v", text, err)
+		t.Errorf("the next request: %q, %v", text, err)
 	}
 }
 
-func TestTooLongForAFrame(t *testing.T) {
+func TestPromptTooLongForAFrame(t *testing.T) {
 	c, _ := connect(t, fakegen.Script{})
-	var said *Error
+	var reported *Error
 	_, err := collect(t.Context(), c, Request{Prompt: strings.Repeat("x", protocol.MaxFrame)})
-	if !errors.As(err, &said) || said.Code != protocol.CodePromptTooLong {
+	if !errors.As(err, &reported) || reported.Code != protocol.CodePromptTooLong {
 		t.Errorf("got %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func TestLeavingTheLoopCancels(t *testing.T) {
 		t.Errorf("cancelled %d, not %d", cancel.ID, sent.ID)
 	}
 	if n := running(c); n != 0 {
-		t.Errorf("%d requests still booked", n)
+		t.Errorf("%d requests still registered", n)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestEndedRequestIsNotCancelled(t *testing.T) {
 	if _, err := collect(t.Context(), c, Request{Prompt: "one"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Status(t.Context()); err != nil { // A cancel would have come before it.
+	if _, err := c.Status(t.Context()); err != nil { // A cancel would have been sent before it.
 		t.Fatal(err)
 	}
 	stop := make(chan struct{})
@@ -69,7 +69,7 @@ func TestContextCancels(t *testing.T) {
 		t.Errorf("ended with %v", last)
 	}
 	if done.FinishReason != protocol.FinishCancelled || running(c) != 0 {
-		t.Errorf("done %+v, %d requests booked", done, running(c))
+		t.Errorf("done %+v, %d requests registered", done, running(c))
 	}
 }
 
@@ -84,7 +84,7 @@ func TestContextThatHasEnded(t *testing.T) {
 		t.Error(err)
 	}
 	if m := received[*protocol.Generate](t, g); *m.Prompt != "two" {
-		t.Errorf("sent %q all the same", *m.Prompt)
+		t.Errorf("sent %q although the context had ended", *m.Prompt)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestContextEndsAMuteGenerator(t *testing.T) {
 			cancel()
 		}
 		if !errors.Is(last, context.Canceled) || running(c) != 0 {
-			t.Errorf("ended with %v, %d requests booked", last, running(c))
+			t.Errorf("ended with %v, %d requests registered", last, running(c))
 		}
 		if took := time.Since(begin); took > cancelTime {
 			t.Errorf("took %s", took)
@@ -109,7 +109,7 @@ func TestContextEndsAMuteGenerator(t *testing.T) {
 	})
 }
 
-func TestContextCancelsWhileTheLoopStandsStill(t *testing.T) {
+func TestContextCancelsWhileTheLoopIsBlocked(t *testing.T) {
 	c, g := connect(t, fakegen.Script{Ending: fakegen.Hang})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -118,11 +118,11 @@ func TestContextCancelsWhileTheLoopStandsStill(t *testing.T) {
 			break
 		}
 		cancel()
-		received[*protocol.Cancel](t, g) // before this loop goes on
+		received[*protocol.Cancel](t, g) // sent although this loop is blocked here
 	}
 }
 
-// late runs when a stream has found nothing and is about to wait.
+// late is a context that calls run when a stream has found no message and is about to wait.
 type late struct {
 	context.Context
 	run func()
@@ -133,9 +133,10 @@ func (l late) Done() <-chan struct{} {
 	return nil
 }
 
-// What came just before the connection was lost is not lost with it.
-func TestStreamEndsWithWhatCame(t *testing.T) {
-	for range 64 { // The two events are seen in either order.
+// TestStreamDeliversBeforeTheEnd: a message that came just before the connection was
+// lost is still delivered.
+func TestStreamDeliversBeforeTheEnd(t *testing.T) {
+	for range 64 { // The stream may see the two events in either order.
 		s, lost := newStream(new(atomic.Int64)), make(chan struct{})
 		ctx := late{t.Context(), func() {
 			s.push(&Done{})
@@ -162,19 +163,20 @@ func TestGeneratorThatAnswersNothing(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer ours.Close()
 		go fakegen.New(fakegen.Script{Silent: true}).ServeConn(theirs)
-		if _, err := greet(t.Context(), ours); !errors.Is(err, ErrNoGenerator) || !hopeful(err) {
+		if _, err := greet(t.Context(), ours); !errors.Is(err, ErrNoGenerator) || !mayRetry(err) {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
-func TestGeneratorsErrorEndsTheRequestAlone(t *testing.T) {
+func TestGeneratorsErrorEndsOnlyItsRequest(t *testing.T) {
 	busy := protocol.Errorf(protocol.CodeBusy, "try again", "the queue is full")
 	c, _ := connect(t, fakegen.Script{Ending: fakegen.Fail, Error: busy})
 	for range 2 {
 		text, err := collect(t.Context(), c, Request{Prompt: "one two"})
-		var said *Error
-		if !errors.As(err, &said) || said.Code != protocol.CodeBusy || said.Hint != "try again" || text != "one two" {
+		var reported *Error
+		right := errors.As(err, &reported) && reported.Code == protocol.CodeBusy && reported.Hint == "try again"
+		if !right || text != "one two" {
 			t.Fatalf("%q, %v", text, err)
 		}
 	}
@@ -194,7 +196,7 @@ func TestDropMidStream(t *testing.T) {
 	}
 }
 
-// raw returns a client and the generator's end of its connection.
+// raw returns a client and the other end of its connection.
 func raw(t *testing.T) (*Client, net.Conn) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -217,10 +219,10 @@ func sendRaw(conn net.Conn, message any) {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = conn.Write(frame) // A client that has gone fails the test by itself.
+	_, _ = conn.Write(frame) // If the client has gone, the test fails elsewhere.
 }
 
-func TestWhatTheGeneratorSaidLastIsTheCause(t *testing.T) {
+func TestGeneratorsLastErrorIsTheCause(t *testing.T) {
 	c, generator := raw(t)
 	go func() {
 		_, _ = protocol.ReadFrame(generator, 0, nil)
@@ -228,8 +230,8 @@ func TestWhatTheGeneratorSaidLastIsTheCause(t *testing.T) {
 		generator.Close()
 	}()
 	_, err := collect(t.Context(), c, Request{Prompt: "one"})
-	var said *Error
-	if !errors.Is(err, ErrConnectionLost) || !errors.As(err, &said) || said.Code != protocol.CodeSlowClient {
+	var reported *Error
+	if !errors.Is(err, ErrConnectionLost) || !errors.As(err, &reported) || reported.Code != protocol.CodeSlowClient {
 		t.Errorf("got %v", err)
 	}
 }
@@ -260,7 +262,7 @@ func TestCloseEndsRunningLoops(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftBehind(t *testing.T) {
+func TestNoGoroutineIsLeaked(t *testing.T) {
 	before := runtime.NumGoroutine()
 	path := socket(t)
 	g := listen(t, path, fakegen.Script{})

@@ -40,7 +40,7 @@ func Example() {
 	// Output: To be, or not … length
 }
 
-// startGenerator stands for a generator: one that repeats the prompt.
+// startGenerator starts a stand-in for a generator, which repeats the prompt.
 func startGenerator() (socket string, stop func()) {
 	dir, err := os.MkdirTemp("", "reel-example-")
 	if err != nil {

@@ -11,48 +11,48 @@ import (
 	"syscall"
 )
 
-// SocketEnv names the environment variable that holds the generator's socket,
-// where Options.Socket is empty.
+// SocketEnv names the environment variable with the path of the generator's socket. It
+// is used if [Options].Socket is empty.
 const SocketEnv = "REEL_SOCKET"
 
-// maxSocketPath is the longest path, in bytes, that fits a sockaddr_un with
-// its closing zero.
+// maxSocketPath is the longest path, in bytes, that fits a sockaddr_un with its
+// terminating zero.
 const maxSocketPath = 107
 
-// Why no socket was found. Only the first leaves hope: a generator that is
-// starting creates the socket in a directory that is there.
+// Reasons why no socket was found. Only errSocketAbsent is worth a retry: a starting
+// generator creates its socket in a directory that already exists.
 var (
 	errSocketAbsent = errors.New("no such socket")
 	errNoDirectory  = errors.New("no such directory")
 )
 
-// place is a path at which a generator's socket may be.
-type place struct {
+// candidate is a path where a generator's socket may be.
+type candidate struct {
 	path string
-	// shared is set where any user can create the directory, as under /tmp.
+	// shared means that any user can create the directory, as under /tmp.
 	shared bool
 }
 
-// places lists where to look, in order. A path that the user named is the only one.
-func places(named string) []place {
+// candidates lists the paths to try, in order. A path that the user named is the only one.
+func candidates(named string) []candidate {
 	if named == "" {
 		named = os.Getenv(SocketEnv)
 	}
 	if named != "" {
-		return []place{{path: named}}
+		return []candidate{{path: named}}
 	}
-	var list []place
+	var list []candidate
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		list = append(list, place{path: filepath.Join(dir, "reel", "generator.sock")})
+		list = append(list, candidate{path: filepath.Join(dir, "reel", "generator.sock")})
 	}
 	own := "reel-" + strconv.Itoa(os.Getuid())
 	return append(list,
-		place{path: filepath.Join("/tmp", own, "generator.sock"), shared: true},
-		place{path: serviceSocket})
+		candidate{path: filepath.Join("/tmp", own, "generator.sock"), shared: true},
+		candidate{path: serviceSocket})
 }
 
-// find returns the first of list that exists.
-func find(list []place) (string, error) {
+// find returns the first path of list that exists.
+func find(list []candidate) (string, error) {
 	reasons := make([]error, len(list))
 	for i, p := range list {
 		if reasons[i] = p.check(); reasons[i] == nil {
@@ -65,35 +65,36 @@ func find(list []place) (string, error) {
 	return "", fmt.Errorf("%w: %w", ErrNoGenerator, noSocket(list, reasons))
 }
 
-// notFound says what was seen at each place.
+// notFound reports what was found at each path.
 type notFound struct {
-	why  error // errSocketAbsent where it is true of one place, else errNoDirectory
-	seen []string
+	cause error // errSocketAbsent if any path has that reason, else errNoDirectory
+	seen  []string
 }
 
 func (e *notFound) Error() string { return "looked for " + strings.Join(e.seen, ", ") }
-func (e *notFound) Unwrap() error { return e.why }
+func (e *notFound) Unwrap() error { return e.cause }
 
-// noSocket joins the reasons for which each place of list is none.
-func noSocket(list []place, reasons []error) error {
-	e := &notFound{why: errNoDirectory}
+// noSocket joins the reasons why each path of list was refused.
+func noSocket(list []candidate, reasons []error) error {
+	e := &notFound{cause: errNoDirectory}
 	for i, reason := range reasons {
 		if errors.Is(reason, errSocketAbsent) {
-			e.why = errSocketAbsent
+			e.cause = errSocketAbsent
 		}
 		e.seen = append(e.seen, fmt.Sprintf("%s (%v)", list[i].path, reason))
 	}
 	return e
 }
 
-// check returns nil where p's socket exists and may be trusted. A place that
-// may not be looked at counts as one that exists: connecting says who is denied.
-func (p place) check() error {
+// check returns nil if p's socket exists and may be trusted. A path that this user may
+// not look at counts as existing; connecting to it reports that access is denied.
+func (p candidate) check() error {
 	if len(p.path) > maxSocketPath {
-		return fmt.Errorf("%w: the socket's path has %d bytes, more than %d: %s", ErrConfig, len(p.path), maxSocketPath, p.path)
+		return fmt.Errorf("%w: the socket's path has %d bytes, more than %d: %s",
+			ErrConfig, len(p.path), maxSocketPath, p.path)
 	}
 	if strings.HasPrefix(p.path, "@") {
-		// package net would take it for an abstract socket, which has no owner and no mode.
+		// Package net would take it for an abstract socket, which has no owner and no mode.
 		return fmt.Errorf("%w: the socket is no path of a file: %s", ErrConfig, p.path)
 	}
 	if err := p.checkDirectory(); err != nil {
@@ -109,9 +110,9 @@ func (p place) check() error {
 	return nil
 }
 
-// checkDirectory refuses a directory that is missing, and one in a shared place
-// in which another user could have made the socket.
-func (p place) checkDirectory() error {
+// checkDirectory refuses a missing directory, and a shared one in which another user
+// could have created the socket.
+func (p candidate) checkDirectory() error {
 	dir := filepath.Dir(p.path)
 	_, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -120,12 +121,12 @@ func (p place) checkDirectory() error {
 	if !p.shared || err != nil {
 		return nil
 	}
-	return private(dir)
+	return checkPrivate(dir)
 }
 
-// private reports an error unless dir is a directory, no link, that belongs to
-// this user and that others may not write.
-func private(dir string) error {
+// checkPrivate returns an error unless dir is a directory (no link) that belongs to this
+// user and that others may not write.
+func checkPrivate(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return fmt.Errorf("not used: %w", err)

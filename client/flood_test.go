@@ -14,16 +14,16 @@ import (
 	"reel/protocol"
 )
 
-// testBounds are a Client's with a shorter queue, so that a test fills it soon.
-var testBounds = bounds{queued: 4 << 20, text: maxTokenText, asked: true}
+// testBounds has a shorter queue than a Client's, so that a test fills it sooner.
+var testBounds = bounds{queued: 4 << 20, text: maxTokenText, allowance: true}
 
 const (
-	floodBytes = 32 << 20 // that a generator sends in these tests; without bounds a client holds them all
-	heldBytes  = 12 << 20 // that a client may hold by then: the queue, and what else lives in the heap
+	floodBytes = 32 << 20 // sent by a generator in these tests; a client without bounds holds them all
+	heldBytes  = 12 << 20 // limit on the client's heap by then: the queue and the rest
 )
 
-// standing begins a loop that takes one token and then stands still until go is
-// closed. It reports the error that ended the loop.
+// standing begins a loop that takes one token and then blocks until goOn is closed. The
+// loop's last error is sent to ended.
 func standing(t *testing.T, c *Client, req Request) (goOn chan<- struct{}, ended <-chan error) {
 	t.Helper()
 	began, wait, end := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -42,13 +42,13 @@ func standing(t *testing.T, c *Client, req Request) (goOn chan<- struct{}, ended
 	select {
 	case <-began:
 	case <-deadline(t):
-		t.Fatal("no token came")
+		t.Fatal("no token arrived")
 	}
 	return wait, end
 }
 
-// flood sends frame again and again, size bytes in all, and returns early when the
-// client has closed the connection.
+// flood sends message repeatedly, about size bytes in all, and returns early if the
+// client closes the connection.
 func flood(conn net.Conn, size int, message any) {
 	frame, err := protocol.AppendFrame(nil, message)
 	if err != nil {
@@ -62,16 +62,16 @@ func flood(conn net.Conn, size int, message any) {
 	}
 }
 
-// heap is what the heap holds now.
+// heap returns the live bytes of the heap.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // what pools keep is gone after the second
+	runtime.GC() // the second collection frees the contents of pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// drain reads what the client sends, so that it never waits for the generator.
+// drain reads everything the client sends, so that its writes don't block.
 func drain(conn net.Conn) {
 	for {
 		if _, err := protocol.ReadFrame(conn, 0, nil); err != nil {
@@ -80,7 +80,8 @@ func drain(conn net.Conn) {
 	}
 }
 
-// flooded is a client within b whose request 1 has got one token and is not read further.
+// flooded returns a client with bounds b whose request 1 has received one token and is
+// not read further.
 func flooded(t *testing.T, b bounds, req Request) (
 	c *Client, generator net.Conn, goOn chan<- struct{}, ended <-chan error,
 ) {
@@ -102,17 +103,17 @@ var (
 	fewAsk   = Request{Prompt: "x", MaxTokens: new(100)}
 )
 
-// alternatives is a list of n empty ones.
+// alternatives returns n empty alternatives.
 func alternatives(n int) []protocol.TopToken { return make([]protocol.TopToken, n) }
 
-// A generator that floods while a loop stands still makes the client hold no more
-// than its bound, whatever it sends.
+// TestFloodIsBounded: a generator that floods a blocked loop can't make the client hold
+// more than its bound, with any message.
 func TestFloodIsBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		request Request
 		message any
 		bytes   int
-		want    error // that ends the loop; nil: nothing does
+		want    error // at the end of the loop
 	}{
 		"long tokens":       {manyAsk, &Token{ID: 1, Text: longText}, floodBytes, ErrSlowLoop},
 		"short tokens":      {manyAsk, &Token{ID: 1, Text: "x"}, floodBytes / 6, ErrSlowLoop},
@@ -142,13 +143,13 @@ func TestFloodIsBounded(t *testing.T) {
 				t.Errorf("the loop ended with %v, want %v", err, c.want)
 			}
 			if held := client.queued.Load(); held != 0 {
-				t.Errorf("%d bytes are counted at the end", held)
+				t.Errorf("%d bytes are still counted at the end", held)
 			}
 		})
 	}
 }
 
-// With one bound off the flood that it keeps out is held.
+// TestFloodWithoutABound: without one of the bounds, its flood is held.
 func TestFloodWithoutABound(t *testing.T) {
 	for name, c := range map[string]struct {
 		lift    func(*bounds)
@@ -158,7 +159,7 @@ func TestFloodWithoutABound(t *testing.T) {
 		"queued": {func(b *bounds) { b.queued = math.MaxInt64 }, &Token{ID: 1, Text: longText}, floodBytes - 1<<20},
 		"text": {func(b *bounds) { b.text = math.MaxInt },
 			&Token{ID: 1, Text: strings.Repeat(longText, 63)}, 63 * maxTokenText},
-		"asked": {func(b *bounds) { b.asked = false }, &Token{ID: 1, Top: alternatives(80_000)}, 80_000 * 32},
+		"asked": {func(b *bounds) { b.allowance = false }, &Token{ID: 1, Top: alternatives(80_000)}, 80_000 * 32},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := testBounds
@@ -169,9 +170,9 @@ func TestFloodWithoutABound(t *testing.T) {
 				size = floodBytes
 			}
 			flood(generator, size, c.message)
-			sendRaw(generator, &Status{}) // read after what came before it
+			sendRaw(generator, &Status{}) // once written, the client has read everything before it
 			if held := client.queued.Load(); held < c.held {
-				t.Errorf("%d KiB held, where %d came", held>>10, c.held>>10)
+				t.Errorf("%d KiB held of %d KiB sent", held>>10, c.held>>10)
 			}
 			client.Close()
 			close(goOn)
@@ -180,8 +181,8 @@ func TestFloodWithoutABound(t *testing.T) {
 	}
 }
 
-// The loop that is behind most is dropped alone, and its request cancelled; another
-// loses nothing, also while it lags behind itself.
+// TestSlowLoopIsDroppedAlone: only the loop with the longest queue is dropped, and its
+// request cancelled. Another loop, although it lags too, loses nothing.
 func TestSlowLoopIsDroppedAlone(t *testing.T) {
 	c, generator := raw(t)
 	c.bounds = testBounds
@@ -224,9 +225,9 @@ func TestSlowLoopIsDroppedAlone(t *testing.T) {
 	}
 }
 
-// What a message is said to take is what it takes of the heap, so the bound holds;
-// and the longest plain completion waits within it.
-func TestSizesAreTrue(t *testing.T) {
+// TestSizesMatchTheHeap: the counted size of a message is close to its bytes on the heap,
+// so the bound holds, and the longest plain completion fits it.
+func TestSizesMatchTheHeap(t *testing.T) {
 	const n = 5000
 	for _, token := range []*Token{
 		{ID: 1, Index: 70_000, Token: 100_000, Text: " token"},
@@ -247,10 +248,10 @@ func TestSizesAreTrue(t *testing.T) {
 		}
 		took, counted := (heap()-before)/n, s.queued.Load()/n
 		if took > counted*5/4 || took < counted/2 {
-			t.Errorf("a token with %d alternatives takes %d bytes, and counts %d", len(token.Top), took, counted)
+			t.Errorf("a token with %d alternatives takes %d bytes, but counts as %d", len(token.Top), took, counted)
 		}
 		if s.close(nil); s.queued.Load() != 0 {
-			t.Errorf("%d bytes are counted of nothing", s.queued.Load())
+			t.Errorf("%d bytes are counted of an empty queue", s.queued.Load())
 		}
 	}
 	if plain := sizeOf(&Token{Text: " token"}) * protocol.MaxElements; plain > maxQueued {

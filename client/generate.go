@@ -11,36 +11,36 @@ import (
 	"reel/protocol"
 )
 
-// cancelTime bounds how long a cancelled request waits for its done. The
-// generator ends it between two steps, which take milliseconds.
+// cancelTime bounds the wait for the done of a cancelled request. The generator ends
+// the request between two steps, which take milliseconds.
 const cancelTime = 500 * time.Millisecond
 
-// Request is one completion to make. Prompt, Tokens or Messages is given; a field
-// that is nil has the default of PROTOCOL.md, which also states the bounds. A value
-// other than the default is written with new: Temperature: new(0.7).
+// Request describes one completion. Set one of Prompt, Tokens and Messages. A nil field
+// has the default that PROTOCOL.md gives together with the bounds. Other values are
+// written with new: Temperature: new(0.7).
 type Request struct {
 	Prompt        string
-	Tokens        []int32   // the prompt as token ids, where Prompt is empty
-	Messages      []Message // a conversation to answer, where Prompt is empty
+	Tokens        []int32   // the prompt as token ids; Prompt is empty then
+	Messages      []Message // a conversation to answer; Prompt is empty then
 	MaxTokens     *int
-	Temperature   *float64 // 0 is greedy
+	Temperature   *float64 // 0: greedy
 	TopK          *int
 	TopP          *float64
 	MinP          *float64
 	RepeatPenalty *float64
 	Seed          *uint64
-	Stop          []string // strings that end the completion and are not part of it
+	Stop          []string // strings that end the completion; they are not part of it
 	Logprobs      *int     // alternatives to report for each token
-	Echo          bool     // the prompt's tokens come first, with negative indices
+	Echo          bool     // send the prompt's tokens first, with negative indices
 	IgnoreEOS     bool
 
-	// Done, unless nil, is filled in when the generator has said how the
-	// completion ended: before the loop over its tokens ends without an error,
-	// and mostly when ctx ended it. FinishReason stays empty where it has not.
+	// Done, unless nil, is filled in with the generator's last message: always before
+	// a loop ends without an error, and usually also if ctx ended it. Otherwise
+	// FinishReason stays empty.
 	Done *Done
 }
 
-// message returns r as the protocol has it.
+// message returns r as a message of the protocol.
 func (r *Request) message(id uint64) *protocol.Generate {
 	m := &protocol.Generate{
 		ID: id, Tokens: r.Tokens, Messages: r.Messages,
@@ -55,7 +55,7 @@ func (r *Request) message(id uint64) *protocol.Generate {
 	return m
 }
 
-// check refuses what would cost the connection.
+// check refuses text for which the generator would close the connection.
 func (r *Request) check() error {
 	for _, stop := range r.Stop {
 		if err := checkText("a stop string", stop); err != nil {
@@ -70,11 +70,11 @@ func (r *Request) check() error {
 	return checkText("the prompt", r.Prompt)
 }
 
-// Generate asks for a completion when the loop over it begins, and yields each
-// token as it comes. At most one error is yielded, last: the generator's
-// *Error, ErrConnectionLost, ErrSlowLoop, ErrClosed, or ctx's error. Ending ctx or leaving
-// the loop cancels the request on the generator. A loop that is slow holds up
-// no other.
+// Generate returns a sequence of the completion's tokens. It sends the request when the
+// loop begins and yields each token as it comes. It yields at most one error, last: the
+// generator's *[Error], [ErrConnectionLost], [ErrSlowLoop], [ErrClosed], or ctx's error.
+// Ending ctx or leaving the loop cancels the request on the generator. A slow loop does
+// not delay others.
 func (c *Client) Generate(ctx context.Context, req Request) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		s, err := c.start(ctx, &req)
@@ -83,7 +83,7 @@ func (c *Client) Generate(ctx context.Context, req Request) iter.Seq2[Token, err
 			return
 		}
 		defer c.release(s)
-		// At once, also while the body of the loop stands still.
+		// Cancel at once, even while the body of the loop is blocked.
 		stop := context.AfterFunc(ctx, func() { c.cancel(s.id) })
 		defer stop()
 		for {
@@ -109,7 +109,7 @@ func (c *Client) Generate(ctx context.Context, req Request) iter.Seq2[Token, err
 	}
 }
 
-// start books an id and sends the request.
+// start reserves an id and sends the request.
 func (c *Client) start(ctx context.Context, req *Request) (*stream, error) {
 	if err := cmp.Or(ctx.Err(), req.check()); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (c *Client) start(ctx context.Context, req *Request) (*stream, error) {
 	s.id = c.nextID
 	c.mu.Unlock()
 	message := req.message(s.id)
-	s.asked = askedFor(message, c.welcome.Limits)
+	s.allowance = allowanceFor(message, c.welcome.Limits)
 	err := c.write(message, func() { c.streams[s.id] = s })
 	if err != nil {
 		c.forget(s)
@@ -129,7 +129,7 @@ func (c *Client) start(ctx context.Context, req *Request) (*stream, error) {
 	return s, nil
 }
 
-// forget drops s, and reports whether it was still running.
+// forget removes s, and reports whether it was still running.
 func (c *Client) forget(s *stream) bool {
 	c.mu.Lock()
 	_, booked := c.streams[s.id]
@@ -140,21 +140,21 @@ func (c *Client) forget(s *stream) bool {
 	return booked && !ended
 }
 
-// release cancels the request of s, unless it has ended. What still comes for
-// it is dropped.
+// release cancels the request of s unless it has ended. Messages that still come for
+// it are dropped.
 func (c *Client) release(s *stream) {
 	if c.forget(s) {
 		c.cancel(s.id)
 	}
 }
 
-// cancel tells the generator to end the request id. Where that fails the
-// connection is over, and the request with it.
+// cancel asks the generator to end request id. If the write fails, the connection is
+// over, and so is the request.
 func (c *Client) cancel(id uint64) {
 	_ = c.write(&protocol.Cancel{ID: id}, func() {})
 }
 
-// abort gives the done of s, which is cancelled, a moment to come.
+// abort waits up to cancelTime for the done of s, a cancelled request.
 func (c *Client) abort(s *stream, done *Done) {
 	defer c.forget(s)
 	ctx, stop := context.WithTimeout(context.Background(), cancelTime)
@@ -171,8 +171,8 @@ func (c *Client) abort(s *stream, done *Done) {
 	}
 }
 
-// finish takes a request's last message: done, an error, or nil where the
-// connection ended first.
+// finish handles a request's last message: done, an error, or nil if the connection
+// ended first.
 func (c *Client) finish(message any, done *Done) error {
 	switch message := message.(type) {
 	case *Done:
@@ -183,5 +183,5 @@ func (c *Client) finish(message any, done *Done) error {
 	case *Error:
 		return message
 	}
-	return c.why
+	return c.cause
 }

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serviceSocket is where a generator listens that runs as a service. Root alone
-// can make its directory.
+// serviceSocket is the socket of a generator that runs as a service. Only root can
+// create its directory.
 const serviceSocket = "/run/reel/generator.sock"
 
-// Peer is the process that listens on a socket. Where a service manager listens
-// for the generator it is the manager.
+// Peer is the process that listens on a socket. With socket activation it is the
+// service manager.
 type Peer struct {
 	Socket string // the socket's path
-	UID    int    // of the process when it began to listen
+	UID    int    // when the process began to listen
 	PID    int
 }
 
-// peerOf asks the kernel who listens at the other end of conn.
+// peerOf asks the kernel for the process at the other end of conn.
 func peerOf(conn net.Conn, socket string) (p Peer, known bool) {
 	sock, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -44,17 +44,17 @@ func peerOf(conn net.Conn, socket string) (p Peer, known bool) {
 	return Peer{Socket: socket, UID: int(credentials.Uid), PID: int(credentials.Pid)}, true
 }
 
-// Foreign reports whether p belongs to neither this user nor root. Whoever it is
-// reads the prompts and writes the answers.
+// Foreign reports whether p belongs to neither this user nor root. Its owner reads the
+// prompts and writes the answers.
 func (p Peer) Foreign() bool { return p.UID != os.Getuid() && p.UID != 0 }
 
-// Service reports whether p is the user for whom root set up the service: it owns
-// the directory /run/reel, and the socket lies there.
+// Service reports whether p runs as the service's user: p.Socket is the service's
+// socket, and p.UID owns the directory /run/reel.
 func (p Peer) Service() bool {
 	return p.Socket == serviceSocket && owner(filepath.Dir(p.Socket)) == p.UID
 }
 
-// owner is the uid of a path's owner, -1 where that is not known.
+// owner returns the uid of a path's owner, or -1 if it is unknown.
 func owner(path string) int {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -66,7 +66,7 @@ func owner(path string) int {
 	return -1
 }
 
-// String names p's user, as in "uid 997 (reel)".
+// String describes p's user, as in "uid 997 (reel)".
 func (p Peer) String() string {
 	text := fmt.Sprintf("uid %d", p.UID)
 	if u, err := user.LookupId(strconv.Itoa(p.UID)); err == nil {

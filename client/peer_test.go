@@ -10,12 +10,12 @@ import (
 	"reel/client/internal/fakegen"
 )
 
-// Dial and ReadStatus tell who listens before anything is said, also where nobody
-// answers then.
+// TestPeer: Dial and ReadStatus report the listening process before they send anything,
+// even to a generator that never gets ready.
 func TestPeer(t *testing.T) {
 	for _, uid := range []int{os.Getuid(), 65534} {
 		if uid != os.Getuid() && os.Getuid() != 0 {
-			t.Log("a listener of another user wants root")
+			t.Log("a listener of another user needs root")
 			continue
 		}
 		for _, script := range []fakegen.Script{{}, {Loading: 100}} {
@@ -57,7 +57,7 @@ func TestForeign(t *testing.T) {
 			t.Errorf("uid %d: %t", uid, got)
 		}
 	}
-	// A directory of its own makes nobody the service but at the service's place.
+	// Owning some directory makes no service: it has to be the service's directory.
 	dir := filepath.Join(t.TempDir(), "reel")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)

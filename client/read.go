@@ -9,33 +9,33 @@ import (
 	"reel/protocol"
 )
 
-// newClient returns a client that has yet to say hello.
+// newClient returns a client that has not yet said hello.
 func newClient(conn net.Conn) *Client {
 	c := &Client{conn: conn, streams: map[uint64]*stream{}, lost: make(chan struct{}), bounds: allBounds}
-	c.frames.R = bufio.NewReader(source{c})
+	c.frames.R = bufio.NewReader(connReader{c})
 	return c
 }
 
-// source reads from the connection that the client has at the time.
-type source struct{ c *Client }
+// connReader reads from the client's current connection, which [greet] replaces.
+type connReader struct{ c *Client }
 
-func (s source) Read(b []byte) (int, error) { return s.c.conn.Read(b) }
+func (s connReader) Read(b []byte) (int, error) { return s.c.conn.Read(b) }
 
 // hello says hello and returns the welcome.
 func (c *Client) hello() (*protocol.Welcome, error) {
 	return exchange[*protocol.Welcome](c, &protocol.Hello{Version: protocol.Version})
 }
 
-// exchange sends a message and reads the answer itself, before the goroutine
-// that reads is there.
+// exchange sends a message and reads the reply. It is for the time before the reading
+// goroutine starts.
 func exchange[T any](c *Client, message any) (T, error) {
 	var none T
 	frame, err := protocol.AppendFrame(nil, message)
 	if err != nil {
 		return none, err
 	}
-	// A generator that refuses the connection may have closed it already: what
-	// it said counts for more than the write that failed.
+	// A generator that refuses the connection may have closed it already: its error
+	// matters more than the failed write.
 	_, wrote := c.conn.Write(frame)
 	reply, err := c.next()
 	if err != nil {
@@ -44,8 +44,8 @@ func exchange[T any](c *Client, message any) (T, error) {
 	return as[T](reply)
 }
 
-// next reads the next message of a type that this client knows. A newer
-// generator may send others.
+// next reads the next message of a type that this client knows. It skips others, which
+// a newer generator may send.
 func (c *Client) next() (any, error) {
 	for {
 		body, err := c.frames.Next()
@@ -64,39 +64,39 @@ func (c *Client) next() (any, error) {
 	}
 }
 
-// read hands out what the generator sends until the connection ends.
+// read dispatches the generator's messages until the connection ends.
 func (c *Client) read() {
 	for {
 		message, err := c.next()
 		if err != nil {
-			c.lose(err)
+			c.fail(err)
 			return
 		}
-		if err := c.hand(message); err != nil {
+		if err := c.dispatch(message); err != nil {
 			c.end(fmt.Errorf("%w: %w", ErrConnectionLost, err))
 			return
 		}
 	}
 }
 
-// hand gives a message to whom it is for. One that nobody asked for, or for a
-// request that was left, is dropped. The error ends the connection.
-func (c *Client) hand(message any) error {
+// dispatch gives a message to its stream or question. It drops a message that nobody asked
+// for or whose request was left. An error ends the connection.
+func (c *Client) dispatch(message any) error {
 	switch m := message.(type) {
 	case *Token:
-		s := c.running(m.ID, false)
+		s := c.streamOf(m.ID, false)
 		if s == nil {
 			return nil
 		}
-		if err := s.asked.take(m, c.bounds); err != nil {
+		if err := s.allowance.take(m, c.bounds); err != nil {
 			return err
 		}
-		c.give(s, m)
+		c.deliver(s, m)
 	case *Done:
-		c.give(c.running(m.ID, true), m)
+		c.deliver(c.streamOf(m.ID, true), m)
 	case *Error:
 		if m.ID != nil {
-			c.give(c.running(*m.ID, true), m)
+			c.deliver(c.streamOf(*m.ID, true), m)
 			return nil
 		}
 		c.answer(m)
@@ -106,8 +106,8 @@ func (c *Client) hand(message any) error {
 	return nil
 }
 
-// running is the stream of the request id, nil where that has ended; last ends it.
-func (c *Client) running(id uint64, last bool) *stream {
+// streamOf returns the stream of request id, or nil if it has ended; last marks it ended.
+func (c *Client) streamOf(id uint64, last bool) *stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.streams[id]
@@ -118,28 +118,28 @@ func (c *Client) running(id uint64, last bool) *stream {
 	return s
 }
 
-// give adds a message to s, unless that is nil.
-func (c *Client) give(s *stream, message any) {
+// deliver adds a message to s, unless s is nil.
+func (c *Client) deliver(s *stream, message any) {
 	if s == nil {
 		return
 	}
 	s.push(message)
 	if c.queued.Load() > c.bounds.queued {
-		c.shed()
+		c.dropLongest()
 	}
 }
 
-// answer gives reply to the oldest question. An error that answers none, or
-// after which the generator closes, is kept: it says why the connection ended.
+// answer gives reply to the oldest question. An error that answers none, or after
+// which the generator closes, is kept as the reason for the connection's end.
 func (c *Client) answer(reply any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if said, ok := reply.(*Error); ok && (said.Closes() || len(c.asks) == 0) {
-		c.said = said
+	if reported, ok := reply.(*Error); ok && (reported.Closes() || len(c.questions) == 0) {
+		c.reported = reported
 	}
-	if len(c.asks) == 0 {
+	if len(c.questions) == 0 {
 		return
 	}
-	c.asks[0] <- reply
-	c.asks = c.asks[1:]
+	c.questions[0] <- reply
+	c.questions = c.questions[1:]
 }

@@ -11,11 +11,11 @@ import (
 	"reel/protocol"
 )
 
-// Record tells why no generator answers at any of the places where o looks for
-// one: what the last one left there. It is nil where none has left anything, and
-// where one that said that it drains has gone.
+// Record returns the note that the last generator left beside its socket, which says
+// why none answers now. It is nil if there is none at any of the paths of o, or if the
+// generator was draining and has exited.
 func Record(o Options) *protocol.Record {
-	for _, p := range places(o.Socket) {
+	for _, p := range candidates(o.Socket) {
 		if p.checkDirectory() != nil {
 			continue
 		}
@@ -26,11 +26,11 @@ func Record(o Options) *protocol.Record {
 	return nil
 }
 
-// maxRecord bounds the bytes of a record. One has some hundred.
+// maxRecord bounds the bytes of a record. A usual one has a few hundred.
 const maxRecord = 64 << 10
 
-// readSmall reads a regular file of maxRecord bytes at most. What another user
-// left in its place, as a pipe without a writer, is not waited for.
+// readSmall reads a regular file of at most maxRecord bytes. It does not block on other
+// kinds of files, such as a pipe that another user left there.
 func readSmall(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -19,12 +19,12 @@ func TestRecord(t *testing.T) {
 		record any
 		want   string
 	}{
-		"failed":                       {protocol.Record{State: protocol.StateFailed, PID: 1, Failure: failure}, protocol.StateFailed},
-		"failed, and nobody knows why": {protocol.Record{State: protocol.StateFailed}, ""},
-		"drains":                       {protocol.Record{State: protocol.StateDraining, PID: os.Getpid()}, protocol.StateDraining},
-		"drained, and has gone":        {protocol.Record{State: protocol.StateDraining, PID: 1 << 30}, ""},
-		"a state of tomorrow":          {protocol.Record{State: "resting"}, ""},
-		"no record":                    {"text", ""},
+		"failed":          {protocol.Record{State: protocol.StateFailed, PID: 1, Failure: failure}, protocol.StateFailed},
+		"failed, no code": {protocol.Record{State: protocol.StateFailed}, ""},
+		"draining":        {protocol.Record{State: protocol.StateDraining, PID: os.Getpid()}, protocol.StateDraining},
+		"drained, gone":   {protocol.Record{State: protocol.StateDraining, PID: 1 << 30}, ""},
+		"unknown state":   {protocol.Record{State: "resting"}, ""},
+		"no record":       {"text", ""},
 	} {
 		text, err := json.Marshal(c.record)
 		if err == nil {
@@ -39,11 +39,11 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	if got := Record(Options{Socket: filepath.Join(t.TempDir(), "g.sock")}); got != nil {
-		t.Errorf("of nobody: got %+v", got)
+		t.Errorf("without a generator: got %+v", got)
 	}
 }
 
-// What is no regular file, or no small one, is no record, and is not waited for.
+// TestRecordIsASmallFile: other kinds of files and large files are ignored, without blocking.
 func TestRecordIsASmallFile(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "g.sock")
 	path := protocol.RecordPath(socket)

@@ -6,24 +6,24 @@ import (
 	"sync/atomic"
 )
 
-// stream holds what came for one request until its loop takes it. One slow loop
-// does not hold up the others' tokens: what waits has a bound in bytes, over all
-// streams of a Client, and beyond it the longest queue is dropped.
+// stream queues the messages of one request until its loop takes them, so that a slow
+// loop does not delay others. The bytes in all queues of a Client have a bound; beyond
+// it [Client.dropLongest] drops the longest queue.
 type stream struct {
-	id     uint64
-	asked  asked         // of the request; the goroutine that reads counts it down
-	ended  bool          // its last message came; Client.mu is held
-	queued *atomic.Int64 // bytes in the queues of all streams
+	id        uint64
+	allowance allowance     // what may still come; only the reading goroutine uses it
+	ended     bool          // the last message has come; guarded by Client.mu
+	queued    *atomic.Int64 // bytes in the queues of all streams
 
-	mu    sync.Mutex
-	came  []queuedMessage // oldest first
-	bytes int64           // of came
-	shut  bool            // takes no more
-	why   error           // that the loop gets after shut; nil where it has left
-	wake  chan struct{}   // holds one element when came has grown, or after shut
+	mu     sync.Mutex
+	queue  []queuedMessage // oldest first
+	bytes  int64           // in queue
+	closed bool            // accepts no more messages
+	cause  error           // returned to the loop after closed; nil if the loop has left
+	wake   chan struct{}   // holds an element after queue has grown, or after closed
 }
 
-// queuedMessage is a *Token, *Done or *Error and the bytes that it takes.
+// queuedMessage is a *Token, *Done or *Error with its size.
 type queuedMessage struct {
 	message any
 	bytes   int64
@@ -37,8 +37,8 @@ func newStream(queued *atomic.Int64) *stream {
 func (s *stream) push(message any) {
 	size := sizeOf(message)
 	s.mu.Lock()
-	if !s.shut {
-		s.came = append(s.came, queuedMessage{message, size})
+	if !s.closed {
+		s.queue = append(s.queue, queuedMessage{message, size})
 		s.bytes += size
 		s.queued.Add(size)
 	}
@@ -46,11 +46,11 @@ func (s *stream) push(message any) {
 	s.signal()
 }
 
-// close drops what waits, and all that comes later. The loop gets why.
-func (s *stream) close(why error) {
+// close drops the waiting messages and all later ones. The loop gets cause.
+func (s *stream) close(cause error) {
 	s.mu.Lock()
 	s.queued.Add(-s.bytes)
-	s.came, s.bytes, s.shut, s.why = nil, 0, true, why
+	s.queue, s.bytes, s.closed, s.cause = nil, 0, true, cause
 	s.mu.Unlock()
 	s.signal()
 }
@@ -63,30 +63,30 @@ func (s *stream) signal() {
 	}
 }
 
-// size is how many bytes wait.
+// size returns the waiting bytes.
 func (s *stream) size() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes
 }
 
-// pop takes the oldest message, nil where there is none. The error is that of close.
+// pop takes the oldest message, or nil if there is none. The error is that of close.
 func (s *stream) pop() (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.came) == 0 {
-		return nil, s.why
+	if len(s.queue) == 0 {
+		return nil, s.cause
 	}
-	first := s.came[0]
-	s.came[0] = queuedMessage{} // the collector may have it at once
-	s.came = s.came[1:]
+	first := s.queue[0]
+	s.queue[0] = queuedMessage{} // lets the garbage collector free the message
+	s.queue = s.queue[1:]
 	s.bytes -= first.bytes
 	s.queued.Add(-first.bytes)
 	return first.message, nil
 }
 
-// next waits for the next message. What came before the connection was lost is
-// handed out first; nil with no error means that it is lost.
+// next waits for the next message. Messages that came before the connection was lost
+// are returned first; nil without an error means that it is lost.
 func (s *stream) next(ctx context.Context, lost <-chan struct{}) (any, error) {
 	for {
 		if err := ctx.Err(); err != nil {

@@ -1,5 +1,5 @@
-// Package fakegen plays a generator in tests of its clients: it speaks the
-// protocol, and its model repeats the prompt, a word at a time.
+// Package fakegen imitates a generator in tests of clients: it speaks the protocol, and
+// its model repeats the prompt, a word at a time.
 package fakegen
 
 import (
@@ -13,7 +13,7 @@ import (
 	"reel/protocol"
 )
 
-// Ending is what a generator does once it has sent a request's tokens.
+// Ending is a generator's behaviour after it has sent a request's tokens.
 type Ending string
 
 // Endings.
@@ -25,32 +25,32 @@ const (
 	Fail   Ending = "fail" // sends Script.Error
 )
 
-// Script says how a Generator behaves.
+// Script describes a Generator's behaviour.
 type Script struct {
 	Loading int             // hellos answered with loading before the first welcome
-	Message string          // of loading; empty is the usual one
-	Refusal *protocol.Error // answers every hello, where set
+	Message string          // of loading; empty: the usual one
+	Refusal *protocol.Error // answers every hello, unless nil
 	Silent  bool            // answers nothing
 	Pieces  []string        // the tokens' texts; nil repeats the prompt
 	Ending  Ending          // of every request
-	Error   *protocol.Error // of the ending Fail, and of tokenize where set
-	State   string          // of status; empty is ready
+	Error   *protocol.Error // sent for the ending Fail, and for tokenize unless nil
+	State   string          // of status; empty: ready
 	Chat    bool            // the model has a chat template
-	Spoil   func(reply any) // changes each reply before it is sent, where set
+	Spoil   func(reply any) // changes each reply before it is sent, unless nil
 }
 
-// Generator serves Script. Its fields are not changed while it serves.
+// Generator serves Script. Don't change its fields while it serves.
 type Generator struct {
 	Script
 
 	mu       sync.Mutex
 	hellos   int
 	received []any
-	news     chan struct{} // closed and made anew when received grows
+	news     chan struct{} // closed and replaced when received grows
 	gone     int           // connections that have ended
 }
 
-// New makes a generator.
+// New returns a generator that follows s.
 func New(s Script) *Generator {
 	return &Generator{Script: s, news: make(chan struct{})}
 }
@@ -101,8 +101,8 @@ func (g *Generator) note(message any) {
 	g.news = make(chan struct{})
 }
 
-// Wait returns the first message that was, or will be, received for which is
-// returns true. It fails once stop is closed.
+// Wait returns the first message, received already or later, for which is returns true.
+// It fails once stop is closed.
 func (g *Generator) Wait(stop <-chan struct{}, is func(message any) bool) (any, error) {
 	for from := 0; ; {
 		g.mu.Lock()
@@ -116,13 +116,13 @@ func (g *Generator) Wait(stop <-chan struct{}, is func(message any) bool) (any, 
 		select {
 		case <-news:
 		case <-stop:
-			return nil, fmt.Errorf("fakegen: not among the %d messages that came", from)
+			return nil, fmt.Errorf("fakegen: none of the %d messages received is the one waited for", from)
 		}
 	}
 }
 
-// Gone returns how many connections have ended, and a channel that is closed
-// when that or what was received changes.
+// Gone returns the number of connections that have ended, and a channel that is closed
+// when that number or the received messages change.
 func (g *Generator) Gone() (int, <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *session) send(message any) {
 	}
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	_, _ = s.conn.Write(frame) // A client that is gone is seen by the reader.
+	_, _ = s.conn.Write(frame) // The reading side notices a client that is gone.
 }
 
 func (s *session) handle(message any) {
@@ -173,7 +173,7 @@ func (s *session) handle(message any) {
 		s.mu.Unlock()
 		select {
 		case cancelled <- struct{}{}:
-		default: // Nobody waits: not running, or cancelled before.
+		default: // The request is not running, or was cancelled before.
 		}
 	case *protocol.StatusRequest:
 		s.send(s.g.status())
@@ -191,7 +191,8 @@ func (g *Generator) greeting() any {
 		return g.Refusal
 	}
 	if g.hellos <= g.Loading {
-		e := protocol.Errorf(protocol.CodeLoading, "say hello again later", "%s", cmp.Or(g.Message, "the model is being loaded"))
+		e := protocol.Errorf(protocol.CodeLoading, "say hello again later",
+			"%s", cmp.Or(g.Message, "the model is being loaded"))
 		progress := float64(g.hellos) / float64(g.Loading+1)
 		e.Progress = &progress
 		return e
@@ -205,29 +206,38 @@ var limits = protocol.Limits{
 }
 
 var graphs = protocol.GraphPool{
-	Live: 99, MaxGraphs: 128, Bytes: 3 << 20, Budget: 8<<20 + 1<<19, Precaptured: 97, Rolled: 7, Evicted: 5, Failed: 4, Refused: 1,
-	Exact: 12, Padded: 3, Eager: 2, Wishes: 6, Roller: "capturing decode 5", CaptureS: 0.5, CaptureMedianMS: 2.25, GraphBytes: 754 << 10,
+	Live: 99, MaxGraphs: 128, Bytes: 3 << 20, Budget: 8<<20 + 1<<19,
+	Precaptured: 97, Rolled: 7, Evicted: 5, Failed: 4, Refused: 1,
+	Exact: 12, Padded: 3, Eager: 2, Wishes: 6,
+	Roller: "capturing decode 5", CaptureS: 0.5, CaptureMedianMS: 2.25, GraphBytes: 754 << 10,
 }
 
 func (g *Generator) status() *protocol.Status {
 	status := &protocol.Status{
-		State: cmp.Or(g.State, protocol.StateReady), Version: "test", Model: "fake", Device: "host", PID: 42, UptimeS: 3661, Progress: 1,
-		Connections: 1, Requests: protocol.Requests{Running: 1, Waiting: 2, Finished: 3, Cancelled: 4, Failed: 5, Refused: 6},
-		KV:    protocol.KV{PageTokens: 16, Pages: 256, Used: 8, Bytes: 12 << 20},
-		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}}, Limits: limits,
+		State: cmp.Or(g.State, protocol.StateReady), Version: "test", Model: "fake", Device: "host",
+		PID: 42, UptimeS: 3661, Progress: 1, Connections: 1,
+		Requests: protocol.Requests{Running: 1, Waiting: 2, Finished: 3, Cancelled: 4, Failed: 5, Refused: 6},
+		KV:       protocol.KV{PageTokens: 16, Pages: 256, Used: 8, Bytes: 12 << 20},
+		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9,
+			Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
+		Limits: limits,
 	}
 	if status.State == protocol.StateReady {
 		status.Graphs = graphs
 		status.Machine = protocol.Machine{Name: "Fake 9000", Driver: "1.2", MemoryUsed: 3 << 30, MemoryTotal: 8 << 30}
 		status.Reserve = protocol.Reserve{Places: 1, Pages: 64, Tokens: 1024}
-		status.Shape = protocol.Shape{Layers: 2, Hidden: 64, Inner: 128, Heads: 4, KVHeads: 2, HeadDim: 16, WeightBytes: 5 << 20}
-		status.Memory = []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 6 << 20, Used: 5 << 20}, {Kind: protocol.MemoryKV, Planned: 12 << 20, Used: 12 << 20},
-			{Kind: protocol.MemoryGraphs, Planned: 8<<20 + 1<<19, Used: 3 << 20}}
+		status.Shape = protocol.Shape{Layers: 2, Hidden: 64, Inner: 128, Heads: 4, KVHeads: 2, HeadDim: 16,
+			WeightBytes: 5 << 20}
+		status.Memory = []protocol.MemoryUse{
+			{Kind: protocol.MemoryWeights, Planned: 6 << 20, Used: 5 << 20},
+			{Kind: protocol.MemoryKV, Planned: 12 << 20, Used: 12 << 20},
+			{Kind: protocol.MemoryGraphs, Planned: 8<<20 + 1<<19, Used: 3 << 20},
+		}
 	}
 	return status
 }
 
-// tokenize answers with one id for each byte.
+// tokenize replies with one id for each byte.
 func (s *session) tokenize(m *protocol.Tokenize) {
 	if s.g.Error != nil {
 		s.send(s.g.Error)
@@ -283,7 +293,7 @@ func (s *session) generate(m *protocol.Generate, cancelled <-chan struct{}) {
 	s.end(m.ID, done, cancelled)
 }
 
-// end ends the request id.
+// end ends request id as the script says.
 func (s *session) end(id uint64, done *protocol.Done, cancelled <-chan struct{}) {
 	switch s.g.Ending {
 	case Mute:
@@ -303,7 +313,7 @@ func (s *session) end(id uint64, done *protocol.Done, cancelled <-chan struct{})
 	}
 }
 
-// token makes the token of m at index, with logprobs where m asks for them.
+// token returns token index of m, with logprobs if m asks for them.
 func token(m *protocol.Generate, index int, text string) *protocol.Token {
 	t := &protocol.Token{ID: m.ID, Index: index, Token: int32(100 + index), Text: text}
 	if m.Logprobs != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenAs listens at path as the user uid, whom clients see as their peer. A uid
-// other than the process's own wants root.
+// ListenAs listens at path as user uid, which clients see as their peer's. A uid other
+// than the process's own needs root.
 func ListenAs(path string, uid int) (net.Listener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -29,11 +29,11 @@ func ListenAs(path string, uid int) (net.Listener, error) {
 	return net.FileListener(file)
 }
 
-// listenAs makes the socket fd listen from a thread of the user uid.
+// listenAs calls listen on the socket fd from a thread of user uid.
 func listenAs(fd, uid int) error {
 	runtime.LockOSThread() // the thread ends with the goroutine
 	if uid != os.Geteuid() {
-		// Package syscall would change all threads.
+		// Package syscall's version would change all threads.
 		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); e != 0 {
 			return syscall.Errno(e)
 		}

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Spoil returns a Script.Spoil that puts text into every string of every reply,
-// but for the fields that keep names, as in "Code". A map that may be missing is
-// there.
+// Spoil returns a Script.Spoil that writes text into every string of every reply,
+// except fields named in keep, such as "Code". It allocates structs that are nil.
 func Spoil(text string, keep ...string) func(reply any) {
 	return func(reply any) { spoil(reflect.ValueOf(reply), text, keep) }
 }
@@ -34,8 +33,8 @@ func spoil(v reflect.Value, text string, keep []string) {
 	}
 }
 
-// copied returns a pointer to a copy of the message that m points to, so that what
-// a script shares between replies is not spoilt. Lists are shared still.
+// copied returns a pointer to a shallow copy of the message that m points to, so that
+// replies that a script reuses are not spoilt.
 func copied(m any) any {
 	c := reflect.New(reflect.TypeOf(m).Elem())
 	c.Elem().Set(reflect.ValueOf(m).Elem())

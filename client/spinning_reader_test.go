@@ -14,16 +14,16 @@ import (
 	"reel/protocol"
 )
 
-// clock drives an attentive reader through simulated time, without a socket.
+// clock drives a spinning reader through simulated time, without a socket.
 type clock struct {
-	attentive
+	spinningReader
 	at      time.Time
-	arrives time.Time     // the next token
-	late    time.Duration // by which a timer wakes too late
-	awake   time.Duration // in all
+	arrives time.Time     // arrival of the next token
+	late    time.Duration // delay of each timer
+	awake   time.Duration // total time spent spinning
 }
 
-const look = time.Microsecond // that it takes to look once
+const look = time.Microsecond // simulated time of one poll
 
 func newClock() *clock {
 	c := &clock{at: time.Unix(1, 0)}
@@ -50,21 +50,21 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// token has the next one arrive after gap, and reads it. It returns whether the
-// reader was awake then.
+// token simulates a token that arrives after gap, and reads it. It reports whether the
+// reader was spinning at that time.
 func (c *clock) token(gap time.Duration) (met bool) {
 	c.arrives = c.at.Add(gap)
 	before := c.awake
 	c.await()
 	met = c.awake > before && !c.at.Before(c.arrives)
 	c.at = later(c.at, c.arrives)
-	c.pace.came(c.at)
+	c.pace.arrived(c.at)
 	return met
 }
 
-// A reader is awake for a tenth of the time at most, however tokens come, and hands
-// each on as soon as it is there.
-func TestAwakeTime(t *testing.T) {
+// TestSpinTime: a reader spins for at most a tenth of the time, at any pace, and returns
+// each token as soon as it arrives.
+func TestSpinTime(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	around := func(gap time.Duration, share float64) func(int) time.Duration {
 		return func(int) time.Duration { return gap + time.Duration(float64(gap)*share*(random.Float64()-0.5)) }
@@ -72,25 +72,33 @@ func TestAwakeTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		gap  func(i int) time.Duration
 		late time.Duration
-		met  float64 // share of the tokens, at least
-		none bool    // it is never awake
+		met  float64 // least share of tokens that find the reader spinning
+		none bool    // the reader never spins
 	}{
-		"steady":              {gap: around(3300*time.Microsecond, 0), met: 0.98},
-		"steady within 2%":    {gap: around(3300*time.Microsecond, 0.02), met: 0.98},
-		"timers 100 µs late":  {gap: around(3300*time.Microsecond, 0.02), late: 100 * time.Microsecond, met: 0.98},
-		"timers 1 ms late":    {gap: around(3300*time.Microsecond, 0.02), late: time.Millisecond},
-		"within 10%":          {gap: around(3300*time.Microsecond, 0.1), met: 0.4},
-		"slow":                {gap: around(19*time.Millisecond, 0.01), met: 0.98},
-		"every tenth is late": {gap: func(i int) time.Duration { return 3*time.Millisecond + time.Duration(i%10/9)*time.Millisecond }, met: 0.8},
+		"steady":             {gap: around(3300*time.Microsecond, 0), met: 0.98},
+		"steady within 2%":   {gap: around(3300*time.Microsecond, 0.02), met: 0.98},
+		"timers 100 µs late": {gap: around(3300*time.Microsecond, 0.02), late: 100 * time.Microsecond, met: 0.98},
+		"timers 1 ms late":   {gap: around(3300*time.Microsecond, 0.02), late: time.Millisecond},
+		"within 10%":         {gap: around(3300*time.Microsecond, 0.1), met: 0.4},
+		"slow":               {gap: around(19*time.Millisecond, 0.01), met: 0.98},
+		"every tenth is late": {gap: func(i int) time.Duration {
+			return 3*time.Millisecond + time.Duration(i%10/9)*time.Millisecond
+		}, met: 0.8},
 		"always just too late": {gap: func(i int) time.Duration {
 			return 3*time.Millisecond + time.Duration(i)*200*time.Microsecond
 		}},
-		"faster and faster": {gap: func(i int) time.Duration { return max(0, 15*time.Millisecond-time.Duration(i)*20*time.Microsecond) }},
-		"unsteady":          {gap: func(i int) time.Duration { return time.Duration(1+i%4) * 1500 * time.Microsecond }, none: true},
-		"at random":         {gap: around(3300*time.Microsecond, 1.5)},
-		"bursts of two":     {gap: func(i int) time.Duration { return time.Duration(i%2) * 6 * time.Millisecond }, none: true},
-		"too fast":          {gap: around(900*time.Microsecond, 0.01), none: true},
-		"too slow":          {gap: around(21*time.Millisecond, 0.01), none: true},
+		"faster and faster": {gap: func(i int) time.Duration {
+			return max(0, 15*time.Millisecond-time.Duration(i)*20*time.Microsecond)
+		}},
+		"unsteady": {gap: func(i int) time.Duration {
+			return time.Duration(1+i%4) * 1500 * time.Microsecond
+		}, none: true},
+		"at random": {gap: around(3300*time.Microsecond, 1.5)},
+		"bursts of two": {gap: func(i int) time.Duration {
+			return time.Duration(i%2) * 6 * time.Millisecond
+		}, none: true},
+		"too fast": {gap: around(900*time.Microsecond, 0.01), none: true},
+		"too slow": {gap: around(21*time.Millisecond, 0.01), none: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const tokens = 1000
@@ -106,7 +114,7 @@ func TestAwakeTime(t *testing.T) {
 					t.Fatalf("token %d waited %v", i, wait)
 				}
 			}
-			// The last look of a window may end after it.
+			// The last poll of a window may end after the window.
 			if took := r.at.Sub(begin); r.awake > took/10+tokens*look {
 				t.Errorf("awake for %v of %v", r.awake, took)
 			}
@@ -120,7 +128,8 @@ func TestAwakeTime(t *testing.T) {
 	}
 }
 
-// A stream that stands still keeps nobody awake, and the next one is met at once.
+// TestPauseBetweenStreams: a reader does not spin through a pause, and meets the second
+// token after it.
 func TestPauseBetweenStreams(t *testing.T) {
 	c := newClock()
 	for range 20 {
@@ -135,10 +144,9 @@ func TestPauseBetweenStreams(t *testing.T) {
 	}
 }
 
-// Who is to doze is not awake before there is something to read.
-func TestDozes(t *testing.T) {
+func TestNeverSpins(t *testing.T) {
 	c := newClock()
-	c.dozes = true
+	c.neverSpins = true
 	for range 100 {
 		c.token(3 * time.Millisecond)
 	}
@@ -147,11 +155,12 @@ func TestDozes(t *testing.T) {
 	}
 }
 
-// sockets returns an attentive socket, as with so many processors, and its other side.
-func sockets(t *testing.T, processors int) (*attentive, net.Conn) {
+// sockets returns a spinning reader, set up for that number of processors, and the other
+// end of its socket.
+func sockets(t *testing.T, processors int) (*spinningReader, net.Conn) {
 	t.Helper()
 	ours, theirs := pair(t)
-	a, ok := attend(ours, processors).(*attentive)
+	a, ok := newSpinningReader(ours, processors).(*spinningReader)
 	if !ok {
 		t.Fatal("a socket was left as it was")
 	}
@@ -159,7 +168,7 @@ func sockets(t *testing.T, processors int) (*attentive, net.Conn) {
 	return a, theirs
 }
 
-// pair returns both sides of a socket.
+// pair returns both ends of a socket.
 func pair(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen("unix", socket(t))
@@ -179,34 +188,34 @@ func pair(t *testing.T) (ours, theirs net.Conn) {
 	return ours, theirs
 }
 
-func TestWhoIsAttentive(t *testing.T) {
-	for processors, dozes := range map[int]bool{2: true, awakeProcessors - 1: true, awakeProcessors: false} {
-		if a, _ := sockets(t, processors); a.dozes != dozes {
-			t.Errorf("with %d processors dozes is %v", processors, a.dozes)
+func TestNewSpinningReader(t *testing.T) {
+	for processors, neverSpins := range map[int]bool{2: true, spinProcessors - 1: true, spinProcessors: false} {
+		if a, _ := sockets(t, processors); a.neverSpins != neverSpins {
+			t.Errorf("with %d processors neverSpins is %v", processors, a.neverSpins)
 		}
 	}
 	ours, _ := pair(t)
-	if attend(ours, 1) != ours {
-		t.Error("a thread that blocks keeps the only processor")
+	if newSpinningReader(ours, 1) != ours {
+		t.Error("a blocked thread would occupy the only processor")
 	}
 	pipe, _ := net.Pipe()
-	if attend(pipe, 8) != connection(pipe) {
+	if newSpinningReader(pipe, 8) != connection(pipe) {
 		t.Error("a pipe was taken for a socket")
 	}
 }
 
-// steady has a believe that something comes every gap, and came at this moment.
-func (a *attentive) steady(gap time.Duration) {
+// steady makes a expect a token every gap, as if the last had arrived just now.
+func (a *spinningReader) steady(gap time.Duration) {
 	for i := range a.pace.gaps {
 		a.pace.gaps[i] = gap
 	}
 	a.pace.n, a.pace.last = paceGaps, time.Now()
 }
 
-// Whenever a byte comes, before, while or after the reader is awake, it is read, in
-// order; and so is the end.
-func TestAttentiveReads(t *testing.T) {
-	a, theirs := sockets(t, awakeProcessors)
+// TestSpinningReaderReads: bytes that arrive before, during and after spinning are all
+// read, in order, and so is the end.
+func TestSpinningReaderReads(t *testing.T) {
+	a, theirs := sockets(t, spinProcessors)
 	const bytes = 60
 	next := make(chan time.Duration)
 	go func() {
@@ -234,11 +243,11 @@ func TestAttentiveReads(t *testing.T) {
 	}
 }
 
-// Close ends a Read, whether it waits for a time or without end.
+// TestCloseEndsARead: Close ends a Read that waits, with or without a timeout.
 func TestCloseEndsARead(t *testing.T) {
-	for name, due := range map[string]time.Duration{"for a time": time.Hour, "without end": -time.Hour} {
+	for name, due := range map[string]time.Duration{"with a timeout": time.Hour, "without": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			a, _ := sockets(t, awakeProcessors)
+			a, _ := sockets(t, spinProcessors)
 			a.steady(5 * time.Millisecond)
 			a.pace.last = a.pace.last.Add(due)
 			ended := make(chan error)
@@ -246,14 +255,14 @@ func TestCloseEndsARead(t *testing.T) {
 				_, err := a.Read(make([]byte, 1))
 				ended <- err
 			}()
-			time.Sleep(10 * time.Millisecond) // mostly long enough for it to wait
+			time.Sleep(10 * time.Millisecond) // usually long enough for Read to wait
 			_ = a.Close()
 			fails(t, "read", ended)
 		})
 	}
 }
 
-// A write to which the other side pays no attention ends.
+// TestWriteEnds: a write fails after its timeout if the other side does not read.
 func TestWriteEnds(t *testing.T) {
 	ours, _ := pair(t)
 	file, err := blocking(ours.(*net.UnixConn), 20*time.Millisecond)
@@ -269,22 +278,22 @@ func TestWriteEnds(t *testing.T) {
 	fails(t, "write", ended)
 }
 
-// fails waits for the end of a call, which is to be an error.
+// fails waits for a call to end with an error.
 func fails(t *testing.T, call string, ended <-chan error) {
 	t.Helper()
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Errorf("the %s went well", call)
+			t.Errorf("the %s succeeded", call)
 		}
 	case <-deadline(t):
-		t.Fatalf("the %s goes on", call)
+		t.Fatalf("the %s does not end", call)
 	}
 }
 
-// Over a socket whose reader is attentive a request comes to the same ends.
+// TestEndsOverASocket: over a socket with a spinning reader, requests end in the same ways.
 func TestEndsOverASocket(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(awakeProcessors))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(spinProcessors))
 	for _, c := range []struct {
 		ending fakegen.Ending
 		leave  func(cancel context.CancelFunc, c *Client)
@@ -298,13 +307,14 @@ func TestEndsOverASocket(t *testing.T) {
 	} {
 		t.Run(string(c.ending), func(t *testing.T) {
 			path := socket(t)
-			listen(t, path, fakegen.Script{Ending: c.ending, Error: protocol.Errorf(protocol.CodeInternal, "", "as asked")})
+			listen(t, path, fakegen.Script{
+				Ending: c.ending, Error: protocol.Errorf(protocol.CodeInternal, "", "as asked")})
 			client, err := Dial(t.Context(), Options{Socket: path})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			if _, ok := client.conn.(*attentive); !ok {
+			if _, ok := client.conn.(*spinningReader); !ok {
 				t.Fatalf("reads from a %T", client.conn)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -321,8 +331,8 @@ func TestEndsOverASocket(t *testing.T) {
 					c.leave(cancel, client)
 				}
 			}
-			var said *Error
-			if tokens != 4 || !(errors.Is(err, c.want) || errors.As(c.want, &said) && errors.As(err, &said)) {
+			var reported *Error
+			if tokens != 4 || !(errors.Is(err, c.want) || errors.As(c.want, &reported) && errors.As(err, &reported)) {
 				t.Errorf("%d tokens, then %v", tokens, err)
 			}
 		})
