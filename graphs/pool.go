@@ -16,18 +16,15 @@ import (
 var ErrIdentity = errors.New("graphs: the graph belongs to another device or other memory")
 
 // ErrEvicted refuses a plan that is older than its graph's eviction: a plan is
-// launched before the next Tend.
+// launched before the next Maintain.
 var ErrEvicted = errors.New("graphs: the graph was evicted after it was acquired")
 
-// Identity is what an exec is bound to: the addresses that its nodes were given.
-// Moving a page is none of it: nodes find pages through the block table.
+// Identity is everything fixed that the nodes of a graph were given. Data that they
+// find through memory, by a table of pages for one, may move without changing it.
 type Identity struct {
-	Device  string
-	Context uint64 // of the device
-	Arena   device.Buffer
-	KV      device.Buffer
-	Pages   [5]int // geometry of the KV pool: pages, tokens, layers, heads, head size
-	Weights device.Buffer
+	Device string           // kind of device
+	Memory [3]device.Buffer // whose addresses the nodes hold
+	Layout [5]int           // dimensions of that memory
 }
 
 // Pass launches the ops of a key's pass on a stream. It computes nothing, takes
@@ -45,7 +42,7 @@ type Options struct {
 	Budget    int64
 	// Estimate is the bytes that a first exec is expected to take.
 	Estimate int64
-	// Wake is called on the roller's thread when Tend has something to do that
+	// Wake is called on the roller's thread when Maintain has something to do that
 	// an idle engine would not notice.
 	Wake func()
 }
@@ -82,7 +79,7 @@ type graph struct {
 }
 
 // Pool holds the graphs that exist. The engine's thread alone changes which are
-// live, between steps: it calls Acquire, Launch, Tend, Precapture and Close. The
+// live, between steps: it calls Acquire, Launch, Maintain, Precapture and Close. The
 // Roller asks through the same lock, which neither holds across a device call.
 type Pool struct {
 	opts Options
@@ -92,7 +89,7 @@ type Pool struct {
 	live     map[Key]*graph
 	families map[Key][]*graph // by family, smallest first
 	retiring []*graph         // evicted; a step that replays them may still run
-	rebound  bool             // the identity has changed since the last Tend
+	rebound  bool             // the identity has changed since the last Maintain
 	resized  bool             // so have the bounds
 	step     uint64           // launched last
 	decayed  uint64
@@ -114,26 +111,26 @@ type Pool struct {
 
 // Stats counts what a pool did.
 type Stats struct {
-	Live        int
-	Bytes       int64 // of all execs that exist
-	Peak        int64 // the most of Bytes so far
-	Budget      int64
-	MaxGraphs   int
-	Execs       int           // that exist: live ones and those that wait to be destroyed
-	Precaptured uint64        // captured at start
-	CaptureTime time.Duration // that those took in all
-	CaptureP50  time.Duration // of capture, instantiation and upload of one of those
-	Rolled      uint64        // captured by the roller
-	RollTime    time.Duration // that the device calls of those took, and of captures that failed
-	Evicted     uint64
-	Failed      uint64 // captures that failed
-	Failure     string // why the last one failed
-	Refused     int    // keys that failed too often to be tried again
-	Exact       uint64 // replays
-	Padded      uint64 // replays
-	Eager       uint64 // steps launched op by op
-	Wishes      int    // keys that wait for a grant
-	Roller      string // what the roller does now
+	Live            int
+	Bytes           int64 // of all execs that exist
+	Peak            int64 // the most of Bytes so far
+	Budget          int64
+	MaxGraphs       int
+	Execs           int           // that exist: live ones and those that wait to be destroyed
+	Precaptured     uint64        // captured at start
+	CaptureTime     time.Duration // that those took in all
+	CaptureP50      time.Duration // of capture, instantiation and upload of one of those
+	Rolled          uint64        // captured by the roller
+	RollTime        time.Duration // that the device calls of those took, and of captures that failed
+	Evicted         uint64
+	Failed          uint64 // captures that failed
+	Failure         string // why the last one failed
+	Refused         int    // keys that failed too often to be tried again
+	Exact           uint64 // replays
+	Padded          uint64 // replays
+	Eager           uint64 // steps launched op by op
+	CaptureRequests int    // missed shapes that may yet be captured
+	Roller          string // what the roller does now
 }
 
 // NewPool makes an empty pool.
@@ -216,7 +213,7 @@ func (p *Pool) replay(s device.Stream, g *graph) error {
 }
 
 // Rebind says that steps use other memory, or another device, from now on.
-// Graphs of the old identity are refused at once and evicted by the next Tend.
+// Graphs of the old identity are refused at once and evicted by the next Maintain.
 func (p *Pool) Rebind(id Identity) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,11 +229,11 @@ func (p *Pool) evictForeign() {
 	p.rebound = false
 }
 
-// Tend is the engine's care between two steps: it installs what the roller has
+// Maintain is the engine's care between two steps: it installs what the roller has
 // captured, evicts for the room that the roller asked for, and gives the roller
 // what no step after completed needs, to be destroyed. It makes no device call
 // and waits for nothing. running says whether sequences run.
-func (p *Pool) Tend(completed uint64, running bool) {
+func (p *Pool) Maintain(completed uint64, running bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.rebound {
@@ -328,7 +325,7 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
-	s.Live, s.Wishes = len(p.live), len(p.wishes)
+	s.Live, s.CaptureRequests = len(p.live), len(p.wishes)
 	for _, n := range p.failures {
 		if n >= maxFailures {
 			s.Refused++

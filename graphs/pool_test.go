@@ -25,7 +25,7 @@ func TestAcquireTakesExactThenSmallestCoverThenEager(t *testing.T) {
 		{Decode(9), Eager, Decode(9)},
 		{Prefill(1), Padded, Prefill(16)},
 		{Prefill(16), Exact, Prefill(16)},
-		{Key{Model: 1, Rows: 4, Queries: 1}, Eager, Key{Model: 1, Rows: 4, Queries: 1}},
+		{Key{Variant: 1, Rows: 4, Queries: 1}, Eager, Key{Variant: 1, Rows: 4, Queries: 1}},
 		{Key{Rows: 4, Queries: 2}, Eager, Key{Rows: 4, Queries: 2}},
 	} {
 		if p := r.run(c.key); p.Kind != c.kind || p.Key != c.runs {
@@ -50,14 +50,15 @@ func TestPrefillNeverStandsInForDecode(t *testing.T) {
 	}
 }
 
-func TestContextBuckets(t *testing.T) {
-	wide, narrow, any := Key{Rows: 1, Queries: 1, Context: 4096}, Key{Rows: 1, Queries: 1, Context: 512}, Key{Rows: 1, Queries: 1}
+func TestCovers(t *testing.T) {
+	wide, narrow := Key{Rows: 4, Queries: 2}, Key{Rows: 2, Queries: 2}
+	variant := Key{Rows: 4, Queries: 2, Variant: 1}
 	for _, c := range []struct {
 		graph, step Key
 		want        bool
-	}{{wide, narrow, true}, {narrow, wide, false}, {any, wide, true}, {wide, any, false}} {
+	}{{wide, narrow, true}, {narrow, wide, false}, {wide, wide, true}, {variant, wide, false}, {wide, variant, false}} {
 		if got := c.graph.Covers(c.step); got != c.want {
-			t.Errorf("a graph of context %d covers a step of context %d: %v", c.graph.Context, c.step.Context, got)
+			t.Errorf("a graph of %+v covers a step of %+v: %v", c.graph, c.step, got)
 		}
 	}
 }
@@ -73,7 +74,7 @@ func TestAnotherIdentityIsRefusedBeforeItRuns(t *testing.T) {
 	if got := r.notes(); len(got) != 0 {
 		t.Errorf("it ran: %v", got)
 	}
-	r.Tend(0, true)
+	r.Maintain(0, true)
 	if p := r.Acquire(Decode(1)); p.Kind != Eager {
 		t.Errorf("the stale graph is still live")
 	}
@@ -85,14 +86,13 @@ func TestIdentityCoversAllThatNodesWereGiven(t *testing.T) {
 	defer h.Close()
 	a, _ := h.Alloc(8)
 	b, _ := h.Alloc(8)
-	base := Identity{Device: "host", Arena: a, KV: a, Weights: a}
+	base := Identity{Device: "host", Memory: [3]device.Buffer{a, a, a}}
 	for name, other := range map[string]Identity{
-		"device":   {Device: "cuda", Arena: a, KV: a, Weights: a},
-		"context":  {Device: "host", Context: 1, Arena: a, KV: a, Weights: a},
-		"arena":    {Device: "host", Arena: b, KV: a, Weights: a},
-		"kv":       {Device: "host", Arena: a, KV: b, Weights: a},
-		"geometry": {Device: "host", Arena: a, KV: a, Pages: [5]int{1}, Weights: a},
-		"weights":  {Device: "host", Arena: a, KV: a, Weights: b},
+		"device":        {Device: "other", Memory: [3]device.Buffer{a, a, a}},
+		"first memory":  {Device: "host", Memory: [3]device.Buffer{b, a, a}},
+		"second memory": {Device: "host", Memory: [3]device.Buffer{a, b, a}},
+		"third memory":  {Device: "host", Memory: [3]device.Buffer{a, a, b}},
+		"layout":        {Device: "host", Memory: [3]device.Buffer{a, a, a}, Layout: [5]int{1}},
 	} {
 		if other == base {
 			t.Errorf("another %s is the same identity", name)
@@ -122,12 +122,12 @@ func TestEvictedGraphOutlivesItsLastStep(t *testing.T) {
 	r.mu.Lock()
 	r.evict(plan.graph)
 	r.mu.Unlock()
-	r.Tend(4, true)
+	r.Maintain(4, true)
 	if len(r.dead) != 0 {
 		t.Fatal("handed over for destruction while step 5 may run")
 	}
 	r.must(r.s.Synchronize())
-	r.Tend(5, true)
+	r.Maintain(5, true)
 	if len(r.dead) != 1 {
 		t.Fatal("not handed over after its last step")
 	}
@@ -217,7 +217,7 @@ func TestKeyThatFailsTooOftenIsNotTriedAgain(t *testing.T) {
 		r.precapture(Decode(3))
 	}
 	r.Acquire(Decode(3))
-	if s := r.Stats(); s.Failed != maxFailures || s.Refused != 1 || s.Wishes != 0 {
+	if s := r.Stats(); s.Failed != maxFailures || s.Refused != 1 || s.CaptureRequests != 0 {
 		t.Errorf("%+v", s)
 	}
 }

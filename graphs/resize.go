@@ -1,7 +1,7 @@
 package graphs
 
 // Resize changes how many execs may exist at once, and how many bytes they may
-// take. Where fewer are left than exist, the next Tend evicts those that were
+// take. Where fewer are left than exist, the next Maintain evicts those that were
 // least recently used, and the roller destroys them: without one they stay.
 func (p *Pool) Resize(maxGraphs int, budget int64) {
 	p.mu.Lock()

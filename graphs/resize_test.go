@@ -24,7 +24,7 @@ func TestResizeEvictsWhatHasNoPlace(t *testing.T) {
 	r.until(Decode(4), "two are left", func() bool { s := r.Stats(); return s.Execs == 2 && s.Bytes <= 2*graphBytes })
 	r.Resize(0, 1<<30)
 	r.until(Decode(4), "none is left", func() bool { return r.Stats().Execs == 0 })
-	if plan, s := r.run(Decode(9)), r.Stats(); plan.Kind != Eager || s.Wishes != 0 || s.MaxGraphs != 0 {
+	if plan, s := r.run(Decode(9)), r.Stats(); plan.Kind != Eager || s.CaptureRequests != 0 || s.MaxGraphs != 0 {
 		t.Errorf("%+v, %+v", plan, s)
 	}
 	r.Resize(1, 1<<30)

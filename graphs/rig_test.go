@@ -56,7 +56,7 @@ func newRig(t *testing.T, ho device.HostOptions, o Options) *rig {
 	if o.Pass == nil {
 		o.Pass = r.pass
 	}
-	o.Identity.Arena = r.log
+	o.Identity.Memory[0] = r.log
 	r.Pool = NewPool(o)
 	t.Cleanup(func() {
 		r.h.Faults().FailAt(0, false)
@@ -97,7 +97,7 @@ func (r *rig) run(k Key) Plan {
 	plan := r.Acquire(k)
 	r.must(r.Launch(r.s, plan, r.next))
 	r.must(r.s.Synchronize())
-	r.Tend(r.next, true)
+	r.Maintain(r.next, true)
 	return plan
 }
 

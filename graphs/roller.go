@@ -180,7 +180,7 @@ func (p *Pool) await() (dead *graph, k Key, ok bool) {
 	return nil, k, false
 }
 
-// ask has the next Tend evict for w, once: while an evicted graph waits for its
+// ask has the next Maintain evict for w, once: while an evicted graph waits for its
 // last step, that is the room.
 func (p *Pool) ask(w *wish) {
 	if p.room != nil || len(p.retiring) > 0 {

@@ -111,8 +111,8 @@ func TestRareWishDoesNotPushOutABusyGraph(t *testing.T) {
 	r.mu.Lock()
 	r.room = r.grant()
 	r.mu.Unlock()
-	r.Tend(r.next, true)
-	if s := r.Stats(); s.Evicted != 0 || s.Wishes != 0 {
+	r.Maintain(r.next, true)
+	if s := r.Stats(); s.Evicted != 0 || s.CaptureRequests != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -170,7 +170,7 @@ func TestTenThousandGraphsThroughAPoolOf128(t *testing.T) {
 		r.must(r.s.Synchronize())
 		for r.Stats().Rolled == n {
 			<-wake
-			r.Tend(r.next, false)
+			r.Maintain(r.next, false)
 		}
 		if l := r.h.Live(); l.Execs > 128 {
 			t.Fatalf("%d execs on the device", l.Execs)
@@ -218,8 +218,8 @@ func TestKeyIsCapturedOnce(t *testing.T) {
 	}
 	close(gate)
 	r.until(Decode(5), "the graph", func() bool { return r.Stats().Live == 1 })
-	if s := r.Stats(); s.Rolled != 1 || s.Wishes != 0 || s.RollTime <= 0 {
-		t.Errorf("captured %d times, %d wishes left", s.Rolled, s.Wishes)
+	if s := r.Stats(); s.Rolled != 1 || s.CaptureRequests != 0 || s.RollTime <= 0 {
+		t.Errorf("captured %d times, %d wishes left", s.Rolled, s.CaptureRequests)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestRollerOutlivesFailures(t *testing.T) {
 		for range 20 {
 			r.next++
 			_ = r.Launch(r.s, r.Acquire(Decode(2)), r.next) // may be the call that fails
-			r.Tend(r.next, true)
+			r.Maintain(r.next, true)
 		}
 		r.h.Faults().FailAt(0, false)
 		r.until(Decode(2), "the graph", func() bool { return r.Stats().Live == 1 })
@@ -250,7 +250,7 @@ func TestRollerEndsWhenTheDeviceIsLost(t *testing.T) {
 		r.lost = true
 		r.run(Decode(2))
 		r.run(Decode(2))
-		r.Tend(r.next, false) // idle: the roller need not pace itself
+		r.Maintain(r.next, false) // idle: the roller need not pace itself
 		var calls atomic.Int32
 		r.h.Trace(func(device.Call) { calls.Add(1) })
 		r.h.Faults().FailAt(at, true)

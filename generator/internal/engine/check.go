@@ -89,7 +89,7 @@ func (t *trial) verify() error {
 		return fmt.Errorf("%s was not captured: raise --max-graphs or --graph-memory", t.key)
 	}
 	unpadded := graphs.Decode(t.rows)
-	if t.key.IsPrefill() {
+	if t.key.Class == graphs.PrefillClass {
 		unpadded = graphs.Prefill(t.rows)
 	}
 	return graphs.Verify(t, unpadded, plan)
@@ -104,7 +104,7 @@ func (t *trial) Prepare() error {
 	if err := t.poison(append(t.e.memory.Activations(), t.e.memory.KV.Data)); err != nil {
 		return err
 	}
-	if !t.key.IsPrefill() {
+	if t.key.Class != graphs.PrefillClass {
 		if err := t.prompts(); err != nil {
 			return err
 		}
@@ -147,14 +147,14 @@ func (t *trial) prompts() error {
 func (t *trial) step() kernels.Step {
 	s := kernels.Step{Number: t.e.next}
 	for i := range int32(t.rows) {
-		if t.key.IsPrefill() {
+		if t.key.Class == graphs.PrefillClass {
 			s.Rows = append(s.Rows, kernels.Row{Slot: 0, Position: i, Token: t.token(0, i)})
 		} else {
 			s.Rows = append(s.Rows, kernels.Row{Slot: i, Position: kernels.FromDevice, Token: kernels.FromDevice})
 			s.Samples = append(s.Samples, i)
 		}
 	}
-	if t.key.IsPrefill() {
+	if t.key.Class == graphs.PrefillClass {
 		s.Inits, s.Pages = []kernels.Init{t.init(0)}, t.pages(0, t.rows)
 		s.Samples = []int32{int32(t.rows - 1)}
 	}

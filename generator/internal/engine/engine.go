@@ -52,7 +52,7 @@ type Engine struct {
 	mu       sync.Mutex
 	bell     bell // something for the engine's thread to do
 	inbox    []command
-	attend   bool     // the roller has something for Tend
+	attend   bool     // the roller has something for Pool.Maintain
 	pulses   []func() // wait for a step to complete
 	handles  Handle
 	waiting  int              // submitted and not yet running
@@ -219,6 +219,6 @@ func (e *Engine) Stats() Stats {
 func graphStatus(g graphs.Stats) protocol.GraphPool {
 	return protocol.GraphPool{Live: g.Live, MaxGraphs: g.MaxGraphs, Bytes: g.Bytes, Budget: g.Budget,
 		Precaptured: g.Precaptured, Rolled: g.Rolled, Evicted: g.Evicted, Failed: g.Failed, Failure: g.Failure, Refused: g.Refused,
-		Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, Wishes: g.Wishes, Roller: g.Roller, CaptureS: g.CaptureTime.Seconds(), RollS: g.RollTime.Seconds(),
+		Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, Wishes: g.CaptureRequests, Roller: g.Roller, CaptureS: g.CaptureTime.Seconds(), RollS: g.RollTime.Seconds(),
 		CaptureMedianMS: milliseconds(g.CaptureP50)}
 }

@@ -97,7 +97,7 @@ func (e *Engine) turn() error {
 	if len(e.flights) > 0 {
 		return e.complete()
 	}
-	e.pool.Tend(e.next, false)
+	e.pool.Maintain(e.next, false)
 	e.publish()
 	return e.rest()
 }
@@ -195,7 +195,7 @@ func (e *Engine) complete() error {
 		return err
 	}
 	e.sched.Complete(number)
-	e.pool.Tend(number, true)
+	e.pool.Maintain(number, true)
 	e.publish()
 	return nil
 }

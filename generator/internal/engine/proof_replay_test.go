@@ -33,7 +33,7 @@ func TestReplayEqualsEagerForEveryKey(t *testing.T) {
 	err := b.Check(func(c Checked, err error) {
 		keys, verified = keys+1, verified+c.Verified
 		ops := 2 + 5 + 2 // stage, embed; one layer; head, sample
-		if c.Report.Key.IsPrefill() {
+		if c.Report.Key.Class == graphs.PrefillClass {
 			ops++ // pick
 		}
 		if faults := c.Report.Faults(); len(faults) > 0 || len(c.Report.Ops) != ops {

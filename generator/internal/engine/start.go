@@ -123,18 +123,18 @@ func (e *Engine) allocate() (err error) {
 // identity is what the engine's graphs are bound to.
 func (e *Engine) identity() graphs.Identity {
 	kv := e.memory.KV
-	return graphs.Identity{Device: e.dev.Name(), Arena: e.memory.Arena(), KV: kv.Data,
-		Pages: [5]int{kv.Pages, kv.PageTokens, kv.Layers, kv.Heads, kv.HeadDim}, Weights: e.model.Weights()}
+	return graphs.Identity{Device: e.dev.Name(), Memory: [3]device.Buffer{e.memory.Arena(), kv.Data, e.model.Weights()},
+		Layout: [5]int{kv.Pages, kv.PageTokens, kv.Layers, kv.Heads, kv.HeadDim}}
 }
 
 // pass launches the forward pass of a key. A prefill step samples at most MaxBatch
 // rows, as the scheduler promises.
 func (e *Engine) pass(s device.Stream, k graphs.Key) error {
 	samples := min(k.Tokens(), e.opts.places())
-	if k.IsPrefill() {
+	if k.Class == graphs.PrefillClass {
 		samples = min(k.Tokens(), e.opts.MaxBatch)
 	}
-	return e.model.Forward(s, e.memory, model.Shape{Rows: k.Tokens(), Samples: samples, Prefill: k.IsPrefill()})
+	return e.model.Forward(s, e.memory, model.Shape{Rows: k.Tokens(), Samples: samples, Prefill: k.Class == graphs.PrefillClass})
 }
 
 // warm runs both kinds of step once, padding alone, so that every op has been
