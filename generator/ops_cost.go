@@ -16,11 +16,11 @@ func cost(op device.Op, p opsPass) (bytes, flops int64) {
 		return 2 * 4 * int64(o.T) * int64(o.Table.Cols), 0
 	case kernels.QKV:
 		return products(o.T, o.Q, o.K, o.V)
-	case kernels.Project:
-		return products(rowsOf(o.T, o.Only, p), o.W)
+	case kernels.Projection:
+		return products(rowsOf(o.T, o.RowIndex, p), o.W)
 	case kernels.GateUp:
-		return products(rowsOf(o.T, o.Only, p), o.Gate, o.Up)
-	case kernels.Pick:
+		return products(rowsOf(o.T, o.RowIndex, p), o.Gate, o.Up)
+	case kernels.GatherRows:
 		return 2 * 4 * int64(p.sequences()) * int64(o.Cols), 0
 	case kernels.Head:
 		return products(p.sequences(), o.W)

@@ -27,12 +27,12 @@ const (
 func newAfterQKV(b *both, rows int, scratch, biased bool) *afterQKV {
 	a := &afterQKV{both: b, qkv: b.newAttention(BF16, BF16, rows, afterHidden, afterHeads, afterKVHeads, afterDim).op[1]}
 	a.pool = b.normal(int(a.qkv.KV.Data.Bytes()/2), 1)
-	a.work = b.load(1, make([]byte, AttendWork(rows, afterHeads, afterDim, afterContext)))
+	a.work = b.load(1, make([]byte, AttendWorkspaceBytes(rows, afterHeads, afterDim, afterContext)))
 	if scratch {
 		a.qkv.Scratch = b.scratchFor(rows, afterHidden)
 	}
 	if biased {
-		a.qkv.Bias, a.qkv.Raw = put(b, b.normal((afterHeads+2*afterKVHeads)*afterDim, 1))[1], b.rawKV(rows, afterKVHeads, afterDim)
+		a.qkv.Bias, a.qkv.BeforeRoPE = put(b, b.normal((afterHeads+2*afterKVHeads)*afterDim, 1))[1], b.rawKV(rows, afterKVHeads, afterDim)
 	}
 	return a
 }
@@ -66,10 +66,10 @@ func (a *afterQKV) results(early, turned bool, steps []Rows, run func(ops ...dev
 	for _, rows := range steps {
 		qkv := a.qkv
 		qkv.Rows, qkv.KV = rows, kv
-		attend := Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Work: a.work,
+		attend := Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Workspace: a.work,
 			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, AfterQKV: early}
 		if turned {
-			qkv.Unturned, attend.Turn = true, qkv.Turn()
+			qkv.DeferRoPE, attend.Post = true, qkv.Post()
 		}
 		ops, attended = append(ops, qkv, attend), append(attended, attend.Out)
 	}
@@ -175,7 +175,7 @@ func (a *stagedPrompt) results(products, early bool, run func(ops ...device.Op))
 			s.Rows = append(s.Rows, Row{Slot: (row + step) % int32(qkv.T), Position: (7*row + 13*step) % afterContext})
 		}
 		a.stager.write(s)
-		attend := Attend{Q: qkv.Out, Rows: qkv.Rows, Slots: qkv.Slots, KV: qkv.KV, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Work: a.work,
+		attend := Attend{Q: qkv.Out, Rows: qkv.Rows, Slots: qkv.Slots, KV: qkv.KV, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Workspace: a.work,
 			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, Prefill: true, AfterQKV: early}
 		ops = append(ops, a.stager.op(1, qkv.T, 0))
 		if products {

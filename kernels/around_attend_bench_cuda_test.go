@@ -86,18 +86,18 @@ func (a *around) ops(b *both, rows, n int, how way) (ops []device.Op) {
 	q, attended := b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
 	in := Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))}
 	slots := Slots{Count: rows + 1, Pages: table, Context: aroundContext, BlockTable: b.load(1, bytesOf(blocks))}
-	work := b.load(1, make([]byte, AttendWork(rows, a.heads, a.dim, aroundContext)))
+	work := b.load(1, make([]byte, AttendWorkspaceBytes(rows, a.heads, a.dim, aroundContext)))
 	raw, norms := b.rawKV(rows, a.kvHeads, a.dim), b.load(1, bytesOf(b.powers(2*a.dim)))
 	for i, w := range a.layers {
-		qkv := QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv, Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5, Raw: raw}
-		attend := Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Work: work, T: rows, Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: how.early}
+		qkv := QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv, Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5, BeforeRoPE: raw}
+		attend := Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Workspace: work, T: rows, Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: how.early}
 		if how.norms {
 			qkv.HeadNorms = norms
 		}
 		if how.turned {
-			qkv.Unturned, attend.Turn = true, qkv.Turn()
+			qkv.DeferRoPE, attend.Post = true, qkv.Post()
 		}
-		ops = append(ops, qkv, attend, Project{W: w.output, In: attended, X: x, T: rows})
+		ops = append(ops, qkv, attend, Projection{W: w.output, In: attended, X: x, T: rows})
 	}
 	return ops
 }

@@ -21,7 +21,7 @@ type Attend struct {
 	Out   device.Buffer // out: float32 [T][Heads*HeadDim]
 	// Work is AttendWork bytes, zero at first, that a GPU keeps from one Attend to
 	// the next. No two may run at once with the same. The host needs none.
-	Work device.Buffer
+	Workspace device.Buffer
 
 	T, Layer, Heads int
 	Scale           float32 // 1/sqrt(HeadDim)
@@ -40,7 +40,7 @@ type Attend struct {
 	AfterQKV bool
 	// Turn is that of the QKV before, which left its rows Unturned; or none. It comes first,
 	// for generated rows, each the only one of its sequence, and leaves Q as it is.
-	Turn Turn
+	Post QKPost
 	// Next is the Scratch of the product after this one, of weights of type NextType, where
 	// both are a prompt's: a GPU that rounds activations leaves the results there, and
 	// not in Out. Or none.
@@ -65,7 +65,7 @@ func splitsOf(context, split int) int { return (context + split - 1) / split }
 // AttendWork is how many bytes of Attend.Work steps of at most rows rows take:
 // counters uint32 [attendSplitRows][heads], then place for sums, float32
 // [attendSplitRows at most][heads][splits of workSplit][headDim+2].
-func AttendWork(rows, heads, headDim, context int) int64 {
+func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
 	sums := int64(min(rows, attendSplitRows)) * int64(heads) * int64(splitsOf(context, workSplit)) * int64(headDim+2)
 	return 4 * (attendSplitRows*int64(heads) + sums)
 }
@@ -81,11 +81,11 @@ func (o Attend) Check() error {
 	if o.Window < 0 {
 		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
 	}
-	if !o.Turn.IsZero() {
+	if !o.Post.IsZero() {
 		if o.Prefill {
 			return fmt.Errorf("%w: a prompt's rows are turned by their QKV", device.ErrBadShape)
 		}
-		if err := errors.Join(o.turning().check(), o.Turn.Raw.check(o.T, o.KV.Heads, o.KV.HeadDim)); err != nil {
+		if err := errors.Join(o.post().check(), o.Post.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)); err != nil {
 			return err
 		}
 	}
@@ -94,18 +94,18 @@ func (o Attend) Check() error {
 		need{"positions", o.Rows.Position, o.T}, need{"block table", o.Slots.BlockTable, o.Slots.Count * o.Slots.Pages})
 }
 
-func (o Attend) turning() turning {
-	return turning{Turn: o.Turn, rows: o.Rows, slots: o.Slots, kv: o.KV, t: o.T, layer: o.Layer, heads: o.Heads}
+func (o Attend) post() rowsPost {
+	return rowsPost{QKPost: o.Post, rows: o.Rows, slots: o.Slots, kv: o.KV, t: o.T, layer: o.Layer, heads: o.Heads}
 }
 
 // Host computes on the host, one row and KV head at a time.
 func (o Attend) Host(h *device.Host) {
-	if o.Turn.IsZero() {
+	if o.Post.IsZero() {
 		o.host(h, h.Float32(o.Q))
 		return
 	}
-	q, kv := scratchOf(h, o.Q, o.T*o.Heads*o.KV.HeadDim), scratchOf(h, o.Turn.Raw.Data, o.T*2*o.KV.Heads*o.KV.HeadDim)
-	o.turning().host(h, q, kv)
+	q, kv := scratchOf(h, o.Q, o.T*o.Heads*o.KV.HeadDim), scratchOf(h, o.Post.BeforeRoPE.Data, o.T*2*o.KV.Heads*o.KV.HeadDim)
+	o.post().host(h, q, kv)
 	o.host(h, q)
 	h.Return(kv)
 	h.Return(q)

@@ -59,16 +59,16 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 		kernel, turned = &attendTwoKernels, &attendTwoTurnedKernels
 	}
 	args, size := o.args(q, 1, 1, attendSplit), (o.KV.HeadDim-1)/32
-	if o.Turn.IsZero() {
+	if o.Post.IsZero() {
 		return cuda.Launch(q, kernel[size], g, args)
 	}
-	return cuda.Launch(q, turned[size], g, attendTurnedArgs{args, o.turning().args(q, o.Q)})
+	return cuda.Launch(q, turned[size], g, attendTurnedArgs{args, o.post().args(q, o.Q)})
 }
 
 // args are a kernel's arguments, for windows of so many rows, joined by so many, and
 // such splits.
 func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
-	work, early := q.Address(o.Work), int32(0)
+	work, early := q.Address(o.Workspace), int32(0)
 	if o.AfterQKV {
 		early = 1
 	}
@@ -117,14 +117,14 @@ func (o Attend) checkCUDA() error {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d", device.ErrBadShape,
 			page, o.Heads, o.KV.Heads, d, o.KV.DType)
 	}
-	if !o.Turn.IsZero() && d%32 != 0 {
+	if !o.Post.IsZero() && d%32 != 0 {
 		return fmt.Errorf("%w: attention on a GPU that turns heads of %d, no multiple of 32", device.ErrBadShape, d)
 	}
 	if heads := o.KV.Data.Bytes() / int64(2*d); heads > math.MaxUint32 {
 		return fmt.Errorf("%w: attention on a GPU over a pool of %d keys and values, which it counts in 32 bits", device.ErrBadShape, heads)
 	}
-	if want := AttendWork(o.T, o.Heads, d, o.Slots.Context); o.Work.Bytes() < want {
-		return fmt.Errorf("%w: attention has %d bytes to work in, wants %d", device.ErrBadShape, o.Work.Bytes(), want)
+	if want := AttendWorkspaceBytes(o.T, o.Heads, d, o.Slots.Context); o.Workspace.Bytes() < want {
+		return fmt.Errorf("%w: attention has %d bytes to work in, wants %d", device.ErrBadShape, o.Workspace.Bytes(), want)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (a *attending) lastRows(n int) []Row {
 
 // onward is attention for rows and the product of its results with w, which adds to
 // start; queries are those of the last of a.query.
-func (a *attending) onward(w Weight, rows []Row, start []float32, next bool) (Attend, Project) {
+func (a *attending) onward(w Weight, rows []Row, start []float32, next bool) (Attend, Projection) {
 	a.t.Helper()
 	width, n := a.heads*a.kv[1].HeadDim, len(rows)
 	slot, position := make([]int32, n), make([]int32, n)
@@ -38,10 +38,10 @@ func (a *attending) onward(w Weight, rows []Row, start []float32, next bool) (At
 		slot[i], position[i] = r.Slot, r.Position
 	}
 	attend := Attend{Q: a.load(1, bytesOf(a.query[len(a.query)-n*width:])), Rows: Rows{Slot: a.load(1, bytesOf(slot)), Position: a.load(1, bytesOf(position))},
-		Slots: a.slots[1], KV: a.kv[1], Out: a.load(1, poison(4*n*width)), Work: a.work, T: n, Layer: 1, Heads: a.heads, Prefill: true,
+		Slots: a.slots[1], KV: a.kv[1], Out: a.load(1, poison(4*n*width)), Workspace: a.work, T: n, Layer: 1, Heads: a.heads, Prefill: true,
 		Scale: float32(1 / math.Sqrt(float64(a.kv[1].HeadDim))), Window: a.window}
-	project := Project{W: w, In: attend.Out, X: a.load(1, bytesOf(start[len(start)-n*w.Rows:])), Scratch: a.scratchFor(n, width),
-		Parts: a.load(1, make([]byte, PartBytes(n, width, w.Rows))), T: n, Prefill: true, Ready: next}
+	project := Projection{W: w, In: attend.Out, X: a.load(1, bytesOf(start[len(start)-n*w.Rows:])), Scratch: a.scratchFor(n, width),
+		Parts: a.load(1, make([]byte, PartialsBytes(n, width, w.Rows))), T: n, Prefill: true, Ready: next}
 	if next {
 		attend.Next, attend.NextType = project.Scratch, w.DType
 	}
@@ -166,14 +166,14 @@ func BenchmarkCUDAAttendOnward(t *testing.B) {
 		for _, rows := range []int{1, 10, 50, 100, 200, 400} {
 			t.Run(fmt.Sprintf("%s/%d-rows", shape.name, rows), func(t *testing.B) {
 				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, rows, rows, shape.layers)
-				x, scratch, parts := b.load(1, make([]byte, 4*rows*width)), b.scratchFor(rows, width), b.load(1, make([]byte, PartBytes(rows, width, width)))
+				x, scratch, parts := b.load(1, make([]byte, 4*rows*width)), b.scratchFor(rows, width), b.load(1, make([]byte, PartialsBytes(rows, width, width)))
 				var took [2]float64
 				for t.Loop() {
 					for next := range took {
 						var chain []device.Op
 						for i, op := range ops {
 							attend := op.(Attend)
-							project := Project{W: w[i%len(w)], In: attend.Out, X: x, Scratch: scratch, Parts: parts, T: rows, Prefill: true, Ready: next == 1}
+							project := Projection{W: w[i%len(w)], In: attend.Out, X: x, Scratch: scratch, Parts: parts, T: rows, Prefill: true, Ready: next == 1}
 							if next == 1 {
 								attend.Next, attend.NextType = scratch, BF16
 							}

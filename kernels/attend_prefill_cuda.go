@@ -94,7 +94,7 @@ func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
 // x blocks of each of the smallest tiles.
 func (o Attend) prefillFits(x, splits int) bool {
 	counters := attendSplitRows * o.Heads
-	return x*splitsOf(o.T, o.prefillRows(prefillSmallest)) <= counters && 4*(int64(counters)+int64(o.T*o.Heads)*int64(splits)*int64(o.KV.HeadDim+2)) <= o.Work.Bytes()
+	return x*splitsOf(o.T, o.prefillRows(prefillSmallest)) <= counters && 4*(int64(counters)+int64(o.T*o.Heads)*int64(splits)*int64(o.KV.HeadDim+2)) <= o.Workspace.Bytes()
 }
 
 // prefillRows is how many rows make so many queries of a KV head, at least one.

@@ -38,7 +38,7 @@ func newTurned(b *both, s turnedShape) *unturned {
 	at, table := a.sequences(&kv, s)
 	a.qkv = QKV{Norm: put(b, b.powers(turnedHidden))[1], Q: b.matrix(BF16, heads*s.dim, turnedHidden)[1],
 		K: b.matrix(BF16, s.kvHeads*s.dim, turnedHidden)[1], V: b.matrix(BF16, s.kvHeads*s.dim, turnedHidden)[1],
-		RoPE: b.load(1, bytesOf(b.turns(turnedContext, s.dim))), KV: kv, Raw: b.rawKV(s.rows, s.kvHeads, s.dim),
+		RoPE: b.load(1, bytesOf(b.turns(turnedContext, s.dim))), KV: kv, BeforeRoPE: b.rawKV(s.rows, s.kvHeads, s.dim),
 		Slots: Slots{Count: s.rows + 1, Pages: len(table) / (s.rows + 1), Context: turnedContext, BlockTable: b.load(1, bytesOf(table))},
 		T:     s.rows, Layer: 1, Hidden: turnedHidden, Heads: heads, Eps: 1e-5}
 	if s.bias {
@@ -48,7 +48,7 @@ func newTurned(b *both, s turnedShape) *unturned {
 		a.qkv.HeadNorms = b.load(1, bytesOf(b.powers(2*s.dim)))
 	}
 	a.x = b.load(1, bytesOf(b.normal(s.steps*s.rows*turnedHidden, 3)))
-	a.work = b.load(1, make([]byte, AttendWork(s.rows, heads, s.dim, turnedContext)))
+	a.work = b.load(1, make([]byte, AttendWorkspaceBytes(s.rows, heads, s.dim, turnedContext)))
 	slot := make([]int32, s.rows)
 	for i := range slot {
 		slot[i] = int32(i)
@@ -131,10 +131,10 @@ func (a *unturned) results(inAttend, early bool, run func(ops ...device.Op)) (ou
 		}
 		qkv := a.qkv
 		qkv.X, qkv.Out, qkv.Rows, qkv.KV = part(a.x, turnedHidden), a.load(1, poison(4*a.qkv.T*width)), rows, kv
-		attend := Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: part(attended, width), Work: a.work, T: qkv.T, Layer: qkv.Layer,
+		attend := Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: part(attended, width), Workspace: a.work, T: qkv.T, Layer: qkv.Layer,
 			Heads: qkv.Heads, Scale: float32(1 / math.Sqrt(float64(kv.HeadDim))), Window: a.window, AfterQKV: early}
 		if inAttend {
-			qkv.Unturned, attend.Turn = true, qkv.Turn()
+			qkv.DeferRoPE, attend.Post = true, qkv.Post()
 		}
 		ops = append(ops, qkv, attend)
 	}

@@ -85,7 +85,7 @@ func newAttentionTest(t *testing.T, heads, kvHeads, d int) *attentionTest {
 	a.q.V, a.wv = g.weight(F32, kvHeads*d, a.hidden)
 	a.q.Norm, a.norm = g.random(a.hidden)
 	var err error
-	a.q.Raw, err = AllocRawKV(g.h, 3, kvHeads, d)
+	a.q.BeforeRoPE, err = AllocKVBeforeRoPE(g.h, 3, kvHeads, d)
 	g.must(err)
 	var table []float32
 	for p := range rigContext {
@@ -116,7 +116,7 @@ func (a *attentionTest) step(of []int, T int) {
 	out := a.poisoned(T * a.heads * d)
 	q, attend := a.q, Attend{Q: a.q.Out, Rows: a.rows, Slots: a.slots, KV: a.kv, Out: out, T: T, Layer: 1, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}
 	if a.turned {
-		q.Unturned, attend.Turn = true, q.Turn()
+		q.DeferRoPE, attend.Post = true, q.Post()
 	}
 	a.launch(q)
 	for range 2 { // it leaves what it reads, so that the second time is as the first

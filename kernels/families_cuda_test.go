@@ -90,7 +90,7 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 			for on := range a.op {
 				o := &a.op[on]
 				o.Prefill = prefill
-				o.Raw = raw
+				o.BeforeRoPE = raw
 				if i%3 != 1 {
 					o.Bias = bias[on]
 				}
@@ -114,12 +114,12 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 }
 
 // rawKV is memory for raw keys and values on the GPU, until the test ends.
-func (b *both) rawKV(rows, kvHeads, dim int) RawKV {
+func (b *both) rawKV(rows, kvHeads, dim int) KVBeforeRoPE {
 	b.t.Helper()
-	r, err := AllocRawKV(b.g, rows, kvHeads, dim)
+	r, err := AllocKVBeforeRoPE(b.g, rows, kvHeads, dim)
 	b.must(err)
 	b.t.Cleanup(func() {
-		for _, x := range []device.Buffer{r.Data, r.Index, r.Zero, r.Still} {
+		for _, x := range []device.Buffer{r.Data, r.Index, r.Zero, r.Identity} {
 			b.must(b.g.Free(x))
 		}
 	})

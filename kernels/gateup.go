@@ -14,7 +14,7 @@ type GateUp struct {
 	X device.Buffer // float32 [T][hidden]; with Only at least T rows, and all that it names
 	// Only is int32 [T], the row of X for each row of Out, or -1 for those of Out that are left as
 	// they are, which come last; or none, and each row of Out has its own of X.
-	Only     device.Buffer
+	RowIndex     device.Buffer
 	Norm     device.Buffer // float32 [hidden]
 	Gate, Up Weight        // [inner][hidden]
 	Out      device.Buffer // out: float32 [T][inner]
@@ -44,15 +44,15 @@ func (o GateUp) Check() error {
 	if err := o.Up.check("up", inner, hidden); err != nil {
 		return err
 	}
-	return errors.Join(checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}), checkOnly(o.Only, o.T, o.Prefill))
+	return errors.Join(checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}), checkRowIndex(o.RowIndex, o.T, o.Prefill))
 }
 
 // Host computes on the host.
 func (o GateUp) Host(h *device.Host) {
 	inner, hidden := o.Gate.Rows, o.Gate.Cols
 	x, T := h.Float32(o.X), o.T
-	if o.Only.Bytes() > 0 {
-		x, T = only(h, o.Only, x, o.T, hidden)
+	if o.RowIndex.Bytes() > 0 {
+		x, T = gatherRows(h, o.RowIndex, x, o.T, hidden)
 		defer h.Return(x)
 	}
 	n := normRows(h, x, h.Float32(o.Norm)[:hidden], o.Eps, T)

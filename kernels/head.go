@@ -32,7 +32,7 @@ func (o Head) Check() error {
 // Host computes on the host. Padding samples come last, so the live ones are a prefix.
 func (o Head) Host(h *device.Host) {
 	hidden := o.W.Cols
-	x, live := only(h, o.Rows.Sample, h.Float32(o.X), o.N, hidden)
+	x, live := gatherRows(h, o.Rows.Sample, h.Float32(o.X), o.N, hidden)
 	n := normRows(h, x, h.Float32(o.Norm)[:hidden], o.Eps, live)
 	if live > 0 {
 		product(h, o.W, n, live, h.Float32(o.Logits), o.W.Rows, false)

@@ -37,7 +37,7 @@ func alone(b *both, name string, in, width int, product func(x, out, scratch, pa
 	inCompany(b, name, in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
 		return product(x, out, device.Buffer{}, device.Buffer{}, rows, false)
 	})
-	scratch, parts := b.load(1, poison(int(ScratchBytes(all, in)))), b.partsFor(all)
+	scratch, parts := b.load(1, poison(int(RoundedBytes(all, in)))), b.partsFor(all)
 	inCompany(b, name+" with scratch", in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
 		return product(x, out, scratch, parts, rows, false)
 	})
@@ -83,7 +83,7 @@ func TestCUDAProductsDoNotDependOnCompany(t *testing.T) {
 			norm := put(b, b.normal(in, 1))[1]
 			samples := put(b, counted(256))[1]
 			alone(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
-				return Project{W: w, In: x, X: out, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill}
+				return Projection{W: w, In: x, X: out, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill}
 			})
 			alone(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
 				return GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill, Eps: 1e-5}
@@ -103,7 +103,7 @@ func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
 	op := a.op[1]
 	b.onGPU(op)
 	wantQ, wantKV := read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
-	scratch := b.load(1, poison(int(ScratchBytes(rows, hidden))))
+	scratch := b.load(1, poison(int(RoundedBytes(rows, hidden))))
 	op.Parts = b.partsFor(rows)
 	for i, n := range []int{1, 5, 9, 40, 40, 100, 100, rows, rows, 150, 60, 7} {
 		op.Scratch = device.Buffer{}
@@ -147,7 +147,7 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 		prefill := rows < 0
 		rows = max(rows, -rows)
 		start := b.normal(rows*hidden, 1)
-		mid, scratch, parts := b.poisoned(rows * inner)[1], b.load(1, poison(int(ScratchBytes(rows, inner)))), b.partsFor(rows)
+		mid, scratch, parts := b.poisoned(rows * inner)[1], b.load(1, poison(int(RoundedBytes(rows, inner)))), b.partsFor(rows)
 		var want []uint32
 		for _, how := range []struct {
 			dependent, graph bool
@@ -158,7 +158,7 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 			chain := make([]device.Op, 0, 80)
 			for range cap(chain) / 2 {
 				chain = append(chain, GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill, Eps: 1e-5},
-					Project{W: down, In: mid, X: x, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill})
+					Projection{W: down, In: mid, X: x, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill})
 			}
 			if how.graph {
 				b.replay(chain...)

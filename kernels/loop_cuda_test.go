@@ -52,7 +52,7 @@ func newLoop(b *both, query, logits []float32) *loop {
 		pool[i] = toBF16(float32(math.Sin(float64(i))))
 	}
 	kv.Data = b.load(1, bytesOf(bitsOf(pool)))
-	l.kv, l.work = kv, b.load(1, make([]byte, AttendWork(8, loopHeads, loopDim, loopContext)))
+	l.kv, l.work = kv, b.load(1, make([]byte, AttendWorkspaceBytes(8, loopHeads, loopDim, loopContext)))
 	l.q, l.logits, l.attended = b.load(1, bytesOf(query)), b.load(1, bytesOf(logits)), b.poisoned(len(query))[1]
 	var err error
 	l.results, l.out, err = b.g.Pinned(4 * stagerRing * 4 * ResultWords)
@@ -65,7 +65,7 @@ func newLoop(b *both, query, logits []float32) *loop {
 func (l *loop) ops() []device.Op {
 	return []device.Op{
 		l.op(1, 3, 3),
-		Attend{Q: l.q, Rows: l.rows[1], Slots: l.slots[1], KV: l.kv, Out: l.attended, Work: l.work, T: 3, Heads: loopHeads, Scale: 0.125},
+		Attend{Q: l.q, Rows: l.rows[1], Slots: l.slots[1], KV: l.kv, Out: l.attended, Workspace: l.work, T: 3, Heads: loopHeads, Scale: 0.125},
 		Sample{Logits: l.logits, Rows: l.rows[1], Slots: l.slots[1], Results: l.results, T: 3, N: 3, Vocab: loopVocab, RingSlots: stagerRing, MaxSamples: 4},
 	}
 }

@@ -140,7 +140,7 @@ func newAttending(b *both, heads, kvHeads, d, context int) *attending {
 	}
 	a.kv[0].Data, a.kv[1].Data = b.load(0, bytesOf(a.filled)), b.load(1, bytesOf(bitsOf(a.filled)))
 	a.kv[1].DType = BF16
-	a.work = b.load(1, make([]byte, AttendWork(attendSplitRows, heads, d, context)))
+	a.work = b.load(1, make([]byte, AttendWorkspaceBytes(attendSplitRows, heads, d, context)))
 	a.query = b.normal(len(a.row)*heads*d, 1)
 	return a
 }
@@ -182,7 +182,7 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 	q, out, slots, positions := put(a.both, query), a.poisoned(T*width), put(a.both, slot), put(a.both, position)
 	op := func(on int) device.Op {
 		return Attend{Q: q[on], Rows: Rows{Slot: slots[on], Position: positions[on]}, Slots: a.slots[on], KV: a.kv[on], Out: out[on],
-			Work: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Prefill: a.prefill, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.wider}
+			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Prefill: a.prefill, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.wider}
 	}
 	if host {
 		a.run(op)
@@ -273,16 +273,16 @@ func bits32(v []float32) []uint32 {
 func TestCUDARefusesShapes(t *testing.T) {
 	a := newAttending(newBoth(t), 2, 2, 32, 64)
 	x := a.poisoned(64 * 2)[1]
-	good := Attend{Q: x, Rows: Rows{Slot: x, Position: x}, Slots: a.slots[1], KV: a.kv[1], Out: x, Work: a.work, T: 1, Heads: 2}
+	good := Attend{Q: x, Rows: Rows{Slot: x, Position: x}, Slots: a.slots[1], KV: a.kv[1], Out: x, Workspace: a.work, T: 1, Heads: 2}
 	b := a.both
 	b.must(good.checkCUDA())
 	for name, change := range map[string]func(o *Attend){
 		"float32 keys":           func(o *Attend) { o.KV.DType = F32 },
-		"too little to work in":  func(o *Attend) { o.Work = o.Work.Slice(0, AttendWork(1, 2, 32, 64)-4) },
-		"nothing to work in":     func(o *Attend) { o.Work = device.Buffer{} },
+		"too little to work in":  func(o *Attend) { o.Workspace = o.Workspace.Slice(0, AttendWorkspaceBytes(1, 2, 32, 64)-4) },
+		"nothing to work in":     func(o *Attend) { o.Workspace = device.Buffer{} },
 		"head size":              func(o *Attend) { o.KV.HeadDim = 12 },
 		"head size too large":    func(o *Attend) { o.KV.HeadDim = 136 },
-		"head size to be turned": func(o *Attend) { o.KV.HeadDim, o.Turn.RoPE = 24, x },
+		"head size to be turned": func(o *Attend) { o.KV.HeadDim, o.Post.RoPE = 24, x },
 		"page that is no power":  func(o *Attend) { o.KV.PageTokens = 24 },
 		"page too large":         func(o *Attend) { o.KV.PageTokens = 512 },
 		"heads that don't share": func(o *Attend) { o.KV.Heads = 4 },

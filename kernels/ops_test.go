@@ -41,7 +41,7 @@ func TestProjectAddsToTheResidual(t *testing.T) {
 			inBuf, inV := g.random(rows * in)
 			x, xv := g.random(rows * hidden)
 			before := append([]float32(nil), xv...)
-			g.launch(Project{W: w, In: inBuf, X: x, T: rows})
+			g.launch(Projection{W: w, In: inBuf, X: x, T: rows})
 			for r := range rows {
 				row := make([]float64, in)
 				for i := range row {
@@ -123,11 +123,11 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 	big, _ := g.random(64)
 	turns, _ := g.random(rigContext * 8)
 	small := big.Slice(0, 4*7)
-	raw, err := AllocRawKV(g.h, 1, 1, 8)
+	raw, err := AllocKVBeforeRoPE(g.h, 1, 1, 8)
 	g.must(err)
 	for _, op := range []device.Op{
-		Project{W: w, In: small, X: big, T: 1},
-		Project{W: w, In: big, X: small, T: 1},
+		Projection{W: w, In: small, X: big, T: 1},
+		Projection{W: w, In: big, X: small, T: 1},
 		GateUp{X: small, Norm: big, Gate: w, Up: w, Out: big, T: 1},
 		GateUp{X: big, Norm: big, Gate: w, Up: Weight{}, Out: big, T: 1},
 		Head{X: big, Norm: small, W: w, Rows: g.rows, Logits: big, T: 1, N: 1},
@@ -138,13 +138,13 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: small},
 		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, HeadNorms: small},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Window: -1},
-		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Turn: Turn{RoPE: turns, Raw: raw}, Prefill: true},
-		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Turn: Turn{RoPE: small, Raw: raw}},
-		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Turn: Turn{RoPE: turns}},
-		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Turn: Turn{RoPE: turns, Raw: raw, HeadNorms: small}},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Raw: raw, Unturned: true},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: big, Unturned: true},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: big, Raw: raw, Unturned: true, Prefill: true},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Post: QKPost{RoPE: turns, BeforeRoPE: raw}, Prefill: true},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Post: QKPost{RoPE: small, BeforeRoPE: raw}},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Post: QKPost{RoPE: turns}},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Post: QKPost{RoPE: turns, BeforeRoPE: raw, HeadNorms: small}},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, BeforeRoPE: raw, DeferRoPE: true},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: big, DeferRoPE: true},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: big, BeforeRoPE: raw, DeferRoPE: true, Prefill: true},
 		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1},
 		Stage{Ring: small, Counter: big, Layout: g.layout, Slots: g.slots, Rows: g.rows, RingSlots: 1, T: 1},
 	} {

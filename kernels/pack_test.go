@@ -84,7 +84,7 @@ func TestFloat16Weights(t *testing.T) {
 	in, v := g.random(3)
 	copy(v, []float32{1, 10, 100})
 	x, _ := g.h.Alloc(8)
-	g.launch(Project{W: w, In: in, X: x, T: 1})
+	g.launch(Projection{W: w, In: in, X: x, T: 1})
 	if got := g.h.Float32(x); got[0] != 321 || got[1] != 4 {
 		t.Errorf("product %v, wants 321 and 4", got)
 	}

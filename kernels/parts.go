@@ -155,15 +155,15 @@ const promptMost = 208
 // PartBytes is what a product over n rows of cols columns takes for the parts of a
 // prompt's sums that one block of threads leaves to another; outputs are the rows of each
 // of its weights. It must hold zeros at first. Ops that run one after another share it.
-func PartBytes(n, cols int, outputs ...int) int64 {
+func PartialsBytes(n, cols int, outputs ...int) int64 {
 	tiles := 0
 	for _, rows := range outputs {
 		tiles += splitsOf(rows, tileRows)
 	}
-	return partBytes(n, tiles, cols)
+	return partialsBytes(n, tiles, cols)
 }
 
-func partBytes(n, tiles, cols int) int64 {
+func partialsBytes(n, tiles, cols int) int64 {
 	tokens, blocks := splitsOf(n, promptMost)*promptMost, spansOf(tiles, cols)
 	return meetingBytes + int64(blocks)*promptTiles*tileRows*int64(tokens)*4
 }

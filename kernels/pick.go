@@ -9,29 +9,29 @@ import (
 // Pick takes the sampled rows out of a prompt's: Out[i] = X[row of sample i]. Of what comes after
 // the last layer's attention nothing else is read. Rows of Out for padding samples, which come
 // last, are left as they are.
-type Pick struct {
+type GatherRows struct {
 	X    device.Buffer // float32 [T][Cols]
 	Rows Rows          // samples, int32 [N]
 	Out  device.Buffer // out: float32 [N][Cols]
-	Live device.Buffer // out: int32 [N]: i, or -1 for a padding sample
+	Index device.Buffer // out: int32 [N]: i, or -1 for a padding sample
 	Cols int
 	T, N int
 }
 
 // Kernel is "pick".
-func (Pick) Kernel() string { return "pick" }
+func (GatherRows) Kernel() string { return "pick" }
 
 // Check compares dimensions.
-func (o Pick) Check() error {
+func (o GatherRows) Check() error {
 	if o.Cols%4 != 0 {
 		return fmt.Errorf("%w: rows of %d, which is no multiple of 4", device.ErrBadShape, o.Cols)
 	}
-	return checkBuffers(need{"x", o.X, o.T * o.Cols}, need{"samples", o.Rows.Sample, o.N}, need{"out", o.Out, o.N * o.Cols}, need{"live", o.Live, o.N})
+	return checkBuffers(need{"x", o.X, o.T * o.Cols}, need{"samples", o.Rows.Sample, o.N}, need{"out", o.Out, o.N * o.Cols}, need{"live", o.Index, o.N})
 }
 
 // Host picks on the host.
-func (o Pick) Host(h *device.Host) {
-	x, out, live := h.Float32(o.X), h.Float32(o.Out), h.Int32(o.Live)
+func (o GatherRows) Host(h *device.Host) {
+	x, out, live := h.Float32(o.X), h.Float32(o.Out), h.Int32(o.Index)
 	for i, row := range h.Int32(o.Rows.Sample)[:o.N] {
 		live[i] = -1
 		if row >= 0 {
@@ -42,7 +42,7 @@ func (o Pick) Host(h *device.Host) {
 }
 
 // checkOnly refuses a list that is too short, or of a prompt's rows.
-func checkOnly(list device.Buffer, T int, prefill bool) error {
+func checkRowIndex(list device.Buffer, T int, prefill bool) error {
 	if list.Bytes() == 0 {
 		return nil
 	}
@@ -53,7 +53,7 @@ func checkOnly(list device.Buffer, T int, prefill bool) error {
 }
 
 // only lends a scratch with the rows of x, of so many columns, that a list of T has, and how many.
-func only(h *device.Host, list device.Buffer, x []float32, T, cols int) (rows []float32, n int) {
+func gatherRows(h *device.Host, list device.Buffer, x []float32, T, cols int) (rows []float32, n int) {
 	rows = h.Scratch(T * cols)
 	for _, row := range h.Int32(list)[:T] {
 		if row < 0 {

@@ -11,7 +11,7 @@ type pickArgs struct {
 }
 
 // CUDA launches a block for each sample.
-func (o Pick) CUDA(q *cuda.Queue) error {
+func (o GatherRows) CUDA(q *cuda.Queue) error {
 	return cuda.Launch(q, "reel_pick", cuda.Grid{X: o.N, Threads: elementThreads, Dependent: dependentLaunch}, pickArgs{
-		x: q.Address(o.X), sample: q.Address(o.Rows.Sample), out: q.Address(o.Out), live: q.Address(o.Live), cols: int32(o.Cols)})
+		x: q.Address(o.X), sample: q.Address(o.Rows.Sample), out: q.Address(o.Out), live: q.Address(o.Index), cols: int32(o.Cols)})
 }

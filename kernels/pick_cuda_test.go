@@ -34,7 +34,7 @@ func TestCUDAPick(t *testing.T) {
 		x, sample := put(b, b.normal(rows*cols, 1)), put(b, list)
 		out, marks := b.poisoned(len(list)*cols), b.poisoned(len(list))
 		b.run(func(on int) device.Op {
-			return Pick{X: x[on], Rows: Rows{Sample: sample[on]}, Out: out[on], Live: marks[on], Cols: cols, T: rows, N: len(list)}
+			return GatherRows{X: x[on], Rows: Rows{Sample: sample[on]}, Out: out[on], Index: marks[on], Cols: cols, T: rows, N: len(list)}
 		})
 		b.same("rows", out)
 		b.same("which are there", marks)
@@ -72,10 +72,10 @@ func (b *both) onlyRows(dtype DType, live, padding, in int) {
 		op   func(on int, out, only device.Buffer, x device.Buffer, rows, n int) device.Op
 	}{
 		{"project", residual, func(on int, out, only, x device.Buffer, _, n int) device.Op {
-			return Project{W: w[on], In: x, X: out, Only: only, T: n}
+			return Projection{W: w[on], In: x, X: out, RowIndex: only, T: n}
 		}},
 		{"gateup", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, _, n int) device.Op {
-			return GateUp{X: x, Norm: norm[on], Gate: w[on], Up: up[on], Out: out, Only: only, T: n, Eps: 1e-5}
+			return GateUp{X: x, Norm: norm[on], Gate: w[on], Up: up[on], Out: out, RowIndex: only, T: n, Eps: 1e-5}
 		}},
 		{"head", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, rows, n int) device.Op {
 			picked := only

@@ -23,7 +23,7 @@ func TestPickedRows(t *testing.T) {
 	picked, hidden, want := g.poisoned(samples*cols), g.poisoned(samples*inner), g.poisoned(rows*inner)
 	g.stage(Step{Rows: make([]Row, rows), Samples: []int32{4, 1}}, rows, samples)
 
-	g.launch(Pick{X: x, Rows: g.rows, Out: picked, Live: live, Cols: cols, T: rows, N: samples})
+	g.launch(GatherRows{X: x, Rows: g.rows, Out: picked, Index: live, Cols: cols, T: rows, N: samples})
 	if got := g.h.Int32(live); !slices.Equal(got, []int32{0, 1, -1}) {
 		t.Fatalf("%v are there, wants two of three", got)
 	}
@@ -32,7 +32,7 @@ func TestPickedRows(t *testing.T) {
 		t.Fatalf("picked %v of %v", got, xv)
 	}
 
-	g.launch(GateUp{X: picked, Only: live, Norm: norm, Gate: gate, Up: up, Out: hidden, T: samples, Eps: 1e-5})
+	g.launch(GateUp{X: picked, RowIndex: live, Norm: norm, Gate: gate, Up: up, Out: hidden, T: samples, Eps: 1e-5})
 	g.launch(GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: want, T: rows, Eps: 1e-5})
 	all, some := g.h.Float32(want), g.h.Float32(hidden)
 	if !slices.Equal(some[:inner], all[4*inner:5*inner]) || !slices.Equal(some[inner:2*inner], all[inner:2*inner]) || some[2*inner] == some[2*inner] {
@@ -41,8 +41,8 @@ func TestPickedRows(t *testing.T) {
 
 	residual, whole := g.random(rows * cols)
 	copy(whole, xv)
-	g.launch(Project{W: out, In: x, Only: g.rows.Sample, X: picked, T: samples})
-	g.launch(Project{W: out, In: x, X: residual, T: rows})
+	g.launch(Projection{W: out, In: x, RowIndex: g.rows.Sample, X: picked, T: samples})
+	g.launch(Projection{W: out, In: x, X: residual, T: rows})
 	if !slices.Equal(got[:cols], whole[4*cols:5*cols]) || !slices.Equal(got[cols:2*cols], whole[cols:2*cols]) || got[2*cols] == got[2*cols] {
 		t.Errorf("output of picked rows %v, of all %v", got, whole)
 	}
@@ -54,13 +54,13 @@ func TestOnlyIsChecked(t *testing.T) {
 	w, _ := g.weight(BF16, 8, 8)
 	big, _ := g.random(64)
 	for _, op := range []device.Op{
-		Project{W: w, In: big, X: big, Only: big.Slice(0, 4), T: 2},
-		Project{W: w, In: big, X: big, Only: big, T: 2, Prefill: true},
-		GateUp{X: big, Norm: big, Gate: w, Up: w, Out: big, Only: big.Slice(0, 4), T: 2},
-		GateUp{X: big, Norm: big, Gate: w, Up: w, Out: big, Only: big, T: 2, Prefill: true},
-		Pick{X: big, Rows: g.rows, Out: big, Live: big, Cols: 6, T: 2, N: 1},
-		Pick{X: big, Rows: g.rows, Out: big.Slice(0, 8), Live: big, Cols: 8, T: 2, N: 1},
-		Pick{X: big, Rows: g.rows, Out: big, Live: big.Slice(0, 4), Cols: 8, T: 2, N: 2},
+		Projection{W: w, In: big, X: big, RowIndex: big.Slice(0, 4), T: 2},
+		Projection{W: w, In: big, X: big, RowIndex: big, T: 2, Prefill: true},
+		GateUp{X: big, Norm: big, Gate: w, Up: w, Out: big, RowIndex: big.Slice(0, 4), T: 2},
+		GateUp{X: big, Norm: big, Gate: w, Up: w, Out: big, RowIndex: big, T: 2, Prefill: true},
+		GatherRows{X: big, Rows: g.rows, Out: big, Index: big, Cols: 6, T: 2, N: 1},
+		GatherRows{X: big, Rows: g.rows, Out: big.Slice(0, 8), Index: big, Cols: 8, T: 2, N: 1},
+		GatherRows{X: big, Rows: g.rows, Out: big, Index: big.Slice(0, 4), Cols: 8, T: 2, N: 2},
 	} {
 		if err := g.stream.Launch(op); !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("%s: %v, wants ErrBadShape", op.Kernel(), err)

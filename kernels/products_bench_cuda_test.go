@@ -70,9 +70,9 @@ func newProducts(b *both, s shape) *products {
 	p.norm = put(b, b.normal(s.hidden, 1))[1]
 	p.a = p.attention()
 	p.mid = put(b, b.normal(benchRows*s.inner, 1))[1]
-	p.scratch, p.other = p.rounded(ScratchBytes(benchRows, s.inner)), p.rounded(ScratchBytes(benchRows, s.inner))
+	p.scratch, p.other = p.rounded(RoundedBytes(benchRows, s.inner)), p.rounded(RoundedBytes(benchRows, s.inner))
 	p.parts = b.partsFor(benchRows)
-	p.work = b.load(1, make([]byte, AttendWork(benchRows, s.heads, s.dim, benchRows)))
+	p.work = b.load(1, make([]byte, AttendWorkspaceBytes(benchRows, s.heads, s.dim, benchRows)))
 	p.sample, p.logits = put(b, counted(benchRows))[1], b.load(1, make([]byte, 4*benchSamples*s.vocab))
 	p.one = put(b, append([]int32{0}, slices.Repeat([]int32{-1}, benchSamples-1)...))[1]
 	p.picked, p.live = b.load(1, make([]byte, 4*benchSamples*s.hidden)), b.load(1, make([]byte, 4*benchSamples))
@@ -123,7 +123,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		a := p.a
 		a.T, a.Prefill, a.Ready, a.Q, a.K, a.V, a.Scratch, a.Parts = T, prefill, prefill, l.q, l.k, l.v, p.scratch, p.parts
 		add("qkv", a, l.q, l.k, l.v)
-		attend := Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Work: p.work, T: T, Heads: p.heads, Scale: 0.1, Prefill: prefill, AfterQKV: kind == "pass", Next: p.other, NextType: BF16}
+		attend := Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work, T: T, Heads: p.heads, Scale: 0.1, Prefill: prefill, AfterQKV: kind == "pass", Next: p.other, NextType: BF16}
 		last := kind == "pass" && prefill && i == len(p.layers)-1
 		if last {
 			attend.Next = device.Buffer{}
@@ -131,16 +131,16 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		add("attend", attend)
 		if last { // one row is sampled, and goes on alone
 			n := min(T, benchSamples)
-			add("pick", Pick{X: a.X, Rows: Rows{Sample: p.one}, Out: p.picked, Live: p.live, Cols: l.output.Rows, T: T, N: n})
-			add("output", Project{W: l.output, In: a.Out, X: p.picked, Only: p.one, T: n}, l.output)
-			add("gateup", GateUp{X: p.picked, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Only: p.live, T: n, Eps: 1e-5}, l.gate, l.up)
-			add("down", Project{W: l.down, In: p.mid, X: p.picked, Only: p.live, T: n, Name: Down}, l.down)
+			add("pick", GatherRows{X: a.X, Rows: Rows{Sample: p.one}, Out: p.picked, Index: p.live, Cols: l.output.Rows, T: T, N: n})
+			add("output", Projection{W: l.output, In: a.Out, X: p.picked, RowIndex: p.one, T: n}, l.output)
+			add("gateup", GateUp{X: p.picked, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, RowIndex: p.live, T: n, Eps: 1e-5}, l.gate, l.up)
+			add("down", Projection{W: l.down, In: p.mid, X: p.picked, RowIndex: p.live, T: n, Name: DownProjection}, l.down)
 			add("head", Head{X: p.picked, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.live}, Logits: p.logits, Picked: true, T: n, N: n, Eps: 1e-5}, p.head)
 			return ops, elements
 		}
-		add("output", Project{W: l.output, In: a.Out, X: a.X, Scratch: p.other, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm}, l.output)
+		add("output", Projection{W: l.output, In: a.Out, X: a.X, Scratch: p.other, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm}, l.output)
 		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Scratch: p.scratch, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.other, Eps: 1e-5}, l.gate, l.up)
-		add("down", Project{W: l.down, In: p.mid, X: a.X, Scratch: p.other, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm, Name: Down}, l.down)
+		add("down", Projection{W: l.down, In: p.mid, X: a.X, Scratch: p.other, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm, Name: DownProjection}, l.down)
 	}
 	n := min(T, benchSamples)
 	if prefill {

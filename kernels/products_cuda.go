@@ -211,7 +211,7 @@ func (p tiled) canRound(q *cuda.Queue) bool {
 // rounds tells the same of a product over n rows of cols columns.
 func rounds(q *cuda.Queue, scratch device.Buffer, n, cols int) bool {
 	major, minor := q.Capability()
-	return major == 9 && minor == 0 && scratch.Bytes() >= ScratchBytes(n, cols)
+	return major == 9 && minor == 0 && scratch.Bytes() >= RoundedBytes(n, cols)
 }
 
 // round launches the kernel that rounds the rows of in.

@@ -84,7 +84,7 @@ func TestCUDALoadRefusesWhatCannotBePacked(t *testing.T) {
 	}
 	x := b.poisoned(64)
 	w := Weight{Data: x[1].Slice(0, 2*16*4), DType: BF16, Rows: 4, Cols: 16}
-	if err := b.streams[1].Launch(Project{W: w, In: x[1], X: x[1], T: 1}); !errors.Is(err, device.ErrBadShape) {
+	if err := b.streams[1].Launch(Projection{W: w, In: x[1], X: x[1], T: 1}); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("a weight that is not packed: %v, wants ErrBadShape", err)
 	}
 }
@@ -116,7 +116,7 @@ func TestCUDAProject(t *testing.T) {
 		in, hidden := []int{64, 80, 4096, 1040, 176, 11008}[i%6], []int{64, 100, 272, 16}[i%4]
 		w := b.matrix([]DType{BF16, F16}[i%2], hidden, in)
 		x, res := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1))
-		b.run(func(on int) device.Op { return Project{W: w[on], In: x[on], X: res[on], T: rows} })
+		b.run(func(on int) device.Op { return Projection{W: w[on], In: x[on], X: res[on], T: rows} })
 		most := b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, sums(in), 1e-6)
 		t.Logf("%d rows of %d to %d: off by %.1e at most", rows, in, hidden, most)
 	}

@@ -9,13 +9,13 @@ import (
 // Project is a product that ends in the residual: X[t] += W·In[t]. Attention's
 // output projection and the feed-forward's down projection are this op. It is
 // the one place where a sum over several GPUs, or a row's adapter, goes.
-type Project struct {
+type Projection struct {
 	W  Weight        // [hidden][in]
 	In device.Buffer // float32 [T][in]; with Only at least T rows, and all that it names
 	X  device.Buffer // in and out: float32 [T][hidden]
 	// Only is int32 [T], the row of In for each row of X, or -1 for those of X that are left as
 	// they are, which come last; or none, and each row of X has its own of In.
-	Only    device.Buffer
+	RowIndex    device.Buffer
 	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 	Parts   device.Buffer // PartBytes, or none: where the blocks of some GPUs leave each other parts of a prompt's sums
 	T       int
@@ -29,39 +29,39 @@ type Project struct {
 	Next     device.Buffer
 	NextNorm device.Buffer // float32 [hidden]: the norm of the product after this one, where Next is there
 	// Name tells the two uses apart in reports: "output" or "down".
-	Name ProjectName
+	Name ProjectionName
 }
 
 // ProjectName is which projection a Project is.
-type ProjectName uint8
+type ProjectionName uint8
 
 // The two projections of a layer.
 const (
-	Output ProjectName = iota
-	Down
+	OutputProjection ProjectionName = iota
+	DownProjection
 )
 
 // Kernel is "output" or "down".
-func (o Project) Kernel() string {
-	if o.Name == Down {
+func (o Projection) Kernel() string {
+	if o.Name == DownProjection {
 		return "down"
 	}
 	return "output"
 }
 
 // Check compares dimensions.
-func (o Project) Check() error {
+func (o Projection) Check() error {
 	if err := o.W.check(o.Kernel(), o.W.Rows, o.W.Cols); err != nil {
 		return err
 	}
-	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}), checkOnly(o.Only, o.T, o.Prefill))
+	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Prefill))
 }
 
 // Host computes on the host.
-func (o Project) Host(h *device.Host) {
+func (o Projection) Host(h *device.Host) {
 	in, T := h.Float32(o.In), o.T
-	if o.Only.Bytes() > 0 {
-		in, T = only(h, o.Only, in, o.T, o.W.Cols)
+	if o.RowIndex.Bytes() > 0 {
+		in, T = gatherRows(h, o.RowIndex, in, o.T, o.W.Cols)
 		defer h.Return(in)
 	}
 	product(h, o.W, in, T, h.Float32(o.X), o.W.Rows, true)

@@ -14,8 +14,8 @@ type projectArgs struct {
 }
 
 // CUDA launches a product whose units are tiles of 16 outputs.
-func (o Project) CUDA(q *cuda.Queue) error {
-	in := activations{x: q.Address(o.In), rows: q.Address(o.Only), cols: int32(o.W.Cols), n: int32(o.T)}
+func (o Projection) CUDA(q *cuda.Queue) error {
+	in := activations{x: q.Address(o.In), rows: q.Address(o.RowIndex), cols: int32(o.W.Cols), n: int32(o.T)}
 	return launch(q, tiled{name: "reel_project", in: in, units: tilesOf(o.W.Rows), tiles: 1, scratch: o.Scratch, parts: o.Parts, prefill: o.Prefill, picked: in.rows != 0,
 		ready: o.Ready, next: o.Next, nextNorm: q.Address(o.NextNorm), weights: []Weight{o.W}}, projectArgs{
 		w: q.Address(o.W.Data), in: in, x: q.Address(o.X), rows: int32(o.W.Rows)})

@@ -94,7 +94,7 @@ func (p tiled) canPart() bool {
 		}
 	}
 	counters := splitsOf(n, promptFor(prompts, n).tokens) * promptSpans
-	return 8*counters <= meetingBytes && p.parts.Bytes() >= partBytes(n, p.units*p.tiles, int(p.in.cols))
+	return 8*counters <= meetingBytes && p.parts.Bytes() >= partialsBytes(n, p.units*p.tiles, int(p.in.cols))
 }
 
 // read is the rows that p reads: rounded by the op before, or else now.
@@ -112,7 +112,7 @@ func (p tiled) read(q *cuda.Queue, kind string) (rounded, error) {
 // onward is where p leaves rows for the next product, if anywhere.
 func (p tiled) onward(q *cuda.Queue, n int) onward {
 	cols := p.weights[0].Rows
-	if p.next.Bytes() < ScratchBytes(n, cols) || cols%128 != 0 {
+	if p.next.Bytes() < RoundedBytes(n, cols) || cols%128 != 0 {
 		return onward{}
 	}
 	r := roundedAt(q.Address(p.next), n, cols)

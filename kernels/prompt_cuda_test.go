@@ -17,12 +17,12 @@ var promptRows = []int{1, 9, 16, 17, 56, 57, 104, 105, 208, 209, 400, 417}
 
 // scratchFor is scratch on the GPU for rows of cols columns.
 func (b *both) scratchFor(rows, cols int) device.Buffer {
-	return b.load(1, poison(int(ScratchBytes(rows, cols))))
+	return b.load(1, poison(int(RoundedBytes(rows, cols))))
 }
 
 // partsFor is room on the GPU for parts of the sums of any product in these tests.
 func (b *both) partsFor(rows int) device.Buffer {
-	return b.load(1, make([]byte, PartBytes(rows, 1<<14, 1<<14)))
+	return b.load(1, make([]byte, PartialsBytes(rows, 1<<14, 1<<14)))
 }
 
 func TestCUDAProjectOfAPrompt(t *testing.T) {
@@ -32,7 +32,7 @@ func TestCUDAProjectOfAPrompt(t *testing.T) {
 		w := b.matrix([]DType{BF16, F16}[i%2], hidden, in)
 		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
 		b.run(func(on int) device.Op {
-			return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
+			return Projection{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
 	}
@@ -46,7 +46,7 @@ func TestCUDAPromptOfOddOutputs(t *testing.T) {
 		w := b.matrix(BF16, hidden, in)
 		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
 		b.run(func(on int) device.Op {
-			return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
+			return Projection{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
 	}
@@ -88,7 +88,7 @@ func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]Weight
 	mid := b.poisoned(rows * inner)[1]
 	scratch, other, parts := b.scratchFor(rows, hidden), b.scratchFor(rows, inner), b.partsFor(rows)
 	gateup := GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Scratch: scratch, Parts: parts, T: rows, Prefill: true, Eps: 1e-5}
-	project := Project{W: down, In: mid, X: x, Scratch: other, Parts: parts, T: rows, Prefill: true}
+	project := Projection{W: down, In: mid, X: x, Scratch: other, Parts: parts, T: rows, Prefill: true}
 	second := gateup
 	if onward {
 		gateup.Next, project.Ready, project.Next, project.NextNorm = other, true, scratch, norm
@@ -135,7 +135,7 @@ func TestCUDAPromptSpans(t *testing.T) {
 			prompts = []variant{v}
 			res := put(b, start)
 			b.run(func(on int) device.Op {
-				return Project{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: most, Prefill: true}
+				return Projection{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: most, Prefill: true}
 			})
 			name := fmt.Sprintf("%d spans at most, %d tokens of a block", promptSpans, v.tokens)
 			b.close(name, res, 2*sums(in), 1e-6)
@@ -179,7 +179,7 @@ func TestCUDAManyTilesEndEveryTime(t *testing.T) {
 func TestCUDAReadyWantsRoomForParts(t *testing.T) {
 	b := newBoth(t)
 	const rows, in, hidden = 20, 128, 64
-	p := Project{W: b.matrix(BF16, hidden, in)[1], In: put(b, b.normal(rows*in, 1))[1], X: put(b, b.normal(rows*hidden, 1))[1],
+	p := Projection{W: b.matrix(BF16, hidden, in)[1], In: put(b, b.normal(rows*in, 1))[1], X: put(b, b.normal(rows*hidden, 1))[1],
 		Scratch: b.scratchFor(rows, in), T: rows, Prefill: true}
 	b.onGPU(p)
 	p.Ready = true

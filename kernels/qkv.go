@@ -20,7 +20,7 @@ type QKV struct {
 	Slots     Slots
 	KV        KV
 	Out       device.Buffer // out: float32 [T][heads*HeadDim], the turned q
-	Raw       RawKV         // where there are biases or head norms: what a GPU needs for them, and Unturned
+	BeforeRoPE       KVBeforeRoPE         // where there are biases or head norms: what a GPU needs for them, and Unturned
 	Scratch   device.Buffer // ScratchBytes, or none: what some GPUs round activations to
 	Parts     device.Buffer // PartBytes, or none: where the blocks of some GPUs leave each other parts of a prompt's sums
 
@@ -34,7 +34,7 @@ type QKV struct {
 	// Unturned leaves q in Out, and k and v in Raw, as the products have them: the Attend after
 	// this op has its Turn. It is for generated rows, of families that have biases or head
 	// norms: where there are none, a GPU's product turns what it computes.
-	Unturned bool
+	DeferRoPE bool
 }
 
 // Kernel is "qkv".
@@ -55,14 +55,14 @@ func (o QKV) Check() error {
 	if err := o.KV.check(o.Layer); err != nil {
 		return err
 	}
-	if err := o.turning().check(); err != nil {
+	if err := o.post().check(); err != nil {
 		return err
 	}
-	if o.Unturned {
+	if o.DeferRoPE {
 		if o.Prefill || !o.apart() {
 			return fmt.Errorf("%w: unturned are generated rows with biases or head norms", device.ErrBadShape)
 		}
-		if err := o.Raw.check(o.T, o.KV.Heads, d); err != nil {
+		if err := o.BeforeRoPE.check(o.T, o.KV.Heads, d); err != nil {
 			return err
 		}
 	}
@@ -71,12 +71,12 @@ func (o QKV) Check() error {
 }
 
 // Turn is what the Attend after this op does where it leaves its rows Unturned.
-func (o QKV) Turn() Turn {
-	return Turn{Bias: o.Bias, HeadNorms: o.HeadNorms, RoPE: o.RoPE, Raw: o.Raw, Eps: o.Eps}
+func (o QKV) Post() QKPost {
+	return QKPost{Bias: o.Bias, HeadNorms: o.HeadNorms, RoPE: o.RoPE, BeforeRoPE: o.BeforeRoPE, Eps: o.Eps}
 }
 
-func (o QKV) turning() turning {
-	return turning{Turn: o.Turn(), rows: o.Rows, slots: o.Slots, kv: o.KV, t: o.T, layer: o.Layer, heads: o.Heads}
+func (o QKV) post() rowsPost {
+	return rowsPost{QKPost: o.Post(), rows: o.Rows, slots: o.Slots, kv: o.KV, t: o.T, layer: o.Layer, heads: o.Heads}
 }
 
 // apart tells whether a GPU's product cannot turn what it computes: biases come before, and a
@@ -91,10 +91,10 @@ func (o QKV) Host(h *device.Host) {
 	product(h, o.Q, n, o.T, q, o.Q.Rows, false)
 	product(h, o.K, n, o.T, kv, 2*kn, false)
 	product(h, o.V, n, o.T, kv[kn:], 2*kn, false)
-	if o.Unturned {
-		copy(h.Float32(o.Raw.Data), kv)
+	if o.DeferRoPE {
+		copy(h.Float32(o.BeforeRoPE.Data), kv)
 	} else {
-		o.turning().host(h, q, kv)
+		o.post().host(h, q, kv)
 	}
 	h.Return(kv)
 	h.Return(n)

@@ -30,19 +30,19 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	args := o.args(q)
 	raw := o.apart()
 	if raw {
-		if err := o.Raw.check(o.T, o.KV.Heads, d); err != nil {
+		if err := o.BeforeRoPE.check(o.T, o.KV.Heads, d); err != nil {
 			return err
 		}
 		if d > turnHeadDim {
 			return fmt.Errorf("%w: biases and norms of heads of %d, at most %d", device.ErrBadShape, d, turnHeadDim)
 		}
-		args.rope, args.slot, args.position, args.table = q.Address(o.Raw.Still), q.Address(o.Raw.Index), q.Address(o.Raw.Zero), q.Address(o.Raw.Index)
-		args.pool, args.pages, args.layer, args.layers, args.pageTokens, args.kvType = q.Address(o.Raw.Data), 1, 0, 1, 1, int32(F32)
+		args.rope, args.slot, args.position, args.table = q.Address(o.BeforeRoPE.Identity), q.Address(o.BeforeRoPE.Index), q.Address(o.BeforeRoPE.Zero), q.Address(o.BeforeRoPE.Index)
+		args.pool, args.pages, args.layer, args.layers, args.pageTokens, args.kvType = q.Address(o.BeforeRoPE.Data), 1, 0, 1, 1, int32(F32)
 	}
 	units := (o.Heads + 2*o.KV.Heads) * (d / (2 * tileRows))
 	err := launch(q, tiled{name: "reel_qkv", in: args.in, units: units, tiles: 2, inTurn: inTurn{2, 1}, scratch: o.Scratch, parts: o.Parts, prefill: o.Prefill,
 		ready: o.Ready, weights: []Weight{o.Q, o.K, o.V}}, args)
-	if err != nil || !raw || o.Unturned {
+	if err != nil || !raw || o.DeferRoPE {
 		return err
 	}
 	return o.turn(q)
@@ -63,5 +63,5 @@ func (o QKV) args(q *cuda.Queue) qkvArgs {
 func (o QKV) turn(q *cuda.Queue) error {
 	heads := o.T * (o.Heads + 2*o.KV.Heads)
 	g := cuda.Grid{X: (heads + turnWarps - 1) / turnWarps, Threads: 32 * turnWarps, Dependent: dependentLaunch}
-	return cuda.Launch(q, "reel_turn", g, o.turning().args(q, o.Out))
+	return cuda.Launch(q, "reel_turn", g, o.post().args(q, o.Out))
 }

@@ -83,7 +83,7 @@ func (b *both) products(dtype DType, rows, in, out int, classes []class) {
 		name, scratch := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c), b.scratchOf(c, rows, in)
 		residual, gated, logits := put(b, start), b.poisoned(rows*out), b.poisoned(rows*out)
 		b.run(func(on int) device.Op {
-			return Project{W: w[on], In: x[on], X: residual[on], Scratch: scratch, Parts: parts, T: rows, Prefill: c.prefill}
+			return Projection{W: w[on], In: x[on], X: residual[on], Scratch: scratch, Parts: parts, T: rows, Prefill: c.prefill}
 		})
 		b.rowsClose("project, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
 		b.run(func(on int) device.Op {

@@ -12,20 +12,20 @@ import (
 //
 // RoPE pairs element i with element i+HeadDim/2 of a head, as Hugging Face
 // checkpoints are laid out (Su et al., "RoFormer", 2021).
-type Turn struct {
+type QKPost struct {
 	Bias      device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
 	HeadNorms device.Buffer // float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head
 	RoPE      device.Buffer // float32 [context][HeadDim/2][cos, sin]
-	Raw       RawKV         // k and v of the products
+	BeforeRoPE       KVBeforeRoPE         // k and v of the products
 	Eps       float32
 }
 
 // IsZero tells whether there is none.
-func (o Turn) IsZero() bool { return o.RoPE.IsZero() }
+func (o QKPost) IsZero() bool { return o.RoPE.IsZero() }
 
 // turning is a Turn of a step's rows.
-type turning struct {
-	Turn
+type rowsPost struct {
+	QKPost
 	rows            Rows
 	slots           Slots
 	kv              KV
@@ -33,7 +33,7 @@ type turning struct {
 }
 
 // check compares dimensions.
-func (o turning) check() error {
+func (o rowsPost) check() error {
 	d := o.kv.HeadDim
 	for _, b := range []need{{"bias", o.Bias, (o.heads + 2*o.kv.Heads) * d}, {"head norms", o.HeadNorms, 2 * d}} {
 		if !b.buf.IsZero() {
@@ -46,7 +46,7 @@ func (o turning) check() error {
 }
 
 // host computes on the host, in place: q is [T][heads*HeadDim], kv [T][k then v][KV heads*HeadDim].
-func (o turning) host(h *device.Host, q, kv []float32) {
+func (o rowsPost) host(h *device.Host, q, kv []float32) {
 	if !o.Bias.IsZero() {
 		o.addBias(h.Float32(o.Bias), q, kv)
 	}
@@ -57,10 +57,10 @@ func (o turning) host(h *device.Host, q, kv []float32) {
 }
 
 // widths are how many elements a row has of q, and of k.
-func (o turning) widths() (q, k int) { return o.heads * o.kv.HeadDim, o.kv.Heads * o.kv.HeadDim }
+func (o rowsPost) widths() (q, k int) { return o.heads * o.kv.HeadDim, o.kv.Heads * o.kv.HeadDim }
 
 // addBias adds what is bias's to q and kv.
-func (o turning) addBias(bias, q, kv []float32) {
+func (o rowsPost) addBias(bias, q, kv []float32) {
 	qn, kn := o.widths()
 	for t := range o.t {
 		for i, b := range bias[:qn] {
@@ -74,7 +74,7 @@ func (o turning) addBias(bias, q, kv []float32) {
 
 // normHeads norms each head of q and k; norms is [q's, k's][HeadDim].
 // (Henry et al., "Query-Key Normalization for Transformers", 2020, with rmsnorm.)
-func (o turning) normHeads(norms, q, kv []float32) {
+func (o rowsPost) normHeads(norms, q, kv []float32) {
 	qn, kn := o.widths()
 	d := o.kv.HeadDim
 	norm := func(x, g []float32) {
@@ -89,7 +89,7 @@ func (o turning) normHeads(norms, q, kv []float32) {
 }
 
 // appendRows turns q and k and stores k and v.
-func (o turning) appendRows(h *device.Host, q, kv []float32) {
+func (o rowsPost) appendRows(h *device.Host, q, kv []float32) {
 	slots, positions, table := h.Int32(o.rows.Slot), h.Int32(o.rows.Position), h.Int32(o.slots.BlockTable)
 	rope, pool := h.Float32(o.RoPE), h.Float32(o.kv.Data)
 	qn, kn := o.widths()
@@ -124,15 +124,15 @@ func turnHeads(x, turns []float32) {
 
 // RawKV is where k and v of a step are before biases, norms and RoPE. A GPU's product
 // writes them there as to a pool of its own, a page of one token for each row.
-type RawKV struct {
+type KVBeforeRoPE struct {
 	Data  device.Buffer // float32 [rows][k, v][KV heads*HeadDim]
 	Index device.Buffer // int32 [rows]: 0, 1, 2, …: slots, and their pages
 	Zero  device.Buffer // int32 [rows]: positions
-	Still device.Buffer // float32 [HeadDim/2][1, 0]: RoPE that turns nothing
+	Identity device.Buffer // float32 [HeadDim/2][1, 0]: RoPE that turns nothing
 }
 
 // AllocRawKV takes the memory of rows rows.
-func AllocRawKV(m device.Memory, rows, kvHeads, headDim int) (r RawKV, err error) {
+func AllocKVBeforeRoPE(m device.Memory, rows, kvHeads, headDim int) (r KVBeforeRoPE, err error) {
 	index, still := make([]int32, rows), make([]float32, headDim)
 	for i := range index {
 		index[i] = int32(i)
@@ -149,11 +149,11 @@ func AllocRawKV(m device.Memory, rows, kvHeads, headDim int) (r RawKV, err error
 	if r.Zero, err = m.Alloc(4 * int64(rows)); err != nil {
 		return r, err
 	}
-	r.Still, err = LoadVector(m, still)
+	r.Identity, err = LoadVector(m, still)
 	return r, err
 }
 
 // check tells whether rows rows fit.
-func (r RawKV) check(rows, kvHeads, headDim int) error {
-	return checkBuffers(need{"raw k and v", r.Data, rows * 2 * kvHeads * headDim}, need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows}, need{"still", r.Still, headDim})
+func (r KVBeforeRoPE) check(rows, kvHeads, headDim int) error {
+	return checkBuffers(need{"raw k and v", r.Data, rows * 2 * kvHeads * headDim}, need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows}, need{"still", r.Identity, headDim})
 }

@@ -23,7 +23,7 @@ func TestCUDAFewRowsTakeUnitsInTurn(t *testing.T) {
 		var want [][]uint32
 		for _, turnBlocks = range []int{math.MaxInt32, 6, 4, 3, 1} {
 			sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
-			b.onGPU(Project{W: w, In: x, X: sum, T: rows}, GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
+			b.onGPU(Projection{W: w, In: x, X: sum, T: rows}, GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
 				Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: sample}, Logits: logits, T: rows, N: rows, Eps: 1e-5})
 			want = b.inTurn(fmt.Sprintf("%d rows of %d, type %d", rows, in, dtype), want, sum, gated, logits)
 		}

@@ -92,7 +92,7 @@ func (w Weight) check(name string, rows, cols int) error {
 // ScratchBytes is what a product over n rows of cols columns takes to round them once
 // for all of its blocks, with the sums of squares that a norm is made of. Ops that run
 // one after another share it.
-func ScratchBytes(n, cols int) int64 {
+func RoundedBytes(n, cols int) int64 {
 	tokens := (int64(n) + 7) &^ 7
 	return tokens*int64((cols+63)&^63)*2 + 4*tokens*(int64(cols)/128+1)
 }

@@ -64,11 +64,11 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			if !a.AfterQKV {
 				t.Errorf("%+v: attention waits for its QKV before it reads", sh)
 			}
-			if apart := m.Config.Bias || m.Config.HeadNorms; a.Turn.IsZero() != (sh.Prefill || !apart) {
-				t.Errorf("%+v: attention turns its rows: %t", sh, !a.Turn.IsZero())
+			if apart := m.Config.Bias || m.Config.HeadNorms; a.Post.IsZero() != (sh.Prefill || !apart) {
+				t.Errorf("%+v: attention turns its rows: %t", sh, !a.Post.IsZero())
 			}
 			q, ok := l.ops[i-1].(kernels.QKV)
-			if !ok || q.T != a.T || q.Rows != a.Rows || q.KV != a.KV || q.Layer != a.Layer || q.Out != a.Q || q.Prefill != a.Prefill || q.Unturned && q.Turn() != a.Turn || q.Unturned == a.Turn.IsZero() {
+			if !ok || q.T != a.T || q.Rows != a.Rows || q.KV != a.KV || q.Layer != a.Layer || q.Out != a.Q || q.Prefill != a.Prefill || q.DeferRoPE && q.Post() != a.Post || q.DeferRoPE == a.Post.IsZero() {
 				t.Errorf("%+v: attention of layer %d follows %s, wants its QKV", sh, a.Layer, l.ops[i-1].Kernel())
 			}
 		}
@@ -99,12 +99,12 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
 	for _, op := range ops[last+1:] {
 		rows, list := 0, int64(0)
 		switch o := op.(type) {
-		case kernels.Pick:
+		case kernels.GatherRows:
 			rows, list = o.N, 4*int64(o.N)
-		case kernels.Project:
-			rows, list = o.T, o.Only.Bytes()
+		case kernels.Projection:
+			rows, list = o.T, o.RowIndex.Bytes()
 		case kernels.GateUp:
-			rows, list = o.T, o.Only.Bytes()
+			rows, list = o.T, o.RowIndex.Bytes()
 		case kernels.Head:
 			rows, list = o.N, o.Rows.Sample.Bytes()
 		default:

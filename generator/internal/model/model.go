@@ -74,14 +74,14 @@ func (m *Model) block(p *pass, l *StepMemory, i int, sh Shape) {
 	if onward && !last { // there sampled rows go on alone
 		x, inner, nextNorm = l.scratch, l.scratchInner, m.layers[i+1].attentionNorm
 	}
-	qkv := kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, Raw: l.raw, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
+	qkv := kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, BeforeRoPE: l.raw, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
 		Out: l.q, Scratch: l.scratch, Parts: l.parts, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps, Prefill: sh.Prefill, Ready: onward && i > 0}
-	attend := kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Work: l.work, T: T, Layer: l.kvLayer(i), Heads: c.Heads,
+	attend := kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Workspace: l.work, T: T, Layer: l.kvLayer(i), Heads: c.Heads,
 		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i), Prefill: sh.Prefill, AfterQKV: true,
 		Next: inner, NextType: w.output.DType}
 	// What a generated row's heads want beside RoPE comes with attention.
 	if !sh.Prefill && (c.Bias || c.HeadNorms) {
-		qkv.Unturned, attend.Turn = true, qkv.Turn()
+		qkv.DeferRoPE, attend.Post = true, qkv.Post()
 	}
 	p.launch(qkv)
 	if last && sh.Prefill {
@@ -89,11 +89,11 @@ func (m *Model) block(p *pass, l *StepMemory, i int, sh Shape) {
 		return
 	}
 	p.launch(attend)
-	p.launch(kernels.Project{W: w.output, In: l.attended, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: x, NextNorm: w.innerNorm,
-		Name: kernels.Output})
+	p.launch(kernels.Projection{W: w.output, In: l.attended, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: x, NextNorm: w.innerNorm,
+		Name: kernels.OutputProjection})
 	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, Parts: l.parts, T: T, Eps: c.RMSNormEps,
 		Prefill: sh.Prefill, Ready: onward, Next: inner})
-	p.launch(kernels.Project{W: w.down, In: l.inner, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: x, NextNorm: nextNorm, Name: kernels.Down})
+	p.launch(kernels.Projection{W: w.down, In: l.inner, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: x, NextNorm: nextNorm, Name: kernels.DownProjection})
 }
 
 // sampled is what comes after a prompt's keys and values in the last layer. Only rows that are
@@ -105,10 +105,10 @@ func (m *Model) sampled(p *pass, l *StepMemory, attend kernels.Attend, N int) {
 	}
 	c, w := m.Config, &m.layers[len(m.layers)-1]
 	p.launch(attend)
-	p.launch(kernels.Pick{X: l.x, Rows: l.Rows, Out: l.picked, Live: l.live, Cols: c.Hidden, T: attend.T, N: N})
-	p.launch(kernels.Project{W: w.output, In: l.attended, Only: l.Rows.Sample, X: l.picked, T: N, Name: kernels.Output})
-	p.launch(kernels.GateUp{X: l.picked, Only: l.live, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, T: N, Eps: c.RMSNormEps})
-	p.launch(kernels.Project{W: w.down, In: l.inner, Only: l.live, X: l.picked, T: N, Name: kernels.Down})
+	p.launch(kernels.GatherRows{X: l.x, Rows: l.Rows, Out: l.picked, Index: l.live, Cols: c.Hidden, T: attend.T, N: N})
+	p.launch(kernels.Projection{W: w.output, In: l.attended, RowIndex: l.Rows.Sample, X: l.picked, T: N, Name: kernels.OutputProjection})
+	p.launch(kernels.GateUp{X: l.picked, RowIndex: l.live, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, T: N, Eps: c.RMSNormEps})
+	p.launch(kernels.Projection{W: w.down, In: l.inner, RowIndex: l.live, X: l.picked, T: N, Name: kernels.DownProjection})
 }
 
 // matrices returns the seven weight matrices of a layer.

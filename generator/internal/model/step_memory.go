@@ -34,7 +34,7 @@ type StepMemory struct {
 	KV     kernels.KV
 
 	ring, counter, results device.Buffer
-	raw                    kernels.RawKV // of families with biases or head norms
+	raw                    kernels.KVBeforeRoPE // of families with biases or head norms
 	ringMap, resultMap     *device.Mapped
 	taken                  []device.Buffer // all of it, to be freed
 
@@ -72,7 +72,7 @@ func (l *StepMemory) allocate(dev taking, c Config) (err error) {
 	if l.live, err = dev.Alloc(4 * int64(g.MaxBatch)); err != nil {
 		return err
 	}
-	if l.work, err = dev.Alloc(kernels.AttendWork(g.MaxRows, c.Heads, c.HeadDim, g.Context)); err != nil {
+	if l.work, err = dev.Alloc(kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)); err != nil {
 		return err
 	}
 	if l.parts, err = dev.Alloc(partBytes(g.MaxRows, c)); err != nil {
@@ -88,15 +88,15 @@ func (l *StepMemory) allocate(dev taking, c Config) (err error) {
 		{&l.inner, 4 * int64(g.MaxRows*c.Inner)},
 		{&l.picked, 4 * int64(g.MaxBatch*c.Hidden)},
 		{&l.logits, 4 * int64(g.MaxBatch) * int64(c.Vocab)},
-		{&l.scratch, kernels.ScratchBytes(g.MaxRows, c.Hidden)},
-		{&l.scratchInner, kernels.ScratchBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
+		{&l.scratch, kernels.RoundedBytes(g.MaxRows, c.Hidden)},
+		{&l.scratchInner, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
 	} {
 		if *a.buf, err = dev.Uncleared(a.bytes); err != nil {
 			return err
 		}
 	}
 	if c.Bias || c.HeadNorms {
-		if l.raw, err = kernels.AllocRawKV(dev, g.MaxRows, c.KVHeads, c.HeadDim); err != nil {
+		if l.raw, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, c.KVHeads, c.HeadDim); err != nil {
 			return err
 		}
 	}
@@ -110,8 +110,8 @@ func (l *StepMemory) allocate(dev taking, c Config) (err error) {
 // partBytes is what the product of a layer that takes the most takes for parts of its sums.
 func partBytes(rows int, c Config) int64 {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	return max(kernels.PartBytes(rows, c.Hidden, q, kv, kv), kernels.PartBytes(rows, q, c.Hidden),
-		kernels.PartBytes(rows, c.Hidden, c.Inner, c.Inner), kernels.PartBytes(rows, c.Inner, c.Hidden))
+	return max(kernels.PartialsBytes(rows, c.Hidden, q, kv, kv), kernels.PartialsBytes(rows, q, c.Hidden),
+		kernels.PartialsBytes(rows, c.Hidden, c.Inner, c.Inner), kernels.PartialsBytes(rows, c.Inner, c.Hidden))
 }
 
 // taking is a memory that notes what step memory takes.
