@@ -134,8 +134,8 @@ func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, op := range ops {
-			if a, ok := op.(kernels.Attend); ok && a.Prefill != (p.phase == "prefill") {
-				t.Errorf("attention of %s is of a prompt's class: %t", p.phase, a.Prefill)
+			if a, ok := op.(kernels.Attend); ok && (a.Class == kernels.Prefill) != (p.phase == "prefill") {
+				t.Errorf("attention of %s is of a prompt's class: %t", p.phase, a.Class == kernels.Prefill)
 			}
 		}
 	}

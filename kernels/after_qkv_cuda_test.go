@@ -29,7 +29,7 @@ func newAfterQKV(b *both, rows int, scratch, biased bool) *afterQKV {
 	a.pool = b.normal(int(a.qkv.KV.Data.Bytes()/2), 1)
 	a.work = b.load(1, make([]byte, AttendWorkspaceBytes(rows, afterHeads, afterDim, afterContext)))
 	if scratch {
-		a.qkv.Scratch = b.scratchFor(rows, afterHidden)
+		a.qkv.Workspace.Rounded = b.scratchFor(rows, afterHidden)
 	}
 	if biased {
 		a.qkv.Bias, a.qkv.BeforeRoPE = put(b, b.normal((afterHeads+2*afterKVHeads)*afterDim, 1))[1], b.rawKV(rows, afterKVHeads, afterDim)
@@ -154,9 +154,9 @@ type stagedPrompt struct {
 
 func newStagedPrompt(b *both, rows int, scratch, parts, biased bool) *stagedPrompt {
 	a := newAfterQKV(b, rows, scratch, biased)
-	a.qkv.Prefill = true
+	a.qkv.Class = Prefill
 	if parts {
-		a.qkv.Parts = b.partsFor(rows)
+		a.qkv.Workspace.Partials = b.partsFor(rows)
 	}
 	return &stagedPrompt{a, newStager(b, a.qkv.Slots.Count, a.qkv.Slots.Pages, afterContext, StepLayout{MaxRows: rows, MaxSamples: 1})}
 }
@@ -176,7 +176,7 @@ func (a *stagedPrompt) results(products, early bool, run func(ops ...device.Op))
 		}
 		a.stager.write(s)
 		attend := Attend{Q: qkv.Out, Rows: qkv.Rows, Slots: qkv.Slots, KV: qkv.KV, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Workspace: a.work,
-			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, Prefill: true, AfterQKV: early}
+			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, Class: Prefill, AfterQKV: early}
 		ops = append(ops, a.stager.op(1, qkv.T, 0))
 		if products {
 			ops = append(ops, qkv)

@@ -26,10 +26,7 @@ type Attend struct {
 	T, Layer, Heads int
 	Scale           float32 // 1/sqrt(HeadDim)
 	Window          int     // how many positions a row sees, its own included; 0 is all
-	// Prefill says that the rows are prompt tokens. A GPU adds up theirs in another
-	// order than those of decode, for many rows that read the same keys; in either
-	// class a row's bits depend on its sequence and position alone.
-	Prefill bool
+	Class           Class
 	// AfterQKV promises that the op before this one on its stream is the QKV of the same
 	// rows, layer and pool, and that each generated row is the only one of its sequence. Of
 	// what is read here that op writes Q and the rows' own keys and values alone, and on a
@@ -40,12 +37,8 @@ type Attend struct {
 	AfterQKV bool
 	// Turn is that of the QKV before, which left its rows Unturned; or none. It comes first,
 	// for generated rows, each the only one of its sequence, and leaves Q as it is.
-	Post QKPost
-	// Next is the Scratch of the product after this one, of weights of type NextType, where
-	// both are a prompt's: a GPU that rounds activations leaves the results there, and
-	// not in Out. Or none.
-	Next     device.Buffer
-	NextType DType
+	Post     QKPost
+	Handover Handover // of the prefill class
 }
 
 // A GPU cuts a row's positions into splits of attendSplit, in prefill of prefillSplit,
@@ -82,7 +75,7 @@ func (o Attend) Check() error {
 		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
 	}
 	if !o.Post.IsZero() {
-		if o.Prefill {
+		if o.Class == Prefill {
 			return fmt.Errorf("%w: a prompt's rows are turned by their QKV", device.ErrBadShape)
 		}
 		if err := errors.Join(o.post().check(), o.Post.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)); err != nil {

@@ -50,7 +50,7 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	if err := o.checkCUDA(); err != nil {
 		return err
 	}
-	if o.Prefill {
+	if o.Class == Prefill {
 		return o.prefill(q)
 	}
 	g, teams := o.grid(q)

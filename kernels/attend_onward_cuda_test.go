@@ -38,12 +38,12 @@ func (a *attending) onward(w Weight, rows []Row, start []float32, next bool) (At
 		slot[i], position[i] = r.Slot, r.Position
 	}
 	attend := Attend{Q: a.load(1, bytesOf(a.query[len(a.query)-n*width:])), Rows: Rows{Slot: a.load(1, bytesOf(slot)), Position: a.load(1, bytesOf(position))},
-		Slots: a.slots[1], KV: a.kv[1], Out: a.load(1, poison(4*n*width)), Workspace: a.work, T: n, Layer: 1, Heads: a.heads, Prefill: true,
+		Slots: a.slots[1], KV: a.kv[1], Out: a.load(1, poison(4*n*width)), Workspace: a.work, T: n, Layer: 1, Heads: a.heads, Class: Prefill,
 		Scale: float32(1 / math.Sqrt(float64(a.kv[1].HeadDim))), Window: a.window}
-	project := Projection{W: w, In: attend.Out, X: a.load(1, bytesOf(start[len(start)-n*w.Rows:])), Scratch: a.scratchFor(n, width),
-		Parts: a.load(1, make([]byte, PartialsBytes(n, width, w.Rows))), T: n, Prefill: true, Ready: next}
+	project := Projection{W: w, In: attend.Out, X: a.load(1, bytesOf(start[len(start)-n*w.Rows:])), Workspace: Workspace{Rounded: a.scratchFor(n, width),
+		Partials: a.load(1, make([]byte, PartialsBytes(n, width, w.Rows)))}, T: n, Class: Prefill, Handover: Handover{InputIsRounded: next}}
 	if next {
-		attend.Next, attend.NextType = project.Scratch, w.DType
+		attend.Handover.Rounded, attend.Handover.DType = project.Workspace.Rounded, w.DType
 	}
 	return attend, project
 }
@@ -107,9 +107,9 @@ func TestCUDADecodeDoesNotGoOnward(t *testing.T) {
 	w := a.matrix(BF16, onwardOutputs, 512)[1]
 	run := func(next bool) (out, scratch []uint32) {
 		attend, project := a.onward(w, a.row, a.normal(len(a.row)*onwardOutputs, 1), next)
-		attend.Prefill = false
+		attend.Class = Decode
 		a.onGPU(attend)
-		return read[uint32](a.both, 1, attend.Out), read[uint32](a.both, 1, project.Scratch)
+		return read[uint32](a.both, 1, attend.Out), read[uint32](a.both, 1, project.Workspace.Rounded)
 	}
 	want, _ := run(false)
 	got, scratch := run(true)
@@ -173,9 +173,9 @@ func BenchmarkCUDAAttendOnward(t *testing.B) {
 						var chain []device.Op
 						for i, op := range ops {
 							attend := op.(Attend)
-							project := Projection{W: w[i%len(w)], In: attend.Out, X: x, Scratch: scratch, Parts: parts, T: rows, Prefill: true, Ready: next == 1}
+							project := Projection{W: w[i%len(w)], In: attend.Out, X: x, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill, Handover: Handover{InputIsRounded: next == 1}}
 							if next == 1 {
-								attend.Next, attend.NextType = scratch, BF16
+								attend.Handover.Rounded, attend.Handover.DType = scratch, BF16
 							}
 							chain = append(chain, attend, project)
 						}

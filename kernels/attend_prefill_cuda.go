@@ -57,12 +57,12 @@ func (o Attend) prefill(q *cuda.Queue) error {
 // goOnward has the results go to Next, where the product after this one reads them there.
 func (o Attend) goOnward(q *cuda.Queue, args *attendArgs) {
 	cols := o.Heads * o.KV.HeadDim
-	if cols%128 != 0 || !rounds(q, o.Next, o.T, cols) {
+	if cols%128 != 0 || !rounds(q, o.Handover.Rounded, o.T, cols) {
 		return
 	}
-	r := roundedAt(q.Address(o.Next), o.T, cols)
+	r := roundedAt(q.Address(o.Handover.Rounded), o.T, cols)
 	args.rounded, args.tokens = r.rows, r.tokens
-	if o.NextType == F16 {
+	if o.Handover.DType == F16 {
 		args.f16 = 1
 	}
 }

@@ -118,7 +118,7 @@ func (a *attending) chunks(n int) []uint32 {
 		rows := min(n, len(a.row)-first)
 		part := func(x device.Buffer, each int) device.Buffer { return x.Slice(int64(4*first*each), int64(4*rows*each)) }
 		a.must(a.streams[1].Launch(Attend{Q: part(q, width), Rows: Rows{Slot: part(slots, 1), Position: part(positions, 1)}, Slots: a.slots[1], KV: a.kv[1],
-			Out: part(out, width), Workspace: a.work, T: rows, Layer: 1, Heads: a.heads, Prefill: true, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}))
+			Out: part(out, width), Workspace: a.work, T: rows, Layer: 1, Heads: a.heads, Class: Prefill, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}))
 	}
 	a.must(a.streams[1].Synchronize())
 	return read[uint32](a.both, 1, out)
@@ -176,10 +176,10 @@ func (b *both) prefillLayers(heads, kvHeads, d, rows, n, layers int) (ops []devi
 		position[i] = int32(n - rows + i)
 	}
 	op := Attend{Q: b.load(1, bytesOf(b.normal(rows*heads*d, 1))), KV: kv, Out: b.poisoned(rows * heads * d)[1],
-		Workspace:  b.load(1, make([]byte, AttendWorkspaceBytes(max(rows, attendSplitRows), heads, d, context))),
-		Rows:  Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
-		Slots: Slots{Count: 2, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
-		T:     rows, Heads: heads, Prefill: true, Scale: float32(1 / math.Sqrt(float64(d)))}
+		Workspace: b.load(1, make([]byte, AttendWorkspaceBytes(max(rows, attendSplitRows), heads, d, context))),
+		Rows:      Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
+		Slots:     Slots{Count: 2, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
+		T:         rows, Heads: heads, Class: Prefill, Scale: float32(1 / math.Sqrt(float64(d)))}
 	for op.Layer = range layers {
 		ops = append(ops, op)
 	}

@@ -84,10 +84,10 @@ func BenchmarkCUDAAttend(t *testing.B) {
 				var ops []device.Op
 				for layer := range layers {
 					ops = append(ops, Attend{Q: b.load(1, bytesOf(b.normal(c.rows*width, 1))), KV: kv, Out: b.poisoned(c.rows * width)[1],
-						Workspace:  b.load(1, make([]byte, AttendWorkspaceBytes(c.rows, shape.heads, shape.d, context))),
-						Rows:  Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
-						Slots: Slots{Count: slots + 1, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
-						T:     c.rows, Layer: layer, Heads: shape.heads, Prefill: !own, Scale: float32(1 / math.Sqrt(float64(shape.d)))})
+						Workspace: b.load(1, make([]byte, AttendWorkspaceBytes(c.rows, shape.heads, shape.d, context))),
+						Rows:      Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
+						Slots:     Slots{Count: slots + 1, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
+						T:         c.rows, Layer: layer, Heads: shape.heads, Class: classOf(!own), Scale: float32(1 / math.Sqrt(float64(shape.d)))})
 				}
 				b.perLaunch(t, float64(slots*c.n*shape.kvHeads*shape.d*4), ops...)
 			})

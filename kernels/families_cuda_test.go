@@ -89,7 +89,7 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 			raw := b.rawKV(rows, kvHeads, dim)
 			for on := range a.op {
 				o := &a.op[on]
-				o.Prefill = prefill
+				o.Class = classOf(prefill)
 				o.BeforeRoPE = raw
 				if i%3 != 1 {
 					o.Bias = bias[on]

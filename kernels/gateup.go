@@ -14,22 +14,15 @@ type GateUp struct {
 	X device.Buffer // float32 [T][hidden]; with Only at least T rows, and all that it names
 	// Only is int32 [T], the row of X for each row of Out, or -1 for those of Out that are left as
 	// they are, which come last; or none, and each row of Out has its own of X.
-	RowIndex     device.Buffer
-	Norm     device.Buffer // float32 [hidden]
-	Gate, Up Weight        // [inner][hidden]
-	Out      device.Buffer // out: float32 [T][inner]
-	Scratch  device.Buffer // ScratchBytes, or none: what some GPUs round activations to
-	Parts    device.Buffer // PartBytes, or none: where the blocks of some GPUs leave each other parts of a prompt's sums
-	T        int
-	Eps      float32
-	// Prefill tells that the rows are a prompt's. A prompt's rows and generated ones each
-	// have results that do not depend on company; the two may differ in rounding.
-	Prefill bool
-	// Ready tells that the op before left the rows in Scratch, as its Next.
-	Ready bool
-	// Next is the Scratch of the product after this one, where both are a prompt's: a GPU
-	// that rounds activations leaves the results there, and not in Out. Or none.
-	Next device.Buffer
+	RowIndex  device.Buffer
+	Norm      device.Buffer // float32 [hidden]
+	Gate, Up  Weight        // [inner][hidden]
+	Out       device.Buffer // out: float32 [T][inner]
+	Workspace Workspace
+	Handover  Handover // of the prefill class
+	T         int
+	Eps       float32
+	Class     Class
 }
 
 // Kernel is "gateup".
@@ -44,7 +37,7 @@ func (o GateUp) Check() error {
 	if err := o.Up.check("up", inner, hidden); err != nil {
 		return err
 	}
-	return errors.Join(checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}), checkRowIndex(o.RowIndex, o.T, o.Prefill))
+	return errors.Join(checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}), checkRowIndex(o.RowIndex, o.T, o.Class == Prefill))
 }
 
 // Host computes on the host.

@@ -5,16 +5,17 @@ import "reel/kernels/device"
 // Head turns the sampled rows into logits: Logits[i] = W·rmsnorm(X[row of sample i]).
 // The logits of padding samples are left as they are.
 type Head struct {
-	X       device.Buffer // float32 [T][hidden]
-	Norm    device.Buffer // float32 [hidden]
-	W       Weight        // [vocab][hidden]
-	Rows    Rows          // samples, int32 [N]
-	Logits  device.Buffer // out: float32 [N][vocab]
-	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
-	// Picked tells that most samples are padding: rows of a prompt that were picked.
-	Picked bool
-	T, N   int
-	Eps    float32
+	X         device.Buffer // float32 [T][hidden]
+	Norm      device.Buffer // float32 [hidden]
+	W         Weight        // [vocab][hidden]
+	Rows      Rows          // samples, int32 [N]
+	Logits    device.Buffer // out: float32 [N][vocab]
+	Workspace Workspace     // Partials is none
+	// Class is that of the pass. In prefill X holds gathered rows, and most samples are padding.
+	// The order of sums is the same in both.
+	Class Class
+	T, N  int
+	Eps   float32
 }
 
 // Kernel is "head".

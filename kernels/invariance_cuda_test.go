@@ -83,13 +83,13 @@ func TestCUDAProductsDoNotDependOnCompany(t *testing.T) {
 			norm := put(b, b.normal(in, 1))[1]
 			samples := put(b, counted(256))[1]
 			alone(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
-				return Projection{W: w, In: x, X: out, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill}
+				return Projection{W: w, In: x, X: out, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill)}
 			})
 			alone(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
-				return GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill, Eps: 1e-5}
+				return GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill), Eps: 1e-5}
 			})
 			alone(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width, func(x, out, scratch, _ device.Buffer, rows int, _ bool) device.Op {
-				return Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: samples}, Logits: out, Scratch: scratch, T: rows, N: rows, Eps: 1e-5}
+				return Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: samples}, Logits: out, Workspace: Workspace{Rounded: scratch}, T: rows, N: rows, Eps: 1e-5}
 			})
 		}
 	}
@@ -104,13 +104,13 @@ func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
 	b.onGPU(op)
 	wantQ, wantKV := read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
 	scratch := b.load(1, poison(int(RoundedBytes(rows, hidden))))
-	op.Parts = b.partsFor(rows)
+	op.Workspace.Partials = b.partsFor(rows)
 	for i, n := range []int{1, 5, 9, 40, 40, 100, 100, rows, rows, 150, 60, 7} {
-		op.Scratch = device.Buffer{}
+		op.Workspace.Rounded = device.Buffer{}
 		if i%2 == 1 || i >= 8 {
-			op.Scratch = scratch
+			op.Workspace.Rounded = scratch
 		}
-		if op.Prefill = i >= 8; i == 8 {
+		if op.Class = classOf(i >= 8); i == 8 {
 			b.onGPU(op)
 			wantQ, wantKV = read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
 		}
@@ -157,8 +157,8 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 			x := b.load(1, bytesOf(start))
 			chain := make([]device.Op, 0, 80)
 			for range cap(chain) / 2 {
-				chain = append(chain, GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill, Eps: 1e-5},
-					Projection{W: down, In: mid, X: x, Scratch: scratch, Parts: parts, T: rows, Prefill: prefill})
+				chain = append(chain, GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill), Eps: 1e-5},
+					Projection{W: down, In: mid, X: x, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill)})
 			}
 			if how.graph {
 				b.replay(chain...)

@@ -182,7 +182,7 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 	q, out, slots, positions := put(a.both, query), a.poisoned(T*width), put(a.both, slot), put(a.both, position)
 	op := func(on int) device.Op {
 		return Attend{Q: q[on], Rows: Rows{Slot: slots[on], Position: positions[on]}, Slots: a.slots[on], KV: a.kv[on], Out: out[on],
-			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Prefill: a.prefill, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.wider}
+			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Class: classOf(a.prefill), Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.wider}
 	}
 	if host {
 		a.run(op)

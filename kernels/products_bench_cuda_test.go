@@ -121,12 +121,12 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 	}
 	for i, l := range p.layers {
 		a := p.a
-		a.T, a.Prefill, a.Ready, a.Q, a.K, a.V, a.Scratch, a.Parts = T, prefill, prefill, l.q, l.k, l.v, p.scratch, p.parts
+		a.T, a.Class, a.Handover.InputIsRounded, a.Q, a.K, a.V, a.Workspace.Rounded, a.Workspace.Partials = T, classOf(prefill), prefill, l.q, l.k, l.v, p.scratch, p.parts
 		add("qkv", a, l.q, l.k, l.v)
-		attend := Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work, T: T, Heads: p.heads, Scale: 0.1, Prefill: prefill, AfterQKV: kind == "pass", Next: p.other, NextType: BF16}
+		attend := Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work, T: T, Heads: p.heads, Scale: 0.1, Class: classOf(prefill), AfterQKV: kind == "pass", Handover: Handover{Rounded: p.other, DType: BF16}}
 		last := kind == "pass" && prefill && i == len(p.layers)-1
 		if last {
-			attend.Next = device.Buffer{}
+			attend.Handover.Rounded = device.Buffer{}
 		}
 		add("attend", attend)
 		if last { // one row is sampled, and goes on alone
@@ -135,18 +135,18 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 			add("output", Projection{W: l.output, In: a.Out, X: p.picked, RowIndex: p.one, T: n}, l.output)
 			add("gateup", GateUp{X: p.picked, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, RowIndex: p.live, T: n, Eps: 1e-5}, l.gate, l.up)
 			add("down", Projection{W: l.down, In: p.mid, X: p.picked, RowIndex: p.live, T: n, Name: DownProjection}, l.down)
-			add("head", Head{X: p.picked, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.live}, Logits: p.logits, Picked: true, T: n, N: n, Eps: 1e-5}, p.head)
+			add("head", Head{X: p.picked, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.live}, Logits: p.logits, Class: Prefill, T: n, N: n, Eps: 1e-5}, p.head)
 			return ops, elements
 		}
-		add("output", Projection{W: l.output, In: a.Out, X: a.X, Scratch: p.other, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm}, l.output)
-		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Scratch: p.scratch, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.other, Eps: 1e-5}, l.gate, l.up)
-		add("down", Projection{W: l.down, In: p.mid, X: a.X, Scratch: p.other, Parts: p.parts, T: T, Prefill: prefill, Ready: prefill, Next: p.scratch, NextNorm: p.norm, Name: DownProjection}, l.down)
+		add("output", Projection{W: l.output, In: a.Out, X: a.X, Workspace: Workspace{Rounded: p.other, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: Handover{InputIsRounded: prefill, Rounded: p.scratch, Norm: p.norm}}, l.output)
+		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Workspace: Workspace{Rounded: p.scratch, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: Handover{InputIsRounded: prefill, Rounded: p.other}, Eps: 1e-5}, l.gate, l.up)
+		add("down", Projection{W: l.down, In: p.mid, X: a.X, Workspace: Workspace{Rounded: p.other, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: Handover{InputIsRounded: prefill, Rounded: p.scratch, Norm: p.norm}, Name: DownProjection}, l.down)
 	}
 	n := min(T, benchSamples)
 	if prefill {
 		n = 1 // a prompt's last row alone is sampled
 	}
-	add("head", Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.sample}, Logits: p.logits, Scratch: p.scratch, T: T, N: n, Eps: 1e-5}, p.head)
+	add("head", Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.sample}, Logits: p.logits, Workspace: Workspace{Rounded: p.scratch}, T: T, N: n, Eps: 1e-5}, p.head)
 	return ops, elements
 }
 

@@ -32,7 +32,7 @@ func TestCUDAProjectOfAPrompt(t *testing.T) {
 		w := b.matrix([]DType{BF16, F16}[i%2], hidden, in)
 		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
 		b.run(func(on int) device.Op {
-			return Projection{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
+			return Projection{W: w[on], In: x[on], X: res[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
 	}
@@ -46,7 +46,7 @@ func TestCUDAPromptOfOddOutputs(t *testing.T) {
 		w := b.matrix(BF16, hidden, in)
 		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
 		b.run(func(on int) device.Op {
-			return Projection{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
+			return Projection{W: w[on], In: x[on], X: res[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
 	}
@@ -61,7 +61,7 @@ func TestCUDAGateUpOfAPrompt(t *testing.T) {
 		x, norm, out, scratch := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner), b.scratchFor(rows, hidden)
 		parts := b.partsFor(rows)
 		b.run(func(on int) device.Op {
-			return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true, Eps: 1e-5}
+			return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill, Eps: 1e-5}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, hidden, inner), out, 8*sums(hidden), 1e-5)
 	}
@@ -73,7 +73,7 @@ func TestCUDAQKVOfAPrompt(t *testing.T) {
 		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128}[i%4]
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
 		a := b.newAttention([]DType{BF16, F16}[i%2], F32, rows, hidden, kvHeads*group, kvHeads, dim)
-		a.op[1].Scratch, a.op[1].Parts, a.op[1].Prefill = b.scratchFor(rows, hidden), b.partsFor(rows), true
+		a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.scratchFor(rows, hidden), b.partsFor(rows), Prefill
 		b.run(func(on int) device.Op { return a.op[on] })
 		name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d", rows, hidden, group, dim, kvHeads)
 		b.close(name+": q", a.out, 8*sums(hidden), 1e-5)
@@ -87,12 +87,12 @@ func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]Weight
 	b.t.Helper()
 	mid := b.poisoned(rows * inner)[1]
 	scratch, other, parts := b.scratchFor(rows, hidden), b.scratchFor(rows, inner), b.partsFor(rows)
-	gateup := GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Scratch: scratch, Parts: parts, T: rows, Prefill: true, Eps: 1e-5}
-	project := Projection{W: down, In: mid, X: x, Scratch: other, Parts: parts, T: rows, Prefill: true}
+	gateup := GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill, Eps: 1e-5}
+	project := Projection{W: down, In: mid, X: x, Workspace: Workspace{Rounded: other, Partials: parts}, T: rows, Class: Prefill}
 	second := gateup
 	if onward {
-		gateup.Next, project.Ready, project.Next, project.NextNorm = other, true, scratch, norm
-		second.Ready = true
+		gateup.Handover.Rounded, project.Handover.InputIsRounded, project.Handover.Rounded, project.Handover.Norm = other, true, scratch, norm
+		second.Handover.InputIsRounded = true
 	}
 	b.onGPU(gateup, project, second)
 	return read[uint32](b, 1, mid)
@@ -135,7 +135,7 @@ func TestCUDAPromptSpans(t *testing.T) {
 			prompts = []variant{v}
 			res := put(b, start)
 			b.run(func(on int) device.Op {
-				return Projection{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: most, Prefill: true}
+				return Projection{W: w[on], In: x[on], X: res[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: most, Class: Prefill}
 			})
 			name := fmt.Sprintf("%d spans at most, %d tokens of a block", promptSpans, v.tokens)
 			b.close(name, res, 2*sums(in), 1e-6)
@@ -146,7 +146,7 @@ func TestCUDAPromptSpans(t *testing.T) {
 			b.equal(name, got, want)
 			out := b.poisoned(most * inner)
 			b.run(func(on int) device.Op {
-				return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Scratch: scratch, Parts: parts, T: most, Prefill: true, Eps: 1e-5}
+				return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: most, Class: Prefill, Eps: 1e-5}
 			})
 			b.close(name+", gated", out, 8*sums(in), 1e-5)
 			gated := read[uint32](b, 1, out[1])
@@ -165,7 +165,7 @@ func TestCUDAManyTilesEndEveryTime(t *testing.T) {
 	b := newBoth(t)
 	const rows, hidden, dim = 800, 896, 64 // 4 tiles, and 15 spans of 9 units: they do not go together
 	a := b.newAttention(BF16, BF16, rows, hidden, 14, 2, dim)
-	a.op[1].Scratch, a.op[1].Parts, a.op[1].Prefill = b.scratchFor(rows, hidden), b.partsFor(rows), true
+	a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.scratchFor(rows, hidden), b.partsFor(rows), Prefill
 	b.onGPU(a.op[1])
 	want := read[uint32](b, 1, a.op[1].Out)
 	for range 20 {
@@ -180,9 +180,9 @@ func TestCUDAReadyWantsRoomForParts(t *testing.T) {
 	b := newBoth(t)
 	const rows, in, hidden = 20, 128, 64
 	p := Projection{W: b.matrix(BF16, hidden, in)[1], In: put(b, b.normal(rows*in, 1))[1], X: put(b, b.normal(rows*hidden, 1))[1],
-		Scratch: b.scratchFor(rows, in), T: rows, Prefill: true}
+		Workspace: Workspace{Rounded: b.scratchFor(rows, in)}, T: rows, Class: Prefill}
 	b.onGPU(p)
-	p.Ready = true
+	p.Handover.InputIsRounded = true
 	if err := b.streams[1].Launch(p); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("%v, wants %v", err, device.ErrBadShape)
 	}

@@ -14,23 +14,19 @@ type QKV struct {
 	Q, K, V Weight        // [heads*HeadDim][hidden], [KV.Heads*HeadDim][hidden] twice
 	Bias    device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
 	// HeadNorms are float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head.
-	HeadNorms device.Buffer
-	RoPE      device.Buffer // float32 [context][HeadDim/2][cos, sin]
-	Rows      Rows
-	Slots     Slots
-	KV        KV
-	Out       device.Buffer // out: float32 [T][heads*HeadDim], the turned q
-	BeforeRoPE       KVBeforeRoPE         // where there are biases or head norms: what a GPU needs for them, and Unturned
-	Scratch   device.Buffer // ScratchBytes, or none: what some GPUs round activations to
-	Parts     device.Buffer // PartBytes, or none: where the blocks of some GPUs leave each other parts of a prompt's sums
+	HeadNorms  device.Buffer
+	RoPE       device.Buffer // float32 [context][HeadDim/2][cos, sin]
+	Rows       Rows
+	Slots      Slots
+	KV         KV
+	Out        device.Buffer // out: float32 [T][heads*HeadDim], the turned q
+	BeforeRoPE KVBeforeRoPE  // where there are biases or head norms: what a GPU needs for them, and Unturned
+	Workspace  Workspace
+	Handover   Handover // of the prefill class; Rounded is none
 
 	T, Layer, Hidden, Heads int
 	Eps                     float32
-	// Prefill tells that the rows are a prompt's. A prompt's rows and generated ones each
-	// have results that do not depend on company; the two may differ in rounding.
-	Prefill bool
-	// Ready tells that the op before left the rows in Scratch, as its Next.
-	Ready bool
+	Class                   Class
 	// Unturned leaves q in Out, and k and v in Raw, as the products have them: the Attend after
 	// this op has its Turn. It is for generated rows, of families that have biases or head
 	// norms: where there are none, a GPU's product turns what it computes.
@@ -59,7 +55,7 @@ func (o QKV) Check() error {
 		return err
 	}
 	if o.DeferRoPE {
-		if o.Prefill || !o.apart() {
+		if o.Class == Prefill || !o.apart() {
 			return fmt.Errorf("%w: unturned are generated rows with biases or head norms", device.ErrBadShape)
 		}
 		if err := o.BeforeRoPE.check(o.T, o.KV.Heads, d); err != nil {

@@ -40,8 +40,8 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 		args.pool, args.pages, args.layer, args.layers, args.pageTokens, args.kvType = q.Address(o.BeforeRoPE.Data), 1, 0, 1, 1, int32(F32)
 	}
 	units := (o.Heads + 2*o.KV.Heads) * (d / (2 * tileRows))
-	err := launch(q, tiled{name: "reel_qkv", in: args.in, units: units, tiles: 2, inTurn: inTurn{2, 1}, scratch: o.Scratch, parts: o.Parts, prefill: o.Prefill,
-		ready: o.Ready, weights: []Weight{o.Q, o.K, o.V}}, args)
+	err := launch(q, tiled{name: "reel_qkv", in: args.in, units: units, tiles: 2, inTurn: inTurn{2, 1}, scratch: o.Workspace.Rounded, parts: o.Workspace.Partials, prefill: o.Class == Prefill,
+		ready: o.Handover.InputIsRounded, weights: []Weight{o.Q, o.K, o.V}}, args)
 	if err != nil || !raw || o.DeferRoPE {
 		return err
 	}

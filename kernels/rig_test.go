@@ -150,3 +150,11 @@ func TestNotNumber(t *testing.T) {
 		t.Errorf("%v is none", v)
 	}
 }
+
+// classOf returns the class of prompt rows, or of generated ones.
+func classOf(prefill bool) Class {
+	if prefill {
+		return Prefill
+	}
+	return Decode
+}

@@ -57,7 +57,7 @@ func testSmallSpans(b *both) {
 		for _, promptSpans = range []int{3, 4, 8} {
 			res := put(b, start[:rows*out])
 			b.run(func(on int) device.Op {
-				return Projection{W: w[on], In: x[on], X: res[on], Scratch: scratch, Parts: parts, T: rows, Prefill: true}
+				return Projection{W: w[on], In: x[on], X: res[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill}
 			})
 			b.close(fmt.Sprintf("%d rows in %d spans", rows, promptSpans), res, 2*sums(in), 1e-6)
 		}

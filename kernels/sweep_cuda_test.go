@@ -83,15 +83,15 @@ func (b *both) products(dtype DType, rows, in, out int, classes []class) {
 		name, scratch := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c), b.scratchOf(c, rows, in)
 		residual, gated, logits := put(b, start), b.poisoned(rows*out), b.poisoned(rows*out)
 		b.run(func(on int) device.Op {
-			return Projection{W: w[on], In: x[on], X: residual[on], Scratch: scratch, Parts: parts, T: rows, Prefill: c.prefill}
+			return Projection{W: w[on], In: x[on], X: residual[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(c.prefill)}
 		})
 		b.rowsClose("project, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
 		b.run(func(on int) device.Op {
-			return GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Scratch: scratch, Parts: parts, T: rows, Prefill: c.prefill, Eps: 1e-5}
+			return GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(c.prefill), Eps: 1e-5}
 		})
 		b.rowsClose("gateup, "+name, gated, out, 8*sums(in), 1e-5, 1e-4)
 		b.run(func(on int) device.Op {
-			return Head{X: x[on], Norm: norm[on], W: w[on], Rows: Rows{Sample: samples[on]}, Logits: logits[on], Scratch: scratch, T: rows, N: rows, Eps: 1e-5}
+			return Head{X: x[on], Norm: norm[on], W: w[on], Rows: Rows{Sample: samples[on]}, Logits: logits[on], Workspace: Workspace{Rounded: scratch}, T: rows, N: rows, Eps: 1e-5}
 		})
 		b.rowsClose("head, "+name, logits, out, 4*sums(in), 1e-5, 1e-4)
 	}
@@ -119,7 +119,7 @@ func TestCUDAOpQKV(t *testing.T) {
 func (b *both) qkv(c class, a attention) {
 	b.t.Helper()
 	o := &a.op[1]
-	o.Scratch, o.Parts, o.Prefill = b.scratchOf(c, o.T, o.Hidden), b.partsFor(o.T), c.prefill
+	o.Workspace.Rounded, o.Workspace.Partials, o.Class = b.scratchOf(c, o.T, o.Hidden), b.partsFor(o.T), classOf(c.prefill)
 	name := fmt.Sprintf("type %d, %d rows of %d, KV type %d, %+v", o.Q.DType, o.T, o.Hidden, o.KV.DType, c)
 	b.run(func(on int) device.Op { return a.op[on] })
 	dim := o.KV.HeadDim

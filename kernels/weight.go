@@ -1,10 +1,3 @@
-// Package kernels holds the fused ops of a forward pass. Each op is a plain
-// struct of buffer handles and integers beside its reference in Go (the method
-// Host); the same struct is what other devices launch and capture.
-//
-// Shapes are written [rows][columns], row-major. T is the number of token rows
-// in a step, N the number of rows that are sampled. The residual stream and
-// all activations are float32.
 package kernels
 
 import (
@@ -85,30 +78,6 @@ func LoadVector(m device.Memory, v []float32) (device.Buffer, error) {
 func (w Weight) check(name string, rows, cols int) error {
 	if w.Rows != rows || w.Cols != cols || w.Data.Bytes() != w.bytes() {
 		return fmt.Errorf("%w: weight %s is [%d][%d] in %d bytes, wants [%d][%d]", device.ErrBadShape, name, w.Rows, w.Cols, w.Data.Bytes(), rows, cols)
-	}
-	return nil
-}
-
-// ScratchBytes is what a product over n rows of cols columns takes to round them once
-// for all of its blocks, with the sums of squares that a norm is made of. Ops that run
-// one after another share it.
-func RoundedBytes(n, cols int) int64 {
-	tokens := (int64(n) + 7) &^ 7
-	return tokens*int64((cols+63)&^63)*2 + 4*tokens*(int64(cols)/128+1)
-}
-
-// need is one buffer and the fewest 4-byte elements that an op reads or writes there.
-type need struct {
-	name string
-	buf  device.Buffer
-	n    int
-}
-
-func checkBuffers(needs ...need) error {
-	for _, b := range needs {
-		if b.n <= 0 || b.buf.Bytes() < 4*int64(b.n) {
-			return fmt.Errorf("%w: %s has %d bytes, wants %d elements of 4", device.ErrBadShape, b.name, b.buf.Bytes(), b.n)
-		}
 	}
 	return nil
 }

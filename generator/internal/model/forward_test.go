@@ -68,7 +68,7 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 				t.Errorf("%+v: attention turns its rows: %t", sh, !a.Post.IsZero())
 			}
 			q, ok := l.ops[i-1].(kernels.QKV)
-			if !ok || q.T != a.T || q.Rows != a.Rows || q.KV != a.KV || q.Layer != a.Layer || q.Out != a.Q || q.Prefill != a.Prefill || q.DeferRoPE && q.Post() != a.Post || q.DeferRoPE == a.Post.IsZero() {
+			if !ok || q.T != a.T || q.Rows != a.Rows || q.KV != a.KV || q.Layer != a.Layer || q.Out != a.Q || q.Class != a.Class || q.DeferRoPE && q.Post() != a.Post || q.DeferRoPE == a.Post.IsZero() {
 				t.Errorf("%+v: attention of layer %d follows %s, wants its QKV", sh, a.Layer, l.ops[i-1].Kernel())
 			}
 		}
@@ -93,7 +93,7 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
 	for last >= 0 && ops[last].Kernel() != (kernels.Attend{}).Kernel() {
 		last--
 	}
-	if a, ok := ops[last].(kernels.Attend); !ok || a.Next.Bytes() > 0 || a.T != sh.Rows {
+	if a, ok := ops[last].(kernels.Attend); !ok || a.Handover.Rounded.Bytes() > 0 || a.T != sh.Rows {
 		t.Errorf("%+v: the last attention is %+v, wants one of all rows that leaves them in Out", sh, ops[last])
 	}
 	for _, op := range ops[last+1:] {

@@ -54,9 +54,9 @@ func (m *Model) Forward(s device.Stream, l *StepMemory, sh Shape) error {
 		m.block(&p, l, i, sh)
 	}
 	if N > 0 {
-		head := kernels.Head{X: l.x, Norm: m.norm, W: m.head, Rows: l.Rows, Logits: l.logits, Scratch: l.scratch, T: T, N: N, Eps: m.Config.RMSNormEps}
+		head := kernels.Head{X: l.x, Norm: m.norm, W: m.head, Rows: l.Rows, Logits: l.logits, Workspace: kernels.Workspace{Rounded: l.scratch}, T: T, N: N, Eps: m.Config.RMSNormEps}
 		if sh.Prefill {
-			head.X, head.Rows.Sample, head.Picked, head.T = l.picked, l.live, true, N
+			head.X, head.Rows.Sample, head.Class, head.T = l.picked, l.live, kernels.Prefill, N
 		}
 		p.launch(head)
 		p.launch(kernels.Sample{Logits: l.logits, Rows: l.Rows, Slots: l.Slots, Results: l.results, T: T, N: N, Vocab: m.Config.Vocab, RingSlots: l.RingSlots, MaxSamples: l.MaxBatch})
@@ -75,10 +75,10 @@ func (m *Model) block(p *pass, l *StepMemory, i int, sh Shape) {
 		x, inner, nextNorm = l.scratch, l.scratchInner, m.layers[i+1].attentionNorm
 	}
 	qkv := kernels.QKV{X: l.x, Norm: w.attentionNorm, Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, BeforeRoPE: l.raw, RoPE: m.rope, Rows: l.Rows, Slots: l.Slots, KV: l.KV,
-		Out: l.q, Scratch: l.scratch, Parts: l.parts, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps, Prefill: sh.Prefill, Ready: onward && i > 0}
+		Out: l.q, Workspace: kernels.Workspace{Rounded: l.scratch, Partials: l.parts}, T: T, Layer: l.kvLayer(i), Hidden: c.Hidden, Heads: c.Heads, Eps: c.RMSNormEps, Class: classOf(sh.Prefill), Handover: kernels.Handover{InputIsRounded: onward && i > 0}}
 	attend := kernels.Attend{Q: l.q, Rows: l.Rows, Slots: l.Slots, KV: l.KV, Out: l.attended, Workspace: l.work, T: T, Layer: l.kvLayer(i), Heads: c.Heads,
-		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i), Prefill: sh.Prefill, AfterQKV: true,
-		Next: inner, NextType: w.output.DType}
+		Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i), Class: classOf(sh.Prefill), AfterQKV: true,
+		Handover: kernels.Handover{Rounded: inner, DType: w.output.DType}}
 	// What a generated row's heads want beside RoPE comes with attention.
 	if !sh.Prefill && (c.Bias || c.HeadNorms) {
 		qkv.DeferRoPE, attend.Post = true, qkv.Post()
@@ -89,11 +89,11 @@ func (m *Model) block(p *pass, l *StepMemory, i int, sh Shape) {
 		return
 	}
 	p.launch(attend)
-	p.launch(kernels.Projection{W: w.output, In: l.attended, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: x, NextNorm: w.innerNorm,
+	p.launch(kernels.Projection{W: w.output, In: l.attended, X: l.x, Workspace: kernels.Workspace{Rounded: l.scratchInner, Partials: l.parts}, T: T, Class: classOf(sh.Prefill), Handover: kernels.Handover{InputIsRounded: onward, Rounded: x, Norm: w.innerNorm},
 		Name: kernels.OutputProjection})
-	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Scratch: l.scratch, Parts: l.parts, T: T, Eps: c.RMSNormEps,
-		Prefill: sh.Prefill, Ready: onward, Next: inner})
-	p.launch(kernels.Projection{W: w.down, In: l.inner, X: l.x, Scratch: l.scratchInner, Parts: l.parts, T: T, Prefill: sh.Prefill, Ready: onward, Next: x, NextNorm: nextNorm, Name: kernels.DownProjection})
+	p.launch(kernels.GateUp{X: l.x, Norm: w.innerNorm, Gate: w.gate, Up: w.up, Out: l.inner, Workspace: kernels.Workspace{Rounded: l.scratch, Partials: l.parts}, T: T, Eps: c.RMSNormEps,
+		Class: classOf(sh.Prefill), Handover: kernels.Handover{InputIsRounded: onward, Rounded: inner}})
+	p.launch(kernels.Projection{W: w.down, In: l.inner, X: l.x, Workspace: kernels.Workspace{Rounded: l.scratchInner, Partials: l.parts}, T: T, Class: classOf(sh.Prefill), Handover: kernels.Handover{InputIsRounded: onward, Rounded: x, Norm: nextNorm}, Name: kernels.DownProjection})
 }
 
 // sampled is what comes after a prompt's keys and values in the last layer. Only rows that are
@@ -138,4 +138,12 @@ func (p *pass) launch(op device.Op) {
 	if p.err == nil {
 		p.err = p.stream.Launch(op)
 	}
+}
+
+// classOf returns the launch class of a pass.
+func classOf(prefill bool) kernels.Class {
+	if prefill {
+		return kernels.Prefill
+	}
+	return kernels.Decode
 }

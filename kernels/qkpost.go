@@ -13,11 +13,11 @@ import (
 // RoPE pairs element i with element i+HeadDim/2 of a head, as Hugging Face
 // checkpoints are laid out (Su et al., "RoFormer", 2021).
 type QKPost struct {
-	Bias      device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
-	HeadNorms device.Buffer // float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head
-	RoPE      device.Buffer // float32 [context][HeadDim/2][cos, sin]
-	BeforeRoPE       KVBeforeRoPE         // k and v of the products
-	Eps       float32
+	Bias       device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
+	HeadNorms  device.Buffer // float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head
+	RoPE       device.Buffer // float32 [context][HeadDim/2][cos, sin]
+	BeforeRoPE KVBeforeRoPE  // k and v of the products
+	Eps        float32
 }
 
 // IsZero tells whether there is none.
@@ -125,9 +125,9 @@ func turnHeads(x, turns []float32) {
 // RawKV is where k and v of a step are before biases, norms and RoPE. A GPU's product
 // writes them there as to a pool of its own, a page of one token for each row.
 type KVBeforeRoPE struct {
-	Data  device.Buffer // float32 [rows][k, v][KV heads*HeadDim]
-	Index device.Buffer // int32 [rows]: 0, 1, 2, …: slots, and their pages
-	Zero  device.Buffer // int32 [rows]: positions
+	Data     device.Buffer // float32 [rows][k, v][KV heads*HeadDim]
+	Index    device.Buffer // int32 [rows]: 0, 1, 2, …: slots, and their pages
+	Zero     device.Buffer // int32 [rows]: positions
 	Identity device.Buffer // float32 [HeadDim/2][1, 0]: RoPE that turns nothing
 }
 

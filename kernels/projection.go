@@ -15,19 +15,11 @@ type Projection struct {
 	X  device.Buffer // in and out: float32 [T][hidden]
 	// Only is int32 [T], the row of In for each row of X, or -1 for those of X that are left as
 	// they are, which come last; or none, and each row of X has its own of In.
-	RowIndex    device.Buffer
-	Scratch device.Buffer // ScratchBytes, or none: what some GPUs round activations to
-	Parts   device.Buffer // PartBytes, or none: where the blocks of some GPUs leave each other parts of a prompt's sums
-	T       int
-	// Prefill tells that the rows are a prompt's. A prompt's rows and generated ones each
-	// have results that do not depend on company; the two may differ in rounding.
-	Prefill bool
-	// Ready tells that the op before left the rows in Scratch, as its Next.
-	Ready bool
-	// Next is the Scratch of the product after this one, where both are a prompt's: a GPU
-	// that rounds activations leaves the results there. Or none.
-	Next     device.Buffer
-	NextNorm device.Buffer // float32 [hidden]: the norm of the product after this one, where Next is there
+	RowIndex  device.Buffer
+	Workspace Workspace
+	Handover  Handover // of the prefill class
+	T         int
+	Class     Class
 	// Name tells the two uses apart in reports: "output" or "down".
 	Name ProjectionName
 }
@@ -54,7 +46,7 @@ func (o Projection) Check() error {
 	if err := o.W.check(o.Kernel(), o.W.Rows, o.W.Cols); err != nil {
 		return err
 	}
-	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Prefill))
+	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Class == Prefill))
 }
 
 // Host computes on the host.

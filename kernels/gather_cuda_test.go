@@ -82,7 +82,7 @@ func (b *both) onlyRows(dtype DType, live, padding, in int) {
 			if picked.Bytes() == 0 {
 				picked = put(b, counted(n))[on]
 			}
-			return Head{X: x, Norm: norm[on], W: w[on], Rows: Rows{Sample: picked}, Logits: out, Picked: only.Bytes() > 0, T: rows, N: n, Eps: 1e-5}
+			return Head{X: x, Norm: norm[on], W: w[on], Rows: Rows{Sample: picked}, Logits: out, Class: classOf(only.Bytes() > 0), T: rows, N: n, Eps: 1e-5}
 		}},
 	} {
 		name := fmt.Sprintf("%s, %d rows of %d, %d to %d", c.name, live, n, in, width)

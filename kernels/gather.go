@@ -10,12 +10,12 @@ import (
 // the last layer's attention nothing else is read. Rows of Out for padding samples, which come
 // last, are left as they are.
 type GatherRows struct {
-	X    device.Buffer // float32 [T][Cols]
-	Rows Rows          // samples, int32 [N]
-	Out  device.Buffer // out: float32 [N][Cols]
+	X     device.Buffer // float32 [T][Cols]
+	Rows  Rows          // samples, int32 [N]
+	Out   device.Buffer // out: float32 [N][Cols]
 	Index device.Buffer // out: int32 [N]: i, or -1 for a padding sample
-	Cols int
-	T, N int
+	Cols  int
+	T, N  int
 }
 
 // Kernel is "pick".

@@ -1,0 +1,82 @@
+// Package kernels holds the fused ops of a forward pass. Each op is a plain
+// struct of buffer handles and integers beside its reference in Go (the method
+// Host); the same struct is what other devices launch and capture.
+//
+// Shapes are written [rows][columns], row-major. T is the number of token rows
+// in a step, N the number of rows that are sampled. The residual stream and
+// all activations are float32.
+package kernels
+
+import (
+	"fmt"
+
+	"reel/kernels/device"
+)
+
+// Class is the launch class of an op: the kind of pass it belongs to. On a GPU the two
+// classes add in different orders, so their results may differ in rounding. Within a
+// class a row's bits depend on its own inputs alone, not on the other rows of the step.
+type Class uint8
+
+// The launch classes.
+const (
+	Decode  Class = iota // each row is the newest token of its sequence
+	Prefill              // rows are tokens of prompts
+)
+
+// String is "decode" or "prefill".
+func (c Class) String() string {
+	if c == Prefill {
+		return "prefill"
+	}
+	return "decode"
+}
+
+// Workspace is device memory that the kernels of a product need on some GPUs. Either
+// buffer may be none; the host uses neither. Ops that run one after another may share it.
+type Workspace struct {
+	// Rounded is [RoundedBytes] bytes: the input rows rounded to the weights' type. Without
+	// it each block rounds the rows again.
+	Rounded device.Buffer
+	// Partials is [PartialsBytes] bytes: split-K partials and arrival counters of the
+	// prefill class. It must hold zeros at first, and kernels leave the counters at zero.
+	Partials device.Buffer
+}
+
+// Handover passes rounded rows from one op to the next in a prefill pass, on GPUs that
+// round activations. Otherwise a product rounds its input rows in a launch of their own.
+// The zero value hands over nothing.
+type Handover struct {
+	// InputIsRounded: the fused epilogue of the op before left this op's input rows in
+	// Workspace.Rounded.
+	InputIsRounded bool
+	// Rounded is Workspace.Rounded of the next product: the fused epilogue writes the
+	// results there. Attend and GateUp then do not write Out. Or none.
+	Rounded device.Buffer
+	Norm    device.Buffer // float32 [columns]: the norm that the next product applies to its input; or none
+	DType   DType         // of the next product's weights; only Attend reads it, as a product assumes its own type
+}
+
+// RoundedBytes returns the size of [Workspace].Rounded for a product over n rows of cols
+// columns: the rows in 16 bits, padded to multiples of 8 rows and 64 columns, and each row's
+// sums of squares, from which the norm is computed.
+func RoundedBytes(n, cols int) int64 {
+	tokens := (int64(n) + 7) &^ 7
+	return tokens*int64((cols+63)&^63)*2 + 4*tokens*(int64(cols)/128+1)
+}
+
+// need is a buffer and the fewest 4-byte elements it must have.
+type need struct {
+	name string
+	buf  device.Buffer
+	n    int
+}
+
+func checkBuffers(needs ...need) error {
+	for _, b := range needs {
+		if b.n <= 0 || b.buf.Bytes() < 4*int64(b.n) {
+			return fmt.Errorf("%w: %s has %d bytes, wants %d elements of 4", device.ErrBadShape, b.name, b.buf.Bytes(), b.n)
+		}
+	}
+	return nil
+}
