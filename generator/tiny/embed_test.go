@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const maxBytes = 14_000_000 // what the directory may weigh in a clone and in the binary
+const maxBytes = 14_000_000 // bound on the size of the directory in a clone and in the binary
 
 type modelConfig struct {
 	Hidden  int  `json:"hidden_size"`
@@ -24,7 +24,7 @@ type modelConfig struct {
 	Tied    bool `json:"tie_word_embeddings"`
 }
 
-// parameters counts a Llama's weights, the head tied to the embedding.
+// parameters returns the number of weights of a Llama with a tied head.
 func (c modelConfig) parameters() int {
 	attention := c.Hidden * c.HeadDim * (2*c.Heads + 2*c.KVHeads)
 	layer := attention + 3*c.Hidden*c.FFN + 2*c.Hidden
@@ -64,7 +64,7 @@ func TestDirectoryIsSmall(t *testing.T) {
 	}
 }
 
-func TestWeightsAreTheConfigs(t *testing.T) {
+func TestWeightsFitTheConfig(t *testing.T) {
 	config := readConfig(t)
 	if !config.Tied || config.Context < 512 {
 		t.Fatalf("config: tied %v, context %d", config.Tied, config.Context)
@@ -114,7 +114,7 @@ func readConfig(t *testing.T) modelConfig {
 	return config
 }
 
-// readTensors gives the safetensors header and how many bytes follow it.
+// readTensors returns the header of model.safetensors and the number of bytes after it.
 func readTensors(t *testing.T) (map[string]tensor, int) {
 	t.Helper()
 	data := read(t, Files, "model.safetensors")
@@ -155,7 +155,8 @@ func size(shape []int) int {
 	return product
 }
 
-// argmax of little-endian float32 values.
+// argmax returns the index of the largest of little-endian float32 values.
+
 func argmax(data []byte) int {
 	best, top := -1, math.Inf(-1)
 	for i := range len(data) / 4 {

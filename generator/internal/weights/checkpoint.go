@@ -13,24 +13,23 @@ const (
 	indexName  = "model.safetensors.index.json"
 )
 
-// Checkpoint is a model's tensors. It may be used by many goroutines; Close
-// comes after all of them.
+// Checkpoint holds the tensors of a model. Goroutines may share it; Close comes
+// after the last of them is done.
 //
-// Files of the operating system are mapped, not read. One that shrinks while
-// it is mapped raises SIGBUS where a lost page is read, which ends the process
-// unless Guard is there, and one that is rewritten in place gives a mixture.
-// Unchanged, called after the last read, tells of both where the process still
-// lives: nil means that all that was read is what Open checked. Watch tells of both
-// while tensors are read on. A file that is replaced by rename harms nothing.
+// Files of the operating system are mapped. If a mapped file shrinks, reading a lost
+// page raises SIGBUS, which ends the process unless [Guard] catches it. If a file is
+// rewritten in place, readers see a mixture of old and new bytes.
+// [Checkpoint.Unchanged], called after the last read, detects both; [Watch] detects
+// them while reads go on. Replacing a file by a rename does no harm.
 type Checkpoint struct {
 	files   []*file
 	tensors map[string]Tensor
 }
 
-// Open reads the headers of model.safetensors, or where it does not exist of
-// the shards that model.safetensors.index.json names, and checks them: every
-// byte of a file belongs to exactly one tensor. The error wraps one of this
-// package's, or what fsys returned.
+// Open reads and checks the headers of model.safetensors. If that file does not
+// exist, it opens the shards that model.safetensors.index.json names. Every byte of
+// a file after its header must belong to exactly one tensor. The error wraps one of
+// this package's or the error of fsys.
 func Open(fsys fs.FS) (*Checkpoint, error) {
 	c := &Checkpoint{tensors: map[string]Tensor{}}
 	err := Guard(func() error {
@@ -41,7 +40,7 @@ func Open(fsys fs.FS) (*Checkpoint, error) {
 		return err
 	})
 	if errors.Is(err, ErrChanged) {
-		err = errors.Join(err, c.Unchanged()) // which names the file
+		err = errors.Join(err, c.Unchanged()) // names the file
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("weights: %w", err), c.Close())
@@ -49,10 +48,10 @@ func Open(fsys fs.FS) (*Checkpoint, error) {
 	return c, nil
 }
 
-// opened is told of each file that was mapped; a test changes it then.
+// opened is called with the name of each mapped file. A test changes the file then.
 var opened = func(string) {}
 
-// add opens one file, enters its tensors and returns them.
+// add opens one file, adds its tensors to c and returns them.
 func (c *Checkpoint) add(fsys fs.FS, name string) ([]Tensor, error) {
 	f, err := openFile(fsys, name)
 	if err != nil {
@@ -72,8 +71,8 @@ func (c *Checkpoint) add(fsys fs.FS, name string) ([]Tensor, error) {
 	return tensors, nil
 }
 
-// addIndexed opens the shards of the index. Each must hold just the tensors
-// that the index says, so no two can hold the same.
+// addIndexed opens the shards that the index names. Each must hold exactly the
+// tensors that the index places in it, so no two shards hold the same tensor.
 func (c *Checkpoint) addIndexed(fsys fs.FS) error {
 	shardOf, err := readIndex(fsys)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +100,7 @@ func (c *Checkpoint) addIndexed(fsys fs.FS) error {
 	return nil
 }
 
-// Tensor returns the tensor of that name. The error is ErrMissing.
+// Tensor returns a tensor by its name. The error is ErrMissing.
 func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	t, ok := c.tensors[name]
 	if !ok {
@@ -110,7 +109,7 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	return t, nil
 }
 
-// name is the file that says which tensors there are.
+// name returns the file that lists the tensors: the index or the single file.
 func (c *Checkpoint) name() string {
 	if len(c.files) == 1 && c.files[0].name == singleName {
 		return singleName
@@ -121,8 +120,8 @@ func (c *Checkpoint) name() string {
 // Names returns the names of all tensors, sorted.
 func (c *Checkpoint) Names() []string { return slices.Sorted(maps.Keys(c.tensors)) }
 
-// Unchanged returns ErrChanged, and which file, where size or modification
-// time of a mapped file is no longer what it was at Open.
+// Unchanged returns ErrChanged with the file's name if the size or the modification
+// time of a mapped file differs from those at Open.
 func (c *Checkpoint) Unchanged() error {
 	for _, f := range c.files {
 		if err := f.unchanged(); err != nil {
@@ -132,7 +131,8 @@ func (c *Checkpoint) Unchanged() error {
 	return nil
 }
 
-// Close unmaps the files. Every Tensor's Data is invalid from here on.
+// Close unmaps the files, which invalidates the Data of every Tensor.
+
 func (c *Checkpoint) Close() error {
 	var errs []error
 	for _, f := range c.files {

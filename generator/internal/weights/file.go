@@ -10,17 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// file is the bytes of one file: mapped, or a copy where it has no descriptor.
+// file is the content of one file: mapped, or copied if fsys gives no descriptor.
 type file struct {
 	name   string
 	data   []byte
 	mapped *os.File // nil for a copy
 	opened fs.FileInfo
-	// middles are the places in data of the middle of each tensor.
+	// middles are the offsets in data of the middle of each tensor.
 	middles []int
 }
 
-// openFile opens a regular file. fsys itself must not block at another kind.
+// openFile opens a regular file. It refuses other kinds after fsys.Open, so that call
+// must not block on a FIFO or a device.
 func openFile(fsys fs.FS, name string) (*file, error) {
 	opened, err := fsys.Open(name)
 	if err != nil {
@@ -65,8 +66,8 @@ func (f *file) load(opened fs.File) error {
 	return nil
 }
 
-// place notes where tensors are, which come in the order of the file, fill it from
-// the header to its end, and leave no hole.
+// place records the middle of each tensor. The tensors come in the order of the file
+// and fill it without a gap from the header to the end.
 func (f *file) place(tensors []Tensor) {
 	at := len(f.data)
 	for _, t := range tensors {
@@ -89,7 +90,8 @@ func (f *file) unchanged() error {
 		return err
 	}
 	if now.Size() != f.opened.Size() || !now.ModTime().Equal(f.opened.ModTime()) {
-		return fmt.Errorf("%w: %d bytes of %v are now %d of %v", ErrChanged,
+		return fmt.Errorf("%w: it had %d bytes, modified %v, and now has %d, modified %v", ErrChanged,
+
 			f.opened.Size(), f.opened.ModTime(), now.Size(), now.ModTime())
 	}
 	return nil

@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// Guard calls fn, which reads the Data of tensors on its own goroutine. Where a
-// file has become shorter since it was mapped, and a page is read that is gone,
-// Guard returns ErrChanged instead of the process ending.
+// Guard calls fn, which reads the Data of tensors on the calling goroutine. If fn
+// reads a page that a mapped file has lost, Guard returns ErrChanged; without Guard
+// the fault would end the process. Other panics pass through.
 func Guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -16,7 +16,8 @@ func Guard(fn func() error) (err error) {
 		case nil:
 		case interface {
 			runtime.Error
-			Addr() uintptr // of a fault alone
+			Addr() uintptr // only the error of a memory fault has it
+
 		}:
 			err = fmt.Errorf("weights: %w: %w", ErrChanged, r)
 		default:

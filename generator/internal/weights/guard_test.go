@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// shrunk is a tensor of a mapped file that has lost the tensor's pages since.
+// shrunk returns a tensor of a mapped file that was cut before the tensor's pages.
 func shrunk(t *testing.T) Tensor {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,7 +33,7 @@ func shrunk(t *testing.T) Tensor {
 	return x
 }
 
-// A file that loses its end while it is read is an error, not the process's end.
+// Reading past the new end of a file returns an error and does not end the process.
 func TestGuard(t *testing.T) {
 	x := shrunk(t)
 	into := make([]byte, len(x.Data))
@@ -65,8 +65,9 @@ func TestWithoutGuard(t *testing.T) {
 	}
 }
 
-// A file that loses its header between being mapped and being parsed is an error that
-// names it.
+// A file that loses its header after it was mapped and before it is parsed gives an
+// error with its name.
+
 func TestShrinksWhileItIsOpened(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, singleName)

@@ -8,24 +8,25 @@ import (
 	"strconv"
 )
 
-// Bounds of a checkpoint. With them what Open keeps of it takes less than 64 MiB.
+// Bounds of a checkpoint. They keep the memory that Open holds below 64 MiB, the
+// mapped files not counted.
 const (
-	prefixSize = 8           // bytes of the header's length
-	maxHeader  = 100_000_000 // bytes, of the format itself
-	maxTensors = 1 << 16     // in all shards
+	prefixSize = 8           // bytes: the length of the header
+	maxHeader  = 100_000_000 // bytes: the bound of the format itself
+	maxTensors = 1 << 16     // of all shards together
 	maxName    = 256         // bytes
 	maxRank    = 8
 )
 
-// entry is a tensor in the header.
+// entry is one tensor as the header describes it.
 type entry struct {
 	DType   *string   `json:"dtype"`
 	Shape   []natural `json:"shape"`
 	Offsets []natural `json:"data_offsets"` // begin and end, in bytes after the header
 }
 
-// natural is a JSON number without sign, fraction and exponent, below 2^63: it
-// fits an int of the 64-bit machines this builds for.
+// natural is a JSON number without sign, fraction or exponent, below 2^63. It fits
+// an int on 64-bit machines, the only ones that this builds for.
 type natural int64
 
 func (n *natural) UnmarshalJSON(data []byte) error {
@@ -37,13 +38,13 @@ func (n *natural) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// placed is a tensor and where its bytes begin and end.
+// placed is a tensor and the range of its bytes after the header.
 type placed struct {
 	Tensor
 	begin, end int64
 }
 
-// parse returns the tensors of a file, at most limit.
+// parse returns the tensors of a file. More than limit is an error.
 func parse(data []byte, limit int) ([]Tensor, error) {
 	header, body, err := cut(data)
 	if err != nil {
@@ -64,23 +65,23 @@ func parse(data []byte, limit int) ([]Tensor, error) {
 	return tensors, nil
 }
 
-// cut separates header and tensors: 8 bytes of length, little-endian, the
-// header, the rest.
+// cut splits a file into header and tensors. A file is the header's length (8 bytes,
+// little-endian), the header, and the tensors.
 func cut(data []byte) (header, body []byte, err error) {
 	if len(data) < prefixSize {
 		return nil, nil, fmt.Errorf("%w: %d bytes", ErrTruncated, len(data))
 	}
 	n, rest := binary.LittleEndian.Uint64(data), data[prefixSize:]
 	if n > maxHeader {
-		return nil, nil, fmt.Errorf("%w: header of %d bytes, at most %d", ErrTooLarge, n, maxHeader)
+		return nil, nil, fmt.Errorf("%w: the header has %d bytes, at most %d are allowed", ErrTooLarge, n, maxHeader)
 	}
 	if n > uint64(len(rest)) {
-		return nil, nil, fmt.Errorf("%w: header of %d bytes, %d are there", ErrTruncated, n, len(rest))
+		return nil, nil, fmt.Errorf("%w: the header should have %d bytes, %d are there", ErrTruncated, n, len(rest))
 	}
 	return rest[:n], rest[n:], nil
 }
 
-// parseHeader returns the tensors of a header. Their bytes are not looked at.
+// parseHeader returns the tensors that a header lists, without Data.
 func parseHeader(header []byte, limit int) ([]placed, error) {
 	var list []placed
 	err := eachMember(header, func(name string, value *reader) error {
@@ -101,17 +102,21 @@ func parseHeader(header []byte, limit int) ([]placed, error) {
 	return list, err
 }
 
-// place checks one entry.
+// place checks an entry and returns it as a tensor with its range.
 func (e *entry) place(name string) (placed, error) {
 	switch {
 	case e.DType == nil || e.Shape == nil || len(e.Offsets) != 2:
-		return placed{}, fmt.Errorf("%w: it wants dtype, shape and two data_offsets", ErrHeader)
+		return placed{}, fmt.Errorf("%w: a tensor needs dtype, shape and two data_offsets", ErrHeader)
 	case dtypes[*e.DType] == 0:
 		return placed{}, fmt.Errorf("%w: %.20q", ErrDType, *e.DType)
 	case len(e.Shape) > maxRank:
-		return placed{}, fmt.Errorf("%w: %d dimensions, at most %d", ErrTooLarge, len(e.Shape), maxRank)
+		return placed{}, fmt.Errorf("%w: %d dimensions, at most %d are allowed", ErrTooLarge, len(e.Shape), maxRank)
 	}
-	p := placed{Tensor: Tensor{Name: name, DType: dtypes[*e.DType]}, begin: int64(e.Offsets[0]), end: int64(e.Offsets[1])}
+	p := placed{
+		Tensor: Tensor{Name: name, DType: dtypes[*e.DType]},
+		begin:  int64(e.Offsets[0]),
+		end:    int64(e.Offsets[1]),
+	}
 	p.Shape = make([]int, 0, len(e.Shape))
 	size, ok := uint64(p.DType.Size()), true
 	for _, n := range e.Shape {
@@ -119,19 +124,19 @@ func (e *entry) place(name string) (placed, error) {
 		size, ok = multiply(size, uint64(n), ok)
 	}
 	if !ok || p.end < p.begin || size != uint64(p.end-p.begin) {
-		return placed{}, fmt.Errorf("%w: %s%v in %d to %d", ErrShape, p.DType, e.Shape, p.begin, p.end)
+		return placed{}, fmt.Errorf("%w: %s%v in the bytes %d to %d", ErrShape, p.DType, e.Shape, p.begin, p.end)
 	}
 	return p, nil
 }
 
-// multiply returns a·b, and whether ok still holds: nothing overflowed.
+// multiply returns a·b; ok stays true unless the product overflows.
 func multiply(a, b uint64, ok bool) (uint64, bool) {
 	high, low := bits.Mul64(a, b)
 	return low, ok && high == 0
 }
 
-// checkRanges refuses tensors that overlap, leave a hole, or don't end where
-// the file does. It sorts the list by place.
+// checkRanges refuses tensors that overlap, leave a gap, or do not end at the end of
+// the file. It sorts the list by range. size is the bytes after the header.
 func checkRanges(list []placed, size int64) error {
 	slices.SortFunc(list, func(a, b placed) int {
 		if a.begin != b.begin {
@@ -142,15 +147,17 @@ func checkRanges(list []placed, size int64) error {
 	at := int64(0)
 	for _, p := range list {
 		if p.begin != at {
-			return fmt.Errorf("tensor %.80q: %w: it begins at %d, the one before ends at %d", p.Name, ErrRange, p.begin, at)
+			return fmt.Errorf("tensor %.80q: %w: it begins at byte %d, the one before it ends at %d",
+				p.Name, ErrRange, p.begin, at)
 		}
 		if p.end > size {
-			return fmt.Errorf("tensor %.80q: %w: it ends at %d of %d", p.Name, ErrTruncated, p.end, size)
+			return fmt.Errorf("tensor %.80q: %w: it ends at byte %d of %d", p.Name, ErrTruncated, p.end, size)
 		}
 		at = p.end
 	}
 	if at != size {
-		return fmt.Errorf("%w: the tensors end at %d of %d", ErrRange, at, size)
+		return fmt.Errorf("%w: the tensors end at byte %d of %d", ErrRange, at, size)
+
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestHostileHeaderMemory gives headers of one long part.
+// TestHostileHeaderMemory bounds the memory that a header with one long part takes.
 func TestHostileHeaderMemory(t *testing.T) {
 	const size = 40 << 20
 	for name, header := range map[string]func() string{
@@ -36,7 +36,8 @@ func checkMemory(t *testing.T, header []byte) {
 	}
 }
 
-// TestManyTensorsMemory weighs what the largest header that passes leaves.
+// TestManyTensorsMemory bounds the memory that the tensors of the largest valid
+// header hold.
 func TestManyTensorsMemory(t *testing.T) {
 	var b strings.Builder
 	for i := range maxTensors + 1 {
@@ -58,7 +59,8 @@ func TestManyTensorsMemory(t *testing.T) {
 	runtime.KeepAlive(header)
 }
 
-// FuzzParseHeader holds what parse accepts against what the format promises.
+// FuzzParseHeader checks the guarantees of the format on each file that parse accepts.
+
 func FuzzParseHeader(f *testing.F) {
 	f.Add([]byte(good), 16)
 	f.Add([]byte(two(`[0,4]`, `[4,8]`)), 8)

@@ -10,7 +10,7 @@ import (
 
 const maxIndex = 16 << 20 // bytes
 
-// readIndex returns the file of each tensor.
+// readIndex returns the shard that the index names for each tensor.
 func readIndex(fsys fs.FS) (map[string]string, error) {
 	data, err := readBounded(fsys, indexName, maxIndex)
 	if err != nil {
@@ -46,11 +46,12 @@ func (r *reader) weightMap(shardOf map[string]string) error {
 	})
 }
 
-// checkShard lets a plain file name pass, so that an index can't lead out of
-// its directory.
+// checkShard refuses a shard that is not a plain file name, so that an index cannot
+// lead out of its directory.
 func checkShard(name string) error {
 	if strings.ContainsAny(name, `/\`) || !strings.HasSuffix(name, ".safetensors") {
-		return fmt.Errorf("%w: %.80q is no name of a shard", ErrIndex, name)
+		return fmt.Errorf("%w: %.80q is not the name of a shard", ErrIndex, name)
+
 	}
 	return nil
 }

@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxValue bounds one JSON value, in bytes: the decoder buffers each whole.
+// maxValue bounds one JSON value, in bytes. The decoder buffers a whole value.
 const maxValue = 1 << 20
 
-// reader decodes the values of a JSON document one by one, and refuses to go
-// more than maxValue into one.
+// reader decodes the values of a JSON document one by one and fails on a value of
+// more than maxValue bytes.
 type reader struct {
 	rest *bytes.Reader
-	left int
+	left int // bytes that the decoder may still read for the present value
 	json *json.Decoder
 }
 
@@ -27,7 +27,7 @@ func newReader(data []byte) *reader {
 	return r
 }
 
-// Read feeds the decoder.
+// Read is the decoder's input.
 func (r *reader) Read(p []byte) (int, error) {
 	if r.left <= 0 {
 		return 0, fmt.Errorf("%w: a value of more than %d bytes", ErrTooLarge, maxValue)
@@ -48,7 +48,7 @@ func (r *reader) token() (json.Token, error) {
 	return t, fault(err)
 }
 
-// fault gives an error of the decoder a kind.
+// fault wraps an error of the decoder in one of this package's.
 func fault(err error) error {
 	if err == nil || errors.Is(err, ErrTooLarge) {
 		return err
@@ -56,15 +56,15 @@ func fault(err error) error {
 	return fmt.Errorf("%w: %w", ErrHeader, err)
 }
 
-// eachMember calls do for each member of the one JSON object that data is. do
-// decodes the value. A name that comes twice is refused.
+// eachMember calls do for each member of the JSON object in data. do must decode the
+// value. Duplicate names, and data after the object, are refused.
 func eachMember(data []byte, do func(name string, value *reader) error) error {
 	if !utf8.Valid(data) {
 		return fmt.Errorf("%w: not UTF-8", ErrHeader)
 	}
 	r := newReader(data)
 	if t, err := r.token(); err != nil || t != json.Delim('{') {
-		return fmt.Errorf("%w: it is not a JSON object", ErrHeader)
+		return fmt.Errorf("%w: not a JSON object", ErrHeader)
 	}
 	if err := r.members(do); err != nil {
 		return err
@@ -75,7 +75,7 @@ func eachMember(data []byte, do func(name string, value *reader) error) error {
 	return nil
 }
 
-// members reads up to the end of the object that has just begun.
+// members calls do for each member up to the end of the object that has just begun.
 func (r *reader) members(do func(name string, value *reader) error) error {
 	seen := map[string]bool{}
 	for r.json.More() {
@@ -83,14 +83,17 @@ func (r *reader) members(do func(name string, value *reader) error) error {
 		if err != nil {
 			return err
 		}
-		name := t.(string) // the decoder has no other token here
+		name := t.(string) // the decoder returns no other token here
 		switch {
 		case len(name) > maxName:
-			return fmt.Errorf("%.80q…: %w: a name of %d bytes, at most %d", name, ErrTooLarge, len(name), maxName)
+			return fmt.Errorf("%.80q…: %w: the name has %d bytes, at most %d are allowed",
+				name, ErrTooLarge, len(name), maxName)
+
 		case len(seen) > maxTensors:
 			return fmt.Errorf("%w: more than %d tensors", ErrTooLarge, maxTensors)
 		case seen[name]:
-			return fmt.Errorf("%.80q: %w: it comes twice", name, ErrHeader)
+			return fmt.Errorf("%.80q: %w: the name occurs twice", name, ErrHeader)
+
 		}
 		seen[name] = true
 		if err := do(name, r); err != nil {

@@ -2,7 +2,7 @@ package weights
 
 import "unsafe"
 
-// Mapped is the bytes of the files that are mapped, as opposed to read.
+// Mapped returns the total size of the mapped files in bytes.
 func (c *Checkpoint) Mapped() (bytes int64) {
 	for _, f := range c.files {
 		if f.mapped != nil {
@@ -12,8 +12,9 @@ func (c *Checkpoint) Mapped() (bytes int64) {
 	return bytes
 }
 
-// Unaligned is the bytes of matrices that do not begin at a multiple of n bytes
-// in memory. A device that reads weights in place has to copy these.
+// Unaligned returns the total size in bytes of the matrices at an address that is not a
+// multiple of n. A device that reads weights in place must copy them.
+
 func (c *Checkpoint) Unaligned(n int) (bytes int64) {
 	for _, t := range c.tensors {
 		if len(t.Shape) > 1 && len(t.Data) > 0 && uintptr(unsafe.Pointer(&t.Data[0]))%uintptr(n) != 0 {

@@ -8,29 +8,30 @@ import (
 	"syscall"
 )
 
-// What is sampled of a checkpoint: the page of each file's header, its last page,
-// one page of each tensor, and one every sampleStride bytes; of all files together
-// at most maxSamples, then fewer tensors have one.
+// A checkpoint is sampled by pages: the first and the last page of each file, one
+// page of each tensor, and one every sampleStride bytes. All files together have at
+// most maxSamples pages; a checkpoint with more is thinned evenly.
 const (
 	samplePage   = 4096    // bytes
 	sampleStride = 4 << 20 // bytes
 	maxSamples   = 4096    // 16 MiB
 )
 
-// samples are the checksums of some pages of a mapped file, and when it had them.
+// samples holds the checksums of some pages of a mapped file, and the stamp of the
+// file at the time.
 type samples struct {
 	*file
 	seed    maphash.Seed
 	offsets []int // of the pages
 	sums    []uint64
-	known   stamp // of the file with these sums
-	again   bool  // known is so new that another write may have the same
+	known   stamp // stamp of the file when the sums were right
+	again   bool  // compare once more: a later write may have the same stamp
 }
 
-// stamp is what a look at an open file tells of its content.
+// stamp is the size and the times of an open file.
 type stamp struct {
 	size             int64
-	modified, status int64 // mtime and ctime, in nanoseconds; a writer can set back mtime alone
+	modified, status int64 // mtime and ctime in nanoseconds; a writer can set back only mtime
 }
 
 func stampOf(info fs.FileInfo) stamp {
@@ -41,13 +42,14 @@ func stampOf(info fs.FileInfo) stamp {
 	return s
 }
 
-// written reports whether a file was written to, or touched, between two looks. A
-// rename changes ctime alone.
+// written reports whether a file was written to or touched between two stamps. A
+// rename changes only ctime.
 func (s stamp) written(later stamp) bool {
 	return s.size != later.size || s.modified != later.modified
 }
 
-// sampleOffsets chooses at most n pages of a file.
+// sampleOffsets chooses the pages of a file to sample, at most n, and returns their
+// offsets in increasing order.
 func sampleOffsets(f *file, n int) []int {
 	all := append([]int{0, len(f.data) - 1}, f.middles...)
 	for at := sampleStride; at < len(f.data); at += sampleStride {
@@ -61,7 +63,8 @@ func sampleOffsets(f *file, n int) []int {
 	return thin(all, n)
 }
 
-// thin leaves at most n of a list, at least two, evenly, the first and the last included.
+// thin keeps at most n elements of a list, and at least two: the first, the last, and
+// elements spread evenly between them.
 func thin(list []int, n int) []int {
 	if n = max(2, n); len(list) <= n {
 		return list
@@ -72,7 +75,7 @@ func thin(list []int, n int) []int {
 	return list[:n]
 }
 
-// take takes the sums. It is ErrChanged where the file was written to since Open.
+// take records the sums. It returns ErrChanged if the file was written to since Open.
 func (s *samples) take() error {
 	s.sums = make([]uint64, len(s.offsets))
 	err := s.each(func(i int, sum uint64) error { s.sums[i] = sum; return nil })
@@ -89,8 +92,8 @@ func (s *samples) take() error {
 	return err
 }
 
-// each calls fn with the checksum of each sampled page as it is now. A page that is
-// gone, since the file became shorter, is ErrChanged.
+// each calls fn with the present checksum of each sampled page. It returns ErrChanged
+// if the file became shorter and lost a page.
 func (s *samples) each(fn func(i int, sum uint64) error) error {
 	return Guard(func() error {
 		var page [samplePage]byte
@@ -104,35 +107,39 @@ func (s *samples) each(fn func(i int, sum uint64) error) error {
 	})
 }
 
-// look compares the file with what it was. Sums are compared where size or times
-// have changed, and where force is set. touched says that it was written to or
-// touched and the sampled pages are as they were. The error is ErrChanged.
+// look compares the file with its known stamp, and the sums as well if the stamp
+// differs or force is set. touched reports that the file was written to or touched
+// while the sampled pages stayed the same. The error is ErrChanged.
 func (s *samples) look(force bool) (touched bool, err error) {
 	info, err := s.mapped.Stat()
 	if err != nil {
-		return false, nil // a file system that does not answer says nothing of a change
+		return false, nil // a failed stat is no evidence of a change
 	}
 	now, before := stampOf(info), s.known
 	if now == before && !s.again && !force {
 		return false, nil
 	}
 	if now.size < int64(len(s.data)) {
-		return false, fmt.Errorf("weights: %s: %w: of %d bytes %d are left", s.name, ErrChanged, len(s.data), now.size)
+		return false, fmt.Errorf("weights: %s: %w: it shrank from %d to %d bytes",
+			s.name, ErrChanged, len(s.data), now.size)
+
 	}
 	if err := s.compare(); err != nil {
 		return false, err
 	}
-	// The kernel's clock ticks every few milliseconds: what is written in the tick
-	// of this look changes no time, so the next look compares again.
+	// File times have the resolution of the kernel's tick, a few milliseconds. A write
+	// in the same tick as this look leaves the times as they are, so the next look
+	// compares again.
 	s.known, s.again = now, now != before
 	return before.written(now), nil
 }
 
-// compare is ErrChanged where a sampled page is not what it was.
+// compare returns ErrChanged if the checksum of a sampled page differs.
 func (s *samples) compare() error {
 	err := s.each(func(i int, sum uint64) error {
 		if sum != s.sums[i] {
-			return fmt.Errorf("%w: its page at byte %d is not what it was", ErrChanged, s.offsets[i])
+			return fmt.Errorf("%w: the page at byte %d differs", ErrChanged, s.offsets[i])
+
 		}
 		return nil
 	})

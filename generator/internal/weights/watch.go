@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// Watch notices when files of a checkpoint are written to while tensors are read
-// where the files are mapped. It looks at open descriptors, never at paths: a file
-// that is replaced by a rename is still there, and nothing has changed. A changed
-// size or time is confirmed by the checksums of sampled pages, so that a touch ends
-// nothing, and a write that changes no sampled page goes unnoticed.
+// Watch detects writes to the mapped files of a checkpoint while their tensors are in
+// use. It looks at open descriptors, never at paths, so replacing a file by a rename
+// is no change. If a size or a time differs, the checksums of sampled pages decide: a
+// mere touch is no change, and a write that misses every sampled page goes unnoticed.
 //
-// Its methods may be called by many goroutines. They read files: the engine's thread
-// calls none of them.
+// Goroutines may share a Watch. Its methods read files, so the engine's thread must
+// not call them.
 type Watch struct {
-	Interval time.Duration // between two looks; a second at first
-	Limit    time.Duration // of Rest; ten minutes at first
+	Interval time.Duration // between two looks; 1 s by default
+	Limit    time.Duration // the longest that Rest waits; 10 min by default
 
 	mu      sync.Mutex
 	files   []*samples
 	taken   bool
-	summed  time.Time     // when sums of all files were compared last
-	changed error         // the first that was found; it stays
-	found   chan struct{} // closed then
+	summed  time.Time     // time of the last comparison of all sums
+	changed error         // the first change that was found; never reset
+	found   chan struct{} // closed when changed is set
 }
 
-// Watch returns what watches the files, or nil where none is mapped. Close comes
-// after its last call.
+// Watch returns a Watch of the mapped files, or nil if none is mapped. Its methods
+// must not be called after [Checkpoint.Close].
 func (c *Checkpoint) Watch() *Watch {
 	w := &Watch{Interval: time.Second, Limit: 10 * time.Minute, found: make(chan struct{})}
 	total := 0
@@ -47,9 +46,10 @@ func (c *Checkpoint) Watch() *Watch {
 	return w
 }
 
-// Run takes the checksums and then looks at the files until stop is closed. It
-// returns ErrChanged, and which file, once one is not what Open checked; so does
-// Verify then. touched hears of a file that was written to or touched, and is as it was.
+// Run records the checksums and then looks at the files once an interval until stop
+// is closed. If a file no longer is what Open checked, Run returns ErrChanged with the
+// file's name, and Verify does so from then on. Run calls touched with the name of a
+// file that was written to or touched while its sampled pages stayed the same.
 func (w *Watch) Run(stop <-chan struct{}, touched func(file string)) error {
 	next := time.NewTicker(w.Interval)
 	defer next.Stop()
@@ -59,15 +59,15 @@ func (w *Watch) Run(stop <-chan struct{}, touched func(file string)) error {
 		}
 		select {
 		case <-next.C:
-		case <-w.found: // by Verify
+		case <-w.found: // Verify found a change; look returns it
 		case <-stop:
 			return nil
 		}
 	}
 }
 
-// Verify looks at once, and compares checksums even where no time has changed,
-// though no more often than once an interval. The error is ErrChanged.
+// Verify looks at the files at once. It compares checksums even if no time has
+// changed, but at most once an interval. The error is ErrChanged.
 func (w *Watch) Verify() error { return w.look(true, func(string) {}) }
 
 func (w *Watch) look(force bool, touched func(string)) error {
@@ -83,7 +83,7 @@ func (w *Watch) look(force bool, touched func(string)) error {
 	return w.changed
 }
 
-// compare takes the sums at the first call and compares at each later one.
+// compare records the sums on the first call and compares on each later one.
 func (w *Watch) compare(force bool, touched func(string)) error {
 	if !w.taken {
 		for _, f := range w.files {
@@ -96,11 +96,11 @@ func (w *Watch) compare(force bool, touched func(string)) error {
 	}
 	force = force && time.Since(w.summed) > w.Interval
 	for _, f := range w.files {
-		is, err := f.look(force)
+		wasTouched, err := f.look(force)
 		if err != nil {
 			return err
 		}
-		if is {
+		if wasTouched {
 			touched(f.name)
 		}
 	}
@@ -110,9 +110,9 @@ func (w *Watch) compare(force bool, touched func(string)) error {
 	return nil
 }
 
-// Rest returns when no file has changed for two intervals: whoever writes them is
-// done. It waits for Limit at most, and not beyond the end of ctx. waiting is called
-// once an interval.
+// Rest returns when no file has changed for two intervals, so that the writer is
+// probably done. It returns after Limit or at the end of ctx at the latest. It calls
+// waiting once an interval.
 func (w *Watch) Rest(ctx context.Context, waiting func()) {
 	ctx, stop := context.WithTimeout(ctx, w.Limit)
 	defer stop()
@@ -137,7 +137,8 @@ func (w *Watch) Rest(ctx context.Context, waiting func()) {
 	}
 }
 
-// stamps are those of all files; a file that cannot be looked at has none.
+// stamps returns the stamp of each file, zero for a file that fails to stat.
+
 func (w *Watch) stamps() []stamp {
 	all := make([]stamp, len(w.files))
 	for i, f := range w.files {

@@ -16,7 +16,7 @@ import (
 	"reel/generator/internal/files"
 )
 
-const tensorBytes = 3 * samplePage // of each tensor of watched
+const tensorBytes = 3 * samplePage // size of each tensor in watched's checkpoint
 
 // watched writes a checkpoint of 40 tensors, opens it and watches it.
 func watched(t *testing.T) (path string, c *Checkpoint, w *Watch) {
@@ -37,7 +37,7 @@ func watched(t *testing.T) (path string, c *Checkpoint, w *Watch) {
 	return path, c, w
 }
 
-// equalTensors is a header of n tensors of so many bytes each.
+// equalTensors returns a header of n tensors of equal size in bytes.
 func equalTensors(n, bytes int) string {
 	var entries []string
 	for i := range n {
@@ -47,7 +47,7 @@ func equalTensors(n, bytes int) string {
 	return "{" + strings.Join(entries, ",") + "}"
 }
 
-// overwrite writes bytes into a file where it is.
+// overwrite writes content into a file in place, at an offset.
 func overwrite(t *testing.T, path string, at int64, content []byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -60,8 +60,8 @@ func overwrite(t *testing.T, path string, at int64, content []byte) {
 	}
 }
 
-// What is written into any tensor is found at the next look, also where the writer
-// sets the time back; so is a file that was cut.
+// The next look finds a write into any tensor, even if the writer sets the time back,
+// and a file that was cut.
 func TestWatchFindsWhatIsWritten(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, path string, header int64){
 		"a tensor": func(t *testing.T, path string, header int64) {
@@ -94,14 +94,14 @@ func TestWatchFindsWhatIsWritten(t *testing.T) {
 			}
 			header := int64(len(c.files[0].data)) - 40*tensorBytes
 			change(t, path, header)
-			for range 2 { // it stays
+			for range 2 { // the error persists
 				err := w.look(false, func(string) {})
 				if !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), singleName) {
 					t.Fatalf("%v, wants %v", err, ErrChanged)
 				}
 			}
-			if name == "shorter" && !strings.Contains(w.changed.Error(), "are left") {
-				t.Errorf("it does not say that the file is shorter: %v", w.changed)
+			if name == "shorter" && !strings.Contains(w.changed.Error(), "it shrank from") {
+				t.Errorf("the error does not say that the file is shorter: %v", w.changed)
 			}
 			if err := w.Run(nil, nil); !errors.Is(err, ErrChanged) {
 				t.Errorf("Run: %v, wants %v", err, ErrChanged)
@@ -110,8 +110,8 @@ func TestWatchFindsWhatIsWritten(t *testing.T) {
 	}
 }
 
-// A touch, a longer file and a rename into place leave the weights as they are. Of
-// the first two somebody hears, once.
+// A touch, a longer file and a rename into place leave the weights as they are. The
+// first two are reported, once.
 func TestWatchLeavesAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(path string) error
@@ -141,8 +141,8 @@ func TestWatchLeavesAlone(t *testing.T) {
 	}
 }
 
-// A write in the tick of the kernel's clock in which the file was looked at changes
-// no time. The look after it compares all the same.
+// A write in the same tick of the kernel's clock as a look changes no time. The next
+// look compares sums nevertheless.
 func TestWriteInTheTickOfALook(t *testing.T) {
 	path, _, w := watched(t)
 	now := time.Now()
@@ -160,8 +160,8 @@ func TestWriteInTheTickOfALook(t *testing.T) {
 	}
 }
 
-// Verify trusts no time: a file system may not tell of a write.
-func TestVerifyComparesWhereNoTimeChanged(t *testing.T) {
+// Verify does not rely on times, since a file system may fail to update them.
+func TestVerifyComparesIfNoTimeChanged(t *testing.T) {
 	path, _, w := watched(t)
 	w.Interval = 0
 	if err := w.Verify(); err != nil {
@@ -181,7 +181,8 @@ func TestVerifyComparesWhereNoTimeChanged(t *testing.T) {
 	}
 }
 
-// What changes before the sums are taken has no sums to be compared with: it is a change.
+// A file that is touched before the sums are recorded counts as changed, since there
+// is nothing to compare it with.
 func TestChangedBeforeTheSums(t *testing.T) {
 	path, _, w := watched(t)
 	if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
@@ -217,7 +218,7 @@ func TestVerifyEndsRun(t *testing.T) {
 	}
 }
 
-// Rest waits while somebody writes, and no longer than its limit.
+// Rest waits while a file is written to, and no longer than its limit.
 func TestRest(t *testing.T) {
 	path, _, w := watched(t)
 	w.Interval = 50 * time.Millisecond
@@ -228,20 +229,20 @@ func TestRest(t *testing.T) {
 		}
 	})
 	if writes != 6 {
-		t.Errorf("it rested after %d intervals, wants 4 with writes and 2 without", writes)
+		t.Errorf("it returned after %d intervals, wants 4 with writes and 2 without", writes)
 	}
 	w.Limit = 0
 	w.Rest(context.Background(), func() { t.Error("it waits beyond its limit") })
 }
 
-// Every tensor has a sampled page, as long as there are few enough.
+// Every tensor has a sampled page if the checkpoint has few enough of them.
 func TestSampleOffsets(t *testing.T) {
 	_, c, w := watched(t)
 	offsets := w.files[0].offsets
 	for i := range 40 {
 		begin := len(c.files[0].data) - (40-i)*tensorBytes
 		if !slices.ContainsFunc(offsets, func(at int) bool { return at+samplePage > begin && at < begin+tensorBytes }) {
-			t.Errorf("tensor %d has none", i)
+			t.Errorf("tensor %d has no sampled page", i)
 		}
 	}
 	big := &file{data: make([]byte, 64<<20+1)}
@@ -252,7 +253,7 @@ func TestSampleOffsets(t *testing.T) {
 		got := sampleOffsets(big, n)
 		distinct := slices.IsSorted(got) && len(slices.Compact(slices.Clone(got))) == want
 		if len(got) != want || got[0] != 0 || got[len(got)-1] != 64<<20 || !distinct {
-			t.Errorf("of at most %d there are %d, wants %d", n, len(got), want)
+			t.Errorf("with at most %d there are %d pages, wants %d", n, len(got), want)
 		}
 	}
 	if w := (&Checkpoint{files: []*file{{data: []byte{1}}}}).Watch(); w != nil {
@@ -260,8 +261,9 @@ func TestSampleOffsets(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstSums measures how long the sums of 1 GB in 300 tensors take, whose
-// pages have been read before, as the first pass of a start does.
+// BenchmarkFirstSums measures the time to record the sums of 1 GiB in 300 tensors. All
+// pages are in the page cache, as after the loading of a model.
+
 func BenchmarkFirstSums(b *testing.B) {
 	const tensors, bytes = 300, 1 << 30 / 300 &^ 1
 	dir, header := b.TempDir(), pack(equalTensors(tensors, bytes), 0)

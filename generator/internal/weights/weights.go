@@ -1,31 +1,31 @@
 // Package weights reads the tensors of a checkpoint in the safetensors format,
-// one file or several with an index. A checkpoint is not trusted: all of its
-// structure is checked before a tensor is handed out, and what checking takes
-// is bounded whatever the file says.
+// from one file or from several with an index. A checkpoint is not trusted: Open
+// checks all of its structure before it hands out a tensor, and the memory that
+// the checks take is bounded.
 package weights
 
 import "errors"
 
-// Errors of Open and Tensor. Each comes wrapped, with the file, the tensor and
-// the fault.
+// Errors of [Open] and [Checkpoint.Tensor]. Each comes wrapped with the file, the
+// tensor and the fault.
 var (
 	ErrMissing   = errors.New("no such tensor")
 	ErrTruncated = errors.New("file ends too early")
 	ErrHeader    = errors.New("malformed header")
-	ErrTooLarge  = errors.New("past a bound")
+	ErrTooLarge  = errors.New("too large")
 	ErrDType     = errors.New("dtype not supported")
 	ErrShape     = errors.New("shape does not match the tensor's bytes")
-	ErrRange     = errors.New("tensors overlap or leave bytes that belong to none")
+	ErrRange     = errors.New("tensors overlap or leave a gap")
 	ErrIndex     = errors.New("index and shards disagree")
-	// ErrChanged is a file that was written to while it was open. What was read
-	// from it is worth nothing, and a page that is gone faults when it is read.
+	// ErrChanged means that a file was written to while it was open. Data read from
+	// it is worthless, and reading a page past its new end faults.
 	ErrChanged = errors.New("file changed while it was in use")
 )
 
-// DType is the type of a tensor's elements.
+// DType is the element type of a tensor.
 type DType uint8
 
-// The element types, little-endian. The zero DType is none.
+// The element types, all little-endian. The zero DType is no type.
 const (
 	BF16 DType = iota + 1
 	F16
@@ -34,7 +34,7 @@ const (
 
 var dtypes = map[string]DType{"BF16": BF16, "F16": F16, "F32": F32}
 
-// Size returns the bytes of an element.
+// Size returns the size of an element in bytes; 0 of the zero DType.
 func (d DType) Size() int {
 	switch d {
 	case BF16, F16:
@@ -55,13 +55,14 @@ func (d DType) String() string {
 	return "none"
 }
 
-// Tensor is a view of a checkpoint. Data is row-major and little-endian, holds
-// the product of Shape elements, and must neither be written to nor be used
-// after the checkpoint's Close. No alignment is promised.
+// Tensor is a view of one tensor in a checkpoint. Data holds the elements in
+// row-major order, little-endian, without any alignment. It is read-only and valid
+// until [Checkpoint.Close].
 type Tensor struct {
 	Name  string
 	DType DType
 	Shape []int
 	Data  []byte
-	File  string // that it is in
+	File  string // name of the file that holds it
+
 }
