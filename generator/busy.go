@@ -7,14 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"reel/generator/internal/config"
 	"reel/kernels/device"
-)
-
-// errNoGPU says that the GPU, or its driver, is not there; errNoRoom that the
-// model does not fit the device's memory.
-var (
-	errNoGPU  = errors.New("no GPU")
-	errNoRoom = errors.New("out of memory")
 )
 
 // waiting is how long a start waits for a device that other programs hold, or
@@ -50,9 +44,9 @@ func (l *prepared) fit(p planner, use weightUse) error {
 	l.sizes, l.plan, err = p.plan(b.bytes)
 	err = b.explain(err)
 	l.heapRoom = programRoom + l.sizes.graphs + max(0, b.hard-l.sizes.total())
-	if !errors.Is(err, errNoRoom) {
+	if !errors.Is(err, config.ErrNoRoom) {
 		if err != nil {
-			err = refuse(errConfig, "%w", err)
+			err = config.Refuse(config.ErrConfig, "%w", err)
 		}
 		return err
 	}
@@ -65,5 +59,5 @@ func (l *prepared) fit(p planner, use weightUse) error {
 			return fmt.Errorf("%w: %w", device.ErrBusy, err)
 		}
 	}
-	return refuse(errConfig, "%w", err)
+	return config.Refuse(config.ErrConfig, "%w", err)
 }

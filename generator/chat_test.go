@@ -12,6 +12,7 @@ import (
 	"testing/fstest"
 
 	"reel/generator/internal/chat"
+	"reel/generator/internal/config"
 	"reel/protocol"
 )
 
@@ -99,7 +100,7 @@ func TestModelsWithTemplates(t *testing.T) {
 		}
 		write(templateFile, c.template)
 		write(tokenizerConfig, `{"bos_token":"<|begin_of_text|>"}`)
-		m, e, err := load(t.Context(), Options{Model: dir, MaxSeqLen: 64, MaxBatch: 1}, func(float64, string) {})
+		m, e, err := load(t.Context(), config.Options{Model: dir, MaxSeqLen: 64, MaxBatch: 1}, func(float64, string) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +122,7 @@ func TestModelsWithTemplates(t *testing.T) {
 			t.Errorf("%s: its process is there after the engine's end", name)
 		}
 	}
-	m, err := loadModel(t, Options{MaxSeqLen: 64, MaxBatch: 1})
+	m, err := loadModel(t, config.Options{MaxSeqLen: 64, MaxBatch: 1})
 	if err != nil || m.Chat != nil {
 		t.Errorf("the embedded model has a template: %v, %v", m.Chat, err)
 	}

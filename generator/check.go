@@ -9,14 +9,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 )
 
 // checkCommand proves that the model's pass can be captured and replayed.
 func (p *program) checkCommand() *cobra.Command {
-	var o Options
+	var o config.Options
 	var verbose bool
-	settings := o.settings()
+	settings := config.Settings(&o)
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Prove that the model's passes can be captured, and that replays are right",
@@ -43,7 +44,7 @@ func (p *program) checkCommand() *cobra.Command {
 var errFaults = errors.New("the check found faults: see above")
 
 // check prints a line for each graph and returns errFaults where one is at fault.
-func check(w io.Writer, o Options, verbose bool) error {
+func check(w io.Writer, o config.Options, verbose bool) error {
 	l, err := prepare(o, func(float64, string) {})
 	if err != nil {
 		return err

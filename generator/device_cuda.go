@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/config"
 	"reel/kernels/cuda"
 	"reel/kernels/device"
 	gpu "reel/kernels/device/cuda"
@@ -16,7 +17,7 @@ import (
 
 // chooseDevice settles o.Device, once. This program has the cuda device, and
 // would not have started without a driver.
-func chooseDevice(_ <-chan os.Signal, _ zerolog.Logger, _ func(), o *Options) error {
+func chooseDevice(_ <-chan os.Signal, _ zerolog.Logger, _ func(), o *config.Options) error {
 	if o.Device == "auto" {
 		o.Device = "cuda"
 	}
@@ -31,14 +32,14 @@ func cudaIsThere() error { return nil }
 func cudaStarts() error  { return nil }
 
 // openHardware opens the device that was chosen.
-func openHardware(o Options) (hardware, error) {
+func openHardware(o config.Options) (hardware, error) {
 	if o.Device == "host" {
 		return hostHardware(), nil
 	}
 	watch := watchMemory(o.GPU)
 	d, err := gpu.New(o.GPU, cuda.Fatbin)
 	if errors.Is(err, device.ErrBadBuffer) {
-		return hardware{}, refuse(errConfig, "--gpu %d: %w: %w", o.GPU, errNoGPU, err)
+		return hardware{}, config.Refuse(config.ErrConfig, "--gpu %d: %w: %w", o.GPU, config.ErrNoGPU, err)
 	}
 	if errors.Is(err, device.ErrOutOfMemory) { // not even a context fits beside what others hold
 		err = fmt.Errorf("%w: %w", device.ErrBusy, err)

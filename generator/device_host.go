@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/config"
 	"reel/kernels/device"
 )
 
@@ -40,24 +41,24 @@ var thisSystem = system{
 // the cuda device, with the same process id. A service that says cuda gets cuda
 // or a clear failure, never a processor in silence. stop ends it with errSignal.
 // flush writes the log before another program takes the process over.
-func chooseDevice(stop <-chan os.Signal, log zerolog.Logger, flush func(), o *Options) error {
+func chooseDevice(stop <-chan os.Signal, log zerolog.Logger, flush func(), o *config.Options) error {
 	s := thisSystem
 	s.flush = flush
 	return s.chooseDevice(stop, log, o)
 }
 
-func (s system) chooseDevice(stop <-chan os.Signal, log zerolog.Logger, o *Options) error {
+func (s system) chooseDevice(stop <-chan os.Signal, log zerolog.Logger, o *config.Options) error {
 	if o.Device == "host" {
 		return nil
 	}
 	err := s.becomeCuda(stop, log)
 	switch {
-	case errors.Is(err, errSignal):
+	case errors.Is(err, config.ErrSignal):
 		return err
 	case o.Device == "cuda" && errors.Is(err, device.ErrBusy): // to be tried again
 		return fmt.Errorf("--device cuda: %w", err)
 	case o.Device == "cuda":
-		return refuse(errConfig, "--device cuda: %w: mend that, or use --device host", err)
+		return config.Refuse(config.ErrConfig, "--device cuda: %w: mend that, or use --device host", err)
 	}
 	o.Device = "host"
 	log.Info().Str("device", o.Device).Str("reason", err.Error()).Msg("--device auto serves on the host")
@@ -95,4 +96,4 @@ func (s system) driver() string {
 func driverLibrary() string { return thisSystem.driver() }
 
 // openHardware opens the device that was chosen.
-func openHardware(Options) (hardware, error) { return hostHardware(), nil }
+func openHardware(config.Options) (hardware, error) { return hostHardware(), nil }

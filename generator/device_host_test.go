@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"reel/generator/internal/config"
 )
 
 // machine is a system with a GPU, a driver and the cuda program, made of files.
@@ -54,7 +56,7 @@ func (m *machine) programDoes(t *testing.T, script string) {
 
 func TestCudaBecomesTheOtherProgram(t *testing.T) {
 	for _, name := range []string{"cuda", "auto"} {
-		m, o := newMachine(t), Options{Device: name}
+		m, o := newMachine(t), config.Options{Device: name}
 		_ = m.chooseDevice(nil, zerolog.Nop(), &o)
 		if len(m.ran) < 2 || m.ran[0] != filepath.Join(m.dir, cudaBinary) || !slices.Equal(m.ran[2:], os.Args[1:]) {
 			t.Errorf("--device %s ran %v", name, m.ran)
@@ -72,7 +74,7 @@ func TestCudaBecomesTheOtherProgram(t *testing.T) {
 }
 
 func TestHostNeverLooksForAGPU(t *testing.T) {
-	m, o := newMachine(t), Options{Device: "host"}
+	m, o := newMachine(t), config.Options{Device: "host"}
 	if err := m.chooseDevice(nil, zerolog.Nop(), &o); err != nil || m.ran != nil {
 		t.Errorf("error %v, ran %v", err, m.ran)
 	}
@@ -81,12 +83,12 @@ func TestHostNeverLooksForAGPU(t *testing.T) {
 // Whatever is missing is named; cuda then fails, and auto serves on the host.
 func TestWhatIsMissingIsNamed(t *testing.T) {
 	for missing, want := range map[string]string{"nvidia0": "no GPU", "lib64/libcuda.so.1": "driver", cudaBinary: "make cuda"} {
-		m, o := newMachine(t), Options{Device: "cuda"}
+		m, o := newMachine(t), config.Options{Device: "cuda"}
 		if err := os.Remove(filepath.Join(m.dir, missing)); err != nil {
 			t.Fatal(err)
 		}
 		err := m.chooseDevice(nil, zerolog.Nop(), &o)
-		if !errors.Is(err, errConfig) || !strings.Contains(err.Error(), want) || m.ran != nil {
+		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), want) || m.ran != nil {
 			t.Errorf("without %s: %v, ran %v", missing, err, m.ran)
 		}
 		o.Device = "auto"

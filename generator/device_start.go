@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/config"
 	"reel/kernels/device"
 )
 
@@ -26,11 +27,11 @@ type cudaProgram struct {
 // find looks for the program and all that it needs to start.
 func (s system) find() (p cudaProgram, err error) {
 	if nodes, _ := filepath.Glob(s.nodes); len(nodes) == 0 {
-		return p, fmt.Errorf("%w: there is no %s", errNoGPU, s.nodes)
+		return p, fmt.Errorf("%w: there is no %s", config.ErrNoGPU, s.nodes)
 	}
 	driver := s.driver()
 	if driver == "" {
-		return p, fmt.Errorf("%w: no NVIDIA driver: libcuda.so.1 was not found", errNoGPU)
+		return p, fmt.Errorf("%w: no NVIDIA driver: libcuda.so.1 was not found", config.ErrNoGPU)
 	}
 	if p.path, err = s.findBeside(); err != nil {
 		return p, err
@@ -71,7 +72,7 @@ func (p cudaProgram) try(stop <-chan os.Signal) error {
 		return refused(err, said.String())
 	case <-stop:
 		_ = cmd.Process.Kill() // it may have ended
-		return errSignal
+		return config.ErrSignal
 	}
 }
 
@@ -83,7 +84,7 @@ func refused(err error, said string) error {
 	}
 	// One who ends a group of processes means this one too.
 	if s := exit.Sys().(syscall.WaitStatus); s.Signaled() && (s.Signal() == syscall.SIGTERM || s.Signal() == syscall.SIGINT) {
-		return errSignal
+		return config.ErrSignal
 	}
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	why := lines[len(lines)-1]
@@ -93,7 +94,7 @@ func refused(err error, said string) error {
 	if strings.HasSuffix(why, " SystemNotReady") {
 		return fmt.Errorf("%w: %s", device.ErrBusy, why)
 	}
-	return fmt.Errorf("%w: %s does not start (%w): %s", errNoGPU, cudaBinary, err, why)
+	return fmt.Errorf("%w: %s does not start (%w): %s", config.ErrNoGPU, cudaBinary, err, why)
 }
 
 // tryPatiently tries until the machine has set up its GPUs, or that took too long.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/config"
 	"reel/kernels/device"
 	"reel/protocol"
 )
@@ -33,7 +34,7 @@ func TestProgramThatDoesNotStart(t *testing.T) {
 	} {
 		m := newMachine(t)
 		m.programDoes(t, c.script)
-		o := Options{Device: "cuda"}
+		o := config.Options{Device: "cuda"}
 		err := m.chooseDevice(nil, zerolog.Nop(), &o)
 		if e := explain(err); m.ran != nil || exitCode(err) != exitConfig || e.Code != protocol.CodeGPUAbsent || !strings.Contains(e.Message, c.want) {
 			t.Errorf("%s: ran %v, exit code %d, %+v", name, m.ran, exitCode(err), e)
@@ -53,14 +54,14 @@ func TestGPUsThatAreBeingSetUp(t *testing.T) {
 	m.patience = waiting{limit: time.Minute, pause: time.Millisecond}
 	m.programDoes(t, "cd '"+m.dir+"'; test -e three && exit; test ! -e two || touch three; test ! -e one || touch two; touch one; "+says("SystemNotReady"))
 	var log bytes.Buffer
-	_ = m.chooseDevice(nil, zerolog.New(&log), &Options{Device: "cuda"})
+	_ = m.chooseDevice(nil, zerolog.New(&log), &config.Options{Device: "cuda"})
 	if m.ran == nil || strings.Count(log.String(), "SystemNotReady") != 1 {
 		t.Errorf("it is not waited for: %s", log.String())
 	}
 	m = newMachine(t)
 	m.patience = waiting{limit: 10 * time.Millisecond, pause: time.Millisecond}
 	m.programDoes(t, says("SystemNotReady"))
-	err := m.chooseDevice(nil, zerolog.Nop(), &Options{Device: "cuda"})
+	err := m.chooseDevice(nil, zerolog.Nop(), &config.Options{Device: "cuda"})
 	if m.ran != nil || !errors.Is(err, device.ErrBusy) || exitCode(err) != exitFailure || explain(err).Code != protocol.CodeGPUBusy {
 		t.Errorf("ran %v, exit code %d, %v", m.ran, exitCode(err), err)
 	}
@@ -73,11 +74,11 @@ func TestSignalWhileTheProgramIsTried(t *testing.T) {
 	stop <- syscall.SIGTERM
 	m := newMachine(t)
 	m.programDoes(t, "exec sleep 60")
-	if err := m.chooseDevice(stop, zerolog.Nop(), &Options{Device: "auto"}); !errors.Is(err, errSignal) {
+	if err := m.chooseDevice(stop, zerolog.Nop(), &config.Options{Device: "auto"}); !errors.Is(err, config.ErrSignal) {
 		t.Errorf("got %v", err)
 	}
 	m.programDoes(t, "kill -TERM $$")
-	if err := m.chooseDevice(nil, zerolog.Nop(), &Options{Device: "auto"}); !errors.Is(err, errSignal) {
+	if err := m.chooseDevice(nil, zerolog.Nop(), &config.Options{Device: "auto"}); !errors.Is(err, config.ErrSignal) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,9 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"reel/client"
+	"reel/generator/internal/config"
 	"reel/generator/internal/doctor"
-	"reel/generator/internal/files"
-	"reel/generator/internal/server"
 	"reel/protocol"
 )
 
@@ -28,9 +26,9 @@ var errFound = errors.New("something fails: see above")
 
 // doctorCommand looks for what keeps the generator from serving.
 func (p *program) doctorCommand() *cobra.Command {
-	var o Options
+	var o config.Options
 	var asJSON bool
-	settings := pick(o.settings(), "model", "socket", "device", "gpu", "max-seq-len", "max-batch", "graph-memory", "max-graphs")
+	settings := config.Pick(config.Settings(&o), "model", "socket", "device", "gpu", "max-seq-len", "max-batch", "graph-memory", "max-graphs")
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what keeps the generator from serving, and say what to do",
@@ -39,9 +37,8 @@ func (p *program) doctorCommand() *cobra.Command {
 			"Exit code 1 where something fails.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asked := *p
-			asked.env = serviceSettings(p.env, "/etc/reel/generator.env")
-			if err := asked.readEnvironment(cmd, settings); err != nil {
+			env := config.ServiceSettings(p.env, "/etc/reel/generator.env")
+			if err := config.ReadEnvironment(env, cmd.Flags().Changed, settings); err != nil {
 				return err
 			}
 			return p.printFindings(thisMachine(o).Examine(cmd.Context()), asJSON)
@@ -50,30 +47,6 @@ func (p *program) doctorCommand() *cobra.Command {
 	addSettings(cmd, settings)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
-}
-
-// serviceSettings is the environment, and what it lacks from the service's file of
-// settings, where this user may read that. Values that are refused are left out:
-// they are a finding.
-func serviceSettings(env func(string) string, path string) func(string) string {
-	f, err := files.Open(path)
-	if err != nil {
-		return env
-	}
-	defer f.Close()
-	file, err := parseVariables(bufio.NewScanner(f), path)
-	if err != nil {
-		return env
-	}
-	return func(name string) string {
-		if value := env(name); value != "" {
-			return value
-		}
-		if known, err := checkSetting(name, file[name]); !known || err != nil {
-			return ""
-		}
-		return file[name]
-	}
 }
 
 func (p *program) printFindings(findings []doctor.Finding, asJSON bool) error {
@@ -93,15 +66,15 @@ func (p *program) printFindings(findings []doctor.Finding, asJSON bool) error {
 const serviceSocket = "/run/reel/generator.sock"
 
 // thisMachine is what the doctor looks at.
-func thisMachine(o Options) *doctor.System {
+func thisMachine(o config.Options) *doctor.System {
 	s := &doctor.System{Root: "/", Device: o.Device, GPU: o.GPU, UID: os.Getuid(), Library: driverLibrary, CUDAProgram: cudaIsThere, CUDAStarts: cudaStarts,
 		Access: func(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }, Run: runProgram, Explain: explainSocket,
-		Plan: func(total int64) (int64, error) { return plannedBytes(o, total) }, Setting: checkSetting,
+		Plan: func(total int64) (int64, error) { return plannedBytes(o, total) }, Setting: config.Check,
 		HostMemory: func() (string, error) { return hostMemory(o) }}
 	s.User, s.Groups = thisUser()
 	s.SocketPath = o.Socket
 	if s.SocketPath == "" {
-		s.SocketPath = server.DefaultSocket()
+		s.SocketPath = config.DefaultSocket()
 		if _, err := os.Stat(s.SocketPath); err != nil {
 			s.SocketPath = serviceSocket
 		}
@@ -168,7 +141,7 @@ func explainSocket(err error) (doctor.Level, string, string) {
 
 // plannedBytes is what the model takes of a GPU with so much memory, or with as much
 // as is needed where total is 0.
-func plannedBytes(o Options, total int64) (int64, error) {
+func plannedBytes(o config.Options, total int64) (int64, error) {
 	files, name, err := modelFiles(o.Model)
 	if err != nil {
 		return 0, err
@@ -183,7 +156,7 @@ func plannedBytes(o Options, total int64) (int64, error) {
 
 // hostMemory says what bounds the host's memory; the error is that of a model that
 // does not fit. It says nothing of a model that cannot be read, which is found apart.
-func hostMemory(o Options) (string, error) {
+func hostMemory(o config.Options) (string, error) {
 	files, name, err := modelFiles(o.Model)
 	if err != nil {
 		return "", nil
@@ -197,23 +170,10 @@ func hostMemory(o Options) (string, error) {
 		err = cannotServe(name, err)
 	}
 	switch {
-	case errors.Is(err, errNoRoom):
+	case errors.Is(err, config.ErrNoRoom):
 		return "", err
 	case err != nil:
 		return "", nil
 	}
 	return fmt.Sprintf("KV cache, arena and graphs take %s at most; the bound is %s", gib(r.Total), r.Limit), nil
-}
-
-// checkSetting looks at a variable of the generator's environment.
-func checkSetting(name, value string) (known bool, err error) {
-	for _, s := range new(Options).settings() {
-		if s.variable() == name {
-			if value == "" {
-				return true, nil
-			}
-			return true, s.parse(value)
-		}
-	}
-	return false, nil
 }

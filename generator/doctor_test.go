@@ -84,17 +84,6 @@ func TestForeignListenersAreFound(t *testing.T) {
 	}
 }
 
-func TestSettingsAreChecked(t *testing.T) {
-	for _, c := range []struct {
-		name, value string
-		known, good bool
-	}{{"REEL_MAX_BATCH", "8", true, true}, {"REEL_MAX_BATCH", "x", true, false}, {"REEL_MAX_BATCH", "", true, true}, {"REEL_MAXBATCH", "8", false, true}} {
-		if known, err := checkSetting(c.name, c.value); known != c.known || (err == nil) != c.good {
-			t.Errorf("%s=%s: %t, %v", c.name, c.value, known, err)
-		}
-	}
-}
-
 // vram shows planned beside used, and with --watch goes on until a signal.
 func TestVRAM(t *testing.T) {
 	f := newFixture(t)
@@ -129,23 +118,5 @@ func TestVRAMIsWatched(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if !errors.Is(err, gone) || len(lines) != 3 || !strings.Contains(lines[1], "10.0       +0.0        4.0") || !strings.Contains(lines[2], "13.0       +3.0       !7.0") {
 		t.Errorf("%v: %s", err, out.String())
-	}
-}
-
-// What the environment lacks comes from the service's file.
-func TestServiceSettings(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "generator.env")
-	if err := os.WriteFile(path, []byte("REEL_MODEL=/srv/m\nREEL_DEVICE=cuda\nREEL_MAX_BATCH=x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	env := serviceSettings(func(name string) string { return map[string]string{"REEL_DEVICE": "host"}[name] }, path)
-	for name, want := range map[string]string{"REEL_MODEL": "/srv/m", "REEL_DEVICE": "host", "REEL_MAX_BATCH": "", "REEL_GPU": ""} {
-		if got := env(name); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
-	}
-	none := serviceSettings(func(string) string { return "x" }, path+"none")
-	if got := none("REEL_MODEL"); got != "x" {
-		t.Errorf("without a file: %q", got)
 	}
 }

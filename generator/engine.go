@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/server"
 	"reel/protocol"
@@ -20,7 +21,7 @@ import (
 type engineActor struct {
 	server *server.Server
 	load   loader
-	opts   Options
+	opts   config.Options
 	log    zerolog.Logger
 	// manager hears how far the start is, and that the engine goes on.
 	manager manager

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"reel/generator/internal/config"
 	"reel/kernels/cuda"
 	gpu "reel/kernels/device/cuda"
 	"reel/protocol"
@@ -20,10 +21,10 @@ import (
 
 // A GPU that is not there, and a model that it could never hold, are told apart.
 func TestGPUStartIsToldApart(t *testing.T) {
-	for code, o := range map[string]Options{protocol.CodeGPUAbsent: {GPU: 99}, protocol.CodeOutOfMemory: {Model: giant(t)}} {
+	for code, o := range map[string]config.Options{protocol.CodeGPUAbsent: {GPU: 99}, protocol.CodeOutOfMemory: {Model: giant(t)}} {
 		l, _, err := onGPU(t, o, openHardware)
 		wantsCode(t, err, code)
-		if !errors.Is(err, errConfig) {
+		if !errors.Is(err, config.ErrConfig) {
 			t.Errorf("%s is not for good", code)
 		}
 		if l.hardware.Device != nil {
@@ -50,9 +51,9 @@ func TestGPUBusyAtBoot(t *testing.T) {
 		end := holds(t, leave)
 		gpuPatience.limit = 2 * time.Second
 		begun := time.Now()
-		l, _, err := onGPU(t, Options{}, openHardware)
+		l, _, err := onGPU(t, config.Options{}, openHardware)
 		wantsCode(t, err, protocol.CodeGPUBusy)
-		if took := time.Since(begun); took < gpuPatience.limit || errors.Is(err, errConfig) {
+		if took := time.Since(begun); took < gpuPatience.limit || errors.Is(err, config.ErrConfig) {
 			t.Errorf("it gave up after %v: %v", took, err)
 		}
 		if l.hardware.Device != nil {
@@ -60,7 +61,7 @@ func TestGPUBusyAtBoot(t *testing.T) {
 		}
 		gpuPatience.limit = time.Minute
 		waited := 0
-		l, err = prepareOn(openHardware, Options{Device: "cuda", MaxGraphs: 64}, func(_ float64, what string) {
+		l, err = prepareOn(openHardware, config.Options{Device: "cuda", MaxGraphs: 64}, func(_ float64, what string) {
 			if strings.HasPrefix(what, "waiting for the GPU") {
 				if waited++; waited == 2 {
 					end()

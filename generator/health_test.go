@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/model"
 	"reel/generator/internal/server"
@@ -41,16 +42,16 @@ func (f *fixture) record() (r protocol.Record) {
 // What a start may fail of is told apart, to clients and in the record.
 func TestFailuresAreToldApart(t *testing.T) {
 	for code, err := range map[string]error{
-		protocol.CodeGPUAbsent:     refuse(errConfig, "--device cuda: %w: there is no /dev/nvidia0", errNoGPU),
-		protocol.CodeGPUBusy:       fmt.Errorf("after 1m: %w", errors.Join(device.ErrBusy, errNoRoom)),
-		protocol.CodeOutOfMemory:   refuse(errConfig, "%w: one sequence needs 9 GiB", errNoRoom),
+		protocol.CodeGPUAbsent:     config.Refuse(config.ErrConfig, "--device cuda: %w: there is no /dev/nvidia0", config.ErrNoGPU),
+		protocol.CodeGPUBusy:       fmt.Errorf("after 1m: %w", errors.Join(device.ErrBusy, config.ErrNoRoom)),
+		protocol.CodeOutOfMemory:   config.Refuse(config.ErrConfig, "%w: one sequence needs 9 GiB", config.ErrNoRoom),
 		protocol.CodeDeviceFailed:  fmt.Errorf("%w: an illegal address", device.ErrSticky),
-		protocol.CodeModelChanged:  refuse(errConfig, "the model cannot be served: %w", weights.ErrChanged),
-		protocol.CodeConfiguration: refuse(errConfig, "--model: no such directory"),
+		protocol.CodeModelChanged:  config.Refuse(config.ErrConfig, "the model cannot be served: %w", weights.ErrChanged),
+		protocol.CodeConfiguration: config.Refuse(config.ErrConfig, "--model: no such directory"),
 		protocol.CodeInternal:      errors.New("something else"),
 	} {
 		f := newFixture(t)
-		f.program.load = func(context.Context, Options, func(float64, string)) (server.Model, engineRunner, error) {
+		f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, engineRunner, error) {
 			return server.Model{}, nil, err
 		}
 		f.start()
@@ -133,8 +134,8 @@ func TestStartWaitsForMemory(t *testing.T) {
 	defer func(w waiting) { gpuPatience = w }(gpuPatience)
 	gpuPatience = waiting{limit: time.Hour, pause: time.Microsecond}
 	asked := 0
-	open := func(whole int64) func(Options) (hardware, error) {
-		return func(Options) (hardware, error) {
+	open := func(whole int64) func(config.Options) (hardware, error) {
+		return func(config.Options) (hardware, error) {
 			h := hostHardware()
 			h.available = func() (int64, error) {
 				if asked++; asked < 4 {
@@ -146,13 +147,13 @@ func TestStartWaitsForMemory(t *testing.T) {
 			return h, nil
 		}
 	}
-	l, err := prepareOn(open(4<<30), Options{MaxGraphs: 8}, func(float64, string) {})
+	l, err := prepareOn(open(4<<30), config.Options{MaxGraphs: 8}, func(float64, string) {})
 	if err != nil || asked != 4 || l.model == nil {
 		t.Errorf("%v after %d looks", err, asked)
 	}
 	asked = 0
-	_, err = prepareOn(open(2<<20), Options{MaxGraphs: 8}, func(float64, string) {})
-	if !errors.Is(err, errNoRoom) || !errors.Is(err, errConfig) || errors.Is(err, device.ErrBusy) || asked != 1 {
+	_, err = prepareOn(open(2<<20), config.Options{MaxGraphs: 8}, func(float64, string) {})
+	if !errors.Is(err, config.ErrNoRoom) || !errors.Is(err, config.ErrConfig) || errors.Is(err, device.ErrBusy) || asked != 1 {
 		t.Errorf("%v after %d looks", err, asked)
 	}
 }
@@ -163,12 +164,12 @@ func TestGiantIsRefused(t *testing.T) {
 	h.profile = gpuProfile
 	h.available = func() (int64, error) { return 1 << 30, nil }
 	h.whole = func() (int64, error) { return 140 << 30, nil }
-	_, err := prepareOn(func(Options) (hardware, error) { return h, nil }, Options{Model: giant(t)}, func(_ float64, what string) {
+	_, err := prepareOn(func(config.Options) (hardware, error) { return h, nil }, config.Options{Model: giant(t)}, func(_ float64, what string) {
 		if what != "reading the tokenizer" {
 			t.Fatal(what)
 		}
 	})
-	if !errors.Is(err, errNoRoom) || !errors.Is(err, errConfig) || explain(err).Code != protocol.CodeOutOfMemory {
+	if !errors.Is(err, config.ErrNoRoom) || !errors.Is(err, config.ErrConfig) || explain(err).Code != protocol.CodeOutOfMemory {
 		t.Errorf("got %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"reel/generator/internal/chat"
+	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/files"
 	"reel/generator/internal/memlimit"
@@ -23,15 +24,12 @@ import (
 	"reel/protocol"
 )
 
-// errConfig marks what the person who starts the generator has to change: exit 78.
-var errConfig = errors.New("configuration")
-
 // embeddedName is what the embedded model is called.
 const embeddedName = "reel-tiny"
 
 // load reads the model that o names onto its device and makes an engine for it.
 // What the operator can mend is errConfig.
-func load(_ context.Context, o Options, progress func(float64, string)) (server.Model, engineRunner, error) {
+func load(_ context.Context, o config.Options, progress func(float64, string)) (server.Model, engineRunner, error) {
 	l, err := prepare(o, progress)
 	if err != nil {
 		return server.Model{}, nil, err
@@ -81,12 +79,12 @@ type prepared struct {
 	heapRoom  int64 // bytes by which Go's heap may grow from the plan on
 }
 
-func prepare(o Options, progress func(float64, string)) (prepared, error) {
+func prepare(o config.Options, progress func(float64, string)) (prepared, error) {
 	return prepareOn(openHardware, o, progress)
 }
 
 // prepareOn takes no memory of the device before it has a plan that fits.
-func prepareOn(open func(Options) (hardware, error), o Options, progress func(float64, string)) (l prepared, err error) {
+func prepareOn(open func(config.Options) (hardware, error), o config.Options, progress func(float64, string)) (l prepared, err error) {
 	files, name, err := modelFiles(o.Model)
 	if err != nil {
 		return l, err
@@ -95,7 +93,7 @@ func prepareOn(open func(Options) (hardware, error), o Options, progress func(fl
 	progress(0, "reading the tokenizer")
 	if list, err := memlimit.Here(); err == nil {
 		if err = checkStart(files, list); err != nil {
-			return l, refuse(errConfig, "%w", err)
+			return l, config.Refuse(config.ErrConfig, "%w", err)
 		}
 	}
 	s, err := l.open(files)
@@ -131,14 +129,14 @@ func modelFiles(dir string) (fs.FS, string, error) {
 	}
 	path, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, "", refuse(errConfig, "--model: %w", err)
+		return nil, "", config.Refuse(config.ErrConfig, "--model: %w", err)
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
 		err = errors.New("it is not a directory")
 	}
 	if err != nil {
-		return nil, "", refuse(errConfig, "--model %s: give a directory with config.json, tokenizer.json and safetensors: %w", dir, err)
+		return nil, "", config.Refuse(config.ErrConfig, "--model %s: give a directory with config.json, tokenizer.json and safetensors: %w", dir, err)
 	}
 	return files.Dir(path), filepath.Base(path), nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/server"
 	"reel/generator/tiny"
 )
@@ -29,7 +30,7 @@ func modelDir(t *testing.T, without ...string) string {
 	return dir
 }
 
-func loadModel(t *testing.T, o Options) (server.Model, error) {
+func loadModel(t *testing.T, o config.Options) (server.Model, error) {
 	t.Helper()
 	m, e, err := load(t.Context(), o, func(float64, string) {})
 	if err == nil {
@@ -43,7 +44,7 @@ func loadModel(t *testing.T, o Options) (server.Model, error) {
 
 func TestLoadADirectory(t *testing.T) {
 	dir := modelDir(t)
-	m, err := loadModel(t, Options{Model: dir, MaxSeqLen: 64, MaxBatch: 2})
+	m, err := loadModel(t, config.Options{Model: dir, MaxSeqLen: 64, MaxBatch: 2})
 	if err != nil || m.Name != filepath.Base(dir) || m.Limits.Context != 64 || m.Limits.MaxBatch != 2 {
 		t.Fatalf("%+v, %v", m.Limits, err)
 	}
@@ -54,7 +55,7 @@ func TestLoadADirectory(t *testing.T) {
 
 // A model without a tokenizer serves token ids, and says so to text.
 func TestModelWithoutATokenizer(t *testing.T) {
-	m, err := loadModel(t, Options{Model: modelDir(t, "tokenizer.json"), MaxSeqLen: 64, MaxBatch: 2})
+	m, err := loadModel(t, config.Options{Model: modelDir(t, "tokenizer.json"), MaxSeqLen: 64, MaxBatch: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestModelsThatCannotBeServed(t *testing.T) {
 		}
 		return dir
 	}
-	for want, o := range map[string]Options{
+	for want, o := range map[string]config.Options{
 		"is not a directory": {Model: "load_test.go"},
 		"no such file":       {Model: "/nowhere"},
 		"config.json":        {Model: modelDir(t, "config.json")},
@@ -91,7 +92,7 @@ func TestModelsThatCannotBeServed(t *testing.T) {
 		"max-seq-len":        {MaxSeqLen: 4096},
 	} {
 		_, err := loadModel(t, o)
-		if !errors.Is(err, errConfig) && !errors.Is(err, fs.ErrNotExist) || err == nil || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, config.ErrConfig) && !errors.Is(err, fs.ErrNotExist) || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("wants an error with %q: %v", want, err)
 		}
 	}

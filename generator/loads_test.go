@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/kernels/device"
 	"reel/protocol"
@@ -72,7 +73,7 @@ func loadOften(t *testing.T, h hardware, n int, taken func() int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, opts, err := planner{s.config, h.profile, Options{MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}}.plan(budget.bytes)
+		_, opts, err := planner{s.config, h.profile, config.Options{MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}}.plan(budget.bytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,14 +148,14 @@ func TestUnderBallast(t *testing.T) {
 	host := device.NewHost(device.HostOptions{Workers: 2, Limit: limit, GraphBytes: 1 << 20})
 	defer host.Close()
 	h := hardware{Device: host, profile: hostProfile, available: func() (int64, error) { return 16 << 20, nil }}
-	l, err := prepareOn(func(Options) (hardware, error) { return h, nil },
-		Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
+	l, err := prepareOn(func(config.Options) (hardware, error) { return h, nil },
+		config.Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
 	if err == nil {
 		t.Fatal("a plan with more memory for graphs than there is")
 	}
 	h.available = func() (int64, error) { return 2 << 30, nil }
-	l, err = prepareOn(func(Options) (hardware, error) { return h, nil },
-		Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
+	l, err = prepareOn(func(config.Options) (hardware, error) { return h, nil },
+		config.Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func TestFamiliesAreServed(t *testing.T) {
 		}
 		served++
 		path := filepath.Join("internal/model/testdata", dir.Name())
-		l, err := prepare(Options{Device: "host", Model: path, MaxBatch: 4, MaxGraphs: 8}, func(float64, string) {})
+		l, err := prepare(config.Options{Device: "host", Model: path, MaxBatch: 4, MaxGraphs: 8}, func(float64, string) {})
 		if err != nil {
 			t.Fatal(err)
 		}

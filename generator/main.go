@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
 	"reel/generator/internal/unixsocket"
@@ -77,7 +78,7 @@ type program struct {
 
 // loader loads the model that Options name. progress takes a share, 0 to 1, and
 // what is being done. An error that is errConfig is the operator's to mend.
-type loader func(ctx context.Context, o Options, progress func(float64, string)) (server.Model, engineRunner, error)
+type loader func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, engineRunner, error)
 
 // engineRunner is a loaded model's engine. Run returns after Stop, or with the
 // device's error.
@@ -108,12 +109,12 @@ func (p *program) run(args []string) int {
 
 func exitCode(err error) int {
 	switch {
-	case errors.Is(err, errUsage):
+	case errors.Is(err, config.ErrUsage):
 		return exitUsage
 	case errors.Is(err, unixsocket.ErrLocked), // its owner starts or drains
 		errors.Is(err, weights.ErrChanged): // the next start loads the new files
 		return exitTempFail
-	case errors.Is(err, errConfig):
+	case errors.Is(err, config.ErrConfig):
 		return exitConfig
 	}
 	return exitFailure

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
@@ -35,7 +36,7 @@ type fixture struct {
 	signals chan os.Signal
 	engine  *fakeEngine
 	manager manager
-	options chan Options // that load was called with
+	options chan config.Options // that load was called with
 	stderr  bytes.Buffer
 	socket  string
 	memory  []protocol.MemoryUse // planned
@@ -48,14 +49,14 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	f := &fixture{t: t, signals: make(chan os.Signal, 2), engine: newFake(), options: make(chan Options, 1),
+	f := &fixture{t: t, signals: make(chan os.Signal, 2), engine: newFake(), options: make(chan config.Options, 1),
 		socket: filepath.Join(dir, "g.sock"), code: make(chan int, 1)}
 	f.program = program{env: func(string) string { return "" }, stdout: io.Discard, stderr: logging.NewQueue(&f.stderr), signals: f.signals, load: f.load,
 		manager: func(zerolog.Logger) (manager, error) { return f.manager, nil }, patience: drainTime}
 	return f
 }
 
-func (f *fixture) load(_ context.Context, o Options, progress func(float64, string)) (server.Model, engineRunner, error) {
+func (f *fixture) load(_ context.Context, o config.Options, progress func(float64, string)) (server.Model, engineRunner, error) {
 	progress(1, "weights")
 	f.options <- o
 	return server.Model{Name: "fake", Device: "host", Engine: f.engine, Tokenizer: fakeTokenizer{},
@@ -227,7 +228,7 @@ func TestSignalWhileLoading(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
 	defer close(release)
-	f.program.load = func(context.Context, Options, func(float64, string)) (server.Model, engineRunner, error) {
+	f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, engineRunner, error) {
 		<-release
 		return server.Model{}, nil, errors.New("too late")
 	}
@@ -243,12 +244,12 @@ func TestFailures(t *testing.T) {
 		err  error
 		want int
 	}{
-		"a model that is unusable": {refuse(errConfig, "no such directory"), exitConfig},
-		"a model that is written":  {refuse(errConfig, "it cannot be served: %w", weights.ErrChanged), exitTempFail},
+		"a model that is unusable": {config.Refuse(config.ErrConfig, "no such directory"), exitConfig},
+		"a model that is written":  {config.Refuse(config.ErrConfig, "it cannot be served: %w", weights.ErrChanged), exitTempFail},
 		"a load that fails":        {errors.New("out of memory"), exitFailure},
 	} {
 		f := newFixture(t)
-		f.program.load = func(context.Context, Options, func(float64, string)) (server.Model, engineRunner, error) {
+		f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, engineRunner, error) {
 			return server.Model{}, nil, c.err
 		}
 		f.start()
@@ -307,7 +308,7 @@ func TestSettings(t *testing.T) {
 		"REEL_PRECAPTURE": "1-3,64", "REEL_GRAPH_MEMORY": "1048576", "REEL_MAX_GRAPHS": "7", "REEL_ROLLER": "off"}
 	f.program.env = func(name string) string { return env[name] }
 	f.start("--max-batch", "5")
-	want := Options{Model: "/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99, MaxBatch: 5, LogLevel: "error", LogFormat: "json",
+	want := config.Options{Model: "/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99, MaxBatch: 5, LogLevel: "error", LogFormat: "json",
 		Precapture: []int{1, 2, 3, 64}, GraphMemory: 1 << 20, MaxGraphs: 7, Roller: "off"}
 	if got := <-f.options; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -328,7 +329,7 @@ func TestBadValues(t *testing.T) {
 			t.Errorf("--%s: exit code %d, stderr %s", name, code, f.stderr.String())
 		}
 		f = newFixture(t)
-		variable := (&setting{name: name}).variable()
+		variable := (&config.Setting{Name: name}).Variable()
 		f.program.env = func(asked string) string {
 			if asked == variable {
 				return value

@@ -14,6 +14,8 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
+
+	"reel/generator/internal/config"
 )
 
 // manager is the service manager that started the program. The zero value is
@@ -36,7 +38,7 @@ func systemd(log zerolog.Logger) (m manager, err error) {
 		}
 	}
 	if m.watchdog, err = daemon.SdWatchdogEnabled(true); err != nil {
-		return m, refuse(errConfig, "WATCHDOG_USEC in the environment: %w", err)
+		return m, config.Refuse(config.ErrConfig, "WATCHDOG_USEC in the environment: %w", err)
 	}
 	m.socket, err = inherited(activation.Files(true))
 	return m, err
@@ -49,16 +51,16 @@ func inherited(files []*os.File) (*net.UnixListener, error) {
 		return nil, nil
 	}
 	if len(files) > 1 {
-		return nil, refuse(errConfig, "the service manager hands over %d sockets: give reel-generator.socket one ListenStream", len(files))
+		return nil, config.Refuse(config.ErrConfig, "the service manager hands over %d sockets: give reel-generator.socket one ListenStream", len(files))
 	}
 	defer files[0].Close() // FileListener has a copy
 	l, err := net.FileListener(files[0])
 	if err != nil {
-		return nil, refuse(errConfig, "the socket of the service manager: %w", err)
+		return nil, config.Refuse(config.ErrConfig, "the socket of the service manager: %w", err)
 	}
 	unix, ok := l.(*net.UnixListener)
 	if !ok {
-		return nil, errors.Join(refuse(errConfig, "the service manager listens on %s: give reel-generator.socket a path in ListenStream", l.Addr()), l.Close())
+		return nil, errors.Join(config.Refuse(config.ErrConfig, "the service manager listens on %s: give reel-generator.socket a path in ListenStream", l.Addr()), l.Close())
 	}
 	return unix, nil
 }

@@ -11,6 +11,7 @@ import (
 	"runtime/metrics"
 	"syscall"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/memlimit"
 	"reel/generator/internal/weights"
 	"reel/kernels/device"
@@ -115,7 +116,7 @@ func (b budget) String() string {
 
 // explain adds the binding limit to the error of a plan that does not fit.
 func (b budget) explain(err error) error {
-	if !errors.Is(err, errNoRoom) || b.limit.Name == "" {
+	if !errors.Is(err, config.ErrNoRoom) || b.limit.Name == "" {
 		return err
 	}
 	next := "raise it"
@@ -146,7 +147,7 @@ func checkStart(files fs.FS, list []memlimit.Limit) error {
 	for _, l := range list {
 		if l.Kind != memlimit.Machine && l.Left < needs {
 			return fmt.Errorf("%w: reading the tokenizer needs about %s; the bound is %s: raise it",
-				errNoRoom, gib(needs), describeLimit(l))
+				config.ErrNoRoom, gib(needs), describeLimit(l))
 		}
 	}
 	return nil
@@ -156,15 +157,15 @@ func checkStart(files fs.FS, list []memlimit.Limit) error {
 // Memory that the system refused is told apart, with the limits that there are.
 func cannotServe(name string, err error) error {
 	if !errors.Is(err, syscall.ENOMEM) {
-		return refuse(errConfig, "the model in %s cannot be served: %w", name, err)
+		return config.Refuse(config.ErrConfig, "the model in %s cannot be served: %w", name, err)
 	}
 	list, _ := memlimit.Here() // without them the system's word has to do
 	text := ""
 	for _, l := range list[min(1, len(list)):] {
 		text += "; " + describeLimit(l)
 	}
-	return refuse(errConfig, "%w: the model in %s cannot be loaded: %w%s: raise the limit, or serve a smaller model",
-		errNoRoom, name, err, text)
+	return config.Refuse(config.ErrConfig, "%w: the model in %s cannot be loaded: %w%s: raise the limit, or serve a smaller model",
+		config.ErrNoRoom, name, err, text)
 }
 
 // boundHeap has Go collect garbage in time to stay within the cgroup and rlimits,

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/kernels/device"
 	gpu "reel/kernels/device/cuda"
@@ -17,7 +18,7 @@ import (
 )
 
 // onGPU makes a model of a directory ready, with the device to close.
-func onGPU(t *testing.T, o Options, open func(Options) (hardware, error)) (prepared, *engine.Engine, error) {
+func onGPU(t *testing.T, o config.Options, open func(config.Options) (hardware, error)) (prepared, *engine.Engine, error) {
 	t.Helper()
 	if o.MaxGraphs == 0 {
 		o.MaxGraphs = 1024
@@ -58,7 +59,7 @@ func modelDirs() []string {
 // tenth less above 4 GiB, at most 128 MiB less below.
 func TestGPUMemoryIsAsPlanned(t *testing.T) {
 	for _, dir := range modelDirs() {
-		for _, o := range []Options{{Model: dir, MaxBatch: 64}, {Model: dir, MaxBatch: 4, MaxSeqLen: 512}} {
+		for _, o := range []config.Options{{Model: dir, MaxBatch: 64}, {Model: dir, MaxBatch: 4, MaxSeqLen: 512}} {
 			l, e, err := onGPU(t, o, openHardware)
 			if err != nil {
 				t.Fatalf("%s: %v", dir, err)
@@ -116,7 +117,7 @@ var leaves = []int64{1 << 30, 256 << 20, 16 << 20}
 // With almost no memory left beside it a running engine goes on: what graphs it cannot
 // have it does without, and the tokens are the same.
 func TestGPUUnderBallast(t *testing.T) {
-	l, e, err := onGPU(t, Options{MaxBatch: 8, Precapture: []int{}, GraphMemory: 1 << 30}, openHardware)
+	l, e, err := onGPU(t, config.Options{MaxBatch: 8, Precapture: []int{}, GraphMemory: 1 << 30}, openHardware)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestGPUUnderBallast(t *testing.T) {
 func serving(t *testing.T, leave int64, third func(release func())) (l prepared, e *engine.Engine, release func(), looks int, err error) {
 	t.Helper()
 	release = func() {}
-	l, e, err = onGPU(t, Options{}, func(o Options) (hardware, error) {
+	l, e, err = onGPU(t, config.Options{}, func(o config.Options) (hardware, error) {
 		h, err := openHardware(o)
 		if err != nil {
 			return h, err
@@ -200,7 +201,7 @@ func TestGPUWaitsForMemory(t *testing.T) {
 	defer func(w waiting) { gpuPatience = w }(gpuPatience)
 	gpuPatience = waiting{limit: 300 * time.Millisecond, pause: 10 * time.Millisecond}
 	l, _, release, looks, err := serving(t, leaves[2], func(func()) {})
-	if !errors.Is(err, device.ErrBusy) || !errors.Is(err, errNoRoom) || errors.Is(err, errConfig) || explain(err).Code != protocol.CodeGPUBusy || looks < 2 {
+	if !errors.Is(err, device.ErrBusy) || !errors.Is(err, config.ErrNoRoom) || errors.Is(err, config.ErrConfig) || explain(err).Code != protocol.CodeGPUBusy || looks < 2 {
 		t.Fatalf("after %d looks: %v", looks, err)
 	}
 	t.Logf("%s left: after %d looks: %v", gib(leaves[2]), looks, err)
@@ -222,7 +223,7 @@ func TestGPUWaitsForMemory(t *testing.T) {
 // Loading, generating and unloading 200 times grows neither the GPU's memory nor this
 // process's.
 func TestGPULoads200Times(t *testing.T) {
-	h, err := openHardware(Options{Device: "cuda"})
+	h, err := openHardware(config.Options{Device: "cuda"})
 	if err != nil {
 		t.Fatal(err)
 	}

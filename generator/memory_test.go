@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/memlimit"
 	"reel/kernels/device"
 	"reel/protocol"
@@ -60,17 +61,17 @@ func TestHostBudget(t *testing.T) {
 }
 
 // bounded is the host with these limits beside a roomy machine's.
-func bounded(t *testing.T, list ...memlimit.Limit) func(Options) (hardware, error) {
+func bounded(t *testing.T, list ...memlimit.Limit) func(config.Options) (hardware, error) {
 	h := hostHardware()
 	t.Cleanup(func() { h.Device.(*device.Host).Close() })
 	h.limits = func() ([]memlimit.Limit, error) { return append([]memlimit.Limit{roomy}, list...), nil }
-	return func(Options) (hardware, error) { return h, nil }
+	return func(config.Options) (hardware, error) { return h, nil }
 }
 
 // The KV pool shrinks with a cgroup or an rlimit, and a start that cannot fit ends
 // with exit 78, out_of_memory and the limit's name, before anything is taken.
 func TestLimitsBindThePlan(t *testing.T) {
-	free, err := prepareOn(bounded(t), Options{MaxGraphs: 8}, func(float64, string) {})
+	free, err := prepareOn(bounded(t), config.Options{MaxGraphs: 8}, func(float64, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,15 +79,15 @@ func TestLimitsBindThePlan(t *testing.T) {
 		memlimit.Cgroup: programRoom, memlimit.AddressSpace: spaceRoom, memlimit.Data: dataRoom}
 	for kind, room := range rooms {
 		enough := limit(kind, "a limit", room+24*miB)
-		l, err := prepareOn(bounded(t, enough), Options{MaxGraphs: 8}, func(float64, string) {})
+		l, err := prepareOn(bounded(t, enough), config.Options{MaxGraphs: 8}, func(float64, string) {})
 		if s := l.sizes; err != nil || s.total() > 24*miB || s.pages >= free.sizes.pages || !s.serves() {
 			t.Errorf("%v: %v, %d pages take %s", kind, err, l.sizes.pages, gib(l.sizes.total()))
 		}
 		if most := programRoom + l.sizes.graphs + 24*miB; l.heapRoom < programRoom || l.heapRoom > most {
 			t.Errorf("%v: Go's heap may grow by %s, wants at most %s", kind, gib(l.heapRoom), gib(most))
 		}
-		_, err = prepareOn(bounded(t, limit(kind, "a limit", room+2*miB)), Options{}, func(float64, string) {})
-		if !errors.Is(err, errNoRoom) || exitCode(err) != exitConfig || explain(err).Code != protocol.CodeOutOfMemory ||
+		_, err = prepareOn(bounded(t, limit(kind, "a limit", room+2*miB)), config.Options{}, func(float64, string) {})
+		if !errors.Is(err, config.ErrNoRoom) || exitCode(err) != exitConfig || explain(err).Code != protocol.CodeOutOfMemory ||
 			!strings.Contains(err.Error(), "a limit of ") {
 			t.Errorf("%v: got %v", kind, err)
 		}
@@ -109,7 +110,7 @@ func TestWeightsCountInACgroup(t *testing.T) {
 	if err != nil || use.resident+use.copied != info.Size() {
 		t.Fatalf("%+v of %v, %v", use, info, err)
 	}
-	o := Options{Model: model, MaxBatch: 1, MaxSeqLen: 16}
+	o := config.Options{Model: model, MaxBatch: 1, MaxSeqLen: 16}
 	for spare, fits := range map[int64]bool{0: true, -use.resident: false} {
 		l := limit(memlimit.Cgroup, "memory.max", programRoom+use.resident+use.copied+miB/2+spare)
 		_, err := prepareOn(bounded(t, l), o, func(float64, string) {})
@@ -128,7 +129,7 @@ func TestStartIsRefusedBeforeReading(t *testing.T) {
 			t.Errorf("%v: %v", kind, err)
 		}
 		err := checkStart(files, []memlimit.Limit{roomy, limit(kind, "a limit", needs-1)})
-		if !errors.Is(err, errNoRoom) || !strings.Contains(err.Error(), "a limit") {
+		if !errors.Is(err, config.ErrNoRoom) || !strings.Contains(err.Error(), "a limit") {
 			t.Errorf("%v: %v", kind, err)
 		}
 	}
@@ -143,11 +144,11 @@ func TestRefusedMemoryIsToldApart(t *testing.T) {
 		cannotServe("m", fmt.Errorf("mmap: %w", syscall.ENOMEM)),
 		hardware{}.noMemory("m", fmt.Errorf("%w: %w", device.ErrOutOfMemory, syscall.ENOMEM)),
 	} {
-		if !errors.Is(err, errNoRoom) || exitCode(err) != exitConfig || explain(err).Code != protocol.CodeOutOfMemory {
+		if !errors.Is(err, config.ErrNoRoom) || exitCode(err) != exitConfig || explain(err).Code != protocol.CodeOutOfMemory {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := cannotServe("m", errors.New("another")); errors.Is(err, errNoRoom) || exitCode(err) != exitConfig {
+	if err := cannotServe("m", errors.New("another")); errors.Is(err, config.ErrNoRoom) || exitCode(err) != exitConfig {
 		t.Errorf("got %v", err)
 	}
 }

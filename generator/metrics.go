@@ -8,22 +8,10 @@ import (
 	"github.com/oklog/run"
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/gpu"
 	"reel/generator/internal/metrics"
 )
-
-// metricsAddress takes an address that only this machine reaches, or none.
-func metricsAddress(to *string) func(string) error {
-	return func(text string) error {
-		if text != "" {
-			if err := metrics.CheckAddress(text); err != nil {
-				return err
-			}
-		}
-		*to = text
-		return nil
-	}
-}
 
 // listenMetrics listens at an address that flags have taken; nil where it is empty.
 func listenMetrics(address string, log zerolog.Logger) (net.Listener, error) {
@@ -32,7 +20,7 @@ func listenMetrics(address string, log zerolog.Logger) (net.Listener, error) {
 	}
 	l, err := metrics.Listen(address)
 	if err != nil {
-		return nil, refuse(errConfig, "--metrics %s: %w", address, err)
+		return nil, config.Refuse(config.ErrConfig, "--metrics %s: %w", address, err)
 	}
 	log.Info().Str("address", address).Msg("metrics can be asked for")
 	return l, nil
@@ -79,7 +67,7 @@ func (w watched) Run() error {
 
 // watch reads the hardware beside the engine where that was asked for. Metrics
 // lack what a driver without NVML cannot tell; requests are served all the same.
-func (h hardware) watch(e engineRunner, o Options) engineRunner {
+func (h hardware) watch(e engineRunner, o config.Options) engineRunner {
 	if o.Metrics == "" || h.open == nil {
 		return e
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/gpu"
 	"reel/generator/internal/server"
@@ -50,7 +51,7 @@ func ask(t *testing.T, path string) string {
 func TestMetrics(t *testing.T) {
 	f := newFixture(t)
 	path, graphics := filepath.Join(filepath.Dir(f.socket), "m.sock"), heat{make(chan struct{})}
-	f.program.load = func(ctx context.Context, o Options, progress func(float64, string)) (server.Model, engineRunner, error) {
+	f.program.load = func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, engineRunner, error) {
 		m, e, err := f.load(ctx, o, progress)
 		h := hardware{open: func() (reader, error) { return graphics, nil }}
 		return m, h.watch(e, o), err

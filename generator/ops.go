@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/model"
-	"reel/graphs"
 	"reel/kernels"
 	"reel/kernels/device"
 	"reel/protocol"
@@ -51,9 +51,9 @@ type opRow struct {
 
 // opsCommand measures every op at the model's shapes.
 func (p *program) opsCommand() *cobra.Command {
-	var o Options
+	var o config.Options
 	var ops opsOptions
-	settings := o.settings()
+	settings := config.Settings(&o)
 	cmd := &cobra.Command{
 		Use:   "ops",
 		Short: "Measure each op of the model's passes",
@@ -96,16 +96,16 @@ func (p opsPass) sequences() int {
 
 // passes are those that o asks for and the plan can hold.
 func (o *opsOptions) passes(chunk, batch, context int) (all []opsPass, err error) {
-	decode, err := graphs.ParseCounts(o.decode)
+	decode, err := config.ParseCounts(o.decode)
 	if err != nil {
-		return nil, refuse(errConfig, "--decode: %w", err)
+		return nil, config.Refuse(config.ErrConfig, "--decode: %w", err)
 	}
-	prefill, err := graphs.ParseCounts(o.prefill)
+	prefill, err := config.ParseCounts(o.prefill)
 	if err != nil {
-		return nil, refuse(errConfig, "--prefill: %w", err)
+		return nil, config.Refuse(config.ErrConfig, "--prefill: %w", err)
 	}
 	if o.context < 1 {
-		return nil, refuse(errConfig, "--context %d: it must be 1 and more", o.context)
+		return nil, config.Refuse(config.ErrConfig, "--context %d: it must be 1 and more", o.context)
 	}
 	for _, n := range decode {
 		if n <= batch {
@@ -118,13 +118,13 @@ func (o *opsOptions) passes(chunk, batch, context int) (all []opsPass, err error
 		}
 	}
 	if len(all) == 0 {
-		return nil, refuse(errConfig, "no pass of --decode %s and --prefill %s fits a batch of %d and a step of %d tokens", o.decode, o.prefill, batch, chunk)
+		return nil, config.Refuse(config.ErrConfig, "no pass of --decode %s and --prefill %s fits a batch of %d and a step of %d tokens", o.decode, o.prefill, batch, chunk)
 	}
 	return all, nil
 }
 
 // measureOps loads the model and measures its passes.
-func measureOps(o Options, ops opsOptions) (*opsReport, error) {
+func measureOps(o config.Options, ops opsOptions) (*opsReport, error) {
 	l, err := prepare(o, func(float64, string) {})
 	if err != nil {
 		return nil, err

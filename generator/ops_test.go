@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"reel/generator/internal/config"
 	"reel/kernels"
 	"reel/kernels/device"
 )
@@ -18,7 +19,7 @@ import (
 // loaded is the embedded model on the host.
 func loaded(t *testing.T) *prepared {
 	t.Helper()
-	l, err := prepare(Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, func(float64, string) {})
+	l, err := prepare(config.Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, func(float64, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +28,7 @@ func loaded(t *testing.T) *prepared {
 }
 
 func TestOpsMeasuresEveryKind(t *testing.T) {
-	report, err := measureOps(Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, opsOptions{decode: "1,3,9", prefill: "20,200", context: 40})
+	report, err := measureOps(config.Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, opsOptions{decode: "1,3,9", prefill: "20,200", context: 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,7 @@ func TestOpsPrints(t *testing.T) {
 
 func TestOpsRefuses(t *testing.T) {
 	for _, o := range []opsOptions{{decode: "x", context: 1}, {decode: "1", prefill: "0", context: 1}, {decode: "1", context: 0}, {decode: "9", prefill: "999", context: 1}} {
-		if _, err := o.passes(64, 4, 128); !errors.Is(err, errConfig) {
+		if _, err := o.passes(64, 4, 128); !errors.Is(err, config.ErrConfig) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}

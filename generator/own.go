@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/unixsocket"
 )
 
@@ -20,13 +21,13 @@ func (p *program) own(socket string, log zerolog.Logger) (*unixsocket.Lock, erro
 	switch {
 	case err == nil:
 		return lock, nil
-	case err == errSignal:
+	case err == config.ErrSignal:
 		return nil, err
 	case p.env("LISTEN_FDS") != "":
 		log.Warn().Err(err).Msg("serves on the service manager's socket and keeps no record of failures beside it")
 		return nil, nil
 	}
-	return nil, refuse(errConfig, "--socket: %w", err)
+	return nil, config.Refuse(config.ErrConfig, "--socket: %w", err)
 }
 
 // waitToOwn acquires the lock, or returns errSignal once a signal ends the wait.
@@ -50,7 +51,7 @@ func (p *program) waitToOwn(socket string, log zerolog.Logger) (lock *unixsocket
 			if <-done; lock != nil {
 				lock.Release()
 			}
-			return nil, errSignal
+			return nil, config.ErrSignal
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/server"
 	"reel/protocol"
@@ -27,7 +28,7 @@ func (f *fixture) besides(load error, args ...string) (code int, said string) {
 	second := newFixture(f.t)
 	second.socket = f.socket
 	second.program.patience = 50*time.Millisecond - flushTime
-	second.program.load = func(context.Context, Options, func(float64, string)) (server.Model, engineRunner, error) {
+	second.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, engineRunner, error) {
 		return server.Model{}, nil, load
 	}
 	second.start(args...)

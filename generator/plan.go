@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/model"
 	"reel/graphs"
@@ -49,7 +50,7 @@ var gpuProfile = profile{kind: "cuda", maxBatch: 64, chunk: 512, graphMemory: 1 
 type planner struct {
 	config  model.Config
 	profile profile
-	opts    Options
+	opts    config.Options
 }
 
 // sizes is what a model takes with so much context and so many sequences, in bytes.
@@ -310,9 +311,9 @@ func (p planner) fits(s sizes, budget int64) error {
 	}
 	if s.serves() {
 		return fmt.Errorf("%w: loading the weights needs %s and %s are to be had: free memory, or serve a smaller model",
-			errNoRoom, gib(s.overhead+s.weightBytes()+s.loading), gib(budget))
+			config.ErrNoRoom, gib(s.overhead+s.weightBytes()+s.loading), gib(budget))
 	}
-	return fmt.Errorf("%w: one sequence of %d tokens needs %s and %s are to be had: %s", errNoRoom, s.context, gib(needs.total()), gib(budget), p.advice(s, budget))
+	return fmt.Errorf("%w: one sequence of %d tokens needs %s and %s are to be had: %s", config.ErrNoRoom, s.context, gib(needs.total()), gib(budget), p.advice(s, budget))
 }
 
 // advice is what to lower so that one sequence fits.

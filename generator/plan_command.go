@@ -11,17 +11,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/memlimit"
 	"reel/generator/internal/model"
 )
 
 // planCommand says what a model takes on a GPU, which need not be there.
 func (p *program) planCommand() *cobra.Command {
-	var o Options
+	var o config.Options
 	var vram int64
 	var asJSON bool
-	all := append(o.settings(), &setting{"vram", "memory of the GPU, as in 24GiB (0: as much as is needed)", "bytes", "0", byteCount(&vram)})
-	settings := pick(all, "model", "device", "max-seq-len", "max-batch", "graph-memory", "max-graphs", "precapture", "vram")
+	all := append(config.Settings(&o), config.NewBytes("vram", "memory of the GPU, as in 24GiB (0: as much as is needed)", &vram))
+	settings := config.Pick(all, "model", "device", "max-seq-len", "max-batch", "graph-memory", "max-graphs", "precapture", "vram")
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Print what a model takes of a GPU's memory, without a GPU, or of this machine's",
@@ -32,7 +33,7 @@ func (p *program) planCommand() *cobra.Command {
 			"says what to lower.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.readEnvironment(cmd, settings); err != nil {
+			if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {
 				return err
 			}
 			return printPlan(p.stdout, o, vram, asJSON)
@@ -41,18 +42,6 @@ func (p *program) planCommand() *cobra.Command {
 	addSettings(cmd, settings)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// pick are the settings of those names.
-func pick(all []*setting, names ...string) (some []*setting) {
-	for _, s := range all {
-		for _, name := range names {
-			if s.name == name {
-				some = append(some, s)
-			}
-		}
-	}
-	return some
 }
 
 // report is a plan as plan --json prints it. All but the counts are bytes.
@@ -109,7 +98,7 @@ type reportGraphs struct {
 	Budget       int64 `json:"budget_bytes"`
 }
 
-func printPlan(w io.Writer, o Options, vram int64, asJSON bool) error {
+func printPlan(w io.Writer, o config.Options, vram int64, asJSON bool) error {
 	files, name, err := modelFiles(o.Model)
 	if err != nil {
 		return err
@@ -120,7 +109,7 @@ func printPlan(w io.Writer, o Options, vram int64, asJSON bool) error {
 	}
 	r, err := reportOn(c, use, o, name, vram)
 	if err != nil && r.Model == "" {
-		return refuse(errConfig, "%w", err)
+		return config.Refuse(config.ErrConfig, "%w", err)
 	}
 	if asJSON {
 		e := json.NewEncoder(w)
@@ -132,7 +121,7 @@ func printPlan(w io.Writer, o Options, vram int64, asJSON bool) error {
 		r.print(w)
 	}
 	if err != nil {
-		return refuse(errConfig, "%s does not fit: %w", name, err)
+		return config.Refuse(config.ErrConfig, "%s does not fit: %w", name, err)
 	}
 	return nil
 }
@@ -154,7 +143,7 @@ func headersOf(files fs.FS) (c model.Config, use weightUse, err error) {
 }
 
 // reportOn plans for a GPU of vram bytes, or for the host and its limits.
-func reportOn(c model.Config, use weightUse, o Options, name string, vram int64) (report, error) {
+func reportOn(c model.Config, use weightUse, o config.Options, name string, vram int64) (report, error) {
 	if o.Device != "host" {
 		return makeReport(planner{c, gpuProfile, o}, name, vram)
 	}

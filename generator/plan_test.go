@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/model"
 	"reel/kernels"
@@ -58,7 +59,7 @@ func TestPlanBesideTheGuide(t *testing.T) {
 		if got := exact * 2 / 1e6; got != c.exactMB || got < 5*c.writtenMB/2 {
 			t.Errorf("%s: weights of %d MB, wants %d, which is far above the guide's %d", c.config.Name, got, c.exactMB, c.writtenMB)
 		}
-		s, _, err := planner{c.config, gpuProfile, Options{MaxSeqLen: c.context, MaxBatch: 1}}.plan(unlimited)
+		s, _, err := planner{c.config, gpuProfile, config.Options{MaxSeqLen: c.context, MaxBatch: 1}}.plan(unlimited)
 		if err != nil || s.kvPool() != c.kv+(1+64)*s.pageBytes || s.reserve*s.kept != 64 {
 			t.Errorf("%s: a KV pool of %d bytes, %v, wants the guide's %d, a page, and 64 for a further user",
 				c.config.Name, s.kvPool(), err, c.kv)
@@ -75,7 +76,7 @@ func TestPlanChunk(t *testing.T) {
 	c := model.Config{Layers: 2, Hidden: 64, Inner: 128, Heads: 2, KVHeads: 1, HeadDim: 32, Vocab: 100, Context: 4096}
 	most := 0
 	for _, test := range []struct{ batch, context, want int }{{1, 16, 16}, {3, 20, 60}, {2, 4096, 512}} {
-		s, o, err := planner{c, gpuProfile, Options{MaxBatch: test.batch, MaxSeqLen: test.context, MaxGraphs: 1000}}.plan(1 << 40)
+		s, o, err := planner{c, gpuProfile, config.Options{MaxBatch: test.batch, MaxSeqLen: test.context, MaxGraphs: 1000}}.plan(1 << 40)
 		if err != nil || o.Chunk != test.want || s.startGraphs <= most {
 			t.Errorf("%d sequences of %d tokens: steps of %d, %d graphs, %v, wants %d", test.batch, test.context, o.Chunk, s.startGraphs, err, test.want)
 		}
@@ -88,9 +89,9 @@ func TestPlanChunk(t *testing.T) {
 func TestPlanIsTheSizeOfStepMemory(t *testing.T) {
 	h := device.NewHost(device.HostOptions{Workers: 1})
 	defer h.Close()
-	l, err := prepareOn(func(Options) (hardware, error) {
+	l, err := prepareOn(func(config.Options) (hardware, error) {
 		return hardware{Device: h, profile: hostProfile, available: func() (int64, error) { return 1 << 30, nil }}, nil
-	}, Options{MaxBatch: 3, MaxSeqLen: 100}, func(float64, string) {})
+	}, config.Options{MaxBatch: 3, MaxSeqLen: 100}, func(float64, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func TestPlanIsTheSizeOfStepMemory(t *testing.T) {
 // size fills a budget and never passes it, whatever it is.
 func TestPlanKeepsTheBudget(t *testing.T) {
 	for _, c := range []model.Config{qwen, phi} {
-		p := planner{c, gpuProfile, Options{MaxGraphs: 1024}}
+		p := planner{c, gpuProfile, config.Options{MaxGraphs: 1024}}
 		served := false
 		for budget := int64(1 << 28); budget < 1<<40; budget += budget / 7 {
 			s, o, err := p.plan(budget)
@@ -136,7 +137,7 @@ func TestReserveLeavesOneUserItsOwn(t *testing.T) {
 		kept := int64(-1)
 		for budget := int64(1 << 30); budget < 1<<40; budget += budget / 7 {
 			for _, batch := range []int{1, 5, 64, 200} {
-				s, o, err := planner{c, gpuProfile, Options{MaxBatch: batch}}.plan(budget)
+				s, o, err := planner{c, gpuProfile, config.Options{MaxBatch: batch}}.plan(budget)
 				if err != nil {
 					continue
 				}
@@ -160,14 +161,14 @@ func TestReserveLeavesOneUserItsOwn(t *testing.T) {
 func TestAdvice(t *testing.T) {
 	for _, c := range []struct {
 		budget int64
-		opts   Options
+		opts   config.Options
 		want   string
-		taken  Options
+		taken  config.Options
 	}{
-		{1900 << 20, Options{}, "lower --max-seq-len to ", Options{}},
-		{1800 << 20, Options{MaxBatch: 512}, "lower --max-batch to 1 and --max-seq-len to ", Options{MaxBatch: 1}},
-		{3 << 30, Options{GraphMemory: 4 << 30}, "lower --graph-memory", Options{GraphMemory: 1 << 28, MaxSeqLen: 64}},
-		{1 << 30, Options{}, "smaller model: the weights alone take 1.07 GiB", Options{}},
+		{1900 << 20, config.Options{}, "lower --max-seq-len to ", config.Options{}},
+		{1800 << 20, config.Options{MaxBatch: 512}, "lower --max-batch to 1 and --max-seq-len to ", config.Options{MaxBatch: 1}},
+		{3 << 30, config.Options{GraphMemory: 4 << 30}, "lower --graph-memory", config.Options{GraphMemory: 1 << 28, MaxSeqLen: 64}},
+		{1 << 30, config.Options{}, "smaller model: the weights alone take 1.07 GiB", config.Options{}},
 	} {
 		c.opts.MaxGraphs, c.taken.MaxGraphs = 1024, 1024
 		p := planner{qwen, gpuProfile, c.opts}
@@ -209,10 +210,10 @@ func TestNothingIsTakenWithoutAPlan(t *testing.T) {
 			allocations++
 		}
 	})
-	_, err := prepareOn(func(Options) (hardware, error) {
+	_, err := prepareOn(func(config.Options) (hardware, error) {
 		return hardware{Device: h, profile: hostProfile, available: func() (int64, error) { return 1 << 20, nil }}, nil
-	}, Options{}, func(float64, string) {})
-	if !errors.Is(err, errConfig) || !strings.Contains(err.Error(), "1.0 MiB are to be had") || allocations != 0 {
+	}, config.Options{}, func(float64, string) {})
+	if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), "1.0 MiB are to be had") || allocations != 0 {
 		t.Errorf("%v, after %d allocations", err, allocations)
 	}
 }
@@ -222,7 +223,7 @@ func TestDimensionsThatAGPUCannotHave(t *testing.T) {
 	odd := qwen
 	odd.HeadDim = 80
 	for _, profile := range []profile{hostProfile, gpuProfile} {
-		_, _, err := planner{odd, profile, Options{}}.plan(unlimited)
+		_, _, err := planner{odd, profile, config.Options{}}.plan(unlimited)
 		if (err != nil) != profile.packed || err != nil && !strings.Contains(err.Error(), "head_dim 80") {
 			t.Errorf("%s: %v", profile.kind, err)
 		}

@@ -5,12 +5,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
 )
@@ -23,8 +23,8 @@ type reloader struct {
 	engine  *engineActor
 	manager manager
 	// settings are read anew at each reload; now are those in force.
-	settings *settingsReader
-	now      Options
+	settings *config.Reader
+	now      config.Options
 }
 
 // reload reads the settings again and takes up those that a generator can change
@@ -32,8 +32,8 @@ type reloader struct {
 func (r *reloader) reload() {
 	r.manager.say("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonic().Microseconds()))
 	defer r.manager.say("READY=1")
-	before := r.settings.texts
-	o, err := r.settings.read()
+	before := r.settings.Texts
+	o, err := r.settings.Read()
 	if err != nil {
 		r.log.Error().Err(err).Msg("the settings stay as they are")
 		return
@@ -45,25 +45,11 @@ func (r *reloader) reload() {
 	r.server.SetLimits(o.MaxConnections, o.MaxRequests)
 	r.level.Set(o.LogLevel)
 	r.now = o
-	if later := needRestart(before, r.settings.texts); len(later) > 0 {
+	if later := config.NeedRestart(before, r.settings.Texts); len(later) > 0 {
 		r.log.Warn().Strs("settings", later).Msg("restart the generator to change these")
 	}
 	r.log.Info().Str("log_level", o.LogLevel).Int("max_graphs", o.MaxGraphs).Int64("graph_memory", o.GraphMemory).
 		Int("max_connections", o.MaxConnections).Int("max_requests", o.MaxRequests).Msg("settings reloaded")
-}
-
-// reloadable are the settings that a reload takes up.
-var reloadable = map[string]bool{"log-level": true, "max-graphs": true, "graph-memory": true, "max-connections": true, "max-requests": true}
-
-// needRestart lists the other settings that differ.
-func needRestart(before, after map[string]string) (names []string) {
-	for name, text := range after {
-		if !reloadable[name] && before[name] != text {
-			names = append(names, "--"+name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // monotonic is the kernel's clock that systemd compares with.
@@ -74,7 +60,7 @@ func monotonic() time.Duration {
 }
 
 // resize gives the engine's graphs another budget, once it is there.
-func (a *engineActor) resize(o Options) error {
+func (a *engineActor) resize(o config.Options) error {
 	a.mu.Lock()
 	runner := a.runner
 	a.mu.Unlock()

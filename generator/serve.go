@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/run"
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/metrics"
 	"reel/generator/internal/server"
@@ -23,19 +24,16 @@ const (
 	flushTime = 2 * time.Second  // for the last frames to be written
 )
 
-// errSignal ends the groups after a drain, errForced at the second signal.
-var (
-	errSignal = errors.New("stopped by a signal")
-	errForced = errors.New("stopped by a second signal before requests had finished")
-)
+// errForced ends the groups at the second signal, as errSignal does after a drain.
+var errForced = errors.New("stopped by a second signal before requests had finished")
 
 // serve runs the generator until a signal or a failure.
-func (p *program) serve(o Options, settings *settingsReader) error {
+func (p *program) serve(o config.Options, settings *config.Reader) error {
 	var level logging.Level
 	level.Set(o.LogLevel)
 	log := logging.New(p.stderr, logging.Settings{Level: o.LogLevel, Format: o.LogFormat}, &level)
 	if o.Socket == "" {
-		o.Socket = server.DefaultSocket()
+		o.Socket = config.DefaultSocket()
 	}
 	lock, err := p.own(o.Socket, log.Level(zerolog.TraceLevel))
 	notes := journal{protocol.RecordPath(o.Socket), log, lock != nil}
@@ -45,7 +43,7 @@ func (p *program) serve(o Options, settings *settingsReader) error {
 	if lock != nil {
 		defer lock.Release()
 	}
-	if err == nil || errors.Is(err, errSignal) {
+	if err == nil || errors.Is(err, config.ErrSignal) {
 		notes.clear()
 		log.Info().Msg("stopped")
 		return nil
@@ -54,10 +52,10 @@ func (p *program) serve(o Options, settings *settingsReader) error {
 		notes.failed(err)
 	}
 	log.Error().Err(err).Msg("the generator ends")
-	return refusal{err, errLogged}
+	return config.OfKind(err, errLogged)
 }
 
-func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, notes journal, o Options, settings *settingsReader) error {
+func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, notes journal, o config.Options, settings *config.Reader) error {
 	progress := newProgress(p.stderr, log)
 	log = log.Level(zerolog.TraceLevel)
 	if err := chooseDevice(p.signals, log, p.stderr.Flush, &o); err != nil {
@@ -76,7 +74,7 @@ func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixso
 	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.socket, Version: release(), Logger: log, Observer: figures})
 	e.server = s
 	if err := s.Listen(); err != nil {
-		return refuse(errConfig, "--socket: %w", err)
+		return config.Refuse(config.ErrConfig, "--socket: %w", err)
 	}
 	s.SetLimits(o.MaxConnections, o.MaxRequests)
 	reload := (&reloader{log, level, s, e, m, settings, o}).reload
@@ -119,11 +117,11 @@ func (p *program) awaitSignal(s *server.Server, draining func(), log zerolog.Log
 	go func() { drained <- s.Drain(ctx) == nil }()
 	select {
 	case <-drained: // also where the patience is over: the engine ends what still runs
-		return errSignal
+		return config.ErrSignal
 	case <-p.signals:
 		cancel()
 		if <-drained {
-			return errSignal
+			return config.ErrSignal
 		}
 		return errForced
 	case <-stop:

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"reel/client"
+	"reel/generator/internal/config"
 	"reel/protocol"
 )
 
@@ -20,10 +21,10 @@ var errNoMemory = errors.New("the generator tells nothing of its memory: it is s
 
 // vramCommand shows a running generator's memory against its plan.
 func (p *program) vramCommand() *cobra.Command {
-	var o Options
+	var o config.Options
 	var watch bool
 	interval := time.Second
-	settings := pick(o.settings(), "socket")
+	settings := config.Pick(config.Settings(&o), "socket")
 	cmd := &cobra.Command{
 		Use:   "vram",
 		Short: "Show what a running generator takes of its device's memory, against its plan",
@@ -32,11 +33,11 @@ func (p *program) vramCommand() *cobra.Command {
 			"at start, so that a column that keeps growing past its plan is a leak, or another program.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := p.readEnvironment(cmd, settings); err != nil {
+			if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {
 				return err
 			}
 			if watch && interval < 50*time.Millisecond {
-				return refuse(errUsage, "--interval %v: give 50ms or more", interval)
+				return config.Refuse(config.ErrUsage, "--interval %v: give 50ms or more", interval)
 			}
 			ask := func() (*protocol.Status, error) { return askMemory(o.Socket) }
 			s, err := ask()

@@ -1,10 +1,7 @@
 package graphs
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // Lattice returns the keys to capture at start, largest first: prefill of each of
@@ -55,32 +52,4 @@ func DecodeBuckets(batch int) []int {
 		}
 	}
 	return append(buckets, batch)
-}
-
-// maxCount bounds the token counts of a list. No chunk is larger.
-const maxCount = 1 << 16
-
-// ParseCounts parses a list such as "1-50,64,80" and returns the counts in rising
-// order, each once. An empty list has no counts.
-func ParseCounts(list string) ([]int, error) {
-	var counts []int
-	for _, part := range strings.Split(list, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		first, last, ranged := strings.Cut(part, "-")
-		low, err := strconv.Atoi(first)
-		high := low
-		if err == nil && ranged {
-			high, err = strconv.Atoi(last)
-		}
-		if err != nil || low < 1 || high < low || high > maxCount {
-			return nil, fmt.Errorf("graphs: %q is not a count or a range such as 1-50, from 1 to %d", part, maxCount)
-		}
-		for n := low; n <= high; n++ {
-			counts = append(counts, n)
-		}
-	}
-	slices.Sort(counts)
-	return slices.Compact(counts), nil
 }

@@ -6,51 +6,25 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/config"
 	"reel/generator/internal/unixsocket"
 )
-
-// ErrAddress refuses an address that others than this machine could reach, or that
-// is none.
-var ErrAddress = errors.New("metrics: give a port of 127.0.0.1 or [::1], as in 127.0.0.1:9464, or unix: and an absolute path")
-
-// CheckAddress returns ErrAddress where Listen would refuse the address.
-func CheckAddress(address string) error {
-	_, _, err := split(address)
-	return err
-}
-
-// split is the network and the address that package net takes. A name is refused,
-// localhost too: what it means is another's to say.
-func split(address string) (network, at string, err error) {
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		if !strings.HasPrefix(path, "/") {
-			return "", "", ErrAddress
-		}
-		return "unix", path, nil
-	}
-	port, err := netip.ParseAddrPort(address)
-	if err != nil || !port.Addr().IsLoopback() {
-		return "", "", ErrAddress
-	}
-	return "tcp", address, nil
-}
 
 // lockWait is how long Listen waits for a former owner of a Unix socket to end.
 const lockWait = 5 * time.Second
 
 // Listen listens on a loopback address, HOST:PORT, or on a Unix socket, unix:PATH,
 // for its owner and group. A socket on which nobody listens is replaced; closing
-// the listener removes the socket. Errors: ErrAddress, those of
+// the listener removes the socket. Errors: [config.ErrMetricsAddress], those of
 // [unixsocket.Listen] or the system's.
 func Listen(address string) (net.Listener, error) {
-	network, at, err := split(address)
+	network, at, err := config.MetricsAddress(address)
 	if err != nil {
 		return nil, err
 	}

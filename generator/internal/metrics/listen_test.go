@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"reel/generator/internal/config"
+
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +22,7 @@ import (
 func TestOnlyThisMachineCanAsk(t *testing.T) {
 	for _, bad := range []string{"0.0.0.0:9464", ":9464", "[::]:9464", "192.168.1.2:9464", "10.0.0.1:0", "localhost:9464", "example.org:80",
 		"127.0.0.1", "9464", "unix:", "unix:metrics.sock", "/run/metrics.sock", "[::ffff:10.0.0.1]:80", "unix:@abstract"} {
-		if err := CheckAddress(bad); !errors.Is(err, ErrAddress) {
+		if _, _, err := config.MetricsAddress(bad); !errors.Is(err, config.ErrMetricsAddress) {
 			t.Errorf("%q: %v", bad, err)
 		}
 		if l, err := Listen(bad); err == nil {
@@ -29,7 +31,7 @@ func TestOnlyThisMachineCanAsk(t *testing.T) {
 		}
 	}
 	for _, good := range []string{"127.0.0.1:9464", "127.8.7.6:0", "[::1]:9464", "unix:/run/reel/metrics.sock"} {
-		if err := CheckAddress(good); err != nil {
+		if _, _, err := config.MetricsAddress(good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}
 	}

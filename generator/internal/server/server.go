@@ -20,7 +20,7 @@ import (
 
 // Options say where and as what a Server serves.
 type Options struct {
-	Socket  string // path; empty is DefaultSocket()
+	Socket  string // path
 	Version string // of the program, for status
 	Logger  zerolog.Logger
 	// Inherited is a socket that a service manager listens on for the server, in
@@ -61,9 +61,6 @@ type Server struct {
 func New(opts Options) *Server { return newServer(opts, defaultBounds()) }
 
 func newServer(opts Options, b bounds) *Server {
-	if opts.Socket == "" {
-		opts.Socket = DefaultSocket()
-	}
 	if opts.Observer == nil {
 		opts.Observer = nobody{}
 	}

@@ -1,0 +1,132 @@
+// Package config reads the generator's settings from flags, a settings file and the
+// environment, and names the kinds of errors that end a start.
+package config
+
+import (
+	"strconv"
+	"strings"
+
+	"reel/protocol"
+)
+
+// Options are the generator's settings.
+type Options struct {
+	Model     string // directory; empty: the embedded model
+	Socket    string // path; empty: DefaultSocket
+	Device    string // auto, host or cuda
+	GPU       int    // number of the GPU, with cuda
+	MaxSeqLen int    // tokens of prompt and completion; 0: the model's context
+	MaxBatch  int    // sequences of one user; 0: the device's default
+	LogLevel  string
+	LogFormat string // json, console or auto
+
+	Precapture  []int  // prompt token counts whose graphs are captured at start; nil: the default
+	GraphMemory int64  // bytes; 0: the device's default
+	MaxGraphs   int    // 0: no graphs
+	Roller      string // on or off
+
+	Metrics        string // address for Prometheus; empty: none
+	Settings       string // file of variables, read again at SIGHUP
+	MaxConnections int    // of one user; 0: the protocol's bound
+	MaxRequests    int    // of one connection; 0: the protocol's bound
+
+	Guard bool // only for the command check: puts canaries around every buffer
+}
+
+// Setting is a flag that the environment also sets, as REEL_<FLAG>. It implements
+// pflag.Value.
+type Setting struct {
+	Name, Usage, kind string
+	Text              string // the value; the default until Set
+	parse             func(string) error
+}
+
+func (s *Setting) String() string { return s.Text }
+func (s *Setting) Type() string   { return s.kind }
+
+// Set parses and stores a value. Errors: [ErrConfig].
+func (s *Setting) Set(text string) error {
+	if err := s.parse(text); err != nil {
+		return OfKind(err, ErrConfig)
+	}
+	s.Text = text
+	return nil
+}
+
+// Variable returns the name of the environment variable.
+func (s *Setting) Variable() string {
+	return "REEL_" + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
+}
+
+// Settings returns all settings, which store their values in o, and sets the defaults.
+func Settings(o *Options) []*Setting {
+	list := []*Setting{
+		{"model", "directory of a Hugging Face checkpoint (default: the embedded model)",
+			"dir", "", anyText(&o.Model)},
+		{"socket", "Unix socket to listen on (default: " + DefaultSocket() + ")", "path", "", anyText(&o.Socket)},
+		{"device", "auto, host or cuda", "name", "auto", oneOf(&o.Device, "auto", "host", "cuda")},
+		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, 1024)},
+		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)",
+			"n", "0", number(&o.MaxSeqLen, protocol.MaxElements)},
+		{"max-batch", "sequences of one user that run at once (0: what suits the device)",
+			"n", "0", number(&o.MaxBatch, 4096)},
+		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, " +
+			"then multiples of 16",
+			"list", "auto", counts(&o.Precapture)},
+		{"graph-memory", "bytes that captured graphs may take, as in 512MiB (0: what suits the device)",
+			"bytes", "0", byteCount(&o.GraphMemory)},
+		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)",
+			"n", "1024", number(&o.MaxGraphs, 1<<20)},
+		{"roller", "on, or off: graphs stay those of the start", "name", "on", oneOf(&o.Roller, "on", "off")},
+		{"metrics", "address at which Prometheus can ask: a port of 127.0.0.1 or [::1], or unix: and a path " +
+			"(default: none)",
+			"address", "", metricsAddress(&o.Metrics)},
+		{"max-connections", "connections that a user may have, at most " + strconv.Itoa(protocol.MaxConnections) + " (0: that many)",
+			"n", "0", number(&o.MaxConnections, protocol.MaxConnections)},
+		{"max-requests", "requests that a connection may run, at most " + strconv.Itoa(protocol.MaxRequests) + " (0: that many)",
+			"n", "0", number(&o.MaxRequests, protocol.MaxRequests)},
+		{"settings", "file of lines REEL_FLAG=value, read at start and again at SIGHUP; a flag wins over it",
+			"path", "", anyText(&o.Settings)},
+		{"log-level", "trace, debug, info, warn or error",
+			"level", "info", oneOf(&o.LogLevel, "trace", "debug", "info", "warn", "error")},
+		{"log-format", "json, console, or auto: console on a terminal, else json",
+			"name", "auto", oneOf(&o.LogFormat, "json", "console", "auto")},
+	}
+	for _, s := range list {
+		if err := s.parse(s.Text); err != nil {
+			panic(err) // this table has a bad default
+		}
+	}
+	return list
+}
+
+// NewBytes returns a setting for a number of bytes, 0 by default, that only one command has.
+func NewBytes(name, usage string, to *int64) *Setting {
+	return &Setting{name, usage, "bytes", "0", byteCount(to)}
+}
+
+// Pick returns the settings with these names.
+func Pick(all []*Setting, names ...string) (some []*Setting) {
+	for _, s := range all {
+		for _, name := range names {
+			if s.Name == name {
+				some = append(some, s)
+			}
+		}
+	}
+	return some
+}
+
+// Check reports whether name is the variable of a setting; err says why its value is refused.
+// An empty value is accepted.
+func Check(name, value string) (known bool, err error) {
+	for _, s := range Settings(new(Options)) {
+		if s.Variable() == name {
+			if value == "" {
+				return true, nil
+			}
+			return true, s.parse(value)
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Each function returns the parser of one kind of setting. A parser stores the value in
+// to; it refuses text that is not of its kind and leaves to as it was.
+
+func anyText(to *string) func(string) error {
+	return func(text string) error { *to = text; return nil }
+}
+
+func oneOf(to *string, names ...string) func(string) error {
+	return func(text string) error {
+		for _, name := range names {
+			if text == name {
+				*to = text
+				return nil
+			}
+		}
+		return fmt.Errorf("it must be %s or %s", strings.Join(names[:len(names)-1], ", "), names[len(names)-1])
+	}
+}
+
+func counts(to *[]int) func(string) error {
+	return func(text string) error {
+		if text == "auto" {
+			*to = nil
+			return nil
+		}
+		list, err := ParseCounts(text)
+		if err != nil {
+			return err
+		}
+		*to = append([]int{}, list...) // an empty list is not the default
+		return nil
+	}
+}
+
+func byteCount(to *int64) func(string) error {
+	return func(text string) error {
+		n, err := humanize.ParseBytes(text)
+		if err != nil || n > 1<<60 {
+			return errors.New("it must be a number of bytes, as in 1073741824 or 1GiB")
+		}
+		*to = int64(n)
+		return nil
+	}
+}
+
+func number(to *int, high int) func(string) error {
+	return func(text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > high {
+			return fmt.Errorf("it must be a whole number, 0 to %d", high)
+		}
+		*to = n
+		return nil
+	}
+}
+
+// metricsAddress accepts an address that only this machine reaches, or no address.
+func metricsAddress(to *string) func(string) error {
+	return func(text string) error {
+		if text != "" {
+			if _, _, err := MetricsAddress(text); err != nil {
+				return err
+			}
+		}
+		*to = text
+		return nil
+	}
+}
