@@ -1,10 +1,6 @@
-#include "attend_turned.cuh"
-
-// Begins to load 16 bytes. Never under a condition within the loop: registers that may
-// keep what they hold are loaded elsewhere and moved, and a move awaits its load.
-__device__ __forceinline__ void attend_load(uint4 &v, const uint4 *from) {
-	asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
-}
+#include "attention/deferred_rope.cuh"
+#include "ptx/mma.cuh"
+#include "ptx/pdl.cuh"
 
 // Where a lane of a tile's warps finds keys and values. Rows of one head's elements are
 // counted from the pool's begin.
@@ -31,9 +27,7 @@ template <int CHUNKS> struct AttendSource {
 	// pool has. What lies beyond may be NaN, and 0·NaN is NaN.
 	__device__ __forceinline__ uint32_t find(const AttendTile &tile, int from) const {
 		const int p = min(max(from + (int)threadIdx.x % 32, tile.first), tile.kept);
-		uint32_t at;
-		// Where it stands: the compiler would put it behind the loads of keys and values.
-		asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(at) : "l"(table + (p >> shift)));
+		const uint32_t at = load_l2(table + (p >> shift)); // volatile: else the compiler puts it behind the loads of keys and values
 		return first + at * page + (p & (1 << shift) - 1);
 	}
 };
@@ -53,8 +47,8 @@ template <int CHUNKS> struct AttendBlock {
 		for (int i = 0; i < 4; i++) {
 			const uint4 *k = s.keys + (uint64_t)__shfl_sync(~0u, rows, 8 * i + in) * (uint32_t)s.chunks;
 #pragma unroll
-			for (int j = 0; j < CHUNKS - 1; j++) attend_load(key[i][j], k + 4 * j);
-			attend_load(key[i][CHUNKS - 1], k + s.key);
+			for (int j = 0; j < CHUNKS - 1; j++) load_l2(key[i][j], k + 4 * j);
+			load_l2(key[i][CHUNKS - 1], k + s.key);
 		}
 	}
 	__device__ __forceinline__ void load_values(const AttendSource<CHUNKS> &s, uint32_t rows) {
@@ -64,8 +58,8 @@ template <int CHUNKS> struct AttendBlock {
 			const int row = 16 * (i / 4) + i % 2 + i / 2 % 2 * 8;
 			const uint4 *v = s.values + (uint64_t)__shfl_sync(~0u, rows, row + two) * (uint32_t)s.chunks;
 #pragma unroll
-			for (int h = 0; h < HALVES - 1; h++) attend_load(value[h][i], v + 8 * h);
-			attend_load(value[HALVES - 1][i], v + s.value);
+			for (int h = 0; h < HALVES - 1; h++) load_l2(value[h][i], v + 8 * h);
+			load_l2(value[HALVES - 1][i], v + s.value);
 		}
 	}
 };
@@ -112,9 +106,9 @@ template <int CHUNKS> struct AttendWeights {
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 #pragma unroll
-			for (int i = 0; i < 4; i++) attend_mma(s[i], q.v[j].x, 0, q.v[j].y, 0, b.key[i][j].x, b.key[i][j].y);
+			for (int i = 0; i < 4; i++) mma_bf16(s[i], q.v[j].x, 0, q.v[j].y, 0, b.key[i][j].x, b.key[i][j].y);
 #pragma unroll
-			for (int i = 0; i < 4; i++) attend_mma(s[i], q.v[j].z, 0, q.v[j].w, 0, b.key[i][j].z, b.key[i][j].w);
+			for (int i = 0; i < 4; i++) mma_bf16(s[i], q.v[j].z, 0, q.v[j].w, 0, b.key[i][j].z, b.key[i][j].w);
 		}
 	}
 
@@ -125,8 +119,8 @@ template <int CHUNKS> struct AttendWeights {
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			const uint4 own = *(const uint4 *)(k + 32 * j + 8 * by);
-			attend_mma(x, q.v[j].x, 0, q.v[j].y, 0, own.x, own.y);
-			attend_mma(x, q.v[j].z, 0, q.v[j].w, 0, own.z, own.w);
+			mma_bf16(x, q.v[j].x, 0, q.v[j].y, 0, own.x, own.y);
+			mma_bf16(x, q.v[j].z, 0, q.v[j].w, 0, own.z, own.w);
 		}
 #pragma unroll
 		for (int i = 0; i < 8; i++)
@@ -155,7 +149,7 @@ template <int CHUNKS> struct AttendWeights {
 		for (int i = 0; i < 8; i++) {
 			float &x = s[i / 2][i % 2];
 			// The sum of weights is of those that values are multiplied by.
-			x = __bfloat162float(__float2bfloat16_rn(attend_exp2(x - base)));
+			x = __bfloat162float(__float2bfloat16_rn(exp2_approx(x - base)));
 			weight += x;
 		}
 		weight += __shfl_xor_sync(~0u, weight, 1);
@@ -186,7 +180,7 @@ template <int CHUNKS> struct AttendWeights {
 						return OWN && max(p, tile.first) >= tile.last ? (&own.x)[u] : (&values[i].x)[u];
 					};
 					const uint32_t v0 = value(0), v1 = value(1), v2 = value(2), v3 = value(3);
-					attend_mma(y[u], __byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632), __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632),
+					mma_bf16(y[u], __byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632), __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632),
 					           w[2 * half], w[2 * half + 1]);
 				}
 			}
@@ -213,10 +207,10 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	constexpr int WIDE = 64 * AttendBlock<CHUNKS>::HALVES, ALL = WARPS * TEAMS, THREADS = 32 * ALL;
 	extern __shared__ __align__(128) float attend_room[]; // [2][ALL][group][WIDE], and AttendSum [group][WIDE] of the splits before
 	__shared__ AttendMark marks[2][ALL][ENTRIES];
-	let_next_begin();
+	pdl_launch_dependents();
 	// QKV's kernels let this one begin when those before them are through. So all is there to
 	// read but what QKV writes: queries, and the row's own key and value.
-	if (!a.afterQKV) await_previous();
+	if (!a.afterQKV) pdl_wait();
 	const AttendTile tile = attend_tile<TURNED>(a);
 	const int first = tile.first / SPLIT, splits = tile.last / SPLIT + 1, step = gridDim.z * TEAMS;
 	int split = first + blockIdx.z * TEAMS; // the first that the block has
@@ -232,7 +226,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	// behind them, and the next keys are asked for when nothing is on its way.
 	uint32_t rows = source.find(tile, from), next = source.find(tile, from + step * SPLIT);
 	const bool newest = !TURNED && from + BLOCK > tile.last; // what the row's own key is for, or nothing
-	if (newest) await_previous();
+	if (newest) pdl_wait();
 	const Own own(a, tile, TURNED && (splits - 1 - first) / TEAMS % gridDim.z == blockIdx.z);
 	own.fetch();
 	AttendSum *run = (AttendSum *)(attend_room + 2 * ALL * tile.group * WIDE);
@@ -294,7 +288,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 			split += step, buffer ^= 1, from += step * SPLIT;
 			live = from <= tile.last;
 		} else {
-			if (!newest) await_previous();
+			if (!newest) pdl_wait();
 			if (TURNED) {
 				own.turn();
 				__syncthreads();
@@ -307,7 +301,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 		if (split + step >= splits) break;
 		rows = next, next = source.find(tile, from + 2 * step * SPLIT);
 	}
-	if (!TURNED && !live && !newest) await_previous();
+	if (!TURNED && !live && !newest) pdl_wait();
 	const bool mine = TURNED && live && from + BLOCK > tile.last; // the warp has the row's own position
 	if (live) w.score(q, b);
 	if (mine) w.score_own(q, own.key(), tile.last - from);

@@ -1,5 +1,8 @@
-#include "attend_prefill.cuh"
-#include "attend_wgmma.cuh"
+#include "attention/prefill.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/pdl.cuh"
+#include "ptx/wgmma.cuh"
 
 // Attention of prefill: out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j
 // of row t's sequence up to its own, or the last a.see of them, in blocks of
@@ -10,14 +13,6 @@
 // a split one sum goes on from block to block, and splits are added in their order. A
 // block that a row sees nothing of changes nothing of the row: no bit of its result
 // depends on the rows beside it, on where a chunk began, or on the grid.
-
-// Reads four 8×8 matrices, of which each lane gives the address of a row.
-__device__ __forceinline__ void prefill_matrices(uint32_t (&m)[4], uint32_t address) {
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3]) : "r"(address) : "memory");
-}
-__device__ __forceinline__ void prefill_turned(uint32_t (&m)[4], uint32_t address) {
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3]) : "r"(address) : "memory");
-}
 
 // One block of threads at one run. A warp has 16 entries, of which a lane holds lane/4
 // and lane/4+8, and of these elements 8i + 2(lane%4) and the next.
@@ -122,7 +117,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 #pragma unroll
 			for (int j = 0; j < EACH; j++) {
 				const bool in = EXACT || 8 * (place + j * LANES) < a.dim;
-				attend_copy(to + i * APART * RUN + (RUN == 8 ? of(j) : j * LANES), source[i] + which * plane + (in ? j * LANES : 0), in ? there[i] : 0);
+				cp_async_zero_fill(to + i * APART * RUN + (RUN == 8 ? of(j) : j * LANES), source[i] + which * plane + (in ? j * LANES : 0), in ? there[i] : 0);
 			}
 	}
 
@@ -133,13 +128,13 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 		if (WGMMA) {
 			const uint32_t keys = shared_address(room + stage * 2 * PLANE);
-			attend_hold(s);
-			attend_wgmma_begin();
+			wgmma_pin(s);
+			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < STEPS; k++)
-				attend_wgmma<0>(s, q[k][0], q[k][1], q[k][2], q[k][3], tile_of(keys + 16 * of(k / 4) + k % 4 * 32));
-			attend_wgmma_end();
-			attend_hold(s);
+				wgmma_bf16_64<0>(s, q[k][0], q[k][1], q[k][2], q[k][3], wgmma_descriptor(keys + 16 * of(k / 4) + k % 4 * 32));
+			wgmma_commit(), wgmma_wait<0>();
+			wgmma_pin(s);
 			return;
 		}
 #endif
@@ -149,10 +144,9 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		for (int k = 0; k < STEPS; k++) {
 #pragma unroll
 			for (int i = 0; i < 8; i += 2) {
-				uint32_t b[4];
-				prefill_matrices(b, keys + 16 * (of(2 * k / RUN) + (2 * k % RUN ^ place) + 8 * i * RUN));
-				attend_mma(s + 4 * i, q[k][0], q[k][1], q[k][2], q[k][3], b[0], b[1]);
-				attend_mma(s + 4 * i + 4, q[k][0], q[k][1], q[k][2], q[k][3], b[2], b[3]);
+				const uint4 b = ldmatrix(keys + 16 * (of(2 * k / RUN) + (2 * k % RUN ^ place) + 8 * i * RUN));
+				mma_bf16(s + 4 * i, q[k][0], q[k][1], q[k][2], q[k][3], b.x, b.y);
+				mma_bf16(s + 4 * i + 4, q[k][0], q[k][1], q[k][2], q[k][3], b.z, b.w);
 			}
 		}
 	}
@@ -179,12 +173,12 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
 			const float top = fmaxf(most[half], __fmul_rn(high, a.scale));
 			const float base = top == -INFINITY ? 0 : top; // no position of the row is here: all weights are 0
-			factor[half] = attend_exp2(__fsub_rn(most[half], base));
+			factor[half] = exp2_approx(__fsub_rn(most[half], base));
 			most[half] = top;
 			float sum = __fmul_rn(weight[half], factor[half]);
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
-				p[i][half] = attend_pair(attend_exp2(__fmaf_rn(s[4 * i + 2 * half], a.scale, -base)), attend_exp2(__fmaf_rn(s[4 * i + 2 * half + 1], a.scale, -base)));
+				p[i][half] = attend_pair(exp2_approx(__fmaf_rn(s[4 * i + 2 * half], a.scale, -base)), exp2_approx(__fmaf_rn(s[4 * i + 2 * half + 1], a.scale, -base)));
 				// The sum of weights is of those that values are multiplied by.
 				sum = __fadd_rn(sum, __fadd_rn(BF16::low(p[i][half]), BF16::high(p[i][half])));
 			}
@@ -200,15 +194,15 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 		if (WGMMA) {
 			const uint32_t values = shared_address(room + (stage * 2 + 1) * PLANE);
-			attend_hold(o);
-			attend_wgmma_begin();
+			wgmma_pin(o);
+			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < 4; k++)
 #pragma unroll
 				for (int h = 0; h < DIM / 64; h++)
-					attend_wgmma<1>(o + 32 * h, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], tile_of(values + 16 * of(h) + k * 2048));
-			attend_wgmma_end();
-			attend_hold(o);
+					wgmma_bf16_64<1>(o + 32 * h, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], wgmma_descriptor(values + 16 * of(h) + k * 2048));
+			wgmma_commit(), wgmma_wait<0>();
+			wgmma_pin(o);
 			return;
 		}
 #endif
@@ -218,10 +212,9 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		for (int k = 0; k < 4; k++) {
 #pragma unroll
 			for (int i = 0; i < STEPS; i++) {
-				uint32_t b[4];
-				prefill_turned(b, values + 16 * (of(2 * i / RUN) + (2 * i % RUN ^ place) + 16 * k * RUN));
-				attend_mma(o + 8 * i, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b[0], b[1]);
-				attend_mma(o + 8 * i + 4, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b[2], b[3]);
+				const uint4 b = ldmatrix_transposed(values + 16 * (of(2 * i / RUN) + (2 * i % RUN ^ place) + 16 * k * RUN));
+				mma_bf16(o + 8 * i, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b.x, b.y);
+				mma_bf16(o + 8 * i + 4, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b.z, b.w);
 			}
 		}
 	}
@@ -239,10 +232,10 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 
 	// Waits until keys or values of a block are there, of all threads.
 	static __device__ __forceinline__ void await() {
-		await_copies<1>();
+		cp_async_wait<1>();
 		__syncwarp();
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-		if (WGMMA) attend_shared_written();
+		if (WGMMA) fence_async_shared();
 #endif
 		__syncthreads();
 	}
@@ -254,7 +247,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		float s[32];
 		await(); // the keys; and the other stage has been read
 		if (after < blocks) locate(after), bring(stage ^ 1, 0);
-		end_copies();
+		cp_async_commit();
 		if (WGMMA || live) scores(s, stage);
 		if (live)
 			weigh(p, s, n * PREFILL_KEYS);
@@ -262,7 +255,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			no_weights(p);
 		await();
 		if (after < blocks) bring(stage ^ 1, 1);
-		end_copies();
+		cp_async_commit();
 		find(next(after));
 		if (WGMMA || live) add_values(p, stage);
 	}
@@ -359,11 +352,11 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		float2 queries[STEPS][4];
 		// What QKV writes comes behind this wait; all else is there as soon as it lets this kernel begin.
 		find(n);
-		if (!WGMMA) await_previous(); // registers are few: where the pages lie comes after it
+		if (!WGMMA) pdl_wait(); // registers are few: where the pages lie comes after it
 		locate(n);
-		if (WGMMA) await_previous();
-		bring(0, 0), end_copies();
-		bring(0, 1), end_copies();
+		if (WGMMA) pdl_wait();
+		bring(0, 0), cp_async_commit();
+		bring(0, 1), cp_async_commit();
 		load_queries(queries);
 		find(next(n));
 		keep_queries(queries);
@@ -385,10 +378,10 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 	PrefillTile tile = prefill_tile(a);
 	const PrefillTile joined = prefill_joined(a, tile);
 	asm volatile("" : "+r"(tile.inverse) : "r"(joined.first), "r"(joined.part)); // divisions: done before the wait
-	let_next_begin();
-	if (!a.afterQKV) await_previous();
+	pdl_launch_dependents();
+	if (!a.afterQKV) pdl_wait();
 	const int lane = threadIdx.x % 32, end = joined.limit - 1;
-	const int low = prefill_load(a.position + min(joined.first + lane, end)), high = prefill_load(a.position + min(joined.first + lane + 32, end));
+	const int low = load_l2_ordered(a.position + min(joined.first + lane, end)), high = load_l2_ordered(a.position + min(joined.first + lane + 32, end));
 	Prefill<DIM, EXACT, WINDOWED> p(a, tile, prefill_room);
 	p.run = prefill_run<WINDOWED>(a, tile.first, tile.limit);
 	const int splits = __reduce_max_sync(~0u, max(low, high)) / PREFILL_SPLIT + 1;

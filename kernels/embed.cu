@@ -1,4 +1,5 @@
-#include "common.cuh"
+#include "gemm/operands.cuh"
+#include "ptx/pdl.cuh"
 
 struct EmbedArgs {
 	const uint4 *table;   // packed [vocab][hidden]
@@ -9,8 +10,7 @@ struct EmbedArgs {
 
 // X[t] = Table[token[t]]. A block is a row; a thread takes four columns.
 template <class D> __device__ __forceinline__ void embed(const EmbedArgs &a) {
-	let_next_begin();
-	await_previous();
+	pdl_begin();
 	const int token = min(max(a.token[blockIdx.x], 0), a.vocab - 1), row = token % 16;
 	const uint2 *tile = reinterpret_cast<const uint2 *>(a.table + (size_t)(token / 16) * (a.hidden / STEP) * 32);
 	float4 *x = reinterpret_cast<float4 *>(a.x + (size_t)blockIdx.x * a.hidden);

@@ -1,4 +1,5 @@
-#include "products.cuh"
+#include "gemm/product.cuh"
+#include "ptx/math.cuh"
 
 struct GateUpArgs {
 	const uint4 *gate, *up; // packed [inner][hidden]
@@ -32,9 +33,9 @@ struct GateUp {
 		o.out[(size_t)t * o.inner + unit * 16 + row] = gated(y[0], y[1]);
 	}
 	static __device__ __forceinline__ float gated(float gate, float up) {
-		float e, inverse; // no care is taken of what is next to nothing: 1 is added to it
-		asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(__fmul_rn(gate, -1.4426950408889634f)));
-		asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(__fadd_rn(1.f, e)));
+		// Denormals do not matter: 1 is added to the exponential.
+		const float e = exp2_approx(__fmul_rn(gate, -1.4426950408889634f));
+		const float inverse = reciprocal_approx(__fadd_rn(1.f, e));
 		return __fmul_rn(__fmul_rn(gate, inverse), up);
 	}
 

@@ -1,4 +1,4 @@
-#include "products.cuh"
+#include "gemm/product.cuh"
 
 struct HeadArgs {
 	const uint4 *w; // packed [vocab][hidden]

@@ -1,4 +1,4 @@
-#include "common.cuh"
+#include "gemm/operands.cuh"
 
 struct PackArgs {
 	const void *src; // [rows][cols]: float32, or 16 bits an element

@@ -1,4 +1,4 @@
-#include "common.cuh"
+#include "ptx/pdl.cuh"
 
 struct PickArgs {
 	const float *x;        // [T][cols]
@@ -10,8 +10,7 @@ struct PickArgs {
 
 // Out[i] = X[sample[i]], Live[i] = i, or -1 where there is no sample. A block is a row.
 extern "C" __global__ void reel_pick(const __grid_constant__ PickArgs a) {
-	let_next_begin();
-	await_previous();
+	pdl_begin();
 	const int row = a.sample[blockIdx.x];
 	if (threadIdx.x == 0) a.live[blockIdx.x] = row < 0 ? -1 : (int)blockIdx.x;
 	if (row < 0) return;

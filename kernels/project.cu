@@ -1,4 +1,4 @@
-#include "products.cuh"
+#include "gemm/product.cuh"
 
 struct ProjectArgs {
 	const uint4 *w; // packed [rows][cols]

@@ -1,4 +1,5 @@
-#include "products.cuh"
+#include "gemm/product.cuh"
+#include "ptx/cp_async.cuh"
 
 // How the pool keeps keys and values; the numbers are those of DType in weight.go.
 constexpr int KV_BF16 = 1, KV_F16 = 3;
@@ -81,10 +82,10 @@ struct QKV {
 		const int position = o.position[t];
 		to->position = position;
 		if (turned(unit))
-			copy_async<8>(&to->turn, turn(unit, row, position));
+			cp_async<8>(&to->turn, turn(unit, row, position));
 		else
 			to->turn = {1, 0};
-		if (kept(unit)) copy_async<4>(&to->page, page(t, position));
+		if (kept(unit)) cp_async<4>(&to->page, page(t, position));
 	}
 
 	__device__ __forceinline__ void found(int unit, int row, int t, const Sought &s) {

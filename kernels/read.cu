@@ -1,6 +1,6 @@
 #include <cstdint>
 
-#include "common.cuh"
+#include "ptx/memory.cuh"
 
 struct ReadArgs {
 	const uint4 *data; // [n]

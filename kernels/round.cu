@@ -1,4 +1,4 @@
-#include "deep.cuh"
+#include "gemm/rounded.cuh"
 
 // y = round(x[k]*norm[k]) of each row, in the order of pieces that deep.cuh reads, and
 // each row's rms_scale. A block is a row; thread 16*p+q has the q-th four columns of
@@ -7,8 +7,7 @@ template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a)
 	__shared__ float parts[PARTIALS];
 	const int t = blockIdx.x, partial = threadIdx.x / 16, quad = threadIdx.x % 16, steps = a.in.cols / STEP;
 	const int pieces = (steps + PIECE - 1) / PIECE;
-	let_next_begin();
-	await_previous();
+	pdl_begin();
 	const int row = a.in.row(t);
 	float squares = 0;
 #pragma unroll 2 // more spills on sm_80, which holds itself to 32 registers

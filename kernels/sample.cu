@@ -1,4 +1,5 @@
-#include "step.cuh"
+#include "ptx/math.cuh"
+#include "ptx/pdl.cuh"
 
 constexpr int MAX_TOP = 20, RESULT_WORDS = 8 + 2 * MAX_TOP, PENALTY_WINDOW = 64;
 
@@ -33,12 +34,6 @@ struct SampleShared {
 };
 static_assert(sizeof(SampleShared) == 33328, "sampleShared of sample_cuda.go");
 
-__device__ __forceinline__ float sample_exp2(float x) {
-	float y;
-	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-}
-
 constexpr float LOG2E = 1.4426950408889634f;
 
 // How a sequence is sampled, and its logits. They are not divided by the
@@ -60,7 +55,7 @@ struct Draw {
 		return l > 0 ? __fdiv_rn(l, penalty) : __fmul_rn(l, penalty);
 	}
 	__device__ __forceinline__ uint64_t weight(float l) const {
-		float w = sample_exp2((l - most) * scale);
+		float w = exp2_approx((l - most) * scale);
 		return w >= minP && w > 0 ? (uint64_t)(w * WEIGHT_ONE) : 0;
 	}
 };
@@ -273,11 +268,11 @@ __device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
 #pragma unroll
 		for (int i = 0; i < 8; i++) high = fmaxf(high, l[i]);
 		const float base = high == -INFINITY ? 0 : high; // then all weights are 0
-		sum *= sample_exp2((most - base) * LOG2E);
+		sum *= exp2_approx((most - base) * LOG2E);
 		most = high;
 #pragma unroll
 		for (int i = 0; i < 8; i++) {
-			sum += sample_exp2((l[i] - base) * LOG2E);
+			sum += exp2_approx((l[i] - base) * LOG2E);
 			int id = from + i * SAMPLE_THREADS;
 			float f = id < d.vocab ? d.fined(id, l[i]) : -INFINITY;
 			if (f > top) top = f, at = id;
@@ -291,7 +286,7 @@ __device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
 	__syncthreads();
 	high = s.warpMost[threadIdx.x % 32];
 	for (int i = 16; i; i /= 2) high = fmaxf(high, __shfl_xor_sync(~0u, high, i));
-	sum = most == -INFINITY ? 0 : sum * sample_exp2((most - high) * LOG2E);
+	sum = most == -INFINITY ? 0 : sum * exp2_approx((most - high) * LOG2E);
 	for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
 	if (threadIdx.x % 32 == 0) s.warpSum[threadIdx.x / 32] = sum;
 	__syncthreads();
@@ -386,7 +381,7 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) reel_sample(const _
 	extern __shared__ __align__(16) unsigned char sample_shared[]; // SampleShared, then uint32 [vocab/32]
 	SampleShared &s = *reinterpret_cast<SampleShared *>(sample_shared);
 	uint32_t *penalized = reinterpret_cast<uint32_t *>(sample_shared + sizeof(SampleShared));
-	step_begin();
+	pdl_begin();
 	const int row = a.sample[blockIdx.x];
 	if (row < 0) return;
 	const int32_t *p = a.params + a.slot[row] * 10;

@@ -1,4 +1,5 @@
-#include "step.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/pdl.cuh"
 
 // The words of a descriptor, as step.go has them.
 constexpr int HEAD_WORDS = 8, ROW_WORDS = 3, PAGE_WORDS = 3, PARAM_WORDS = 10, INIT_WORDS = 1 + PARAM_WORDS;
@@ -31,7 +32,7 @@ struct StageShared {
 __device__ static void stage_inits(const StageArgs &a, const int32_t *d, int inits) {
 	for (int i = threadIdx.x; i < inits * INIT_WORDS; i += blockDim.x) {
 		const int32_t *in = d + a.initAt + i / INIT_WORDS * INIT_WORDS;
-		int word = i % INIT_WORDS, slot = from_host(in), value = from_host(in + word);
+		int word = i % INIT_WORDS, slot = load_from_host(in), value = load_from_host(in + word);
 		if (word == 0)
 			a.length[slot] = 0;
 		else
@@ -43,14 +44,14 @@ __device__ static void stage_inits(const StageArgs &a, const int32_t *d, int ini
 __device__ static void stage_pages(const StageArgs &a, const int32_t *d, int pages, int32_t *places) {
 	for (int i = threadIdx.x; i < pages; i += blockDim.x) {
 		const int32_t *p = d + a.pageAt + i * PAGE_WORDS;
-		int slot = from_host(p), index = from_host(p + 1);
+		int slot = load_from_host(p), index = load_from_host(p + 1);
 		places[i] = slot * a.pages + index;
 	}
 	__syncthreads();
 	for (int i = threadIdx.x; i < pages; i += blockDim.x) {
 		bool holds = true;
 		for (int later = i + 1; later < pages; later++) holds = holds && places[later] != places[i];
-		if (holds) a.blockTable[places[i]] = from_host(d + a.pageAt + i * PAGE_WORDS + 2);
+		if (holds) a.blockTable[places[i]] = load_from_host(d + a.pageAt + i * PAGE_WORDS + 2);
 	}
 }
 
@@ -71,15 +72,15 @@ __device__ static int stage_position(const StageArgs &a, const StageShared &s, i
 // Reads what a step always has. All of it goes over the bus at once, whatever is live.
 __device__ static void stage_read(const StageArgs &a, const StageShared &s, const int32_t *d) {
 	const int t = threadIdx.x;
-	int head = t < HEAD_WORDS ? from_host(d + t) : 0;
-	int row = t < a.T * ROW_WORDS ? from_host(d + HEAD_WORDS + t) : 0;
-	int sample = t < a.N ? from_host(d + a.sampleAt + t) : 0;
-	for (int i = t + blockDim.x; i < a.T * ROW_WORDS; i += blockDim.x) s.rows[i] = from_host(d + HEAD_WORDS + i);
+	int head = t < HEAD_WORDS ? load_from_host(d + t) : 0;
+	int row = t < a.T * ROW_WORDS ? load_from_host(d + HEAD_WORDS + t) : 0;
+	int sample = t < a.N ? load_from_host(d + a.sampleAt + t) : 0;
+	for (int i = t + blockDim.x; i < a.T * ROW_WORDS; i += blockDim.x) s.rows[i] = load_from_host(d + HEAD_WORDS + i);
 	for (int i = t; i < a.count; i += blockDim.x) s.first[i] = a.T, s.end[i] = -1;
 	if (t < HEAD_WORDS) s.head[t] = head;
 	if (t < a.T * ROW_WORDS) s.rows[t] = row;
 	__syncthreads();
-	for (int i = t; i < a.N; i += blockDim.x) a.sample[i] = i >= s.head[1] ? -1 : i == t ? sample : from_host(d + a.sampleAt + i);
+	for (int i = t; i < a.N; i += blockDim.x) a.sample[i] = i >= s.head[1] ? -1 : i == t ? sample : load_from_host(d + a.sampleAt + i);
 	if (t < 2) a.number[t] = s.head[4 + t];
 }
 
@@ -89,7 +90,7 @@ extern "C" __global__ void reel_stage(const __grid_constant__ StageArgs a) {
 	StageShared s;
 	s.head = stage_shared, s.rows = s.head + HEAD_WORDS, s.first = s.rows + a.T * ROW_WORDS;
 	s.end = s.first + a.count, s.places = s.end + a.count;
-	step_begin();
+	pdl_begin();
 	const uint32_t step = *a.counter;
 	const int32_t *d = a.ring + (size_t)(step % (uint32_t)a.ringSlots) * a.words;
 	stage_read(a, s, d);

@@ -1,6 +1,7 @@
 // What attention of decode (attend.cu) and of prefill (attend_prefill.cu) share.
 #pragma once
-#include "step.cuh"
+#include "ptx/math.cuh"
+#include "ptx/memory.cuh"
 #include <cuda_bf16.h>
 
 struct AttendArgs {
@@ -29,25 +30,6 @@ __device__ __forceinline__ uint32_t attend_pair(float low, float high) {
 	return *reinterpret_cast<uint32_t *>(&v);
 }
 
-// c[16][8] += A[16][16] · B[16][8]
-__device__ __forceinline__ void attend_mma(float *c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-	    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-	    : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ float attend_exp2(float x) {
-	float y;
-	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-}
-
-// Copies 16 bytes to shared memory, of which the first `bytes` are read and the others
-// are 0, while the thread goes on.
-__device__ __forceinline__ void attend_copy(void *to, const void *from, int bytes) {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
-}
-
 // An element of a softmax sum over some positions: Σ 2^(s-most)·v, and Σ 2^(s-most).
 struct AttendSum {
 	float sum, most, weight;
@@ -55,7 +37,7 @@ struct AttendSum {
 	// What this sum and one whose largest score is m count in the sum of both.
 	__device__ __forceinline__ void factors(float m, float &mine, float &its) const {
 		const float high = fmaxf(most, m), base = high == -INFINITY ? 0 : high;
-		mine = attend_exp2(most - base), its = attend_exp2(m - base);
+		mine = exp2_approx(most - base), its = exp2_approx(m - base);
 	}
 	// Adds what was summed over later positions, rounded as written: so that splits
 	// add up alike wherever it is done.
@@ -73,8 +55,7 @@ struct AttendSum {
 __device__ __forceinline__ bool attend_last(unsigned *counter, int blocks) {
 	__shared__ unsigned before;
 	__syncthreads();
-	if (threadIdx.x == 0) // all that the block wrote comes before
-		asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
+	if (threadIdx.x == 0) before = increment_wrapping(counter, blocks - 1); // all that the block wrote comes before
 	__syncthreads();
 	return before == blocks - 1;
 }

@@ -3,7 +3,8 @@
 // the 16 partial sums (common.cuh). Loads of weights of U steps are in flight in each lane, and
 // of activations of X steps; those of the next unit while one is finished.
 #pragma once
-#include "common.cuh"
+#include "gemm/operands.cuh"
+#include "ptx/cp_async.cuh"
 
 constexpr int NARROW_THREADS = PARTIALS * 32;
 constexpr int COLUMN = 20; // floats between tokens of a tile in shared memory: 16 rows, and 4 against bank conflicts
@@ -155,7 +156,7 @@ __device__ __forceinline__ void finish(Op &op, int unit, int row, int token, con
 	float y[Op::R];
 #pragma unroll
 	for (int r = 0; r < Op::R; r++) y[r] = __fmul_rn(scale, in_order(parts + r * stride, PART));
-	await_all_copies();
+	cp_async_wait_all();
 	if constexpr (!Op::EARLY) op.found(unit, row, token, sought[threadIdx.x]);
 	op.finish(unit, row, token, y);
 }
@@ -172,7 +173,7 @@ template <class Op, class D, int N, int U, int X, bool PICKED = false> __device_
 	const int row = threadIdx.x & 15, token = threadIdx.x >> 4;
 	Block b(op, blockIdx.x);
 	b.begin_weights();
-	begin_product<Op::ATTENDED, true>();
+	pdl_begin_product<Op::ATTENDED, true>();
 	if (PICKED && op.activations().row(first) < 0) return false;
 	b.begin_rows(first);
 	const bool mine = token < 8 * N && op.activations().row(first + token) >= 0;

@@ -14,9 +14,13 @@
 // the others in ascending order. Where spans end depends on the weight's shape alone, so a
 // token's result is the same in any company and in any chunk.
 #pragma once
-#include "async.cuh"
-#include "results.cuh"
-#include "spans.cuh"
+#include "gemm/epilogue.cuh"
+#include "gemm/operands.cuh"
+#include "gemm/rounded.cuh"
+#include "gemm/work_slices.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/warp.cuh"
+#include "ptx/wgmma.cuh"
 
 // What a prompt's product reads beside its op's arguments.
 template <class Op> struct PromptArgs {
@@ -29,6 +33,22 @@ template <class Op> struct PromptArgs {
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// Cursor is where a thread is in a ring of stages, and the phase of their barriers.
+template <int SIZE> struct Cursor {
+	int at = 0, phase = 0;
+	__device__ __forceinline__ void next() {
+		if (++at == SIZE) at = 0, phase ^= 1;
+	}
+};
+
+// Where the sums take many registers a whole warpgroup helps, and gives up its own.
+template <int T> __device__ __forceinline__ void give_registers() {
+	if (T > 56) decrease_registers<72>();
+}
+template <int T> __device__ __forceinline__ void take_registers() {
+	if (T > 56) increase_registers<216>();
+}
+
 template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op, D, T, STAGES_>> {
 	static constexpr int STAGES = STAGES_; // pieces of weights and activations in shared memory
 	static constexpr int CONSUMERS = 256, HELPERS = 64, CLERKS = T > 56 ? 64 : 32, THREADS = CONSUMERS + HELPERS + CLERKS;
@@ -63,32 +83,32 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	__device__ __forceinline__ uint32_t weights(int s) const { return shared + BARRIERS + STAGES * ROWS + s * WEIGHTS; }
 
 	__device__ __forceinline__ void start_barriers() {
-		if (elected()) { // of several lanes the compiler would make a loop over them
+		if (elect_one()) { // of several lanes the compiler would make a loop over them
 #pragma unroll
 			for (int i = 0; i < STAGES; i++) {
-				barrier_init(full(i), 1 + WARP_ARRIVALS);
-				barrier_init(empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
+				mbarrier_init(full(i), 1 + WARP_ARRIVALS);
+				mbarrier_init(empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
 			}
-			barrier_init(handed(), CONSUMERS / 32 * WARP_ARRIVALS);
-			barrier_init(scaled(), CLERKS / 32 * WARP_ARRIVALS);
-			barrier_init(tiled(), CONSUMERS / 32 * WARP_ARRIVALS);
-			barrier_init(passed(), WARP_ARRIVALS);
+			mbarrier_init(handed(), CONSUMERS / 32 * WARP_ARRIVALS);
+			mbarrier_init(scaled(), CLERKS / 32 * WARP_ARRIVALS);
+			mbarrier_init(tiled(), CONSUMERS / 32 * WARP_ARRIVALS);
+			mbarrier_init(passed(), WARP_ARRIVALS);
 		}
-		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+		mbarrier_fence_init();
 	}
 	// Attention may begin when what came before this kernel is there: producers and clerks, who wait
-	// for that, let it (begin_product).
+	// for that, let it (pdl_begin_product).
 	static __device__ __forceinline__ void let_unattended_begin() {
-		if (!Op::ATTENDED) let_next_begin();
+		if (!Op::ATTENDED) pdl_launch_dependents();
 	}
 	// What consumers leave a clerk, and what they wait for.
 	__device__ __forceinline__ void give_clerk(int &given) const {
-		if (given > 0) barrier_wait(passed(), given - 1 & 1); // the part before
+		if (given > 0) mbarrier_wait(passed(), given - 1 & 1); // the part before
 		given++;
-		asm volatile("bar.arrive 2, %0;" ::"n"(CONSUMERS + 32) : "memory");
+		named_barrier_arrive<CONSUMERS + 32>(2);
 	}
-	static __device__ __forceinline__ void await_consumers() { asm volatile("bar.sync 2, %0;" ::"n"(CONSUMERS + 32) : "memory"); }
-	static __device__ __forceinline__ void wait_for_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
+	static __device__ __forceinline__ void await_consumers() { named_barrier_sync<CONSUMERS + 32>(2); }
+	static __device__ __forceinline__ void wait_for_consumers() { named_barrier_sync<CONSUMERS>(1); }
 	__device__ __forceinline__ int first_of(int tile) const { return tile * cut.tokens; } // of a tile's tokens
 	__device__ __forceinline__ int live(int tile) const { return min(cut.tokens, in.n - first_of(tile)); }
 	__device__ __forceinline__ int eights(int tile) const { return (live(tile) + ATOM - 1) / ATOM; } // of its tokens
@@ -96,8 +116,8 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 	// Brings a piece's activations.
 	__device__ __forceinline__ void bring_rows(int tile, int piece, int stage) {
 		const int bytes = eights(tile) * ATOM_BYTES;
-		barrier_expect(full(stage), bytes);
-		bring_as(AGAIN, rows(stage), a.rounded.rows + ((size_t)piece * (a.rounded.tokens / ATOM) + first_of(tile) / ATOM) * ATOM_BYTES, bytes, full(stage));
+		mbarrier_expect(full(stage), bytes);
+		bulk_copy(EVICT_LAST, rows(stage), a.rounded.rows + ((size_t)piece * (a.rounded.tokens / ATOM) + first_of(tile) / ATOM) * ATOM_BYTES, bytes, full(stage));
 	}
 
 	__device__ __forceinline__ void produce() {
@@ -107,7 +127,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		bool over = false; // results take the place of activations
 		Walk w = this->begin(0);
 		do {
-			if (over) barrier_wait(handed(), deliveries++ & 1);
+			if (over) mbarrier_wait(handed(), deliveries++ & 1);
 #pragma unroll 1
 			for (int p = w.piece; p < w.end; p++, c.next()) {
 				take(c, brought);
@@ -122,7 +142,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		if (brought < STAGES)
 			brought++;
 		else
-			barrier_wait(empty(c.at), c.phase ^ 1);
+			mbarrier_wait(empty(c.at), c.phase ^ 1);
 	}
 	// How many stages a part takes.
 	__device__ __forceinline__ int part_stages(const Walk &part) const { return (eights(this->tile(part)) + HELD - 1) / HELD; }
@@ -132,17 +152,17 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		const int all = eights(this->tile(part));
 		for (int s = this->first_span(part); s < this->span(part); s++) {
 			uint32_t *m = meeting(this->tile(part), s);
-			await_count(m, 1);
+			wait_for_count(m, 1);
 			*m = 0;
-			asm volatile("fence.proxy.async.global;" ::: "memory"); // the copy engine reads what threads of another block wrote
+			fence_async_global(); // the copy engine reads what threads of another block wrote
 #pragma unroll 1
 			for (int i = 0; i < all; i += HELD, c.next()) {
 				take(c, brought);
 				const int low = min(LOW, all - i), high = min(HELD, all - i) - low;
 				const float4 *const from = sums_of(this->tile(part), s) + i * CONSUMERS;
-				barrier_expect(full(c.at), (low + high) * EIGHT);
-				if (LOW) bring(rows(c.at), from, low * EIGHT, full(c.at));
-				if (high) bring(weights(c.at), from + low * CONSUMERS, high * EIGHT, full(c.at));
+				mbarrier_expect(full(c.at), (low + high) * EIGHT);
+				if (LOW) bulk_copy(rows(c.at), from, low * EIGHT, full(c.at));
+				if (high) bulk_copy(weights(c.at), from + low * CONSUMERS, high * EIGHT, full(c.at));
 			}
 		}
 	}
@@ -168,21 +188,21 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 				if (bytes < TILE_PIECE) {
 #pragma unroll 1
 					for (int i = lane * 16; i < WEIGHTS; i += 512)
-						if (i % TILE_PIECE >= bytes) store_zeros(to + i);
+						if (i % TILE_PIECE >= bytes) store_shared_zeros(to + i);
 					__syncwarp();
 				}
-				if (elected()) {
-					barrier_expect(full(c.at), TILES * bytes);
+				if (elect_one()) {
+					mbarrier_expect(full(c.at), TILES * bytes);
 #pragma unroll
-					for (int i = 0; i < TILES; i++) bring_as(ONCE, to + i * TILE_PIECE, from[i] + (size_t)p * TILE_PIECE, bytes, full(c.at));
+					for (int i = 0; i < TILES; i++) bulk_copy(EVICT_FIRST, to + i * TILE_PIECE, from[i] + (size_t)p * TILE_PIECE, bytes, full(c.at));
 				} else if (WARP_ARRIVALS > 1) {
-					barrier_arrive(full(c.at));
+					mbarrier_arrive(full(c.at));
 				}
 			}
 #pragma unroll 1
 			for (int i = this->adds(w) ? part_stages(w) * (this->span(w) - this->first_span(w)) : 0; i > 0; i--, c.next()) {
 				take(c, brought);
-				warp_arrive(full(c.at));
+				mbarrier_arrive_warp(full(c.at));
 			}
 		} while (this->move(w));
 	}
@@ -198,7 +218,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 				for (int i = 1; i < a.rounded.parts; i++) scale = __fadd_rn(scale, p[(size_t)i * a.rounded.tokens]);
 				scale = rms_scale(in, scale);
 			}
-			asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared + SCALES + t * 4), "f"(scale) : "memory");
+			store_shared(shared + SCALES + t * 4, scale);
 		}
 	}
 
@@ -209,9 +229,9 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		Walk w = this->begin(0);
 		do {
 			if (Op::NORMED && this->tile(w) != tile) {
-				if (tile >= 0) barrier_wait(tiled(), (w.turn - 1) & 1);
+				if (tile >= 0) mbarrier_wait(tiled(), (w.turn - 1) & 1);
 				scale_tokens(this->tile(w));
-				warp_arrive(scaled());
+				mbarrier_arrive_warp(scaled());
 			}
 			tile = this->tile(w);
 			if (threadIdx.x / 32 == (CONSUMERS + HELPERS) / 32 && (this->shares() || !this->finishes(w))) pass_on(w);
@@ -225,11 +245,11 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 			uint32_t *m = meeting(this->tile(part), parts ? part.unit * parts : this->span(part));
 			come(m);
 			if (parts) {
-				await_count(m, parts);
+				wait_for_count(m, parts);
 				if (atomicInc(m + 1, parts - 1) == parts - 1) *m = 0; // the last to leave
 			}
 		}
-		warp_arrive(passed());
+		mbarrier_arrive_warp(passed());
 	}
 
 	// Whether a block hands over its shares when it has multiplied for all tiles: what it waits
@@ -248,8 +268,8 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 				if (Op::NORMED && this->tile(w) != tile && tile >= 0) {
 					// A block that hands over nothing has not awaited its clerks, who must not find a
 					// tile's barrier two phases on.
-					barrier_wait(scaled(), (w.turn - 1) & 1);
-					warp_arrive(tiled());
+					mbarrier_wait(scaled(), (w.turn - 1) & 1);
+					mbarrier_arrive_warp(tiled());
 				}
 				tile = this->tile(w);
 #pragma unroll
@@ -282,27 +302,27 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		float (&sum)[N / 2] = reinterpret_cast<float (&)[N / 2]>(all);
 		const uint32_t mine = weights(0) + threadIdx.x / 32 * TILE_PIECE + threadIdx.x % 32 * 16;
 		uint4 v[PIECE];
-		hold(sum);
+		wgmma_pin(sum);
 #pragma unroll 1
 		for (bool first = true; left > 0; left--, first = false) {
-			barrier_wait(full(c.at), c.phase);
+			mbarrier_wait(full(c.at), c.phase);
 #pragma unroll
 			for (int j = 0; j < PIECE; j++) {
 				v[j] = load_shared(mine + c.at * WEIGHTS + j * 512);
-				asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-				wgmma<D, N>(sum, v[j], tile_of(rows(c.at) + j * STEP * 2));
-				asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-				asm volatile("wgmma.wait_group.sync.aligned 3;" ::: "memory");
+				wgmma_fence();
+				wgmma<D, N>(sum, v[j], wgmma_descriptor(rows(c.at) + j * STEP * 2));
+				wgmma_commit();
+				wgmma_wait<3>();
 				if (j == 2) release(c, !first);
 			}
 			c.next();
 		}
-		asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-		hold(sum);
+		wgmma_wait<0>();
+		wgmma_pin(sum);
 		release(c, true);
 	}
 	// The stage before it was read.
-	__device__ __forceinline__ void release(const Cursor<STAGES> &c, bool any) const { warp_arrive_if(any, empty(c.at ? c.at - 1 : STAGES - 1)); }
+	__device__ __forceinline__ void release(const Cursor<STAGES> &c, bool any) const { mbarrier_arrive_warp_if(any, empty(c.at ? c.at - 1 : STAGES - 1)); }
 
 	// Hands over the results of a unit, or a share of them.
 	__device__ __forceinline__ void hand_over(const Walk &part, float (&sum)[T / 2], Cursor<STAGES> &c, int given) const {
@@ -311,13 +331,13 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		const int tile = this->tile(part), all = eights(tile), which = this->span(part) - part.unit * cut.parts;
 		const int from = shares ? __umulhi(all * which, cut.inverse) : 0, to = shares ? __umulhi(all * (which + 1), cut.inverse) : all; // eights of tokens that this block hands over
 		const int first = from * ATOM, n = min(live(tile), to * ATOM) - first;
-		if (Op::NORMED) barrier_wait(scaled(), this->tiles_before(part) & 1);
+		if (Op::NORMED) mbarrier_wait(scaled(), this->tiles_before(part) & 1);
 		typename Done::Ahead ahead;
 		const Done done = {op, a.next, shared + BARRIERS, shared + SCALES, places, part.unit, first_of(tile), first, n, me};
 		if (shares) {
 			done.look_ahead(ahead);
 			// A clerk heard of the other blocks; of those in turns before the last one, give_clerk knows.
-			if (Op::NORMED || part.turn == cut.tiles - 1) barrier_wait(passed(), given - 1 & 1);
+			if (Op::NORMED || part.turn == cut.tiles - 1) mbarrier_wait(passed(), given - 1 & 1);
 			wait_for_consumers();
 			keep_shared(done, part, from, to, me);
 		} else {
@@ -328,15 +348,15 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		}
 		wait_for_consumers();
 		done.finish(ahead);
-		asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-		if (!defers()) warp_arrive(handed()); // else no activations come any more
+		fence_async_shared();
+		if (!defers()) mbarrier_arrive_warp(handed()); // else no activations come any more
 	}
 
 	// A part's sums, and where blocks hear of them.
 	__device__ __forceinline__ float4 *sums_of(int tile, int span) const { return a.sums + (size_t)(tile * cut.spans + span) * EIGHTS * CONSUMERS; }
 	__device__ __forceinline__ uint32_t *meeting(int tile, int span) const { return a.meetings + (tile * cut.spans + span) * 2; }
 	// Those of the block's other warps that this thread has waited for come before it.
-	static __device__ __forceinline__ void come(uint32_t *meeting) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(meeting) : "memory"); }
+	static __device__ __forceinline__ void come(uint32_t *meeting) { increment_release(meeting); }
 
 	// Leaves a part's sums.
 	__device__ __forceinline__ void leave(const Walk &part, const float (&sum)[T / 2]) const {
@@ -345,7 +365,7 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 		const int all = eights(this->tile(part));
 #pragma unroll
 		for (int i = 0; i < EIGHTS; i++)
-			if (i < all) store_again(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
+			if (i < all) store_evict_last(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
 	// Adds to the last part of a unit the parts before it, which come through the stages.
@@ -355,15 +375,15 @@ template <class Op, class D, int T, int STAGES_> struct Prompt : Spans<Prompt<Op
 #pragma unroll
 			for (int h = 0; h < EIGHTS; h += HELD) {
 				if (h >= all) continue;
-				barrier_wait(full(c.at), c.phase);
+				mbarrier_wait(full(c.at), c.phase);
 				const uint32_t low = rows(c.at) + me * 16, high = weights(c.at) - LOW * EIGHT + me * 16;
 #pragma unroll
 				for (int i = 0; i < HELD && h + i < EIGHTS; i++) {
-					const float4 v = load_four((i < LOW ? low : high) + i * EIGHT);
+					const float4 v = load_shared_float4((i < LOW ? low : high) + i * EIGHT);
 					float *const to = sum + 4 * (h + i);
 					to[0] = __fadd_rn(to[0], v.x), to[1] = __fadd_rn(to[1], v.y), to[2] = __fadd_rn(to[2], v.z), to[3] = __fadd_rn(to[3], v.w);
 				}
-				warp_arrive(empty(c.at));
+				mbarrier_arrive_warp(empty(c.at));
 				c.next();
 			}
 		}
@@ -421,7 +441,7 @@ template <class Op, class D, int T, int STAGES> __device__ __forceinline__ void 
 		b.produce_weights();
 		return;
 	}
-	begin_product<Op::ATTENDED>();
+	pdl_begin_product<Op::ATTENDED>();
 	if (warp == 0)
 		b.produce();
 	else

@@ -4,16 +4,10 @@
 // whose weights go from memory to its registers; the tokens' activations are rounded
 // once for the team and lie in shared memory.
 #pragma once
-#include "narrow.cuh"
+#include "gemm/skinny.cuh"
+#include "ptx/warp.cuh"
 
 constexpr int WIDE_THREADS = 512;
-
-// load_matrices reads four 8x8 matrices of 16-bit values; each lane names one row of one.
-__device__ __forceinline__ uint4 load_matrices(uint32_t address) {
-	uint4 v;
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address));
-	return v;
-}
 
 template <int G> struct WideShape {
 	static constexpr int TILES = 16 / G;                // row tiles of a block
@@ -102,7 +96,7 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 	}
 
 	__device__ __forceinline__ void wait_for_team() {
-		asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(S::TEAM) : "memory");
+		named_barrier_sync<S::TEAM>(1 + team);
 	}
 
 	__device__ __forceinline__ void multiply(int i, int step) {
@@ -113,7 +107,7 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 			if (step + j >= steps) break;
 #pragma unroll
 			for (int n = 0; n < N; n += 2) {
-				uint4 b = load_matrices(base + S::at(n * 8 + row, 2 * j + half));
+				uint4 b = ldmatrix(base + S::at(n * 8 + row, 2 * j + half));
 				D::mma(sum[n], a[j], b.x, b.y);
 				D::mma(sum[n + 1], a[j], b.z, b.w);
 			}
@@ -233,7 +227,7 @@ template <class Op, class D, int G> __device__ __forceinline__ void wide(const O
 	extern __shared__ __align__(1024) char wideShared[];
 	Block b(op, wideShared);
 	b.fetch_weights(b.team * (PARTIALS / G) * PIECE);
-	begin_product<Op::ATTENDED>();
+	pdl_begin_product<Op::ATTENDED>();
 	b.find_rows();
 	b.run();
 	b.share();

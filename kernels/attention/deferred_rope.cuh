@@ -3,8 +3,10 @@
 // end with the row's own position turns k and v of its KV head too, keeps them in the pool,
 // and attends over what it keeps. So no block awaits another, and no kernel stands between.
 #pragma once
-#include "attend_splits.cuh"
-#include "turn.cuh"
+#include "attention/qk_post.cuh"
+#include "attention/splits.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/mma.cuh"
 
 struct AttendTurnedArgs : AttendArgs {
 	TurnArgs turn;
@@ -65,7 +67,7 @@ template <int DIM, int ALL> struct AttendOwn<DIM, ALL, AttendTurnedArgs> {
 		for (int i = tile.group; i < heads; i++) fetch(a.bias + number(i) * DIM, DIM);
 	}
 	static __device__ __forceinline__ void fetch(const float *from, int floats) {
-		for (int i = 8 * threadIdx.x; i < floats; i += 8 * 32 * ALL) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
+		for (int i = 8 * threadIdx.x; i < floats; i += 8 * 32 * ALL) prefetch_l2(from + i);
 	}
 
 	// Turns heads, a warp one at a time. Of the blocks that have the KV head's k and v one

@@ -2,7 +2,7 @@
 // family has biases or head norms: by a kernel of its own (turn.cu), or by attention
 // (attend_turned.cuh), element for element alike.
 #pragma once
-#include "step.cuh"
+#include <cstdint>
 
 struct TurnArgs {
 	float *q;                       // [T][heads][dim]

@@ -2,7 +2,7 @@
 // (prompt.cuh). parts.go cuts it: in the kernel each role would have to fetch the divisions
 // before it begins.
 #pragma once
-#include "common.cuh"
+#include <cstdint>
 
 // How a product is cut: cut of prompt_cuda.go.
 struct Cut {

@@ -1,8 +1,10 @@
 // What a block of threads of attend_prefill.cu has to do: its tile of a step's rows and
 // heads, the runs of that, and the sum of its splits.
 #pragma once
-#include "attend.cuh"
-#include "deep.cuh"
+#include "attention/softmax.cuh"
+#include "gemm/rounded.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/mma.cuh"
 
 constexpr int PREFILL_WARPS = 4, PREFILL_ENTRIES = 16 * PREFILL_WARPS, PREFILL_KEYS = 64, PREFILL_SPLIT = 1024;
 constexpr int PREFILL_BLOCKS = PREFILL_SPLIT / PREFILL_KEYS;
@@ -49,20 +51,13 @@ struct PrefillRun {
 	int begin, end; // the smallest position of the rows, and the largest plus 1
 };
 
-// A load that is begun where it is written, and past L1, where lines may be of before.
-__device__ __forceinline__ int prefill_load(const int32_t *p) {
-	int v;
-	asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-	return v;
-}
-
 // The run that begins at `row`. Every warp finds out by itself.
 template <bool WINDOWED> __device__ __forceinline__ PrefillRun prefill_run(const AttendArgs &a, int row, int limit) {
-	PrefillRun run = {row, 0, prefill_load(a.slot + row), INT32_MAX, 0};
+	PrefillRun run = {row, 0, load_l2_ordered(a.slot + row), INT32_MAX, 0};
 	int more;
 	do {
 		const int t = row + run.rows + threadIdx.x % 32, at = min(t, limit - 1);
-		const int slot = prefill_load(a.slot + at), position = prefill_load(a.position + at);
+		const int slot = load_l2_ordered(a.slot + at), position = load_l2_ordered(a.position + at);
 		const uint32_t others = ~__ballot_sync(~0u, t < limit && slot == run.slot);
 		more = others ? __ffs(others) - 1 : 32;
 		if (WINDOWED) run.begin = min(run.begin, __reduce_min_sync(~0u, (int)(threadIdx.x % 32) < more ? position : INT32_MAX));

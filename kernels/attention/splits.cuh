@@ -1,7 +1,7 @@
 // How decode's attention (attend.cu) deals out a row's positions, and adds up what comes of
 // them.
 #pragma once
-#include "attend.cuh"
+#include "attention/softmax.cuh"
 
 // A row's positions are cut into splits of SPLIT, and a split into a block of BLOCK
 // positions for each warp. Warps are added in their order, then splits in theirs. So
@@ -134,7 +134,7 @@ template <int WIDE> __device__ __forceinline__ AttendSum attend_add(const Attend
 		const AttendMark mark = marks[w][i / WIDE];
 		const float x = sums[w * group * WIDE + i];
 		const bool none = mark.most == -INFINITY; // it has left nothing
-		const float share = none ? 0 : attend_exp2(mark.most - sum.most);
+		const float share = none ? 0 : exp2_approx(mark.most - sum.most);
 		sum.sum = __fmaf_rn(none ? 0 : x, share, sum.sum);
 		sum.weight = __fmaf_rn(mark.weight, share, sum.weight);
 	}

@@ -2,7 +2,8 @@
 // warp copies its columns of the row to shared memory and rounds them there, which
 // leaves registers for two blocks on a multiprocessor.
 #pragma once
-#include "narrow.cuh"
+#include "gemm/skinny.cuh"
+#include "ptx/cp_async.cuh"
 
 template <class Op, class D, int U> struct Single {
 	static constexpr int R = Op::R;
@@ -30,7 +31,7 @@ template <class Op, class D, int U> struct Single {
 #pragma unroll
 				for (int r = 0; r < R; r++) a[r][j] = load_weights(tile[r] + step_of(warp, j) * 32);
 		if (Op::NORMED)
-			each_quad([&](int quad) { copy_async<16>(norm + quad, in.norm + quad * 4); });
+			each_quad([&](int quad) { cp_async<16>(norm + quad, in.norm + quad * 4); });
 	}
 
 	// Calls fn for the quads of this warp's pieces that are this lane's: 16 lanes have some.
@@ -41,8 +42,8 @@ template <class Op, class D, int U> struct Single {
 
 	__device__ __forceinline__ void begin_row(int t) {
 		const float *x = in.x + (size_t)t * in.cols;
-		each_quad([&](int quad) { copy_async<16>(row + quad, x + quad * 4); });
-		end_copies();
+		each_quad([&](int quad) { cp_async<16>(row + quad, x + quad * 4); });
+		cp_async_commit();
 	}
 
 	// Rounds this warp's pieces of the row, which came, and adds their squares.
@@ -112,14 +113,14 @@ template <class Op, class D, int U> __device__ __forceinline__ void single(Op op
 	extern __shared__ float4 singleShared[];
 	Block b(op, blockIdx.x, singleShared);
 	b.begin_weights();
-	begin_product<Op::ATTENDED, true>();
+	pdl_begin_product<Op::ATTENDED, true>();
 	const int t = b.in.row(0);
 	if (t < 0) return;
 	const bool finishes = threadIdx.x < 16;
 	b.begin_row(t);
 	if (finishes) look_up(op, blockIdx.x, threadIdx.x, 0, sought);
-	end_copies();
-	await_copies<1>();
+	cp_async_commit();
+	cp_async_wait<1>();
 	b.round_row(squares);
 	float scale = 1;
 	for (int unit = blockIdx.x, turn = 0;; turn ^= IN_TURN) {

@@ -1,8 +1,9 @@
 // The results of a unit of a prompt's product (prompt.cuh): where they are in shared memory,
 // and how they go to the op, and rounded to the next product.
 #pragma once
-#include "async.cuh"
-#include "deep.cuh"
+#include "gemm/operands.cuh"
+#include "gemm/rounded.cuh"
+#include "ptx/warp.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // THREADS threads hand over 128 outputs of some tokens.
@@ -38,10 +39,10 @@ template <class Op, class D, int THREADS> struct Results {
 	// Keeps a lane's sums of the i-th eight tokens: of two rows and two tokens.
 	static __device__ __forceinline__ void keep(uint32_t kept, int i, const float4 &v) {
 		const uint32_t to = kept + i * ATOM * PITCH * 4;
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v.x) : "memory");
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + PITCH * 4), "f"(v.y) : "memory");
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + 32), "f"(v.z) : "memory");
-		asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + PITCH * 4 + 32), "f"(v.w) : "memory");
+		store_shared(to, v.x);
+		store_shared(to + PITCH * 4, v.y);
+		store_shared(to + 32, v.z);
+		store_shared(to + PITCH * 4 + 32, v.w);
 	}
 	template <int N> __device__ __forceinline__ void keep_all(const float (&sum)[N]) const {
 		const uint32_t to = kept();
@@ -99,9 +100,9 @@ template <class Op, class D, int THREADS> struct Results {
 			float4 v[BATCH][Op::R];
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
-				const float scale = Op::NORMED ? load_one(by + b * EACH * 4) : 1.f;
+				const float scale = Op::NORMED ? load_shared_float(by + b * EACH * 4) : 1.f;
 #pragma unroll
-				for (int r = 0; r < Op::R; r++) v[b][r] = times(load_four(result + b * EACH * PITCH * 4 + r * UNITS * 64), {scale, scale, scale, scale});
+				for (int r = 0; r < Op::R; r++) v[b][r] = times(load_shared_float4(result + b * EACH * PITCH * 4 + r * UNITS * 64), {scale, scale, scale, scale});
 			}
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {

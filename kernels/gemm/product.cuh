@@ -1,7 +1,10 @@
 // The kernels of a product op, one for each element type and range of rows.
 #pragma once
-#include "prompt.cuh"
-#include "single.cuh"
+#include "gemm/gemv.cuh"
+#include "gemm/skinny.cuh"
+#include "gemm/stream_k.cuh"
+#include "gemm/tiled.cuh"
+#include "gemm/wgmma.cuh"
 
 #define REEL_KERNEL(name, threads, blocks, body, ...) \
 	extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__) { body; }

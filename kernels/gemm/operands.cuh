@@ -1,0 +1,109 @@
+// What the product kernels share: element types, loads of weights, the tensor-core
+// step, and the order in which partial sums are added.
+//
+// A packed weight is [ceil(rows/16)][cols/16][32 lanes][8 elements]: each 512 bytes
+// are one M operand of mma.m16n8k16, and each lane's 16 bytes are its registers.
+// Lane l holds rows l/4 and l/4+8 of the tile, and of both the four columns from
+// 4*(l%4) on: registers {row, cols 0 1}, {row+8, cols 0 1}, {row, cols 2 3},
+// {row+8, cols 2 3}. The activations are laid out alike, so that a lane's four are
+// 16 contiguous bytes; the order of columns inside a step of 16 is the same for all.
+#pragma once
+#include "ptx/mma.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/pdl.cuh"
+
+// pdl_wait_rows is pdl_wait in the products of few rows. A test takes it away there
+// (REEL_NO_WAIT) and must find the missing wait: then sums are wrong, but no addresses
+// (a list of rows is behind it too, but holds rows that are there at any time),
+// and no counters by which blocks meet.
+__device__ __forceinline__ void pdl_wait_rows() {
+#ifndef REEL_NO_WAIT
+	pdl_wait();
+#else
+	inject_delay();
+#endif
+}
+
+// pdl_begin_product lets the next kernel begin and waits for the ones before. Where attention
+// comes next it waits first: then what those wrote is there as soon as the next one begins.
+// FEW is of the products of few rows.
+template <bool ATTENDED, bool FEW = false> __device__ __forceinline__ void pdl_begin_product() {
+	if (ATTENDED) {
+		pdl_wait();
+		pdl_launch_dependents();
+		return;
+	}
+	pdl_launch_dependents();
+	if (FEW)
+		pdl_wait_rows();
+	else
+		pdl_wait();
+}
+
+// The order of every sum over the columns of a weight, whatever the number of
+// rows. 16 columns are a step, 4 steps a piece, and piece p belongs to partial sum
+// p % 16: it adds its pieces' steps in ascending order. Then
+//   sum = ((g0 + g1) + g2) + g3,  gq = ((p[4q] + p[4q+1]) + p[4q+2]) + p[4q+3].
+constexpr int STEP = 16;         // columns of a step
+constexpr int PIECE = 4;         // steps of a piece
+constexpr int PARTIALS = 16;
+constexpr int GROUPS = 4;        // of partials
+constexpr int PER_GROUP = PARTIALS / GROUPS;
+
+// in_order adds p[0], p[stride], … of all partials.
+__device__ __forceinline__ float in_order(const float *p, int stride) {
+	float sum = 0;
+#pragma unroll
+	for (int q = 0; q < GROUPS; q++) {
+		float group = p[q * PER_GROUP * stride];
+#pragma unroll
+		for (int i = 1; i < PER_GROUP; i++) group = __fadd_rn(group, p[(q * PER_GROUP + i) * stride]);
+		sum = q ? __fadd_rn(sum, group) : group;
+	}
+	return sum;
+}
+
+// Activations are the rows that a product reads: element k of row t is
+// x[rows ? rows[t] : t][k], times norm[k] where there is one.
+struct Activations {
+	const float *x;      // [T][cols]
+	const float *norm;   // [cols], or null: then rows are read as they are
+	const int32_t *rows; // [n], or null; -1 for a row that is not there
+	int32_t cols, n;
+	float eps;
+	int32_t unused;
+
+	// The row of x behind t, or -1.
+	__device__ __forceinline__ int row(int t) const { return t >= n ? -1 : rows ? rows[t] : t; }
+};
+
+// rms_scale is 1/sqrt(mean(x²)+eps) of a row whose squares sum to `squares`. It is
+// applied to the finished dot product; norm weights are applied to x before it is
+// rounded: y = scale * Σ W[r][k] round(x[k]*norm[k]).
+__device__ __forceinline__ float rms_scale(const Activations &in, float squares) {
+	return __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squares, (float)in.cols), in.eps)));
+}
+
+// add_squares adds a lane's four squares in order.
+__device__ __forceinline__ float add_squares(float sum, const float4 &v) {
+	return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
+}
+
+// fold adds the squares of a partial sum, which 16 lanes hold, four columns of a piece
+// each: over the piece's steps first, then over the columns of a step.
+__device__ __forceinline__ float fold(float s) {
+	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 4));
+	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 8));
+	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
+	return __fadd_rn(s, __shfl_xor_sync(~0u, s, 2));
+}
+
+// rounded is a lane's four activations as the N operand's two registers.
+template <class D> __device__ __forceinline__ uint2 rounded(const float4 &v) { return {D::pack(v.x, v.y), D::pack(v.z, v.w)}; }
+
+__device__ __forceinline__ float4 add(const float4 &x, const float4 &y) {
+	return {__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w)};
+}
+__device__ __forceinline__ float4 times(const float4 &v, const float4 &g) {
+	return {__fmul_rn(v.x, g.x), __fmul_rn(v.y, g.y), __fmul_rn(v.z, g.z), __fmul_rn(v.w, g.w)};
+}
