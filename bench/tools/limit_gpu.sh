@@ -34,7 +34,7 @@ main() {
 	run 30 padded-7b latency $seven --prompts $counts --max-tokens 17 --runs 20 -- --max-seq-len 2048 --precapture 16,64,112,208,400 --roller off
 	run 30 eager-7b latency $seven --prompts $counts --max-tokens 17 --runs 20 -- --max-seq-len 2048 --precapture 1 --roller off
 	run 40 roll-7b roll $seven --phases 3 --requests 24 -- --max-seq-len 2048
-	run 25 graphs-7b startup $seven --runs 1 -- --max-seq-len 2048 --max-batch 8 --precapture 1-251
+	run 25 graphs-7b startup $seven --runs 1 -- --max-seq-len 2048 --max-batch 8 --precapture 1-250
 	run 25 start-7b startup $seven --runs 2 -- --max-seq-len 2048
 	run 40 context-7b latency --model /tmp/llama-2-7b-16k --prompts 16000 --max-tokens 64 --runs 2 -- --max-seq-len 16384 --max-batch 2
 	run 25 batch-7b throughput $seven --concurrency 8 --prompt-tokens 16 --output-tokens 256 --duration 4s --warmup 1s -- --max-seq-len 2048 --max-batch 8
