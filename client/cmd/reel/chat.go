@@ -17,17 +17,17 @@ import (
 )
 
 const chatLong = `Talk with a model that was trained to chat. Each line of standard input is a
-message; the conversation is kept here and sent whole with each.
+message. The conversation is kept here and sent whole with each message.
 
-/new begins another conversation; /exit, Ctrl-D or the end of the input ends.
-Ctrl-C ends an answer, or the chat where none comes. Where the input is no
-terminal, the first error ends the chat too.`
+/new begins another conversation. /exit, Ctrl-D and the end of the input end
+the chat. Ctrl-C ends an answer, or the chat if none is being printed. If the
+input is not a terminal, the first error ends the chat too.`
 
-// chatCommand talks over several turns.
+// chatCommand returns the command for a conversation of several messages.
 func (a *app) chatCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chat [flags]",
-		Short: "Talk with the model over several turns",
+		Short: "Talk with the model: a conversation of several messages",
 		Long:  chatLong,
 		Args:  cobra.NoArgs,
 		RunE:  a.chat,
@@ -46,14 +46,15 @@ func (a *app) chat(cmd *cobra.Command, _ []string) error {
 	}
 	defer c.Close()
 	if !c.Chat() {
-		return protocol.Errorf(protocol.CodeNoChatTemplate, "begin a text for it to go on with: reel \"Once upon a time\"",
+		return protocol.Errorf(protocol.CodeNoChatTemplate,
+			"begin a text for it to go on with: reel \"Once upon a time\"",
 			"%s is a base model: it has no chat template", c.Model())
 	}
 	t := &talk{app: a, client: c, out: stdout().answers(), terminal: isTerminal(os.Stdin), messages: opening(a.system)}
 	return t.run(ctx, readLines(os.Stdin))
 }
 
-// opening is how a conversation begins.
+// opening returns the first messages of a conversation: the system message, if any.
 func opening(system string) []client.Message {
 	if system == "" {
 		return nil
@@ -61,16 +62,16 @@ func opening(system string) []client.Message {
 	return []client.Message{{Role: "system", Content: system}}
 }
 
-// talk is a conversation.
+// talk is one conversation.
 type talk struct {
 	*app
 	client   *client.Client
 	out      io.Writer
-	terminal bool // a person writes the messages
+	terminal bool // a person types the messages
 	messages []client.Message
 }
 
-// run answers line after line.
+// run handles lines until the chat ends.
 func (t *talk) run(ctx context.Context, lines <-chan line) error {
 	for {
 		if t.terminal {
@@ -88,7 +89,7 @@ func (t *talk) run(ctx context.Context, lines <-chan line) error {
 	}
 }
 
-// take does what a line says. done is the end of the chat.
+// take handles one line. done is true at the end of the chat.
 func (t *talk) take(ctx context.Context, l line) (done bool, err error) {
 	switch text := strings.TrimSpace(l.text); {
 	case l.err != nil:
@@ -101,19 +102,19 @@ func (t *talk) take(ctx context.Context, l line) (done bool, err error) {
 	case text == "/new":
 		t.messages = opening(t.system)
 	case text != "":
-		return false, t.turn(ctx, l.text)
+		return false, t.ask(ctx, l.text)
 	}
 	return false, nil
 }
 
-// turn sends a message and prints its answer. A message that was refused is
-// forgotten; a person may then send another.
-func (t *talk) turn(ctx context.Context, text string) error {
+// ask sends a message and prints the answer. A refused message is left out of the
+// conversation; on a terminal the chat then goes on.
+func (t *talk) ask(ctx context.Context, text string) error {
 	asked := append(t.messages[:len(t.messages):len(t.messages)], client.Message{Role: "user", Content: text})
 	answer, err := t.answered(ctx, asked)
-	var said *client.Error
-	if errors.As(err, &said) && t.terminal && !said.Closes() {
-		explain(err, t.socket).show()
+	var reported *client.Error
+	if errors.As(err, &reported) && t.terminal && !reported.Closes() {
+		explain(err, t.socket).print()
 		return nil
 	}
 	if err == nil {
@@ -122,7 +123,7 @@ func (t *talk) turn(ctx context.Context, text string) error {
 	return err
 }
 
-// answered prints the answer to messages and returns it, as far as it came.
+// answered prints the answer to messages and returns its text, even if Ctrl-C ended it.
 func (t *talk) answered(ctx context.Context, messages []client.Message) (string, error) {
 	ctx, end := t.answer.begin(ctx)
 	defer end()
@@ -151,14 +152,14 @@ func (t *talk) answered(ctx context.Context, messages []client.Message) (string,
 	return text.String(), nil
 }
 
-// answer is the one that is being printed, which Ctrl-C ends.
+// answer is the answer being printed, which Ctrl-C ends.
 type answer struct {
 	mu     sync.Mutex
-	cancel context.CancelFunc // nil while none comes
+	cancel context.CancelFunc // nil while none is being printed
 	ended  bool               // by Ctrl-C
 }
 
-// begin returns a context that stop ends; end has to be called after it.
+// begin returns a context that stop ends. Call end afterwards.
 func (a *answer) begin(ctx context.Context) (answering context.Context, end func()) {
 	answering, cancel := context.WithCancel(ctx)
 	a.mu.Lock()
@@ -172,7 +173,7 @@ func (a *answer) begin(ctx context.Context) (answering context.Context, end func
 	}
 }
 
-// stop ends the answer. It is false where none comes, or was ended already.
+// stop ends the answer. It returns false if there is none or it was ended already.
 func (a *answer) stop() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -190,13 +191,13 @@ func (a *answer) stopped() bool {
 	return a.ended
 }
 
-// line is one of the input, without its newline, or why there are no more.
+// line is a line of the input without its newline, or the error that ended the input.
 type line struct {
 	text string
 	err  error
 }
 
-// readLines hands out the lines of in, and its end.
+// readLines returns a channel of in's lines, followed by the error that ends it.
 func readLines(in io.Reader) <-chan line {
 	lines := make(chan line)
 	go func() {
@@ -214,13 +215,14 @@ func readLines(in io.Reader) <-chan line {
 	return lines
 }
 
-// ignoreEOF is nil for the input's end, and a usage error for a line too long.
+// ignoreEOF returns nil for the end of the input, and a usage error for a line that is
+// too long.
 func ignoreEOF(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil
 	case errors.Is(err, bufio.ErrTooLong):
-		return usagef("a message is longer than a frame may be, %d bytes", protocol.MaxFrame)
+		return usagef("the message is longer than %d bytes, the most that a frame holds", protocol.MaxFrame)
 	}
 	return err
 }

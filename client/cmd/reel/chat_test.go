@@ -16,10 +16,10 @@ import (
 	"reel/protocol"
 )
 
-// fakeTalk is a conversation with a scripted generator.
+// fakeTalk returns a conversation with a scripted generator.
 func fakeTalk(t *testing.T, s fakegen.Script, out io.Writer) *talk {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "reel-test-") // t.TempDir has the test's name, and may be too long
+	dir, err := os.MkdirTemp("", "reel-test-") // t.TempDir includes the test's name and may be too long
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,20 +39,20 @@ func fakeTalk(t *testing.T, s fakegen.Script, out io.Writer) *talk {
 	return &talk{app: &app{system: "S"}, client: c, out: out, messages: opening("S")}
 }
 
-// TestRefusedTurn forgets a message that was refused; a person may go on, and
-// what was said before stays.
-func TestRefusedTurn(t *testing.T) {
+// TestRefusedMessage: a refused message is left out of the conversation, which a person
+// may continue.
+func TestRefusedMessage(t *testing.T) {
 	for _, code := range []string{protocol.CodePromptTooLong, protocol.CodeBusy, protocol.CodeDeviceFailed} {
 		talk := fakeTalk(t, fakegen.Script{Ending: fakegen.Fail, Error: protocol.Errorf(code, "", "no")}, io.Discard)
 		talk.terminal = true
-		err := talk.turn(t.Context(), "long")
+		err := talk.ask(t.Context(), "long")
 		if (err != nil) != (code == protocol.CodeDeviceFailed) || len(talk.messages) != 1 {
 			t.Errorf("%s: %v, %d messages", code, err, len(talk.messages))
 		}
 	}
 }
 
-// TestStoppedAnswer keeps what came of an answer that Ctrl-C ended.
+// TestStoppedAnswer: the text of an answer that Ctrl-C ended is kept.
 func TestStoppedAnswer(t *testing.T) {
 	var talk *talk
 	stops := []bool{}
@@ -62,9 +62,9 @@ func TestStoppedAnswer(t *testing.T) {
 	})
 	talk = fakeTalk(t, fakegen.Script{Ending: fakegen.Hang, Pieces: []string{"half"}}, out)
 	if talk.answer.stop() {
-		t.Error("stopped an answer before there was one")
+		t.Error("stopped an answer before one began")
 	}
-	if err := talk.turn(t.Context(), "x"); err != nil {
+	if err := talk.ask(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(talk.messages); n != 3 || talk.messages[2] != (client.Message{Role: "assistant", Content: "half"}) {
@@ -79,14 +79,14 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// TestTurnsDoNotShare begins two answers from one conversation: neither writes
-// into the other's.
-func TestTurnsDoNotShare(t *testing.T) {
+// TestAnswersDoNotShareMemory: two answers to one conversation don't overwrite each
+// other's messages.
+func TestAnswersDoNotShareMemory(t *testing.T) {
 	var out bytes.Buffer
 	talk := fakeTalk(t, fakegen.Script{}, &out)
 	talk.messages = make([]client.Message, 1, 10)
 	before := talk.messages
-	if err := talk.turn(t.Context(), "x y"); err != nil || out.String() != "x y\n" {
+	if err := talk.ask(t.Context(), "x y"); err != nil || out.String() != "x y\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 	if again := before[:2]; again[1].Content != "" {
@@ -105,7 +105,8 @@ func TestLines(t *testing.T) {
 		t.Error(l.err)
 	}
 	var usage usageError
-	if l := <-readLines(strings.NewReader(strings.Repeat("x", protocol.MaxFrame+1))); !errors.As(ignoreEOF(l.err), &usage) {
+	long := strings.NewReader(strings.Repeat("x", protocol.MaxFrame+1))
+	if l := <-readLines(long); !errors.As(ignoreEOF(l.err), &usage) {
 		t.Error(l.err)
 	}
 	if err := ignoreEOF(context.Canceled); !errors.Is(err, context.Canceled) {

@@ -9,15 +9,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// doctorCommand has the generator's program look at this machine, as the user who asks.
+// doctorCommand returns the command that runs reel-generator doctor as this user.
 func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what keeps a generator from serving you, and say what to do",
-		Long: "Find what keeps a generator from serving you, and say what to do: reel-generator doctor,\n" +
-			"which lies beside this program or on the path, with your rights. It takes settings from\n" +
-			"the environment, as REEL_MODEL, and changes nothing. Exit code 1 where something fails.",
+		Long: "Find what keeps a generator from serving you, and say what to do. It runs the doctor of\n" +
+			"reel-generator, found beside this program or on the path, with your rights. It takes settings\n" +
+			"from the environment, such as REEL_MODEL, and changes nothing. Exit code 1 if a check fails.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := generatorProgram()
@@ -39,17 +39,18 @@ func (a *app) doctorCommand() *cobra.Command {
 	return cmd
 }
 
-// runChild runs a program whose output is printed as reel's own.
+// runChild runs a program and prints its output escaped, like reel's own.
 func runChild(cmd *exec.Cmd) error {
 	out, messages := stdout(), stderr()
 	cmd.Stdout, cmd.Stderr = out, messages
 	return closedPipe(errors.Join(cmd.Run(), out.flush(), messages.flush()))
 }
 
-// errNoProgram says that the generator is not installed.
+// errNoProgram means that the generator is not installed.
 var errNoProgram = errors.New("reel-generator is neither beside this program nor on the path")
 
-// generatorProgram finds the generator's program: beside this one, or on the path.
+// generatorProgram returns the path of reel-generator, found beside this program or on
+// the path.
 func generatorProgram() (string, error) {
 	const name = "reel-generator"
 	if self, err := os.Executable(); err == nil {

@@ -8,23 +8,22 @@ import (
 	"unicode/utf8"
 )
 
-// escapedInAnswer reports whether r is escaped in generated text: C0 but newline
-// and tab, DEL and C1, on which a terminal acts; and bidi embeddings, overrides
-// and isolates, which show what follows them in another order than it is in. What
-// scripts and emoji need passes: joiners (ZWJ, ZWNJ), the marks U+200E, U+200F and
-// U+061C, whose effect ends beside them, combining characters, variation
-// selectors, and the tags of flags.
+// escapedInAnswer reports whether r is escaped in generated text. Escaped are the
+// characters on which a terminal acts (C0 except newline and tab, DEL, and C1) and bidi
+// embeddings, overrides and isolates, which display the following text in another
+// order. Characters that scripts and emoji need pass: joiners (ZWJ, ZWNJ), the marks
+// U+200E, U+200F and U+061C, which affect only their neighbours, combining characters,
+// variation selectors, and the tags of flags.
 func escapedInAnswer(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' ||
 		r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// escapedInLabel reports whether r is escaped in labels: codes, names, messages,
-// hints and all else that is not generated. A person compares labels and acts on
-// them, so nothing in them may be invisible or change how the rest looks. Beyond
-// escapedInAnswer these are formats (Cf: joiners, marks, tags, U+FEFF), separators
-// of lines and paragraphs, fillers, variation selectors, and private or unassigned
-// code points.
+// escapedInLabel reports whether r is escaped in a label: a code, name, message, hint or
+// other text that is not generated. People compare labels and act on them, so no
+// character may be invisible or change how the rest looks. Beyond escapedInAnswer these
+// are format characters (Cf: joiners, marks, tags, U+FEFF), line and paragraph
+// separators, fillers, variation selectors, and private or unassigned code points.
 func escapedInLabel(r rune) bool {
 	if r == '\n' || r == '\t' {
 		return false
@@ -33,17 +32,17 @@ func escapedInLabel(r rune) bool {
 		unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
 
-// escapedInLine is escapedInLabel for labels of one line, where a newline would
-// forge another line, and a tab another column.
+// escapedInLine is escapedInLabel for labels of one line. It also escapes newlines,
+// which would forge another line, and tabs, which would forge another column.
 func escapedInLine(r rune) bool { return r == '\n' || r == '\t' || escapedInLabel(r) }
 
-// oneLine returns text as a label of one line.
+// oneLine returns text escaped as a label of one line.
 func oneLine(text string) string { return escape(text, escapedInLine) }
 
-// escape returns text with the characters for which is is true as Go or JSON writes
-// them. A JSON string stays one and keeps its meaning: its encoder has escaped C0
-// already, and characters above are written in JSON's form. Bytes that are not
-// UTF-8 are escaped as well: some terminals take a C1 of one byte.
+// escape returns text with every character for which is is true written as an escape of
+// Go or JSON. A JSON string keeps its meaning: its encoder has already escaped C0, and
+// other characters get JSON's escapes. Bytes that are not UTF-8 are escaped too, because
+// some terminals act on a C1 of one byte.
 func escape(text string, is func(rune) bool) string {
 	if utf8.ValidString(text) && strings.IndexFunc(text, is) < 0 {
 		return text
@@ -63,7 +62,7 @@ func escape(text string, is func(rune) bool) string {
 	return b.String()
 }
 
-// escaped is how r is written.
+// escaped returns the escape of r.
 func escaped(r rune) string {
 	switch {
 	case r == '\r':

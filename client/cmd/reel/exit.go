@@ -13,7 +13,7 @@ import (
 	"reel/protocol"
 )
 
-// Exit codes, after sysexits.h where it has one.
+// Exit codes, those of sysexits.h if it has a fitting one.
 const (
 	exitFailed      = 1
 	exitUsage       = 64
@@ -24,15 +24,15 @@ const (
 	exitSignal      = 128 // plus the signal's number
 )
 
-// errClosedPipe ends a command whose reader has gone. It is no failure.
+// errClosedPipe ends a command if the reader of its output has gone. It is no failure.
 var errClosedPipe = errors.New("standard output was closed")
 
-// interrupted is the cause of a context that a signal ended.
+// interrupted is the cause of a context that ended by a signal.
 type interrupted struct{ signal syscall.Signal }
 
 func (i interrupted) Error() string { return i.signal.String() }
 
-// failure is how an error is shown: a stable code, its cause and what to do.
+// failure is the printed form of an error: a stable code, the cause and what to do.
 type failure struct {
 	exit    int
 	code    string
@@ -40,7 +40,7 @@ type failure struct {
 	hint    string
 }
 
-// exitCode shows err on stderr and returns the code to exit with.
+// exitCode prints err on stderr and returns the exit code.
 func (a *app) exitCode(ctx context.Context, err error) int {
 	if err == nil {
 		return 0
@@ -55,18 +55,18 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 	}
 	var child *exec.ExitError
 	if errors.As(err, &child) && child.Exited() {
-		return child.ExitCode() // of a program that has said why
+		return child.ExitCode() // the child has printed its reason
 	}
 	f := explain(err, a.socket)
 	f.hint = strings.Trim(f.hint+"\n"+a.stranger.text(), "\n")
-	if said := (shown{}); !errors.As(err, &said) {
-		f.show()
+	if already := (printed{}); !errors.As(err, &already) {
+		f.print()
 	}
 	return f.exit
 }
 
-// show writes f to stderr.
-func (f failure) show() {
+// print writes f to stderr.
+func (f failure) print() {
 	w := stderr()
 	fmt.Fprintf(w, "reel: %s: %s\n", oneLine(f.code), indented(f.message))
 	if f.hint != "" {
@@ -74,42 +74,45 @@ func (f failure) show() {
 	}
 }
 
-// indented has a text's further lines stand below its first, so that none looks
-// like a message of its own.
+// indented indents all lines of text but the first, so that none looks like a message
+// of its own.
 func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n  ") }
 
-// explain says what err means to the user.
+// explain returns the code, message and hint for err.
 func explain(err error, socket string) failure {
-	var said *client.Error
+	var reported *client.Error
 	var usage usageError
 	switch {
 	case errors.As(err, &usage):
 		return failure{exitUsage, "usage", err.Error(), "see reel --help"}
-	case errors.As(err, &said):
-		return failure{exitOf(said.Code), said.Code, said.Message, hintOf(said)}
+	case errors.As(err, &reported):
+		return failure{exitOf(reported.Code), reported.Code, reported.Message, hintOf(reported)}
 	case errors.Is(err, errNoProgram):
 		return failure{exitNoGenerator, "no_program", err.Error(), "install it, or name its folder in $PATH"}
 	case errors.Is(err, client.ErrConfig):
 		return failure{exitConfig, "configuration", cause(err, client.ErrConfig), "see --socket and $REEL_SOCKET"}
 	case errors.Is(err, client.ErrDenied):
-		return failure{exitDenied, "denied", cause(err, client.ErrDenied), "ask for membership of the group that owns the socket"}
+		return failure{exitDenied, "denied", cause(err, client.ErrDenied),
+			"ask to join the group that owns the socket"}
 	case errors.Is(err, client.ErrNoAnswer):
-		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator), "see what holds the socket: a generator that is stopped or hangs has to be ended first"}
+		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator),
+			"see which process holds the socket: a generator that is stopped or hangs has to be ended first"}
 	case errors.Is(err, client.ErrNoGenerator):
 		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator), startHint(socket)}
 	case errors.Is(err, client.ErrConnectionLost):
-		return failure{exitFailed, "connection_lost", cause(err, client.ErrConnectionLost), "see the generator's log"}
+		return failure{exitFailed, "connection_lost", cause(err, client.ErrConnectionLost),
+			"see the generator's log"}
 	}
 	return failure{exitFailed, "failed", err.Error(), ""}
 }
 
-// cause returns what err says after the kind of it, which the code says already.
+// cause returns err's text without the leading text of kind, which the code repeats.
 func cause(err, kind error) string {
 	return strings.TrimPrefix(err.Error(), kind.Error()+": ")
 }
 
-// exitOf maps the generator's codes. What the user asked for out of bounds is
-// a usage error, found by the generator.
+// exitOf returns the exit code for a code of the generator. Values out of bounds are
+// usage errors, although the generator finds them.
 func exitOf(code string) int {
 	switch code {
 	case protocol.CodeBadRequest, protocol.CodePromptTooLong, protocol.CodeNoChatTemplate:
@@ -127,15 +130,15 @@ func exitOf(code string) int {
 	return exitFailed
 }
 
-// hintOf returns the generator's hint, or the client's where it has a better one.
-func hintOf(said *client.Error) string {
-	if said.Code == protocol.CodeLoading {
+// hintOf returns the generator's hint, or a better one of the client's.
+func hintOf(reported *client.Error) string {
+	if reported.Code == protocol.CodeLoading {
 		return "wait longer, as with --wait 60s"
 	}
-	return said.Hint
+	return reported.Hint
 }
 
-// unitFiles are where a system unit of the generator may be installed.
+// unitFiles are the paths at which the generator's systemd unit may be installed.
 var unitFiles = []string{
 	"/etc/systemd/system/reel-generator.service",
 	"/usr/local/lib/systemd/system/reel-generator.service",
@@ -157,7 +160,7 @@ func startHint(socket string) string {
 	return "start one: " + command
 }
 
-// quote returns s as a POSIX shell reads it back.
+// quote quotes s for a POSIX shell.
 func quote(s string) string {
 	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@%,=") == "" {
 		return s

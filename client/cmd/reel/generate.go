@@ -10,7 +10,7 @@ import (
 	"reel/client"
 )
 
-// generate streams a completion: the root command.
+// generate is the root command: it streams a completion.
 func (a *app) generate(cmd *cobra.Command, words []string) error {
 	ctx := cmd.Context()
 	if err := a.readPrompt(ctx, words); err != nil {
@@ -35,8 +35,8 @@ func (a *app) generate(cmd *cobra.Command, words []string) error {
 	return a.stream(ctx, c, out)
 }
 
-// converse turns the prompt into a conversation where the model chats, or where
-// a system message asks for one.
+// converse turns the prompt into a conversation if the model has a chat template or
+// there is a system message.
 func (a *app) converse(c *client.Client) {
 	r := &a.request
 	if r.Tokens != nil || a.raw || !c.Chat() && a.system == "" {
@@ -46,7 +46,7 @@ func (a *app) converse(c *client.Client) {
 	r.Prompt = ""
 }
 
-// readPrompt fills in the request's prompt, unless --tokens gave it.
+// readPrompt sets the request's prompt, unless --tokens has set it.
 func (a *app) readPrompt(ctx context.Context, words []string) error {
 	if a.system != "" && (a.raw || a.request.Tokens != nil) {
 		return usagef("--system needs the model's chat template: leave out --raw and --tokens")
@@ -62,14 +62,16 @@ func (a *app) readPrompt(ctx context.Context, words []string) error {
 	return err
 }
 
-// dial connects to the generator, showing how its loading goes on.
+// dial connects to the generator and shows the progress of its loading.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	p := progress{wait: a.wait, out: stderr()}
 	defer p.clear()
-	return client.Dial(ctx, client.Options{Socket: a.socket, Wait: a.wait, OnLoading: p.show, OnPeer: a.stranger.meetAndTell})
+	return client.Dial(ctx, client.Options{
+		Socket: a.socket, Wait: a.wait, OnLoading: p.show, OnPeer: a.stranger.meetAndPrint,
+	})
 }
 
-// stream prints the completion as it comes.
+// stream prints the completion's tokens as they come.
 func (a *app) stream(ctx context.Context, c *client.Client, out printer) error {
 	var done client.Done
 	a.request.Done = &done
@@ -77,7 +79,7 @@ func (a *app) stream(ctx context.Context, c *client.Client, out printer) error {
 		if err == nil {
 			err = out.token(token)
 		} else {
-			_ = out.end(done, err) // The error that ended the completion is the one to tell.
+			_ = out.end(done, err) // The error that ended the completion is the one to report.
 		}
 		if err != nil {
 			a.showTimings(done)
@@ -88,21 +90,21 @@ func (a *app) stream(ctx context.Context, c *client.Client, out printer) error {
 	return closedPipe(out.end(done, nil))
 }
 
-// showTimings prints the timings line where it is asked for and known.
+// showTimings prints the line of timings if --timings is set and they are known.
 func (a *app) showTimings(done client.Done) {
 	if a.timings && done.FinishReason != "" {
 		fmt.Fprintln(stderr(), timings(done))
 	}
 }
 
-// timings puts done's timing on a line.
+// timings returns done's timings in one line.
 func timings(done client.Done) string {
 	return fmt.Sprintf("ttft %.1f ms · %.1f tok/s · total %.1f ms · %d tokens · %s",
 		done.Timing.TTFTMS, rate(done), done.Timing.TotalMS, done.Usage.CompletionTokens, oneLine(done.FinishReason))
 }
 
-// rate is decode's, in tokens a second: the tokens after the first over the
-// time after the first. A completion of one token has only its total time.
+// rate returns the decode rate in tokens per second: the tokens after the first, over
+// the time after the first. For a single token it uses the total time.
 func rate(done client.Done) float64 {
 	tokens, ms := float64(done.Usage.CompletionTokens-1), done.Timing.TotalMS-done.Timing.TTFTMS
 	if tokens < 1 {

@@ -19,34 +19,34 @@ import (
 	"reel/protocol"
 )
 
-// hostile is what a squatted socket may put into any string: sequences for the
-// terminal, new lines that forge reel's own, and characters that reorder or hide
-// text. Its ends are found again in what is printed.
+// hostile is text that a malicious generator may put into any string: control sequences,
+// newlines that forge messages of reel, and characters that reorder or hide text. Tests
+// search the output for its first and last character.
 const hostile = "<\x1b]0;title\x07\x1b[2J\r\nreel: forged\t\x7f\u009b2J" +
 	"\u200c\u200d\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069" +
 	"\u2028\u2029\ufeff\u00ad\u2063\U000e0041\U000e007f>"
 
-// ownSequences are those that reel writes itself.
+// ownSequences matches the control sequences that reel writes itself.
 var ownSequences = regexp.MustCompile("\r\n|\r(reel: \\[)|\x1b\\[(\\?1049[hl]|\\?25[hl]|[HJK])|\r\x1b\\[K")
 
-// hostileRun is a command line and what of a hostile generator it meets.
+// hostileRun is a command line with the malicious generator that it meets.
 type hostileRun struct {
 	args   []string
 	script fakegen.Script
 	input  string         // typed on the terminal
-	exit   int            // wanted, where it is not 0
-	answer bool           // the output holds generated text
-	json   func(any) bool // reports whether a line's value holds hostile as it came; nil: no JSON
+	exit   int            // the expected exit code
+	answer bool           // the output contains generated text
+	json   func(any) bool // reports whether a line's value contains hostile unchanged; nil: no JSON
 }
 
-// hostileRuns are all commands, and all ways in which they meet a string.
+// hostileRuns lists all commands with all ways in which they receive strings.
 func hostileRuns() map[string]hostileRun {
 	spoilt := fakegen.Script{Chat: true, Spoil: fakegen.Spoil(hostile)}
 	failing := spoilt
 	failing.Ending, failing.Error = fakegen.Fail, protocol.Errorf(protocol.CodeInternal, "", "")
 	refusing := spoilt
 	refusing.Refusal = protocol.Errorf(protocol.CodeInternal, "", "")
-	plain := spoilt // but for the text of tokens
+	plain := spoilt // except for the text of tokens
 	plain.Spoil = fakegen.Spoil(hostile, "Text")
 	plainFailing := failing
 	plainFailing.Spoil = plain.Spoil
@@ -82,7 +82,7 @@ func hostileRuns() map[string]hostileRun {
 	}
 }
 
-// holds reports whether one of these fields of an object is exactly hostile.
+// holds returns a test of whether one of these fields of an object is exactly hostile.
 func holds(fields ...string) func(any) bool {
 	return func(v any) bool {
 		object, _ := v.(map[string]any)
@@ -95,9 +95,9 @@ func holds(fields ...string) func(any) bool {
 	}
 }
 
-// Every command prints the replies of a generator that puts hostile into each of
-// their strings. Nothing that a terminal may act on comes out raw, nor what reorders
-// or hides text; in answers what joins characters and marks their direction passes.
+// TestHostileStrings: when a generator puts hostile into each string of its replies, no
+// command prints anything that a terminal acts on or that reorders or hides text. In
+// answers, characters that join others or mark their direction pass.
 func TestHostileStrings(t *testing.T) {
 	for name, run := range hostileRuns() {
 		t.Run(name, func(t *testing.T) {
@@ -115,8 +115,8 @@ func TestHostileStrings(t *testing.T) {
 	}
 }
 
-// What another program left or prints is no better: a record beside the socket,
-// and the output of reel-generator doctor.
+// TestHostilePrograms: text of other programs is escaped too: a record beside the
+// socket, and the output of reel-generator doctor.
 func TestHostilePrograms(t *testing.T) {
 	dir := shortDir(t)
 	failure := &protocol.Failure{Code: hostile, Message: hostile, Hint: hostile}
@@ -134,7 +134,7 @@ func TestHostilePrograms(t *testing.T) {
 	for _, args := range [][]string{{"status", "--wait", "0"}, {"status", "--wait", "0", "--json"}, {"doctor"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			shown, _ := onTerminal(t, "", append([]string{"--socket", filepath.Join(dir, "g.sock")}, args...)...)
-			if args[0] == "doctor" { // a program prints lines as it likes
+			if args[0] == "doctor" { // a program's output may have any lines
 				shown = strings.ReplaceAll(shown, "\nreel: forged", "")
 			}
 			checkShown(t, shown, false)
@@ -142,7 +142,7 @@ func TestHostilePrograms(t *testing.T) {
 	}
 }
 
-// On a pipe standard output is exact, and standard error is escaped all the same.
+// TestHostilePiped: on a pipe standard output is exact; standard error is still escaped.
 func TestHostilePiped(t *testing.T) {
 	socket := serveHostile(t, fakegen.Script{Spoil: fakegen.Spoil(hostile)})
 	cmd := reelCommand(t, "--socket", socket, "--timings", "x")
@@ -157,19 +157,19 @@ func TestHostilePiped(t *testing.T) {
 	checkShown(t, stderr.String(), false)
 }
 
-// checkShown looks for what must not come out. A code, a name or a message may not
-// begin a line of its own either.
+// checkShown searches the output for raw characters, and for a message, code or name
+// that begins a line of its own.
 func checkShown(t *testing.T, shown string, answer bool) {
 	t.Helper()
 	if !strings.Contains(shown, "<") || answer && !strings.Contains(shown, "\u200c\u200d\u200e\u200f") {
-		t.Errorf("what came is not shown: %q", shown)
+		t.Errorf("the generator's text is missing: %q", shown)
 	}
 	rest := ownSequences.ReplaceAllString(shown, "\n")
 	for _, r := range rest {
 		bidi := r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 		hidden := unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
 		if unicode.IsControl(r) && r != '\n' && r != '\t' || r == unicode.ReplacementChar || bidi || hidden && !answer {
-			t.Errorf("%U comes out raw in %q", r, rest)
+			t.Errorf("%U is printed raw in %q", r, rest)
 			break
 		}
 	}
@@ -178,8 +178,8 @@ func checkShown(t *testing.T, shown string, answer bool) {
 	}
 }
 
-// checkJSON checks that each line that begins an object is JSON still, and that one
-// of them means what came.
+// checkJSON checks that each line that begins an object is valid JSON, and that one of
+// the objects holds the text unchanged.
 func checkJSON(t *testing.T, shown string, holds func(any) bool) {
 	t.Helper()
 	found := false
@@ -191,11 +191,11 @@ func checkJSON(t *testing.T, shown string, holds func(any) bool) {
 		found = found || holds(v)
 	}
 	if !found {
-		t.Errorf("no JSON holds what came: %q", shown)
+		t.Errorf("no JSON holds the generator's text: %q", shown)
 	}
 }
 
-// shortDir returns a directory whose paths are short enough for a socket.
+// shortDir returns a directory with a path short enough for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "reel-test-")
@@ -206,7 +206,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// serveHostile serves script and returns its socket.
+// serveHostile serves script and returns the socket.
 func serveHostile(t *testing.T, script fakegen.Script) string {
 	t.Helper()
 	path := filepath.Join(shortDir(t), "g.sock")
@@ -219,7 +219,7 @@ func serveHostile(t *testing.T, script fakegen.Script) string {
 	return path
 }
 
-// reelCommand is reel itself: this program by that name.
+// reelCommand returns a command that runs reel: this test program under that name.
 func reelCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -235,8 +235,8 @@ func reelCommand(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// onTerminal runs reel on a terminal, where input is typed, and returns what that
-// got and the exit code.
+// onTerminal runs reel on a terminal on which input is typed. It returns the terminal's
+// output and the exit code.
 func onTerminal(t *testing.T, input string, args ...string) (shown string, exit int) {
 	t.Helper()
 	ours, theirs, err := openTerminal()
@@ -265,11 +265,11 @@ func onTerminal(t *testing.T, input string, args ...string) (shown string, exit 
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-// Who serves is named where that is neither this user nor root: once before a
-// completion on a terminal, in status and top, and with an error.
+// TestStrangerIsNamed: a listener that belongs to neither this user nor root is named
+// once: before a completion on a terminal, in status and top, and in errors.
 func TestStrangerIsNamed(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("a socket of another user wants root")
+		t.Skip("a socket of another user needs root")
 	}
 	for _, uid := range []int{0, 65534} {
 		path := filepath.Join(shortDir(t), "g.sock")
@@ -292,7 +292,7 @@ func TestStrangerIsNamed(t *testing.T) {
 				}
 			})
 		}
-		// With an error also where nobody looks on: the line is in the log.
+		// Errors name it without a terminal too, for logs.
 		refusing := filepath.Join(shortDir(t), "g.sock")
 		l, err = fakegen.ListenAs(refusing, uid)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"reel/protocol"
 )
 
-// statusCommand asks for the generator's status.
+// statusCommand returns the command that prints the generator's status.
 func (a *app) statusCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -22,7 +22,8 @@ func (a *app) statusCommand() *cobra.Command {
 		Short: "Show what the generator serves and does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := client.ReadStatus(cmd.Context(), client.Options{Socket: a.socket, Wait: a.wait, OnPeer: a.stranger.meet})
+			options := client.Options{Socket: a.socket, Wait: a.wait, OnPeer: a.stranger.meet}
+			status, err := client.ReadStatus(cmd.Context(), options)
 			w := stdout()
 			if errors.Is(err, client.ErrNoGenerator) {
 				return showRecord(w, client.Record(client.Options{Socket: a.socket}), asJSON, err)
@@ -40,7 +41,8 @@ func (a *app) statusCommand() *cobra.Command {
 	return cmd
 }
 
-// writeStatus prints status for people, and names a stranger who serves.
+// writeStatus prints a status for people. stranger, unless empty, describes a foreign
+// process that serves the socket.
 func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	state := s.State
 	if s.Progress < 1 {
@@ -57,13 +59,15 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 		{"uptime", time.Duration(s.UptimeS * float64(time.Second)).Round(time.Second).String()},
 		{"connections", fmt.Sprintf("%d of %d", s.Connections, s.Limits.Connections)},
 		{"requests", fmt.Sprintf("%d running, %d waiting; %d finished, %d cancelled, %d failed, %d refused",
-			s.Requests.Running, s.Requests.Waiting, s.Requests.Finished, s.Requests.Cancelled, s.Requests.Failed, s.Requests.Refused)},
+			s.Requests.Running, s.Requests.Waiting, s.Requests.Finished,
+			s.Requests.Cancelled, s.Requests.Failed, s.Requests.Refused)},
 		{"kv", fmt.Sprintf("%d of %d pages used, %d tokens each, %.1f MiB in all",
 			s.KV.Used, s.KV.Pages, s.KV.PageTokens, mib(s.KV.Bytes))},
 		{"steps", fmt.Sprintf("%d prefill, %d decode, %d tokens", s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens)},
 	}
 	if m := s.Machine; m.MemoryTotal > 0 {
-		rows = slices.Insert(rows, 3, [2]string{"memory", fmt.Sprintf("%.1f of %.1f GiB used", mib(m.MemoryUsed)/1024, mib(m.MemoryTotal)/1024)})
+		used := fmt.Sprintf("%.1f of %.1f GiB used", mib(m.MemoryUsed)/1024, mib(m.MemoryTotal)/1024)
+		rows = slices.Insert(rows, 3, [2]string{"memory", used})
 	}
 	if stranger != "" {
 		rows = slices.Insert(rows, 1, [2]string{"socket", stranger})
@@ -74,13 +78,14 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 		fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)})
 	if r := s.Reserve; r.Places > 0 {
 		rows = append(rows, [2]string{"reserve",
-			fmt.Sprintf("room for further users: %d, each with up to %d tokens; %d pages", r.Places, r.Tokens, r.Pages)})
+			fmt.Sprintf("room for further users: %d, each with up to %d tokens; %d pages",
+				r.Places, r.Tokens, r.Pages)})
 	}
 	return writeRows(w, rows)
 }
 
-// writeRows prints a line for each name and what it is, also on a pipe with both
-// as labels: it is for people, and JSON is there for programs.
+// writeRows prints rows of a name and a text, one per line. Both are escaped as labels
+// on a pipe too: the rows are for people, and programs use JSON.
 func writeRows(w io.Writer, rows [][2]string) error {
 	var b strings.Builder
 	for _, row := range rows {
@@ -90,7 +95,7 @@ func writeRows(w io.Writer, rows [][2]string) error {
 	return closedPipe(err)
 }
 
-// deviceText names the device, and what it is where the generator tells.
+// deviceText returns the device's kind, and its name and driver if known.
 func deviceText(s *client.Status) string {
 	text := s.Device
 	if s.Machine.Name != "" {
@@ -102,14 +107,14 @@ func deviceText(s *client.Status) string {
 	return text
 }
 
-// graphRows describes the captured graphs. There is nothing to say while the
-// model is being loaded, and of a generator too old to tell.
+// graphRows describes the captured graphs. It returns none while the model loads, and
+// for older generators that don't report them.
 func graphRows(g protocol.GraphPool) [][2]string {
 	if g == (protocol.GraphPool{}) {
 		return nil
 	}
 	rows := [][2]string{
-		{"graphs", fmt.Sprintf("%d of %d live, %.1f of %.1f MiB; roller %s, %d wishes",
+		{"graphs", fmt.Sprintf("%d of %d live, %.1f of %.1f MiB; roller %s, %d capture requests",
 			g.Live, g.MaxGraphs, mib(g.Bytes), mib(g.Budget), g.Roller, g.Wishes)},
 		{"captures", fmt.Sprintf("%d at start, %d rolled, %d failed, %d refused; %d evicted",
 			g.Precaptured, g.Rolled, g.Failed, g.Refused, g.Evicted)},
@@ -127,15 +132,16 @@ func graphRows(g protocol.GraphPool) [][2]string {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// tokenizeCommand shows the tokens of a text.
+// tokenizeCommand returns the command that prints the tokens of a text.
 func (a *app) tokenizeCommand() *cobra.Command {
 	var asJSON bool
 	var file string
 	cmd := &cobra.Command{
 		Use:   "tokenize [flags] TEXT...",
 		Short: "Show the token ids that a prompt becomes",
-		Long:  "Show the token ids that a prompt becomes, in a form that --tokens takes.\nThe text comes from the words, standard input or -f as a prompt does.",
-		Args:  cobra.ArbitraryArgs,
+		Long: "Show the token ids that a prompt becomes, in a form that --tokens takes.\n" +
+			"The text comes from the words, standard input or -f as a prompt does.",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			text, err := prompt(cmd.Context(), words, file)
 			if err != nil {
@@ -154,12 +160,12 @@ func (a *app) tokenizeCommand() *cobra.Command {
 			return writeTokens(w, ids, asJSON)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "read the text from `FILE`, - being standard input")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "read the text from `FILE`; - is standard input")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-// writeTokens prints ids on one line.
+// writeTokens prints ids on one line, separated by commas.
 func writeTokens(w io.Writer, ids []int32, asJSON bool) error {
 	if asJSON {
 		return closedPipe(writeJSON(w, map[string]any{"tokens": ids, "count": len(ids)}))

@@ -13,10 +13,10 @@ import (
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run runs the command line and returns the exit code.
+// run executes the command line and returns the exit code.
 func run(args []string) int {
-	// A write to a closed pipe is to be an error, which ends the request, not a
-	// signal, which ends the process.
+	// A write to a closed pipe should return an error, which ends the request, instead
+	// of a signal, which ends the process.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -31,12 +31,12 @@ func run(args []string) int {
 	return a.exitCode(ctx, err)
 }
 
-// graceTime is what a command has after a signal: to cancel, to hear what the
-// generator did, and to print it.
+// graceTime is the time a command has after a signal to cancel its request, receive the
+// generator's answer and print it.
 const graceTime = time.Second
 
-// watchSignals ends the context at the first signal that does not end an answer;
-// and the process, if it then hangs in a write that nobody reads.
+// watchSignals cancels the context at the first signal that does not just end an answer.
+// It then ends the process after graceTime, in case that hangs in a blocked write.
 func watchSignals(signals <-chan os.Signal, answer *answer, cancel context.CancelCauseFunc) {
 	first := (<-signals).(syscall.Signal)
 	for first == syscall.SIGINT && answer.stop() {
@@ -47,8 +47,8 @@ func watchSignals(signals <-chan os.Signal, answer *answer, cancel context.Cance
 	os.Exit(exitSignal + int(first))
 }
 
-// watchOutput ends the context when the reader of standard output has gone, so
-// that a generator does not work for nobody between two tokens either.
+// watchOutput cancels the context when the reader of standard output has gone, even if
+// no token comes, so that the generator does no needless work.
 func watchOutput(cancel context.CancelCauseFunc) {
 	out := []unix.PollFd{{Fd: int32(stdout().fd())}}
 	for {

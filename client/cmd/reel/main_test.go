@@ -42,7 +42,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// A writer that never comes does not hold up Ctrl-C.
+// TestReadInputEndsWithContext: Ctrl-C ends the wait for a writer that never comes.
 func TestReadInputEndsWithContext(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	r, w, err := os.Pipe()
@@ -59,13 +59,13 @@ func TestReadInputEndsWithContext(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := readInput(t.Context(), missing); err == nil {
-		t.Error("read a file that is not there")
+		t.Error("no error for a missing file")
 	}
 }
 
 func TestReadTextIsBounded(t *testing.T) {
 	if r := readText(endless{}); r.err == nil {
-		t.Errorf("took %d bytes of an endless input", len(r.text))
+		t.Errorf("read %d bytes of an endless input", len(r.text))
 	}
 }
 
@@ -73,7 +73,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-func TestWriteThatNobodyReads(t *testing.T) {
+func TestWriteWithoutReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,10 @@ func TestWriteThatNobodyReads(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	done := func(tokens int, ttft, total float64) client.Done {
-		return client.Done{Usage: protocol.Usage{CompletionTokens: tokens}, Timing: protocol.Timing{TTFTMS: ttft, TotalMS: total}}
+		return client.Done{
+			Usage:  protocol.Usage{CompletionTokens: tokens},
+			Timing: protocol.Timing{TTFTMS: ttft, TotalMS: total},
+		}
 	}
 	for _, c := range []struct {
 		done client.Done
@@ -119,7 +122,8 @@ func TestStartHint(t *testing.T) {
 	if err := os.WriteFile(unit, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := startHint(""), "start one: systemctl start reel-generator\nor, as yourself: reel-generator"; got != want {
+	want := "start one: systemctl start reel-generator\nor, as yourself: reel-generator"
+	if got := startHint(""); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if got, want := startHint("/a b/it's"), `start one: reel-generator --socket '/a b/it'\''s'`; got != want {
@@ -127,10 +131,12 @@ func TestStartHint(t *testing.T) {
 	}
 }
 
-// Starting a second generator does not help where the first one is silent.
+// TestSilentGeneratorIsNotStartedAgain: the hint for a silent generator is not to start
+// another.
 func TestSilentGeneratorIsNotStartedAgain(t *testing.T) {
 	f := explain(fmt.Errorf("%w: %w: EOF", client.ErrNoGenerator, client.ErrNoAnswer), "")
-	if f.exit != exitNoGenerator || !strings.Contains(f.message, "does not answer") || !strings.Contains(f.hint, "holds the socket") {
+	explained := strings.Contains(f.message, "does not answer") && strings.Contains(f.hint, "holds the socket")
+	if f.exit != exitNoGenerator || !explained {
 		t.Errorf("got %+v", f)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"reel/systemd/manual"
 )
 
-// With the tag manual the program writes its man pages and completions into the
-// folder that its first argument names, and does nothing else.
+// With the tag manual the program only writes its man pages and completions into the
+// directory named by its first argument.
 func init() {
 	if err := manual.Write((&app{}).command(), os.Args[1]); err != nil {
 		fmt.Fprintln(stderr(), err)

@@ -10,23 +10,23 @@ import (
 	"golang.org/x/term"
 )
 
-// output is standard output or standard error. All that reel prints goes through
-// one, so that no string of a generator, a file or another program reaches a
-// terminal raw; a test holds that nothing else names os.Stdout and os.Stderr.
+// output is standard output or standard error. Everything that reel prints goes through
+// an output, so that no string from a generator, a file or another program reaches a
+// terminal unescaped. A test checks that no other file names os.Stdout or os.Stderr.
 type output struct {
 	file     *os.File
 	terminal bool
-	escapes  bool   // false where the bytes have to stay exact
-	tail     []byte // of what Write was given: the begin of a character
+	escapes  bool   // false if the bytes must stay exact
+	tail     []byte // incomplete character at the end of the last Write
 }
 
-// stdout is where a command prints. Elsewhere than on a terminal it is exact.
+// stdout returns standard output. It is exact unless it is a terminal.
 func stdout() *output {
 	terminal := isTerminal(os.Stdout)
 	return &output{file: os.Stdout, terminal: terminal, escapes: terminal}
 }
 
-// stderr is where messages go. It escapes always: a log is read on a terminal too.
+// stderr returns standard error. It always escapes, since logs are read on terminals too.
 func stderr() *output {
 	return &output{file: os.Stderr, terminal: isTerminal(os.Stderr), escapes: true}
 }
@@ -34,11 +34,11 @@ func stderr() *output {
 // isTerminal reports whether f is a terminal.
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// fd is the output's descriptor, to look at it; what is written to it is not escaped.
+// fd returns the descriptor, for inspection only: writes to it are not escaped.
 func (o *output) fd() int { return int(o.file.Fd()) }
 
-// Write writes text as a label of any number of lines. A character may be
-// split over two calls.
+// Write writes text as a label of any number of lines. A character may be split between
+// two calls.
 func (o *output) Write(text []byte) (int, error) {
 	if !o.escapes {
 		return o.file.Write(text)
@@ -52,15 +52,14 @@ func (o *output) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// flush writes a character's begin of which the rest never came.
+// flush writes the remaining bytes of an incomplete character, escaped.
 func (o *output) flush() error {
 	_, err := io.WriteString(o.file, escape(string(o.tail), escapedInLabel))
 	o.tail = nil
 	return err
 }
 
-// wholeCharacters is how many bytes of text come before a character that its end
-// cuts off.
+// wholeCharacters returns the length of text without an incomplete character at its end.
 func wholeCharacters(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if begin := len(text) - n; utf8.RuneStart(text[begin]) {
@@ -73,13 +72,13 @@ func wholeCharacters(text []byte) int {
 	return len(text)
 }
 
-// answers is where generated text goes: the output, where fewer characters are
-// escaped than in labels.
+// answers returns a writer for generated text, in which fewer characters are escaped
+// than in labels.
 func (o *output) answers() io.Writer { return answers{o} }
 
 type answers struct{ *output }
 
-// Write writes whole characters, as tokens are.
+// Write writes text, which ends at the end of a character, as tokens do.
 func (a answers) Write(text []byte) (int, error) {
 	if !a.escapes {
 		return a.file.Write(text)
@@ -90,21 +89,22 @@ func (a answers) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// sequence is a control sequence of reel's own.
+// sequence is a control sequence that reel writes itself.
 type sequence string
 
-// The control sequences that reel writes.
+// The control sequences of reel.
 const (
 	toLineStart   sequence = "\r"
 	clearToEnd    sequence = "\x1b[K" // of the line
 	nextRow       sequence = "\r\n"
-	enterScreen   sequence = "\x1b[?1049h\x1b[?25l" // the other screen, no cursor
+	enterScreen   sequence = "\x1b[?1049h\x1b[?25l" // alternate screen, no cursor
 	leaveScreen   sequence = "\x1b[?25h\x1b[?1049l"
 	toScreenStart sequence = "\x1b[H"
 	clearBelow    sequence = "\x1b[J"
 )
 
-// draw writes parts at once: sequences as they are, all else as labels of one line.
+// draw writes all parts in one call: sequences as they are, other values as labels of
+// one line.
 func (o *output) draw(parts ...any) error {
 	var b strings.Builder
 	for _, p := range parts {

@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// Nothing but output.go names standard output and standard error, and nothing uses
-// what writes to them without naming them. A sequence is a constant there.
+// TestOneWayOut: only output.go names os.Stdout or os.Stderr or contains control
+// sequences, and no code calls functions that write to them implicitly.
 func TestOneWayOut(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {
@@ -39,13 +39,13 @@ func TestOneWayOut(t *testing.T) {
 	}
 }
 
-// writers are names that write to standard output or error.
+// writers are the names that write to standard output or error.
 var writers = []string{
 	"os.Stdout", "os.Stderr", "os.NewFile", "fmt.Print", "fmt.Printf", "fmt.Println", "syscall.Write", "unix.Write",
 	"cmd.Print", "cmd.Printf", "cmd.Println", "cmd.PrintErr", "cmd.PrintErrf", "cmd.PrintErrln",
 }
 
-// wayOut names what n writes with past output, and is empty where it does not.
+// wayOut returns the name by which n writes past output, or "".
 func wayOut(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.SelectorExpr:
@@ -65,7 +65,7 @@ func wayOut(n ast.Node) string {
 	return ""
 }
 
-// The test above sees each of these.
+// TestWayOutIsSeen: the test above detects each of these.
 func TestWayOutIsSeen(t *testing.T) {
 	for _, code := range []string{
 		`fmt.Fprintln(os.Stderr, x)`, `io.WriteString(os.Stdout, x)`, `fmt.Println(x)`, `println(x)`, `log.Print(x)`,
@@ -81,12 +81,13 @@ func TestWayOutIsSeen(t *testing.T) {
 			return true
 		})
 		if !seen {
-			t.Errorf("%s is not seen", code)
+			t.Errorf("%s is not detected", code)
 		}
 	}
 }
 
-// What scripts and emoji are made of passes in answers, and shows in labels.
+// TestEscapeClasses: characters that scripts and emoji need pass in answers and are
+// escaped in labels.
 func TestEscapeClasses(t *testing.T) {
 	for _, c := range []struct{ text, answer, label string }{
 		{"👩\u200d👩\u200d👧 e\u0301 नि", "👩\u200d👩\u200d👧 e\u0301 नि", `👩\u200d👩\u200d👧 e` + "\u0301 नि"},
@@ -109,14 +110,14 @@ func TestEscapeClasses(t *testing.T) {
 	}
 }
 
-// JSON that is escaped for a terminal means what it meant.
+// TestEscapedJSONIsTheSame: JSON escaped for a terminal keeps its meaning.
 func TestEscapedJSONIsTheSame(t *testing.T) {
 	var all strings.Builder
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if utf8.ValidRune(r) {
 			all.WriteRune(r)
 		}
-		if r > 0xffff { // a part of the planes beyond the first
+		if r > 0xffff { // only some of the planes beyond the first
 			r += 36
 		}
 	}
@@ -126,12 +127,12 @@ func TestEscapedJSONIsTheSame(t *testing.T) {
 	}
 	var again string
 	if err := json.Unmarshal([]byte(escape(b.String(), escapedInLabel)), &again); err != nil || again != all.String() {
-		t.Errorf("it means something else: %v", err)
+		t.Errorf("the meaning changed: %v", err)
 	}
 }
 
-// A character that is split over two writes comes out whole; one whose rest never
-// comes is escaped.
+// TestWriteSplitCharacters: a character split between two writes comes out whole; an
+// incomplete one is escaped.
 func TestWriteSplitCharacters(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {

@@ -6,21 +6,21 @@ import (
 	"reel/client"
 )
 
-// stranger is who listens on the socket where that is neither this user nor root:
-// whoever it is reads the prompt and writes the answer. The line that a completion
-// begins with is for a socket that somebody squats; the user for whom root set up
-// the service gets none, and is named by status, top, doctor and errors alone.
+// stranger is the process that listens on the socket, if it belongs to neither this user
+// nor root: it reads the prompt and writes the answer. A completion begins with a note
+// about it, in case somebody squats the socket. The service's user gets no note; only
+// status, top, doctor and errors name it.
 type stranger struct {
 	peer  client.Peer // of the last connection
 	known bool
-	told  bool // this command has named it
+	told  bool // this command has printed it
 }
 
-// meet notes who listens; it is an OnPeer.
+// meet records the listening process; it is an OnPeer.
 func (s *stranger) meet(p client.Peer) { s.peer, s.known = p, p.Foreign() }
 
-// meetAndTell is meet, and tells a person who waits for a completion.
-func (s *stranger) meetAndTell(p client.Peer) {
+// meetAndPrint calls meet, and prints a note if a person waits for a completion.
+func (s *stranger) meetAndPrint(p client.Peer) {
 	s.meet(p)
 	if messages := stderr(); s.known && !s.told && !p.Service() && messages.terminal {
 		fmt.Fprintln(messages, "reel: note: "+s.text())
@@ -28,7 +28,7 @@ func (s *stranger) meetAndTell(p client.Peer) {
 	}
 }
 
-// text names a stranger, and is empty where there is none, or was named before.
+// text describes the stranger. It is empty if there is none or the note was printed.
 func (s *stranger) text() string {
 	if !s.known || s.told {
 		return ""

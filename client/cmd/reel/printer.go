@@ -11,15 +11,15 @@ import (
 	"reel/protocol"
 )
 
-// printer writes a completion to standard output.
+// printer prints a completion.
 type printer interface {
 	token(client.Token) error
-	// end is told how the completion ended: with done, or with err, and then
-	// done is empty unless the request was cancelled.
+	// end is called once with done, or with the error that ended the completion; done
+	// is then empty unless the request was cancelled.
 	end(done client.Done, err error) error
 }
 
-// printer returns the one that the flags ask for.
+// printer returns the printer that the flags select.
 func (a *app) printer() (printer, error) {
 	w := stdout()
 	switch {
@@ -33,7 +33,7 @@ func (a *app) printer() (printer, error) {
 	return &textPrinter{w: w.answers(), terminal: w.terminal}, nil
 }
 
-// closedPipe turns the error of a write that nobody reads into errClosedPipe.
+// closedPipe replaces EPIPE, the error of a write without a reader, by errClosedPipe.
 func closedPipe(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return errClosedPipe
@@ -41,14 +41,14 @@ func closedPipe(err error) error {
 	return err
 }
 
-// writeJSON writes v on a line.
+// writeJSON writes v as one line.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
 
-// textPrinter writes the text, each token's at once.
+// textPrinter prints the text of each token at once.
 type textPrinter struct {
 	w        io.Writer
 	terminal bool
@@ -64,7 +64,7 @@ func (p *textPrinter) token(t client.Token) error {
 	return err
 }
 
-// end gives a terminal's prompt a line of its own.
+// end adds a newline on a terminal, so that the shell's prompt has its own line.
 func (p *textPrinter) end(client.Done, error) error {
 	if !p.terminal || !p.open {
 		return nil
@@ -73,7 +73,7 @@ func (p *textPrinter) end(client.Done, error) error {
 	return err
 }
 
-// ending is what done or an error says.
+// ending is the JSON form of a completion's end: done or an error.
 type ending struct {
 	*client.Done
 	Error *errorJS `json:"error,omitempty"`
@@ -86,7 +86,7 @@ type errorJS struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// endingOf puts done, or else err, in JSON's form.
+// endingOf returns the ending for done, or for err if there is no done.
 func endingOf(done client.Done, err error) ending {
 	if done.FinishReason == "" {
 		f := explain(err, "")
@@ -95,13 +95,13 @@ func endingOf(done client.Done, err error) ending {
 	return ending{Done: &done}
 }
 
-// logprob is a token with its probability and those of its alternatives.
+// logprob is a token with its log probability and its alternatives.
 type logprob struct {
 	protocol.TopToken
 	Top []protocol.TopToken `json:"top,omitempty"`
 }
 
-// objectPrinter writes one object at the end.
+// objectPrinter prints one object at the end.
 type objectPrinter struct {
 	w        io.Writer
 	text     strings.Builder
@@ -113,7 +113,8 @@ func (p *objectPrinter) token(t client.Token) error {
 	p.text.WriteString(t.Text)
 	p.tokens = append(p.tokens, t.Token)
 	if t.Logprob != nil {
-		p.logprobs = append(p.logprobs, logprob{protocol.TopToken{Token: t.Token, Text: t.Text, Logprob: *t.Logprob}, t.Top})
+		chosen := protocol.TopToken{Token: t.Token, Text: t.Text, Logprob: *t.Logprob}
+		p.logprobs = append(p.logprobs, logprob{chosen, t.Top})
 	}
 	return nil
 }
@@ -127,7 +128,7 @@ func (p *objectPrinter) end(done client.Done, err error) error {
 	}{p.text.String(), append([]int32{}, p.tokens...), endingOf(done, err), p.logprobs})
 }
 
-// eventPrinter writes each event on a line of its own.
+// eventPrinter prints each event as a line.
 type eventPrinter struct{ w io.Writer }
 
 func (p *eventPrinter) token(t client.Token) error {

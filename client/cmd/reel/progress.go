@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// progress shows on stderr how a generator's loading goes on: as a bar in place
-// on a terminal, elsewhere with one line.
+// progress shows a generator's loading on stderr: a bar that is redrawn on a terminal,
+// otherwise one line.
 type progress struct {
 	wait  time.Duration
 	out   *output
 	shown bool
 }
 
-// show shows what share, 0 to 1, is done. The message may name it too.
+// show shows the share done, 0 to 1, and the generator's message.
 func (p *progress) show(share float64, message string) {
 	switch {
 	case p.out.terminal:
@@ -25,14 +25,14 @@ func (p *progress) show(share float64, message string) {
 	p.shown = true
 }
 
-// clear takes the line from a terminal.
+// clear clears a terminal's line.
 func (p *progress) clear() {
 	if p.out.terminal && p.shown {
 		_ = p.out.draw(toLineStart, clearToEnd)
 	}
 }
 
-// bar draws share, 0 to 1.
+// bar draws a share, 0 to 1.
 func bar(share float64) string {
 	const width = 20
 	full := int(min(max(share, 0), 1) * width)

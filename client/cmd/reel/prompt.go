@@ -11,8 +11,8 @@ import (
 	"reel/protocol"
 )
 
-// prompt joins the words of the command line and the text of file or, without
-// one, of standard input: words first, a blank line between.
+// prompt joins the words of the command line, a blank line, and the text of file, or of
+// standard input if file is empty.
 func prompt(ctx context.Context, words []string, file string) (string, error) {
 	input, err := readInput(ctx, file)
 	if err != nil {
@@ -21,8 +21,8 @@ func prompt(ctx context.Context, words []string, file string) (string, error) {
 	return join(strings.Join(words, " "), input), nil
 }
 
-// join puts a blank line between a and b where neither is empty. One newline
-// at the end of b is dropped: it ends the last line of a text file.
+// join joins a and b with a blank line, unless one is empty. It drops one newline at the
+// end of b, which ends the last line of a text file.
 func join(a, b string) string {
 	b = strings.TrimSuffix(b, "\n")
 	if a == "" || b == "" {
@@ -31,8 +31,8 @@ func join(a, b string) string {
 	return a + "\n\n" + b
 }
 
-// readInput reads file, or standard input where it can hold a text. Ending ctx
-// ends the wait for a writer that never comes.
+// readInput reads file, or standard input if it can hold a text. Ending ctx ends the
+// wait for a writer.
 func readInput(ctx context.Context, file string) (string, error) {
 	in := os.Stdin
 	switch {
@@ -61,19 +61,20 @@ type result struct {
 	err  error
 }
 
-// readText reads in to its end, as far as a frame could carry it.
+// readText reads in to its end, up to the size of a frame.
 func readText(in io.Reader) result {
 	text, err := io.ReadAll(io.LimitReader(in, protocol.MaxFrame+1))
 	if err != nil {
 		return result{err: usagef("%w", err)}
 	}
 	if len(text) > protocol.MaxFrame {
-		return result{err: usagef("the prompt is longer than a frame may be, %d bytes: shorten it", protocol.MaxFrame)}
+		return result{err: usagef("the prompt is longer than %d bytes, the most that a frame holds: shorten it",
+			protocol.MaxFrame)}
 	}
 	return result{text: string(text)}
 }
 
-// readable reports whether in is a pipe, a socket or a file. A terminal is for
+// readable reports whether in is a pipe, a socket or a file. A terminal's input is for
 // Ctrl-C; /dev/null and other devices hold no prompt.
 func readable(in *os.File) bool {
 	info, err := in.Stat()
@@ -85,7 +86,7 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// usagef makes a usageError in fmt's form.
+// usagef returns a usageError with a message in fmt's form.
 func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }

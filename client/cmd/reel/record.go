@@ -8,14 +8,14 @@ import (
 	"reel/protocol"
 )
 
-// shown ends a command that has said all on standard output.
-type shown struct{ error }
+// printed is an error that was already reported on standard output.
+type printed struct{ error }
 
-// Unwrap is what ended it.
-func (s shown) Unwrap() error { return s.error }
+// Unwrap returns the error.
+func (s printed) Unwrap() error { return s.error }
 
-// showRecord prints why no generator answers, where one has left word of it. The
-// exit code is that of err, which says that none does.
+// showRecord prints the record that a generator left, if any. The exit code remains that
+// of err, which says that no generator answers.
 func showRecord(w io.Writer, r *protocol.Record, asJSON bool, err error) error {
 	if r == nil {
 		return err
@@ -24,17 +24,19 @@ func showRecord(w io.Writer, r *protocol.Record, asJSON bool, err error) error {
 		if err := closedPipe(writeJSON(w, r)); err != nil {
 			return err
 		}
-		return shown{err}
+		return printed{err}
 	}
 	rows := append([][2]string{{"state", r.State}}, failureRows(r.Failure)...)
-	rows = append(rows, [2]string{"generator", fmt.Sprintf("pid %d", r.PID)}, [2]string{"since", r.At.Local().Format(time.DateTime)})
+	rows = append(rows,
+		[2]string{"generator", fmt.Sprintf("pid %d", r.PID)},
+		[2]string{"since", r.At.Local().Format(time.DateTime)})
 	if err := writeRows(w, rows); err != nil {
 		return err
 	}
-	return shown{err}
+	return printed{err}
 }
 
-// failureRows say why a generator failed and what to do.
+// failureRows describe why a generator failed and what to do.
 func failureRows(f *protocol.Failure) [][2]string {
 	if f == nil {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// route takes the subcommands from root where args only begin like one: it has
-// more words than the subcommand takes, and so they are a prompt.
+// route removes the subcommands from root if args begin like one but have more words
+// than it takes, since they are then a prompt.
 func route(root *cobra.Command, args []string) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd(args...)
@@ -18,7 +18,7 @@ func route(root *cobra.Command, args []string) {
 	root.CompletionOptions.DisableDefaultCmd = true
 }
 
-// takes reports whether the words among args are what command takes.
+// takes reports whether command takes the words in args.
 func takes(root, command *cobra.Command, args []string) bool {
 	words := wordsOf(args, root, command)
 	if command.Name() != "help" {
@@ -28,8 +28,8 @@ func takes(root, command *cobra.Command, args []string) bool {
 	return len(words) == 0 || err == nil && topic != root && len(left) == 0
 }
 
-// wordsOf returns what of args is neither a flag nor a flag's value, by the
-// flags that commands know. It sets none of them.
+// wordsOf returns the arguments that are neither flags nor values of flags that commands
+// know. It sets no flag.
 func wordsOf(args []string, commands ...*cobra.Command) []string {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	known.ParseErrorsAllowlist.UnknownFlags = true
@@ -38,7 +38,7 @@ func wordsOf(args []string, commands ...*cobra.Command) []string {
 		known.AddFlagSet(c.PersistentFlags())
 		known.AddFlagSet(c.Flags())
 	}
-	// What is wrong with the flags is said by the command that parses them.
+	// The command that parses the flags reports errors in them.
 	_ = known.ParseAll(args, func(*pflag.Flag, string) error { return nil })
 	return known.Args()
 }

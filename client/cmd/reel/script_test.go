@@ -28,15 +28,15 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"reel": main})
 }
 
-// TestScript runs the transcripts of testdata/script against scripted
-// generators. Their own commands are those below.
+// TestScript runs the transcripts of testdata/script against scripted generators. The
+// commands of its own are defined below.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("REEL_SOCKET", filepath.Join(env.WorkDir, "generator.sock"))
-			env.Setenv("GORACE", "atexit_sleep_ms=0") // else a second at each exit, under -race
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // under -race each exit would take a second
 			env.Values[fakeKey{}] = new(running)
 			return nil
 		},
@@ -48,7 +48,7 @@ func TestScript(t *testing.T) {
 
 type fakeKey struct{}
 
-// running is a script's generator.
+// running is the generator of a script.
 type running struct {
 	*fakegen.Generator
 	listener net.Listener
@@ -56,7 +56,7 @@ type running struct {
 
 func fakeOf(ts *testscript.TestScript) *running { return ts.Value(fakeKey{}).(*running) }
 
-// fake starts a generator at $REEL_SOCKET, in place of the one before.
+// fake starts a generator at $REEL_SOCKET and stops the previous one.
 func fake(ts *testscript.TestScript, _ bool, args []string) {
 	var s fakegen.Script
 	flags := flag.NewFlagSet("fake", flag.ContinueOnError)
@@ -93,15 +93,14 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 	go now.Serve(l)
 }
 
-// patience bounds a wait that only a failure makes long.
+// patience bounds waits that are long only in a failing test.
 func patience() <-chan struct{} {
 	stop := make(chan struct{})
 	time.AfterFunc(20*time.Second, func() { close(stop) })
 	return stop
 }
 
-// got TYPE REGEXP waits until the generator has a message of a Go type with
-// fields, as JSON, that match.
+// got TYPE REGEXP waits for a message of a Go type whose fields, as JSON, match.
 func got(ts *testscript.TestScript, _ bool, args []string) {
 	pattern := regexp.MustCompile(strings.Join(args[1:], " "))
 	_, err := fakeOf(ts).Wait(patience(), func(m any) bool {
@@ -111,7 +110,7 @@ func got(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// says TEXT checks that standard output is exactly TEXT, with Go's escapes.
+// says TEXT checks that standard output is exactly TEXT (with escapes as in Go).
 func says(ts *testscript.TestScript, _ bool, args []string) {
 	want := unquote(ts, strings.Join(args, " "))
 	if got := ts.ReadFile("stdout"); got != want {
@@ -119,7 +118,7 @@ func says(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// unquote reads text with Go's escapes.
+// unquote resolves Go's escapes in text.
 func unquote(ts *testscript.TestScript, text string) string {
 	raw, err := strconv.Unquote(`"` + text + `"`)
 	ts.Check(err)
@@ -137,24 +136,24 @@ func gone(ts *testscript.TestScript, _ bool, _ []string) {
 		select {
 		case <-news:
 		case <-stop:
-			ts.Fatalf("the connection stays")
+			ts.Fatalf("the connection stays open")
 		}
 	}
 }
 
-// runOptions are the flags of the command run.
+// runOptions are the flags of the command run. "After" names the event that it waits for.
 type runOptions struct {
-	code   int    // to exit with
-	in     string // a file for standard input, through a pipe; empty is /dev/null
+	code   int    // expected exit code
+	in     string // file for standard input, through a pipe; empty: /dev/null
 	tty    bool   // standard input, output and error are a terminal
-	signal string // INT or TERM, sent at the event after
-	keys   string // typed at the event after, with Go's escapes
+	signal string // INT or TERM, sent after the event
+	keys   string // typed after the event, with Go's escapes
 	stuck  bool   // standard output is not read after the event
-	close  bool   // standard output is closed at the event after
-	after  string // output: something was printed; else the Go type of a message that came
+	close  bool   // standard output is closed after the event
+	after  string // the event: "output" for any output, else the Go type of a message received
 }
 
-// runReel runs reel and checks what it exits with.
+// runReel runs reel and checks its exit code.
 func runReel(ts *testscript.TestScript, _ bool, args []string) {
 	var o runOptions
 	flags := flag.NewFlagSet("run", flag.ContinueOnError)
@@ -209,7 +208,7 @@ func (o *runOptions) start(ts *testscript.TestScript, cmd *exec.Cmd) int {
 	if o.stuck {
 		err = cmd.Wait()
 	}
-	rest, _ := io.ReadAll(ours) // A terminal ends with EIO.
+	rest, _ := io.ReadAll(ours) // a terminal ends with EIO
 	ours.Close()
 	if !o.stuck {
 		err = cmd.Wait()
@@ -223,7 +222,7 @@ func (o *runOptions) start(ts *testscript.TestScript, cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// output returns the two ends of what the command's standard output is.
+// output returns our end and the command's end of standard output.
 func (o *runOptions) output() (ours, theirs *os.File, err error) {
 	if o.tty {
 		return openTerminal()
@@ -231,7 +230,7 @@ func (o *runOptions) output() (ours, theirs *os.File, err error) {
 	return os.Pipe()
 }
 
-// await waits for the event after, and returns how many bytes it read for it.
+// await waits for the event and returns the number of bytes read until then.
 func (o *runOptions) await(ts *testscript.TestScript, out *os.File, first []byte) int {
 	if o.after == "output" {
 		n, err := out.Read(first)

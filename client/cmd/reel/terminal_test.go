@@ -8,8 +8,8 @@ import (
 	"golang.org/x/term"
 )
 
-// openTerminal makes a pseudo-terminal in raw mode, so that what is written to
-// theirs comes out of ours as it is.
+// openTerminal opens a pseudo-terminal in raw mode: bytes written to theirs are read
+// from ours unchanged.
 func openTerminal() (ours, theirs *os.File, err error) {
 	ours, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"reel/client"
 )
 
-// topCommand shows the status again and again.
+// topCommand returns the command that shows the status repeatedly.
 func (a *app) topCommand() *cobra.Command {
 	t := &top{interval: time.Second}
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch what the generator does",
-		Long: "Watch what the generator does: requests, tokens a second, KV pages, graphs and memory,\n" +
-			"asked for once an interval. On a terminal q or Ctrl-C ends it; elsewhere each view is\n" +
-			"printed below the one before. A generator that goes away is waited for.",
+		Long: "Watch what the generator does: requests, tokens per second, KV pages, graphs and memory,\n" +
+			"updated once per interval. On a terminal q or Ctrl-C ends it; elsewhere each view is\n" +
+			"printed below the previous one. If the generator goes away, top waits for it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t.options = client.Options{Socket: a.socket, Wait: a.wait, OnPeer: a.stranger.meet}
@@ -30,8 +30,8 @@ func (a *app) topCommand() *cobra.Command {
 			return t.run(cmd.Context())
 		},
 	}
-	cmd.Flags().Var((*seconds)(&t.interval), "interval", "time between two views, as in 500ms or 5s")
-	cmd.Flags().IntVarP(&t.count, "count", "n", 0, "end after so many views (default: never)")
+	cmd.Flags().Var((*seconds)(&t.interval), "interval", "time between two views, such as 500ms or 5s")
+	cmd.Flags().IntVarP(&t.count, "count", "n", 0, "end after this many views (default: never)")
 	return cmd
 }
 
@@ -39,16 +39,16 @@ func (a *app) topCommand() *cobra.Command {
 type top struct {
 	options  client.Options
 	interval time.Duration
-	count    int // views; 0 is without end
+	count    int // views; 0: endless
 	view     topView
-	stranger func() string // who serves, where a person should know
+	stranger func() string // describes a foreign process that serves, if any
 }
 
-// shortest is the least time between two questions: a view is no load.
+// shortest is the least time between two status requests, so that top causes little load.
 const shortest = 50 * time.Millisecond
 
-// run shows views until ctx, the count or a key ends it. Only a generator that is
-// not there at the beginning is an error.
+// run shows views until ctx ends, the count is reached or a key is pressed. It returns an
+// error only if there is no generator at the beginning.
 func (t *top) run(ctx context.Context) error {
 	s, err := client.ReadStatus(ctx, t.options)
 	if err != nil {
@@ -80,7 +80,7 @@ func (t *top) run(ctx context.Context) error {
 	}
 }
 
-// next is the next view, below who serves where that is a stranger.
+// next returns the next view, below a line about a stranger, if any.
 func (t *top) next(s *client.Status, err error) []string {
 	lines := t.view.next(s, err)
 	if text := t.stranger(); text != "" {
@@ -89,7 +89,7 @@ func (t *top) next(s *client.Status, err error) []string {
 	return lines
 }
 
-// ask asks once more, for no longer than an interval and a second.
+// ask requests the status, for at most an interval plus a second.
 func (t *top) ask(ctx context.Context) (*client.Status, error) {
 	limited, stop := context.WithTimeout(ctx, t.interval+time.Second)
 	defer stop()
@@ -100,15 +100,15 @@ func (t *top) ask(ctx context.Context) (*client.Status, error) {
 	return s, err
 }
 
-// screen is where views go: a terminal, that each fills anew, or anything else,
-// to which they are written one below the other.
+// screen shows views. A terminal is redrawn for each; any other output gets them one
+// below the other.
 type screen struct {
 	w     *output
 	keys  *term.State
 	shown bool
 }
 
-// openScreen takes standard output. The channel is closed at a key that ends the view.
+// openScreen prepares standard output. A key that ends the view closes the channel.
 func openScreen() (*screen, <-chan struct{}, error) {
 	s, quit := &screen{w: stdout()}, make(chan struct{})
 	if !s.w.terminal {
@@ -125,7 +125,7 @@ func openScreen() (*screen, <-chan struct{}, error) {
 	return s, quit, s.w.draw(enterScreen)
 }
 
-// awaitQuit closes quit at q, Ctrl-C, which raw mode makes a key, or the end.
+// awaitQuit closes quit at q, at Ctrl-C (a key in raw mode), or at the end of r.
 func awaitQuit(r io.Reader, quit chan<- struct{}) {
 	key := make([]byte, 1)
 	for {
@@ -136,7 +136,7 @@ func awaitQuit(r io.Reader, quit chan<- struct{}) {
 	}
 }
 
-// show shows a view of lines.
+// show shows lines as a view.
 func (s *screen) show(lines []string) error {
 	if !s.w.terminal {
 		return s.append(lines)
@@ -155,7 +155,7 @@ func (s *screen) show(lines []string) error {
 	return s.w.draw(append(parts, clearBelow)...)
 }
 
-// append writes a view below the one before.
+// append writes a view below the previous one.
 func (s *screen) append(lines []string) error {
 	var b strings.Builder
 	if s.shown {
@@ -169,7 +169,7 @@ func (s *screen) append(lines []string) error {
 	return err
 }
 
-// cut is the first width characters of a line.
+// cut returns the first width characters of line.
 func cut(line string, width int) string {
 	if r := []rune(line); len(r) > width {
 		return string(r[:width])
@@ -177,12 +177,12 @@ func cut(line string, width int) string {
 	return line
 }
 
-// close leaves a terminal as it was.
+// close restores a terminal.
 func (s *screen) close() {
 	if !s.w.terminal {
 		return
 	}
-	_ = s.w.draw(leaveScreen) // who has gone sees nothing of it
+	_ = s.w.draw(leaveScreen) // If this fails, the terminal has gone.
 	if s.keys != nil {
 		_ = term.Restore(int(os.Stdin.Fd()), s.keys)
 	}

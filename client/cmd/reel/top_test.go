@@ -11,12 +11,16 @@ import (
 )
 
 func topStatus(uptime float64, tokens, exact uint64) *client.Status {
-	return &client.Status{State: protocol.StateReady, Model: "m", Device: "host", PID: 1, UptimeS: uptime, Progress: 1,
-		Limits: client.Limits{MaxBatch: 8, Queue: 512, Connections: 128}, Requests: protocol.Requests{Running: 4},
-		Steps: protocol.Steps{Prefill: tokens / 100, Decode: tokens / 2, Tokens: tokens}, Graphs: protocol.GraphPool{Exact: exact, Eager: exact / 3, Roller: "waiting"}}
+	return &client.Status{
+		State: protocol.StateReady, Model: "m", Device: "host", PID: 1, UptimeS: uptime, Progress: 1,
+		Limits:   client.Limits{MaxBatch: 8, Queue: 512, Connections: 128},
+		Requests: protocol.Requests{Running: 4},
+		Steps:    protocol.Steps{Prefill: tokens / 100, Decode: tokens / 2, Tokens: tokens},
+		Graphs:   protocol.GraphPool{Exact: exact, Eager: exact / 3, Roller: "waiting"},
+	}
 }
 
-// line is the view's line of that name.
+// lineOf returns the view's line that begins with name.
 func lineOf(t *testing.T, view []string, name string) string {
 	t.Helper()
 	i := slices.IndexFunc(view, func(line string) bool { return strings.HasPrefix(line, name+" ") })
@@ -26,15 +30,19 @@ func lineOf(t *testing.T, view []string, name string) string {
 	return strings.TrimSpace(strings.TrimPrefix(view[i], name))
 }
 
-// Rates are of two statuses that follow each other, by the generator's own clock.
+// TestTopRates: rates come from two consecutive statuses, by the generator's clock.
 func TestTopRates(t *testing.T) {
 	var v topView
 	if got := lineOf(t, v.next(topStatus(10, 1000, 300), nil), "tokens/s"); got != "-" {
 		t.Errorf("a first view has a rate: %q", got)
 	}
 	view := v.next(topStatus(12, 1200, 600), nil)
-	for name, want := range map[string]string{"tokens/s": "100.0     █", "steps/s": "1.0 prefill, 50.0 decode", "launched": "75% exact, 0% padded, 25% eager",
-		"batch": strings.Repeat("█", 12) + strings.Repeat("░", 12) + "  4 of 8 requests run"} {
+	for name, want := range map[string]string{
+		"tokens/s": "100.0     █",
+		"steps/s":  "1.0 prefill, 50.0 decode",
+		"launched": "75% exact, 0% padded, 25% eager",
+		"batch":    strings.Repeat("█", 12) + strings.Repeat("░", 12) + "  4 of 8 requests run",
+	} {
 		if got := lineOf(t, view, name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
@@ -48,7 +56,7 @@ func TestTopRates(t *testing.T) {
 	fresh := topStatus(18, 0, 0)
 	fresh.PID = 2
 	if got := lineOf(t, v.next(fresh, nil), "tokens/s"); got != "-" {
-		t.Errorf("a generator that was started anew has a rate: %q", got)
+		t.Errorf("a restarted generator has a rate: %q", got)
 	}
 	if got := v.next(nil, errors.New("gone")); len(got) != 2 || !strings.Contains(got[0], "gone") {
 		t.Errorf("no generator: %q", got)
@@ -62,7 +70,9 @@ func TestSparkAndGauge(t *testing.T) {
 	if got := spark([]float64{0, 0}); got != "▁▁" {
 		t.Errorf("%q", got)
 	}
-	for _, c := range []struct{ used, of, full int }{{0, 8, 0}, {1, 1000, 1}, {8, 8, barWidth}, {9, 8, barWidth}, {1, 0, 0}} {
+	for _, c := range []struct{ used, of, full int }{
+		{0, 8, 0}, {1, 1000, 1}, {8, 8, barWidth}, {9, 8, barWidth}, {1, 0, 0},
+	} {
 		if got := strings.Count(gauge(c.used, c.of, ""), "█"); got != c.full {
 			t.Errorf("%d of %d: %d full, want %d", c.used, c.of, got, c.full)
 		}
@@ -75,9 +85,11 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// What a generator does while it loads, and why it failed, are in the heading.
-func TestTopTellsWhy(t *testing.T) {
-	s := &client.Status{State: protocol.StateFailed, Doing: "loading the weights", Failure: &protocol.Failure{Code: "device_failed", Message: "it is gone", Hint: "push it in"}}
+// TestTopHeading: the heading shows the generator's activity while it loads, and the
+// reason if it failed.
+func TestTopHeading(t *testing.T) {
+	s := &client.Status{State: protocol.StateFailed, Doing: "loading the weights",
+		Failure: &protocol.Failure{Code: "device_failed", Message: "it is gone", Hint: "push it in"}}
 	view := strings.Join(new(topView).next(s, nil), "\n")
 	for _, want := range []string{"failed", "loading the weights", "device_failed: it is gone", "push it in"} {
 		if !strings.Contains(view, want) {

@@ -10,22 +10,22 @@ import (
 	"reel/protocol"
 )
 
-// topView makes views of statuses, and rates of two that follow each other.
+// topView turns statuses into views, with rates between consecutive ones.
 type topView struct {
 	last *client.Status
-	rate []float64 // tokens a second, of the views so far
+	rate []float64 // tokens per second, in the latest views
 }
 
 const (
 	barWidth   = 24
-	rateLength = 40 // views of which the rate is drawn
+	rateLength = 40 // views in the curve of rates
 )
 
-// next is the view of a status, or of the reason why there is none.
+// next returns the view of a status, or of the error if there is none.
 func (v *topView) next(s *client.Status, err error) []string {
 	if err != nil {
 		v.last, v.rate = nil, nil
-		return []string{"no generator answers: " + err.Error(), "it is waited for; q ends"}
+		return []string{"no generator answers: " + err.Error(), "waiting for one; q ends"}
 	}
 	lines := heading(s)
 	if s.Model != "" && s.State != protocol.StateLoading {
@@ -39,18 +39,19 @@ func (v *topView) next(s *client.Status, err error) []string {
 	return lines
 }
 
-// heading says what runs, and how it is.
+// heading describes the generator and its state.
 func heading(s *client.Status) []string {
 	up := time.Duration(s.UptimeS * float64(time.Second)).Round(time.Second)
 	state := s.State
 	if s.Progress < 1 {
 		state += fmt.Sprintf(" %.0f%%", 100*s.Progress)
 	}
-	what := "Reel"
+	title := "Reel"
 	if s.Model != "" {
-		what = s.Model + " on " + deviceText(s)
+		title = s.Model + " on " + deviceText(s)
 	}
-	lines := []string{what, fmt.Sprintf("%s, up %v, generator %s, pid %d, connections %d", state, up, s.Version, s.PID, s.Connections)}
+	lines := []string{title, fmt.Sprintf("%s, up %v, generator %s, pid %d, connections %d",
+		state, up, s.Version, s.PID, s.Connections)}
 	if s.Doing != "" {
 		lines = append(lines, s.Doing)
 	}
@@ -60,7 +61,7 @@ func heading(s *client.Status) []string {
 	return lines
 }
 
-// loads are what is full, and how far.
+// loads shows how full the queue, the batch, the KV pool and the graph pool are.
 func loads(s *client.Status) []string {
 	r, g := s.Requests, s.Graphs
 	return []string{
@@ -72,27 +73,30 @@ func loads(s *client.Status) []string {
 	}
 }
 
-// row is a line of a name and what it is.
+// row returns a line of a name and a text.
 func row(name, text string) string { return fmt.Sprintf("%-11s%s", name, text) }
 
-// gauge draws how much of something is in use.
-func gauge(used, of int, what string) string {
+// gauge draws the used share of something.
+func gauge(used, of int, unit string) string {
 	full := 0
 	if of > 0 {
 		full = min(barWidth, int(math.Ceil(barWidth*float64(used)/float64(of))))
 	}
-	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full) + fmt.Sprintf("  %d of %d %s", used, of, what)
+	bar := strings.Repeat("█", full) + strings.Repeat("░", barWidth-full)
+	return bar + fmt.Sprintf("  %d of %d %s", used, of, unit)
 }
 
-// rates are what happened since the last view, a second. A generator that was
-// started anew has no last view.
+// rates shows events per second since the last view. Another process than in the last
+// view has none yet.
 func (v *topView) rates(s *client.Status) []string {
 	before, seconds := v.last, 0.0
 	if before != nil && before.PID == s.PID {
 		seconds = s.UptimeS - before.UptimeS
 	}
 	if seconds <= 0 {
-		return []string{row("tokens/s", "-"), row("steps/s", "-"), row("launched", "-"), row("roller", rollerText(s.Graphs))}
+		return []string{
+			row("tokens/s", "-"), row("steps/s", "-"), row("launched", "-"), row("roller", rollerText(s.Graphs)),
+		}
 	}
 	per := func(now, then uint64) float64 { return float64(now-then) / seconds }
 	tokens := per(s.Steps.Tokens, before.Steps.Tokens)
@@ -100,23 +104,25 @@ func (v *topView) rates(s *client.Status) []string {
 	v.rate = v.rate[max(0, len(v.rate)-rateLength):]
 	return []string{
 		row("tokens/s", fmt.Sprintf("%-10.1f%s", tokens, spark(v.rate))),
-		row("steps/s", fmt.Sprintf("%.1f prefill, %.1f decode", per(s.Steps.Prefill, before.Steps.Prefill), per(s.Steps.Decode, before.Steps.Decode))),
+		row("steps/s", fmt.Sprintf("%.1f prefill, %.1f decode",
+			per(s.Steps.Prefill, before.Steps.Prefill), per(s.Steps.Decode, before.Steps.Decode))),
 		row("launched", shares(s.Graphs, before.Graphs)),
 		row("roller", rollerText(s.Graphs)),
 	}
 }
 
-// shares are the steps between two views by how they were launched.
+// shares shows the steps between two views by how they were launched.
 func shares(now, then protocol.GraphPool) string {
 	exact, padded, eager := now.Exact-then.Exact, now.Padded-then.Padded, now.Eager-then.Eager
 	all := float64(exact + padded + eager)
 	if all == 0 {
 		return "no steps"
 	}
-	return fmt.Sprintf("%.0f%% exact, %.0f%% padded, %.0f%% eager", 100*float64(exact)/all, 100*float64(padded)/all, 100*float64(eager)/all)
+	return fmt.Sprintf("%.0f%% exact, %.0f%% padded, %.0f%% eager",
+		100*float64(exact)/all, 100*float64(padded)/all, 100*float64(eager)/all)
 }
 
-// rollerText says what the roller does and has done.
+// rollerText describes the roller's state and work.
 func rollerText(g protocol.GraphPool) string {
 	text := fmt.Sprintf("%s; %d rolled, %d evicted", g.Roller, g.Rolled, g.Evicted)
 	if g.Failed > 0 {
@@ -128,7 +134,7 @@ func rollerText(g protocol.GraphPool) string {
 	return text
 }
 
-// spark draws values as heights, against the greatest.
+// spark draws values as bars, relative to the greatest.
 func spark(values []float64) string {
 	const heights = "▁▂▃▄▅▆▇█"
 	most := 0.0
@@ -146,14 +152,17 @@ func spark(values []float64) string {
 	return b.String()
 }
 
-// memoryLines is the device's memory by kind, against the plan.
+// memoryLines shows the device's memory by kind, beside the plan.
 func memoryLines(s *client.Status) []string {
 	if s.Machine.MemoryTotal == 0 {
 		return nil
 	}
-	lines := []string{"", row("memory", fmt.Sprintf("%.1f of %.1f GiB used on the device", mib(s.Machine.MemoryUsed)/1024, mib(s.Machine.MemoryTotal)/1024))}
+	used := fmt.Sprintf("%.1f of %.1f GiB used on the device",
+		mib(s.Machine.MemoryUsed)/1024, mib(s.Machine.MemoryTotal)/1024)
+	lines := []string{"", row("memory", used)}
 	for _, m := range s.Memory {
-		lines = append(lines, row("  "+m.Kind, fmt.Sprintf("%9.1f MiB of %9.1f planned", mib(m.Used), mib(m.Planned))))
+		used := fmt.Sprintf("%9.1f MiB of %9.1f planned", mib(m.Used), mib(m.Planned))
+		lines = append(lines, row("  "+m.Kind, used))
 	}
 	return lines
 }
