@@ -97,7 +97,7 @@ func (o Attend) Host(h *device.Host) {
 		o.host(h, h.Float32(o.Q))
 		return
 	}
-	q, kv := scratchOf(h, o.Q, o.T*o.Heads*o.KV.HeadDim), scratchOf(h, o.Post.BeforeRoPE.Data, o.T*2*o.KV.Heads*o.KV.HeadDim)
+	q, kv := hostCopy(h, o.Q, o.T*o.Heads*o.KV.HeadDim), hostCopy(h, o.Post.BeforeRoPE.Data, o.T*2*o.KV.Heads*o.KV.HeadDim)
 	o.post().host(h, q, kv)
 	o.host(h, q)
 	h.Return(kv)
@@ -105,7 +105,7 @@ func (o Attend) Host(h *device.Host) {
 }
 
 // scratchOf is scratch that holds the first n elements of b.
-func scratchOf(h *device.Host, b device.Buffer, n int) []float32 {
+func hostCopy(h *device.Host, b device.Buffer, n int) []float32 {
 	s := h.Scratch(n)
 	copy(s, h.Float32(b)[:n])
 	return s

@@ -25,7 +25,7 @@ type attendArgs struct {
 
 // ENTRIES and WARPS of attend_splits.cuh: how many queries a block of threads takes, and a split's warps.
 const (
-	attendEntries = 8
+	attendQueries = 8
 	attendWarps   = 4
 )
 
@@ -35,14 +35,14 @@ var (
 	attendKernels    = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
 	attendTwoKernels = [...]string{"reel_attend_32_two", "reel_attend_64_two", "reel_attend_96_two", "reel_attend_128_two"}
 
-	attendTurnedKernels    = [...]string{"reel_attend_32_turned", "reel_attend_64_turned", "reel_attend_96_turned", "reel_attend_128_turned"}
-	attendTwoTurnedKernels = [...]string{"reel_attend_32_two_turned", "reel_attend_64_two_turned", "reel_attend_96_two_turned", "reel_attend_128_two_turned"}
+	attendDeferredKernels    = [...]string{"reel_attend_32_turned", "reel_attend_64_turned", "reel_attend_96_turned", "reel_attend_128_turned"}
+	attendTwoDeferredKernels = [...]string{"reel_attend_32_two_turned", "reel_attend_64_two_turned", "reel_attend_96_two_turned", "reel_attend_128_two_turned"}
 )
 
 // attendTurnedArgs is AttendTurnedArgs of attend_turned.cuh.
-type attendTurnedArgs struct {
+type attendDeferredArgs struct {
 	attend attendArgs
-	turn   turnArgs
+	post   qkPostArgs
 }
 
 // CUDA launches the kernel of the rows' class.
@@ -54,15 +54,15 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 		return o.prefill(q)
 	}
 	g, teams := o.grid(q)
-	kernel, turned := &attendKernels, &attendTurnedKernels
+	kernel, turned := &attendKernels, &attendDeferredKernels
 	if teams == 2 {
-		kernel, turned = &attendTwoKernels, &attendTwoTurnedKernels
+		kernel, turned = &attendTwoKernels, &attendTwoDeferredKernels
 	}
 	args, size := o.args(q, 1, 1, attendSplit), (o.KV.HeadDim-1)/32
 	if o.Post.IsZero() {
 		return cuda.Launch(q, kernel[size], g, args)
 	}
-	return cuda.Launch(q, turned[size], g, attendTurnedArgs{args, o.post().args(q, o.Q)})
+	return cuda.Launch(q, turned[size], g, attendDeferredArgs{args, o.post().args(q, o.Q)})
 }
 
 // args are a kernel's arguments, for windows of so many rows, joined by so many, and
@@ -88,7 +88,7 @@ func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 // depends on it.
 func (o Attend) grid(q *cuda.Queue) (g cuda.Grid, teams int) {
 	group := o.Heads / o.KV.Heads
-	g = cuda.Grid{X: o.T, Y: o.KV.Heads * splitsOf(group, attendEntries), Z: 1, Dependent: true}
+	g = cuda.Grid{X: o.T, Y: o.KV.Heads * splitsOf(group, attendQueries), Z: 1, Dependent: true}
 	blocks := q.SMs() // that there is place for
 	if teams = 2; g.X*g.Y > blocks {
 		teams, blocks = 1, 2*blocks
@@ -98,7 +98,7 @@ func (o Attend) grid(q *cuda.Queue) (g cuda.Grid, teams int) {
 		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit*teams), blocks/(g.X*g.Y)))
 	}
 	// The sums of two splits of each warp, and an AttendSum of the splits before.
-	g.Shared = 4 * (2*attendWarps*teams + 3) * min(group, attendEntries) * ((o.KV.HeadDim + 63) / 64 * 64)
+	g.Shared = 4 * (2*attendWarps*teams + 3) * min(group, attendQueries) * ((o.KV.HeadDim + 63) / 64 * 64)
 	return g, teams
 }
 

@@ -60,7 +60,7 @@ func (a *attending) projected(w Weight, rows []Row, start []float32, next bool) 
 // for any number of tokens, over one split of the context and over several, and in a
 // window.
 func TestCUDAAttendGoesOnward(t *testing.T) {
-	defer func() { prefillApart = true }()
+	defer func() { prefillSplitsParallel = true }()
 	for i, c := range onwardShapes {
 		b := newBoth(t)
 		a := newAttending(b, c.heads, c.kvHeads, c.d, c.context)
@@ -73,8 +73,8 @@ func TestCUDAAttendGoesOnward(t *testing.T) {
 			all := a.projected(w, a.lastRows(most), start, false)
 			a.changed(all, start)
 			for _, n := range []int{1, 7, 17, 100, 207, most} {
-				for _, prefillApart = range []bool{true, false} {
-					name := fmt.Sprintf("%d heads over %d of size %d, type %d, %d rows of %d, splits at once %t", c.heads, c.kvHeads, c.d, dtype, n, c.context, prefillApart)
+				for _, prefillSplitsParallel = range []bool{true, false} {
+					name := fmt.Sprintf("%d heads over %d of size %d, type %d, %d rows of %d, splits at once %t", c.heads, c.kvHeads, c.d, dtype, n, c.context, prefillSplitsParallel)
 					a.equal(name, a.projected(w, a.lastRows(n), start, true), all[len(all)-n*onwardOutputs:])
 				}
 			}

@@ -7,10 +7,10 @@ import "reel/kernels/device/cuda"
 // Constants of attend_prefill.cu: queries of a tile, and of a warp's part
 // of it, keys of a block, warps of a block of threads.
 const (
-	prefillEntries  = 64
-	prefillSmallest = 16
-	prefillKeys     = 64
-	prefillWarps    = 4
+	prefillQueries    = 64
+	minPrefillQueries = 16
+	prefillKeys       = 64
+	prefillWarps      = 4
 )
 
 // prefillKernels are the kernels by head size, with the size that each computes with:
@@ -40,8 +40,8 @@ func (o Attend) prefillKernel() (string, int) {
 // prefillApart lets splits be computed at once, and prefillTile sets the queries of a
 // tile where it is not 0. Results do not depend on them, as a test shows.
 var (
-	prefillApart = true
-	prefillTile  = 0
+	prefillSplitsParallel = true
+	prefillTile           = 0
 )
 
 // prefill launches the kernel of the prefill class.
@@ -50,14 +50,14 @@ func (o Attend) prefill(q *cuda.Queue) error {
 	g, window, join := o.prefillGrid(q.SMs())
 	g.Shared = 2 * 2 * prefillKeys * 2 * dim // two stages of keys and values
 	args := o.args(q, window, join, prefillSplit)
-	o.goOnward(q, &args)
+	o.setHandover(q, &args)
 	return cuda.Launch(q, kernel, g, args)
 }
 
 // goOnward has the results go to Next, where the product after this one reads them there.
-func (o Attend) goOnward(q *cuda.Queue, args *attendArgs) {
+func (o Attend) setHandover(q *cuda.Queue, args *attendArgs) {
 	cols := o.Heads * o.KV.HeadDim
-	if cols%128 != 0 || !rounds(q, o.Handover.Rounded, o.T, cols) {
+	if cols%128 != 0 || !canRound(q, o.Handover.Rounded, o.T, cols) {
 		return
 	}
 	r := roundedAt(q.Address(o.Handover.Rounded), o.T, cols)
@@ -71,14 +71,14 @@ func (o Attend) goOnward(q *cuda.Queue, args *attendArgs) {
 // as lets the GPU take all of them at once. Where the context is long, some tiles
 // become one, whose blocks compute its splits at once. No result depends on it.
 func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
-	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillEntries), Z: 1, Threads: 32 * prefillWarps, Dependent: dependentLaunch}
-	window, join = o.prefillRows(prefillEntries), 1
+	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries), Z: 1, Threads: 32 * prefillWarps, Dependent: dependentLaunch}
+	window, join = o.prefillRows(prefillQueries), 1
 	splits := splitsOf(o.Slots.Context, prefillSplit)
-	if !prefillApart || !o.prefillFits(g.X, splits) {
+	if !prefillSplitsParallel || !o.prefillFits(g.X, splits) {
 		g.Y = splitsOf(o.T, window)
 		return g, window, join
 	}
-	for _, entries := range []int{prefillSmallest, 32} {
+	for _, entries := range []int{minPrefillQueries, 32} {
 		rows := o.prefillRows(entries)
 		if entries == prefillTile || prefillTile == 0 && g.X*splitsOf(o.T, rows) <= 2*sms {
 			window, join = rows, window/rows
@@ -94,7 +94,7 @@ func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
 // x blocks of each of the smallest tiles.
 func (o Attend) prefillFits(x, splits int) bool {
 	counters := attendSplitRows * o.Heads
-	return x*splitsOf(o.T, o.prefillRows(prefillSmallest)) <= counters && 4*(int64(counters)+int64(o.T*o.Heads)*int64(splits)*int64(o.KV.HeadDim+2)) <= o.Workspace.Bytes()
+	return x*splitsOf(o.T, o.prefillRows(minPrefillQueries)) <= counters && 4*(int64(counters)+int64(o.T*o.Heads)*int64(splits)*int64(o.KV.HeadDim+2)) <= o.Workspace.Bytes()
 }
 
 // prefillRows is how many rows make so many queries of a KV head, at least one.

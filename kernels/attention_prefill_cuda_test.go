@@ -79,7 +79,7 @@ func TestCUDAPrefillAttendIsBatchInvariant(t *testing.T) {
 // over several, in tiles of any size, and whether splits are computed at once or one
 // after another.
 func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
-	defer func() { prefillApart, prefillTile = true, 0 }()
+	defer func() { prefillSplitsParallel, prefillTile = true, 0 }()
 	for i, c := range prefillShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, []int{1100, 200, 2300}[i%3])
 		a.row = nil
@@ -98,9 +98,9 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 			for _, prefillTile = range prefillTiles {
 				a.equal(fmt.Sprintf("%s, tiles of %d", name, prefillTile), a.chunks(n), want)
 			}
-			prefillTile, prefillApart = 0, false
+			prefillTile, prefillSplitsParallel = 0, false
 			a.equal(name+", splits one after another", a.chunks(n), want)
-			prefillApart = true
+			prefillSplitsParallel = true
 		}
 	}
 }

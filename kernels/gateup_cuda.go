@@ -4,7 +4,7 @@ package kernels
 
 import "reel/kernels/device/cuda"
 
-// gateUpArgs is GateUpArgs of gateup.cu.
+// gateUpArgs mirrors GateUpArgs of gateup.cu.
 type gateUpArgs struct {
 	gate, up uint64
 	in       activations
@@ -13,10 +13,11 @@ type gateUpArgs struct {
 	_        int32
 }
 
-// CUDA launches a product whose units are a tile of Gate and the same of Up.
+// CUDA launches a product whose units are a tile of 16 outputs of Gate and the same of Up.
 func (o GateUp) CUDA(q *cuda.Queue) error {
-	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.RowIndex), cols: int32(o.Gate.Cols), n: int32(o.T), eps: o.Eps}
-	return launch(q, tiled{name: "reel_gateup", in: in, units: tilesOf(o.Gate.Rows), tiles: 2, inTurn: inTurn{0, 1}, scratch: o.Workspace.Rounded, parts: o.Workspace.Partials, prefill: o.Class == Prefill, picked: in.rows != 0,
-		ready: o.Handover.InputIsRounded, next: o.Handover.Rounded, weights: []Weight{o.Gate, o.Up}}, gateUpArgs{
-		gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in, out: q.Address(o.Out), inner: int32(o.Gate.Rows)})
+	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.RowIndex), cols: int32(o.Gate.Cols),
+		n: int32(o.T), eps: o.Eps}
+	return launch(q, productLaunch{name: "reel_gateup", in: in, units: tilesOf(o.Gate.Rows), tiles: 2, persistent: persistent{0, 1},
+		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0, weights: []Weight{o.Gate, o.Up},
+	}, gateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in, out: q.Address(o.Out), inner: int32(o.Gate.Rows)})
 }

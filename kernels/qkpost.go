@@ -97,9 +97,9 @@ func (o rowsPost) appendRows(h *device.Host, q, kv []float32) {
 	for t := range o.t {
 		position := int(positions[t])
 		turns := rope[position*d : (position+1)*d]
-		turnHeads(q[t*qn:(t+1)*qn], turns)
+		rotateHeads(q[t*qn:(t+1)*qn], turns)
 		k := kv[t*2*kn : (t+1)*2*kn]
-		turnHeads(k[:kn], turns)
+		rotateHeads(k[:kn], turns)
 		page := int(table[int(slots[t])*o.slots.Pages+position/o.kv.PageTokens])
 		within := position % o.kv.PageTokens * d
 		for head := range o.kv.Heads {
@@ -110,7 +110,7 @@ func (o rowsPost) appendRows(h *device.Host, q, kv []float32) {
 }
 
 // turnHeads applies RoPE to every head of x; turns is [HeadDim/2][cos, sin].
-func turnHeads(x, turns []float32) {
+func rotateHeads(x, turns []float32) {
 	d := len(turns)
 	for ; len(x) > 0; x = x[d:] {
 		for i := range d / 2 {

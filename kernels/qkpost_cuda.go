@@ -8,7 +8,7 @@ import (
 )
 
 // turnArgs is TurnArgs of turn.cuh.
-type turnArgs struct {
+type qkPostArgs struct {
 	q, kv, bias, norms, rope, slot, position, table, pool uint64
 	t, heads, kvHeads, dim, pages                         int32
 	layer, layers, pageTokens, kvType                     int32
@@ -17,13 +17,13 @@ type turnArgs struct {
 
 // TURN_WARPS of turn.cu, and the largest head that it takes.
 const (
-	turnWarps   = 4
-	turnHeadDim = 128
+	qkPostWarps    = 4
+	maxPostHeadDim = 128
 )
 
 // args are a kernel's arguments, where q has the rows' queries.
-func (o rowsPost) args(queue *cuda.Queue, q device.Buffer) turnArgs {
-	return turnArgs{
+func (o rowsPost) args(queue *cuda.Queue, q device.Buffer) qkPostArgs {
+	return qkPostArgs{
 		q: queue.Address(q), kv: queue.Address(o.BeforeRoPE.Data), bias: queue.Address(o.Bias), norms: queue.Address(o.HeadNorms), rope: queue.Address(o.RoPE),
 		slot: queue.Address(o.rows.Slot), position: queue.Address(o.rows.Position), table: queue.Address(o.slots.BlockTable), pool: queue.Address(o.kv.Data),
 		t: int32(o.t), heads: int32(o.heads), kvHeads: int32(o.kv.Heads), dim: int32(o.kv.HeadDim), pages: int32(o.slots.Pages),

@@ -55,7 +55,7 @@ func (o QKV) Check() error {
 		return err
 	}
 	if o.DeferRoPE {
-		if o.Class == Prefill || !o.apart() {
+		if o.Class == Prefill || !o.hasPost() {
 			return fmt.Errorf("%w: unturned are generated rows with biases or head norms", device.ErrBadShape)
 		}
 		if err := o.BeforeRoPE.check(o.T, o.KV.Heads, d); err != nil {
@@ -77,7 +77,7 @@ func (o QKV) post() rowsPost {
 
 // apart tells whether a GPU's product cannot turn what it computes: biases come before, and a
 // head's norm wants all of it.
-func (o QKV) apart() bool { return !o.Bias.IsZero() || !o.HeadNorms.IsZero() }
+func (o QKV) hasPost() bool { return !o.Bias.IsZero() || !o.HeadNorms.IsZero() }
 
 // Host computes on the host.
 func (o QKV) Host(h *device.Host) {

@@ -9,7 +9,7 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// qkvArgs is QKVArgs of qkv.cu.
+// qkvArgs mirrors QKVArgs of qkv.cu.
 type qkvArgs struct {
 	q, k, v                                uint64
 	in                                     activations
@@ -18,37 +18,34 @@ type qkvArgs struct {
 	layer, layers, pageTokens, kvType      int32
 }
 
-// CUDA launches a product whose units are 16 rows of a head and those that RoPE pairs
-// with them. Biases and norms of heads, which need all rows of a head, and RoPE after
-// them are a kernel of their own, or come with attention (Unturned): then the product turns
-// nothing, and leaves k and v in Raw.
+// CUDA launches a product whose units are 16 rows of a head and the 16 rows that RoPE pairs
+// with them. Without biases and head norms the product applies RoPE itself. Otherwise it
+// applies the identity rotation and writes k and v to BeforeRoPE, because a head norm needs
+// all rows of a head; a second kernel, or with DeferRoPE the next attention, does the rest.
 func (o QKV) CUDA(q *cuda.Queue) error {
 	d := o.KV.HeadDim
 	if d%(2*tileRows) != 0 {
 		return fmt.Errorf("%w: head size %d, which must be a multiple of %d", device.ErrBadShape, d, 2*tileRows)
 	}
 	args := o.args(q)
-	raw := o.apart()
-	if raw {
-		if err := o.BeforeRoPE.check(o.T, o.KV.Heads, d); err != nil {
+	if o.hasPost() {
+		if err := o.checkPost(); err != nil {
 			return err
 		}
-		if d > turnHeadDim {
-			return fmt.Errorf("%w: biases and norms of heads of %d, at most %d", device.ErrBadShape, d, turnHeadDim)
-		}
-		args.rope, args.slot, args.position, args.table = q.Address(o.BeforeRoPE.Identity), q.Address(o.BeforeRoPE.Index), q.Address(o.BeforeRoPE.Zero), q.Address(o.BeforeRoPE.Index)
-		args.pool, args.pages, args.layer, args.layers, args.pageTokens, args.kvType = q.Address(o.BeforeRoPE.Data), 1, 0, 1, 1, int32(F32)
+		raw := o.BeforeRoPE
+		args.rope, args.slot, args.position, args.table = q.Address(raw.Identity), q.Address(raw.Index), q.Address(raw.Zero), q.Address(raw.Index)
+		args.pool, args.pages, args.layer, args.layers, args.pageTokens, args.kvType = q.Address(raw.Data), 1, 0, 1, 1, int32(F32)
 	}
 	units := (o.Heads + 2*o.KV.Heads) * (d / (2 * tileRows))
-	err := launch(q, tiled{name: "reel_qkv", in: args.in, units: units, tiles: 2, inTurn: inTurn{2, 1}, scratch: o.Workspace.Rounded, parts: o.Workspace.Partials, prefill: o.Class == Prefill,
-		ready: o.Handover.InputIsRounded, weights: []Weight{o.Q, o.K, o.V}}, args)
-	if err != nil || !raw || o.DeferRoPE {
+	err := launch(q, productLaunch{name: "reel_qkv", in: args.in, units: units, tiles: 2, persistent: persistent{2, 1},
+		class: o.Class, workspace: o.Workspace, handover: o.Handover, weights: []Weight{o.Q, o.K, o.V}}, args)
+	if err != nil || !o.hasPost() || o.DeferRoPE {
 		return err
 	}
-	return o.turn(q)
+	return o.launchPost(q)
 }
 
-// args are the arguments of the product.
+// args returns the arguments of a product that applies RoPE itself.
 func (o QKV) args(q *cuda.Queue) qkvArgs {
 	return qkvArgs{
 		q: q.Address(o.Q.Data), k: q.Address(o.K.Data), v: q.Address(o.V.Data),
@@ -59,9 +56,17 @@ func (o QKV) args(q *cuda.Queue) qkvArgs {
 		layer: int32(o.Layer), layers: int32(o.KV.Layers), pageTokens: int32(o.KV.PageTokens), kvType: int32(o.KV.DType)}
 }
 
-// turn launches the kernel that adds biases, norms heads, turns them and appends k and v.
-func (o QKV) turn(q *cuda.Queue) error {
+// checkPost refuses dimensions that the kernels for biases and head norms do not support.
+func (o QKV) checkPost() error {
+	if d := o.KV.HeadDim; d > maxPostHeadDim {
+		return fmt.Errorf("%w: biases or norms of heads of %d, at most %d", device.ErrBadShape, d, maxPostHeadDim)
+	}
+	return o.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)
+}
+
+// launchPost launches the kernel for biases, head norms and RoPE, which also stores k and v.
+func (o QKV) launchPost(q *cuda.Queue) error {
 	heads := o.T * (o.Heads + 2*o.KV.Heads)
-	g := cuda.Grid{X: (heads + turnWarps - 1) / turnWarps, Threads: 32 * turnWarps, Dependent: dependentLaunch}
+	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps, Dependent: dependentLaunch}
 	return cuda.Launch(q, "reel_turn", g, o.post().args(q, o.Out))
 }

@@ -1,0 +1,178 @@
+package kernels
+
+import "sync"
+
+// The stream-K prefill GEMM divides a product's work among persistent blocks. An output tile
+// is streamKTiles tiles of 16 outputs; its sum over the columns is cut into K blocks. A work
+// slice is a run of consecutive K blocks, over one output tile after another; blocks that
+// share an output tile add split-K partials. The slices fix the order of sums, so they depend
+// on the weight's shape alone, never on the number of tokens.
+// (Osama et al., "Stream-K: Work-Centric Parallel Decomposition for Dense Matrix-Matrix
+// Multiplication on the GPU", 2023.)
+const (
+	streamKTiles = 8  // tiles of 16 outputs in an output tile
+	kBlockCols   = 64 // columns of a K block
+	// minKBlocks is the least average length of a work slice. With shorter ones adding
+	// partials takes longer than computing them.
+	minKBlocks = 8
+)
+
+// Costs of a block beside multiplying, in K blocks that it could multiply meanwhile (NOTES.md).
+const (
+	epilogueCost = 7 // passing the results of an output tile to the op
+	partialsCost = 3 // storing the partials of an output tile for another block
+)
+
+// maxWorkSlices bounds the slices of a product: the number of SMs of an H100 or H200.
+var maxWorkSlices = 132
+
+// sliceShape determines a product's work slices: their number, and the output tiles of
+// kBlocks K blocks each.
+type sliceShape struct{ slices, tiles, kBlocks int }
+
+// sliceShapeOf returns the shape for a weight of rowTiles tiles of 16 outputs and cols
+// columns. If there are several slices for each output tile, it is the same number for each.
+func sliceShapeOf(rowTiles, cols int) sliceShape {
+	s := sliceShape{tiles: splitsOf(rowTiles, streamKTiles), kBlocks: splitsOf(cols, kBlockCols)}
+	s.slices = min(maxWorkSlices, max(1, s.tiles*s.kBlocks/minKBlocks))
+	if each := s.slices / s.tiles; each > 1 {
+		s.slices = each * s.tiles
+	}
+	return s
+}
+
+// slicesPerTile returns how many slices each output tile has if every slice lies within one
+// tile, else 0. The blocks of such a tile each pass a share of its results to the op.
+func slicesPerTile(slices, tiles int) int {
+	if slices > tiles && slices%tiles == 0 {
+		return slices / tiles
+	}
+	return 0
+}
+
+// blocksPerSlice returns how many blocks process a slice side by side, each for its own tile
+// of tokens: tokenTiles if that takes no more rounds, else 1, and each block processes its
+// slice for one token tile after another. Side by side, weights are read from memory once.
+// Blocks that share an output tile wait for one another, so they must run in the same round.
+func blocksPerSlice(slices, tiles, tokenTiles int) int {
+	if each := max(1, slicesPerTile(slices, tiles)); slices%tokenTiles != 0 || slices/tokenTiles%each != 0 {
+		return 1
+	}
+	return tokenTiles
+}
+
+// clusterSize returns the thread block cluster for n blocks per slice. Two blocks of a cluster
+// are close together, so one finds the weights that the other read in a near cache. Larger
+// clusters do not fit everywhere: an H200 has room for only 30 clusters of four.
+func clusterSize(n int) int { return 2 - n%2 }
+
+// evenTiles divides n tokens into the fewest tiles of at most most tokens, all of one size but
+// the last, which may be smaller. The size is a multiple of 8, as tensor cores take tokens.
+// Even tiles are fastest because blocks wait for the longest one.
+func evenTiles(n, most int) (tiles, tokens int) {
+	tokens = splitsOf(splitsOf(n, splitsOf(n, most)), 8) * 8
+	return splitsOf(n, tokens), tokens
+}
+
+// sliceStart is the first K block of a slice: an output tile, and a K block of it.
+type sliceStart struct{ tile, kBlock int }
+
+// sliceStarts caches the starts by sliceShape: each capture asks for them again.
+var sliceStarts sync.Map
+
+// starts returns the start of each slice, and after them the end of the last one.
+func (s sliceShape) starts() []sliceStart {
+	if known, ok := sliceStarts.Load(s); ok {
+		return known.([]sliceStart)
+	}
+	starts := s.balanced()
+	sliceStarts.Store(s, starts)
+	return starts
+}
+
+// balanced cuts the slices so that all blocks finish at about the same time. The slices are
+// of equal length if each lies within one output tile, or if balancing would leave some unused.
+func (s sliceShape) balanced() []sliceStart {
+	if s.slices > 1 && slicesPerTile(s.slices, s.tiles) == 0 {
+		least, most := s.tiles*s.kBlocks/s.slices, s.tiles*(s.kBlocks+epilogueCost)+partialsCost
+		for least < most {
+			if middle := (least + most) / 2; s.within(middle) != nil {
+				most = middle
+			} else {
+				least = middle + 1
+			}
+		}
+		if starts := s.within(least); len(starts) == s.slices+1 {
+			return starts
+		}
+	}
+	return s.even()
+}
+
+// even cuts slices of equal length.
+func (s sliceShape) even() []sliceStart {
+	starts := make([]sliceStart, s.slices+1)
+	for slice := range starts {
+		at := s.tiles * s.kBlocks * slice / s.slices
+		starts[slice] = sliceStart{at / s.kBlocks, at % s.kBlocks}
+	}
+	return starts
+}
+
+// within cuts the longest slices that take a block no longer than most K blocks, costs
+// included. It returns nil if that takes more slices than s has. A slice that contains no end
+// of an output tile stores its partials as early as the block that needs them starts its
+// epilogue.
+func (s sliceShape) within(most int) []sliceStart {
+	at := sliceStart{}
+	starts := []sliceStart{at}
+	for at.tile < s.tiles {
+		if len(starts) > s.slices {
+			return nil
+		}
+		took, ends := 0, false
+		for at.tile < s.tiles && took+s.kBlocks-at.kBlock+epilogueCost <= most {
+			took += s.kBlocks - at.kBlock + epilogueCost
+			at, ends = sliceStart{at.tile + 1, 0}, true
+		}
+		if at.tile < s.tiles {
+			more := most - took - partialsCost
+			if !ends {
+				more -= epilogueCost
+			}
+			if more = min(more, s.kBlocks-at.kBlock-1); more > partialsCost {
+				at.kBlock += more
+			} else if !ends {
+				return nil
+			}
+		}
+		starts = append(starts, at)
+	}
+	return starts
+}
+
+// maxSliceStarts is the capacity of the kernel argument workSlices.
+const maxSliceStarts = 136
+
+// arrivalBytes is the size of the arrival counters, through which blocks learn that partials
+// are stored: two uint32 per slice and token tile.
+const arrivalBytes = 1 << 16
+
+// maxStreamKTokens is the largest token tile of a block.
+const maxStreamKTokens = 208
+
+// PartialsBytes returns the size of [Workspace].Partials for a product over n rows of cols
+// columns; outputs are the rows of each of its weights. The size is that of the arrival
+// counters, then float32 [slices][tokens][128] partials.
+func PartialsBytes(n, cols int, outputs ...int) int64 {
+	tiles := 0
+	for _, rows := range outputs {
+		tiles += splitsOf(rows, tileRows)
+	}
+	return partialsBytes(n, tiles, cols)
+}
+
+func partialsBytes(n, rowTiles, cols int) int64 {
+	tokens, slices := splitsOf(n, maxStreamKTokens)*maxStreamKTokens, sliceShapeOf(rowTiles, cols).slices
+	return arrivalBytes + int64(slices)*streamKTiles*tileRows*int64(tokens)*4
+}

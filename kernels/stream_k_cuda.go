@@ -1,0 +1,132 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"reel/kernels/device/cuda"
+)
+
+// streamKVariants are the kernels of the stream-K prefill GEMM, with as many token rows per
+// block and stages of the shared-memory pipeline as the .cu files instantiate.
+var streamKVariants = []variant{
+	newStreamKVariant(16, 12), newStreamKVariant(56, 8), newStreamKVariant(104, 7), newStreamKVariant(208, 5),
+}
+
+func newStreamKVariant(tokens, stages int) variant {
+	const kBlockBytes = 2 * kBlockCols // of a token, or of a row of weights
+	threads := 352
+	if tokens > 56 { // a whole warpgroup of helper warps, which gives its registers to the others
+		threads = 384
+	}
+	shared := roundUp1024(256+4*tokens) + roundUp1024(16*tokens) + stages*(streamKTiles*tileRows+tokens)*kBlockBytes
+	return variant{fmt.Sprintf("_prompt%d", tokens), streamKTiles, tokens, threads, shared}
+}
+
+// roundUp1024 rounds n up to a multiple of 1,024.
+func roundUp1024(n int) int { return (n + 1023) &^ 1023 }
+
+// streamKArgs mirrors the arguments of a stream-K kernel.
+type streamKArgs[T any] struct {
+	op                 T
+	rounded            roundedArgs
+	handover           handoverArgs
+	partials, arrivals uint64
+	slices             workSlices
+}
+
+// workSlices mirrors the struct of the same name in C++.
+type workSlices struct {
+	slices, tokenTiles, kBlocks, perTile int32
+	inverse                              uint32 // 2³²/perTile, rounded up; 0 if perTile is 0
+	tokens                               int32  // of a token tile
+	starts                               [maxSliceStarts]uint32
+}
+
+// handoverArgs mirrors the arguments of a fused epilogue.
+type handoverArgs struct {
+	rows, norm, squares uint64
+	tokens, _           int32
+}
+
+// streamKVariant returns the variant that takes n tokens in the least time.
+func streamKVariant(variants []variant, n int) *variant {
+	// The cost of reading the weights once more, in tokens. Measured at 7B, before the blocks of
+	// different token tiles read the weights side by side.
+	const fixed = 320
+	best, least := &variants[0], 0
+	for i := range variants {
+		v := &variants[i]
+		if cost := (n + v.tokens - 1) / v.tokens * (v.tokens + fixed); least == 0 || cost < least {
+			best, least = v, cost
+		}
+	}
+	return best
+}
+
+// launchStreamK launches p, of the prefill class.
+func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) error {
+	r, err := p.roundedInput(q, kind)
+	if err != nil {
+		return err
+	}
+	n, cols := int(p.in.n), int(p.in.cols)
+	v, shape := streamKVariant(streamKVariants, n), sliceShapeOf(p.units*p.tiles, cols)
+	tokenTiles, tokens := evenTiles(n, v.tokens)
+	abreast := blocksPerSlice(shape.slices, shape.tiles, tokenTiles)
+	g := cuda.Grid{X: abreast, Y: shape.slices / abreast, Cluster: clusterSize(abreast), Threads: v.threads, Shared: v.shared,
+		Dependent: dependentLaunch}
+	arrivals := q.Address(p.workspace.Partials)
+	return cuda.Launch(q, p.name+kind+v.suffix, g, streamKArgs[T]{op: args, rounded: r, handover: p.epilogue(q, n),
+		partials: arrivals + arrivalBytes, arrivals: arrivals, slices: shape.args(tokenTiles, tokens)})
+}
+
+// args returns the kernel's argument for tokenTiles tiles of tokens token rows.
+func (s sliceShape) args(tokenTiles, tokens int) workSlices {
+	a := workSlices{slices: int32(s.slices), tokenTiles: int32(tokenTiles), kBlocks: int32(s.kBlocks),
+		perTile: int32(slicesPerTile(s.slices, s.tiles)), tokens: int32(tokens)}
+	for i, start := range s.starts() {
+		a.starts[i] = uint32(start.tile)<<16 | uint32(start.kBlock)
+	}
+	if a.perTile > 0 {
+		a.inverse = math.MaxUint32/uint32(a.perTile) + 1
+	}
+	return a
+}
+
+// canStreamK reports whether p has whole tiles of outputs, and the memory for split-K
+// partials. All ops of a pass that have any get the same answer.
+func (p productLaunch) canStreamK() bool {
+	n := int(p.in.n)
+	for _, w := range p.weights {
+		if w.Rows%tileRows != 0 {
+			return false
+		}
+	}
+	counters := splitsOf(n, streamKVariant(streamKVariants, n).tokens) * maxWorkSlices
+	return 8*counters <= arrivalBytes && p.workspace.Partials.Bytes() >= partialsBytes(n, p.units*p.tiles, int(p.in.cols))
+}
+
+// roundedInput returns p's input rows as the op before left them, or rounds them now.
+func (p productLaunch) roundedInput(q *cuda.Queue, kind string) (roundedArgs, error) {
+	if !p.handover.InputIsRounded || p.in.cols%128 != 0 {
+		return p.round(q, kind)
+	}
+	r := roundedAt(q.Address(p.workspace.Rounded), int(p.in.n), int(p.in.cols))
+	if p.in.norm != 0 {
+		r.squares = p.in.cols / 128
+	}
+	return r, nil
+}
+
+// epilogue returns the arguments of p's fused epilogue over n rows, or zeros if it has none.
+func (p productLaunch) epilogue(q *cuda.Queue, n int) handoverArgs {
+	cols := p.weights[0].Rows
+	if p.handover.Rounded.Bytes() < RoundedBytes(n, cols) || cols%128 != 0 {
+		return handoverArgs{}
+	}
+	r := roundedAt(q.Address(p.handover.Rounded), n, cols)
+	return handoverArgs{rows: r.rows, norm: q.Address(p.handover.Norm), squares: r.scales, tokens: r.tokens}
+}

@@ -1,0 +1,138 @@
+package kernels
+
+import (
+	"slices"
+	"testing"
+)
+
+// Blocks that run side by side, as work_slices.cuh numbers them, take every slice for every
+// token tile once. The slices of one output tile, whose blocks wait for one another, are in
+// the same round.
+func TestBlocksPerSliceCoverEverySliceOnce(t *testing.T) {
+	found := 0
+	for side := 1; side <= 6; side++ { // CUDA wants a grid of whole clusters
+		if n := clusterSize(side); side%n != 0 || side%2 == 0 && n != 2 {
+			t.Errorf("%d blocks in clusters of %d", side, n)
+		}
+	}
+	for slices := 1; slices <= 132; slices++ {
+		for tiles := 1; tiles <= 140; tiles++ {
+			for tokenTiles := 1; tokenTiles <= 6; tokenTiles++ {
+				if blocksPerSlice(slices, tiles, tokenTiles) > 1 {
+					found++
+					checkRounds(t, slices, tiles, tokenTiles)
+				}
+			}
+		}
+	}
+	if found == 0 || blocksPerSlice(132, 172, 2) != 2 || blocksPerSlice(128, 32, 2) != 2 {
+		t.Error("no slices of 7B are processed side by side")
+	}
+}
+
+func checkRounds(t *testing.T, slices, tiles, tokenTiles int) {
+	t.Helper()
+	roundOf := map[[2]int]int{} // by slice and token tile
+	for row := range slices / tokenTiles {
+		for round := range tokenTiles {
+			for tile := range tokenTiles {
+				roundOf[[2]int{round*(slices/tokenTiles) + row, tile}] = round
+			}
+		}
+	}
+	if len(roundOf) != slices*tokenTiles {
+		t.Fatalf("%d slices, %d token tiles: %d of %d processed", slices, tokenTiles, len(roundOf), slices*tokenTiles)
+	}
+	for at, round := range roundOf {
+		if at[0] >= slices {
+			t.Fatalf("%d slices, %d token tiles: slice %d", slices, tokenTiles, at[0])
+		}
+		if each := slices / tiles; each > 1 && slices%tiles == 0 && roundOf[[2]int{at[0] / each * each, at[1]}] != round {
+			t.Fatalf("%d slices of %d output tiles, %d token tiles: output tile %d is in several rounds", slices, tiles, tokenTiles, at[0]/each)
+		}
+	}
+}
+
+// Token tiles cover all tokens. None is empty or above the limit, there are as few as possible,
+// and none is 8 tokens longer than an equal share.
+func TestEvenTiles(t *testing.T) {
+	for _, most := range []int{16, 56, 104, 208} {
+		for n := 1; n <= 9000; n++ {
+			tiles, tokens := evenTiles(n, most)
+			if last := n - (tiles-1)*tokens; tokens%8 != 0 || tokens > most || last < 1 || last > tokens || tiles > splitsOf(n, most) ||
+				tokens >= splitsOf(n, splitsOf(n, most))+8 {
+				t.Fatalf("%d tokens, at most %d per tile: %d tiles of %d", n, most, tiles, tokens)
+			}
+		}
+	}
+	if tiles, tokens := evenTiles(400, 208); tiles != 2 || tokens != 200 {
+		t.Errorf("400 tokens are %d tiles of %d, wants 2 of 200", tiles, tokens)
+	}
+}
+
+// Slices cover every K block of every output tile once, and none is empty. If each slice lies
+// within one output tile, all tiles have the same number of slices.
+func TestSlicesCoverEveryKBlockOnce(t *testing.T) {
+	for rowTiles := 1; rowTiles <= 1500; rowTiles += 1 + rowTiles/9 {
+		for _, cols := range []int{16, 64, 80, 512, 576, 2048, 4096, 11008} {
+			s := sliceShapeOf(rowTiles, cols)
+			starts := s.starts()
+			if len(starts) != s.slices+1 || s.slices >= maxSliceStarts || starts[0] != (sliceStart{}) || starts[s.slices] != (sliceStart{s.tiles, 0}) {
+				t.Fatalf("%+v: %v", s, starts)
+			}
+			for slice := range s.slices {
+				from, to := starts[slice], starts[slice+1]
+				if from.tile*s.kBlocks+from.kBlock >= to.tile*s.kBlocks+to.kBlock || from.kBlock >= s.kBlocks {
+					t.Fatalf("%+v: slice %d is from %v to %v", s, slice, from, to)
+				}
+				if each := slicesPerTile(s.slices, s.tiles); each > 0 && (from.tile != slice/each || slice%each == 0 && from.kBlock != 0) {
+					t.Fatalf("%+v: slice %d starts at %v", s, slice, from)
+				}
+			}
+		}
+	}
+}
+
+// blockCost returns how long a block takes for a slice, in K blocks, as measured at 7B
+// (NOTES.md): 7 more for the epilogue of an output tile, 3 for storing partials, and the 7 of
+// the waiting block's epilogue if the slice ends no output tile.
+func blockCost(starts []sliceStart, kBlocks, slice int) int {
+	from, to := starts[slice], starts[slice+1]
+	took := (to.tile-from.tile)*(kBlocks+7) + to.kBlock - from.kBlock
+	if to.kBlock > 0 {
+		took += 3
+	}
+	if to.tile == from.tile {
+		took += 7
+	}
+	return took
+}
+
+// The longest block takes no longer than with slices of equal length, but for a K block of
+// rounding. For gate and up at 7B it takes less.
+func TestSlicesAreBalanced(t *testing.T) {
+	longest := func(starts []sliceStart, kBlocks int) (most int) {
+		for slice := range len(starts) - 1 {
+			most = max(most, blockCost(starts, kBlocks, slice))
+		}
+		return most
+	}
+	for tiles := 1; tiles <= 300; tiles++ {
+		for _, kBlocks := range []int{14, 32, 64, 172} {
+			s := sliceShapeOf(tiles*streamKTiles, kBlocks*kBlockCols)
+			if s.tiles != tiles || s.kBlocks != kBlocks {
+				t.Fatalf("%d output tiles of %d K blocks: %+v", tiles, kBlocks, s)
+			}
+			if got, even := longest(s.starts(), kBlocks), longest(s.even(), kBlocks); got > even+1 {
+				t.Fatalf("%+v: a block takes %d K blocks, with even slices %d", s, got, even)
+			}
+		}
+	}
+	gateUp := sliceShape{132, 172, 64}
+	if got, even := longest(gateUp.starts(), 64), longest(gateUp.even(), 64); got != 96 || even <= got {
+		t.Errorf("gate and up: %d K blocks, even %d", got, even)
+	}
+	if qkv := (sliceShape{132, 96, 64}); !slices.Equal(qkv.starts(), qkv.even()) {
+		t.Error("q, k, v do not have even slices, which are fewer")
+	}
+}
