@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/plan"
 	"reel/kernels/device"
 )
 
@@ -36,14 +37,14 @@ func (p waiting) whileBusy(progress func(float64, string), try func() error) err
 // fit plans what the device's memory is used for. What does not fit is the
 // operator's to mend, unless it would if other programs held none: that is
 // device.ErrBusy.
-func (l *prepared) fit(p planner, use weightUse) error {
+func (l *prepared) fit(p plan.Planner, use plan.WeightUse) error {
 	b, err := l.hardware.budget(use)
 	if err != nil {
 		return err
 	}
-	l.sizes, l.plan, err = p.plan(b.bytes)
-	err = b.explain(err)
-	l.heapRoom = programRoom + l.sizes.graphs + max(0, b.hard-l.sizes.total())
+	l.sizes, l.plan, err = p.Plan(b.Bytes)
+	err = b.Explain(err)
+	l.heapRoom = plan.ProgramRoom + l.sizes.Graphs + max(0, b.Hard-l.sizes.Total())
 	if !errors.Is(err, config.ErrNoRoom) {
 		if err != nil {
 			err = config.Refuse(config.ErrConfig, "%w", err)
@@ -55,7 +56,7 @@ func (l *prepared) fit(p planner, use weightUse) error {
 		if failed != nil {
 			return failed
 		}
-		if _, _, e := p.plan(whole); e == nil {
+		if _, _, e := p.Plan(whole); e == nil {
 			return fmt.Errorf("%w: %w", device.ErrBusy, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/plan"
 	"reel/kernels/cuda"
 	"reel/kernels/device"
 	gpu "reel/kernels/device/cuda"
@@ -47,16 +48,16 @@ func openHardware(o config.Options) (hardware, error) {
 	if err != nil {
 		return hardware{}, err
 	}
-	h := hardware{Device: spoiled(d), profile: gpuProfile, machine: describe(d), open: func() (reader, error) { return openReader(d) }}
+	h := hardware{Device: spoiled(d), Profile: plan.GPUProfile, machine: describe(d), open: func() (reader, error) { return openReader(d) }}
 	if watch != nil {
 		h.taken = watch.taken
 		if bytes, _ := watch.taken(); bytes > 0 {
-			h.overhead = bytes + laterOverhead
+			h.Overhead = bytes + laterOverhead
 		}
 	}
 	h.available = func() (int64, error) {
 		free, _, err := d.MemInfo()
-		return h.overhead - laterOverhead + free - free/32, err // the context is there already
+		return h.Overhead - laterOverhead + free - free/32, err // the context is there already
 	}
 	h.whole = func() (int64, error) {
 		_, total, err := d.MemInfo()

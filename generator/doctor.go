@@ -18,6 +18,7 @@ import (
 	"reel/client"
 	"reel/generator/internal/config"
 	"reel/generator/internal/doctor"
+	"reel/generator/internal/plan"
 	"reel/protocol"
 )
 
@@ -150,7 +151,7 @@ func plannedBytes(o config.Options, total int64) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("the model in %s cannot be served: %w", name, err)
 	}
-	r, err := makeReport(planner{c, gpuProfile, o}, name, total)
+	r, err := plan.NewReport(plan.Planner{Config: c, Profile: plan.GPUProfile, Options: o}, name, total)
 	return r.Total, err
 }
 
@@ -161,11 +162,11 @@ func hostMemory(o config.Options) (string, error) {
 	if err != nil {
 		return "", nil
 	}
-	var r report
+	var r plan.Report
 	c, use, err := headersOf(files)
 	if err == nil {
 		o.Device = "host"
-		r, err = reportOn(c, use, o, name, 0)
+		r, err = plan.ReportFor(c, use, o, name, 0)
 	} else {
 		err = cannotServe(name, err)
 	}
@@ -175,5 +176,5 @@ func hostMemory(o config.Options) (string, error) {
 	case err != nil:
 		return "", nil
 	}
-	return fmt.Sprintf("KV cache, arena and graphs take %s at most; the bound is %s", gib(r.Total), r.Limit), nil
+	return fmt.Sprintf("KV cache, arena and graphs take %s at most; the bound is %s", plan.GiB(r.Total), r.Limit), nil
 }

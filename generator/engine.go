@@ -13,6 +13,7 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/plan"
 	"reel/generator/internal/server"
 	"reel/protocol"
 )
@@ -143,7 +144,7 @@ func logMemory(log zerolog.Logger, m server.Model) {
 		return
 	}
 	taken, by := m.Taken()
-	log.Info().Str("planned", gib(m.Planned)).Str("taken", gib(taken)).Str("by", by).Int64("planned_bytes", m.Planned).Int64("taken_bytes", taken).Msg("memory")
+	log.Info().Str("planned", plan.GiB(m.Planned)).Str("taken", plan.GiB(taken)).Str("by", by).Int64("planned_bytes", m.Planned).Int64("taken_bytes", taken).Msg("memory")
 }
 
 // adopt makes runner the one that interrupt stops, unless that has been already.

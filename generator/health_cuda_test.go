@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/plan"
 	"reel/kernels/cuda"
 	gpu "reel/kernels/device/cuda"
 	"reel/protocol"
@@ -71,7 +72,7 @@ func TestGPUBusyAtBoot(t *testing.T) {
 		if err != nil || waited < 2 {
 			t.Fatalf("%v after %d waits", err, waited)
 		}
-		t.Logf("%s left by another program: it waited %d times, then loaded", gib(leave), waited)
+		t.Logf("%s left by another program: it waited %d times, then loaded", plan.GiB(leave), waited)
 		closeGPU(t, l, nil)
 	}
 }
@@ -138,7 +139,7 @@ func TestGPUHeldByAnother(t *testing.T) {
 	}
 	ballast(t, d, leave)
 	free, _, err := d.MemInfo()
-	_, _ = os.Stdout.WriteString("\nholds all but " + gib(free) + "\n")
+	_, _ = os.Stdout.WriteString("\nholds all but " + plan.GiB(free) + "\n")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	if err != nil {
 		t.Error(err)

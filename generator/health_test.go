@@ -17,6 +17,7 @@ import (
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/model"
+	"reel/generator/internal/plan"
 	"reel/generator/internal/server"
 	"reel/generator/internal/weights"
 	"reel/kernels/device"
@@ -161,7 +162,7 @@ func TestStartWaitsForMemory(t *testing.T) {
 // A model that the whole GPU could not hold is not waited for.
 func TestGiantIsRefused(t *testing.T) {
 	h := hostHardware()
-	h.profile = gpuProfile
+	h.Profile = plan.GPUProfile
 	h.available = func() (int64, error) { return 1 << 30, nil }
 	h.whole = func() (int64, error) { return 140 << 30, nil }
 	_, err := prepareOn(func(config.Options) (hardware, error) { return h, nil }, config.Options{Model: giant(t)}, func(_ float64, what string) {

@@ -16,6 +16,7 @@ import (
 	"reel/generator/internal/files"
 	"reel/generator/internal/memlimit"
 	"reel/generator/internal/model"
+	"reel/generator/internal/plan"
 	"reel/generator/internal/server"
 	"reel/generator/internal/tokenizer"
 	"reel/generator/internal/weights"
@@ -44,7 +45,7 @@ func load(_ context.Context, o config.Options, progress func(float64, string)) (
 	template, end := startChat(l.chat, chatWorker)
 	m := server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Chat: template, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab},
-		Shape:  shapeOf(l.model), Machine: l.hardware.machine, Planned: l.sizes.atStart(), Taken: l.hardware.taken, Memory: l.planned()}
+		Shape:  shapeOf(l.model), Machine: l.hardware.machine, Planned: l.sizes.AtStart(), Taken: l.hardware.taken, Memory: l.planned()}
 	m, runner := watchWeights(l.weights, m, l.hardware.watch(chatty{e, end}, o), e.Fail)
 	return m, runner, nil
 }
@@ -52,7 +53,7 @@ func load(_ context.Context, o config.Options, progress func(float64, string)) (
 // hardware is a device and what it does at once.
 type hardware struct {
 	device.Device
-	profile
+	plan.Profile
 	machine func() protocol.Machine
 	taken   func() (bytes int64, by string) // by this process; nil where nobody knows
 	open    func() (reader, error)          // of a GPU's load and faults; nil where there is none
@@ -74,7 +75,7 @@ type prepared struct {
 	chat      *chat.Source // nil where the model has no chat template
 	model     *model.Model
 	weights   *weights.Checkpoint // closed where the device has a copy
-	sizes     sizes
+	sizes     plan.Sizes
 	plan      engine.Options
 	heapRoom  int64 // bytes by which Go's heap may grow from the plan on
 }
@@ -109,13 +110,15 @@ func prepareOn(open func(config.Options) (hardware, error), o config.Options, pr
 	if o.Guard {
 		l.hardware.Device = device.NewGuard(l.hardware.Device)
 	}
-	if err = gpuPatience.whileBusy(progress, func() error { return l.fit(planner{s.config, l.hardware.profile, o}, useOf(s.tensors)) }); err != nil {
+	if err = gpuPatience.whileBusy(progress, func() error {
+		return l.fit(plan.Planner{Config: s.config, Profile: l.hardware.Profile, Options: o}, plan.UseOf(s.tensors))
+	}); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
 	s.config.Context = l.plan.Context
 	progress(0.1, "loading the weights")
 	l.weights = s.tensors
-	l.model, err = s.load(l.hardware, s.config, !l.hardware.packed, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
+	l.model, err = s.load(l.hardware, s.config, !l.hardware.Packed, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
 	if err != nil {
 		return l, cannotServe(name, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/plan"
 	"reel/kernels/device"
 	"reel/protocol"
 )
@@ -69,11 +70,11 @@ func loadOften(t *testing.T, h hardware, n int, taken func() int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		budget, err := h.budget(useOf(s.tensors))
+		budget, err := h.budget(plan.UseOf(s.tensors))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, opts, err := planner{s.config, h.profile, config.Options{MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}}.plan(budget.bytes)
+		_, opts, err := plan.Planner{Config: s.config, Profile: h.Profile, Options: config.Options{MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}}.Plan(budget.Bytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,7 @@ func TestLoads200Times(t *testing.T) {
 	}
 	host := device.NewHost(device.HostOptions{Workers: 2})
 	defer host.Close()
-	h := hardware{Device: host, profile: hostProfile, available: func() (int64, error) { return 1 << 30, nil }}
+	h := hardware{Device: host, Profile: plan.HostProfile, available: func() (int64, error) { return 1 << 30, nil }}
 	loadOften(t, h, n, func() int64 { return host.Live().Bytes })
 	if live := host.Live(); live != (device.Live{}) {
 		t.Errorf("%+v are left", live)
@@ -147,7 +148,7 @@ func TestUnderBallast(t *testing.T) {
 	const limit = 64 << 20
 	host := device.NewHost(device.HostOptions{Workers: 2, Limit: limit, GraphBytes: 1 << 20})
 	defer host.Close()
-	h := hardware{Device: host, profile: hostProfile, available: func() (int64, error) { return 16 << 20, nil }}
+	h := hardware{Device: host, Profile: plan.HostProfile, available: func() (int64, error) { return 16 << 20, nil }}
 	l, err := prepareOn(func(config.Options) (hardware, error) { return h, nil },
 		config.Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
 	if err == nil {

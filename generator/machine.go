@@ -58,14 +58,14 @@ func shapeOf(m *model.Model) protocol.Shape {
 // planned is what the plan takes of the device's memory, by kind. Weights that are
 // read where the file is mapped count as the pages that they come to be.
 func (l prepared) planned() []protocol.MemoryUse {
-	s, weights := l.sizes, l.sizes.weightBytes()
-	if !l.hardware.packed {
+	s, weights := l.sizes, l.sizes.WeightBytes()
+	if !l.hardware.Packed {
 		weights += l.model.WeightBytes()
 	}
-	list := []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: weights}, {Kind: protocol.MemoryKV, Planned: s.kvPool()},
-		{Kind: protocol.MemoryArena, Planned: s.arena}, {Kind: protocol.MemoryGraphs, Planned: s.graphs}}
-	if s.overhead > 0 { // a GPU's; a process has no such part
-		list = append(list, protocol.MemoryUse{Kind: protocol.MemoryOther, Planned: s.overhead})
+	list := []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: weights}, {Kind: protocol.MemoryKV, Planned: s.KVPool()},
+		{Kind: protocol.MemoryArena, Planned: s.Arena}, {Kind: protocol.MemoryGraphs, Planned: s.Graphs}}
+	if s.Overhead > 0 { // a GPU's; a process has no such part
+		list = append(list, protocol.MemoryUse{Kind: protocol.MemoryOther, Planned: s.Overhead})
 	}
 	return list
 }

@@ -12,6 +12,7 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/plan"
 	"reel/kernels/device"
 	gpu "reel/kernels/device/cuda"
 	"reel/protocol"
@@ -65,9 +66,9 @@ func TestGPUMemoryIsAsPlanned(t *testing.T) {
 				t.Fatalf("%s: %v", dir, err)
 			}
 			taken, by := l.hardware.taken()
-			planned := l.sizes.atStart()
+			planned := l.sizes.AtStart()
 			t.Logf("%s, %d sequences of %d tokens: planned %s, NVML (%s) has %s, %s more; overhead %s, weights %s, arena %s, KV %s, %d graphs %s", l.name, l.plan.MaxBatch, l.plan.Context,
-				gib(planned), by, gib(taken), gib(planned-taken), gib(l.sizes.overhead), gib(l.sizes.weightBytes()), gib(l.sizes.arena), gib(l.sizes.kvPool()), l.sizes.startGraphs, gib(l.sizes.graphsAtStart))
+				plan.GiB(planned), by, plan.GiB(taken), plan.GiB(planned-taken), plan.GiB(l.sizes.Overhead), plan.GiB(l.sizes.WeightBytes()), plan.GiB(l.sizes.Arena), plan.GiB(l.sizes.KVPool()), l.sizes.StartGraphs, plan.GiB(l.sizes.GraphsAtStart))
 			most := int64(128 << 20)
 			if taken > 4<<30 {
 				most = taken / 10
@@ -129,7 +130,7 @@ func TestGPUUnderBallast(t *testing.T) {
 		free, _, _ := l.hardware.Device.(*gpu.Device).MemInfo()
 		promptsOf(t, e, want)
 		s := e.Stats().Graphs
-		t.Logf("%s left: %d graphs live, %d rolled, %d evicted, %d failed (%s); steps exact %d, padded %d, eager %d", gib(free), s.Live, s.Rolled, s.Evicted, s.Failed, s.Failure, s.Exact, s.Padded, s.Eager)
+		t.Logf("%s left: %d graphs live, %d rolled, %d evicted, %d failed (%s); steps exact %d, padded %d, eager %d", plan.GiB(free), s.Live, s.Rolled, s.Evicted, s.Failed, s.Failure, s.Exact, s.Padded, s.Eager)
 		release()
 	}
 	shed(t, e) // with a typed error, not a failure
@@ -184,11 +185,11 @@ func TestGPUStartsUnderBallast(t *testing.T) {
 	for _, leave := range leaves[:2] {
 		l, e, release, _, err := serving(t, leave, func(func()) {})
 		if err != nil {
-			t.Fatalf("%s left: %v", gib(leave), err)
+			t.Fatalf("%s left: %v", plan.GiB(leave), err)
 		}
 		serves(t, e)
 		s := e.Stats()
-		t.Logf("%s left: serves with %d pages, %d graphs live, %d failed (%s)", gib(leave), s.KV.Pages, s.Graphs.Live, s.Graphs.Failed, s.Graphs.Failure)
+		t.Logf("%s left: serves with %d pages, %d graphs live, %d failed (%s)", plan.GiB(leave), s.KV.Pages, s.Graphs.Live, s.Graphs.Failed, s.Graphs.Failure)
 		release()
 		closeGPU(t, l, nil)
 	}
@@ -204,9 +205,9 @@ func TestGPUWaitsForMemory(t *testing.T) {
 	if !errors.Is(err, device.ErrBusy) || !errors.Is(err, config.ErrNoRoom) || errors.Is(err, config.ErrConfig) || explain(err).Code != protocol.CodeGPUBusy || looks < 2 {
 		t.Fatalf("after %d looks: %v", looks, err)
 	}
-	t.Logf("%s left: after %d looks: %v", gib(leaves[2]), looks, err)
+	t.Logf("%s left: after %d looks: %v", plan.GiB(leaves[2]), looks, err)
 	if free, _, err := l.hardware.Device.(*gpu.Device).MemInfo(); err != nil || free < leaves[2] {
-		t.Errorf("%s left of %s: %v", gib(free), gib(leaves[2]), err)
+		t.Errorf("%s left of %s: %v", plan.GiB(free), plan.GiB(leaves[2]), err)
 	}
 	release()
 	closeGPU(t, l, nil)

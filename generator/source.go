@@ -9,6 +9,7 @@ import (
 	"io/fs"
 
 	"reel/generator/internal/model"
+	"reel/generator/internal/plan"
 	"reel/generator/internal/weights"
 	"reel/kernels/device"
 )
@@ -80,4 +81,20 @@ func readBounded(files fs.FS, name string, most int) ([]byte, error) {
 		err = fmt.Errorf("%s has more than %d bytes", name, most)
 	}
 	return raw, err
+}
+
+// headersOf reads the config, and checks the weights' headers where there are
+// weights. It leaves no file mapped.
+func headersOf(files fs.FS) (c model.Config, use plan.WeightUse, err error) {
+	s, err := openSource(files)
+	if errors.Is(err, fs.ErrNotExist) {
+		c, err = readConfig(files)
+		return c, use, err
+	}
+	if err != nil {
+		return s.config, use, err
+	}
+	use = plan.UseOf(s.tensors)
+	use.Unmapped = s.tensors.Mapped()
+	return s.config, use, s.tensors.Close()
 }

@@ -13,6 +13,7 @@ import (
 
 	"reel/client"
 	"reel/generator/internal/config"
+	"reel/generator/internal/plan"
 	"reel/protocol"
 )
 
@@ -72,11 +73,11 @@ func printMemory(w io.Writer, s *protocol.Status) error {
 	fmt.Fprintf(w, "%s on %s %s\n%-10s %14s %14s\n", s.Model, s.Device, s.Machine.Name, "", "planned", "in use")
 	planned, used := int64(0), int64(0)
 	for _, m := range s.Memory {
-		fmt.Fprintf(w, "%-10s %14s %14s\n", m.Kind, gib(m.Planned), gib(m.Used))
+		fmt.Fprintf(w, "%-10s %14s %14s\n", m.Kind, plan.GiB(m.Planned), plan.GiB(m.Used))
 		planned, used = planned+m.Planned, used+m.Used
 	}
-	fmt.Fprintf(w, "%-10s %14s %14s\n", "all", gib(planned), gib(used))
-	_, err := fmt.Fprintf(w, "%-10s %14s %14s\n", "device", gib(s.Machine.MemoryTotal), gib(s.Machine.MemoryUsed))
+	fmt.Fprintf(w, "%-10s %14s %14s\n", "all", plan.GiB(planned), plan.GiB(used))
+	_, err := fmt.Fprintf(w, "%-10s %14s %14s\n", "device", plan.GiB(s.Machine.MemoryTotal), plan.GiB(s.Machine.MemoryUsed))
 	return err
 }
 

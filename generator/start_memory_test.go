@@ -15,6 +15,7 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/memlimit"
+	"reel/generator/internal/plan"
 	"reel/kernels/device"
 	"reel/protocol"
 )
@@ -26,38 +27,6 @@ var roomy = memlimit.Limit{Kind: memlimit.Machine, Name: "the machine's memory",
 
 func limit(kind memlimit.Kind, name string, left int64) memlimit.Limit {
 	return memlimit.Limit{Kind: kind, Name: name, Bound: left + 100*miB, Left: left}
-}
-
-// The least limit binds, less what the weights and the program take of it.
-func TestHostBudget(t *testing.T) {
-	w := weightUse{resident: 100 * miB, unmapped: 10 * miB, copied: miB}
-	const (
-		half   = 4<<30 - miB // of the machine
-		cgroup = 1<<30 - 101*miB - programRoom
-		space  = 1<<30 - 11*miB - spaceRoom
-		data   = 1<<30 - miB - dataRoom
-	)
-	group := func(name string, left int64) memlimit.Limit { return limit(memlimit.Cgroup, name, left) }
-	for _, c := range []struct {
-		limits      []memlimit.Limit
-		bytes, hard int64
-		binds       string
-	}{
-		{nil, half, unlimited, "the machine's memory"},
-		{[]memlimit.Limit{group("max", 1<<30)}, cgroup, cgroup, "max"},
-		{[]memlimit.Limit{limit(memlimit.AddressSpace, "as", 1<<30)}, space, space, "as"},
-		{[]memlimit.Limit{limit(memlimit.Data, "data", 1<<30)}, data, data, "data"},
-		{[]memlimit.Limit{group("max", 20<<30), limit(memlimit.Data, "data", 16<<30)},
-			half, data + 15<<30, "the machine's memory"},
-		{[]memlimit.Limit{group("inner", 3<<30), group("outer", 1<<30), limit(memlimit.AddressSpace, "as", 2<<30)},
-			cgroup, cgroup, "outer"},
-		{[]memlimit.Limit{group("tiny", miB)}, 0, 0, "tiny"},
-	} {
-		b := hostBudget(append([]memlimit.Limit{roomy}, c.limits...), w)
-		if b.bytes != c.bytes || b.hard != c.hard || b.limit.Name != c.binds || !strings.Contains(b.String(), c.binds) {
-			t.Errorf("%+v: %d, %d of %v, wants %d, %d of %s", c.limits, b.bytes, b.hard, b, c.bytes, c.hard, c.binds)
-		}
-	}
 }
 
 // bounded is the host with these limits beside a roomy machine's.
@@ -76,15 +45,15 @@ func TestLimitsBindThePlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	rooms := map[memlimit.Kind]int64{
-		memlimit.Cgroup: programRoom, memlimit.AddressSpace: spaceRoom, memlimit.Data: dataRoom}
+		memlimit.Cgroup: plan.ProgramRoom, memlimit.AddressSpace: plan.SpaceRoom, memlimit.Data: plan.DataRoom}
 	for kind, room := range rooms {
 		enough := limit(kind, "a limit", room+24*miB)
 		l, err := prepareOn(bounded(t, enough), config.Options{MaxGraphs: 8}, func(float64, string) {})
-		if s := l.sizes; err != nil || s.total() > 24*miB || s.pages >= free.sizes.pages || !s.serves() {
-			t.Errorf("%v: %v, %d pages take %s", kind, err, l.sizes.pages, gib(l.sizes.total()))
+		if s := l.sizes; err != nil || s.Total() > 24*miB || s.Pages >= free.sizes.Pages || !s.Serves() {
+			t.Errorf("%v: %v, %d pages take %s", kind, err, l.sizes.Pages, plan.GiB(l.sizes.Total()))
 		}
-		if most := programRoom + l.sizes.graphs + 24*miB; l.heapRoom < programRoom || l.heapRoom > most {
-			t.Errorf("%v: Go's heap may grow by %s, wants at most %s", kind, gib(l.heapRoom), gib(most))
+		if most := plan.ProgramRoom + l.sizes.Graphs + 24*miB; l.heapRoom < plan.ProgramRoom || l.heapRoom > most {
+			t.Errorf("%v: Go's heap may grow by %s, wants at most %s", kind, plan.GiB(l.heapRoom), plan.GiB(most))
 		}
 		_, err = prepareOn(bounded(t, limit(kind, "a limit", room+2*miB)), config.Options{}, func(float64, string) {})
 		if !errors.Is(err, config.ErrNoRoom) || exitCode(err) != exitConfig || explain(err).Code != protocol.CodeOutOfMemory ||
@@ -102,20 +71,20 @@ func TestWeightsCountInACgroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	use := useOf(s.tensors)
+	use := plan.UseOf(s.tensors)
 	info, err := os.Stat(model + "/model.safetensors")
 	if err == nil {
 		err = s.tensors.Close()
 	}
-	if err != nil || use.resident+use.copied != info.Size() {
+	if err != nil || use.Resident+use.Copied != info.Size() {
 		t.Fatalf("%+v of %v, %v", use, info, err)
 	}
 	o := config.Options{Model: model, MaxBatch: 1, MaxSeqLen: 16}
-	for spare, fits := range map[int64]bool{0: true, -use.resident: false} {
-		l := limit(memlimit.Cgroup, "memory.max", programRoom+use.resident+use.copied+miB/2+spare)
+	for spare, fits := range map[int64]bool{0: true, -use.Resident: false} {
+		l := limit(memlimit.Cgroup, "memory.max", plan.ProgramRoom+use.Resident+use.Copied+miB/2+spare)
 		_, err := prepareOn(bounded(t, l), o, func(float64, string) {})
 		if (err == nil) != fits {
-			t.Errorf("%s spare: %v", gib(spare), err)
+			t.Errorf("%s spare: %v", plan.GiB(spare), err)
 		}
 	}
 }
@@ -169,7 +138,7 @@ func TestHeapIsBounded(t *testing.T) {
 	if got := set(prepared{heapRoom: 1 << 30}, "5GiB"); got != math.MaxInt64 {
 		t.Errorf("over the environment: %d", got)
 	}
-	if got := set(prepared{heapRoom: unlimited}, ""); got != math.MaxInt64 {
+	if got := set(prepared{heapRoom: plan.Unlimited}, ""); got != math.MaxInt64 {
 		t.Errorf("without a limit: %d", got)
 	}
 }

@@ -1,0 +1,196 @@
+package plan
+
+import (
+	"fmt"
+
+	"reel/generator/internal/config"
+	"reel/generator/internal/engine"
+	"reel/generator/internal/model"
+	"reel/graphs"
+	"reel/kernels"
+	"reel/protocol"
+)
+
+// Planner sizes the memory of one model on one kind of device.
+type Planner struct {
+	Config  model.Config
+	Profile Profile
+	Options config.Options
+}
+
+// Unlimited is a budget that holds everything.
+const Unlimited = int64(1) << 60
+
+// size fills budget bytes, overhead included: first weights and arena, then graphs
+// up to a quarter of what is left, then the KV pool.
+func (p Planner) size(context, batch int, budget int64) Sizes {
+	s := Sizes{context: context, batch: batch, Overhead: p.Profile.Overhead, loading: p.Profile.staging}
+	s.reserve = int64(reservePlaces(batch))
+	s.longest = int64((context + pageTokens - 1) / pageTokens)
+	s.weights = p.weights(context)
+	memory := p.stepMemory(context, batch)
+	s.Arena, s.pageBytes = memory.taken(), memory.page
+	spare := max(0, budget-s.fixed())
+	s.Graphs = min(p.Profile.graphMemory, spare/4)
+	if p.Options.GraphMemory > 0 {
+		s.Graphs = p.Options.GraphMemory
+	}
+	s.StartGraphs, s.GraphsAtStart = p.startGraphs(context, batch)
+	s.GraphsAtStart = min(s.Graphs, s.GraphsAtStart)
+	if p.Options.MaxGraphs == 0 {
+		s.Graphs = 0
+	}
+	s.Pages = max(0, min((spare-s.Graphs)/s.pageBytes-1, s.most()))
+	s.kept = s.keep()
+	return s
+}
+
+// weights is what each kind of weight takes.
+func (p Planner) weights(context int) (all []weightSize) {
+	kinds := []model.TensorKind{model.EmbeddingTensor, model.AttentionTensor, model.FeedForwardTensor, model.NormTensor, model.HeadTensor}
+	taken := map[model.TensorKind]*meter{}
+	parameters := map[model.TensorKind]int64{}
+	for _, kind := range kinds {
+		taken[kind] = &meter{block: p.Profile.block}
+	}
+	for _, t := range p.Config.Tensors() {
+		parameters[t.Kind] += t.Elements()
+		for _, rows := range t.Weights() {
+			taken[t.Kind].add(p.weight(t, rows))
+		}
+	}
+	turns := p.Config
+	turns.Context = context
+	taken[model.NormTensor].add(turns.RoPEBytes())
+	for _, kind := range kinds {
+		all = append(all, weightSize{kind, parameters[kind], taken[kind].taken()})
+	}
+	return all
+}
+
+// weight is what a weight of so many rows of a tensor takes.
+func (p Planner) weight(t model.TensorSpec, rows int) int64 {
+	switch {
+	case len(t.Shape) < 2:
+		return 4 * t.Elements()
+	case !p.Profile.Packed:
+		return 0
+	}
+	return kernels.PackedBytes(rows, t.Shape[1])
+}
+
+// stepMemory allocates step memory from a meter, so the plan counts what the real allocator takes.
+func (p Planner) stepMemory(context, batch int) *meter {
+	m := &meter{block: p.Profile.block}
+	c := p.Config
+	c.Context = context
+	places := batch + reservePlaces(batch)
+	_, err := (&model.Model{Config: c}).NewStepMemory(m, model.Geometry{MaxRows: max(p.chunk(context, batch), places), MaxBatch: places,
+		Context: context, PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.Profile.kvType})
+	if err != nil {
+		panic(err) // a meter refuses nothing
+	}
+	m.page = kernels.KV{DType: p.Profile.kvType, PageTokens: pageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}.PageBytes()
+	m.remove(m.page) // the trash page is counted with the pool
+	return m
+}
+
+// startGraphs is how many graphs are captured at start, and what they take: a node
+// for each kernel of a pass, at most ten a layer.
+func (p Planner) startGraphs(context, batch int) (n int, bytes int64) {
+	counts, chunk := p.Options.Precapture, p.chunk(context, batch)
+	if counts == nil {
+		counts = graphs.DefaultCounts(chunk)
+	}
+	n = min(len(graphs.Lattice(counts, chunk, batch, batch+reservePlaces(batch))), p.Options.MaxGraphs)
+	return n, int64(n) * (p.Profile.execBytes + int64(10*p.Config.Layers+8)*p.Profile.nodeBytes)
+}
+
+// choose takes the context and the batch that the flags ask for, within the
+// model's and the device's.
+func (p Planner) choose() (context, batch int, err error) {
+	context, batch = p.Config.Context, p.Profile.maxBatch
+	if p.Options.MaxSeqLen > context {
+		return 0, 0, fmt.Errorf("--max-seq-len %d is above the model's context of %d", p.Options.MaxSeqLen, context)
+	}
+	if p.Options.MaxSeqLen > 0 {
+		context = p.Options.MaxSeqLen
+	}
+	if context < 2 {
+		return 0, 0, fmt.Errorf("a context of %d token holds no prompt and completion: raise --max-seq-len", context)
+	}
+	if p.Options.MaxBatch > 0 {
+		batch = p.Options.MaxBatch
+	}
+	return context, batch, nil
+}
+
+// chunk is how many prompt tokens a step has at most: no more than all sequences hold.
+func (p Planner) chunk(context, batch int) int { return min(p.Profile.chunk, context*batch) }
+
+// Plan sizes the engine for budget bytes, overhead included. The error says what to
+// lower where that holds not even one sequence.
+func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
+	context, batch, err := p.choose()
+	if err == nil && p.Profile.Packed {
+		err = kernels.CheckPacked(p.Config.HeadDim, p.Config.Hidden, p.Config.Inner)
+	}
+	if err != nil {
+		return Sizes{}, engine.Options{}, err
+	}
+	s := p.size(context, batch, budget)
+	o := engine.Options{Context: context, MaxBatch: batch, Reserve: int(s.reserve), MaxQueue: protocol.MaxQueue,
+		Chunk: p.chunk(context, batch), PageTokens: pageTokens, Pages: int(s.Pages), ReservePages: int(s.kept),
+		KVType: p.Profile.kvType, Precapture: p.Options.Precapture,
+		MaxGraphs: p.Options.MaxGraphs, GraphMemory: s.Graphs, NoRoller: p.Options.Roller == "off"}
+	return s, o, p.fits(s, budget)
+}
+
+// fits returns an error that says what to lower where s does not serve.
+func (p Planner) fits(s Sizes, budget int64) error {
+	needs := s
+	needs.Pages = s.longest
+	if s.Serves() && s.Overhead+s.WeightBytes()+s.loading <= budget {
+		return nil
+	}
+	if s.Serves() {
+		return fmt.Errorf("%w: loading the weights needs %s and %s are to be had: free memory, or serve a smaller model",
+			config.ErrNoRoom, GiB(s.Overhead+s.WeightBytes()+s.loading), GiB(budget))
+	}
+	return fmt.Errorf("%w: one sequence of %d tokens needs %s and %s are to be had: %s", config.ErrNoRoom, s.context, GiB(needs.Total()), GiB(budget), p.advice(s, budget))
+}
+
+// advice is what to lower so that one sequence fits.
+func (p Planner) advice(s Sizes, budget int64) string {
+	serves := func(batch int) func(context int) bool {
+		return func(context int) bool { return p.size(context, batch, budget).Serves() }
+	}
+	if n := largest(s.context, serves(s.batch)); n >= 2 {
+		return fmt.Sprintf("lower --max-seq-len to %d", n)
+	}
+	if n := largest(s.context, serves(1)); n >= 2 {
+		return fmt.Sprintf("lower --max-batch to 1 and --max-seq-len to %d", n)
+	}
+	if p.Options.GraphMemory > 0 {
+		return "lower --graph-memory"
+	}
+	if !p.Profile.Packed {
+		return "free memory, or serve a smaller model"
+	}
+	return fmt.Sprintf("free memory, or serve a smaller model: the weights alone take %s", GiB(s.WeightBytes()))
+}
+
+// largest is the greatest n of 1 to most that ok holds for, or 0. What holds for n
+// holds for all below it.
+func largest(most int, ok func(n int) bool) int {
+	low, high := 0, most
+	for low < high {
+		middle := low + (high-low+1)/2
+		if ok(middle) {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	return low
+}

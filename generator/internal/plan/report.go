@@ -1,0 +1,155 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+
+	"reel/generator/internal/config"
+	"reel/generator/internal/memlimit"
+	"reel/generator/internal/model"
+)
+
+// Report is a plan as plan --json prints it. All but the counts are bytes.
+type Report struct {
+	Model      string         `json:"model"`
+	ModelType  string         `json:"model_type"`
+	Parameters int64          `json:"parameters"`
+	Context    int            `json:"context"`   // tokens of a sequence at most
+	MaxBatch   int            `json:"max_batch"` // sequences of one user that run at once
+	Reserve    ReportReserve  `json:"reserve"`
+	Weights    []reportWeight `json:"weights"`
+	WeightSum  int64          `json:"weights_bytes"`
+	Loading    int64          `json:"loading_bytes"` // beside the weights, while they are packed
+	KV         reportKV       `json:"kv"`
+	Arena      int64          `json:"arena_bytes"`
+	Graphs     reportGraphs   `json:"graphs"`
+	Overhead   int64          `json:"overhead_bytes"` // context, kernels, libraries
+	AtStart    int64          `json:"at_start_bytes"` // when the generator is ready
+	Total      int64          `json:"total_bytes"`    // at most, later
+
+	VRAM           int64  `json:"vram_bytes,omitempty"`
+	Limit          string `json:"limit,omitempty"`           // of the host's memory: the one that binds
+	Available      int64  `json:"available_bytes,omitempty"` // that it leaves to KV cache, arena and graphs
+	Fits           bool   `json:"fits"`
+	Advice         string `json:"advice,omitempty"`          // where it does not fit
+	LargestBatch   int    `json:"largest_batch,omitempty"`   // at this context, each sequence at full length
+	LongestContext int    `json:"longest_context,omitempty"` // at this batch, each sequence at full length
+}
+
+type reportWeight struct {
+	Kind       model.TensorKind `json:"kind"`
+	Parameters int64            `json:"parameters"`
+	Bytes      int64            `json:"bytes"`
+}
+
+type reportKV struct {
+	PageTokens int   `json:"page_tokens"`
+	PageBytes  int64 `json:"page_bytes"`
+	Pages      int64 `json:"pages"`
+	Paged      int64 `json:"paged_bytes"` // the pool
+	Dense      int64 `json:"dense_bytes"` // every sequence at full length, without pages
+}
+
+// ReportReserve is what one user leaves to others.
+type ReportReserve struct {
+	Places int   `json:"places"` // past the batch
+	Pages  int64 `json:"pages"`  // of all these places
+	Tokens int64 `json:"tokens"` // of a request that fits one place's pages
+}
+
+type reportGraphs struct {
+	AtStart      int   `json:"at_start"`
+	AtStartBytes int64 `json:"at_start_bytes"`
+	Budget       int64 `json:"budget_bytes"`
+}
+
+// ReportFor plans for a GPU of vram bytes, or for the host and its limits.
+func ReportFor(c model.Config, use WeightUse, o config.Options, name string, vram int64) (Report, error) {
+	if o.Device != "host" {
+		return NewReport(Planner{Config: c, Profile: GPUProfile, Options: o}, name, vram)
+	}
+	p := Planner{Config: c, Profile: HostProfile, Options: o}
+	if vram > 0 {
+		return NewReport(p, name, vram)
+	}
+	list, err := memlimit.Here()
+	if err != nil {
+		return Report{}, err
+	}
+	b := HostBudget(list, use)
+	r, err := NewReport(p, name, max(1, b.Bytes))
+	r.VRAM, r.Limit, r.Available = 0, b.String(), b.Bytes
+	return r, b.Explain(err)
+}
+
+// NewReport plans for vram bytes, or for as many as are needed where it is 0. An
+// error beside a report says why the plan does not fit.
+func NewReport(p Planner, name string, vram int64) (Report, error) {
+	budget := vram
+	if vram == 0 {
+		budget = Unlimited
+	}
+	s, _, err := p.Plan(budget)
+	if s.pageBytes == 0 {
+		return Report{}, err
+	}
+	if !s.Serves() {
+		s.Pages, s.kept = s.longest, 0 // what it would need
+	}
+	r := reportOf(p, s, name)
+	r.VRAM, r.Fits = vram, err == nil
+	if err != nil {
+		r.Advice = err.Error()
+	}
+	if vram > 0 {
+		r.LargestBatch = largest(4096, func(batch int) bool { return p.size(s.context, batch, budget).full() })
+		r.LongestContext = largest(p.Config.Context, func(context int) bool { return p.size(context, s.batch, budget).full() })
+	}
+	return r, err
+}
+
+func reportOf(p Planner, s Sizes, name string) Report {
+	c := p.Config
+	r := Report{Model: name, ModelType: c.Name, Parameters: c.Parameters(), Context: s.context, MaxBatch: s.batch,
+		WeightSum: s.WeightBytes(), Loading: s.loading, Arena: s.Arena, Overhead: s.Overhead, AtStart: s.AtStart(), Total: s.Total(),
+		KV: reportKV{PageTokens: pageTokens, PageBytes: s.pageBytes, Pages: s.Pages, Paged: s.KVPool(),
+			Dense: s.pageBytes / pageTokens * int64(s.context) * int64(s.places())},
+		Reserve: ReportReserve{Places: int(s.reserve), Pages: s.reserve * s.kept, Tokens: s.kept * pageTokens},
+		Graphs:  reportGraphs{AtStart: s.StartGraphs, AtStartBytes: s.GraphsAtStart, Budget: s.Graphs}}
+	for _, w := range s.weights {
+		r.Weights = append(r.Weights, reportWeight{w.kind, w.parameters, w.bytes})
+	}
+	return r
+}
+
+// Print writes the report for people.
+func (r Report) Print(w io.Writer) {
+	line := func(what string, bytes int64, more string, args ...any) {
+		fmt.Fprintf(w, "  %-24s %12s   %s\n", what, GiB(bytes), fmt.Sprintf(more, args...))
+	}
+	fmt.Fprintf(w, "%s (%s), %d parameters, %d sequences of up to %d tokens\n", r.Model, r.ModelType, r.Parameters, r.MaxBatch, r.Context)
+	for _, k := range r.Weights {
+		line(string(k.Kind), k.Bytes, "%d parameters", k.Parameters)
+	}
+	line("weights", r.WeightSum, "and %s beside them while they are loaded", GiB(r.Loading))
+	line("KV cache, paged", r.KV.Paged, "%d pages of %d tokens and a trash page, %d bytes each", r.KV.Pages, r.KV.PageTokens, r.KV.PageBytes)
+	line("  dense", r.KV.Dense, "every sequence at full length, without pages")
+	line("  for further users", r.Reserve.Pages*r.KV.PageBytes,
+		"of it: %d pages that one user cannot take, and %d places, for requests of up to %d tokens",
+		r.Reserve.Pages, r.Reserve.Places, r.Reserve.Tokens)
+	line("arena", r.Arena, "activations, slots, what kernels work in")
+	line("graphs", r.Graphs.Budget, "at most; %s of it at start, for %d", GiB(r.Graphs.AtStartBytes), r.Graphs.AtStart)
+	if r.Limit == "" {
+		line("context and libraries", r.Overhead, "assumed, from an H200; a generator measures its own")
+	}
+	line("total at start", r.AtStart, "")
+	line("total at most", r.Total, "")
+	if r.Limit != "" {
+		line("to be had", r.Available, "fits: %t; the bound is %s", r.Fits, r.Limit)
+	}
+	if r.VRAM > 0 {
+		line("memory", r.VRAM, "fits: %t", r.Fits)
+		fmt.Fprintf(w, "largest batch at %d tokens, each at full length: %d\nlongest context of %d sequences, each at full length: %d\n",
+			r.Context, r.LargestBatch, r.MaxBatch, r.LongestContext)
+	}
+}

@@ -1,0 +1,58 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"reel/generator/internal/config"
+	"reel/generator/internal/model"
+	"reel/generator/internal/plan"
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// What step memory takes on a device is what the plan says, byte for byte, and so is the
+// pool of pages.
+func TestPlanIsTheSizeOfStepMemory(t *testing.T) {
+	h := device.NewHost(device.HostOptions{Workers: 1})
+	defer h.Close()
+	l, err := prepareOn(func(config.Options) (hardware, error) {
+		return hardware{Device: h, Profile: plan.HostProfile, available: func() (int64, error) { return 1 << 30, nil }}, nil
+	}, config.Options{MaxBatch: 3, MaxSeqLen: 100}, func(float64, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := h.Live().Bytes
+	memory, err := l.model.NewStepMemory(h, model.Geometry{MaxRows: l.plan.Chunk, MaxBatch: l.plan.MaxBatch + l.plan.Reserve, Context: l.plan.Context,
+		PageTokens: l.plan.PageTokens, Pages: l.plan.Pages, RingSlots: 4, KVType: l.plan.KVType})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rings := int64(4*4*memory.Layout.Words() + 4*4*4*kernels.ResultWords)
+	got := h.Live().Bytes - before - rings // pinned memory is the host's
+	// The plan rounds each buffer to 512 bytes.
+	if want := l.sizes.Arena + l.sizes.KVPool(); got > want || want > got+32*512 {
+		t.Errorf("step memory takes %d bytes, the plan says %d", got, want)
+	}
+}
+
+// Nothing is taken of a device before a plan fits.
+func TestNothingIsTakenWithoutAPlan(t *testing.T) {
+	h := device.NewHost(device.HostOptions{Workers: 1})
+	defer h.Close()
+	allocations := 0
+	h.Trace(func(c device.Call) {
+		if c.Kind == device.CallAlloc {
+			allocations++
+		}
+	})
+	_, err := prepareOn(func(config.Options) (hardware, error) {
+		return hardware{Device: h, Profile: plan.HostProfile, available: func() (int64, error) { return 1 << 20, nil }}, nil
+	}, config.Options{}, func(float64, string) {})
+	if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), "1.0 MiB are to be had") || allocations != 0 {
+		t.Errorf("%v, after %d allocations", err, allocations)
+	}
+}
