@@ -51,7 +51,7 @@ func (e *fakeEngine) Cancel(engine.Handle) { e.finish(engine.Finish{Reason: prot
 func (e *fakeEngine) Expect()              {}
 func (e *fakeEngine) Stats() engine.Stats  { return engine.Stats{} }
 func (e *fakeEngine) Stop()                { close(e.stopped) }
-func (e *fakeEngine) Pulse(done func())    { done() }
+func (e *fakeEngine) Heartbeat(done func())    { done() }
 func (e *fakeEngine) Resize(n int, b int64) error {
 	e.resized <- [2]int64{int64(n), b}
 	return nil

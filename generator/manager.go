@@ -100,8 +100,8 @@ func (m manager) loading(now func() time.Time) func(share float64, what string) 
 
 // pulse is what shows that an engine goes on.
 type pulse interface {
-	// Pulse has done called once the engine has completed a step from now on.
-	Pulse(done func())
+	// Heartbeat calls done after the engine completes its next step.
+	Heartbeat(done func())
 }
 
 // watch gives the manager signs of life until stop is closed: each follows a step
@@ -115,7 +115,7 @@ func (m manager) watch(engine pulse, stop <-chan struct{}) {
 	defer turns.Stop()
 	for {
 		alive := make(chan struct{})
-		engine.Pulse(func() { close(alive) })
+		engine.Heartbeat(func() { close(alive) })
 		select {
 		case <-alive:
 			m.say("WATCHDOG=1")

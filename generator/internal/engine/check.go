@@ -9,19 +9,17 @@ import (
 	"reel/kernels/device"
 )
 
-// Checked is what Check found for one shape of step.
+// Checked is the result of Check for one shape of step.
 type Checked struct {
 	Report graphs.Report // of the readiness detector
-	// Verified is how many replays were compared with the eager run, bit for bit.
+	// Verified is the number of replays that were compared with the eager run, bit for bit.
 	Verified int
 }
 
-// Check proves that the pass can be captured and that replays are right, for
-// every graph of the lattice: the readiness detector runs it op by op, and a
-// replay, exact and padded, is compared with the eager run over poisoned memory.
-// On a device.Guard it also looks for what they wrote past their buffers.
-// It is called instead of Run; each is told of every shape. The error is the
-// first fault's.
+// Check proves, for every graph of the lattice, that the pass can be captured and that replays are right. The
+// readiness detector runs the pass op by op; then an exact and a padded replay are compared with the eager run
+// over poisoned memory. On a device.Guard it also reports writes past the end of a buffer. Call it instead of Run.
+// each is called with the result of every shape. Check returns the first error.
 func (e *Engine) Check(each func(Checked, error)) error {
 	var first error
 	for _, k := range e.lattice() {
@@ -35,9 +33,10 @@ func (e *Engine) Check(each func(Checked, error)) error {
 	return first
 }
 
-// Close gives back what New took, where Run was not called.
+// Close frees what New allocated, if Run was not called.
 func (e *Engine) Close() error { return e.close(nil) }
 
+// checkKey does the work of Check for one key.
 func (e *Engine) checkKey(k graphs.Key) (Checked, error) {
 	t := &trial{e: e, key: k, rows: k.Tokens()}
 	if err := t.Prepare(); err != nil {
@@ -65,8 +64,7 @@ func (e *Engine) checkKey(k graphs.Key) (Checked, error) {
 	return c, nil
 }
 
-// intact looks for what the steps so far wrote past their buffers, on a device
-// that guards them.
+// intact reports writes of the steps so far past the end of a buffer, if the device is a [device.Guard].
 func (e *Engine) intact() error {
 	intact := e.dev.Capabilities().Intact
 	if intact == nil {
@@ -75,14 +73,14 @@ func (e *Engine) intact() error {
 	return errors.Join(intact(), e.memory.Intact(e.dev))
 }
 
-// trial is a step of key's kind with so many live rows.
+// trial is a step of key's launch class. It implements [graphs.Trial].
 type trial struct {
 	e    *Engine
 	key  graphs.Key
-	rows int
+	rows int // without padding
 }
 
-// verify replays the key's graph with t.rows live rows.
+// verify compares a replay of the key's graph with the eager run of t.rows rows.
 func (t *trial) verify() error {
 	plan := t.e.pool.Acquire(t.key)
 	if plan.Kind != graphs.Exact {
@@ -95,11 +93,11 @@ func (t *trial) verify() error {
 	return graphs.Verify(t, unpadded, plan)
 }
 
-// trialPrompt is how many tokens a sequence of a decode trial has behind it.
+// trialPrompt is the length of each sequence's prompt in a decode trial.
 const trialPrompt = 3
 
-// Prepare poisons the arena and the KV pool, gives the sequences of a decode
-// trial their prompts, poisons the arena again, and writes the step's descriptor.
+// Prepare poisons the arena and the KV pool, runs the prompts of a decode trial's sequences, poisons the arena
+// again, and writes the step's descriptor.
 func (t *trial) Prepare() error {
 	if err := t.poison(append(t.e.memory.Activations(), t.e.memory.KV.Data)); err != nil {
 		return err
@@ -116,6 +114,7 @@ func (t *trial) Prepare() error {
 	return t.e.memory.Write(&s)
 }
 
+// poison fills the buffers with NaN.
 func (t *trial) poison(buffers []device.Buffer) error {
 	for _, b := range buffers {
 		if err := t.e.stream.Launch(kernels.Fill{Data: b, Value: kernels.Poison}); err != nil {
@@ -125,7 +124,7 @@ func (t *trial) poison(buffers []device.Buffer) error {
 	return t.e.stream.Synchronize()
 }
 
-// prompts feeds each sequence its prompt, one sequence a step.
+// prompts runs each sequence's prompt, one sequence a step.
 func (t *trial) prompts() error {
 	for slot := range int32(t.rows) {
 		s := kernels.Step{Number: t.e.next, Inits: []kernels.Init{t.init(slot)}, Pages: t.pages(slot, trialPrompt+1)}
@@ -143,7 +142,7 @@ func (t *trial) prompts() error {
 	return nil
 }
 
-// step describes the step that is verified.
+// step returns the step to verify.
 func (t *trial) step() kernels.Step {
 	s := kernels.Step{Number: t.e.next}
 	for i := range int32(t.rows) {
@@ -161,13 +160,14 @@ func (t *trial) step() kernels.Step {
 	return s
 }
 
-// init is a sequence that samples with every filter on.
+// init returns a slot's initial state, with every sampling filter on.
 func (t *trial) init(slot int32) kernels.Init {
 	return kernels.Init{Slot: slot, Generation: 1, Prompt: trialPrompt, Sampling: kernels.Sampling{
-		Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, Logprobs: kernels.MaxTop, Seed: uint64(slot)}}
+		Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1,
+		Logprobs: kernels.MaxTop, Seed: uint64(slot)}}
 }
 
-// pages gives a slot the pages for so many tokens, from the end of the pool.
+// pages returns the block table entries of a slot with this number of tokens. Pages come from the pool's end.
 func (t *trial) pages(slot int32, tokens int) (p []kernels.PageEntry) {
 	n := (tokens + t.e.opts.PageTokens - 1) / t.e.opts.PageTokens
 	for i := range n {
@@ -176,12 +176,12 @@ func (t *trial) pages(slot int32, tokens int) (p []kernels.PageEntry) {
 	return p
 }
 
-// token is some token of the vocabulary, a function of its place.
+// token returns a token of the vocabulary, a function of slot and position.
 func (t *trial) token(slot, position int32) int32 {
 	return (slot*131 + position*17 + 7) % int32(t.e.model.Config.Vocab)
 }
 
-// Run runs the step that was written last.
+// Run runs the step whose descriptor was written last, and waits for it.
 func (t *trial) Run(plan graphs.Plan) error {
 	if err := t.e.pool.Launch(t.e.stream, plan, t.e.next); err != nil {
 		return err
@@ -190,8 +190,8 @@ func (t *trial) Run(plan graphs.Plan) error {
 	return t.e.stream.Synchronize()
 }
 
-// Outcome is the KV pool but for the trash page, the sampled rows' logits, and
-// the published records but for the step's number.
+// Outcome returns the KV pool without the trash page, the sampled rows' logits, and the records without the
+// step's number.
 func (t *trial) Outcome() ([]byte, error) {
 	kv, samples := t.e.memory.KV, len(t.step().Samples)
 	page := kv.PageBytes()

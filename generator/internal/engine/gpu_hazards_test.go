@@ -142,7 +142,7 @@ func TestGPUStaleIdentity(t *testing.T) {
 // formed before the first page of its only request began to move. The copy comes
 // late, the place it goes to holds NaN until then, and so does the old place after.
 type moving struct {
-	*bench
+	*testEngine
 	d     *gpu.Device
 	sink  *sink
 	batch *scheduler.Batch
@@ -151,10 +151,10 @@ type moving struct {
 func newMoving(t *testing.T) *moving {
 	t.Helper()
 	d := openGPU(t)
-	m := &moving{bench: &bench{Engine: builtOn(t, d, defaults()), t: t}, d: d}
+	m := &moving{testEngine: &testEngine{Engine: builtOn(t, d, defaults()), t: t}, d: d}
 	m.sink, _ = m.submit(moved)
-	commands, _, _ := m.take()
-	m.must(m.apply(commands, nil), m.fill(), m.Engine.complete())
+	commands, _, _ := m.takeCommands()
+	m.must(m.apply(commands, nil), m.formAndEnqueue(), m.completeStep())
 	m.batch = m.sched.Next()
 	m.must(m.stream.Synchronize()) // of the steps that may write the page
 	late, err := d.Alloc(8 << 30)
@@ -207,7 +207,7 @@ func (m *moving) launch(rebuild, wait bool) {
 	m.must(m.memory.Write(&b.Step))
 	plan := m.pool.Acquire(key(b))
 	m.must(m.pool.Launch(m.stream, plan, b.Step.Number))
-	m.flights = append(m.flights, flight{b, plan})
+	m.inFlight = append(m.inFlight, stepInFlight{b, plan})
 	m.next = b.Step.Number + 1
 	m.must(m.stream.Record(m.events[b.Step.Number%depth]))
 }
@@ -215,8 +215,8 @@ func (m *moving) launch(rebuild, wait bool) {
 // finish runs the engine until the request has ended.
 func (m *moving) finish() *sink {
 	m.t.Helper()
-	for len(m.live) > 0 {
-		m.must(m.land(), m.turn())
+	for len(m.sequences) > 0 {
+		m.must(m.finishMoves(), m.iterate())
 	}
 	m.must(m.Close())
 	return m.sink

@@ -78,7 +78,7 @@ func kindOf(function string) string {
 }
 
 // drawn samples with every filter, and reports no alternatives, which take memory.
-func drawn(seed uint64) Sampling {
+func withoutLogprobs(seed uint64) Sampling {
 	s := sampled(seed)
 	s.Logprobs = 0
 	return s
@@ -123,12 +123,12 @@ func steady(t *testing.T, from, to int, plant func(e *Engine)) *window {
 		w.plant = func() { plant(e) }
 	}
 	for i := range 3 {
-		r := Request{Tokens: make([]int32, 5), MaxTokens: to + 200, IgnoreEOS: true, Sampling: drawn(uint64(i)), Sink: idle{make(chan struct{})}}
+		r := Request{Tokens: make([]int32, 5), MaxTokens: to + 200, IgnoreEOS: true, Sampling: withoutLogprobs(uint64(i)), Sink: idle{make(chan struct{})}}
 		if _, err := e.Submit(&r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := e.Submit(&Request{Tokens: make([]int32, 5), MaxTokens: to + 100, IgnoreEOS: true, Sampling: drawn(9), Sink: w}); err != nil {
+	if _, err := e.Submit(&Request{Tokens: make([]int32, 5), MaxTokens: to + 100, IgnoreEOS: true, Sampling: withoutLogprobs(9), Sink: w}); err != nil {
 		t.Fatal(err)
 	}
 	<-w.ended

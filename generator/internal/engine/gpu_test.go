@@ -47,10 +47,10 @@ func builtOn(t *testing.T, d device.Device, o Options) *Engine {
 	return e
 }
 
-func runOnGPU(t *testing.T, o Options) *bench {
+func runOnGPU(t *testing.T, o Options) *testEngine {
 	t.Helper()
 	e := builtOn(t, openGPU(t), o)
-	b := &bench{Engine: e, t: t, ended: make(chan error, 1)}
+	b := &testEngine{Engine: e, t: t, ended: make(chan error, 1)}
 	go func() { b.ended <- e.Run() }()
 	t.Cleanup(func() {
 		e.Stop()

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"time"
 
@@ -11,44 +12,42 @@ import (
 	"reel/protocol"
 )
 
-// flight is a step that was enqueued.
-type flight struct {
+// stepInFlight is a step that was enqueued and has not completed.
+type stepInFlight struct {
 	batch *scheduler.Batch
 	plan  graphs.Plan
 }
 
-// Run steps until Stop or Fail, or until the device fails. It locks its thread: a device
-// belongs to one. When it returns, all that the engine took is given back.
-//
-// Each turn enqueues steps until depth are in flight, then waits for the oldest
-// and hands out its tokens while the next one runs.
+// Run serves requests until Stop, Fail or a failure of the device. It locks its goroutine to a thread, since a
+// device belongs to one thread. When it returns, everything that New allocated is freed and every request has
+// ended. The error wraps ErrDevice if the device failed, and is Fail's error after Fail.
 func (e *Engine) Run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	e.roll()
+	e.startRoller()
 	err := e.loop()
 	if err != nil {
 		err = errors.Join(ErrDevice, err)
 	} else {
 		err = e.failure()
 	}
-	ended := err
+	reason := err
 	if err == nil {
-		ended = ErrShutdown
+		reason = ErrShutdown
 	}
-	e.finishAll(ended)
+	e.finishAll(reason)
 	return errors.Join(err, e.close(err))
 }
 
-// failure is what Fail was given, or nil.
+// failure returns the error that was given to Fail, or nil.
 func (e *Engine) failure() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.cause
 }
 
-// roll starts the roller, unless there is to be none; it ends in close.
-func (e *Engine) roll() {
+// startRoller starts the roller's goroutine unless NoRoller is set. close ends it.
+func (e *Engine) startRoller() {
 	if e.opts.NoRoller {
 		return
 	}
@@ -56,85 +55,91 @@ func (e *Engine) roll() {
 	go func() {
 		err := e.roller.Run()
 		if errors.Is(err, device.ErrSticky) {
-			e.lose(err)
+			e.markLost(err)
 		}
 		e.rolling <- err
 	}()
 }
 
-// lose has an engine that may be idle know that the device is lost.
-func (e *Engine) lose(err error) {
+// markLost wakes an idle engine after a device loss.
+func (e *Engine) markLost(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lost = err
-	e.bell.ring()
+	e.wakeup.signal()
 }
 
+// loop applies commands and makes steps until the engine stops or the device fails.
 func (e *Engine) loop() error {
 	for {
-		commands, stop, err := e.take()
+		commands, stop, err := e.takeCommands()
 		if err = e.apply(commands, err); err == nil {
-			err = e.land()
+			err = e.finishMoves()
 		}
 		if err != nil || stop {
 			return err
 		}
-		if err := e.turn(); err != nil {
+		if err := e.iterate(); err != nil {
 			return err
 		}
 	}
 }
 
-// turn enqueues what there is to do and waits for the oldest step, or, where
-// there is none, for something to do.
-func (e *Engine) turn() error {
-	if err := e.fill(); err != nil {
+// iterate forms and enqueues steps until depth are in flight, waits for the oldest, and hands out its tokens
+// while the next one runs. With no step in flight it waits for work instead.
+func (e *Engine) iterate() error {
+	if err := e.formAndEnqueue(); err != nil {
 		return err
 	}
-	if err := e.beat(); err != nil {
+	if err := e.enqueueHeartbeat(); err != nil {
 		return err
 	}
-	if len(e.flights) > 0 {
-		return e.complete()
+	if len(e.inFlight) == 0 {
+		e.pool.Maintain(e.next, false)
+		e.publish()
+		return e.waitForWork()
 	}
-	e.pool.Maintain(e.next, false)
-	e.publish()
-	return e.rest()
+	step, err := e.completeOldest()
+	if err != nil {
+		return err
+	}
+	return e.handOut(step)
 }
 
-// take empties the inbox; its error is a lost device's.
-func (e *Engine) take() ([]command, bool, error) {
+// takeCommands empties the inbox. It also returns whether the engine is to stop, and the error of a device that
+// the roller found lost.
+func (e *Engine) takeCommands() ([]command, bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.inbox
-	e.inbox, e.attend = nil, false
+	e.inbox, e.maintain = nil, false
 	return c, e.stopping, e.lost
 }
 
-// apply does what commands ask. Once the device has failed no page is moved, but
-// every request is still taken in, so that it comes to its end with the others.
+// apply executes commands. failed is the device's failure so far, or nil; the result includes the commands' own.
+// After a failure no page is moved, but submitted requests are still taken in, so that they end with the others.
 func (e *Engine) apply(commands []command, failed error) error {
 	for _, c := range commands {
-		j := e.live[c.handle]
+		s := e.sequences[c.handle]
 		switch {
 		case c.kind == submit:
-			e.live[c.handle] = c.job
-			if err := e.sched.Add(&c.job.seq); err != nil {
-				e.end(c.job, "", ErrBusy)
+			e.sequences[c.handle] = c.sequence
+			if err := e.sched.Add(&c.sequence.scheduled); err != nil {
+				e.end(c.sequence, "", ErrBusy)
 			}
-		case j == nil: // has finished
+		case s == nil: // it has finished
 		case c.kind == cancel:
-			e.end(j, protocol.FinishCancelled, nil)
+			e.end(s, protocol.FinishCancelled, nil)
 		case c.kind == relocate && failed == nil:
-			failed = e.relocate(&j.seq, c.page)
+			failed = e.relocate(&s.scheduled, c.page)
 		}
 	}
 	return failed
 }
 
-// fill enqueues steps until depth are in flight or there is nothing to do.
-func (e *Engine) fill() error {
-	for len(e.flights) < depth {
+// formAndEnqueue forms steps and enqueues them until depth are in flight or no sequence has work.
+func (e *Engine) formAndEnqueue() error {
+	for len(e.inFlight) < depth {
 		b := e.sched.Next()
 		if b == nil {
 			return nil
@@ -146,14 +151,14 @@ func (e *Engine) fill() error {
 	return nil
 }
 
-// enqueue launches a step. One that is older than a move of pages is rebuilt
-// first, and one that names a page in flight waits behind its copy.
+// enqueue writes a step's descriptor and launches its pass. A step formed before a move of pages gets its block
+// table entries anew, and a step that names a moving page waits on the device for the copy.
 func (e *Engine) enqueue(b *scheduler.Batch) error {
-	e.joined(b)
+	e.noteJoined(b)
 	if e.sched.Stale(b) {
 		e.sched.Rebuild(b)
 	}
-	if e.sched.InMotion(b) {
+	if e.sched.WaitsForMove(b) {
 		for _, m := range e.moves {
 			if err := e.stream.Wait(m.done); err != nil {
 				return err
@@ -167,121 +172,74 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 	if err := e.pool.Launch(e.stream, plan, b.Step.Number); err != nil {
 		return err
 	}
-	e.flights = append(e.flights, flight{b, plan})
+	e.inFlight = append(e.inFlight, stepInFlight{b, plan})
 	e.next = b.Step.Number + 1
 	return e.stream.Record(e.events[b.Step.Number%depth])
 }
 
-// key is the shape of a step.
+// key returns the graph key of a step's shape.
 func key(b *scheduler.Batch) graphs.Key {
 	if b.Prefill {
 		return graphs.Prefill(len(b.Step.Rows))
 	}
-	return graphs.Decode(max(1, len(b.Step.Rows))) // a pulse has no row of its own
+	return graphs.Decode(max(1, len(b.Step.Rows))) // a heartbeat's step has no rows
 }
 
-// complete waits for the oldest step in flight and hands out its tokens.
-func (e *Engine) complete() error {
-	f := e.flights[0]
-	number := f.batch.Step.Number
-	if err := e.events[number%depth].Synchronize(); err != nil {
+// completeOldest waits for the oldest step in flight and takes it off the list.
+func (e *Engine) completeOldest() (stepInFlight, error) {
+	step := e.inFlight[0]
+	if err := e.events[step.batch.Step.Number%depth].Synchronize(); err != nil {
+		return step, err
+	}
+	copy(e.inFlight, e.inFlight[1:])
+	e.inFlight = e.inFlight[:len(e.inFlight)-1]
+	return step, nil
+}
+
+// handOut delivers a completed step's tokens, frees the pages and slots that waited for the step, and updates
+// graphs and statistics.
+func (e *Engine) handOut(step stepInFlight) error {
+	e.countStep(step)
+	e.callHeartbeats()
+	if err := e.deliver(step.batch); err != nil {
 		return err
 	}
-	copy(e.flights, e.flights[1:])
-	e.flights = e.flights[:len(e.flights)-1]
-	e.account(f)
-	e.beaten()
-	if err := e.deliver(f.batch); err != nil {
-		return err
-	}
+	number := step.batch.Step.Number
 	e.sched.Complete(number)
 	e.pool.Maintain(number, true)
 	e.publish()
 	return nil
 }
 
-// account counts a step for those that it served.
-func (e *Engine) account(f flight) {
-	for _, q := range f.batch.Served {
-		countPlan(&q.Owner.(*job).graphs, f.plan)
+// deliver reads the step's records and gives each token to its sequence. Records of sequences that have left are
+// skipped. A record of another step, slot or generation is a failure of the device.
+func (e *Engine) deliver(b *scheduler.Batch) error {
+	now, r := time.Now(), &e.result
+	for i, q := range b.Sampled {
+		if !q.Running() {
+			continue
+		}
+		e.memory.Result(b.Step.Number, i, r)
+		slot, generation := q.Slot()
+		if r.Step != b.Step.Number || r.Slot != slot || r.Generation != generation {
+			return fmt.Errorf("%w: expected step %d, slot %d, generation %d; found step %d, slot %d, generation %d",
+				errWrongRecord, b.Step.Number, slot, generation, r.Step, r.Slot, r.Generation)
+		}
+		e.token(q.Owner.(*sequence), r, now)
 	}
-	if len(f.batch.Served) == 0 {
-		return // a pulse
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if f.batch.Prefill {
-		e.stats.Steps.Prefill++
-	} else {
-		e.stats.Steps.Decode++
-	}
-	e.stats.Steps.Tokens += uint64(len(f.batch.Sampled))
-	countPlan(&e.stats.Steps.Graphs, f.plan)
+	return nil
 }
 
-func countPlan(g *protocol.Graphs, p graphs.Plan) {
-	switch {
-	case p.Kind == graphs.Eager:
-		g.Eager++
-	case p.Kind == graphs.Padded:
-		g.Padded++
-	case p.Rolled():
-		g.Rolled++
-	default:
-		g.Precaptured++
-	}
-}
-
-// finishAll refuses further requests and ends every one that there is.
+// finishAll refuses further requests and ends every request that there is with err.
 func (e *Engine) finishAll(err error) {
 	e.Stop()
-	commands, _, _ := e.take()
+	commands, _, _ := e.takeCommands()
 	for _, c := range commands {
 		if c.kind == submit {
-			e.live[c.handle] = c.job
+			e.sequences[c.handle] = c.sequence
 		}
 	}
-	for _, j := range e.live {
-		e.end(j, "", err)
+	for _, s := range e.sequences {
+		e.end(s, "", err)
 	}
-}
-
-// publish brings the snapshot for Stats up to date.
-func (e *Engine) publish() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.snapshot()
-}
-
-// snapshot is publish for a caller that holds e.mu.
-func (e *Engine) snapshot() {
-	e.stats.Requests.Running = e.sched.Running()
-	e.stats.KV.Used = e.opts.Pages - e.sched.FreePages()
-}
-
-// ended takes a request of this user, which ran or waited, out of the counts.
-func (e *Engine) ended(user uint32, ran bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if ran {
-		e.tally(user, 0, -1)
-	} else {
-		e.tally(user, -1, 0)
-	}
-	e.snapshot()
-}
-
-// joined notes the end of the queue for sequences that got their place.
-func (e *Engine) joined(b *scheduler.Batch) {
-	if len(b.Joined) == 0 {
-		return
-	}
-	now := time.Now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, q := range b.Joined {
-		q.Owner.(*job).admitted = now
-		e.tally(q.User, -1, 1)
-	}
-	e.stats.Requests.Running = e.sched.Running()
 }

@@ -11,12 +11,11 @@ import (
 // move is a page that is being copied.
 type move struct {
 	scheduler.Move
-	done device.Event
+	done device.Event // of the copy
 }
 
-// relocate begins to move a page of q, beside the steps: the copy waits for the
-// steps that may write the page, and no step names q until it has landed. Where
-// nothing can be moved, nothing happens.
+// relocate begins to copy a page of q, beside the steps. The copy waits for the steps in flight that may write
+// the page, and no further step names q until the copy is done. If the page cannot be moved, nothing happens.
 func (e *Engine) relocate(q *scheduler.Sequence, index int) error {
 	m, ok := e.sched.Relocate(q, index)
 	if !ok {
@@ -27,8 +26,8 @@ func (e *Engine) relocate(q *scheduler.Sequence, index int) error {
 		return err
 	}
 	e.moves = append(e.moves, move{m, done})
-	for _, f := range e.flights {
-		if number := f.batch.Step.Number; number <= m.After {
+	for _, step := range e.inFlight {
+		if number := step.batch.Step.Number; number <= m.After {
 			if err := e.copies.Wait(e.events[number%depth]); err != nil {
 				return err
 			}
@@ -40,16 +39,16 @@ func (e *Engine) relocate(q *scheduler.Sequence, index int) error {
 	return e.copies.Record(done)
 }
 
-// land ends the moves whose copies are done. They land in the order in which
-// they began: one stream copies them all.
-func (e *Engine) land() error {
+// finishMoves ends the moves whose copies are done. One stream copies all pages, so moves finish in the order in
+// which they began.
+func (e *Engine) finishMoves() error {
 	for len(e.moves) > 0 {
 		m := e.moves[0]
 		if done, err := m.done.Done(); err != nil || !done {
 			return err
 		}
 		e.moves = slices.Delete(e.moves, 0, 1)
-		e.sched.Landed(m.Move)
+		e.sched.FinishMove(m.Move)
 		if err := m.done.Destroy(); err != nil {
 			return err
 		}

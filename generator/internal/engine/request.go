@@ -1,5 +1,6 @@
-// Package engine runs the model: it owns the device, forms steps with the
-// scheduler, launches them and hands each sampled token to its request's Sink.
+// Package engine runs the model. It owns the device, forms steps with the scheduler, launches them, and gives each
+// sampled token to its request's Sink. loop.go is the loop; start.go allocates and frees; check.go is the
+// generator's check command.
 package engine
 
 import (
@@ -9,17 +10,17 @@ import (
 	"reel/protocol"
 )
 
-// Errors with which Submit refuses a request. Nothing was taken for it.
+// Errors of Submit. The request was not taken.
 var (
 	ErrBusy     = errors.New("engine: the queue is full")
 	ErrDraining = errors.New("engine: draining")
 	ErrTooLong  = errors.New("engine: prompt does not fit the context")
 )
 
-// ErrShutdown is the Finish.Err of a request that a stop cut short.
+// ErrShutdown is the Finish.Err of a request that Stop cut short.
 var ErrShutdown = errors.New("engine: stopped before the request finished")
 
-// Sampling says how a token is drawn. The zero value is greedy.
+// Sampling configures how tokens are sampled. The zero value is greedy.
 type Sampling struct {
 	Temperature   float32 // 0 is greedy
 	TopK          int     // 0 is off
@@ -30,39 +31,37 @@ type Sampling struct {
 	Logprobs      int // alternatives to report, 0 to 20; the token's own logprob always comes
 }
 
-// Request is one completion to make.
+// Request asks for one completion.
 type Request struct {
 	Tokens    []int32 // the prompt, 1 to context-1 ids
 	MaxTokens int     // at least 1
 	IgnoreEOS bool
 	Sampling  Sampling
-	// User is who asks, Connection where: users have equal shares, and so have a
-	// user's connections.
+	// User and Connection identify the sender. Users get equal shares, and so do the connections of a user.
 	User       uint32
 	Connection uint64
 	// Received is when the request reached the generator; timings count from it.
 	Received time.Time
-	// Sink takes what comes of the request.
+	// Sink receives the tokens and the Finish.
 	Sink Sink
 }
 
-// Sink receives a request's tokens in order, then exactly one Finish. Its
-// methods are called on the engine's thread and must not block.
+// Sink receives a request's tokens in order, then exactly one Finish. Its methods are called on the engine's
+// thread and must not block.
 type Sink interface {
 	Token(Token)
 	Finish(Finish)
 }
 
-// Token is one sampled token. An end-of-sequence token that ends the request
-// is not delivered.
+// Token is one sampled token. An end-of-sequence token that ends the request is not delivered.
 type Token struct {
 	Index   int // from 0
 	ID      int32
-	Logprob float32    // natural logarithm, of the model's own distribution
+	Logprob float32    // natural logarithm, before penalty, temperature and filters
 	Top     []TopToken // Sampling.Logprobs of them, most probable first
 }
 
-// TopToken is one of the most probable tokens at a place.
+// TopToken is one of the most probable tokens at a position.
 type TopToken struct {
 	ID      int32
 	Logprob float32
@@ -70,7 +69,7 @@ type TopToken struct {
 
 // Finish ends a request.
 type Finish struct {
-	Reason string // protocol.Finish…, empty where Err is set
+	Reason string // one of protocol.Finish…; empty if Err is set
 	Err    error
 	Usage  protocol.Usage
 	Timing protocol.Timing
@@ -79,14 +78,3 @@ type Finish struct {
 
 // Handle names a submitted request.
 type Handle uint64
-
-// Stats is a snapshot of the engine for status. Of Requests it fills in what
-// runs and what waits: how requests end is for the server to count.
-type Stats struct {
-	Requests protocol.Requests
-	KV       protocol.KV
-	Steps    protocol.Steps
-	Graphs   protocol.GraphPool
-	Reserve  protocol.Reserve
-	Arena    int64 // bytes of device memory that steps work in, beside the KV pool
-}

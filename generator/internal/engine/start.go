@@ -12,17 +12,18 @@ import (
 	"reel/protocol"
 )
 
-// New takes all memory that the engine will use on dev, runs every op once, and
-// captures the graphs of the lattice. What a failure leaves is given back.
+// New allocates all memory that the engine will use on dev, runs every op once, and captures the graphs of the
+// lattice. On error everything is freed.
 func New(dev device.Device, m *model.Model, o Options) (*Engine, error) {
 	if o.Progress == nil {
 		o.Progress = func(float64, string) {}
 	}
-	e := &Engine{opts: o, dev: dev, model: m, eos: map[int32]bool{}, live: map[Handle]*job{}, users: map[uint32]tally{}}
+	e := &Engine{opts: o, dev: dev, model: m, eos: map[int32]bool{}, sequences: map[Handle]*sequence{},
+		users: map[uint32]tally{}}
 	for _, id := range m.Config.EOS {
 		e.eos[id] = true
 	}
-	if err := e.bell.hang(); err != nil {
+	if err := e.wakeup.open(); err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	if err := e.start(); err != nil {
@@ -31,12 +32,13 @@ func New(dev device.Device, m *model.Model, o Options) (*Engine, error) {
 	return e, nil
 }
 
+// start does the work of New, which calls close if it fails.
 func (e *Engine) start() error {
 	if err := e.allocate(); err != nil {
 		return err
 	}
 	e.pool = graphs.NewPool(graphs.Options{Pass: e.pass, Identity: e.identity(), MaxGraphs: e.opts.MaxGraphs,
-		Budget: e.opts.GraphMemory, Estimate: e.opts.GraphMemory / int64(max(1, e.opts.MaxGraphs)), Wake: e.wake})
+		Budget: e.opts.GraphMemory, Estimate: e.opts.GraphMemory / int64(max(1, e.opts.MaxGraphs)), Wake: e.requestMaintenance})
 	if err := e.warm(); err != nil {
 		return err
 	}
@@ -45,8 +47,8 @@ func (e *Engine) start() error {
 		return fmt.Errorf("engine: capturing graphs: %w", err)
 	}
 	o := e.opts
-	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve,
-		MaxQueue: 2 * (o.MaxQueue + o.places()), Chunk: o.Chunk, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, ReservePages: o.ReservePages,
+	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve, MaxQueue: o.maxQueued(),
+		Chunk: o.Chunk, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, ReservePages: o.ReservePages,
 		FirstStep: e.next, InFlight: depth})
 	e.stats.Arena = e.memory.ArenaBytes()
 	e.stats.Reserve = protocol.Reserve{Places: o.Reserve, Pages: o.Reserve * o.ReservePages,
@@ -55,7 +57,7 @@ func (e *Engine) start() error {
 	return err
 }
 
-// precapture captures the lattice, and notes the device memory that it took.
+// precapture captures the lattice and measures the device memory that one graph took.
 func (e *Engine) precapture() error {
 	before, err := e.freeMemory()
 	if err != nil {
@@ -72,14 +74,14 @@ func (e *Engine) precapture() error {
 	return err
 }
 
-// lattice is what is captured at start. One user's steps have at most MaxBatch rows
-// of decode, so that is a bucket too.
+// lattice returns the keys that are captured at start. MaxBatch is one of the decode buckets, since one user's
+// decode steps have at most that many rows.
 func (e *Engine) lattice() []graphs.Key {
-	return graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch, e.opts.places())
+	return graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch, e.opts.slots())
 }
 
-// freeMemory returns the device's free memory in bytes. For a device that does not
-// report it, it returns the pool's own count, negated.
+// freeMemory returns the device's free memory in bytes. For a device that does not report it, freeMemory returns
+// the bytes of the pool's graphs, negated: the difference before and after captures is what counts.
 func (e *Engine) freeMemory() (int64, error) {
 	if free := e.dev.Capabilities().FreeMemory; free != nil {
 		return free()
@@ -87,7 +89,7 @@ func (e *Engine) freeMemory() (int64, error) {
 	return -e.pool.Stats().Bytes, nil
 }
 
-// counts are the prompt token counts of the lattice.
+// counts returns the prompt token counts of the lattice.
 func (e *Engine) counts() []int {
 	if e.opts.Precapture != nil {
 		return e.opts.Precapture
@@ -95,7 +97,7 @@ func (e *Engine) counts() []int {
 	return graphs.DefaultCounts(e.opts.Chunk)
 }
 
-// allocate makes streams, events and the step memory.
+// allocate creates the streams, the events and the step memory.
 func (e *Engine) allocate() (err error) {
 	if e.stream, err = e.dev.NewStream(); err != nil {
 		return err
@@ -112,33 +114,33 @@ func (e *Engine) allocate() (err error) {
 	}
 	o := e.opts
 	guard := e.dev.Capabilities().Intact != nil
-	e.memory, err = e.model.NewStepMemory(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.places()), MaxBatch: o.places(),
+	e.memory, err = e.model.NewStepMemory(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.slots()), MaxBatch: o.slots(),
 		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType, Guard: guard})
 	if err != nil {
-		return fmt.Errorf("engine: memory of the memory: %w", err)
+		return fmt.Errorf("engine: step memory: %w", err)
 	}
 	return nil
 }
 
-// identity is what the engine's graphs are bound to.
+// identity returns the device, buffers and geometry that the engine's graphs are bound to.
 func (e *Engine) identity() graphs.Identity {
 	kv := e.memory.KV
 	return graphs.Identity{Device: e.dev.Name(), Memory: [3]device.Buffer{e.memory.Arena(), kv.Data, e.model.Weights()},
 		Layout: [5]int{kv.Pages, kv.PageTokens, kv.Layers, kv.Heads, kv.HeadDim}}
 }
 
-// pass launches the forward pass of a key. A prefill step samples at most MaxBatch
-// rows, as the scheduler promises.
+// pass launches the forward pass of a key's shape. A prefill step samples at most MaxBatch rows; the scheduler
+// guarantees it.
 func (e *Engine) pass(s device.Stream, k graphs.Key) error {
-	samples := min(k.Tokens(), e.opts.places())
+	samples := min(k.Tokens(), e.opts.slots())
 	if k.Class == graphs.PrefillClass {
 		samples = min(k.Tokens(), e.opts.MaxBatch)
 	}
-	return e.model.Forward(s, e.memory, model.Shape{Rows: k.Tokens(), Samples: samples, Prefill: k.Class == graphs.PrefillClass})
+	shape := model.Shape{Rows: k.Tokens(), Samples: samples, Prefill: k.Class == graphs.PrefillClass}
+	return e.model.Forward(s, e.memory, shape)
 }
 
-// warm runs both kinds of step once, padding alone, so that every op has been
-// loaded and run before it is captured.
+// warm runs a prefill and a decode step of padding, so that every op is loaded before it is captured.
 func (e *Engine) warm() error {
 	for _, k := range []graphs.Key{graphs.Prefill(e.opts.Chunk), graphs.Decode(1)} {
 		if err := e.memory.Write(&kernels.Step{Number: e.next}); err != nil {
@@ -155,13 +157,13 @@ func (e *Engine) warm() error {
 	return nil
 }
 
-// close gives back all that start took, after cause ended the engine. A device
-// that is lost is not called again: the process ends, and its memory with it.
+// close frees everything that start allocated, after cause ended the engine. A lost device is not called again;
+// the process will end and its memory with it.
 func (e *Engine) close(cause error) error {
-	err := errors.Join(e.endRoller(errors.Is(cause, device.ErrSticky)), e.bell.takeDown())
-	if e.sched != nil { // nothing runs any more, on a lost device either
+	err := errors.Join(e.endRoller(errors.Is(cause, device.ErrSticky)), e.wakeup.close())
+	if e.sched != nil { // nothing runs any more, even on a lost device
 		for _, m := range e.moves {
-			e.sched.Landed(m.Move)
+			e.sched.FinishMove(m.Move)
 		}
 		e.sched.Complete(e.next)
 		e.publish()
@@ -172,7 +174,7 @@ func (e *Engine) close(cause error) error {
 	return errors.Join(err, device.GiveBack(e.releases()...))
 }
 
-// endRoller waits for the roller's end; on a lost device it makes no call any more.
+// endRoller stops the roller and returns its error. If the device is lost, the roller makes no further call.
 func (e *Engine) endRoller(lost bool) error {
 	if e.roller == nil {
 		return nil
@@ -185,8 +187,8 @@ func (e *Engine) endRoller(lost bool) error {
 	return <-e.rolling
 }
 
-// releases give back what start took. Streams come first: a stream that is
-// destroyed has ended its work, and what that used may go.
+// releases returns the functions that free everything, in order. Streams come first: destroying one waits for its
+// work, after which the memory that the work used may be freed.
 func (e *Engine) releases() (all []func() error) {
 	for _, s := range []device.Stream{e.stream, e.copies} {
 		if s != nil {

@@ -86,7 +86,7 @@ func TestSteadyStateTakesNoMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{Engine: e, t: t, h: h, ended: make(chan error, 1)}
+		b := &testEngine{Engine: e, t: t, h: h, ended: make(chan error, 1)}
 		b.run()
 		w := &watcher{from: 50, to: 1050, plant: plant, ended: make(chan struct{})}
 		for _, sink := range []Sink{&watcher{from: -1, to: -1, ended: make(chan struct{})}, w} {

@@ -9,12 +9,12 @@ import (
 type crowd struct {
 	s      *Scheduler
 	make   func(user uint32) *Sequence
-	drawn  map[*Sequence]int
+	sampled  map[*Sequence]int
 	tokens map[uint32]int // drawn and prompt tokens of the sequences that have ended
 }
 
 func newCrowd(t *testing.T, o Options, many func(user uint32) *Sequence, of map[uint32]int) *crowd {
-	c := &crowd{s: mustNew(t, o), make: many, drawn: map[*Sequence]int{}, tokens: map[uint32]int{}}
+	c := &crowd{s: mustNew(t, o), make: many, sampled: map[*Sequence]int{}, tokens: map[uint32]int{}}
 	for _, user := range []uint32{1, 2, 3} { // those with many come first
 		for range of[user] {
 			c.add(t, user)
@@ -36,9 +36,9 @@ func (c *crowd) add(t *testing.T, user uint32) {
 func (c *crowd) run(t *testing.T, steps int) {
 	t.Helper()
 	for range steps {
-		for _, q := range finish(c.s, c.s.Next(), c.drawn) {
+		for _, q := range finish(c.s, c.s.Next(), c.sampled) {
 			c.tokens[q.User] += len(q.Prompt) + q.MaxTokens
-			delete(c.drawn, q)
+			delete(c.sampled, q)
 			c.add(t, q.User)
 		}
 	}
@@ -78,7 +78,7 @@ func TestOnePromptBesideManyLongOnes(t *testing.T) {
 	s.Complete(s.Next().Step.Number)
 	q := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 2}
 	_ = s.Add(q)
-	for steps := 1; q.fed == 0; steps++ {
+	for steps := 1; q.prefilled == 0; steps++ {
 		s.Complete(s.Next().Step.Number)
 		if steps > 1 {
 			t.Fatal("it still waits after the next step")
@@ -120,7 +120,7 @@ func TestSharesGoWithTheirSequences(t *testing.T) {
 }
 
 // Of one user's connections, one with 64 long requests holds up another's short one
-// neither for places nor for its prompt; in one connection the short one comes last.
+// neither for slots nor for its prompt; in one connection the short one comes last.
 func TestConnectionsOfAUserTakeTurns(t *testing.T) {
 	for _, connection := range []uint64{2, 1} {
 		o := small()
@@ -133,12 +133,12 @@ func TestConnectionsOfAUserTakeTurns(t *testing.T) {
 		short := &Sequence{Prompt: prompt(4), MaxTokens: 4, Connection: connection}
 		_ = s.Add(short)
 		tokens, ended := map[*Sequence]int{}, 0
-		for ; ended == 0 && short.fed == 0; ended += len(finish(s, s.Next(), tokens)) {
+		for ; ended == 0 && short.prefilled == 0; ended += len(finish(s, s.Next(), tokens)) {
 		}
-		for more := 0; short.fed == 0 && more < 3; more++ { // a place is free
+		for more := 0; short.prefilled == 0 && more < 3; more++ { // a place is free
 			finish(s, s.Next(), tokens)
 		}
-		if through := short.fed > 0; through != (connection == 2) {
+		if through := short.prefilled > 0; through != (connection == 2) {
 			t.Errorf("connection %d: the short prompt went through at the first free place: %v", connection, through)
 		}
 	}

@@ -1,19 +1,18 @@
-// Package scheduler decides what runs next: which waiting sequences join, which
-// rows the next step has, and which KV pages they use. It is plain bookkeeping
-// and knows no device.
+// Package scheduler decides which waiting sequences join, which rows the next step has, and which KV pages they
+// use. It does bookkeeping only and makes no call on a device. step.go forms steps; share.go is the fairness among
+// users and connections; reserve.go says when a sequence fits.
 package scheduler
 
 import "fmt"
 
-// Pages is the pool of KV pages. Pages are counted by reference: a full page
-// never changes, so several sequences may read one. Page 0 is never given out:
-// padding rows write there.
+// Pages is the pool of KV pages. Pages are counted by reference: a full page never changes, so several sequences
+// may read one. Page 0 is never given out; padding rows write there.
 type Pages struct {
-	refs []int32
+	refs []int32 // by page
 	free []int32
 }
 
-// NewPages makes a pool of n pages, numbered 1 to n.
+// NewPages returns a pool of n free pages, numbered 1 to n.
 func NewPages(n int) *Pages {
 	p := &Pages{refs: make([]int32, n+1), free: make([]int32, n)}
 	for i := range p.free {
@@ -22,13 +21,10 @@ func NewPages(n int) *Pages {
 	return p
 }
 
-// Len is how many pages the pool has.
-func (p *Pages) Len() int { return len(p.refs) - 1 }
-
-// Free is how many pages nobody holds.
+// Free returns the number of free pages.
 func (p *Pages) Free() int { return len(p.free) }
 
-// Take gives n pages, each held once, or none where fewer are free.
+// Take returns n pages with one reference each. It returns false if fewer are free, and takes none.
 func (p *Pages) Take(n int) ([]int32, bool) {
 	if n > len(p.free) {
 		return nil, false
@@ -42,23 +38,23 @@ func (p *Pages) Take(n int) ([]int32, bool) {
 	return taken, true
 }
 
-// Retain holds a page once more.
+// Retain adds a reference to a page.
 func (p *Pages) Retain(page int32) {
-	p.must(page)
+	p.mustBeHeld(page)
 	p.refs[page]++
 }
 
-// Release gives one hold of a page back; the last one frees it.
+// Release drops a reference to a page; dropping the last one frees it.
 func (p *Pages) Release(page int32) {
-	p.must(page)
+	p.mustBeHeld(page)
 	if p.refs[page]--; p.refs[page] == 0 {
 		p.free = append(p.free, page)
 	}
 }
 
-// must stops the program at the place where the bookkeeping went wrong: going
-// on would give one sequence another's keys and values.
-func (p *Pages) must(page int32) {
+// mustBeHeld panics if the page has no reference. If the program went on, one sequence would read another's keys
+// and values.
+func (p *Pages) mustBeHeld(page int32) {
 	if page <= 0 || int(page) >= len(p.refs) || p.refs[page] <= 0 {
 		panic(fmt.Sprintf("scheduler: page %d is not held", page))
 	}

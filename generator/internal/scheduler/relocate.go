@@ -6,14 +6,14 @@ import (
 	"reel/kernels"
 )
 
-// Rebuild makes b's page entries anew from where the pages are now. Next calls
-// it, and whoever enqueues a batch that Stale says is older than a move.
+// Rebuild makes b's block table entries from the current pages. Next and Idle call it; call it again before a
+// batch is enqueued that is [Scheduler.Stale].
 func (s *Scheduler) Rebuild(b *Batch) {
 	for _, q := range b.Served {
 		for _, index := range q.moved {
 			b.entries = append(b.entries, entry{q, index})
 		}
-		s.moves -= len(q.moved)
+		s.unsentMoves -= len(q.moved)
 		q.moved = q.moved[:0]
 	}
 	b.Step.Pages = b.Step.Pages[:0]
@@ -23,29 +23,29 @@ func (s *Scheduler) Rebuild(b *Batch) {
 	b.epoch = s.epoch
 }
 
-// Stale tells whether a page has moved since b was formed. Only moves count:
-// taking and freeing pages never makes a step stale.
+// Stale reports whether a page began to move after b's entries were made. Taking and freeing pages never makes a
+// step stale.
 func (s *Scheduler) Stale(b *Batch) bool { return b.epoch != s.epoch }
 
-// InMotion tells whether b names a sequence whose pages are being copied. Such a
-// step must wait until they have landed.
-func (s *Scheduler) InMotion(b *Batch) bool {
+// WaitsForMove reports whether b names a sequence whose pages are being copied. The device must run such a step
+// after the copies.
+func (s *Scheduler) WaitsForMove(b *Batch) bool {
 	return slices.ContainsFunc(b.Served, func(q *Sequence) bool { return q.moving > 0 })
 }
 
-// Move is a page on its way to another place.
+// Move is a page on its way from one place in the pool to another.
 type Move struct {
-	From, To int32
-	// After is the last step that may write the page: the copy comes after it.
+	From, To int32 // page numbers
+	// After is the last step that may write the page. The copy must run after it.
 	After uint64
 	q     *Sequence
 }
 
-// Relocate begins to move the index-th page of q. From now until Landed no step
-// is formed that names q. It is false where q does not run, has no such page in
-// use, no page is free beside the reserve, or more pages move than a step's descriptor holds.
+// Relocate begins to move the index-th page of q. Until FinishMove no step is formed that names q. It returns
+// false if q does not run or has no such page in use, if no page is free beside the reserve, or if a step's
+// descriptor could not hold more moved entries.
 func (s *Scheduler) Relocate(q *Sequence, index int) (Move, bool) {
-	if !q.Running() || index < 0 || index >= q.staged || s.moves >= kernels.MaxMoves || !s.maySpare() {
+	if !q.Running() || index < 0 || index >= q.published || s.unsentMoves >= kernels.MaxMoves || !s.hasSparePage() {
 		return Move{}, false
 	}
 	to, _ := s.pages.Take(1)
@@ -53,15 +53,15 @@ func (s *Scheduler) Relocate(q *Sequence, index int) (Move, bool) {
 	q.pages[index] = m.To
 	if !slices.Contains(q.moved, int32(index)) {
 		q.moved = append(q.moved, int32(index))
-		s.moves++
+		s.unsentMoves++
 	}
 	q.moving++
 	s.epoch++
 	return m, true
 }
 
-// Landed ends a move: its copy is done, and nothing reads the old place.
-func (s *Scheduler) Landed(m Move) {
+// FinishMove ends a move whose copy is done, and frees the page it came from.
+func (s *Scheduler) FinishMove(m Move) {
 	m.q.moving--
 	s.pages.Release(m.From)
 	s.free()

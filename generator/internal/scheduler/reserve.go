@@ -1,41 +1,37 @@
 package scheduler
 
-// The reserve: a user that holds nothing finds a place and pages at once, whatever
-// one other user does, and no running sequence is preempted for it.
+// The reserve gives a user that holds nothing a slot and pages at once, whatever one other user does. No running
+// sequence is preempted for it.
 //
-// Places. MaxBatch places are for all. The Reserve places past them are for users
-// that hold none: while MaxBatch or more are taken, only such a user may join.
-// With U users that hold places at most MaxBatch+U-1 are taken, since every place
-// past MaxBatch was the first of its user.
+// Slots. MaxBatch slots are for everybody. The Reserve slots past them are for users that hold none: while MaxBatch
+// or more are taken, only such a user may join. With U users that hold slots, at most MaxBatch+U-1 are taken, since
+// every slot past MaxBatch was its user's first.
 //
-// Pages. Each of Reserve+1 users has a share of ReservePages pages. At all times
+// Pages. Each of Reserve+1 users has a share of ReservePages pages. The invariant is
 //
 //	free pages + Σ over users min(pages held, ReservePages) >= (Reserve+1) × ReservePages
 //
-// A request that stays within its user's share leaves the sum as it is; what goes
-// past the share lowers it, and is admitted only if the sum stays high enough.
-// Freeing pages never lowers it. So if U <= Reserve users hold pages, at least
-// (Reserve+1-U) × ReservePages pages are free, and a request of a further user that
-// needs at most ReservePages pages fits. One user alone holds at most MaxBatch
-// places and Pages - Reserve×ReservePages pages, which New checks to be enough for
-// the longest sequence.
+// A request that stays within its user's share leaves the sum unchanged. A request past the share lowers it, and is
+// admitted only if the invariant still holds. Freeing pages never lowers the sum. So while U <= Reserve users hold
+// pages, at least (Reserve+1-U) × ReservePages pages are free, and a further user's request fits if it needs at
+// most ReservePages pages. One user alone holds at most MaxBatch slots and Pages - Reserve×ReservePages pages; New
+// checks that these are enough for the longest sequence.
 //
-// Order. The request whose turn it is waits until it fits, and holds up those
-// behind it, so that smaller ones do not starve it. The exception is a request
-// from the reserve: of a user that holds nothing, within its share, and with the
-// waiting user counted at most Reserve+1 users hold something. It changes neither
-// the places left to the waiting request nor the sum above, and what else runs
-// ends: so the waiting request joins all the same.
+// Order. The next request in the order of shares waits until it fits, and blocks those behind it, so that smaller
+// ones do not starve it. A request from the reserve may pass it: one of a user that holds nothing, within its
+// share, if at most Reserve+1 users hold something, with the blocked user counted. It changes neither the slots
+// left to the blocked request nor the sum above, and everything else that runs ends, so the blocked request still
+// joins.
 
-// need is how many pages q holds while it runs. The last token that is drawn is
-// never fed, so it needs no room.
+// need returns the number of pages that q holds while it runs. The last token is sampled but never prefilled, so it
+// needs no place.
 func (s *Scheduler) need(q *Sequence) int {
 	return pagesFor(len(q.Prompt)+q.MaxTokens-1, s.PageTokens)
 }
 
 // nextJoin returns the waiting sequence that may join now; nil if none may.
 func (s *Scheduler) nextJoin() *Sequence {
-	if s.root.queued == 0 || len(s.slots) == 0 {
+	if s.root.queued == 0 || len(s.freeSlots) == 0 {
 		return nil
 	}
 	q := s.root.first()
@@ -45,21 +41,21 @@ func (s *Scheduler) nextJoin() *Sequence {
 	return s.nextReserved(q)
 }
 
-// fits reports whether the reserve is whole after q has joined.
+// fits reports whether q has pages and the reserve stays whole if q joins.
 func (s *Scheduler) fits(q *Sequence) bool {
 	user, n := q.share.user(), s.need(q)
-	if s.root.places >= s.MaxBatch && user.places > 0 {
+	if s.root.slots >= s.MaxBatch && user.slots > 0 {
 		return false
 	}
-	within := s.within + min(user.pages+n, s.ReservePages) - min(user.pages, s.ReservePages)
+	within := s.withinShares + min(user.pages+n, s.ReservePages) - min(user.pages, s.ReservePages)
 	return n <= s.pages.Free() && s.pages.Free()-n+within >= (s.Reserve+1)*s.ReservePages
 }
 
-// nextReserved returns the waiting sequence that may join from the reserve before
-// barred, whose turn it is; nil if none may.
-func (s *Scheduler) nextReserved(barred *Sequence) (next *Sequence) {
-	users := s.holders + 1
-	if barred.share.user().places == 0 {
+// nextReserved returns the waiting sequence that may join from the reserve although blocked, the next in order,
+// does not fit; nil if none may.
+func (s *Scheduler) nextReserved(blocked *Sequence) (next *Sequence) {
+	users := s.slotUsers + 1
+	if blocked.share.user().slots == 0 {
 		users++
 	}
 	if users > s.Reserve+1 {
@@ -67,7 +63,7 @@ func (s *Scheduler) nextReserved(barred *Sequence) (next *Sequence) {
 	}
 	var best *share
 	for _, user := range s.root.children {
-		if user.queued == 0 || user.places > 0 {
+		if user.queued == 0 || user.slots > 0 {
 			continue
 		}
 		q := user.first()
@@ -78,20 +74,20 @@ func (s *Scheduler) nextReserved(barred *Sequence) (next *Sequence) {
 	return next
 }
 
-// hold notes that q's shares hold so many more places and pages, or fewer.
-func (s *Scheduler) hold(q *Sequence, places, pages int) {
+// addHeld adds to the slots and pages that q's shares hold; both may be negative.
+func (s *Scheduler) addHeld(q *Sequence, slots, pages int) {
 	user := q.share.user()
-	s.within -= min(user.pages, s.ReservePages)
-	s.holders -= min(user.places, 1)
+	s.withinShares -= min(user.pages, s.ReservePages)
+	s.slotUsers -= min(user.slots, 1)
 	for a := q.share; a != nil; a = a.parent {
-		a.places += places
+		a.slots += slots
 		a.pages += pages
 	}
-	s.within += min(user.pages, s.ReservePages)
-	s.holders += min(user.places, 1)
+	s.withinShares += min(user.pages, s.ReservePages)
+	s.slotUsers += min(user.slots, 1)
 }
 
-// maySpare reports whether a page is free that the reserve does not need.
-func (s *Scheduler) maySpare() bool {
-	return s.pages.Free() > 0 && s.pages.Free()-1+s.within >= (s.Reserve+1)*s.ReservePages
+// hasSparePage reports whether a page is free that the reserve does not need.
+func (s *Scheduler) hasSparePage() bool {
+	return s.pages.Free() > 0 && s.pages.Free()-1+s.withinShares >= (s.Reserve+1)*s.ReservePages
 }

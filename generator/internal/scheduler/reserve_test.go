@@ -9,7 +9,7 @@ import (
 )
 
 // reserve is what a test claims of a scheduler: a further user finds a place, and pages.
-type reserve struct{ places, pages int }
+type reserve struct{ slots, pages int }
 
 // randomReserve makes options up, and what their reserve claims.
 func randomReserve(r *rand.Rand) (Options, reserve) {
@@ -28,7 +28,7 @@ type load struct {
 	s       *Scheduler
 	claim   reserve
 	tokens  map[*Sequence]int
-	flights []flight
+	inFlight []stepInFlight
 	missed  int // further users that the claim did not hold for
 }
 
@@ -37,7 +37,7 @@ type load struct {
 func (l *load) step() {
 	r, s := l.r, l.s
 	for range r.IntN(4) {
-		user := uint32(r.IntN((l.claim.places + 1) * (1 + r.IntN(2))))
+		user := uint32(r.IntN((l.claim.slots + 1) * (1 + r.IntN(2))))
 		if r.IntN(3) > 0 {
 			user = 0 // who has the most
 		}
@@ -46,7 +46,7 @@ func (l *load) step() {
 	}
 	due := l.due()
 	if b := s.Next(); b != nil {
-		l.flights = append(l.flights, flight{b.Step.Number, slices.Clone(b.Sampled)})
+		l.inFlight = append(l.inFlight, stepInFlight{b.Step.Number, slices.Clone(b.Sampled)})
 	}
 	for _, q := range due {
 		if !q.Running() {
@@ -54,9 +54,9 @@ func (l *load) step() {
 		}
 	}
 	l.whole()
-	if len(l.flights) > 0 && (len(l.flights) == s.InFlight || r.IntN(2) == 0) {
-		f := l.flights[0]
-		l.flights = l.flights[1:]
+	if len(l.inFlight) > 0 && (len(l.inFlight) == s.InFlight || r.IntN(2) == 0) {
+		f := l.inFlight[0]
+		l.inFlight = l.inFlight[1:]
 		finish(s, &Batch{Step: kernels.Step{Number: f.number}, Sampled: f.sampled}, l.tokens)
 	}
 	sequences(s, func(q *Sequence) {
@@ -68,11 +68,11 @@ func (l *load) step() {
 
 // due lists the requests that have to join at the next step, as the claim goes.
 func (l *load) due() (due []*Sequence) {
-	if len(l.s.root.children) > l.claim.places+1 {
+	if len(l.s.root.children) > l.claim.slots+1 {
 		return nil
 	}
 	for _, user := range l.s.root.children {
-		if user.queued == 0 || user.places > 0 {
+		if user.queued == 0 || user.slots > 0 {
 			continue
 		}
 		if q := user.first(); l.s.need(q) <= l.claim.pages {
@@ -84,36 +84,36 @@ func (l *load) due() (due []*Sequence) {
 
 // whole compares the sums that the scheduler keeps with what its sequences hold.
 func (l *load) whole() {
-	s, pages, places := l.s, map[uint32]int{}, map[uint32]int{}
+	s, pages, slots := l.s, map[uint32]int{}, map[uint32]int{}
 	for _, q := range slices.Concat(s.running, s.leaving) {
 		pages[q.User] += len(q.pages)
-		places[q.User]++
+		slots[q.User]++
 	}
 	free, all, within := s.Pages, 0, 0
 	for user, n := range pages {
-		free, all, within = free-n, all+places[user], within+min(n, s.ReservePages)
+		free, all, within = free-n, all+slots[user], within+min(n, s.ReservePages)
 	}
-	if free != s.FreePages() || within != s.within || len(places) != s.holders || all != s.root.places {
-		l.t.Fatalf("pages free and within shares, users with places, places: %d %d %d %d; counted %d %d %d %d",
-			free, within, len(places), all, s.FreePages(), s.within, s.holders, s.root.places)
+	if free != s.FreePages() || within != s.withinShares || len(slots) != s.slotUsers || all != s.root.slots {
+		l.t.Fatalf("pages free and within shares, users with slots, slots: %d %d %d %d; counted %d %d %d %d",
+			free, within, len(slots), all, s.FreePages(), s.withinShares, s.slotUsers, s.root.slots)
 	}
-	most := s.MaxBatch + min(s.Reserve, max(0, len(places)-1))
+	most := s.MaxBatch + min(s.Reserve, max(0, len(slots)-1))
 	if free+within < (s.Reserve+1)*s.ReservePages || all > most {
-		l.t.Fatalf("%+v: %d pages free, %d within shares, %d users in %d places", s.Options, free, within, len(places), all)
+		l.t.Fatalf("%+v: %d pages free, %d within shares, %d users in %d slots", s.Options, free, within, len(slots), all)
 	}
 }
 
 // back checks that all pages, slots and shares have come back.
 func (l *load) back() {
 	s, root := l.s, l.s.root
-	if s.FreePages() != s.Pages || len(s.slots) != s.MaxBatch+s.Reserve || len(root.children)+root.queued+root.running != 0 {
+	if s.FreePages() != s.Pages || len(s.freeSlots) != s.MaxBatch+s.Reserve || len(root.children)+root.queued+root.running != 0 {
 		l.t.Fatalf("%d of %d pages and %d of %d slots came back, of %d users something is left",
-			s.FreePages(), s.Pages, len(s.slots), s.MaxBatch+s.Reserve, len(root.children))
+			s.FreePages(), s.Pages, len(s.freeSlots), s.MaxBatch+s.Reserve, len(root.children))
 	}
 }
 
 // Whatever others do, a further user finds a place and pages at the very next
-// step. Without a reserve, in as many places and pages, it does not.
+// step. Without a reserve, in as many slots and pages, it does not.
 func TestReserveHoldsForFurtherUsers(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 4))
 	for _, guarded := range []bool{true, false} {
@@ -150,7 +150,7 @@ func TestOneUserTakesAllButTheReserve(t *testing.T) {
 		}
 		s.admit(&Batch{})
 		if most := min(o.MaxBatch, o.Pages-o.Reserve*o.ReservePages); s.Running() != most {
-			t.Errorf("%+v: one user has %d places, wants %d", o, s.Running(), most)
+			t.Errorf("%+v: one user has %d slots, wants %d", o, s.Running(), most)
 		}
 		o.MaxBatch = o.Pages
 		s = mustNew(t, o)
@@ -191,8 +191,8 @@ func TestWhoWaitsForPagesHoldsUpNoFurtherUser(t *testing.T) {
 		}
 		s.Remove(hog)
 		s.Complete(b.Step.Number)
-		if s.Next(); s.Waiting() != 0 {
-			t.Errorf("%s: %d still wait when pages are free", name, s.Waiting())
+		if s.Next(); s.root.queued != 0 {
+			t.Errorf("%s: %d still wait when pages are free", name, s.root.queued)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func TestNoRequestStarves(t *testing.T) {
 		s := mustNew(t, o)
 		small := func() {
 			_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(8)), MaxTokens: 1 + r.IntN(8),
-				User: uint32(r.IntN(2*claim.places + 2)), Connection: uint64(r.IntN(3))})
+				User: uint32(r.IntN(2*claim.slots + 2)), Connection: uint64(r.IntN(3))})
 		}
 		for range 20 {
 			small()
@@ -218,7 +218,7 @@ func TestNoRequestStarves(t *testing.T) {
 			if steps > 5000 {
 				t.Fatalf("%+v: the longest request still waits after %d steps", o, steps)
 			}
-			for s.Waiting() < 20 {
+			for s.root.queued < 20 {
 				small()
 			}
 			for _, q := range finish(s, s.Next(), tokens) {
@@ -235,7 +235,7 @@ func TestMovesLeaveTheReserve(t *testing.T) {
 	s := mustNew(t, o)
 	q := &Sequence{Prompt: prompt(60), MaxTokens: 4}
 	_ = s.Add(q)
-	for q.staged == 0 {
+	for q.published == 0 {
 		s.Complete(s.Next().Step.Number)
 	}
 	if _, ok := s.Relocate(q, 0); ok || s.FreePages() != 4 {

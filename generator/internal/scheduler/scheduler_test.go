@@ -133,21 +133,21 @@ func TestFewPagesManySequences(t *testing.T) {
 	for b := s.Next(); b != nil; b = s.Next() {
 		done += len(finish(s, b, tokens))
 	}
-	if done != 16 || s.FreePages() != 8 || s.Running()+s.Waiting() != 0 {
-		t.Errorf("%d of 16 completed, %d pages free, %d running, %d waiting", done, s.FreePages(), s.Running(), s.Waiting())
+	if done != 16 || s.FreePages() != 8 || s.Running()+s.root.queued != 0 {
+		t.Errorf("%d of 16 completed, %d pages free, %d running, %d waiting", done, s.FreePages(), s.Running(), s.root.queued)
 	}
 }
 
-// holder follows what a device would see and fails on a page that two sequences
+// deviceView follows what a device would see and fails on a page that two sequences
 // write, a row out of order, or a page that was not announced.
-type holder struct {
+type deviceView struct {
 	t       *testing.T
 	s       *Scheduler
 	tables  map[int32]map[int32]int32 // slot → index → page
 	lengths map[int32]int32
 }
 
-func (h *holder) see(b *Batch) {
+func (h *deviceView) see(b *Batch) {
 	for _, in := range b.Step.Inits {
 		h.tables[in.Slot], h.lengths[in.Slot] = map[int32]int32{}, 0
 	}
@@ -177,7 +177,7 @@ func (h *holder) see(b *Batch) {
 	h.disjoint()
 }
 
-func (h *holder) disjoint() {
+func (h *deviceView) disjoint() {
 	owner := map[int32]int32{}
 	for _, q := range append(slices.Clone(h.s.running), h.s.leaving...) {
 		for _, page := range q.pages {
@@ -190,7 +190,7 @@ func (h *holder) disjoint() {
 }
 
 // flight is a batch that has been formed and has not completed.
-type flight struct {
+type stepInFlight struct {
 	number  uint64
 	sampled []*Sequence
 }
@@ -202,19 +202,19 @@ func TestRandomSchedulesKeepPagesApart(t *testing.T) {
 	for range 50 {
 		s := mustNew(t, Options{MaxBatch: 1 + r.IntN(6), MaxQueue: 20, Chunk: 1 + r.IntN(20), Context: 40, PageTokens: 1 + r.IntN(8), Pages: 40 + r.IntN(60), InFlight: 1 + r.IntN(3), FirstStep: r.Uint64N(5)})
 		r.Shuffle(len(s.pages.free), func(i, j int) { s.pages.free[i], s.pages.free[j] = s.pages.free[j], s.pages.free[i] })
-		h := &holder{t: t, s: s, tables: map[int32]map[int32]int32{}, lengths: map[int32]int32{}}
+		h := &deviceView{t: t, s: s, tables: map[int32]map[int32]int32{}, lengths: map[int32]int32{}}
 		h.drive(r)
 		sequences(s, s.Remove)
 		s.Complete(s.number)
-		if s.FreePages() != s.Pages || len(s.slots) != s.MaxBatch || s.moves != 0 {
-			t.Fatalf("%d of %d pages and %d of %d slots came back, %d moves are left", s.FreePages(), s.Pages, len(s.slots), s.MaxBatch, s.moves)
+		if s.FreePages() != s.Pages || len(s.freeSlots) != s.MaxBatch || s.unsentMoves != 0 {
+			t.Fatalf("%d of %d pages and %d of %d slots came back, %d moves are left", s.FreePages(), s.Pages, len(s.freeSlots), s.MaxBatch, s.unsentMoves)
 		}
 	}
 }
 
-func (h *holder) drive(r *rand.Rand) {
+func (h *deviceView) drive(r *rand.Rand) {
 	s, tokens := h.s, map[*Sequence]int{}
-	var flights []flight
+	var inFlight []stepInFlight
 	var moves []Move
 	for range 300 {
 		if r.IntN(3) == 0 {
@@ -222,11 +222,11 @@ func (h *holder) drive(r *rand.Rand) {
 		}
 		if b := s.Next(); b != nil {
 			h.see(b)
-			flights = append(flights, flight{b.Step.Number, slices.Clone(b.Sampled)})
+			inFlight = append(inFlight, stepInFlight{b.Step.Number, slices.Clone(b.Sampled)})
 		}
-		if len(flights) > 0 && (len(flights) == s.InFlight || r.IntN(2) == 0) {
-			f := flights[0]
-			flights = flights[1:]
+		if len(inFlight) > 0 && (len(inFlight) == s.InFlight || r.IntN(2) == 0) {
+			f := inFlight[0]
+			inFlight = inFlight[1:]
 			finish(s, &Batch{Step: kernels.Step{Number: f.number}, Sampled: f.sampled}, tokens)
 		}
 		sequences(s, func(q *Sequence) {
@@ -240,12 +240,12 @@ func (h *holder) drive(r *rand.Rand) {
 			}
 		})
 		if len(moves) > 0 && r.IntN(2) == 0 {
-			s.Landed(moves[0])
+			s.FinishMove(moves[0])
 			moves = moves[1:]
 		}
 	}
 	for _, m := range moves {
-		s.Landed(m)
+		s.FinishMove(m)
 	}
 }
 
@@ -295,8 +295,8 @@ func TestMoveMakesABatchStale(t *testing.T) {
 		t.Fatal("stale without a move")
 	}
 	m, ok := s.Relocate(q, 0)
-	if !ok || !s.Stale(b) || !s.InMotion(b) || m.After != b.Step.Number {
-		t.Fatalf("move %+v %v, stale %v, in motion %v", m, ok, s.Stale(b), s.InMotion(b))
+	if !ok || !s.Stale(b) || !s.WaitsForMove(b) || m.After != b.Step.Number {
+		t.Fatalf("move %+v %v, stale %v, in motion %v", m, ok, s.Stale(b), s.WaitsForMove(b))
 	}
 	s.Rebuild(b)
 	if s.Stale(b) || !slices.Contains(b.Step.Pages, kernels.PageEntry{Slot: q.slot, Index: 0, Page: m.To}) {
@@ -306,7 +306,7 @@ func TestMoveMakesABatchStale(t *testing.T) {
 	if b := s.Next(); len(b.Served) != 1 || b.Served[0] != other {
 		t.Fatal("a step names a sequence whose page is in flight")
 	}
-	s.Landed(m)
+	s.FinishMove(m)
 	if b := s.Next(); len(b.Served) != 2 {
 		t.Fatal("the sequence does not run again after its page landed")
 	}

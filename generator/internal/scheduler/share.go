@@ -2,30 +2,31 @@ package scheduler
 
 import "slices"
 
-// share is what one party has of the engine: a user among all users, or a
-// connection among its user's. Shares form a tree under Scheduler.root, with one
-// policy at every level: a free place goes to the child that runs the fewest
-// sequences, prompt tokens go to the child that was served least, and equals take
-// the other measure, then the order of arrival. A share exists while a sequence of it waits, runs
-// or leaves.
+// share is one party's share of the engine: a user among all users, or a connection among its user's. Shares form
+// a tree under Scheduler.root, with one policy at every level. A free slot goes to the child that runs the fewest
+// sequences, and prompt tokens go to the child that was served least. Equals are ordered by the other of the two
+// measures, then by arrival. A share exists while a sequence of it waits, runs or leaves.
 type share struct {
 	parent   *share // nil for the root
 	children []*share
-	key      uint64 // among the parent's children
+	key      uint64 // user or connection
 
-	waiting []*Sequence // of a share without children, in order of arrival
-	members int         // of a share without children: sequences that wait, run or leave
-	queued  int         // sequences that wait, in this share and below
-	running int         // sequences that run, likewise
-	places  int         // slots held, likewise; those of leaving sequences too
-	pages   int         // KV pages held, likewise
-	served  uint64      // rows of steps; a new share starts at its least served sibling's
+	// Only in leaves, which are connections.
+	waiting []*Sequence // in order of arrival
+	members int         // sequences that wait, run or leave
+
+	// Of this share and those below it.
+	queued  int    // sequences that wait
+	running int    // sequences that run
+	slots   int    // slots held, those of leaving sequences included
+	pages   int    // KV pages held, likewise
+	served  uint64 // rows of steps; a new share starts at its least served sibling's
 }
 
-// enter queues q in its connection's share of its user's.
-func (s *Scheduler) enter(q *Sequence) {
+// enqueue puts q at the end of its connection's queue.
+func (s *Scheduler) enqueue(q *Sequence) {
 	q.share = s.child(s.child(&s.root, uint64(q.User)), q.Connection)
-	q.came = s.arrivals
+	q.arrival = s.arrivals
 	s.arrivals++
 	q.share.waiting = append(q.share.waiting, q)
 	q.share.members++
@@ -34,7 +35,7 @@ func (s *Scheduler) enter(q *Sequence) {
 	}
 }
 
-// child returns the child of that key, and makes it if there is none.
+// child returns the child with this key, and adds it if there is none.
 func (s *Scheduler) child(parent *share, key uint64) *share {
 	for _, c := range parent.children {
 		if c.key == key {
@@ -47,19 +48,19 @@ func (s *Scheduler) child(parent *share, key uint64) *share {
 	return c
 }
 
-// blankShare is an empty share, with the memory of one that has ended if there is one.
+// blankShare returns an empty share. It reuses an old share's memory.
 func (s *Scheduler) blankShare() *share {
-	if len(s.ended) == 0 {
+	if len(s.oldShares) == 0 {
 		return &share{}
 	}
-	c := s.ended[len(s.ended)-1]
-	s.ended = s.ended[:len(s.ended)-1]
+	c := s.oldShares[len(s.oldShares)-1]
+	s.oldShares = s.oldShares[:len(s.oldShares)-1]
 	*c = share{waiting: c.waiting[:0], children: c.children[:0]}
 	return c
 }
 
-// leastServed is the rows of the child that got the fewest. New children start
-// there, so idle time earns no credit.
+// leastServed returns the smallest served of the children; 0 without children. New children start there, so idle
+// time earns no credit.
 func (a *share) leastServed() (rows uint64) {
 	for i, c := range a.children {
 		if i == 0 || c.served < rows {
@@ -69,16 +70,16 @@ func (a *share) leastServed() (rows uint64) {
 	return rows
 }
 
-// unqueue takes q out of those that wait.
-func (s *Scheduler) unqueue(q *Sequence) {
+// dequeue removes q from its connection's queue.
+func (s *Scheduler) dequeue(q *Sequence) {
 	q.share.waiting = without(q.share.waiting, q)
 	for a := q.share; a != nil; a = a.parent {
 		a.queued--
 	}
 }
 
-// quit takes q out of its share, and ends the shares in which nothing is left.
-func (s *Scheduler) quit(q *Sequence) {
+// leaveShare removes q from its share, and removes shares that became empty from the tree.
+func (s *Scheduler) leaveShare(q *Sequence) {
 	a := q.share
 	q.share = nil
 	a.members--
@@ -86,12 +87,12 @@ func (s *Scheduler) quit(q *Sequence) {
 		parent := a.parent
 		i := slices.Index(parent.children, a)
 		parent.children = slices.Delete(parent.children, i, i+1)
-		s.ended = append(s.ended, a)
+		s.oldShares = append(s.oldShares, a)
 		a = parent
 	}
 }
 
-// user is the user's share that a, a connection's, is part of.
+// user returns the share of the user to which a, a connection's share, belongs.
 func (a *share) user() *share {
 	for a.parent.parent != nil {
 		a = a.parent
@@ -99,8 +100,8 @@ func (a *share) user() *share {
 	return a
 }
 
-// first returns the waiting sequence of this share whose turn it is; nil if none
-// waits. It looks at every share below once.
+// first returns the waiting sequence of this share that is next for a slot; nil if none waits. It visits every
+// share below once.
 func (a *share) first() (next *Sequence) {
 	if len(a.waiting) > 0 {
 		return a.waiting[0]
@@ -117,9 +118,8 @@ func (a *share) first() (next *Sequence) {
 	return next
 }
 
-// precedes reports whether q, the first of share a, gets a place before r, the
-// first of a's sibling b: a runs fewer sequences, or as many and was served less,
-// or q came first.
+// precedes reports whether q, the first of share a, gets a slot before r, the first of a's sibling b. It does if a
+// runs fewer sequences; among equals, if a was served less; among equals, if q arrived first.
 func (a *share) precedes(q *Sequence, b *share, r *Sequence) bool {
 	switch {
 	case a.running != b.running:
@@ -127,12 +127,12 @@ func (a *share) precedes(q *Sequence, b *share, r *Sequence) bool {
 	case a.served != b.served:
 		return a.served < b.served
 	}
-	return q.came < r.came
+	return q.arrival < r.arrival
 }
 
-// promptBefore reports whether prompts of a, a connection's share, go on before
-// those of b: a was served less, or as much and runs fewer, as one who has just
-// come. Connections of different users compare as their users do.
+// promptBefore reports whether prompts of connection a are prefilled before those of connection b. They are if a
+// was served less; among equals, which newcomers are, if a runs fewer sequences. Connections of different users
+// compare as their users do.
 func (a *share) promptBefore(b *share) bool {
 	for a.parent != b.parent {
 		a, b = a.parent, b.parent
@@ -143,10 +143,9 @@ func (a *share) promptBefore(b *share) bool {
 	return a.running < b.running
 }
 
-// nextPrompt returns the running sequence whose prompt goes on next: of the user
-// that was served least, there of the connection that was, and there the one
-// that joined first. So others' long prompts delay a prompt by about one chunk.
-// Nil if no prompt is left.
+// nextPrompt returns the running sequence whose prompt is prefilled next; nil if none is left. It is of the user
+// that was served least, of that user's connection that was served least, and of that connection's sequences the
+// first that joined. So others' long prompts delay a prompt by about one chunk.
 func (s *Scheduler) nextPrompt() (next *Sequence) {
 	for _, q := range s.running {
 		if q.ready(prefilling) && (next == nil || q.share.promptBefore(next.share)) {

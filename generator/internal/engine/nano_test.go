@@ -23,7 +23,7 @@ func nano() Options {
 }
 
 // built is an engine of the nano model that nobody runs yet.
-func built(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) *bench {
+func built(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) *testEngine {
 	t.Helper()
 	b, err := tryBuild(t, host, o, wrap)
 	if err != nil {
@@ -33,7 +33,7 @@ func built(t *testing.T, host device.HostOptions, o Options, wrap func(device.De
 }
 
 // tryBuild is built, for starts that may fail. The device is the bench's at any rate.
-func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) (*bench, error) {
+func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) (*testEngine, error) {
 	t.Helper()
 	host.Workers, host.GraphBytes = 1, 1000
 	h := device.NewHost(host)
@@ -42,7 +42,7 @@ func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, h: h, ended: make(chan error, 1), weights: h.Live()}
+	b := &testEngine{t: t, h: h, ended: make(chan error, 1), weights: h.Live()}
 	var dev device.Device = h
 	if wrap != nil {
 		dev = wrap(h)
@@ -52,10 +52,10 @@ func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device
 }
 
 // run runs the engine; finish ends it.
-func (b *bench) run() { go func() { b.ended <- b.Run() }() }
+func (b *testEngine) run() { go func() { b.ended <- b.Run() }() }
 
 // finish stops the engine, and checks what it left on the device.
-func (b *bench) finish() error {
+func (b *testEngine) finish() error {
 	b.t.Helper()
 	b.Stop()
 	err := b.wait()
@@ -64,7 +64,7 @@ func (b *bench) finish() error {
 }
 
 // wait is Run's error.
-func (b *bench) wait() error {
+func (b *testEngine) wait() error {
 	b.t.Helper()
 	select {
 	case err := <-b.ended:
@@ -76,7 +76,7 @@ func (b *bench) wait() error {
 }
 
 // returned checks that the device holds the weights and nothing else.
-func (b *bench) returned() {
+func (b *testEngine) returned() {
 	b.t.Helper()
 	if left := b.h.Live(); left != b.weights {
 		b.t.Errorf("the engine left %+v on the device, before it were %+v", left, b.weights)

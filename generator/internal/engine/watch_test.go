@@ -151,8 +151,8 @@ func (w *watch) unnamed(is func(named) bool) {
 	if w.engine == nil { // at start
 		return
 	}
-	for _, f := range w.engine.flights {
-		if n := f.batch.Step.Number; is(w.named[n%uint64(len(w.named))]) {
+	for _, step := range w.engine.inFlight {
+		if n := step.batch.Step.Number; is(w.named[n%uint64(len(w.named))]) {
 			w.faults = append(w.faults, fmt.Errorf("%w: at step %d, step %d does", errReused, w.steps-1, n))
 		}
 	}

@@ -50,7 +50,7 @@ func TestGPURollsTenThousandGraphs(t *testing.T) {
 	o := longPrompts()
 	o.MaxGraphs, o.Precapture = 128, []int{}
 	d := &failing{Device: openGPU(t), every: 8}
-	b := &bench{Engine: builtOn(t, d, o), t: t, ended: make(chan error, 1)}
+	b := &testEngine{Engine: builtOn(t, d, o), t: t, ended: make(chan error, 1)}
 	d.started = true
 	b.run()
 	stop, others := make(chan struct{}), make(chan int)
@@ -82,7 +82,7 @@ func TestGPURollsTenThousandGraphs(t *testing.T) {
 // sweep sends prompts of 1 to longest tokens, in this order and over again, each
 // often enough to be wished for, until so many graphs were captured. A shape is
 // seldom covered so: what is live is shorter, or was left over by the last round.
-func (b *bench) sweep(longest int, graphs uint64) {
+func (b *testEngine) sweep(longest int, graphs uint64) {
 	b.t.Helper()
 	rolled, since := uint64(0), time.Now()
 	for n := 0; ; n++ {
@@ -108,7 +108,7 @@ const grantedAfter = 3
 
 // repeat sends one request over and over, and counts how often. It must give the
 // same each time.
-func (b *bench) repeat(stop <-chan struct{}) (n int) {
+func (b *testEngine) repeat(stop <-chan struct{}) (n int) {
 	var first []Token
 	for ; ; n++ {
 		select {

@@ -57,7 +57,7 @@ func TestMillionSteps(t *testing.T) {
 }
 
 // soak keeps up to eight requests going until so many steps are done.
-func (a *asked) soak(b *bench, r *rand.Rand, steps uint64) {
+func (a *asked) soak(b *testEngine, r *rand.Rand, steps uint64) {
 	type going struct {
 		*sink
 		handle    Handle
@@ -88,14 +88,14 @@ func (a *asked) soak(b *bench, r *rand.Rand, steps uint64) {
 
 // driven is an engine that the test drives step by step, and a step of it that
 // was formed before a page of its only request began to move.
-func driven(t *testing.T) (*watch, *bench, *scheduler.Batch) {
+func driven(t *testing.T) (*watch, *testEngine, *scheduler.Batch) {
 	t.Helper()
 	w := newWatch()
 	b := built(t, device.HostOptions{}, nano(), w.wrap)
 	w.engine = b.Engine
 	_, h := b.submit(Request{Tokens: []int32{1, 2, 3, 4, 5}, MaxTokens: 30})
-	commands, _, _ := b.take()
-	if err := errors.Join(b.apply(commands, nil), b.fill(), b.Engine.complete()); err != nil {
+	commands, _, _ := b.takeCommands()
+	if err := errors.Join(b.apply(commands, nil), b.formAndEnqueue(), b.completeStep()); err != nil {
 		t.Fatal(err)
 	}
 	batch := b.sched.Next()

@@ -45,7 +45,7 @@ func TestNothingWaitsForTheWholeDevice(t *testing.T) {
 }
 
 // disturb waits for the whole device, over and over, where that is planted.
-func (b *bench) disturb(planted bool, stop <-chan struct{}) error {
+func (b *testEngine) disturb(planted bool, stop <-chan struct{}) error {
 	for planted {
 		select {
 		case <-stop:

@@ -17,20 +17,20 @@ func TestStaleResultIsNoToken(t *testing.T) {
 			b := built(t, device.HostOptions{}, nano(), w.wrap)
 			w.engine = b.Engine
 			s, h := b.submit(Request{Tokens: []int32{1, 2}, MaxTokens: 9})
-			commands, _, _ := b.take()
-			if err := errors.Join(b.apply(commands, nil), b.fill(), b.stream.Synchronize()); err != nil {
+			commands, _, _ := b.takeCommands()
+			if err := errors.Join(b.apply(commands, nil), b.formAndEnqueue(), b.stream.Synchronize()); err != nil {
 				t.Fatal(err)
 			}
-			f := b.flights[0]
+			step := b.inFlight[0]
 			if word >= 0 {
-				slot := int(f.batch.Step.Number) % b.memory.RingSlots
+				slot := int(step.batch.Step.Number) % b.memory.RingSlots
 				w.h.Int32(w.results)[len(w.h.Int32(w.results))/b.memory.RingSlots*slot+word] += 1000
 			}
 			if left {
 				_ = b.apply([]command{{kind: cancel, handle: h}}, nil)
 			}
-			err := b.Engine.complete()
-			if stale := word >= 0 && !left; errors.Is(err, errNoResult) != stale || !stale && err != nil {
+			err := b.completeStep()
+			if stale := word >= 0 && !left; errors.Is(err, errWrongRecord) != stale || !stale && err != nil {
 				t.Errorf("another %s, left %v: %v", name, left, err)
 			}
 			if got := len(s.tokens); got != 1 && word < 0 && !left || got != 0 && (word >= 0 || left) {

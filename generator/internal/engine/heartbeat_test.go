@@ -8,54 +8,53 @@ import (
 	"reel/kernels/device"
 )
 
-// pulse asks for a sign of life.
-func (b *bench) pulse() <-chan struct{} {
+// heartbeat asks for a heartbeat; the channel is closed when it comes.
+func (b *testEngine) heartbeat() <-chan struct{} {
 	done := make(chan struct{})
-	b.Pulse(func() { close(done) })
+	b.Heartbeat(func() { close(done) })
 	return done
 }
 
-func (b *bench) mustPulse() {
+func (b *testEngine) mustHeartbeat() {
 	b.t.Helper()
 	select {
-	case <-b.pulse():
+	case <-b.heartbeat():
 	case <-time.After(patience):
-		b.t.Fatal("no pulse")
+		b.t.Fatal("no heartbeat")
 	}
 }
 
-// An idle engine runs a step for each pulse that is asked for, and none besides.
-// The step is on nobody's account.
-func TestIdleEngineHasAPulse(t *testing.T) {
+// An idle engine runs one step for each heartbeat that is asked for. The step is not counted as work.
+func TestIdleEngineHasAHeartbeat(t *testing.T) {
 	b := built(t, device.HostOptions{}, nano(), nil)
 	b.run()
 	before := b.next
-	const pulses = 5
-	for range pulses {
-		b.mustPulse()
+	const heartbeats = 5
+	for range heartbeats {
+		b.mustHeartbeat()
 	}
 	if err := b.finish(); err != nil {
 		t.Fatal(err)
 	}
-	if ran := b.next - before; ran != pulses {
-		t.Errorf("%d steps ran for %d pulses", ran, pulses)
+	if ran := b.next - before; ran != heartbeats {
+		t.Errorf("%d steps ran for %d heartbeats", ran, heartbeats)
 	}
 	if s := b.Stats().Steps; s.Prefill+s.Decode+s.Tokens != 0 {
-		t.Errorf("pulses are counted as work: %+v", s)
+		t.Errorf("heartbeats are counted as work: %+v", s)
 	}
 }
 
-// Pulses between, before and during requests change no token.
-func TestPulsesChangeNoToken(t *testing.T) {
+// Heartbeats before, during and between requests change no token.
+func TestHeartbeatsChangeNoToken(t *testing.T) {
 	a := ask(t, seeded(t), 12, 20, 20)
 	b := built(t, device.HostOptions{}, nano(), nil)
 	b.run()
 	for i := range a.requests {
-		b.mustPulse()
+		b.mustHeartbeat()
 		first, _ := b.submit(a.requests[i])
 		second, _ := b.submit(a.requests[(i+1)%len(a.requests)])
 		for range 3 {
-			b.mustPulse()
+			b.mustHeartbeat()
 		}
 		a.check(t, i, first.must(t), true)
 		a.check(t, (i+1)%len(a.requests), second.must(t), true)
@@ -65,8 +64,8 @@ func TestPulsesChangeNoToken(t *testing.T) {
 	}
 }
 
-// A device that hangs stops the pulse, idle or not.
-func TestHungDeviceHasNoPulse(t *testing.T) {
+// A device that hangs stops the heartbeat, whether the engine is idle or busy.
+func TestHungDeviceHasNoHeartbeat(t *testing.T) {
 	for name, busy := range map[string]bool{"idle": false, "busy": true} {
 		hang, hung := make(chan struct{}), make(chan struct{})
 		armed := make(chan struct{})
@@ -84,30 +83,29 @@ func TestHungDeviceHasNoPulse(t *testing.T) {
 			return 0
 		}}, nano(), nil)
 		b.run()
-		b.mustPulse()
+		b.mustHeartbeat()
 		close(armed)
 		if busy {
 			b.submit(Request{Tokens: []int32{1}, MaxTokens: 9})
 			<-hung
 		}
-		pulse := b.pulse()
+		heartbeat := b.heartbeat()
 		<-hung
 		select {
-		case <-pulse:
-			t.Errorf("%s: a pulse came of a device that hangs", name)
+		case <-heartbeat:
+			t.Errorf("%s: a heartbeat came from a device that hangs", name)
 		case <-time.After(20 * time.Millisecond):
 		}
-		b.Stats() // answers all the same
+		b.Stats() // must not block
 		close(hang)
-		<-pulse
+		<-heartbeat
 		if err := b.finish(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// The graphs' budget changes within what the start has set aside, and not where
-// nothing captures any more.
+// The graphs' budget can be changed up to the memory set aside at the start, but not without a roller.
 func TestResizeKeepsToTheStart(t *testing.T) {
 	o := nano()
 	b := built(t, device.HostOptions{}, o, nil)

@@ -41,7 +41,7 @@ func TestAnyScheduleGivesTheSameTokens(t *testing.T) {
 
 // schedule runs some of the requests in an engine of random bounds, and tells
 // how many pages were moved.
-func (a *asked) schedule(t *testing.T, r *rand.Rand) (b *bench, moved int) {
+func (a *asked) schedule(t *testing.T, r *rand.Rand) (b *testEngine, moved int) {
 	o, host := randomBounds(r)
 	b = built(t, host, o, nil)
 	b.h.Trace(func(c device.Call) {

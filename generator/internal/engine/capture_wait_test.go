@@ -33,7 +33,7 @@ func TestNoStepWaitsForACapture(t *testing.T) {
 // The guard off: the engine captures what it misses, on its own thread.
 func TestStepsWaitWhereTheEngineCaptures(t *testing.T) {
 	captures := 0
-	steps, _ := outgrown(t, noRoller, func(b *bench) {
+	steps, _ := outgrown(t, noRoller, func(b *testEngine) {
 		own, _ := b.dev.(*twoStreams).Device.NewStream()
 		seen := map[graphs.Key]bool{}
 		b.pool = graphs.NewPool(graphs.Options{Identity: b.identity(), Pass: func(s device.Stream, k graphs.Key) error {
@@ -63,7 +63,7 @@ func TestStepsWaitWhereTheEngineCaptures(t *testing.T) {
 
 // outgrown runs a workload of many shapes with few graphs, and returns the time
 // of each step of one long request, and how many graphs were captured meanwhile.
-func outgrown(t *testing.T, wrap func(device.Device) device.Device, change func(*bench)) ([]time.Duration, int) {
+func outgrown(t *testing.T, wrap func(device.Device) device.Device, change func(*testEngine)) ([]time.Duration, int) {
 	t.Helper()
 	o := nano()
 	o.MaxGraphs, o.GraphMemory, o.MaxBatch, o.Chunk, o.Pages = 2, 2000, 8, 32, 400

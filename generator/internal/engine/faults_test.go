@@ -90,7 +90,7 @@ var notCalled = []device.CallKind{device.CallDeviceSynchronize, device.CallRead,
 
 // scenario is an engine's life with a failure in it.
 type scenario struct {
-	*bench
+	*testEngine
 	at      int
 	started error // of New
 	ran     error // of Run
@@ -111,7 +111,7 @@ func (a *asked) fail(t *testing.T, at int, sticky bool) *scenario {
 	s := &scenario{at: at, hits: map[int]bool{}, threads: map[int]map[device.CallKind]int{}, after: map[int]int{}}
 	o := nano()
 	o.MaxGraphs, o.GraphMemory, o.MaxBatch, o.Precapture = 3, 3000, 2, []int{}
-	s.bench, s.started = tryBuild(t, device.HostOptions{Delay: some}, o, func(d device.Device) device.Device {
+	s.testEngine, s.started = tryBuild(t, device.HostOptions{Delay: some}, o, func(d device.Device) device.Device {
 		h := d.(*device.Host)
 		h.Trace(func(c device.Call) { s.see(h, c) })
 		h.Faults().FailAt(at, sticky)

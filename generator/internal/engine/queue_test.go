@@ -127,7 +127,7 @@ func TestReserveIsNoPartOfAQueue(t *testing.T) {
 		{0, 0, 4}, {3, 3, 1}, {4, 4, 0}, {4, 0, 1}, {5, 1, 0}, {5, 0, 1}, {6, 0, 0},
 	} {
 		e.stats.Requests.Running = c.running
-		if got := e.freePlaces(tally{running: c.mine}); got != c.want {
+		if got := e.freeSlots(tally{running: c.mine}); got != c.want {
 			t.Errorf("%d run, %d of the user's: %d places are free to it, wants %d", c.running, c.mine, got, c.want)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 func TestRequestBesideAFailedMoveStillEnds(t *testing.T) {
 	b := built(t, device.HostOptions{}, nano(), nil)
 	first, h := b.submit(Request{Tokens: []int32{1, 2}, MaxTokens: 9})
-	commands, _, _ := b.take()
-	if err := errors.Join(b.apply(commands, nil), b.fill()); err != nil {
+	commands, _, _ := b.takeCommands()
+	if err := errors.Join(b.apply(commands, nil), b.formAndEnqueue()); err != nil {
 		t.Fatal(err)
 	}
 	b.Relocate(h, 0)
@@ -92,8 +92,8 @@ func TestFailureInAStopWhileAGraphRuns(t *testing.T) {
 			return &gated{Device: d, gate: gate}
 		})
 		_, _ = b.submit(Request{Tokens: []int32{1, 2, 3, 4}, MaxTokens: 3})
-		commands, _, _ := b.take()
-		if err := errors.Join(b.apply(commands, nil), b.fill()); err != nil {
+		commands, _, _ := b.takeCommands()
+		if err := errors.Join(b.apply(commands, nil), b.formAndEnqueue()); err != nil {
 			t.Fatal(err)
 		}
 		b.h.Faults().FailAt(at, false)
@@ -144,8 +144,8 @@ func (o gateOp) Host(*device.Host) { <-o.gate }
 func TestStopWhileAPageMoves(t *testing.T) {
 	b := built(t, device.HostOptions{}, nano(), nil)
 	_, h := b.submit(Request{Tokens: []int32{1, 2}, MaxTokens: 9})
-	commands, _, _ := b.take()
-	if err := errors.Join(b.apply(commands, nil), b.fill(), b.apply([]command{{kind: relocate, handle: h}}, nil)); err != nil {
+	commands, _, _ := b.takeCommands()
+	if err := errors.Join(b.apply(commands, nil), b.formAndEnqueue(), b.apply([]command{{kind: relocate, handle: h}}, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.moves) != 1 {

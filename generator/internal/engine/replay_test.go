@@ -9,7 +9,7 @@ import (
 )
 
 // lattice is an engine of the nano model with the whole default lattice.
-func lattice(t *testing.T) *bench {
+func lattice(t *testing.T) *testEngine {
 	t.Helper()
 	o := nano()
 	o.Chunk, o.MaxBatch, o.Precapture, o.MaxGraphs, o.GraphMemory = 64, 32, nil, 200, 200_000
@@ -49,14 +49,14 @@ func TestReplayEqualsEagerForEveryKey(t *testing.T) {
 // With a pass that computes with its padding, and with one whose captured shape
 // is not the launched one, the comparison fails.
 func TestReplayThatDiffersIsFound(t *testing.T) {
-	for name, pass := range map[string]func(b *bench, s device.Stream, k graphs.Key) error{
-		"computes with its padding": func(b *bench, s device.Stream, k graphs.Key) error {
+	for name, pass := range map[string]func(b *testEngine, s device.Stream, k graphs.Key) error{
+		"computes with its padding": func(b *testEngine, s device.Stream, k graphs.Key) error {
 			if err := b.pass(s, k); err != nil {
 				return err
 			}
 			return s.Launch(leakOp{b.memory.Logits(), k.Tokens()})
 		},
-		"captures less than it launches": func(b *bench, s device.Stream, k graphs.Key) error {
+		"captures less than it launches": func(b *testEngine, s device.Stream, k graphs.Key) error {
 			if b.sched == nil && k.Tokens() > 1 { // while it captures
 				k = graphs.Prefill(k.Tokens() - 1)
 			}

@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"reel/generator/internal/model"
+	"reel/generator/internal/weights"
+	"reel/kernels/device"
+)
+
+// microConfig is a model small enough for the race detector.
+func microConfig() model.Config {
+	return model.Config{Name: "llama", Vocab: 96, Hidden: 32, Inner: 48, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 8,
+		Context: 512, RMSNormEps: 1e-5, RoPETheta: 10000, TiedHead: true}
+}
+
+// randomTensors makes up any tensor that is asked for, always the same.
+type randomTensors struct{ c model.Config }
+
+func (r randomTensors) Tensor(name string) (weights.Tensor, error) {
+	for _, s := range r.c.Tensors() {
+		if s.Name == name {
+			return randomTensor(name, s.Shape), nil
+		}
+	}
+	return weights.Tensor{}, weights.ErrMissing
+}
+
+func (r randomTensors) Names() (names []string) {
+	for _, s := range r.c.Tensors() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func randomTensor(name string, shape []int) weights.Tensor {
+	var seed uint64 = 14695981039346656037
+	for _, b := range []byte(name) {
+		seed = (seed ^ uint64(b)) * 1099511628211
+	}
+	r, n := rand.New(rand.NewPCG(seed, 0)), 1
+	for _, d := range shape {
+		n *= d
+	}
+	data := make([]byte, 2*n)
+	for i := range n {
+		data[2*i], data[2*i+1] = byte(r.Uint32()), byte(0x3d|r.Uint32()&0x80|r.Uint32()&1) // about ±0.03 to ±0.25
+	}
+	return weights.Tensor{Name: name, DType: weights.BF16, Shape: shape, Data: data}
+}
+
+// testEngine is an engine on the host that runs until the test ends.
+type testEngine struct {
+	*Engine
+	t       *testing.T
+	h       *device.Host
+	ended   chan error
+	weights device.Live // what was on the device before the engine
+}
+
+func defaults() Options {
+	return Options{Context: 512, MaxBatch: 32, MaxQueue: 64, Chunk: 32, PageTokens: 8, Pages: 512, MaxGraphs: 200, GraphMemory: 1 << 30}
+}
+
+func start(t *testing.T, o Options, wrap func(device.Device) device.Device, eos ...int32) *testEngine {
+	t.Helper()
+	return startOn(t, device.HostOptions{Workers: 2, GraphBytes: 1000}, o, wrap, eos...)
+}
+
+func startOn(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device, eos ...int32) *testEngine {
+	t.Helper()
+	h := device.NewHost(host)
+	c := microConfig()
+	c.EOS = eos
+	m, err := model.Load(h, c, randomTensors{c}, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dev device.Device = h
+	if wrap != nil {
+		dev = wrap(h)
+	}
+	weights := h.Live()
+	e, err := New(dev, m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &testEngine{Engine: e, t: t, h: h, ended: make(chan error, 1)}
+	go func() { b.ended <- e.Run() }()
+	t.Cleanup(func() {
+		e.Stop()
+		<-b.ended
+		if left := h.Live(); left != weights {
+			t.Errorf("the engine left %+v on the device, before it were %+v", left, weights)
+		}
+		h.Close()
+	})
+	return b
+}
+
+// sink gathers what comes of a request.
+type sink struct {
+	mu     sync.Mutex
+	tokens []Token
+	finish Finish
+	ended  chan struct{}
+	first  chan struct{}
+}
+
+func newSink() *sink { return &sink{ended: make(chan struct{}), first: make(chan struct{})} }
+
+func (s *sink) Token(t Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.tokens) == 0 {
+		close(s.first)
+	}
+	s.tokens = append(s.tokens, t)
+}
+
+func (s *sink) Finish(f Finish) {
+	s.finish = f
+	close(s.ended)
+}
+
+func (b *testEngine) submit(r Request) (*sink, Handle) {
+	b.t.Helper()
+	s := newSink()
+	r.Sink, r.Received = s, time.Now()
+	h, err := b.Submit(&r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s, h
+}
+
+// completeStep completes the oldest step in flight of an engine that the test drives, as iterate does.
+func (b *testEngine) completeStep() error {
+	step, err := b.completeOldest()
+	if err != nil {
+		return err
+	}
+	return b.handOut(step)
+}
+
+func (b *testEngine) complete(r Request) *sink {
+	b.t.Helper()
+	s, _ := b.submit(r)
+	<-s.ended
+	return s
+}
+
+// baseline waits until nothing runs, and checks that nothing was kept.
+func (b *testEngine) baseline() {
+	b.t.Helper()
+	for range 1000 {
+		if s := b.Stats(); s.Requests.Running == 0 && s.Requests.Waiting == 0 && s.KV.Used == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	b.t.Fatalf("something was kept: %+v", b.Stats())
+}
+
+func tokens(r *rand.Rand, n int) []int32 {
+	t := make([]int32, n)
+	for i := range t {
+		t[i] = int32(r.IntN(96))
+	}
+	return t
+}
+
+func sampled(seed uint64) Sampling {
+	return Sampling{Temperature: 0.9, TopK: 30, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.2, Seed: seed, Logprobs: 3}
+}
+
+// besideOthers completes a request beside 31 random ones, and waits for all.
+func (b *testEngine) besideOthers(r *rand.Rand, request Request) *sink {
+	b.t.Helper()
+	var others []*sink
+	for i := range 31 {
+		s, _ := b.submit(Request{Tokens: tokens(r, 1+r.IntN(90)), MaxTokens: 1 + r.IntN(80), Sampling: sampled(uint64(i))})
+		others = append(others, s)
+	}
+	beside := b.complete(request)
+	for _, s := range others {
+		<-s.ended
+	}
+	return beside
+}
+
+func sameToken(a, b Token) bool {
+	return a.ID == b.ID && a.Logprob == b.Logprob && a.Index == b.Index && slices.Equal(a.Top, b.Top)
+}
+
+// counting is a device whose streams count launches by kernel.
+type counting struct {
+	device.Device
+	mu     sync.Mutex
+	counts map[string]int
+	err    error // returned by every launch from the moment it is set
+}
+
+func (c *counting) NewStream() (device.Stream, error) {
+	s, err := c.Device.NewStream()
+	return &countingStream{s, c}, err
+}
+
+type countingStream struct {
+	device.Stream
+	c *counting
+}
+
+func (s *countingStream) Launch(op device.Op) error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.c.err != nil {
+		return s.c.err
+	}
+	s.c.counts[op.Kernel()]++
+	return s.Stream.Launch(op)
+}

@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"reel/generator/internal/scheduler"
+	"reel/kernels"
+	"reel/protocol"
+)
+
+// Errors of requests that end early. Finish.Err wraps them.
+var (
+	ErrDevice  = errors.New("engine: the device failed")
+	ErrNumeric = errors.New("engine: the model produced a value that is not a number")
+	// errWrongRecord comes with ErrDevice. Without it a sequence would wait forever for its token.
+	errWrongRecord = errors.New("engine: a completed step's record is another step's")
+)
+
+// The protocol's limits of sampling equal those of the ops, or this does not compile.
+var (
+	_ = [1]struct{}{}[kernels.PenaltyWindow-protocol.PenaltyWindow]
+	_ = [1]struct{}{}[kernels.MaxTop-protocol.MaxLogprobs]
+)
+
+// sequence is a request's life in the engine, from Submit to its Finish.
+type sequence struct {
+	handle    Handle
+	request   *Request
+	scheduled scheduler.Sequence // Owner points back here
+
+	admitted, first time.Time // when it got its slot, and its first token; zero before
+	tokens          int       // delivered
+	graphs          protocol.Graphs
+}
+
+func newSequence(h Handle, r *Request) *sequence {
+	p := r.Sampling
+	s := &sequence{handle: h, request: r}
+	s.scheduled = scheduler.Sequence{Prompt: r.Tokens, MaxTokens: r.MaxTokens, User: r.User,
+		Connection: r.Connection, Owner: s}
+	s.scheduled.Sampling = kernels.Sampling{
+		Temperature: p.Temperature, TopK: int32(p.TopK), TopP: p.TopP, MinP: p.MinP,
+		RepeatPenalty: p.RepeatPenalty, Logprobs: int32(p.Logprobs), Seed: p.Seed}
+	return s
+}
+
+// token delivers the token in r to s and ends s if it is the last. now is the time at which the step completed.
+func (e *Engine) token(s *sequence, r *kernels.Result, now time.Time) {
+	if math.IsNaN(float64(r.Logprob)) {
+		e.end(s, "", fmt.Errorf("%w at token %d", ErrNumeric, s.tokens))
+		return
+	}
+	if s.tokens == 0 {
+		s.first = now
+	}
+	if e.eos[r.Token] && !s.request.IgnoreEOS {
+		e.end(s, protocol.FinishStop, nil)
+		return
+	}
+	t := Token{Index: s.tokens, ID: r.Token, Logprob: r.Logprob}
+	if len(r.Top) > 0 { // only requests for alternatives allocate
+		t.Top = make([]TopToken, len(r.Top))
+	}
+	for i, a := range r.Top {
+		t.Top[i] = TopToken{ID: a.Token, Logprob: a.Logprob}
+	}
+	s.tokens++
+	s.request.Sink.Token(t)
+	if s.tokens >= s.scheduled.MaxTokens {
+		e.end(s, protocol.FinishLength, nil)
+	}
+}
+
+// end removes s from the scheduler, which frees its slot and pages, and calls its Sink's Finish.
+func (e *Engine) end(s *sequence, reason string, err error) {
+	ran := s.scheduled.Running()
+	e.sched.Remove(&s.scheduled)
+	delete(e.sequences, s.handle)
+	e.noteEnded(s.scheduled.User, ran)
+	s.request.Sink.Finish(Finish{Reason: reason, Err: err, Timing: s.timing(), Graphs: s.graphs,
+		Usage: protocol.Usage{PromptTokens: len(s.request.Tokens), CompletionTokens: s.tokens}})
+}
+
+// timing returns the request's phases in milliseconds; a phase that was not reached is 0.
+func (s *sequence) timing() protocol.Timing {
+	received := s.request.Received
+	ms := func(from, to time.Time) float64 {
+		if from.IsZero() || to.IsZero() {
+			return 0
+		}
+		return milliseconds(to.Sub(from))
+	}
+	return protocol.Timing{QueueMS: ms(received, s.admitted), PrefillMS: ms(s.admitted, s.first),
+		TTFTMS: ms(received, s.first), TotalMS: ms(received, time.Now())}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

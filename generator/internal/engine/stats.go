@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"reel/graphs"
+	"reel/protocol"
+)
+
+// Stats is a snapshot of the engine for status. Of Requests it sets only Running and Waiting; the server counts
+// how requests end.
+type Stats struct {
+	Requests protocol.Requests
+	KV       protocol.KV
+	Steps    protocol.Steps
+	Graphs   protocol.GraphPool
+	Reserve  protocol.Reserve
+	Arena    int64 // bytes of device memory that steps work in, without the KV pool
+}
+
+// Stats returns a snapshot. It is safe from any goroutine.
+func (e *Engine) Stats() Stats {
+	g := e.pool.Stats()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.stats
+	s.Requests.Waiting = e.waiting
+	s.Graphs = graphStatus(g)
+	s.Graphs.GraphBytes = e.graphBytes
+	return s
+}
+
+func graphStatus(g graphs.Stats) protocol.GraphPool {
+	return protocol.GraphPool{Live: g.Live, MaxGraphs: g.MaxGraphs, Bytes: g.Bytes, Budget: g.Budget,
+		Precaptured: g.Precaptured, Rolled: g.Rolled, Evicted: g.Evicted, Failed: g.Failed, Failure: g.Failure,
+		Refused: g.Refused, Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, Wishes: g.CaptureRequests, Roller: g.Roller,
+		CaptureS: g.CaptureTime.Seconds(), RollS: g.RollTime.Seconds(), CaptureMedianMS: milliseconds(g.CaptureP50)}
+}
+
+// countStep counts a completed step, in the engine's statistics and in those of each sequence that it served.
+func (e *Engine) countStep(step stepInFlight) {
+	for _, q := range step.batch.Served {
+		countPlan(&q.Owner.(*sequence).graphs, step.plan)
+	}
+	if len(step.batch.Served) == 0 {
+		return // a heartbeat's
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if step.batch.Prefill {
+		e.stats.Steps.Prefill++
+	} else {
+		e.stats.Steps.Decode++
+	}
+	e.stats.Steps.Tokens += uint64(len(step.batch.Sampled))
+	countPlan(&e.stats.Steps.Graphs, step.plan)
+}
+
+// countPlan counts how a step was launched.
+func countPlan(g *protocol.Graphs, p graphs.Plan) {
+	switch {
+	case p.Kind == graphs.Eager:
+		g.Eager++
+	case p.Kind == graphs.Padded:
+		g.Padded++
+	case p.Rolled():
+		g.Rolled++
+	default:
+		g.Precaptured++
+	}
+}
+
+// publish updates the counts that Stats returns.
+func (e *Engine) publish() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.snapshot()
+}
+
+// snapshot does the work of publish for a caller that holds e.mu.
+func (e *Engine) snapshot() {
+	e.stats.Requests.Running = e.sched.Running()
+	e.stats.KV.Used = e.opts.Pages - e.sched.FreePages()
+}

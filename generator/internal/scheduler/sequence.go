@@ -1,0 +1,51 @@
+package scheduler
+
+import "reel/kernels"
+
+// Sequence is one request as the scheduler sees it. The caller sets the exported fields.
+type Sequence struct {
+	Prompt    []int32
+	MaxTokens int // clamped to the context by Add
+	Sampling  kernels.Sampling
+	// User and Connection identify the sender: users share the slots, and a user's connections share the user's.
+	User       uint32
+	Connection uint64
+	// Owner is the caller's; the scheduler does not touch it.
+	Owner any
+
+	slot       int32
+	generation int32
+	pages      []int32 // by index in the block table
+	prefilled  int     // prompt tokens that formed steps contain
+	sampled    int     // tokens that formed steps sample, whether the host knows them yet or not
+	length     int     // rows in formed steps, of prompt and completion
+	published  int     // pages whose block table entry a formed step carries
+	moved      []int32 // block table indices below published that changed since a step carried them
+	moving     int     // pages that are being copied; while there are any, no step may name the sequence
+	lastStep   uint64  // the last step that names the sequence
+	state      state
+	share      *share // its connection's, from Add until its slot and pages are free
+	arrival    uint64 // order of Add
+}
+
+type state uint8
+
+const (
+	waiting state = iota
+	prefilling
+	decoding
+	leaving // removed; steps that name it, or copies of its pages, may still run
+	gone
+)
+
+// Running reports whether the sequence holds a slot and was not removed.
+func (q *Sequence) Running() bool { return q.state == prefilling || q.state == decoding }
+
+// Slot returns the slot of a running sequence and its generation, which together identify its records.
+func (q *Sequence) Slot() (slot, generation int32) { return q.slot, q.generation }
+
+// ready reports whether the next step may give q a row in this state: none of its pages is moving and it has
+// tokens left to sample. Its last token may be in a step in flight.
+func (q *Sequence) ready(in state) bool {
+	return q.state == in && q.moving == 0 && q.sampled < q.MaxTokens
+}

@@ -1,0 +1,135 @@
+package scheduler
+
+import "reel/kernels"
+
+// Next forms the next step. It returns nil if no sequence has work. The batch is valid for InFlight-1 further
+// calls of Next and Idle.
+func (s *Scheduler) Next() *Batch {
+	b := s.blankBatch()
+	s.admit(b)
+	prompts, decodes := s.count()
+	switch {
+	case prompts > 0 && (decodes == 0 || !s.lastPrefill):
+		s.prefill(b)
+	case decodes > 0:
+		s.decode(b)
+	default:
+		return nil
+	}
+	s.Rebuild(b)
+	s.lastPrefill = b.Prefill
+	s.number++
+	return b
+}
+
+// Idle forms a step without sequences: all of its rows are padding. The device runs it like any other step.
+func (s *Scheduler) Idle() *Batch {
+	b := s.blankBatch()
+	s.Rebuild(b)
+	s.number++
+	return b
+}
+
+// blankBatch returns an empty batch with the next step's number. It reuses an old batch's memory.
+func (s *Scheduler) blankBatch() *Batch {
+	b := &s.batches[s.number%uint64(len(s.batches))]
+	*b = Batch{Step: kernels.Step{Number: s.number, Rows: b.Step.Rows[:0], Samples: b.Step.Samples[:0],
+		Inits: b.Step.Inits[:0], Pages: b.Step.Pages[:0]},
+		Sampled: b.Sampled[:0], Served: b.Served[:0], Joined: b.Joined[:0], entries: b.entries[:0]}
+	return b
+}
+
+// count returns how many sequences are ready for prefill, and how many for decode.
+func (s *Scheduler) count() (prompts, decodes int) {
+	for _, q := range s.running {
+		switch {
+		case q.ready(prefilling):
+			prompts++
+		case q.ready(decoding):
+			decodes++
+		}
+	}
+	return prompts, decodes
+}
+
+// admit gives slots and pages to waiting sequences, in the order of their shares.
+func (s *Scheduler) admit(b *Batch) {
+	for q := s.nextJoin(); q != nil; q = s.nextJoin() {
+		s.join(q)
+		b.Joined = append(b.Joined, q)
+	}
+}
+
+// join gives q a slot and its pages; nextJoin has checked that they are free.
+func (s *Scheduler) join(q *Sequence) {
+	s.dequeue(q)
+	q.pages, _ = s.pages.Take(s.need(q))
+	q.slot = s.freeSlots[len(s.freeSlots)-1]
+	s.freeSlots = s.freeSlots[:len(s.freeSlots)-1]
+	s.addHeld(q, 1, len(q.pages))
+	s.generations[q.slot]++
+	q.generation, q.state = s.generations[q.slot], prefilling
+	s.running = append(s.running, q)
+	for a := q.share; a != nil; a = a.parent {
+		a.running++
+	}
+}
+
+// prefill fills a chunk with prompt tokens, in the order of the shares. At most MaxBatch prompts may end in one
+// step, since a prefill pass samples no more rows.
+func (s *Scheduler) prefill(b *Batch) {
+	b.Prefill = true
+	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < s.Chunk && len(b.Sampled) < s.MaxBatch; q = s.nextPrompt() {
+		s.addPrompt(b, q, s.Chunk-len(b.Step.Rows))
+	}
+}
+
+// addPrompt adds q's next prompt tokens, n at most.
+func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
+	if q.prefilled == 0 {
+		b.Step.Inits = append(b.Step.Inits, kernels.Init{Slot: q.slot, Generation: q.generation,
+			Prompt: int32(len(q.Prompt)), Sampling: q.Sampling})
+	}
+	for _, token := range q.Prompt[q.prefilled:min(q.prefilled+n, len(q.Prompt))] {
+		s.row(b, q, int32(q.length), token)
+		q.prefilled++
+	}
+	b.Served = append(b.Served, q)
+	if q.prefilled == len(q.Prompt) {
+		s.sample(b, q)
+		q.state = decoding
+	}
+}
+
+// decode adds one row for every sequence whose prompt is prefilled. The row's token is the one that the device
+// sampled last.
+func (s *Scheduler) decode(b *Batch) {
+	for _, q := range s.running {
+		if q.ready(decoding) {
+			s.row(b, q, kernels.FromDevice, kernels.FromDevice)
+			b.Served = append(b.Served, q)
+			s.sample(b, q)
+		}
+	}
+}
+
+// row adds a row for q's next token, and a block table entry if the row is the first of its page.
+func (s *Scheduler) row(b *Batch, q *Sequence, position, token int32) {
+	if index := q.length / s.PageTokens; index == q.published {
+		b.entries = append(b.entries, entry{q, int32(index)})
+		q.published++
+	}
+	b.Step.Rows = append(b.Step.Rows, kernels.Row{Slot: q.slot, Position: position, Token: token})
+	q.length++
+	for a := q.share; a != nil; a = a.parent {
+		a.served++
+	}
+	q.lastStep = s.number
+}
+
+// sample makes the row that was added last a sampled row.
+func (s *Scheduler) sample(b *Batch, q *Sequence) {
+	b.Step.Samples = append(b.Step.Samples, int32(len(b.Step.Rows)-1))
+	b.Sampled = append(b.Sampled, q)
+	q.sampled++
+}
