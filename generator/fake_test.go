@@ -47,11 +47,11 @@ func (e *fakeEngine) finish(f engine.Finish) {
 	e.held = nil
 }
 
-func (e *fakeEngine) Cancel(engine.Handle) { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
-func (e *fakeEngine) Expect()              {}
-func (e *fakeEngine) Stats() engine.Stats  { return engine.Stats{} }
-func (e *fakeEngine) Stop()                { close(e.stopped) }
-func (e *fakeEngine) Heartbeat(done func())    { done() }
+func (e *fakeEngine) Cancel(engine.Handle)  { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
+func (e *fakeEngine) Expect()               {}
+func (e *fakeEngine) Stats() engine.Stats   { return engine.Stats{} }
+func (e *fakeEngine) Stop()                 { close(e.stopped) }
+func (e *fakeEngine) Heartbeat(done func()) { done() }
 func (e *fakeEngine) Resize(n int, b int64) error {
 	e.resized <- [2]int64{int64(n), b}
 	return nil

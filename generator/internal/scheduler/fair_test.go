@@ -7,10 +7,10 @@ import (
 // crowd keeps so many sequences of each user in the scheduler, and counts the
 // tokens that each user gets.
 type crowd struct {
-	s      *Scheduler
-	make   func(user uint32) *Sequence
-	sampled  map[*Sequence]int
-	tokens map[uint32]int // drawn and prompt tokens of the sequences that have ended
+	s       *Scheduler
+	make    func(user uint32) *Sequence
+	sampled map[*Sequence]int
+	tokens  map[uint32]int // drawn and prompt tokens of the sequences that have ended
 }
 
 func newCrowd(t *testing.T, o Options, many func(user uint32) *Sequence, of map[uint32]int) *crowd {

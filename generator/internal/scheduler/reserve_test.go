@@ -23,13 +23,13 @@ func randomReserve(r *rand.Rand) (Options, reserve) {
 
 // load adds random requests to a scheduler, and ends them, with steps in flight.
 type load struct {
-	t       *testing.T
-	r       *rand.Rand
-	s       *Scheduler
-	claim   reserve
-	tokens  map[*Sequence]int
+	t        *testing.T
+	r        *rand.Rand
+	s        *Scheduler
+	claim    reserve
+	tokens   map[*Sequence]int
 	inFlight []stepInFlight
-	missed  int // further users that the claim did not hold for
+	missed   int // further users that the claim did not hold for
 }
 
 // step adds some requests, forms a step, and ends what is through. Users come and
