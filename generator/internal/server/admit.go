@@ -9,18 +9,18 @@ import (
 	"reel/protocol"
 )
 
-// generate starts a request, or says why not. Everything that can be refused is
-// refused here, before the engine takes anything for it.
+// generate starts a request or refuses it. Every refusal happens here, before the engine
+// reserves anything.
 func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Error {
-	model, e := c.s.begin()
+	model, e := c.server.beginRequest()
 	if e != nil {
-		c.refused(m.ID, e)
+		c.countRefused(m.ID, e)
 		return e.For(m.ID)
 	}
 	r, e := c.admit(model, m, received)
 	if e != nil {
-		c.s.end()
-		c.refused(m.ID, e)
+		c.server.endRequest()
+		c.countRefused(m.ID, e)
 		return e.For(m.ID)
 	}
 	c.mu.Lock()
@@ -31,13 +31,13 @@ func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Erro
 }
 
 func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*request, *protocol.Error) {
-	if e := c.place(m.ID); e != nil {
+	if e := c.checkRequests(m.ID); e != nil {
 		return nil, e
 	}
 	if e := m.Validate(model.Limits); e != nil {
 		return nil, e
 	}
-	tokens, e := c.s.promptTokens(model, m, c.peer.uid)
+	tokens, e := c.server.promptTokens(model, m, c.peer.uid)
 	if e != nil {
 		return nil, e
 	}
@@ -45,21 +45,23 @@ func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*r
 	return r, r.submit(received)
 }
 
-// place checks that the connection may have one more request, of this id.
-func (c *conn) place(id uint64) *protocol.Error {
-	most := c.s.maxRequests()
+// checkRequests checks that the connection may run one more request, and that id is free.
+func (c *conn) checkRequests(id uint64) *protocol.Error {
+	most := c.server.maxRequests()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.requests[id] != nil {
-		return protocol.Errorf(protocol.CodeDuplicateID, "give each running request its own id", "request %d is still running on this connection", id)
+		return protocol.Errorf(protocol.CodeDuplicateID, "give each running request its own id",
+			"request %d is still running on this connection", id)
 	}
 	if len(c.requests) >= most {
-		return protocol.Errorf(protocol.CodeTooManyRequests, "wait for one to end", "%d requests run on this connection", len(c.requests))
+		return protocol.Errorf(protocol.CodeTooManyRequests, "wait for one to end",
+			"%d requests run on this connection", len(c.requests))
 	}
 	return nil
 }
 
-// promptTokens are the tokens of a validated request's prompt, 1 to context-1.
+// promptTokens returns the prompt's tokens of a validated request, 1 to context-1 of them.
 func (s *Server) promptTokens(model *Model, m *protocol.Generate, user uint32) ([]int32, *protocol.Error) {
 	tokens, e := m.Tokens, (*protocol.Error)(nil)
 	switch {
@@ -77,10 +79,11 @@ func (s *Server) promptTokens(model *Model, m *protocol.Generate, user uint32) (
 	return tokens, protocol.CheckPromptTokens(len(tokens), model.Limits)
 }
 
-// chatTokens are the tokens of the prompt that a conversation makes.
+// chatTokens returns the tokens of a conversation's prompt.
 func (s *Server) chatTokens(model *Model, messages []protocol.Message, user uint32) ([]int32, *protocol.Error) {
 	if model.Chat == nil {
-		return nil, protocol.Errorf(protocol.CodeNoChatTemplate, "send a prompt, as reel --raw does, or serve a model that was trained to chat",
+		return nil, protocol.Errorf(protocol.CodeNoChatTemplate,
+			"send a prompt, as reel --raw does, or serve a model that was trained to chat",
 			"%s is a base model: it has no chat template for messages", model.Name)
 	}
 	s.renders.acquire(user)
@@ -92,19 +95,19 @@ func (s *Server) chatTokens(model *Model, messages []protocol.Message, user uint
 	return s.encode(text, user, model.Tokenizer.EncodeRendered)
 }
 
-// sampling is p as the engine takes it. A seed that is not given is drawn.
+// sampling converts a request's parameters. A missing seed is drawn at random.
 func sampling(p protocol.Params) engine.Sampling {
 	s := engine.Sampling{
 		Temperature: float32(p.Temperature), TopK: p.TopK, TopP: float32(p.TopP), MinP: float32(p.MinP),
 		RepeatPenalty: float32(p.RepeatPenalty), Seed: p.Seed, Logprobs: p.Logprobs,
 	}
 	if !p.HasSeed {
-		s.Seed = drawSeed()
+		s.Seed = randomSeed()
 	}
 	return s
 }
 
-func drawSeed() uint64 {
+func randomSeed() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
 	return binary.NativeEndian.Uint64(b[:])

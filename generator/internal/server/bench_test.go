@@ -7,8 +7,8 @@ import (
 	"reel/protocol"
 )
 
-// BenchmarkToken is the way of one token from the engine to a client that waits
-// for it: mailbox, text, frame, outbox, socket.
+// BenchmarkToken measures the path of one token from the engine to a waiting client: text,
+// frame, socket.
 func BenchmarkToken(b *testing.B) {
 	f := ready(b, nil)
 	m := *f.phase.model

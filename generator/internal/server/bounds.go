@@ -6,60 +6,65 @@ import (
 	"reel/protocol"
 )
 
-// bounds are a server's guards. Tests lift one at a time, to show that it is
-// the guard that refuses.
+// bounds are a server's bounds. Tests lift one at a time, to show that it is this guard
+// that refuses.
 type bounds struct {
-	connections    int           // of one user; of all users twice as many
-	requests       int           // of one connection
-	userTexts      int           // texts of one user that are tokenized at once
-	largeText      int           // bytes; a text of more is large
-	tokenizers     int           // large texts that are tokenized at once, of all users
-	smallTexts     int           // other texts that are
-	userRenders    int           // prompts of one user that are made of conversations at once
-	renders        int           // such prompts of all users
-	unsent         int           // bytes that wait for a client that does not read
-	undecoded      int           // bytes of frames in reception of one user; of all users twice as many
-	silence        time.Duration // before welcome, from frame to frame
-	frame          time.Duration // from a frame's first byte to its last
-	contendedFrame time.Duration // the same, while another frame waits for its bytes
-	roomForFrame   time.Duration // that a frame waits for bytes
-	stall          time.Duration // of a write without progress
-	reject         time.Duration // for the error to a connection that is not taken
+	connections int // of a user; twice as many of all users
+	requests    int // of a connection
+
+	userTexts  int // texts of a user that are tokenized at once
+	largeText  int // bytes; a longer text is large
+	largeTexts int // large texts of all users that are tokenized at once
+	smallTexts int // other texts of all users that are tokenized at once
+
+	userRenders int // chat templates rendered at once for a user
+	renders     int // and for all users
+
+	unsent    int // bytes that a client has not read
+	undecoded int // bytes of a user's frames in reception; twice as many of all users
+
+	helloTimeout          time.Duration // before welcome: to the first byte of each frame
+	frameTimeout          time.Duration // from a frame's first byte to its last
+	contendedFrameTimeout time.Duration // the same, while another frame waits for memory
+	budgetTimeout         time.Duration // a frame's wait for memory
+	stallTimeout          time.Duration // of a write without progress
+	rejectTimeout         time.Duration // to send the error to a rejected connection
 }
 
 func defaultBounds() bounds {
 	return bounds{
-		connections:    protocol.MaxConnections,
-		requests:       protocol.MaxRequests,
-		userTexts:      1,
-		largeText:      16 << 10,
-		tokenizers:     tokenizers(),
-		smallTexts:     tokenizers(),
-		userRenders:    1,
-		renders:        2, // chat.Template starts a process for each
-		unsent:         protocol.MaxUnsent,
-		undecoded:      protocol.MaxUndecoded,
-		silence:        protocol.HelloTimeout,
-		frame:          protocol.FrameTimeout,
-		contendedFrame: protocol.ContendedFrameTimeout,
-		roomForFrame:   protocol.RoomTimeout,
-		stall:          protocol.StallTimeout,
-		reject:         100 * time.Millisecond,
+		connections:           protocol.MaxConnections,
+		requests:              protocol.MaxRequests,
+		userTexts:             1,
+		largeText:             16 << 10,
+		largeTexts:            tokenizers(),
+		smallTexts:            tokenizers(),
+		userRenders:           1,
+		renders:               2, // chat.Template starts a process for each
+		unsent:                protocol.MaxUnsent,
+		undecoded:             protocol.MaxUndecoded,
+		helloTimeout:          protocol.HelloTimeout,
+		frameTimeout:          protocol.FrameTimeout,
+		contendedFrameTimeout: protocol.ContendedFrameTimeout,
+		budgetTimeout:         protocol.RoomTimeout,
+		stallTimeout:          protocol.StallTimeout,
+		rejectTimeout:         100 * time.Millisecond,
 	}
 }
 
-// mayConnect reports whether a user with mine connections, of all in the whole
-// server, may open one more. A user may hold no more places than it leaves free.
-// The last quarter of the places is for users with few: then users with many
-// cannot fill the server together.
-func (b *bounds) mayConnect(mine, all int) bool {
-	places := 2 * b.connections
-	free := places - all
-	if mine < min(b.connections, max(1, b.connections/fewConnections)) {
+// fewConnections divides a user's bound: users with fewer than the quotient have few
+// connections (4 of 128).
+const fewConnections = 32
+
+// mayConnect reports whether a user with n of all open connections may open one more. A
+// user may hold at most half of the connections that others leave. The last quarter is
+// for users with few connections, so that users with many cannot use up all of them
+// together.
+func (b *bounds) mayConnect(n, all int) bool {
+	most := 2 * b.connections
+	free := most - all
+	if n < min(b.connections, max(1, b.connections/fewConnections)) {
 		return free > 0
 	}
-	return mine < min(b.connections, free) && free > places/4
+	return n < min(b.connections, free) && free > most/4
 }
-
-// fewConnections is the part of a user's bound that counts as few: 4 of 128.
-const fewConnections = 32

@@ -13,7 +13,7 @@ import (
 	"reel/protocol"
 )
 
-// hostile are inputs after which the place in the stream is lost.
+// hostile returns inputs after which the server cannot find the next frame.
 func hostile() map[string][]byte {
 	frame := func(body ...byte) []byte {
 		return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
@@ -22,22 +22,22 @@ func hostile() map[string][]byte {
 		return frame(append([]byte("\x82\xa4type\xa5hello\xa1x"), value...)...)
 	}
 	return map[string][]byte{
-		"no body":                  {0, 0, 0, 0},
-		"a byte too long":          {0, 64, 0, 1},
-		"4 GiB declared":           {255, 255, 255, 255, 1, 2, 3},
-		"text instead of a frame":  []byte("GET / HTTP/1.1\r\n\r\n"),
-		"4 G elements declared":    frame(0xdd, 255, 255, 255, 255),
-		"4 G pairs declared":       frame(0xdf, 255, 255, 255, 255),
-		"4 G elements in a field":  field(0xdd, 255, 255, 255, 255),
-		"4 GiB of text declared":   field(0xdb, 255, 255, 255, 255),
-		"4 GiB of bytes declared":  field(0xc6, 255, 255, 255, 255),
-		"17 deep":                  field(append(bytes.Repeat([]byte{0x91}, 16), 1)...),
-		"2 million deep":           field(append(bytes.Repeat([]byte{0x91}, 2_000_000), 1)...),
-		"a list, not a map":        frame(0x91, 1),
-		"a key that is no string":  frame(0x81, 1, 1),
-		"bytes behind the map":     frame(0x80, 0x80),
-		"an extension":             field(0xd4, 1, 1),
-		"a string that is no UTF8": field(0xa1, 0xff),
+		"no body":                 {0, 0, 0, 0},
+		"a byte too long":         {0, 64, 0, 1},
+		"4 GiB declared":          {255, 255, 255, 255, 1, 2, 3},
+		"text instead of a frame": []byte("GET / HTTP/1.1\r\n\r\n"),
+		"4 G elements declared":   frame(0xdd, 255, 255, 255, 255),
+		"4 G pairs declared":      frame(0xdf, 255, 255, 255, 255),
+		"4 G elements in a field": field(0xdd, 255, 255, 255, 255),
+		"4 GiB of text declared":  field(0xdb, 255, 255, 255, 255),
+		"4 GiB of bytes declared": field(0xc6, 255, 255, 255, 255),
+		"nested 17 deep":          field(append(bytes.Repeat([]byte{0x91}, 16), 1)...),
+		"nested 2 million deep":   field(append(bytes.Repeat([]byte{0x91}, 2_000_000), 1)...),
+		"a list, not a map":       frame(0x91, 1),
+		"a key, not a string":     frame(0x81, 1, 1),
+		"bytes after the map":     frame(0x80, 0x80),
+		"an extension":            field(0xd4, 1, 1),
+		"a string, not UTF-8":     field(0xa1, 0xff),
 	}
 }
 
@@ -64,8 +64,8 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// refused are requests out of their bounds.
-func refused() map[string]struct {
+// outOfBounds returns requests that are out of bounds.
+func outOfBounds() map[string]struct {
 	code string
 	g    *protocol.Generate
 } {
@@ -90,18 +90,18 @@ func refused() map[string]struct {
 		"no prompt":             with(bad, func(g *protocol.Generate) { g.Prompt = nil }),
 		"two prompts":           with(bad, func(g *protocol.Generate) { g.Tokens = []int32{1} }),
 		"an empty prompt":       with(bad, func(g *protocol.Generate) { g.Prompt = ptr("") }),
-		"a prompt of no token":  with(bad, func(g *protocol.Generate) { g.Prompt = ptr("?") }),
-		"not to be tokenized":   with(bad, func(g *protocol.Generate) { g.Prompt = ptr("!") }),
+		"a prompt of 0 tokens":  with(bad, func(g *protocol.Generate) { g.Prompt = ptr("?") }),
+		"an untokenizable text": with(bad, func(g *protocol.Generate) { g.Prompt = ptr("!") }),
 		"text too long":         with(long, func(g *protocol.Generate) { g.Prompt = ptr(strings.Repeat("a", 2*testContext+1)) }),
 		"4 MB of text":          with(long, func(g *protocol.Generate) { g.Prompt = ptr(strings.Repeat("a", 4_000_000)) }),
 		"text of many tokens":   with(long, func(g *protocol.Generate) { g.Prompt = ptr(strings.Repeat("a", testContext)) }),
-		"tokens too many":       with(long, tokens(testContext, 1)),
-		"tokens by the million": with(long, tokens(4_000_000, 1)),
+		"too many tokens":       with(long, tokens(testContext, 1)),
+		"4 million tokens":      with(long, tokens(4_000_000, 1)),
 		"a token too high":      with(bad, tokens(3, testVocab)),
 		"a negative token":      with(bad, tokens(3, -1)),
-		"no tokens to make":     with(bad, func(g *protocol.Generate) { g.MaxTokens = ptr(0) }),
+		"zero max_tokens":       with(bad, func(g *protocol.Generate) { g.MaxTokens = ptr(0) }),
 		"negative max_tokens":   with(bad, func(g *protocol.Generate) { g.MaxTokens = ptr(-1) }),
-		"endless max_tokens":    with(bad, func(g *protocol.Generate) { g.MaxTokens = ptr(math.MaxInt) }),
+		"huge max_tokens":       with(bad, func(g *protocol.Generate) { g.MaxTokens = ptr(math.MaxInt) }),
 		"negative top_k":        with(bad, func(g *protocol.Generate) { g.TopK = ptr(-1) }),
 		"21 logprobs":           with(bad, func(g *protocol.Generate) { g.Logprobs = ptr(21) }),
 		"17 stop strings":       with(bad, func(g *protocol.Generate) { g.Stop = make([]string, 17) }),
@@ -131,11 +131,11 @@ func sameTokens(n int, id int32) []int32 {
 	return list
 }
 
-// Every bound of a request gives a typed error with its id, takes nothing, and
-// leaves the connection as it was.
+// A request out of bounds gets a typed error with its id. The engine does not see it, and
+// the connection continues.
 func TestRefusedRequests(t *testing.T) {
 	f := ready(t, nil)
-	for name, c := range refused() {
+	for name, c := range outOfBounds() {
 		t.Run(name, func(t *testing.T) {
 			client := f.client()
 			frame, err := protocol.AppendFrame(nil, c.g)
@@ -183,7 +183,7 @@ func TestLongestPromptIsServed(t *testing.T) {
 	}
 }
 
-func TestMessagesOutOfPlace(t *testing.T) {
+func TestUnexpectedMessages(t *testing.T) {
 	f := ready(t, nil)
 	c := f.dial()
 	c.send(generate(3, "ab", 1))
@@ -222,7 +222,7 @@ func TestDuplicateID(t *testing.T) {
 	}
 	f.engine.allow(-1)
 	if got, err := c.collect(1); err != nil || got[1].text != "ab" {
-		t.Errorf("the first request suffers: %+v, %v", got[1], err)
+		t.Errorf("the first request got %+v, %v", got[1], err)
 	}
 }
 
@@ -247,13 +247,14 @@ func TestRequestsOfAConnection(t *testing.T) {
 				live, _ := f.engine.counts()
 				return live == min(c.limit, 65)
 			})
-			f.works65(client, c.refused)
+			f.collect65(client, c.refused)
 		})
 	}
 }
 
-// works65 lets the engine go on and checks what 65 requests get.
-func (f *fixture) works65(c *peerClient, refused bool) {
+// collect65 lets the engine continue and checks that each of 65 requests ends, except a
+// refused one.
+func (f *fixture) collect65(c *testClient, refused bool) {
 	f.t.Helper()
 	f.engine.allow(-1)
 	n := 65
@@ -274,7 +275,7 @@ func TestConnections(t *testing.T) {
 	}{"guard": {128, true}, "guard off": {1000, false}} {
 		t.Run(name, func(t *testing.T) {
 			f := ready(t, func(b *bounds) { b.connections = c.limit })
-			var all []*peerClient
+			var all []*testClient
 			for range 128 {
 				all = append(all, f.client())
 			}
@@ -289,13 +290,13 @@ func TestConnections(t *testing.T) {
 			}
 			must(t, all[0].conn.Close())
 			must(t, next.conn.Close())
-			eventually(t, "a place is free", func() bool { return f.Status().Connections < 128 })
+			eventually(t, "a connection is closed", func() bool { return f.Status().Connections < 128 })
 			f.works()
 		})
 	}
 }
 
-// A connection that says nothing, or does not finish its frame, gives its place back.
+// A connection is closed if its client sends nothing, or does not finish a frame.
 func TestSilenceAndUnfinishedFrames(t *testing.T) {
 	const short, second, long = 30 * time.Millisecond, time.Second, time.Hour
 	half := []byte{0, 0, 0, 9, 0x81}
@@ -303,7 +304,7 @@ func TestSilenceAndUnfinishedFrames(t *testing.T) {
 		silence, frame time.Duration
 		send           []byte
 		welcome        bool
-		want           string // "" is an open connection
+		want           string // an error's code; "": the connection stays open
 	}{
 		"silent":                  {short, long, nil, false, protocol.CodeHelloRequired},
 		"silent, guard off":       {long, short, nil, false, ""},
@@ -314,7 +315,7 @@ func TestSilenceAndUnfinishedFrames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := ready(t, func(b *bounds) { b.silence, b.frame = c.silence, c.frame })
+			f := ready(t, func(b *bounds) { b.helloTimeout, b.frameTimeout = c.silence, c.frame })
 			client := f.dial()
 			if c.welcome {
 				client = f.client()
@@ -329,8 +330,8 @@ func TestSilenceAndUnfinishedFrames(t *testing.T) {
 	}
 }
 
-// wantOpen checks that nothing comes for d, not even a close.
-func (c *peerClient) wantOpen(d time.Duration) {
+// wantOpen checks that the server sends nothing for d and does not close the connection.
+func (c *testClient) wantOpen(d time.Duration) {
 	c.t.Helper()
 	_ = c.conn.SetReadDeadline(time.Now().Add(d))
 	if msg, err := c.read(); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -10,16 +10,16 @@ import (
 	"reel/protocol"
 )
 
-// fakeChat joins the contents. A first message of the role "bad" is refused, one
-// of the role "broken" fails.
+// fakeChat joins roles and contents. It refuses a first message of the role "bad", and
+// fails for one of the role "broken".
 type fakeChat struct {
-	calls atomic.Int64
-	most  atomic.Int64 // of the last call
+	calls    atomic.Int64
+	maxBytes atomic.Int64 // of the last call
 }
 
-func (c *fakeChat) Render(messages []protocol.Message, most int) (string, error) {
+func (c *fakeChat) Render(messages []protocol.Message, maxBytes int) (string, error) {
 	c.calls.Add(1)
-	c.most.Store(int64(most))
+	c.maxBytes.Store(int64(maxBytes))
 	switch messages[0].Role {
 	case "bad":
 		return "", protocol.Errorf(protocol.CodeBadRequest, "correct the messages", "no such role")
@@ -33,8 +33,8 @@ func (c *fakeChat) Render(messages []protocol.Message, most int) (string, error)
 	return b.String(), nil
 }
 
-// chats makes a server whose model has a chat template.
-func chats(t *testing.T) (*fixture, *fakeChat) {
+// startChat starts a server of a model with a chat template.
+func startChat(t *testing.T) (*fixture, *fakeChat) {
 	f, chat := start(t, nil), &fakeChat{}
 	m := f.model()
 	m.Chat = chat
@@ -46,26 +46,25 @@ func conversation(id uint64, n int, messages ...protocol.Message) *protocol.Gene
 	return &protocol.Generate{ID: id, Messages: messages, MaxTokens: &n}
 }
 
-// TestMessages answers a conversation: the template's text is the prompt, taken
-// as rendered.
+// A conversation's rendered text is the prompt. It is encoded as rendered text.
 func TestMessages(t *testing.T) {
-	f, chat := chats(t)
+	f, chat := startChat(t)
 	c := f.dial()
 	c.send(&protocol.Hello{Version: protocol.Version})
 	if w := expect[protocol.Welcome](c); !w.Chat {
-		t.Error("welcome does not tell of the template")
+		t.Error("welcome does not announce the template")
 	}
 	got := c.ask(conversation(1, 5, protocol.Message{Role: "u", Content: "a"}, protocol.Message{Role: "v", Content: "b"}))
 	if got.text != "=uavb" || got.done == nil || got.done.Usage.PromptTokens != 5 {
 		t.Errorf("%+v", got)
 	}
-	if chat.most.Load() != 2*testContext {
-		t.Errorf("%d bytes of text at most, want the prompt's %d", chat.most.Load(), 2*testContext)
+	if chat.maxBytes.Load() != 2*testContext {
+		t.Errorf("the template may render %d bytes, want %d as for a prompt", chat.maxBytes.Load(), 2*testContext)
 	}
 }
 
-func TestMessagesThatAreRefused(t *testing.T) {
-	f, chat := chats(t)
+func TestRefusedMessages(t *testing.T) {
+	f, chat := startChat(t)
 	c := f.client()
 	long := strings.Repeat("x", testContext+1)
 	for code, m := range map[string]*protocol.Generate{
@@ -76,7 +75,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 		c.send(m)
 		c.wantError(code)
 	}
-	// What can be told before is not rendered.
+	// Messages that break a bound are refused before they are rendered.
 	before := chat.calls.Load()
 	prompt := "x"
 	for _, m := range []*protocol.Generate{
@@ -95,13 +94,13 @@ func TestMessagesThatAreRefused(t *testing.T) {
 	f.works()
 }
 
-// TestNoTemplate serves a base model, which says that it has none.
+// A base model has no template, and says so.
 func TestNoTemplate(t *testing.T) {
 	f := ready(t, nil)
 	c := f.dial()
 	c.send(&protocol.Hello{Version: protocol.Version})
 	if w := expect[protocol.Welcome](c); w.Chat {
-		t.Error("welcome tells of a template")
+		t.Error("welcome announces a template")
 	}
 	c.send(conversation(1, 1, protocol.Message{Role: "user", Content: "x"}))
 	if e := c.wantError(protocol.CodeNoChatTemplate); !strings.Contains(e.Message, "base model") || e.ID == nil {
@@ -110,8 +109,7 @@ func TestNoTemplate(t *testing.T) {
 	f.works()
 }
 
-// TestDecoderKnowsThePrompt: the completion's decoder is told what stands before
-// it, the echo's that it begins a text.
+// The completion's decoder is given the prompt's tokens; the echo's decoder starts a text.
 func TestDecoderKnowsThePrompt(t *testing.T) {
 	f := start(t, nil)
 	m, after := f.model(), make(chan []int32, 2)

@@ -14,9 +14,9 @@ import (
 	"reel/protocol"
 )
 
-// flood starts requests whose tokens come to several MiB, more than any socket
-// buffer, lets the engine make steps of them, and reads nothing.
-func (f *fixture) flood(steps int) *peerClient {
+// flood starts requests with several MiB of tokens, more than any socket buffer holds,
+// lets the engine run some steps, and reads nothing.
+func (f *fixture) flood(steps int) *testClient {
 	f.t.Helper()
 	f.engine.allow(0)
 	c := f.client()
@@ -30,20 +30,20 @@ func (f *fixture) flood(steps int) *peerClient {
 	return c
 }
 
-// A client that does not read is cut when too much waits for it. Others are
-// served meanwhile, and its sequences end at once.
+// A client that does not read is cut off when too many bytes are unsent. Its sequences end
+// at once; other clients are served.
 func TestClientThatDoesNotRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit int
 		cut   bool
 	}{"guard": {protocol.MaxUnsent, true}, "guard off": {1 << 40, false}} {
 		t.Run(name, func(t *testing.T) {
-			f := ready(t, func(b *bounds) { b.unsent, b.stall = c.limit, time.Hour })
+			f := ready(t, func(b *bounds) { b.unsent, b.stallTimeout = c.limit, time.Hour })
 			slow := f.flood(testContext - 20) // some of each sequence is left
 			if c.cut {
 				eventually(t, "its sequences end", func() bool { live, _ := f.engine.counts(); return live == 0 })
 			} else {
-				eventually(t, "more waits for it than it may", func() bool { return f.unsent() > 2*protocol.MaxUnsent })
+				eventually(t, "more bytes are unsent than the guard allows", func() bool { return f.unsent() > 2*protocol.MaxUnsent })
 			}
 			f.engine.allow(-1)
 			f.works()
@@ -54,8 +54,8 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// closedAfterAll reads what comes: to the close, or to the end of the 64 requests.
-func (c *peerClient) closedAfterAll(closes bool) (code string) {
+// closedAfterAll reads until the connection closes, or until the 64 requests have ended.
+func (c *testClient) closedAfterAll(closes bool) (code string) {
 	if closes {
 		return c.closedAfter()
 	}
@@ -65,7 +65,7 @@ func (c *peerClient) closedAfterAll(closes bool) (code string) {
 	return ""
 }
 
-// A write that makes no progress is given up, however little waits.
+// A client is cut off if a write to it makes no progress, even if few bytes are unsent.
 func TestClientThatStalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		stall time.Duration
@@ -73,11 +73,11 @@ func TestClientThatStalls(t *testing.T) {
 	}{"guard": {50 * time.Millisecond, true}, "guard off": {time.Hour, false}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := ready(t, func(b *bounds) { b.unsent, b.stall = 1<<40, c.stall })
+			f := ready(t, func(b *bounds) { b.unsent, b.stallTimeout = 1<<40, c.stall })
 			slow := f.flood(testContext - 20)
 			if c.cut {
 				eventually(t, "its sequences end", func() bool { live, _ := f.engine.counts(); return live == 0 })
-				eventually(t, "its place is free", func() bool { return f.Status().Connections == 0 })
+				eventually(t, "its connection is gone", func() bool { return f.Status().Connections == 0 })
 			} else {
 				time.Sleep(500 * time.Millisecond) // ten times what the guard allows
 				if live, _ := f.engine.counts(); live == 0 {
@@ -91,11 +91,11 @@ func TestClientThatStalls(t *testing.T) {
 	}
 }
 
-// A slow client that reads on is not cut, though all it takes longer than a
-// stall may: only a write without any progress counts.
+// A slow client that keeps reading is served, though the whole takes longer than the
+// stall time: only a write without progress counts.
 func TestSlowReaderIsServed(t *testing.T) {
 	t.Parallel()
-	f := ready(t, func(b *bounds) { b.unsent, b.stall = 1<<40, time.Second })
+	f := ready(t, func(b *bounds) { b.unsent, b.stallTimeout = 1<<40, time.Second })
 	c := f.flood(-1)
 	c.frames.R = bufio.NewReaderSize(lazyReader{c.conn}, 64<<10)
 	begun := time.Now()
@@ -103,11 +103,11 @@ func TestSlowReaderIsServed(t *testing.T) {
 		t.Errorf("%d requests ended: %v", len(got), err)
 	}
 	if took := time.Since(begun); took < time.Second {
-		t.Errorf("it took %v: too fast to show anything", took)
+		t.Errorf("it took %v, less than the stall time: this proves nothing", took)
 	}
 }
 
-// lazyReader takes its time before it reads.
+// lazyReader sleeps before each read.
 type lazyReader struct{ io.Reader }
 
 func (r lazyReader) Read(b []byte) (int, error) {
@@ -115,7 +115,7 @@ func (r lazyReader) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// A long echo waits for its reader instead of overflowing the outbox.
+// A long echo waits for its reader instead of overflowing the write queue.
 func TestEchoWaitsForTheReader(t *testing.T) {
 	f := start(t, nil)
 	m := f.model()
@@ -125,32 +125,32 @@ func TestEchoWaitsForTheReader(t *testing.T) {
 	g := generate(1, "", 1)
 	g.Prompt, g.Tokens, g.Echo = nil, sameTokens(40_000, 'x'), true
 	c.send(g)
-	eventually(t, "the outbox fills", func() bool { return f.unsent() > protocol.MaxUnsent/2 })
+	eventually(t, "the write queue fills", func() bool { return f.unsent() > protocol.MaxUnsent/2 })
 	got, err := c.collect(1)
 	if err != nil || got[1].text != strings.Repeat("x", 40_001) {
 		t.Errorf("%d bytes of text, %v", len(got[1].text), err)
 	}
 }
 
-// unsent is what waits in the outboxes.
+// unsent returns the bytes in all write queues.
 func (f *fixture) unsent() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c := range f.conns {
-		c.out.mu.Lock()
-		n += len(c.out.pending) + c.out.inflight
-		c.out.mu.Unlock()
+		c.writes.mu.Lock()
+		n += c.writes.unsent()
+		c.writes.mu.Unlock()
 	}
 	return n
 }
 
-// Frames that came before a connection was cut, and were not read, are not served.
+// Frames that wait in a connection's socket when it is cut are not served.
 func TestCutConnectionIsNotServed(t *testing.T) {
 	f := ready(t, nil)
 	f.tok.gate = make(chan struct{})
 	c := f.client()
 	c.send(&protocol.Tokenize{Text: "ab"})
-	eventually(t, "the reader is busy", func() bool { return f.tok.at.Load() == 1 })
+	eventually(t, "the reader is busy", func() bool { return f.tok.running.Load() == 1 })
 	c.send(&protocol.Generate{ID: 1, Tokens: []int32{1}})
 	f.onlyConn().hangUp()
 	close(f.tok.gate)
@@ -160,8 +160,8 @@ func TestCutConnectionIsNotServed(t *testing.T) {
 	}
 }
 
-// A client that goes frees all it had, also after it has shut its sending side.
-func TestClientThatGoes(t *testing.T) {
+// When a client closes its connection, its requests end, also after a half close.
+func TestClientThatLeaves(t *testing.T) {
 	for name, shut := range map[string]bool{"close": false, "half close, then close": true} {
 		t.Run(name, func(t *testing.T) {
 			f := ready(t, nil)
@@ -178,13 +178,13 @@ func TestClientThatGoes(t *testing.T) {
 			}
 			must(t, c.conn.Close())
 			eventually(t, "its sequence ends", func() bool { live, _ := f.engine.counts(); return live == 0 })
-			eventually(t, "its place is free", func() bool { return f.Status().Connections == 0 })
+			eventually(t, "its connection is gone", func() bool { return f.Status().Connections == 0 })
 		})
 	}
 }
 
-// A client that has shut its sending side gets all it asked for, then the end.
-func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
+// After a half close a client gets the answers to all its requests, then the close.
+func TestHalfClosedClientGetsItsAnswers(t *testing.T) {
 	f := ready(t, nil)
 	f.engine.allow(0)
 	c := f.client()
@@ -199,11 +199,11 @@ func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	c.wantClosed()
-	eventually(t, "its place is free", func() bool { return f.Status().Connections == 0 })
+	eventually(t, "its connection is gone", func() bool { return f.Status().Connections == 0 })
 }
 
-// A generator that ends does not wait for clients that have shut their side.
-func TestHalfClosedClientAtTheEnd(t *testing.T) {
+// A server that stops does not wait for half-closed connections.
+func TestHalfClosedClientAtShutdown(t *testing.T) {
 	f := ready(t, nil)
 	f.engine.allow(1)
 	c := f.client()
@@ -215,7 +215,7 @@ func TestHalfClosedClientAtTheEnd(t *testing.T) {
 	c.wantClosed()
 }
 
-// What was answered before a client shut its side still reaches it.
+// Answers from before a half close still reach the client.
 func TestAnswersBeforeHalfClose(t *testing.T) {
 	f := ready(t, nil)
 	c := f.dial()
@@ -227,7 +227,8 @@ func TestAnswersBeforeHalfClose(t *testing.T) {
 	c.wantClosed()
 }
 
-// 1,000 clients are killed in the middle of their streams; nothing of them is left.
+// 1,000 clients leave in the middle of their streams. No sequence, goroutine or descriptor
+// is left.
 func TestKilledClients(t *testing.T) {
 	f := ready(t, nil)
 	f.works()
@@ -241,7 +242,7 @@ func TestKilledClients(t *testing.T) {
 		}
 		f.engine.allow(-1)
 		wave.Wait()
-		eventually(t, "their places are free", func() bool { return f.Status().Connections == 0 })
+		eventually(t, "their connections are gone", func() bool { return f.Status().Connections == 0 })
 	}
 	if live, submits := f.engine.counts(); live != 0 || submits != 1001 {
 		t.Errorf("%d sequences are left of %d", live, submits)
@@ -264,7 +265,8 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// 64 clients make 1,000 requests each, 20 at once; nothing is lost or mixed.
+// 64 clients make 1,000 requests each, 20 at once. No token is lost or sent to another
+// request.
 func TestManyClients(t *testing.T) {
 	f := ready(t, nil)
 	requests := 1000

@@ -6,19 +6,19 @@ import (
 	"reel/protocol"
 )
 
-// counts are requests since the server started, by how they ended. The engine
-// cannot count them: it sees neither those that are refused before it, nor that
-// a cancel came from a stop string.
+// counts are the requests since the server's start, by their end. The engine cannot count
+// them: it does not see refused requests, nor that a cancel came from a stop string.
 type counts struct {
 	finished, cancelled, failed, refused atomic.Uint64
 }
 
+// fill sets the fields of r that the server counts.
 func (c *counts) fill(r *protocol.Requests) {
 	r.Finished, r.Cancelled = c.finished.Load(), c.cancelled.Load()
 	r.Failed, r.Refused = c.failed.Load(), c.refused.Load()
 }
 
-// ended counts a request by what it was told at the end: a reason or a failure.
+// ended counts a request by its finish reason, or as failed.
 func (c *counts) ended(reason string, failed bool) {
 	switch {
 	case failed:

@@ -11,17 +11,17 @@ import (
 	"reel/protocol"
 )
 
-// fakeEngine is an engine whose completions are known: the prompt's tokens over
-// and over. One goroutine gives every sequence a token at each step, as a batch
-// does. It stands still until it may step.
+// fakeEngine is an engine with known completions: the prompt's tokens over and over. One
+// goroutine gives every sequence a token in each step, as a batch does. It waits until
+// allow permits a step.
 type fakeEngine struct {
 	mu       sync.Mutex
 	wake     sync.Cond
 	last     engine.Handle
 	live     map[engine.Handle]*fakeSequence
-	steps    int // steps that may still be made; negative is without end
+	steps    int // steps that are still allowed; negative: any number
 	stopped  bool
-	refuse   error // of Submit
+	refuse   error // returned by Submit
 	submits  int
 	canceled int
 	user     uint32 // of the last request
@@ -72,7 +72,7 @@ func (e *fakeEngine) Stats() engine.Stats {
 
 func (e *fakeEngine) Expect() { e.expected.Add(1) }
 
-// allow lets the engine make n more steps; negative is without end.
+// allow lets the engine run n more steps; negative: any number.
 func (e *fakeEngine) allow(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,7 +80,7 @@ func (e *fakeEngine) allow(n int) {
 	e.wake.Broadcast()
 }
 
-// stop ends what is left with err.
+// stop ends the remaining sequences with err.
 func (e *fakeEngine) stop(err error) {
 	e.mu.Lock()
 	for h := range e.live {
@@ -111,7 +111,7 @@ func (e *fakeEngine) run() {
 		for h, s := range e.live {
 			e.step(h, s)
 		}
-		e.mu.Unlock() // others come in between steps
+		e.mu.Unlock() // lets other calls in between steps
 		e.mu.Lock()
 	}
 }
@@ -137,20 +137,20 @@ func (e *fakeEngine) finish(h engine.Handle, f engine.Finish) {
 }
 
 // byteTokenizer has a token for every byte. A text that begins with "!" cannot be
-// tokenized, one of "?" alone has no tokens.
+// tokenized; the text "?" has no tokens.
 type byteTokenizer struct {
-	calls atomic.Int64
-	gate  chan struct{} // where there is one, Encode waits for it
-	at    atomic.Int64  // inside Encode now
-	most  atomic.Int64  // of at
+	calls   atomic.Int64
+	gate    chan struct{} // Encode receives from it, unless it is nil
+	running atomic.Int64  // calls of Encode
+	most    atomic.Int64  // largest value of running
 }
 
 func (b *byteTokenizer) Encode(text string) ([]int32, error) {
 	b.calls.Add(1)
-	now := b.at.Add(1)
+	now := b.running.Add(1)
 	for most := b.most.Load(); now > most && !b.most.CompareAndSwap(most, now); most = b.most.Load() {
 	}
-	defer b.at.Add(-1)
+	defer b.running.Add(-1)
 	if b.gate != nil {
 		<-b.gate
 	}
@@ -167,7 +167,7 @@ func (b *byteTokenizer) Encode(text string) ([]int32, error) {
 	return tokens, nil
 }
 
-// EncodeRendered has no first token of its own, as Encode has none.
+// EncodeRendered puts "=" in front of the text.
 func (b *byteTokenizer) EncodeRendered(text string) ([]int32, error) { return b.Encode("=" + text) }
 
 func (b *byteTokenizer) TokenText(id int32) string { return string(id) }

@@ -20,7 +20,7 @@ import (
 	"reel/protocol"
 )
 
-// fixture is a server on a socket of its own, with a fake engine behind it.
+// fixture is a server on a socket of its own, with a fake engine.
 type fixture struct {
 	*Server
 	t      testing.TB
@@ -28,16 +28,16 @@ type fixture struct {
 	tok    *byteTokenizer
 	served chan error
 	end    sync.Once
-	log    bytes.Buffer // to be read after stop
+	log    bytes.Buffer // read it after stop only
 }
 
 const (
 	testContext = 128
 	testVocab   = 256
-	patience    = 20 * time.Second // for what must happen; no test waits it out
+	patience    = 20 * time.Second // for an expected event; no passing test waits this long
 )
 
-// start makes a server that is loading. change adjusts its bounds.
+// start starts a server in the loading state. change adjusts its bounds.
 func start(t testing.TB, change func(*bounds)) *fixture {
 	t.Helper()
 	f := newFixture(t, change)
@@ -45,7 +45,7 @@ func start(t testing.TB, change func(*bounds)) *fixture {
 	return f
 }
 
-// newFixture makes a server that does not listen yet.
+// newFixture returns a server that does not listen yet.
 func newFixture(t testing.TB, change func(*bounds)) *fixture {
 	t.Helper()
 	b := defaultBounds()
@@ -63,7 +63,7 @@ func newFixture(t testing.TB, change func(*bounds)) *fixture {
 	return f
 }
 
-// serve listens, and serves until the test ends.
+// serve listens and serves until the test ends.
 func (f *fixture) serve() {
 	f.t.Helper()
 	if err := f.Listen(); err != nil {
@@ -73,7 +73,7 @@ func (f *fixture) serve() {
 	f.t.Cleanup(f.stop)
 }
 
-// ready makes a server that serves.
+// ready starts a server in the ready state.
 func ready(t testing.TB, change func(*bounds)) *fixture {
 	f := start(t, change)
 	f.SetReady(f.model())
@@ -90,7 +90,7 @@ func (f *fixture) model() Model {
 	}
 }
 
-// stop ends the server; nothing of it is left.
+// stop closes the server and waits for its goroutines.
 func (f *fixture) stop() {
 	f.end.Do(func() {
 		f.engine.stop(engine.ErrShutdown)
@@ -105,14 +105,14 @@ func (f *fixture) stop() {
 	})
 }
 
-// peerClient is a client that speaks frames, good and bad ones.
-type peerClient struct {
+// testClient is a client that can send good and bad frames.
+type testClient struct {
 	t      testing.TB
 	conn   *net.UnixConn
 	frames protocol.FrameReader
 }
 
-func (f *fixture) dial() *peerClient {
+func (f *fixture) dial() *testClient {
 	f.t.Helper()
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: f.opts.Socket, Net: "unix"})
 	if err != nil {
@@ -120,11 +120,11 @@ func (f *fixture) dial() *peerClient {
 	}
 	f.t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	return &peerClient{t: f.t, conn: conn, frames: protocol.FrameReader{R: bufio.NewReader(conn)}}
+	return &testClient{t: f.t, conn: conn, frames: protocol.FrameReader{R: bufio.NewReader(conn)}}
 }
 
-// client dials and is welcomed.
-func (f *fixture) client() *peerClient {
+// client dials, says hello and awaits welcome.
+func (f *fixture) client() *testClient {
 	f.t.Helper()
 	c := f.dial()
 	c.send(&protocol.Hello{Version: protocol.Version})
@@ -132,7 +132,7 @@ func (f *fixture) client() *peerClient {
 	return c
 }
 
-func (c *peerClient) send(msg any) {
+func (c *testClient) send(msg any) {
 	c.t.Helper()
 	frame, err := protocol.AppendFrame(nil, msg)
 	if err != nil {
@@ -141,20 +141,20 @@ func (c *peerClient) send(msg any) {
 	c.raw(frame)
 }
 
-func (c *peerClient) raw(b []byte) {
+func (c *testClient) raw(b []byte) {
 	c.t.Helper()
 	if _, err := c.conn.Write(b); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// body sends a frame with this body.
-func (c *peerClient) body(b []byte) {
+// body sends a frame with the body b.
+func (c *testClient) body(b []byte) {
 	c.t.Helper()
 	c.raw(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
 }
 
-func (c *peerClient) read() (any, error) {
+func (c *testClient) read() (any, error) {
 	body, err := c.frames.Next()
 	if err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (c *peerClient) read() (any, error) {
 }
 
 // expect reads one message of type M.
-func expect[M any](c *peerClient) *M {
+func expect[M any](c *testClient) *M {
 	c.t.Helper()
 	msg, err := c.read()
 	if err != nil {
@@ -176,7 +176,7 @@ func expect[M any](c *peerClient) *M {
 	return m
 }
 
-func (c *peerClient) wantError(code string) *protocol.Error {
+func (c *testClient) wantError(code string) *protocol.Error {
 	c.t.Helper()
 	e := expect[protocol.Error](c)
 	if e.Code != code {
@@ -186,7 +186,7 @@ func (c *peerClient) wantError(code string) *protocol.Error {
 }
 
 // wantClosed reads until the server closes the connection.
-func (c *peerClient) wantClosed() {
+func (c *testClient) wantClosed() {
 	c.t.Helper()
 	for {
 		if _, err := c.read(); err != nil {
@@ -198,8 +198,9 @@ func (c *peerClient) wantClosed() {
 	}
 }
 
-// closedAfter reads to the end and returns the last error the server sent.
-func (c *peerClient) closedAfter() (code string) {
+// closedAfter reads until the server closes the connection, and returns the code of the
+// last error that it sent.
+func (c *testClient) closedAfter() (code string) {
 	c.t.Helper()
 	for {
 		msg, err := c.read()
@@ -215,7 +216,7 @@ func (c *peerClient) closedAfter() (code string) {
 	}
 }
 
-// completion is what came for one request.
+// completion holds the messages of one request.
 type completion struct {
 	text   string
 	tokens []*protocol.Token
@@ -223,8 +224,8 @@ type completion struct {
 	err    *protocol.Error
 }
 
-// collect reads until every one of the n requests under way has ended.
-func (c *peerClient) collect(n int) (map[uint64]*completion, error) {
+// collect reads until n requests have ended. It returns them by id.
+func (c *testClient) collect(n int) (map[uint64]*completion, error) {
 	got := map[uint64]*completion{}
 	of := func(id uint64) *completion {
 		if got[id] == nil {
@@ -256,7 +257,7 @@ func (c *peerClient) collect(n int) (map[uint64]*completion, error) {
 }
 
 // ask sends one request and waits for its end.
-func (c *peerClient) ask(g *protocol.Generate) *completion {
+func (c *testClient) ask(g *protocol.Generate) *completion {
 	c.t.Helper()
 	c.send(g)
 	got, err := c.collect(1)
@@ -284,12 +285,12 @@ func (f *fixture) works() {
 	}
 }
 
-// eventually waits for what a goroutine does that no event tells of.
-func eventually(t testing.TB, what string, ok func() bool) {
+// eventually polls until ok. It is for states that no message announces.
+func eventually(t testing.TB, state string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("still not so: %s", what)
+			t.Fatalf("not reached after %v: %s", patience, state)
 		}
 	}
 }

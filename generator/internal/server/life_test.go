@@ -35,7 +35,7 @@ func TestLoading(t *testing.T) {
 	f.SetReady(f.model())
 	c.send(&protocol.Hello{Version: 1})
 	expect[protocol.Welcome](c)
-	c.send(&protocol.Hello{Version: 1}) // may be said again
+	c.send(&protocol.Hello{Version: 1}) // hello may be repeated
 	expect[protocol.Welcome](c)
 	c.send(&protocol.StatusRequest{})
 	if st := expect[protocol.Status](c); st.State != protocol.StateReady || st.Model != "fake" || st.Device != "none" || st.KV.Pages != 8 || st.Limits.Context != testContext {
@@ -43,7 +43,7 @@ func TestLoading(t *testing.T) {
 	}
 }
 
-// A failure reaches clients that are connected and those that come later.
+// Clients that are connected at a failure are told of it, and so are later ones.
 func TestFail(t *testing.T) {
 	for want, c := range map[string]struct {
 		err    error
@@ -60,9 +60,9 @@ func TestFail(t *testing.T) {
 		early.wantError(want)
 		f.SetReady(f.model()) // too late
 		if late.send(&protocol.StatusRequest{}); statusAfterError(late).State != protocol.StateFailed {
-			t.Error("status does not tell")
+			t.Error("status does not report the failure")
 		}
-		must(t, f.Drain(context.Background())) // changes nothing of the reason
+		must(t, f.Drain(context.Background())) // keeps the reason
 		late.send(&protocol.Hello{Version: 1})
 		late.wantError(want)
 		if c.closes {
@@ -72,8 +72,8 @@ func TestFail(t *testing.T) {
 	}
 }
 
-// statusAfterError reads the status, behind the error where that came first.
-func statusAfterError(c *peerClient) *protocol.Status {
+// statusAfterError reads the status, and skips an error in front of it.
+func statusAfterError(c *testClient) *protocol.Status {
 	c.t.Helper()
 	for {
 		msg, err := c.read()
@@ -86,7 +86,7 @@ func statusAfterError(c *peerClient) *protocol.Status {
 	}
 }
 
-// drain starts a drain and waits until it shows. The result comes on the channel.
+// drain starts a drain and waits until status shows it. The channel gets the result.
 func (f *fixture) drain(ctx context.Context) <-chan error {
 	f.t.Helper()
 	drained := make(chan error, 1)
@@ -136,16 +136,16 @@ func TestDrain(t *testing.T) {
 	busy.wantClosed()
 }
 
-// A connection that is accepted while the drain begins is turned away.
-func TestNoPlaceWhileDraining(t *testing.T) {
+// A connection that is accepted while the drain begins is rejected.
+func TestNoConnectionWhileDraining(t *testing.T) {
 	f := ready(t, nil)
 	must(t, f.Drain(context.Background()))
-	if _, e := f.join(nil, peer{}); e == nil || e.Code != protocol.CodeDraining {
+	if _, e := f.add(nil, peer{}); e == nil || e.Code != protocol.CodeDraining {
 		t.Errorf("got %v", e)
 	}
 }
 
-// What does not finish in time gets a typed error; the rest is not delayed.
+// A request that does not finish in time gets a typed error.
 func TestDrainTimesOut(t *testing.T) {
 	f := ready(t, nil)
 	f.engine.allow(1)
@@ -166,10 +166,10 @@ func TestDrainTimesOut(t *testing.T) {
 	}
 }
 
-// Close does not wait for ever for a client that does not read, nor for an
-// engine that does not end its requests.
+// Close ends with its context, though a client does not read and the engine does not end
+// its requests.
 func TestCloseHasAnEnd(t *testing.T) {
-	f := ready(t, func(b *bounds) { b.stall = time.Hour })
+	f := ready(t, func(b *bounds) { b.stallTimeout = time.Hour })
 	slow := f.flood(10)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -194,7 +194,7 @@ func TestListenTwice(t *testing.T) {
 	f.works()
 }
 
-// A failed accept, say for want of descriptors, is not the end.
+// Serve continues after a failed accept, for example for lack of descriptors.
 func TestAcceptFails(t *testing.T) {
 	s := newServer(Options{Socket: filepath.Join(t.TempDir(), "g.sock"), Logger: zerolog.Nop()}, defaultBounds())
 	must(t, s.Listen())
@@ -209,7 +209,7 @@ func TestAcceptFails(t *testing.T) {
 	go func() { served <- s.Serve() }()
 	conn, err := net.Dial("unix", s.opts.Socket)
 	must(t, err)
-	c := &peerClient{t: t, conn: conn.(*net.UnixConn), frames: protocol.FrameReader{R: conn}}
+	c := &testClient{t: t, conn: conn.(*net.UnixConn), frames: protocol.FrameReader{R: conn}}
 	c.send(&protocol.StatusRequest{})
 	expect[protocol.Status](c)
 	must(t, s.Close(context.Background()))

@@ -2,25 +2,37 @@ package server
 
 import "reel/protocol"
 
-// SetLimits bounds connections, and the requests of each, from now on; 0 is the
-// protocol's own bound. What is beyond them already goes on to its end. Clients
-// that say hello later hear of them.
+// SetLimits changes the bounds on a user's connections and on a connection's requests; 0
+// is the protocol's bound. Connections and requests beyond the new bounds continue.
+// Clients that say hello later are told the new limits.
 func (s *Server) SetLimits(connections, requests int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bounds.connections, s.bounds.requests = orElse(connections, protocol.MaxConnections), orElse(requests, protocol.MaxRequests)
+	s.bounds.connections = orDefault(connections, protocol.MaxConnections)
+	s.bounds.requests = orDefault(requests, protocol.MaxRequests)
 	if s.phase.model != nil {
-		m := *s.phase.model // connections hold on to the old one
+		m := *s.phase.model // a copy: connections keep the old one
 		m.Limits = s.limits(&m)
 		s.phase.model = &m
 	}
 }
 
-func orElse(n, otherwise int) int {
+func orDefault(n, byDefault int) int {
 	if n == 0 {
-		return otherwise
+		return byDefault
 	}
 	return n
+}
+
+// limits adds the server's limits to the model's; s.mu is held.
+func (s *Server) limits(m *Model) protocol.Limits {
+	l := m.Limits
+	l.PromptBytes = l.Context * m.Tokenizer.MaxTokenBytes()
+	l.Frame = protocol.MaxFrame
+	l.Requests = s.bounds.requests
+	l.Connections = s.bounds.connections
+	l.Queue = protocol.MaxQueue
+	return l
 }
 
 func (s *Server) maxRequests() int {

@@ -6,43 +6,43 @@ import (
 	"reel/generator/internal/engine"
 )
 
-// mailbox is what the engine's thread leaves to a request's goroutine. The thread
-// appends and signals; it never waits. The goroutine takes all that is there at once.
+// mailbox passes tokens from the engine's thread to a request's goroutine. The thread
+// appends and signals without waiting; the goroutine takes everything at once.
 type mailbox struct {
 	mu     sync.Mutex
-	full   delivery
-	spare  delivery      // what the taker gave back, to be filled again
-	signal chan struct{} // holds one: there is something to take
+	filled delivery
+	spare  delivery      // buffers of the delivery before, to be filled again
+	signal chan struct{} // capacity 1: there may be something to take
 }
 
-// delivery is what a mailbox held at one moment, in order.
+// delivery is the content of a mailbox at one moment, in order.
 type delivery struct {
 	tokens []engine.Token
 	tops   []engine.TopToken // backs the tokens' Top
-	finish *engine.Finish
+	finish *engine.Finish    // nil: the request runs
 }
 
 func newMailbox() *mailbox {
 	return &mailbox{signal: make(chan struct{}, 1)}
 }
 
-// Token appends t. Top is copied: the engine may use its array again.
+// Token appends t. It copies Top, since the engine reuses that array.
 func (m *mailbox) Token(t engine.Token) {
 	m.mu.Lock()
 	if len(t.Top) > 0 {
-		start := len(m.full.tops)
-		m.full.tops = append(m.full.tops, t.Top...)
-		t.Top = m.full.tops[start:]
+		start := len(m.filled.tops)
+		m.filled.tops = append(m.filled.tops, t.Top...)
+		t.Top = m.filled.tops[start:]
 	}
-	m.full.tokens = append(m.full.tokens, t)
+	m.filled.tokens = append(m.filled.tokens, t)
 	m.mu.Unlock()
 	m.notify()
 }
 
-// Finish records the end of the request.
+// Finish adds the end of the request.
 func (m *mailbox) Finish(f engine.Finish) {
 	m.mu.Lock()
-	m.full.finish = &f
+	m.filled.finish = &f
 	m.mu.Unlock()
 	m.notify()
 }
@@ -54,21 +54,22 @@ func (m *mailbox) notify() {
 	}
 }
 
-// empty tells whether nothing is there.
+// empty reports whether there is nothing to take.
 func (m *mailbox) empty() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.full.tokens) == 0 && m.full.finish == nil
+	return len(m.filled.tokens) == 0 && m.filled.finish == nil
 }
 
-// await waits until there may be something.
+// await waits until there may be something to take.
 func (m *mailbox) await() { <-m.signal }
 
-// take returns all that is there. It is valid until the next take.
+// take returns the content and empties the mailbox. The result is valid until the next
+// call of take.
 func (m *mailbox) take() delivery {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	got := m.full
-	m.full, m.spare = delivery{tokens: m.spare.tokens[:0], tops: m.spare.tops[:0]}, got
+	got := m.filled
+	m.filled, m.spare = delivery{tokens: m.spare.tokens[:0], tops: m.spare.tops[:0]}, got
 	return got
 }

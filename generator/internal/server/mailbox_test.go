@@ -6,12 +6,12 @@ import (
 	"reel/generator/internal/engine"
 )
 
-// What the engine delivers comes out whole and in order, whenever it is taken.
+// The tokens come out complete and in order.
 func TestMailbox(t *testing.T) {
 	const n = 10_000
 	m := newMailbox()
 	go func() {
-		top := make([]engine.TopToken, 2) // used again and again, as an engine may
+		top := make([]engine.TopToken, 2) // reused for each token, as an engine may
 		for i := range n {
 			top[0].ID, top[1].ID = int32(i), int32(-i)
 			m.Token(engine.Token{Index: i, Top: top})
@@ -23,7 +23,7 @@ func TestMailbox(t *testing.T) {
 		got := m.take()
 		for _, token := range got.tokens {
 			if token.Index != next || token.Top[0].ID != int32(next) || token.Top[1].ID != int32(-next) {
-				t.Fatalf("token %d came as %+v", next, token)
+				t.Fatalf("want token %d, got %+v", next, token)
 			}
 			next++
 		}
@@ -36,7 +36,7 @@ func TestMailbox(t *testing.T) {
 	}
 }
 
-// In the steady state a token costs the engine's thread no allocation.
+// In the steady state a token does not allocate.
 func TestMailboxDoesNotAllocate(t *testing.T) {
 	m := newMailbox()
 	token := engine.Token{Top: make([]engine.TopToken, 20)}

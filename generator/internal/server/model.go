@@ -9,70 +9,71 @@ import (
 
 // Engine makes completions.
 type Engine interface {
-	// Submit takes a request, whose Sink then gets tokens and one Finish.
-	// Errors: engine.ErrBusy, engine.ErrDraining, engine.ErrTooLong.
+	// Submit takes a request. Its Sink gets tokens, then one Finish. Errors:
+	// engine.ErrBusy, engine.ErrDraining, engine.ErrTooLong.
 	Submit(*engine.Request) (engine.Handle, error)
-	// Expect says that a request may come in a moment.
+	// Expect wakes an idle engine: a request may come in a moment.
 	Expect()
-	// Cancel ends a request early; its Sink still gets its one Finish. A
-	// request that has ended is left alone.
+	// Cancel ends a request early; its Sink still gets one Finish. It does nothing
+	// for a request that has ended.
 	Cancel(engine.Handle)
 	Stats() engine.Stats
 }
 
-// Tokenizer turns a prompt into tokens and a token into text. It is safe for
-// use by several goroutines.
+// Tokenizer turns a prompt into tokens and a token into text. It is safe for concurrent
+// use.
 type Tokenizer interface {
 	Encode(text string) ([]int32, error)
-	// EncodeRendered is Encode for text that a chat template has made.
+	// EncodeRendered encodes a prompt that a chat template rendered.
 	EncodeRendered(text string) ([]int32, error)
 	TokenText(id int32) string
 	MaxTokenBytes() int // of the longest token's text
 }
 
-// Decoder turns one completion's tokens into text, valid UTF-8 at every piece.
+// Decoder turns one completion's tokens into text. Each piece is valid UTF-8.
 type Decoder interface {
-	Push(id int32) string // the text that id completes, perhaps none
-	Held() int            // bytes that wait for the rest of a character
-	Flush() string        // what is held, made valid
+	Push(id int32) string // returns the text that id completes, perhaps none
+	Held() int            // returns the number of bytes of an incomplete character
+	Flush() string        // returns the held bytes, made valid
 }
 
-// Chat makes prompts of conversations. It is safe for use by several goroutines.
+// Chat renders conversations to prompts. It is safe for concurrent use.
 type Chat interface {
-	// Render returns the prompt that messages make, of at most so many bytes.
-	// An error that is a *protocol.Error goes to the client.
-	Render(messages []protocol.Message, most int) (string, error)
+	// Render returns the prompt for messages, of at most maxBytes bytes. An error that is
+	// a *protocol.Error is sent to the client.
+	Render(messages []protocol.Message, maxBytes int) (string, error)
 }
 
-// Model is what a server serves.
+// Model is the model that a server serves.
 type Model struct {
 	Name      string
 	Device    string
 	Engine    Engine
-	Chat      Chat // nil where the model has no chat template
+	Chat      Chat // nil: the model has no chat template
 	Tokenizer Tokenizer
-	// NewDecoder makes one for the text of what follows the tokens in after.
+	// NewDecoder returns a decoder for the text that follows the tokens in after.
 	NewDecoder func(after []int32) Decoder
-	// Limits needs Context, MaxBatch and Vocab; the server fills in its own.
+	// Limits needs Context, MaxBatch and Vocab; the server adds its own.
 	Limits protocol.Limits
 	Shape  protocol.Shape
-	// Planned is what the model takes of the device when it is ready, in bytes, as it
-	// was reckoned before any was taken; 0 where memory is not planned.
+	// Planned is the plan's size of the ready model's device memory, in bytes; 0: there
+	// is no plan.
 	Planned int64
-	// Taken is what it did take, and who says so; nil where nobody does.
+	// Taken returns the bytes of device memory that the process has taken, and the source
+	// of the number; nil: there is no source.
 	Taken func() (bytes int64, by string)
-	// Memory is what the plan takes of the device, by kind.
+	// Memory is the plan's device memory by kind.
 	Memory []protocol.MemoryUse
-	// Machine is asked for each status.
+	// Machine is called for each status; it may be nil.
 	Machine func() protocol.Machine
-	// Verify returns an error where the weights are no longer those that were loaded.
-	// It reads files, so the engine's thread does not call it. nil where weights
-	// cannot change.
+	// Verify returns an error if the weights' files have changed since they were loaded.
+	// It reads files, so the engine's thread must not call it. nil: the weights cannot
+	// change.
 	Verify func() error
 }
 
-// Cause returns the cause of err, with which the engine or a request ended: changed
-// weights where err may come of those and Verify finds them, else err.
+// Cause returns the cause of err, which ended the engine or a request: Verify's error if
+// changed weights may explain err, otherwise err itself.
 func (m *Model) Cause(err error) error {
 	if m.Verify == nil || !errors.Is(err, engine.ErrNumeric) && !errors.Is(err, engine.ErrDevice) {
 		return err
@@ -81,15 +82,4 @@ func (m *Model) Cause(err error) error {
 		return changed
 	}
 	return err
-}
-
-// limits completes a model's limits with the server's; s.mu is held.
-func (s *Server) limits(m *Model) protocol.Limits {
-	l := m.Limits
-	l.PromptBytes = l.Context * m.Tokenizer.MaxTokenBytes()
-	l.Frame = protocol.MaxFrame
-	l.Requests = s.bounds.requests
-	l.Connections = s.bounds.connections
-	l.Queue = protocol.MaxQueue
-	return l
 }

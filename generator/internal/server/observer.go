@@ -6,23 +6,23 @@ import (
 	"reel/protocol"
 )
 
-// Observer is told what becomes of requests, for metrics. Its methods are called
-// on the goroutines of connections and requests, by many at once, and must not block.
+// Observer counts connections, tokens, requests and errors, for metrics. Its methods are
+// called concurrently by the goroutines of connections and requests, and must not block.
 type Observer interface {
-	Connected() // a connection was taken
-	// Error tells that a client is told an error of this code.
+	Connected() // a connection was accepted
+	// Error is called for each error sent to a client.
 	Error(code string)
-	// Tokens tells that n tokens of a request came, together, so long after the
-	// token before them.
+	// Tokens is called when n tokens of a request have arrived together, a time after the
+	// request's token before them.
 	Tokens(n int, after time.Duration)
-	// Request tells how a request ended: by a finish reason or an error's code.
+	// Request is called at the end of a request, with its finish reason or error code.
 	Request(finish string, usage protocol.Usage, timing protocol.Timing)
 }
 
-// nobody observes nothing.
-type nobody struct{}
+// noObserver does nothing.
+type noObserver struct{}
 
-func (nobody) Connected()                                      {}
-func (nobody) Error(string)                                    {}
-func (nobody) Tokens(int, time.Duration)                       {}
-func (nobody) Request(string, protocol.Usage, protocol.Timing) {}
+func (noObserver) Connected()                                      {}
+func (noObserver) Error(string)                                    {}
+func (noObserver) Tokens(int, time.Duration)                       {}
+func (noObserver) Request(string, protocol.Usage, protocol.Timing) {}

@@ -9,8 +9,8 @@ import (
 	"reel/protocol"
 )
 
-// witness notes what an Observer is told.
-type witness struct {
+// recorder is an Observer that records its calls.
+type recorder struct {
 	mu          sync.Mutex
 	connected   int
 	errors      []string
@@ -21,26 +21,26 @@ type witness struct {
 	lastTotalMS float64
 }
 
-func (w *witness) Connected() {
+func (w *recorder) Connected() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.connected++
 }
 
-func (w *witness) Error(code string) {
+func (w *recorder) Error(code string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.errors = append(w.errors, code)
 }
 
-func (w *witness) Tokens(n int, after time.Duration) {
+func (w *recorder) Tokens(n int, after time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tokens += n
 	w.negative = w.negative || after < 0
 }
 
-func (w *witness) Request(finish string, u protocol.Usage, t protocol.Timing) {
+func (w *recorder) Request(finish string, u protocol.Usage, t protocol.Timing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.finishes = append(w.finishes, finish)
@@ -49,15 +49,15 @@ func (w *witness) Request(finish string, u protocol.Usage, t protocol.Timing) {
 	w.lastTotalMS = t.TotalMS
 }
 
-// An observer is told of each connection, request, gap between tokens, and error.
+// The observer is called for each connection, request, gap between tokens, and error.
 func TestObserver(t *testing.T) {
-	w := new(witness)
+	w := new(recorder)
 	f := newFixture(t, nil)
 	f.opts.Observer = w
 	f.serve()
 	f.SetReady(f.model())
 	c := f.client()
-	for id := range uint64(3) { // a token each step, which the client has before the next
+	for id := range uint64(3) { // the client gets each token before the next step
 		f.engine.allow(0)
 		c.send(generate(id, "abc", 3))
 		for range 3 {
@@ -82,8 +82,8 @@ func TestObserver(t *testing.T) {
 	}
 }
 
-func TestObserverIsToldOfTurnedAwayAndFailed(t *testing.T) {
-	w := new(witness)
+func TestObserverOfRejectedAndFailed(t *testing.T) {
+	w := new(recorder)
 	f := newFixture(t, func(b *bounds) { b.connections = 1 })
 	f.opts.Observer = w
 	f.serve()
@@ -99,8 +99,8 @@ func TestObserverIsToldOfTurnedAwayAndFailed(t *testing.T) {
 	}
 }
 
-// Status tells what was planned beside what is in use.
-func TestStatusTellsMemory(t *testing.T) {
+// Status has planned and used memory by kind.
+func TestStatusOfMemory(t *testing.T) {
 	f := newFixture(t, nil)
 	f.serve()
 	m := f.model()
@@ -115,6 +115,6 @@ func TestStatusTellsMemory(t *testing.T) {
 	}
 	taken = 4
 	if got := f.Status().Memory[1].Used; got != 1 {
-		t.Errorf("of 4 bytes taken, 3 for weights, %d are the rest", got)
+		t.Errorf("of 4 bytes taken, 3 for weights, %d are other", got)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer is who is at the other end of a connection, as the kernel saw it when
-// they connected.
+// peer is the process at the other end of a connection, as the kernel recorded it when it
+// connected.
 type peer struct {
 	uid uint32
 	pid int32

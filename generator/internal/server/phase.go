@@ -1,34 +1,30 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"os"
-	"time"
 
-	"reel/generator/internal/engine"
 	"reel/protocol"
 )
 
-// phase is where a server is in its life: loading, ready, draining or failed.
+// phase is the state of a server's life: loading, ready, draining or failed.
 type phase struct {
 	state    string  // protocol.State…
 	progress float64 // of loading, 0 to 1
-	what     string  // is being loaded
+	loading  string  // the part of the model that is being loaded
 	failure  *protocol.Error
-	model    *Model // once ready, also while draining
+	model    *Model // set when ready; kept while draining
 }
 
-// SetProgress tells clients that say hello how far loading is, 0 to 1, and what
-// is being done.
-func (s *Server) SetProgress(progress float64, what string) {
+// SetProgress sets the progress of loading, 0 to 1, and the part of the model that is
+// being loaded. Clients that say hello are told.
+func (s *Server) SetProgress(progress float64, loading string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.phase.progress, s.phase.what = progress, what
+	s.phase.progress, s.phase.loading = progress, loading
 }
 
-// SetReady begins to serve m. It does nothing once the server drains or has failed.
+// SetReady starts to serve m. It does nothing if the server drains or has failed.
 func (s *Server) SetReady(m Model) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,8 +34,8 @@ func (s *Server) SetReady(m Model) {
 	}
 }
 
-// Fail tells every client why the generator cannot serve, those that are
-// connected at once. What they had running is not ended by it.
+// Fail tells every client, now or at its hello, why the generator cannot serve. Running
+// requests continue.
 func (s *Server) Fail(err error) {
 	e := asError(err)
 	s.mu.Lock()
@@ -51,34 +47,7 @@ func (s *Server) Fail(err error) {
 	}
 }
 
-// asError is err as a client sees it.
-func asError(err error) *protocol.Error {
-	var e *protocol.Error
-	switch {
-	case errors.As(err, &e):
-		return e
-	case errors.Is(err, engine.ErrShutdown):
-		return protocol.Errorf(protocol.CodeShutdown, "send it again once the generator is back", "the generator stopped before the request finished")
-	case errors.Is(err, engine.ErrDraining):
-		return draining()
-	case errors.Is(err, engine.ErrBusy):
-		return protocol.Errorf(protocol.CodeBusy, "try again in a moment", "the generator's queue is full")
-	case errors.Is(err, engine.ErrDevice):
-		return protocol.Errorf(protocol.CodeDeviceFailed, "repeat the request once the generator is back", "the device failed; the generator ends")
-	case errors.Is(err, engine.ErrNumeric):
-		return protocol.Errorf(protocol.CodeInternal,
-			"suspect the model's weights: try another copy of its checkpoint, or another model", "%v", err)
-	case errors.Is(err, engine.ErrTooLong):
-		return protocol.Errorf(protocol.CodePromptTooLong, "shorten the prompt", "the prompt does not fit the context")
-	}
-	return protocol.Errorf(protocol.CodeInternal, "see the generator's log", "%v", err)
-}
-
-func draining() *protocol.Error {
-	return protocol.Errorf(protocol.CodeDraining, "connect again in a moment", "the generator is stopping and takes no new requests")
-}
-
-// serving is the model where requests can be served, else why not.
+// serving returns the model if requests can be served, otherwise the reason.
 func (s *Server) serving() (*Model, *protocol.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +59,7 @@ func (p *phase) serving() (*Model, *protocol.Error) {
 	case protocol.StateReady:
 		return p.model, nil
 	case protocol.StateDraining:
-		return nil, draining()
+		return nil, errDraining()
 	case protocol.StateFailed:
 		return nil, p.failure
 	}
@@ -100,16 +69,16 @@ func (p *phase) serving() (*Model, *protocol.Error) {
 	return nil, e
 }
 
-// doing is what loading does.
+// doing returns the part of the model that is being loaded, or "".
 func (p *phase) doing() string {
 	if p.state != protocol.StateLoading {
 		return ""
 	}
-	return p.what
+	return p.loading
 }
 
-// why is the failure, where there is one.
-func (p *phase) why() *protocol.Failure {
+// failed returns the failure, or nil.
+func (p *phase) failed() *protocol.Failure {
 	if p.failure == nil {
 		return nil
 	}
@@ -118,33 +87,8 @@ func (p *phase) why() *protocol.Failure {
 
 func (p *phase) describe() string {
 	percent := math.Round(100 * p.progress)
-	if p.what == "" {
+	if p.loading == "" {
 		return fmt.Sprintf("the model is being loaded: %.0f%%", percent)
 	}
-	return fmt.Sprintf("the model is being loaded: %s, %.0f%%", p.what, percent)
-}
-
-// Status is a snapshot of the server and its engine.
-func (s *Server) Status() *protocol.Status {
-	s.mu.Lock()
-	p, connections := s.phase, len(s.conns)
-	s.mu.Unlock()
-	st := &protocol.Status{
-		State: p.state, Version: s.opts.Version, PID: os.Getpid(),
-		Doing: p.doing(), Failure: p.why(),
-		UptimeS: time.Since(s.started).Seconds(), Progress: p.progress, Connections: connections,
-	}
-	if p.model != nil {
-		stats := p.model.Engine.Stats()
-		st.Model, st.Device, st.Limits = p.model.Name, p.model.Device, p.model.Limits
-		st.Requests, st.KV, st.Steps, st.Graphs = stats.Requests, stats.KV, stats.Steps, stats.Graphs
-		st.Reserve = stats.Reserve
-		st.Shape = p.model.Shape
-		if p.model.Machine != nil {
-			st.Machine = p.model.Machine()
-		}
-		st.Memory = p.model.memoryUse(stats, st.Machine)
-	}
-	s.counts.fill(&st.Requests)
-	return st
+	return fmt.Sprintf("the model is being loaded: %s, %.0f%%", p.loading, percent)
 }

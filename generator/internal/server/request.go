@@ -8,38 +8,38 @@ import (
 	"reel/protocol"
 )
 
-// echoBytes is how much of an echoed prompt is queued at once.
+// echoBytes is the number of bytes of an echoed prompt that are queued at once.
 const echoBytes = 16 << 10
 
 // request streams one completion: mailbox → text → stop strings → frames.
 type request struct {
-	c      *conn
-	id     uint64
-	model  *Model
-	params protocol.Params
-	prompt []int32
-	box    *mailbox
-	handle engine.Handle
+	c       *conn
+	id      uint64
+	model   *Model
+	params  protocol.Params
+	prompt  []int32
+	mailbox *mailbox
+	handle  engine.Handle
 
-	// work is held by whoever makes frames of tokens: what follows is his. It is held
-	// from the beginning until the echo is through.
-	work    sync.Mutex
-	text    holder
-	stopped bool      // a stop string was found: what the engine still sends is dropped
+	// sending guards the fields below. The goroutine that turns tokens into frames holds
+	// it. It is held from the start until the prompt's echo is queued.
+	sending sync.Mutex
+	text    textBuffer
+	stopped bool      // a stop string was found; further tokens are dropped
 	count   int       // tokens of the completion, sent or held
-	last    time.Time // when its last token came
-	frames  []byte
+	last    time.Time // arrival of the last token
+	frames  []byte    // encoded, not yet queued
 
-	// The token at hand; the next one takes its place.
+	// The current token, and the values that it points to. They are reused for the next.
 	message protocol.Token
 	logprob float64
 	top     []protocol.TopToken
 }
 
 func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *request {
-	r := &request{c: c, id: m.ID, model: model, params: m.Params(), prompt: tokens, box: newMailbox()}
-	r.work.Lock()
-	r.text = holder{
+	r := &request{c: c, id: m.ID, model: model, params: m.Params(), prompt: tokens, mailbox: newMailbox()}
+	r.sending.Lock()
+	r.text = textBuffer{
 		decoder: model.NewDecoder(tokens),
 		stops:   stopFilter{stops: r.params.Stop},
 		emit:    func(t *protocol.Token) { r.append(t) },
@@ -47,7 +47,7 @@ func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *re
 	return r
 }
 
-// submit hands the request to the engine. From then on stream has to run.
+// submit passes the request to the engine. After that stream must run.
 func (r *request) submit(received time.Time) *protocol.Error {
 	sampling := sampling(r.params)
 	handle, err := r.model.Engine.Submit(&engine.Request{
@@ -64,26 +64,27 @@ func (r *request) submit(received time.Time) *protocol.Error {
 
 func (r *request) cancel() { r.model.Engine.Cancel(r.handle) }
 
-// stream sends what the engine's thread leaves to it, then the request's end.
+// stream sends the tokens that the engine's thread left in the mailbox, then the
+// request's end.
 func (r *request) stream() {
 	if r.params.Echo {
 		r.echo()
 	}
-	r.work.Unlock()
+	r.sending.Unlock()
 	for ended := false; !ended; {
-		r.box.await()
+		r.mailbox.await()
 		ended = r.deliver()
 	}
 }
 
-// deliver sends what is in the mailbox, and says whether that was the end.
+// deliver sends the mailbox's content. It reports whether the request has ended.
 func (r *request) deliver() bool {
-	r.work.Lock()
-	defer r.work.Unlock()
-	got := r.box.take()
+	r.sending.Lock()
+	defer r.sending.Unlock()
+	got := r.mailbox.take()
 	r.observe(len(got.tokens))
 	for i := range got.tokens {
-		r.token(&got.tokens[i])
+		r.addToken(&got.tokens[i])
 	}
 	if got.finish != nil {
 		r.finish(got.finish)
@@ -93,20 +94,20 @@ func (r *request) deliver() bool {
 	return false
 }
 
-// observe notes when n tokens came.
+// observe tells the observer that n tokens arrived.
 func (r *request) observe(n int) {
 	if n == 0 || r.stopped {
 		return
 	}
 	now := time.Now()
 	if !r.last.IsZero() {
-		r.c.s.opts.Observer.Tokens(n, now.Sub(r.last))
+		r.c.server.opts.Observer.Tokens(n, now.Sub(r.last))
 	}
 	r.last = now
 }
 
-// token adds one token to what is to be sent.
-func (r *request) token(t *engine.Token) {
+// addToken adds one token to the text; frames whose text is decided are encoded.
+func (r *request) addToken(t *engine.Token) {
 	if r.stopped {
 		return
 	}
@@ -125,11 +126,14 @@ func (r *request) addLogprobs(t *engine.Token) {
 	r.logprob = float64(t.Logprob)
 	r.top = r.top[:0]
 	for _, alt := range t.Top {
-		r.top = append(r.top, protocol.TopToken{Token: alt.ID, Text: r.model.Tokenizer.TokenText(alt.ID), Logprob: float64(alt.Logprob)})
+		r.top = append(r.top, protocol.TopToken{
+			Token: alt.ID, Text: r.model.Tokenizer.TokenText(alt.ID), Logprob: float64(alt.Logprob),
+		})
 	}
 	r.message.Logprob, r.message.Top = &r.logprob, r.top
 }
 
+// append encodes a message behind the frames.
 func (r *request) append(msg any) {
 	frames, err := protocol.AppendFrame(r.frames, msg)
 	if err != nil {
@@ -138,7 +142,7 @@ func (r *request) append(msg any) {
 	r.frames = frames
 }
 
-// flush queues the frames that are ready.
+// flush queues the encoded frames.
 func (r *request) flush() {
 	if len(r.frames) > 0 {
 		r.c.queue(r.frames)
@@ -146,32 +150,49 @@ func (r *request) flush() {
 	}
 }
 
-// finish sends what was held back, then done or error. The id is free, and the end
-// counted, before the client can read it; the request is counted out after its last
-// frame is queued.
+// finish sends the held tokens, then done or error. The id is free and the end is counted
+// before the client can read the last frame; the server counts the request as running until
+// that frame is queued.
 func (r *request) finish(f *engine.Finish) {
 	failed := f.Err != nil && !r.stopped
 	if !failed && !r.stopped {
 		r.stopped = r.text.flush()
 	}
-	end, reason := r.done(f)
-	if failed {
-		e := asError(r.model.Cause(f.Err)).For(r.id)
-		end, reason = e, e.Code
-		r.c.s.opts.Observer.Error(e.Code)
-	}
 	usage := protocol.Usage{PromptTokens: len(r.prompt), CompletionTokens: r.count}
-	r.c.s.opts.Observer.Request(reason, usage, f.Timing)
+	end, reason := r.end(f, failed, usage)
+	r.c.server.opts.Observer.Request(reason, usage, f.Timing)
 	r.append(end)
 	r.c.forget(r.id)
-	r.c.s.counts.ended(reason, failed)
+	r.c.server.counts.ended(reason, failed)
 	r.flush()
-	r.c.s.end()
-	r.c.log.Info().Uint64("req_id", r.id).Str("model", r.model.Name).Int("n_prompt", len(r.prompt)).Int("n_gen", r.count).
-		Float64("ttft_ms", f.Timing.TTFTMS).Float64("tpot_ms", perToken(f.Timing, r.count)).Str("finish", reason).AnErr("error", f.Err).Msg("request")
+	r.c.server.endRequest()
+	r.log(f, reason)
 }
 
-// perToken is the time of each token after the first, in milliseconds; 0 where there is none.
+// end returns the request's last message, done or error, and its finish reason or the
+// error's code.
+func (r *request) end(f *engine.Finish, failed bool, usage protocol.Usage) (msg any, reason string) {
+	if failed {
+		e := asError(r.model.Cause(f.Err)).For(r.id)
+		r.c.server.opts.Observer.Error(e.Code)
+		return e, e.Code
+	}
+	reason = f.Reason
+	if r.stopped {
+		reason = protocol.FinishStop
+	}
+	return &protocol.Done{ID: r.id, FinishReason: reason, Timing: f.Timing, Graphs: f.Graphs, Usage: usage}, reason
+}
+
+func (r *request) log(f *engine.Finish, reason string) {
+	r.c.log.Info().Uint64("req_id", r.id).Str("model", r.model.Name).
+		Int("n_prompt", len(r.prompt)).Int("n_gen", r.count).
+		Float64("ttft_ms", f.Timing.TTFTMS).Float64("tpot_ms", perToken(f.Timing, r.count)).
+		Str("finish", reason).AnErr("error", f.Err).Msg("request")
+}
+
+// perToken returns TPOT: the mean time in milliseconds of each token after the first, or
+// 0 if there is none.
 func perToken(t protocol.Timing, tokens int) float64 {
 	if tokens < 2 {
 		return 0
@@ -179,24 +200,12 @@ func perToken(t protocol.Timing, tokens int) float64 {
 	return (t.TotalMS - t.TTFTMS) / float64(tokens-1)
 }
 
-// done is the message that ends a request that did not fail, and its reason.
-func (r *request) done(f *engine.Finish) (msg any, reason string) {
-	reason = f.Reason
-	if r.stopped {
-		reason = protocol.FinishStop
-	}
-	return &protocol.Done{
-		ID: r.id, FinishReason: reason, Timing: f.Timing, Graphs: f.Graphs,
-		Usage: protocol.Usage{PromptTokens: len(r.prompt), CompletionTokens: r.count},
-	}, reason
-}
-
 // echo sends the prompt's tokens, no faster than the client reads them.
 func (r *request) echo() {
-	text := holder{decoder: r.model.NewDecoder(nil), emit: r.text.emit}
+	text := textBuffer{decoder: r.model.NewDecoder(nil), emit: r.text.emit}
 	for i, id := range r.prompt {
 		text.push(&protocol.Token{ID: r.id, Index: i - len(r.prompt), Token: id})
-		if len(r.frames) > echoBytes && r.c.out.awaitRoom() {
+		if len(r.frames) > echoBytes && r.c.writes.awaitRoom() {
 			r.flush()
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"reel/generator/internal/unixsocket"
 )
 
-// lockTimeout bounds the wait for another server that owns the path without
-// listening on it.
+// lockTimeout bounds the wait for another server that owns the path but does not listen
+// on it.
 const lockTimeout = 5 * time.Second
 
 // open returns the socket that the server accepts connections on.

@@ -8,12 +8,12 @@ import (
 	"reel/protocol"
 )
 
-// as makes those who connect from now on users of these uids, in turn.
+// as gives later connections the user id that uid has when they are accepted.
 func (f *fixture) as(uid *atomic.Uint32) {
 	f.identify = func(*net.UnixConn) (peer, error) { return peer{uid: uid.Load(), pid: 1}, nil }
 }
 
-// readyAs is a server that serves, to users whose uid the test sets.
+// readyAs starts a server in the ready state. The test sets the uid of later connections.
 func readyAs(t *testing.T, change func(*bounds)) (*fixture, *atomic.Uint32) {
 	uid := new(atomic.Uint32)
 	f := newFixture(t, change)
@@ -23,27 +23,27 @@ func readyAs(t *testing.T, change func(*bounds)) (*fixture, *atomic.Uint32) {
 	return f, uid
 }
 
-// A user who has taken all their connections leaves some to others.
+// A user with as many connections as one may have leaves some to other users.
 func TestConnectionsAreOfAUser(t *testing.T) {
 	f, uid := readyAs(t, func(b *bounds) { b.connections = 4 })
 	for _, u := range []struct {
-		uid    uint32
-		places int
+		uid   uint32
+		conns int
 	}{{1, 4}, {2, 2}, {3, 1}} {
 		uid.Store(u.uid)
-		for range u.places {
+		for range u.conns {
 			f.client()
 		}
 		if code := f.dial().closedAfter(); code != protocol.CodeTooManyConnections {
-			t.Errorf("user %d, after %d connections: %q", u.uid, u.places, code)
+			t.Errorf("user %d, after %d connections: %q", u.uid, u.conns, code)
 		}
 	}
 	uid.Store(4)
 	f.works()
-	eventually(t, "its place is free", func() bool { return f.Status().Connections == 7 })
+	eventually(t, "its connection is gone", func() bool { return f.Status().Connections == 7 })
 }
 
-func TestEngineKnowsWhoAsks(t *testing.T) {
+func TestEngineIsToldTheUser(t *testing.T) {
 	f, uid := readyAs(t, nil)
 	uid.Store(7)
 	f.works()

@@ -21,8 +21,7 @@ import (
 	"reel/protocol"
 )
 
-// TestMain is also a client process, which does an errand, and the process of a chat
-// template.
+// TestMain also runs as a client process, with an errand, and as a chat template's worker.
 func TestMain(m *testing.M) {
 	if os.Getenv("REEL_TEST_WORKER") != "" {
 		if err := chat.Serve(os.Stdin, os.Stdout); err != nil {
@@ -30,12 +29,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	said := os.Getenv("REEL_TEST_ERRAND")
-	if said == "" {
+	encoded := os.Getenv("REEL_TEST_ERRAND")
+	if encoded == "" {
 		os.Exit(m.Run())
 	}
 	var e errand
-	if err := json.Unmarshal([]byte(said), &e); err != nil {
+	if err := json.Unmarshal([]byte(encoded), &e); err != nil {
 		panic(err)
 	}
 	if err := e.run(); err != nil {
@@ -44,12 +43,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// errand is what a client process does: it measures a stream, or floods texts.
+// errand is the task of a client process: to measure a stream's latencies, or to flood the
+// server with texts.
 type errand struct {
 	Socket string
-	Tokens int    // latencies to measure; they are written to stdout as JSON
-	Conns  int    // connections that flood, if no latencies are measured
-	Text   string // repeated up to
+	Tokens int    // latencies to measure and write to stdout as JSON; 0: flood
+	Conns  int    // connections of a flood
+	Text   string // repeated to Bytes bytes
 	Bytes  int
 }
 
@@ -89,7 +89,7 @@ func (e errand) dial() (net.Conn, *protocol.FrameReader, error) {
 	return conn, frames, err
 }
 
-// flood sends frame over and over, each time that it is answered.
+// flood sends frame again and again, after each answer.
 func (e errand) flood(frame []byte) error {
 	conn, frames, err := e.dial()
 	for err == nil {
@@ -100,7 +100,7 @@ func (e errand) flood(frame []byte) error {
 	return err
 }
 
-// measure returns the latencies between tokens of completions, one after another.
+// measure returns the latencies between the tokens of successive completions.
 func (e errand) measure() (gaps []time.Duration, err error) {
 	conn, frames, err := e.dial()
 	for id := uint64(1); err == nil && len(gaps) < e.Tokens; id++ {
@@ -127,22 +127,22 @@ func (e errand) measure() (gaps []time.Duration, err error) {
 	return gaps, err
 }
 
-// start starts the client process.
-func (e errand) start(t *testing.T) *exec.Cmd {
+// command returns the client process.
+func (e errand) command(t *testing.T) *exec.Cmd {
 	t.Helper()
-	said, err := json.Marshal(e)
+	encoded, err := json.Marshal(e)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), "REEL_TEST_ERRAND="+string(said), "GOMAXPROCS=1")
+	c.Env = append(os.Environ(), "REEL_TEST_ERRAND="+string(encoded), "GOMAXPROCS=1")
 	return c
 }
 
-// latencies returns the errand's latencies, ascending.
+// latencies runs the errand and returns its latencies, ascending.
 func (e errand) latencies(t *testing.T) (gaps []time.Duration) {
 	t.Helper()
-	c := e.start(t)
+	c := e.command(t)
 	c.Stderr = os.Stderr
 	out, err := c.Output()
 	if err == nil {
@@ -157,9 +157,9 @@ func (e errand) latencies(t *testing.T) (gaps []time.Duration) {
 
 func p99(sorted []time.Duration) time.Duration { return sorted[len(sorted)*99/100] }
 
-// serveTiny is a server of the embedded model on the host device, with its own
-// tokenizer. Each client process is a user of its own. The limits allow prompts of
-// 4 MB, which are refused once they are tokenized: the engine takes 1,023 tokens.
+// serveTiny starts a server of the embedded model and its tokenizer on the host device.
+// Each client process counts as a user of its own. The limits allow prompts of 4 MB, which
+// are refused after they are tokenized: the engine takes 1,023 tokens.
 func serveTiny(t *testing.T, change func(*bounds)) *fixture {
 	t.Helper()
 	tok, err := tokenizer.Load(tiny.Files)
@@ -182,7 +182,7 @@ func serveTiny(t *testing.T, change func(*bounds)) *fixture {
 	return f
 }
 
-// tinyEngine is an engine that runs until the test ends.
+// tinyEngine starts an engine that runs until the test ends.
 func tinyEngine(t *testing.T) (e *engine.Engine, vocab int) {
 	t.Helper()
 	raw, err := tiny.Files.ReadFile("config.json")
@@ -221,10 +221,10 @@ func tinyEngine(t *testing.T) (e *engine.Engine, vocab int) {
 	return e, config.Vocab
 }
 
-// Another user's latencies between tokens are at most twice what they are beside nothing
-// in the median, and three times at P99, whatever texts one user floods. The slack and the tries are for machines that
-// do other work. REEL_TEST_ITL=1 measures longer, more texts, without slack, and with
-// the guards off: for a machine of its own.
+// While one user floods texts, another user's latencies between tokens grow by at most a
+// factor of two at the median and three at P99. Slack and repetition allow for a machine
+// that does other work. REEL_TEST_ITL=1 needs an idle machine: it measures longer, with more
+// kinds of texts, without slack, and also with the guards off.
 func TestITLBesideTexts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it measures latencies, which the race detector changes")
@@ -248,20 +248,20 @@ func TestITLBesideTexts(t *testing.T) {
 		besideTexts(t, nil, 2000, 0, just, errand{Conns: 2, Text: prose, Bytes: large})
 	})
 	t.Run("guards off", func(t *testing.T) {
-		besideTexts(t, func(b *bounds) { b.userTexts, b.tokenizers, b.smallTexts = 1000, 1000, 1000 }, 1000, 0,
+		besideTexts(t, func(b *bounds) { b.userTexts, b.largeTexts, b.smallTexts = 1000, 1000, 1000 }, 1000, 0,
 			errand{Conns: 64, Text: prose, Bytes: 64 << 10})
 	})
 }
 
-// besideTexts measures n latencies alone and beside floods, up to three times. They
-// have to be out of bounds where lift takes the guards off.
+// besideTexts measures n latencies alone and beside floods, up to three times. With lift,
+// which takes the guards off, they must be out of bounds.
 func besideTexts(t *testing.T, lift func(*bounds), n int, slack time.Duration, floods ...errand) {
 	t.Helper()
 	f := serveTiny(t, lift)
 	stream := errand{Socket: f.opts.Socket, Tokens: n}
 	for range 3 {
 		alone := stream.latencies(t)
-		stop := f.besiege(t, floods)
+		stop := f.startFloods(t, floods)
 		beside := stream.latencies(t)
 		stop()
 		t.Logf("P50 %v, P99 %v; beside texts P50 %v, P99 %v",
@@ -274,13 +274,14 @@ func besideTexts(t *testing.T, lift func(*bounds), n int, slack time.Duration, f
 	t.Errorf("three times out of bounds; guards off: %v", lift != nil)
 }
 
-// besiege starts the floods, each of a user of its own, and returns what stops them.
-func (f *fixture) besiege(t *testing.T, floods []errand) (stop func()) {
+// startFloods starts a process for each flood, which counts as a user, and returns a
+// function that stops them.
+func (f *fixture) startFloods(t *testing.T, floods []errand) (stop func()) {
 	t.Helper()
 	var all []*exec.Cmd
 	for _, flood := range floods {
 		flood.Socket = f.opts.Socket
-		c, before := flood.start(t), f.counts.refused.Load()
+		c, before := flood.command(t), f.counts.refused.Load()
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func TestCompletion(t *testing.T) {
 		t.Errorf("usage %+v, want %+v", got.done.Usage, want)
 	}
 	if got.done.Timing.TotalMS != 1 || got.done.Graphs.Eager != 5 {
-		t.Errorf("the engine's figures are lost: %+v", got.done)
+		t.Errorf("done lacks the engine's timing and graphs: %+v", got.done)
 	}
 }
 
@@ -43,8 +43,8 @@ func TestWelcomeStatesLimits(t *testing.T) {
 	}
 }
 
-// A token is sent when it exists, not when there is more.
-func TestTokenIsSentWhenItExists(t *testing.T) {
+// Each token is sent at once, before the engine makes another.
+func TestTokenIsSentAtOnce(t *testing.T) {
 	f := ready(t, nil)
 	f.engine.allow(0)
 	c := f.client()
@@ -79,7 +79,7 @@ func TestEchoAndLogprobs(t *testing.T) {
 	}
 }
 
-func TestZeroLogprobsIsLogprobAlone(t *testing.T) {
+func TestZeroLogprobs(t *testing.T) {
 	g := generate(1, "ab", 1)
 	g.Logprobs = ptr(0)
 	token := ready(t, nil).client().ask(g).tokens[0]
@@ -88,7 +88,7 @@ func TestZeroLogprobsIsLogprobAlone(t *testing.T) {
 	}
 }
 
-// A token that waits for its text keeps the logprobs that came with it.
+// A held token keeps its own logprobs.
 func TestHeldTokensKeepTheirLogprobs(t *testing.T) {
 	g := generate(1, "aENx", 4)
 	g.Stop, g.Logprobs = []string{"END"}, ptr(1)
@@ -101,7 +101,7 @@ func TestHeldTokensKeepTheirLogprobs(t *testing.T) {
 
 func TestStopString(t *testing.T) {
 	f := ready(t, nil)
-	f.engine.allow(len("one END")) // the engine does not get any further
+	f.engine.allow(len("one END")) // no further step
 	g := generate(1, "one END two", 100)
 	g.Stop = []string{"END"}
 	got := f.client().ask(g)
@@ -112,11 +112,11 @@ func TestStopString(t *testing.T) {
 		t.Errorf("%d tokens are counted, %d sent", n, len(got.tokens))
 	}
 	if live, _ := f.engine.counts(); live != 0 {
-		t.Errorf("the engine goes on")
+		t.Errorf("the engine continues")
 	}
 }
 
-func TestTailComesWithTheLastToken(t *testing.T) {
+func TestUndecidedTailIsSentAtTheEnd(t *testing.T) {
 	g := generate(1, "abEN", 4)
 	g.Stop = []string{"END"}
 	got := ready(t, nil).client().ask(g)
@@ -145,7 +145,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestIDMayBeUsedAgain(t *testing.T) {
+func TestIDMayBeReused(t *testing.T) {
 	c := ready(t, nil).client()
 	for range 100 {
 		if got := c.ask(generate(1, "ab", 1)); got.err != nil {
@@ -154,7 +154,7 @@ func TestIDMayBeUsedAgain(t *testing.T) {
 	}
 }
 
-// The id is free before the client can know that the request has ended.
+// The id is free before the client can read the request's end.
 func TestIDIsFreeBeforeTheEndIsSent(t *testing.T) {
 	f := ready(t, nil)
 	f.engine.allow(0)
@@ -162,7 +162,7 @@ func TestIDIsFreeBeforeTheEndIsSent(t *testing.T) {
 	c.send(generate(1, "ab", 1))
 	eventually(t, "the request runs", func() bool { live, _ := f.engine.counts(); return live == 1 })
 	server := f.onlyConn()
-	server.mu.Lock() // so that no id can be freed
+	server.mu.Lock() // no id can be freed
 	f.engine.allow(1)
 	_ = c.conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	for {
@@ -181,7 +181,7 @@ func TestIDIsFreeBeforeTheEndIsSent(t *testing.T) {
 	}
 }
 
-// onlyConn is the server's side of the one connection.
+// onlyConn returns the server's side of the only connection.
 func (f *fixture) onlyConn() *conn {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,7 +198,7 @@ func TestTokenize(t *testing.T) {
 	c.wantError(protocol.CodeBadRequest)
 }
 
-// A text may have more tokens than the list of an answer.
+// A text may have more tokens than an answer may hold.
 func TestTokenizeTooMuch(t *testing.T) {
 	f := start(t, nil)
 	m := f.model()
@@ -250,7 +250,7 @@ func TestEngineErrors(t *testing.T) {
 	}
 }
 
-// What was held when a request fails is not sent.
+// When a request fails, its held tokens are not sent.
 func TestFailureOfARunningRequest(t *testing.T) {
 	for want, err := range map[string]error{
 		protocol.CodeShutdown:     engine.ErrShutdown,
@@ -276,9 +276,9 @@ func TestFailureOfARunningRequest(t *testing.T) {
 	}
 }
 
-// A result that is no number, and a device that fails, have the weights looked at. A
-// client hears what that finds, and without a finding that the weights are suspect.
-func TestFailureThatWeightsMayExplain(t *testing.T) {
+// After a NaN or a device failure the weights are verified. The client is told the result:
+// changed weights, or the original failure.
+func TestFailureCausedByChangedWeights(t *testing.T) {
 	found := protocol.Errorf(protocol.CodeModelChanged, "again", "the weights are others")
 	for _, c := range []struct {
 		ended  error
@@ -309,10 +309,10 @@ func TestFailureThatWeightsMayExplain(t *testing.T) {
 	}
 }
 
-func TestStatusTellsMachineAndShape(t *testing.T) {
+func TestStatusOfMachineAndShape(t *testing.T) {
 	f := start(t, nil)
 	if st := f.Status(); st.Machine != (protocol.Machine{}) || st.Shape != (protocol.Shape{}) {
-		t.Errorf("before there is a model: %+v, %+v", st.Machine, st.Shape)
+		t.Errorf("before the model is ready: %+v, %+v", st.Machine, st.Shape)
 	}
 	f.SetReady(f.model())
 	if st := f.Status(); st.Machine != (protocol.Machine{Name: "none", MemoryUsed: 5}) || st.Shape.Layers != 3 {

@@ -9,19 +9,19 @@ import (
 	"reel/protocol"
 )
 
-// hold runs pieces, each the bytes of one token, through a holder. It returns
-// the texts of the emitted tokens, how many had been emitted after each piece,
-// and whether a stop string ended it.
-func hold(stops []string, pieces ...string) (texts []string, after []int, stopped bool) {
-	h := holder{decoder: &pieceDecoder{pieces: pieces}, stops: stopFilter{stops: stops}}
-	h.emit = func(t *protocol.Token) { texts = append(texts, t.Text) }
+// buffered passes pieces, each the bytes of one token, through a text buffer. It returns
+// the texts of the emitted tokens, the number of tokens emitted after each piece, and
+// whether a stop string ended the text.
+func buffered(stops []string, pieces ...string) (texts []string, after []int, stopped bool) {
+	b := textBuffer{decoder: &pieceDecoder{pieces: pieces}, stops: stopFilter{stops: stops}}
+	b.emit = func(t *protocol.Token) { texts = append(texts, t.Text) }
 	for i := range pieces {
-		if stopped = h.push(&protocol.Token{Token: int32(i)}); stopped {
+		if stopped = b.push(&protocol.Token{Token: int32(i)}); stopped {
 			return texts, append(after, len(texts)), true
 		}
 		after = append(after, len(texts))
 	}
-	return texts, after, h.flush()
+	return texts, after, b.flush()
 }
 
 // pieceDecoder decodes token i to pieces[i].
@@ -52,7 +52,7 @@ func (d *pieceDecoder) Flush() string {
 	return string(utf8.RuneError)
 }
 
-func TestHolder(t *testing.T) {
+func TestTextBuffer(t *testing.T) {
 	end := []string{"END"}
 	for name, c := range map[string]struct {
 		stops  []string
@@ -78,7 +78,7 @@ func TestHolder(t *testing.T) {
 		"PROTOCOL.md, cancelled": {end, []string{"The ", " EN"}, []string{"The ", " EN"}, []int{1, 1}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			texts, after, stop := hold(c.stops, c.pieces...)
+			texts, after, stop := buffered(c.stops, c.pieces...)
 			if strings.Join(texts, "|") != strings.Join(c.want, "|") || stop != c.stop {
 				t.Errorf("got %q, stopped %t; want %q, %t", texts, stop, c.want, c.stop)
 			}
@@ -91,9 +91,9 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// Whatever the tokens, the text is the one that a plain search over the whole
-// finds, each piece is valid UTF-8, and every token up to the stop comes once.
-func TestHolderAgainstPlainSearch(t *testing.T) {
+// For random tokens and stop strings, the text equals that of a plain search over the whole
+// text, each piece is valid UTF-8, and each token up to the stop is emitted once.
+func TestTextBufferAgainstPlainSearch(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	letters := func(n int) string {
 		var b strings.Builder
@@ -107,7 +107,7 @@ func TestHolderAgainstPlainSearch(t *testing.T) {
 		stops := []string{letters(1 + rng.IntN(3)), letters(1 + rng.IntN(3)), letters(1 + rng.IntN(5))}
 		pieces := split(rng, text)
 		want, count, found := plainSearch(stops, pieces)
-		texts, _, stop := hold(stops, pieces...)
+		texts, _, stop := buffered(stops, pieces...)
 		got := strings.Join(texts, "")
 		if got != want || len(texts) != count || stop != found {
 			t.Fatalf("stops %q, pieces %q: got %q, stopped %t; want %q in %d tokens", stops, pieces, texts, stop, want, count)
@@ -128,7 +128,7 @@ func split(rng *rand.Rand, text string) (pieces []string) {
 	return pieces
 }
 
-// plainSearch looks for the stop strings in the whole text after each token.
+// plainSearch searches the whole text for the stop strings after each token.
 func plainSearch(stops, pieces []string) (text string, count int, found bool) {
 	for i, piece := range pieces {
 		text += piece

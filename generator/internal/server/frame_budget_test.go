@@ -12,14 +12,14 @@ import (
 	"reel/protocol"
 )
 
-// unfinished is a frame of 4 MiB without its end, and without an id.
-func unfinished(bytes int) []byte { return append([]byte{0, 0x40, 0, 0}, make([]byte, bytes)...) }
+// unfinished returns the first n bytes of a frame of 4 MiB, without an id.
+func unfinished(n int) []byte { return append([]byte{0, 0x40, 0, 0}, make([]byte, n)...) }
 
-// bytesHeld is how many bytes frames hold now.
-func (f *fixture) bytesHeld() int {
-	f.reception.mu.Lock()
-	defer f.reception.mu.Unlock()
-	return f.reception.used
+// receivedBytes returns the bytes that frames in reception hold.
+func (f *fixture) receivedBytes() int {
+	f.frameBudget.mu.Lock()
+	defer f.frameBudget.mu.Unlock()
+	return f.frameBudget.received
 }
 
 // Unfinished frames of one user hold at most the user's share of memory.
@@ -30,18 +30,18 @@ func TestUndecodedBytes(t *testing.T) {
 	}{"guard": {protocol.MaxUndecoded, true}, "guard off": {1 << 40, false}} {
 		t.Run(name, func(t *testing.T) {
 			f := ready(t, func(b *bounds) {
-				b.undecoded, b.contendedFrame, b.roomForFrame = c.limit, time.Hour, 100*time.Millisecond
+				b.undecoded, b.contendedFrameTimeout, b.budgetTimeout = c.limit, time.Hour, 100*time.Millisecond
 			})
 			part := unfinished(3 << 20)
-			before := resident()
-			var all []*peerClient
+			before := residentBytes()
+			var all []*testClient
 			for range 12 {
 				client := f.client()
 				all = append(all, client)
 				go client.conn.Write(part)
 			}
 			if c.cut {
-				f.works() // small frames pass meanwhile
+				f.works() // small frames need no bytes of the budget
 				var refused atomic.Int32
 				for _, client := range all {
 					go func() {
@@ -52,34 +52,34 @@ func TestUndecodedBytes(t *testing.T) {
 				}
 				eventually(t, "all but two are refused", func() bool { return int(refused.Load()) == len(all)-2 })
 			}
-			eventually(t, "the bytes have arrived", func() bool { return c.cut || resident()-before > 24<<20 })
-			if taken := resident() - before; taken < memoryBound != c.cut && !raceEnabled {
+			eventually(t, "the bytes have arrived", func() bool { return c.cut || residentBytes()-before > 24<<20 })
+			if taken := residentBytes() - before; taken < memoryBound != c.cut && !raceEnabled {
 				t.Errorf("%d MiB are taken", taken>>20)
 			}
 			for _, client := range all {
 				_ = client.conn.Close()
 			}
-			eventually(t, "the bytes are free again", func() bool { return f.bytesHeld() == 0 })
+			eventually(t, "the bytes are free again", func() bool { return f.receivedBytes() == 0 })
 			f.works()
 		})
 	}
 }
 
-// The attack: seven connections of one user stop inside a frame. Another
-// user's long prompt is served at once; without shares it waits for the attacker.
+// Seven connections of one user stop inside a frame. Another user's long prompt is served
+// at once; without shares it waits for the attacker.
 func TestUnfinishedFramesOfAnotherUser(t *testing.T) {
 	for name, c := range map[string]struct {
 		share  int
 		served bool
 	}{"guard": {protocol.MaxUndecoded, true}, "guard off": {2 * protocol.MaxUndecoded, false}} {
 		t.Run(name, func(t *testing.T) {
-			f, uid := readyAs(t, func(b *bounds) { b.contendedFrame, b.roomForFrame = time.Hour, 500*time.Millisecond })
-			f.reception.share, f.reception.total = c.share, 2*protocol.MaxUndecoded
+			f, uid := readyAs(t, func(b *bounds) { b.contendedFrameTimeout, b.budgetTimeout = time.Hour, 500*time.Millisecond })
+			f.frameBudget.share, f.frameBudget.total = c.share, 2*protocol.MaxUndecoded
 			uid.Store(1)
 			for range 7 {
 				go f.client().conn.Write(unfinished(protocol.MaxFrame - 1))
 			}
-			eventually(t, "the attack stands", func() bool { return f.bytesHeld() == c.share })
+			eventually(t, "the unfinished frames hold their share", func() bool { return f.receivedBytes() == c.share })
 			uid.Store(2)
 			got := f.client().ask(&protocol.Generate{ID: 3, Tokens: sameTokens(100, 1), Stop: []string{"x"}, MaxTokens: ptr(1), Prompt: nil})
 			if got.err != nil {
@@ -93,8 +93,8 @@ func TestUnfinishedFramesOfAnotherUser(t *testing.T) {
 	}
 }
 
-// longText sends a frame of 1 MB, and returns the error with which it is answered:
-// prompt_too_long where it was read.
+// longText sends a frame of 1 MB and returns the error that answers it: prompt_too_long
+// if the frame was read.
 func (f *fixture) longText() *protocol.Error {
 	f.t.Helper()
 	c := f.client()
@@ -107,8 +107,8 @@ func (f *fixture) longText() *protocol.Error {
 	return e
 }
 
-// Where two users' unfinished frames hold all there is, a third's waits until
-// theirs have had their time, and is then read. The two go on with their requests.
+// If two users' unfinished frames hold the whole budget, a third user's frame waits until
+// their time is up, and is then read. The two users' requests continue.
 func TestUnfinishedFramesGiveWay(t *testing.T) {
 	const contended = 100 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -116,9 +116,9 @@ func TestUnfinishedFramesGiveWay(t *testing.T) {
 		code      string
 	}{"guard": {contended, protocol.CodePromptTooLong}, "guard off": {time.Hour, protocol.CodeOverloaded}} {
 		t.Run(name, func(t *testing.T) {
-			f, uid := readyAs(t, func(b *bounds) { b.contendedFrame, b.roomForFrame = c.contended, 10*contended })
+			f, uid := readyAs(t, func(b *bounds) { b.contendedFrameTimeout, b.budgetTimeout = c.contended, 10*contended })
 			f.engine.allow(0)
-			var attackers []*peerClient
+			var attackers []*testClient
 			for i := range 4 {
 				uid.Store(uint32(1 + i/2))
 				a := f.client()
@@ -126,7 +126,7 @@ func TestUnfinishedFramesGiveWay(t *testing.T) {
 				attackers = append(attackers, a)
 				go a.conn.Write(unfinished(protocol.MaxFrame - 1))
 			}
-			eventually(t, "the attack stands", func() bool { return f.bytesHeld() == 2*protocol.MaxUndecoded })
+			eventually(t, "the unfinished frames hold their share", func() bool { return f.receivedBytes() == 2*protocol.MaxUndecoded })
 			uid.Store(3)
 			if e := f.longText(); e.Code != c.code {
 				t.Errorf("the third user's frame: %v", e)
@@ -149,12 +149,12 @@ func TestUnfinishedFramesGiveWay(t *testing.T) {
 // A refused frame that names its request is answered with that id, and the
 // connection serves the next one.
 func TestRefusedFrameNamesItsRequest(t *testing.T) {
-	f, uid := readyAs(t, func(b *bounds) { b.contendedFrame, b.roomForFrame = time.Hour, 20*time.Millisecond })
+	f, uid := readyAs(t, func(b *bounds) { b.contendedFrameTimeout, b.budgetTimeout = time.Hour, 20*time.Millisecond })
 	uid.Store(1)
 	for range 2 {
 		go f.client().conn.Write(unfinished(protocol.MaxFrame - 1))
 	}
-	eventually(t, "the share is used up", func() bool { return f.bytesHeld() == protocol.MaxUndecoded })
+	eventually(t, "the share is used up", func() bool { return f.receivedBytes() == protocol.MaxUndecoded })
 	c := f.client()
 	c.send(generate(9, strings.Repeat("a", 1<<20), 1))
 	if e := c.wantError(protocol.CodeOverloaded); e.ID == nil || *e.ID != 9 || e.Hint == "" {
@@ -168,48 +168,48 @@ func TestRefusedFrameNamesItsRequest(t *testing.T) {
 	}
 }
 
-// Random frames of random users: no share is exceeded, every byte comes back, and
-// each frame that is finished in time gets its turn.
-func TestReceptionKeepsShares(t *testing.T) {
-	r := newReception(bounds{undecoded: 100, contendedFrame: time.Hour, roomForFrame: patience})
+// Random frames of random users: no share is exceeded, every byte is returned, and no
+// frame is refused.
+func TestFrameBudgetKeepsShares(t *testing.T) {
+	b := newFrameBudget(bounds{undecoded: 100, contendedFrameTimeout: time.Hour, budgetTimeout: patience})
 	var all sync.WaitGroup
 	var refused atomic.Int32
 	for n := range 24 {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(rand.Uint64(), uint64(n)))
-			c := &claim{of: r, user: uint32(n % 5), interrupt: func() {}}
+			r := &reservation{budget: b, user: uint32(n % 5), interrupt: func() {}}
 			for range 200 {
-				if _, err := c.acquire(1 + random.IntN(100)); err != nil {
+				if _, err := r.acquire(1 + random.IntN(100)); err != nil {
 					refused.Add(1)
 					continue
 				}
-				r.mu.Lock()
-				if r.used > 200 || r.held[c.user] > 100 {
-					t.Errorf("%d bytes are held, %d of user %d", r.used, r.held[c.user], c.user)
+				b.mu.Lock()
+				if b.received > 200 || b.held[r.user] > 100 {
+					t.Errorf("%d bytes are held, %d of user %d", b.received, b.held[r.user], r.user)
 				}
-				r.mu.Unlock()
+				b.mu.Unlock()
 				if random.IntN(2) == 0 {
-					c.decode()
+					r.markDecoded()
 				}
-				c.release()
+				r.release()
 			}
 		})
 	}
 	all.Wait()
-	if refused.Load() > 0 || r.used != 0 || len(r.held)+len(r.holders)+len(r.waiting) != 0 {
-		t.Errorf("%d refused, %d bytes left, %v", refused.Load(), r.used, r.held)
+	if refused.Load() > 0 || b.received != 0 || len(b.held)+len(b.holders)+len(b.waiting) != 0 {
+		t.Errorf("%d refused, %d bytes left, %v", refused.Load(), b.received, b.held)
 	}
 }
 
-// Texts that wait to be tokenized count in their user's share, and in no other's: of
-// four of 3 MiB two wait and two are refused. Without it all four wait.
+// Texts that wait to be tokenized count in their user's share only: of four texts of 3 MiB
+// two wait and two are refused. With a larger share all four wait.
 func TestWaitingTexts(t *testing.T) {
 	for name, c := range map[string]struct {
 		share   int
 		waiting int64
 	}{"guard": {protocol.MaxUndecoded, 2}, "guard off": {4 * protocol.MaxUndecoded, 4}} {
 		t.Run(name, func(t *testing.T) {
-			f, uid := newFixture(t, func(b *bounds) { b.undecoded, b.roomForFrame = c.share, 200*time.Millisecond }), new(atomic.Uint32)
+			f, uid := newFixture(t, func(b *bounds) { b.undecoded, b.budgetTimeout = c.share, 200*time.Millisecond }), new(atomic.Uint32)
 			f.as(uid)
 			f.serve()
 			model := f.model()
@@ -223,14 +223,14 @@ func TestWaitingTexts(t *testing.T) {
 			var refused atomic.Int64
 			for range 4 {
 				client := f.client()
-				go client.conn.Write(text) // fails where it is refused
+				go client.conn.Write(text) // fails if the frame is refused
 				go func() {
 					if m, _ := client.read(); m != nil && m.(*protocol.Error).Code == protocol.CodeOverloaded {
 						refused.Add(1)
 					}
 				}()
 			}
-			tokenizing := func() int64 { return int64(f.texts.waiters()) + f.tok.at.Load() }
+			tokenizing := func() int64 { return int64(f.texts.waiters()) + f.tok.running.Load() }
 			eventually(t, "each waits or is refused", func() bool { return tokenizing()+refused.Load() == 4 })
 			if tokenizing() != c.waiting {
 				t.Errorf("%d texts wait, want %d", tokenizing(), c.waiting)
@@ -241,12 +241,13 @@ func TestWaitingTexts(t *testing.T) {
 			eventually(t, "another user's text is received", func() bool { return tokenizing() == c.waiting+1 })
 			close(f.tok.gate)
 			other.wantError(protocol.CodePromptTooLong) // after it was tokenized
-			eventually(t, "nothing is held", func() bool { return f.bytesHeld() == 0 })
+			eventually(t, "nothing is held", func() bool { return f.receivedBytes() == 0 })
 		})
 	}
 }
 
-// Nine users who take all they get leave the last quarter to users with few.
+// Nine users who open as many connections as they may leave the last quarter to users with
+// few connections.
 func TestFewConnectionsFindAPlace(t *testing.T) {
 	b := defaultBounds()
 	greedy := func(allowed func(mine, all int) bool) (all int) {

@@ -2,15 +2,16 @@ package server
 
 import "strings"
 
-// stopFilter looks for stop strings in a text that comes in pieces.
+// stopFilter looks for stop strings in a text that arrives in pieces.
 type stopFilter struct {
 	stops []string
-	open  string // the longest tail of the text that could still become a stop string
+	open  string // the longest tail of the text that may still become a stop string
 }
 
-// push adds a piece. While no stop string is complete, tail is the number of
-// the text's last bytes that could still become one. Once one is complete, tail
-// is what to cut: the bytes from the stop string that begins first.
+// push adds a piece. Until a stop string is complete, tail is the length in bytes of the
+// undecided end of the text, which may still become a stop string. After one is complete,
+// tail is the number of bytes to cut: everything from the start of the stop string that
+// begins first.
 func (f *stopFilter) push(piece string) (tail int, stopped bool) {
 	if len(f.stops) == 0 {
 		return 0, false
@@ -23,7 +24,7 @@ func (f *stopFilter) push(piece string) (tail int, stopped bool) {
 	return len(f.open), false
 }
 
-// firstMatch is where the first whole stop string in text begins, or -1.
+// firstMatch returns the offset of the first whole stop string in text, or -1.
 func (f *stopFilter) firstMatch(text string) int {
 	first := -1
 	for _, stop := range f.stops {
@@ -34,8 +35,8 @@ func (f *stopFilter) firstMatch(text string) int {
 	return first
 }
 
-// firstOpen is where the longest tail of text begins that a stop string begins
-// with, or len(text).
+// firstOpen returns the offset of the longest tail of text that is a prefix of a stop
+// string, or len(text).
 func (f *stopFilter) firstOpen(text string) int {
 	first := len(text)
 	for _, stop := range f.stops {

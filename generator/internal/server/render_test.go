@@ -10,30 +10,29 @@ import (
 	"reel/protocol"
 )
 
-// gatedChat makes a prompt of a conversation when its gate lets it.
+// gatedChat returns the first message's content. Each call receives from gate first.
 type gatedChat struct {
-	gate chan struct{}
-	at   atomic.Int64 // prompts that are being made
+	gate    chan struct{}
+	running atomic.Int64 // calls of Render
 }
 
 func (c *gatedChat) Render(messages []protocol.Message, _ int) (string, error) {
-	c.at.Add(1)
-	defer c.at.Add(-1)
+	c.running.Add(1)
+	defer c.running.Add(-1)
 	<-c.gate
 	return messages[0].Content, nil
 }
 
-// One prompt of a user is made at a time, and two of all users. So a user does not wait
-// for another who has many slow ones, and beside more of such users for one prompt of
-// another.
+// One prompt of a user is rendered at a time, and two of all users. So a user does not
+// wait for all slow prompts of another.
 func TestRendersAreSharedAmongUsers(t *testing.T) {
 	for name, c := range map[string]struct {
 		lift              func(*bounds)
-		one, two, waiting int // prompts that are made for one user, for two; that wait then
+		one, two, waiting int // prompts rendered for one user, for two; waiting ones then
 	}{
-		"guards":           {func(*bounds) {}, 1, 2, 8},
-		"a user's, lifted": {func(b *bounds) { b.userRenders = 100 }, 2, 2, 8},
-		"of all, lifted":   {func(b *bounds) { b.renders = 100 }, 1, 2, 7},
+		"guards":             {func(*bounds) {}, 1, 2, 8},
+		"userRenders lifted": {func(b *bounds) { b.userRenders = 100 }, 2, 2, 8},
+		"renders lifted":     {func(b *bounds) { b.renders = 100 }, 1, 2, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			uid := new(atomic.Uint32)
@@ -43,30 +42,30 @@ func TestRendersAreSharedAmongUsers(t *testing.T) {
 			m := f.model()
 			m.Chat = chat
 			f.SetReady(m)
-			send := func(user uint32) *peerClient {
+			send := func(user uint32) *testClient {
 				uid.Store(user)
 				client := f.client()
 				client.send(conversation(1, 1, protocol.Message{Role: "user", Content: "x"}))
 				return client
 			}
-			var all []*peerClient
+			var all []*testClient
 			for range 8 {
 				all = append(all, send(1))
 			}
 			settled := func(n int) func() bool {
-				return func() bool { return int(chat.at.Load())+f.renders.waiters() == n }
+				return func() bool { return int(chat.running.Load())+f.renders.waiters() == n }
 			}
-			eventually(t, "each waits or is made", settled(8))
-			if n := chat.at.Load(); n != int64(c.one) {
-				t.Errorf("%d prompts of one user are made, want %d", n, c.one)
+			eventually(t, "each waits or is rendered", settled(8))
+			if n := chat.running.Load(); n != int64(c.one) {
+				t.Errorf("%d prompts of one user are rendered, want %d", n, c.one)
 			}
 			all = append(all, send(2))
-			eventually(t, "each waits or is made", settled(9))
-			if n := chat.at.Load(); n != int64(c.two) {
-				t.Errorf("%d prompts of two users are made, want %d", n, c.two)
+			eventually(t, "each waits or is rendered", settled(9))
+			if n := chat.running.Load(); n != int64(c.two) {
+				t.Errorf("%d prompts of two users are rendered, want %d", n, c.two)
 			}
 			all = append(all, send(3))
-			eventually(t, "each waits or is made", settled(10))
+			eventually(t, "each waits or is rendered", settled(10))
 			if n := f.renders.waiters(); n != c.waiting {
 				t.Errorf("%d wait, want %d", n, c.waiting)
 			}
@@ -80,11 +79,11 @@ func TestRendersAreSharedAmongUsers(t *testing.T) {
 	}
 }
 
-// A user who has eight prompts made that take more time than there is does not keep
-// another's waiting: that one is made before the first of the eight has failed.
+// One user has eight prompts that exceed the time limit. Another user's prompt is rendered
+// before the first of them has failed.
 func TestSlowTemplate(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a process of a template starts within 2 s, but not under the race detector")
+		t.Skip("a template's process may take more than 2 s to start under the race detector")
 	}
 	const source = "{% if messages[0].content == 'slow' %}" +
 		"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}x"
@@ -105,7 +104,7 @@ func TestSlowTemplate(t *testing.T) {
 	f.SetReady(m)
 	for i := range 8 {
 		f.client().send(conversation(1, 1, protocol.Message{Role: "user", Content: "slow"}))
-		eventually(t, "it waits or is made", func() bool {
+		eventually(t, "it waits or is rendered", func() bool {
 			return f.renders.waiters() == i && f.renders.holders() == 1
 		})
 	}
@@ -114,13 +113,13 @@ func TestSlowTemplate(t *testing.T) {
 		t.Error(got.err)
 	}
 	if n := f.counts.refused.Load(); n != 0 {
-		t.Errorf("%d of another user's prompts failed before", n)
+		t.Errorf("%d of the other user's prompts failed before", n)
 	}
-	template.Close() // the others fail at once
+	template.Close() // the other prompts fail at once
 }
 
-// Of users who wait, the one who waits for the first time is next.
-func TestNextRenderIsAnothers(t *testing.T) {
+// A user without earlier permits is next, before users with earlier ones.
+func TestNextRenderIsANewUsers(t *testing.T) {
 	s := newFairSemaphore(defaultBounds().renders, defaultBounds().userRenders)
 	s.acquire(1)
 	s.acquire(2)

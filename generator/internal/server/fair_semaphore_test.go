@@ -5,22 +5,22 @@ import (
 	"testing"
 )
 
-// waiters is how many wait.
+// waiters returns the number of waiting calls.
 func (s *fairSemaphore) waiters() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.waiting)
 }
 
-// holders is how many users hold places.
+// holders returns the number of users that hold permits.
 func (s *fairSemaphore) holders() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.held)
 }
 
-// One user's many leave every other place to another's few.
-func TestPlacesAreShared(t *testing.T) {
+// Permits alternate between a user with many calls and one with few.
+func TestPermitsAreShared(t *testing.T) {
 	s := newFairSemaphore(1, 1)
 	s.acquire(1)
 	order := make(chan uint32)
@@ -39,15 +39,15 @@ func TestPlacesAreShared(t *testing.T) {
 		s.release(user)
 	}
 	if want := []uint32{2, 1, 2, 1, 1, 1, 1}; !slices.Equal(got, want) {
-		t.Errorf("places went to %v, want %v", got, want)
+		t.Errorf("permits went to %v, want %v", got, want)
 	}
 	if len(s.held)+len(s.last) != 0 || s.free != 1 {
 		t.Errorf("left: %+v", s)
 	}
 }
 
-// A user takes no more places than one may hold, though others are free; another does.
-func TestPlacesOfAUser(t *testing.T) {
+// A user gets no more permits than one may hold, though others are free for other users.
+func TestPermitsOfAUser(t *testing.T) {
 	s := newFairSemaphore(3, 1)
 	s.acquire(1)
 	got := make(chan bool)
@@ -61,7 +61,7 @@ func TestPlacesOfAUser(t *testing.T) {
 	s.acquire(2)
 	s.release(2)
 	if s.waiters() != 2 {
-		t.Error("another's place went to a user who holds one")
+		t.Error("another user's permit went to a user who holds one")
 	}
 	for range 2 {
 		s.release(1)
@@ -73,7 +73,7 @@ func TestPlacesOfAUser(t *testing.T) {
 	}
 }
 
-// BenchmarkAcquire is what a text pays that waits for nobody.
+// BenchmarkAcquire measures a text's cost of acquiring a free permit.
 func BenchmarkAcquire(b *testing.B) {
 	s := newFairSemaphore(2, 1)
 	b.ReportAllocs()

@@ -7,30 +7,30 @@ import (
 	"reel/protocol"
 )
 
-// waiters is how many texts wait.
+// waiters returns the number of waiting texts.
 func (q *textQueue) waiters() int {
 	return q.users.waiters() + q.small.waiters() + q.large.waiters()
 }
 
-// One text of a user is tokenized at a time, and a bounded number of all users'.
+// One text of a user is tokenized at a time, and a bounded number of all users' texts.
 func TestTokenizingIsBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		lift func(*bounds)
 		most int64 // texts of one size that are tokenized at once
 	}{
-		"guards":           {func(*bounds) {}, 2},
-		"a user's, lifted": {func(b *bounds) { b.userTexts = 100 }, 2},
-		"of all, lifted":   {func(b *bounds) { b.tokenizers, b.smallTexts = 100, 100 }, 3},
-		"both lifted":      {func(b *bounds) { b.userTexts, b.tokenizers, b.smallTexts = 100, 100, 100 }, 12},
+		"guards":            {func(*bounds) {}, 2},
+		"userTexts lifted":  {func(b *bounds) { b.userTexts = 100 }, 2},
+		"all users' lifted": {func(b *bounds) { b.largeTexts, b.smallTexts = 100, 100 }, 3},
+		"both lifted":       {func(b *bounds) { b.userTexts, b.largeTexts, b.smallTexts = 100, 100, 100 }, 12},
 	} {
 		for size, bytes := range map[string]int{"small": 9, "large": 11} {
 			t.Run(name+"/"+size, func(t *testing.T) {
 				f, uid := readyAs(t, func(b *bounds) {
-					b.tokenizers, b.smallTexts, b.largeText = 2, 2, 10
+					b.largeTexts, b.smallTexts, b.largeText = 2, 2, 10
 					c.lift(b)
 				})
 				f.tok.gate = make(chan struct{})
-				var all []*peerClient
+				var all []*testClient
 				for user := range uint32(3) {
 					uid.Store(user)
 					for range 4 {
@@ -40,7 +40,7 @@ func TestTokenizingIsBounded(t *testing.T) {
 					}
 				}
 				eventually(t, "each waits or is tokenized", func() bool {
-					return int64(f.texts.waiters())+f.tok.at.Load() == 12
+					return int64(f.texts.waiters())+f.tok.running.Load() == 12
 				})
 				close(f.tok.gate)
 				for _, client := range all {
@@ -54,49 +54,49 @@ func TestTokenizingIsBounded(t *testing.T) {
 	}
 }
 
-// A small text does not wait for a large one of another user, and a large one not for
-// all those of another.
+// A small text does not wait for another user's large one, and a large text does not wait
+// for all of another user's large ones.
 func TestTextsAreSharedAmongUsers(t *testing.T) {
-	f, uid := readyAs(t, func(b *bounds) { b.tokenizers, b.smallTexts, b.largeText = 1, 1, 10 })
+	f, uid := readyAs(t, func(b *bounds) { b.largeTexts, b.smallTexts, b.largeText = 1, 1, 10 })
 	f.tok.gate = make(chan struct{})
 	uid.Store(1)
 	text := strings.Repeat("a", 20)
-	var many []*peerClient
+	var many []*testClient
 	for range 6 {
 		many = append(many, f.client())
 	}
 	for i, c := range many {
 		c.send(&protocol.Tokenize{Text: text})
 		eventually(t, "it waits, or is tokenized", func() bool {
-			return f.texts.waiters() == i && f.tok.at.Load() == 1
+			return f.texts.waiters() == i && f.tok.running.Load() == 1
 		})
 	}
 	uid.Store(2)
 	other := f.client()
 	other.send(&protocol.Tokenize{Text: text})
 	eventually(t, "it waits too", func() bool { return f.texts.waiters() == 6 })
-	f.tok.gate <- struct{}{} // the first of the one
-	f.tok.gate <- struct{}{} // then the other's
+	f.tok.gate <- struct{}{} // user 1's first
+	f.tok.gate <- struct{}{} // then user 2's
 	expect[protocol.Tokens](other)
-	eventually(t, "the one's second is tokenized", func() bool {
-		return f.texts.waiters() == 4 && f.tok.at.Load() == 1
+	eventually(t, "user 1's second is tokenized", func() bool {
+		return f.texts.waiters() == 4 && f.tok.running.Load() == 1
 	})
 	small := f.client()
 	small.send(&protocol.Tokenize{Text: "a"})
-	eventually(t, "the small one is let in", func() bool { return f.tok.at.Load() == 2 })
+	eventually(t, "the small text is tokenized", func() bool { return f.tok.running.Load() == 2 })
 	close(f.tok.gate)
 	for _, c := range append(many, small) {
 		expect[protocol.Tokens](c)
 	}
 }
 
-// A client that leaves while its text waits holds no place afterwards.
+// A client that leaves while its text waits holds no permit afterwards.
 func TestLeavingWhileATextWaits(t *testing.T) {
 	f := ready(t, nil)
 	f.tok.gate = make(chan struct{})
 	first, second := f.client(), f.client()
 	first.send(&protocol.Tokenize{Text: "a"})
-	eventually(t, "it is tokenized", func() bool { return f.tok.at.Load() == 1 })
+	eventually(t, "it is tokenized", func() bool { return f.tok.running.Load() == 1 })
 	second.send(&protocol.Tokenize{Text: "a"})
 	eventually(t, "it waits", func() bool { return f.texts.waiters() == 1 })
 	_ = second.conn.Close()
@@ -104,7 +104,7 @@ func TestLeavingWhileATextWaits(t *testing.T) {
 	expect[protocol.Tokens](first)
 	eventually(t, "it has left", func() bool { return f.Status().Connections == 1 })
 	if n := f.texts.users.holders() + f.texts.small.holders(); n != 0 {
-		t.Errorf("%d users hold places", n)
+		t.Errorf("%d users hold permits", n)
 	}
 	f.works()
 }

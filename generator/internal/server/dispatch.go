@@ -1,0 +1,121 @@
+package server
+
+import (
+	"bytes"
+	"time"
+
+	"reel/protocol"
+)
+
+// handleFrame decodes and handles one frame. It sends and returns the error, if any.
+func (c *conn) handleFrame(body []byte) *protocol.Error {
+	received := time.Now()
+	if c.model != nil && mayGenerate(body) {
+		c.model.Engine.Expect() // wakes an idle engine while this goroutine decodes
+	}
+	msg, err := c.limits().DecodeRequest(body)
+	c.dispatching = true
+	c.reservation.markDecoded()
+	c.frames.Release() // frees the frame's memory; its bytes stay reserved for the message
+	defer func() {
+		c.dispatching = false
+		c.reservation.release()
+	}()
+	var e *protocol.Error
+	if err == nil {
+		e = c.dispatch(msg, received)
+	} else {
+		e = asError(err)
+		c.countUndecodable(e)
+	}
+	if e != nil {
+		c.send(e)
+	}
+	return e
+}
+
+// mayGenerate guesses whether an undecoded body asks for a completion. Most clients encode
+// the message's type first.
+func mayGenerate(body []byte) bool {
+	return bytes.Contains(body[:min(len(body), 24)], []byte(protocol.TypeGenerate))
+}
+
+// countUndecodable counts a request that was refused while it was decoded.
+func (c *conn) countUndecodable(e *protocol.Error) {
+	if e.ID != nil && (e.Code == protocol.CodeBadRequest || e.Code == protocol.CodePromptTooLong) {
+		c.countRefused(*e.ID, e)
+	}
+}
+
+// countRefused counts and logs a request that was refused.
+func (c *conn) countRefused(id uint64, e *protocol.Error) {
+	c.server.counts.refused.Add(1)
+	c.log.Info().Uint64("req_id", id).Str("finish", e.Code).Msg("refused")
+}
+
+func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {
+	if m, ok := msg.(*protocol.Hello); ok {
+		return c.hello(m)
+	}
+	if _, ok := msg.(*protocol.StatusRequest); ok {
+		c.send(c.server.Status())
+		return nil
+	}
+	if c.model == nil {
+		return helloRequired(msg)
+	}
+	switch m := msg.(type) {
+	case *protocol.Generate:
+		return c.generate(m, received)
+	case *protocol.Cancel:
+		c.cancel(m.ID)
+	case *protocol.Tokenize:
+		return c.tokenize(m)
+	}
+	return nil
+}
+
+func helloRequired(msg any) *protocol.Error {
+	e := protocol.Errorf(protocol.CodeHelloRequired, "send hello, and wait for welcome",
+		"hello has not been answered by welcome")
+	switch m := msg.(type) {
+	case *protocol.Generate:
+		return e.For(m.ID)
+	case *protocol.Cancel:
+		return e.For(m.ID)
+	}
+	return e
+}
+
+func (c *conn) hello(m *protocol.Hello) *protocol.Error {
+	if m.Version != protocol.Version {
+		return protocol.Errorf(protocol.CodeUnsupportedVersion, "use a client of the generator's release",
+			"the client speaks protocol version %d, this generator %d", m.Version, protocol.Version)
+	}
+	model, e := c.server.serving()
+	if e != nil {
+		return e
+	}
+	c.model = model
+	c.send(&protocol.Welcome{
+		Version: protocol.Version, Model: model.Name, Limits: model.Limits, Chat: model.Chat != nil,
+	})
+	return nil
+}
+
+func (c *conn) cancel(id uint64) {
+	c.mu.Lock()
+	r := c.requests[id]
+	c.mu.Unlock()
+	if r != nil {
+		r.cancel()
+	}
+}
+
+// limits returns the limits that welcome stated, or none before welcome.
+func (c *conn) limits() protocol.Limits {
+	if c.model == nil {
+		return protocol.Limits{}
+	}
+	return c.model.Limits
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"os"
+	"time"
+
+	"reel/generator/internal/engine"
+	"reel/protocol"
+)
+
+// Status returns a snapshot of the server and its engine.
+func (s *Server) Status() *protocol.Status {
+	s.mu.Lock()
+	p, connections := s.phase, len(s.conns)
+	s.mu.Unlock()
+	st := &protocol.Status{
+		State: p.state, Version: s.opts.Version, PID: os.Getpid(),
+		Doing: p.doing(), Failure: p.failed(),
+		UptimeS: time.Since(s.started).Seconds(), Progress: p.progress, Connections: connections,
+	}
+	if p.model != nil {
+		p.model.addStatus(st)
+	}
+	s.counts.fill(&st.Requests)
+	return st
+}
+
+// addStatus sets the fields of st about the model, its engine and its device.
+func (m *Model) addStatus(st *protocol.Status) {
+	stats := m.Engine.Stats()
+	st.Model, st.Device, st.Limits, st.Shape = m.Name, m.Device, m.Limits, m.Shape
+	st.Requests, st.KV, st.Steps, st.Graphs, st.Reserve = stats.Requests, stats.KV, stats.Steps, stats.Graphs, stats.Reserve
+	if m.Machine != nil {
+		st.Machine = m.Machine()
+	}
+	st.Memory = m.memoryUse(stats, st.Machine)
+}
+
+// memoryUse returns the planned and the used device memory by kind. Memory of no other
+// kind counts as other: of this process if Taken knows its memory, otherwise of all
+// programs on the device.
+func (m *Model) memoryUse(s engine.Stats, machine protocol.Machine) []protocol.MemoryUse {
+	used := map[string]int64{
+		protocol.MemoryWeights: m.Shape.WeightBytes,
+		protocol.MemoryKV:      s.KV.Bytes,
+		protocol.MemoryArena:   s.Arena,
+		protocol.MemoryGraphs:  s.Graphs.Bytes,
+	}
+	other := m.taken(machine.MemoryUsed)
+	for _, bytes := range used {
+		other -= bytes
+	}
+	used[protocol.MemoryOther] = max(0, other)
+	list := make([]protocol.MemoryUse, len(m.Memory))
+	for i, p := range m.Memory {
+		list[i] = protocol.MemoryUse{Kind: p.Kind, Planned: p.Planned, Used: used[p.Kind]}
+	}
+	return list
+}
+
+// taken returns the bytes that this process has taken, or byDefault if they are unknown.
+func (m *Model) taken(byDefault int64) int64 {
+	if m.Taken != nil {
+		if bytes, _ := m.Taken(); bytes > 0 {
+			return bytes
+		}
+	}
+	return byDefault
+}
