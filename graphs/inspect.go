@@ -9,27 +9,27 @@ import (
 	"reel/kernels/device"
 )
 
-// Audited is a device that shows its calls to the readiness detector.
+// Audited is the part of a device that the readiness detector needs.
 type Audited interface {
-	// Trace has fn see every call; nil ends it.
+	// Trace calls fn for every later call on the device; nil ends the trace.
 	Trace(fn func(device.Call))
-	// Owns tells whether a buffer is memory of this device.
+	// Owns reports whether a buffer is memory of this device.
 	Owns(device.Buffer) bool
 }
 
-// Report is what the readiness detector saw of a pass, op by op.
+// Report is the readiness detector's report of a pass, op by op.
 type Report struct {
 	Key Key
 	Ops []OpReport
 }
 
-// OpReport is one op of a pass, or what came before the first one.
+// OpReport holds the faults of one op, or those before the first op.
 type OpReport struct {
-	Kernel string // "(before the first op)" where there is none
+	Kernel string // "(before the first op)" if there is no op yet
 	Faults []string
 }
 
-// Faults lists every fault of the pass with its op; a pass without one can be captured.
+// Faults lists every fault of the pass with its op. A pass without faults can be captured.
 func (r Report) Faults() []string {
 	var all []string
 	for i, op := range r.Ops {
@@ -40,7 +40,7 @@ func (r Report) Faults() []string {
 	return all
 }
 
-// String is the report as a person reads it, one line an op.
+// String returns the report as text, one line an op.
 func (r Report) String() string {
 	var b strings.Builder
 	for i, op := range r.Ops {
@@ -53,11 +53,10 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Inspect runs the pass of k once on s, op by op, and names every call in it
-// that a capture does not bear: an allocation, a wait, a read of what the device
-// computed, a launch on another stream, memory of another device. What the pass
-// does between two ops is the fault of the op before. Only the inspected pass
-// uses the device meanwhile.
+// Inspect runs the pass of k once on s, op by op, and reports every call that a
+// capture forbids: an allocation, a wait, a read of device results, a launch on
+// another stream, a use of another device's memory. A call between two ops is
+// reported with the op before it. Nothing else may use the device meanwhile.
 func Inspect(dev Audited, s device.Stream, pass Pass, k Key) (Report, error) {
 	a := &auditor{Stream: s, dev: dev, report: Report{Key: k}}
 	dev.Trace(a.see)
@@ -72,19 +71,19 @@ func Inspect(dev Audited, s device.Stream, pass Pass, k Key) (Report, error) {
 	return a.report, err
 }
 
-// auditor is the stream that an inspected pass sees. Calls come from the pass
-// and, while it waits, from the op that runs.
+// auditor is the stream that an inspected pass launches on. It sees the calls of the
+// pass and, while it waits, those of the running op.
 type auditor struct {
 	device.Stream
 	dev Audited
 
 	mu     sync.Mutex
 	report Report
-	own    map[device.CallKind]int // calls to come that are the auditor's
+	own    map[device.CallKind]int // expected calls of the auditor itself
 }
 
-// Launch runs op and waits, so that what op does is seen as its own. An op that
-// names memory of another device is not run: it would bring the device down.
+// Launch runs op and waits for it, so that op's calls can be told from the pass's. It
+// does not run an op with memory of another device, which would lose the device.
 func (a *auditor) Launch(op device.Op) error {
 	a.mu.Lock()
 	a.report.Ops = append(a.report.Ops, OpReport{Kernel: op.Kernel()})
@@ -99,7 +98,7 @@ func (a *auditor) Launch(op device.Op) error {
 	return a.Stream.Synchronize()
 }
 
-// see notes a call that is not the auditor's own.
+// see reports a call as a fault, unless it is the auditor's own.
 func (a *auditor) see(c device.Call) {
 	a.mu.Lock()
 	mine := a.own[c.Kind] > 0 && !c.Default
@@ -118,17 +117,19 @@ func (a *auditor) see(c device.Call) {
 	}
 }
 
-func (a *auditor) fault(what string) {
+// fault adds a fault to the last op.
+func (a *auditor) fault(text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.report.Ops) == 0 {
 		a.report.Ops = append(a.report.Ops, OpReport{Kernel: "(before the first op)"})
 	}
 	last := &a.report.Ops[len(a.report.Ops)-1]
-	last.Faults = append(last.Faults, what)
+	last.Faults = append(last.Faults, text)
 }
 
-// foreign looks for memory of another device in an op's arguments.
+// foreign reports whether v, an op's argument struct or a field of it, holds memory
+// of another device, and adds a fault for each such buffer. path names v.
 func (a *auditor) foreign(v reflect.Value, path string) (found bool) {
 	if b, ok := v.Interface().(device.Buffer); ok {
 		if found = !b.IsZero() && !a.dev.Owns(b); found {

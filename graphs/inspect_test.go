@@ -9,27 +9,26 @@ import (
 	"reel/kernels/device"
 )
 
-// buriedOp has its memory one struct down.
+// buriedOp holds its buffer in a nested struct.
 type buriedOp struct{ Inner noteOp }
 
 func (buriedOp) Kernel() string        { return "buried" }
 func (buriedOp) Check() error          { return nil }
 func (o buriedOp) Host(h *device.Host) { o.Inner.Host(h) }
 
-// greedyOp allocates while it runs, as a library without a workspace does.
+// greedyOp allocates while it runs, like a library without a workspace.
 type greedyOp struct{}
 
 func (greedyOp) Kernel() string      { return "greedy" }
 func (greedyOp) Check() error        { return nil }
 func (greedyOp) Host(h *device.Host) { _, _ = h.Alloc(8) }
 
-// Each fault that is planted between the second op and the third is found, and
-// the op is named.
+// Each fault planted between the second op and the third is reported with its op.
 func TestInspectNamesTheOpAtFault(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
 	other := device.NewHost(device.HostOptions{})
 	defer other.Close()
-	for range 9 { // so that the foreign buffer's number exists on no other device
+	for range 9 { // so that no other device has a buffer of the foreign one's number
 		_, _ = other.Alloc(8)
 	}
 	foreign, _ := other.Alloc(8)
@@ -43,38 +42,72 @@ func TestInspectNamesTheOpAtFault(t *testing.T) {
 	aside := func(s device.Stream, part int64) error {
 		return s.Launch(noteOp{beside.Slice(4096*part, 4096), 1})
 	}
-	plants := map[string]struct {
-		plant func(s device.Stream) error
-		want  string
+	plants := []struct {
+		name, want string
+		plant      func(s device.Stream) error
 	}{
-		"allocation":              {func(device.Stream) error { _, err := r.h.Alloc(8); return err }, "op 1, note: allocation"},
-		"synchronisation":         {func(s device.Stream) error { return s.Synchronize() }, "op 1, note: synchronise"},
-		"wait for an event":       {func(device.Stream) error { return event.Synchronize() }, "op 1, note: synchronise"},
-		"device-wide":             {func(device.Stream) error { return r.h.Synchronize() }, "op 1, note: device-wide synchronise"},
-		"query":                   {func(device.Stream) error { _, err := event.Done(); return err }, "op 1, note: query"},
-		"read-back":               {func(device.Stream) error { return r.h.Read(make([]byte, 8), beside.Slice(8192, 8)) }, "op 1, note: device-to-host read"},
-		"default stream":          {func(device.Stream) error { return aside(standard, 0) }, "op 1, note: launch on the default stream"},
-		"another stream":          {func(device.Stream) error { return aside(elsewhere, 1) }, "op 1, note: launch on another stream"},
-		"foreign device":          {func(s device.Stream) error { return s.Launch(noteOp{foreign, 1}) }, "op 2, note: memory of a foreign device: note.Log"},
-		"foreign device, deep":    {func(s device.Stream) error { return s.Launch(buriedOp{noteOp{foreign, 1}}) }, "op 2, buried: memory of a foreign device: buried.Inner.Log"},
-		"host read":               {func(device.Stream) error { pinned.Bytes(); return nil }, "op 1, note: host read of a device value"},
-		"allocation in an op":     {func(s device.Stream) error { return s.Launch(greedyOp{}) }, "op 2, greedy: allocation"},
-		"new stream in the pass":  {func(device.Stream) error { s, err := r.h.NewStream(); return errors.Join(err, s.Destroy()) }, "op 1, note: new"},
-		"capture inside the pass": {func(s device.Stream) error { _, _ = s.EndCapture(); return errors.Join(s.BeginCapture(), end(s)) }, "op 1, note: begin capture"},
+		{"allocation", "op 1, note: allocation", func(device.Stream) error {
+			_, err := r.h.Alloc(8)
+			return err
+		}},
+		{"synchronisation", "op 1, note: synchronise", func(s device.Stream) error {
+			return s.Synchronize()
+		}},
+		{"wait for an event", "op 1, note: synchronise", func(device.Stream) error {
+			return event.Synchronize()
+		}},
+		{"device-wide", "op 1, note: device-wide synchronise", func(device.Stream) error {
+			return r.h.Synchronize()
+		}},
+		{"query", "op 1, note: query", func(device.Stream) error {
+			_, err := event.Done()
+			return err
+		}},
+		{"read-back", "op 1, note: device-to-host read", func(device.Stream) error {
+			return r.h.Read(make([]byte, 8), beside.Slice(8192, 8))
+		}},
+		{"default stream", "op 1, note: launch on the default stream", func(device.Stream) error {
+			return aside(standard, 0)
+		}},
+		{"another stream", "op 1, note: launch on another stream", func(device.Stream) error {
+			return aside(elsewhere, 1)
+		}},
+		{"foreign device", "op 2, note: memory of a foreign device: note.Log", func(s device.Stream) error {
+			return s.Launch(noteOp{foreign, 1})
+		}},
+		{"foreign device, deep", "op 2, buried: memory of a foreign device: buried.Inner.Log",
+			func(s device.Stream) error { return s.Launch(buriedOp{noteOp{foreign, 1}}) }},
+		{"host read", "op 1, note: host read of a device value", func(device.Stream) error {
+			pinned.Bytes()
+			return nil
+		}},
+		{"allocation in an op", "op 2, greedy: allocation", func(s device.Stream) error {
+			return s.Launch(greedyOp{})
+		}},
+		{"new stream in the pass", "op 1, note: new", func(device.Stream) error {
+			s, err := r.h.NewStream()
+			return errors.Join(err, s.Destroy())
+		}},
+		{"capture inside the pass", "op 1, note: begin capture", func(s device.Stream) error {
+			_, _ = s.EndCapture()
+			return errors.Join(s.BeginCapture(), end(s))
+		}},
 	}
-	for name, c := range plants {
+	for _, c := range plants {
 		report, err := Inspect(r.h, r.s, func(s device.Stream, _ Key) error {
 			return errors.Join(launch(s), launch(s), c.plant(s), launch(s))
 		}, Decode(1))
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v", c.name, err)
 		}
-		if got := report.Faults(); len(got) == 0 || got[0] != c.want || !strings.Contains(report.String(), strings.SplitN(c.want, ": ", 2)[1]) {
-			t.Errorf("%s: found %q, wants %q first, in\n%s", name, got, c.want, report)
+		got, fault := report.Faults(), strings.SplitN(c.want, ": ", 2)[1]
+		if len(got) == 0 || got[0] != c.want || !strings.Contains(report.String(), fault) {
+			t.Errorf("%s: found %q, wants %q first, in\n%s", c.name, got, c.want, report)
 		}
 	}
 }
 
+// end ends a capture, which is empty.
 func end(s device.Stream) error {
 	if _, err := s.EndCapture(); !errors.Is(err, device.ErrEmptyCapture) {
 		return err
@@ -82,8 +115,7 @@ func end(s device.Stream) error {
 	return nil
 }
 
-// A fault before the first op has no op to be named after.
-func TestInspectNamesWhatComesBeforeTheFirstOp(t *testing.T) {
+func TestInspectReportsFaultsBeforeTheFirstOp(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
 	report, err := Inspect(r.h, r.s, func(s device.Stream, k Key) error {
 		return errors.Join(s.Synchronize(), r.pass(s, k))
@@ -93,11 +125,12 @@ func TestInspectNamesWhatComesBeforeTheFirstOp(t *testing.T) {
 	}
 }
 
-func TestInspectFindsNoFaultWhereThereIsNone(t *testing.T) {
+func TestInspectFindsNoFaultInACleanPass(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
 	for _, k := range []Key{Decode(1), Prefill(64)} {
 		report, err := Inspect(r.h, r.s, r.pass, k)
-		if err != nil || len(report.Faults()) > 0 || len(report.Ops) != 3 || strings.Count(report.String(), "ready") != 3 {
+		ready := strings.Count(report.String(), "ready")
+		if err != nil || len(report.Faults()) > 0 || len(report.Ops) != 3 || ready != 3 {
 			t.Errorf("%s: %v, %d ops\n%s", k, err, len(report.Ops), report)
 		}
 	}
@@ -108,7 +141,8 @@ func TestInspectFindsNoFaultWhereThereIsNone(t *testing.T) {
 
 func TestInspectRefusesAPassWithoutAnOp(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
-	if _, err := Inspect(r.h, r.s, func(device.Stream, Key) error { return nil }, Decode(1)); !errors.Is(err, device.ErrEmptyCapture) {
+	empty := func(device.Stream, Key) error { return nil }
+	if _, err := Inspect(r.h, r.s, empty, Decode(1)); !errors.Is(err, device.ErrEmptyCapture) {
 		t.Errorf("%v, wants ErrEmptyCapture", err)
 	}
 }

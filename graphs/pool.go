@@ -11,11 +11,11 @@ import (
 	"reel/kernels/device"
 )
 
-// ErrIdentity refuses a graph that was captured over other memory, or on another
+// ErrIdentity means that a graph was captured over other memory, or on another
 // device, than the step is about to use.
 var ErrIdentity = errors.New("graphs: the graph belongs to another device or other memory")
 
-// ErrEvicted refuses a plan that is older than its graph's eviction: a plan is
+// ErrEvicted means that the plan's graph was evicted after Acquire. A plan must be
 // launched before the next Maintain.
 var ErrEvicted = errors.New("graphs: the graph was evicted after it was acquired")
 
@@ -23,27 +23,28 @@ var ErrEvicted = errors.New("graphs: the graph was evicted after it was acquired
 // find through memory, by a table of pages for one, may move without changing it.
 type Identity struct {
 	Device string           // kind of device
-	Memory [3]device.Buffer // whose addresses the nodes hold
+	Memory [3]device.Buffer // buffers that the nodes address
 	Layout [5]int           // dimensions of that memory
 }
 
-// Pass launches the ops of a key's pass on a stream. It computes nothing, takes
-// and frees nothing and waits for nothing, so that it can be captured.
+// Pass launches the ops of a key's pass on a stream. So that it can be captured, it
+// computes nothing on the host, allocates and frees nothing, and never waits.
 type Pass func(s device.Stream, k Key) error
 
 // Options configures a Pool.
 type Options struct {
 	Pass     Pass
 	Identity Identity
-	// MaxGraphs and Budget, in bytes of device memory, bound the execs that
-	// exist at once, those that wait to be destroyed included. A driver keeps
-	// what a destroyed exec took and uses it again: the budget is a high-water mark.
+	// MaxGraphs and Budget (bytes of device memory) bound the execs that exist at
+	// once, including those that wait to be destroyed. A driver keeps the memory of
+	// a destroyed exec for later ones, so the budget is a high-water mark.
 	MaxGraphs int
 	Budget    int64
-	// Estimate is the bytes that a first exec is expected to take.
+	// Estimate is the expected size of the first exec in bytes.
 	Estimate int64
-	// Wake is called on the roller's thread when Maintain has something to do that
-	// an idle engine would not notice.
+	// Wake wakes an idle engine because Maintain has work. It is called on the
+	// roller's thread or on that of Resize, sometimes with the pool's lock held, so it
+	// must not call the pool. It may be nil.
 	Wake func()
 }
 
@@ -53,96 +54,95 @@ type Kind uint8
 // The kinds of launch.
 const (
 	Eager  Kind = iota // op by op
-	Exact              // a graph of the very key
-	Padded             // a larger graph
+	Exact              // a graph of the step's own shape
+	Padded             // a graph of a larger shape
 )
 
 // Plan is how one step is launched.
 type Plan struct {
-	Kind Kind
-	// Key is the shape that is launched: that of the graph where there is one.
-	Key   Key
+	Kind  Kind
+	Key   Key // shape that is launched: the graph's, or the step's if Kind is Eager
 	graph *graph
 }
 
-// Rolled tells whether the plan's graph was captured while serving.
+// Rolled reports whether the plan's graph was captured by the roller.
 func (p Plan) Rolled() bool { return p.graph != nil && p.graph.rolled }
 
-// graph is a live exec and its use.
+// graph is a captured pass that is ready to be replayed.
 type graph struct {
 	key      Key
 	exec     device.Exec
 	identity Identity
-	rolled   bool
-	lastStep uint64 // that replays it
-	uses     uint64 // decayed
+	rolled   bool // captured by the roller
+	use
 }
 
-// Pool holds the graphs that exist. The engine's thread alone changes which are
-// live, between steps: it calls Acquire, Launch, Maintain, Precapture and Close. The
-// Roller asks through the same lock, which neither holds across a device call.
+// Pool holds the graphs that exist. Only the engine's thread, between steps,
+// changes which are live: it calls Acquire, Launch, Maintain, Precapture and Close.
+// The [Roller] works through the same lock. Neither holds it during a device call.
 type Pool struct {
 	opts Options
 
 	mu       sync.Mutex
-	changed  sync.Cond
+	changed  sync.Cond // wakes the roller
 	live     map[Key]*graph
-	families map[Key][]*graph // by family, smallest first
-	retiring []*graph         // evicted; a step that replays them may still run
-	rebound  bool             // the identity has changed since the last Maintain
-	resized  bool             // so have the bounds
+	families map[Key][]*graph // live graphs by family, smallest first
+	evicted  []*graph         // no longer live; a step that replays one may be running
+	rebound  bool             // Identity has changed since the last Maintain
+	resized  bool             // the bounds have changed since the last Maintain
 	step     uint64           // launched last
-	decayed  uint64
+	decayed  uint64           // step of the last decay
 	stats    Stats
+	policy   capturePolicy
 	pacer    pacer
 
 	// Between engine and roller.
-	wishes   map[Key]*wish
-	failures map[Key]int
-	room     *wish    // the roller needs an eviction for this one
-	dead     []*graph // to be destroyed by the roller
-	finished *graph   // captured by the roller, to be installed
-	pending  int      // captures under way: 0 or 1
-	making   Key      // what is captured
-	largest  int64    // bytes of the largest exec so far
-	stopped  bool
-	lost     bool // the device: no call is made any more
+	evictionRequest *captureRequest // the roller needs an eviction for it; or nil
+	retired         []*graph        // to be destroyed by the roller
+	finished        *graph          // captured by the roller, to be installed; or nil
+	pending         int             // captures under way: 0 or 1
+	capturing       Key             // shape of the capture under way
+	largest         int64           // bytes of the largest exec so far
+	stopped         bool            // the roller shall end
+	lost            bool            // the device is lost: the roller makes no further call
 }
 
-// Stats counts what a pool did.
+// Stats are the counts of a pool.
 type Stats struct {
-	Live            int
-	Bytes           int64 // of all execs that exist
-	Peak            int64 // the most of Bytes so far
-	Budget          int64
-	MaxGraphs       int
+	Live            int           // graphs that can be acquired
+	Bytes           int64         // of all execs that exist
+	Peak            int64         // maximum of Bytes so far
+	Budget          int64         // see Options
+	MaxGraphs       int           // see Options
 	Execs           int           // that exist: live ones and those that wait to be destroyed
-	Precaptured     uint64        // captured at start
-	CaptureTime     time.Duration // that those took in all
-	CaptureP50      time.Duration // of capture, instantiation and upload of one of those
-	Rolled          uint64        // captured by the roller
-	RollTime        time.Duration // that the device calls of those took, and of captures that failed
-	Evicted         uint64
-	Failed          uint64 // captures that failed
-	Failure         string // why the last one failed
-	Refused         int    // keys that failed too often to be tried again
-	Exact           uint64 // replays
-	Padded          uint64 // replays
-	Eager           uint64 // steps launched op by op
-	CaptureRequests int    // missed shapes that may yet be captured
-	Roller          string // what the roller does now
+	Precaptured     uint64        // graphs captured at start
+	CaptureTime     time.Duration // of the start's captures together
+	CaptureP50      time.Duration // median of capture, instantiation and upload of one graph at start
+	Rolled          uint64        // graphs captured by the roller
+	RollTime        time.Duration // of the device calls for the roller's captures, failed ones included
+	Evicted         uint64        // graphs
+	Failed          uint64        // captures
+	Failure         string        // error of the last failed capture
+	Refused         int           // shapes that failed too often to be tried again
+	Exact           uint64        // replays
+	Padded          uint64        // replays
+	Eager           uint64        // steps launched op by op
+	CaptureRequests int           // missed shapes that may yet be captured
+	Roller          string        // present activity of the roller
 }
 
 // NewPool makes an empty pool.
 func NewPool(o Options) *Pool {
-	p := &Pool{opts: o, live: map[Key]*graph{}, families: map[Key][]*graph{}, wishes: map[Key]*wish{}, failures: map[Key]int{}, largest: o.Estimate}
+	p := &Pool{opts: o, live: map[Key]*graph{}, families: map[Key][]*graph{}, policy: newCapturePolicy(),
+		largest: o.Estimate}
 	p.changed.L = &p.mu
 	p.stats.Budget, p.stats.MaxGraphs, p.stats.Roller = o.Budget, o.MaxGraphs, "off"
 	return p
 }
 
-// Acquire says how a step of k is launched, at once: the exact graph, else the
-// smallest live one that covers it, else op by op. What was missing becomes a wish.
+// Acquire returns the plan of a step of k: the graph of k if it is live, otherwise the
+// smallest live graph that covers k, otherwise op by op. It never captures and never
+// waits; a miss becomes a capture request.
 func (p *Pool) Acquire(k Key) Plan {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,14 +150,14 @@ func (p *Pool) Acquire(k Key) Plan {
 		return Plan{Kind: Exact, Key: k, graph: g}
 	}
 	g := p.cover(k)
-	p.wish(k, g)
+	p.miss(k, g)
 	if g != nil {
 		return Plan{Kind: Padded, Key: g.key, graph: g}
 	}
 	return Plan{Kind: Eager, Key: k}
 }
 
-// cover is the smallest live graph that covers k.
+// cover returns the smallest live graph that covers k, or nil.
 func (p *Pool) cover(k Key) *graph {
 	family := p.families[k.family()]
 	from, _ := slices.BinarySearchFunc(family, k.Tokens(), byTokens)
@@ -171,8 +171,28 @@ func (p *Pool) cover(k Key) *graph {
 
 func byTokens(g *graph, tokens int) int { return cmp.Compare(g.key.Tokens(), tokens) }
 
-// Launch enqueues the step numbered step as plan says. A graph of another
-// identity is refused before anything is enqueued. Step numbers rise.
+// miss requests a capture of k, which ran padded on g, or eagerly if g is nil. It
+// does nothing if a graph of k is on its way.
+func (p *Pool) miss(k Key, g *graph) {
+	if p.opts.MaxGraphs == 0 || p.isComing(k) {
+		return
+	}
+	saved := eagerRows
+	if g != nil {
+		saved = g.key.Tokens() - k.Tokens()
+	}
+	if p.policy.miss(k, saved) {
+		p.changed.Broadcast()
+	}
+}
+
+// isComing reports whether a graph of k is being captured or waits to be installed.
+func (p *Pool) isComing(k Key) bool {
+	return p.pending > 0 && p.capturing == k || p.finished != nil && p.finished.key == k
+}
+
+// Launch enqueues the step numbered step as plan says. Step numbers rise. Errors:
+// [ErrIdentity] and [ErrEvicted], before anything is enqueued, and the device's.
 func (p *Pool) Launch(s device.Stream, plan Plan, step uint64) error {
 	if plan.graph == nil {
 		if err := p.opts.Pass(s, plan.Key); err != nil {
@@ -194,7 +214,7 @@ func (p *Pool) Launch(s device.Stream, plan Plan, step uint64) error {
 	}
 	if plan.graph != nil {
 		plan.graph.lastStep = step
-		plan.graph.uses++
+		plan.graph.replays++
 	}
 	return nil
 }
@@ -212,124 +232,38 @@ func (p *Pool) replay(s device.Stream, g *graph) error {
 	return s.Replay(g.exec)
 }
 
-// Rebind says that steps use other memory, or another device, from now on.
-// Graphs of the old identity are refused at once and evicted by the next Maintain.
+// Rebind sets the memory and device that steps use from now on. Graphs of the old
+// identity are refused at once and evicted by the next Maintain.
 func (p *Pool) Rebind(id Identity) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opts.Identity, p.rebound = id, true
 }
 
-func (p *Pool) evictForeign() {
-	for _, g := range p.live {
-		if g.identity != p.opts.Identity {
-			p.evict(g)
-		}
-	}
-	p.rebound = false
-}
-
-// Maintain is the engine's care between two steps: it installs what the roller has
-// captured, evicts for the room that the roller asked for, and gives the roller
-// what no step after completed needs, to be destroyed. It makes no device call
-// and waits for nothing. running says whether sequences run.
-func (p *Pool) Maintain(completed uint64, running bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.rebound {
-		p.evictForeign()
-	}
-	if p.finished != nil {
-		p.install(p.finished)
-		p.finished = nil
-	}
-	if p.resized {
-		p.shrink()
-	}
-	if p.room != nil {
-		p.makeRoom()
-	}
-	p.bury(completed)
-	p.pacer.tended(p.step, running, time.Now())
-	if p.step >= p.decayed+decaySteps {
-		p.decayed = p.step
-		p.decay()
-	}
-	p.changed.Broadcast()
-}
-
-// install makes a captured graph live.
-func (p *Pool) install(g *graph) {
-	if g.identity != p.opts.Identity || p.live[g.key] != nil {
-		p.retiring = append(p.retiring, g)
-		return
-	}
-	p.live[g.key] = g
-	g.lastStep = p.step // it has not had its chance yet
-	family := p.families[g.key.family()]
-	at, _ := slices.BinarySearchFunc(family, g.key.Tokens(), byTokens)
-	p.families[g.key.family()] = slices.Insert(family, at, g)
-}
-
-// evict takes a graph out of reach; steps that replay it may still run.
-func (p *Pool) evict(g *graph) {
-	delete(p.live, g.key)
-	f := g.key.family()
-	p.families[f] = slices.DeleteFunc(p.families[f], func(o *graph) bool { return o == g })
-	p.retiring = append(p.retiring, g)
-	p.stats.Evicted++
-}
-
-// bury gives the roller what no running step needs.
-func (p *Pool) bury(completed uint64) {
-	p.retiring = slices.DeleteFunc(p.retiring, func(g *graph) bool {
-		if g.lastStep <= completed {
-			p.dead = append(p.dead, g)
-			return true
-		}
-		return false
-	})
-}
-
-// makeRoom evicts the graph that was least recently used, for the wish that
-// waits, unless that graph is the more useful one: then the wish is dropped.
-func (p *Pool) makeRoom() {
-	w := p.room
-	p.room = nil
-	victim := p.oldest()
-	if victim == nil || p.step-victim.lastStep < recentSteps && victim.uses >= w.count {
-		delete(p.wishes, w.key)
-		return
-	}
-	p.evict(victim)
-}
-
-const (
-	recentSteps = 64   // a graph used within them is not evicted for a rarer one
-	decaySteps  = 1024 // after which uses and wishes count half
-)
-
-func (p *Pool) decay() {
-	for _, g := range p.live {
-		g.uses /= 2
-	}
-	for k, w := range p.wishes {
-		if w.count /= 2; w.count == 0 && w != p.room {
-			delete(p.wishes, k)
-		}
-	}
-}
-
-// Stats is a snapshot.
+// Stats returns the present counts.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
-	s.Live, s.CaptureRequests = len(p.live), len(p.wishes)
-	for _, n := range p.failures {
-		if n >= maxFailures {
-			s.Refused++
-		}
-	}
+	s.Live, s.CaptureRequests, s.Refused = len(p.live), len(p.policy.requests), p.policy.refused()
 	return s
+}
+
+// Close destroys every graph. The roller has ended and no step runs.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	all := append(p.retired, p.evicted...)
+	for _, g := range p.live {
+		all = append(all, g)
+	}
+	if p.finished != nil {
+		all = append(all, p.finished)
+	}
+	p.live, p.families, p.evicted, p.retired, p.finished = map[Key]*graph{}, map[Key][]*graph{}, nil, nil, nil
+	p.mu.Unlock()
+	var releases []func() error
+	for _, g := range all {
+		releases = append(releases, func() error { return p.destroy(g) })
+	}
+	return device.GiveBack(releases...)
 }

@@ -11,7 +11,7 @@ import (
 	"reel/kernels/device"
 )
 
-func TestAcquireTakesExactThenSmallestCoverThenEager(t *testing.T) {
+func TestAcquirePrefersExactThenSmallestCoverThenEager(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
 	r.precapture(Decode(8), Decode(4), Prefill(16))
 	for _, c := range []struct {
@@ -35,14 +35,15 @@ func TestAcquireTakesExactThenSmallestCoverThenEager(t *testing.T) {
 	if got := r.notes(); !slices.Equal(got[:9], []int32{4, 4, 4, 4, 4, 4, 8, 8, 8}) {
 		t.Errorf("the device ran %v", got)
 	}
-	if s := r.Stats(); s.Exact != 2 || s.Padded != 3 || s.Eager != 3 || s.Precaptured != 3 || s.Live != 3 || s.Bytes != 3*graphBytes {
+	if s := r.Stats(); s.Exact != 2 || s.Padded != 3 || s.Eager != 3 || s.Precaptured != 3 ||
+		s.Live != 3 || s.Bytes != 3*graphBytes {
 		t.Errorf("counted %+v", s)
 	}
 }
 
-// A prefill chunk of one token and a decode step of one sequence are different
-// classes: neither stands in for the other.
-func TestPrefillNeverStandsInForDecode(t *testing.T) {
+// A prefill chunk of one token and a decode step of one sequence have the same size
+// but different classes, so neither serves the other.
+func TestPrefillGraphNeverServesDecode(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
 	r.precapture(Prefill(1))
 	if p := r.run(Decode(1)); p.Kind != Eager {
@@ -80,8 +81,8 @@ func TestAnotherIdentityIsRefusedBeforeItRuns(t *testing.T) {
 	}
 }
 
-// Each part of the identity counts.
-func TestIdentityCoversAllThatNodesWereGiven(t *testing.T) {
+// A difference in any field makes another identity.
+func TestIdentityComparesEveryField(t *testing.T) {
 	h := device.NewHost(device.HostOptions{})
 	defer h.Close()
 	a, _ := h.Alloc(8)
@@ -112,8 +113,8 @@ func TestPlanOlderThanTheEvictionIsRefused(t *testing.T) {
 	}
 }
 
-// An evicted graph is destroyed after the last step that replays it, not before:
-// the device refuses to destroy one that has a replay pending.
+// An evicted graph is destroyed only after the last step that replays it: the device
+// refuses to destroy one with a replay pending.
 func TestEvictedGraphOutlivesItsLastStep(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
 	r.precapture(Decode(1))
@@ -123,13 +124,13 @@ func TestEvictedGraphOutlivesItsLastStep(t *testing.T) {
 	r.evict(plan.graph)
 	r.mu.Unlock()
 	r.Maintain(4, true)
-	if len(r.dead) != 0 {
-		t.Fatal("handed over for destruction while step 5 may run")
+	if len(r.retired) != 0 {
+		t.Fatal("retired while step 5 may run")
 	}
 	r.must(r.s.Synchronize())
 	r.Maintain(5, true)
-	if len(r.dead) != 1 {
-		t.Fatal("not handed over after its last step")
+	if len(r.retired) != 1 {
+		t.Fatal("not retired after its last step")
 	}
 }
 
@@ -144,8 +145,9 @@ func TestPrecaptureStopsAtTheBudget(t *testing.T) {
 	}
 }
 
-// What the start took is told: each capture lasts as long as the device's delay.
-func TestPrecaptureTellsWhatItTook(t *testing.T) {
+// The statistics hold the durations of the captures at start, each as long as the
+// device's delay.
+func TestPrecaptureMeasuresItsCaptures(t *testing.T) {
 	const delay = 2 * time.Millisecond
 	r := newRig(t, device.HostOptions{CaptureDelay: delay}, Options{})
 	r.precapture(Decode(3), Decode(2), Decode(1))
@@ -154,18 +156,19 @@ func TestPrecaptureTellsWhatItTook(t *testing.T) {
 	}
 }
 
-// sizedExec is an exec of so many bytes.
+// sizedExec is an exec with a size in bytes.
 type sizedExec int64
 
 func (e sizedExec) Bytes() int64   { return int64(e) }
 func (e sizedExec) Destroy() error { return nil }
 
-// Else every later wish would evict a graph, and none would ever fit.
+// The size of a graph that never fits predicts nothing. If it counted, every later
+// request would evict a graph, and none would ever fit.
 func TestGraphLargerThanTheBudgetBlocksNoOther(t *testing.T) {
 	p := NewPool(Options{MaxGraphs: 8, Budget: 3 * graphBytes, Estimate: graphBytes})
 	huge := &graph{exec: sizedExec(5 * graphBytes)}
-	if p.hold(huge) {
-		t.Error("it is said to fit")
+	if p.countExec(huge) {
+		t.Error("it fits the budget")
 	}
 	if err := p.destroy(huge); err != nil {
 		t.Fatal(err)
@@ -175,8 +178,8 @@ func TestGraphLargerThanTheBudgetBlocksNoOther(t *testing.T) {
 	}
 }
 
-// A capture that fails at any of its calls leaves nothing behind, and the pool
-// and the stream stay usable.
+// A capture that fails at any of its device calls leaves nothing behind, and the
+// pool and the stream stay usable.
 func TestFailureAtEachCallOfACapture(t *testing.T) {
 	calls := 0
 	for at := 1; ; at++ {
@@ -227,7 +230,9 @@ func TestLatticeIsLargestFirst(t *testing.T) {
 	if !slices.IsSortedFunc(keys, func(a, b Key) int { return b.Tokens() - a.Tokens() }) {
 		t.Errorf("not largest first: %v", keys)
 	}
-	for _, want := range []Key{Prefill(1), Prefill(50), Prefill(64), Prefill(112), Prefill(128), Decode(1), Decode(20)} {
+	for _, want := range []Key{
+		Prefill(1), Prefill(50), Prefill(64), Prefill(112), Prefill(128), Decode(1), Decode(20),
+	} {
 		if !slices.Contains(keys, want) {
 			t.Errorf("%s is missing", want)
 		}
@@ -237,15 +242,15 @@ func TestLatticeIsLargestFirst(t *testing.T) {
 	}
 }
 
-// The capture keeps its thread, which runs nothing else meanwhile: a goroutine
-// that was started in the pass, and waited for, runs on another.
+// A capture locks its thread: a goroutine that the pass starts and waits for runs on
+// another one.
 func TestCaptureKeepsItsThread(t *testing.T) {
 	var r *rig
 	r = newRig(t, device.HostOptions{}, Options{MaxGraphs: 100, Pass: func(s device.Stream, k Key) error {
 		mine, other := unix.Gettid(), make(chan int)
 		go func() { other <- unix.Gettid() }()
 		if <-other == mine {
-			return errors.New("the capture gave its thread away")
+			return errors.New("the capture shares its thread")
 		}
 		return r.pass(s, k)
 	}})

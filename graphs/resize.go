@@ -1,21 +1,19 @@
 package graphs
 
-// Resize changes how many execs may exist at once, and how many bytes they may
-// take. Where fewer are left than exist, the next Maintain evicts those that were
-// least recently used, and the roller destroys them: without one they stay.
+// Resize changes the bounds on graphs and on their bytes. If more exist, the next
+// Maintain evicts the least recently used ones, and the roller destroys them;
+// without a roller they stay.
 func (p *Pool) Resize(maxGraphs int, budget int64) {
 	p.mu.Lock()
 	p.opts.MaxGraphs, p.opts.Budget = maxGraphs, budget
 	p.stats.MaxGraphs, p.stats.Budget = maxGraphs, budget
 	p.resized = true
 	p.mu.Unlock()
-	if p.opts.Wake != nil {
-		p.opts.Wake()
-	}
+	p.wake()
 }
 
-// shrink evicts what the bounds leave no place for, and drops wishes where there
-// is to be no graph at all.
+// shrink evicts graphs until the rest fits the bounds. If no graph is allowed, it
+// drops all capture requests.
 func (p *Pool) shrink() {
 	p.resized = false
 	bytes := int64(0)
@@ -23,21 +21,11 @@ func (p *Pool) shrink() {
 		bytes += g.exec.Bytes()
 	}
 	for len(p.live) > p.opts.MaxGraphs || bytes > p.opts.Budget {
-		g := p.oldest()
+		g := p.leastRecentlyUsed()
 		bytes -= g.exec.Bytes()
 		p.evict(g)
 	}
 	if p.opts.MaxGraphs == 0 {
-		clear(p.wishes)
+		clear(p.policy.requests)
 	}
-}
-
-// oldest is the live graph that was least recently used, or nil.
-func (p *Pool) oldest() (oldest *graph) {
-	for _, g := range p.live {
-		if oldest == nil || g.lastStep < oldest.lastStep || g.lastStep == oldest.lastStep && g.uses < oldest.uses {
-			oldest = g
-		}
-	}
-	return oldest
 }

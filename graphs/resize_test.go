@@ -6,9 +6,9 @@ import (
 	"reel/kernels/device"
 )
 
-// Fewer graphs, or fewer bytes: the ones that were least recently used go, and
-// the roller destroys them. More again: wishes are granted again.
-func TestResizeEvictsWhatHasNoPlace(t *testing.T) {
+// With fewer graphs or bytes allowed, the least recently used graphs are evicted and
+// the roller destroys them. With more allowed, requests are admitted again.
+func TestResizeEvictsGraphsAboveTheBounds(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
 	r.precapture(Decode(1), Decode(2), Decode(3), Decode(4))
 	for _, n := range []int{2, 1, 3, 4} {
@@ -18,7 +18,7 @@ func TestResizeEvictsWhatHasNoPlace(t *testing.T) {
 	r.Resize(3, 1<<30)
 	r.until(Decode(4), "three are left", func() bool { return r.Stats().Execs == 3 })
 	if plan := r.run(Decode(2)); plan.Kind != Padded {
-		t.Errorf("the one that was least recently used is still there: %+v", plan)
+		t.Errorf("the least recently used graph is still live: %+v", plan)
 	}
 	r.Resize(8, 2*graphBytes)
 	r.until(Decode(4), "two are left", func() bool { s := r.Stats(); return s.Execs == 2 && s.Bytes <= 2*graphBytes })
@@ -28,5 +28,5 @@ func TestResizeEvictsWhatHasNoPlace(t *testing.T) {
 		t.Errorf("%+v, %+v", plan, s)
 	}
 	r.Resize(1, 1<<30)
-	r.until(Decode(5), "a wish is granted again", func() bool { return r.Stats().Live == 1 })
+	r.until(Decode(5), "a request is admitted again", func() bool { return r.Stats().Live == 1 })
 }

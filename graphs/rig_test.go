@@ -9,7 +9,7 @@ import (
 	"reel/kernels/device"
 )
 
-// noteOp notes the key's tokens in a log in device memory.
+// noteOp appends Value to a log in device memory.
 type noteOp struct {
 	Log   device.Buffer // int32: count, then values
 	Value int32
@@ -23,7 +23,7 @@ func (o noteOp) Host(h *device.Host) {
 	l[1+(l[0]-1)%1000] = o.Value
 }
 
-// rig is a pool over a host device whose pass notes its key, three times.
+// rig is a pool over a host device. Its pass logs the key's tokens three times.
 type rig struct {
 	*Pool
 	t    *testing.T
@@ -31,7 +31,7 @@ type rig struct {
 	s    device.Stream
 	log  device.Buffer
 	next uint64
-	lost bool // the device was: what was on it stays
+	lost bool // the device was lost, so its objects cannot be destroyed
 }
 
 const graphBytes = 1000
@@ -67,7 +67,7 @@ func newRig(t *testing.T, ho device.HostOptions, o Options) *rig {
 			t.Errorf("left on the device: %+v", l)
 		}
 		if s := r.Stats(); !r.lost && (s.Execs != 0 || s.Bytes != 0) {
-			t.Errorf("left in the books: %+v", s)
+			t.Errorf("left in the counts: %+v", s)
 		}
 		r.h.Close()
 	})
@@ -90,7 +90,7 @@ func (r *rig) pass(s device.Stream, k Key) error {
 	return nil
 }
 
-// run launches one step of k and tends; it returns how it was launched.
+// run launches one step of k, waits for it and maintains the pool. It returns the plan.
 func (r *rig) run(k Key) Plan {
 	r.t.Helper()
 	r.next++
@@ -112,7 +112,7 @@ func (r *rig) rolling() {
 	roller, ended := NewRoller(r.Pool, r.h), make(chan error, 1)
 	before := r.h.Live().Streams
 	go func() { ended <- roller.Run() }()
-	for r.h.Live().Streams == before { // a failure that a test injects is not that of its stream
+	for r.h.Live().Streams == before { // injected failures shall not hit the roller's stream
 		runtime.Gosched()
 	}
 	r.t.Cleanup(func() {
@@ -124,16 +124,17 @@ func (r *rig) rolling() {
 }
 
 // until runs steps of k until cond holds.
-func (r *rig) until(k Key, what string, cond func() bool) {
+func (r *rig) until(k Key, event string, cond func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !cond(); {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%s did not come: %+v", what, r.Stats())
+			r.t.Fatalf("%s: did not happen: %+v", event, r.Stats())
 		}
 		r.run(k)
 	}
 }
 
+// notes returns the log.
 func (r *rig) notes() []int32 {
 	r.must(r.s.Synchronize())
 	l := r.h.Int32(r.log)

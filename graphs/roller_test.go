@@ -6,13 +6,12 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"reel/kernels/device"
 )
 
-// What is missed twice is captured beside the steps, and then replayed.
-func TestRollerCapturesWhatIsMissed(t *testing.T) {
+// A shape that is missed twice is captured while steps run, and then replayed.
+func TestRollerCapturesMissedShapes(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
 	r.rolling()
 	if p := r.run(Decode(3)); p.Kind != Eager {
@@ -24,7 +23,7 @@ func TestRollerCapturesWhatIsMissed(t *testing.T) {
 	}
 }
 
-func TestRollerLeavesAloneWhatComesOnce(t *testing.T) {
+func TestShapeMissedOnceIsNotAdmitted(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
 	r.precapture(Decode(100))
 	for i := range 20 {
@@ -32,13 +31,13 @@ func TestRollerLeavesAloneWhatComesOnce(t *testing.T) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.grant(); w != nil {
-		t.Errorf("%s was granted after %d misses", w.key, w.count)
+	if c := r.policy.admit(); c != nil {
+		t.Errorf("%s was admitted after %d misses", c.key, c.misses)
 	}
 }
 
 // Padding of less than an eighth is not worth a graph.
-func TestRollerLeavesAloneWhatIsWellCovered(t *testing.T) {
+func TestWellCoveredShapeIsNotAdmitted(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
 	r.precapture(Prefill(80))
 	for range 10 {
@@ -47,18 +46,18 @@ func TestRollerLeavesAloneWhatIsWellCovered(t *testing.T) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.grant(); w == nil || w.key != Prefill(40) {
-		t.Errorf("granted %+v, wants prefill 40", w)
+	if c := r.policy.admit(); c == nil || c.key != Prefill(40) {
+		t.Errorf("admitted %+v, wants prefill 40", c)
 	}
 }
 
-// The step does not wait for a capture of 200 ms: the engine's calls return while
-// it is under way. With the capture on the step's own path they would not.
+// The engine's calls return while a capture is under way. If a step waited for the
+// capture, which waits for the gate, this test would never end.
 func TestNoStepWaitsForACapture(t *testing.T) {
 	gate := make(chan struct{})
 	var r *rig
 	r = newRig(t, device.HostOptions{}, Options{Pass: func(s device.Stream, k Key) error {
-		if s != r.s { // the roller's stream: hold the capture
+		if s != r.s { // the roller's stream
 			<-gate
 		}
 		return r.pass(s, k)
@@ -73,7 +72,7 @@ func TestNoStepWaitsForACapture(t *testing.T) {
 	r.until(Decode(5), "the graph", func() bool { return r.Stats().Live == 1 })
 }
 
-// The budget is never passed, and the least recently used graph goes first.
+// The budget is never exceeded, and the least recently used graph is evicted first.
 func TestRollerEvictsBeforeItCaptures(t *testing.T) {
 	for name, o := range map[string]Options{
 		"bytes":  {Budget: 4 * graphBytes, MaxGraphs: 100, Estimate: graphBytes},
@@ -86,7 +85,7 @@ func TestRollerEvictsBeforeItCaptures(t *testing.T) {
 				r.run(Decode(n))
 			}
 		}
-		r.step += recentSteps // 20 has not been used for long
+		r.step += recentSteps // decode 20 was not used recently
 		r.next = r.step
 		r.rolling()
 		r.until(Decode(22), "the graph", func() bool { return r.live[Decode(22)] != nil })
@@ -99,8 +98,9 @@ func TestRollerEvictsBeforeItCaptures(t *testing.T) {
 	}
 }
 
-// A wish that is rarer than the graph it would push out is dropped.
-func TestRareWishDoesNotPushOutABusyGraph(t *testing.T) {
+// A request with fewer misses than the replays of the graph that it would evict is
+// dropped.
+func TestRareRequestDoesNotEvictABusyGraph(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{MaxGraphs: 1})
 	r.precapture(Decode(4))
 	for range 30 {
@@ -109,7 +109,7 @@ func TestRareWishDoesNotPushOutABusyGraph(t *testing.T) {
 	r.run(Decode(7))
 	r.run(Decode(7))
 	r.mu.Lock()
-	r.room = r.grant()
+	r.evictionRequest = r.policy.admit()
 	r.mu.Unlock()
 	r.Maintain(r.next, true)
 	if s := r.Stats(); s.Evicted != 0 || s.CaptureRequests != 0 {
@@ -117,40 +117,8 @@ func TestRareWishDoesNotPushOutABusyGraph(t *testing.T) {
 	}
 }
 
-// While sequences run, the roller makes at most one call between two steps, and
-// rests for longer than it worked.
-func TestRollerIsPaced(t *testing.T) {
-	var p pacer
-	now := time.Now()
-	for step := range uint64(100) {
-		now = now.Add(time.Millisecond)
-		p.tended(step, true, now)
-	}
-	if !p.allows() {
-		t.Fatal("not allowed before its first call")
-	}
-	p.took(10 * time.Millisecond)
-	rest := 0
-	for step := uint64(100); !p.allows(); step++ {
-		now = now.Add(time.Millisecond)
-		p.tended(step, true, now)
-		rest++
-	}
-	if rest < 40 || rest > 42 {
-		t.Errorf("after a call as long as ten steps it rested for %d, wants about %d", rest, 10*restShare)
-	}
-	p.took(time.Nanosecond)
-	if p.allows() {
-		t.Error("a second call is allowed before the next step")
-	}
-	p.tended(1000, false, now)
-	if !p.allows() {
-		t.Error("an idle engine holds the roller up")
-	}
-}
-
-// Ten thousand graphs through a pool of 128: the books come back to zero, which
-// the rig checks, and the device never holds more than the pool may.
+// The device never holds more graphs than the pool may, and after ten thousand of
+// them the counts return to zero, as the rig checks.
 func TestTenThousandGraphsThroughAPoolOf128(t *testing.T) {
 	wake := make(chan struct{}, 1)
 	r := newRig(t, device.HostOptions{}, Options{MaxGraphs: 128, Wake: func() {
@@ -163,7 +131,7 @@ func TestTenThousandGraphsThroughAPoolOf128(t *testing.T) {
 	const graphs = 10000
 	for n := range uint64(graphs) {
 		k := Prefill(1 + int(n))
-		for range 2 * grantAfter { // twice: counts may be halved between them
+		for range 2 * admitAfter { // twice as many: misses may be halved in between
 			r.next++
 			r.must(r.Launch(r.s, r.Acquire(k), r.next))
 		}
@@ -198,7 +166,7 @@ func TestMoreThanAThousandLiveAtOnce(t *testing.T) {
 	}
 }
 
-// A key that is missed again while its graph is on the way is captured once.
+// A key that is missed again while its graph is being captured is captured once.
 func TestKeyIsCapturedOnce(t *testing.T) {
 	gate, begun := make(chan struct{}), make(chan struct{}, 10)
 	var r *rig
@@ -219,13 +187,13 @@ func TestKeyIsCapturedOnce(t *testing.T) {
 	close(gate)
 	r.until(Decode(5), "the graph", func() bool { return r.Stats().Live == 1 })
 	if s := r.Stats(); s.Rolled != 1 || s.CaptureRequests != 0 || s.RollTime <= 0 {
-		t.Errorf("captured %d times, %d wishes left", s.Rolled, s.CaptureRequests)
+		t.Errorf("captured %d times, %d requests left", s.Rolled, s.CaptureRequests)
 	}
 }
 
-// Failures in the roller's calls, at random: nothing leaks (the rig checks), and
-// in the end the graph is there.
-func TestRollerOutlivesFailures(t *testing.T) {
+// Failures at random calls of the roller leak nothing, as the rig checks, and the
+// graph is captured in the end.
+func TestRollerSurvivesFailures(t *testing.T) {
 	for range 30 {
 		r := newRig(t, device.HostOptions{}, Options{})
 		r.rolling()
@@ -242,7 +210,7 @@ func TestRollerOutlivesFailures(t *testing.T) {
 	}
 }
 
-// Whichever of the roller's calls finds the device lost, it is the last one.
+// The call that finds the device lost is the roller's last, whichever call it is.
 func TestRollerEndsWhenTheDeviceIsLost(t *testing.T) {
 	for at := 1; ; at++ {
 		rolled := make(chan struct{}, 1)
@@ -250,7 +218,7 @@ func TestRollerEndsWhenTheDeviceIsLost(t *testing.T) {
 		r.lost = true
 		r.run(Decode(2))
 		r.run(Decode(2))
-		r.Maintain(r.next, false) // idle: the roller need not pace itself
+		r.Maintain(r.next, false) // idle, so the roller is not paced
 		var calls atomic.Int32
 		r.h.Trace(func(device.Call) { calls.Add(1) })
 		r.h.Faults().FailAt(at, true)
@@ -271,12 +239,13 @@ func TestRollerEndsWhenTheDeviceIsLost(t *testing.T) {
 			return
 		}
 		if !errors.Is(err, device.ErrSticky) || calls.Load() != int32(at) {
-			t.Fatalf("lost at call %d: ended with %v after %d calls, wants ErrSticky and none after", at, err, calls.Load())
+			t.Fatalf("lost at call %d: ended with %v after %d calls, wants ErrSticky and no call after", at, err,
+				calls.Load())
 		}
 	}
 }
 
-// A roller that is told of a lost device ends with the call that it is in.
+// After Abandon the roller ends with the call that it is in.
 func TestAbandonedRollerMakesNoFurtherCall(t *testing.T) {
 	for name, keys := range map[string]int{"at rest": 0, "in a capture": 2} {
 		at, gate := make(chan struct{}), make(chan struct{})

@@ -6,22 +6,22 @@ import (
 	"fmt"
 )
 
-// ErrDiffers says that a replay did not give the bits of the eager run.
+// ErrDiffers means that a replay and the eager run gave different bits.
 var ErrDiffers = errors.New("graphs: a replay differs from the eager run")
 
-// Trial is one step that can be run from the same state again and again.
+// Trial is a step that can be repeated from the same state.
 type Trial interface {
-	// Prepare brings all memory that a step reads into one known state, the same
-	// each time, poisons all that it must not read, and describes the step.
+	// Prepare brings all memory that the step reads into the same state each time,
+	// poisons the memory that it must not read, and writes the step's descriptor.
 	Prepare() error
-	// Run enqueues the step as plan says, and waits for it.
+	// Run enqueues the step as plan says and waits for it.
 	Run(plan Plan) error
-	// Outcome is every bit that the step is there to compute.
+	// Outcome returns every bit of the step's result.
 	Outcome() ([]byte, error)
 }
 
-// Verify compares a replay of plan with the step run op by op at the unpadded
-// shape k, bit for bit.
+// Verify compares a replay of plan with an eager run of the step at the unpadded
+// shape k, bit for bit. The error is [ErrDiffers] or the trial's.
 func Verify(t Trial, k Key, plan Plan) error {
 	want, err := outcome(t, Plan{Kind: Eager, Key: k})
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"reel/kernels/device"
 )
 
-// noteTrial is a step whose outcome is what it noted.
+// noteTrial is a step with the log as its outcome.
 type noteTrial struct {
 	*rig
-	spoil func() // what a wrong Prepare leaves behind
+	spoil func() // spoils the state that Prepare made; may be nil
 }
 
 func (t *noteTrial) Prepare() error {
@@ -46,12 +46,12 @@ func TestVerifyComparesReplayWithEager(t *testing.T) {
 	if err := Verify(trial, Decode(4), r.Acquire(Decode(4))); err != nil {
 		t.Errorf("an exact replay: %v", err)
 	}
-	// The pass notes its padded size: a pass that computes with its padding.
+	// The pass logs its padded size, like a pass that computes with its padding.
 	if err := Verify(trial, Decode(3), r.Acquire(Decode(3))); !errors.Is(err, ErrDiffers) {
 		t.Errorf("a replay that depends on its padding: %v, wants ErrDiffers", err)
 	}
 	runs := 0
-	trial.spoil = func() { // state that one run leaves for the next
+	trial.spoil = func() { // as if one run left state for the next
 		if runs++; runs == 2 {
 			r.h.Int32(r.log)[0] = 1
 		}
