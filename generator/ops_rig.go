@@ -66,7 +66,10 @@ func (r *opsRig) measure(p opsPass) ([]opRow, error) {
 func (r *opsRig) ops(p opsPass) ([]device.Op, error) {
 	var pass recorder
 	shape := r.shape(p.rows)
-	shape.Prefill = p.phase == "prefill"
+	if p.phase == "prefill" {
+		shape.Class = kernels.Prefill
+	}
+
 	err := r.model.Forward(&pass, r.memory, shape)
 	return pass.ops, err
 }

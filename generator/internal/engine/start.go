@@ -132,11 +132,10 @@ func (e *Engine) identity() graphs.Identity {
 // pass launches the forward pass of a key's shape. A prefill step samples at most MaxBatch rows; the scheduler
 // guarantees it.
 func (e *Engine) pass(s device.Stream, k graphs.Key) error {
-	samples := min(k.Tokens(), e.opts.slots())
+	shape := model.Shape{Class: kernels.Decode, Rows: k.Tokens(), Samples: min(k.Tokens(), e.opts.slots())}
 	if k.Class == graphs.PrefillClass {
-		samples = min(k.Tokens(), e.opts.MaxBatch)
+		shape.Class, shape.Samples = kernels.Prefill, min(k.Tokens(), e.opts.MaxBatch)
 	}
-	shape := model.Shape{Rows: k.Tokens(), Samples: samples, Prefill: k.Class == graphs.PrefillClass}
 	return e.model.Forward(s, e.memory, shape)
 }
 

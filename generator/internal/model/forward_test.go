@@ -49,7 +49,7 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			t.Error(err)
 		}
 	})
-	for _, sh := range []model.Shape{{Rows: 1, Samples: 1}, {Rows: 8, Samples: 8}, {Rows: 1, Prefill: true, Samples: 1}, {Rows: 8, Prefill: true}, {Rows: 8, Prefill: true, Samples: 3}} {
+	for _, sh := range []model.Shape{{Rows: 1, Samples: 1}, {Rows: 8, Samples: 8}, {Rows: 1, Class: kernels.Prefill, Samples: 1}, {Rows: 8, Class: kernels.Prefill}, {Rows: 8, Class: kernels.Prefill, Samples: 3}} {
 		var l launches
 		if err := m.Forward(&l, memory, sh); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			if !a.AfterQKV {
 				t.Errorf("%+v: attention waits for its QKV before it reads", sh)
 			}
-			if apart := m.Config.Bias || m.Config.HeadNorms; a.Post.IsZero() != (sh.Prefill || !apart) {
+			if apart := m.Config.Bias || m.Config.HeadNorms; a.Post.IsZero() != (sh.Class == kernels.Prefill || !apart) {
 				t.Errorf("%+v: attention turns its rows: %t", sh, !a.Post.IsZero())
 			}
 			q, ok := l.ops[i-1].(kernels.QKV)
@@ -73,10 +73,10 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			}
 		}
 		want := m.Config.Layers
-		if sh.Prefill && sh.Samples == 0 { // nothing goes on from the last layer's
+		if sh.Class == kernels.Prefill && sh.Samples == 0 { // nothing goes on from the last layer's
 			want--
 		}
-		if sh.Prefill && sh.Samples > 0 {
+		if sh.Class == kernels.Prefill && sh.Samples > 0 {
 			onlySampled(t, l.ops, sh)
 		}
 		if found != want {

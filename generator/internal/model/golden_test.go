@@ -161,7 +161,7 @@ func (r *runner) prompt(tokens []int32, chunk int) kernels.Result {
 		if at+chunk >= len(tokens) {
 			s.Samples = []int32{int32(len(s.Rows) - 1)}
 		}
-		r.step(s, model.Shape{Rows: len(s.Rows), Prefill: true, Samples: len(s.Samples)})
+		r.step(s, model.Shape{Rows: len(s.Rows), Class: kernels.Prefill, Samples: len(s.Samples)})
 	}
 	return r.result()
 }

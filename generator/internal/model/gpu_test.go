@@ -86,16 +86,16 @@ func (r *gpuRunner) step(s kernels.Step, sh model.Shape) {
 	r.must(errors.Join(r.m.Forward(r.stream, r.memory, sh), r.stream.Synchronize()))
 }
 
-// logits feeds tokens, one step for all, as a prompt's or as one that was
-// generated, and returns the last one's logits.
-func (r *gpuRunner) logits(prefill bool, tokens ...int32) []float32 {
+// logits runs one step of the class over tokens and returns the logits of the last one.
+func (r *gpuRunner) logits(class kernels.Class, tokens ...int32) []float32 {
 	r.t.Helper()
 	s := kernels.Step{Samples: []int32{int32(len(tokens) - 1)}}
 	for _, token := range tokens {
 		s.Rows = append(s.Rows, kernels.Row{Position: r.length, Token: token})
 		r.length++
 	}
-	r.step(s, model.Shape{Rows: len(tokens), Prefill: prefill, Samples: min(len(tokens), gpuBatch)}) // as an engine has it
+	r.step(s, model.Shape{Class: class, Rows: len(tokens), Samples: min(len(tokens), gpuBatch)}) // as the engine does
+
 	out := make([]float32, r.m.Config.Vocab)
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), 4*len(out))
 	r.must(r.dev.Read(raw, r.memory.Logits().Slice(0, int64(len(raw)))))
@@ -107,7 +107,7 @@ func TestGPUEmbeddedModelEqualsTransformers(t *testing.T) {
 	r, most := onGPU(t, tiny.Files), 0.0
 	for i, g := range loadGolden(t, "../../tiny/golden", 12, r.m.Config.Vocab) {
 		r.begin()
-		e := relativeError(r.logits(true, g.Tokens...), g.logits)
+		e := relativeError(r.logits(kernels.Prefill, g.Tokens...), g.logits)
 		if !(e <= withinReference) {
 			t.Errorf("prompt %d (%d tokens): logits are off by %.1e relative, wants at most %.0e", i, len(g.Tokens), e, withinReference)
 		}
@@ -169,9 +169,9 @@ func TestGPUEqualsReference(t *testing.T) {
 			c := comparison{t: t}
 			for _, p := range f.Prompts {
 				r.begin()
-				c.row(r.logits(true, p.Tokens...), f.rows[c.rows])
+				c.row(r.logits(kernels.Prefill, p.Tokens...), f.rows[c.rows])
 				for _, token := range p.Forced {
-					c.row(r.logits(false, token), f.rows[c.rows])
+					c.row(r.logits(kernels.Decode, token), f.rows[c.rows])
 				}
 			}
 			t.Logf("%d rows: off by %.1e relative at most, %.1e together; %d of %d tokens agree, the other margins are below the error",

@@ -31,9 +31,9 @@ func (g Geometry) kvLayer(i int) int {
 }
 
 // allocateKV takes the pool, of which a guarded one holds kernels.Poison everywhere.
-func (l *StepMemory) allocateKV(dev taking) (device.Buffer, error) {
-	size := int64(l.KV.Pages) * l.KV.PageBytes()
-	if !l.Guard {
+func (s *StepMemory) allocateKV(dev tracked) (device.Buffer, error) {
+	size := int64(s.KV.Pages) * s.KV.PageBytes()
+	if !s.Guard {
 		return dev.Uncleared(size)
 	}
 	return dev.Load(poison(size))
@@ -46,17 +46,17 @@ func poison(n int64) []byte {
 
 // Intact looks at the canaries of a guarded KV pool. No step runs. Errors:
 // device.ErrOverrun for each layer of a page that was overrun, and the device's.
-func (l *StepMemory) Intact(dev device.Memory) (err error) {
-	if !l.Guard {
+func (s *StepMemory) Intact(dev device.Memory) (err error) {
+	if !s.Guard {
 		return nil
 	}
-	page, plane := make([]byte, l.KV.PageBytes()), l.KV.PageBytes()/int64(l.KV.Layers)
+	page, plane := make([]byte, s.KV.PageBytes()), s.KV.PageBytes()/int64(s.KV.Layers)
 	canary := poison(plane)
-	for p := range int64(l.KV.Pages) {
-		if failed := dev.Read(page, l.KV.Data.Slice(p*l.KV.PageBytes(), l.KV.PageBytes())); failed != nil {
+	for p := range int64(s.KV.Pages) {
+		if failed := dev.Read(page, s.KV.Data.Slice(p*s.KV.PageBytes(), s.KV.PageBytes())); failed != nil {
 			return failed
 		}
-		for i := 0; i < l.KV.Layers; i += 2 {
+		for i := 0; i < s.KV.Layers; i += 2 {
 			if !bytes.Equal(page[int64(i)*plane:int64(i+1)*plane], canary) {
 				err = errors.Join(err, fmt.Errorf("%w: KV page %d, between the layers %d and %d", device.ErrOverrun, p, i/2-1, i/2))
 			}

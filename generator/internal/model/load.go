@@ -23,7 +23,7 @@ func Load(dev device.Device, c Config, tensors Tensors, progress func(float64)) 
 	if err = device.GiveBack(func() error { return err }, l.weights.Close); err != nil {
 		return nil, device.GiveBack(func() error { return err }, func() error { return m.Free(dev) })
 	}
-	m.uniform = hasUniformDType(m.layers)
+	m.uniformDType = hasUniformDType(m.layers)
 	return m, nil
 }
 
@@ -66,10 +66,10 @@ func (l *loader) load() {
 
 func (l *loader) layer(c Config, prefix string) layer {
 	w := layer{
-		attentionNorm: l.vector(prefix + "input_layernorm.weight"),
-		output:        l.matrix(prefix + "self_attn.o_proj.weight"),
-		innerNorm:     l.vector(prefix + "post_attention_layernorm.weight"),
-		down:          l.matrix(prefix + "mlp.down_proj.weight"),
+		attentionNorm:   l.vector(prefix + "input_layernorm.weight"),
+		output:          l.matrix(prefix + "self_attn.o_proj.weight"),
+		feedForwardNorm: l.vector(prefix + "post_attention_layernorm.weight"),
+		down:            l.matrix(prefix + "mlp.down_proj.weight"),
 	}
 	if c.Fused {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim

@@ -1,0 +1,118 @@
+package model
+
+import (
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// NewStepMemory allocates step memory for the life of an engine; [StepMemory.Free] gives it
+// back. Errors are those of the device. After an error nothing stays allocated.
+func (m *Model) NewStepMemory(dev device.Memory, g Geometry) (*StepMemory, error) {
+	s := &StepMemory{Geometry: g, Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxBatch}}
+	if err := s.allocate(tracked{dev, s}, m.Config); err != nil {
+		return nil, device.GiveBack(func() error { return err }, func() error { return s.Free(dev) })
+	}
+	return s, nil
+}
+
+func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
+	g := s.Geometry
+	if s.Slots, err = kernels.AllocSlots(dev, g.MaxBatch, g.BlockTable(), g.Context); err != nil {
+		return err
+	}
+	if s.Rows, err = kernels.AllocRows(dev, s.Layout); err != nil {
+		return err
+	}
+	s.KV = kernels.KV{
+		DType: g.KVType, Pages: g.Pages + 1, PageTokens: g.PageTokens,
+		Layers: g.kvLayers(c.Layers), Heads: c.KVHeads, HeadDim: c.HeadDim,
+	}
+	if s.KV.Data, err = s.allocateKV(dev); err != nil {
+		return err
+	}
+	if err := s.allocateBuffers(dev, c); err != nil {
+		return err
+	}
+	if c.Bias || c.HeadNorms {
+		if s.beforeRoPE, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, c.KVHeads, c.HeadDim); err != nil {
+			return err
+		}
+	}
+	if s.ring, s.ringMap, err = dev.Pinned(4 * int64(s.RingSlots*s.Layout.Words())); err != nil {
+		return err
+	}
+	s.results, s.resultMap, err = dev.Pinned(4 * int64(s.RingSlots*s.MaxBatch*kernels.ResultWords))
+	return err
+}
+
+// allocateBuffers allocates activations and workspaces. Only buffers that a pass writes
+// before it reads them are left uncleared.
+func (s *StepMemory) allocateBuffers(dev tracked, c Config) (err error) {
+	g := s.Geometry
+	for _, b := range []struct {
+		buffer *device.Buffer
+		alloc  func(bytes int64) (device.Buffer, error)
+		bytes  int64
+	}{
+		{&s.counter, dev.Alloc, 4},
+		// Cleared, so that an index read too early, as kernels without waits do in tests, is in range.
+		{&s.sampledIndex, dev.Alloc, 4 * int64(g.MaxBatch)},
+		{&s.attendWorkspace, dev.Alloc, kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)},
+		{&s.partials, dev.Alloc, partialsBytes(g.MaxRows, c)},
+		{&s.x, dev.Uncleared, 4 * int64(g.MaxRows*c.Hidden)},
+		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
+		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
+		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.Inner)},
+		{&s.sampledX, dev.Uncleared, 4 * int64(g.MaxBatch*c.Hidden)},
+		{&s.logits, dev.Uncleared, 4 * int64(g.MaxBatch) * int64(c.Vocab)},
+		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.Hidden)},
+		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
+	} {
+		if *b.buffer, err = b.alloc(b.bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partialsBytes returns the size of the partials of the layer's product that needs most.
+func partialsBytes(rows int, c Config) int64 {
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	return max(kernels.PartialsBytes(rows, c.Hidden, q, kv, kv), kernels.PartialsBytes(rows, q, c.Hidden),
+		kernels.PartialsBytes(rows, c.Hidden, c.Inner, c.Inner), kernels.PartialsBytes(rows, c.Inner, c.Hidden))
+}
+
+// Free gives the memory back. No step may be running in it.
+func (s *StepMemory) Free(dev device.Memory) error {
+	var releases []func() error
+	for _, b := range s.taken {
+		releases = append(releases, func() error { return dev.Free(b) })
+	}
+	s.taken = nil
+	return device.GiveBack(releases...)
+}
+
+// tracked is a device's memory that records each allocation in taken.
+type tracked struct {
+	device.Memory
+	s *StepMemory
+}
+
+func (t tracked) record(b device.Buffer, err error) (device.Buffer, error) {
+	if err == nil {
+		t.s.taken = append(t.s.taken, b)
+	}
+	return b, err
+}
+
+func (t tracked) Alloc(bytes int64) (device.Buffer, error) { return t.record(t.Memory.Alloc(bytes)) }
+func (t tracked) Uncleared(bytes int64) (device.Buffer, error) {
+	return t.record(t.Memory.Uncleared(bytes))
+}
+func (t tracked) Load(data []byte) (device.Buffer, error) { return t.record(t.Memory.Load(data)) }
+
+func (t tracked) Pinned(bytes int64) (device.Buffer, *device.Mapped, error) {
+	b, m, err := t.Memory.Pinned(bytes)
+	_, err = t.record(b, err)
+	return b, m, err
+}

@@ -1,0 +1,115 @@
+package model
+
+import (
+	"reel/kernels"
+	"reel/kernels/device"
+)
+
+// Shape determines the launches of a pass. The host knows all of it before the pass.
+type Shape struct {
+	Class kernels.Class // of the pass
+	Rows  int           // token rows, padding included
+	// Samples is the number of sampled rows, padding included. With 0 the pass computes no
+	// logits, and a prefill pass ends at the keys and values of the last layer.
+	Samples int
+}
+
+// Forward launches one pass on s: from the step's descriptor, which [StepMemory.Write]
+// put into the descriptor ring, to the records of the sampled tokens. The launches depend
+// on the shape alone, so a captured pass can be replayed for any step of that shape.
+// Errors are those of the launches; the first one ends the pass.
+func (m *Model) Forward(s device.Stream, memory *StepMemory, shape Shape) error {
+	p := pass{Shape: shape, model: m, memory: memory, stream: s}
+	if shape.Class == kernels.Prefill {
+		p.prefill()
+	} else {
+		p.decode()
+	}
+	return p.err
+}
+
+// decode launches a pass over the newest token of each sequence.
+func (p *pass) decode() {
+	var none kernels.Handover // only the prefill class hands rounded rows over
+	p.launch(p.stage())
+	p.launch(p.embed()) // x = embedding[token]
+	for i := range p.model.layers {
+		qkv, attend := p.deferRoPE(p.qkv(i, none), p.attend(i, none))
+		p.launch(qkv)                         // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
+		p.launch(attend)                      // attended = softmax(q·K/√d)·V
+		p.launch(p.outputProjection(i, none)) // x += Wo·attended
+		p.launch(p.gateUp(i, none))           // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+		p.launch(p.downProjection(i, none))   // x += Wdown·inner
+	}
+	if p.Samples > 0 {
+		p.launch(p.head()) // logits = Whead·rmsnorm(x) of the sampled rows
+		p.launch(p.sample())
+	}
+}
+
+// prefill launches a pass over tokens of prompts. The formulas are those of decode. In the
+// last layer every row leaves its keys and values; after that only the sampled rows matter.
+// They are few, so ops of the decode class compute them, on rows gathered into sampledX.
+func (p *pass) prefill() {
+	p.launch(p.stage())
+	p.launch(p.embed())
+	last := len(p.model.layers) - 1
+	for i := range last {
+		h := p.handovers(i)
+		p.launch(p.qkv(i, h.qkv))
+		p.launch(p.attend(i, h.attend))
+		p.launch(p.outputProjection(i, h.output))
+		p.launch(p.gateUp(i, h.gateUp))
+		p.launch(p.downProjection(i, h.down))
+	}
+	h := p.handovers(last)
+	p.launch(p.qkv(last, h.qkv))
+	if p.Samples > 0 {
+		p.launch(p.attend(last, h.attend))
+		p.launch(p.gatherSampled())
+		p.launch(p.sampledOutputProjection(last))
+		p.launch(p.sampledGateUp(last))
+		p.launch(p.sampledDownProjection(last))
+		p.launch(p.sampledHead())
+		p.launch(p.sample())
+	}
+}
+
+// handovers are the hand-overs of a layer's ops in a prefill pass.
+type handovers struct{ qkv, attend, output, gateUp, down kernels.Handover }
+
+// handovers returns those of layer i: each op rounds its results for the next product. The
+// first QKV of a pass rounds its own input, and the last attention hands nothing over, since
+// only sampled rows follow it. A product rounds for weights of its own type, so a model
+// without a uniform dtype has no hand-overs.
+func (p *pass) handovers(i int) (h handovers) {
+	m, s := p.model, p.memory
+	if !m.uniformDType {
+		return h
+	}
+	h.qkv.InputIsRounded = i > 0
+	if i+1 == len(m.layers) {
+		return h
+	}
+	w, next := &m.layers[i], &m.layers[i+1]
+	h.attend = kernels.Handover{Rounded: s.roundedInner, DType: w.output.DType}
+	h.output = kernels.Handover{InputIsRounded: true, Rounded: s.roundedHidden, Norm: w.feedForwardNorm}
+	h.gateUp = kernels.Handover{InputIsRounded: true, Rounded: s.roundedInner}
+	h.down = kernels.Handover{InputIsRounded: true, Rounded: s.roundedHidden, Norm: next.attentionNorm}
+	return h
+}
+
+// pass launches ops until one fails.
+type pass struct {
+	Shape
+	model  *Model
+	memory *StepMemory
+	stream device.Stream
+	err    error
+}
+
+func (p *pass) launch(op device.Op) {
+	if p.err == nil {
+		p.err = p.stream.Launch(op)
+	}
+}
