@@ -160,7 +160,7 @@ examples: ## the protocol's Python example, against the real generator
 cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, vet and lint what is tagged cuda, test what of it needs no GPU
 	@sh kernels/cuda/spills kernels/cuda/exceptions.txt .build/cuda/objects/*.log
 	@$(WITHCUDA) $(GO) vet -tags cuda ./...
-	@$(WITHCUDA) $(GO) vet -tags cuda,fault ./generator
+	@$(WITHCUDA) $(GO) vet -tags cuda,fault ./generator ./generator/internal/hardware
 	@$(WITHCUDA) $(GO) test -tags cuda ./generator/internal/gpu
 	@$(WITHCUDA) sh kernels/cuda/refused '$(BIN)/reel-generator-cuda'
 	@headers="$$(sh kernels/cuda/install kernels/cuda/headers-12.txt)" && \

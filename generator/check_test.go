@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"reel/generator/internal/failure"
 	"reel/generator/internal/logging"
 )
 
@@ -40,14 +41,14 @@ func TestCheckWithGuard(t *testing.T) {
 // A graph that is not there cannot be proven: check says so and fails.
 func TestCheckFailsWhereAGraphIsMissing(t *testing.T) {
 	code, out, errs := checkWith(t, "--precapture", "1-2", "--max-graphs", "2")
-	if code != exitFailure || !strings.Contains(out, "FAULT") || !strings.Contains(errs, "faults") {
+	if code != failure.ExitFailure || !strings.Contains(out, "FAULT") || !strings.Contains(errs, "faults") {
 		t.Errorf("exit code %d, stderr %q, stdout %s", code, errs, out)
 	}
 }
 
 func TestCheckRefusesBadSettings(t *testing.T) {
 	for _, args := range [][]string{{"--precapture", "0"}, {"--graph-memory", "-1"}, {"--model", "/nowhere"}, {"--device", "cuda"}, {"--max-seq-len", "1"}} {
-		if code, _, errs := checkWith(t, args...); code != exitConfig || errs == "" {
+		if code, _, errs := checkWith(t, args...); code != failure.ExitConfig || errs == "" {
 			t.Errorf("%v: exit code %d, stderr %q", args, code, errs)
 		}
 	}

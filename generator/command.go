@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/logging"
 	"reel/protocol"
 )
@@ -102,5 +103,5 @@ func (p *program) readForDevice(cmd *cobra.Command, settings []*config.Setting, 
 		return err
 	}
 	log := logging.New(p.stderr, logging.Settings{Level: "warn", Format: o.LogFormat})
-	return chooseDevice(p.signals, log, p.stderr.Flush, o)
+	return hardware.Choose(p.signals, log, p.stderr.Flush, o)
 }

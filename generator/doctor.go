@@ -18,6 +18,7 @@ import (
 	"reel/client"
 	"reel/generator/internal/config"
 	"reel/generator/internal/doctor"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/plan"
 	"reel/protocol"
 )
@@ -68,7 +69,7 @@ const serviceSocket = "/run/reel/generator.sock"
 
 // thisMachine is what the doctor looks at.
 func thisMachine(o config.Options) *doctor.System {
-	s := &doctor.System{Root: "/", Device: o.Device, GPU: o.GPU, UID: os.Getuid(), Library: driverLibrary, CUDAProgram: cudaIsThere, CUDAStarts: cudaStarts,
+	s := &doctor.System{Root: "/", Device: o.Device, GPU: o.GPU, UID: os.Getuid(), Library: hardware.DriverLibrary, CUDAProgram: hardware.FindCUDA, CUDAStarts: hardware.TryCUDA,
 		Access: func(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }, Run: runProgram, Explain: explainSocket,
 		Plan: func(total int64) (int64, error) { return plannedBytes(o, total) }, Setting: config.Check,
 		HostMemory: func() (string, error) { return hostMemory(o) }}

@@ -16,6 +16,7 @@ import (
 
 	"reel/client"
 	"reel/generator/internal/doctor"
+	"reel/generator/internal/failure"
 	"reel/generator/internal/logging"
 	"reel/protocol"
 )
@@ -33,7 +34,7 @@ func TestDoctor(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatalf("%v: %s", err, out.String())
 	}
-	if got.Failed != (code == exitFailure) {
+	if got.Failed != (code == failure.ExitFailure) {
 		t.Errorf("exit code %d, failed %t", code, got.Failed)
 	}
 	seen := map[string]doctor.Finding{}
@@ -48,7 +49,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("%+v", got.Findings)
 	}
 	out.Reset()
-	if code := f.program.run([]string{"doctor", "--socket", f.socket, "--model", t.TempDir()}); code != exitFailure || !strings.Contains(out.String(), "failure  model") {
+	if code := f.program.run([]string{"doctor", "--socket", f.socket, "--model", t.TempDir()}); code != failure.ExitFailure || !strings.Contains(out.String(), "failure  model") {
 		t.Errorf("an empty model: exit code %d: %s", code, out.String())
 	}
 }
@@ -95,7 +96,7 @@ func TestVRAM(t *testing.T) {
 	if code := p.run([]string{"vram", "--socket", f.socket}); code != 0 || !strings.Contains(out.String(), "weights          3.00 GiB") {
 		t.Errorf("exit code %d: %s", code, out.String())
 	}
-	if code := p.run([]string{"vram", "--socket", filepath.Join(t.TempDir(), "none.sock")}); code != exitFailure {
+	if code := p.run([]string{"vram", "--socket", filepath.Join(t.TempDir(), "none.sock")}); code != failure.ExitFailure {
 		t.Errorf("no generator: exit code %d", code)
 	}
 	f.signals <- syscall.SIGTERM

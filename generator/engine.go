@@ -13,6 +13,7 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/failure"
 	"reel/generator/internal/plan"
 	"reel/generator/internal/server"
 	"reel/protocol"
@@ -46,14 +47,14 @@ func (a *engineActor) execute() error {
 		return nil
 	}
 	if l.err != nil {
-		a.server.Fail(explain(l.err))
+		a.server.Fail(failure.Explain(l.err))
 		return l.err
 	}
 	if !a.adopt(l.runner) {
 		return nil
 	}
 	if err := l.model.Cause(a.run(l)); err != nil {
-		a.server.Fail(explain(err))
+		a.server.Fail(failure.Explain(err))
 		a.awaitWriter(l.runner, err)
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"reel/generator/internal/failure"
 	"reel/generator/tiny"
 )
 
@@ -46,7 +47,7 @@ func TestSpecialFilesAreRefused(t *testing.T) {
 				began := time.Now()
 				f.start("--device", "host", "--model", dir, "--settings", filepath.Join(dir, "settings"))
 				code := f.wait()
-				if took := time.Since(began); code != exitConfig || took > patience/4 {
+				if took := time.Since(began); code != failure.ExitConfig || took > patience/4 {
 					t.Errorf("exit code %d after %v", code, took)
 				}
 				if log := f.stderr.String(); !strings.Contains(log, file+" is "+kind) {
@@ -66,7 +67,7 @@ func TestCommandsRefuseSpecialFiles(t *testing.T) {
 			args = append(args, "--device", "host")
 		}
 		go func() { f.code <- f.program.run(args) }()
-		if code := f.wait(); code != exitConfig || !strings.Contains(f.stderr.String(), "config.json is a named pipe") {
+		if code := f.wait(); code != failure.ExitConfig || !strings.Contains(f.stderr.String(), "config.json is a named pipe") {
 			t.Errorf("%s: exit code %d: %s", command, code, f.stderr.String())
 		}
 	}

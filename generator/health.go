@@ -11,35 +11,10 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/engine"
+	"reel/generator/internal/failure"
 	"reel/generator/internal/unixsocket"
-	"reel/generator/internal/weights"
-	"reel/kernels/device"
 	"reel/protocol"
 )
-
-// explain is err, which ends the generator, as clients hear of it. GPU absent,
-// GPU busy, memory that is too small and a device that failed are told apart.
-func explain(err error) *protocol.Error {
-	why := func(code, hint string) *protocol.Error { return protocol.Errorf(code, hint, "%v", err) }
-	switch {
-	case errors.Is(err, weights.ErrChanged):
-		return why(protocol.CodeModelChanged,
-			"repeat the request once the generator is back; to replace a model that is served, rename new files into place")
-	case errors.Is(err, config.ErrNoGPU):
-		return why(protocol.CodeGPUAbsent, "see nvidia-smi and reel doctor, or serve with --device host")
-	case errors.Is(err, device.ErrBusy):
-		return why(protocol.CodeGPUBusy, "end what nvidia-smi shows on the GPU, or ask for less with --max-seq-len and --max-batch; then start the generator again")
-	case errors.Is(err, device.ErrSticky), errors.Is(err, engine.ErrDevice):
-		return why(protocol.CodeDeviceFailed, "repeat the request once the generator is back; where it fails again, see the kernel's log for Xid")
-	case errors.Is(err, config.ErrNoRoom), errors.Is(err, device.ErrOutOfMemory):
-		return why(protocol.CodeOutOfMemory, "raise the limit that binds, lower --max-seq-len, --max-batch or --graph-memory, or serve a smaller model: see reel-generator plan")
-	case errors.Is(err, config.ErrConfig):
-		return why(protocol.CodeConfiguration, "mend the setting, and start the generator again")
-	}
-	return why(protocol.CodeInternal, "see the generator's log")
-}
 
 // journal keeps the record beside a socket. Only the owner of the socket's path
 // changes it: another generator's record stays as it is.
@@ -57,7 +32,7 @@ func (j journal) failed(err error) {
 			return
 		}
 	}
-	e := explain(err)
+	e := failure.Explain(err)
 	j.write(protocol.Record{State: protocol.StateFailed, Failure: &protocol.Failure{Code: e.Code, Message: e.Message, Hint: e.Hint}})
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/failure"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/plan"
 	"reel/kernels/cuda"
 	gpu "reel/kernels/device/cuda"
@@ -23,7 +25,7 @@ import (
 // A GPU that is not there, and a model that it could never hold, are told apart.
 func TestGPUStartIsToldApart(t *testing.T) {
 	for code, o := range map[string]config.Options{protocol.CodeGPUAbsent: {GPU: 99}, protocol.CodeOutOfMemory: {Model: giant(t)}} {
-		l, _, err := onGPU(t, o, openHardware)
+		l, _, err := onGPU(t, o, hardware.Open)
 		wantsCode(t, err, code)
 		if !errors.Is(err, config.ErrConfig) {
 			t.Errorf("%s is not for good", code)
@@ -37,7 +39,7 @@ func TestGPUStartIsToldApart(t *testing.T) {
 // wantsCode checks how err, which ends a start, is told.
 func wantsCode(t *testing.T, err error, code string) {
 	t.Helper()
-	if err == nil || explain(err).Code != code || explain(err).Hint == "" {
+	if err == nil || failure.Explain(err).Code != code || failure.Explain(err).Hint == "" {
 		t.Errorf("%v, wants %s", err, code)
 		return
 	}
@@ -47,22 +49,22 @@ func wantsCode(t *testing.T, err error, code string) {
 // Where another program has the GPU's memory at boot, so that no context fits or
 // no plan, a start tries again, gives up in the end, and serves once the other has gone.
 func TestGPUBusyAtBoot(t *testing.T) {
-	defer func(w waiting) { gpuPatience = w }(gpuPatience)
+	defer func(w hardware.Retry) { hardware.Patience = w }(hardware.Patience)
 	for _, leave := range []int64{64 << 20, contextBytes(t) + 16<<20} {
 		end := holds(t, leave)
-		gpuPatience.limit = 2 * time.Second
+		hardware.Patience.Limit = 2 * time.Second
 		begun := time.Now()
-		l, _, err := onGPU(t, config.Options{}, openHardware)
+		l, _, err := onGPU(t, config.Options{}, hardware.Open)
 		wantsCode(t, err, protocol.CodeGPUBusy)
-		if took := time.Since(begun); took < gpuPatience.limit || errors.Is(err, config.ErrConfig) {
+		if took := time.Since(begun); took < hardware.Patience.Limit || errors.Is(err, config.ErrConfig) {
 			t.Errorf("it gave up after %v: %v", took, err)
 		}
 		if l.hardware.Device != nil {
 			closeGPU(t, l, nil)
 		}
-		gpuPatience.limit = time.Minute
+		hardware.Patience.Limit = time.Minute
 		waited := 0
-		l, err = prepareOn(openHardware, config.Options{Device: "cuda", MaxGraphs: 64}, func(_ float64, what string) {
+		l, err = prepareOn(hardware.Open, config.Options{Device: "cuda", MaxGraphs: 64}, func(_ float64, what string) {
 			if strings.HasPrefix(what, "waiting for the GPU") {
 				if waited++; waited == 2 {
 					end()

@@ -16,6 +16,8 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/failure"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/model"
 	"reel/generator/internal/plan"
 	"reel/generator/internal/server"
@@ -62,10 +64,10 @@ func TestFailuresAreToldApart(t *testing.T) {
 			t.Errorf("%s: the record is %+v, %+v", code, r, r.Failure)
 		}
 	}
-	if e := explain(fmt.Errorf("engine: memory of the memory: %w", device.ErrOutOfMemory)); e.Code != protocol.CodeOutOfMemory {
+	if e := failure.Explain(fmt.Errorf("engine: memory of the memory: %w", device.ErrOutOfMemory)); e.Code != protocol.CodeOutOfMemory {
 		t.Errorf("got %+v", e)
 	}
-	if e := explain(errors.Join(engine.ErrDevice, errors.New("a launch failed"))); e.Code != protocol.CodeDeviceFailed {
+	if e := failure.Explain(errors.Join(engine.ErrDevice, errors.New("a launch failed"))); e.Code != protocol.CodeDeviceFailed {
 		t.Errorf("got %+v", e)
 	}
 }
@@ -84,7 +86,7 @@ func TestRecordOfALife(t *testing.T) {
 	second := newFixture(t)
 	second.socket = f.socket
 	second.start()
-	if code := second.wait(); code != exitConfig || f.record().State != "" {
+	if code := second.wait(); code != failure.ExitConfig || f.record().State != "" {
 		t.Errorf("of another's socket: exit code %d, %+v", code, f.record())
 	}
 	f.signals <- syscall.SIGTERM
@@ -100,51 +102,22 @@ func TestRecordOfALife(t *testing.T) {
 	}
 }
 
-// A device that others hold is tried again, for so long and no longer; another
-// failure ends it at once.
-func TestBusyDeviceIsTriedAgain(t *testing.T) {
-	busy := fmt.Errorf("context: %w", device.ErrBusy)
-	other := errors.New("another")
-	for name, c := range map[string]struct {
-		busyFor int
-		then    error
-		limit   time.Duration
-		want    error
-		tries   int
-	}{
-		"free in the end":  {3, nil, time.Hour, nil, 4},
-		"broken after all": {2, other, time.Hour, other, 3},
-		"never free":       {1000, nil, 0, device.ErrBusy, 1},
-	} {
-		tries, told := 0, 0
-		err := waiting{limit: c.limit, pause: time.Microsecond}.whileBusy(func(float64, string) { told++ }, func() error {
-			if tries++; tries <= c.busyFor {
-				return busy
-			}
-			return c.then
-		})
-		if !errors.Is(err, c.want) || tries != c.tries || told != tries-1 {
-			t.Errorf("%s: %v after %d tries, told %d times", name, err, tries, told)
-		}
-	}
-}
-
 // A start waits for memory that others hold, and fits once they have gone. What
 // would not fit an empty device is refused at once.
 func TestStartWaitsForMemory(t *testing.T) {
-	defer func(w waiting) { gpuPatience = w }(gpuPatience)
-	gpuPatience = waiting{limit: time.Hour, pause: time.Microsecond}
+	defer func(w hardware.Retry) { hardware.Patience = w }(hardware.Patience)
+	hardware.Patience = hardware.Retry{Limit: time.Hour, Pause: time.Microsecond}
 	asked := 0
-	open := func(whole int64) func(config.Options) (hardware, error) {
-		return func(config.Options) (hardware, error) {
-			h := hostHardware()
-			h.available = func() (int64, error) {
+	open := func(whole int64) func(config.Options) (hardware.Hardware, error) {
+		return func(config.Options) (hardware.Hardware, error) {
+			h := hardware.Host()
+			h.Available = func() (int64, error) {
 				if asked++; asked < 4 {
 					return 1 << 20, nil
 				}
 				return 4 << 30, nil
 			}
-			h.whole = func() (int64, error) { return whole, nil }
+			h.Whole = func() (int64, error) { return whole, nil }
 			return h, nil
 		}
 	}
@@ -161,16 +134,16 @@ func TestStartWaitsForMemory(t *testing.T) {
 
 // A model that the whole GPU could not hold is not waited for.
 func TestGiantIsRefused(t *testing.T) {
-	h := hostHardware()
+	h := hardware.Host()
 	h.Profile = plan.GPUProfile
-	h.available = func() (int64, error) { return 1 << 30, nil }
-	h.whole = func() (int64, error) { return 140 << 30, nil }
-	_, err := prepareOn(func(config.Options) (hardware, error) { return h, nil }, config.Options{Model: giant(t)}, func(_ float64, what string) {
+	h.Available = func() (int64, error) { return 1 << 30, nil }
+	h.Whole = func() (int64, error) { return 140 << 30, nil }
+	_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return h, nil }, config.Options{Model: giant(t)}, func(_ float64, what string) {
 		if what != "reading the tokenizer" {
 			t.Fatal(what)
 		}
 	})
-	if !errors.Is(err, config.ErrNoRoom) || !errors.Is(err, config.ErrConfig) || explain(err).Code != protocol.CodeOutOfMemory {
+	if !errors.Is(err, config.ErrNoRoom) || !errors.Is(err, config.ErrConfig) || failure.Explain(err).Code != protocol.CodeOutOfMemory {
 		t.Errorf("got %v", err)
 	}
 }

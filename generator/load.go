@@ -14,6 +14,7 @@ import (
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/files"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/memlimit"
 	"reel/generator/internal/model"
 	"reel/generator/internal/plan"
@@ -40,36 +41,20 @@ func load(_ context.Context, o config.Options, progress func(float64, string)) (
 	l.boundHeap()
 	e, err := engine.New(l.hardware.Device, l.model, opts)
 	if err != nil {
-		return server.Model{}, nil, errors.Join(l.hardware.noMemory(l.name, err), l.weights.Unchanged())
+		return server.Model{}, nil, errors.Join(noMemory(l.hardware, l.name, err), l.weights.Unchanged())
 	}
 	template, end := startChat(l.chat, chatWorker)
 	m := server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Chat: template, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab},
-		Shape:  shapeOf(l.model), Machine: l.hardware.machine, Planned: l.sizes.AtStart(), Taken: l.hardware.taken, Memory: l.planned()}
-	m, runner := watchWeights(l.weights, m, l.hardware.watch(chatty{e, end}, o), e.Fail)
+		Shape:  shapeOf(l.model), Machine: l.hardware.Machine, Planned: l.sizes.AtStart(), Taken: l.hardware.Taken, Memory: l.planned()}
+	m, runner := watchWeights(l.weights, m, watchGPU(l.hardware, chatty{e, end}, o), e.Fail)
 	return m, runner, nil
-}
-
-// hardware is a device and what it does at once.
-type hardware struct {
-	device.Device
-	plan.Profile
-	machine func() protocol.Machine
-	taken   func() (bytes int64, by string) // by this process; nil where nobody knows
-	open    func() (reader, error)          // of a GPU's load and faults; nil where there is none
-	// available is how many bytes may be taken, the profile's overhead included; nil
-	// for the host, which limits bounds.
-	available func() (int64, error)
-	limits    func() ([]memlimit.Limit, error) // of this process's memory
-	// whole is how many bytes there would be if no other program held any; nil
-	// where others are not waited for.
-	whole func() (int64, error)
 }
 
 // prepared is a model on its device, and the sizes that its engine will have.
 type prepared struct {
 	name      string
-	hardware  hardware
+	hardware  hardware.Hardware
 	tokenizer server.Tokenizer
 	decoder   func(after []int32) server.Decoder
 	chat      *chat.Source // nil where the model has no chat template
@@ -81,11 +66,11 @@ type prepared struct {
 }
 
 func prepare(o config.Options, progress func(float64, string)) (prepared, error) {
-	return prepareOn(openHardware, o, progress)
+	return prepareOn(hardware.Open, o, progress)
 }
 
 // prepareOn takes no memory of the device before it has a plan that fits.
-func prepareOn(open func(config.Options) (hardware, error), o config.Options, progress func(float64, string)) (l prepared, err error) {
+func prepareOn(open func(config.Options) (hardware.Hardware, error), o config.Options, progress func(float64, string)) (l prepared, err error) {
 	files, name, err := modelFiles(o.Model)
 	if err != nil {
 		return l, err
@@ -101,7 +86,7 @@ func prepareOn(open func(config.Options) (hardware, error), o config.Options, pr
 	if err != nil {
 		return l, cannotServe(name, err)
 	}
-	if err = gpuPatience.whileBusy(progress, func() (err error) {
+	if err = hardware.Patience.WhileBusy(progress, func() (err error) {
 		l.hardware, err = open(o)
 		return err
 	}); err != nil {
@@ -110,7 +95,7 @@ func prepareOn(open func(config.Options) (hardware, error), o config.Options, pr
 	if o.Guard {
 		l.hardware.Device = device.NewGuard(l.hardware.Device)
 	}
-	if err = gpuPatience.whileBusy(progress, func() error {
+	if err = hardware.Patience.WhileBusy(progress, func() error {
 		return l.fit(plan.Planner{Config: s.config, Profile: l.hardware.Profile, Options: o}, plan.UseOf(s.tensors))
 	}); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
@@ -172,4 +157,26 @@ func (l *prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 	l.tokenizer, l.decoder = t, func(after []int32) server.Decoder { return t.NewDecoder(after) }
 	l.chat, err = chatSource(files)
 	return t.Vocab(), err
+}
+
+// shapeOf is a model's shape as status tells it.
+func shapeOf(m *model.Model) protocol.Shape {
+	c := m.Config
+	return protocol.Shape{Layers: c.Layers, Hidden: c.Hidden, Inner: c.Inner, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
+		WeightBytes: m.WeightBytes(), StepBytes: m.StepBytes()}
+}
+
+// planned is what the plan takes of the device's memory, by kind. Weights that are
+// read where the file is mapped count as the pages that they come to be.
+func (l prepared) planned() []protocol.MemoryUse {
+	s, weights := l.sizes, l.sizes.WeightBytes()
+	if !l.hardware.Packed {
+		weights += l.model.WeightBytes()
+	}
+	list := []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: weights}, {Kind: protocol.MemoryKV, Planned: s.KVPool()},
+		{Kind: protocol.MemoryArena, Planned: s.Arena}, {Kind: protocol.MemoryGraphs, Planned: s.Graphs}}
+	if s.Overhead > 0 { // a GPU's; a process has no such part
+		list = append(list, protocol.MemoryUse{Kind: protocol.MemoryOther, Planned: s.Overhead})
+	}
+	return list
 }

@@ -14,6 +14,7 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/plan"
 	"reel/kernels/device"
 	"reel/protocol"
@@ -61,7 +62,7 @@ func (c *collected) await(t *testing.T, n int) string {
 
 // loadOften loads a model on h, generates and unloads n times. From the tenth part of
 // them on neither what taken counts may grow, nor this process's memory or files.
-func loadOften(t *testing.T, h hardware, n int, taken func() int64) {
+func loadOften(t *testing.T, h hardware.Hardware, n int, taken func() int64) {
 	t.Helper()
 	var before, rss int64
 	var files int
@@ -70,7 +71,7 @@ func loadOften(t *testing.T, h hardware, n int, taken func() int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		budget, err := h.budget(plan.UseOf(s.tensors))
+		budget, err := h.Budget(plan.UseOf(s.tensors))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,10 +93,10 @@ func loadOften(t *testing.T, h hardware, n int, taken func() int64) {
 			t.Fatal(err)
 		}
 		if i == n/10 {
-			before, rss, files = taken(), procKiB("/proc/self/status", "VmRSS"), openFiles(t)
+			before, rss, files = taken(), hardware.HostMachine().MemoryUsed, openFiles(t)
 		}
 	}
-	grown, resident := taken()-before, procKiB("/proc/self/status", "VmRSS")-rss
+	grown, resident := taken()-before, hardware.HostMachine().MemoryUsed-rss
 	t.Logf("%d loads: device memory grew by %d bytes, resident memory by %d", n, grown, resident)
 	if grown > 0 || resident > 16<<20 || openFiles(t) > files {
 		t.Errorf("device memory grew by %d bytes, resident memory by %d, open files from %d to %d", grown, resident, files, openFiles(t))
@@ -134,7 +135,7 @@ func TestLoads200Times(t *testing.T) {
 	}
 	host := device.NewHost(device.HostOptions{Workers: 2})
 	defer host.Close()
-	h := hardware{Device: host, Profile: plan.HostProfile, available: func() (int64, error) { return 1 << 30, nil }}
+	h := hardware.Hardware{Device: host, Profile: plan.HostProfile, Available: func() (int64, error) { return 1 << 30, nil }}
 	loadOften(t, h, n, func() int64 { return host.Live().Bytes })
 	if live := host.Live(); live != (device.Live{}) {
 		t.Errorf("%+v are left", live)
@@ -148,14 +149,14 @@ func TestUnderBallast(t *testing.T) {
 	const limit = 64 << 20
 	host := device.NewHost(device.HostOptions{Workers: 2, Limit: limit, GraphBytes: 1 << 20})
 	defer host.Close()
-	h := hardware{Device: host, Profile: plan.HostProfile, available: func() (int64, error) { return 16 << 20, nil }}
-	l, err := prepareOn(func(config.Options) (hardware, error) { return h, nil },
+	h := hardware.Hardware{Device: host, Profile: plan.HostProfile, Available: func() (int64, error) { return 16 << 20, nil }}
+	l, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return h, nil },
 		config.Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
 	if err == nil {
 		t.Fatal("a plan with more memory for graphs than there is")
 	}
-	h.available = func() (int64, error) { return 2 << 30, nil }
-	l, err = prepareOn(func(config.Options) (hardware, error) { return h, nil },
+	h.Available = func() (int64, error) { return 2 << 30, nil }
+	l, err = prepareOn(func(config.Options) (hardware.Hardware, error) { return h, nil },
 		config.Options{Model: "internal/model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
 	if err != nil {
 		t.Fatal(err)

@@ -19,22 +19,13 @@ import (
 	"golang.org/x/term"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/failure"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
-	"reel/generator/internal/unixsocket"
-	"reel/generator/internal/weights"
 )
 
 // version is the release, which make sets.
 var version string
-
-// Exit codes, as in sysexits.h.
-const (
-	exitFailure  = 1
-	exitUsage    = 64
-	exitTempFail = 75 // a later start can succeed
-	exitConfig   = 78
-)
 
 func main() {
 	// A log whose reader has gone must not end the generator.
@@ -104,18 +95,5 @@ func (p *program) run(args []string) int {
 	default:
 		_, _ = fmt.Fprintf(p.stderr, "reel-generator: %v\n", err)
 	}
-	return exitCode(err)
-}
-
-func exitCode(err error) int {
-	switch {
-	case errors.Is(err, config.ErrUsage):
-		return exitUsage
-	case errors.Is(err, unixsocket.ErrLocked), // its owner starts or drains
-		errors.Is(err, weights.ErrChanged): // the next start loads the new files
-		return exitTempFail
-	case errors.Is(err, config.ErrConfig):
-		return exitConfig
-	}
-	return exitFailure
+	return failure.ExitCode(err)
 }

@@ -21,6 +21,7 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/failure"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
 	"reel/generator/internal/weights"
@@ -183,7 +184,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	if e, ok := f.read(frames).(*protocol.Error); !ok || e.Code != protocol.CodeShutdown {
 		t.Errorf("got %+v", e)
 	}
-	if code := f.wait(); code != exitFailure {
+	if code := f.wait(); code != failure.ExitFailure {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -244,9 +245,9 @@ func TestFailures(t *testing.T) {
 		err  error
 		want int
 	}{
-		"a model that is unusable": {config.Refuse(config.ErrConfig, "no such directory"), exitConfig},
-		"a model that is written":  {config.Refuse(config.ErrConfig, "it cannot be served: %w", weights.ErrChanged), exitTempFail},
-		"a load that fails":        {errors.New("out of memory"), exitFailure},
+		"a model that is unusable": {config.Refuse(config.ErrConfig, "no such directory"), failure.ExitConfig},
+		"a model that is written":  {config.Refuse(config.ErrConfig, "it cannot be served: %w", weights.ErrChanged), failure.ExitTempFail},
+		"a load that fails":        {errors.New("out of memory"), failure.ExitFailure},
 	} {
 		f := newFixture(t)
 		f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, engineRunner, error) {
@@ -269,7 +270,7 @@ func TestDeviceFails(t *testing.T) {
 			t.Errorf("got %+v", e)
 		}
 	}
-	if code := f.wait(); code != exitFailure {
+	if code := f.wait(); code != failure.ExitFailure {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -291,7 +292,7 @@ func TestSocketIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.start()
-		if code := f.wait(); code != exitConfig || !strings.Contains(f.stderr.String(), f.socket) {
+		if code := f.wait(); code != failure.ExitConfig || !strings.Contains(f.stderr.String(), f.socket) {
 			t.Errorf("%s: exit code %d, stderr %s", name, code, f.stderr.String())
 		}
 		if _, err := os.Lstat(f.socket); err != nil {
@@ -325,7 +326,7 @@ func TestBadValues(t *testing.T) {
 	for name, value := range bad {
 		f := newFixture(t)
 		f.start("--" + name + "=" + value)
-		if code := f.wait(); code != exitConfig || !strings.Contains(f.stderr.String(), "--"+name) {
+		if code := f.wait(); code != failure.ExitConfig || !strings.Contains(f.stderr.String(), "--"+name) {
 			t.Errorf("--%s: exit code %d, stderr %s", name, code, f.stderr.String())
 		}
 		f = newFixture(t)
@@ -337,7 +338,7 @@ func TestBadValues(t *testing.T) {
 			return ""
 		}
 		f.start()
-		if code := f.wait(); code != exitConfig || !strings.Contains(f.stderr.String(), variable) {
+		if code := f.wait(); code != failure.ExitConfig || !strings.Contains(f.stderr.String(), variable) {
 			t.Errorf("%s: exit code %d, stderr %s", variable, code, f.stderr.String())
 		}
 	}
@@ -346,7 +347,7 @@ func TestBadValues(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{"--nonsense"}, {"word"}, {"version", "word"}, {"--model"}} {
 		f := newFixture(t)
-		if code := f.program.run(args); code != exitUsage || strings.Count(f.stderr.String(), "\n") != 1 {
+		if code := f.program.run(args); code != failure.ExitUsage || strings.Count(f.stderr.String(), "\n") != 1 {
 			t.Errorf("%q: exit code %d, stderr %s", args, code, f.stderr.String())
 		}
 	}
@@ -367,7 +368,7 @@ func TestVersion(t *testing.T) {
 func TestDevice(t *testing.T) {
 	f := newFixture(t)
 	f.start("--device", "cuda")
-	if code := f.wait(); code != exitConfig || strings.Count(f.stderr.String(), "\n") != 1 || !strings.Contains(f.stderr.String(), "--device host") {
+	if code := f.wait(); code != failure.ExitConfig || strings.Count(f.stderr.String(), "\n") != 1 || !strings.Contains(f.stderr.String(), "--device host") {
 		t.Errorf("exit code %d, stderr %s", code, f.stderr.String())
 	}
 	f = newFixture(t)

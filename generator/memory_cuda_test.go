@@ -12,6 +12,8 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/failure"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/plan"
 	"reel/kernels/device"
 	gpu "reel/kernels/device/cuda"
@@ -19,7 +21,7 @@ import (
 )
 
 // onGPU makes a model of a directory ready, with the device to close.
-func onGPU(t *testing.T, o config.Options, open func(config.Options) (hardware, error)) (prepared, *engine.Engine, error) {
+func onGPU(t *testing.T, o config.Options, open func(config.Options) (hardware.Hardware, error)) (prepared, *engine.Engine, error) {
 	t.Helper()
 	if o.MaxGraphs == 0 {
 		o.MaxGraphs = 1024
@@ -61,11 +63,11 @@ func modelDirs() []string {
 func TestGPUMemoryIsAsPlanned(t *testing.T) {
 	for _, dir := range modelDirs() {
 		for _, o := range []config.Options{{Model: dir, MaxBatch: 64}, {Model: dir, MaxBatch: 4, MaxSeqLen: 512}} {
-			l, e, err := onGPU(t, o, openHardware)
+			l, e, err := onGPU(t, o, hardware.Open)
 			if err != nil {
 				t.Fatalf("%s: %v", dir, err)
 			}
-			taken, by := l.hardware.taken()
+			taken, by := l.hardware.Taken()
 			planned := l.sizes.AtStart()
 			t.Logf("%s, %d sequences of %d tokens: planned %s, NVML (%s) has %s, %s more; overhead %s, weights %s, arena %s, KV %s, %d graphs %s", l.name, l.plan.MaxBatch, l.plan.Context,
 				plan.GiB(planned), by, plan.GiB(taken), plan.GiB(planned-taken), plan.GiB(l.sizes.Overhead), plan.GiB(l.sizes.WeightBytes()), plan.GiB(l.sizes.Arena), plan.GiB(l.sizes.KVPool()), l.sizes.StartGraphs, plan.GiB(l.sizes.GraphsAtStart))
@@ -118,7 +120,7 @@ var leaves = []int64{1 << 30, 256 << 20, 16 << 20}
 // With almost no memory left beside it a running engine goes on: what graphs it cannot
 // have it does without, and the tokens are the same.
 func TestGPUUnderBallast(t *testing.T) {
-	l, e, err := onGPU(t, config.Options{MaxBatch: 8, Precapture: []int{}, GraphMemory: 1 << 30}, openHardware)
+	l, e, err := onGPU(t, config.Options{MaxBatch: 8, Precapture: []int{}, GraphMemory: 1 << 30}, hardware.Open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,14 +148,14 @@ func TestGPUUnderBallast(t *testing.T) {
 func serving(t *testing.T, leave int64, third func(release func())) (l prepared, e *engine.Engine, release func(), looks int, err error) {
 	t.Helper()
 	release = func() {}
-	l, e, err = onGPU(t, config.Options{}, func(o config.Options) (hardware, error) {
-		h, err := openHardware(o)
+	l, e, err = onGPU(t, config.Options{}, func(o config.Options) (hardware.Hardware, error) {
+		h, err := hardware.Open(o)
 		if err != nil {
 			return h, err
 		}
 		release = sync.OnceFunc(ballast(t, h.Device.(*gpu.Device), leave))
-		available := h.available
-		h.available = func() (int64, error) {
+		available := h.Available
+		h.Available = func() (int64, error) {
 			if looks++; looks == 3 {
 				third(release)
 			}
@@ -199,10 +201,10 @@ func TestGPUStartsUnderBallast(t *testing.T) {
 // it has taken nothing, and tells what it lacks and whose it is. Where they go
 // meanwhile it serves.
 func TestGPUWaitsForMemory(t *testing.T) {
-	defer func(w waiting) { gpuPatience = w }(gpuPatience)
-	gpuPatience = waiting{limit: 300 * time.Millisecond, pause: 10 * time.Millisecond}
+	defer func(w hardware.Retry) { hardware.Patience = w }(hardware.Patience)
+	hardware.Patience = hardware.Retry{Limit: 300 * time.Millisecond, Pause: 10 * time.Millisecond}
 	l, _, release, looks, err := serving(t, leaves[2], func(func()) {})
-	if !errors.Is(err, device.ErrBusy) || !errors.Is(err, config.ErrNoRoom) || errors.Is(err, config.ErrConfig) || explain(err).Code != protocol.CodeGPUBusy || looks < 2 {
+	if !errors.Is(err, device.ErrBusy) || !errors.Is(err, config.ErrNoRoom) || errors.Is(err, config.ErrConfig) || failure.Explain(err).Code != protocol.CodeGPUBusy || looks < 2 {
 		t.Fatalf("after %d looks: %v", looks, err)
 	}
 	t.Logf("%s left: after %d looks: %v", plan.GiB(leaves[2]), looks, err)
@@ -212,7 +214,7 @@ func TestGPUWaitsForMemory(t *testing.T) {
 	release()
 	closeGPU(t, l, nil)
 
-	gpuPatience.limit = time.Minute
+	hardware.Patience.Limit = time.Minute
 	l, e, _, looks, err := serving(t, leaves[2], func(release func()) { release() })
 	if err != nil || looks != 3 {
 		t.Fatalf("after %d looks: %v", looks, err)
@@ -224,7 +226,7 @@ func TestGPUWaitsForMemory(t *testing.T) {
 // Loading, generating and unloading 200 times grows neither the GPU's memory nor this
 // process's.
 func TestGPULoads200Times(t *testing.T) {
-	h, err := openHardware(config.Options{Device: "cuda"})
+	h, err := hardware.Open(config.Options{Device: "cuda"})
 	if err != nil {
 		t.Fatal(err)
 	}

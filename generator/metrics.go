@@ -10,6 +10,7 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/gpu"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/metrics"
 )
 
@@ -47,16 +48,10 @@ func (a *engineActor) reading() *gpu.Reading {
 	return &r
 }
 
-// reader reads a GPU until it is closed.
-type reader interface {
-	Read() gpu.Reading
-	Close()
-}
-
 // watched is an engine on a GPU that is read while it runs.
 type watched struct {
 	engineRunner
-	gpu reader
+	gpu hardware.Reader
 }
 
 // Run runs the engine.
@@ -65,13 +60,13 @@ func (w watched) Run() error {
 	return w.engineRunner.Run()
 }
 
-// watch reads the hardware beside the engine where that was asked for. Metrics
+// watchGPU reads the hardware beside the engine where that was asked for. Metrics
 // lack what a driver without NVML cannot tell; requests are served all the same.
-func (h hardware) watch(e engineRunner, o config.Options) engineRunner {
-	if o.Metrics == "" || h.open == nil {
+func watchGPU(h hardware.Hardware, e engineRunner, o config.Options) engineRunner {
+	if o.Metrics == "" || h.OpenReader == nil {
 		return e
 	}
-	r, err := h.open()
+	r, err := h.OpenReader()
 	if err != nil {
 		return e
 	}

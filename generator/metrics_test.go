@@ -14,7 +14,9 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/failure"
 	"reel/generator/internal/gpu"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/server"
 	"reel/protocol"
 )
@@ -53,8 +55,8 @@ func TestMetrics(t *testing.T) {
 	path, graphics := filepath.Join(filepath.Dir(f.socket), "m.sock"), heat{make(chan struct{})}
 	f.program.load = func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, engineRunner, error) {
 		m, e, err := f.load(ctx, o, progress)
-		h := hardware{open: func() (reader, error) { return graphics, nil }}
-		return m, h.watch(e, o), err
+		h := hardware.Hardware{OpenReader: func() (hardware.Reader, error) { return graphics, nil }}
+		return m, watchGPU(h, e, o), err
 	}
 	f.engine.hold = true
 	f.start("--metrics", "unix:"+path)
@@ -88,7 +90,7 @@ func TestMetricsAreAskedFor(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:9464", ":9464", "example.org:9464"} {
 		f := newFixture(t)
 		f.start("--metrics", address)
-		if code := f.wait(); code != exitConfig || !strings.Contains(f.stderr.String(), "127.0.0.1:9464") {
+		if code := f.wait(); code != failure.ExitConfig || !strings.Contains(f.stderr.String(), "127.0.0.1:9464") {
 			t.Errorf("%s: exit code %d: %s", address, code, f.stderr.String())
 		}
 	}
@@ -100,7 +102,7 @@ func TestMetricsAreAskedFor(t *testing.T) {
 	defer l.Close()
 	f := newFixture(t)
 	f.start("--metrics", "unix:"+taken)
-	if code := f.wait(); code != exitConfig || !strings.Contains(f.stderr.String(), "another program listens") {
+	if code := f.wait(); code != failure.ExitConfig || !strings.Contains(f.stderr.String(), "another program listens") {
 		t.Errorf("a socket in use: exit code %d: %s", code, f.stderr.String())
 	}
 }

@@ -152,7 +152,7 @@ func measureOps(o config.Options, ops opsOptions) (*opsReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	report.ReadGBs, report.Machine = max(report.ReadGBs, again), l.hardware.machine()
+	report.ReadGBs, report.Machine = max(report.ReadGBs, again), l.hardware.Machine()
 	return report, r.close()
 }
 

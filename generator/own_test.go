@@ -17,6 +17,7 @@ import (
 
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
+	"reel/generator/internal/failure"
 	"reel/generator/internal/server"
 	"reel/protocol"
 )
@@ -73,7 +74,7 @@ func TestRecordIsTheOwners(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"--metrics", port}, nil} {
-		if code, said := f.besides(badModel, args...); code != exitConfig || f.record().State != "" {
+		if code, said := f.besides(badModel, args...); code != failure.ExitConfig || f.record().State != "" {
 			t.Errorf("%v beside one that serves: exit code %d, %s, record %+v", args, code, said, f.record())
 		}
 	}

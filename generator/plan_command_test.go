@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"reel/generator/internal/failure"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/plan"
 )
@@ -27,7 +28,7 @@ func TestPlanCommand(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	out.Reset()
-	if code := p.run([]string{"plan", "--vram", "659MiB"}); code != exitConfig || !strings.Contains(errs.String(), "lower --max-seq-len to") {
+	if code := p.run([]string{"plan", "--vram", "659MiB"}); code != failure.ExitConfig || !strings.Contains(errs.String(), "lower --max-seq-len to") {
 		t.Errorf("exit %d: %s%s", code, out.String(), errs.String())
 	}
 	for _, line := range []string{"embedding", "KV cache, paged", "dense", "for further users", "arena", "graphs", "context and libraries", "total at most", "fits: false"} {
@@ -39,7 +40,7 @@ func TestPlanCommand(t *testing.T) {
 	if code := p.run([]string{"plan", "--device", "host"}); code != 0 || !strings.Contains(out.String(), "the bound is ") {
 		t.Errorf("on the host: exit %d: %s%s", code, out.String(), errs.String())
 	}
-	if code := p.run([]string{"plan", "--vram", "many"}); code != exitConfig {
+	if code := p.run([]string{"plan", "--vram", "many"}); code != failure.ExitConfig {
 		t.Errorf("exit %d", code)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/model"
 	"reel/generator/internal/plan"
 	"reel/kernels"
@@ -19,8 +20,8 @@ import (
 func TestPlanIsTheSizeOfStepMemory(t *testing.T) {
 	h := device.NewHost(device.HostOptions{Workers: 1})
 	defer h.Close()
-	l, err := prepareOn(func(config.Options) (hardware, error) {
-		return hardware{Device: h, Profile: plan.HostProfile, available: func() (int64, error) { return 1 << 30, nil }}, nil
+	l, err := prepareOn(func(config.Options) (hardware.Hardware, error) {
+		return hardware.Hardware{Device: h, Profile: plan.HostProfile, Available: func() (int64, error) { return 1 << 30, nil }}, nil
 	}, config.Options{MaxBatch: 3, MaxSeqLen: 100}, func(float64, string) {})
 	if err != nil {
 		t.Fatal(err)
@@ -49,8 +50,8 @@ func TestNothingIsTakenWithoutAPlan(t *testing.T) {
 			allocations++
 		}
 	})
-	_, err := prepareOn(func(config.Options) (hardware, error) {
-		return hardware{Device: h, Profile: plan.HostProfile, available: func() (int64, error) { return 1 << 20, nil }}, nil
+	_, err := prepareOn(func(config.Options) (hardware.Hardware, error) {
+		return hardware.Hardware{Device: h, Profile: plan.HostProfile, Available: func() (int64, error) { return 1 << 20, nil }}, nil
 	}, config.Options{}, func(float64, string) {})
 	if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), "1.0 MiB are to be had") || allocations != 0 {
 		t.Errorf("%v, after %d allocations", err, allocations)

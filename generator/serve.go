@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/metrics"
 	"reel/generator/internal/server"
@@ -58,7 +59,7 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, notes journal, o config.Options, settings *config.Reader) error {
 	progress := newProgress(p.stderr, log)
 	log = log.Level(zerolog.TraceLevel)
-	if err := chooseDevice(p.signals, log, p.stderr.Flush, &o); err != nil {
+	if err := hardware.Choose(p.signals, log, p.stderr.Flush, &o); err != nil {
 		return err
 	}
 	asked, err := listenMetrics(o.Metrics, log)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/memlimit"
 	"reel/generator/internal/plan"
 	"reel/kernels/device"
@@ -73,9 +74,38 @@ func goMemory() int64 {
 
 // noMemory is err of an engine's start on the host: memory that cgroups or rlimits
 // refuse is the operator's to mend.
-func (h hardware) noMemory(name string, err error) error {
-	if h.available == nil && errors.Is(err, device.ErrOutOfMemory) {
+func noMemory(h hardware.Hardware, name string, err error) error {
+	if h.Available == nil && errors.Is(err, device.ErrOutOfMemory) {
 		return cannotServe(name, err)
 	}
 	return err
+}
+
+// fit plans what the device's memory is used for. What does not fit is the
+// operator's to mend, unless it would if other programs held none: that is
+// device.ErrBusy.
+func (l *prepared) fit(p plan.Planner, use plan.WeightUse) error {
+	b, err := l.hardware.Budget(use)
+	if err != nil {
+		return err
+	}
+	l.sizes, l.plan, err = p.Plan(b.Bytes)
+	err = b.Explain(err)
+	l.heapRoom = plan.ProgramRoom + l.sizes.Graphs + max(0, b.Hard-l.sizes.Total())
+	if !errors.Is(err, config.ErrNoRoom) {
+		if err != nil {
+			err = config.Refuse(config.ErrConfig, "%w", err)
+		}
+		return err
+	}
+	if l.hardware.Whole != nil {
+		whole, failed := l.hardware.Whole()
+		if failed != nil {
+			return failed
+		}
+		if _, _, e := p.Plan(whole); e == nil {
+			return fmt.Errorf("%w: %w", device.ErrBusy, err)
+		}
+	}
+	return config.Refuse(config.ErrConfig, "%w", err)
 }

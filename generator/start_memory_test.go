@@ -14,6 +14,8 @@ import (
 	"testing/fstest"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/failure"
+	"reel/generator/internal/hardware"
 	"reel/generator/internal/memlimit"
 	"reel/generator/internal/plan"
 	"reel/kernels/device"
@@ -30,11 +32,11 @@ func limit(kind memlimit.Kind, name string, left int64) memlimit.Limit {
 }
 
 // bounded is the host with these limits beside a roomy machine's.
-func bounded(t *testing.T, list ...memlimit.Limit) func(config.Options) (hardware, error) {
-	h := hostHardware()
+func bounded(t *testing.T, list ...memlimit.Limit) func(config.Options) (hardware.Hardware, error) {
+	h := hardware.Host()
 	t.Cleanup(func() { h.Device.(*device.Host).Close() })
-	h.limits = func() ([]memlimit.Limit, error) { return append([]memlimit.Limit{roomy}, list...), nil }
-	return func(config.Options) (hardware, error) { return h, nil }
+	h.Limits = func() ([]memlimit.Limit, error) { return append([]memlimit.Limit{roomy}, list...), nil }
+	return func(config.Options) (hardware.Hardware, error) { return h, nil }
 }
 
 // The KV pool shrinks with a cgroup or an rlimit, and a start that cannot fit ends
@@ -56,7 +58,7 @@ func TestLimitsBindThePlan(t *testing.T) {
 			t.Errorf("%v: Go's heap may grow by %s, wants at most %s", kind, plan.GiB(l.heapRoom), plan.GiB(most))
 		}
 		_, err = prepareOn(bounded(t, limit(kind, "a limit", room+2*miB)), config.Options{}, func(float64, string) {})
-		if !errors.Is(err, config.ErrNoRoom) || exitCode(err) != exitConfig || explain(err).Code != protocol.CodeOutOfMemory ||
+		if !errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig || failure.Explain(err).Code != protocol.CodeOutOfMemory ||
 			!strings.Contains(err.Error(), "a limit of ") {
 			t.Errorf("%v: got %v", kind, err)
 		}
@@ -111,13 +113,13 @@ func TestStartIsRefusedBeforeReading(t *testing.T) {
 func TestRefusedMemoryIsToldApart(t *testing.T) {
 	for _, err := range []error{
 		cannotServe("m", fmt.Errorf("mmap: %w", syscall.ENOMEM)),
-		hardware{}.noMemory("m", fmt.Errorf("%w: %w", device.ErrOutOfMemory, syscall.ENOMEM)),
+		noMemory(hardware.Hardware{}, "m", fmt.Errorf("%w: %w", device.ErrOutOfMemory, syscall.ENOMEM)),
 	} {
-		if !errors.Is(err, config.ErrNoRoom) || exitCode(err) != exitConfig || explain(err).Code != protocol.CodeOutOfMemory {
+		if !errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig || failure.Explain(err).Code != protocol.CodeOutOfMemory {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := cannotServe("m", errors.New("another")); errors.Is(err, config.ErrNoRoom) || exitCode(err) != exitConfig {
+	if err := cannotServe("m", errors.New("another")); errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig {
 		t.Errorf("got %v", err)
 	}
 }

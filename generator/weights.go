@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 
+	"reel/generator/internal/failure"
 	"reel/generator/internal/server"
 	"reel/generator/internal/weights"
 )
@@ -33,7 +34,7 @@ func modelChanged(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.Join(explain(err), err)
+	return errors.Join(failure.Explain(err), err)
 }
 
 // watchWeights begins to watch, where there is something to watch, until ended is

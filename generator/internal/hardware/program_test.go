@@ -1,6 +1,6 @@
-//go:build linux && !cuda
+//go:build !cuda
 
-package main
+package hardware
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/failure"
 	"reel/kernels/device"
 	"reel/protocol"
 )
@@ -36,8 +37,8 @@ func TestProgramThatDoesNotStart(t *testing.T) {
 		m.programDoes(t, c.script)
 		o := config.Options{Device: "cuda"}
 		err := m.chooseDevice(nil, zerolog.Nop(), &o)
-		if e := explain(err); m.ran != nil || exitCode(err) != exitConfig || e.Code != protocol.CodeGPUAbsent || !strings.Contains(e.Message, c.want) {
-			t.Errorf("%s: ran %v, exit code %d, %+v", name, m.ran, exitCode(err), e)
+		if e := failure.Explain(err); m.ran != nil || failure.ExitCode(err) != failure.ExitConfig || e.Code != protocol.CodeGPUAbsent || !strings.Contains(e.Message, c.want) {
+			t.Errorf("%s: ran %v, exit code %d, %+v", name, m.ran, failure.ExitCode(err), e)
 		}
 		var log bytes.Buffer
 		o.Device = "auto"
@@ -51,7 +52,7 @@ func TestProgramThatDoesNotStart(t *testing.T) {
 // the exit code lets a service manager try again.
 func TestGPUsThatAreBeingSetUp(t *testing.T) {
 	m := newMachine(t)
-	m.patience = waiting{limit: time.Minute, pause: time.Millisecond}
+	m.patience = Retry{Limit: time.Minute, Pause: time.Millisecond}
 	m.programDoes(t, "cd '"+m.dir+"'; test -e three && exit; test ! -e two || touch three; test ! -e one || touch two; touch one; "+says("SystemNotReady"))
 	var log bytes.Buffer
 	_ = m.chooseDevice(nil, zerolog.New(&log), &config.Options{Device: "cuda"})
@@ -59,11 +60,11 @@ func TestGPUsThatAreBeingSetUp(t *testing.T) {
 		t.Errorf("it is not waited for: %s", log.String())
 	}
 	m = newMachine(t)
-	m.patience = waiting{limit: 10 * time.Millisecond, pause: time.Millisecond}
+	m.patience = Retry{Limit: 10 * time.Millisecond, Pause: time.Millisecond}
 	m.programDoes(t, says("SystemNotReady"))
 	err := m.chooseDevice(nil, zerolog.Nop(), &config.Options{Device: "cuda"})
-	if m.ran != nil || !errors.Is(err, device.ErrBusy) || exitCode(err) != exitFailure || explain(err).Code != protocol.CodeGPUBusy {
-		t.Errorf("ran %v, exit code %d, %v", m.ran, exitCode(err), err)
+	if m.ran != nil || !errors.Is(err, device.ErrBusy) || failure.ExitCode(err) != failure.ExitFailure || failure.Explain(err).Code != protocol.CodeGPUBusy {
+		t.Errorf("ran %v, exit code %d, %v", m.ran, failure.ExitCode(err), err)
 	}
 }
 

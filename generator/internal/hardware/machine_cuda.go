@@ -1,6 +1,6 @@
-//go:build linux && cuda
+//go:build cuda
 
-package main
+package hardware
 
 import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -30,7 +30,7 @@ func driverVersion() string {
 }
 
 // openReader begins to read d's load and faults.
-func openReader(d *gpu.Device) (reader, error) {
+func openReader(d *gpu.Device) (Reader, error) {
 	uuid, err := d.UUID()
 	if err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
-//go:build linux && cuda && !fault
+//go:build cuda && !fault
 
-package main
+package hardware
 
 import (
 	"reel/kernels/device"

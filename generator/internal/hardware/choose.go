@@ -1,6 +1,6 @@
-//go:build linux && !cuda
+//go:build !cuda
 
-package main
+package hardware
 
 import (
 	"errors"
@@ -25,8 +25,8 @@ type system struct {
 	nodes     string   // device nodes of GPUs, as a glob
 	beside    func() (string, error)
 	exec      func(path string, args, env []string) error
-	flush     func()  // comes before exec
-	patience  waiting // for GPUs that are being set up
+	flush     func() // comes before exec
+	patience  Retry  // for GPUs that are being set up
 }
 
 var thisSystem = system{
@@ -34,14 +34,14 @@ var thisSystem = system{
 	nodes:     "/dev/nvidia[0-9]*",
 	beside:    os.Executable,
 	exec:      syscall.Exec,
-	patience:  gpuPatience,
+	patience:  Patience,
 }
 
-// chooseDevice settles o.Device, once. For a GPU it becomes the program that has
+// Choose settles o.Device, once. For a GPU it becomes the program that has
 // the cuda device, with the same process id. A service that says cuda gets cuda
 // or a clear failure, never a processor in silence. stop ends it with errSignal.
 // flush writes the log before another program takes the process over.
-func chooseDevice(stop <-chan os.Signal, log zerolog.Logger, flush func(), o *config.Options) error {
+func Choose(stop <-chan os.Signal, log zerolog.Logger, flush func(), o *config.Options) error {
 	s := thisSystem
 	s.flush = flush
 	return s.chooseDevice(stop, log, o)
@@ -92,8 +92,8 @@ func (s system) driver() string {
 	return ""
 }
 
-// driverLibrary is the path of the driver's library, or empty.
-func driverLibrary() string { return thisSystem.driver() }
+// DriverLibrary is the path of the driver's library, or empty.
+func DriverLibrary() string { return thisSystem.driver() }
 
-// openHardware opens the device that was chosen.
-func openHardware(config.Options) (hardware, error) { return hostHardware(), nil }
+// Open opens the device that was chosen.
+func Open(config.Options) (Hardware, error) { return Host(), nil }

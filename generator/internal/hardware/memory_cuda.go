@@ -1,6 +1,6 @@
-//go:build linux && cuda
+//go:build cuda
 
-package main
+package hardware
 
 import (
 	"os"

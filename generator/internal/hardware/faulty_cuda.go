@@ -1,6 +1,6 @@
-//go:build linux && cuda && fault
+//go:build cuda && fault
 
-package main
+package hardware
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 )
 
 // A start that waits for a GPU gives up soon: a test should see the end of it.
-func init() { gpuPatience.limit = 3 * time.Second }
+func init() { Patience.Limit = 3 * time.Second }
 
 // spoiled is d as tests want it: SIGUSR1 has the next replay come after a kernel
 // that writes where no memory is, and SIGUSR2 behind a wait that has no end.

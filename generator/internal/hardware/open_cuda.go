@@ -1,6 +1,6 @@
-//go:build linux && cuda
+//go:build cuda
 
-package main
+package hardware
 
 import (
 	"errors"
@@ -16,50 +16,50 @@ import (
 	gpu "reel/kernels/device/cuda"
 )
 
-// chooseDevice settles o.Device, once. This program has the cuda device, and
+// Choose settles o.Device, once. This program has the cuda device, and
 // would not have started without a driver.
-func chooseDevice(_ <-chan os.Signal, _ zerolog.Logger, _ func(), o *config.Options) error {
+func Choose(_ <-chan os.Signal, _ zerolog.Logger, _ func(), o *config.Options) error {
 	if o.Device == "auto" {
 		o.Device = "cuda"
 	}
 	return nil
 }
 
-// driverLibrary is the driver's library: without it this program does not start.
-func driverLibrary() string { return "libcuda.so.1, with which this program was started" }
+// DriverLibrary is the driver's library: without it this program does not start.
+func DriverLibrary() string { return "libcuda.so.1, with which this program was started" }
 
-// cudaIsThere and cudaStarts are no errors: this is the program, and it has started.
-func cudaIsThere() error { return nil }
-func cudaStarts() error  { return nil }
+// FindCUDA and cudaStarts are no errors: this is the program, and it has started.
+func FindCUDA() error { return nil }
+func TryCUDA() error  { return nil }
 
-// openHardware opens the device that was chosen.
-func openHardware(o config.Options) (hardware, error) {
+// Open opens the device that was chosen.
+func Open(o config.Options) (Hardware, error) {
 	if o.Device == "host" {
-		return hostHardware(), nil
+		return Host(), nil
 	}
 	watch := watchMemory(o.GPU)
 	d, err := gpu.New(o.GPU, cuda.Fatbin)
 	if errors.Is(err, device.ErrBadBuffer) {
-		return hardware{}, config.Refuse(config.ErrConfig, "--gpu %d: %w: %w", o.GPU, config.ErrNoGPU, err)
+		return Hardware{}, config.Refuse(config.ErrConfig, "--gpu %d: %w: %w", o.GPU, config.ErrNoGPU, err)
 	}
 	if errors.Is(err, device.ErrOutOfMemory) { // not even a context fits beside what others hold
 		err = fmt.Errorf("%w: %w", device.ErrBusy, err)
 	}
 	if err != nil {
-		return hardware{}, err
+		return Hardware{}, err
 	}
-	h := hardware{Device: spoiled(d), Profile: plan.GPUProfile, machine: describe(d), open: func() (reader, error) { return openReader(d) }}
+	h := Hardware{Device: spoiled(d), Profile: plan.GPUProfile, Machine: describe(d), OpenReader: func() (Reader, error) { return openReader(d) }}
 	if watch != nil {
-		h.taken = watch.taken
+		h.Taken = watch.taken
 		if bytes, _ := watch.taken(); bytes > 0 {
 			h.Overhead = bytes + laterOverhead
 		}
 	}
-	h.available = func() (int64, error) {
+	h.Available = func() (int64, error) {
 		free, _, err := d.MemInfo()
 		return h.Overhead - laterOverhead + free - free/32, err // the context is there already
 	}
-	h.whole = func() (int64, error) {
+	h.Whole = func() (int64, error) {
 		_, total, err := d.MemInfo()
 		return total - total/32, err
 	}

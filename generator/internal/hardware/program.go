@@ -1,6 +1,6 @@
-//go:build linux && !cuda
+//go:build !cuda
 
-package main
+package hardware
 
 import (
 	"bytes"
@@ -100,7 +100,7 @@ func refused(err error, said string) error {
 // tryPatiently tries until the machine has set up its GPUs, or that took too long.
 func (s system) tryPatiently(p cudaProgram, stop <-chan os.Signal, log zerolog.Logger) error {
 	told := false
-	return s.patience.whileBusy(func(_ float64, what string) {
+	return s.patience.WhileBusy(func(_ float64, what string) {
 		if !told {
 			log.Warn().Msg(what)
 		}
@@ -108,14 +108,14 @@ func (s system) tryPatiently(p cudaProgram, stop <-chan os.Signal, log zerolog.L
 	}, func() error { return p.try(stop) })
 }
 
-// cudaIsThere is an error where the program with the cuda device is not beside this
+// FindCUDA is an error where the program with the cuda device is not beside this
 // one, and cudaStarts where it does not start.
-func cudaIsThere() error {
+func FindCUDA() error {
 	_, err := thisSystem.findBeside()
 	return err
 }
 
-func cudaStarts() error {
+func TryCUDA() error {
 	p, err := thisSystem.find()
 	if err == nil {
 		err = p.try(nil)

@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package hardware
 
 import (
 	"os"
@@ -10,7 +8,7 @@ import (
 )
 
 func TestHostMachineIsDescribed(t *testing.T) {
-	m := hostMachine()
+	m := HostMachine()
 	if m.Name == "" || m.Driver != "" || m.MemoryUsed < 1<<20 || m.MemoryTotal <= m.MemoryUsed {
 		t.Errorf("%+v", m)
 	}

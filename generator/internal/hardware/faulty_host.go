@@ -1,6 +1,6 @@
-//go:build linux && fault
+//go:build fault
 
-package main
+package hardware
 
 import (
 	"fmt"

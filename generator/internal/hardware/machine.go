@@ -1,0 +1,46 @@
+package hardware
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"reel/protocol"
+)
+
+// HostMachine is this machine's processors, and the memory of this process.
+func HostMachine() protocol.Machine {
+	m := protocol.Machine{Name: "unknown processor"}
+	if f, err := os.Open("/proc/cpuinfo"); err == nil {
+		m.Name = procField(f, "model name", m.Name)
+		f.Close()
+	}
+	m.MemoryUsed, m.MemoryTotal = procKiB("/proc/self/status", "VmRSS"), procKiB("/proc/meminfo", "MemTotal")
+	return m
+}
+
+// procKiB is a field of a file such as /proc/meminfo that is in kB, in bytes; 0
+// where it is not there.
+func procKiB(path, name string) int64 {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	number, _, _ := strings.Cut(procField(f, name, ""), " ")
+	kib, _ := strconv.ParseInt(number, 10, 64) // what is no number is 0
+	return kib << 10
+}
+
+// procField is the first value of a field in a file such as /proc/cpuinfo, or otherwise.
+func procField(r io.Reader, name, otherwise string) string {
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		key, value, found := strings.Cut(lines.Text(), ":")
+		if found && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return otherwise
+}

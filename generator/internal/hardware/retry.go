@@ -1,0 +1,31 @@
+package hardware
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"reel/kernels/device"
+)
+
+// Retry is how long a start waits for a device that other programs hold, or
+// for the memory that they do: those of a boot, or the generator before this one.
+type Retry struct{ Limit, Pause time.Duration }
+
+var Patience = Retry{Limit: time.Minute, Pause: time.Second}
+
+// WhileBusy calls try until it is no longer device.ErrBusy, or the limit has
+// passed; then it is tried no more.
+func (p Retry) WhileBusy(progress func(float64, string), try func() error) error {
+	for begun := time.Now(); ; time.Sleep(p.Pause) {
+		err := try()
+		if !errors.Is(err, device.ErrBusy) {
+			return err
+		}
+		waited := time.Since(begun)
+		if waited >= p.Limit {
+			return fmt.Errorf("after %v: %w", waited.Round(time.Millisecond), err)
+		}
+		progress(0, fmt.Sprintf("waiting for the GPU, %.0f s: %v", waited.Seconds(), err))
+	}
+}
