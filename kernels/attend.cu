@@ -25,7 +25,7 @@ template <int CHUNKS> struct AttendSource {
 	}
 	// Lane l's row: that of position from+l, or of the nearest that the tile sees and the
 	// pool has. What lies beyond may be NaN, and 0·NaN is NaN.
-	__device__ __forceinline__ uint32_t find(const AttendTile &tile, int from) const {
+	__device__ __forceinline__ uint32_t row_of(const AttendTile &tile, int from) const {
 		const int p = min(max(from + (int)threadIdx.x % 32, tile.first), tile.kept);
 		const uint32_t at = load_l2(table + (p >> shift)); // volatile: else the compiler puts it behind the loads of keys and values
 		return first + at * page + (p & (1 << shift) - 1);
@@ -81,15 +81,15 @@ template <int CHUNKS> struct AttendQueries {
 	__device__ __forceinline__ void round() {
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++)
-			v[j] = {attend_pair(x[j][0].x, x[j][0].y), attend_pair(x[j][0].z, x[j][0].w), attend_pair(x[j][1].x, x[j][1].y), attend_pair(x[j][1].z, x[j][1].w)};
+			v[j] = {attend_pack(x[j][0].x, x[j][0].y), attend_pack(x[j][0].z, x[j][0].w), attend_pack(x[j][1].x, x[j][1].y), attend_pack(x[j][1].z, x[j][1].w)};
 	}
 	// The same of heads that are turned and rounded, [group][32*CHUNKS] in shared memory.
-	__device__ __forceinline__ void get(const uint16_t *turned, const AttendTile &tile) {
+	__device__ __forceinline__ void load_processed(const uint16_t *processed, const AttendTile &tile) {
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			v[j] = {};
-			if (in < tile.group) v[j] = *(const uint4 *)(turned + 32 * (in * CHUNKS + j) + 8 * by);
+			if (in < tile.group) v[j] = *(const uint4 *)(processed + 32 * (in * CHUNKS + j) + 8 * by);
 		}
 	}
 };
@@ -164,7 +164,7 @@ template <int CHUNKS> struct AttendWeights {
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
 		uint32_t w[4];
 #pragma unroll
-		for (int i = 0; i < 4; i++) w[i] = attend_pair(s[i][0], s[i][1]);
+		for (int i = 0; i < 4; i++) w[i] = attend_pack(s[i][0], s[i][1]);
 #pragma unroll
 		for (int h = 0; h < HALVES; h++) {
 			uint4 own = {};
@@ -196,22 +196,22 @@ template <int CHUNKS> struct AttendWeights {
 };
 
 // out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j of row t's sequence
-// up to its own, or the last a.see of them. Grid: [rows][KV heads, by ENTRIES query
+// up to its own, or the last a.visible of them. Grid: [rows][KV heads, by ENTRIES query
 // heads][at most splits by TEAMS]. A block takes TEAMS splits at once, then those gridDim.z
 // times TEAMS after them, and while it adds some the keys and values of its next are on
 // their way to registers. The bits are the same whatever the grid and TEAMS, and whether
-// q, k and v are turned here (AttendTurnedArgs) or were before.
+// q, k and v are turned here (AttendDeferredArgs) or were before.
 template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void attend(const Args &a) {
-	using Own = AttendOwn<32 * CHUNKS, WARPS * TEAMS, Args>;
-	constexpr bool TURNED = Own::TURNED;
+	using Own = AttendOwnHeads<32 * CHUNKS, WARPS * TEAMS, Args>;
+	constexpr bool DEFERRED = Own::DEFERRED;
 	constexpr int WIDE = 64 * AttendBlock<CHUNKS>::HALVES, ALL = WARPS * TEAMS, THREADS = 32 * ALL;
-	extern __shared__ __align__(128) float attend_room[]; // [2][ALL][group][WIDE], and AttendSum [group][WIDE] of the splits before
-	__shared__ AttendMark marks[2][ALL][ENTRIES];
+	extern __shared__ __align__(128) float attend_shared[]; // [2][ALL][group][WIDE], and AttendSum [group][WIDE] of the splits before
+	__shared__ SoftmaxState states[2][ALL][ENTRIES];
 	pdl_launch_dependents();
 	// QKV's kernels let this one begin when those before them are through. So all is there to
 	// read but what QKV writes: queries, and the row's own key and value.
 	if (!a.afterQKV) pdl_wait();
-	const AttendTile tile = attend_tile<TURNED>(a);
+	const AttendTile tile = attend_tile<DEFERRED>(a);
 	const int first = tile.first / SPLIT, splits = tile.last / SPLIT + 1, step = gridDim.z * TEAMS;
 	int split = first + blockIdx.z * TEAMS; // the first that the block has
 	if (split >= splits) return; // a short context
@@ -224,26 +224,26 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	bool live = from <= tile.last && from + BLOCK > tile.first;
 	// Where the next split lies is read before this one's keys: else its answer comes
 	// behind them, and the next keys are asked for when nothing is on its way.
-	uint32_t rows = source.find(tile, from), next = source.find(tile, from + step * SPLIT);
-	const bool newest = !TURNED && from + BLOCK > tile.last; // what the row's own key is for, or nothing
+	uint32_t rows = source.row_of(tile, from), next = source.row_of(tile, from + step * SPLIT);
+	const bool newest = !DEFERRED && from + BLOCK > tile.last; // what the row's own key is for, or nothing
 	if (newest) pdl_wait();
-	const Own own(a, tile, TURNED && (splits - 1 - first) / TEAMS % gridDim.z == blockIdx.z);
-	own.fetch();
-	AttendSum *run = (AttendSum *)(attend_room + 2 * ALL * tile.group * WIDE);
+	const Own own(a, tile, DEFERRED && (splits - 1 - first) / TEAMS % gridDim.z == blockIdx.z);
+	own.prefetch();
+	AttendSum *run = (AttendSum *)(attend_shared + 2 * ALL * tile.group * WIDE);
 	int buffer = 0;
 	AttendWeights<CHUNKS> w;
 	const auto keep = [&](bool mine) { // a warp's sums, for all
 		if (live) {
 			w.weigh();
-			float *sums = attend_room + (buffer * ALL + warp) * tile.group * WIDE;
-			if (TURNED && mine)
+			float *sums = attend_shared + (buffer * ALL + warp) * tile.group * WIDE;
+			if (DEFERRED && mine)
 				w.template sum<true>(b, tile, from, own.value(), sums);
 			else
 				w.template sum<false>(b, tile, from, nullptr, sums);
 		} else {
 			w.most = -INFINITY, w.weight = 0;
 		}
-		if (lane % 4 == 0) marks[buffer][warp][lane / 4] = {w.most, w.weight};
+		if (lane % 4 == 0) states[buffer][warp][lane / 4] = {w.most, w.weight};
 	};
 	const auto add = [&](bool last) { // the warps' sums of the split
 #ifndef REEL_RACE // which shows that racecheck finds a missing barrier
@@ -258,7 +258,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 			for (int t = 0; t < TEAMS; t++) {
 				if (t > 0 && split + t >= splits) break;
 				const int from = buffer * ALL + t * WARPS;
-				AttendSum sum = attend_add<WIDE>(marks[buffer] + t * WARPS, attend_room + from * tile.group * WIDE, tile.group, i);
+				AttendSum sum = attend_add<WIDE>(states[buffer] + t * WARPS, attend_shared + from * tile.group * WIDE, tile.group, i);
 				if (whole) {
 					all.add(sum.sum, sum.most, sum.weight);
 					continue;
@@ -276,7 +276,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	};
 	// The loads are here alone: where registers are loaded at two places, the compiler
 	// loads others and moves them, and a move awaits its load.
-	for (bool any = false; live || split + step < splits || TURNED && !any; any = true) {
+	for (bool any = false; live || split + step < splits || DEFERRED && !any; any = true) {
 		if (any && live) w.score(q, b), w.mask(a, tile, from);
 		__syncwarp(); // loads stay behind it
 		b.load_keys(source, rows);
@@ -289,20 +289,20 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 			live = from <= tile.last;
 		} else {
 			if (!newest) pdl_wait();
-			if (TURNED) {
-				own.turn();
+			if (DEFERRED) {
+				own.process();
 				__syncthreads();
-				q.get(own.queries(), tile);
+				q.load_processed(own.queries(), tile);
 			} else {
 				q.load(a, tile);
 				q.round();
 			}
 		}
 		if (split + step >= splits) break;
-		rows = next, next = source.find(tile, from + 2 * step * SPLIT);
+		rows = next, next = source.row_of(tile, from + 2 * step * SPLIT);
 	}
-	if (!TURNED && !live && !newest) pdl_wait();
-	const bool mine = TURNED && live && from + BLOCK > tile.last; // the warp has the row's own position
+	if (!DEFERRED && !live && !newest) pdl_wait();
+	const bool mine = DEFERRED && live && from + BLOCK > tile.last; // the warp has the row's own position
 	if (live) w.score(q, b);
 	if (mine) w.score_own(q, own.key(), tile.last - from);
 	if (live) w.mask(a, tile, from);
@@ -324,11 +324,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two(c
 extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two(const __grid_constant__ AttendArgs a) { attend<4, 2>(a); }
 
 // The same of q, k and v that are not turned.
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_32_turned(const __grid_constant__ AttendTurnedArgs a) { attend<1, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64_turned(const __grid_constant__ AttendTurnedArgs a) { attend<2, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_96_turned(const __grid_constant__ AttendTurnedArgs a) { attend<3, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_128_turned(const __grid_constant__ AttendTurnedArgs a) { attend<4, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_32_two_turned(const __grid_constant__ AttendTurnedArgs a) { attend<1, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_64_two_turned(const __grid_constant__ AttendTurnedArgs a) { attend<2, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two_turned(const __grid_constant__ AttendTurnedArgs a) { attend<3, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two_turned(const __grid_constant__ AttendTurnedArgs a) { attend<4, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_32_turned(const __grid_constant__ AttendDeferredArgs a) { attend<1, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64_turned(const __grid_constant__ AttendDeferredArgs a) { attend<2, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_96_turned(const __grid_constant__ AttendDeferredArgs a) { attend<3, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_128_turned(const __grid_constant__ AttendDeferredArgs a) { attend<4, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_32_two_turned(const __grid_constant__ AttendDeferredArgs a) { attend<1, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_64_two_turned(const __grid_constant__ AttendDeferredArgs a) { attend<2, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two_turned(const __grid_constant__ AttendDeferredArgs a) { attend<3, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two_turned(const __grid_constant__ AttendDeferredArgs a) { attend<4, 2>(a); }

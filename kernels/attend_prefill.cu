@@ -5,7 +5,7 @@
 #include "ptx/wgmma.cuh"
 
 // Attention of prefill: out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j
-// of row t's sequence up to its own, or the last a.see of them, in blocks of
+// of row t's sequence up to its own, or the last a.visible of them, in blocks of
 // PREFILL_KEYS positions that all rows of a tile share (the recurrence is that of Dao,
 // FlashAttention-2, 2023).
 //
@@ -18,10 +18,10 @@
 // and lane/4+8, and of these elements 8i + 2(lane%4) and the next.
 template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	static constexpr int STEPS = DIM / 16;  // of 16 elements
-	static constexpr int PLACES = DIM / 8;  // of 16 bytes, for a key or a value
-	static constexpr int PLANE = PREFILL_KEYS * PLACES; // of 16 bytes: keys or values of a block
+	static constexpr int CHUNKS = DIM / 8;  // of 16 bytes, for a key or a value
+	static constexpr int PLANE = PREFILL_KEYS * CHUNKS; // of 16 bytes: keys or values of a block
 	// So many threads copy a row, each EACH times 16 bytes; a thread has ROWS rows.
-	static constexpr int LANES = DIM % 64 == 0 ? 8 : 4, EACH = PLACES / LANES;
+	static constexpr int LANES = DIM % 64 == 0 ? 8 : 4, EACH = CHUNKS / LANES;
 	static constexpr int APART = 32 * PREFILL_WARPS / LANES, ROWS = PREFILL_KEYS / APART;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -32,33 +32,33 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 
 	const AttendArgs &a;
 	const PrefillTile &tile;
-	uint4 *const room;              // [2 stages][keys, values][PLANE]
+	uint4 *const stages;              // [2 stages][keys, values][PLANE]
 	const uint32_t plane;           // of 16 bytes: keys or values of one layer of a page
 	PrefillRun run;
 	int position[2];                // of the lane's entries, -1 where none is
-	int at[2];                      // their place in [T][heads]
+	int at[2];                      // their chunk in [T][heads]
 	int least, last;                // position of the warp's entries
 	int page[ROWS];                 // of what the thread copies next
 	const uint4 *source[ROWS];      // of the keys of that
-	int there[ROWS];                // bytes of each 16 to be copied, the others 0
+	int validBytes[ROWS];                // bytes of each 16 to be copied, the others 0
 	uint32_t q[STEPS][4];           // rounded, as mma has its A operand
 	float o[8 * STEPS];             // sums of the split: as mma has its result
 	float most[2], weight[2];       // of the split: largest score, sum of the lane's weights
 	float allMost[2], allWeight[2]; // of the splits before
 	int firstSplit;                 // that the block of threads computes
 
-	__device__ __forceinline__ Prefill(const AttendArgs &a, const PrefillTile &tile, uint4 *room)
-		: a(a), tile(tile), room(room), plane((a.kvHeads << a.pageShift) * (dim(a) / 8)) {}
+	__device__ __forceinline__ Prefill(const AttendArgs &a, const PrefillTile &tile, uint4 *stages)
+		: a(a), tile(tile), stages(stages), plane((a.kvHeads << a.pageShift) * (dim(a) / 8)) {}
 
 	static __device__ __forceinline__ int dim(const AttendArgs &a) { return EXACT ? DIM : a.dim; }
 	static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
 	static __device__ __forceinline__ int entry(int half) { return threadIdx.x / 32 * 16 + lane() / 4 + 8 * half; }
 
-	// Where 16 bytes lie: in runs of RUN places of all rows, so that eight rows of one
-	// place are in different banks, and as wgmma wants it where RUN is 8.
-	static constexpr int RUN = DIM % 64 == 0 ? 8 : PLACES;
-	static __device__ __forceinline__ int turn(int row) { return RUN == 8 ? row & 7 : row >> 1 & 3; }
-	static __device__ __forceinline__ int of(int run) { return run * PREFILL_KEYS * RUN; }
+	// Where 16 bytes lie: in runs of RUN chunks of all rows, so that eight rows of one
+	// chunk are in different banks, and as wgmma wants it where RUN is 8.
+	static constexpr int RUN = DIM % 64 == 0 ? 8 : CHUNKS;
+	static __device__ __forceinline__ int swizzle(int row) { return RUN == 8 ? row & 7 : row >> 1 & 3; }
+	static __device__ __forceinline__ int run_offset(int run) { return run * PREFILL_KEYS * RUN; }
 
 	// Loads the run's queries and positions.
 	__device__ __forceinline__ void load_queries(float2 (&x)[STEPS][4]) {
@@ -73,9 +73,9 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		}
 	}
 
-	__device__ __forceinline__ void keep_queries(const float2 (&x)[STEPS][4]) {
+	__device__ __forceinline__ void round_queries(const float2 (&x)[STEPS][4]) {
 #pragma unroll
-		for (int i = 0; i < 4 * STEPS; i++) q[i / 4][i % 4] = attend_pair(x[i / 4][i % 4].x, x[i / 4][i % 4].y);
+		for (int i = 0; i < 4 * STEPS; i++) q[i / 4][i % 4] = attend_pack(x[i / 4][i % 4].x, x[i / 4][i % 4].y);
 		last = __reduce_max_sync(~0u, max(position[0], position[1]));
 		least = __reduce_min_sync(~0u, (int)min((unsigned)position[0], (unsigned)position[1]) & INT32_MAX);
 	}
@@ -87,37 +87,37 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	}
 
 	// Begins to read the pages of block n.
-	__device__ __forceinline__ void find(int n) {
+	__device__ __forceinline__ void load_pages(int n) {
 		const int32_t *table = a.blockTable + (size_t)run.slot * a.pages;
 #pragma unroll
 		for (int i = 0; i < ROWS; i++) page[i] = __ldcg(table + ((uint32_t)min(n * PREFILL_KEYS + copied(i), run.end - 1) >> a.pageShift));
 	}
 
-	// The place in a block of the i-th position that a thread copies.
+	// The chunk in a block of the i-th position that a thread copies.
 	static __device__ __forceinline__ int copied(int i) { return threadIdx.x / LANES + APART * i; }
 
 	// Tells where block n lies, whose pages were read.
-	__device__ __forceinline__ void locate(int n) {
-		const uint32_t stride = plane * 2 * a.layers, places = dim(a) / 8;
-		const uint4 *keys = (const uint4 *)a.pool + (size_t)plane * (2 * a.layer) + (tile.kvHead << a.pageShift) * places + threadIdx.x % LANES;
+	__device__ __forceinline__ void find_rows(int n) {
+		const uint32_t stride = plane * 2 * a.layers, chunks = dim(a) / 8;
+		const uint4 *keys = (const uint4 *)a.pool + (size_t)plane * (2 * a.layer) + (tile.kvHead << a.pageShift) * chunks + threadIdx.x % LANES;
 #pragma unroll
 		for (int i = 0; i < ROWS; i++) {
 			const int p = n * PREFILL_KEYS + copied(i);
-			there[i] = p < run.end ? 16 : 0; // what lies beyond the last position may be NaN, and 0·NaN is NaN
-			source[i] = keys + (size_t)(uint32_t)page[i] * stride + (p & (1 << a.pageShift) - 1) * places;
+			validBytes[i] = p < run.end ? 16 : 0; // what lies beyond the last position may be NaN, and 0·NaN is NaN
+			source[i] = keys + (size_t)(uint32_t)page[i] * stride + (p & (1 << a.pageShift) - 1) * chunks;
 		}
 	}
 
 	// Begins to copy the keys (which 0) or values (1) that were located.
-	__device__ __forceinline__ void bring(int stage, int which) const {
-		const int row = threadIdx.x / LANES, place = threadIdx.x % LANES;
-		uint4 *to = room + (stage * 2 + which) * PLANE + row * RUN + (place ^ turn(row));
+	__device__ __forceinline__ void copy_block(int stage, int which) const {
+		const int row = threadIdx.x / LANES, chunk = threadIdx.x % LANES;
+		uint4 *to = stages + (stage * 2 + which) * PLANE + row * RUN + (chunk ^ swizzle(row));
 #pragma unroll
 		for (int i = 0; i < ROWS; i++)
 #pragma unroll
 			for (int j = 0; j < EACH; j++) {
-				const bool in = EXACT || 8 * (place + j * LANES) < a.dim;
-				cp_async_zero_fill(to + i * APART * RUN + (RUN == 8 ? of(j) : j * LANES), source[i] + which * plane + (in ? j * LANES : 0), in ? there[i] : 0);
+				const bool in = EXACT || 8 * (chunk + j * LANES) < a.dim;
+				cp_async_zero_fill(to + i * APART * RUN + (RUN == 8 ? run_offset(j) : j * LANES), source[i] + which * plane + (in ? j * LANES : 0), in ? validBytes[i] : 0);
 			}
 	}
 
@@ -127,24 +127,24 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		for (int i = 0; i < 32; i++) s[i] = 0;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 		if (WGMMA) {
-			const uint32_t keys = shared_address(room + stage * 2 * PLANE);
+			const uint32_t keys = shared_address(stages + stage * 2 * PLANE);
 			wgmma_pin(s);
 			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < STEPS; k++)
-				wgmma_bf16_64<0>(s, q[k][0], q[k][1], q[k][2], q[k][3], wgmma_descriptor(keys + 16 * of(k / 4) + k % 4 * 32));
+				wgmma_bf16_64<0>(s, q[k][0], q[k][1], q[k][2], q[k][3], wgmma_descriptor(keys + 16 * run_offset(k / 4) + k % 4 * 32));
 			wgmma_commit(), wgmma_wait<0>();
 			wgmma_pin(s);
 			return;
 		}
 #endif
-		const int row = lane() % 8 + lane() / 16 * 8, place = lane() / 8 % 2 ^ turn(row);
-		const uint32_t keys = shared_address(room + stage * 2 * PLANE + row * RUN);
+		const int row = lane() % 8 + lane() / 16 * 8, chunk = lane() / 8 % 2 ^ swizzle(row);
+		const uint32_t keys = shared_address(stages + stage * 2 * PLANE + row * RUN);
 #pragma unroll
 		for (int k = 0; k < STEPS; k++) {
 #pragma unroll
 			for (int i = 0; i < 8; i += 2) {
-				const uint4 b = ldmatrix(keys + 16 * (of(2 * k / RUN) + (2 * k % RUN ^ place) + 8 * i * RUN));
+				const uint4 b = ldmatrix(keys + 16 * (run_offset(2 * k / RUN) + (2 * k % RUN ^ chunk) + 8 * i * RUN));
 				mma_bf16(s + 4 * i, q[k][0], q[k][1], q[k][2], q[k][3], b.x, b.y);
 				mma_bf16(s + 4 * i + 4, q[k][0], q[k][1], q[k][2], q[k][3], b.z, b.w);
 			}
@@ -156,14 +156,14 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		for (int i = 0; i < 8; i++)
 #pragma unroll
 			for (int e = 0; e < 4; e++)
-				if (const int p = from + 8 * i + lane() % 4 * 2 + e % 2; p > position[e / 2] || (WINDOWED && p <= position[e / 2] - a.see)) s[4 * i + e] = -INFINITY;
+				if (const int p = from + 8 * i + lane() % 4 * 2 + e % 2; p > position[e / 2] || (WINDOWED && p <= position[e / 2] - a.visible)) s[4 * i + e] = -INFINITY;
 	}
 
 	// Turns scores into weights 2^(score·scale - most), rounded, as pairs; and brings the
 	// sums so far to the same base.
 	__device__ __forceinline__ void weigh(uint32_t (&p)[8][2], float (&s)[32], int from) {
 		float factor[2];
-		if (from + PREFILL_KEYS - 1 > least || (WINDOWED && from <= last - a.see)) mask(s, from);
+		if (from + PREFILL_KEYS - 1 > least || (WINDOWED && from <= last - a.visible)) mask(s, from);
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			float high = -INFINITY;
@@ -178,7 +178,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			float sum = __fmul_rn(weight[half], factor[half]);
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
-				p[i][half] = attend_pair(exp2_approx(__fmaf_rn(s[4 * i + 2 * half], a.scale, -base)), exp2_approx(__fmaf_rn(s[4 * i + 2 * half + 1], a.scale, -base)));
+				p[i][half] = attend_pack(exp2_approx(__fmaf_rn(s[4 * i + 2 * half], a.scale, -base)), exp2_approx(__fmaf_rn(s[4 * i + 2 * half + 1], a.scale, -base)));
 				// The sum of weights is of those that values are multiplied by.
 				sum = __fadd_rn(sum, __fadd_rn(BF16::low(p[i][half]), BF16::high(p[i][half])));
 			}
@@ -193,26 +193,26 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	__device__ __forceinline__ void add_values(const uint32_t (&p)[8][2], int stage) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 		if (WGMMA) {
-			const uint32_t values = shared_address(room + (stage * 2 + 1) * PLANE);
+			const uint32_t values = shared_address(stages + (stage * 2 + 1) * PLANE);
 			wgmma_pin(o);
 			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < 4; k++)
 #pragma unroll
 				for (int h = 0; h < DIM / 64; h++)
-					wgmma_bf16_64<1>(o + 32 * h, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], wgmma_descriptor(values + 16 * of(h) + k * 2048));
+					wgmma_bf16_64<1>(o + 32 * h, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], wgmma_descriptor(values + 16 * run_offset(h) + k * 2048));
 			wgmma_commit(), wgmma_wait<0>();
 			wgmma_pin(o);
 			return;
 		}
 #endif
-		const int row = lane() % 16, place = lane() / 16 ^ turn(row);
-		const uint32_t values = shared_address(room + (stage * 2 + 1) * PLANE + row * RUN);
+		const int row = lane() % 16, chunk = lane() / 16 ^ swizzle(row);
+		const uint32_t values = shared_address(stages + (stage * 2 + 1) * PLANE + row * RUN);
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
 #pragma unroll
 			for (int i = 0; i < STEPS; i++) {
-				const uint4 b = ldmatrix_transposed(values + 16 * (of(2 * i / RUN) + (2 * i % RUN ^ place) + 16 * k * RUN));
+				const uint4 b = ldmatrix_transposed(values + 16 * (run_offset(2 * i / RUN) + (2 * i % RUN ^ chunk) + 16 * k * RUN));
 				mma_bf16(o + 8 * i, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b.x, b.y);
 				mma_bf16(o + 8 * i + 4, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b.z, b.w);
 			}
@@ -231,7 +231,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	}
 
 	// Waits until keys or values of a block are there, of all threads.
-	static __device__ __forceinline__ void await() {
+	static __device__ __forceinline__ void wait_for_block() {
 		cp_async_wait<1>();
 		__syncwarp();
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -245,23 +245,23 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		const bool live = n * PREFILL_KEYS <= last; // else the block is past all of the warp's rows
 		uint32_t p[8][2];
 		float s[32];
-		await(); // the keys; and the other stage has been read
-		if (after < blocks) locate(after), bring(stage ^ 1, 0);
+		wait_for_block(); // the keys; and the other stage has been read
+		if (after < blocks) find_rows(after), copy_block(stage ^ 1, 0);
 		cp_async_commit();
 		if (WGMMA || live) scores(s, stage);
 		if (live)
 			weigh(p, s, n * PREFILL_KEYS);
 		else
 			no_weights(p);
-		await();
-		if (after < blocks) bring(stage ^ 1, 1);
+		wait_for_block();
+		if (after < blocks) copy_block(stage ^ 1, 1);
 		cp_async_commit();
-		find(next(after));
+		load_pages(next(after));
 		if (WGMMA || live) add_values(p, stage);
 	}
 
 	// Leaves the sums of a split for prefill_merge.
-	__device__ __forceinline__ void leave(int half, int split) const {
+	__device__ __forceinline__ void store_partial(int half, int split) const {
 		float *to = a.partial + ((size_t)at[half] * a.splits + split) * (dim(a) + 2);
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++)
@@ -290,7 +290,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	}
 
 	// Keeps sums in `out` for the next split.
-	__device__ __forceinline__ void keep(int half) const {
+	__device__ __forceinline__ void store_sums(int half) const {
 		float *to = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++)
@@ -303,7 +303,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++) o[4 * i + 2 * half] = prefill_mean(o[4 * i + 2 * half], inverse), o[4 * i + 2 * half + 1] = prefill_mean(o[4 * i + 2 * half + 1], inverse);
 		if (!a.rounded)
-			keep(half);
+			store_sums(half);
 		else if (a.f16)
 			write_rounded<F16>(half);
 		else
@@ -325,14 +325,14 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			weight[half] = __fadd_rn(weight[half], __shfl_xor_sync(~0u, weight[half], 2));
 			if (position[half] < split * PREFILL_SPLIT) continue;
 			if (!whole) {
-				leave(half, split);
+				store_partial(half, split);
 				continue;
 			}
 			if (position[half] >= PREFILL_SPLIT) add(half, split);
 			if (position[half] < (split + 1) * PREFILL_SPLIT)
 				write(half);
 			else
-				keep(half);
+				store_sums(half);
 		}
 		clear();
 	}
@@ -343,7 +343,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		const int blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS;
 		int n = tile.part * PREFILL_BLOCKS, stage = 0;
 		if (WINDOWED) {
-			const int first = max(0, run.begin + 1 - a.see) / PREFILL_KEYS;
+			const int first = max(0, run.begin + 1 - a.visible) / PREFILL_KEYS;
 			while (n + PREFILL_BLOCKS <= first) n += tile.parts * PREFILL_BLOCKS;
 			n = max(n, first);
 			firstSplit = n / PREFILL_BLOCKS;
@@ -351,22 +351,22 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		if (n >= blocks) return;
 		float2 queries[STEPS][4];
 		// What QKV writes comes behind this wait; all else is there as soon as it lets this kernel begin.
-		find(n);
+		load_pages(n);
 		if (!WGMMA) pdl_wait(); // registers are few: where the pages lie comes after it
-		locate(n);
+		find_rows(n);
 		if (WGMMA) pdl_wait();
-		bring(0, 0), cp_async_commit();
-		bring(0, 1), cp_async_commit();
+		copy_block(0, 0), cp_async_commit();
+		copy_block(0, 1), cp_async_commit();
 		load_queries(queries);
-		find(next(n));
-		keep_queries(queries);
+		load_pages(next(n));
+		round_queries(queries);
 		allMost[0] = allMost[1] = -INFINITY, allWeight[0] = allWeight[1] = 0;
 		clear();
 		for (int after = next(n); n < blocks; n = after, after = next(after), stage ^= 1) {
 			compute(n, after, stage, blocks);
 			if (after >= blocks || after / PREFILL_BLOCKS != n / PREFILL_BLOCKS) end(n / PREFILL_BLOCKS, whole);
 		}
-		__syncthreads(); // `room` is free
+		__syncthreads(); // `stages` is free
 	}
 };
 
@@ -374,7 +374,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 // last one first][splits at once]. Where rows of a joined tile have several splits, its
 // blocks compute all of its runs, each block some of the splits.
 template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__ void prefill(const AttendArgs &a) {
-	extern __shared__ __align__(1024) uint4 prefill_room[];
+	extern __shared__ __align__(1024) uint4 prefill_shared[];
 	PrefillTile tile = prefill_tile(a);
 	const PrefillTile joined = prefill_joined(a, tile);
 	asm volatile("" : "+r"(tile.inverse) : "r"(joined.first), "r"(joined.part)); // divisions: done before the wait
@@ -382,7 +382,7 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 	if (!a.afterQKV) pdl_wait();
 	const int lane = threadIdx.x % 32, end = joined.limit - 1;
 	const int low = load_l2_ordered(a.position + min(joined.first + lane, end)), high = load_l2_ordered(a.position + min(joined.first + lane + 32, end));
-	Prefill<DIM, EXACT, WINDOWED> p(a, tile, prefill_room);
+	Prefill<DIM, EXACT, WINDOWED> p(a, tile, prefill_shared);
 	p.run = prefill_run<WINDOWED>(a, tile.first, tile.limit);
 	const int splits = __reduce_max_sync(~0u, max(low, high)) / PREFILL_SPLIT + 1;
 	if (splits > 1 && joined.parts > 1) {
@@ -398,7 +398,7 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 		if (row >= tile.limit) break;
 		p.run = prefill_run<WINDOWED>(a, row, tile.limit);
 	}
-	if (!whole && attend_last(a.arrived + tile.first / a.window * gridDim.x + blockIdx.x, min(tile.parts, splits))) prefill_merge<WINDOWED>(a, tile);
+	if (!whole && attend_is_last(a.arrived + tile.first / a.window * gridDim.x + blockIdx.x, min(tile.parts, splits))) prefill_merge<WINDOWED>(a, tile);
 }
 
 // By head size, with so many blocks of threads on a multiprocessor; `any` is for what
@@ -410,7 +410,7 @@ PREFILL_KERNEL(96, 96, true, 2)
 PREFILL_KERNEL(128, 128, true, 2)
 PREFILL_KERNEL(any, 128, false, 2)
 
-// The same for rows that see a.see positions.
+// The same for rows that see a.visible positions.
 #define PREFILL_WINDOW_KERNEL(NAME, DIM, EXACT) \
 	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, 2) reel_attend_prefill_##NAME##_window(const __grid_constant__ AttendArgs a) { prefill<DIM, EXACT, true>(a); }
 PREFILL_WINDOW_KERNEL(64, 64, true)

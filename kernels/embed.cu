@@ -12,7 +12,7 @@ struct EmbedArgs {
 template <class D> __device__ __forceinline__ void embed(const EmbedArgs &a) {
 	pdl_begin();
 	const int token = min(max(a.token[blockIdx.x], 0), a.vocab - 1), row = token % 16;
-	const uint2 *tile = reinterpret_cast<const uint2 *>(a.table + (size_t)(token / 16) * (a.hidden / STEP) * 32);
+	const uint2 *tile = reinterpret_cast<const uint2 *>(a.table + (size_t)(token / 16) * (a.hidden / MMA_K) * 32);
 	float4 *x = reinterpret_cast<float4 *>(a.x + (size_t)blockIdx.x * a.hidden);
 	for (int i = threadIdx.x; i < a.hidden / 4; i += blockDim.x) {
 		// Registers {row, row+8} of columns 0 1, then of columns 2 3.

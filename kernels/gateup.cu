@@ -14,19 +14,19 @@ struct GateUp {
 	using Args = GateUpArgs;
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
-	static constexpr bool ONWARD = true; // whether a product may follow that reads what this one makes
-	static constexpr bool NORMED_NEXT = false; // whether such a one may have a norm
-	static constexpr bool EARLY = true; // whether prepare comes before the sums
-	static constexpr bool ATTENDED = false; // whether attention comes next
-	static constexpr int IN_TURN_1 = 0, IN_TURN_8 = 1; // as inTurn in products_cuda.go
+	static constexpr bool HANDS_OVER = true; // whether a product may follow that reads what this one makes
+	static constexpr bool HANDOVER_NORMED = false; // whether such a one may have a norm
+	static constexpr bool PREPARES_EARLY = true; // whether prepare comes before the sums
+	static constexpr bool ATTENTION_NEXT = false; // whether attention comes next
+	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 1; // as inTurn in products_cuda.go
 	const Args &o;
-	struct Place {}; // nothing to know of a token beforehand
-	struct Sought {}; // nothing that comes to shared memory while sums are made
+	struct TokenInfo {}; // nothing to know of a token beforehand
+	struct Prefetched {}; // nothing that comes to shared memory while sums are made
 
 	__device__ __forceinline__ GateUp(const Args &o) : o(o) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
 	__device__ __forceinline__ int units() const { return (o.inner + 15) / 16; }
-	__device__ __forceinline__ const uint4 *tile(int unit, int r) const { return (r ? o.up : o.gate) + (size_t)unit * (o.in.cols / STEP) * 32; }
+	__device__ __forceinline__ const uint4 *weights(int unit, int r) const { return (r ? o.up : o.gate) + (size_t)unit * (o.in.cols / MMA_K) * 32; }
 	__device__ __forceinline__ void prepare(int, int, int) {}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
 		if (unit * 16 + row >= o.inner) return;
@@ -39,26 +39,26 @@ struct GateUp {
 		return __fmul_rn(__fmul_rn(gate, inverse), up);
 	}
 
-	__device__ __forceinline__ Place place(int) const { return {}; }
+	__device__ __forceinline__ TokenInfo token_info(int) const { return {}; }
 
-	static constexpr int AHEAD = 0; // batches of tokens for which Quads are looked up beforehand
+	static constexpr int QUADS_AHEAD = 0; // batches of tokens for which Quads are looked up beforehand
 	// Four rows, from a multiple of four on, all of which are there.
-	struct Spot {
+	struct UnitRows {
 		int row;
 
-		__device__ __forceinline__ Spot(const Args &, int unit, int row) : row(unit * 16 + row) {}
+		__device__ __forceinline__ UnitRows(const Args &, int unit, int row) : row(unit * 16 + row) {}
 	};
 	// What is looked up for them of a token.
 	struct Quad {
-		__device__ __forceinline__ void look_up(const Args &, const Spot &, int, const Place &) {}
+		__device__ __forceinline__ void look_up(const Args &, const UnitRows &, int, const TokenInfo &) {}
 		// What goes on to the next product need not go to memory as it is.
-		__device__ __forceinline__ float4 finish(const Args &o, const Spot &spot, int t, const Place &, const float4 (&y)[2], bool onward, bool there) const {
+		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &, const float4 (&y)[2], bool onward, bool there) const {
 			const float4 v = {gated(y[0].x, y[1].x), gated(y[0].y, y[1].y), gated(y[0].z, y[1].z), gated(y[0].w, y[1].w)};
-			if (!onward && there) *reinterpret_cast<float4 *>(o.out + (size_t)t * o.inner + spot.row) = v;
+			if (!onward && there) *reinterpret_cast<float4 *>(o.out + (size_t)t * o.inner + rows.row) = v;
 			return v;
 		}
 	};
 };
 
-REEL_PROMPT_PRODUCT(reel_gateup, GateUp, 4)
-REEL_PICKED(reel_gateup, GateUp)
+REEL_PREFILL_PRODUCT(reel_gateup, GateUp, 4)
+REEL_GATHERED(reel_gateup, GateUp)

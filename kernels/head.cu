@@ -12,16 +12,16 @@ struct Head {
 	using Args = HeadArgs;
 	static constexpr int R = 1;
 	static constexpr bool NORMED = true;
-	static constexpr bool EARLY = true; // whether prepare comes before the sums
-	static constexpr bool ATTENDED = false; // whether attention comes next
-	static constexpr int IN_TURN_1 = 2, IN_TURN_8 = 2; // as inTurn in products_cuda.go
+	static constexpr bool PREPARES_EARLY = true; // whether prepare comes before the sums
+	static constexpr bool ATTENTION_NEXT = false; // whether attention comes next
+	static constexpr int PERSISTENT_GEMV = 2, PERSISTENT_SKINNY = 2; // as inTurn in products_cuda.go
 	const Args &o;
-	struct Sought {}; // nothing that comes to shared memory while sums are made
+	struct Prefetched {}; // nothing that comes to shared memory while sums are made
 
 	__device__ __forceinline__ Head(const Args &o) : o(o) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
 	__device__ __forceinline__ int units() const { return (o.vocab + 15) / 16; }
-	__device__ __forceinline__ const uint4 *tile(int unit, int) const { return o.w + (size_t)unit * (o.in.cols / STEP) * 32; }
+	__device__ __forceinline__ const uint4 *weights(int unit, int) const { return o.w + (size_t)unit * (o.in.cols / MMA_K) * 32; }
 	__device__ __forceinline__ void prepare(int, int, int) {}
 	__device__ __forceinline__ void finish(int unit, int row, int i, const float (&y)[1]) const {
 		if (unit * 16 + row < o.vocab) o.logits[(size_t)i * o.vocab + unit * 16 + row] = y[0];
@@ -29,4 +29,4 @@ struct Head {
 };
 
 REEL_PRODUCT(reel_head, Head, 8)
-REEL_PICKED(reel_head, Head)
+REEL_GATHERED(reel_head, Head)

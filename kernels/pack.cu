@@ -8,15 +8,15 @@ struct PackArgs {
 
 // four reads four columns of a row.
 __device__ __forceinline__ uint2 pack_four(const uint16_t *p) { return *reinterpret_cast<const uint2 *>(p); }
-__device__ __forceinline__ uint2 pack_four(const float *p) { return rounded<BF16>(*reinterpret_cast<const float4 *>(p)); }
+__device__ __forceinline__ uint2 pack_four(const float *p) { return pack4<BF16>(*reinterpret_cast<const float4 *>(p)); }
 
 // A thread makes one lane's 16 bytes.
 template <class T> __device__ __forceinline__ void pack(const PackArgs &a) {
 	const T *src = static_cast<const T *>(a.src);
-	const int64_t steps = a.cols / STEP, n = (int64_t)(a.rows + 15) / 16 * steps * 32;
+	const int64_t steps = a.cols / MMA_K, n = (int64_t)(a.rows + 15) / 16 * steps * 32;
 	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
 		const int lane = i % 32;
-		const int64_t step = i / 32 % steps, row = i / 32 / steps * 16 + lane / 4, at = step * STEP + lane % 4 * 4;
+		const int64_t step = i / 32 % steps, row = i / 32 / steps * 16 + lane / 4, at = step * MMA_K + lane % 4 * 4;
 		uint2 upper = {0, 0}, lower = {0, 0};
 		if (row < a.rows) upper = pack_four(src + row * a.cols + at);
 		if (row + 8 < a.rows) lower = pack_four(src + (row + 8) * a.cols + at);

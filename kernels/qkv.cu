@@ -25,13 +25,13 @@ struct QKV {
 	using Args = QKVArgs;
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
-	static constexpr bool ONWARD = false, NORMED_NEXT = false;
-	static constexpr bool EARLY = false; // whether prepare comes before the sums: what it reads takes registers
-	static constexpr bool ATTENDED = true; // whether attention comes next
-	static constexpr int IN_TURN_1 = 2, IN_TURN_8 = 1; // as inTurn in products_cuda.go
+	static constexpr bool HANDS_OVER = false, HANDOVER_NORMED = false;
+	static constexpr bool PREPARES_EARLY = false; // whether prepare comes before the sums: what it reads takes registers
+	static constexpr bool ATTENTION_NEXT = true; // whether attention comes next
+	static constexpr int PERSISTENT_GEMV = 2, PERSISTENT_SKINNY = 1; // as inTurn in products_cuda.go
 	const Args &o;
 	// Of a token: its position, and the pool's element of its first key.
-	struct Place {
+	struct TokenInfo {
 		int64_t key;
 		int32_t position, unused;
 	};
@@ -43,7 +43,7 @@ struct QKV {
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
 	__device__ __forceinline__ int units() const { return (o.heads + 2 * o.kvHeads) * (o.dim / 32); }
 
-	__device__ __forceinline__ const uint4 *tile(int unit, int r) const {
+	__device__ __forceinline__ const uint4 *weights(int unit, int r) const {
 		int each = o.dim / 32, head = unit / each, i = unit % each + r * each;
 		const uint4 *w = o.q;
 		if (head >= o.heads + o.kvHeads) {
@@ -53,45 +53,45 @@ struct QKV {
 			w = o.k;
 			head -= o.heads;
 		}
-		return w + (size_t)(head * 2 * each + i) * (o.in.cols / STEP) * 32;
+		return w + (size_t)(head * 2 * each + i) * (o.in.cols / MMA_K) * 32;
 	}
 
-	// What a token's place says of an output: cos and sin of q or k, the page of k or v.
-	struct Sought {
-		float2 turn;
+	// What a token's token says of an output: cos and sin of q or k, the page of k or v.
+	struct Prefetched {
+		float2 rope;
 		int32_t position, page;
 	};
 
-	__device__ __forceinline__ bool turned(int unit) const { return unit < (o.heads + o.kvHeads) * (o.dim / 32); }
-	__device__ __forceinline__ bool kept(int unit) const { return unit >= o.heads * (o.dim / 32); }
-	__device__ __forceinline__ const float2 *turn(int unit, int row, int position) const {
+	__device__ __forceinline__ bool rotated(int unit) const { return unit < (o.heads + o.kvHeads) * (o.dim / 32); }
+	__device__ __forceinline__ bool in_kv(int unit) const { return unit >= o.heads * (o.dim / 32); }
+	__device__ __forceinline__ const float2 *rope_entry(int unit, int row, int position) const {
 		return reinterpret_cast<const float2 *>(o.rope) + (size_t)position * (o.dim / 2) + unit % (o.dim / 32) * 16 + row;
 	}
 	__device__ __forceinline__ const int32_t *page(int t, int position) const { return o.table + (size_t)o.slot[t] * o.pages + position / o.pageTokens; }
 
 	__device__ __forceinline__ void prepare(int unit, int row, int t) {
 		const int position = o.position[t];
-		Sought s = {{1, 0}, position, 0};
-		if (turned(unit)) s.turn = *turn(unit, row, position);
-		if (kept(unit)) s.page = *page(t, position);
-		found(unit, row, t, s);
+		Prefetched s = {{1, 0}, position, 0};
+		if (rotated(unit)) s.rope = *rope_entry(unit, row, position);
+		if (in_kv(unit)) s.page = *page(t, position);
+		use_prefetched(unit, row, t, s);
 	}
 
-	// The same in two parts: seek begins to copy to shared memory what found is called with.
-	__device__ __forceinline__ void seek(int unit, int row, int t, Sought *to) const {
+	// The same in two parts: prefetch begins to copy to shared memory what use_prefetched is called with.
+	__device__ __forceinline__ void prefetch(int unit, int row, int t, Prefetched *to) const {
 		const int position = o.position[t];
 		to->position = position;
-		if (turned(unit))
-			cp_async<8>(&to->turn, turn(unit, row, position));
+		if (rotated(unit))
+			cp_async<8>(&to->rope, rope_entry(unit, row, position));
 		else
-			to->turn = {1, 0};
-		if (kept(unit)) cp_async<4>(&to->page, page(t, position));
+			to->rope = {1, 0};
+		if (in_kv(unit)) cp_async<4>(&to->page, page(t, position));
 	}
 
-	__device__ __forceinline__ void found(int unit, int row, int t, const Sought &s) {
+	__device__ __forceinline__ void use_prefetched(int unit, int row, int t, const Prefetched &s) {
 		const int each = o.dim / 32, head = unit / each, i = unit % each * 16 + row;
-		cosine = s.turn.x;
-		sine = s.turn.y;
+		cosine = s.rope.x;
+		sine = s.rope.y;
 		q = nullptr;
 		if (head < o.heads) {
 			q = o.out + ((size_t)t * o.heads + head) * o.dim + i;
@@ -122,37 +122,37 @@ struct QKV {
 		store(at + o.dim / 2, b);
 	}
 
-	__device__ __forceinline__ Place place(int t) const {
+	__device__ __forceinline__ TokenInfo token_info(int t) const {
 		const int position = o.position[t], block = position / o.pageTokens, inPage = position - block * o.pageTokens;
 		const int64_t page = o.table[(size_t)o.slot[t] * o.pages + block];
 		return {((page * o.layers + o.layer) * 2 * o.kvHeads * o.pageTokens + inPage) * o.dim, position, 0};
 	}
 
-	static constexpr int AHEAD = 2; // batches of tokens for which Quads are looked up beforehand
+	static constexpr int QUADS_AHEAD = 2; // batches of tokens for which Quads are looked up beforehand
 	// Four rows, from a multiple of four on, and those that RoPE pairs with them.
-	struct Spot {
+	struct UnitRows {
 		int inHead;
-		bool turned, query; // whether RoPE turns them, and whether they go to out, else to the pool
+		bool rotated, query; // whether RoPE turns them, and whether they go to out, else to the pool
 		int64_t at;         // the element of out of the first token, or of the pool after the token's first key
 
-		__device__ __forceinline__ Spot(const Args &o, int unit, int row) {
+		__device__ __forceinline__ UnitRows(const Args &o, int unit, int row) {
 			const int each = o.dim / 32, head = __fdividef(unit + 0.5f, each); // a division of integers has ten times the instructions
 			const int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
 			inHead = (unit - head * each) * 16 + row;
-			turned = !which, query = head < o.heads;
+			rotated = !which, query = head < o.heads;
 			at = (query ? (int64_t)head : (int64_t)(which * o.kvHeads + kvHead) * o.pageTokens) * o.dim + inHead;
 		}
 	};
 	// What is looked up for them of a token.
 	struct Quad {
-		float4 turn[2]; // cos and sin of two rows, and of two
+		float4 rope[2]; // cos and sin of two rows, and of two
 
-		__device__ __forceinline__ void look_up(const Args &o, const Spot &spot, int, const Place &place) {
-			turn[0] = turn[1] = {1, 0, 1, 0};
-			if (!spot.turned) return;
-			const float4 *table = reinterpret_cast<const float4 *>(o.rope + ((size_t)place.position * (o.dim / 2) + spot.inHead) * 2);
-			turn[0] = table[0];
-			turn[1] = table[1];
+		__device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int, const TokenInfo &token) {
+			rope[0] = rope[1] = {1, 0, 1, 0};
+			if (!rows.rotated) return;
+			const float4 *table = reinterpret_cast<const float4 *>(o.rope + ((size_t)token.position * (o.dim / 2) + rows.inHead) * 2);
+			rope[0] = table[0];
+			rope[1] = table[1];
 		}
 		static __device__ __forceinline__ void store4(const Args &o, int64_t to, const float4 &v) {
 			if (o.kvType == KV_BF16)
@@ -164,22 +164,22 @@ struct QKV {
 		}
 		static __device__ __forceinline__ float first(float x, float y, float cosine, float sine) { return __fsub_rn(__fmul_rn(x, cosine), __fmul_rn(y, sine)); }
 		static __device__ __forceinline__ float second(float x, float y, float cosine, float sine) { return __fadd_rn(__fmul_rn(y, cosine), __fmul_rn(x, sine)); }
-		__device__ __forceinline__ float4 finish(const Args &o, const Spot &spot, int t, const Place &place, const float4 (&y)[2], bool, bool there) const {
+		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &token, const float4 (&y)[2], bool, bool there) const {
 			const float4 &x = y[0], &z = y[1];
-			const float4 a = {first(x.x, z.x, turn[0].x, turn[0].y), first(x.y, z.y, turn[0].z, turn[0].w), first(x.z, z.z, turn[1].x, turn[1].y), first(x.w, z.w, turn[1].z, turn[1].w)};
-			const float4 b = {second(x.x, z.x, turn[0].x, turn[0].y), second(x.y, z.y, turn[0].z, turn[0].w), second(x.z, z.z, turn[1].x, turn[1].y), second(x.w, z.w, turn[1].z, turn[1].w)};
+			const float4 a = {first(x.x, z.x, rope[0].x, rope[0].y), first(x.y, z.y, rope[0].z, rope[0].w), first(x.z, z.z, rope[1].x, rope[1].y), first(x.w, z.w, rope[1].z, rope[1].w)};
+			const float4 b = {second(x.x, z.x, rope[0].x, rope[0].y), second(x.y, z.y, rope[0].z, rope[0].w), second(x.z, z.z, rope[1].x, rope[1].y), second(x.w, z.w, rope[1].z, rope[1].w)};
 			if (!there) return a;
-			if (spot.query) {
-				float *const out = o.out + (int64_t)t * o.heads * o.dim + spot.at;
+			if (rows.query) {
+				float *const out = o.out + (int64_t)t * o.heads * o.dim + rows.at;
 				*reinterpret_cast<float4 *>(out) = a;
 				*reinterpret_cast<float4 *>(out + o.dim / 2) = b;
 				return a;
 			}
-			store4(o, place.key + spot.at, a);
-			store4(o, place.key + spot.at + o.dim / 2, b);
+			store4(o, token.key + rows.at, a);
+			store4(o, token.key + rows.at + o.dim / 2, b);
 			return a;
 		}
 	};
 };
 
-REEL_PROMPT_PRODUCT(reel_qkv, QKV, 4)
+REEL_PREFILL_PRODUCT(reel_qkv, QKV, 4)

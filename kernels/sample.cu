@@ -38,7 +38,7 @@ constexpr float LOG2E = 1.4426950408889634f;
 
 // How a sequence is sampled, and its logits. They are not divided by the
 // temperature, which changes no order: it is in what turns them into weights.
-struct Draw {
+struct Sampler {
 	const float *logits; // [vocab]
 	int vocab;
 	const uint32_t *penalized; // [vocab/32]: bits of the tokens in the window
@@ -50,7 +50,7 @@ struct Draw {
 	// The logit as the model gave it.
 	__device__ __forceinline__ float raw(int id) const { return __ldcg(logits + id); }
 	// After the penalty.
-	__device__ __forceinline__ float fined(int id, float l) const {
+	__device__ __forceinline__ float penalized_logit(int id, float l) const {
 		if (!penalizes || !(penalized[id >> 5] >> (id & 31) & 1)) return l;
 		return l > 0 ? __fdiv_rn(l, penalty) : __fmul_rn(l, penalty);
 	}
@@ -61,7 +61,7 @@ struct Draw {
 };
 
 // Calls f(id, logit) for ids from, from+step, … below to: eight loads under way at once.
-template <class F> __device__ __forceinline__ void sample_each(const Draw &d, int from, int to, int step, F f) {
+template <class F> __device__ __forceinline__ void sample_each(const Sampler &d, int from, int to, int step, F f) {
 	for (; from < to; from += 8 * step) {
 		float l[8];
 #pragma unroll
@@ -156,7 +156,7 @@ struct SampleBins {
 
 // Adds each token's measure to its bin. All are whole numbers, so their order is free.
 template <class Value, class Measure>
-__device__ static void sample_count(SampleShared &s, const Draw &d, const SampleBins &bins, Value value, Measure measure) {
+__device__ static void sample_count(SampleShared &s, const Sampler &d, const SampleBins &bins, Value value, Measure measure) {
 	for (int i = threadIdx.x; i < BINS; i += SAMPLE_THREADS) s.low[i] = s.high[i] = s.count[i] = 0;
 	__syncthreads();
 	sample_each(d, threadIdx.x, d.vocab, SAMPLE_THREADS, [&](int id, float raw) {
@@ -179,7 +179,7 @@ __device__ __forceinline__ uint64_t sample_bin(const SampleShared &s, int bin) {
 // target(sum of all); keys above bins.limit are left out. It is bins.limit where
 // they never do.
 template <class Value, class Measure, class Target>
-__device__ static uint64_t sample_cut(SampleShared &s, const Draw &d, SampleBins bins, Value value, Measure measure, Target target) {
+__device__ static uint64_t sample_cut(SampleShared &s, const Sampler &d, SampleBins bins, Value value, Measure measure, Target target) {
 	const int first = 2 * threadIdx.x;
 	uint64_t left = 0;
 	for (bool all = true;; all = false) {
@@ -230,7 +230,7 @@ __device__ static uint32_t sample_random(uint64_t seed, int64_t index) {
 
 // Walks the tokens up to key `cut` in the order of their ids, until (random + 1/2)/2^32
 // of their weight is behind. Where nothing has a weight: -1.
-__device__ static int sample_walk(SampleShared &s, const Draw &d, uint64_t cut, uint32_t random) {
+__device__ static int sample_walk(SampleShared &s, const Sampler &d, uint64_t cut, uint32_t random) {
 	int from = 0, to = d.vocab;
 	uint64_t target = 0;
 	for (bool whole = true;; whole = false) {
@@ -238,7 +238,7 @@ __device__ static int sample_walk(SampleShared &s, const Draw &d, uint64_t cut, 
 		const int run = max(1, ((to - from + SAMPLE_WARPS - 1) / SAMPLE_WARPS + 31) / 32 * 32), warp = threadIdx.x / 32;
 		uint64_t sum = 0;
 		sample_each(d, from + warp * run + threadIdx.x % 32, min(to, from + (warp + 1) * run), 32, [&](int id, float raw) {
-			float l = d.fined(id, raw);
+			float l = d.penalized_logit(id, raw);
 			if (sample_key(l, id) <= cut) sum += d.weight(l);
 		});
 		// With a warp's ids in the order of lanes, the last cut is to one id.
@@ -258,7 +258,7 @@ __device__ static int sample_walk(SampleShared &s, const Draw &d, uint64_t cut, 
 
 // The most probable token after the penalty, and what a log-probability needs: the
 // largest logit as the model gave it and ln Σ exp of all.
-__device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
+__device__ static uint64_t sample_scan(SampleShared &s, const Sampler &d) {
 	float top = -INFINITY, most = -INFINITY, sum = 0;
 	int at = threadIdx.x;
 	for (int from = threadIdx.x; from < d.vocab; from += 8 * SAMPLE_THREADS) {
@@ -274,7 +274,7 @@ __device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
 		for (int i = 0; i < 8; i++) {
 			sum += exp2_approx((l[i] - base) * LOG2E);
 			int id = from + i * SAMPLE_THREADS;
-			float f = id < d.vocab ? d.fined(id, l[i]) : -INFINITY;
+			float f = id < d.vocab ? d.penalized_logit(id, l[i]) : -INFINITY;
 			if (f > top) top = f, at = id;
 		}
 	}
@@ -299,12 +299,12 @@ __device__ static uint64_t sample_scan(SampleShared &s, const Draw &d) {
 
 // Draws as draw.go does, but that the walk goes by id where draw.go's goes by
 // probability: the distribution is the same.
-__device__ static int sample_draw(SampleShared &s, Draw &d, uint64_t best, const SampleArgs &a, int row) {
+__device__ static int sample_token(SampleShared &s, Sampler &d, uint64_t best, const SampleArgs &a, int row) {
 	const int greedy = (uint32_t)best;
 	if (d.temperature == 0) return greedy;
 	d.most = sample_logit(best);
 	d.scale = __fdiv_rn(LOG2E, d.temperature);
-	auto value = [&](int id, float raw) { return d.fined(id, raw); };
+	auto value = [&](int id, float raw) { return d.penalized_logit(id, raw); };
 	const float minP = d.minP;
 	d.minP = 0; // it comes after the two others
 	// 64 bins for each factor of 2 in weight, near enough.
@@ -325,7 +325,7 @@ __device__ static int sample_draw(SampleShared &s, Draw &d, uint64_t best, const
 }
 
 // Leaves the n most probable tokens as the model gave them in the list's first places.
-__device__ static void sample_top(SampleShared &s, const Draw &d, int n) {
+__device__ static void sample_top(SampleShared &s, const Sampler &d, int n) {
 	SampleBins bins = {0, ALL, ALL, s.rawMost, 64, -1};
 	uint64_t cut = ALL;
 	if (n < d.vocab)
@@ -342,7 +342,7 @@ __device__ static void sample_top(SampleShared &s, const Draw &d, int n) {
 }
 
 // Marks the tokens of the window, which ends at the row's position.
-__device__ static void sample_window(const Draw &d, uint32_t *penalized, const int32_t *history, int position) {
+__device__ static void sample_window(const Sampler &d, uint32_t *penalized, const int32_t *history, int position) {
 	if (!d.penalizes) return;
 	for (int i = threadIdx.x; i < (d.vocab + 31) / 32; i += SAMPLE_THREADS) penalized[i] = 0;
 	__syncthreads();
@@ -355,7 +355,7 @@ __device__ static void sample_window(const Draw &d, uint32_t *penalized, const i
 }
 
 // Publishes a sample. The step's number comes last: a record with the right one is whole.
-__device__ static void sample_publish(const SampleArgs &a, const SampleShared &s, const Draw &d, int slot, int token, int top) {
+__device__ static void sample_publish(const SampleArgs &a, const SampleShared &s, const Sampler &d, int slot, int token, int top) {
 	int32_t *out = a.results + ((size_t)((uint32_t)a.number[0] % (uint32_t)a.ringSlots) * a.maxSamples + blockIdx.x) * RESULT_WORDS;
 	const int i = threadIdx.x;
 	// (l - most) - ln Σ exp(l - most), as the larger parts cancel first.
@@ -385,14 +385,14 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) reel_sample(const _
 	const int row = a.sample[blockIdx.x];
 	if (row < 0) return;
 	const int32_t *p = a.params + a.slot[row] * 10;
-	Draw d;
+	Sampler d;
 	d.logits = a.logits + (size_t)blockIdx.x * a.vocab;
 	d.vocab = a.vocab, d.penalized = penalized;
 	d.temperature = __int_as_float(p[2]), d.topK = p[3], d.topP = __int_as_float(p[4]), d.minP = __int_as_float(p[5]);
 	d.penalty = __int_as_float(p[6]), d.penalizes = d.penalty != 1 && d.penalty != 0;
 	sample_window(d, penalized, a.history + (size_t)a.slot[row] * a.context, a.position[row]);
 	const uint64_t best = sample_scan(s, d);
-	const int token = sample_draw(s, d, best, a, row);
+	const int token = sample_token(s, d, best, a, row);
 	const int slot = a.slot[row], top = min(min(a.params[slot * 10 + 7], MAX_TOP), a.vocab);
 	if (top > 0) sample_top(s, d, top);
 	sample_publish(a, s, d, slot, token, top);

@@ -25,7 +25,7 @@ struct StageShared {
 	int32_t *head;        // [HEAD_WORDS] of the descriptor
 	int32_t *rows;        // [T][ROW_WORDS] of the descriptor; then slot, position, token of each row
 	int32_t *first, *end; // [count]: a slot's first and last row of this step
-	int32_t *places;      // [pages]: entries of block tables
+	int32_t *entries;      // [pages]: entries of block tables
 };
 
 // Prepares slots for new sequences. d is the descriptor.
@@ -41,17 +41,17 @@ __device__ static void stage_inits(const StageArgs &a, const int32_t *d, int ini
 }
 
 // Sets entries of block tables; of several for one place the last one holds.
-__device__ static void stage_pages(const StageArgs &a, const int32_t *d, int pages, int32_t *places) {
+__device__ static void stage_pages(const StageArgs &a, const int32_t *d, int pages, int32_t *entries) {
 	for (int i = threadIdx.x; i < pages; i += blockDim.x) {
 		const int32_t *p = d + a.pageAt + i * PAGE_WORDS;
 		int slot = load_from_host(p), index = load_from_host(p + 1);
-		places[i] = slot * a.pages + index;
+		entries[i] = slot * a.pages + index;
 	}
 	__syncthreads();
 	for (int i = threadIdx.x; i < pages; i += blockDim.x) {
 		bool holds = true;
-		for (int later = i + 1; later < pages; later++) holds = holds && places[later] != places[i];
-		if (holds) a.blockTable[places[i]] = load_from_host(d + a.pageAt + i * PAGE_WORDS + 2);
+		for (int later = i + 1; later < pages; later++) holds = holds && entries[later] != entries[i];
+		if (holds) a.blockTable[entries[i]] = load_from_host(d + a.pageAt + i * PAGE_WORDS + 2);
 	}
 }
 
@@ -89,14 +89,14 @@ extern "C" __global__ void reel_stage(const __grid_constant__ StageArgs a) {
 	extern __shared__ int32_t stage_shared[];
 	StageShared s;
 	s.head = stage_shared, s.rows = s.head + HEAD_WORDS, s.first = s.rows + a.T * ROW_WORDS;
-	s.end = s.first + a.count, s.places = s.end + a.count;
+	s.end = s.first + a.count, s.entries = s.end + a.count;
 	pdl_begin();
 	const uint32_t step = *a.counter;
 	const int32_t *d = a.ring + (size_t)(step % (uint32_t)a.ringSlots) * a.words;
 	stage_read(a, s, d);
 	if (threadIdx.x == 0) *a.counter = step + 1; // every thread has read it
 	stage_inits(a, d, s.head[2]);
-	if (s.head[3] > 0) stage_pages(a, d, s.head[3], s.places);
+	if (s.head[3] > 0) stage_pages(a, d, s.head[3], s.entries);
 	for (int t = threadIdx.x; t < a.T; t += blockDim.x) {
 		int32_t *row = s.rows + t * ROW_WORDS;
 		if (t >= s.head[0]) row[0] = a.count - 1, row[1] = row[2] = 0;

@@ -82,18 +82,18 @@ template <bool WINDOWED> __device__ static void prefill_merge(const AttendArgs &
 		const size_t at = (size_t)row * a.heads + head;
 		const int splits = a.position[row] / PREFILL_SPLIT + 1;
 		AttendSum x = {0, -INFINITY, 0}, y = x;
-		for (int split = WINDOWED ? max(0, a.position[row] + 1 - a.see) / PREFILL_SPLIT : 0; split < splits; split += ONCE) {
+		for (int split = WINDOWED ? max(0, a.position[row] + 1 - a.visible) / PREFILL_SPLIT : 0; split < splits; split += ONCE) {
 			const float *p = a.partial + (at * a.splits + split) * (a.dim + 2);
-			float2 sum[ONCE], mark[ONCE];
+			float2 sum[ONCE], state[ONCE];
 #pragma unroll
 			for (int s = 0; s < ONCE; s++) {
 				if (split + s >= splits) continue;
 				sum[s] = __ldcg((const float2 *)(p + s * (a.dim + 2) + element));
-				mark[s] = __ldcg((const float2 *)(p + s * (a.dim + 2) + a.dim));
+				state[s] = __ldcg((const float2 *)(p + s * (a.dim + 2) + a.dim));
 			}
 #pragma unroll
 			for (int s = 0; s < ONCE; s++)
-				if (split + s < splits) x.add(sum[s].x, mark[s].x, mark[s].y), y.add(sum[s].y, mark[s].x, mark[s].y);
+				if (split + s < splits) x.add(sum[s].x, state[s].x, state[s].y), y.add(sum[s].y, state[s].x, state[s].y);
 		}
 		const float inverse = __frcp_rn(x.weight);
 		const float2 mean = {prefill_mean(x.sum, inverse), prefill_mean(y.sum, inverse)};

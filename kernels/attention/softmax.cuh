@@ -17,7 +17,7 @@ struct AttendArgs {
 	float scale;               // of scores, times log2(e)
 	int32_t window;            // of prefill: rows of a tile
 	int32_t join;              // of prefill: tiles that become one where the context is long
-	int32_t see;               // positions that a row sees, its own included
+	int32_t visible;               // positions that a row sees, its own included
 	int32_t f16;               // whether rounded holds float16, else bfloat16
 	char *rounded;             // of prefill: out, where it is there, in place of `out`; as store_rounded has them
 	int32_t tokens;            // of rounded
@@ -25,7 +25,7 @@ struct AttendArgs {
 	int32_t afterQKV;          // whether it may read before the wait for the kernel before
 };
 
-__device__ __forceinline__ uint32_t attend_pair(float low, float high) {
+__device__ __forceinline__ uint32_t attend_pack(float low, float high) {
 	__nv_bfloat162 v = __floats2bfloat162_rn(low, high);
 	return *reinterpret_cast<uint32_t *>(&v);
 }
@@ -52,7 +52,7 @@ struct AttendSum {
 
 // Counts a block of threads among `blocks` and tells whether it is the last: then
 // what all of them wrote before is there to read. The counter goes back to 0.
-__device__ __forceinline__ bool attend_last(unsigned *counter, int blocks) {
+__device__ __forceinline__ bool attend_is_last(unsigned *counter, int blocks) {
 	__shared__ unsigned before;
 	__syncthreads();
 	if (threadIdx.x == 0) before = increment_wrapping(counter, blocks - 1); // all that the block wrote comes before

@@ -11,7 +11,7 @@ constexpr int BLOCK = 32, WARPS = 4, SPLIT = BLOCK * WARPS;
 constexpr int ENTRIES = 8;
 constexpr int MERGED = 64; // splits whose factors are there at once
 
-// What a block of threads attends for. TURNED tells that the row's own key and value are not
+// What a block of threads attends for. DEFERRED tells that the row's own key and value are not
 // in the pool before.
 struct AttendTile {
 	int row, slot, first, last; // positions that the row sees
@@ -19,12 +19,12 @@ struct AttendTile {
 	int head, group, kvHead;    // first query head, how many
 };
 
-template <bool TURNED> __device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
+template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
 	AttendTile tile;
 	tile.row = blockIdx.x;
 	tile.slot = __ldcg(a.slot + tile.row), tile.last = __ldcg(a.position + tile.row);
-	tile.first = max(0, tile.last + 1 - a.see);
-	tile.kept = TURNED ? max(tile.first, tile.last - 1) : tile.last;
+	tile.first = max(0, tile.last + 1 - a.visible);
+	tile.kept = DEFERRED ? max(tile.first, tile.last - 1) : tile.last;
 	const int parts = (a.group + ENTRIES - 1) / ENTRIES;
 	tile.kvHead = blockIdx.y;
 	int part = 0;
@@ -35,7 +35,7 @@ template <bool TURNED> __device__ __forceinline__ AttendTile attend_tile(const A
 }
 
 // What a warp's sums go with: an entry's largest score and sum of weights.
-struct AttendMark {
+struct SoftmaxState {
 	float most, weight;
 };
 
@@ -83,7 +83,7 @@ __device__ __forceinline__ void attend_factors(const AttendArgs &a, const Attend
 template <int WIDE, int THREADS> __device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile, AttendSum *run, int first, int splits, int blocks) {
 	constexpr int LOADS = THREADS / 8; // more take more registers than smaller blocks have
 	__shared__ AttendMerge s;
-	if (!attend_last(a.arrived + tile.row * a.heads + tile.head, blocks)) return;
+	if (!attend_is_last(a.arrived + tile.row * a.heads + tile.head, blocks)) return;
 	constexpr int ALL = THREADS / 32, EACH = ENTRIES / ALL; // warps, and entries of each
 	float most[EACH], x[LOADS];
 #pragma unroll
@@ -125,18 +125,18 @@ template <int WIDE, int THREADS> __device__ static void attend_merge(const Atten
 }
 
 // Adds what the warps left of a split: an element a thread.
-template <int WIDE> __device__ __forceinline__ AttendSum attend_add(const AttendMark (*marks)[ENTRIES], const float *sums, int group, int i) {
+template <int WIDE> __device__ __forceinline__ AttendSum attend_add(const SoftmaxState (*states)[ENTRIES], const float *sums, int group, int i) {
 	AttendSum sum = {0, -INFINITY, 0};
 #pragma unroll
-	for (int w = 0; w < WARPS; w++) sum.most = fmaxf(sum.most, marks[w][i / WIDE].most);
+	for (int w = 0; w < WARPS; w++) sum.most = fmaxf(sum.most, states[w][i / WIDE].most);
 #pragma unroll
 	for (int w = 0; w < WARPS; w++) {
-		const AttendMark mark = marks[w][i / WIDE];
+		const SoftmaxState state = states[w][i / WIDE];
 		const float x = sums[w * group * WIDE + i];
-		const bool none = mark.most == -INFINITY; // it has left nothing
-		const float share = none ? 0 : exp2_approx(mark.most - sum.most);
+		const bool none = state.most == -INFINITY; // it has left nothing
+		const float share = none ? 0 : exp2_approx(state.most - sum.most);
 		sum.sum = __fmaf_rn(none ? 0 : x, share, sum.sum);
-		sum.weight = __fmaf_rn(mark.weight, share, sum.weight);
+		sum.weight = __fmaf_rn(state.weight, share, sum.weight);
 	}
 	return sum;
 }

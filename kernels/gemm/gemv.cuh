@@ -5,9 +5,9 @@
 #include "gemm/skinny.cuh"
 #include "ptx/cp_async.cuh"
 
-template <class Op, class D, int U> struct Single {
+template <class Op, class D, int U> struct Gemv {
 	static constexpr int R = Op::R;
-	static constexpr int UNROLL = U > PIECE ? U : PIECE;
+	static constexpr int UNROLL = U > BLOCK_STEPS ? U : BLOCK_STEPS;
 	static constexpr int PART = R * 16;
 
 	const Activations &in;
@@ -18,10 +18,10 @@ template <class Op, class D, int U> struct Single {
 	uint4 a[R][U];
 	float sum[R][4];
 
-	__device__ __forceinline__ Single(const Op &op, int unit, float4 *shared)
-		: in(op.activations()), row(shared), norm(shared + in.cols / 4), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(in.cols / STEP) {
+	__device__ __forceinline__ Gemv(const Op &op, int unit, float4 *shared)
+		: in(op.activations()), row(shared), norm(shared + in.cols / 4), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(in.cols / MMA_K) {
 #pragma unroll
-		for (int r = 0; r < R; r++) tile[r] = op.tile(unit, r) + lane;
+		for (int r = 0; r < R; r++) tile[r] = op.weights(unit, r) + lane;
 	}
 
 	__device__ __forceinline__ void begin_weights() {
@@ -36,8 +36,8 @@ template <class Op, class D, int U> struct Single {
 
 	// Calls fn for the quads of this warp's pieces that are this lane's: 16 lanes have some.
 	template <class F> __device__ __forceinline__ void each_quad(F fn) {
-		for (int piece = warp; piece * PIECE < steps; piece += PARTIALS)
-			if (const int quad = piece * PIECE * 4 + lane; lane < PIECE * 4 && quad < steps * 4) fn(quad);
+		for (int piece = warp; piece * BLOCK_STEPS < steps; piece += PARTIALS)
+			if (const int quad = piece * BLOCK_STEPS * 4 + lane; lane < BLOCK_STEPS * 4 && quad < steps * 4) fn(quad);
 	}
 
 	__device__ __forceinline__ void begin_row(int t) {
@@ -55,11 +55,11 @@ template <class Op, class D, int U> struct Single {
 				sum = add_squares(sum, v);
 				v = times(v, norm[quad]);
 			}
-			*reinterpret_cast<uint2 *>(row + quad) = rounded<D>(v);
+			*reinterpret_cast<uint2 *>(row + quad) = pack4<D>(v);
 		});
 		__syncwarp();
 		if (!Op::NORMED) return;
-		sum = fold(sum);
+		sum = fold_squares(sum);
 		if (lane == 0) squares[warp] = sum;
 	}
 
@@ -68,10 +68,10 @@ template <class Op, class D, int U> struct Single {
 		const uint4 *following[R];
 #pragma unroll
 		for (int r = 0; r < R; r++) {
-			following[r] = more ? op.tile(next, r) + lane : nullptr;
+			following[r] = more ? op.weights(next, r) + lane : nullptr;
 			sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = 0;
 		}
-		for (int first = warp * PIECE; first < steps; first += UNROLL * PARTIALS) {
+		for (int first = warp * BLOCK_STEPS; first < steps; first += UNROLL * PARTIALS) {
 #pragma unroll
 			for (int j = 0; j < UNROLL; j++) {
 				const int step = first + step_of(0, j), further = first + step_of(0, j + U);
@@ -91,7 +91,7 @@ template <class Op, class D, int U> struct Single {
 		for (int r = 0; r < R; r++) tile[r] = following[r];
 	}
 
-	// Shared memory: float parts[16][R][16].
+	// Shared memory: float partials[16][R][16].
 	__device__ __forceinline__ void share(float *shared) {
 #pragma unroll
 		for (int r = 0; r < R; r++)
@@ -104,34 +104,34 @@ template <class Op, class D, int U> struct Single {
 };
 
 // single computes row 0 of a block's units.
-template <class Op, class D, int U> __device__ __forceinline__ void single(Op op) {
-	using Block = Single<Op, D, U>;
-	constexpr bool IN_TURN = Op::IN_TURN_1 > 0;
-	__shared__ float parts[1 + IN_TURN][PARTIALS * Block::PART]; // in turn: warps go on while one is read
+template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) {
+	using Block = Gemv<Op, D, U>;
+	constexpr bool PERSISTENT = Op::PERSISTENT_GEMV > 0;
+	__shared__ float partials[1 + PERSISTENT][PARTIALS * Block::PART]; // in buffer: warps go on while one is read
 	__shared__ float squares[PARTIALS];
-	__shared__ typename Op::Sought sought[16];
-	extern __shared__ float4 singleShared[];
-	Block b(op, blockIdx.x, singleShared);
+	__shared__ typename Op::Prefetched prefetched[16];
+	extern __shared__ float4 gemvShared[];
+	Block b(op, blockIdx.x, gemvShared);
 	b.begin_weights();
-	pdl_begin_product<Op::ATTENDED, true>();
+	begin_product<Op::ATTENTION_NEXT, true>();
 	const int t = b.in.row(0);
 	if (t < 0) return;
 	const bool finishes = threadIdx.x < 16;
 	b.begin_row(t);
-	if (finishes) look_up(op, blockIdx.x, threadIdx.x, 0, sought);
+	if (finishes) prepare_output(op, blockIdx.x, threadIdx.x, 0, prefetched);
 	cp_async_commit();
 	cp_async_wait<1>();
 	b.round_row(squares);
 	float scale = 1;
-	for (int unit = blockIdx.x, turn = 0;; turn ^= IN_TURN) {
+	for (int unit = blockIdx.x, buffer = 0;; buffer ^= PERSISTENT) {
 		const int next = unit + gridDim.x;
-		const bool more = IN_TURN && next < op.units();
+		const bool more = PERSISTENT && next < op.units();
 		b.run(op, next, more);
-		b.share(parts[turn]);
+		b.share(partials[buffer]);
 		if (finishes) {
-			if (Op::NORMED && unit == blockIdx.x) scale = rms_scale(b.in, in_order(squares, 1));
-			finish<Op, Block::PART>(op, unit, threadIdx.x, 0, parts[turn] + threadIdx.x, 16, scale, sought);
-			if (more) look_up(op, next, threadIdx.x, 0, sought);
+			if (Op::NORMED && unit == blockIdx.x) scale = rms_scale(b.in, sum_in_order(squares, 1));
+			finish_output<Op, Block::PART>(op, unit, threadIdx.x, 0, partials[buffer] + threadIdx.x, 16, scale, prefetched);
+			if (more) prepare_output(op, next, threadIdx.x, 0, prefetched);
 		}
 		if (!more) return;
 		unit = next;

@@ -24,11 +24,11 @@ __device__ __forceinline__ void pdl_wait_rows() {
 #endif
 }
 
-// pdl_begin_product lets the next kernel begin and waits for the ones before. Where attention
+// begin_product lets the next kernel begin and waits for the ones before. Where attention
 // comes next it waits first: then what those wrote is there as soon as the next one begins.
 // FEW is of the products of few rows.
-template <bool ATTENDED, bool FEW = false> __device__ __forceinline__ void pdl_begin_product() {
-	if (ATTENDED) {
+template <bool ATTENTION_NEXT, bool FEW = false> __device__ __forceinline__ void begin_product() {
+	if (ATTENTION_NEXT) {
 		pdl_wait();
 		pdl_launch_dependents();
 		return;
@@ -44,14 +44,15 @@ template <bool ATTENDED, bool FEW = false> __device__ __forceinline__ void pdl_b
 // rows. 16 columns are a step, 4 steps a piece, and piece p belongs to partial sum
 // p % 16: it adds its pieces' steps in ascending order. Then
 //   sum = ((g0 + g1) + g2) + g3,  gq = ((p[4q] + p[4q+1]) + p[4q+2]) + p[4q+3].
-constexpr int STEP = 16;         // columns of a step
-constexpr int PIECE = 4;         // steps of a piece
+constexpr int MMA_K = 16;       // columns of one mma step
+constexpr int BLOCK_STEPS = 4; // mma steps of a K block
+constexpr int K_BLOCK = BLOCK_STEPS * MMA_K; // columns of a K block
 constexpr int PARTIALS = 16;
 constexpr int GROUPS = 4;        // of partials
 constexpr int PER_GROUP = PARTIALS / GROUPS;
 
-// in_order adds p[0], p[stride], … of all partials.
-__device__ __forceinline__ float in_order(const float *p, int stride) {
+// sum_in_order adds p[0], p[stride], … of all partials.
+__device__ __forceinline__ float sum_in_order(const float *p, int stride) {
 	float sum = 0;
 #pragma unroll
 	for (int q = 0; q < GROUPS; q++) {
@@ -91,7 +92,7 @@ __device__ __forceinline__ float add_squares(float sum, const float4 &v) {
 
 // fold adds the squares of a partial sum, which 16 lanes hold, four columns of a piece
 // each: over the piece's steps first, then over the columns of a step.
-__device__ __forceinline__ float fold(float s) {
+__device__ __forceinline__ float fold_squares(float s) {
 	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 4));
 	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 8));
 	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
@@ -99,7 +100,7 @@ __device__ __forceinline__ float fold(float s) {
 }
 
 // rounded is a lane's four activations as the N operand's two registers.
-template <class D> __device__ __forceinline__ uint2 rounded(const float4 &v) { return {D::pack(v.x, v.y), D::pack(v.z, v.w)}; }
+template <class D> __device__ __forceinline__ uint2 pack4(const float4 &v) { return {D::pack(v.x, v.y), D::pack(v.z, v.w)}; }
 
 __device__ __forceinline__ float4 add(const float4 &x, const float4 &y) {
 	return {__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w)};

@@ -6,16 +6,16 @@
 #include "gemm/operands.cuh"
 #include "ptx/cp_async.cuh"
 
-constexpr int NARROW_THREADS = PARTIALS * 32;
-constexpr int COLUMN = 20; // floats between tokens of a tile in shared memory: 16 rows, and 4 against bank conflicts
+constexpr int FEW_ROWS_THREADS = PARTIALS * 32;
+constexpr int TOKEN_PITCH = 20; // floats between tokens of a tile in shared memory: 16 rows, and 4 against bank conflicts
 
 // step_of is the step that warp `warp` takes as its j-th; offsets of constant j are constant.
-__device__ __forceinline__ int step_of(int warp, int j) { return warp * PIECE + j / PIECE * (PIECE * PARTIALS) + j % PIECE; }
+__device__ __forceinline__ int step_of(int warp, int j) { return warp * BLOCK_STEPS + j / BLOCK_STEPS * (BLOCK_STEPS * PARTIALS) + j % BLOCK_STEPS; }
 
-// Narrow is one thread's part of a block's product, for 8*N token rows.
-template <class Op, class D, int N, int U, int X> struct Narrow {
+// Skinny is one thread's part of a block's product, for 8*N token rows.
+template <class Op, class D, int N, int U, int X> struct Skinny {
 	static constexpr int R = Op::R;
-	static constexpr int UNROLL = U > PIECE ? U : PIECE;
+	static constexpr int UNROLL = U > BLOCK_STEPS ? U : BLOCK_STEPS;
 
 	const Activations &in;
 	const int lane, warp, steps;
@@ -23,13 +23,13 @@ template <class Op, class D, int N, int U, int X> struct Narrow {
 	uint4 a[R][U];
 	float4 v[N][X], g[X];
 	float sum[R][N][4];
-	float squares[N][PIECE];
+	float squares[N][BLOCK_STEPS];
 	int x[N]; // where this lane's columns of step 0 begin in in.x, or -1
 
-	__device__ __forceinline__ Narrow(const Op &op, int unit)
-		: in(op.activations()), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(in.cols / STEP) {
+	__device__ __forceinline__ Skinny(const Op &op, int unit)
+		: in(op.activations()), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(in.cols / MMA_K) {
 #pragma unroll
-		for (int r = 0; r < R; r++) tile[r] = op.tile(unit, r) + lane;
+		for (int r = 0; r < R; r++) tile[r] = op.weights(unit, r) + lane;
 	}
 
 	__device__ __forceinline__ void fetch_weights(int slot, int step) {
@@ -38,10 +38,10 @@ template <class Op, class D, int N, int U, int X> struct Narrow {
 	}
 
 	__device__ __forceinline__ void fetch_rows(int slot, int step) {
-		if (Op::NORMED) g[slot] = load_constant(in.norm + step * STEP + (lane & 3) * 4);
+		if (Op::NORMED) g[slot] = load_constant(in.norm + step * MMA_K + (lane & 3) * 4);
 #pragma unroll
 		for (int n = 0; n < N; n++)
-			if (x[n] >= 0) v[n][slot] = load_activation(in.x + x[n] + step * STEP);
+			if (x[n] >= 0) v[n][slot] = load_activation(in.x + x[n] + step * MMA_K);
 	}
 
 	// Weights may be read before the kernel before this one has ended.
@@ -69,10 +69,10 @@ template <class Op, class D, int N, int U, int X> struct Narrow {
 		for (int n = 0; n < N; n++) {
 			float4 f = v[n][j % X];
 			if (Op::NORMED) {
-				squares[n][j % PIECE] = add_squares(squares[n][j % PIECE], f);
+				squares[n][j % BLOCK_STEPS] = add_squares(squares[n][j % BLOCK_STEPS], f);
 				f = times(f, g[j % X]);
 			}
-			uint2 b = rounded<D>(f);
+			uint2 b = pack4<D>(f);
 #pragma unroll
 			for (int r = 0; r < R; r++) D::mma(sum[r][n], a[r][j % U], b.x, b.y);
 		}
@@ -84,7 +84,7 @@ template <class Op, class D, int N, int U, int X> struct Narrow {
 #pragma unroll
 			for (int r = 0; r < R; r++) sum[r][n][0] = sum[r][n][1] = sum[r][n][2] = sum[r][n][3] = 0;
 #pragma unroll
-			for (int i = 0; i < PIECE; i++) squares[n][i] = 0;
+			for (int i = 0; i < BLOCK_STEPS; i++) squares[n][i] = 0;
 		}
 	}
 
@@ -92,9 +92,9 @@ template <class Op, class D, int N, int U, int X> struct Narrow {
 	__device__ __forceinline__ void run(const Op &op, int next, bool more) {
 		const uint4 *following[R];
 #pragma unroll
-		for (int r = 0; r < R; r++) following[r] = more ? op.tile(next, r) + lane : nullptr;
+		for (int r = 0; r < R; r++) following[r] = more ? op.weights(next, r) + lane : nullptr;
 		clear();
-		for (int first = warp * PIECE; first < steps; first += UNROLL * PARTIALS) {
+		for (int first = warp * BLOCK_STEPS; first < steps; first += UNROLL * PARTIALS) {
 #pragma unroll
 			for (int j = 0; j < UNROLL; j++) {
 				const int weights = first + step_of(0, j + U), rows = first + step_of(0, j + X);
@@ -113,8 +113,8 @@ template <class Op, class D, int N, int U, int X> struct Narrow {
 		for (int r = 0; r < R; r++) tile[r] = following[r];
 	}
 
-	// Shared memory: float parts[16][R][8*N tokens][COLUMN], then squares[16][8*N].
-	static constexpr int PART = R * 8 * N * COLUMN;
+	// Shared memory: float partials[16][R][8*N tokens][TOKEN_PITCH], then squares[16][8*N].
+	static constexpr int PART = R * 8 * N * TOKEN_PITCH;
 	static constexpr int SHARED = PARTIALS * (PART + 8 * N);
 
 	__device__ __forceinline__ void share(float *shared) {
@@ -123,11 +123,11 @@ template <class Op, class D, int N, int U, int X> struct Narrow {
 		for (int r = 0; r < R; r++)
 #pragma unroll
 			for (int n = 0; n < N; n++) {
-				float *p = shared + warp * PART + (r * 8 * N + n * 8 + token) * COLUMN + row;
+				float *p = shared + warp * PART + (r * 8 * N + n * 8 + token) * TOKEN_PITCH + row;
 				p[0] = sum[r][n][0];
-				p[COLUMN] = sum[r][n][1];
+				p[TOKEN_PITCH] = sum[r][n][1];
 				p[8] = sum[r][n][2];
-				p[COLUMN + 8] = sum[r][n][3];
+				p[TOKEN_PITCH + 8] = sum[r][n][3];
 			}
 		if (Op::NORMED)
 #pragma unroll
@@ -141,54 +141,54 @@ template <class Op, class D, int N, int U, int X> struct Narrow {
 	}
 };
 
-// look_up begins to read what op wants of an output beside its sums.
-template <class Op> __device__ __forceinline__ void look_up(Op &op, int unit, int row, int token, typename Op::Sought *sought) {
-	if constexpr (Op::EARLY)
+// prepare_output begins to read what op wants of an output beside its sums.
+template <class Op> __device__ __forceinline__ void prepare_output(Op &op, int unit, int row, int token, typename Op::Prefetched *prefetched) {
+	if constexpr (Op::PREPARES_EARLY)
 		op.prepare(unit, row, token);
 	else
-		op.seek(unit, row, token, sought + threadIdx.x);
+		op.prefetch(unit, row, token, prefetched + threadIdx.x);
 }
 
-// finish adds an output's parts, of which a partial sum has PART and a row tile stride, and hands
+// finish_output adds an output's partials, of which a partial sum has PART and a row tile stride, and hands
 // it to op.
 template <class Op, int PART>
-__device__ __forceinline__ void finish(Op &op, int unit, int row, int token, const float *parts, int stride, float scale, const typename Op::Sought *sought) {
+__device__ __forceinline__ void finish_output(Op &op, int unit, int row, int token, const float *partials, int stride, float scale, const typename Op::Prefetched *prefetched) {
 	float y[Op::R];
 #pragma unroll
-	for (int r = 0; r < Op::R; r++) y[r] = __fmul_rn(scale, in_order(parts + r * stride, PART));
+	for (int r = 0; r < Op::R; r++) y[r] = __fmul_rn(scale, sum_in_order(partials + r * stride, PART));
 	cp_async_wait_all();
-	if constexpr (!Op::EARLY) op.found(unit, row, token, sought[threadIdx.x]);
+	if constexpr (!Op::PREPARES_EARLY) op.use_prefetched(unit, row, token, prefetched[threadIdx.x]);
 	op.finish(unit, row, token, y);
 }
 
 // narrow computes a block's units and hands each thread that has an output to op.finish. Where it
-// is PICKED it does so for the rows from `first` on, and is false, and has done nothing, where that one
+// is GATHERED it does so for the rows from `first` on, and is false, and has done nothing, where that one
 // is not there.
-template <class Op, class D, int N, int U, int X, bool PICKED = false> __device__ __forceinline__ bool narrow(Op op, int first = 0) {
-	using Block = Narrow<Op, D, N, U, X>;
-	static_assert(16 * 8 * N <= NARROW_THREADS, "a thread finishes one row of one token");
-	constexpr bool IN_TURN = N == 1 && Op::IN_TURN_8 > 0;
-	__shared__ float shared[1 + IN_TURN][Block::SHARED]; // in turn: warps go on while one is read
-	__shared__ typename Op::Sought sought[16 * 8 * N];
+template <class Op, class D, int N, int U, int X, bool GATHERED = false> __device__ __forceinline__ bool skinny(Op op, int first = 0) {
+	using Block = Skinny<Op, D, N, U, X>;
+	static_assert(16 * 8 * N <= FEW_ROWS_THREADS, "a thread finishes one row of one token");
+	constexpr bool PERSISTENT = N == 1 && Op::PERSISTENT_SKINNY > 0;
+	__shared__ float shared[1 + PERSISTENT][Block::SHARED]; // in buffer: warps go on while one is read
+	__shared__ typename Op::Prefetched prefetched[16 * 8 * N];
 	const int row = threadIdx.x & 15, token = threadIdx.x >> 4;
 	Block b(op, blockIdx.x);
 	b.begin_weights();
-	pdl_begin_product<Op::ATTENDED, true>();
-	if (PICKED && op.activations().row(first) < 0) return false;
+	begin_product<Op::ATTENTION_NEXT, true>();
+	if (GATHERED && op.activations().row(first) < 0) return false;
 	b.begin_rows(first);
 	const bool mine = token < 8 * N && op.activations().row(first + token) >= 0;
-	if (mine) look_up(op, blockIdx.x, row, first + token, sought);
+	if (mine) prepare_output(op, blockIdx.x, row, first + token, prefetched);
 	float scale = 1;
-	for (int unit = blockIdx.x, turn = 0;; turn ^= IN_TURN) {
+	for (int unit = blockIdx.x, buffer = 0;; buffer ^= PERSISTENT) {
 		const int next = unit + gridDim.x;
-		const bool more = IN_TURN && next < op.units();
-		const float *const parts = shared[turn];
+		const bool more = PERSISTENT && next < op.units();
+		const float *const partials = shared[buffer];
 		b.run(op, next, more);
-		b.share(shared[turn]);
+		b.share(shared[buffer]);
 		if (mine) {
-			if (Op::NORMED) scale = rms_scale(b.in, in_order(parts + PARTIALS * Block::PART + token, 8 * N));
-			finish<Op, Block::PART>(op, unit, row, first + token, parts + token * COLUMN + row, 8 * N * COLUMN, scale, sought);
-			if (more) look_up(op, next, row, first + token, sought);
+			if (Op::NORMED) scale = rms_scale(b.in, sum_in_order(partials + PARTIALS * Block::PART + token, 8 * N));
+			finish_output<Op, Block::PART>(op, unit, row, first + token, partials + token * TOKEN_PITCH + row, 8 * N * TOKEN_PITCH, scale, prefetched);
+			if (more) prepare_output(op, next, row, first + token, prefetched);
 		}
 		if (!more) return true;
 		unit = next;
@@ -197,13 +197,13 @@ template <class Op, class D, int N, int U, int X, bool PICKED = false> __device_
 
 // picked is narrow of the rows of a list whose rows that are there come first, eight at a time. Each
 // eight read the weights once more.
-template <class Op, class D, int U, int X> __device__ __forceinline__ void picked(const Op &op) {
+template <class Op, class D, int U, int X> __device__ __forceinline__ void gathered(const Op &op) {
 #pragma unroll 1
 	for (int first = 0; first < op.activations().n; first += 8) {
 		if (first > 0) {
 			if (op.activations().row(first) < 0) return; // before weights are read once more; of the first eight it is known later
 			__syncthreads(); // nobody reads the sums of the rows before any more
 		}
-		if (!narrow<Op, D, 1, U, X, true>(op, first)) return;
+		if (!skinny<Op, D, 1, U, X, true>(op, first)) return;
 	}
 }

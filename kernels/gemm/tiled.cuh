@@ -7,22 +7,22 @@
 #include "gemm/skinny.cuh"
 #include "ptx/warp.cuh"
 
-constexpr int WIDE_THREADS = 512;
+constexpr int TILED_THREADS = 512;
 
-template <int G> struct WideShape {
+template <int G> struct TiledShape {
 	static constexpr int TILES = 16 / G;                // row tiles of a block
 	static constexpr int TEAM = 32 * TILES;             // threads of a team
 	static constexpr int TOKENS = G == 1 ? 64 : 32;     // of a block
-	static constexpr int QUADS = 4 * PIECE;             // float4 of a token in a piece
+	static constexpr int QUADS = 4 * BLOCK_STEPS;             // float4 of a token in a piece
 	static constexpr int EACH = TOKENS * QUADS / TEAM;  // float4 of a thread
-	static constexpr int PITCH = PIECE * STEP * 2;      // bytes of a token in a stage
+	static constexpr int PITCH = K_BLOCK * 2;      // bytes of a token in a stage
 	static constexpr int STAGE = TOKENS * PITCH;        // a piece of all tokens, rounded
 	static constexpr int STAGES = 2 * G * STAGE;
-	static constexpr int REGION = TOKENS * COLUMN;      // floats of one row tile's results
+	static constexpr int REGION = TOKENS * TOKEN_PITCH;      // floats of one row tile's results
 	static constexpr int RESULTS = 16 * REGION * 4;
 	// With one team results grow while stages are in use; else they come after them.
-	static constexpr int AT = G == 1 ? STAGES : 0;
-	static constexpr int SQUARES = AT + (RESULTS > STAGES ? RESULTS : STAGES);
+	static constexpr int RESULTS_AT = G == 1 ? STAGES : 0;
+	static constexpr int SQUARES = RESULTS_AT + (RESULTS > STAGES ? RESULTS : STAGES);
 	static constexpr int BYTES = SQUARES + G * TOKENS * 4;
 
 	// Where 16 bytes of a token lie in a stage: chunks change places so that neither
@@ -30,8 +30,8 @@ template <int G> struct WideShape {
 	static __device__ __forceinline__ int at(int token, int chunk) { return token * PITCH + ((chunk ^ (token & 7)) << 4); }
 };
 
-template <class Op, class D, int G> struct Wide : WideShape<G> {
-	using S = WideShape<G>;
+template <class Op, class D, int G> struct Tiled : TiledShape<G> {
+	using S = TiledShape<G>;
 	static constexpr int N = S::TOKENS / 8;
 
 	const Activations &in;
@@ -40,16 +40,16 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 	const int steps;
 	const uint4 *tile; // this lane's registers of step 0, or null
 	int x[S::EACH];    // where this thread's columns of step 0 begin in in.x, or -1
-	uint4 a[PIECE];
+	uint4 a[BLOCK_STEPS];
 	float4 v[S::EACH], g;
 	float sum[N][4] = {}, group[N][4];
 	float squares[S::EACH] = {}, groupSquares[S::EACH], allSquares[S::EACH];
 
-	__device__ __forceinline__ Wide(const Op &op, char *shared)
+	__device__ __forceinline__ Tiled(const Op &op, char *shared)
 		: in(op.activations()), shared(shared), warp(threadIdx.x >> 5), lane(threadIdx.x & 31), team(warp / S::TILES),
-		  member(threadIdx.x % S::TEAM), first(blockIdx.x * S::TOKENS), steps(in.cols / STEP), g{1, 1, 1, 1} {
+		  member(threadIdx.x % S::TEAM), first(blockIdx.x * S::TOKENS), steps(in.cols / MMA_K), g{1, 1, 1, 1} {
 		int i = warp % S::TILES, unit = blockIdx.y * (S::TILES / Op::R) + i / Op::R;
-		tile = unit < op.units() ? op.tile(unit, i % Op::R) + lane : nullptr;
+		tile = unit < op.units() ? op.weights(unit, i % Op::R) + lane : nullptr;
 	}
 
 	__device__ __forceinline__ void find_rows() {
@@ -64,16 +64,16 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 
 	__device__ __forceinline__ void fetch_weights(int step) {
 #pragma unroll
-		for (int j = 0; j < PIECE; j++)
+		for (int j = 0; j < BLOCK_STEPS; j++)
 			a[j] = tile && step + j < steps ? load_weights(tile + (step + j) * 32) : uint4{0, 0, 0, 0};
 	}
 
 	__device__ __forceinline__ void fetch_rows(int step) {
 		const bool inside = step + member % S::QUADS / 4 < steps;
-		if (Op::NORMED && inside) g = load_constant(in.norm + step * STEP + (member % S::QUADS) * 4);
+		if (Op::NORMED && inside) g = load_constant(in.norm + step * MMA_K + (member % S::QUADS) * 4);
 #pragma unroll
 		for (int e = 0; e < S::EACH; e++)
-			v[e] = inside && x[e] >= 0 ? load_activation(in.x + x[e] + step * STEP) : float4{0, 0, 0, 0};
+			v[e] = inside && x[e] >= 0 ? load_activation(in.x + x[e] + step * MMA_K) : float4{0, 0, 0, 0};
 	}
 
 	__device__ __forceinline__ char *stage(int i) const { return shared + ((i & 1) * G + team) * S::STAGE; }
@@ -88,14 +88,14 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 				squares[e] = add_squares(squares[e], f);
 				f = times(f, g);
 			}
-			uint2 b = rounded<D>(f);
+			uint2 b = pack4<D>(f);
 			char *p = stage(i) + (quad & 3) * 4;
 			*reinterpret_cast<uint32_t *>(p + S::at(token(e), quad / 4 * 2)) = b.x;
 			*reinterpret_cast<uint32_t *>(p + S::at(token(e), quad / 4 * 2 + 1)) = b.y;
 		}
 	}
 
-	__device__ __forceinline__ void wait_for_team() {
+	__device__ __forceinline__ void sync_team() {
 		named_barrier_sync<S::TEAM>(1 + team);
 	}
 
@@ -103,7 +103,7 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 		const uint32_t base = shared_address(stage(i));
 		const int row = (lane >> 4) * 8 + (lane & 7), half = lane >> 3 & 1;
 #pragma unroll
-		for (int j = 0; j < PIECE; j++) {
+		for (int j = 0; j < BLOCK_STEPS; j++) {
 			if (step + j >= steps) break;
 #pragma unroll
 			for (int n = 0; n < N; n += 2) {
@@ -114,15 +114,15 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 		}
 	}
 
-	// The results of a warp: float [TOKENS][COLUMN].
-	__device__ __forceinline__ float *region(int w) const { return reinterpret_cast<float *>(shared + S::AT) + w * S::REGION; }
+	// The results of a warp: float [TOKENS][TOKEN_PITCH].
+	__device__ __forceinline__ float *region(int w) const { return reinterpret_cast<float *>(shared + S::RESULTS_AT) + w * S::REGION; }
 
 	// Calls fn(place in region, n, i) for each of this thread's sums.
 	template <class F> __device__ __forceinline__ void each_sum(F fn) {
 #pragma unroll
 		for (int n = 0; n < N; n++)
 #pragma unroll
-			for (int i = 0; i < 4; i++) fn(region(warp) + (n * 8 + (lane & 3) * 2 + (i & 1)) * COLUMN + lane / 4 + (i >> 1) * 8, n, i);
+			for (int i = 0; i < 4; i++) fn(region(warp) + (n * 8 + (lane & 3) * 2 + (i & 1)) * TOKEN_PITCH + lane / 4 + (i >> 1) * 8, n, i);
 	}
 
 	// Ends partial sum `partial` of this team.
@@ -138,7 +138,7 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 		if (Op::NORMED)
 #pragma unroll
 			for (int e = 0; e < S::EACH; e++) {
-				float q = fold(squares[e]);
+				float q = fold_squares(squares[e]);
 				squares[e] = 0;
 				groupSquares[e] = begins ? q : __fadd_rn(groupSquares[e], q);
 				if (G == 1 && ends) allSquares[e] = partial < PER_GROUP ? groupSquares[e] : __fadd_rn(allSquares[e], groupSquares[e]);
@@ -150,17 +150,17 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 	// Stages go through the team's partial sums, and through the pieces of each. All
 	// teams make as many; one that a partial sum lacks lies past the last step.
 	__device__ __forceinline__ void run() {
-		constexpr int PARTS = PARTIALS / G, STRIDE = PARTIALS * PIECE;
+		constexpr int TEAM_PARTIALS = PARTIALS / G, STRIDE = PARTIALS * BLOCK_STEPS;
 		const int rounds = (steps + STRIDE - 1) / STRIDE;
-		int next = team * PARTS * PIECE;
+		int next = team * TEAM_PARTIALS * BLOCK_STEPS;
 		fetch_rows(next);
-		for (int part = 0, i = 0; part < PARTS; part++) {
+		for (int part = 0, i = 0; part < TEAM_PARTIALS; part++) {
 			for (int round = 0; round < rounds; round++, i++) {
 				const int step = next;
-				next = round + 1 < rounds ? step + STRIDE : (team * PARTS + part + 1) * PIECE;
+				next = round + 1 < rounds ? step + STRIDE : (team * TEAM_PARTIALS + part + 1) * BLOCK_STEPS;
 				store_rows(i);
 				fetch_rows(next);
-				wait_for_team();
+				sync_team();
 				multiply(i, step);
 				fetch_weights(next);
 			}
@@ -187,7 +187,7 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 	}
 
 	__device__ __forceinline__ float result(int i, int token, int row) const {
-		return over_teams(region(i) + token * COLUMN + row, S::TILES * S::REGION);
+		return over_teams(region(i) + token * TOKEN_PITCH + row, S::TILES * S::REGION);
 	}
 
 	__device__ __forceinline__ float scale(int token) const {
@@ -195,9 +195,9 @@ template <class Op, class D, int G> struct Wide : WideShape<G> {
 	}
 };
 
-// finish_all has THREADS threads hand a block's results to the op: a few loads, then as
+// finish_block has THREADS threads hand a block's results to the op: a few loads, then as
 // many stores, at a time.
-template <class Op, class Block, int THREADS> __device__ __forceinline__ void finish_all(const Op &op, const Block &b) {
+template <class Op, class Block, int THREADS> __device__ __forceinline__ void finish_block(const Op &op, const Block &b) {
 	constexpr int R = Op::R, UNITS = Block::TILES / R, TOKENS = Block::TOKENS, BATCH = 4;
 	for (int i = threadIdx.x; i < UNITS * 16 * TOKENS; i += BATCH * THREADS) {
 		Op part[BATCH] = {op, op, op, op};
@@ -222,14 +222,14 @@ template <class Op, class Block, int THREADS> __device__ __forceinline__ void fi
 
 // wide computes TILES/R units for TOKENS tokens: blockIdx.x is the run of tokens, so that
 // blocks that read the same weights run together.
-template <class Op, class D, int G> __device__ __forceinline__ void wide(const Op &op) {
-	using Block = Wide<Op, D, G>;
-	extern __shared__ __align__(1024) char wideShared[];
-	Block b(op, wideShared);
-	b.fetch_weights(b.team * (PARTIALS / G) * PIECE);
-	pdl_begin_product<Op::ATTENDED>();
+template <class Op, class D, int G> __device__ __forceinline__ void tiled(const Op &op) {
+	using Block = Tiled<Op, D, G>;
+	extern __shared__ __align__(1024) char tiledShared[];
+	Block b(op, tiledShared);
+	b.fetch_weights(b.team * (PARTIALS / G) * BLOCK_STEPS);
+	begin_product<Op::ATTENTION_NEXT>();
 	b.find_rows();
 	b.run();
 	b.share();
-	finish_all<Op, Block, WIDE_THREADS>(op, b);
+	finish_block<Op, Block, TILED_THREADS>(op, b);
 }

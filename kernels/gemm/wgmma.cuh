@@ -12,29 +12,29 @@
 #include "ptx/wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-template <class Op, class D, int M, int G, int T> struct Deep {
+template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 	static constexpr int CONSUMERS = 128 * M * G, THREADS = CONSUMERS + 32;
-	static constexpr int TILES = 4 * M, PARTS = PARTIALS / G, N = T / 8, TOKENS = T;
-	static constexpr int WEIGHTS = TILES * TILE_PIECE, ROWS = T * PIECE_BYTES; // bytes of a team in a stage
+	static constexpr int TILES = 4 * M, TEAM_PARTIALS = PARTIALS / G, N = T / 8, TOKENS = T;
+	static constexpr int WEIGHTS = TILES * TILE_BLOCK_BYTES, ROWS = T * TOKEN_BLOCK_BYTES; // bytes of a team in a stage
 	static constexpr int STAGE = G * (WEIGHTS + ROWS);
-	static constexpr int REGION = T * COLUMN;           // floats of a warp's results
+	static constexpr int REGION = T * TOKEN_PITCH;           // floats of a warp's results
 	static constexpr int RESULTS = G * TILES * REGION * 4;
 	// With one team results grow while stages are in use; else they take their place.
 	static constexpr int BARRIERS = 1024, STAGES = (227 * 1024 - BARRIERS - (G == 1 ? RESULTS : 0)) / STAGE;
-	static constexpr int AT = BARRIERS + (G == 1 ? STAGES * STAGE : 0);
+	static constexpr int RESULTS_AT = BARRIERS + (G == 1 ? STAGES * STAGE : 0);
 	static constexpr int BYTES = BARRIERS + STAGES * STAGE + (G == 1 ? RESULTS : 0);
 	static_assert(G == 1 || G == GROUPS && RESULTS <= STAGES * STAGE);
 	static_assert(STAGES >= 3 && ROWS % 1024 == 0);
 
 	const Op &op;
 	const Activations &in;
-	const Rounded &rounded;
+	const RoundedInput &rounded;
 	char *const shared;
 	const int first, steps, rounds;
 
-	__device__ __forceinline__ Deep(const Op &op, const Rounded &rounded, char *shared)
-		: op(op), in(op.activations()), rounded(rounded), shared(shared), first(blockIdx.x * T), steps(in.cols / STEP),
-		  rounds((steps + PIECE * PARTIALS - 1) / (PIECE * PARTIALS)) {}
+	__device__ __forceinline__ WgmmaGemm(const Op &op, const RoundedInput &rounded, char *shared)
+		: op(op), in(op.activations()), rounded(rounded), shared(shared), first(blockIdx.x * T), steps(in.cols / MMA_K),
+		  rounds((steps + BLOCK_STEPS * PARTIALS - 1) / (BLOCK_STEPS * PARTIALS)) {}
 
 	__device__ __forceinline__ uint32_t full(int s) const { return shared_address(shared) + s * 16; }
 	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
@@ -44,17 +44,17 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 	// Where a thread is in the run of stages: which goes through a team's partial sums,
 	// and through the pieces of each. Divisions would cost more than a stage takes.
 	struct Cursor {
-		int part = 0, round = 0, stage = 0, phase = 0;
+		int partial = 0, round = 0, stage = 0, phase = 0;
 		__device__ __forceinline__ void next(int rounds) {
-			if (++round == rounds) round = 0, part++;
+			if (++round == rounds) round = 0, partial++;
 			if (++stage == STAGES) stage = 0, phase ^= 1;
 		}
 	};
-	static __device__ __forceinline__ int piece(const Cursor &c, int team) { return team * PARTS + c.part + c.round * PARTIALS; }
+	static __device__ __forceinline__ int k_block(const Cursor &c, int team) { return team * TEAM_PARTIALS + c.partial + c.round * PARTIALS; }
 
 	// Steps of a piece, 0 for one past the last.
-	__device__ __forceinline__ int steps_in(int piece) const { return min(max(steps - piece * PIECE, 0), PIECE); }
-	__device__ __forceinline__ int row_bytes() const { return min(T, rounded.tokens - first) * PIECE_BYTES; }
+	__device__ __forceinline__ int steps_in(int block) const { return min(max(steps - block * BLOCK_STEPS, 0), BLOCK_STEPS); }
+	__device__ __forceinline__ int row_bytes() const { return min(T, rounded.tokens - first) * TOKEN_BLOCK_BYTES; }
 
 	__device__ __forceinline__ void start_barriers() {
 		if (threadIdx.x == 0) {
@@ -67,58 +67,58 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 		__syncthreads();
 	}
 
-	// One warp keeps the stages full. A lane has one part of each stage to bring: a row
+	// One warp keeps the stages full. A lane has one partial of each stage to bring: a row
 	// tile's weights, or a team's rows. Weights come before the kernel before has ended.
-	struct Part {
-		bool there, rows;
+	struct Copy {
+		bool exists, rows;
 		int team, bytes, stride; // bytes of a whole piece, and from piece to piece
 		uint32_t to;             // in a stage
 		const char *from;        // piece 0
 	};
 
-	__device__ __forceinline__ Part part_of(int lane) const {
+	__device__ __forceinline__ Copy copy_of(int lane) const {
 		const int team = lane / (TILES + 1), tile = lane % (TILES + 1), unit = blockIdx.y * (TILES / Op::R) + tile / Op::R;
-		static_assert(G * (TILES + 1) <= 32, "a lane for each part");
+		static_assert(G * (TILES + 1) <= 32, "a lane for each partial");
 		if (tile == TILES)
-			return {team < G, true, team, row_bytes(), rounded.tokens / ATOM * ATOM_BYTES, static_cast<uint32_t>(team * (WEIGHTS + ROWS) + WEIGHTS),
-				rounded.rows + (size_t)(first / ATOM) * ATOM_BYTES};
-		const bool there = team < G && unit < op.units();
-		return {there, false, team, TILE_PIECE, TILE_PIECE, static_cast<uint32_t>(team * (WEIGHTS + ROWS) + tile * TILE_PIECE),
-			there ? reinterpret_cast<const char *>(op.tile(unit, tile % Op::R)) : nullptr};
+			return {team < G, true, team, row_bytes(), rounded.tokens / TOKEN_GROUP * GROUP_BYTES, static_cast<uint32_t>(team * (WEIGHTS + ROWS) + WEIGHTS),
+				rounded.rows + (size_t)(first / TOKEN_GROUP) * GROUP_BYTES};
+		const bool exists = team < G && unit < op.units();
+		return {exists, false, team, TILE_BLOCK_BYTES, TILE_BLOCK_BYTES, static_cast<uint32_t>(team * (WEIGHTS + ROWS) + tile * TILE_BLOCK_BYTES),
+			exists ? reinterpret_cast<const char *>(op.weights(unit, tile % Op::R)) : nullptr};
 	}
 
-	// The bytes of a part in the stage at c.
-	__device__ __forceinline__ int bytes_of(const Part &part, const Cursor &c) const {
-		const int n = part.there ? steps_in(piece(c, part.team)) : 0;
-		return part.rows ? (n ? part.bytes : 0) : n * (TILE_PIECE / PIECE);
+	// The bytes of a partial in the stage at c.
+	__device__ __forceinline__ int bytes_of(const Copy &copy, const Cursor &c) const {
+		const int n = copy.exists ? steps_in(k_block(c, copy.team)) : 0;
+		return copy.rows ? (n ? copy.bytes : 0) : n * (TILE_BLOCK_BYTES / BLOCK_STEPS);
 	}
 
-	__device__ __forceinline__ void bring_part(const Part &part, const Cursor &c) {
-		if (const int bytes = bytes_of(part, c))
-			bulk_copy(weights(c.stage, 0) + part.to, part.from + (size_t)piece(c, part.team) * part.stride, bytes, full(c.stage));
+	__device__ __forceinline__ void begin_copy(const Copy &copy, const Cursor &c) {
+		if (const int bytes = bytes_of(copy, c))
+			bulk_copy(weights(c.stage, 0) + copy.to, copy.from + (size_t)k_block(c, copy.team) * copy.stride, bytes, full(c.stage));
 	}
 
 	// Lets a stage's barrier know what will come.
-	__device__ __forceinline__ void expect(const Part &part, const Cursor &c) {
-		const int total = __reduce_add_sync(~0u, bytes_of(part, c));
+	__device__ __forceinline__ void expect(const Copy &copy, const Cursor &c) {
+		const int total = __reduce_add_sync(~0u, bytes_of(copy, c));
 		if ((threadIdx.x & 31) == 0) mbarrier_expect(full(c.stage), total);
 		__syncwarp();
 	}
 
 	__device__ __forceinline__ void produce() {
-		const Part part = part_of(threadIdx.x & 31);
+		const Copy copy = copy_of(threadIdx.x & 31);
 		Cursor c, rows;
-		for (int i = 0; i < STAGES && c.part < PARTS; i++, c.next(rounds)) {
-			expect(part, c);
-			if (!part.rows) bring_part(part, c);
+		for (int i = 0; i < STAGES && c.partial < TEAM_PARTIALS; i++, c.next(rounds)) {
+			expect(copy, c);
+			if (!copy.rows) begin_copy(copy, c);
 		}
-		pdl_begin_product<Op::ATTENDED>();
-		for (int i = 0; i < STAGES && rows.part < PARTS; i++, rows.next(rounds))
-			if (part.rows) bring_part(part, rows);
-		for (; c.part < PARTS; c.next(rounds)) {
+		begin_product<Op::ATTENTION_NEXT>();
+		for (int i = 0; i < STAGES && rows.partial < TEAM_PARTIALS; i++, rows.next(rounds))
+			if (copy.rows) begin_copy(copy, rows);
+		for (; c.partial < TEAM_PARTIALS; c.next(rounds)) {
 			mbarrier_wait(empty(c.stage), c.phase ^ 1);
-			expect(part, c);
-			bring_part(part, c);
+			expect(copy, c);
+			begin_copy(copy, c);
 		}
 	}
 
@@ -130,58 +130,58 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 #pragma unroll
 		for (int e = 0; e < N * 4; e++) sum[e] = 0;
 		Cursor c;
-		for (int part = 0; part < PARTS; part++) {
+		for (int partial = 0; partial < TEAM_PARTIALS; partial++) {
 			for (int round = 0; round < rounds; round++, c.next(rounds)) {
-				const int valid = steps_in(piece(c, team));
+				const int valid = steps_in(k_block(c, team));
 				mbarrier_wait(full(c.stage), c.phase);
-				if (valid > 0) multiply(sum, weights(c.stage, team) + tile * TILE_PIECE + lane * 16, rows(c.stage, team), valid);
+				if (valid > 0) multiply(sum, weights(c.stage, team) + tile * TILE_BLOCK_BYTES + lane * 16, rows(c.stage, team), valid);
 				mbarrier_arrive_warp(empty(c.stage));
 			}
-			const bool begins = part % PER_GROUP == 0, ends = part % PER_GROUP == PER_GROUP - 1;
+			const bool begins = partial % PER_GROUP == 0, ends = partial % PER_GROUP == PER_GROUP - 1;
 #pragma unroll
 			for (int e = 0; e < N * 4; e++) {
 				group[e] = begins ? sum[e] : __fadd_rn(group[e], sum[e]);
 				sum[e] = 0;
 			}
-			if (G == 1 && ends) keep(warp, lane, group, part >= PER_GROUP);
+			if (G == 1 && ends) store_sums(warp, lane, group, partial >= PER_GROUP);
 		}
-		wait_for_consumers();
-		if (G > 1) keep(warp, lane, group, false);
-		wait_for_consumers();
+		sync_consumers();
+		if (G > 1) store_sums(warp, lane, group, false);
+		sync_consumers();
 	}
 
 	// Puts sums of this warp into its region, or adds them to what is there.
-	__device__ __forceinline__ void keep(int warp, int lane, const float (&group)[N * 4], bool add) {
+	__device__ __forceinline__ void store_sums(int warp, int lane, const float (&group)[N * 4], bool add) {
 #pragma unroll
 		for (int e = 0; e < N * 4; e++) {
-			float *p = region(warp) + (e / 4 * 8 + (lane & 3) * 2 + (e & 1)) * COLUMN + lane / 4 + (e >> 1 & 1) * 8;
+			float *p = region(warp) + (e / 4 * 8 + (lane & 3) * 2 + (e & 1)) * TOKEN_PITCH + lane / 4 + (e >> 1 & 1) * 8;
 			*p = add ? __fadd_rn(*p, group[e]) : group[e];
 		}
 	}
 
 	__device__ __forceinline__ void multiply(float (&sum)[N * 4], uint32_t from, uint32_t rows, int valid) {
-		uint4 a[PIECE];
+		uint4 a[BLOCK_STEPS];
 #pragma unroll
-		for (int j = 0; j < PIECE; j++)
+		for (int j = 0; j < BLOCK_STEPS; j++)
 			a[j] = load_shared(from + j * 512);
-		if (valid < PIECE) { // a step that is not there: its activations are 0, and so must be its weights
+		if (valid < BLOCK_STEPS) { // a step that is not exists: its activations are 0, and so must be its weights
 #pragma unroll
-			for (int j = 0; j < PIECE; j++)
+			for (int j = 0; j < BLOCK_STEPS; j++)
 				if (j >= valid) a[j] = {0, 0, 0, 0};
 		}
 		wgmma_pin(sum);
 		wgmma_fence();
 #pragma unroll
-		for (int j = 0; j < PIECE; j++) wgmma<D, T>(sum, a[j], wgmma_descriptor(rows + j * STEP * 2));
+		for (int j = 0; j < BLOCK_STEPS; j++) wgmma<D, T>(sum, a[j], wgmma_descriptor(rows + j * MMA_K * 2));
 		wgmma_commit();
 		wgmma_wait<0>();
 		wgmma_pin(sum);
 	}
 
-	__device__ __forceinline__ void wait_for_consumers() { named_barrier_sync<CONSUMERS>(1); }
-	__device__ __forceinline__ float *region(int warp) const { return reinterpret_cast<float *>(shared + AT) + warp * REGION; }
+	__device__ __forceinline__ void sync_consumers() { named_barrier_sync<CONSUMERS>(1); }
+	__device__ __forceinline__ float *region(int warp) const { return reinterpret_cast<float *>(shared + RESULTS_AT) + warp * REGION; }
 	__device__ __forceinline__ float result(int tile, int token, int row) const {
-		const float *p = region(tile) + token * COLUMN + row;
+		const float *p = region(tile) + token * TOKEN_PITCH + row;
 		float s = p[0];
 #pragma unroll
 		for (int q = 1; q < G; q++) s = __fadd_rn(s, p[q * TILES * REGION]);
@@ -190,16 +190,16 @@ template <class Op, class D, int M, int G, int T> struct Deep {
 	__device__ __forceinline__ float scale(int token) const { return Op::NORMED ? rounded.scales[first + token] : 1.f; }
 };
 
-template <class Op> struct DeepArgs {
+template <class Op> struct WgmmaArgs {
 	typename Op::Args op;
-	Rounded rounded;
+	RoundedInput rounded;
 };
 
-template <class Op, class D, int M, int G, int T> __device__ __forceinline__ void deep(const DeepArgs<Op> &a) {
-	using Block = Deep<Op, D, M, G, T>;
-	extern __shared__ __align__(1024) char deepShared[];
+template <class Op, class D, int M, int G, int T> __device__ __forceinline__ void wgmma_gemm(const WgmmaArgs<Op> &a) {
+	using Block = WgmmaGemm<Op, D, M, G, T>;
+	extern __shared__ __align__(1024) char wgmmaShared[];
 	const Op op(a.op);
-	Block b(op, a.rounded, deepShared);
+	Block b(op, a.rounded, wgmmaShared);
 	b.start_barriers();
 	if (threadIdx.x >= Block::CONSUMERS) {
 		b.produce();
@@ -207,6 +207,6 @@ template <class Op, class D, int M, int G, int T> __device__ __forceinline__ voi
 	}
 	pdl_wait();
 	b.consume();
-	finish_all<Op, Block, Block::CONSUMERS>(op, b);
+	finish_block<Op, Block, Block::CONSUMERS>(op, b);
 }
 #endif

@@ -1,10 +1,10 @@
 #include "attention/qk_post.cuh"
 #include "gemm/operands.cuh"
 
-constexpr int TURN_WARPS = 4;
+constexpr int QKPOST_WARPS = 4;
 
 // Keeps an element of the pool; the numbers are those of DType in weight.go.
-__device__ __forceinline__ void turn_store(const TurnArgs &a, int64_t at, float v) {
+__device__ __forceinline__ void qkpost_store(const QKPostArgs &a, int64_t at, float v) {
 	if (a.kvType == 1)
 		static_cast<uint16_t *>(a.pool)[at] = BF16::pack(v, 0);
 	else if (a.kvType == 3)
@@ -15,27 +15,27 @@ __device__ __forceinline__ void turn_store(const TurnArgs &a, int64_t at, float 
 
 // For each head of q, k and v: x += bias; of q and k also x = rope(rmsnorm(x)). q stays
 // where it is, k and v go to the row's page. A warp is one head of one row.
-extern "C" __global__ void __launch_bounds__(32 * TURN_WARPS) reel_turn(const __grid_constant__ TurnArgs a) {
+extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_turn(const __grid_constant__ QKPostArgs a) {
 	const int all = a.heads + 2 * a.kvHeads, lane = threadIdx.x % 32, half = a.dim / 2;
-	const int i = blockIdx.x * TURN_WARPS + threadIdx.x / 32, t = i / all, head = i % all;
+	const int i = blockIdx.x * QKPOST_WARPS + threadIdx.x / 32, t = i / all, head = i % all;
 	const int kind = head < a.heads ? 0 : head < a.heads + a.kvHeads ? 1 : 2; // q, k, v
-	pdl_begin_product<true>(); // attention comes next
+	begin_product<true>(); // attention comes next
 	if (t >= a.T) return;
 	float *q = a.q + ((size_t)t * a.heads + head) * a.dim;
-	Turning<0> x;
+	QKPost<0> x;
 	x.load(a, kind ? a.kv + ((size_t)t * 2 * a.kvHeads + head - a.heads) * a.dim : q, lane);
 	const int position = a.position[t];
 	const int64_t page = kind ? a.table[(size_t)a.slot[t] * a.pages + position / a.pageTokens] : 0;
 	x.look_up(a, kind, head, position, lane);
-	x.turn(a, kind, lane);
+	x.apply(a, kind, lane);
 	const int64_t to = (((page * a.layers + a.layer) * 2 * a.kvHeads + head - a.heads) * a.pageTokens + position % a.pageTokens) * a.dim;
 #pragma unroll
-	for (int n = 0; n < TURN_PAIRS; n++) {
+	for (int n = 0; n < QK_PAIRS; n++) {
 		const int e = lane + 32 * n;
 		if (e >= half) break;
 		if (kind) {
-			turn_store(a, to + e, x.low[n]);
-			turn_store(a, to + half + e, x.high[n]);
+			qkpost_store(a, to + e, x.low[n]);
+			qkpost_store(a, to + half + e, x.high[n]);
 		} else {
 			q[e] = x.low[n];
 			q[half + e] = x.high[n];

@@ -1,18 +1,18 @@
 #include "ptx/pdl.cuh"
 
-struct PickArgs {
+struct GatherArgs {
 	const float *x;        // [T][cols]
 	const int32_t *sample; // [N]
 	float *out;            // out: [N][cols]
-	int32_t *live;         // out: [N]
+	int32_t *index;        // out: [N]
 	int32_t cols, unused;
 };
 
 // Out[i] = X[sample[i]], Live[i] = i, or -1 where there is no sample. A block is a row.
-extern "C" __global__ void reel_pick(const __grid_constant__ PickArgs a) {
+extern "C" __global__ void reel_pick(const __grid_constant__ GatherArgs a) {
 	pdl_begin();
 	const int row = a.sample[blockIdx.x];
-	if (threadIdx.x == 0) a.live[blockIdx.x] = row < 0 ? -1 : (int)blockIdx.x;
+	if (threadIdx.x == 0) a.index[blockIdx.x] = row < 0 ? -1 : (int)blockIdx.x;
 	if (row < 0) return;
 	const float4 *x = reinterpret_cast<const float4 *>(a.x + (size_t)row * a.cols);
 	float4 *out = reinterpret_cast<float4 *>(a.out + (size_t)blockIdx.x * a.cols);
