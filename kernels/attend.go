@@ -42,11 +42,11 @@ type Attend struct {
 }
 
 // A GPU cuts a row's positions into splits of attendSplit, in prefill of prefillSplit,
-// for blocks of their own where a step has at most attendSplitRows rows, in prefill
+// for blocks of their own where a step has at most AttendSplitRows rows, in prefill
 // as many as there is memory for.
 const (
 	attendSplit     = 128
-	attendSplitRows = 64
+	AttendSplitRows = 64
 	prefillSplit    = 1024
 	// workSplit is what Work has place for: as many splits as decode has, which is more than
 	// prefill has, and so as many rows of prefill as gain by it.
@@ -56,11 +56,11 @@ const (
 func splitsOf(context, split int) int { return (context + split - 1) / split }
 
 // AttendWork is how many bytes of Attend.Work steps of at most rows rows take:
-// counters uint32 [attendSplitRows][heads], then place for sums, float32
-// [attendSplitRows at most][heads][splits of workSplit][headDim+2].
+// counters uint32 [AttendSplitRows][heads], then place for sums, float32
+// [AttendSplitRows at most][heads][splits of workSplit][headDim+2].
 func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
-	sums := int64(min(rows, attendSplitRows)) * int64(heads) * int64(splitsOf(context, workSplit)) * int64(headDim+2)
-	return 4 * (attendSplitRows*int64(heads) + sums)
+	sums := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splitsOf(context, workSplit)) * int64(headDim+2)
+	return 4 * (AttendSplitRows*int64(heads) + sums)
 }
 
 // Kernel is "attend".

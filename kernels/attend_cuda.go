@@ -74,7 +74,7 @@ func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 	}
 	return attendArgs{
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
-		arrived: work, partial: work + uint64(4*attendSplitRows*o.Heads),
+		arrived: work, partial: work + uint64(4*AttendSplitRows*o.Heads),
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
 		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
@@ -94,7 +94,7 @@ func (o Attend) grid(q *cuda.Queue) (g cuda.Grid, teams int) {
 		teams, blocks = 1, 2*blocks
 	}
 	g.Threads = 32 * attendWarps * teams
-	if o.T <= attendSplitRows {
+	if o.T <= AttendSplitRows {
 		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit*teams), blocks/(g.X*g.Y)))
 	}
 	// The sums of two splits of each warp, and an AttendSum of the splits before.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"reel/kernels/device"
+	"reel/kernels/internal/tune"
 )
 
 // Rows of an even number of pieces of columns go onward, those of the last shape do not.
@@ -60,7 +61,7 @@ func (a *attending) projected(w Weight, rows []Row, start []float32, next bool) 
 // for any number of tokens, over one split of the context and over several, and in a
 // window.
 func TestCUDAAttendGoesOnward(t *testing.T) {
-	defer func() { prefillSplitsParallel = true }()
+	defer func() { tune.ParallelSplits = true }()
 	for i, c := range onwardShapes {
 		b := newBoth(t)
 		a := newAttending(b, c.heads, c.kvHeads, c.d, c.context)
@@ -73,8 +74,8 @@ func TestCUDAAttendGoesOnward(t *testing.T) {
 			all := a.projected(w, a.lastRows(most), start, false)
 			a.changed(all, start)
 			for _, n := range []int{1, 7, 17, 100, 207, most} {
-				for _, prefillSplitsParallel = range []bool{true, false} {
-					name := fmt.Sprintf("%d heads over %d of size %d, type %d, %d rows of %d, splits at once %t", c.heads, c.kvHeads, c.d, dtype, n, c.context, prefillSplitsParallel)
+				for _, tune.ParallelSplits = range []bool{true, false} {
+					name := fmt.Sprintf("%d heads over %d of size %d, type %d, %d rows of %d, splits at once %t", c.heads, c.kvHeads, c.d, dtype, n, c.context, tune.ParallelSplits)
 					a.equal(name, a.projected(w, a.lastRows(n), start, true), all[len(all)-n*onwardOutputs:])
 				}
 			}
@@ -121,14 +122,14 @@ func TestCUDADecodeDoesNotGoOnward(t *testing.T) {
 // gives the same bits whether or not rows go onward, whether or not kernels begin
 // before the one before has ended, launched and replayed.
 func TestCUDAAttendGoesOnwardInAGraph(t *testing.T) {
-	defer func() { dependentLaunch = true }()
+	defer func() { tune.DependentLaunch = true }()
 	for _, n := range []int{1, 17, 100, 400} {
 		a := newAttending(newBoth(t), 8, 2, 64, 1500)
 		a.query = a.normal(n*512, 1)
 		w, start := a.matrix(BF16, 512, 512)[1], slices.Clone(a.query)
 		var want []uint32
 		for _, how := range []struct{ next, dependent, graph bool }{{false, false, false}, {true, false, false}, {true, true, false}, {true, false, true}, {true, true, true}, {true, true, true}} {
-			dependentLaunch = how.dependent
+			tune.DependentLaunch = how.dependent
 			attend, project := a.onward(w, a.lastRows(n), start, how.next)
 			attend.Q = project.X
 			chain := make([]device.Op, 0, 40)

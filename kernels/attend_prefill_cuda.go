@@ -2,7 +2,10 @@
 
 package kernels
 
-import "reel/kernels/device/cuda"
+import (
+	"reel/kernels/device/cuda"
+	"reel/kernels/internal/tune"
+)
 
 // Constants of attend_prefill.cu: queries of a tile, and of a warp's part
 // of it, keys of a block, warps of a block of threads.
@@ -37,13 +40,6 @@ func (o Attend) prefillKernel() (string, int) {
 	return k.all, k.dim
 }
 
-// prefillApart lets splits be computed at once, and prefillTile sets the queries of a
-// tile where it is not 0. Results do not depend on them, as a test shows.
-var (
-	prefillSplitsParallel = true
-	prefillTile           = 0
-)
-
 // prefill launches the kernel of the prefill class.
 func (o Attend) prefill(q *cuda.Queue) error {
 	kernel, dim := o.prefillKernel()
@@ -71,16 +67,16 @@ func (o Attend) setHandover(q *cuda.Queue, args *attendArgs) {
 // as lets the GPU take all of them at once. Where the context is long, some tiles
 // become one, whose blocks compute its splits at once. No result depends on it.
 func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
-	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries), Z: 1, Threads: 32 * prefillWarps, Dependent: dependentLaunch}
+	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries), Z: 1, Threads: 32 * prefillWarps, Dependent: tune.DependentLaunch}
 	window, join = o.prefillRows(prefillQueries), 1
 	splits := splitsOf(o.Slots.Context, prefillSplit)
-	if !prefillSplitsParallel || !o.prefillFits(g.X, splits) {
+	if !tune.ParallelSplits || !o.prefillFits(g.X, splits) {
 		g.Y = splitsOf(o.T, window)
 		return g, window, join
 	}
 	for _, entries := range []int{minPrefillQueries, 32} {
 		rows := o.prefillRows(entries)
-		if entries == prefillTile || prefillTile == 0 && g.X*splitsOf(o.T, rows) <= 2*sms {
+		if entries == tune.PrefillQueries || tune.PrefillQueries == 0 && g.X*splitsOf(o.T, rows) <= 2*sms {
 			window, join = rows, window/rows
 			break
 		}
@@ -93,7 +89,7 @@ func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
 // prefillFits tells whether Work holds the sums of all rows' splits, and counters for
 // x blocks of each of the smallest tiles.
 func (o Attend) prefillFits(x, splits int) bool {
-	counters := attendSplitRows * o.Heads
+	counters := AttendSplitRows * o.Heads
 	return x*splitsOf(o.T, o.prefillRows(minPrefillQueries)) <= counters && 4*(int64(counters)+int64(o.T*o.Heads)*int64(splits)*int64(o.KV.HeadDim+2)) <= o.Workspace.Bytes()
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"reel/kernels/device"
+	"reel/kernels/internal/tune"
 )
 
 // prompts has each sequence's last tokens, at most `most` of them, attend as a step of
@@ -79,7 +80,7 @@ func TestCUDAPrefillAttendIsBatchInvariant(t *testing.T) {
 // over several, in tiles of any size, and whether splits are computed at once or one
 // after another.
 func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
-	defer func() { prefillSplitsParallel, prefillTile = true, 0 }()
+	defer func() { tune.ParallelSplits, tune.PrefillQueries = true, 0 }()
 	for i, c := range prefillShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, []int{1100, 200, 2300}[i%3])
 		a.row = nil
@@ -95,12 +96,12 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 		}
 		for _, n := range []int{1, 7, 20, 64, 128, 512} {
 			name := fmt.Sprintf("%d heads over %d of size %d, %d tokens, %d at a time", c.heads, c.kvHeads, c.d, len(a.row), n)
-			for _, prefillTile = range prefillTiles {
-				a.equal(fmt.Sprintf("%s, tiles of %d", name, prefillTile), a.chunks(n), want)
+			for _, tune.PrefillQueries = range prefillTiles {
+				a.equal(fmt.Sprintf("%s, tiles of %d", name, tune.PrefillQueries), a.chunks(n), want)
 			}
-			prefillTile, prefillSplitsParallel = 0, false
+			tune.PrefillQueries, tune.ParallelSplits = 0, false
 			a.equal(name+", splits one after another", a.chunks(n), want)
-			prefillSplitsParallel = true
+			tune.ParallelSplits = true
 		}
 	}
 }
@@ -136,13 +137,13 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 			{20, 8000, 4}, {128, 8192, 4}, {512, 8192, 4}, {2048, 8192, 4}} {
 			t.Run(fmt.Sprintf("%s/%d-rows-of-%d-in-%d-layers", shape.name, c.rows, c.n, c.layers), func(t *testing.B) {
 				b := newBoth(t)
-				defer func() { prefillTile = 0 }()
+				defer func() { tune.PrefillQueries = 0 }()
 				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, c.rows, c.n, c.layers)
 				pairs := float64(c.rows) * (float64(c.n) - float64(c.rows-1)/2)
 				var each [4]float64
 				for t.Loop() {
 					for i, tile := range prefillTiles {
-						prefillTile = tile
+						tune.PrefillQueries = tile
 						took := b.replayTimes(20, ops...)
 						each[i] = took[len(took)/2].Seconds()
 					}
@@ -176,7 +177,7 @@ func (b *both) prefillLayers(heads, kvHeads, d, rows, n, layers int) (ops []devi
 		position[i] = int32(n - rows + i)
 	}
 	op := Attend{Q: b.load(1, bytesOf(b.normal(rows*heads*d, 1))), KV: kv, Out: b.poisoned(rows * heads * d)[1],
-		Workspace: b.load(1, make([]byte, AttendWorkspaceBytes(max(rows, attendSplitRows), heads, d, context))),
+		Workspace: b.load(1, make([]byte, AttendWorkspaceBytes(max(rows, AttendSplitRows), heads, d, context))),
 		Rows:      Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
 		Slots:     Slots{Count: 2, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
 		T:         rows, Heads: heads, Class: Prefill, Scale: float32(1 / math.Sqrt(float64(d)))}

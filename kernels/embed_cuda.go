@@ -2,7 +2,10 @@
 
 package kernels
 
-import "reel/kernels/device/cuda"
+import (
+	"reel/kernels/device/cuda"
+	"reel/kernels/internal/tune"
+)
 
 // embedArgs is EmbedArgs of embed.cu.
 type embedArgs struct {
@@ -16,7 +19,7 @@ func (o Embed) CUDA(q *cuda.Queue) error {
 	if err != nil {
 		return err
 	}
-	return cuda.Launch(q, "reel_embed"+kind, cuda.Grid{X: o.T, Threads: elementThreads, Dependent: dependentLaunch}, embedArgs{
+	return cuda.Launch(q, "reel_embed"+kind, cuda.Grid{X: o.T, Threads: elementThreads, Dependent: tune.DependentLaunch}, embedArgs{
 		table: q.Address(o.Table.Data), token: q.Address(o.Rows.Token), x: q.Address(o.X),
 		vocab: int32(o.Table.Rows), hidden: int32(o.Table.Cols)})
 }

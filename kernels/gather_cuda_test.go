@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"reel/kernels/device"
+	"reel/kernels/internal/tune"
 )
 
 // picking is a list of random rows of so many, and after them some that are not there.
@@ -45,9 +46,9 @@ func TestCUDAPick(t *testing.T) {
 // is behind a row that is not there stays as it is.
 func TestCUDAOnlyRowsOfAList(t *testing.T) {
 	b := newBoth(t)
-	defer func(n int) { maxPersistentBlocks = n }(maxPersistentBlocks)
+	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, of := range [][2]int{{0, 1}, {1, 2}, {1, 0}, {2, 3}, {7, 1}, {8, 0}, {8, 5}, {9, 0}, {16, 0}, {17, 4}, {33, 2}, {64, 0}, {1, 63}} {
-		maxPersistentBlocks = []int{math.MaxInt32, 4, 1}[i/2%3] // of 6 units
+		tune.MaxPersistentBlocks = []int{math.MaxInt32, 4, 1}[i/2%3] // of 6 units
 		b.onlyRows([]DType{BF16, F16}[i%2], of[0], of[1], []int{64, 1040, 4096}[i%3])
 	}
 }

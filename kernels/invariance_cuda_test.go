@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"reel/kernels/device"
+	"reel/kernels/internal/tune"
 )
 
 // viewOf views bytes as values.
@@ -142,7 +143,7 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 	const hidden, inner = 1024, 2816
 	gate, up, down := b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, hidden, inner)[1]
 	norm := put(b, b.normal(hidden, 1))[1]
-	defer func(n int) { dependentLaunch, maxPersistentBlocks = true, n }(maxPersistentBlocks)
+	defer func(n int) { tune.DependentLaunch, tune.MaxPersistentBlocks = true, n }(tune.MaxPersistentBlocks)
 	for _, rows := range []int{1, 8, 12, 40, 150, -3, -50, -100, -300} { // of a prompt where below 0
 		prefill := rows < 0
 		rows = max(rows, -rows)
@@ -153,7 +154,7 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 			dependent, graph bool
 			blocks           int // at most, of those that take units in turn
 		}{{false, false, 512}, {true, false, 512}, {false, true, 512}, {true, true, 512}, {true, true, 512}, {true, true, 24}, {true, false, 7}} {
-			dependentLaunch, maxPersistentBlocks = how.dependent, how.blocks
+			tune.DependentLaunch, tune.MaxPersistentBlocks = how.dependent, how.blocks
 			x := b.load(1, bytesOf(start))
 			chain := make([]device.Op, 0, 80)
 			for range cap(chain) / 2 {

@@ -140,7 +140,7 @@ func newAttending(b *both, heads, kvHeads, d, context int) *attending {
 	}
 	a.kv[0].Data, a.kv[1].Data = b.load(0, bytesOf(a.filled)), b.load(1, bytesOf(bitsOf(a.filled)))
 	a.kv[1].DType = BF16
-	a.work = b.load(1, make([]byte, AttendWorkspaceBytes(attendSplitRows, heads, d, context)))
+	a.work = b.load(1, make([]byte, AttendWorkspaceBytes(AttendSplitRows, heads, d, context)))
 	a.query = b.normal(len(a.row)*heads*d, 1)
 	return a
 }
@@ -249,7 +249,7 @@ func TestCUDAAttendIsBatchInvariant(t *testing.T) {
 		for r := range all {
 			a.equal("alone", bits32(a.attend([]int{r}, 1, false)), bits32(want[r*width:(r+1)*width]))
 		}
-		for T := 2; T <= attendSplitRows; T++ {
+		for T := 2; T <= AttendSplitRows; T++ {
 			some := all[:min(T, len(all))]
 			a.equal(fmt.Sprintf("%d rows", T), bits32(a.attend(some, T, false)), bits32(want[:len(some)*width]))
 		}

@@ -55,11 +55,11 @@ func TestFloat16(t *testing.T) {
 		0x0000: 0, 0x3c00: 1, 0xc000: -2, 0x3555: 0.333251953125, 0x7bff: 65504, 0x0400: 0x1p-14, 0x0001: 0x1p-24, 0x83ff: -1023 * 0x1p-24,
 		0x7c00: float32(math.Inf(1)), 0xfc00: float32(math.Inf(-1)),
 	} {
-		if got := float16(bits); got != want {
+		if got := Float16(bits); got != want {
 			t.Errorf("%#04x is %v, wants %v", bits, got, want)
 		}
 	}
-	if got := float16(0x7e00); got == got {
+	if got := Float16(0x7e00); got == got {
 		t.Errorf("a NaN became %v", got)
 	}
 }

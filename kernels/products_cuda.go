@@ -8,6 +8,7 @@ import (
 
 	"reel/kernels/device"
 	"reel/kernels/device/cuda"
+	"reel/kernels/internal/tune"
 )
 
 // activations mirrors Activations: n input rows of cols columns. Row t is x[rows[t]], or
@@ -51,10 +52,6 @@ const gemvShared = 94 << 10
 // the output and down projections have hardly more units than blocks.
 type persistent struct{ gemv, skinny8 int }
 
-// maxPersistentBlocks bounds the number of persistent blocks; a test sets it below the
-// number of units.
-var maxPersistentBlocks = math.MaxInt32
-
 // fewRowsVariant returns the variant for n rows, or nil if n is more than 16.
 func fewRowsVariant(n int) *variant {
 	switch {
@@ -94,7 +91,7 @@ func (v *variant) waves(n, tiles, sms int) int {
 
 // grid returns v's grid over n token rows and units of tiles tiles each.
 func (v *variant) grid(n, units, tiles int) cuda.Grid {
-	g := cuda.Grid{X: units, Threads: v.threads, Shared: v.shared, Dependent: dependentLaunch}
+	g := cuda.Grid{X: units, Threads: v.threads, Shared: v.shared, Dependent: tune.DependentLaunch}
 	if v.tiles > 0 {
 		perBlock := v.tiles / tiles
 		g.X, g.Y = (n+v.tokens-1)/v.tokens, (units+perBlock-1)/perBlock
@@ -194,7 +191,7 @@ func (p productLaunch) maxBlocks(v *variant, sms int) int {
 	if perSM == 0 {
 		return math.MaxInt32
 	}
-	return min(perSM*sms, maxPersistentBlocks)
+	return min(perSM*sms, tune.MaxPersistentBlocks)
 }
 
 // rowBytes returns the shared memory that gemv needs for its row and the norm weights.
@@ -220,7 +217,7 @@ func canRound(q *cuda.Queue, workspace device.Buffer, n, cols int) bool {
 // round launches the kernel that rounds p's input rows.
 func (p productLaunch) round(q *cuda.Queue, kind string) (roundedArgs, error) {
 	r := roundedAt(q.Address(p.workspace.Rounded), int(p.in.n), int(p.in.cols))
-	return r, cuda.Launch(q, "reel_round"+kind, cuda.Grid{X: int(r.tokens), Threads: 256, Dependent: dependentLaunch},
+	return r, cuda.Launch(q, "reel_round"+kind, cuda.Grid{X: int(r.tokens), Threads: 256, Dependent: tune.DependentLaunch},
 		roundArgs{in: p.in, out: r.rows, scales: r.scales, tokens: r.tokens})
 }
 

@@ -230,7 +230,7 @@ func asFloat32(t DType, raw []byte) []float32 {
 	for i, u := range viewOf[uint16](raw) {
 		out[i] = math.Float32frombits(uint32(u) << 16)
 		if t == F16 {
-			out[i] = float16(u)
+			out[i] = Float16(u)
 		}
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 
 	"reel/kernels/device"
 	"reel/kernels/device/cuda"
+	"reel/kernels/internal/tune"
 )
 
 // qkvArgs mirrors QKVArgs of qkv.cu.
@@ -67,6 +68,6 @@ func (o QKV) checkPost() error {
 // launchPost launches the kernel for biases, head norms and RoPE, which also stores k and v.
 func (o QKV) launchPost(q *cuda.Queue) error {
 	heads := o.T * (o.Heads + 2*o.KV.Heads)
-	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps, Dependent: dependentLaunch}
+	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps, Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, "reel_turn", g, o.post().args(q, o.Out))
 }

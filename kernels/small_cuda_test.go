@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"reel/kernels/device"
+	"reel/kernels/internal/tune"
 )
 
 // One small shape for each kind of kernel that products, attention and sampling have,
@@ -17,8 +18,8 @@ func TestCUDASmallShapes(t *testing.T) { testSmallShapes(t, newBoth(t)) }
 func TestCUDASmallShapesEveryLane(t *testing.T) { testSmallShapes(t, bothOf(t, "lanes")) }
 
 func testSmallShapes(t *testing.T, b *both) {
-	defer func(n int) { maxPersistentBlocks = n }(maxPersistentBlocks)
-	maxPersistentBlocks = 2 // for three units
+	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
+	tune.MaxPersistentBlocks = 2 // for three units
 	for i, rows := range []int{1, 5, 12, 40, 70, 120} {
 		t.Logf("products of %d rows", rows)
 		b.products([]DType{BF16, F16}[i%2], rows, 144, 48, []class{{false, false}, {true, true}})
@@ -46,20 +47,20 @@ func testSmallShapes(t *testing.T, b *both) {
 // Two units of a prompt's product in three spans, whose blocks leave each other parts, and
 // in four and eight, which share units; and so for several tiles of tokens.
 func testSmallSpans(b *both) {
-	defer func(most int, variants []variant) { maxWorkSlices, streamKVariants = most, variants }(maxWorkSlices, streamKVariants)
+	defer func(most int) { tune.MaxWorkSlices, tune.StreamKTokens = most, 0 }(tune.MaxWorkSlices)
 	const in, out = 2064, 208
 	w, start := b.matrix(BF16, out, in), b.normal(56*out, 1)
 	for _, rows := range []int{16, 56, 40} {
 		if rows == 40 {
-			streamKVariants = streamKVariants[:1] // three tiles
+			tune.StreamKTokens = 16 // three token tiles
 		}
 		x, scratch, parts := put(b, b.normal(rows*in, 1)), b.scratchFor(rows, in), b.partsFor(rows)
-		for _, maxWorkSlices = range []int{3, 4, 8} {
+		for _, tune.MaxWorkSlices = range []int{3, 4, 8} {
 			res := put(b, start[:rows*out])
 			b.run(func(on int) device.Op {
 				return Projection{W: w[on], In: x[on], X: res[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill}
 			})
-			b.close(fmt.Sprintf("%d rows in %d spans", rows, maxWorkSlices), res, 2*sums(in), 1e-6)
+			b.close(fmt.Sprintf("%d rows in %d spans", rows, tune.MaxWorkSlices), res, 2*sums(in), 1e-6)
 		}
 	}
 }

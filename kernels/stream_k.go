@@ -1,6 +1,10 @@
 package kernels
 
-import "sync"
+import (
+	"sync"
+
+	"reel/kernels/internal/tune"
+)
 
 // The stream-K prefill GEMM divides a product's work among persistent blocks. An output tile
 // is streamKTiles tiles of 16 outputs; its sum over the columns is cut into K blocks. A work
@@ -23,9 +27,6 @@ const (
 	partialsCost = 3 // storing the partials of an output tile for another block
 )
 
-// maxWorkSlices bounds the slices of a product: the number of SMs of an H100 or H200.
-var maxWorkSlices = 132
-
 // sliceShape determines a product's work slices: their number, and the output tiles of
 // kBlocks K blocks each.
 type sliceShape struct{ slices, tiles, kBlocks int }
@@ -34,7 +35,7 @@ type sliceShape struct{ slices, tiles, kBlocks int }
 // columns. If there are several slices for each output tile, it is the same number for each.
 func sliceShapeOf(rowTiles, cols int) sliceShape {
 	s := sliceShape{tiles: splitsOf(rowTiles, streamKTiles), kBlocks: splitsOf(cols, kBlockCols)}
-	s.slices = min(maxWorkSlices, max(1, s.tiles*s.kBlocks/minKBlocks))
+	s.slices = min(tune.MaxWorkSlices, max(1, s.tiles*s.kBlocks/minKBlocks))
 	if each := s.slices / s.tiles; each > 1 {
 		s.slices = each * s.tiles
 	}
@@ -154,9 +155,9 @@ func (s sliceShape) within(most int) []sliceStart {
 // maxSliceStarts is the capacity of the kernel argument workSlices.
 const maxSliceStarts = 136
 
-// arrivalBytes is the size of the arrival counters, through which blocks learn that partials
+// ArrivalBytes is the size of the arrival counters, through which blocks learn that partials
 // are stored: two uint32 per slice and token tile.
-const arrivalBytes = 1 << 16
+const ArrivalBytes = 1 << 16
 
 // maxStreamKTokens is the largest token tile of a block.
 const maxStreamKTokens = 208
@@ -174,5 +175,5 @@ func PartialsBytes(n, cols int, outputs ...int) int64 {
 
 func partialsBytes(n, rowTiles, cols int) int64 {
 	tokens, slices := splitsOf(n, maxStreamKTokens)*maxStreamKTokens, sliceShapeOf(rowTiles, cols).slices
-	return arrivalBytes + int64(slices)*streamKTiles*tileRows*int64(tokens)*4
+	return ArrivalBytes + int64(slices)*streamKTiles*tileRows*int64(tokens)*4
 }

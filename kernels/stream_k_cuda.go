@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"reel/kernels/device/cuda"
+	"reel/kernels/internal/tune"
 )
 
 // streamKVariants are the kernels of the stream-K prefill GEMM, with as many token rows per
@@ -51,14 +52,18 @@ type handoverArgs struct {
 	tokens, _           int32
 }
 
-// streamKVariant returns the variant that takes n tokens in the least time.
-func streamKVariant(variants []variant, n int) *variant {
+// streamKVariant returns the variant that takes n tokens in the least time, or the one that
+// [tune.StreamKTokens] names.
+func streamKVariant(n int) *variant {
 	// The cost of reading the weights once more, in tokens. Measured at 7B, before the blocks of
 	// different token tiles read the weights side by side.
 	const fixed = 320
-	best, least := &variants[0], 0
-	for i := range variants {
-		v := &variants[i]
+	best, least := &streamKVariants[0], 0
+	for i := range streamKVariants {
+		v := &streamKVariants[i]
+		if tune.StreamKTokens == v.tokens {
+			return v
+		}
 		if cost := (n + v.tokens - 1) / v.tokens * (v.tokens + fixed); least == 0 || cost < least {
 			best, least = v, cost
 		}
@@ -73,14 +78,14 @@ func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) e
 		return err
 	}
 	n, cols := int(p.in.n), int(p.in.cols)
-	v, shape := streamKVariant(streamKVariants, n), sliceShapeOf(p.units*p.tiles, cols)
+	v, shape := streamKVariant(n), sliceShapeOf(p.units*p.tiles, cols)
 	tokenTiles, tokens := evenTiles(n, v.tokens)
 	abreast := blocksPerSlice(shape.slices, shape.tiles, tokenTiles)
 	g := cuda.Grid{X: abreast, Y: shape.slices / abreast, Cluster: clusterSize(abreast), Threads: v.threads, Shared: v.shared,
-		Dependent: dependentLaunch}
+		Dependent: tune.DependentLaunch}
 	arrivals := q.Address(p.workspace.Partials)
 	return cuda.Launch(q, p.name+kind+v.suffix, g, streamKArgs[T]{op: args, rounded: r, handover: p.epilogue(q, n),
-		partials: arrivals + arrivalBytes, arrivals: arrivals, slices: shape.args(tokenTiles, tokens)})
+		partials: arrivals + ArrivalBytes, arrivals: arrivals, slices: shape.args(tokenTiles, tokens)})
 }
 
 // args returns the kernel's argument for tokenTiles tiles of tokens token rows.
@@ -105,8 +110,8 @@ func (p productLaunch) canStreamK() bool {
 			return false
 		}
 	}
-	counters := splitsOf(n, streamKVariant(streamKVariants, n).tokens) * maxWorkSlices
-	return 8*counters <= arrivalBytes && p.workspace.Partials.Bytes() >= partialsBytes(n, p.units*p.tiles, int(p.in.cols))
+	counters := splitsOf(n, streamKVariant(n).tokens) * tune.MaxWorkSlices
+	return 8*counters <= ArrivalBytes && p.workspace.Partials.Bytes() >= partialsBytes(n, p.units*p.tiles, int(p.in.cols))
 }
 
 // roundedInput returns p's input rows as the op before left them, or rounds them now.

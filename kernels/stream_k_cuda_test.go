@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"reel/kernels/device"
+	"reel/kernels/internal/tune"
 )
 
 // promptRows are the numbers of a prompt's tokens at which kernels and their edges change.
@@ -122,22 +123,20 @@ func TestCUDARowsGoOnward(t *testing.T) {
 // left at 0.
 func TestCUDAPromptSpans(t *testing.T) {
 	b := newBoth(t)
-	defer func(most int, variants []variant) { maxWorkSlices, streamKVariants = most, variants }(maxWorkSlices, streamKVariants)
-	all := streamKVariants
+	defer func(most int) { tune.MaxWorkSlices, tune.StreamKTokens = most, 0 }(tune.MaxWorkSlices)
 	const in, hidden, most = 2064, 704, 230 // 6 units of 33 pieces
 	w, x, start := b.matrix(BF16, hidden, in), put(b, b.normal(most*in, 1)), b.normal(most*hidden, 1)
 	const inner = hidden / 2
 	gate, up, norm := b.matrix(BF16, inner, in), b.matrix(BF16, inner, in), put(b, b.powers(in))
 	scratch, parts := b.scratchFor(most, in), b.partsFor(most)
-	for _, maxWorkSlices = range []int{1, 2, 5, 6, 7, 11, 12, 13, 18, 24} {
+	for _, tune.MaxWorkSlices = range []int{1, 2, 5, 6, 7, 11, 12, 13, 18, 24} {
 		var want, wantGated []uint32
-		for _, v := range all {
-			streamKVariants = []variant{v}
+		for _, tune.StreamKTokens = range []int{16, 56, 104, 208} {
 			res := put(b, start)
 			b.run(func(on int) device.Op {
 				return Projection{W: w[on], In: x[on], X: res[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: most, Class: Prefill}
 			})
-			name := fmt.Sprintf("%d spans at most, %d tokens of a block", maxWorkSlices, v.tokens)
+			name := fmt.Sprintf("%d spans at most, %d tokens of a block", tune.MaxWorkSlices, tune.StreamKTokens)
 			b.close(name, res, 2*sums(in), 1e-6)
 			got := read[uint32](b, 1, res[1])
 			if want == nil {
@@ -154,7 +153,7 @@ func TestCUDAPromptSpans(t *testing.T) {
 				wantGated = gated
 			}
 			b.equal(name+", gated", gated, wantGated)
-			b.equal(name+": counters", read[uint32](b, 1, parts.Slice(0, arrivalBytes)), make([]uint32, arrivalBytes/4))
+			b.equal(name+": counters", read[uint32](b, 1, parts.Slice(0, ArrivalBytes)), make([]uint32, ArrivalBytes/4))
 		}
 	}
 }

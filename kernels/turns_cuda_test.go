@@ -8,20 +8,21 @@ import (
 	"testing"
 
 	"reel/kernels/device"
+	"reel/kernels/internal/tune"
 )
 
 // A block that takes several units, as many as others or one fewer, gives each the bits
 // that a block of its own gives it. Rows have no piece for most warps, one, and several.
 func TestCUDAFewRowsTakeUnitsInTurn(t *testing.T) {
 	b := newBoth(t)
-	defer func(n int) { maxPersistentBlocks = n }(maxPersistentBlocks)
+	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, in := range []int{16, 1040, 1024, 80, 4096, 11008, 4096, 1040} {
 		dtype, width, rows := []DType{BF16, F16}[i%2], 16*7-i, []int{1, 8, 1, 5}[i%4]
 		w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
 		x, norm, start := put(b, b.normal(rows*in, 3))[1], put(b, b.normal(in, 1))[1], b.normal(rows*width, 1)
 		sample := put(b, counted(rows))[1]
 		var want [][]uint32
-		for _, maxPersistentBlocks = range []int{math.MaxInt32, 6, 4, 3, 1} {
+		for _, tune.MaxPersistentBlocks = range []int{math.MaxInt32, 6, 4, 3, 1} {
 			sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
 			b.onGPU(Projection{W: w, In: x, X: sum, T: rows}, GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
 				Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: sample}, Logits: logits, T: rows, N: rows, Eps: 1e-5})
@@ -34,11 +35,11 @@ func TestCUDAFewRowsTakeUnitsInTurn(t *testing.T) {
 // has its own part of RoPE.
 func TestCUDAQKVTakesUnitsInTurn(t *testing.T) {
 	b := newBoth(t)
-	defer func(n int) { maxPersistentBlocks = n }(maxPersistentBlocks)
+	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, hidden := range []int{80, 2048, 1040, 4096} {
 		o := b.newAttention([]DType{BF16, F16}[i%2], []DType{F16, BF16}[i%2], []int{1, 8, 5, 1}[i], hidden, 4, 2, 96).op[1]
 		var want [][]uint32
-		for _, maxPersistentBlocks = range []int{math.MaxInt32, 23, 7, 1} {
+		for _, tune.MaxPersistentBlocks = range []int{math.MaxInt32, 23, 7, 1} {
 			b.onGPU(Fill{Data: o.Out, Value: Poison}, Fill{Data: o.KV.Data, Value: Poison}, o)
 			want = b.inTurn(fmt.Sprintf("%d columns", hidden), want, o.Out, o.KV.Data)
 		}
@@ -52,7 +53,7 @@ func (b *both) inTurn(name string, want [][]uint32, buffers ...device.Buffer) (g
 	for i, buffer := range buffers {
 		got = append(got, read[uint32](b, 1, buffer))
 		if want != nil {
-			b.equal(fmt.Sprintf("%s, result %d, %d blocks", name, i, maxPersistentBlocks), got[i], want[i])
+			b.equal(fmt.Sprintf("%s, result %d, %d blocks", name, i, tune.MaxPersistentBlocks), got[i], want[i])
 		}
 	}
 	return got

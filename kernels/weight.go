@@ -133,12 +133,12 @@ func rowProduct(h *device.Host, w Weight, r int, x []float32, T int, put func(t,
 // widen writes the float32 values of float16 bits to y.
 func widen(y []float32, bits []uint16) {
 	for i, b := range bits {
-		y[i] = float16(b)
+		y[i] = Float16(b)
 	}
 }
 
 // float16 is the float32 of float16 bits.
-func float16(b uint16) float32 {
+func Float16(b uint16) float32 {
 	sign, rest := uint32(b&0x8000)<<16, uint32(b&0x7fff)<<13
 	if rest >= 0x7c00<<13 { // infinity and NaN
 		return math.Float32frombits(sign | 0x7f800000 | rest&0x7fffff)

@@ -6,10 +6,6 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// dependentLaunch lets a kernel begin, and read its first weights, before the one
-// before it has ended. Results do not depend on it, which a test shows by turning it off.
-var dependentLaunch = true
-
 // packArgs is PackArgs of pack.cu.
 type packArgs struct {
 	src, dst   uint64

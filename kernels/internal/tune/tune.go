@@ -1,0 +1,29 @@
+// Package tune holds settings of kernel launches that tests change (kernels/cudatest). In
+// production they keep the values below. Only MaxWorkSlices changes results; for the others
+// tests show that results are the same bit for bit.
+package tune
+
+import "math"
+
+// MaxWorkSlices bounds the work slices of a stream-K GEMM, and so its blocks that run at the
+// same time. It is the number of SMs of an H100 or H200. It must be the same on all GPUs,
+// because the order of sums depends on it.
+var MaxWorkSlices = 132
+
+// StreamKTokens is the token rows per block of the only stream-K variant to use: 16, 56, 104
+// or 208. 0 uses the one that is fastest for the number of rows.
+var StreamKTokens = 0
+
+// MaxPersistentBlocks bounds the persistent blocks of a product.
+var MaxPersistentBlocks = math.MaxInt32
+
+// DependentLaunch lets a kernel start, and prefetch its first weights, before the kernel before
+// it has ended (programmatic dependent launch).
+var DependentLaunch = true
+
+// ParallelSplits lets different blocks attend to the splits of a prompt row's context.
+var ParallelSplits = true
+
+// PrefillQueries is the number of queries in a tile of prefill attention: 16, 32 or 64. 0 uses
+// the smallest with which all tiles run at the same time.
+var PrefillQueries = 0
