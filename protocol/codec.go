@@ -9,7 +9,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// form is how one type of message is checked and made.
+// form holds the schema of one message type and a constructor of its Go value.
 type form struct {
 	schema *schema
 	create func() any
@@ -36,22 +36,22 @@ var replies = map[string]form{
 	TypeTokens:  formOf[Tokens](),
 }
 
-// DecodeRequest decodes what a client sent: *Hello, *Generate, *Cancel,
-// *StatusRequest or *Tokenize. The error is always an *Error, with the request's
-// id where the body has a readable one: CodeBadFrame for the structure,
-// CodeUnknownType, CodeBadMessage for a field that is missing, doubled or of
-// another type, CodePromptTooLong or CodeBadRequest for a list that is too long.
-// Nothing of body is kept.
+// DecodeRequest decodes a client's message into a *Hello, *Generate, *Cancel,
+// *StatusRequest or *Tokenize. The error is always an *[Error], and carries the request's
+// id if the body has a readable one. Its code is CodeBadFrame for bad structure,
+// CodeUnknownType, CodeBadMessage for a field that is missing, repeated or of the wrong
+// type, or CodePromptTooLong or CodeBadRequest for a list that is too long. The result
+// does not refer to body.
 func DecodeRequest(body []byte) (any, error) { return decode(body, requests, Limits{}) }
 
-// DecodeRequest is the function of that name, and refuses a text longer than
-// l.PromptBytes with CodePromptTooLong before it is copied. A generator uses it
-// once its limits are known.
+// DecodeRequest is like the function [DecodeRequest], but refuses a text longer than
+// l.PromptBytes with CodePromptTooLong before it copies the text. A generator uses it
+// once it knows its limits.
 func (l Limits) DecodeRequest(body []byte) (any, error) { return decode(body, requests, l) }
 
-// DecodeReply decodes what a generator sent: *Welcome, *Token, *Done, *Error,
-// *Status or *Tokens. The error is an *Error as in DecodeRequest. Nothing of
-// body is kept.
+// DecodeReply decodes a generator's message into a *Welcome, *Token, *Done, *Error,
+// *Status or *Tokens. The error is an *[Error] as in [DecodeRequest]. The result does not
+// refer to body.
 func DecodeReply(body []byte) (any, error) { return decode(body, replies, Limits{}) }
 
 func decode(body []byte, forms map[string]form, l Limits) (any, error) {
@@ -78,10 +78,10 @@ func decode(body []byte, forms map[string]form, l Limits) (any, error) {
 	return msg, nil
 }
 
-// unmarshal decodes a body that has been checked. msgpack's pooled decoders keep
-// a buffer as long as the longest string they met, so a large body gets a
-// decoder of its own, which goes with it. That one allocates a string's buffer at
-// once, not by doubling: Scan has seen that the bytes are there.
+// unmarshal decodes a checked body. msgpack's pooled decoders keep a buffer as long as
+// the longest string they met, so a large body gets a decoder of its own, which is then
+// garbage. That decoder allocates a string's buffer at once instead of doubling it,
+// since Scan has verified that the bytes are there.
 func unmarshal(body []byte, msg any) error {
 	if len(body) <= smallFrame {
 		return msgpack.Unmarshal(body, msg)
@@ -91,15 +91,15 @@ func unmarshal(body []byte, msg any) error {
 	return dec.Decode(msg)
 }
 
-// header is what decode needs to know of a body before it decodes it.
+// header is the part of a body that decode reads first.
 type header struct {
 	typ       string
-	id        *uint64 // nil where there is none that can be read
+	id        *uint64 // nil if there is no readable one
 	textField string  // prompt, text or messages
 	textBytes int
 }
 
-// peek reads the header of a scanned body.
+// peek reads the header of a body that Scan has passed.
 func peek(body []byte) header {
 	var h header
 	w := &walker{body}
@@ -121,8 +121,8 @@ func peek(body []byte) header {
 	return h
 }
 
-// PeekID returns the request id in the first bytes of a body that has not been
-// scanned, or nil where they do not hold one.
+// PeekID returns the request id in the first bytes of a body that was not scanned, or nil
+// if they do not contain one.
 func PeekID(head []byte) *uint64 {
 	top, err := readItem(head)
 	if err != nil || top.kind != kindMap {
@@ -149,8 +149,8 @@ func PeekID(head []byte) *uint64 {
 	return nil
 }
 
-// valueBytes is the length of the value that b begins with, or more than len(b)
-// where b does not hold all of it.
+// valueBytes returns the length of the value at the start of b, or more than len(b) if b
+// does not contain all of it.
 func valueBytes(b []byte) (at int) {
 	for items := 1; items > 0; items-- {
 		if at >= len(b) {
@@ -166,7 +166,7 @@ func valueBytes(b []byte) (at int) {
 	return at
 }
 
-// contentBytes sums the contents of a list of messages, which b begins with.
+// contentBytes returns the total bytes of content in the list of messages at the start of b.
 func contentBytes(b []byte) (bytes int) {
 	w := &walker{b}
 	for range w.next().n {
@@ -192,7 +192,7 @@ func unknownType(typ string) *Error {
 	return Errorf(CodeUnknownType, "this generator may be older than the client", "unknown message type %.64q", typ)
 }
 
-// protocol turns a field's fault into the error that goes to the peer.
+// protocol returns the error to send to the peer.
 func (e *fieldError) protocol(typ string) *Error {
 	hint := "see the table of " + typ + "'s fields in PROTOCOL.md"
 	switch {
@@ -204,8 +204,8 @@ func (e *fieldError) protocol(typ string) *Error {
 	return Errorf(CodeBadMessage, hint, "%s: %v", typ, e)
 }
 
-// FrameError is the error to send for one of FrameReader.Next, ReadFrame or
-// Scan. It is nil where err is the connection's own and nobody is left to tell.
+// FrameError returns the error to send for an error of [FrameReader.Next], [ReadFrame] or
+// [Scan]. It returns nil for errors of the connection, on which nothing can be sent.
 func FrameError(err error) *Error {
 	const hint = "a frame is a 4-byte big-endian length and one msgpack map of that many bytes"
 	switch {
@@ -217,11 +217,11 @@ func FrameError(err error) *Error {
 	return nil
 }
 
-// withID returns e with id, which may be nil.
+// withID returns e with an id, which may be nil.
 func (e *Error) withID(id *uint64) *Error {
 	e.ID = id
 	return e
 }
 
-// notMessage reports a Go value that AppendFrame does not know.
+// notMessage returns the error for a Go value that is no message.
 func notMessage(msg any) error { return fmt.Errorf("%w: %T", ErrNotMessage, msg) }

@@ -8,10 +8,10 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// AppendFrame appends the frame of msg, a pointer to one of this package's
-// messages, to dst. The field Type is written from msg's Go type, whatever it
-// holds. A *Token is written without allocation when dst has room. Errors:
-// ErrNotMessage, ErrFrameTooLarge; dst is then returned as it was.
+// AppendFrame appends the frame of msg, a pointer to one of this package's messages, to
+// dst. It sets the field Type from msg's Go type. A *Token is written without allocation
+// if dst has room. Errors are ErrNotMessage and ErrFrameTooLarge; dst is then returned
+// unchanged.
 func AppendFrame(dst []byte, msg any) ([]byte, error) {
 	start := len(dst)
 	out := append(dst, 0, 0, 0, 0)
@@ -32,7 +32,7 @@ func AppendFrame(dst []byte, msg any) ([]byte, error) {
 	return out, nil
 }
 
-// appendMessage writes a message through msgpack.
+// appendMessage encodes a message with msgpack.
 func appendMessage(dst []byte, msg any) ([]byte, error) {
 	typed := withType(msg)
 	if typed == nil {
@@ -47,7 +47,7 @@ func appendMessage(dst []byte, msg any) ([]byte, error) {
 	return w.b, err
 }
 
-// appender is an io.Writer onto a slice.
+// appender is an io.Writer that appends to a slice.
 type appender struct{ b []byte }
 
 func (a *appender) Write(p []byte) (int, error) {
@@ -55,7 +55,7 @@ func (a *appender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// withType copies msg and sets its type; nil where msg is no message. It copies
+// withType returns a copy of msg with its type set, or nil if msg is no message. It copies
 // because one Error may be sent to several connections at once.
 func withType(msg any) any {
 	switch m := msg.(type) {
@@ -88,8 +88,8 @@ func set[M any](copied M, change func(*M)) any {
 	return &copied
 }
 
-// appendToken writes a token as msgpack's encoder would, by hand: it is the
-// message of the hot path.
+// appendToken writes the same bytes as msgpack's encoder would, but faster: tokens are on
+// the hot path.
 func appendToken(b []byte, t *Token) []byte {
 	fields := byte(5)
 	if t.Logprob != nil {

@@ -4,60 +4,62 @@ import "fmt"
 
 // Error codes, stable across releases of one protocol version.
 const (
-	CodeBadFrame           = "bad_frame"            // length or structure out of bounds; the connection closes
-	CodeBadMessage         = "bad_message"          // no type, a field missing, doubled or of the wrong type; the connection stays
-	CodeUnknownType        = "unknown_type"         // a type this version does not know
-	CodeHelloRequired      = "hello_required"       // something other than hello and status before welcome
+	CodeBadFrame = "bad_frame" // length or structure out of bounds; the connection closes
+	// CodeBadMessage: a field is missing, repeated or of the wrong type; the connection stays.
+	CodeBadMessage         = "bad_message"
+	CodeUnknownType        = "unknown_type"         // a type that this version does not know
+	CodeHelloRequired      = "hello_required"       // a message other than hello or status before welcome
 	CodeUnsupportedVersion = "unsupported_version"  // the connection closes
-	CodeLoading            = "loading"              // the model is being loaded; say hello again later
+	CodeLoading            = "loading"              // the model is loading; say hello again later
 	CodeBadRequest         = "bad_request"          // a field out of its bounds
-	CodeNoChatTemplate     = "no_chat_template"     // messages for a model that has no chat template
-	CodeTemplateFailed     = "template_failed"      // the model's chat template can't be read, or failed
+	CodeNoChatTemplate     = "no_chat_template"     // messages for a model without a chat template
+	CodeTemplateFailed     = "template_failed"      // the model's chat template is unreadable or failed
 	CodeDuplicateID        = "duplicate_id"         // the id is in use on this connection
 	CodePromptTooLong      = "prompt_too_long"      // more text or tokens than the context can hold
 	CodeTooManyRequests    = "too_many_requests"    // on this connection
 	CodeTooManyConnections = "too_many_connections" // the connection closes
 	CodeBusy               = "busy"                 // the queue is full
-	CodeDraining           = "draining"             // the generator is stopping; it takes no new requests
+	CodeDraining           = "draining"             // the generator is stopping and takes no new requests
 	CodeShutdown           = "shutdown"             // the generator stopped before the request finished
 	CodeSlowClient         = "slow_client"          // the client did not read; the connection closes
 	CodeOverloaded         = "overloaded"           // no room for the frame; with an id the connection stays
 	CodeDenied             = "denied"               // the peer may not use this generator; the connection closes
 	CodeDeviceFailed       = "device_failed"        // the generator ends; the connection closes
-	CodeModelChanged       = "model_changed"        // the model's files were written to while they were served; the generator ends
-	CodeGPUAbsent          = "gpu_absent"           // there is no GPU, or no driver for it; the generator ends
-	CodeGPUBusy            = "gpu_busy"             // other programs hold the GPU or its memory; the generator ends
-	CodeOutOfMemory        = "out_of_memory"        // the model does not fit the device's memory; the generator ends
-	CodeConfiguration      = "configuration"        // a setting has to be mended; the generator ends
-	CodeInternal           = "internal"
+	// CodeModelChanged: the model's files were written to while in use; the generator ends.
+	CodeModelChanged  = "model_changed"
+	CodeGPUAbsent     = "gpu_absent"    // there is no GPU, or no driver for it; the generator ends
+	CodeGPUBusy       = "gpu_busy"      // other programs hold the GPU or its memory; the generator ends
+	CodeOutOfMemory   = "out_of_memory" // the model does not fit the device's memory; the generator ends
+	CodeConfiguration = "configuration" // a setting needs to be corrected; the generator ends
+	CodeInternal      = "internal"
 )
 
-// closing holds the codes after which the generator closes the connection.
+// closing lists the codes after which the generator closes the connection.
 var closing = map[string]bool{
 	CodeBadFrame: true, CodeUnsupportedVersion: true, CodeTooManyConnections: true,
 	CodeSlowClient: true, CodeOverloaded: true, CodeDenied: true, CodeDeviceFailed: true,
 }
 
-// Closes reports whether the connection closes after e. A frame that was
-// overloaded and whose id could be read is a request's matter alone.
+// Closes reports whether the connection closes after e. CodeOverloaded with a readable id
+// ends only that request.
 func (e *Error) Closes() bool {
 	return closing[e.Code] && (e.Code != CodeOverloaded || e.ID == nil)
 }
 
-// Error is the message that says what went wrong, and the Go error on both sides.
+// Error is the message that reports a failure, and the Go error on both sides.
 type Error struct {
 	Type string `msgpack:"type"`
-	// ID names the request; nil where the error belongs to the connection.
+	// ID names the request; nil if the error concerns the connection.
 	ID      *uint64 `msgpack:"id,omitempty"`
 	Code    string  `msgpack:"code"`
 	Message string  `msgpack:"message"`
-	// Hint tells what to do next.
+	// Hint says what to do next.
 	Hint string `msgpack:"hint,omitempty"`
 	// Progress of loading, 0 to 1, with CodeLoading.
 	Progress *float64 `msgpack:"progress,omitempty"`
 }
 
-// Error joins message and hint, as a person reads them.
+// Error returns the message, with the hint in parentheses.
 func (e *Error) Error() string {
 	if e.Hint == "" {
 		return e.Message
@@ -65,12 +67,12 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%s)", e.Message, e.Hint)
 }
 
-// Errorf makes an Error of a code, a hint, and a message in fmt's form.
+// Errorf returns an Error with a code, a hint, and a message in fmt's form.
 func Errorf(code, hint, format string, args ...any) *Error {
 	return &Error{Type: TypeError, Code: code, Hint: hint, Message: fmt.Sprintf(format, args...)}
 }
 
-// For returns a copy of e that names the request id.
+// For returns a copy of e with the request's id.
 func (e *Error) For(id uint64) *Error {
 	c := *e
 	c.ID = &id

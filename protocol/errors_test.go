@@ -46,7 +46,8 @@ func TestSpecificationStatesTheBounds(t *testing.T) {
 		fmt.Sprintf("| a frame's body | %d MiB |", MaxFrame>>20),
 		fmt.Sprintf("| maps and lists inside each other | %d |", MaxDepth),
 		fmt.Sprintf("| elements of a list | %d,%d |", MaxElements/1000, MaxElements%1000),
-		fmt.Sprintf("| bytes of frames above %d KiB in reception; small frames pass whatever others send | %d MiB of a user, %d MiB in all |",
+		fmt.Sprintf("| bytes of frames above %d KiB; small frames pass whatever others send |"+
+			" %d MiB of a user, %d MiB in reception |",
 			smallFrame>>10, MaxUndecoded>>20, 2*MaxUndecoded>>20),
 		fmt.Sprintf("while another frame waits for its room | %.0f s |", ContendedFrameTimeout.Seconds()),
 		fmt.Sprintf("a wait of up to %.0f s, then `overloaded`", RoomTimeout.Seconds()),

@@ -7,15 +7,15 @@ import (
 	"io"
 )
 
-// headerBytes is the length in front of every frame: 4 bytes, big-endian.
+// headerBytes is the size of the length before every frame: 4 bytes, big-endian.
 const headerBytes = 4
 
-// smallFrame is what a FrameReader reads at first and keeps between frames. It
-// is outside the budget, so that a small frame passes whatever others send.
+// smallFrame is the size of the buffer that a FrameReader starts with and keeps between
+// frames. It is outside the budget, so a small frame passes regardless of others.
 const smallFrame = 4 << 10
 
-// Errors of reading and writing frames. After the first three the place in the
-// stream is lost and the connection has to close.
+// Errors of reading and writing frames. After the first three the position in the stream
+// is lost and the connection has to close.
 var (
 	ErrFrameTooLarge = errors.New("protocol: frame too large")
 	ErrFrameEmpty    = errors.New("protocol: frame without a body")
@@ -23,37 +23,36 @@ var (
 	ErrNotMessage    = errors.New("protocol: not a message of this protocol")
 )
 
-// Allowance grants the bytes that frames hold while they are received and
-// decoded. One FrameReader calls it from one goroutine.
+// Allowance grants the bytes that frames take while they are received and decoded. A
+// FrameReader calls it from one goroutine.
 type Allowance interface {
-	// Acquire takes n bytes, at most a frame's. It may wait for them. An error
-	// wraps ErrOverloaded; then nothing was taken.
+	// Acquire takes n bytes, at most a frame's, and may wait for them. If it takes
+	// nothing, its error wraps ErrOverloaded.
 	Acquire(n int) error
-	// Release gives n bytes back.
+	// Release returns n bytes.
 	Release(n int)
 }
 
-// FrameReader reads the frames of one connection. Memory grows with the bytes
-// that arrive, never with the length that a header declares. It reads R in
-// small pieces; put a bufio.Reader there.
+// FrameReader reads the frames of one connection. Its memory grows with the bytes that
+// arrive, not with the length that a header declares. It reads R in small pieces, so R
+// should be a bufio.Reader.
 type FrameReader struct {
 	R      io.Reader
-	Max    int       // bytes of a body; 0 is MaxFrame
-	Budget Allowance // asked for all bytes of a body above 4 KiB once 4 KiB have come; nil grants everything
+	Max    int       // bytes of a body; 0: MaxFrame
+	Budget Allowance // asked for a body above 4 KiB, all of it, once 4 KiB have arrived; nil: no limit
 
 	buf    []byte
 	mapped []byte // the memory of buf, for a large frame
 	held   int    // bytes of Budget that buf holds
 	length int    // bytes of the frame's body
-	have   int    // bytes of it that have come
+	have   int    // bytes of it that have arrived
 }
 
-// Next returns the body of the next frame, valid until Next, Skip or Release is
-// called. The bytes of the frame before go back to the budget first, so a
-// waiting reader holds nothing. Errors: io.EOF between two frames,
-// io.ErrUnexpectedEOF inside one, ErrFrameTooLarge, ErrFrameEmpty,
-// ErrOverloaded, and those of R. After ErrOverloaded, or an error of R that
-// passes, Skip leads to the next frame.
+// Next returns the body of the next frame, valid until the next call of Next, Skip or
+// Release. It first returns the previous frame's bytes to the budget, so a waiting reader
+// holds none. Errors are io.EOF between frames, io.ErrUnexpectedEOF inside one,
+// ErrFrameTooLarge, ErrFrameEmpty, ErrOverloaded, and errors of R. After ErrOverloaded,
+// or a temporary error of R, Skip leads to the next frame.
 func (f *FrameReader) Next() ([]byte, error) {
 	f.Release()
 	n, err := f.header()
@@ -74,12 +73,12 @@ func (f *FrameReader) Next() ([]byte, error) {
 	return f.buf[:n], nil
 }
 
-// Head returns the first bytes of a frame that Next gave up, 4 KiB at most. They
-// are valid until the next call of another method.
+// Head returns the first bytes, at most 4 KiB, of a frame that Next gave up. They are
+// valid until another method is called.
 func (f *FrameReader) Head() []byte { return f.buf[:min(f.have, smallFrame)] }
 
-// Skip reads and drops the rest of a frame that Next gave up. It holds no memory
-// meanwhile. Errors are those of R.
+// Skip reads and drops the rest of a frame that Next gave up, without holding memory. Its
+// errors are those of R.
 func (f *FrameReader) Skip() error {
 	left := int64(f.length - f.have)
 	f.Release()
@@ -87,8 +86,8 @@ func (f *FrameReader) Skip() error {
 	return cutShort(err)
 }
 
-// Release gives back the memory of the last frame; its body is no longer valid.
-// Call it when the connection ends.
+// Release frees the memory of the last frame, which invalidates its body. Call it when
+// the connection ends.
 func (f *FrameReader) Release() {
 	f.length, f.have = 0, 0
 	if f.held == 0 {
@@ -99,7 +98,7 @@ func (f *FrameReader) Release() {
 	f.held, f.buf, f.mapped = 0, nil, nil
 }
 
-// header reads the length in front of a frame and checks it.
+// header reads and checks the length of a frame.
 func (f *FrameReader) header() (int, error) {
 	var h [headerBytes]byte
 	if _, err := io.ReadFull(f.R, h[:]); err != nil {
@@ -119,8 +118,8 @@ func (f *FrameReader) header() (int, error) {
 	return int(n), nil
 }
 
-// grow makes room behind the bytes that are there. It grows fourfold, so that
-// copies and garbage stay a third of the whole.
+// grow extends the buffer when it is full. It grows by a factor of four, which keeps
+// copies and garbage to a third of the total.
 func (f *FrameReader) grow() error {
 	if f.have < len(f.buf) {
 		return nil
@@ -144,7 +143,7 @@ func (f *FrameReader) grow() error {
 	return nil
 }
 
-// cutShort turns the end of the stream inside a frame into ErrUnexpectedEOF.
+// cutShort turns io.EOF inside a frame into io.ErrUnexpectedEOF.
 func cutShort(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -152,8 +151,8 @@ func cutShort(err error) error {
 	return err
 }
 
-// ReadFrame reads one frame's body of at most limit bytes from r, into buf where
-// it fits; a limit of 0 is MaxFrame. Errors are those of FrameReader.Next.
+// ReadFrame reads the body of one frame, at most limit bytes, from r. It uses buf if the
+// body fits; a limit of 0 means MaxFrame. Its errors are those of [FrameReader.Next].
 func ReadFrame(r io.Reader, limit int, buf []byte) ([]byte, error) {
 	f := FrameReader{R: r, Max: limit, buf: buf[:cap(buf)]}
 	return f.Next()

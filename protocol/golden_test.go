@@ -117,7 +117,7 @@ func goldenStatus(graphs GraphPool) *Status {
 		Graphs: graphs, Limits: goldenLimits, Machine: Machine{Name: "NVIDIA H200", Driver: "580.159.04", MemoryUsed: 15 << 30, MemoryTotal: 140 << 30},
 		Shape:   Shape{Layers: 32, Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 8, HeadDim: 128, WeightBytes: 13 << 30},
 		Memory:  []MemoryUse{{MemoryWeights, 14 << 30, 13 << 30}, {MemoryOther, 640 << 20, 700 << 20}},
-		Reserve: Reserve{Places: 1, Pages: 64, Tokens: 1024}}
+		Reserve: Reserve{Slots: 1, Pages: 64, Tokens: 1024}}
 }
 
 func olderStatus() *Status {
@@ -127,7 +127,7 @@ func olderStatus() *Status {
 }
 
 var goldenGraphs = GraphPool{Live: 127, MaxGraphs: 128, Bytes: 129 << 20, Budget: 256 << 20, Precaptured: 97, Rolled: 45, Evicted: 15,
-	Failed: 3, Refused: 1, Exact: 69000, Padded: 1900, Eager: 50, Wishes: 6, Roller: "capturing decode 5", CaptureS: 0.25, CaptureMedianMS: 2.25, GraphBytes: 754 << 10, RollS: 0.125}
+	Failed: 3, Refused: 1, Exact: 69000, Padded: 1900, Eager: 50, CaptureRequests: 6, Roller: "capturing decode 5", CaptureS: 0.25, CaptureMedianMS: 2.25, GraphBytes: 754 << 10, RollS: 0.125}
 
 // frame is the whole frame.
 func (g golden) frame(t *testing.T) []byte {

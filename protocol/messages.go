@@ -1,14 +1,13 @@
-// Package protocol defines what a Reel client and a Reel generator say to each
-// other: frames, messages, bounds and error codes. PROTOCOL.md beside this file
-// is the specification; this package is its Go form.
+// Package protocol defines the messages between a Reel client and a Reel generator:
+// frames, messages, bounds and error codes. PROTOCOL.md in this directory is the
+// specification; this package is its Go form.
 package protocol
 
-// Version is the protocol version that this package speaks. A client names the
-// version it speaks in hello; a generator that does not speak it answers with
-// CodeUnsupportedVersion.
+// Version is the protocol version of this package. A client names its version in hello;
+// a generator that does not speak it answers with CodeUnsupportedVersion.
 const Version = 1
 
-// Message types, the value of the field "type" of every frame.
+// Message types: the values of the field "type" of every frame.
 const (
 	// From client to generator.
 	TypeHello    = "hello"
@@ -25,11 +24,11 @@ const (
 	TypeTokens  = "tokens"
 )
 
-// Reasons for which a completion ends, the field finish_reason of done.
+// Reasons why a completion ends: the values of the field finish_reason of done.
 const (
 	FinishStop      = "stop"      // end-of-sequence token or a stop string
-	FinishLength    = "length"    // max_tokens or the end of the context is reached
-	FinishCancelled = "cancelled" // the client asked for it
+	FinishLength    = "length"    // max_tokens or the end of the context was reached
+	FinishCancelled = "cancelled" // the client cancelled the request
 )
 
 // Hello is the first frame of every connection.
@@ -38,14 +37,14 @@ type Hello struct {
 	Version int    `msgpack:"version"`
 }
 
-// Message is one turn of a conversation.
+// Message is one message of a conversation.
 type Message struct {
-	Role    string `msgpack:"role" json:"role"` // as the model's template names it: system, user, assistant
+	Role    string `msgpack:"role" json:"role"` // as in the model's template: system, user, assistant
 	Content string `msgpack:"content" json:"content"`
 }
 
-// Generate asks for one completion. Exactly one of Prompt, Tokens and Messages is given.
-// A nil pointer means the documented default; see PROTOCOL.md for the bounds.
+// Generate requests one completion. Exactly one of Prompt, Tokens and Messages is given. A
+// nil pointer means the default; PROTOCOL.md lists defaults and bounds.
 type Generate struct {
 	Type string `msgpack:"type"`
 	// ID is chosen by the client and unique among its running requests.
@@ -67,38 +66,38 @@ type Generate struct {
 	IgnoreEOS     bool      `msgpack:"ignore_eos,omitempty"`
 }
 
-// Cancel ends the running or queued request ID of this connection. An ID that
-// is not running is ignored: it may have finished while the cancel was on its way.
+// Cancel ends the running or queued request ID of this connection. An ID that is not
+// running is ignored, since it may have finished while the cancel was on its way.
 type Cancel struct {
 	Type string `msgpack:"type"`
 	ID   uint64 `msgpack:"id"`
 }
 
-// StatusRequest asks for Status.
+// StatusRequest requests a Status.
 type StatusRequest struct {
 	Type string `msgpack:"type"`
 }
 
-// Tokenize asks for the tokens that Text becomes as a prompt.
+// Tokenize requests the tokens of Text as a prompt.
 type Tokenize struct {
 	Type string `msgpack:"type"`
 	Text string `msgpack:"text"`
 }
 
-// Welcome answers hello once generate can be served.
+// Welcome answers hello once the generator can serve generate.
 type Welcome struct {
 	Type    string `msgpack:"type"`
 	Version int    `msgpack:"version"`
-	// Model is the name of the model that is served.
+	// Model is the name of the model being served.
 	Model  string `msgpack:"model"`
 	Limits Limits `msgpack:"limits"`
-	// Chat says that the model has a chat template: generate takes Messages. It
-	// was added to version 1, and is false where an older generator is silent.
+	// Chat means that the model has a chat template, so generate takes Messages. It
+	// was added to version 1; older generators omit it, which reads as false.
 	Chat bool `msgpack:"chat,omitempty"`
 }
 
-// Token carries one token of a completion, or with echo one of the prompt. As
-// JSON it has neither type nor id: what writes JSON knows the request.
+// Token carries one token of a completion or, with echo, of the prompt. Its JSON form has
+// neither type nor id.
 type Token struct {
 	Type string `msgpack:"type" json:"-"`
 	ID   uint64 `msgpack:"id" json:"-"`
@@ -106,24 +105,24 @@ type Token struct {
 	// first, from -prompt_tokens to -1.
 	Index int   `msgpack:"index" json:"index"`
 	Token int32 `msgpack:"token" json:"token"`
-	// Text is valid UTF-8 and perhaps empty. A token is held while some of its
-	// bytes may still become a character or a stop string: see PROTOCOL.md.
+	// Text is valid UTF-8 and may be empty. A token is held back while its bytes may
+	// still become part of a character or of a stop string: see PROTOCOL.md.
 	Text string `msgpack:"text" json:"text"`
-	// Logprob is the natural logarithm of the token's probability in the
-	// model's own distribution, before any filter; nil unless logprobs was asked for.
+	// Logprob is the natural logarithm of the token's probability in the model's
+	// distribution, before any filter; nil unless logprobs was requested.
 	Logprob *float64 `msgpack:"logprob,omitempty" json:"logprob,omitempty"`
-	// Top holds the logprobs most probable tokens, most probable first.
+	// Top holds the most probable tokens, as many as logprobs requests, most probable first.
 	Top []TopToken `msgpack:"top,omitempty" json:"top,omitempty"`
 }
 
-// TopToken is one alternative at a token's place.
+// TopToken is one alternative for a token.
 type TopToken struct {
 	Token   int32   `msgpack:"token" json:"token"`
 	Text    string  `msgpack:"text" json:"text"`
 	Logprob float64 `msgpack:"logprob" json:"logprob"`
 }
 
-// Done ends a completion that did not fail. As JSON it has neither type nor id.
+// Done ends a completion that did not fail. Its JSON form has neither type nor id.
 type Done struct {
 	Type         string `msgpack:"type" json:"-"`
 	ID           uint64 `msgpack:"id" json:"-"`
@@ -139,7 +138,7 @@ type Usage struct {
 	CompletionTokens int `msgpack:"completion_tokens" json:"completion_tokens"`
 }
 
-// Timing tells where a request's time went, in milliseconds as the generator saw it.
+// Timing gives the phases of a request, in milliseconds by the generator's clock.
 type Timing struct {
 	QueueMS   float64 `msgpack:"queue_ms" json:"queue_ms"`     // from receipt to admission
 	PrefillMS float64 `msgpack:"prefill_ms" json:"prefill_ms"` // from admission to the first token
@@ -147,11 +146,11 @@ type Timing struct {
 	TotalMS   float64 `msgpack:"total_ms" json:"total_ms"`     // from receipt to the end of the completion
 }
 
-// Graphs counts the steps that served a request by how each was launched.
+// Graphs counts the steps that served a request by the way they were launched.
 type Graphs struct {
 	Precaptured int `msgpack:"precaptured" json:"precaptured"` // replayed a graph captured at start
 	Rolled      int `msgpack:"rolled" json:"rolled"`           // replayed a graph captured while serving
-	Padded      int `msgpack:"padded" json:"padded"`           // replayed a larger graph, padded
+	Padded      int `msgpack:"padded" json:"padded"`           // replayed a larger graph with padding
 	Eager       int `msgpack:"eager" json:"eager"`             // launched op by op
 }
 
@@ -161,7 +160,7 @@ type Tokens struct {
 	Tokens TokenIDs `msgpack:"tokens"`
 }
 
-// States of a generator, the field state of status.
+// States of a generator: the values of the field state of status.
 const (
 	StateLoading  = "loading"
 	StateReady    = "ready"
@@ -179,8 +178,8 @@ type Status struct {
 	PID      int     `msgpack:"pid" json:"pid"`
 	UptimeS  float64 `msgpack:"uptime_s" json:"uptime_s"`
 	Progress float64 `msgpack:"progress" json:"progress"` // of loading, 0 to 1
-	// Doing is what loading does, Failure why the generator failed; both were
-	// added to version 1, and are empty otherwise.
+	// Doing is the current stage of loading, and Failure the reason for a failure.
+	// Both were added to version 1 and are empty otherwise.
 	Doing   string   `msgpack:"doing,omitempty" json:"doing,omitempty"`
 	Failure *Failure `msgpack:"failure,omitempty" json:"failure,omitempty"`
 
@@ -188,52 +187,52 @@ type Status struct {
 	Requests    Requests `msgpack:"requests" json:"requests"`
 	KV          KV       `msgpack:"kv" json:"kv"`
 	Steps       Steps    `msgpack:"steps" json:"steps"`
-	// Graphs was added to version 1: the zero value where an older generator
-	// does not send it.
+	// Graphs was added to version 1; it is zero if an older generator omits it.
 	Graphs GraphPool `msgpack:"graphs,omitempty" json:"graphs"`
 	Limits Limits    `msgpack:"limits" json:"limits"`
 	// Machine and Shape were added to version 1 too.
 	Machine Machine `msgpack:"machine,omitempty" json:"machine"`
 	Shape   Shape   `msgpack:"shape,omitempty" json:"shape"`
-	// Memory was added to version 1 as well: what the generator takes of the
-	// device's memory, by kind; empty while it loads.
+	// Memory was added to version 1: the generator's use of the device's memory by
+	// kind, empty while it loads.
 	Memory []MemoryUse `msgpack:"memory,omitempty" json:"memory"`
-	// Reserve was added to version 1 too: what one user cannot take.
+	// Reserve was added to version 1: the capacity that one user cannot take.
 	Reserve Reserve `msgpack:"reserve,omitempty" json:"reserve"`
 }
 
-// Failure is why a generator cannot serve.
+// Failure is the reason why a generator cannot serve.
 type Failure struct {
-	Code    string `msgpack:"code" json:"code"` // one of the errors'
+	Code    string `msgpack:"code" json:"code"` // one of the error codes
 	Message string `msgpack:"message" json:"message"`
 	Hint    string `msgpack:"hint,omitempty" json:"hint,omitempty"`
 }
 
-// Machine is what the generator runs on.
+// Machine describes the machine and GPU of the generator.
 type Machine struct {
-	Name        string `msgpack:"name" json:"name"`                 // of the GPU or the processor
-	Driver      string `msgpack:"driver" json:"driver"`             // version of the GPU's; empty on host
-	MemoryUsed  int64  `msgpack:"memory_used" json:"memory_used"`   // bytes, now: of the GPU by all programs; on host of this process
-	MemoryTotal int64  `msgpack:"memory_total" json:"memory_total"` // bytes of the GPU, or of the machine
+	Name   string `msgpack:"name" json:"name"`     // of the GPU or the processor
+	Driver string `msgpack:"driver" json:"driver"` // version of the GPU driver; empty on host
+	// MemoryUsed is in bytes: all programs' use of the GPU, or this process's on host.
+	MemoryUsed  int64 `msgpack:"memory_used" json:"memory_used"`
+	MemoryTotal int64 `msgpack:"memory_total" json:"memory_total"` // bytes of the GPU, or of the machine
 }
 
-// Kinds of device memory, the field kind of MemoryUse.
+// Kinds of device memory: the values of the field kind of MemoryUse.
 const (
 	MemoryWeights = "weights"
 	MemoryKV      = "kv"     // the pool of KV pages
-	MemoryArena   = "arena"  // activations, slots, what kernels work in
+	MemoryArena   = "arena"  // activations, slots, workspaces of kernels
 	MemoryGraphs  = "graphs" // captured graphs; planned is their budget
-	MemoryOther   = "other"  // context, kernels and libraries; in use, other programs' too where they can't be told apart
+	MemoryOther   = "other"  // context, kernels, libraries; other programs' too if indistinguishable
 )
 
-// MemoryUse is what one kind of the device's memory was planned to take, and takes.
+// MemoryUse is the planned and the actual use of one kind of device memory.
 type MemoryUse struct {
 	Kind    string `msgpack:"kind" json:"kind"`
 	Planned int64  `msgpack:"planned" json:"planned"` // bytes
 	Used    int64  `msgpack:"used" json:"used"`       // bytes
 }
 
-// Shape is the model's shape.
+// Shape holds the model's dimensions.
 type Shape struct {
 	Layers      int   `msgpack:"layers" json:"layers"`
 	Hidden      int   `msgpack:"hidden" json:"hidden"` // width of the residual stream
@@ -241,9 +240,9 @@ type Shape struct {
 	Heads       int   `msgpack:"heads" json:"heads"`
 	KVHeads     int   `msgpack:"kv_heads" json:"kv_heads"`
 	HeadDim     int   `msgpack:"head_dim" json:"head_dim"`
-	WeightBytes int64 `msgpack:"weight_bytes" json:"weight_bytes"` // of the matrices, as the device holds them
-	// StepBytes are those that a decode step reads: all but an embedding that is
-	// not the head too. It was added to version 1; 0 where it is unknown.
+	WeightBytes int64 `msgpack:"weight_bytes" json:"weight_bytes"` // of the matrices in device memory
+	// StepBytes are the weight bytes that a decode step reads: all except an embedding
+	// that is not also the output head. Added to version 1; 0: unknown.
 	StepBytes int64 `msgpack:"step_bytes,omitempty" json:"step_bytes,omitempty"`
 }
 
@@ -259,18 +258,18 @@ type Requests struct {
 
 // KV describes the pool of KV pages.
 type KV struct {
-	PageTokens int   `msgpack:"page_tokens" json:"page_tokens"` // tokens a page holds
+	PageTokens int   `msgpack:"page_tokens" json:"page_tokens"` // tokens per page
 	Pages      int   `msgpack:"pages" json:"pages"`
-	Used       int   `msgpack:"used" json:"used"`
+	Used       int   `msgpack:"used" json:"used"`   // pages
 	Bytes      int64 `msgpack:"bytes" json:"bytes"` // of the whole pool
 }
 
-// Reserve is what one user leaves to others: as many further users as there are
-// places each find one at once, with pages for a request of Tokens tokens.
+// Reserve is the capacity that one user leaves to others: that many further users each
+// find a slot at once, with pages for a request of Tokens tokens.
 type Reserve struct {
-	Places int `msgpack:"places" json:"places"` // in the batch, past Limits.MaxBatch
-	Pages  int `msgpack:"pages" json:"pages"`   // KV pages, of all these places
-	Tokens int `msgpack:"tokens" json:"tokens"` // of prompt and completion together, of one request
+	Slots  int `msgpack:"places" json:"places"` // of the batch, beyond Limits.MaxBatch
+	Pages  int `msgpack:"pages" json:"pages"`   // KV pages for all these slots together
+	Tokens int `msgpack:"tokens" json:"tokens"` // prompt and completion of one request
 }
 
 // Steps counts forward passes since the generator started.
@@ -285,25 +284,27 @@ type Steps struct {
 type GraphPool struct {
 	Live        int    `msgpack:"live" json:"live"`
 	MaxGraphs   int    `msgpack:"max_graphs" json:"max_graphs"`
-	Bytes       int64  `msgpack:"bytes" json:"bytes"`             // of device memory, those that wait to be destroyed included
+	Bytes       int64  `msgpack:"bytes" json:"bytes"`             // of device memory, retired graphs included
 	Budget      int64  `msgpack:"budget" json:"budget"`           // bytes
 	Precaptured uint64 `msgpack:"precaptured" json:"precaptured"` // graphs captured at start
 	Rolled      uint64 `msgpack:"rolled" json:"rolled"`           // graphs captured while serving
 	Evicted     uint64 `msgpack:"evicted" json:"evicted"`
 	Failed      uint64 `msgpack:"failed" json:"failed"`                       // captures that failed
-	Failure     string `msgpack:"failure,omitempty" json:"failure,omitempty"` // why the last one failed
-	Refused     int    `msgpack:"refused" json:"refused"`                     // shapes that failed too often to be captured
+	Failure     string `msgpack:"failure,omitempty" json:"failure,omitempty"` // of the last failed capture
+	Refused     int    `msgpack:"refused" json:"refused"`                     // shapes that failed too often
 	Exact       uint64 `msgpack:"exact" json:"exact"`                         // steps that replayed a graph of their shape
 	Padded      uint64 `msgpack:"padded" json:"padded"`                       // steps that replayed a larger graph
 	Eager       uint64 `msgpack:"eager" json:"eager"`                         // steps launched op by op
-	Wishes      int    `msgpack:"wishes" json:"wishes"`                       // shapes that steps missed and that may yet be captured
-	Roller      string `msgpack:"roller" json:"roller"`                       // what the roller does now
-	// CaptureS was added to version 1: seconds that the captures at start took.
+	// CaptureRequests are the shapes that steps missed and that may yet be captured.
+	CaptureRequests int    `msgpack:"wishes" json:"wishes"`
+	Roller          string `msgpack:"roller" json:"roller"` // the roller's current activity
+	// CaptureS is the duration of the captures at start in seconds. Added to version 1.
 	CaptureS float64 `msgpack:"capture_s,omitempty" json:"capture_s"`
-	// So were CaptureMedianMS and GraphBytes, of one graph of those: milliseconds
-	// of capture, instantiation and upload, and bytes of device memory.
+	// CaptureMedianMS is the median time to capture, instantiate and upload one of those
+	// graphs, in milliseconds, and GraphBytes the device memory per graph. Added to version 1.
 	CaptureMedianMS float64 `msgpack:"capture_median_ms,omitempty" json:"capture_median_ms"`
 	GraphBytes      int64   `msgpack:"graph_bytes,omitempty" json:"graph_bytes"`
-	// RollS was added later: seconds of device calls that captures while serving took.
+	// RollS is the time of the device calls of captures while serving, in seconds. Added
+	// to version 1.
 	RollS float64 `msgpack:"roll_s,omitempty" json:"roll_s"`
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Record is what a generator that takes no connections any more leaves beside its
-// socket, as JSON, so that a client can tell why nobody answers. It is gone once a
-// generator serves there again, and after a clean stop.
+// Record is a note in JSON that a generator leaves beside its socket when it no longer
+// takes connections, so that a client can say why nothing answers. It is removed after a
+// clean stop, and when a generator serves there again.
 type Record struct {
 	State   string    `json:"state"` // StateDraining or StateFailed
 	PID     int       `json:"pid"`
 	At      time.Time `json:"at"`
-	Failure *Failure  `json:"failure,omitempty"` // of StateFailed
+	Failure *Failure  `json:"failure,omitempty"` // if State is StateFailed
 }
 
-// RecordPath is where the record of the generator on a socket lies.
+// RecordPath returns the path of the record for a socket.
 func RecordPath(socket string) string { return strings.TrimSuffix(socket, ".sock") + ".state" }

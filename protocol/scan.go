@@ -9,31 +9,30 @@ import (
 // ErrStructure is wrapped by every error of Scan.
 var ErrStructure = errors.New("protocol: bad structure")
 
-// rule names one thing that the scanner insists on. Tests turn rules off one by
-// one, to show what each keeps out.
+// rule is a set of the scanner's rules. Tests turn rules off one by one, to show which
+// input each of them keeps out.
 type rule uint8
 
 const (
 	ruleTopMap   rule = 1 << iota // the body is a map
 	ruleKeys                      // the keys of maps are strings
-	ruleDepth                     // at most MaxDepth maps and lists inside each other
-	ruleLength                    // a declared length fits the bytes that are left
+	ruleDepth                     // at most MaxDepth nested maps and lists
+	ruleLength                    // declared lengths fit the remaining bytes
 	ruleExt                       // no extension types
 	ruleUTF8                      // strings are valid UTF-8
 	ruleTrailing                  // nothing follows the map
 )
 
-// Scan checks a body's structure before a decoder sees it: one map with string
-// keys, at most MaxDepth deep, every declared length within the bytes that are
-// left, strings of valid UTF-8, no extensions, nothing behind the map. A decoder
-// trusts declared lengths and recurses into what it skips, so hostile input
-// must not reach it. Time is linear in the body, memory is constant. Errors
-// wrap ErrStructure and name the byte.
+// Scan checks a body's structure before a decoder sees it: one map with string keys, at
+// most MaxDepth levels, declared lengths within the remaining bytes, valid UTF-8 strings,
+// no extensions, nothing after the map. A decoder trusts declared lengths and recurses
+// into values it skips, so it must not see hostile input. Scan takes time linear in the
+// body and constant memory. Errors wrap ErrStructure and name the byte.
 func Scan(body []byte) error { return scan(body, 0) }
 
-// level is a map or list that is open while its items are scanned.
+// level is a map or list whose items are being scanned.
 type level struct {
-	left  int // items still to come; a pair counts two
+	left  int // remaining items; a pair counts as two
 	isMap bool
 }
 
@@ -42,7 +41,7 @@ func scan(body []byte, off rule) error {
 	open := make([]level, 0, MaxDepth)
 	at := 0
 	for first := true; first || len(open) > 0; first = false {
-		if n := len(open) - 1; n >= 0 && !open[n].isMap { // what long lists are of
+		if n := len(open) - 1; n >= 0 && !open[n].isMap { // fast path for long lists
 			items, size := wholeNumbers(body[at:], open[n].left)
 			if items > 0 {
 				at += size
@@ -67,8 +66,8 @@ func scan(body []byte, off rule) error {
 	return nil
 }
 
-// advance counts the item off in the innermost open level, opens its own, and
-// closes the levels that are complete.
+// advance counts the item in the innermost open level, opens a level for the item's own
+// children, and closes the levels that are complete.
 func advance(open []level, it item) []level {
 	if len(open) > 0 {
 		open[len(open)-1].left--
@@ -79,7 +78,7 @@ func advance(open []level, it item) []level {
 	return closed(open)
 }
 
-// closed is open without the levels that are complete.
+// closed returns open without its complete levels.
 func closed(open []level) []level {
 	for len(open) > 0 && open[len(open)-1].left == 0 {
 		open = open[:len(open)-1]
@@ -87,7 +86,7 @@ func closed(open []level) []level {
 	return open
 }
 
-// checkItem applies the rules to one item, rest being the bytes after its head.
+// checkItem applies the rules to one item; rest holds the bytes after its head.
 func checkItem(it item, rest []byte, open []level, off rule) error {
 	on := func(r rule) bool { return off&r == 0 }
 	switch {
@@ -107,7 +106,7 @@ func checkItem(it item, rest []byte, open []level, off rule) error {
 	return nil
 }
 
-// isKey reports whether the next item is the key of a pair.
+// isKey reports whether the next item is a key.
 func isKey(open []level) bool {
 	if len(open) == 0 {
 		return false

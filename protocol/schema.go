@@ -8,25 +8,24 @@ import (
 	"strings"
 )
 
-// A schema says what an item on the wire has to be. It is made from a message's
-// Go struct, so that the struct stays the only definition. The check comes
-// before msgpack decodes, because msgpack coerces: v5.4.1 turns a negative
-// number into a uint64, any number into a shorter one, binary into a string,
-// and nil into anything.
+// A schema describes the valid form of an item on the wire. It is derived from a
+// message's Go struct, which stays the only definition. It is checked before msgpack
+// decodes, because msgpack coerces: v5.4.1 turns a negative number into a uint64, any
+// number into a shorter one, binary into a string, and nil into anything.
 type schema struct {
-	name     string // of the field, where it is one
-	want     string // what has to be there, as an error says it
-	kind     kind   // kindInt is any whole number
-	min      int64  // of a whole number
+	name     string // of the field, if it is a field
+	want     string // the valid form, for error messages
+	kind     kind   // kindInt: any whole number
+	min      int64  // for whole numbers
 	max      uint64
 	optional bool
 	elem     *schema        // of a list
-	names    map[string]int // of a map: the place in fields
+	names    map[string]int // for maps: index in fields
 	fields   []*schema
-	required uint64 // of a map: a bit for each field that must come
+	required uint64 // for maps: a bit for each required field
 }
 
-// fieldError says which field is at fault, and why. An empty code is CodeBadMessage.
+// fieldError names an invalid field and its problem. An empty code means CodeBadMessage.
 type fieldError struct {
 	path, problem, code string
 }
@@ -38,7 +37,7 @@ func (e *fieldError) Error() string {
 	return e.path + " " + e.problem
 }
 
-// in names the map or list that the field at fault lies in.
+// in adds the name of the map or list that contains the field.
 func (e *fieldError) in(outer string) *fieldError {
 	if e.path == "" || e.path[0] == '[' {
 		return &fieldError{outer + e.path, e.problem, e.code}
@@ -46,8 +45,8 @@ func (e *fieldError) in(outer string) *fieldError {
 	return &fieldError{outer + "." + e.path, e.problem, e.code}
 }
 
-// schemaOf makes the schema of a Go type. It panics on a type that the protocol
-// does not use: that is a mistake in messages.go.
+// schemaOf returns the schema of a Go type. It panics on types that the protocol does not
+// use, which would be a mistake in messages.go.
 func schemaOf(t reflect.Type) *schema {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -72,9 +71,8 @@ func schemaOf(t reflect.Type) *schema {
 	panic(fmt.Sprintf("protocol: no schema for %v", t))
 }
 
-// structSchema makes the schema of a map. A field marked omitempty may be
-// missing; one that is added to a message later has to be, since peers older
-// than the field do not send it.
+// structSchema returns the schema of a map. Fields marked omitempty are optional. A field
+// added to an existing message must be optional, since older peers do not send it.
 func structSchema(t reflect.Type) *schema {
 	s := &schema{want: "a map", kind: kindMap, names: map[string]int{}}
 	for i := range t.NumField() {
@@ -104,17 +102,17 @@ func (w *walker) next() item {
 	return it
 }
 
-// str returns the bytes of the string whose head was read last.
+// str returns the bytes of the string whose head was just read.
 func (w *walker) str(it item) []byte {
 	s := w.b[:it.n]
 	w.b = w.b[it.n:]
 	return s
 }
 
-// skip passes over one item and all that belongs to it.
+// skip passes over one item with all its children.
 func (w *walker) skip() {
 	for todo := 1; todo > 0; todo-- {
-		if _, size := readWhole(w.b); size > 0 { // what long lists are of
+		if _, size := readWhole(w.b); size > 0 { // fast path for long lists
 			w.b = w.b[size:]
 			continue
 		}
@@ -143,8 +141,8 @@ func (s *schema) check(w *walker) *fieldError {
 	return nil
 }
 
-// fits compares the item alone, without what belongs to it. A whole number is
-// taken where a float is wanted, since encoders write 1.0 as 1.
+// fits compares the item's head with s. A whole number is valid for a float, since
+// encoders write 1.0 as 1.
 func (s *schema) fits(it item) bool {
 	switch s.kind {
 	case kindInt:
@@ -157,10 +155,13 @@ func (s *schema) fits(it item) bool {
 
 func (s *schema) checkList(w *walker, n int) *fieldError {
 	if n > MaxElements {
-		return &fieldError{problem: fmt.Sprintf("has %d elements: it may have %d", n, MaxElements), code: CodeBadRequest}
+		return &fieldError{
+			problem: fmt.Sprintf("has %d elements: it may have %d", n, MaxElements), code: CodeBadRequest,
+		}
 	}
 	for i := range n {
-		if num, size := readWhole(w.b); size > 0 && s.elem.kind == kindInt && num <= s.elem.max { // what long lists are of
+		// Fast path for long lists.
+		if num, size := readWhole(w.b); size > 0 && s.elem.kind == kindInt && num <= s.elem.max {
 			w.b = w.b[size:]
 			continue
 		}
@@ -171,8 +172,8 @@ func (s *schema) checkList(w *walker, n int) *fieldError {
 	return nil
 }
 
-// checkMap checks the fields that s knows; others are passed over. A field that
-// comes twice is refused: readers would disagree about which one counts.
+// checkMap checks the fields that s knows and skips others. A repeated field is refused,
+// since readers would disagree about which value counts.
 func (s *schema) checkMap(w *walker, n int) *fieldError {
 	var seen uint64
 	for range n {

@@ -9,8 +9,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// TokenIDs is a list of token ids. It is on the wire what []int32 is, but for whose elements msgpack
-// takes several times as long, which the first token of a long prompt waits for.
+// TokenIDs is a list of token ids. It has the same form on the wire as []int32, for which
+// msgpack takes several times as long; the first token of a long prompt waits for that.
 type TokenIDs []int32
 
 // EncodeMsgpack writes the list as compact integers.
@@ -23,7 +23,7 @@ func (t TokenIDs) EncodeMsgpack(enc *msgpack.Encoder) error {
 	return err
 }
 
-// DecodeMsgpack reads a list of up to MaxElements whole numbers.
+// DecodeMsgpack reads a list of at most MaxElements whole numbers.
 func (t *TokenIDs) DecodeMsgpack(dec *msgpack.Decoder) error {
 	n, err := dec.DecodeArrayLen()
 	if err != nil || n < 0 {
@@ -47,8 +47,9 @@ func (t *TokenIDs) DecodeMsgpack(dec *msgpack.Decoder) error {
 	return nil
 }
 
-// decodeSome reads ids that follow one another at once, and tells how many: perhaps none. It can
-// where dec reads bytes in memory, which it does without a buffer of its own (msgpack.NewDecoder).
+// decodeSome reads consecutive ids in one go and returns their number, which may be 0. It
+// needs a dec that reads from memory without a buffer of its own, as msgpack.NewDecoder
+// makes for a bytes.Reader.
 func decodeSome(dec *msgpack.Decoder, ids []int32) (items int) {
 	r, ok := dec.Buffered().(*bytes.Reader)
 	if !ok {

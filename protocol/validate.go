@@ -2,7 +2,7 @@ package protocol
 
 import "fmt"
 
-// What a request means that leaves a field out.
+// Values of fields that a request leaves out.
 const (
 	DefaultMaxTokens     = 256
 	DefaultTemperature   = 0.8
@@ -16,8 +16,8 @@ const (
 const (
 	MaxTemperature   = 100
 	MaxRepeatPenalty = 100
-	// PenaltyWindow is how many of the last tokens, prompt and completion
-	// together, repeat_penalty looks at.
+	// PenaltyWindow is the number of latest tokens, of prompt and completion together,
+	// that repeat_penalty considers.
 	PenaltyWindow = 64
 )
 
@@ -29,16 +29,16 @@ type Params struct {
 	TopP          float64
 	MinP          float64
 	RepeatPenalty float64
-	Seed          uint64 // meaningless unless HasSeed
-	HasSeed       bool   // without one the generator draws it
+	Seed          uint64 // valid only if HasSeed
+	HasSeed       bool   // false: the generator draws a seed
 	Stop          []string
-	Logprobs      int  // alternatives to report at each token
-	HasLogprobs   bool // without it tokens have neither logprob nor top
+	Logprobs      int  // alternatives to report per token
+	HasLogprobs   bool // false: tokens have neither logprob nor top
 	Echo          bool
 	IgnoreEOS     bool
 }
 
-// Params applies the defaults. The values are within bounds once Validate has passed.
+// Params applies the defaults. The values are within bounds if Validate returns nil.
 func (g *Generate) Params() Params {
 	return Params{
 		MaxTokens:     or(g.MaxTokens, DefaultMaxTokens),
@@ -64,11 +64,13 @@ func or[T any](p *T, missing T) T {
 	return *p
 }
 
-// Validate checks every field against the bounds of PROTOCOL.md and of l. The
-// error names the field and carries the request's id; its code is
-// CodePromptTooLong or CodeBadRequest. Nothing has been tokenized before.
+// Validate checks every field against the bounds of PROTOCOL.md and l, without
+// tokenizing. The error names the field and carries the request's id; its code is
+// CodePromptTooLong or CodeBadRequest.
 func (g *Generate) Validate(l Limits) *Error {
-	for _, check := range []func(Limits) *Error{g.checkPrompt, g.checkTokens, g.checkMessages, g.checkSampling, g.checkStop} {
+	for _, check := range []func(Limits) *Error{
+		g.checkPrompt, g.checkTokens, g.checkMessages, g.checkSampling, g.checkStop,
+	} {
 		if e := check(l); e != nil {
 			return e.For(g.ID)
 		}
@@ -76,7 +78,7 @@ func (g *Generate) Validate(l Limits) *Error {
 	return nil
 }
 
-// checkPrompt checks that there is one prompt, and a text's length.
+// checkPrompt checks that exactly one kind of prompt is given, and the length of a text.
 func (g *Generate) checkPrompt(l Limits) *Error {
 	const hint = "give one of prompt, a text, tokens, a list of token ids, and messages, a conversation"
 	given := 0
@@ -98,7 +100,7 @@ func (g *Generate) checkPrompt(l Limits) *Error {
 	return checkText("prompt", len(*g.Prompt), l)
 }
 
-// checkMessages checks a prompt that is given as a conversation.
+// checkMessages checks a prompt given as a conversation.
 func (g *Generate) checkMessages(l Limits) *Error {
 	if g.Messages == nil {
 		return nil
@@ -109,26 +111,28 @@ func (g *Generate) checkMessages(l Limits) *Error {
 	bytes := 0
 	for i, m := range g.Messages {
 		if n := len(m.Role); n < 1 || n > MaxRoleBytes {
-			return Errorf(CodeBadRequest, "correct the field", "messages[%d].role has %d bytes: it must have 1 to %d", i, n, MaxRoleBytes)
+			return Errorf(CodeBadRequest, "correct the field",
+				"messages[%d].role has %d bytes: it must have 1 to %d", i, n, MaxRoleBytes)
 		}
 		bytes += len(m.Content)
 	}
 	return checkText("messages", bytes, l)
 }
 
-// Validate checks the text's length against l. Its code is CodePromptTooLong.
+// Validate checks the text's length against l. The error's code is CodePromptTooLong.
 func (t *Tokenize) Validate(l Limits) *Error { return checkText("text", len(t.Text), l) }
 
 func checkText(field string, bytes int, l Limits) *Error {
 	if bytes <= l.PromptBytes {
 		return nil
 	}
-	return Errorf(CodePromptTooLong, fmt.Sprintf("shorten it, or start the generator with a longer context than %d tokens", l.Context),
+	hint := fmt.Sprintf("shorten it, or start the generator with a longer context than %d tokens", l.Context)
+	return Errorf(CodePromptTooLong, hint,
 		"%s has %d bytes: at most %d can fit the context", field, bytes, l.PromptBytes)
 }
 
-// checkTokens checks a prompt that is given as tokens. One place of the context
-// stays free for the completion.
+// checkTokens checks a prompt given as tokens. One token of the context has to remain for
+// the completion.
 func (g *Generate) checkTokens(l Limits) *Error {
 	if g.Tokens == nil {
 		return nil
@@ -147,9 +151,8 @@ func (g *Generate) checkTokens(l Limits) *Error {
 	return nil
 }
 
-// CheckPromptTokens is the error for a prompt of n tokens that leaves no place
-// for a completion, nil where it fits. A generator calls it after tokenizing;
-// the error carries no id.
+// CheckPromptTokens returns an error, without an id, if a prompt of n tokens leaves no
+// token of the context for a completion. A generator calls it after tokenizing.
 func CheckPromptTokens(n int, l Limits) *Error {
 	if n < l.Context {
 		return nil
@@ -182,21 +185,24 @@ func (g *Generate) checkSampling(l Limits) *Error {
 	return nil
 }
 
-// upTo reports 0 <= v <= high; it is false for what is not a number.
+// upTo reports whether 0 <= v <= high; false for NaN.
 func upTo(high, v float64) bool { return v >= 0 && v <= high }
 
 func (g *Generate) checkStop(Limits) *Error {
 	if len(g.Stop) > MaxStops {
-		return Errorf(CodeBadRequest, "leave some out", "stop has %d strings: it may have %d", len(g.Stop), MaxStops)
+		return Errorf(CodeBadRequest, "leave some out",
+			"stop has %d strings: it may have %d", len(g.Stop), MaxStops)
 	}
 	for i, s := range g.Stop {
 		if len(s) == 0 || len(s) > MaxStopBytes {
-			return Errorf(CodeBadRequest, "correct the field", "stop[%d] has %d bytes: it must have 1 to %d", i, len(s), MaxStopBytes)
+			return Errorf(CodeBadRequest, "correct the field",
+				"stop[%d] has %d bytes: it must have 1 to %d", i, len(s), MaxStopBytes)
 		}
 	}
 	return nil
 }
 
 func outOfBounds(field string, value, low, high any) *Error {
-	return Errorf(CodeBadRequest, "correct the field or leave it out", "%s is %v: it must be %v to %v", field, value, low, high)
+	return Errorf(CodeBadRequest, "correct the field or leave it out",
+		"%s is %v: it must be %v to %v", field, value, low, high)
 }

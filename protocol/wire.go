@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// kind is what an item of msgpack is, as far as this protocol tells apart.
+// kind is the kind of a msgpack item, as far as the protocol distinguishes kinds.
 type kind uint8
 
 const (
@@ -27,7 +27,7 @@ var kindNames = [...]string{"invalid", "nil", "a boolean", "a whole number", "a 
 
 func (k kind) String() string { return kindNames[k] }
 
-// item is the head of one msgpack item.
+// item is the head of a msgpack item.
 type item struct {
 	kind kind
 	size int    // bytes of the head: format, and number or length
@@ -35,7 +35,7 @@ type item struct {
 	num  uint64 // the value of a kindUint, or of a kindInt in two's complement
 }
 
-// body is the number of bytes after the head that are the item's own.
+// body returns the number of bytes after the head, without children.
 func (it item) body() int {
 	if it.kind == kindStr || it.kind == kindBin || it.kind == kindExt {
 		return it.n
@@ -43,7 +43,7 @@ func (it item) body() int {
 	return 0
 }
 
-// children is the number of items that belong to it.
+// children returns the number of items contained in it.
 func (it item) children() int {
 	switch it.kind {
 	case kindArray:
@@ -59,8 +59,8 @@ var (
 	errNeverUsed = errors.New("the byte c1, which msgpack never uses")
 )
 
-// formats describes the first bytes c0 to df: what the item is, and how many
-// bytes of number or length follow. Source: the msgpack specification.
+// formats gives, for the first bytes c0 to df, the item's kind and the width in bytes of
+// the number or length that follows. Source: the msgpack specification.
 var formats = [32]struct {
 	kind  kind
 	width int
@@ -77,7 +77,7 @@ var formats = [32]struct {
 	{kindMap, 2}, {kindMap, 4},
 }
 
-// readItem reads the head of the item that b begins with.
+// readItem reads the head of the item at the start of b.
 func readItem(b []byte) (item, error) {
 	if len(b) == 0 {
 		return item{}, errTruncated
@@ -97,8 +97,8 @@ func readItem(b []byte) (item, error) {
 	return readLong(b)
 }
 
-// readWhole reads the item that b begins with where that is a whole number written as one that is
-// not negative, and all there; else size is 0.
+// readWhole reads a whole number at the start of b, if it is complete and in one of the
+// encodings of numbers that are not negative. Otherwise size is 0.
 func readWhole(b []byte) (num uint64, size int) {
 	if len(b) == 0 {
 		return 0, 0
@@ -107,7 +107,7 @@ func readWhole(b []byte) (num uint64, size int) {
 	if c <= 0x7f {
 		return uint64(c), 1
 	}
-	if c < 0xcc || c > 0xcf { // those of formats that are kindUint
+	if c < 0xcc || c > 0xcf { // the formats of kindUint
 		return 0, 0
 	}
 	if size = 1 + formats[c-0xc0].width; size > len(b) {
@@ -119,7 +119,8 @@ func readWhole(b []byte) (num uint64, size int) {
 	return num, size
 }
 
-// wholeNumbers counts the items that b begins with and readWhole reads, at most `most`, and their bytes.
+// wholeNumbers counts the consecutive items at the start of b that readWhole reads, at
+// most `most`, and their bytes.
 func wholeNumbers(b []byte, most int) (items, size int) {
 	for items < most {
 		_, n := readWhole(b[size:])
@@ -131,7 +132,7 @@ func wholeNumbers(b []byte, most int) (items, size int) {
 	return items, size
 }
 
-// readLong reads the head of an item whose first byte is c0 to df.
+// readLong reads the head of an item with a first byte from c0 to df.
 func readLong(b []byte) (item, error) {
 	f := formats[b[0]-0xc0]
 	if f.kind == kindNone {
@@ -148,7 +149,7 @@ func readLong(b []byte) (item, error) {
 			it.kind = kindUint
 		}
 	case kindExt:
-		it.n = int(it.num) + 1 // the extension's type comes before its bytes
+		it.n = int(it.num) + 1 // the extension's type precedes its bytes
 		if f.width == 0 {
 			it.n = 1<<(b[0]-0xd4) + 1
 		}

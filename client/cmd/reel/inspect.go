@@ -76,10 +76,10 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	rows = append(rows, graphRows(s.Graphs)...)
 	rows = append(rows, [2]string{"limits",
 		fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)})
-	if r := s.Reserve; r.Places > 0 {
+	if r := s.Reserve; r.Slots > 0 {
 		rows = append(rows, [2]string{"reserve",
 			fmt.Sprintf("room for further users: %d, each with up to %d tokens; %d pages",
-				r.Places, r.Tokens, r.Pages)})
+				r.Slots, r.Tokens, r.Pages)})
 	}
 	return writeRows(w, rows)
 }
@@ -115,7 +115,7 @@ func graphRows(g protocol.GraphPool) [][2]string {
 	}
 	rows := [][2]string{
 		{"graphs", fmt.Sprintf("%d of %d live, %.1f of %.1f MiB; roller %s, %d capture requests",
-			g.Live, g.MaxGraphs, mib(g.Bytes), mib(g.Budget), g.Roller, g.Wishes)},
+			g.Live, g.MaxGraphs, mib(g.Bytes), mib(g.Budget), g.Roller, g.CaptureRequests)},
 		{"captures", fmt.Sprintf("%d at start, %d rolled, %d failed, %d refused; %d evicted",
 			g.Precaptured, g.Rolled, g.Failed, g.Refused, g.Evicted)},
 		{"replays", fmt.Sprintf("%d exact, %d padded; %d steps eager", g.Exact, g.Padded, g.Eager)},

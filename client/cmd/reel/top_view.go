@@ -67,7 +67,7 @@ func loads(s *client.Status) []string {
 	return []string{
 		row("requests", fmt.Sprintf("%d waiting of %d; %d finished, %d cancelled, %d failed, %d refused",
 			r.Waiting, s.Limits.Queue, r.Finished, r.Cancelled, r.Failed, r.Refused)),
-		row("batch", gauge(r.Running, s.Limits.MaxBatch+s.Reserve.Places, "requests run")),
+		row("batch", gauge(r.Running, s.Limits.MaxBatch+s.Reserve.Slots, "requests run")),
 		row("kv", gauge(s.KV.Used, s.KV.Pages, fmt.Sprintf("pages of %d tokens", s.KV.PageTokens))),
 		row("graphs", gauge(g.Live, g.MaxGraphs, fmt.Sprintf("live, %.1f of %.1f MiB", mib(g.Bytes), mib(g.Budget)))),
 	}

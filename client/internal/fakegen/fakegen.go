@@ -208,7 +208,7 @@ var limits = protocol.Limits{
 var graphs = protocol.GraphPool{
 	Live: 99, MaxGraphs: 128, Bytes: 3 << 20, Budget: 8<<20 + 1<<19,
 	Precaptured: 97, Rolled: 7, Evicted: 5, Failed: 4, Refused: 1,
-	Exact: 12, Padded: 3, Eager: 2, Wishes: 6,
+	Exact: 12, Padded: 3, Eager: 2, CaptureRequests: 6,
 	Roller: "capturing decode 5", CaptureS: 0.5, CaptureMedianMS: 2.25, GraphBytes: 754 << 10,
 }
 
@@ -225,7 +225,7 @@ func (g *Generator) status() *protocol.Status {
 	if status.State == protocol.StateReady {
 		status.Graphs = graphs
 		status.Machine = protocol.Machine{Name: "Fake 9000", Driver: "1.2", MemoryUsed: 3 << 30, MemoryTotal: 8 << 30}
-		status.Reserve = protocol.Reserve{Places: 1, Pages: 64, Tokens: 1024}
+		status.Reserve = protocol.Reserve{Slots: 1, Pages: 64, Tokens: 1024}
 		status.Shape = protocol.Shape{Layers: 2, Hidden: 64, Inner: 128, Heads: 4, KVHeads: 2, HeadDim: 16,
 			WeightBytes: 5 << 20}
 		status.Memory = []protocol.MemoryUse{

@@ -75,7 +75,7 @@ func TestNoRollerCapturesNothing(t *testing.T) {
 			t.Fatalf("a prompt in no graph of the start: %+v", g)
 		}
 	}
-	if s := b.Stats().Graphs; s.Rolled != 0 || s.Roller != "off" || s.Wishes != 1 || s.CaptureS <= 0 {
+	if s := b.Stats().Graphs; s.Rolled != 0 || s.Roller != "off" || s.CaptureRequests != 1 || s.CaptureS <= 0 {
 		t.Errorf("status says %+v", s)
 	}
 	if err := b.finish(); err != nil {

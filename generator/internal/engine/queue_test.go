@@ -109,7 +109,7 @@ func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
 				t.Error("another user's requests found pages where all were taken")
 			}
 		}
-		if r := b.Stats().Reserve; guarded && r != (protocol.Reserve{Places: 1, Pages: 2, Tokens: 16}) {
+		if r := b.Stats().Reserve; guarded && r != (protocol.Reserve{Slots: 1, Pages: 2, Tokens: 16}) {
 			t.Errorf("status tells of %+v", r)
 		}
 		for _, h := range hogs {

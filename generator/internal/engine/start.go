@@ -51,7 +51,7 @@ func (e *Engine) start() error {
 		Chunk: o.Chunk, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, ReservePages: o.ReservePages,
 		FirstStep: e.next, InFlight: depth})
 	e.stats.Arena = e.memory.ArenaBytes()
-	e.stats.Reserve = protocol.Reserve{Places: o.Reserve, Pages: o.Reserve * o.ReservePages,
+	e.stats.Reserve = protocol.Reserve{Slots: o.Reserve, Pages: o.Reserve * o.ReservePages,
 		Tokens: o.ReservePages * o.PageTokens}
 	e.stats.KV = protocol.KV{PageTokens: o.PageTokens, Pages: o.Pages, Bytes: e.memory.KV.Data.Bytes()}
 	return err

@@ -31,7 +31,7 @@ func (e *Engine) Stats() Stats {
 func graphStatus(g graphs.Stats) protocol.GraphPool {
 	return protocol.GraphPool{Live: g.Live, MaxGraphs: g.MaxGraphs, Bytes: g.Bytes, Budget: g.Budget,
 		Precaptured: g.Precaptured, Rolled: g.Rolled, Evicted: g.Evicted, Failed: g.Failed, Failure: g.Failure,
-		Refused: g.Refused, Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, Wishes: g.CaptureRequests, Roller: g.Roller,
+		Refused: g.Refused, Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, CaptureRequests: g.CaptureRequests, Roller: g.Roller,
 		CaptureS: g.CaptureTime.Seconds(), RollS: g.RollTime.Seconds(), CaptureMedianMS: milliseconds(g.CaptureP50)}
 }
 

@@ -97,7 +97,7 @@ var statusFigures = []figure[status]{
 	gauge("graphs_live", "Graphs that a step can replay.", one(func(s status) int { return s.Graphs.Live })),
 	gauge("graphs_limit", "Graphs that may exist at once.", one(func(s status) int { return s.Graphs.MaxGraphs })),
 	gauge("graphs_refused", "Shapes whose captures failed too often to be tried again.", one(func(s status) int { return s.Graphs.Refused })),
-	gauge("graphs_wished", "Shapes that steps missed and that may yet be captured.", one(func(s status) int { return s.Graphs.Wishes })),
+	gauge("graphs_wished", "Shapes that steps missed and that may yet be captured.", one(func(s status) int { return s.Graphs.CaptureRequests })),
 	total("graphs_captured", "Graphs captured, at start or while serving.", func(s status, to emit) {
 		to(float64(s.Graphs.Precaptured), "start")
 		to(float64(s.Graphs.Rolled), "serving")

@@ -19,7 +19,7 @@ func fullStatus() *protocol.Status {
 	return &protocol.Status{State: protocol.StateReady, Version: "1", Model: "m", Device: "cuda", UptimeS: 9, Connections: 3,
 		Requests: protocol.Requests{Running: 2, Waiting: 1, Refused: 4}, KV: protocol.KV{Pages: 256, Used: 12}, Limits: protocol.Limits{MaxBatch: 8},
 		Steps:   protocol.Steps{Prefill: 5, Decode: 70, Tokens: 99, Graphs: protocol.Graphs{Precaptured: 65, Rolled: 4, Padded: 19, Eager: 5}},
-		Graphs:  protocol.GraphPool{Live: 127, MaxGraphs: 128, Bytes: 129, Precaptured: 97, Rolled: 45, Evicted: 15, Failed: 3, Refused: 1, Exact: 6, Padded: 19, Eager: 50, Wishes: 6, CaptureS: 0.25, RollS: 0.125, CaptureMedianMS: 2},
+		Graphs:  protocol.GraphPool{Live: 127, MaxGraphs: 128, Bytes: 129, Precaptured: 97, Rolled: 45, Evicted: 15, Failed: 3, Refused: 1, Exact: 6, Padded: 19, Eager: 50, CaptureRequests: 6, CaptureS: 0.25, RollS: 0.125, CaptureMedianMS: 2},
 		Machine: protocol.Machine{Name: "GPU", MemoryUsed: 15, MemoryTotal: 140},
 		Memory:  []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 14, Used: 13}}}
 }
