@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -81,5 +82,47 @@ func TestImportsAreThoseOfArchitecture(t *testing.T) {
 				t.Errorf("%s imports %s: ARCHITECTURE.md allows %s only %q", dir, to, from.dir, from.may)
 			}
 		}
+	}
+}
+
+var namedFile = regexp.MustCompile("`([A-Za-z0-9_./-]+\\.(?:go|cu|cuh|md|json|sh|py))`")
+
+// TestNamedFilesExist compares the files that the guides name with the tree. A path may
+// start at the root, in generator/internal, kernels or bench/results; a bare name may be anywhere.
+// Names such as x.go stand for any file.
+func TestNamedFilesExist(t *testing.T) {
+	var names []string
+	err := filepath.WalkDir("..", func(p string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && p != ".." && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		names = append(names, d.Name())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := func(name string) bool {
+		if !strings.Contains(name, "/") {
+			return slices.Contains(names, name) || strings.HasPrefix(name, "x.") || strings.HasPrefix(name, "x_")
+		}
+		return slices.ContainsFunc([]string{"..", "../generator/internal", "../kernels", "../bench/results"}, func(from string) bool {
+			_, err := os.Stat(filepath.Join(from, name))
+			return err == nil
+		})
+	}
+	for _, guide := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "README.md"} {
+		text, err := os.ReadFile("../" + guide)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range namedFile.FindAllStringSubmatch(string(text), -1) {
+			if !exists(name[1]) {
+				t.Errorf("%s names %s, which does not exist", guide, name[1])
+			}
+		}
+	}
+	if exists("generator/no_such_file.go") || exists("no_such_file.go") {
+		t.Error("a file that does not exist is found")
 	}
 }
