@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 )
@@ -45,14 +46,14 @@ var errFaults = errors.New("the check found faults: see above")
 
 // check prints a line for each graph and returns errFaults where one is at fault.
 func check(w io.Writer, o config.Options, verbose bool) error {
-	l, err := prepare(o, func(float64, string) {})
+	l, err := assembly.Prepare(o, func(float64, string) {})
 	if err != nil {
 		return err
 	}
 	// Every byte of the KV pool is compared, so it has what the trials need and no more.
-	l.plan.ReservePages = 0
-	l.plan.Pages = max(l.plan.MaxBatch+l.plan.Reserve, (l.plan.Context+l.plan.PageTokens-1)/l.plan.PageTokens)
-	e, err := engine.New(l.hardware.Device, l.model, l.plan)
+	l.EngineOptions.ReservePages = 0
+	l.EngineOptions.Pages = max(l.EngineOptions.MaxBatch+l.EngineOptions.Reserve, (l.EngineOptions.Context+l.EngineOptions.PageTokens-1)/l.EngineOptions.PageTokens)
+	e, err := engine.New(l.Hardware.Device, l.Model, l.EngineOptions)
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func check(w io.Writer, o config.Options, verbose bool) error {
 		}
 		printChecked(w, c, err, verbose)
 	})
-	fmt.Fprintf(w, "%s on %s: %d graphs checked, %d at fault\n", l.name, l.hardware.Name(), graphs, faults)
+	fmt.Fprintf(w, "%s on %s: %d graphs checked, %d at fault\n", l.Name, l.Hardware.Name(), graphs, faults)
 	if err := e.Close(); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"reel/client"
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/doctor"
 	"reel/generator/internal/hardware"
@@ -144,11 +145,11 @@ func explainSocket(err error) (doctor.Level, string, string) {
 // plannedBytes is what the model takes of a GPU with so much memory, or with as much
 // as is needed where total is 0.
 func plannedBytes(o config.Options, total int64) (int64, error) {
-	files, name, err := modelFiles(o.Model)
+	files, name, err := assembly.ModelFiles(o.Model)
 	if err != nil {
 		return 0, err
 	}
-	c, _, err := headersOf(files)
+	c, _, err := assembly.Headers(files)
 	if err != nil {
 		return 0, fmt.Errorf("the model in %s cannot be served: %w", name, err)
 	}
@@ -159,17 +160,17 @@ func plannedBytes(o config.Options, total int64) (int64, error) {
 // hostMemory says what bounds the host's memory; the error is that of a model that
 // does not fit. It says nothing of a model that cannot be read, which is found apart.
 func hostMemory(o config.Options) (string, error) {
-	files, name, err := modelFiles(o.Model)
+	files, name, err := assembly.ModelFiles(o.Model)
 	if err != nil {
 		return "", nil
 	}
 	var r plan.Report
-	c, use, err := headersOf(files)
+	c, use, err := assembly.Headers(files)
 	if err == nil {
 		o.Device = "host"
 		r, err = plan.ReportFor(c, use, o, name, 0)
 	} else {
-		err = cannotServe(name, err)
+		err = assembly.CannotServe(name, err)
 	}
 	switch {
 	case errors.Is(err, config.ErrNoRoom):

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
@@ -36,7 +37,7 @@ type engineActor struct {
 
 	mu      sync.Mutex
 	stopped bool
-	runner  engineRunner // once loaded
+	runner  assembly.Engine // once loaded
 }
 
 // execute loads, serves, and returns when the engine ends. Clients are told why
@@ -103,7 +104,7 @@ func (a *engineActor) begin(l loading, ended <-chan struct{}) error {
 // loading is what a load came to.
 type loading struct {
 	model  server.Model
-	runner engineRunner
+	runner assembly.Engine
 	err    error
 }
 
@@ -149,7 +150,7 @@ func logMemory(log zerolog.Logger, m server.Model) {
 }
 
 // adopt makes runner the one that interrupt stops, unless that has been already.
-func (a *engineActor) adopt(runner engineRunner) bool {
+func (a *engineActor) adopt(runner assembly.Engine) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped {

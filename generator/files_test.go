@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/failure"
 	"reel/generator/tiny"
 )
@@ -42,7 +43,7 @@ func TestSpecialFilesAreRefused(t *testing.T) {
 		for kind, make := range special {
 			t.Run(file+" is "+kind, func(t *testing.T) {
 				f := newFixture(t)
-				f.program.load = load
+				f.program.load = assembly.Load
 				dir := modelWith(t, base, file, make)
 				began := time.Now()
 				f.start("--device", "host", "--model", dir, "--settings", filepath.Join(dir, "settings"))

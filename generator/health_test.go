@@ -4,22 +4,18 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/model"
-	"reel/generator/internal/plan"
 	"reel/generator/internal/server"
 	"reel/generator/internal/weights"
 	"reel/kernels/device"
@@ -54,7 +50,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 		protocol.CodeInternal:      errors.New("something else"),
 	} {
 		f := newFixture(t)
-		f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, engineRunner, error) {
+		f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, assembly.Engine, error) {
 			return server.Model{}, nil, err
 		}
 		f.start()
@@ -100,81 +96,4 @@ func TestRecordOfALife(t *testing.T) {
 	if code := f.wait(); code != 0 || f.record().State != "" {
 		t.Errorf("exit code %d, %+v", code, f.record())
 	}
-}
-
-// A start waits for memory that others hold, and fits once they have gone. What
-// would not fit an empty device is refused at once.
-func TestStartWaitsForMemory(t *testing.T) {
-	defer func(w hardware.Retry) { hardware.Patience = w }(hardware.Patience)
-	hardware.Patience = hardware.Retry{Limit: time.Hour, Pause: time.Microsecond}
-	asked := 0
-	open := func(whole int64) func(config.Options) (hardware.Hardware, error) {
-		return func(config.Options) (hardware.Hardware, error) {
-			h := hardware.Host()
-			h.Available = func() (int64, error) {
-				if asked++; asked < 4 {
-					return 1 << 20, nil
-				}
-				return 4 << 30, nil
-			}
-			h.Whole = func() (int64, error) { return whole, nil }
-			return h, nil
-		}
-	}
-	l, err := prepareOn(open(4<<30), config.Options{MaxGraphs: 8}, func(float64, string) {})
-	if err != nil || asked != 4 || l.model == nil {
-		t.Errorf("%v after %d looks", err, asked)
-	}
-	asked = 0
-	_, err = prepareOn(open(2<<20), config.Options{MaxGraphs: 8}, func(float64, string) {})
-	if !errors.Is(err, config.ErrNoRoom) || !errors.Is(err, config.ErrConfig) || errors.Is(err, device.ErrBusy) || asked != 1 {
-		t.Errorf("%v after %d looks", err, asked)
-	}
-}
-
-// A model that the whole GPU could not hold is not waited for.
-func TestGiantIsRefused(t *testing.T) {
-	h := hardware.Host()
-	h.Profile = plan.GPUProfile
-	h.Available = func() (int64, error) { return 1 << 30, nil }
-	h.Whole = func() (int64, error) { return 140 << 30, nil }
-	_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return h, nil }, config.Options{Model: giant(t)}, func(_ float64, what string) {
-		if what != "reading the tokenizer" {
-			t.Fatal(what)
-		}
-	})
-	if !errors.Is(err, config.ErrNoRoom) || !errors.Is(err, config.ErrConfig) || failure.Explain(err).Code != protocol.CodeOutOfMemory {
-		t.Errorf("got %v", err)
-	}
-}
-
-// giant is a model of half a terabyte, of which only headers are there.
-func giant(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	text := []byte(`{"model_type":"llama","hidden_size":65536,"intermediate_size":262144,"num_hidden_layers":4,"num_attention_heads":512,
-		"num_key_value_heads":512,"head_dim":128,"vocab_size":4096,"max_position_embeddings":2048,"rms_norm_eps":1e-5,"rope_theta":10000,"eos_token_id":1}`)
-	c, err := model.ParseConfig(text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	type tensor struct {
-		Type    string   `json:"dtype"`
-		Shape   []int    `json:"shape"`
-		Offsets [2]int64 `json:"data_offsets"`
-	}
-	header, end := map[string]tensor{}, int64(0)
-	for _, s := range c.Tensors() {
-		begin := end
-		end += 2 * s.Elements()
-		header[s.Name] = tensor{"BF16", s.Shape, [2]int64{begin, end}}
-	}
-	encoded, err := json.Marshal(header)
-	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(encoded))), encoded...)
-	weights := filepath.Join(dir, "model.safetensors")
-	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600), os.WriteFile(weights, file, 0o600),
-		os.Truncate(weights, int64(len(file))+end)); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }

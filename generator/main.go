@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/failure"
 	"reel/generator/internal/logging"
@@ -34,7 +35,7 @@ func main() {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	stderr := logging.NewQueue(os.Stderr)
 	log.SetOutput(stderr) // libraries must not wait for a reader either
-	p := program{env: os.Getenv, stdout: os.Stdout, stderr: stderr, signals: signals, hangups: hangups(signals), load: load,
+	p := program{env: os.Getenv, stdout: os.Stdout, stderr: stderr, signals: signals, hangups: hangups(signals), load: assembly.Load,
 		manager: systemd, patience: drainTime}
 	os.Exit(p.run(os.Args[1:]))
 }
@@ -69,17 +70,7 @@ type program struct {
 
 // loader loads the model that Options name. progress takes a share, 0 to 1, and
 // what is being done. An error that is errConfig is the operator's to mend.
-type loader func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, engineRunner, error)
-
-// engineRunner is a loaded model's engine. Run returns after Stop, or with the
-// device's error.
-type engineRunner interface {
-	pulse
-	// Resize changes how many graphs there may be, and the bytes that they take.
-	Resize(maxGraphs int, bytes int64) error
-	Run() error
-	Stop()
-}
+type loader func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, assembly.Engine, error)
 
 // run executes the command line and returns the exit code. The log has been written
 // then, or nobody has read it for a second.

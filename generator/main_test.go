@@ -19,6 +19,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
@@ -57,7 +58,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-func (f *fixture) load(_ context.Context, o config.Options, progress func(float64, string)) (server.Model, engineRunner, error) {
+func (f *fixture) load(_ context.Context, o config.Options, progress func(float64, string)) (server.Model, assembly.Engine, error) {
 	progress(1, "weights")
 	f.options <- o
 	return server.Model{Name: "fake", Device: "host", Engine: f.engine, Tokenizer: fakeTokenizer{},
@@ -229,7 +230,7 @@ func TestSignalWhileLoading(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
 	defer close(release)
-	f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, engineRunner, error) {
+	f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, assembly.Engine, error) {
 		<-release
 		return server.Model{}, nil, errors.New("too late")
 	}
@@ -250,7 +251,7 @@ func TestFailures(t *testing.T) {
 		"a load that fails":        {errors.New("out of memory"), failure.ExitFailure},
 	} {
 		f := newFixture(t)
-		f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, engineRunner, error) {
+		f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, assembly.Engine, error) {
 			return server.Model{}, nil, c.err
 		}
 		f.start()

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
@@ -53,10 +54,10 @@ func ask(t *testing.T, path string) string {
 func TestMetrics(t *testing.T) {
 	f := newFixture(t)
 	path, graphics := filepath.Join(filepath.Dir(f.socket), "m.sock"), heat{make(chan struct{})}
-	f.program.load = func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, engineRunner, error) {
+	f.program.load = func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, assembly.Engine, error) {
 		m, e, err := f.load(ctx, o, progress)
 		h := hardware.Hardware{OpenReader: func() (hardware.Reader, error) { return graphics, nil }}
-		return m, watchGPU(h, e, o), err
+		return m, assembly.WatchGPU(h, e, o), err
 	}
 	f.engine.hold = true
 	f.start("--metrics", "unix:"+path)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/model"
 	"reel/kernels"
@@ -125,11 +126,11 @@ func (o *opsOptions) passes(chunk, batch, context int) (all []opsPass, err error
 
 // measureOps loads the model and measures its passes.
 func measureOps(o config.Options, ops opsOptions) (*opsReport, error) {
-	l, err := prepare(o, func(float64, string) {})
+	l, err := assembly.Prepare(o, func(float64, string) {})
 	if err != nil {
 		return nil, err
 	}
-	passes, err := ops.passes(l.plan.Chunk, l.plan.MaxBatch, l.plan.Context)
+	passes, err := ops.passes(l.EngineOptions.Chunk, l.EngineOptions.MaxBatch, l.EngineOptions.Context)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func measureOps(o config.Options, ops opsOptions) (*opsReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := &opsReport{Model: l.name, Device: l.hardware.Name(), Version: release(), Shape: shapeOf(l.model)}
+	report := &opsReport{Model: l.Name, Device: l.Hardware.Name(), Version: release(), Shape: assembly.ShapeOf(l.Model)}
 	if report.ReadGBs, err = r.readRate(); err != nil {
 		return nil, err
 	}
@@ -152,23 +153,23 @@ func measureOps(o config.Options, ops opsOptions) (*opsReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	report.ReadGBs, report.Machine = max(report.ReadGBs, again), l.hardware.Machine()
+	report.ReadGBs, report.Machine = max(report.ReadGBs, again), l.Hardware.Machine()
 	return report, r.close()
 }
 
 // newOpsRig takes the memory that the passes need.
-func newOpsRig(l *prepared, passes []opsPass) (*opsRig, error) {
-	g := model.Geometry{MaxBatch: l.plan.MaxBatch, PageTokens: l.plan.PageTokens, RingSlots: opsRing, KVType: l.plan.KVType}
+func newOpsRig(l *assembly.Prepared, passes []opsPass) (*opsRig, error) {
+	g := model.Geometry{MaxBatch: l.EngineOptions.MaxBatch, PageTokens: l.EngineOptions.PageTokens, RingSlots: opsRing, KVType: l.EngineOptions.KVType}
 	for _, p := range passes {
 		g.MaxRows, g.Context = max(g.MaxRows, p.rows), max(g.Context, p.context)
 		g.Pages = max(g.Pages, p.sequences()*((p.context+g.PageTokens-1)/g.PageTokens))
 	}
-	r := &opsRig{dev: l.hardware.Device, model: l.model}
+	r := &opsRig{dev: l.Hardware.Device, model: l.Model}
 	var err error
 	if r.stream, err = r.dev.NewStream(); err != nil {
 		return nil, err
 	}
-	r.memory, err = l.model.NewStepMemory(r.dev, g)
+	r.memory, err = l.Model.NewStepMemory(r.dev, g)
 	return r, err
 }
 

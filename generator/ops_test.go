@@ -11,19 +11,20 @@ import (
 	"strings"
 	"testing"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/kernels"
 	"reel/kernels/device"
 )
 
 // loaded is the embedded model on the host.
-func loaded(t *testing.T) *prepared {
+func loaded(t *testing.T) *assembly.Prepared {
 	t.Helper()
-	l, err := prepare(config.Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, func(float64, string) {})
+	l, err := assembly.Prepare(config.Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, func(float64, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.hardware.Device.(*device.Host).Close)
+	t.Cleanup(l.Hardware.Device.(*device.Host).Close)
 	return &l
 }
 
@@ -43,7 +44,7 @@ func TestOpsMeasuresEveryKind(t *testing.T) {
 	if got, want := strings.Join(names, " "), strings.Repeat(step+" ", 2)+prompt; got != want { // a batch of 9 and a step of 200 do not fit
 		t.Errorf("got %s", got)
 	}
-	if report.ReadGBs < 0.1 || report.Shape.Layers != 4 || report.Model != embeddedName || report.Machine.Name == "" || report.Device != "host" {
+	if report.ReadGBs < 0.1 || report.Shape.Layers != 4 || report.Model != assembly.EmbeddedName || report.Machine.Name == "" || report.Device != "host" {
 		t.Errorf("got %+v", report)
 	}
 	if r := report.Rows[12]; r.Phase != "decode" || r.Rows != 3 || r.Context != 40 || r.Launches != 4 {
@@ -65,7 +66,7 @@ func TestOpsCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, sum := l.model.Config, int64(0)
+	c, sum := l.Model.Config, int64(0)
 	for _, row := range rows[:len(rows)-1] {
 		sum += row.Bytes * int64(row.Launches)
 	}
@@ -73,8 +74,8 @@ func TestOpsCosts(t *testing.T) {
 		t.Errorf("the ops move %d bytes, the pass %+v", sum, pass)
 	}
 	weights := sum - rows[3].Bytes*int64(c.Layers) - rows[1].Bytes - rows[8].Bytes // without attention, embed and sample
-	if weights != l.model.WeightBytes() {
-		t.Errorf("weights of %d bytes, wants %d", weights, l.model.WeightBytes())
+	if weights != l.Model.WeightBytes() {
+		t.Errorf("weights of %d bytes, wants %d", weights, l.Model.WeightBytes())
 	}
 	kv := int64(2 * 40 * 2 * c.KVHeads * c.HeadDim * 4)
 	if attend := rows[3]; attend.Bytes != kv || attend.Flops != int64(4*2*40*c.Heads*c.HeadDim) {
@@ -92,7 +93,7 @@ func TestOpsCosts(t *testing.T) {
 // that what is measured is what a generator does.
 func TestOpsPassesAreReal(t *testing.T) {
 	l := loaded(t)
-	h, p := l.hardware.Device.(*device.Host), opsPass{"decode", 3, 40}
+	h, p := l.Hardware.Device.(*device.Host), opsPass{"decode", 3, 40}
 	r, err := newOpsRig(l, []opsPass{p})
 	if err != nil {
 		t.Fatal(err)

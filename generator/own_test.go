@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
@@ -29,7 +30,7 @@ func (f *fixture) besides(load error, args ...string) (code int, said string) {
 	second := newFixture(f.t)
 	second.socket = f.socket
 	second.program.patience = 50*time.Millisecond - flushTime
-	second.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, engineRunner, error) {
+	second.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, assembly.Engine, error) {
 		return server.Model{}, nil, load
 	}
 	second.start(args...)

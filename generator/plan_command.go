@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/plan"
 )
@@ -41,13 +42,13 @@ func (p *program) planCommand() *cobra.Command {
 }
 
 func printPlan(w io.Writer, o config.Options, vram int64, asJSON bool) error {
-	files, name, err := modelFiles(o.Model)
+	files, name, err := assembly.ModelFiles(o.Model)
 	if err != nil {
 		return err
 	}
-	c, use, err := headersOf(files)
+	c, use, err := assembly.Headers(files)
 	if err != nil {
-		return cannotServe(name, err)
+		return assembly.CannotServe(name, err)
 	}
 	r, err := plan.ReportFor(c, use, o, name, vram)
 	if err != nil && r.Model == "" {

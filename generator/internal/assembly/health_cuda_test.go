@@ -1,6 +1,6 @@
-//go:build linux && cuda
+//go:build cuda
 
-package main
+package assembly
 
 import (
 	"bufio"
@@ -30,7 +30,7 @@ func TestGPUStartIsToldApart(t *testing.T) {
 		if !errors.Is(err, config.ErrConfig) {
 			t.Errorf("%s is not for good", code)
 		}
-		if l.hardware.Device != nil {
+		if l.Hardware.Device != nil {
 			closeGPU(t, l, nil)
 		}
 	}
@@ -59,7 +59,7 @@ func TestGPUBusyAtBoot(t *testing.T) {
 		if took := time.Since(begun); took < hardware.Patience.Limit || errors.Is(err, config.ErrConfig) {
 			t.Errorf("it gave up after %v: %v", took, err)
 		}
-		if l.hardware.Device != nil {
+		if l.Hardware.Device != nil {
 			closeGPU(t, l, nil)
 		}
 		hardware.Patience.Limit = time.Minute

@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package assembly
 
 import (
 	"errors"
@@ -68,7 +66,7 @@ func TestLimitsBindThePlan(t *testing.T) {
 // Weights that a cgroup cannot hold beside the rest would be read from disk at
 // each step: the start is refused. The machine's free memory has no such rule.
 func TestWeightsCountInACgroup(t *testing.T) {
-	const model = "internal/model/testdata/qwen3"
+	const model = "../model/testdata/qwen3"
 	s, err := openSource(os.DirFS(model))
 	if err != nil {
 		t.Fatal(err)
@@ -112,14 +110,14 @@ func TestStartIsRefusedBeforeReading(t *testing.T) {
 // Memory that the system refuses is out_of_memory, whoever asked for it.
 func TestRefusedMemoryIsToldApart(t *testing.T) {
 	for _, err := range []error{
-		cannotServe("m", fmt.Errorf("mmap: %w", syscall.ENOMEM)),
+		CannotServe("m", fmt.Errorf("mmap: %w", syscall.ENOMEM)),
 		noMemory(hardware.Hardware{}, "m", fmt.Errorf("%w: %w", device.ErrOutOfMemory, syscall.ENOMEM)),
 	} {
 		if !errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig || failure.Explain(err).Code != protocol.CodeOutOfMemory {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := cannotServe("m", errors.New("another")); errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig {
+	if err := CannotServe("m", errors.New("another")); errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig {
 		t.Errorf("got %v", err)
 	}
 }
@@ -128,19 +126,19 @@ func TestRefusedMemoryIsToldApart(t *testing.T) {
 // but the machine bounds the process.
 func TestHeapIsBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
-	set := func(l prepared, variable string) int64 {
+	set := func(l Prepared, variable string) int64 {
 		t.Setenv("GOMEMLIMIT", variable)
 		debug.SetMemoryLimit(math.MaxInt64)
 		l.boundHeap()
 		return debug.SetMemoryLimit(-1)
 	}
-	if got := set(prepared{heapRoom: 1 << 30}, ""); got < 1<<30 || got > 4<<30 {
+	if got := set(Prepared{heapRoom: 1 << 30}, ""); got < 1<<30 || got > 4<<30 {
 		t.Errorf("got %d", got)
 	}
-	if got := set(prepared{heapRoom: 1 << 30}, "5GiB"); got != math.MaxInt64 {
+	if got := set(Prepared{heapRoom: 1 << 30}, "5GiB"); got != math.MaxInt64 {
 		t.Errorf("over the environment: %d", got)
 	}
-	if got := set(prepared{heapRoom: plan.Unlimited}, ""); got != math.MaxInt64 {
+	if got := set(Prepared{heapRoom: plan.Unlimited}, ""); got != math.MaxInt64 {
 		t.Errorf("without a limit: %d", got)
 	}
 }

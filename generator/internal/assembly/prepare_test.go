@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package assembly
 
 import (
 	"errors"
@@ -27,8 +25,8 @@ func TestPlanIsTheSizeOfStepMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := h.Live().Bytes
-	memory, err := l.model.NewStepMemory(h, model.Geometry{MaxRows: l.plan.Chunk, MaxBatch: l.plan.MaxBatch + l.plan.Reserve, Context: l.plan.Context,
-		PageTokens: l.plan.PageTokens, Pages: l.plan.Pages, RingSlots: 4, KVType: l.plan.KVType})
+	memory, err := l.Model.NewStepMemory(h, model.Geometry{MaxRows: l.EngineOptions.Chunk, MaxBatch: l.EngineOptions.MaxBatch + l.EngineOptions.Reserve, Context: l.EngineOptions.Context,
+		PageTokens: l.EngineOptions.PageTokens, Pages: l.EngineOptions.Pages, RingSlots: 4, KVType: l.EngineOptions.KVType})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package assembly
 
 import (
 	"encoding/json"
@@ -10,8 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"reel/generator/internal/chat"
 	"reel/generator/internal/server"
@@ -24,8 +20,8 @@ const (
 	maxTemplateFile = 16 << 20 // bytes of either
 )
 
-// workerName is the hidden command that runs chat templates.
-const workerName = "chat-worker"
+// WorkerName is the hidden command that runs chat templates.
+const WorkerName = "chat-worker"
 
 // chatSource reads a checkpoint's chat template: chat_template.jinja or, without
 // one, the default of tokenizer_config.json. It is nil where there is none.
@@ -142,7 +138,7 @@ func chatWorker() *exec.Cmd {
 	if err != nil {
 		path = os.Args[0]
 	}
-	c := exec.Command(strings.TrimSuffix(path, "-cuda"), workerName)
+	c := exec.Command(strings.TrimSuffix(path, "-cuda"), WorkerName)
 	c.Env = []string{"GOMAXPROCS=1"}
 	for _, name := range []string{"TZ", "GORACE"} {
 		if value, ok := os.LookupEnv(name); ok {
@@ -150,24 +146,4 @@ func chatWorker() *exec.Cmd {
 		}
 	}
 	return c
-}
-
-// workerCommand is the hidden command.
-func workerCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: workerName, Hidden: true, Args: noArguments, Short: "Run a chat template for the generator",
-		RunE: func(*cobra.Command, []string) error { return chat.Serve(os.Stdin, os.Stdout) },
-	}
-}
-
-// chatty is an engine that ends the template's process with itself.
-type chatty struct {
-	engineRunner
-	end func()
-}
-
-// Run runs the engine.
-func (c chatty) Run() error {
-	defer c.end()
-	return c.engineRunner.Run()
 }

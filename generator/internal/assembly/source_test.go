@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package assembly
 
 import (
 	"bytes"
@@ -22,7 +20,7 @@ import (
 func family(t *testing.T, name, file string, change func([]byte) []byte) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join("internal/model/testdata", name))); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("../model/testdata", name))); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, file)

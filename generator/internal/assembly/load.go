@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package assembly
 
 import (
 	"context"
@@ -26,56 +24,56 @@ import (
 	"reel/protocol"
 )
 
-// embeddedName is what the embedded model is called.
-const embeddedName = "reel-tiny"
+// EmbeddedName is what the embedded model is called.
+const EmbeddedName = "reel-tiny"
 
-// load reads the model that o names onto its device and makes an engine for it.
+// Load reads the model that o names onto its device and makes an engine for it.
 // What the operator can mend is errConfig.
-func load(_ context.Context, o config.Options, progress func(float64, string)) (server.Model, engineRunner, error) {
-	l, err := prepare(o, progress)
+func Load(_ context.Context, o config.Options, progress func(float64, string)) (server.Model, Engine, error) {
+	l, err := Prepare(o, progress)
 	if err != nil {
 		return server.Model{}, nil, err
 	}
-	opts := l.plan
+	opts := l.EngineOptions
 	opts.Progress = func(share float64, what string) { progress(0.8+0.2*share, what) }
 	l.boundHeap()
-	e, err := engine.New(l.hardware.Device, l.model, opts)
+	e, err := engine.New(l.Hardware.Device, l.Model, opts)
 	if err != nil {
-		return server.Model{}, nil, errors.Join(noMemory(l.hardware, l.name, err), l.weights.Unchanged())
+		return server.Model{}, nil, errors.Join(noMemory(l.Hardware, l.Name, err), l.weights.Unchanged())
 	}
 	template, end := startChat(l.chat, chatWorker)
-	m := server.Model{Name: l.name, Device: l.hardware.Name(), Engine: e, Chat: template, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
-		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.model.Config.Vocab},
-		Shape:  shapeOf(l.model), Machine: l.hardware.Machine, Planned: l.sizes.AtStart(), Taken: l.hardware.Taken, Memory: l.planned()}
-	m, runner := watchWeights(l.weights, m, watchGPU(l.hardware, chatty{e, end}, o), e.Fail)
+	m := server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e, Chat: template, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
+		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
+		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine, Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
+	m, runner := watchWeights(l.weights, m, WatchGPU(l.Hardware, chatty{e, end}, o), e.Fail)
 	return m, runner, nil
 }
 
-// prepared is a model on its device, and the sizes that its engine will have.
-type prepared struct {
-	name      string
-	hardware  hardware.Hardware
-	tokenizer server.Tokenizer
-	decoder   func(after []int32) server.Decoder
-	chat      *chat.Source // nil where the model has no chat template
-	model     *model.Model
-	weights   *weights.Checkpoint // closed where the device has a copy
-	sizes     plan.Sizes
-	plan      engine.Options
-	heapRoom  int64 // bytes by which Go's heap may grow from the plan on
+// Prepared is a model on its device, and the sizes that its engine will have.
+type Prepared struct {
+	Name          string
+	Hardware      hardware.Hardware
+	tokenizer     server.Tokenizer
+	decoder       func(after []int32) server.Decoder
+	chat          *chat.Source // nil where the model has no chat template
+	Model         *model.Model
+	weights       *weights.Checkpoint // closed where the device has a copy
+	sizes         plan.Sizes
+	EngineOptions engine.Options
+	heapRoom      int64 // bytes by which Go's heap may grow from the plan on
 }
 
-func prepare(o config.Options, progress func(float64, string)) (prepared, error) {
+func Prepare(o config.Options, progress func(float64, string)) (Prepared, error) {
 	return prepareOn(hardware.Open, o, progress)
 }
 
 // prepareOn takes no memory of the device before it has a plan that fits.
-func prepareOn(open func(config.Options) (hardware.Hardware, error), o config.Options, progress func(float64, string)) (l prepared, err error) {
-	files, name, err := modelFiles(o.Model)
+func prepareOn(open func(config.Options) (hardware.Hardware, error), o config.Options, progress func(float64, string)) (l Prepared, err error) {
+	files, name, err := ModelFiles(o.Model)
 	if err != nil {
 		return l, err
 	}
-	l.name = name
+	l.Name = name
 	progress(0, "reading the tokenizer")
 	if list, err := memlimit.Here(); err == nil {
 		if err = checkStart(files, list); err != nil {
@@ -84,36 +82,36 @@ func prepareOn(open func(config.Options) (hardware.Hardware, error), o config.Op
 	}
 	s, err := l.open(files)
 	if err != nil {
-		return l, cannotServe(name, err)
+		return l, CannotServe(name, err)
 	}
 	if err = hardware.Patience.WhileBusy(progress, func() (err error) {
-		l.hardware, err = open(o)
+		l.Hardware, err = open(o)
 		return err
 	}); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
 	if o.Guard {
-		l.hardware.Device = device.NewGuard(l.hardware.Device)
+		l.Hardware.Device = device.NewGuard(l.Hardware.Device)
 	}
 	if err = hardware.Patience.WhileBusy(progress, func() error {
-		return l.fit(plan.Planner{Config: s.config, Profile: l.hardware.Profile, Options: o}, plan.UseOf(s.tensors))
+		return l.fit(plan.Planner{Config: s.config, Profile: l.Hardware.Profile, Options: o}, plan.UseOf(s.tensors))
 	}); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
-	s.config.Context = l.plan.Context
+	s.config.Context = l.EngineOptions.Context
 	progress(0.1, "loading the weights")
 	l.weights = s.tensors
-	l.model, err = s.load(l.hardware, s.config, !l.hardware.Packed, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
+	l.Model, err = s.load(l.Hardware, s.config, !l.Hardware.Packed, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
 	if err != nil {
-		return l, cannotServe(name, err)
+		return l, CannotServe(name, err)
 	}
 	return l, nil
 }
 
-// modelFiles are the files of the directory, or of the embedded model where dir is empty.
-func modelFiles(dir string) (fs.FS, string, error) {
+// ModelFiles are the files of the directory, or of the embedded model where dir is empty.
+func ModelFiles(dir string) (fs.FS, string, error) {
 	if dir == "" {
-		return tiny.Files, embeddedName, nil
+		return tiny.Files, EmbeddedName, nil
 	}
 	path, err := filepath.Abs(dir)
 	if err != nil {
@@ -130,7 +128,7 @@ func modelFiles(dir string) (fs.FS, string, error) {
 }
 
 // open reads tokenizer, config and headers, which must belong together.
-func (l *prepared) open(files fs.FS) (source, error) {
+func (l *Prepared) open(files fs.FS) (source, error) {
 	vocab, err := l.readTokenizer(files)
 	if err != nil {
 		return source{}, err
@@ -145,7 +143,7 @@ func (l *prepared) open(files fs.FS) (source, error) {
 
 // readTokenizer returns the tokenizer's number of ids. A model without
 // tokenizer.json serves prompts of token ids.
-func (l *prepared) readTokenizer(files fs.FS) (vocab int, err error) {
+func (l *Prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 	if _, err := fs.Stat(files, "tokenizer.json"); errors.Is(err, fs.ErrNotExist) {
 		l.tokenizer, l.decoder = idsOnly{}, func([]int32) server.Decoder { return idsOnly{} }
 		return 0, nil
@@ -159,8 +157,8 @@ func (l *prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 	return t.Vocab(), err
 }
 
-// shapeOf is a model's shape as status tells it.
-func shapeOf(m *model.Model) protocol.Shape {
+// ShapeOf is a model's shape as status tells it.
+func ShapeOf(m *model.Model) protocol.Shape {
 	c := m.Config
 	return protocol.Shape{Layers: c.Layers, Hidden: c.Hidden, Inner: c.Inner, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
 		WeightBytes: m.WeightBytes(), StepBytes: m.StepBytes()}
@@ -168,10 +166,10 @@ func shapeOf(m *model.Model) protocol.Shape {
 
 // planned is what the plan takes of the device's memory, by kind. Weights that are
 // read where the file is mapped count as the pages that they come to be.
-func (l prepared) planned() []protocol.MemoryUse {
+func (l Prepared) planned() []protocol.MemoryUse {
 	s, weights := l.sizes, l.sizes.WeightBytes()
-	if !l.hardware.Packed {
-		weights += l.model.WeightBytes()
+	if !l.Hardware.Packed {
+		weights += l.Model.WeightBytes()
 	}
 	list := []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: weights}, {Kind: protocol.MemoryKV, Planned: s.KVPool()},
 		{Kind: protocol.MemoryArena, Planned: s.Arena}, {Kind: protocol.MemoryGraphs, Planned: s.Graphs}}

@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package assembly
 
 import (
 	"errors"
@@ -83,9 +81,9 @@ func readBounded(files fs.FS, name string, most int) ([]byte, error) {
 	return raw, err
 }
 
-// headersOf reads the config, and checks the weights' headers where there are
+// Headers reads the config, and checks the weights' headers where there are
 // weights. It leaves no file mapped.
-func headersOf(files fs.FS) (c model.Config, use plan.WeightUse, err error) {
+func Headers(files fs.FS) (c model.Config, use plan.WeightUse, err error) {
 	s, err := openSource(files)
 	if errors.Is(err, fs.ErrNotExist) {
 		c, err = readConfig(files)

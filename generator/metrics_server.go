@@ -8,9 +8,9 @@ import (
 	"github.com/oklog/run"
 	"github.com/rs/zerolog"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/gpu"
-	"reel/generator/internal/hardware"
 	"reel/generator/internal/metrics"
 )
 
@@ -40,35 +40,10 @@ func (a *engineActor) reading() *gpu.Reading {
 	a.mu.Lock()
 	runner := a.runner
 	a.mu.Unlock()
-	w, ok := runner.(watched)
+	w, ok := runner.(assembly.MeasuredEngine)
 	if !ok {
 		return nil
 	}
-	r := w.gpu.Read()
+	r := w.GPU.Read()
 	return &r
-}
-
-// watched is an engine on a GPU that is read while it runs.
-type watched struct {
-	engineRunner
-	gpu hardware.Reader
-}
-
-// Run runs the engine.
-func (w watched) Run() error {
-	defer w.gpu.Close()
-	return w.engineRunner.Run()
-}
-
-// watchGPU reads the hardware beside the engine where that was asked for. Metrics
-// lack what a driver without NVML cannot tell; requests are served all the same.
-func watchGPU(h hardware.Hardware, e engineRunner, o config.Options) engineRunner {
-	if o.Metrics == "" || h.OpenReader == nil {
-		return e
-	}
-	r, err := h.OpenReader()
-	if err != nil {
-		return e
-	}
-	return watched{e, r}
 }

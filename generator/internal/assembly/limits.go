@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package assembly
 
 import (
 	"errors"
@@ -41,9 +39,9 @@ func checkStart(files fs.FS, list []memlimit.Limit) error {
 	return nil
 }
 
-// cannotServe is err, which the operator can mend, of the model of that name.
+// CannotServe is err, which the operator can mend, of the model of that name.
 // Memory that the system refused is told apart, with the limits that there are.
-func cannotServe(name string, err error) error {
+func CannotServe(name string, err error) error {
 	if !errors.Is(err, syscall.ENOMEM) {
 		return config.Refuse(config.ErrConfig, "the model in %s cannot be served: %w", name, err)
 	}
@@ -59,7 +57,7 @@ func cannotServe(name string, err error) error {
 // boundHeap has Go collect garbage in time to stay within the cgroup and rlimits,
 // unless the environment says when: the heap may grow by the program's own room
 // and by what the plan leaves.
-func (l prepared) boundHeap() {
+func (l Prepared) boundHeap() {
 	if l.heapRoom < plan.Unlimited/2 && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(goMemory() + l.heapRoom)
 	}
@@ -76,7 +74,7 @@ func goMemory() int64 {
 // refuse is the operator's to mend.
 func noMemory(h hardware.Hardware, name string, err error) error {
 	if h.Available == nil && errors.Is(err, device.ErrOutOfMemory) {
-		return cannotServe(name, err)
+		return CannotServe(name, err)
 	}
 	return err
 }
@@ -84,12 +82,12 @@ func noMemory(h hardware.Hardware, name string, err error) error {
 // fit plans what the device's memory is used for. What does not fit is the
 // operator's to mend, unless it would if other programs held none: that is
 // device.ErrBusy.
-func (l *prepared) fit(p plan.Planner, use plan.WeightUse) error {
-	b, err := l.hardware.Budget(use)
+func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
+	b, err := l.Hardware.Budget(use)
 	if err != nil {
 		return err
 	}
-	l.sizes, l.plan, err = p.Plan(b.Bytes)
+	l.sizes, l.EngineOptions, err = p.Plan(b.Bytes)
 	err = b.Explain(err)
 	l.heapRoom = plan.ProgramRoom + l.sizes.Graphs + max(0, b.Hard-l.sizes.Total())
 	if !errors.Is(err, config.ErrNoRoom) {
@@ -98,8 +96,8 @@ func (l *prepared) fit(p plan.Planner, use plan.WeightUse) error {
 		}
 		return err
 	}
-	if l.hardware.Whole != nil {
-		whole, failed := l.hardware.Whole()
+	if l.Hardware.Whole != nil {
+		whole, failed := l.Hardware.Whole()
 		if failed != nil {
 			return failed
 		}

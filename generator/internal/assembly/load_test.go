@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package assembly
 
 import (
 	"errors"
@@ -32,7 +30,7 @@ func modelDir(t *testing.T, without ...string) string {
 
 func loadModel(t *testing.T, o config.Options) (server.Model, error) {
 	t.Helper()
-	m, e, err := load(t.Context(), o, func(float64, string) {})
+	m, e, err := Load(t.Context(), o, func(float64, string) {})
 	if err == nil {
 		e.Stop()
 		if err := e.Run(); err != nil {

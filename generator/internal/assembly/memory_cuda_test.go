@@ -1,6 +1,6 @@
-//go:build linux && cuda
+//go:build cuda
 
-package main
+package assembly
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ import (
 )
 
 // onGPU makes a model of a directory ready, with the device to close.
-func onGPU(t *testing.T, o config.Options, open func(config.Options) (hardware.Hardware, error)) (prepared, *engine.Engine, error) {
+func onGPU(t *testing.T, o config.Options, open func(config.Options) (hardware.Hardware, error)) (Prepared, *engine.Engine, error) {
 	t.Helper()
 	if o.MaxGraphs == 0 {
 		o.MaxGraphs = 1024
@@ -31,30 +31,30 @@ func onGPU(t *testing.T, o config.Options, open func(config.Options) (hardware.H
 	if err != nil {
 		return l, nil, err
 	}
-	e, err := engine.New(l.hardware.Device, l.model, l.plan)
+	e, err := engine.New(l.Hardware.Device, l.Model, l.EngineOptions)
 	return l, e, err
 }
 
-func closeGPU(t *testing.T, l prepared, e *engine.Engine) {
+func closeGPU(t *testing.T, l Prepared, e *engine.Engine) {
 	t.Helper()
 	if e != nil {
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if l.model != nil {
-		if err := l.model.Free(l.hardware); err != nil {
+	if l.Model != nil {
+		if err := l.Model.Free(l.Hardware); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := l.hardware.Device.(*gpu.Device).Close(); err != nil {
+	if err := l.Hardware.Device.(*gpu.Device).Close(); err != nil {
 		t.Error(err)
 	}
 }
 
 // modelDirs are the embedded model, some tiny families, and what REEL_MODELS names.
 func modelDirs() []string {
-	dirs := []string{"", "internal/model/testdata/qwen3", "internal/model/testdata/phi-3"}
+	dirs := []string{"", "../model/testdata/qwen3", "internal/model/testdata/phi-3"}
 	return append(dirs, strings.Fields(os.Getenv("REEL_MODELS"))...)
 }
 
@@ -67,16 +67,16 @@ func TestGPUMemoryIsAsPlanned(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", dir, err)
 			}
-			taken, by := l.hardware.Taken()
+			taken, by := l.Hardware.Taken()
 			planned := l.sizes.AtStart()
-			t.Logf("%s, %d sequences of %d tokens: planned %s, NVML (%s) has %s, %s more; overhead %s, weights %s, arena %s, KV %s, %d graphs %s", l.name, l.plan.MaxBatch, l.plan.Context,
+			t.Logf("%s, %d sequences of %d tokens: planned %s, NVML (%s) has %s, %s more; overhead %s, weights %s, arena %s, KV %s, %d graphs %s", l.Name, l.EngineOptions.MaxBatch, l.EngineOptions.Context,
 				plan.GiB(planned), by, plan.GiB(taken), plan.GiB(planned-taken), plan.GiB(l.sizes.Overhead), plan.GiB(l.sizes.WeightBytes()), plan.GiB(l.sizes.Arena), plan.GiB(l.sizes.KVPool()), l.sizes.StartGraphs, plan.GiB(l.sizes.GraphsAtStart))
 			most := int64(128 << 20)
 			if taken > 4<<30 {
 				most = taken / 10
 			}
 			if by == "" || planned < taken || planned-taken > most {
-				t.Errorf("%s: planned %d bytes, taken %d by %q", l.name, planned, taken, by)
+				t.Errorf("%s: planned %d bytes, taken %d by %q", l.Name, planned, taken, by)
 			}
 			closeGPU(t, l, e)
 		}
@@ -128,8 +128,8 @@ func TestGPUUnderBallast(t *testing.T) {
 	go func() { ended <- e.Run() }()
 	want := map[int]string{}
 	for _, leave := range leaves {
-		release := ballast(t, l.hardware.Device.(*gpu.Device), leave)
-		free, _, _ := l.hardware.Device.(*gpu.Device).MemInfo()
+		release := ballast(t, l.Hardware.Device.(*gpu.Device), leave)
+		free, _, _ := l.Hardware.Device.(*gpu.Device).MemInfo()
 		promptsOf(t, e, want)
 		s := e.Stats().Graphs
 		t.Logf("%s left: %d graphs live, %d rolled, %d evicted, %d failed (%s); steps exact %d, padded %d, eager %d", plan.GiB(free), s.Live, s.Rolled, s.Evicted, s.Failed, s.Failure, s.Exact, s.Padded, s.Eager)
@@ -145,7 +145,7 @@ func TestGPUUnderBallast(t *testing.T) {
 
 // serving opens the GPU, leaves so much of its memory, and makes the embedded model
 // ready. Where it is looked for memory a third time, `third` comes first.
-func serving(t *testing.T, leave int64, third func(release func())) (l prepared, e *engine.Engine, release func(), looks int, err error) {
+func serving(t *testing.T, leave int64, third func(release func())) (l Prepared, e *engine.Engine, release func(), looks int, err error) {
 	t.Helper()
 	release = func() {}
 	l, e, err = onGPU(t, config.Options{}, func(o config.Options) (hardware.Hardware, error) {
@@ -208,7 +208,7 @@ func TestGPUWaitsForMemory(t *testing.T) {
 		t.Fatalf("after %d looks: %v", looks, err)
 	}
 	t.Logf("%s left: after %d looks: %v", plan.GiB(leaves[2]), looks, err)
-	if free, _, err := l.hardware.Device.(*gpu.Device).MemInfo(); err != nil || free < leaves[2] {
+	if free, _, err := l.Hardware.Device.(*gpu.Device).MemInfo(); err != nil || free < leaves[2] {
 		t.Errorf("%s left of %s: %v", plan.GiB(free), plan.GiB(leaves[2]), err)
 	}
 	release()

@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package assembly
 
 import (
 	"errors"
@@ -16,10 +14,13 @@ import (
 	"reel/protocol"
 )
 
-// TestMain is also the process that runs a chat template.
+// TestMain also runs a chat template, in the process that a test starts for it.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == workerName {
-		main()
+	if len(os.Args) == 2 && os.Args[1] == WorkerName {
+		if err := chat.Serve(os.Stdin, os.Stdout); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -100,7 +101,7 @@ func TestModelsWithTemplates(t *testing.T) {
 		}
 		write(templateFile, c.template)
 		write(tokenizerConfig, `{"bos_token":"<|begin_of_text|>"}`)
-		m, e, err := load(t.Context(), config.Options{Model: dir, MaxSeqLen: 64, MaxBatch: 1}, func(float64, string) {})
+		m, e, err := Load(t.Context(), config.Options{Model: dir, MaxSeqLen: 64, MaxBatch: 1}, func(float64, string) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +132,7 @@ func TestModelsWithTemplates(t *testing.T) {
 // TestChatWorker runs beside a program with a GPU's driver the one without.
 func TestChatWorker(t *testing.T) {
 	c := chatWorker()
-	if path, _ := os.Executable(); c.Path != strings.TrimSuffix(path, "-cuda") || c.Args[1] != workerName {
+	if path, _ := os.Executable(); c.Path != strings.TrimSuffix(path, "-cuda") || c.Args[1] != WorkerName {
 		t.Errorf("%v", c)
 	}
 	template, end := startChat(&chat.Source{Template: "x"}, func() *exec.Cmd { return exec.Command("/nowhere") })

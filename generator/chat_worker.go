@@ -1,0 +1,20 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"reel/generator/internal/assembly"
+	"reel/generator/internal/chat"
+)
+
+// workerCommand is the hidden command.
+func workerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: assembly.WorkerName, Hidden: true, Args: noArguments, Short: "Run a chat template for the generator",
+		RunE: func(*cobra.Command, []string) error { return chat.Serve(os.Stdin, os.Stdout) },
+	}
+}
