@@ -324,11 +324,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two(c
 extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two(const __grid_constant__ AttendArgs a) { attend<4, 2>(a); }
 
 // The same of q, k and v that are not turned.
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_32_turned(const __grid_constant__ AttendDeferredArgs a) { attend<1, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64_turned(const __grid_constant__ AttendDeferredArgs a) { attend<2, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_96_turned(const __grid_constant__ AttendDeferredArgs a) { attend<3, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_128_turned(const __grid_constant__ AttendDeferredArgs a) { attend<4, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_32_two_turned(const __grid_constant__ AttendDeferredArgs a) { attend<1, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_64_two_turned(const __grid_constant__ AttendDeferredArgs a) { attend<2, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two_turned(const __grid_constant__ AttendDeferredArgs a) { attend<3, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two_turned(const __grid_constant__ AttendDeferredArgs a) { attend<4, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_32_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<1, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<2, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_96_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<3, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_128_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<4, 1>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_32_two_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<1, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_64_two_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<2, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<3, 2>(a); }
+extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<4, 2>(a); }

@@ -35,8 +35,8 @@ var (
 	attendKernels    = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
 	attendTwoKernels = [...]string{"reel_attend_32_two", "reel_attend_64_two", "reel_attend_96_two", "reel_attend_128_two"}
 
-	attendDeferredKernels    = [...]string{"reel_attend_32_turned", "reel_attend_64_turned", "reel_attend_96_turned", "reel_attend_128_turned"}
-	attendTwoDeferredKernels = [...]string{"reel_attend_32_two_turned", "reel_attend_64_two_turned", "reel_attend_96_two_turned", "reel_attend_128_two_turned"}
+	attendDeferredKernels    = [...]string{"reel_attend_32_deferred", "reel_attend_64_deferred", "reel_attend_96_deferred", "reel_attend_128_deferred"}
+	attendTwoDeferredKernels = [...]string{"reel_attend_32_two_deferred", "reel_attend_64_two_deferred", "reel_attend_96_two_deferred", "reel_attend_128_two_deferred"}
 )
 
 // attendTurnedArgs is AttendTurnedArgs of attend_turned.cuh.

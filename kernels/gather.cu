@@ -9,7 +9,7 @@ struct GatherArgs {
 };
 
 // Out[i] = X[sample[i]], Live[i] = i, or -1 where there is no sample. A block is a row.
-extern "C" __global__ void reel_pick(const __grid_constant__ GatherArgs a) {
+extern "C" __global__ void reel_gather(const __grid_constant__ GatherArgs a) {
 	pdl_begin();
 	const int row = a.sample[blockIdx.x];
 	if (threadIdx.x == 0) a.index[blockIdx.x] = row < 0 ? -1 : (int)blockIdx.x;

@@ -15,6 +15,6 @@ type gatherArgs struct {
 
 // CUDA launches a block per sample.
 func (o GatherRows) CUDA(q *cuda.Queue) error {
-	return cuda.Launch(q, "reel_pick", cuda.Grid{X: o.N, Threads: elementThreads, Dependent: tune.DependentLaunch}, gatherArgs{
+	return cuda.Launch(q, "reel_gather", cuda.Grid{X: o.N, Threads: elementThreads, Dependent: tune.DependentLaunch}, gatherArgs{
 		x: q.Address(o.X), sample: q.Address(o.Rows.Sample), out: q.Address(o.Out), index: q.Address(o.Index), cols: int32(o.Cols)})
 }

@@ -32,14 +32,14 @@ type variant struct {
 
 // The variants of the decode class.
 var (
-	gemv     = variant{suffix: "_1", tokens: 1, threads: 512}
-	skinny8  = variant{suffix: "_8", tokens: 8, threads: 512}
-	skinny16 = variant{suffix: "_16", tokens: 16, threads: 512}
-	gathered = variant{suffix: "_picked", threads: 512} // any number of indexed rows, in groups of 8
-	tiled32  = variant{"_wide32", 4, 32, 512, 41472}
-	tiled64  = variant{"_wide64", 16, 64, 512, 98560}
-	wgmma64  = variant{"_deep64", 4, 64, 544, 1024 + 3*65536}
-	wgmma104 = variant{"_deep104", 8, 104, 288, 1024 + 5*29696 + 66560}
+	gemv     = variant{suffix: "_gemv", tokens: 1, threads: 512}
+	skinny8  = variant{suffix: "_skinny8", tokens: 8, threads: 512}
+	skinny16 = variant{suffix: "_skinny16", tokens: 16, threads: 512}
+	gathered = variant{suffix: "_gathered", threads: 512} // any number of indexed rows, in groups of 8
+	tiled32  = variant{"_tiled32", 4, 32, 512, 41472}
+	tiled64  = variant{"_tiled64", 16, 64, 512, 98560}
+	wgmma64  = variant{"_wgmma64", 4, 64, 544, 1024 + 3*65536}
+	wgmma104 = variant{"_wgmma104", 8, 104, 288, 1024 + 5*29696 + 66560}
 )
 
 // gemvShared is the dynamic shared memory, in bytes, that gemv may use on every GPU.

@@ -57,5 +57,5 @@ struct Projection {
 	};
 };
 
-REEL_PREFILL_PRODUCT(reel_project, Projection, 8)
-REEL_GATHERED(reel_project, Projection)
+REEL_PREFILL_PRODUCT(reel_projection, Projection, 8)
+REEL_GATHERED(reel_projection, Projection)

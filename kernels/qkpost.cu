@@ -15,7 +15,7 @@ __device__ __forceinline__ void qkpost_store(const QKPostArgs &a, int64_t at, fl
 
 // For each head of q, k and v: x += bias; of q and k also x = rope(rmsnorm(x)). q stays
 // where it is, k and v go to the row's page. A warp is one head of one row.
-extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_turn(const __grid_constant__ QKPostArgs a) {
+extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost(const __grid_constant__ QKPostArgs a) {
 	const int all = a.heads + 2 * a.kvHeads, lane = threadIdx.x % 32, half = a.dim / 2;
 	const int i = blockIdx.x * QKPOST_WARPS + threadIdx.x / 32, t = i / all, head = i % all;
 	const int kind = head < a.heads ? 0 : head < a.heads + a.kvHeads ? 1 : 2; // q, k, v

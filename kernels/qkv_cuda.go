@@ -69,5 +69,5 @@ func (o QKV) checkPost() error {
 func (o QKV) launchPost(q *cuda.Queue) error {
 	heads := o.T * (o.Heads + 2*o.KV.Heads)
 	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps, Dependent: tune.DependentLaunch}
-	return cuda.Launch(q, "reel_turn", g, o.post().args(q, o.Out))
+	return cuda.Launch(q, "reel_qkpost", g, o.post().args(q, o.Out))
 }

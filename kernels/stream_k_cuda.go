@@ -23,7 +23,7 @@ func newStreamKVariant(tokens, stages int) variant {
 		threads = 384
 	}
 	shared := roundUp1024(256+4*tokens) + roundUp1024(16*tokens) + stages*(streamKTiles*tileRows+tokens)*kBlockBytes
-	return variant{fmt.Sprintf("_prompt%d", tokens), streamKTiles, tokens, threads, shared}
+	return variant{fmt.Sprintf("_streamk%d", tokens), streamKTiles, tokens, threads, shared}
 }
 
 // roundUp1024 rounds n up to a multiple of 1,024.

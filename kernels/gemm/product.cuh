@@ -21,23 +21,23 @@
 
 // Of an op that a prompt's tokens go through.
 #define REEL_STREAM_KS(name, Op, D)               \
-	REEL_STREAM_K(name##_prompt16, Op, D, 16, 12) \
-	REEL_STREAM_K(name##_prompt56, Op, D, 56, 8)  \
-	REEL_STREAM_K(name##_prompt104, Op, D, 104, 7) \
-	REEL_STREAM_K(name##_prompt208, Op, D, 208, 5)
+	REEL_STREAM_K(name##_streamk16, Op, D, 16, 12) \
+	REEL_STREAM_K(name##_streamk56, Op, D, 56, 8)  \
+	REEL_STREAM_K(name##_streamk104, Op, D, 104, 7) \
+	REEL_STREAM_K(name##_streamk208, Op, D, 208, 5)
 
 // For how many steps activations of up to 8 rows are in flight: one leaves registers for two
 // blocks on a multiprocessor.
 template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 4;
 
 #define REEL_PRODUCT_OF(name, Op, D, U)                                                                                     \
-	REEL_KERNEL(name##_1, FEW_ROWS_THREADS, 2, (gemv<Op, D, U>(Op{a})), const __grid_constant__ Op::Args a)          \
-	REEL_KERNEL(name##_8, FEW_ROWS_THREADS, (Op::PERSISTENT_SKINNY == 2 ? 2 : 1), (skinny<Op, D, 1, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a) \
-	REEL_KERNEL(name##_16, FEW_ROWS_THREADS, 1, (skinny<Op, D, 2, 4 / Op::R, 4 / Op::R>(Op{a})), const __grid_constant__ Op::Args a) \
-	REEL_KERNEL(name##_wide32, TILED_THREADS, 1, (tiled<Op, D, 4>(Op{a})), const __grid_constant__ Op::Args a)            \
-	REEL_KERNEL(name##_wide64, TILED_THREADS, 1, (tiled<Op, D, 1>(Op{a})), const __grid_constant__ Op::Args a)            \
-	REEL_WGMMA(name##_deep64, Op, D, 1, 4, 64)                                                                           \
-	REEL_WGMMA(name##_deep104, Op, D, 2, 1, 104)
+	REEL_KERNEL(name##_gemv, FEW_ROWS_THREADS, 2, (gemv<Op, D, U>(Op{a})), const __grid_constant__ Op::Args a)          \
+	REEL_KERNEL(name##_skinny8, FEW_ROWS_THREADS, (Op::PERSISTENT_SKINNY == 2 ? 2 : 1), (skinny<Op, D, 1, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a) \
+	REEL_KERNEL(name##_skinny16, FEW_ROWS_THREADS, 1, (skinny<Op, D, 2, 4 / Op::R, 4 / Op::R>(Op{a})), const __grid_constant__ Op::Args a) \
+	REEL_KERNEL(name##_tiled32, TILED_THREADS, 1, (tiled<Op, D, 4>(Op{a})), const __grid_constant__ Op::Args a)            \
+	REEL_KERNEL(name##_tiled64, TILED_THREADS, 1, (tiled<Op, D, 1>(Op{a})), const __grid_constant__ Op::Args a)            \
+	REEL_WGMMA(name##_wgmma64, Op, D, 1, 4, 64)                                                                           \
+	REEL_WGMMA(name##_wgmma104, Op, D, 2, 1, 104)
 
 #define REEL_PRODUCT(name, Op, U)            \
 	REEL_PRODUCT_OF(name##_bf16, Op, BF16, U) \
@@ -51,5 +51,5 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 
 // Of an op that a prompt's sampled rows go through.
 #define REEL_GATHERED(name, Op)                                                                                                                               \
-	REEL_KERNEL(name##_bf16_picked, FEW_ROWS_THREADS, (Op::PERSISTENT_SKINNY == 2 ? 2 : 1), (gathered<Op, BF16, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a) \
-	REEL_KERNEL(name##_f16_picked, FEW_ROWS_THREADS, (Op::PERSISTENT_SKINNY == 2 ? 2 : 1), (gathered<Op, F16, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a)
+	REEL_KERNEL(name##_bf16_gathered, FEW_ROWS_THREADS, (Op::PERSISTENT_SKINNY == 2 ? 2 : 1), (gathered<Op, BF16, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a) \
+	REEL_KERNEL(name##_f16_gathered, FEW_ROWS_THREADS, (Op::PERSISTENT_SKINNY == 2 ? 2 : 1), (gathered<Op, F16, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a)
