@@ -18,7 +18,7 @@ func BenchmarkToken(b *testing.B) {
 	c := f.client()
 	_ = c.conn.SetDeadline(time.Time{})
 	c.send(generate(1, "ab", b.N+1))
-	eventually(b, "the request runs", func() bool { live, _ := f.engine.counts(); return live == 1 })
+	f.awaitLive(1)
 	b.ReportAllocs()
 	for range b.N {
 		f.engine.allow(1)

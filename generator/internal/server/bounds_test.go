@@ -86,15 +86,18 @@ func outOfBounds() map[string]struct {
 	minP := func(g *protocol.Generate, v *float64) { g.MinP = v }
 	penalty := func(g *protocol.Generate, v *float64) { g.RepeatPenalty = v }
 	bad, long := protocol.CodeBadRequest, protocol.CodePromptTooLong
+	text := func(bytes int) entry {
+		return with(long, func(g *protocol.Generate) { g.Prompt = ptr(strings.Repeat("a", bytes)) })
+	}
 	return map[string]entry{
 		"no prompt":             with(bad, func(g *protocol.Generate) { g.Prompt = nil }),
 		"two prompts":           with(bad, func(g *protocol.Generate) { g.Tokens = []int32{1} }),
 		"an empty prompt":       with(bad, func(g *protocol.Generate) { g.Prompt = ptr("") }),
 		"a prompt of 0 tokens":  with(bad, func(g *protocol.Generate) { g.Prompt = ptr("?") }),
 		"an untokenizable text": with(bad, func(g *protocol.Generate) { g.Prompt = ptr("!") }),
-		"text too long":         with(long, func(g *protocol.Generate) { g.Prompt = ptr(strings.Repeat("a", 2*testContext+1)) }),
-		"4 MB of text":          with(long, func(g *protocol.Generate) { g.Prompt = ptr(strings.Repeat("a", 4_000_000)) }),
-		"text of many tokens":   with(long, func(g *protocol.Generate) { g.Prompt = ptr(strings.Repeat("a", testContext)) }),
+		"text too long":         text(2*testContext + 1),
+		"4 MB of text":          text(4_000_000),
+		"text of many tokens":   text(testContext),
 		"too many tokens":       with(long, tokens(testContext, 1)),
 		"4 million tokens":      with(long, tokens(4_000_000, 1)),
 		"a token too high":      with(bad, tokens(3, testVocab)),

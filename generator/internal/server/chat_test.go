@@ -54,7 +54,8 @@ func TestMessages(t *testing.T) {
 	if w := expect[protocol.Welcome](c); !w.Chat {
 		t.Error("welcome does not announce the template")
 	}
-	got := c.ask(conversation(1, 5, protocol.Message{Role: "u", Content: "a"}, protocol.Message{Role: "v", Content: "b"}))
+	got := c.ask(conversation(1, 5,
+		protocol.Message{Role: "u", Content: "a"}, protocol.Message{Role: "v", Content: "b"}))
 	if got.text != "=uavb" || got.done == nil || got.done.Usage.PromptTokens != 5 {
 		t.Errorf("%+v", got)
 	}
@@ -68,9 +69,10 @@ func TestRefusedMessages(t *testing.T) {
 	c := f.client()
 	long := strings.Repeat("x", testContext+1)
 	for code, m := range map[string]*protocol.Generate{
-		protocol.CodeBadRequest:    conversation(1, 1, protocol.Message{Role: "bad"}),
-		protocol.CodeInternal:      conversation(1, 1, protocol.Message{Role: "broken"}),
-		protocol.CodePromptTooLong: conversation(1, 1, protocol.Message{Role: "u", Content: long[:testContext]}), // as tokens
+		protocol.CodeBadRequest: conversation(1, 1, protocol.Message{Role: "bad"}),
+		protocol.CodeInternal:   conversation(1, 1, protocol.Message{Role: "broken"}),
+		// As tokens this message is too long.
+		protocol.CodePromptTooLong: conversation(1, 1, protocol.Message{Role: "u", Content: long[:testContext]}),
 	} {
 		c.send(m)
 		c.wantError(code)

@@ -25,7 +25,7 @@ func (f *fixture) flood(steps int) *testClient {
 		g.Logprobs = ptr(protocol.MaxLogprobs)
 		c.send(g)
 	}
-	eventually(f.t, "the requests run", func() bool { live, _ := f.engine.counts(); return live == protocol.MaxRequests })
+	f.awaitLive(protocol.MaxRequests)
 	f.engine.allow(steps)
 	return c
 }
@@ -41,9 +41,11 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			f := ready(t, func(b *bounds) { b.unsent, b.stallTimeout = c.limit, time.Hour })
 			slow := f.flood(testContext - 20) // some of each sequence is left
 			if c.cut {
-				eventually(t, "its sequences end", func() bool { live, _ := f.engine.counts(); return live == 0 })
+				f.awaitLive(0)
 			} else {
-				eventually(t, "more bytes are unsent than the guard allows", func() bool { return f.unsent() > 2*protocol.MaxUnsent })
+				eventually(t, "more bytes are unsent than the guard allows", func() bool {
+					return f.unsent() > 2*protocol.MaxUnsent
+				})
 			}
 			f.engine.allow(-1)
 			f.works()
@@ -76,7 +78,7 @@ func TestClientThatStalls(t *testing.T) {
 			f := ready(t, func(b *bounds) { b.unsent, b.stallTimeout = 1<<40, c.stall })
 			slow := f.flood(testContext - 20)
 			if c.cut {
-				eventually(t, "its sequences end", func() bool { live, _ := f.engine.counts(); return live == 0 })
+				f.awaitLive(0)
 				eventually(t, "its connection is gone", func() bool { return f.Status().Connections == 0 })
 			} else {
 				time.Sleep(500 * time.Millisecond) // ten times what the guard allows
@@ -177,7 +179,7 @@ func TestClientThatLeaves(t *testing.T) {
 				}
 			}
 			must(t, c.conn.Close())
-			eventually(t, "its sequence ends", func() bool { live, _ := f.engine.counts(); return live == 0 })
+			f.awaitLive(0)
 			eventually(t, "its connection is gone", func() bool { return f.Status().Connections == 0 })
 		})
 	}

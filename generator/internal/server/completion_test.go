@@ -134,7 +134,8 @@ func TestCancel(t *testing.T) {
 	expect[protocol.Token](c)
 	expect[protocol.Token](c)
 	c.send(&protocol.Cancel{ID: 1})
-	if done := expect[protocol.Done](c); done.FinishReason != protocol.FinishCancelled || done.Usage.CompletionTokens != 2 {
+	done := expect[protocol.Done](c)
+	if done.FinishReason != protocol.FinishCancelled || done.Usage.CompletionTokens != 2 {
 		t.Errorf("got %+v", done)
 	}
 	c.send(&protocol.Cancel{ID: 1})
@@ -160,7 +161,7 @@ func TestIDIsFreeBeforeTheEndIsSent(t *testing.T) {
 	f.engine.allow(0)
 	c := f.client()
 	c.send(generate(1, "ab", 1))
-	eventually(t, "the request runs", func() bool { live, _ := f.engine.counts(); return live == 1 })
+	f.awaitLive(1)
 	server := f.onlyConn()
 	server.mu.Lock() // no id can be freed
 	f.engine.allow(1)
@@ -222,7 +223,10 @@ func TestSeed(t *testing.T) {
 	if len(seeds) != 3 {
 		t.Errorf("seeds repeat: %v", seeds)
 	}
-	g := protocol.Generate{Seed: ptr(uint64(0)), Temperature: ptr(0.5), TopK: ptr(3), TopP: ptr(0.25), MinP: ptr(0.125), RepeatPenalty: ptr(2.0), Logprobs: ptr(4)}
+	g := protocol.Generate{
+		Seed: ptr(uint64(0)), Temperature: ptr(0.5), TopK: ptr(3), TopP: ptr(0.25), MinP: ptr(0.125),
+		RepeatPenalty: ptr(2.0), Logprobs: ptr(4),
+	}
 	want := engine.Sampling{Temperature: 0.5, TopK: 3, TopP: 0.25, MinP: 0.125, RepeatPenalty: 2, Logprobs: 4}
 	if got := sampling(g.Params()); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -264,7 +268,11 @@ func TestFailureOfARunningRequest(t *testing.T) {
 		g.Stop = []string{"END"}
 		c.send(g)
 		expect[protocol.Token](c)
-		eventually(t, "two steps", func() bool { f.engine.mu.Lock(); defer f.engine.mu.Unlock(); return f.engine.steps == 0 })
+		eventually(t, "two steps have run", func() bool {
+			f.engine.mu.Lock()
+			defer f.engine.mu.Unlock()
+			return f.engine.steps == 0
+		})
 		f.engine.stop(err)
 		if e := c.wantError(want); e.ID == nil || *e.ID != 1 {
 			t.Errorf("got %+v", e)

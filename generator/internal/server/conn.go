@@ -43,7 +43,8 @@ type conn struct {
 func newConn(s *Server, sock *net.UnixConn, p peer, number uint64) *conn {
 	c := &conn{
 		server: s, sock: sock, peer: p, number: number,
-		log:      s.opts.Logger.With().Uint64("conn", number).Uint32("peer_uid", p.uid).Int32("peer_pid", p.pid).Logger(),
+		log: s.opts.Logger.With().Uint64("conn", number).
+			Uint32("peer_uid", p.uid).Int32("peer_pid", p.pid).Logger(),
 		writes:   newWriteQueue(sock, s.bounds.unsent, s.bounds.stallTimeout),
 		hangup:   make(chan struct{}),
 		closed:   make(chan struct{}),

@@ -73,7 +73,9 @@ func TestUnfinishedFramesOfAnotherUser(t *testing.T) {
 		served bool
 	}{"guard": {protocol.MaxUndecoded, true}, "guard off": {2 * protocol.MaxUndecoded, false}} {
 		t.Run(name, func(t *testing.T) {
-			f, uid := readyAs(t, func(b *bounds) { b.contendedFrameTimeout, b.budgetTimeout = time.Hour, 500*time.Millisecond })
+			f, uid := readyAs(t, func(b *bounds) {
+				b.contendedFrameTimeout, b.budgetTimeout = time.Hour, 500*time.Millisecond
+			})
 			f.frameBudget.share, f.frameBudget.total = c.share, 2*protocol.MaxUndecoded
 			uid.Store(1)
 			for range 7 {
@@ -81,8 +83,8 @@ func TestUnfinishedFramesOfAnotherUser(t *testing.T) {
 			}
 			eventually(t, "the unfinished frames hold their share", func() bool { return f.receivedBytes() == c.share })
 			uid.Store(2)
-			got := f.client().ask(&protocol.Generate{ID: 3, Tokens: sameTokens(100, 1), Stop: []string{"x"}, MaxTokens: ptr(1), Prompt: nil})
-			if got.err != nil {
+			small := &protocol.Generate{ID: 3, Tokens: sameTokens(100, 1), Stop: []string{"x"}, MaxTokens: ptr(1)}
+			if got := f.client().ask(small); got.err != nil {
 				t.Fatalf("a small frame: %v", got.err)
 			}
 			e := f.longText()
@@ -116,7 +118,9 @@ func TestUnfinishedFramesGiveWay(t *testing.T) {
 		code      string
 	}{"guard": {contended, protocol.CodePromptTooLong}, "guard off": {time.Hour, protocol.CodeOverloaded}} {
 		t.Run(name, func(t *testing.T) {
-			f, uid := readyAs(t, func(b *bounds) { b.contendedFrameTimeout, b.budgetTimeout = c.contended, 10*contended })
+			f, uid := readyAs(t, func(b *bounds) {
+				b.contendedFrameTimeout, b.budgetTimeout = c.contended, 10*contended
+			})
 			f.engine.allow(0)
 			var attackers []*testClient
 			for i := range 4 {
@@ -126,7 +130,9 @@ func TestUnfinishedFramesGiveWay(t *testing.T) {
 				attackers = append(attackers, a)
 				go a.conn.Write(unfinished(protocol.MaxFrame - 1))
 			}
-			eventually(t, "the unfinished frames hold their share", func() bool { return f.receivedBytes() == 2*protocol.MaxUndecoded })
+			eventually(t, "the unfinished frames hold the whole budget", func() bool {
+				return f.receivedBytes() == 2*protocol.MaxUndecoded
+			})
 			uid.Store(3)
 			if e := f.longText(); e.Code != c.code {
 				t.Errorf("the third user's frame: %v", e)
@@ -209,7 +215,8 @@ func TestWaitingTexts(t *testing.T) {
 		waiting int64
 	}{"guard": {protocol.MaxUndecoded, 2}, "guard off": {4 * protocol.MaxUndecoded, 4}} {
 		t.Run(name, func(t *testing.T) {
-			f, uid := newFixture(t, func(b *bounds) { b.undecoded, b.budgetTimeout = c.share, 200*time.Millisecond }), new(atomic.Uint32)
+			f := newFixture(t, func(b *bounds) { b.undecoded, b.budgetTimeout = c.share, 200*time.Millisecond })
+			uid := new(atomic.Uint32)
 			f.as(uid)
 			f.serve()
 			model := f.model()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -58,8 +59,10 @@ func newFixture(t testing.TB, change func(*bounds)) *fixture {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	f := &fixture{t: t, engine: newFakeEngine(), tok: &byteTokenizer{}, served: make(chan error, 1)}
-	opts := Options{Socket: filepath.Join(dir, "g.sock"), Version: "test", Logger: zerolog.New(zerolog.SyncWriter(&f.log)).Level(zerolog.InfoLevel)}
-	f.Server = newServer(opts, b)
+	f.Server = newServer(Options{
+		Socket: filepath.Join(dir, "g.sock"), Version: "test",
+		Logger: zerolog.New(zerolog.SyncWriter(&f.log)).Level(zerolog.InfoLevel),
+	}, b)
 	return f
 }
 
@@ -285,6 +288,15 @@ func (f *fixture) works() {
 	}
 }
 
+// awaitLive waits until the engine runs n requests.
+func (f *fixture) awaitLive(n int) {
+	f.t.Helper()
+	eventually(f.t, fmt.Sprintf("%d requests run", n), func() bool {
+		live, _ := f.engine.counts()
+		return live == n
+	})
+}
+
 // eventually polls until ok. It is for states that no message announces.
 func eventually(t testing.TB, state string, ok func() bool) {
 	t.Helper()
@@ -292,5 +304,12 @@ func eventually(t testing.TB, state string, ok func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("not reached after %v: %s", patience, state)
 		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -28,7 +28,10 @@ func (r *request) Finish(f engine.Finish) { r.mailbox.Finish(f) }
 // does nothing, if the request's goroutine is sending, if earlier tokens or frames are
 // unsent, or if the request needs more work than a token and its text.
 func (r *request) writeInline(t *engine.Token) bool {
-	if r.params.HasLogprobs || len(r.params.Stop) > 0 || r.c.server.running.Load() > inlineRequests || !r.sending.TryLock() {
+	if r.params.HasLogprobs || len(r.params.Stop) > 0 || r.c.server.running.Load() > inlineRequests {
+		return false
+	}
+	if !r.sending.TryLock() {
 		return false
 	}
 	defer r.sending.Unlock()

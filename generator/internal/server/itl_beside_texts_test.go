@@ -203,7 +203,8 @@ func tinyEngine(t *testing.T) (e *engine.Engine, vocab int) {
 		t.Fatal(err)
 	}
 	e, err = engine.New(host, m, engine.Options{
-		Context: 1024, MaxBatch: 8, MaxQueue: 64, Chunk: 128, PageTokens: 16, Pages: 512, MaxGraphs: 16, GraphMemory: 1 << 30,
+		Context: 1024, MaxBatch: 8, MaxQueue: 64, Chunk: 128, PageTokens: 16, Pages: 512,
+		MaxGraphs: 16, GraphMemory: 1 << 30,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -237,8 +238,13 @@ func TestITLBesideTexts(t *testing.T) {
 	}
 	const large = 4<<20 - 100
 	for _, flood := range []errand{
-		just, {Conns: 64, Text: prose, Bytes: 4 << 10}, {Conns: 64, Text: prose, Bytes: 64 << 10}, {Conns: 2, Text: prose, Bytes: large},
-		{Conns: 2, Text: "a", Bytes: large}, {Conns: 2, Text: " ", Bytes: large}, {Conns: 2, Text: "é", Bytes: large},
+		just,
+		{Conns: 64, Text: prose, Bytes: 4 << 10},
+		{Conns: 64, Text: prose, Bytes: 64 << 10},
+		{Conns: 2, Text: prose, Bytes: large},
+		{Conns: 2, Text: "a", Bytes: large},
+		{Conns: 2, Text: " ", Bytes: large},
+		{Conns: 2, Text: "é", Bytes: large},
 	} {
 		t.Run(fmt.Sprintf("%d times %d bytes of %.2q", flood.Conns, flood.Bytes, flood.Text), func(t *testing.T) {
 			besideTexts(t, nil, 2000, 0, flood)

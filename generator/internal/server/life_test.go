@@ -27,7 +27,8 @@ func TestLoading(t *testing.T) {
 		t.Errorf("got %+v", e)
 	}
 	c.send(&protocol.StatusRequest{})
-	if st := expect[protocol.Status](c); st.State != protocol.StateLoading || st.Progress != 0.25 || st.PID != os.Getpid() || st.Version != "test" || st.Connections != 1 {
+	if st := expect[protocol.Status](c); st.State != protocol.StateLoading || st.Progress != 0.25 ||
+		st.PID != os.Getpid() || st.Version != "test" || st.Connections != 1 {
 		t.Errorf("got %+v", st)
 	}
 	c.send(generate(1, "ab", 1))
@@ -38,7 +39,8 @@ func TestLoading(t *testing.T) {
 	c.send(&protocol.Hello{Version: 1}) // hello may be repeated
 	expect[protocol.Welcome](c)
 	c.send(&protocol.StatusRequest{})
-	if st := expect[protocol.Status](c); st.State != protocol.StateReady || st.Model != "fake" || st.Device != "none" || st.KV.Pages != 8 || st.Limits.Context != testContext {
+	if st := expect[protocol.Status](c); st.State != protocol.StateReady || st.Model != "fake" ||
+		st.Device != "none" || st.KV.Pages != 8 || st.Limits.Context != testContext {
 		t.Errorf("got %+v", st)
 	}
 }
@@ -49,8 +51,10 @@ func TestFail(t *testing.T) {
 		err    error
 		closes bool
 	}{
-		protocol.CodeInternal:     {errors.New("the weights are damaged"), false},
-		protocol.CodeDeviceFailed: {protocol.Errorf(protocol.CodeDeviceFailed, "restart it", "the device is gone"), true},
+		protocol.CodeInternal: {errors.New("the weights are damaged"), false},
+		protocol.CodeDeviceFailed: {
+			protocol.Errorf(protocol.CodeDeviceFailed, "restart it", "the device is gone"), true,
+		},
 	} {
 		f := start(t, nil)
 		early, late := f.dial(), f.dial()

@@ -71,7 +71,8 @@ func TestObserver(t *testing.T) {
 	c.closedAfter()
 	f.stop()
 	want := []string{protocol.FinishLength, protocol.FinishLength, protocol.FinishLength}
-	if w.connected != 1 || !slices.Equal(w.finishes, want) || w.usage != (protocol.Usage{PromptTokens: 9, CompletionTokens: 9}) || w.lastTotalMS != 1 {
+	usage := protocol.Usage{PromptTokens: 9, CompletionTokens: 9}
+	if w.connected != 1 || !slices.Equal(w.finishes, want) || w.usage != usage || w.lastTotalMS != 1 {
 		t.Errorf("%+v", w)
 	}
 	if w.tokens != 6 || w.negative {
@@ -91,10 +92,11 @@ func TestObserverOfRejectedAndFailed(t *testing.T) {
 	f.engine.allow(0)
 	c := f.client()
 	c.send(generate(1, "abc", 3))
-	eventually(t, "the request runs", func() bool { live, _ := f.engine.counts(); return live == 1 })
+	f.awaitLive(1)
 	f.dial().closedAfter()
 	f.stop() // ends the request with shutdown
-	if want := []string{protocol.CodeTooManyConnections, protocol.CodeShutdown}; !slices.Equal(w.errors, want) || !slices.Equal(w.finishes, want[1:]) || w.connected != 1 {
+	want := []string{protocol.CodeTooManyConnections, protocol.CodeShutdown}
+	if !slices.Equal(w.errors, want) || !slices.Equal(w.finishes, want[1:]) || w.connected != 1 {
 		t.Errorf("%+v", w)
 	}
 }
@@ -105,11 +107,15 @@ func TestStatusOfMemory(t *testing.T) {
 	f.serve()
 	m := f.model()
 	m.Shape.WeightBytes = 3
-	m.Memory = []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 4}, {Kind: protocol.MemoryOther, Planned: 1}}
+	m.Memory = []protocol.MemoryUse{
+		{Kind: protocol.MemoryWeights, Planned: 4}, {Kind: protocol.MemoryOther, Planned: 1},
+	}
 	taken := int64(0)
 	m.Taken = func() (int64, string) { return taken, "a test" }
 	f.SetReady(m)
-	want := []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 4, Used: 3}, {Kind: protocol.MemoryOther, Planned: 1, Used: 2}}
+	want := []protocol.MemoryUse{
+		{Kind: protocol.MemoryWeights, Planned: 4, Used: 3}, {Kind: protocol.MemoryOther, Planned: 1, Used: 2},
+	}
 	if got := f.Status().Memory; !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

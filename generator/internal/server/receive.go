@@ -121,7 +121,8 @@ func (c *conn) Release(int) {
 func (c *conn) overloaded(err error) *protocol.Error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.reservation.interrupted() {
 		return protocol.Errorf(protocol.CodeOverloaded, "send whole frames at once, and this one again",
-			"the frame was not complete after %v, and others waited for its memory", c.server.bounds.contendedFrameTimeout)
+			"the frame was not complete after %v, and others waited for its memory",
+			c.server.bounds.contendedFrameTimeout)
 	}
 	if errors.Is(err, protocol.ErrOverloaded) {
 		return protocol.FrameError(err)

@@ -29,7 +29,8 @@ func (s *Server) Status() *protocol.Status {
 func (m *Model) addStatus(st *protocol.Status) {
 	stats := m.Engine.Stats()
 	st.Model, st.Device, st.Limits, st.Shape = m.Name, m.Device, m.Limits, m.Shape
-	st.Requests, st.KV, st.Steps, st.Graphs, st.Reserve = stats.Requests, stats.KV, stats.Steps, stats.Graphs, stats.Reserve
+	st.Requests, st.KV, st.Steps = stats.Requests, stats.KV, stats.Steps
+	st.Graphs, st.Reserve = stats.Graphs, stats.Reserve
 	if m.Machine != nil {
 		st.Machine = m.Machine()
 	}

@@ -67,12 +67,15 @@ func TestTextBuffer(t *testing.T) {
 		"stop within a token":         {end, []string{"xENDy"}, []string{"x"}, []int{1}, true},
 		"stop across tokens":          {end, []string{"xE", "N", "Dy"}, []string{"x", "", ""}, []int{0, 0, 3}, true},
 		"begins, then differs":        {end, []string{"xE", "N", "E"}, []string{"xE", "N", "E"}, []int{0, 0, 2}, false},
-		"begins again":                {[]string{"aab"}, []string{"a", "a", "a", "b"}, []string{"a", "", "", ""}, []int{0, 0, 1, 4}, true},
-		"open at the end":             {end, []string{"x", "EN"}, []string{"x", "EN"}, []int{1, 1}, false},
-		"the first of two":            {[]string{"two", "one"}, []string{"a one a two"}, []string{"a "}, []int{1}, true},
-		"one inside another":          {[]string{"bc", "abcd"}, []string{"xab", "cd"}, []string{"x", ""}, []int{0, 2}, true},
-		"the inner is complete":       {[]string{"bc", "abcd"}, []string{"xab", "c"}, []string{"xa", ""}, []int{0, 2}, true},
-		"a control token between":     {end, []string{"E", "", "ND"}, []string{"", "", ""}, []int{0, 0, 3}, true},
+		"begins again": {[]string{"aab"}, []string{"a", "a", "a", "b"},
+			[]string{"a", "", "", ""}, []int{0, 0, 1, 4}, true},
+		"open at the end":  {end, []string{"x", "EN"}, []string{"x", "EN"}, []int{1, 1}, false},
+		"the first of two": {[]string{"two", "one"}, []string{"a one a two"}, []string{"a "}, []int{1}, true},
+		"one inside another": {[]string{"bc", "abcd"}, []string{"xab", "cd"},
+			[]string{"x", ""}, []int{0, 2}, true},
+		"the inner is complete": {[]string{"bc", "abcd"}, []string{"xab", "c"},
+			[]string{"xa", ""}, []int{0, 2}, true},
+		"a control token between": {end, []string{"E", "", "ND"}, []string{"", "", ""}, []int{0, 0, 3}, true},
 		"PROTOCOL.md": {end, []string{"The ", "\xe2\x82", "\xac E", "U", " EN", "D."},
 			[]string{"The ", "", "€ E", "U", " ", ""}, []int{1, 1, 2, 4, 4, 6}, true},
 		"PROTOCOL.md, cancelled": {end, []string{"The ", " EN"}, []string{"The ", " EN"}, []int{1, 1}, false},
@@ -110,7 +113,8 @@ func TestTextBufferAgainstPlainSearch(t *testing.T) {
 		texts, _, stop := buffered(stops, pieces...)
 		got := strings.Join(texts, "")
 		if got != want || len(texts) != count || stop != found {
-			t.Fatalf("stops %q, pieces %q: got %q, stopped %t; want %q in %d tokens", stops, pieces, texts, stop, want, count)
+			t.Fatalf("stops %q, pieces %q: got %q, stopped %t; want %q in %d tokens",
+				stops, pieces, texts, stop, want, count)
 		}
 		for _, piece := range texts {
 			if !utf8.ValidString(piece) {

@@ -101,8 +101,9 @@ func TestWriteQueueStalls(t *testing.T) {
 					q.finish()
 				}
 				err := q.run()
-				if took := time.Since(begun); !errors.Is(err, errStalled) || took < c.want || took > c.want+1500*time.Millisecond {
-					t.Errorf("gave up after %v: %v", took, err)
+				took := time.Since(begun)
+				if !errors.Is(err, errStalled) || took < c.want || took > c.want+1500*time.Millisecond {
+					t.Errorf("ended after %v: %v", took, err)
 				}
 			})
 		})
