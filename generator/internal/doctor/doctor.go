@@ -1,5 +1,5 @@
-// Package doctor looks for what keeps a generator from serving: driver, device
-// nodes, memory, socket, units. It changes nothing, and needs no GPU.
+// Package doctor finds the reasons why a generator does not serve on a machine: driver,
+// device nodes, memory, socket, units. It changes nothing and needs no GPU.
 package doctor
 
 import (
@@ -13,67 +13,72 @@ import (
 	"reel/protocol"
 )
 
-// Level is how bad a finding is.
+// Level is a finding's severity.
 type Level string
 
 // Levels, the best first.
 const (
 	OK      Level = "ok"
-	Note    Level = "note"    // to know; nothing is wrong
-	Warning Level = "warning" // it serves, not as it could
+	Note    Level = "note"    // nothing is wrong
+	Warning Level = "warning" // it serves, but not as it could
 	Failure Level = "failure" // it does not serve
 )
 
-// Finding is what one look has found.
+// Finding is the result of one check.
 type Finding struct {
 	Check string `json:"check"`
 	Level Level  `json:"level"`
 	Found string `json:"found"`
-	Next  string `json:"next,omitempty"` // what to do
+	Next  string `json:"next,omitempty"` // advice
 }
 
-// System is the machine, and what the generator would be started with. Tests have
-// their own.
+func ok(check, found string) Finding            { return Finding{check, OK, found, ""} }
+func note(check, found, next string) Finding    { return Finding{check, Note, found, next} }
+func warning(check, found, next string) Finding { return Finding{check, Warning, found, next} }
+func failure(check, found, next string) Finding { return Finding{check, Failure, found, next} }
+
+// System is the machine to examine, and the settings that a generator would start with.
+// Tests have their own.
 type System struct {
 	Root   string // "/"
-	User   string // who asks
+	User   string // name of this process's user
 	UID    int
-	Groups []string
-	Device string // auto, host or cuda
-	GPU    int
-	// Library is the path of the driver's library, or empty.
+	Groups []string // names of the user's groups
+	Device string   // auto, host or cuda
+	GPU    int      // index
+	// Library returns the path of the driver's library, or "".
 	Library func() string
-	// CUDAProgram is an error where the generator that has the cuda device is missing.
+	// CUDAProgram returns an error if the generator with the cuda device is missing.
 	CUDAProgram func() error
-	// CUDAStarts is an error where it does not start, as it does not where the driver refuses.
+	// CUDAStarts returns an error if that program does not start, for example because the
+	// driver refuses it.
 	CUDAStarts func() error
 	// Access returns an error where this process may not read and write a file.
 	Access func(path string) error
 	// Run runs a program and returns its standard output.
 	Run func(ctx context.Context, name string, args ...string) (string, error)
-	// Status asks the generator; SocketPath is where it should be.
+	// Status returns the status of the generator at SocketPath.
 	Status     func() (*protocol.Status, error)
 	SocketPath string
-	// Record is what the last generator left, where none answers; nil where it left nothing.
+	// Record returns the record that the last generator left, or nil.
 	Record func() *protocol.Record
-	// Listener names who listens on the socket, once Status has asked, where that is
-	// neither this user nor root; nil findings otherwise.
+	// Listener reports a process of another user than this one or root that listens on the
+	// socket. It is called after Status; it may be nil.
 	Listener func() []Finding
-	// Explain turns Status' error into a finding's level, text and next step.
-	Explain func(error) (Level, string, string)
-	// Plan is what the model takes, in bytes; total 0 asks for no limit. The error
-	// says what to lower, or why the model cannot be read.
+	// Explain returns the level, text and advice for an error of Status.
+	Explain func(error) (level Level, found, next string)
+	// Plan returns the model's need of memory in bytes; total 0: without a limit. Errors say
+	// which setting to lower, or why the model cannot be read.
 	Plan func(total int64) (needs int64, err error)
-	// HostMemory names the limit that binds a generator on this machine's
-	// processors; the error says that the model does not fit. It
-	// is empty for a model that cannot be read.
+	// HostMemory names the bound on the memory of a generator on this machine's processors,
+	// or "" for a model that cannot be read. It returns an error if the model does not fit.
 	HostMemory func() (string, error)
-	// Setting says whether a variable of the environment is a setting, and what is
-	// wrong with a value.
+	// Setting reports whether an environment variable is a setting, and returns an error for
+	// a bad value.
 	Setting func(name, value string) (known bool, err error)
 }
 
-// Examine looks at everything. It takes a few seconds at most.
+// Examine runs every check. It takes a few seconds at most.
 func (s *System) Examine(ctx context.Context) []Finding {
 	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 	defer stop()
@@ -83,12 +88,12 @@ func (s *System) Examine(ctx context.Context) []Finding {
 	status, err := s.Status()
 	all = append(all, s.health(cards)...)
 	all = append(all, s.vram(ctx, cards, status)...)
-	all = append(all, s.memory(cards, status)...)
+	all = append(all, s.hostMemory(cards, status)...)
 	all = append(all, s.socket(status, err)...)
 	return append(all, s.units(ctx)...)
 }
 
-// Failed tells whether a finding is a failure.
+// Failed reports whether any finding is a failure.
 func Failed(findings []Finding) bool {
 	for _, f := range findings {
 		if f.Level == Failure {
@@ -98,7 +103,7 @@ func Failed(findings []Finding) bool {
 	return false
 }
 
-// Print writes findings for people.
+// Print writes findings as text.
 func Print(w io.Writer, findings []Finding) error {
 	var b strings.Builder
 	for _, f := range findings {
@@ -111,16 +116,16 @@ func Print(w io.Writer, findings []Finding) error {
 	return err
 }
 
-// path is a path of this system.
+// path returns a path below s.Root.
 func (s *System) path(parts ...string) string {
 	return filepath.Join(append([]string{s.Root}, parts...)...)
 }
 
-// glob lists what matches a pattern of this system.
+// glob returns the paths below s.Root that match a pattern.
 func (s *System) glob(pattern string) []string {
-	found, _ := filepath.Glob(s.path(pattern)) // the patterns are well formed
+	found, _ := filepath.Glob(s.path(pattern)) // fails for bad patterns only
 	return found
 }
 
-// gib writes bytes for people.
+// gib formats bytes as GiB.
 func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }

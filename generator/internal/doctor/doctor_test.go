@@ -12,45 +12,64 @@ import (
 	"reel/protocol"
 )
 
-// machine is a System made of files, on which all is well.
+// machine is a System made of files.
 type machine struct {
 	*System
 	t      *testing.T
 	status *protocol.Status
 	needs  int64
-	outs   map[string]string // of programs, by their name and a word of their arguments
+	outs   map[string]string // programs' output, by name and a word of their arguments
 }
 
-func well(t *testing.T) *machine {
+// healthy returns a machine without problems.
+func healthy(t *testing.T) *machine {
 	m := &machine{t: t, needs: 10 << 30, outs: map[string]string{
-		"nvidia-smi index":                 "0, NVIDIA H200, 143771, 500, 0, 41\n1, NVIDIA H200, 143771, 0, 0, 40\n",
-		"nvidia-smi pid":                   "77, /usr/bin/python3, 400\n",
-		"systemctl reel-generator.socket":  "ActiveState=active\n",
-		"systemctl reel-generator.service": "ActiveState=active\nSubState=running\nResult=success\nExecMainStatus=0\nNRestarts=0\nUnitFileState=enabled\n"}}
-	m.System = &System{Root: t.TempDir(), User: "ann", UID: 1000, Groups: []string{"ann", "reel"}, Device: "cuda",
-		Library: func() string { return "/usr/lib/libcuda.so.1" }, CUDAProgram: func() error { return nil }, CUDAStarts: func() error { return nil },
-		Access: func(string) error { return nil }, Run: m.run,
-		Status:     func() (*protocol.Status, error) { return m.status, nil },
-		Record:     func() *protocol.Record { return nil },
-		Explain:    func(err error) (Level, string, string) { return Failure, err.Error(), "do this" },
-		Plan:       func(int64) (int64, error) { return m.needs, nil },
-		HostMemory: func() (string, error) { return "the bound is a cgroup", nil },
+		"nvidia-smi index":                "0, NVIDIA H200, 143771, 500, 0, 41\n1, NVIDIA H200, 143771, 0, 0, 40\n",
+		"nvidia-smi pid":                  "77, /usr/bin/python3, 400\n",
+		"systemctl reel-generator.socket": "ActiveState=active\n",
+		"systemctl reel-generator.service": "ActiveState=active\nSubState=running\nResult=success\n" +
+			"ExecMainStatus=0\nNRestarts=0\nUnitFileState=enabled\n",
+	}}
+	m.System = &System{
+		Root: t.TempDir(), User: "ann", UID: 1000, Groups: []string{"ann", "reel"}, Device: "cuda",
+		Library:     func() string { return "/usr/lib/libcuda.so.1" },
+		CUDAProgram: func() error { return nil },
+		CUDAStarts:  func() error { return nil },
+		Access:      func(string) error { return nil },
+		Run:         m.run,
+		Status:      func() (*protocol.Status, error) { return m.status, nil },
+		Record:      func() *protocol.Record { return nil },
+		Explain:     func(err error) (Level, string, string) { return Failure, err.Error(), "do this" },
+		Plan:        func(int64) (int64, error) { return m.needs, nil },
+		HostMemory:  func() (string, error) { return "the bound is a cgroup", nil },
 		Setting: func(name, value string) (bool, error) {
 			if value == "bad" {
 				return true, errors.New("it must be good")
 			}
 			return name == "REEL_MODEL", nil
-		}}
+		},
+	}
 	m.status = &protocol.Status{State: protocol.StateReady, Model: "m", Device: "cuda", Memory: []protocol.MemoryUse{
-		{Kind: protocol.MemoryWeights, Planned: 8 << 30, Used: 8 << 30}, {Kind: protocol.MemoryOther, Planned: 640 << 20, Used: 650 << 20}}}
+		{Kind: protocol.MemoryWeights, Planned: 8 << 30, Used: 8 << 30},
+		{Kind: protocol.MemoryOther, Planned: 640 << 20, Used: 650 << 20},
+	}}
 	m.SocketPath = m.path("run/reel/generator.sock")
 	for name, text := range map[string]string{
-		"sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n", "sys/bus/pci/devices/0000:01:00.0/class": "0x030200\n",
-		"sys/bus/pci/devices/0000:02:00.0/vendor": "0x8086\n", "sys/bus/pci/devices/0000:02:00.0/class": "0x030000\n",
-		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n",
-		"dev/nvidiactl":              "", "dev/nvidia0": "", "dev/nvidia-uvm": "", "run/systemd/system/x": "", "run/reel/generator.sock": "",
-		"etc/systemd/system/reel-generator.service": "", "etc/systemd/system/reel-generator.socket": "", "etc/group": "root:x:0:\nreel:x:990:ann\n",
-		"etc/reel/generator.env": "# settings\nREEL_MODEL=/srv/m\nOTHER=1\n",
+		"sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de\n", // NVIDIA
+		"sys/bus/pci/devices/0000:01:00.0/class":  "0x030200\n",
+		"sys/bus/pci/devices/0000:02:00.0/vendor": "0x8086\n",
+		"sys/bus/pci/devices/0000:02:00.0/class":  "0x030000\n",
+		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64" +
+			"  580.159.04  Release Build\n",
+		"dev/nvidiactl":                             "",
+		"dev/nvidia0":                               "",
+		"dev/nvidia-uvm":                            "",
+		"run/systemd/system/x":                      "",
+		"run/reel/generator.sock":                   "",
+		"etc/systemd/system/reel-generator.service": "",
+		"etc/systemd/system/reel-generator.socket":  "",
+		"etc/group":                                 "root:x:0:\nreel:x:990:ann\n",
+		"etc/reel/generator.env":                    "# settings\nREEL_MODEL=/srv/m\nOTHER=1\n",
 	} {
 		m.write(name, text)
 	}
@@ -68,8 +87,8 @@ func (m *machine) write(name, text string) {
 	}
 }
 
-// idle has no generator answer.
-func (m *machine) idle() {
+// noGenerator makes Status fail.
+func (m *machine) noGenerator() {
 	m.Status = func() (*protocol.Status, error) { return nil, errors.New("nobody") }
 }
 
@@ -90,8 +109,8 @@ func (m *machine) run(_ context.Context, name string, args ...string) (string, e
 	return "", errors.New(name + " is not there")
 }
 
-func TestWell(t *testing.T) {
-	findings := well(t).Examine(t.Context())
+func TestHealthyMachine(t *testing.T) {
+	findings := healthy(t).Examine(t.Context())
 	seen := map[string]bool{}
 	for _, f := range findings {
 		seen[f.Check] = true
@@ -99,82 +118,137 @@ func TestWell(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	for _, check := range []string{"gpu", "driver", "library", "node", "program", "model", "vram", "socket", "generator", "units", "settings", "group"} {
+	for _, check := range []string{
+		"gpu", "driver", "library", "node", "program", "model", "vram", "socket", "generator", "units", "settings", "group",
+	} {
 		if !seen[check] {
-			t.Errorf("nothing was found of %s", check)
+			t.Errorf("no finding for %s", check)
 		}
 	}
 	if Failed(findings) {
-		t.Error("it fails")
+		t.Error("Failed is true")
 	}
 }
 
-// Each thing that is wrong is found, and something can be done about it.
+// Each problem is found, with advice.
 func TestFindings(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*machine)
-		want   Finding // Found and Next are parts of what is to be found
+		want   Finding // Found and Next are parts of the texts
 	}{
-		"no driver":   {func(m *machine) { m.remove("proc/driver/nvidia/version") }, Finding{"driver", Failure, "not loaded", "modprobe nvidia"}},
-		"no library":  {func(m *machine) { m.Library = func() string { return "" } }, Finding{"library", Failure, "libcuda.so.1", "LD_LIBRARY_PATH"}},
-		"no node":     {func(m *machine) { m.remove("dev/nvidia0") }, Finding{"node", Failure, "/dev/nvidia0 is not there", "nvidia-modprobe"}},
-		"no uvm":      {func(m *machine) { m.remove("dev/nvidia-uvm") }, Finding{"node", Failure, "nvidia-uvm", "nvidia-modprobe -u"}},
-		"not allowed": {func(m *machine) { m.Access = func(string) error { return os.ErrPermission } }, Finding{"node", Failure, "ann may not read and write /dev/nvidia0", "group"}},
-		"no program":  {func(m *machine) { m.CUDAProgram = func() error { return errors.New("it is missing") } }, Finding{"program", Failure, "missing", "make cuda"}},
-		"no cuInit":   {func(m *machine) { m.CUDAStarts = func() error { return errors.New("NoDevice") } }, Finding{"program", Failure, "NoDevice", "dmesg"}},
-		"ECC errors":  {func(m *machine) { m.outs["nvidia-smi index"] = "0, H200, 100, 0, 3, 40\n" }, Finding{"ecc", Failure, "3 uncorrected", "nvidia-smi -r"}},
-		"heat":        {func(m *machine) { m.outs["nvidia-smi index"] = "0, H200, 100, 0, [N/A], 91\n" }, Finding{"heat", Warning, "91 °C", "fans"}},
-		"bad model":   {func(m *machine) { m.Plan = func(int64) (int64, error) { return 0, errors.New("no config.json") } }, Finding{"model", Failure, "no config.json", "plan"}},
-		"cgroup":      {func(m *machine) { m.Device = "host"; m.idle() }, Finding{"memory", OK, "the bound is a cgroup", ""}},
+		"no driver": {func(m *machine) {
+			m.remove("proc/driver/nvidia/version")
+		}, failure("driver", "not loaded", "modprobe nvidia")},
+		"no library": {func(m *machine) {
+			m.Library = func() string { return "" }
+		}, failure("library", "libcuda.so.1", "LD_LIBRARY_PATH")},
+		"no node": {func(m *machine) {
+			m.remove("dev/nvidia0")
+		}, failure("node", "/dev/nvidia0 is not there", "nvidia-modprobe")},
+		"no uvm": {func(m *machine) {
+			m.remove("dev/nvidia-uvm")
+		}, failure("node", "nvidia-uvm", "nvidia-modprobe -u")},
+		"not allowed": {func(m *machine) {
+			m.Access = func(string) error { return os.ErrPermission }
+		}, failure("node", "ann may not read and write /dev/nvidia0", "group")},
+		"no program": {func(m *machine) {
+			m.CUDAProgram = func() error { return errors.New("it is missing") }
+		}, failure("program", "missing", "make cuda")},
+		"no cuInit": {func(m *machine) {
+			m.CUDAStarts = func() error { return errors.New("NoDevice") }
+		}, failure("program", "NoDevice", "dmesg")},
+		"ECC errors": {func(m *machine) {
+			m.outs["nvidia-smi index"] = "0, H200, 100, 0, 3, 40\n"
+		}, failure("ecc", "3 uncorrected", "nvidia-smi -r")},
+		"heat": {func(m *machine) {
+			m.outs["nvidia-smi index"] = "0, H200, 100, 0, [N/A], 91\n"
+		}, warning("heat", "91 °C", "fans")},
+		"bad model": {func(m *machine) {
+			m.Plan = func(int64) (int64, error) { return 0, errors.New("no config.json") }
+		}, failure("model", "no config.json", "plan")},
+		"cgroup": {func(m *machine) { m.Device = "host"; m.noGenerator() }, ok("memory", "the bound is a cgroup")},
 		"small cgroup": {func(m *machine) {
 			m.Device = "host"
-			m.idle()
+			m.noGenerator()
 			m.HostMemory = func() (string, error) { return "", errors.New("memory.max of 9 MiB") }
-		}, Finding{"memory", Failure, "memory.max of 9 MiB", "plan --device host"}},
-		"leak":         {func(m *machine) { m.status.Memory[0].Used += 65 << 20 }, Finding{"vram", Warning, "weights takes 8.1 GiB", "vram --watch"}},
-		"others":       {func(m *machine) { m.status.Memory[1].Used += 1 << 30 }, Finding{"vram", Warning, "other takes", "nvidia-smi"}},
-		"too large":    {func(m *machine) { m.status, m.needs = &protocol.Status{State: protocol.StateLoading}, 200<<30 }, Finding{"vram", Warning, "/usr/bin/python3 (pid 77) 400 MiB", "end those programs"}},
-		"loading":      {func(m *machine) { m.status = &protocol.Status{State: protocol.StateLoading, Progress: 0.4} }, Finding{"generator", Note, "40%", "wait"}},
-		"failed":       {func(m *machine) { m.status.State = protocol.StateFailed }, Finding{"generator", Failure, "failed", "journalctl"}},
-		"shapes":       {func(m *machine) { m.status.Graphs = protocol.GraphPool{Refused: 2, Failure: "odd"} }, Finding{"generator", Warning, "2 shapes could not be captured: odd", "check"}},
-		"no generator": {func(m *machine) { m.Status = func() (*protocol.Status, error) { return nil, errors.New("nobody") } }, Finding{"socket", Failure, "nobody", "do this"}},
+		}, failure("memory", "memory.max of 9 MiB", "plan --device host")},
+		"leak": {func(m *machine) {
+			m.status.Memory[0].Used += 65 << 20
+		}, warning("vram", "weights takes 8.1 GiB", "vram --watch")},
+		"others": {func(m *machine) {
+			m.status.Memory[1].Used += 1 << 30
+		}, warning("vram", "other takes", "nvidia-smi")},
+		"too large": {func(m *machine) {
+			m.status, m.needs = &protocol.Status{State: protocol.StateLoading}, 200<<30
+		}, warning("vram", "/usr/bin/python3 (pid 77) 400 MiB", "end those programs")},
+		"loading": {func(m *machine) {
+			m.status = &protocol.Status{State: protocol.StateLoading, Progress: 0.4}
+		}, note("generator", "40%", "wait")},
+		"failed": {func(m *machine) {
+			m.status.State = protocol.StateFailed
+		}, failure("generator", "failed", "journalctl")},
+		"shapes": {func(m *machine) {
+			m.status.Graphs = protocol.GraphPool{Refused: 2, Failure: "odd"}
+		}, warning("generator", "2 shapes could not be captured: odd", "check")},
+		"no generator": {func(m *machine) {
+			m.Status = func() (*protocol.Status, error) { return nil, errors.New("nobody") }
+		}, failure("socket", "nobody", "do this")},
 		"reason": {func(m *machine) {
-			m.status.State, m.status.Failure = protocol.StateFailed, &protocol.Failure{Code: "device_failed", Message: "it fell off", Hint: "push it in"}
-		}, Finding{"generator", Failure, "device_failed: it fell off", "push it in"}},
+			m.status.State = protocol.StateFailed
+			m.status.Failure = &protocol.Failure{Code: "device_failed", Message: "it fell off", Hint: "push it in"}
+		}, failure("generator", "device_failed: it fell off", "push it in")},
 		"last": {func(m *machine) {
 			m.Status = func() (*protocol.Status, error) { return nil, errors.New("nobody") }
 			m.Record = func() *protocol.Record {
-				return &protocol.Record{State: protocol.StateFailed, Failure: &protocol.Failure{Code: "out_of_memory", Message: "17 GiB are needed", Hint: "lower it"}}
+				f := &protocol.Failure{Code: "out_of_memory", Message: "17 GiB are needed", Hint: "lower it"}
+				return &protocol.Record{State: protocol.StateFailed, Failure: f}
 			}
-		}, Finding{"generator", Failure, "out_of_memory: 17 GiB", "lower it"}},
-		"open socket": {func(m *machine) { _ = os.Chmod(m.SocketPath, 0o666) }, Finding{"socket", Warning, "every user", "chmod"}},
-		"no systemd":  {func(m *machine) { m.remove("run/systemd") }, Finding{"units", Note, "does not run here", "yourself"}},
-		"no unit":     {func(m *machine) { m.remove("etc/systemd/system/reel-generator.service") }, Finding{"units", Note, "not installed", "systemd/README.md"}},
+		}, failure("generator", "out_of_memory: 17 GiB", "lower it")},
+		"open socket": {func(m *machine) {
+			_ = os.Chmod(m.SocketPath, 0o666)
+		}, warning("socket", "every user", "chmod")},
+		"no systemd": {func(m *machine) { m.remove("run/systemd") }, note("units", "does not run here", "yourself")},
+		"no unit": {func(m *machine) {
+			m.remove("etc/systemd/system/reel-generator.service")
+		}, note("units", "not installed", "systemd/README.md")},
 		"bad config": {func(m *machine) {
 			m.outs["systemctl reel-generator.service"] = "ActiveState=failed\nExecMainStatus=78\n"
-		}, Finding{"units", Failure, "configuration", "generator.env"}},
+		}, failure("units", "configuration", "generator.env")},
 		"crashed": {func(m *machine) {
-			m.outs["systemctl reel-generator.service"] = "ActiveState=failed\nResult=exit-code\nExecMainStatus=1\nNRestarts=5\n"
-		}, Finding{"units", Failure, "after 5 restarts", "journalctl"}},
+			m.outs["systemctl reel-generator.service"] = "ActiveState=failed\nResult=exit-code\n" +
+				"ExecMainStatus=1\nNRestarts=5\n"
+		}, failure("units", "after 5 restarts", "journalctl")},
 		"stopped": {func(m *machine) {
 			m.outs["systemctl reel-generator.service"] = "ActiveState=inactive\nUnitFileState=disabled\n"
-		}, Finding{"units", Note, "inactive, disabled", "enable --now"}},
-		"socket unit": {func(m *machine) { m.outs["systemctl reel-generator.socket"] = "ActiveState=inactive\n" }, Finding{"units", Warning, "not active", "enable --now reel-generator.socket"}},
-		"restarts":    {func(m *machine) { m.outs["systemctl reel-generator.service"] = "ActiveState=active\nNRestarts=3\n" }, Finding{"units", Warning, "3 restarts", "journalctl"}},
-		"bad name":    {func(m *machine) { m.write("etc/reel/generator.env", "REEL_MODL=x\n") }, Finding{"settings", Warning, "generator.env:1: REEL_MODL", "--help"}},
-		"bad value":   {func(m *machine) { m.write("etc/reel/generator.env", "\nREEL_MODEL=bad\n") }, Finding{"settings", Failure, "generator.env:2: REEL_MODEL=bad: it must be good", "restart"}},
-		"no group":    {func(m *machine) { m.write("etc/group", "root:x:0:\n") }, Finding{"group", Failure, "no group reel", "systemd-sysusers"}},
-		"no member":   {func(m *machine) { m.Groups = nil }, Finding{"group", Warning, "ann is not in the group reel", "usermod -aG reel ann"}},
+		}, note("units", "inactive, disabled", "enable --now")},
+		"socket unit": {func(m *machine) {
+			m.outs["systemctl reel-generator.socket"] = "ActiveState=inactive\n"
+		}, warning("units", "not active", "enable --now reel-generator.socket")},
+		"restarts": {func(m *machine) {
+			m.outs["systemctl reel-generator.service"] = "ActiveState=active\nNRestarts=3\n"
+		}, warning("units", "3 restarts", "journalctl")},
+		"bad name": {func(m *machine) {
+			m.write("etc/reel/generator.env", "REEL_MODL=x\n")
+		}, warning("settings", "generator.env:1: REEL_MODL", "--help")},
+		"bad value": {func(m *machine) {
+			m.write("etc/reel/generator.env", "\nREEL_MODEL=bad\n")
+		}, failure("settings", "generator.env:2: REEL_MODEL=bad: it must be good", "restart")},
+		"no group": {func(m *machine) {
+			m.write("etc/group", "root:x:0:\n")
+		}, failure("group", "no group reel", "systemd-sysusers")},
+		"no member": {func(m *machine) {
+			m.Groups = nil
+		}, warning("group", "ann is not in the group reel", "usermod -aG reel ann")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := well(t)
+			m := healthy(t)
 			c.change(m)
 			findings := m.Examine(t.Context())
 			if !has(findings, c.want) {
 				t.Errorf("no %+v in %+v", c.want, findings)
 			}
 			if c.want.Level == Failure && !Failed(findings) {
-				t.Error("it does not fail")
+				t.Error("Failed is false")
 			}
 		})
 	}
@@ -182,17 +256,18 @@ func TestFindings(t *testing.T) {
 
 func has(findings []Finding, want Finding) bool {
 	for _, f := range findings {
-		if f.Check == want.Check && f.Level == want.Level && strings.Contains(f.Found, want.Found) && strings.Contains(f.Next, want.Next) {
+		if f.Check == want.Check && f.Level == want.Level &&
+			strings.Contains(f.Found, want.Found) && strings.Contains(f.Next, want.Next) {
 			return true
 		}
 	}
 	return false
 }
 
-// Without a GPU it still looks, and only who asked for one is told of a failure.
+// A missing GPU is a failure only with --device cuda.
 func TestNoGPU(t *testing.T) {
 	for device, level := range map[string]Level{"cuda": Failure, "auto": Note, "host": OK} {
-		m := well(t)
+		m := healthy(t)
 		m.Device = device
 		m.remove("sys")
 		m.remove("dev")
@@ -206,7 +281,8 @@ func TestNoGPU(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	var b bytes.Buffer
-	if err := Print(&b, []Finding{{"gpu", OK, "one", ""}, {"node", Failure, "/dev/x is not there", "make it"}}); err != nil {
+	err := Print(&b, []Finding{ok("gpu", "one"), failure("node", "/dev/x is not there", "make it")})
+	if err != nil {
 		t.Fatal(err)
 	}
 	const want = "ok       gpu        one\nfailure  node       /dev/x is not there\n                    → make it\n"

@@ -10,40 +10,46 @@ import (
 	"strings"
 )
 
-// gpu looks at the GPU, its driver, its device nodes and the program for it.
+// gpu checks the GPU, its driver, its device nodes and the CUDA program.
 func (s *System) gpu() []Finding {
 	if s.Device == "host" {
-		return []Finding{{"gpu", OK, "--device host: none is needed", ""}}
+		return []Finding{ok("gpu", "--device host: none is needed")}
 	}
-	on, nodes := s.onBus(), s.glob("dev/nvidia[0-9]*")
-	if on == 0 && len(nodes) == 0 {
+	onBus, nodes := s.countOnBus(), s.glob("dev/nvidia[0-9]*")
+	if onBus == 0 && len(nodes) == 0 {
 		return []Finding{s.noGPU()}
 	}
-	all := []Finding{{"gpu", OK, fmt.Sprintf("NVIDIA GPUs: %d", max(on, len(nodes))), ""}}
-	all = append(all, s.driver(), s.library())
+	all := []Finding{ok("gpu", fmt.Sprintf("NVIDIA GPUs: %d", max(onBus, len(nodes)))), s.driver(), s.library()}
 	for _, name := range []string{"nvidiactl", "nvidia" + strconv.Itoa(s.GPU), "nvidia-uvm"} {
 		all = append(all, s.node(name))
 	}
-	if err := s.CUDAProgram(); err != nil {
-		return append(all, Finding{"program", Failure, err.Error(), "build it with make cuda, and install it beside reel-generator"})
-	}
-	if err := s.CUDAStarts(); err != nil {
-		return append(all, Finding{"program", Failure, err.Error(), "mend what is found above; where nothing is: sudo dmesg | grep -i nvrm, and reboot after the driver was updated"})
-	}
-	return append(all, Finding{"program", OK, "the generator for GPUs starts", ""})
+	return append(all, s.program())
 }
 
-// noGPU is a failure where a GPU was asked for.
+// program checks that the CUDA program is installed and starts.
+func (s *System) program() Finding {
+	if err := s.CUDAProgram(); err != nil {
+		return failure("program", err.Error(), "build it with make cuda, and install it beside reel-generator")
+	}
+	if err := s.CUDAStarts(); err != nil {
+		return failure("program", err.Error(), "fix the failures above; if there are none: sudo dmesg | grep -i nvrm, "+
+			"and reboot if the driver was updated")
+	}
+	return ok("program", "the generator for GPUs starts")
+}
+
+// noGPU is a failure only if the device must be a GPU.
 func (s *System) noGPU() Finding {
 	const found = "this machine has no NVIDIA GPU"
 	if s.Device == "cuda" {
-		return Finding{"gpu", Failure, found, "give --device auto or host to serve on the processors; in a container, pass the GPU in"}
+		return failure("gpu", found,
+			"give --device auto or host to serve on the processors; in a container, pass the GPU in")
 	}
-	return Finding{"gpu", Note, found, "nothing: it serves on the processors"}
+	return note("gpu", found, "nothing: it serves on the processors")
 }
 
-// onBus counts NVIDIA's display controllers on the PCI bus.
-func (s *System) onBus() (n int) {
+// countOnBus counts NVIDIA's display controllers on the PCI bus.
+func (s *System) countOnBus() (n int) {
 	for _, dir := range s.glob("sys/bus/pci/devices/*") {
 		vendor, _ := os.ReadFile(filepath.Join(dir, "vendor"))
 		class, _ := os.ReadFile(filepath.Join(dir, "class"))
@@ -56,27 +62,29 @@ func (s *System) onBus() (n int) {
 
 var moduleVersion = regexp.MustCompile(`Kernel Module[a-zA-Z0-9_ ]*?\s+([0-9]+\.[0-9.]+)`)
 
-// driver looks for the kernel's part of the driver.
+// driver checks the driver's kernel module.
 func (s *System) driver() Finding {
 	text, err := os.ReadFile(s.path("proc/driver/nvidia/version"))
 	if err != nil {
-		return Finding{"driver", Failure, "the kernel module nvidia is not loaded", "install NVIDIA's driver; where it is installed: sudo modprobe nvidia, and see dmesg for why it fails"}
+		return failure("driver", "the kernel module nvidia is not loaded",
+			"install NVIDIA's driver; if it is installed: sudo modprobe nvidia, and see dmesg for why it fails")
 	}
 	if m := moduleVersion.FindSubmatch(text); m != nil {
-		return Finding{"driver", OK, "kernel module " + string(m[1]), ""}
+		return ok("driver", "kernel module "+string(m[1]))
 	}
-	return Finding{"driver", OK, "the kernel module is loaded", ""}
+	return ok("driver", "the kernel module is loaded")
 }
 
-// library looks for the program's part of the driver.
+// library checks the driver's library, which programs load.
 func (s *System) library() Finding {
 	if path := s.Library(); path != "" {
-		return Finding{"library", OK, path, ""}
+		return ok("library", path)
 	}
-	return Finding{"library", Failure, "libcuda.so.1 was not found", "install the driver's library (libcuda1, or nvidia-driver-cuda), or name its folder in LD_LIBRARY_PATH"}
+	return failure("library", "libcuda.so.1 was not found",
+		"install the driver's library (libcuda1, or nvidia-driver-cuda), or name its folder in LD_LIBRARY_PATH")
 }
 
-// node looks at a device node, and whether this user may use it.
+// node checks that a device node is there and that this user may use it.
 func (s *System) node(name string) Finding {
 	path := s.path("dev", name)
 	info, err := os.Stat(path)
@@ -85,28 +93,28 @@ func (s *System) node(name string) Finding {
 		if name == "nvidia-uvm" {
 			next = "sudo nvidia-modprobe -u -c 0"
 		}
-		return Finding{"node", Failure, "/dev/" + name + " is not there", next + "; in a container, pass the device in"}
+		return failure("node", "/dev/"+name+" is not there", next+"; in a container, pass the device in")
 	}
 	if err := s.Access(path); err != nil {
 		next := "give its group the right to read and write: see the driver's NVreg_DeviceFileMode"
 		if group := s.groupOf(info); group != "" && info.Mode().Perm()&0o060 == 0o060 {
 			next = fmt.Sprintf("sudo usermod -aG %s %s, and log in again", group, s.User)
 		}
-		return Finding{"node", Failure, fmt.Sprintf("%s may not read and write /dev/%s (%v)", s.User, name, info.Mode()), next}
+		return failure("node", fmt.Sprintf("%s may not read and write /dev/%s (%v)", s.User, name, info.Mode()), next)
 	}
-	return Finding{"node", OK, "/dev/" + name, ""}
+	return ok("node", "/dev/"+name)
 }
 
-// card is a GPU as nvidia-smi tells it. What it does not tell is negative.
+// card is a GPU as nvidia-smi reports it. Numbers that it does not report are negative.
 type card struct {
 	index       int
 	name        string
 	total, used int64 // bytes
-	uncorrected int64
+	uncorrected int64 // memory errors
 	celsius     int64
 }
 
-// cards asks nvidia-smi; nil where it is not there or fails.
+// cards returns the GPUs that nvidia-smi reports; nil if it is missing or fails.
 func (s *System) cards(ctx context.Context) (list []card) {
 	if s.Device == "host" || len(s.glob("dev/nvidia[0-9]*")) == 0 {
 		return nil
@@ -121,12 +129,16 @@ func (s *System) cards(ctx context.Context) (list []card) {
 		if len(cells) != 6 {
 			continue
 		}
-		list = append(list, card{int(number(cells[0])), cells[1], number(cells[2]) << 20, number(cells[3]) << 20, number(cells[4]), number(cells[5])})
+		list = append(list, card{
+			index: int(number(cells[0])), name: cells[1],
+			total: number(cells[2]) << 20, used: number(cells[3]) << 20, // MiB
+			uncorrected: number(cells[4]), celsius: number(cells[5]),
+		})
 	}
 	return list
 }
 
-// number is negative where text is none, as in [N/A].
+// number parses text; it returns -1 for text such as [N/A].
 func number(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -135,7 +147,7 @@ func number(text string) int64 {
 	return n
 }
 
-// card is the GPU that the generator takes.
+// card returns the GPU that the generator uses, or nil.
 func (s *System) card(list []card) *card {
 	for i := range list {
 		if list[i].index == s.GPU {
@@ -145,21 +157,24 @@ func (s *System) card(list []card) *card {
 	return nil
 }
 
-// hot is where GPUs begin to slow down, in degrees Celsius.
-const hot = 85
+// hotCelsius is the temperature from which GPUs slow down.
+const hotCelsius = 85
 
-// health looks at faults and heat.
+// health checks for memory errors and heat.
 func (s *System) health(list []card) (all []Finding) {
 	c := s.card(list)
 	if c == nil {
 		return nil
 	}
 	if c.uncorrected > 0 {
-		all = append(all, Finding{"ecc", Failure, fmt.Sprintf("%s has had %d uncorrected memory errors since it was last reset", c.name, c.uncorrected),
-			"stop what uses the GPU and reset it (sudo nvidia-smi -r), or reboot; where they come again, have it replaced"})
+		all = append(all, failure("ecc",
+			fmt.Sprintf("%s has had %d uncorrected memory errors since it was last reset", c.name, c.uncorrected),
+			"stop the programs that use the GPU and reset it (sudo nvidia-smi -r), or reboot; "+
+				"if the errors come again, replace the GPU"))
 	}
-	if c.celsius >= hot {
-		all = append(all, Finding{"heat", Warning, fmt.Sprintf("%s has %d °C: it slows down", c.name, c.celsius), "look at fans and air; nvidia-smi -q -d PERFORMANCE says why clocks are held down"})
+	if c.celsius >= hotCelsius {
+		all = append(all, warning("heat", fmt.Sprintf("%s has %d °C: it slows down", c.name, c.celsius),
+			"look at fans and air; nvidia-smi -q -d PERFORMANCE says why clocks are held down"))
 	}
 	return all
 }

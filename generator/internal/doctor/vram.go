@@ -3,14 +3,13 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	"reel/protocol"
 )
 
-// vram goes through what is to be asked where memory is short: what the model
-// needs, what is there, who else has some, whether what was planned is kept.
+// vram compares the model's need of GPU memory with the memory that is free, or, for a
+// running generator, the memory in use with its plan.
 func (s *System) vram(ctx context.Context, list []card, status *protocol.Status) []Finding {
 	c := s.card(list)
 	total := int64(0)
@@ -19,11 +18,11 @@ func (s *System) vram(ctx context.Context, list []card, status *protocol.Status)
 	}
 	needs, err := s.Plan(total)
 	if err != nil {
-		return []Finding{{"model", Failure, err.Error(), "see reel-generator plan, which says what fits which memory"}}
+		return []Finding{failure("model", err.Error(), "see reel-generator plan, which says what fits which memory")}
 	}
-	all := []Finding{{"model", OK, "it takes " + gib(needs) + " of a GPU at most", ""}}
+	all := []Finding{ok("model", "it takes "+gib(needs)+" of a GPU at most")}
 	if running(status) {
-		return append(all, s.planned(status)...)
+		return append(all, planned(status)...)
 	}
 	if c == nil {
 		return all
@@ -31,27 +30,30 @@ func (s *System) vram(ctx context.Context, list []card, status *protocol.Status)
 	return append(all, s.free(ctx, *c, needs))
 }
 
-// running tells whether a generator has its memory.
+// running reports whether a generator runs and has its memory.
 func running(status *protocol.Status) bool {
 	return status != nil && len(status.Memory) > 0
 }
 
-// free compares what the model needs with what a GPU has left.
+// free compares the model's need with a GPU's free memory.
 func (s *System) free(ctx context.Context, c card, needs int64) Finding {
-	has := fmt.Sprintf("%s: %s of %s are free", c.name, gib(c.total-c.used), gib(c.total))
+	found := fmt.Sprintf("%s: %s of %s are free", c.name, gib(c.total-c.used), gib(c.total))
 	if needs <= c.total-c.used {
-		return Finding{"vram", OK, has, ""}
+		return ok("vram", found)
 	}
-	f := Finding{"vram", Warning, has + ", the model takes " + gib(needs) + " at most", "the generator takes a smaller KV cache; lower --max-seq-len or --max-batch to say which"}
-	if others := s.others(ctx); others != "" {
-		f.Found, f.Next = f.Found+"; others have "+others, "end those programs; or: "+f.Next
+	f := warning("vram", found+", the model takes "+gib(needs)+" at most",
+		"the generator takes a smaller KV cache; lower --max-seq-len or --max-batch to choose its size")
+	if programs := s.otherPrograms(ctx); programs != "" {
+		f.Found += "; others have " + programs
+		f.Next = "end those programs; or: " + f.Next
 	}
 	return f
 }
 
-// others are the programs that compute on GPUs, beside generators.
-func (s *System) others(ctx context.Context) string {
-	out, err := s.Run(ctx, "nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits")
+// otherPrograms lists the programs that compute on GPUs, except generators.
+func (s *System) otherPrograms(ctx context.Context) string {
+	out, err := s.Run(ctx, "nvidia-smi",
+		"--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits")
 	if err != nil {
 		return ""
 	}
@@ -65,13 +67,13 @@ func (s *System) others(ctx context.Context) string {
 	return strings.Join(list, ", ")
 }
 
-// slack is how much more than its plan a kind of memory may take: what a driver
-// rounds up to.
+// slack is the number of bytes that a kind of memory may exceed its plan by: drivers round
+// sizes up.
 const slack = 64 << 20
 
-// planned compares a running generator's memory with its plan. It takes all memory
-// once: what grows beyond is a leak, and nothing can become fragmented.
-func (s *System) planned(status *protocol.Status) []Finding {
+// planned compares a running generator's memory with its plan. The generator takes all
+// memory at its start, so any growth beyond the plan is a leak; fragmentation cannot occur.
+func planned(status *protocol.Status) []Finding {
 	var parts []string
 	var over []Finding
 	for _, m := range status.Memory {
@@ -79,29 +81,16 @@ func (s *System) planned(status *protocol.Status) []Finding {
 		if m.Used <= m.Planned+slack {
 			continue
 		}
-		found := fmt.Sprintf("%s takes %s, planned were %s", m.Kind, gib(m.Used), gib(m.Planned))
-		next := "watch it with reel-generator vram --watch; where it grows on, report that with its output and the log"
+		next := "watch it with reel-generator vram --watch; if it keeps growing, " +
+			"report that with its output and the log"
 		if m.Kind == protocol.MemoryOther {
-			next = "see nvidia-smi for other programs on the GPU; where there are none and it grows on: " + next
+			next = "see nvidia-smi for other programs on the GPU; if there are none and it keeps growing: " + next
 		}
-		over = append(over, Finding{"vram", Warning, found, next})
+		found := fmt.Sprintf("%s takes %s, planned were %s", m.Kind, gib(m.Used), gib(m.Planned))
+		over = append(over, warning("vram", found, next))
 	}
 	if len(over) > 0 {
 		return over
 	}
-	return []Finding{{"vram", OK, "as planned: " + strings.Join(parts, ", "), ""}}
-}
-
-// groupOf is the name of the group that a file belongs to, or empty.
-func (s *System) groupOf(info os.FileInfo) string {
-	gid, ok := groupID(info)
-	if !ok {
-		return ""
-	}
-	for _, g := range s.database("etc/group") {
-		if len(g) > 2 && g[2] == gid {
-			return g[0]
-		}
-	}
-	return ""
+	return []Finding{ok("vram", "as planned: "+strings.Join(parts, ", "))}
 }
