@@ -1,32 +1,31 @@
-// Package device is the seam between the forward pass and the hardware: memory
-// behind opaque handles, streams that take ops, and graphs of captured ops. The
-// host device in this package is pure Go; it runs everywhere and is the
-// reference for the others.
+// Package device is the interface between the forward pass and the hardware: memory
+// behind opaque handles, streams that run ops, and graphs of captured ops. Its host
+// device is pure Go, runs everywhere and is the reference for the others.
 package device
 
 import "errors"
 
-// Errors of this package; callers test with errors.Is.
+// Errors of this package, for errors.Is.
 var (
 	ErrOutOfMemory = errors.New("device: out of memory")
-	// ErrBusy says that another program holds the device, or the memory that is
-	// wanted of it: a little later it may be free.
+	// ErrBusy means that another program holds the device or its memory. A later try
+	// may succeed.
 	ErrBusy      = errors.New("device: in use by another program")
 	ErrBadBuffer = errors.New("device: buffer is not live or out of range")
 	ErrBadShape  = errors.New("device: op arguments do not fit their buffers")
 	ErrCapture   = errors.New("device: not allowed in this state of capture")
-	// ErrInvalidated says that a capture was lost to something that a capture
-	// does not bear: a device-wide synchronise on any thread, for one.
+	// ErrInvalidated means that a call which a capture forbids has destroyed it, such
+	// as a device-wide synchronise on any thread.
 	ErrInvalidated  = errors.New("device: capture invalidated")
 	ErrEmptyCapture = errors.New("device: nothing was captured")
 	ErrDestroyed    = errors.New("device: used after it was destroyed")
-	// ErrSticky says that the device is lost to this process: every later call
-	// fails, and only a new process helps.
+	// ErrSticky means that the device is lost to this process. Every later call fails;
+	// only a new process can use the device again.
 	ErrSticky = errors.New("device: failed for good")
 )
 
-// GiveBack calls each release, until one says that the device is lost: such a
-// device is not called again.
+// GiveBack calls each release in order and joins their errors. It stops after an
+// [ErrSticky], because a lost device must not be called again.
 func GiveBack(releases ...func() error) (err error) {
 	for _, release := range releases {
 		if err = errors.Join(err, release()); errors.Is(err, ErrSticky) {
@@ -36,23 +35,23 @@ func GiveBack(releases ...func() error) (err error) {
 	return err
 }
 
-// Buffer names a range of device memory. It is a handle, not a pointer: a
-// captured op keeps the handle it was given.
+// Buffer names a range of device memory. It is a handle, not a pointer; a captured op
+// keeps it as an argument.
 type Buffer struct {
-	device uint32 // which device's memory
+	device uint32 // number of the device that owns the memory
 	id     uint32
 	offset int64
 	bytes  int64
 }
 
-// Bytes is the size of the range.
+// Bytes returns the size of the range.
 func (b Buffer) Bytes() int64 { return b.bytes }
 
-// IsZero tells whether b names no memory.
+// IsZero reports whether b names no memory.
 func (b Buffer) IsZero() bool { return b.id == 0 }
 
-// Slice is the part of b from offset on, bytes long. A part that is not inside
-// b is the zero Buffer, which every op refuses.
+// Slice returns the part of b that starts at offset and is bytes long. For a part
+// outside of b it returns the zero Buffer, which every op refuses.
 func (b Buffer) Slice(offset, bytes int64) Buffer {
 	if offset < 0 || bytes < 0 || offset+bytes > b.bytes {
 		return Buffer{}
@@ -62,49 +61,49 @@ func (b Buffer) Slice(offset, bytes int64) Buffer {
 	return b
 }
 
-// Op is one kernel launch: a plain struct of handles and integers, without
-// pointers, so that a copy of it stays what it was when it was launched or captured.
+// Op is one kernel launch: a plain struct of handles and integers. It has no pointers,
+// so that its copy does not change after the launch or capture.
 type Op interface {
-	// Kernel is the op's name, for counters and reports.
+	// Kernel returns the op's name, for counters and reports.
 	Kernel() string
-	// Check compares the op's dimensions with its buffers before it is launched.
+	// Check compares the op's dimensions with its buffers. Launch calls it first.
 	Check() error
-	// Host computes the op in host memory; it is the reference for other devices.
+	// Host computes the op in host memory. It is the reference for other devices.
 	Host(*Host)
 }
 
-// Stream runs what is enqueued on it in order, beside the caller. One goroutine
-// at a time may use it.
+// Stream runs the work enqueued on it in order, concurrently with the caller. One
+// goroutine at a time may use it.
 type Stream interface {
 	// Launch enqueues op, or records it between BeginCapture and EndCapture.
 	Launch(op Op) error
 	// Replay enqueues all ops of a graph.
 	Replay(Exec) error
-	// Upload prepares an exec, so that its first replay costs what the others do.
+	// Upload prepares an exec, so that its first replay costs no more than later ones.
 	Upload(Exec) error
-	// Record has e complete when what was enqueued before it has.
+	// Record enqueues the completion of e: e completes after all earlier work.
 	Record(e Event) error
-	// Wait has what is enqueued after it begin when e has completed.
+	// Wait makes later work begin only after e has completed.
 	Wait(e Event) error
-	// Synchronize returns when all that was enqueued is done.
+	// Synchronize returns when all enqueued work is done.
 	Synchronize() error
 
-	// BeginCapture has the ops that follow recorded instead of run.
+	// BeginCapture begins to record ops instead of running them.
 	BeginCapture() error
-	// EndCapture ends a capture, whatever became of it. Errors: ErrInvalidated,
-	// ErrEmptyCapture; then there is no graph.
+	// EndCapture ends a capture, failed or not. After an error, such as
+	// ErrInvalidated or ErrEmptyCapture, there is no graph.
 	EndCapture() (Graph, error)
 
-	// Destroy ends the stream when all that was enqueued is done.
+	// Destroy waits for all enqueued work and frees the stream.
 	Destroy() error
 }
 
-// Event is a mark on a stream.
+// Event marks a point in a stream's work.
 type Event interface {
-	// Done tells whether the last Record has completed; one that was never
-	// recorded has. The error is the device's.
+	// Done reports whether the last Record has completed; true if there was none.
+	// The error is the device's.
 	Done() (bool, error)
-	// Synchronize returns when Done would be true.
+	// Synchronize returns when the last Record has completed.
 	Synchronize() error
 	Destroy() error
 }
@@ -118,46 +117,46 @@ type Graph interface {
 
 // Exec is a graph that can be replayed.
 type Exec interface {
-	// Bytes of device memory that the exec takes.
+	// Bytes returns the device memory that the exec takes.
 	Bytes() int64
 	Destroy() error
 }
 
 // Memory is a device's memory.
 type Memory interface {
-	// Alloc takes bytes of zeroed device memory.
+	// Alloc allocates zeroed device memory.
 	Alloc(bytes int64) (Buffer, error)
 	// Uncleared allocates device memory of undefined content, for memory that is written
 	// before it is read. A device may clear it as Alloc does.
 	Uncleared(bytes int64) (Buffer, error)
-	// Load takes device memory that holds data. A device may keep data itself
-	// instead of a copy: the caller leaves it as it is until Free.
+	// Load allocates device memory that holds data. A device may keep data itself
+	// instead of a copy, so the caller must not change data before Free.
 	Load(data []byte) (Buffer, error)
-	// Pinned takes memory that host and device both address.
+	// Pinned allocates memory that host and device both address.
 	Pinned(bytes int64) (Buffer, *Mapped, error)
-	// Read copies device memory to dst and waits for the copy. What was enqueued
-	// to write src has completed: the caller has waited for it.
+	// Read copies device memory to dst and waits for the copy. The caller has waited
+	// for the ops that write src.
 	Read(dst []byte, src Buffer) error
-	// Free gives back what Alloc, Load or Pinned took. Like every Destroy it has
-	// done so even where it reports a failure: that of an earlier call.
+	// Free frees the whole buffer of an Alloc, Uncleared, Load or Pinned. Like every
+	// Destroy, it frees even if it returns an error, which is then of an earlier call.
 	Free(Buffer) error
 }
 
-// Device is what the engine needs of a device.
+// Device is a host or a GPU.
 type Device interface {
 	Memory
-	// Name is the device's kind, "host" or "cuda".
+	// Name returns the device's kind, "host" or "cuda".
 	Name() string
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)
-	// Capabilities declares what this device can do that others cannot. It never changes.
+	// Capabilities returns the features in which devices differ. They never change.
 	Capabilities() Capabilities
 	// Trace calls fn for every later call on the device; nil ends the trace.
 	Trace(fn func(Call))
 	// Owns reports whether b is memory of this device.
 	Owns(b Buffer) bool
-	// Synchronize waits for every stream. It invalidates captures on any
-	// thread, so after start-up nothing calls it.
+	// Synchronize waits for every stream. It invalidates captures on every thread, so
+	// it must not be called after start-up.
 	Synchronize() error
 }
 
@@ -173,15 +172,15 @@ type Capabilities struct {
 	Intact func() error
 }
 
-// Mapped is pinned memory as the host sees it.
+// Mapped is the host's view of pinned memory.
 type Mapped struct {
 	data  []byte
 	trace func(Call)
 }
 
-// Bytes is the memory. What the device wrote is there once an event after the
-// write has completed. Between the launches of a pass it is not read: a pass
-// that depends on a device's value cannot be captured.
+// Bytes returns the memory. A device's write is visible after an event that was
+// recorded after it has completed. A pass must not call Bytes between its launches: a
+// pass that depends on a value of the device cannot be captured.
 func (m *Mapped) Bytes() []byte {
 	if m.trace != nil {
 		m.trace(Call{Kind: CallHostRead})
@@ -213,10 +212,11 @@ const (
 	CallQuery
 )
 
-var callNames = [...]string{"launch", "replay", "upload", "record", "wait", "synchronise", "device-wide synchronise",
-	"begin capture", "end capture", "instantiate", "destroy", "allocation", "free", "device-to-host read", "host read of a device value", "new", "query"}
+var callNames = [...]string{"launch", "replay", "upload", "record", "wait", "synchronise",
+	"device-wide synchronise", "begin capture", "end capture", "instantiate", "destroy", "allocation", "free",
+	"device-to-host read", "host read of a device value", "new", "query"}
 
-// String is the kind's name.
+// String returns the kind's name.
 func (k CallKind) String() string { return callNames[k] }
 
 // Call is one call on a device, as a trace sees it.

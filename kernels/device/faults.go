@@ -5,31 +5,31 @@ import (
 	"sync"
 )
 
-// Faults injects failures into a host device: the n-th call that can fail does.
+// Faults injects failures into a host device, for tests.
 type Faults struct {
 	mu     sync.Mutex
 	calls  int
-	at     int // the call that fails; 0 means none
+	at     int // number of the call that fails; 0: none
 	sticky bool
-	failed error // of a sticky failure, from then on
+	failed error // returned by every call after a sticky failure
 }
 
-// FailAt has the n-th call from now fail, counted from 1. A sticky failure has
-// every later call fail too, as a device does after an illegal access. 0 ends it.
+// FailAt makes the n-th call from now fail, counted from 1; 0 ends all failures. After
+// a sticky failure every later call fails too, as on a GPU after an illegal access.
 func (f *Faults) FailAt(n int, sticky bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls, f.at, f.sticky, f.failed = 0, n, sticky, nil
 }
 
-// Calls is how many calls there were since FailAt, or since the device was made.
+// Calls returns the number of calls since FailAt, or since the device was made.
 func (f *Faults) Calls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls
 }
 
-// next counts a call and returns its failure.
+// next counts a call and returns its injected failure, or nil.
 func (f *Faults) next(k CallKind) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostGraph is a recorded sequence of ops: one node each, with the handles and
-// integers it was given.
+// hostGraph is a recorded sequence of ops, one node each.
 type hostGraph struct {
 	h         *Host
 	nodes     []Op
@@ -24,11 +23,11 @@ type hostExec struct {
 	bytes int64
 
 	// Guarded by h.mu.
-	pending   int // replays enqueued and not yet done
+	pending   int // replays that are enqueued and not done
 	destroyed bool
 }
 
-// BeginCapture begins to record.
+// BeginCapture begins to record ops. The same thread must end the capture.
 func (s *hostStream) BeginCapture() error {
 	if err := s.enter(Call{Kind: CallBeginCapture}); err != nil {
 		return err
@@ -44,7 +43,7 @@ func (s *hostStream) BeginCapture() error {
 	return nil
 }
 
-// EndCapture makes a graph of what was recorded.
+// EndCapture makes a graph of the recorded ops.
 func (s *hostStream) EndCapture() (Graph, error) {
 	if !s.capturing {
 		return nil, fmt.Errorf("%w: there is no capture to end", ErrCapture)
@@ -72,16 +71,15 @@ func (s *hostStream) EndCapture() (Graph, error) {
 	return &hostGraph{h: s.h, nodes: nodes}, nil
 }
 
-// invalidate loses the capture of s.
+// invalidate makes the capture of s fail.
 func (h *Host) invalidate(s *hostStream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.invalidated = true
 }
 
-// Synchronize stands for a device-wide synchronise: it loses every capture that
-// is under way on any thread, as CUDA does. It waits for nothing else, since no
-// code of ours may use it after start-up.
+// Synchronize invalidates every capture under way on any thread, like CUDA's
+// device-wide synchronise. It does not wait, since nothing calls it after start-up.
 func (h *Host) Synchronize() error {
 	if err := h.enter(Call{Kind: CallDeviceSynchronize}); err != nil {
 		return err
@@ -94,10 +92,10 @@ func (h *Host) Synchronize() error {
 	return nil
 }
 
-// Nodes is the number of ops.
+// Nodes returns the number of ops.
 func (g *hostGraph) Nodes() int { return len(g.nodes) }
 
-// Instantiate takes the bytes of an exec.
+// Instantiate makes an exec and counts its bytes against the device's limit.
 func (g *hostGraph) Instantiate() (Exec, error) {
 	if err := g.h.enter(Call{Kind: CallInstantiate}); err != nil {
 		return nil, err
@@ -118,7 +116,7 @@ func (g *hostGraph) Instantiate() (Exec, error) {
 	return &hostExec{h: g.h, nodes: g.nodes, bytes: bytes}, nil
 }
 
-// nodeBytes is the memory that recorded ops take.
+// nodeBytes returns the memory of recorded ops.
 func nodeBytes(nodes []Op) (bytes int64) {
 	for _, op := range nodes {
 		bytes += int64(reflect.TypeOf(op).Size() + unsafe.Sizeof(op))
@@ -126,7 +124,7 @@ func nodeBytes(nodes []Op) (bytes int64) {
 	return bytes
 }
 
-// Destroy gives the graph back; its execs stay.
+// Destroy frees the graph; its execs stay.
 func (g *hostGraph) Destroy() error {
 	err := g.h.enter(Call{Kind: CallDestroy})
 	g.h.mu.Lock()
@@ -139,10 +137,10 @@ func (g *hostGraph) Destroy() error {
 	return err
 }
 
-// Bytes is what the exec takes.
+// Bytes returns the size of the exec.
 func (e *hostExec) Bytes() int64 { return e.bytes }
 
-// Destroy gives the exec back. One that has a replay pending must not be destroyed.
+// Destroy frees the exec, which must have no replay pending.
 func (e *hostExec) Destroy() error {
 	err := e.h.enter(Call{Kind: CallDestroy})
 	e.h.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// appendOp appends its value to a list in host memory: int32 [0] counts, the rest are values.
+// appendOp appends its value to a list in host memory: an int32 count, then the values.
 type appendOp struct {
 	List  Buffer
 	Value int32
@@ -60,7 +60,7 @@ func (r *rig) must(err error) {
 	}
 }
 
-// values waits for the stream and returns what was appended.
+// values waits for the stream and returns the values in the list.
 func (r *rig) values() []int32 {
 	r.t.Helper()
 	r.must(r.s.Synchronize())
@@ -105,7 +105,7 @@ func TestCaptureRecordsAndReplayRuns(t *testing.T) {
 	}
 }
 
-// A host integer that changes after the capture changes nothing in a replay.
+// A change of the op's struct after the capture changes nothing in a replay.
 func TestCaptureCopiesItsArguments(t *testing.T) {
 	r := newRig(t, HostOptions{})
 	op := appendOp{r.list, 5}
@@ -156,7 +156,7 @@ func TestCapturesThatFail(t *testing.T) {
 	}
 }
 
-// A capture that another thread ends is refused, and over.
+// EndCapture on another thread fails, and the capture is over.
 func TestCaptureEndsOnItsThread(t *testing.T) {
 	r := newRig(t, HostOptions{})
 	r.must(r.s.BeginCapture())
@@ -171,10 +171,14 @@ func TestCaptureEndsOnItsThread(t *testing.T) {
 	r.capture(1)
 }
 
-func TestDestroyWaitsForNobody(t *testing.T) {
+func TestDestroyRefusesAPendingReplay(t *testing.T) {
 	var slow sync.Mutex
 	slow.Lock()
-	r := newRig(t, HostOptions{Delay: func() time.Duration { slow.Lock(); slow.Unlock(); return 0 }}) //nolint:staticcheck // a gate
+	r := newRig(t, HostOptions{Delay: func() time.Duration {
+		slow.Lock() //nolint:staticcheck // a gate
+		slow.Unlock()
+		return 0
+	}})
 	g := r.capture(1)
 	x, err := g.Instantiate()
 	r.must(err)
@@ -200,7 +204,7 @@ func TestExecsCountAgainstTheLimit(t *testing.T) {
 	r.must(err)
 }
 
-// Events order streams whatever their delays are.
+// Events order the work of two streams with random delays.
 func TestEventsOrderStreams(t *testing.T) {
 	r := newRig(t, HostOptions{Delay: func() time.Duration { return time.Duration(rand.IntN(100)) * time.Microsecond }})
 	other, err := r.h.NewStream()
@@ -244,11 +248,11 @@ func TestFailureAtTheNthCall(t *testing.T) {
 	}
 	r.h.Faults().FailAt(0, false)
 	if got := r.values(); !slices.Equal(got, []int32{1, 3}) {
-		t.Errorf("ran %v, wants what did not fail", got)
+		t.Errorf("ran %v, wants the launches that did not fail", got)
 	}
 }
 
-// A trace sees calls in order, with the op of a launch.
+// A trace sees the calls in order.
 func TestTraceSeesCalls(t *testing.T) {
 	r := newRig(t, HostOptions{})
 	var kinds []CallKind

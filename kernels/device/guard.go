@@ -10,36 +10,35 @@ import (
 	"sync"
 )
 
-// ErrOverrun says that memory was written that belongs to no buffer.
+// ErrOverrun means that an op wrote to memory between buffers.
 var ErrOverrun = errors.New("device: written past a buffer")
 
-// Guard is a device whose every buffer stands apart, between two canaries: memory
-// that nobody may write. An op that writes one element past an end of its buffer
-// does no harm there, and Intact names the buffer. Canaries are NaN to ops that
-// read them. A buffer costs its size on the host once more while it is made, so
-// this is for checks, not for service.
+// Guard is a device that puts a canary before and after every buffer: memory that no op
+// may write. An op that writes past an end of its buffer hits a canary, and Intact names
+// the buffer. An op that reads a canary reads NaN. An allocation needs the size of the
+// buffer on the host, so a guard is for checks, not for service.
 type Guard struct {
 	Device
 
 	mu    sync.Mutex
-	taken map[Buffer]guarded
+	taken map[Buffer]guarded // by the buffer without canaries
 }
 
 // guarded is a buffer with its canaries.
 type guarded struct {
 	whole Buffer
-	from  string // who asked for it
+	from  string // file and line of the allocation
 }
 
 const (
-	canaryBytes = 4096 // before and after each buffer
+	canaryBytes = 4096 // size of each canary
 	canaryByte  = 0xff
 )
 
-// NewGuard guards what is taken of dev from now on.
+// NewGuard returns dev with canaries around every later allocation.
 func NewGuard(dev Device) *Guard { return &Guard{Device: dev, taken: map[Buffer]guarded{}} }
 
-// Alloc takes bytes of zeroed memory.
+// Alloc allocates zeroed memory.
 func (g *Guard) Alloc(bytes int64) (Buffer, error) {
 	if bytes <= 0 {
 		return Buffer{}, fmt.Errorf("%w: %d bytes asked for", ErrBadBuffer, bytes)
@@ -50,12 +49,12 @@ func (g *Guard) Alloc(bytes int64) (Buffer, error) {
 // Uncleared is Alloc.
 func (g *Guard) Uncleared(bytes int64) (Buffer, error) { return g.Alloc(bytes) }
 
-// Capabilities are those of the guarded device that hold for guarded buffers, and Intact.
+// Capabilities returns the device's packing of weights, and Intact.
 func (g *Guard) Capabilities() Capabilities {
 	return Capabilities{PacksWeights: g.Device.Capabilities().PacksWeights, Intact: g.Intact}
 }
 
-// Load takes memory that holds a copy of data.
+// Load allocates memory that holds a copy of data.
 func (g *Guard) Load(data []byte) (Buffer, error) {
 	if len(data) == 0 {
 		return Buffer{}, fmt.Errorf("%w: nothing to load", ErrBadBuffer)
@@ -67,7 +66,7 @@ func (g *Guard) Load(data []byte) (Buffer, error) {
 	return g.take(whole, err)
 }
 
-// Pinned takes memory that host and device both address.
+// Pinned allocates memory that host and device both address.
 func (g *Guard) Pinned(bytes int64) (Buffer, *Mapped, error) {
 	if bytes <= 0 {
 		return Buffer{}, nil, fmt.Errorf("%w: %d bytes asked for", ErrBadBuffer, bytes)
@@ -81,13 +80,14 @@ func (g *Guard) Pinned(bytes int64) (Buffer, *Mapped, error) {
 	return b, NewMapped(m.data[canaryBytes:canaryBytes+bytes], m.trace), err
 }
 
+// setCanaries fills both ends of all.
 func setCanaries(all []byte) {
 	for i := range canaryBytes {
 		all[i], all[len(all)-1-i] = canaryByte, canaryByte
 	}
 }
 
-// take notes a buffer and gives out the part between its canaries.
+// take records a buffer and returns the part between its canaries.
 func (g *Guard) take(whole Buffer, err error) (Buffer, error) {
 	if err != nil {
 		return Buffer{}, err
@@ -99,7 +99,7 @@ func (g *Guard) take(whole Buffer, err error) (Buffer, error) {
 	return b, nil
 }
 
-// caller is the nearest place outside of this file from which a buffer was asked for.
+// caller returns the file and line, outside of this file, that asked for a buffer.
 func caller() string {
 	pcs := make([]uintptr, 16)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
@@ -111,7 +111,7 @@ func caller() string {
 	}
 }
 
-// Free gives b back. The error also says where b was overrun.
+// Free checks b's canaries and frees it. The error also reports an overrun.
 func (g *Guard) Free(b Buffer) error {
 	g.mu.Lock()
 	found, ok := g.taken[b]
@@ -120,11 +120,13 @@ func (g *Guard) Free(b Buffer) error {
 	if !ok {
 		return fmt.Errorf("%w: free of a part of a buffer", ErrBadBuffer)
 	}
-	return GiveBack(func() error { return g.intact(b, found) }, func() error { return g.Device.Free(found.whole) })
+	return GiveBack(
+		func() error { return g.intact(b, found) },
+		func() error { return g.Device.Free(found.whole) })
 }
 
-// Intact looks at every canary. What could write has completed. Errors:
-// ErrOverrun for each end of a buffer that was overrun, and the device's own.
+// Intact checks every canary. The caller has waited for all ops. Errors: [ErrOverrun] for
+// each end of a buffer that was overrun, and the device's own.
 func (g *Guard) Intact() (err error) {
 	g.mu.Lock()
 	all := maps.Clone(g.taken)
@@ -138,14 +140,17 @@ func (g *Guard) Intact() (err error) {
 
 func (g *Guard) intact(b Buffer, in guarded) error {
 	before, after := make([]byte, canaryBytes), make([]byte, canaryBytes)
-	err := errors.Join(g.Read(before, in.whole.Slice(0, canaryBytes)), g.Read(after, in.whole.Slice(canaryBytes+b.bytes, canaryBytes)))
+	err := errors.Join(
+		g.Read(before, in.whole.Slice(0, canaryBytes)),
+		g.Read(after, in.whole.Slice(canaryBytes+b.bytes, canaryBytes)))
 	if err != nil {
 		return err
 	}
 	slices.Reverse(before)
 	for side, canary := range map[string][]byte{"before its beginning": before, "past its end": after} {
 		if at := slices.IndexFunc(canary, func(c byte) bool { return c != canaryByte }); at >= 0 {
-			err = errors.Join(err, fmt.Errorf("%w: the buffer of %d bytes from %s, %d bytes %s", ErrOverrun, b.bytes, in.from, at, side))
+			err = errors.Join(err,
+				fmt.Errorf("%w: the buffer of %d bytes from %s, %d bytes %s", ErrOverrun, b.bytes, in.from, at, side))
 		}
 	}
 	return err

@@ -6,27 +6,29 @@ import (
 	"testing"
 )
 
-// at is the part of n bytes, counted from the beginning of b, that may lie outside of b.
+// at returns n bytes at an offset from the beginning of b. They may lie outside of b.
 func at(b Buffer, offset, n int64) Buffer {
 	b.offset, b.bytes = b.offset+offset, n
 	return b
 }
 
-// One byte written past either end of any buffer is found, and named; inside, and
-// read, none is.
+// One byte written past either end of a buffer is reported with the buffer's origin. A
+// byte written inside of it is not.
 func TestGuardFindsOverruns(t *testing.T) {
 	h := NewHost(HostOptions{})
 	defer h.Close()
 	const bytes = 100
 	for how, take := range map[string]func(g *Guard) (Buffer, error){
-		"alloc":  func(g *Guard) (Buffer, error) { return g.Alloc(bytes) },
-		"load":   func(g *Guard) (Buffer, error) { return g.Load(make([]byte, bytes)) },
-		"pinned": func(g *Guard) (Buffer, error) { b, _, err := g.Pinned(bytes); return b, err },
+		"alloc":     func(g *Guard) (Buffer, error) { return g.Alloc(bytes) },
+		"uncleared": func(g *Guard) (Buffer, error) { return g.Uncleared(bytes) },
+		"load":      func(g *Guard) (Buffer, error) { return g.Load(make([]byte, bytes)) },
+		"pinned":    func(g *Guard) (Buffer, error) { b, _, err := g.Pinned(bytes); return b, err },
 	} {
 		for _, place := range []struct {
 			offset int64
 			want   string
-		}{{0, ""}, {bytes - 1, ""}, {bytes, "0 bytes past its end"}, {bytes + canaryBytes - 1, "4095 bytes past its end"},
+		}{{0, ""}, {bytes - 1, ""},
+			{bytes, "0 bytes past its end"}, {bytes + canaryBytes - 1, "4095 bytes past its end"},
 			{-1, "0 bytes before its beginning"}, {-canaryBytes, "4095 bytes before its beginning"}} {
 			g := NewGuard(h)
 			b, err := take(g)
@@ -36,7 +38,10 @@ func TestGuardFindsOverruns(t *testing.T) {
 			}
 			h.Bytes(at(b, place.offset, 1))[0] = 7
 			for doing, err := range map[string]error{"intact": g.Intact(), "free": g.Free(b)} {
-				if found := errors.Is(err, ErrOverrun); found != (place.want != "") || found && !strings.Contains(err.Error(), "of 100 bytes from guard_test.go:") || found && !strings.Contains(err.Error(), place.want) {
+				found := errors.Is(err, ErrOverrun)
+				if found != (place.want != "") ||
+					found && !strings.Contains(err.Error(), "of 100 bytes from guard_test.go:") ||
+					found && !strings.Contains(err.Error(), place.want) {
 					t.Errorf("%s, %s, a write at %d: %v, wants %q", how, doing, place.offset, err, place.want)
 				}
 			}
@@ -47,7 +52,7 @@ func TestGuardFindsOverruns(t *testing.T) {
 	}
 }
 
-// What a guard gives out is what the device gives out, but for the canaries.
+// A guarded buffer is used like the device's own.
 func TestGuardedBuffers(t *testing.T) {
 	h := NewHost(HostOptions{})
 	defer h.Close()
@@ -57,7 +62,8 @@ func TestGuardedBuffers(t *testing.T) {
 	p, m, _ := g.Pinned(4)
 	m.Bytes()[3] = 9
 	got := make([]byte, 3)
-	if err := g.Read(got, l); err != nil || got[2] != 3 || h.Int32(a)[1] != 0 || h.Bytes(p)[3] != 9 || len(m.Bytes()) != 4 || !g.Owns(a) {
+	err := g.Read(got, l)
+	if err != nil || got[2] != 3 || h.Int32(a)[1] != 0 || h.Bytes(p)[3] != 9 || len(m.Bytes()) != 4 || !g.Owns(a) {
 		t.Errorf("%v, loaded %v, allocated %v, pinned %v", err, got, h.Bytes(a), h.Bytes(p))
 	}
 	if _, err := g.Alloc(0); !errors.Is(err, ErrBadBuffer) {
@@ -68,5 +74,27 @@ func TestGuardedBuffers(t *testing.T) {
 	}
 	if err := errors.Join(g.Free(a), g.Free(l), g.Free(p)); err != nil || h.Live() != (Live{}) {
 		t.Errorf("%v, left: %+v", err, h.Live())
+	}
+}
+
+// capable is a device with every capability but a guard's.
+type capable struct{ Device }
+
+func (capable) Capabilities() Capabilities {
+	return Capabilities{PacksWeights: true, FreeMemory: func() (int64, error) { return 1, nil }}
+}
+
+// A guard packs weights as its device does, and alone has canaries to check.
+func TestGuardCapabilities(t *testing.T) {
+	h := NewHost(HostOptions{})
+	defer h.Close()
+	if c := h.Capabilities(); c.PacksWeights || c.FreeMemory != nil || c.Intact != nil {
+		t.Errorf("of the host: %+v", c)
+	}
+	if c := NewGuard(h).Capabilities(); c.PacksWeights || c.Intact == nil || c.Intact() != nil {
+		t.Errorf("of a guarded host: %+v", c)
+	}
+	if c := NewGuard(capable{h}).Capabilities(); !c.PacksWeights || c.Intact == nil {
+		t.Errorf("of a guarded device: %+v", c)
 	}
 }

@@ -12,33 +12,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostAlignment is that of every host allocation: a cache line.
+// hostAlignment is the alignment of every allocation in bytes: a cache line.
 const hostAlignment = 64
 
-// Host is the device made of the machine's processors and plain memory. Its
-// streams are goroutines. Memory and streams may be made from any goroutine.
+// Host is the device that computes on the machine's processors, in plain memory. Its
+// streams are goroutines. Any goroutine may make memory and streams.
 type Host struct {
 	opts    HostOptions
-	number  uint32 // tells this device's buffers from another's
+	number  uint32 // of this device, in its buffers
 	workers *workers
 	faults  Faults
 	trace   atomic.Pointer[func(Call)]
 
-	mem  atomic.Pointer[[][]byte] // by Buffer.id; nil where freed; copied when it changes
-	mu   sync.Mutex               // guards what follows and the change of mem
-	free []uint32
+	mem  atomic.Pointer[[][]byte] // by Buffer.id; nil if freed; copied on write
+	mu   sync.Mutex               // guards writes of mem, and free, live, mapped and captures
+	free []uint32                 // ids of freed buffers
 	live Live
-	// mapped is the memory that is not of Go's heap, by Buffer.id. Where it is
-	// not freed it lasts as long as the process.
+	// mapped holds the buffers outside Go's heap, by Buffer.id. Without Free they last
+	// as long as the process.
 	mapped map[uint32][]byte
 
 	captures map[*hostStream]struct{} // streams that capture
 
-	lend    sync.Mutex // guards scratch: an op's pieces borrow from several processors
+	lend    sync.Mutex // guards scratch: the chunks of a parallel loop borrow concurrently
 	scratch [][]float32
 }
 
-// Live counts what a device holds.
+// Live counts the objects and bytes that exist on a device.
 type Live struct {
 	Buffers, Streams, Events, Graphs, Execs int
 	Bytes                                   int64 // of buffers and execs
@@ -46,17 +46,17 @@ type Live struct {
 
 // HostOptions configures a Host.
 type HostOptions struct {
-	// Workers is how many processors an op may use; 0 means all of them.
+	// Workers is the number of processors that an op may use; 0: all.
 	Workers int
-	// Limit bounds the bytes that buffers and execs take; 0 means no bound.
+	// Limit bounds the bytes of buffers and execs; 0: no bound.
 	Limit int64
-	// GraphBytes is what an exec is said to take, for tests of a budget; 0 means
-	// what its nodes really take.
+	// GraphBytes is the reported size of every exec, for tests of a budget; 0: the size
+	// of its nodes.
 	GraphBytes int64
-	// CaptureDelay is how long EndCapture takes.
+	// CaptureDelay is the duration of EndCapture, for tests.
 	CaptureDelay time.Duration
-	// Delay, where it is set, is asked how long to wait before each piece of
-	// work of a stream: tests make races show with it.
+	// Delay returns the pause before each entry of a stream's queue; nil: none. With it
+	// tests provoke races.
 	Delay func() time.Duration
 }
 
@@ -67,31 +67,32 @@ func NewHost(o HostOptions) *Host {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	h := &Host{opts: o, number: hosts.Add(1), workers: newWorkers(o.Workers), captures: map[*hostStream]struct{}{}, mapped: map[uint32][]byte{}}
-	h.mem.Store(&[][]byte{nil}) // id 0 is never given out
+	h := &Host{opts: o, number: hosts.Add(1), workers: newWorkers(o.Workers),
+		captures: map[*hostStream]struct{}{}, mapped: map[uint32][]byte{}}
+	h.mem.Store(&[][]byte{nil}) // id 0 is the zero Buffer
 	return h
 }
 
-// Name is "host".
+// Name returns "host".
 func (h *Host) Name() string { return "host" }
 
-// Capabilities are none.
+// Capabilities returns the zero value.
 func (h *Host) Capabilities() Capabilities { return Capabilities{} }
 
-// Close ends the worker goroutines. Streams are destroyed before it.
+// Close ends the worker goroutines. All streams must have been destroyed.
 func (h *Host) Close() { h.workers.close() }
 
-// Live counts what is there now.
+// Live returns the present counts.
 func (h *Host) Live() Live {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.live
 }
 
-// Faults injects failures.
+// Faults returns the device's failure injection.
 func (h *Host) Faults() *Faults { return &h.faults }
 
-// Trace has fn see every call from now on; nil ends it. fn runs on the caller's goroutine.
+// Trace calls fn for every later call, on the caller's goroutine; nil ends the trace.
 func (h *Host) Trace(fn func(Call)) {
 	if fn == nil {
 		h.trace.Store(nil)
@@ -100,7 +101,7 @@ func (h *Host) Trace(fn func(Call)) {
 	h.trace.Store(&fn)
 }
 
-// enter notes a call and returns the failure that was injected at it.
+// enter traces a call and returns the failure injected at it, or nil.
 func (h *Host) enter(c Call) error {
 	h.see(c)
 	return h.faults.next(c.Kind)
@@ -112,16 +113,17 @@ func (h *Host) see(c Call) {
 	}
 }
 
-// take counts bytes in, within the limit.
+// take adds bytes to the count, within the limit.
 func (h *Host) take(bytes int64) error {
 	if h.opts.Limit > 0 && h.live.Bytes+bytes > h.opts.Limit {
-		return fmt.Errorf("%w: %d bytes asked for, %d of %d in use", ErrOutOfMemory, bytes, h.live.Bytes, h.opts.Limit)
+		return fmt.Errorf("%w: %d bytes asked for, %d of %d in use", ErrOutOfMemory, bytes, h.live.Bytes,
+			h.opts.Limit)
 	}
 	h.live.Bytes += bytes
 	return nil
 }
 
-// Alloc takes bytes of zeroed memory, aligned to a cache line.
+// Alloc allocates zeroed memory, aligned to a cache line.
 func (h *Host) Alloc(bytes int64) (Buffer, error) {
 	if err := h.enter(Call{Kind: CallAlloc}); err != nil {
 		return Buffer{}, err
@@ -132,11 +134,11 @@ func (h *Host) Alloc(bytes int64) (Buffer, error) {
 	return h.register(bytes, func() ([]byte, bool, error) { return allocate(bytes) })
 }
 
-// Uncleared is Alloc: new memory of the system is zero.
+// Uncleared is Alloc.
 func (h *Host) Uncleared(bytes int64) (Buffer, error) { return h.Alloc(bytes) }
 
-// Load keeps data itself, so that host weights are read where they were mapped.
-// Only data that does not begin at a multiple of 4 bytes is copied.
+// Load keeps data itself, so that host weights are read from the mapped file. It copies
+// only data that does not begin at a multiple of 4 bytes.
 func (h *Host) Load(data []byte) (Buffer, error) {
 	if err := h.enter(Call{Kind: CallAlloc}); err != nil {
 		return Buffer{}, err
@@ -154,7 +156,7 @@ func (h *Host) Load(data []byte) (Buffer, error) {
 	})
 }
 
-// Pinned takes memory; on the host every memory is addressed by both sides.
+// Pinned is Alloc, with a view of the memory.
 func (h *Host) Pinned(bytes int64) (Buffer, *Mapped, error) {
 	b, err := h.Alloc(bytes)
 	if err != nil {
@@ -163,7 +165,7 @@ func (h *Host) Pinned(bytes int64) (Buffer, *Mapped, error) {
 	return b, &Mapped{data: h.Bytes(b), trace: h.see}, nil
 }
 
-// Read copies b to dst. The caller has waited for what writes b.
+// Read copies b to dst, which has its size. The caller has waited for the ops that write b.
 func (h *Host) Read(dst []byte, b Buffer) error {
 	if err := h.enter(Call{Kind: CallRead}); err != nil {
 		return err
@@ -175,15 +177,15 @@ func (h *Host) Read(dst []byte, b Buffer) error {
 	return nil
 }
 
-// register gives what data makes, bytes long, a handle. Data says whether it is
-// memory that Free has to unmap.
-func (h *Host) register(bytes int64, data func() ([]byte, bool, error)) (Buffer, error) {
+// register calls alloc for memory of the given size and makes its handle. alloc reports
+// whether Free has to unmap the memory.
+func (h *Host) register(bytes int64, alloc func() (mem []byte, mapped bool, err error)) (Buffer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.take(bytes); err != nil {
 		return Buffer{}, err
 	}
-	made, mapped, err := data()
+	made, mapped, err := alloc()
 	if err != nil {
 		h.live.Bytes -= bytes
 		return Buffer{}, err
@@ -204,13 +206,14 @@ func (h *Host) register(bytes int64, data func() ([]byte, bool, error)) (Buffer,
 	return Buffer{device: h.number, id: id, bytes: bytes}, nil
 }
 
-// Free gives b back; b must be what Alloc, Load or Pinned returned, not a slice of it.
+// Free frees b, which must be a whole allocation, not a slice of one.
 func (h *Host) Free(b Buffer) error {
 	err := h.enter(Call{Kind: CallFree})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	mem := append([][]byte(nil), *h.mem.Load()...)
-	if b.id == 0 || int(b.id) >= len(mem) || mem[b.id] == nil || b.bytes != int64(len(mem[b.id])) || b.device != h.number {
+	if b.id == 0 || int(b.id) >= len(mem) || mem[b.id] == nil || b.bytes != int64(len(mem[b.id])) ||
+		b.device != h.number {
 		return fmt.Errorf("%w: free of buffer %d", ErrBadBuffer, b.id)
 	}
 	h.live.Bytes -= b.bytes
@@ -221,7 +224,7 @@ func (h *Host) Free(b Buffer) error {
 	return errors.Join(err, h.unmap(b.id))
 }
 
-// unmap gives the memory of buffer id back to the system, where it is mapped.
+// unmap returns the memory of buffer id to the system, if it is mapped.
 func (h *Host) unmap(id uint32) error {
 	mem, ok := h.mapped[id]
 	if !ok {
@@ -231,21 +234,21 @@ func (h *Host) unmap(id uint32) error {
 	return unix.Munmap(mem)
 }
 
-// Owns tells whether b is memory of this device.
+// Owns reports whether b is memory of this device.
 func (h *Host) Owns(b Buffer) bool { return b.device == h.number }
 
-// Bytes views b.
+// Bytes returns b's memory.
 func (h *Host) Bytes(b Buffer) []byte {
 	return (*h.mem.Load())[b.id][b.offset : b.offset+b.bytes]
 }
 
-// Float32 views b as float32 values.
+// Float32 returns b's memory as float32 values.
 func (h *Host) Float32(b Buffer) []float32 { return view[float32](h, b) }
 
-// Int32 views b as int32 values.
+// Int32 returns b's memory as int32 values.
 func (h *Host) Int32(b Buffer) []int32 { return view[int32](h, b) }
 
-// Uint16 views b as 16-bit values: bfloat16 or float16 bits.
+// Uint16 returns b's memory as 16-bit values: bfloat16 or float16 bits.
 func (h *Host) Uint16(b Buffer) []uint16 { return view[uint16](h, b) }
 
 func view[T any](h *Host, b Buffer) []T {
@@ -257,7 +260,7 @@ func view[T any](h *Host, b Buffer) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&raw[0])), len(raw)/int(unsafe.Sizeof(one)))
 }
 
-// Scratch lends n float32 values of undefined content to an op; Return takes them back.
+// Scratch lends an op n float32 values of undefined content until Return.
 func (h *Host) Scratch(n int) []float32 {
 	h.lend.Lock()
 	defer h.lend.Unlock()

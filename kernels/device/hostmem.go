@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mappedFrom is the size in bytes from which memory is mapped, apart from Go's
-// heap. The collector lets garbage grow as large as the heap is, so a pool of
-// pages on it would let that of hostile frames grow as large as the pool.
+// mappedFrom is the smallest allocation in bytes that is mapped from the system instead
+// of Go's heap. The collector lets garbage grow in proportion to the heap: with a KV
+// pool on it, garbage of hostile frames could grow as large as the pool.
 const mappedFrom = 1 << 20
 
-// allocate returns zeroed memory, and whether it is mapped. The system gives
-// mapped memory when it is touched. Where it refuses a mapping the error is
-// ErrOutOfMemory: Go's heap would end the process.
+// allocate returns zeroed memory, aligned to a cache line, and reports whether it is
+// mapped and needs Munmap. Mapped memory becomes resident when it is touched. If the
+// system refuses a mapping the error is ErrOutOfMemory; Go's heap would end the process.
 func allocate(bytes int64) (mem []byte, mapped bool, err error) {
 	if bytes < mappedFrom {
 		return aligned(bytes), false, nil
@@ -26,7 +26,7 @@ func allocate(bytes int64) (mem []byte, mapped bool, err error) {
 	return mem, true, nil
 }
 
-// aligned returns zeroed memory of Go's heap, aligned to a cache line.
+// aligned returns zeroed memory on Go's heap, aligned to a cache line.
 func aligned(bytes int64) []byte {
 	raw := make([]byte, bytes+hostAlignment)
 	skip := (hostAlignment - int64(uintptr(unsafe.Pointer(&raw[0]))%hostAlignment)) % hostAlignment

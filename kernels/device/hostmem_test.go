@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// A pool of pages does not make Go's heap larger, and with it the garbage that
-// the collector lets be.
+// Large allocations do not grow Go's heap, on which the collector bases the amount of
+// garbage that it leaves.
 func TestLargeMemoryIsNotOnTheHeap(t *testing.T) {
 	for _, c := range []struct {
 		bytes int64
@@ -37,7 +37,7 @@ func TestLargeMemoryIsNotOnTheHeap(t *testing.T) {
 	}
 }
 
-// heap is what Go's heap holds, garbage apart.
+// heap returns the size of Go's heap without garbage.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -5,16 +5,16 @@ import (
 	"runtime"
 )
 
-// fault is a panic of the runtime at an address that cannot be read: a page of a
-// mapped file that has become shorter. debug.SetPanicOnFault asks for it.
+// fault is the runtime's panic at an unreadable address, such as a page past the end
+// of a mapped file that was truncated. It needs debug.SetPanicOnFault.
 type fault interface {
 	runtime.Error
 	Addr() uintptr
 }
 
-// survive has the device lost, for good, where what deferred it met a fault. Any
-// other panic goes on.
-func (h *Host) survive() {
+// loseOnFault recovers from a fault and marks the device as lost. It is deferred. Other
+// panics continue.
+func (h *Host) loseOnFault() {
 	switch r := recover().(type) {
 	case nil:
 	case fault:
@@ -24,7 +24,7 @@ func (h *Host) survive() {
 	}
 }
 
-// lose has every later call fail.
+// lose makes every later call fail with err.
 func (f *Faults) lose(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

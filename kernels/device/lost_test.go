@@ -28,8 +28,8 @@ func (o sum) Host(h *Host) {
 
 var sink atomic.Int64
 
-// Weights whose file shrinks while they are served lose the device, with an error,
-// and not the process.
+// If the file of the weights is truncated while they are served, the device is lost with
+// an error and the process survives.
 func TestShrunkenFileLosesTheDevice(t *testing.T) {
 	for _, workers := range []int{1, 4} {
 		path := filepath.Join(t.TempDir(), "weights")

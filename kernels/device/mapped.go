@@ -6,11 +6,11 @@ import (
 	"runtime/debug"
 )
 
-// ErrUnreadable says that a page of a mapped file is gone: the file became shorter.
+// ErrUnreadable means that a page of a mapped file is gone because the file was truncated.
 var ErrUnreadable = errors.New("device: memory of a mapped file cannot be read any more")
 
 // CopyMapped copies src, which may be a mapped file, to dst, which is at least as long.
-// It does not end the process where the file has become shorter: ErrUnreadable.
+// If the file was truncated it returns [ErrUnreadable] instead of ending the process.
 func CopyMapped(dst, src []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

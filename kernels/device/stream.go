@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// hostStream is a goroutine that works off a queue.
+// hostStream is a goroutine that runs a queue of work.
 type hostStream struct {
 	h         *Host
-	isDefault bool // CUDA's default stream, which no pass may use
+	isDefault bool // stands for CUDA's default stream, which no pass may use
 
-	// Of the caller.
+	// Used by the caller's goroutine.
 	capturing   bool
-	thread      int  // that began the capture: it must end it
-	invalidated bool // guarded by h.mu: another thread may invalidate
+	thread      int  // began the capture and must end it
+	invalidated bool // guarded by h.mu, because any thread may invalidate
 	nodes       []Op
 	destroyed   bool
 
@@ -28,20 +28,21 @@ type hostStream struct {
 	done   chan struct{}
 }
 
-// work is one piece: an op, a graph, an event to complete, or one to wait for.
+// work is one entry of a queue: an op, a graph, an event to complete, or an event to
+// wait for.
 type work struct {
 	op     Op
 	exec   *hostExec
 	record *hostEvent
 	wait   *hostEvent
-	mark   uint64 // of record and wait
+	mark   uint64 // number of the record, for record and wait
 }
 
 // NewStream makes a stream.
 func (h *Host) NewStream() (Stream, error) { return h.newStream(false) }
 
-// DefaultStream makes a stream that stands for CUDA's default stream: a pass
-// that launches on it cannot be captured, and the readiness detector says so.
+// DefaultStream makes a stream that stands for CUDA's default stream. A pass that
+// launches on it cannot be captured, and the readiness detector reports it.
 func (h *Host) DefaultStream() (Stream, error) { return h.newStream(true) }
 
 func (h *Host) newStream(isDefault bool) (Stream, error) {
@@ -76,7 +77,8 @@ func (s *hostStream) loop() {
 	}
 }
 
-// take waits for work and takes all of it.
+// take waits for work and takes all of it. It returns false when the stream is closed
+// and its queue is empty.
 func (s *hostStream) take() ([]work, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +91,7 @@ func (s *hostStream) take() ([]work, bool) {
 }
 
 func (s *hostStream) do(w *work) {
-	defer s.h.survive()
+	defer s.h.loseOnFault()
 	if s.h.opts.Delay != nil {
 		time.Sleep(s.h.opts.Delay())
 	}
@@ -100,8 +102,8 @@ func (s *hostStream) do(w *work) {
 		w.exec.run()
 	case w.record != nil:
 		w.record.complete(w.mark)
-		// Whoever waited has tokens to hand out: let it, on a machine with few
-		// processors, before the next step takes this one again.
+		// The waiting goroutine delivers tokens. On a machine with few processors it
+		// must run before the next step occupies this one.
 		runtime.Gosched()
 	case w.wait != nil:
 		w.wait.await(w.mark)
@@ -139,7 +141,7 @@ func (s *hostStream) Launch(op Op) error {
 	return nil
 }
 
-// Replay enqueues a graph as one piece of work.
+// Replay enqueues a graph as one entry.
 func (s *hostStream) Replay(x Exec) error {
 	if err := s.enter(Call{Kind: CallReplay}); err != nil {
 		return err
@@ -153,7 +155,7 @@ func (s *hostStream) Replay(x Exec) error {
 	return nil
 }
 
-// Upload does nothing on the host but check.
+// Upload only checks the exec on the host.
 func (s *hostStream) Upload(x Exec) error {
 	if err := s.enter(Call{Kind: CallUpload}); err != nil {
 		return err
@@ -162,7 +164,7 @@ func (s *hostStream) Upload(x Exec) error {
 	return err
 }
 
-// exec is x where this stream may use it now.
+// exec returns x as the host's type, or an error if the stream must not use it now.
 func (s *hostStream) exec(x Exec) (*hostExec, error) {
 	e, ok := x.(*hostExec)
 	switch {
@@ -207,7 +209,7 @@ func (s *hostStream) Destroy() error {
 	return err
 }
 
-// Record completes e in its turn.
+// Record enqueues the completion of e.
 func (s *hostStream) Record(e Event) error {
 	if err := s.enter(Call{Kind: CallRecord}); err != nil {
 		return err
@@ -220,7 +222,7 @@ func (s *hostStream) Record(e Event) error {
 	return nil
 }
 
-// Wait holds the stream until e's last Record completes.
+// Wait makes later work wait for e's last Record.
 func (s *hostStream) Wait(e Event) error {
 	if err := s.enter(Call{Kind: CallWait}); err != nil {
 		return err
@@ -233,13 +235,13 @@ func (s *hostStream) Wait(e Event) error {
 	return nil
 }
 
-// hostEvent counts its records: it has completed when the last one has.
+// hostEvent numbers its records. It has completed when the last one has.
 type hostEvent struct {
 	h        *Host
 	mu       sync.Mutex
 	change   sync.Cond
-	recorded uint64
-	reached  uint64
+	recorded uint64 // number of the last record
+	reached  uint64 // number of the last completed record
 }
 
 func newHostEvent(h *Host) *hostEvent {
@@ -257,6 +259,7 @@ func (h *Host) NewEvent() (Event, error) {
 	return newHostEvent(h), nil
 }
 
+// next returns the number of a new record.
 func (e *hostEvent) next() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -264,6 +267,7 @@ func (e *hostEvent) next() uint64 {
 	return e.recorded
 }
 
+// last returns the number of the last record.
 func (e *hostEvent) last() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -285,7 +289,7 @@ func (e *hostEvent) await(mark uint64) {
 	}
 }
 
-// Done tells whether the last record has completed.
+// Done reports whether the last record has completed.
 func (e *hostEvent) Done() (bool, error) {
 	if err := e.h.enter(Call{Kind: CallQuery}); err != nil {
 		return false, err
@@ -304,7 +308,7 @@ func (e *hostEvent) Synchronize() error {
 	return nil
 }
 
-// Destroy takes the event out of the count.
+// Destroy removes the event from the counts.
 func (e *hostEvent) Destroy() error {
 	err := e.h.enter(Call{Kind: CallDestroy})
 	e.h.count(func(l *Live) { l.Events-- })

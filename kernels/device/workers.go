@@ -6,32 +6,32 @@ import (
 	"sync/atomic"
 )
 
-// parallelWork is how many multiply-adds make it worth waking another
-// processor. A wake-up costs about 10 µs, in which one does some 100,000; and on
-// a machine of two processors it takes the other one from those who hand out the
-// tokens, so that a step of one row of a small model keeps to one.
+// parallelWork is the number of multiply-adds above which an op uses more than one
+// processor. A wake-up takes about 10 µs, the time of 100,000 multiply-adds. On a
+// machine of two processors the other one also delivers the tokens, so a step of one
+// row of a small model should stay on one.
 const parallelWork = 1 << 21
 
-// workers are goroutines that share the parts of one op with its caller.
+// workers are goroutines that run a parallel loop together with its caller.
 type workers struct {
-	n    int
-	wake chan *parts
+	n    int // processors, the caller's included
+	wake chan *parallelLoop
 	done sync.WaitGroup
 }
 
-// parts is one op's work, cut into pieces that whoever is free takes next. The
-// cut never changes a result: no piece reads what another writes.
-type parts struct {
+// parallelLoop calls fn over [0, n) in chunks, which its goroutines take in order. The
+// division never changes a result: no chunk reads data that another one writes.
+type parallelLoop struct {
 	fn     func(begin, end int)
 	n      int
-	piece  int
-	next   atomic.Int64
-	joined sync.WaitGroup
+	chunk  int
+	next   atomic.Int64   // begin of the next chunk
+	joined sync.WaitGroup // workers in the loop
 	fault  atomic.Pointer[fault]
 }
 
 func newWorkers(n int) *workers {
-	w := &workers{n: n, wake: make(chan *parts)}
+	w := &workers{n: n, wake: make(chan *parallelLoop)}
 	for range n - 1 {
 		w.done.Add(1)
 		go w.loop()
@@ -53,8 +53,9 @@ func (w *workers) close() {
 	w.done.Wait()
 }
 
-// run returns early where a piece meets a fault, which For then raises again.
-func (p *parts) run() {
+// run takes chunks until none is left. After a fault it returns early and keeps the
+// fault, with which [Host.For] panics again.
+func (p *parallelLoop) run() {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -65,16 +66,16 @@ func (p *parts) run() {
 		}
 	}()
 	for {
-		begin := int(p.next.Add(int64(p.piece))) - p.piece
+		begin := int(p.next.Add(int64(p.chunk))) - p.chunk
 		if begin >= p.n {
 			return
 		}
-		p.fn(begin, min(begin+p.piece, p.n))
+		p.fn(begin, min(begin+p.chunk, p.n))
 	}
 }
 
-// For calls fn over [0, n) in pieces, on several processors where work, the
-// multiply-adds in all, is enough to pay for it. Pieces must not depend on each other.
+// For calls fn over [0, n) in chunks, which must not depend on each other. It uses
+// several processors if work, the total number of multiply-adds, is worth their wake-up.
 func (h *Host) For(n int, work int, fn func(begin, end int)) {
 	if n == 0 {
 		return
@@ -83,12 +84,12 @@ func (h *Host) For(n int, work int, fn func(begin, end int)) {
 		fn(0, n)
 		return
 	}
-	p := &parts{fn: fn, n: n, piece: max(1, n/(8*h.workers.n))}
+	p := &parallelLoop{fn: fn, n: n, chunk: max(1, n/(8*h.workers.n))}
 	for range h.workers.n - 1 {
 		p.joined.Add(1)
 		select {
 		case h.workers.wake <- p:
-		default: // that worker is still busy waking up: go on without it
+		default: // no worker is ready: go on without it
 			p.joined.Done()
 		}
 	}

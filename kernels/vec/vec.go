@@ -1,24 +1,25 @@
-// Package vec holds the inner loops of the host ops: dot products and scaled
-// sums over contiguous rows. Each has one order of summation, stated here and
-// the same in Go and in assembly, so that a sum depends on its operands alone:
-// not on the machine, and not on how many rows are computed beside it.
+// Package vec holds the inner loops of the host ops: dot products and scaled sums over
+// contiguous rows. The order of summation is stated here and is the same in Go and in
+// assembly, so a sum depends on its operands alone, not on the machine nor on the
+// number of rows computed beside it.
 //
-// A dot product of n elements keeps 16 partial sums; element i is added to
-// partial i mod 16, in the order of i. The partials are then folded by halves:
-// p[i] += p[i+8], p[i] += p[i+4], p[i] += p[i+2], p[0] += p[1]. Elements past the
-// last multiple of 16 are added to the result one by one. A product and its
-// sum are rounded apart: no fused multiply-add.
+// A dot product of n elements keeps 16 partial sums. Element i is added to partial
+// i mod 16, in rising order of i. The partials are then folded by halves:
+// p[i] += p[i+8], p[i] += p[i+4], p[i] += p[i+2], p[0] += p[1]. Elements past the last
+// multiple of 16 are added to the result one by one. Product and sum are rounded
+// separately, without fused multiply-add.
 package vec
 
 import "math"
 
-// lanes is how many partial sums a dot product keeps.
+// lanes is the number of partial sums of a dot product.
 const lanes = 16
 
-// BF16 is the float32 of bfloat16 bits.
+// BF16 returns the float32 of bfloat16 bits.
 func BF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
-// DotBF16 is the dot product of a row of bfloat16 weights and a vector of the same length.
+// DotBF16 returns the dot product of a row of bfloat16 weights and a vector that is at
+// least as long.
 func DotBF16(w []uint16, x []float32) float32 {
 	x = x[:len(w)]
 	n := len(w) &^ (lanes - 1)
@@ -32,7 +33,8 @@ func DotBF16(w []uint16, x []float32) float32 {
 	return s
 }
 
-// DotBF16x4 is DotBF16 with four vectors that start stride elements apart in x.
+// DotBF16x4 returns DotBF16 of w and each of four vectors, which start stride elements
+// apart in x.
 func DotBF16x4(w []uint16, x []float32, stride int) [4]float32 {
 	_ = x[3*stride+len(w)-1]
 	n := len(w) &^ (lanes - 1)
@@ -49,7 +51,7 @@ func DotBF16x4(w []uint16, x []float32, stride int) [4]float32 {
 	return s
 }
 
-// Dot is the dot product of two vectors of the same length.
+// Dot returns the dot product of a and a vector b that is at least as long.
 func Dot(a, b []float32) float32 {
 	b = b[:len(a)]
 	n := len(a) &^ (lanes - 1)
@@ -63,7 +65,7 @@ func Dot(a, b []float32) float32 {
 	return s
 }
 
-// AddScaled adds f times src to dst, element by element.
+// AddScaled adds f times src, which is at least as long as dst, to dst.
 func AddScaled(dst, src []float32, f float32) {
 	src = src[:len(dst)]
 	n := len(dst) &^ 7
@@ -75,7 +77,7 @@ func AddScaled(dst, src []float32, f float32) {
 	}
 }
 
-// fold sums the partials of a dot product by halves.
+// fold sums the partials of a dot product by halves, in place.
 func fold(p *[lanes]float32) float32 {
 	for half := lanes / 2; half > 0; half /= 2 {
 		for i := range half {
@@ -85,8 +87,8 @@ func fold(p *[lanes]float32) float32 {
 	return p[0]
 }
 
-// dotBF16Go, dotBF16x4Go, dotGo and addScaledGo are the loops in Go. Lengths
-// are multiples of 16 (8 for addScaledGo).
+// dotBF16Go, dotBF16x4Go, dotGo and addScaledGo are the loops in Go. Lengths are
+// multiples of 16, or of 8 for addScaledGo.
 func dotBF16Go(w []uint16, x []float32) float32 {
 	var p [lanes]float32
 	for ; len(w) >= lanes; w, x = w[lanes:], x[lanes:] {

@@ -2,7 +2,7 @@ package vec
 
 import "golang.org/x/sys/cpu"
 
-// useAVX2 is decided once; tests turn it off to compare.
+// useAVX2 selects the assembly. Tests turn it off to compare with the Go loops.
 var useAVX2 = cpu.X86.HasAVX2
 
 func dotBF16(w []uint16, x []float32) float32 {
@@ -35,7 +35,8 @@ func addScaled(dst, src []float32, f float32) {
 	addScaledGo(dst, src, f)
 }
 
-// In vec_amd64.s; n is a multiple of 16 (8 for addScaledAVX2) and above 0.
+// The functions of vec_amd64.s. n is above 0 and a multiple of 16, or of 8 for
+// addScaledAVX2.
 
 //go:noescape
 func dotBF16AVX2(w *uint16, x *float32, n int) float32

@@ -1,10 +1,11 @@
 #include "textflag.h"
 
-// The order of summation is that of vec.go: 16 partials in two registers of 8
-// lanes, folded by halves. VMULPS and VADDPS, not VFMADD: the Go loops round
-// the product too.
+// The order of summation is that of vec.go: 16 partials in two registers of 8 lanes,
+// folded by halves. VMULPS and VADDPS are used instead of VFMADD, because the Go loops
+// round the product too.
 
-// FOLD sums the 8 lanes of register number A (as YMM Y and XMM X) into lane 0.
+// FOLD sums the 8 lanes of a register by halves into lane 0. Y and X are its YMM and
+// XMM names; TX is an XMM register that it overwrites.
 #define FOLD(Y, X, TX) \
 	VEXTRACTF128 $1, Y, TX \
 	VADDPS       TX, X, X  \

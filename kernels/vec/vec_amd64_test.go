@@ -29,8 +29,7 @@ func randomBF16(r *rand.Rand, n int) []uint16 {
 	return w
 }
 
-// The assembly must give the very bits of the Go loops: that is what makes a
-// result the same on every machine.
+// The assembly gives the bits of the Go loops, so results are the same on every machine.
 func TestAssemblyEqualsGoBitForBit(t *testing.T) {
 	if !useAVX2 {
 		t.Skip("wants a processor with AVX2")

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Against float64 sums, and one row beside others against the same row alone.
+// Dot products are near float64 sums, and a row beside others gives the bits of the row
+// alone.
 func TestDotProducts(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 2))
 	for _, n := range []int{1, 7, 16, 33, 256, 1000} {
