@@ -8,11 +8,15 @@ import (
 	"testing"
 )
 
-// The specification and the code agree about the codes and about which close.
+// codeRow matches a row of PROTOCOL.md's table of codes.
+var codeRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|.*\\|.*\\| (yes|no) \\|.*\\|$")
+
+// TestSpecificationListsTheCodes: PROTOCOL.md and the code agree on the codes and on which
+// of them close the connection.
 func TestSpecificationListsTheCodes(t *testing.T) {
 	spec := readText(t, "PROTOCOL.md")
 	rows := map[string]bool{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|.*\\|.*\\| (yes|no) \\|.*\\|$").FindAllStringSubmatch(spec, -1) {
+	for _, m := range codeRow.FindAllStringSubmatch(spec, -1) {
 		rows[m[1]] = m[2] == "yes"
 	}
 	declared := regexp.MustCompile(`(?m)^\tCode\w+ += "([a-z_]+)"`).FindAllStringSubmatch(readText(t, "errors.go"), -1)
@@ -27,36 +31,37 @@ func TestSpecificationListsTheCodes(t *testing.T) {
 	}
 }
 
-// Every field of every message is in the specification: in a table's first
-// column, or in backquotes or braces.
+// TestSpecificationNamesTheFields: PROTOCOL.md names every field of every message, in a
+// table's first column, in backquotes or in braces.
 func TestSpecificationNamesTheFields(t *testing.T) {
 	spec := readText(t, "PROTOCOL.md")
-	for _, m := range regexp.MustCompile(`msgpack:"([a-z_]+)`).FindAllStringSubmatch(readText(t, "messages.go")+readText(t, "limits.go"), -1) {
-		named := regexp.MustCompile("(?m)(^\\| ([a-z_]+, )*" + m[1] + "[ ,]|`" + m[1] + "`|\\{([a-z_]+, )*" + m[1] + "[,}])")
+	source := readText(t, "messages.go") + readText(t, "limits.go")
+	for _, m := range regexp.MustCompile(`msgpack:"([a-z_]+)`).FindAllStringSubmatch(source, -1) {
+		named := regexp.MustCompile("(?m)(^\\| ([a-z_]+, )*" + m[1] + "[ ,]|`" + m[1] + "`|" +
+			"\\{([a-z_]+, )*" + m[1] + "[,}])")
 		if !named.MatchString(spec) {
 			t.Errorf("PROTOCOL.md does not name %s", m[1])
 		}
 	}
 }
 
-// The bounds in the specification are those in the code.
+// TestSpecificationStatesTheBounds: PROTOCOL.md has the same bounds as the code.
 func TestSpecificationStatesTheBounds(t *testing.T) {
 	spec := readText(t, "PROTOCOL.md")
 	for _, row := range []string{
 		fmt.Sprintf("| a frame's body | %d MiB |", MaxFrame>>20),
-		fmt.Sprintf("| maps and lists inside each other | %d |", MaxDepth),
+		fmt.Sprintf("| nested maps and lists | %d |", MaxDepth),
 		fmt.Sprintf("| elements of a list | %d,%d |", MaxElements/1000, MaxElements%1000),
-		fmt.Sprintf("| bytes of frames above %d KiB; small frames pass whatever others send |"+
-			" %d MiB of a user, %d MiB in reception |",
+		fmt.Sprintf("| bytes of frames above %d KiB; smaller frames always pass | %d MiB per user, %d MiB in reception |",
 			smallFrame>>10, MaxUndecoded>>20, 2*MaxUndecoded>>20),
 		fmt.Sprintf("while another frame waits for its room | %.0f s |", ContendedFrameTimeout.Seconds()),
 		fmt.Sprintf("a wait of up to %.0f s, then `overloaded`", RoomTimeout.Seconds()),
-		fmt.Sprintf("| connections of a user | %d, of %d in all, the last %d for users with fewer than 4 |",
+		fmt.Sprintf("| connections per user | %d, of %d in all, the last %d for users with fewer than 4 |",
 			MaxConnections, 2*MaxConnections, MaxConnections/2),
-		fmt.Sprintf("| requests of a connection that have not ended | %d |", MaxRequests),
-		fmt.Sprintf("| requests of a user that wait, over all their connections | %d, of 1,024 in all |", MaxQueue),
+		fmt.Sprintf("| requests per connection that have not ended | %d |", MaxRequests),
+		fmt.Sprintf("| queued requests per user, over all their connections | %d, of 1,024 in all |", MaxQueue),
 		fmt.Sprintf("| stop strings, bytes of each | %d, %d |", MaxStops, MaxStopBytes),
-		fmt.Sprintf("| bytes that wait for a client | %d MiB, %.0f s |", MaxUnsent>>20, StallTimeout.Seconds()),
+		fmt.Sprintf("| bytes waiting for a client | %d MiB, %.0f s |", MaxUnsent>>20, StallTimeout.Seconds()),
 		fmt.Sprintf("| time from a frame's first byte to its last | %.0f s |", FrameTimeout.Seconds()),
 		fmt.Sprintf("| time without a frame, before welcome | %.0f s |", HelloTimeout.Seconds()),
 		fmt.Sprintf("| max_tokens | int | 1 to `limits.context` | %d |", DefaultMaxTokens),
