@@ -10,15 +10,16 @@ import (
 	"reel/kernels/device"
 )
 
-// captureDelay is that of the proof: far more than any step takes.
+// captureDelay is how long each capture takes in these tests: far longer than any step.
 const captureDelay = 200 * time.Millisecond
 
-// While the lattice is outgrown and each capture takes 200 ms, steps take what
-// they take with the roller off. With the capture on the step's own path they do not.
+// With requests of more shapes than the lattice has, and 200 ms for each capture, steps take as long as with the
+// roller off.
 func TestNoStepWaitsForACapture(t *testing.T) {
 	off, _ := outgrown(t, noRoller, nil)
 	rolled, captures := outgrown(t, nil, nil)
-	t.Logf("P99 %v with the roller off, %v with it on, %d captures; longest %v", p99(off), p99(rolled), captures, slices.Max(rolled))
+	t.Logf("P99 %v with the roller off, %v with it on, %d captures; longest %v",
+		p99(off), p99(rolled), captures, slices.Max(rolled))
 	if captures < 3 {
 		t.Fatalf("only %d captures", captures)
 	}
@@ -30,8 +31,8 @@ func TestNoStepWaitsForACapture(t *testing.T) {
 	}
 }
 
-// The guard off: the engine captures what it misses, on its own thread.
-func TestStepsWaitWhereTheEngineCaptures(t *testing.T) {
+// The same with the guard off: the engine captures missing shapes on its own thread, and steps wait.
+func TestStepsWaitIfTheEngineCaptures(t *testing.T) {
 	captures := 0
 	steps, _ := outgrown(t, noRoller, func(b *testEngine) {
 		own, _ := b.dev.(*twoStreams).Device.NewStream()
@@ -61,8 +62,8 @@ func TestStepsWaitWhereTheEngineCaptures(t *testing.T) {
 	}
 }
 
-// outgrown runs a workload of many shapes with few graphs, and returns the time
-// of each step of one long request, and how many graphs were captured meanwhile.
+// outgrown runs requests of many shapes with few graphs. It returns the time of each step of the long requests,
+// and the number of graphs that were captured meanwhile.
 func outgrown(t *testing.T, wrap func(device.Device) device.Device, change func(*testEngine)) ([]time.Duration, int) {
 	t.Helper()
 	o := nano()
@@ -104,7 +105,7 @@ func outgrown(t *testing.T, wrap func(device.Device) device.Device, change func(
 	return steps, int(g.Rolled)
 }
 
-// clock is a sink that notes the time between tokens.
+// clock is a sink that records the time between tokens.
 type clock struct {
 	*sink
 	last  time.Time
@@ -122,7 +123,7 @@ func p99(steps []time.Duration) time.Duration {
 	return sorted[len(sorted)*99/100]
 }
 
-// waited counts the steps that took as long as a capture.
+// waited returns the number of steps that took as long as a capture.
 func waited(steps []time.Duration) (n int) {
 	for _, d := range steps {
 		if d >= captureDelay {

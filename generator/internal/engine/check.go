@@ -33,7 +33,7 @@ func (e *Engine) Check(each func(Checked, error)) error {
 	return first
 }
 
-// Close frees what New allocated, if Run was not called.
+// Close frees the engine's memory. Call it only if Run was not called.
 func (e *Engine) Close() error { return e.close(nil) }
 
 // checkKey does the work of Check for one key.
@@ -181,7 +181,7 @@ func (t *trial) token(slot, position int32) int32 {
 	return (slot*131 + position*17 + 7) % int32(t.e.model.Config.Vocab)
 }
 
-// Run runs the step whose descriptor was written last, and waits for it.
+// Run runs the step that Prepare wrote, and waits for it.
 func (t *trial) Run(plan graphs.Plan) error {
 	if err := t.e.pool.Launch(t.e.stream, plan, t.e.next); err != nil {
 		return err

@@ -7,8 +7,8 @@ import (
 	"reel/kernels/device"
 )
 
-// What was submitted beside a command that fails comes to its end with the others.
-func TestRequestBesideAFailedMoveStillEnds(t *testing.T) {
+// A request that was submitted in the same iteration as a failing command ends with the others.
+func TestRequestBesideAFailedMoveEnds(t *testing.T) {
 	b := built(t, device.HostOptions{}, nano(), nil)
 	first, h := b.submit(Request{Tokens: []int32{1, 2}, MaxTokens: 9})
 	commands, _, _ := b.takeCommands()
@@ -30,8 +30,8 @@ func TestRequestBesideAFailedMoveStillEnds(t *testing.T) {
 	b.returned()
 }
 
-// Fail ends what runs, what waits and what comes later with its error, and gives all
-// memory back, as Stop does. After Stop it says nothing.
+// Fail ends running, waiting and later requests with its error, and frees all memory, as Stop does. After Stop it
+// does nothing.
 func TestFail(t *testing.T) {
 	cause := errors.New("the weights are others")
 	b := built(t, device.HostOptions{}, nano(), nil)
@@ -59,21 +59,21 @@ func TestFail(t *testing.T) {
 	b.returned()
 }
 
-// An engine that rests hears from the roller that the device is lost.
+// An idle engine ends if the roller finds the device lost.
 func TestIdleEngineEndsWhenTheRollerLosesTheDevice(t *testing.T) {
 	o := nano()
 	o.Precapture = []int{}
 	b := built(t, device.HostOptions{}, o, nil)
 	b.h.Trace(func(c device.Call) {
-		if c.Kind == device.CallBeginCapture { // the roller's
+		if c.Kind == device.CallBeginCapture { // a capture of the roller
 			b.h.Faults().FailAt(1, true)
 		}
 	})
 	b.run()
-	for range 3 { // a prompt of seven tokens is in no graph
+	for range 3 { // no graph of the start covers a prompt of seven tokens
 		s := newSink()
 		if _, err := b.Submit(&Request{Tokens: make([]int32, 7), MaxTokens: 1, Sink: s}); err != nil {
-			break // it has ended already
+			break // the engine has ended
 		}
 		<-s.ended
 	}
@@ -82,8 +82,8 @@ func TestIdleEngineEndsWhenTheRollerLosesTheDevice(t *testing.T) {
 	}
 }
 
-// A stop while a step runs gives everything back, the graph that the step
-// replays included, even where a call of the stop fails.
+// A stop while a step runs frees everything, the graph that the step replays included, even if a device call of
+// the stop fails.
 func TestFailureInAStopWhileAGraphRuns(t *testing.T) {
 	for at := 1; at < 8; at++ {
 		gate := make(chan struct{})
@@ -110,7 +110,7 @@ func TestFailureInAStopWhileAGraphRuns(t *testing.T) {
 	}
 }
 
-// gated is a device whose replays wait for a gate.
+// gated is a device on which replays wait until gate is closed.
 type gated struct {
 	device.Device
 	gate chan struct{}
@@ -133,19 +133,20 @@ func (s *gatedStream) Replay(x device.Exec) error {
 	return s.Stream.Replay(x)
 }
 
-// gateOp holds its stream up until the gate is open.
+// gateOp blocks its stream until gate is closed.
 type gateOp struct{ gate chan struct{} }
 
 func (gateOp) Kernel() string      { return "gate" }
 func (gateOp) Check() error        { return nil }
 func (o gateOp) Host(*device.Host) { <-o.gate }
 
-// A stop while a page moves leaves no page in the books.
+// A stop while a page moves frees both of its places.
 func TestStopWhileAPageMoves(t *testing.T) {
 	b := built(t, device.HostOptions{}, nano(), nil)
 	_, h := b.submit(Request{Tokens: []int32{1, 2}, MaxTokens: 9})
 	commands, _, _ := b.takeCommands()
-	if err := errors.Join(b.apply(commands, nil), b.formAndEnqueue(), b.apply([]command{{kind: relocate, handle: h}}, nil)); err != nil {
+	err := errors.Join(b.apply(commands, nil), b.formAndEnqueue(), b.apply([]command{{kind: relocate, handle: h}}, nil))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if len(b.moves) != 1 {

@@ -10,9 +10,8 @@ import (
 	"reel/kernels/device"
 )
 
-// Nothing waits for the whole device once it serves, at the stop neither: that
-// would lose the roller's captures. Where something does, they are lost and
-// counted, and no request is harmed.
+// No call synchronises the whole device while the engine serves or stops, since that would invalidate the
+// roller's captures. If one does, the captures are lost and counted, and no request fails.
 func TestNothingWaitsForTheWholeDevice(t *testing.T) {
 	r := seeded(t)
 	a := ask(t, r, 20, 20, 30)
@@ -35,8 +34,10 @@ func TestNothingWaitsForTheWholeDevice(t *testing.T) {
 		if err := errors.Join(b.finish(), <-stopped); err != nil {
 			t.Error(err)
 		}
-		if lost := strings.Contains(g.Failure, device.ErrInvalidated.Error()); lost != planted || (waits.Load() > 0) != planted {
-			t.Errorf("planted %v: %d waits for the whole device, %d captures failed: %s", planted, waits.Load(), g.Failed, g.Failure)
+		lost := strings.Contains(g.Failure, device.ErrInvalidated.Error())
+		if lost != planted || (waits.Load() > 0) != planted {
+			t.Errorf("planted %v: %d device-wide synchronisations, %d captures failed: %s",
+				planted, waits.Load(), g.Failed, g.Failure)
 		}
 		if g.Rolled == 0 && !planted {
 			t.Errorf("nothing was captured: %+v", g)
@@ -44,7 +45,7 @@ func TestNothingWaitsForTheWholeDevice(t *testing.T) {
 	}
 }
 
-// disturb waits for the whole device, over and over, where that is planted.
+// disturb synchronises the whole device over and over until stop is closed, if planted is set.
 func (b *testEngine) disturb(planted bool, stop <-chan struct{}) error {
 	for planted {
 		select {

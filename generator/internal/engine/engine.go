@@ -25,7 +25,7 @@ type Options struct {
 	// KVType is the data type of keys and values in the KV pool; the zero value is float32.
 	KVType kernels.DType
 
-	// Precapture lists the prompt token counts whose graphs are captured at start, beside those of the decode
+	// Precapture lists the prompt token counts for which graphs are captured at start, beside those of the decode
 	// batches; nil means graphs.DefaultCounts.
 	Precapture []int
 	// MaxGraphs and GraphMemory, in bytes, limit the graphs that exist at once. With MaxGraphs 0 there are none

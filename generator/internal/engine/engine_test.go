@@ -10,8 +10,7 @@ import (
 	"reel/protocol"
 )
 
-// The same request gives the same tokens and the same log-probabilities, bit
-// for bit, alone and beside 31 others that come and go.
+// A request gives the same tokens and log-probabilities, bit for bit, alone and beside 31 others that come and go.
 func TestResultDoesNotDependOnNeighbours(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	request := Request{Tokens: tokens(r, 77), MaxTokens: 60, Sampling: sampled(7)}
@@ -27,7 +26,8 @@ func TestResultDoesNotDependOnNeighbours(t *testing.T) {
 func TestSeedRepeatsAndAnotherSeedDiffers(t *testing.T) {
 	b := start(t, defaults(), nil)
 	request := func(seed uint64) Request {
-		return Request{Tokens: []int32{1, 2, 3}, MaxTokens: 40, Sampling: Sampling{Temperature: 1.5, TopP: 1, RepeatPenalty: 1, Seed: seed}}
+		return Request{Tokens: []int32{1, 2, 3}, MaxTokens: 40,
+			Sampling: Sampling{Temperature: 1.5, TopP: 1, RepeatPenalty: 1, Seed: seed}}
 	}
 	one, two, other := b.complete(request(1)), b.complete(request(1)), b.complete(request(2))
 	if !slices.EqualFunc(one.tokens, two.tokens, sameToken) {
@@ -38,11 +38,11 @@ func TestSeedRepeatsAndAnotherSeedDiffers(t *testing.T) {
 	}
 }
 
-// One call of each op and step (of each layer's op and layer), whatever the batch.
+// A step launches each op once, or once a layer, for any batch size.
 func TestOneOpCallPerOpAndStep(t *testing.T) {
 	c := &counting{counts: map[string]int{}}
 	o := defaults()
-	o.MaxGraphs = 0 // every step op by op
+	o.MaxGraphs = 0 // launches every step op by op
 	b := start(t, o, func(d device.Device) device.Device { c.Device = d; return c })
 	var sinks []*sink
 	for range 20 {
@@ -53,12 +53,13 @@ func TestOneOpCallPerOpAndStep(t *testing.T) {
 		<-s.ended
 	}
 	b.baseline()
-	const warm = 2 // steps at start
+	const warm = 2 // steps of the start
 	steps, layers := warm+int(b.Stats().Steps.Prefill+b.Stats().Steps.Decode), microConfig().Layers
-	for kernel, want := range map[string]int{"stage": steps, "embed": steps, "qkv": layers * steps, "attend": layers * steps,
-		"output": layers * steps, "gateup": layers * steps, "down": layers * steps} {
+	for kernel, want := range map[string]int{"stage": steps, "embed": steps, "qkv": layers * steps,
+		"attend": layers * steps, "output": layers * steps, "gateup": layers * steps, "down": layers * steps} {
 		if c.counts[kernel] != want {
-			t.Errorf("%s was launched %d times in %d steps of %d layers, wants %d", kernel, c.counts[kernel], steps, layers, want)
+			t.Errorf("%s was launched %d times in %d steps of %d layers, wants %d",
+				kernel, c.counts[kernel], steps, layers, want)
 		}
 	}
 	if n := c.counts["head"]; n > steps || n != c.counts["sample"] {
@@ -69,7 +70,7 @@ func TestOneOpCallPerOpAndStep(t *testing.T) {
 	}
 }
 
-func TestPromptOf400TokensTakesItsChunks(t *testing.T) {
+func TestPromptOf400TokensTakes13Chunks(t *testing.T) {
 	b := start(t, defaults(), nil)
 	s := b.complete(Request{Tokens: make([]int32, 400), MaxTokens: 1})
 	b.baseline()
@@ -87,8 +88,9 @@ func TestEndOfSequence(t *testing.T) {
 	at := slices.IndexFunc(free.tokens, func(t Token) bool { return t.ID == eos })
 	b := start(t, defaults(), nil, eos)
 	ended := b.complete(Request{Tokens: []int32{5}, MaxTokens: 30})
-	if ended.finish.Reason != protocol.FinishStop || len(ended.tokens) != at || ended.finish.Usage.CompletionTokens != at {
-		t.Errorf("ended by %q after %d tokens, wants %q after %d", ended.finish.Reason, len(ended.tokens), protocol.FinishStop, at)
+	f := ended.finish
+	if f.Reason != protocol.FinishStop || len(ended.tokens) != at || f.Usage.CompletionTokens != at {
+		t.Errorf("ended by %q after %d tokens, wants %q after %d", f.Reason, len(ended.tokens), protocol.FinishStop, at)
 	}
 	ignored := b.complete(Request{Tokens: []int32{5}, MaxTokens: 30, IgnoreEOS: true})
 	if ignored.finish.Reason != protocol.FinishLength || len(ignored.tokens) != 30 {
@@ -172,12 +174,12 @@ func TestStop(t *testing.T) {
 	}
 	<-cut.ended
 	if !errors.Is(cut.finish.Err, ErrShutdown) {
-		t.Errorf("what was cut short ended with %v, wants ErrShutdown", cut.finish.Err)
+		t.Errorf("the unfinished request ended with %v, wants ErrShutdown", cut.finish.Err)
 	}
 	b.baseline()
 }
 
-// A device that fails ends every request with a typed error, and Run with it.
+// If the device fails, every request ends with ErrDevice and Run returns the device's error.
 func TestDeviceFailureReachesEveryRequest(t *testing.T) {
 	c := &counting{counts: map[string]int{}}
 	o := defaults()
@@ -201,17 +203,17 @@ func TestDeviceFailureReachesEveryRequest(t *testing.T) {
 	if err := <-b.ended; !errors.Is(err, c.err) {
 		t.Errorf("Run returned %v", err)
 	}
-	b.ended <- nil // for the clean-up
+	b.ended <- nil // for the cleanup
 	b.baseline()
 }
 
-// Sixteen clients over the pages of one longest sequence: all complete, each
-// with the tokens it gets alone.
+// Sixteen requests share the pages of one longest sequence: all complete, each with the tokens that it gets alone.
 func TestFewPagesManyClients(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	var requests []Request
 	for i := range 16 {
-		requests = append(requests, Request{Tokens: tokens(r, 1+r.IntN(200)), MaxTokens: 1 + r.IntN(60), Sampling: sampled(uint64(i))})
+		requests = append(requests, Request{Tokens: tokens(r, 1+r.IntN(200)), MaxTokens: 1 + r.IntN(60),
+			Sampling: sampled(uint64(i))})
 	}
 	wide, o := start(t, defaults(), nil), defaults()
 	o.Pages = 64
@@ -224,7 +226,7 @@ func TestFewPagesManyClients(t *testing.T) {
 	for i, s := range sinks {
 		<-s.ended
 		if alone := wide.complete(requests[i]); !slices.EqualFunc(alone.tokens, s.tokens, sameToken) {
-			t.Errorf("request %d: its tokens differ where pages are few", i)
+			t.Errorf("request %d: its tokens differ when pages are few", i)
 		}
 	}
 	narrow.baseline()

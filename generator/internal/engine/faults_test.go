@@ -13,11 +13,10 @@ import (
 	"reel/kernels/device"
 )
 
-// A failure at any device call, from the first of the start to the last of the
-// stop: nothing leaks, nothing hangs, every request ends once, and what it got
-// until then is right. One of the roller's ends no request.
+// After a failure at any device call, from the first of the start to the last of the stop, nothing leaks or hangs,
+// every request ends once, and the tokens it got are right. A failure of the roller's call ends no request.
 func TestFailureAtEveryCall(t *testing.T) {
-	a, rollers := ask(t, seeded(t), 4, 6, 8), 0
+	a, rollerFailures := ask(t, seeded(t), 4, 6, 8), 0
 	everyCall(t, func(at int) (*scenario, bool) {
 		s := a.fail(t, at, false)
 		if s.built {
@@ -25,20 +24,22 @@ func TestFailureAtEveryCall(t *testing.T) {
 		} else if s.weights != s.h.Live() {
 			t.Errorf("a start that failed left %+v on the device, before it were %+v", s.h.Live(), s.weights)
 		}
-		if roller := s.rollers(); roller && errors.Is(s.ran, ErrDevice) || !roller && s.ran != nil && !s.stopped && !errors.Is(s.ran, ErrDevice) {
-			t.Errorf("a failure of the roller's is %v, and Run returned %v", roller, s.ran)
+		roller := s.hitRoller()
+		engineFailed := errors.Is(s.ran, ErrDevice)
+		if roller && engineFailed || !roller && s.ran != nil && !s.stopped && !engineFailed {
+			t.Errorf("the roller met the failure: %v; Run returned %v", roller, s.ran)
 		} else if roller {
-			rollers++
+			rollerFailures++
 		}
 		return s, t.Failed()
 	})
-	if rollers == 0 && !testing.Short() {
-		t.Error("no call of the roller's was made to fail")
+	if rollerFailures == 0 && !testing.Short() {
+		t.Error("no call of the roller failed")
 	}
 }
 
-// A device that is lost at any call: a typed error to all, and no thread that
-// has seen it calls the device again.
+// After a device loss at any call, every request gets a typed error, and no thread that has seen the loss calls the
+// device again.
 func TestDeviceLostAtEveryCall(t *testing.T) {
 	a := ask(t, seeded(t), 4, 6, 8)
 	everyCall(t, func(at int) (*scenario, bool) {
@@ -55,17 +56,17 @@ func TestDeviceLostAtEveryCall(t *testing.T) {
 	})
 }
 
-// some is now and then a moment.
-func some() time.Duration { return time.Duration(rand.IntN(30)/29) * 20 * time.Microsecond }
+// sometimes returns 20 µs in one of 30 calls, else 0.
+func sometimes() time.Duration { return time.Duration(rand.IntN(30)/29) * 20 * time.Microsecond }
 
-// everyCall runs a scenario with a failure at call 1, 2, … until none is left.
+// everyCall runs a scenario with a failure at call 1, 2, … until the scenario makes fewer calls.
 func everyCall(t *testing.T, run func(at int) (*scenario, bool)) {
 	t.Helper()
 	kinds, unmet, stride := map[device.CallKind]int{}, 0, 1
 	if testing.Short() {
 		stride = 5
 	}
-	for at := 1; unmet < 5; at += stride { // a scenario's length depends on the roller's timing
+	for at := 1; unmet < 5; at += stride { // a scenario's number of calls depends on the roller's timing
 		s, failed := run(at)
 		switch {
 		case failed:
@@ -80,38 +81,39 @@ func everyCall(t *testing.T, run func(at int) (*scenario, bool)) {
 	t.Logf("failed at %v", kinds)
 	for kind := device.CallLaunch; kind <= device.CallQuery && stride == 1; kind++ {
 		if kinds[kind] == 0 && !slices.Contains(notCalled, kind) {
-			t.Errorf("no %s was made to fail", kind)
+			t.Errorf("no %s failed", kind)
 		}
 	}
 }
 
-// notCalled is what the engine never calls, or, where a page moves, not in each scenario.
-var notCalled = []device.CallKind{device.CallDeviceSynchronize, device.CallRead, device.CallHostRead, device.CallWait, device.CallQuery}
+// notCalled are the calls that the engine never makes, or, for those of page moves, not in each scenario.
+var notCalled = []device.CallKind{device.CallDeviceSynchronize, device.CallRead, device.CallHostRead,
+	device.CallWait, device.CallQuery}
 
-// scenario is an engine's life with a failure in it.
+// scenario is an engine's life with one failure.
 type scenario struct {
 	*testEngine
 	at      int
 	started error // of New
 	ran     error // of Run
 	built   bool
-	stopped bool // the scenario came to its own end
+	stopped bool // all requests were served before the stop
 
 	mu         sync.Mutex
-	hit        int // thread that met the failure
+	hit        int // the thread that met the failure
 	kind       device.CallKind
 	hits       map[int]bool
 	threads    map[int]map[device.CallKind]int
-	after      map[int]int // calls by thread after the failure
+	after      map[int]int // calls after the failure, by thread
 	afterKinds []device.CallKind
 }
 
-// fail runs the scenario: start, prefill, decode, roll, evict, relocate, cancel, stop.
+// fail runs a scenario with a failure at a call: start, prefill, decode, roll, evict, relocate, cancel, stop.
 func (a *asked) fail(t *testing.T, at int, sticky bool) *scenario {
 	s := &scenario{at: at, hits: map[int]bool{}, threads: map[int]map[device.CallKind]int{}, after: map[int]int{}}
 	o := nano()
 	o.MaxGraphs, o.GraphMemory, o.MaxBatch, o.Precapture = 3, 3000, 2, []int{}
-	s.testEngine, s.started = tryBuild(t, device.HostOptions{Delay: some}, o, func(d device.Device) device.Device {
+	s.testEngine, s.started = tryBuild(t, device.HostOptions{Delay: sometimes}, o, func(d device.Device) device.Device {
 		h := d.(*device.Host)
 		h.Trace(func(c device.Call) { s.see(h, c) })
 		h.Faults().FailAt(at, sticky)
@@ -122,7 +124,7 @@ func (a *asked) fail(t *testing.T, at int, sticky bool) *scenario {
 	}
 	s.built = true
 	s.mu.Lock()
-	s.threads = map[int]map[device.CallKind]int{} // of the engine and the roller from now on
+	s.threads = map[int]map[device.CallKind]int{} // from now on, those of the engine and the roller
 	s.mu.Unlock()
 	s.run()
 	sinks := s.serve(a)
@@ -134,16 +136,16 @@ func (a *asked) fail(t *testing.T, at int, sticky bool) *scenario {
 		if k.finish.Err != nil && !errors.Is(k.finish.Err, ErrDevice) && !errors.Is(k.finish.Err, ErrShutdown) {
 			t.Errorf("request %d ended with %v", i, k.finish.Err)
 		}
-		if sticky && k.finish.Err != nil && !errors.Is(k.finish.Err, ErrShutdown) && !errors.Is(k.finish.Err, device.ErrSticky) {
-			t.Errorf("request %d ended with %v, wants ErrSticky", i, k.finish.Err)
+		err := k.finish.Err
+		if sticky && err != nil && !errors.Is(err, ErrShutdown) && !errors.Is(err, device.ErrSticky) {
+			t.Errorf("request %d ended with %v, wants ErrSticky", i, err)
 		}
 		a.check(t, i%len(a.requests), k, whole)
 	}
 	return s
 }
 
-// serve submits requests until the roller has captured and evicted, or until
-// the engine has ended.
+// serve submits requests until the roller has captured and evicted, or the engine has ended.
 func (s *scenario) serve(a *asked) (sinks []*sink) {
 	submit := func() (*sink, Handle) {
 		k := newSink()
@@ -185,10 +187,10 @@ func (s *scenario) serve(a *asked) (sinks []*sink) {
 	return sinks
 }
 
-// see notes who calls what, and who meets the failure.
+// see records a device call, its thread, and whether it is the failing one.
 func (s *scenario) see(h *device.Host, c device.Call) {
 	if c.Kind == device.CallHostRead {
-		return // of memory, no call on the device
+		return // a read of host memory is no device call
 	}
 	thread, made := unix.Gettid(), h.Faults().Calls()
 	s.mu.Lock()
@@ -206,12 +208,12 @@ func (s *scenario) see(h *device.Host, c device.Call) {
 	}
 }
 
-// met tells whether thread met the failure, and no other may have.
+// met reports whether thread, and certainly no other, met the failure.
 func (s *scenario) met(thread int) bool { return len(s.hits) == 1 && s.hits[thread] }
 
-// rollers tells whether the roller alone met the failure: it makes a stream, and
-// never waits for a step.
-func (s *scenario) rollers() bool {
+// hitRoller reports whether the roller alone met the failure. The roller makes a stream and never runs a step.
+func (s *scenario) hitRoller() bool {
 	kinds := s.threads[s.hit]
-	return s.met(s.hit) && kinds[device.CallNew] > 0 && kinds[device.CallRecord]+kinds[device.CallReplay]+kinds[device.CallSynchronize] == 0
+	steps := kinds[device.CallRecord] + kinds[device.CallReplay] + kinds[device.CallSynchronize]
+	return s.met(s.hit) && kinds[device.CallNew] > 0 && steps == 0
 }

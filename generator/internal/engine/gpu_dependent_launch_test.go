@@ -15,12 +15,13 @@ import (
 	gpu "reel/kernels/device/cuda"
 )
 
-// lateShapes are steps that take each kernel of a product.
-var lateShapes = []graphs.Key{graphs.Decode(1), graphs.Decode(8), graphs.Decode(12), graphs.Prefill(1), graphs.Prefill(7), graphs.Prefill(16),
+// lateShapes are steps that together use every GEMM variant.
+var lateShapes = []graphs.Key{graphs.Decode(1), graphs.Decode(8), graphs.Decode(12),
+	graphs.Prefill(1), graphs.Prefill(7), graphs.Prefill(16),
 	graphs.Prefill(40), graphs.Prefill(100), graphs.Prefill(200)}
 
-// outcomes is what an engine with kernels gives for each of the shapes, several
-// times, eagerly and by a graph.
+// outcomes runs each of the shapes several times, alternately eagerly and by a graph, with the kernels in fatbin,
+// and returns each step's outcome. serial launches each kernel after the one before it has ended.
 func outcomes(t *testing.T, fatbin []byte, serial bool, times int) (all [][]byte) {
 	t.Helper()
 	d, err := gpu.New(0, fatbin)
@@ -65,17 +66,17 @@ func outcomes(t *testing.T, fatbin []byte, serial bool, times int) (all [][]byte
 	return all
 }
 
-// kernelsOf reads the kernels that make late-kernels built.
+// kernelsOf reads the fatbin of this name that make late-kernels built.
 func kernelsOf(t *testing.T, name string) []byte {
 	t.Helper()
 	fatbin, err := os.ReadFile("../../../.build/cuda/" + name + "/kernels.fatbin")
 	if err != nil {
-		t.Fatalf("this test wants the kernels of make late-kernels: %v", err)
+		t.Fatalf("this test needs the kernels of make late-kernels: %v", err)
 	}
 	return fatbin
 }
 
-// differing counts the outcomes that are not those of want.
+// differing returns the number of outcomes that differ from want.
 func differing(got, want [][]byte) (n int) {
 	for i := range want {
 		if !bytes.Equal(got[i], want[i]) {
@@ -85,9 +86,8 @@ func differing(got, want [][]byte) (n int) {
 	return n
 }
 
-// A kernel that begins before the one before it has ended reads nothing that is
-// not there: kernels that take their time give the bits of kernels that run one
-// after another. Where they do not wait, they do not.
+// PDL: a kernel that starts early reads nothing before pdl_wait that the kernel before it writes. Kernels with
+// inject_delay give the same bits as kernels that run one after another. Without pdl_wait they give others.
 func TestGPUDependentLaunchWaits(t *testing.T) {
 	const times = 6
 	want := outcomes(t, cuda.Fatbin, true, times)
@@ -96,11 +96,11 @@ func TestGPUDependentLaunchWaits(t *testing.T) {
 	}
 	late := kernelsOf(t, "late")
 	if n := differing(outcomes(t, late, false, times), want); n > 0 {
-		t.Errorf("%d of %d steps differ where kernels are late", n, len(want))
+		t.Errorf("%d of %d steps differ when kernels are late", n, len(want))
 	}
 	n := differing(outcomes(t, kernelsOf(t, "unwaited"), false, times), want)
-	t.Logf("%d of %d steps differ where kernels do not wait", n, len(want))
+	t.Logf("%d of %d steps differ when kernels do not wait", n, len(want))
 	if n == 0 {
-		t.Error("kernels that do not wait give the same bits: this test sees nothing")
+		t.Error("kernels that do not wait give the same bits, so this test proves nothing")
 	}
 }

@@ -15,8 +15,8 @@ import (
 	gpu "reel/kernels/device/cuda"
 )
 
-// A device-wide synchronise on another thread loses a capture, which is ended,
-// counted and tried again; the engine's own calls do not disturb it.
+// A device-wide synchronise on another thread invalidates a capture, which is then ended and counted. Synchronising
+// another stream does not disturb it.
 func TestGPUDeviceWideSynchroniseLosesACapture(t *testing.T) {
 	d := openGPU(t)
 	e := builtOn(t, d, defaults())
@@ -24,16 +24,17 @@ func TestGPUDeviceWideSynchroniseLosesACapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := func(call func() error) *graphs.Pool { // whose captures last until call has returned on another thread
-		p := graphs.NewPool(graphs.Options{Identity: e.identity(), MaxGraphs: 4, Budget: 1 << 30, Pass: func(s device.Stream, k graphs.Key) error {
+	pool := func(call func() error) *graphs.Pool { // its captures last until call has returned on another thread
+		pass := func(s device.Stream, k graphs.Key) error {
 			if err := e.pass(s, k); err != nil {
 				return err
 			}
 			done := make(chan error)
 			go func() { done <- call() }()
-			<-done // may fail: that is the other thread's affair
+			<-done // an error is expected on the other thread
 			return nil
-		}})
+		}
+		p := graphs.NewPool(graphs.Options{Identity: e.identity(), MaxGraphs: 4, Budget: 1 << 30, Pass: pass})
 		if _, err := p.Precapture(s, []graphs.Key{graphs.Decode(2)}, func(int, int) {}); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +52,7 @@ func TestGPUDeviceWideSynchroniseLosesACapture(t *testing.T) {
 	}
 }
 
-// The readiness detector names what a capture does not bear, on the GPU too.
+// On a GPU too, the readiness detector names calls that a capture does not allow.
 func TestGPUDetectorNamesTheFault(t *testing.T) {
 	d := openGPU(t)
 	elsewhere := device.NewHost(device.HostOptions{})
@@ -64,7 +65,7 @@ func TestGPUDetectorNamesTheFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	op := kernels.Fill{Data: b, Value: 1}
-	if err := s.Launch(op); err != nil { // the first time, a device looks its kernel up
+	if err := s.Launch(op); err != nil { // the first launch loads the kernel
 		t.Fatal(err)
 	}
 	for want, call := range map[string]func(device.Stream) error{
@@ -77,9 +78,11 @@ func TestGPUDetectorNamesTheFault(t *testing.T) {
 		"memory of a foreign device":   func(s device.Stream) error { return s.Launch(kernels.Fill{Data: foreign}) },
 		"allocation":                   func(device.Stream) error { _, err := d.Alloc(64); return err },
 	} {
-		report, err := graphs.Inspect(d, s, func(s device.Stream, _ graphs.Key) error { return errors.Join(s.Launch(op), call(s)) }, graphs.Decode(1))
+		pass := func(s device.Stream, _ graphs.Key) error { return errors.Join(s.Launch(op), call(s)) }
+		report, err := graphs.Inspect(d, s, pass, graphs.Decode(1))
 		faults := report.Faults()
-		if err != nil || want == "" && len(faults) > 0 || want != "" && !slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, ": "+want) }) {
+		named := slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, ": "+want) })
+		if err != nil || want == "" && len(faults) > 0 || want != "" && !named {
 			t.Errorf("wants %q, the detector names %q, %v", want, faults, err)
 		}
 	}
@@ -88,8 +91,8 @@ func TestGPUDetectorNamesTheFault(t *testing.T) {
 	}
 }
 
-// A graph of memory that steps no longer use is refused before anything runs.
-// With an identity that does not tell, it writes the old memory in silence.
+// A graph over memory that steps no longer use is refused before anything runs. With an identity that omits the
+// memory, the graph silently writes the old memory.
 func TestGPUStaleIdentity(t *testing.T) {
 	d := openGPU(t)
 	s, err := d.NewStream()
@@ -104,9 +107,8 @@ func TestGPUStaleIdentity(t *testing.T) {
 		"off": func() graphs.Identity { return graphs.Identity{} },
 	} {
 		current = before
-		p := graphs.NewPool(graphs.Options{Identity: identity(), MaxGraphs: 1, Budget: 1 << 30, Pass: func(s device.Stream, _ graphs.Key) error {
-			return s.Launch(kernels.Fill{Data: current, Value: 7})
-		}})
+		pass := func(s device.Stream, _ graphs.Key) error { return s.Launch(kernels.Fill{Data: current, Value: 7}) }
+		p := graphs.NewPool(graphs.Options{Identity: identity(), MaxGraphs: 1, Budget: 1 << 30, Pass: pass})
 		if err := errors.Join(s.Launch(kernels.Fill{Data: before}), s.Launch(kernels.Fill{Data: after})); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +129,7 @@ func TestGPUStaleIdentity(t *testing.T) {
 		case guard == "on" && (!errors.Is(launched, graphs.ErrIdentity) || old[0] != 0):
 			t.Errorf("guard on: %v, and the old memory holds %d", launched, old[0])
 		case guard == "off" && (launched != nil || old[0] != 7):
-			t.Errorf("guard off: %v, and the old memory holds %d: wants it written in silence", launched, old[0])
+			t.Errorf("guard off: %v, and the old memory holds %d, wants it written without an error", launched, old[0])
 		}
 		if err := p.Close(); err != nil {
 			t.Error(err)
@@ -138,9 +140,9 @@ func TestGPUStaleIdentity(t *testing.T) {
 	}
 }
 
-// moving is an engine on a GPU that the test drives, and a step of it that was
-// formed before the first page of its only request began to move. The copy comes
-// late, the place it goes to holds NaN until then, and so does the old place after.
+// moving is an engine on a GPU that the test drives, and a step that was formed before the first page of its only
+// request began to move. The copy is delayed. Its destination holds NaN until the copy is done, and its source
+// holds NaN afterwards.
 type moving struct {
 	*testEngine
 	d     *gpu.Device
@@ -156,10 +158,10 @@ func newMoving(t *testing.T) *moving {
 	commands, _, _ := m.takeCommands()
 	m.must(m.apply(commands, nil), m.formAndEnqueue(), m.completeStep())
 	m.batch = m.sched.Next()
-	m.must(m.stream.Synchronize()) // of the steps that may write the page
+	m.must(m.stream.Synchronize()) // for the steps that may write the page
 	late, err := d.Alloc(8 << 30)
 	m.must(err)
-	for range 40 { // 320 GiB to write: 70 ms and more
+	for range 40 { // writing 320 GiB takes at least 70 ms
 		m.must(m.copies.Launch(kernels.Fill{Data: late}))
 	}
 	m.must(m.apply([]command{{kind: relocate, handle: commands[0].handle}}, nil))
@@ -170,12 +172,12 @@ func newMoving(t *testing.T) *moving {
 	other, err := d.NewStream()
 	m.must(err, other.Launch(m.poison(m.moves[0].To)), other.Synchronize(), other.Destroy())
 	if done, err := m.moves[0].done.Done(); done || err != nil {
-		t.Fatalf("the copy did not come late: %v", err)
+		t.Fatalf("the copy was not delayed: %v", err)
 	}
 	return m
 }
 
-// moved is the request of which a page moves.
+// moved is the request that has a page moved.
 var moved = Request{Tokens: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, MaxTokens: 20, Sampling: sampled(9)}
 
 func (m *moving) must(errs ...error) {
@@ -188,10 +190,11 @@ func (m *moving) must(errs ...error) {
 // poison fills a page with NaN.
 func (m *moving) poison(page int32) kernels.Fill {
 	bytes := m.memory.KV.PageBytes()
-	return kernels.Fill{Data: m.memory.KV.Data.Slice(int64(page)*bytes, bytes), Value: 0x7fc07fc0} // bfloat16 NaN, twice
+	const nan = 0x7fc07fc0 // two of bfloat16
+	return kernels.Fill{Data: m.memory.KV.Data.Slice(int64(page)*bytes, bytes), Value: nan}
 }
 
-// launch enqueues the step as enqueue does, without the guards that are off.
+// launch enqueues the step as enqueue does, with only the guards that are set.
 func (m *moving) launch(rebuild, wait bool) {
 	m.t.Helper()
 	b := m.batch
@@ -199,7 +202,7 @@ func (m *moving) launch(rebuild, wait bool) {
 		m.sched.Rebuild(b)
 	}
 	if !rebuild {
-		m.must(m.copies.Synchronize()) // the place that it still names is used anew
+		m.must(m.copies.Synchronize()) // the source, which the step still names, is then reused
 	}
 	if wait {
 		m.must(m.stream.Wait(m.moves[0].done))
@@ -222,16 +225,16 @@ func (m *moving) finish() *sink {
 	return m.sink
 }
 
-// A step that is older than a move is rebuilt and waits for the copy: the tokens
-// are those of a run in which nothing moves. Without either guard they are not.
+// A step older than a move is rebuilt and waits for the copy: the tokens are those of a run without a move. If one
+// of the two guards is off, they are not.
 func TestGPUStepOlderThanAMove(t *testing.T) {
 	b := runOnGPU(t, defaults())
 	want := b.complete(moved)
 	for name, launch := range map[string]func(*moving){
-		"guarded":              func(m *moving) { m.must(m.enqueue(m.batch)) },
-		"guarded by hand":      func(m *moving) { m.launch(true, true) },
-		"stale":                func(m *moving) { m.launch(false, true) },
-		"page still in flight": func(m *moving) { m.launch(true, false) },
+		"guarded":           func(m *moving) { m.must(m.enqueue(m.batch)) },
+		"guarded by hand":   func(m *moving) { m.launch(true, true) },
+		"stale":             func(m *moving) { m.launch(false, true) },
+		"page still moving": func(m *moving) { m.launch(true, false) },
 	} {
 		m := newMoving(t)
 		launch(m)

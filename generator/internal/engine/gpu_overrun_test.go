@@ -10,8 +10,7 @@ import (
 	gpu "reel/kernels/device/cuda"
 )
 
-// As TestCheckFindsOverruns, with kernels that write past buffers of a GPU: in
-// products of few rows and of many.
+// TestGPUCheckFindsOverruns does as TestCheckFindsOverruns with kernels on a GPU, in GEMMs of few rows and of many.
 func TestGPUCheckFindsOverruns(t *testing.T) {
 	d, err := gpu.New(0, cuda.Fatbin)
 	if err != nil {

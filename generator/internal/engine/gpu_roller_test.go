@@ -17,8 +17,7 @@ import (
 	gpu "reel/kernels/device/cuda"
 )
 
-// The documents' systems broke after about 150 graphs. Here more than a thousand
-// live at once.
+// More than a thousand graphs exist at once. Other systems are reported to break after about 150.
 func TestGPUPassesTheCeilingOf150Graphs(t *testing.T) {
 	o := longPrompts()
 	o.MaxGraphs, o.Precapture = 2000, nil
@@ -27,7 +26,8 @@ func TestGPUPassesTheCeilingOf150Graphs(t *testing.T) {
 	}
 	e := builtOn(t, openGPU(t), o)
 	g := e.Stats().Graphs
-	t.Logf("%d graphs of the micro model live at once, %.2f ms each, %d bytes each; %.2f s", g.Live, g.CaptureMedianMS, g.GraphBytes, g.CaptureS)
+	t.Logf("%d graphs of the micro model live at once, %.2f ms each, %d bytes each; %.2f s",
+		g.Live, g.CaptureMedianMS, g.GraphBytes, g.CaptureS)
 	if g.Live < 1100 {
 		t.Errorf("%d graphs live, wants 1,100: %s", g.Live, g.Failure)
 	}
@@ -36,16 +36,16 @@ func TestGPUPassesTheCeilingOf150Graphs(t *testing.T) {
 	}
 }
 
-// longPrompts are options with a shape of prefill for each count up to 1,100.
+// longPrompts returns options with a prefill shape for each count up to 1,100.
 func longPrompts() Options {
 	o := defaults()
 	o.Chunk, o.Context, o.Pages, o.MaxBatch = 1100, 2048, 1024, 4
 	return o
 }
 
-// Ten thousand graphs go through a pool of 128 while requests run, and more than
-// a thousand captures fail in between: neither the device's memory nor ours
-// grows after the thousandth, and the requests get what they get alone.
+// Ten thousand graphs pass through a pool of 128 while requests run, and more than a thousand captures fail in
+// between. Neither the device's memory nor the host's grows after the thousandth graph, and the requests get the
+// same tokens each time.
 func TestGPURollsTenThousandGraphs(t *testing.T) {
 	o := longPrompts()
 	o.MaxGraphs, o.Precapture = 128, []int{}
@@ -64,7 +64,8 @@ func TestGPURollsTenThousandGraphs(t *testing.T) {
 	close(stop)
 	repeated := <-others + <-others
 	s := b.Stats()
-	t.Logf("device memory grew by %d bytes, resident memory by %d, between the 1,000th graph and the %d-th; %d captures failed, the last: %s",
+	t.Logf("device memory grew by %d bytes, resident memory by %d, between the 1,000th graph and the %d-th; "+
+		"%d captures failed, the last: %s",
 		grown, residentGrown, s.Graphs.Rolled, s.Graphs.Failed, s.Graphs.Failure)
 	t.Logf("%d steps, %d requests beside; %+v", s.Steps.Prefill+s.Steps.Decode, repeated, s.Graphs)
 	if grown > 0 || residentGrown > 8<<20 {
@@ -79,14 +80,13 @@ func TestGPURollsTenThousandGraphs(t *testing.T) {
 	}
 }
 
-// sweep sends prompts of 1 to longest tokens, in this order and over again, each
-// often enough to be wished for, until so many graphs were captured. A shape is
-// seldom covered so: what is live is shorter, or was left over by the last round.
+// sweep sends prompts of 1 to longest tokens, in this order and over again, each often enough to be captured, until
+// this number of graphs were captured. In this order a live graph seldom covers the next shape: most are shorter.
 func (b *testEngine) sweep(longest int, graphs uint64) {
 	b.t.Helper()
 	rolled, since := uint64(0), time.Now()
 	for n := 0; ; n++ {
-		for range grantedAfter {
+		for range missesToCapture {
 			if s := b.complete(Request{Tokens: make([]int32, 1+n%longest), MaxTokens: 1}); s.finish.Err != nil {
 				b.t.Fatal(s.finish.Err)
 			}
@@ -98,16 +98,16 @@ func (b *testEngine) sweep(longest int, graphs uint64) {
 		case g.Rolled > rolled:
 			rolled, since = g.Rolled, time.Now()
 		case time.Since(since) > 30*time.Second:
-			b.t.Fatalf("no graph came for 30 s: %+v", g)
+			b.t.Fatalf("no graph was captured for 30 s: %+v", g)
 		}
 	}
 }
 
-// grantedAfter is more often than a shape must be missed: counts may be halved in between.
-const grantedAfter = 3
+// missesToCapture is more than the misses that a capture needs, since counts may be halved in between.
+const missesToCapture = 3
 
-// repeat sends one request over and over, and counts how often. It must give the
-// same each time.
+// repeat sends one request until stop is closed, checks that its tokens are the same each time, and returns the
+// number of times.
 func (b *testEngine) repeat(stop <-chan struct{}) (n int) {
 	var first []Token
 	for ; ; n++ {
@@ -126,12 +126,12 @@ func (b *testEngine) repeat(stop <-chan struct{}) (n int) {
 	}
 }
 
-// failing is a device on whose last stream, the roller's, one of so many captures
-// fails: for a synchronise in it, a launch, or the upload, in turn.
+// failing is a device on which each every-th capture of the roller fails. The cause is, in rotation, a synchronise
+// during the capture, a launch, or the upload.
 type failing struct {
 	*gpu.Device
 	every   int
-	started bool // the engine has its streams
+	started bool // the engine has made its streams
 }
 
 func (d *failing) NewStream() (device.Stream, error) {
@@ -148,10 +148,10 @@ type failingStream struct {
 	captures atomic.Int64
 }
 
-// errForced is what a failing stream fails with, where the driver does not.
+// errForced is the error of a failing stream, unless the driver returns its own.
 var errForced = errors.New("forced")
 
-// fails tells whether the capture that is under way fails, and how: 0 to 2.
+// fails reports whether the current capture fails, and how: 0 to 2, as in failing.
 func (s *failingStream) fails() (how int, ok bool) {
 	n := int(s.captures.Load())
 	return n / s.every % 3, n%s.every == 0
@@ -183,7 +183,7 @@ func (s *failingStream) Upload(x device.Exec) error {
 	return s.Stream.Upload(x)
 }
 
-// used is the bytes of the GPU's memory that are in use.
+// used returns the bytes of the GPU's memory that are in use.
 func used(t *testing.T, d *gpu.Device) int64 {
 	t.Helper()
 	free, total, err := d.MemInfo()
@@ -193,7 +193,7 @@ func used(t *testing.T, d *gpu.Device) int64 {
 	return total - free
 }
 
-// resident is this process's memory in bytes, without what Go may give back.
+// resident returns this process's resident memory in bytes, after Go has returned its free memory.
 func resident(t *testing.T) int64 {
 	t.Helper()
 	debug.FreeOSMemory()

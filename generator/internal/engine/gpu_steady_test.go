@@ -16,7 +16,7 @@ import (
 	"reel/kernels/device/cuda/calls"
 )
 
-// count counts calls of the driver until the test ends.
+// count counts calls to the driver until the test ends.
 func count(t *testing.T) {
 	t.Helper()
 	if err := calls.Begin(); err != nil {
@@ -29,12 +29,12 @@ func count(t *testing.T) {
 	})
 }
 
-// window watches the engine's thread, on which its methods are called, while it
-// makes so many tokens: one a step.
+// window is a sink that counts calls and allocations between two of its tokens. Its methods run on the engine's
+// thread, and each step makes one token.
 type window struct {
 	idle
-	from, to        int // tokens
-	plant           func()
+	from, to        int    // token indices
+	plant           func() // called in the middle, if set
 	before, after   runtime.MemStats
 	watched, others calls.Counts
 }
@@ -54,21 +54,22 @@ func (w *window) Token(t Token) {
 	}
 }
 
-// idle is a sink that keeps nothing.
+// idle is a sink that discards tokens.
 type idle struct{ ended chan struct{} }
 
 func (idle) Token(Token)     {}
 func (i idle) Finish(Finish) { close(i.ended) }
 
-// mallocs is how many objects Go's allocator gave out in the window, to any thread.
+// mallocs returns the number of objects that all threads allocated in Go during the window.
 func (w *window) mallocs() uint64 { return w.after.Mallocs - w.before.Mallocs }
 
-// kindOf says what a function of the driver does, as far as a steady state must not.
+// kindOf returns the kind of a driver function that a steady state must not call; empty for any other.
 func kindOf(function string) string {
 	for _, k := range []struct{ kind, part string }{
 		{"synchronisation", "Synchronize"}, {"copy", "cuMemcpy"}, {"copy", "cuMemset"}, {"copy", "cuMemPrefetch"},
 		{"allocation", "Alloc"}, {"allocation", "Free"}, {"allocation", "Create"}, {"allocation", "Destroy"},
-		{"allocation", "cuMemMap"}, {"allocation", "cuMemUnmap"}, {"allocation", "HostRegister"}, {"capture", "Capture"}, {"graph", "Instantiate"},
+		{"allocation", "cuMemMap"}, {"allocation", "cuMemUnmap"}, {"allocation", "HostRegister"},
+		{"capture", "Capture"}, {"graph", "Instantiate"},
 	} {
 		if strings.Contains(function, k.part) {
 			return k.kind
@@ -77,14 +78,14 @@ func kindOf(function string) string {
 	return ""
 }
 
-// drawn samples with every filter, and reports no alternatives, which take memory.
+// withoutLogprobs samples with every filter but reports no alternatives, which allocate memory.
 func withoutLogprobs(seed uint64) Sampling {
 	s := sampled(seed)
 	s.Logprobs = 0
 	return s
 }
 
-// longContext runs an engine whose sequences may be long until the test ends.
+// longContext runs an engine with a long context until the test ends.
 func longContext(t *testing.T) *Engine {
 	t.Helper()
 	d, err := gpu.New(0, cuda.Fatbin)
@@ -114,7 +115,7 @@ func longContext(t *testing.T) *Engine {
 	return e
 }
 
-// steady has three streams of tokens run, and a window over a fourth.
+// steady runs three requests, and a window over a fourth. plant, if set, is called in the window's middle.
 func steady(t *testing.T, from, to int, plant func(e *Engine)) *window {
 	t.Helper()
 	e := longContext(t)
@@ -123,22 +124,26 @@ func steady(t *testing.T, from, to int, plant func(e *Engine)) *window {
 		w.plant = func() { plant(e) }
 	}
 	for i := range 3 {
-		r := Request{Tokens: make([]int32, 5), MaxTokens: to + 200, IgnoreEOS: true, Sampling: withoutLogprobs(uint64(i)), Sink: idle{make(chan struct{})}}
+		r := Request{Tokens: make([]int32, 5), MaxTokens: to + 200, IgnoreEOS: true,
+			Sampling: withoutLogprobs(uint64(i)), Sink: idle{make(chan struct{})}}
 		if _, err := e.Submit(&r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := e.Submit(&Request{Tokens: make([]int32, 5), MaxTokens: to + 100, IgnoreEOS: true, Sampling: withoutLogprobs(9), Sink: w}); err != nil {
+	fourth := Request{Tokens: make([]int32, 5), MaxTokens: to + 100, IgnoreEOS: true,
+		Sampling: withoutLogprobs(9), Sink: w}
+	if _, err := e.Submit(&fourth); err != nil {
 		t.Fatal(err)
 	}
 	<-w.ended
 	if w.watched["cuGraphLaunch"] < uint64(to-from) {
-		t.Fatalf("%d graphs were launched for %d tokens: CUPTI does not see the engine's thread: %v", w.watched["cuGraphLaunch"], to-from, w.watched)
+		t.Fatalf("%d graphs were launched for %d tokens: CUPTI does not see the engine's thread: %v",
+			w.watched["cuGraphLaunch"], to-from, w.watched)
 	}
 	return w
 }
 
-// faults are the kinds of what a steady state must not do, and how often it was done.
+// faults counts, by kind, the calls and allocations that a steady state must not make.
 func (w *window) faults() map[string]uint64 {
 	found := map[string]uint64{}
 	for _, counts := range []calls.Counts{w.watched, w.others} {
@@ -154,17 +159,18 @@ func (w *window) faults() map[string]uint64 {
 	return found
 }
 
-// Ten thousand steps of four sequences: the driver is asked to launch graphs and
-// to say when they are done, and for nothing else, on any thread; Go's allocator
-// gives out nothing.
+// In ten thousand steps of four sequences, all threads call the driver only to launch graphs and to learn when they
+// are done, and nothing is allocated in Go.
 func TestGPUSteadyState(t *testing.T) {
 	count(t)
 	w := steady(t, 200, 10200, nil)
-	t.Logf("%d steps; the engine's thread called %v, all others %v; %d Go allocations", w.to-w.from, w.watched, w.others, w.mallocs())
+	t.Logf("%d steps; the engine's thread called %v, all others %v; %d Go allocations",
+		w.to-w.from, w.watched, w.others, w.mallocs())
 	if found := w.faults(); len(found) > 0 {
 		t.Errorf("in %d steps: %v", w.to-w.from, found)
 	}
-	may := map[string]bool{"cuGraphLaunch": true, "cuCtxSetCurrent": true, "cuStreamWriteValue32_v2": true, "cuStreamQuery": true}
+	may := map[string]bool{"cuGraphLaunch": true, "cuCtxSetCurrent": true, "cuStreamWriteValue32_v2": true,
+		"cuStreamQuery": true}
 	for name, n := range w.watched {
 		if !may[name] {
 			t.Errorf("the engine's thread called %s %d times", name, n)
@@ -172,10 +178,10 @@ func TestGPUSteadyState(t *testing.T) {
 	}
 }
 
-var planted []byte // what a test allocates
+var planted []byte // allocated by a test
 
-// One call of each kind, planted in the middle, is found.
-func TestGPUSteadyStateFindsWhatIsPlanted(t *testing.T) {
+// One planted call of each kind is found.
+func TestGPUSteadyStateFindsPlantedCalls(t *testing.T) {
 	count(t)
 	must := func(err error) {
 		if err != nil {
@@ -184,12 +190,14 @@ func TestGPUSteadyStateFindsWhatIsPlanted(t *testing.T) {
 	}
 	for kind, c := range map[string]struct {
 		plant func(e *Engine)
-		want  map[string]uint64 // but for Go allocations, which the other plants may do too
+		want  map[string]uint64 // without Go allocations, which the other kinds may make too
 	}{
-		"allocation":      {func(e *Engine) { _, err := e.dev.Alloc(64); must(err) }, map[string]uint64{"allocation": 1, "copy": 1, "synchronisation": 1}}, // and is zeroed
+		"allocation": {func(e *Engine) { _, err := e.dev.Alloc(64); must(err) },
+			map[string]uint64{"allocation": 1, "copy": 1, "synchronisation": 1}}, // Alloc zeroes the memory
 		"synchronisation": {func(e *Engine) { must(e.stream.Synchronize()) }, map[string]uint64{"synchronisation": 1}},
-		"copy":            {func(e *Engine) { must(e.dev.Read(make([]byte, 4), e.memory.Logits().Slice(0, 4))) }, map[string]uint64{"copy": 1}},
-		"Go allocation":   {func(*Engine) { planted = make([]byte, 64) }, map[string]uint64{}},
+		"copy": {func(e *Engine) { must(e.dev.Read(make([]byte, 4), e.memory.Logits().Slice(0, 4))) },
+			map[string]uint64{"copy": 1}},
+		"Go allocation": {func(*Engine) { planted = make([]byte, 64) }, map[string]uint64{}},
 	} {
 		found := steady(t, 300, 500, c.plant).faults()
 		if kind == "Go allocation" && found[kind] < 1 {

@@ -30,7 +30,7 @@ func openGPU(t *testing.T) *gpu.Device {
 	return d
 }
 
-// builtOn makes an engine for the micro model on a GPU, which nobody runs yet.
+// builtOn makes an engine for the micro model on a GPU. The caller runs it.
 func builtOn(t *testing.T, d device.Device, o Options) *Engine {
 	t.Helper()
 	c := microConfig()
@@ -47,6 +47,7 @@ func builtOn(t *testing.T, d device.Device, o Options) *Engine {
 	return e
 }
 
+// runOnGPU runs an engine for the micro model on a GPU until the test ends.
 func runOnGPU(t *testing.T, o Options) *testEngine {
 	t.Helper()
 	e := builtOn(t, openGPU(t), o)
@@ -61,8 +62,8 @@ func runOnGPU(t *testing.T, o Options) *testEngine {
 	return b
 }
 
-// Alone, beside 31 others, padded, eagerly and while the roller works: the same
-// tokens and log-probabilities, bit for bit.
+// A request gives the same tokens and log-probabilities, bit for bit, alone and beside 31 others, with exact,
+// padded and rolled graphs, eagerly, and in other chunks.
 func TestGPUGivesTheSameTokens(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	request := Request{Tokens: tokens(r, 77), MaxTokens: 60, Sampling: sampled(7)}
@@ -90,7 +91,7 @@ func TestGPUGivesTheSameTokens(t *testing.T) {
 	}
 }
 
-// Every graph of the lattice: the pass is ready, replays equal the eager run.
+// For every graph of the lattice the pass can be captured, and replays equal the eager run.
 func TestGPUReplayEqualsEager(t *testing.T) {
 	o := defaults()
 	o.Pages = 64

@@ -10,19 +10,19 @@ import (
 	"reel/kernels/device"
 )
 
-// nanoConfig is a model so small that a step is nearly all bookkeeping.
+// nanoConfig is the shape of a model so small that a step is nearly all bookkeeping.
 func nanoConfig() model.Config {
 	return model.Config{Name: "llama", Vocab: 16, Hidden: 8, Inner: 8, Layers: 1, Heads: 1, KVHeads: 1, HeadDim: 8,
 		Context: 64, RMSNormEps: 1e-5, RoPETheta: 10000, TiedHead: true}
 }
 
-// nano are options for it: few slots, small pages, few graphs.
+// nano returns options for nanoConfig: few slots, small pages, few graphs.
 func nano() Options {
 	return Options{Context: 64, MaxBatch: 4, MaxQueue: 64, Chunk: 8, PageTokens: 4, Pages: 64,
 		Precapture: []int{4}, MaxGraphs: 4, GraphMemory: 4000}
 }
 
-// built is an engine of the nano model that nobody runs yet.
+// built returns an engine of the nano model. The caller runs it.
 func built(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) *testEngine {
 	t.Helper()
 	b, err := tryBuild(t, host, o, wrap)
@@ -32,8 +32,9 @@ func built(t *testing.T, host device.HostOptions, o Options, wrap func(device.De
 	return b
 }
 
-// tryBuild is built, for starts that may fail. The device is the bench's at any rate.
-func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) (*testEngine, error) {
+// tryBuild is built for starts that may fail. The testEngine has its device even then.
+func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) (
+	*testEngine, error) {
 	t.Helper()
 	host.Workers, host.GraphBytes = 1, 1000
 	h := device.NewHost(host)
@@ -51,10 +52,10 @@ func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device
 	return b, err
 }
 
-// run runs the engine; finish ends it.
+// run runs the engine on a goroutine of its own; finish ends it.
 func (b *testEngine) run() { go func() { b.ended <- b.Run() }() }
 
-// finish stops the engine, and checks what it left on the device.
+// finish stops the engine, checks that it freed its device memory, and returns Run's error.
 func (b *testEngine) finish() error {
 	b.t.Helper()
 	b.Stop()
@@ -63,7 +64,7 @@ func (b *testEngine) finish() error {
 	return err
 }
 
-// wait is Run's error.
+// wait waits for Run's error.
 func (b *testEngine) wait() error {
 	b.t.Helper()
 	select {
@@ -75,7 +76,7 @@ func (b *testEngine) wait() error {
 	}
 }
 
-// returned checks that the device holds the weights and nothing else.
+// returned checks that the device holds only what it held before the engine: the weights.
 func (b *testEngine) returned() {
 	b.t.Helper()
 	if left := b.h.Live(); left != b.weights {
@@ -83,10 +84,10 @@ func (b *testEngine) returned() {
 	}
 }
 
-// patience is after how long a test calls what it waits for a deadlock.
+// patience is how long a test waits before it reports a deadlock.
 const patience = 60 * time.Second
 
-// must waits for the end of a request.
+// must waits until the request has ended.
 func (s *sink) must(t *testing.T) *sink {
 	t.Helper()
 	select {
@@ -97,7 +98,7 @@ func (s *sink) must(t *testing.T) *sink {
 	return s
 }
 
-// asked are requests, and what each gives alone, launched op by op.
+// asked holds requests and the tokens that each gives alone, launched op by op.
 type asked struct {
 	requests []Request
 	alone    [][]Token
@@ -112,7 +113,8 @@ func ask(t *testing.T, r *rand.Rand, n, maxPrompt, maxTokens int) *asked {
 	b.run()
 	a := &asked{}
 	for i := range n {
-		q := Request{Tokens: make([]int32, 1+r.IntN(maxPrompt)), MaxTokens: 1 + maxTokens/2 + r.IntN(maxTokens/2), Sampling: sampled(uint64(i))}
+		q := Request{Tokens: make([]int32, 1+r.IntN(maxPrompt)), MaxTokens: 1 + maxTokens/2 + r.IntN(maxTokens/2),
+			Sampling: sampled(uint64(i))}
 		for j := range q.Tokens {
 			q.Tokens[j] = int32(r.IntN(16))
 		}
@@ -124,8 +126,8 @@ func ask(t *testing.T, r *rand.Rand, n, maxPrompt, maxTokens int) *asked {
 	return a
 }
 
-// check compares what request i got with what it gets alone. One that was cut
-// short has got the beginning of it.
+// check compares the tokens in s with those that request i gets alone: all of them if whole is set, else the first
+// ones.
 func (a *asked) check(t *testing.T, i int, s *sink, whole bool) {
 	t.Helper()
 	want := a.alone[i]
@@ -138,7 +140,7 @@ func (a *asked) check(t *testing.T, i int, s *sink, whole bool) {
 	}
 }
 
-// seeded is a source that says its seed where the test fails.
+// seeded returns a random source, and logs its seed if the test fails.
 func seeded(t *testing.T) *rand.Rand {
 	seed := rand.Uint64()
 	t.Cleanup(func() {

@@ -10,11 +10,11 @@ import (
 	"reel/kernels/device"
 )
 
-// planter is a device on which an op writes one element to where it must not.
+// planter is a device on which one op also writes an element outside its buffers.
 type planter struct {
 	device.Device
-	of    string // the op
-	where func(op device.Op) device.Buffer
+	of    string                           // the op's kernel
+	where func(op device.Op) device.Buffer // the element
 }
 
 func (p *planter) NewStream() (device.Stream, error) {
@@ -22,7 +22,7 @@ func (p *planter) NewStream() (device.Stream, error) {
 	return &plantingStream{s, p}, err
 }
 
-// Trace shows nothing: the readiness detector is not to see what is planted.
+// Trace hides all calls, so that the readiness detector does not report the planted launch.
 func (p *planter) Trace(func(device.Call)) {}
 
 type plantingStream struct {
@@ -38,23 +38,34 @@ func (s *plantingStream) Launch(op device.Op) error {
 	return err
 }
 
-// beside is the element of 4 bytes that lies so many bytes from the beginning of b, outside of b too.
+// beside returns the 4 bytes at an offset from b's beginning, which may lie outside b.
 func beside(b device.Buffer, offset int64) device.Buffer {
 	number, id, at := b.Handle()
 	return device.NewBuffer(number, id, at+offset+4).Slice(at+offset, 4)
 }
 
-// overruns are one-element overruns of a pass, and what they are reported as.
+// overruns are overruns of one element in a pass, and a part of the error that reports each.
 var overruns = []struct {
 	name, of string
 	where    func(op device.Op) device.Buffer
 	want     string
 }{
 	{"none", "qkv", func(op device.Op) device.Buffer { return op.(kernels.QKV).Out.Slice(0, 4) }, ""},
-	{"past activations", "embed", func(op device.Op) device.Buffer { x := op.(kernels.Embed).X; return beside(x, x.Bytes()) }, "0 bytes past its end"},
-	{"before activations", "attend", func(op device.Op) device.Buffer { return beside(op.(kernels.Attend).Out, -4) }, "0 bytes before its beginning"},
-	{"past a weight", "head", func(op device.Op) device.Buffer { w := op.(kernels.Head).W.Data; return beside(w, w.Bytes()) }, "0 bytes past its end"},
-	{"past the results", "sample", func(op device.Op) device.Buffer { r := op.(kernels.Sample).Results; return beside(r, r.Bytes()) }, "0 bytes past its end"},
+	{"past activations", "embed", func(op device.Op) device.Buffer {
+		x := op.(kernels.Embed).X
+		return beside(x, x.Bytes())
+	}, "0 bytes past its end"},
+	{"before activations", "attend", func(op device.Op) device.Buffer {
+		return beside(op.(kernels.Attend).Out, -4)
+	}, "0 bytes before its beginning"},
+	{"past a weight", "head", func(op device.Op) device.Buffer {
+		w := op.(kernels.Head).W.Data
+		return beside(w, w.Bytes())
+	}, "0 bytes past its end"},
+	{"past the results", "sample", func(op device.Op) device.Buffer {
+		r := op.(kernels.Sample).Results
+		return beside(r, r.Bytes())
+	}, "0 bytes past its end"},
 	{"past a layer's values in a page", "qkv", func(op device.Op) device.Buffer {
 		kv := op.(kernels.QKV).KV
 		return beside(kv.Data, kv.PageBytes()+kv.PageBytes()/int64(kv.Layers)*int64(op.(kernels.QKV).Layer+1))
@@ -65,7 +76,7 @@ var overruns = []struct {
 	}, "KV page 1, between the layers -1 and 0"},
 }
 
-// checkPlanted checks a micro model on dev, where each of the overruns in turn is planted.
+// checkPlanted runs Check for the micro model c on dev, once for each of overruns.
 func checkPlanted(t *testing.T, dev device.Device, c model.Config, o Options) {
 	t.Helper()
 	for _, planted := range overruns {
@@ -80,7 +91,10 @@ func checkPlanted(t *testing.T, dev device.Device, c model.Config, o Options) {
 		}
 		checked := 0
 		err = e.Check(func(Checked, error) { checked++ })
-		if found := errors.Is(err, device.ErrOverrun); found != (planted.want != "") || found && !strings.Contains(err.Error(), planted.want) || !found && err != nil || checked == 0 {
+		found := errors.Is(err, device.ErrOverrun)
+		right := found && planted.want != "" && strings.Contains(err.Error(), planted.want) ||
+			!found && planted.want == "" && err == nil
+		if !right || checked == 0 {
 			t.Errorf("%s: %v, wants %q", planted.name, err, planted.want)
 		}
 		if err := e.Close(); err != nil && !errors.Is(err, device.ErrOverrun) {
@@ -89,8 +103,8 @@ func checkPlanted(t *testing.T, dev device.Device, c model.Config, o Options) {
 	}
 }
 
-// On a guarded device a check reports one element written past a buffer, or past
-// a layer of a KV page, eagerly and in a replay; and nothing where none is.
+// On a guarded device Check reports one element that was written outside a buffer or outside a layer of a KV page.
+// It reports nothing if every write is inside.
 func TestCheckFindsOverruns(t *testing.T) {
 	h := device.NewHost(device.HostOptions{Workers: 1, GraphBytes: 1000})
 	t.Cleanup(h.Close)

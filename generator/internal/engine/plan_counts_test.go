@@ -9,7 +9,7 @@ import (
 	"reel/protocol"
 )
 
-// Done.graphs tells how each step of a request was launched; each kind is forced.
+// Done.graphs counts how a request's steps were launched. Each kind of launch is forced here.
 func TestDoneCountsEachKindOfStep(t *testing.T) {
 	five := Request{Tokens: make([]int32, 5), MaxTokens: 4} // one prefill step of 5, three decode steps of 1
 	for name, c := range map[string]struct {
@@ -32,11 +32,13 @@ func TestDoneCountsEachKindOfStep(t *testing.T) {
 			t.Errorf("%s: %+v, wants %+v", name, got, c.want)
 		}
 		s := b.Stats()
-		if g := s.Graphs; s.Steps.Graphs != c.want || int(g.Exact) != c.want.Precaptured || int(g.Padded) != c.want.Padded || int(g.Eager) != c.want.Eager {
+		g := s.Graphs
+		if s.Steps.Graphs != c.want || int(g.Exact) != c.want.Precaptured || int(g.Padded) != c.want.Padded ||
+			int(g.Eager) != c.want.Eager {
 			t.Errorf("%s: status says %+v, %+v", name, s.Steps.Graphs, s.Graphs)
 		}
 		b.Stop()
-		_ = b.wait() // with the error of the roller that is off
+		_ = b.wait() // the roller could not start, so there is an error
 		b.returned()
 	}
 }
@@ -52,7 +54,7 @@ func TestDoneCountsRolledSteps(t *testing.T) {
 			break
 		}
 		if g != (protocol.Graphs{Eager: 1}) || time.Now().After(deadline) {
-			t.Fatalf("a prompt in no graph of the start: %+v", g)
+			t.Fatalf("a prompt without a graph of the start: %+v", g)
 		}
 	}
 	if s := b.Stats(); s.Graphs.Rolled == 0 || s.Steps.Graphs.Rolled != 1 {
@@ -63,16 +65,16 @@ func TestDoneCountsRolledSteps(t *testing.T) {
 	}
 }
 
-// Without a roller a shape that has no graph never gets one, and the end waits
-// for nobody.
+// Without a roller a shape without a graph never gets one, and the engine ends.
 func TestNoRollerCapturesNothing(t *testing.T) {
 	o := nano()
 	o.NoRoller, o.Precapture = true, []int{4}
 	b := built(t, device.HostOptions{}, o, nil)
 	b.run()
 	for range 20 {
-		if g := b.complete(Request{Tokens: make([]int32, 7), MaxTokens: 1}).finish.Graphs; g != (protocol.Graphs{Eager: 1}) {
-			t.Fatalf("a prompt in no graph of the start: %+v", g)
+		g := b.complete(Request{Tokens: make([]int32, 7), MaxTokens: 1}).finish.Graphs
+		if g != (protocol.Graphs{Eager: 1}) {
+			t.Fatalf("a prompt without a graph of the start: %+v", g)
 		}
 	}
 	if s := b.Stats().Graphs; s.Rolled != 0 || s.Roller != "off" || s.CaptureRequests != 1 || s.CaptureS <= 0 {
@@ -83,11 +85,13 @@ func TestNoRollerCapturesNothing(t *testing.T) {
 	}
 }
 
-// Status tells what the graphs of the start took: time and device memory.
-func TestStatusTellsWhatTheStartTook(t *testing.T) {
+// Stats reports the time and the device memory that the graphs of the start took.
+func TestStatsReportTheStartsCaptures(t *testing.T) {
 	const delay = 2 * time.Millisecond
 	b := built(t, device.HostOptions{CaptureDelay: delay}, nano(), nil)
-	if g := b.Stats().Graphs; g.Precaptured != 4 || g.CaptureS < 0.008 || g.CaptureMedianMS < 2 || g.CaptureMedianMS > 500*g.CaptureS || g.GraphBytes != 1000 {
+	g := b.Stats().Graphs
+	if g.Precaptured != 4 || g.CaptureS < 0.008 || g.CaptureMedianMS < 2 || g.CaptureMedianMS > 500*g.CaptureS ||
+		g.GraphBytes != 1000 {
 		t.Errorf("%+v, wants 4 graphs of 1,000 bytes and at least %v each", g, delay)
 	}
 	if err := b.Close(); err != nil {
@@ -95,7 +99,7 @@ func TestStatusTellsWhatTheStartTook(t *testing.T) {
 	}
 }
 
-// noRoller is a device on which the roller's stream, the third, cannot be made.
+// noRoller returns a device that fails to make a third stream, which is the roller's.
 func noRoller(d device.Device) device.Device { return &twoStreams{Device: d} }
 
 type twoStreams struct {
@@ -110,18 +114,18 @@ func (d *twoStreams) NewStream() (device.Stream, error) {
 	return d.Device.NewStream()
 }
 
-// Eight pages and sixteen clients: all complete, none wrong. Each takes two to
-// eight pages, so that most of them have a slot and must wait for pages.
+// Sixteen requests share eight pages: all complete, none wrong. Each takes one to eight pages, so most wait for
+// pages although slots are free.
 func TestEightPagesSixteenClients(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	a := ask(t, r, 16, 30, 30)
 	o := nano()
 	o.Pages, o.PageTokens, o.MaxBatch = 8, 8, 16
 	b := built(t, device.HostOptions{}, o, nil)
-	used := 0
-	b.h.Trace(func(c device.Call) { // of a step's end, on the engine's thread
+	running := 0                    // at once, at most
+	b.h.Trace(func(c device.Call) { // a step records its event on the engine's thread
 		if c.Kind == device.CallRecord {
-			used = max(used, b.sched.Running())
+			running = max(running, b.sched.Running())
 		}
 	})
 	b.run()
@@ -137,7 +141,7 @@ func TestEightPagesSixteenClients(t *testing.T) {
 		t.Error(err)
 	}
 	b.baseline()
-	if used < 2 || used == len(sinks) {
-		t.Errorf("%d ran at once: pages were not shared, or not few", used)
+	if running < 2 || running == len(sinks) {
+		t.Errorf("%d ran at once: either pages were not shared, or there were enough", running)
 	}
 }

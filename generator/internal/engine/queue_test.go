@@ -11,8 +11,8 @@ import (
 	"reel/protocol"
 )
 
-// One user with 50 times another's requests leaves the other at least 80% of an equal share: that
-// one has four at a time for two places, so that one of them waits while another's sender wakes up.
+// A user with 50 times another's requests leaves the other at least 80% of an equal share. The other has four
+// requests for two slots, so that one always waits while the sender of another wakes up.
 func TestUsersHaveEqualShares(t *testing.T) {
 	o := defaults()
 	o.MaxBatch, o.MaxQueue = 2, 400
@@ -36,14 +36,14 @@ func TestUsersHaveEqualShares(t *testing.T) {
 		})
 	}
 	all.Wait()
-	mine, theirs := done[2].Load(), done[1].Load()-200 // what was in the queue at the end is served too
+	mine, theirs := done[2].Load(), done[1].Load()-200 // the 200 in the queue at the end are served too
 	if share := 2 * float64(mine) / float64(mine+theirs); share < 0.8 {
 		t.Errorf("%d requests against %d: %.2f of a half", mine, theirs, share)
 	}
 	b.baseline()
 }
 
-// A user whose queue is full is refused; another is not.
+// A user that has filled its half of the queue is refused; another user is not.
 func TestFullQueueIsItsUsers(t *testing.T) {
 	o := defaults()
 	o.MaxBatch, o.MaxQueue = 1, 4
@@ -55,7 +55,7 @@ func TestFullQueueIsItsUsers(t *testing.T) {
 		s, _ := b.submit(Request{Tokens: []int32{1}, MaxTokens: 1, User: 1})
 		queued = append(queued, s)
 	}
-	// Of the four places that are left the second may take two, a third one.
+	// Of the four places left in the queue, the second user may take two and the third one.
 	for _, u := range []struct {
 		user   uint32
 		places int
@@ -64,7 +64,8 @@ func TestFullQueueIsItsUsers(t *testing.T) {
 			s, _ := b.submit(Request{Tokens: []int32{1}, MaxTokens: 1, User: u.user})
 			queued = append(queued, s)
 		}
-		if _, err := b.Submit(&Request{Tokens: []int32{1}, MaxTokens: 1, User: u.user, Sink: newSink()}); !errors.Is(err, ErrBusy) {
+		_, err := b.Submit(&Request{Tokens: []int32{1}, MaxTokens: 1, User: u.user, Sink: newSink()})
+		if !errors.Is(err, ErrBusy) {
 			t.Errorf("user %d after %d more: %v, wants ErrBusy", u.user, u.places, err)
 		}
 	}
@@ -75,9 +76,8 @@ func TestFullQueueIsItsUsers(t *testing.T) {
 	b.baseline()
 }
 
-// Beside a user that takes every page it can get and all of its queue, another's
-// request runs at once, however often it comes. Without a reserve it waits for one
-// of the first user's to end.
+// Beside a user that takes every page and queue place that it can get, another user's requests run at once, each
+// time. Without a reserve they wait until one of the first user's requests ends.
 func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
 	for _, guarded := range []bool{true, false} {
 		o := defaults()
@@ -87,7 +87,7 @@ func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
 		}
 		slow := func() time.Duration { return 50 * time.Microsecond }
 		b := startOn(t, device.HostOptions{Workers: 2, GraphBytes: 1000, Delay: slow}, o, nil)
-		long := Request{Tokens: []int32{1}, MaxTokens: 264, User: 1} // takes 33 pages
+		long := Request{Tokens: []int32{1}, MaxTokens: 264, User: 1} // 33 pages
 		hog, h := b.submit(long)
 		<-hog.first
 		hogs := []Handle{h}
@@ -102,15 +102,15 @@ func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
 		select {
 		case <-hog.ended:
 			if guarded {
-				t.Error("another user's requests came after one of 264 tokens")
+				t.Error("another user's requests waited for one of 264 tokens")
 			}
 		default:
 			if !guarded {
-				t.Error("another user's requests found pages where all were taken")
+				t.Error("another user's requests found pages although all were taken")
 			}
 		}
 		if r := b.Stats().Reserve; guarded && r != (protocol.Reserve{Slots: 1, Pages: 2, Tokens: 16}) {
-			t.Errorf("status tells of %+v", r)
+			t.Errorf("status reports %+v", r)
 		}
 		for _, h := range hogs {
 			b.Cancel(h)
@@ -119,16 +119,15 @@ func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
 	}
 }
 
-// What a user may queue depends on the places that it could take: those of the
-// reserve are for users that run nothing.
-func TestReserveIsNoPartOfAQueue(t *testing.T) {
+// The slots of the reserve count as free only for a user that runs nothing.
+func TestFreeSlotsOfAUser(t *testing.T) {
 	e := &Engine{opts: Options{MaxBatch: 4, Reserve: 2}}
 	for _, c := range []struct{ running, mine, want int }{
 		{0, 0, 4}, {3, 3, 1}, {4, 4, 0}, {4, 0, 1}, {5, 1, 0}, {5, 0, 1}, {6, 0, 0},
 	} {
 		e.stats.Requests.Running = c.running
 		if got := e.freeSlots(tally{running: c.mine}); got != c.want {
-			t.Errorf("%d run, %d of the user's: %d places are free to it, wants %d", c.running, c.mine, got, c.want)
+			t.Errorf("%d run, %d of the user's: %d slots are free to it, wants %d", c.running, c.mine, got, c.want)
 		}
 	}
 }

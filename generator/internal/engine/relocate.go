@@ -39,7 +39,7 @@ func (e *Engine) relocate(q *scheduler.Sequence, index int) error {
 	return e.copies.Record(done)
 }
 
-// finishMoves ends the moves whose copies are done. One stream copies all pages, so moves finish in the order in
+// finishMoves ends the moves that have been copied. One stream copies all pages, so moves finish in the order in
 // which they began.
 func (e *Engine) finishMoves() error {
 	for len(e.moves) > 0 {

@@ -8,7 +8,7 @@ import (
 	"reel/kernels/device"
 )
 
-// lattice is an engine of the nano model with the whole default lattice.
+// lattice returns an engine of the nano model with the whole default lattice.
 func lattice(t *testing.T) *testEngine {
 	t.Helper()
 	o := nano()
@@ -24,9 +24,8 @@ func lattice(t *testing.T) *testEngine {
 	return b
 }
 
-// Every graph of the default lattice gives the bits of the eager run at the
-// unpadded shape, over poisoned memory, and the readiness detector finds no
-// fault in the real pass.
+// Every graph of the default lattice gives the same bits as the eager run at the unpadded shape, over poisoned
+// memory, and the readiness detector finds no fault in the pass.
 func TestReplayEqualsEagerForEveryKey(t *testing.T) {
 	b := lattice(t)
 	var keys, verified int
@@ -41,23 +40,23 @@ func TestReplayEqualsEagerForEveryKey(t *testing.T) {
 		}
 	})
 	want := len(graphs.Lattice(graphs.DefaultCounts(64), 64, 32))
-	if err != nil || keys != want || verified != 2*want-2 { // one token has no smaller shape
+	if err != nil || keys != want || verified != 2*want-2 { // a shape of one token has no padded replay
 		t.Errorf("%v after %d of %d keys, %d replays verified", err, keys, want, verified)
 	}
 }
 
-// With a pass that computes with its padding, and with one whose captured shape
-// is not the launched one, the comparison fails.
+// The comparison fails for a pass that depends on its padding, and for one that was captured in another shape than
+// it is launched in.
 func TestReplayThatDiffersIsFound(t *testing.T) {
 	for name, pass := range map[string]func(b *testEngine, s device.Stream, k graphs.Key) error{
-		"computes with its padding": func(b *testEngine, s device.Stream, k graphs.Key) error {
+		"depends on its padding": func(b *testEngine, s device.Stream, k graphs.Key) error {
 			if err := b.pass(s, k); err != nil {
 				return err
 			}
 			return s.Launch(leakOp{b.memory.Logits(), k.Tokens()})
 		},
 		"captures less than it launches": func(b *testEngine, s device.Stream, k graphs.Key) error {
-			if b.sched == nil && k.Tokens() > 1 { // while it captures
+			if b.sched == nil && k.Tokens() > 1 { // during the capture
 				k = graphs.Prefill(k.Tokens() - 1)
 			}
 			return b.pass(s, k)
@@ -81,7 +80,7 @@ func TestReplayThatDiffersIsFound(t *testing.T) {
 	}
 }
 
-// leakOp lets the number of rows of a pass into its result.
+// leakOp adds the pass's number of rows to its first logit.
 type leakOp struct {
 	Logits device.Buffer
 	Rows   int

@@ -12,13 +12,13 @@ import (
 	"reel/kernels/device"
 )
 
-// microConfig is a model small enough for the race detector.
+// microConfig is the shape of a model small enough for the race detector.
 func microConfig() model.Config {
 	return model.Config{Name: "llama", Vocab: 96, Hidden: 32, Inner: 48, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 8,
 		Context: 512, RMSNormEps: 1e-5, RoPETheta: 10000, TiedHead: true}
 }
 
-// randomTensors makes up any tensor that is asked for, always the same.
+// randomTensors makes the tensors of a model, with values that depend on the name alone.
 type randomTensors struct{ c model.Config }
 
 func (r randomTensors) Tensor(name string) (weights.Tensor, error) {
@@ -53,25 +53,29 @@ func randomTensor(name string, shape []int) weights.Tensor {
 	return weights.Tensor{Name: name, DType: weights.BF16, Shape: shape, Data: data}
 }
 
-// testEngine is an engine on the host that runs until the test ends.
+// testEngine is an engine on the host device.
 type testEngine struct {
 	*Engine
 	t       *testing.T
 	h       *device.Host
 	ended   chan error
-	weights device.Live // what was on the device before the engine
+	weights device.Live // the device's memory before the engine was made
 }
 
+// defaults returns options for microConfig.
 func defaults() Options {
-	return Options{Context: 512, MaxBatch: 32, MaxQueue: 64, Chunk: 32, PageTokens: 8, Pages: 512, MaxGraphs: 200, GraphMemory: 1 << 30}
+	return Options{Context: 512, MaxBatch: 32, MaxQueue: 64, Chunk: 32, PageTokens: 8, Pages: 512,
+		MaxGraphs: 200, GraphMemory: 1 << 30}
 }
 
+// start runs an engine of the micro model until the test ends. wrap, if not nil, wraps its device.
 func start(t *testing.T, o Options, wrap func(device.Device) device.Device, eos ...int32) *testEngine {
 	t.Helper()
 	return startOn(t, device.HostOptions{Workers: 2, GraphBytes: 1000}, o, wrap, eos...)
 }
 
-func startOn(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device, eos ...int32) *testEngine {
+func startOn(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device,
+	eos ...int32) *testEngine {
 	t.Helper()
 	h := device.NewHost(host)
 	c := microConfig()
@@ -102,13 +106,13 @@ func startOn(t *testing.T, host device.HostOptions, o Options, wrap func(device.
 	return b
 }
 
-// sink gathers what comes of a request.
+// sink collects a request's tokens and its end.
 type sink struct {
 	mu     sync.Mutex
 	tokens []Token
 	finish Finish
-	ended  chan struct{}
-	first  chan struct{}
+	ended  chan struct{} // closed by Finish
+	first  chan struct{} // closed by the first token
 }
 
 func newSink() *sink { return &sink{ended: make(chan struct{}), first: make(chan struct{})} }
@@ -147,6 +151,7 @@ func (b *testEngine) completeStep() error {
 	return b.handOut(step)
 }
 
+// complete submits a request and waits until it has ended.
 func (b *testEngine) complete(r Request) *sink {
 	b.t.Helper()
 	s, _ := b.submit(r)
@@ -154,7 +159,7 @@ func (b *testEngine) complete(r Request) *sink {
 	return s
 }
 
-// baseline waits until nothing runs, and checks that nothing was kept.
+// baseline waits until no request runs or waits and no page is in use.
 func (b *testEngine) baseline() {
 	b.t.Helper()
 	for range 1000 {
@@ -163,9 +168,10 @@ func (b *testEngine) baseline() {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	b.t.Fatalf("something was kept: %+v", b.Stats())
+	b.t.Fatalf("not everything was freed: %+v", b.Stats())
 }
 
+// tokens returns n random tokens of the micro model's vocabulary.
 func tokens(r *rand.Rand, n int) []int32 {
 	t := make([]int32, n)
 	for i := range t {
@@ -174,16 +180,18 @@ func tokens(r *rand.Rand, n int) []int32 {
 	return t
 }
 
+// sampled samples with every filter on.
 func sampled(seed uint64) Sampling {
 	return Sampling{Temperature: 0.9, TopK: 30, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.2, Seed: seed, Logprobs: 3}
 }
 
-// besideOthers completes a request beside 31 random ones, and waits for all.
+// besideOthers completes a request beside 31 random ones, and waits for all of them.
 func (b *testEngine) besideOthers(r *rand.Rand, request Request) *sink {
 	b.t.Helper()
 	var others []*sink
 	for i := range 31 {
-		s, _ := b.submit(Request{Tokens: tokens(r, 1+r.IntN(90)), MaxTokens: 1 + r.IntN(80), Sampling: sampled(uint64(i))})
+		s, _ := b.submit(Request{Tokens: tokens(r, 1+r.IntN(90)), MaxTokens: 1 + r.IntN(80),
+			Sampling: sampled(uint64(i))})
 		others = append(others, s)
 	}
 	beside := b.complete(request)
@@ -197,12 +205,12 @@ func sameToken(a, b Token) bool {
 	return a.ID == b.ID && a.Logprob == b.Logprob && a.Index == b.Index && slices.Equal(a.Top, b.Top)
 }
 
-// counting is a device whose streams count launches by kernel.
+// counting is a device that counts launches by kernel.
 type counting struct {
 	device.Device
 	mu     sync.Mutex
 	counts map[string]int
-	err    error // returned by every launch from the moment it is set
+	err    error // if set, returned by every launch
 }
 
 func (c *counting) NewStream() (device.Stream, error) {

@@ -9,7 +9,7 @@ import (
 	"reel/kernels/device"
 )
 
-// schedules is how many random schedules the same requests meet.
+// schedules is the number of random schedules that the same requests run in.
 func schedules() int {
 	if testing.Short() {
 		return 150
@@ -17,9 +17,8 @@ func schedules() int {
 	return 1000
 }
 
-// A request gives the same tokens and log-probabilities, bit for bit, whatever
-// batch, bucket, padding, eager fallback, roller timing, neighbour or move of a
-// page it meets.
+// A request gives the same tokens and log-probabilities, bit for bit, with any batch, bucket, padding, eager
+// fallback, timing of the roller, neighbours and moves of its pages.
 func TestAnyScheduleGivesTheSameTokens(t *testing.T) {
 	r := seeded(t)
 	a := ask(t, r, 24, 14, 14)
@@ -35,18 +34,17 @@ func TestAnyScheduleGivesTheSameTokens(t *testing.T) {
 		}
 	}
 	if kinds.precaptured == 0 || kinds.rolled == 0 || kinds.padded == 0 || kinds.eager == 0 || kinds.moved == 0 {
-		t.Errorf("some kind of step was never met: %+v", kinds)
+		t.Errorf("some kind of step never ran: %+v", kinds)
 	}
 }
 
-// schedule runs some of the requests in an engine of random bounds, and tells
-// how many pages were moved.
+// schedule runs some of the requests in an engine with random options, and returns how many pages were moved.
 func (a *asked) schedule(t *testing.T, r *rand.Rand) (b *testEngine, moved int) {
 	o, host := randomBounds(r)
 	b = built(t, host, o, nil)
 	b.h.Trace(func(c device.Call) {
 		if _, ok := c.Op.(kernels.CopyPage); ok {
-			moved++ // on the engine's thread alone
+			moved++ // runs on the engine's thread only
 		}
 	})
 	b.run()
@@ -85,7 +83,7 @@ func (a *asked) schedule(t *testing.T, r *rand.Rand) (b *testEngine, moved int) 
 	return b, moved
 }
 
-// randomBounds are bounds that a whole schedule fits in, more or less tightly.
+// randomBounds returns random options, with which every request of a schedule can complete.
 func randomBounds(r *rand.Rand) (Options, device.HostOptions) {
 	o := Options{Context: 64, MaxBatch: 1 + r.IntN(6), MaxQueue: 64, Chunk: 1 + r.IntN(16), PageTokens: 1 + r.IntN(9)}
 	o.Reserve, o.ReservePages = r.IntN(3), r.IntN(4)

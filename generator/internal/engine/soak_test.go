@@ -11,7 +11,7 @@ import (
 	"reel/kernels/device"
 )
 
-// soakSteps is how many steps TestMillionSteps takes; REEL_SOAK_STEPS sets it.
+// soakSteps returns the number of steps of TestMillionSteps; REEL_SOAK_STEPS sets it.
 func soakSteps(t *testing.T) uint64 {
 	if text, ok := os.LookupEnv("REEL_SOAK_STEPS"); ok {
 		n, err := strconv.ParseUint(text, 10, 64)
@@ -26,10 +26,10 @@ func soakSteps(t *testing.T) uint64 {
 	return 30_000
 }
 
-// Pages move, graphs come and go, requests join, leave and are cancelled, at
-// random: no step is enqueued with a stale block table or with a page that is
-// being copied, and every request gets what it gets alone. A million steps under
-// the race detector: REEL_SOAK_STEPS=1000000 go test -race -timeout 0 -run TestMillionSteps
+// While pages move, graphs are captured and evicted, and requests join, leave and are cancelled at random, no step
+// is enqueued with a stale block table or with a page that is being copied, and every request gets the tokens that
+// it gets alone. For a million steps under the race detector:
+// REEL_SOAK_STEPS=1000000 go test -race -timeout 0 -run TestMillionSteps
 func TestMillionSteps(t *testing.T) {
 	r := seeded(t)
 	a := ask(t, r, 40, 20, 30)
@@ -52,11 +52,11 @@ func TestMillionSteps(t *testing.T) {
 	t.Logf("%d steps, %d pages moved, %d graphs rolled, %d evicted, %d exact, %d padded, %d eager",
 		w.steps, w.moved, g.Rolled, g.Evicted, g.Exact, g.Padded, g.Eager)
 	if w.moved == 0 || g.Rolled == 0 || g.Evicted == 0 || w.steps < want {
-		t.Error("something that was to be tried never came")
+		t.Error("some event that this test needs never happened")
 	}
 }
 
-// soak keeps up to eight requests going until so many steps are done.
+// soak keeps up to eight requests running until this number of steps has completed.
 func (a *asked) soak(b *testEngine, r *rand.Rand, steps uint64) {
 	type going struct {
 		*sink
@@ -86,8 +86,8 @@ func (a *asked) soak(b *testEngine, r *rand.Rand, steps uint64) {
 	}
 }
 
-// driven is an engine that the test drives step by step, and a step of it that
-// was formed before a page of its only request began to move.
+// driven returns an engine that the test drives step by step, and a step that was formed before a page of its only
+// request began to move.
 func driven(t *testing.T) (*watch, *testEngine, *scheduler.Batch) {
 	t.Helper()
 	w := newWatch()
@@ -112,7 +112,7 @@ func driven(t *testing.T) (*watch, *testEngine, *scheduler.Batch) {
 	return w, b, batch
 }
 
-// A step that is older than a move is rebuilt, and waits for the copy.
+// A step older than a move is rebuilt and waits for the copy.
 func TestStepOlderThanAMoveIsRebuiltAndWaits(t *testing.T) {
 	w, b, batch := driven(t)
 	if err := b.enqueue(batch); err != nil {
@@ -123,18 +123,18 @@ func TestStepOlderThanAMoveIsRebuiltAndWaits(t *testing.T) {
 	}
 }
 
-// With either guard off the watch sees it.
-func TestWatchSeesAStepThatIsNotGuarded(t *testing.T) {
+// With either guard off, watch reports the step.
+func TestWatchReportsAnUnguardedStep(t *testing.T) {
 	for name, c := range map[string]struct {
 		rebuild bool
 		want    error
-	}{"not rebuilt": {false, errStale}, "not waiting": {true, errInFlight}} {
+	}{"not rebuilt": {false, errStale}, "not waiting": {true, errMoving}} {
 		w, b, batch := driven(t)
 		if c.rebuild {
 			b.sched.Rebuild(batch)
 		}
 		err := b.memory.Write(&batch.Step)
-		w.step() // as at its launch, without the race that this would be
+		w.step() // as Launch would, without launching a step that races with the copy
 		if err != nil || !errors.Is(errors.Join(w.faults...), c.want) {
 			t.Errorf("%s: %v, faults %v, wants %v", name, err, w.faults, c.want)
 		}

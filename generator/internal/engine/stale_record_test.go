@@ -7,11 +7,11 @@ import (
 	"reel/kernels/device"
 )
 
-// A result record of another step, slot or generation than the one that a running
-// sequence waits for is no token of it: the device has failed. Where the sequence
-// has left, nobody looks at the record.
-func TestStaleResultIsNoToken(t *testing.T) {
-	for name, word := range map[string]int{"nothing": -1, "step": 0, "slot": 2, "generation": 3} { // of the record
+// A record of another step, slot or generation than a running sequence expects is a failure of the device, not a
+// token. The records of a sequence that has left are not read.
+func TestStaleRecordIsNoToken(t *testing.T) {
+	// The index of a word in the record.
+	for name, word := range map[string]int{"nothing": -1, "step": 0, "slot": 2, "generation": 3} {
 		for _, left := range []bool{false, true} {
 			w := newWatch()
 			b := built(t, device.HostOptions{}, nano(), w.wrap)

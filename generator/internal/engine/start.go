@@ -38,7 +38,8 @@ func (e *Engine) start() error {
 		return err
 	}
 	e.pool = graphs.NewPool(graphs.Options{Pass: e.pass, Identity: e.identity(), MaxGraphs: e.opts.MaxGraphs,
-		Budget: e.opts.GraphMemory, Estimate: e.opts.GraphMemory / int64(max(1, e.opts.MaxGraphs)), Wake: e.requestMaintenance})
+		Budget: e.opts.GraphMemory, Estimate: e.opts.GraphMemory / int64(max(1, e.opts.MaxGraphs)),
+		Wake: e.requestMaintenance})
 	if err := e.warm(); err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (e *Engine) lattice() []graphs.Key {
 }
 
 // freeMemory returns the device's free memory in bytes. For a device that does not report it, freeMemory returns
-// the bytes of the pool's graphs, negated: the difference before and after captures is what counts.
+// the bytes of the pool's graphs, negated, so that the difference before and after captures is right.
 func (e *Engine) freeMemory() (int64, error) {
 	if free := e.dev.Capabilities().FreeMemory; free != nil {
 		return free()
@@ -115,7 +116,8 @@ func (e *Engine) allocate() (err error) {
 	o := e.opts
 	guard := e.dev.Capabilities().Intact != nil
 	e.memory, err = e.model.NewStepMemory(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.slots()), MaxBatch: o.slots(),
-		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType, Guard: guard})
+		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType,
+		Guard: guard})
 	if err != nil {
 		return fmt.Errorf("engine: step memory: %w", err)
 	}

@@ -31,8 +31,9 @@ func (e *Engine) Stats() Stats {
 func graphStatus(g graphs.Stats) protocol.GraphPool {
 	return protocol.GraphPool{Live: g.Live, MaxGraphs: g.MaxGraphs, Bytes: g.Bytes, Budget: g.Budget,
 		Precaptured: g.Precaptured, Rolled: g.Rolled, Evicted: g.Evicted, Failed: g.Failed, Failure: g.Failure,
-		Refused: g.Refused, Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, CaptureRequests: g.CaptureRequests, Roller: g.Roller,
-		CaptureS: g.CaptureTime.Seconds(), RollS: g.RollTime.Seconds(), CaptureMedianMS: milliseconds(g.CaptureP50)}
+		Refused: g.Refused, Exact: g.Exact, Padded: g.Padded, Eager: g.Eager, CaptureRequests: g.CaptureRequests,
+		Roller: g.Roller, CaptureS: g.CaptureTime.Seconds(), RollS: g.RollTime.Seconds(),
+		CaptureMedianMS: milliseconds(g.CaptureP50)}
 }
 
 // countStep counts a completed step, in the engine's statistics and in those of each sequence that it served.

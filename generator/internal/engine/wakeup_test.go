@@ -83,7 +83,7 @@ func TestExpect(t *testing.T) {
 		t.Error("the thread was not woken")
 	}
 	b.waitIdle()
-	for i := range 200 { // no signal is lost, whatever the thread is doing
+	for i := range 200 { // no signal is lost at any moment
 		if i%2 == 0 {
 			b.Expect()
 		}

@@ -8,25 +8,25 @@ import (
 	"reel/kernels/device"
 )
 
-// watch is a device that knows, from the descriptors alone, where each block
-// table entry points when a step is enqueued, and which pages are on their way.
+// watch is a device that follows, from the descriptors alone, the block tables and the pages that are being copied,
+// and records a fault if a step is enqueued with a stale or moving page, or if a slot or page is reused too early.
 type watch struct {
 	device.Device
 	h       *device.Host
 	engine  *Engine
 	stage   kernels.Stage // for the ring and its layout
 	results device.Buffer
-	made    int // streams
+	made    int // number of streams made
 	steps   uint64
 	moved   int
-	table   map[entryAt]int32
-	due     map[entryAt]int32 // entries that moved, and no step has carried since
+	table   map[entryAt]int32 // pages by slot and index
+	due     map[entryAt]int32 // new pages of entries that moved and that no step has carried since
 	waited  map[device.Event]bool
-	named   [8]named // what the latest steps name, by number
+	named   [8]named // of the latest steps, by number
 	faults  []error
 }
 
-// named is what a step names.
+// named holds the slots and pages that a step names.
 type named struct{ slots, pages map[int32]bool }
 
 type entryAt struct{ slot, index int32 }
@@ -40,7 +40,7 @@ func (w *watch) wrap(d device.Device) device.Device {
 	return w
 }
 
-// NewStream makes the engine's two streams watched ones; the third is the roller's.
+// NewStream wraps the first two streams, which are the engine's. The third is the roller's.
 func (w *watch) NewStream() (device.Stream, error) {
 	s, err := w.Device.NewStream()
 	if w.made++; w.made > 2 {
@@ -49,7 +49,7 @@ func (w *watch) NewStream() (device.Stream, error) {
 	return &watchedStream{Stream: s, w: w}, err
 }
 
-// watchedStream is a stream of the engine's.
+// watchedStream is a stream of the engine.
 type watchedStream struct {
 	device.Stream
 	w         *watch
@@ -90,7 +90,7 @@ func (s *watchedStream) Replay(x device.Exec) error {
 	return s.Stream.Replay(x)
 }
 
-// copied notes that the entries of page from are to be those of page to.
+// copied notes that the entries which name page from must name page to.
 func (w *watch) copied(from, to int32) {
 	w.moved++
 	w.unnamed(func(n named) bool { return n.pages[to] })
@@ -129,7 +129,7 @@ func (w *watch) step() {
 	}
 }
 
-// forget drops the entries of a slot that begins anew.
+// forget drops the entries of a slot that starts a new sequence.
 func (w *watch) forget(slot int32) {
 	for at := range w.table {
 		if at.slot == slot {
@@ -139,26 +139,26 @@ func (w *watch) forget(slot int32) {
 	}
 }
 
-// Faults of a step.
+// Faults that watch records.
 var (
-	errStale    = errors.New("a step with a stale entry was enqueued")
-	errInFlight = errors.New("a step that names a page in flight was enqueued")
-	errReused   = errors.New("a slot or a page was used again while an enqueued step names it")
+	errStale  = errors.New("a step with a stale entry was enqueued")
+	errMoving = errors.New("a step that names a moving page was enqueued")
+	errReused = errors.New("a slot or a page was reused while a step in flight names it")
 )
 
-// unnamed checks that no step that may still run names what is to be used again.
+// unnamed checks that no step in flight names a slot or page that is about to be reused.
 func (w *watch) unnamed(is func(named) bool) {
-	if w.engine == nil { // at start
+	if w.engine == nil { // New has not returned
 		return
 	}
 	for _, step := range w.engine.inFlight {
 		if n := step.batch.Step.Number; is(w.named[n%uint64(len(w.named))]) {
-			w.faults = append(w.faults, fmt.Errorf("%w: at step %d, step %d does", errReused, w.steps-1, n))
+			w.faults = append(w.faults, fmt.Errorf("%w: at step %d, named by step %d", errReused, w.steps-1, n))
 		}
 	}
 }
 
-// check looks at all pages of a slot that the step names, and notes them.
+// check checks all pages of a slot that the step names, and adds them to mine.
 func (w *watch) check(slot int32, mine named) {
 	mine.slots[slot] = true
 	for index := int32(0); ; index++ {
@@ -169,11 +169,12 @@ func (w *watch) check(slot int32, mine named) {
 		}
 		mine.pages[page] = true
 		if to, moved := w.due[at]; moved {
-			w.faults = append(w.faults, fmt.Errorf("%w: step %d, slot %d, entry %d is page %d, moved to %d", errStale, w.steps-1, slot, index, page, to))
+			w.faults = append(w.faults, fmt.Errorf("%w: step %d, slot %d, entry %d is page %d, moved to %d",
+				errStale, w.steps-1, slot, index, page, to))
 		}
 		for _, m := range w.engine.moves {
 			if (m.From == page || m.To == page) && !w.waited[m.done] {
-				w.faults = append(w.faults, fmt.Errorf("%w: step %d, page %d", errInFlight, w.steps-1, page))
+				w.faults = append(w.faults, fmt.Errorf("%w: step %d, page %d", errMoving, w.steps-1, page))
 			}
 		}
 	}

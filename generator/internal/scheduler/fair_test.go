@@ -4,18 +4,18 @@ import (
 	"testing"
 )
 
-// crowd keeps so many sequences of each user in the scheduler, and counts the
-// tokens that each user gets.
+// crowd keeps the number of each user's sequences in the scheduler constant, and counts the tokens that each user
+// gets.
 type crowd struct {
 	s       *Scheduler
 	make    func(user uint32) *Sequence
 	sampled map[*Sequence]int
-	tokens  map[uint32]int // drawn and prompt tokens of the sequences that have ended
+	tokens  map[uint32]int // prompt and sampled tokens of ended sequences, by user
 }
 
 func newCrowd(t *testing.T, o Options, many func(user uint32) *Sequence, of map[uint32]int) *crowd {
 	c := &crowd{s: mustNew(t, o), make: many, sampled: map[*Sequence]int{}, tokens: map[uint32]int{}}
-	for _, user := range []uint32{1, 2, 3} { // those with many come first
+	for _, user := range []uint32{1, 2, 3} { // users with many sequences come first
 		for range of[user] {
 			c.add(t, user)
 		}
@@ -32,7 +32,7 @@ func (c *crowd) add(t *testing.T, user uint32) {
 	}
 }
 
-// run makes steps; a sequence that has ended is followed by the next of its user.
+// run runs steps. For each sequence that ends it adds another of the same user.
 func (c *crowd) run(t *testing.T, steps int) {
 	t.Helper()
 	for range steps {
@@ -44,8 +44,8 @@ func (c *crowd) run(t *testing.T, steps int) {
 	}
 }
 
-// One user with 50 times another's requests leaves the other at least 80% of an
-// equal share, whatever bounds the throughput: slots, one slot, prompts or pages.
+// A user with 50 times another's requests leaves the other at least 80% of an equal share, if the throughput is
+// limited by slots, by one slot, by prompts, or by pages.
 func TestManyRequestsTakeNoShareFromOthers(t *testing.T) {
 	of := map[uint32]int{1: 200, 2: 4}
 	for name, c := range map[string]struct {
@@ -58,7 +58,8 @@ func TestManyRequestsTakeNoShareFromOthers(t *testing.T) {
 	} {
 		o := small()
 		o.MaxQueue, o.MaxBatch, o.Pages = 300, c.slots, c.pages
-		crowd := newCrowd(t, o, func(uint32) *Sequence { return &Sequence{Prompt: prompt(c.prompt), MaxTokens: c.tokens} }, of)
+		sequence := func(uint32) *Sequence { return &Sequence{Prompt: prompt(c.prompt), MaxTokens: c.tokens} }
+		crowd := newCrowd(t, o, sequence, of)
 		crowd.run(t, 4000)
 		all := crowd.tokens[1] + crowd.tokens[2]
 		if share := 2 * float64(crowd.tokens[2]) / float64(all); share < 0.8 || share > 1.25 {
@@ -67,7 +68,7 @@ func TestManyRequestsTakeNoShareFromOthers(t *testing.T) {
 	}
 }
 
-// A user's short prompt is in the next chunk, whatever long ones another has.
+// A user's short prompt is in the next chunk, beside many long ones of another user.
 func TestOnePromptBesideManyLongOnes(t *testing.T) {
 	o := small()
 	o.MaxBatch, o.Pages = 8, 200
@@ -86,11 +87,12 @@ func TestOnePromptBesideManyLongOnes(t *testing.T) {
 	}
 }
 
-// Three users share as two do, and who has been away is not owed what it did not ask for.
-func TestWhoComesBackIsOwedNothing(t *testing.T) {
+// Three users share as two do, and a user that comes late earns nothing for the time before.
+func TestIdleTimeEarnsNoCredit(t *testing.T) {
 	o := small()
 	o.MaxQueue, o.MaxBatch = 300, 1
-	crowd := newCrowd(t, o, func(uint32) *Sequence { return &Sequence{Prompt: prompt(4), MaxTokens: 4} }, map[uint32]int{1: 100, 2: 2})
+	sequence := func(uint32) *Sequence { return &Sequence{Prompt: prompt(4), MaxTokens: 4} }
+	crowd := newCrowd(t, o, sequence, map[uint32]int{1: 100, 2: 2})
 	crowd.run(t, 900)
 	crowd.tokens = map[uint32]int{}
 	crowd.add(t, 3)
@@ -106,7 +108,8 @@ func TestWhoComesBackIsOwedNothing(t *testing.T) {
 
 func TestSharesGoWithTheirSequences(t *testing.T) {
 	s := mustNew(t, small())
-	running, waiting := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 1}, &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 2}
+	running := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 1}
+	waiting := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 2}
 	_ = s.Add(running)
 	b := s.Next()
 	_ = s.Add(waiting)
@@ -116,7 +119,7 @@ func TestSharesGoWithTheirSequences(t *testing.T) {
 	if len(s.root.children) != 0 {
 		t.Errorf("%d shares are left", len(s.root.children))
 	}
-	s.Remove(&Sequence{User: 3}) // was refused by Add
+	s.Remove(&Sequence{User: 3}) // was never added
 }
 
 // Of one user's connections, one with 64 long requests holds up another's short one
@@ -135,17 +138,17 @@ func TestConnectionsOfAUserTakeTurns(t *testing.T) {
 		tokens, ended := map[*Sequence]int{}, 0
 		for ; ended == 0 && short.prefilled == 0; ended += len(finish(s, s.Next(), tokens)) {
 		}
-		for more := 0; short.prefilled == 0 && more < 3; more++ { // a place is free
+		for more := 0; short.prefilled == 0 && more < 3; more++ { // a slot is free
 			finish(s, s.Next(), tokens)
 		}
 		if through := short.prefilled > 0; through != (connection == 2) {
-			t.Errorf("connection %d: the short prompt went through at the first free place: %v", connection, through)
+			t.Errorf("connection %d: the short prompt went through at the first free slot: %v", connection, through)
 		}
 	}
 }
 
-// A connection with 50 times another's requests leaves it at least 80% of half of
-// their user's part, and another user half of all.
+// A connection with 50 times another's requests leaves the other at least 80% of half of their user's share, and
+// another user half of everything.
 func TestConnectionsShareTheirUsersPart(t *testing.T) {
 	o := small()
 	o.MaxQueue, o.Pages = 300, 100

@@ -27,8 +27,8 @@ func (s *Scheduler) Rebuild(b *Batch) {
 // step stale.
 func (s *Scheduler) Stale(b *Batch) bool { return b.epoch != s.epoch }
 
-// WaitsForMove reports whether b names a sequence whose pages are being copied. The device must run such a step
-// after the copies.
+// WaitsForMove reports whether b names a sequence with pages that are being copied. The device must run such a
+// step after the copies.
 func (s *Scheduler) WaitsForMove(b *Batch) bool {
 	return slices.ContainsFunc(b.Served, func(q *Sequence) bool { return q.moving > 0 })
 }
@@ -60,7 +60,7 @@ func (s *Scheduler) Relocate(q *Sequence, index int) (Move, bool) {
 	return m, true
 }
 
-// FinishMove ends a move whose copy is done, and frees the page it came from.
+// FinishMove ends a move after its copy is done, and frees the page it came from.
 func (s *Scheduler) FinishMove(m Move) {
 	m.q.moving--
 	s.pages.Release(m.From)

@@ -1,7 +1,7 @@
 package scheduler
 
-// The reserve gives a user that holds nothing a slot and pages at once, whatever one other user does. No running
-// sequence is preempted for it.
+// The reserve lets a user that holds nothing get a slot and pages at once, even if one other user takes all it can.
+// No running sequence is preempted for it.
 //
 // Slots. MaxBatch slots are for everybody. The Reserve slots past them are for users that hold none: while MaxBatch
 // or more are taken, only such a user may join. With U users that hold slots, at most MaxBatch+U-1 are taken, since

@@ -8,10 +8,10 @@ import (
 	"reel/kernels"
 )
 
-// reserve is what a test claims of a scheduler: a further user finds a place, and pages.
+// reserve is a test's claim: further users, up to this number of slots, find a slot and this number of pages each.
 type reserve struct{ slots, pages int }
 
-// randomReserve makes options up, and what their reserve claims.
+// randomReserve returns random options and the claim that their reserve makes.
 func randomReserve(r *rand.Rand) (Options, reserve) {
 	o := Options{MaxBatch: 1 + r.IntN(8), Reserve: 1 + r.IntN(4), MaxQueue: 300, Chunk: 1 + r.IntN(20), Context: 40,
 		PageTokens: 1 + r.IntN(8), InFlight: 1 + r.IntN(3)}
@@ -21,7 +21,7 @@ func randomReserve(r *rand.Rand) (Options, reserve) {
 	return o, reserve{o.Reserve, o.ReservePages}
 }
 
-// load adds random requests to a scheduler, and ends them, with steps in flight.
+// load adds random requests to a scheduler and ends them, with steps in flight.
 type load struct {
 	t        *testing.T
 	r        *rand.Rand
@@ -29,17 +29,17 @@ type load struct {
 	claim    reserve
 	tokens   map[*Sequence]int
 	inFlight []stepInFlight
-	missed   int // further users that the claim did not hold for
+	missed   int // requests of further users for which the claim did not hold
 }
 
-// step adds some requests, forms a step, and ends what is through. Users come and
-// go: at most as many as the claim is for, or twice as many.
+// step adds some requests, forms a step, and ends sequences that have all their tokens. Users come and go; their
+// number may be up to twice that of the claim.
 func (l *load) step() {
 	r, s := l.r, l.s
 	for range r.IntN(4) {
 		user := uint32(r.IntN((l.claim.slots + 1) * (1 + r.IntN(2))))
 		if r.IntN(3) > 0 {
-			user = 0 // who has the most
+			user = 0 // has most of the requests
 		}
 		_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(39)), MaxTokens: 1 + r.IntN(39), User: user,
 			Connection: uint64(r.IntN(3))})
@@ -66,7 +66,7 @@ func (l *load) step() {
 	})
 }
 
-// due lists the requests that have to join at the next step, as the claim goes.
+// due returns the requests that have to join at the next step by the claim.
 func (l *load) due() (due []*Sequence) {
 	if len(l.s.root.children) > l.claim.slots+1 {
 		return nil
@@ -82,7 +82,7 @@ func (l *load) due() (due []*Sequence) {
 	return due
 }
 
-// whole compares the sums that the scheduler keeps with what its sequences hold.
+// whole compares the scheduler's sums with the slots and pages that its sequences hold, and checks the invariant.
 func (l *load) whole() {
 	s, pages, slots := l.s, map[uint32]int{}, map[uint32]int{}
 	for _, q := range slices.Concat(s.running, s.leaving) {
@@ -99,21 +99,23 @@ func (l *load) whole() {
 	}
 	most := s.MaxBatch + min(s.Reserve, max(0, len(slots)-1))
 	if free+within < (s.Reserve+1)*s.ReservePages || all > most {
-		l.t.Fatalf("%+v: %d pages free, %d within shares, %d users in %d slots", s.Options, free, within, len(slots), all)
+		l.t.Fatalf("%+v: %d pages free, %d within shares, %d users in %d slots",
+			s.Options, free, within, len(slots), all)
 	}
 }
 
-// back checks that all pages, slots and shares have come back.
+// back checks that all pages, slots and shares are free.
 func (l *load) back() {
 	s, root := l.s, l.s.root
-	if s.FreePages() != s.Pages || len(s.freeSlots) != s.MaxBatch+s.Reserve || len(root.children)+root.queued+root.running != 0 {
-		l.t.Fatalf("%d of %d pages and %d of %d slots came back, of %d users something is left",
+	left := len(root.children) + root.queued + root.running
+	if s.FreePages() != s.Pages || len(s.freeSlots) != s.MaxBatch+s.Reserve || left != 0 {
+		l.t.Fatalf("%d of %d pages and %d of %d slots came back, %d users still have a share",
 			s.FreePages(), s.Pages, len(s.freeSlots), s.MaxBatch+s.Reserve, len(root.children))
 	}
 }
 
-// Whatever others do, a further user finds a place and pages at the very next
-// step. Without a reserve, in as many slots and pages, it does not.
+// A further user finds a slot and pages at the very next step, under any load of others. Without a reserve, with
+// the same number of slots and pages, it does not.
 func TestReserveHoldsForFurtherUsers(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 4))
 	for _, guarded := range []bool{true, false} {
@@ -133,13 +135,12 @@ func TestReserveHoldsForFurtherUsers(t *testing.T) {
 			l.back()
 		}
 		if (missed == 0) != guarded {
-			t.Errorf("reserve %v: %d further users found no place or no pages", guarded, missed)
+			t.Errorf("reserve %v: %d further users found no slot or no pages", guarded, missed)
 		}
 	}
 }
 
-// One user may take every place of the batch, and every page but the reserve's;
-// no more of either.
+// One user may take every slot of the batch and every page except the reserve's, but no more.
 func TestOneUserTakesAllButTheReserve(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 5))
 	for range 50 {
@@ -164,12 +165,11 @@ func TestOneUserTakesAllButTheReserve(t *testing.T) {
 	}
 }
 
-// A request that waits for pages holds up all that come behind it, but for a
-// further user's that fits the reserve.
-func TestWhoWaitsForPagesHoldsUpNoFurtherUser(t *testing.T) {
+// A request that waits for pages blocks all requests behind it, except a further user's that fits the reserve.
+func TestRequestThatWaitsForPagesBlocksNoFurtherUser(t *testing.T) {
 	for name, c := range map[string]struct {
 		behind []*Sequence
-		joins  int // of behind, before the large one
+		joins  int // number of behind that join before the large one
 	}{
 		"a further user's":        {[]*Sequence{{Prompt: prompt(16), User: 3}}, 1},
 		"past the share":          {[]*Sequence{{Prompt: prompt(20), User: 3}}, 0},
@@ -179,7 +179,7 @@ func TestWhoWaitsForPagesHoldsUpNoFurtherUser(t *testing.T) {
 	} {
 		s := mustNew(t, Options{MaxBatch: 8, Reserve: 2, MaxQueue: 9, Chunk: 64, Context: 64, PageTokens: 4, Pages: 24,
 			ReservePages: 4, InFlight: 1})
-		hog := &Sequence{Prompt: prompt(48), MaxTokens: 1, User: 1} // 12 of 16 pages
+		hog := &Sequence{Prompt: prompt(48), MaxTokens: 1, User: 1} // takes 12 of 16 pages
 		large := &Sequence{Prompt: prompt(40), MaxTokens: 1, User: 2}
 		for _, q := range append([]*Sequence{hog, large}, c.behind...) {
 			q.MaxTokens = 1
@@ -197,8 +197,7 @@ func TestWhoWaitsForPagesHoldsUpNoFurtherUser(t *testing.T) {
 	}
 }
 
-// The longest request joins after a while, though users with small ones never
-// stop coming, whatever fits the reserve.
+// The longest request joins after a while, although small requests that fit the reserve never stop coming.
 func TestNoRequestStarves(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 6))
 	for range 40 {
@@ -239,11 +238,11 @@ func TestMovesLeaveTheReserve(t *testing.T) {
 		s.Complete(s.Next().Step.Number)
 	}
 	if _, ok := s.Relocate(q, 0); ok || s.FreePages() != 4 {
-		t.Errorf("a page moved to the reserve: %d pages are free", s.FreePages())
+		t.Errorf("a page moved to a page of the reserve: %d pages are free", s.FreePages())
 	}
 }
 
-// However many prompts end in a step, it samples no more than one user's batch.
+// A prefill step samples at most MaxBatch rows, even if more prompts could end in it.
 func TestPrefillSamplesNoMoreThanTheBatch(t *testing.T) {
 	o := small()
 	o.MaxBatch, o.Reserve = 2, 3

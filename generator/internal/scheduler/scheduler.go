@@ -89,8 +89,8 @@ func New(o Options) (*Scheduler, error) {
 		return nil, fmt.Errorf("scheduler: options out of bounds: %+v", o)
 	}
 	if longest, kept := pagesFor(o.Context, o.PageTokens), o.Reserve*o.ReservePages; o.Pages-kept < longest {
-		return nil, fmt.Errorf("scheduler: of %d KV pages %d are kept for further users: a sequence of %d tokens takes %d",
-			o.Pages, kept, o.Context, longest)
+		return nil, fmt.Errorf("scheduler: of %d KV pages %d are kept for further users: "+
+			"a sequence of %d tokens takes %d", o.Pages, kept, o.Context, longest)
 	}
 	slots := o.MaxBatch + o.Reserve
 	s := &Scheduler{Options: o, pages: NewPages(o.Pages), generations: make([]int32, slots),
@@ -142,7 +142,8 @@ func (s *Scheduler) Remove(q *Sequence) {
 	}
 }
 
-// Complete notes that every step up to and including number has completed, and frees what only they used.
+// Complete notes that every step up to and including number has completed, and frees slots and pages that only
+// those steps used.
 func (s *Scheduler) Complete(number uint64) {
 	s.completed = number + 1
 	s.free()

@@ -24,7 +24,7 @@ func small() Options {
 
 func prompt(n int) []int32 { return make([]int32, n) }
 
-// finish removes the sequences whose tokens are through, as the engine does.
+// finish completes a step as the engine does: it removes sequences that have all their tokens, and returns them.
 func finish(s *Scheduler, b *Batch, tokens map[*Sequence]int) (done []*Sequence) {
 	for _, q := range b.Sampled {
 		if tokens[q]++; tokens[q] == q.MaxTokens {
@@ -71,7 +71,7 @@ func TestPromptGoesInChunks(t *testing.T) {
 	}
 }
 
-// A long prompt does not hold up those that already stream.
+// A long prompt does not hold up sequences that decode.
 func TestPrefillAlternatesWithDecode(t *testing.T) {
 	s := mustNew(t, small())
 	_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 50})
@@ -104,7 +104,7 @@ func TestQueueIsBoundedAndServedInOrder(t *testing.T) {
 	for i, q := range all {
 		b := s.Next()
 		if len(b.Joined) != 1 || b.Joined[0] != q {
-			t.Fatalf("place %d went to another sequence", i)
+			t.Fatalf("slot %d went to another sequence", i)
 		}
 		s.Remove(q)
 		s.Complete(b.Step.Number)
@@ -120,7 +120,7 @@ func TestMaxTokensIsClampedToTheContext(t *testing.T) {
 	}
 }
 
-// Sixteen sequences over eight pages: each waits for room, all complete.
+// Sixteen sequences share eight pages: each waits for pages, and all complete.
 func TestFewPagesManySequences(t *testing.T) {
 	s := mustNew(t, Options{MaxBatch: 16, MaxQueue: 16, Chunk: 8, Context: 32, PageTokens: 4, Pages: 8, InFlight: 1})
 	r := rand.New(rand.NewPCG(rand.Uint64(), 1))
@@ -134,12 +134,13 @@ func TestFewPagesManySequences(t *testing.T) {
 		done += len(finish(s, b, tokens))
 	}
 	if done != 16 || s.FreePages() != 8 || s.Running()+s.root.queued != 0 {
-		t.Errorf("%d of 16 completed, %d pages free, %d running, %d waiting", done, s.FreePages(), s.Running(), s.root.queued)
+		t.Errorf("%d of 16 completed, %d pages free, %d running, %d waiting",
+			done, s.FreePages(), s.Running(), s.root.queued)
 	}
 }
 
-// deviceView follows what a device would see and fails on a page that two sequences
-// write, a row out of order, or a page that was not announced.
+// deviceView follows the steps as a device sees them. It fails if two sequences write one page, if a row is out of
+// order, or if a row's page was not published.
 type deviceView struct {
 	t       *testing.T
 	s       *Scheduler
@@ -156,7 +157,7 @@ func (h *deviceView) see(b *Batch) {
 	}
 	for _, q := range b.Served {
 		if q.moving > 0 {
-			h.t.Fatalf("slot %d is named while its page is in flight", q.slot)
+			h.t.Fatalf("slot %d is named while its page moves", q.slot)
 		}
 		for index, page := range h.tables[q.slot] {
 			if q.pages[index] != page {
@@ -189,25 +190,28 @@ func (h *deviceView) disjoint() {
 	}
 }
 
-// flight is a batch that has been formed and has not completed.
+// stepInFlight is a step that was formed and has not completed.
 type stepInFlight struct {
 	number  uint64
 	sampled []*Sequence
 }
 
-// Random joins, ends, cancellations and moves, with several steps in flight:
-// pages stay apart, and all come back.
+// With random joins, ends, cancellations and moves, and several steps in flight, no page belongs to two sequences
+// and all pages become free.
 func TestRandomSchedulesKeepPagesApart(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 2))
 	for range 50 {
-		s := mustNew(t, Options{MaxBatch: 1 + r.IntN(6), MaxQueue: 20, Chunk: 1 + r.IntN(20), Context: 40, PageTokens: 1 + r.IntN(8), Pages: 40 + r.IntN(60), InFlight: 1 + r.IntN(3), FirstStep: r.Uint64N(5)})
-		r.Shuffle(len(s.pages.free), func(i, j int) { s.pages.free[i], s.pages.free[j] = s.pages.free[j], s.pages.free[i] })
+		s := mustNew(t, Options{MaxBatch: 1 + r.IntN(6), MaxQueue: 20, Chunk: 1 + r.IntN(20), Context: 40,
+			PageTokens: 1 + r.IntN(8), Pages: 40 + r.IntN(60), InFlight: 1 + r.IntN(3), FirstStep: r.Uint64N(5)})
+		free := s.pages.free
+		r.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
 		h := &deviceView{t: t, s: s, tables: map[int32]map[int32]int32{}, lengths: map[int32]int32{}}
 		h.drive(r)
 		sequences(s, s.Remove)
 		s.Complete(s.number)
 		if s.FreePages() != s.Pages || len(s.freeSlots) != s.MaxBatch || s.unsentMoves != 0 {
-			t.Fatalf("%d of %d pages and %d of %d slots came back, %d moves are left", s.FreePages(), s.Pages, len(s.freeSlots), s.MaxBatch, s.unsentMoves)
+			t.Fatalf("%d of %d pages and %d of %d slots are free, %d moves are left",
+				s.FreePages(), s.Pages, len(s.freeSlots), s.MaxBatch, s.unsentMoves)
 		}
 	}
 }
@@ -249,8 +253,8 @@ func (h *deviceView) drive(r *rand.Rand) {
 	}
 }
 
-// A step's pages and slot stay until it has completed, though its sequence left:
-// the device may still write them.
+// A removed sequence keeps its pages and slot until the steps that name it have completed, since the device may
+// still write them.
 func TestPagesOutliveTheStepsThatNameThem(t *testing.T) {
 	o := small()
 	o.InFlight = 2
@@ -268,7 +272,7 @@ func TestPagesOutliveTheStepsThatNameThem(t *testing.T) {
 	}
 }
 
-// Steps are formed ahead of their results, but never more tokens than were asked for.
+// Steps are formed before earlier records are known, but never for more tokens than were asked for.
 func TestNoRowPastMaxTokens(t *testing.T) {
 	o := small()
 	o.InFlight = 4
@@ -283,8 +287,7 @@ func TestNoRowPastMaxTokens(t *testing.T) {
 	}
 }
 
-// A batch that is older than a move is stale, and right again after Rebuild; no
-// batch is formed that names a sequence whose page is on its way.
+// A batch older than a move is stale until Rebuild. No batch is formed that names a sequence with a moving page.
 func TestMoveMakesABatchStale(t *testing.T) {
 	s := mustNew(t, small())
 	q, other := &Sequence{Prompt: prompt(6), MaxTokens: 10}, &Sequence{Prompt: prompt(1), MaxTokens: 10}
@@ -304,11 +307,11 @@ func TestMoveMakesABatchStale(t *testing.T) {
 	}
 	s.Complete(b.Step.Number)
 	if b := s.Next(); len(b.Served) != 1 || b.Served[0] != other {
-		t.Fatal("a step names a sequence whose page is in flight")
+		t.Fatal("a step names a sequence with a moving page")
 	}
 	s.FinishMove(m)
 	if b := s.Next(); len(b.Served) != 2 {
-		t.Fatal("the sequence does not run again after its page landed")
+		t.Fatal("the sequence does not run again after its page has moved")
 	}
 }
 
@@ -329,7 +332,7 @@ func TestPagesAreCountedByReference(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("release of page %d, which nobody holds, went through", page)
+					t.Errorf("page %d, which is not held, was released", page)
 				}
 			}()
 			p.Release(page)
@@ -337,7 +340,7 @@ func TestPagesAreCountedByReference(t *testing.T) {
 	}
 }
 
-// sequences calls fn for every sequence, running ones first.
+// sequences calls fn for every running and waiting sequence, running ones first.
 func sequences(s *Scheduler, fn func(*Sequence)) {
 	all := slices.Clone(s.running)
 	for _, user := range s.root.children {

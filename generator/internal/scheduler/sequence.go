@@ -17,9 +17,9 @@ type Sequence struct {
 	generation int32
 	pages      []int32 // by index in the block table
 	prefilled  int     // prompt tokens that formed steps contain
-	sampled    int     // tokens that formed steps sample, whether the host knows them yet or not
+	sampled    int     // tokens that formed steps sample, including those that the host does not know yet
 	length     int     // rows in formed steps, of prompt and completion
-	published  int     // pages whose block table entry a formed step carries
+	published  int     // pages that formed steps have a block table entry for
 	moved      []int32 // block table indices below published that changed since a step carried them
 	moving     int     // pages that are being copied; while there are any, no step may name the sequence
 	lastStep   uint64  // the last step that names the sequence

@@ -143,7 +143,7 @@ func (a *share) promptBefore(b *share) bool {
 	return a.running < b.running
 }
 
-// nextPrompt returns the running sequence whose prompt is prefilled next; nil if none is left. It is of the user
+// nextPrompt returns the running sequence that is prefilled next; nil if no prompt is left. It is of the user
 // that was served least, of that user's connection that was served least, and of that connection's sequences the
 // first that joined. So others' long prompts delay a prompt by about one chunk.
 func (s *Scheduler) nextPrompt() (next *Sequence) {

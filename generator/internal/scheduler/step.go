@@ -101,7 +101,7 @@ func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
 	}
 }
 
-// decode adds one row for every sequence whose prompt is prefilled. The row's token is the one that the device
+// decode adds one row for every sequence that is past its prompt. The row's token is the one that the device
 // sampled last.
 func (s *Scheduler) decode(b *Batch) {
 	for _, q := range s.running {
