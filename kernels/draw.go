@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// candidate is a token that a draw may still take.
+// candidate is a token that may still be drawn.
 type candidate struct {
 	id    int32
 	logit float32
@@ -19,31 +19,49 @@ func byLogit(a, b candidate) int {
 	return cmp.Or(cmp.Compare(b.logit, a.logit), cmp.Compare(a.id, b.id))
 }
 
-// draw holds the room that sampling needs, reused from row to row.
+// draw holds buffers of sampling, reused from row to row.
 type draw struct {
 	logits     []float32
 	candidates []candidate
 	best       []candidate
 }
 
-// draws keeps that room from step to step.
+// draws keeps the buffers from step to step.
 var draws = sync.Pool{New: func() any { return new(draw) }}
 
-// token draws from logits, which it leaves as they are.
+// token draws the token with the given index of a completion. It does not change logits.
+// window holds the tokens that the repeat penalty applies to.
 func (d *draw) token(logits []float32, s Sampling, window []int32, index int) int32 {
-	d.logits = append(d.logits[:0], logits...)
-	l := d.logits
-	penalize(l, s.RepeatPenalty, window)
+	l := d.scaled(logits, s, window)
 	if s.Temperature == 0 {
 		return argmax(l)
-	}
-	for i := range l {
-		l[i] /= s.Temperature
 	}
 	return pick(d.filter(l, s), uniform(s.Seed, index))
 }
 
-// penalize makes each token of the window less likely, once.
+// Candidates returns the tokens that s may draw from logits: those that its filters keep.
+// A temperature of 0 filters nothing.
+func (s Sampling) Candidates(logits []float32, window []int32) (ids []int32) {
+	d := new(draw)
+	for _, c := range d.filter(d.scaled(logits, s, window), s) {
+		ids = append(ids, c.id)
+	}
+	return ids
+}
+
+// scaled returns the logits after penalty and temperature.
+func (d *draw) scaled(logits []float32, s Sampling, window []int32) []float32 {
+	d.logits = append(d.logits[:0], logits...)
+	penalize(d.logits, s.RepeatPenalty, window)
+	if s.Temperature != 0 {
+		for i := range d.logits {
+			d.logits[i] /= s.Temperature
+		}
+	}
+	return d.logits
+}
+
+// penalize makes each token of the window less likely, once however often it occurs.
 func penalize(l []float32, penalty float32, window []int32) {
 	if penalty == 1 || penalty == 0 {
 		return
@@ -70,8 +88,9 @@ func argmax(l []float32) int32 {
 	return int32(best)
 }
 
-// filter returns the candidates that top_k, top_p and min_p leave, with their
-// probabilities up to a common factor. Without top_k and top_p they stay in the order of ids.
+// filter returns the candidates that top_k, top_p and min_p keep, with their
+// probabilities up to a common factor. They are sorted by probability if top_k or top_p is on,
+// else by id.
 func (d *draw) filter(l []float32, s Sampling) []candidate {
 	c := d.candidates[:0]
 	for id, v := range l {
@@ -89,7 +108,7 @@ func (d *draw) filter(l []float32, s Sampling) []candidate {
 		c = nucleus(c, float64(s.TopP)*total)
 	}
 	if s.MinP > 0 {
-		// The most probable weighs 1, see weigh.
+		// The most probable candidate has weight 1 (weigh).
 		c = slices.DeleteFunc(c, func(x candidate) bool { return x.p < float64(s.MinP) })
 	}
 	return c
@@ -108,8 +127,8 @@ func weigh(c []candidate) (total float64) {
 	return total
 }
 
-// nucleus keeps the fewest of the sorted candidates that weigh at least mass
-// together (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019).
+// nucleus returns the fewest of the sorted candidates with a total weight of at least mass
+// (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019).
 func nucleus(c []candidate, mass float64) []candidate {
 	var sum float64
 	for i := range c {
@@ -120,7 +139,7 @@ func nucleus(c []candidate, mass float64) []candidate {
 	return c
 }
 
-// pick walks the candidates until u of their weight is behind.
+// pick returns the candidate at the fraction u of the total weight.
 func pick(c []candidate, u float64) int32 {
 	var total float64
 	for i := range c {
@@ -154,4 +173,28 @@ func (d *draw) top(logits []float32, n int) []candidate {
 	}
 	d.best = best
 	return best
+}
+
+// philox4x32 is the counter-based generator Philox4x32-10 of Salmon et al.,
+// "Parallel Random Numbers: As Easy as 1, 2, 3", 2011: ten rounds that mix a
+// counter under a key. Equal inputs give equal outputs on every device.
+func philox4x32(counter [4]uint32, key [2]uint32) [4]uint32 {
+	const m0, m1, w0, w1 = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
+	for range 10 {
+		a, b := uint64(m0)*uint64(counter[0]), uint64(m1)*uint64(counter[2])
+		counter = [4]uint32{
+			uint32(b>>32) ^ counter[1] ^ key[0], uint32(b),
+			uint32(a>>32) ^ counter[3] ^ key[1], uint32(a),
+		}
+		key[0] += w0
+		key[1] += w1
+	}
+	return counter
+}
+
+// uniform is the random number of a token: a function of its request's seed and
+// its index alone, in (0, 1).
+func uniform(seed uint64, index int) float64 {
+	r := philox4x32([4]uint32{uint32(index), uint32(uint64(index) >> 32), 0, 0}, [2]uint32{uint32(seed), uint32(seed >> 32)})
+	return (float64(r[0]) + 0.5) / (1 << 32)
 }

@@ -129,32 +129,3 @@ func (g *rig) stage(s Step, T, N int) {
 func near(got float32, want float64, n int) bool {
 	return math.Abs(float64(got)-want) <= 2e-6*math.Sqrt(float64(n))*(1+math.Abs(want))
 }
-
-// notNumber is the first of values that is NaN or infinite, if one is.
-func notNumber(values []float32) (float32, bool) {
-	for _, v := range values {
-		if v-v != 0 {
-			return v, true
-		}
-	}
-	return 0, false
-}
-
-func TestNotNumber(t *testing.T) {
-	for _, odd := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		if _, found := notNumber([]float32{1, float32(odd)}); !found {
-			t.Errorf("%v is taken for a number", odd)
-		}
-	}
-	if v, found := notNumber([]float32{0, -1, math.MaxFloat32, math.SmallestNonzeroFloat32}); found {
-		t.Errorf("%v is none", v)
-	}
-}
-
-// classOf returns the class of prompt rows, or of generated ones.
-func classOf(prefill bool) Class {
-	if prefill {
-		return Prefill
-	}
-	return Decode
-}

@@ -110,7 +110,7 @@ const samplingCost = 64
 
 // one samples one row and writes its record, but for the step number.
 func (o Sample) one(h *device.Host, d *draw, logits []float32, slot, position int32, out []int32) {
-	params := h.Int32(o.Slots.Params)[int(slot)*paramWords:][:paramWords]
+	params := h.Int32(o.Slots.Params)[int(slot)*ParamWords:][:ParamWords]
 	s := readSampling(params[2:])
 	history := h.Int32(o.Slots.History)[int(slot)*o.Slots.Context:][:position+1]
 	index := int(position) + 1 - int(params[1])

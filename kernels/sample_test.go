@@ -3,8 +3,9 @@ package kernels
 import (
 	"math"
 	"slices"
-	"sort"
 	"testing"
+
+	"reel/kernels/internal/distribution"
 )
 
 // Known answers of Philox4x32-10, from the authors' Random123 distribution.
@@ -24,61 +25,6 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 	}
 }
 
-// filtered is the exact distribution after the filters, written for clarity: a
-// map of probabilities that each filter thins out.
-func filtered(logits []float32, s Sampling, window []int32) map[int]float64 {
-	l := make([]float64, len(logits))
-	for i, v := range logits {
-		l[i] = float64(v)
-		if slices.Contains(window, int32(i)) {
-			if v > 0 {
-				l[i] /= float64(s.RepeatPenalty)
-			} else {
-				l[i] *= float64(s.RepeatPenalty)
-			}
-		}
-		l[i] /= float64(s.Temperature)
-	}
-	order := make([]int, len(l))
-	for i := range order {
-		order[i] = i
-	}
-	sort.SliceStable(order, func(a, b int) bool { return l[order[a]] > l[order[b]] })
-	if s.TopK > 0 {
-		order = order[:s.TopK]
-	}
-	p := softmaxOf(l, order)
-	if s.TopP < 1 {
-		var sum float64
-		for i, id := range order {
-			if sum += p[id]; sum >= float64(s.TopP) {
-				order = order[:i+1]
-				break
-			}
-		}
-	}
-	p = softmaxOf(l, order)
-	keep := order[:0:0]
-	for _, id := range order {
-		if p[id] >= float64(s.MinP)*p[order[0]] {
-			keep = append(keep, id)
-		}
-	}
-	return softmaxOf(l, keep)
-}
-
-func softmaxOf(l []float64, ids []int) map[int]float64 {
-	p, sum := map[int]float64{}, 0.0
-	for _, id := range ids {
-		p[id] = math.Exp(l[id])
-		sum += p[id]
-	}
-	for id := range p {
-		p[id] /= sum
-	}
-	return p
-}
-
 // 10,000 draws match the exact filtered softmax: chi-square over the tokens that
 // are left, and never a token that is not.
 func TestDrawsMatchTheFilteredSoftmax(t *testing.T) {
@@ -94,34 +40,20 @@ func TestDrawsMatchTheFilteredSoftmax(t *testing.T) {
 		"min_p":         {Temperature: 1, TopP: 1, MinP: 0.3, RepeatPenalty: 1},
 		"all":           {Temperature: 0.8, TopK: 8, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.3},
 	} {
-		want := filtered(logits, s, window)
+		want := distribution.Exact(logits, filters(s), window)
 		counts := map[int]int{}
 		d := new(draw)
 		for i := range draws {
 			s.Seed = 0x9E3779B97F4A7C15 * uint64(i+1)
 			counts[int(d.token(logits, s, window, i%7))]++
 		}
-		checkChiSquare(t, name, counts, want, draws)
+		distribution.Check(t, name, counts, want, draws)
 	}
 }
 
-// checkChiSquare compares counts of draws with probabilities.
-func checkChiSquare(t *testing.T, name string, counts map[int]int, want map[int]float64, draws float64) {
-	t.Helper()
-	var chi float64
-	for id, n := range counts {
-		if want[id] == 0 {
-			t.Fatalf("%s: token %d was drawn %d times and has no probability", name, id, n)
-		}
-	}
-	for id, p := range want {
-		chi += math.Pow(float64(counts[id])-draws*p, 2) / (draws * p)
-	}
-	// Wilson and Hilferty's approximation of the 99.99% quantile.
-	free := float64(len(want) - 1)
-	if limit := free * math.Pow(1-2/(9*free)+3.72*math.Sqrt(2/(9*free)), 3); chi > limit {
-		t.Errorf("%s: chi-square %.1f over %.0f degrees of freedom, wants at most %.1f", name, chi, free, limit)
-	}
+// filters returns the settings of s that form the distribution.
+func filters(s Sampling) distribution.Filters {
+	return distribution.Filters{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, RepeatPenalty: s.RepeatPenalty}
 }
 
 // Consecutive indices of one seed are as good as different seeds.

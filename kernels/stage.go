@@ -54,7 +54,7 @@ func (o Stage) applyInits(h *device.Host, d []int32) {
 	for i := range int(d[2]) {
 		in := d[o.Layout.initAt()+i*initWords:][:initWords]
 		slot := int(in[0])
-		copy(params[slot*paramWords:][:paramWords], in[1:])
+		copy(params[slot*ParamWords:][:ParamWords], in[1:])
 		lengths[slot] = 0
 	}
 }

@@ -69,13 +69,14 @@ func TestEncodeRefusesWhatDoesNotFit(t *testing.T) {
 // Sampling survives its way through the descriptor.
 func TestSamplingRoundTrip(t *testing.T) {
 	want := Sampling{Temperature: 0.7, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1, Logprobs: 5, Seed: 0xfedcba9876543210}
-	dst := make([]byte, 4*initWords)
-	(&wordWriter{dst: dst}).init(&Init{Sampling: want})
-	words := make([]int32, initWords)
+	dst := make([]byte, 4*ParamWords)
+	params := (&Init{Sampling: want}).Params()
+	(&wordWriter{dst: dst}).put(params[:]...)
+	words := make([]int32, ParamWords)
 	for i := range words {
 		words[i] = int32(uint32(dst[4*i]) | uint32(dst[4*i+1])<<8 | uint32(dst[4*i+2])<<16 | uint32(dst[4*i+3])<<24)
 	}
-	if got := readSampling(words[3:]); got != want {
+	if got := readSampling(words[2:]); got != want {
 		t.Errorf("%+v came back as %+v", want, got)
 	}
 }

@@ -73,9 +73,7 @@ const (
 	headWords = 8
 	rowWords  = 3
 	pageWords = 3
-	// initWords: slot, generation, prompt, then the words of Sampling.
-	initWords     = 3 + samplingWords
-	samplingWords = 8
+	initWords = 1 + ParamWords // the slot, then Init.Params
 )
 
 func (l StepLayout) sampleAt() int { return headWords + l.MaxRows*rowWords }
@@ -102,7 +100,9 @@ func (l StepLayout) Encode(dst []byte, s *Step) error {
 	w.put(s.Samples...)
 	w.at = l.initAt()
 	for i := range s.Inits {
-		w.init(&s.Inits[i])
+		params := s.Inits[i].Params()
+		w.put(s.Inits[i].Slot)
+		w.put(params[:]...)
 	}
 	w.at = l.pageAt()
 	for _, p := range s.Pages {
@@ -124,15 +124,16 @@ func (w *wordWriter) put(words ...int32) {
 	}
 }
 
-func (w *wordWriter) init(i *Init) {
-	s := i.Sampling
-	w.put(i.Slot, i.Generation, i.Prompt,
+// Params returns the words that Stage puts into Slots.Params: generation, prompt, sampling.
+func (i *Init) Params() [ParamWords]int32 {
+	s := &i.Sampling
+	return [ParamWords]int32{i.Generation, i.Prompt,
 		int32(math.Float32bits(s.Temperature)), s.TopK, int32(math.Float32bits(s.TopP)),
 		int32(math.Float32bits(s.MinP)), int32(math.Float32bits(s.RepeatPenalty)), s.Logprobs,
-		int32(s.Seed), int32(s.Seed>>32))
+		int32(s.Seed), int32(s.Seed >> 32)}
 }
 
-// readSampling is the inverse of wordWriter.init for the words of Sampling.
+// readSampling is the inverse of [Init.Params] for the words of Sampling.
 func readSampling(w []int32) Sampling {
 	f := func(i int) float32 { return math.Float32frombits(uint32(w[i])) }
 	return Sampling{Temperature: f(0), TopK: w[1], TopP: f(2), MinP: f(3), RepeatPenalty: f(4), Logprobs: w[5],
@@ -151,10 +152,11 @@ type Slots struct {
 	Length     device.Buffer // int32 [Count]: tokens whose keys and values are stored
 	Token      device.Buffer // int32 [Count]: the token sampled last
 	History    device.Buffer // int32 [Count][Context]: the sequence's tokens
-	Params     device.Buffer // int32 [Count][paramWords]: generation, prompt, sampling
+	Params     device.Buffer // int32 [Count][ParamWords]: generation, prompt, sampling
 }
 
-const paramWords = 2 + samplingWords
+// ParamWords is the length of a slot's part of Slots.Params.
+const ParamWords = 10
 
 // AllocSlots takes the memory of count slots and a trash slot.
 func AllocSlots(m device.Memory, count, pages, context int) (Slots, error) {
@@ -162,7 +164,7 @@ func AllocSlots(m device.Memory, count, pages, context int) (Slots, error) {
 	for _, a := range []struct {
 		buf   *device.Buffer
 		words int
-	}{{&s.BlockTable, pages}, {&s.Length, 1}, {&s.Token, 1}, {&s.History, context}, {&s.Params, paramWords}} {
+	}{{&s.BlockTable, pages}, {&s.Length, 1}, {&s.Token, 1}, {&s.History, context}, {&s.Params, ParamWords}} {
 		var err error
 		if *a.buf, err = m.Alloc(4 * int64(s.Count) * int64(a.words)); err != nil {
 			return s, err
@@ -173,7 +175,7 @@ func AllocSlots(m device.Memory, count, pages, context int) (Slots, error) {
 
 func (s Slots) check() error {
 	return checkBuffers(need{"block table", s.BlockTable, s.Count * s.Pages}, need{"lengths", s.Length, s.Count},
-		need{"tokens", s.Token, s.Count}, need{"history", s.History, s.Count * s.Context}, need{"params", s.Params, s.Count * paramWords})
+		need{"tokens", s.Token, s.Count}, need{"history", s.History, s.Count * s.Context}, need{"params", s.Params, s.Count * ParamWords})
 }
 
 // Rows is where Stage leaves the rows of a step for the other ops.

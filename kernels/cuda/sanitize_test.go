@@ -25,7 +25,7 @@ func TestSanitize(t *testing.T) {
 		{"guard build", "synccheck", "", "0", "0", true, "--max-seq-len 256 --guard"},
 		{"race found", "racecheck", race, "9", "0", true, "racecheck reports what TestCUDAPlantedRace plants"},
 		{"few ops", "racecheck", race, "9", "0", true, "-test.run TestCUDASmallShapes$"},
-		{"kernels of other barriers", "racecheck", race, "9", "0", true, "--tool racecheck --error-exitcode 9 ./kernels.test -test.timeout 0 -test.run TestCUDASmallShapesEveryLane$"},
+		{"kernels of other barriers", "racecheck", race, "9", "0", true, "--tool racecheck --error-exitcode 9 ./cudatest.test -test.timeout 0 -test.run TestCUDASmallShapesEveryLane$"},
 		{"few graphs", "racecheck", race, "9", "0", true, "--kernel-name-exclude regex=_wgmma|_streamk --error-exitcode 9 bin/reel-generator-cuda check --device cuda --precapture 5 --max-batch 1 --max-seq-len 16 --guard"},
 		{"race not found", "racecheck", "", "0", "0", false, "does not report"},
 		{"overrun not found", "memcheck", "nothing", "0", "0", false, "does not report"},
@@ -37,7 +37,7 @@ func TestSanitize(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			path, bundle := t.TempDir(), t.TempDir()
-			if err := os.Mkdir(filepath.Join(bundle, "kernels"), 0o755); err != nil {
+			if err := os.MkdirAll(filepath.Join(bundle, "kernels/cudatest"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			script, err := filepath.Abs("sanitize")

@@ -1,13 +1,13 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestCUDAStage(t *testing.T) {
 	b := newBoth(t)
 	const slots, pages, context = 70, 40, 640
-	s := newStager(b, slots, pages, context, StepLayout{MaxRows: 300, MaxSamples: 64})
+	s := newStager(b, slots, pages, context, kernels.StepLayout{MaxRows: 300, MaxSamples: 64})
 	for _, rows := range []int{1, 1, 2, 5, 64, 1, 63, 200, 300, 17} {
 		T, N := min(300, rows+b.r.IntN(9)), b.r.IntN(65)
 		s.stage(randomStep(b, rows, N, slots, pages, context), T, max(1, N))
@@ -38,29 +38,29 @@ func TestCUDAStage(t *testing.T) {
 }
 
 // randomStep has runs of rows for some slots in a shuffled order.
-func randomStep(b *both, rows, samples, slots, pages, context int) Step {
-	var s Step
+func randomStep(b *both, rows, samples, slots, pages, context int) kernels.Step {
+	var s kernels.Step
 	order := b.r.Perm(slots)
 	for len(s.Rows) < rows {
 		slot, run := int32(order[len(s.Inits)]), min(1+b.r.IntN(20), rows-len(s.Rows))
 		if len(s.Inits) == samples {
 			run = rows - len(s.Rows)
 		}
-		s.Inits = append(s.Inits, Init{Slot: slot, Generation: b.r.Int32(), Prompt: b.r.Int32(), Sampling: Sampling{Seed: b.r.Uint64(), TopK: b.r.Int32()}})
+		s.Inits = append(s.Inits, kernels.Init{Slot: slot, Generation: b.r.Int32(), Prompt: b.r.Int32(), Sampling: kernels.Sampling{Seed: b.r.Uint64(), TopK: b.r.Int32()}})
 		at := b.r.Int32N(int32(context - 300))
 		for i := range run {
-			r := Row{slot, at + int32(i), b.r.Int32N(1000)}
+			r := kernels.Row{Slot: slot, Position: at + int32(i), Token: b.r.Int32N(1000)}
 			switch b.r.IntN(3) {
 			case 0:
-				r.Position = FromDevice
+				r.Position = kernels.FromDevice
 			case 1:
-				r.Token = FromDevice
+				r.Token = kernels.FromDevice
 			}
 			s.Rows = append(s.Rows, r)
 		}
 	}
-	for range b.r.IntN(rows + MaxMoves) {
-		s.Pages = append(s.Pages, PageEntry{b.r.Int32N(int32(slots)), b.r.Int32N(3), b.r.Int32N(900)})
+	for range b.r.IntN(rows + kernels.MaxMoves) {
+		s.Pages = append(s.Pages, kernels.PageEntry{Slot: b.r.Int32N(int32(slots)), Index: b.r.Int32N(3), Page: b.r.Int32N(900)})
 	}
 	for range b.r.IntN(samples + 1) {
 		s.Samples = append(s.Samples, b.r.Int32N(int32(rows)))
@@ -72,15 +72,15 @@ func TestCUDAFill(t *testing.T) {
 	b := newBoth(t)
 	for _, n := range []int64{1, 3, 257, 1_000_003} {
 		x := b.poisoned(int(n) + 2)
-		b.run(func(on int) device.Op { return Fill{Data: x[on].Slice(4, 4*n), Value: 0xabcd} })
+		b.run(func(on int) device.Op { return kernels.Fill{Data: x[on].Slice(4, 4*n), Value: 0xabcd} })
 		b.same("fill", x)
 	}
 }
 
 func TestCUDACopyPage(t *testing.T) {
 	b := newBoth(t)
-	for _, dtype := range []DType{BF16, F32} {
-		kv := KV{DType: dtype, Pages: 7, PageTokens: 16, Layers: 3, Heads: 2, HeadDim: 24}
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F32} {
+		kv := kernels.KV{DType: dtype, Pages: 7, PageTokens: 16, Layers: 3, Heads: 2, HeadDim: 24}
 		raw := make([]uint32, int64(kv.Pages)*kv.PageBytes()/4)
 		for i := range raw {
 			raw[i] = b.r.Uint32()
@@ -89,7 +89,7 @@ func TestCUDACopyPage(t *testing.T) {
 		b.run(func(on int) device.Op {
 			kv := kv
 			kv.Data = x[on]
-			return CopyPage{KV: kv, From: 5, To: 2}
+			return kernels.CopyPage{KV: kv, From: 5, To: 2}
 		})
 		b.same("pool after a copy", x)
 	}
@@ -99,11 +99,11 @@ func TestCUDACopyPage(t *testing.T) {
 // NaN past its end, and so does the trash page.
 type attending struct {
 	*both
-	slots  [2]Slots
-	kv     [2]KV
+	slots  [2]kernels.Slots
+	kv     [2]kernels.KV
 	work   device.Buffer
 	heads  int
-	row    []Row
+	row    []kernels.Row
 	query  []float32
 	filled []float32
 	// Rows are of the prefill class.
@@ -116,7 +116,7 @@ const attendSlots, attendPage, attendPool = 12, 16, 150
 
 func newAttending(b *both, heads, kvHeads, d, context int) *attending {
 	a := &attending{both: b, heads: heads}
-	kv := KV{Pages: attendPool + attendSlots, PageTokens: attendPage, Layers: 2, Heads: kvHeads, HeadDim: d}
+	kv := kernels.KV{Pages: attendPool + attendSlots, PageTokens: attendPage, Layers: 2, Heads: kvHeads, HeadDim: d}
 	a.filled = b.normal(int(kv.PageBytes()/4)*kv.Pages, 1)
 	pages := (context + attendPage - 1) / attendPage
 	table := make([]int32, (attendSlots+1)*pages)
@@ -135,18 +135,18 @@ func newAttending(b *both, heads, kvHeads, d, context int) *attending {
 	a.poison(kv, 0, 0)
 	tables := put(b, table)
 	for on := range a.kv {
-		a.slots[on] = Slots{Count: attendSlots + 1, Pages: pages, Context: context, BlockTable: tables[on]}
+		a.slots[on] = kernels.Slots{Count: attendSlots + 1, Pages: pages, Context: context, BlockTable: tables[on]}
 		a.kv[on] = kv
 	}
 	a.kv[0].Data, a.kv[1].Data = b.load(0, bytesOf(a.filled)), b.load(1, bytesOf(bitsOf(a.filled)))
-	a.kv[1].DType = BF16
-	a.work = b.load(1, make([]byte, AttendWorkspaceBytes(AttendSplitRows, heads, d, context)))
+	a.kv[1].DType = kernels.BF16
+	a.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(kernels.AttendSplitRows, heads, d, context)))
 	a.query = b.normal(len(a.row)*heads*d, 1)
 	return a
 }
 
 // poison makes a page NaN from a place in it on.
-func (a *attending) poison(kv KV, page, from int) {
+func (a *attending) poison(kv kernels.KV, page, from int) {
 	for plane := range kv.Layers * 2 * kv.Heads {
 		at := (page*kv.Layers*2*kv.Heads + plane) * kv.PageTokens * kv.HeadDim
 		for i := at + from*kv.HeadDim; i < at+kv.PageTokens*kv.HeadDim; i++ {
@@ -162,7 +162,7 @@ func (a *attending) addRows(slot, end int) {
 		n = min(end+1, 1+a.r.IntN(30))
 	}
 	for p := end - n + 1; p <= end; p++ {
-		a.row = append(a.row, Row{Slot: int32(slot), Position: int32(p)})
+		a.row = append(a.row, kernels.Row{Slot: int32(slot), Position: int32(p)})
 	}
 }
 
@@ -181,7 +181,7 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 	}
 	q, out, slots, positions := put(a.both, query), a.poisoned(T*width), put(a.both, slot), put(a.both, position)
 	op := func(on int) device.Op {
-		return Attend{Q: q[on], Rows: Rows{Slot: slots[on], Position: positions[on]}, Slots: a.slots[on], KV: a.kv[on], Out: out[on],
+		return kernels.Attend{Q: q[on], Rows: kernels.Rows{Slot: slots[on], Position: positions[on]}, Slots: a.slots[on], KV: a.kv[on], Out: out[on],
 			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Class: classOf(a.prefill), Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.wider}
 	}
 	if host {
@@ -249,7 +249,7 @@ func TestCUDAAttendIsBatchInvariant(t *testing.T) {
 		for r := range all {
 			a.equal("alone", bits32(a.attend([]int{r}, 1, false)), bits32(want[r*width:(r+1)*width]))
 		}
-		for T := 2; T <= AttendSplitRows; T++ {
+		for T := 2; T <= kernels.AttendSplitRows; T++ {
 			some := all[:min(T, len(all))]
 			a.equal(fmt.Sprintf("%d rows", T), bits32(a.attend(some, T, false)), bits32(want[:len(some)*width]))
 		}
@@ -267,38 +267,4 @@ func bits32(v []float32) []uint32 {
 		u[i] = math.Float32bits(x)
 	}
 	return u
-}
-
-// What the kernels cannot read is refused before a launch.
-func TestCUDARefusesShapes(t *testing.T) {
-	a := newAttending(newBoth(t), 2, 2, 32, 64)
-	x := a.poisoned(64 * 2)[1]
-	good := Attend{Q: x, Rows: Rows{Slot: x, Position: x}, Slots: a.slots[1], KV: a.kv[1], Out: x, Workspace: a.work, T: 1, Heads: 2}
-	b := a.both
-	b.must(good.checkCUDA())
-	for name, change := range map[string]func(o *Attend){
-		"float32 keys":           func(o *Attend) { o.KV.DType = F32 },
-		"too little to work in":  func(o *Attend) { o.Workspace = o.Workspace.Slice(0, AttendWorkspaceBytes(1, 2, 32, 64)-4) },
-		"nothing to work in":     func(o *Attend) { o.Workspace = device.Buffer{} },
-		"head size":              func(o *Attend) { o.KV.HeadDim = 12 },
-		"head size too large":    func(o *Attend) { o.KV.HeadDim = 136 },
-		"head size to be turned": func(o *Attend) { o.KV.HeadDim, o.Post.RoPE = 24, x },
-		"page that is no power":  func(o *Attend) { o.KV.PageTokens = 24 },
-		"page too large":         func(o *Attend) { o.KV.PageTokens = 512 },
-		"heads that don't share": func(o *Attend) { o.KV.Heads = 4 },
-		"pool too large":         func(o *Attend) { o.KV.Data = device.NewBuffer(1, 1, 64<<32) },
-	} {
-		o := good
-		change(&o)
-		if err := o.CUDA(nil); !errors.Is(err, device.ErrBadShape) {
-			t.Errorf("%s: %v, wants ErrBadShape", name, err)
-		}
-	}
-	if err := (Sample{Vocab: sampleVocab + 1}).CUDA(nil); !errors.Is(err, device.ErrBadShape) {
-		t.Errorf("vocabulary: %v, wants ErrBadShape", err)
-	}
-	kv := KV{DType: BF16, Pages: 2, PageTokens: 1, Layers: 1, Heads: 1, HeadDim: 2}
-	if err := (CopyPage{KV: kv}).CUDA(nil); !errors.Is(err, device.ErrBadShape) {
-		t.Errorf("page: %v, wants ErrBadShape", err)
-	}
 }

@@ -1,10 +1,11 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
@@ -16,7 +17,7 @@ func TestCUDARead(t *testing.T) {
 			words[i] = b.r.Uint32()
 		}
 		x, out := put(b, words), put(b, []uint32{7})
-		b.run(func(on int) device.Op { return Read{Data: x[on], Out: out[on]} })
+		b.run(func(on int) device.Op { return kernels.Read{Data: x[on], Out: out[on]} })
 		b.same("read", out)
 	}
 }
@@ -29,5 +30,5 @@ func BenchmarkCUDARead(t *testing.B) {
 	x, err := b.g.Alloc(bytes)
 	b.must(err)
 	defer func() { b.must(b.g.Free(x)) }()
-	b.perLaunch(t, bytes, Read{Data: x, Out: b.load(1, make([]byte, 4))})
+	b.perLaunch(t, bytes, kernels.Read{Data: x, Out: b.load(1, make([]byte, 4))})
 }

@@ -1,12 +1,13 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
 	"slices"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
@@ -14,7 +15,7 @@ import (
 // columns and few outputs, so that attention has place and time to begin before it ends.
 type afterQKV struct {
 	*both
-	qkv  QKV
+	qkv  kernels.QKV
 	pool []float32 // at first
 	work device.Buffer
 }
@@ -25,9 +26,9 @@ const (
 )
 
 func newAfterQKV(b *both, rows int, scratch, biased bool) *afterQKV {
-	a := &afterQKV{both: b, qkv: b.newAttention(BF16, BF16, rows, afterHidden, afterHeads, afterKVHeads, afterDim).op[1]}
+	a := &afterQKV{both: b, qkv: b.newAttention(kernels.BF16, kernels.BF16, rows, afterHidden, afterHeads, afterKVHeads, afterDim).op[1]}
 	a.pool = b.normal(int(a.qkv.KV.Data.Bytes()/2), 1)
-	a.work = b.load(1, make([]byte, AttendWorkspaceBytes(rows, afterHeads, afterDim, afterContext)))
+	a.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(rows, afterHeads, afterDim, afterContext)))
 	if scratch {
 		a.qkv.Workspace.Rounded = b.scratchFor(rows, afterHidden)
 	}
@@ -38,26 +39,26 @@ func newAfterQKV(b *both, rows int, scratch, biased bool) *afterQKV {
 }
 
 // rows are those of a step.
-func (a *afterQKV) rows(of func(row int) Row) Rows {
+func (a *afterQKV) rows(of func(row int) kernels.Row) kernels.Rows {
 	slot, position := make([]int32, a.qkv.T), make([]int32, a.qkv.T)
 	for i := range slot {
 		r := of(i)
 		slot[i], position[i] = r.Slot, r.Position
 	}
-	return Rows{Slot: a.load(1, bytesOf(slot)), Position: a.load(1, bytesOf(position))}
+	return kernels.Rows{Slot: a.load(1, bytesOf(slot)), Position: a.load(1, bytesOf(position))}
 }
 
 // goingOn are steps of as many sequences as there are rows, each of which goes on by a
 // position a step, past one that attention reads early from then on.
-func (a *afterQKV) goingOn() (steps []Rows) {
+func (a *afterQKV) goingOn() (steps []kernels.Rows) {
 	for step := range int32(16) {
-		steps = append(steps, a.rows(func(row int) Row { return Row{Slot: int32(row), Position: 24 + step + int32(row%8)} }))
+		steps = append(steps, a.rows(func(row int) kernels.Row { return kernels.Row{Slot: int32(row), Position: 24 + step + int32(row%8)} }))
 	}
 	return steps
 }
 
 // results are what attention gives in steps over a pool as at first, launched by run.
-func (a *afterQKV) results(early, turned bool, steps []Rows, run func(ops ...device.Op)) (out []uint32) {
+func (a *afterQKV) results(early, turned bool, steps []kernels.Rows, run func(ops ...device.Op)) (out []uint32) {
 	a.t.Helper()
 	kv := a.qkv.KV
 	kv.Data = a.load(1, bytesOf(bitsOf(a.pool)))
@@ -66,7 +67,7 @@ func (a *afterQKV) results(early, turned bool, steps []Rows, run func(ops ...dev
 	for _, rows := range steps {
 		qkv := a.qkv
 		qkv.Rows, qkv.KV = rows, kv
-		attend := Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Workspace: a.work,
+		attend := kernels.Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Workspace: a.work,
 			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, AfterQKV: early}
 		if turned {
 			qkv.DeferRoPE, attend.Post = true, qkv.Post()
@@ -154,11 +155,11 @@ type stagedPrompt struct {
 
 func newStagedPrompt(b *both, rows int, scratch, parts, biased bool) *stagedPrompt {
 	a := newAfterQKV(b, rows, scratch, biased)
-	a.qkv.Class = Prefill
+	a.qkv.Class = kernels.Prefill
 	if parts {
 		a.qkv.Workspace.Partials = b.partsFor(rows)
 	}
-	return &stagedPrompt{a, newStager(b, a.qkv.Slots.Count, a.qkv.Slots.Pages, afterContext, StepLayout{MaxRows: rows, MaxSamples: 1})}
+	return &stagedPrompt{a, newStager(b, a.qkv.Slots.Count, a.qkv.Slots.Pages, afterContext, kernels.StepLayout{MaxRows: rows, MaxSamples: 1})}
 }
 
 // results are what attention gives in steps over a pool as at first, with or without the QKV
@@ -170,13 +171,13 @@ func (a *stagedPrompt) results(products, early bool, run func(ops ...device.Op))
 	var ops []device.Op
 	var attended []device.Buffer
 	for step := range int32(stagerRing) {
-		var s Step
+		var s kernels.Step
 		for row := range int32(qkv.T) {
-			s.Rows = append(s.Rows, Row{Slot: (row + step) % int32(qkv.T), Position: (7*row + 13*step) % afterContext})
+			s.Rows = append(s.Rows, kernels.Row{Slot: (row + step) % int32(qkv.T), Position: (7*row + 13*step) % afterContext})
 		}
 		a.stager.write(s)
-		attend := Attend{Q: qkv.Out, Rows: qkv.Rows, Slots: qkv.Slots, KV: qkv.KV, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Workspace: a.work,
-			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, Class: Prefill, AfterQKV: early}
+		attend := kernels.Attend{Q: qkv.Out, Rows: qkv.Rows, Slots: qkv.Slots, KV: qkv.KV, Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Workspace: a.work,
+			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, Class: kernels.Prefill, AfterQKV: early}
 		ops = append(ops, a.stager.op(1, qkv.T, 0))
 		if products {
 			ops = append(ops, qkv)
@@ -195,7 +196,7 @@ func (a *stagedPrompt) results(products, early bool, run func(ops ...device.Op))
 // says nothing, they are right. GPUs before 9.0 begin no kernel early, and fail this.
 func TestCUDAAttendSeesAFalseAfterQKV(t *testing.T) {
 	a := newAfterQKV(newBoth(t), 12, false, false)
-	steps := []Rows{a.rows(func(row int) Row { return Row{Slot: 3, Position: 26 + int32(row)} })}
+	steps := []kernels.Rows{a.rows(func(row int) kernels.Row { return kernels.Row{Slot: 3, Position: 26 + int32(row)} })}
 	want := a.results(false, false, steps, a.oneByOne)
 	for range 10 {
 		a.equal("without", a.results(false, false, steps, a.replay), want)

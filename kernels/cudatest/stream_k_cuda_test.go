@@ -1,14 +1,14 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
-	"unsafe"
 
+	"reel/kernels"
 	"reel/kernels/device"
 	"reel/kernels/internal/tune"
 )
@@ -18,22 +18,22 @@ var promptRows = []int{1, 9, 16, 17, 56, 57, 104, 105, 208, 209, 400, 417}
 
 // scratchFor is scratch on the GPU for rows of cols columns.
 func (b *both) scratchFor(rows, cols int) device.Buffer {
-	return b.load(1, poison(int(RoundedBytes(rows, cols))))
+	return b.load(1, poison(int(kernels.RoundedBytes(rows, cols))))
 }
 
 // partsFor is room on the GPU for parts of the sums of any product in these tests.
 func (b *both) partsFor(rows int) device.Buffer {
-	return b.load(1, make([]byte, PartialsBytes(rows, 1<<14, 1<<14)))
+	return b.load(1, make([]byte, kernels.PartialsBytes(rows, 1<<14, 1<<14)))
 }
 
 func TestCUDAProjectOfAPrompt(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range promptRows {
 		in, hidden := []int{64, 80, 4096, 1040, 176, 11008}[i%6], []int{64, 112, 272, 16}[i%4]
-		w := b.matrix([]DType{BF16, F16}[i%2], hidden, in)
+		w := b.matrix([]kernels.DType{kernels.BF16, kernels.F16}[i%2], hidden, in)
 		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
 		b.run(func(on int) device.Op {
-			return Projection{W: w[on], In: x[on], X: res[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill}
+			return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
 	}
@@ -44,10 +44,10 @@ func TestCUDAPromptOfOddOutputs(t *testing.T) {
 	b := newBoth(t)
 	const in, hidden = 176, 100
 	for _, rows := range []int{1, 16, 57, 230} {
-		w := b.matrix(BF16, hidden, in)
+		w := b.matrix(kernels.BF16, hidden, in)
 		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
 		b.run(func(on int) device.Op {
-			return Projection{W: w[on], In: x[on], X: res[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill}
+			return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
 	}
@@ -57,12 +57,12 @@ func TestCUDAGateUpOfAPrompt(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range promptRows {
 		hidden, inner := []int{64, 80, 2048, 1040, 4096}[i%5], []int{64, 96, 272, 16}[i%4]
-		dtype := []DType{BF16, F16}[i%2]
+		dtype := []kernels.DType{kernels.BF16, kernels.F16}[i%2]
 		gate, up := b.matrix(dtype, inner, hidden), b.matrix(dtype, inner, hidden)
 		x, norm, out, scratch := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner), b.scratchFor(rows, hidden)
 		parts := b.partsFor(rows)
 		b.run(func(on int) device.Op {
-			return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill, Eps: 1e-5}
+			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill, Eps: 1e-5}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, hidden, inner), out, 8*sums(hidden), 1e-5)
 	}
@@ -73,8 +73,8 @@ func TestCUDAQKVOfAPrompt(t *testing.T) {
 	for i, rows := range promptRows {
 		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128}[i%4]
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
-		a := b.newAttention([]DType{BF16, F16}[i%2], F32, rows, hidden, kvHeads*group, kvHeads, dim)
-		a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.scratchFor(rows, hidden), b.partsFor(rows), Prefill
+		a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kernels.F32, rows, hidden, kvHeads*group, kvHeads, dim)
+		a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.scratchFor(rows, hidden), b.partsFor(rows), kernels.Prefill
 		b.run(func(on int) device.Op { return a.op[on] })
 		name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d", rows, hidden, group, dim, kvHeads)
 		b.close(name+": q", a.out, 8*sums(hidden), 1e-5)
@@ -84,12 +84,12 @@ func TestCUDAQKVOfAPrompt(t *testing.T) {
 
 // A feed-forward of two layers over a prompt's rows: onward, or each product with its
 // own rounding.
-func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]Weight, down Weight, norm device.Buffer, onward bool) []uint32 {
+func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]kernels.Weight, down kernels.Weight, norm device.Buffer, onward bool) []uint32 {
 	b.t.Helper()
 	mid := b.poisoned(rows * inner)[1]
 	scratch, other, parts := b.scratchFor(rows, hidden), b.scratchFor(rows, inner), b.partsFor(rows)
-	gateup := GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill, Eps: 1e-5}
-	project := Projection{W: down, In: mid, X: x, Workspace: Workspace{Rounded: other, Partials: parts}, T: rows, Class: Prefill}
+	gateup := kernels.GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill, Eps: 1e-5}
+	project := kernels.Projection{W: down, In: mid, X: x, Workspace: kernels.Workspace{Rounded: other, Partials: parts}, T: rows, Class: kernels.Prefill}
 	second := gateup
 	if onward {
 		gateup.Handover.Rounded, project.Handover.InputIsRounded, project.Handover.Rounded, project.Handover.Norm = other, true, scratch, norm
@@ -104,11 +104,11 @@ func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]Weight
 func TestCUDARowsGoOnward(t *testing.T) {
 	b := newBoth(t)
 	const all, hidden, inner = 230, 256, 384
-	gate, up, down := b.matrix(BF16, inner, hidden), b.matrix(BF16, inner, hidden), b.matrix(BF16, hidden, inner)
+	gate, up, down := b.matrix(kernels.BF16, inner, hidden), b.matrix(kernels.BF16, inner, hidden), b.matrix(kernels.BF16, hidden, inner)
 	norm, values := put(b, b.normal(hidden, 1))[1], b.normal(all*hidden, 3)
 	run := func(first, rows int, onward bool) []uint32 {
 		x := b.load(1, bytesOf(values[first*hidden:(first+rows)*hidden]))
-		return b.feedForward(x, rows, hidden, inner, [2]Weight{gate[1], up[1]}, down[1], norm, onward)
+		return b.feedForward(x, rows, hidden, inner, [2]kernels.Weight{gate[1], up[1]}, down[1], norm, onward)
 	}
 	want, own := run(0, all, true), run(0, all, false)
 	b.closeTo("onward", viewOf[float32](bytesOf(want)), viewOf[float32](bytesOf(own)), func(int) float64 { return 1e-5 }, 1e-4)
@@ -125,16 +125,16 @@ func TestCUDAPromptSpans(t *testing.T) {
 	b := newBoth(t)
 	defer func(most int) { tune.MaxWorkSlices, tune.StreamKTokens = most, 0 }(tune.MaxWorkSlices)
 	const in, hidden, most = 2064, 704, 230 // 6 units of 33 pieces
-	w, x, start := b.matrix(BF16, hidden, in), put(b, b.normal(most*in, 1)), b.normal(most*hidden, 1)
+	w, x, start := b.matrix(kernels.BF16, hidden, in), put(b, b.normal(most*in, 1)), b.normal(most*hidden, 1)
 	const inner = hidden / 2
-	gate, up, norm := b.matrix(BF16, inner, in), b.matrix(BF16, inner, in), put(b, b.powers(in))
+	gate, up, norm := b.matrix(kernels.BF16, inner, in), b.matrix(kernels.BF16, inner, in), put(b, b.powers(in))
 	scratch, parts := b.scratchFor(most, in), b.partsFor(most)
 	for _, tune.MaxWorkSlices = range []int{1, 2, 5, 6, 7, 11, 12, 13, 18, 24} {
 		var want, wantGated []uint32
 		for _, tune.StreamKTokens = range []int{16, 56, 104, 208} {
 			res := put(b, start)
 			b.run(func(on int) device.Op {
-				return Projection{W: w[on], In: x[on], X: res[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: most, Class: Prefill}
+				return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: most, Class: kernels.Prefill}
 			})
 			name := fmt.Sprintf("%d spans at most, %d tokens of a block", tune.MaxWorkSlices, tune.StreamKTokens)
 			b.close(name, res, 2*sums(in), 1e-6)
@@ -145,7 +145,7 @@ func TestCUDAPromptSpans(t *testing.T) {
 			b.equal(name, got, want)
 			out := b.poisoned(most * inner)
 			b.run(func(on int) device.Op {
-				return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: most, Class: Prefill, Eps: 1e-5}
+				return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: most, Class: kernels.Prefill, Eps: 1e-5}
 			})
 			b.close(name+", gated", out, 8*sums(in), 1e-5)
 			gated := read[uint32](b, 1, out[1])
@@ -153,7 +153,7 @@ func TestCUDAPromptSpans(t *testing.T) {
 				wantGated = gated
 			}
 			b.equal(name+", gated", gated, wantGated)
-			b.equal(name+": counters", read[uint32](b, 1, parts.Slice(0, ArrivalBytes)), make([]uint32, ArrivalBytes/4))
+			b.equal(name+": counters", read[uint32](b, 1, parts.Slice(0, kernels.ArrivalBytes)), make([]uint32, kernels.ArrivalBytes/4))
 		}
 	}
 }
@@ -163,8 +163,8 @@ func TestCUDAPromptSpans(t *testing.T) {
 func TestCUDAManyTilesEndEveryTime(t *testing.T) {
 	b := newBoth(t)
 	const rows, hidden, dim = 800, 896, 64 // 4 tiles, and 15 spans of 9 units: they do not go together
-	a := b.newAttention(BF16, BF16, rows, hidden, 14, 2, dim)
-	a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.scratchFor(rows, hidden), b.partsFor(rows), Prefill
+	a := b.newAttention(kernels.BF16, kernels.BF16, rows, hidden, 14, 2, dim)
+	a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.scratchFor(rows, hidden), b.partsFor(rows), kernels.Prefill
 	b.onGPU(a.op[1])
 	want := read[uint32](b, 1, a.op[1].Out)
 	for range 20 {
@@ -178,18 +178,11 @@ func TestCUDAManyTilesEndEveryTime(t *testing.T) {
 func TestCUDAReadyWantsRoomForParts(t *testing.T) {
 	b := newBoth(t)
 	const rows, in, hidden = 20, 128, 64
-	p := Projection{W: b.matrix(BF16, hidden, in)[1], In: put(b, b.normal(rows*in, 1))[1], X: put(b, b.normal(rows*hidden, 1))[1],
-		Workspace: Workspace{Rounded: b.scratchFor(rows, in)}, T: rows, Class: Prefill}
+	p := kernels.Projection{W: b.matrix(kernels.BF16, hidden, in)[1], In: put(b, b.normal(rows*in, 1))[1], X: put(b, b.normal(rows*hidden, 1))[1],
+		Workspace: kernels.Workspace{Rounded: b.scratchFor(rows, in)}, T: rows, Class: kernels.Prefill}
 	b.onGPU(p)
 	p.Handover.InputIsRounded = true
 	if err := b.streams[1].Launch(p); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("%v, wants %v", err, device.ErrBadShape)
-	}
-}
-
-// Kernels take their arguments by value: spans.cuh says the same.
-func TestCutIsWhatKernelsTake(t *testing.T) {
-	if n := unsafe.Sizeof(workSlices{}); n != 568 {
-		t.Errorf("cut has %d bytes, in spans.cuh 568", n)
 	}
 }

@@ -1,12 +1,13 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
 	"math"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 	"reel/kernels/internal/tune"
 )
@@ -17,15 +18,15 @@ func TestCUDAFewRowsTakeUnitsInTurn(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, in := range []int{16, 1040, 1024, 80, 4096, 11008, 4096, 1040} {
-		dtype, width, rows := []DType{BF16, F16}[i%2], 16*7-i, []int{1, 8, 1, 5}[i%4]
+		dtype, width, rows := []kernels.DType{kernels.BF16, kernels.F16}[i%2], 16*7-i, []int{1, 8, 1, 5}[i%4]
 		w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
 		x, norm, start := put(b, b.normal(rows*in, 3))[1], put(b, b.normal(in, 1))[1], b.normal(rows*width, 1)
 		sample := put(b, counted(rows))[1]
 		var want [][]uint32
 		for _, tune.MaxPersistentBlocks = range []int{math.MaxInt32, 6, 4, 3, 1} {
 			sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
-			b.onGPU(Projection{W: w, In: x, X: sum, T: rows}, GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
-				Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: sample}, Logits: logits, T: rows, N: rows, Eps: 1e-5})
+			b.onGPU(kernels.Projection{W: w, In: x, X: sum, T: rows}, kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
+				kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: sample}, Logits: logits, T: rows, N: rows, Eps: 1e-5})
 			want = b.inTurn(fmt.Sprintf("%d rows of %d, type %d", rows, in, dtype), want, sum, gated, logits)
 		}
 	}
@@ -37,10 +38,10 @@ func TestCUDAQKVTakesUnitsInTurn(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, hidden := range []int{80, 2048, 1040, 4096} {
-		o := b.newAttention([]DType{BF16, F16}[i%2], []DType{F16, BF16}[i%2], []int{1, 8, 5, 1}[i], hidden, 4, 2, 96).op[1]
+		o := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], []kernels.DType{kernels.F16, kernels.BF16}[i%2], []int{1, 8, 5, 1}[i], hidden, 4, 2, 96).op[1]
 		var want [][]uint32
 		for _, tune.MaxPersistentBlocks = range []int{math.MaxInt32, 23, 7, 1} {
-			b.onGPU(Fill{Data: o.Out, Value: Poison}, Fill{Data: o.KV.Data, Value: Poison}, o)
+			b.onGPU(kernels.Fill{Data: o.Out, Value: kernels.Poison}, kernels.Fill{Data: o.KV.Data, Value: kernels.Poison}, o)
 			want = b.inTurn(fmt.Sprintf("%d columns", hidden), want, o.Out, o.KV.Data)
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"errors"
@@ -9,17 +9,18 @@ import (
 	"slices"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
 // matrix is a random [rows][cols] weight on both, its values about 1/sqrt(cols).
-func (b *both) matrix(t DType, rows, cols int) [2]Weight {
+func (b *both) matrix(t kernels.DType, rows, cols int) [2]kernels.Weight {
 	b.t.Helper()
 	data := b.elements(t, rows*cols, 1/math.Sqrt(float64(cols)))
-	var w [2]Weight
+	var w [2]kernels.Weight
 	for on, d := range b.devices {
 		var err error
-		w[on], err = LoadWeight(d, t, rows, cols, slices.Clone(data))
+		w[on], err = kernels.LoadWeight(d, t, rows, cols, slices.Clone(data))
 		b.must(err)
 		b.t.Cleanup(func() { b.must(d.Free(w[on].Data)) })
 	}
@@ -27,11 +28,11 @@ func (b *both) matrix(t DType, rows, cols int) [2]Weight {
 }
 
 // elements is n random values of type t.
-func (b *both) elements(t DType, n int, scale float64) []byte {
+func (b *both) elements(t kernels.DType, n int, scale float64) []byte {
 	switch t {
-	case F32:
+	case kernels.F32:
 		return bytesOf(b.normal(n, scale)) // what bfloat16 holds is loaded unchanged
-	case BF16:
+	case kernels.BF16:
 		return bytesOf(bitsOf(b.normal(n, scale)))
 	}
 	v := make([]uint16, n)
@@ -56,17 +57,17 @@ func sums(n int) float64 { return 4e-6 * math.Sqrt(float64(n)) / 4 }
 
 func TestCUDAPack(t *testing.T) {
 	b := newBoth(t)
-	for _, dtype := range []DType{BF16, F16, F32} {
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16, kernels.F32} {
 		for _, c := range [][2]int{{1, 16}, {16, 16}, {17, 48}, {100, 272}, {31, 4096}} {
 			data := b.elements(dtype, c[0]*c[1], 1)
-			if dtype == F32 { // also what must be rounded
+			if dtype == kernels.F32 { // also what must be rounded
 				for i, v := range b.normal(c[0]*c[1], 1) {
 					copy(data[4*i:], bytesOf([]float32{v * 1.2345678}))
 				}
 			}
 			src := put(b, data)
-			op := func(on int) Pack { return Pack{Src: src[on], DType: dtype, Rows: c[0], Cols: c[1]} }
-			dst := b.poisoned(int(op(0).packed().bytes() / 4))
+			op := func(on int) kernels.Pack { return kernels.Pack{Src: src[on], DType: dtype, Rows: c[0], Cols: c[1]} }
+			dst := b.poisoned(int(kernels.PackedBytes(c[0], c[1]) / 4))
 			b.run(func(on int) device.Op {
 				p := op(on)
 				p.Dst = dst[on]
@@ -79,19 +80,19 @@ func TestCUDAPack(t *testing.T) {
 
 func TestCUDALoadRefusesWhatCannotBePacked(t *testing.T) {
 	b := newBoth(t)
-	if _, err := LoadWeight(b.g, BF16, 2, 24, make([]byte, 96)); !errors.Is(err, device.ErrBadShape) {
+	if _, err := kernels.LoadWeight(b.g, kernels.BF16, 2, 24, make([]byte, 96)); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("24 columns: %v, wants ErrBadShape", err)
 	}
 	x := b.poisoned(64)
-	w := Weight{Data: x[1].Slice(0, 2*16*4), DType: BF16, Rows: 4, Cols: 16}
-	if err := b.streams[1].Launch(Projection{W: w, In: x[1], X: x[1], T: 1}); !errors.Is(err, device.ErrBadShape) {
+	w := kernels.Weight{Data: x[1].Slice(0, 2*16*4), DType: kernels.BF16, Rows: 4, Cols: 16}
+	if err := b.streams[1].Launch(kernels.Projection{W: w, In: x[1], X: x[1], T: 1}); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("a weight that is not packed: %v, wants ErrBadShape", err)
 	}
 }
 
 func TestCUDAEmbed(t *testing.T) {
 	b := newBoth(t)
-	for _, dtype := range []DType{BF16, F16, F32} {
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16, kernels.F32} {
 		const vocab, hidden, rows = 45, 176, 33
 		table := b.matrix(dtype, vocab, hidden)
 		tokens := make([]int32, rows)
@@ -101,7 +102,7 @@ func TestCUDAEmbed(t *testing.T) {
 		tokens[0] = vocab - 1
 		token, x := put(b, tokens), b.poisoned(rows*hidden)
 		b.run(func(on int) device.Op {
-			return Embed{Table: table[on], Rows: Rows{Token: token[on]}, X: x[on], T: rows}
+			return kernels.Embed{Table: table[on], Rows: kernels.Rows{Token: token[on]}, X: x[on], T: rows}
 		})
 		b.same("embedding", x)
 	}
@@ -114,9 +115,9 @@ func TestCUDAProject(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range oddRows {
 		in, hidden := []int{64, 80, 4096, 1040, 176, 11008}[i%6], []int{64, 100, 272, 16}[i%4]
-		w := b.matrix([]DType{BF16, F16}[i%2], hidden, in)
+		w := b.matrix([]kernels.DType{kernels.BF16, kernels.F16}[i%2], hidden, in)
 		x, res := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1))
-		b.run(func(on int) device.Op { return Projection{W: w[on], In: x[on], X: res[on], T: rows} })
+		b.run(func(on int) device.Op { return kernels.Projection{W: w[on], In: x[on], X: res[on], T: rows} })
 		most := b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, sums(in), 1e-6)
 		t.Logf("%d rows of %d to %d: off by %.1e at most", rows, in, hidden, most)
 	}
@@ -126,11 +127,11 @@ func TestCUDAGateUp(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range oddRows {
 		hidden, inner := []int{64, 80, 2048, 1040, 4096}[i%5], []int{64, 90, 272, 16}[i%4]
-		dtype := []DType{BF16, F16}[i%2]
+		dtype := []kernels.DType{kernels.BF16, kernels.F16}[i%2]
 		gate, up := b.matrix(dtype, inner, hidden), b.matrix(dtype, inner, hidden)
 		x, norm, out := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner)
 		b.run(func(on int) device.Op {
-			return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], T: rows, Eps: 1e-5}
+			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], T: rows, Eps: 1e-5}
 		})
 		most := b.close(fmt.Sprintf("%d rows of %d to %d", rows, hidden, inner), out, 4*sums(hidden), 1e-5)
 		t.Logf("%d rows of %d to %d: off by %.1e at most", rows, hidden, inner, most)
@@ -141,14 +142,14 @@ func TestCUDAGateUp(t *testing.T) {
 func TestCUDARoundsActivations(t *testing.T) {
 	b := newBoth(t)
 	const rows, hidden, inner = 20, 2048, 64
-	gate, up := b.matrix(BF16, inner, hidden), b.matrix(BF16, inner, hidden)
+	gate, up := b.matrix(kernels.BF16, inner, hidden), b.matrix(kernels.BF16, inner, hidden)
 	g := b.normal(hidden, 1)
 	for i := range g {
 		g[i] *= 1.2345678
 	}
 	x, norm, out := put(b, b.normal(rows*hidden, 3)), put(b, g), b.poisoned(rows*inner)
 	b.run(func(on int) device.Op {
-		return GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], T: rows, Eps: 1e-5}
+		return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], T: rows, Eps: 1e-5}
 	})
 	t.Logf("off by %.1e at most", b.close("rounded", out, 2e-2, 1e-2))
 }
@@ -157,7 +158,7 @@ func TestCUDAHead(t *testing.T) {
 	b := newBoth(t)
 	for i, n := range oddRows {
 		hidden, vocab, rows := []int{64, 80, 2048, 1040}[i%4], []int{64, 90, 272, 1001}[i%4], n+3
-		w := b.matrix([]DType{BF16, F16}[i%2], vocab, hidden)
+		w := b.matrix([]kernels.DType{kernels.BF16, kernels.F16}[i%2], vocab, hidden)
 		sample := make([]int32, n+2)
 		for s := range sample {
 			sample[s] = b.r.Int32N(int32(rows))
@@ -166,7 +167,7 @@ func TestCUDAHead(t *testing.T) {
 		samples, x, norm := put(b, sample), put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden))
 		logits := b.poisoned((n + 2) * vocab)
 		b.run(func(on int) device.Op {
-			return Head{X: x[on], Norm: norm[on], W: w[on], Rows: Rows{Sample: samples[on]}, Logits: logits[on], T: rows, N: n + 2, Eps: 1e-5}
+			return kernels.Head{X: x[on], Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: samples[on]}, Logits: logits[on], T: rows, N: n + 2, Eps: 1e-5}
 		})
 		live := 4 * int64(n*vocab)
 		b.close(fmt.Sprintf("%d samples of %d to %d", n, hidden, vocab), twin{logits[0].Slice(0, live), logits[1].Slice(0, live)}, 4*sums(hidden), 1e-5)
@@ -176,15 +177,15 @@ func TestCUDAHead(t *testing.T) {
 
 // attention is what QKV writes to on both.
 type attention struct {
-	op  [2]QKV
+	op  [2]kernels.QKV
 	out twin
 }
 
 // newAttention is a QKV over T rows, each at a random position of a slot of its own.
-func (b *both) newAttention(dtype, kvType DType, T, hidden, heads, kvHeads, dim int) attention {
+func (b *both) newAttention(dtype, kvType kernels.DType, T, hidden, heads, kvHeads, dim int) attention {
 	const context, pageTokens, layers = 64, 16, 2
 	pages := context / pageTokens
-	kv := KV{DType: kvType, Pages: T*pages + 1, PageTokens: pageTokens, Layers: layers, Heads: kvHeads, HeadDim: dim}
+	kv := kernels.KV{DType: kvType, Pages: T*pages + 1, PageTokens: pageTokens, Layers: layers, Heads: kvHeads, HeadDim: dim}
 	slots, positions, table := make([]int32, T), make([]int32, T), make([]int32, (T+1)*pages)
 	for i, slot := range b.r.Perm(T) {
 		slots[i], positions[i] = int32(slot), b.r.Int32N(context)
@@ -202,11 +203,11 @@ func (b *both) newAttention(dtype, kvType DType, T, hidden, heads, kvHeads, dim 
 		o := kv
 		o.Data = pool[on]
 		if on == 0 {
-			o.DType = F32
+			o.DType = kernels.F32
 		}
-		a.op[on] = QKV{X: x[on], Norm: norm[on], Q: q[on], K: k[on], V: v[on], RoPE: turns[on],
-			Rows:  Rows{Slot: slot[on], Position: position[on]},
-			Slots: Slots{Count: T + 1, Pages: pages, Context: context, BlockTable: blocks[on]},
+		a.op[on] = kernels.QKV{X: x[on], Norm: norm[on], Q: q[on], K: k[on], V: v[on], RoPE: turns[on],
+			Rows:  kernels.Rows{Slot: slot[on], Position: position[on]},
+			Slots: kernels.Slots{Count: T + 1, Pages: pages, Context: context, BlockTable: blocks[on]},
 			KV:    o, Out: a.out[on], T: T, Layer: 1, Hidden: hidden, Heads: heads, Eps: 1e-5}
 	}
 	return a
@@ -222,15 +223,15 @@ func poison(n int) []byte {
 }
 
 // asFloat32 are the elements of a pool as float32.
-func asFloat32(t DType, raw []byte) []float32 {
-	if t == F32 {
+func asFloat32(t kernels.DType, raw []byte) []float32 {
+	if t == kernels.F32 {
 		return slices.Clone(viewOf[float32](raw))
 	}
 	out := make([]float32, len(raw)/2)
 	for i, u := range viewOf[uint16](raw) {
 		out[i] = math.Float32frombits(uint32(u) << 16)
-		if t == F16 {
-			out[i] = Float16(u)
+		if t == kernels.F16 {
+			out[i] = kernels.Float16(u)
 		}
 	}
 	return out
@@ -241,9 +242,9 @@ func TestCUDAQKV(t *testing.T) {
 	for i, rows := range oddRows {
 		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128}[i%4]
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
-		kvType := []DType{BF16, F32, F16}[i%3]
+		kvType := []kernels.DType{kernels.BF16, kernels.F32, kernels.F16}[i%3]
 		name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d, KV type %d", rows, hidden, group, dim, kvHeads, kvType)
-		a := b.newAttention([]DType{BF16, F16}[i%2], kvType, rows, hidden, kvHeads*group, kvHeads, dim)
+		a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kvType, rows, hidden, kvHeads*group, kvHeads, dim)
 		b.run(func(on int) device.Op { return a.op[on] })
 		b.close(name+": q", a.out, 4*sums(hidden), 1e-5)
 		b.samePool(name, a, 4*sums(hidden))

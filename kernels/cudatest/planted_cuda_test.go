@@ -1,11 +1,12 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"os"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 	"reel/kernels/device/cuda"
 )
@@ -15,18 +16,18 @@ import (
 func TestCUDAPlantedOverrun(t *testing.T) {
 	b := newBoth(t)
 	number, id, _ := b.load(1, make([]byte, 4*33)).Handle()
-	b.onGPU(Fill{Data: device.NewBuffer(number, id, 4*34)})
+	b.onGPU(kernels.Fill{Data: device.NewBuffer(number, id, 4*34)})
 }
 
 // Copies a page that nobody wrote. Run by compute-sanitizer's initcheck it must be
 // reported.
 func TestCUDAPlantedUnwritten(t *testing.T) {
 	b := newBoth(t)
-	kv := KV{DType: BF16, Pages: 2, PageTokens: 16, Layers: 1, Heads: 1, HeadDim: 32}
+	kv := kernels.KV{DType: kernels.BF16, Pages: 2, PageTokens: 16, Layers: 1, Heads: 1, HeadDim: 32}
 	var err error
 	kv.Data, err = b.g.Uncleared(int64(kv.Pages) * kv.PageBytes())
 	b.must(err)
-	b.onGPU(CopyPage{KV: kv, From: 0, To: 1})
+	b.onGPU(kernels.CopyPage{KV: kv, From: 0, To: 1})
 	b.must(b.g.Free(kv.Data))
 }
 
@@ -37,10 +38,10 @@ func TestCUDAPlantedRace(t *testing.T) {
 	a.attend([]int{0, len(a.row) - 1}, 2, false)
 }
 
-// bothOf is newBoth with these kernels of make late-kernels.
-func bothOf(t *testing.T, kernels string) *both {
+// bothOf is newBoth with a build of the kernels that make late-kernels leaves under this name.
+func bothOf(t *testing.T, build string) *both {
 	t.Helper()
-	fatbin, err := os.ReadFile("../.build/cuda/" + kernels + "/kernels.fatbin")
+	fatbin, err := os.ReadFile("../../.build/cuda/" + build + "/kernels.fatbin")
 	if err != nil {
 		t.Fatalf("this test wants the kernels of make late-kernels: %v", err)
 	}

@@ -1,12 +1,13 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
 	"math"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
@@ -66,7 +67,7 @@ func TestCUDAAttendInAWindowIsBatchInvariant(t *testing.T) {
 		a = newAttending(newBoth(t), c.heads, c.kvHeads, c.d, []int{2300, 200, 1100}[i%3])
 		a.window, a.row = windows[i%4], nil
 		for p := range a.slots[0].Context {
-			a.row = append(a.row, Row{Slot: 1, Position: int32(p)})
+			a.row = append(a.row, kernels.Row{Slot: 1, Position: int32(p)})
 		}
 		a.query = a.normal(len(a.row)*c.heads*c.d, 1)
 		want := a.chunks(len(a.row))
@@ -84,7 +85,7 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
 		heads := kvHeads * group
 		for _, prefill := range []bool{false, true} {
-			a := b.newAttention([]DType{BF16, F16}[i%2], BF16, rows, hidden, heads, kvHeads, dim)
+			a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kernels.BF16, rows, hidden, heads, kvHeads, dim)
 			bias, norms := put(b, b.normal((heads+2*kvHeads)*dim, 1)), put(b, b.powers(2*dim))
 			raw := b.rawKV(rows, kvHeads, dim)
 			for on := range a.op {
@@ -103,7 +104,7 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 			// A norm brings heads whose products are small, and their errors, to the size of 1.
 			tolerance := 8 * sums(hidden)
 			b.close(name+": q", a.out, tolerance, 1e-3)
-			got := asFloat32(BF16, read[byte](b, 1, a.op[1].KV.Data))
+			got := asFloat32(kernels.BF16, read[byte](b, 1, a.op[1].KV.Data))
 			for j, want := range read[float32](b, 0, a.op[0].KV.Data) {
 				if math.IsNaN(float64(want)) != math.IsNaN(float64(got[j])) || math.Abs(float64(got[j]-want)) > tolerance+math.Abs(float64(want))/128 {
 					t.Fatalf("%s: element %d of the pool is %v, wants %v", name, j, got[j], want)
@@ -114,15 +115,15 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 }
 
 // rawKV is memory for raw keys and values on the GPU, until the test ends.
-func (b *both) rawKV(rows, kvHeads, dim int) KVBeforeRoPE {
+func (b *both) rawKV(rows, kvHeads, dim int) kernels.KVBeforeRoPE {
 	b.t.Helper()
-	r, err := AllocKVBeforeRoPE(b.g, rows, kvHeads, dim)
+	r, err := kernels.AllocKVBeforeRoPE(b.g, rows, kvHeads, dim)
 	b.must(err)
 	b.t.Cleanup(func() {
 		for _, x := range []device.Buffer{r.Data, r.Index, r.Zero, r.Identity} {
 			b.must(b.g.Free(x))
 		}
 	})
-	b.onGPU(Fill{Data: r.Data, Value: Poison})
+	b.onGPU(kernels.Fill{Data: r.Data, Value: kernels.Poison})
 	return r
 }

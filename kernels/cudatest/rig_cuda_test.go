@@ -1,6 +1,6 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"encoding/binary"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"reel/kernels"
 	fatbin "reel/kernels/cuda"
 	"reel/kernels/device"
 	"reel/kernels/device/cuda"
@@ -92,7 +93,7 @@ func (b *both) poisoned(n int) twin {
 	b.t.Helper()
 	v := make([]uint32, n)
 	for i := range v {
-		v[i] = Poison
+		v[i] = kernels.Poison
 	}
 	return put(b, v)
 }
@@ -194,9 +195,9 @@ func (b *both) equal(name string, got, want []uint32) {
 // stager has a ring and slots on both, for steps as an engine makes them.
 type stager struct {
 	*both
-	layout  StepLayout
-	slots   [2]Slots
-	rows    [2]Rows
+	layout  kernels.StepLayout
+	slots   [2]kernels.Slots
+	rows    [2]kernels.Rows
 	ring    twin
 	counter twin
 	mapped  [2]*device.Mapped
@@ -205,13 +206,13 @@ type stager struct {
 
 const stagerRing = 5
 
-func newStager(b *both, slots, pages, context int, layout StepLayout) *stager {
+func newStager(b *both, slots, pages, context int, layout kernels.StepLayout) *stager {
 	s := &stager{both: b, layout: layout}
 	for on, d := range b.devices {
 		var err error
-		s.slots[on], err = AllocSlots(d, slots, pages, context)
+		s.slots[on], err = kernels.AllocSlots(d, slots, pages, context)
 		b.must(err)
-		s.rows[on], err = AllocRows(d, layout)
+		s.rows[on], err = kernels.AllocRows(d, layout)
 		b.must(err)
 		s.ring[on], s.mapped[on], err = d.Pinned(4 * int64(stagerRing*layout.Words()))
 		b.must(err)
@@ -233,7 +234,7 @@ func (s *stager) free() {
 }
 
 // write puts the next step into both rings.
-func (s *stager) write(step Step) {
+func (s *stager) write(step kernels.Step) {
 	s.t.Helper()
 	step.Number = s.number
 	at := int(s.number%stagerRing) * s.layout.Words() * 4
@@ -245,22 +246,30 @@ func (s *stager) write(step Step) {
 
 // op stages the next step in the ring for T rows and N samples, padding included.
 func (s *stager) op(on, T, N int) device.Op {
-	return Stage{Ring: s.ring[on], Counter: s.counter[on], Layout: s.layout, Slots: s.slots[on], Rows: s.rows[on], RingSlots: stagerRing, T: T, N: N}
+	return kernels.Stage{Ring: s.ring[on], Counter: s.counter[on], Layout: s.layout, Slots: s.slots[on], Rows: s.rows[on], RingSlots: stagerRing, T: T, N: N}
 }
 
 // stage stages step on both.
-func (s *stager) stage(step Step, T, N int) {
+func (s *stager) stage(step kernels.Step, T, N int) {
 	s.t.Helper()
 	s.write(step)
 	s.run(func(on int) device.Op { return s.op(on, T, N) })
 }
 
 // result reads record i of the step staged last from a ring of results.
-func (s *stager) result(ring []byte, i int) (r Result) {
-	at := (int((s.number-1)%stagerRing)*s.layout.MaxSamples + i) * ResultWords * 4
-	DecodeResult(ring[at:at+4*ResultWords], &r)
+func (s *stager) result(ring []byte, i int) (r kernels.Result) {
+	at := (int((s.number-1)%stagerRing)*s.layout.MaxSamples + i) * kernels.ResultWords * 4
+	kernels.DecodeResult(ring[at:at+4*kernels.ResultWords], &r)
 	if r.Step != s.number-1 || binary.LittleEndian.Uint32(ring[at+16:]) != 1 {
 		s.t.Fatalf("record %d is of step %d with %d tokens, wants step %d with 1", i, r.Step, r.Count, s.number-1)
 	}
 	return r
+}
+
+// classOf returns the class of prompt rows, or of generated ones.
+func classOf(prefill bool) kernels.Class {
+	if prefill {
+		return kernels.Prefill
+	}
+	return kernels.Decode
 }

@@ -1,12 +1,13 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"math"
 	"reflect"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
@@ -37,7 +38,7 @@ func TestCUDAReplayIsEager(t *testing.T) {
 // loop is the part of a pass that this file tests, over fixed queries and logits.
 type loop struct {
 	*stager
-	kv                                 KV
+	kv                                 kernels.KV
 	q, logits, results, attended, work device.Buffer
 	out                                *device.Mapped
 }
@@ -45,17 +46,17 @@ type loop struct {
 const loopHeads, loopDim, loopContext, loopVocab = 4, 64, 512, 3000
 
 func newLoop(b *both, query, logits []float32) *loop {
-	l := &loop{stager: newStager(b, 4, 32, loopContext, StepLayout{MaxRows: 8, MaxSamples: 4})}
-	kv := KV{DType: BF16, Pages: 70, PageTokens: 16, Layers: 1, Heads: 2, HeadDim: loopDim}
+	l := &loop{stager: newStager(b, 4, 32, loopContext, kernels.StepLayout{MaxRows: 8, MaxSamples: 4})}
+	kv := kernels.KV{DType: kernels.BF16, Pages: 70, PageTokens: 16, Layers: 1, Heads: 2, HeadDim: loopDim}
 	pool := make([]float32, int(kv.PageBytes()/2)*kv.Pages)
 	for i := range pool {
 		pool[i] = toBF16(float32(math.Sin(float64(i))))
 	}
 	kv.Data = b.load(1, bytesOf(bitsOf(pool)))
-	l.kv, l.work = kv, b.load(1, make([]byte, AttendWorkspaceBytes(8, loopHeads, loopDim, loopContext)))
+	l.kv, l.work = kv, b.load(1, make([]byte, kernels.AttendWorkspaceBytes(8, loopHeads, loopDim, loopContext)))
 	l.q, l.logits, l.attended = b.load(1, bytesOf(query)), b.load(1, bytesOf(logits)), b.poisoned(len(query))[1]
 	var err error
-	l.results, l.out, err = b.g.Pinned(4 * stagerRing * 4 * ResultWords)
+	l.results, l.out, err = b.g.Pinned(4 * stagerRing * 4 * kernels.ResultWords)
 	b.must(err)
 	b.t.Cleanup(func() { b.must(b.g.Free(l.results)) })
 	return l
@@ -65,21 +66,22 @@ func newLoop(b *both, query, logits []float32) *loop {
 func (l *loop) ops() []device.Op {
 	return []device.Op{
 		l.op(1, 3, 3),
-		Attend{Q: l.q, Rows: l.rows[1], Slots: l.slots[1], KV: l.kv, Out: l.attended, Workspace: l.work, T: 3, Heads: loopHeads, Scale: 0.125},
-		Sample{Logits: l.logits, Rows: l.rows[1], Slots: l.slots[1], Results: l.results, T: 3, N: 3, Vocab: loopVocab, RingSlots: stagerRing, MaxSamples: 4},
+		kernels.Attend{Q: l.q, Rows: l.rows[1], Slots: l.slots[1], KV: l.kv, Out: l.attended, Workspace: l.work, T: 3, Heads: loopHeads, Scale: 0.125},
+		kernels.Sample{Logits: l.logits, Rows: l.rows[1], Slots: l.slots[1], Results: l.results, T: 3, N: 3, Vocab: loopVocab, RingSlots: stagerRing, MaxSamples: 4},
 	}
 }
 
 // step begins two sequences, one of them near the end of a split, and goes on with them.
-func (l *loop) step(n int) Step {
-	s := Step{Rows: []Row{{0, FromDevice, FromDevice}, {2, FromDevice, FromDevice}}, Samples: []int32{0, 1}}
+func (l *loop) step(n int) kernels.Step {
+	s := kernels.Step{Samples: []int32{0, 1}, Rows: []kernels.Row{
+		{Slot: 0, Position: kernels.FromDevice, Token: kernels.FromDevice}, {Slot: 2, Position: kernels.FromDevice, Token: kernels.FromDevice}}}
 	if n == 0 {
-		s.Rows = []Row{{0, 250, 7}, {2, 3, 9}}
+		s.Rows = []kernels.Row{{Slot: 0, Position: 250, Token: 7}, {Slot: 2, Position: 3, Token: 9}}
 		for i := range int32(32) {
-			s.Pages = append(s.Pages, PageEntry{0, i, 1 + i}, PageEntry{2, i, 33 + i})
+			s.Pages = append(s.Pages, kernels.PageEntry{Slot: 0, Index: i, Page: 1 + i}, kernels.PageEntry{Slot: 2, Index: i, Page: 33 + i})
 		}
-		s.Inits = []Init{{Slot: 0, Prompt: 251, Sampling: Sampling{Temperature: 0.9, TopK: 50, TopP: 0.9, RepeatPenalty: 1.2, Seed: 8, Logprobs: 5}},
-			{Slot: 2, Prompt: 4, Sampling: Sampling{Temperature: 1, TopP: 1, MinP: 0.01, RepeatPenalty: 1, Seed: 9}}}
+		s.Inits = []kernels.Init{{Slot: 0, Prompt: 251, Sampling: kernels.Sampling{Temperature: 0.9, TopK: 50, TopP: 0.9, RepeatPenalty: 1.2, Seed: 8, Logprobs: 5}},
+			{Slot: 2, Prompt: 4, Sampling: kernels.Sampling{Temperature: 1, TopP: 1, MinP: 0.01, RepeatPenalty: 1, Seed: 9}}}
 	}
 	return s
 }

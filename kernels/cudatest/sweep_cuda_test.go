@@ -1,12 +1,13 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
 	"math"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
@@ -62,15 +63,15 @@ func TestCUDAOpProducts(t *testing.T) {
 			b := newBoth(t)
 			out := 1 + b.r.IntN(300)
 			if rows%4 < 2 {
-				out = tileRows * (1 + b.r.IntN(19)) // whole row tiles, as the kernels of prompts want them
+				out = 16 * (1 + b.r.IntN(19)) // whole row tiles, as the kernels of prompts want them
 			}
-			b.products([]DType{BF16, F16}[rows%2], rows, 16*(1+b.r.IntN(64)), out, classes)
+			b.products([]kernels.DType{kernels.BF16, kernels.F16}[rows%2], rows, 16*(1+b.r.IntN(64)), out, classes)
 		})
 	}
 }
 
 // products checks the products of rows of in columns to out, launched as each of classes.
-func (b *both) products(dtype DType, rows, in, out int, classes []class) {
+func (b *both) products(dtype kernels.DType, rows, in, out int, classes []class) {
 	b.t.Helper()
 	w, up := b.matrix(dtype, out, in), b.matrix(dtype, out, in)
 	x, norm, start := put(b, b.normal(rows*in, 2)), put(b, b.powers(in)), b.normal(rows*out, 1)
@@ -83,15 +84,15 @@ func (b *both) products(dtype DType, rows, in, out int, classes []class) {
 		name, scratch := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c), b.scratchOf(c, rows, in)
 		residual, gated, logits := put(b, start), b.poisoned(rows*out), b.poisoned(rows*out)
 		b.run(func(on int) device.Op {
-			return Projection{W: w[on], In: x[on], X: residual[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(c.prefill)}
+			return kernels.Projection{W: w[on], In: x[on], X: residual[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(c.prefill)}
 		})
 		b.rowsClose("project, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
 		b.run(func(on int) device.Op {
-			return GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(c.prefill), Eps: 1e-5}
+			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(c.prefill), Eps: 1e-5}
 		})
 		b.rowsClose("gateup, "+name, gated, out, 8*sums(in), 1e-5, 1e-4)
 		b.run(func(on int) device.Op {
-			return Head{X: x[on], Norm: norm[on], W: w[on], Rows: Rows{Sample: samples[on]}, Logits: logits[on], Workspace: Workspace{Rounded: scratch}, T: rows, N: rows, Eps: 1e-5}
+			return kernels.Head{X: x[on], Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: samples[on]}, Logits: logits[on], Workspace: kernels.Workspace{Rounded: scratch}, T: rows, N: rows, Eps: 1e-5}
 		})
 		b.rowsClose("head, "+name, logits, out, 4*sums(in), 1e-5, 1e-4)
 	}
@@ -109,7 +110,7 @@ func eachHeads(t *testing.T, run func(b *both, dim, group int)) {
 func TestCUDAOpQKV(t *testing.T) {
 	eachHeads(t, func(b *both, dim, group int) {
 		rows, hidden, kvHeads := 1+b.r.IntN(64), 16*(1+b.r.IntN(40)), 1+b.r.IntN(3)
-		dtype, kvType := []DType{BF16, F16}[group%2], []DType{BF16, F32, F16}[(group+dim/32)%3]
+		dtype, kvType := []kernels.DType{kernels.BF16, kernels.F16}[group%2], []kernels.DType{kernels.BF16, kernels.F32, kernels.F16}[(group+dim/32)%3]
 		c := classes[b.r.IntN(len(classes))]
 		b.qkv(c, b.newAttention(dtype, kvType, rows, hidden, kvHeads*group, kvHeads, dim))
 	})

@@ -1,12 +1,13 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
 	"math"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
@@ -56,9 +57,9 @@ const aroundContext = 4096
 
 func newAround(b *both, s shape) *around {
 	q, kv := s.heads*s.dim, s.kvHeads*s.dim
-	values := b.elements(BF16, s.hidden*q, 0.02)
-	load := func(rows, cols int) Weight {
-		w, err := LoadWeight(b.g, BF16, rows, cols, values[:2*rows*cols])
+	values := b.elements(kernels.BF16, s.hidden*q, 0.02)
+	load := func(rows, cols int) kernels.Weight {
+		w, err := kernels.LoadWeight(b.g, kernels.BF16, rows, cols, values[:2*rows*cols])
 		b.must(err)
 		b.t.Cleanup(func() { b.must(b.g.Free(w.Data)) })
 		return w
@@ -80,24 +81,24 @@ func (a *around) ops(b *both, rows, n int, how way) (ops []device.Op) {
 			blocks[i*table+j] = int32(1 + i*each + j)
 		}
 	}
-	kv := KV{DType: BF16, Pages: 1 + rows*each, PageTokens: 16, Layers: len(a.layers), Heads: a.kvHeads, HeadDim: a.dim}
+	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + rows*each, PageTokens: 16, Layers: len(a.layers), Heads: a.kvHeads, HeadDim: a.dim}
 	kv.Data = b.load(1, make([]byte, int64(kv.Pages)*kv.PageBytes()))
 	x := b.load(1, bytesOf(b.normal(rows*a.hidden, 1)))
 	q, attended := b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
-	in := Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))}
-	slots := Slots{Count: rows + 1, Pages: table, Context: aroundContext, BlockTable: b.load(1, bytesOf(blocks))}
-	work := b.load(1, make([]byte, AttendWorkspaceBytes(rows, a.heads, a.dim, aroundContext)))
+	in := kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))}
+	slots := kernels.Slots{Count: rows + 1, Pages: table, Context: aroundContext, BlockTable: b.load(1, bytesOf(blocks))}
+	work := b.load(1, make([]byte, kernels.AttendWorkspaceBytes(rows, a.heads, a.dim, aroundContext)))
 	raw, norms := b.rawKV(rows, a.kvHeads, a.dim), b.load(1, bytesOf(b.powers(2*a.dim)))
 	for i, w := range a.layers {
-		qkv := QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv, Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5, BeforeRoPE: raw}
-		attend := Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Workspace: work, T: rows, Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: how.early}
+		qkv := kernels.QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv, Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5, BeforeRoPE: raw}
+		attend := kernels.Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Workspace: work, T: rows, Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: how.early}
 		if how.norms {
 			qkv.HeadNorms = norms
 		}
 		if how.turned {
 			qkv.DeferRoPE, attend.Post = true, qkv.Post()
 		}
-		ops = append(ops, qkv, attend, Projection{W: w.output, In: attended, X: x, T: rows})
+		ops = append(ops, qkv, attend, kernels.Projection{W: w.output, In: attended, X: x, T: rows})
 	}
 	return ops
 }

@@ -1,6 +1,6 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
@@ -24,16 +25,16 @@ var shapes = []shape{
 }
 
 // layer is one layer's weights.
-type layer struct{ q, k, v, output, gate, up, down Weight }
+type layer struct{ q, k, v, output, gate, up, down kernels.Weight }
 
 // products is a model of a shape on the GPU, with random weights.
 type products struct {
 	*both
 	shape
 	layers  []layer
-	head    Weight
+	head    kernels.Weight
 	norm    device.Buffer
-	a       QKV // what all layers have in common
+	a       kernels.QKV // what all layers have in common
 	mid     device.Buffer
 	logits  device.Buffer
 	sample  device.Buffer
@@ -51,9 +52,9 @@ const benchRows, benchSamples = 400, 64
 
 func newProducts(b *both, s shape) *products {
 	p := &products{both: b, shape: s}
-	most := bytes.Repeat(b.elements(BF16, 1<<22, 0.02), s.vocab*s.hidden>>22+1)
-	load := func(rows, cols int) Weight {
-		w, err := LoadWeight(b.g, BF16, rows, cols, most[:2*rows*cols])
+	most := bytes.Repeat(b.elements(kernels.BF16, 1<<22, 0.02), s.vocab*s.hidden>>22+1)
+	load := func(rows, cols int) kernels.Weight {
+		w, err := kernels.LoadWeight(b.g, kernels.BF16, rows, cols, most[:2*rows*cols])
 		b.must(err)
 		b.t.Cleanup(func() { b.must(b.g.Free(w.Data)) })
 		p.bytes += w.Data.Bytes()
@@ -70,9 +71,9 @@ func newProducts(b *both, s shape) *products {
 	p.norm = put(b, b.normal(s.hidden, 1))[1]
 	p.a = p.attention()
 	p.mid = put(b, b.normal(benchRows*s.inner, 1))[1]
-	p.scratch, p.other = p.rounded(RoundedBytes(benchRows, s.inner)), p.rounded(RoundedBytes(benchRows, s.inner))
+	p.scratch, p.other = p.rounded(kernels.RoundedBytes(benchRows, s.inner)), p.rounded(kernels.RoundedBytes(benchRows, s.inner))
 	p.parts = b.partsFor(benchRows)
-	p.work = b.load(1, make([]byte, AttendWorkspaceBytes(benchRows, s.heads, s.dim, benchRows)))
+	p.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(benchRows, s.heads, s.dim, benchRows)))
 	p.sample, p.logits = put(b, counted(benchRows))[1], b.load(1, make([]byte, 4*benchSamples*s.vocab))
 	p.one = put(b, append([]int32{0}, slices.Repeat([]int32{-1}, benchSamples-1)...))[1]
 	p.picked, p.live = b.load(1, make([]byte, 4*benchSamples*s.hidden)), b.load(1, make([]byte, 4*benchSamples))
@@ -82,7 +83,7 @@ func newProducts(b *both, s shape) *products {
 // rounded is n bytes of rounded activations. NaN instead would cost tensor cores less power,
 // and so the GPU less of its clock.
 func (p *products) rounded(n int64) device.Buffer {
-	some := p.elements(BF16, 1<<20, 1)
+	some := p.elements(kernels.BF16, 1<<20, 1)
 	return p.load(1, bytes.Repeat(some, int(n)/len(some)+1)[:n])
 }
 
@@ -96,21 +97,21 @@ func counted(n int) []int32 {
 }
 
 // attention is QKV over a prompt of benchRows tokens, without weights.
-func (p *products) attention() QKV {
+func (p *products) attention() kernels.QKV {
 	const pageTokens = 16
 	pages := benchRows / pageTokens
-	kv := KV{DType: BF16, Pages: pages, PageTokens: pageTokens, Layers: 1, Heads: p.kvHeads, HeadDim: p.dim}
+	kv := kernels.KV{DType: kernels.BF16, Pages: pages, PageTokens: pageTokens, Layers: 1, Heads: p.kvHeads, HeadDim: p.dim}
 	kv.Data = p.load(1, make([]byte, kv.PageBytes()*int64(pages)))
-	return QKV{X: put(p.both, p.normal(benchRows*p.hidden, 1))[1], Norm: p.norm, RoPE: put(p.both, p.normal(benchRows*p.dim, 1))[1],
-		Rows:  Rows{Slot: put(p.both, make([]int32, benchRows))[1], Position: put(p.both, counted(benchRows))[1]},
-		Slots: Slots{Count: 2, Pages: pages, Context: benchRows, BlockTable: put(p.both, append(counted(pages), make([]int32, pages)...))[1]},
+	return kernels.QKV{X: put(p.both, p.normal(benchRows*p.hidden, 1))[1], Norm: p.norm, RoPE: put(p.both, p.normal(benchRows*p.dim, 1))[1],
+		Rows:  kernels.Rows{Slot: put(p.both, make([]int32, benchRows))[1], Position: put(p.both, counted(benchRows))[1]},
+		Slots: kernels.Slots{Count: 2, Pages: pages, Context: benchRows, BlockTable: put(p.both, append(counted(pages), make([]int32, pages)...))[1]},
 		KV:    kv, Out: p.poisoned(benchRows * p.heads * p.dim)[1], Hidden: p.hidden, Heads: p.heads, Eps: 1e-5}
 }
 
 // ops are one kind of product of all layers, or all of them, or a prompt's pass with
 // attention between them, over T rows, and the weights' elements that they read.
 func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, elements int64) {
-	add := func(of string, op device.Op, weights ...Weight) {
+	add := func(of string, op device.Op, weights ...kernels.Weight) {
 		if kind != of && kind != "pass" && (kind != "all" || of == "attend") {
 			return
 		}
@@ -123,7 +124,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		a := p.a
 		a.T, a.Class, a.Handover.InputIsRounded, a.Q, a.K, a.V, a.Workspace.Rounded, a.Workspace.Partials = T, classOf(prefill), prefill, l.q, l.k, l.v, p.scratch, p.parts
 		add("qkv", a, l.q, l.k, l.v)
-		attend := Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work, T: T, Heads: p.heads, Scale: 0.1, Class: classOf(prefill), AfterQKV: kind == "pass", Handover: Handover{Rounded: p.other, DType: BF16}}
+		attend := kernels.Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work, T: T, Heads: p.heads, Scale: 0.1, Class: classOf(prefill), AfterQKV: kind == "pass", Handover: kernels.Handover{Rounded: p.other, DType: kernels.BF16}}
 		last := kind == "pass" && prefill && i == len(p.layers)-1
 		if last {
 			attend.Handover.Rounded = device.Buffer{}
@@ -131,22 +132,22 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		add("attend", attend)
 		if last { // one row is sampled, and goes on alone
 			n := min(T, benchSamples)
-			add("pick", GatherRows{X: a.X, Rows: Rows{Sample: p.one}, Out: p.picked, Index: p.live, Cols: l.output.Rows, T: T, N: n})
-			add("output", Projection{W: l.output, In: a.Out, X: p.picked, RowIndex: p.one, T: n}, l.output)
-			add("gateup", GateUp{X: p.picked, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, RowIndex: p.live, T: n, Eps: 1e-5}, l.gate, l.up)
-			add("down", Projection{W: l.down, In: p.mid, X: p.picked, RowIndex: p.live, T: n, Name: DownProjection}, l.down)
-			add("head", Head{X: p.picked, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.live}, Logits: p.logits, Class: Prefill, T: n, N: n, Eps: 1e-5}, p.head)
+			add("pick", kernels.GatherRows{X: a.X, Rows: kernels.Rows{Sample: p.one}, Out: p.picked, Index: p.live, Cols: l.output.Rows, T: T, N: n})
+			add("output", kernels.Projection{W: l.output, In: a.Out, X: p.picked, RowIndex: p.one, T: n}, l.output)
+			add("gateup", kernels.GateUp{X: p.picked, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, RowIndex: p.live, T: n, Eps: 1e-5}, l.gate, l.up)
+			add("down", kernels.Projection{W: l.down, In: p.mid, X: p.picked, RowIndex: p.live, T: n, Name: kernels.DownProjection}, l.down)
+			add("head", kernels.Head{X: p.picked, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.live}, Logits: p.logits, Class: kernels.Prefill, T: n, N: n, Eps: 1e-5}, p.head)
 			return ops, elements
 		}
-		add("output", Projection{W: l.output, In: a.Out, X: a.X, Workspace: Workspace{Rounded: p.other, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: Handover{InputIsRounded: prefill, Rounded: p.scratch, Norm: p.norm}}, l.output)
-		add("gateup", GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Workspace: Workspace{Rounded: p.scratch, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: Handover{InputIsRounded: prefill, Rounded: p.other}, Eps: 1e-5}, l.gate, l.up)
-		add("down", Projection{W: l.down, In: p.mid, X: a.X, Workspace: Workspace{Rounded: p.other, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: Handover{InputIsRounded: prefill, Rounded: p.scratch, Norm: p.norm}, Name: DownProjection}, l.down)
+		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X, Workspace: kernels.Workspace{Rounded: p.other, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.scratch, Norm: p.norm}}, l.output)
+		add("gateup", kernels.GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Workspace: kernels.Workspace{Rounded: p.scratch, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.other}, Eps: 1e-5}, l.gate, l.up)
+		add("down", kernels.Projection{W: l.down, In: p.mid, X: a.X, Workspace: kernels.Workspace{Rounded: p.other, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.scratch, Norm: p.norm}, Name: kernels.DownProjection}, l.down)
 	}
 	n := min(T, benchSamples)
 	if prefill {
 		n = 1 // a prompt's last row alone is sampled
 	}
-	add("head", Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: Rows{Sample: p.sample}, Logits: p.logits, Workspace: Workspace{Rounded: p.scratch}, T: T, N: n, Eps: 1e-5}, p.head)
+	add("head", kernels.Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.sample}, Logits: p.logits, Workspace: kernels.Workspace{Rounded: p.scratch}, T: T, N: n, Eps: 1e-5}, p.head)
 	return ops, elements
 }
 

@@ -1,11 +1,12 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 	"reel/kernels/internal/tune"
 )
@@ -22,13 +23,13 @@ func testSmallShapes(t *testing.T, b *both) {
 	tune.MaxPersistentBlocks = 2 // for three units
 	for i, rows := range []int{1, 5, 12, 40, 70, 120} {
 		t.Logf("products of %d rows", rows)
-		b.products([]DType{BF16, F16}[i%2], rows, 144, 48, []class{{false, false}, {true, true}})
+		b.products([]kernels.DType{kernels.BF16, kernels.F16}[i%2], rows, 144, 48, []class{{false, false}, {true, true}})
 	}
-	b.onlyRows(BF16, 9, 3, 144)
+	b.onlyRows(kernels.BF16, 9, 3, 144)
 	testSmallSpans(b)
 	for i, dim := range []int{32, 64, 96, 128} {
 		t.Logf("heads of %d", dim)
-		b.qkv([]class{{true, true}, {false, false}}[i%2], b.newAttention(BF16, BF16, []int{5, 1, 40, 12}[i], 80, 2, 1, dim))
+		b.qkv([]class{{true, true}, {false, false}}[i%2], b.newAttention(kernels.BF16, kernels.BF16, []int{5, 1, 40, 12}[i], 80, 2, 1, dim))
 		a := newAttending(b, 4, 2, dim, 40)
 		for _, a.prefill = range []bool{false, true} {
 			a.attend(indices(6), 7, true)
@@ -36,7 +37,7 @@ func testSmallShapes(t *testing.T, b *both) {
 	}
 	testSmallTurned(b)
 	const vocab = 300
-	d := newDrawing(b, []Sampling{{Logprobs: MaxTop}, {Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, Seed: 1}}, vocab)
+	d := newDrawing(b, []kernels.Sampling{{Logprobs: kernels.MaxTop}, {Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, Seed: 1}}, vocab)
 	slot, position := d.places(2)
 	records := d.sample(slot, position, b.normal(2*vocab, 4), 3, true)
 	if !d.alike(records[1][0], records[0][0]) {
@@ -49,7 +50,7 @@ func testSmallShapes(t *testing.T, b *both) {
 func testSmallSpans(b *both) {
 	defer func(most int) { tune.MaxWorkSlices, tune.StreamKTokens = most, 0 }(tune.MaxWorkSlices)
 	const in, out = 2064, 208
-	w, start := b.matrix(BF16, out, in), b.normal(56*out, 1)
+	w, start := b.matrix(kernels.BF16, out, in), b.normal(56*out, 1)
 	for _, rows := range []int{16, 56, 40} {
 		if rows == 40 {
 			tune.StreamKTokens = 16 // three token tiles
@@ -58,7 +59,7 @@ func testSmallSpans(b *both) {
 		for _, tune.MaxWorkSlices = range []int{3, 4, 8} {
 			res := put(b, start[:rows*out])
 			b.run(func(on int) device.Op {
-				return Projection{W: w[on], In: x[on], X: res[on], Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill}
+				return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill}
 			})
 			b.close(fmt.Sprintf("%d rows in %d spans", rows, tune.MaxWorkSlices), res, 2*sums(in), 1e-6)
 		}

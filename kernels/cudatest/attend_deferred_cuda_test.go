@@ -1,12 +1,13 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
 	"math"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
@@ -15,11 +16,11 @@ import (
 type unturned struct {
 	*both
 	name   string
-	qkv    QKV
+	qkv    kernels.QKV
 	pool   []uint16 // at first: NaN behind what sequences hold
 	work   device.Buffer
 	window int
-	steps  []Rows
+	steps  []kernels.Rows
 	x      device.Buffer // of the steps, [step][T][hidden]
 }
 
@@ -34,12 +35,12 @@ type turnedShape struct {
 func newTurned(b *both, s turnedShape) *unturned {
 	heads := s.group * s.kvHeads
 	a := &unturned{both: b, window: s.window, name: fmt.Sprintf("%+v", s)}
-	kv := KV{DType: BF16, PageTokens: 16, Layers: turnedLayers, Heads: s.kvHeads, HeadDim: s.dim}
+	kv := kernels.KV{DType: kernels.BF16, PageTokens: 16, Layers: turnedLayers, Heads: s.kvHeads, HeadDim: s.dim}
 	at, table := a.sequences(&kv, s)
-	a.qkv = QKV{Norm: put(b, b.powers(turnedHidden))[1], Q: b.matrix(BF16, heads*s.dim, turnedHidden)[1],
-		K: b.matrix(BF16, s.kvHeads*s.dim, turnedHidden)[1], V: b.matrix(BF16, s.kvHeads*s.dim, turnedHidden)[1],
+	a.qkv = kernels.QKV{Norm: put(b, b.powers(turnedHidden))[1], Q: b.matrix(kernels.BF16, heads*s.dim, turnedHidden)[1],
+		K: b.matrix(kernels.BF16, s.kvHeads*s.dim, turnedHidden)[1], V: b.matrix(kernels.BF16, s.kvHeads*s.dim, turnedHidden)[1],
 		RoPE: b.load(1, bytesOf(b.turns(turnedContext, s.dim))), KV: kv, BeforeRoPE: b.rawKV(s.rows, s.kvHeads, s.dim),
-		Slots: Slots{Count: s.rows + 1, Pages: len(table) / (s.rows + 1), Context: turnedContext, BlockTable: b.load(1, bytesOf(table))},
+		Slots: kernels.Slots{Count: s.rows + 1, Pages: len(table) / (s.rows + 1), Context: turnedContext, BlockTable: b.load(1, bytesOf(table))},
 		T:     s.rows, Layer: 1, Hidden: turnedHidden, Heads: heads, Eps: 1e-5}
 	if s.bias {
 		a.qkv.Bias = b.load(1, bytesOf(b.normal((heads+2*s.kvHeads)*s.dim, 1)))
@@ -48,7 +49,7 @@ func newTurned(b *both, s turnedShape) *unturned {
 		a.qkv.HeadNorms = b.load(1, bytesOf(b.powers(2*s.dim)))
 	}
 	a.x = b.load(1, bytesOf(b.normal(s.steps*s.rows*turnedHidden, 3)))
-	a.work = b.load(1, make([]byte, AttendWorkspaceBytes(s.rows, heads, s.dim, turnedContext)))
+	a.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(s.rows, heads, s.dim, turnedContext)))
 	slot := make([]int32, s.rows)
 	for i := range slot {
 		slot[i] = int32(i)
@@ -58,7 +59,7 @@ func newTurned(b *both, s turnedShape) *unturned {
 		for i := range position {
 			position[i] = at[i] + int32(step)
 		}
-		a.steps = append(a.steps, Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))})
+		a.steps = append(a.steps, kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))})
 	}
 	return a
 }
@@ -68,7 +69,7 @@ var edges = []int32{0, 1, 15, 16, 31, 32, 33, 127, 128, 129, 255, 256, 383, 384,
 
 // sequences are where rows begin, and their table: of the pages before, some are shared, the
 // last ones are a row's own. It fills the pool.
-func (a *unturned) sequences(kv *KV, s turnedShape) (at, table []int32) {
+func (a *unturned) sequences(kv *kernels.KV, s turnedShape) (at, table []int32) {
 	const shared, pages = 40, (turnedContext + 15) / 16
 	own := (s.steps+15)/16 + 1
 	kv.Pages = 1 + shared + s.rows*own
@@ -98,7 +99,7 @@ func (a *unturned) sequences(kv *KV, s turnedShape) (at, table []int32) {
 }
 
 // empty makes a page NaN from a place in it on.
-func (a *unturned) empty(kv *KV, page, from int) {
+func (a *unturned) empty(kv *kernels.KV, page, from int) {
 	for plane := range kv.Layers * 2 * kv.Heads {
 		at := (page*kv.Layers*2*kv.Heads + plane) * kv.PageTokens * kv.HeadDim
 		for i := at + from*kv.HeadDim; i < at+kv.PageTokens*kv.HeadDim; i++ {
@@ -131,7 +132,7 @@ func (a *unturned) results(inAttend, early bool, run func(ops ...device.Op)) (ou
 		}
 		qkv := a.qkv
 		qkv.X, qkv.Out, qkv.Rows, qkv.KV = part(a.x, turnedHidden), a.load(1, poison(4*a.qkv.T*width)), rows, kv
-		attend := Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: part(attended, width), Workspace: a.work, T: qkv.T, Layer: qkv.Layer,
+		attend := kernels.Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: part(attended, width), Workspace: a.work, T: qkv.T, Layer: qkv.Layer,
 			Heads: qkv.Heads, Scale: float32(1 / math.Sqrt(float64(kv.HeadDim))), Window: a.window, AfterQKV: early}
 		if inAttend {
 			qkv.DeferRoPE, attend.Post = true, qkv.Post()
@@ -225,7 +226,7 @@ func (a *unturned) only(row int) *unturned {
 	for step, rows := range a.steps {
 		at := (step*a.qkv.T + row) * turnedHidden
 		mine = append(mine, x[at:at+turnedHidden]...)
-		one.steps = append(one.steps, Rows{Slot: rows.Slot.Slice(int64(4*row), 4), Position: rows.Position.Slice(int64(4*row), 4)})
+		one.steps = append(one.steps, kernels.Rows{Slot: rows.Slot.Slice(int64(4*row), 4), Position: rows.Position.Slice(int64(4*row), 4)})
 	}
 	one.x = a.load(1, bytesOf(mine))
 	return &one

@@ -1,12 +1,13 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
 	"math"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 )
 
@@ -63,7 +64,7 @@ func BenchmarkCUDAAttend(t *testing.B) {
 				const layers = 4
 				context := max(4096, c.n)
 				each := (c.n + 15) / 16
-				kv := KV{DType: BF16, Pages: 1 + slots*each, PageTokens: 16, Layers: layers, Heads: shape.kvHeads, HeadDim: shape.d}
+				kv := kernels.KV{DType: kernels.BF16, Pages: 1 + slots*each, PageTokens: 16, Layers: layers, Heads: shape.kvHeads, HeadDim: shape.d}
 				table, slot, position := make([]int32, (slots+1)*context/16), make([]int32, c.rows), make([]int32, c.rows)
 				for i := range slots * each {
 					table[i/each*context/16+i%each] = int32(1 + i)
@@ -83,10 +84,10 @@ func BenchmarkCUDAAttend(t *testing.B) {
 				kv.Data = b.load(1, bytesOf(pool))
 				var ops []device.Op
 				for layer := range layers {
-					ops = append(ops, Attend{Q: b.load(1, bytesOf(b.normal(c.rows*width, 1))), KV: kv, Out: b.poisoned(c.rows * width)[1],
-						Workspace: b.load(1, make([]byte, AttendWorkspaceBytes(c.rows, shape.heads, shape.d, context))),
-						Rows:      Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
-						Slots:     Slots{Count: slots + 1, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
+					ops = append(ops, kernels.Attend{Q: b.load(1, bytesOf(b.normal(c.rows*width, 1))), KV: kv, Out: b.poisoned(c.rows * width)[1],
+						Workspace: b.load(1, make([]byte, kernels.AttendWorkspaceBytes(c.rows, shape.heads, shape.d, context))),
+						Rows:      kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
+						Slots:     kernels.Slots{Count: slots + 1, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
 						T:         c.rows, Layer: layer, Heads: shape.heads, Class: classOf(!own), Scale: float32(1 / math.Sqrt(float64(shape.d)))})
 				}
 				b.perLaunch(t, float64(slots*c.n*shape.kvHeads*shape.d*4), ops...)
@@ -98,7 +99,7 @@ func BenchmarkCUDAAttend(t *testing.B) {
 // BenchmarkCUDASample draws from random logits.
 func BenchmarkCUDASample(t *testing.B) {
 	for _, vocab := range []int{32000, 128256} {
-		for name, s := range map[string]Sampling{
+		for name, s := range map[string]kernels.Sampling{
 			"greedy": {RepeatPenalty: 1}, "greedy with 20 alternatives": {Logprobs: 20}, "plain": {Temperature: 1, TopP: 1}, "top_k": {Temperature: 1, TopK: 40, TopP: 1},
 			"top_p": {Temperature: 1, TopP: 0.9}, "all": {Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1},
 		} {
@@ -107,11 +108,11 @@ func BenchmarkCUDASample(t *testing.B) {
 					b := newBoth(t)
 					d := newDrawing(b, repeat(s, n), vocab)
 					slot, position := d.places(n)
-					results, _, err := b.g.Pinned(4 * int64(n) * ResultWords)
+					results, _, err := b.g.Pinned(4 * int64(n) * kernels.ResultWords)
 					b.must(err)
 					defer func() { b.must(b.g.Free(results)) }()
-					rows := Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position)), Sample: b.load(1, bytesOf(slot)), Number: b.load(1, make([]byte, 8))}
-					b.perLaunch(t, float64(4*n*vocab), Sample{Logits: b.load(1, bytesOf(b.normal(n*vocab, 3))), Rows: rows, Slots: d.slots[1], Results: results,
+					rows := kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position)), Sample: b.load(1, bytesOf(slot)), Number: b.load(1, make([]byte, 8))}
+					b.perLaunch(t, float64(4*n*vocab), kernels.Sample{Logits: b.load(1, bytesOf(b.normal(n*vocab, 3))), Rows: rows, Slots: d.slots[1], Results: results,
 						T: n, N: n, Vocab: vocab, RingSlots: 1, MaxSamples: n})
 				})
 			}
@@ -124,12 +125,12 @@ func BenchmarkCUDAStage(t *testing.B) {
 	for _, rows := range []int{1, 64, 512} {
 		t.Run(fmt.Sprint(rows), func(t *testing.B) {
 			b := newBoth(t)
-			s := newStager(b, 64, 64, 1024, StepLayout{MaxRows: 512, MaxSamples: 64})
-			var step Step
+			s := newStager(b, 64, 64, 1024, kernels.StepLayout{MaxRows: 512, MaxSamples: 64})
+			var step kernels.Step
 			for i := range int32(rows) {
-				step.Rows = append(step.Rows, Row{Slot: i % 64, Position: i})
+				step.Rows = append(step.Rows, kernels.Row{Slot: i % 64, Position: i})
 				if rows <= 64 {
-					step.Rows[i].Position, step.Rows[i].Token = 5, FromDevice
+					step.Rows[i].Position, step.Rows[i].Token = 5, kernels.FromDevice
 				} else {
 					step.Rows[i].Slot = 0
 				}

@@ -1,6 +1,6 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 	"reel/kernels/internal/tune"
 )
@@ -35,7 +36,7 @@ func TestCUDAPick(t *testing.T) {
 		x, sample := put(b, b.normal(rows*cols, 1)), put(b, list)
 		out, marks := b.poisoned(len(list)*cols), b.poisoned(len(list))
 		b.run(func(on int) device.Op {
-			return GatherRows{X: x[on], Rows: Rows{Sample: sample[on]}, Out: out[on], Index: marks[on], Cols: cols, T: rows, N: len(list)}
+			return kernels.GatherRows{X: x[on], Rows: kernels.Rows{Sample: sample[on]}, Out: out[on], Index: marks[on], Cols: cols, T: rows, N: len(list)}
 		})
 		b.same("rows", out)
 		b.same("which are there", marks)
@@ -49,12 +50,12 @@ func TestCUDAOnlyRowsOfAList(t *testing.T) {
 	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, of := range [][2]int{{0, 1}, {1, 2}, {1, 0}, {2, 3}, {7, 1}, {8, 0}, {8, 5}, {9, 0}, {16, 0}, {17, 4}, {33, 2}, {64, 0}, {1, 63}} {
 		tune.MaxPersistentBlocks = []int{math.MaxInt32, 4, 1}[i/2%3] // of 6 units
-		b.onlyRows([]DType{BF16, F16}[i%2], of[0], of[1], []int{64, 1040, 4096}[i%3])
+		b.onlyRows([]kernels.DType{kernels.BF16, kernels.F16}[i%2], of[0], of[1], []int{64, 1040, 4096}[i%3])
 	}
 }
 
 // onlyRows are products of a list of so many rows that are there, and some that are not.
-func (b *both) onlyRows(dtype DType, live, padding, in int) {
+func (b *both) onlyRows(dtype kernels.DType, live, padding, in int) {
 	b.t.Helper()
 	const rows, width = 80, 96
 	list := picking(b, live, padding, rows)
@@ -73,17 +74,17 @@ func (b *both) onlyRows(dtype DType, live, padding, in int) {
 		op   func(on int, out, only device.Buffer, x device.Buffer, rows, n int) device.Op
 	}{
 		{"project", residual, func(on int, out, only, x device.Buffer, _, n int) device.Op {
-			return Projection{W: w[on], In: x, X: out, RowIndex: only, T: n}
+			return kernels.Projection{W: w[on], In: x, X: out, RowIndex: only, T: n}
 		}},
 		{"gateup", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, _, n int) device.Op {
-			return GateUp{X: x, Norm: norm[on], Gate: w[on], Up: up[on], Out: out, RowIndex: only, T: n, Eps: 1e-5}
+			return kernels.GateUp{X: x, Norm: norm[on], Gate: w[on], Up: up[on], Out: out, RowIndex: only, T: n, Eps: 1e-5}
 		}},
 		{"head", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, rows, n int) device.Op {
 			picked := only
 			if picked.Bytes() == 0 {
 				picked = put(b, counted(n))[on]
 			}
-			return Head{X: x, Norm: norm[on], W: w[on], Rows: Rows{Sample: picked}, Logits: out, Class: classOf(only.Bytes() > 0), T: rows, N: n, Eps: 1e-5}
+			return kernels.Head{X: x, Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: picked}, Logits: out, Class: classOf(only.Bytes() > 0), T: rows, N: n, Eps: 1e-5}
 		}},
 	} {
 		name := fmt.Sprintf("%s, %d rows of %d, %d to %d", c.name, live, n, in, width)

@@ -1,6 +1,6 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 	"reel/kernels/internal/tune"
 )
@@ -21,28 +22,28 @@ var onwardShapes = []struct{ heads, kvHeads, d, context int }{
 const onwardOutputs = 80
 
 // lastRows are the last n positions of slot 1, which fills its context.
-func (a *attending) lastRows(n int) []Row {
-	var rows []Row
+func (a *attending) lastRows(n int) []kernels.Row {
+	var rows []kernels.Row
 	for p := a.slots[1].Context - n; p < a.slots[1].Context; p++ {
-		rows = append(rows, Row{Slot: 1, Position: int32(p)})
+		rows = append(rows, kernels.Row{Slot: 1, Position: int32(p)})
 	}
 	return rows
 }
 
 // onward is attention for rows and the product of its results with w, which adds to
 // start; queries are those of the last of a.query.
-func (a *attending) onward(w Weight, rows []Row, start []float32, next bool) (Attend, Projection) {
+func (a *attending) onward(w kernels.Weight, rows []kernels.Row, start []float32, next bool) (kernels.Attend, kernels.Projection) {
 	a.t.Helper()
 	width, n := a.heads*a.kv[1].HeadDim, len(rows)
 	slot, position := make([]int32, n), make([]int32, n)
 	for i, r := range rows {
 		slot[i], position[i] = r.Slot, r.Position
 	}
-	attend := Attend{Q: a.load(1, bytesOf(a.query[len(a.query)-n*width:])), Rows: Rows{Slot: a.load(1, bytesOf(slot)), Position: a.load(1, bytesOf(position))},
-		Slots: a.slots[1], KV: a.kv[1], Out: a.load(1, poison(4*n*width)), Workspace: a.work, T: n, Layer: 1, Heads: a.heads, Class: Prefill,
+	attend := kernels.Attend{Q: a.load(1, bytesOf(a.query[len(a.query)-n*width:])), Rows: kernels.Rows{Slot: a.load(1, bytesOf(slot)), Position: a.load(1, bytesOf(position))},
+		Slots: a.slots[1], KV: a.kv[1], Out: a.load(1, poison(4*n*width)), Workspace: a.work, T: n, Layer: 1, Heads: a.heads, Class: kernels.Prefill,
 		Scale: float32(1 / math.Sqrt(float64(a.kv[1].HeadDim))), Window: a.window}
-	project := Projection{W: w, In: attend.Out, X: a.load(1, bytesOf(start[len(start)-n*w.Rows:])), Workspace: Workspace{Rounded: a.scratchFor(n, width),
-		Partials: a.load(1, make([]byte, PartialsBytes(n, width, w.Rows)))}, T: n, Class: Prefill, Handover: Handover{InputIsRounded: next}}
+	project := kernels.Projection{W: w, In: attend.Out, X: a.load(1, bytesOf(start[len(start)-n*w.Rows:])), Workspace: kernels.Workspace{Rounded: a.scratchFor(n, width),
+		Partials: a.load(1, make([]byte, kernels.PartialsBytes(n, width, w.Rows)))}, T: n, Class: kernels.Prefill, Handover: kernels.Handover{InputIsRounded: next}}
 	if next {
 		attend.Handover.Rounded, attend.Handover.DType = project.Workspace.Rounded, w.DType
 	}
@@ -50,7 +51,7 @@ func (a *attending) onward(w Weight, rows []Row, start []float32, next bool) (At
 }
 
 // projected is what attention and the product give.
-func (a *attending) projected(w Weight, rows []Row, start []float32, next bool) []uint32 {
+func (a *attending) projected(w kernels.Weight, rows []kernels.Row, start []float32, next bool) []uint32 {
 	a.t.Helper()
 	attend, project := a.onward(w, rows, start, next)
 	a.onGPU(attend, project)
@@ -69,7 +70,7 @@ func TestCUDAAttendGoesOnward(t *testing.T) {
 		most := min(400, c.context)
 		a.query = a.normal(most*c.heads*c.d, 1)
 		start := a.normal(most*onwardOutputs, 1)
-		for _, dtype := range []DType{BF16, F16} {
+		for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
 			w := a.matrix(dtype, onwardOutputs, c.heads*c.d)[1]
 			all := a.projected(w, a.lastRows(most), start, false)
 			a.changed(all, start)
@@ -83,7 +84,7 @@ func TestCUDAAttendGoesOnward(t *testing.T) {
 		a.prompts(100) // of several sequences
 		a.window = 0
 		start = a.normal(len(a.row)*onwardOutputs, 1)
-		w := a.matrix(F16, onwardOutputs, c.heads*c.d)[1]
+		w := a.matrix(kernels.F16, onwardOutputs, c.heads*c.d)[1]
 		a.equal("several sequences", a.projected(w, a.row, start, true), a.projected(w, a.row, start, false))
 	}
 }
@@ -105,10 +106,10 @@ func (a *attending) changed(got []uint32, start []float32) {
 // Generated rows go to Out, whatever Next is.
 func TestCUDADecodeDoesNotGoOnward(t *testing.T) {
 	a := newAttending(newBoth(t), 8, 2, 64, 700)
-	w := a.matrix(BF16, onwardOutputs, 512)[1]
+	w := a.matrix(kernels.BF16, onwardOutputs, 512)[1]
 	run := func(next bool) (out, scratch []uint32) {
 		attend, project := a.onward(w, a.row, a.normal(len(a.row)*onwardOutputs, 1), next)
-		attend.Class = Decode
+		attend.Class = kernels.Decode
 		a.onGPU(attend)
 		return read[uint32](a.both, 1, attend.Out), read[uint32](a.both, 1, project.Workspace.Rounded)
 	}
@@ -126,7 +127,7 @@ func TestCUDAAttendGoesOnwardInAGraph(t *testing.T) {
 	for _, n := range []int{1, 17, 100, 400} {
 		a := newAttending(newBoth(t), 8, 2, 64, 1500)
 		a.query = a.normal(n*512, 1)
-		w, start := a.matrix(BF16, 512, 512)[1], slices.Clone(a.query)
+		w, start := a.matrix(kernels.BF16, 512, 512)[1], slices.Clone(a.query)
 		var want []uint32
 		for _, how := range []struct{ next, dependent, graph bool }{{false, false, false}, {true, false, false}, {true, true, false}, {true, false, true}, {true, true, true}, {true, true, true}} {
 			tune.DependentLaunch = how.dependent
@@ -160,23 +161,23 @@ func BenchmarkCUDAAttendOnward(t *testing.B) {
 	}{{"7B", 32, 32, 128, 32}, {"1B", 32, 8, 64, 16}} {
 		b := newBoth(t)
 		width := shape.heads * shape.d
-		var w [4]Weight // together larger than the L2 cache, where width is 4096
+		var w [4]kernels.Weight // together larger than the L2 cache, where width is 4096
 		for i := range w {
-			w[i] = b.matrix(BF16, width, width)[1]
+			w[i] = b.matrix(kernels.BF16, width, width)[1]
 		}
 		for _, rows := range []int{1, 10, 50, 100, 200, 400} {
 			t.Run(fmt.Sprintf("%s/%d-rows", shape.name, rows), func(t *testing.B) {
 				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, rows, rows, shape.layers)
-				x, scratch, parts := b.load(1, make([]byte, 4*rows*width)), b.scratchFor(rows, width), b.load(1, make([]byte, PartialsBytes(rows, width, width)))
+				x, scratch, parts := b.load(1, make([]byte, 4*rows*width)), b.scratchFor(rows, width), b.load(1, make([]byte, kernels.PartialsBytes(rows, width, width)))
 				var took [2]float64
 				for t.Loop() {
 					for next := range took {
 						var chain []device.Op
 						for i, op := range ops {
-							attend := op.(Attend)
-							project := Projection{W: w[i%len(w)], In: attend.Out, X: x, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: Prefill, Handover: Handover{InputIsRounded: next == 1}}
+							attend := op.(kernels.Attend)
+							project := kernels.Projection{W: w[i%len(w)], In: attend.Out, X: x, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill, Handover: kernels.Handover{InputIsRounded: next == 1}}
 							if next == 1 {
-								attend.Handover.Rounded, attend.Handover.DType = scratch, BF16
+								attend.Handover.Rounded, attend.Handover.DType = scratch, kernels.BF16
 							}
 							chain = append(chain, attend, project)
 						}

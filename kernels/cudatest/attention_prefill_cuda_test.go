@@ -1,6 +1,6 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
 	"reel/kernels/internal/tune"
 )
@@ -15,7 +16,7 @@ import (
 // prompts has each sequence's last tokens, at most `most` of them, attend as a step of
 // prefill: sequences of one token, of a few, and long ones, one after another.
 func (a *attending) prompts(most int) {
-	var ends []Row
+	var ends []kernels.Row
 	for i, r := range a.row {
 		if i == len(a.row)-1 || a.row[i+1].Slot != r.Slot {
 			ends = append(ends, r)
@@ -25,7 +26,7 @@ func (a *attending) prompts(most int) {
 	for i, r := range ends {
 		n := 1 + a.r.IntN([]int{1, 9, 40, most}[i%4])
 		for p := max(0, int(r.Position)+1-n); p <= int(r.Position); p++ {
-			a.row = append(a.row, Row{Slot: r.Slot, Position: int32(p)})
+			a.row = append(a.row, kernels.Row{Slot: r.Slot, Position: int32(p)})
 		}
 	}
 	a.query = a.normal(len(a.row)*a.heads*a.kv[0].HeadDim, 1)
@@ -85,7 +86,7 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, []int{1100, 200, 2300}[i%3])
 		a.row = nil
 		for p := range a.slots[0].Context {
-			a.row = append(a.row, Row{Slot: 1, Position: int32(p)})
+			a.row = append(a.row, kernels.Row{Slot: 1, Position: int32(p)})
 		}
 		a.query = a.normal(len(a.row)*c.heads*c.d, 1)
 		want := a.chunks(len(a.row))
@@ -118,8 +119,8 @@ func (a *attending) chunks(n int) []uint32 {
 	for first := 0; first < len(a.row); first += n {
 		rows := min(n, len(a.row)-first)
 		part := func(x device.Buffer, each int) device.Buffer { return x.Slice(int64(4*first*each), int64(4*rows*each)) }
-		a.must(a.streams[1].Launch(Attend{Q: part(q, width), Rows: Rows{Slot: part(slots, 1), Position: part(positions, 1)}, Slots: a.slots[1], KV: a.kv[1],
-			Out: part(out, width), Workspace: a.work, T: rows, Layer: 1, Heads: a.heads, Class: Prefill, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}))
+		a.must(a.streams[1].Launch(kernels.Attend{Q: part(q, width), Rows: kernels.Rows{Slot: part(slots, 1), Position: part(positions, 1)}, Slots: a.slots[1], KV: a.kv[1],
+			Out: part(out, width), Workspace: a.work, T: rows, Layer: 1, Heads: a.heads, Class: kernels.Prefill, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}))
 	}
 	a.must(a.streams[1].Synchronize())
 	return read[uint32](a.both, 1, out)
@@ -162,7 +163,7 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 // prefillLayers are ops for the last rows of a sequence of n tokens, one for each layer.
 func (b *both) prefillLayers(heads, kvHeads, d, rows, n, layers int) (ops []device.Op) {
 	const context = 8192
-	kv := KV{DType: BF16, Pages: 1 + (n+15)/16, PageTokens: 16, Layers: layers, Heads: kvHeads, HeadDim: d}
+	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + (n+15)/16, PageTokens: 16, Layers: layers, Heads: kvHeads, HeadDim: d}
 	values := bitsOf(b.normal(1<<20, 1)) // random, and the same in each place
 	pool := make([]uint16, 0, int64(kv.Pages)*kv.PageBytes()/2)
 	for len(pool) < cap(pool) {
@@ -176,11 +177,11 @@ func (b *both) prefillLayers(heads, kvHeads, d, rows, n, layers int) (ops []devi
 	for i := range position {
 		position[i] = int32(n - rows + i)
 	}
-	op := Attend{Q: b.load(1, bytesOf(b.normal(rows*heads*d, 1))), KV: kv, Out: b.poisoned(rows * heads * d)[1],
-		Workspace: b.load(1, make([]byte, AttendWorkspaceBytes(max(rows, AttendSplitRows), heads, d, context))),
-		Rows:      Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
-		Slots:     Slots{Count: 2, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
-		T:         rows, Heads: heads, Class: Prefill, Scale: float32(1 / math.Sqrt(float64(d)))}
+	op := kernels.Attend{Q: b.load(1, bytesOf(b.normal(rows*heads*d, 1))), KV: kv, Out: b.poisoned(rows * heads * d)[1],
+		Workspace: b.load(1, make([]byte, kernels.AttendWorkspaceBytes(max(rows, kernels.AttendSplitRows), heads, d, context))),
+		Rows:      kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
+		Slots:     kernels.Slots{Count: 2, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
+		T:         rows, Heads: heads, Class: kernels.Prefill, Scale: float32(1 / math.Sqrt(float64(d)))}
 	for op.Layer = range layers {
 		ops = append(ops, op)
 	}

@@ -1,6 +1,6 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"reel/kernels"
 	"reel/kernels/device"
 	"reel/kernels/internal/tune"
 )
@@ -38,7 +39,7 @@ func alone(b *both, name string, in, width int, product func(x, out, scratch, pa
 	inCompany(b, name, in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
 		return product(x, out, device.Buffer{}, device.Buffer{}, rows, false)
 	})
-	scratch, parts := b.load(1, poison(int(RoundedBytes(all, in)))), b.partsFor(all)
+	scratch, parts := b.load(1, poison(int(kernels.RoundedBytes(all, in)))), b.partsFor(all)
 	inCompany(b, name+" with scratch", in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
 		return product(x, out, scratch, parts, rows, false)
 	})
@@ -77,20 +78,20 @@ func inCompany(b *both, name string, in, width int, values []float32, want []uin
 // A row's result has the same bits alone, and beside any number of others.
 func TestCUDAProductsDoNotDependOnCompany(t *testing.T) {
 	b := newBoth(t)
-	for _, dtype := range []DType{BF16, F16} {
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
 		for _, in := range []int{64, 1040, 4096} {
 			const width = 96
 			w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
 			norm := put(b, b.normal(in, 1))[1]
 			samples := put(b, counted(256))[1]
 			alone(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
-				return Projection{W: w, In: x, X: out, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill)}
+				return kernels.Projection{W: w, In: x, X: out, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill)}
 			})
 			alone(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
-				return GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill), Eps: 1e-5}
+				return kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill), Eps: 1e-5}
 			})
 			alone(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width, func(x, out, scratch, _ device.Buffer, rows int, _ bool) device.Op {
-				return Head{X: x, Norm: norm, W: w, Rows: Rows{Sample: samples}, Logits: out, Workspace: Workspace{Rounded: scratch}, T: rows, N: rows, Eps: 1e-5}
+				return kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: samples}, Logits: out, Workspace: kernels.Workspace{Rounded: scratch}, T: rows, N: rows, Eps: 1e-5}
 			})
 		}
 	}
@@ -100,11 +101,11 @@ func TestCUDAProductsDoNotDependOnCompany(t *testing.T) {
 func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
 	b := newBoth(t)
 	const rows, hidden, heads, dim = 200, 1040, 4, 64
-	a := b.newAttention(BF16, BF16, rows, hidden, heads, 2, dim)
+	a := b.newAttention(kernels.BF16, kernels.BF16, rows, hidden, heads, 2, dim)
 	op := a.op[1]
 	b.onGPU(op)
 	wantQ, wantKV := read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
-	scratch := b.load(1, poison(int(RoundedBytes(rows, hidden))))
+	scratch := b.load(1, poison(int(kernels.RoundedBytes(rows, hidden))))
 	op.Workspace.Partials = b.partsFor(rows)
 	for i, n := range []int{1, 5, 9, 40, 40, 100, 100, rows, rows, 150, 60, 7} {
 		op.Workspace.Rounded = device.Buffer{}
@@ -115,7 +116,7 @@ func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
 			b.onGPU(op)
 			wantQ, wantKV = read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
 		}
-		b.onGPU(Fill{Data: op.Out, Value: Poison}, Fill{Data: op.KV.Data, Value: Poison})
+		b.onGPU(kernels.Fill{Data: op.Out, Value: kernels.Poison}, kernels.Fill{Data: op.KV.Data, Value: kernels.Poison})
 		for first := 0; first < rows; first += n {
 			part := op
 			part.T = min(n, rows-first)
@@ -129,7 +130,7 @@ func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
 		b.equal(fmt.Sprintf("q, %d rows at a time", n), read[uint32](b, 1, op.Out), wantQ)
 		got := read[uint32](b, 1, op.KV.Data)
 		for i, w := range wantKV {
-			if w != math.MaxUint32 && got[i] != w || w == math.MaxUint32 && got[i] != Poison {
+			if w != math.MaxUint32 && got[i] != w || w == math.MaxUint32 && got[i] != kernels.Poison {
 				t.Fatalf("%d rows at a time: word %d of the pool is %#x, wants %#x", n, i, got[i], w)
 			}
 		}
@@ -141,14 +142,14 @@ func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
 func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 	b := newBoth(t)
 	const hidden, inner = 1024, 2816
-	gate, up, down := b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, inner, hidden)[1], b.matrix(BF16, hidden, inner)[1]
+	gate, up, down := b.matrix(kernels.BF16, inner, hidden)[1], b.matrix(kernels.BF16, inner, hidden)[1], b.matrix(kernels.BF16, hidden, inner)[1]
 	norm := put(b, b.normal(hidden, 1))[1]
 	defer func(n int) { tune.DependentLaunch, tune.MaxPersistentBlocks = true, n }(tune.MaxPersistentBlocks)
 	for _, rows := range []int{1, 8, 12, 40, 150, -3, -50, -100, -300} { // of a prompt where below 0
 		prefill := rows < 0
 		rows = max(rows, -rows)
 		start := b.normal(rows*hidden, 1)
-		mid, scratch, parts := b.poisoned(rows * inner)[1], b.load(1, poison(int(RoundedBytes(rows, inner)))), b.partsFor(rows)
+		mid, scratch, parts := b.poisoned(rows * inner)[1], b.load(1, poison(int(kernels.RoundedBytes(rows, inner)))), b.partsFor(rows)
 		var want []uint32
 		for _, how := range []struct {
 			dependent, graph bool
@@ -158,8 +159,8 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 			x := b.load(1, bytesOf(start))
 			chain := make([]device.Op, 0, 80)
 			for range cap(chain) / 2 {
-				chain = append(chain, GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill), Eps: 1e-5},
-					Projection{W: down, In: mid, X: x, Workspace: Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill)})
+				chain = append(chain, kernels.GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill), Eps: 1e-5},
+					kernels.Projection{W: down, In: mid, X: x, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill)})
 			}
 			if how.graph {
 				b.replay(chain...)

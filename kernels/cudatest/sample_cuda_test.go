@@ -1,19 +1,21 @@
 //go:build cuda
 
-package kernels
+package cudatest
 
 import (
 	"math"
 	"slices"
 	"testing"
 
+	"reel/kernels"
 	"reel/kernels/device"
+	"reel/kernels/internal/distribution"
 )
 
 // drawing samples slots whose sequences and parameters are set from outside.
 type drawing struct {
 	*both
-	slots   [2]Slots
+	slots   [2]kernels.Slots
 	history []int32 // [slots][context]
 	prompt  []int32
 }
@@ -21,30 +23,29 @@ type drawing struct {
 const drawContext = 200
 
 // newDrawing gives each slot its way of sampling, and a history of tokens below vocab.
-func newDrawing(b *both, sampling []Sampling, vocab int) *drawing {
+func newDrawing(b *both, sampling []kernels.Sampling, vocab int) *drawing {
 	d := &drawing{both: b, history: make([]int32, (len(sampling)+1)*drawContext)}
 	for i := range d.history {
 		d.history[i] = b.r.Int32N(int32(vocab))
 	}
-	params := make([]int32, (len(sampling)+1)*paramWords)
+	params := make([]int32, (len(sampling)+1)*kernels.ParamWords)
 	for slot, s := range sampling {
-		raw := make([]byte, 4*initWords)
 		d.prompt = append(d.prompt, b.r.Int32N(100))
-		(&wordWriter{dst: raw}).init(&Init{Generation: int32(slot + 1), Prompt: d.prompt[slot], Sampling: s})
-		copy(bytesOf(params[slot*paramWords:][:paramWords]), raw[4:])
+		words := (&kernels.Init{Generation: int32(slot + 1), Prompt: d.prompt[slot], Sampling: s}).Params()
+		copy(params[slot*kernels.ParamWords:], words[:])
 	}
 	n := len(sampling) + 1
 	words := func(v []int32) twin { return put(b, v) }
 	table, length, token, history, par := words(make([]int32, n)), words(make([]int32, n)), words(make([]int32, n)), words(d.history), words(params)
 	for on := range d.slots {
-		d.slots[on] = Slots{Count: n, Pages: 1, Context: drawContext, BlockTable: table[on], Length: length[on], Token: token[on], History: history[on], Params: par[on]}
+		d.slots[on] = kernels.Slots{Count: n, Pages: 1, Context: drawContext, BlockTable: table[on], Length: length[on], Token: token[on], History: history[on], Params: par[on]}
 	}
 	return d
 }
 
 // sample draws for slot[i] at position[i] from logits [len(slot)][vocab], padded
 // to N samples. It returns both devices' records; the host's only if asked for.
-func (d *drawing) sample(slot, position []int32, logits []float32, N int, host bool) (records [2][]Result) {
+func (d *drawing) sample(slot, position []int32, logits []float32, N int, host bool) (records [2][]kernels.Result) {
 	d.t.Helper()
 	vocab := len(logits) / len(slot)
 	samples := make([]int32, N)
@@ -55,16 +56,16 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 		}
 	}
 	padded := append(slices.Clone(logits), make([]float32, (N-len(slot))*vocab)...)
-	l, rows, numbers := put(d.both, padded), [2]Rows{}, put(d.both, []int32{3, 1})
+	l, rows, numbers := put(d.both, padded), [2]kernels.Rows{}, put(d.both, []int32{3, 1})
 	index, slots, positions := put(d.both, samples), put(d.both, slot), put(d.both, position)
 	var rings [2]*device.Mapped
 	op := func(on int) device.Op {
-		results, mapped, err := d.devices[on].Pinned(4 * 2 * int64(N) * ResultWords)
+		results, mapped, err := d.devices[on].Pinned(4 * 2 * int64(N) * kernels.ResultWords)
 		d.must(err)
 		d.t.Cleanup(func() { d.must(d.devices[on].Free(results)) })
 		rings[on] = mapped
-		rows[on] = Rows{Slot: slots[on], Position: positions[on], Sample: index[on], Number: numbers[on]}
-		return Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Results: results, T: len(slot), N: N, Vocab: vocab, RingSlots: 2, MaxSamples: N}
+		rows[on] = kernels.Rows{Slot: slots[on], Position: positions[on], Sample: index[on], Number: numbers[on]}
+		return kernels.Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Results: results, T: len(slot), N: N, Vocab: vocab, RingSlots: 2, MaxSamples: N}
 	}
 	if host {
 		d.run(op)
@@ -73,8 +74,8 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 	}
 	for on, ring := range rings {
 		for i := 0; ring != nil && i < N; i++ {
-			var r Result
-			DecodeResult(ring.Bytes()[4*ResultWords*(N+i):], &r) // number 3 is place 1 of 2
+			var r kernels.Result
+			kernels.DecodeResult(ring.Bytes()[4*kernels.ResultWords*(N+i):], &r) // number 3 is place 1 of 2
 			if i >= len(slot) {
 				if r.Step != 0 || r.Count != 0 {
 					d.t.Fatalf("padding sample %d was published: %+v", i, r)
@@ -92,7 +93,7 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 }
 
 // alike compares records; the log-probabilities are sums in another order.
-func (d *drawing) alike(got, want Result) bool {
+func (d *drawing) alike(got, want kernels.Result) bool {
 	near := func(a, b float32) bool { return math.Abs(float64(a)-float64(b)) <= 1e-5*(1+math.Abs(float64(b))) }
 	if got.Token != want.Token || !near(got.Logprob, want.Logprob) || len(got.Top) != len(want.Top) {
 		return false
@@ -105,7 +106,9 @@ func (d *drawing) alike(got, want Result) bool {
 	return true
 }
 
-func repeat(s Sampling, n int) []Sampling { return slices.Repeat([]Sampling{s}, n) }
+func repeat(s kernels.Sampling, n int) []kernels.Sampling {
+	return slices.Repeat([]kernels.Sampling{s}, n)
+}
 
 // places gives each of n slots a random position after its prompt.
 func (d *drawing) places(n int) (slot, position []int32) {
@@ -123,7 +126,7 @@ func TestCUDAGreedyIsTheHosts(t *testing.T) {
 		for _, penalty := range []float32{1, 1.3} {
 			b := newBoth(t)
 			n := max(2, min(64, 1_500_000/vocab))
-			d := newDrawing(b, repeat(Sampling{RepeatPenalty: penalty, Logprobs: MaxTop}, n), vocab)
+			d := newDrawing(b, repeat(kernels.Sampling{RepeatPenalty: penalty, Logprobs: kernels.MaxTop}, n), vocab)
 			logits := b.normal(n*vocab, 4) // cut to bfloat16, so that there are ties
 			for i := range vocab {
 				logits[i] = float32(i % 3) // and nothing but ties in the first row
@@ -144,7 +147,7 @@ func TestCUDAGreedyIsTheHosts(t *testing.T) {
 func TestCUDADrawsMatchTheFilteredSoftmax(t *testing.T) {
 	logits := []float32{2, 1.5, 1.5, 0.3, -0.2, 0, -1, 0.9, -2, 1.1, 0.05, -3}
 	const draws, batch = 10000, 1000
-	for name, s := range map[string]Sampling{
+	for name, s := range map[string]kernels.Sampling{
 		"plain":         {Temperature: 1, TopP: 1, RepeatPenalty: 1},
 		"hot":           {Temperature: 1.7, TopP: 1, RepeatPenalty: 1},
 		"penalty":       {Temperature: 0.9, TopP: 1, RepeatPenalty: 1.8},
@@ -174,7 +177,7 @@ func TestCUDADrawsMatchTheFilteredSoftmax(t *testing.T) {
 				counts[int(r.Token)]++
 			}
 		}
-		checkChiSquare(t, name, counts, filtered(logits, s, window), draws)
+		distribution.Check(t, name, counts, distribution.Exact(logits, filters(s), window), draws)
 	}
 }
 
@@ -184,17 +187,17 @@ func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 	for name, c := range map[string]struct {
 		vocab  int
 		spread float64 // of logits; 0 makes all equal
-		s      Sampling
+		s      kernels.Sampling
 	}{
-		"top_k among equals":    {5000, 0, Sampling{Temperature: 1, TopK: 3000, TopP: 1}},
-		"top_p among equals":    {5000, 0, Sampling{Temperature: 1, TopP: 0.5}},
-		"top_k of equals of 2k": {151936, 0, Sampling{Temperature: 1, TopK: 70000, TopP: 1}},
-		"top_k":                 {151936, 2, Sampling{Temperature: 0.7, TopK: 40, TopP: 1}},
-		"wide top_k":            {32000, 2, Sampling{Temperature: 3, TopK: 5000, TopP: 1}},
-		"top_p":                 {32000, 2, Sampling{Temperature: 1, TopP: 0.9}},
-		"narrow top_p":          {128256, 6, Sampling{Temperature: 0.5, TopP: 0.3}},
-		"min_p":                 {32000, 3, Sampling{Temperature: 1, TopP: 1, MinP: 0.05}},
-		"all":                   {32000, 3, Sampling{Temperature: 1.2, TopK: 100, TopP: 0.8, MinP: 0.02, RepeatPenalty: 1.2}},
+		"top_k among equals":    {5000, 0, kernels.Sampling{Temperature: 1, TopK: 3000, TopP: 1}},
+		"top_p among equals":    {5000, 0, kernels.Sampling{Temperature: 1, TopP: 0.5}},
+		"top_k of equals of 2k": {151936, 0, kernels.Sampling{Temperature: 1, TopK: 70000, TopP: 1}},
+		"top_k":                 {151936, 2, kernels.Sampling{Temperature: 0.7, TopK: 40, TopP: 1}},
+		"wide top_k":            {32000, 2, kernels.Sampling{Temperature: 3, TopK: 5000, TopP: 1}},
+		"top_p":                 {32000, 2, kernels.Sampling{Temperature: 1, TopP: 0.9}},
+		"narrow top_p":          {128256, 6, kernels.Sampling{Temperature: 0.5, TopP: 0.3}},
+		"min_p":                 {32000, 3, kernels.Sampling{Temperature: 1, TopP: 1, MinP: 0.05}},
+		"all":                   {32000, 3, kernels.Sampling{Temperature: 1.2, TopK: 100, TopP: 0.8, MinP: 0.02, RepeatPenalty: 1.2}},
 	} {
 		b := newBoth(t)
 		const n = 64
@@ -205,12 +208,12 @@ func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 		d := newDrawing(b, sampling, c.vocab)
 		logits := b.normal(c.vocab, c.spread)
 		slot, position := d.places(n)
-		high, kept := 0.0, []candidate(nil)
+		high, kept := 0.0, []int32(nil)
 		for i, r := range d.sample(slot, position, slices.Repeat(logits, n), n, false)[1] {
 			if i == 0 || c.s.RepeatPenalty != 0 {
 				kept = d.kept(logits, c.s, i, position[i])
 			}
-			at := slices.IndexFunc(kept, func(x candidate) bool { return x.id == r.Token })
+			at := slices.Index(kept, r.Token)
 			if at < 0 {
 				t.Fatalf("%s: token %d was drawn, and is not among the %d that are left", name, r.Token, len(kept))
 			}
@@ -222,28 +225,26 @@ func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 	}
 }
 
-// kept are the candidates that the host's filters leave for a slot.
-func (d *drawing) kept(logits []float32, s Sampling, slot int, position int32) []candidate {
-	l := slices.Clone(logits)
+// kept returns the tokens that the host's filters keep for a slot.
+func (d *drawing) kept(logits []float32, s kernels.Sampling, slot int, position int32) []int32 {
 	history := d.history[slot*drawContext:][:position+1]
-	penalize(l, s.RepeatPenalty, history[max(0, len(history)-PenaltyWindow):])
-	for i := range l {
-		l[i] /= s.Temperature
-	}
-	kept := slices.Clone(new(draw).filter(l, s))
-	// One more than the host leaves: a sum may round to the other side there.
+	// One token more than the host keeps: rounding of the sum may decide on the last one.
 	if s.TopP < 1 {
 		s.TopP = min(1, s.TopP*(1+1e-6))
-		kept = slices.Clone(new(draw).filter(l, s))
 	}
-	return kept
+	return s.Candidates(logits, history[max(0, len(history)-kernels.PenaltyWindow):])
+}
+
+// filters returns the settings of s that form the distribution.
+func filters(s kernels.Sampling) distribution.Filters {
+	return distribution.Filters{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, RepeatPenalty: s.RepeatPenalty}
 }
 
 // A sample's record has the same bits alone and among 64, in another place.
 func TestCUDASampleIsBatchInvariant(t *testing.T) {
 	b := newBoth(t)
 	const n, vocab = 64, 32000
-	sampling := repeat(Sampling{Temperature: 1, TopK: 500, TopP: 0.95, MinP: 0.001, RepeatPenalty: 1.1, Logprobs: 7}, n)
+	sampling := repeat(kernels.Sampling{Temperature: 1, TopK: 500, TopP: 0.95, MinP: 0.001, RepeatPenalty: 1.1, Logprobs: 7}, n)
 	for i := range sampling {
 		sampling[i].Seed = b.r.Uint64()
 		if i%4 == 0 {
