@@ -5,7 +5,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,10 +18,9 @@ import (
 	"golang.org/x/term"
 
 	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
+	"reel/generator/internal/daemon"
 	"reel/generator/internal/failure"
 	"reel/generator/internal/logging"
-	"reel/generator/internal/server"
 )
 
 // version is the release, which make sets.
@@ -36,7 +34,7 @@ func main() {
 	stderr := logging.NewQueue(os.Stderr)
 	log.SetOutput(stderr) // libraries must not wait for a reader either
 	p := program{env: os.Getenv, stdout: os.Stdout, stderr: stderr, signals: signals, hangups: hangups(signals), load: assembly.Load,
-		manager: systemd, patience: drainTime}
+		manager: daemon.Systemd, patience: drainTime}
 	os.Exit(p.run(os.Args[1:]))
 }
 
@@ -63,14 +61,10 @@ type program struct {
 	stderr   *logging.Queue
 	signals  <-chan os.Signal // that end it
 	hangups  <-chan os.Signal // that do not
-	load     loader
-	manager  func(zerolog.Logger) (manager, error)
+	load     daemon.Loader
+	manager  func(zerolog.Logger) (daemon.Manager, error)
 	patience time.Duration // of a drain
 }
-
-// loader loads the model that Options name. progress takes a share, 0 to 1, and
-// what is being done. An error that is errConfig is the operator's to mend.
-type loader func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, assembly.Engine, error)
 
 // run executes the command line and returns the exit code. The log has been written
 // then, or nobody has read it for a second.

@@ -21,6 +21,7 @@ import (
 
 	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
+	"reel/generator/internal/daemon"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
 	"reel/generator/internal/logging"
@@ -37,7 +38,7 @@ type fixture struct {
 	program program
 	signals chan os.Signal
 	engine  *fakeEngine
-	manager manager
+	manager daemon.Manager
 	options chan config.Options // that load was called with
 	stderr  bytes.Buffer
 	socket  string
@@ -54,7 +55,7 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, signals: make(chan os.Signal, 2), engine: newFake(), options: make(chan config.Options, 1),
 		socket: filepath.Join(dir, "g.sock"), code: make(chan int, 1)}
 	f.program = program{env: func(string) string { return "" }, stdout: io.Discard, stderr: logging.NewQueue(&f.stderr), signals: f.signals, load: f.load,
-		manager: func(zerolog.Logger) (manager, error) { return f.manager, nil }, patience: drainTime}
+		manager: func(zerolog.Logger) (daemon.Manager, error) { return f.manager, nil }, patience: drainTime}
 	return f
 }
 

@@ -165,7 +165,7 @@ func TestInheritedSocketServesWithoutLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.manager.socket = l
+	f.manager.Socket = l
 	f.program.env = func(name string) string {
 		if name == "LISTEN_FDS" {
 			return "1"

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"reel/generator/internal/config"
+	"reel/generator/internal/daemon"
 	"reel/generator/internal/hardware"
 	"reel/generator/internal/logging"
 	"reel/generator/internal/metrics"
@@ -36,8 +37,8 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 	if o.Socket == "" {
 		o.Socket = config.DefaultSocket()
 	}
-	lock, err := p.own(o.Socket, log.Level(zerolog.TraceLevel))
-	notes := journal{protocol.RecordPath(o.Socket), log, lock != nil}
+	lock, err := daemon.Own(o.Socket, p.env("LISTEN_FDS") != "", p.patience+flushTime, p.signals, log.Level(zerolog.TraceLevel))
+	notes := daemon.Journal{Path: protocol.RecordPath(o.Socket), Log: log, Owned: lock != nil}
 	if err == nil {
 		err = p.serveOn(log, &level, lock, notes, o, settings)
 	}
@@ -45,24 +46,24 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 		defer lock.Release()
 	}
 	if err == nil || errors.Is(err, config.ErrSignal) {
-		notes.clear()
+		notes.Clear()
 		log.Info().Msg("stopped")
 		return nil
 	}
 	if !errors.Is(err, errForced) {
-		notes.failed(err)
+		notes.Failed(err)
 	}
 	log.Error().Err(err).Msg("the generator ends")
 	return config.OfKind(err, errLogged)
 }
 
-func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, notes journal, o config.Options, settings *config.Reader) error {
-	progress := newProgress(p.stderr, log)
+func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, notes daemon.Journal, o config.Options, settings *config.Reader) error {
+	progress := daemon.NewProgress(p.stderr, log)
 	log = log.Level(zerolog.TraceLevel)
 	if err := hardware.Choose(p.signals, log, p.stderr.Flush, &o); err != nil {
 		return err
 	}
-	asked, err := listenMetrics(o.Metrics, log)
+	asked, err := daemon.ListenMetrics(o.Metrics, log)
 	if err != nil {
 		return err
 	}
@@ -70,25 +71,24 @@ func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixso
 	if err != nil {
 		return err
 	}
-	e := &engineActor{load: p.load, opts: o, log: log, manager: m, journal: notes, progress: progress}
-	figures := metrics.New(func() *protocol.Status { return e.server.Status() }, e.reading)
-	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.socket, Version: release(), Logger: log, Observer: figures})
-	e.server = s
+	e := daemon.NewEngineActor(&daemon.EngineActor{Load: p.load, Options: o, Log: log, Manager: m, Journal: notes, Progress: progress})
+	figures := metrics.New(func() *protocol.Status { return e.Server.Status() }, e.Reading)
+	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.Socket, Version: release(), Logger: log, Observer: figures})
+	e.Server = s
 	if err := s.Listen(); err != nil {
 		return config.Refuse(config.ErrConfig, "--socket: %w", err)
 	}
 	s.SetLimits(o.MaxConnections, o.MaxRequests)
-	reload := (&reloader{log, level, s, e, m, settings, o}).reload
-	e.ctx, e.cancel = context.WithCancel(context.Background())
+	reload := (&daemon.Reloader{Log: log, Level: level, Server: s, Engine: e, Manager: m, Settings: settings, Now: o}).Reload
 	var g run.Group // interrupts come in this order: the engine ends its requests, then the server closes
-	g.Add(e.execute, e.interrupt)
+	g.Add(e.Execute, e.Interrupt)
 	g.Add(s.Serve, func(error) { closeServer(s, log) })
-	addMetrics(&g, figures, asked, log)
+	daemon.AddMetrics(&g, figures, asked, log)
 	stop := make(chan struct{})
 	g.Add(func() error {
 		return p.awaitSignal(s, func() {
-			notes.draining()
-			m.say("STOPPING=1", "STATUS=draining: running requests finish, new ones are refused")
+			notes.Draining()
+			m.Say("STOPPING=1", "STATUS=draining: running requests finish, new ones are refused")
 		}, log, reload, stop)
 	}, func(error) { close(stop) })
 	return g.Run()

@@ -1,9 +1,8 @@
-//go:build linux
-
-package main
+package daemon
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -12,18 +11,18 @@ import (
 	"reel/generator/internal/unixsocket"
 )
 
-// own makes this process the owner of the socket's path, before it does anything
+// Own makes this process the owner of the socket's path, before it does anything
 // that can fail: only the owner listens there and keeps the record. It waits as
 // long as an owner may drain; then the error is unixsocket.ErrLocked. A process
 // that inherits its socket serves without the lock too, and keeps no record then.
-func (p *program) own(socket string, log zerolog.Logger) (*unixsocket.Lock, error) {
-	lock, err := p.waitToOwn(socket, log)
+func Own(socket string, inherits bool, wait time.Duration, stop <-chan os.Signal, log zerolog.Logger) (*unixsocket.Lock, error) {
+	lock, err := waitToOwn(socket, wait, stop, log)
 	switch {
 	case err == nil:
 		return lock, nil
 	case err == config.ErrSignal:
 		return nil, err
-	case p.env("LISTEN_FDS") != "":
+	case inherits:
 		log.Warn().Err(err).Msg("serves on the service manager's socket and keeps no record of failures beside it")
 		return nil, nil
 	}
@@ -31,8 +30,8 @@ func (p *program) own(socket string, log zerolog.Logger) (*unixsocket.Lock, erro
 }
 
 // waitToOwn acquires the lock, or returns errSignal once a signal ends the wait.
-func (p *program) waitToOwn(socket string, log zerolog.Logger) (lock *unixsocket.Lock, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), p.patience+flushTime)
+func waitToOwn(socket string, wait time.Duration, stop <-chan os.Signal, log zerolog.Logger) (lock *unixsocket.Lock, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
@@ -46,7 +45,7 @@ func (p *program) waitToOwn(socket string, log zerolog.Logger) (lock *unixsocket
 			return lock, err
 		case <-told:
 			log.Info().Str("socket", socket).Msg("another generator owns the socket: waits for it to end")
-		case <-p.signals:
+		case <-stop:
 			cancel()
 			if <-done; lock != nil {
 				lock.Release()

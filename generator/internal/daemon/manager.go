@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package daemon
 
 import (
 	"errors"
@@ -18,20 +16,20 @@ import (
 	"reel/generator/internal/config"
 )
 
-// manager is the service manager that started the program. The zero value is
+// Manager is the service manager that started the program. The zero value is
 // none: it hears nothing, hands over nothing and wants no sign of life.
-type manager struct {
+type Manager struct {
 	// tell sends lines of sd_notify(3).
 	tell func(lines ...string)
 	// watchdog is how long the manager waits for a sign of life; 0 is for ever.
 	watchdog time.Duration
-	// socket is one that the manager listens on for the program.
-	socket *net.UnixListener
+	// Socket is one that the manager listens on for the program.
+	Socket *net.UnixListener
 }
 
-// systemd is the manager as the environment describes it. It takes over the file
+// Systemd is the manager as the environment describes it. It takes over the file
 // descriptors, so it comes after the last exec.
-func systemd(log zerolog.Logger) (m manager, err error) {
+func Systemd(log zerolog.Logger) (m Manager, err error) {
 	m.tell = func(lines ...string) {
 		if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
 			log.Warn().Err(err).Msg("the service manager does not take notifications")
@@ -40,7 +38,7 @@ func systemd(log zerolog.Logger) (m manager, err error) {
 	if m.watchdog, err = daemon.SdWatchdogEnabled(true); err != nil {
 		return m, config.Refuse(config.ErrConfig, "WATCHDOG_USEC in the environment: %w", err)
 	}
-	m.socket, err = inherited(activation.Files(true))
+	m.Socket, err = inherited(activation.Files(true))
 	return m, err
 }
 
@@ -65,8 +63,8 @@ func inherited(files []*os.File) (*net.UnixListener, error) {
 	return unix, nil
 }
 
-// say is tell, where somebody listens.
-func (m manager) say(lines ...string) {
+// Say is tell, where somebody listens.
+func (m Manager) Say(lines ...string) {
 	if m.tell != nil {
 		m.tell(lines...)
 	}
@@ -82,7 +80,7 @@ const (
 
 // loading returns what tells how far loading is. Each step of it extends the time
 // that the manager allows for the start: loading that stands still is ended.
-func (m manager) loading(now func() time.Time) func(share float64, what string) {
+func (m Manager) loading(now func() time.Time) func(share float64, what string) {
 	var mu sync.Mutex
 	var last time.Time
 	said := ""
@@ -93,7 +91,7 @@ func (m manager) loading(now func() time.Time) func(share float64, what string) 
 			return
 		}
 		last, said = now(), what
-		m.say(fmt.Sprintf("STATUS=%s, %.0f%%", what, 100*share),
+		m.Say(fmt.Sprintf("STATUS=%s, %.0f%%", what, 100*share),
 			fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", patienceForProgress.Microseconds()))
 	}
 }
@@ -107,7 +105,7 @@ type pulse interface {
 // watch gives the manager signs of life until stop is closed: each follows a step
 // that the engine has completed. An engine that hangs falls silent, whatever else
 // the program still answers.
-func (m manager) watch(engine pulse, stop <-chan struct{}) {
+func (m Manager) watch(engine pulse, stop <-chan struct{}) {
 	if m.watchdog == 0 {
 		return
 	}
@@ -118,7 +116,7 @@ func (m manager) watch(engine pulse, stop <-chan struct{}) {
 		engine.Heartbeat(func() { close(alive) })
 		select {
 		case <-alive:
-			m.say("WATCHDOG=1")
+			m.Say("WATCHDOG=1")
 		case <-stop:
 			return
 		}

@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package daemon
 
 import (
 	"encoding/json"
@@ -16,17 +14,17 @@ import (
 	"reel/protocol"
 )
 
-// journal keeps the record beside a socket. Only the owner of the socket's path
+// Journal keeps the record beside a socket. Only the owner of the socket's path
 // changes it: another generator's record stays as it is.
-type journal struct {
-	path  string
-	log   zerolog.Logger
-	owned bool
+type Journal struct {
+	Path  string
+	Log   zerolog.Logger
+	Owned bool
 }
 
-// failed records why the generator ended. A socket that is not its own says
+// Failed records why the generator ended. A socket that is not its own says
 // nothing of it.
-func (j journal) failed(err error) {
+func (j Journal) Failed(err error) {
 	for _, foreign := range []error{unixsocket.ErrInUse, unixsocket.ErrPath, unixsocket.ErrNotSocket, unixsocket.ErrForeignDir} {
 		if errors.Is(err, foreign) {
 			return
@@ -36,21 +34,21 @@ func (j journal) failed(err error) {
 	j.write(protocol.Record{State: protocol.StateFailed, Failure: &protocol.Failure{Code: e.Code, Message: e.Message, Hint: e.Hint}})
 }
 
-func (j journal) draining() { j.write(protocol.Record{State: protocol.StateDraining}) }
+func (j Journal) Draining() { j.write(protocol.Record{State: protocol.StateDraining}) }
 
 // write puts a record in the place of an older one. Without it only `reel status`
 // knows less: where it cannot be written that is logged, and no more.
-func (j journal) write(r protocol.Record) {
-	if !j.owned {
+func (j Journal) write(r protocol.Record) {
+	if !j.Owned {
 		return
 	}
 	r.PID, r.At = os.Getpid(), time.Now().UTC()
 	text, err := json.Marshal(r)
 	if err == nil {
-		err = replaceFile(j.path, append(text, '\n'))
+		err = replaceFile(j.Path, append(text, '\n'))
 	}
 	if err != nil {
-		j.log.Debug().Err(err).Msg("no record of the generator's state")
+		j.Log.Debug().Err(err).Msg("no record of the generator's state")
 	}
 }
 
@@ -71,9 +69,9 @@ func replaceFile(path string, text []byte) error {
 	return err
 }
 
-// clear removes the record: what it told is over.
-func (j journal) clear() {
-	if j.owned {
-		_ = os.Remove(j.path)
+// Clear removes the record: what it told is over.
+func (j Journal) Clear() {
+	if j.Owned {
+		_ = os.Remove(j.Path)
 	}
 }

@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package daemon
 
 import (
 	"bytes"
@@ -44,8 +42,8 @@ func TestProgressOnATerminal(t *testing.T) {
 func TestProgressElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	q := logging.NewQueue(&out)
-	newProgress(q, zerolog.New(&out))(0.5, "loading")
-	newProgress(q, zerolog.New(&out).Level(zerolog.WarnLevel))(0.5, "loading")
+	NewProgress(q, zerolog.New(&out))(0.5, "loading")
+	NewProgress(q, zerolog.New(&out).Level(zerolog.WarnLevel))(0.5, "loading")
 	q.Flush()
 	if out.Len() > 0 {
 		t.Errorf("%q", out.String())

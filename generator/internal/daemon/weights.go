@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package daemon
 
 import (
 	"errors"
@@ -11,13 +9,13 @@ import (
 
 // watchWeights begins to watch, where there is something to watch, until ended is
 // closed. It takes the checksums in a goroutine, beside the start's last steps.
-func (a *engineActor) watchWeights(e assembly.Engine, ended <-chan struct{}) {
+func (a *EngineActor) watchWeights(e assembly.Engine, ended <-chan struct{}) {
 	w, ok := e.(assembly.WatchedEngine)
 	if !ok {
 		return
 	}
 	touched := func(file string) {
-		a.log.Warn().Str("file", file).
+		a.Log.Warn().Str("file", file).
 			Msg("a file of the model was touched while it is served; its sampled pages are as they were")
 	}
 	go func() {
@@ -30,12 +28,12 @@ func (a *engineActor) watchWeights(e assembly.Engine, ended <-chan struct{}) {
 // awaitWriter waits, where the model's files have changed, until nobody writes them
 // any more: the next start is to load whole files. The service manager is told that
 // the generator has not hung meanwhile.
-func (a *engineActor) awaitWriter(e assembly.Engine, err error) {
+func (a *EngineActor) awaitWriter(e assembly.Engine, err error) {
 	w, ok := e.(assembly.WatchedEngine)
 	if !ok || !errors.Is(err, weights.ErrChanged) {
 		return
 	}
-	a.log.Error().Err(err).Msg("the generator waits until the model's files are written, and ends")
-	a.manager.say("STATUS=the model's files have changed: waits until they are written, and ends")
-	w.Weights.Rest(a.ctx, func() { a.manager.say("WATCHDOG=1") })
+	a.Log.Error().Err(err).Msg("the generator waits until the model's files are written, and ends")
+	a.Manager.Say("STATUS=the model's files have changed: waits until they are written, and ends")
+	w.Weights.Rest(a.ctx, func() { a.Manager.Say("WATCHDOG=1") })
 }

@@ -14,6 +14,7 @@ import (
 
 	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
+	"reel/generator/internal/daemon"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
 	"reel/generator/internal/server"
@@ -72,7 +73,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 // a clean stop leaves none. Nor does one that met another's socket.
 func TestRecordOfALife(t *testing.T) {
 	f := newFixture(t)
-	journal{path: protocol.RecordPath(f.socket), owned: true}.failed(errors.New("an older one"))
+	daemon.Journal{Path: protocol.RecordPath(f.socket), Owned: true}.Failed(errors.New("an older one"))
 	frames := f.hangs()
 	for end := time.Now().Add(patience); f.record().State != ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

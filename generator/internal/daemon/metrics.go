@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package daemon
 
 import (
 	"net"
@@ -14,8 +12,8 @@ import (
 	"reel/generator/internal/metrics"
 )
 
-// listenMetrics listens at an address that flags have taken; nil where it is empty.
-func listenMetrics(address string, log zerolog.Logger) (net.Listener, error) {
+// ListenMetrics listens at an address that flags have taken; nil where it is empty.
+func ListenMetrics(address string, log zerolog.Logger) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
 	}
@@ -27,16 +25,16 @@ func listenMetrics(address string, log zerolog.Logger) (net.Listener, error) {
 	return l, nil
 }
 
-// addMetrics adds a member to the group that answers on l, where there is one.
-func addMetrics(g *run.Group, m *metrics.Metrics, l net.Listener, log zerolog.Logger) {
+// AddMetrics adds a member to the group that answers on l, where there is one.
+func AddMetrics(g *run.Group, m *metrics.Metrics, l net.Listener, log zerolog.Logger) {
 	if l != nil {
 		g.Add(func() error { return m.Serve(l, log) }, func(error) { _ = l.Close() })
 	}
 }
 
-// reading is what the GPU says of itself; nil where there is none, or while the
+// Reading is what the GPU says of itself; nil where there is none, or while the
 // model is being loaded.
-func (a *engineActor) reading() *gpu.Reading {
+func (a *EngineActor) Reading() *gpu.Reading {
 	a.mu.Lock()
 	runner := a.runner
 	a.mu.Unlock()

@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package daemon
 
 import (
 	"io"
@@ -16,10 +14,10 @@ import (
 // loadingLine is how long loading goes on before a log line says how far it is.
 const loadingLine = 2 * time.Second
 
-// newProgress returns what shows how far loading is, 0 to 1, and what is being
+// NewProgress returns what shows how far loading is, 0 to 1, and what is being
 // done: a bar where stderr is a terminal, log lines elsewhere. A log that is to tell
 // nothing of this has neither.
-func newProgress(stderr *logging.Queue, log zerolog.Logger) func(share float64, what string) {
+func NewProgress(stderr *logging.Queue, log zerolog.Logger) func(share float64, what string) {
 	switch {
 	case log.GetLevel() > zerolog.InfoLevel:
 		return func(float64, string) {}

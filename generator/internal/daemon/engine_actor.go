@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package daemon
 
 import (
 	"context"
@@ -20,17 +18,21 @@ import (
 	"reel/protocol"
 )
 
-// engineActor loads the model and runs its engine, as one member of the group.
-type engineActor struct {
-	server *server.Server
-	load   loader
-	opts   config.Options
-	log    zerolog.Logger
-	// manager hears how far the start is, and that the engine goes on.
-	manager manager
-	journal journal
-	// progress shows the operator how far loading is.
-	progress func(share float64, what string)
+// Loader loads the model that Options name. progress takes a share, 0 to 1, and
+// what is being done. An error that is errConfig is the operator's to mend.
+type Loader func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, assembly.Engine, error)
+
+// EngineActor loads the model and runs its engine, as one member of the group.
+type EngineActor struct {
+	Server  *server.Server
+	Load    Loader
+	Options config.Options
+	Log     zerolog.Logger
+	// Manager hears how far the start is, and that the engine goes on.
+	Manager Manager
+	Journal Journal
+	// Progress shows the operator how far loading is.
+	Progress func(share float64, what string)
 	ctx      context.Context // of the loading
 	cancel   context.CancelFunc
 	began    time.Time // of the loading
@@ -40,22 +42,28 @@ type engineActor struct {
 	runner  assembly.Engine // once loaded
 }
 
-// execute loads, serves, and returns when the engine ends. Clients are told why
+// NewEngineActor completes a: its loading can be cancelled from now on.
+func NewEngineActor(a *EngineActor) *EngineActor {
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	return a
+}
+
+// Execute loads, serves, and returns when the engine ends. Clients are told why
 // where that is a failure.
-func (a *engineActor) execute() error {
+func (a *EngineActor) Execute() error {
 	l := a.loaded()
 	if a.ctx.Err() != nil {
 		return nil
 	}
 	if l.err != nil {
-		a.server.Fail(failure.Explain(l.err))
+		a.Server.Fail(failure.Explain(l.err))
 		return l.err
 	}
 	if !a.adopt(l.runner) {
 		return nil
 	}
 	if err := l.model.Cause(a.run(l)); err != nil {
-		a.server.Fail(failure.Explain(err))
+		a.Server.Fail(failure.Explain(err))
 		a.awaitWriter(l.runner, err)
 		return err
 	}
@@ -64,7 +72,7 @@ func (a *engineActor) execute() error {
 
 // run runs the engine. Requests are taken once it has drawn a first token: what
 // cannot draw one ends here.
-func (a *engineActor) run(l loading) error {
+func (a *EngineActor) run(l loading) error {
 	ended, begun := make(chan struct{}), make(chan error, 1)
 	go func() {
 		err := a.begin(l, ended)
@@ -73,7 +81,7 @@ func (a *engineActor) run(l loading) error {
 			l.runner.Stop()
 			return
 		}
-		a.manager.watch(l.runner, ended)
+		a.Manager.watch(l.runner, ended)
 	}()
 	a.watchWeights(l.runner, ended)
 	err := l.runner.Run()
@@ -85,7 +93,7 @@ func (a *engineActor) run(l loading) error {
 }
 
 // begin draws a token and then serves.
-func (a *engineActor) begin(l loading, ended <-chan struct{}) error {
+func (a *EngineActor) begin(l loading, ended <-chan struct{}) error {
 	err := firstToken(l.model.Engine, ended)
 	if errors.Is(err, engine.ErrShutdown) || errors.Is(err, engine.ErrDraining) {
 		return nil // it is to stop already
@@ -93,10 +101,10 @@ func (a *engineActor) begin(l loading, ended <-chan struct{}) error {
 	if err != nil {
 		return fmt.Errorf("the model's first token: %w", l.model.Cause(err))
 	}
-	a.server.SetReady(l.model)
-	a.journal.clear()
-	a.manager.say("READY=1", fmt.Sprintf("STATUS=ready: serves %s on %s", l.model.Name, l.model.Device))
-	a.log.Info().Str("model", l.model.Name).Str("device", l.model.Device).Int("context", l.model.Limits.Context).
+	a.Server.SetReady(l.model)
+	a.Journal.Clear()
+	a.Manager.Say("READY=1", fmt.Sprintf("STATUS=ready: serves %s on %s", l.model.Name, l.model.Device))
+	a.Log.Info().Str("model", l.model.Name).Str("device", l.model.Device).Int("context", l.model.Limits.Context).
 		Int("max_batch", l.model.Limits.MaxBatch).Float64("took_ms", float64(time.Since(a.began).Microseconds())/1000).Msg("ready")
 	return nil
 }
@@ -110,14 +118,14 @@ type loading struct {
 
 // loaded loads the model. It returns early where the generator is to stop: a
 // load that is under way then ends with the process.
-func (a *engineActor) loaded() loading {
+func (a *EngineActor) loaded() loading {
 	a.began = time.Now()
-	told := a.manager.loading(time.Now)
+	told := a.Manager.loading(time.Now)
 	done := make(chan loading, 1)
 	go func() {
-		m, runner, err := a.load(a.ctx, a.opts, func(share float64, what string) {
-			a.server.SetProgress(share, what)
-			a.progress(share, what)
+		m, runner, err := a.Load(a.ctx, a.Options, func(share float64, what string) {
+			a.Server.SetProgress(share, what)
+			a.Progress(share, what)
 			told(share, what)
 		})
 		done <- loading{m, runner, err}
@@ -125,8 +133,8 @@ func (a *engineActor) loaded() loading {
 	select {
 	case l := <-done:
 		if l.err == nil {
-			logGraphs(a.log, l.model.Engine.Stats().Graphs)
-			logMemory(a.log, l.model)
+			logGraphs(a.Log, l.model.Engine.Stats().Graphs)
+			logMemory(a.Log, l.model)
 		}
 		return l
 	case <-a.ctx.Done():
@@ -150,7 +158,7 @@ func logMemory(log zerolog.Logger, m server.Model) {
 }
 
 // adopt makes runner the one that interrupt stops, unless that has been already.
-func (a *engineActor) adopt(runner assembly.Engine) bool {
+func (a *EngineActor) adopt(runner assembly.Engine) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped {
@@ -160,7 +168,7 @@ func (a *engineActor) adopt(runner assembly.Engine) bool {
 	return true
 }
 
-func (a *engineActor) interrupt(error) {
+func (a *EngineActor) Interrupt(error) {
 	a.cancel()
 	a.mu.Lock()
 	defer a.mu.Unlock()

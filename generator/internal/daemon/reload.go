@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"reel/generator/internal/config"
+	"reel/generator/internal/logging"
+	"reel/generator/internal/server"
+)
+
+// Reloader takes up changed settings while the generator serves.
+type Reloader struct {
+	Log     zerolog.Logger
+	Level   *logging.Level
+	Server  *server.Server
+	Engine  *EngineActor
+	Manager Manager
+	// Settings are read anew at each reload; now are those in force.
+	Settings *config.Reader
+	Now      config.Options
+}
+
+// Reload reads the settings again and takes up those that a generator can change
+// as it runs. Where they cannot be read, or one is refused, the old ones stay.
+func (r *Reloader) Reload() {
+	r.Manager.Say("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonic().Microseconds()))
+	defer r.Manager.Say("READY=1")
+	before := r.Settings.Texts
+	o, err := r.Settings.Read()
+	if err != nil {
+		r.Log.Error().Err(err).Msg("the settings stay as they are")
+		return
+	}
+	if err := r.Engine.resize(o); err != nil {
+		r.Log.Error().Err(err).Msg("the graphs' budget stays as it is")
+		o.MaxGraphs, o.GraphMemory = r.Now.MaxGraphs, r.Now.GraphMemory
+	}
+	r.Server.SetLimits(o.MaxConnections, o.MaxRequests)
+	r.Level.Set(o.LogLevel)
+	r.Now = o
+	if later := config.NeedRestart(before, r.Settings.Texts); len(later) > 0 {
+		r.Log.Warn().Strs("settings", later).Msg("restart the generator to change these")
+	}
+	r.Log.Info().Str("log_level", o.LogLevel).Int("max_graphs", o.MaxGraphs).Int64("graph_memory", o.GraphMemory).
+		Int("max_connections", o.MaxConnections).Int("max_requests", o.MaxRequests).Msg("settings reloaded")
+}
+
+// monotonic is the kernel's clock that systemd compares with.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // there is always one
+	return time.Duration(t.Nano())
+}
+
+// resize gives the engine's graphs another budget, once it is there.
+func (a *EngineActor) resize(o config.Options) error {
+	a.mu.Lock()
+	runner := a.runner
+	a.mu.Unlock()
+	if runner == nil {
+		return errors.New("the model is still being loaded: reload again later")
+	}
+	return runner.Resize(o.MaxGraphs, o.GraphMemory)
+}
