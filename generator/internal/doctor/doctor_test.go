@@ -119,7 +119,8 @@ func TestHealthyMachine(t *testing.T) {
 		}
 	}
 	for _, check := range []string{
-		"gpu", "driver", "library", "node", "program", "model", "vram", "socket", "generator", "units", "settings", "group",
+		"gpu", "driver", "library", "node", "program", "model", "vram", "socket",
+		"generator", "units", "settings", "group",
 	} {
 		if !seen[check] {
 			t.Errorf("no finding for %s", check)

@@ -1,6 +1,5 @@
-// Package files opens files that somebody else may have put there: regular files
-// alone, and without ever waiting. A named pipe or a device where a model's config
-// should be would block the start for ever, or never end.
+// Package files opens untrusted files: regular files only, and without waiting. A named pipe
+// or a device in place of a model's config could block the start for ever, or never end.
 package files
 
 import (
@@ -13,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRegular marks a file that is not a regular one. The error says which kind it is.
+// ErrNotRegular marks a file that is not regular. The error's text names its kind.
 var ErrNotRegular = errors.New("not a regular file")
 
-// Dir is a directory as a file system, like os.DirFS. Its Open is that of this
-// package, so symbolic links are followed, as a Hugging Face cache needs.
+// Dir is a directory as a file system, like [os.DirFS], that uses [Open]. Symbolic links are
+// followed, as a Hugging Face cache needs.
 type Dir string
 
-// Open opens a file of the directory. Errors: those of the function Open, and
-// fs.ErrInvalid for a name that leads out of the directory.
+// Open opens a file of the directory. Errors are those of the function [Open], and
+// [fs.ErrInvalid] for a name that leads out of the directory.
 func (d Dir) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
@@ -33,9 +32,9 @@ func (d Dir) Open(name string) (fs.File, error) {
 	return f, nil
 }
 
-// Open opens a regular file for reading. Other kinds are ErrNotRegular and are not
-// even opened, because opening some devices changes them. Where the file is replaced
-// between the look and the opening, O_NONBLOCK keeps that from waiting for a writer.
+// Open opens a regular file for reading. For other kinds it returns [ErrNotRegular] without
+// opening them, since opening some devices changes them. If the file is replaced between the
+// check and the opening, O_NONBLOCK keeps the opening from waiting for a pipe's writer.
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err == nil {
@@ -44,7 +43,7 @@ func Open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	looked(path)
+	afterCheck(path)
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
@@ -58,8 +57,8 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// looked is told of each file between the look and the opening; a test replaces the file then.
-var looked = func(string) {}
+// afterCheck is called between the check and the opening; a test replaces the file there.
+var afterCheck = func(string) {}
 
 func regular(path string, info fs.FileInfo) error {
 	if info.Mode().IsRegular() {
@@ -68,7 +67,7 @@ func regular(path string, info fs.FileInfo) error {
 	return fmt.Errorf("%s is %s, %w", path, kind(info.Mode()), ErrNotRegular)
 }
 
-// kind names what a file is, as in "is a named pipe".
+// kind names a file's kind, as in "is a named pipe".
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():

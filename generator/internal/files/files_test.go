@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// quickly fails the test where fn blocks.
+// quickly fails the test if fn blocks.
 func quickly(t *testing.T, fn func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -52,15 +52,15 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A file that becomes a named pipe after the look blocks nobody either.
-func TestReplacedAfterTheLook(t *testing.T) {
+// A file that becomes a named pipe after the check does not block Open.
+func TestReplacedAfterTheCheck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	before := looked
-	defer func() { looked = before }()
-	looked = func(string) {
+	before := afterCheck
+	defer func() { afterCheck = before }()
+	afterCheck = func(string) {
 		if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)); err != nil {
 			t.Error(err)
 		}

@@ -10,19 +10,20 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Reader reads one GPU. Its methods may be called by several goroutines at once.
+// Reader reads one GPU. It is safe for concurrent use.
 type Reader struct {
 	lib    nvml.Interface
 	device nvml.Device
-	events nvml.EventSet // nil where the driver reports none
+	events nvml.EventSet // nil: the driver reports none
 
 	mu   sync.Mutex
 	xid  map[uint64]uint64
 	stop chan struct{}
-	done chan struct{} // closed when nobody waits for events any more
+	done chan struct{} // closed when no goroutine waits for events
 }
 
-// Open begins to read the GPU of that UUID, GPU- and hexadecimal digits. Close ends it.
+// Open returns a reader of the GPU with the UUID ("GPU-" and hexadecimal digits). Close it
+// after use.
 func Open(uuid string) (*Reader, error) { return open(nvml.New(), uuid) }
 
 func open(lib nvml.Interface, uuid string) (*Reader, error) {
@@ -34,12 +35,15 @@ func open(lib nvml.Interface, uuid string) (*Reader, error) {
 		_ = lib.Shutdown()
 		return nil, fmt.Errorf("gpu: NVML finds no %s: %s", uuid, nvml.ErrorString(r))
 	}
-	g := &Reader{lib: lib, device: device, xid: map[uint64]uint64{}, stop: make(chan struct{}), done: make(chan struct{})}
+	g := &Reader{
+		lib: lib, device: device, xid: map[uint64]uint64{},
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
 	g.watch()
 	return g, nil
 }
 
-// Close ends the reading.
+// Close frees the reader.
 func (g *Reader) Close() {
 	close(g.stop)
 	<-g.done
@@ -49,7 +53,7 @@ func (g *Reader) Close() {
 	_ = g.lib.Shutdown()
 }
 
-// watch counts Xid errors from now on, where the driver reports them.
+// watch starts to count Xid errors, if the driver reports them.
 func (g *Reader) watch() {
 	set, r := g.lib.EventSetCreate()
 	if r != nvml.SUCCESS {
@@ -64,10 +68,10 @@ func (g *Reader) watch() {
 	go g.count()
 }
 
-// wait is how long one wait for an event takes at most, in milliseconds.
-const wait = 500
+// eventWait is the longest wait for an event, in milliseconds. Close may take as long.
+const eventWait = 500
 
-// count counts events until Close, or until the driver reports no more.
+// count counts events until Close, or until the driver returns an error.
 func (g *Reader) count() {
 	defer close(g.done)
 	for {
@@ -76,7 +80,7 @@ func (g *Reader) count() {
 			return
 		default:
 		}
-		event, r := g.events.Wait(wait)
+		event, r := g.events.Wait(eventWait)
 		switch {
 		case r == nvml.ERROR_TIMEOUT:
 		case r != nvml.SUCCESS:
@@ -89,7 +93,7 @@ func (g *Reader) count() {
 	}
 }
 
-// reasons are those for which clocks are held down, as metrics name them.
+// reasons are the reasons for reduced clocks, by their names in metrics.
 var reasons = map[string]uint64{
 	"power_cap":      nvml.ClocksEventReasonSwPowerCap,
 	"slowdown":       nvml.ClocksThrottleReasonHwSlowdown,
@@ -99,7 +103,7 @@ var reasons = map[string]uint64{
 	"clocks_setting": nvml.ClocksEventReasonApplicationsClocksSetting,
 }
 
-// Read asks the driver.
+// Read asks the driver for the GPU's state.
 func (g *Reader) Read() Reading {
 	var now Reading
 	if u, r := g.device.GetUtilizationRates(); r == nvml.SUCCESS {
@@ -129,10 +133,17 @@ func scaled(n uint32, by float64) *float64 {
 	return &value
 }
 
-// ecc counts memory errors over the GPU's life; it is empty where the GPU does not.
+// eccKinds are the kinds of memory errors, by their names in metrics.
+var eccKinds = map[string]nvml.MemoryErrorType{
+	"corrected":   nvml.MEMORY_ERROR_TYPE_CORRECTED,
+	"uncorrected": nvml.MEMORY_ERROR_TYPE_UNCORRECTED,
+}
+
+// ecc returns the numbers of memory errors over the GPU's life; none if the GPU does not
+// count them.
 func (g *Reader) ecc() map[string]uint64 {
 	counts := map[string]uint64{}
-	for name, kind := range map[string]nvml.MemoryErrorType{"corrected": nvml.MEMORY_ERROR_TYPE_CORRECTED, "uncorrected": nvml.MEMORY_ERROR_TYPE_UNCORRECTED} {
+	for name, kind := range eccKinds {
 		if n, r := g.device.GetTotalEccErrors(kind, nvml.AGGREGATE_ECC); r == nvml.SUCCESS {
 			counts[name] = n
 		}

@@ -11,17 +11,20 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 )
 
-// library is an NVML with one GPU, that reports one Xid. What is not told says so.
-func library(tells bool, uuid *string, shut *atomic.Int32) *mock.Interface {
+// library returns an NVML with one GPU, which reports one Xid. Its other values are
+// unsupported if supported is false.
+func library(supported bool, uuid *string, shut *atomic.Int32) *mock.Interface {
 	answer := nvml.ERROR_NOT_SUPPORTED
-	if tells {
+	if supported {
 		answer = nvml.SUCCESS
 	}
 	device := &mock.Device{
-		GetUtilizationRatesFunc:          func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 75}, answer },
-		GetTemperatureFunc:               func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 61, answer },
-		GetPowerUsageFunc:                func() (uint32, nvml.Return) { return 312500, answer },
-		GetCurrentClocksEventReasonsFunc: func() (uint64, nvml.Return) { return nvml.ClocksThrottleReasonHwThermalSlowdown, answer },
+		GetUtilizationRatesFunc: func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{Gpu: 75}, answer },
+		GetTemperatureFunc:      func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 61, answer },
+		GetPowerUsageFunc:       func() (uint32, nvml.Return) { return 312500, answer },
+		GetCurrentClocksEventReasonsFunc: func() (uint64, nvml.Return) {
+			return nvml.ClocksThrottleReasonHwThermalSlowdown, answer
+		},
 		GetTotalEccErrorsFunc: func(kind nvml.MemoryErrorType, _ nvml.EccCounterType) (uint64, nvml.Return) {
 			if kind == nvml.MEMORY_ERROR_TYPE_CORRECTED {
 				return 7, answer
@@ -42,10 +45,13 @@ func library(tells bool, uuid *string, shut *atomic.Int32) *mock.Interface {
 		FreeFunc: func() nvml.Return { return nvml.SUCCESS },
 	}
 	return &mock.Interface{
-		InitFunc:                  func() nvml.Return { return nvml.SUCCESS },
-		ShutdownFunc:              func() nvml.Return { shut.Add(1); return nvml.SUCCESS },
-		DeviceGetHandleByUUIDFunc: func(id string) (nvml.Device, nvml.Return) { *uuid = id; return device, nvml.SUCCESS },
-		EventSetCreateFunc:        func() (nvml.EventSet, nvml.Return) { return set, nvml.SUCCESS },
+		InitFunc:     func() nvml.Return { return nvml.SUCCESS },
+		ShutdownFunc: func() nvml.Return { shut.Add(1); return nvml.SUCCESS },
+		DeviceGetHandleByUUIDFunc: func(id string) (nvml.Device, nvml.Return) {
+			*uuid = id
+			return device, nvml.SUCCESS
+		},
+		EventSetCreateFunc: func() (nvml.EventSet, nvml.Return) { return set, nvml.SUCCESS },
 	}
 }
 
@@ -61,7 +67,8 @@ func TestReader(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	r := g.Read()
-	if uuid != "GPU-1" || *r.Utilisation != 0.75 || *r.Temperature != 61 || *r.Power != 312.5 || r.ECC["corrected"] != 7 || r.Xid[79] != 1 {
+	if uuid != "GPU-1" || *r.Utilisation != 0.75 || *r.Temperature != 61 || *r.Power != 312.5 ||
+		r.ECC["corrected"] != 7 || r.Xid[79] != 1 {
 		t.Errorf("%s: %+v", uuid, r)
 	}
 	if on, known := r.Throttling["power_cap"]; !r.Throttling["thermal"] || on || !known {
@@ -73,8 +80,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// What the driver does not tell is not made up.
-func TestSilentDriver(t *testing.T) {
+// Values that the driver does not report are nil.
+func TestUnsupportedValues(t *testing.T) {
 	var uuid string
 	var shut atomic.Int32
 	g, err := open(library(false, &uuid, &shut), "GPU-1")
@@ -82,7 +89,8 @@ func TestSilentDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	if r := g.Read(); r.Utilisation != nil || r.Temperature != nil || r.Power != nil || r.Throttling != nil || len(r.ECC)+len(r.Xid) > 0 {
+	if r := g.Read(); r.Utilisation != nil || r.Temperature != nil || r.Power != nil ||
+		r.Throttling != nil || len(r.ECC)+len(r.Xid) > 0 {
 		t.Errorf("%+v", r)
 	}
 }

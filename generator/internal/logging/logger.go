@@ -1,5 +1,5 @@
-// Package logging makes the generator's log: its format, its level, a limit on
-// its rate, and a queue, so that nobody waits for the reader of the log.
+// Package logging writes the generator's log: format, level, a rate limit, and a queue,
+// so that no goroutine waits for the log's reader.
 package logging
 
 import (
@@ -14,16 +14,16 @@ import (
 func init() {
 	zerolog.TimestampFieldName, zerolog.MessageFieldName = "ts", "msg"
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
-	// Without a handler zerolog writes such errors to stderr itself, and may block.
+	// Without a handler zerolog writes write errors to stderr, which may block.
 	zerolog.ErrorHandler = func(error) {}
 }
 
-// Settings are a logger's level, as in zerolog.ParseLevel, and its format: json,
-// console, or auto, which is console on a terminal and json elsewhere.
+// Settings are a logger's level, as for [zerolog.ParseLevel], and its format: json,
+// console, or auto, which is console on a terminal and json otherwise.
 type Settings struct{ Level, Format string }
 
-// New returns a logger that writes to q. Lines that hooks discard do not count
-// against the rate limit.
+// New returns a logger that writes to q. Lines that the hooks discard do not count against
+// the rate limit.
 func New(q *Queue, s Settings, hooks ...zerolog.Hook) zerolog.Logger {
 	format := plain
 	if terminal := q.Terminal(); s.Format == "console" || s.Format == "auto" && terminal {
@@ -34,7 +34,7 @@ func New(q *Queue, s Settings, hooks ...zerolog.Hook) zerolog.Logger {
 	q.mu.Lock()
 	q.report = reporter(format)
 	q.mu.Unlock()
-	level, _ := zerolog.ParseLevel(s.Level) // the flag takes valid names alone
+	level, _ := zerolog.ParseLevel(s.Level) // the flag accepts valid names only
 	limit := newRateLimit(q.isFull)
 	return zerolog.New(format(q)).Level(level).With().Timestamp().Logger().Hook(append(hooks, limit)...)
 }
@@ -42,7 +42,7 @@ func New(q *Queue, s Settings, hooks ...zerolog.Hook) zerolog.Logger {
 // plain is the format json.
 func plain(w io.Writer) io.Writer { return w }
 
-// reporter returns a function that makes the line for dropped lines.
+// reporter returns a function that formats the line that reports dropped lines.
 func reporter(format func(io.Writer) io.Writer) func(leftOut uint64) []byte {
 	return func(leftOut uint64) []byte {
 		var line bytes.Buffer
@@ -52,11 +52,11 @@ func reporter(format func(io.Writer) io.Writer) func(leftOut uint64) []byte {
 	}
 }
 
-// Level is a hook that discards lines below a level, which may change while the
-// logger is used. The logger's own level can't, and has to be zerolog.TraceLevel.
+// Level is a hook that discards lines below a level. It may change while the logger is
+// used; the logger's own level cannot, and must be [zerolog.TraceLevel].
 type Level struct{ level atomic.Int32 }
 
-// Set takes a level's name, as in Settings.
+// Set sets the level by its name, as in [Settings].
 func (l *Level) Set(name string) {
 	level, _ := zerolog.ParseLevel(name)
 	l.level.Store(int32(level))

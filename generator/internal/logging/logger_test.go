@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A level that changes holds for loggers that were made before. Lines below it do
-// not count against the rate limit.
+// A changed level applies to existing loggers. Lines below the level do not count against
+// the rate limit.
 func TestLevelChanges(t *testing.T) {
 	var out bytes.Buffer
 	q := NewQueue(&out)

@@ -12,27 +12,27 @@ import (
 	"golang.org/x/term"
 )
 
-// Bounds of a queue, and of the time that flushing takes.
+// Bounds of a queue.
 const (
 	maxLines  = 1024
 	maxBytes  = 1 << 20
-	maxFrames = maxLines / 4 // lines in a queue that still takes a progress bar's frame
-	flushTime = time.Second
-	retryTime = 10 * time.Millisecond
+	maxFrames = maxLines / 4          // a queue with this many lines drops a progress bar's frames
+	flushTime = time.Second           // the longest wait of Flush
+	retryTime = 10 * time.Millisecond // between writes to a full file in non-blocking mode
 )
 
-// Queue is a bounded queue of lines in front of a file that may stop taking them:
-// a pipe that nobody reads, a suspended terminal, the socket of a stopped
-// journald. One goroutine writes to the file; Write never waits for it.
+// Queue is a bounded queue of lines in front of a file that may block: a pipe without a
+// reader, a suspended terminal, the socket of a stopped journald. One goroutine writes to
+// the file; Write never waits for it.
 //
-// A line that does not fit is dropped. The queue then takes no line until it has
-// written those it holds and a line that reports how many were dropped.
+// A line that does not fit is dropped. Then the queue drops every line until it has written
+// the queued lines and a line that reports the number of dropped ones.
 //
-// The queue never sets O_NONBLOCK: the flag would hold for every process that
-// shares the file, such as a shell. A blocked write can't be cancelled, so its
-// goroutine may remain until the process exits.
+// The queue never sets O_NONBLOCK: the flag would apply to every process that shares the
+// file, such as a shell. A blocked write cannot be cancelled, so its goroutine may remain
+// until the process exits.
 type Queue struct {
-	to io.Writer
+	file io.Writer
 
 	mu      sync.Mutex
 	lines   [][]byte // the first is being written
@@ -40,14 +40,14 @@ type Queue struct {
 	full    bool     // a line did not fit
 	leftOut uint64   // dropped lines that are not reported yet
 	report  func(leftOut uint64) []byte
-	written chan struct{} // closed when the writing goroutine ends; nil without one
+	done    chan struct{} // closed when the writing goroutine ends; nil: none runs
 }
 
 // NewQueue returns an empty queue in front of w.
-func NewQueue(w io.Writer) *Queue { return &Queue{to: w, report: reporter(plain)} }
+func NewQueue(w io.Writer) *Queue { return &Queue{file: w, report: reporter(plain)} }
 
-// Write queues a copy of line, or drops and counts it. It never waits and its
-// error is always nil.
+// Write queues a copy of line, or drops and counts it. It never waits, and its error is
+// always nil.
 func (q *Queue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,9 +59,8 @@ func (q *Queue) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Frames returns a writer for a progress bar. It shares the queue, so that lines
-// and frames stay in order. Frames take a quarter of the queue at most; further
-// ones are dropped and not counted.
+// Frames returns a writer for a progress bar's frames, which stay in order with the lines.
+// If a quarter of the queue is in use, frames are dropped and not counted.
 func (q *Queue) Frames() io.Writer { return frames{q} }
 
 type frames struct{ *Queue }
@@ -78,26 +77,25 @@ func (f frames) Write(frame []byte) (int, error) {
 
 // Terminal reports whether the file is a terminal.
 func (q *Queue) Terminal() bool {
-	f, ok := q.to.(*os.File)
+	f, ok := q.file.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Flush waits until every queued line has been written, for one second at most.
+// Flush waits until every queued line is written, for one second at most.
 func (q *Queue) Flush() {
 	q.mu.Lock()
-	written := q.written
+	done := q.done
 	q.mu.Unlock()
-	if written == nil {
+	if done == nil {
 		return
 	}
 	select {
-	case <-written:
+	case <-done:
 	case <-time.After(flushTime):
 	}
 }
 
-// take queues a copy of line if fewer than most lines are queued. The caller holds
-// the lock, also for start.
+// take queues a copy of line if fewer than most lines are queued; q.mu is held.
 func (q *Queue) take(line []byte, most int) bool {
 	if q.full || len(q.lines) >= most || q.bytes+len(line) > maxBytes {
 		return false
@@ -107,26 +105,26 @@ func (q *Queue) take(line []byte, most int) bool {
 	return true
 }
 
-// start starts the writing goroutine if none runs.
+// start starts the writing goroutine if none runs; q.mu is held.
 func (q *Queue) start() {
-	if q.written == nil {
-		q.written = make(chan struct{})
+	if q.done == nil {
+		q.done = make(chan struct{})
 		go q.drain()
 	}
 }
 
-// drain writes until nothing is queued or the file returns an error.
+// drain writes until the queue is empty or the file returns an error.
 func (q *Queue) drain() {
 	for {
 		line, count := q.next()
-		if line == nil || !q.finish(count, q.put(line)) {
+		if line == nil || !q.finish(count, q.writeFile(line)) {
 			return
 		}
 	}
 }
 
-// next returns the next line, or the report of count dropped lines. It returns nil
-// and ends the goroutine's turn when nothing is left.
+// next returns the next line, or the report of count dropped lines. If there is neither, it
+// returns nil, and the writing goroutine has ended.
 func (q *Queue) next() (line []byte, count uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -141,9 +139,9 @@ func (q *Queue) next() (line []byte, count uint64) {
 	return nil, 0
 }
 
-// finish removes a line that was written. After an error it drops and counts all
-// queued lines, which would fail too, and returns false: the next call of Write
-// starts again, with the report.
+// finish removes the written line; count is the second result of next. After an error it
+// drops and counts all queued lines, since they would fail too, and returns false. The next
+// call of Write starts again, with the report.
 func (q *Queue) finish(count uint64, err error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -161,17 +159,17 @@ func (q *Queue) finish(count uint64, err error) bool {
 	return true
 }
 
-// end tells Flush that the goroutine ends.
+// end tells Flush that the writing goroutine ends; q.mu is held.
 func (q *Queue) end() {
-	close(q.written)
-	q.written = nil
+	close(q.done)
+	q.done = nil
 }
 
-// put writes a line. Another process that shares the file may have set O_NONBLOCK
-// on it; put then tries again until there is room.
-func (q *Queue) put(line []byte) error {
+// writeFile writes a line. If another process has set O_NONBLOCK on the shared file, it
+// retries until the file has room.
+func (q *Queue) writeFile(line []byte) error {
 	for {
-		n, err := q.to.Write(line)
+		n, err := q.file.Write(line)
 		if !errors.Is(err, syscall.EAGAIN) {
 			return err
 		}

@@ -17,58 +17,58 @@ import (
 	"github.com/rs/zerolog"
 )
 
-const patience = 20 * time.Second // for events that must happen; no test waits it out
+const patience = 20 * time.Second // for expected events; no passing test waits this long
 
-// gate is a file that takes lines while it is open.
-type gate struct {
+// stallingFile is a file that blocks while a test holds its lock.
+type stallingFile struct {
 	sync.Mutex
 	bytes.Buffer
 }
 
-func (g *gate) Write(p []byte) (int, error) {
+func (g *stallingFile) Write(p []byte) (int, error) {
 	g.Lock()
 	defer g.Unlock()
 	return g.Buffer.Write(p)
 }
 
-// text returns what was written since the last call.
-func (g *gate) text() string {
+// text returns the bytes written since the last call.
+func (g *stallingFile) text() string {
 	g.Lock()
 	defer g.Unlock()
 	defer g.Reset()
 	return g.String()
 }
 
-// drained waits until q has written all lines, however long that takes.
-func drained(t *testing.T, q *Queue) {
+// awaitDrained waits until q has written all lines.
+func awaitDrained(t *testing.T, q *Queue) {
 	t.Helper()
 	q.mu.Lock()
-	written := q.written
+	done := q.done
 	q.mu.Unlock()
-	if written == nil {
+	if done == nil {
 		return
 	}
 	select {
-	case <-written:
+	case <-done:
 	case <-time.After(patience):
-		t.Fatal("the queue is not written")
+		t.Fatal("lines are still queued")
 	}
 }
 
-// within fails the test if f waits.
-func within(t *testing.T, what string, f func()) {
+// within fails the test if f blocks.
+func within(t *testing.T, name string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()
 	select {
 	case <-done:
 	case <-time.After(patience):
-		t.Fatalf("%s waits", what)
+		t.Fatalf("%s blocks", name)
 	}
 }
 
-// Write does not wait for a file that takes nothing, Flush waits a second. Once the
-// file is read it has every line up to a gap, the gap's size, and later lines.
+// Write does not wait for a blocked file; Flush waits a second. The file's reader gets every
+// line up to a gap, the size of the gap, and later lines.
 func TestStalledFile(t *testing.T) {
 	files := map[string]func(*testing.T) (read, write *os.File){"pipe": pipe, "terminal": terminal, "socket": socket}
 	for name, open := range files {
@@ -76,7 +76,7 @@ func TestStalledFile(t *testing.T) {
 			t.Parallel()
 			read, write := open(t)
 			q := NewQueue(write)
-			const written = 20 * maxLines // more than any of the files and the queue hold
+			const written = 20 * maxLines // more than the file's buffer and the queue hold
 			within(t, "Write", func() {
 				for i := range written {
 					fmt.Fprintf(q, "%d %s\n", i, strings.Repeat("x", 200))
@@ -115,7 +115,7 @@ func readLines(t *testing.T, lines *bufio.Scanner) (n int) {
 	return 0
 }
 
-// readReport returns left_out of the report that lines is at.
+// readReport returns left_out of the report, the current line.
 func readReport(t *testing.T, lines *bufio.Scanner) (leftOut int) {
 	_, count, found := strings.Cut(lines.Text(), `"left_out":`)
 	_, err := fmt.Sscan(count, &leftOut)
@@ -128,7 +128,7 @@ func readReport(t *testing.T, lines *bufio.Scanner) (leftOut int) {
 // A queue holds 1,024 lines and 1 MiB, whichever is less.
 func TestBounds(t *testing.T) {
 	for _, c := range []struct{ size, fit int }{{1, maxLines}, {maxBytes / 16, 16}, {maxBytes, 1}, {maxBytes + 1, 0}} {
-		var g gate
+		var g stallingFile
 		q := NewQueue(&g)
 		line := make([]byte, c.size)
 		g.Lock()
@@ -139,7 +139,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d lines of %d bytes are held, want %d", lines, c.size, c.fit)
 		}
 		g.Unlock()
-		drained(t, q)
+		awaitDrained(t, q)
 		if lines, bytes := q.held(); lines != 0 || bytes != 0 {
 			t.Errorf("%d lines and %d bytes are still held", lines, bytes)
 		}
@@ -149,21 +149,21 @@ func TestBounds(t *testing.T) {
 			dropped += readReport(t, lines)
 		}
 		if dropped != 2*maxLines-c.fit {
-			t.Errorf("of lines of %d bytes %d were left out, want %d", c.size, dropped, 2*maxLines-c.fit)
+			t.Errorf("%d lines of %d bytes were left out, want %d", dropped, c.size, 2*maxLines-c.fit)
 		}
 	}
 }
 
-// held returns how many lines and bytes are queued.
+// held returns the number of queued lines and their bytes.
 func (q *Queue) held() (lines, bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.lines), q.bytes
 }
 
-// Lines come in order, each written or counted once, whenever the file stalls.
+// Lines stay in order, and each is written or counted once, while the file stalls at random.
 func TestNoLineIsLost(t *testing.T) {
-	var g gate
+	var g stallingFile
 	q := NewQueue(&g)
 	next, dropped := 0, 0
 	for range 20 {
@@ -178,7 +178,7 @@ func TestNoLineIsLost(t *testing.T) {
 		if stalls {
 			g.Unlock()
 		}
-		drained(t, q)
+		awaitDrained(t, q)
 		lines := bufio.NewScanner(strings.NewReader(g.text()))
 		last := first - 1
 		for lines.Scan() {
@@ -200,10 +200,10 @@ func TestNoLineIsLost(t *testing.T) {
 	t.Logf("%d lines, %d dropped", next, dropped)
 }
 
-// Lines of several goroutines are written whole and each goroutine's in order.
+// The lines of several goroutines are written whole, and each goroutine's in order.
 func TestManyWriters(t *testing.T) {
 	const writers, lines = 8, maxLines / 8
-	var g gate
+	var g stallingFile
 	q := NewQueue(&g)
 	var all sync.WaitGroup
 	for w := range writers {
@@ -230,56 +230,57 @@ func TestManyWriters(t *testing.T) {
 	}
 }
 
-// failing is a file that returns an error, if it has one, for part of each line.
-type failing struct {
-	gate
+// failingFile is a file that returns err, if it is not nil. EAGAIN is returned once, after
+// half of a line.
+type failingFile struct {
+	stallingFile
 	err error
 }
 
-func (f *failing) Write(p []byte) (int, error) {
+func (f *failingFile) Write(p []byte) (int, error) {
 	if f.err == nil {
-		return f.gate.Write(p)
+		return f.stallingFile.Write(p)
 	}
 	if errors.Is(f.err, syscall.EAGAIN) {
 		f.err = nil
 		p, err := p[:len(p)/2], error(syscall.EAGAIN)
-		n, _ := f.gate.Write(p)
+		n, _ := f.stallingFile.Write(p)
 		return n, err
 	}
 	return 0, f.err
 }
 
-// Lines that a full disk or a reader that has gone refuses are counted, and
-// reported before the next line that passes.
+// Lines that fail, for example on a full disk, are counted and reported before the next
+// line that is written.
 func TestFailingFile(t *testing.T) {
-	f := &failing{err: syscall.ENOSPC}
+	f := &failingFile{err: syscall.ENOSPC}
 	q := NewQueue(f)
 	for i := range 7 {
 		fmt.Fprintln(q, i)
-		drained(t, q)
+		awaitDrained(t, q)
 	}
 	f.err = nil
 	fmt.Fprintln(q, "later")
-	drained(t, q)
+	awaitDrained(t, q)
 	if text := f.text(); !strings.Contains(text, `"left_out":7`) || !strings.HasSuffix(text, "}\nlater\n") {
 		t.Errorf("got %s", text)
 	}
 }
 
-// A file that is in non-blocking mode gets the rest of a line when it has room.
+// A file in non-blocking mode gets the rest of a line when it has room.
 func TestNonblockingFile(t *testing.T) {
-	f := &failing{err: syscall.EAGAIN}
+	f := &failingFile{err: syscall.EAGAIN}
 	q := NewQueue(f)
 	fmt.Fprintln(q, "a line")
-	drained(t, q)
+	awaitDrained(t, q)
 	if text := f.text(); text != "a line\n" {
 		t.Errorf("got %q", text)
 	}
 }
 
-// A progress bar can't fill the queue, and its frames are not counted.
+// A progress bar's frames cannot fill the queue, and dropped frames are not counted.
 func TestFrames(t *testing.T) {
-	var g gate
+	var g stallingFile
 	q := NewQueue(&g)
 	g.Lock()
 	for range 10 * maxLines {
@@ -287,7 +288,7 @@ func TestFrames(t *testing.T) {
 	}
 	fmt.Fprintln(q, "line")
 	g.Unlock()
-	drained(t, q)
+	awaitDrained(t, q)
 	if text := g.text(); strings.Count(text, "frame") != maxFrames || !strings.HasSuffix(text, "frameline\n") {
 		t.Errorf("%d frames, then %q", strings.Count(text, "frame"), text[max(0, len(text)-20):])
 	}
@@ -295,17 +296,17 @@ func TestFrames(t *testing.T) {
 
 // The report has the log's own format.
 func TestReportFormat(t *testing.T) {
-	var g gate
+	var g stallingFile
 	q := NewQueue(&g)
 	New(q, Settings{Level: "error", Format: "console"})
 	_, _ = q.Write(make([]byte, maxBytes+1))
-	drained(t, q)
+	awaitDrained(t, q)
 	if text := g.text(); !strings.Contains(text, "WRN log lines were dropped left_out=1\n") {
 		t.Errorf("got %q", text)
 	}
 }
 
-// A log call costs about as much as one that writes to the file itself.
+// BenchmarkLog compares a log call through the queue with one that writes to the file.
 func BenchmarkLog(b *testing.B) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

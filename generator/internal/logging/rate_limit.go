@@ -7,39 +7,39 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Lines of one message that may come at once, and lines a second after these.
+// Bounds on the lines of one message.
 const (
-	rateBurst = 200
-	rateLines = 50
+	rateBurst = 200 // lines at once
+	rateLines = 50  // lines a second after a burst
 )
 
-// rateLimit is a hook that keeps clients from filling the log. Each message has a
-// token bucket of its own, so that a flood of one message hides no other. The next
-// line of a message that passes has the number of dropped ones in left_out.
+// rateLimit is a hook that keeps clients from filling the log. Each message has a token
+// bucket of its own, so that many lines of one message do not suppress another message. The
+// next line that passes has the number of its message's dropped lines in left_out.
 type rateLimit struct {
 	now  func() time.Time
 	full func() bool // the queue would drop the line, and its left_out with it
 
 	mu      sync.Mutex
-	buckets map[string]*bucket // by message: constants of the program, a few dozen
+	buckets map[string]*bucket // by message; messages are a few dozen constants
 }
 
-// bucket is a token bucket for one message.
+// bucket is one message's token bucket.
 type bucket struct {
-	lines   float64 // that may come
-	at      time.Time
-	leftOut uint64
+	lines   float64   // lines that may pass
+	at      time.Time // of the last line
+	leftOut uint64    // dropped lines that are not reported yet
 }
 
 func newRateLimit(full func() bool) *rateLimit {
 	return &rateLimit{now: time.Now, full: full, buckets: map[string]*bucket{}}
 }
 
-// Run discards an event that comes too soon. To one that passes it adds how many
-// were dropped before it.
+// Run discards an event beyond the limit. To an event that passes it adds the number of
+// events dropped before it.
 func (r *rateLimit) Run(e *zerolog.Event, _ zerolog.Level, msg string) {
 	if !e.Enabled() {
-		return // discarded already
+		return // another hook discarded it
 	}
 	leftOut, passes := r.take(msg)
 	switch {
@@ -50,7 +50,7 @@ func (r *rateLimit) Run(e *zerolog.Event, _ zerolog.Level, msg string) {
 	}
 }
 
-// take reports whether a line passes, and how many were dropped before it.
+// take reports whether a line passes, and returns the number of lines dropped before it.
 func (r *rateLimit) take(msg string) (leftOut uint64, passes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,21 +9,21 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A message that comes too often is limited and counted, across the loggers of all
-// connections. Others are not.
+// The lines of one message are limited and counted together for the loggers of all
+// connections. Another message is not limited.
 func TestRateLimit(t *testing.T) {
 	now := time.Unix(0, 0)
-	f := newRateLimit(func() bool { return false })
-	f.now = func() time.Time { return now }
+	r := newRateLimit(func() bool { return false })
+	r.now = func() time.Time { return now }
 	var out bytes.Buffer
-	log := zerolog.New(&out).Hook(f)
+	log := zerolog.New(&out).Hook(r)
 	conn := log.With().Int("conn", 7).Logger()
 	for range rateBurst + 1000 {
 		conn.Info().Msg("refused")
 	}
 	log.Error().Msg("the generator ends")
 	if n := strings.Count(out.String(), "refused"); n != rateBurst {
-		t.Errorf("%d lines of a flood, want %d", n, rateBurst)
+		t.Errorf("%d lines pass at once, want %d", n, rateBurst)
 	}
 	if !strings.Contains(out.String(), `{"level":"error","msg":"the generator ends"}`) {
 		t.Error("another message was dropped")
@@ -33,12 +33,13 @@ func TestRateLimit(t *testing.T) {
 	for range 1000 {
 		conn.Info().Msg("refused")
 	}
-	if n := strings.Count(out.String(), "refused"); n != rateLines || strings.Count(out.String(), `"left_out":1000`) != 1 {
+	n := strings.Count(out.String(), "refused")
+	if n != rateLines || strings.Count(out.String(), `"left_out":1000`) != 1 {
 		t.Errorf("%d lines a second later, want %d: %s", n, rateLines, out.String())
 	}
 }
 
-// While the queue drops lines the count stays for a later one.
+// While the queue drops lines, the number of dropped lines is kept for a later line.
 func TestRateLimitKeepsItsCount(t *testing.T) {
 	now, full := time.Unix(0, 0), true
 	r := newRateLimit(func() bool { return full })

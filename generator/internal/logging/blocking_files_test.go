@@ -10,9 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// The files of these functions are in blocking mode, as a process inherits its
-// stderr. The writing end takes what the kernel buffers and no more until the other
-// end is read.
+// The files of these functions are in blocking mode, like an inherited stderr. A write blocks
+// when the kernel's buffer is full, until the other end is read.
 
 func pipe(t *testing.T) (read, write *os.File) {
 	var ends [2]int
@@ -20,14 +19,14 @@ func pipe(t *testing.T) (read, write *os.File) {
 	return file(t, ends[0]), file(t, ends[1])
 }
 
-// socket is a pair of stream sockets: journald's, while it is stopped.
+// socket returns a pair of stream sockets, like journald's.
 func socket(t *testing.T) (read, write *os.File) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	check(t, err)
 	return file(t, ends[0]), file(t, ends[1])
 }
 
-// terminal is a pseudo-terminal in raw mode.
+// terminal returns a pseudo-terminal in raw mode.
 func terminal(t *testing.T) (read, write *os.File) {
 	ours, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	check(t, err)
@@ -42,7 +41,7 @@ func terminal(t *testing.T) (read, write *os.File) {
 	return read, file(t, theirs)
 }
 
-// file closes a descriptor when the test ends.
+// file returns a file that is closed when the test ends.
 func file(t *testing.T, fd int) *os.File {
 	f := os.NewFile(uintptr(fd), "stderr")
 	t.Cleanup(func() { _ = f.Close() })
@@ -56,22 +55,22 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// Ctrl-S suspends a terminal's output: nothing is written until Ctrl-Q.
+// Ctrl-S suspends a terminal's output until Ctrl-Q.
 func TestSuspendedTerminal(t *testing.T) {
 	t.Parallel()
 	read, write := terminal(t)
 	q := NewQueue(write)
 	if !q.Terminal() {
-		t.Error("it is no terminal")
+		t.Error("Terminal is false")
 	}
 	check(t, unix.IoctlSetInt(int(write.Fd()), unix.TCXONC, unix.TCOOFF))
 	within(t, "Write", func() { fmt.Fprint(q, "one\n"); fmt.Fprint(q.Frames(), "two\n") })
 	within(t, "Flush", q.Flush)
 	if lines, _ := q.held(); lines != 2 {
-		t.Error("a suspended terminal takes lines")
+		t.Error("a suspended terminal took lines")
 	}
 	check(t, unix.IoctlSetInt(int(write.Fd()), unix.TCXONC, unix.TCOON))
-	drained(t, q)
+	awaitDrained(t, q)
 	text := make([]byte, 8)
 	if _, err := io.ReadFull(read, text); err != nil || string(text) != "one\ntwo\n" {
 		t.Errorf("%q, %v", text, err)
