@@ -16,36 +16,36 @@ import (
 	"reel/kernels/device"
 )
 
-// Device is one GPU: its context, its module of kernels and its memory. Any
-// goroutine may call it; the engine and the roller do, each on its own thread.
+// Device is one GPU: its context, its module of kernels and its memory. Any goroutine
+// may call it. The engine and the roller do, each on its own thread.
 type Device struct {
-	number   uint32 // tells its buffers from another device's
-	gpu      cu.Device
-	context  cu.CUContext
-	module   cu.Module
-	sms      int
-	capacity [2]int // compute capability
-	lost     atomic.Pointer[error]
-	trace    atomic.Pointer[func(device.Call)]
-	serial   atomic.Bool // no kernel begins before the one before it has ended
+	number     uint32 // of this device, in its buffers
+	gpu        cu.Device
+	context    cu.CUContext
+	module     cu.Module
+	sms        int
+	capability [2]int                // compute capability: major, minor
+	lost       atomic.Pointer[error] // ErrSticky with its cause, once the device is lost
+	trace      atomic.Pointer[func(device.Call)]
+	serial     atomic.Bool // programmatic dependent launch is off
 
 	mu        sync.Mutex
 	functions map[string]cu.Function
-	memory    atomic.Pointer[[]allocation] // by Buffer id; copied when it changes
-	free      []uint32
-	words     []word // of events, not in use
+	memory    atomic.Pointer[[]allocation] // by Buffer id; copied on write
+	free      []uint32                     // ids of freed buffers
+	words     []word                       // free words for events
 }
 
-// allocation is where a buffer lies.
+// allocation is the memory of a buffer.
 type allocation struct {
-	address uint64
+	address uint64 // on the device
 	bytes   int64
-	host    unsafe.Pointer // of pinned memory
+	host    unsafe.Pointer // address on the host, if the memory is pinned
 }
 
 var devices atomic.Uint32
 
-// New opens GPU number gpu and loads fatbin, the module that holds every kernel.
+// New opens GPU number gpu and loads fatbin, the module of all kernels. Close frees it.
 func New(gpu int, fatbin []byte) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -53,34 +53,35 @@ func New(gpu int, fatbin []byte) (*Device, error) {
 	if err != nil || gpu >= n {
 		return nil, fmt.Errorf("cuda: GPU %d is not there, %d are: %w", gpu, n, device.ErrBadBuffer)
 	}
-	// Numbers of host devices count from 1; these from the top.
+	// Host devices are numbered upwards from 1, GPUs downwards from the top.
 	d := &Device{number: ^devices.Add(1), gpu: cu.Device(gpu), functions: map[string]cu.Function{}}
 	d.memory.Store(&[]allocation{{}})
 	if d.context, err = d.gpu.MakeContext(cu.SchedAuto); err != nil {
 		return nil, d.wrapped("context", err)
 	}
 	if err := d.load(fatbin); err != nil {
-		return nil, errors.Join(err, d.wrapped("destroy context", d.context.Destroy())) // who tries again makes another
+		// A later try makes a new context.
+		return nil, errors.Join(err, d.wrapped("destroy context", d.context.Destroy()))
 	}
 	return d, nil
 }
 
-// load asks what the GPU is and gives it the kernels, in a context that is current.
+// load reads the GPU's properties and loads the kernels into the current context.
 func (d *Device) load(fatbin []byte) (err error) {
 	if d.sms, err = d.gpu.Attribute(cu.MultiprocessorCount); err != nil {
 		return d.wrapped("multiprocessors", err)
 	}
-	if d.capacity[0], d.capacity[1], err = d.gpu.ComputeCapability(); err != nil {
+	if d.capability[0], d.capability[1], err = d.gpu.ComputeCapability(); err != nil {
 		return d.wrapped("compute capability", err)
 	}
 	d.module, err = cu.LoadFatBinary(string(fatbin))
 	return d.wrapped("kernels for this GPU", err)
 }
 
-// Name is "cuda".
+// Name returns "cuda".
 func (d *Device) Name() string { return "cuda" }
 
-// Capabilities are packed weights and the driver's count of free memory.
+// Capabilities returns packed weights and the driver's count of free memory.
 func (d *Device) Capabilities() device.Capabilities {
 	return device.Capabilities{PacksWeights: true, FreeMemory: func() (int64, error) {
 		free, _, err := d.MemInfo()
@@ -88,7 +89,7 @@ func (d *Device) Capabilities() device.Capabilities {
 	}}
 }
 
-// Model is what the GPU calls itself.
+// Model returns the GPU's product name.
 func (d *Device) Model() string {
 	name, err := d.gpu.Name()
 	if err != nil {
@@ -97,13 +98,13 @@ func (d *Device) Model() string {
 	return name
 }
 
-// UUID tells the GPU from all others, as NVIDIA's tools write it after GPU-.
+// UUID returns the GPU's UUID as NVIDIA's tools write it after "GPU-".
 func (d *Device) UUID() (string, error) {
 	id, err := d.gpu.UUID()
 	return id.String(), d.wrapped("UUID", err)
 }
 
-// MemInfo is the GPU's free and total memory in bytes.
+// MemInfo returns the GPU's free and total memory in bytes.
 func (d *Device) MemInfo() (free, total int64, err error) {
 	err = d.do(device.CallQuery, "memory info", func() (err error) {
 		free, total, err = cu.MemInfo()
@@ -112,17 +113,18 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 	return free, total, err
 }
 
-// Close destroys the context and all that is in it.
+// Close destroys the context with everything in it. A lost context is left to the end of
+// the process.
 func (d *Device) Close() error {
 	if d.lost.Load() != nil {
-		return nil // a lost context goes with the process
+		return nil
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return d.context.Destroy()
 }
 
-// Trace has fn see every call from now on; nil ends it.
+// Trace calls fn for every later call, on the caller's goroutine; nil ends the trace.
 func (d *Device) Trace(fn func(device.Call)) {
 	if fn == nil {
 		d.trace.Store(nil)
@@ -131,8 +133,9 @@ func (d *Device) Trace(fn func(device.Call)) {
 	d.trace.Store(&fn)
 }
 
-// Serialize has no kernel begin, from the next launch or capture on, before the one
-// before it has ended. No result depends on it: tests show that by it.
+// Serialize turns programmatic dependent launch off for later launches and captures:
+// each kernel begins after the previous one has ended. Tests use it to show that no
+// result depends on the overlap.
 func (d *Device) Serialize() { d.serial.Store(true) }
 
 func (d *Device) see(c device.Call) {
@@ -141,7 +144,8 @@ func (d *Device) see(c device.Call) {
 	}
 }
 
-// enter notes a call. After the device was lost, no call is made.
+// enter traces a call. If the device is lost it returns the error, and the caller must
+// not call the driver.
 func (d *Device) enter(c device.Call) error {
 	d.see(c)
 	if err := d.lost.Load(); err != nil {
@@ -150,8 +154,9 @@ func (d *Device) enter(c device.Call) error {
 	return nil
 }
 
-// do makes calls of cu with the context current.
-func (d *Device) do(kind device.CallKind, what string, call func() error) error {
+// do runs call, which calls package cu, with the device's context current. name is for
+// the error.
+func (d *Device) do(kind device.CallKind, name string, call func() error) error {
 	if err := d.enter(device.Call{Kind: kind}); err != nil {
 		return err
 	}
@@ -160,10 +165,11 @@ func (d *Device) do(kind device.CallKind, what string, call func() error) error 
 	if err := cu.SetCurrentContext(d.context); err != nil {
 		return d.wrapped("current context", err)
 	}
-	return d.wrapped(what, call())
+	return d.wrapped(name, call())
 }
 
-// resultNumber is the driver's number behind an error of cu.
+// resultNumber returns the driver's error number in an error of package cu. The type of such
+// an error is an int, and not exported.
 func resultNumber(err error) (int64, bool) {
 	if v := reflect.ValueOf(err); v.CanInt() {
 		return v.Int(), true
@@ -171,7 +177,7 @@ func resultNumber(err error) (int64, bool) {
 	return 0, false
 }
 
-// Alloc takes bytes of zeroed device memory.
+// Alloc allocates zeroed device memory.
 func (d *Device) Alloc(bytes int64) (device.Buffer, error) {
 	b, err := d.Uncleared(bytes)
 	if err != nil {
@@ -185,9 +191,9 @@ func (d *Device) Alloc(bytes int64) (device.Buffer, error) {
 	})
 }
 
-// Uncleared takes bytes of device memory that hold anything: an allocation of its
-// own and no byte more, so that compute-sanitizer sees what an op does past its
-// end, and what it reads before anything was written.
+// Uncleared allocates device memory of undefined content. It is an allocation of its own
+// without padding, so that compute-sanitizer reports accesses past its end and reads of
+// bytes that were never written.
 func (d *Device) Uncleared(bytes int64) (b device.Buffer, err error) {
 	if bytes <= 0 {
 		return b, fmt.Errorf("%w: %d bytes asked for", device.ErrBadBuffer, bytes)
@@ -202,9 +208,9 @@ func (d *Device) Uncleared(bytes int64) (b device.Buffer, err error) {
 	return b, err
 }
 
-// settle waits for the default stream, on which the driver zeroes and fills
-// memory: it returns from that before it is done, and our streams do not wait for
-// that stream. What they wrote meanwhile would be lost.
+// settle waits for the default stream. On it the driver clears and fills memory, and
+// returns before that is done. Our streams do not wait for it, so without settle the
+// driver could overwrite their results.
 func settle() error { return cu.NoStream.Synchronize() }
 
 // Load copies data to device memory.
@@ -221,7 +227,7 @@ func (d *Device) Load(data []byte) (device.Buffer, error) {
 	})
 }
 
-// Pinned takes host memory that the GPU addresses too.
+// Pinned allocates zeroed host memory that the GPU addresses too.
 func (d *Device) Pinned(bytes int64) (device.Buffer, *device.Mapped, error) {
 	if err := d.enter(device.Call{Kind: device.CallAlloc}); err != nil {
 		return device.Buffer{}, nil, err
@@ -248,6 +254,7 @@ func (d *Device) Read(dst []byte, b device.Buffer) error {
 	})
 }
 
+// register makes the handle of an allocation.
 func (d *Device) register(a allocation) device.Buffer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -263,12 +270,13 @@ func (d *Device) register(a allocation) device.Buffer {
 	return device.NewBuffer(d.number, id, a.bytes)
 }
 
-// Free gives b back.
+// Free frees b, which must be a whole allocation.
 func (d *Device) Free(b device.Buffer) error {
 	number, id, offset := b.Handle()
 	d.mu.Lock()
 	memory := append([]allocation(nil), *d.memory.Load()...)
-	bad := number != d.number || id == 0 || int(id) >= len(memory) || offset != 0 || memory[id].bytes != b.Bytes()
+	bad := number != d.number || id == 0 || int(id) >= len(memory) || offset != 0 ||
+		memory[id].bytes != b.Bytes()
 	var a allocation
 	if !bad {
 		a, memory[id] = memory[id], allocation{}
@@ -287,19 +295,19 @@ func (d *Device) Free(b device.Buffer) error {
 	})
 }
 
-// Owns tells whether b is memory of this device.
+// Owns reports whether b is memory of this device.
 func (d *Device) Owns(b device.Buffer) bool {
 	number, _, _ := b.Handle()
 	return number == d.number
 }
 
-// Address is where b lies in device memory.
+// Address returns the device address of b.
 func (d *Device) Address(b device.Buffer) uint64 {
 	_, id, offset := b.Handle()
 	return (*d.memory.Load())[id].address + uint64(offset)
 }
 
-// function finds a kernel by name.
+// function returns the kernel of this name.
 func (d *Device) function(name string) (cu.Function, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,15 +1,15 @@
 //go:build cuda
 
-// Package cuda is the device made of an NVIDIA GPU, through gorgonia.org/cu and
-// the driver calls that it lacks: capture, instantiate, replay, dependent launch
-// and pinned memory.
+// Package cuda is the device of an NVIDIA GPU. It uses gorgonia.org/cu, and cgo for the
+// driver calls that cu lacks: capture, instantiate, replay, dependent launch and pinned
+// memory.
 package cuda
 
 /*
 #include <cuda.h>
 
-// Each function makes the context current on the calling thread first: a call
-// with another context current would work on another device in silence.
+// Each function first makes the context current on the calling thread. With another
+// context current, a call would silently work on another device.
 
 static CUresult reel_launch(CUcontext c, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads,
                             unsigned shared, unsigned cluster, CUstream s, int dependent, void *args) {
@@ -126,27 +126,30 @@ import (
 	"reel/kernels/device"
 )
 
-// Types of cu and of this file's C code are the same pointers under two names.
+// contextOf, functionOf and streamOf convert cu's types to this file's C types, which are
+// the same pointers.
 func contextOf(c cu.CUContext) C.CUcontext { return *(*C.CUcontext)(unsafe.Pointer(&c)) }
 func functionOf(f cu.Function) C.CUfunction {
 	return *(*C.CUfunction)(unsafe.Pointer(&f))
 }
 func streamOf(s cu.Stream) C.CUstream { return *(*C.CUstream)(unsafe.Pointer(&s)) }
 
-// sticky are the results after which a context is lost for good.
+// sticky holds the results after which a context is lost.
 var sticky = map[C.CUresult]bool{
 	C.CUDA_ERROR_ILLEGAL_ADDRESS: true, C.CUDA_ERROR_LAUNCH_FAILED: true, C.CUDA_ERROR_ASSERT: true,
-	C.CUDA_ERROR_HARDWARE_STACK_ERROR: true, C.CUDA_ERROR_ILLEGAL_INSTRUCTION: true, C.CUDA_ERROR_MISALIGNED_ADDRESS: true,
-	C.CUDA_ERROR_INVALID_ADDRESS_SPACE: true, C.CUDA_ERROR_INVALID_PC: true, C.CUDA_ERROR_LAUNCH_TIMEOUT: true,
+	C.CUDA_ERROR_HARDWARE_STACK_ERROR: true, C.CUDA_ERROR_ILLEGAL_INSTRUCTION: true,
+	C.CUDA_ERROR_MISALIGNED_ADDRESS: true, C.CUDA_ERROR_INVALID_ADDRESS_SPACE: true,
+	C.CUDA_ERROR_INVALID_PC: true, C.CUDA_ERROR_LAUNCH_TIMEOUT: true,
 	C.CUDA_ERROR_ECC_UNCORRECTABLE: true, C.CUDA_ERROR_CONTEXT_IS_DESTROYED: true,
 }
 
-// failure is a driver's result as an error of package device.
-func (d *Device) failure(what string, r C.CUresult) error {
+// failure converts a driver's result to an error of package device. A sticky result marks
+// the device as lost. name is the call's, for the error.
+func (d *Device) failure(name string, r C.CUresult) error {
 	if r == C.CUDA_SUCCESS {
 		return nil
 	}
-	err := fmt.Errorf("cuda: %s: %s", what, C.GoString(C.reel_error(r)))
+	err := fmt.Errorf("cuda: %s: %s", name, C.GoString(C.reel_error(r)))
 	switch {
 	case sticky[r]:
 		err = fmt.Errorf("%w: %w", device.ErrSticky, err)
@@ -155,28 +158,34 @@ func (d *Device) failure(what string, r C.CUresult) error {
 		err = fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
 	case r == C.CUDA_ERROR_DEVICE_UNAVAILABLE || r == C.CUDA_ERROR_SYSTEM_NOT_READY:
 		err = fmt.Errorf("%w: %w", device.ErrBusy, err)
-	case r == C.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || r == C.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || r == C.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+	case r == C.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || r == C.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+		r == C.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
 		err = fmt.Errorf("%w: %w", device.ErrInvalidated, err)
 	}
 	return err
 }
 
-// wrapped gives an error of cu the same treatment.
-func (d *Device) wrapped(what string, err error) error {
+// wrapped is failure for an error of package cu.
+func (d *Device) wrapped(name string, err error) error {
 	if err == nil {
 		return nil
 	}
 	var result C.CUresult = C.CUDA_ERROR_UNKNOWN
-	// cu's error type is an int of the driver's numbers, and is not exported.
 	if n, ok := resultNumber(err); ok {
 		result = C.CUresult(n)
 	}
-	return d.failure(what, result)
+	return d.failure(name, result)
 }
 
+// defaultShared is the dynamic shared memory in bytes up to which a kernel needs no attribute.
+// The driver allows 48 KiB, a kernel's static shared memory included.
+const defaultShared = 40 << 10
+
+// launch launches f on s with the struct at args as its only parameter.
 func (d *Device) launch(f cu.Function, g Grid, s *stream, args unsafe.Pointer) error {
-	if g.Shared > 40<<10 { // of 48 KiB that need no leave, a kernel's own are a part
-		if err := d.failure("shared memory of a kernel", C.reel_allow_shared(contextOf(d.context), functionOf(f), C.int(g.Shared))); err != nil {
+	if g.Shared > defaultShared {
+		r := C.reel_allow_shared(contextOf(d.context), functionOf(f), C.int(g.Shared))
+		if err := d.failure("shared memory of a kernel", r); err != nil {
 			return err
 		}
 	}
@@ -184,10 +193,12 @@ func (d *Device) launch(f cu.Function, g Grid, s *stream, args unsafe.Pointer) e
 	if g.Dependent {
 		pdl = 1
 	}
-	return d.failure("launch", C.reel_launch(contextOf(d.context), functionOf(f), C.uint(max(1, g.X)), C.uint(max(1, g.Y)), C.uint(max(1, g.Z)),
-		C.uint(g.Threads), C.uint(g.Shared), C.uint(g.Cluster), streamOf(s.s), pdl, args))
+	return d.failure("launch", C.reel_launch(contextOf(d.context), functionOf(f),
+		C.uint(max(1, g.X)), C.uint(max(1, g.Y)), C.uint(max(1, g.Z)), C.uint(g.Threads),
+		C.uint(g.Shared), C.uint(g.Cluster), streamOf(s.s), pdl, args))
 }
 
+// pinned allocates pinned memory and returns its addresses on the host and the device.
 func (d *Device) pinned(bytes int64) (host unsafe.Pointer, address uint64, err error) {
 	var p C.CUdeviceptr
 	err = d.failure("pinned memory", C.reel_pinned(contextOf(d.context), C.size_t(bytes), &host, &p))
@@ -198,8 +209,8 @@ func (s *stream) beginCapture() error {
 	return s.d.failure("begin capture", C.reel_begin(contextOf(s.d.context), streamOf(s.s)))
 }
 
-// endCapture returns what was captured, which may be nothing: the driver takes
-// a graph without nodes for one like any other.
+// endCapture returns the captured graph. It may have no nodes: to the driver an empty
+// graph is like any other.
 func (s *stream) endCapture() (*graph, error) {
 	var g C.CUgraph
 	var nodes C.size_t
@@ -238,7 +249,7 @@ func (g *graph) Instantiate() (device.Exec, error) {
 	return x, nil
 }
 
-// Destroy gives the graph back.
+// Destroy frees the graph. Its execs stay.
 func (g *graph) Destroy() error {
 	if err := g.d.enter(device.Call{Kind: device.CallDestroy}); err != nil {
 		return err
@@ -246,7 +257,7 @@ func (g *graph) Destroy() error {
 	return g.d.failure("destroy graph", C.reel_graph_destroy(contextOf(g.d.context), g.g))
 }
 
-// Destroy gives the exec back.
+// Destroy frees the exec, which must have no replay pending.
 func (x *exec) Destroy() error {
 	if x.destroyed {
 		return fmt.Errorf("%w: graph destroyed twice", device.ErrDestroyed)
@@ -267,14 +278,16 @@ func (s *stream) replay(x *exec) error {
 }
 
 func (s *stream) record(e *event) error {
-	return s.d.failure("record", C.reel_record(contextOf(s.d.context), streamOf(s.s), C.CUdeviceptr(e.address), C.uint(e.number)))
+	return s.d.failure("record",
+		C.reel_record(contextOf(s.d.context), streamOf(s.s), C.CUdeviceptr(e.address), C.uint(e.number)))
 }
 
 func (s *stream) wait(e *event) error {
-	return s.d.failure("wait", C.reel_wait(contextOf(s.d.context), streamOf(s.s), C.CUdeviceptr(e.address), C.uint(e.number)))
+	return s.d.failure("wait",
+		C.reel_wait(contextOf(s.d.context), streamOf(s.s), C.CUdeviceptr(e.address), C.uint(e.number)))
 }
 
-// failed is why the stream's work does not go on; nil while it does.
+// failed returns the error that stopped the stream, or nil if it runs or is done.
 func (s *stream) failed() error {
 	r := C.reel_stream_query(contextOf(s.d.context), streamOf(s.s))
 	if r == C.CUDA_ERROR_NOT_READY {

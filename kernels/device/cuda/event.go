@@ -11,31 +11,32 @@ import (
 	"reel/kernels/device"
 )
 
-// event is a number in pinned memory, which a stream raises when what came before
-// is done. So the host learns that a step is done without a call of the driver;
-// it looks at the number, and asks the stream now and then whether it has failed.
+// event is a number in pinned memory that a stream raises after its earlier work. The host
+// polls the number, so it learns that a step is done without a driver call. Now and then
+// it asks the driver whether the stream has failed.
 type event struct {
 	word
 	d      *Device
-	number uint32  // that the last record writes
+	number uint32  // written by the last record
 	stream *stream // of the last record
 }
 
-// word is where an event's number lies. It never falls, whoever has the word.
+// word holds the number of one event at a time. The number only rises, over all events
+// that use the word.
 type word struct {
 	host    *atomic.Uint32
-	address uint64
+	address uint64 // on the device
 }
 
 const (
-	eventPage = 4096 // bytes of pinned memory that are taken for events at a time
-	eventLine = 64   // bytes of an event, a cache line of its own
+	eventPage = 4096 // bytes of pinned memory that are allocated for events at a time
+	eventLine = 64   // bytes of an event: a cache line of its own
 
-	// faultInterval is how often a stream that is waited for is asked whether it
-	// has failed: a stream that failed raises no number.
+	// faultInterval is the time between two checks of a stream that is waited for. A
+	// stream that failed raises no number.
 	faultInterval = 50 * time.Millisecond
-	// looks is how often the number is looked at between two looks at the clock.
-	looks = 1 << 12
+	// pollsPerClock is the number of polls between two readings of the clock.
+	pollsPerClock = 1 << 12
 )
 
 // NewEvent makes an event.
@@ -60,10 +61,10 @@ func (d *Device) NewEvent() (device.Event, error) {
 	return &event{word: w, d: d, number: w.host.Load()}, nil
 }
 
-// reached tells whether the last record has been written.
+// reached reports whether the last record has been written. Numbers may wrap around.
 func (e *event) reached() bool { return int32(e.host.Load()-e.number) >= 0 }
 
-// Done tells whether the event's last record has completed.
+// Done reports whether the event's last record has completed.
 func (e *event) Done() (bool, error) {
 	if err := e.d.enter(device.Call{Kind: device.CallQuery}); err != nil {
 		return false, err
@@ -75,13 +76,13 @@ func (e *event) Done() (bool, error) {
 	return err == nil && e.reached(), err
 }
 
-// Synchronize waits for the event's last record, and keeps its processor busy meanwhile.
+// Synchronize waits for the event's last record. It spins.
 func (e *event) Synchronize() error {
 	if err := e.d.enter(device.Call{Kind: device.CallSynchronize}); err != nil {
 		return err
 	}
 	for asked := time.Now(); ; {
-		for range looks {
+		for range pollsPerClock {
 			if e.reached() {
 				return nil
 			}
@@ -95,7 +96,7 @@ func (e *event) Synchronize() error {
 	}
 }
 
-// Destroy gives the event back, whose last record has completed.
+// Destroy frees the event. Its last record must have completed.
 func (e *event) Destroy() error {
 	if e.d == nil {
 		return fmt.Errorf("%w: event", device.ErrDestroyed)

@@ -4,8 +4,8 @@ package cuda
 
 import "reel/kernels/device"
 
-// Hang has s, a stream of d, wait for a number that nobody writes: all that
-// follows on it is never done. A build for tests.
+// Hang makes s, a stream of d, wait for a number that is never written, so that later
+// work on it never runs. It exists only in builds for tests.
 func (d *Device) Hang(s device.Stream) error {
 	e, err := d.NewEvent()
 	if err != nil {

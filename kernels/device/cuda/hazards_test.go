@@ -15,9 +15,9 @@ import (
 	"reel/kernels/device"
 )
 
-// These tests show what the driver does where a guard is missing, beside what
-// the guard makes of it.
+// These tests compare this package's guards with the behaviour of the bare driver.
 
+// open opens GPU 0 until the test ends.
 func open(t *testing.T) *Device {
 	t.Helper()
 	d, err := New(0, cuda.Fatbin)
@@ -35,7 +35,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// newStream is a stream of d as this package sees it.
+// newStream makes a stream of d, with the type of this package, until the test ends.
 func newStream(t *testing.T, d *Device) *stream {
 	t.Helper()
 	s, err := d.NewStream()
@@ -44,7 +44,7 @@ func newStream(t *testing.T, d *Device) *stream {
 	return s.(*stream)
 }
 
-// alloc takes n words of device memory until the test ends.
+// alloc allocates n words of device memory until the test ends.
 func alloc(t *testing.T, d *Device, n int64) device.Buffer {
 	t.Helper()
 	b, err := d.Alloc(4 * n)
@@ -72,7 +72,7 @@ func (o fill) CUDA(q *Queue) error {
 	}{data: q.Address(o.data), n: o.data.Bytes() / 4, value: o.value})
 }
 
-// words reads a buffer.
+// words returns the content of a buffer.
 func words(t *testing.T, d *Device, b device.Buffer) []uint32 {
 	t.Helper()
 	raw := make([]byte, b.Bytes())
@@ -84,7 +84,7 @@ func words(t *testing.T, d *Device, b device.Buffer) []uint32 {
 	return all
 }
 
-// captured captures what launch launches, and returns how that ended.
+// captured captures the launches of launch on s and returns the graph, or the errors.
 func captured(t *testing.T, s *stream, launch func() error) (*graph, error) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -99,8 +99,8 @@ func captured(t *testing.T, s *stream, launch func() error) (*graph, error) {
 	return g.(*graph), errors.Join(launched, err)
 }
 
-// Memory is zeroed when Alloc returns, not later: what a stream writes then stays.
-// The driver zeroes on the default stream, and 8 GiB take it milliseconds.
+// Memory is cleared before Alloc returns, so that later writes of a stream stay. The
+// driver clears on the default stream, and 8 GiB take milliseconds.
 func TestAllocatedMemoryIsReady(t *testing.T) {
 	d := open(t)
 	s := newStream(t, d)
@@ -109,13 +109,13 @@ func TestAllocatedMemoryIsReady(t *testing.T) {
 	end := all.Slice(8<<30-32, 32)
 	must(t, errors.Join(s.Launch(fill{end, 9}), s.Synchronize(), d.Synchronize()))
 	if got := words(t, d, end); got[0] != 9 || got[7] != 9 {
-		t.Errorf("what was written after the allocation became %v", got)
+		t.Errorf("the words written after the allocation became %v, want 9", got)
 	}
 	must(t, d.Free(all))
 }
 
-// A capture that records nothing is refused. The driver takes it, makes an exec
-// of it and replays that, all in silence: steps would run and compute nothing.
+// An empty capture is an error. The driver would silently instantiate and replay it, and
+// steps would compute nothing.
 func TestEmptyCapture(t *testing.T) {
 	s := newStream(t, open(t))
 	if g, err := captured(t, s, func() error { return nil }); g != nil || !errors.Is(err, device.ErrEmptyCapture) {
@@ -133,8 +133,8 @@ func TestEmptyCapture(t *testing.T) {
 	}
 }
 
-// Calls work on the device that they are called on, whatever context is current.
-// Without that, memory comes from the current one, and is gone with it.
+// Calls work on their device even if another context is current. Without that, memory
+// comes from the current context and is freed with it.
 func TestAnotherContextIsCurrent(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -158,16 +158,16 @@ func TestAnotherContextIsCurrent(t *testing.T) {
 	}
 	raw := make([]byte, 32)
 	err = d.Read(raw, unguarded)
-	t.Logf("memory that was taken from another context, which is gone: %v", err)
+	t.Logf("read of memory of a context that was destroyed: %v", err)
 	if err == nil {
 		t.Error("memory of another context outlives it")
 	}
 }
 
-// What a capture does not bear fails it, the capture is ended nevertheless, and
-// the stream captures again. A read the driver lets pass: it is made at once, and
-// no replay repeats it. Only the readiness detector names that.
-func TestCallsThatACaptureDoesNotBear(t *testing.T) {
+// A call that a capture forbids invalidates it; EndCapture still ends it, and the stream
+// can capture again. The driver allows a read: it runs at once, and no replay repeats
+// it. Only the readiness detector reports that.
+func TestCallsThatACaptureForbids(t *testing.T) {
 	d := open(t)
 	s, b := newStream(t, d), alloc(t, d, 8)
 	for name, call := range map[string]func() error{
@@ -184,11 +184,13 @@ func TestCallsThatACaptureDoesNotBear(t *testing.T) {
 			return err
 		},
 	} {
-		g, err := captured(t, s, func() error { return errors.Join(s.Launch(fill{b, 1}), call(), s.Launch(fill{b, 2})) })
+		g, err := captured(t, s, func() error {
+			return errors.Join(s.Launch(fill{b, 1}), call(), s.Launch(fill{b, 2}))
+		})
 		t.Logf("%s in a capture: %v", name, err)
 		switch {
 		case name == "read of device memory" && (err != nil || g.nodes != 2):
-			t.Errorf("%s in a capture: %v, wants two launches captured and the read passed over", name, err)
+			t.Errorf("%s in a capture: %v, wants two launches captured and the read ignored", name, err)
 		case name != "read of device memory" && !errors.Is(err, device.ErrInvalidated):
 			t.Errorf("%s in a capture: %v, wants ErrInvalidated", name, err)
 		}
@@ -198,7 +200,7 @@ func TestCallsThatACaptureDoesNotBear(t *testing.T) {
 	}
 }
 
-// A capture that nobody ends holds its stream.
+// A capture that is not ended blocks its stream.
 func TestCaptureThatIsNotEnded(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -223,9 +225,9 @@ func TestCaptureThatIsNotEnded(t *testing.T) {
 	}
 }
 
-// What is launched on the default stream during a capture is not in the graph:
-// our streams do not wait for it, so the driver says nothing. On a stream that
-// does wait for it the capture is lost.
+// A launch on the default stream during a capture is not in the graph. Our streams do not
+// synchronise with the default stream, so the driver reports no error. On a stream that
+// does, the capture is invalidated.
 func TestDefaultStreamInACapture(t *testing.T) {
 	d := open(t)
 	s, b := newStream(t, d), alloc(t, d, 8)
@@ -236,11 +238,13 @@ func TestDefaultStreamInACapture(t *testing.T) {
 		}
 	})
 	astray := d.DefaultStream()
-	g, err := captured(t, s, func() error { return errors.Join(s.Launch(fill{b, 1}), astray.Launch(fill{b, 2})) })
+	g, err := captured(t, s, func() error {
+		return errors.Join(s.Launch(fill{b, 1}), astray.Launch(fill{b, 2}))
+	})
 	d.Trace(nil)
 	must(t, errors.Join(err, astray.Synchronize()))
 	if g.nodes != 1 || words(t, d, b)[0] != 2 {
-		t.Errorf("%d nodes, and the buffer holds %v: wants the second launch to have run at once", g.nodes, words(t, d, b))
+		t.Errorf("%d nodes, and the buffer holds %v: the second launch must run at once", g.nodes, words(t, d, b))
 	}
 	if !slices.Equal(seen, []bool{false, true}) {
 		t.Errorf("the launches are seen as %v, wants the second on the default stream", seen)
@@ -250,9 +254,15 @@ func TestDefaultStreamInACapture(t *testing.T) {
 	}
 	waits := &stream{d: d}
 	waits.q.s = waits
-	must(t, d.do(device.CallNew, "stream", func() (err error) { waits.s, err = cu.MakeStream(cu.DefaultStream); return err }))
+	must(t, d.do(device.CallNew, "stream", func() (err error) {
+		waits.s, err = cu.MakeStream(cu.DefaultStream)
+		return err
+	}))
 	t.Cleanup(func() { must(t, waits.Destroy()) })
-	if _, err := captured(t, waits, func() error { return errors.Join(waits.Launch(fill{b, 1}), astray.Launch(fill{b, 2})) }); !errors.Is(err, device.ErrInvalidated) {
+	_, err = captured(t, waits, func() error {
+		return errors.Join(waits.Launch(fill{b, 1}), astray.Launch(fill{b, 2}))
+	})
+	if !errors.Is(err, device.ErrInvalidated) {
 		t.Errorf("on a stream that waits for the default stream: %v, wants ErrInvalidated", err)
 	}
 }

@@ -1,8 +1,8 @@
 //go:build cuda
 
-// Package calls counts the calls of the CUDA driver that this process makes, by
-// name and thread, as CUPTI sees them: a library's own calls too. It is for tests.
-// CUPTI is looked for when counting begins, so that nothing else needs it.
+// Package calls counts this process's calls of the CUDA driver by function and thread,
+// those made by libraries included. It is for tests. It loads CUPTI when counting begins,
+// so that nothing else depends on it.
 package calls
 
 /*
@@ -15,15 +15,15 @@ package calls
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// What is used of CUPTI's interface: the driver's domain of callbacks, and the
-// first fields of what a callback is given.
+// The part of CUPTI's interface that is used: the driver's callback domain, and the first
+// fields of a callback's data.
 enum { DRIVER = 1, ENTER = 0, IDS = 4096 };
 typedef struct {
 	int site;
 	const char *name;
 } callback_data;
 
-static _Atomic uint64_t counts[2][IDS]; // of other threads, of the watched one
+static _Atomic uint64_t counts[2][IDS]; // 0: other threads, 1: the watched one
 static const char *_Atomic names[IDS];
 static _Atomic long watched;
 static __thread long self;
@@ -39,7 +39,7 @@ static void called(void *user, int domain, uint32_t id, const void *data) {
 static void *subscriber;
 static int (*unsubscribe)(void *);
 
-// calls_begin is 0, -1 where there is no library of this name, or CUPTI's error.
+// calls_begin returns 0, -1 if there is no library of this name, or CUPTI's error.
 static int calls_begin(const char *library) {
 	void *lib = dlopen(library, RTLD_NOW);
 	if (!lib) return -1;
@@ -72,14 +72,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoCUPTI says that CUPTI's library was not found.
-var ErrNoCUPTI = errors.New("calls: libcupti.so was not found: it comes with the CUDA toolkit, in extras/CUPTI/lib64, and as the Python package nvidia-cuda-cupti; name it in REEL_CUPTI")
+// ErrNoCUPTI means that CUPTI's library was not found.
+var ErrNoCUPTI = errors.New("calls: libcupti.so was not found: it comes with the CUDA toolkit, in " +
+	"extras/CUPTI/lib64, and as the Python package nvidia-cuda-cupti; name it in REEL_CUPTI")
 
-// Counts is how often each function of the driver was called.
+// Counts holds the number of calls by name of the driver's function.
 type Counts map[string]uint64
 
-// Begin has CUPTI count from now until End. Errors: ErrNoCUPTI, and CUPTI's own
-// number, as where another tool has taken its place.
+// Begin makes CUPTI count calls until End. Errors: [ErrNoCUPTI], and CUPTI's own, for
+// example if another profiler uses it.
 func Begin() error {
 	for _, name := range []string{os.Getenv("REEL_CUPTI"), "libcupti.so.13", "libcupti.so.12", "libcupti.so"} {
 		if name == "" {
@@ -98,7 +99,7 @@ func Begin() error {
 	return ErrNoCUPTI
 }
 
-// End ends what Begin began.
+// End ends the counting.
 func End() error {
 	if r := C.calls_end(); r != 0 {
 		return fmt.Errorf("calls: CUPTI gave error %d", int(r))
@@ -106,11 +107,11 @@ func End() error {
 	return nil
 }
 
-// Watch sets all counts to 0 and has those of the calling thread, to which the
-// caller is locked, counted apart.
+// Watch sets all counts to 0 and from now on counts the calling thread's calls
+// separately. The caller is locked to its thread.
 func Watch() { C.calls_watch(C.long(unix.Gettid())) }
 
-// Read gives the counts since Watch: of the watched thread and of all others.
+// Read returns the counts since Watch, of the watched thread and of all others.
 func Read() (watched, others Counts) {
 	all := [2]Counts{{}, {}}
 	for id := range C.int(C.IDS) {
