@@ -12,7 +12,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// code is the code of a protocol error, empty for none.
+// code returns the code of a protocol error, or "".
 func code(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -21,8 +21,8 @@ func code(err error) string {
 	return ""
 }
 
-// What msgpack coerces and the schema refuses. Without the schema each would
-// have been taken, as the test shows.
+// TestWrongTypesAreRefused: the schema refuses values that msgpack would coerce. Each case
+// also shows that msgpack alone accepts it.
 func TestWrongTypesAreRefused(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"id", "\xff", "id is a negative number: it must be a whole number of 0 and more"},
@@ -32,7 +32,8 @@ func TestWrongTypesAreRefused(t *testing.T) {
 		{"max_tokens", "\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "max_tokens is a whole number"},
 		{"prompt", "\xc4\x01a", "prompt is binary: it must be a string"},
 		{"tokens", "\x91\xce\x80\x00\x00\x00", "tokens[0] is a whole number: it must be a whole number of 32 bits"},
-		{"tokens", "\x91\xd3\x00\x00\x01\x00\x00\x00\x00\x00", "tokens[0] is a whole number: it must be a whole number of 32 bits"},
+		{"tokens", "\x91\xd3\x00\x00\x01\x00\x00\x00\x00\x00",
+			"tokens[0] is a whole number: it must be a whole number of 32 bits"},
 		{"tokens", "\x92\x01\xc0", "tokens[1] is nil"},
 		{"temperature", "\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "temperature is a whole number: it must be a number"},
 		{"stop", "\x91\xc4\x01a", "stop[0] is binary"},
@@ -43,12 +44,12 @@ func TestWrongTypesAreRefused(t *testing.T) {
 			t.Errorf("%s %x: %v, want %s", c.field, c.value, err, c.want)
 		}
 		if err := msgpack.Unmarshal(body, new(Generate)); err != nil {
-			t.Errorf("%s %x: msgpack alone says %v; the case shows no guard", c.field, c.value, err)
+			t.Errorf("%s %x: msgpack alone refuses it: %v; the case tests nothing", c.field, c.value, err)
 		}
 	}
 }
 
-// generateWith is a generate with one field set to a raw value.
+// generateWith returns the body of a generate with one field set to a raw value.
 func generateWith(field, value string) []byte {
 	if field == "id" {
 		return pairs("type", text("generate"), "id", value)
@@ -56,11 +57,12 @@ func generateWith(field, value string) []byte {
 	return pairs("type", text("generate"), "id", "\x07", field, value)
 }
 
-// What msgpack refuses too, though without naming the field.
+// TestOtherWrongTypes: values that msgpack refuses too, but without naming the field.
 func TestOtherWrongTypes(t *testing.T) {
 	for _, c := range []struct{ field, value string }{
 		{"id", "\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00"}, {"id", text("1")}, {"id", "\x81\xa1a\x01"}, {"id", "\xc3"},
-		{"max_tokens", "\xca\x3f\x80\x00\x00"}, {"max_tokens", text("1")}, {"temperature", text("1")}, {"temperature", "\xc2"},
+		{"max_tokens", "\xca\x3f\x80\x00\x00"}, {"max_tokens", text("1")},
+		{"temperature", text("1")}, {"temperature", "\xc2"},
 		{"echo", "\x01"}, {"ignore_eos", text("true")}, {"prompt", "\x01"}, {"prompt", "\x90"},
 		{"tokens", text("abc")}, {"tokens", "\x80"}, {"tokens", "\x91\xa1a"}, {"tokens", "\xc4\x01a"},
 		{"stop", text("END")}, {"stop", "\x91\x01"}, {"stop", "\x91\xc0"},
@@ -73,8 +75,10 @@ func TestOtherWrongTypes(t *testing.T) {
 }
 
 func TestAnyIntegerEncodingThatFits(t *testing.T) {
-	for _, value := range []string{"\x05", "\xcc\x05", "\xcd\x00\x05", "\xce\x00\x00\x00\x05", "\xcf\x00\x00\x00\x00\x00\x00\x00\x05",
-		"\xd0\x05", "\xd1\x00\x05", "\xd2\x00\x00\x00\x05", "\xd3\x00\x00\x00\x00\x00\x00\x00\x05"} {
+	for _, value := range []string{
+		"\x05", "\xcc\x05", "\xcd\x00\x05", "\xce\x00\x00\x00\x05", "\xcf\x00\x00\x00\x00\x00\x00\x00\x05",
+		"\xd0\x05", "\xd1\x00\x05", "\xd2\x00\x00\x00\x05", "\xd3\x00\x00\x00\x00\x00\x00\x00\x05",
+	} {
 		for _, field := range []string{"max_tokens", "seed", "temperature", "top_k"} {
 			msg, err := DecodeRequest(generateWith(field, value))
 			if err != nil {
@@ -88,10 +92,12 @@ func TestAnyIntegerEncodingThatFits(t *testing.T) {
 	}
 }
 
-// fieldValue prints one of the fields of TestAnyIntegerEncodingThatFits.
+// fieldValue prints a field for TestAnyIntegerEncodingThatFits.
 func fieldValue(g *Generate, field string) string {
 	p := g.Params()
-	return fmt.Sprint(map[string]any{"max_tokens": p.MaxTokens, "seed": p.Seed, "temperature": p.Temperature, "top_k": p.TopK}[field])
+	return fmt.Sprint(map[string]any{
+		"max_tokens": p.MaxTokens, "seed": p.Seed, "temperature": p.Temperature, "top_k": p.TopK,
+	}[field])
 }
 
 func TestDecodeRequestErrors(t *testing.T) {
@@ -111,12 +117,18 @@ func TestDecodeRequestErrors(t *testing.T) {
 		{"no version", pairs("type", text("hello")), CodeBadMessage, false, "version is missing"},
 		{"no text", pairs("type", text("tokenize")), CodeBadMessage, false, "text is missing"},
 		{"no id", pairs("type", text("cancel")), CodeBadMessage, false, "id is missing"},
-		{"an id twice", pairs("type", text("cancel"), "id", "\x07", "id", "\x08"), CodeBadMessage, true, "id comes twice"},
-		{"a type twice", pairs("type", text("status"), "type", text("hello")), CodeBadMessage, false, "type comes twice"},
-		{"a type twice, then unknown", pairs("type", text("status"), "type", text("pause")), CodeBadMessage, false, "type comes twice"},
-		{"an optional field twice", pairs("type", text("generate"), "id", "\x07", "seed", "\xc0", "seed", "\x01"), CodeBadMessage, true, "seed comes twice"},
-		{"too many tokens", pairs("type", text("generate"), "id", "\x07", "tokens", list(MaxElements+1)), CodePromptTooLong, true, "262145 elements"},
-		{"too many stops", pairs("type", text("generate"), "id", "\x07", "stop", list(MaxElements+1)), CodeBadRequest, true, "262145 elements"},
+		{"an id twice", pairs("type", text("cancel"), "id", "\x07", "id", "\x08"),
+			CodeBadMessage, true, "id comes twice"},
+		{"a type twice", pairs("type", text("status"), "type", text("hello")),
+			CodeBadMessage, false, "type comes twice"},
+		{"a type twice, then unknown", pairs("type", text("status"), "type", text("pause")),
+			CodeBadMessage, false, "type comes twice"},
+		{"an optional field twice", pairs("type", text("generate"), "id", "\x07", "seed", "\xc0", "seed", "\x01"),
+			CodeBadMessage, true, "seed comes twice"},
+		{"too many tokens", pairs("type", text("generate"), "id", "\x07", "tokens", list(MaxElements+1)),
+			CodePromptTooLong, true, "262145 elements"},
+		{"too many stops", pairs("type", text("generate"), "id", "\x07", "stop", list(MaxElements+1)),
+			CodeBadRequest, true, "262145 elements"},
 	} {
 		_, err := DecodeRequest(c.body)
 		var e *Error
@@ -130,7 +142,7 @@ func TestDecodeRequestErrors(t *testing.T) {
 	}
 }
 
-// list is a list of n empty strings, or of n zeros as msgpack sees them for a length check.
+// list returns a list of n empty strings.
 func list(n int) string {
 	return string(appendArray(nil, n)) + strings.Repeat("\xa0", n)
 }
@@ -140,7 +152,8 @@ func TestNilAndUnknownFields(t *testing.T) {
 		body []byte
 		want any
 	}{
-		{pairs("type", text("generate"), "id", "\x07", "prompt", text("a"), "tokens", "\xc0", "max_tokens", "\xc0", "stop", "\xc0", "echo", "\xc0"),
+		{pairs("type", text("generate"), "id", "\x07", "prompt", text("a"),
+			"tokens", "\xc0", "max_tokens", "\xc0", "stop", "\xc0", "echo", "\xc0"),
 			&Generate{Type: TypeGenerate, ID: 7, Prompt: ptr("a")}},
 		{pairs("later", nested(14), "type", text("hello"), "later", "\x81\xa1x\x01", "version", "\xcd\x00\x02"),
 			&Hello{Type: TypeHello, Version: 2}},
@@ -152,7 +165,8 @@ func TestNilAndUnknownFields(t *testing.T) {
 	}
 }
 
-// A message outlives the buffer that it was read into.
+// TestDecodedMessageKeepsNothingOfTheBody: a message does not change when its body's
+// buffer is reused.
 func TestDecodedMessageKeepsNothingOfTheBody(t *testing.T) {
 	for _, size := range []int{10, 2 * smallFrame} {
 		long := strings.Repeat("a", size)
@@ -168,8 +182,8 @@ func TestDecodedMessageKeepsNothingOfTheBody(t *testing.T) {
 	}
 }
 
-// The greatest prompt takes the frame, a string and msgpack's buffer; none of
-// it stays.
+// TestLargestPromptInMemory: decoding the largest prompt takes the frame, a string and
+// msgpack's buffer, and all of it is freed afterwards.
 func TestLargestPromptInMemory(t *testing.T) {
 	body := pairs("type", text("generate"), "id", "\x07", "prompt", text(strings.Repeat("a", MaxFrame-40)))
 	stream := frame(body)
@@ -189,12 +203,13 @@ func TestLargestPromptInMemory(t *testing.T) {
 	}
 	runtime.GC()
 	if now := live(); now > start+MaxFrame/2 {
-		t.Errorf("%d bytes stay", now-start)
+		t.Errorf("%d bytes are not freed", now-start)
 	}
 	runtime.KeepAlive(stream)
 }
 
-// With the limits known a text that is too long is refused before it is copied.
+// TestLongTextIsNotCopied: with known limits, a text that is too long is refused before it
+// is copied.
 func TestLongTextIsNotCopied(t *testing.T) {
 	prompt := pairs("type", text("generate"), "id", "\x07", "prompt", text(strings.Repeat("a", 1<<20)))
 	tokenize := pairs("type", text("tokenize"), "text", text(strings.Repeat("a", 1<<20)))
@@ -210,12 +225,13 @@ func TestLongTextIsNotCopied(t *testing.T) {
 	if _, err := DecodeRequest(prompt); err != nil {
 		t.Errorf("without limits: %v", err)
 	}
-	if _, err := testLimits.DecodeRequest(pairs("type", text("tokenize"), "text", text(strings.Repeat("a", 1000)))); err != nil {
+	within := pairs("type", text("tokenize"), "text", text(strings.Repeat("a", 1000)))
+	if _, err := testLimits.DecodeRequest(within); err != nil {
 		t.Errorf("a text at the bound: %v", err)
 	}
 }
 
-// live is the number of bytes on the heap.
+// live returns the live bytes of the heap.
 func live() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -237,8 +253,8 @@ func TestFrameError(t *testing.T) {
 	}
 }
 
-// A conversation that is too long is refused before it is copied, whatever else
-// its list holds.
+// TestLongMessagesAreNotDecoded: a conversation that is too long is refused before it is
+// copied, even if its list has elements of other types.
 func TestLongMessagesAreNotDecoded(t *testing.T) {
 	limits := Limits{PromptBytes: 10}
 	for _, c := range []struct {
@@ -255,23 +271,28 @@ func TestLongMessagesAreNotDecoded(t *testing.T) {
 		}
 		_, err = limits.DecodeRequest(frame[headerBytes:])
 		var e *Error
-		if refused := errors.As(err, &e); refused != c.refused || refused && (e.Code != CodePromptTooLong || *e.ID != 3) {
+		refused := errors.As(err, &e)
+		if refused != c.refused || refused && (e.Code != CodePromptTooLong || *e.ID != 3) {
 			t.Errorf("%v: %v", c.messages, err)
 		}
 	}
-	odd := pairs("type", text("generate"), "id", "\x01", "messages", "\x93\x01"+string(pairs("content", "\x01", "x", "\x92\x01\x02", "content", text("12345678901")))+text("y"))
+	message := string(pairs("content", "\x01", "x", "\x92\x01\x02", "content", text("12345678901")))
+	odd := pairs("type", text("generate"), "id", "\x01", "messages", "\x93\x01"+message+text("y"))
 	var e *Error
 	if _, err := limits.DecodeRequest(odd); !errors.As(err, &e) || e.Code != CodeBadMessage {
 		t.Errorf("odd elements: %v", err)
 	}
 }
 
-// PeekID finds the id in any part of a request that holds it, and nothing else.
+// TestPeekID: PeekID finds the id in any beginning of a request that contains it, and
+// returns nil otherwise.
 func TestPeekID(t *testing.T) {
 	prompt, seed := strings.Repeat("long ", 3000), uint64(5)
 	messages := []Message{{Role: "user", Content: prompt}}
 	for _, g := range []*Generate{
-		{ID: 1 << 40, Prompt: &prompt, Seed: &seed}, {ID: 7, Tokens: make([]int32, 5000)}, {ID: 200, Messages: messages, Stop: []string{"id"}},
+		{ID: 1 << 40, Prompt: &prompt, Seed: &seed},
+		{ID: 7, Tokens: make([]int32, 5000)},
+		{ID: 200, Messages: messages, Stop: []string{"id"}},
 	} {
 		sent, err := AppendFrame(nil, g)
 		if err != nil {
@@ -291,15 +312,20 @@ func TestPeekID(t *testing.T) {
 		}
 	}
 	for name, head := range map[string]string{
-		"a list": "\x91\xa2id\x01", "a text as id": "\x81\xa2id\xa11", "an id inside": "\x81\xa1x\x81\xa2id\x01", "no value": "\x82\xa2id",
-		"behind 4 G elements": "\x82\xa1x\xdd\xff\xff\xff\xff\xa2id\x01", "behind a long text": "\x82\xa1x\xdb\xff\xff\xff\xff\xa2id\x01",
-		"a negative id": "\x81\xa2id\xff", "nothing": "",
+		"a list":             "\x91\xa2id\x01",
+		"a text as id":       "\x81\xa2id\xa11",
+		"an id inside":       "\x81\xa1x\x81\xa2id\x01",
+		"no value":           "\x82\xa2id",
+		"after 4 G elements": "\x82\xa1x\xdd\xff\xff\xff\xff\xa2id\x01",
+		"after a long text":  "\x82\xa1x\xdb\xff\xff\xff\xff\xa2id\x01",
+		"a negative id":      "\x81\xa2id\xff",
+		"nothing":            "",
 	} {
 		if id := PeekID([]byte(head)); id != nil {
 			t.Errorf("%s: id %d", name, *id)
 		}
 	}
 	if id := PeekID([]byte("\x82\xa1x\x92\x81\xa1y\xc0\xa1z\xa2id\x09")); id == nil || *id != 9 {
-		t.Errorf("behind a list of maps: %v", id)
+		t.Errorf("after a list of maps: %v", id)
 	}
 }

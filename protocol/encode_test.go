@@ -10,7 +10,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// encoded is what msgpack's own encoder makes of msg.
+// encoded returns msg as msgpack's own encoder writes it.
 func encoded(t *testing.T, msg any) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -86,7 +86,8 @@ func TestAppendFrameRefuses(t *testing.T) {
 	}
 }
 
-// A message that goes to several connections at once is not written to.
+// TestAppendFrameLeavesTheMessage: AppendFrame does not change a message that goes to
+// several connections.
 func TestAppendFrameLeavesTheMessage(t *testing.T) {
 	e := &Error{Code: CodeBusy, Message: "busy"}
 	if _, err := AppendFrame(nil, e); err != nil || e.Type != "" {
@@ -94,7 +95,7 @@ func TestAppendFrameLeavesTheMessage(t *testing.T) {
 	}
 }
 
-// An empty list is a list: readers refuse nil there.
+// TestNoTokensIsAList: an empty list is encoded as a list, since readers refuse nil there.
 func TestNoTokensIsAList(t *testing.T) {
 	b, err := AppendFrame(nil, &Tokens{})
 	if err != nil {

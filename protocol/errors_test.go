@@ -52,7 +52,8 @@ func TestSpecificationStatesTheBounds(t *testing.T) {
 		fmt.Sprintf("| a frame's body | %d MiB |", MaxFrame>>20),
 		fmt.Sprintf("| nested maps and lists | %d |", MaxDepth),
 		fmt.Sprintf("| elements of a list | %d,%d |", MaxElements/1000, MaxElements%1000),
-		fmt.Sprintf("| bytes of frames above %d KiB; smaller frames always pass | %d MiB per user, %d MiB in reception |",
+		fmt.Sprintf("| bytes of frames above %d KiB; smaller frames always pass |"+
+			" %d MiB per user, %d MiB in reception |",
 			smallFrame>>10, MaxUndecoded>>20, 2*MaxUndecoded>>20),
 		fmt.Sprintf("while another frame waits for its room | %.0f s |", ContendedFrameTimeout.Seconds()),
 		fmt.Sprintf("a wait of up to %.0f s, then `overloaded`", RoomTimeout.Seconds()),

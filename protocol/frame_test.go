@@ -11,7 +11,7 @@ import (
 	"testing/iotest"
 )
 
-// frame puts the header in front of a body.
+// frame returns body with its header.
 func frame(body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
@@ -56,7 +56,7 @@ func TestReadFrameErrors(t *testing.T) {
 			t.Errorf("%s: %v with %d bytes left, want %v with %d", c.name, err, r.Len(), c.want, c.left)
 		}
 	}
-	// With the bound off the same bytes are a frame.
+	// With a higher bound the same bytes are a valid frame.
 	if got, err := ReadFrame(strings.NewReader("\x00\x00\x00\x0babcdefghijk"), 11, nil); err != nil || len(got) != 11 {
 		t.Errorf("bound of 11: %q, %v", got, err)
 	}
@@ -87,11 +87,13 @@ func TestFrameReaderReadsManyFrames(t *testing.T) {
 	}
 }
 
-// A header alone takes nothing, whatever it declares; a part of a body takes
-// about what has come.
+// TestDeclaredLengthTakesNoMemory: a header alone takes no memory, and part of a body takes
+// about as much as has arrived.
 func TestDeclaredLengthTakesNoMemory(t *testing.T) {
 	const connections = 64
-	for _, c := range []struct{ sent, want int }{{0, smallFrame}, {smallFrame, 4 * smallFrame}, {100_000, 4 * 100_000}} {
+	for _, c := range []struct{ sent, want int }{
+		{0, smallFrame}, {smallFrame, 4 * smallFrame}, {100_000, 4 * 100_000},
+	} {
 		header := binary.BigEndian.AppendUint32(nil, MaxFrame)
 		stream := append(header, make([]byte, c.sent)...)
 		before := allocated()
@@ -112,7 +114,7 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
-// allowance grants up to limit bytes at once.
+// allowance grants up to limit bytes, without waiting.
 type allowance struct{ limit, used int }
 
 func (a *allowance) Acquire(n int) error {
@@ -143,20 +145,20 @@ func TestBudget(t *testing.T) {
 	}
 	first.Release()
 	if budget.used != 0 {
-		t.Errorf("%d bytes held after all is released", budget.used)
+		t.Errorf("%d bytes held after all frames are released", budget.used)
 	}
 	third := FrameReader{R: bytes.NewReader(body), Budget: budget}
 	if _, err := third.Next(); err != nil {
 		t.Errorf("after the release: %v", err)
 	}
-	// With the budget off the second would have been read.
+	// Without a budget the second frame would have been read.
 	free := FrameReader{R: bytes.NewReader(body)}
 	if _, err := free.Next(); err != nil {
 		t.Errorf("without a budget: %v", err)
 	}
 }
 
-// A frame that found no room is skipped, and the frames behind it are read.
+// TestSkip: a frame without room is skipped, and the frames after it are read.
 func TestSkip(t *testing.T) {
 	for _, n := range []int{smallFrame + 1, 60_000, MaxFrame} {
 		body := bytes.Repeat([]byte("abcdefg"), n)[:n]
@@ -169,7 +171,7 @@ func TestSkip(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := f.Next(); err != nil || string(got) != "next" {
-			t.Errorf("behind %d bytes: %q, %v", n, got, err)
+			t.Errorf("after %d bytes: %q, %v", n, got, err)
 		}
 	}
 	f := FrameReader{R: bytes.NewReader(frame(make([]byte, 60_000))[:50_000]), Budget: &allowance{limit: smallFrame}}
@@ -179,11 +181,13 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// A reader that is stopped inside a frame by an error that passes can skip the rest.
-func TestSkipAfterAPause(t *testing.T) {
+// TestSkipAfterATemporaryError: a reader that got a temporary error inside a frame can
+// skip the rest.
+func TestSkipAfterATemporaryError(t *testing.T) {
 	body := bytes.Repeat([]byte("x"), 100_000)
 	pause := errors.New("pause")
-	stream := io.MultiReader(bytes.NewReader(frame(body)[:70_000]), &once{err: pause}, bytes.NewReader(frame(body)[70_000:]),
+	stream := io.MultiReader(bytes.NewReader(frame(body)[:70_000]), &once{err: pause},
+		bytes.NewReader(frame(body)[70_000:]),
 		bytes.NewReader(frame([]byte("next"))))
 	budget := &allowance{limit: MaxFrame}
 	f := FrameReader{R: stream, Budget: budget}
@@ -198,7 +202,7 @@ func TestSkipAfterAPause(t *testing.T) {
 	}
 }
 
-// once fails once, then is at its end.
+// once fails once and is then at its end.
 type once struct{ err error }
 
 func (o *once) Read([]byte) (int, error) {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// seeds is the corpus that every fuzz target starts from: the golden frames,
-// what the scanner refuses, and the inputs that end an unguarded decoder.
-// testdata/fuzz holds the short ones as files too.
+// seeds adds the first inputs of every fuzz target: the golden frames, bodies that the
+// scanner refuses, and bodies that would end an unguarded decoder. testdata/fuzz contains
+// the short ones as files too.
 func seeds(f *testing.F) {
 	for _, g := range goldens {
 		if g.msg == nil {
@@ -52,7 +52,7 @@ func FuzzScan(f *testing.F) {
 		if !bytes.Equal(body, before) {
 			t.Error("Scan wrote to the body")
 		}
-		w := &walker{body} // walks what Scan has passed, and ends with it
+		w := &walker{body} // reads a body that Scan has passed, up to its end
 		w.skip()
 		if len(w.b) != 0 {
 			t.Errorf("%d bytes left", len(w.b))
@@ -75,8 +75,8 @@ func FuzzDecodeReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { fuzzDecode(t, body, DecodeReply) })
 }
 
-// fuzzDecode checks what holds for every body: memory in proportion to it, an
-// *Error or a message, and a message that is the same after a second round.
+// fuzzDecode checks properties of any body: the memory is proportional to it, the result
+// is an *Error or a message, and encoding and decoding the message again changes nothing.
 func fuzzDecode(t *testing.T, body []byte, decode func([]byte) (any, error)) any {
 	before := allocated()
 	msg, err := decode(body)
@@ -92,7 +92,7 @@ func fuzzDecode(t *testing.T, body []byte, decode func([]byte) (any, error)) any
 	first := reencode(t, msg)
 	again, err := decode(first)
 	if err != nil {
-		t.Fatalf("what was encoded is refused: %v", err)
+		t.Fatalf("the encoded message is refused: %v", err)
 	}
 	if second := reencode(t, again); !bytes.Equal(first, second) {
 		t.Errorf("%x, then %x", first, second)
@@ -106,7 +106,7 @@ func fuzzDecode(t *testing.T, body []byte, decode func([]byte) (any, error)) any
 func reencode(t *testing.T, msg any) []byte {
 	b, err := AppendFrame(nil, msg)
 	if errors.Is(err, ErrFrameTooLarge) {
-		t.Skip("floats of 9 bytes made the body too large")
+		t.Skip("floats take 9 bytes each, which made the body too large")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func reencode(t *testing.T, msg any) []byte {
 	return b[headerBytes:]
 }
 
-// checkParams checks what a sampler relies on.
+// checkParams checks properties that a sampler relies on.
 func checkParams(t *testing.T, p Params) {
 	for _, v := range []float64{p.Temperature, p.TopP, p.MinP, p.RepeatPenalty} {
 		if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
@@ -126,9 +126,9 @@ func checkParams(t *testing.T, p Params) {
 	}
 }
 
-// FuzzReadFrame reads a stream of head, fill zero bytes, and tail. The zeros stand
-// for large bodies: a corpus of long inputs would have the fuzzer minimize them
-// byte by byte, for up to a minute each, and run nothing else meanwhile.
+// FuzzReadFrame reads a stream of head, fill zero bytes, and tail. The zeros stand for
+// large bodies: with a corpus of long inputs the fuzzer would spend up to a minute each on
+// minimizing them byte by byte.
 func FuzzReadFrame(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x03abc\x00\x00\x00\x01d"), uint16(0), []byte{})
 	f.Add([]byte("\x00\x00\x00\x00"), uint16(0), []byte{})
@@ -142,10 +142,10 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-// checkStream checks what holds for every stream: its frames are what it holds, in
-// memory in proportion to it, and all of the budget comes back.
+// checkStream checks properties of any stream: the frames read are those in it, memory is
+// proportional to it, and the whole budget is returned.
 func checkStream(t *testing.T, stream []byte) {
-	const limit = 1 << 16 // of a body, and of all; it is mapped where a header declares so many
+	const limit = 1 << 16 // of a body and of the budget; large enough for mapped frames
 	budget := &allowance{limit: limit}
 	r := &FrameReader{R: iotest.HalfReader(bytes.NewReader(stream)), Max: limit, Budget: budget}
 	var frames []byte
@@ -154,10 +154,10 @@ func checkStream(t *testing.T, stream []byte) {
 		frames = append(frames, frame(body)...)
 	}
 	if !bytes.HasPrefix(stream, frames) {
-		t.Error("the frames are not what the stream holds")
+		t.Error("the frames differ from the stream")
 	}
 	if err == io.EOF && len(frames) != len(stream) {
-		t.Errorf("the end after %d of %d bytes", len(frames), len(stream))
+		t.Errorf("ended after %d of %d bytes", len(frames), len(stream))
 	}
 	if len(stream) <= smallFrame && budget.used != 0 {
 		t.Errorf("%d bytes hold %d of the budget", len(stream), budget.used)
@@ -170,8 +170,8 @@ func checkStream(t *testing.T, stream []byte) {
 	}
 }
 
-// Streams of random bytes and frames around the sizes at which a reader grows or
-// maps. The fuzzer's zeros would not show bytes in the wrong place.
+// TestStreamsOfManySizes reads random bytes in frames around the sizes at which a reader
+// grows or maps memory. The fuzzer's zeros would not reveal misplaced bytes.
 func TestStreamsOfManySizes(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)

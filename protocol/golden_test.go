@@ -26,13 +26,13 @@ const goldenHead = `# Frames of the Reel protocol, version 1, to check an implem
 # Written by: go test ./protocol -run TestGoldenFrames -update
 `
 
-// golden is one frame that is pinned down in goldenFile.
+// golden is a frame whose bytes are recorded in goldenFile.
 type golden struct {
 	name, from, means string
-	msg               any    // nil where the frame is refused
+	msg               any    // nil if the frame is refused
 	leaves            string // fields of msg that the frame leaves out
-	body              string // where there is no msg
-	refused           string // the code
+	body              string // if there is no msg
+	refused           string // the error's code
 }
 
 var goldens = []golden{
@@ -41,13 +41,17 @@ var goldens = []golden{
 	{name: "generate", from: "client", means: "The smallest request: an id and a prompt.",
 		msg: &Generate{Type: TypeGenerate, ID: 1, Prompt: ptr("To be, ")}},
 	{name: "generate-all", from: "client", means: "Every field but tokens, and the greatest id.",
-		msg: &Generate{Type: TypeGenerate, ID: 1<<64 - 1, Prompt: ptr("naïve €"), MaxTokens: ptr(200), Temperature: ptr(0.7),
+		msg: &Generate{Type: TypeGenerate, ID: 1<<64 - 1, Prompt: ptr("naïve €"),
+			MaxTokens: ptr(200), Temperature: ptr(0.7),
 			TopK: ptr(40), TopP: ptr(0.95), MinP: ptr(0.05), RepeatPenalty: ptr(1.1), Seed: ptr(uint64(1 << 63)),
 			Stop: []string{"\n\n", "END"}, Logprobs: ptr(2), Echo: true, IgnoreEOS: true}},
-	{name: "generate-tokens", from: "client", means: "A prompt of token ids, in the shortest integers that hold them; greedy.",
-		msg: &Generate{Type: TypeGenerate, ID: 300, Tokens: []int32{1, 127, 128, 4095, 128000}, Temperature: ptr(0.0)}},
+	{name: "generate-tokens", from: "client",
+		means: "A prompt of token ids, in the shortest integers that hold them; greedy.",
+		msg: &Generate{Type: TypeGenerate, ID: 300, Temperature: ptr(0.0),
+			Tokens: []int32{1, 127, 128, 4095, 128000}}},
 	{name: "generate-messages", from: "client", means: "A conversation to answer.",
-		msg: &Generate{Type: TypeGenerate, ID: 7, Messages: []Message{{"system", "Be terse."}, {"user", "naïve?"}, {"assistant", ""}, {"user", "\n"}}, MaxTokens: ptr(64)}},
+		msg: &Generate{Type: TypeGenerate, ID: 7, MaxTokens: ptr(64), Messages: []Message{
+			{"system", "Be terse."}, {"user", "naïve?"}, {"assistant", ""}, {"user", "\n"}}}},
 	{name: "cancel", from: "client", means: "Ends request 300.",
 		msg: &Cancel{Type: TypeCancel, ID: 300}},
 	{name: "status-request", from: "client", means: "Asks for the generator's status.",
@@ -70,14 +74,18 @@ var goldens = []golden{
 			Top: []TopToken{{Token: 3, Text: " not", Logprob: -0.25}, {Token: 226, Text: "\uFFFD", Logprob: -2.5}}}},
 	{name: "done", from: "generator", means: "Request 1 ended at a stop string or the end of sequence.",
 		msg: &Done{Type: TypeDone, ID: 1, FinishReason: FinishStop, Usage: Usage{PromptTokens: 4, CompletionTokens: 60},
-			Timing: Timing{QueueMS: 0.125, PrefillMS: 12.5, TTFTMS: 12.75, TotalMS: 180.5}, Graphs: Graphs{Precaptured: 58, Rolled: 1, Padded: 2, Eager: 0}}},
+			Timing: Timing{QueueMS: 0.125, PrefillMS: 12.5, TTFTMS: 12.75, TotalMS: 180.5},
+			Graphs: Graphs{Precaptured: 58, Rolled: 1, Padded: 2, Eager: 0}}},
 	{name: "error", from: "generator", means: "Request 1 was refused; the connection stays.",
 		msg: &Error{Type: TypeError, ID: ptr(uint64(1)), Code: CodeBadRequest,
 			Message: "top_p is 2: it must be more than 0 to 1", Hint: "correct the field or leave it out"}},
 	{name: "error-loading", from: "generator", means: "Answers hello while the model is loaded; 40% are done.",
-		msg: &Error{Type: TypeError, Code: CodeLoading, Message: "the model is being loaded", Hint: "say hello again", Progress: ptr(0.4)}},
+		msg: &Error{Type: TypeError, Code: CodeLoading, Message: "the model is being loaded",
+			Hint: "say hello again", Progress: ptr(0.4)}},
 	{name: "status", from: "generator", means: "Answers a status request.", msg: goldenStatus(goldenGraphs)},
-	{name: "status-older", from: "generator", means: "The same from a generator of before the fields graphs, machine, shape, memory and reserve; a reader takes it.",
+	{name: "status-older", from: "generator",
+		means: "The same from a generator of before the fields graphs, machine, shape, memory and reserve; " +
+			"a reader takes it.",
 		msg: olderStatus(), leaves: "graphs machine shape memory reserve"},
 	{name: "tokens", from: "generator", means: "Answers tokenize.",
 		msg: &Tokens{Type: TypeTokens, Tokens: []int32{1, 306, 4000}}},
@@ -85,7 +93,8 @@ var goldens = []golden{
 	{name: "refused-list", from: "client", means: "A list that declares 4,294,967,295 elements and holds none.",
 		body: "\xdd\xff\xff\xff\xff", refused: CodeBadFrame},
 	{name: "refused-tokens", from: "client", means: "The same as the tokens of a generate.",
-		body: string(pairs("type", text("generate"), "id", "\x01", "tokens", "\xdd\xff\xff\xff\xff")), refused: CodeBadFrame},
+		body:    string(pairs("type", text("generate"), "id", "\x01", "tokens", "\xdd\xff\xff\xff\xff")),
+		refused: CodeBadFrame},
 	{name: "refused-depth", from: "client", means: "17 levels, in a field that would have been ignored.",
 		body: string(pairs("type", text("status"), "x", nested(16))), refused: CodeBadFrame},
 	{name: "refused-utf8", from: "client", means: "A text that ends inside a character.",
@@ -97,11 +106,13 @@ var goldens = []golden{
 	{name: "refused-id", from: "client", means: "A negative number where 0 and more is needed.",
 		body: string(pairs("type", text("cancel"), "id", "\xff")), refused: CodeBadMessage},
 	{name: "refused-float", from: "client", means: "A float where a whole number is needed.",
-		body: string(pairs("type", text("generate"), "id", "\x01", "prompt", text("a"), "max_tokens", "\xca\x41\x20\x00\x00")), refused: CodeBadMessage},
+		body: string(pairs("type", text("generate"), "id", "\x01", "prompt", text("a"),
+			"max_tokens", "\xca\x41\x20\x00\x00")), refused: CodeBadMessage},
 	{name: "refused-twice", from: "client", means: "A field that comes twice.",
 		body: string(pairs("type", text("cancel"), "id", "\x01", "id", "\x02")), refused: CodeBadMessage},
 	{name: "refused-message", from: "client", means: "A message without its role.",
-		body: string(pairs("type", text("generate"), "id", "\x01", "messages", "\x91"+string(pairs("content", text("a"))))), refused: CodeBadMessage},
+		body: string(pairs("type", text("generate"), "id", "\x01",
+			"messages", "\x91"+string(pairs("content", text("a"))))), refused: CodeBadMessage},
 	{name: "refused-type", from: "client", means: "A type that version 1 does not know.",
 		body: string(pairs("type", text("pause"), "id", "\x01")), refused: CodeUnknownType},
 }
@@ -110,14 +121,20 @@ var goldenLimits = Limits{Context: 1024, MaxBatch: 16, Vocab: 4096, PromptBytes:
 	Requests: MaxRequests, Connections: MaxConnections, Queue: MaxQueue}
 
 func goldenStatus(graphs GraphPool) *Status {
-	return &Status{Type: TypeStatus, State: StateReady, Version: "0.1.0", Model: "tiny", Device: "host", PID: 4242, UptimeS: 3600.5,
-		Progress: 1, Connections: 3, Requests: Requests{Running: 2, Waiting: 1, Finished: 900, Cancelled: 7, Failed: 0, Refused: 4},
-		KV:     KV{PageTokens: 16, Pages: 256, Used: 12, Bytes: 1 << 33},
-		Steps:  Steps{Prefill: 950, Decode: 70000, Tokens: 1 << 33, Graphs: Graphs{Precaptured: 65000, Rolled: 4000, Padded: 1900, Eager: 50}},
-		Graphs: graphs, Limits: goldenLimits, Machine: Machine{Name: "NVIDIA H200", Driver: "580.159.04", MemoryUsed: 15 << 30, MemoryTotal: 140 << 30},
-		Shape:   Shape{Layers: 32, Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 8, HeadDim: 128, WeightBytes: 13 << 30},
+	return &Status{
+		Type: TypeStatus, State: StateReady, Version: "0.1.0", Model: "tiny", Device: "host",
+		PID: 4242, UptimeS: 3600.5, Progress: 1, Connections: 3,
+		Requests: Requests{Running: 2, Waiting: 1, Finished: 900, Cancelled: 7, Failed: 0, Refused: 4},
+		KV:       KV{PageTokens: 16, Pages: 256, Used: 12, Bytes: 1 << 33},
+		Steps: Steps{Prefill: 950, Decode: 70000, Tokens: 1 << 33,
+			Graphs: Graphs{Precaptured: 65000, Rolled: 4000, Padded: 1900, Eager: 50}},
+		Graphs: graphs, Limits: goldenLimits,
+		Machine: Machine{Name: "NVIDIA H200", Driver: "580.159.04", MemoryUsed: 15 << 30, MemoryTotal: 140 << 30},
+		Shape: Shape{Layers: 32, Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 8, HeadDim: 128,
+			WeightBytes: 13 << 30},
 		Memory:  []MemoryUse{{MemoryWeights, 14 << 30, 13 << 30}, {MemoryOther, 640 << 20, 700 << 20}},
-		Reserve: Reserve{Slots: 1, Pages: 64, Tokens: 1024}}
+		Reserve: Reserve{Slots: 1, Pages: 64, Tokens: 1024},
+	}
 }
 
 func olderStatus() *Status {
@@ -126,10 +143,14 @@ func olderStatus() *Status {
 	return s
 }
 
-var goldenGraphs = GraphPool{Live: 127, MaxGraphs: 128, Bytes: 129 << 20, Budget: 256 << 20, Precaptured: 97, Rolled: 45, Evicted: 15,
-	Failed: 3, Refused: 1, Exact: 69000, Padded: 1900, Eager: 50, CaptureRequests: 6, Roller: "capturing decode 5", CaptureS: 0.25, CaptureMedianMS: 2.25, GraphBytes: 754 << 10, RollS: 0.125}
+var goldenGraphs = GraphPool{
+	Live: 127, MaxGraphs: 128, Bytes: 129 << 20, Budget: 256 << 20,
+	Precaptured: 97, Rolled: 45, Evicted: 15, Failed: 3, Refused: 1,
+	Exact: 69000, Padded: 1900, Eager: 50, CaptureRequests: 6, Roller: "capturing decode 5",
+	CaptureS: 0.25, CaptureMedianMS: 2.25, GraphBytes: 754 << 10, RollS: 0.125,
+}
 
-// frame is the whole frame.
+// frame returns the whole frame.
 func (g golden) frame(t *testing.T) []byte {
 	if g.msg == nil {
 		return frame([]byte(g.body))
@@ -155,7 +176,7 @@ func (g golden) decode(body []byte) (any, error) {
 	return DecodeReply(body)
 }
 
-// lines is the frame as goldenFile has it.
+// lines returns the frame in the form of goldenFile.
 func (g golden) lines(t *testing.T) string {
 	b := g.frame(t)
 	content := "refused " + g.refused
@@ -165,7 +186,7 @@ func (g golden) lines(t *testing.T) string {
 	return fmt.Sprintf("\nframe   %s\nfrom    %s\nmeans   %s\n%s\nhex     % x\n", g.name, g.from, g.means, content, b)
 }
 
-// asJSON reads a body without this package.
+// asJSON decodes a body without this package.
 func asJSON(t *testing.T, body []byte) string {
 	var m map[string]any
 	if err := msgpack.Unmarshal(body, &m); err != nil {
@@ -196,7 +217,7 @@ func TestGoldenFrames(t *testing.T) {
 	}
 }
 
-// checkGolden decodes the frame as the file has it.
+// checkGolden decodes the frame recorded in the file.
 func checkGolden(t *testing.T, g golden) {
 	_, entry, _ := strings.Cut(readText(t, goldenFile), "frame   "+g.name+"\n")
 	_, entry, _ = strings.Cut(entry, "\nhex     ")

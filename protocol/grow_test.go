@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A reply of the greatest size whose elements are as short as they may be becomes
-// a few times its bytes at most: no list of short elements fills a client's memory.
+// TestRepliesGrowLittle: the largest reply with the shortest possible elements takes only a
+// few times its size, so no list of short elements can fill a client's memory.
 func TestRepliesGrowLittle(t *testing.T) {
 	token := []string{"type", text("token"), "id", "\x01", "index", "\x00", "token", "\x00", "text", text("")}
 	alternative := string(pairs("token", "\x00", "text", text(""), "logprob", "\x00"))
@@ -42,7 +42,7 @@ func TestRepliesGrowLittle(t *testing.T) {
 	}
 }
 
-// mapLonger has a body's map of 16 to 65,534 pairs declare one more.
+// mapLonger makes the map in a body, of 16 to 65,534 pairs, declare one pair more.
 func mapLonger(body []byte) []byte {
 	longer := append([]byte(nil), body...)
 	if longer[2]++; longer[2] == 0 {

@@ -14,24 +14,25 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// childEnv names the case that a child of this test runs.
+// childEnv names the case that a child process of this test runs.
 const childEnv = "REEL_PROTOCOL_CHILD"
 
-// hostile holds the inputs that end a process which decodes them unscanned, and
-// what the runtime says then, the second form under the race detector.
+// hostile lists the inputs that end a process that decodes them without Scan, with the
+// runtime's message; the second alternative is that of the race detector.
 var hostile = map[string]struct {
 	body []byte
 	into func() any
-	dies string
+	dies string // regular expression
 }{
 	"list":    {[]byte("\xdd\xff\xff\xff\xff"), func() any { return new(any) }, "out of memory|address space"},
 	"numbers": {[]byte("\xdd\xff\xff\xff\xff"), func() any { return new([]int32) }, "out of memory|address space"},
 	"deep":    {[]byte(nested(2_000_000)), func() any { return new(any) }, "stack overflow"},
-	"skipped": {pairs("type", text("hello"), "version", "\x01", "x", nested(2_000_000)), func() any { return new(Hello) }, "stack overflow"},
+	"skipped": {pairs("type", text("hello"), "version", "\x01", "x", nested(2_000_000)),
+		func() any { return new(Hello) }, "stack overflow"},
 }
 
-// With the scanner off each hostile input ends the process: neither recover nor
-// an error value would have caught it.
+// TestHostileInputWithoutScan: without Scan each hostile input ends the process, which
+// neither recover nor an error value could prevent.
 func TestHostileInputWithoutScan(t *testing.T) {
 	for name, c := range hostile {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +45,7 @@ func TestHostileInputWithoutScan(t *testing.T) {
 	}
 }
 
-// With the scanner on each is an error like any other.
+// TestHostileInput: with Scan each is an ordinary error.
 func TestHostileInput(t *testing.T) {
 	for name, c := range hostile {
 		for _, decode := range []func([]byte) (any, error){DecodeRequest, DecodeReply} {
@@ -66,8 +67,8 @@ func runChild(name string) (string, error) {
 	return string(out), err
 }
 
-// hostileChild decodes a hostile input without Scan, within 1 GiB of address
-// space and 64 MiB of stack, so that it ends soon and harms nobody else.
+// hostileChild decodes a hostile input without Scan, within 1 GiB of address space and
+// 64 MiB of stack, so that it ends soon and does not disturb the machine.
 func hostileChild(name string) {
 	debug.SetMaxStack(64 << 20)
 	if err := limitAddressSpace(1 << 30); err != nil {
@@ -78,7 +79,7 @@ func hostileChild(name string) {
 	fmt.Println("decoded:", msgpack.Unmarshal(c.body, c.into()))
 }
 
-// limitAddressSpace allows this process n bytes more than it maps now.
+// limitAddressSpace lets this process map n more bytes than now.
 func limitAddressSpace(n uint64) error {
 	statm, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/frames.txt anew")
 
-// TestMain runs a child of TestHostileInputWithoutScan where the environment says so.
+// TestMain runs a child of TestHostileInputWithoutScan if the environment asks for one.
 func TestMain(m *testing.M) {
 	if name := os.Getenv(childEnv); name != "" {
 		hostileChild(name)
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// unhex reads hex with spaces.
+// unhex decodes hex that contains spaces.
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
@@ -30,10 +30,10 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// text is s as a msgpack string.
+// text returns s as a msgpack string.
 func text(s string) string { return string(appendString(nil, s)) }
 
-// pairs is a map of keys and raw values.
+// pairs returns a map of keys and raw values.
 func pairs(kv ...string) []byte {
 	n := len(kv) / 2
 	b := []byte{0x80 | byte(n)}
@@ -46,7 +46,7 @@ func pairs(kv ...string) []byte {
 	return b
 }
 
-// without is a message's body with one field left out.
+// without returns a message's body without one of its fields.
 func without(body []byte, field string) []byte {
 	var kv []string
 	w := &walker{body}

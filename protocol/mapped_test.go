@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A large frame of a connection takes nothing of Go's heap. Without a budget,
-// as in a client, it is there.
+// TestLargeFramesAreMapped: a large frame with a budget takes nothing of Go's heap. Without
+// a budget, as in a client, it is on the heap.
 func TestLargeFramesAreMapped(t *testing.T) {
 	body := frame(make([]byte, MaxFrame))
 	for _, c := range []struct {
@@ -29,8 +29,9 @@ func TestLargeFramesAreMapped(t *testing.T) {
 	}
 }
 
-// A connection that ends inside the first bytes of a large frame holds nothing.
-func TestMappedMemoryOfACutFrameIsGivenBack(t *testing.T) {
+// TestMappedMemoryOfACutFrameIsFreed: a connection that ends in the first bytes of a large
+// frame holds nothing.
+func TestMappedMemoryOfACutFrameIsFreed(t *testing.T) {
 	budget := &allowance{limit: MaxFrame}
 	f := FrameReader{R: bytes.NewReader(frame(make([]byte, MaxFrame))[:smallFrame+100]), Budget: budget}
 	if _, err := f.Next(); err == nil || f.mapped == nil {
@@ -41,16 +42,16 @@ func TestMappedMemoryOfACutFrameIsGivenBack(t *testing.T) {
 	}
 }
 
-// What was decoded lasts when the frame's memory is gone: reading it there
-// would end the process.
+// TestDecodedMessagesOutliveTheFrame: a decoded message remains valid when the frame's
+// memory is unmapped; otherwise reading it would end the process.
 func TestDecodedMessagesOutliveTheFrame(t *testing.T) {
 	prompt := strings.Repeat("prompt ", 100_000)
 	sent, err := AppendFrame(nil, &Generate{ID: 1, Prompt: &prompt, Stop: []string{"stop"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := "\x82\xa4type\xdb\x00\x0a\xae\x60" + strings.Repeat("x", 700_000) + "\xa2id\x01" // a type that is not known
-	f := FrameReader{R: bytes.NewReader(append(sent, frame([]byte(other))...)), Budget: &allowance{limit: MaxFrame}}
+	unknown := "\x82\xa4type\xdb\x00\x0a\xae\x60" + strings.Repeat("x", 700_000) + "\xa2id\x01"
+	f := FrameReader{R: bytes.NewReader(append(sent, frame([]byte(unknown))...)), Budget: &allowance{limit: MaxFrame}}
 	body, err := f.Next()
 	if err != nil || f.mapped == nil {
 		t.Fatalf("%v, mapped %t", err, f.mapped != nil)

@@ -292,7 +292,7 @@ type GraphPool struct {
 	Failed      uint64 `msgpack:"failed" json:"failed"`                       // captures that failed
 	Failure     string `msgpack:"failure,omitempty" json:"failure,omitempty"` // of the last failed capture
 	Refused     int    `msgpack:"refused" json:"refused"`                     // shapes that failed too often
-	Exact       uint64 `msgpack:"exact" json:"exact"`                         // steps that replayed a graph of their shape
+	Exact       uint64 `msgpack:"exact" json:"exact"`                         // steps with a graph of their shape
 	Padded      uint64 `msgpack:"padded" json:"padded"`                       // steps that replayed a larger graph
 	Eager       uint64 `msgpack:"eager" json:"eager"`                         // steps launched op by op
 	// CaptureRequests are the shapes that steps missed and that may yet be captured.

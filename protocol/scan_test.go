@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// nested is n lists inside each other, the innermost empty.
+// nested returns n nested lists, the innermost empty.
 func nested(n int) string { return strings.Repeat("\x91", n-1) + "\x90" }
 
-// refused holds what each rule keeps out. Without its rule the input passes, so
-// nothing else would have stopped it.
+// refused lists an input for each rule. Without the rule the input passes, so no other
+// rule refuses it.
 var refused = []struct {
 	name string
 	rule rule
@@ -45,9 +45,9 @@ func TestScanRules(t *testing.T) {
 	}
 }
 
-// A declared length is compared before anything is read for it. Without the
-// rule a list runs into the end of the body; a string would be cut out of
-// bytes that are not there.
+// TestScanDeclaredLengths: a declared length is checked before anything of that length is
+// read. Without the rule a list would run into the end of the body, and a string would be
+// taken from bytes that don't exist.
 func TestScanDeclaredLengths(t *testing.T) {
 	for _, value := range []string{
 		"\xdd\xff\xff\xff\xff", "\xdf\xff\xff\xff\xff", "\xdb\xff\xff\xff\xff", "\xc6\xff\xff\xff\xff",
@@ -81,13 +81,15 @@ func TestScanTruncated(t *testing.T) {
 
 func TestScanNamesTheByte(t *testing.T) {
 	err := Scan(pairs("x", "\xc1"))
-	if want := "protocol: bad structure: the byte c1, which msgpack never uses at byte 3"; err == nil || err.Error() != want {
+	const want = "protocol: bad structure: the byte c1, which msgpack never uses at byte 3"
+	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
 
-// Also behind numbers that are passed over at once.
-func TestScanNamesTheByteBehindNumbers(t *testing.T) {
+// TestScanNamesTheByteAfterNumbers: the position is right after numbers that the fast path
+// skipped.
+func TestScanNamesTheByteAfterNumbers(t *testing.T) {
 	for list, want := range map[string]string{
 		"\x93\x01\xcd\x01\x02\xc1": "the byte c1, which msgpack never uses at byte 8",
 		"\x92\x01\xcd\x01":         "the bytes end inside an item at byte 5",
@@ -100,7 +102,8 @@ func TestScanNamesTheByteBehindNumbers(t *testing.T) {
 	}
 }
 
-// What is read at once is what is read item by item, of every format and cut anywhere.
+// TestReadWholeIsReadItem: the fast path reads the same values as readItem, for every
+// format and for items cut at any byte.
 func TestReadWholeIsReadItem(t *testing.T) {
 	for _, item := range formatItems {
 		for n := range len(item) + 1 {
@@ -127,7 +130,7 @@ func TestScanPasses(t *testing.T) {
 	}
 }
 
-// formatItems are an item of each format that is allowed.
+// formatItems has one item of each valid format.
 var formatItems = []string{"\x00", "\xff", "\x80", "\x90", "\xa0", "\xc0", "\xc2", "\xc3",
 	"\xc4\x01\xff", "\xc5\x00\x01\xff", "\xc6\x00\x00\x00\x01\xff",
 	"\xca\x00\x00\x00\x00", "\xcb\x00\x00\x00\x00\x00\x00\x00\x00",
@@ -136,7 +139,7 @@ var formatItems = []string{"\x00", "\xff", "\x80", "\x90", "\xa0", "\xc0", "\xc2
 	"\xd9\x01a", "\xda\x00\x01a", "\xdb\x00\x00\x00\x01a",
 	"\xdc\x00\x01\x00", "\xdd\x00\x00\x00\x01\x00", "\xde\x00\x01\xa0\x00", "\xdf\x00\x00\x00\x01\xa0\x00"}
 
-// everyFormat is a list of them.
+// everyFormat returns a list of them.
 func everyFormat() string {
 	return "\xdc\x00" + string(rune(len(formatItems))) + strings.Join(formatItems, "")
 }

@@ -13,10 +13,12 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Token ids are on the wire what msgpack makes of a slice, of any length and size, and come back
-// from each encoding of a whole number.
+// TestTokenIDs: token ids have the same encoding as msgpack's for a slice, for all lengths
+// and values, and are decoded from each encoding of a whole number.
 func TestTokenIDs(t *testing.T) {
-	edges := []int32{0, 1, -1, 0x7f, 0x80, -32, -33, 0xff, 0x100, -0x80, -0x81, 0xffff, 0x10000, math.MaxInt32, math.MinInt32}
+	edges := []int32{
+		0, 1, -1, 0x7f, 0x80, -32, -33, 0xff, 0x100, -0x80, -0x81, 0xffff, 0x10000, math.MaxInt32, math.MinInt32,
+	}
 	for _, n := range []int{0, 1, 15, 16, 400, 0xffff, 0x10000} {
 		ids := make([]int32, n)
 		for i := range ids {
@@ -33,40 +35,46 @@ func TestTokenIDs(t *testing.T) {
 		}
 		got, err := msgpack.Marshal(map[string]TokenIDs{"tokens": ids})
 		if err != nil || !bytes.Equal(got, want.Bytes()) {
-			t.Fatalf("%d ids: %v, or they are not what a slice is", n, err)
+			t.Fatalf("%d ids: %v, or the bytes differ from those of a slice", n, err)
 		}
 		for _, body := range [][]byte{want.Bytes(), wide.Bytes()} {
 			var back struct {
 				Tokens TokenIDs `msgpack:"tokens"`
 			}
-			if err := msgpack.Unmarshal(body, &back); err != nil || back.Tokens == nil || !slices.Equal(back.Tokens, ids) {
-				t.Fatalf("%d ids do not come back: %v", n, err)
+			err := msgpack.Unmarshal(body, &back)
+			if err != nil || back.Tokens == nil || !slices.Equal(back.Tokens, ids) {
+				t.Fatalf("%d ids are decoded differently: %v", n, err)
 			}
-			// A reader of which the decoder sees no more than it asked for.
+			// From this reader the decoder gets only the bytes that it asks for.
 			back.Tokens = nil
-			if err := msgpack.NewDecoder(iotest.OneByteReader(bytes.NewReader(body))).Decode(&back); err != nil || !slices.Equal(back.Tokens, ids) {
-				t.Fatalf("%d ids do not come back byte by byte: %v", n, err)
+			err = msgpack.NewDecoder(iotest.OneByteReader(bytes.NewReader(body))).Decode(&back)
+			if err != nil || !slices.Equal(back.Tokens, ids) {
+				t.Fatalf("%d ids are decoded differently byte by byte: %v", n, err)
 			}
 		}
 	}
 }
 
-// A list that is not there is nil, and one longer than any message may have is refused before
-// anything is taken for it.
-func TestTokenIDsOfNothingAndTooMany(t *testing.T) {
+// TestTokenIDsOfNilAndTooMany: nil gives nil, and a list longer than the bound is refused
+// before memory is allocated for it.
+func TestTokenIDsOfNilAndTooMany(t *testing.T) {
 	ids := TokenIDs{1}
 	if err := msgpack.Unmarshal([]byte{0xc0}, &ids); err != nil || ids != nil {
-		t.Errorf("nil is %v, %v", ids, err)
+		t.Errorf("nil gives %v, %v", ids, err)
 	}
 	if err := msgpack.Unmarshal([]byte{0xdd, 0xff, 0xff, 0xff, 0xff}, &ids); err == nil {
-		t.Error("a list of 2³²-1 ids was taken")
+		t.Error("a list of 2³²-1 ids was accepted")
 	}
 }
 
-// What cannot be read at once ends as it does id by id.
-func TestTokenIDsThatAreNone(t *testing.T) {
-	for _, list := range []string{"\x93\x01\xce\x80\x00\x00\x00\x02", "\x93\x01\xcf\x00\x00\x00\x01\x00\x00\x00\x00\x02", "\x92\x01\xcb\x40\x00\x00\x00\x00\x00\x00\x00",
-		"\x92\x01\xc0", "\x92\x01\xd1\x80\x00", "\x92\x01\xcd\x01", "\x92\x01", "\x92\x01\xa1a"} {
+// TestInvalidTokenIDs: the fast path and decoding id by id give the same result for lists
+// with other elements.
+func TestInvalidTokenIDs(t *testing.T) {
+	for _, list := range []string{
+		"\x93\x01\xce\x80\x00\x00\x00\x02", "\x93\x01\xcf\x00\x00\x00\x01\x00\x00\x00\x00\x02",
+		"\x92\x01\xcb\x40\x00\x00\x00\x00\x00\x00\x00",
+		"\x92\x01\xc0", "\x92\x01\xd1\x80\x00", "\x92\x01\xcd\x01", "\x92\x01", "\x92\x01\xa1a",
+	} {
 		var some, one TokenIDs
 		err := msgpack.Unmarshal([]byte(list), &some)
 		want := msgpack.NewDecoder(iotest.OneByteReader(strings.NewReader(list))).Decode(&one)
@@ -76,7 +84,7 @@ func TestTokenIDsThatAreNone(t *testing.T) {
 	}
 }
 
-// Of a body that declares more ids than it has bytes, nothing reaches a decoder.
+// TestTokenIDsBeyondTheBody: Scan refuses a body that declares more ids than it has bytes.
 func TestTokenIDsBeyondTheBody(t *testing.T) {
 	body := pairs("type", text("generate"), "id", "\x01", "tokens", "\xdd\xff\xff\xff\xff")
 	for _, decode := range []func([]byte) (any, error){DecodeRequest, DecodeReply} {
@@ -86,7 +94,7 @@ func TestTokenIDsBeyondTheBody(t *testing.T) {
 	}
 }
 
-// A request of a long prompt, as it is sent and as it is read.
+// BenchmarkGenerate measures encoding and decoding a request with a long prompt.
 func BenchmarkGenerate(b *testing.B) {
 	for _, n := range []int{10, 400} {
 		g := &Generate{ID: 1, MaxTokens: new(17), IgnoreEOS: true}

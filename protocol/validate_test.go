@@ -11,11 +11,11 @@ import (
 var testLimits = Limits{Context: 512, MaxBatch: 8, Vocab: 4096, PromptBytes: 1000, Frame: MaxFrame,
 	Requests: MaxRequests, Connections: MaxConnections, Queue: MaxQueue}
 
-// change is one field of an otherwise good request.
+// change sets one field of an otherwise valid request.
 type change struct {
 	name string
 	set  func(*Generate)
-	code string // empty where the request stays good
+	code string // empty: the request stays valid
 	want string // in the message
 }
 
@@ -30,7 +30,7 @@ func prompt(n int) func(*Generate) {
 	return func(g *Generate) { g.Prompt = ptr(strings.Repeat("a", n)) }
 }
 
-// stops is n stop strings of size bytes.
+// stops returns n stop strings of size bytes.
 func stops(n, size int) func(*Generate) {
 	return func(g *Generate) {
 		for range n {
@@ -99,16 +99,22 @@ var changes = []change{
 	{"a token outside the vocabulary", tokens(4096), CodeBadRequest, "tokens[0] is 4096"},
 	{"no prompt", func(g *Generate) { g.Prompt = nil }, CodeBadRequest, "none of prompt, tokens and messages"},
 	{"prompt and tokens", func(g *Generate) { g.Tokens = []int32{1} }, CodeBadRequest, "more than one of prompt"},
-	{"prompt and messages", func(g *Generate) { g.Messages = []Message{{"user", "a"}} }, CodeBadRequest, "more than one of prompt"},
+	{"prompt and messages", func(g *Generate) { g.Messages = []Message{{"user", "a"}} },
+		CodeBadRequest, "more than one of prompt"},
 	{"a conversation", messages(Message{"user", ""}, Message{"assistant", "b"}), "", ""},
 	{"no messages", messages([]Message{}...), CodeBadRequest, "the number of messages is 0: it must be 1 to 4096"},
 	{"4096 messages", messages(slices.Repeat([]Message{{"user", ""}}, 4096)...), "", ""},
-	{"4097 messages", messages(slices.Repeat([]Message{{"user", ""}}, 4097)...), CodeBadRequest, "the number of messages is 4097"},
-	{"no role", messages(Message{"user", ""}, Message{"", "a"}), CodeBadRequest, "messages[1].role has 0 bytes: it must have 1 to 64"},
+	{"4097 messages", messages(slices.Repeat([]Message{{"user", ""}}, 4097)...),
+		CodeBadRequest, "the number of messages is 4097"},
+	{"no role", messages(Message{"user", ""}, Message{"", "a"}),
+		CodeBadRequest, "messages[1].role has 0 bytes: it must have 1 to 64"},
 	{"a role at its bound", messages(Message{strings.Repeat("r", 64), ""}), "", ""},
 	{"a long role", messages(Message{strings.Repeat("r", 65), ""}), CodeBadRequest, "messages[0].role has 65 bytes"},
-	{"content at its bound", messages(Message{"u", strings.Repeat("a", 400)}, Message{"a", strings.Repeat("b", 600)}), "", ""},
-	{"content too long", messages(Message{"u", strings.Repeat("a", 400)}, Message{"a", strings.Repeat("b", 601)}), CodePromptTooLong, "messages has 1001 bytes"},
+	{"content at its bound",
+		messages(Message{"u", strings.Repeat("a", 400)}, Message{"a", strings.Repeat("b", 600)}), "", ""},
+	{"content too long",
+		messages(Message{"u", strings.Repeat("a", 400)}, Message{"a", strings.Repeat("b", 601)}),
+		CodePromptTooLong, "messages has 1001 bytes"},
 }
 
 func TestValidate(t *testing.T) {
@@ -126,7 +132,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// The default of max_tokens is cut by a short context, not refused by it.
+// TestDefaultsFitAnyContext: a short context reduces the default of max_tokens.
 func TestDefaultsFitAnyContext(t *testing.T) {
 	limits := testLimits
 	limits.Context = DefaultMaxTokens / 2
@@ -139,7 +145,8 @@ func TestValidateTokenize(t *testing.T) {
 	if e := (&Tokenize{Text: strings.Repeat("a", 1000)}).Validate(testLimits); e != nil {
 		t.Error(e)
 	}
-	if e := (&Tokenize{Text: strings.Repeat("a", 1001)}).Validate(testLimits); e == nil || e.Code != CodePromptTooLong || e.ID != nil {
+	e := (&Tokenize{Text: strings.Repeat("a", 1001)}).Validate(testLimits)
+	if e == nil || e.Code != CodePromptTooLong || e.ID != nil {
 		t.Errorf("%+v, want %s without an id", e, CodePromptTooLong)
 	}
 }
@@ -149,8 +156,10 @@ func TestParams(t *testing.T) {
 	if got := (&Generate{}).Params(); !reflect.DeepEqual(got, defaults) {
 		t.Errorf("defaults: %+v, want %+v", got, defaults)
 	}
-	g := Generate{MaxTokens: ptr(1), Temperature: ptr(0.0), TopK: ptr(2), TopP: ptr(0.5), MinP: ptr(0.25), RepeatPenalty: ptr(1.5),
-		Seed: ptr(uint64(0)), Stop: []string{"x"}, Logprobs: ptr(0), Echo: true, IgnoreEOS: true}
+	g := Generate{
+		MaxTokens: ptr(1), Temperature: ptr(0.0), TopK: ptr(2), TopP: ptr(0.5), MinP: ptr(0.25),
+		RepeatPenalty: ptr(1.5), Seed: ptr(uint64(0)), Stop: []string{"x"}, Logprobs: ptr(0), Echo: true, IgnoreEOS: true,
+	}
 	want := Params{MaxTokens: 1, TopK: 2, TopP: 0.5, MinP: 0.25, RepeatPenalty: 1.5, HasSeed: true, Stop: []string{"x"},
 		HasLogprobs: true, Echo: true, IgnoreEOS: true}
 	if got := g.Params(); !reflect.DeepEqual(got, want) {

@@ -6,11 +6,10 @@ import (
 	"testing"
 )
 
-// required lists the fields that must come in version 1, map by map. A release
-// keeps the lines of the releases before it as they are: a field that is taken
-// from one breaks the peers that read it, a field that is put into one breaks
-// the peers that do not send it. What is added is marked omitempty, and is no
-// field of these lines; a map that is added gets a line of its own.
+// required lists the required fields of version 1, map by map. Later releases keep these
+// lines: removing a field breaks peers that read it, and adding one breaks peers that do
+// not send it. Added fields are marked omitempty and don't appear here; an added map gets
+// a line of its own.
 var required = map[string]string{
 	"client": `
 cancel: type id
@@ -45,7 +44,7 @@ welcome.limits: context max_batch vocab prompt_bytes frame requests connections 
 welcome: type version model limits
 `}
 
-// A message of an older peer of the same version still decodes.
+// TestRequiredFieldsStayTheSame: messages of older peers of the same version still decode.
 func TestRequiredFieldsStayTheSame(t *testing.T) {
 	for from, forms := range map[string]map[string]form{"client": requests, "generator": replies} {
 		var lines []string
@@ -54,12 +53,12 @@ func TestRequiredFieldsStayTheSame(t *testing.T) {
 		}
 		slices.Sort(lines)
 		if got := "\n" + strings.Join(lines, "\n") + "\n"; got != required[from] {
-			t.Errorf("the fields that must come from a %s have changed, at %q", from, firstDifference(got, required[from]))
+			t.Errorf("the required fields from a %s have changed, at %q", from, firstDifference(got, required[from]))
 		}
 	}
 }
 
-// requiredOf is the lines of one map and of those inside it.
+// requiredOf returns the lines of a map and of the maps in it.
 func requiredOf(path string, s *schema) []string {
 	for s.elem != nil {
 		s = s.elem
@@ -77,7 +76,7 @@ func requiredOf(path string, s *schema) []string {
 	return append(lines, line)
 }
 
-// What must come is missed where it does not, and what may be missing is not.
+// TestFieldsLeftOut: required fields can't be left out, and all others can.
 func TestFieldsLeftOut(t *testing.T) {
 	for _, g := range goldens {
 		if g.msg == nil {
@@ -96,7 +95,7 @@ func TestFieldsLeftOut(t *testing.T) {
 	}
 }
 
-// mustCome looks a field up in required.
+// mustCome reports whether required contains a field.
 func mustCome(g golden, field string) bool {
 	name, _, _ := strings.Cut(g.name, "-")
 	for line := range strings.Lines(required[g.from]) {
