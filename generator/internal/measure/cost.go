@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package measure
 
 import (
 	"reel/kernels"
@@ -10,7 +8,7 @@ import (
 // cost is what one launch has to do at least: the bytes that it must read and
 // write once, and its floating-point operations, two for a multiply-add.
 // Activations of a few rows are small beside weights, and stay in a cache.
-func cost(op device.Op, p opsPass) (bytes, flops int64) {
+func cost(op device.Op, p pass) (bytes, flops int64) {
 	switch o := op.(type) {
 	case kernels.Embed:
 		return 2 * 4 * int64(o.T) * int64(o.Table.Cols), 0
@@ -33,7 +31,7 @@ func cost(op device.Op, p opsPass) (bytes, flops int64) {
 }
 
 // rowsOf is how many of T rows are there: of a list those that are sampled.
-func rowsOf(T int, list device.Buffer, p opsPass) int {
+func rowsOf(T int, list device.Buffer, p pass) int {
 	if list.Bytes() > 0 {
 		return p.sequences()
 	}
@@ -51,7 +49,7 @@ func products(T int, weights ...kernels.Weight) (bytes, flops int64) {
 
 // attention reads the keys and values of each sequence once, and has each row
 // attend to what lies before it.
-func attention(o kernels.Attend, p opsPass) (bytes, flops int64) {
+func attention(o kernels.Attend, p pass) (bytes, flops int64) {
 	pairs := int64(o.T) * int64(o.T+1) / 2
 	if p.phase == "decode" {
 		pairs = int64(o.T) * int64(p.context)

@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package measure
 
 import (
 	"errors"
@@ -13,12 +11,12 @@ import (
 	"reel/kernels/device"
 )
 
-// opsRing is how many step descriptors the rig's ring has: every launch of
+// ringSlots is how many step descriptors the rig's ring has: every launch of
 // stage takes the next, so all hold the same step.
-const opsRing = 2
+const ringSlots = 2
 
-// opsRig runs passes' ops by kind, on memory of their own.
-type opsRig struct {
+// rig runs passes' ops by kind, on memory of their own.
+type rig struct {
 	dev    device.Device
 	stream device.Stream
 	model  *model.Model
@@ -38,7 +36,7 @@ func (r *recorder) Launch(op device.Op) error {
 }
 
 // measure prepares a pass and measures its ops by kind, and all of it.
-func (r *opsRig) measure(p opsPass) ([]opRow, error) {
+func (r *rig) measure(p pass) ([]Row, error) {
 	if err := r.prepare(p); err != nil {
 		return nil, err
 	}
@@ -51,7 +49,7 @@ func (r *opsRig) measure(p opsPass) ([]opRow, error) {
 	}
 	names, by := kinds(ops)
 	by["pass"] = ops
-	var rows []opRow
+	var rows []Row
 	for _, name := range append(names, "pass") {
 		row, err := r.kind(name, by[name], p)
 		if err != nil {
@@ -63,7 +61,7 @@ func (r *opsRig) measure(p opsPass) ([]opRow, error) {
 }
 
 // ops are those that a pass launches.
-func (r *opsRig) ops(p opsPass) ([]device.Op, error) {
+func (r *rig) ops(p pass) ([]device.Op, error) {
 	var pass recorder
 	shape := r.shape(p.rows)
 	if p.phase == "prefill" {
@@ -76,13 +74,13 @@ func (r *opsRig) ops(p opsPass) ([]device.Op, error) {
 
 // shape is that of an engine's step of so many rows: as many samples as there
 // may be, whether or not they are drawn.
-func (r *opsRig) shape(rows int) model.Shape {
+func (r *rig) shape(rows int) model.Shape {
 	return model.Shape{Rows: rows, Samples: min(rows, r.memory.MaxBatch)}
 }
 
 // kind measures ops of one kind. A pass counts as one launch.
-func (r *opsRig) kind(name string, ops []device.Op, p opsPass) (row opRow, err error) {
-	row = opRow{Kernel: name, Phase: p.phase, Rows: p.rows, Context: p.context, Launches: len(ops)}
+func (r *rig) kind(name string, ops []device.Op, p pass) (row Row, err error) {
+	row = Row{Kernel: name, Phase: p.phase, Rows: p.rows, Context: p.context, Launches: len(ops)}
 	for _, op := range ops {
 		bytes, flops := cost(op, p)
 		row.Bytes += bytes
@@ -106,26 +104,26 @@ func (r *opsRig) kind(name string, ops []device.Op, p opsPass) (row opRow, err e
 // What one replay should take, so that waiting for it is a small part, and how
 // many of them are measured.
 const (
-	opsReplay  = 4 * time.Millisecond
-	opsNodes   = 512 // launches of one graph at most
-	opsSamples = 9
+	replayTime = 4 * time.Millisecond
+	maxNodes   = 512 // launches of one graph at most
+	samples    = 9
 )
 
 // times are of one launch, in microseconds: ops are launched over and over in
 // one graph, which is replayed once for each.
-func (r *opsRig) times(ops []device.Op) ([]float64, error) {
+func (r *rig) times(ops []device.Op) ([]float64, error) {
 	begun := time.Now()
 	if err := r.run(ops); err != nil {
 		return nil, err
 	}
-	again := min(int(opsReplay/max(1, time.Since(begun)))+1, max(1, opsNodes/len(ops)))
+	again := min(int(replayTime/max(1, time.Since(begun)))+1, max(1, maxNodes/len(ops)))
 	repeated := slices.Repeat(ops, again)
 	x, done, err := r.captured(repeated)
 	if err != nil {
 		return nil, err
 	}
 	var times []float64
-	for i := range opsSamples + 2 {
+	for i := range samples + 2 {
 		begun := time.Now()
 		if err := r.replay(x, repeated); err != nil {
 			return nil, errors.Join(err, done())
@@ -138,7 +136,7 @@ func (r *opsRig) times(ops []device.Op) ([]float64, error) {
 }
 
 // captured is a graph of ops; done destroys it.
-func (r *opsRig) captured(ops []device.Op) (x device.Exec, done func() error, err error) {
+func (r *rig) captured(ops []device.Op) (x device.Exec, done func() error, err error) {
 	runtime.LockOSThread() // a capture ends on the thread where it began
 	defer runtime.UnlockOSThread()
 	if err := r.stream.BeginCapture(); err != nil {
@@ -162,7 +160,7 @@ func (r *opsRig) captured(ops []device.Op) (x device.Exec, done func() error, er
 }
 
 // replay replays a graph of ops and waits.
-func (r *opsRig) replay(x device.Exec, ops []device.Op) error {
+func (r *rig) replay(x device.Exec, ops []device.Op) error {
 	r.staged += stages(ops)
 	if err := r.stream.Replay(x); err != nil {
 		return err
@@ -171,7 +169,7 @@ func (r *opsRig) replay(x device.Exec, ops []device.Op) error {
 }
 
 // run launches ops one by one and waits.
-func (r *opsRig) run(ops []device.Op) error {
+func (r *rig) run(ops []device.Op) error {
 	r.staged += stages(ops)
 	for _, op := range ops {
 		if err := r.stream.Launch(op); err != nil {
@@ -183,7 +181,7 @@ func (r *opsRig) run(ops []device.Op) error {
 
 // prepare has the device know the sequences of a pass, and puts its step into
 // every place of the ring.
-func (r *opsRig) prepare(p opsPass) error {
+func (r *rig) prepare(p pass) error {
 	step := p.step()
 	for _, pages := range p.pages(r.memory) {
 		if err := r.write(kernels.Step{Pages: pages}); err != nil {
@@ -194,8 +192,8 @@ func (r *opsRig) prepare(p opsPass) error {
 }
 
 // write stages a step, and leaves it in every place of the ring.
-func (r *opsRig) write(step kernels.Step) error {
-	for i := range uint64(opsRing) {
+func (r *rig) write(step kernels.Step) error {
+	for i := range uint64(ringSlots) {
 		step.Number = r.staged + i
 		if err := r.memory.Write(&step); err != nil {
 			return err
@@ -210,7 +208,7 @@ func (r *opsRig) write(step kernels.Step) error {
 
 // step is the descriptor of a pass: the last tokens of as many sequences, or a
 // whole prompt.
-func (p opsPass) step() (s kernels.Step) {
+func (p pass) step() (s kernels.Step) {
 	for i := range int32(p.rows) {
 		row := kernels.Row{Position: i, Token: i}
 		if p.phase == "decode" {
@@ -230,7 +228,7 @@ func (p opsPass) step() (s kernels.Step) {
 
 // pages are the entries of the sequences' block tables, as many at once as a
 // step can hold. Page 0 is nobody's.
-func (p opsPass) pages(l *model.StepMemory) [][]kernels.PageEntry {
+func (p pass) pages(l *model.StepMemory) [][]kernels.PageEntry {
 	each := (p.context + l.PageTokens - 1) / l.PageTokens
 	var all []kernels.PageEntry
 	for slot := range p.sequences() {
@@ -246,7 +244,7 @@ var readBytes = map[string]int64{"host": 256 << 20, "cuda": 4 << 30}
 
 // readRate is how fast the device reads memory, in 10⁹ bytes a second: the best
 // of several tries.
-func (r *opsRig) readRate() (gbs float64, err error) {
+func (r *rig) readRate() (gbs float64, err error) {
 	data, err := r.dev.Alloc(readBytes[r.dev.Name()])
 	if err != nil {
 		return 0, err
@@ -269,6 +267,6 @@ func (r *opsRig) readRate() (gbs float64, err error) {
 }
 
 // close gives back what the rig took.
-func (r *opsRig) close() error {
+func (r *rig) close() error {
 	return device.GiveBack(r.stream.Destroy, func() error { return r.memory.Free(r.dev) })
 }

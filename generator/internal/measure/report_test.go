@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package measure
 
 import (
 	"bytes"
@@ -29,14 +27,14 @@ func loaded(t *testing.T) *assembly.Prepared {
 }
 
 func TestOpsMeasuresEveryKind(t *testing.T) {
-	report, err := measureOps(config.Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, opsOptions{decode: "1,3,9", prefill: "20,200", context: 40})
+	report, err := Run(config.Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, Passes{Decode: "1,3,9", Prefill: "20,200", Context: 40}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var names []string
 	for _, row := range report.Rows {
 		names = append(names, row.Kernel)
-		if !(row.US > 0) || len(row.TimesUS) != opsSamples || slices.Min(row.TimesUS) > row.US {
+		if !(row.US > 0) || len(row.TimesUS) != samples || slices.Min(row.TimesUS) > row.US {
 			t.Errorf("times of %+v", row)
 		}
 	}
@@ -58,11 +56,11 @@ func TestOpsMeasuresEveryKind(t *testing.T) {
 // A pass costs what its ops cost, and the weights' bytes are the model's.
 func TestOpsCosts(t *testing.T) {
 	l := loaded(t)
-	r, err := newOpsRig(l, []opsPass{{"decode", 2, 40}, {"prefill", 10, 10}})
+	r, err := newRig(l, []pass{{"decode", 2, 40}, {"prefill", 10, 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := r.measure(opsPass{"decode", 2, 40})
+	rows, err := r.measure(pass{"decode", 2, 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +91,8 @@ func TestOpsCosts(t *testing.T) {
 // that what is measured is what a generator does.
 func TestOpsPassesAreReal(t *testing.T) {
 	l := loaded(t)
-	h, p := l.Hardware.Device.(*device.Host), opsPass{"decode", 3, 40}
-	r, err := newOpsRig(l, []opsPass{p})
+	h, p := l.Hardware.Device.(*device.Host), pass{"decode", 3, 40}
+	r, err := newRig(l, []pass{p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +123,8 @@ func TestOpsPassesAreReal(t *testing.T) {
 // A prompt's ops are measured as prompts have them, and so are those of decode.
 func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 	l := loaded(t)
-	passes := []opsPass{{"decode", 2, 40}, {"prefill", 10, 10}}
-	r, err := newOpsRig(l, passes)
+	passes := []pass{{"decode", 2, 40}, {"prefill", 10, 10}}
+	r, err := newRig(l, passes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +145,7 @@ func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 }
 
 // counterOf is the device's counter of steps.
-func counterOf(t *testing.T, r *opsRig) device.Buffer {
+func counterOf(t *testing.T, r *rig) device.Buffer {
 	t.Helper()
 	var pass recorder
 	if err := r.model.Forward(&pass, r.memory, r.shape(1)); err != nil {
@@ -157,22 +155,22 @@ func counterOf(t *testing.T, r *opsRig) device.Buffer {
 }
 
 func TestOpsPrints(t *testing.T) {
-	report := opsReport{Model: "m", ReadGBs: 10, Rows: []opRow{{Kernel: "head", Phase: "decode", Rows: 1, Context: 9, Launches: 1, US: 2, Bytes: 8000, Flops: 16e6}}}
+	report := Report{Model: "m", ReadGBs: 10, Rows: []Row{{Kernel: "head", Phase: "decode", Rows: 1, Context: 9, Launches: 1, US: 2, Bytes: 8000, Flops: 16e6}}}
 	var text, object bytes.Buffer
-	if err := errors.Join(report.write(&text, false), report.write(&object, true)); err != nil {
+	if err := errors.Join(report.Write(&text, false), report.Write(&object, true)); err != nil {
 		t.Fatal(err)
 	}
 	if got := text.String(); !strings.Contains(got, "2.00 us      4.0 GB/s     8.00 TFLOP/s") {
 		t.Errorf("got %s", got)
 	}
-	var again opsReport
+	var again Report
 	if err := json.Unmarshal(object.Bytes(), &again); err != nil || again.Rows[0].US != 2 || again.Model != "m" {
 		t.Errorf("%s: %v", object.String(), err)
 	}
 }
 
 func TestOpsRefuses(t *testing.T) {
-	for _, o := range []opsOptions{{decode: "x", context: 1}, {decode: "1", prefill: "0", context: 1}, {decode: "1", context: 0}, {decode: "9", prefill: "999", context: 1}} {
+	for _, o := range []Passes{{Decode: "x", Context: 1}, {Decode: "1", Prefill: "0", Context: 1}, {Decode: "1", Context: 0}, {Decode: "9", Prefill: "999", Context: 1}} {
 		if _, err := o.passes(64, 4, 128); !errors.Is(err, config.ErrConfig) {
 			t.Errorf("%+v: %v", o, err)
 		}
