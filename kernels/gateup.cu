@@ -52,9 +52,9 @@ struct GateUp {
 	struct Quad {
 		__device__ __forceinline__ void look_up(const Args &, const UnitRows &, int, const TokenInfo &) {}
 		// What goes on to the next product need not go to memory as it is.
-		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &, const float4 (&y)[2], bool onward, bool there) const {
+		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &, const float4 (&y)[2], bool handsOver, bool exists) const {
 			const float4 v = {gated(y[0].x, y[1].x), gated(y[0].y, y[1].y), gated(y[0].z, y[1].z), gated(y[0].w, y[1].w)};
-			if (!onward && there) *reinterpret_cast<float4 *>(o.out + (size_t)t * o.inner + rows.row) = v;
+			if (!handsOver && exists) *reinterpret_cast<float4 *>(o.out + (size_t)t * o.inner + rows.row) = v;
 			return v;
 		}
 	};

@@ -49,9 +49,9 @@ struct Projection {
 
 		static __device__ __forceinline__ float4 *x(const Args &o, const UnitRows &rows, int t) { return reinterpret_cast<float4 *>(o.x + (size_t)t * o.rows + rows.row); }
 		__device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int t, const TokenInfo &) { old = *x(o, rows, t); }
-		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &, const float4 (&y)[1], bool, bool there) const {
+		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &, const float4 (&y)[1], bool, bool exists) const {
 			const float4 v = add(old, y[0]);
-			if (there) *x(o, rows, t) = v;
+			if (exists) *x(o, rows, t) = v;
 			return v;
 		}
 	};

@@ -164,11 +164,11 @@ struct QKV {
 		}
 		static __device__ __forceinline__ float first(float x, float y, float cosine, float sine) { return __fsub_rn(__fmul_rn(x, cosine), __fmul_rn(y, sine)); }
 		static __device__ __forceinline__ float second(float x, float y, float cosine, float sine) { return __fadd_rn(__fmul_rn(y, cosine), __fmul_rn(x, sine)); }
-		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &token, const float4 (&y)[2], bool, bool there) const {
+		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &token, const float4 (&y)[2], bool, bool exists) const {
 			const float4 &x = y[0], &z = y[1];
 			const float4 a = {first(x.x, z.x, rope[0].x, rope[0].y), first(x.y, z.y, rope[0].z, rope[0].w), first(x.z, z.z, rope[1].x, rope[1].y), first(x.w, z.w, rope[1].z, rope[1].w)};
 			const float4 b = {second(x.x, z.x, rope[0].x, rope[0].y), second(x.y, z.y, rope[0].z, rope[0].w), second(x.z, z.z, rope[1].x, rope[1].y), second(x.w, z.w, rope[1].z, rope[1].w)};
-			if (!there) return a;
+			if (!exists) return a;
 			if (rows.query) {
 				float *const out = o.out + (int64_t)t * o.heads * o.dim + rows.at;
 				*reinterpret_cast<float4 *>(out) = a;

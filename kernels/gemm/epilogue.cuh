@@ -1,21 +1,21 @@
-// The results of a unit of a prompt's product (prompt.cuh): where they are in shared memory,
-// and how they go to the op, and rounded to the next product.
+// The epilogue of a stream-K product: results of an output tile go through shared memory to the op,
+// which stores them and may round them as input of the next product.
 #pragma once
 #include "gemm/operands.cuh"
 #include "gemm/rounded.cuh"
 #include "ptx/warp.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// THREADS threads hand over 128 outputs of some tokens.
+// Epilogue passes 128 outputs of some tokens to the op, with THREADS threads.
 template <class Op, class D, int THREADS> struct Epilogue {
-	static constexpr int TILES = 8, UNITS = TILES / Op::R; // of 16 outputs, and of the op's units
-	static constexpr int PITCH = TILES * 16 + 4;           // floats of a token
-	static constexpr int EACH = THREADS / (4 * UNITS);     // tokens that all threads have at a time, four rows each
-	// How many such a thread has together. More of them wait for memory together, but a
-	// kernel runs this once or twice, so that reading its instructions takes longer (NOTES.md).
+	static constexpr int TILES = 8, UNITS = TILES / Op::R; // row tiles of 16 outputs, and units of the op, per output tile
+	static constexpr int PITCH = TILES * 16 + 4;           // floats per token
+	static constexpr int EACH = THREADS / (4 * UNITS);     // tokens that all threads process at once, four rows per thread
+	// Tokens per thread and iteration. More would overlap more loads, but the unrolled code runs
+	// only once or twice per kernel and is fetched from L2 (notes/stream_k.md, version 18).
 	static constexpr int BATCH = 2;
-	using Quad = typename Op::Quad; // what is looked up for four rows of a token
-	// What is looked up before it is needed, of the next tokens of a thread.
+	using Quad = typename Op::Quad; // values loaded for four rows of a token
+	// Values loaded ahead of use, for a thread's next tokens.
 	struct Lookahead {
 		Quad quad[Op::QUADS_AHEAD + 1][BATCH];
 	};
@@ -24,19 +24,20 @@ template <class Op, class D, int THREADS> struct Epilogue {
 	const Handover &handover;
 	const uint32_t staging, scales;        // shared: float [token][PITCH], and [token of the tile]
 	const typename Op::TokenInfo *tokenInfo; // [token of the tile]
-	const int outputTile, tokenTile, first, n;   // the block's unit, the tile's first token, and of the tile, the first of n tokens to hand over
+	const int outputTile, tokenTile, first, n;   // first: the first of n tokens to finish, counted in the token tile
 	const int thread;
 
-	// Where a row is of the block's unit `which`. The units' first row tiles come before their
-	// second ones, so that neither a warp's stores nor its loads meet in a bank.
+	// staged_address returns the address of a row of the tile's unit `which`. The first row tiles
+	// of all units come before the second ones, so that neither stores nor loads of a warp conflict
+	// in a bank.
 	__device__ __forceinline__ uint32_t staged_address(int which, int r, int token, int row) const { return staging + (token * PITCH + (r * UNITS + which) * 16 + row) * 4; }
 
-	// Where a lane keeps its sums of the first eight tokens.
+	// stagedSums returns the address of a lane's sums of the first eight tokens.
 	__device__ __forceinline__ uint32_t stagedSums() const {
 		const int lane = thread % 32, warp = thread >> 5;
 		return opaque(staged_address(warp / Op::R, warp % Op::R, (lane & 3) * 2, lane / 4));
 	}
-	// Keeps a lane's sums of the i-th eight tokens: of two rows and two tokens.
+	// stage stores a lane's sums of the i-th eight tokens: two rows of two tokens.
 	static __device__ __forceinline__ void stage(uint32_t stagedSums, int i, const float4 &v) {
 		const uint32_t to = stagedSums + i * TOKEN_GROUP * PITCH * 4;
 		store_shared(to, v.x);
@@ -50,14 +51,15 @@ template <class Op, class D, int THREADS> struct Epilogue {
 		for (int i = 0; i < N / 4; i++) stage(to, i, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
-	// A thread's four rows: of which of the op's units of the block, and from which row on.
+	// A thread's four rows: the unit within the output tile, and the first row.
 	__device__ __forceinline__ int which() const { return thread / 4 % UNITS; }
 	__device__ __forceinline__ int row() const { return thread % 4 * 4; }
-	__device__ __forceinline__ int mine() const { return thread / (4 * UNITS); } // which of EACH tokens
+	__device__ __forceinline__ int mine() const { return thread / (4 * UNITS); } // index among EACH tokens
 	__device__ __forceinline__ bool valid() const { return outputTile * UNITS + which() < op.units(); }
 	__device__ __forceinline__ int valid_unit() const { return outputTile * UNITS + (valid() ? which() : 0); }
 
-	// Looks up what a batch's tokens need, from the i-th token on, or of the last one where they are no more.
+	// look_up loads the values for a batch of tokens from token i on. Past the end it loads those
+	// of the last token.
 	__device__ __forceinline__ void look_up(const typename Op::UnitRows &rows, int i, Quad (&quad)[BATCH]) const {
 #pragma unroll
 		for (int b = 0; b < BATCH; b++) {
@@ -72,8 +74,8 @@ template <class Op, class D, int THREADS> struct Epilogue {
 		for (int i = 0; i < Op::QUADS_AHEAD; i++) look_up(rows, i * BATCH * EACH, lookahead.quad[i]);
 	}
 
-	// Hands the op the results of the n tokens; those in shared memory begin with the first of
-	// them. The thread has looked lookahead for itself.
+	// finish passes the results of n tokens to the op. Staging begins with the first of them. Each
+	// thread has called look_ahead.
 	__device__ __forceinline__ void finish(Lookahead &lookahead) const {
 		if (!Op::HANDS_OVER || !handover.rows)
 			finish_quads<false, false>(lookahead);
@@ -83,9 +85,9 @@ template <class Op, class D, int THREADS> struct Epilogue {
 			finish_quads<Op::HANDS_OVER, false>(lookahead);
 	}
 
-	// Four rows a thread of BATCH tokens at a time. No thread branches off, so that the steps of
-	// several tokens fill each other's gaps; for a token that is not there it does something,
-	// and stores nothing.
+	// finish_quads passes four rows per thread and BATCH tokens at a time. Threads do not branch,
+	// so that the steps of several tokens overlap; for a missing token they compute and store
+	// nothing.
 	template <bool HANDS_OVER, bool NORM> __device__ __forceinline__ void finish_quads(Lookahead &lookahead) const {
 		const int k = valid_unit() * 16 + row(), mine = this->mine();
 		const typename Op::UnitRows rows(op.o, valid_unit(), row());
@@ -125,7 +127,8 @@ template <class Op, class D, int THREADS> struct Epilogue {
 		}
 	}
 
-	// Leaves a token's squares over 128 columns, from k on, which the threads of a warp have.
+	// store_squares stores the sum of a token's squares over 128 columns from k on, which one warp
+	// holds.
 	__device__ __forceinline__ void store_squares(int token, int k, const float4 &v, bool there) const {
 		float square = add_squares(0, v);
 #pragma unroll
@@ -133,14 +136,16 @@ template <class Op, class D, int THREADS> struct Epilogue {
 		if (there && threadIdx.x % 32 == 0) handover.squares[(size_t)(k / 128) * handover.tokens + token] = square;
 	}
 
-	// Leaves four of a token's results for the next product, at a thread's place of them. A thread
-	// has words of two chunks (store_rounded); it takes its neighbour's of one of them.
+	// store_rounded_quad stores four results of a token as input of the next product. A thread has
+	// one word in each of two chunks (store_rounded); it exchanges one with its neighbour and
+	// stores two words of one chunk.
 	static __device__ __forceinline__ void store_rounded_quad(char *to, bool odd, const float4 &v, bool there) {
 		const uint2 mine = ::pack4<D>(v);
 		const uint32_t other = __shfl_xor_sync(~0u, odd ? mine.x : mine.y, 1);
 		if (there) *reinterpret_cast<uint2 *>(to) = odd ? uint2{other, mine.y} : uint2{mine.x, other};
 	}
-	// Where a thread's two words of columns k to k+3 of a token go, and its neighbour's.
+	// rounded_address returns the address of the two words that a thread stores of columns k to k+3
+	// and its neighbour's.
 	__device__ __forceinline__ char *rounded_address(int token, int k) const {
 		const int block = k / (K_BLOCK), chunk = k / MMA_K % BLOCK_STEPS * 2 + k / 4 % 2, row = token % TOKEN_GROUP;
 		return handover.rows + ((size_t)block * (handover.tokens / TOKEN_GROUP) + token / TOKEN_GROUP) * GROUP_BYTES + row * TOKEN_BLOCK_BYTES + (chunk ^ row) * 16 + k % MMA_K / 8 * 8;

@@ -1,6 +1,6 @@
-// Products of one row, at the speed of reading the weights: as narrow.cuh, but each
-// warp copies its columns of the row to shared memory and rounds them there, which
-// leaves registers for two blocks on a multiprocessor.
+// gemv: products of one row, bound by the speed of reading weights. As in skinny.cuh, a block of 16
+// warps has one partial sum per warp. Each warp copies its columns of the row to shared memory and
+// rounds them there, which leaves registers for two blocks per SM.
 #pragma once
 #include "gemm/skinny.cuh"
 #include "ptx/cp_async.cuh"
@@ -11,10 +11,10 @@ template <class Op, class D, int U> struct Gemv {
 	static constexpr int PART = R * 16;
 
 	const Activations &in;
-	float4 *const row;  // shared [cols/4]; a rounded quad lies at the start of its place
+	float4 *const row;  // shared [cols/4]; a rounded quad takes the first 8 of its 16 bytes
 	float4 *const norm; // shared [cols/4]
 	const int lane, warp, steps;
-	const uint4 *tile[R]; // this lane's registers of step 0
+	const uint4 *tile[R]; // this lane's 16 bytes of step 0
 	uint4 a[R][U];
 	float sum[R][4];
 
@@ -34,7 +34,8 @@ template <class Op, class D, int U> struct Gemv {
 			each_quad([&](int quad) { cp_async<16>(norm + quad, in.norm + quad * 4); });
 	}
 
-	// Calls fn for the quads of this warp's pieces that are this lane's: 16 lanes have some.
+	// each_quad calls fn for each quad of this warp's K blocks that belongs to this lane; only 16
+	// lanes have any.
 	template <class F> __device__ __forceinline__ void each_quad(F fn) {
 		for (int piece = warp; piece * BLOCK_STEPS < steps; piece += PARTIALS)
 			if (const int quad = piece * BLOCK_STEPS * 4 + lane; lane < BLOCK_STEPS * 4 && quad < steps * 4) fn(quad);
@@ -46,7 +47,7 @@ template <class Op, class D, int U> struct Gemv {
 		cp_async_commit();
 	}
 
-	// Rounds this warp's pieces of the row, which came, and adds their squares.
+	// round_row rounds this warp's K blocks of the copied row and adds their squares.
 	__device__ __forceinline__ void round_row(float *squares) {
 		float sum = 0;
 		each_quad([&](int quad) {
@@ -63,7 +64,8 @@ template <class Op, class D, int U> struct Gemv {
 		if (lane == 0) squares[warp] = sum;
 	}
 
-	// Computes a unit. Where there is a next one, registers that are done with go on to its weights.
+	// run multiplies one unit. If there is a next unit, registers that become free load its
+	// weights.
 	__device__ __forceinline__ void run(const Op &op, int next, bool more) {
 		const uint4 *following[R];
 #pragma unroll
@@ -91,7 +93,7 @@ template <class Op, class D, int U> struct Gemv {
 		for (int r = 0; r < R; r++) tile[r] = following[r];
 	}
 
-	// Shared memory: float partials[16][R][16].
+	// share writes the partial sums to shared memory: float partials[16][R][16].
 	__device__ __forceinline__ void share(float *shared) {
 #pragma unroll
 		for (int r = 0; r < R; r++)
@@ -103,11 +105,11 @@ template <class Op, class D, int U> struct Gemv {
 	}
 };
 
-// single computes row 0 of a block's units.
+// gemv computes row 0 of all units of a block.
 template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) {
 	using Block = Gemv<Op, D, U>;
 	constexpr bool PERSISTENT = Op::PERSISTENT_GEMV > 0;
-	__shared__ float partials[1 + PERSISTENT][PARTIALS * Block::PART]; // in buffer: warps go on while one is read
+	__shared__ float partials[1 + PERSISTENT][PARTIALS * Block::PART]; // persistent: warps go on while one buffer is read
 	__shared__ float squares[PARTIALS];
 	__shared__ typename Op::Prefetched prefetched[16];
 	extern __shared__ float4 gemvShared[];

@@ -1,21 +1,19 @@
-// What the product kernels share: element types, loads of weights, the tensor-core
-// step, and the order in which partial sums are added.
+// Operands of all product kernels: packed weights, activations, and the order in which sums are
+// added.
 //
-// A packed weight is [ceil(rows/16)][cols/16][32 lanes][8 elements]: each 512 bytes
-// are one M operand of mma.m16n8k16, and each lane's 16 bytes are its registers.
-// Lane l holds rows l/4 and l/4+8 of the tile, and of both the four columns from
-// 4*(l%4) on: registers {row, cols 0 1}, {row+8, cols 0 1}, {row, cols 2 3},
-// {row+8, cols 2 3}. The activations are laid out alike, so that a lane's four are
-// 16 contiguous bytes; the order of columns inside a step of 16 is the same for all.
+// A packed weight is [ceil(rows/16)][cols/16][32 lanes][8 elements]. Each 512 bytes are one A
+// operand of mma.m16n8k16 and each lane's 16 bytes are its registers: lane l holds rows l/4 and
+// l/4+8 of the row tile, and in both the four columns from 4*(l%4) on, as {row, cols 0 1}, {row+8,
+// cols 0 1}, {row, cols 2 3}, {row+8, cols 2 3}. Activations use the same order of columns, so that
+// a lane's four are 16 contiguous bytes.
 #pragma once
 #include "ptx/mma.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/pdl.cuh"
 
-// pdl_wait_rows is pdl_wait in the products of few rows. A test takes it away there
-// (REEL_NO_WAIT) and must find the missing wait: then sums are wrong, but no addresses
-// (a list of rows is behind it too, but holds rows that are there at any time),
-// and no counters by which blocks meet.
+// pdl_wait_rows is pdl_wait in the kernels of few rows. A test removes it (-DREEL_NO_WAIT) and must
+// detect the missing wait. Sums are then wrong, but addresses and the counters at which blocks meet
+// stay valid: a list of rows also follows this wait, but holds valid rows at any time.
 __device__ __forceinline__ void pdl_wait_rows() {
 #ifndef REEL_NO_WAIT
 	pdl_wait();
@@ -24,9 +22,9 @@ __device__ __forceinline__ void pdl_wait_rows() {
 #endif
 }
 
-// begin_product lets the next kernel begin and waits for the ones before. Where attention
-// comes next it waits first: then what those wrote is there as soon as the next one begins.
-// FEW is of the products of few rows.
+// begin_product lets the next kernel start and waits for the earlier ones. If attention comes next
+// it waits first, so that all that earlier kernels wrote is visible when attention starts. FEW: the
+// kernel is one of few rows.
 template <bool ATTENTION_NEXT, bool FEW = false> __device__ __forceinline__ void begin_product() {
 	if (ATTENTION_NEXT) {
 		pdl_wait();
@@ -40,18 +38,18 @@ template <bool ATTENTION_NEXT, bool FEW = false> __device__ __forceinline__ void
 		pdl_wait();
 }
 
-// The order of every sum over the columns of a weight, whatever the number of
-// rows. 16 columns are a step, 4 steps a piece, and piece p belongs to partial sum
-// p % 16: it adds its pieces' steps in ascending order. Then
-//   sum = ((g0 + g1) + g2) + g3,  gq = ((p[4q] + p[4q+1]) + p[4q+2]) + p[4q+3].
+// Every sum over the columns of a weight has one order, whatever the number of rows and the kernel
+// (stream_k.cuh has its own). 16 columns are a step and 4 steps a K block. K block b belongs to
+// partial sum b % 16, which adds its steps in ascending order. Then sum = ((g0 + g1) + g2) + g3
+// with gq = ((p[4q] + p[4q+1]) + p[4q+2]) + p[4q+3].
 constexpr int MMA_K = 16;       // columns of one mma step
 constexpr int BLOCK_STEPS = 4; // mma steps of a K block
 constexpr int K_BLOCK = BLOCK_STEPS * MMA_K; // columns of a K block
 constexpr int PARTIALS = 16;
-constexpr int GROUPS = 4;        // of partials
+constexpr int GROUPS = 4;        // groups of partial sums
 constexpr int PER_GROUP = PARTIALS / GROUPS;
 
-// sum_in_order adds p[0], p[stride], … of all partials.
+// sum_in_order adds p[0], p[stride], …, one for each partial sum.
 __device__ __forceinline__ float sum_in_order(const float *p, int stride) {
 	float sum = 0;
 #pragma unroll
@@ -64,23 +62,23 @@ __device__ __forceinline__ float sum_in_order(const float *p, int stride) {
 	return sum;
 }
 
-// Activations are the rows that a product reads: element k of row t is
-// x[rows ? rows[t] : t][k], times norm[k] where there is one.
+// Activations are the input rows of a product: element k of row t is x[rows ? rows[t] : t][k],
+// times norm[k] if there is a norm.
 struct Activations {
 	const float *x;      // [T][cols]
-	const float *norm;   // [cols], or null: then rows are read as they are
-	const int32_t *rows; // [n], or null; -1 for a row that is not there
+	const float *norm;   // [cols], or null: rows are read as they are
+	const int32_t *rows; // [n], or null; -1: no row
 	int32_t cols, n;
 	float eps;
 	int32_t unused;
 
-	// The row of x behind t, or -1.
+	// row returns the row of x that t stands for, or -1.
 	__device__ __forceinline__ int row(int t) const { return t >= n ? -1 : rows ? rows[t] : t; }
 };
 
-// rms_scale is 1/sqrt(mean(x²)+eps) of a row whose squares sum to `squares`. It is
-// applied to the finished dot product; norm weights are applied to x before it is
-// rounded: y = scale * Σ W[r][k] round(x[k]*norm[k]).
+// rms_scale returns 1/sqrt(mean(x²)+eps) of a row whose squares sum to `squares`. It multiplies the
+// finished dot product; norm weights multiply x before rounding: y = scale * Σ W[r][k]
+// round(x[k]*norm[k]).
 __device__ __forceinline__ float rms_scale(const Activations &in, float squares) {
 	return __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squares, (float)in.cols), in.eps)));
 }
@@ -90,8 +88,8 @@ __device__ __forceinline__ float add_squares(float sum, const float4 &v) {
 	return __fmaf_rn(v.w, v.w, __fmaf_rn(v.z, v.z, __fmaf_rn(v.y, v.y, __fmaf_rn(v.x, v.x, sum))));
 }
 
-// fold adds the squares of a partial sum, which 16 lanes hold, four columns of a piece
-// each: over the piece's steps first, then over the columns of a step.
+// fold_squares adds the squares of a partial sum over 16 lanes, each of which holds four columns of
+// a K block: first over the steps of the block, then over the columns of a step.
 __device__ __forceinline__ float fold_squares(float s) {
 	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 4));
 	s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 8));
@@ -99,7 +97,7 @@ __device__ __forceinline__ float fold_squares(float s) {
 	return __fadd_rn(s, __shfl_xor_sync(~0u, s, 2));
 }
 
-// rounded is a lane's four activations as the N operand's two registers.
+// pack4 rounds a lane's four activations to the two registers of the B operand.
 template <class D> __device__ __forceinline__ uint2 pack4(const float4 &v) { return {D::pack(v.x, v.y), D::pack(v.z, v.w)}; }
 
 __device__ __forceinline__ float4 add(const float4 &x, const float4 &y) {

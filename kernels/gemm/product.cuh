@@ -1,4 +1,40 @@
-// The kernels of a product op, one for each element type and range of rows.
+// The kernels of a product op: one for each element type and variant.
+//
+// An op (QKV, Projection, GateUp, Head) is a struct that says which weights are multiplied by which
+// activations, and where results go. Its outputs are units: 16 consecutive outputs, which it computes
+// from R row tiles of 16 weight rows each. It has these members:
+//
+//   Args                    its argument struct, which the launcher in Go mirrors; Op(const Args &)
+//   R                       row tiles per unit: 1, or 2 whose sums make one result (gate and up, RoPE pairs)
+//   NORMED                  whether the input has norm weights, and sums are scaled by rms_scale
+//   ATTENTION_NEXT          whether attention is the next kernel (begin_product)
+//   PERSISTENT_GEMV         persistent blocks per SM of gemv; 0: one block per unit
+//   PERSISTENT_SKINNY       the same for skinny8 and gathered; launchers must use the same numbers
+//   activations()           the input rows
+//   units()                 number of units
+//   weights(unit, r)        packed row tile r of a unit
+//   finish(unit, row, t, y) stores output `row` of a unit for token t; y has the sum of each row tile
+//
+// Values that finish needs beside the sums are loaded in one of two ways:
+//
+//   PREPARES_EARLY          true: prepare runs before the sums; false: prefetch and use_prefetched do it
+//   prepare(unit, row, t)   loads them to registers; the tiled and wgmma variants always call it
+//   Prefetched              what prefetch copies to shared memory; an empty struct if PREPARES_EARLY
+//   prefetch(unit, row, t, to)        starts the copies by cp.async
+//   use_prefetched(unit, row, t, v)   takes the values to registers after the copies are complete
+//
+// An op with a prefill class (REEL_PREFILL_PRODUCT) also has, for the stream-K epilogue:
+//
+//   HANDS_OVER              whether the epilogue can round the result as input of the next product
+//   HANDOVER_NORMED         whether that next product can have norm weights
+//   TokenInfo, token_info(t)          what the op looks up once for each token of a token tile
+//   UnitRows(args, unit, row)         addresses that depend on four consecutive rows of a unit alone
+//   QUADS_AHEAD             batches of tokens for which Quads are loaded before use
+//   Quad                    values for four rows of one token:
+//     look_up(args, rows, t, info)    loads them
+//     finish(args, rows, t, info, y, handsOver, exists)
+//                                     stores the four results unless exists is false, and returns them;
+//                                     y[r] has the sums of row tile r
 #pragma once
 #include "gemm/gemv.cuh"
 #include "gemm/skinny.cuh"
@@ -8,48 +44,59 @@
 
 #define REEL_KERNEL(name, threads, blocks, body, ...) \
 	extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__) { body; }
+// A kernel whose only argument is the op's.
+#define REEL_OP_KERNEL(name, Op, threads, blocks, body) \
+	REEL_KERNEL(name, threads, blocks, body, const __grid_constant__ Op::Args a)
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define REEL_WGMMA(name, Op, D, M, G, T) \
-	REEL_KERNEL(name, (WgmmaGemm<Op, D, M, G, T>::THREADS), 1, (wgmma_gemm<Op, D, M, G, T>(a)), const __grid_constant__ WgmmaArgs<Op> a)
-#define REEL_STREAM_K(name, Op, D, T, STAGES) \
-	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), const __grid_constant__ StreamKArgs<Op> a)
+#define REEL_WGMMA(name, Op, D, M, G, T)                                                                \
+	REEL_KERNEL(name, (WgmmaGemm<Op, D, M, G, T>::THREADS), 1, (wgmma_gemm<Op, D, M, G, T>(a)), \
+	            const __grid_constant__ WgmmaArgs<Op> a)
+#define REEL_STREAM_K(name, Op, D, T, STAGES)                                                            \
+	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
+	            const __grid_constant__ StreamKArgs<Op> a)
 #else
 #define REEL_WGMMA(name, Op, D, M, G, T)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
 #endif
 
-// Of an op that a prompt's tokens go through.
-#define REEL_STREAM_KS(name, Op, D)               \
-	REEL_STREAM_K(name##_streamk16, Op, D, 16, 12) \
-	REEL_STREAM_K(name##_streamk56, Op, D, 56, 8)  \
+// The stream-K kernels, by the most tokens of a token tile, with the stages that fit into shared memory.
+#define REEL_STREAM_KS(name, Op, D)                 \
+	REEL_STREAM_K(name##_streamk16, Op, D, 16, 12)  \
+	REEL_STREAM_K(name##_streamk56, Op, D, 56, 8)   \
 	REEL_STREAM_K(name##_streamk104, Op, D, 104, 7) \
 	REEL_STREAM_K(name##_streamk208, Op, D, 208, 5)
 
-// For how many steps activations of up to 8 rows are in flight: one leaves registers for two
-// blocks on a multiprocessor.
+// Blocks per SM for up to 8 rows, and the steps whose activations are in flight then: one step leaves
+// registers for two blocks.
+template <class Op> constexpr int SKINNY_BLOCKS = Op::PERSISTENT_SKINNY == 2 ? 2 : 1;
 template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 4;
 
-#define REEL_PRODUCT_OF(name, Op, D, U)                                                                                     \
-	REEL_KERNEL(name##_gemv, FEW_ROWS_THREADS, 2, (gemv<Op, D, U>(Op{a})), const __grid_constant__ Op::Args a)          \
-	REEL_KERNEL(name##_skinny8, FEW_ROWS_THREADS, (Op::PERSISTENT_SKINNY == 2 ? 2 : 1), (skinny<Op, D, 1, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a) \
-	REEL_KERNEL(name##_skinny16, FEW_ROWS_THREADS, 1, (skinny<Op, D, 2, 4 / Op::R, 4 / Op::R>(Op{a})), const __grid_constant__ Op::Args a) \
-	REEL_KERNEL(name##_tiled32, TILED_THREADS, 1, (tiled<Op, D, 4>(Op{a})), const __grid_constant__ Op::Args a)            \
-	REEL_KERNEL(name##_tiled64, TILED_THREADS, 1, (tiled<Op, D, 1>(Op{a})), const __grid_constant__ Op::Args a)            \
-	REEL_WGMMA(name##_wgmma64, Op, D, 1, 4, 64)                                                                           \
+// U is the number of steps whose weights gemv has in flight.
+#define REEL_PRODUCT_OF(name, Op, D, U)                                                                      \
+	REEL_OP_KERNEL(name##_gemv, Op, FEW_ROWS_THREADS, 2, (gemv<Op, D, U>(Op{a})))                            \
+	REEL_OP_KERNEL(name##_skinny8, Op, FEW_ROWS_THREADS, SKINNY_BLOCKS<Op>,                                  \
+	               (skinny<Op, D, 1, 4, ROWS_AHEAD<Op>>(Op{a})))                                             \
+	REEL_OP_KERNEL(name##_skinny16, Op, FEW_ROWS_THREADS, 1, (skinny<Op, D, 2, 4 / Op::R, 4 / Op::R>(Op{a}))) \
+	REEL_OP_KERNEL(name##_tiled32, Op, TILED_THREADS, 1, (tiled<Op, D, 4>(Op{a})))                           \
+	REEL_OP_KERNEL(name##_tiled64, Op, TILED_THREADS, 1, (tiled<Op, D, 1>(Op{a})))                           \
+	REEL_WGMMA(name##_wgmma64, Op, D, 1, 4, 64)                                                              \
 	REEL_WGMMA(name##_wgmma104, Op, D, 2, 1, 104)
 
-#define REEL_PRODUCT(name, Op, U)            \
+#define REEL_PRODUCT(name, Op, U)             \
 	REEL_PRODUCT_OF(name##_bf16, Op, BF16, U) \
 	REEL_PRODUCT_OF(name##_f16, Op, F16, U)
 
-// The same and a prompt's.
+// The same, and the stream-K kernels of the prefill class.
 #define REEL_PREFILL_PRODUCT(name, Op, U)  \
-	REEL_PRODUCT(name, Op, U)         \
-	REEL_STREAM_KS(name##_bf16, Op, BF16) \
+	REEL_PRODUCT(name, Op, U)              \
+	REEL_STREAM_KS(name##_bf16, Op, BF16)  \
 	REEL_STREAM_KS(name##_f16, Op, F16)
 
-// Of an op that a prompt's sampled rows go through.
-#define REEL_GATHERED(name, Op)                                                                                                                               \
-	REEL_KERNEL(name##_bf16_gathered, FEW_ROWS_THREADS, (Op::PERSISTENT_SKINNY == 2 ? 2 : 1), (gathered<Op, BF16, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a) \
-	REEL_KERNEL(name##_f16_gathered, FEW_ROWS_THREADS, (Op::PERSISTENT_SKINNY == 2 ? 2 : 1), (gathered<Op, F16, 4, ROWS_AHEAD<Op>>(Op{a})), const __grid_constant__ Op::Args a)
+// The kernels over the gathered rows of a prefill pass, those that are sampled.
+#define REEL_GATHERED_OF(name, Op, D)                                   \
+	REEL_OP_KERNEL(name, Op, FEW_ROWS_THREADS, SKINNY_BLOCKS<Op>,       \
+	               (gathered<Op, D, 4, ROWS_AHEAD<Op>>(Op{a})))
+#define REEL_GATHERED(name, Op)                    \
+	REEL_GATHERED_OF(name##_bf16_gathered, Op, BF16) \
+	REEL_GATHERED_OF(name##_f16_gathered, Op, F16)

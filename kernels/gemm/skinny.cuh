@@ -1,30 +1,30 @@
-// Products of few rows, at the speed of reading the weights. A block takes every
-// gridDim.x-th unit of R row tiles, or one where its op has a block for each; its 16 warps are
-// the 16 partial sums (common.cuh). Loads of weights of U steps are in flight in each lane, and
-// of activations of X steps; those of the next unit while one is finished.
+// skinny: products of up to 16 rows by mma.sync, bound by the speed of reading weights. A
+// persistent block computes every gridDim.x-th unit of the op, other blocks one unit each. Its 16
+// warps are the 16 partial sums (operands.cuh). Each lane has weights of U steps and activations of
+// X steps in flight, and loads those of the next unit while one unit is finished.
 #pragma once
 #include "gemm/operands.cuh"
 #include "ptx/cp_async.cuh"
 
 constexpr int FEW_ROWS_THREADS = PARTIALS * 32;
-constexpr int TOKEN_PITCH = 20; // floats between tokens of a tile in shared memory: 16 rows, and 4 against bank conflicts
+constexpr int TOKEN_PITCH = 20; // floats between tokens of a row tile in shared memory: 16 rows, and 4 against bank conflicts
 
-// step_of is the step that warp `warp` takes as its j-th; offsets of constant j are constant.
+// step_of returns the j-th step of warp `warp`. For a constant j its offset is a constant.
 __device__ __forceinline__ int step_of(int warp, int j) { return warp * BLOCK_STEPS + j / BLOCK_STEPS * (BLOCK_STEPS * PARTIALS) + j % BLOCK_STEPS; }
 
-// Skinny is one thread's part of a block's product, for 8*N token rows.
+// Skinny is one thread's part of a block's product over 8*N token rows.
 template <class Op, class D, int N, int U, int X> struct Skinny {
 	static constexpr int R = Op::R;
 	static constexpr int UNROLL = U > BLOCK_STEPS ? U : BLOCK_STEPS;
 
 	const Activations &in;
 	const int lane, warp, steps;
-	const uint4 *tile[R]; // this lane's registers of step 0
+	const uint4 *tile[R]; // this lane's 16 bytes of step 0
 	uint4 a[R][U];
 	float4 v[N][X], g[X];
 	float sum[R][N][4];
 	float squares[N][BLOCK_STEPS];
-	int x[N]; // where this lane's columns of step 0 begin in in.x, or -1
+	int x[N]; // index in in.x of this lane's columns of step 0, or -1
 
 	__device__ __forceinline__ Skinny(const Op &op, int unit)
 		: in(op.activations()), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(in.cols / MMA_K) {
@@ -44,7 +44,7 @@ template <class Op, class D, int N, int U, int X> struct Skinny {
 			if (x[n] >= 0) v[n][slot] = load_activation(in.x + x[n] + step * MMA_K);
 	}
 
-	// Weights may be read before the kernel before this one has ended.
+	// begin_weights starts loads of weights, which may come before pdl_wait.
 	__device__ __forceinline__ void begin_weights() {
 #pragma unroll
 		for (int j = 0; j < U; j++)
@@ -88,7 +88,8 @@ template <class Op, class D, int N, int U, int X> struct Skinny {
 		}
 	}
 
-	// Computes a unit. Where there is a next one, registers that are done with go on to it.
+	// run multiplies one unit. If there is a next unit, registers that become free load its weights
+	// and activations.
 	__device__ __forceinline__ void run(const Op &op, int next, bool more) {
 		const uint4 *following[R];
 #pragma unroll
@@ -113,7 +114,8 @@ template <class Op, class D, int N, int U, int X> struct Skinny {
 		for (int r = 0; r < R; r++) tile[r] = following[r];
 	}
 
-	// Shared memory: float partials[16][R][8*N tokens][TOKEN_PITCH], then squares[16][8*N].
+	// share writes to shared memory: float partials[16][R][8*N tokens][TOKEN_PITCH], then
+	// squares[16][8*N].
 	static constexpr int PART = R * 8 * N * TOKEN_PITCH;
 	static constexpr int SHARED = PARTIALS * (PART + 8 * N);
 
@@ -141,7 +143,7 @@ template <class Op, class D, int N, int U, int X> struct Skinny {
 	}
 };
 
-// prepare_output begins to read what op wants of an output beside its sums.
+// prepare_output starts the loads of values that the op needs for an output beside its sum.
 template <class Op> __device__ __forceinline__ void prepare_output(Op &op, int unit, int row, int token, typename Op::Prefetched *prefetched) {
 	if constexpr (Op::PREPARES_EARLY)
 		op.prepare(unit, row, token);
@@ -149,8 +151,8 @@ template <class Op> __device__ __forceinline__ void prepare_output(Op &op, int u
 		op.prefetch(unit, row, token, prefetched + threadIdx.x);
 }
 
-// finish_output adds an output's partials, of which a partial sum has PART and a row tile stride, and hands
-// it to op.
+// finish_output adds an output's partial sums and passes the results to the op. A partial sum has
+// PART floats, a row tile `stride`.
 template <class Op, int PART>
 __device__ __forceinline__ void finish_output(Op &op, int unit, int row, int token, const float *partials, int stride, float scale, const typename Op::Prefetched *prefetched) {
 	float y[Op::R];
@@ -161,14 +163,14 @@ __device__ __forceinline__ void finish_output(Op &op, int unit, int row, int tok
 	op.finish(unit, row, token, y);
 }
 
-// narrow computes a block's units and hands each thread that has an output to op.finish. Where it
-// is GATHERED it does so for the rows from `first` on, and is false, and has done nothing, where that one
-// is not there.
+// skinny computes a block's units and passes each output to op.finish. With GATHERED it computes
+// rows `first` to first+8*N-1 of the list, and returns false, having done nothing, if row `first`
+// is padding.
 template <class Op, class D, int N, int U, int X, bool GATHERED = false> __device__ __forceinline__ bool skinny(Op op, int first = 0) {
 	using Block = Skinny<Op, D, N, U, X>;
 	static_assert(16 * 8 * N <= FEW_ROWS_THREADS, "a thread finishes one row of one token");
 	constexpr bool PERSISTENT = N == 1 && Op::PERSISTENT_SKINNY > 0;
-	__shared__ float shared[1 + PERSISTENT][Block::SHARED]; // in buffer: warps go on while one is read
+	__shared__ float shared[1 + PERSISTENT][Block::SHARED]; // persistent: warps go on while one buffer is read
 	__shared__ typename Op::Prefetched prefetched[16 * 8 * N];
 	const int row = threadIdx.x & 15, token = threadIdx.x >> 4;
 	Block b(op, blockIdx.x);
@@ -195,14 +197,14 @@ template <class Op, class D, int N, int U, int X, bool GATHERED = false> __devic
 	}
 }
 
-// picked is narrow of the rows of a list whose rows that are there come first, eight at a time. Each
-// eight read the weights once more.
+// gathered runs skinny over a list of rows, eight at a time. Padding comes last in the list. Each
+// eight rows read the weights again.
 template <class Op, class D, int U, int X> __device__ __forceinline__ void gathered(const Op &op) {
 #pragma unroll 1
 	for (int first = 0; first < op.activations().n; first += 8) {
 		if (first > 0) {
-			if (op.activations().row(first) < 0) return; // before weights are read once more; of the first eight it is known later
-			__syncthreads(); // nobody reads the sums of the rows before any more
+			if (op.activations().row(first) < 0) return; // checked before weights are read again; the first eight rows are checked by skinny
+			__syncthreads(); // all threads have read the sums of the rows before
 		}
 		if (!skinny<Op, D, 1, U, X, true>(op, first)) return;
 	}

@@ -1,18 +1,20 @@
-// Products of a prompt's tokens on Hopper, where the activations were rounded
-// (round.cu). A unit is 128 outputs. The pieces of all units, laid end to end, are cut into
-// spans (spans.cuh), and each block works through one of them for up to T tokens at a time: so all
-// blocks take about the same time, begin once, and keep their weights coming while they hand over
-// results. One warp has the copy engine bring activations, another one weights; two
-// warpgroups multiply with wgmma, a row tile a warp: the weights from registers, the
-// activations from shared memory. Other warps do beside them what would hold these up.
+// The stream-K prefill GEMM for Hopper: products of a prompt's tokens, whose activations are
+// rounded already (round.cu, or the epilogue of the product before). An output tile has 128
+// outputs. The K blocks of all output tiles, laid end to end, are cut into work slices
+// (work_slices.cuh); each block processes one slice, for up to T tokens at a time. So all blocks
+// take about the same time, start once, and keep loading weights during epilogues. One warp copies
+// activations and one copies weights; two warpgroups multiply with wgmma, one row tile per warp,
+// weights from registers and activations from shared memory. Helper warps wait for memory and other
+// blocks beside them.
 //
-// A kernel finds its own instructions in no cache but L2, so what a block runs only once or
-// twice is as short as can be, and not written out at several tokenInfo.
+// A kernel fetches its own instructions from L2, so code that a block runs once or twice is as
+// short as possible and appears in one place.
 //
-// The order of a prompt's sums is not that of common.cuh: a part is what a span has of a
-// unit, one sum in ascending order; a unit's parts are added, the last one first and then
-// the others in ascending order. Where spans end depends on the weight's shape alone, so a
-// token's result is the same in any company and in any chunk.
+// The order of sums is not that of operands.cuh. A partial is one sum in ascending order over a
+// slice's K blocks of an output tile. The partials of an output tile are added: the last one first,
+// then the others in ascending order. Slices depend on the weight's shape alone, so a token's
+// result is the same in any batch and any chunk. (Osama et al., "Stream-K: Work-Centric Parallel
+// Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023.)
 #pragma once
 #include "gemm/epilogue.cuh"
 #include "gemm/operands.cuh"
@@ -22,18 +24,18 @@
 #include "ptx/warp.cuh"
 #include "ptx/wgmma.cuh"
 
-// What a prompt's product reads beside its op's arguments.
+// StreamKArgs are the kernel's arguments; streamKArgs of stream_k_cuda.go mirrors them.
 template <class Op> struct StreamKArgs {
 	typename Op::Args op;
 	RoundedInput rounded;
 	Handover handover;
-	float4 *partials;         // [tiles][spans][T/8][256]: parts that are added to others
-	uint32_t *arrivals;   // [tiles][spans][came, left], 0 between launches
-	SlicePlan plan;
+	float4 *partials;         // split-K workspace: [token tiles][slices][T/8][256], partials for other blocks
+	uint32_t *arrivals;   // [token tiles][slices][arrived, left]: counters, 0 between launches
+	WorkSlices plan;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// Cursor is where a thread is in a ring of stages, and the phase of their barriers.
+// StageCursor is a position in the ring of stages, with the phase of its barriers.
 template <int SIZE> struct StageCursor {
 	int at = 0, phase = 0;
 	__device__ __forceinline__ void next() {
@@ -41,7 +43,7 @@ template <int SIZE> struct StageCursor {
 	}
 };
 
-// Where the sums take many registers a whole warpgroup helps, and gives up its own.
+// With many sums per thread, a whole warpgroup of helpers gives its registers to the others.
 template <int T> __device__ __forceinline__ void release_registers() {
 	if (T > 56) decrease_registers<72>();
 }
@@ -49,15 +51,17 @@ template <int T> __device__ __forceinline__ void claim_registers() {
 	if (T > 56) increase_registers<216>();
 }
 
-template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<StreamK<Op, D, T, STAGES_>> {
-	static constexpr int STAGES = STAGES_; // pieces of weights and activations in shared memory
+template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_>> {
+	static constexpr int STAGES = STAGES_; // K blocks in shared memory
 	static constexpr int CONSUMERS = 256, PRODUCERS = 64, HELPERS = T > 56 ? 64 : 32, THREADS = CONSUMERS + PRODUCERS + HELPERS;
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, TOKEN_GROUPS = T / TOKEN_GROUP;
-	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES; // bytes of a stage of each
-	using TokenInfo = typename Op::TokenInfo;         // of a token, as the op wants it
-	using BlockEpilogue = Epilogue<Op, D, CONSUMERS>;   // of a unit, which take the place of activations
-	static constexpr int GROUP_SUMS = CONSUMERS * 16; // bytes of a block's sums of eight tokens: a lane's float4
-	static constexpr int GROUPS_LOW = ROWS / GROUP_SUMS, GROUPS_HELD = GROUPS_LOW + WEIGHTS / GROUP_SUMS; // eights of a part that a stage holds: in the place of activations, and of both
+	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES; // bytes of activations and of weights in a stage
+	using TokenInfo = typename Op::TokenInfo;         // per token, as the op defines it
+	using BlockEpilogue = Epilogue<Op, D, CONSUMERS>;   // of an output tile; staged in the memory of activations
+	static constexpr int GROUP_SUMS = CONSUMERS * 16; // bytes of a block's sums of eight tokens, a float4 per thread
+	// GROUPS_HELD: groups of eight tokens of a partial that a stage holds; the first GROUPS_LOW lie
+	// in the memory of activations, the others in that of weights.
+	static constexpr int GROUPS_LOW = ROWS / GROUP_SUMS, GROUPS_HELD = GROUPS_LOW + WEIGHTS / GROUP_SUMS;
 	static constexpr int SCALES = 256, TOKEN_INFO = (SCALES + T * 4 + 1023) / 1024 * 1024;
 	static constexpr int BARRIERS = TOKEN_INFO + (sizeof(TokenInfo) * T + 1023) / 1024 * 1024, BYTES = BARRIERS + STAGES * (ROWS + WEIGHTS);
 	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 && T * BlockEpilogue::PITCH * 4 <= STAGES * ROWS && T % TOKEN_GROUP == 0);
@@ -67,23 +71,23 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 	const Activations &in;
 	const uint32_t shared;
 	TokenInfo *const tokenInfo; // [T]
-	const SlicePlan &plan;
-	const int steps; // of a unit
+	const WorkSlices &plan;
+	const int steps; // mma steps of an output tile
 
 	__device__ __forceinline__ StreamK(const Op &op, const StreamKArgs<Op> &a, char *shared)
 		: op(op), a(a), in(op.activations()), shared(shared_address(shared)), tokenInfo(reinterpret_cast<TokenInfo *>(shared + TOKEN_INFO)), plan(a.plan), steps(in.cols / MMA_K) {}
 
 	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
 	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
-	__device__ __forceinline__ uint32_t stagesFree() const { return full(STAGES); } // over: results make room
-	__device__ __forceinline__ uint32_t scalesReady() const { return stagesFree() + 8; } // a tile's scales are there
-	__device__ __forceinline__ uint32_t scalesRead() const { return stagesFree() + 16; } // and were read
-	__device__ __forceinline__ uint32_t partialsArrived() const { return stagesFree() + 24; } // a clerk passed a tile's sums on
+	__device__ __forceinline__ uint32_t stagesFree() const { return full(STAGES); } // stagesFree: results left the memory of activations
+	__device__ __forceinline__ uint32_t scalesReady() const { return stagesFree() + 8; } // a token tile's scales are stored
+	__device__ __forceinline__ uint32_t scalesRead() const { return stagesFree() + 16; } // a token tile's scales were read
+	__device__ __forceinline__ uint32_t partialsArrived() const { return stagesFree() + 24; } // a helper announced this block's partials, and the needed ones of other blocks arrived
 	__device__ __forceinline__ uint32_t rows(int s) const { return shared + BARRIERS + s * ROWS; }
 	__device__ __forceinline__ uint32_t weights(int s) const { return shared + BARRIERS + STAGES * ROWS + s * WEIGHTS; }
 
 	__device__ __forceinline__ void start_barriers() {
-		if (elect_one()) { // of several lanes the compiler would make a loop over them
+		if (elect_one()) { // with threadIdx.x == 0 the compiler would generate a loop over lanes
 #pragma unroll
 			for (int i = 0; i < STAGES; i++) {
 				mbarrier_init(full(i), 1 + WARP_ARRIVALS);
@@ -96,24 +100,24 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		}
 		mbarrier_fence_init();
 	}
-	// Attention may begin when what came before this kernel is there: producers and clerks, who wait
-	// for that, let it (begin_product).
+	// launch_dependents_early lets the next kernel start, unless attention is next: then producers
+	// and helpers let it start after pdl_wait (begin_product).
 	static __device__ __forceinline__ void launch_dependents_early() {
 		if (!Op::ATTENTION_NEXT) pdl_launch_dependents();
 	}
-	// What consumers leave a clerk, and what they wait for.
+	// signal_helper tells a helper warp that the consumers have stored a partial.
 	__device__ __forceinline__ void signal_helper(int &signals) const {
-		if (signals > 0) mbarrier_wait(partialsArrived(), signals - 1 & 1); // the part before
+		if (signals > 0) mbarrier_wait(partialsArrived(), signals - 1 & 1); // the signal before was handled
 		signals++;
 		named_barrier_arrive<CONSUMERS + 32>(2);
 	}
 	static __device__ __forceinline__ void wait_for_signal() { named_barrier_sync<CONSUMERS + 32>(2); }
 	static __device__ __forceinline__ void sync_consumers() { named_barrier_sync<CONSUMERS>(1); }
-	__device__ __forceinline__ int first_token(int tile) const { return tile * plan.tokens; } // of a tile's tokens
+	__device__ __forceinline__ int first_token(int tile) const { return tile * plan.tokens; } // of a token tile
 	__device__ __forceinline__ int token_count(int tile) const { return min(plan.tokens, in.n - first_token(tile)); }
-	__device__ __forceinline__ int token_groups(int tile) const { return (token_count(tile) + TOKEN_GROUP - 1) / TOKEN_GROUP; } // of its tokens
+	__device__ __forceinline__ int token_groups(int tile) const { return (token_count(tile) + TOKEN_GROUP - 1) / TOKEN_GROUP; } // groups of eight tokens
 
-	// Brings a piece's activations.
+	// copy_activations starts the copy of a K block's activations.
 	__device__ __forceinline__ void copy_activations(int tile, int piece, int stage) {
 		const int bytes = token_groups(tile) * GROUP_BYTES;
 		mbarrier_expect(full(stage), bytes);
@@ -124,7 +128,7 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		if (threadIdx.x != CONSUMERS) return;
 		StageCursor<STAGES> c;
 		int taken = 0, epilogues = 0;
-		bool over = false; // results take the place of activations
+		bool over = false; // the epilogue uses the memory of activations
 		SlicePosition w = this->begin(0);
 		do {
 			if (over) mbarrier_wait(stagesFree(), epilogues++ & 1);
@@ -137,24 +141,25 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 			if (this->adds_partials(w)) copy_partials(w, c, taken);
 		} while (this->advance(w));
 	}
-	// Waits until a stage is free.
+	// take_stage waits until the stage at c is free.
 	__device__ __forceinline__ void take_stage(const StageCursor<STAGES> &c, int &taken) const {
 		if (taken < STAGES)
 			taken++;
 		else
 			mbarrier_wait(empty(c.at), c.phase ^ 1);
 	}
-	// How many stages a part takes.
+	// stages_per_partial returns how many stages a partial takes.
 	__device__ __forceinline__ int stages_per_partial(const SlicePosition &part) const { return (token_groups(this->token_tile(part)) + GROUPS_HELD - 1) / GROUPS_HELD; }
 
-	// Brings the parts before it, a few stages each, behind the part's last piece.
+	// copy_partials copies the earlier partials of an output tile into stages, behind the last K
+	// block of the part.
 	__device__ __forceinline__ void copy_partials(const SlicePosition &part, StageCursor<STAGES> &c, int &taken) {
 		const int all = token_groups(this->token_tile(part));
 		for (int s = this->first_slice(part); s < this->slice(part); s++) {
 			uint32_t *m = arrival(this->token_tile(part), s);
 			wait_for_count(m, 1);
 			*m = 0;
-			fence_async_global(); // the copy engine reads what threads of another block wrote
+			fence_async_global(); // bulk copies read data that threads of another block wrote
 #pragma unroll 1
 			for (int i = 0; i < all; i += GROUPS_HELD, c.next()) {
 				take_stage(c, taken);
@@ -167,15 +172,15 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		}
 	}
 
-	// A warp brings weights, STAGES pieces before they are multiplied; zeros for steps that are
-	// not there. They may come before the kernel before has ended.
+	// produce_weights copies weights, up to STAGES K blocks ahead, with zeros for missing steps.
+	// Weights may be copied before pdl_wait.
 	__device__ __forceinline__ void produce_weights() const {
 		const int lane = threadIdx.x % 32;
 		StageCursor<STAGES> c;
 		int taken = 0;
 		SlicePosition w = this->begin(0);
 		do {
-			const int u = w.outputTile * UNITS + lane % TILES / Op::R, last = op.units() - 1; // beyond, anything may be multiplied
+			const int u = w.outputTile * UNITS + lane % TILES / Op::R, last = op.units() - 1; // past the last unit any weights serve: results are not stored
 			const uint64_t mine = reinterpret_cast<uint64_t>(op.weights(min(u, last), lane % Op::R));
 			const char *from[TILES];
 #pragma unroll
@@ -207,7 +212,7 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		} while (this->advance(w));
 	}
 
-	// Leaves the scale and the place of each of a tile's tokens for finish.
+	// compute_scales stores the scale and the token info of each token of a tile.
 	__device__ __forceinline__ void compute_scales(int tile) const {
 		for (int t = threadIdx.x - CONSUMERS - PRODUCERS; t < token_count(tile); t += HELPERS) {
 			tokenInfo[t] = op.token_info(first_token(tile) + t);
@@ -222,8 +227,8 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		}
 	}
 
-	// What clerks do: each tile's scales, while the first pieces are multiplied; and one of
-	// them waits for memory and for other blocks.
+	// help runs in helper warps: they compute each tile's scales while the first K blocks are
+	// multiplied, and one of them announces partials.
 	__device__ __forceinline__ void help() const {
 		int tile = -1;
 		SlicePosition w = this->begin(0);
@@ -237,7 +242,8 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 			if (threadIdx.x / 32 == (CONSUMERS + PRODUCERS) / 32 && (this->shares_results() || !this->finishes_tile(w))) announce_partials(w);
 		} while (this->advance(w));
 	}
-	// A part's sums are for other blocks.
+	// announce_partials counts this block's partial for other blocks. If blocks share the epilogue,
+	// it waits until the partials of all have arrived.
 	__device__ __forceinline__ void announce_partials(const SlicePosition &part) const {
 		wait_for_signal();
 		const int perTile = plan.perTile;
@@ -246,28 +252,31 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 			arrive(m);
 			if (perTile) {
 				wait_for_count(m, perTile);
-				if (atomicInc(m + 1, perTile - 1) == perTile - 1) *m = 0; // the last to leave
+				if (atomicInc(m + 1, perTile - 1) == perTile - 1) *m = 0; // the last to leave resets the counters
 			}
 		}
 		mbarrier_arrive_warp(partialsArrived());
 	}
 
-	// Whether a block hands over its shares when it has multiplied for all tiles: what it waits
-	// for is there by then, and activations keep coming. Scales of the tiles before would be gone.
+	// defers_epilogue reports whether a block finishes its shares only after it has multiplied for
+	// all token tiles. The other blocks' partials have arrived by then, and the copies of
+	// activations are not interrupted. An op with norms cannot: the scales of earlier tiles are
+	// overwritten.
 	__device__ __forceinline__ bool defers_epilogue() const { return !Op::NORMED && this->shares_results(); }
 
-	// A warp's 16 outputs of each unit, over the block's parts.
+	// consume multiplies: each warp has 16 outputs of each output tile, over all parts of the
+	// slice.
 	__device__ __forceinline__ void consume() {
 		StageCursor<STAGES> c;
-		int signals = 0, tile = -1; // parts to a clerk; of the part before
-		bool multiplied = false;  // for all tiles
+		int signals = 0, tile = -1; // signals to the helper; token tile of the part before
+		bool multiplied = false;  // for all token tiles
 		SlicePosition w = this->begin(0);
 		while (true) {
 			float sum[T / 2];
 			if (!multiplied) {
 				if (Op::NORMED && this->token_tile(w) != tile && tile >= 0) {
-					// A block that hands over nothing has not awaited its clerks, who must not find a
-					// tile's barrier two phases on.
+					// Also a block without an epilogue waits for the scales, so that helpers never
+					// get two phases ahead of the barrier.
 					mbarrier_wait(scalesReady(), (w.pass - 1) & 1);
 					mbarrier_arrive_warp(scalesRead());
 				}
@@ -287,7 +296,7 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		}
 	}
 
-	// Multiplies a part's pieces, for no more tokens than there are, or a few.
+	// multiply_part multiplies a part's K blocks for the smallest supported number of tokens.
 	__device__ __forceinline__ void multiply_part(float (&sum)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
 		if constexpr (T == 208) {
 			const int all = token_groups(this->token_tile(w));
@@ -296,8 +305,8 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		}
 		multiply_tokens<T>(sum, w.end - w.kBlock, c);
 	}
-	// While a step is multiplied the next ones' weights come to registers, so that the tensor
-	// cores have always something to do.
+	// multiply_tokens loads the weights of the next steps while a step is multiplied, so that the
+	// tensor cores are never idle.
 	template <int N> __device__ __forceinline__ void multiply_tokens(float (&all)[T / 2], int left, StageCursor<STAGES> &c) const {
 		float (&sum)[N / 2] = reinterpret_cast<float (&)[N / 2]>(all);
 		const uint32_t mine = weights(0) + threadIdx.x / 32 * TILE_BLOCK_BYTES + threadIdx.x % 32 * 16;
@@ -321,44 +330,46 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		wgmma_pin(sum);
 		release_stage(c, true);
 	}
-	// The stage before it was read.
+	// release_stage frees the stage before c, which was read.
 	__device__ __forceinline__ void release_stage(const StageCursor<STAGES> &c, bool any) const { mbarrier_arrive_warp_if(any, empty(c.at ? c.at - 1 : STAGES - 1)); }
 
-	// Hands over the results of a unit, or a share of them.
+	// run_epilogue finishes an output tile, or this block's share of it.
 	__device__ __forceinline__ void run_epilogue(const SlicePosition &part, float (&sum)[T / 2], StageCursor<STAGES> &c, int signals) const {
-		const int thread = opaque((int)threadIdx.x); // what depends on it takes no registers while pieces are multiplied
+		const int thread = opaque((int)threadIdx.x); // opaque: values that depend on it take no registers while K blocks are multiplied
 		const bool shares = this->shares_results();
 		const int tile = this->token_tile(part), all = token_groups(tile), which = this->slice(part) - part.outputTile * plan.perTile;
-		const int from = shares ? __umulhi(all * which, plan.inverse) : 0, to = shares ? __umulhi(all * (which + 1), plan.inverse) : all; // eights of tokens that this block hands over
+		// This block finishes token groups `from` to `to`-1.
+		const int from = shares ? __umulhi(all * which, plan.inverse) : 0, to = shares ? __umulhi(all * (which + 1), plan.inverse) : all;
 		const int first = from * TOKEN_GROUP, n = min(token_count(tile), to * TOKEN_GROUP) - first;
 		if (Op::NORMED) mbarrier_wait(scalesReady(), this->tiles_before(part) & 1);
 		typename BlockEpilogue::Lookahead lookahead;
 		const BlockEpilogue epilogue = {op, a.handover, shared + BARRIERS, shared + SCALES, tokenInfo, part.outputTile, first_token(tile), first, n, thread};
 		if (shares) {
 			epilogue.look_ahead(lookahead);
-			// A clerk heard of the other blocks; of those in turns before the last one, signal_helper knows.
+			// The helper waited for the other blocks. For passes before the last, signal_helper has
+			// seen this phase.
 			if (Op::NORMED || part.pass == plan.tokenTiles - 1) mbarrier_wait(partialsArrived(), signals - 1 & 1);
 			sync_consumers();
 			stage_share(epilogue, part, from, to, thread);
 		} else {
 			if (this->adds_partials(part)) add_partials(part, sum, c, thread);
-			sync_consumers(); // nobody reads activations any more
+			sync_consumers(); // no thread reads activations any more
 			epilogue.stage_all(sum);
 			epilogue.look_ahead(lookahead);
 		}
 		sync_consumers();
 		epilogue.finish(lookahead);
 		fence_async_shared();
-		if (!defers_epilogue()) mbarrier_arrive_warp(stagesFree()); // else no activations come any more
+		if (!defers_epilogue()) mbarrier_arrive_warp(stagesFree()); // a deferred epilogue comes after the last activations
 	}
 
-	// A part's sums, and where blocks hear of them.
-	__device__ __forceinline__ float4 *partials_of(int tile, int span) const { return a.partials + (size_t)(tile * plan.slices + span) * TOKEN_GROUPS * CONSUMERS; }
-	__device__ __forceinline__ uint32_t *arrival(int tile, int span) const { return a.arrivals + (tile * plan.slices + span) * 2; }
-	// Those of the block's other warps that this thread has waited for come before it.
+	// Partials of a slice, and the counters at which blocks wait for them.
+	__device__ __forceinline__ float4 *partials_of(int tile, int slice) const { return a.partials + (size_t)(tile * plan.slices + slice) * TOKEN_GROUPS * CONSUMERS; }
+	__device__ __forceinline__ uint32_t *arrival(int tile, int slice) const { return a.arrivals + (tile * plan.slices + slice) * 2; }
+	// arrive publishes all writes of the block that this thread has waited for.
 	static __device__ __forceinline__ void arrive(uint32_t *arrival) { increment_release(arrival); }
 
-	// Leaves a part's sums.
+	// store_partials stores a part's sums in the workspace.
 	__device__ __forceinline__ void store_partials(const SlicePosition &part, const float (&sum)[T / 2]) const {
 		const int thread = opaque((int)threadIdx.x);
 		float4 *const p = opaque(partials_of(this->token_tile(part), this->slice(part)) + thread);
@@ -368,7 +379,8 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 			if (i < all) store_evict_last(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
-	// Adds to the last part of a unit the parts before it, which come through the stages.
+	// add_partials adds the earlier partials, which come through the stages, to the last part of an
+	// output tile.
 	__device__ __forceinline__ void add_partials(const SlicePosition &part, float (&sum)[T / 2], StageCursor<STAGES> &c, int thread) const {
 		const int all = token_groups(this->token_tile(part));
 		for (int s = this->first_slice(part); s < this->slice(part); s++) {
@@ -389,7 +401,7 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		}
 	}
 
-	// Keeps the sums of all parts of eights of a unit's tokens, this block's share.
+	// stage_share adds all partials of this block's share of the tokens and stages the sums.
 	__device__ __forceinline__ void stage_share(const BlockEpilogue &epilogue, const SlicePosition &part, int from, int to, int thread) const {
 		const float4 *const first = partials_of(this->token_tile(part), part.outputTile * plan.perTile) + from * CONSUMERS + thread;
 		if (plan.perTile == 4)
@@ -397,8 +409,8 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		else
 			sum_partials<0, 1>(epilogue, first, to - from);
 	}
-	// The same of so many parts, or of any number. The sums of E eights are on their way together:
-	// they may be more than are there.
+	// sum_partials does so for PARTS partials, or any number with PARTS 0. The loads of E groups
+	// are in flight together; they may be more than n.
 	template <int PARTS, int E> __device__ __forceinline__ void sum_partials(const BlockEpilogue &epilogue, const float4 *first, int n) const {
 		const int parts = PARTS ? PARTS : plan.perTile;
 		const uint32_t staged = epilogue.stagedSums();
@@ -406,7 +418,7 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : WorkSlices<Str
 		for (int i = 0; i < n; i += E, first += E * CONSUMERS) {
 			float4 v[PARTS ? PARTS : 1][E];
 #pragma unroll
-			for (int s = 0; s < (PARTS ? PARTS : 1); s++) // the last part first
+			for (int s = 0; s < (PARTS ? PARTS : 1); s++) // the last partial first
 #pragma unroll
 				for (int e = 0; e < E; e++) v[s][e] = __ldcg(first + ((s ? s - 1 : parts - 1) * TOKEN_GROUPS + e) * CONSUMERS);
 #pragma unroll

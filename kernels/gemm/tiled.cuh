@@ -1,8 +1,8 @@
-// Products of many rows: a block owns 16/G row tiles and 32 or 64 tokens. Its 16
-// warps are G teams; a team takes PARTIALS/G of the partial sums (common.cuh), so
-// that the order of each sum is that of narrow.cuh, to the bit. Each warp holds one row tile,
-// whose weights go from memory to its registers; the tokens' activations are rounded
-// once for the team and lie in shared memory.
+// tiled: products of many rows by mma.sync, for GPUs without the wgmma kernels. A block computes 16/G row tiles
+// for 32 or 64 tokens. Its 16 warps form G teams, each with PARTIALS/G of the partial sums
+// (operands.cuh), so every sum has the same bits as in skinny.cuh. A warp has one row tile, whose
+// weights go from memory to its registers. The team rounds the tokens' activations once, into
+// shared memory.
 #pragma once
 #include "gemm/skinny.cuh"
 #include "ptx/warp.cuh"
@@ -10,23 +10,23 @@
 constexpr int TILED_THREADS = 512;
 
 template <int G> struct TiledShape {
-	static constexpr int TILES = 16 / G;                // row tiles of a block
-	static constexpr int TEAM = 32 * TILES;             // threads of a team
-	static constexpr int TOKENS = G == 1 ? 64 : 32;     // of a block
-	static constexpr int QUADS = 4 * BLOCK_STEPS;             // float4 of a token in a piece
-	static constexpr int EACH = TOKENS * QUADS / TEAM;  // float4 of a thread
+	static constexpr int TILES = 16 / G;                // row tiles per block
+	static constexpr int TEAM = 32 * TILES;             // threads per team
+	static constexpr int TOKENS = G == 1 ? 64 : 32;     // per block
+	static constexpr int QUADS = 4 * BLOCK_STEPS;             // float4 of a token in a K block
+	static constexpr int EACH = TOKENS * QUADS / TEAM;  // float4 per thread
 	static constexpr int PITCH = K_BLOCK * 2;      // bytes of a token in a stage
-	static constexpr int STAGE = TOKENS * PITCH;        // a piece of all tokens, rounded
+	static constexpr int STAGE = TOKENS * PITCH;        // bytes: a K block of all tokens, rounded
 	static constexpr int STAGES = 2 * G * STAGE;
 	static constexpr int REGION = TOKENS * TOKEN_PITCH;      // floats of one row tile's results
 	static constexpr int RESULTS = 16 * REGION * 4;
-	// With one team results grow while stages are in use; else they come after them.
+	// With one team, results are added while stages are in use; with several they reuse the stages.
 	static constexpr int RESULTS_AT = G == 1 ? STAGES : 0;
 	static constexpr int SQUARES = RESULTS_AT + (RESULTS > STAGES ? RESULTS : STAGES);
 	static constexpr int BYTES = SQUARES + G * TOKENS * 4;
 
-	// Where 16 bytes of a token lie in a stage: chunks change places so that neither
-	// the stores nor ldmatrix meet in a bank.
+	// at returns the offset of 16 bytes of a token in a stage. Chunks are permuted so that neither
+	// stores nor ldmatrix conflict in a bank.
 	static __device__ __forceinline__ int at(int token, int chunk) { return token * PITCH + ((chunk ^ (token & 7)) << 4); }
 };
 
@@ -38,8 +38,8 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 	char *const shared;
 	const int warp, lane, team, member, first; // first token of the block
 	const int steps;
-	const uint4 *tile; // this lane's registers of step 0, or null
-	int x[S::EACH];    // where this thread's columns of step 0 begin in in.x, or -1
+	const uint4 *tile; // this lane's 16 bytes of step 0, or null
+	int x[S::EACH];    // index in in.x of this thread's columns of step 0, or -1
 	uint4 a[BLOCK_STEPS];
 	float4 v[S::EACH], g;
 	float sum[N][4] = {}, group[N][4];
@@ -78,7 +78,7 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 
 	__device__ __forceinline__ char *stage(int i) const { return shared + ((i & 1) * G + team) * S::STAGE; }
 
-	// Rounds the fetched rows into stage i.
+	// store_rows rounds the fetched rows into stage i.
 	__device__ __forceinline__ void store_rows(int i) {
 		const int quad = member % S::QUADS;
 #pragma unroll
@@ -114,10 +114,10 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 		}
 	}
 
-	// The results of a warp: float [TOKENS][TOKEN_PITCH].
+	// region returns the results of a warp: float [TOKENS][TOKEN_PITCH].
 	__device__ __forceinline__ float *region(int w) const { return reinterpret_cast<float *>(shared + S::RESULTS_AT) + w * S::REGION; }
 
-	// Calls fn(place in region, n, i) for each of this thread's sums.
+	// each_sum calls fn(address in the region, n, i) for each of this thread's sums.
 	template <class F> __device__ __forceinline__ void each_sum(F fn) {
 #pragma unroll
 		for (int n = 0; n < N; n++)
@@ -125,7 +125,7 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 			for (int i = 0; i < 4; i++) fn(region(warp) + (n * 8 + (lane & 3) * 2 + (i & 1)) * TOKEN_PITCH + lane / 4 + (i >> 1) * 8, n, i);
 	}
 
-	// Ends partial sum `partial` of this team.
+	// end_partial adds the finished partial sum `partial` to its group.
 	__device__ __forceinline__ void end_partial(int partial) {
 		const bool begins = partial % PER_GROUP == 0, ends = partial % PER_GROUP == PER_GROUP - 1;
 #pragma unroll
@@ -147,8 +147,8 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 			each_sum([&](float *p, int n, int i) { *p = partial < PER_GROUP ? group[n][i] : __fadd_rn(*p, group[n][i]); });
 	}
 
-	// Stages go through the team's partial sums, and through the pieces of each. All
-	// teams make as many; one that a partial sum lacks lies past the last step.
+	// run goes through the team's partial sums, and through the K blocks of each, one stage per K
+	// block. All teams run equally many stages; a K block past the last step adds nothing.
 	__device__ __forceinline__ void run() {
 		constexpr int TEAM_PARTIALS = PARTIALS / G, STRIDE = PARTIALS * BLOCK_STEPS;
 		const int rounds = (steps + STRIDE - 1) / STRIDE;
@@ -178,7 +178,7 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 		__syncthreads();
 	}
 
-	// over_teams adds what the teams have at p, in order.
+	// over_teams adds the values of all teams at p, in order.
 	static __device__ __forceinline__ float over_teams(const float *p, int stride) {
 		float s = p[0];
 #pragma unroll
@@ -195,8 +195,8 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 	}
 };
 
-// finish_block has THREADS threads hand a block's results to the op: a few loads, then as
-// many stores, at a time.
+// finish_block passes a block's results to the op with THREADS threads: BATCH loads per thread,
+// then as many stores.
 template <class Op, class Block, int THREADS> __device__ __forceinline__ void finish_block(const Op &op, const Block &b) {
 	constexpr int R = Op::R, UNITS = Block::TILES / R, TOKENS = Block::TOKENS, BATCH = 4;
 	for (int i = threadIdx.x; i < UNITS * 16 * TOKENS; i += BATCH * THREADS) {
@@ -220,8 +220,8 @@ template <class Op, class Block, int THREADS> __device__ __forceinline__ void fi
 	}
 }
 
-// wide computes TILES/R units for TOKENS tokens: blockIdx.x is the run of tokens, so that
-// blocks that read the same weights run together.
+// tiled computes TILES/R units for TOKENS tokens. blockIdx.x is the tile of tokens, so blocks that
+// read the same weights run at the same time.
 template <class Op, class D, int G> __device__ __forceinline__ void tiled(const Op &op) {
 	using Block = Tiled<Op, D, G>;
 	extern __shared__ __align__(1024) char tiledShared[];

@@ -1,9 +1,8 @@
-// Products of many rows on Hopper. A block owns 64*M outputs and T tokens; one warp
-// has the copy engine bring pieces of weights and of rounded activations into shared
-// memory, several stages ahead, and G*M warpgroups multiply them with wgmma: the
-// weights from registers, the activations from shared memory. G teams share the
-// partial sums (common.cuh). wgmma gives the bits of mma.sync, so that the results are
-// those of narrow.cuh; a test compares them.
+// wgmma: products of many rows on Hopper. A block computes 64*M outputs for T tokens. One producer
+// warp copies K blocks of weights and of rounded activations to shared memory, several stages
+// ahead. G*M warpgroups multiply them with wgmma, weights from registers and activations from
+// shared memory. G teams divide the partial sums (operands.cuh). wgmma gives the same bits as
+// mma.sync, so results equal those of skinny.cuh; a test compares them.
 #pragma once
 #include "gemm/rounded.cuh"
 #include "gemm/tiled.cuh"
@@ -15,11 +14,11 @@
 template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 	static constexpr int CONSUMERS = 128 * M * G, THREADS = CONSUMERS + 32;
 	static constexpr int TILES = 4 * M, TEAM_PARTIALS = PARTIALS / G, N = T / 8, TOKENS = T;
-	static constexpr int WEIGHTS = TILES * TILE_BLOCK_BYTES, ROWS = T * TOKEN_BLOCK_BYTES; // bytes of a team in a stage
+	static constexpr int WEIGHTS = TILES * TILE_BLOCK_BYTES, ROWS = T * TOKEN_BLOCK_BYTES; // bytes per team in a stage
 	static constexpr int STAGE = G * (WEIGHTS + ROWS);
 	static constexpr int REGION = T * TOKEN_PITCH;           // floats of a warp's results
 	static constexpr int RESULTS = G * TILES * REGION * 4;
-	// With one team results grow while stages are in use; else they take their place.
+	// With one team, results are added while stages are in use; with several they reuse the stages.
 	static constexpr int BARRIERS = 1024, STAGES = (227 * 1024 - BARRIERS - (G == 1 ? RESULTS : 0)) / STAGE;
 	static constexpr int RESULTS_AT = BARRIERS + (G == 1 ? STAGES * STAGE : 0);
 	static constexpr int BYTES = BARRIERS + STAGES * STAGE + (G == 1 ? RESULTS : 0);
@@ -41,8 +40,8 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 	__device__ __forceinline__ uint32_t weights(int s, int team) const { return shared_address(shared) + BARRIERS + s * STAGE + team * (WEIGHTS + ROWS); }
 	__device__ __forceinline__ uint32_t rows(int s, int team) const { return weights(s, team) + WEIGHTS; }
 
-	// Where a thread is in the run of stages: which goes through a team's partial sums,
-	// and through the pieces of each. Divisions would cost more than a stage takes.
+	// Cursor is a position in the sequence of stages, which goes through a team's partial sums and
+	// through the K blocks of each. Divisions would take longer than a stage.
 	struct Cursor {
 		int partial = 0, round = 0, stage = 0, phase = 0;
 		__device__ __forceinline__ void next(int rounds) {
@@ -52,7 +51,7 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 	};
 	static __device__ __forceinline__ int k_block(const Cursor &c, int team) { return team * TEAM_PARTIALS + c.partial + c.round * PARTIALS; }
 
-	// Steps of a piece, 0 for one past the last.
+	// steps_in returns the number of steps of a K block: 0 if it is past the last.
 	__device__ __forceinline__ int steps_in(int block) const { return min(max(steps - block * BLOCK_STEPS, 0), BLOCK_STEPS); }
 	__device__ __forceinline__ int row_bytes() const { return min(T, rounded.tokens - first) * TOKEN_BLOCK_BYTES; }
 
@@ -67,13 +66,13 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 		__syncthreads();
 	}
 
-	// One warp keeps the stages full. A lane has one partial of each stage to bring: a row
-	// tile's weights, or a team's rows. Weights come before the kernel before has ended.
+	// Copy is one lane's copy in every stage: a row tile's weights or a team's activations. Weights
+	// may be copied before pdl_wait.
 	struct Copy {
 		bool exists, rows;
-		int team, bytes, stride; // bytes of a whole piece, and from piece to piece
-		uint32_t to;             // in a stage
-		const char *from;        // piece 0
+		int team, bytes, stride; // bytes of a whole K block, and from K block to K block
+		uint32_t to;             // offset in a stage
+		const char *from;        // K block 0
 	};
 
 	__device__ __forceinline__ Copy copy_of(int lane) const {
@@ -87,7 +86,7 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 			exists ? reinterpret_cast<const char *>(op.weights(unit, tile % Op::R)) : nullptr};
 	}
 
-	// The bytes of a partial in the stage at c.
+	// bytes_of returns the bytes of this copy in the stage at c.
 	__device__ __forceinline__ int bytes_of(const Copy &copy, const Cursor &c) const {
 		const int n = copy.exists ? steps_in(k_block(c, copy.team)) : 0;
 		return copy.rows ? (n ? copy.bytes : 0) : n * (TILE_BLOCK_BYTES / BLOCK_STEPS);
@@ -98,7 +97,7 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 			bulk_copy(weights(c.stage, 0) + copy.to, copy.from + (size_t)k_block(c, copy.team) * copy.stride, bytes, full(c.stage));
 	}
 
-	// Lets a stage's barrier know what will come.
+	// expect announces a stage's bytes at its barrier.
 	__device__ __forceinline__ void expect(const Copy &copy, const Cursor &c) {
 		const int total = __reduce_add_sync(~0u, bytes_of(copy, c));
 		if ((threadIdx.x & 31) == 0) mbarrier_expect(full(c.stage), total);
@@ -122,9 +121,10 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 		}
 	}
 
-	// A warpgroup's sums: its team's partial sums of 64 outputs, its warps 16 each.
+	// consume multiplies. A warpgroup has 64 outputs of its team's partial sums, each warp 16 of
+	// them.
 	__device__ __forceinline__ void consume() {
-		// wgmma wants the compiler to know that a warp goes one way.
+		// shfl tells the compiler that the warp does not diverge, as wgmma requires.
 		const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), lane = threadIdx.x & 31, team = warp / TILES, tile = warp % TILES;
 		float sum[N * 4], group[N * 4];
 #pragma unroll
@@ -150,7 +150,7 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 		sync_consumers();
 	}
 
-	// Puts sums of this warp into its region, or adds them to what is there.
+	// store_sums writes this warp's sums to its region, or adds them to its contents.
 	__device__ __forceinline__ void store_sums(int warp, int lane, const float (&group)[N * 4], bool add) {
 #pragma unroll
 		for (int e = 0; e < N * 4; e++) {
@@ -164,7 +164,7 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 #pragma unroll
 		for (int j = 0; j < BLOCK_STEPS; j++)
 			a[j] = load_shared(from + j * 512);
-		if (valid < BLOCK_STEPS) { // a step that is not exists: its activations are 0, and so must be its weights
+		if (valid < BLOCK_STEPS) { // zero the weights of missing steps, whose activations are zero too
 #pragma unroll
 			for (int j = 0; j < BLOCK_STEPS; j++)
 				if (j >= valid) a[j] = {0, 0, 0, 0};
