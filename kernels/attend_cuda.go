@@ -11,18 +11,6 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// attendArgs is AttendArgs of attend.cuh.
-type attendArgs struct {
-	q, pool, out, partial, arrived        uint64
-	slot, position, blockTable            uint64
-	t, layer, layers, heads, kvHeads, dim int32
-	pages, pageShift, splits              int32
-	scale                                 float32
-	window, join, see, f16                int32
-	rounded                               uint64
-	tokens, group, afterQKV               int32
-}
-
 // ENTRIES and WARPS of attend_splits.cuh: how many queries a block of threads takes, and a split's warps.
 const (
 	attendQueries = 8
@@ -38,12 +26,6 @@ var (
 	attendDeferredKernels    = [...]string{"reel_attend_32_deferred", "reel_attend_64_deferred", "reel_attend_96_deferred", "reel_attend_128_deferred"}
 	attendTwoDeferredKernels = [...]string{"reel_attend_32_two_deferred", "reel_attend_64_two_deferred", "reel_attend_96_two_deferred", "reel_attend_128_two_deferred"}
 )
-
-// attendTurnedArgs is AttendTurnedArgs of attend_turned.cuh.
-type attendDeferredArgs struct {
-	attend attendArgs
-	post   qkPostArgs
-}
 
 // CUDA launches the kernel of the rows' class.
 func (o Attend) CUDA(q *cuda.Queue) error {
@@ -78,7 +60,7 @@ func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
 		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
-		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E), window: int32(window), join: int32(join), see: int32(o.see()),
+		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E), window: int32(window), join: int32(join), visible: int32(o.visible()),
 		group: int32(o.Heads / o.KV.Heads), afterQKV: early,
 	}
 }
@@ -102,8 +84,8 @@ func (o Attend) grid(q *cuda.Queue) (g cuda.Grid, teams int) {
 	return g, teams
 }
 
-// see is how many positions a row sees at most.
-func (o Attend) see() int {
+// visible is how many positions a row sees at most.
+func (o Attend) visible() int {
 	if o.Window > 0 {
 		return min(o.Window, math.MaxInt32)
 	}

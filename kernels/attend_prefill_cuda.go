@@ -34,7 +34,7 @@ func (o Attend) prefillKernel() (string, int) {
 	if !ok {
 		k = prefillKernels[0]
 	}
-	if o.see() < o.Slots.Context {
+	if o.visible() < o.Slots.Context {
 		return k.window, k.dim
 	}
 	return k.all, k.dim

@@ -9,12 +9,6 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// copyPageArgs is CopyPageArgs of copypage.cu.
-type copyPageArgs struct {
-	from, to uint64
-	words    int64
-}
-
 // CUDA copies 16 bytes a thread.
 func (o CopyPage) CUDA(q *cuda.Queue) error {
 	n := o.KV.PageBytes()

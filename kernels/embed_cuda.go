@@ -7,12 +7,6 @@ import (
 	"reel/kernels/internal/tune"
 )
 
-// embedArgs is EmbedArgs of embed.cu.
-type embedArgs struct {
-	table, token, x uint64
-	vocab, hidden   int32
-}
-
 // CUDA launches a block for each row.
 func (o Embed) CUDA(q *cuda.Queue) error {
 	kind, err := elementsOf(o.Table)

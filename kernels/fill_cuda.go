@@ -4,14 +4,6 @@ package kernels
 
 import "reel/kernels/device/cuda"
 
-// fillArgs is FillArgs of fill.cu.
-type fillArgs struct {
-	data  uint64
-	n     int64
-	value uint32
-	_     uint32
-}
-
 // CUDA fills 4 bytes a thread: a part of a buffer may begin at any of them.
 func (o Fill) CUDA(q *cuda.Queue) error {
 	n := o.Data.Bytes() / 4

@@ -4,15 +4,6 @@ package kernels
 
 import "reel/kernels/device/cuda"
 
-// gateUpArgs mirrors GateUpArgs of gateup.cu.
-type gateUpArgs struct {
-	gate, up uint64
-	in       activations
-	out      uint64
-	inner    int32
-	_        int32
-}
-
 // CUDA launches a product whose units are a tile of 16 outputs of Gate and the same of Up.
 func (o GateUp) CUDA(q *cuda.Queue) error {
 	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.RowIndex), cols: int32(o.Gate.Cols),

@@ -7,12 +7,6 @@ import (
 	"reel/kernels/internal/tune"
 )
 
-// gatherArgs mirrors PickArgs of pick.cu.
-type gatherArgs struct {
-	x, sample, out, index uint64
-	cols, _               int32
-}
-
 // CUDA launches a block per sample.
 func (o GatherRows) CUDA(q *cuda.Queue) error {
 	return cuda.Launch(q, "reel_gather", cuda.Grid{X: o.N, Threads: elementThreads, Dependent: tune.DependentLaunch}, gatherArgs{

@@ -4,15 +4,6 @@ package kernels
 
 import "reel/kernels/device/cuda"
 
-// headArgs mirrors HeadArgs of head.cu.
-type headArgs struct {
-	w      uint64
-	in     activations
-	logits uint64
-	vocab  int32
-	_      int32
-}
-
 // CUDA launches a product over the sampled rows. A prefill pass mostly samples one row, and the
 // kernel for one row is faster than the one for up to eight by a quarter (NOTES.md). So
 // there the first sample has a launch of its own, and the others, if any, read the weights again.

@@ -6,12 +6,6 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// packArgs is PackArgs of pack.cu.
-type packArgs struct {
-	src, dst   uint64
-	rows, cols int32
-}
-
 // CUDA packs 16 bytes a thread.
 func (o Pack) CUDA(q *cuda.Queue) error {
 	name := "reel_pack_16"

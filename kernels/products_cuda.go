@@ -11,15 +11,6 @@ import (
 	"reel/kernels/internal/tune"
 )
 
-// activations mirrors Activations: n input rows of cols columns. Row t is x[rows[t]], or
-// x[t] if rows is null. norm is null for a product without rmsnorm.
-type activations struct {
-	x, norm, rows uint64
-	cols, n       int32
-	eps           float32
-	_             int32
-}
-
 // variant is one kernel of a product. All variants of the decode class add in the same
 // order, so the choice changes no bit.
 type variant struct {
@@ -112,26 +103,6 @@ type productLaunch struct {
 	weights      []Weight
 }
 
-// roundedArgs mirrors Rounded.
-type roundedArgs struct {
-	rows, scales    uint64
-	tokens, squares int32
-}
-
-// wgmmaArgs mirrors the arguments of a wgmma kernel.
-type wgmmaArgs[T any] struct {
-	op      T
-	rounded roundedArgs
-}
-
-// roundArgs mirrors RoundArgs.
-type roundArgs struct {
-	in          activations
-	out, scales uint64
-	tokens      int32
-	_           int32
-}
-
 // launch launches p's kernel; args is the op's own argument struct.
 func launch[T any](q *cuda.Queue, p productLaunch, args T) error {
 	kind, err := elementsOf(p.weights...)
@@ -215,16 +186,16 @@ func canRound(q *cuda.Queue, workspace device.Buffer, n, cols int) bool {
 }
 
 // round launches the kernel that rounds p's input rows.
-func (p productLaunch) round(q *cuda.Queue, kind string) (roundedArgs, error) {
+func (p productLaunch) round(q *cuda.Queue, kind string) (roundedInput, error) {
 	r := roundedAt(q.Address(p.workspace.Rounded), int(p.in.n), int(p.in.cols))
 	return r, cuda.Launch(q, "reel_round"+kind, cuda.Grid{X: int(r.tokens), Threads: 256, Dependent: tune.DependentLaunch},
 		roundArgs{in: p.in, out: r.rows, scales: r.scales, tokens: r.tokens})
 }
 
 // roundedAt returns the addresses of n rounded rows of cols columns in a [Workspace].Rounded.
-func roundedAt(workspace uint64, n, cols int) roundedArgs {
+func roundedAt(workspace uint64, n, cols int) roundedInput {
 	tokens := (n + 7) &^ 7
-	return roundedArgs{rows: workspace, scales: workspace + uint64(tokens*((cols+63)&^63)*2), tokens: int32(tokens)}
+	return roundedInput{rows: workspace, scales: workspace + uint64(tokens*((cols+63)&^63)*2), tokens: int32(tokens)}
 }
 
 // elementsOf returns the part of a kernel's name that says the weights' type.

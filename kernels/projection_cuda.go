@@ -4,15 +4,6 @@ package kernels
 
 import "reel/kernels/device/cuda"
 
-// projectionArgs mirrors ProjectArgs of project.cu.
-type projectionArgs struct {
-	w    uint64
-	in   activations
-	x    uint64
-	rows int32
-	_    int32
-}
-
 // CUDA launches a product whose units are tiles of 16 outputs.
 func (o Projection) CUDA(q *cuda.Queue) error {
 	in := activations{x: q.Address(o.In), rows: q.Address(o.RowIndex), cols: int32(o.W.Cols), n: int32(o.T)}

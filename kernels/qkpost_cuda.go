@@ -7,14 +7,6 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// turnArgs is TurnArgs of turn.cuh.
-type qkPostArgs struct {
-	q, kv, bias, norms, rope, slot, position, table, pool uint64
-	t, heads, kvHeads, dim, pages                         int32
-	layer, layers, pageTokens, kvType                     int32
-	eps                                                   float32
-}
-
 // TURN_WARPS of turn.cu, and the largest head that it takes.
 const (
 	qkPostWarps    = 4

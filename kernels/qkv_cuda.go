@@ -10,15 +10,6 @@ import (
 	"reel/kernels/internal/tune"
 )
 
-// qkvArgs mirrors QKVArgs of qkv.cu.
-type qkvArgs struct {
-	q, k, v                                uint64
-	in                                     activations
-	rope, slot, position, table, pool, out uint64
-	heads, kvHeads, dim, pages             int32
-	layer, layers, pageTokens, kvType      int32
-}
-
 // CUDA launches a product whose units are 16 rows of a head and the 16 rows that RoPE pairs
 // with them. Without biases and head norms the product applies RoPE itself. Otherwise it
 // applies the identity rotation and writes k and v to BeforeRoPE, because a head norm needs

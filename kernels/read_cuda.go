@@ -4,12 +4,6 @@ package kernels
 
 import "reel/kernels/device/cuda"
 
-// readArgs is ReadArgs of read.cu.
-type readArgs struct {
-	data, out uint64
-	n         int64
-}
-
 // CUDA reads 16 bytes a load.
 func (o Read) CUDA(q *cuda.Queue) error {
 	n := o.Data.Bytes() / 16

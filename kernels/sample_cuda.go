@@ -9,12 +9,6 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// sampleArgs is SampleArgs of sample.cu.
-type sampleArgs struct {
-	logits, sample, slot, position, number, history, params, token, results uint64
-	vocab, context, ringSlots, maxSamples                                   int32
-}
-
 const (
 	// sampleShared is the size of SampleShared in sample.cu.
 	sampleShared = 33328

@@ -4,22 +4,8 @@ package kernels
 
 import "reel/kernels/device/cuda"
 
-// slotArgs is the C struct of the addresses in Slots, in the order that kernels take them.
-type slotArgs struct {
-	blockTable, length, token, history, params uint64
-}
-
 func (s Slots) addresses(q *cuda.Queue) slotArgs {
 	return slotArgs{q.Address(s.BlockTable), q.Address(s.Length), q.Address(s.Token), q.Address(s.History), q.Address(s.Params)}
-}
-
-// stageArgs is StageArgs of stage.cu.
-type stageArgs struct {
-	ring, counter                              uint64
-	slots                                      slotArgs
-	slot, position, token, sample, number      uint64
-	ringSlots, words, sampleAt, initAt, pageAt int32
-	count, pages, context, t, n                int32
 }
 
 // CUDA launches one block: what it does is little, and in order.

@@ -152,7 +152,7 @@ func (s sliceShape) within(most int) []sliceStart {
 	return starts
 }
 
-// maxSliceStarts is the capacity of the kernel argument workSlices.
+// maxSliceStarts is the capacity of the kernel argument slicePlan.
 const maxSliceStarts = 136
 
 // ArrivalBytes is the size of the arrival counters, through which blocks learn that partials

@@ -29,29 +29,6 @@ func newStreamKVariant(tokens, stages int) variant {
 // roundUp1024 rounds n up to a multiple of 1,024.
 func roundUp1024(n int) int { return (n + 1023) &^ 1023 }
 
-// streamKArgs mirrors the arguments of a stream-K kernel.
-type streamKArgs[T any] struct {
-	op                 T
-	rounded            roundedArgs
-	handover           handoverArgs
-	partials, arrivals uint64
-	slices             workSlices
-}
-
-// workSlices mirrors the struct of the same name in C++.
-type workSlices struct {
-	slices, tokenTiles, kBlocks, perTile int32
-	inverse                              uint32 // 2³²/perTile, rounded up; 0 if perTile is 0
-	tokens                               int32  // of a token tile
-	starts                               [maxSliceStarts]uint32
-}
-
-// handoverArgs mirrors the arguments of a fused epilogue.
-type handoverArgs struct {
-	rows, norm, squares uint64
-	tokens, _           int32
-}
-
 // streamKVariant returns the variant that takes n tokens in the least time, or the one that
 // [tune.StreamKTokens] names.
 func streamKVariant(n int) *variant {
@@ -73,7 +50,7 @@ func streamKVariant(n int) *variant {
 
 // launchStreamK launches p, of the prefill class.
 func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) error {
-	r, err := p.roundedInput(q, kind)
+	r, err := p.input(q, kind)
 	if err != nil {
 		return err
 	}
@@ -85,12 +62,12 @@ func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) e
 		Dependent: tune.DependentLaunch}
 	arrivals := q.Address(p.workspace.Partials)
 	return cuda.Launch(q, p.name+kind+v.suffix, g, streamKArgs[T]{op: args, rounded: r, handover: p.epilogue(q, n),
-		partials: arrivals + ArrivalBytes, arrivals: arrivals, slices: shape.args(tokenTiles, tokens)})
+		partials: arrivals + ArrivalBytes, arrivals: arrivals, plan: shape.args(tokenTiles, tokens)})
 }
 
 // args returns the kernel's argument for tokenTiles tiles of tokens token rows.
-func (s sliceShape) args(tokenTiles, tokens int) workSlices {
-	a := workSlices{slices: int32(s.slices), tokenTiles: int32(tokenTiles), kBlocks: int32(s.kBlocks),
+func (s sliceShape) args(tokenTiles, tokens int) slicePlan {
+	a := slicePlan{slices: int32(s.slices), tokenTiles: int32(tokenTiles), kBlocks: int32(s.kBlocks),
 		perTile: int32(slicesPerTile(s.slices, s.tiles)), tokens: int32(tokens)}
 	for i, start := range s.starts() {
 		a.starts[i] = uint32(start.tile)<<16 | uint32(start.kBlock)
@@ -114,8 +91,8 @@ func (p productLaunch) canStreamK() bool {
 	return 8*counters <= ArrivalBytes && p.workspace.Partials.Bytes() >= partialsBytes(n, p.units*p.tiles, int(p.in.cols))
 }
 
-// roundedInput returns p's input rows as the op before left them, or rounds them now.
-func (p productLaunch) roundedInput(q *cuda.Queue, kind string) (roundedArgs, error) {
+// input returns p's input rows as the op before left them, or rounds them now.
+func (p productLaunch) input(q *cuda.Queue, kind string) (roundedInput, error) {
 	if !p.handover.InputIsRounded || p.in.cols%128 != 0 {
 		return p.round(q, kind)
 	}

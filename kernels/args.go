@@ -1,0 +1,178 @@
+//nolint:unused // Only builds with the tag cuda set the fields.
+package kernels
+
+// Launches pass these structs to kernels by value. Each mirrors a struct of C++ field by field;
+// addresses are uint64. args_test.go and the compiler of the kernels hold both to one layout.
+
+// activations mirrors Activations: n input rows of cols columns. Row t is x[rows[t]], or
+// x[t] if rows is null. norm is null for a product without rmsnorm.
+type activations struct {
+	x, norm, rows uint64
+	cols, n       int32
+	eps           float32
+	_             int32
+}
+
+// roundedInput mirrors RoundedInput: input rows that are rounded. squares is the number of partial
+// sums of squares per row in scales, or 0 if scales holds the rows' finished scales.
+type roundedInput struct {
+	rows, scales    uint64
+	tokens, squares int32
+}
+
+// handoverArgs mirrors Handover: where a fused epilogue writes. rows is null if there is none.
+type handoverArgs struct {
+	rows, norm, squares uint64
+	tokens, _           int32
+}
+
+// slicePlan mirrors SlicePlan: the work slices of a stream-K GEMM.
+type slicePlan struct {
+	slices, tokenTiles, kBlocks, perTile int32
+	inverse                              uint32                 // 2³²/perTile, rounded up; 0 if perTile is 0
+	tokens                               int32                  // of a token tile
+	starts                               [maxSliceStarts]uint32 // output tile<<16 | K block
+}
+
+// roundArgs mirrors RoundArgs.
+type roundArgs struct {
+	in          activations
+	out, scales uint64
+	tokens      int32
+	_           int32
+}
+
+// wgmmaArgs mirrors WgmmaArgs.
+type wgmmaArgs[T any] struct {
+	op      T
+	rounded roundedInput
+}
+
+// streamKArgs mirrors StreamKArgs.
+type streamKArgs[T any] struct {
+	op                 T
+	rounded            roundedInput
+	handover           handoverArgs
+	partials, arrivals uint64
+	plan               slicePlan
+}
+
+// qkvArgs mirrors QKVArgs of qkv.cu.
+type qkvArgs struct {
+	q, k, v                                uint64
+	in                                     activations
+	rope, slot, position, table, pool, out uint64
+	heads, kvHeads, dim, pages             int32
+	layer, layers, pageTokens, kvType      int32
+}
+
+// qkPostArgs mirrors QKPostArgs of attention/qk_post.cuh.
+type qkPostArgs struct {
+	q, kv, bias, norms, rope, slot, position, table, pool uint64
+	t, heads, kvHeads, dim, pages                         int32
+	layer, layers, pageTokens, kvType                     int32
+	eps                                                   float32
+}
+
+// attendArgs mirrors AttendArgs of attention/softmax.cuh.
+type attendArgs struct {
+	q, pool, out, partial, arrived        uint64
+	slot, position, blockTable            uint64
+	t, layer, layers, heads, kvHeads, dim int32
+	pages, pageShift, splits              int32
+	scale                                 float32
+	window, join, visible, f16            int32
+	rounded                               uint64
+	tokens, group, afterQKV               int32
+}
+
+// attendDeferredArgs mirrors AttendDeferredArgs, which has attend as its base.
+type attendDeferredArgs struct {
+	attend attendArgs
+	post   qkPostArgs
+}
+
+// projectionArgs mirrors ProjectionArgs of projection.cu.
+type projectionArgs struct {
+	w    uint64
+	in   activations
+	x    uint64
+	rows int32
+	_    int32
+}
+
+// gateUpArgs mirrors GateUpArgs of gateup.cu.
+type gateUpArgs struct {
+	gate, up uint64
+	in       activations
+	out      uint64
+	inner    int32
+	_        int32
+}
+
+// headArgs mirrors HeadArgs of head.cu.
+type headArgs struct {
+	w      uint64
+	in     activations
+	logits uint64
+	vocab  int32
+	_      int32
+}
+
+// gatherArgs mirrors GatherArgs of gather.cu.
+type gatherArgs struct {
+	x, sample, out, index uint64
+	cols, _               int32
+}
+
+// embedArgs mirrors EmbedArgs of embed.cu.
+type embedArgs struct {
+	table, token, x uint64
+	vocab, hidden   int32
+}
+
+// stageArgs mirrors StageArgs of stage.cu.
+type stageArgs struct {
+	ring, counter                              uint64
+	slots                                      slotArgs
+	slot, position, token, sample, number      uint64
+	ringSlots, words, sampleAt, initAt, pageAt int32
+	count, pages, context, t, n                int32
+}
+
+// slotArgs are the addresses in Slots, in the order of StageArgs, which has no struct for them.
+type slotArgs struct {
+	blockTable, length, token, history, params uint64
+}
+
+// sampleArgs mirrors SampleArgs of sample.cu.
+type sampleArgs struct {
+	logits, sample, slot, position, number, history, params, token, results uint64
+	vocab, context, ringSlots, maxSamples                                   int32
+}
+
+// packArgs mirrors PackArgs of pack.cu.
+type packArgs struct {
+	src, dst   uint64
+	rows, cols int32
+}
+
+// copyPageArgs mirrors CopyPageArgs of copypage.cu.
+type copyPageArgs struct {
+	from, to uint64
+	words    int64
+}
+
+// fillArgs mirrors FillArgs of fill.cu.
+type fillArgs struct {
+	data  uint64
+	n     int64
+	value uint32
+	pad   uint32
+}
+
+// readArgs mirrors ReadArgs of read.cu.
+type readArgs struct {
+	data, out uint64
+	n         int64
+}

@@ -1,0 +1,122 @@
+package kernels
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// layoutFile asserts in C++ the layout that arguments of kernels have in Go. It is compiled
+// with the kernels.
+const layoutFile = "cuda/layout.cuh"
+
+// argument is a struct of C++, and the struct that mirrors it in Go.
+type argument struct {
+	cpp    string
+	mirror any
+	rename string // fields with another name in C++: "go:cpp ..."
+	sm90   bool   // whether C++ has it only for GPUs of 9.0a
+}
+
+// arguments are all structs that launches pass to kernels, and the structs that they contain.
+var arguments = []argument{
+	{cpp: "Activations", mirror: activations{}},
+	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
+	{cpp: "CopyPageArgs", mirror: copyPageArgs{}},
+	{cpp: "EmbedArgs", mirror: embedArgs{}},
+	{cpp: "FillArgs", mirror: fillArgs{}},
+	{cpp: "GateUpArgs", mirror: gateUpArgs{}},
+	{cpp: "GatherArgs", mirror: gatherArgs{}},
+	{cpp: "Handover", mirror: handoverArgs{}},
+	{cpp: "HeadArgs", mirror: headArgs{}},
+	{cpp: "PackArgs", mirror: packArgs{}},
+	{cpp: "ProjectionArgs", mirror: projectionArgs{}},
+	{cpp: "QKPostArgs", mirror: qkPostArgs{}, rename: "t:T"},
+	{cpp: "QKVArgs", mirror: qkvArgs{}},
+	{cpp: "ReadArgs", mirror: readArgs{}},
+	{cpp: "RoundArgs", mirror: roundArgs{}},
+	{cpp: "RoundedInput", mirror: roundedInput{}},
+	{cpp: "SampleArgs", mirror: sampleArgs{}},
+	{cpp: "SlicePlan", mirror: slicePlan{}},
+	{cpp: "StageArgs", mirror: stageArgs{}, rename: "t:T n:N"},
+	{cpp: "StreamKArgs<GateUp>", mirror: streamKArgs[gateUpArgs]{}},
+	{cpp: "StreamKArgs<Projection>", mirror: streamKArgs[projectionArgs]{}},
+	{cpp: "StreamKArgs<QKV>", mirror: streamKArgs[qkvArgs]{}},
+	{cpp: "WgmmaArgs<GateUp>", mirror: wgmmaArgs[gateUpArgs]{}, sm90: true},
+	{cpp: "WgmmaArgs<Head>", mirror: wgmmaArgs[headArgs]{}, sm90: true},
+	{cpp: "WgmmaArgs<Projection>", mirror: wgmmaArgs[projectionArgs]{}, sm90: true},
+	{cpp: "WgmmaArgs<QKV>", mirror: wgmmaArgs[qkvArgs]{}, sm90: true},
+}
+
+// A launch passes its arguments by value, so the structs of Go and C++ must have the same
+// layout. This test holds Go's to the file, and the compiler of the kernels holds C++'s.
+func TestArgumentsHaveTheLayoutOfCUDA(t *testing.T) {
+	want := layout()
+	if os.Getenv("REEL_WRITE_LAYOUT") != "" {
+		if err := os.WriteFile(layoutFile, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(layoutFile)
+	if err != nil {
+		t.Skipf("this test wants the sources of the kernels: %v", err)
+	}
+	if string(got) != want {
+		t.Errorf("%s has not the layout of the arguments in Go: run this test with REEL_WRITE_LAYOUT=1, and compile the kernels", layoutFile)
+	}
+}
+
+// layout returns the text of layoutFile.
+func layout() string {
+	var b, sm90 strings.Builder
+	b.WriteString(`// The layout of kernels' arguments in Go, as args_test.go writes it. The Makefile includes this
+// file after all kernels, so that a field that moved stops the build.
+#pragma once
+#include <cstddef>
+
+#define REEL_SIZE(type, bytes) static_assert(sizeof(type) == bytes, "in Go it has " #bytes " bytes")
+#define REEL_FIELD(type, field, at) static_assert(offsetof(type, field) == at, "in Go it is at " #at)
+`)
+	for _, a := range arguments {
+		out := &b
+		if a.sm90 {
+			out = &sm90
+		}
+		v := reflect.TypeOf(a.mirror)
+		fmt.Fprintf(out, "\nREEL_SIZE(%s, %d);\n", a.cpp, v.Size())
+		a.fields(out, v, 0)
+	}
+	// offsetof is not defined for a struct with fields in its base.
+	deferred := reflect.TypeOf(attendDeferredArgs{})
+	fmt.Fprintf(&b, "\nREEL_SIZE(AttendDeferredArgs, %d);\n", deferred.Size())
+	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post follows the base\");\n", deferred.Field(1).Offset)
+	fmt.Fprintf(&b, "\n#ifdef __CUDA_ARCH_FEAT_SM90_ALL%s#endif\n", sm90.String())
+	return b.String()
+}
+
+// fields writes an assertion for each field of v, which begins at byte at.
+func (a argument) fields(b *strings.Builder, v reflect.Type, at uintptr) {
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if f.Type == reflect.TypeOf(slotArgs{}) { // C++ has its fields without a struct of their own
+			argument{cpp: a.cpp, rename: "token:last"}.fields(b, f.Type, at+f.Offset)
+			continue
+		}
+		fmt.Fprintf(b, "REEL_FIELD(%s, %s, %d);\n", a.cpp, a.name(f.Name), at+f.Offset)
+	}
+}
+
+// name returns a field's name in C++.
+func (a argument) name(field string) string {
+	for pair := range strings.FieldsSeq(a.rename) {
+		if from, to, _ := strings.Cut(pair, ":"); from == field {
+			return to
+		}
+	}
+	if field == "_" {
+		return "unused"
+	}
+	return field
+}

@@ -1,0 +1,257 @@
+// The layout of kernels' arguments in Go, as args_test.go writes it. The Makefile includes this
+// file after all kernels, so that a field that moved stops the build.
+#pragma once
+#include <cstddef>
+
+#define REEL_SIZE(type, bytes) static_assert(sizeof(type) == bytes, "in Go it has " #bytes " bytes")
+#define REEL_FIELD(type, field, at) static_assert(offsetof(type, field) == at, "in Go it is at " #at)
+
+REEL_SIZE(Activations, 40);
+REEL_FIELD(Activations, x, 0);
+REEL_FIELD(Activations, norm, 8);
+REEL_FIELD(Activations, rows, 16);
+REEL_FIELD(Activations, cols, 24);
+REEL_FIELD(Activations, n, 28);
+REEL_FIELD(Activations, eps, 32);
+REEL_FIELD(Activations, unused, 36);
+
+REEL_SIZE(AttendArgs, 144);
+REEL_FIELD(AttendArgs, q, 0);
+REEL_FIELD(AttendArgs, pool, 8);
+REEL_FIELD(AttendArgs, out, 16);
+REEL_FIELD(AttendArgs, partial, 24);
+REEL_FIELD(AttendArgs, arrived, 32);
+REEL_FIELD(AttendArgs, slot, 40);
+REEL_FIELD(AttendArgs, position, 48);
+REEL_FIELD(AttendArgs, blockTable, 56);
+REEL_FIELD(AttendArgs, T, 64);
+REEL_FIELD(AttendArgs, layer, 68);
+REEL_FIELD(AttendArgs, layers, 72);
+REEL_FIELD(AttendArgs, heads, 76);
+REEL_FIELD(AttendArgs, kvHeads, 80);
+REEL_FIELD(AttendArgs, dim, 84);
+REEL_FIELD(AttendArgs, pages, 88);
+REEL_FIELD(AttendArgs, pageShift, 92);
+REEL_FIELD(AttendArgs, splits, 96);
+REEL_FIELD(AttendArgs, scale, 100);
+REEL_FIELD(AttendArgs, window, 104);
+REEL_FIELD(AttendArgs, join, 108);
+REEL_FIELD(AttendArgs, visible, 112);
+REEL_FIELD(AttendArgs, f16, 116);
+REEL_FIELD(AttendArgs, rounded, 120);
+REEL_FIELD(AttendArgs, tokens, 128);
+REEL_FIELD(AttendArgs, group, 132);
+REEL_FIELD(AttendArgs, afterQKV, 136);
+
+REEL_SIZE(CopyPageArgs, 24);
+REEL_FIELD(CopyPageArgs, from, 0);
+REEL_FIELD(CopyPageArgs, to, 8);
+REEL_FIELD(CopyPageArgs, words, 16);
+
+REEL_SIZE(EmbedArgs, 32);
+REEL_FIELD(EmbedArgs, table, 0);
+REEL_FIELD(EmbedArgs, token, 8);
+REEL_FIELD(EmbedArgs, x, 16);
+REEL_FIELD(EmbedArgs, vocab, 24);
+REEL_FIELD(EmbedArgs, hidden, 28);
+
+REEL_SIZE(FillArgs, 24);
+REEL_FIELD(FillArgs, data, 0);
+REEL_FIELD(FillArgs, n, 8);
+REEL_FIELD(FillArgs, value, 16);
+REEL_FIELD(FillArgs, pad, 20);
+
+REEL_SIZE(GateUpArgs, 72);
+REEL_FIELD(GateUpArgs, gate, 0);
+REEL_FIELD(GateUpArgs, up, 8);
+REEL_FIELD(GateUpArgs, in, 16);
+REEL_FIELD(GateUpArgs, out, 56);
+REEL_FIELD(GateUpArgs, inner, 64);
+REEL_FIELD(GateUpArgs, unused, 68);
+
+REEL_SIZE(GatherArgs, 40);
+REEL_FIELD(GatherArgs, x, 0);
+REEL_FIELD(GatherArgs, sample, 8);
+REEL_FIELD(GatherArgs, out, 16);
+REEL_FIELD(GatherArgs, index, 24);
+REEL_FIELD(GatherArgs, cols, 32);
+REEL_FIELD(GatherArgs, unused, 36);
+
+REEL_SIZE(Handover, 32);
+REEL_FIELD(Handover, rows, 0);
+REEL_FIELD(Handover, norm, 8);
+REEL_FIELD(Handover, squares, 16);
+REEL_FIELD(Handover, tokens, 24);
+REEL_FIELD(Handover, unused, 28);
+
+REEL_SIZE(HeadArgs, 64);
+REEL_FIELD(HeadArgs, w, 0);
+REEL_FIELD(HeadArgs, in, 8);
+REEL_FIELD(HeadArgs, logits, 48);
+REEL_FIELD(HeadArgs, vocab, 56);
+REEL_FIELD(HeadArgs, unused, 60);
+
+REEL_SIZE(PackArgs, 24);
+REEL_FIELD(PackArgs, src, 0);
+REEL_FIELD(PackArgs, dst, 8);
+REEL_FIELD(PackArgs, rows, 16);
+REEL_FIELD(PackArgs, cols, 20);
+
+REEL_SIZE(ProjectionArgs, 64);
+REEL_FIELD(ProjectionArgs, w, 0);
+REEL_FIELD(ProjectionArgs, in, 8);
+REEL_FIELD(ProjectionArgs, x, 48);
+REEL_FIELD(ProjectionArgs, rows, 56);
+REEL_FIELD(ProjectionArgs, unused, 60);
+
+REEL_SIZE(QKPostArgs, 112);
+REEL_FIELD(QKPostArgs, q, 0);
+REEL_FIELD(QKPostArgs, kv, 8);
+REEL_FIELD(QKPostArgs, bias, 16);
+REEL_FIELD(QKPostArgs, norms, 24);
+REEL_FIELD(QKPostArgs, rope, 32);
+REEL_FIELD(QKPostArgs, slot, 40);
+REEL_FIELD(QKPostArgs, position, 48);
+REEL_FIELD(QKPostArgs, table, 56);
+REEL_FIELD(QKPostArgs, pool, 64);
+REEL_FIELD(QKPostArgs, T, 72);
+REEL_FIELD(QKPostArgs, heads, 76);
+REEL_FIELD(QKPostArgs, kvHeads, 80);
+REEL_FIELD(QKPostArgs, dim, 84);
+REEL_FIELD(QKPostArgs, pages, 88);
+REEL_FIELD(QKPostArgs, layer, 92);
+REEL_FIELD(QKPostArgs, layers, 96);
+REEL_FIELD(QKPostArgs, pageTokens, 100);
+REEL_FIELD(QKPostArgs, kvType, 104);
+REEL_FIELD(QKPostArgs, eps, 108);
+
+REEL_SIZE(QKVArgs, 144);
+REEL_FIELD(QKVArgs, q, 0);
+REEL_FIELD(QKVArgs, k, 8);
+REEL_FIELD(QKVArgs, v, 16);
+REEL_FIELD(QKVArgs, in, 24);
+REEL_FIELD(QKVArgs, rope, 64);
+REEL_FIELD(QKVArgs, slot, 72);
+REEL_FIELD(QKVArgs, position, 80);
+REEL_FIELD(QKVArgs, table, 88);
+REEL_FIELD(QKVArgs, pool, 96);
+REEL_FIELD(QKVArgs, out, 104);
+REEL_FIELD(QKVArgs, heads, 112);
+REEL_FIELD(QKVArgs, kvHeads, 116);
+REEL_FIELD(QKVArgs, dim, 120);
+REEL_FIELD(QKVArgs, pages, 124);
+REEL_FIELD(QKVArgs, layer, 128);
+REEL_FIELD(QKVArgs, layers, 132);
+REEL_FIELD(QKVArgs, pageTokens, 136);
+REEL_FIELD(QKVArgs, kvType, 140);
+
+REEL_SIZE(ReadArgs, 24);
+REEL_FIELD(ReadArgs, data, 0);
+REEL_FIELD(ReadArgs, out, 8);
+REEL_FIELD(ReadArgs, n, 16);
+
+REEL_SIZE(RoundArgs, 64);
+REEL_FIELD(RoundArgs, in, 0);
+REEL_FIELD(RoundArgs, out, 40);
+REEL_FIELD(RoundArgs, scales, 48);
+REEL_FIELD(RoundArgs, tokens, 56);
+REEL_FIELD(RoundArgs, unused, 60);
+
+REEL_SIZE(RoundedInput, 24);
+REEL_FIELD(RoundedInput, rows, 0);
+REEL_FIELD(RoundedInput, scales, 8);
+REEL_FIELD(RoundedInput, tokens, 16);
+REEL_FIELD(RoundedInput, squares, 20);
+
+REEL_SIZE(SampleArgs, 88);
+REEL_FIELD(SampleArgs, logits, 0);
+REEL_FIELD(SampleArgs, sample, 8);
+REEL_FIELD(SampleArgs, slot, 16);
+REEL_FIELD(SampleArgs, position, 24);
+REEL_FIELD(SampleArgs, number, 32);
+REEL_FIELD(SampleArgs, history, 40);
+REEL_FIELD(SampleArgs, params, 48);
+REEL_FIELD(SampleArgs, token, 56);
+REEL_FIELD(SampleArgs, results, 64);
+REEL_FIELD(SampleArgs, vocab, 72);
+REEL_FIELD(SampleArgs, context, 76);
+REEL_FIELD(SampleArgs, ringSlots, 80);
+REEL_FIELD(SampleArgs, maxSamples, 84);
+
+REEL_SIZE(SlicePlan, 568);
+REEL_FIELD(SlicePlan, slices, 0);
+REEL_FIELD(SlicePlan, tokenTiles, 4);
+REEL_FIELD(SlicePlan, kBlocks, 8);
+REEL_FIELD(SlicePlan, perTile, 12);
+REEL_FIELD(SlicePlan, inverse, 16);
+REEL_FIELD(SlicePlan, tokens, 20);
+REEL_FIELD(SlicePlan, starts, 24);
+
+REEL_SIZE(StageArgs, 136);
+REEL_FIELD(StageArgs, ring, 0);
+REEL_FIELD(StageArgs, counter, 8);
+REEL_FIELD(StageArgs, blockTable, 16);
+REEL_FIELD(StageArgs, length, 24);
+REEL_FIELD(StageArgs, last, 32);
+REEL_FIELD(StageArgs, history, 40);
+REEL_FIELD(StageArgs, params, 48);
+REEL_FIELD(StageArgs, slot, 56);
+REEL_FIELD(StageArgs, position, 64);
+REEL_FIELD(StageArgs, token, 72);
+REEL_FIELD(StageArgs, sample, 80);
+REEL_FIELD(StageArgs, number, 88);
+REEL_FIELD(StageArgs, ringSlots, 96);
+REEL_FIELD(StageArgs, words, 100);
+REEL_FIELD(StageArgs, sampleAt, 104);
+REEL_FIELD(StageArgs, initAt, 108);
+REEL_FIELD(StageArgs, pageAt, 112);
+REEL_FIELD(StageArgs, count, 116);
+REEL_FIELD(StageArgs, pages, 120);
+REEL_FIELD(StageArgs, context, 124);
+REEL_FIELD(StageArgs, T, 128);
+REEL_FIELD(StageArgs, N, 132);
+
+REEL_SIZE(StreamKArgs<GateUp>, 712);
+REEL_FIELD(StreamKArgs<GateUp>, op, 0);
+REEL_FIELD(StreamKArgs<GateUp>, rounded, 72);
+REEL_FIELD(StreamKArgs<GateUp>, handover, 96);
+REEL_FIELD(StreamKArgs<GateUp>, partials, 128);
+REEL_FIELD(StreamKArgs<GateUp>, arrivals, 136);
+REEL_FIELD(StreamKArgs<GateUp>, plan, 144);
+
+REEL_SIZE(StreamKArgs<Projection>, 704);
+REEL_FIELD(StreamKArgs<Projection>, op, 0);
+REEL_FIELD(StreamKArgs<Projection>, rounded, 64);
+REEL_FIELD(StreamKArgs<Projection>, handover, 88);
+REEL_FIELD(StreamKArgs<Projection>, partials, 120);
+REEL_FIELD(StreamKArgs<Projection>, arrivals, 128);
+REEL_FIELD(StreamKArgs<Projection>, plan, 136);
+
+REEL_SIZE(StreamKArgs<QKV>, 784);
+REEL_FIELD(StreamKArgs<QKV>, op, 0);
+REEL_FIELD(StreamKArgs<QKV>, rounded, 144);
+REEL_FIELD(StreamKArgs<QKV>, handover, 168);
+REEL_FIELD(StreamKArgs<QKV>, partials, 200);
+REEL_FIELD(StreamKArgs<QKV>, arrivals, 208);
+REEL_FIELD(StreamKArgs<QKV>, plan, 216);
+
+REEL_SIZE(AttendDeferredArgs, 256);
+static_assert(sizeof(AttendArgs) == 144, "post follows the base");
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+REEL_SIZE(WgmmaArgs<GateUp>, 96);
+REEL_FIELD(WgmmaArgs<GateUp>, op, 0);
+REEL_FIELD(WgmmaArgs<GateUp>, rounded, 72);
+
+REEL_SIZE(WgmmaArgs<Head>, 88);
+REEL_FIELD(WgmmaArgs<Head>, op, 0);
+REEL_FIELD(WgmmaArgs<Head>, rounded, 64);
+
+REEL_SIZE(WgmmaArgs<Projection>, 88);
+REEL_FIELD(WgmmaArgs<Projection>, op, 0);
+REEL_FIELD(WgmmaArgs<Projection>, rounded, 64);
+
+REEL_SIZE(WgmmaArgs<QKV>, 168);
+REEL_FIELD(WgmmaArgs<QKV>, op, 0);
+REEL_FIELD(WgmmaArgs<QKV>, rounded, 144);
+#endif
