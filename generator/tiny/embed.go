@@ -6,7 +6,6 @@ package tiny
 import "embed"
 
 // Files is the model's directory. File names are those of Hugging Face.
-
 //
 //go:embed config.json generation_config.json tokenizer.json tokenizer_config.json model.safetensors
 var Files embed.FS

@@ -156,7 +156,6 @@ func size(shape []int) int {
 }
 
 // argmax returns the index of the largest of little-endian float32 values.
-
 func argmax(data []byte) int {
 	best, top := -1, math.Inf(-1)
 	for i := range len(data) / 4 {

@@ -67,7 +67,6 @@ func (r *rig) ops(p pass) ([]device.Op, error) {
 	if p.phase == "prefill" {
 		shape.Class = kernels.Prefill
 	}
-
 	err := r.model.Forward(&pass, r.memory, shape)
 	return pass.ops, err
 }

@@ -5,27 +5,27 @@ import (
 	"slices"
 )
 
-// Bounds of a config's numbers. Every published checkpoint of the families is well
-// within them. With them the sum of all parameters and their bytes fit an int64, a
-// list of all tensors takes some megabytes, and RoPE's angles are finite.
+// Bounds of the numbers in a config. Every published checkpoint of the families is well
+// within them. They ensure that the number of parameters and their bytes fit an int64,
+// that a list of all tensors takes a few megabytes, and that RoPE's angles are finite.
 const (
-	maxDimension = 1 << 20 // also of all heads together
+	maxDimension = 1 << 20 // also bounds the width of all heads together
 	maxLayers    = 4096
 	maxHeads     = 4096
 	maxHeadDim   = 1024
-	maxContext   = 1 << 23 // tokens; 4,194,304 are the most that were published
+	maxContext   = 1 << 23 // tokens; the longest published context is 4,194,304
 
 	minEps, maxEps     = 1e-30, 1.0
 	minTheta, maxTheta = 1.0, 1e15
-	minScale, maxScale = 1e-6, 1e6 // of llama3's factors
+	minScale, maxScale = 1e-6, 1e6 // of the factors of rope_type "llama3"
 )
 
-// outside is the error for a field whose value is out of its bounds.
+// outside returns the error for a field whose value is out of its bounds.
 func outside(field string, value, least, most any) error {
 	return fmt.Errorf("model: config.json: %s is %v, wants %v to %v", field, value, least, most)
 }
 
-// check refuses dimensions out of bounds, and those that do not fit each other.
+// check refuses dimensions that are out of bounds or do not fit each other.
 func (c Config) check() error {
 	for _, d := range []struct {
 		field   string
@@ -39,21 +39,24 @@ func (c Config) check() error {
 		}
 	}
 	if c.Heads*c.HeadDim > maxDimension {
-		return fmt.Errorf("model: config.json: %d heads of %d elements are %d together, wants at most %d",
+		return fmt.Errorf("model: config.json: %d heads of %d elements have %d together, wants at most %d",
 			c.Heads, c.HeadDim, c.Heads*c.HeadDim, maxDimension)
 	}
-	if c.Heads%c.KVHeads != 0 || c.HeadDim%2 != 0 {
-		return fmt.Errorf("model: config.json: %d heads of %d elements over %d KV heads do not divide",
-			c.Heads, c.HeadDim, c.KVHeads)
+	if c.Heads%c.KVHeads != 0 {
+		return fmt.Errorf("model: config.json: num_attention_heads %d is not divisible by num_key_value_heads %d",
+			c.Heads, c.KVHeads)
+	}
+	if c.HeadDim%2 != 0 {
+		return fmt.Errorf("model: config.json: head_dim is %d, wants an even number", c.HeadDim)
 	}
 	if slices.ContainsFunc(c.EOS, func(id int32) bool { return id < 0 || int(id) >= c.Vocab }) {
-		return fmt.Errorf("model: eos_token_id %v is not below vocab_size %d", c.EOS, c.Vocab)
+		return fmt.Errorf("model: eos_token_id is %v, wants ids from 0 to %d, below vocab_size", c.EOS, c.Vocab-1)
 	}
 	return c.RoPE.check()
 }
 
-// checkNumbers refuses numbers of the file that check does not see as they are there:
-// those that are rounded, and those that only some layers or scalings use.
+// checkNumbers refuses numbers that check cannot judge, because Config holds them rounded
+// or holds them only for some layers or scalings.
 func (f *configFile) checkNumbers() error {
 	if !(f.Eps >= minEps && f.Eps <= maxEps) {
 		return outside("rms_norm_eps", f.Eps, minEps, maxEps)

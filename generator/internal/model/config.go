@@ -1,15 +1,19 @@
-// Package model holds a model's shape, its weights on a device, and the forward
-// pass: one readable sequence of fused ops on a stream.
+// Package model holds a model's config, its weights on a device, the memory that its
+// steps work in, and the forward pass: a sequence of fused ops on a stream, one function
+// for prefill and one for decode.
+//
+// A model family is an entry of families; the tensors of a checkpoint are listed by
+// [Config.Tensors].
 package model
 
 import "errors"
 
-// ErrUnsupported marks a checkpoint that asks for something this build does not
+// ErrUnsupported means that a checkpoint asks for something that this build does not
 // compute. The error names it.
 var ErrUnsupported = errors.New("model: not supported")
 
-// Config is the shape of a model, from config.json. The zero values of the
-// fields after RoPETheta are those of Llama 2.
+// Config is the shape of a model, from config.json. The zero values of the fields after
+// RoPETheta describe Llama 2.
 type Config struct {
 	Name    string // model_type
 	Vocab   int
@@ -19,20 +23,21 @@ type Config struct {
 	Heads   int // query heads
 	KVHeads int
 	HeadDim int
-	Context int // tokens of a sequence at most
+	Context int // most tokens of a sequence
 
 	RMSNormEps float32
 	RoPETheta  float64
 	RoPE       RoPEScaling
-	TiedHead   bool  // the head is the embedding
-	Bias       bool  // the products of q, k and v have biases
-	HeadNorms  bool  // each head of q and k is normed
-	Fused      bool  // the checkpoint has q, k, v in one tensor, and gate and up
-	Windows    []int // of each layer, how many positions a row sees, 0 for all; nil: all layers see all
-	EOS        []int32
+	TiedHead   bool    // the head is the embedding
+	Bias       bool    // q, k and v have biases
+	HeadNorms  bool    // each head of q and k is normed
+	Fused      bool    // the checkpoint holds q, k and v in one tensor, and gate and up in another
+	Windows    []int   // by layer, as Window returns it; nil: no layer has a window
+	EOS        []int32 // end-of-sequence tokens
 }
 
-// Window is how many positions a row sees in a layer; 0 is all.
+// Window returns the sliding window of a layer: the number of positions that a row
+// attends to, its own included; 0 means all.
 func (c Config) Window(layer int) int {
 	if c.Windows == nil {
 		return 0

@@ -122,7 +122,7 @@ func TestConfigsOutOfBounds(t *testing.T) {
 		{"llama-2-7b", `"hidden_size":4096`, `"hidden_size":1e3`, "hidden_size"},
 		{"llama-2-7b", `"hidden_size":4096`, `"hidden_size":2000000`, "hidden_size"},
 		{"llama-2-7b", `"num_key_value_heads":32`, `"num_key_value_heads":0`, "num_key_value_heads"},
-		{"llama-2-7b", `"num_key_value_heads":32`, `"num_key_value_heads":5`, "divide"},
+		{"llama-2-7b", `"num_key_value_heads":32`, `"num_key_value_heads":5`, "divisible"},
 		{"llama-2-7b", `"rms_norm_eps":1e-05,`, ``, "rms_norm_eps"},
 		{"llama-2-7b", `"eos_token_id":2`, `"eos_token_id":32000`, "eos_token_id"},
 		{"llama-3.2-1b", `"head_dim":64`, `"head_dim":2048`, "head_dim"},

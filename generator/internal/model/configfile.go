@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// configFile is config.json as Hugging Face writes it, before and after
-// version 5 of transformers. What a family takes for a missing field is set
-// before the file is read.
+// configFile is config.json as Hugging Face writes it, before and after version 5 of
+// transformers. It holds the family's defaults before the file is decoded into it.
 type configFile struct {
 	Architectures []string `json:"architectures"`
 	ModelType     string   `json:"model_type"`
@@ -39,10 +38,10 @@ type configFile struct {
 	UseWindow   bool     `json:"use_sliding_window"`
 	WindowFrom  int      `json:"max_window_layers"`
 	LayerKinds  []string `json:"layer_types"`
-	OriginalMax int      `json:"original_max_position_embeddings"` // used by scalings that are refused
+	OriginalMax int      `json:"original_max_position_embeddings"` // only scalings that are refused use it
 }
 
-// ropes is how RoPE is parametrised. A field that is not here is refused.
+// ropes holds the parameters of RoPE. Fields that it lacks are refused.
 type ropes struct {
 	Theta      *float64 `json:"rope_theta"`
 	Type       string   `json:"rope_type"`
@@ -54,7 +53,7 @@ type ropes struct {
 	Original   int      `json:"original_max_position_embeddings"`
 }
 
-// tokenIDs is one id, several, or null.
+// tokenIDs is a JSON number, a list of numbers, or null.
 type tokenIDs []int32
 
 func (t *tokenIDs) UnmarshalJSON(b []byte) error {
@@ -68,9 +67,10 @@ func (t *tokenIDs) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]int32)(t))
 }
 
-// ParseConfig reads config.json and, where it is not nil, generation_config.json,
-// whose end-of-sequence tokens come before those of config.json. What the file
-// asks for and the forward pass does not compute is ErrUnsupported.
+// ParseConfig reads config.json and generation_config.json; the latter may be nil. The
+// end-of-sequence tokens of generation_config.json replace those of config.json. The error
+// wraps ErrUnsupported if the file asks for something that the forward pass does not
+// compute; other errors are malformed JSON and values out of bounds.
 func ParseConfig(config, generation []byte) (Config, error) {
 	f, err := readConfig(config)
 	if err != nil {
@@ -107,10 +107,10 @@ func readConfig(raw []byte) (*configFile, error) {
 	}
 	family, ok := families[kind.ModelType]
 	if !ok {
-		return nil, fmt.Errorf("%w: config.json: model_type %.40q: this build serves %s", ErrUnsupported, kind.ModelType,
-			strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+		return nil, fmt.Errorf("%w: config.json: model_type is %.40q, this build serves %s",
+			ErrUnsupported, kind.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	}
-	f := family.missing
+	f := family.defaults
 	f.PretrainingTP, f.Act, f.Fraction = 1, "silu", 1
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return nil, fmt.Errorf("model: config.json: %w", err)
@@ -135,29 +135,32 @@ func readConfig(raw []byte) (*configFile, error) {
 	return &f, nil
 }
 
-// inert are fields of config.json that change nothing in a forward pass without
-// training, or that another file decides.
+// inert lists fields of config.json that do not affect inference, or that another file
+// overrides.
 var inert = []string{
-	"attention_dropout", "auto_map", "bos_token_id", "chunk_size_feed_forward", "dtype", "embd_pdrop", "hidden_dropout", "id2label",
-	"initializer_range", "keys_to_ignore_at_inference", "label2id", "model_max_length", "name_or_path", "output_attentions",
-	"output_hidden_states", "pad_token_id", "prefix", "problem_type", "resid_pdrop", "return_dict", "sep_token_id", "task_specific_params",
-	"tokenizer_class", "torch_dtype", "transformers_version", "unk_token_id", "use_bfloat16", "use_cache",
+	"attention_dropout", "auto_map", "bos_token_id", "chunk_size_feed_forward", "dtype", "embd_pdrop",
+	"hidden_dropout", "id2label", "initializer_range", "keys_to_ignore_at_inference", "label2id",
+	"model_max_length", "name_or_path", "output_attentions", "output_hidden_states", "pad_token_id", "prefix",
+	"problem_type", "resid_pdrop", "return_dict", "sep_token_id", "task_specific_params", "tokenizer_class",
+	"torch_dtype", "transformers_version", "unk_token_id", "use_bfloat16", "use_cache",
 }
 
-// refuseUnknown refuses the first field, by name, that is neither of the struct
-// known nor inert: it may change what the model computes. Fields that are null
-// or false, or begin with an underscore, ask for nothing.
-func refuseUnknown(where string, fields map[string]json.RawMessage, known reflect.Type, inert []string) error {
+// refuseUnknown refuses the first field, in order of names, that is neither a field of the
+// struct known nor inert, since it may change the results of the model. It accepts fields
+// that are null or false or whose name begins with an underscore. place is the file or the
+// object in it, for the error.
+func refuseUnknown(place string, fields map[string]json.RawMessage, known reflect.Type, inert []string) error {
 	read := map[string]bool{}
 	for i := range known.NumField() {
 		read[known.Field(i).Tag.Get("json")] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		value := string(fields[name])
-		if read[name] || slices.Contains(inert, name) || strings.HasPrefix(name, "_") || value == "null" || value == "false" {
+		harmless := slices.Contains(inert, name) || strings.HasPrefix(name, "_") || value == "null" || value == "false"
+		if read[name] || harmless {
 			continue
 		}
-		return fmt.Errorf("%w: %s: %.60q is %.60s, and this build does not know what that changes", ErrUnsupported, where, name, value)
+		return fmt.Errorf("%w: %s: unknown field %.60q with the value %.60s", ErrUnsupported, place, name, value)
 	}
 	return nil
 }

@@ -14,10 +14,10 @@ import (
 	gpu "reel/kernels/device/cuda"
 )
 
-// Every family on a GPU against transformers in float32 on the same weights: logits
-// after a prompt within 2e-2 relative, the same bits whatever the chunk, and behind
-// transformers' own tokens the same next one wherever it is ahead by more than three
-// times the largest error of a logit.
+// Every family on a GPU is compared with transformers in float32 on the same weights: logits
+// after a prompt are within 2e-2 relative, and chunks of any size give the same bits. After
+// the tokens of transformers the next token is the same if its margin exceeds three times
+// the largest error of a logit.
 func TestGPUFamiliesEqualTransformers(t *testing.T) {
 	d, err := gpu.New(0, fatbin.Fatbin)
 	if err != nil {
@@ -39,7 +39,8 @@ func TestGPUFamiliesEqualTransformers(t *testing.T) {
 			for _, g := range loadGolden(t, filepath.Join("testdata", name), 5, c.Vocab) {
 				f.compare(g)
 			}
-			t.Logf("logits differ by %.1e relative and %.3f at most; %d of %d tokens had a margin, and all of these agree", f.relative, f.most, f.compared, f.tokens)
+			t.Logf("logits differ by %.1e relative and %.3f at most; %d of %d tokens had a margin and agree",
+				f.relative, f.most, f.compared, f.tokens)
 			if f.compared*2 < f.tokens {
 				t.Errorf("only %d of %d tokens were compared", f.compared, f.tokens)
 			}
@@ -50,7 +51,7 @@ func TestGPUFamiliesEqualTransformers(t *testing.T) {
 	}
 }
 
-// forced compares a model on a GPU with golden values.
+// forced compares a model on a GPU with golden values, token by token (teacher forcing).
 type forced struct {
 	t                *testing.T
 	d                device.Device
@@ -72,7 +73,8 @@ func (f *forced) compare(g golden) {
 		}
 		for id := range logits {
 			if math.Float32bits(logits[id]) != math.Float32bits(first[id]) {
-				f.t.Fatalf("%d tokens: logit %d is %v in chunks of %d and %v in chunks of 128", len(g.Tokens), id, logits[id], chunk, first[id])
+				f.t.Fatalf("%d tokens: logit %d is %v in chunks of %d and %v in chunks of 128",
+					len(g.Tokens), id, logits[id], chunk, first[id])
 			}
 		}
 		for n, want := range g.Greedy {
@@ -80,17 +82,19 @@ func (f *forced) compare(g golden) {
 			if float64(g.Margins[n]) > 3*f.most {
 				f.compared++
 				if got != want {
-					f.t.Fatalf("%d tokens, chunk %d: token %d is %d, transformers has %d by %v, and logits differ by %v at most", len(g.Tokens), chunk, n, got, want, g.Margins[n], f.most)
+					f.t.Fatalf("%d tokens, chunk %d: token %d is %d; transformers has %d with a margin of %v, logits differ by %v",
+						len(g.Tokens), chunk, n, got, want, g.Margins[n], f.most)
 				}
 			}
-			r.step(kernels.Step{Rows: []kernels.Row{{Position: int32(len(g.Tokens) + n), Token: want}}, Samples: []int32{0}}, model.Shape{Rows: 1, Samples: 1})
+			row := kernels.Row{Position: int32(len(g.Tokens) + n), Token: want}
+			r.step(kernels.Step{Rows: []kernels.Row{row}, Samples: []int32{0}}, model.Shape{Rows: 1, Samples: 1})
 			got = r.result().Token
 		}
 		r.free()
 	}
 }
 
-// error notes how far logits are from transformers'.
+// error records the distance of logits from those of transformers.
 func (f *forced) error(tokens int, got, want []float32) {
 	f.t.Helper()
 	e := relativeError(got, want)

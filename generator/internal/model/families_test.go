@@ -10,10 +10,10 @@ import (
 	"reel/kernels/device"
 )
 
-// families are the folders of testdata, each a checkpoint with golden values.
+// families are the folders of testdata: one checkpoint with golden values in each.
 var families = []string{"llama-2", "llama-3.1", "llama-3.2", "mistral", "qwen2", "qwen2-window", "qwen3", "phi-3"}
 
-// checkpoint opens testdata/name.
+// checkpoint opens the checkpoint in testdata/name.
 func checkpoint(t testing.TB, name string) (model.Config, *weights.Checkpoint) {
 	t.Helper()
 	dir := filepath.Join("testdata", name)
@@ -33,9 +33,9 @@ func checkpoint(t testing.TB, name string) (model.Config, *weights.Checkpoint) {
 	return c, w
 }
 
-// Every family against transformers in float32 on the same weights: logits after
-// prompts of 1 to 300 tokens within 1e-4 relative, 32 greedy tokens equal, and the
-// same bits whatever the chunk.
+// Every family is compared with transformers in float32 on the same weights: logits after
+// prompts of 1 to 300 tokens are within 1e-4 relative, 32 greedy tokens are equal, and
+// chunks of any size give the same bits.
 func TestFamiliesEqualTransformers(t *testing.T) {
 	for _, name := range families {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestFamiliesEqualTransformers(t *testing.T) {
 				t.Fatal(err)
 			}
 			worst, chunks := 0.0, []int{128, 7, 1}
-			if testing.Short() { // the race detector takes its time
+			if testing.Short() { // for the race detector, which is slow
 				chunks = chunks[1:2]
 			}
 			for _, g := range loadGolden(t, filepath.Join("testdata", name), 5, c.Vocab) {

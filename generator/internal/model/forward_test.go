@@ -8,7 +8,7 @@ import (
 	"reel/kernels/device"
 )
 
-// launches is a stream that keeps what is launched on it.
+// launches is a stream that records the ops launched on it.
 type launches struct {
 	device.Stream
 	ops []device.Op
@@ -19,10 +19,10 @@ func (l *launches) Launch(op device.Op) error {
 	return nil
 }
 
-// Each attention comes right after the QKV of its rows and layer, and is told so. Where heads
-// want more than RoPE, it has of generated rows the Turn that QKV leaves to it. Behind a prompt's
-// last one only sampled rows go on.
-func TestAttentionIsToldThatItFollowsQKV(t *testing.T) {
+// Each attention comes right after the QKV of its rows and layer and has AfterQKV set. In
+// decode passes of families with biases or head norms it takes over QK post-processing. After
+// the last attention of a prefill pass only sampled rows go on.
+func TestAttentionFollowsItsQKV(t *testing.T) {
 	h, m := embedded(t)
 	followsQKV(t, h, m)
 	for _, name := range families {
@@ -40,7 +40,8 @@ func TestAttentionIsToldThatItFollowsQKV(t *testing.T) {
 
 func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 	t.Helper()
-	memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, MaxBatch: 8, Context: m.Config.Context, PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2})
+	memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, MaxBatch: 8, Context: m.Config.Context,
+		PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,13 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			t.Error(err)
 		}
 	})
-	for _, sh := range []model.Shape{{Rows: 1, Samples: 1}, {Rows: 8, Samples: 8}, {Rows: 1, Class: kernels.Prefill, Samples: 1}, {Rows: 8, Class: kernels.Prefill}, {Rows: 8, Class: kernels.Prefill, Samples: 3}} {
+	for _, sh := range []model.Shape{
+		{Class: kernels.Decode, Rows: 1, Samples: 1},
+		{Class: kernels.Decode, Rows: 8, Samples: 8},
+		{Class: kernels.Prefill, Rows: 1, Samples: 1},
+		{Class: kernels.Prefill, Rows: 8},
+		{Class: kernels.Prefill, Rows: 8, Samples: 3},
+	} {
 		var l launches
 		if err := m.Forward(&l, memory, sh); err != nil {
 			t.Fatal(err)
@@ -64,16 +71,18 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			if !a.AfterQKV {
 				t.Errorf("%+v: attention waits for its QKV before it reads", sh)
 			}
-			if apart := m.Config.Bias || m.Config.HeadNorms; a.Post.IsZero() != (sh.Class == kernels.Prefill || !apart) {
-				t.Errorf("%+v: attention turns its rows: %t", sh, !a.Post.IsZero())
+			defers := sh.Class == kernels.Decode && (m.Config.Bias || m.Config.HeadNorms)
+			if a.Post.IsZero() == defers {
+				t.Errorf("%+v: attention applies QK post-processing: %t", sh, !a.Post.IsZero())
 			}
 			q, ok := l.ops[i-1].(kernels.QKV)
-			if !ok || q.T != a.T || q.Rows != a.Rows || q.KV != a.KV || q.Layer != a.Layer || q.Out != a.Q || q.Class != a.Class || q.DeferRoPE && q.Post() != a.Post || q.DeferRoPE == a.Post.IsZero() {
+			if !ok || q.T != a.T || q.Rows != a.Rows || q.KV != a.KV || q.Layer != a.Layer || q.Out != a.Q ||
+				q.Class != a.Class || q.DeferRoPE && q.Post() != a.Post || q.DeferRoPE == a.Post.IsZero() {
 				t.Errorf("%+v: attention of layer %d follows %s, wants its QKV", sh, a.Layer, l.ops[i-1].Kernel())
 			}
 		}
 		want := m.Config.Layers
-		if sh.Class == kernels.Prefill && sh.Samples == 0 { // nothing goes on from the last layer's
+		if sh.Class == kernels.Prefill && sh.Samples == 0 { // the pass ends at the last QKV
 			want--
 		}
 		if sh.Class == kernels.Prefill && sh.Samples > 0 {
@@ -85,8 +94,8 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 	}
 }
 
-// onlySampled tells whether a prompt's sampled rows alone go on from the last attention: all
-// after it take a list of them, and as many rows as it has.
+// onlySampled checks that each op after the last attention of a prefill pass has a row index
+// and as many rows as there are samples.
 func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
 	t.Helper()
 	last, listed := len(ops)-1, 0
@@ -94,7 +103,7 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
 		last--
 	}
 	if a, ok := ops[last].(kernels.Attend); !ok || a.Handover.Rounded.Bytes() > 0 || a.T != sh.Rows {
-		t.Errorf("%+v: the last attention is %+v, wants one of all rows that leaves them in Out", sh, ops[last])
+		t.Errorf("%+v: the last attention is %+v, wants one over all rows that writes Out", sh, ops[last])
 	}
 	for _, op := range ops[last+1:] {
 		rows, list := 0, int64(0)
@@ -108,14 +117,15 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
 		case kernels.Head:
 			rows, list = o.N, o.Rows.Sample.Bytes()
 		default:
-			continue // draws tokens
+			continue // sample
 		}
 		listed++
 		if rows != sh.Samples || list < 4*int64(rows) {
-			t.Errorf("%+v: %s takes %d rows of a list of %d bytes, wants %d rows", sh, op.Kernel(), rows, list, sh.Samples)
+			t.Errorf("%+v: %s has %d rows and a row index of %d bytes, wants %d rows",
+				sh, op.Kernel(), rows, list, sh.Samples)
 		}
 	}
 	if listed != 5 {
-		t.Errorf("%+v: %d ops of sampled rows, wants pick, output, gate and up, down and head", sh, listed)
+		t.Errorf("%+v: %d ops of sampled rows, wants gather, output, gate and up, down and head", sh, listed)
 	}
 }

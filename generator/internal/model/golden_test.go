@@ -17,16 +17,16 @@ import (
 	"reel/kernels/device"
 )
 
-// golden is one prompt with what transformers computed for it in float32.
+// golden is one prompt with the results of transformers in float32.
 type golden struct {
 	Text    string    `json:"text"`
 	Tokens  []int32   `json:"tokens"`
 	Greedy  []int32   `json:"greedy"`
-	Margins []float32 `json:"margins"` // of the greatest logit over the second, at each greedy token
+	Margins []float32 `json:"margins"` // largest logit minus the second, at each greedy token
 	logits  []float32
 }
 
-// loadGolden reads the golden.json and logits.f32 of a folder, which hold count prompts.
+// loadGolden reads golden.json and logits.f32 of a folder. They hold count prompts.
 func loadGolden(t *testing.T, dir string, count, vocab int) (all []golden) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(dir, "golden.json"))
@@ -82,7 +82,7 @@ func embedded(t testing.TB) (*device.Host, *model.Model) {
 	return h, m
 }
 
-// runner feeds steps to one step memory.
+// runner runs steps of one sequence.
 type runner struct {
 	t      *testing.T
 	m      *model.Model
@@ -94,8 +94,8 @@ type runner struct {
 
 func newRunner(t *testing.T, dev device.Device, m *model.Model, chunk int, kv kernels.DType) *runner {
 	t.Helper()
-	memory, err := m.NewStepMemory(dev, model.Geometry{MaxRows: chunk, MaxBatch: 1, Context: m.Config.Context, PageTokens: 16, Pages: m.Config.Context / 16,
-		RingSlots: 2, KVType: kv})
+	memory, err := m.NewStepMemory(dev, model.Geometry{MaxRows: chunk, MaxBatch: 1, Context: m.Config.Context,
+		PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2, KVType: kv})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func newRunner(t *testing.T, dev device.Device, m *model.Model, chunk int, kv ke
 	return r
 }
 
-// free ends the runner and gives back what it took.
+// free gives back the runner's stream and memory.
 func (r *runner) free() {
 	r.t.Helper()
 	if err := errors.Join(r.stream.Destroy(), r.memory.Free(r.dev)); err != nil {
@@ -124,7 +124,7 @@ func (r *runner) free() {
 	}
 }
 
-// logits are those of the last step's sample.
+// logits returns the logits of the last step's sample.
 func (r *runner) logits() []float32 {
 	r.t.Helper()
 	b := r.memory.Logits()
@@ -151,7 +151,7 @@ func (r *runner) step(s kernels.Step, sh model.Shape) {
 	}
 }
 
-// prompt feeds tokens in chunks and samples after the last one.
+// prompt prefills tokens in chunks, samples after the last one and returns the record.
 func (r *runner) prompt(tokens []int32, chunk int) kernels.Result {
 	for at := 0; at < len(tokens); at += chunk {
 		var s kernels.Step
@@ -167,7 +167,8 @@ func (r *runner) prompt(tokens []int32, chunk int) kernels.Result {
 }
 
 func (r *runner) decode() kernels.Result {
-	r.step(kernels.Step{Rows: []kernels.Row{{Position: kernels.FromDevice, Token: kernels.FromDevice}}, Samples: []int32{0}}, model.Shape{Rows: 1, Samples: 1})
+	row := kernels.Row{Position: kernels.FromDevice, Token: kernels.FromDevice}
+	r.step(kernels.Step{Rows: []kernels.Row{row}, Samples: []int32{0}}, model.Shape{Rows: 1, Samples: 1})
 	return r.result()
 }
 
@@ -176,9 +177,9 @@ func (r *runner) result() (out kernels.Result) {
 	return out
 }
 
-// The forward pass against transformers in float32 on the same weights: logits
-// of the last position within 1e-4 relative, 64 greedy tokens equal, and the same
-// bits whatever the chunk.
+// The embedded model is compared with transformers in float32 on the same weights: logits of
+// the last position are within 1e-4 relative, 64 greedy tokens are equal, and chunks of any
+// size give the same bits.
 func TestEmbeddedModelEqualsTransformers(t *testing.T) {
 	h, m := embedded(t)
 	for _, g := range loadGolden(t, "../../tiny/golden", 12, m.Config.Vocab) {
@@ -186,7 +187,7 @@ func TestEmbeddedModelEqualsTransformers(t *testing.T) {
 	}
 }
 
-// equalsGolden compares one prompt in chunks of several sizes and returns the
+// equalsGolden compares one prompt, prefilled in chunks of several sizes, and returns the
 // relative error of its logits.
 func equalsGolden(t *testing.T, dev device.Device, m *model.Model, g golden, chunks ...int) float64 {
 	t.Helper()
@@ -196,14 +197,16 @@ func equalsGolden(t *testing.T, dev device.Device, m *model.Model, g golden, chu
 		got := []int32{r.prompt(g.Tokens, chunk).Token}
 		logits := r.logits()
 		if e := relativeError(logits, g.logits); !(e < 1e-4) {
-			t.Errorf("%d tokens, chunk %d: logits differ by %.1e relative, wants under 1e-4", len(g.Tokens), chunk, e)
+			t.Errorf("%d tokens, chunk %d: logits differ by %.1e relative, wants under 1e-4",
+				len(g.Tokens), chunk, e)
 		}
 		if first == nil {
 			first = logits
 		}
 		for id := range logits {
 			if logits[id] != first[id] {
-				t.Fatalf("%d tokens: logit %d is %v in chunks of %d and %v in chunks of %d", len(g.Tokens), id, logits[id], chunk, first[id], chunks[0])
+				t.Fatalf("%d tokens: logit %d is %v in chunks of %d and %v in chunks of %d",
+					len(g.Tokens), id, logits[id], chunk, first[id], chunks[0])
 			}
 		}
 		for len(got) < len(g.Greedy) {
@@ -211,7 +214,8 @@ func equalsGolden(t *testing.T, dev device.Device, m *model.Model, g golden, chu
 		}
 		for n := range g.Greedy {
 			if got[n] != g.Greedy[n] {
-				t.Fatalf("%d tokens, chunk %d: greedy token %d is %d, transformers has %d", len(g.Tokens), chunk, n, got[n], g.Greedy[n])
+				t.Fatalf("%d tokens, chunk %d: greedy token %d is %d, transformers has %d",
+					len(g.Tokens), chunk, n, got[n], g.Greedy[n])
 			}
 		}
 		r.free()
@@ -219,7 +223,7 @@ func equalsGolden(t *testing.T, dev device.Device, m *model.Model, g golden, chu
 	return relativeError(first, g.logits)
 }
 
-// relativeError is ‖got − want‖ / ‖want‖, NaN where anything is NaN.
+// relativeError returns ‖got − want‖ / ‖want‖. It is NaN if any element is.
 func relativeError(got, want []float32) float64 {
 	var diff, size float64
 	for i := range want {
@@ -230,12 +234,13 @@ func relativeError(got, want []float32) float64 {
 	return math.Sqrt(diff / size)
 }
 
-// One decode step of the embedded model at position 200, for 1 and 8 rows.
+// BenchmarkDecode measures a decode step of the embedded model at position 200.
 func BenchmarkDecode(b *testing.B) {
 	for _, rows := range []int{1, 8} {
 		b.Run(strconv.Itoa(rows), func(b *testing.B) {
 			h, m := embedded(b)
-			memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: rows, MaxBatch: rows, Context: 256, PageTokens: 16, Pages: 16 * rows, RingSlots: 2})
+			memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: rows, MaxBatch: rows, Context: 256,
+				PageTokens: 16, Pages: 16 * rows, RingSlots: 2})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -246,8 +251,10 @@ func BenchmarkDecode(b *testing.B) {
 				s.Rows = append(s.Rows, kernels.Row{Slot: int32(i), Position: 200, Token: int32(i)})
 				s.Samples = append(s.Samples, int32(i))
 			}
+			shape := model.Shape{Rows: rows, Samples: rows}
 			for b.Loop() {
-				if err := errors.Join(memory.Write(&s), m.Forward(stream, memory, model.Shape{Rows: rows, Samples: rows}), stream.Synchronize()); err != nil {
+				err := errors.Join(memory.Write(&s), m.Forward(stream, memory, shape), stream.Synchronize())
+				if err != nil {
 					b.Fatal(err)
 				}
 				s.Number++

@@ -21,9 +21,8 @@ import (
 	gpu "reel/kernels/device/cuda"
 )
 
-// withinReference is how far logits may be from those of transformers in
-// float32: ‖difference‖ / ‖reference‖, for each row. Weights and activations are
-// bfloat16 here.
+// withinReference bounds ‖difference‖ / ‖reference‖ of each row of logits. The reference is
+// transformers in float32; here weights and activations are bfloat16.
 const withinReference = 2e-2
 
 // gpuRunner runs one sequence of a checkpoint on the first GPU.
@@ -52,8 +51,8 @@ func onGPU(t *testing.T, files fs.FS) *gpuRunner {
 	r.must(err)
 	r.m, err = model.Load(r.dev, c, checkpoint, func(float64) {})
 	r.must(err)
-	r.memory, err = r.m.NewStepMemory(r.dev, model.Geometry{MaxRows: gpuChunk, MaxBatch: gpuBatch, Context: gpuContext, PageTokens: 16, Pages: gpuContext / 16,
-		RingSlots: 2, KVType: kernels.BF16})
+	r.memory, err = r.m.NewStepMemory(r.dev, model.Geometry{MaxRows: gpuChunk, MaxBatch: gpuBatch, Context: gpuContext,
+		PageTokens: 16, Pages: gpuContext / 16, RingSlots: 2, KVType: kernels.BF16})
 	r.must(err)
 	r.stream, err = r.dev.NewStream()
 	r.must(err)
@@ -68,7 +67,7 @@ func (r *gpuRunner) must(err error) {
 	}
 }
 
-// begin prepares the slot for another sequence, on pages in another order.
+// begin prepares the slot for a new sequence, with the pages in reverse order.
 func (r *gpuRunner) begin() {
 	s := kernels.Step{Inits: []kernels.Init{{Generation: int32(r.steps) + 1}}}
 	for i := range int32(gpuContext / 16) {
@@ -95,33 +94,33 @@ func (r *gpuRunner) logits(class kernels.Class, tokens ...int32) []float32 {
 		r.length++
 	}
 	r.step(s, model.Shape{Class: class, Rows: len(tokens), Samples: min(len(tokens), gpuBatch)}) // as the engine does
-
 	out := make([]float32, r.m.Config.Vocab)
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&out[0])), 4*len(out))
 	r.must(r.dev.Read(raw, r.memory.Logits().Slice(0, int64(len(raw)))))
 	return out
 }
 
-// The embedded model on a GPU: the logits after each golden prompt.
+// The embedded model on a GPU has the logits of transformers after each golden prompt.
 func TestGPUEmbeddedModelEqualsTransformers(t *testing.T) {
 	r, most := onGPU(t, tiny.Files), 0.0
 	for i, g := range loadGolden(t, "../../tiny/golden", 12, r.m.Config.Vocab) {
 		r.begin()
 		e := relativeError(r.logits(kernels.Prefill, g.Tokens...), g.logits)
 		if !(e <= withinReference) {
-			t.Errorf("prompt %d (%d tokens): logits are off by %.1e relative, wants at most %.0e", i, len(g.Tokens), e, withinReference)
+			t.Errorf("prompt %d (%d tokens): logits are off by %.1e relative, wants at most %.0e",
+				i, len(g.Tokens), e, withinReference)
 		}
 		most = max(most, e)
 	}
 	t.Logf("logits are off by %.1e relative at most", most)
 }
 
-// reference is what bench/tools/reference.py wrote of a checkpoint.
+// reference holds the results of bench/tools/reference.py for a checkpoint.
 type reference struct {
 	Model   string `json:"model"` // directory
 	Prompts []struct {
 		Tokens []int32 `json:"tokens"`
-		Forced []int32 `json:"forced"` // fed after them, one by one
+		Forced []int32 `json:"forced"` // decoded after them, one a step
 	} `json:"prompts"`
 	rows [][]float32 // logits of each prompt's last token and of each forced one
 }
@@ -151,13 +150,14 @@ func loadReference(t *testing.T, dir string) (f reference) {
 	return f
 }
 
-// A checkpoint on a GPU against transformers in float32 on the same GPU: the
-// logits of each row, after prompts and in decode steps with given tokens, and
-// the most probable token wherever the reference's margin exceeds the row's error.
+// A checkpoint on a GPU is compared with transformers in float32 on the same GPU, after
+// prompts and in decode steps with given tokens: the logits of each row, and the most
+// probable token if the reference's margin exceeds the row's error.
 func TestGPUEqualsReference(t *testing.T) {
 	dirs := filepath.SplitList(os.Getenv("REEL_REFERENCE"))
 	if len(dirs) == 0 {
-		t.Skip("this test wants REEL_REFERENCE, folders that bench/tools/reference.py made on a machine with a GPU, torch and transformers")
+		t.Skip("this test wants REEL_REFERENCE: folders that bench/tools/reference.py made " +
+			"on a machine with a GPU, torch and transformers")
 	}
 	for _, dir := range dirs {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
@@ -174,13 +174,13 @@ func TestGPUEqualsReference(t *testing.T) {
 					c.row(r.logits(kernels.Decode, token), f.rows[c.rows])
 				}
 			}
-			t.Logf("%d rows: off by %.1e relative at most, %.1e together; %d of %d tokens agree, the other margins are below the error",
+			t.Logf("%d rows: off by %.1e relative at most, %.1e together; %d of %d tokens agree, other margins are too small",
 				c.rows, c.most, math.Sqrt(c.diff/c.size), c.agree, c.rows)
 		})
 	}
 }
 
-// comparison sums up rows of logits.
+// comparison accumulates the differences of rows of logits.
 type comparison struct {
 	t           *testing.T
 	rows, agree int
@@ -213,7 +213,8 @@ func (c *comparison) row(got, want []float32) {
 	if margin := float64(want[first] - want[second]); same {
 		c.agree++
 	} else if margin > 2*off {
-		c.t.Errorf("row %d: token %d is not the most probable, though its margin is %.2e and the error %.2e", c.rows, first, margin, off)
+		c.t.Errorf("row %d: token %d is not the most probable, though its margin is %.2e and the error %.2e",
+			c.rows, first, margin, off)
 	}
 	c.most = max(c.most, e)
 	c.rows++

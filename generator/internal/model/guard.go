@@ -10,11 +10,12 @@ import (
 	"reel/kernels/device"
 )
 
-// A guarded pool has 2L+1 layers for the L of the model: layer i is at 2i+1, and
-// those between, before and after are canaries, in every page. An op that writes
-// past the keys and values of its layer and page meets one. What it writes from
-// one head to the next, or from keys to values, inside of them is not seen.
+// For a model of L layers each page of a guarded KV pool holds 2L+1. Layer i of the model
+// is at 2i+1; the layers before, between and after are canaries. An op that writes past the
+// keys and values of its layer in a page overwrites a canary. A write inside them, into
+// another head or from keys into values, goes unnoticed.
 
+// kvLayers returns the number of layers that the pool has for those of the model.
 func (g Geometry) kvLayers(layers int) int {
 	if g.Guard {
 		return 2*layers + 1
@@ -22,7 +23,7 @@ func (g Geometry) kvLayers(layers int) int {
 	return layers
 }
 
-// kvLayer is where the pool has the keys and values of layer i.
+// kvLayer returns the layer of the pool that holds the keys and values of layer i.
 func (g Geometry) kvLayer(i int) int {
 	if g.Guard {
 		return 2*i + 1
@@ -30,7 +31,7 @@ func (g Geometry) kvLayer(i int) int {
 	return i
 }
 
-// allocateKV takes the pool, of which a guarded one holds kernels.Poison everywhere.
+// allocateKV allocates the pool. A guarded pool is filled with kernels.Poison.
 func (s *StepMemory) allocateKV(dev tracked) (device.Buffer, error) {
 	size := int64(s.KV.Pages) * s.KV.PageBytes()
 	if !s.Guard {
@@ -39,13 +40,13 @@ func (s *StepMemory) allocateKV(dev tracked) (device.Buffer, error) {
 	return dev.Load(poison(size))
 }
 
-// poison is n bytes of kernels.Poison.
+// poison returns n bytes of kernels.Poison.
 func poison(n int64) []byte {
 	return bytes.Repeat(binary.LittleEndian.AppendUint32(nil, kernels.Poison), int(n/4))
 }
 
-// Intact looks at the canaries of a guarded KV pool. No step runs. Errors:
-// device.ErrOverrun for each layer of a page that was overrun, and the device's.
+// Intact checks the canaries of a guarded KV pool. No step may be running. Errors:
+// device.ErrOverrun for each canary that was overwritten, and the device's.
 func (s *StepMemory) Intact(dev device.Memory) (err error) {
 	if !s.Guard {
 		return nil
@@ -58,7 +59,8 @@ func (s *StepMemory) Intact(dev device.Memory) (err error) {
 		}
 		for i := 0; i < s.KV.Layers; i += 2 {
 			if !bytes.Equal(page[int64(i)*plane:int64(i+1)*plane], canary) {
-				err = errors.Join(err, fmt.Errorf("%w: KV page %d, between the layers %d and %d", device.ErrOverrun, p, i/2-1, i/2))
+				err = errors.Join(err, fmt.Errorf("%w: KV page %d, between the layers %d and %d",
+					device.ErrOverrun, p, i/2-1, i/2))
 			}
 		}
 	}

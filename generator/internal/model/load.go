@@ -9,16 +9,20 @@ import (
 	"reel/kernels/device"
 )
 
-// Load gives dev the weights of a checkpoint of c. progress is called with the
-// share of the bytes that is done, 0 to 1. The tensors' data stays as it is while
-// the model lives: a device may read it in place. Errors: those of CheckTensors,
-// then the device's; what a failure leaves is given back.
+// Load checks the tensors of a checkpoint against c and loads them onto dev. It calls
+// progress with the fraction of the parameters that is loaded, 0 to 1. A device may read
+// the tensors' data in place, so the data must stay valid and unchanged until
+// [Model.Free]. Errors: those of [Config.CheckTensors], then the device's. After an error
+// nothing stays allocated.
 func Load(dev device.Device, c Config, tensors Tensors, progress func(float64)) (*Model, error) {
 	if err := c.CheckTensors(tensors); err != nil {
 		return nil, err
 	}
 	m := &Model{Config: c, layers: make([]layer, c.Layers)}
-	l := loader{weights: kernels.NewLoader(dev), dev: dev, tensors: tensors, model: m, total: c.Parameters(), progress: progress}
+	l := loader{
+		weights: kernels.NewLoader(dev), dev: dev, tensors: tensors, model: m,
+		total: c.Parameters(), progress: progress,
+	}
 	err := weights.Guard(func() error { l.load(); return l.err })
 	if err = device.GiveBack(func() error { return err }, l.weights.Close); err != nil {
 		return nil, device.GiveBack(func() error { return err }, func() error { return m.Free(dev) })
@@ -27,7 +31,7 @@ func Load(dev device.Device, c Config, tensors Tensors, progress func(float64)) 
 	return m, nil
 }
 
-// Free gives the model's memory back. No step reads it any more.
+// Free gives the model's memory back. No step may be running on it.
 func (m *Model) Free(dev device.Memory) error {
 	var releases []func() error
 	for _, b := range m.taken {
@@ -37,15 +41,15 @@ func (m *Model) Free(dev device.Memory) error {
 	return device.GiveBack(releases...)
 }
 
-// loader loads tensors, whose shapes were checked, until one fails.
+// loader loads tensors until one fails. CheckTensors has checked their shapes.
 type loader struct {
 	dev      device.Memory
 	weights  *kernels.Loader
 	tensors  Tensors
 	model    *Model
 	progress func(float64)
-	done     int64 // elements
-	total    int64
+	done     int64 // elements loaded
+	total    int64 // elements
 	err      error
 }
 
@@ -64,6 +68,7 @@ func (l *loader) load() {
 	}
 }
 
+// layer loads one block. The names of its tensors begin with prefix.
 func (l *loader) layer(c Config, prefix string) layer {
 	w := layer{
 		attentionNorm:   l.vector(prefix + "input_layernorm.weight"),
@@ -77,11 +82,14 @@ func (l *loader) layer(c Config, prefix string) layer {
 		gateUp := l.parts(prefix+"mlp.gate_up_proj.weight", c.Inner, c.Inner)
 		w.q, w.k, w.v, w.gate, w.up = qkv[0], qkv[1], qkv[2], gateUp[0], gateUp[1]
 	} else {
-		w.q, w.k, w.v = l.matrix(prefix+"self_attn.q_proj.weight"), l.matrix(prefix+"self_attn.k_proj.weight"), l.matrix(prefix+"self_attn.v_proj.weight")
+		w.q = l.matrix(prefix + "self_attn.q_proj.weight")
+		w.k = l.matrix(prefix + "self_attn.k_proj.weight")
+		w.v = l.matrix(prefix + "self_attn.v_proj.weight")
 		w.gate, w.up = l.matrix(prefix+"mlp.gate_proj.weight"), l.matrix(prefix+"mlp.up_proj.weight")
 	}
 	if c.Bias {
-		w.bias = l.vector(prefix+"self_attn.q_proj.bias", prefix+"self_attn.k_proj.bias", prefix+"self_attn.v_proj.bias")
+		attention := prefix + "self_attn."
+		w.bias = l.vector(attention+"q_proj.bias", attention+"k_proj.bias", attention+"v_proj.bias")
 	}
 	if c.HeadNorms {
 		w.headNorms = l.vector(prefix+"self_attn.q_norm.weight", prefix+"self_attn.k_norm.weight")
@@ -89,7 +97,7 @@ func (l *loader) layer(c Config, prefix string) layer {
 	return w
 }
 
-// tensor fetches a tensor.
+// tensor returns a tensor of the checkpoint.
 func (l *loader) tensor(name string) (t weights.Tensor) {
 	if l.err == nil {
 		t, l.err = l.tensors.Tensor(name)
@@ -97,10 +105,12 @@ func (l *loader) tensor(name string) (t weights.Tensor) {
 	return t
 }
 
-// dtypes are the element types of a checkpoint as the ops know them.
-var dtypes = map[weights.DType]kernels.DType{weights.BF16: kernels.BF16, weights.F16: kernels.F16, weights.F32: kernels.F32}
+// dtypes maps the element types of a checkpoint to those of the ops.
+var dtypes = map[weights.DType]kernels.DType{
+	weights.BF16: kernels.BF16, weights.F16: kernels.F16, weights.F32: kernels.F32,
+}
 
-// matrix loads a weight as the checkpoint has it.
+// matrix loads a whole tensor as one weight.
 func (l *loader) matrix(name string) kernels.Weight {
 	t := l.tensor(name)
 	if l.err != nil {
@@ -109,7 +119,7 @@ func (l *loader) matrix(name string) kernels.Weight {
 	return l.rows(t, 0, t.Shape[0])
 }
 
-// parts loads a tensor as several weights, each of the next so many rows.
+// parts loads a fused tensor as several weights; rows are the numbers of rows of each.
 func (l *loader) parts(name string, rows ...int) []kernels.Weight {
 	t, parts, at := l.tensor(name), make([]kernels.Weight, len(rows)), 0
 	for i, n := range rows {
@@ -119,22 +129,22 @@ func (l *loader) parts(name string, rows ...int) []kernels.Weight {
 	return parts
 }
 
-// rows loads n rows of a matrix, from the first-th on.
+// rows loads n rows of a matrix, beginning with row first.
 func (l *loader) rows(t weights.Tensor, first, n int) (w kernels.Weight) {
 	if l.err != nil {
 		return w
 	}
 	row := t.Shape[1] * t.DType.Size()
 	w, l.err = l.weights.Weight(dtypes[t.DType], n, t.Shape[1], t.Data[first*row:(first+n)*row])
-	l.took(w.Data, int64(n*t.Shape[1]))
+	l.loaded(w.Data, int64(n*t.Shape[1]))
 	return w
 }
 
-// vector loads vectors one after another, as float32.
+// vector loads vectors one after another into one buffer, as float32.
 func (l *loader) vector(names ...string) device.Buffer {
 	var all []float32
 	for _, name := range names {
-		all = append(all, widened(l.tensor(name))...)
+		all = append(all, toFloat32(l.tensor(name))...)
 	}
 	return l.floats(all)
 }
@@ -142,13 +152,13 @@ func (l *loader) vector(names ...string) device.Buffer {
 func (l *loader) floats(v []float32) (b device.Buffer) {
 	if l.err == nil {
 		b, l.err = kernels.LoadVector(l.dev, v)
-		l.took(b, int64(len(v)))
+		l.loaded(b, int64(len(v)))
 	}
 	return b
 }
 
-// took notes a buffer that was taken for so many elements.
-func (l *loader) took(b device.Buffer, elements int64) {
+// loaded records a buffer of the model and reports progress, unless loading failed.
+func (l *loader) loaded(b device.Buffer, elements int64) {
 	if l.err != nil {
 		return
 	}
@@ -157,8 +167,8 @@ func (l *loader) took(b device.Buffer, elements int64) {
 	l.progress(min(1, float64(l.done)/float64(l.total)))
 }
 
-// widened are a tensor's elements as float32, which loses nothing.
-func widened(t weights.Tensor) []float32 {
+// toFloat32 returns the elements of a tensor as float32, which is exact for all types.
+func toFloat32(t weights.Tensor) []float32 {
 	size := t.DType.Size()
 	if size == 0 {
 		return nil
@@ -178,7 +188,7 @@ func widened(t weights.Tensor) []float32 {
 	return out
 }
 
-// half is the float32 of IEEE 754 binary16 bits.
+// half returns the value of IEEE 754 binary16 bits.
 func half(b uint16) float32 {
 	sign, exponent, fraction := uint32(b>>15)<<31, uint32(b>>10&31), uint32(b&1023)
 	switch exponent {

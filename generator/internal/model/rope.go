@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// RoPEScaling stretches RoPE past the context that a model was trained on at
-// first: rope_type "llama3". The zero value stretches nothing.
+// RoPEScaling extends RoPE beyond the context of pretraining: rope_type "llama3". The zero
+// value scales nothing.
 type RoPEScaling struct {
 	Factor     float64
 	LowFactor  float64 // low_freq_factor
@@ -30,31 +30,30 @@ func (s RoPEScaling) check() error {
 		}
 	}
 	if s.HighFactor <= s.LowFactor {
-		return fmt.Errorf("model: config.json: rope_scaling: high_freq_factor is %g, wants more than low_freq_factor, %g",
+		return fmt.Errorf("model: config.json: rope_scaling: high_freq_factor is %g, wants more than low_freq_factor %g",
 			s.HighFactor, s.LowFactor)
 	}
 	return nil
 }
 
-// scaled is a frequency, in radians per token, as the scaling has it: a wave
-// longer than Original/LowFactor is slowed by Factor, one shorter than
-// Original/HighFactor is left alone, those between change over smoothly.
-// (Meta, "The Llama 3 Herd of Models", 2024, and the code beside it.)
+// scaled returns a frequency, in radians per token, after scaling. Wavelengths above
+// Original/LowFactor tokens are multiplied by Factor, those below Original/HighFactor stay,
+// and those between are interpolated.
+// (Meta, "The Llama 3 Herd of Models", 2024, and its reference code.)
 func (s RoPEScaling) scaled(frequency float32) float32 {
 	if s == (RoPEScaling{}) {
 		return frequency
 	}
-	turns := float64(s.Original) * float64(frequency) / (2 * math.Pi) // in the original context
-	keep := min(max((turns-s.LowFactor)/(s.HighFactor-s.LowFactor), 0), 1)
+	rotations := float64(s.Original) * float64(frequency) / (2 * math.Pi) // over the original context
+	keep := min(max((rotations-s.LowFactor)/(s.HighFactor-s.LowFactor), 0), 1)
 	return float32((1-keep)*float64(frequency)/s.Factor + keep*float64(frequency))
 }
 
-// RoPEBytes is what the table of RoPE takes on a device.
+// RoPEBytes returns the size of RoPE's table on a device.
 func (c Config) RoPEBytes() int64 { return 4 * int64(c.Context) * int64(c.HeadDim) }
 
-// ropeTable is cos and sin of position·frequency(i) with the frequencies
-// theta^(-2i/d), scaled, as [context][d/2][cos, sin]. Angles are formed in
-// float32, as the models were trained.
+// ropeTable returns cos and sin of position·frequency[i] as [context][d/2][cos, sin].
+// frequency[i] is theta^(-2i/d), scaled. Angles are rounded to float32, as in training.
 func ropeTable(c Config) []float32 {
 	d := c.HeadDim
 	frequencies := make([]float32, d/2)

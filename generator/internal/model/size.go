@@ -1,7 +1,7 @@
 package model
 
-// StepBytes is the size of the matrices that a decode step reads: of an embedding
-// that is not the head it reads one row for each sequence.
+// StepBytes returns the bytes of the matrices that a decode step reads whole. An embedding
+// that is not also the head does not count, since a step reads only a few of its rows.
 func (m *Model) StepBytes() int64 {
 	if m.Config.TiedHead {
 		return m.WeightBytes()
@@ -9,8 +9,8 @@ func (m *Model) StepBytes() int64 {
 	return m.WeightBytes() - m.embedding.Data.Bytes()
 }
 
-// WeightBytes is the size of all matrices as the device holds them; a head that
-// is the embedding counts once.
+// WeightBytes returns the bytes of all matrices on the device. A head that is the embedding
+// counts once.
 func (m *Model) WeightBytes() int64 {
 	total := m.embedding.Data.Bytes()
 	if !m.Config.TiedHead {

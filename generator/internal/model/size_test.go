@@ -7,8 +7,7 @@ import (
 	"reel/kernels/device"
 )
 
-// What a decode step reads is every matrix of the checkpoint but an embedding that
-// has a head beside it.
+// A decode step reads every matrix of the checkpoint except an embedding that is not the head.
 func TestStepBytes(t *testing.T) {
 	for _, name := range families {
 		c, w := checkpoint(t, name)
@@ -33,7 +32,8 @@ func TestStepBytes(t *testing.T) {
 			}
 		}
 		if m.WeightBytes() != all || m.StepBytes() != step {
-			t.Errorf("%s: %d bytes, of which a step reads %d; the files say %d and %d", name, m.WeightBytes(), m.StepBytes(), all, step)
+			t.Errorf("%s: %d bytes, of which a step reads %d; the files say %d and %d",
+				name, m.WeightBytes(), m.StepBytes(), all, step)
 		}
 	}
 }

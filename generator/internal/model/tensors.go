@@ -10,17 +10,16 @@ import (
 	"reel/generator/internal/weights"
 )
 
-// ErrTensor marks a checkpoint whose tensors do not fit its config.
+// ErrTensor means that the tensors of a checkpoint do not fit its config.
 var ErrTensor = errors.New("model: tensor does not fit the config")
 
-// Tensors gives the loader a checkpoint's tensors by their published names.
+// Tensors is a checkpoint, with tensors under their published names.
 type Tensors interface {
 	Tensor(name string) (weights.Tensor, error)
-	// Names are the names of all of them.
-	Names() []string
+	Names() []string // of all tensors
 }
 
-// TensorKind is what a tensor is for.
+// TensorKind is the purpose of a tensor.
 type TensorKind string
 
 // The kinds of tensor.
@@ -32,15 +31,15 @@ const (
 	HeadTensor        TensorKind = "head"
 )
 
-// TensorSpec is a tensor that the checkpoint of a config has.
+// TensorSpec describes a tensor that the checkpoint of a config must hold.
 type TensorSpec struct {
 	Name  string
 	Kind  TensorKind
 	Shape []int // [rows][columns] of a matrix, [length] of a vector
-	parts []int // of a fused matrix
+	parts []int // rows of each weight in a fused matrix; else nil
 }
 
-// Elements is how many numbers the tensor holds.
+// Elements returns the number of elements.
 func (s TensorSpec) Elements() int64 {
 	n := int64(1)
 	for _, d := range s.Shape {
@@ -49,8 +48,8 @@ func (s TensorSpec) Elements() int64 {
 	return n
 }
 
-// Weights are the rows of each weight that a matrix is loaded as, and the length
-// of a vector.
+// Weights returns the number of rows of each weight that a matrix is loaded as. Of a
+// vector it returns the length.
 func (s TensorSpec) Weights() []int {
 	if s.parts != nil {
 		return s.parts
@@ -58,7 +57,7 @@ func (s TensorSpec) Weights() []int {
 	return s.Shape[:1]
 }
 
-// Tensors are all tensors that a checkpoint of c has, and no more.
+// Tensors lists the tensors that a checkpoint of c must hold.
 func (c Config) Tensors() []TensorSpec {
 	list := []TensorSpec{{Name: embeddingName, Kind: EmbeddingTensor, Shape: []int{c.Vocab, c.Hidden}}}
 	for i := range c.Layers {
@@ -71,7 +70,7 @@ func (c Config) Tensors() []TensorSpec {
 	return list
 }
 
-// Names of tensors outside of the layers.
+// Names of the tensors outside the layers.
 const (
 	embeddingName = "model.embed_tokens.weight"
 	normName      = "model.norm.weight"
@@ -80,7 +79,7 @@ const (
 
 func layerPrefix(i int) string { return fmt.Sprintf("model.layers.%d.", i) }
 
-// layerTensors are the tensors of the layer whose names begin with prefix.
+// layerTensors lists the tensors of one layer. Their names begin with prefix.
 func (c Config) layerTensors(prefix string) (list []TensorSpec) {
 	add := func(kind TensorKind, name string, shape ...int) {
 		list = append(list, TensorSpec{Name: prefix + name, Kind: kind, Shape: shape})
@@ -122,7 +121,7 @@ func (c Config) layerTensors(prefix string) (list []TensorSpec) {
 	return list
 }
 
-// Parameters is how many numbers the model learned.
+// Parameters returns the number of parameters of the model.
 func (c Config) Parameters() (n int64) {
 	for _, s := range c.Tensors() {
 		n += s.Elements()
@@ -130,16 +129,17 @@ func (c Config) Parameters() (n int64) {
 	return n
 }
 
-// CheckTensors compares a checkpoint's headers with c, before anything is
-// loaded: every tensor that c asks for is there in its shape, all matrices have
-// one element type, and nothing is there that c has no use for. Errors: weights.ErrMissing, ErrTensor.
+// CheckTensors checks the headers of a checkpoint against c before anything is loaded:
+// every tensor of c is there in its shape, all matrices have one element type, and there
+// are no others, except redundant ones. Errors: weights.ErrMissing, ErrTensor, and
+// weights.ErrChanged, since it may read a tied head and the embedding.
 func (c Config) CheckTensors(tensors Tensors) error {
-	return weights.Guard(func() error { return c.checkTensors(tensors) }) // a tied head is compared with the embedding
+	return weights.Guard(func() error { return c.checkTensors(tensors) })
 }
 
 func (c Config) checkTensors(tensors Tensors) error {
 	wanted := map[string]bool{}
-	var first weights.Tensor // matrix
+	var first weights.Tensor // the first matrix; the others must have its type
 	for _, s := range c.Tensors() {
 		wanted[s.Name] = true
 		t, err := tensors.Tensor(s.Name)
@@ -147,25 +147,28 @@ func (c Config) checkTensors(tensors Tensors) error {
 		case err != nil:
 			return err
 		case !slices.Equal(t.Shape, s.Shape):
-			return fmt.Errorf("%w: %s: %s is %v, the config asks for %v", ErrTensor, t.File, s.Name, t.Shape, s.Shape)
+			return fmt.Errorf("%w: %s: %s has the shape %v, the config asks for %v",
+				ErrTensor, t.File, s.Name, t.Shape, s.Shape)
 		case len(s.Shape) < 2:
 		case first.DType == 0:
 			first = t
 		case t.DType != first.DType:
-			return fmt.Errorf("%w: %s: %s is %v and %s is %v: all matrices must have one type", ErrTensor, t.File, s.Name, t.DType, first.Name, first.DType)
+			return fmt.Errorf("%w: %s: %s is %v and %s is %v, but all matrices must have one type",
+				ErrTensor, t.File, s.Name, t.DType, first.Name, first.DType)
 		}
 	}
 	for _, name := range tensors.Names() {
 		if !wanted[name] && !c.redundant(tensors, name) {
 			t, _ := tensors.Tensor(name)
-			return fmt.Errorf("%w: %s: %.80q is there and the config (%s, %d layers) has no use for it", ErrTensor, t.File, name, c.Name, c.Layers)
+			return fmt.Errorf("%w: %s: the config (%s, %d layers) has no tensor %.80q",
+				ErrTensor, t.File, c.Name, c.Layers, name)
 		}
 	}
 	return nil
 }
 
-// redundant tells whether a tensor says once more what the config says: the
-// frequencies of RoPE, which old checkpoints hold, or a tied head.
+// redundant reports whether a tensor repeats what the config implies: the frequencies of
+// RoPE, which old checkpoints hold, or a tied head with the same data as the embedding.
 func (c Config) redundant(tensors Tensors, name string) bool {
 	t, err := tensors.Tensor(name)
 	if err != nil {
@@ -175,6 +178,6 @@ func (c Config) redundant(tensors Tensors, name string) bool {
 		return slices.Equal(t.Shape, []int{c.HeadDim / 2}) && c.RoPE == RoPEScaling{}
 	}
 	embedding, err := tensors.Tensor(embeddingName)
-	return name == headName && c.TiedHead && err == nil && t.DType == embedding.DType && slices.Equal(t.Shape, embedding.Shape) &&
-		bytes.Equal(t.Data, embedding.Data)
+	return name == headName && c.TiedHead && err == nil && t.DType == embedding.DType &&
+		slices.Equal(t.Shape, embedding.Shape) && bytes.Equal(t.Data, embedding.Data)
 }

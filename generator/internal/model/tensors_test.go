@@ -10,7 +10,7 @@ import (
 	"reel/kernels/device"
 )
 
-// headers are tensors without a checkpoint.
+// headers is a checkpoint in memory.
 type headers map[string]weights.Tensor
 
 func (h headers) Tensor(name string) (weights.Tensor, error) {
@@ -29,33 +29,46 @@ func (h headers) Names() (names []string) {
 }
 
 func micro() Config {
-	return Config{Name: "llama", Vocab: 10, Hidden: 8, Inner: 12, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, Context: 16, RMSNormEps: 1e-5, RoPETheta: 10000}
+	return Config{Name: "llama", Vocab: 10, Hidden: 8, Inner: 12, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4,
+		Context: 16, RMSNormEps: 1e-5, RoPETheta: 10000}
 }
 
-// headersOf are zero tensors that fit c.
+// headersOf returns tensors of zeros that fit c.
 func headersOf(c Config) headers {
 	h := headers{}
 	for _, s := range c.Tensors() {
-		h[s.Name] = weights.Tensor{Name: s.Name, DType: weights.BF16, Shape: s.Shape, Data: make([]byte, 2*s.Elements())}
+		data := make([]byte, 2*s.Elements())
+		h[s.Name] = weights.Tensor{Name: s.Name, DType: weights.BF16, Shape: s.Shape, Data: data}
 	}
 	return h
 }
 
 func TestCheckpointsThatDoNotFit(t *testing.T) {
 	const q = "model.layers.1.self_attn.q_proj.weight"
+	const extraLayer, bias = "model.layers.2.input_layernorm.weight", "model.layers.0.self_attn.q_proj.bias"
+	set := func(h headers, change func(q *weights.Tensor)) { x := h[q]; change(&x); h[q] = x }
 	for name, c := range map[string]struct {
 		change func(*Config, headers)
 		want   error
 		names  string
 	}{
-		"missing":          {func(_ *Config, h headers) { delete(h, q) }, weights.ErrMissing, ""},
-		"one more layer":   {func(_ *Config, h headers) { h["model.layers.2.input_layernorm.weight"] = h["model.norm.weight"] }, ErrTensor, "model.layers.2."},
-		"biases":           {func(_ *Config, h headers) { h["model.layers.0.self_attn.q_proj.bias"] = h["model.norm.weight"] }, ErrTensor, "q_proj.bias"},
-		"a fused one":      {func(c *Config, _ headers) { c.Fused = true }, weights.ErrMissing, ""},
-		"shape":            {func(_ *Config, h headers) { x := h[q]; x.Shape = []int{4, 16}; h[q] = x }, ErrTensor, q},
-		"rank":             {func(_ *Config, h headers) { x := h[q]; x.Shape = []int{64}; h[q] = x }, ErrTensor, q},
-		"two types":        {func(_ *Config, h headers) { x := h[q]; x.DType = weights.F16; h[q] = x }, ErrTensor, "F16"},
-		"head though tied": {func(c *Config, h headers) { c.TiedHead = true; h[headName].Data[7] = 1 }, ErrTensor, headName},
+		"missing":     {func(_ *Config, h headers) { delete(h, q) }, weights.ErrMissing, ""},
+		"more layers": {func(_ *Config, h headers) { h[extraLayer] = h["model.norm.weight"] }, ErrTensor, "model.layers.2."},
+		"biases":      {func(_ *Config, h headers) { h[bias] = h["model.norm.weight"] }, ErrTensor, "q_proj.bias"},
+		"not fused":   {func(c *Config, _ headers) { c.Fused = true }, weights.ErrMissing, ""},
+		"shape": {func(_ *Config, h headers) {
+			set(h, func(q *weights.Tensor) { q.Shape = []int{4, 16} })
+		}, ErrTensor, q},
+		"rank": {func(_ *Config, h headers) {
+			set(h, func(q *weights.Tensor) { q.Shape = []int{64} })
+		}, ErrTensor, q},
+		"two types": {func(_ *Config, h headers) {
+			set(h, func(q *weights.Tensor) { q.DType = weights.F16 })
+		}, ErrTensor, "F16"},
+		"other head though tied": {func(c *Config, h headers) {
+			c.TiedHead = true
+			h[headName].Data[7] = 1
+		}, ErrTensor, headName},
 		"scaled, with freq": {func(c *Config, h headers) {
 			c.RoPE.Factor = 2
 			h["model.layers.0.self_attn.rotary_emb.inv_freq"] = weights.Tensor{DType: weights.F32, Shape: []int{2}}
@@ -70,17 +83,18 @@ func TestCheckpointsThatDoNotFit(t *testing.T) {
 			t.Errorf("%s: %v, wants %v naming %q", name, err, c.want, c.names)
 		}
 		if live := memory.Live(); live.Buffers != 0 {
-			t.Errorf("%s: %d buffers were taken", name, live.Buffers)
+			t.Errorf("%s: %d buffers were allocated", name, live.Buffers)
 		}
 		memory.Close()
 	}
 }
 
-// What a checkpoint says twice is no fault.
+// Redundant tensors are accepted.
 func TestRedundantTensors(t *testing.T) {
 	c := micro()
 	h := headersOf(c)
-	h["model.layers.0.self_attn.rotary_emb.inv_freq"] = weights.Tensor{DType: weights.F32, Shape: []int{2}, Data: make([]byte, 8)}
+	frequencies := weights.Tensor{DType: weights.F32, Shape: []int{2}, Data: make([]byte, 8)}
+	h["model.layers.0.self_attn.rotary_emb.inv_freq"] = frequencies
 	if err := c.CheckTensors(h); err != nil {
 		t.Error(err)
 	}
@@ -90,7 +104,7 @@ func TestRedundantTensors(t *testing.T) {
 	}
 }
 
-// A failure at any allocation gives back what came before it, and Free all.
+// A failure at any allocation frees the earlier ones, and Free frees all.
 func TestLoadGivesBack(t *testing.T) {
 	c := micro()
 	c.Bias, c.HeadNorms, c.Fused = true, true, true
@@ -116,7 +130,8 @@ func TestProgressEndsAtOne(t *testing.T) {
 	memory := device.NewHost(device.HostOptions{Workers: 1})
 	defer memory.Close()
 	var shares []float64
-	if _, err := Load(memory, micro(), headersOf(micro()), func(share float64) { shares = append(shares, share) }); err != nil {
+	report := func(share float64) { shares = append(shares, share) }
+	if _, err := Load(memory, micro(), headersOf(micro()), report); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.IsSorted(shares) || shares[0] >= 0.5 || shares[len(shares)-1] != 1 {

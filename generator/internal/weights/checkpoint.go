@@ -132,7 +132,6 @@ func (c *Checkpoint) Unchanged() error {
 }
 
 // Close unmaps the files, which invalidates the Data of every Tensor.
-
 func (c *Checkpoint) Close() error {
 	var errs []error
 	for _, f := range c.files {

@@ -91,7 +91,6 @@ func (f *file) unchanged() error {
 	}
 	if now.Size() != f.opened.Size() || !now.ModTime().Equal(f.opened.ModTime()) {
 		return fmt.Errorf("%w: it had %d bytes, modified %v, and now has %d, modified %v", ErrChanged,
-
 			f.opened.Size(), f.opened.ModTime(), now.Size(), now.ModTime())
 	}
 	return nil

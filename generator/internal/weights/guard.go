@@ -17,7 +17,6 @@ func Guard(fn func() error) (err error) {
 		case interface {
 			runtime.Error
 			Addr() uintptr // only the error of a memory fault has it
-
 		}:
 			err = fmt.Errorf("weights: %w: %w", ErrChanged, r)
 		default:

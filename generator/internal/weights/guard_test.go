@@ -67,7 +67,6 @@ func TestWithoutGuard(t *testing.T) {
 
 // A file that loses its header after it was mapped and before it is parsed gives an
 // error with its name.
-
 func TestShrinksWhileItIsOpened(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, singleName)

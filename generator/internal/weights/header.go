@@ -157,7 +157,6 @@ func checkRanges(list []placed, size int64) error {
 	}
 	if at != size {
 		return fmt.Errorf("%w: the tensors end at byte %d of %d", ErrRange, at, size)
-
 	}
 	return nil
 }

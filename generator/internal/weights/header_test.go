@@ -60,7 +60,6 @@ func TestManyTensorsMemory(t *testing.T) {
 }
 
 // FuzzParseHeader checks the guarantees of the format on each file that parse accepts.
-
 func FuzzParseHeader(f *testing.F) {
 	f.Add([]byte(good), 16)
 	f.Add([]byte(two(`[0,4]`, `[4,8]`)), 8)

@@ -51,7 +51,6 @@ func (r *reader) weightMap(shardOf map[string]string) error {
 func checkShard(name string) error {
 	if strings.ContainsAny(name, `/\`) || !strings.HasSuffix(name, ".safetensors") {
 		return fmt.Errorf("%w: %.80q is not the name of a shard", ErrIndex, name)
-
 	}
 	return nil
 }

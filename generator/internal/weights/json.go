@@ -88,12 +88,10 @@ func (r *reader) members(do func(name string, value *reader) error) error {
 		case len(name) > maxName:
 			return fmt.Errorf("%.80q…: %w: the name has %d bytes, at most %d are allowed",
 				name, ErrTooLarge, len(name), maxName)
-
 		case len(seen) > maxTensors:
 			return fmt.Errorf("%w: more than %d tensors", ErrTooLarge, maxTensors)
 		case seen[name]:
 			return fmt.Errorf("%.80q: %w: the name occurs twice", name, ErrHeader)
-
 		}
 		seen[name] = true
 		if err := do(name, r); err != nil {

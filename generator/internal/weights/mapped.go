@@ -14,7 +14,6 @@ func (c *Checkpoint) Mapped() (bytes int64) {
 
 // Unaligned returns the total size in bytes of the matrices at an address that is not a
 // multiple of n. A device that reads weights in place must copy them.
-
 func (c *Checkpoint) Unaligned(n int) (bytes int64) {
 	for _, t := range c.tensors {
 		if len(t.Shape) > 1 && len(t.Data) > 0 && uintptr(unsafe.Pointer(&t.Data[0]))%uintptr(n) != 0 {

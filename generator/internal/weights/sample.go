@@ -122,7 +122,6 @@ func (s *samples) look(force bool) (touched bool, err error) {
 	if now.size < int64(len(s.data)) {
 		return false, fmt.Errorf("weights: %s: %w: it shrank from %d to %d bytes",
 			s.name, ErrChanged, len(s.data), now.size)
-
 	}
 	if err := s.compare(); err != nil {
 		return false, err
@@ -139,7 +138,6 @@ func (s *samples) compare() error {
 	err := s.each(func(i int, sum uint64) error {
 		if sum != s.sums[i] {
 			return fmt.Errorf("%w: the page at byte %d differs", ErrChanged, s.offsets[i])
-
 		}
 		return nil
 	})

@@ -138,7 +138,6 @@ func (w *Watch) Rest(ctx context.Context, waiting func()) {
 }
 
 // stamps returns the stamp of each file, zero for a file that fails to stat.
-
 func (w *Watch) stamps() []stamp {
 	all := make([]stamp, len(w.files))
 	for i, f := range w.files {

@@ -263,7 +263,6 @@ func TestSampleOffsets(t *testing.T) {
 
 // BenchmarkFirstSums measures the time to record the sums of 1 GiB in 300 tensors. All
 // pages are in the page cache, as after the loading of a model.
-
 func BenchmarkFirstSums(b *testing.B) {
 	const tensors, bytes = 300, 1 << 30 / 300 &^ 1
 	dir, header := b.TempDir(), pack(equalTensors(tensors, bytes), 0)

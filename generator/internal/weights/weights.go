@@ -64,5 +64,4 @@ type Tensor struct {
 	Shape []int
 	Data  []byte
 	File  string // name of the file that holds it
-
 }

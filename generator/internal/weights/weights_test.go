@@ -272,7 +272,6 @@ func TestIndexTooLarge(t *testing.T) {
 }
 
 func TestEmptyDirectory(t *testing.T) {
-
 	_, err := Open(os.DirFS(t.TempDir()))
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "neither "+singleName+" nor "+indexName) {
 		t.Error(err)
@@ -330,7 +329,6 @@ func TestReplacedByRename(t *testing.T) {
 	path := filepath.Join(dir, singleName)
 	err := errors.Join(os.WriteFile(path, pack(good, 16), 0o600), os.WriteFile(path+".new", nil, 0o600))
 	if err != nil {
-
 		t.Fatal(err)
 	}
 	c, err := Open(os.DirFS(dir))
