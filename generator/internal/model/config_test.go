@@ -6,49 +6,64 @@ import (
 	"testing"
 )
 
-// published are config.json of models as their makers published them, in what
-// the pass depends on and in some of what it does not.
+// published are config.json files of published models: the fields that the forward pass
+// depends on, and some others.
 var published = map[string]string{
-	"llama-2-7b": `{"architectures":["LlamaForCausalLM"],"bos_token_id":1,"eos_token_id":2,"hidden_act":"silu","hidden_size":4096,
-		"initializer_range":0.02,"intermediate_size":11008,"max_position_embeddings":4096,"model_type":"llama","num_attention_heads":32,
-		"num_hidden_layers":32,"num_key_value_heads":32,"pretraining_tp":1,"rms_norm_eps":1e-05,"rope_scaling":null,
-		"tie_word_embeddings":false,"torch_dtype":"float16","transformers_version":"4.31.0.dev0","use_cache":true,"vocab_size":32000}`,
-	"llama-3.2-1b": `{"architectures":["LlamaForCausalLM"],"attention_bias":false,"attention_dropout":0.0,"bos_token_id":128000,
-		"eos_token_id":[128001,128008,128009],"head_dim":64,"hidden_act":"silu","hidden_size":2048,"intermediate_size":8192,
-		"max_position_embeddings":131072,"mlp_bias":false,"model_type":"llama","num_attention_heads":32,"num_hidden_layers":16,
-		"num_key_value_heads":8,"pretraining_tp":1,"rms_norm_eps":1e-05,"rope_scaling":{"factor":32.0,"high_freq_factor":4.0,
+	"llama-2-7b": `{"architectures":["LlamaForCausalLM"],"bos_token_id":1,"eos_token_id":2,"hidden_act":"silu",
+		"hidden_size":4096,"initializer_range":0.02,"intermediate_size":11008,"max_position_embeddings":4096,
+		"model_type":"llama","num_attention_heads":32,"num_hidden_layers":32,"num_key_value_heads":32,
+		"pretraining_tp":1,"rms_norm_eps":1e-05,"rope_scaling":null,"tie_word_embeddings":false,
+		"torch_dtype":"float16","transformers_version":"4.31.0.dev0","use_cache":true,"vocab_size":32000}`,
+	"llama-3.2-1b": `{"architectures":["LlamaForCausalLM"],"attention_bias":false,"attention_dropout":0.0,
+		"bos_token_id":128000,"eos_token_id":[128001,128008,128009],"head_dim":64,"hidden_act":"silu",
+		"hidden_size":2048,"intermediate_size":8192,"max_position_embeddings":131072,"mlp_bias":false,
+		"model_type":"llama","num_attention_heads":32,"num_hidden_layers":16,"num_key_value_heads":8,
+		"pretraining_tp":1,"rms_norm_eps":1e-05,"rope_scaling":{"factor":32.0,"high_freq_factor":4.0,
 		"low_freq_factor":1.0,"original_max_position_embeddings":8192,"rope_type":"llama3"},"rope_theta":500000.0,
 		"tie_word_embeddings":true,"torch_dtype":"bfloat16","vocab_size":128256}`,
-	"mistral-7b-v0.1": `{"architectures":["MistralForCausalLM"],"bos_token_id":1,"eos_token_id":2,"hidden_act":"silu","hidden_size":4096,
-		"intermediate_size":14336,"max_position_embeddings":32768,"model_type":"mistral","num_attention_heads":32,"num_hidden_layers":32,
-		"num_key_value_heads":8,"rms_norm_eps":1e-05,"rope_theta":10000.0,"sliding_window":4096,"tie_word_embeddings":false,"vocab_size":32000}`,
-	"mistral-7b-v0.3": `{"architectures":["MistralForCausalLM"],"hidden_act":"silu","hidden_size":4096,"intermediate_size":14336,
-		"max_position_embeddings":32768,"model_type":"mistral","num_attention_heads":32,"num_hidden_layers":32,"num_key_value_heads":8,
-		"rms_norm_eps":1e-05,"rope_theta":1000000.0,"sliding_window":null,"tie_word_embeddings":false,"vocab_size":32768}`,
-	"qwen2.5-0.5b": `{"architectures":["Qwen2ForCausalLM"],"attention_dropout":0.0,"bos_token_id":151643,"eos_token_id":151645,"hidden_act":"silu",
-		"hidden_size":896,"intermediate_size":4864,"max_position_embeddings":32768,"max_window_layers":21,"model_type":"qwen2",
-		"num_attention_heads":14,"num_hidden_layers":24,"num_key_value_heads":2,"rms_norm_eps":1e-06,"rope_theta":1000000.0,
-		"sliding_window":32768,"tie_word_embeddings":true,"use_cache":true,"use_sliding_window":false,"vocab_size":151936}`,
-	"qwen3-4b": `{"architectures":["Qwen3ForCausalLM"],"attention_bias":false,"head_dim":128,"hidden_act":"silu","hidden_size":2560,
-		"intermediate_size":9728,"max_position_embeddings":40960,"max_window_layers":36,"model_type":"qwen3","num_attention_heads":32,
-		"num_hidden_layers":36,"num_key_value_heads":8,"rms_norm_eps":1e-06,"rope_scaling":null,"rope_theta":1000000,"sliding_window":null,
+	"mistral-7b-v0.1": `{"architectures":["MistralForCausalLM"],"bos_token_id":1,"eos_token_id":2,
+		"hidden_act":"silu","hidden_size":4096,"intermediate_size":14336,"max_position_embeddings":32768,
+		"model_type":"mistral","num_attention_heads":32,"num_hidden_layers":32,"num_key_value_heads":8,
+		"rms_norm_eps":1e-05,"rope_theta":10000.0,"sliding_window":4096,"tie_word_embeddings":false,
+		"vocab_size":32000}`,
+	"mistral-7b-v0.3": `{"architectures":["MistralForCausalLM"],"hidden_act":"silu","hidden_size":4096,
+		"intermediate_size":14336,"max_position_embeddings":32768,"model_type":"mistral","num_attention_heads":32,
+		"num_hidden_layers":32,"num_key_value_heads":8,"rms_norm_eps":1e-05,"rope_theta":1000000.0,
+		"sliding_window":null,"tie_word_embeddings":false,"vocab_size":32768}`,
+	"qwen2.5-0.5b": `{"architectures":["Qwen2ForCausalLM"],"attention_dropout":0.0,"bos_token_id":151643,
+		"eos_token_id":151645,"hidden_act":"silu","hidden_size":896,"intermediate_size":4864,
+		"max_position_embeddings":32768,"max_window_layers":21,"model_type":"qwen2","num_attention_heads":14,
+		"num_hidden_layers":24,"num_key_value_heads":2,"rms_norm_eps":1e-06,"rope_theta":1000000.0,
+		"sliding_window":32768,"tie_word_embeddings":true,"use_cache":true,"use_sliding_window":false,
+		"vocab_size":151936}`,
+	"qwen3-4b": `{"architectures":["Qwen3ForCausalLM"],"attention_bias":false,"head_dim":128,"hidden_act":"silu",
+		"hidden_size":2560,"intermediate_size":9728,"max_position_embeddings":40960,"max_window_layers":36,
+		"model_type":"qwen3","num_attention_heads":32,"num_hidden_layers":36,"num_key_value_heads":8,
+		"rms_norm_eps":1e-06,"rope_scaling":null,"rope_theta":1000000,"sliding_window":null,
 		"tie_word_embeddings":true,"use_sliding_window":false,"vocab_size":151936}`,
-	"phi-3-mini-4k": `{"_name_or_path":"Phi-3-mini-4k-instruct","architectures":["Phi3ForCausalLM"],"attention_bias":false,"attention_dropout":0.0,
-		"auto_map":{"AutoConfig":"configuration_phi3.Phi3Config"},"embd_pdrop":0.0,"resid_pdrop":0.0,"eos_token_id":32000,"hidden_act":"silu",
-		"hidden_size":3072,"intermediate_size":8192,"max_position_embeddings":4096,"model_type":"phi3","num_attention_heads":32,
-		"num_hidden_layers":32,"num_key_value_heads":32,"original_max_position_embeddings":4096,"pad_token_id":32000,"rms_norm_eps":1e-05,
-		"rope_scaling":null,"rope_theta":10000.0,"sliding_window":2047,"tie_word_embeddings":false,"vocab_size":32064}`,
+	"phi-3-mini-4k": `{"_name_or_path":"Phi-3-mini-4k-instruct","architectures":["Phi3ForCausalLM"],
+		"attention_bias":false,"attention_dropout":0.0,"auto_map":{"AutoConfig":"configuration_phi3.Phi3Config"},
+		"embd_pdrop":0.0,"resid_pdrop":0.0,"eos_token_id":32000,"hidden_act":"silu","hidden_size":3072,
+		"intermediate_size":8192,"max_position_embeddings":4096,"model_type":"phi3","num_attention_heads":32,
+		"num_hidden_layers":32,"num_key_value_heads":32,"original_max_position_embeddings":4096,
+		"pad_token_id":32000,"rms_norm_eps":1e-05,"rope_scaling":null,"rope_theta":10000.0,"sliding_window":2047,
+		"tie_word_embeddings":false,"vocab_size":32064}`,
 }
 
-// Parameters as the makers' model cards and transformers count them.
+// The numbers of parameters are those of the model cards and of transformers.
 func TestPublishedConfigs(t *testing.T) {
 	for name, want := range map[string]struct {
 		parameters int64
 		headDim    int
 		window     int
 	}{
-		"llama-2-7b": {6738415616, 128, 0}, "llama-3.2-1b": {1235814400, 64, 0}, "mistral-7b-v0.1": {7241732096, 128, 4096},
-		"mistral-7b-v0.3": {7248023552, 128, 0}, "qwen2.5-0.5b": {494032768, 64, 0}, "qwen3-4b": {4022468096, 128, 0}, "phi-3-mini-4k": {3821079552, 96, 2047},
+		"llama-2-7b":      {6738415616, 128, 0},
+		"llama-3.2-1b":    {1235814400, 64, 0},
+		"mistral-7b-v0.1": {7241732096, 128, 4096},
+		"mistral-7b-v0.3": {7248023552, 128, 0},
+		"qwen2.5-0.5b":    {494032768, 64, 0},
+		"qwen3-4b":        {4022468096, 128, 0},
+		"phi-3-mini-4k":   {3821079552, 96, 2047},
 	} {
 		c, err := ParseConfig([]byte(published[name]), nil)
 		if err != nil {
@@ -56,13 +71,15 @@ func TestPublishedConfigs(t *testing.T) {
 			continue
 		}
 		if c.Parameters() != want.parameters || c.HeadDim != want.headDim || c.Window(c.Layers-1) != want.window {
-			t.Errorf("%s: %d parameters, head size %d, window %d, wants %v", name, c.Parameters(), c.HeadDim, c.Window(c.Layers-1), want)
+			t.Errorf("%s: %d parameters, head size %d, window %d, wants %v",
+				name, c.Parameters(), c.HeadDim, c.Window(c.Layers-1), want)
 		}
 	}
 }
 
-func TestMissingFieldsMeanWhatTheFamilySays(t *testing.T) {
-	c, err := ParseConfig([]byte(strings.NewReplacer(`"sliding_window":4096,`, "", `"num_key_value_heads":8,`, "").Replace(published["mistral-7b-v0.1"])), nil)
+func TestMissingFieldsHaveTheFamilysDefaults(t *testing.T) {
+	bare := strings.NewReplacer(`"sliding_window":4096,`, "", `"num_key_value_heads":8,`, "")
+	c, err := ParseConfig([]byte(bare.Replace(published["mistral-7b-v0.1"])), nil)
 	if err != nil || c.Window(0) != 4096 || c.KVHeads != 8 {
 		t.Errorf("mistral: window %d, %d KV heads, %v", c.Windows, c.KVHeads, err)
 	}
@@ -70,13 +87,14 @@ func TestMissingFieldsMeanWhatTheFamilySays(t *testing.T) {
 	if err != nil || c.HeadDim != 128 {
 		t.Errorf("qwen3: head size %d, %v", c.HeadDim, err)
 	}
-	c, err = ParseConfig([]byte(strings.Replace(published["llama-2-7b"], `"num_key_value_heads":32,`, `"num_key_value_heads":null,`, 1)), []byte(`{"eos_token_id":[2,7]}`))
+	null := strings.NewReplacer(`"num_key_value_heads":32,`, `"num_key_value_heads":null,`)
+	c, err = ParseConfig([]byte(null.Replace(published["llama-2-7b"])), []byte(`{"eos_token_id":[2,7]}`))
 	if err != nil || c.KVHeads != 32 || c.RoPETheta != 10000 || len(c.EOS) != 2 {
 		t.Errorf("llama: %+v, %v", c, err)
 	}
 }
 
-// What is not computed is refused, and the refusal names it.
+// A config that asks for something the forward pass lacks is refused by its name.
 func TestConfigsThatAreRefused(t *testing.T) {
 	for _, c := range []struct{ base, old, with, names string }{
 		{"llama-2-7b", `"model_type":"llama"`, `"model_type":"gemma"`, "gemma"},
@@ -89,8 +107,10 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","factor":2.0}`, "rope_scaling"},
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"llama3","type":"linear"}`, "rope_scaling"},
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"yarn","beta_fast":32}`, "yarn"},
-		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","mrope_section":[1]}`, "mrope_section"},
-		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","partial_rotary_factor":0.5}`, "partial_rotary_factor"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","mrope_section":[1]}`,
+			"mrope_section"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","partial_rotary_factor":0.5}`,
+			"partial_rotary_factor"},
 		{"llama-2-7b", `"rope_scaling":null`, `"partial_rotary_factor":0.75`, "partial_rotary_factor"},
 		{"llama-2-7b", `"rope_scaling":null`, `"quantization_config":{"bits":4}`, "quantization_config"},
 		{"llama-2-7b", `"rope_scaling":null`, `"final_logit_softcapping":30.0`, "final_logit_softcapping"},
@@ -100,12 +120,17 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		{"llama-3.2-1b", `"mlp_bias":false`, `"mlp_bias":true`, "mlp_bias"},
 		{"llama-3.2-1b", `"mlp_bias":false`, `"rope_parameters":{"rope_theta":500000.0}`, "rope_scaling"},
 		{"llama-3.2-1b", `"factor":32.0,`, `"factor":32.0,"rope_theta":1.0,`, "rope_theta"},
-		{"mistral-7b-v0.1", `"sliding_window":4096`, `"sliding_window":4096,"use_sliding_window":true`, "use_sliding_window"},
-		{"mistral-7b-v0.1", `"num_hidden_layers":32`, `"num_hidden_layers":1,"layer_types":["full_attention"]`, "layer_types"},
-		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":1,"layer_types":["sliding_attention"]`, "layer_types"},
-		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":1,"layer_types":["linear_attention"]`, "linear_attention"},
+		{"mistral-7b-v0.1", `"sliding_window":4096`, `"sliding_window":4096,"use_sliding_window":true`,
+			"use_sliding_window"},
+		{"mistral-7b-v0.1", `"num_hidden_layers":32`, `"num_hidden_layers":1,"layer_types":["full_attention"]`,
+			"layer_types"},
+		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":1,"layer_types":["sliding_attention"]`,
+			"layer_types"},
+		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":1,"layer_types":["linear_attention"]`,
+			"linear_attention"},
 		{"qwen3-4b", `"attention_bias":false`, `"attention_bias":true`, "attention_bias"},
-		{"phi-3-mini-4k", `"rope_scaling":null`, `"rope_scaling":{"type":"longrope","long_factor":[1],"short_factor":[1]}`, "longrope"},
+		{"phi-3-mini-4k", `"rope_scaling":null`,
+			`"rope_scaling":{"type":"longrope","long_factor":[1],"short_factor":[1]}`, "longrope"},
 	} {
 		_, err := ParseConfig([]byte(strings.Replace(published[c.base], c.old, c.with, 1)), nil)
 		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), c.names) {
@@ -114,7 +139,7 @@ func TestConfigsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Values out of bounds are errors that name the field, and take no memory to find.
+// Values out of bounds give errors that name the field. Finding them takes no memory.
 func TestConfigsOutOfBounds(t *testing.T) {
 	for _, c := range []struct{ base, old, with, names string }{
 		{"llama-2-7b", `"num_hidden_layers":32`, `"num_hidden_layers":9007199254740992`, "num_hidden_layers"},
@@ -130,7 +155,8 @@ func TestConfigsOutOfBounds(t *testing.T) {
 		{"llama-3.2-1b", `"factor":32.0`, `"factor":0.5`, "factor"},
 		{"llama-3.2-1b", `"high_freq_factor":4.0`, `"high_freq_factor":1.0`, "high_freq_factor"},
 		{"mistral-7b-v0.1", `"sliding_window":4096`, `"sliding_window":0`, "sliding_window"},
-		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":24,"layer_types":["full_attention"]`, "layer_types"},
+		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":24,"layer_types":["full_attention"]`,
+			"layer_types"},
 	} {
 		_, err := ParseConfig([]byte(strings.Replace(published[c.base], c.old, c.with, 1)), nil)
 		if err == nil || errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), c.names) {
@@ -139,8 +165,8 @@ func TestConfigsOutOfBounds(t *testing.T) {
 	}
 }
 
-// implausible are values that no published checkpoint has. Some are numbers with
-// which a pass gives nonsense in silence, or sums that overflow.
+// implausible are values that no published checkpoint has. With some of them a pass would
+// give nonsense without an error, or sums would overflow.
 var implausible = []struct{ base, old, with, names string }{
 	{"llama-2-7b", `"rms_norm_eps":1e-05`, `"rms_norm_eps":1e300`, "rms_norm_eps is 1e+300"},
 	{"llama-2-7b", `"rms_norm_eps":1e-05`, `"rms_norm_eps":1e999`, "rms_norm_eps"},
@@ -156,7 +182,8 @@ var implausible = []struct{ base, old, with, names string }{
 	{"llama-3.2-1b", `"factor":32.0`, `"factor":1e300`, "factor is 1e+300"},
 	{"llama-3.2-1b", `"low_freq_factor":1.0`, `"low_freq_factor":1e-300`, "low_freq_factor is 1e-300"},
 	{"llama-3.2-1b", `"high_freq_factor":4.0`, `"high_freq_factor":1e300`, "high_freq_factor is 1e+300"},
-	{"llama-3.2-1b", `"original_max_position_embeddings":8192`, `"original_max_position_embeddings":4611686018427387904`,
+	{"llama-3.2-1b", `"original_max_position_embeddings":8192`,
+		`"original_max_position_embeddings":4611686018427387904`,
 		"original_max_position_embeddings is 4611686018427387904"},
 	{"phi-3-mini-4k", `"original_max_position_embeddings":4096`, `"original_max_position_embeddings":-1`,
 		"original_max_position_embeddings is -1"},
@@ -171,13 +198,14 @@ var implausible = []struct{ base, old, with, names string }{
 	{"mistral-7b-v0.1", `"sliding_window":4096`, `"sliding_window":1000000000`, "sliding_window is 1000000000"},
 }
 
-// Each is refused by name, with the value and what is allowed.
+// Each error has the name of the field, its value and its bounds.
 func TestImplausibleConfigs(t *testing.T) {
 	for _, c := range implausible {
 		raw := strings.Replace(published[c.base], c.old, c.with, 1)
 		got, err := ParseConfig([]byte(raw), nil)
-		overflows := strings.Contains(c.with, "1e999") // the decoder refuses it, without a range
-		if err == nil || !strings.Contains(err.Error(), c.names) || !overflows && !strings.Contains(err.Error(), "wants") {
+		overflows := strings.Contains(c.with, "1e999") // the JSON decoder refuses it, without bounds
+		named := err != nil && strings.Contains(err.Error(), c.names)
+		if !named || !overflows && !strings.Contains(err.Error(), "wants") {
 			t.Errorf("%s with %s: %v, wants an error that names %s", c.base, c.with, err, c.names)
 		}
 		if raw == published[c.base] || err == nil && got.Parameters() == 0 {
@@ -186,8 +214,8 @@ func TestImplausibleConfigs(t *testing.T) {
 	}
 }
 
-// The ends of the bounds, and what unusual checkpoints of the families have, pass:
-// Yi and Qwen2.5-1M's theta and context, and the longest contexts of Llama 3.
+// Values at the bounds pass, and those of unusual checkpoints: theta and context of Yi and
+// Qwen2.5-1M, and the longest contexts of Llama 3.
 func TestUnusualConfigsPass(t *testing.T) {
 	for _, c := range []struct{ base, old, with string }{
 		{"llama-2-7b", `"rms_norm_eps":1e-05`, `"rms_norm_eps":1`},
@@ -197,7 +225,8 @@ func TestUnusualConfigsPass(t *testing.T) {
 		{"mistral-7b-v0.1", `"rope_theta":10000.0`, `"rope_theta":null`},
 		{"qwen2.5-0.5b", `"rope_theta":1000000.0`, `"rope_theta":10000000.0`},
 		{"qwen2.5-0.5b", `"max_position_embeddings":32768`, `"max_position_embeddings":1010000`},
-		{"llama-2-7b", `"max_position_embeddings":4096`, `"max_position_embeddings":4194304,"rope_theta":45840000000.0`},
+		{"llama-2-7b", `"max_position_embeddings":4096`,
+			`"max_position_embeddings":4194304,"rope_theta":45840000000.0`},
 		{"qwen2.5-0.5b", `"use_sliding_window":false`, `"use_sliding_window":true`},
 		{"qwen2.5-0.5b", `"max_window_layers":21`, `"max_window_layers":80`},
 	} {
@@ -207,7 +236,7 @@ func TestUnusualConfigsPass(t *testing.T) {
 	}
 }
 
-// Whatever config.json holds is read or refused. What is read is within its bounds.
+// FuzzParseConfig checks that ParseConfig refuses a file or returns a config within bounds.
 func FuzzParseConfig(f *testing.F) {
 	for _, raw := range published {
 		f.Add([]byte(raw), []byte(`{"eos_token_id":[1,2]}`))
@@ -225,7 +254,7 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		for _, v := range ropeTable(Config{Context: 2, HeadDim: c.HeadDim, RoPETheta: c.RoPETheta, RoPE: c.RoPE}) {
 			if !(v >= -1 && v <= 1) {
-				t.Fatalf("%+v: RoPE's table has %g", c, v)
+				t.Fatalf("%+v: the RoPE table holds %g", c, v)
 			}
 		}
 	})

@@ -82,7 +82,7 @@ func (f *forced) compare(g golden) {
 			if float64(g.Margins[n]) > 3*f.most {
 				f.compared++
 				if got != want {
-					f.t.Fatalf("%d tokens, chunk %d: token %d is %d; transformers has %d with a margin of %v, logits differ by %v",
+					f.t.Fatalf("%d tokens, chunk %d: token %d is %d, wants %d with a margin of %v; logits differ by %v",
 						len(g.Tokens), chunk, n, got, want, g.Margins[n], f.most)
 				}
 			}

@@ -167,7 +167,7 @@ func (c Config) checkTensors(tensors Tensors) error {
 	return nil
 }
 
-// redundant reports whether a tensor repeats what the config implies: the frequencies of
+// redundant reports whether a tensor repeats a fact of the config: the frequencies of
 // RoPE, which old checkpoints hold, or a tied head with the same data as the embedding.
 func (c Config) redundant(tensors Tensors, name string) bool {
 	t, err := tensors.Tensor(name)

@@ -52,10 +52,12 @@ func TestCheckpointsThatDoNotFit(t *testing.T) {
 		want   error
 		names  string
 	}{
-		"missing":     {func(_ *Config, h headers) { delete(h, q) }, weights.ErrMissing, ""},
-		"more layers": {func(_ *Config, h headers) { h[extraLayer] = h["model.norm.weight"] }, ErrTensor, "model.layers.2."},
-		"biases":      {func(_ *Config, h headers) { h[bias] = h["model.norm.weight"] }, ErrTensor, "q_proj.bias"},
-		"not fused":   {func(c *Config, _ headers) { c.Fused = true }, weights.ErrMissing, ""},
+		"missing": {func(_ *Config, h headers) { delete(h, q) }, weights.ErrMissing, ""},
+		"more layers": {func(_ *Config, h headers) {
+			h[extraLayer] = h["model.norm.weight"]
+		}, ErrTensor, "model.layers.2."},
+		"biases":    {func(_ *Config, h headers) { h[bias] = h["model.norm.weight"] }, ErrTensor, "q_proj.bias"},
+		"not fused": {func(c *Config, _ headers) { c.Fused = true }, weights.ErrMissing, ""},
 		"shape": {func(_ *Config, h headers) {
 			set(h, func(q *weights.Tensor) { q.Shape = []int{4, 16} })
 		}, ErrTensor, q},
