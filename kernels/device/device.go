@@ -155,9 +155,6 @@ type Device interface {
 	Trace(fn func(Call))
 	// Owns reports whether b is memory of this device.
 	Owns(b Buffer) bool
-	// Synchronize waits for every stream. It invalidates captures on every thread, so
-	// it must not be called after start-up.
-	Synchronize() error
 }
 
 // Capabilities are the differences between devices. The zero value is a device

@@ -79,7 +79,7 @@ func (h *Host) invalidate(s *hostStream) {
 }
 
 // Synchronize invalidates every capture under way on any thread, like CUDA's
-// device-wide synchronise. It does not wait, since nothing calls it after start-up.
+// device-wide synchronise. Only tests of captures call it, so it does not wait.
 func (h *Host) Synchronize() error {
 	if err := h.enter(Call{Kind: CallDeviceSynchronize}); err != nil {
 		return err

@@ -93,7 +93,8 @@ func (d *Device) DefaultStream() device.Stream {
 	return s
 }
 
-// Synchronize waits for the whole device and invalidates every capture.
+// Synchronize waits for the whole device and invalidates every capture. Only tests of
+// captures call it.
 func (d *Device) Synchronize() error {
 	if err := d.enter(device.Call{Kind: device.CallDeviceSynchronize}); err != nil {
 		return err
