@@ -1,11 +1,8 @@
 package kernels
 
-import (
-	"reel/kernels/device"
-	"reel/kernels/vec"
-)
+import "reel/kernels/device"
 
-// Embed begins the residual stream: X[t] = Table[token of row t].
+// Embed starts the residual stream: X[t] = Table[token of row t].
 type Embed struct {
 	Table Weight        // [vocab][hidden]
 	Rows  Rows          // tokens, int32 [T]
@@ -13,7 +10,7 @@ type Embed struct {
 	T     int
 }
 
-// Kernel is "embed".
+// Kernel returns "embed".
 func (Embed) Kernel() string { return "embed" }
 
 // Check compares dimensions.
@@ -26,20 +23,8 @@ func (o Embed) Check() error {
 
 // Host embeds on the host.
 func (o Embed) Host(h *device.Host) {
-	tokens, x, hidden := h.Int32(o.Rows.Token), h.Float32(o.X), o.Table.Cols
+	tokens, x, hidden, decode := h.Int32(o.Rows.Token), h.Float32(o.X), o.Table.Cols, formats[o.Table.DType].decode
 	for t := range o.T {
-		at, out := int(tokens[t])*hidden, x[t*hidden:(t+1)*hidden]
-		if o.Table.DType == F32 {
-			copy(out, h.Float32(o.Table.Data)[at:])
-			continue
-		}
-		row := h.Uint16(o.Table.Data)[at : at+hidden]
-		if o.Table.DType == F16 {
-			widen(out, row)
-			continue
-		}
-		for i, b := range row {
-			out[i] = vec.BF16(b)
-		}
+		decode(x[t*hidden:(t+1)*hidden], o.Table.row(h, int(tokens[t])))
 	}
 }

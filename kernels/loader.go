@@ -76,11 +76,11 @@ func newPacker(d device.Device, readers, depth int) *Loader {
 // weight cannot have; device.ErrUnreadable; and the device's own; the loader is then
 // closed.
 func (l *Loader) Weight(t DType, rows, cols int, data []byte) (Weight, error) {
-	if want := int64(rows) * int64(cols) * t.Size(); int64(len(data)) != want {
+	if want := int64(rows) * t.Bytes(int64(cols)); int64(len(data)) != want {
 		return Weight{}, fmt.Errorf("%w: weight [%d][%d] has %d bytes, wants %d", device.ErrBadShape, rows, cols, len(data), want)
 	}
 	if l.packer == nil {
-		return keep(l.dev, Weight{DType: t, Rows: rows, Cols: cols}, data)
+		return loadRowMajor(l.dev, Weight{DType: t, Rows: rows, Cols: cols}, data)
 	}
 	p := Pack{DType: t, Rows: rows, Cols: cols}
 	if cols%tileCols != 0 {
@@ -100,7 +100,7 @@ func (l *Loader) Weight(t DType, rows, cols int, data []byte) (Weight, error) {
 
 // pack has data read part by part, and packed into whole.Dst.
 func (l *Loader) pack(whole Pack, data []byte) error {
-	row := int64(whole.Cols) * whole.DType.Size()
+	row := whole.DType.Bytes(int64(whole.Cols))
 	rows := max(1, int(stagingPart/(row*tileRows))) * tileRows // of a part
 	if err := l.open(int64(rows) * row); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 // CUDA packs 16 bytes a thread.
 func (o Pack) CUDA(q *cuda.Queue) error {
 	name := "reel_pack_16"
-	if o.DType == F32 {
+	if o.DType == F32 { // 32 bits an element
 		name = "reel_pack_32"
 	}
 	n := o.packed().bytes() / 16

@@ -205,10 +205,7 @@ func elementsOf(weights ...Weight) (string, error) {
 			return "", fmt.Errorf("%w: the weights of an op must be packed, and all bfloat16 or all float16", device.ErrBadShape)
 		}
 	}
-	if weights[0].DType == F16 {
-		return "_f16", nil
-	}
-	return "_bf16", nil
+	return formats[weights[0].DType].kernel, nil
 }
 
 // tilesOf returns how many tiles of 16 rows a weight has.

@@ -1,0 +1,92 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"math"
+
+	"reel/kernels/vec"
+)
+
+// DType is the format of a weight's elements, and of keys and values.
+type DType uint8
+
+// The formats. Their numbers are those of kvType in the .cu files.
+const (
+	BF16 DType = iota + 1
+	F32
+	F16
+)
+
+// format describes a DType. A row of a weight is whole blocks of blockElements elements in
+// blockBytes bytes, little-endian. A floating-point block is one element; a quantised format
+// would keep its scales in the block.
+type format struct {
+	blockElements, blockBytes int
+	decode                    func(y []float32, row []byte)       // writes the values of whole blocks to y
+	packed                    DType                               // what tensor cores multiply it as
+	pack                      func(row []byte, column int) uint16 // the bits of an element in the packed format
+	kernel                    string                              // names kernels over weights packed from it
+}
+
+// formats holds each DType's format; DType 0 is F32.
+var formats = [...]format{
+	0:    float32Format,
+	F32:  float32Format,
+	BF16: {blockElements: 1, blockBytes: 2, decode: decodeBF16, packed: BF16, pack: sameBits, kernel: "_bf16"},
+	F16:  {blockElements: 1, blockBytes: 2, decode: decodeF16, packed: F16, pack: sameBits, kernel: "_f16"},
+}
+
+var float32Format = format{blockElements: 1, blockBytes: 4, decode: decodeF32, packed: BF16, pack: roundedBits, kernel: "_bf16"}
+
+// Bytes returns the size of n elements, which are whole blocks.
+func (d DType) Bytes(n int64) int64 {
+	f := &formats[d]
+	return n / int64(f.blockElements) * int64(f.blockBytes)
+}
+
+// Size returns the size of one element in bytes. Only keys and values have formats for which it
+// makes sense; for weights see [DType.Bytes].
+func (d DType) Size() int64 { return d.Bytes(1) }
+
+func decodeF32(y []float32, row []byte) {
+	for i := range y {
+		y[i] = math.Float32frombits(binary.LittleEndian.Uint32(row[4*i:]))
+	}
+}
+
+func decodeBF16(y []float32, row []byte) {
+	for i := range y {
+		y[i] = vec.BF16(binary.LittleEndian.Uint16(row[2*i:]))
+	}
+}
+
+func decodeF16(y []float32, row []byte) {
+	for i := range y {
+		y[i] = Float16(binary.LittleEndian.Uint16(row[2*i:]))
+	}
+}
+
+func sameBits(row []byte, column int) uint16 { return binary.LittleEndian.Uint16(row[2*column:]) }
+
+func roundedBits(row []byte, column int) uint16 {
+	return roundBF16(math.Float32frombits(binary.LittleEndian.Uint32(row[4*column:])))
+}
+
+// Float16 returns the value of an IEEE 754 binary16.
+func Float16(b uint16) float32 {
+	sign, rest := uint32(b&0x8000)<<16, uint32(b&0x7fff)<<13
+	if rest >= 0x7c00<<13 { // infinity and NaN
+		return math.Float32frombits(sign | 0x7f800000 | rest&0x7fffff)
+	}
+	// The exponents' biases differ by 112; the product is exact for subnormals too.
+	return math.Float32frombits(sign | math.Float32bits(math.Float32frombits(rest)*0x1p112))
+}
+
+// roundBF16 returns the bfloat16 nearest to v, ties to even.
+func roundBF16(v float32) uint16 {
+	bits := math.Float32bits(v)
+	if v != v {
+		return 0x7fff
+	}
+	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
+}
