@@ -55,7 +55,7 @@ func (k Key) family() Key {
 	return k
 }
 
-// Covers reports whether a graph of k can run a step of o, padded.
-func (k Key) Covers(o Key) bool {
+// covers reports whether a graph of k can run a step of o, padded.
+func (k Key) covers(o Key) bool {
 	return k.family() == o.family() && k.Rows >= o.Rows && k.Queries >= o.Queries
 }

@@ -1,8 +1,6 @@
 package graphs
 
-import (
-	"slices"
-)
+import "slices"
 
 // Lattice returns the keys to capture at start, largest first: prefill of each of
 // the token counts that fit the chunk, and the decode buckets of each batch.
@@ -14,7 +12,7 @@ func Lattice(counts []int, chunk int, batches ...int) []Key {
 		}
 	}
 	for _, batch := range batches {
-		for _, n := range DecodeBuckets(batch) {
+		for _, n := range decodeBuckets(batch) {
 			keys = append(keys, Decode(n))
 		}
 	}
@@ -34,9 +32,9 @@ func DefaultCounts(chunk int) []int {
 	return append(counts, chunk)
 }
 
-// DecodeBuckets returns the row counts 1, 2, 3, 4, then every 4th up to 16, every 8th
+// decodeBuckets returns the row counts 1, 2, 3, 4, then every 4th up to 16, every 8th
 // up to 64, every 16th above, and batch itself.
-func DecodeBuckets(batch int) []int {
+func decodeBuckets(batch int) []int {
 	var buckets []int
 	for n := 1; n < batch; {
 		buckets = append(buckets, n)

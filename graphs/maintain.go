@@ -7,8 +7,9 @@ import (
 
 // Maintain does the pool's work between two steps, on the engine's thread. It
 // installs the graph that the roller captured, answers the roller's eviction
-// request, and retires evicted graphs that no step after completed needs. It makes
-// no device call and never waits. running says whether sequences run.
+// request, and retires evicted graphs that no running step uses: steps up to
+// completed are done. It makes no device call and never waits. running says whether
+// sequences run, which slows the roller down.
 func (p *Pool) Maintain(completed uint64, running bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

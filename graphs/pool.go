@@ -162,7 +162,7 @@ func (p *Pool) cover(k Key) *graph {
 	family := p.families[k.family()]
 	from, _ := slices.BinarySearchFunc(family, k.Tokens(), byTokens)
 	for _, g := range family[from:] {
-		if g.key.Covers(k) {
+		if g.key.covers(k) {
 			return g
 		}
 	}

@@ -58,7 +58,7 @@ func TestCovers(t *testing.T) {
 		graph, step Key
 		want        bool
 	}{{wide, narrow, true}, {narrow, wide, false}, {wide, wide, true}, {variant, wide, false}, {wide, variant, false}} {
-		if got := c.graph.Covers(c.step); got != c.want {
+		if got := c.graph.covers(c.step); got != c.want {
 			t.Errorf("a graph of %+v covers a step of %+v: %v", c.graph, c.step, got)
 		}
 	}
