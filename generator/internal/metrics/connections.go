@@ -10,14 +10,14 @@ import (
 
 const (
 	maxConnections = 16 // open at once
-	maxAnswers     = 2  // gathered at once
+	maxScrapes     = 2  // answers computed at once
 )
 
-// connections bounds the open connections: any user of this machine can connect to
-// a loopback address, and each connection takes a descriptor of the process. A new
-// one past the bound takes the place of the one that has been idle longest. A
-// connection counts as idle unless its answer is being gathered, so neither half
-// a request nor an unread answer keeps a place.
+// connections bounds the open connections: any user of this machine can connect to a
+// loopback address, and each connection takes a descriptor of the process. A new connection
+// beyond the bound replaces the one that has been idle longest. A connection is idle unless
+// its answer is being computed, so an unfinished request or an unread answer does not keep
+// it open.
 type connections struct {
 	mu   sync.Mutex
 	open map[net.Conn]*connection
@@ -25,13 +25,13 @@ type connections struct {
 
 // connection is the state of an open connection.
 type connection struct {
-	since time.Time // its last change of state
-	busy  bool      // its answer is being gathered
+	since time.Time // of the last change of state
+	busy  bool      // its answer is being computed
 }
 
 func newConnections() *connections { return &connections{open: map[net.Conn]*connection{}} }
 
-// changed is an http.Server's ConnState.
+// changed is the [http.Server]'s ConnState.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,8 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// admit makes room for a connection, or closes it if all others are busy.
+// admit adds a connection. At the bound it closes the longest idle one first, or, if all are
+// busy, the new one.
 func (c *connections) admit(conn net.Conn) {
 	if len(c.open) >= maxConnections {
 		idle := c.longestIdle()
@@ -61,7 +62,7 @@ func (c *connections) admit(conn net.Conn) {
 	c.open[conn] = &connection{since: time.Now()}
 }
 
-// longestIdle returns nil if all connections are busy.
+// longestIdle returns the connection that has been idle longest; nil if all are busy.
 func (c *connections) longestIdle() (idle net.Conn) {
 	for conn, s := range c.open {
 		if !s.busy && (idle == nil || s.since.Before(c.open[idle].since)) {
@@ -74,18 +75,18 @@ func (c *connections) longestIdle() (idle net.Conn) {
 // connKey is the key of a request's net.Conn in its context.
 type connKey struct{}
 
-// remember is an http.Server's ConnContext.
-func (c *connections) remember(ctx context.Context, conn net.Conn) context.Context {
+// withConn is the [http.Server]'s ConnContext: it puts the connection into the context.
+func (c *connections) withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// limit runs h for maxAnswers requests at once; the others take turns.
+// limit runs h for maxScrapes requests at once; further requests wait.
 func (c *connections) limit(h http.Handler) http.Handler {
-	places := make(chan struct{}, maxAnswers)
+	permits := make(chan struct{}, maxScrapes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
+		case permits <- struct{}{}:
+			defer func() { <-permits }()
 		case <-r.Context().Done():
 			return
 		}
@@ -96,7 +97,7 @@ func (c *connections) limit(h http.Handler) http.Handler {
 	})
 }
 
-// setBusy marks a connection, unless it has been closed.
+// setBusy marks a connection as busy or idle, unless it is closed.
 func (c *connections) setBusy(conn net.Conn, busy bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

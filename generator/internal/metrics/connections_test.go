@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-const patience = 20 * time.Second // for what must happen; no test waits it out
+const patience = 20 * time.Second // for an expected event; no passing test waits this long
 
 // listening serves on an address until the test ends.
 func listening(t *testing.T, address string) net.Addr {
@@ -37,7 +37,7 @@ func listening(t *testing.T, address string) net.Addr {
 	return l.Addr()
 }
 
-// dial opens n connections, sends text on each, and keeps them.
+// dial opens n connections and sends text on each. They stay open until the test ends.
 func dial(t *testing.T, at net.Addr, n int, text string) {
 	t.Helper()
 	for range n {
@@ -50,7 +50,7 @@ func dial(t *testing.T, at net.Addr, n int, text string) {
 	}
 }
 
-// descriptors counts the open ones of this process.
+// descriptors returns the number of this process's open descriptors.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
@@ -60,8 +60,8 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// Connections that send nothing, half a request, or requests without reading the
-// answers take few descriptors, and keep nobody from asking.
+// Clients that send nothing, half a request, or requests without reading the answers take few
+// descriptors, and another client is still served.
 func TestIdleConnections(t *testing.T) {
 	const others = 300
 	request := "GET /metrics HTTP/1.1\r\nHost: m\r\n\r\n"
@@ -76,8 +76,8 @@ func TestIdleConnections(t *testing.T) {
 				if code != 200 || !strings.Contains(body, "reel_requests_running 2\n") {
 					t.Errorf("%d\n%s", code, body)
 				}
-				t.Logf("asked in %v", time.Since(start))
-				most := before + others + 2*maxConnections // of ours, of the server, and what it is closing
+				t.Logf("answered in %v", time.Since(start))
+				most := before + others + 2*maxConnections // our ends; the server's, and those that it is closing
 				for end := time.Now().Add(patience); descriptors(t) > most; time.Sleep(time.Millisecond) {
 					if time.Now().After(end) {
 						t.Fatalf("%d descriptors are open, want at most %d", descriptors(t), most)
@@ -88,8 +88,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// A new connection takes the place of the one that is idle longest. One that is
-// being answered keeps its place, and if all are, the new one is closed.
+// A new connection replaces the one that has been idle longest. A busy connection stays open;
+// if all are busy, the new one is closed.
 func TestLongestIdleIsClosed(t *testing.T) {
 	c := newConnections()
 	open := func() (ours, theirs net.Conn) {
@@ -112,23 +112,23 @@ func TestLongestIdleIsClosed(t *testing.T) {
 		c.setBusy(conn, true)
 	}
 	if refused, _ := open(); !closed(refused) || closed(newest) || len(c.open) != maxConnections {
-		t.Error("a connection took a busy one's place")
+		t.Error("a connection replaced a busy one")
 	}
 	c.changed(other, http.StateClosed)
 	if last, _ := open(); closed(last) || len(c.open) != maxConnections {
-		t.Error("a place that is free again was not given")
+		t.Error("a connection below the bound was closed")
 	}
 }
 
-// closed tells whether the other end of a pipe has been closed.
+// closed reports whether the other end of a pipe is closed.
 func closed(conn net.Conn) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := conn.Read(make([]byte, 1))
 	return errors.Is(err, io.EOF)
 }
 
-// A connection that sends no request, half of one, or no further one is closed.
-// The times are 1/50 of the real ones.
+// A connection is closed if its client sends no request, half of one, or no further one. The
+// times are 1/50 of the real ones.
 func TestTimesOfAConnection(t *testing.T) {
 	request := "GET /metrics HTTP/1.1\r\nHost: m\r\n\r\n"
 	for name, text := range map[string]string{"silent": "", "half a header": request[:20], "idle": request} {
@@ -146,15 +146,15 @@ func TestTimesOfAConnection(t *testing.T) {
 		fmt.Fprint(conn, text)
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
 		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: it stays open", name)
+			t.Errorf("%s: the connection stays open", name)
 		}
 		conn.Close()
 		s.Close()
 	}
 }
 
-// Two answers are gathered at once. Further requests wait, until they are given up.
-func TestAnswersTakeTurns(t *testing.T) {
+// Two answers are computed at once. A further request waits until its client gives up.
+func TestScrapesAreLimited(t *testing.T) {
 	started, finish := make(chan struct{}, 8), make(chan struct{})
 	h := newConnections().limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		started <- struct{}{}
@@ -173,7 +173,7 @@ func TestAnswersTakeTurns(t *testing.T) {
 	cancel()
 	ask(givenUp) // returns
 	if len(started) > 0 {
-		t.Error("more than two are gathered at once")
+		t.Error("more than two are computed at once")
 	}
 	close(finish)
 	all.Wait()

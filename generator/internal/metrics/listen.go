@@ -16,13 +16,12 @@ import (
 	"reel/generator/internal/unixsocket"
 )
 
-// lockWait is how long Listen waits for a former owner of a Unix socket to end.
-const lockWait = 5 * time.Second
+// lockTimeout bounds Listen's wait for the former owner of a Unix socket to end.
+const lockTimeout = 5 * time.Second
 
-// Listen listens on a loopback address, HOST:PORT, or on a Unix socket, unix:PATH,
-// for its owner and group. A socket on which nobody listens is replaced; closing
-// the listener removes the socket. Errors: [config.ErrMetricsAddress], those of
-// [unixsocket.Listen] or the system's.
+// Listen listens on a loopback address, HOST:PORT, or on a Unix socket, unix:PATH, for the
+// socket's owner and group. It replaces a stale socket; closing the listener removes the
+// socket. Errors: [config.ErrMetricsAddress], those of [unixsocket.Listen] or the system's.
 func Listen(address string) (net.Listener, error) {
 	network, at, err := config.MetricsAddress(address)
 	if err != nil {
@@ -31,26 +30,25 @@ func Listen(address string) (net.Listener, error) {
 	if network != "unix" {
 		return net.Listen(network, at)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()
 	l, err := unixsocket.Listen(ctx, at)
 	if err != nil {
-		return nil, err // not l, a nil pointer in an interface
+		return nil, err // not l: an interface with a nil pointer is not nil
 	}
 	return l, nil
 }
 
-// Bounds of a connection, beside those of [connections].
+// Bounds of a connection, in addition to those of [connections].
 const (
-	readTime   = 5 * time.Second  // for a request
-	answerTime = 10 * time.Second // for gathering an answer
-	writeTime  = 15 * time.Second // from a request's end to its answer's
+	readTime   = 5 * time.Second  // to read a request
+	scrapeTime = 10 * time.Second // to compute an answer
+	writeTime  = 15 * time.Second // from a request's end to its answer's end
 	idleTime   = 10 * time.Second // between two requests
 	maxHeader  = 8 << 10          // bytes
 )
 
-// Serve answers GET /metrics on l until l is closed, and nothing else. It logs
-// what fails.
+// Serve answers GET /metrics on l until l is closed. It logs failed connections.
 func (m *Metrics) Serve(l net.Listener, log zerolog.Logger) error {
 	err := m.server(log).Serve(l)
 	if errors.Is(err, net.ErrClosed) {
@@ -59,19 +57,21 @@ func (m *Metrics) Serve(l net.Listener, log zerolog.Logger) error {
 	return err
 }
 
-// server is the HTTP server with all its bounds.
+// server returns the HTTP server with all its bounds.
 func (m *Metrics) server(log zerolog.Logger) *http.Server {
 	c := newConnections()
-	answer := c.limit(promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	scrape := c.limit(promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", http.TimeoutHandler(answer, answerTime, "the metrics took too long"))
-	return &http.Server{Handler: mux, ConnState: c.changed, ConnContext: c.remember, ReadHeaderTimeout: readTime,
-		ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
-		ErrorLog: stdlog.New(errorLog{log}, "", 0)}
+	mux.Handle("GET /metrics", http.TimeoutHandler(scrape, scrapeTime, "the metrics took too long"))
+	return &http.Server{
+		Handler: mux, ConnState: c.changed, ConnContext: c.withConn,
+		ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHeader, ErrorLog: stdlog.New(errorLog{log}, "", 0),
+	}
 }
 
-// errorLog takes the lines of package http, which would else go to stderr and
-// might wait there.
+// errorLog logs the lines of package http. Otherwise they would go to stderr, which may
+// block.
 type errorLog struct{ log zerolog.Logger }
 
 // Write logs a line.

@@ -18,16 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nobody but this machine can ask.
-func TestOnlyThisMachineCanAsk(t *testing.T) {
-	for _, bad := range []string{"0.0.0.0:9464", ":9464", "[::]:9464", "192.168.1.2:9464", "10.0.0.1:0", "localhost:9464", "example.org:80",
-		"127.0.0.1", "9464", "unix:", "unix:metrics.sock", "/run/metrics.sock", "[::ffff:10.0.0.1]:80", "unix:@abstract"} {
+// Addresses that other machines can reach are refused.
+func TestOnlyLocalAddresses(t *testing.T) {
+	for _, bad := range []string{
+		"0.0.0.0:9464", ":9464", "[::]:9464", "192.168.1.2:9464", "10.0.0.1:0", "localhost:9464", "example.org:80",
+		"127.0.0.1", "9464", "unix:", "unix:metrics.sock", "/run/metrics.sock", "[::ffff:10.0.0.1]:80",
+		"unix:@abstract",
+	} {
 		if _, _, err := config.MetricsAddress(bad); !errors.Is(err, config.ErrMetricsAddress) {
 			t.Errorf("%q: %v", bad, err)
 		}
 		if l, err := Listen(bad); err == nil {
 			l.Close()
-			t.Errorf("%q is listened on", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 	for _, good := range []string{"127.0.0.1:9464", "127.8.7.6:0", "[::1]:9464", "unix:/run/reel/metrics.sock"} {
@@ -39,9 +42,10 @@ func TestOnlyThisMachineCanAsk(t *testing.T) {
 
 func get(t *testing.T, network, address, path string) (int, string) {
 	t.Helper()
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, address)
-	}}}
+	}
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	r, err := c.Get("http://metrics" + path)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +68,8 @@ func TestServe(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- full().Serve(l, zerolog.Nop()) }()
 		network, at := l.Addr().Network(), l.Addr().String()
-		if code, body := get(t, network, at, "/metrics"); code != 200 || !strings.Contains(body, "reel_requests_running 2\n") ||
+		code, body := get(t, network, at, "/metrics")
+		if code != 200 || !strings.Contains(body, "reel_requests_running 2\n") ||
 			!strings.Contains(body, `reel_time_to_first_token_seconds_bucket{le="0.02"} 1`) {
 			t.Errorf("%s: %d\n%s", address, code, body)
 		}
@@ -78,7 +83,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// A socket that was left behind is replaced; one that is in use, or another file, is not.
+// A stale socket is replaced; a socket in use, or another file, is not.
 func TestStaleSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -106,8 +111,8 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	}
 }
 
-// A live socket stays even where it takes no further connection: its queue is full.
-func TestBusySocketIsKept(t *testing.T) {
+// A socket in use is kept even if its queue of connections is full.
+func TestFullSocketIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.sock")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err = errors.Join(err, unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {

@@ -16,27 +16,42 @@ import (
 )
 
 func fullStatus() *protocol.Status {
-	return &protocol.Status{State: protocol.StateReady, Version: "1", Model: "m", Device: "cuda", UptimeS: 9, Connections: 3,
-		Requests: protocol.Requests{Running: 2, Waiting: 1, Refused: 4}, KV: protocol.KV{Pages: 256, Used: 12}, Limits: protocol.Limits{MaxBatch: 8},
-		Steps:   protocol.Steps{Prefill: 5, Decode: 70, Tokens: 99, Graphs: protocol.Graphs{Precaptured: 65, Rolled: 4, Padded: 19, Eager: 5}},
-		Graphs:  protocol.GraphPool{Live: 127, MaxGraphs: 128, Bytes: 129, Precaptured: 97, Rolled: 45, Evicted: 15, Failed: 3, Refused: 1, Exact: 6, Padded: 19, Eager: 50, CaptureRequests: 6, CaptureS: 0.25, RollS: 0.125, CaptureMedianMS: 2},
+	return &protocol.Status{
+		State: protocol.StateReady, Version: "1", Model: "m", Device: "cuda", UptimeS: 9, Connections: 3,
+		Requests: protocol.Requests{Running: 2, Waiting: 1, Refused: 4},
+		KV:       protocol.KV{Pages: 256, Used: 12},
+		Limits:   protocol.Limits{MaxBatch: 8},
+		Steps: protocol.Steps{
+			Prefill: 5, Decode: 70, Tokens: 99,
+			Graphs: protocol.Graphs{Precaptured: 65, Rolled: 4, Padded: 19, Eager: 5},
+		},
+		Graphs: protocol.GraphPool{
+			Live: 127, MaxGraphs: 128, Bytes: 129, Precaptured: 97, Rolled: 45, Evicted: 15, Failed: 3, Refused: 1,
+			Exact: 6, Padded: 19, Eager: 50, CaptureRequests: 6, CaptureS: 0.25, RollS: 0.125, CaptureMedianMS: 2,
+		},
 		Machine: protocol.Machine{Name: "GPU", MemoryUsed: 15, MemoryTotal: 140},
-		Memory:  []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 14, Used: 13}}}
+		Memory:  []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 14, Used: 13}},
+	}
 }
 
 func fullReading() *gpu.Reading {
 	half, hot, watts := 0.5, 61.0, 312.5
-	return &gpu.Reading{Utilisation: &half, Temperature: &hot, Power: &watts, Throttling: map[string]bool{"thermal": true, "power_cap": false},
-		ECC: map[string]uint64{"corrected": 7, "uncorrected": 0}, Xid: map[uint64]uint64{79: 1}}
+	return &gpu.Reading{
+		Utilisation: &half, Temperature: &hot, Power: &watts,
+		Throttling: map[string]bool{"thermal": true, "power_cap": false},
+		ECC:        map[string]uint64{"corrected": 7, "uncorrected": 0},
+		Xid:        map[uint64]uint64{79: 1},
+	}
 }
 
-// full has every metric that there is.
+// full returns metrics with a value for each.
 func full() *Metrics {
 	m := New(fullStatus, fullReading)
 	m.Connected()
 	m.Error(protocol.CodeBadFrame)
 	m.Tokens(3, 30*time.Millisecond)
-	m.Request(protocol.FinishStop, protocol.Usage{PromptTokens: 10, CompletionTokens: 4}, protocol.Timing{QueueMS: 1, TTFTMS: 20, TotalMS: 50})
+	m.Request(protocol.FinishStop, protocol.Usage{PromptTokens: 10, CompletionTokens: 4},
+		protocol.Timing{QueueMS: 1, TTFTMS: 20, TotalMS: 50})
 	return m
 }
 
@@ -53,7 +68,8 @@ func gather(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
 	return all
 }
 
-// value is that of the metric that has this label value, or the only one.
+// value returns the value of the metric with this label value, or, without a label, of the
+// only metric.
 func value(t *testing.T, f *dto.MetricFamily, label string) float64 {
 	t.Helper()
 	for _, m := range f.GetMetric() {
@@ -68,7 +84,7 @@ func value(t *testing.T, f *dto.MetricFamily, label string) float64 {
 		}
 		return m.GetHistogram().GetSampleSum()
 	}
-	t.Fatalf("%s has nothing of %q", f.GetName(), label)
+	t.Fatalf("%s has no label %q", f.GetName(), label)
 	return 0
 }
 
@@ -78,15 +94,40 @@ func TestValues(t *testing.T) {
 		name, label string
 		value       float64
 	}{
-		{"reel_time_to_first_token_seconds", "", 0.02}, {"reel_inter_token_latency_seconds", "", 0.03}, {"reel_queue_seconds", "", 0.001},
-		{"reel_request_seconds", "", 0.05}, {"reel_requests_total", "stop", 1}, {"reel_prompt_tokens_total", "", 10}, {"reel_generated_tokens_total", "", 4},
-		{"reel_errors_total", "bad_frame", 1}, {"reel_connections_total", "", 1},
-		{"reel_state", "ready", 1}, {"reel_state", "failed", 0}, {"reel_requests_running", "", 2}, {"reel_requests_waiting", "", 1}, {"reel_requests_refused_total", "", 4},
-		{"reel_steps_total", "decode", 70}, {"reel_kv_pages_used", "", 12}, {"reel_graphs_live", "", 127}, {"reel_graphs_captured_total", "serving", 45},
-		{"reel_graphs_evicted_total", "", 15}, {"reel_graphs_failed_total", "", 3}, {"reel_graph_launches_total", "eager", 50}, {"reel_graph_replays_total", "rolled", 4},
-		{"reel_graph_capture_seconds_total", "serving", 0.125}, {"reel_graph_capture_median_seconds", "", 0.002}, {"reel_graph_bytes", "", 129}, {"reel_memory_planned_bytes", "weights", 14}, {"reel_memory_used_bytes", "weights", 13},
-		{"reel_device_memory_used_bytes", "", 15}, {"reel_gpu_utilisation_ratio", "", 0.5}, {"reel_gpu_temperature_celsius", "", 61}, {"reel_gpu_power_watts", "", 312.5},
-		{"reel_gpu_throttling", "thermal", 1}, {"reel_gpu_ecc_errors_total", "corrected", 7}, {"reel_gpu_xid_errors_total", "79", 1},
+		{"reel_time_to_first_token_seconds", "", 0.02},
+		{"reel_inter_token_latency_seconds", "", 0.03},
+		{"reel_queue_seconds", "", 0.001},
+		{"reel_request_seconds", "", 0.05},
+		{"reel_requests_total", "stop", 1},
+		{"reel_prompt_tokens_total", "", 10},
+		{"reel_generated_tokens_total", "", 4},
+		{"reel_errors_total", "bad_frame", 1},
+		{"reel_connections_total", "", 1},
+		{"reel_state", "ready", 1},
+		{"reel_state", "failed", 0},
+		{"reel_requests_running", "", 2},
+		{"reel_requests_waiting", "", 1},
+		{"reel_requests_refused_total", "", 4},
+		{"reel_steps_total", "decode", 70},
+		{"reel_kv_pages_used", "", 12},
+		{"reel_graphs_live", "", 127},
+		{"reel_graphs_captured_total", "serving", 45},
+		{"reel_graphs_evicted_total", "", 15},
+		{"reel_graphs_failed_total", "", 3},
+		{"reel_graph_launches_total", "eager", 50},
+		{"reel_graph_replays_total", "rolled", 4},
+		{"reel_graph_capture_seconds_total", "serving", 0.125},
+		{"reel_graph_capture_median_seconds", "", 0.002},
+		{"reel_graph_bytes", "", 129},
+		{"reel_memory_planned_bytes", "weights", 14},
+		{"reel_memory_used_bytes", "weights", 13},
+		{"reel_device_memory_used_bytes", "", 15},
+		{"reel_gpu_utilisation_ratio", "", 0.5},
+		{"reel_gpu_temperature_celsius", "", 61},
+		{"reel_gpu_power_watts", "", 312.5},
+		{"reel_gpu_throttling", "thermal", 1},
+		{"reel_gpu_ecc_errors_total", "corrected", 7},
+		{"reel_gpu_xid_errors_total", "79", 1},
 	} {
 		f := all[want.name]
 		if f == nil {
@@ -105,19 +146,26 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// A generator that loads, and a GPU that tells nothing, have no values made up.
-func TestUnknownIsAbsent(t *testing.T) {
+// Values that a loading generator or a GPU does not report are absent.
+func TestUnknownValuesAreAbsent(t *testing.T) {
 	loading := func() *protocol.Status { return &protocol.Status{State: protocol.StateLoading} }
-	for name, graphics := range map[string]func() *gpu.Reading{"no GPU": nil, "not yet": func() *gpu.Reading { return nil }, "silent": func() *gpu.Reading { return &gpu.Reading{} }} {
-		m := New(loading, graphics)
+	for name, readGPU := range map[string]func() *gpu.Reading{
+		"no GPU":  nil,
+		"not yet": func() *gpu.Reading { return nil },
+		"silent":  func() *gpu.Reading { return &gpu.Reading{} },
+	} {
+		m := New(loading, readGPU)
 		m.Request("internal", protocol.Usage{}, protocol.Timing{TotalMS: 1})
 		all := gather(t, m)
-		for _, absent := range []string{"reel_gpu_utilisation_ratio", "reel_gpu_power_watts", "reel_memory_used_bytes"} {
+		for _, absent := range []string{
+			"reel_gpu_utilisation_ratio", "reel_gpu_power_watts", "reel_memory_used_bytes",
+		} {
 			if all[absent] != nil {
 				t.Errorf("%s: %s is there", name, absent)
 			}
 		}
-		if n := all["reel_time_to_first_token_seconds"].GetMetric()[0].GetHistogram().GetSampleCount(); n != 0 {
+		ttft := all["reel_time_to_first_token_seconds"].GetMetric()[0].GetHistogram()
+		if ttft.GetSampleCount() != 0 {
 			t.Errorf("%s: a request without a token counts", name)
 		}
 	}
@@ -127,8 +175,8 @@ const dashboard = "../../../systemd/grafana-dashboard.json"
 
 var metricName = regexp.MustCompile(`\breel_[a-z0-9_]+`)
 
-// Each metric that the dashboard names exists, and each that exists is on it.
-func TestDashboardNamesWhatExists(t *testing.T) {
+// Each metric that the dashboard names exists, and each metric is on the dashboard.
+func TestDashboardHasTheMetrics(t *testing.T) {
 	text, err := os.ReadFile(dashboard)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +209,8 @@ func TestDashboardNamesWhatExists(t *testing.T) {
 	}
 }
 
-// family is the name of the histogram of which name is a part, or name itself.
+// family returns the name of the histogram that a metric such as X_bucket belongs to, or
+// name itself.
 func family(all map[string]*dto.MetricFamily, name string) string {
 	for _, part := range []string{"_bucket", "_sum", "_count"} {
 		base, cut := strings.CutSuffix(name, part)
@@ -172,8 +221,8 @@ func family(all map[string]*dto.MetricFamily, name string) string {
 	return name
 }
 
-// Labels of the dashboard's selectors are those that the metrics have.
-func TestDashboardNamesLabelsThatExist(t *testing.T) {
+// Each label that the dashboard names exists.
+func TestDashboardHasTheLabels(t *testing.T) {
 	text, err := os.ReadFile(dashboard)
 	if err != nil {
 		t.Fatal(err)
