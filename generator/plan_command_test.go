@@ -23,7 +23,7 @@ func TestPlanCommand(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Parameters != 3279104 || r.KV.Dense != 5*512*1024 || r.KV.Pages != 160 || r.Reserve != (plan.ReportReserve{Places: 1, Pages: 32, Tokens: 512}) ||
+	if r.Parameters != 3279104 || r.KV.Dense != 5*512*1024 || r.KV.Pages != 160 || r.Reserve != (plan.ReportReserve{Slots: 1, Pages: 32, Tokens: 512}) ||
 		!r.Fits || r.VRAM != 24<<30 || r.LargestBatch != 4096 || r.LongestContext != 1024 {
 		t.Errorf("%+v", r)
 	}

@@ -5,9 +5,9 @@ import (
 	"reel/kernels/device"
 )
 
-// cost is what one launch has to do at least: the bytes that it must read and
-// write once, and its floating-point operations, two for a multiply-add.
-// Activations of a few rows are small beside weights, and stay in a cache.
+// cost returns the least work of one launch of op: the bytes that it must read and write
+// once, and its floating-point operations, two for a multiply-add. It leaves out the
+// activations, which are small beside the weights and stay in a cache.
 func cost(op device.Op, p pass) (bytes, flops int64) {
 	switch o := op.(type) {
 	case kernels.Embed:
@@ -30,7 +30,8 @@ func cost(op device.Op, p pass) (bytes, flops int64) {
 	return 0, 0 // stage moves a descriptor
 }
 
-// rowsOf is how many of T rows are there: of a list those that are sampled.
+// rowsOf returns how many of T rows an op computes: only the sampled rows if it has a
+// list of row indices.
 func rowsOf(T int, list device.Buffer, p pass) int {
 	if list.Bytes() > 0 {
 		return p.sequences()
@@ -38,7 +39,7 @@ func rowsOf(T int, list device.Buffer, p pass) int {
 	return T
 }
 
-// products are T rows times weights.
+// products returns the cost of multiplying T rows by weights.
 func products(T int, weights ...kernels.Weight) (bytes, flops int64) {
 	for _, w := range weights {
 		bytes += w.Data.Bytes()
@@ -47,8 +48,8 @@ func products(T int, weights ...kernels.Weight) (bytes, flops int64) {
 	return bytes, flops
 }
 
-// attention reads the keys and values of each sequence once, and has each row
-// attend to what lies before it.
+// attention returns the cost of reading the keys and values of each sequence once, and of
+// attending from each row to the rows before it.
 func attention(o kernels.Attend, p pass) (bytes, flops int64) {
 	pairs := int64(o.T) * int64(o.T+1) / 2
 	if p.phase == "decode" {

@@ -11,20 +11,20 @@ import (
 	"reel/kernels/device"
 )
 
-// ringSlots is how many step descriptors the rig's ring has: every launch of
-// stage takes the next, so all hold the same step.
+// ringSlots is the number of descriptors in the rig's ring. Each launch of stage takes the
+// next one, so all of them hold the same step.
 const ringSlots = 2
 
-// rig runs passes' ops by kind, on memory of their own.
+// rig runs the ops of passes, each kind by itself, on its own step memory.
 type rig struct {
 	dev    device.Device
 	stream device.Stream
 	model  *model.Model
 	memory *model.StepMemory
-	staged uint64 // steps that the device has taken
+	staged uint64 // descriptors that the device has taken
 }
 
-// recorder is a stream that keeps what is launched on it.
+// recorder is a stream that records launches and runs nothing.
 type recorder struct {
 	device.Stream
 	ops []device.Op
@@ -35,7 +35,7 @@ func (r *recorder) Launch(op device.Op) error {
 	return nil
 }
 
-// measure prepares a pass and measures its ops by kind, and all of it.
+// measure prepares a pass and measures each kind of its ops, then the whole pass.
 func (r *rig) measure(p pass) ([]Row, error) {
 	if err := r.prepare(p); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (r *rig) measure(p pass) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.run(ops); err != nil { // all buffers hold what a pass leaves there
+	if err := r.run(ops); err != nil { // fills all buffers with the values of a pass
 		return nil, err
 	}
 	names, by := kinds(ops)
@@ -60,7 +60,7 @@ func (r *rig) measure(p pass) ([]Row, error) {
 	return rows, nil
 }
 
-// ops are those that a pass launches.
+// ops returns the ops that a pass launches.
 func (r *rig) ops(p pass) ([]device.Op, error) {
 	var pass recorder
 	shape := r.shape(p.rows)
@@ -71,13 +71,13 @@ func (r *rig) ops(p pass) ([]device.Op, error) {
 	return pass.ops, err
 }
 
-// shape is that of an engine's step of so many rows: as many samples as there
-// may be, whether or not they are drawn.
+// shape returns the shape of an engine's step of that many rows. It has the most samples
+// that the step may have.
 func (r *rig) shape(rows int) model.Shape {
 	return model.Shape{Rows: rows, Samples: min(rows, r.memory.MaxBatch)}
 }
 
-// kind measures ops of one kind. A pass counts as one launch.
+// kind measures the ops of one kind. A whole pass counts as one launch.
 func (r *rig) kind(name string, ops []device.Op, p pass) (row Row, err error) {
 	row = Row{Kernel: name, Phase: p.phase, Rows: p.rows, Context: p.context, Launches: len(ops)}
 	for _, op := range ops {
@@ -100,16 +100,14 @@ func (r *rig) kind(name string, ops []device.Op, p pass) (row Row, err error) {
 	return row, nil
 }
 
-// What one replay should take, so that waiting for it is a small part, and how
-// many of them are measured.
 const (
-	replayTime = 4 * time.Millisecond
-	maxNodes   = 512 // launches of one graph at most
-	samples    = 9
+	replayTime = 4 * time.Millisecond // of one replay at least, so that waiting for it adds little
+	maxNodes   = 512                  // launches in one graph
+	samples    = 9                    // measured replays
 )
 
-// times are of one launch, in microseconds: ops are launched over and over in
-// one graph, which is replayed once for each.
+// times returns the microseconds of one launch, for each of several replays of a graph
+// that repeats ops.
 func (r *rig) times(ops []device.Op) ([]float64, error) {
 	begun := time.Now()
 	if err := r.run(ops); err != nil {
@@ -127,16 +125,16 @@ func (r *rig) times(ops []device.Op) ([]float64, error) {
 		if err := r.replay(x, repeated); err != nil {
 			return nil, errors.Join(err, done())
 		}
-		if i >= 2 { // the first ones warm up
+		if i >= 2 { // the first two warm up
 			times = append(times, time.Since(begun).Seconds()*1e6/float64(len(repeated)))
 		}
 	}
 	return times, done()
 }
 
-// captured is a graph of ops; done destroys it.
+// captured captures ops into a graph; done destroys it.
 func (r *rig) captured(ops []device.Op) (x device.Exec, done func() error, err error) {
-	runtime.LockOSThread() // a capture ends on the thread where it began
+	runtime.LockOSThread() // a capture must end on the thread that began it
 	defer runtime.UnlockOSThread()
 	if err := r.stream.BeginCapture(); err != nil {
 		return nil, nil, err
@@ -178,8 +176,8 @@ func (r *rig) run(ops []device.Op) error {
 	return r.stream.Synchronize()
 }
 
-// prepare has the device know the sequences of a pass, and puts its step into
-// every place of the ring.
+// prepare gives the device the block tables of a pass, and writes its descriptor into every
+// slot of the ring.
 func (r *rig) prepare(p pass) error {
 	step := p.step()
 	for _, pages := range p.pages(r.memory) {
@@ -190,7 +188,7 @@ func (r *rig) prepare(p pass) error {
 	return r.write(step)
 }
 
-// write stages a step, and leaves it in every place of the ring.
+// write writes a step into every slot of the ring and stages it once.
 func (r *rig) write(step kernels.Step) error {
 	for i := range uint64(ringSlots) {
 		step.Number = r.staged + i
@@ -205,8 +203,7 @@ func (r *rig) write(step kernels.Step) error {
 	return r.run(pass.ops[:1])
 }
 
-// step is the descriptor of a pass: the last tokens of as many sequences, or a
-// whole prompt.
+// step returns the descriptor of a pass: the last token of each sequence, or a whole prompt.
 func (p pass) step() (s kernels.Step) {
 	for i := range int32(p.rows) {
 		row := kernels.Row{Position: i, Token: i}
@@ -215,7 +212,8 @@ func (p pass) step() (s kernels.Step) {
 			s.Samples = append(s.Samples, i)
 		}
 		if row.Position == 0 || p.phase == "decode" {
-			s.Inits = append(s.Inits, kernels.Init{Slot: row.Slot, Generation: 1, Prompt: int32(p.context), Sampling: kernels.Sampling{TopP: 1, RepeatPenalty: 1}})
+			s.Inits = append(s.Inits, kernels.Init{Slot: row.Slot, Generation: 1, Prompt: int32(p.context),
+				Sampling: kernels.Sampling{TopP: 1, RepeatPenalty: 1}})
 		}
 		s.Rows = append(s.Rows, row)
 	}
@@ -225,8 +223,8 @@ func (p pass) step() (s kernels.Step) {
 	return s
 }
 
-// pages are the entries of the sequences' block tables, as many at once as a
-// step can hold. Page 0 is nobody's.
+// pages returns the entries of the sequences' block tables, in groups that fit one step.
+// Page 0 belongs to no sequence.
 func (p pass) pages(l *model.StepMemory) [][]kernels.PageEntry {
 	each := (p.context + l.PageTokens - 1) / l.PageTokens
 	var all []kernels.PageEntry
@@ -238,11 +236,11 @@ func (p pass) pages(l *model.StepMemory) [][]kernels.PageEntry {
 	return slices.Collect(slices.Chunk(all, kernels.MaxMoves))
 }
 
-// readBytes are more than any cache holds, on a GPU by far.
+// readBytes is the size of the buffer that readRate reads, larger than any cache.
 var readBytes = map[string]int64{"host": 256 << 20, "cuda": 4 << 30}
 
-// readRate is how fast the device reads memory, in 10⁹ bytes a second: the best
-// of several tries.
+// readRate returns the best of several measured rates at which the device reads memory, in
+// 10⁹ bytes a second.
 func (r *rig) readRate() (gbs float64, err error) {
 	data, err := r.dev.Alloc(readBytes[r.dev.Name()])
 	if err != nil {
@@ -252,7 +250,7 @@ func (r *rig) readRate() (gbs float64, err error) {
 	if err != nil {
 		return 0, errors.Join(err, r.dev.Free(data))
 	}
-	// What was never written may be one page of zeros.
+	// Untouched memory may be backed by a single page of zeros.
 	err = r.run([]device.Op{kernels.Fill{Data: data, Value: 1}})
 	var times []float64
 	if err == nil {
@@ -265,7 +263,7 @@ func (r *rig) readRate() (gbs float64, err error) {
 	return float64(data.Bytes()) / slices.Min(times) / 1e3, nil
 }
 
-// close gives back what the rig took.
+// close frees the rig's stream and memory.
 func (r *rig) close() error {
 	return device.GiveBack(r.stream.Destroy, func() error { return r.memory.Free(r.dev) })
 }

@@ -9,34 +9,34 @@ import (
 	"reel/generator/internal/weights"
 )
 
-// Bytes that the program takes beside what the plan counts, after the plan was
-// made: 4 MiB of an idle generator's heap, and the texts and frames of clients. Go
-// reserves address space for its heap 64 MiB at a time.
+// Bytes left to the program for the memory that the plan does not count: the heap, 4 MiB
+// in an idle generator, and the texts and frames of clients. Go reserves address space
+// for its heap in blocks of 64 MiB.
 const (
 	ProgramRoom = 64 << 20  // resident
 	DataRoom    = 96 << 20  // of private mappings
 	SpaceRoom   = 128 << 20 // of address space
 )
 
-// hostAlignment is that of weights which the host reads in place, in bytes.
+// hostAlignment is the alignment, in bytes, of weights that the host can read in place.
 const hostAlignment = 4
 
-// WeightUse is what a checkpoint's weights take of the host's memory, in bytes.
+// WeightUse is the host memory that a checkpoint's weights take, in bytes.
 type WeightUse struct {
 	Resident int64 // pages of mapped files, once every weight has been read
 	Unmapped int64 // files that are not mapped yet
 	Copied   int64 // weights that the host cannot read in place
 }
 
-// UseOf is what the weights of an open checkpoint take.
+// UseOf returns the use of an open checkpoint, whose files are mapped.
 func UseOf(c *weights.Checkpoint) WeightUse {
 	copied := c.Unaligned(hostAlignment)
 	return WeightUse{Resident: max(0, c.Mapped()-copied), Copied: copied}
 }
 
-// share is how much of a limit the plan may deal out, in bytes. Half of the
-// machine's free memory is left to other programs and to the weights' pages, which
-// the kernel may drop; a cgroup has to hold these beside all else.
+// share returns the bytes of a limit that the plan may allocate. Half of the machine's free
+// memory is left to other programs and to the weights' pages, which the kernel may drop. A
+// cgroup has to hold these pages too, because otherwise every step reads them from disk.
 func share(l memlimit.Limit, w WeightUse) int64 {
 	switch l.Kind {
 	case memlimit.Cgroup:
@@ -49,15 +49,15 @@ func share(l memlimit.Limit, w WeightUse) int64 {
 	return l.Left/2 - w.Copied
 }
 
-// Budget is how many bytes a plan may deal out, and the limit that says so.
+// Budget is the bytes that a plan may allocate, and the limit that binds.
 type Budget struct {
 	Bytes int64
 	limit memlimit.Limit
 	use   WeightUse
-	Hard  int64 // bytes that cgroups and rlimits leave; unlimited without any
+	Hard  int64 // bytes that cgroups and rlimits leave; Unlimited without any
 }
 
-// HostBudget is the least share of the limits; the first is the machine's.
+// HostBudget returns the least share of the limits in list.
 func HostBudget(list []memlimit.Limit, w WeightUse) Budget {
 	b := Budget{Bytes: Unlimited, use: w, Hard: Unlimited}
 	for _, l := range list {
@@ -72,7 +72,7 @@ func HostBudget(list []memlimit.Limit, w WeightUse) Budget {
 	return b
 }
 
-// DescribeLimit names a limit and what is left of it.
+// DescribeLimit returns a limit's name, its bound and the bytes left of it.
 func DescribeLimit(l memlimit.Limit) string {
 	text := fmt.Sprintf("%s of %s", l.Name, GiB(l.Bound))
 	if l.Where != "" {
@@ -81,7 +81,7 @@ func DescribeLimit(l memlimit.Limit) string {
 	return fmt.Sprintf("%s, of which %s are left", text, GiB(l.Left))
 }
 
-// String says which limit binds, and what is taken of it before the plan.
+// String describes the limit that binds, and the parts of it that the plan may not use.
 func (b Budget) String() string {
 	taken, room := b.use.Copied, int64(DataRoom)
 	switch b.limit.Kind {
@@ -108,5 +108,5 @@ func (b Budget) Explain(err error) error {
 	if b.limit.Kind == memlimit.Machine {
 		next = "end other programs"
 	}
-	return fmt.Errorf("%w; the bound is %v: %s or lower what is asked for", err, b, next)
+	return fmt.Errorf("%w; the bound is %v: %s, or ask for less", err, b, next)
 }

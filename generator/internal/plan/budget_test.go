@@ -9,14 +9,14 @@ import (
 
 const miB = 1 << 20
 
-// roomy is a machine with 8 GiB free.
+// roomy is the limit of a machine with 8 GiB free.
 var roomy = memlimit.Limit{Kind: memlimit.Machine, Name: "the machine's memory", Bound: 16 << 30, Left: 8 << 30}
 
 func limit(kind memlimit.Kind, name string, left int64) memlimit.Limit {
 	return memlimit.Limit{Kind: kind, Name: name, Bound: left + 100*miB, Left: left}
 }
 
-// The least limit binds, less what the weights and the program take of it.
+// The least limit binds, after the memory of weights and program is taken off.
 func TestHostBudget(t *testing.T) {
 	w := WeightUse{Resident: 100 * miB, Unmapped: 10 * miB, Copied: miB}
 	const (

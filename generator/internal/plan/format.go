@@ -2,7 +2,7 @@ package plan
 
 import "fmt"
 
-// GiB prints bytes for people.
+// GiB formats a number of bytes in GiB, or in MiB below 1 GiB.
 func GiB(n int64) string {
 	switch {
 	case n >= 10<<30:

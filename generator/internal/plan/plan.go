@@ -1,3 +1,4 @@
+// Package plan decides how a device's memory is used, before anything is allocated.
 package plan
 
 import (
@@ -18,14 +19,14 @@ type Planner struct {
 	Options config.Options
 }
 
-// Unlimited is a budget that holds everything.
+// Unlimited is a budget that no model exceeds.
 const Unlimited = int64(1) << 60
 
-// size fills budget bytes, overhead included: first weights and arena, then graphs
-// up to a quarter of what is left, then the KV pool.
+// size divides budget bytes, overhead included: first weights and step memory, then graphs
+// up to a quarter of the rest, then the KV pool.
 func (p Planner) size(context, batch int, budget int64) Sizes {
 	s := Sizes{context: context, batch: batch, Overhead: p.Profile.Overhead, loading: p.Profile.staging}
-	s.reserve = int64(reservePlaces(batch))
+	s.reserve = int64(reserveSlots(batch))
 	s.longest = int64((context + pageTokens - 1) / pageTokens)
 	s.weights = p.weights(context)
 	memory := p.stepMemory(context, batch)
@@ -45,9 +46,11 @@ func (p Planner) size(context, batch int, budget int64) Sizes {
 	return s
 }
 
-// weights is what each kind of weight takes.
+// weights returns the size of each kind of weight. The RoPE table counts as a norm.
 func (p Planner) weights(context int) (all []weightSize) {
-	kinds := []model.TensorKind{model.EmbeddingTensor, model.AttentionTensor, model.FeedForwardTensor, model.NormTensor, model.HeadTensor}
+	kinds := []model.TensorKind{
+		model.EmbeddingTensor, model.AttentionTensor, model.FeedForwardTensor, model.NormTensor, model.HeadTensor,
+	}
 	taken := map[model.TensorKind]*meter{}
 	parameters := map[model.TensorKind]int64{}
 	for _, kind := range kinds {
@@ -59,16 +62,16 @@ func (p Planner) weights(context int) (all []weightSize) {
 			taken[t.Kind].add(p.weight(t, rows))
 		}
 	}
-	turns := p.Config
-	turns.Context = context
-	taken[model.NormTensor].add(turns.RoPEBytes())
+	c := p.Config
+	c.Context = context
+	taken[model.NormTensor].add(c.RoPEBytes())
 	for _, kind := range kinds {
 		all = append(all, weightSize{kind, parameters[kind], taken[kind].taken()})
 	}
 	return all
 }
 
-// weight is what a weight of so many rows of a tensor takes.
+// weight returns the bytes of a weight made of that many rows of a tensor.
 func (p Planner) weight(t model.TensorSpec, rows int) int64 {
 	switch {
 	case len(t.Shape) < 2:
@@ -79,35 +82,37 @@ func (p Planner) weight(t model.TensorSpec, rows int) int64 {
 	return kernels.PackedBytes(rows, t.Shape[1])
 }
 
-// stepMemory allocates step memory from a meter, so the plan counts what the real allocator takes.
+// stepMemory allocates step memory from a meter, so the plan counts with the real allocator.
 func (p Planner) stepMemory(context, batch int) *meter {
 	m := &meter{block: p.Profile.block}
 	c := p.Config
 	c.Context = context
-	places := batch + reservePlaces(batch)
-	_, err := (&model.Model{Config: c}).NewStepMemory(m, model.Geometry{MaxRows: max(p.chunk(context, batch), places), MaxBatch: places,
-		Context: context, PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.Profile.kvType})
+	slots := batch + reserveSlots(batch)
+	_, err := (&model.Model{Config: c}).NewStepMemory(m, model.Geometry{
+		MaxRows: max(p.chunk(context, batch), slots), MaxBatch: slots, Context: context,
+		PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.Profile.kvType})
 	if err != nil {
 		panic(err) // a meter refuses nothing
 	}
-	m.page = kernels.KV{DType: p.Profile.kvType, PageTokens: pageTokens, Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}.PageBytes()
+	m.page = kernels.KV{DType: p.Profile.kvType, PageTokens: pageTokens,
+		Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}.PageBytes()
 	m.remove(m.page) // the trash page is counted with the pool
 	return m
 }
 
-// startGraphs is how many graphs are captured at start, and what they take: a node
-// for each kernel of a pass, at most ten a layer.
+// startGraphs returns the number of graphs captured at start and their bytes. Each kernel of
+// a pass is a node of its graph, at most ten a layer.
 func (p Planner) startGraphs(context, batch int) (n int, bytes int64) {
 	counts, chunk := p.Options.Precapture, p.chunk(context, batch)
 	if counts == nil {
 		counts = graphs.DefaultCounts(chunk)
 	}
-	n = min(len(graphs.Lattice(counts, chunk, batch, batch+reservePlaces(batch))), p.Options.MaxGraphs)
+	n = min(len(graphs.Lattice(counts, chunk, batch, batch+reserveSlots(batch))), p.Options.MaxGraphs)
 	return n, int64(n) * (p.Profile.execBytes + int64(10*p.Config.Layers+8)*p.Profile.nodeBytes)
 }
 
-// choose takes the context and the batch that the flags ask for, within the
-// model's and the device's.
+// choose returns the context and the batch: the flags' values, or the model's context and
+// the device's default batch.
 func (p Planner) choose() (context, batch int, err error) {
 	context, batch = p.Config.Context, p.Profile.maxBatch
 	if p.Options.MaxSeqLen > context {
@@ -125,11 +130,11 @@ func (p Planner) choose() (context, batch int, err error) {
 	return context, batch, nil
 }
 
-// chunk is how many prompt tokens a step has at most: no more than all sequences hold.
+// chunk returns the most prompt tokens of a step, at most the tokens of all sequences.
 func (p Planner) chunk(context, batch int) int { return min(p.Profile.chunk, context*batch) }
 
-// Plan sizes the engine for budget bytes, overhead included. The error says what to
-// lower where that holds not even one sequence.
+// Plan sizes the engine for budget bytes, overhead included. If not even one sequence fits,
+// the error is [config.ErrNoRoom] and says which setting to lower.
 func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 	context, batch, err := p.choose()
 	if err == nil && p.Profile.Packed {
@@ -146,7 +151,7 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 	return s, o, p.fits(s, budget)
 }
 
-// fits returns an error that says what to lower where s does not serve.
+// fits returns an error that says what to lower, if s holds less than one sequence.
 func (p Planner) fits(s Sizes, budget int64) error {
 	needs := s
 	needs.Pages = s.longest
@@ -154,13 +159,14 @@ func (p Planner) fits(s Sizes, budget int64) error {
 		return nil
 	}
 	if s.Serves() {
-		return fmt.Errorf("%w: loading the weights needs %s and %s are to be had: free memory, or serve a smaller model",
+		return fmt.Errorf("%w: loading the weights needs %s and %s are available: free memory, or serve a smaller model",
 			config.ErrNoRoom, GiB(s.Overhead+s.WeightBytes()+s.loading), GiB(budget))
 	}
-	return fmt.Errorf("%w: one sequence of %d tokens needs %s and %s are to be had: %s", config.ErrNoRoom, s.context, GiB(needs.Total()), GiB(budget), p.advice(s, budget))
+	return fmt.Errorf("%w: one sequence of %d tokens needs %s and %s are available: %s",
+		config.ErrNoRoom, s.context, GiB(needs.Total()), GiB(budget), p.advice(s, budget))
 }
 
-// advice is what to lower so that one sequence fits.
+// advice says which setting to lower so that one sequence fits.
 func (p Planner) advice(s Sizes, budget int64) string {
 	serves := func(batch int) func(context int) bool {
 		return func(context int) bool { return p.size(context, batch, budget).Serves() }
@@ -180,8 +186,8 @@ func (p Planner) advice(s Sizes, budget int64) string {
 	return fmt.Sprintf("free memory, or serve a smaller model: the weights alone take %s", GiB(s.WeightBytes()))
 }
 
-// largest is the greatest n of 1 to most that ok holds for, or 0. What holds for n
-// holds for all below it.
+// largest returns the greatest n from 1 to most for which ok holds, or 0. If ok holds for n,
+// it has to hold for every smaller number.
 func largest(most int, ok func(n int) bool) int {
 	low, high := 0, most
 	for low < high {

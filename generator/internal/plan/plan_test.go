@@ -8,37 +8,40 @@ import (
 	"reel/generator/internal/model"
 )
 
-// The two models that the VRAM guide calculates.
+// The two models of the VRAM guide.
 var (
-	qwen = model.Config{Name: "qwen2", Vocab: 151936, Hidden: 896, Inner: 4864, Layers: 24, Heads: 14, KVHeads: 2, HeadDim: 64,
+	qwen = model.Config{Name: "qwen2", Vocab: 151936, Hidden: 896, Inner: 4864, Layers: 24,
+		Heads: 14, KVHeads: 2, HeadDim: 64,
 		Context: 32768, RMSNormEps: 1e-6, RoPETheta: 1e6, TiedHead: true, Bias: true}
-	phi = model.Config{Name: "phi3", Vocab: 32064, Hidden: 3072, Inner: 8192, Layers: 32, Heads: 32, KVHeads: 32, HeadDim: 96,
+	phi = model.Config{Name: "phi3", Vocab: 32064, Hidden: 3072, Inner: 8192, Layers: 32,
+		Heads: 32, KVHeads: 32, HeadDim: 96,
 		Context: 4096, RMSNormEps: 1e-5, RoPETheta: 1e4, Fused: true}
 )
 
-// guideParameters is the guide's formula: an embedding, and in each layer four
-// square attention matrices, two of the feed-forward, two norms.
+// guideParameters is the guide's formula: an embedding, and in each layer four square
+// attention matrices, two feed-forward matrices and two norms.
 func guideParameters(c model.Config) int64 {
 	h, f := int64(c.Hidden), int64(c.Inner)
 	return int64(c.Vocab)*h + int64(c.Layers)*(4*h*h+2*h*f+2*h)
 }
 
-// The guide's formula leaves out the third matrix of a gated feed-forward, biases,
-// the last norm and a head of its own, and takes no account of grouped keys and
-// values. Its written sums are smaller still: 3.5 MB a layer for Qwen2.5-0.5B, where
-// its own formula gives 23.9, and 75 MB for Phi-3, where it gives 176. Its KV cache is
-// right, but for the page that padding writes to.
+// The guide's formula leaves out the third matrix of a gated feed-forward, biases, the last
+// norm and a separate head, and ignores grouped keys and values. Its written sums are smaller
+// still: 3.5 MB a layer for Qwen2.5-0.5B and 75 MB for Phi-3, but its own formula gives 23.9
+// and 176. Its KV cache is right except for the trash page.
 func TestPlanBesideTheGuide(t *testing.T) {
 	for _, c := range []struct {
 		config             model.Config
 		context            int
 		differs            func(h, f, layers int64) int64 // from the formula, in parameters
-		layerMB            int64                          // of the guide's formula
-		writtenMB, exactMB int64                          // weights: the guide's sum, and what they are
-		kv                 int64                          // bytes: the guide's formula
+		layerMB            int64                          // by the guide's formula
+		writtenMB, exactMB int64                          // of weights: the guide's sum and the exact one
+		kv                 int64                          // bytes by the guide's formula
 	}{
-		{qwen, 2048, func(h, f, layers int64) int64 { return layers*(h*f-2*h*(h-2*64)+h+2*2*64) + h }, 23, 356, 988, 2 * 24 * 2 * 64 * 2048 * 2},
-		{phi, 4096, func(h, f, layers int64) int64 { return layers*h*f + h + 32064*h }, 176, 2597, 7642, 2 * 32 * 32 * 96 * 4096 * 2},
+		{qwen, 2048, func(h, f, layers int64) int64 { return layers*(h*f-2*h*(h-2*64)+h+2*2*64) + h },
+			23, 356, 988, 2 * 24 * 2 * 64 * 2048 * 2},
+		{phi, 4096, func(h, f, layers int64) int64 { return layers*h*f + h + 32064*h },
+			176, 2597, 7642, 2 * 32 * 32 * 96 * 4096 * 2},
 	} {
 		h, f, layers := int64(c.config.Hidden), int64(c.config.Inner), int64(c.config.Layers)
 		exact := c.config.Parameters()
@@ -49,45 +52,50 @@ func TestPlanBesideTheGuide(t *testing.T) {
 			t.Errorf("%s: the guide's formula gives %d MB a layer, wants %d", c.config.Name, got, c.layerMB)
 		}
 		if got := exact * 2 / 1e6; got != c.exactMB || got < 5*c.writtenMB/2 {
-			t.Errorf("%s: weights of %d MB, wants %d, which is far above the guide's %d", c.config.Name, got, c.exactMB, c.writtenMB)
+			t.Errorf("%s: weights of %d MB, wants %d, which is far above the guide's %d",
+				c.config.Name, got, c.exactMB, c.writtenMB)
 		}
-		s, _, err := Planner{Config: c.config, Profile: GPUProfile, Options: config.Options{MaxSeqLen: c.context, MaxBatch: 1}}.Plan(Unlimited)
+		s, _, err := Planner{Config: c.config, Profile: GPUProfile,
+			Options: config.Options{MaxSeqLen: c.context, MaxBatch: 1}}.Plan(Unlimited)
 		if err != nil || s.KVPool() != c.kv+(1+64)*s.pageBytes || s.reserve*s.kept != 64 {
 			t.Errorf("%s: a KV pool of %d bytes, %v, wants the guide's %d, a page, and 64 for a further user",
 				c.config.Name, s.KVPool(), err, c.kv)
 		}
-		// The driver gives memory in blocks of 2 MiB.
+		// The driver allocates blocks of 2 MiB.
 		if over := float64(s.WeightBytes())/float64(2*exact) - 1; over < 0 || over > 0.16 {
 			t.Errorf("%s: weights take %d bytes for %d parameters", c.config.Name, s.WeightBytes(), exact)
 		}
 	}
 }
 
-// A step has no more prompt tokens than all sequences hold, and nothing is made for more.
+// A step has at most the tokens of all sequences, and no larger graph is captured.
 func TestPlanChunk(t *testing.T) {
 	c := model.Config{Layers: 2, Hidden: 64, Inner: 128, Heads: 2, KVHeads: 1, HeadDim: 32, Vocab: 100, Context: 4096}
 	most := 0
 	for _, test := range []struct{ batch, context, want int }{{1, 16, 16}, {3, 20, 60}, {2, 4096, 512}} {
-		s, o, err := Planner{Config: c, Profile: GPUProfile, Options: config.Options{MaxBatch: test.batch, MaxSeqLen: test.context, MaxGraphs: 1000}}.Plan(1 << 40)
+		s, o, err := Planner{Config: c, Profile: GPUProfile,
+			Options: config.Options{MaxBatch: test.batch, MaxSeqLen: test.context, MaxGraphs: 1000}}.Plan(1 << 40)
 		if err != nil || o.Chunk != test.want || s.StartGraphs <= most {
-			t.Errorf("%d sequences of %d tokens: steps of %d, %d graphs, %v, wants %d", test.batch, test.context, o.Chunk, s.StartGraphs, err, test.want)
+			t.Errorf("%d sequences of %d tokens: steps of %d, %d graphs, %v, wants %d",
+				test.batch, test.context, o.Chunk, s.StartGraphs, err, test.want)
 		}
 		most = s.StartGraphs
 	}
 }
 
-// size fills a budget and never passes it, whatever it is.
+// A plan never exceeds its budget, and a larger budget never serves less.
 func TestPlanKeepsTheBudget(t *testing.T) {
 	for _, c := range []model.Config{qwen, phi} {
 		p := Planner{Config: c, Profile: GPUProfile, Options: config.Options{MaxGraphs: 1024}}
 		served := false
 		for budget := int64(1 << 28); budget < 1<<40; budget += budget / 7 {
 			s, o, err := p.Plan(budget)
-			if err == nil && (s.Total() > budget || o.Pages < int(s.longest) || int64(o.Pages) != s.Pages || o.GraphMemory != s.Graphs) {
+			if err == nil && (s.Total() > budget || o.Pages < int(s.longest) || int64(o.Pages) != s.Pages ||
+				o.GraphMemory != s.Graphs) {
 				t.Errorf("%s in %s: %+v takes %s", c.Name, GiB(budget), o, GiB(s.Total()))
 			}
 			if served && err != nil {
-				t.Errorf("%s: fits less, and not %s", c.Name, GiB(budget))
+				t.Errorf("%s fits a smaller budget, but not %s", c.Name, GiB(budget))
 			}
 			served = err == nil
 		}
@@ -97,8 +105,8 @@ func TestPlanKeepsTheBudget(t *testing.T) {
 	}
 }
 
-// The reserve leaves one user what it needs: a longest sequence, and seven eighths
-// of the pages or as many as its batch can use. With room for all it is whole.
+// The reserve leaves one user a sequence of the longest context, and seven eighths of the
+// pages or as many as its batch can use. With enough memory it has all its pages.
 func TestReserveLeavesOneUserItsOwn(t *testing.T) {
 	for _, c := range []model.Config{qwen, phi} {
 		kept := int64(-1)
@@ -109,22 +117,24 @@ func TestReserveLeavesOneUserItsOwn(t *testing.T) {
 					continue
 				}
 				own := s.Pages - s.reserve*s.kept
-				if own < s.longest || own < min(s.Pages-s.Pages/8, s.longest*int64(batch)) || int64(o.ReservePages) != s.kept || s.kept < 0 {
-					t.Errorf("%s in %s: of %d pages one user has %d, each sequence up to %d: %+v", c.Name, GiB(budget), s.Pages, own, s.longest, o)
+				if own < s.longest || own < min(s.Pages-s.Pages/8, s.longest*int64(batch)) ||
+					int64(o.ReservePages) != s.kept || s.kept < 0 {
+					t.Errorf("%s in %s: of %d pages one user has %d, each sequence up to %d: %+v",
+						c.Name, GiB(budget), s.Pages, own, s.longest, o)
 				}
 				if want := min(4, max(1, batch/16)); o.Reserve != want {
-					t.Errorf("%d places beside %d, wants %d", o.Reserve, batch, want)
+					t.Errorf("%d slots beside %d, wants %d", o.Reserve, batch, want)
 				}
 				kept = s.kept
 			}
 		}
 		if kept != 1024/pageTokens {
-			t.Errorf("%s: with all memory there is a place has %d pages", c.Name, kept)
+			t.Errorf("%s: with enough memory a slot has %d pages", c.Name, kept)
 		}
 	}
 }
 
-// The advice names what to lower, and taking it helps.
+// The advice names a setting to lower, and following it helps.
 func TestAdvice(t *testing.T) {
 	for _, c := range []struct {
 		budget int64
@@ -133,8 +143,10 @@ func TestAdvice(t *testing.T) {
 		taken  config.Options
 	}{
 		{1900 << 20, config.Options{}, "lower --max-seq-len to ", config.Options{}},
-		{1800 << 20, config.Options{MaxBatch: 512}, "lower --max-batch to 1 and --max-seq-len to ", config.Options{MaxBatch: 1}},
-		{3 << 30, config.Options{GraphMemory: 4 << 30}, "lower --graph-memory", config.Options{GraphMemory: 1 << 28, MaxSeqLen: 64}},
+		{1800 << 20, config.Options{MaxBatch: 512}, "lower --max-batch to 1 and --max-seq-len to ",
+			config.Options{MaxBatch: 1}},
+		{3 << 30, config.Options{GraphMemory: 4 << 30}, "lower --graph-memory",
+			config.Options{GraphMemory: 1 << 28, MaxSeqLen: 64}},
 		{1 << 30, config.Options{}, "smaller model: the weights alone take 1.07 GiB", config.Options{}},
 	} {
 		c.opts.MaxGraphs, c.taken.MaxGraphs = 1024, 1024
@@ -146,7 +158,7 @@ func TestAdvice(t *testing.T) {
 		}
 		p.Options = c.taken
 		if _, after, found := strings.Cut(err.Error(), "--max-seq-len to "); found {
-			p.Options.MaxSeqLen = number10(after)
+			p.Options.MaxSeqLen = digits(after)
 		} else if p.Options.MaxSeqLen == 0 {
 			continue
 		}
@@ -160,14 +172,15 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-func number10(s string) (n int) {
+// digits returns the number that s consists of.
+func digits(s string) (n int) {
 	for _, r := range s {
 		n = 10*n + int(r-'0')
 	}
 	return n
 }
 
-// A model that a GPU's ops cannot compute is refused by name, before any is taken.
+// A model that the GPU's ops cannot compute is refused, and the error names the dimension.
 func TestDimensionsThatAGPUCannotHave(t *testing.T) {
 	odd := qwen
 	odd.HeadDim = 80

@@ -2,34 +2,36 @@ package plan
 
 import "reel/kernels"
 
-// pageTokens is how many tokens a KV page holds.
+// pageTokens is the number of tokens in a KV page.
 const pageTokens = 16
 
-// Profile is what a kind of device does at once, and how it takes memory.
+// Profile holds the defaults of a kind of device, and how it allocates memory.
 type Profile struct {
 	kind        string // host or cuda
 	maxBatch    int    // sequences
 	chunk       int    // prompt tokens of one step
-	graphMemory int64
+	graphMemory int64  // bytes
 	kvType      kernels.DType
-	// Packed says that weights are copied, as 16-bit tiles of 16 rows. Otherwise
-	// they are read where the file is mapped, and take nothing.
+	// Packed reports whether weights are copied to the device as 16-bit tiles of 16 rows.
+	// Otherwise the device reads the mapped file, and weights take no memory.
 	Packed bool
-	// block is what an allocation is rounded to; smaller ones share one.
+	// block is the granularity of allocations in bytes; small allocations share a block.
 	block int64
-	// execBytes is what a captured graph takes, and nodeBytes each of its nodes beside.
+	// A captured graph takes execBytes, and nodeBytes for each node.
 	execBytes, nodeBytes int64
-	// staging is what loading takes beside the weights: parts that are being packed.
+	// staging is the memory that packing needs beside the weights while they are loaded.
 	staging int64
-	// Overhead is taken before anything is loaded: context, kernels, libraries.
+	// Overhead is the memory of context, kernels and libraries.
 	Overhead int64
 }
 
-// HostProfile is this machine's processors. A chunk of 64 tokens takes about as
-// long as the largest batch's decode step, so that neither holds up the other.
+// HostProfile is the profile of this machine's processors. A chunk of 64 tokens takes
+// about as long as a decode step of the largest batch, so neither delays the other.
 var HostProfile = Profile{kind: "host", maxBatch: 64, chunk: 64, graphMemory: 64 << 20, block: 1}
 
-// GPUProfile is a GPU. Its overhead is more than the 526 MiB of a context, and
-// the kernels', as they were measured on an H200; a generator measures its own.
-var GPUProfile = Profile{kind: "cuda", maxBatch: 64, chunk: 512, graphMemory: 1 << 30, kvType: kernels.BF16, Packed: true,
-	block: 2 << 20, execBytes: 109_600, nodeBytes: 2_470, staging: kernels.StagingBytes, Overhead: 640 << 20}
+// GPUProfile is the profile of a GPU. Context and kernels took 526 MiB on an H200;
+// Overhead is above that. A generator that starts measures its own.
+var GPUProfile = Profile{
+	kind: "cuda", maxBatch: 64, chunk: 512, graphMemory: 1 << 30, kvType: kernels.BF16, Packed: true,
+	block: 2 << 20, execBytes: 109_600, nodeBytes: 2_470, staging: kernels.StagingBytes, Overhead: 640 << 20,
+}

@@ -9,12 +9,12 @@ import (
 	"reel/generator/internal/model"
 )
 
-// Report is a plan as plan --json prints it. All but the counts are bytes.
+// Report is a plan, in the JSON that plan --json prints. All but the counts are bytes.
 type Report struct {
 	Model      string         `json:"model"`
 	ModelType  string         `json:"model_type"`
 	Parameters int64          `json:"parameters"`
-	Context    int            `json:"context"`   // tokens of a sequence at most
+	Context    int            `json:"context"`   // most tokens of a sequence
 	MaxBatch   int            `json:"max_batch"` // sequences of one user that run at once
 	Reserve    ReportReserve  `json:"reserve"`
 	Weights    []reportWeight `json:"weights"`
@@ -25,13 +25,13 @@ type Report struct {
 	Graphs     reportGraphs   `json:"graphs"`
 	Overhead   int64          `json:"overhead_bytes"` // context, kernels, libraries
 	AtStart    int64          `json:"at_start_bytes"` // when the generator is ready
-	Total      int64          `json:"total_bytes"`    // at most, later
+	Total      int64          `json:"total_bytes"`    // peak
 
 	VRAM           int64  `json:"vram_bytes,omitempty"`
-	Limit          string `json:"limit,omitempty"`           // of the host's memory: the one that binds
-	Available      int64  `json:"available_bytes,omitempty"` // that it leaves to KV cache, arena and graphs
+	Limit          string `json:"limit,omitempty"`           // the limit of the host's memory that binds
+	Available      int64  `json:"available_bytes,omitempty"` // left by Limit to KV cache, arena and graphs
 	Fits           bool   `json:"fits"`
-	Advice         string `json:"advice,omitempty"`          // where it does not fit
+	Advice         string `json:"advice,omitempty"`          // if it does not fit
 	LargestBatch   int    `json:"largest_batch,omitempty"`   // at this context, each sequence at full length
 	LongestContext int    `json:"longest_context,omitempty"` // at this batch, each sequence at full length
 }
@@ -50,11 +50,11 @@ type reportKV struct {
 	Dense      int64 `json:"dense_bytes"` // every sequence at full length, without pages
 }
 
-// ReportReserve is what one user leaves to others.
+// ReportReserve is the reserve that one user leaves to others.
 type ReportReserve struct {
-	Places int   `json:"places"` // past the batch
-	Pages  int64 `json:"pages"`  // of all these places
-	Tokens int64 `json:"tokens"` // of a request that fits one place's pages
+	Slots  int   `json:"places"` // past the batch
+	Pages  int64 `json:"pages"`  // of all these slots
+	Tokens int64 `json:"tokens"` // of a request that fits one slot's pages
 }
 
 type reportGraphs struct {
@@ -63,7 +63,8 @@ type reportGraphs struct {
 	Budget       int64 `json:"budget_bytes"`
 }
 
-// ReportFor plans for a GPU of vram bytes, or for the host and its limits.
+// ReportFor plans for a GPU of vram bytes, or for the host within vram bytes or, if vram is
+// 0, within its limits. use is the weights' share of the host's memory.
 func ReportFor(c model.Config, use WeightUse, o config.Options, name string, vram int64) (Report, error) {
 	if o.Device != "host" {
 		return NewReport(Planner{Config: c, Profile: GPUProfile, Options: o}, name, vram)
@@ -82,8 +83,8 @@ func ReportFor(c model.Config, use WeightUse, o config.Options, name string, vra
 	return r, b.Explain(err)
 }
 
-// NewReport plans for vram bytes, or for as many as are needed where it is 0. An
-// error beside a report says why the plan does not fit.
+// NewReport plans for vram bytes, or without a bound if vram is 0. If the plan does not
+// fit, it returns the report and an error that says why.
 func NewReport(p Planner, name string, vram int64) (Report, error) {
 	budget := vram
 	if vram == 0 {
@@ -94,7 +95,7 @@ func NewReport(p Planner, name string, vram int64) (Report, error) {
 		return Report{}, err
 	}
 	if !s.Serves() {
-		s.Pages, s.kept = s.longest, 0 // what it would need
+		s.Pages, s.kept = s.longest, 0 // the need of one sequence
 	}
 	r := reportOf(p, s, name)
 	r.VRAM, r.Fits = vram, err == nil
@@ -103,7 +104,8 @@ func NewReport(p Planner, name string, vram int64) (Report, error) {
 	}
 	if vram > 0 {
 		r.LargestBatch = largest(4096, func(batch int) bool { return p.size(s.context, batch, budget).full() })
-		r.LongestContext = largest(p.Config.Context, func(context int) bool { return p.size(context, s.batch, budget).full() })
+		r.LongestContext = largest(p.Config.Context,
+			func(context int) bool { return p.size(context, s.batch, budget).full() })
 	}
 	return r, err
 }
@@ -111,10 +113,11 @@ func NewReport(p Planner, name string, vram int64) (Report, error) {
 func reportOf(p Planner, s Sizes, name string) Report {
 	c := p.Config
 	r := Report{Model: name, ModelType: c.Name, Parameters: c.Parameters(), Context: s.context, MaxBatch: s.batch,
-		WeightSum: s.WeightBytes(), Loading: s.loading, Arena: s.Arena, Overhead: s.Overhead, AtStart: s.AtStart(), Total: s.Total(),
+		WeightSum: s.WeightBytes(), Loading: s.loading, Arena: s.Arena, Overhead: s.Overhead,
+		AtStart: s.AtStart(), Total: s.Total(),
 		KV: reportKV{PageTokens: pageTokens, PageBytes: s.pageBytes, Pages: s.Pages, Paged: s.KVPool(),
-			Dense: s.pageBytes / pageTokens * int64(s.context) * int64(s.places())},
-		Reserve: ReportReserve{Places: int(s.reserve), Pages: s.reserve * s.kept, Tokens: s.kept * pageTokens},
+			Dense: s.pageBytes / pageTokens * int64(s.context) * int64(s.slots())},
+		Reserve: ReportReserve{Slots: int(s.reserve), Pages: s.reserve * s.kept, Tokens: s.kept * pageTokens},
 		Graphs:  reportGraphs{AtStart: s.StartGraphs, AtStartBytes: s.GraphsAtStart, Budget: s.Graphs}}
 	for _, w := range s.weights {
 		r.Weights = append(r.Weights, reportWeight{w.kind, w.parameters, w.bytes})
@@ -122,22 +125,24 @@ func reportOf(p Planner, s Sizes, name string) Report {
 	return r
 }
 
-// Print writes the report for people.
+// Print writes the report as a table.
 func (r Report) Print(w io.Writer) {
-	line := func(what string, bytes int64, more string, args ...any) {
-		fmt.Fprintf(w, "  %-24s %12s   %s\n", what, GiB(bytes), fmt.Sprintf(more, args...))
+	line := func(name string, bytes int64, more string, args ...any) {
+		fmt.Fprintf(w, "  %-24s %12s   %s\n", name, GiB(bytes), fmt.Sprintf(more, args...))
 	}
-	fmt.Fprintf(w, "%s (%s), %d parameters, %d sequences of up to %d tokens\n", r.Model, r.ModelType, r.Parameters, r.MaxBatch, r.Context)
+	fmt.Fprintf(w, "%s (%s), %d parameters, %d sequences of up to %d tokens\n",
+		r.Model, r.ModelType, r.Parameters, r.MaxBatch, r.Context)
 	for _, k := range r.Weights {
 		line(string(k.Kind), k.Bytes, "%d parameters", k.Parameters)
 	}
 	line("weights", r.WeightSum, "and %s beside them while they are loaded", GiB(r.Loading))
-	line("KV cache, paged", r.KV.Paged, "%d pages of %d tokens and a trash page, %d bytes each", r.KV.Pages, r.KV.PageTokens, r.KV.PageBytes)
+	line("KV cache, paged", r.KV.Paged, "%d pages of %d tokens and a trash page, %d bytes each",
+		r.KV.Pages, r.KV.PageTokens, r.KV.PageBytes)
 	line("  dense", r.KV.Dense, "every sequence at full length, without pages")
 	line("  for further users", r.Reserve.Pages*r.KV.PageBytes,
-		"of it: %d pages that one user cannot take, and %d places, for requests of up to %d tokens",
-		r.Reserve.Pages, r.Reserve.Places, r.Reserve.Tokens)
-	line("arena", r.Arena, "activations, slots, what kernels work in")
+		"of it: %d pages and %d slots that one user cannot take, for requests of up to %d tokens",
+		r.Reserve.Pages, r.Reserve.Slots, r.Reserve.Tokens)
+	line("arena", r.Arena, "activations, slots, workspaces of kernels")
 	line("graphs", r.Graphs.Budget, "at most; %s of it at start, for %d", GiB(r.Graphs.AtStartBytes), r.Graphs.AtStart)
 	if r.Limit == "" {
 		line("context and libraries", r.Overhead, "assumed, from an H200; a generator measures its own")
@@ -145,11 +150,11 @@ func (r Report) Print(w io.Writer) {
 	line("total at start", r.AtStart, "")
 	line("total at most", r.Total, "")
 	if r.Limit != "" {
-		line("to be had", r.Available, "fits: %t; the bound is %s", r.Fits, r.Limit)
+		line("available", r.Available, "fits: %t; the bound is %s", r.Fits, r.Limit)
 	}
 	if r.VRAM > 0 {
 		line("memory", r.VRAM, "fits: %t", r.Fits)
-		fmt.Fprintf(w, "largest batch at %d tokens, each at full length: %d\nlongest context of %d sequences, each at full length: %d\n",
-			r.Context, r.LargestBatch, r.MaxBatch, r.LongestContext)
+		fmt.Fprintf(w, "largest batch at %d tokens, each at full length: %d\n", r.Context, r.LargestBatch)
+		fmt.Fprintf(w, "longest context of %d sequences, each at full length: %d\n", r.MaxBatch, r.LongestContext)
 	}
 }

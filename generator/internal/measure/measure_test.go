@@ -15,7 +15,7 @@ import (
 	"reel/kernels/device"
 )
 
-// loaded is the embedded model on the host.
+// loaded returns the embedded model on the host.
 func loaded(t *testing.T) *assembly.Prepared {
 	t.Helper()
 	l, err := assembly.Prepare(config.Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, func(float64, string) {})
@@ -27,7 +27,9 @@ func loaded(t *testing.T) *assembly.Prepared {
 }
 
 func TestOpsMeasuresEveryKind(t *testing.T) {
-	report, err := Run(config.Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128}, Passes{Decode: "1,3,9", Prefill: "20,200", Context: 40}, "")
+	// A batch of 9 and a prompt of 200 tokens do not fit and are left out.
+	report, err := Run(config.Options{Device: "host", MaxBatch: 4, MaxSeqLen: 128},
+		Passes{Decode: "1,3,9", Prefill: "20,200", Context: 40}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,11 +40,15 @@ func TestOpsMeasuresEveryKind(t *testing.T) {
 			t.Errorf("times of %+v", row)
 		}
 	}
-	const step, prompt = "stage embed qkv attend output gateup down head sample pass", "stage embed qkv attend output gateup down pick head sample pass"
-	if got, want := strings.Join(names, " "), strings.Repeat(step+" ", 2)+prompt; got != want { // a batch of 9 and a step of 200 do not fit
+	const (
+		step   = "stage embed qkv attend output gateup down head sample pass"
+		prompt = "stage embed qkv attend output gateup down pick head sample pass"
+	)
+	if got, want := strings.Join(names, " "), strings.Repeat(step+" ", 2)+prompt; got != want {
 		t.Errorf("got %s", got)
 	}
-	if report.ReadGBs < 0.1 || report.Shape.Layers != 4 || report.Model != assembly.EmbeddedName || report.Machine.Name == "" || report.Device != "host" {
+	if report.ReadGBs < 0.1 || report.Shape.Layers != 4 || report.Model != assembly.EmbeddedName ||
+		report.Machine.Name == "" || report.Device != "host" {
 		t.Errorf("got %+v", report)
 	}
 	if r := report.Rows[12]; r.Phase != "decode" || r.Rows != 3 || r.Context != 40 || r.Launches != 4 {
@@ -53,7 +59,7 @@ func TestOpsMeasuresEveryKind(t *testing.T) {
 	}
 }
 
-// A pass costs what its ops cost, and the weights' bytes are the model's.
+// The bytes of a pass are the sum of its ops' bytes, and its weights are the model's.
 func TestOpsCosts(t *testing.T) {
 	l := loaded(t)
 	r, err := newRig(l, []pass{{"decode", 2, 40}, {"prefill", 10, 10}})
@@ -71,7 +77,8 @@ func TestOpsCosts(t *testing.T) {
 	if pass := rows[len(rows)-1]; pass.Kernel != "pass" || pass.Bytes != sum || pass.Launches != 1 {
 		t.Errorf("the ops move %d bytes, the pass %+v", sum, pass)
 	}
-	weights := sum - rows[3].Bytes*int64(c.Layers) - rows[1].Bytes - rows[8].Bytes // without attention, embed and sample
+	// Without attention, embed and sample.
+	weights := sum - rows[3].Bytes*int64(c.Layers) - rows[1].Bytes - rows[8].Bytes
 	if weights != l.Model.WeightBytes() {
 		t.Errorf("weights of %d bytes, wants %d", weights, l.Model.WeightBytes())
 	}
@@ -87,8 +94,7 @@ func TestOpsCosts(t *testing.T) {
 	}
 }
 
-// The sequences have pages of their own and the lengths that are asked for, so
-// that what is measured is what a generator does.
+// Each sequence has its own pages and the requested length, as in a generator.
 func TestOpsPassesAreReal(t *testing.T) {
 	l := loaded(t)
 	h, p := l.Hardware.Device.(*device.Host), pass{"decode", 3, 40}
@@ -120,7 +126,7 @@ func TestOpsPassesAreReal(t *testing.T) {
 	}
 }
 
-// A prompt's ops are measured as prompts have them, and so are those of decode.
+// The measured ops of a prompt have the prefill class, those of decode the decode class.
 func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 	l := loaded(t)
 	passes := []pass{{"decode", 2, 40}, {"prefill", 10, 10}}
@@ -144,7 +150,7 @@ func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 	}
 }
 
-// counterOf is the device's counter of steps.
+// counterOf returns the device's counter of steps.
 func counterOf(t *testing.T, r *rig) device.Buffer {
 	t.Helper()
 	var pass recorder
@@ -155,7 +161,9 @@ func counterOf(t *testing.T, r *rig) device.Buffer {
 }
 
 func TestOpsPrints(t *testing.T) {
-	report := Report{Model: "m", ReadGBs: 10, Rows: []Row{{Kernel: "head", Phase: "decode", Rows: 1, Context: 9, Launches: 1, US: 2, Bytes: 8000, Flops: 16e6}}}
+	report := Report{Model: "m", ReadGBs: 10, Rows: []Row{
+		{Kernel: "head", Phase: "decode", Rows: 1, Context: 9, Launches: 1, US: 2, Bytes: 8000, Flops: 16e6},
+	}}
 	var text, object bytes.Buffer
 	if err := errors.Join(report.Write(&text, false), report.Write(&object, true)); err != nil {
 		t.Fatal(err)
@@ -170,7 +178,10 @@ func TestOpsPrints(t *testing.T) {
 }
 
 func TestOpsRefuses(t *testing.T) {
-	for _, o := range []Passes{{Decode: "x", Context: 1}, {Decode: "1", Prefill: "0", Context: 1}, {Decode: "1", Context: 0}, {Decode: "9", Prefill: "999", Context: 1}} {
+	for _, o := range []Passes{
+		{Decode: "x", Context: 1}, {Decode: "1", Prefill: "0", Context: 1}, {Decode: "1", Context: 0},
+		{Decode: "9", Prefill: "999", Context: 1},
+	} {
 		if _, err := o.passes(64, 4, 128); !errors.Is(err, config.ErrConfig) {
 			t.Errorf("%+v: %v", o, err)
 		}
