@@ -11,7 +11,7 @@ import (
 	"reel/bench"
 )
 
-// measured runs reel-bench on a generator of its own and reads its result.
+// measured runs reel-bench with a generator of its own and parses its result.
 func measured[T any](t *testing.T, args ...string) (result T) {
 	t.Helper()
 	p := prepare(t, "reel-bench", args...).start()
@@ -24,46 +24,54 @@ func measured[T any](t *testing.T, args ...string) (result T) {
 	return result
 }
 
-// Each command measures a real generator that it starts, and says of what.
+// Each command of reel-bench starts and measures a real generator, and reports its provenance.
 func TestBench(t *testing.T) {
 	t.Run("latency", func(t *testing.T) {
-		got := measured[bench.Latency](t, "latency", "--json", "--start", "--prompts", "1,70", "--runs", "2", "--max-tokens", "8", "--", "--max-seq-len", "128", "--precapture", "1-3")
+		got := measured[bench.Latency](t, "latency", "--json", "--start", "--prompts", "1,70", "--runs", "2",
+			"--max-tokens", "8", "--", "--max-seq-len", "128", "--precapture", "1-3")
 		row := got.Rows[1]
-		if len(got.Rows) != 2 || row.Samples != 14 || !(row.TTFT.P50 > 0) || row.Graphs.Precaptured+row.Graphs.Rolled+row.Graphs.Padded+row.Graphs.Eager < 18 || got.Memory.Used < 1<<20 {
+		steps := row.Graphs.Precaptured + row.Graphs.Rolled + row.Graphs.Padded + row.Graphs.Eager
+		if len(got.Rows) != 2 || row.Samples != 14 || !(row.TTFT.P50 > 0) || steps < 18 || got.Memory.Used < 1<<20 {
 			t.Errorf("got %+v", got)
 		}
 		p := got.Provenance
-		if p.Model != "reel-tiny" || p.Shape.Layers != 4 || p.Device != "host" || p.Commit == "" || !strings.Contains(p.Generator, "--max-seq-len 128 --precapture 1-3") {
+		if p.Model != "reel-tiny" || p.Shape.Layers != 4 || p.Device != "host" || p.Commit == "" ||
+			!strings.Contains(p.Generator, "--max-seq-len 128 --precapture 1-3") {
 			t.Errorf("provenance %+v", p)
 		}
 	})
 	t.Run("throughput", func(t *testing.T) {
-		got := measured[bench.Throughput](t, "throughput", "--json", "--device", "host", "--prompt-tokens", "4-9", "--output-tokens", "5", "--concurrency", "3", "--rate", "10",
-			"--duration", "500ms", "--warmup", "100ms")
+		got := measured[bench.Throughput](t, "throughput", "--json", "--device", "host", "--prompt-tokens", "4-9",
+			"--output-tokens", "5", "--concurrency", "3", "--rate", "10", "--duration", "500ms", "--warmup", "100ms")
 		if r := got.Rows; len(r) != 2 || r[0].Requests == 0 || r[0].Failed+r[1].Failed != 0 || !(r[0].TokensPerS > 0) {
 			t.Errorf("got %+v", got)
 		}
 	})
 	t.Run("startup", func(t *testing.T) {
-		got := measured[bench.Startup](t, "startup", "--json", "--runs", "1", "--", "--precapture", "1-3", "--max-batch", "2", "--device", "host")
+		got := measured[bench.Startup](t, "startup", "--json", "--runs", "1",
+			"--", "--precapture", "1-3", "--max-batch", "2", "--device", "host")
 		if r := got.Runs; len(r) != 1 || r[0].Graphs != 6 || !(r[0].GraphsPerS > 0) || r[0].TokenMS < r[0].WelcomeMS {
 			t.Errorf("got %+v", got)
 		}
 	})
 	t.Run("roll", func(t *testing.T) {
-		got := measured[bench.Roll](t, "roll", "--json", "--phases", "2", "--lengths", "2", "--requests", "12", "--longest", "30", "--max-tokens", "4", "--max-graphs", "4", "--", "--max-batch", "2", "--device", "host")
+		got := measured[bench.Roll](t, "roll", "--json", "--phases", "2", "--lengths", "2", "--requests", "12",
+			"--longest", "30", "--max-tokens", "4", "--max-graphs", "4", "--", "--max-batch", "2", "--device", "host")
 		on, off := got.Rows[0], got.Rows[1]
-		if on.Pool.MaxGraphs != 4 || off.Pool.Rolled != 0 || off.Pool.Roller != "off" || on.Pool.Rolled == 0 || off.Graphs.Rolled != 0 || on.Pool.Live > 4 {
+		if on.Pool.MaxGraphs != 4 || on.Pool.Rolled == 0 || on.Pool.Live > 4 ||
+			off.Pool.Rolled != 0 || off.Pool.Roller != "off" || off.Graphs.Rolled != 0 {
 			t.Errorf("got %+v\n%+v", on.Pool, off.Pool)
 		}
 	})
 	t.Run("ops", func(t *testing.T) {
-		got := measured[bench.Ops](t, "ops", "--json", "--device", "host", "--", "--decode", "2", "--prefill", "9", "--max-seq-len", "64")
+		got := measured[bench.Ops](t, "ops", "--json", "--device", "host",
+			"--", "--decode", "2", "--prefill", "9", "--max-seq-len", "64")
 		var names []string
 		for _, r := range got.Rows {
 			names = append(names, r.Kernel)
 		}
-		if len(names) != 21 || !slices.Contains(names, "attend") || !(got.ReadGBs > 0) || !(got.Rows[2].GBs() > 0) || got.Provenance.Model != "reel-tiny" {
+		if len(names) != 21 || !slices.Contains(names, "attend") || !(got.ReadGBs > 0) || !(got.Rows[2].GBs() > 0) ||
+			got.Provenance.Model != "reel-tiny" {
 			t.Errorf("got %+v", got)
 		}
 	})

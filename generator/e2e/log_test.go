@@ -15,9 +15,11 @@ import (
 	"reel/client"
 )
 
-// A generator serves and stops as usual while nobody reads its log.
+// A generator serves and stops as usual if its log is not read.
 func TestServesWhileNobodyReadsItsLog(t *testing.T) {
-	files := map[string]func(*testing.T) *os.File{"a pipe": fullPipe, "a terminal": suspendedTerminal, "journald": unreadSocket}
+	files := map[string]func(*testing.T) *os.File{
+		"a pipe": fullPipe, "a terminal": suspendedTerminal, "journald": unreadSocket,
+	}
 	for name, stalled := range files {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -37,7 +39,7 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 			case <-g.exited:
 				g.wantExit(0)
 			case <-time.After(20 * time.Second): // flushing takes one second at most
-				t.Fatal("it goes on after SIGTERM")
+				t.Fatal("the generator does not end after SIGTERM")
 			}
 		})
 	}
@@ -62,15 +64,14 @@ func unreadGenerator(t *testing.T, stderr *os.File) *generator {
 	return nil
 }
 
-// file is a descriptor that is closed when the test ends. A child process gets it
-// in blocking mode.
+// file makes an os.File of a descriptor and closes it when the test ends. A child process gets it in blocking mode.
 func file(t *testing.T, fd int) *os.File {
 	f := os.NewFile(uintptr(fd), "stderr")
 	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
 
-// fullPipe is the writing end of a pipe that holds as much as it can.
+// fullPipe returns the writing end of a full pipe.
 func fullPipe(t *testing.T) *os.File {
 	var ends [2]int
 	must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
@@ -82,7 +83,7 @@ func fullPipe(t *testing.T) *os.File {
 	return file(t, ends[1])
 }
 
-// suspendedTerminal is a terminal whose output was stopped, as by Ctrl-S.
+// suspendedTerminal returns a terminal with its output stopped, as by Ctrl-S.
 func suspendedTerminal(t *testing.T) *os.File {
 	ours, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	must(t, err)
@@ -96,7 +97,7 @@ func suspendedTerminal(t *testing.T) *os.File {
 	return file(t, theirs)
 }
 
-// unreadSocket is a stream socket that nobody reads, as while journald is stopped.
+// unreadSocket returns a stream socket that is not read, as while journald is stopped.
 func unreadSocket(t *testing.T) *os.File {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)

@@ -1,8 +1,7 @@
 //go:build linux
 
-// Package e2e tries the generator and the client as a user runs them: the real
-// binaries, the embedded model, a real socket. What one package can show alone
-// is tested there.
+// Package e2e tests the generator and the client as a user runs them: the real programs, the embedded model, a real
+// socket. Behaviour of a single package is tested in that package.
 package e2e
 
 import (
@@ -15,23 +14,24 @@ import (
 	"testing"
 )
 
-// binaries is the folder of reel-generator, reel, reel-bench and, on a device that
-// fails when it is told to, reel-generator-fault.
+// binaries is the folder of reel-generator, reel and reel-bench, and of reel-generator-fault, which has a device that
+// fails on a signal.
 var binaries string
 
-// device is what generators serve on: host, or what REEL_E2E_DEVICE names. Then
-// the programs are those that were built before, in the folder REEL_E2E_BIN.
+// device is the device that generators serve on: host, or the one in REEL_E2E_DEVICE. With REEL_E2E_DEVICE the
+// programs are not built but taken from the folder REEL_E2E_BIN.
 var device = "host"
 
 func TestMain(m *testing.M) {
-	// Under nohup a generator would ignore SIGHUP too, as it should, and tests of that
-	// signal would not see what it does. What a process catches is as usual in its children.
+	// Under nohup the generator would rightly ignore SIGHUP too, and its tests would fail. A signal that this process
+	// catches has its default action in child processes.
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	os.Exit(buildAndRun(m))
 }
 
+// buildAndRun builds the programs, runs the tests, and returns the exit code.
 func buildAndRun(m *testing.M) int {
 	if other := os.Getenv("REEL_E2E_DEVICE"); other != "" {
 		device, binaries = other, os.Getenv("REEL_E2E_BIN")
@@ -44,8 +44,9 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binaries = dir
-	err = os.Chmod(dir, 0o755) // another user runs the client, in the test of denied
-	for name, pkg := range map[string]string{"reel-generator": "reel/generator", "reel": "reel/client/cmd/reel", "reel-bench": "reel/bench/cmd/reel-bench"} {
+	err = os.Chmod(dir, 0o755) // TestExitCodes runs the client as another user
+	for name, pkg := range map[string]string{"reel-generator": "reel/generator", "reel": "reel/client/cmd/reel",
+		"reel-bench": "reel/bench/cmd/reel-bench"} {
 		if err == nil {
 			err = build(filepath.Join(dir, name), pkg)
 		}
@@ -60,10 +61,11 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// build builds pkg without cgo, or where the tests run under the race detector
-// with it, so that a race in the generator fails the test that meets it.
+// build builds pkg without cgo. If the tests run under the race detector, it builds pkg with the race detector and
+// cgo, so that a race in the generator fails the test.
 func build(path, pkg string, flags ...string) error {
-	args, cgo := append([]string{"build", "-buildvcs=false", "-o", path}, flags...), "CGO_ENABLED=0" // git may not trust the tree's owner
+	// Without -buildvcs=false the build fails if git does not trust the tree's owner.
+	args, cgo := append([]string{"build", "-buildvcs=false", "-o", path}, flags...), "CGO_ENABLED=0"
 	if raceEnabled {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
@@ -75,7 +77,7 @@ func build(path, pkg string, flags ...string) error {
 	return nil
 }
 
-// scaled is n, or few where the tests are to be short.
+// scaled returns n, or few with -short.
 func scaled(n, few int) int {
 	if testing.Short() {
 		return few

@@ -13,13 +13,13 @@ import (
 
 var timings = regexp.MustCompile(`(?m)^ttft [0-9.]+ ms · [0-9.]+ tok/s · total [0-9.]+ ms · `)
 
-// makeRun runs `make run` and returns its standard output. What it builds and
-// its temporary files are kept out of the tree.
+// makeRun runs `make run` and returns its standard output. Programs and temporary files stay out of the tree.
 func makeRun(t *testing.T, args ...string) string {
 	t.Helper()
 	odd := filepath.Join(tempDir(t), "a folder $HOME", strings.Repeat("long", 25))
 	must(t, os.MkdirAll(odd, 0o700))
-	cmd := exec.Command("make", append([]string{"-C", "../..", "--no-print-directory", "run", "BIN=" + filepath.Join(binaries, "make")}, args...)...)
+	bin := "BIN=" + filepath.Join(binaries, "make")
+	cmd := exec.Command("make", append([]string{"-C", "../..", "--no-print-directory", "run", bin}, args...)...)
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		if !strings.Contains(name, "MAKE") && name != "MFLAGS" && name != "PROMPT" && name != "BIN" {
@@ -38,14 +38,13 @@ func makeRun(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// make run prints the passage and nothing else, the same each time, for any
-// prompt and wherever temporary files go.
+// make run prints only the passage, the same each time, for any prompt and any TMPDIR.
 func TestMakeRun(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds anew")
+		t.Skip("builds the programs again")
 	}
 	if _, err := exec.LookPath("make"); err != nil {
-		t.Skip("wants make")
+		t.Skip("needs make")
 	}
 	first := makeRun(t)
 	if len(first) < 200 || !strings.HasPrefix(first, "ROMEO:") {

@@ -17,8 +17,7 @@ import (
 	"reel/protocol"
 )
 
-// sparse makes a checkpoint of half a gigabyte of zeros, which take no disk, and
-// returns its directory.
+// sparse makes a checkpoint of half a gigabyte of zeros, in a sparse file, and returns its directory.
 func sparse(t *testing.T) string {
 	t.Helper()
 	const hidden, inner, layers, heads, kvHeads, headDim, vocab = 1024, 4096, 16, 16, 8, 64, 32768
@@ -51,7 +50,7 @@ func sparse(t *testing.T) string {
 		add(prefix+"mlp.down_proj.weight", hidden, inner)
 	}
 	text, err := json.Marshal(header)
-	text = append(text, strings.Repeat(" ", -len(text)&7)...) // tensors begin at a multiple of 8
+	text = append(text, strings.Repeat(" ", -len(text)&7)...) // tensors start at a multiple of 8
 	file := filepath.Join(dir, "model.safetensors")
 	must(t, errors.Join(err, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644),
 		os.WriteFile(file, append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), 0o644),
@@ -59,8 +58,8 @@ func sparse(t *testing.T) string {
 	return dir
 }
 
-// confined runs a generator after a line of shell, which narrows what it may have.
-// It returns "serves", or the exit code and the code that it left beside its socket.
+// confined runs a generator from a shell, after the command narrow, which sets a limit. It returns "serves", or the
+// exit code and the code of the failure that the generator left beside its socket.
 func confined(t *testing.T, narrow string, args ...string) string {
 	t.Helper()
 	socket := filepath.Join(tempDir(t), "g.sock")
@@ -89,19 +88,18 @@ func confined(t *testing.T, narrow string, args ...string) string {
 			return "serves"
 		}
 	}
-	t.Fatalf("%s: neither serves nor ends", narrow)
+	t.Fatalf("%s: the generator neither serves nor ends", narrow)
 	return ""
 }
 
-// none is a start that is refused for want of memory.
+// none is the result of confined if there is not enough memory.
 const none = "78 out_of_memory"
 
-// Under limits of address space and data a start serves with a smaller KV pool, or
-// ends with 78 and out_of_memory. Below 760 MiB of address space and 80 MiB of data
-// Go itself does not start.
+// With limited address space or data segment the generator serves with a smaller KV pool, or ends with 78 and
+// out_of_memory. Below 760 MiB of address space or 80 MiB of data, Go itself does not start.
 func TestStartsUnderLimits(t *testing.T) {
 	if raceEnabled {
-		t.Skip("wants a build without the race detector, which takes address space of its own")
+		t.Skip("needs a build without the race detector, which takes address space of its own")
 	}
 	big := sparse(t)
 	for _, c := range []struct {
@@ -122,12 +120,11 @@ func TestStartsUnderLimits(t *testing.T) {
 	}
 }
 
-// The same in a cgroup, of either version, whose directory REEL_E2E_CGROUP names
-// and this user may write to.
+// The same in a cgroup of version 1 or 2. REEL_E2E_CGROUP names its directory, to which this user may write.
 func TestStartsInACgroup(t *testing.T) {
 	dir := os.Getenv("REEL_E2E_CGROUP")
 	if dir == "" {
-		t.Skip("wants a cgroup with the memory controller in REEL_E2E_CGROUP")
+		t.Skip("needs a cgroup with the memory controller in REEL_E2E_CGROUP")
 	}
 	file := filepath.Join(dir, "memory.max")
 	if _, err := os.Stat(file); err != nil {

@@ -16,14 +16,14 @@ import (
 	"reel/protocol"
 )
 
-// peer is a client that speaks frames, good and bad ones.
+// peer is a client that sends single frames, good and bad ones.
 type peer struct {
 	t      *testing.T
 	conn   *net.UnixConn
 	frames protocol.FrameReader
 }
 
-// dial connects and says nothing.
+// dial connects without a hello.
 func (g *generator) dial() *peer {
 	g.t.Helper()
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: g.socket, Net: "unix"})
@@ -35,7 +35,7 @@ func (g *generator) dial() *peer {
 	return &peer{g.t, conn, protocol.FrameReader{R: bufio.NewReader(conn)}}
 }
 
-// peer connects and is welcomed.
+// peer connects, sends hello, and waits for welcome.
 func (g *generator) peer() *peer {
 	g.t.Helper()
 	p := g.dial()
@@ -44,7 +44,7 @@ func (g *generator) peer() *peer {
 	return p
 }
 
-// framed puts the length in front of a body.
+// framed prefixes a body with its length.
 func framed(body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
@@ -68,7 +68,7 @@ func (p *peer) read() (any, error) {
 	return protocol.DecodeReply(body)
 }
 
-// expect reads one message, which is an M.
+// expect reads one message, which must be an M.
 func expect[M any](p *peer) M {
 	p.t.Helper()
 	msg, err := p.read()
@@ -79,7 +79,7 @@ func expect[M any](p *peer) M {
 	return m
 }
 
-// until reads until an M comes for which ok holds.
+// until reads messages up to an M for which ok returns true.
 func until[M any](p *peer, ok func(M) bool) M {
 	p.t.Helper()
 	for {
@@ -93,8 +93,7 @@ func until[M any](p *peer, ok func(M) bool) M {
 	}
 }
 
-// wantClosed reads until the generator closes the connection, and checks the
-// last error that it sent.
+// wantClosed reads until the generator closes the connection, and checks the code of the last error that it sent.
 func (p *peer) wantClosed(code string) {
 	p.t.Helper()
 	var last string
@@ -117,7 +116,8 @@ func (p *peer) wantClosed(code string) {
 	}
 }
 
-// endless asks for as many tokens as the context holds.
+// endless returns a request that fills the context.
 func (g *generator) endless(id uint64) *protocol.Generate {
-	return &protocol.Generate{ID: id, Tokens: []int32{0}, MaxTokens: new(g.limits.Context - 1), Temperature: new(0.0), IgnoreEOS: true}
+	return &protocol.Generate{ID: id, Tokens: []int32{0}, MaxTokens: new(g.limits.Context - 1),
+		Temperature: new(0.0), IgnoreEOS: true}
 }

@@ -19,9 +19,9 @@ import (
 	"reel/client"
 )
 
-const patience = 60 * time.Second // for what must happen; no test waits it out
+const patience = 60 * time.Second // how long a test waits before it fails
 
-// output collects what a process writes while others read it.
+// output collects a process's output; it may be read at the same time.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -39,7 +39,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// process is a program that runs, or has run.
+// process is one run of a program.
 type process struct {
 	t              *testing.T
 	cmd            *exec.Cmd
@@ -47,10 +47,10 @@ type process struct {
 	exited         chan struct{}
 }
 
-// prepare makes a process of a program of ours; nothing of the test's
-// environment that Reel reads is passed on.
+// prepare makes a process of one of Reel's programs. It does not inherit the environment variables that Reel reads.
 func prepare(t *testing.T, name string, args ...string) *process {
-	p := &process{t: t, cmd: exec.Command(filepath.Join(binaries, name), args...), stdout: &output{}, stderr: &output{}, exited: make(chan struct{})}
+	p := &process{t: t, cmd: exec.Command(filepath.Join(binaries, name), args...),
+		stdout: &output{}, stderr: &output{}, exited: make(chan struct{})}
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "REEL_") && !strings.HasPrefix(v, "XDG_RUNTIME_DIR=") {
 			p.cmd.Env = append(p.cmd.Env, v)
@@ -61,14 +61,14 @@ func prepare(t *testing.T, name string, args ...string) *process {
 	return p
 }
 
-// start runs the process until the test ends, if it does not end before.
+// start starts the process, and kills it when the test ends.
 func (p *process) start() *process {
 	p.t.Helper()
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // the exit code is asked for by wait
+		_ = p.cmd.Wait() // wait reads the exit code
 		close(p.exited)
 	}()
 	p.t.Cleanup(func() { _ = p.cmd.Process.Kill(); <-p.exited })
@@ -109,7 +109,7 @@ type generator struct {
 	limits client.Limits
 }
 
-// tempDir is a short path, as sockets need, that other users may enter.
+// tempDir makes a directory with a short path, as sockets need, that other users may enter.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "reel")
@@ -129,12 +129,13 @@ func serve(t *testing.T, args ...string) *generator {
 	return serveOn(t, filepath.Join(tempDir(t), "generator.sock"), args...)
 }
 
+// serveOn does the same on a given socket.
 func serveOn(t *testing.T, socket string, args ...string) *generator {
 	t.Helper()
 	args = append([]string{"--socket", socket, "--log-level", "warn", "--device", device}, args...)
 	g := &generator{process: prepare(t, "reel-generator", args...), socket: socket}
 	g.start()
-	// A client does not wait where the socket's directory is missing.
+	// A client does not wait if the socket's directory is missing.
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(filepath.Dir(socket)); err == nil {
 			break
@@ -164,7 +165,7 @@ func (g *generator) reel(args ...string) *process {
 	return prepare(g.t, "reel", append([]string{"--socket", g.socket}, args...)...)
 }
 
-// status asks the generator; the connection that asks is not counted.
+// status returns the generator's status, without the connection that asks for it.
 func (g *generator) status() client.Status {
 	g.t.Helper()
 	s, err := client.ReadStatus(context.Background(), client.Options{Socket: g.socket, Wait: patience})
@@ -175,7 +176,7 @@ func (g *generator) status() client.Status {
 	return *s
 }
 
-// eventually waits for what no event tells of.
+// eventually waits until ok returns true; no event announces it.
 func (g *generator) eventually(what string, ok func() bool) {
 	g.t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -185,7 +186,7 @@ func (g *generator) eventually(what string, ok func() bool) {
 	}
 }
 
-// quiet waits until nothing of any client is left.
+// quiet waits until no connection, no request and no page in use is left.
 func (g *generator) quiet() {
 	g.t.Helper()
 	g.eventually("no connection, request or page is left", func() bool {
@@ -194,7 +195,7 @@ func (g *generator) quiet() {
 	})
 }
 
-// kilobytes is a field of /proc/PID/status that has this unit.
+// kilobytes returns a field of /proc/PID/status in kB.
 func (g *generator) kilobytes(field string) int {
 	g.t.Helper()
 	all, err := os.ReadFile(g.proc("status"))
@@ -213,7 +214,7 @@ func (g *generator) proc(file string) string {
 	return filepath.Join("/proc", strconv.Itoa(g.cmd.Process.Pid), file)
 }
 
-// entries counts the files of a folder of /proc/PID: fd or task.
+// entries returns the number of files in a folder of /proc/PID: fd or task.
 func (g *generator) entries(folder string) int {
 	g.t.Helper()
 	list, err := os.ReadDir(g.proc(folder))
@@ -223,8 +224,8 @@ func (g *generator) entries(folder string) int {
 	return len(list)
 }
 
-// goroutines ends the generator with the signal that makes Go print its
-// goroutines, and counts those that are not the runtime's own.
+// goroutines ends the generator with SIGQUIT, on which Go prints all goroutines, and returns the number of those that
+// are not the runtime's own.
 func (g *generator) goroutines() int {
 	g.t.Helper()
 	g.signal(syscall.SIGQUIT)
@@ -238,8 +239,7 @@ func (g *generator) goroutines() int {
 	return n
 }
 
-// cpu is the processor time that the generator has taken. The kernel tells it
-// in hundredths of a second.
+// cpu returns the processor time that the generator has used, to a hundredth of a second.
 func (g *generator) cpu() time.Duration {
 	g.t.Helper()
 	all, err := os.ReadFile(g.proc("stat"))

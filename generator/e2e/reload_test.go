@@ -13,7 +13,7 @@ import (
 	"reel/protocol"
 )
 
-// reloadWith writes the settings and has the generator read them.
+// reloadWith writes the settings, signals the generator to read them, and waits until it has.
 func (s *supervisor) reloadWith(g *generator, settings string) {
 	s.t.Helper()
 	must(s.t, os.WriteFile(filepath.Join(s.dir, "settings"), []byte(settings), 0o600))
@@ -22,22 +22,25 @@ func (s *supervisor) reloadWith(g *generator, settings string) {
 	s.until(g, "READY=1")
 }
 
-// SIGHUP takes up log level, graphs' budget and limits from the file, which wins
-// over the environment that a service manager made of its older text. What it
-// cannot take up is named; a file with a fault changes nothing.
+// SIGHUP applies log level, graphs' budget and limits from the settings file. The file has precedence over the
+// environment, which a service manager made from an older version of it. Settings that need a restart are logged. A
+// file with an error changes nothing.
 func TestReload(t *testing.T) {
 	s := supervise(t)
 	path := filepath.Join(s.dir, "settings")
 	must(t, os.WriteFile(path, []byte("# at first\nREEL_LOG_LEVEL=warn\nREEL_MAX_GRAPHS=\"60\"\n"), 0o600))
-	g := &generator{process: prepare(t, "reel-generator", "--socket", s.socket, "--device", device), socket: s.socket}
-	g.cmd.Env = append(g.cmd.Env, "NOTIFY_SOCKET="+filepath.Join(s.dir, "notify"), "REEL_SETTINGS="+path, "REEL_LOG_LEVEL=warn", "REEL_MAX_GRAPHS=60")
+	p := prepare(t, "reel-generator", "--socket", s.socket, "--device", device)
+	g := &generator{process: p, socket: s.socket}
+	g.cmd.Env = append(g.cmd.Env, "NOTIFY_SOCKET="+filepath.Join(s.dir, "notify"), "REEL_SETTINGS="+path,
+		"REEL_LOG_LEVEL=warn", "REEL_MAX_GRAPHS=60")
 	g.start()
 	s.until(g, "READY=1")
 	if live := g.status().Graphs.Live; live != 60 || strings.Contains(g.stderr.String(), `"info"`) {
 		t.Fatalf("it started with %d graphs: %s", live, g.stderr.String())
 	}
 
-	s.reloadWith(g, "REEL_LOG_LEVEL=debug\nREEL_MAX_GRAPHS=3\nREEL_MAX_CONNECTIONS=2\nREEL_MAX_REQUESTS=1\nREEL_MAX_BATCH=5\n")
+	s.reloadWith(g, "REEL_LOG_LEVEL=debug\nREEL_MAX_GRAPHS=3\nREEL_MAX_CONNECTIONS=2\n"+
+		"REEL_MAX_REQUESTS=1\nREEL_MAX_BATCH=5\n")
 	g.eventually("three graphs are left", func() bool { return g.status().Graphs.Live == 3 })
 	g.works()
 	st := g.status()
@@ -46,19 +49,21 @@ func TestReload(t *testing.T) {
 	}
 	g.says(`"connected"`, `"settings":["--max-batch"]`)
 	g.limits.Context = st.Limits.Context
-	p := g.peer()
-	p.send(g.endless(1))
-	p.send(g.endless(2))
-	until(p, func(e *protocol.Error) bool { return e.Code == protocol.CodeTooManyRequests && *e.ID == 2 })
-	q := g.dial()
+	peer := g.peer()
+	peer.send(g.endless(1))
+	peer.send(g.endless(2))
+	until(peer, func(e *protocol.Error) bool { return e.Code == protocol.CodeTooManyRequests && *e.ID == 2 })
+	second := g.dial()
 	g.dial().wantClosed(protocol.CodeTooManyConnections)
-	must(t, errors.Join(p.conn.Close(), q.conn.Close()))
+	must(t, errors.Join(peer.conn.Close(), second.conn.Close()))
 
 	s.reloadWith(g, "REEL_LOG_LEVEL=loud\n")
 	s.reloadWith(g, "REEL_MAX_GRAPHS\n")
 	g.says("settings:1", "REEL_LOG_LEVEL")
-	g.eventually("both are refused", func() bool { return strings.Count(g.stderr.String(), "the settings stay as they are") == 2 })
-	s.reloadWith(g, "") // what the file no longer says is the default, not the old environment
+	g.eventually("both are refused", func() bool {
+		return strings.Count(g.stderr.String(), "the settings stay as they are") == 2
+	})
+	s.reloadWith(g, "") // a setting not in the file returns to its default, not to the environment's
 	g.eventually("graphs come back", func() bool { return g.status().Graphs.MaxGraphs == 1024 })
 	if st := g.status(); st.Limits.Connections != 128 || st.Limits.Requests != 64 {
 		t.Errorf("got %+v", st.Limits)
@@ -67,7 +72,7 @@ func TestReload(t *testing.T) {
 	g.wantExit(0)
 }
 
-// says waits for words in the log: a pipe brings it, perhaps after what a socket says.
+// says waits for words in the log, which comes through a pipe and may arrive after an answer on the socket.
 func (g *generator) says(words ...string) {
 	g.t.Helper()
 	for _, word := range words {

@@ -14,8 +14,7 @@ import (
 	"reel/client"
 )
 
-// Greedy completions are those of transformers, from tokens and from text, one
-// after the other and all at once.
+// Greedy completions equal those of transformers, from tokens and from text, one after the other and all at once.
 func TestGolden(t *testing.T) {
 	g := serve(t)
 	c := g.client()
@@ -43,6 +42,7 @@ func TestGolden(t *testing.T) {
 	group.Wait()
 }
 
+// wantSame checks that a request's result is the same as alone.
 func wantSame(t *testing.T, number int, got, want result) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("request %d among others differs from the same alone:\n%+v\n%+v", number, got, want)
@@ -54,7 +54,7 @@ func wantSame(t *testing.T, number int, got, want result) {
 	}
 }
 
-// mixed are requests of many lengths, seeds, filters and ends.
+// mixed returns requests with many lengths, seeds, filters and ends.
 func mixed(t *testing.T) []client.Request {
 	list := goldens(t)
 	var all []client.Request
@@ -62,9 +62,11 @@ func mixed(t *testing.T) []client.Request {
 		source := list[i%len(list)]
 		cut := min(len(source.Tokens), 1+i*7%40)
 		if i == 0 {
-			source, cut = list[len(list)-1], len(list[len(list)-1].Tokens) // the longest, in several chunks
+			source = list[len(list)-1] // the longest takes several chunks
+			cut = len(source.Tokens)
 		}
-		req := client.Request{Tokens: source.Tokens[:cut], MaxTokens: new(1 + i*5%18), Seed: new(uint64(i)), Temperature: new(0.5 + float64(i%3))}
+		req := client.Request{Tokens: source.Tokens[:cut], MaxTokens: new(1 + i*5%18), Seed: new(uint64(i)),
+			Temperature: new(0.5 + float64(i%3))}
 		switch i % 5 {
 		case 1:
 			req.Logprobs, req.TopK = new(i%21), new(40)
@@ -83,7 +85,7 @@ func mixed(t *testing.T) []client.Request {
 	return all
 }
 
-// 64 clients send 1,000 requests. Each gets what it got alone.
+// 64 clients send 1,000 requests. Each request gets the same result as alone.
 func TestManyClients(t *testing.T) {
 	g := serve(t)
 	requests := mixed(t)
@@ -105,9 +107,9 @@ func TestManyClients(t *testing.T) {
 	var group sync.WaitGroup
 	for k := range clients {
 		c := g.client()
-		for lane := range 2 { // two at once on each connection
+		for first := range 2 { // two at once on each connection
 			group.Go(func() {
-				for n := 2*k + lane; n < total; n += 2 * clients {
+				for n := 2*k + first; n < total; n += 2 * clients {
 					i := n * 7 % len(requests)
 					wantSame(t, i, ask(c, requests[i]), want[i])
 				}
@@ -116,14 +118,15 @@ func TestManyClients(t *testing.T) {
 	}
 	group.Wait()
 	s := g.status()
-	if ended := int(s.Requests.Finished); ended != total+len(requests) || s.Requests.Failed+s.Requests.Refused+s.Requests.Cancelled > 0 {
+	r := s.Requests
+	if int(r.Finished) != total+len(requests) || r.Failed+r.Refused+r.Cancelled > 0 {
 		t.Errorf("of %d requests: %+v", total+len(requests), s.Requests)
 	}
 	// A sequence's pages are free once no step in flight uses them.
 	g.eventually("no page is in use", func() bool { return g.status().KV.Used == 0 })
 }
 
-// works checks that a new client is served, rightly.
+// works checks that a new client gets the right tokens.
 func (g *generator) works() {
 	g.t.Helper()
 	c := g.client()
@@ -134,8 +137,8 @@ func (g *generator) works() {
 	}
 }
 
-// A token is sent when it exists. The machine may stall once; a generator that
-// holds tokens back does so every time.
+// A token is sent as soon as it exists. Tries are repeated since the machine may stall; a generator that holds tokens
+// back fails every try.
 func TestFirstTokenComesEarly(t *testing.T) {
 	c := serve(t).client()
 	n := scaled(200, 40)
@@ -159,10 +162,10 @@ func TestFirstTokenComesEarly(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("the first of %d tokens came after these shares of the time: %.2f", n, shares)
+	t.Errorf("the first of %d tokens took these shares of the time: %.2f", n, shares)
 }
 
-// An idle generator sleeps, with clients connected too.
+// An idle generator uses no processor, even with connected clients.
 func TestIdle(t *testing.T) {
 	g := serve(t)
 	for range 4 {
@@ -179,5 +182,5 @@ func TestIdle(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("idle, the generator takes these shares of a processor: %.4f", shares)
+	t.Errorf("the idle generator uses these shares of a processor: %.4f", shares)
 }

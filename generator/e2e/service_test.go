@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// supervisor is a service manager as the generator sees one: it hears
-// notifications, and holds the socket that clients connect to.
+// supervisor acts as a service manager: it receives notifications, and may hold the socket that clients connect to.
 type supervisor struct {
 	t      *testing.T
 	dir    string
 	socket string
 	notify *net.UnixConn
-	listen *os.File // nil unless it listens for the generator
-	heard  chan string
+	listen *os.File    // the socket; nil if the generator makes its own
+	heard  chan string // notifications
 }
 
+// supervise makes a supervisor without a socket for clients.
 func supervise(t *testing.T) *supervisor {
 	t.Helper()
 	dir := tempDir(t)
@@ -38,6 +38,7 @@ func supervise(t *testing.T) *supervisor {
 	return s
 }
 
+// hear receives notifications.
 func (s *supervisor) hear() {
 	message := make([]byte, 4096)
 	for {
@@ -49,7 +50,7 @@ func (s *supervisor) hear() {
 	}
 }
 
-// open listens for the generators to come.
+// open makes the socket that the supervisor hands to its generators.
 func (s *supervisor) open() {
 	s.t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket, Net: "unix"})
@@ -57,12 +58,12 @@ func (s *supervisor) open() {
 	l.SetUnlinkOnClose(false)
 	s.listen, err = l.File()
 	must(s.t, err)
-	must(s.t, l.Close()) // the copy listens on
+	must(s.t, l.Close()) // the copy in s.listen goes on
 	s.t.Cleanup(func() { _ = s.listen.Close() })
 }
 
-// start starts a generator under the supervisor: the shell tells it its own
-// process id, as a service manager does.
+// start starts a generator under the supervisor. A shell sets LISTEN_PID to the generator's process id, as a service
+// manager does.
 func (s *supervisor) start(program string, env []string, args ...string) *generator {
 	s.t.Helper()
 	args = append([]string{"--device", device, "--log-level", "warn"}, args...)
@@ -81,7 +82,7 @@ func (s *supervisor) start(program string, env []string, args ...string) *genera
 	return &generator{process: p.start(), socket: s.socket}
 }
 
-// until hears notifications up to one with this line, and returns all lines.
+// until waits for a notification with this line, and returns all lines up to it.
 func (s *supervisor) until(g *generator, line string) (lines []string) {
 	s.t.Helper()
 	for {
@@ -92,15 +93,15 @@ func (s *supervisor) until(g *generator, line string) (lines []string) {
 				return lines
 			}
 		case <-g.exited:
-			s.t.Fatalf("the generator ended before it said %s: %q\n%s", line, lines, g.stderr.String())
+			s.t.Fatalf("the generator ended before %s: %q\n%s", line, lines, g.stderr.String())
 		case <-time.After(patience):
 			s.t.Fatalf("no %s: %q\n%s", line, lines, g.stderr.String())
 		}
 	}
 }
 
-// A generator tells its service manager how far it is, asks for the time that it
-// takes, and is ready only once it has drawn a token.
+// A generator notifies its service manager of its progress, asks for the time that its start takes, and is ready
+// only after it has sampled a token.
 func TestReadyAfterAToken(t *testing.T) {
 	s := supervise(t)
 	g := s.start("reel-generator", nil)
@@ -108,9 +109,10 @@ func TestReadyAfterAToken(t *testing.T) {
 	if steps := g.status().Steps; steps.Tokens < 1 {
 		t.Errorf("ready before a token: %+v", steps)
 	}
-	for _, want := range []string{"STATUS=capturing graphs, ", "STATUS=ready: serves reel-tiny on " + device, "EXTEND_TIMEOUT_USEC="} {
+	ready := "STATUS=ready: serves reel-tiny on " + device
+	for _, want := range []string{"STATUS=capturing graphs, ", ready, "EXTEND_TIMEOUT_USEC="} {
 		if !strings.Contains("\n"+strings.Join(lines, "\n"), "\n"+want) {
-			t.Errorf("it did not say %s…: %q", want, lines)
+			t.Errorf("there is no notification %s…: %q", want, lines)
 		}
 	}
 	g.signal(syscall.SIGTERM)
@@ -118,8 +120,8 @@ func TestReadyAfterAToken(t *testing.T) {
 	g.wantExit(0)
 }
 
-// An idle engine feeds the watchdog; one that hangs does not, though the socket
-// answers. SIGABRT, which the manager sends then, ends it.
+// An idle generator sends heartbeats to the watchdog. One with a hanging device does not, although its socket
+// answers. SIGABRT, which the manager then sends, ends it.
 func TestWatchdog(t *testing.T) {
 	s := supervise(t)
 	const every = 200 * time.Millisecond
@@ -129,11 +131,11 @@ func TestWatchdog(t *testing.T) {
 		s.until(g, "WATCHDOG=1")
 	}
 	if text := g.stderr.String(); text != "" {
-		t.Fatalf("it said %s", text)
+		t.Fatalf("stderr is %s", text)
 	}
 	g.signal(syscall.SIGUSR2)
 	g.eventually("the device hangs", func() bool { return strings.Contains(g.stderr.String(), "hangs") })
-	time.Sleep(every) // the sign of a step before may be on its way
+	time.Sleep(every) // a heartbeat of an earlier step may be on its way
 	for len(s.heard) > 0 {
 		<-s.heard
 	}
@@ -144,14 +146,13 @@ func TestWatchdog(t *testing.T) {
 		}
 	}
 	if len(s.heard) > 0 {
-		t.Errorf("%d signs of life of an engine that hangs: %s", len(s.heard), <-s.heard)
+		t.Errorf("%d heartbeats of an engine that hangs: %s", len(s.heard), <-s.heard)
 	}
 	g.signal(syscall.SIGABRT)
 	g.wantExit(2)
 }
 
-// The watchdog is fed while requests run without a pause, so that the engine is
-// never idle.
+// The watchdog gets heartbeats while requests run without a pause and the engine is never idle.
 func TestWatchdogWhileGenerating(t *testing.T) {
 	s := supervise(t)
 	g := s.start("reel-generator", []string{"WATCHDOG_USEC=200000"})
@@ -178,14 +179,13 @@ func TestWatchdogWhileGenerating(t *testing.T) {
 	g.wantExit(0)
 }
 
-// A service manager's socket outlives generators. Who connects while there is
-// none is served by the next, over the same path.
+// A service manager's socket outlives generators. A client that connects while there is none is served by the next.
 func TestSocketSurvivesARestart(t *testing.T) {
 	s := supervise(t)
 	s.open()
 	before, err := os.Lstat(s.socket)
 	must(t, err)
-	waiting := s.client("ROMEO:") // nobody is there yet
+	waiting := s.client("ROMEO:") // before the first generator
 	for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGINT} {
 		g := s.start("reel-generator", nil)
 		s.until(g, "READY=1")
@@ -198,7 +198,7 @@ func TestSocketSurvivesARestart(t *testing.T) {
 		g.wait()
 		waiting = s.client("ROMEO:")
 		if after, err := os.Lstat(s.socket); err != nil || !os.SameFile(before, after) {
-			t.Fatalf("after %v the socket is another: %v", end, err)
+			t.Fatalf("after %v it is another socket: %v", end, err)
 		}
 	}
 	must(t, waiting.cmd.Process.Kill())
@@ -210,8 +210,7 @@ func (s *supervisor) client(prompt string) *process {
 	return prepare(s.t, "reel", "--socket", s.socket, "--wait", "60s", "--max-tokens", "8", prompt).start()
 }
 
-// Only the process that the manager means takes its sockets; what is no path is
-// refused.
+// A generator takes a manager's sockets only if LISTEN_PID is its own process id. It refuses a socket without a path.
 func TestForeignSocketsAreLeft(t *testing.T) {
 	s := supervise(t)
 	g := s.start("reel-generator", []string{"LISTEN_PID=1", "LISTEN_FDS=1"})
@@ -229,6 +228,6 @@ func TestForeignSocketsAreLeft(t *testing.T) {
 	g = s.start("reel-generator", nil)
 	g.wantExit(78)
 	if text := g.stderr.String(); !strings.Contains(text, "ListenStream") {
-		t.Errorf("it said %s", text)
+		t.Errorf("stderr is %s", text)
 	}
 }

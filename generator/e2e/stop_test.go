@@ -15,24 +15,23 @@ import (
 	"reel/protocol"
 )
 
-// drain sends SIGTERM and waits until new requests are refused: the socket goes
-// just after that.
+// drain sends SIGTERM and waits until new requests are refused. The socket is removed just after that.
 func (g *generator) drain() {
 	g.t.Helper()
 	g.signal(syscall.SIGTERM)
 	gone := func() bool { _, err := os.Lstat(g.socket); return os.IsNotExist(err) }
 	for end := time.Now().Add(patience); !gone(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			g.t.Fatal("the socket stays")
+			g.t.Fatal("the socket is still there")
 		}
 	}
 }
 
-// At SIGTERM new requests and connections are refused, running ones finish,
-// idle connections hold nothing up, the exit is clean and the socket gone.
+// After SIGTERM new requests and connections are refused, running requests finish, idle connections delay nothing,
+// and the generator exits with 0.
 func TestTerm(t *testing.T) {
 	g := serve(t)
-	g.dial() // says nothing
+	g.dial() // sends nothing
 	g.peer() // idle
 	p := g.peer()
 	const running = 2
@@ -42,12 +41,12 @@ func TestTerm(t *testing.T) {
 		m.MaxTokens = &tokens
 		p.send(m)
 	}
-	for run := map[uint64]bool{}; len(run) < running; { // both were taken
+	for run := map[uint64]bool{}; len(run) < running; { // until both run
 		run[expect[*protocol.Token](p).ID] = true
 	}
 	g.drain()
 	if _, err := net.Dial("unix", g.socket); err == nil {
-		t.Error("a new connection is taken")
+		t.Error("a new connection is accepted")
 	}
 	p.send(g.endless(99))
 	done := 0
@@ -69,12 +68,12 @@ func TestTerm(t *testing.T) {
 	}
 	finished := time.Now()
 	g.wantExit(0)
-	if d := time.Since(finished); d > 10*time.Second { // the patience of a drain is 30 s
+	if d := time.Since(finished); d > 10*time.Second { // a drain waits 30 s at most
 		t.Errorf("it took %v to end after the last request", d)
 	}
 }
 
-// A second signal ends what runs, with a typed error.
+// A second signal ends running requests with a typed error.
 func TestSecondTerm(t *testing.T) {
 	g := serve(t)
 	p := g.peer()
@@ -82,7 +81,7 @@ func TestSecondTerm(t *testing.T) {
 	for id := range uint64(running) {
 		p.send(g.endless(id))
 	}
-	until(p, func(t *protocol.Token) bool { return t.ID == running-1 }) // requests are taken in their order: now all are
+	until(p, func(t *protocol.Token) bool { return t.ID == running-1 }) // the last in order, so all have joined
 	g.drain()
 	p.send(g.endless(99))
 	until(p, func(e *protocol.Error) bool { return e.Code == protocol.CodeDraining })
@@ -94,12 +93,11 @@ func TestSecondTerm(t *testing.T) {
 	}
 	g.wantExit(1)
 	if _, err := os.Lstat(g.socket); !os.IsNotExist(err) {
-		t.Errorf("the socket stays: %v", err)
+		t.Errorf("the socket is still there: %v", err)
 	}
 }
 
-// SIGTERM and SIGINT end an idle generator at once. SIGHUP does not, where there
-// is no terminal that it could mean.
+// SIGTERM and SIGINT end an idle generator at once. SIGHUP does not if the generator has no terminal.
 func TestTermWhenIdle(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		g := serve(t)
@@ -112,7 +110,7 @@ func TestTermWhenIdle(t *testing.T) {
 	}
 }
 
-// A generator that was killed leaves a socket, which the next replaces.
+// A killed generator leaves its socket, and the next generator replaces it.
 func TestStaleSocket(t *testing.T) {
 	g := serve(t)
 	g.signal(syscall.SIGKILL)
@@ -123,13 +121,13 @@ func TestStaleSocket(t *testing.T) {
 	serveOn(t, g.socket).works()
 }
 
-// A generator does not take the place of another, nor of a file.
+// A generator does not replace another's socket, nor a file.
 func TestSocketsInUse(t *testing.T) {
 	g := serve(t)
 	second := prepare(t, "reel-generator", "--socket", g.socket).start()
 	second.wantExit(78)
 	if text := second.stderr.String(); !strings.Contains(text, "listens") || !strings.Contains(text, "--socket") {
-		t.Errorf("it says %s", text)
+		t.Errorf("stderr is %s", text)
 	}
 	g.works()
 
@@ -162,7 +160,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Modes do not depend on the umask, and a directory that exists is left as it is.
+// Modes do not depend on the umask. The mode of an existing directory is not changed.
 func TestModes(t *testing.T) {
 	for _, umask := range []int{0, 0o077} {
 		old := syscall.Umask(umask)

@@ -20,13 +20,16 @@ import (
 	"reel/protocol"
 )
 
-// as runs fn as another user, where this one may: the kernel notes who connects.
+// nobody is the uid of an unprivileged user.
+const nobody = 65534
+
+// as runs fn with another effective uid, which a socket's peer sees. Only root may change to any uid.
 func as(t *testing.T, uid int, fn func()) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	own := os.Geteuid()
-	become := func(uid int) { // of this thread alone: package syscall changes all
+	become := func(uid int) { // package syscall would change all threads; this changes one
 		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); e != 0 {
 			t.Fatal(e)
 		}
@@ -36,9 +39,8 @@ func as(t *testing.T, uid int, fn func()) {
 	fn()
 }
 
-// crowd keeps n requests of one user running or waiting, over as many connections
-// as that takes, until the generator's connections are closed; done counts those
-// that have ended.
+// crowd keeps n requests of one user running or waiting, on as few connections as possible, until the generator
+// closes them. done counts the requests that have ended.
 func (g *generator) crowd(uid, n int, done *atomic.Int64) {
 	for ; n > 0; n -= g.limits.Requests {
 		var p *peer
@@ -64,13 +66,13 @@ func (g *generator) crowd(uid, n int, done *atomic.Int64) {
 	}
 }
 
-// fewTokens is a request of a few tokens.
+// fewTokens returns a request for 8 tokens.
 func fewTokens(id uint64) *protocol.Generate {
 	return &protocol.Generate{ID: id, Tokens: []int32{1, 2, 3}, MaxTokens: new(8), IgnoreEOS: true}
 }
 
-// A user with 50 times another's requests leaves that one at least 80% of a half,
-// as the kernel tells who they are. That takes root; anybody else is one user.
+// A user with 50 times another's requests leaves the other at least 80% of half of the generator. Users are peers'
+// uids, so without root both are one user and the share is not checked.
 func TestUsersShare(t *testing.T) {
 	g := serve(t, "--max-batch", "4", "--max-seq-len", "64")
 	if err := os.Chmod(g.socket, 0o666); err != nil {
@@ -78,7 +80,7 @@ func TestUsersShare(t *testing.T) {
 	}
 	few := os.Getuid()
 	if few == 0 {
-		few = 65534
+		few = nobody
 	}
 	var theirs, mine atomic.Int64
 	g.crowd(os.Getuid(), 200, &theirs)
@@ -95,8 +97,7 @@ func TestUsersShare(t *testing.T) {
 	}
 }
 
-// One connection with 64 requests does not hold up another of the same user: the
-// next free place is its own.
+// A connection with 64 requests does not hold up another connection of the same user, which gets the next free slot.
 func TestConnectionsOfAUserTakeTurns(t *testing.T) {
 	g := serve(t, "--max-batch", "1", "--max-seq-len", "64")
 	many := g.peer()
@@ -113,8 +114,8 @@ func TestConnectionsOfAUserTakeTurns(t *testing.T) {
 	}
 }
 
-// The metrics of a generator that has served are those of its status.
-func TestMetricsAreThoseOfTheStatus(t *testing.T) {
+// A generator's metrics agree with its status.
+func TestMetricsAgreeWithTheStatus(t *testing.T) {
 	path := filepath.Join(tempDir(t), "m.sock")
 	g := serve(t, "--metrics", "unix:"+path)
 	c := g.client()
@@ -126,9 +127,10 @@ func TestMetricsAreThoseOfTheStatus(t *testing.T) {
 	c.Close()
 	g.quiet()
 	s := g.status()
-	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}}}
+	}
+	web := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	r, err := web.Get("http://reel/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -139,13 +141,15 @@ func TestMetricsAreThoseOfTheStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		fmt.Sprintf("reel_steps_total{kind=\"decode\"} %d", s.Steps.Decode), fmt.Sprintf("reel_sampled_tokens_total %d", s.Steps.Tokens),
+		fmt.Sprintf("reel_steps_total{kind=\"decode\"} %d", s.Steps.Decode),
+		fmt.Sprintf("reel_sampled_tokens_total %d", s.Steps.Tokens),
 		fmt.Sprintf("reel_kv_pages %d", s.KV.Pages), fmt.Sprintf("reel_graphs_live %d", s.Graphs.Live),
-		"reel_time_to_first_token_seconds_count 3", "reel_request_seconds_count 3", "reel_inter_token_latency_seconds_count ", "reel_generated_tokens_total 15",
+		"reel_time_to_first_token_seconds_count 3", "reel_request_seconds_count 3",
+		"reel_inter_token_latency_seconds_count ", "reel_generated_tokens_total 15",
 		fmt.Sprintf("reel_memory_planned_bytes{kind=%q} ", protocol.MemoryKV), `reel_info{device="host",`,
 	} {
 		if !strings.Contains(string(body), want) {
-			t.Errorf("there is no %s in\n%s", want, body)
+			t.Errorf("%s is missing in\n%s", want, body)
 		}
 	}
 	for _, m := range s.Memory {
@@ -155,8 +159,8 @@ func TestMetricsAreThoseOfTheStatus(t *testing.T) {
 	}
 }
 
-// Connections of one user that stop inside large frames have no other user's
-// prompt refused. That takes root; anybody else is one user.
+// If one user's connections stop in the middle of large frames, no other user's prompt is refused. Without root both
+// are one user.
 func TestUnfinishedFramesOfAnotherUser(t *testing.T) {
 	g := serve(t)
 	if err := os.Chmod(g.socket, 0o666); err != nil {
@@ -169,7 +173,7 @@ func TestUnfinishedFramesOfAnotherUser(t *testing.T) {
 	}
 	other := os.Getuid()
 	if other == 0 {
-		other = 65534
+		other = nobody
 	}
 	prompt := strings.Repeat("word ", 2000)
 	for range 20 {
@@ -177,7 +181,9 @@ func TestUnfinishedFramesOfAnotherUser(t *testing.T) {
 		as(t, other, func() { p = g.peer() })
 		p.send(&protocol.Generate{ID: 1, Prompt: &prompt, MaxTokens: new(1)})
 		m, err := p.read()
-		if e, failed := m.(*protocol.Error); err != nil || failed && e.Code == protocol.CodeOverloaded && other != os.Getuid() {
+		e, failed := m.(*protocol.Error)
+		overloaded := failed && e.Code == protocol.CodeOverloaded
+		if err != nil || overloaded && other != os.Getuid() {
 			t.Fatalf("user %d, a prompt of %d bytes: %v, %v", other, len(prompt), m, err)
 		}
 		_ = p.conn.Close()

@@ -28,7 +28,7 @@ func checkpoint(t *testing.T) (dir string, weights []byte) {
 	return dir, weights
 }
 
-// otherWeights has the sign of every third element behind the header changed.
+// otherWeights returns weights with the sign of every third element after the header changed.
 func otherWeights(weights []byte) []byte {
 	other := slices.Clone(weights)
 	for i := len(other) - 1; i > 64<<10; i -= 6 {
@@ -37,7 +37,7 @@ func otherWeights(weights []byte) []byte {
 	return other
 }
 
-// writeInPlace writes over a file as dd conv=notrunc or rsync --inplace does.
+// writeInPlace overwrites a file as dd conv=notrunc or rsync --inplace does.
 func writeInPlace(t *testing.T, path string, content []byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -46,8 +46,7 @@ func writeInPlace(t *testing.T, path string, content []byte) {
 	must(t, errors.Join(err, f.Close()))
 }
 
-// askUntilRefused sends one request after another until one ends with an error,
-// which it returns. Without one the test fails.
+// askUntilRefused sends one request after another until one ends with an error, and returns that error.
 func (p *peer) askUntilRefused(g *generator) *protocol.Error {
 	p.t.Helper()
 	_ = p.conn.SetDeadline(time.Now().Add(patience / 4))
@@ -56,7 +55,7 @@ func (p *peer) askUntilRefused(g *generator) *protocol.Error {
 		for done := false; !done; {
 			msg, err := p.read()
 			if err != nil {
-				p.t.Fatalf("request %d: no error came: %v", id, err)
+				p.t.Fatalf("request %d: no error message: %v", id, err)
 			}
 			switch m := msg.(type) {
 			case *protocol.Done:
@@ -70,12 +69,11 @@ func (p *peer) askUntilRefused(g *generator) *protocol.Error {
 	}
 }
 
-// Weights that are written over while they are served end the requests and the
-// generator with model_changed; the next start serves the new ones. Those that are
-// replaced by a rename, or touched, end nothing.
+// If weights are overwritten while they are served, requests and generator end with model_changed, and the next start
+// serves the new weights. Weights replaced by a rename, or touched, end nothing.
 func TestWeightsWrittenInPlace(t *testing.T) {
 	if device != "host" {
-		t.Skip("wants the host device, which reads weights where their file is mapped")
+		t.Skip("needs the host device, which reads weights from their mapped file")
 	}
 	t.Parallel()
 	dir, weights := checkpoint(t)
@@ -88,7 +86,7 @@ func TestWeightsWrittenInPlace(t *testing.T) {
 	must(t, os.Link(path, path+".old"))
 	must(t, os.Rename(path+".new", path))
 	must(t, os.Chtimes(path+".old", time.Time{}, time.Now().Add(-time.Hour)))
-	g.says("was touched") // so it has looked since the rename
+	g.says("was touched") // the generator has checked its files since the rename
 	if now := ask(g.client(), prompt); now.Err != "" || !slices.Equal(now.ids(), before.ids()) {
 		t.Errorf("after a rename and a touch: %v, before: %v", now, before)
 	}
@@ -106,11 +104,10 @@ func TestWeightsWrittenInPlace(t *testing.T) {
 	}
 }
 
-// Weights that are no numbers any more are found before a client is told of a fault
-// of the generator's own.
+// If overwritten weights give NaN, the client is told model_changed and not an internal error.
 func TestWeightsThatAreNoNumbers(t *testing.T) {
 	if device != "host" {
-		t.Skip("wants the host device, which reads weights where their file is mapped")
+		t.Skip("needs the host device, which reads weights from their mapped file")
 	}
 	t.Parallel()
 	dir, weights := checkpoint(t)
@@ -122,13 +119,13 @@ func TestWeightsThatAreNoNumbers(t *testing.T) {
 	if e := g.peer().askUntilRefused(g); e.Code != protocol.CodeModelChanged {
 		t.Errorf("a client was told %+v", e)
 	}
-	for range 8 { // the generator waits for a writer who goes on, so that the next start finds a whole file
+	for range 8 { // the generator waits until the files rest, so that the next start finds whole ones
 		writeInPlace(t, filepath.Join(dir, weightsFile), weights[:1<<10])
 		time.Sleep(200 * time.Millisecond)
 	}
 	select {
 	case <-g.exited:
-		t.Error("it ended while its files were written")
+		t.Error("the generator ended while its files were written")
 	default:
 	}
 	if s := g.status(); s.State != protocol.StateFailed || s.Failure.Code != protocol.CodeModelChanged {
@@ -137,11 +134,11 @@ func TestWeightsThatAreNoNumbers(t *testing.T) {
 	g.wantExit(75)
 }
 
-// A file that is cut short while it is served ends the generator with model_changed
-// too, though a page that is gone faults. One that cannot be loaded keeps it down.
+// A file that is truncated while it is served ends the generator with model_changed too, although reading its missing
+// pages faults. The next start refuses the file.
 func TestWeightsCutShort(t *testing.T) {
 	if device != "host" {
-		t.Skip("wants the host device, which reads weights where their file is mapped")
+		t.Skip("needs the host device, which reads weights from their mapped file")
 	}
 	t.Parallel()
 	dir, _ := checkpoint(t)
@@ -154,6 +151,6 @@ func TestWeightsCutShort(t *testing.T) {
 	again := prepare(t, "reel-generator", "--socket", g.socket, "--device", device, "--model", dir).start()
 	again.wantExit(78)
 	if said := again.stderr.String(); !strings.Contains(said, weightsFile) {
-		t.Errorf("it does not name the file: %s", said)
+		t.Errorf("the message does not name the file: %s", said)
 	}
 }

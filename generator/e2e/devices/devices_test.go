@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// numbers is a /proc/devices.
+// numbers is an example of /proc/devices.
 const numbers = `Character devices:
   1 mem
 195 nvidia
@@ -28,10 +28,12 @@ Block devices:
 511 nvidia-uvm
 `
 
-// A unit's rules mean what they do to systemd: a name is all majors that have it,
-// a path is one node, and what this machine lacks allows nothing.
+// A unit's rules have the same meaning as for systemd: a name allows all majors with that name, a path allows one
+// node, and a name or path that this machine lacks allows nothing.
 func TestParseUnit(t *testing.T) {
-	rules, err := ParseUnit([]byte("[Service]\nDevicePolicy=closed\nDeviceAllow=/dev/null rw\nDeviceAllow=char-nvidia rw\nDeviceAllow=char-nvidia-* rw\nDeviceAllow=char-nvidia-frontend rw\n"), []byte(numbers))
+	unit := "[Service]\nDevicePolicy=closed\nDeviceAllow=/dev/null rw\nDeviceAllow=char-nvidia rw\n" +
+		"DeviceAllow=char-nvidia-* rw\nDeviceAllow=char-nvidia-frontend rw\n"
+	rules, err := ParseUnit([]byte(unit), []byte(numbers))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,7 @@ func TestParseUnit(t *testing.T) {
 	}
 }
 
-// guard runs a script of the shell under a guard.
+// guard runs a shell script under a guard, and returns its output and exit code.
 func guard(t *testing.T, script string, allow func(Node) bool) (*Guard, string, int) {
 	t.Helper()
 	sh, err := exec.LookPath("sh")
@@ -80,7 +82,7 @@ func guard(t *testing.T, script string, allow func(Node) bool) (*Guard, string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // the exit code is asked for
+	_ = cmd.Wait() // the exit code is returned below
 	g.Wait()
 	return g, out.String(), cmd.ProcessState.ExitCode()
 }
@@ -92,40 +94,43 @@ func paths(list []Node) (all []string) {
 	return all
 }
 
-// A guard sees the nodes that a program and its children open, also relative to a
-// folder and through a link, and nothing that is no device.
+// A guard records the device nodes that a program and its children open, also by relative paths and through links,
+// and no other files.
 func TestGuardSeesOpens(t *testing.T) {
 	link := t.TempDir() + "/link"
 	if err := os.Symlink("/dev/full", link); err != nil {
 		t.Fatal(err)
 	}
-	g, out, code := guard(t, "cd /dev && cat null /etc/hostname >/dev/null; (: <"+link+"); exit 7", func(Node) bool { return true })
+	script := "cd /dev && cat null /etc/hostname >/dev/null; (: <" + link + "); exit 7"
+	g, out, code := guard(t, script, func(Node) bool { return true })
 	if code != 7 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	opened := paths(g.Opened())
 	for _, want := range []string{"/dev/null", link} {
 		if !slices.Contains(opened, want) {
-			t.Errorf("it does not tell of %s: %q", want, opened)
+			t.Errorf("%s is missing in %q", want, opened)
 		}
 	}
-	if !slices.ContainsFunc(opened, func(p string) bool { return strings.HasSuffix(p, "/null") && p != "/dev/null" }) {
-		t.Errorf("it does not tell of null in a folder: %q", opened)
+	relative := func(p string) bool { return strings.HasSuffix(p, "/null") && p != "/dev/null" }
+	if !slices.ContainsFunc(opened, relative) {
+		t.Errorf("null by its relative path is missing in %q", opened)
 	}
 	if slices.Contains(opened, "/etc/hostname") || len(g.Denied()) > 0 {
 		t.Errorf("opened %q, denied %q", opened, paths(g.Denied()))
 	}
 }
 
-// What is not allowed is refused, as systemd does it, and told of.
+// A node that is not allowed is refused with EPERM, as by systemd, and recorded.
 func TestGuardRefuses(t *testing.T) {
 	g, out, code := guard(t, "cat /dev/full", func(n Node) bool { return n.Minor != 7 })
-	if code != 1 || !strings.Contains(out, "Operation not permitted") || !slices.Equal(paths(g.Denied()), []string{"/dev/full"}) {
-		t.Errorf("exit code %d, denied %q: %s", code, paths(g.Denied()), out)
+	denied := paths(g.Denied())
+	if code != 1 || !strings.Contains(out, "Operation not permitted") || !slices.Equal(denied, []string{"/dev/full"}) {
+		t.Errorf("exit code %d, denied %q: %s", code, denied, out)
 	}
 }
 
-// A process is told of the nodes that it holds.
+// Held returns the nodes that a process has open.
 func TestHeld(t *testing.T) {
 	f, err := os.Open("/dev/full")
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Guard decides which device nodes a program opens, and keeps what it asked for.
-// The kernel asks it at every open of the program, of its threads and children.
+// Guard decides which device nodes a program may open, and records them. The kernel asks it at every open by the
+// program, its threads and its children.
 type Guard struct {
 	allow  func(Node) bool
 	listen *os.File
@@ -29,8 +29,8 @@ type Guard struct {
 	opened, denied []Node // each once
 }
 
-// Start starts cmd under a guard. allow is asked by one goroutine. The calling
-// program calls Become before all else: it is started once more, in between.
+// Start starts cmd under a guard. allow is called from one goroutine. Start executes the calling program again, which
+// must call Become first in main.
 func Start(cmd *exec.Cmd, allow func(Node) bool) (*Guard, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -52,7 +52,7 @@ func Start(cmd *exec.Cmd, allow func(Node) bool) (*Guard, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("devices: %w", err)
 	}
-	_ = theirs.Close() // so that the end of the program is the end of what is read
+	_ = theirs.Close() // so that receive fails if the program ends
 	g := &Guard{allow: allow, done: make(chan struct{})}
 	if g.listen, err = receive(ours); err != nil {
 		return nil, errors.Join(fmt.Errorf("devices: no seccomp listener: %w", err), cmd.Process.Kill(), cmd.Wait())
@@ -61,7 +61,7 @@ func Start(cmd *exec.Cmd, allow func(Node) bool) (*Guard, error) {
 	return g, nil
 }
 
-// receive reads the descriptor that Become sends.
+// receive reads the listener's descriptor, which Become sends.
 func receive(from *os.File) (*os.File, error) {
 	space := make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := unix.Recvmsg(int(from.Fd()), make([]byte, 1), space, unix.MSG_CMSG_CLOEXEC)
@@ -70,7 +70,7 @@ func receive(from *os.File) (*os.File, error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(space[:n])
 	if err != nil || len(messages) != 1 {
-		return nil, errors.Join(errors.New("the program sent none"), err)
+		return nil, errors.Join(errors.New("the program sent no descriptor"), err)
 	}
 	rights, err := unix.ParseUnixRights(&messages[0])
 	if err != nil {
@@ -79,11 +79,10 @@ func receive(from *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(rights[0]), "seccomp"), nil
 }
 
-// Opened are the device nodes that the program opened until now, and Denied those
-// that it was not let open, each once and in the order of the first.
+// Opened returns the device nodes that the program opened so far, each once, in order.
 func (g *Guard) Opened() []Node { return g.copy(&g.opened) }
 
-// Denied are the nodes that the program was not let open.
+// Denied returns the device nodes that the program was refused, each once, in order.
 func (g *Guard) Denied() []Node { return g.copy(&g.denied) }
 
 func (g *Guard) copy(list *[]Node) []Node {
@@ -95,7 +94,7 @@ func (g *Guard) copy(list *[]Node) []Node {
 // Wait waits until the program and all its children have ended.
 func (g *Guard) Wait() { <-g.done }
 
-// The kernel's structures, of seccomp(2).
+// notification and response are struct seccomp_notif and struct seccomp_notif_resp of seccomp_unotify(2).
 type notification struct {
 	id          uint64
 	pid, flags  uint32
@@ -112,9 +111,10 @@ type response struct {
 	flags uint32
 }
 
-// goOn is SECCOMP_USER_NOTIF_FLAG_CONTINUE: the kernel does what was asked for.
+// goOn is SECCOMP_USER_NOTIF_FLAG_CONTINUE: the kernel executes the call.
 const goOn = 1
 
+// serve answers the kernel's questions until the program and its children have ended.
 func (g *Guard) serve() {
 	defer close(g.done)
 	defer g.listen.Close()
@@ -126,19 +126,19 @@ func (g *Guard) serve() {
 		}
 		if ready[0].Revents&unix.POLLIN == 0 {
 			if ready[0].Revents != 0 {
-				return // nobody is left who could ask
+				return // no process is left
 			}
 			continue
 		}
 		var asked notification
 		if ioctl(fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&asked)) != nil {
-			continue // who asked is gone
+			continue // the process has ended
 		}
 		answer := response{id: asked.id, flags: goOn}
 		if !g.decide(asked) {
 			answer.flags, answer.err = 0, -int32(unix.EPERM)
 		}
-		_ = ioctl(fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer)) // who asked may be gone
+		_ = ioctl(fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer)) // fails if the process has ended
 	}
 }
 
@@ -149,11 +149,11 @@ func ioctl(fd int, request uint, data unsafe.Pointer) error {
 	return nil
 }
 
-// decide tells whether an open goes on, and keeps what it was of.
+// decide reports whether an open may go on, and records its device node.
 func (g *Guard) decide(asked notification) bool {
 	at, err := asked.path()
 	if err != nil {
-		return true // an address that cannot be read: the kernel says so too
+		return true // an unreadable address; the kernel will refuse it
 	}
 	n, is := nodeAt(at)
 	if !is {
@@ -171,7 +171,7 @@ func (g *Guard) decide(asked notification) bool {
 	return allowed
 }
 
-// path is the path that the program wants to open.
+// path returns the path that the program wants to open.
 func (n notification) path() (string, error) {
 	process := filepath.Join("/proc", strconv.Itoa(int(n.pid)))
 	folder, address := filepath.Join(process, "cwd"), n.args[0]
@@ -200,7 +200,7 @@ func (n notification) path() (string, error) {
 	return filepath.Join(folder, string(text[:end])), nil
 }
 
-// Held are the device nodes that a process has open, by its descriptors.
+// Held returns the device nodes that a process has open.
 func Held(pid int) (list []Node) {
 	found, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "fd", "*")) // the pattern is well formed
 	for _, link := range found {

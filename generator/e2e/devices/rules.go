@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package devices tries a program under the device nodes that a systemd unit
-// allows it, on a machine that may have no systemd: it tells which nodes the
-// program and its children open, and refuses those that the unit does not list.
+// Package devices runs a program with only the device nodes that a systemd unit allows, on a machine that may have no
+// systemd. It records the nodes that the program and its children open, and refuses those that the unit does not
+// list.
 package devices
 
 import (
@@ -17,31 +17,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node is a device node by what the kernel knows it by.
+// Node is a device node with the numbers by which the kernel identifies it.
 type Node struct {
-	Path         string // as it was opened
+	Path         string // by which it was opened
 	Block        bool
 	Major, Minor uint32
 }
 
-// Rule is a line DeviceAllow=, and what it means on this machine.
+// Rule is the value of a line DeviceAllow=, and the nodes that it allows on this machine.
 type Rule struct {
-	Text   string // what the unit says, as in char-nvidia
+	Text   string // a pattern as in the unit, such as char-nvidia
 	majors []uint32
-	node   *Node // of a rule that names a path; nil where there is none
+	node   *Node // of a rule that names a path; nil if the path does not exist
 }
 
-// pseudo are the nodes that DevicePolicy=closed leaves open, of systemd.resource-control(5).
-var pseudo = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts/ptmx"}
+// pseudo are the nodes that DevicePolicy=closed always allows, from systemd.resource-control(5).
+var pseudo = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
+	"/dev/ptmx", "/dev/pts/ptmx"}
 
-// Pseudo tells whether every service may open the node.
+// Pseudo reports whether every service may open the node.
 func (n Node) Pseudo() bool {
 	return slices.Contains(pseudo, n.Path) || strings.HasPrefix(n.Path, "/dev/pts/")
 }
 
-// ParseUnit reads a unit's rules. numbers is the text of /proc/devices, by which
-// the kernel names majors. A unit that does not close its devices is an error, and
-// so is a rule that does not let a node be read and written.
+// ParseUnit returns a unit's rules. numbers is the text of /proc/devices, which names major numbers. It is an error if
+// the unit lacks DevicePolicy=closed, or if a rule's access is not rw.
 func ParseUnit(unit, numbers []byte) (rules []Rule, err error) {
 	policy := ""
 	for lines := bufio.NewScanner(bytes.NewReader(unit)); lines.Scan(); {
@@ -50,11 +50,11 @@ func ParseUnit(unit, numbers []byte) (rules []Rule, err error) {
 		case "DevicePolicy":
 			policy = value
 		case "DeviceAllow":
-			what, rights, _ := strings.Cut(value, " ")
-			if rights != "rw" {
-				return nil, fmt.Errorf("devices: DeviceAllow=%s: only rw is known here", value)
+			pattern, access, _ := strings.Cut(value, " ")
+			if access != "rw" {
+				return nil, fmt.Errorf("devices: DeviceAllow=%s: only rw is supported", value)
 			}
-			rules = append(rules, parseRule(what, numbers))
+			rules = append(rules, parseRule(pattern, numbers))
 		}
 	}
 	if policy != "closed" {
@@ -63,17 +63,18 @@ func ParseUnit(unit, numbers []byte) (rules []Rule, err error) {
 	return rules, nil
 }
 
-func parseRule(what string, numbers []byte) Rule {
-	r := Rule{Text: what}
-	if name, ok := strings.CutPrefix(what, "char-"); ok {
+// parseRule makes a rule of a DeviceAllow= value without its access.
+func parseRule(pattern string, numbers []byte) Rule {
+	r := Rule{Text: pattern}
+	if name, ok := strings.CutPrefix(pattern, "char-"); ok {
 		r.majors = majors(name, numbers)
-	} else if n, ok := nodeAt(what); ok {
+	} else if n, ok := nodeAt(pattern); ok {
 		r.node = &n
 	}
 	return r
 }
 
-// majors are those of the character devices whose name matches a pattern.
+// majors returns the major numbers of character devices with a name that matches pattern.
 func majors(pattern string, numbers []byte) (list []uint32) {
 	for lines := bufio.NewScanner(bytes.NewReader(numbers)); lines.Scan(); {
 		if strings.HasPrefix(lines.Text(), "Block devices") {
@@ -91,18 +92,19 @@ func majors(pattern string, numbers []byte) (list []uint32) {
 	return list
 }
 
-// Allows tells whether the rule lets n be opened.
+// Allows reports whether the rule allows n.
 func (r Rule) Allows(n Node) bool {
 	if n.Block {
 		return false
 	}
-	return slices.Contains(r.majors, n.Major) || r.node != nil && r.node.Major == n.Major && r.node.Minor == n.Minor
+	return slices.Contains(r.majors, n.Major) ||
+		r.node != nil && r.node.Major == n.Major && r.node.Minor == n.Minor
 }
 
-// Here tells whether this machine has a node that the rule could allow.
+// Here reports whether this machine has a node that the rule could allow.
 func (r Rule) Here() bool { return r.node != nil || len(r.majors) > 0 }
 
-// String is the rule and the numbers that it has on this machine.
+// String returns the rule and its device numbers on this machine.
 func (r Rule) String() string {
 	switch {
 	case r.node != nil:
@@ -113,7 +115,7 @@ func (r Rule) String() string {
 	return r.Text + " (not on this machine)"
 }
 
-// nodeAt is what lies at a path, links followed, where that is a device.
+// nodeAt returns the device node at a path, after following links; false if there is none.
 func nodeAt(at string) (Node, bool) {
 	var s unix.Stat_t
 	if err := unix.Stat(at, &s); err != nil {

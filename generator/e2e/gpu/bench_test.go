@@ -14,8 +14,8 @@ import (
 	"reel/client"
 )
 
-// serveModel starts a generator for the checkpoint in the folder REEL_BENCH_MODEL,
-// or the embedded model, and returns a client of it.
+// serveModel starts a generator for the checkpoint in the folder REEL_BENCH_MODEL, or for the embedded model, and
+// returns a client.
 func serveModel(b *testing.B, args ...string) (*generator, *client.Client) {
 	b.Helper()
 	if dir := os.Getenv("REEL_BENCH_MODEL"); dir != "" {
@@ -29,24 +29,26 @@ func serveModel(b *testing.B, args ...string) (*generator, *client.Client) {
 	return g, c
 }
 
-// tell logs what the graphs of the start took.
-func tell(b *testing.B, g *generator) {
+// logStart logs the time and memory that the graphs of the start took.
+func logStart(b *testing.B, g *generator) {
 	p := g.status().Graphs
-	b.Logf("start: %d graphs in %.2f s, each %.2f ms (P50) and %d bytes", p.Precaptured, p.CaptureS, p.CaptureMedianMS, p.GraphBytes)
+	b.Logf("start: %d graphs in %.2f s, each %.2f ms (P50) and %d bytes",
+		p.Precaptured, p.CaptureS, p.CaptureMedianMS, p.GraphBytes)
 }
 
+// share returns the p-quantile of sorted times.
 func share(sorted []time.Duration, p float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))]
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// What the lattice of the start takes: graphs, time and memory.
+// BenchmarkGPUStart measures the lattice of the start: number of graphs, time and memory.
 func BenchmarkGPUStart(b *testing.B) {
 	for range b.N {
 		for _, counts := range []string{"auto", "1-512"} {
 			g, _ := serveModel(b, "--precapture", counts)
-			tell(b, g)
+			logStart(b, g)
 			p := g.status().Graphs
 			b.ReportMetric(p.CaptureMedianMS, "ms-each/"+counts)
 			b.ReportMetric(float64(p.GraphBytes), "bytes-each/"+counts)
@@ -55,7 +57,7 @@ func BenchmarkGPUStart(b *testing.B) {
 	}
 }
 
-// What the first token costs more where the prompt's graph is missing: the step
+// BenchmarkGPUMissingGraph measures how much later the first token comes if the prompt's graph is missing: the step
 // runs padded or op by op, and nothing is captured meanwhile.
 func BenchmarkGPUMissingGraph(b *testing.B) {
 	for range b.N {
@@ -63,19 +65,21 @@ func BenchmarkGPUMissingGraph(b *testing.B) {
 		padded := firstTokens(b, "--precapture", "16,66,114,210,402", "--roller", "off")
 		eager := firstTokens(b, "--precapture", "1", "--roller", "off")
 		for i, n := range prompts {
-			b.Logf("prompt of %3d: TTFT P50 %6.2f ms with its graph, %6.2f padded, %6.2f eager", n, ms(live[i]), ms(padded[i]), ms(eager[i]))
+			b.Logf("prompt of %3d: TTFT P50 %6.2f ms with its graph, %6.2f padded, %6.2f eager",
+				n, ms(live[i]), ms(padded[i]), ms(eager[i]))
 			b.ReportMetric(ms(padded[i]-live[i]), "ms-more-padded/"+strconv.Itoa(n))
 			b.ReportMetric(ms(eager[i]-live[i]), "ms-more-eager/"+strconv.Itoa(n))
 		}
 	}
 }
 
+// prompts are the prompt lengths that firstTokens measures.
 var prompts = []int{10, 50, 100, 200, 400}
 
-// firstTokens are the median times to the first token, by prompt.
+// firstTokens returns the median times to the first token of prompts.
 func firstTokens(b *testing.B, args ...string) (medians []time.Duration) {
 	g, c := serveModel(b, args...)
-	tell(b, g)
+	logStart(b, g)
 	for _, n := range prompts {
 		var all []time.Duration
 		for range 22 {
@@ -96,10 +100,11 @@ func firstTokens(b *testing.B, args ...string) (medians []time.Duration) {
 // span is a part of a benchmark's time.
 type span struct{ from, to time.Time }
 
-// within are the times between one token and the next that lie in the spans, sorted.
+// within returns the times between consecutive tokens that lie in the spans, sorted.
 func within(tokens []time.Time, spans []span) (all []time.Duration) {
 	for i, at := range tokens[1:] {
-		if slices.ContainsFunc(spans, func(s span) bool { return tokens[i].After(s.from) && at.Before(s.to) }) {
+		inside := func(s span) bool { return tokens[i].After(s.from) && at.Before(s.to) }
+		if slices.ContainsFunc(spans, inside) {
 			all = append(all, at.Sub(tokens[i]))
 		}
 	}
@@ -107,14 +112,14 @@ func within(tokens []time.Time, spans []span) (all []time.Duration) {
 	return all
 }
 
-// The time between two tokens of a stream while the roller captures, evicts and
-// destroys: ever new prompts come, and between two of them the stream is alone
-// with the roller for about as long as a capture takes. The same without a roller.
+// BenchmarkGPURolling measures the time between a stream's tokens while the roller captures, evicts and destroys
+// graphs, and without a roller. Prompts of new shapes keep coming; between two of them the stream is alone with the
+// roller for about the time of a capture.
 func BenchmarkGPURolling(b *testing.B) {
 	for range b.N {
 		for _, roller := range []string{"on", "off"} {
 			g, c := serveModel(b, "--precapture", "1", "--max-graphs", "40", "--roller", roller)
-			tell(b, g)
+			logStart(b, g)
 			var tokens []time.Time
 			ended := make(chan error, 1)
 			go func() {
@@ -125,7 +130,7 @@ func BenchmarkGPURolling(b *testing.B) {
 			prefill, alone := missing(b, c)
 			b.Logf("%+v", g.status().Graphs)
 			g.signal(syscall.SIGTERM)
-			g.signal(syscall.SIGTERM) // the long stream need not end
+			g.signal(syscall.SIGTERM) // the second signal ends the long stream
 			<-ended
 			g.end()
 			report(b, roller+", undisturbed", within(tokens, []span{quiet}))
@@ -135,8 +140,8 @@ func BenchmarkGPURolling(b *testing.B) {
 	}
 }
 
-// missing sends prompts of 2 to 80 tokens, over and over, each often enough to be
-// wished for, and returns when they ran and when none did.
+// missing sends prompts of 2 to 80 tokens, over and over, each often enough to request a capture, and returns the
+// times at which they ran and the times at which none did.
 func missing(b *testing.B, c *client.Client) (prefill, alone []span) {
 	for n := range 3 * 79 {
 		prefill = append(prefill, during(func() {
@@ -151,18 +156,22 @@ func missing(b *testing.B, c *client.Client) (prefill, alone []span) {
 	return prefill, alone
 }
 
+// during runs do and returns the time that it took.
 func during(do func()) span {
 	from := time.Now()
 	do()
 	return span{from, time.Now()}
 }
 
+// report logs and reports the percentiles of sorted times between tokens.
 func report(b *testing.B, name string, itl []time.Duration) {
 	if len(itl) == 0 {
-		b.Errorf("no token came %s", name)
+		b.Errorf("no tokens: %s", name)
 		return
 	}
 	p50, p99 := share(itl, 0.5), share(itl, 0.99)
-	b.Logf("ITL, roller %-20s %5d tokens: P50 %.3f ms, P99 %.3f, max %.3f", name, len(itl), ms(p50), ms(p99), ms(itl[len(itl)-1]))
-	b.ReportMetric(float64(p99)/float64(p50), "P99/P50-"+strings.NewReplacer(", ", "-", " ", "-").Replace(name))
+	b.Logf("ITL, roller %-20s %5d tokens: P50 %.3f ms, P99 %.3f, max %.3f",
+		name, len(itl), ms(p50), ms(p99), ms(itl[len(itl)-1]))
+	unit := "P99/P50-" + strings.NewReplacer(", ", "-", " ", "-").Replace(name)
+	b.ReportMetric(float64(p99)/float64(p50), unit)
 }

@@ -17,9 +17,8 @@ import (
 	"reel/protocol"
 )
 
-// A kernel that writes where no memory is: every client is told device_failed
-// within a second, the process exits with 1, and the next one serves. The program
-// is the generator built with the tag fault; the product has no such kernel.
+// After a kernel has written out of bounds, every client is told device_failed within a second, the process exits with
+// 1, and the next one serves. The program is the generator built with the tag fault; the product has no such kernel.
 func TestGPUOutOfBoundsKernel(t *testing.T) {
 	const streams = 5
 	socket := filepath.Join(t.TempDir(), "g.sock")
@@ -52,7 +51,8 @@ func TestGPUOutOfBoundsKernel(t *testing.T) {
 		last = max(last, at.Sub(failed))
 	}
 	code := g.end()
-	t.Logf("all %d clients were told after %v, and the process ended with %d after %v", streams+1, last, code, time.Since(failed))
+	t.Logf("all %d clients were told after %v, and the process ended with %d after %v",
+		streams+1, last, code, time.Since(failed))
 	if last > time.Second {
 		t.Errorf("the last client was told after %v", last)
 	}
@@ -69,8 +69,8 @@ func TestGPUOutOfBoundsKernel(t *testing.T) {
 	next.stop()
 }
 
-// untilRefused asks for the status until that fails, with patience: a generator tells those
-// whose requests it ends first, and answers others until its engine is closed.
+// untilRefused asks for the status until that fails, and returns the error. A failed generator answers status until
+// its engine is closed, after it has ended all requests.
 func untilRefused(c *client.Client) error {
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
@@ -81,7 +81,7 @@ func untilRefused(c *client.Client) error {
 	}
 }
 
-// wantsDeviceFailed checks what a client was told, and returns when.
+// wantsDeviceFailed checks a client's error, and returns the time.
 func wantsDeviceFailed(t *testing.T, err error) time.Time {
 	var said *client.Error
 	if !errors.As(err, &said) || said.Code != protocol.CodeDeviceFailed || said.Hint == "" {

@@ -1,7 +1,7 @@
 //go:build linux && cuda
 
-// Package gpu tries the generator on a GPU as a service manager runs it: the
-// real programs, from the folder bin, signals, and a device that fails.
+// Package gpu tests the generator on a GPU as a service manager runs it: the real programs in the folder bin, signals,
+// and a device that fails.
 package gpu
 
 import (
@@ -18,10 +18,10 @@ import (
 	"reel/client"
 )
 
-// patience is after how long a test calls what it waits for a deadlock.
+// patience is how long a test waits before it reports a deadlock.
 const patience = 30 * time.Second
 
-// generator is a process that serves, or has served.
+// generator is one run of a generator program.
 type generator struct {
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -30,7 +30,7 @@ type generator struct {
 	exited chan struct{}
 }
 
-// lockedBuffer takes what a process writes while others read it.
+// lockedBuffer collects a process's output; it may be read at the same time.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -48,12 +48,13 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// start starts a program of bin on the first GPU, until the test ends.
+// start starts a program in bin on the first GPU, and kills it when the test ends.
 func start(t testing.TB, program string, args ...string) *generator {
 	t.Helper()
 	return startOn(t, filepath.Join(t.TempDir(), "g.sock"), program, args...)
 }
 
+// startOn does the same on a given socket.
 func startOn(t testing.TB, socket, program string, args ...string) *generator {
 	t.Helper()
 	g := prepare(t, socket, program, args...)
@@ -64,18 +65,19 @@ func startOn(t testing.TB, socket, program string, args ...string) *generator {
 	return g
 }
 
-// prepare is a generator that has not been started.
+// prepare makes a generator without starting it.
 func prepare(t testing.TB, socket, program string, args ...string) *generator {
 	args = append([]string{"--device", "cuda", "--socket", socket}, args...)
-	g := &generator{t: t, cmd: exec.Command(filepath.Join("../../../bin", program), args...), socket: socket, exited: make(chan struct{})}
+	cmd := exec.Command(filepath.Join("../../../bin", program), args...)
+	g := &generator{t: t, cmd: cmd, socket: socket, exited: make(chan struct{})}
 	g.cmd.Stderr = &g.stderr
 	return g
 }
 
-// started waits for the end of a process that was started, and ends it after the test.
+// started follows a process that was started, and kills it when the test ends.
 func (g *generator) started() {
 	go func() {
-		_ = g.cmd.Wait() // the exit code is asked for by end
+		_ = g.cmd.Wait() // end reads the exit code
 		close(g.exited)
 	}()
 	g.t.Cleanup(func() { _ = g.cmd.Process.Kill(); <-g.exited })
@@ -101,7 +103,7 @@ func (g *generator) end() int {
 	}
 }
 
-// stacks ends a generator that does not answer, and shows where it is.
+// stacks ends a generator that does not answer, and fails the test with its goroutines' stacks.
 func (g *generator) stacks() {
 	g.t.Helper()
 	g.signal(syscall.SIGQUIT)
@@ -109,7 +111,7 @@ func (g *generator) stacks() {
 	g.t.Errorf("%s", g.stderr.String())
 }
 
-// stop ends a generator that serves.
+// stop ends a serving generator and checks its exit code.
 func (g *generator) stop() {
 	g.t.Helper()
 	g.signal(syscall.SIGTERM)
@@ -118,7 +120,7 @@ func (g *generator) stop() {
 	}
 }
 
-// dial waits until the generator serves. Without one it returns nil.
+// dial waits until the generator serves, and returns a client. On failure it returns nil.
 func (g *generator) dial() *client.Client {
 	g.t.Helper()
 	c, err := client.Dial(context.Background(), client.Options{Socket: g.socket, Wait: patience})
@@ -130,7 +132,7 @@ func (g *generator) dial() *client.Client {
 	return c
 }
 
-// status is what the generator says of itself, also while it loads.
+// status returns the generator's status, also while it loads.
 func (g *generator) status() *client.Status {
 	g.t.Helper()
 	s, err := client.ReadStatus(context.Background(), client.Options{Socket: g.socket, Wait: patience})
@@ -141,7 +143,7 @@ func (g *generator) status() *client.Status {
 	return s
 }
 
-// capturing waits until the generator captures, or is ready.
+// capturing waits until the generator captures graphs or is ready.
 func (g *generator) capturing() {
 	g.t.Helper()
 	for s := g.status(); s.Progress < 0.8 && !g.t.Failed(); s = g.status() {
@@ -149,7 +151,7 @@ func (g *generator) capturing() {
 	}
 }
 
-// stream runs a greedy completion of n tokens; each is told of its time.
+// stream runs a greedy completion of n tokens; each is called with every token's time.
 func stream(c *client.Client, prompt, n int, each func(time.Time)) (ids []int32, err error) {
 	if c == nil {
 		return nil, errors.New("there is no generator")

@@ -14,26 +14,26 @@ import (
 	"time"
 )
 
-// lattice is so large that capturing it at start takes a while.
+// lattice are flags for a start that captures for some time.
 var lattice = []string{"--precapture", "1-512", "--log-level", "warn"}
 
-// few leaves nearly all shapes to the roller.
+// few are flags that leave nearly all shapes to the roller.
 var few = []string{"--precapture", "1", "--log-level", "warn"}
 
-// A hundred times SIGTERM, while the start captures, while graphs are replayed
-// and while the roller captures: each time a clean exit, and what ran finishes.
+// After SIGTERM while the start captures, while graphs are replayed, and while the roller captures, the generator exits
+// with 0 and running requests finish, a hundred times.
 func TestGPUTermAtAnyMoment(t *testing.T) {
 	const times, atOnce = 100, 5
-	turns := make(chan struct{}, atOnce)
+	running := make(chan struct{}, atOnce)
 	var group sync.WaitGroup
 	var early, slowest atomic.Int64
 	for n := range times {
-		turns <- struct{}{}
+		running <- struct{}{}
 		if t.Failed() {
 			break
 		}
 		group.Go(func() {
-			defer func() { <-turns }()
+			defer func() { <-running }()
 			if n%2 == 0 {
 				early.Add(termWhileCapturing(t, &slowest))
 			} else {
@@ -42,13 +42,14 @@ func TestGPUTermAtAnyMoment(t *testing.T) {
 		})
 	}
 	group.Wait()
-	t.Logf("%d of %d generators were stopped while they captured at start; the slowest of those took %v to end", early.Load(), times/2, time.Duration(slowest.Load()))
+	t.Logf("%d of %d generators were stopped while they captured at start; the slowest of those took %v to end",
+		early.Load(), times/2, time.Duration(slowest.Load()))
 	if early.Load() < times/10 {
 		t.Errorf("only %d generators were stopped while they captured", early.Load())
 	}
 }
 
-// termWhileCapturing returns 1 where the start was not over at the signal.
+// termWhileCapturing stops a generator during its start. It returns 0 if the start was over before the signal, else 1.
 func termWhileCapturing(t *testing.T, slowest *atomic.Int64) int64 {
 	g := start(t, "reel-generator", lattice...)
 	g.capturing()
@@ -65,6 +66,7 @@ func termWhileCapturing(t *testing.T, slowest *atomic.Int64) int64 {
 	return 1
 }
 
+// termWhileServing stops a generator while it serves and its roller captures.
 func termWhileServing(t *testing.T, slowest *atomic.Int64) {
 	g := start(t, "reel-generator", few...)
 	c := g.dial()
@@ -83,7 +85,7 @@ func termWhileServing(t *testing.T, slowest *atomic.Int64) {
 		group.Go(func() { run(prompt, 300) })
 	}
 	<-begun
-	for n := 0; n < 3 && len(failed) == 0; n++ { // a shape that is missed twice is captured
+	for n := 0; n < 3 && len(failed) == 0; n++ { // two misses of a shape request its capture
 		run(20+rand.IntN(5), 1)
 	}
 	time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
@@ -97,9 +99,8 @@ func termWhileServing(t *testing.T, slowest *atomic.Int64) {
 	}
 }
 
-// A generator without a terminal outlives a hundred SIGHUPs, during the captures
-// of the start and while it serves and rolls, and its completions are those that
-// an undisturbed one makes.
+// A generator without a terminal goes on after a hundred SIGHUPs, during the captures of the start and while it serves
+// and its roller captures. Its completions are those of an undisturbed one.
 func TestGPUHangUpsAreOutlived(t *testing.T) {
 	const length = 300
 	g := start(t, "reel-generator", lattice...)

@@ -12,19 +12,18 @@ import (
 	"reel/protocol"
 )
 
-// verbose asks for as many bytes as a token can have.
+// verbose returns a request for the largest token messages.
 func (g *generator) verbose(id uint64) *protocol.Generate {
 	m := g.endless(id)
 	m.Logprobs = new(protocol.MaxLogprobs)
 	return m
 }
 
-// A client that does not read is cut, and what it asked for is given up:
-// because 1 MiB waits, or, where less does, because it took nothing for 5 s.
-// Another client's completion goes on all the while, as if alone.
+// A client that does not read is disconnected and its requests are cancelled: at 1 MiB of unsent bytes, or with less
+// if it has read nothing for 5 s. Another client gets its tokens meanwhile.
 func TestClientsThatDoNotRead(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it waits for megabytes of tokens")
+		t.Skip("takes long: it waits for megabytes of tokens")
 	}
 	t.Parallel()
 	g := serve(t)
@@ -37,23 +36,23 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	trickle.send(g.verbose(0)) // more than a socket's buffer, less than 1 MiB
 	for g.status().Connections > 1 {
 		if got := ask(other, greedy([]int32{0}, 300)); !slices.Equal(got.ids(), want.ids()) {
-			t.Fatalf("another client is harmed: %+v", got)
+			t.Fatalf("another client's result changed: %+v", got)
 		}
 	}
 	other.Close()
 	g.quiet()
 	for _, p := range []*peer{flood, trickle} {
 		if err := p.drain(); err == nil {
-			t.Error("the connection is open")
+			t.Error("the connection is still open")
 		}
 	}
 	s := g.status()
 	if s.Requests.Cancelled+s.Requests.Failed < 8 {
-		t.Errorf("the requests of a client that was cut run on: %+v", s.Requests)
+		t.Errorf("the requests of a disconnected client go on: %+v", s.Requests)
 	}
 }
 
-// A client that asks and asks, and reads no answer, is cut as well.
+// A client that asks for the status over and over and reads no answer is disconnected as well.
 func TestFloodOfQuestions(t *testing.T) {
 	t.Parallel()
 	g := serve(t)
@@ -67,7 +66,7 @@ func TestFloodOfQuestions(t *testing.T) {
 		for err := error(nil); err == nil; {
 			_, err = p.conn.Write(questions)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Fatal("the client is not cut")
+				t.Fatal("the client is not disconnected")
 			}
 		}
 		_ = p.conn.Close()
@@ -76,7 +75,7 @@ func TestFloodOfQuestions(t *testing.T) {
 	g.works()
 }
 
-// drain reads what there is, to the connection's end.
+// drain reads to the end of the connection, and returns the error that ended it.
 func (p *peer) drain() error {
 	buf := make([]byte, 1<<16)
 	for {
@@ -86,11 +85,11 @@ func (p *peer) drain() error {
 	}
 }
 
-// A frame that is not completed in 30 s ends its connection, byte by byte or
-// not, and so does silence before hello. After welcome silence is fine.
+// A frame that is not completed in 30 s ends its connection, even if bytes keep coming, and so does silence before
+// hello. After welcome a connection may be silent.
 func TestSlowFramesAndSilence(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it waits for half a minute")
+		t.Skip("takes half a minute")
 	}
 	t.Parallel()
 	g := serve(t)
@@ -120,7 +119,7 @@ func TestSlowFramesAndSilence(t *testing.T) {
 	g.quiet()
 }
 
-// When 512 requests wait, the next is told busy; the client exits with 75.
+// With 512 requests in the queue, the next gets the error busy, and the client exits with 75.
 func TestBusy(t *testing.T) {
 	g := serve(t)
 	room := g.limits.MaxBatch + g.limits.Queue

@@ -14,17 +14,17 @@ import (
 	"reel/protocol"
 )
 
-// hog is one connection of a user that keeps up as many requests as it began with,
-// and notes the time between their tokens.
-type hog struct {
+// heavyUser is a connection that keeps a constant number of requests running or waiting, and records the time
+// between the tokens of each.
+type heavyUser struct {
 	p    *peer
 	mu   sync.Mutex
 	gaps []time.Duration
-	last map[uint64]time.Time // token of a request
+	last map[uint64]time.Time // of the last token, by request
 }
 
-// hog begins n requests of a user; each that ends is followed by another.
-func (g *generator) hog(uid, n int, request func(id uint64) *protocol.Generate) *hog {
+// heavyUser starts n requests of a user; each that ends is followed by another.
+func (g *generator) heavyUser(uid, n int, request func(id uint64) *protocol.Generate) *heavyUser {
 	g.t.Helper()
 	var p *peer
 	as(g.t, uid, func() { p = g.peer() })
@@ -32,12 +32,12 @@ func (g *generator) hog(uid, n int, request func(id uint64) *protocol.Generate) 
 	for id := range uint64(n) {
 		p.send(request(id))
 	}
-	h := &hog{p: p, last: map[uint64]time.Time{}}
+	h := &heavyUser{p: p, last: map[uint64]time.Time{}}
 	go func() {
 		for {
 			m, err := p.read()
 			if err != nil {
-				return // it was closed
+				return // end closed the connection
 			}
 			if d, ended := m.(*protocol.Done); ended {
 				delete(h.last, d.ID)
@@ -51,7 +51,8 @@ func (g *generator) hog(uid, n int, request func(id uint64) *protocol.Generate) 
 	return h
 }
 
-func (h *hog) note(id uint64, now time.Time) {
+// note records the time of a request's token.
+func (h *heavyUser) note(id uint64, now time.Time) {
 	if before, ok := h.last[id]; ok {
 		h.mu.Lock()
 		h.gaps = append(h.gaps, now.Sub(before))
@@ -60,15 +61,15 @@ func (h *hog) note(id uint64, now time.Time) {
 	h.last[id] = now
 }
 
-// end closes the connection. It returns the 99th percentile of the time between
-// tokens of one request.
-func (h *hog) end() time.Duration {
+// end closes the connection. It returns the 99th percentile of the time between tokens.
+func (h *heavyUser) end() time.Duration {
 	_ = h.p.conn.Close()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return p99(h.gaps)
 }
 
+// p99 returns the 99th percentile of gaps, which it sorts; 0 if there are none.
 func p99(gaps []time.Duration) time.Duration {
 	if len(gaps) == 0 {
 		return 0
@@ -77,8 +78,8 @@ func p99(gaps []time.Duration) time.Duration {
 	return gaps[len(gaps)*99/100]
 }
 
-// probe is a user with one request at a time, of 4 tokens. It returns the longest
-// wait for a first token, and the 99th percentile of the time between tokens.
+// probe sends n requests of 4 tokens as a user, one at a time. It returns the longest time to a first token and the
+// 99th percentile of the time between tokens.
 func (g *generator) probe(uid, n int) (first, itl time.Duration) {
 	g.t.Helper()
 	var p *peer
@@ -104,7 +105,7 @@ func (g *generator) probe(uid, n int) (first, itl time.Duration) {
 	return first, p99(gaps)
 }
 
-// loads are what one user can put on a generator with one connection.
+// loads are requests with which one connection can load a generator.
 var loads = map[string]func(context int, id uint64) *protocol.Generate{
 	"completions": func(context int, id uint64) *protocol.Generate {
 		return &protocol.Generate{ID: id, Tokens: []int32{1, 2, 3}, MaxTokens: new(context - 24), IgnoreEOS: true}
@@ -119,13 +120,12 @@ var loads = map[string]func(context int, id uint64) *protocol.Generate{
 	},
 }
 
-// Beside 64 requests of 1,000 tokens of one user, all on one connection, another's
-// 4 tokens come at once, and for neither do tokens come much later than beside
-// another user with as much to do. The kernel tells who they are, so that takes
-// root. REEL_LONG tries every load, for longer and on a full batch.
+// Beside 64 requests of 1,000 tokens on one user's connection, another user's 4 tokens come soon, and both users'
+// tokens come about as often as when two users share the load. Users are peers' uids, so connecting as two of them
+// needs root. REEL_LONG runs every load, longer and with several batch sizes.
 func TestOneUserHoldsUpNoOther(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("wants root, to connect as two users")
+		t.Skip("needs root to connect as two users")
 	}
 	if os.Getenv("REEL_LONG") == "" {
 		holdsUpNoOther(t, "completions", 8, 12, 700*time.Millisecond)
@@ -140,11 +140,10 @@ func TestOneUserHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// holdsUpNoOther puts a load on a batch: first two users' halves, for as long as
-// settle, then one user's, while another probes. It may take three tries: what
-// else runs on the machine delays tokens too.
+// holdsUpNoOther runs a load, first for the time settle as halves of two users, then as one user's while another
+// user probes. It tries three times, since other programs on the machine delay tokens too.
 func holdsUpNoOther(t *testing.T, load string, batch, probes int, settle time.Duration) {
-	const all, other = 64, 65534
+	const all, other = 64, nobody
 	g := serve(t, "--max-batch", fmt.Sprint(batch))
 	if err := os.Chmod(g.socket, 0o666); err != nil {
 		t.Fatal(err)
@@ -152,16 +151,16 @@ func holdsUpNoOther(t *testing.T, load string, batch, probes int, settle time.Du
 	request := func(id uint64) *protocol.Generate { return loads[load](g.limits.Context, id) }
 	full := func() bool { return g.status().Requests.Running >= batch }
 	for try := 1; ; try++ {
-		halves := []*hog{g.hog(0, all/2, request), g.hog(other, all/2, request)}
+		halves := []*heavyUser{g.heavyUser(0, all/2, request), g.heavyUser(other, all/2, request)}
 		g.eventually("the batch is full", full)
 		time.Sleep(settle)
 		base := max(halves[0].end(), halves[1].end())
 		g.quiet()
 
-		hog := g.hog(0, all, request)
+		heavyUser := g.heavyUser(0, all, request)
 		g.eventually("the batch is full", full)
 		first, itl := g.probe(other, probes)
-		theirs := hog.end()
+		theirs := heavyUser.end()
 		g.quiet()
 		t.Logf("two fair users: ITL P99 %v; beside %d requests: first token after %v at most, ITL P99 %v, theirs %v",
 			base, all, first, itl, theirs)

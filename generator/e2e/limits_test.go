@@ -15,14 +15,14 @@ import (
 	"reel/protocol"
 )
 
-const memoryBound = 16 << 10 // kB that a bad input may cost
+const memoryBound = 16 << 10 // kB of memory that a bad input may take
 
-// wantMemory checks what do costs the generator, at its peak and afterwards. The
-// peak is that since the last wantMemory inside do.
+// wantMemory checks the generator's memory during do, at its peak and afterwards. If do calls wantMemory, the outer
+// peak starts with the last inner call.
 func (g *generator) wantMemory(do func()) {
 	g.t.Helper()
 	before := g.kilobytes("VmRSS")
-	reset := os.WriteFile(g.proc("clear_refs"), []byte("5"), 0) // the peak begins anew
+	reset := os.WriteFile(g.proc("clear_refs"), []byte("5"), 0) // resets the peak
 	do()
 	peak, after := g.kilobytes("VmHWM"), g.kilobytes("VmRSS")
 	if reset != nil {
@@ -33,7 +33,7 @@ func (g *generator) wantMemory(do func()) {
 	}
 }
 
-// on runs a subtest with the generator.
+// on runs a subtest on the generator.
 func (g *generator) on(t *testing.T, name string, test func(g *generator)) {
 	t.Run(name, func(t *testing.T) {
 		p := *g
@@ -43,33 +43,34 @@ func (g *generator) on(t *testing.T, name string, test func(g *generator)) {
 	})
 }
 
-// hostile are inputs that end the connection with bad_frame.
+// hostile returns inputs that end the connection with bad_frame.
 func hostile() map[string][]byte {
 	field := func(value ...byte) []byte { // {"type":"hello","x":value}
 		return framed(append([]byte("\x82\xa4type\xa5hello\xa1x"), value...))
 	}
 	junk := bytes.Repeat([]byte{0xc1, 0xff, 0x00, 0x9f, 0xdd}, protocol.MaxFrame/5)
 	return map[string][]byte{
-		"no body":                     {0, 0, 0, 0},
-		"a byte too long":             {0, 64, 0, 1},
-		"4 GiB declared":              {255, 255, 255, 255, 1, 2, 3},
-		"text instead of a frame":     []byte("GET / HTTP/1.1\r\n\r\n"),
-		"dd ff ff ff ff":              framed([]byte{0xdd, 255, 255, 255, 255}),
-		"4 G pairs declared":          framed([]byte{0xdf, 255, 255, 255, 255}),
-		"4 G elements in a field":     field(0xdd, 255, 255, 255, 255),
-		"4 GiB of text declared":      field(0xdb, 255, 255, 255, 255),
-		"4 GiB of bytes declared":     field(0xc6, 255, 255, 255, 255),
-		"17 deep":                     field(append(bytes.Repeat([]byte{0x91}, 16), 1)...),
-		"4 million lists deep":        field(append(bytes.Repeat([]byte{0x91}, 4_000_000), 1)...),
-		"4 million maps deep":         field(append(bytes.Repeat([]byte{0x81, 0xa0}, 2_000_000), 1)...),
-		"4 MiB of junk":               framed(junk),
-		"4 MiB of junk, not framed":   append([]byte{0, 0x3f, 0xff, 0}, junk...),
-		"a list, not a map":           framed([]byte{0x91, 1}),
-		"bytes behind the map":        framed([]byte{0x80, 0x80}),
-		"an extension":                field(0xd4, 1, 1),
-		"a string that is not UTF-8":  field(0xa1, 0xff),
-		"a key that is not a string":  framed([]byte{0x81, 1, 1}),
-		"half a frame, then the next": append([]byte{0, 0, 0, 29}, framed([]byte("\x82\xa4type\xa5hello\xa7version\x01tail"))...),
+		"no body":                    {0, 0, 0, 0},
+		"a byte too long":            {0, 64, 0, 1},
+		"4 GiB declared":             {255, 255, 255, 255, 1, 2, 3},
+		"text instead of a frame":    []byte("GET / HTTP/1.1\r\n\r\n"),
+		"dd ff ff ff ff":             framed([]byte{0xdd, 255, 255, 255, 255}),
+		"4 G pairs declared":         framed([]byte{0xdf, 255, 255, 255, 255}),
+		"4 G elements in a field":    field(0xdd, 255, 255, 255, 255),
+		"4 GiB of text declared":     field(0xdb, 255, 255, 255, 255),
+		"4 GiB of bytes declared":    field(0xc6, 255, 255, 255, 255),
+		"17 deep":                    field(append(bytes.Repeat([]byte{0x91}, 16), 1)...),
+		"4 million lists deep":       field(append(bytes.Repeat([]byte{0x91}, 4_000_000), 1)...),
+		"4 million maps deep":        field(append(bytes.Repeat([]byte{0x81, 0xa0}, 2_000_000), 1)...),
+		"4 MiB of junk":              framed(junk),
+		"4 MiB of junk, not framed":  append([]byte{0, 0x3f, 0xff, 0}, junk...),
+		"a list, not a map":          framed([]byte{0x91, 1}),
+		"bytes behind the map":       framed([]byte{0x80, 0x80}),
+		"an extension":               field(0xd4, 1, 1),
+		"a string that is not UTF-8": field(0xa1, 0xff),
+		"a key that is not a string": framed([]byte{0x81, 1, 1}),
+		"half a frame, then the next": append([]byte{0, 0, 0, 29},
+			framed([]byte("\x82\xa4type\xa5hello\xa7version\x01tail"))...),
 	}
 }
 
@@ -84,21 +85,22 @@ func TestHostileFrames(t *testing.T) {
 	g.quiet()
 }
 
-// refuses sends a hostile input, before welcome and after it.
+// refuses sends a hostile input on two connections, before welcome and after it, and checks that both are closed.
 func (g *generator) refuses(input []byte) {
 	for _, p := range []*peer{g.dial(), g.peer()} {
-		_, _ = p.conn.Write(input) // the generator may close before all is written
+		_, _ = p.conn.Write(input) // the generator may close the connection first
 		p.wantClosed(protocol.CodeBadFrame)
 		_ = p.conn.Close()
 		g.works()
 	}
 }
 
-// longText is a prompt of n bytes.
+// longText changes a request's prompt to a text of n bytes.
 func longText(n int) func(*protocol.Generate) {
 	return func(m *protocol.Generate) { m.Tokens, m.Prompt = nil, new(strings.Repeat("a", n)) }
 }
 
+// sameToken changes a request's prompt to n times a token.
 func sameToken(n int, id int32) func(*protocol.Generate) {
 	return func(m *protocol.Generate) {
 		m.Tokens = make([]int32, n)
@@ -108,13 +110,15 @@ func sameToken(n int, id int32) func(*protocol.Generate) {
 	}
 }
 
-// refused are changes to a good request, by the code that refuses them.
+// refused returns changes that make a good request a bad one, by error code and name.
 func refused(l protocol.Limits) map[string]map[string]func(*protocol.Generate) {
 	return map[string]map[string]func(*protocol.Generate){
 		protocol.CodePromptTooLong: {
-			"text":           longText(l.PromptBytes + 1),
-			"4 MB of text":   longText(4_000_000),
-			"text, by token": func(m *protocol.Generate) { m.Tokens, m.Prompt = nil, new(strings.Repeat("?!", l.Context)) },
+			"text":         longText(l.PromptBytes + 1),
+			"4 MB of text": longText(4_000_000),
+			"text, by token": func(m *protocol.Generate) {
+				m.Tokens, m.Prompt = nil, new(strings.Repeat("?!", l.Context))
+			},
 			"tokens":         sameToken(l.Context, 1),
 			"4 MB of tokens": sameToken(4_000_000, 1),
 		},
@@ -141,8 +145,7 @@ func refused(l protocol.Limits) map[string]map[string]func(*protocol.Generate) {
 	}
 }
 
-// answers sends a changed request, which has to be refused with code, and on the
-// same connection one that is good.
+// answers checks that a changed request is refused with code, and that a good one on the same connection succeeds.
 func (g *generator) answers(code string, change func(*protocol.Generate)) {
 	g.t.Helper()
 	p := g.peer()
@@ -157,8 +160,7 @@ func (g *generator) answers(code string, change func(*protocol.Generate)) {
 	until(p, func(d *protocol.Done) bool { return d.Usage.CompletionTokens == 2 })
 }
 
-// A request out of its bounds gets a typed error with its id; the connection
-// and the requests on it go on.
+// A request out of bounds gets a typed error with its id; the connection and its other requests go on.
 func TestRefusedRequests(t *testing.T) {
 	g := serve(t)
 	g.works()
@@ -175,8 +177,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// Frames that are begun and not finished share 8 MiB. Who asks for more is
-// ended; small frames pass meanwhile.
+// Unfinished frames share 8 MiB. A connection that needs more is closed, while small frames pass.
 func TestUnfinishedFrames(t *testing.T) {
 	g := serve(t)
 	g.works()
@@ -193,18 +194,18 @@ func TestUnfinishedFrames(t *testing.T) {
 				}
 			}()
 		}
-		for range flooders - 2 { // two at most have room
+		for range flooders - 2 { // there is memory for two at most
 			select {
 			case <-over:
 			case <-time.After(patience):
-				t.Fatal("nobody is told overloaded")
+				t.Fatal("no connection is told overloaded")
 			}
 		}
 		g.works()
 	})
 }
 
-// The 129th connection is refused, and a place that is given back is taken again.
+// The 129th connection is refused. When one is closed, another is accepted.
 func TestConnections(t *testing.T) {
 	g := serve(t)
 	g.works()
@@ -225,7 +226,7 @@ func TestConnections(t *testing.T) {
 		for _, p := range all {
 			_ = p.conn.Close()
 		}
-		g.eventually("a place is free", func() bool {
+		g.eventually("another connection is accepted", func() bool {
 			_, err := client.ReadStatus(context.Background(), client.Options{Socket: g.socket})
 			return err == nil
 		})
@@ -234,7 +235,7 @@ func TestConnections(t *testing.T) {
 	g.works()
 }
 
-// The 65th request of a connection is refused; so is an id that is in use.
+// The 65th request of a connection is refused, and so is an id that is in use.
 func TestRequestsOfAConnection(t *testing.T) {
 	g := serve(t)
 	g.works()
@@ -250,7 +251,8 @@ func TestRequestsOfAConnection(t *testing.T) {
 	}
 	more := until(p, func(*protocol.Error) bool { return true })
 	twice := until(p, func(*protocol.Error) bool { return true })
-	if more.Code != protocol.CodeTooManyRequests || *more.ID != 1000 || twice.Code != protocol.CodeDuplicateID || *twice.ID != 3 {
+	if more.Code != protocol.CodeTooManyRequests || *more.ID != 1000 ||
+		twice.Code != protocol.CodeDuplicateID || *twice.ID != 3 {
 		t.Errorf("got %+v and %+v", more, twice)
 	}
 	p.send(&protocol.Cancel{ID: 3})

@@ -12,19 +12,19 @@ import (
 	"testing"
 )
 
-// run runs a client process to its end and returns what it printed.
+// run runs a process to its end, checks the exit code, and returns its standard output.
 func (p *process) run(code int) string {
 	p.t.Helper()
 	p.start().wantExit(code)
 	return p.stdout.String()
 }
 
-// short are flags for a completion that is always the same.
+// short returns flags for a completion of this many tokens that is always the same.
 func short(tokens string, more ...string) []string {
 	return append([]string{"--temperature", "0", "--ignore-eos", "--max-tokens", tokens}, more...)
 }
 
-// completion is what --json prints.
+// completion is the output of --json.
 type completion struct {
 	Text         string  `json:"text"`
 	Tokens       []int32 `json:"tokens"`
@@ -43,8 +43,8 @@ func decode[T any](t *testing.T, text string) (v T) {
 	return v
 }
 
-// The prompt comes from words, from standard input, from a file, or as tokens;
-// words that begin like a subcommand are a prompt too.
+// The prompt comes from words, standard input, a file, or as tokens. Words that begin with a subcommand's name are a
+// prompt too.
 func TestPrompts(t *testing.T) {
 	g := serve(t)
 	file := filepath.Join(tempDir(t), "prompt")
@@ -72,7 +72,7 @@ func TestPrompts(t *testing.T) {
 	for _, words := range [][]string{{"status", "of", "the", "union"}, {"--", "status"}, {"help", "me"}} {
 		got := decode[completion](t, g.reel(short("3", append([]string{"--json"}, words...)...)...).run(0))
 		if got.Usage.Completion != 3 || got.FinishReason != "length" {
-			t.Errorf("%q is no prompt: %+v", words, got)
+			t.Errorf("%q is not a prompt: %+v", words, got)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func input(p *process, text string) *process {
 	return p
 }
 
-// Standard output holds the completion alone; timings go to standard error.
+// Standard output contains only the completion; timings go to standard error.
 func TestOutputs(t *testing.T) {
 	g := serve(t)
 	p := g.reel(short("16", "--timings", "ROMEO:")...)
@@ -100,7 +100,8 @@ func TestOutputs(t *testing.T) {
 		}
 	}
 	one := g.reel(short("16", "--json", "ROMEO:")...)
-	if got := decode[completion](t, one.run(0)); got.Text != text || len(got.Tokens) != 16 || one.stderr.String() != "" {
+	got := decode[completion](t, one.run(0))
+	if got.Text != text || len(got.Tokens) != 16 || one.stderr.String() != "" {
 		t.Errorf("--json: %+v and %q, want the text %q", got, one.stderr.String(), text)
 	}
 	lines := strings.Split(strings.TrimSpace(g.reel(short("16", "--jsonl", "ROMEO:")...).run(0)), "\n")
@@ -113,7 +114,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// The log is JSON where nobody watches, and holds no prompt and no completion.
+// Without a terminal the log is JSON. It contains neither prompts nor completions.
 func TestLog(t *testing.T) {
 	g := serve(t, "--log-level", "debug")
 	text := g.reel(short("16", "Zounds, Mercutio!")...).run(0)
@@ -127,11 +128,11 @@ func TestLog(t *testing.T) {
 		}
 	}
 	if strings.Contains(log, "Mercutio") || strings.Contains(log, strings.TrimSpace(text)) {
-		t.Errorf("the log tells what was said: %s", log)
+		t.Errorf("the log contains a prompt or a completion: %s", log)
 	}
 }
 
-// A reader that leaves ends the request, quietly: as in reel … | head -c 10.
+// A closed pipe, as in reel … | head -c 10, ends the request without a message.
 func TestClosedPipe(t *testing.T) {
 	g := serve(t)
 	read, write, err := os.Pipe()
@@ -147,7 +148,7 @@ func TestClosedPipe(t *testing.T) {
 	p.wantExit(0)
 	g.wantCancelled(1)
 	if text := p.stderr.String(); text != "" {
-		t.Errorf("it says %q", text)
+		t.Errorf("stderr is %q", text)
 	}
 }
 
@@ -171,7 +172,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// wantCancelled waits until nothing runs, and checks how requests have ended.
+// wantCancelled waits until nothing runs, and checks that n requests were cancelled and none finished.
 func (g *generator) wantCancelled(n int) {
 	g.t.Helper()
 	g.quiet()
@@ -180,22 +181,22 @@ func (g *generator) wantCancelled(n int) {
 	}
 }
 
-// Without a generator the client names the command that starts one.
+// Without a generator the client names the command that starts one. Each failure has its exit code.
 func TestExitCodes(t *testing.T) {
 	dir := tempDir(t)
 	for name, c := range map[string]struct {
 		code int
 		args []string
 	}{
-		"no socket":      {69, []string{"--wait", "0", "--socket", filepath.Join(dir, "none.sock"), "hi"}},
-		"no directory":   {69, []string{"--wait", "1h", "--socket", filepath.Join(dir, "missing", "none.sock"), "hi"}}, // nothing to wait for
-		"a path too far": {78, []string{"--socket", "/tmp/" + strings.Repeat("x", 200), "hi"}},
-		"no such flag":   {64, []string{"--no-such-flag", "hi"}},
+		"no socket":     {69, []string{"--wait", "0", "--socket", filepath.Join(dir, "none.sock"), "hi"}},
+		"no directory":  {69, []string{"--wait", "1h", "--socket", filepath.Join(dir, "missing", "none.sock"), "hi"}},
+		"path too long": {78, []string{"--socket", "/tmp/" + strings.Repeat("x", 200), "hi"}},
+		"no such flag":  {64, []string{"--no-such-flag", "hi"}},
 	} {
 		p := prepare(t, "reel", c.args...)
 		p.run(c.code)
 		if c.code == 69 && !strings.Contains(p.stderr.String(), "reel-generator") {
-			t.Errorf("%s: it says %q", name, p.stderr.String())
+			t.Errorf("%s: stderr is %q", name, p.stderr.String())
 		}
 	}
 	g := serve(t)
@@ -204,7 +205,7 @@ func TestExitCodes(t *testing.T) {
 	denied := g.reel("hi")
 	if os.Getuid() == 0 {
 		must(t, os.Chmod(binaries, 0o755))
-		denied.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		denied.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	} else {
 		must(t, os.Chmod(g.socket, 0))
 	}

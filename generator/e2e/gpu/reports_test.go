@@ -17,7 +17,7 @@ import (
 	"reel/protocol"
 )
 
-// failure is why the generator ended, by what it left beside its socket.
+// failure returns the failure in the record that the generator left beside its socket.
 func (g *generator) failure() (f protocol.Failure) {
 	g.t.Helper()
 	text, err := os.ReadFile(protocol.RecordPath(g.socket))
@@ -31,7 +31,7 @@ func (g *generator) failure() (f protocol.Failure) {
 	return f
 }
 
-// command runs a program of bin to its end.
+// command runs a program in bin to its end.
 func command(program string, args ...string) (stdout string, err error) {
 	out, err := exec.Command(filepath.Join("../../../bin", program), args...).Output()
 	var exit *exec.ExitError
@@ -41,10 +41,10 @@ func command(program string, args ...string) (stdout string, err error) {
 	return string(out), err
 }
 
-// finding is what the doctor tells.
+// finding is one finding of the doctor.
 type finding struct{ Check, Level, Found, Next string }
 
-// examine asks the doctor of a generator's socket.
+// examine runs the doctor on a generator's socket, and returns its findings.
 func examine(t *testing.T, socket string) (list []finding) {
 	t.Helper()
 	out, err := command("reel-generator", "doctor", "--json", "--device", "cuda", "--socket", socket)
@@ -58,8 +58,8 @@ func examine(t *testing.T, socket string) (list []finding) {
 	return said.Findings
 }
 
-// The doctor finds nothing wrong with a GPU that a generator serves on, and tells
-// what its memory is used for; without a generator, how much is free.
+// The doctor finds nothing wrong with a GPU that a generator serves on, and reports the use of its memory. Without a
+// generator it reports the free memory.
 func TestGPUDoctor(t *testing.T) {
 	g := start(t, "reel-generator", "--log-level", "warn")
 	if _, err := stream(g.dial(), 9, 20, func(time.Time) {}); err != nil {
@@ -70,8 +70,7 @@ func TestGPUDoctor(t *testing.T) {
 	wantsAllWell(t, examine(t, g.socket), "are free")
 }
 
-// wantsAllWell checks the findings of what a GPU needs. memory is a part of what is
-// found of its memory.
+// wantsAllWell checks that the findings about a GPU are all ok. memory must be part of the finding about its memory.
 func wantsAllWell(t *testing.T, list []finding, memory string) {
 	t.Helper()
 	seen := map[string]int{}
@@ -84,15 +83,16 @@ func wantsAllWell(t *testing.T, list []finding, memory string) {
 			t.Errorf("%+v, wants %q", f, memory)
 		}
 	}
-	for check, n := range map[string]int{"gpu": 1, "driver": 1, "library": 1, "node": 3, "program": 1, "model": 1, "vram": 1} {
+	findings := map[string]int{"gpu": 1, "driver": 1, "library": 1, "node": 3, "program": 1, "model": 1, "vram": 1}
+	for check, n := range findings {
 		if seen[check] != n {
 			t.Errorf("%d findings of %s, wants %d", seen[check], check, n)
 		}
 	}
 }
 
-// vram shows what is planned and used of each kind, and with --watch a line each
-// interval, in which nothing grows while requests run.
+// vram prints the planned and the used memory of each kind. With --watch it prints a line each interval, and no value
+// grows while requests run.
 func TestGPUVRAM(t *testing.T) {
 	g := start(t, "reel-generator", "--log-level", "warn")
 	c := g.dial()
@@ -103,7 +103,7 @@ func TestGPUVRAM(t *testing.T) {
 	t.Logf("%v\n%s", err, table)
 	for _, row := range []string{"weights", "kv", "arena", "graphs", "other", "all", "device"} {
 		if !regexp.MustCompile(`(?m)^` + row + ` +[0-9.]+ [KMG]iB +[0-9.]+ [KMG]iB$`).MatchString(table) {
-			t.Errorf("there is no row of %s", row)
+			t.Errorf("the row %s is missing", row)
 		}
 	}
 	var lines lockedBuffer
@@ -127,7 +127,7 @@ func TestGPUVRAM(t *testing.T) {
 	g.stop()
 }
 
-// A GPU that is not there is a failure of its own, for good.
+// An absent GPU ends the generator with a permanent failure of its own.
 func TestGPUAbsent(t *testing.T) {
 	g := start(t, "reel-generator", "--gpu", "99", "--log-level", "warn")
 	if code := g.end(); code != 78 {

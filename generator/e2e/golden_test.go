@@ -10,7 +10,7 @@ import (
 	"reel/client"
 )
 
-// result is what a request came to, apart from its id and its times.
+// result is a request's result without its id and times.
 type result struct {
 	Tokens []client.Token
 	Reason string
@@ -18,7 +18,7 @@ type result struct {
 	Err    string
 }
 
-// ids are the completion's tokens.
+// ids returns the completion's tokens.
 func (r result) ids() []int32 {
 	var ids []int32
 	for _, t := range r.Tokens {
@@ -48,19 +48,19 @@ func ask(c *client.Client, req client.Request) result {
 	return r
 }
 
-// greedy asks for n tokens, whatever they are.
+// greedy returns a request for exactly n tokens.
 func greedy(prompt []int32, n int) client.Request {
 	return client.Request{Tokens: prompt, MaxTokens: &n, Temperature: new(0.0), IgnoreEOS: true}
 }
 
-// golden is a prompt and what transformers makes of it.
+// golden is a prompt and the completion by transformers.
 type golden struct {
 	Text   string  `json:"text"`
 	Tokens []int32 `json:"tokens"`
 	Greedy []int32 `json:"greedy"` // the 64 tokens that follow
 }
 
-// goldens are those recorded with the embedded model.
+// goldens returns the completions recorded with the embedded model.
 func goldens(t interface{ Fatal(...any) }) []golden {
 	raw, err := os.ReadFile("../tiny/golden/golden.json")
 	if err != nil {

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// unit reads what systemd/reel-generator.service lets the service open, and what
-// it is started with, without program and socket.
+// unit returns the DeviceAllow= rules of systemd/reel-generator.service, and its ExecStart= arguments without
+// --socket.
 func unit(t *testing.T) (rules []devices.Rule, args []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../systemd/reel-generator.service")
@@ -43,28 +43,28 @@ func unit(t *testing.T) (rules []devices.Rule, args []string) {
 	}
 	at := slices.Index(args, "--socket")
 	if at < 0 || !strings.Contains(strings.Join(args, " "), "--device cuda") {
-		t.Fatalf("the unit has another ExecStart: %q", args)
+		t.Fatalf("the unit's ExecStart= has changed: %q", args)
 	}
 	return rules, slices.Delete(args, at, at+2)
 }
 
-// elsewhere are the rules that a generator may do without on some machine, and why
-// the unit has them. All others must be needed wherever the driver has their name.
+// elsewhere lists the rules that are not needed on every machine, and why the unit has them. Every other rule must be
+// needed if the driver has its name.
 var elsewhere = map[string]string{
 	"char-nvidia-frontend": "older drivers have the major of char-nvidia under this name",
 	"char-nvidia-caps":     "a slice of a GPU, of MIG, is opened through a node of its own",
 }
 
-// life is what became of a generator that was started under rules.
+// life is the outcome of a generator's run under rules.
 type life struct {
-	serves               string // the device, or empty
+	serves               string // the device that it serves on; empty if it did not start
 	opened, denied, held []devices.Node
-	code                 int              // its exit code
-	why                  protocol.Failure // of one that does not serve
+	code                 int              // exit code, if it did not serve
+	why                  protocol.Failure // likewise
 }
 
-// under starts a generator with the unit's line under rules, and where it serves
-// has it do all that opens a device: load, generate, ask NVML.
+// under starts a generator with the unit's arguments under rules. If it serves, under makes it do everything that
+// opens a device: load, generate, and read NVML.
 func under(t *testing.T, args []string, rules []devices.Rule) (l life) {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,8 +90,7 @@ func under(t *testing.T, args []string, rules []devices.Rule) (l life) {
 	return l
 }
 
-// ready waits until the generator serves, and returns on what: on nothing where it
-// has ended.
+// ready waits until the generator serves, and returns its device, or an empty string if it has ended.
 func (g *generator) ready() string {
 	g.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -100,21 +99,22 @@ func (g *generator) ready() string {
 			return ""
 		default:
 		}
-		if s, err := client.ReadStatus(context.Background(), client.Options{Socket: g.socket}); err == nil && s.State == protocol.StateReady {
+		s, err := client.ReadStatus(context.Background(), client.Options{Socket: g.socket})
+		if err == nil && s.State == protocol.StateReady {
 			return s.Device
 		}
 	}
 	return ""
 }
 
-// ruleOf is the number of the first rule that allows n, or -1.
+// ruleOf returns the index of the first rule that allows n, or -1.
 func ruleOf(rules []devices.Rule, n devices.Node) int {
 	return slices.IndexFunc(rules, func(r devices.Rule) bool { return r.Allows(n) })
 }
 
-// The unit's DeviceAllow is what the generator needs on a GPU: under these rules it
-// serves and is refused nothing. Where a rule is left out it does not serve, and
-// tells clients of a GPU that is absent; only a rule of elsewhere may be idle here.
+// The unit's DeviceAllow= rules are exactly those that the generator needs on a GPU. With all of them it serves and no
+// open is refused. Without one of them it does not serve and reports an absent GPU; only rules in elsewhere may be
+// unnecessary on this machine.
 func TestGPUDeviceNodesAreThoseOfTheUnit(t *testing.T) {
 	rules, args := unit(t)
 	all := under(t, args, rules)
@@ -125,24 +125,26 @@ func TestGPUDeviceNodesAreThoseOfTheUnit(t *testing.T) {
 		t.Errorf("MISSING in the unit: %s (%d:%d) was opened", n.Path, n.Major, n.Minor)
 	}
 	for _, n := range all.held {
-		if !n.Pseudo() && !slices.ContainsFunc(all.opened, func(o devices.Node) bool { return o.Major == n.Major && o.Minor == n.Minor }) {
-			t.Errorf("%s is open, and was not seen to be opened", n.Path)
+		same := func(o devices.Node) bool { return o.Major == n.Major && o.Minor == n.Minor }
+		if !n.Pseudo() && !slices.ContainsFunc(all.opened, same) {
+			t.Errorf("%s is open but its opening was not recorded", n.Path)
 		}
 	}
 	needed := 0
-	for i, r := range rules {
-		if wanted(t, r, i, rules, args, all.opened) {
+	for i := range rules {
+		if wanted(t, i, rules, args, all.opened) {
 			needed++
 		}
 	}
 	if needed < 2 {
-		t.Errorf("a generator on a GPU needs nodes of the GPU and of its memory: %d rules are needed here", needed)
+		t.Errorf("%d rules are needed here, wants at least those of the GPU and of its memory", needed)
 	}
 }
 
-// wanted tells whether the generator needs rule i, r, on this machine.
-func wanted(t *testing.T, r devices.Rule, i int, rules []devices.Rule, args []string, opened []devices.Node) bool {
+// wanted reports whether the generator needs rule i on this machine.
+func wanted(t *testing.T, i int, rules []devices.Rule, args []string, opened []devices.Node) bool {
 	t.Helper()
+	r := rules[i]
 	var through []string
 	for _, n := range opened {
 		if !n.Pseudo() && ruleOf(rules, n) == i {
@@ -155,13 +157,15 @@ func wanted(t *testing.T, r devices.Rule, i int, rules []devices.Rule, args []st
 	}
 	rest := slices.Delete(slices.Clone(rules), i, i+1)
 	l := under(t, args, rest)
-	t.Logf("%v: opened %q; without it, it serves on %q, exit code %d, %s: %s", r, through, l.serves, l.code, l.why.Code, l.why.Message)
+	t.Logf("%v: opened %q; without the rule it serves on %q, exit code %d, %s: %s",
+		r, through, l.serves, l.code, l.why.Code, l.why.Message)
 	switch {
 	case l.serves == "" && (l.code != 78 || l.why.Code != protocol.CodeGPUAbsent):
 		t.Errorf("without %s: exit code %d, %+v; wants 78, %s", r.Text, l.code, l.why, protocol.CodeGPUAbsent)
 	case l.serves == "":
 		if auto := under(t, append(slices.Clone(args), "--device", "auto"), rest); auto.serves != "host" {
-			t.Errorf("without %s, --device auto serves on %q, exit code %d: %+v", r.Text, auto.serves, auto.code, auto.why)
+			t.Errorf("without %s, --device auto serves on %q, exit code %d: %+v",
+				r.Text, auto.serves, auto.code, auto.why)
 		}
 	case elsewhere[r.Text] == "":
 		t.Errorf("SUPERFLUOUS in the unit: it serves without %s", r.Text)
