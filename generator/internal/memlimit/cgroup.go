@@ -13,12 +13,12 @@ import (
 // hierarchy is a mounted tree of cgroups that counts memory.
 type hierarchy struct {
 	v2    bool
-	mount string // where it is mounted, without the leading slash, as fs.FS wants it
-	path  string // of this process's cgroup below the mount, or "."
+	mount string // the mount point without the leading slash, as for fs.FS
+	path  string // of this process's cgroup below the mount point, or "."
 }
 
-// cgroups are the limits of this process's cgroups, from its own upwards, in every
-// mounted hierarchy.
+// cgroups returns the limits of this process's cgroup and the cgroups above it, from its own
+// upwards, in every mounted hierarchy.
 func cgroups(root fs.FS) (list []Limit) {
 	for _, h := range hierarchies(root) {
 		list = append(list, h.limits(root)...)
@@ -26,8 +26,8 @@ func cgroups(root fs.FS) (list []Limit) {
 	return list
 }
 
-// hierarchies joins what proc/self/mountinfo says of mounts with what
-// proc/self/cgroup says of this process.
+// hierarchies returns the mounted hierarchies, from proc/self/mountinfo, with this process's
+// cgroup in each, from proc/self/cgroup.
 func hierarchies(root fs.FS) (list []hierarchy) {
 	v1, v2, ok := ownCgroups(root)
 	if !ok {
@@ -56,8 +56,8 @@ func hierarchies(root fs.FS) (list []hierarchy) {
 	return list
 }
 
-// ownCgroups are the paths of this process's cgroups: the one that v1's memory
-// controller counts, empty if none does, and v2's.
+// ownCgroups returns the paths of this process's cgroups: that of v1's memory controller, ""
+// if there is none, and that of v2.
 func ownCgroups(root fs.FS) (v1, v2 string, ok bool) {
 	text, err := fs.ReadFile(root, "proc/self/cgroup")
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
@@ -73,8 +73,8 @@ func ownCgroups(root fs.FS) (v1, v2 string, ok bool) {
 	return v1, v2, err == nil
 }
 
-// below is the part of the path own that lies below a mount whose root is top. In
-// a container either may be as the host sees it, so the part that exists counts.
+// below returns the part of the path own below a mount with the root top. In a container
+// either path may be the host's, so it returns the longest part that exists.
 func below(root fs.FS, mount, top, own string) string {
 	inside := strings.TrimPrefix(own, strings.TrimSuffix(top, "/"))
 	at := path.Clean(strings.TrimLeft(inside, "/"))
@@ -88,19 +88,19 @@ func below(root fs.FS, mount, top, own string) string {
 	return at
 }
 
-// unescape undoes mountinfo's octal escapes of blanks and backslashes.
+// unescape replaces mountinfo's octal escapes of white space and backslashes.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// limits are those of the cgroup and of all above it, up to the mount.
+// limits returns the limits of the cgroup and of those above it, up to the mount point.
 func (h hierarchy) limits(root fs.FS) (list []Limit) {
 	for at := h.path; ; at = path.Dir(at) {
 		dir := path.Join(h.mount, at)
 		if h.v2 {
-			list = append(list, limits2(root, dir)...)
+			list = append(list, limitsV2(root, dir)...)
 		} else {
-			list = append(list, limits1(root, dir, at == h.path)...)
+			list = append(list, limitsV1(root, dir, at == h.path)...)
 		}
 		if at == "." {
 			return list
@@ -108,9 +108,9 @@ func (h hierarchy) limits(root fs.FS) (list []Limit) {
 	}
 }
 
-// limits2 are those of a cgroup of version 2. Page cache and slabs that can be
-// reclaimed do not count as taken; shared memory, which is in "file", does.
-func limits2(root fs.FS, dir string) (list []Limit) {
+// limitsV2 returns the limits of a cgroup of version 2. Page cache and reclaimable slabs do
+// not count as taken; shared memory, which "file" includes, does.
+func limitsV2(root fs.FS, dir string) (list []Limit) {
 	stat := readFields(root, path.Join(dir, "memory.stat"))
 	current, _ := readNumber(root, path.Join(dir, "memory.current"))
 	taken := current - stat["inactive_file"] - stat["active_file"] - stat["slab_reclaimable"]
@@ -122,9 +122,9 @@ func limits2(root fs.FS, dir string) (list []Limit) {
 	return list
 }
 
-// limits1 are those of a cgroup of version 1. The process's own also knows the
-// least limit of those above, also above the mount.
-func limits1(root fs.FS, dir string, own bool) (list []Limit) {
+// limitsV1 returns the limits of a cgroup of version 1. The process's own cgroup also has the
+// smallest limit of the cgroups above it, including those above the mount point.
+func limitsV1(root fs.FS, dir string, own bool) (list []Limit) {
 	const name = "memory.limit_in_bytes"
 	stat := readFields(root, path.Join(dir, "memory.stat"))
 	usage, _ := readNumber(root, path.Join(dir, "memory.usage_in_bytes"))
@@ -140,8 +140,8 @@ func limits1(root fs.FS, dir string, own bool) (list []Limit) {
 	return list
 }
 
-// readNumber reads a file that holds one number; ok is false for "max", for a
-// number that bounds nothing, and for a missing file.
+// readNumber reads a file with one number. ok is false for "max", for a number that is no
+// limit, and for a missing file.
 func readNumber(root fs.FS, name string) (n int64, ok bool) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package memlimit finds what bounds the memory of this process: the machine's
-// free memory, the limits of its cgroup and of every cgroup above, and rlimits.
+// Package memlimit finds the bounds on this process's memory: the machine's free memory, the
+// limits of its cgroup and the cgroups above, and rlimits.
 package memlimit
 
 import (
@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind says what a limit counts.
+// Kind is the kind of memory that a limit counts.
 type Kind int
 
 // Kinds of limits.
 const (
-	Machine      Kind = iota // free memory; other programs take of it too
-	Cgroup                   // resident memory; pages of mapped files count while they are resident
-	AddressSpace             // every mapping, also one that nobody has touched
-	Data                     // private mappings that may be written
+	Machine      Kind = iota // free memory, shared with other programs
+	Cgroup                   // resident memory, including resident pages of mapped files
+	AddressSpace             // all mappings, also untouched ones
+	Data                     // private writable mappings
 )
 
 // Limit bounds the memory that this process may still take.
@@ -35,23 +35,23 @@ type Limit struct {
 	Left  int64  // bytes of the bound that are free or can be reclaimed, at least 0
 }
 
-// unlimited is the least number of bytes that counts as no limit: cgroup v1 says
-// 2^63 less a page.
+// unlimited is the smallest number of bytes that counts as no limit: cgroup v1 has 2^63 less
+// a page.
 const unlimited = int64(1) << 60
 
-// Here reads the limits of this process.
+// Here returns the limits of this process.
 func Here() ([]Limit, error) {
-	return Read(os.DirFS("/"), func(resource int) (uint64, error) {
+	return read(os.DirFS("/"), func(resource int) (uint64, error) {
 		var r unix.Rlimit
 		err := unix.Getrlimit(resource, &r)
 		return r.Cur, err
 	})
 }
 
-// Read reads the limits of the process that root's proc/self describes, the
-// machine's first. The error says that the machine's free memory is not known; a
-// cgroup or an rlimit that cannot be read bounds nothing.
-func Read(root fs.FS, rlimit func(resource int) (uint64, error)) ([]Limit, error) {
+// read returns the limits of the process that proc/self describes, the machine's first. It
+// returns an error if the machine's free memory is not known. A cgroup or an rlimit that
+// cannot be read is left out.
+func read(root fs.FS, rlimit func(resource int) (uint64, error)) ([]Limit, error) {
 	machine, err := readMachine(root)
 	if err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func readMachine(root fs.FS) (Limit, error) {
 	return Limit{Kind: Machine, Name: "the machine's memory", Bound: info["MemTotal"], Left: free}, nil
 }
 
-// readFields reads the numbers of a file of lines such as "MemTotal: 12 kB" or
-// "inactive_file 12", in bytes. Other lines are left out.
+// readFields returns the numbers in a file with lines such as "MemTotal: 12 kB" or
+// "inactive_file 12", in bytes. It skips other lines.
 func readFields(root fs.FS, name string) map[string]int64 {
 	fields := map[string]int64{}
 	text, _ := fs.ReadFile(root, name) // a missing file has no fields

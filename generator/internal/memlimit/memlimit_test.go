@@ -12,7 +12,7 @@ import (
 
 const mib = 1 << 20
 
-// tree is an invented machine: files by path, with a machine of 1000 MiB free.
+// tree returns the files of a fake machine with 1000 MiB of free memory.
 func tree(files map[string]string) fstest.MapFS {
 	root := fstest.MapFS{
 		"proc/meminfo": {Data: []byte("MemTotal:  2048000 kB\nMemFree: 9 kB\n" +
@@ -25,7 +25,7 @@ func tree(files map[string]string) fstest.MapFS {
 	return root
 }
 
-// infinite is a process without rlimits.
+// infinite is the rlimit function of a process without rlimits.
 func infinite(int) (uint64, error) { return ^uint64(0), nil }
 
 const (
@@ -34,7 +34,7 @@ const (
 		"34 31 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
 )
 
-// Layouts of cgroups as kernels, containers and systemd make them.
+// The cases are cgroups as kernels, containers and systemd lay them out.
 func TestCgroups(t *testing.T) {
 	bytesOf := func(n int) string { return fmt.Sprintln(n * mib) }
 	for name, c := range map[string]struct {
@@ -55,16 +55,16 @@ func TestCgroups(t *testing.T) {
 		}, []string{
 			"the cgroup's memory.max /sys/fs/cgroup/system.slice/reel.service 512 412",
 			"the cgroup's memory.high /sys/fs/cgroup/system.slice 300 50"}},
-		"v2 in a container, whose namespace shows /": {map[string]string{
+		"v2 in a container with a cgroup namespace": {map[string]string{
 			"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": mount2,
 			"sys/fs/cgroup/memory.max": bytesOf(256), "sys/fs/cgroup/memory.current": bytesOf(300),
 		}, []string{"the cgroup's memory.max /sys/fs/cgroup 256 0"}},
-		"v2, the path is the host's and the mount the container's": {map[string]string{
+		"v2, the host's path with the container's mount": {map[string]string{
 			"proc/self/cgroup":         "0::/docker/abc\n",
 			"proc/self/mountinfo":      strings.Replace(mount2, " / /sys", " /docker/abc /sys", 1),
 			"sys/fs/cgroup/memory.max": bytesOf(256), "sys/fs/cgroup/memory.current": bytesOf(56),
 		}, []string{"the cgroup's memory.max /sys/fs/cgroup 256 200"}},
-		"v2, a path of which only a part is mounted": {map[string]string{
+		"v2, only a part of the path is mounted": {map[string]string{
 			"proc/self/cgroup": "0::/here/elsewhere/deep\n", "proc/self/mountinfo": mount2,
 			"sys/fs/cgroup/here/memory.max": bytesOf(256),
 		}, []string{"the cgroup's memory.max /sys/fs/cgroup/here 256 256"}},
@@ -81,16 +81,17 @@ func TestCgroups(t *testing.T) {
 			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "9223372036854771712\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "9223372036854771712\n",
 		}, []string{"the cgroup's memory.limit_in_bytes /sys/fs/cgroup/memory/a/b 400 300"}},
-		"v1 in a container, below a limit that it cannot see": {map[string]string{
+		"v1 in a container, below a limit above the mount": {map[string]string{
 			"proc/self/cgroup":                           "4:memory:/docker/abc\n",
 			"proc/self/mountinfo":                        strings.ReplaceAll(mount1, " / /sys", " /docker/abc /sys"),
 			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes": bytesOf(100),
 			"sys/fs/cgroup/memory/memory.stat":           fmt.Sprintf("hierarchical_memory_limit %d\n", 300*mib),
 		}, []string{"memory.limit_in_bytes of a cgroup above /sys/fs/cgroup/memory 300 200"}},
-		"hybrid: v1 counts memory, v2 only names services": {map[string]string{
-			"proc/self/cgroup":                                "4:memory:/s\n0::/s\n",
-			"proc/self/mountinfo":                             mount1 + strings.Replace(mount2, "cgroup rw", "cgroup/unified rw", 1),
+		"hybrid: v1 limits memory, v2 only groups services": {map[string]string{
+			"proc/self/cgroup": "4:memory:/s\n0::/s\n",
+			"proc/self/mountinfo": mount1 +
+				strings.Replace(mount2, "cgroup rw", "cgroup/unified rw", 1),
 			"sys/fs/cgroup/memory/s/memory.limit_in_bytes":    bytesOf(100),
 			"sys/fs/cgroup/memory/s/memory.usage_in_bytes":    bytesOf(1),
 			"sys/fs/cgroup/unified/s/cgroup.procs":            "1\n",
@@ -109,7 +110,7 @@ func TestCgroups(t *testing.T) {
 			"sys/fs/cgroup/memory.max": "-5\n", "sys/fs/cgroup/memory.high": "many\n",
 		}, nil},
 	} {
-		list, err := Read(tree(c.files), infinite)
+		list, err := read(tree(c.files), infinite)
 		if err != nil || list[0] != (Limit{Machine, "the machine's memory", "", 2000 * mib, 1000 * mib}) {
 			t.Fatalf("%s: %+v, %v", name, list, err)
 		}
@@ -121,13 +122,13 @@ func TestCgroups(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %s %d %d", l.Name, l.Where, l.Bound/mib, l.Left/mib))
 		}
 		if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
-			t.Errorf("%s:\n%s\nwants\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 		}
 	}
 }
 
 func TestRlimits(t *testing.T) {
-	list, err := Read(tree(nil), func(resource int) (uint64, error) {
+	list, err := read(tree(nil), func(resource int) (uint64, error) {
 		switch resource {
 		case unix.RLIMIT_AS:
 			return 1024 * mib, nil
@@ -142,7 +143,7 @@ func TestRlimits(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	unknown := func(int) (uint64, error) { return 1, errors.New("no") }
-	if list, err := Read(tree(nil), unknown); err != nil || len(list) != 1 {
+	if list, err := read(tree(nil), unknown); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -151,7 +152,7 @@ func TestUnknownMachine(t *testing.T) {
 	for _, bad := range []string{"", "MemTotal: 9 kB\n", "MemAvailable: many kB\n", "MemAvailable:\n",
 		"MemAvailable: 9223372036854775807 kB\n"} {
 		root := tree(map[string]string{"proc/meminfo": bad})
-		if l, err := Read(root, infinite); err == nil {
+		if l, err := read(root, infinite); err == nil {
 			t.Errorf("%q: %+v", bad, l)
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// prepareDir makes dir with dirMode, or with privateMode if it is private, the one
-// under /tmp. An existing directory keeps its mode, but another user's private
-// directory is refused: its owner could put a socket of their own in the place.
+// prepareDir makes dir with dirMode, or with privateMode if dir is private, the user's
+// directory under /tmp. An existing directory keeps its mode. A private directory of another
+// user is refused: its owner could replace the socket.
 func prepareDir(dir, private string) error {
 	if dir != private {
 		return makeDir(dir, dirMode)
@@ -36,7 +36,7 @@ func checkOwned(dir string, uid int) error {
 	return nil
 }
 
-// ownerOf is the uid of a file's owner, or -1 if it is not known.
+// ownerOf returns the uid of a file's owner, or -1 if it is not known.
 func ownerOf(info fs.FileInfo) int {
 	if info == nil {
 		return -1
@@ -47,8 +47,8 @@ func ownerOf(info fs.FileInfo) int {
 	return -1
 }
 
-// makeDir makes dir and its missing parents. The mode is set once more after
-// the umask has narrowed it.
+// makeDir makes dir and its missing parents. It sets the mode again, since the umask narrows
+// it.
 func makeDir(dir string, mode fs.FileMode) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return nil

@@ -15,26 +15,25 @@ import (
 )
 
 const (
-	lockMode = 0o600 // only the owner can open the file, so only the owner can hold the lock
+	lockMode = 0o600 // only the owner can open the file, and so hold the lock
 	lockPoll = 10 * time.Millisecond
 )
 
-// LockPath is the path of the lock file of the socket at path.
+// LockPath returns the path of the lock file of the socket at path.
 func LockPath(path string) string { return path + ".lock" }
 
-// Lock makes this process the owner of a socket path. The kernel releases it when
-// the process ends, however it ends.
+// Lock makes this process the owner of a socket path. The kernel releases it at the end of
+// the process, also of a killed one.
 type Lock struct {
 	socket string // absolute path
 	file   *os.File
-	path   string // of file
+	path   string // of the lock file
 }
 
-// Acquire owns the socket path, which it makes absolute; it makes a missing
-// directory. While another process owns the path and does not listen yet, or no
-// longer, Acquire waits until ctx ends and then returns ErrLocked. An owner that
-// listens is ErrInUse at once. Other errors: ErrPath, ErrForeignDir,
-// ErrForeignLock or the system's.
+// Acquire takes the lock of a socket path, which it makes absolute; it makes a missing
+// directory. While another process owns the path without listening, Acquire waits; when ctx
+// ends, it returns [ErrLocked]. If the owner listens, it returns [ErrInUse] at once. Other
+// errors: [ErrPath], [ErrForeignDir], [ErrForeignLock] or the system's.
 func Acquire(ctx context.Context, path string) (*Lock, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -55,13 +54,13 @@ func Acquire(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
-// acquire opens the lock file and waits for its lock. It returns nil twice if the
-// former owner has removed the file meanwhile: then the lock protects nothing.
+// acquire opens the lock file and waits for its lock. It returns nil and no error if the
+// former owner has removed the file meanwhile: that lock protects nothing.
 func acquire(ctx context.Context, socket string) (*Lock, error) {
 	l := &Lock{socket: socket, path: LockPath(socket)}
 	var err error
 	if l.file, err = openLock(l.path); err != nil {
-		if errors.Is(err, fs.ErrPermission) { // a user who may not listen here hears first that somebody does
+		if errors.Is(err, fs.ErrPermission) { // reports first that another process listens
 			err = errors.Join(probe(socket), err)
 		}
 		return nil, err
@@ -74,8 +73,8 @@ func acquire(ctx context.Context, socket string) (*Lock, error) {
 	return nil, err
 }
 
-// openLock opens or makes the lock file. It follows no link and waits for no
-// pipe's writer: in a directory such as /tmp any user may have made the name.
+// openLock opens or makes the lock file. It follows no link and waits for no pipe's writer:
+// in a directory such as /tmp any user can make a file of that name.
 func openLock(path string) (*os.File, error) {
 	const flags = unix.O_CREAT | unix.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	f, err := os.OpenFile(path, flags, lockMode)
@@ -99,13 +98,13 @@ func openLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// checkLock refuses a lock file that a user could hold who may not replace it:
-// it must belong to us, to root or to the directory's owner.
+// checkLock refuses a lock file that another user could hold for ever: it must belong to this
+// process's user, to root or to the directory's owner.
 func checkLock(path string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%w: %s is a %s: remove it or choose another path", ErrForeignLock, path, kind(info))
 	}
-	dir, _ := os.Stat(filepath.Dir(path)) // a nil one has no owner
+	dir, _ := os.Stat(filepath.Dir(path)) // nil has no owner
 	owner := ownerOf(info)
 	if owner != os.Getuid() && owner != 0 && owner != ownerOf(dir) {
 		return fmt.Errorf("%w: %s belongs to user %d: remove it, or choose a path in a directory of your own",
@@ -114,7 +113,7 @@ func checkLock(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// wait takes the lock, or says why it cannot.
+// wait waits for the lock.
 func (l *Lock) wait(ctx context.Context) error {
 	for {
 		err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -136,7 +135,7 @@ func (l *Lock) wait(ctx context.Context) error {
 	}
 }
 
-// current reports whether the locked file is still the one at the path.
+// current reports whether the locked file is still at the path.
 func (l *Lock) current() bool {
 	mine, err := l.file.Stat()
 	if err != nil {
@@ -146,13 +145,13 @@ func (l *Lock) current() bool {
 	return err == nil && os.SameFile(mine, now)
 }
 
-// sign leaves the process id in the file, for the message of one that waits.
+// sign writes the process id into the file, for the error of a process that waits.
 func (l *Lock) sign() {
 	_ = l.file.Truncate(0)
 	_, _ = l.file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 }
 
-// holder names the process that signed the file.
+// holder names the process that wrote its id into the file.
 func (l *Lock) holder() string {
 	text := make([]byte, 20)
 	n, _ := l.file.ReadAt(text, 0)
@@ -162,9 +161,8 @@ func (l *Lock) holder() string {
 	return "another process"
 }
 
-// Listen binds the socket. It removes a socket on which nobody listens and refuses
-// anything else there: ErrInUse, ErrNotSocket or the system's error. Closing the
-// listener keeps the lock.
+// Listen binds the socket and replaces a stale one. Closing the listener keeps the lock.
+// Errors: [ErrInUse], [ErrNotSocket] or the system's.
 func (l *Lock) Listen() (*Listener, error) {
 	if err := removeStale(l.socket); err != nil {
 		return nil, err
@@ -172,7 +170,7 @@ func (l *Lock) Listen() (*Listener, error) {
 	return listen(l.socket)
 }
 
-// Release lets another process own the path, and removes the lock file.
+// Release removes the lock file and lets another process own the path.
 func (l *Lock) Release() {
 	if l.current() {
 		_ = os.Remove(l.path)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flock holds a lock on a file or directory as another process would.
+// flock takes a lock on a file or directory, as another process would.
 func flock(t *testing.T, path string, how int) *os.File {
 	t.Helper()
 	f, err := os.Open(path)
@@ -26,7 +26,7 @@ func flock(t *testing.T, path string, how int) *os.File {
 	return f
 }
 
-// A lock on the directory, which every reader of it can hold, keeps nobody out.
+// A lock on the directory, which each of its readers can hold, has no effect.
 func TestDirectoryLockIsIgnored(t *testing.T) {
 	for _, how := range []int{unix.LOCK_SH, unix.LOCK_EX} {
 		dir := t.TempDir()
@@ -37,7 +37,7 @@ func TestDirectoryLockIsIgnored(t *testing.T) {
 	}
 }
 
-// Only the owner may open the lock file, whatever the umask and an earlier mode.
+// Only the owner may open the lock file, with any umask and any earlier mode.
 func TestLockModes(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	path := filepath.Join(t.TempDir(), "g.sock")
@@ -50,13 +50,13 @@ func TestLockModes(t *testing.T) {
 	}
 }
 
-// A held lock without a listener ends in ErrLocked when the time is over, names its
-// owner, and comes free with the owner's end.
+// Waiting for a lock whose owner does not listen ends with ErrLocked, which names the owner.
+// The lock is free after the owner releases it.
 func TestLockTimesOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g.sock")
 	first, err := Acquire(t.Context(), path)
 	must(t, err)
-	leaveStale(t, path) // of a generator before that one
+	leaveStale(t, path) // of an earlier generator
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
 	holder := fmt.Sprintf("process %d holds", os.Getpid())
@@ -72,8 +72,7 @@ func TestLockTimesOut(t *testing.T) {
 	must(t, second.Close())
 }
 
-// An owner that listens is told at once, even if it accepts nothing and its queue
-// of connections is full.
+// A listening owner is reported at once, even if its queue of connections is full.
 func TestFullQueueIsInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g.sock")
 	l, err := Acquire(t.Context(), path)
@@ -93,7 +92,7 @@ func TestFullQueueIsInUse(t *testing.T) {
 	}
 }
 
-// What stands at the lock's name is refused by name and stays as it was.
+// Another kind of file at the lock's path is refused and left as it is.
 func TestForeignLockIsRefused(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"symbolic link": func(path string) error { return os.Symlink("elsewhere", path) },
@@ -114,7 +113,7 @@ func TestForeignLockIsRefused(t *testing.T) {
 	}
 }
 
-// In /tmp any user may make the lock's name first. That is refused, not waited for.
+// In /tmp another user may have made the lock file. It is refused at once.
 func TestLockOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("wants root, to give a file to another user")
@@ -129,7 +128,7 @@ func TestLockOfAnotherUser(t *testing.T) {
 	if !errors.Is(err, ErrForeignLock) || !strings.Contains(err.Error(), "belongs to user 65534") {
 		t.Errorf("got %v", err)
 	}
-	must(t, os.Chown(dir, 65534, 65534)) // who owns the directory may replace the file anyway
+	must(t, os.Chown(dir, 65534, 65534)) // the directory's owner could replace the file anyway
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
 	if _, err := Acquire(ctx, path); !errors.Is(err, ErrLocked) {
@@ -137,9 +136,9 @@ func TestLockOfAnotherUser(t *testing.T) {
 	}
 }
 
-// Of two that wait for one lock, each owns it once: the file that the former owner
-// removed protects nothing.
-func TestWaitersFollowEachOther(t *testing.T) {
+// Processes that wait for one lock own it one at a time: a lock on a file that its former
+// owner has removed does not count.
+func TestOneOwnerAtATime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g.sock")
 	var owners, most int
 	owned := make(chan int)
@@ -171,7 +170,7 @@ func TestWaitersFollowEachOther(t *testing.T) {
 	}
 }
 
-// A process that is killed leaves its socket and lock file, and owns nothing.
+// A killed process leaves its socket and lock file, but does not own them.
 func TestKilledOwner(t *testing.T) {
 	const variable = "REEL_TEST_OWN_SOCKET"
 	if path := os.Getenv(variable); path != "" {
@@ -186,8 +185,7 @@ func TestKilledOwner(t *testing.T) {
 	out, err := child.StdoutPipe()
 	must(t, err)
 	must(t, child.Start())
-	said := make([]byte, 5)
-	_, err = out.Read(said)
+	_, err = out.Read(make([]byte, 5))
 	must(t, err)
 	if _, err := bind(t, path); !errors.Is(err, ErrInUse) {
 		t.Errorf("while it lives: %v", err)

@@ -1,5 +1,5 @@
-// Package unixsocket binds Unix sockets: one process at a time owns a path, a
-// socket that nobody listens on is replaced, and anything else at the path stays.
+// Package unixsocket binds Unix sockets. One process at a time owns a path; a stale socket is
+// replaced; any other file at the path stays. A socket is stale if no process listens on it.
 package unixsocket
 
 import (
@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reasons to refuse a socket path. Each leaves the path as it was.
+// Reasons to refuse a socket path. The path is left as it was.
 var (
 	ErrPath        = errors.New("unusable socket path")
 	ErrInUse       = errors.New("another program listens on the socket")
@@ -28,37 +28,37 @@ var (
 )
 
 const (
-	maxPath      = 107 // bytes in sockaddr_un, less the closing zero
+	maxPath      = 107 // bytes in sockaddr_un, without the final zero
 	socketMode   = 0o660
 	dirMode      = 0o750
 	privateMode  = 0o700 // of the directory under /tmp, which every user can reach
 	probeTimeout = time.Second
 )
 
-// PrivateDir is the directory under tmp that user uid has for sockets. No other
-// user may enter it.
+// PrivateDir returns the path of user uid's directory for sockets under tmp. No other user
+// may enter it.
 func PrivateDir(tmp string, uid int) string {
 	return filepath.Join(tmp, "reel-"+strconv.Itoa(uid))
 }
 
-// Listener is a listening socket. It remembers the inode that it made, so that
-// Close removes that inode and never a successor's.
+// Listener is a listening socket. It remembers the inode that it made, so that Close does not
+// remove a successor's socket.
 type Listener struct {
 	*net.UnixListener
 	path string
 	made fs.FileInfo // nil for an inherited socket, which Close leaves in place
-	lock *Lock       // released by Close; nil where the caller keeps the lock
+	lock *Lock       // released by Close; nil if the caller keeps the lock
 }
 
-// Inherit wraps a socket that a service manager has bound and keeps: Close leaves
-// the path, and clients that connect meanwhile wait for the next process.
+// Inherit wraps a socket that a service manager has bound and keeps. Close leaves the path,
+// so that clients that connect meanwhile wait for the next process.
 func Inherit(l *net.UnixListener) *Listener {
 	l.SetUnlinkOnClose(false)
 	return &Listener{UnixListener: l, path: l.Addr().String()}
 }
 
-// Listen owns path until the listener is closed. It waits as [Acquire] does, and
-// returns its errors and those of [Lock.Listen].
+// Listen owns path and listens on it until the listener is closed. It waits like [Acquire].
+// Errors are those of Acquire and [Lock.Listen].
 func Listen(ctx context.Context, path string) (*Listener, error) {
 	lock, err := Acquire(ctx, path)
 	if err != nil {
@@ -73,11 +73,11 @@ func Listen(ctx context.Context, path string) (*Listener, error) {
 	return l, nil
 }
 
-// Path is the absolute path of the socket.
+// Path returns the absolute path of the socket.
 func (l *Listener) Path() string { return l.path }
 
-// Close stops listening, removes the socket if it is still the one made here, and
-// releases the lock that Listen took.
+// Close stops listening, removes the socket that was made here, and releases the lock that
+// the function [Listen] took.
 func (l *Listener) Close() error {
 	if now, err := os.Lstat(l.path); err == nil && l.made != nil && os.SameFile(now, l.made) {
 		_ = os.Remove(l.path)
@@ -89,7 +89,7 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// removeStale removes a socket at path on which nobody listens.
+// removeStale removes a stale socket at path.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,8 +107,8 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-// probe returns ErrInUse if a process listens on path. A full queue of connections
-// counts as well: only a refusal proves that nobody listens.
+// probe returns [ErrInUse] if a process listens on path. A full queue of connections counts,
+// too: only a refused connection proves that the socket is stale.
 func probe(path string) error {
 	conn, err := net.DialTimeout("unix", path, probeTimeout)
 	switch {
@@ -121,8 +121,8 @@ func probe(path string) error {
 	return fmt.Errorf("%w: %s: %w", ErrInUse, path, err)
 }
 
-// listen binds path. The mode is set before the bind, so the inode is never
-// wider than socketMode, and after it, where the umask has narrowed it.
+// listen binds path. It sets the mode before the bind, so that the inode never allows more
+// than socketMode, and after it, since the umask narrows the mode.
 func listen(path string) (*Listener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var chmod error

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// bind listens as a process does that waits at most a minute for another's lock.
+// bind listens on path; it waits at most a minute for another owner.
 func bind(t *testing.T, path string) (*Listener, error) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -53,8 +53,8 @@ func bindUnder(t *testing.T, mask int, path string) *Listener {
 	return b
 }
 
-// The inode is never wider than socketMode, not even before the chmod that follows.
-func TestSocketIsNeverWide(t *testing.T) {
+// The inode's mode never allows more than socketMode, not even before the chmod.
+func TestSocketModeAtBind(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
 	path := filepath.Join(t.TempDir(), "g.sock")
@@ -79,7 +79,7 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 	}
 }
 
-func TestExistingDirIsLeft(t *testing.T) {
+func TestExistingDirKeepsItsMode(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	_ = conn.Close()
 }
 
-// leaveStale leaves a socket at path that nobody listens on, as a killed generator does.
+// leaveStale leaves a stale socket at path, as a killed generator does.
 func leaveStale(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -195,13 +195,13 @@ func TestCloseLeavesSuccessor(t *testing.T) {
 	must(t, first.Close())
 	for _, left := range []string{path, LockPath(path)} {
 		if _, err := os.Lstat(left); err != nil {
-			t.Errorf("of the successor: %v", err)
+			t.Errorf("the successor's file: %v", err)
 		}
 	}
 }
 
-// Of many that start over one stale socket, exactly one listens.
-func TestOneStarterWins(t *testing.T) {
+// Of several callers that find one stale socket, exactly one listens.
+func TestOneCallerListens(t *testing.T) {
 	for range 20 {
 		path := filepath.Join(t.TempDir(), "g.sock")
 		leaveStale(t, path)
@@ -219,7 +219,7 @@ func TestOneStarterWins(t *testing.T) {
 		}
 		all.Wait()
 		if won.Load() != 1 {
-			t.Fatalf("%d starters listen", won.Load())
+			t.Fatalf("%d callers listen", won.Load())
 		}
 	}
 }
