@@ -18,8 +18,8 @@ type Checked struct {
 
 // Check proves, for every graph of the lattice, that the pass can be captured and that replays are right. The
 // readiness detector runs the pass op by op; then an exact and a padded replay are compared with the eager run
-// over poisoned memory. On a device.Guard it also reports writes past the end of a buffer. Call it instead of Run.
-// each is called with the result of every shape. Check returns the first error.
+// over poisoned memory. On a [device.Guard] it also reports writes outside buffers. Call it instead of Run. each is
+// called with the result of every shape. Check returns the first error.
 func (e *Engine) Check(each func(Checked, error)) error {
 	var first error
 	for _, k := range e.lattice() {
@@ -64,7 +64,7 @@ func (e *Engine) checkKey(k graphs.Key) (Checked, error) {
 	return c, nil
 }
 
-// intact reports writes of the steps so far past the end of a buffer, if the device is a [device.Guard].
+// intact reports writes of the steps so far outside buffers, if the device is a [device.Guard].
 func (e *Engine) intact() error {
 	intact := e.dev.Capabilities().Intact
 	if intact == nil {

@@ -1,3 +1,9 @@
+// Package engine runs the model. It owns the device, forms steps with the scheduler, launches them, and gives each
+// sampled token to its request's Sink.
+//
+// request.go holds the types of requests, and queue.go decides which are accepted. loop.go is the loop, sequence.go a
+// request's life in it, and wakeup.go how an idle loop is woken. start.go allocates, captures and frees. relocate.go
+// moves KV pages. check.go proves that the pass can be captured.
 package engine
 
 import (

@@ -1,6 +1,3 @@
-// Package engine runs the model. It owns the device, forms steps with the scheduler, launches them, and gives each
-// sampled token to its request's Sink. loop.go is the loop; start.go allocates and frees; check.go is the
-// generator's check command.
 package engine
 
 import (

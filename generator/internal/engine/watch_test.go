@@ -108,7 +108,7 @@ func (w *watch) step() {
 	mine := named{map[int32]bool{}, map[int32]bool{}}
 	w.named[w.steps%uint64(len(w.named))] = mine
 	w.steps++
-	const head, row, entry = 8, 3, 3
+	const head, row, entry = 8, 3, 3 // words, as in kernels.StepLayout
 	inits := head + row*l.MaxRows + l.MaxSamples
 	pages := l.Words() - entry*(l.MaxRows+kernels.MaxMoves)
 	for i := range int(d[2]) {

@@ -1,6 +1,3 @@
-// Package scheduler decides which waiting sequences join, which rows the next step has, and which KV pages they
-// use. It does bookkeeping only and makes no call on a device. step.go forms steps; share.go is the fairness among
-// users and connections; reserve.go says when a sequence fits.
 package scheduler
 
 import "fmt"

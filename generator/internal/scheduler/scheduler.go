@@ -1,3 +1,8 @@
+// Package scheduler decides which waiting sequences join, which rows the next step has, and which KV pages they
+// use. It does bookkeeping only and makes no call on a device.
+//
+// step.go forms steps. share.go orders users and connections fairly. reserve.go decides if a sequence fits. pages.go
+// is the pool of KV pages, and relocate.go moves them.
 package scheduler
 
 import (
