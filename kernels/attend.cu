@@ -2,19 +2,19 @@
 #include "ptx/mma.cuh"
 #include "ptx/pdl.cuh"
 
-// Where a lane of a tile's warps finds keys and values. Rows of one head's elements are
-// counted from the pool's begin.
+// AttendSource locates keys and values for the lanes of a tile's warps. A row is one head's key or
+// value at one position; rows are counted from the start of the pool.
 template <int CHUNKS> struct AttendSource {
 	static constexpr int HALVES = (CHUNKS + 1) / 2;
 	const int32_t *table;
-	const uint4 *keys, *values; // where the lane reads in the row that is the pool's first
-	uint32_t first, page;       // row of this layer and KV head in page 0; rows of a page
-	int shift, chunks;          // 1<<shift tokens a page, a row of so many 16 bytes
-	int key, value;             // where the lane's last 16 bytes of a row are: where a row ends before, others
+	const uint4 *keys, *values; // this lane's part of the pool's first row
+	uint32_t first, page;       // row of this layer and KV head in page 0; rows per page
+	int shift, chunks;          // 1<<shift tokens per page; 16-byte chunks per row
+	int key, value;             // the lane's last chunk of a row, or an earlier one if the row has no more
 
 	__device__ __forceinline__ AttendSource(const AttendArgs &a, const AttendTile &tile) {
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
-		const uint32_t plane = a.kvHeads << a.pageShift; // rows of keys, or values, of a layer of a page
+		const uint32_t plane = a.kvHeads << a.pageShift; // rows of keys, or values, of one layer in a page
 		shift = a.pageShift, chunks = a.dim / 8;
 		table = a.blockTable + (size_t)tile.slot * a.pages;
 		page = plane * 2 * a.layers, first = plane * 2 * a.layer + ((uint32_t)tile.kvHead << shift);
@@ -23,24 +23,27 @@ template <int CHUNKS> struct AttendSource {
 		key = 4 * (CHUNKS - 1) + by < chunks ? 4 * (CHUNKS - 1) : -by;
 		value = 8 * (HALVES - 1) + in < chunks ? 8 * (HALVES - 1) : -in;
 	}
-	// Lane l's row: that of position from+l, or of the nearest that the tile sees and the
-	// pool has. What lies beyond may be NaN, and 0·NaN is NaN.
+	// row_of returns lane l's row: that of position from+l, or of the nearest position that the
+	// tile sees and the pool has. Memory further on may hold NaN, and 0·NaN is NaN.
 	__device__ __forceinline__ uint32_t row_of(const AttendTile &tile, int from) const {
 		const int p = min(max(from + (int)threadIdx.x % 32, tile.first), tile.kept);
-		const uint32_t at = load_l2(table + (p >> shift)); // volatile: else the compiler puts it behind the loads of keys and values
+		// volatile, or the compiler moves it behind the loads of keys and values.
+		const uint32_t at = load_l2(table + (p >> shift));
 		return first + at * page + (p & (1 << shift) - 1);
 	}
 };
 
-// A warp's block of positions, in registers, as tensor cores take it. `in` is lane/4 and
-// `by` lane%4.
+// AttendBlock is a warp's block of positions in registers, in the layout of mma operands. `in` is
+// lane/4 and `by` lane%4.
 template <int CHUNKS> struct AttendBlock {
 	static constexpr int HALVES = (CHUNKS + 1) / 2;
-	uint4 key[4][CHUNKS];   // of position 8i+in: elements 32j + 8by + 0…7, by i and j
-	uint4 value[HALVES][8]; // of position 16(i/4) + 2by + {0, 1, 8, 9}[i%4]: elements 64h + 8in + 0…7
+	uint4 key[4][CHUNKS];   // [i][j]: elements 32j + 8by + 0…7 of position 8i+in
+	uint4 value[HALVES][8]; // [h][i]: elements 64h + 8in + 0…7 of position 16(i/4) + 2by + {0, 1, 8, 9}[i%4]
 
-	// Begin to load keys and values of rows that AttendSource::find found. What is no
-	// position's, or no element's, is multiplied by 0 or left out.
+	// Start loads of keys and values, rows as AttendSource::row_of gives them. Chunks of no
+	// position or no element are multiplied by 0 or ignored. The loads are never conditional within
+	// the loop: a register that may keep its value is loaded elsewhere and moved, and the move
+	// waits for the load.
 	__device__ __forceinline__ void load_keys(const AttendSource<CHUNKS> &s, uint32_t rows) {
 		const int in = threadIdx.x % 32 / 4;
 #pragma unroll
@@ -64,7 +67,7 @@ template <int CHUNKS> struct AttendBlock {
 	}
 };
 
-// A tile's queries: of entry `in` elements 32j + 8by + 0…7, rounded in v.
+// AttendQueries is a tile's queries: elements 32j + 8by + 0…7 of entry `in`, rounded in v.
 template <int CHUNKS> struct AttendQueries {
 	float4 x[CHUNKS][2];
 	uint4 v[CHUNKS];
@@ -75,15 +78,17 @@ template <int CHUNKS> struct AttendQueries {
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			x[j][0] = x[j][1] = {};
-			if (in < tile.group && 32 * j + 8 * by < a.dim) x[j][0] = __ldcg(q + 8 * j), x[j][1] = __ldcg(q + 8 * j + 1);
+			if (in < tile.group && 32 * j + 8 * by < a.dim)
+				x[j][0] = __ldcg(q + 8 * j), x[j][1] = __ldcg(q + 8 * j + 1);
 		}
 	}
 	__device__ __forceinline__ void round() {
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++)
-			v[j] = {attend_pack(x[j][0].x, x[j][0].y), attend_pack(x[j][0].z, x[j][0].w), attend_pack(x[j][1].x, x[j][1].y), attend_pack(x[j][1].z, x[j][1].w)};
+			v[j] = {attend_pack(x[j][0].x, x[j][0].y), attend_pack(x[j][0].z, x[j][0].w),
+				attend_pack(x[j][1].x, x[j][1].y), attend_pack(x[j][1].z, x[j][1].w)};
 	}
-	// The same of heads that are turned and rounded, [group][32*CHUNKS] in shared memory.
+	// The same for heads after QK post-processing, [group][32*CHUNKS] in shared memory.
 	__device__ __forceinline__ void load_processed(const uint16_t *processed, const AttendTile &tile) {
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
 #pragma unroll
@@ -94,11 +99,11 @@ template <int CHUNKS> struct AttendQueries {
 	}
 };
 
-// A warp's scores, then weights, of its block: s[i][c] of entry `in` and position
-// 8i + 2by + c. What else tensor cores add is of entries that are not there.
+// AttendWeights is a warp's scores, later weights, of its block: s[i][c] belongs to entry `in` and
+// position 8i + 2by + c. The other results of mma are unused.
 template <int CHUNKS> struct AttendWeights {
 	float s[4][4];
-	float most, weight; // the largest score, and the lane's part of the sum of weights
+	float most, weight; // largest score, and the lane's part of the sum of weights
 
 	__device__ __forceinline__ void score(const AttendQueries<CHUNKS> &q, const AttendBlock<CHUNKS> &b) {
 #pragma unroll
@@ -112,10 +117,11 @@ template <int CHUNKS> struct AttendWeights {
 		}
 	}
 
-	// Scores the row's own key, of the block's position `at`, which the block has not.
+	// score_own replaces the score of the block's position `at` by that of the row's own key k,
+	// which the pool did not have.
 	__device__ __forceinline__ void score_own(const AttendQueries<CHUNKS> &q, const uint16_t *k, int at) {
 		const int by = threadIdx.x % 4;
-		float x[4] = {}; // of the same key in all columns
+		float x[4] = {}; // all columns of B hold the same key
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			const uint4 own = *(const uint4 *)(k + 32 * j + 8 * by);
@@ -127,7 +133,8 @@ template <int CHUNKS> struct AttendWeights {
 			if (i / 2 * 8 + 2 * by + i % 2 == at) s[i / 2][i % 2] = x[i % 2];
 	}
 
-	// Leaves out what the tile doesn't see, and finds the largest score.
+	// mask sets scores of positions that the tile does not see to -infinity, and finds the largest
+	// score.
 	__device__ __forceinline__ void mask(const AttendArgs &a, const AttendTile &tile, int from) {
 		const int by = threadIdx.x % 4;
 		most = -INFINITY;
@@ -141,14 +148,14 @@ template <int CHUNKS> struct AttendWeights {
 		most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
 		most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
 	}
-	// Turns scores into weights 2^(score - most).
+	// weigh replaces scores by weights 2^(score - most).
 	__device__ __forceinline__ void weigh() {
 		const float base = most == -INFINITY ? 0 : most;
 		weight = 0;
 #pragma unroll
 		for (int i = 0; i < 8; i++) {
 			float &x = s[i / 2][i % 2];
-			// The sum of weights is of those that values are multiplied by.
+			// The sum of weights uses the rounded weights that multiply the values.
 			x = __bfloat162float(__float2bfloat16_rn(exp2_approx(x - base)));
 			weight += x;
 		}
@@ -156,10 +163,10 @@ template <int CHUNKS> struct AttendWeights {
 		weight += __shfl_xor_sync(~0u, weight, 2);
 	}
 
-	// Leaves Σ weight·value of the tile's entries in sums [group][64·HALVES]. With OWN the
-	// block has not the row's own value, which is v; so it is for what lies beyond, which may
-	// not be NaN.
-	template <bool OWN> __device__ __forceinline__ void sum(const AttendBlock<CHUNKS> &b, const AttendTile &tile, int from, const uint16_t *v, float *sums) const {
+	// sum computes Σ weight·value of the tile's entries into sums [group][64·HALVES]. With OWN, the
+	// row's own value v replaces that of its position and of all further ones, which may be NaN.
+	template <bool OWN> __device__ __forceinline__ void sum(
+		const AttendBlock<CHUNKS> &b, const AttendTile &tile, int from, const uint16_t *v, float *sums) const {
 		constexpr int HALVES = AttendBlock<CHUNKS>::HALVES;
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
 		uint32_t w[4];
@@ -169,7 +176,7 @@ template <int CHUNKS> struct AttendWeights {
 		for (int h = 0; h < HALVES; h++) {
 			uint4 own = {};
 			if (OWN) own = *(const uint4 *)(v + min(64 * h + 8 * in, 32 * CHUNKS - 8));
-			float y[4][4] = {}; // of u: elements 64h + 8in + 2u + c/2 of entry 2by + c%2
+			float y[4][4] = {}; // [u][c]: elements 64h + 8in + 2u + c/2 of entry 2by + c%2
 #pragma unroll
 			for (int half = 0; half < 2; half++) {
 				const uint4 *values = b.value[h] + 4 * half;
@@ -180,8 +187,8 @@ template <int CHUNKS> struct AttendWeights {
 						return OWN && max(p, tile.first) >= tile.last ? (&own.x)[u] : (&values[i].x)[u];
 					};
 					const uint32_t v0 = value(0), v1 = value(1), v2 = value(2), v3 = value(3);
-					mma_bf16(y[u], __byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632), __byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632),
-					           w[2 * half], w[2 * half + 1]);
+					mma_bf16(y[u], __byte_perm(v0, v1, 0x5410), __byte_perm(v0, v1, 0x7632),
+						__byte_perm(v2, v3, 0x5410), __byte_perm(v2, v3, 0x7632), w[2 * half], w[2 * half + 1]);
 				}
 			}
 #pragma unroll
@@ -195,26 +202,27 @@ template <int CHUNKS> struct AttendWeights {
 	}
 };
 
-// out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j of row t's sequence
-// up to its own, or the last a.visible of them. Grid: [rows][KV heads, by ENTRIES query
-// heads][at most splits by TEAMS]. A block takes TEAMS splits at once, then those gridDim.z
-// times TEAMS after them, and while it adds some the keys and values of its next are on
-// their way to registers. The bits are the same whatever the grid and TEAMS, and whether
-// q, k and v are turned here (AttendDeferredArgs) or were before.
+// attend: out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over the positions j of row t's sequence
+// up to its own, or the last a.visible of them. Grid: [rows][KV heads × groups of ENTRIES query
+// heads][at most splits/TEAMS]. A block computes TEAMS splits at once, then those gridDim.z*TEAMS
+// further on; the keys and values of the next splits are loaded while some are added. The bits do
+// not depend on the grid, on TEAMS, or on whether QK post-processing happens here
+// (AttendDeferredArgs).
 template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void attend(const Args &a) {
 	using Own = AttendOwnHeads<32 * CHUNKS, WARPS * TEAMS, Args>;
 	constexpr bool DEFERRED = Own::DEFERRED;
 	constexpr int WIDE = 64 * AttendBlock<CHUNKS>::HALVES, ALL = WARPS * TEAMS, THREADS = 32 * ALL;
-	extern __shared__ __align__(128) float attend_shared[]; // [2][ALL][group][WIDE], and AttendSum [group][WIDE] of the splits before
+	// [2][ALL][group][WIDE], then AttendSum [group][WIDE] of earlier splits.
+	extern __shared__ __align__(128) float attend_shared[];
 	__shared__ SoftmaxState states[2][ALL][ENTRIES];
 	pdl_launch_dependents();
-	// QKV's kernels let this one begin when those before them are through. So all is there to
-	// read but what QKV writes: queries, and the row's own key and value.
+	// QKV's kernels let this one start after their own pdl_wait, so everything may be read but what
+	// QKV writes: queries, and the row's own key and value.
 	if (!a.afterQKV) pdl_wait();
 	const AttendTile tile = attend_tile<DEFERRED>(a);
 	const int first = tile.first / SPLIT, splits = tile.last / SPLIT + 1, step = gridDim.z * TEAMS;
-	int split = first + blockIdx.z * TEAMS; // the first that the block has
-	if (split >= splits) return; // a short context
+	int split = first + blockIdx.z * TEAMS; // first split of the block
+	if (split >= splits) return; // the context is short
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const bool whole = gridDim.z == 1 || splits - first <= TEAMS;
 	const AttendSource<CHUNKS> source(a, tile);
@@ -222,17 +230,17 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	AttendQueries<CHUNKS> q;
 	int from = split * SPLIT + warp * BLOCK;
 	bool live = from <= tile.last && from + BLOCK > tile.first;
-	// Where the next split lies is read before this one's keys: else its answer comes
-	// behind them, and the next keys are asked for when nothing is on its way.
+	// The table entries of the next split are loaded before this one's keys. Behind them they would
+	// arrive too late, and nothing would be in flight when the next keys are requested.
 	uint32_t rows = source.row_of(tile, from), next = source.row_of(tile, from + step * SPLIT);
-	const bool newest = !DEFERRED && from + BLOCK > tile.last; // what the row's own key is for, or nothing
+	const bool newest = !DEFERRED && from + BLOCK > tile.last; // needs the row's own key
 	if (newest) pdl_wait();
 	const Own own(a, tile, DEFERRED && (splits - 1 - first) / TEAMS % gridDim.z == blockIdx.z);
 	own.prefetch();
 	AttendSum *run = (AttendSum *)(attend_shared + 2 * ALL * tile.group * WIDE);
 	int buffer = 0;
 	AttendWeights<CHUNKS> w;
-	const auto keep = [&](bool mine) { // a warp's sums, for all
+	const auto keep = [&](bool mine) { // store a warp's sums for the block
 		if (live) {
 			w.weigh();
 			float *sums = attend_shared + (buffer * ALL + warp) * tile.group * WIDE;
@@ -245,9 +253,9 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 		}
 		if (lane % 4 == 0) states[buffer][warp][lane / 4] = {w.most, w.weight};
 	};
-	const auto add = [&](bool last) { // the warps' sums of the split
-#ifndef REEL_RACE // which shows that racecheck finds a missing barrier
-		__syncthreads(); // what is read below is written again behind the next one
+	const auto add = [&](bool last) { // add the warps' sums of the splits
+#ifndef REEL_RACE // a test shows that racecheck finds the missing barrier
+		__syncthreads(); // also: buffers read below are written again only after the next barrier
 #endif
 		for (int i = threadIdx.x; i < tile.group * WIDE; i += THREADS) {
 			const int entry = i / WIDE, element = i % WIDE;
@@ -258,7 +266,8 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 			for (int t = 0; t < TEAMS; t++) {
 				if (t > 0 && split + t >= splits) break;
 				const int from = buffer * ALL + t * WARPS;
-				AttendSum sum = attend_add<WIDE>(states[buffer] + t * WARPS, attend_shared + from * tile.group * WIDE, tile.group, i);
+				AttendSum sum = attend_add<WIDE>(
+					states[buffer] + t * WARPS, attend_shared + from * tile.group * WIDE, tile.group, i);
 				if (whole) {
 					all.add(sum.sum, sum.most, sum.weight);
 					continue;
@@ -274,11 +283,11 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 				a.out[((size_t)tile.row * a.heads + tile.head + entry) * a.dim + element] = all.sum / all.weight;
 		}
 	};
-	// The loads are here alone: where registers are loaded at two places, the compiler
-	// loads others and moves them, and a move awaits its load.
+	// The only place with loads of keys and values. If registers were loaded at two places, the
+	// compiler would load others and move them, and a move waits for its load.
 	for (bool any = false; live || split + step < splits || DEFERRED && !any; any = true) {
 		if (any && live) w.score(q, b), w.mask(a, tile, from);
-		__syncwarp(); // loads stay behind it
+		__syncwarp(); // keeps the loads behind it
 		b.load_keys(source, rows);
 		if (any) keep(false);
 		__syncwarp();
@@ -308,27 +317,22 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	if (live) w.mask(a, tile, from);
 	keep(mine);
 	add(true);
-	if (!whole) attend_merge<WIDE, THREADS>(a, tile, run, first, splits, min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS));
+	if (!whole)
+		attend_merge<WIDE, THREADS>(
+			a, tile, run, first, splits, min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS));
 }
 
-// As many blocks a multiprocessor as registers allow.
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_32(const __grid_constant__ AttendArgs a) { attend<1, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64(const __grid_constant__ AttendArgs a) { attend<2, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_96(const __grid_constant__ AttendArgs a) { attend<3, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_128(const __grid_constant__ AttendArgs a) { attend<4, 1>(a); }
-
-// The same by two splits.
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_32_two(const __grid_constant__ AttendArgs a) { attend<1, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_64_two(const __grid_constant__ AttendArgs a) { attend<2, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two(const __grid_constant__ AttendArgs a) { attend<3, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two(const __grid_constant__ AttendArgs a) { attend<4, 2>(a); }
-
-// The same of q, k and v that are not turned.
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_32_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<1, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<2, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_96_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<3, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) reel_attend_128_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<4, 1>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_32_two_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<1, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_64_two_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<2, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_96_two_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<3, 2>(a); }
-extern "C" __global__ void __launch_bounds__(WARPS * 64, 1) reel_attend_128_two_deferred(const __grid_constant__ AttendDeferredArgs a) { attend<4, 2>(a); }
+// The kernels by head size (32*CHUNKS), with the blocks per SM that registers allow: with one split per
+// block at a time and with two, and the same with deferred RoPE.
+#define ATTEND_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS, ARGS)                             \
+	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)         \
+		NAME(const __grid_constant__ ARGS a) { attend<CHUNKS, TEAMS>(a); }
+#define ATTEND_KERNELS(SIZE, CHUNKS, BLOCKS)                                                  \
+	ATTEND_KERNEL(reel_attend_##SIZE, CHUNKS, 1, BLOCKS, AttendArgs)                          \
+	ATTEND_KERNEL(reel_attend_##SIZE##_two, CHUNKS, 2, 1, AttendArgs)                         \
+	ATTEND_KERNEL(reel_attend_##SIZE##_deferred, CHUNKS, 1, BLOCKS, AttendDeferredArgs)       \
+	ATTEND_KERNEL(reel_attend_##SIZE##_two_deferred, CHUNKS, 2, 1, AttendDeferredArgs)
+ATTEND_KERNELS(32, 1, 3)
+ATTEND_KERNELS(64, 2, 3)
+ATTEND_KERNELS(96, 3, 2)
+ATTEND_KERNELS(128, 4, 2)

@@ -4,28 +4,27 @@
 #include "ptx/pdl.cuh"
 #include "ptx/wgmma.cuh"
 
-// Attention of prefill: out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over positions j
-// of row t's sequence up to its own, or the last a.visible of them, in blocks of
-// PREFILL_KEYS positions that all rows of a tile share (the recurrence is that of Dao,
-// FlashAttention-2, 2023).
+// Prefill attention: out[t][i] = Σ_j softmax_j(q[t][i]·k_j·scale)·v_j over the positions j of row
+// t's sequence up to its own, or the last a.visible of them, in blocks of PREFILL_KEYS positions
+// that all rows of a tile share (recurrence: Dao, FlashAttention-2, 2023).
 //
-// A row's positions are cut into splits of PREFILL_SPLIT, and these into blocks. Within
-// a split one sum goes on from block to block, and splits are added in their order. A
-// block that a row sees nothing of changes nothing of the row: no bit of its result
-// depends on the rows beside it, on where a chunk began, or on the grid.
+// A row's positions are cut into splits of PREFILL_SPLIT, and splits into blocks. Within a split
+// the sum continues from block to block; splits are added in order. A block of which a row sees
+// nothing does not change the row. So no bit of a row depends on neighbouring rows, on where a
+// chunk began, or on the grid.
 
-// One block of threads at one run. A warp has 16 entries, of which a lane holds lane/4
-// and lane/4+8, and of these elements 8i + 2(lane%4) and the next.
+// Prefill computes one run with one block of threads. A warp has 16 entries. A lane holds entries
+// lane/4 and lane/4+8, and of each the elements 8i + 2(lane%4) and the next one.
 template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	static constexpr int STEPS = DIM / 16;  // of 16 elements
-	static constexpr int CHUNKS = DIM / 8;  // of 16 bytes, for a key or a value
-	static constexpr int PLANE = PREFILL_KEYS * CHUNKS; // of 16 bytes: keys or values of a block
-	// So many threads copy a row, each EACH times 16 bytes; a thread has ROWS rows.
+	static constexpr int CHUNKS = DIM / 8;  // 16-byte chunks of a key or a value
+	static constexpr int PLANE = PREFILL_KEYS * CHUNKS; // chunks: keys or values of a block
+	// LANES threads copy a row, EACH chunks per thread; a thread copies ROWS rows.
 	static constexpr int LANES = DIM % 64 == 0 ? 8 : 4, EACH = CHUNKS / LANES;
 	static constexpr int APART = 32 * PREFILL_WARPS / LANES, ROWS = PREFILL_KEYS / APART;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-	static constexpr bool WGMMA = DIM % 64 == 0; // the tensor cores take all of a tile at once
+	static constexpr bool WGMMA = DIM % 64 == 0; // one instruction covers the whole tile
 #else
 	static constexpr bool WGMMA = false;
 #endif
@@ -33,19 +32,19 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	const AttendArgs &a;
 	const PrefillTile &tile;
 	uint4 *const stages;              // [2 stages][keys, values][PLANE]
-	const uint32_t plane;           // of 16 bytes: keys or values of one layer of a page
+	const uint32_t plane;           // chunks: keys or values of one layer of a page
 	PrefillRun run;
-	int position[2];                // of the lane's entries, -1 where none is
-	int at[2];                      // their chunk in [T][heads]
-	int least, last;                // position of the warp's entries
-	int page[ROWS];                 // of what the thread copies next
-	const uint4 *source[ROWS];      // of the keys of that
-	int validBytes[ROWS];                // bytes of each 16 to be copied, the others 0
-	uint32_t q[STEPS][4];           // rounded, as mma has its A operand
-	float o[8 * STEPS];             // sums of the split: as mma has its result
+	int position[2];                // of the lane's entries; -1: none
+	int at[2];                      // their index in [T][heads]
+	int least, last;                // smallest and largest position of the warp's entries
+	int page[ROWS];                 // of the rows that the thread copies next
+	const uint4 *source[ROWS];      // addresses of their keys
+	int validBytes[ROWS];                // bytes of each chunk to copy; the rest is zero
+	uint32_t q[STEPS][4];           // rounded queries, as A operand of mma
+	float o[8 * STEPS];             // sums of the split, as result of mma
 	float most[2], weight[2];       // of the split: largest score, sum of the lane's weights
 	float allMost[2], allWeight[2]; // of the splits before
-	int firstSplit;                 // that the block of threads computes
+	int firstSplit;                 // first split of the block
 
 	__device__ __forceinline__ Prefill(const AttendArgs &a, const PrefillTile &tile, uint4 *stages)
 		: a(a), tile(tile), stages(stages), plane((a.kvHeads << a.pageShift) * (dim(a) / 8)) {}
@@ -54,13 +53,13 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
 	static __device__ __forceinline__ int entry(int half) { return threadIdx.x / 32 * 16 + lane() / 4 + 8 * half; }
 
-	// Where 16 bytes lie: in runs of RUN chunks of all rows, so that eight rows of one
-	// chunk are in different banks, and as wgmma wants it where RUN is 8.
+	// Order of chunks in shared memory: runs of RUN chunks of all rows, so that the same chunk of
+	// eight rows lies in different banks. RUN 8 is the layout that wgmma reads.
 	static constexpr int RUN = DIM % 64 == 0 ? 8 : CHUNKS;
 	static __device__ __forceinline__ int swizzle(int row) { return RUN == 8 ? row & 7 : row >> 1 & 3; }
 	static __device__ __forceinline__ int run_offset(int run) { return run * PREFILL_KEYS * RUN; }
 
-	// Loads the run's queries and positions.
+	// load_queries loads the queries and positions of the run.
 	__device__ __forceinline__ void load_queries(float2 (&x)[STEPS][4]) {
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
@@ -69,7 +68,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			at[half] = t * a.heads + tile.head + e - r * tile.group;
 			const float *from = a.q + (size_t)at[half] * dim(a) + lane() % 4 * 2;
 #pragma unroll
-			for (int i = 0; i < 2 * STEPS; i++) x[i / 2][i % 2 * 2 + half] = 8 * i < dim(a) ? __ldcg((const float2 *)(from + 8 * i)) : float2{};
+			for (int i = 0; i < 2 * STEPS; i++)
+				x[i / 2][i % 2 * 2 + half] = 8 * i < dim(a) ? __ldcg((const float2 *)(from + 8 * i)) : float2{};
 		}
 	}
 
@@ -80,35 +80,38 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		least = __reduce_min_sync(~0u, (int)min((unsigned)position[0], (unsigned)position[1]) & INT32_MAX);
 	}
 
-	// The block after block n: the next of the split, or the first of the next split that
-	// this block of threads has.
+	// next returns the block after block n: the next of the split, or the first of the block's next
+	// split.
 	__device__ __forceinline__ int next(int n) const {
 		return (n + 1) % PREFILL_BLOCKS ? n + 1 : n + 1 + (tile.parts - 1) * PREFILL_BLOCKS;
 	}
 
-	// Begins to read the pages of block n.
+	// load_pages starts loading the page numbers for block n.
 	__device__ __forceinline__ void load_pages(int n) {
 		const int32_t *table = a.blockTable + (size_t)run.slot * a.pages;
 #pragma unroll
-		for (int i = 0; i < ROWS; i++) page[i] = __ldcg(table + ((uint32_t)min(n * PREFILL_KEYS + copied(i), run.end - 1) >> a.pageShift));
+		for (int i = 0; i < ROWS; i++)
+			page[i] = __ldcg(table + ((uint32_t)min(n * PREFILL_KEYS + copied(i), run.end - 1) >> a.pageShift));
 	}
 
-	// The chunk in a block of the i-th position that a thread copies.
+	// copied returns the position in a block of the i-th row that a thread copies.
 	static __device__ __forceinline__ int copied(int i) { return threadIdx.x / LANES + APART * i; }
 
-	// Tells where block n lies, whose pages were read.
+	// find_rows computes the addresses of block n from its page numbers.
 	__device__ __forceinline__ void find_rows(int n) {
 		const uint32_t stride = plane * 2 * a.layers, chunks = dim(a) / 8;
-		const uint4 *keys = (const uint4 *)a.pool + (size_t)plane * (2 * a.layer) + (tile.kvHead << a.pageShift) * chunks + threadIdx.x % LANES;
+		const uint4 *keys = (const uint4 *)a.pool + (size_t)plane * (2 * a.layer) +
+			(tile.kvHead << a.pageShift) * chunks + threadIdx.x % LANES;
 #pragma unroll
 		for (int i = 0; i < ROWS; i++) {
 			const int p = n * PREFILL_KEYS + copied(i);
-			validBytes[i] = p < run.end ? 16 : 0; // what lies beyond the last position may be NaN, and 0·NaN is NaN
+			validBytes[i] = p < run.end ? 16 : 0; // memory past the last position may hold NaN, and 0·NaN is NaN
 			source[i] = keys + (size_t)(uint32_t)page[i] * stride + (p & (1 << a.pageShift) - 1) * chunks;
 		}
 	}
 
-	// Begins to copy the keys (which 0) or values (1) that were located.
+	// copy_block starts copying keys (which 0) or values (1) from the addresses that find_rows
+	// computed.
 	__device__ __forceinline__ void copy_block(int stage, int which) const {
 		const int row = threadIdx.x / LANES, chunk = threadIdx.x % LANES;
 		uint4 *to = stages + (stage * 2 + which) * PLANE + row * RUN + (chunk ^ swizzle(row));
@@ -117,11 +120,12 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 #pragma unroll
 			for (int j = 0; j < EACH; j++) {
 				const bool in = EXACT || 8 * (chunk + j * LANES) < a.dim;
-				cp_async_zero_fill(to + i * APART * RUN + (RUN == 8 ? run_offset(j) : j * LANES), source[i] + which * plane + (in ? j * LANES : 0), in ? validBytes[i] : 0);
+				cp_async_zero_fill(to + i * APART * RUN + (RUN == 8 ? run_offset(j) : j * LANES),
+					source[i] + which * plane + (in ? j * LANES : 0), in ? validBytes[i] : 0);
 			}
 	}
 
-	// s[4i], … = scores of positions 8i … 8i+7 of the block, before they are scaled.
+	// scores: s[4i], … = scores of positions 8i to 8i+7 of the block, before scaling.
 	__device__ __forceinline__ void scores(float (&s)[32], int stage) const {
 #pragma unroll
 		for (int i = 0; i < 32; i++) s[i] = 0;
@@ -132,7 +136,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < STEPS; k++)
-				wgmma_bf16_64<0>(s, q[k][0], q[k][1], q[k][2], q[k][3], wgmma_descriptor(keys + 16 * run_offset(k / 4) + k % 4 * 32));
+				wgmma_bf16_64<0>(s, q[k][0], q[k][1], q[k][2], q[k][3],
+					wgmma_descriptor(keys + 16 * run_offset(k / 4) + k % 4 * 32));
 			wgmma_commit(), wgmma_wait<0>();
 			wgmma_pin(s);
 			return;
@@ -156,11 +161,13 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		for (int i = 0; i < 8; i++)
 #pragma unroll
 			for (int e = 0; e < 4; e++)
-				if (const int p = from + 8 * i + lane() % 4 * 2 + e % 2; p > position[e / 2] || (WINDOWED && p <= position[e / 2] - a.visible)) s[4 * i + e] = -INFINITY;
+				if (const int p = from + 8 * i + lane() % 4 * 2 + e % 2;
+					p > position[e / 2] || (WINDOWED && p <= position[e / 2] - a.visible))
+					s[4 * i + e] = -INFINITY;
 	}
 
-	// Turns scores into weights 2^(score·scale - most), rounded, as pairs; and brings the
-	// sums so far to the same base.
+	// weigh replaces scores by weights 2^(score·scale - most), rounded, as pairs, and rescales the
+	// sums so far.
 	__device__ __forceinline__ void weigh(uint32_t (&p)[8][2], float (&s)[32], int from) {
 		float factor[2];
 		if (from + PREFILL_KEYS - 1 > least || (WINDOWED && from <= last - a.visible)) mask(s, from);
@@ -172,24 +179,25 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
 			high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
 			const float top = fmaxf(most[half], __fmul_rn(high, a.scale));
-			const float base = top == -INFINITY ? 0 : top; // no position of the row is here: all weights are 0
+			const float base = top == -INFINITY ? 0 : top; // the row sees none of these positions: all weights are 0
 			factor[half] = exp2_approx(__fsub_rn(most[half], base));
 			most[half] = top;
 			float sum = __fmul_rn(weight[half], factor[half]);
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
-				p[i][half] = attend_pack(exp2_approx(__fmaf_rn(s[4 * i + 2 * half], a.scale, -base)), exp2_approx(__fmaf_rn(s[4 * i + 2 * half + 1], a.scale, -base)));
-				// The sum of weights is of those that values are multiplied by.
+				p[i][half] = attend_pack(exp2_approx(__fmaf_rn(s[4 * i + 2 * half], a.scale, -base)),
+					exp2_approx(__fmaf_rn(s[4 * i + 2 * half + 1], a.scale, -base)));
+				// The sum of weights uses the rounded weights that multiply the values.
 				sum = __fadd_rn(sum, __fadd_rn(BF16::low(p[i][half]), BF16::high(p[i][half])));
 			}
 			weight[half] = sum;
 		}
-		if (!__any_sync(~0u, factor[0] != 1 || factor[1] != 1)) return; // times 1
+		if (!__any_sync(~0u, factor[0] != 1 || factor[1] != 1)) return; // all factors are 1
 #pragma unroll
 		for (int i = 0; i < 8 * STEPS; i++) o[i] = __fmul_rn(o[i], factor[i / 2 % 2]);
 	}
 
-	// Adds the block's values, weighted.
+	// add_values adds weights times values of the block.
 	__device__ __forceinline__ void add_values(const uint32_t (&p)[8][2], int stage) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 		if (WGMMA) {
@@ -200,7 +208,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			for (int k = 0; k < 4; k++)
 #pragma unroll
 				for (int h = 0; h < DIM / 64; h++)
-					wgmma_bf16_64<1>(o + 32 * h, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], wgmma_descriptor(values + 16 * run_offset(h) + k * 2048));
+					wgmma_bf16_64<1>(o + 32 * h, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1],
+						wgmma_descriptor(values + 16 * run_offset(h) + k * 2048));
 			wgmma_commit(), wgmma_wait<0>();
 			wgmma_pin(o);
 			return;
@@ -212,7 +221,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		for (int k = 0; k < 4; k++) {
 #pragma unroll
 			for (int i = 0; i < STEPS; i++) {
-				const uint4 b = ldmatrix_transposed(values + 16 * (run_offset(2 * i / RUN) + (2 * i % RUN ^ chunk) + 16 * k * RUN));
+				const uint4 b =
+					ldmatrix_transposed(values + 16 * (run_offset(2 * i / RUN) + (2 * i % RUN ^ chunk) + 16 * k * RUN));
 				mma_bf16(o + 8 * i, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b.x, b.y);
 				mma_bf16(o + 8 * i + 4, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b.z, b.w);
 			}
@@ -230,7 +240,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		for (int i = 0; i < 8; i++) p[i][0] = p[i][1] = 0;
 	}
 
-	// Waits until keys or values of a block are there, of all threads.
+	// wait_for_block returns when all threads' copies of a block's keys or values are complete.
 	static __device__ __forceinline__ void wait_for_block() {
 		cp_async_wait<1>();
 		__syncwarp();
@@ -240,12 +250,12 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		__syncthreads();
 	}
 
-	// Computes block n, while the keys and values of block `after` come.
+	// compute computes block n while keys and values of block `after` are copied.
 	__device__ __forceinline__ void compute(int n, int after, int stage, int blocks) {
-		const bool live = n * PREFILL_KEYS <= last; // else the block is past all of the warp's rows
+		const bool live = n * PREFILL_KEYS <= last; // else all rows of the warp end before this block
 		uint32_t p[8][2];
 		float s[32];
-		wait_for_block(); // the keys; and the other stage has been read
+		wait_for_block(); // keys are complete, and the other stage was read
 		if (after < blocks) find_rows(after), copy_block(stage ^ 1, 0);
 		cp_async_commit();
 		if (WGMMA || live) scores(s, stage);
@@ -260,17 +270,18 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		if (WGMMA || live) add_values(p, stage);
 	}
 
-	// Leaves the sums of a split for prefill_merge.
+	// store_partial stores the sums of a split for prefill_merge.
 	__device__ __forceinline__ void store_partial(int half, int split) const {
 		float *to = a.partial + ((size_t)at[half] * a.splits + split) * (dim(a) + 2);
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++)
-			if (8 * i < dim(a)) *(float2 *)(to + 8 * i + lane() % 4 * 2) = {o[4 * i + 2 * half], o[4 * i + 2 * half + 1]};
+			if (8 * i < dim(a))
+				*(float2 *)(to + 8 * i + lane() % 4 * 2) = {o[4 * i + 2 * half], o[4 * i + 2 * half + 1]};
 		if (lane() % 4 == 0) *(float2 *)(to + dim(a)) = {most[half], weight[half]};
 	}
 
-	// Adds the sums of the splits before, which are in `out`, to those of this one. For one
-	// split alone that changes nothing.
+	// add adds the sums of earlier splits, which are in `out`, to this split's. A single split
+	// stays as it is.
 	__device__ __forceinline__ void add(int half, int split) {
 		AttendSum sum = {0, allMost[half], allWeight[half]};
 		float mine, its;
@@ -289,7 +300,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		}
 	}
 
-	// Keeps sums in `out` for the next split.
+	// store_sums keeps sums in `out` for the next split.
 	__device__ __forceinline__ void store_sums(int half) const {
 		float *to = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
 #pragma unroll
@@ -297,11 +308,13 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			if (8 * i < dim(a)) *(float2 *)(to + 8 * i) = {o[4 * i + 2 * half], o[4 * i + 2 * half + 1]};
 	}
 
-	// Writes a row's result.
+	// write stores a row's result.
 	__device__ __forceinline__ void write(int half) {
 		const float inverse = __frcp_rn(weight[half]);
 #pragma unroll
-		for (int i = 0; i < 2 * STEPS; i++) o[4 * i + 2 * half] = prefill_mean(o[4 * i + 2 * half], inverse), o[4 * i + 2 * half + 1] = prefill_mean(o[4 * i + 2 * half + 1], inverse);
+		for (int i = 0; i < 2 * STEPS; i++)
+			o[4 * i + 2 * half] = prefill_mean(o[4 * i + 2 * half], inverse),
+						  o[4 * i + 2 * half + 1] = prefill_mean(o[4 * i + 2 * half + 1], inverse);
 		if (!a.rounded)
 			store_sums(half);
 		else if (a.f16)
@@ -317,7 +330,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			if (8 * i < dim(a)) to.put(i, lane() % 4 * 2, D::pack(o[4 * i + 2 * half], o[4 * i + 2 * half + 1]));
 	}
 
-	// Ends a split, of which only rows that reach it have something.
+	// end finishes a split for the rows that reach it.
 	__device__ __forceinline__ void end(int split, bool whole) {
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
@@ -337,8 +350,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		clear();
 	}
 
-	// Computes the block's splits of the run, from the first block of keys that a row of
-	// it sees.
+	// attend computes this block's splits of the run, beginning with the first block of keys that a
+	// row sees.
 	__device__ __forceinline__ void attend(bool whole) {
 		const int blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS;
 		int n = tile.part * PREFILL_BLOCKS, stage = 0;
@@ -350,9 +363,9 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		}
 		if (n >= blocks) return;
 		float2 queries[STEPS][4];
-		// What QKV writes comes behind this wait; all else is there as soon as it lets this kernel begin.
+		// Only data that QKV writes needs the wait.
 		load_pages(n);
-		if (!WGMMA) pdl_wait(); // registers are few: where the pages lie comes after it
+		if (!WGMMA) pdl_wait(); // too few registers to find rows before the wait
 		find_rows(n);
 		if (WGMMA) pdl_wait();
 		copy_block(0, 0), cp_async_commit();
@@ -366,22 +379,24 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			compute(n, after, stage, blocks);
 			if (after >= blocks || after / PREFILL_BLOCKS != n / PREFILL_BLOCKS) end(n / PREFILL_BLOCKS, whole);
 		}
-		__syncthreads(); // `stages` is free
+		__syncthreads(); // all threads have read the stages
 	}
 };
 
-// Grid: [KV heads, by PREFILL_ENTRIES of their query heads][tiles of a.window rows, the
-// last one first][splits at once]. Where rows of a joined tile have several splits, its
-// blocks compute all of its runs, each block some of the splits.
+// prefill: grid [KV heads × groups of PREFILL_ENTRIES query heads][tiles of a.window rows, the last
+// first][splits at once]. If rows of a joined tile have several splits, each of its blocks computes
+// all runs of the joined tile, for some of the splits.
 template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__ void prefill(const AttendArgs &a) {
 	extern __shared__ __align__(1024) uint4 prefill_shared[];
 	PrefillTile tile = prefill_tile(a);
 	const PrefillTile joined = prefill_joined(a, tile);
-	asm volatile("" : "+r"(tile.inverse) : "r"(joined.first), "r"(joined.part)); // divisions: done before the wait
+	// Forces the divisions to happen before the wait.
+	asm volatile("" : "+r"(tile.inverse) : "r"(joined.first), "r"(joined.part));
 	pdl_launch_dependents();
 	if (!a.afterQKV) pdl_wait();
 	const int lane = threadIdx.x % 32, end = joined.limit - 1;
-	const int low = load_l2_ordered(a.position + min(joined.first + lane, end)), high = load_l2_ordered(a.position + min(joined.first + lane + 32, end));
+	const int low = load_l2_ordered(a.position + min(joined.first + lane, end)),
+			  high = load_l2_ordered(a.position + min(joined.first + lane + 32, end));
 	Prefill<DIM, EXACT, WINDOWED> p(a, tile, prefill_shared);
 	p.run = prefill_run<WINDOWED>(a, tile.first, tile.limit);
 	const int splits = __reduce_max_sync(~0u, max(low, high)) / PREFILL_SPLIT + 1;
@@ -398,21 +413,23 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 		if (row >= tile.limit) break;
 		p.run = prefill_run<WINDOWED>(a, row, tile.limit);
 	}
-	if (!whole && attend_is_last(a.arrived + tile.first / a.window * gridDim.x + blockIdx.x, min(tile.parts, splits))) prefill_merge<WINDOWED>(a, tile);
+	if (!whole && attend_is_last(a.arrived + tile.first / a.window * gridDim.x + blockIdx.x, min(tile.parts, splits)))
+		prefill_merge<WINDOWED>(a, tile);
 }
 
-// By head size, with so many blocks of threads on a multiprocessor; `any` is for what
-// no other is for, up to 128.
-#define PREFILL_KERNEL(NAME, DIM, EXACT, BLOCKS) \
-	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, BLOCKS) reel_attend_prefill_##NAME(const __grid_constant__ AttendArgs a) { prefill<DIM, EXACT>(a); }
+// The kernels by head size, with BLOCKS blocks per SM; `any` is for all other sizes up to 128.
+#define PREFILL_KERNEL(NAME, DIM, EXACT, BLOCKS)                                  \
+	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, BLOCKS)      \
+		reel_attend_prefill_##NAME(const __grid_constant__ AttendArgs a) { prefill<DIM, EXACT>(a); }
 PREFILL_KERNEL(64, 64, true, 3)
 PREFILL_KERNEL(96, 96, true, 2)
 PREFILL_KERNEL(128, 128, true, 2)
 PREFILL_KERNEL(any, 128, false, 2)
 
-// The same for rows that see a.visible positions.
-#define PREFILL_WINDOW_KERNEL(NAME, DIM, EXACT) \
-	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, 2) reel_attend_prefill_##NAME##_window(const __grid_constant__ AttendArgs a) { prefill<DIM, EXACT, true>(a); }
+// The same with a window of a.visible positions.
+#define PREFILL_WINDOW_KERNEL(NAME, DIM, EXACT)                                   \
+	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, 2)           \
+		reel_attend_prefill_##NAME##_window(const __grid_constant__ AttendArgs a) { prefill<DIM, EXACT, true>(a); }
 PREFILL_WINDOW_KERNEL(64, 64, true)
 PREFILL_WINDOW_KERNEL(96, 96, true)
 PREFILL_WINDOW_KERNEL(128, 128, true)

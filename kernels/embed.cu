@@ -8,7 +8,7 @@ struct EmbedArgs {
 	int32_t vocab, hidden;
 };
 
-// X[t] = Table[token[t]]. A block is a row; a thread takes four columns.
+// embed: X[t] = Table[token[t]]. A block is a row; a thread takes four columns.
 template <class D> __device__ __forceinline__ void embed(const EmbedArgs &a) {
 	pdl_begin();
 	const int token = min(max(a.token[blockIdx.x], 0), a.vocab - 1), row = token % 16;

@@ -3,30 +3,32 @@
 
 struct GateUpArgs {
 	const uint4 *gate, *up; // packed [inner][hidden]
-	Activations in;         // X [T][hidden], normed
+	Activations in;         // X [T][hidden], with norm
 	float *out;             // [T][inner]
 	int32_t inner, unused;
 };
 
-// Out[t][r] = silu(Gate[r]·n) (Up[r]·n), n = rmsnorm(X[t]), silu(a) = a/(1+exp(-a)).
-// A unit is a tile of 16 rows of Gate and the same rows of Up.
+// GateUp: Out[t][r] = silu(Gate[r]·n) (Up[r]·n), n = rmsnorm(X[t]), silu(a) = a/(1+exp(-a)). A unit
+// is 16 rows of Gate and the same rows of Up. Members: gemm/product.cuh.
 struct GateUp {
 	using Args = GateUpArgs;
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
-	static constexpr bool HANDS_OVER = true; // whether a product may follow that reads what this one makes
-	static constexpr bool HANDOVER_NORMED = false; // whether such a one may have a norm
-	static constexpr bool PREPARES_EARLY = true; // whether prepare comes before the sums
-	static constexpr bool ATTENTION_NEXT = false; // whether attention comes next
-	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 1; // as inTurn in products_cuda.go
+	static constexpr bool HANDS_OVER = true;
+	static constexpr bool HANDOVER_NORMED = false;
+	static constexpr bool PREPARES_EARLY = true;
+	static constexpr bool ATTENTION_NEXT = false;
+	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 1;
 	const Args &o;
-	struct TokenInfo {}; // nothing to know of a token beforehand
-	struct Prefetched {}; // nothing that comes to shared memory while sums are made
+	struct TokenInfo {};
+	struct Prefetched {};
 
 	__device__ __forceinline__ GateUp(const Args &o) : o(o) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
 	__device__ __forceinline__ int units() const { return (o.inner + 15) / 16; }
-	__device__ __forceinline__ const uint4 *weights(int unit, int r) const { return (r ? o.up : o.gate) + (size_t)unit * (o.in.cols / MMA_K) * 32; }
+	__device__ __forceinline__ const uint4 *weights(int unit, int r) const {
+		return (r ? o.up : o.gate) + (size_t)unit * (o.in.cols / MMA_K) * 32;
+	}
 	__device__ __forceinline__ void prepare(int, int, int) {}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
 		if (unit * 16 + row >= o.inner) return;
@@ -41,19 +43,20 @@ struct GateUp {
 
 	__device__ __forceinline__ TokenInfo token_info(int) const { return {}; }
 
-	static constexpr int QUADS_AHEAD = 0; // batches of tokens for which Quads are looked up beforehand
-	// Four rows, from a multiple of four on, all of which are there.
+	static constexpr int QUADS_AHEAD = 0;
+	// Four rows of Out, all of which exist.
 	struct UnitRows {
 		int row;
 
 		__device__ __forceinline__ UnitRows(const Args &, int unit, int row) : row(unit * 16 + row) {}
 	};
-	// What is looked up for them of a token.
 	struct Quad {
 		__device__ __forceinline__ void look_up(const Args &, const UnitRows &, int, const TokenInfo &) {}
-		// What goes on to the next product need not go to memory as it is.
-		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &, const float4 (&y)[2], bool handsOver, bool exists) const {
-			const float4 v = {gated(y[0].x, y[1].x), gated(y[0].y, y[1].y), gated(y[0].z, y[1].z), gated(y[0].w, y[1].w)};
+		// A result that is handed over to the next product need not be stored as float32.
+		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &,
+			const float4 (&y)[2], bool handsOver, bool exists) const {
+			const float4 v = {
+				gated(y[0].x, y[1].x), gated(y[0].y, y[1].y), gated(y[0].z, y[1].z), gated(y[0].w, y[1].w)};
 			if (!handsOver && exists) *reinterpret_cast<float4 *>(o.out + (size_t)t * o.inner + rows.row) = v;
 			return v;
 		}

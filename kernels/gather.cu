@@ -8,7 +8,7 @@ struct GatherArgs {
 	int32_t cols, unused;
 };
 
-// Out[i] = X[sample[i]], Live[i] = i, or -1 where there is no sample. A block is a row.
+// Out[i] = X[sample[i]], Index[i] = i, or -1 if sample i is padding. A block is one sample.
 extern "C" __global__ void reel_gather(const __grid_constant__ GatherArgs a) {
 	pdl_begin();
 	const int row = a.sample[blockIdx.x];

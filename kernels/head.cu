@@ -2,26 +2,29 @@
 
 struct HeadArgs {
 	const uint4 *w; // packed [vocab][hidden]
-	Activations in; // the rows of X [T][hidden] that are sampled, normed
+	Activations in; // the sampled rows of X [T][hidden], with norm
 	float *logits;  // out: [N][vocab]
 	int32_t vocab, unused;
 };
 
-// Logits[i] = W·rmsnorm(X[sample i]); those of sample -1 are left as they are.
+// Head: Logits[i] = W·rmsnorm(X[sample i]). Logits of sample -1 are not written. Members:
+// gemm/product.cuh.
 struct Head {
 	using Args = HeadArgs;
 	static constexpr int R = 1;
 	static constexpr bool NORMED = true;
-	static constexpr bool PREPARES_EARLY = true; // whether prepare comes before the sums
-	static constexpr bool ATTENTION_NEXT = false; // whether attention comes next
-	static constexpr int PERSISTENT_GEMV = 2, PERSISTENT_SKINNY = 2; // as inTurn in products_cuda.go
+	static constexpr bool PREPARES_EARLY = true;
+	static constexpr bool ATTENTION_NEXT = false;
+	static constexpr int PERSISTENT_GEMV = 2, PERSISTENT_SKINNY = 2;
 	const Args &o;
-	struct Prefetched {}; // nothing that comes to shared memory while sums are made
+	struct Prefetched {};
 
 	__device__ __forceinline__ Head(const Args &o) : o(o) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
 	__device__ __forceinline__ int units() const { return (o.vocab + 15) / 16; }
-	__device__ __forceinline__ const uint4 *weights(int unit, int) const { return o.w + (size_t)unit * (o.in.cols / MMA_K) * 32; }
+	__device__ __forceinline__ const uint4 *weights(int unit, int) const {
+		return o.w + (size_t)unit * (o.in.cols / MMA_K) * 32;
+	}
 	__device__ __forceinline__ void prepare(int, int, int) {}
 	__device__ __forceinline__ void finish(int unit, int row, int i, const float (&y)[1]) const {
 		if (unit * 16 + row < o.vocab) o.logits[(size_t)i * o.vocab + unit * 16 + row] = y[0];

@@ -1,16 +1,16 @@
 #include "gemm/operands.cuh"
 
 struct PackArgs {
-	const void *src; // [rows][cols]: float32, or 16 bits an element
-	uint4 *dst;      // out: packed, as common.cuh has it; rows past the last are zero
+	const void *src; // [rows][cols]: float32, or elements of 16 bits
+	uint4 *dst;      // out: packed as in gemm/operands.cuh; rows past the last are zero
 	int32_t rows, cols;
 };
 
-// four reads four columns of a row.
+// pack_four reads four columns of a row as 16-bit values.
 __device__ __forceinline__ uint2 pack_four(const uint16_t *p) { return *reinterpret_cast<const uint2 *>(p); }
 __device__ __forceinline__ uint2 pack_four(const float *p) { return pack4<BF16>(*reinterpret_cast<const float4 *>(p)); }
 
-// A thread makes one lane's 16 bytes.
+// pack: dst = src in the packed layout. A thread makes one lane's 16 bytes.
 template <class T> __device__ __forceinline__ void pack(const PackArgs &a) {
 	const T *src = static_cast<const T *>(a.src);
 	const int64_t steps = a.cols / MMA_K, n = (int64_t)(a.rows + 15) / 16 * steps * 32;

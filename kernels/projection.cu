@@ -2,31 +2,36 @@
 
 struct ProjectionArgs {
 	const uint4 *w; // packed [rows][cols]
-	Activations in; // [T][cols], as it is
+	Activations in; // [T][cols], without norm
 	float *x;       // in and out: [T][rows]
 	int32_t rows, unused;
 };
 
-// X[t][r] += Σ W[r][k] In[t][k]. A unit is one tile of 16 outputs.
+// Projection, for the output and the down projection: X[t][r] += Σ W[r][k] In[t][k]. A unit is one
+// row tile. Members: gemm/product.cuh.
 struct Projection {
 	using Args = ProjectionArgs;
 	static constexpr int R = 1;
 	static constexpr bool NORMED = false;
-	static constexpr bool HANDS_OVER = true; // whether a product may follow that reads what this one makes
-	static constexpr bool HANDOVER_NORMED = true; // whether such a one may have a norm
-	static constexpr bool PREPARES_EARLY = true; // whether prepare comes before the sums
-	static constexpr bool ATTENTION_NEXT = false; // whether attention comes next
-	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 0; // as inTurn in products_cuda.go
+	static constexpr bool HANDS_OVER = true;
+	static constexpr bool HANDOVER_NORMED = true;
+	static constexpr bool PREPARES_EARLY = true;
+	static constexpr bool ATTENTION_NEXT = false;
+	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 0;
 	const Args &o;
-	struct TokenInfo {}; // nothing to know of a token beforehand
-	struct Prefetched {}; // nothing that comes to shared memory while sums are made
+	struct TokenInfo {};
+	struct Prefetched {};
 	float old;
 
 	__device__ __forceinline__ Projection(const Args &o) : o(o), old(0) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
 	__device__ __forceinline__ int units() const { return (o.rows + 15) / 16; }
-	__device__ __forceinline__ const uint4 *weights(int unit, int) const { return o.w + (size_t)unit * (o.in.cols / MMA_K) * 32; }
-	__device__ __forceinline__ float *out(int unit, int row, int t) const { return o.x + (size_t)t * o.rows + unit * 16 + row; }
+	__device__ __forceinline__ const uint4 *weights(int unit, int) const {
+		return o.w + (size_t)unit * (o.in.cols / MMA_K) * 32;
+	}
+	__device__ __forceinline__ float *out(int unit, int row, int t) const {
+		return o.x + (size_t)t * o.rows + unit * 16 + row;
+	}
 	__device__ __forceinline__ void prepare(int unit, int row, int t) {
 		if (unit * 16 + row < o.rows) old = *out(unit, row, t);
 	}
@@ -36,20 +41,24 @@ struct Projection {
 
 	__device__ __forceinline__ TokenInfo token_info(int) const { return {}; }
 
-	static constexpr int QUADS_AHEAD = 2; // batches of tokens for which Quads are looked up beforehand
-	// Four rows, from a multiple of four on, all of which are there.
+	static constexpr int QUADS_AHEAD = 2;
+	// Four rows of W, all of which exist.
 	struct UnitRows {
 		int row;
 
 		__device__ __forceinline__ UnitRows(const Args &, int unit, int row) : row(unit * 16 + row) {}
 	};
-	// What is looked up for them of a token.
 	struct Quad {
 		float4 old;
 
-		static __device__ __forceinline__ float4 *x(const Args &o, const UnitRows &rows, int t) { return reinterpret_cast<float4 *>(o.x + (size_t)t * o.rows + rows.row); }
-		__device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int t, const TokenInfo &) { old = *x(o, rows, t); }
-		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &, const float4 (&y)[1], bool, bool exists) const {
+		static __device__ __forceinline__ float4 *x(const Args &o, const UnitRows &rows, int t) {
+			return reinterpret_cast<float4 *>(o.x + (size_t)t * o.rows + rows.row);
+		}
+		__device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int t, const TokenInfo &) {
+			old = *x(o, rows, t);
+		}
+		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &,
+			const float4 (&y)[1], bool, bool exists) const {
 			const float4 v = add(old, y[0]);
 			if (exists) *x(o, rows, t) = v;
 			return v;

@@ -3,7 +3,7 @@
 
 constexpr int QKPOST_WARPS = 4;
 
-// Keeps an element of the pool; the numbers are those of DType in weight.go.
+// qkpost_store stores an element of the pool. The numbers are those of DType in weight.go.
 __device__ __forceinline__ void qkpost_store(const QKPostArgs &a, int64_t at, float v) {
 	if (a.kvType == 1)
 		static_cast<uint16_t *>(a.pool)[at] = BF16::pack(v, 0);
@@ -13,8 +13,8 @@ __device__ __forceinline__ void qkpost_store(const QKPostArgs &a, int64_t at, fl
 		static_cast<float *>(a.pool)[at] = v;
 }
 
-// For each head of q, k and v: x += bias; of q and k also x = rope(rmsnorm(x)). q stays
-// where it is, k and v go to the row's page. A warp is one head of one row.
+// For each head of q, k and v: x += bias; for q and k then x = rope(rmsnorm(x)). q stays in place,
+// k and v go to the row's page. A warp is one head of one row.
 extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost(const __grid_constant__ QKPostArgs a) {
 	const int all = a.heads + 2 * a.kvHeads, lane = threadIdx.x % 32, half = a.dim / 2;
 	const int i = blockIdx.x * QKPOST_WARPS + threadIdx.x / 32, t = i / all, head = i % all;
@@ -28,7 +28,9 @@ extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost(cons
 	const int64_t page = kind ? a.table[(size_t)a.slot[t] * a.pages + position / a.pageTokens] : 0;
 	x.look_up(a, kind, head, position, lane);
 	x.apply(a, kind, lane);
-	const int64_t to = (((page * a.layers + a.layer) * 2 * a.kvHeads + head - a.heads) * a.pageTokens + position % a.pageTokens) * a.dim;
+	const int64_t to =
+		(((page * a.layers + a.layer) * 2 * a.kvHeads + head - a.heads) * a.pageTokens + position % a.pageTokens) *
+		a.dim;
 #pragma unroll
 	for (int n = 0; n < QK_PAIRS; n++) {
 		const int e = lane + 32 * n;

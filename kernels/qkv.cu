@@ -1,12 +1,12 @@
 #include "gemm/product.cuh"
 #include "ptx/cp_async.cuh"
 
-// How the pool keeps keys and values; the numbers are those of DType in weight.go.
+// KV types of the pool; the numbers are those of DType in weight.go.
 constexpr int KV_BF16 = 1, KV_F16 = 3;
 
 struct QKVArgs {
 	const uint4 *q, *k, *v;  // packed [heads*dim][hidden], [kvHeads*dim][hidden] twice
-	Activations in;          // X [T][hidden], normed
+	Activations in;          // X [T][hidden], with norm
 	const float *rope;       // [context][dim/2][cos, sin]
 	const int32_t *slot;     // [T]
 	const int32_t *position; // [T]
@@ -17,27 +17,27 @@ struct QKVArgs {
 	int32_t layer, layers, pageTokens, kvType;
 };
 
-// n = rmsnorm(X[t]); q = rope(Wq·n) goes to Out, k = rope(Wk·n) and v = Wv·n to the
-// page of the row's slot and position. RoPE turns (x[i], x[i+dim/2]) by the row's
-// position. A unit is the 16 rows of a head from i on and their partners from
-// i+dim/2 on; heads of q, then k, then v.
+// QKV: n = rmsnorm(X[t]); q = rope(Wq·n) goes to Out, k = rope(Wk·n) and v = Wv·n to the page of
+// the row's slot and position. RoPE rotates (x[i], x[i+dim/2]) by the row's position. A unit is 16
+// rows of a head from row i on, and their RoPE partners from i+dim/2 on; first all heads of q, then
+// of k, then of v. Members: gemm/product.cuh.
 struct QKV {
 	using Args = QKVArgs;
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
 	static constexpr bool HANDS_OVER = false, HANDOVER_NORMED = false;
-	static constexpr bool PREPARES_EARLY = false; // whether prepare comes before the sums: what it reads takes registers
-	static constexpr bool ATTENTION_NEXT = true; // whether attention comes next
-	static constexpr int PERSISTENT_GEMV = 2, PERSISTENT_SKINNY = 1; // as inTurn in products_cuda.go
+	static constexpr bool PREPARES_EARLY = false; // preparing early would take registers
+	static constexpr bool ATTENTION_NEXT = true;
+	static constexpr int PERSISTENT_GEMV = 2, PERSISTENT_SKINNY = 1;
 	const Args &o;
-	// Of a token: its position, and the pool's element of its first key.
+	// A token's position, and the pool index of its first key.
 	struct TokenInfo {
 		int64_t key;
 		int32_t position, unused;
 	};
 	float cosine, sine;
-	float *q;   // where q goes, or null
-	int64_t at; // else the element of the pool
+	float *q;   // destination of q, or null
+	int64_t at; // pool index of k or v
 
 	__device__ __forceinline__ QKV(const Args &o) : o(o), cosine(1), sine(0), q(nullptr), at(0) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
@@ -56,7 +56,7 @@ struct QKV {
 		return w + (size_t)(head * 2 * each + i) * (o.in.cols / MMA_K) * 32;
 	}
 
-	// What a token's token says of an output: cos and sin of q or k, the page of k or v.
+	// Values that an output needs beside its sums: cos and sin for q and k, the page for k and v.
 	struct Prefetched {
 		float2 rope;
 		int32_t position, page;
@@ -65,9 +65,12 @@ struct QKV {
 	__device__ __forceinline__ bool rotated(int unit) const { return unit < (o.heads + o.kvHeads) * (o.dim / 32); }
 	__device__ __forceinline__ bool in_kv(int unit) const { return unit >= o.heads * (o.dim / 32); }
 	__device__ __forceinline__ const float2 *rope_entry(int unit, int row, int position) const {
-		return reinterpret_cast<const float2 *>(o.rope) + (size_t)position * (o.dim / 2) + unit % (o.dim / 32) * 16 + row;
+		return reinterpret_cast<const float2 *>(o.rope) + (size_t)position * (o.dim / 2) + unit % (o.dim / 32) * 16 +
+			row;
 	}
-	__device__ __forceinline__ const int32_t *page(int t, int position) const { return o.table + (size_t)o.slot[t] * o.pages + position / o.pageTokens; }
+	__device__ __forceinline__ const int32_t *page(int t, int position) const {
+		return o.table + (size_t)o.slot[t] * o.pages + position / o.pageTokens;
+	}
 
 	__device__ __forceinline__ void prepare(int unit, int row, int t) {
 		const int position = o.position[t];
@@ -77,7 +80,7 @@ struct QKV {
 		use_prefetched(unit, row, t, s);
 	}
 
-	// The same in two parts: prefetch begins to copy to shared memory what use_prefetched is called with.
+	// prepare in two parts: copies to shared memory, and use_prefetched when they are complete.
 	__device__ __forceinline__ void prefetch(int unit, int row, int t, Prefetched *to) const {
 		const int position = o.position[t];
 		to->position = position;
@@ -98,7 +101,10 @@ struct QKV {
 			return;
 		}
 		const int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
-		at = (((((int64_t)s.page * o.layers + o.layer) * 2 + which) * o.kvHeads + kvHead) * o.pageTokens + s.position % o.pageTokens) * o.dim + i;
+		at = (((((int64_t)s.page * o.layers + o.layer) * 2 + which) * o.kvHeads + kvHead) * o.pageTokens +
+				 s.position % o.pageTokens) *
+				o.dim +
+			i;
 	}
 
 	__device__ __forceinline__ void store(int64_t to, float v) const {
@@ -128,46 +134,56 @@ struct QKV {
 		return {((page * o.layers + o.layer) * 2 * o.kvHeads * o.pageTokens + inPage) * o.dim, position, 0};
 	}
 
-	static constexpr int QUADS_AHEAD = 2; // batches of tokens for which Quads are looked up beforehand
-	// Four rows, from a multiple of four on, and those that RoPE pairs with them.
+	static constexpr int QUADS_AHEAD = 2;
+	// Four rows of a head; their RoPE partners are dim/2 further.
 	struct UnitRows {
 		int inHead;
-		bool rotated, query; // whether RoPE turns them, and whether they go to out, else to the pool
-		int64_t at;         // the element of out of the first token, or of the pool after the token's first key
+		bool rotated, query; // whether RoPE applies; whether the rows are of q
+		int64_t at;         // index in out of the first token's rows, or in the pool relative to the token's first key
 
 		__device__ __forceinline__ UnitRows(const Args &o, int unit, int row) {
-			const int each = o.dim / 32, head = __fdividef(unit + 0.5f, each); // a division of integers has ten times the instructions
+			// An integer division has ten times the instructions.
+			const int each = o.dim / 32, head = __fdividef(unit + 0.5f, each);
 			const int which = head >= o.heads + o.kvHeads, kvHead = head - o.heads - which * o.kvHeads;
 			inHead = (unit - head * each) * 16 + row;
 			rotated = !which, query = head < o.heads;
 			at = (query ? (int64_t)head : (int64_t)(which * o.kvHeads + kvHead) * o.pageTokens) * o.dim + inHead;
 		}
 	};
-	// What is looked up for them of a token.
 	struct Quad {
-		float4 rope[2]; // cos and sin of two rows, and of two
+		float4 rope[2]; // cos and sin of two rows each
 
 		__device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int, const TokenInfo &token) {
 			rope[0] = rope[1] = {1, 0, 1, 0};
 			if (!rows.rotated) return;
-			const float4 *table = reinterpret_cast<const float4 *>(o.rope + ((size_t)token.position * (o.dim / 2) + rows.inHead) * 2);
+			const float4 *table =
+				reinterpret_cast<const float4 *>(o.rope + ((size_t)token.position * (o.dim / 2) + rows.inHead) * 2);
 			rope[0] = table[0];
 			rope[1] = table[1];
 		}
 		static __device__ __forceinline__ void store4(const Args &o, int64_t to, const float4 &v) {
 			if (o.kvType == KV_BF16)
-				*reinterpret_cast<uint2 *>(static_cast<uint16_t *>(o.pool) + to) = {BF16::pack(v.x, v.y), BF16::pack(v.z, v.w)};
+				*reinterpret_cast<uint2 *>(static_cast<uint16_t *>(o.pool) + to) = {
+					BF16::pack(v.x, v.y), BF16::pack(v.z, v.w)};
 			else if (o.kvType == KV_F16)
-				*reinterpret_cast<uint2 *>(static_cast<uint16_t *>(o.pool) + to) = {F16::pack(v.x, v.y), F16::pack(v.z, v.w)};
+				*reinterpret_cast<uint2 *>(static_cast<uint16_t *>(o.pool) + to) = {
+					F16::pack(v.x, v.y), F16::pack(v.z, v.w)};
 			else
 				*reinterpret_cast<float4 *>(static_cast<float *>(o.pool) + to) = v;
 		}
-		static __device__ __forceinline__ float first(float x, float y, float cosine, float sine) { return __fsub_rn(__fmul_rn(x, cosine), __fmul_rn(y, sine)); }
-		static __device__ __forceinline__ float second(float x, float y, float cosine, float sine) { return __fadd_rn(__fmul_rn(y, cosine), __fmul_rn(x, sine)); }
-		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &token, const float4 (&y)[2], bool, bool exists) const {
+		static __device__ __forceinline__ float first(float x, float y, float cosine, float sine) {
+			return __fsub_rn(__fmul_rn(x, cosine), __fmul_rn(y, sine));
+		}
+		static __device__ __forceinline__ float second(float x, float y, float cosine, float sine) {
+			return __fadd_rn(__fmul_rn(y, cosine), __fmul_rn(x, sine));
+		}
+		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &token,
+			const float4 (&y)[2], bool, bool exists) const {
 			const float4 &x = y[0], &z = y[1];
-			const float4 a = {first(x.x, z.x, rope[0].x, rope[0].y), first(x.y, z.y, rope[0].z, rope[0].w), first(x.z, z.z, rope[1].x, rope[1].y), first(x.w, z.w, rope[1].z, rope[1].w)};
-			const float4 b = {second(x.x, z.x, rope[0].x, rope[0].y), second(x.y, z.y, rope[0].z, rope[0].w), second(x.z, z.z, rope[1].x, rope[1].y), second(x.w, z.w, rope[1].z, rope[1].w)};
+			const float4 a = {first(x.x, z.x, rope[0].x, rope[0].y), first(x.y, z.y, rope[0].z, rope[0].w),
+				first(x.z, z.z, rope[1].x, rope[1].y), first(x.w, z.w, rope[1].z, rope[1].w)};
+			const float4 b = {second(x.x, z.x, rope[0].x, rope[0].y), second(x.y, z.y, rope[0].z, rope[0].w),
+				second(x.z, z.z, rope[1].x, rope[1].y), second(x.w, z.w, rope[1].z, rope[1].w)};
 			if (!exists) return a;
 			if (rows.query) {
 				float *const out = o.out + (int64_t)t * o.heads * o.dim + rows.at;

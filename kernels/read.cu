@@ -8,8 +8,7 @@ struct ReadArgs {
 	int64_t n;
 };
 
-// out ^= the exclusive or of all words of data. A block reads runs of 8 times its
-// threads, so that each thread has 8 loads of 16 bytes under way.
+// out ^= the exclusive or of all words of data. Each thread has 8 loads of 16 bytes in flight.
 extern "C" __global__ void reel_read(const __grid_constant__ ReadArgs a) {
 	const int in_flight = 8;
 	uint32_t x = 0;

@@ -1,8 +1,8 @@
 #include "gemm/rounded.cuh"
 
-// y = round(x[k]*norm[k]) of each row, in the order of blocks that deep.cuh reads, and
-// each row's rms_scale. A block is a row; thread 16*p+q has the q-th four columns of
-// the blocks of partial sum p. Tokens up to a multiple of 8 are rounded as zeros.
+// out[t] = round(x[k]*norm[k]) as gemm/rounded.cuh lays it out, and scales[t] = rms_scale of the
+// row. A block is a row; thread 16*p+q has the q-th four columns of the K blocks of partial sum p.
+// Tokens are padded to a multiple of 8 with zeros.
 template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a) {
 	__shared__ float partials[PARTIALS];
 	const int t = blockIdx.x, partial = threadIdx.x / 16, quad = threadIdx.x % 16, steps = a.in.cols / MMA_K;
@@ -10,7 +10,7 @@ template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a)
 	pdl_begin();
 	const int row = a.in.row(t);
 	float squares = 0;
-#pragma unroll 2 // more spills on sm_80, which holds itself to 32 registers
+#pragma unroll 2 // unrolling further spills on sm_80, where the compiler limits itself to 32 registers
 	for (int block = partial; block < blocks; block += PARTIALS) {
 		const int k = block * K_BLOCK + quad * 4;
 		float4 v = {0, 0, 0, 0};
@@ -30,5 +30,9 @@ template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a)
 	if (threadIdx.x == 0) a.scales[t] = rms_scale(a.in, sum_in_order(partials, 1));
 }
 
-extern "C" __global__ void __launch_bounds__(256) reel_round_bf16(const __grid_constant__ RoundArgs a) { round_row<BF16>(a); }
-extern "C" __global__ void __launch_bounds__(256) reel_round_f16(const __grid_constant__ RoundArgs a) { round_row<F16>(a); }
+extern "C" __global__ void __launch_bounds__(256) reel_round_bf16(const __grid_constant__ RoundArgs a) {
+	round_row<BF16>(a);
+}
+extern "C" __global__ void __launch_bounds__(256) reel_round_f16(const __grid_constant__ RoundArgs a) {
+	round_row<F16>(a);
+}

@@ -6,25 +6,25 @@ constexpr int MAX_TOP = 20, RESULT_WORDS = 8 + 2 * MAX_TOP, PENALTY_WINDOW = 64;
 struct SampleArgs {
 	const float *logits;                     // [N][vocab]
 	const int32_t *sample, *slot, *position; // [N], [T], [T]
-	const int32_t *number;                   // [2]: the step's number
+	const int32_t *number;                   // [2]: the step number
 	const int32_t *history;                  // [slots][context]
-	const int32_t *params;                   // [slots][10]: generation, prompt, sampling
-	int32_t *token;                          // out: [slots], the token drawn
+	const int32_t *params;                   // [slots][10]: generation, prompt length, sampling parameters
+	int32_t *token;                          // out: [slots], the sampled token
 	int32_t *results;                        // out: [ringSlots][maxSamples][RESULT_WORDS], pinned
 	int32_t vocab, context, ringSlots, maxSamples;
 };
 
-// One block of threads draws one token.
+// One block samples one token.
 constexpr int SAMPLE_THREADS = 1024, SAMPLE_WARPS = 32;
-constexpr int BINS = 2048, LISTED = 1024; // a list's places: one a thread
+constexpr int BINS = 2048, LISTED = 1024; // entries of the list: one per thread
 constexpr uint64_t ALL = ~0ull;
 
-// Weights of tokens are whole numbers, 2^40 of the most probable: their sums are
-// the same in whatever order they are taken.
+// Weights of tokens are whole numbers; the most probable token has 2^40. So their sums do not
+// depend on the order.
 constexpr float WEIGHT_ONE = 1099511627776.f;
 
 struct SampleShared {
-	uint32_t low[BINS], high[BINS], count[BINS]; // measure of a bin in two halves, tokens in it
+	uint32_t low[BINS], high[BINS], count[BINS]; // measure of a bin in two halves; tokens in it
 	uint64_t list[LISTED];
 	uint64_t warp[SAMPLE_WARPS];
 	uint64_t found[4];
@@ -36,20 +36,20 @@ static_assert(sizeof(SampleShared) == 33328, "sampleShared of sample_cuda.go");
 
 constexpr float LOG2E = 1.4426950408889634f;
 
-// How a sequence is sampled, and its logits. They are not divided by the
-// temperature, which changes no order: it is in what turns them into weights.
+// Sampler holds the sampling parameters of a sequence and its logits. Logits are not divided by the
+// temperature, which changes no order; it is part of `scale`.
 struct Sampler {
 	const float *logits; // [vocab]
 	int vocab;
-	const uint32_t *penalized; // [vocab/32]: bits of the tokens in the window
+	const uint32_t *penalized; // [vocab/32]: a bit for each token in the penalty window
 	bool penalizes;
 	float penalty, temperature, topP, minP;
 	int topK;
-	float most, scale; // the largest logit after the penalty; log2(e)/temperature
+	float most, scale; // largest logit after the penalty; log2(e)/temperature
 
-	// The logit as the model gave it.
+	// raw returns the model's logit.
 	__device__ __forceinline__ float raw(int id) const { return __ldcg(logits + id); }
-	// After the penalty.
+	// penalized_logit applies the repetition penalty to logit l of token id.
 	__device__ __forceinline__ float penalized_logit(int id, float l) const {
 		if (!penalizes || !(penalized[id >> 5] >> (id & 31) & 1)) return l;
 		return l > 0 ? __fdiv_rn(l, penalty) : __fmul_rn(l, penalty);
@@ -60,7 +60,7 @@ struct Sampler {
 	}
 };
 
-// Calls f(id, logit) for ids from, from+step, … below to: eight loads under way at once.
+// sample_each calls f(id, logit) for ids from, from+step, … below to, with eight loads in flight.
 template <class F> __device__ __forceinline__ void sample_each(const Sampler &d, int from, int to, int step, F f) {
 	for (; from < to; from += 8 * step) {
 		float l[8];
@@ -72,8 +72,7 @@ template <class F> __device__ __forceinline__ void sample_each(const Sampler &d,
 	}
 }
 
-// Tokens in their order, the most probable first and the lower id among equals: a
-// smaller key comes first.
+// sample_key orders tokens: the most probable has the smallest key; among equals the lower id.
 __device__ __forceinline__ uint64_t sample_key(float l, int id) {
 	uint32_t bits = __float_as_uint(l + 0.f); // -0 is 0
 	bits = bits >> 31 ? bits : ~bits & 0x7fffffffu;
@@ -85,7 +84,7 @@ __device__ __forceinline__ float sample_logit(uint64_t key) {
 	return __uint_as_float(bits >> 31 ? bits : ~bits & 0x7fffffffu);
 }
 
-// The sum over the block of each thread's v, for every thread.
+// sample_total returns the block's sum of v to every thread.
 __device__ static uint64_t sample_total(SampleShared &s, uint64_t v) {
 	for (int i = 16; i; i /= 2) v += __shfl_xor_sync(~0u, v, i);
 	__syncthreads();
@@ -96,7 +95,7 @@ __device__ static uint64_t sample_total(SampleShared &s, uint64_t v) {
 	return v;
 }
 
-// The smallest of each thread's key, for every thread.
+// sample_first returns the block's smallest key to every thread.
 __device__ static uint64_t sample_first(SampleShared &s, uint64_t key) {
 	for (int i = 16; i; i /= 2) key = min(key, __shfl_xor_sync(~0u, key, i));
 	__syncthreads();
@@ -107,9 +106,9 @@ __device__ static uint64_t sample_first(SampleShared &s, uint64_t key) {
 	return key;
 }
 
-// Of the threads' values v in the order of threads, where the running sum first
-// exceeds target: found[0] is the thread, found[1] the sum before it, found[2] v.
-// Nothing is found, and found[0] is ALL, where the sum never does.
+// sample_reach finds the first thread at which the running sum of v, in thread order, exceeds
+// target: found[0] is the thread, found[1] the sum before it, found[2] its v. If the sum never
+// exceeds target, found[0] is ALL.
 __device__ static void sample_reach(SampleShared &s, uint64_t v, uint64_t target) {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	uint64_t sum = v;
@@ -126,7 +125,7 @@ __device__ static void sample_reach(SampleShared &s, uint64_t v, uint64_t target
 	__syncthreads();
 }
 
-// Sorts the list of 1,024 keys (Batcher's bitonic sort), the first first.
+// sample_sort sorts the list of 1,024 keys in ascending order (Batcher's bitonic sort).
 __device__ static void sample_sort(SampleShared &s) {
 	const int i = threadIdx.x;
 	for (int size = 2; size <= LISTED; size *= 2)
@@ -141,11 +140,11 @@ __device__ static void sample_sort(SampleShared &s) {
 	__syncthreads();
 }
 
-// A run of keys: those in [low, high] that fall, of BINS bins, into one.
+// SampleBins divides the keys in [low, high] into BINS bins.
 struct SampleBins {
-	uint64_t low, high, limit; // no key above limit counts
+	uint64_t low, high, limit; // keys above limit do not count
 	float most, scale;
-	int shift; // -1: bins are 1/scale of a logit wide, from most down; the last one takes the rest
+	int shift; // -1: bins are 1/scale of a logit wide, from most down, and the last takes the rest
 
 	__device__ __forceinline__ int of(float l, uint64_t key) const {
 		if (key > limit || key < low || key > high) return -1;
@@ -154,9 +153,10 @@ struct SampleBins {
 	}
 };
 
-// Adds each token's measure to its bin. All are whole numbers, so their order is free.
-template <class Value, class Measure>
-__device__ static void sample_count(SampleShared &s, const Sampler &d, const SampleBins &bins, Value value, Measure measure) {
+// sample_count adds each token's measure to its bin. Measures are whole numbers, so the order does
+// not matter.
+template <class Value, class Measure> __device__ static void sample_count(
+	SampleShared &s, const Sampler &d, const SampleBins &bins, Value value, Measure measure) {
 	for (int i = threadIdx.x; i < BINS; i += SAMPLE_THREADS) s.low[i] = s.high[i] = s.count[i] = 0;
 	__syncthreads();
 	sample_each(d, threadIdx.x, d.vocab, SAMPLE_THREADS, [&](int id, float raw) {
@@ -173,13 +173,14 @@ __device__ static void sample_count(SampleShared &s, const Sampler &d, const Sam
 	__syncthreads();
 }
 
-__device__ __forceinline__ uint64_t sample_bin(const SampleShared &s, int bin) { return (uint64_t)s.high[bin] << 32 | s.low[bin]; }
+__device__ __forceinline__ uint64_t sample_bin(const SampleShared &s, int bin) {
+	return (uint64_t)s.high[bin] << 32 | s.low[bin];
+}
 
-// The key up to which the measures of tokens, in their order, first exceed
-// target(sum of all); keys above bins.limit are left out. It is bins.limit where
-// they never do.
-template <class Value, class Measure, class Target>
-__device__ static uint64_t sample_cut(SampleShared &s, const Sampler &d, SampleBins bins, Value value, Measure measure, Target target) {
+// sample_cut returns the key at which the running sum of measures, in the order of tokens, first
+// exceeds target(sum of all), or bins.limit if it never does. Keys above bins.limit do not count.
+template <class Value, class Measure, class Target> __device__ static uint64_t sample_cut(
+	SampleShared &s, const Sampler &d, SampleBins bins, Value value, Measure measure, Target target) {
 	const int first = 2 * threadIdx.x;
 	uint64_t left = 0;
 	for (bool all = true;; all = false) {
@@ -194,7 +195,7 @@ __device__ static uint64_t sample_cut(SampleShared &s, const Sampler &d, SampleB
 		left -= before;
 		const uint32_t count = s.count[bin];
 		__syncthreads();
-		// The tokens of that bin: listed where they fit, else cut into smaller bins.
+		// Tokens of that bin: listed if they fit, else divided into smaller bins.
 		if (threadIdx.x == 0) s.listed = 0;
 		s.list[threadIdx.x] = ALL;
 		__syncthreads();
@@ -216,7 +217,7 @@ __device__ static uint64_t sample_cut(SampleShared &s, const Sampler &d, SampleB
 	return s.list[s.found[0]];
 }
 
-// Philox4x32-10, as philox.go has it; only the first word is used.
+// sample_random is Philox4x32-10, as in philox.go; only the first word is used.
 __device__ static uint32_t sample_random(uint64_t seed, int64_t index) {
 	uint32_t c0 = index, c1 = index >> 32, c2 = 0, c3 = 0, k0 = seed, k1 = seed >> 32;
 	for (int i = 0; i < 10; i++) {
@@ -228,20 +229,21 @@ __device__ static uint32_t sample_random(uint64_t seed, int64_t index) {
 	return c0;
 }
 
-// Walks the tokens up to key `cut` in the order of their ids, until (random + 1/2)/2^32
-// of their weight is behind. Where nothing has a weight: -1.
+// sample_walk goes through the tokens up to key `cut` in the order of their ids, and returns the
+// one at which (random + 1/2)/2^32 of their weight is reached, or -1 if no token has a weight.
 __device__ static int sample_walk(SampleShared &s, const Sampler &d, uint64_t cut, uint32_t random) {
 	int from = 0, to = d.vocab;
 	uint64_t target = 0;
 	for (bool whole = true;; whole = false) {
-		// A warp sums a run of ids; the run that reaches the target is cut again.
+		// Each warp sums a run of ids; the run that reaches the target is divided again.
 		const int run = max(1, ((to - from + SAMPLE_WARPS - 1) / SAMPLE_WARPS + 31) / 32 * 32), warp = threadIdx.x / 32;
 		uint64_t sum = 0;
-		sample_each(d, from + warp * run + threadIdx.x % 32, min(to, from + (warp + 1) * run), 32, [&](int id, float raw) {
-			float l = d.penalized_logit(id, raw);
-			if (sample_key(l, id) <= cut) sum += d.weight(l);
-		});
-		// With a warp's ids in the order of lanes, the last cut is to one id.
+		sample_each(
+			d, from + warp * run + threadIdx.x % 32, min(to, from + (warp + 1) * run), 32, [&](int id, float raw) {
+				float l = d.penalized_logit(id, raw);
+				if (sample_key(l, id) <= cut) sum += d.weight(l);
+			});
+		// In the last round a warp's ids are in the order of its lanes, so one id is found.
 		if (whole) target = __umul64hi(sample_total(s, sum), (2 * (uint64_t)random + 1) << 31);
 		const bool last = run == 32;
 		if (!last)
@@ -256,18 +258,19 @@ __device__ static int sample_walk(SampleShared &s, const Sampler &d, uint64_t cu
 	}
 }
 
-// The most probable token after the penalty, and what a log-probability needs: the
-// largest logit as the model gave it and ln Σ exp of all.
+// sample_scan returns the key of the most probable token after the penalty, and computes what
+// log-probabilities need: the largest logit of the model and ln Σ exp of all.
 __device__ static uint64_t sample_scan(SampleShared &s, const Sampler &d) {
 	float top = -INFINITY, most = -INFINITY, sum = 0;
 	int at = threadIdx.x;
 	for (int from = threadIdx.x; from < d.vocab; from += 8 * SAMPLE_THREADS) {
 		float l[8], high = most;
 #pragma unroll
-		for (int i = 0; i < 8; i++) l[i] = from + i * SAMPLE_THREADS < d.vocab ? d.raw(from + i * SAMPLE_THREADS) : -INFINITY;
+		for (int i = 0; i < 8; i++)
+			l[i] = from + i * SAMPLE_THREADS < d.vocab ? d.raw(from + i * SAMPLE_THREADS) : -INFINITY;
 #pragma unroll
 		for (int i = 0; i < 8; i++) high = fmaxf(high, l[i]);
-		const float base = high == -INFINITY ? 0 : high; // then all weights are 0
+		const float base = high == -INFINITY ? 0 : high; // all weights are then 0
 		sum *= exp2_approx((most - base) * LOG2E);
 		most = high;
 #pragma unroll
@@ -297,8 +300,8 @@ __device__ static uint64_t sample_scan(SampleShared &s, const Sampler &d) {
 	return best;
 }
 
-// Draws as draw.go does, but that the walk goes by id where draw.go's goes by
-// probability: the distribution is the same.
+// sample_token samples as Sample.Host does, but walks by id instead of by probability. The
+// distribution is the same.
 __device__ static int sample_token(SampleShared &s, Sampler &d, uint64_t best, const SampleArgs &a, int row) {
 	const int greedy = (uint32_t)best;
 	if (d.temperature == 0) return greedy;
@@ -306,30 +309,34 @@ __device__ static int sample_token(SampleShared &s, Sampler &d, uint64_t best, c
 	d.scale = __fdiv_rn(LOG2E, d.temperature);
 	auto value = [&](int id, float raw) { return d.penalized_logit(id, raw); };
 	const float minP = d.minP;
-	d.minP = 0; // it comes after the two others
-	// 64 bins for each factor of 2 in weight, near enough.
+	d.minP = 0; // it applies after top-k and top-p
+	// about 64 bins for each factor of 2 in weight
 	SampleBins bins = {0, ALL, ALL, d.most, 64 * d.scale, -1};
 	if (d.topK > 0 && d.topK < d.vocab)
-		bins.limit = sample_cut(s, d, bins, value, [](float) { return (uint64_t)1; }, [&](uint64_t) { return (uint64_t)(d.topK - 1); });
+		bins.limit = sample_cut(
+			s, d, bins, value, [](float) { return (uint64_t)1; }, [&](uint64_t) { return (uint64_t)(d.topK - 1); });
 	if (d.topP < 1)
 		bins.limit = sample_cut(s, d, bins, value, [&](float l) { return d.weight(l); }, [&](uint64_t all) {
-			// The fewest that weigh at least mass exceed mass - 1, in whole numbers.
+			// The fewest tokens that weigh at least mass are those whose sum exceeds mass - 1, in
+			// whole numbers.
 			uint64_t mass = (uint64_t)ceil((double)d.topP * (double)all);
 			return mass ? mass - 1 : 0;
 		});
 	d.minP = minP;
-	const int32_t *p = a.params + a.slot[row] * 10; // the token's index counts from the prompt's end
+	const int32_t *p = a.params + a.slot[row] * 10; // the random number's index counts from the end of the prompt
 	const uint64_t seed = (uint32_t)p[8] | (uint64_t)(uint32_t)p[9] << 32;
 	int token = sample_walk(s, d, bins.limit, sample_random(seed, (int64_t)a.position[row] + 1 - p[1]));
 	return token < 0 ? greedy : token;
 }
 
-// Leaves the n most probable tokens as the model gave them in the list's first places.
+// sample_top puts the n most probable tokens, by the model's logits, first in the list.
 __device__ static void sample_top(SampleShared &s, const Sampler &d, int n) {
 	SampleBins bins = {0, ALL, ALL, s.rawMost, 64, -1};
 	uint64_t cut = ALL;
 	if (n < d.vocab)
-		cut = sample_cut(s, d, bins, [](int, float raw) { return raw; }, [](float) { return (uint64_t)1; }, [&](uint64_t) { return (uint64_t)(n - 1); });
+		cut = sample_cut(
+			s, d, bins, [](int, float raw) { return raw; }, [](float) { return (uint64_t)1; },
+			[&](uint64_t) { return (uint64_t)(n - 1); });
 	__syncthreads();
 	if (threadIdx.x == 0) s.listed = 0;
 	s.list[threadIdx.x] = ALL;
@@ -341,7 +348,7 @@ __device__ static void sample_top(SampleShared &s, const Sampler &d, int n) {
 	sample_sort(s);
 }
 
-// Marks the tokens of the window, which ends at the row's position.
+// sample_window marks the tokens of the penalty window, which ends at the row's position.
 __device__ static void sample_window(const Sampler &d, uint32_t *penalized, const int32_t *history, int position) {
 	if (!d.penalizes) return;
 	for (int i = threadIdx.x; i < (d.vocab + 31) / 32; i += SAMPLE_THREADS) penalized[i] = 0;
@@ -354,11 +361,14 @@ __device__ static void sample_window(const Sampler &d, uint32_t *penalized, cons
 	__syncthreads();
 }
 
-// Publishes a sample. The step's number comes last: a record with the right one is whole.
-__device__ static void sample_publish(const SampleArgs &a, const SampleShared &s, const Sampler &d, int slot, int token, int top) {
-	int32_t *out = a.results + ((size_t)((uint32_t)a.number[0] % (uint32_t)a.ringSlots) * a.maxSamples + blockIdx.x) * RESULT_WORDS;
+// sample_publish writes the record of a sample. The step number comes last, so a record with the
+// right number is complete.
+__device__ static void sample_publish(
+	const SampleArgs &a, const SampleShared &s, const Sampler &d, int slot, int token, int top) {
+	int32_t *out = a.results +
+		((size_t)((uint32_t)a.number[0] % (uint32_t)a.ringSlots) * a.maxSamples + blockIdx.x) * RESULT_WORDS;
 	const int i = threadIdx.x;
-	// (l - most) - ln Σ exp(l - most), as the larger parts cancel first.
+	// (l - most) - ln Σ exp(l - most): the large parts cancel first.
 	if (i < top) {
 		out[8 + 2 * i] = (uint32_t)s.list[i];
 		out[9 + 2 * i] = __float_as_int(d.raw((uint32_t)s.list[i]) - s.rawMost - s.logSum);
@@ -372,11 +382,12 @@ __device__ static void sample_publish(const SampleArgs &a, const SampleShared &s
 	__syncthreads();
 	if (i == 0) {
 		__threadfence_system();
-		asm volatile("st.relaxed.sys.global.v2.s32 [%0], {%1, %2};" ::"l"(out), "r"(a.number[0]), "r"(a.number[1]) : "memory");
+		asm volatile("st.relaxed.sys.global.v2.s32 [%0], {%1, %2};" ::"l"(out), "r"(a.number[0]), "r"(a.number[1])
+			: "memory");
 	}
 }
 
-// Draws sample blockIdx.x as Sample.Host does, and publishes it.
+// Samples sample blockIdx.x as Sample.Host does, and publishes the record.
 extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) reel_sample(const __grid_constant__ SampleArgs a) {
 	extern __shared__ __align__(16) unsigned char sample_shared[]; // SampleShared, then uint32 [vocab/32]
 	SampleShared &s = *reinterpret_cast<SampleShared *>(sample_shared);

@@ -1,7 +1,7 @@
 #include "ptx/memory.cuh"
 #include "ptx/pdl.cuh"
 
-// The words of a descriptor, as step.go has them.
+// Words of a step descriptor; step.go defines the layout.
 constexpr int HEAD_WORDS = 8, ROW_WORDS = 3, PAGE_WORDS = 3, PARAM_WORDS = 10, INIT_WORDS = 1 + PARAM_WORDS;
 constexpr int FROM_DEVICE = -1;
 
@@ -10,7 +10,7 @@ struct StageArgs {
 	uint32_t *counter;   // [1]
 	int32_t *blockTable; // [count][pages]
 	int32_t *length;     // [count]
-	const int32_t *last; // [count]: the token sampled last
+	const int32_t *last; // [count]: the last sampled token
 	int32_t *history;    // [count][context]
 	int32_t *params;     // [count][PARAM_WORDS]
 	int32_t *slot, *position, *token; // out: [T]
@@ -20,15 +20,15 @@ struct StageArgs {
 	int32_t count, pages, context, T, N;
 };
 
-// What one block of threads shares, at most as much as a step can name.
+// Shared memory of the block, sized for the largest step.
 struct StageShared {
 	int32_t *head;        // [HEAD_WORDS] of the descriptor
-	int32_t *rows;        // [T][ROW_WORDS] of the descriptor; then slot, position, token of each row
-	int32_t *first, *end; // [count]: a slot's first and last row of this step
-	int32_t *entries;      // [pages]: entries of block tables
+	int32_t *rows;        // [T][ROW_WORDS] of the descriptor; later slot, position, token of each row
+	int32_t *first, *end; // [count]: a slot's first and last row in this step
+	int32_t *entries;      // [pages]: indices of block-table entries
 };
 
-// Prepares slots for new sequences. d is the descriptor.
+// stage_inits prepares slots for new sequences. d is the descriptor.
 __device__ static void stage_inits(const StageArgs &a, const int32_t *d, int inits) {
 	for (int i = threadIdx.x; i < inits * INIT_WORDS; i += blockDim.x) {
 		const int32_t *in = d + a.initAt + i / INIT_WORDS * INIT_WORDS;
@@ -40,7 +40,7 @@ __device__ static void stage_inits(const StageArgs &a, const int32_t *d, int ini
 	}
 }
 
-// Sets entries of block tables; of several for one place the last one holds.
+// stage_pages sets block-table entries. The last of several for one entry wins.
 __device__ static void stage_pages(const StageArgs &a, const int32_t *d, int pages, int32_t *entries) {
 	for (int i = threadIdx.x; i < pages; i += blockDim.x) {
 		const int32_t *p = d + a.pageAt + i * PAGE_WORDS;
@@ -55,8 +55,8 @@ __device__ static void stage_pages(const StageArgs &a, const int32_t *d, int pag
 	}
 }
 
-// The position of row t: its own, or one more than that of the row before it in
-// the same slot, or the slot's length.
+// stage_position returns the position of row t: its own, or one more than that of the row before it
+// in the same slot, or the slot's length.
 __device__ static int stage_position(const StageArgs &a, const StageShared &s, int t) {
 	const int slot = s.rows[t * ROW_WORDS];
 	int after = 0;
@@ -69,7 +69,8 @@ __device__ static int stage_position(const StageArgs &a, const StageShared &s, i
 	return a.length[slot] + after - 1;
 }
 
-// Reads what a step always has. All of it goes over the bus at once, whatever is live.
+// stage_read reads the fixed parts of a descriptor. All loads go over the bus at the same time,
+// whether or not they are needed.
 __device__ static void stage_read(const StageArgs &a, const StageShared &s, const int32_t *d) {
 	const int t = threadIdx.x;
 	int head = t < HEAD_WORDS ? load_from_host(d + t) : 0;
@@ -80,11 +81,13 @@ __device__ static void stage_read(const StageArgs &a, const StageShared &s, cons
 	if (t < HEAD_WORDS) s.head[t] = head;
 	if (t < a.T * ROW_WORDS) s.rows[t] = row;
 	__syncthreads();
-	for (int i = t; i < a.N; i += blockDim.x) a.sample[i] = i >= s.head[1] ? -1 : i == t ? sample : load_from_host(d + a.sampleAt + i);
+	for (int i = t; i < a.N; i += blockDim.x)
+		a.sample[i] = i >= s.head[1] ? -1 : i == t ? sample : load_from_host(d + a.sampleAt + i);
 	if (t < 2) a.number[t] = s.head[4 + t];
 }
 
-// Applies the descriptor number `counter` of the ring, as Stage.Host does. One block.
+// Applies the step descriptor that counter points to, as Stage.Host does, with one block of
+// threads.
 extern "C" __global__ void reel_stage(const __grid_constant__ StageArgs a) {
 	extern __shared__ int32_t stage_shared[];
 	StageShared s;
@@ -94,7 +97,7 @@ extern "C" __global__ void reel_stage(const __grid_constant__ StageArgs a) {
 	const uint32_t step = *a.counter;
 	const int32_t *d = a.ring + (size_t)(step % (uint32_t)a.ringSlots) * a.words;
 	stage_read(a, s, d);
-	if (threadIdx.x == 0) *a.counter = step + 1; // every thread has read it
+	if (threadIdx.x == 0) *a.counter = step + 1; // all threads have read it
 	stage_inits(a, d, s.head[2]);
 	if (s.head[3] > 0) stage_pages(a, d, s.head[3], s.entries);
 	for (int t = threadIdx.x; t < a.T; t += blockDim.x) {
@@ -103,9 +106,9 @@ extern "C" __global__ void reel_stage(const __grid_constant__ StageArgs a) {
 		atomicMin(s.first + row[0], t);
 		atomicMax(s.end + row[0], t);
 	}
-	__syncthreads(); // rows are known, and lengths are set
+	__syncthreads(); // all rows and lengths are set
 	for (int t = threadIdx.x; t < a.T; t += blockDim.x) a.position[t] = stage_position(a, s, t);
-	__syncthreads(); // lengths are read
+	__syncthreads(); // all lengths were read
 	for (int t = threadIdx.x; t < a.T; t += blockDim.x) {
 		int slot = s.rows[t * ROW_WORDS], token = s.rows[t * ROW_WORDS + 2], position = a.position[t];
 		if (token == FROM_DEVICE) token = a.last[slot];

@@ -1,7 +1,8 @@
-// What decode's attention does besides where QKV has left q, k and v as its products have
-// them (QKV.Unturned): a block of threads turns its own query heads, and the one whose splits
-// end with the row's own position turns k and v of its KV head too, stores them in the pool,
-// and attends over what it stores. So no block awaits another, and no kernel stands between.
+// Decode attention with deferred RoPE: QKV stored q, k and v as the product gave them, and
+// attention does their post-processing (qk_post.cuh). A block processes its own query heads. The
+// block whose splits include the row's own position also processes k and v of its KV head, stores
+// them in the pool and attends over them. So no block waits for another, and no kernel runs in
+// between.
 #pragma once
 #include "attention/qk_post.cuh"
 #include "attention/splits.cuh"
@@ -12,7 +13,8 @@ struct AttendDeferredArgs : AttendArgs {
 	QKPostArgs post;
 };
 
-// What a block of ALL warps turns of its row's heads of size DIM: nothing.
+// AttendOwnHeads does the post-processing in a block of ALL warps, for heads of size DIM. With
+// AttendArgs there is none.
 template <int DIM, int ALL, class Args> struct AttendOwnHeads {
 	static constexpr bool DEFERRED = false;
 
@@ -24,18 +26,19 @@ template <int DIM, int ALL, class Args> struct AttendOwnHeads {
 	__device__ __forceinline__ const uint16_t *value() const { return nullptr; }
 };
 
-// The tile's heads of q, and where the block has the row's own position the KV head's of k and v.
+// Processes the query heads of the tile and, in the block with the row's own position, the KV
+// head's k and v.
 template <int DIM, int ALL> struct AttendOwnHeads<DIM, ALL, AttendDeferredArgs> {
 	static constexpr bool DEFERRED = true;
 
 	const AttendDeferredArgs &args;
 	const QKPostArgs &a;
 	const AttendTile &tile;
-	uint16_t *const processed; // shared [ENTRIES of q, one of k, one of v][DIM], in bfloat16
-	const int heads;        // of q, k and v
-	int64_t page;           // of the row's own position
+	uint16_t *const processed; // shared [ENTRIES of q, one of k, one of v][DIM], bfloat16
+	const int heads;        // heads of q, k and v to process
+	int64_t page;           // of the row's own position, if newest
 
-	// newest tells whether the block has the row's own position.
+	// newest: the block has the row's own position.
 	__device__ __forceinline__ AttendOwnHeads(const AttendDeferredArgs &args, const AttendTile &tile, bool newest)
 		: args(args), a(args.post), tile(tile), processed(buffer()), heads(tile.group + (newest ? 2 : 0)), page(0) {
 		if (newest) page = __ldcg(a.table + (size_t)tile.slot * a.pages + (tile.last >> args.pageShift));
@@ -48,17 +51,19 @@ template <int DIM, int ALL> struct AttendOwnHeads<DIM, ALL, AttendDeferredArgs> 
 	__device__ __forceinline__ const uint16_t *key() const { return processed + ENTRIES * DIM; }
 	__device__ __forceinline__ const uint16_t *value() const { return processed + (ENTRIES + 1) * DIM; }
 
-	// Of the block's i-th head whether it is q, k or v, and its number among all of them.
+	// kind (0 q, 1 k, 2 v) and number among all heads of the block's i-th head.
 	__device__ __forceinline__ int kind(int i) const { return max(0, i - tile.group + 1); }
-	__device__ __forceinline__ int number(int i) const { return i < tile.group ? tile.head + i : a.heads + (i - tile.group) * a.kvHeads + tile.kvHead; }
+	__device__ __forceinline__ int number(int i) const {
+		return i < tile.group ? tile.head + i : a.heads + (i - tile.group) * a.kvHeads + tile.kvHead;
+	}
 
-	// Where the pool has element 0 of the row's own k or v.
+	// pool_index returns the index of element 0 of the row's own k or v.
 	__device__ __forceinline__ int64_t pool_index(int number) const {
 		const int64_t head = (page * args.layers + args.layer) * 2 * args.kvHeads + number - args.heads;
 		return ((head << args.pageShift) + (tile.last & (1 << args.pageShift) - 1)) * DIM;
 	}
 
-	// Begins to bring to L2 what is looked up.
+	// prefetch brings to L2 the constants that process reads.
 	__device__ __forceinline__ void prefetch() const {
 		prefetch(reinterpret_cast<const float *>(a.rope) + (size_t)tile.last * DIM, DIM);
 		if (a.norms) prefetch(a.norms, 2 * DIM);
@@ -70,15 +75,16 @@ template <int DIM, int ALL> struct AttendOwnHeads<DIM, ALL, AttendDeferredArgs> 
 		for (int i = 8 * threadIdx.x; i < floats; i += 8 * 32 * ALL) prefetch_l2(from + i);
 	}
 
-	// Turns heads, a warp one at a time. Of the blocks that have the KV head's k and v one
-	// stores them.
+	// process handles one head per warp at a time. Of several blocks with the same KV head, one
+	// stores k and v in the pool.
 	__device__ __forceinline__ void process() const {
 		const int lane = threadIdx.x % 32;
 		const bool stores = tile.head == tile.kvHead * args.group;
 #pragma unroll 1
 		for (int i = threadIdx.x / 32; i < heads; i += ALL) {
 			const int of = number(i);
-			const float *q = a.q + ((size_t)tile.row * a.heads + of) * DIM, *kv = a.kv + ((size_t)tile.row * 2 * a.kvHeads + of - a.heads) * DIM;
+			const float *q = a.q + ((size_t)tile.row * a.heads + of) * DIM,
+						*kv = a.kv + ((size_t)tile.row * 2 * a.kvHeads + of - a.heads) * DIM;
 			QKPost<DIM> x;
 			x.load(a, i < tile.group ? q : kv, lane);
 			x.look_up(a, kind(i), of, tile.last, lane);

@@ -1,5 +1,5 @@
-// What a block of threads of attend_prefill.cu has to do: its tile of a step's rows and
-// heads, the runs of that, and the sum of its splits.
+// Prefill attention (attend_prefill.cu): the tile of a block, the runs of a tile, and the sum of
+// its splits.
 #pragma once
 #include "attention/softmax.cuh"
 #include "gemm/rounded.cuh"
@@ -9,16 +9,16 @@
 constexpr int PREFILL_WARPS = 4, PREFILL_ENTRIES = 16 * PREFILL_WARPS, PREFILL_KEYS = 64, PREFILL_SPLIT = 1024;
 constexpr int PREFILL_BLOCKS = PREFILL_SPLIT / PREFILL_KEYS;
 
-// What a block of threads has of a step: query heads `head` to head+group-1, which read
-// KV head kvHead, of rows `first` to limit-1.
+// PrefillTile is the work of a block: query heads head to head+group-1, which read KV head kvHead,
+// of rows first to limit-1.
 struct PrefillTile {
 	int kvHead, head, group;
 	int inverse; // e/group = e*inverse >> 16 for e < PREFILL_ENTRIES
 	int first, limit;
-	int part, parts; // the block has every parts-th split from part on
+	int part, parts; // the block computes splits part, part+parts, …
 };
 
-// This block's tile. It needs nothing that other kernels write.
+// prefill_tile returns this block's tile. It reads nothing that other kernels write.
 __device__ __forceinline__ PrefillTile prefill_tile(const AttendArgs &a) {
 	const int all = a.heads / a.kvHeads, parts = (all + PREFILL_ENTRIES - 1) / PREFILL_ENTRIES;
 	const int part = blockIdx.x % parts * PREFILL_ENTRIES;
@@ -34,9 +34,11 @@ __device__ __forceinline__ PrefillTile prefill_tile(const AttendArgs &a) {
 	return t;
 }
 
-// The tile of a.join tiles that this one is of; their blocks share its splits.
+// prefill_joined returns the union of the a.join tiles around this one; their blocks share its
+// splits.
 __device__ __forceinline__ PrefillTile prefill_joined(const AttendArgs &a, PrefillTile t) {
-	const int index = gridDim.y - 1 - blockIdx.y, first = index / a.join * a.join, count = min(a.join, (int)gridDim.y - first);
+	const int index = gridDim.y - 1 - blockIdx.y, first = index / a.join * a.join,
+			  count = min(a.join, (int)gridDim.y - first);
 	t.first = first * a.window;
 	t.limit = min((first + count) * a.window, a.T);
 	t.part = t.part * count + index - first;
@@ -44,14 +46,14 @@ __device__ __forceinline__ PrefillTile prefill_joined(const AttendArgs &a, Prefi
 	return t;
 }
 
-// Consecutive rows of one sequence. Their queries are the entries of a run: entry e is
-// query head e%group of the tile, of row e/group of the run.
+// PrefillRun is consecutive rows of one sequence. Entry e of a run is query head e%group of the
+// tile in row e/group of the run.
 struct PrefillRun {
 	int row, rows, slot;
-	int begin, end; // the smallest position of the rows, and the largest plus 1
+	int begin, end; // smallest position of the rows, and largest plus 1
 };
 
-// The run that begins at `row`. Every warp finds out by itself.
+// prefill_run returns the run that begins at `row`. Every warp computes it for itself.
 template <bool WINDOWED> __device__ __forceinline__ PrefillRun prefill_run(const AttendArgs &a, int row, int limit) {
 	PrefillRun run = {row, 0, load_l2_ordered(a.slot + row), INT32_MAX, 0};
 	int more;
@@ -60,19 +62,20 @@ template <bool WINDOWED> __device__ __forceinline__ PrefillRun prefill_run(const
 		const int slot = load_l2_ordered(a.slot + at), position = load_l2_ordered(a.position + at);
 		const uint32_t others = ~__ballot_sync(~0u, t < limit && slot == run.slot);
 		more = others ? __ffs(others) - 1 : 32;
-		if (WINDOWED) run.begin = min(run.begin, __reduce_min_sync(~0u, (int)(threadIdx.x % 32) < more ? position : INT32_MAX));
+		if (WINDOWED)
+			run.begin = min(run.begin, __reduce_min_sync(~0u, (int)(threadIdx.x % 32) < more ? position : INT32_MAX));
 		run.end = max(run.end, __reduce_max_sync(~0u, (int)(threadIdx.x % 32) < more ? position + 1 : 0));
 		run.rows += more;
 	} while (more == 32);
 	return run;
 }
 
-// A finished sum times 1/weight. The 0 makes one zero of -0 and +0, which blocks of
-// weight 0 may tell apart.
+// prefill_mean returns sum/weight. Adding 0 turns -0 into +0, in which sums with blocks of weight 0
+// may differ.
 __device__ __forceinline__ float prefill_mean(float sum, float inverse) { return __fmaf_rn(sum, inverse, 0.f); }
 
-// Adds the splits of a tile's rows in their order, as Prefill.add does. All sums of some
-// splits are read at once.
+// prefill_merge adds the splits of a tile's rows in order, as Prefill::add does. The sums of up to
+// ONCE splits are loaded at once.
 template <bool WINDOWED> __device__ static void prefill_merge(const AttendArgs &a, const PrefillTile &tile) {
 	constexpr int ONCE = 8;
 	const int pairs = a.dim / 2;
@@ -82,7 +85,8 @@ template <bool WINDOWED> __device__ static void prefill_merge(const AttendArgs &
 		const size_t at = (size_t)row * a.heads + head;
 		const int splits = a.position[row] / PREFILL_SPLIT + 1;
 		AttendSum x = {0, -INFINITY, 0}, y = x;
-		for (int split = WINDOWED ? max(0, a.position[row] + 1 - a.visible) / PREFILL_SPLIT : 0; split < splits; split += ONCE) {
+		for (int split = WINDOWED ? max(0, a.position[row] + 1 - a.visible) / PREFILL_SPLIT : 0; split < splits;
+			split += ONCE) {
 			const float *p = a.partial + (at * a.splits + split) * (a.dim + 2);
 			float2 sum[ONCE], state[ONCE];
 #pragma unroll
@@ -93,12 +97,14 @@ template <bool WINDOWED> __device__ static void prefill_merge(const AttendArgs &
 			}
 #pragma unroll
 			for (int s = 0; s < ONCE; s++)
-				if (split + s < splits) x.add(sum[s].x, state[s].x, state[s].y), y.add(sum[s].y, state[s].x, state[s].y);
+				if (split + s < splits)
+					x.add(sum[s].x, state[s].x, state[s].y), y.add(sum[s].y, state[s].x, state[s].y);
 		}
 		const float inverse = __frcp_rn(x.weight);
 		const float2 mean = {prefill_mean(x.sum, inverse), prefill_mean(y.sum, inverse)};
 		if (a.rounded)
-			RoundedToken(a.rounded, a.tokens, row, head * a.dim).put(element / 8, element % 8, a.f16 ? F16::pack(mean.x, mean.y) : BF16::pack(mean.x, mean.y));
+			RoundedToken(a.rounded, a.tokens, row, head * a.dim)
+				.put(element / 8, element % 8, a.f16 ? F16::pack(mean.x, mean.y) : BF16::pack(mean.x, mean.y));
 		else
 			*(float2 *)(a.out + at * a.dim + element) = mean;
 	}

@@ -1,6 +1,6 @@
-// What stands between the products q, k and v of a layer and attention over them, where a
-// family has biases or head norms: by a kernel of its own (turn.cu), or by attention
-// (attend_turned.cuh), element for element alike.
+// QK post-processing for model families with biases or head norms: the steps between the QKV
+// product and attention. A kernel of its own does them (qkpost.cu), or attention does
+// (deferred_rope.cuh), with the same bits.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,7 @@ struct QKPostArgs {
 	float *q;                       // [T][heads][dim]
 	const float *kv;                // [T][k, v][kvHeads][dim]
 	const float *bias;              // [q, k, v][heads][dim], or null
-	const float *norms;             // [q's, k's][dim], or null
+	const float *norms;             // [q, k][dim], or null
 	const float2 *rope;             // [context][dim/2] cos, sin
 	const int32_t *slot, *position; // [T]
 	const int32_t *table;           // [slots][pages]
@@ -18,13 +18,13 @@ struct QKPostArgs {
 	float eps;
 };
 
-constexpr int QK_PAIRS = 2; // a lane has so many pairs: dim is at most 64*QK_PAIRS
+constexpr int QK_PAIRS = 2; // pairs per lane: dim is at most 64*QK_PAIRS
 
-// A lane's part of a head: the pairs (e, e+dim/2) of e = lane, lane+32, …, and what is
-// looked up for them, of which nothing comes from the product. kind is 0 of q, 1 of k, 2 of
-// v, and head counts those of all three. DIM is a.dim, or 0 where the compiler does not know it.
+// QKPost is one lane's part of a head: the pairs (e, e+dim/2) for e = lane, lane+32, …, with the
+// constants for them. kind is 0 for q, 1 for k, 2 for v; head counts through the heads of all
+// three. DIM is a.dim, or 0 if the compiler does not know it.
 template <int DIM> struct QKPost {
-	float bias[2][QK_PAIRS], norm[2][QK_PAIRS]; // of the first elements of its pairs, and of the second
+	float bias[2][QK_PAIRS], norm[2][QK_PAIRS]; // [0] of the first elements of the pairs, [1] of the second
 	float2 rope[QK_PAIRS];
 	float low[QK_PAIRS], high[QK_PAIRS];
 
@@ -43,7 +43,7 @@ template <int DIM> struct QKPost {
 			}
 		}
 	}
-	// The quotient's bits: of a power of two a product has them too.
+	// mean divides by the head size. For a power of two a product has the same bits.
 	static __device__ __forceinline__ float mean(const QKPostArgs &a, float sum) {
 		return DIM && (DIM & DIM - 1) == 0 ? __fmul_rn(sum, 1.f / max(DIM, 1)) : __fdiv_rn(sum, size(a));
 	}
@@ -56,7 +56,7 @@ template <int DIM> struct QKPost {
 			high[n] = e < half ? __ldcg(x + half + e) : 0;
 		}
 	}
-	// x += bias; of q and k also x = rope(rmsnorm(x)). A warp has one head; the order of
+	// apply: x += bias; for q and k then x = rope(rmsnorm(x)). A warp has one head. The order of
 	// its sum depends on dim alone.
 	__device__ __forceinline__ void apply(const QKPostArgs &a, int kind, int lane) {
 #pragma unroll
@@ -68,9 +68,11 @@ template <int DIM> struct QKPost {
 		if (kind < 2 && a.norms) {
 			float squares = 0;
 #pragma unroll
-			for (int n = 0; n < QK_PAIRS; n++) squares = __fmaf_rn(high[n], high[n], __fmaf_rn(low[n], low[n], squares));
+			for (int n = 0; n < QK_PAIRS; n++)
+				squares = __fmaf_rn(high[n], high[n], __fmaf_rn(low[n], low[n], squares));
 #pragma unroll
-			for (int apart = 16; apart > 0; apart /= 2) squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, apart));
+			for (int apart = 16; apart > 0; apart /= 2)
+				squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, apart));
 			const float scale = __frsqrt_rn(__fadd_rn(mean(a, squares), a.eps));
 #pragma unroll
 			for (int n = 0; n < QK_PAIRS; n++) {

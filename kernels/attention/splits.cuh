@@ -1,22 +1,20 @@
-// How decode's attention (attend.cu) deals out a row's positions, and adds up what comes of
-// them.
+// Decode attention (attend.cu): how a row's positions are divided, and how the parts are added.
 #pragma once
 #include "attention/softmax.cuh"
 
-// A row's positions are cut into splits of SPLIT, and a split into a block of BLOCK
-// positions for each warp. Warps are added in their order, then splits in theirs. So
-// a row's sums have one order, whatever else is in the step.
+// A row's positions are cut into splits of SPLIT, and a split into BLOCK positions for each of
+// WARPS warps. Warps are added in their order, then splits in theirs, so a row's sums have one
+// order in every step.
 constexpr int BLOCK = 32, WARPS = 4, SPLIT = BLOCK * WARPS;
-// A block of threads serves up to ENTRIES query heads of one row that read the same keys.
+// A block serves up to ENTRIES query heads of one row that read the same keys.
 constexpr int ENTRIES = 8;
-constexpr int MERGED = 64; // splits whose factors are there at once
+constexpr int MERGED = 64; // splits merged at a time
 
-// What a block of threads attends for. DEFERRED tells that the row's own key and value are not
-// in the pool before.
+// AttendTile is the work of a block. DEFERRED: the row's own key and value are not in the pool yet.
 struct AttendTile {
-	int row, slot, first, last; // positions that the row sees
-	int kept;                   // the last of them that the pool has, or the first
-	int head, group, kvHead;    // first query head, how many
+	int row, slot, first, last; // first to last: positions that the row sees
+	int kept;                   // the last of them in the pool; at least `first`
+	int head, group, kvHead;    // query heads head to head+group-1
 };
 
 template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
@@ -28,13 +26,14 @@ template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile(const
 	const int parts = (a.group + ENTRIES - 1) / ENTRIES;
 	tile.kvHead = blockIdx.y;
 	int part = 0;
-	if (parts > 1) tile.kvHead = blockIdx.y / parts, part = blockIdx.y % parts * ENTRIES; // a division takes its time
+	// Only then is the division needed.
+	if (parts > 1) tile.kvHead = blockIdx.y / parts, part = blockIdx.y % parts * ENTRIES;
 	tile.head = tile.kvHead * a.group + part;
 	tile.group = min(ENTRIES, a.group - part);
 	return tile;
 }
 
-// What a warp's sums go with: an entry's largest score and sum of weights.
+// SoftmaxState belongs to a warp's sums: the largest score and the sum of weights of an entry.
 struct SoftmaxState {
 	float most, weight;
 };
@@ -43,15 +42,17 @@ __device__ __forceinline__ float *attend_partial(const AttendArgs &a, const Atte
 	return a.partial + (((size_t)tile.row * a.heads + tile.head + entry) * a.splits + split) * (a.dim + 2);
 }
 
-// What a block that merges splits shares.
+// AttendMerge is shared memory of the block that merges splits.
 struct AttendMerge {
-	float keep[ENTRIES][MERGED], add[ENTRIES][MERGED]; // what the sums before a split and its own count in the sum of both
+	float keep[ENTRIES][MERGED], add[ENTRIES][MERGED]; // factors of the sums before a split, and of its own
 	float weight[ENTRIES][MERGED];
 };
 
-// Leaves, of MERGED splits from `from` on, what AttendSum::add would count them; those
-// that are not there change no sum. A warp an entry; most is its largest score before.
-__device__ __forceinline__ void attend_factors(const AttendArgs &a, const AttendTile &tile, AttendMerge &s, float &most, int entry, int from, int splits) {
+// attend_factors computes the factors and weights of MERGED splits from `from` on, as
+// AttendSum::add would. Missing splits change no sum. A warp handles one entry; most is the entry's
+// largest score before.
+__device__ __forceinline__ void attend_factors(
+	const AttendArgs &a, const AttendTile &tile, AttendMerge &s, float &most, int entry, int from, int splits) {
 	const int lane = threadIdx.x % 32;
 	if (entry >= tile.group) return;
 	float m[MERGED / 32], w[MERGED / 32];
@@ -63,7 +64,7 @@ __device__ __forceinline__ void attend_factors(const AttendArgs &a, const Attend
 	}
 #pragma unroll
 	for (int i = 0; i < MERGED / 32; i++) {
-		float high = m[i]; // of the splits up to the lane's
+		float high = m[i]; // largest score up to this lane's split
 #pragma unroll
 		for (int by = 1; by < 32; by *= 2) {
 			const float x = __shfl_up_sync(~0u, high, by);
@@ -77,18 +78,19 @@ __device__ __forceinline__ void attend_factors(const AttendArgs &a, const Attend
 	}
 }
 
-// Adds a tile's splits in their order, in the last to arrive of `blocks` blocks: with the
-// operations of AttendSum::add, but loads and factors of many splits at once. Room
+// attend_merge adds a tile's splits in order, in the last of `blocks` blocks to arrive. It does the
+// operations of AttendSum::add, but loads sums and factors of many splits at once. run
 // [group][WIDE] holds each thread's own sums.
-template <int WIDE, int THREADS> __device__ static void attend_merge(const AttendArgs &a, const AttendTile &tile, AttendSum *run, int first, int splits, int blocks) {
-	constexpr int LOADS = THREADS / 8; // more take more registers than smaller blocks have
+template <int WIDE, int THREADS> __device__ static void attend_merge(
+	const AttendArgs &a, const AttendTile &tile, AttendSum *run, int first, int splits, int blocks) {
+	constexpr int LOADS = THREADS / 8; // more would need more registers than smaller blocks have
 	__shared__ AttendMerge s;
 	if (!attend_is_last(a.arrived + tile.row * a.heads + tile.head, blocks)) return;
-	constexpr int ALL = THREADS / 32, EACH = ENTRIES / ALL; // warps, and entries of each
+	constexpr int ALL = THREADS / 32, EACH = ENTRIES / ALL; // warps, and entries per warp
 	float most[EACH], x[LOADS];
 #pragma unroll
 	for (int e = 0; e < EACH; e++) most[e] = -INFINITY;
-	// Begins to load element i%WIDE of entry i/WIDE of splits from `at` on.
+	// load starts loads of element i%WIDE of entry i/WIDE for splits from `at` on.
 	const auto load = [&](int i, int at) {
 		const int element = min(i % WIDE, a.dim - 1);
 		const float *p = attend_partial(a, tile, i / WIDE, at) + element;
@@ -96,8 +98,8 @@ template <int WIDE, int THREADS> __device__ static void attend_merge(const Atten
 		for (int u = 0; u < LOADS; u++) x[u] = at + u < splits ? __ldcg(p + u * (a.dim + 2)) : -0.f;
 	};
 	for (int from = first; from < splits; from += MERGED) {
-		if (from > first) __syncthreads(); // the factors before have been read
-		if (threadIdx.x < tile.group * WIDE) load(threadIdx.x, from); // beside the factors
+		if (from > first) __syncthreads(); // all threads have read the factors
+		if (threadIdx.x < tile.group * WIDE) load(threadIdx.x, from); // overlaps with computing the factors
 #pragma unroll
 		for (int e = 0; e < EACH; e++) attend_factors(a, tile, s, most[e], threadIdx.x / 32 + e * ALL, from, splits);
 		__syncthreads();
@@ -124,8 +126,9 @@ template <int WIDE, int THREADS> __device__ static void attend_merge(const Atten
 	}
 }
 
-// Adds what the warps left of a split: an element a thread.
-template <int WIDE> __device__ __forceinline__ AttendSum attend_add(const SoftmaxState (*states)[ENTRIES], const float *sums, int group, int i) {
+// attend_add adds the sums of a split's warps, one element per thread.
+template <int WIDE> __device__ __forceinline__ AttendSum attend_add(
+	const SoftmaxState (*states)[ENTRIES], const float *sums, int group, int i) {
 	AttendSum sum = {0, -INFINITY, 0};
 #pragma unroll
 	for (int w = 0; w < WARPS; w++) sum.most = fmaxf(sum.most, states[w][i / WIDE].most);
@@ -133,7 +136,7 @@ template <int WIDE> __device__ __forceinline__ AttendSum attend_add(const Softma
 	for (int w = 0; w < WARPS; w++) {
 		const SoftmaxState state = states[w][i / WIDE];
 		const float x = sums[w * group * WIDE + i];
-		const bool none = state.most == -INFINITY; // it has left nothing
+		const bool none = state.most == -INFINITY; // the warp had no position
 		const float share = none ? 0 : exp2_approx(state.most - sum.most);
 		sum.sum = __fmaf_rn(none ? 0 : x, share, sum.sum);
 		sum.weight = __fmaf_rn(state.weight, share, sum.weight);

@@ -8,9 +8,11 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Epilogue passes 128 outputs of some tokens to the op, with THREADS threads.
 template <class Op, class D, int THREADS> struct Epilogue {
-	static constexpr int TILES = 8, UNITS = TILES / Op::R; // row tiles of 16 outputs, and units of the op, per output tile
+	// Row tiles of 16 outputs, and units of the op, per output tile.
+	static constexpr int TILES = 8, UNITS = TILES / Op::R;
 	static constexpr int PITCH = TILES * 16 + 4;           // floats per token
-	static constexpr int EACH = THREADS / (4 * UNITS);     // tokens that all threads process at once, four rows per thread
+	// Tokens that all threads process at once, four rows per thread.
+	static constexpr int EACH = THREADS / (4 * UNITS);
 	// Tokens per thread and iteration. More would overlap more loads, but the unrolled code runs
 	// only once or twice per kernel and is fetched from L2 (notes/stream_k.md, version 18).
 	static constexpr int BATCH = 2;
@@ -30,7 +32,9 @@ template <class Op, class D, int THREADS> struct Epilogue {
 	// staged_address returns the address of a row of the tile's unit `which`. The first row tiles
 	// of all units come before the second ones, so that neither stores nor loads of a warp conflict
 	// in a bank.
-	__device__ __forceinline__ uint32_t staged_address(int which, int r, int token, int row) const { return staging + (token * PITCH + (r * UNITS + which) * 16 + row) * 4; }
+	__device__ __forceinline__ uint32_t staged_address(int which, int r, int token, int row) const {
+		return staging + (token * PITCH + (r * UNITS + which) * 16 + row) * 4;
+	}
 
 	// stagedSums returns the address of a lane's sums of the first eight tokens.
 	__device__ __forceinline__ uint32_t stagedSums() const {
@@ -97,19 +101,23 @@ template <class Op, class D, int THREADS> struct Epilogue {
 		char *roundedTo = HANDS_OVER ? rounded_address(tokenTile + first + mine, k) : nullptr;
 		uint32_t result = opaque(staged_address(which(), 0, mine, row())), by = opaque(scales + (first + mine) * 4);
 #pragma unroll 1
-		for (int i = 0; i < n; i += BATCH * EACH, roundedTo += BATCH * EACH * TOKEN_BLOCK_BYTES, result += BATCH * EACH * PITCH * 4, by += BATCH * EACH * 4) {
+		for (int i = 0; i < n; i += BATCH * EACH, roundedTo += BATCH * EACH * TOKEN_BLOCK_BYTES,
+				 result += BATCH * EACH * PITCH * 4, by += BATCH * EACH * 4) {
 			look_up(rows, i + Op::QUADS_AHEAD * BATCH * EACH, lookahead.quad[Op::QUADS_AHEAD]);
 			float4 v[BATCH][Op::R];
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
 				const float scale = Op::NORMED ? load_shared_float(by + b * EACH * 4) : 1.f;
 #pragma unroll
-				for (int r = 0; r < Op::R; r++) v[b][r] = times(load_shared_float4(result + b * EACH * PITCH * 4 + r * UNITS * 64), {scale, scale, scale, scale});
+				for (int r = 0; r < Op::R; r++)
+					v[b][r] = times(load_shared_float4(result + b * EACH * PITCH * 4 + r * UNITS * 64),
+						{scale, scale, scale, scale});
 			}
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
 				const int token = first + min(i + mine + b * EACH, n - 1);
-				v[b][0] = lookahead.quad[0][b].finish(op.o, rows, tokenTile + token, tokenInfo[token], v[b], HANDS_OVER, valid && i + mine + b * EACH < n);
+				v[b][0] = lookahead.quad[0][b].finish(op.o, rows, tokenTile + token, tokenInfo[token], v[b], HANDS_OVER,
+					valid && i + mine + b * EACH < n);
 			}
 #pragma unroll
 			for (int b = 0; b < (HANDS_OVER ? BATCH : 0); b++) {
@@ -147,8 +155,9 @@ template <class Op, class D, int THREADS> struct Epilogue {
 	// rounded_address returns the address of the two words that a thread stores of columns k to k+3
 	// and its neighbour's.
 	__device__ __forceinline__ char *rounded_address(int token, int k) const {
-		const int block = k / (K_BLOCK), chunk = k / MMA_K % BLOCK_STEPS * 2 + k / 4 % 2, row = token % TOKEN_GROUP;
-		return handover.rows + ((size_t)block * (handover.tokens / TOKEN_GROUP) + token / TOKEN_GROUP) * GROUP_BYTES + row * TOKEN_BLOCK_BYTES + (chunk ^ row) * 16 + k % MMA_K / 8 * 8;
+		const int block = k / K_BLOCK, chunk = k / MMA_K % BLOCK_STEPS * 2 + k / 4 % 2, row = token % TOKEN_GROUP;
+		return handover.rows + ((size_t)block * (handover.tokens / TOKEN_GROUP) + token / TOKEN_GROUP) * GROUP_BYTES +
+			row * TOKEN_BLOCK_BYTES + (chunk ^ row) * 16 + k % MMA_K / 8 * 8;
 	}
 };
 #endif

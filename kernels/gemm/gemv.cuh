@@ -19,7 +19,12 @@ template <class Op, class D, int U> struct Gemv {
 	float sum[R][4];
 
 	__device__ __forceinline__ Gemv(const Op &op, int unit, float4 *shared)
-		: in(op.activations()), row(shared), norm(shared + in.cols / 4), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(in.cols / MMA_K) {
+		: in(op.activations()),
+		  row(shared),
+		  norm(shared + in.cols / 4),
+		  lane(threadIdx.x & 31),
+		  warp(threadIdx.x >> 5),
+		  steps(in.cols / MMA_K) {
 #pragma unroll
 		for (int r = 0; r < R; r++) tile[r] = op.weights(unit, r) + lane;
 	}
@@ -37,8 +42,8 @@ template <class Op, class D, int U> struct Gemv {
 	// each_quad calls fn for each quad of this warp's K blocks that belongs to this lane; only 16
 	// lanes have any.
 	template <class F> __device__ __forceinline__ void each_quad(F fn) {
-		for (int piece = warp; piece * BLOCK_STEPS < steps; piece += PARTIALS)
-			if (const int quad = piece * BLOCK_STEPS * 4 + lane; lane < BLOCK_STEPS * 4 && quad < steps * 4) fn(quad);
+		for (int kBlock = warp; kBlock * BLOCK_STEPS < steps; kBlock += PARTIALS)
+			if (const int quad = kBlock * BLOCK_STEPS * 4 + lane; lane < BLOCK_STEPS * 4 && quad < steps * 4) fn(quad);
 	}
 
 	__device__ __forceinline__ void begin_row(int t) {
@@ -109,7 +114,8 @@ template <class Op, class D, int U> struct Gemv {
 template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) {
 	using Block = Gemv<Op, D, U>;
 	constexpr bool PERSISTENT = Op::PERSISTENT_GEMV > 0;
-	__shared__ float partials[1 + PERSISTENT][PARTIALS * Block::PART]; // persistent: warps go on while one buffer is read
+	// persistent: warps go on while one buffer is read.
+	__shared__ float partials[1 + PERSISTENT][PARTIALS * Block::PART];
 	__shared__ float squares[PARTIALS];
 	__shared__ typename Op::Prefetched prefetched[16];
 	extern __shared__ float4 gemvShared[];
@@ -132,7 +138,8 @@ template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) 
 		b.share(partials[buffer]);
 		if (finishes) {
 			if (Op::NORMED && unit == blockIdx.x) scale = rms_scale(b.in, sum_in_order(squares, 1));
-			finish_output<Op, Block::PART>(op, unit, threadIdx.x, 0, partials[buffer] + threadIdx.x, 16, scale, prefetched);
+			finish_output<Op, Block::PART>(
+				op, unit, threadIdx.x, 0, partials[buffer] + threadIdx.x, 16, scale, prefetched);
 			if (more) prepare_output(op, next, threadIdx.x, 0, prefetched);
 		}
 		if (!more) return;

@@ -38,7 +38,7 @@ template <bool ATTENTION_NEXT, bool FEW = false> __device__ __forceinline__ void
 		pdl_wait();
 }
 
-// Every sum over the columns of a weight has one order, whatever the number of rows and the kernel
+// Every sum over the columns of a weight has one order for any number of rows and any kernel
 // (stream_k.cuh has its own). 16 columns are a step and 4 steps a K block. K block b belongs to
 // partial sum b % 16, which adds its steps in ascending order. Then sum = ((g0 + g1) + g2) + g3
 // with gq = ((p[4q] + p[4q+1]) + p[4q+2]) + p[4q+3].
@@ -98,7 +98,9 @@ __device__ __forceinline__ float fold_squares(float s) {
 }
 
 // pack4 rounds a lane's four activations to the two registers of the B operand.
-template <class D> __device__ __forceinline__ uint2 pack4(const float4 &v) { return {D::pack(v.x, v.y), D::pack(v.z, v.w)}; }
+template <class D> __device__ __forceinline__ uint2 pack4(const float4 &v) {
+	return {D::pack(v.x, v.y), D::pack(v.z, v.w)};
+}
 
 __device__ __forceinline__ float4 add(const float4 &x, const float4 &y) {
 	return {__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w)};

@@ -1,11 +1,11 @@
 // The kernels of a product op: one for each element type and variant.
 //
-// An op (QKV, Projection, GateUp, Head) is a struct that says which weights are multiplied by which
-// activations, and where results go. Its outputs are units: 16 consecutive outputs, which it computes
+// An op (QKV, Projection, GateUp, Head) is a struct: it names the weights and the activations of the
+// product, and stores the results. Its outputs are units: 16 consecutive outputs, which it computes
 // from R row tiles of 16 weight rows each. It has these members:
 //
 //   Args                    its argument struct, which the launcher in Go mirrors; Op(const Args &)
-//   R                       row tiles per unit: 1, or 2 whose sums make one result (gate and up, RoPE pairs)
+//   R                       row tiles per unit: 1, or 2 with one result (gate and up, RoPE pairs)
 //   NORMED                  whether the input has norm weights, and sums are scaled by rms_scale
 //   ATTENTION_NEXT          whether attention is the next kernel (begin_product)
 //   PERSISTENT_GEMV         persistent blocks per SM of gemv; 0: one block per unit
@@ -19,7 +19,7 @@
 //
 //   PREPARES_EARLY          true: prepare runs before the sums; false: prefetch and use_prefetched do it
 //   prepare(unit, row, t)   loads them to registers; the tiled and wgmma variants always call it
-//   Prefetched              what prefetch copies to shared memory; an empty struct if PREPARES_EARLY
+//   Prefetched              the copy in shared memory; an empty struct if PREPARES_EARLY
 //   prefetch(unit, row, t, to)        starts the copies by cp.async
 //   use_prefetched(unit, row, t, v)   takes the values to registers after the copies are complete
 //
@@ -27,7 +27,7 @@
 //
 //   HANDS_OVER              whether the epilogue can round the result as input of the next product
 //   HANDOVER_NORMED         whether that next product can have norm weights
-//   TokenInfo, token_info(t)          what the op looks up once for each token of a token tile
+//   TokenInfo, token_info(t)          values that the op looks up once for each token of a token tile
 //   UnitRows(args, unit, row)         addresses that depend on four consecutive rows of a unit alone
 //   QUADS_AHEAD             batches of tokens for which Quads are loaded before use
 //   Quad                    values for four rows of one token:
@@ -67,12 +67,12 @@
 	REEL_STREAM_K(name##_streamk104, Op, D, 104, 7) \
 	REEL_STREAM_K(name##_streamk208, Op, D, 208, 5)
 
-// Blocks per SM for up to 8 rows, and the steps whose activations are in flight then: one step leaves
+// Blocks per SM for up to 8 rows, and the steps of activations in flight then: one step leaves
 // registers for two blocks.
 template <class Op> constexpr int SKINNY_BLOCKS = Op::PERSISTENT_SKINNY == 2 ? 2 : 1;
 template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 4;
 
-// U is the number of steps whose weights gemv has in flight.
+// U is the number of steps of weights that gemv has in flight.
 #define REEL_PRODUCT_OF(name, Op, D, U)                                                                      \
 	REEL_OP_KERNEL(name##_gemv, Op, FEW_ROWS_THREADS, 2, (gemv<Op, D, U>(Op{a})))                            \
 	REEL_OP_KERNEL(name##_skinny8, Op, FEW_ROWS_THREADS, SKINNY_BLOCKS<Op>,                                  \

@@ -21,7 +21,9 @@ struct RoundArgs {
 // RoundedInput is the rounded input of a product.
 struct RoundedInput {
 	const char *rows;    // rounded activations
-	const float *scales; // [tokens]; or, if squares is not 0, sums of squares [squares][tokens], from which the scales follow
+	// [tokens]; or, if squares is not 0, sums of squares [squares][tokens], from which the scales
+	// follow.
+	const float *scales;
 	int32_t tokens;      // a multiple of 8
 	int32_t squares;
 };
@@ -38,8 +40,10 @@ struct Handover {
 // store_rounded stores columns k to k+3 of token t, k a multiple of 4: v.x has k and k+1. v.y goes
 // one chunk further.
 __device__ __forceinline__ void store_rounded(char *rows, int tokens, int t, int k, uint2 v) {
-	const int block = k / (K_BLOCK), quad = k / 4 % (K_BLOCK / 4), row = t % TOKEN_GROUP;
-	uint32_t *to = reinterpret_cast<uint32_t *>(rows) + ((size_t)block * (tokens / TOKEN_GROUP) + t / TOKEN_GROUP) * (GROUP_BYTES / 4) + row * (TOKEN_BLOCK_BYTES / 4) + quad % 4;
+	const int block = k / K_BLOCK, quad = k / 4 % (K_BLOCK / 4), row = t % TOKEN_GROUP;
+	uint32_t *to = reinterpret_cast<uint32_t *>(rows) +
+		((size_t)block * (tokens / TOKEN_GROUP) + t / TOKEN_GROUP) * (GROUP_BYTES / 4) + row * (TOKEN_BLOCK_BYTES / 4) +
+		quad % 4;
 	to[(quad / 4 * 2 ^ row) * 4] = v.x;
 	to[((quad / 4 * 2 + 1) ^ row) * 4] = v.y;
 }
@@ -53,8 +57,11 @@ struct RoundedToken {
 	uint32_t row;  // of the token in its group of 8
 
 	__device__ __forceinline__ RoundedToken(char *rows, int tokens, uint32_t t, uint32_t column)
-		: block(rows + ((size_t)(column / (K_BLOCK)) * (tokens / TOKEN_GROUP) + t / TOKEN_GROUP) * GROUP_BYTES + t % TOKEN_GROUP * TOKEN_BLOCK_BYTES),
-		  stride(tokens / TOKEN_GROUP * GROUP_BYTES), group(column / 8 % (K_BLOCK / 8)), row(t % TOKEN_GROUP) {}
+		: block(rows + ((size_t)(column / K_BLOCK) * (tokens / TOKEN_GROUP) + t / TOKEN_GROUP) * GROUP_BYTES +
+			  t % TOKEN_GROUP * TOKEN_BLOCK_BYTES),
+		  stride(tokens / TOKEN_GROUP * GROUP_BYTES),
+		  group(column / 8 % (K_BLOCK / 8)),
+		  row(t % TOKEN_GROUP) {}
 
 	// put stores columns 8i+k and 8i+k+1 counted from the first column; k is even and below 8.
 	__device__ __forceinline__ void put(uint32_t i, uint32_t k, uint32_t v) const {

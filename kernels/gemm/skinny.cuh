@@ -7,10 +7,13 @@
 #include "ptx/cp_async.cuh"
 
 constexpr int FEW_ROWS_THREADS = PARTIALS * 32;
-constexpr int TOKEN_PITCH = 20; // floats between tokens of a row tile in shared memory: 16 rows, and 4 against bank conflicts
+// Floats between tokens of a row tile in shared memory: 16 rows, and 4 against bank conflicts.
+constexpr int TOKEN_PITCH = 20;
 
 // step_of returns the j-th step of warp `warp`. For a constant j its offset is a constant.
-__device__ __forceinline__ int step_of(int warp, int j) { return warp * BLOCK_STEPS + j / BLOCK_STEPS * (BLOCK_STEPS * PARTIALS) + j % BLOCK_STEPS; }
+__device__ __forceinline__ int step_of(int warp, int j) {
+	return warp * BLOCK_STEPS + j / BLOCK_STEPS * (BLOCK_STEPS * PARTIALS) + j % BLOCK_STEPS;
+}
 
 // Skinny is one thread's part of a block's product over 8*N token rows.
 template <class Op, class D, int N, int U, int X> struct Skinny {
@@ -144,7 +147,8 @@ template <class Op, class D, int N, int U, int X> struct Skinny {
 };
 
 // prepare_output starts the loads of values that the op needs for an output beside its sum.
-template <class Op> __device__ __forceinline__ void prepare_output(Op &op, int unit, int row, int token, typename Op::Prefetched *prefetched) {
+template <class Op> __device__ __forceinline__ void prepare_output(
+	Op &op, int unit, int row, int token, typename Op::Prefetched *prefetched) {
 	if constexpr (Op::PREPARES_EARLY)
 		op.prepare(unit, row, token);
 	else
@@ -153,8 +157,8 @@ template <class Op> __device__ __forceinline__ void prepare_output(Op &op, int u
 
 // finish_output adds an output's partial sums and passes the results to the op. A partial sum has
 // PART floats, a row tile `stride`.
-template <class Op, int PART>
-__device__ __forceinline__ void finish_output(Op &op, int unit, int row, int token, const float *partials, int stride, float scale, const typename Op::Prefetched *prefetched) {
+template <class Op, int PART> __device__ __forceinline__ void finish_output(Op &op, int unit, int row, int token,
+	const float *partials, int stride, float scale, const typename Op::Prefetched *prefetched) {
 	float y[Op::R];
 #pragma unroll
 	for (int r = 0; r < Op::R; r++) y[r] = __fmul_rn(scale, sum_in_order(partials + r * stride, PART));
@@ -166,7 +170,8 @@ __device__ __forceinline__ void finish_output(Op &op, int unit, int row, int tok
 // skinny computes a block's units and passes each output to op.finish. With GATHERED it computes
 // rows `first` to first+8*N-1 of the list, and returns false, having done nothing, if row `first`
 // is padding.
-template <class Op, class D, int N, int U, int X, bool GATHERED = false> __device__ __forceinline__ bool skinny(Op op, int first = 0) {
+template <class Op, class D, int N, int U, int X, bool GATHERED = false>
+__device__ __forceinline__ bool skinny(Op op, int first = 0) {
 	using Block = Skinny<Op, D, N, U, X>;
 	static_assert(16 * 8 * N <= FEW_ROWS_THREADS, "a thread finishes one row of one token");
 	constexpr bool PERSISTENT = N == 1 && Op::PERSISTENT_SKINNY > 0;
@@ -189,7 +194,8 @@ template <class Op, class D, int N, int U, int X, bool GATHERED = false> __devic
 		b.share(shared[buffer]);
 		if (mine) {
 			if (Op::NORMED) scale = rms_scale(b.in, sum_in_order(partials + PARTIALS * Block::PART + token, 8 * N));
-			finish_output<Op, Block::PART>(op, unit, row, first + token, partials + token * TOKEN_PITCH + row, 8 * N * TOKEN_PITCH, scale, prefetched);
+			finish_output<Op, Block::PART>(op, unit, row, first + token, partials + token * TOKEN_PITCH + row,
+				8 * N * TOKEN_PITCH, scale, prefetched);
 			if (more) prepare_output(op, next, row, first + token, prefetched);
 		}
 		if (!more) return true;
@@ -203,7 +209,8 @@ template <class Op, class D, int U, int X> __device__ __forceinline__ void gathe
 #pragma unroll 1
 	for (int first = 0; first < op.activations().n; first += 8) {
 		if (first > 0) {
-			if (op.activations().row(first) < 0) return; // checked before weights are read again; the first eight rows are checked by skinny
+			// Checked before weights are read again; the first eight rows are checked by skinny.
+			if (op.activations().row(first) < 0) return;
 			__syncthreads(); // all threads have read the sums of the rows before
 		}
 		if (!skinny<Op, D, 1, U, X, true>(op, first)) return;

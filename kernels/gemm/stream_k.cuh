@@ -53,9 +53,11 @@ template <int T> __device__ __forceinline__ void claim_registers() {
 
 template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_>> {
 	static constexpr int STAGES = STAGES_; // K blocks in shared memory
-	static constexpr int CONSUMERS = 256, PRODUCERS = 64, HELPERS = T > 56 ? 64 : 32, THREADS = CONSUMERS + PRODUCERS + HELPERS;
+	static constexpr int CONSUMERS = 256, PRODUCERS = 64, HELPERS = T > 56 ? 64 : 32,
+						 THREADS = CONSUMERS + PRODUCERS + HELPERS;
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, TOKEN_GROUPS = T / TOKEN_GROUP;
-	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES; // bytes of activations and of weights in a stage
+	// Bytes of activations and of weights in a stage.
+	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES;
 	using TokenInfo = typename Op::TokenInfo;         // per token, as the op defines it
 	using BlockEpilogue = Epilogue<Op, D, CONSUMERS>;   // of an output tile; staged in the memory of activations
 	static constexpr int GROUP_SUMS = CONSUMERS * 16; // bytes of a block's sums of eight tokens, a float4 per thread
@@ -63,8 +65,10 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	// in the memory of activations, the others in that of weights.
 	static constexpr int GROUPS_LOW = ROWS / GROUP_SUMS, GROUPS_HELD = GROUPS_LOW + WEIGHTS / GROUP_SUMS;
 	static constexpr int SCALES = 256, TOKEN_INFO = (SCALES + T * 4 + 1023) / 1024 * 1024;
-	static constexpr int BARRIERS = TOKEN_INFO + (sizeof(TokenInfo) * T + 1023) / 1024 * 1024, BYTES = BARRIERS + STAGES * (ROWS + WEIGHTS);
-	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 && T * BlockEpilogue::PITCH * 4 <= STAGES * ROWS && T % TOKEN_GROUP == 0);
+	static constexpr int BARRIERS = TOKEN_INFO + (sizeof(TokenInfo) * T + 1023) / 1024 * 1024,
+						 BYTES = BARRIERS + STAGES * (ROWS + WEIGHTS);
+	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 && T * BlockEpilogue::PITCH * 4 <= STAGES * ROWS &&
+		T % TOKEN_GROUP == 0);
 
 	const Op &op;
 	const StreamKArgs<Op> &a;
@@ -75,14 +79,24 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	const int steps; // mma steps of an output tile
 
 	__device__ __forceinline__ StreamK(const Op &op, const StreamKArgs<Op> &a, char *shared)
-		: op(op), a(a), in(op.activations()), shared(shared_address(shared)), tokenInfo(reinterpret_cast<TokenInfo *>(shared + TOKEN_INFO)), plan(a.plan), steps(in.cols / MMA_K) {}
+		: op(op),
+		  a(a),
+		  in(op.activations()),
+		  shared(shared_address(shared)),
+		  tokenInfo(reinterpret_cast<TokenInfo *>(shared + TOKEN_INFO)),
+		  plan(a.plan),
+		  steps(in.cols / MMA_K) {}
 
 	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
 	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
-	__device__ __forceinline__ uint32_t stagesFree() const { return full(STAGES); } // stagesFree: results left the memory of activations
-	__device__ __forceinline__ uint32_t scalesReady() const { return stagesFree() + 8; } // a token tile's scales are stored
-	__device__ __forceinline__ uint32_t scalesRead() const { return stagesFree() + 16; } // a token tile's scales were read
-	__device__ __forceinline__ uint32_t partialsArrived() const { return stagesFree() + 24; } // a helper announced this block's partials, and the needed ones of other blocks arrived
+	// stagesFree: results left the memory of activations.
+	__device__ __forceinline__ uint32_t stagesFree() const { return full(STAGES); }
+	// A token tile's scales are stored.
+	__device__ __forceinline__ uint32_t scalesReady() const { return stagesFree() + 8; }
+	// A token tile's scales were read.
+	__device__ __forceinline__ uint32_t scalesRead() const { return stagesFree() + 16; }
+	// A helper announced this block's partials, and the needed ones of other blocks arrived.
+	__device__ __forceinline__ uint32_t partialsArrived() const { return stagesFree() + 24; }
 	__device__ __forceinline__ uint32_t rows(int s) const { return shared + BARRIERS + s * ROWS; }
 	__device__ __forceinline__ uint32_t weights(int s) const { return shared + BARRIERS + STAGES * ROWS + s * WEIGHTS; }
 
@@ -115,13 +129,19 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	static __device__ __forceinline__ void sync_consumers() { named_barrier_sync<CONSUMERS>(1); }
 	__device__ __forceinline__ int first_token(int tile) const { return tile * plan.tokens; } // of a token tile
 	__device__ __forceinline__ int token_count(int tile) const { return min(plan.tokens, in.n - first_token(tile)); }
-	__device__ __forceinline__ int token_groups(int tile) const { return (token_count(tile) + TOKEN_GROUP - 1) / TOKEN_GROUP; } // groups of eight tokens
+	// Groups of eight tokens.
+	__device__ __forceinline__ int token_groups(int tile) const {
+		return (token_count(tile) + TOKEN_GROUP - 1) / TOKEN_GROUP;
+	}
 
 	// copy_activations starts the copy of a K block's activations.
-	__device__ __forceinline__ void copy_activations(int tile, int piece, int stage) {
+	__device__ __forceinline__ void copy_activations(int tile, int kBlock, int stage) {
 		const int bytes = token_groups(tile) * GROUP_BYTES;
 		mbarrier_expect(full(stage), bytes);
-		bulk_copy(EVICT_LAST, rows(stage), a.rounded.rows + ((size_t)piece * (a.rounded.tokens / TOKEN_GROUP) + first_token(tile) / TOKEN_GROUP) * GROUP_BYTES, bytes, full(stage));
+		bulk_copy(EVICT_LAST, rows(stage),
+			a.rounded.rows +
+				((size_t)kBlock * (a.rounded.tokens / TOKEN_GROUP) + first_token(tile) / TOKEN_GROUP) * GROUP_BYTES,
+			bytes, full(stage));
 	}
 
 	__device__ __forceinline__ void produce_activations() {
@@ -149,7 +169,9 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 			mbarrier_wait(empty(c.at), c.phase ^ 1);
 	}
 	// stages_per_partial returns how many stages a partial takes.
-	__device__ __forceinline__ int stages_per_partial(const SlicePosition &part) const { return (token_groups(this->token_tile(part)) + GROUPS_HELD - 1) / GROUPS_HELD; }
+	__device__ __forceinline__ int stages_per_partial(const SlicePosition &part) const {
+		return (token_groups(this->token_tile(part)) + GROUPS_HELD - 1) / GROUPS_HELD;
+	}
 
 	// copy_partials copies the earlier partials of an output tile into stages, behind the last K
 	// block of the part.
@@ -180,7 +202,8 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 		int taken = 0;
 		SlicePosition w = this->begin(0);
 		do {
-			const int u = w.outputTile * UNITS + lane % TILES / Op::R, last = op.units() - 1; // past the last unit any weights serve: results are not stored
+			// Past the last unit any weights serve: results are not stored.
+			const int u = w.outputTile * UNITS + lane % TILES / Op::R, last = op.units() - 1;
 			const uint64_t mine = reinterpret_cast<uint64_t>(op.weights(min(u, last), lane % Op::R));
 			const char *from[TILES];
 #pragma unroll
@@ -199,13 +222,16 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 				if (elect_one()) {
 					mbarrier_expect(full(c.at), TILES * bytes);
 #pragma unroll
-					for (int i = 0; i < TILES; i++) bulk_copy(EVICT_FIRST, to + i * TILE_BLOCK_BYTES, from[i] + (size_t)p * TILE_BLOCK_BYTES, bytes, full(c.at));
+					for (int i = 0; i < TILES; i++)
+						bulk_copy(EVICT_FIRST, to + i * TILE_BLOCK_BYTES, from[i] + (size_t)p * TILE_BLOCK_BYTES, bytes,
+							full(c.at));
 				} else if (WARP_ARRIVALS > 1) {
 					mbarrier_arrive(full(c.at));
 				}
 			}
 #pragma unroll 1
-			for (int i = this->adds_partials(w) ? stages_per_partial(w) * (this->slice(w) - this->first_slice(w)) : 0; i > 0; i--, c.next()) {
+			for (int i = this->adds_partials(w) ? stages_per_partial(w) * (this->slice(w) - this->first_slice(w)) : 0;
+				i > 0; i--, c.next()) {
 				take_stage(c, taken);
 				mbarrier_arrive_warp(full(c.at));
 			}
@@ -239,7 +265,8 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 				mbarrier_arrive_warp(scalesReady());
 			}
 			tile = this->token_tile(w);
-			if (threadIdx.x / 32 == (CONSUMERS + PRODUCERS) / 32 && (this->shares_results() || !this->finishes_tile(w))) announce_partials(w);
+			if (threadIdx.x / 32 == (CONSUMERS + PRODUCERS) / 32 && (this->shares_results() || !this->finishes_tile(w)))
+				announce_partials(w);
 		} while (this->advance(w));
 	}
 	// announce_partials counts this block's partial for other blocks. If blocks share the epilogue,
@@ -297,7 +324,8 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	}
 
 	// multiply_part multiplies a part's K blocks for the smallest supported number of tokens.
-	__device__ __forceinline__ void multiply_part(float (&sum)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
+	__device__ __forceinline__ void multiply_part(
+		float (&sum)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
 		if constexpr (T == 208) {
 			const int all = token_groups(this->token_tile(w));
 			if (all <= 152 / TOKEN_GROUP) return multiply_tokens<152>(sum, w.end - w.kBlock, c);
@@ -307,7 +335,8 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	}
 	// multiply_tokens loads the weights of the next steps while a step is multiplied, so that the
 	// tensor cores are never idle.
-	template <int N> __device__ __forceinline__ void multiply_tokens(float (&all)[T / 2], int left, StageCursor<STAGES> &c) const {
+	template <int N>
+	__device__ __forceinline__ void multiply_tokens(float (&all)[T / 2], int left, StageCursor<STAGES> &c) const {
 		float (&sum)[N / 2] = reinterpret_cast<float (&)[N / 2]>(all);
 		const uint32_t mine = weights(0) + threadIdx.x / 32 * TILE_BLOCK_BYTES + threadIdx.x % 32 * 16;
 		uint4 v[BLOCK_STEPS];
@@ -331,19 +360,26 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 		release_stage(c, true);
 	}
 	// release_stage frees the stage before c, which was read.
-	__device__ __forceinline__ void release_stage(const StageCursor<STAGES> &c, bool any) const { mbarrier_arrive_warp_if(any, empty(c.at ? c.at - 1 : STAGES - 1)); }
+	__device__ __forceinline__ void release_stage(const StageCursor<STAGES> &c, bool any) const {
+		mbarrier_arrive_warp_if(any, empty(c.at ? c.at - 1 : STAGES - 1));
+	}
 
 	// run_epilogue finishes an output tile, or this block's share of it.
-	__device__ __forceinline__ void run_epilogue(const SlicePosition &part, float (&sum)[T / 2], StageCursor<STAGES> &c, int signals) const {
-		const int thread = opaque((int)threadIdx.x); // opaque: values that depend on it take no registers while K blocks are multiplied
+	__device__ __forceinline__ void run_epilogue(
+		const SlicePosition &part, float (&sum)[T / 2], StageCursor<STAGES> &c, int signals) const {
+		// opaque: values that depend on it take no registers while K blocks are multiplied.
+		const int thread = opaque((int)threadIdx.x);
 		const bool shares = this->shares_results();
-		const int tile = this->token_tile(part), all = token_groups(tile), which = this->slice(part) - part.outputTile * plan.perTile;
+		const int tile = this->token_tile(part), all = token_groups(tile),
+				  which = this->slice(part) - part.outputTile * plan.perTile;
 		// This block finishes token groups `from` to `to`-1.
-		const int from = shares ? __umulhi(all * which, plan.inverse) : 0, to = shares ? __umulhi(all * (which + 1), plan.inverse) : all;
+		const int from = shares ? __umulhi(all * which, plan.inverse) : 0,
+				  to = shares ? __umulhi(all * (which + 1), plan.inverse) : all;
 		const int first = from * TOKEN_GROUP, n = min(token_count(tile), to * TOKEN_GROUP) - first;
 		if (Op::NORMED) mbarrier_wait(scalesReady(), this->tiles_before(part) & 1);
 		typename BlockEpilogue::Lookahead lookahead;
-		const BlockEpilogue epilogue = {op, a.handover, shared + BARRIERS, shared + SCALES, tokenInfo, part.outputTile, first_token(tile), first, n, thread};
+		const BlockEpilogue epilogue = {op, a.handover, shared + BARRIERS, shared + SCALES, tokenInfo, part.outputTile,
+			first_token(tile), first, n, thread};
 		if (shares) {
 			epilogue.look_ahead(lookahead);
 			// The helper waited for the other blocks. For passes before the last, signal_helper has
@@ -360,12 +396,17 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 		sync_consumers();
 		epilogue.finish(lookahead);
 		fence_async_shared();
-		if (!defers_epilogue()) mbarrier_arrive_warp(stagesFree()); // a deferred epilogue comes after the last activations
+		// A deferred epilogue comes after the last activations.
+		if (!defers_epilogue()) mbarrier_arrive_warp(stagesFree());
 	}
 
 	// Partials of a slice, and the counters at which blocks wait for them.
-	__device__ __forceinline__ float4 *partials_of(int tile, int slice) const { return a.partials + (size_t)(tile * plan.slices + slice) * TOKEN_GROUPS * CONSUMERS; }
-	__device__ __forceinline__ uint32_t *arrival(int tile, int slice) const { return a.arrivals + (tile * plan.slices + slice) * 2; }
+	__device__ __forceinline__ float4 *partials_of(int tile, int slice) const {
+		return a.partials + (size_t)(tile * plan.slices + slice) * TOKEN_GROUPS * CONSUMERS;
+	}
+	__device__ __forceinline__ uint32_t *arrival(int tile, int slice) const {
+		return a.arrivals + (tile * plan.slices + slice) * 2;
+	}
 	// arrive publishes all writes of the block that this thread has waited for.
 	static __device__ __forceinline__ void arrive(uint32_t *arrival) { increment_release(arrival); }
 
@@ -376,24 +417,28 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 		const int all = token_groups(this->token_tile(part));
 #pragma unroll
 		for (int i = 0; i < TOKEN_GROUPS; i++)
-			if (i < all) store_evict_last(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
+			if (i < all)
+				store_evict_last(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
 	// add_partials adds the earlier partials, which come through the stages, to the last part of an
 	// output tile.
-	__device__ __forceinline__ void add_partials(const SlicePosition &part, float (&sum)[T / 2], StageCursor<STAGES> &c, int thread) const {
+	__device__ __forceinline__ void add_partials(
+		const SlicePosition &part, float (&sum)[T / 2], StageCursor<STAGES> &c, int thread) const {
 		const int all = token_groups(this->token_tile(part));
 		for (int s = this->first_slice(part); s < this->slice(part); s++) {
 #pragma unroll
 			for (int h = 0; h < TOKEN_GROUPS; h += GROUPS_HELD) {
 				if (h >= all) continue;
 				mbarrier_wait(full(c.at), c.phase);
-				const uint32_t low = rows(c.at) + thread * 16, high = weights(c.at) - GROUPS_LOW * GROUP_SUMS + thread * 16;
+				const uint32_t low = rows(c.at) + thread * 16,
+							   high = weights(c.at) - GROUPS_LOW * GROUP_SUMS + thread * 16;
 #pragma unroll
 				for (int i = 0; i < GROUPS_HELD && h + i < TOKEN_GROUPS; i++) {
 					const float4 v = load_shared_float4((i < GROUPS_LOW ? low : high) + i * GROUP_SUMS);
 					float *const to = sum + 4 * (h + i);
-					to[0] = __fadd_rn(to[0], v.x), to[1] = __fadd_rn(to[1], v.y), to[2] = __fadd_rn(to[2], v.z), to[3] = __fadd_rn(to[3], v.w);
+					to[0] = __fadd_rn(to[0], v.x), to[1] = __fadd_rn(to[1], v.y), to[2] = __fadd_rn(to[2], v.z),
+					to[3] = __fadd_rn(to[3], v.w);
 				}
 				mbarrier_arrive_warp(empty(c.at));
 				c.next();
@@ -402,31 +447,36 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	}
 
 	// stage_share adds all partials of this block's share of the tokens and stages the sums.
-	__device__ __forceinline__ void stage_share(const BlockEpilogue &epilogue, const SlicePosition &part, int from, int to, int thread) const {
-		const float4 *const first = partials_of(this->token_tile(part), part.outputTile * plan.perTile) + from * CONSUMERS + thread;
+	__device__ __forceinline__ void stage_share(
+		const BlockEpilogue &epilogue, const SlicePosition &part, int from, int to, int thread) const {
+		const float4 *const first =
+			partials_of(this->token_tile(part), part.outputTile * plan.perTile) + from * CONSUMERS + thread;
 		if (plan.perTile == 4)
 			sum_partials<4, (TOKEN_GROUPS + 3) / 4>(epilogue, first, to - from);
 		else
 			sum_partials<0, 1>(epilogue, first, to - from);
 	}
-	// sum_partials does so for PARTS partials, or any number with PARTS 0. The loads of E groups
+	// sum_partials does so for COUNT partials, or any number with COUNT 0. The loads of E groups
 	// are in flight together; they may be more than n.
-	template <int PARTS, int E> __device__ __forceinline__ void sum_partials(const BlockEpilogue &epilogue, const float4 *first, int n) const {
-		const int parts = PARTS ? PARTS : plan.perTile;
+	template <int COUNT, int E>
+	__device__ __forceinline__ void sum_partials(const BlockEpilogue &epilogue, const float4 *first, int n) const {
+		const int partials = COUNT ? COUNT : plan.perTile;
 		const uint32_t staged = epilogue.stagedSums();
 #pragma unroll 1
 		for (int i = 0; i < n; i += E, first += E * CONSUMERS) {
-			float4 v[PARTS ? PARTS : 1][E];
+			float4 v[COUNT ? COUNT : 1][E];
 #pragma unroll
-			for (int s = 0; s < (PARTS ? PARTS : 1); s++) // the last partial first
+			for (int s = 0; s < (COUNT ? COUNT : 1); s++) // the last partial first
 #pragma unroll
-				for (int e = 0; e < E; e++) v[s][e] = __ldcg(first + ((s ? s - 1 : parts - 1) * TOKEN_GROUPS + e) * CONSUMERS);
+				for (int e = 0; e < E; e++)
+					v[s][e] = __ldcg(first + ((s ? s - 1 : partials - 1) * TOKEN_GROUPS + e) * CONSUMERS);
 #pragma unroll
-			for (int s = 1; s < PARTS; s++)
+			for (int s = 1; s < COUNT; s++)
 #pragma unroll
 				for (int e = 0; e < E; e++) v[0][e] = add(v[0][e], v[s][e]);
 #pragma unroll 4
-			for (int s = 0; s < (PARTS ? 0 : parts - 1); s++) v[0][0] = add(v[0][0], __ldcg(first + s * TOKEN_GROUPS * CONSUMERS));
+			for (int s = 0; s < (COUNT ? 0 : partials - 1); s++)
+				v[0][0] = add(v[0][0], __ldcg(first + s * TOKEN_GROUPS * CONSUMERS));
 #pragma unroll
 			for (int e = 0; e < E; e++) BlockEpilogue::stage(staged, i + e, v[0][e]);
 		}

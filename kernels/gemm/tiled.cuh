@@ -27,7 +27,9 @@ template <int G> struct TiledShape {
 
 	// at returns the offset of 16 bytes of a token in a stage. Chunks are permuted so that neither
 	// stores nor ldmatrix conflict in a bank.
-	static __device__ __forceinline__ int at(int token, int chunk) { return token * PITCH + ((chunk ^ (token & 7)) << 4); }
+	static __device__ __forceinline__ int at(int token, int chunk) {
+		return token * PITCH + ((chunk ^ (token & 7)) << 4);
+	}
 };
 
 template <class Op, class D, int G> struct Tiled : TiledShape<G> {
@@ -115,14 +117,17 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 	}
 
 	// region returns the results of a warp: float [TOKENS][TOKEN_PITCH].
-	__device__ __forceinline__ float *region(int w) const { return reinterpret_cast<float *>(shared + S::RESULTS_AT) + w * S::REGION; }
+	__device__ __forceinline__ float *region(int w) const {
+		return reinterpret_cast<float *>(shared + S::RESULTS_AT) + w * S::REGION;
+	}
 
 	// each_sum calls fn(address in the region, n, i) for each of this thread's sums.
 	template <class F> __device__ __forceinline__ void each_sum(F fn) {
 #pragma unroll
 		for (int n = 0; n < N; n++)
 #pragma unroll
-			for (int i = 0; i < 4; i++) fn(region(warp) + (n * 8 + (lane & 3) * 2 + (i & 1)) * TOKEN_PITCH + lane / 4 + (i >> 1) * 8, n, i);
+			for (int i = 0; i < 4; i++)
+				fn(region(warp) + (n * 8 + (lane & 3) * 2 + (i & 1)) * TOKEN_PITCH + lane / 4 + (i >> 1) * 8, n, i);
 	}
 
 	// end_partial adds the finished partial sum `partial` to its group.
@@ -141,10 +146,12 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 				float q = fold_squares(squares[e]);
 				squares[e] = 0;
 				groupSquares[e] = begins ? q : __fadd_rn(groupSquares[e], q);
-				if (G == 1 && ends) allSquares[e] = partial < PER_GROUP ? groupSquares[e] : __fadd_rn(allSquares[e], groupSquares[e]);
+				if (G == 1 && ends)
+					allSquares[e] = partial < PER_GROUP ? groupSquares[e] : __fadd_rn(allSquares[e], groupSquares[e]);
 			}
 		if (G == 1 && ends)
-			each_sum([&](float *p, int n, int i) { *p = partial < PER_GROUP ? group[n][i] : __fadd_rn(*p, group[n][i]); });
+			each_sum(
+				[&](float *p, int n, int i) { *p = partial < PER_GROUP ? group[n][i] : __fadd_rn(*p, group[n][i]); });
 	}
 
 	// run goes through the team's partial sums, and through the K blocks of each, one stage per K
@@ -154,17 +161,17 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 		const int rounds = (steps + STRIDE - 1) / STRIDE;
 		int next = team * TEAM_PARTIALS * BLOCK_STEPS;
 		fetch_rows(next);
-		for (int part = 0, i = 0; part < TEAM_PARTIALS; part++) {
+		for (int partial = 0, i = 0; partial < TEAM_PARTIALS; partial++) {
 			for (int round = 0; round < rounds; round++, i++) {
 				const int step = next;
-				next = round + 1 < rounds ? step + STRIDE : (team * TEAM_PARTIALS + part + 1) * BLOCK_STEPS;
+				next = round + 1 < rounds ? step + STRIDE : (team * TEAM_PARTIALS + partial + 1) * BLOCK_STEPS;
 				store_rows(i);
 				fetch_rows(next);
 				sync_team();
 				multiply(i, step);
 				fetch_weights(next);
 			}
-			end_partial(part);
+			end_partial(partial);
 		}
 	}
 
@@ -174,7 +181,8 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 		if (Op::NORMED && member % S::QUADS == 0)
 #pragma unroll
 			for (int e = 0; e < S::EACH; e++)
-				reinterpret_cast<float *>(shared + S::SQUARES)[team * S::TOKENS + token(e)] = G == 1 ? allSquares[e] : groupSquares[e];
+				reinterpret_cast<float *>(shared + S::SQUARES)[team * S::TOKENS + token(e)] =
+					G == 1 ? allSquares[e] : groupSquares[e];
 		__syncthreads();
 	}
 
@@ -191,13 +199,16 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 	}
 
 	__device__ __forceinline__ float scale(int token) const {
-		return Op::NORMED ? rms_scale(in, over_teams(reinterpret_cast<const float *>(shared + S::SQUARES) + token, S::TOKENS)) : 1.f;
+		return Op::NORMED
+			? rms_scale(in, over_teams(reinterpret_cast<const float *>(shared + S::SQUARES) + token, S::TOKENS))
+			: 1.f;
 	}
 };
 
 // finish_block passes a block's results to the op with THREADS threads: BATCH loads per thread,
 // then as many stores.
-template <class Op, class Block, int THREADS> __device__ __forceinline__ void finish_block(const Op &op, const Block &b) {
+template <class Op, class Block, int THREADS>
+__device__ __forceinline__ void finish_block(const Op &op, const Block &b) {
 	constexpr int R = Op::R, UNITS = Block::TILES / R, TOKENS = Block::TOKENS, BATCH = 4;
 	for (int i = threadIdx.x; i < UNITS * 16 * TOKENS; i += BATCH * THREADS) {
 		Op part[BATCH] = {op, op, op, op};

@@ -37,7 +37,9 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 
 	__device__ __forceinline__ uint32_t full(int s) const { return shared_address(shared) + s * 16; }
 	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
-	__device__ __forceinline__ uint32_t weights(int s, int team) const { return shared_address(shared) + BARRIERS + s * STAGE + team * (WEIGHTS + ROWS); }
+	__device__ __forceinline__ uint32_t weights(int s, int team) const {
+		return shared_address(shared) + BARRIERS + s * STAGE + team * (WEIGHTS + ROWS);
+	}
 	__device__ __forceinline__ uint32_t rows(int s, int team) const { return weights(s, team) + WEIGHTS; }
 
 	// Cursor is a position in the sequence of stages, which goes through a team's partial sums and
@@ -49,10 +51,14 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 			if (++stage == STAGES) stage = 0, phase ^= 1;
 		}
 	};
-	static __device__ __forceinline__ int k_block(const Cursor &c, int team) { return team * TEAM_PARTIALS + c.partial + c.round * PARTIALS; }
+	static __device__ __forceinline__ int k_block(const Cursor &c, int team) {
+		return team * TEAM_PARTIALS + c.partial + c.round * PARTIALS;
+	}
 
 	// steps_in returns the number of steps of a K block: 0 if it is past the last.
-	__device__ __forceinline__ int steps_in(int block) const { return min(max(steps - block * BLOCK_STEPS, 0), BLOCK_STEPS); }
+	__device__ __forceinline__ int steps_in(int block) const {
+		return min(max(steps - block * BLOCK_STEPS, 0), BLOCK_STEPS);
+	}
 	__device__ __forceinline__ int row_bytes() const { return min(T, rounded.tokens - first) * TOKEN_BLOCK_BYTES; }
 
 	__device__ __forceinline__ void start_barriers() {
@@ -76,13 +82,16 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 	};
 
 	__device__ __forceinline__ Copy copy_of(int lane) const {
-		const int team = lane / (TILES + 1), tile = lane % (TILES + 1), unit = blockIdx.y * (TILES / Op::R) + tile / Op::R;
+		const int team = lane / (TILES + 1), tile = lane % (TILES + 1),
+				  unit = blockIdx.y * (TILES / Op::R) + tile / Op::R;
 		static_assert(G * (TILES + 1) <= 32, "a lane for each partial");
 		if (tile == TILES)
-			return {team < G, true, team, row_bytes(), rounded.tokens / TOKEN_GROUP * GROUP_BYTES, static_cast<uint32_t>(team * (WEIGHTS + ROWS) + WEIGHTS),
+			return {team < G, true, team, row_bytes(), rounded.tokens / TOKEN_GROUP * GROUP_BYTES,
+				static_cast<uint32_t>(team * (WEIGHTS + ROWS) + WEIGHTS),
 				rounded.rows + (size_t)(first / TOKEN_GROUP) * GROUP_BYTES};
 		const bool exists = team < G && unit < op.units();
-		return {exists, false, team, TILE_BLOCK_BYTES, TILE_BLOCK_BYTES, static_cast<uint32_t>(team * (WEIGHTS + ROWS) + tile * TILE_BLOCK_BYTES),
+		return {exists, false, team, TILE_BLOCK_BYTES, TILE_BLOCK_BYTES,
+			static_cast<uint32_t>(team * (WEIGHTS + ROWS) + tile * TILE_BLOCK_BYTES),
 			exists ? reinterpret_cast<const char *>(op.weights(unit, tile % Op::R)) : nullptr};
 	}
 
@@ -94,7 +103,8 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 
 	__device__ __forceinline__ void begin_copy(const Copy &copy, const Cursor &c) {
 		if (const int bytes = bytes_of(copy, c))
-			bulk_copy(weights(c.stage, 0) + copy.to, copy.from + (size_t)k_block(c, copy.team) * copy.stride, bytes, full(c.stage));
+			bulk_copy(weights(c.stage, 0) + copy.to, copy.from + (size_t)k_block(c, copy.team) * copy.stride, bytes,
+				full(c.stage));
 	}
 
 	// expect announces a stage's bytes at its barrier.
@@ -125,7 +135,8 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 	// them.
 	__device__ __forceinline__ void consume() {
 		// shfl tells the compiler that the warp does not diverge, as wgmma requires.
-		const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), lane = threadIdx.x & 31, team = warp / TILES, tile = warp % TILES;
+		const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), lane = threadIdx.x & 31, team = warp / TILES,
+				  tile = warp % TILES;
 		float sum[N * 4], group[N * 4];
 #pragma unroll
 		for (int e = 0; e < N * 4; e++) sum[e] = 0;
@@ -134,7 +145,9 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 			for (int round = 0; round < rounds; round++, c.next(rounds)) {
 				const int valid = steps_in(k_block(c, team));
 				mbarrier_wait(full(c.stage), c.phase);
-				if (valid > 0) multiply(sum, weights(c.stage, team) + tile * TILE_BLOCK_BYTES + lane * 16, rows(c.stage, team), valid);
+				if (valid > 0)
+					multiply(
+						sum, weights(c.stage, team) + tile * TILE_BLOCK_BYTES + lane * 16, rows(c.stage, team), valid);
 				mbarrier_arrive_warp(empty(c.stage));
 			}
 			const bool begins = partial % PER_GROUP == 0, ends = partial % PER_GROUP == PER_GROUP - 1;
@@ -154,7 +167,8 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 	__device__ __forceinline__ void store_sums(int warp, int lane, const float (&group)[N * 4], bool add) {
 #pragma unroll
 		for (int e = 0; e < N * 4; e++) {
-			float *p = region(warp) + (e / 4 * 8 + (lane & 3) * 2 + (e & 1)) * TOKEN_PITCH + lane / 4 + (e >> 1 & 1) * 8;
+			float *p =
+				region(warp) + (e / 4 * 8 + (lane & 3) * 2 + (e & 1)) * TOKEN_PITCH + lane / 4 + (e >> 1 & 1) * 8;
 			*p = add ? __fadd_rn(*p, group[e]) : group[e];
 		}
 	}
@@ -179,7 +193,9 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 	}
 
 	__device__ __forceinline__ void sync_consumers() { named_barrier_sync<CONSUMERS>(1); }
-	__device__ __forceinline__ float *region(int warp) const { return reinterpret_cast<float *>(shared + RESULTS_AT) + warp * REGION; }
+	__device__ __forceinline__ float *region(int warp) const {
+		return reinterpret_cast<float *>(shared + RESULTS_AT) + warp * REGION;
+	}
 	__device__ __forceinline__ float result(int tile, int token, int row) const {
 		const float *p = region(tile) + token * TOKEN_PITCH + row;
 		float s = p[0];

@@ -10,7 +10,9 @@ struct WorkSlices {
 	int32_t slices;
 	int32_t tokenTiles;    // tiles of tokens
 	int32_t kBlocks;   // K blocks per output tile
-	int32_t perTile;    // slices per output tile if each slice lies within one tile and its block finishes a share of the results, else 0
+	// Slices per output tile if each slice lies within one tile and its block finishes a share of
+	// the results, else 0.
+	int32_t perTile;
 	uint32_t inverse; // 2³²/perTile, rounded up
 	int32_t tokens;   // tokens per tile, a multiple of 8; the last tile may have fewer
 	uint32_t starts[136]; // of each slice, and the end of the last: output tile<<16 | K block
@@ -32,8 +34,12 @@ template <class Product> struct SliceSchedule {
 	// side_by_side reports whether the blocks of a grid row process one slice at the same time,
 	// each for its own token tile. All but the first then find the weights in L2.
 	static __device__ __forceinline__ bool side_by_side() { return gridDim.x > 1; }
-	static __device__ __forceinline__ int token_tile(const SlicePosition &w) { return side_by_side() ? blockIdx.x : w.pass; }
-	static __device__ __forceinline__ int slice(const SlicePosition &w) { return blockIdx.y + (side_by_side() ? w.pass * gridDim.y : 0); }
+	static __device__ __forceinline__ int token_tile(const SlicePosition &w) {
+		return side_by_side() ? blockIdx.x : w.pass;
+	}
+	static __device__ __forceinline__ int slice(const SlicePosition &w) {
+		return blockIdx.y + (side_by_side() ? w.pass * gridDim.y : 0);
+	}
 
 	// begin returns the first position of a pass.
 	__device__ __forceinline__ SlicePosition begin(int pass) const {
@@ -63,10 +69,14 @@ template <class Product> struct SliceSchedule {
 
 	__device__ __forceinline__ bool shares_results() const { return plan().perTile > 0; }
 	// finishes_tile reports whether the part's block passes results to the op.
-	__device__ __forceinline__ bool finishes_tile(const SlicePosition &w) const { return w.end == plan().kBlocks || shares_results(); }
+	__device__ __forceinline__ bool finishes_tile(const SlicePosition &w) const {
+		return w.end == plan().kBlocks || shares_results();
+	}
 	// adds_partials reports whether the part is the last of several of its output tile, so that its
 	// block adds the others.
-	__device__ __forceinline__ bool adds_partials(const SlicePosition &w) const { return !shares_results() && w.end == plan().kBlocks && w.kBlock > 0; }
+	__device__ __forceinline__ bool adds_partials(const SlicePosition &w) const {
+		return !shares_results() && w.end == plan().kBlocks && w.kBlock > 0;
+	}
 	// first_slice returns the first slice with a part of this output tile, at most the position's
 	// own.
 	__device__ __forceinline__ int first_slice(const SlicePosition &w) const {

@@ -8,7 +8,9 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals) {
 	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 // mbarrier_fence_init makes initialised barriers visible to bulk copies.
-__device__ __forceinline__ void mbarrier_fence_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void mbarrier_fence_init() {
+	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
 	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -31,7 +33,11 @@ __device__ __forceinline__ void mbarrier_arrive_warp(uint32_t barrier) {
 __device__ __forceinline__ void mbarrier_arrive_warp_if(bool any, uint32_t barrier) {
 	const int arrives = any && threadIdx.x % (32 / WARP_ARRIVALS) == 0;
 	__syncwarp();
-	asm volatile("{ .reg .pred arrives; setp.ne.b32 arrives, %1, 0; @arrives mbarrier.arrive.shared::cta.b64 _, [%0]; }" ::"r"(barrier), "r"(arrives) : "memory");
+	asm volatile(
+		"{ .reg .pred arrives; setp.ne.b32 arrives, %1, 0; @arrives mbarrier.arrive.shared::cta.b64 _, [%0]; }" ::"r"(
+			barrier),
+		"r"(arrives)
+		: "memory");
 }
 
 // mbarrier_expect arrives, and adds bytes that bulk copies must bring before the phase ends.
@@ -40,16 +46,26 @@ __device__ __forceinline__ void mbarrier_expect(uint32_t barrier, int bytes) {
 }
 // mbarrier_wait returns when the phase of this parity has ended.
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, int phase) {
-	asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }" ::"r"(barrier), "r"(phase) : "memory");
+	asm volatile(
+		"{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }" ::"r"(
+			barrier),
+		"r"(phase)
+		: "memory");
 }
 
 // bulk_copy begins to copy bytes, a multiple of 16, to shared memory and counts them at barrier.
 __device__ __forceinline__ void bulk_copy(uint32_t to, const void *from, int bytes, uint32_t barrier) {
-	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+		"l"(from), "r"(bytes), "r"(barrier)
+		: "memory");
 }
 // The same with an L2 policy: EVICT_FIRST or EVICT_LAST.
 __device__ __forceinline__ void bulk_copy(uint64_t policy, uint32_t to, const void *from, int bytes, uint32_t barrier) {
-	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+	asm volatile(
+		"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+			"r"(to),
+		"l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+		: "memory");
 }
 
 // Fences between ordinary accesses and the async proxy, by which bulk copies and wgmma read:

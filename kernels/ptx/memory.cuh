@@ -2,12 +2,16 @@
 #pragma once
 #include <cstdint>
 
-__device__ __forceinline__ uint32_t shared_address(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+__device__ __forceinline__ uint32_t shared_address(const void *p) {
+	return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
 
 // load_weights reads data that is read once and never written while kernels run. It bypasses L1.
 __device__ __forceinline__ uint4 load_weights(const uint4 *p) {
 	uint4 v;
-	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+		: "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+		: "l"(p));
 	return v;
 }
 
@@ -50,7 +54,9 @@ __device__ __forceinline__ void wait_for_count(const uint32_t *counter, uint32_t
 }
 
 // increment_release adds 1 to a counter after all writes that this thread has waited for.
-__device__ __forceinline__ void increment_release(uint32_t *counter) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory"); }
+__device__ __forceinline__ void increment_release(uint32_t *counter) {
+	asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
 
 // increment_wrapping counts from 0 to last and back to 0, and returns the value before
 // (acquire and release, GPU scope).
@@ -62,7 +68,10 @@ __device__ __forceinline__ unsigned increment_wrapping(unsigned *counter, unsign
 
 __device__ __forceinline__ uint4 load_shared(uint32_t from) {
 	uint4 v;
-	asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+	asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+		: "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+		: "r"(from)
+		: "memory");
 	return v;
 }
 __device__ __forceinline__ float4 load_shared_float4(uint32_t from) {
@@ -74,10 +83,14 @@ __device__ __forceinline__ float load_shared_float(uint32_t from) {
 	asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
 	return v;
 }
-__device__ __forceinline__ void store_shared(uint32_t to, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory"); }
+__device__ __forceinline__ void store_shared(uint32_t to, float v) {
+	asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+}
 
 // store_shared_zeros writes 16 zero bytes.
-__device__ __forceinline__ void store_shared_zeros(uint32_t to) { asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to), "r"(0) : "memory"); }
+__device__ __forceinline__ void store_shared_zeros(uint32_t to) {
+	asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to), "r"(0) : "memory");
+}
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // L2 eviction policies, as createpolicy encodes L2::evict_first and L2::evict_last for all of an
@@ -87,6 +100,8 @@ constexpr uint64_t EVICT_LAST = 0x14f0000000000000;
 
 // store_evict_last writes data that another block reads soon.
 __device__ __forceinline__ void store_evict_last(float4 *to, const float4 &v) {
-	asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1,%2,%3,%4}, %5;" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "l"(EVICT_LAST) : "memory");
+	asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1,%2,%3,%4}, %5;" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z),
+		"f"(v.w), "l"(EVICT_LAST)
+		: "memory");
 }
 #endif

@@ -1,5 +1,5 @@
 // Programmatic dependent launch (PDL): a kernel may start before the one before it has ended,
-// and reads what that one wrote only after pdl_wait.
+// and reads its results only after pdl_wait.
 #pragma once
 #include <cstdint>
 

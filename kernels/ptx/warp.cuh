@@ -20,8 +20,12 @@ __device__ __forceinline__ bool elect_one() {
 }
 
 // setmaxnreg moves registers between the warpgroups of a block; a whole warpgroup calls it.
-template <int REGISTERS> __device__ __forceinline__ void decrease_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
-template <int REGISTERS> __device__ __forceinline__ void increase_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
+template <int REGISTERS> __device__ __forceinline__ void decrease_registers() {
+	asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> __device__ __forceinline__ void increase_registers() {
+	asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
 
 // opaque returns v, about which the compiler then knows nothing: it cannot recompute values that
 // depend on v, nor compute them earlier.
