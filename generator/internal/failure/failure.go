@@ -1,3 +1,4 @@
+// Package failure translates an error that ends a generator for clients and for the shell.
 package failure
 
 import (
@@ -19,6 +20,7 @@ const (
 	ExitConfig   = 78
 )
 
+// ExitCode returns the exit code of a program that ends with err.
 func ExitCode(err error) int {
 	switch {
 	case errors.Is(err, config.ErrUsage):
@@ -32,24 +34,27 @@ func ExitCode(err error) int {
 	return ExitFailure
 }
 
-// Explain is err, which ends the generator, as clients hear of it. GPU absent,
-// GPU busy, memory that is too small and a device that failed are told apart.
+// Explain returns err, which ends the generator, as an error of the protocol, with advice.
 func Explain(err error) *protocol.Error {
 	why := func(code, hint string) *protocol.Error { return protocol.Errorf(code, hint, "%v", err) }
 	switch {
 	case errors.Is(err, weights.ErrChanged):
 		return why(protocol.CodeModelChanged,
-			"repeat the request once the generator is back; to replace a model that is served, rename new files into place")
+			"repeat the request once the generator is back; "+
+				"to replace a model that is served, rename new files into place")
 	case errors.Is(err, config.ErrNoGPU):
 		return why(protocol.CodeGPUAbsent, "see nvidia-smi and reel doctor, or serve with --device host")
 	case errors.Is(err, device.ErrBusy):
-		return why(protocol.CodeGPUBusy, "end what nvidia-smi shows on the GPU, or ask for less with --max-seq-len and --max-batch; then start the generator again")
+		return why(protocol.CodeGPUBusy, "end the programs that nvidia-smi shows on the GPU, "+
+			"or ask for less with --max-seq-len and --max-batch; then start the generator again")
 	case errors.Is(err, device.ErrSticky), errors.Is(err, engine.ErrDevice):
-		return why(protocol.CodeDeviceFailed, "repeat the request once the generator is back; where it fails again, see the kernel's log for Xid")
+		return why(protocol.CodeDeviceFailed, "repeat the request once the generator is back; "+
+			"if it fails again, see the kernel's log for Xid")
 	case errors.Is(err, config.ErrNoRoom), errors.Is(err, device.ErrOutOfMemory):
-		return why(protocol.CodeOutOfMemory, "raise the limit that binds, lower --max-seq-len, --max-batch or --graph-memory, or serve a smaller model: see reel-generator plan")
+		return why(protocol.CodeOutOfMemory, "raise the limit that binds, lower --max-seq-len, --max-batch or "+
+			"--graph-memory, or serve a smaller model: see reel-generator plan")
 	case errors.Is(err, config.ErrConfig):
-		return why(protocol.CodeConfiguration, "mend the setting, and start the generator again")
+		return why(protocol.CodeConfiguration, "correct the setting, and start the generator again")
 	}
 	return why(protocol.CodeInternal, "see the generator's log")
 }

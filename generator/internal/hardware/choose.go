@@ -15,39 +15,40 @@ import (
 	"reel/kernels/device"
 )
 
-// cudaBinary is the generator with the cuda device linked in, beside this one.
-// It cannot start where the driver is missing or refuses, so this one looks first.
+// cudaBinary is the generator with the cuda device linked in. It lies beside this program and
+// cannot start without a working driver, so this program checks first.
 const cudaBinary = "reel-generator-cuda"
 
-// system is what chooseDevice looks at; tests have their own.
+// system is the environment of choose. Tests have their own.
 type system struct {
-	libraries []string // where the driver's library may be, as globs
-	nodes     string   // device nodes of GPUs, as a glob
+	libraries []string // globs of the driver's library
+	nodes     string   // glob of the GPUs' device nodes
 	beside    func() (string, error)
 	exec      func(path string, args, env []string) error
-	flush     func() // comes before exec
-	patience  Retry  // for GPUs that are being set up
+	flush     func() // writes the log before exec
+	patience  Retry  // with GPUs that are being set up
 }
 
 var thisSystem = system{
-	libraries: []string{"/usr/lib/*/libcuda.so.1", "/usr/lib64/libcuda.so.1", "/usr/lib/libcuda.so.1", "/usr/local/nvidia/lib*/libcuda.so.1", "/usr/local/cuda/compat/libcuda.so.1"},
-	nodes:     "/dev/nvidia[0-9]*",
-	beside:    os.Executable,
-	exec:      syscall.Exec,
-	patience:  Patience,
+	libraries: []string{"/usr/lib/*/libcuda.so.1", "/usr/lib64/libcuda.so.1", "/usr/lib/libcuda.so.1",
+		"/usr/local/nvidia/lib*/libcuda.so.1", "/usr/local/cuda/compat/libcuda.so.1"},
+	nodes:    "/dev/nvidia[0-9]*",
+	beside:   os.Executable,
+	exec:     syscall.Exec,
+	patience: Patience,
 }
 
-// Choose settles o.Device, once. For a GPU it becomes the program that has
-// the cuda device, with the same process id. A service that says cuda gets cuda
-// or a clear failure, never a processor in silence. stop ends it with errSignal.
-// flush writes the log before another program takes the process over.
+// Choose replaces o.Device auto by host or cuda. For a GPU it becomes the program with the
+// cuda device, with the same process id, after flush has written the log. Device cuda requires
+// a GPU, and the error says what is missing. A signal from stop ends Choose with
+// [config.ErrSignal].
 func Choose(stop <-chan os.Signal, log zerolog.Logger, flush func(), o *config.Options) error {
 	s := thisSystem
 	s.flush = flush
-	return s.chooseDevice(stop, log, o)
+	return s.choose(stop, log, o)
 }
 
-func (s system) chooseDevice(stop <-chan os.Signal, log zerolog.Logger, o *config.Options) error {
+func (s system) choose(stop <-chan os.Signal, log zerolog.Logger, o *config.Options) error {
 	if o.Device == "host" {
 		return nil
 	}
@@ -55,7 +56,7 @@ func (s system) chooseDevice(stop <-chan os.Signal, log zerolog.Logger, o *confi
 	switch {
 	case errors.Is(err, config.ErrSignal):
 		return err
-	case o.Device == "cuda" && errors.Is(err, device.ErrBusy): // to be tried again
+	case o.Device == "cuda" && errors.Is(err, device.ErrBusy): // temporary
 		return fmt.Errorf("--device cuda: %w", err)
 	case o.Device == "cuda":
 		return config.Refuse(config.ErrConfig, "--device cuda: %w: mend that, or use --device host", err)
@@ -65,7 +66,7 @@ func (s system) chooseDevice(stop <-chan os.Signal, log zerolog.Logger, o *confi
 	return nil
 }
 
-// becomeCuda returns only where that is impossible, and says why.
+// becomeCuda becomes the cuda program. It returns only an error that says why it cannot.
 func (s system) becomeCuda(stop <-chan os.Signal, log zerolog.Logger) error {
 	p, err := s.find()
 	if err != nil {
@@ -78,7 +79,7 @@ func (s system) becomeCuda(stop <-chan os.Signal, log zerolog.Logger) error {
 	return fmt.Errorf("%s: %w", p.path, s.exec(p.path, append([]string{p.path}, os.Args[1:]...), p.env))
 }
 
-// driver is the path of the driver's library, or empty.
+// driver returns the path of the driver's library, or an empty string.
 func (s system) driver() string {
 	patterns := s.libraries
 	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
@@ -92,8 +93,8 @@ func (s system) driver() string {
 	return ""
 }
 
-// DriverLibrary is the path of the driver's library, or empty.
+// DriverLibrary returns the path of the driver's library, or an empty string.
 func DriverLibrary() string { return thisSystem.driver() }
 
-// Open opens the device that was chosen.
+// Open opens the chosen device.
 func Open(config.Options) (Hardware, error) { return Host(), nil }

@@ -15,13 +15,13 @@ import (
 	"reel/generator/internal/config"
 )
 
-// machine is a system with a GPU, a driver and the cuda program, made of files.
+// machine is a system with a GPU, a driver and the cuda program, all made of files.
 type machine struct {
 	system
 	dir  string
 	ran  []string
 	with []string
-	// flushed is whether the log was written before ran.
+	// flushed reports whether the log was written before ran.
 	flushed bool
 }
 
@@ -46,7 +46,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// programDoes has the cuda program be a script of the shell.
+// programDoes makes the cuda program a shell script.
 func (m *machine) programDoes(t *testing.T, script string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(m.dir, cudaBinary), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
@@ -57,7 +57,7 @@ func (m *machine) programDoes(t *testing.T, script string) {
 func TestCudaBecomesTheOtherProgram(t *testing.T) {
 	for _, name := range []string{"cuda", "auto"} {
 		m, o := newMachine(t), config.Options{Device: name}
-		_ = m.chooseDevice(nil, zerolog.Nop(), &o)
+		_ = m.choose(nil, zerolog.Nop(), &o)
 		if len(m.ran) < 2 || m.ran[0] != filepath.Join(m.dir, cudaBinary) || !slices.Equal(m.ran[2:], os.Args[1:]) {
 			t.Errorf("--device %s ran %v", name, m.ran)
 		}
@@ -75,24 +75,25 @@ func TestCudaBecomesTheOtherProgram(t *testing.T) {
 
 func TestHostNeverLooksForAGPU(t *testing.T) {
 	m, o := newMachine(t), config.Options{Device: "host"}
-	if err := m.chooseDevice(nil, zerolog.Nop(), &o); err != nil || m.ran != nil {
+	if err := m.choose(nil, zerolog.Nop(), &o); err != nil || m.ran != nil {
 		t.Errorf("error %v, ran %v", err, m.ran)
 	}
 }
 
-// Whatever is missing is named; cuda then fails, and auto serves on the host.
-func TestWhatIsMissingIsNamed(t *testing.T) {
-	for missing, want := range map[string]string{"nvidia0": "no GPU", "lib64/libcuda.so.1": "driver", cudaBinary: "make cuda"} {
+// The error names the missing part. cuda then fails, and auto serves on the host.
+func TestMissingPartIsNamed(t *testing.T) {
+	wants := map[string]string{"nvidia0": "no GPU", "lib64/libcuda.so.1": "driver", cudaBinary: "make cuda"}
+	for missing, want := range wants {
 		m, o := newMachine(t), config.Options{Device: "cuda"}
 		if err := os.Remove(filepath.Join(m.dir, missing)); err != nil {
 			t.Fatal(err)
 		}
-		err := m.chooseDevice(nil, zerolog.Nop(), &o)
+		err := m.choose(nil, zerolog.Nop(), &o)
 		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), want) || m.ran != nil {
 			t.Errorf("without %s: %v, ran %v", missing, err, m.ran)
 		}
 		o.Device = "auto"
-		if err := m.chooseDevice(nil, zerolog.Nop(), &o); err != nil || o.Device != "host" {
+		if err := m.choose(nil, zerolog.Nop(), &o); err != nil || o.Device != "host" {
 			t.Errorf("auto without %s: %v, device %s", missing, err, o.Device)
 		}
 	}

@@ -13,11 +13,11 @@ import (
 	gpu "reel/kernels/device/cuda"
 )
 
-// A start that waits for a GPU gives up soon: a test should see the end of it.
+// A start in tests waits only briefly for a GPU.
 func init() { Patience.Limit = 3 * time.Second }
 
-// spoiled is d as tests want it: SIGUSR1 has the next replay come after a kernel
-// that writes where no memory is, and SIGUSR2 behind a wait that has no end.
+// spoiled returns d with faults for tests: after SIGUSR1 the next replay follows a kernel that
+// writes out of bounds, after SIGUSR2 it follows a wait without end.
 func spoiled(d *gpu.Device) device.Device {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1, syscall.SIGUSR2)
@@ -29,7 +29,7 @@ type spoiledDevice struct {
 	asked <-chan os.Signal
 }
 
-// NewStream makes a stream that can be spoiled.
+// NewStream returns a stream that signals can spoil.
 func (d spoiledDevice) NewStream() (device.Stream, error) {
 	s, err := d.Device.NewStream()
 	return spoiledStream{s, d.Device, d.asked}, err
@@ -41,11 +41,11 @@ type spoiledStream struct {
 	asked  <-chan os.Signal
 }
 
-// Replay enqueues a graph, and before it what was asked for.
+// Replay enqueues the fault that a signal asked for, then the graph.
 func (s spoiledStream) Replay(x device.Exec) error {
 	select {
-	case wish := <-s.asked:
-		if err := s.spoil(wish); err != nil {
+	case fault := <-s.asked:
+		if err := s.spoil(fault); err != nil {
 			return err
 		}
 	default:
@@ -53,21 +53,21 @@ func (s spoiledStream) Replay(x device.Exec) error {
 	return s.Stream.Replay(x)
 }
 
-func (s spoiledStream) spoil(wish os.Signal) error {
-	if wish == syscall.SIGUSR1 {
+func (s spoiledStream) spoil(fault os.Signal) error {
+	if fault == syscall.SIGUSR1 {
 		return s.Launch(outOfBounds{})
 	}
 	fmt.Fprintln(os.Stderr, "hangs")
 	return s.device.Hang(s.Stream)
 }
 
-// outOfBounds writes 32 words far from all memory.
+// outOfBounds writes 32 words far outside all allocations.
 type outOfBounds struct{}
 
-// Kernel is "out of bounds".
+// Kernel returns "out of bounds".
 func (outOfBounds) Kernel() string { return "out of bounds" }
 
-// Check finds nothing wrong with it.
+// Check accepts the op.
 func (outOfBounds) Check() error { return nil }
 
 // Host does nothing.

@@ -12,8 +12,7 @@ import (
 	"reel/kernels/device"
 )
 
-// hostOptions has the host device hang for good from a SIGUSR2 on, in the work of
-// a stream that comes next: a build for tests.
+// hostOptions returns options for tests: after SIGUSR2 the next work of a stream hangs.
 func hostOptions() device.HostOptions {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR2)

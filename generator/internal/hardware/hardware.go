@@ -1,3 +1,4 @@
+// Package hardware chooses and opens the device that a generator runs on.
 package hardware
 
 import (
@@ -8,30 +9,30 @@ import (
 	"reel/protocol"
 )
 
-// Hardware is a device and what it does at once.
+// Hardware is an opened device with its profile and its sources of measurements.
 type Hardware struct {
 	device.Device
 	plan.Profile
 	Machine    func() protocol.Machine
-	Taken      func() (bytes int64, by string) // by this process; nil where nobody knows
-	OpenReader func() (Reader, error)          // of a GPU's load and faults; nil where there is none
-	// Available is how many bytes may be taken, the profile's overhead included; nil
-	// for the host, which limits bounds.
+	Taken      func() (bytes int64, by string) // bytes of this process, and their source; nil if unknown
+	OpenReader func() (Reader, error)          // reads a GPU's load and faults; nil without a GPU
+	// Available returns the bytes that may be taken, with the profile's overhead. It is nil
+	// for the host, which Limits bound.
 	Available func() (int64, error)
-	Limits    func() ([]memlimit.Limit, error) // of this process's memory
-	// Whole is how many bytes there would be if no other program held any; nil
-	// where others are not waited for.
+	Limits    func() ([]memlimit.Limit, error) // on this process's memory
+	// Whole returns the bytes that would be available if no other program took any. It is nil
+	// if a start does not wait for other programs.
 	Whole func() (int64, error)
 }
 
-// Reader reads a GPU until it is closed.
+// Reader reads a GPU's state until Close.
 type Reader interface {
 	Read() gpu.Reading
 	Close()
 }
 
-// Budget is what the plan may deal out; a GPU's budget has no limit
-// to name.
+// Budget returns the bytes that a plan may allocate. w is the weights' share of the host's
+// memory.
 func (h Hardware) Budget(w plan.WeightUse) (plan.Budget, error) {
 	if h.Available != nil {
 		bytes, err := h.Available()

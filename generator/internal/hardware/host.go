@@ -6,7 +6,8 @@ import (
 	"reel/kernels/device"
 )
 
-// Host is this machine's processors.
+// Host opens this machine's processors.
 func Host() Hardware {
-	return Hardware{Device: device.NewHost(hostOptions()), Profile: plan.HostProfile, Machine: HostMachine, Limits: memlimit.Here}
+	return Hardware{Device: device.NewHost(hostOptions()), Profile: plan.HostProfile,
+		Machine: HostMachine, Limits: memlimit.Here}
 }

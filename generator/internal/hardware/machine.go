@@ -10,7 +10,7 @@ import (
 	"reel/protocol"
 )
 
-// HostMachine is this machine's processors, and the memory of this process.
+// HostMachine describes this machine's processors, and the memory of this process.
 func HostMachine() protocol.Machine {
 	m := protocol.Machine{Name: "unknown processor"}
 	if f, err := os.Open("/proc/cpuinfo"); err == nil {
@@ -21,8 +21,7 @@ func HostMachine() protocol.Machine {
 	return m
 }
 
-// procKiB is a field of a file such as /proc/meminfo that is in kB, in bytes; 0
-// where it is not there.
+// procKiB returns in bytes a field in kB of a file such as /proc/meminfo, or 0 without it.
 func procKiB(path, name string) int64 {
 	f, err := os.Open(path)
 	if err != nil {
@@ -30,11 +29,11 @@ func procKiB(path, name string) int64 {
 	}
 	defer f.Close()
 	number, _, _ := strings.Cut(procField(f, name, ""), " ")
-	kib, _ := strconv.ParseInt(number, 10, 64) // what is no number is 0
+	kib, _ := strconv.ParseInt(number, 10, 64) // 0 if it is malformed
 	return kib << 10
 }
 
-// procField is the first value of a field in a file such as /proc/cpuinfo, or otherwise.
+// procField returns the first value of a field in a file such as /proc/cpuinfo, or otherwise.
 func procField(r io.Reader, name, otherwise string) string {
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		key, value, found := strings.Cut(lines.Text(), ":")

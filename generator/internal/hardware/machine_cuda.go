@@ -10,26 +10,26 @@ import (
 	"reel/protocol"
 )
 
-// describe returns what asks for d's memory; its name and driver stay the same.
+// describe returns a function that reads d's memory. Name and driver are read once.
 func describe(d *gpu.Device) func() protocol.Machine {
 	name, driver := d.Model(), driverVersion()
 	return func() protocol.Machine {
-		free, total, _ := d.MemInfo() // of a lost device: zeros
+		free, total, _ := d.MemInfo() // zeros if the device is lost
 		return protocol.Machine{Name: name, Driver: driver, MemoryUsed: total - free, MemoryTotal: total}
 	}
 }
 
-// driverVersion is empty where NVIDIA's management library is not installed.
+// driverVersion returns an empty string without NVIDIA's management library.
 func driverVersion() string {
 	if nvml.Init() != nvml.SUCCESS {
 		return ""
 	}
-	defer func() { _ = nvml.Shutdown() }() // nobody could mend it
+	defer func() { _ = nvml.Shutdown() }() // an error has no consequence
 	version, _ := nvml.SystemGetDriverVersion()
 	return version
 }
 
-// openReader begins to read d's load and faults.
+// openReader starts to read d's load and faults.
 func openReader(d *gpu.Device) (Reader, error) {
 	uuid, err := d.UUID()
 	if err != nil {

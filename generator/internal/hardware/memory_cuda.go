@@ -8,14 +8,14 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// gpuMemory is what NVML says that this process takes of a GPU, in bytes.
+// gpuMemory measures, with NVML, the memory of a GPU that this process takes.
 type gpuMemory struct {
 	gpu    nvml.Device
-	before uint64 // taken on the GPU before this process took any
+	before uint64 // bytes taken on the GPU before this process started to use it
 }
 
-// watchMemory begins before this process has a context on the GPU. It returns nil
-// where NVML is not there, or numbers GPUs in another way than CUDA does.
+// watchMemory has to run before this process has a context on the GPU. It returns nil without
+// NVML, or if CUDA numbers the GPUs in another order.
 func watchMemory(gpu int) *gpuMemory {
 	if os.Getenv("CUDA_VISIBLE_DEVICES") != "" || nvml.Init() != nvml.SUCCESS {
 		return nil
@@ -33,8 +33,8 @@ func watchMemory(gpu int) *gpuMemory {
 	return m
 }
 
-// taken is what this process takes now. Where NVML does not know the process, as in
-// most containers, it is what the GPU has lost since watchMemory, to whomever.
+// taken returns the bytes of this process. If NVML does not know the process, as in most
+// containers, it returns all bytes taken since watchMemory, other programs' included.
 func (m *gpuMemory) taken() (bytes int64, by string) {
 	if m == nil {
 		return 0, ""

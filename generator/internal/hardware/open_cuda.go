@@ -16,8 +16,8 @@ import (
 	gpu "reel/kernels/device/cuda"
 )
 
-// Choose settles o.Device, once. This program has the cuda device, and
-// would not have started without a driver.
+// Choose replaces o.Device auto by cuda. This program links the driver, so a driver is
+// present.
 func Choose(_ <-chan os.Signal, _ zerolog.Logger, _ func(), o *config.Options) error {
 	if o.Device == "auto" {
 		o.Device = "cuda"
@@ -25,14 +25,14 @@ func Choose(_ <-chan os.Signal, _ zerolog.Logger, _ func(), o *config.Options) e
 	return nil
 }
 
-// DriverLibrary is the driver's library: without it this program does not start.
+// DriverLibrary names the driver's library, without which this program does not start.
 func DriverLibrary() string { return "libcuda.so.1, with which this program was started" }
 
-// FindCUDA and cudaStarts are no errors: this is the program, and it has started.
+// FindCUDA and TryCUDA succeed, because this is the cuda program and it runs.
 func FindCUDA() error { return nil }
 func TryCUDA() error  { return nil }
 
-// Open opens the device that was chosen.
+// Open opens the chosen device.
 func Open(o config.Options) (Hardware, error) {
 	if o.Device == "host" {
 		return Host(), nil
@@ -42,13 +42,14 @@ func Open(o config.Options) (Hardware, error) {
 	if errors.Is(err, device.ErrBadBuffer) {
 		return Hardware{}, config.Refuse(config.ErrConfig, "--gpu %d: %w: %w", o.GPU, config.ErrNoGPU, err)
 	}
-	if errors.Is(err, device.ErrOutOfMemory) { // not even a context fits beside what others hold
+	if errors.Is(err, device.ErrOutOfMemory) { // no room even for a context beside other programs
 		err = fmt.Errorf("%w: %w", device.ErrBusy, err)
 	}
 	if err != nil {
 		return Hardware{}, err
 	}
-	h := Hardware{Device: spoiled(d), Profile: plan.GPUProfile, Machine: describe(d), OpenReader: func() (Reader, error) { return openReader(d) }}
+	h := Hardware{Device: spoiled(d), Profile: plan.GPUProfile, Machine: describe(d),
+		OpenReader: func() (Reader, error) { return openReader(d) }}
 	if watch != nil {
 		h.Taken = watch.taken
 		if bytes, _ := watch.taken(); bytes > 0 {
@@ -57,7 +58,7 @@ func Open(o config.Options) (Hardware, error) {
 	}
 	h.Available = func() (int64, error) {
 		free, _, err := d.MemInfo()
-		return h.Overhead - laterOverhead + free - free/32, err // the context is there already
+		return h.Overhead - laterOverhead + free - free/32, err // free does not include the context
 	}
 	h.Whole = func() (int64, error) {
 		_, total, err := d.MemInfo()
@@ -66,5 +67,6 @@ func Open(o config.Options) (Hardware, error) {
 	return h, nil
 }
 
-// laterOverhead is what the driver takes for streams, events and the first launches.
+// laterOverhead is the bytes that the driver takes later, for streams, events and first
+// launches.
 const laterOverhead = 32 << 20

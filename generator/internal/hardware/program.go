@@ -18,13 +18,13 @@ import (
 	"reel/kernels/device"
 )
 
-// cudaProgram is the generator with the cuda device, and its environment.
+// cudaProgram is the path and the environment of the generator with the cuda device.
 type cudaProgram struct {
 	path string
 	env  []string
 }
 
-// find looks for the program and all that it needs to start.
+// find looks for the program, the driver and a GPU.
 func (s system) find() (p cudaProgram, err error) {
 	if nodes, _ := filepath.Glob(s.nodes); len(nodes) == 0 {
 		return p, fmt.Errorf("%w: there is no %s", config.ErrNoGPU, s.nodes)
@@ -36,7 +36,7 @@ func (s system) find() (p cudaProgram, err error) {
 	if p.path, err = s.findBeside(); err != nil {
 		return p, err
 	}
-	// The loader may not know the folder that the driver was found in.
+	// The loader may not search the folder of the driver that was found.
 	p.env = append(os.Environ(), "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_MODULE_LOADING=EAGER",
 		"LD_LIBRARY_PATH="+filepath.Dir(driver)+string(filepath.ListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
 	return p, nil
@@ -54,10 +54,10 @@ func (s system) findBeside() (string, error) {
 	return path, nil
 }
 
-// try starts the program for its version alone. It begins with cuInit, before any
-// code of ours: where the driver refuses that, it ends there, and could tell no
-// client of it. The error is errNoGPU then, or device.ErrBusy where the machine's
-// GPUs are still being set up; errSignal where the program was ended, or by stop.
+// try runs the program with the argument version. The program calls cuInit before any code of
+// ours runs, so a refusal by the driver ends it before it can tell a client. Errors:
+// [config.ErrNoGPU]; [device.ErrBusy] while the machine sets up its GPUs; [config.ErrSignal]
+// if a signal ended the program, or stop did.
 func (p cudaProgram) try(stop <-chan os.Signal) error {
 	var said bytes.Buffer
 	cmd := exec.Command(p.path, "version")
@@ -71,24 +71,25 @@ func (p cudaProgram) try(stop <-chan os.Signal) error {
 	case err := <-ended:
 		return refused(err, said.String())
 	case <-stop:
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // fails if it has ended
 		return config.ErrSignal
 	}
 }
 
-// refused is what a program that ended with err could not do, by what it said last.
+// refused translates the end of a program into an error, with the last line that it printed.
 func refused(err error, said string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return err
 	}
-	// One who ends a group of processes means this one too.
-	if s := exit.Sys().(syscall.WaitStatus); s.Signaled() && (s.Signal() == syscall.SIGTERM || s.Signal() == syscall.SIGINT) {
+	// A signal to the process group is meant for this process too.
+	s := exit.Sys().(syscall.WaitStatus)
+	if s.Signaled() && (s.Signal() == syscall.SIGTERM || s.Signal() == syscall.SIGINT) {
 		return config.ErrSignal
 	}
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	why := lines[len(lines)-1]
-	if _, name, found := strings.Cut(why, " for details on: "); found { // of gorgonia.org/cu
+	if _, name, found := strings.Cut(why, " for details on: "); found { // message of gorgonia.org/cu
 		why = "the driver refuses cuInit: " + name
 	}
 	if strings.HasSuffix(why, " SystemNotReady") {
@@ -97,7 +98,7 @@ func refused(err error, said string) error {
 	return fmt.Errorf("%w: %s does not start (%w): %s", config.ErrNoGPU, cudaBinary, err, why)
 }
 
-// tryPatiently tries until the machine has set up its GPUs, or that took too long.
+// tryPatiently tries until the machine has set up its GPUs, or the patience has ended.
 func (s system) tryPatiently(p cudaProgram, stop <-chan os.Signal, log zerolog.Logger) error {
 	told := false
 	return s.patience.WhileBusy(func(_ float64, what string) {
@@ -108,8 +109,8 @@ func (s system) tryPatiently(p cudaProgram, stop <-chan os.Signal, log zerolog.L
 	}, func() error { return p.try(stop) })
 }
 
-// FindCUDA is an error where the program with the cuda device is not beside this
-// one, and cudaStarts where it does not start.
+// FindCUDA returns an error if the cuda program is not beside this one. TryCUDA returns an
+// error if it does not start.
 func FindCUDA() error {
 	_, err := thisSystem.findBeside()
 	return err

@@ -8,14 +8,13 @@ import (
 	"reel/kernels/device"
 )
 
-// Retry is how long a start waits for a device that other programs hold, or
-// for the memory that they do: those of a boot, or the generator before this one.
+// Retry is the time that a start waits for a busy device or its memory, for example at boot or
+// after another generator. Pause lies between two tries.
 type Retry struct{ Limit, Pause time.Duration }
 
 var Patience = Retry{Limit: time.Minute, Pause: time.Second}
 
-// WhileBusy calls try until it is no longer device.ErrBusy, or the limit has
-// passed; then it is tried no more.
+// WhileBusy calls try until its error is not [device.ErrBusy], or the limit has passed.
 func (p Retry) WhileBusy(progress func(float64, string), try func() error) error {
 	for begun := time.Now(); ; time.Sleep(p.Pause) {
 		err := try()

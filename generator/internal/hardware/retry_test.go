@@ -9,8 +9,7 @@ import (
 	"reel/kernels/device"
 )
 
-// A device that others hold is tried again, for so long and no longer; another
-// failure ends it at once.
+// A busy device is tried again until the limit; any other error ends the tries at once.
 func TestBusyDeviceIsTriedAgain(t *testing.T) {
 	busy := fmt.Errorf("context: %w", device.ErrBusy)
 	other := errors.New("another")

@@ -7,5 +7,5 @@ import (
 	gpu "reel/kernels/device/cuda"
 )
 
-// spoiled is d itself: only a build with the tag fault spoils it.
+// spoiled returns d. A build with the tag fault returns a device that signals can spoil.
 func spoiled(d *gpu.Device) device.Device { return d }

@@ -4,5 +4,6 @@ package hardware
 
 import "reel/kernels/device"
 
-// hostOptions are the defaults: only a build with the tag fault hangs.
+// hostOptions returns the defaults. A build with the tag fault returns options with which the
+// device can hang.
 func hostOptions() device.HostOptions { return device.HostOptions{} }
