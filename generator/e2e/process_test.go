@@ -181,7 +181,7 @@ func (g *generator) eventually(what string, ok func() bool) {
 	g.t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			g.t.Fatalf("still not so: %s; status %+v", what, g.status())
+			g.t.Fatalf("still waiting for: %s; status %+v", what, g.status())
 		}
 	}
 }

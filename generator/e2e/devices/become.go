@@ -15,8 +15,8 @@ import (
 // guarded names the environment variable that makes Become execute another program under a guard.
 const guarded = "REEL_E2E_GUARDED"
 
-// Become does nothing, except in a process made by Start: that it turns into the guarded program, and does not return.
-// Call it first in main.
+// Become executes the guarded program if [Start] made this process, and then does not return. Otherwise it does
+// nothing. Call it first in main.
 func Become() {
 	value, is := os.LookupEnv(guarded)
 	if !is {

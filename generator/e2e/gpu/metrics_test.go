@@ -64,7 +64,7 @@ func smi(t *testing.T, fields ...string) []string {
 	return strings.Split(strings.TrimSpace(string(out)), ", ")
 }
 
-// The metrics of a working GPU are complete, plausible, and equal to those of nvidia-smi at the same time.
+// The metrics of a working GPU are complete, plausible, and close to those of nvidia-smi at the same time.
 func TestGPUMetrics(t *testing.T) {
 	g, path := watched(t)
 	c := g.dial()

@@ -12,7 +12,7 @@ import (
 
 // No call synchronises the whole device while the engine serves or stops, since that would invalidate the
 // roller's captures. If one does, the captures are lost and counted, and no request fails.
-func TestNothingWaitsForTheWholeDevice(t *testing.T) {
+func TestNoDeviceWideSynchronise(t *testing.T) {
 	r := seeded(t)
 	a := ask(t, r, 20, 20, 30)
 	for _, planted := range []bool{false, true} {

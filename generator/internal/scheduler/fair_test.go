@@ -122,8 +122,8 @@ func TestSharesGoWithTheirSequences(t *testing.T) {
 	s.Remove(&Sequence{User: 3}) // was never added
 }
 
-// Of one user's connections, one with 64 long requests holds up another's short one
-// neither for slots nor for its prompt; in one connection the short one comes last.
+// A connection with 64 long requests delays a short request on another connection of the same user neither for a
+// slot nor for its prompt. On the same connection the short one comes last.
 func TestConnectionsOfAUserTakeTurns(t *testing.T) {
 	for _, connection := range []uint64{2, 1} {
 		o := small()

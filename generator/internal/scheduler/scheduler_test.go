@@ -299,7 +299,7 @@ func TestMoveMakesABatchStale(t *testing.T) {
 	}
 	m, ok := s.Relocate(q, 0)
 	if !ok || !s.Stale(b) || !s.WaitsForMove(b) || m.After != b.Step.Number {
-		t.Fatalf("move %+v %v, stale %v, in motion %v", m, ok, s.Stale(b), s.WaitsForMove(b))
+		t.Fatalf("move %+v %v, stale %v, waits for it %v", m, ok, s.Stale(b), s.WaitsForMove(b))
 	}
 	s.Rebuild(b)
 	if s.Stale(b) || !slices.Contains(b.Step.Pages, kernels.PageEntry{Slot: q.slot, Index: 0, Page: m.To}) {
