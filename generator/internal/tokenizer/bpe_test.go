@@ -1,0 +1,83 @@
+package tokenizer
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestStaleCandidates merges a pair away while a candidate for its right part
+// waits: bc must neither apply nor stand between c and de.
+func TestStaleCandidates(t *testing.T) {
+	c := &bpeConfig{Vocab: map[string]int32{}}
+	for b, r := range charOf {
+		c.Vocab[string(r)] = int32(b)
+	}
+	for i, m := range []mergePair{{"a", "b"}, {"b", "c"}, {"d", "e"}, {"c", "de"}} {
+		c.Merges = append(c.Merges, m)
+		c.Vocab[m[0]+m[1]] = int32(256 + i)
+	}
+	m, err := newBPE(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := m.encoder(newPacer(), nil, 0)
+	e.encode("abcde")
+	if want := []int32{256, 259}; !slices.Equal(e.out, want) {
+		t.Errorf("%v, want %v", e.out, want)
+	}
+}
+
+// TestLongPieces encodes pieces without an end. Were the merges quadratic, it
+// would take minutes.
+func TestLongPieces(t *testing.T) {
+	tok := load(t, "llama3", nil)
+	for _, unit := range []string{"a", "the", "é", " ", "\n", "漢", "!?", "\u0301", "<", "<|end", "'"} {
+		text := strings.Repeat(unit, 270_000/len(unit))
+		ids, err := tok.Encode(text)
+		if err != nil || decodeAll(tok, ids) != text {
+			t.Errorf("%q repeated does not come back: %v", unit, err)
+		}
+	}
+}
+
+// TestWords encodes texts whole: the words' ids, one after another, are the same.
+func TestWords(t *testing.T) {
+	for _, name := range []string{"llama2", "mistral", "phi3"} {
+		tok := load(t, name, nil)
+		if tok.model.wordStart != space {
+			t.Errorf("%s has no words", name)
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		parts := strings.Fields("the ▁ ▁▁ ▁▁▁ a é \xe6\xbc\xa2 \n th ing . \u2580 \u2582")
+		for range 500 {
+			text := ""
+			for range random.IntN(12) {
+				text += parts[random.IntN(len(parts))] + []string{"", " ", "  "}[random.IntN(3)]
+			}
+			cut, err1 := tok.Encode(text)
+			tok.model.wordStart = ""
+			whole, err2 := tok.Encode(text)
+			tok.model.wordStart = space
+			if err1 != nil || err2 != nil || !slices.Equal(cut, whole) {
+				t.Fatalf("%s: %q is %v by words and %v whole", name, text, cut, whole)
+			}
+		}
+	}
+	// Where merges join words, the text stays whole: the vectors have such cases too.
+	model := bpeConfig{Vocab: map[string]int32{space: 0}, Merges: []mergePair{{"a", "▁b"}}}
+	if wordStart(&model) != "" || load(t, "across", nil).model.wordStart != "" {
+		t.Error("words where merges reach over their ends")
+	}
+	model.Merges[0] = mergePair{"▁", "▁b"}
+	if wordStart(&model) != space {
+		t.Error("no words where merges start with the space")
+	}
+	if model.IgnoreMerges = true; wordStart(&model) != "" {
+		t.Error("words where a piece is looked up whole")
+	}
+	if wordStart(&bpeConfig{}) != "" {
+		t.Error("words where the space is no token")
+	}
+}

@@ -1,0 +1,73 @@
+package tokenizer
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// TestNFC holds form C against what tokenizers makes of every character that
+// decomposes, composes or moves, in order and at random.
+func TestNFC(t *testing.T) {
+	var vectors struct {
+		Moving string
+		Texts  [][2]string
+	}
+	readJSON(t, "testdata/nfc.json", &vectors)
+	if len(vectors.Texts) == 0 {
+		t.Fatal("no vectors")
+	}
+	for _, v := range vectors.Texts {
+		if got := nfc(newPacer(), v[0]); got != v[1] {
+			t.Errorf("nfc(%.200q) = %.200q, want %.200q", v[0], got, v[1])
+		}
+	}
+	moving := map[rune]bool{}
+	for _, r := range vectors.Moving {
+		moving[r] = true
+	}
+	for r := range rune(utf8.MaxRune + 1) {
+		if !utf8.ValidRune(r) || decomposition(r, norm.NFD.PropertiesString(string(r))) != "" {
+			continue
+		}
+		if class := decompose(newPacer(), "a"+string(r))[1].class; class > 0 != moving[r] {
+			t.Errorf("%U has class %d", r, class)
+		}
+	}
+}
+
+// FuzzNFC holds form C against the library's, where that is the standard's: in
+// texts without long runs of marks and without characters after Unicode 9.
+func FuzzNFC(f *testing.F) {
+	for _, s := range []string{"", "e\u0301\u0327", "\u1100\u1161\u11a8", "\u212b\u0344a", "\u0915\u093c"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if !utf8.ValidString(text) {
+			return
+		}
+		got := nfc(newPacer(), text)
+		if again := nfc(newPacer(), got); again != got {
+			t.Errorf("nfc(%q) = %q, and again %q", text, got, again)
+		}
+		if len(text) <= 30 && !strings.ContainsFunc(norm.NFD.String(text), isAfter9) && got != norm.NFC.String(text) {
+			t.Errorf("nfc(%q) = %q, the library has %q", text, got, norm.NFC.String(text))
+		}
+		if len(text) > 3*len(got) {
+			t.Errorf("%q shrinks to %q", text, got)
+		}
+	})
+}
+
+// joiner is what the library's form C puts into a long run of marks.
+const joiner = "\u034f"
+
+// TestLongRunsOfMarks shows why the library's form C is not used.
+func TestLongRunsOfMarks(t *testing.T) {
+	text := "é" + strings.Repeat("\u0308", 40)
+	if got := nfc(newPacer(), text); got != text || !strings.Contains(norm.NFC.String(text), joiner) {
+		t.Errorf("%q became %q", text, got)
+	}
+}
