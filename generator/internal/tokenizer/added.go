@@ -10,24 +10,24 @@ import (
 	"unicode/utf8"
 )
 
-// addedToken is a token that is found in text before anything else is done.
+// addedToken is a token that is matched in text before normalisation and BPE.
 type addedToken struct {
 	ID         *int32 `json:"id"`
 	Content    string `json:"content"`
-	SingleWord bool   `json:"single_word"` // not where it touches a letter or digit
-	LStrip     bool   `json:"lstrip"`      // takes the white space before it
-	RStrip     bool   `json:"rstrip"`      // takes the white space after it
-	Normalized bool   `json:"normalized"`  // found in the normalised text
+	SingleWord bool   `json:"single_word"` // matches only if no word character is beside it
+	LStrip     bool   `json:"lstrip"`      // consumes the white space before it
+	RStrip     bool   `json:"rstrip"`      // consumes the white space after it
+	Normalized bool   `json:"normalized"`  // is matched in the normalised text
 	Special    bool   `json:"special"`
 }
 
 // addedTokens finds added tokens in text.
 type addedTokens struct {
 	normalizer normalizer
-	passes     [2]matcher // not normalised, then normalised, as tokenizers does it
+	passes     [2]matcher // tokens to match before normalisation, and after it
 }
 
-// segment is a stretch of normalised text, or the id of an added token.
+// segment is either normalised text or an added token.
 type segment struct {
 	text string
 	id   int32 // -1 for text
@@ -46,8 +46,8 @@ func newAddedTokens(list []addedToken, n normalizer) (addedTokens, error) {
 	return a, errors.Join(a.passes[0].sort(), a.passes[1].sort())
 }
 
-// split cuts text into added tokens and what lies between, normalised, none of
-// it empty.
+// split cuts text into added tokens and the normalised text between them. No segment is
+// empty.
 func (a *addedTokens) split(p *pacer, text string) []segment {
 	var out []segment
 	for _, s := range a.passes[0].split(p, nil, text) {
@@ -60,14 +60,13 @@ func (a *addedTokens) split(p *pacer, text string) []segment {
 	return out
 }
 
-// matcher finds the tokens of one pass, the leftmost and of those the longest.
+// matcher finds the tokens of one pass: the leftmost match, and of several the longest.
 type matcher struct {
 	tokens []addedToken // sorted by content
-	first  [256]bool    // bytes that start a token
+	first  [256]bool    // bytes that tokens begin with
 }
 
-// sort prepares the matcher. Two tokens that normalise to the same can't be
-// told apart.
+// sort prepares the matcher. It refuses two tokens with the same normalised content.
 func (m *matcher) sort() error {
 	slices.SortFunc(m.tokens, func(a, b addedToken) int { return strings.Compare(a.Content, b.Content) })
 	for i, t := range m.tokens {
@@ -79,21 +78,21 @@ func (m *matcher) sort() error {
 	return nil
 }
 
-// split appends the segments of text to out. The text from the index from on
-// has no segment yet. Where tokens strip white space none begins or ends with
-// it (checkAdded), so no match starts before from and no run is looked at twice.
+// split appends the segments of text to out. from is the index of the first byte without a
+// segment. If any token strips white space, none begins or ends with it (checkAdded), so no
+// match starts before from, and no run of white space is scanned twice.
 func (m *matcher) split(p *pacer, out []segment, text string) []segment {
 	from := 0
 	for i := 0; i < len(text); {
 		if uint(i)%block == 0 {
-			p.did(block * 3)
+			p.spent(block * 3)
 		}
 		t := m.longest(text[i:])
 		if t == nil {
 			i++
 			continue
 		}
-		p.did(200)
+		p.spent(200)
 		start, end := i, i+len(t.Content)
 		i = end
 		if t.SingleWord && (endsWithWord(text[:start]) || startsWithWord(text[end:])) {
@@ -117,8 +116,8 @@ func (m *matcher) split(p *pacer, out []segment, text string) []segment {
 	return out
 }
 
-// longest returns the longest token that text starts with, or nil. It narrows
-// the sorted tokens byte by byte: those left share the first n bytes with text.
+// longest returns the longest token that text begins with, or nil. It narrows the sorted
+// tokens byte by byte: after n bytes, left holds those that share n bytes with text.
 func (m *matcher) longest(text string) *addedToken {
 	if !m.first[text[0]] {
 		return nil
@@ -147,11 +146,12 @@ func startsWithWord(s string) bool {
 	return s != "" && isWord(r)
 }
 
-// isWord is \w of Rust's regex: the word characters of Unicode's UTS #18.
+// isWord reports whether r matches \w of Rust's regex: a word character by UTS #18.
 func isWord(r rune) bool {
-	if unicode.In(r, unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd, unicode.Pc, unicode.Join_Control) {
+	if unicode.In(r, unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd, unicode.Pc,
+		unicode.Join_Control) {
 		return true
 	}
-	// The numbers new since 15 are all digits.
+	// All numbers that Unicode added after version 15 are digits (Nd).
 	return within(since15["L"], r) || within(since15["M"], r) || within(since15["N"], r)
 }

@@ -5,46 +5,46 @@ import (
 	"slices"
 )
 
-// bpe is the BPE model, over bytes or over characters.
+// bpe is a BPE model, over bytes or over characters.
+// (Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units", 2016.)
 type bpe struct {
-	ids          map[string]int32 // over bytes by the bytes a token stands for, else by its content
-	byteIDs      [256]int32       // of a byte; over characters, of one of a character that is no token
+	ids          map[string]int32 // over bytes, by the bytes of a token; over characters, by its content
+	byteIDs      [256]int32       // by byte; over characters, for the bytes of characters without a token
 	characters   bool
-	wordStart    string // no merge reaches over what stands before it, unless that is the same; "" where there is none
+	wordStart    string // begins each word; see wordStart. "" if a piece cannot be cut into words
 	merges       map[pair]merge
-	ignoreMerges bool // a piece that is a token is that token, merged or not
+	ignoreMerges bool // a piece that is a token gets its id without merges
 }
 
-// pair is two neighbours, left in the high half: Go's maps are fastest with
-// such keys.
+// pair is the ids of two neighbours, the left one in the high half. Go's maps are fastest
+// with integer keys.
 type pair uint64
 
 func pairOf(left, right int32) pair { return pair(uint32(left))<<32 | pair(uint32(right)) }
 
-// merge is what a pair becomes. A lower rank goes first.
+// merge is the result of merging a pair. Lower ranks are merged first.
 type merge struct{ rank, id int32 }
 
-// noMerge is the rank of a pair that has no merge.
+// noMerge is the rank of a pair without a merge.
 const noMerge = -1
 
-// encoder appends ids to out, one piece of text after another. It lives for
-// one Encode.
+// encoder appends ids to out, one piece of text after another. It serves one call of Encode.
 type encoder struct {
 	m       *bpe
 	pacer   *pacer
 	out     []int32
-	seen    map[string]span // pieces already encoded, and where in out
+	seen    map[string]span // words encoded so far, and their ids in out
 	symbols []symbol
 	queue   queue
 }
 
 type span struct{ from, to int }
 
-// symbol is a node of the doubly linked list of a piece's current parts.
+// symbol is a node in the doubly linked list of a word's present symbols.
 type symbol struct {
 	id         int32
 	prev, next int32 // -1 at the ends
-	merge      merge // of it and the next one; one that was merged into its left neighbour has none
+	merge      merge // with the next symbol; noMerge after the symbol was merged into prev
 }
 
 func (m *bpe) encoder(p *pacer, prefix []int32, textBytes int) *encoder {
@@ -52,20 +52,19 @@ func (m *bpe) encoder(p *pacer, prefix []int32, textBytes int) *encoder {
 	return &encoder{m: m, pacer: p, out: append(out, prefix...), seen: map[string]span{}}
 }
 
-// encode appends the ids of one piece, word by word where nothing can merge over
-// the words' ends.
+// encode appends the ids of one piece, word by word.
 func (e *encoder) encode(piece string) {
 	for {
 		n := e.m.word(e.pacer, piece)
 		e.encodeWord(piece[:n])
-		e.pacer.did(100)
+		e.pacer.spent(100)
 		if piece = piece[n:]; piece == "" {
 			return
 		}
 	}
 }
 
-// encodeWord appends the ids of a word. One seen before is copied.
+// encodeWord appends the ids of a word. It copies the ids of a word seen before.
 func (e *encoder) encodeWord(piece string) {
 	if s, ok := e.seen[piece]; ok {
 		e.out = append(e.out, e.out[s.from:s.to]...)
@@ -80,18 +79,18 @@ func (e *encoder) encodeWord(piece string) {
 	e.seen[piece] = span{from, len(e.out)}
 }
 
-// merge applies the merges to piece, the lowest rank first and of equal ranks
-// the leftmost, until none applies. A heap of candidates keeps it n log n.
+// merge applies merges to piece until none applies: the lowest rank first, and of equal
+// ranks the leftmost. With a heap of candidates this takes n log n time.
 func (e *encoder) merge(piece string) {
 	e.start(piece)
 	for n := uint(1); len(e.queue) > 0; n++ {
 		if n%block == 0 {
-			e.pacer.did(block * 100)
+			e.pacer.spent(block * 100)
 		}
 		rank, at := e.queue.pop().split()
 		left := &e.symbols[at]
 		if left.merge.rank != rank {
-			continue // its neighbours have changed since
+			continue // a stale candidate: one of its symbols was merged
 		}
 		right := &e.symbols[left.next]
 		left.id, left.next, right.merge.rank = left.merge.id, right.next, noMerge
@@ -106,19 +105,18 @@ func (e *encoder) merge(piece string) {
 	e.drain()
 }
 
-// drain appends the ids of the symbols that are left.
+// drain appends the ids of the remaining symbols.
 func (e *encoder) drain() {
 	n := uint(1)
 	for i := int32(0); i >= 0 && len(e.symbols) > 0; i = e.symbols[i].next {
 		e.out = append(e.out, e.symbols[i].id)
 		if n++; n%block == 0 {
-			e.pacer.did(block * 5)
+			e.pacer.spent(block * 5)
 		}
 	}
 }
 
-// start makes one symbol of each byte or character, and offers every
-// neighbouring pair.
+// start makes a symbol of each byte or character and offers each pair of neighbours.
 func (e *encoder) start(piece string) {
 	e.symbols, e.queue = slices.Grow(e.symbols[:0], len(piece)), slices.Grow(e.queue[:0], len(piece))
 	if e.m.characters {
@@ -127,7 +125,7 @@ func (e *encoder) start(piece string) {
 		for i := range len(piece) {
 			e.add(e.m.byteIDs[piece[i]])
 			if uint(i)%block == block-1 {
-				e.pacer.did(block * 20) // fresh memory is cleared here
+				e.pacer.spent(block * 20) // includes clearing fresh memory
 			}
 		}
 	}
@@ -137,7 +135,7 @@ func (e *encoder) start(piece string) {
 	for i := range e.symbols {
 		e.offer(int32(i))
 		if uint(i)%block == block-1 {
-			e.pacer.did(block * 20)
+			e.pacer.spent(block * 20)
 		}
 	}
 }
@@ -148,7 +146,7 @@ func (e *encoder) add(id int32) {
 	e.symbols = append(e.symbols, symbol{id: id, prev: at - 1, next: at + 1})
 }
 
-// offer queues the symbol at a place and the next one, where they have a merge.
+// offer queues the merge of the symbol at an index with the next one, if they have one.
 func (e *encoder) offer(at int32) {
 	s := &e.symbols[at]
 	s.merge.rank = noMerge
@@ -161,7 +159,7 @@ func (e *encoder) offer(at int32) {
 	}
 }
 
-// newBPE builds the model of a file's vocabulary and merges.
+// newBPE builds a model from the vocabulary and the merges of a file.
 func newBPE(c *bpeConfig) (*bpe, error) {
 	m := &bpe{merges: make(map[pair]merge, len(c.Merges)), characters: c.ByteFallback, ignoreMerges: c.IgnoreMerges}
 	byteToken := byteContent
@@ -173,7 +171,7 @@ func newBPE(c *bpeConfig) (*bpe, error) {
 	for b := range 256 {
 		id, ok := m.ids[byteToken(byte(b))]
 		if !ok && inUTF8(byte(b)) {
-			return nil, fmt.Errorf("%w: model: vocab lacks the token of byte 0x%02X", ErrUnsupported, b)
+			return nil, fmt.Errorf("%w: model: vocab lacks a token for the byte 0x%02X", ErrUnsupported, b)
 		}
 		m.byteIDs[b] = id
 	}
@@ -185,7 +183,7 @@ func newBPE(c *bpeConfig) (*bpe, error) {
 	return m, nil
 }
 
-// byBytes returns the ids of a byte-level vocabulary by the bytes of the tokens.
+// byBytes returns the ids of a byte-level vocabulary, keyed by the bytes of the tokens.
 func byBytes(vocab map[string]int32) map[string]int32 {
 	ids := make(map[string]int32, len(vocab))
 	for content, id := range vocab {
@@ -196,14 +194,14 @@ func byBytes(vocab map[string]int32) map[string]int32 {
 	return ids
 }
 
-// addMerge enters one merge. Of two for the same pair the later one counts, as
-// in tokenizers.
+// addMerge adds one merge. A later merge of the same pair replaces it, as in tokenizers.
 func (m *bpe) addMerge(vocab map[string]int32, p mergePair, rank int32) error {
 	var ids [3]int32
 	for i, content := range []string{p[0], p[1], p[0] + p[1]} {
 		id, ok := vocab[content]
 		if !ok {
-			return fmt.Errorf("%w: model: merge %d (%.40q %.40q): vocab lacks %.40q", ErrInvalid, rank, p[0], p[1], content)
+			return fmt.Errorf("%w: model: merge %d (%.40q %.40q): vocab lacks %.40q",
+				ErrInvalid, rank, p[0], p[1], content)
 		}
 		ids[i] = id
 	}

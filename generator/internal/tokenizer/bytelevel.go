@@ -2,9 +2,8 @@ package tokenizer
 
 import "unicode/utf8"
 
-// charOf is GPT-2's alphabet: a printable character for each byte. Printable
-// Latin-1 stands for itself, and the other 68 bytes take U+0100 onwards.
-// byteOf is its inverse.
+// charOf is GPT-2's alphabet: a printable character for each byte. Printable Latin-1
+// characters map to themselves, the other 68 bytes to U+0100 and up. byteOf is the inverse.
 var charOf, byteOf = alphabet()
 
 func alphabet() (chars [256]rune, bytes map[rune]byte) {
@@ -21,8 +20,8 @@ func alphabet() (chars [256]rune, bytes map[rune]byte) {
 	return chars, bytes
 }
 
-// rawBytes returns the bytes that a token's content spells. ok is false, and
-// the content stands for itself, where a character is outside the alphabet.
+// rawBytes returns the bytes that the content of a token spells. If a character is outside the
+// alphabet, ok is false and raw is the content itself.
 func rawBytes(content string) (raw string, ok bool) {
 	b := make([]byte, 0, len(content))
 	for _, r := range content {
@@ -35,7 +34,7 @@ func rawBytes(content string) (raw string, ok bool) {
 	return string(b), true
 }
 
-// inUTF8 says whether b can occur in valid UTF-8.
+// inUTF8 reports whether b can occur in valid UTF-8.
 func inUTF8(b byte) bool {
 	return b < utf8.RuneSelf || b < 0xC0 || b > 0xC1 && b < 0xF5
 }

@@ -14,7 +14,7 @@ import (
 const (
 	fileName = "tokenizer.json"
 	maxFile  = 64 << 20 // bytes
-	maxVocab = 1 << 20  // ids; the largest vocabularies published have a quarter of that
+	maxVocab = 1 << 20  // ids; four times the largest published vocabularies
 )
 
 // config is tokenizer.json.
@@ -30,30 +30,30 @@ type config struct {
 	Model         json.RawMessage `json:"model"`
 }
 
-// bpeConfig is the model of type BPE.
+// bpeConfig is a model of type BPE.
 type bpeConfig struct {
 	Type                    string           `json:"type"`
 	Dropout                 *float64         `json:"dropout"`
-	UnkToken                *string          `json:"unk_token"` // never needed: every byte is a token
+	UnkToken                *string          `json:"unk_token"` // unused: every byte has a token
 	ContinuingSubwordPrefix string           `json:"continuing_subword_prefix"`
 	EndOfWordSuffix         string           `json:"end_of_word_suffix"`
-	FuseUnk                 bool             `json:"fuse_unk"` // likewise
+	FuseUnk                 bool             `json:"fuse_unk"` // unused
 	ByteFallback            bool             `json:"byte_fallback"`
 	IgnoreMerges            bool             `json:"ignore_merges"`
 	Vocab                   map[string]int32 `json:"vocab"`
 	Merges                  []mergePair      `json:"merges"`
 }
 
-// byteLevelConfig holds the options of ByteLevel in all three of its roles. As
-// post-processor and decoder they change no ids and no text.
+// byteLevelConfig holds the options of ByteLevel as pre-tokenizer, post-processor or
+// decoder. In the last two roles they affect neither ids nor text.
 type byteLevelConfig struct {
 	Type           string `json:"type"`
 	AddPrefixSpace bool   `json:"add_prefix_space"`
 	TrimOffsets    bool   `json:"trim_offsets"`
-	UseRegex       *bool  `json:"use_regex"` // true where left out
+	UseRegex       *bool  `json:"use_regex"` // true by default
 }
 
-// mergePair is a merge in either published form: "a b" or ["a", "b"].
+// mergePair is a merge, in JSON either "a b" or ["a", "b"].
 type mergePair [2]string
 
 func (p *mergePair) UnmarshalJSON(data []byte) error {
@@ -95,7 +95,7 @@ func readConfig(fsys fs.FS) (*config, error) {
 	return c, decode(data, c)
 }
 
-// decode decodes one JSON value into v. A field that v lacks is refused.
+// decode decodes one JSON value into v. It refuses fields that v lacks.
 func decode(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -113,10 +113,10 @@ func decode(data []byte, v any) error {
 	return nil
 }
 
-// isNull says whether a component was left out.
+// isNull reports whether a component is absent or null.
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// typeOf returns a component's type. The type of null is "null".
+// typeOf returns the type of a component, "null" if it is absent or null.
 func typeOf(raw json.RawMessage) (string, error) {
 	if isNull(raw) {
 		return "null", nil
@@ -128,8 +128,8 @@ func typeOf(raw json.RawMessage) (string, error) {
 	return c.Type, nil
 }
 
-// members returns the parts of a component: those of a Sequence, which key
-// names, or the component alone, or none for null.
+// members returns the members of a Sequence, which it has under key. Of another component it
+// returns the component itself, and of null nothing.
 func members(raw json.RawMessage, key string) ([]json.RawMessage, error) {
 	kind, err := typeOf(raw)
 	if err != nil || kind == "null" {
@@ -158,5 +158,5 @@ func members(raw json.RawMessage, key string) ([]json.RawMessage, error) {
 	return list, nil
 }
 
-// unsupported names a component of a type that is not known.
+// unsupported returns the error for a component of an unknown type.
 func unsupported(kind string) error { return fmt.Errorf("%w: type %q", ErrUnsupported, kind) }

@@ -2,31 +2,30 @@ package tokenizer
 
 import "unicode/utf8"
 
-// Decoder turns a stream of ids into text. What Push and Flush return, joined,
-// equals tokenizers' decode(ids, skip_special_tokens=True), except that of bytes
-// that are no UTF-8 each longest run that could have begun a character becomes
-// one U+FFFD, whatever the model: a byte-fallback decoder of tokenizers spoils
-// the good characters beside them too, and could not stream. One goroutine uses
-// a Decoder at a time.
+// Decoder turns a stream of ids into text. The results of Push and Flush, joined, equal
+// decode(ids, skip_special_tokens=True) of tokenizers, with one exception: in invalid UTF-8
+// each maximal prefix of a character becomes one U+FFFD, with every model. A byte-fallback
+// decoder of tokenizers also replaces valid characters beside it, and cannot stream. Only one
+// goroutine may use a Decoder at a time.
 type Decoder struct {
 	t      *Tokenizer
-	strips int    // spaces that may still be dropped at the text's beginning
+	strips int    // spaces that may still be dropped at the beginning of the text
 	held   []byte // an incomplete UTF-8 sequence, at most 3 bytes
 }
 
-// NewDecoder returns a Decoder for the text of what follows the tokens in after.
-// Where these have no text it stands at the beginning of a text, where some
-// models' decoders drop a space.
+// NewDecoder returns a Decoder of the text that follows the tokens in after. If those have no
+// text, the Decoder is at the beginning of a text, where the decoders of some models drop a
+// space.
 func (t *Tokenizer) NewDecoder(after []int32) *Decoder {
-	d := &Decoder{t: t, strips: t.decoding.strips}
+	d := &Decoder{t: t, strips: t.decoder.strips}
 	for i := 0; i < len(after) && d.strips > 0; i++ {
 		d.dropSpaces(t.text(after[i]))
 	}
 	return d
 }
 
-// text is what id decodes to in the middle of a text. Special tokens and ids
-// that no token has decode to nothing.
+// text returns the bytes of id in the middle of a text. Special tokens and ids without a
+// token have none.
 func (t *Tokenizer) text(id int32) string {
 	if id < 0 || int(id) >= len(t.tokens) || t.tokens[id].special {
 		return ""
@@ -34,8 +33,8 @@ func (t *Tokenizer) text(id int32) string {
 	return t.tokens[id].bytes
 }
 
-// Push returns the text that id decides: valid UTF-8, perhaps empty. Only an
-// incomplete UTF-8 tail is held back.
+// Push adds a token and returns the text that is now complete: valid UTF-8, possibly empty.
+// It holds back only an incomplete UTF-8 sequence at the end.
 func (d *Decoder) Push(id int32) string {
 	s := d.dropSpaces(d.t.text(id))
 	if len(d.held) == 0 && utf8.ValidString(s) {
@@ -46,7 +45,7 @@ func (d *Decoder) Push(id int32) string {
 	return text
 }
 
-// dropSpaces returns s without the spaces that the text may not begin with.
+// dropSpaces removes the spaces that must be dropped at the beginning of the text.
 func (d *Decoder) dropSpaces(s string) string {
 	for d.strips > 0 && s != "" {
 		if s[0] != ' ' {
@@ -62,14 +61,14 @@ func (d *Decoder) dropSpaces(s string) string {
 // Held returns the number of bytes held back, at most 3.
 func (d *Decoder) Held() int { return len(d.held) }
 
-// Flush ends the text: U+FFFD where bytes were held back, else "".
+// Flush ends the text. It returns U+FFFD if bytes were held back, else "".
 func (d *Decoder) Flush() string {
 	s := flush(d.held)
 	d.held = nil
 	return s
 }
 
-// flush is the text of an incomplete tail.
+// flush returns the text of an incomplete sequence at the end.
 func flush(rest []byte) string {
 	if len(rest) == 0 {
 		return ""
@@ -77,10 +76,9 @@ func flush(rest []byte) string {
 	return string(utf8.RuneError)
 }
 
-// lossy decodes b up to an incomplete tail, which it returns. Each maximal
-// subpart of an ill-formed sequence becomes one U+FFFD, as in Rust's
-// from_utf8_lossy and section 3.9 of the Unicode standard. Go's own functions
-// make one of each byte.
+// lossy decodes b up to an incomplete sequence at the end, which it returns as rest. Each
+// maximal subpart of an ill-formed sequence becomes one U+FFFD, as in Rust's from_utf8_lossy
+// and section 3.9 of the Unicode standard. Go's own functions replace each byte by one.
 func lossy(b []byte) (text string, rest []byte) {
 	out := make([]byte, 0, len(b))
 	for len(b) > 0 {
@@ -98,9 +96,9 @@ func lossy(b []byte) (text string, rest []byte) {
 	return string(out), nil
 }
 
-// sequence returns how many leading bytes of b are a well-formed sequence, or
-// the longest prefix of one, and how long the sequence wants to be. It returns
-// 1, 0 where b starts with a byte that starts none.
+// sequence returns in n the length of the longest prefix of b that is a prefix of a UTF-8
+// sequence, and in want the length of the whole sequence. If no sequence begins with b[0] it
+// returns 1, 0.
 func sequence(b []byte) (n, want int) {
 	lo, hi := byte(0x80), byte(0xBF) // bounds of the second byte
 	switch c := b[0]; {

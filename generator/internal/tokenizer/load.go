@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Load reads tokenizer.json of a Hugging Face directory. The file is not
-// trusted. An error names what is at fault and wraps ErrInvalid,
-// ErrUnsupported, or what fsys returned.
+// Load reads tokenizer.json of a Hugging Face directory. The file is not trusted. An error
+// names the faulty part and wraps ErrInvalid, ErrUnsupported, or the error of fsys.
 func Load(fsys fs.FS) (*Tokenizer, error) {
 	c, err := readConfig(fsys)
 	if err != nil {
@@ -52,8 +51,7 @@ func build(c *config) (*Tokenizer, error) {
 	return t, nil
 }
 
-// buildText builds what turns text into pieces, and tokens into text. The
-// decoder has to undo what the rest does.
+// buildText builds the normalizer, the pre-tokenizer and the decoder.
 func (t *Tokenizer) buildText(c *config, model *bpeConfig) (err error) {
 	if t.normalizer, err = newNormalizer(c.Normalizer); err != nil {
 		return fmt.Errorf("normalizer: %w", err)
@@ -61,13 +59,13 @@ func (t *Tokenizer) buildText(c *config, model *bpeConfig) (err error) {
 	if t.pre, err = newPreTokenizer(c.PreTokenizer, model); err != nil {
 		return fmt.Errorf("pre_tokenizer: %w", err)
 	}
-	if t.decoding, err = newDecoding(c.Decoder, model.ByteFallback); err != nil {
+	if t.decoder, err = newTokenDecoder(c.Decoder, model.ByteFallback); err != nil {
 		return fmt.Errorf("decoder: %w", err)
 	}
 	return nil
 }
 
-// checkUnused refuses the parts of a file that must be left out.
+// checkUnused refuses truncation, padding and unknown versions.
 func checkUnused(c *config) error {
 	for _, part := range []struct {
 		name string
@@ -89,7 +87,7 @@ func checkUnused(c *config) error {
 
 func decodeModel(raw json.RawMessage) (*bpeConfig, error) {
 	kind, err := typeOf(raw)
-	if err == nil && kind != "BPE" && kind != "" { // GPT-2's file says none; the fields tell
+	if err == nil && kind != "BPE" && kind != "" { // GPT-2's file has no type; its fields identify BPE
 		err = unsupported(kind)
 	}
 	c := new(bpeConfig)
@@ -105,7 +103,7 @@ func decodeModel(raw json.RawMessage) (*bpeConfig, error) {
 	return c, nil
 }
 
-// check refuses the options of BPE that the families do without.
+// check refuses the options of BPE that no supported family uses.
 func (c *bpeConfig) check() error {
 	switch {
 	case c.Dropout != nil && *c.Dropout != 0:
@@ -118,10 +116,10 @@ func (c *bpeConfig) check() error {
 	return nil
 }
 
-// place gives id to content. An id serves one content, a content has one id.
+// place adds a token. It refuses an id that another token has, and a second id for a token.
 func (t *Tokenizer) place(content string, id int32) error {
 	if id < 0 || id >= maxVocab {
-		return fmt.Errorf("%w: token %.40q: id %d is not below %d", ErrInvalid, content, id, maxVocab)
+		return fmt.Errorf("%w: token %.40q: id %d, want 0 to %d", ErrInvalid, content, id, maxVocab-1)
 	}
 	if old, ok := t.ids[content]; ok && old != id {
 		return fmt.Errorf("%w: token %.40q has the ids %d and %d", ErrInvalid, content, old, id)
@@ -132,9 +130,9 @@ func (t *Tokenizer) place(content string, id int32) error {
 		t.tokens = append(t.tokens, make([]token, n)...)
 	}
 	if t.tokens[id].used {
-		return fmt.Errorf("%w: token %.40q: id %d has another token", ErrInvalid, content, id)
+		return fmt.Errorf("%w: token %.40q: another token has the id %d", ErrInvalid, content, id)
 	}
-	raw := t.decoding.text(content)
+	raw := t.decoder.text(content)
 	t.ids[content] = id
 	t.tokens[id] = token{bytes: raw, used: true}
 	t.longest = max(t.longest, len(raw))
@@ -149,8 +147,8 @@ func (t *Tokenizer) addTokens(list []addedToken) error {
 		if err := t.place(a.Content, *a.ID); err != nil {
 			return err
 		}
-		if a.Normalized { // it is found, and decodes, as the normalizer leaves it
-			t.tokens[*a.ID].bytes = t.decoding.text(t.normalizer.normalize(newPacer(), a.Content))
+		if a.Normalized { // it is found, and decoded, in its normalised form
+			t.tokens[*a.ID].bytes = t.decoder.text(t.normalizer.normalize(newPacer(), a.Content))
 		}
 		t.tokens[*a.ID].special = t.tokens[*a.ID].special || a.Special
 		t.longest = max(t.longest, len(a.Content), len(t.tokens[*a.ID].bytes))
@@ -160,7 +158,8 @@ func (t *Tokenizer) addTokens(list []addedToken) error {
 	return err
 }
 
-// checkAdded refuses tokens that can't be found in text without doubt.
+// checkAdded refuses incomplete and duplicate tokens. If a token strips white space, it also
+// refuses tokens that begin or end with white space, since the match would be ambiguous.
 func checkAdded(list []addedToken, n normalizer) error {
 	var strips, spaced *addedToken
 	seen := make(map[string]bool, len(list))
@@ -172,7 +171,7 @@ func checkAdded(list []addedToken, n normalizer) error {
 		case a.Content == "":
 			return fmt.Errorf("%w: token %d is empty", ErrInvalid, *a.ID)
 		case seen[a.Content]:
-			return fmt.Errorf("%w: token %.40q comes twice", ErrInvalid, a.Content)
+			return fmt.Errorf("%w: token %.40q occurs twice", ErrInvalid, a.Content)
 		}
 		seen[a.Content] = true
 		if a.LStrip || a.RStrip {
@@ -187,7 +186,7 @@ func checkAdded(list []addedToken, n normalizer) error {
 		}
 	}
 	if strips != nil && spaced != nil {
-		return fmt.Errorf("%w: token %.40q begins or ends with white space, and token %.40q strips it",
+		return fmt.Errorf("%w: token %.40q begins or ends with white space, which token %.40q strips",
 			ErrUnsupported, spaced.Content, strips.Content)
 	}
 	return nil

@@ -9,44 +9,45 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// after9 holds the characters that x/text decomposes or reorders and tokenizers
-// does not: its tables of normalisation have Unicode 9. TestNFC holds the
-// difference against tokenizers.
+// after9 holds the characters that x/text decomposes or reorders and tokenizers does not: the
+// latter normalises by Unicode 9. TestNFC compares the results with those of tokenizers.
 var after9 = [][2]rune{
-	{0x7FD, 0x7FD}, {0x898, 0x89F}, {0x8CA, 0x8D3}, {0x9FE, 0x9FE}, {0xC3C, 0xC3C}, {0xD3B, 0xD3C}, {0xEBA, 0xEBA},
-	{0x1715, 0x1715}, {0x1ABF, 0x1ACE}, {0x1DF6, 0x1DFA}, {0xA82C, 0xA82C}, {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC},
-	{0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
-	{0x11839, 0x1183A}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34},
-	{0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42},
-	{0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
+	{0x7FD, 0x7FD}, {0x898, 0x89F}, {0x8CA, 0x8D3}, {0x9FE, 0x9FE}, {0xC3C, 0xC3C}, {0xD3B, 0xD3C},
+	{0xEBA, 0xEBA}, {0x1715, 0x1715}, {0x1ABF, 0x1ACE}, {0x1DF6, 0x1DFA}, {0xA82C, 0xA82C},
+	{0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85},
+	{0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A}, {0x11938, 0x11938},
+	{0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47},
+	{0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42},
+	{0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
+	{0x1E4EC, 0x1E4EF},
 }
 
 func isAfter9(r rune) bool { return within(after9, r) }
 
-// within says whether r is in one of spans, which are in order.
+// within reports whether r is in one of spans, which are in increasing order.
 func within(spans [][2]rune, r rune) bool {
 	i := sort.Search(len(spans), func(i int) bool { return spans[i][1] >= r })
 	return i < len(spans) && spans[i][0] <= r
 }
 
-// mark is a character and its canonical combining class, 0 of a starter.
+// mark is a character and its canonical combining class; a starter has class 0.
 type mark struct {
 	r     rune
 	class uint8
 }
 
-// nfc is Unicode's normalisation form C. The library's own puts a joiner into a
-// run of more than 30 combining marks, which tokenizers does not, so only its
-// tables are used here. Time grows as n log n.
+// nfc returns text in Unicode's normalisation form C, in n log n time. It uses only the tables
+// of x/text: the functions of x/text insert a joiner into a run of more than 30 combining
+// marks, and tokenizers does not.
 func nfc(p *pacer, text string) string {
 	if isPlain(text) {
 		return text
 	}
 	marks := decompose(p, text)
 	out := make([]rune, 0, len(marks))
-	starter, last := -1, uint8(0) // the place of the last starter, the class of what was added last
+	starter, last := -1, uint8(0) // index of the last starter in out, class of the last character in out
 	for _, m := range marks {
-		p.did(50)
+		p.spent(50)
 		if starter >= 0 && (len(out)-1 == starter || last < m.class) {
 			if c, ok := compose(out[starter], m.r); ok {
 				out[starter] = c
@@ -61,7 +62,8 @@ func nfc(p *pacer, text string) string {
 	return string(out)
 }
 
-// isPlain says that text has nothing to normalise: all below U+0300 is in form C.
+// isPlain reports whether all characters of text are below U+0300, which means that text is
+// in form C.
 func isPlain(text string) bool {
 	for i := range len(text) {
 		if text[i] >= 0xCC {
@@ -71,11 +73,11 @@ func isPlain(text string) bool {
 	return true
 }
 
-// decompose writes text's characters out in canonical order.
+// decompose returns the canonical decomposition of text, in canonical order.
 func decompose(p *pacer, text string) []mark {
 	marks := make([]mark, 0, len(text))
 	for _, r := range text {
-		p.did(100)
+		p.spent(100)
 		properties := norm.NFD.PropertiesString(string(r))
 		switch d := decomposition(r, properties); {
 		case r < 0x300 && d == "" || isAfter9(r):
@@ -93,9 +95,9 @@ func decompose(p *pacer, text string) []mark {
 		for to < len(marks) && marks[to].class != 0 {
 			to++
 		}
-		p.did(10)
+		p.spent(10)
 		slices.SortStableFunc(marks[from:to], func(a, b mark) int {
-			p.did(5)
+			p.spent(5)
 			return cmp.Compare(a.class, b.class)
 		})
 		from = to
@@ -103,15 +105,15 @@ func decompose(p *pacer, text string) []mark {
 	return marks
 }
 
-// decomposition is the full canonical decomposition of r, "" where it has none.
+// decomposition returns the full canonical decomposition of r, or "" if it has none.
 func decomposition(r rune, p norm.Properties) string {
-	if 0xAC00 <= r && r <= 0xD7A3 { // Hangul syllables have theirs by arithmetic
+	if 0xAC00 <= r && r <= 0xD7A3 { // Hangul syllables decompose by arithmetic, not by the tables
 		return norm.NFD.String(string(r))
 	}
 	return string(p.Decomposition())
 }
 
-// compose returns the character that a and b make together, where there is one.
+// compose returns the character that a and b compose to, if there is one.
 func compose(a, b rune) (rune, bool) {
 	if norm.NFC.PropertiesString(string(b)).BoundaryBefore() {
 		return 0, false

@@ -9,30 +9,29 @@ import (
 // normalizer rewrites text before it is cut into pieces.
 type normalizer []rewrite
 
-// rewrite is one step of a normalizer.
+// rewrite is one member of a normalizer.
 type rewrite struct {
-	apply func(*pacer, string) string
-	// shrinks is how many times as long as its result a text can be, in bytes.
-	shrinks int
+	apply   func(*pacer, string) string
+	shrinks int // largest ratio of the bytes of a text to those of its result
 }
 
 func (n normalizer) normalize(p *pacer, text string) string {
-	for _, step := range n {
-		text = step.apply(p, text)
+	for _, member := range n {
+		text = member.apply(p, text)
 	}
 	return text
 }
 
-// shrinks is the rewrite's field over all steps.
+// shrinks returns the largest ratio of the bytes of a text to those of its normalised form.
 func (n normalizer) shrinks() int {
 	times := 1
-	for _, step := range n {
-		times *= step.shrinks
+	for _, member := range n {
+		times *= member.shrinks
 	}
 	return times
 }
 
-// newNormalizer builds null, NFC, Prepend, Replace, or a Sequence of these.
+// newNormalizer accepts null, NFC, Prepend, Replace, or a Sequence of these.
 func newNormalizer(raw json.RawMessage) (normalizer, error) {
 	list, err := members(raw, "normalizers")
 	if err != nil {
@@ -40,11 +39,11 @@ func newNormalizer(raw json.RawMessage) (normalizer, error) {
 	}
 	var n normalizer
 	for _, m := range list {
-		step, err := newRewrite(m)
+		member, err := newRewrite(m)
 		if err != nil {
 			return nil, err
 		}
-		n = append(n, step)
+		n = append(n, member)
 	}
 	return n, nil
 }
@@ -56,7 +55,7 @@ func newRewrite(raw json.RawMessage) (rewrite, error) {
 	}
 	switch kind {
 	case "NFC":
-		// Three jamo of three bytes make one syllable of three.
+		// The largest ratio is 3: three jamo of three bytes each compose to one syllable of three.
 		return rewrite{nfc, 3}, decode(raw, new(struct {
 			Type string `json:"type"`
 		}))
@@ -65,17 +64,18 @@ func newRewrite(raw json.RawMessage) (rewrite, error) {
 	case "Replace":
 		from, to, err := readReplace(raw)
 		if err == nil && to == "" {
-			err = fmt.Errorf("%w: Replace by nothing", ErrUnsupported)
+			err = fmt.Errorf("%w: Replace with nothing", ErrUnsupported)
 		}
 		if err != nil {
 			return rewrite{}, err
 		}
-		return rewrite{func(p *pacer, text string) string { return replace(p, text, from, to) }, max(1, (len(from)+len(to)-1)/len(to))}, nil
+		apply := func(p *pacer, text string) string { return replace(p, text, from, to) }
+		return rewrite{apply, max(1, (len(from)+len(to)-1)/len(to))}, nil
 	}
 	return rewrite{}, unsupported(kind)
 }
 
-// replace is strings.ReplaceAll, of a from that is not empty.
+// replace is strings.ReplaceAll with yields. from must not be empty.
 func replace(p *pacer, text, from, to string) string {
 	next := strings.Index(text, from)
 	if next < 0 {
@@ -87,7 +87,7 @@ func replace(p *pacer, text, from, to string) string {
 		b.WriteString(text[:next])
 		b.WriteString(to)
 		text = text[next+len(from):]
-		p.did(20 + next/8)
+		p.spent(20 + next/8)
 	}
 	b.WriteString(text)
 	return b.String()
@@ -106,7 +106,7 @@ func newPrepend(raw json.RawMessage) (rewrite, error) {
 	}, 1}, decode(raw, &c)
 }
 
-// readReplace reads Replace, which is a normalizer and a decoder.
+// readReplace reads Replace, which can be a normalizer or a decoder.
 func readReplace(raw json.RawMessage) (from, to string, err error) {
 	var c struct {
 		Type    string `json:"type"`

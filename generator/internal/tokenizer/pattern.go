@@ -12,19 +12,19 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// pattern is a regular expression of a pre-tokenizer. It never matches nothing,
-// and has no quantifier within a quantifier.
+// pattern is a regular expression of a pre-tokenizer. It cannot match the empty string and has
+// no nested quantifiers.
 type pattern struct {
-	scan  scanner // of a published pattern; else nil
+	scan  scanner // for a published pattern; else nil
 	re    *regexp2.Regexp
-	limit time.Duration // of one split by re
+	limit time.Duration // of one search by re
 }
 
-// errSlow is a pattern that takes too long over a text: of those that no family
-// publishes some take time with the square of the text's length.
+// errSlow means that a pattern takes too long on a text. Patterns that no family publishes may
+// take quadratic time.
 var errSlow = errors.New("the pre-tokenizer's pattern takes too long")
 
-// maxSplit bounds the time of a split by regexp2.
+// maxSplit bounds the time of a search by regexp2.
 const maxSplit = 5 * time.Second
 
 func newPattern(source string) (*pattern, error) {
@@ -40,7 +40,7 @@ func newPattern(source string) (*pattern, error) {
 	return &pattern{scanners[source], re, maxSplit}, nil
 }
 
-// split calls emit with the matches in text and what lies between them.
+// split calls emit with the matches in text and with the texts between them, in order.
 func (p *pattern) split(pace *pacer, text string, emit func(string)) error {
 	if p.scan == nil {
 		pieces, err := p.search(pace, nil, text)
@@ -57,14 +57,14 @@ func (p *pattern) split(pace *pacer, text string, emit func(string)) error {
 	return nil
 }
 
-// search appends to pieces what split emits, found by regexp2.
+// search finds the pieces of split with regexp2 and appends them to pieces.
 func (p *pattern) search(pace *pacer, pieces []string, text string) ([]string, error) {
-	// regexp2 counts in runes: convert once, and follow in bytes.
+	// regexp2 counts in runes: convert the text once and track the offset in bytes.
 	begun := time.Now()
 	m, err := p.re.FindRunesMatch([]rune(text))
 	runes, from := 0, 0
 	for ; m != nil; m, err = p.re.FindNextMatch(m) {
-		pace.did(500)
+		pace.spent(500)
 		start := from + byteLen(text[from:], m.Index-runes)
 		end := start + byteLen(text[start:], m.Length)
 		if from < start {
@@ -77,7 +77,7 @@ func (p *pattern) search(pace *pacer, pieces []string, text string) ([]string, e
 		}
 	}
 	if err != nil {
-		return nil, errSlow // regexp2 has no other
+		return nil, errSlow // the only error of regexp2 here
 	}
 	if from < len(text) {
 		pieces = append(pieces, text[from:])
@@ -96,9 +96,9 @@ func byteLen(s string, n int) (bytes int) {
 
 const maxPattern = 4096 // bytes
 
-// translate checks a pattern written for Oniguruma, which tokenizers uses, and
-// returns it for regexp2. Only constructs that mean the same in both pass. Case
-// folding and what newer Unicode adds are written out.
+// translate checks a pattern written for Oniguruma, which tokenizers uses, and rewrites it for
+// regexp2. It accepts only constructs with the same meaning in both. It spells out case
+// folding and the characters that newer versions of Unicode add to categories.
 func translate(source string) (string, error) {
 	if len(source) > maxPattern {
 		return "", fmt.Errorf("%w: longer than %d bytes", ErrUnsupported, maxPattern)
@@ -109,13 +109,12 @@ func translate(source string) (string, error) {
 		t.refuse(t.rest[:1])
 	}
 	if t.err == nil && part.empty {
-		t.err = fmt.Errorf("%w: it can match nothing", ErrUnsupported)
+		t.err = fmt.Errorf("%w: the pattern can match nothing", ErrUnsupported)
 	}
 	return t.out.String(), t.err
 }
 
-// translator is a recursive descent over a pattern. After an error it stands
-// still.
+// translator parses a pattern by recursive descent. After an error it consumes no more.
 type translator struct {
 	rest  string
 	out   strings.Builder
@@ -124,10 +123,10 @@ type translator struct {
 	err   error
 }
 
-// part is what is known of a parsed part.
+// part describes a parsed part of a pattern.
 type part struct {
-	empty   bool // it can match nothing
-	repeats bool // it has a quantifier inside
+	empty   bool // it can match the empty string
+	repeats bool // it contains a quantifier
 }
 
 func (t *translator) refuse(construct string) {
@@ -137,7 +136,7 @@ func (t *translator) refuse(construct string) {
 	t.rest = ""
 }
 
-// take consumes s where the rest begins with it.
+// take consumes s if the rest begins with it, and reports whether it did.
 func (t *translator) take(s string) bool {
 	rest, ok := strings.CutPrefix(t.rest, s)
 	t.rest = rest
@@ -171,8 +170,8 @@ func (t *translator) sequence() part {
 	return all
 }
 
-// item is an atom and its quantifier. A quantifier on a part that has one
-// inside could take exponential time, and no published pattern needs it.
+// item parses an atom and its quantifier. It refuses nested quantifiers: they could take
+// exponential time, and no published pattern needs them.
 func (t *translator) item() part {
 	p := t.atom()
 	low, ok := t.quantifier()
@@ -209,7 +208,7 @@ func (t *translator) atom() part {
 	return part{}
 }
 
-// group parses up to the closing parenthesis. A lookahead takes no text.
+// group parses up to the closing parenthesis. A lookahead matches the empty string.
 func (t *translator) group(open string, fold, lookahead bool) part {
 	if t.depth++; t.depth > 16 {
 		t.refuse("groups deeper than 16")
@@ -230,8 +229,8 @@ func (t *translator) group(open string, fold, lookahead bool) part {
 	return p
 }
 
-// multiFolds are the pairs of ASCII letters that one character folds to, as ß
-// to ss, so that (?i:ss) matches it in Oniguruma.
+// multiFolds are pairs of ASCII letters that are the case folding of one character. In
+// Oniguruma (?i:ss) matches ß, in regexp2 it does not.
 var multiFolds = []string{"ff", "fi", "fl", "ss", "st"}
 
 func (t *translator) literal() {
@@ -257,8 +256,8 @@ func (t *translator) literal() {
 	}
 }
 
-// folded returns the class of all that folds to an ASCII letter: for s that is
-// s, S and U+017F.
+// folded returns the class of the characters that fold to an ASCII letter, for example s, S
+// and U+017F for s.
 func folded(r rune) string {
 	class := "[" + string(r)
 	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
@@ -267,7 +266,7 @@ func folded(r rune) string {
 	return class + "]"
 }
 
-// quote writes r so that it stands for itself, in and out of classes.
+// quote returns r as a literal, inside classes and outside.
 func quote(r rune) string {
 	if r < utf8.RuneSelf && !unicode.IsLetter(r) && !unicode.IsDigit(r) {
 		return fmt.Sprintf(`\x%02X`, r)
@@ -275,7 +274,7 @@ func quote(r rune) string {
 	return string(r)
 }
 
-// class parses a character class after its [.
+// class parses a character class after the opening bracket.
 func (t *translator) class() {
 	t.out.WriteByte('[')
 	if t.take("^") {
@@ -290,8 +289,8 @@ func (t *translator) class() {
 	t.out.WriteByte(']')
 }
 
-// classItem is a character, a range, or an escape. Oniguruma gives [ and &&
-// meanings of its own inside a class.
+// classItem parses a character, a range, or an escape. It refuses [ and &&, which have a
+// special meaning inside a class of Oniguruma.
 func (t *translator) classItem() {
 	switch {
 	case t.rest == "":
@@ -317,7 +316,7 @@ func (t *translator) classItem() {
 	}
 }
 
-// escape parses what follows a backslash.
+// escape parses the rest of an escape after the backslash.
 func (t *translator) escape(inClass bool) {
 	if t.rest == "" {
 		t.refuse(`\`)
@@ -335,8 +334,8 @@ func (t *translator) escape(inClass bool) {
 	}
 }
 
-// property parses {category}. Inside a class it can't be negated, for a class
-// has no way to say "all but these" of some of its members.
+// property parses {category} after \p or \P. Inside a class it refuses \P: the added
+// characters of a category can only be listed there, not excluded.
 func (t *translator) property(p rune, inClass bool) {
 	name, rest, closed := strings.Cut(t.rest, "}")
 	name, opened := strings.CutPrefix(name, "{")
@@ -355,8 +354,8 @@ func (t *translator) property(p rune, inClass bool) {
 	}
 }
 
-// quantifier parses a greedy quantifier where there is one, and returns its
-// lower bound. A second one behind it would make it lazy or possessive.
+// quantifier parses a greedy quantifier, if there is one, and returns its lower bound. It
+// refuses a second one after it, which would make it lazy or possessive.
 func (t *translator) quantifier() (low int, ok bool) {
 	before := t.rest
 	switch {

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// preTokenizer cuts text into the pieces that the model encodes one by one.
-type preTokenizer []step
+// preTokenizer cuts text into pieces, which the model encodes separately.
+type preTokenizer []splitter
 
-// step is one cut: each piece of text goes through all steps in turn.
-type step struct {
-	prefixSpace bool       // put a space before a piece that has none
-	metaspace   *metaspace // where it is one, it does all
-	pattern     *pattern   // nil cuts nothing
+// splitter is one member of a pre-tokenizer. It cuts each piece of the one before it.
+type splitter struct {
+	prefixSpace bool       // prepend a space to a piece that does not begin with one
+	metaspace   *metaspace // if set, the other fields are unused
+	pattern     *pattern   // nil: do not cut
 }
 
-// split calls emit with the pieces of text in order, none of them empty. first says
-// that the whole text begins with this one. A list of the pieces would take more memory
-// than the text.
+// split calls emit with the pieces of text in order; none is empty. first reports whether text
+// is the beginning of the whole text. There is no list of pieces, since it would take more
+// memory than the text.
 func (p preTokenizer) split(pace *pacer, text string, first bool, emit func(string)) (err error) {
 	if len(p) == 0 {
 		emit(text)
@@ -33,8 +33,8 @@ func (p preTokenizer) split(pace *pacer, text string, first bool, emit func(stri
 	return cmp.Or(failed, err)
 }
 
-// split is one cut of text.
-func (s step) split(pace *pacer, text string, first bool, emit func(string)) error {
+// split calls emit with the pieces that s cuts text into.
+func (s splitter) split(pace *pacer, text string, first bool, emit func(string)) error {
 	if s.metaspace != nil {
 		s.metaspace.split(pace, text, first, emit)
 		return nil
@@ -49,9 +49,8 @@ func (s step) split(pace *pacer, text string, first bool, emit func(string)) err
 	return s.pattern.split(pace, text, emit)
 }
 
-// newPreTokenizer builds what the model's kind of BPE needs: over bytes
-// ByteLevel, or a Sequence of Splits that ends with ByteLevel; over characters
-// Metaspace or null.
+// newPreTokenizer accepts ByteLevel, or a Sequence of Splits that ends with ByteLevel, for BPE
+// over bytes, and Metaspace or null for BPE over characters.
 func newPreTokenizer(raw json.RawMessage, model *bpeConfig) (preTokenizer, error) {
 	if model.ByteFallback {
 		return newMetaspaces(raw)
@@ -61,11 +60,11 @@ func newPreTokenizer(raw json.RawMessage, model *bpeConfig) (preTokenizer, error
 		return nil, err
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%w, without byte_fallback", unsupported("null"))
+		return nil, fmt.Errorf("%w without byte_fallback", unsupported("null"))
 	}
 	var p preTokenizer
 	for i, m := range list {
-		s, err := newStep(m, i == len(list)-1)
+		s, err := newSplitter(m, i == len(list)-1)
 		if err != nil {
 			return nil, err
 		}
@@ -74,29 +73,29 @@ func newPreTokenizer(raw json.RawMessage, model *bpeConfig) (preTokenizer, error
 	return p, nil
 }
 
-// newStep builds one member. ByteLevel turns bytes into its alphabet, which
-// this package leaves to the model, so nothing may come after it.
-func newStep(raw json.RawMessage, last bool) (step, error) {
+// newSplitter builds one member. ByteLevel also maps bytes to its alphabet, which this package
+// leaves to the model, so ByteLevel must be the last member.
+func newSplitter(raw json.RawMessage, last bool) (splitter, error) {
 	kind, err := typeOf(raw)
 	switch {
 	case err != nil:
-		return step{}, err
+		return splitter{}, err
 	case kind == "ByteLevel" && last:
 		return newByteLevel(raw)
 	case kind == "Split" && !last:
 		return newSplit(raw)
 	case kind == "ByteLevel" || kind == "Split":
-		return step{}, fmt.Errorf("%w: ByteLevel must come last, and only there", ErrUnsupported)
+		return splitter{}, fmt.Errorf("%w: ByteLevel must be the last member and no other", ErrUnsupported)
 	}
-	return step{}, unsupported(kind)
+	return splitter{}, unsupported(kind)
 }
 
-func newByteLevel(raw json.RawMessage) (step, error) {
+func newByteLevel(raw json.RawMessage) (splitter, error) {
 	var c byteLevelConfig
 	if err := decode(raw, &c); err != nil {
-		return step{}, fmt.Errorf("ByteLevel: %w", err)
+		return splitter{}, fmt.Errorf("ByteLevel: %w", err)
 	}
-	s := step{prefixSpace: c.AddPrefixSpace}
+	s := splitter{prefixSpace: c.AddPrefixSpace}
 	if c.UseRegex != nil && !*c.UseRegex {
 		return s, nil
 	}
@@ -105,7 +104,7 @@ func newByteLevel(raw json.RawMessage) (step, error) {
 	return s, err
 }
 
-func newSplit(raw json.RawMessage) (step, error) {
+func newSplit(raw json.RawMessage) (splitter, error) {
 	var c struct {
 		Type     string `json:"type"`
 		Pattern  struct{ Regex *string }
@@ -113,19 +112,19 @@ func newSplit(raw json.RawMessage) (step, error) {
 		Invert   bool   `json:"invert"`
 	}
 	if err := decode(raw, &c); err != nil {
-		return step{}, fmt.Errorf("Split: %w", err)
+		return splitter{}, fmt.Errorf("Split: %w", err)
 	}
 	switch {
 	case c.Behavior != "Isolated":
-		return step{}, fmt.Errorf("%w: Split: behavior %q", ErrUnsupported, c.Behavior)
+		return splitter{}, fmt.Errorf("%w: Split: behavior %q", ErrUnsupported, c.Behavior)
 	case c.Invert:
-		return step{}, fmt.Errorf("%w: Split: invert", ErrUnsupported)
+		return splitter{}, fmt.Errorf("%w: Split: invert", ErrUnsupported)
 	case c.Pattern.Regex == nil:
-		return step{}, fmt.Errorf("%w: Split: no pattern", ErrInvalid)
+		return splitter{}, fmt.Errorf("%w: Split: no pattern of type Regex", ErrInvalid)
 	}
 	p, err := newPattern(*c.Pattern.Regex)
 	if err != nil {
-		return step{}, fmt.Errorf("Split: %w", err)
+		return splitter{}, fmt.Errorf("Split: %w", err)
 	}
-	return step{pattern: p}, nil
+	return splitter{pattern: p}, nil
 }

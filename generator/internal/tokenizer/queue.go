@@ -1,16 +1,16 @@
 package tokenizer
 
-// candidate is a merge that may still apply: its rank above the place of its
-// left symbol, so that the next one is the least.
+// candidate is a merge that may still apply. Its rank is in the high half and the index of its
+// left symbol in the low half, so the next merge is the least candidate.
 type candidate uint64
 
 func newCandidate(rank, at int32) candidate { return candidate(rank)<<32 | candidate(at) }
 
 func (c candidate) split() (rank, at int32) { return int32(c >> 32), int32(uint32(c)) }
 
-// queue is a heap of candidates, the next one first, in which each has up to
-// four children: half as deep as with two, and those of one lie side by side.
-// container/heap would allocate for every candidate.
+// queue is a 4-ary min-heap of candidates. It is half as deep as a binary heap, and the
+// children of a node are neighbours in memory. container/heap would allocate for each
+// candidate.
 type queue []candidate
 
 func (q *queue) push(c candidate) {
@@ -35,7 +35,7 @@ func (q *queue) pop() candidate {
 	return top
 }
 
-// sink restores the order after the first element was replaced.
+// sink restores the heap order after the first element was replaced.
 func (q queue) sink() {
 	for i := 0; 4*i+1 < len(q); {
 		least := 4*i + 1

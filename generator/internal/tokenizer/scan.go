@@ -5,17 +5,20 @@ import (
 	"unicode/utf8"
 )
 
-// gpt2Pattern is the pattern of ByteLevel with use_regex; the others are those
-// that Llama 3 and Qwen2 publish, which differ in how digits are taken.
+// gpt2Pattern is the pattern of ByteLevel with use_regex. The others are published with Llama
+// 3 and Qwen2 and differ only in the most digits of a match.
 const (
-	gpt2Pattern   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	llama3Pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	qwen2Pattern  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+
+	llama3Pattern = llama3Words + `\p{N}{1,3}` + llama3Others
+	qwen2Pattern  = llama3Words + `\p{N}` + llama3Others
+	llama3Words   = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|`
+	llama3Others  = `| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// A scanner returns the bytes of the first match in a text that is not empty: the
-// published patterns leave nothing between matches. It does what regexp2 would
-// do, many times faster; FuzzScanners holds the two together.
+// A scanner returns the length in bytes of the first match in a non-empty text. The published
+// patterns match at every position, so matches follow one another without a gap. A scanner
+// gives the results of regexp2, many times faster; FuzzScanners compares the two.
 type scanner func(p *pacer, text string) int
 
 var scanners = map[string]scanner{
@@ -24,7 +27,7 @@ var scanners = map[string]scanner{
 	qwen2Pattern:  func(p *pacer, text string) int { return scanLlama3(p, text, 1) },
 }
 
-// class is what the patterns tell apart.
+// class is a class of characters that the patterns distinguish.
 type class uint8
 
 const (
@@ -34,7 +37,7 @@ const (
 	white
 )
 
-// asciiClasses saves most texts the search in Unicode's tables.
+// asciiClasses are the classes of ASCII characters, which need no search in Unicode's tables.
 var asciiClasses = func() (classes [utf8.RuneSelf]class) {
 	for r := range rune(utf8.RuneSelf) {
 		classes[r] = unicodeClass(r)
@@ -54,7 +57,7 @@ func unicodeClass(r rune) class {
 	return other
 }
 
-// classAt returns the class of text's first character and its bytes, 0 at the end.
+// classAt returns the class and the bytes of the first character of text; 0 bytes at the end.
 func classAt(text string) (class, int) {
 	if text == "" {
 		return other, 0
@@ -66,8 +69,8 @@ func classAt(text string) (class, int) {
 	return unicodeClass(r), size
 }
 
-// run returns the bytes of the characters of class c that text begins with, at
-// most so many characters.
+// run returns the bytes of the run of class c at the beginning of text, of at most most
+// characters.
 func run(p *pacer, text string, c class, most int) int {
 	n := 0
 	for ; most > 0; most-- {
@@ -77,13 +80,13 @@ func run(p *pacer, text string, c class, most int) int {
 		}
 		n += size
 		if uint(most)%block == 0 {
-			p.did(block * 10 * size)
+			p.spent(block * 10 * size)
 		}
 	}
 	return n
 }
 
-// unlimited is more characters than a text has.
+// unlimited is more characters than any text has.
 const unlimited = 1<<62 - 1
 
 func scanGPT2(p *pacer, text string) int {
@@ -125,13 +128,13 @@ func scanLlama3(p *pacer, text string, digits int) int {
 	n := run(p, text, white, unlimited)
 	for last := n; last > 0; last-- {
 		if text[last-1] == '\r' || text[last-1] == '\n' {
-			return last // \s*[\r\n]+ gives back what follows its last newline
+			return last // \s*[\r\n]+ ends at the last newline
 		}
 	}
 	return whiteSpace(text, n)
 }
 
-// punctuation returns the bytes of [^\s\p{L}\p{N}]+[\r\n]* from a place on.
+// punctuation returns the end of a match of [^\s\p{L}\p{N}]+[\r\n]* that begins at from.
 func punctuation(p *pacer, text string, from int) int {
 	n := from + run(p, text[from:], other, unlimited)
 	for n < len(text) && (text[n] == '\r' || text[n] == '\n') {
@@ -140,8 +143,9 @@ func punctuation(p *pacer, text string, from int) int {
 	return n
 }
 
-// whiteSpace returns the bytes of \s+(?!\S)|\s+, where n bytes of white space
-// begin text: all at its end, else without the last character where there are two.
+// whiteSpace returns the bytes of \s+(?!\S)|\s+ if text begins with n bytes of white space:
+// all of them at the end of the text or if they are one character, else all but the last
+// character.
 func whiteSpace(text string, n int) int {
 	_, last := utf8.DecodeLastRuneInString(text[:n])
 	if n == len(text) || n == last {
@@ -150,8 +154,8 @@ func whiteSpace(text string, n int) int {
 	return n - last
 }
 
-// contraction returns the bytes of 's, 't, 're, 've, 'm, 'll or 'd, 0 where text
-// does not begin with one. Folded, s is also ſ.
+// contraction returns the bytes of 's, 't, 're, 've, 'm, 'll or 'd, or 0 if text does not
+// begin with one. With fold case does not matter, and ſ (U+017F) matches s.
 func contraction(text string, fold bool) int {
 	if len(text) < 2 || text[0] != '\'' {
 		return 0

@@ -1,11 +1,10 @@
-// Package tokenizer turns text into token ids and ids back into text, exactly
-// as Hugging Face's tokenizers does from the same tokenizer.json.
+// Package tokenizer turns text into token ids and ids back into text, with the same results
+// as Hugging Face's library tokenizers on the same tokenizer.json.
 //
-// It knows byte-level BPE (GPT-2, Llama 3, Qwen and their kin) and BPE over
-// characters with byte fallback, as SentencePiece has it (Llama 2, Mistral,
-// Phi-3). A component, option or pattern it does not know is refused by name: a
-// guess would give a model other tokens than it was trained on, and no error
-// would ever show it.
+// It supports byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece's BPE over characters
+// with byte fallback (Llama 2, Mistral, Phi-3). It refuses unknown components, options and
+// patterns by name: a guess could give a model tokens that it was not trained on, without
+// an error.
 package tokenizer
 
 import (
@@ -14,47 +13,47 @@ import (
 	"unicode/utf8"
 )
 
-// Errors of Load and Encode. Each comes wrapped, with the place at fault.
+// Errors of [Load] and [Tokenizer.Encode]. Each comes wrapped with the place of the fault.
 var (
-	// ErrInvalid is a tokenizer.json that contradicts itself or its format.
+	// ErrInvalid means that tokenizer.json contradicts itself or its format.
 	ErrInvalid = errors.New("invalid tokenizer")
-	// ErrUnsupported is a tokenizer.json that asks for what this package lacks.
+	// ErrUnsupported means that tokenizer.json asks for something that this package lacks.
 	ErrUnsupported = errors.New("tokenizer not supported")
-	// ErrNotUTF8 is text that is not valid UTF-8.
+	// ErrNotUTF8 means that a text is not valid UTF-8.
 	ErrNotUTF8 = errors.New("text is not valid UTF-8")
 )
 
-// Tokenizer encodes and decodes with one vocabulary. It does not change after
-// Load and may be used by many goroutines.
+// Tokenizer encodes and decodes with one vocabulary. It is immutable, so goroutines may
+// share it.
 type Tokenizer struct {
 	normalizer normalizer
 	added      addedTokens
 	pre        preTokenizer
 	model      *bpe
 	post       template
-	decoding   decoding
+	decoder    tokenDecoder
 	tokens     []token          // by id
-	ids        map[string]int32 // by content as the file spells it
-	longest    int
+	ids        map[string]int32 // by content, spelled as in the file
+	longest    int              // bytes of the longest token
 }
 
-// token is one id's entry.
+// token is the entry of one id.
 type token struct {
-	bytes   string // what it decodes to
-	special bool   // left out of decoded text
-	used    bool   // false for an id that no token has
+	bytes   string // decoded
+	special bool   // omitted from decoded text
+	used    bool   // false if no token has the id
 }
 
-// Encode returns the ids of text. Special tokens written out in text are
-// recognised, and the post-processor's are added, as by tokenizers'
-// encode(text, add_special_tokens=True). Its time grows as n log n; other goroutines
-// run about every 100 µs of it. The error is ErrNotUTF8.
+// Encode returns the ids of text. It recognises special tokens written out in text and adds
+// those of the post-processor, like encode(text, add_special_tokens=True) of tokenizers. Its
+// time grows as n log n, and it yields to other goroutines about every 100 µs. Errors:
+// ErrNotUTF8, or a pattern of the pre-tokenizer that takes too long.
 func (t *Tokenizer) Encode(text string) ([]int32, error) {
 	return t.encode(newPacer(), text, t.post)
 }
 
-// EncodeRendered is Encode without what the post-processor adds: for text that a
-// chat template has made, which has the special tokens in it already.
+// EncodeRendered is [Tokenizer.Encode] without the tokens of the post-processor. It is for
+// the text of a chat template, which already has its special tokens.
 func (t *Tokenizer) EncodeRendered(text string) ([]int32, error) {
 	return t.encode(newPacer(), text, template{})
 }
@@ -76,7 +75,7 @@ func (t *Tokenizer) encode(p *pacer, text string, around template) ([]int32, err
 	return append(w.out, around.suffix...), nil
 }
 
-// valid reports whether text is UTF-8.
+// valid reports whether text is UTF-8. It checks by parts, to yield between them.
 func valid(p *pacer, text string) bool {
 	const part = 64 << 10 // bytes
 	for len(text) > part {
@@ -88,28 +87,28 @@ func valid(p *pacer, text string) bool {
 			return false
 		}
 		text = text[end:]
-		p.did(part)
+		p.spent(part)
 	}
 	return utf8.ValidString(text)
 }
 
-// Vocab returns the number of ids, added tokens included: every id is below it.
+// Vocab returns the number of ids, added tokens included. Every id is below it.
 func (t *Tokenizer) Vocab() int { return len(t.tokens) }
 
-// MaxTokenBytes returns the bytes of text that a token can stand for at most,
-// before it is normalised. Text of more than n times as many bytes can't fit n
-// tokens, but for white space that an added token strips.
+// MaxTokenBytes returns the most bytes of text, before normalisation, that one token can
+// stand for. A text of more than n·MaxTokenBytes bytes has more than n tokens, unless added
+// tokens strip white space from it.
 func (t *Tokenizer) MaxTokenBytes() int { return t.longest * t.normalizer.shrinks() }
 
-// ID returns the id of a token spelled as in tokenizer.json, such as
+// ID returns the id of a token. Its content is spelled as in tokenizer.json, for example
 // "<|endoftext|>" or "Ġthe".
 func (t *Tokenizer) ID(content string) (int32, bool) {
 	id, ok := t.ids[content]
 	return id, ok
 }
 
-// TokenText returns one token alone, special ones included. Bytes that are no
-// UTF-8 become U+FFFD; an id that no token has gives "".
+// TokenText returns the text of one token on its own, including special tokens. Invalid
+// UTF-8 becomes U+FFFD. An id without a token gives "".
 func (t *Tokenizer) TokenText(id int32) string {
 	if id < 0 || int(id) >= len(t.tokens) {
 		return ""

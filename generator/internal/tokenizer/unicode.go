@@ -1,9 +1,9 @@
 package tokenizer
 
-// since15 holds, by Unicode category, the characters that tokenizers counts in
-// it and Go 1.26 does not: its regex libraries have Unicode 16, Go has 15, and
-// nothing left a category in between. TestCharacterClasses holds the sum of
-// both against tokenizers. A category that is not here is refused in patterns.
+// since15 holds, by Unicode category, the characters that tokenizers has in the category and
+// Go 1.26 has not. The regex libraries of tokenizers have Unicode 16 and Go has Unicode 15; no
+// character left a category between the two. TestCharacterClasses compares the union with
+// tokenizers. Patterns with other categories are refused.
 var since15 = map[string][][2]rune{
 	"L": {
 		{0x1C89, 0x1C8A}, {0xA7CB, 0xA7CD}, {0xA7DA, 0xA7DC}, {0x105C0, 0x105F3}, {0x10D4A, 0x10D65},
@@ -43,7 +43,7 @@ var since15 = map[string][][2]rune{
 	},
 }
 
-// members16 returns the members of a category as the inside of a class.
+// members16 returns the members of a category in Unicode 16, to be put inside a class.
 func members16(category string) string {
 	class := `\p{` + category + `}`
 	for _, r := range since15[category] {

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// space is what SentencePiece writes for a space.
+// space replaces the space character in SentencePiece.
 const space = "▁"
 
-// byteContent is the content of the token that stands for a byte of a character
-// that is no token.
+// byteContent returns the content of the token for a byte. Byte tokens encode characters that
+// have no token of their own.
 func byteContent(b byte) string { return fmt.Sprintf("<0x%02X>", b) }
 
-// byteOfContent is the inverse of byteContent, for any case of the digits.
+// byteOfContent is the inverse of byteContent. The digits may be in either case.
 func byteOfContent(content string) (b byte, ok bool) {
 	digits, opened := strings.CutPrefix(content, "<0x")
 	digits, closed := strings.CutSuffix(digits, ">")
@@ -23,11 +23,11 @@ func byteOfContent(content string) (b byte, ok bool) {
 	return byte(n), opened && closed && len(digits) == 2 && err == nil
 }
 
-// startCharacters makes a symbol of each character that is a token, and one of
-// each byte of the others.
+// startCharacters adds a symbol for each character that is a token, and one for each byte of
+// other characters.
 func (e *encoder) startCharacters(piece string) {
 	for from, r := range piece {
-		e.pacer.did(40)
+		e.pacer.spent(40)
 		character := piece[from : from+utf8.RuneLen(r)]
 		if id, ok := e.m.ids[character]; ok {
 			e.add(id)
@@ -39,12 +39,12 @@ func (e *encoder) startCharacters(piece string) {
 	}
 }
 
-// wordStart returns space where no merge joins what ends otherwise to what
-// begins with it: then a text's words can be encoded apart, with the same ids.
-// Most vocabularies are so, and many words come again.
+// wordStart returns space if no merge joins a token that begins with space to one that does
+// not end with space. Then words can be encoded separately with the same ids, and repeated
+// words only once. Most vocabularies allow it. Otherwise wordStart returns "".
 func wordStart(c *bpeConfig) string {
 	if _, ok := c.Vocab[space]; !ok || c.IgnoreMerges {
-		return "" // its bytes may merge with others; a piece is looked up whole
+		return "" // bytes of the space may merge with others, or whole pieces are looked up
 	}
 	for _, m := range c.Merges {
 		if strings.HasPrefix(m[1], space) && !strings.HasSuffix(m[0], space) {
@@ -54,7 +54,8 @@ func wordStart(c *bpeConfig) string {
 	return space
 }
 
-// word returns the bytes of the first word of a piece that is not empty.
+// word returns the bytes of the first word of a non-empty piece, or of the whole piece if it
+// cannot be cut into words.
 func (m *bpe) word(p *pacer, piece string) int {
 	if m.wordStart == "" {
 		return len(piece)
@@ -63,7 +64,7 @@ func (m *bpe) word(p *pacer, piece string) int {
 	for n := uint(1); strings.HasPrefix(rest, m.wordStart); n++ {
 		rest = rest[len(m.wordStart):]
 		if n%block == 0 {
-			p.did(block * 5)
+			p.spent(block * 5)
 		}
 	}
 	next := strings.Index(rest, m.wordStart)
@@ -73,12 +74,12 @@ func (m *bpe) word(p *pacer, piece string) int {
 	return len(piece) - len(rest) + next
 }
 
-// metaspace is the pre-tokenizer of that name: it writes spaces as its
-// replacement, and puts one before a piece that has none.
+// metaspace is the pre-tokenizer Metaspace. It replaces spaces, prepends a replacement
+// according to scheme, and cuts before each replacement.
 type metaspace struct {
 	replacement string
-	scheme      string // where one is put: "always", "never", or "first", at the beginning of the whole text
-	cuts        bool   // before each replacement
+	scheme      string // "always", "never", or "first" (only at the beginning of the whole text)
+	cuts        bool   // false: leave pieces whole
 }
 
 func (m *metaspace) split(p *pacer, piece string, first bool, emit func(string)) {
@@ -97,14 +98,14 @@ func (m *metaspace) split(p *pacer, piece string, first bool, emit func(string))
 	emit(piece)
 }
 
-// newMetaspaces builds null or Metaspace.
+// newMetaspaces builds the pre-tokenizer of BPE over characters: null or Metaspace.
 func newMetaspaces(raw json.RawMessage) (preTokenizer, error) {
 	kind, err := typeOf(raw)
 	switch {
 	case err != nil || kind == "null":
 		return nil, err
 	case kind != "Metaspace":
-		return nil, fmt.Errorf("%w, with byte_fallback", unsupported(kind))
+		return nil, fmt.Errorf("%w with byte_fallback", unsupported(kind))
 	}
 	split := true
 	c := struct {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// template is what the post-processor puts around a text's ids.
+// template holds the ids that the post-processor puts before and after those of a text.
 type template struct{ prefix, suffix []int32 }
 
-// templateConfig is TemplateProcessing. Its pair is for two texts at once,
-// which nothing here encodes.
+// templateConfig is TemplateProcessing. Its pair is for encoding two texts together, which
+// this package does not do.
 type templateConfig struct {
 	Type          string          `json:"type"`
 	Single        []templatePiece `json:"single"`
@@ -21,8 +21,8 @@ type templateConfig struct {
 	} `json:"special_tokens"`
 }
 
-// templatePiece is the text or a special token. Type ids belong to models that
-// take pairs; causal language models have none.
+// templatePiece is either the text or a special token. Only models that take pairs use type
+// ids.
 type templatePiece struct {
 	Sequence     *templateRef
 	SpecialToken *templateRef
@@ -33,8 +33,8 @@ type templateRef struct {
 	TypeID int    `json:"type_id"`
 }
 
-// newTemplate builds ByteLevel (which adds nothing), TemplateProcessing, or a
-// Sequence with at most one of the latter; tokenizers itself panics on two.
+// newTemplate accepts ByteLevel, which adds nothing, TemplateProcessing, or a Sequence of these
+// with at most one TemplateProcessing; tokenizers panics on two.
 func newTemplate(raw json.RawMessage, t *Tokenizer) (template, error) {
 	list, err := members(raw, "processors")
 	if err != nil {
@@ -59,7 +59,7 @@ func newTemplate(raw json.RawMessage, t *Tokenizer) (template, error) {
 	return *found, nil
 }
 
-// newProcessor returns nil for a processor that adds nothing.
+// newProcessor returns the template of a processor, or nil if it adds nothing.
 func newProcessor(raw json.RawMessage, t *Tokenizer) (*template, error) {
 	kind, err := typeOf(raw)
 	if err != nil {
@@ -78,7 +78,7 @@ func newProcessor(raw json.RawMessage, t *Tokenizer) (*template, error) {
 	return nil, unsupported(kind)
 }
 
-// template splits single at its one Sequence.
+// template returns the special tokens before and after the one Sequence in c.Single.
 func (c *templateConfig) template(t *Tokenizer) (*template, error) {
 	p := new(template)
 	into, sequences := &p.prefix, 0
@@ -94,7 +94,8 @@ func (c *templateConfig) template(t *Tokenizer) (*template, error) {
 			}
 			for _, id := range s.IDs {
 				if id < 0 || int(id) >= len(t.tokens) || !t.tokens[id].used {
-					return nil, fmt.Errorf("%w: special token %.40q: no token has the id %d", ErrInvalid, piece.SpecialToken.ID, id)
+					return nil, fmt.Errorf("%w: special token %.40q: no token has the id %d",
+						ErrInvalid, piece.SpecialToken.ID, id)
 				}
 			}
 			*into = append(*into, s.IDs...)

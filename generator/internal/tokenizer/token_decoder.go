@@ -6,25 +6,26 @@ import (
 	"strings"
 )
 
-// decoding is a file's decoder, as far as it concerns tokens one by one.
-type decoding struct {
-	text   func(content string) string // the bytes a token stands for
-	strips int                         // spaces that are dropped at the beginning of a text, where there are so many
+// tokenDecoder is the decoder of a tokenizer.json. It decodes single tokens; [Decoder]
+// joins them into text.
+type tokenDecoder struct {
+	text   func(content string) string // the bytes that a token stands for
+	strips int                         // most spaces to drop at the beginning of a text
 }
 
-// newDecoding builds ByteLevel, or for BPE over characters a Sequence of Replace,
-// ByteFallback, Fuse and Strip in this order; of these only ByteFallback must be
-// there.
-func newDecoding(raw json.RawMessage, characters bool) (decoding, error) {
+// newTokenDecoder accepts ByteLevel for BPE over bytes. For BPE over characters it accepts a
+// Sequence of Replace, ByteFallback, Fuse and Strip in this order. Replace, Fuse and Strip
+// are optional, but Strip requires Fuse.
+func newTokenDecoder(raw json.RawMessage, characters bool) (tokenDecoder, error) {
 	list, err := members(raw, "decoders")
 	if err != nil {
-		return decoding{}, err
+		return tokenDecoder{}, err
 	}
 	if characters {
-		return newCharacterDecoding(list)
+		return newSentencePieceDecoder(list)
 	}
 	if len(list) != 1 {
-		return decoding{}, fmt.Errorf("%w: %d decoders, want ByteLevel", ErrUnsupported, len(list))
+		return tokenDecoder{}, fmt.Errorf("%w: %d decoders, want one of type ByteLevel", ErrUnsupported, len(list))
 	}
 	kind, err := typeOf(list[0])
 	if err == nil && kind != "ByteLevel" {
@@ -33,15 +34,16 @@ func newDecoding(raw json.RawMessage, characters bool) (decoding, error) {
 	if err == nil {
 		err = decode(list[0], new(byteLevelConfig))
 	}
-	return decoding{text: func(content string) string {
+	return tokenDecoder{text: func(content string) string {
 		raw, _ := rawBytes(content)
 		return raw
 	}}, err
 }
 
-// newCharacterDecoding reads the members of the Sequence.
-func newCharacterDecoding(list []json.RawMessage) (decoding, error) {
-	var d decoding
+// newSentencePieceDecoder builds the decoder of BPE over characters from the members of the
+// Sequence.
+func newSentencePieceDecoder(list []json.RawMessage) (tokenDecoder, error) {
+	var d tokenDecoder
 	var from, to string
 	order := ""
 	for _, raw := range list {
@@ -67,7 +69,7 @@ func newCharacterDecoding(list []json.RawMessage) (decoding, error) {
 	switch strings.TrimPrefix(order, " Replace") {
 	case " ByteFallback", " ByteFallback Fuse", " ByteFallback Fuse Strip":
 	default:
-		return d, fmt.Errorf("%w: the decoders are%s: want Replace ByteFallback Fuse Strip", ErrUnsupported, order)
+		return d, fmt.Errorf("%w: the decoders are%s, want Replace ByteFallback Fuse Strip", ErrUnsupported, order)
 	}
 	d.text = func(content string) string {
 		if from != "" {
@@ -81,7 +83,7 @@ func newCharacterDecoding(list []json.RawMessage) (decoding, error) {
 	return d, nil
 }
 
-// readStrip reads Strip, which drops up to so many spaces at the beginning.
+// readStrip reads Strip and returns the most spaces that it drops at the beginning.
 func readStrip(raw json.RawMessage) (spaces int, err error) {
 	var c struct {
 		Type    string `json:"type"`
