@@ -9,61 +9,58 @@ import (
 	"reel/kernels/vec"
 )
 
-// Attend is causal attention over a row's own sequence: with s_j = q·k_j·Scale
-// for positions j = 0 … p, or the last Window of them, out = Σ_j softmax(s)_j v_j. Keys and values are read
+// Attend is causal attention over a row's own sequence: with s_j = q·k_j·Scale for positions
+// j = 0 … p, or the last Window of them, out = Σ_j softmax(s)_j v_j. Keys and values are read
 // through the block table; query head i reads KV head i/(Heads/KV.Heads).
 // (Vaswani et al., 2017; paged as in Kwon et al., 2023; grouped as in Ainslie et al., 2023.)
 type Attend struct {
-	Q     device.Buffer // float32 [T][Heads*HeadDim], turned unless there is a Turn
+	Q     device.Buffer // float32 [T][Heads*HeadDim], before RoPE if there is a Post
 	Rows  Rows
 	Slots Slots
 	KV    KV
-	Out   device.Buffer // out: float32 [T][Heads*HeadDim]
-	// Work is AttendWork bytes, zero at first, that a GPU keeps from one Attend to
-	// the next. No two may run at once with the same. The host needs none.
+	Out   device.Buffer // out: float32 [T][Heads*HeadDim], unless Handover.Rounded takes the results
+	// Workspace is [AttendWorkspaceBytes] bytes, zero at first, that a GPU keeps from one Attend
+	// to the next. No two may run at once with the same one. The host needs none.
 	Workspace device.Buffer
 
 	T, Layer, Heads int
 	Scale           float32 // 1/sqrt(HeadDim)
-	Window          int     // how many positions a row sees, its own included; 0 is all
-	Class           Class
-	// AfterQKV promises that the op before this one on its stream is the QKV of the same
-	// rows, layer and pool, and that each generated row is the only one of its sequence. Of
-	// what is read here that op writes Q and the rows' own keys and values alone, and on a
-	// GPU its kernels let this one begin when the ops before it have ended. So what those
-	// wrote is read while QKV still runs: slots, positions, block table, and of generated
-	// rows the other keys and values. Where the promise is false, some of it is what was there
-	// before.
+	Window          int     // positions that a row sees, its own included; 0 is all
+	Class           Class   // prefill is for many rows that read the same keys
+	// AfterQKV promises two things: the op before this one on its stream is the QKV of the same
+	// rows, layer and pool, and each row of the decode class is the only one of its sequence.
+	// PDL: the kernels of QKV let this one start when the ops before QKV have ended. QKV
+	// writes only Q and the rows' own keys and values; everything else is read while QKV still
+	// runs: slots, positions, block table, and in decode the other keys and values. If the
+	// promise is false, some of that may be read before it is written.
 	AfterQKV bool
-	// Turn is that of the QKV before, which left its rows Unturned; or none. It comes first,
-	// for generated rows, each the only one of its sequence, and leaves Q as it is.
+	// Post is the post-processing of a QKV with DeferRoPE, or none. It is for the decode class, and
+	// each row must be the only one of its sequence. Q is not changed.
 	Post     QKPost
-	Handover Handover // of the prefill class
+	Handover Handover // of the prefill class; InputIsRounded and Norm are unused
 }
 
-// A GPU cuts a row's positions into splits of attendSplit, in prefill of prefillSplit,
-// for blocks of their own where a step has at most AttendSplitRows rows, in prefill
-// as many as there is memory for.
+// On a GPU a row's positions are cut into splits of attendSplit, in prefill of prefillSplit.
+// Different blocks process a row's splits if a step has at most AttendSplitRows rows, in prefill
+// if the workspace holds their partials.
 const (
-	attendSplit     = 128
 	AttendSplitRows = 64
+	attendSplit     = 128
 	prefillSplit    = 1024
-	// workSplit is what Work has place for: as many splits as decode has, which is more than
-	// prefill has, and so as many rows of prefill as gain by it.
-	workSplit = 128
 )
 
 func splitsOf(context, split int) int { return (context + split - 1) / split }
 
-// AttendWork is how many bytes of Attend.Work steps of at most rows rows take:
-// counters uint32 [AttendSplitRows][heads], then place for sums, float32
-// [AttendSplitRows at most][heads][splits of workSplit][headDim+2].
+// AttendWorkspaceBytes returns the size of Attend.Workspace for steps of at most rows rows:
+// arrival counters uint32 [AttendSplitRows][heads], then split partials float32
+// [rows, at most AttendSplitRows][heads][splits of 128 positions][headDim+2]. Prefill has fewer
+// splits, so that the same memory serves more rows.
 func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
-	sums := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splitsOf(context, workSplit)) * int64(headDim+2)
-	return 4 * (AttendSplitRows*int64(heads) + sums)
+	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splitsOf(context, attendSplit)) * int64(headDim+2)
+	return 4 * (AttendSplitRows*int64(heads) + partials)
 }
 
-// Kernel is "attend".
+// Kernel returns "attend".
 func (Attend) Kernel() string { return "attend" }
 
 // Check compares dimensions.
@@ -76,7 +73,7 @@ func (o Attend) Check() error {
 	}
 	if !o.Post.IsZero() {
 		if o.Class == Prefill {
-			return fmt.Errorf("%w: a prompt's rows are turned by their QKV", device.ErrBadShape)
+			return fmt.Errorf("%w: RoPE is deferred in the decode class only", device.ErrBadShape)
 		}
 		if err := errors.Join(o.post().check(), o.Post.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)); err != nil {
 			return err
@@ -97,21 +94,22 @@ func (o Attend) Host(h *device.Host) {
 		o.host(h, h.Float32(o.Q))
 		return
 	}
-	q, kv := hostCopy(h, o.Q, o.T*o.Heads*o.KV.HeadDim), hostCopy(h, o.Post.BeforeRoPE.Data, o.T*2*o.KV.Heads*o.KV.HeadDim)
+	q := scratchCopy(h, o.Q, o.T*o.Heads*o.KV.HeadDim)
+	kv := scratchCopy(h, o.Post.BeforeRoPE.Data, o.T*2*o.KV.Heads*o.KV.HeadDim)
 	o.post().host(h, q, kv)
 	o.host(h, q)
 	h.Return(kv)
 	h.Return(q)
 }
 
-// scratchOf is scratch that holds the first n elements of b.
-func hostCopy(h *device.Host, b device.Buffer, n int) []float32 {
+// scratchCopy returns scratch with the first n elements of b. The caller returns it.
+func scratchCopy(h *device.Host, b device.Buffer, n int) []float32 {
 	s := h.Scratch(n)
 	copy(s, h.Float32(b)[:n])
 	return s
 }
 
-// host attends with the turned q.
+// host attends with q after RoPE.
 func (o Attend) host(h *device.Host, q []float32) {
 	positions, work := h.Int32(o.Rows.Position), 0
 	for t := range o.T {
@@ -148,7 +146,7 @@ func (o Attend) attendHead(h *device.Host, q []float32, t, head, n int, scores [
 	}
 }
 
-// first is the first position that the row at position n-1 sees.
+// first returns the first position that the row at position n-1 sees.
 func (o Attend) first(n int) int {
 	if o.Window > 0 {
 		return max(0, n-o.Window)

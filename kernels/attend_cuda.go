@@ -11,23 +11,22 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// ENTRIES and WARPS of attend_splits.cuh: how many queries a block of threads takes, and a split's warps.
+// Constants of attention/splits.cuh.
 const (
-	attendQueries = 8
-	attendWarps   = 4
+	attendQueries = 8 // query heads of a block at most; they share a KV head
+	attendWarps   = 4 // warps of a split
 )
 
-// attendKernels are the kernels by head size, rounded up to 32: names that are
-// made once, as a launch allocates nothing.
-var (
-	attendKernels    = [...]string{"reel_attend_32", "reel_attend_64", "reel_attend_96", "reel_attend_128"}
-	attendTwoKernels = [...]string{"reel_attend_32_two", "reel_attend_64_two", "reel_attend_96_two", "reel_attend_128_two"}
+// attendNames are the decode kernels by head size, rounded up to a multiple of 32. They are
+// made once, so that a launch allocates nothing. The blocks of two process two splits at once.
+var attendNames = [...]struct{ one, two, oneDeferred, twoDeferred string }{
+	{"reel_attend_32", "reel_attend_32_two", "reel_attend_32_deferred", "reel_attend_32_two_deferred"},
+	{"reel_attend_64", "reel_attend_64_two", "reel_attend_64_deferred", "reel_attend_64_two_deferred"},
+	{"reel_attend_96", "reel_attend_96_two", "reel_attend_96_deferred", "reel_attend_96_two_deferred"},
+	{"reel_attend_128", "reel_attend_128_two", "reel_attend_128_deferred", "reel_attend_128_two_deferred"},
+}
 
-	attendDeferredKernels    = [...]string{"reel_attend_32_deferred", "reel_attend_64_deferred", "reel_attend_96_deferred", "reel_attend_128_deferred"}
-	attendTwoDeferredKernels = [...]string{"reel_attend_32_two_deferred", "reel_attend_64_two_deferred", "reel_attend_96_two_deferred", "reel_attend_128_two_deferred"}
-)
-
-// CUDA launches the kernel of the rows' class.
+// CUDA launches the kernel of o's class.
 func (o Attend) CUDA(q *cuda.Queue) error {
 	if err := o.checkCUDA(); err != nil {
 		return err
@@ -35,56 +34,57 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	if o.Class == Prefill {
 		return o.prefill(q)
 	}
-	g, teams := o.grid(q)
-	kernel, turned := &attendKernels, &attendDeferredKernels
-	if teams == 2 {
-		kernel, turned = &attendTwoKernels, &attendTwoDeferredKernels
+	g, splits := o.grid(q)
+	names := &attendNames[(o.KV.HeadDim-1)/32]
+	name, deferred := names.one, names.oneDeferred
+	if splits == 2 {
+		name, deferred = names.two, names.twoDeferred
 	}
-	args, size := o.args(q, 1, 1, attendSplit), (o.KV.HeadDim-1)/32
+	args := o.args(q, 1, 1, attendSplit)
 	if o.Post.IsZero() {
-		return cuda.Launch(q, kernel[size], g, args)
+		return cuda.Launch(q, name, g, args)
 	}
-	return cuda.Launch(q, turned[size], g, attendDeferredArgs{args, o.post().args(q, o.Q)})
+	return cuda.Launch(q, deferred, g, attendDeferredArgs{args, o.post().args(q, o.Q)})
 }
 
-// args are a kernel's arguments, for windows of so many rows, joined by so many, and
-// such splits.
+// args returns the arguments of a kernel. In prefill a tile has window rows, and join tiles
+// share the splits of their rows. split is the positions of a split.
 func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
-	work, early := q.Address(o.Workspace), int32(0)
+	workspace, afterQKV := q.Address(o.Workspace), int32(0)
 	if o.AfterQKV {
-		early = 1
+		afterQKV = 1
 	}
 	return attendArgs{
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
-		arrived: work, partial: work + uint64(4*AttendSplitRows*o.Heads),
+		arrived: workspace, partial: workspace + uint64(4*AttendSplitRows*o.Heads),
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
 		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
-		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E), window: int32(window), join: int32(join), visible: int32(o.visible()),
-		group: int32(o.Heads / o.KV.Heads), afterQKV: early,
+		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E),
+		window: int32(window), join: int32(join), visible: int32(o.visible()), group: int32(o.Heads / o.KV.Heads), afterQKV: afterQKV,
 	}
 }
 
-// grid gives each row and KV head a block of threads, which takes one or two splits at
-// once, and where that leaves multiprocessors idle as many more as they hold. No result
-// depends on it.
-func (o Attend) grid(q *cuda.Queue) (g cuda.Grid, teams int) {
+// grid returns the grid of the decode class, and how many splits a block processes at once, one
+// or two. Each row and KV head has a block; if that leaves SMs idle, it has as many as fit. No
+// result depends on the grid.
+func (o Attend) grid(q *cuda.Queue) (g cuda.Grid, splits int) {
 	group := o.Heads / o.KV.Heads
 	g = cuda.Grid{X: o.T, Y: o.KV.Heads * splitsOf(group, attendQueries), Z: 1, Dependent: true}
-	blocks := q.SMs() // that there is place for
-	if teams = 2; g.X*g.Y > blocks {
-		teams, blocks = 1, 2*blocks
+	fit := q.SMs() // blocks that run at the same time
+	if splits = 2; g.X*g.Y > fit {
+		splits, fit = 1, 2*fit
 	}
-	g.Threads = 32 * attendWarps * teams
+	g.Threads = 32 * attendWarps * splits
 	if o.T <= AttendSplitRows {
-		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit*teams), blocks/(g.X*g.Y)))
+		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit*splits), fit/(g.X*g.Y)))
 	}
-	// The sums of two splits of each warp, and an AttendSum of the splits before.
-	g.Shared = 4 * (2*attendWarps*teams + 3) * min(group, attendQueries) * ((o.KV.HeadDim + 63) / 64 * 64)
-	return g, teams
+	// For each query and element: two float32 sums per warp, and the AttendSum of earlier splits.
+	g.Shared = 4 * (2*attendWarps*splits + 3) * min(group, attendQueries) * ((o.KV.HeadDim + 63) / 64 * 64)
+	return g, splits
 }
 
-// visible is how many positions a row sees at most.
+// visible returns how many positions a row sees at most, its own included.
 func (o Attend) visible() int {
 	if o.Window > 0 {
 		return min(o.Window, math.MaxInt32)
@@ -92,21 +92,21 @@ func (o Attend) visible() int {
 	return math.MaxInt32
 }
 
-// checkCUDA refuses what the kernels cannot read.
+// checkCUDA refuses dimensions that the kernels do not support.
 func (o Attend) checkCUDA() error {
 	page, d := o.KV.PageTokens, o.KV.HeadDim
-	if o.KV.DType != BF16 || d%8 != 0 || d > 32*len(attendKernels) || page&(page-1) != 0 || page > attendSplit || o.Heads%o.KV.Heads != 0 {
+	if o.KV.DType != BF16 || d%8 != 0 || d > 32*len(attendNames) || page&(page-1) != 0 || page > attendSplit || o.Heads%o.KV.Heads != 0 {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d", device.ErrBadShape,
 			page, o.Heads, o.KV.Heads, d, o.KV.DType)
 	}
 	if !o.Post.IsZero() && d%32 != 0 {
-		return fmt.Errorf("%w: attention on a GPU that turns heads of %d, no multiple of 32", device.ErrBadShape, d)
+		return fmt.Errorf("%w: attention on a GPU with deferred RoPE of heads of %d, no multiple of 32", device.ErrBadShape, d)
 	}
 	if heads := o.KV.Data.Bytes() / int64(2*d); heads > math.MaxUint32 {
 		return fmt.Errorf("%w: attention on a GPU over a pool of %d keys and values, which it counts in 32 bits", device.ErrBadShape, heads)
 	}
 	if want := AttendWorkspaceBytes(o.T, o.Heads, d, o.Slots.Context); o.Workspace.Bytes() < want {
-		return fmt.Errorf("%w: attention has %d bytes to work in, wants %d", device.ErrBadShape, o.Workspace.Bytes(), want)
+		return fmt.Errorf("%w: attention has a workspace of %d bytes, wants %d", device.ErrBadShape, o.Workspace.Bytes(), want)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"reel/kernels/device"
 )
 
-// Launchers refuse dimensions that their kernels do not support. This needs no GPU.
+// Launchers refuse dimensions that their kernels do not support, before they launch.
 func TestCUDARefusesShapes(t *testing.T) {
 	x := device.NewBuffer(1, 1, 4*64*2)
 	kv := KV{DType: BF16, Pages: 8, PageTokens: 16, Layers: 2, Heads: 2, HeadDim: 32}

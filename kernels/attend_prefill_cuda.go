@@ -7,17 +7,16 @@ import (
 	"reel/kernels/internal/tune"
 )
 
-// Constants of attend_prefill.cu: queries of a tile, and of a warp's part
-// of it, keys of a block, warps of a block of threads.
+// Constants of attention/prefill.cuh.
 const (
-	prefillQueries    = 64
-	minPrefillQueries = 16
-	prefillKeys       = 64
-	prefillWarps      = 4
+	prefillQueries    = 64 // of a tile: rows × query heads of one KV head
+	minPrefillQueries = 16 // of the smallest tile: those of one warp
+	prefillKeys       = 64 // positions that a block loads at once
+	prefillWarps      = 4  // of a block
 )
 
-// prefillKernels are the kernels by head size, with the size that each computes with:
-// for rows that see all positions, and for those that see a window.
+// prefillKernels are the kernels by head size, for rows that see all positions and for rows
+// that see a window. dim is the head size that the kernel computes with.
 var prefillKernels = map[int]struct {
 	all, window string
 	dim         int
@@ -28,7 +27,8 @@ var prefillKernels = map[int]struct {
 	0:   {"reel_attend_prefill_any", "reel_attend_prefill_any_window", 128},
 }
 
-// prefillKernel is the kernel for o's head size and window, and the size that it computes with.
+// prefillKernel returns the kernel for o's head size and window, and the head size that it
+// computes with.
 func (o Attend) prefillKernel() (string, int) {
 	k, ok := prefillKernels[o.KV.HeadDim]
 	if !ok {
@@ -44,13 +44,13 @@ func (o Attend) prefillKernel() (string, int) {
 func (o Attend) prefill(q *cuda.Queue) error {
 	kernel, dim := o.prefillKernel()
 	g, window, join := o.prefillGrid(q.SMs())
-	g.Shared = 2 * 2 * prefillKeys * 2 * dim // two stages of keys and values
+	g.Shared = 2 * 2 * prefillKeys * 2 * dim // two stages of keys and values, 2 bytes an element
 	args := o.args(q, window, join, prefillSplit)
 	o.setHandover(q, &args)
 	return cuda.Launch(q, kernel, g, args)
 }
 
-// goOnward has the results go to Next, where the product after this one reads them there.
+// setHandover redirects the results to o.Handover, if the GPU's products read them there.
 func (o Attend) setHandover(q *cuda.Queue, args *attendArgs) {
 	cols := o.Heads * o.KV.HeadDim
 	if cols%128 != 0 || !canRound(q, o.Handover.Rounded, o.T, cols) {
@@ -63,20 +63,22 @@ func (o Attend) setHandover(q *cuda.Queue, args *attendArgs) {
 	}
 }
 
-// prefillGrid gives each tile of rows and KV head a block of threads: tiles as small
-// as lets the GPU take all of them at once. Where the context is long, some tiles
-// become one, whose blocks compute its splits at once. No result depends on it.
+// prefillGrid returns the grid of the prefill class, the rows of a tile, and how many tiles
+// share splits. Each tile and KV head has a block, and tiles are as small as lets all blocks
+// run at the same time. If the workspace is large enough, the blocks of join tiles together
+// compute the splits of their rows in parallel. No result depends on the grid.
 func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
-	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries), Z: 1, Threads: 32 * prefillWarps, Dependent: tune.DependentLaunch}
+	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries), Z: 1, Threads: 32 * prefillWarps,
+		Dependent: tune.DependentLaunch}
 	window, join = o.prefillRows(prefillQueries), 1
 	splits := splitsOf(o.Slots.Context, prefillSplit)
 	if !tune.ParallelSplits || !o.prefillFits(g.X, splits) {
 		g.Y = splitsOf(o.T, window)
 		return g, window, join
 	}
-	for _, entries := range []int{minPrefillQueries, 32} {
-		rows := o.prefillRows(entries)
-		if entries == tune.PrefillQueries || tune.PrefillQueries == 0 && g.X*splitsOf(o.T, rows) <= 2*sms {
+	for _, queries := range []int{minPrefillQueries, 32} {
+		rows := o.prefillRows(queries)
+		if queries == tune.PrefillQueries || tune.PrefillQueries == 0 && g.X*splitsOf(o.T, rows) <= 2*sms {
 			window, join = rows, window/rows
 			break
 		}
@@ -86,12 +88,13 @@ func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
 	return g, window, join
 }
 
-// prefillFits tells whether Work holds the sums of all rows' splits, and counters for
-// x blocks of each of the smallest tiles.
+// prefillFits reports whether the workspace holds the partials of all rows' splits, and arrival
+// counters for x blocks of each of the smallest tiles.
 func (o Attend) prefillFits(x, splits int) bool {
 	counters := AttendSplitRows * o.Heads
-	return x*splitsOf(o.T, o.prefillRows(minPrefillQueries)) <= counters && 4*(int64(counters)+int64(o.T*o.Heads)*int64(splits)*int64(o.KV.HeadDim+2)) <= o.Workspace.Bytes()
+	partials := int64(o.T*o.Heads) * int64(splits) * int64(o.KV.HeadDim+2)
+	return x*splitsOf(o.T, o.prefillRows(minPrefillQueries)) <= counters && 4*(int64(counters)+partials) <= o.Workspace.Bytes()
 }
 
-// prefillRows is how many rows make so many queries of a KV head, at least one.
-func (o Attend) prefillRows(entries int) int { return max(1, entries/(o.Heads/o.KV.Heads)) }
+// prefillRows returns how many rows have the given number of queries of a KV head, at least one.
+func (o Attend) prefillRows(queries int) int { return max(1, queries/(o.Heads/o.KV.Heads)) }

@@ -6,13 +6,13 @@ import (
 	"reel/kernels/device"
 )
 
-// CopyPage copies one page over all layers: it is how a page moves.
+// CopyPage copies a KV page, over all layers. The engine moves pages with it.
 type CopyPage struct {
 	KV       KV
 	From, To int
 }
 
-// Kernel is "copypage".
+// Kernel returns "copypage".
 func (CopyPage) Kernel() string { return "copypage" }
 
 // Check compares dimensions.
@@ -28,3 +28,22 @@ func (o CopyPage) Host(h *device.Host) {
 	pool, n := h.Bytes(o.KV.Data), o.KV.PageBytes()
 	copy(pool[int64(o.To)*n:][:n], pool[int64(o.From)*n:][:n])
 }
+
+// Upload copies pinned host memory to memory of the device: Dst = Src.
+type Upload struct {
+	Src, Dst device.Buffer // of one size, a multiple of 16 bytes
+}
+
+// Kernel returns "upload".
+func (Upload) Kernel() string { return "upload" }
+
+// Check compares sizes.
+func (o Upload) Check() error {
+	if o.Src.Bytes() != o.Dst.Bytes() || o.Src.Bytes() == 0 || o.Src.Bytes()%16 != 0 {
+		return fmt.Errorf("%w: upload of %d bytes to %d", device.ErrBadShape, o.Src.Bytes(), o.Dst.Bytes())
+	}
+	return nil
+}
+
+// Host copies on the host.
+func (o Upload) Host(h *device.Host) { copy(h.Bytes(o.Dst), h.Bytes(o.Src)) }

@@ -7,7 +7,7 @@ import (
 	"reel/kernels/internal/tune"
 )
 
-// CUDA launches a block for each row.
+// CUDA launches a block per row.
 func (o Embed) CUDA(q *cuda.Queue) error {
 	kind, err := elementsOf(o.Table)
 	if err != nil {

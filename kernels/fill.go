@@ -6,17 +6,17 @@ import (
 	"reel/kernels/device"
 )
 
-// Fill sets every 4-byte element of a buffer to one value. Verification poisons
-// memory with it, so that a pass that reads what it did not write shows.
+// Fill sets every 4-byte element of a buffer to one value. Verification fills memory with
+// [Poison], which shows passes that read memory before they write it.
 type Fill struct {
 	Data  device.Buffer
 	Value uint32 // bits
 }
 
-// Poison is the bits of a float32 NaN that no computation makes.
+// Poison is the bits of a float32 NaN that no computation produces.
 const Poison = 0x7fdeadbe
 
-// Kernel is "fill".
+// Kernel returns "fill".
 func (Fill) Kernel() string { return "fill" }
 
 // Check compares dimensions.

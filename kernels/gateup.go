@@ -8,24 +8,24 @@ import (
 )
 
 // GateUp is the first half of a gated feed-forward: with n = rmsnorm(X[t]),
-// Out[t] = silu(Gate·n) ⊙ (Up·n), silu(a) = a/(1+exp(-a)). (Shazeer, "GLU
-// Variants Improve Transformer", 2020.)
+// Out[t] = silu(Gate·n) ⊙ (Up·n), silu(a) = a/(1+exp(-a)).
+// (Shazeer, "GLU Variants Improve Transformer", 2020.)
 type GateUp struct {
-	X device.Buffer // float32 [T][hidden]; with Only at least T rows, and all that it names
-	// Only is int32 [T], the row of X for each row of Out, or -1 for those of Out that are left as
-	// they are, which come last; or none, and each row of Out has its own of X.
+	X device.Buffer // float32 [T][hidden]; with RowIndex at least T rows, and all that it names
+	// RowIndex is int32 [T]: the row of X for each row of Out, or -1 for rows of Out that are not
+	// written, which come last. Without it row t of Out takes row t of X.
 	RowIndex  device.Buffer
 	Norm      device.Buffer // float32 [hidden]
 	Gate, Up  Weight        // [inner][hidden]
-	Out       device.Buffer // out: float32 [T][inner]
+	Out       device.Buffer // out: float32 [T][inner], unless Handover.Rounded takes the results
 	Workspace Workspace
-	Handover  Handover // of the prefill class
+	Handover  Handover // of the prefill class; Norm is none
 	T         int
 	Eps       float32
 	Class     Class
 }
 
-// Kernel is "gateup".
+// Kernel returns "gateup".
 func (GateUp) Kernel() string { return "gateup" }
 
 // Check compares dimensions.
@@ -37,7 +37,8 @@ func (o GateUp) Check() error {
 	if err := o.Up.check("up", inner, hidden); err != nil {
 		return err
 	}
-	return errors.Join(checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}), checkRowIndex(o.RowIndex, o.T, o.Class == Prefill))
+	return errors.Join(checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}),
+		checkRowIndex(o.RowIndex, o.T, o.Class))
 }
 
 // Host computes on the host.

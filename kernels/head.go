@@ -2,8 +2,8 @@ package kernels
 
 import "reel/kernels/device"
 
-// Head turns the sampled rows into logits: Logits[i] = W·rmsnorm(X[row of sample i]).
-// The logits of padding samples are left as they are.
+// Head computes the logits of the sampled rows: Logits[i] = W·rmsnorm(X[row of sample i]).
+// The logits of padding samples, which come last, are not written.
 type Head struct {
 	X         device.Buffer // float32 [T][hidden]
 	Norm      device.Buffer // float32 [hidden]
@@ -18,7 +18,7 @@ type Head struct {
 	Eps   float32
 }
 
-// Kernel is "head".
+// Kernel returns "head".
 func (Head) Kernel() string { return "head" }
 
 // Check compares dimensions.
@@ -30,13 +30,13 @@ func (o Head) Check() error {
 		need{"samples", o.Rows.Sample, o.N}, need{"logits", o.Logits, o.N * o.W.Rows})
 }
 
-// Host computes on the host. Padding samples come last, so the live ones are a prefix.
+// Host computes on the host.
 func (o Head) Host(h *device.Host) {
 	hidden := o.W.Cols
-	x, live := gatherRows(h, o.Rows.Sample, h.Float32(o.X), o.N, hidden)
-	n := normRows(h, x, h.Float32(o.Norm)[:hidden], o.Eps, live)
-	if live > 0 {
-		product(h, o.W, n, live, h.Float32(o.Logits), o.W.Rows, false)
+	x, rows := gatherRows(h, o.Rows.Sample, h.Float32(o.X), o.N, hidden)
+	n := normRows(h, x, h.Float32(o.Norm)[:hidden], o.Eps, rows)
+	if rows > 0 {
+		product(h, o.W, n, rows, h.Float32(o.Logits), o.W.Rows, false)
 	}
 	h.Return(n)
 	h.Return(x)

@@ -6,21 +6,21 @@ import (
 	"reel/kernels/device"
 )
 
-// KV is the pool of KV pages. A page holds PageTokens tokens of one sequence
-// over all layers, so that one copy moves it:
+// KV is the pool of KV pages. A page holds PageTokens tokens of one sequence over all layers,
+// so that a single copy moves it:
 // [page][layer][key, value][KV head][token of the page][HeadDim].
 // Page 0 is the trash page.
 type KV struct {
 	Data       device.Buffer
-	DType      DType // of an element; the zero value is F32, the host's only one
-	Pages      int   // the trash page included
+	DType      DType // of keys and values; 0 is F32, the only one on the host
+	Pages      int   // with the trash page
 	PageTokens int
 	Layers     int
 	Heads      int // KV heads
 	HeadDim    int
 }
 
-// PageBytes is the size of one page over all layers.
+// PageBytes returns the size of one page over all layers.
 func (k KV) PageBytes() int64 {
 	return k.DType.Size() * 2 * int64(k.Layers) * int64(k.Heads) * int64(k.PageTokens) * int64(k.HeadDim)
 }
@@ -32,8 +32,8 @@ func (k KV) check(layer int) error {
 	return nil
 }
 
-// at is the index of the first element of a page's keys (which 0) or values
-// (which 1) for one layer and KV head: [PageTokens][HeadDim] from there.
+// at returns the index of the first element of a page's keys (which is 0) or values (which is 1)
+// in one layer and KV head. They are [PageTokens][HeadDim] from there.
 func (k KV) at(page, layer, which, head int) int {
 	return (((page*k.Layers+layer)*2+which)*k.Heads + head) * k.PageTokens * k.HeadDim
 }

@@ -2,11 +2,9 @@
 
 package kernels
 
-import (
-	"reel/kernels/device/cuda"
-)
+import "reel/kernels/device/cuda"
 
-// CUDA packs 16 bytes a thread.
+// CUDA packs 16 bytes per thread.
 func (o Pack) CUDA(q *cuda.Queue) error {
 	name := "reel_pack_16"
 	if o.DType == F32 { // 32 bits an element

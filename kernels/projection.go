@@ -6,25 +6,25 @@ import (
 	"reel/kernels/device"
 )
 
-// Project is a product that ends in the residual: X[t] += W·In[t]. Attention's
-// output projection and the feed-forward's down projection are this op. It is
-// the one place where a sum over several GPUs, or a row's adapter, goes.
+// Projection is a product that adds to the residual stream: X[t] += W·In[t]. A layer has two:
+// the output projection of attention and the down projection of the feed-forward. A sum
+// over several GPUs, or a row's adapter, would go here.
 type Projection struct {
 	W  Weight        // [hidden][in]
-	In device.Buffer // float32 [T][in]; with Only at least T rows, and all that it names
+	In device.Buffer // float32 [T][in]; with RowIndex at least T rows, and all that it names
 	X  device.Buffer // in and out: float32 [T][hidden]
-	// Only is int32 [T], the row of In for each row of X, or -1 for those of X that are left as
-	// they are, which come last; or none, and each row of X has its own of In.
+	// RowIndex is int32 [T]: the row of In for each row of X, or -1 for rows of X that are not
+	// written, which come last. Without it row t of X takes row t of In.
 	RowIndex  device.Buffer
 	Workspace Workspace
 	Handover  Handover // of the prefill class
 	T         int
 	Class     Class
-	// Name tells the two uses apart in reports: "output" or "down".
-	Name ProjectionName
+	Name      ProjectionName
 }
 
-// ProjectName is which projection a Project is.
+// ProjectionName is which projection of a layer a [Projection] is. It only names the op in
+// reports.
 type ProjectionName uint8
 
 // The two projections of a layer.
@@ -33,7 +33,7 @@ const (
 	DownProjection
 )
 
-// Kernel is "output" or "down".
+// Kernel returns "output" or "down".
 func (o Projection) Kernel() string {
 	if o.Name == DownProjection {
 		return "down"
@@ -46,7 +46,7 @@ func (o Projection) Check() error {
 	if err := o.W.check(o.Kernel(), o.W.Rows, o.W.Cols); err != nil {
 		return err
 	}
-	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Class == Prefill))
+	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Class))
 }
 
 // Host computes on the host.

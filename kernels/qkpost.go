@@ -6,12 +6,12 @@ import (
 	"reel/kernels/device"
 )
 
-// Turn is what makes of the products q, k and v of a layer what attention reads: biases are
-// added where there are some, each head of q and k is normed where there are head norms,
-// RoPE turns q and k by the row's position, and k and v are appended to the sequence's page.
+// QKPost is QK post-processing, between the products q, k and v of a layer and its attention:
+// biases are added, if there are any; each head of q and k is normed, if there are head norms;
+// RoPE rotates q and k by the row's position; and k and v are stored in the sequence's page.
 //
-// RoPE pairs element i with element i+HeadDim/2 of a head, as Hugging Face
-// checkpoints are laid out (Su et al., "RoFormer", 2021).
+// RoPE pairs element i with element i+HeadDim/2 of a head, the order of Hugging Face
+// checkpoints. (Su et al., "RoFormer", 2021.)
 type QKPost struct {
 	Bias       device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
 	HeadNorms  device.Buffer // float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head
@@ -20,10 +20,10 @@ type QKPost struct {
 	Eps        float32
 }
 
-// IsZero tells whether there is none.
+// IsZero reports whether there is no post-processing to do.
 func (o QKPost) IsZero() bool { return o.RoPE.IsZero() }
 
-// turning is a Turn of a step's rows.
+// rowsPost is QK post-processing of a step's rows.
 type rowsPost struct {
 	QKPost
 	rows            Rows
@@ -56,10 +56,10 @@ func (o rowsPost) host(h *device.Host, q, kv []float32) {
 	o.appendRows(h, q, kv)
 }
 
-// widths are how many elements a row has of q, and of k.
+// widths returns the number of elements of q, and of k, in a row.
 func (o rowsPost) widths() (q, k int) { return o.heads * o.kv.HeadDim, o.kv.Heads * o.kv.HeadDim }
 
-// addBias adds what is bias's to q and kv.
+// addBias adds the biases to q and kv.
 func (o rowsPost) addBias(bias, q, kv []float32) {
 	qn, kn := o.widths()
 	for t := range o.t {
@@ -88,7 +88,7 @@ func (o rowsPost) normHeads(norms, q, kv []float32) {
 	}
 }
 
-// appendRows turns q and k and stores k and v.
+// appendRows applies RoPE to q and k, and stores k and v in the pool.
 func (o rowsPost) appendRows(h *device.Host, q, kv []float32) {
 	slots, positions, table := h.Int32(o.rows.Slot), h.Int32(o.rows.Position), h.Int32(o.slots.BlockTable)
 	rope, pool := h.Float32(o.RoPE), h.Float32(o.kv.Data)
@@ -96,10 +96,10 @@ func (o rowsPost) appendRows(h *device.Host, q, kv []float32) {
 	d := o.kv.HeadDim
 	for t := range o.t {
 		position := int(positions[t])
-		turns := rope[position*d : (position+1)*d]
-		rotateHeads(q[t*qn:(t+1)*qn], turns)
+		rotation := rope[position*d : (position+1)*d]
+		rotateHeads(q[t*qn:(t+1)*qn], rotation)
 		k := kv[t*2*kn : (t+1)*2*kn]
-		rotateHeads(k[:kn], turns)
+		rotateHeads(k[:kn], rotation)
 		page := int(table[int(slots[t])*o.slots.Pages+position/o.kv.PageTokens])
 		within := position % o.kv.PageTokens * d
 		for head := range o.kv.Heads {
@@ -109,12 +109,12 @@ func (o rowsPost) appendRows(h *device.Host, q, kv []float32) {
 	}
 }
 
-// turnHeads applies RoPE to every head of x; turns is [HeadDim/2][cos, sin].
-func rotateHeads(x, turns []float32) {
-	d := len(turns)
+// rotateHeads applies RoPE to every head of x; rotation is [HeadDim/2][cos, sin].
+func rotateHeads(x, rotation []float32) {
+	d := len(rotation)
 	for ; len(x) > 0; x = x[d:] {
 		for i := range d / 2 {
-			cos, sin := turns[2*i], turns[2*i+1]
+			cos, sin := rotation[2*i], rotation[2*i+1]
 			a, b := x[i], x[i+d/2]
 			x[i] = float32(a*cos) - float32(b*sin)
 			x[i+d/2] = float32(b*cos) + float32(a*sin)
@@ -122,23 +122,24 @@ func rotateHeads(x, turns []float32) {
 	}
 }
 
-// RawKV is where k and v of a step are before biases, norms and RoPE. A GPU's product
-// writes them there as to a pool of its own, a page of one token for each row.
+// KVBeforeRoPE is memory for k and v of a step before biases, norms and RoPE. A GPU's product
+// writes to it as to a KV pool with a page of one token for each row; Index, Zero and
+// Identity are the slots, block table, positions and RoPE table of that pool.
 type KVBeforeRoPE struct {
 	Data     device.Buffer // float32 [rows][k, v][KV heads*HeadDim]
-	Index    device.Buffer // int32 [rows]: 0, 1, 2, …: slots, and their pages
-	Zero     device.Buffer // int32 [rows]: positions
-	Identity device.Buffer // float32 [HeadDim/2][1, 0]: RoPE that turns nothing
+	Index    device.Buffer // int32 [rows]: 0, 1, 2, …
+	Zero     device.Buffer // int32 [rows]: 0
+	Identity device.Buffer // float32 [HeadDim/2][1, 0]: a rotation by 0
 }
 
-// AllocRawKV takes the memory of rows rows.
+// AllocKVBeforeRoPE allocates memory for rows rows. The caller frees it.
 func AllocKVBeforeRoPE(m device.Memory, rows, kvHeads, headDim int) (r KVBeforeRoPE, err error) {
-	index, still := make([]int32, rows), make([]float32, headDim)
+	index, identity := make([]int32, rows), make([]float32, headDim)
 	for i := range index {
 		index[i] = int32(i)
 	}
 	for i := 0; i < headDim; i += 2 {
-		still[i] = 1
+		identity[i] = 1
 	}
 	if r.Data, err = m.Alloc(4 * int64(rows) * 2 * int64(kvHeads*headDim)); err != nil {
 		return r, err
@@ -149,11 +150,12 @@ func AllocKVBeforeRoPE(m device.Memory, rows, kvHeads, headDim int) (r KVBeforeR
 	if r.Zero, err = m.Alloc(4 * int64(rows)); err != nil {
 		return r, err
 	}
-	r.Identity, err = LoadVector(m, still)
+	r.Identity, err = LoadVector(m, identity)
 	return r, err
 }
 
-// check tells whether rows rows fit.
+// check compares dimensions with those of rows rows.
 func (r KVBeforeRoPE) check(rows, kvHeads, headDim int) error {
-	return checkBuffers(need{"raw k and v", r.Data, rows * 2 * kvHeads * headDim}, need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows}, need{"still", r.Identity, headDim})
+	return checkBuffers(need{"k and v before RoPE", r.Data, rows * 2 * kvHeads * headDim}, need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows},
+		need{"identity rotation", r.Identity, headDim})
 }

@@ -1,39 +1,40 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 
 	"reel/kernels/device"
 )
 
-// QKV prepares attention for one layer: n = rmsnorm(X[t]), q = Wq·n, k = Wk·n,
-// v = Wv·n, and then Turn.
+// QKV prepares attention in one layer: n = rmsnorm(X[t]), q = Wq·n, k = Wk·n, v = Wv·n, then
+// QK post-processing ([QKPost]).
 type QKV struct {
 	X       device.Buffer // float32 [T][hidden]
 	Norm    device.Buffer // float32 [hidden]
 	Q, K, V Weight        // [heads*HeadDim][hidden], [KV.Heads*HeadDim][hidden] twice
 	Bias    device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
-	// HeadNorms are float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head.
+	// HeadNorms is float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head.
 	HeadNorms  device.Buffer
 	RoPE       device.Buffer // float32 [context][HeadDim/2][cos, sin]
 	Rows       Rows
 	Slots      Slots
 	KV         KV
-	Out        device.Buffer // out: float32 [T][heads*HeadDim], the turned q
-	BeforeRoPE KVBeforeRoPE  // where there are biases or head norms: what a GPU needs for them, and Unturned
+	Out        device.Buffer // out: float32 [T][heads*HeadDim]: q
+	BeforeRoPE KVBeforeRoPE  // with biases or head norms: a GPU needs it for them, and DeferRoPE
 	Workspace  Workspace
 	Handover   Handover // of the prefill class; Rounded is none
 
 	T, Layer, Hidden, Heads int
 	Eps                     float32
 	Class                   Class
-	// Unturned leaves q in Out, and k and v in Raw, as the products have them: the Attend after
-	// this op has its Turn. It is for generated rows, of families that have biases or head
-	// norms: where there are none, a GPU's product turns what it computes.
+	// DeferRoPE leaves QK post-processing to the Attend after this op: Out and BeforeRoPE get
+	// q, k and v as the products compute them. It is for the decode class of models
+	// with biases or head norms. In other models a GPU's product applies RoPE itself.
 	DeferRoPE bool
 }
 
-// Kernel is "qkv".
+// Kernel returns "qkv".
 func (QKV) Kernel() string { return "qkv" }
 
 // Check compares dimensions.
@@ -48,25 +49,22 @@ func (o QKV) Check() error {
 			return err
 		}
 	}
-	if err := o.KV.check(o.Layer); err != nil {
-		return err
-	}
-	if err := o.post().check(); err != nil {
-		return err
-	}
-	if o.DeferRoPE {
-		if o.Class == Prefill || !o.hasPost() {
-			return fmt.Errorf("%w: unturned are generated rows with biases or head norms", device.ErrBadShape)
-		}
-		if err := o.BeforeRoPE.check(o.T, o.KV.Heads, d); err != nil {
-			return err
-		}
-	}
-	return checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden},
-		need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T}, need{"q out", o.Out, o.T * o.Heads * d})
+	return errors.Join(o.KV.check(o.Layer), o.post().check(), o.checkDeferred(),
+		checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden},
+			need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T}, need{"q out", o.Out, o.T * o.Heads * d}))
 }
 
-// Turn is what the Attend after this op does where it leaves its rows Unturned.
+func (o QKV) checkDeferred() error {
+	if !o.DeferRoPE {
+		return nil
+	}
+	if o.Class == Prefill || !o.hasPost() {
+		return fmt.Errorf("%w: deferred RoPE is for the decode class of models with biases or head norms", device.ErrBadShape)
+	}
+	return o.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)
+}
+
+// Post returns the QK post-processing that the next Attend does if this op has DeferRoPE.
 func (o QKV) Post() QKPost {
 	return QKPost{Bias: o.Bias, HeadNorms: o.HeadNorms, RoPE: o.RoPE, BeforeRoPE: o.BeforeRoPE, Eps: o.Eps}
 }
@@ -75,8 +73,8 @@ func (o QKV) post() rowsPost {
 	return rowsPost{QKPost: o.Post(), rows: o.Rows, slots: o.Slots, kv: o.KV, t: o.T, layer: o.Layer, heads: o.Heads}
 }
 
-// apart tells whether a GPU's product cannot turn what it computes: biases come before, and a
-// head's norm wants all of it.
+// hasPost reports whether a GPU's product cannot apply RoPE itself: biases come before it, and
+// a head norm needs the whole head.
 func (o QKV) hasPost() bool { return !o.Bias.IsZero() || !o.HeadNorms.IsZero() }
 
 // Host computes on the host.

@@ -8,15 +8,14 @@ import (
 	"reel/kernels/device"
 )
 
-// Read reads a buffer and does nothing else: its rate is the limit of every op
-// that is bound by memory. Out[0] becomes its exclusive or with all words of
-// Data, which no order of reading changes.
+// Read only reads a buffer: its rate is the limit of every memory-bound op. It XORs all words
+// of Data into Out[0], which is the same in any order.
 type Read struct {
 	Data device.Buffer // uint32 [n], n a multiple of 4
 	Out  device.Buffer // in and out: uint32 [1]
 }
 
-// Kernel is "read".
+// Kernel returns "read".
 func (Read) Kernel() string { return "read" }
 
 // Check compares dimensions.
@@ -39,8 +38,7 @@ func (o Read) Host(h *device.Host) {
 	})
 }
 
-// xor is the exclusive or of a multiple of 4 words. Eight sums at once hide that
-// each waits for the one before.
+// xor returns the XOR of a multiple of 4 words. Eight independent chains hide the latency of each.
 func xor(data []byte) uint32 {
 	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/8)
 	var s [8]uint64

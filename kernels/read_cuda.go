@@ -4,7 +4,7 @@ package kernels
 
 import "reel/kernels/device/cuda"
 
-// CUDA reads 16 bytes a load.
+// CUDA reads 16 bytes per load, eight loads per thread.
 func (o Read) CUDA(q *cuda.Queue) error {
 	n := o.Data.Bytes() / 16
 	return cuda.Launch(q, "reel_read", cuda.Grid{X: blocksFor(q, (n+7)/8), Threads: elementThreads}, readArgs{

@@ -8,42 +8,41 @@ import (
 	"reel/kernels/device"
 )
 
-// MaxTop is the most alternatives that a result reports.
+// MaxTop is the largest number of alternatives in a record.
 const MaxTop = 20
 
-// PenaltyWindow is how many of a sequence's last tokens, prompt and completion
-// together, the repeat penalty looks at.
+// PenaltyWindow is the number of a sequence's last tokens, of prompt and completion, that the
+// repeat penalty applies to.
 const PenaltyWindow = 64
 
-// Sample draws the next token of each sampled row and publishes it. Over the
-// logits l of the row, in this order:
+// Sample draws the next token of each sampled row and publishes a record of it. It applies to
+// the logits l of the row, in this order:
 //
-//	penalty      l_i /= p where l_i > 0, l_i *= p elsewhere, for each token i of the
-//	             window once (Keskar et al., "CTRL", 2019)
+//	penalty      l_i /= p if l_i > 0, else l_i *= p, once for each token i of the window
+//	             (Keskar et al., "CTRL", 2019)
 //	temperature  l_i /= t; t = 0 takes the largest l, the lowest id among equals
-//	top_k        the k largest stay, lower ids first among equals
-//	top_p        of p = softmax(l), the fewest of the most probable whose sum is at least top_p stay
-//	min_p        p_i >= min_p * max p stay
+//	top_k        keeps the k largest, lower ids first among equals
+//	top_p        with p = softmax(l), keeps the fewest most probable with a sum of at least top_p
+//	min_p        keeps p_i >= min_p * max p
 //
-// The draw walks the distribution that is left with the token's own random
-// number. The reported log-probabilities are those of the logits as the model
-// gave them.
+// The token's own random number selects from the distribution that remains. The reported
+// log-probabilities are those of the model's logits, before penalty, temperature and filters.
 type Sample struct {
 	Logits  device.Buffer // float32 [N][Vocab]
 	Rows    Rows
 	Slots   Slots
-	Results device.Buffer // out: int32 [RingSlots][MaxSamples][ResultWords]
+	Results device.Buffer // out: int32 [RingSlots][MaxSamples][ResultWords], the record ring
 
 	T, N, Vocab           int
 	RingSlots, MaxSamples int
 }
 
-// ResultWords is the length of one result record in int32 words: step number
-// (2 words), slot, generation, count, token, log-probability (float32 bits),
-// alternatives, then MaxTop times {token, log-probability}.
+// ResultWords is the length of a record in int32 words: step number (2 words), slot, generation,
+// count, token, log-probability (float32 bits), number of alternatives, then MaxTop times
+// {token, log-probability}.
 const ResultWords = 8 + 2*MaxTop
 
-// Result is one record as the host reads it.
+// Result is a record as the host reads it.
 type Result struct {
 	Step       uint64
 	Slot       int32
@@ -54,13 +53,13 @@ type Result struct {
 	Top        []Alternative
 }
 
-// Alternative is one of the most probable tokens at a place.
+// Alternative is one of the most probable tokens at a position.
 type Alternative struct {
 	Token   int32
 	Logprob float32
 }
 
-// DecodeResult reads a record of ResultWords little-endian words. Top is reused.
+// DecodeResult decodes a record of ResultWords little-endian words into r. It reuses r.Top.
 func DecodeResult(record []byte, r *Result) {
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(record[4*i:]) }
 	r.Step = uint64(word(0)) | uint64(word(1))<<32
@@ -72,7 +71,7 @@ func DecodeResult(record []byte, r *Result) {
 	}
 }
 
-// Kernel is "sample".
+// Kernel returns "sample".
 func (Sample) Kernel() string { return "sample" }
 
 // Check compares dimensions.
@@ -105,10 +104,10 @@ func (o Sample) Host(h *device.Host) {
 	}
 }
 
-// samplingCost is what one logit costs in multiply-adds: most of it an exponential.
+// samplingCost is the cost of a logit in multiply-adds: mostly an exponential.
 const samplingCost = 64
 
-// one samples one row and writes its record, but for the step number.
+// one samples one row and writes its record except for the step number.
 func (o Sample) one(h *device.Host, d *draw, logits []float32, slot, position int32, out []int32) {
 	params := h.Int32(o.Slots.Params)[int(slot)*ParamWords:][:ParamWords]
 	s := readSampling(params[2:])
@@ -126,7 +125,7 @@ func (o Sample) one(h *device.Host, d *draw, logits []float32, slot, position in
 	}
 }
 
-// logSumExp is ln Σ exp(l_i), in float64.
+// logSumExp returns ln Σ exp(l_i), in float64.
 func logSumExp(logits []float32) float64 {
 	most := float64(slices.Max(logits))
 	var sum float64

@@ -12,11 +12,11 @@ import (
 const (
 	// sampleShared is the size of SampleShared in sample.cu.
 	sampleShared = 33328
-	// sampleVocab is the largest vocabulary: a bit for each token lies in shared memory.
+	// sampleVocab is the largest vocabulary: shared memory has a bit for each token.
 	sampleVocab = 1 << 18
 )
 
-// CUDA gives each sample a block of 1,024 threads.
+// CUDA launches a block of 1,024 threads per sample.
 func (o Sample) CUDA(q *cuda.Queue) error {
 	if o.Vocab > sampleVocab {
 		return fmt.Errorf("%w: sampling on a GPU from %d tokens, at most %d", device.ErrBadShape, o.Vocab, sampleVocab)

@@ -2,22 +2,22 @@ package kernels
 
 import "reel/kernels/device"
 
-// Stage begins a step: it finds the step's descriptor in the ring by the
-// device's own counter, applies what it says to the slots, and leaves each row's
-// slot, position and token where the other ops read them. Rows past those of
-// the descriptor are padding and belong to the trash slot.
+// Stage starts a step: it finds the step's descriptor in the ring by the device's own counter,
+// applies its changes to the slots, and writes each row's slot, position and token to Rows,
+// from which the other ops read them. Rows past the descriptor's are padding and
+// belong to the trash slot.
 type Stage struct {
-	Ring    device.Buffer // int32 [RingSlots][Layout.Words()], written by the host
+	Ring    device.Buffer // int32 [RingSlots][Layout.Words()], the descriptor ring, written by the host
 	Counter device.Buffer // uint32 [1]: steps staged so far
 	Layout  StepLayout
 	Slots   Slots
 	Rows    Rows
 
 	RingSlots int
-	T, N      int // rows and samples of this step, padding included
+	T, N      int // rows and samples of this step, with padding
 }
 
-// Kernel is "stage".
+// Kernel returns "stage".
 func (Stage) Kernel() string { return "stage" }
 
 // Check compares dimensions.
@@ -67,8 +67,8 @@ func (o Stage) applyPages(h *device.Host, d []int32) {
 	}
 }
 
-// resolveRows fills in what only the device knows. A sequence's rows come in
-// the order of their positions, so the last one leaves the slot's length.
+// resolveRows fills in values that only the device knows. A sequence's rows are in the order
+// of their positions, so the last one sets the slot's length.
 func (o Stage) resolveRows(h *device.Host, d []int32) {
 	slots, positions, tokens := h.Int32(o.Rows.Slot), h.Int32(o.Rows.Position), h.Int32(o.Rows.Token)
 	lengths, last, history := h.Int32(o.Slots.Length), h.Int32(o.Slots.Token), h.Int32(o.Slots.History)

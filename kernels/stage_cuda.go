@@ -8,7 +8,7 @@ func (s Slots) addresses(q *cuda.Queue) slotArgs {
 	return slotArgs{q.Address(s.BlockTable), q.Address(s.Length), q.Address(s.Token), q.Address(s.History), q.Address(s.Params)}
 }
 
-// CUDA launches one block: what it does is little, and in order.
+// CUDA launches one block: the work is small, and sequential.
 func (o Stage) CUDA(q *cuda.Queue) error {
 	threads := min(1024, max(64, (3*o.T+31)/32*32))
 	shared := 4 * (headWords + rowWords*o.T + 2*o.Slots.Count + o.Layout.MaxRows + MaxMoves)

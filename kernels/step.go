@@ -8,7 +8,7 @@ import (
 	"reel/kernels/device"
 )
 
-// Row is one token row of a step.
+// Row is a token row of a step.
 type Row struct {
 	Slot int32
 	// Position of the token in its sequence, from 0, or FromDevice: the slot's length.
@@ -17,26 +17,26 @@ type Row struct {
 	Token int32
 }
 
-// FromDevice stands for a value that only the device knows when a step is
-// staged: the step before may still be running.
+// FromDevice is a value that only the device knows when the host writes the descriptor, because
+// the step before may still be running.
 const FromDevice = -1
 
 // Init prepares a slot for a new sequence.
 type Init struct {
 	Slot       int32
-	Generation int32 // tells this sequence's results from those of the slot's last one
-	Prompt     int32 // tokens of the prompt: the first sampled token has index 0 at this position
+	Generation int32 // distinguishes records of this sequence from those of the slot's last one
+	Prompt     int32 // tokens of the prompt: the sampled token at this position has index 0
 	Sampling   Sampling
 }
 
-// Sampling is how the tokens of a sequence are drawn; see Sample.
+// Sampling is how the tokens of a sequence are drawn; see [Sample].
 type Sampling struct {
 	Temperature   float32 // 0 is greedy
 	TopK          int32   // 0 is off
 	TopP          float32 // 1 is off
 	MinP          float32 // 0 is off
 	RepeatPenalty float32 // 1 is off
-	Logprobs      int32   // alternatives to report, at most MaxTop
+	Logprobs      int32   // alternatives in a record, at most MaxTop
 	Seed          uint64
 }
 
@@ -45,7 +45,7 @@ type PageEntry struct {
 	Slot, Index, Page int32
 }
 
-// Step is what the host tells the device about one forward pass.
+// Step is a step as its descriptor states it.
 type Step struct {
 	Number  uint64
 	Rows    []Row
@@ -54,7 +54,7 @@ type Step struct {
 	Pages   []PageEntry
 }
 
-// StepLayout is the form of a step descriptor: int32 words, capacities fixed.
+// StepLayout is the layout of a step descriptor: int32 words, with fixed capacities.
 //
 //	0..7    rows, samples, inits, pages, number (2 words), 2 unused
 //	then    MaxRows    × {slot, position, token}
@@ -65,8 +65,8 @@ type StepLayout struct {
 	MaxRows, MaxSamples int
 }
 
-// MaxMoves is how many entries of block tables a step may change beside those
-// of the pages that its rows begin.
+// MaxMoves is how many block table entries a step may change beside those of pages that its
+// rows start.
 const MaxMoves = 64
 
 const (
@@ -80,10 +80,10 @@ func (l StepLayout) sampleAt() int { return headWords + l.MaxRows*rowWords }
 func (l StepLayout) initAt() int   { return l.sampleAt() + l.MaxSamples }
 func (l StepLayout) pageAt() int   { return l.initAt() + l.MaxSamples*initWords }
 
-// Words is the length of a descriptor in int32 words.
+// Words returns the length of a descriptor in int32 words.
 func (l StepLayout) Words() int { return l.pageAt() + (l.MaxRows+MaxMoves)*pageWords }
 
-// Encode writes s to dst, which holds Words()*4 bytes.
+// Encode writes s to dst, of Words()*4 bytes. It returns [device.ErrBadShape] if s or dst do not fit.
 func (l StepLayout) Encode(dst []byte, s *Step) error {
 	if len(s.Rows) > l.MaxRows || len(s.Samples) > l.MaxSamples || len(s.Inits) > l.MaxSamples ||
 		len(s.Pages) > l.MaxRows+MaxMoves || len(dst) < 4*l.Words() {
@@ -140,11 +140,10 @@ func readSampling(w []int32) Sampling {
 		Seed: uint64(uint32(w[6])) | uint64(uint32(w[7]))<<32}
 }
 
-// Slots is the device's state of every sequence it runs. Slot Count-1 is the
-// trash slot: padding rows belong to it, and its block table names page 0, which
-// belongs to nobody.
+// Slots is the device state of all sequences. Slot Count-1 is the trash slot: padding rows
+// belong to it, and its block table names page 0, which belongs to no sequence.
 type Slots struct {
-	Count   int // slots, the trash slot included
+	Count   int // slots, with the trash slot
 	Pages   int // entries of a block table
 	Context int // tokens of a sequence at most
 
@@ -158,7 +157,8 @@ type Slots struct {
 // ParamWords is the length of a slot's part of Slots.Params.
 const ParamWords = 10
 
-// AllocSlots takes the memory of count slots and a trash slot.
+// AllocSlots allocates count slots and a trash slot. The caller frees the buffers, also those that
+// it returns beside an error.
 func AllocSlots(m device.Memory, count, pages, context int) (Slots, error) {
 	s := Slots{Count: count + 1, Pages: pages, Context: context}
 	for _, a := range []struct {
@@ -178,7 +178,7 @@ func (s Slots) check() error {
 		need{"tokens", s.Token, s.Count}, need{"history", s.History, s.Count * s.Context}, need{"params", s.Params, s.Count * ParamWords})
 }
 
-// Rows is where Stage leaves the rows of a step for the other ops.
+// Rows holds the rows of a step: Stage writes them, and the other ops read them.
 type Rows struct {
 	Slot     device.Buffer // int32 [MaxRows]
 	Position device.Buffer // int32 [MaxRows]
@@ -187,7 +187,8 @@ type Rows struct {
 	Number   device.Buffer // int32 [2]: the step's number
 }
 
-// AllocRows takes the memory of a layout's rows.
+// AllocRows allocates the rows of a layout. The caller frees the buffers, also those that it
+// returns beside an error.
 func AllocRows(m device.Memory, l StepLayout) (Rows, error) {
 	var r Rows
 	for _, a := range []struct {
