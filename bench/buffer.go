@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// enoughPieces is how many tokens tell whether a server buffers.
+// enoughPieces is the least number of pieces from which buffering can be recognised.
 const enoughPieces = 8
 
-// hardBehind is more than what lies between two tokens of one burst, and less
-// than what a step takes that others' prompts hold up.
+// hardBehind is an upper bound on the gaps inside a burst. It is shorter than a step that
+// others' prompts delay.
 const hardBehind = 200 * time.Microsecond
 
-// buffered tells whether a completion came in bursts instead of token by token:
-// in pieces of several tokens, all of it at its end, or with half of its tokens
-// hard behind the one before.
+// buffered reports whether a completion came in bursts instead of token by token: in
+// pieces of several tokens, all at its end, or with half of its tokens right after the
+// previous one.
 func (c *Completion) buffered() bool {
 	n := len(c.Arrivals)
 	if c.Tokens >= enoughPieces && 3*n <= 2*c.Tokens {
@@ -25,7 +25,7 @@ func (c *Completion) buffered() bool {
 	}
 	each := c.span() / time.Duration(n-1)
 	if each < 100*time.Microsecond && 50*c.span() < c.End {
-		return true // no model is that much faster at its tokens than at its prompt
+		return true // no model is that much faster per token than at its prompt
 	}
 	behind := 0
 	for _, gap := range c.Gaps() {
@@ -49,11 +49,12 @@ func (b *bursts) add(c *Completion) {
 	}
 }
 
-// verdict says that a server buffers, where most of its completions came so.
+// verdict returns a warning if most of a server's completions came in bursts.
 func (b *bursts) verdict(name string) string {
 	if 2*b.buffered <= b.all {
 		return ""
 	}
-	return fmt.Sprintf("%s buffers its tokens, or its machine is too busy to send them singly: %d of %d completions came in bursts, so TTFT and ITL are those of the bursts",
+	return fmt.Sprintf("%s buffers its tokens, or its machine is too busy to send them singly: "+
+		"%d of %d completions came in bursts, so TTFT and ITL are those of the bursts",
 		name, b.buffered, b.all)
 }

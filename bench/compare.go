@@ -14,8 +14,8 @@ const (
 	Worse   = "worse"
 	Same    = "within the noise"
 	TooFew  = "too few runs"
-	fewest  = 4    // runs of each side, so that the test below can tell anything
-	certain = 0.01 // of equal sides, one comparison in a hundred is called a difference
+	fewest  = 4    // runs on each side that the test below needs
+	certain = 0.01 // share of comparisons of equal sides in which it sees a difference
 )
 
 // Difference is one metric of two results.
@@ -25,7 +25,7 @@ type Difference struct {
 	A       float64 `json:"a"` // median
 	B       float64 `json:"b"`
 	Ratio   float64 `json:"ratio"`   // b/a
-	P       float64 `json:"p"`       // probability of such a difference where there is none
+	P       float64 `json:"p"`       // probability of such a difference between equal sides
 	Verdict string  `json:"verdict"` // on b
 }
 
@@ -34,13 +34,12 @@ type Comparison struct {
 	Differences []Difference `json:"differences"`
 	OnlyA       []string     `json:"only_a,omitempty"` // metrics that B lacks
 	OnlyB       []string     `json:"only_b,omitempty"`
-	Warnings    []string     `json:"warnings,omitempty"` // what else differs
+	Warnings    []string     `json:"warnings,omitempty"` // other differences
 }
 
-// Compare compares the metrics that a and b have in common. Whether a
-// difference is more than noise is told by a Mann-Whitney U test of the runs:
-// it assumes nothing of how they are distributed. Errors: ErrOptions where they
-// have none in common.
+// Compare compares the metrics that a and b have in common. A Mann-Whitney U test of the
+// runs decides if a difference is more than noise: it does not assume a distribution. The
+// error is ErrOptions if there is no common metric.
 func Compare(a, b Result) (*Comparison, error) {
 	c := &Comparison{Warnings: differ(&a.Header().Provenance, &b.Header().Provenance)}
 	inB := map[string]Metric{}
@@ -58,7 +57,8 @@ func Compare(a, b Result) (*Comparison, error) {
 		c.Differences = append(c.Differences, difference(m, other))
 	}
 	if len(c.Differences) == 0 {
-		return nil, fmt.Errorf("%w: the results have nothing in common: %s and %s", ErrOptions, a.Header().Kind, b.Header().Kind)
+		return nil, fmt.Errorf("%w: the results have nothing in common: %s and %s",
+			ErrOptions, a.Header().Kind, b.Header().Kind)
 	}
 	return c, nil
 }
@@ -96,23 +96,26 @@ func difference(a, b Metric) Difference {
 	return d
 }
 
-// differ says what the measurements do not have in common.
+// differ returns a warning for each property in which the measurements differ.
 func differ(a, b *Provenance) (warnings []string) {
-	for _, w := range []struct{ what, a, b string }{
+	for _, w := range []struct{ property, a, b string }{
 		{"machine", a.Machine(), b.Machine()}, {"driver", a.Driver, b.Driver}, {"model", a.Model, b.Model},
 		{"shape", fmt.Sprint(a.Shape), fmt.Sprint(b.Shape)}, {"device", a.Device, b.Device},
 	} {
 		if w.a != w.b {
-			warnings = append(warnings, fmt.Sprintf("not the same %s: %q and %q", w.what, w.a, w.b))
+			warnings = append(warnings, fmt.Sprintf("not the same %s: %q and %q", w.property, w.a, w.b))
 		}
 	}
 	return warnings
 }
 
-// Tables are a line for each metric.
+// Tables returns a table with a row for each metric.
 func (c *Comparison) Tables() []Table {
-	t := Table{Title: fmt.Sprintf("B against A: medians, and a verdict where the runs differ beyond their noise (Mann-Whitney, p < %g)", certain),
-		Columns: []string{"metric", "unit", "A", "B", "B/A", "p", "verdict on B"}, Notes: c.Warnings}
+	t := Table{
+		Title: fmt.Sprintf("B against A: medians, and a verdict if the runs differ beyond their noise "+
+			"(Mann-Whitney, p < %g)", certain),
+		Columns: []string{"metric", "unit", "A", "B", "B/A", "p", "verdict on B"}, Notes: c.Warnings,
+	}
 	for _, d := range c.Differences {
 		t.row(d.Name, d.Unit, d.A, d.B, fmt.Sprintf("%.3f", d.Ratio), fmt.Sprintf("%.3f", d.P), d.Verdict)
 	}
@@ -127,13 +130,16 @@ func (c *Comparison) Tables() []Table {
 	return []Table{t}
 }
 
-// Benchstat writes results in the format of Go's benchmarks, a line for each
-// run, for the tool benchstat and its like.
+// Benchstat writes results in the format of Go's benchmarks, one line per run, for tools
+// like benchstat.
 func Benchstat(w io.Writer, results ...Result) error {
 	var b strings.Builder
 	for _, r := range results {
 		p := r.Header().Provenance
-		for _, kv := range [][2]string{{"pkg", "reel/bench"}, {"cpu", p.CPU}, {"gpu", p.GPU}, {"driver", p.Driver}, {"model", p.Model}, {"commit", p.Commit}, {"date", p.Date}} {
+		for _, kv := range [][2]string{
+			{"pkg", "reel/bench"}, {"cpu", p.CPU}, {"gpu", p.GPU}, {"driver", p.Driver},
+			{"model", p.Model}, {"commit", p.Commit}, {"date", p.Date},
+		} {
 			if kv[1] != "" {
 				fmt.Fprintf(&b, "%s: %s\n", kv[0], kv[1])
 			}
@@ -146,8 +152,8 @@ func Benchstat(w io.Writer, results ...Result) error {
 	return err
 }
 
-// benchstat writes a line for each value. The name begins with a capital, as
-// the format wants it. benchstat takes less as better but for units of x/s.
+// benchstat writes a line for each value. The format requires a capital at the beginning of
+// the name. benchstat takes less as better, except for units of x/s.
 func (m *Metric) benchstat(b *strings.Builder) {
 	name := strings.ToUpper(m.Name[:1]) + strings.ReplaceAll(m.Name[1:], " ", "_")
 	for _, v := range m.Values {

@@ -10,55 +10,55 @@ import (
 	"reel/protocol"
 )
 
-// DefaultPrompts are the prompt lengths, in tokens, that are measured unless
-// others are asked for: those of the documents that Reel set out from.
+// DefaultPrompts are the prompt lengths, in tokens, that are measured by default: those of
+// the documents that Reel set out from.
 var DefaultPrompts = []int{10, 50, 100, 150, 200, 250, 300, 350, 400}
 
-// The documents' own averages over these lengths: rolling graphs in PyTorch, on
-// a GPU that they do not name.
+// documents has the documents' own averages over these lengths, measured with rolling
+// graphs in PyTorch on a GPU that they do not name.
 var documents = Average{Target: "documents", TTFT: 121.23, ITLP99: 17.05, MemoryGB: 14.1}
 
-// The documents' own TTFT at each of DefaultPrompts, in milliseconds.
+// documentsTTFT is the documents' TTFT for each of DefaultPrompts, in milliseconds.
 var documentsTTFT = []float64{20.77, 145.66, 120.36, 119.58, 125.89, 129.56, 136.74, 143.38, 149.14}
 
-// LatencyOptions says what MeasureLatency measures.
+// LatencyOptions are the options of [MeasureLatency].
 type LatencyOptions struct {
-	Prompts   []int  // tokens of each prompt; nil is those of DefaultPrompts that fit
+	Prompts   []int  // tokens of each prompt; nil: those of DefaultPrompts that fit
 	MaxTokens int    // of each completion, at least 2
-	Runs      int    // measured completions of each length, at least 1; one more warms up
+	Runs      int    // measured completions per length, at least 1, after one warm-up
 	Seed      uint64 // of the prompts' random tokens
 	Progress  Progress
 }
 
-// Latency is what was measured.
+// Latency is the result of [MeasureLatency].
 type Latency struct {
 	Head
 	MaxTokens int          `json:"max_tokens"`
 	Runs      int          `json:"runs"`
 	Rows      []LatencyRow `json:"rows"`
-	Averages  []Average    `json:"averages"` // of the rows, by target, and the documents'
+	Averages  []Average    `json:"averages"` // of the rows by target, then the documents'
 	Memory    Memory       `json:"memory"`
 	// LeftOut are the default prompt lengths that do not fit the context.
 	LeftOut []int `json:"left_out,omitempty"`
 }
 
-// LatencyRow is what was measured for one prompt length, over all runs.
+// LatencyRow is the result for one prompt length, over all runs.
 type LatencyRow struct {
 	Target       string  `json:"target"`
 	PromptTokens int     `json:"prompt_tokens"`
 	TTFT         Summary `json:"ttft_ms"`        // from the request to its first token
-	ITL          Summary `json:"itl_ms"`         // between a token and the next
-	WarmupTTFT   float64 `json:"warmup_ttft_ms"` // of the run before, which counts for nothing else
+	ITL          Summary `json:"itl_ms"`         // between consecutive tokens
+	WarmupTTFT   float64 `json:"warmup_ttft_ms"` // of the warm-up, which counts for nothing else
 	TokensPerS   float64 `json:"tokens_per_s"`   // after the first token; median of the runs
-	// GBPerS is how fast these tokens read weights, keys and values, each once;
-	// 0 where the generator does not tell its sizes.
+	// GBPerS is the rate at which these tokens read weights, keys and values, each once;
+	// 0 if the generator does not report its sizes.
 	GBPerS  float64         `json:"gb_per_s,omitempty"`
-	Graphs  protocol.Graphs `json:"graphs"`  // steps of all runs, by how they were launched
+	Graphs  protocol.Graphs `json:"graphs"`  // steps of all runs, by launch
 	Samples int             `json:"samples"` // of ITL
 	Runs    []Run           `json:"runs"`
 }
 
-// Run is what one completion took: what noise is judged by.
+// Run has the times of one completion, to judge noise by.
 type Run struct {
 	TTFT       float64 `json:"ttft_ms"`
 	ITLP50     float64 `json:"itl_p50_ms"`
@@ -76,16 +76,18 @@ type Average struct {
 	MemoryGB   float64 `json:"memory_gb,omitempty"` // 10⁹ bytes
 }
 
-// MeasureLatency runs greedy completions one after the other, of the targets in
-// turn, and measures TTFT and ITL at the client. limits are those of the first
-// target. Errors: ErrOptions, and what the targets fail with.
+// MeasureLatency runs greedy completions one after the other, alternating between targets,
+// and measures TTFT and ITL at the client. limits are those of the first target. Errors are
+// ErrOptions and those of the targets.
 func MeasureLatency(ctx context.Context, targets []Target, limits client.Limits, o LatencyOptions) (*Latency, error) {
 	prompts, leftOut, err := o.fit(limits)
 	if err != nil {
 		return nil, err
 	}
-	m := latencies{LatencyOptions: o, targets: targets, vocab: limits.Vocab, bursts: make([]bursts, len(targets)),
-		random: rand.New(rand.NewPCG(o.Seed, 0)), steps: len(prompts) * (o.Runs + 1)}
+	m := latencies{
+		LatencyOptions: o, targets: targets, vocab: limits.Vocab, bursts: make([]bursts, len(targets)),
+		random: rand.New(rand.NewPCG(o.Seed, 0)), steps: len(prompts) * (o.Runs + 1),
+	}
 	report := &Latency{Head: Head{Kind: "latency"}, MaxTokens: o.MaxTokens, Runs: o.Runs, LeftOut: leftOut}
 	for _, n := range prompts {
 		rows, err := m.length(ctx, n)
@@ -103,7 +105,7 @@ func MeasureLatency(ctx context.Context, targets []Target, limits client.Limits,
 	return report, nil
 }
 
-// SetMemory says what memory was in use after the measurement.
+// SetMemory sets the memory that was in use after the measurement.
 func (l *Latency) SetMemory(m Memory) {
 	l.Memory = m
 	for i := range l.Averages {
@@ -113,12 +115,12 @@ func (l *Latency) SetMemory(m Memory) {
 	}
 }
 
-// SetRates says how many bytes a second the tokens after the first read: of the
-// matrices all that a step reads, of keys and values those of the context, which
-// is half of the completion longer than the prompt. A layer with a window shorter
-// than the context reads less than is counted.
+// SetRates sets the bytes per second that the tokens after the first read: all matrices
+// that a step reads, and the keys and values of the context, which on average is the prompt
+// and half of the completion. A layer with a window shorter than the context reads less
+// than is counted.
 func (l *Latency) SetRates(s *client.Status) {
-	position := 0.0 // bytes of keys and values
+	position := 0.0 // bytes of keys and values per token
 	if tokens := s.KV.Pages * s.KV.PageTokens; tokens > 0 {
 		position = float64(s.KV.Bytes) / float64(tokens)
 	}
@@ -130,11 +132,12 @@ func (l *Latency) SetRates(s *client.Status) {
 	}
 }
 
-// fit returns the prompt lengths to measure, and the default ones that the
-// context can't hold together with the completion.
+// fit returns the prompt lengths to measure, and the default lengths that do not fit the
+// context together with the completion.
 func (o *LatencyOptions) fit(limits client.Limits) (prompts, leftOut []int, err error) {
 	if o.Runs < 1 || o.MaxTokens < 2 {
-		return nil, nil, fmt.Errorf("%w: %d runs of %d tokens: at least 1 run and 2 tokens are needed", ErrOptions, o.Runs, o.MaxTokens)
+		return nil, nil, fmt.Errorf("%w: %d runs of %d tokens: at least 1 run and 2 tokens are needed",
+			ErrOptions, o.Runs, o.MaxTokens)
 	}
 	wanted := o.Prompts
 	if wanted == nil {
@@ -147,17 +150,19 @@ func (o *LatencyOptions) fit(limits client.Limits) (prompts, leftOut []int, err 
 		case n >= 1 && o.Prompts == nil:
 			leftOut = append(leftOut, n)
 		default:
-			return nil, nil, fmt.Errorf("%w: a prompt of %d tokens and a completion of %d: a prompt has at least 1, and the context holds %d for both",
+			return nil, nil, fmt.Errorf("%w: a prompt of %d tokens and a completion of %d: "+
+				"a prompt has at least 1, and the context holds %d for both",
 				ErrOptions, n, o.MaxTokens, limits.Context)
 		}
 	}
 	if len(prompts) == 0 {
-		return nil, nil, fmt.Errorf("%w: no prompt fits the context of %d tokens with a completion of %d", ErrOptions, limits.Context, o.MaxTokens)
+		return nil, nil, fmt.Errorf("%w: no prompt fits the context of %d tokens with a completion of %d",
+			ErrOptions, limits.Context, o.MaxTokens)
 	}
 	return prompts, leftOut, nil
 }
 
-// latencies is a measurement under way.
+// latencies is the state of a measurement.
 type latencies struct {
 	LatencyOptions
 	targets []Target
@@ -168,9 +173,9 @@ type latencies struct {
 	steps   int
 }
 
-// length measures prompts of n tokens: a row for each target. Each run has
-// another prompt, so that nothing that remembers prompts makes a run faster than
-// the first of its kind. The targets take turns, and each begins as often as another.
+// length measures prompts of n tokens and returns a row for each target. Each run has
+// another prompt, so a cache of prompts does not make later runs faster. The targets
+// alternate, and each is first equally often.
 func (m *latencies) length(ctx context.Context, n int) ([]LatencyRow, error) {
 	rows := make([]LatencyRow, len(m.targets))
 	ttft, itl := make([]*Recorder, len(rows)), make([]*Recorder, len(rows))
@@ -208,7 +213,7 @@ func (m *latencies) step() {
 	}
 }
 
-// add counts a run.
+// add adds a run.
 func (r *LatencyRow) add(c *Completion, ttft, itl *Recorder) {
 	own := NewRecorder()
 	for _, gap := range c.Gaps() {
@@ -225,7 +230,7 @@ func (r *LatencyRow) add(c *Completion, ttft, itl *Recorder) {
 	r.Runs = append(r.Runs, run)
 }
 
-// close sums the runs up.
+// close computes the summaries of the runs.
 func (r *LatencyRow) close(ttft, itl *Recorder) {
 	r.TTFT, r.ITL = ttft.Summary(), itl.Summary()
 	r.Samples = r.ITL.Samples
@@ -236,7 +241,7 @@ func (r *LatencyRow) close(ttft, itl *Recorder) {
 	r.TokensPerS = median(rates)
 }
 
-// averageOf is the mean of the rows of a target.
+// averageOf returns the mean of a target's rows.
 func averageOf(target string, rows []LatencyRow) Average {
 	var ttft, p50, p99, rate []float64
 	for _, r := range rows {

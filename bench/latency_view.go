@@ -2,27 +2,37 @@ package bench
 
 import "fmt"
 
-// Header names what a column of milliseconds is.
-var latencyColumns = []string{"prompt", "TTFT min", "P50", "P99", "ITL P50", "P90", "P99", "max", "samples", "tok/s", "GB/s", "precaptured", "rolled", "padded", "eager"}
+// latencyColumns are the columns of a latency table.
+var latencyColumns = []string{
+	"prompt", "TTFT min", "P50", "P99", "ITL P50", "P90", "P99", "max", "samples", "tok/s", "GB/s",
+	"precaptured", "rolled", "padded", "eager",
+}
 
-// Tables are the rows of each target, the averages, and the documents' own.
+// Tables returns a table of each target's rows, and one of averages beside the documents'.
 func (l *Latency) Tables() []Table {
-	t := Table{Title: fmt.Sprintf("%s: %d runs, %d tokens each, greedy; milliseconds at the client, steps by launch", l.Provenance.Model, l.Runs, l.MaxTokens),
-		Columns: latencyColumns}
+	t := Table{
+		Title: fmt.Sprintf("%s: %d runs, %d tokens each, greedy; milliseconds at the client, steps by launch",
+			l.Provenance.Model, l.Runs, l.MaxTokens),
+		Columns: latencyColumns,
+	}
 	for _, r := range l.Rows {
 		g := r.Graphs
-		t.row(l.label(r.Target, fmt.Sprint(r.PromptTokens)), r.TTFT.Min, r.TTFT.P50, r.TTFT.P99, r.ITL.P50, r.ITL.P90, r.ITL.P99, r.ITL.Max,
+		t.row(l.label(r.Target, fmt.Sprint(r.PromptTokens)),
+			r.TTFT.Min, r.TTFT.P50, r.TTFT.P99, r.ITL.P50, r.ITL.P90, r.ITL.P99, r.ITL.Max,
 			r.Samples, r.TokensPerS, known(r.GBPerS), g.Precaptured, g.Rolled, g.Padded, g.Eager)
 	}
-	averages := Table{Title: "Averages of the rows, and those of the documents that Reel set out from (prompts of 10 to 400 tokens, a PyTorch prototype on another GPU)",
-		Columns: []string{"", "TTFT P50 ms", "ITL P50 ms", "ITL P99 ms", "tok/s", "memory GB"}, Notes: l.notes()}
+	averages := Table{
+		Title: "Averages of the rows, and those of the documents that Reel set out from " +
+			"(prompts of 10 to 400 tokens, a PyTorch prototype on another GPU)",
+		Columns: []string{"", "TTFT P50 ms", "ITL P50 ms", "ITL P99 ms", "tok/s", "memory GB"}, Notes: l.notes(),
+	}
 	for _, a := range l.Averages {
 		averages.row(a.Target, a.TTFT, known(a.ITLP50), a.ITLP99, known(a.TokensPerS), known(a.MemoryGB))
 	}
 	return []Table{t, averages}
 }
 
-// label names a row by its target too, where there are several.
+// label returns the row's name, with its target if there are several.
 func (l *Latency) label(target, row string) string {
 	if len(l.Averages) > 2 {
 		return target + " " + row
@@ -30,12 +40,12 @@ func (l *Latency) label(target, row string) string {
 	return row
 }
 
-// notes end a result's last table.
+// notes returns the notes below a result's last table.
 func (h *Head) notes() []string {
 	return append([]string{h.Provenance.line()}, h.Warnings...)
 }
 
-// Metrics are TTFT, ITL and rate of each row.
+// Metrics returns TTFT, ITL and rate of each row.
 func (l *Latency) Metrics() []Metric {
 	var all []Metric
 	for _, r := range l.Rows {
@@ -51,7 +61,7 @@ func (l *Latency) Metrics() []Metric {
 	return all
 }
 
-// Charts draw TTFT and ITL against the prompt's length.
+// Charts returns charts of TTFT and ITL against the prompt's length.
 func (l *Latency) Charts() []Chart {
 	ttft := Chart{Title: "Time to first token", X: "prompt, tokens", Y: "ms"}
 	itl := Chart{Title: "Time between tokens", X: "prompt, tokens", Y: "ms"}
@@ -72,7 +82,7 @@ func (l *Latency) Charts() []Chart {
 	return []Chart{ttft, itl}
 }
 
-// series is one figure of a target's rows against the prompt's length.
+// series returns one figure of a target's rows against the prompt's length.
 func (l *Latency) series(target, name string, of func(*LatencyRow) float64) Series {
 	s := Series{Name: name}
 	for i := range l.Rows {

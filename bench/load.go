@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// load is one level of load on one target, for a while.
+// load is one level of load on one target.
 type load struct {
 	target         Target
 	works          *works
 	warmup, length time.Duration
-	drain          time.Duration // after the end, for what was begun before it
+	drain          time.Duration // time after the end for requests begun before it
 
-	begin, end time.Time // of what is measured
+	begin, end time.Time // of the measured time
 	mu         sync.Mutex
 	all        []Completion
 }
@@ -24,14 +24,14 @@ func newLoad(t Target, w *works, o *LoadOptions) *load {
 	return &load{target: t, works: w, warmup: o.Warmup, length: o.Duration, drain: o.Drain}
 }
 
-// start sets the times, and bounds ctx by the end of the drain.
+// start sets the times, and returns ctx with the end of the drain as its deadline.
 func (l *load) start(ctx context.Context) (context.Context, context.CancelFunc) {
 	l.begin = time.Now().Add(l.warmup)
 	l.end = l.begin.Add(l.length)
 	return context.WithDeadline(ctx, l.end.Add(l.drain))
 }
 
-// one makes a completion that is due at due.
+// one makes a completion that should be sent at due.
 func (l *load) one(ctx context.Context, due time.Time) error {
 	c := measure(ctx, l.target, l.works.next(), due)
 	l.mu.Lock()
@@ -40,11 +40,11 @@ func (l *load) one(ctx context.Context, due time.Time) error {
 	return c.Err
 }
 
-// afterError is how long a client waits after a failure, so that a server that
-// refuses is not asked a million times.
+// afterError is a client's pause after a failure, so that it does not flood a server that
+// refuses requests.
 const afterError = 20 * time.Millisecond
 
-// closed has n clients ask again as soon as they were answered.
+// closed runs n clients, each of which sends a request as soon as the previous one ended.
 func (l *load) closed(ctx context.Context, n int) {
 	ctx, cancel := l.start(ctx)
 	defer cancel()
@@ -61,9 +61,9 @@ func (l *load) closed(ctx context.Context, n int) {
 	clients.Wait()
 }
 
-// open sends rate requests a second, at times that are drawn before anything is
-// measured: a server that stalls does not hold up those that come after, and
-// what it makes wait is counted from when it was due (no coordinated omission).
+// open sends rate requests per second, at times drawn in advance: a server that stalls does
+// not delay later requests, and a request's time counts from when it was due (no
+// coordinated omission).
 func (l *load) open(ctx context.Context, rate float64, seed uint64) {
 	ctx, cancel := l.start(ctx)
 	defer cancel()
@@ -77,7 +77,7 @@ func (l *load) open(ctx context.Context, rate float64, seed uint64) {
 		}
 		pause(ctx, time.Until(due))
 		at := due
-		requests.Go(func() { _ = l.one(ctx, at) }) // a failure is in what it recorded
+		requests.Go(func() { _ = l.one(ctx, at) }) // l records failures
 	}
 	requests.Wait()
 }
@@ -92,18 +92,18 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// parts is into how many slices of its time a load is cut to see its noise.
+// parts is the number of slices of a load's time, in which its noise shows.
 const parts = 5
 
-// sums are what a row is made of.
+// sums collects the samples of a row.
 type sums struct {
 	ttft, tpot, itl, e2e *Recorder
-	part                 [parts][]float64 // TTFT by when a request was due, milliseconds
+	part                 [parts][]float64 // TTFT in milliseconds, by the slice in which a request was due
 	good                 int
 }
 
-// row sums up what was due between begin and end. Tokens count by when they
-// came, whenever their request was due.
+// row computes the row of the requests that were due between begin and end. Tokens count
+// by their arrival, regardless of when their request was due.
 func (l *load) row(slo SLO) LoadRow {
 	r := LoadRow{Target: l.target.Name(), WarmupS: l.warmup.Seconds(), Slices: make([]Slice, parts)}
 	s := sums{ttft: NewRecorder(), tpot: NewRecorder(), itl: NewRecorder(), e2e: NewRecorder()}
@@ -130,9 +130,10 @@ func (l *load) row(slo SLO) LoadRow {
 	return r
 }
 
-// add counts a request that was due while it was measured.
+// add adds a request that was due in the measured time.
 func (l *load) add(r *LoadRow, s *sums, c *Completion) {
-	if c.Err == nil || cutOff(c.Err) { // what was cut off before its first token has waited so long at least
+	// A request that was cut off before its first token has waited at least that long.
+	if c.Err == nil || cutOff(c.Err) {
 		s.ttft.Add(c.TTFT())
 		at := l.slice(c.Due)
 		s.part[at] = append(s.part[at], milliseconds(c.TTFT()))
@@ -149,12 +150,12 @@ func (l *load) add(r *LoadRow, s *sums, c *Completion) {
 	add(&r.Graphs, c.Graphs)
 }
 
-// slice is the part of the measured time in which t lies.
+// slice returns the index of the slice that contains t.
 func (l *load) slice(t time.Time) int {
 	return int(min(parts-1, parts*t.Sub(l.begin)/l.length))
 }
 
-// count adds c to the rates: what came while it was measured.
+// count adds c to the rates, as far as it falls in the measured time.
 func (l *load) count(r *LoadRow, c *Completion) {
 	within := func(d time.Duration) bool {
 		t := c.Due.Add(d)
@@ -163,7 +164,7 @@ func (l *load) count(r *LoadRow, c *Completion) {
 	if c.Err == nil && within(c.End) {
 		r.RequestsPerS += 1 / l.length.Seconds()
 	}
-	each := 1.0 // tokens of a piece
+	each := 1.0 // tokens per piece
 	if len(c.Arrivals) > 0 && c.Tokens > 0 {
 		each = float64(c.Tokens) / float64(len(c.Arrivals))
 	}
@@ -175,18 +176,18 @@ func (l *load) count(r *LoadRow, c *Completion) {
 	}
 }
 
-// cutOff tells whether a request was still under way when its level's time was over.
+// cutOff reports whether a request was still running at the end of the drain.
 func cutOff(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
-// fail counts a request that failed, by why.
+// fail counts a failed request by its error.
 func (r *LoadRow) fail(err error) {
 	r.Failed++
 	if r.Failures == nil {
 		r.Failures = map[string]int{}
 	}
-	why := err.Error()
+	cause := err.Error()
 	if cutOff(err) {
-		why = "not finished at the end"
+		cause = "not finished at the end"
 	}
-	r.Failures[why]++
+	r.Failures[cause]++
 }

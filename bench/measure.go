@@ -1,5 +1,5 @@
-// Package bench measures a generator as its clients see it, through its socket,
-// and other servers beside it.
+// Package bench measures a generator through its socket, as its clients see it, and other
+// servers beside it.
 package bench
 
 import (
@@ -14,32 +14,32 @@ import (
 	"reel/protocol"
 )
 
-// ErrOptions says that what is asked for can't be measured.
+// ErrOptions means that the requested measurement is impossible.
 var ErrOptions = errors.New("bad options")
 
-// Progress is told how far a measurement is: done of so many steps.
+// Progress is called with the number of steps done and the number of all steps.
 type Progress func(done, of int)
 
 // Work is one completion to make.
 type Work struct {
-	Tokens    []int32 // the prompt; nil where Text is the prompt
+	Tokens    []int32 // the prompt; nil if Text is the prompt
 	Text      string
 	MaxTokens int
 }
 
-// Ended is what a target says at a completion's end.
+// Ended is a target's report at the end of a completion.
 type Ended struct {
 	PromptTokens int
 	Tokens       int // of the completion
 	Reason       string
-	Graphs       protocol.Graphs // of a Reel generator: steps by how they were launched
+	Graphs       protocol.Graphs // of a Reel generator: steps by launch
 }
 
-// Target makes completions: greedy, and past the end of the sequence.
+// Target makes completions: greedy, and ignoring the end of the sequence.
 type Target interface {
 	Name() string
-	// Complete calls arrived, on its own goroutine, for each piece of the
-	// completion that comes: one token, from a server that streams.
+	// Complete calls arrived, on its own goroutine, for each piece of the completion
+	// that arrives. A server that streams sends pieces of one token.
 	Complete(ctx context.Context, w Work, arrived func()) (Ended, error)
 }
 
@@ -48,42 +48,46 @@ type Generator interface {
 	Generate(context.Context, client.Request) iter.Seq2[client.Token, error]
 }
 
-// perConnection is how many requests a connection carries at once: a few less
-// than a generator takes, so that one that was just left is not in the way.
+// perConnection is the number of concurrent requests on a connection: slightly less than a
+// generator accepts, since a request that was just left may still count.
 const perConnection = protocol.MaxRequests - 4
 
-// reel is a Reel generator, over any number of connections.
-type reel struct{ places chan Generator }
+// reel is a Reel generator with any number of connections.
+type reel struct{ slots chan Generator }
 
-// NewReel makes a Target of connections to one generator. What its connections
-// can't carry at once waits for a place.
+// NewReel returns a Target for one generator. Requests beyond the capacity of its
+// connections wait.
 func NewReel(connections ...Generator) Target {
 	r := reel{make(chan Generator, perConnection*len(connections))}
 	for range perConnection {
 		for _, c := range connections {
-			r.places <- c
+			r.slots <- c
 		}
 	}
 	return r
 }
 
-// Connections is how many NewReel needs to carry so many requests at once.
+// Connections returns the number of connections that NewReel needs for that many
+// concurrent requests.
 func Connections(requests int) int { return (requests + perConnection - 1) / perConnection }
 
-// Name is "reel".
+// Name returns "reel".
 func (reel) Name() string { return "reel" }
 
-// Complete asks the generator.
+// Complete makes a completion on the generator.
 func (r reel) Complete(ctx context.Context, w Work, arrived func()) (Ended, error) {
 	var g Generator
 	select {
-	case g = <-r.places:
+	case g = <-r.slots:
 	case <-ctx.Done():
 		return Ended{}, ctx.Err()
 	}
-	defer func() { r.places <- g }()
+	defer func() { r.slots <- g }()
 	var done client.Done
-	request := client.Request{Prompt: w.Text, Tokens: w.Tokens, MaxTokens: &w.MaxTokens, Temperature: new(0.0), IgnoreEOS: true, Done: &done}
+	request := client.Request{
+		Prompt: w.Text, Tokens: w.Tokens, MaxTokens: &w.MaxTokens,
+		Temperature: new(0.0), IgnoreEOS: true, Done: &done,
+	}
 	tokens := 0
 	for _, err := range g.Generate(ctx, request) {
 		if err != nil {
@@ -95,17 +99,17 @@ func (r reel) Complete(ctx context.Context, w Work, arrived func()) (Ended, erro
 	return Ended{done.Usage.PromptTokens, tokens, done.FinishReason, done.Graphs}, nil
 }
 
-// Completion is one request as its client saw it.
+// Completion is one request as seen by its client.
 type Completion struct {
 	Ended
-	Due      time.Time       // when it was to be sent
-	Arrivals []time.Duration // of its pieces, from Due on
-	End      time.Duration   // from Due on
+	Due      time.Time       // time at which it should be sent
+	Arrivals []time.Duration // of its pieces, since Due
+	End      time.Duration   // since Due
 	Err      error
 }
 
-// measure makes a completion that was due at due. Times count from there: what
-// is sent late, because the one before it was slow, is late.
+// measure makes a completion that should be sent at due. Times count from there, so a
+// request sent late because the previous one was slow counts as late.
 func measure(ctx context.Context, t Target, w Work, due time.Time) Completion {
 	c := Completion{Due: due, Arrivals: make([]time.Duration, 0, w.MaxTokens)}
 	c.Ended, c.Err = t.Complete(ctx, w, func() { c.Arrivals = append(c.Arrivals, time.Since(due)) })
@@ -113,7 +117,7 @@ func measure(ctx context.Context, t Target, w Work, due time.Time) Completion {
 	return c
 }
 
-// TTFT is the time to the first token; to the end where none came.
+// TTFT returns the time to the first token, or to the end if there was none.
 func (c *Completion) TTFT() time.Duration {
 	if len(c.Arrivals) == 0 {
 		return c.End
@@ -121,7 +125,7 @@ func (c *Completion) TTFT() time.Duration {
 	return c.Arrivals[0]
 }
 
-// Gaps are the times between a piece and the next.
+// Gaps returns the times between consecutive pieces.
 func (c *Completion) Gaps() []time.Duration {
 	var gaps []time.Duration
 	for i := 1; i < len(c.Arrivals); i++ {
@@ -130,7 +134,7 @@ func (c *Completion) Gaps() []time.Duration {
 	return gaps
 }
 
-// span is from the first piece to the last.
+// span returns the time from the first piece to the last.
 func (c *Completion) span() time.Duration {
 	if len(c.Arrivals) == 0 {
 		return 0
@@ -138,7 +142,7 @@ func (c *Completion) span() time.Duration {
 	return c.Arrivals[len(c.Arrivals)-1] - c.Arrivals[0]
 }
 
-// TPOT is the mean time of a token after the first; 0 where there is none.
+// TPOT returns the mean time per token after the first, or 0 if there is none.
 func (c *Completion) TPOT() time.Duration {
 	if c.Tokens < 2 {
 		return 0
@@ -146,8 +150,8 @@ func (c *Completion) TPOT() time.Duration {
 	return c.span() / time.Duration(c.Tokens-1)
 }
 
-// short is an error where the completion is not w.MaxTokens long: it is then no
-// measurement of what was asked for.
+// short returns an error unless the completion has w.MaxTokens tokens; a shorter one does
+// not measure what was requested.
 func (c *Completion) short(w Work) error {
 	if c.Err != nil {
 		return c.Err
@@ -158,8 +162,8 @@ func (c *Completion) short(w Work) error {
 	return nil
 }
 
-// prompt returns n random token ids from the middle half of a vocabulary:
-// special tokens are at its ends.
+// prompt returns n random token ids from the middle half of a vocabulary, since special
+// tokens are at its ends.
 func prompt(random *rand.Rand, n, vocab int) []int32 {
 	tokens := make([]int32, n)
 	for i := range tokens {

@@ -13,48 +13,47 @@ import (
 	"reel/protocol"
 )
 
-// Ops is what reel-generator ops --json prints, and where it was run.
+// Ops is the output of reel-generator ops --json, with its provenance.
 type Ops struct {
 	Head
 	OpsReport
 }
 
-// OpsReport is each kernel's time at a model's shapes, as the generator
-// measures it.
+// OpsReport has each kernel's time at a model's shapes, as measured by the generator.
 type OpsReport struct {
 	Model   string           `json:"model"`
 	Device  string           `json:"device"`
 	Version string           `json:"version"`
 	Machine protocol.Machine `json:"machine"`
 	Shape   protocol.Shape   `json:"shape"`
-	// ReadGBs is the rate at which the device reads memory and does nothing
-	// else, measured in the same run: the limit of all that is bound by bytes.
+	// ReadGBs is the rate at which the device reads memory when it does nothing else,
+	// measured in the same run. It limits all ops that are bound by memory.
 	ReadGBs float64 `json:"read_gbs"`
 	Rows    []OpRow `json:"rows"`
 }
 
 // OpRow is one kind of op in one kind of pass, over all layers.
 type OpRow struct {
-	Kernel   string  `json:"kernel"`   // "pass" is all of them together
+	Kernel   string  `json:"kernel"`   // "pass": all kernels together
 	Phase    string  `json:"phase"`    // decode or prefill
 	Rows     int     `json:"rows"`     // sequences of a decode, tokens of a prefill
-	Context  int     `json:"context"`  // tokens that each row attends to; of a prefill, the last one
+	Context  int     `json:"context"`  // tokens that each row attends to; for prefill, the last row
 	Launches int     `json:"launches"` // in one pass
-	US       float64 `json:"us"`       // one launch: median of TimesUS
-	// TimesUS are of one launch, each the mean over the replay of a graph.
+	US       float64 `json:"us"`       // of one launch: median of TimesUS
+	// TimesUS are times of one launch, each the mean over one replay of a graph.
 	TimesUS []float64 `json:"times_us"`
-	Bytes   int64     `json:"bytes"` // that one launch has to read and write: weights, keys and values, logits
+	Bytes   int64     `json:"bytes"` // that a launch has to read and write: weights, keys and values, logits
 	Flops   int64     `json:"flops"`
 }
 
-// GBs is the rate at which an op moves its bytes, in 10⁹ a second.
+// GBs returns the rate of an op's memory traffic, in 10⁹ bytes per second.
 func (r *OpRow) GBs() float64 { return float64(r.Bytes) / r.US / 1e3 }
 
-// TFLOPs is the rate at which an op computes, in 10¹² a second.
+// TFLOPs returns the rate of an op's arithmetic, in 10¹² operations per second.
 func (r *OpRow) TFLOPs() float64 { return float64(r.Flops) / r.US / 1e6 }
 
-// MeasureOps has a generator measure its kernels. Errors: ErrOptions where there
-// is none, ErrGenerator with what it said.
+// MeasureOps runs a generator's measurement of its kernels. Errors are ErrOptions if there
+// is no generator, and ErrGenerator with its message.
 func MeasureOps(ctx context.Context, l Launch, describe func(*OpsReport) Provenance) (*Ops, error) {
 	path, err := l.find()
 	if err != nil {
@@ -79,7 +78,7 @@ func MeasureOps(ctx context.Context, l Launch, describe func(*OpsReport) Provena
 	return report, nil
 }
 
-// Describe tells where ops were measured.
+// Describe adds the generator's part to p.
 func (r *OpsReport) Describe(p Provenance) Provenance {
 	p.Commit, p.Model, p.Shape, p.Device = r.Version, r.Model, r.Shape, r.Device
 	if r.Device == "cuda" {
@@ -88,23 +87,27 @@ func (r *OpsReport) Describe(p Provenance) Provenance {
 	return p
 }
 
-// Tables are a line for each op.
+// Tables returns a table with a row for each op.
 func (o *Ops) Tables() []Table {
 	peak := peakOf(o.Provenance.GPU)
-	title := fmt.Sprintf("%s: one launch of each op; limit %.0f GB/s, measured by reading", o.Provenance.Model, o.ReadGBs)
+	title := fmt.Sprintf("%s: one launch of each op; limit %.0f GB/s, measured by reading",
+		o.Provenance.Model, o.ReadGBs)
 	if peak.TFLOPs > 0 {
 		title += fmt.Sprintf("; %.0f TFLOP/s, %s", peak.TFLOPs, peak.Source)
 	}
-	t := Table{Title: title, Columns: []string{"op", "pass", "context", "launches", "µs", "min µs", "GB/s", "TFLOP/s", "of the limit"}, Notes: o.notes()}
+	t := Table{Title: title, Notes: o.notes(), Columns: []string{
+		"op", "pass", "context", "launches", "µs", "min µs", "GB/s", "TFLOP/s", "of the limit",
+	}}
 	for i := range o.Rows {
 		r := &o.Rows[i]
-		t.row(r.Kernel, fmt.Sprintf("%s %d", r.Phase, r.Rows), r.Context, r.Launches, r.US, slices.Min(r.TimesUS), r.GBs(), r.TFLOPs(), o.share(r, peak))
+		t.row(r.Kernel, fmt.Sprintf("%s %d", r.Phase, r.Rows), r.Context, r.Launches,
+			r.US, slices.Min(r.TimesUS), r.GBs(), r.TFLOPs(), o.share(r, peak))
 	}
 	return []Table{t}
 }
 
-// share is how near an op comes to the limit that binds it: the greater of the
-// shares of both.
+// share returns an op's rate as a share of its limit, memory or arithmetic, whichever is
+// greater.
 func (o *Ops) share(r *OpRow, peak peak) string {
 	share := r.GBs() / o.ReadGBs
 	if peak.TFLOPs > 0 {
@@ -113,15 +116,14 @@ func (o *Ops) share(r *OpRow, peak peak) string {
 	return fmt.Sprintf("%.0f%%", 100*share)
 }
 
-// peak is the greatest rate of arithmetic that was measured on a GPU.
+// peak is the greatest rate of arithmetic measured on a GPU.
 type peak struct {
 	GPU    string
 	TFLOPs float64
 	Source string
 }
 
-// peaks were measured with the vendor's library; memory's rate each run
-// measures itself.
+// peaks were measured with the vendor's library. The rate of memory is measured in each run.
 var peaks = []peak{{"NVIDIA H200", 790, "a bf16 product of 8192³ by cuBLAS"}}
 
 func peakOf(gpu string) peak {
@@ -133,14 +135,15 @@ func peakOf(gpu string) peak {
 	return peak{}
 }
 
-// Metrics are the times of each op.
+// Metrics returns the times of each op.
 func (o *Ops) Metrics() []Metric {
 	var all []Metric
 	for _, r := range o.Rows {
-		all = append(all, Metric{Name: fmt.Sprintf("ops/%s-%d/%s", r.Phase, r.Rows, r.Kernel), Unit: "us", Values: r.TimesUS})
+		name := fmt.Sprintf("ops/%s-%d/%s", r.Phase, r.Rows, r.Kernel)
+		all = append(all, Metric{Name: name, Unit: "us", Values: r.TimesUS})
 	}
 	return all
 }
 
-// Charts are none.
+// Charts returns none.
 func (o *Ops) Charts() []Chart { return nil }

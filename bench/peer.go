@@ -12,27 +12,29 @@ import (
 	"strings"
 )
 
-// peer is a server that speaks OpenAI's completions over HTTP and streams them
-// as server-sent events: llama-server, vLLM, SGLang, ollama.
+// peer is a server with OpenAI's completions over HTTP, streamed as server-sent events:
+// llama-server, vLLM, SGLang, ollama.
 type peer struct {
 	name, url, model string
-	text             bool // prompts go as text: the server takes no token ids
+	text             bool // send prompts as text: the server takes no token ids
 	http             *http.Client
 }
 
-// ErrPeer says that a peer did not answer as its protocol has it.
+// ErrPeer means that a peer did not answer as the API requires.
 var ErrPeer = errors.New("the peer failed")
 
-// NewPeer makes a Target of "NAME=URL", or "NAME=URL#MODEL" for a server that
-// has several models; else it is asked for the first it has. With text, prompts
-// of token ids are sent as a text of as many words: how many tokens that makes
-// is up to the server. Errors: ErrOptions, ErrPeer.
+// NewPeer returns a Target for "NAME=URL" or "NAME=URL#MODEL". Without MODEL it takes the
+// first model that the server lists. With text, a prompt of n token ids is sent as a text
+// of n words; the server decides how many tokens that makes. Errors are ErrOptions and
+// ErrPeer.
 func NewPeer(ctx context.Context, spec string, text bool) (Target, error) {
 	name, url, ok := strings.Cut(spec, "=")
 	if !ok || name == "" || name == "reel" || !strings.HasPrefix(url, "http") {
-		return nil, fmt.Errorf("%w: %q is no peer such as llama=http://127.0.0.1:8080", ErrOptions, spec)
+		return nil, fmt.Errorf("%w: %q does not describe a peer: write one such as llama=http://127.0.0.1:8080",
+			ErrOptions, spec)
 	}
-	p := &peer{name: name, text: text, http: &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1024}}}
+	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1024}
+	p := &peer{name: name, text: text, http: &http.Client{Transport: transport}}
 	p.url, p.model, _ = strings.Cut(url, "#")
 	p.url = strings.TrimSuffix(p.url, "/")
 	if p.model != "" {
@@ -41,7 +43,7 @@ func NewPeer(ctx context.Context, spec string, text bool) (Target, error) {
 	return p, p.findModel(ctx)
 }
 
-// findModel asks for the first model.
+// findModel sets the first model that the server lists.
 func (p *peer) findModel(ctx context.Context) error {
 	var list struct {
 		Data []struct {
@@ -54,13 +56,14 @@ func (p *peer) findModel(ctx context.Context) error {
 	}
 	defer body.Close()
 	if err := json.NewDecoder(body).Decode(&list); err != nil || len(list.Data) == 0 {
-		return fmt.Errorf("%w: %s lists no models (%w): name one, as in %s=%s#MODEL", ErrPeer, p.name, errors.Join(err), p.name, p.url)
+		return fmt.Errorf("%w: %s lists no models (%w): name one, as in %s=%s#MODEL",
+			ErrPeer, p.name, errors.Join(err), p.name, p.url)
 	}
 	p.model = list.Data[0].ID
 	return nil
 }
 
-// do makes a request and returns the body of an answer that is no failure.
+// do sends a request and returns the body of a successful answer.
 func (p *peer) do(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -79,16 +82,16 @@ func (p *peer) do(ctx context.Context, method, path string, body any) (io.ReadCl
 		return answer.Body, nil
 	}
 	defer answer.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(answer.Body, 300)) // what could be read of it
+	said, _ := io.ReadAll(io.LimitReader(answer.Body, 300)) // as much as can be read
 	return nil, fmt.Errorf("%w: %s: %s: %s", ErrPeer, p.name, answer.Status, bytes.TrimSpace(said))
 }
 
-// Name is what the peer was called.
+// Name returns the peer's name.
 func (p *peer) Name() string { return p.name }
 
-// completionRequest is a completion as these servers take it. Two fields are
-// not OpenAI's: ignore_eos, which all but ollama know, and cache_prompt, which
-// keeps llama-server from answering out of its cache.
+// completionRequest is a request for a completion. Two fields are not OpenAI's: ignore_eos,
+// which all of the servers except ollama know, and cache_prompt, which is false here so
+// that llama-server does not answer from its cache.
 type completionRequest struct {
 	Model         string         `json:"model"`
 	Prompt        any            `json:"prompt"` // a text, or token ids
@@ -100,7 +103,7 @@ type completionRequest struct {
 	CachePrompt   bool           `json:"cache_prompt"`
 }
 
-// event is one event of the stream.
+// event is one server-sent event.
 type event struct {
 	Choices []struct {
 		Text   string  `json:"text"`
@@ -113,10 +116,12 @@ type event struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// Complete asks the peer.
+// Complete makes a completion on the peer.
 func (p *peer) Complete(ctx context.Context, w Work, arrived func()) (Ended, error) {
-	body, err := p.do(ctx, http.MethodPost, "/v1/completions", completionRequest{Model: p.model, Prompt: p.prompt(w), MaxTokens: w.MaxTokens,
-		Stream: true, StreamOptions: map[string]any{"include_usage": true}, IgnoreEOS: true})
+	body, err := p.do(ctx, http.MethodPost, "/v1/completions", completionRequest{
+		Model: p.model, Prompt: p.prompt(w), MaxTokens: w.MaxTokens, IgnoreEOS: true,
+		Stream: true, StreamOptions: map[string]any{"include_usage": true},
+	})
 	if err != nil {
 		return Ended{}, err
 	}
@@ -141,12 +146,12 @@ func (p *peer) Complete(ctx context.Context, w Work, arrived func()) (Ended, err
 		return ended, fmt.Errorf("%w: %s: %w", ErrPeer, p.name, err)
 	}
 	if ended.Tokens == 0 {
-		ended.Tokens = pieces // a server that does not count is taken to send each token
+		ended.Tokens = pieces // the server does not count: assume a piece per token
 	}
 	return ended, nil
 }
 
-// prompt is what is sent for w.
+// prompt returns the prompt of w in the form to send.
 func (p *peer) prompt(w Work) any {
 	switch {
 	case w.Text != "":
@@ -157,17 +162,17 @@ func (p *peer) prompt(w Work) any {
 	return w.Tokens
 }
 
-// longestEvent bounds one line of a stream.
+// longestEvent bounds a line of a stream, in bytes.
 const longestEvent = 1 << 20
 
-// events calls each for the events of a stream, until it ends as it should.
+// events calls each for every event of a stream, until its regular end.
 func events(r io.Reader, each func(*event)) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longestEvent)
 	for lines.Scan() {
 		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
 		if !ok {
-			continue // empty lines, comments, names of events
+			continue // an empty line, a comment, or an event's name
 		}
 		data = bytes.TrimSpace(data)
 		if string(data) == "[DONE]" {
@@ -175,7 +180,7 @@ func events(r io.Reader, each func(*event)) error {
 		}
 		var e event
 		if err := json.Unmarshal(data, &e); err != nil {
-			return fmt.Errorf("an event is not understood: %w", err)
+			return fmt.Errorf("can't decode an event: %w", err)
 		}
 		if len(e.Error) > 0 && string(e.Error) != "null" {
 			return fmt.Errorf("it said %s", e.Error)

@@ -15,22 +15,22 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Chart is a drawing of figures.
+// Chart is a chart of figures.
 type Chart struct {
 	Title, X, Y string
 	Series      []Series
-	Marks       []float64 // on the x axis: when something happened
-	MarksAre    string
+	Marks       []float64 // events, on the x axis
+	MarksAre    string    // name of the events
 }
 
-// Series is points of a chart, joined by a line unless Dots.
+// Series is a series of points, joined by a line unless Dots is set.
 type Series struct {
 	Name string
 	X, Y []float64
 	Dots bool
 }
 
-// add adds a series that has points.
+// add adds a series unless it is empty.
 func (c *Chart) add(s Series) {
 	if len(s.X) > 0 {
 		c.Series = append(c.Series, s)
@@ -40,11 +40,11 @@ func (c *Chart) add(s Series) {
 const (
 	chartWidth  = 7 * vg.Inch
 	chartHeight = 3.6 * vg.Inch
-	legendRoom  = 0.08 // of the height, for each series' name
+	legendRoom  = 0.08 // share of the height for each series' name
 )
 
-// Draw writes charts one below the other to an SVG or PNG file, as its name
-// ends. Errors: ErrOptions for another ending or no charts, and the file's.
+// Draw writes charts, one below the other, to an SVG or PNG file; the name's ending decides.
+// Errors are ErrOptions for another ending or no charts, and those of the file.
 func Draw(path string, charts []Chart) error {
 	format := strings.TrimPrefix(filepath.Ext(path), ".")
 	if format != "svg" && format != "png" {
@@ -57,7 +57,7 @@ func Draw(path string, charts []Chart) error {
 	return os.WriteFile(path, image, 0o644)
 }
 
-// drawn is the image of charts, as SVG or PNG.
+// drawn returns the image of charts, as SVG or PNG.
 func drawn(format string, charts []Chart) ([]byte, error) {
 	if len(charts) == 0 {
 		return nil, fmt.Errorf("%w: there is nothing to plot", ErrOptions)
@@ -66,7 +66,10 @@ func drawn(format string, charts []Chart) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tiles := draw.Tiles{Cols: 1, Rows: len(charts), PadTop: vg.Points(6), PadBottom: vg.Points(6), PadLeft: vg.Points(6), PadRight: vg.Points(12), PadY: vg.Points(10)}
+	tiles := draw.Tiles{
+		Cols: 1, Rows: len(charts), PadTop: vg.Points(6), PadBottom: vg.Points(6),
+		PadLeft: vg.Points(6), PadRight: vg.Points(12), PadY: vg.Points(10),
+	}
 	for i := range charts {
 		p, err := charts[i].plot()
 		if err != nil {
@@ -79,7 +82,7 @@ func drawn(format string, charts []Chart) ([]byte, error) {
 	return image.Bytes(), err
 }
 
-// plot lays a chart out.
+// plot returns the chart's layout.
 func (c *Chart) plot() (*plot.Plot, error) {
 	p := plot.New()
 	p.BackgroundColor = color.White
@@ -99,7 +102,7 @@ func (c *Chart) plot() (*plot.Plot, error) {
 	return p, nil
 }
 
-// plot adds the series in the i-th colour.
+// plot adds the series to p in the i-th colour.
 func (s *Series) plot(p *plot.Plot, i int) error {
 	points := make(plotter.XYs, len(s.X))
 	for k := range points {

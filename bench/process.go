@@ -15,43 +15,45 @@ import (
 	"reel/protocol"
 )
 
-// ErrGenerator says that a generator that was to be measured did not serve.
+// ErrGenerator means that a generator to be measured did not serve.
 var ErrGenerator = errors.New("the generator failed")
 
-// Launch says how to start a generator.
+// Launch describes how to start a generator.
 type Launch struct {
-	Path string   // of reel-generator; empty is the one beside this program, else on the path
-	Args []string // beside --socket
+	Path string   // of reel-generator; empty: beside this program, else on the path
+	Args []string // in addition to --socket
 }
 
-// stopTime bounds how long a generator may take to stop.
+// stopTime bounds the time that a generator may take to stop.
 const stopTime = 40 * time.Second
 
-// Process is a generator that was started to be measured.
+// Process is a generator that was started for a measurement.
 type Process struct {
 	Started time.Time // just before exec
 	socket  string
 	dir     string
 	cmd     *exec.Cmd
-	said    *tail
+	stderr  *tail
 	exited  chan struct{}
 }
 
-// Start starts a generator on a socket of its own. The environment's REEL_
-// settings are not passed on: the flags are all of them. When ctx ends, it is
-// asked to stop. Errors: ErrOptions where there is no generator to start.
+// Start starts a generator on a socket of its own. REEL_ settings of the environment are
+// not passed on, so the flags are complete. The end of ctx stops the generator. The error
+// is ErrOptions if there is no generator to start.
 func (l Launch) Start(ctx context.Context) (*Process, error) {
 	path, err := l.find()
 	if err != nil {
 		return nil, fmt.Errorf("%w: no generator to start: %w: give --generator PATH", ErrOptions, err)
 	}
-	dir, err := os.MkdirTemp("", "reel-bench-") // short: a socket's path may have 107 bytes
+	dir, err := os.MkdirTemp("", "reel-bench-") // short, since a socket's path may have only 107 bytes
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{dir: dir, socket: filepath.Join(dir, "generator.sock"), said: &tail{}, exited: make(chan struct{})}
+	p := &Process{
+		dir: dir, socket: filepath.Join(dir, "generator.sock"), stderr: &tail{}, exited: make(chan struct{}),
+	}
 	p.cmd = exec.CommandContext(ctx, path, append([]string{"--socket", p.socket}, l.Args...)...)
-	p.cmd.Stderr, p.cmd.Env = p.said, withoutSettings(os.Environ())
+	p.cmd.Stderr, p.cmd.Env = p.stderr, withoutSettings(os.Environ())
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopTime
 	p.Started = time.Now()
@@ -59,7 +61,7 @@ func (l Launch) Start(ctx context.Context) (*Process, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrGenerator, err), os.RemoveAll(dir))
 	}
 	go func() {
-		_ = p.cmd.Wait() // what it said tells more than its exit code
+		_ = p.cmd.Wait() // its messages say more than its exit code
 		close(p.exited)
 	}()
 	return p, nil
@@ -77,7 +79,7 @@ func (l Launch) find() (string, error) {
 	return exec.LookPath("reel-generator")
 }
 
-// withoutSettings is env without the generator's settings.
+// withoutSettings returns env without the generator's settings.
 func withoutSettings(env []string) (rest []string) {
 	for _, v := range env {
 		if !strings.HasPrefix(v, "REEL_") {
@@ -87,13 +89,14 @@ func withoutSettings(env []string) (rest []string) {
 	return rest
 }
 
-// pollTime is how often a generator that starts is asked whether it serves: so
-// exact is the time of its welcome.
+// pollTime is the interval at which Dial tries to connect, and therefore the precision of
+// the time to welcome.
 const pollTime = 2 * time.Millisecond
 
-// use starts a generator, does work on it, has its status noted while it lives, and
-// stops it.
-func (l Launch) use(ctx context.Context, work func(*Process, *client.Client) error, note func(*client.Status)) (*client.Status, error) {
+// use starts a generator, does work on it, calls note with its status, and stops it.
+func (l Launch) use(
+	ctx context.Context, work func(*Process, *client.Client) error, note func(*client.Status),
+) (*client.Status, error) {
 	p, err := l.Start(ctx)
 	if err != nil {
 		return nil, err
@@ -115,8 +118,8 @@ func (l Launch) use(ctx context.Context, work func(*Process, *client.Client) err
 	return status, nil
 }
 
-// Dial waits until the generator serves and connects. Errors: ErrGenerator with
-// what it said where it ended, and ctx's.
+// Dial waits until the generator serves, and connects. Errors are ErrGenerator, with the
+// generator's messages if it ended, and ctx's.
 func (p *Process) Dial(ctx context.Context) (*client.Client, error) {
 	for {
 		c, err := client.Dial(ctx, client.Options{Socket: p.socket})
@@ -125,31 +128,31 @@ func (p *Process) Dial(ctx context.Context) (*client.Client, error) {
 		}
 		select {
 		case <-p.exited:
-			return nil, fmt.Errorf("%w: %s", ErrGenerator, p.said)
+			return nil, fmt.Errorf("%w: %s", ErrGenerator, p.stderr)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(pollTime):
 		}
-		var said *client.Error
-		if errors.As(err, &said) && said.Code != protocol.CodeLoading {
+		var reported *client.Error
+		if errors.As(err, &reported) && reported.Code != protocol.CodeLoading {
 			return nil, fmt.Errorf("%w: %w", ErrGenerator, err)
 		}
 	}
 }
 
-// Stop ends the generator and waits for its end.
+// Stop stops the generator and waits for its end.
 func (p *Process) Stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // one that has ended needs none
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended already
 	select {
 	case <-p.exited:
 	case <-time.After(stopTime):
 		_ = p.cmd.Process.Kill()
 		<-p.exited
 	}
-	_ = os.RemoveAll(p.dir) // in the folder for such files
+	_ = os.RemoveAll(p.dir) // leftovers are in the system's directory for temporary files
 }
 
-// tail keeps the last of what is written to it. Wait has ended before it is read.
+// tail keeps the end of the bytes written to it. Read it only after Wait.
 type tail struct{ b []byte }
 
 const tailBytes = 2000

@@ -13,53 +13,55 @@ import (
 	"reel/protocol"
 )
 
-// Provenance is what a figure has to be told with, so that it can be repeated.
+// Provenance describes how and where figures were measured, so that they can be repeated.
 type Provenance struct {
 	Date    string `json:"date"`    // RFC 3339
 	Command string `json:"command"` // of this measurement
-	// Flags are all of the command's, by name, those left at their default too.
+	// Flags are all of the command's flags, with defaults.
 	Flags     map[string]string `json:"flags,omitempty"`
 	Bench     string            `json:"bench"`     // version of reel-bench
-	Commit    string            `json:"commit"`    // of the generator: its version
-	Generator string            `json:"generator"` // its command line, with all flags; empty where it can't be read
+	Commit    string            `json:"commit"`    // version of the generator
+	Generator string            `json:"generator"` // its command line with all flags; empty if unreadable
 	Model     string            `json:"model"`
 	Shape     protocol.Shape    `json:"shape"`
 	Device    string            `json:"device"`
 	GPU       string            `json:"gpu"` // empty on host
 	Driver    string            `json:"driver"`
 	CPU       string            `json:"cpu"`
-	Cores     int               `json:"cores"` // that this process may use
+	Cores     int               `json:"cores"` // available to this process
 	OS        string            `json:"os"`
-	// Load is the machine's load average, of a minute, when this program began:
-	// what others did beside the measurement.
+	// Load is the machine's load average over a minute when this program began, which
+	// shows the load of other programs.
 	Load float64 `json:"load"`
 }
 
-// loadAtStart is read before anything is measured.
+// loadAtStart is read before any measurement.
 var loadAtStart = loadAverage()
 
 func loadAverage() (load float64) {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err == nil {
-		_, _ = fmt.Sscan(string(b), &load) // 0 where it can't be read
+		_, _ = fmt.Sscan(string(b), &load) // 0 if unreadable
 	}
 	return load
 }
 
-// Describe tells where and with what a measurement is made. s is the
-// generator's status, args the measurement's own command line.
+// Describe returns the provenance of a measurement. s is the generator's status, args the
+// command line of the measurement.
 func Describe(s *client.Status, version string, args []string) Provenance {
-	p := Provenance{Date: time.Now().UTC().Format(time.RFC3339), Command: strings.Join(args, " "), Bench: version,
+	p := Provenance{
+		Date: time.Now().UTC().Format(time.RFC3339), Command: strings.Join(args, " "), Bench: version,
 		Commit: s.Version, Generator: commandLine(s.PID), Model: s.Model, Shape: s.Shape, Device: s.Device,
-		CPU: processor(), Cores: runtime.GOMAXPROCS(0), OS: system(), Load: loadAtStart}
+		CPU: processor(), Cores: runtime.GOMAXPROCS(0), OS: system(), Load: loadAtStart,
+	}
 	if s.Device == "cuda" {
 		p.GPU, p.Driver = s.Machine.Name, s.Machine.Driver
 	}
 	return p
 }
 
-// commandLine is that of a process of this machine; empty where there is none
-// that may be read.
+// commandLine returns the command line of a process of this machine, or "" if it is
+// unreadable.
 func commandLine(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -72,7 +74,7 @@ func commandLine(pid int) string {
 	return strings.Join(words, " ")
 }
 
-// processor is the name of this machine's.
+// processor returns the name of this machine's processor.
 func processor() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
@@ -87,7 +89,7 @@ func processor() string {
 	return runtime.GOARCH
 }
 
-// system is the kernel's name and version, without what its builder added.
+// system returns the kernel's name and version, without the distribution's suffix.
 func system() string {
 	b, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
@@ -97,7 +99,7 @@ func system() string {
 	return runtime.GOOS + " " + version
 }
 
-// Machine names the hardware: the GPU where one was used.
+// Machine names the hardware: the GPU if one was used.
 func (p *Provenance) Machine() string {
 	if p.GPU != "" {
 		return p.GPU
@@ -105,17 +107,18 @@ func (p *Provenance) Machine() string {
 	return fmt.Sprintf("%s, %d cores", p.CPU, p.Cores)
 }
 
-// busy is the load a core from which the figures are not the machine's own.
+// busy is the load per core above which the figures depend on other programs.
 const busy = 0.3
 
-// line is the provenance in one line, for the foot of a table.
+// line returns the provenance in one line, for the foot of a table.
 func (p *Provenance) line() string {
 	parts := []string{p.Machine()}
 	if p.Driver != "" {
 		parts = append(parts, "driver "+p.Driver)
 	}
 	if p.Shape.Layers > 0 {
-		parts = append(parts, fmt.Sprintf("%d layers of %d and %d, %d heads over %d", p.Shape.Layers, p.Shape.Hidden, p.Shape.Inner, p.Shape.Heads, p.Shape.KVHeads))
+		parts = append(parts, fmt.Sprintf("%d layers of %d and %d, %d heads over %d",
+			p.Shape.Layers, p.Shape.Hidden, p.Shape.Inner, p.Shape.Heads, p.Shape.KVHeads))
 	}
 	if p.Load > busy*float64(p.Cores) {
 		parts = append(parts, fmt.Sprintf("BUSY: load %.1f before it began", p.Load))

@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// The README's part between these lines is written from the results.
+// The part of README between these lines is written from the results.
 const (
 	reportBegin = "<!-- bench: written by make bench-report -->"
 	reportEnd   = "<!-- bench: end -->"
 )
 
-// ErrStale says that a report is not what the results make.
+// ErrStale means that a report differs from the results.
 var ErrStale = errors.New("the report is out of date: run make bench-report")
 
-// Report is what a README says of the results: files, by path.
+// Report has the contents of the files to write, by path.
 type Report map[string][]byte
 
-// MakeReport reads the results, *.json in the folders of results, one for each
-// machine, and makes the README's part and its plot, results/latency.svg.
-// Errors: those of the files, and ErrOptions where one can't be read.
+// MakeReport reads the results *.json in the subdirectories of results, one per machine, and
+// makes README's part and its plot, results/latency.svg. Errors are those of the files, and
+// ErrOptions for a file that is no result.
 func MakeReport(readme, results string) (Report, error) {
 	all, err := readResults(results)
 	if err != nil {
@@ -60,7 +60,7 @@ func MakeReport(readme, results string) (Report, error) {
 	return Report{readme: b.Bytes(), plot: svg}, nil
 }
 
-// relative is path as a link in a file of dir has it.
+// relative returns path as a link from a file in dir.
 func relative(dir, path string) (string, error) {
 	from, err := filepath.Abs(dir)
 	if err != nil {
@@ -84,8 +84,7 @@ func (r Report) Write() error {
 	return nil
 }
 
-// Check compares the files with what they should be: ErrStale names the first
-// that differs.
+// Check compares the files on disk with the report. ErrStale names one that differs.
 func (r Report) Check() error {
 	for path, want := range r {
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
@@ -95,14 +94,14 @@ func (r Report) Check() error {
 	return nil
 }
 
-// found is a result and where it lay.
+// found is a result with its place.
 type found struct {
-	machine string // the folder
+	machine string // the directory
 	file    string
 	Result
 }
 
-// readResults reads all results, in the order of their paths.
+// readResults reads all results, ordered by path.
 func readResults(dir string) ([]found, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*", "*.json"))
 	if err != nil {
@@ -123,8 +122,8 @@ func readResults(dir string) ([]found, error) {
 	return all, nil
 }
 
-// latencyChart draws the median TTFT of every latency result against the
-// prompt's length, beside the documents' average.
+// latencyChart draws the median TTFT and ITL of every latency result against the prompt's
+// length, beside the documents' TTFT.
 func latencyChart(all []found) []Chart {
 	ttft := Chart{Title: "Time to first token, P50", X: "prompt, tokens", Y: "ms"}
 	itl := Chart{Title: "Time between tokens, P50", X: "prompt, tokens", Y: "ms"}
@@ -150,14 +149,18 @@ func latencyChart(all []found) []Chart {
 	return []Chart{ttft, itl}
 }
 
-// headline are the prompt lengths of the README's table.
+// headline has the prompt lengths in README's table.
 var headline = []int{10, 50, 100, 200, 400}
 
-// writeReport writes the table of latencies, what the other results come to,
-// and where all of it is from.
+// writeReport writes the table of latencies, a line for each other result, and the sources
+// of all figures.
 func writeReport(b *bytes.Buffer, all []found, plot string) error {
-	t := Table{Title: "One request at a time, milliseconds as the client sees them (P50; ITL P99 over all rows), beside the documents that Reel set out from (a prototype in PyTorch with a graph for each length; GPU and model size as they do not say):",
-		Columns: []string{"model and machine", "weights GB"}}
+	t := Table{
+		Title: "One request at a time, milliseconds as the client sees them (P50; ITL P99 over all rows), " +
+			"beside the documents that Reel set out from " +
+			"(a prototype in PyTorch with a graph for each length; GPU and model size as they do not say):",
+		Columns: []string{"model and machine", "weights GB"},
+	}
 	for _, n := range headline {
 		t.Columns = append(t.Columns, fmt.Sprintf("TTFT %d", n))
 	}
@@ -173,7 +176,8 @@ func writeReport(b *bytes.Buffer, all []found, plot string) error {
 	}
 	fmt.Fprintf(b, "\n![Time to first token and between tokens against the prompt's length](%s)\n", plot)
 	writeOthers(b, all)
-	fmt.Fprintf(b, "\nEach figure comes from a file under [bench/results](bench/results), which names commit, flags and command:\n\n")
+	fmt.Fprintf(b, "\nEach figure comes from a file under [bench/results](bench/results), "+
+		"which names commit, flags and command:\n\n")
 	for _, f := range all {
 		p := f.Header().Provenance
 		fmt.Fprintf(b, "- `%s/%s`: %s\n", f.machine, f.file, p.line())
@@ -181,7 +185,7 @@ func writeReport(b *bytes.Buffer, all []found, plot string) error {
 	return nil
 }
 
-// documentsRow is the documents' table at the headline's lengths.
+// documentsRow returns the documents' figures for the headline's lengths.
 func documentsRow() []any {
 	cells := []any{"the documents, PyTorch", ""}
 	for _, n := range headline {
@@ -205,7 +209,7 @@ func (l *Latency) headlines(t *Table, machine string) {
 	}
 }
 
-// ttft is the median of a target's row; 0 where there is no such row.
+// ttft returns the median TTFT of a target's row, or 0 if there is no such row.
 func (l *Latency) ttft(target string, prompt int) float64 {
 	for _, r := range l.Rows {
 		if r.Target == target && r.PromptTokens == prompt {
@@ -223,11 +227,14 @@ func writeOthers(b *bytes.Buffer, all []found) {
 		switch r := f.Result.(type) {
 		case *Throughput:
 			best := slices.MaxFunc(r.Rows, func(a, b LoadRow) int { return cmp.Compare(a.TokensPerS, b.TokensPerS) })
-			lines = append(lines, fmt.Sprintf("%sup to %.0f tok/s (%s; TTFT P99 %.1f ms, ITL P99 %.1f ms)", model, best.TokensPerS, best.label(), best.TTFT.P99, best.ITL.P99))
+			lines = append(lines, fmt.Sprintf("%sup to %.0f tok/s (%s; TTFT P99 %.1f ms, ITL P99 %.1f ms)",
+				model, best.TokensPerS, best.label(), best.TTFT.P99, best.ITL.P99))
 		case *Startup:
-			lines = append(lines, fmt.Sprintf("%s%.2f s from exec to welcome, %.2f s to the first token", model, r.Welcome.P50/1000, r.Token.P50/1000))
+			lines = append(lines, fmt.Sprintf("%s%.2f s from exec to welcome, %.2f s to the first token",
+				model, r.Welcome.P50/1000, r.Token.P50/1000))
 		case *Roll:
-			lines = append(lines, fmt.Sprintf("%sprompts that outgrow %d graphs: TTFT P50 %.2f ms and ITL P99 %.2f ms with the roller, %.2f and %.2f without", model, r.MaxGraphs,
+			lines = append(lines, fmt.Sprintf("%sprompts that outgrow %d graphs: "+
+				"TTFT P50 %.2f ms and ITL P99 %.2f ms with the roller, %.2f and %.2f without", model, r.MaxGraphs,
 				r.Rows[0].TTFT.P50, r.Rows[0].ITL.P99, r.Rows[1].TTFT.P50, r.Rows[1].ITL.P99))
 		}
 	}

@@ -8,28 +8,28 @@ import (
 	"reel/client"
 )
 
-// Result is what a command measured.
+// Result is the result of a command.
 type Result interface {
-	// Tables are for people.
+	// Tables returns tables for people.
 	Tables() []Table
-	// Metrics are for comparisons: a value for each run.
+	// Metrics returns figures for comparisons, with a value for each run.
 	Metrics() []Metric
-	// Charts draw it; nil where there is nothing to draw.
+	// Charts returns charts; nil if there are none.
 	Charts() []Chart
-	// Header is what every result begins with.
+	// Header returns the common first part.
 	Header() *Head
 }
 
-// Head begins every result.
+// Head is the common first part of all results.
 type Head struct {
 	Kind       string     `json:"kind"` // latency, throughput, startup, roll or ops
 	Provenance Provenance `json:"provenance"`
-	// Peers are the other servers that were measured: model and address, by name.
+	// Peers are the other servers measured: model and address by name.
 	Peers    map[string]string `json:"peers,omitempty"`
-	Warnings []string          `json:"warnings,omitempty"` // what makes figures mean less than they seem to
+	Warnings []string          `json:"warnings,omitempty"` // reasons to trust figures less
 }
 
-// notePeers keeps what the targets that are peers serve.
+// notePeers records the models and addresses of the targets that are peers.
 func (h *Head) notePeers(targets []Target) {
 	for _, t := range targets {
 		if p, ok := t.(*peer); ok {
@@ -50,29 +50,32 @@ func (h *Head) warn(text string) {
 	}
 }
 
-// Metric is one figure of a result, measured several times.
+// Metric is a figure of a result, measured several times.
 type Metric struct {
-	Name   string // with the row's settings, as in latency/reel/prompt=50/ttft
+	Name   string // with the row's settings, such as latency/reel/prompt=50/ttft
 	Unit   string // ms, tok/s, …
-	Higher bool   // is better
+	Higher bool   // higher is better
 	Values []float64
 }
 
 // Memory is the device's memory after a measurement, in bytes.
 type Memory struct {
-	Used    int64 `json:"used"` // of the device, by all programs; on host by the generator
+	Used    int64 `json:"used"` // on cuda by all programs, on host by the generator
 	Total   int64 `json:"total"`
 	Weights int64 `json:"weights"`
 	KV      int64 `json:"kv"`
 	Graphs  int64 `json:"graphs"`
 }
 
-// MemoryOf reads a generator's status.
+// MemoryOf returns the memory that a generator's status reports.
 func MemoryOf(s *client.Status) Memory {
-	return Memory{Used: s.Machine.MemoryUsed, Total: s.Machine.MemoryTotal, Weights: s.Shape.WeightBytes, KV: s.KV.Bytes, Graphs: s.Graphs.Bytes}
+	return Memory{
+		Used: s.Machine.MemoryUsed, Total: s.Machine.MemoryTotal,
+		Weights: s.Shape.WeightBytes, KV: s.KV.Bytes, Graphs: s.Graphs.Bytes,
+	}
 }
 
-// kinds make an empty result of each kind.
+// kinds has a constructor for each kind of result.
 var kinds = map[string]func() Result{
 	"latency":    func() Result { return &Latency{} },
 	"throughput": func() Result { return &Throughput{} },
@@ -81,8 +84,8 @@ var kinds = map[string]func() Result{
 	"ops":        func() Result { return &Ops{} },
 }
 
-// ReadResult reads the JSON of a result from a file. Errors: those of the file,
-// and ErrOptions where it holds no result.
+// ReadResult reads a result from a JSON file. Errors are those of the file, and ErrOptions
+// if it contains no result.
 func ReadResult(path string) (Result, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

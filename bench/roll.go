@@ -10,40 +10,40 @@ import (
 	"reel/protocol"
 )
 
-// RollOptions is a workload that outgrows the graph budget: prompts of a few
-// lengths at a time, and of others in the next phase.
+// RollOptions describe a workload that outgrows the graph budget: in each phase prompts of a
+// few lengths, different from those of other phases.
 type RollOptions struct {
 	Phases    int
-	Lengths   int // of prompts, in a phase
-	Requests  int // in a phase, one after the other
-	Longest   int // prompt, tokens
-	MaxTokens int
-	MaxGraphs int    // that may be live
-	Captured  string // prompt lengths whose graphs are captured at start
+	Lengths   int    // different prompt lengths per phase
+	Requests  int    // per phase, one after the other
+	Longest   int    // prompt, in tokens
+	MaxTokens int    // per completion
+	MaxGraphs int    // graphs that may be live
+	Captured  string // prompt lengths with graphs captured at start
 	Seed      uint64
 	Progress  Progress
 }
 
-// Roll is the same workload with the roller on and off.
+// Roll is the result of one workload with the roller on and off.
 type Roll struct {
 	Head
 	Phases    int       `json:"phases"`
 	Lengths   int       `json:"lengths"`
-	Requests  int       `json:"requests"` // of a phase
+	Requests  int       `json:"requests"` // per phase
 	MaxTokens int       `json:"max_tokens"`
 	MaxGraphs int       `json:"max_graphs"`
 	Rows      []RollRow `json:"rows"`
 }
 
-// RollRow is the workload with the roller on, or off.
+// RollRow is the result with the roller on or off.
 type RollRow struct {
 	Roller   string             `json:"roller"`
 	TTFT     Summary            `json:"ttft_ms"`
-	Live     Summary            `json:"ttft_live_ms"`    // of requests all of whose steps had a graph of their shape
+	Live     Summary            `json:"ttft_live_ms"`    // of requests with a graph for each step's shape
 	Missing  Summary            `json:"ttft_missing_ms"` // of the others: padded or eager
 	ITL      Summary            `json:"itl_ms"`
-	Rolling  Summary            `json:"itl_rolling_ms"` // of requests while which a graph was rolled
-	Graphs   protocol.Graphs    `json:"graphs"`         // steps, by how they were launched
+	Rolling  Summary            `json:"itl_rolling_ms"` // of requests during which a graph was rolled
+	Graphs   protocol.Graphs    `json:"graphs"`         // steps, by launch
 	Pool     protocol.GraphPool `json:"pool"`           // at the end
 	WarmupMS float64            `json:"warmup_ttft_ms"`
 	Points   []RollPoint        `json:"points"`
@@ -60,14 +60,19 @@ type RollPoint struct {
 	Evicted      uint64  `json:"evicted"` // so far
 }
 
-// MeasureRoll starts a generator with the roller on, then one with it off, and
-// puts the same workload on each. Errors: ErrOptions, those of Launch and of the
-// generator.
-func MeasureRoll(ctx context.Context, l Launch, o RollOptions, describe func(*client.Status) Provenance) (*Roll, error) {
+// MeasureRoll runs the same workload on a generator with the roller on, then on one with it
+// off. Errors are ErrOptions, and those of Launch and of the generator.
+func MeasureRoll(
+	ctx context.Context, l Launch, o RollOptions, describe func(*client.Status) Provenance,
+) (*Roll, error) {
 	if min(o.Phases, o.Lengths, o.Requests, o.MaxGraphs) < 1 || o.MaxTokens < 2 || o.Longest < o.Lengths {
-		return nil, fmt.Errorf("%w: a roll needs phases, lengths, requests and graphs, completions of 2 tokens, and as many prompt lengths as a phase has", ErrOptions)
+		return nil, fmt.Errorf("%w: a roll needs phases, lengths, requests and graphs, completions of 2 tokens, "+
+			"and as many prompt lengths as a phase has", ErrOptions)
 	}
-	report := &Roll{Head: Head{Kind: "roll"}, Phases: o.Phases, Lengths: o.Lengths, Requests: o.Requests, MaxTokens: o.MaxTokens, MaxGraphs: o.MaxGraphs}
+	report := &Roll{
+		Head: Head{Kind: "roll"}, Phases: o.Phases, Lengths: o.Lengths,
+		Requests: o.Requests, MaxTokens: o.MaxTokens, MaxGraphs: o.MaxGraphs,
+	}
 	for i, roller := range []string{"on", "off"} {
 		row, err := o.run(ctx, l, roller, i, func(s *client.Status) {
 			if i == 0 {
@@ -85,15 +90,21 @@ func MeasureRoll(ctx context.Context, l Launch, o RollOptions, describe func(*cl
 	return report, nil
 }
 
-// rollBatch keeps graphs of batches that nobody asks for out of the budget.
+// rollBatch is the generator's --max-batch, so that graphs of larger batches take none of
+// the budget.
 const rollBatch = "4"
 
-// run puts the workload on a generator with the roller as said, and has its
-// status noted while it lives.
-func (o *RollOptions) run(ctx context.Context, l Launch, roller string, turn int, note func(*client.Status)) (row RollRow, err error) {
-	l.Args = append([]string{"--roller", roller, "--max-graphs", fmt.Sprint(o.MaxGraphs), "--precapture", o.Captured, "--max-batch", rollBatch}, l.Args...)
+// run runs the workload with the roller on or off, and calls note with the generator's
+// status at the end. half is 0 for the first run and 1 for the second.
+func (o *RollOptions) run(
+	ctx context.Context, l Launch, roller string, half int, note func(*client.Status),
+) (row RollRow, err error) {
+	l.Args = append([]string{
+		"--roller", roller, "--max-graphs", fmt.Sprint(o.MaxGraphs),
+		"--precapture", o.Captured, "--max-batch", rollBatch,
+	}, l.Args...)
 	status, err := l.use(ctx, func(_ *Process, c *client.Client) error {
-		row, err = o.workload(ctx, c, turn)
+		row, err = o.workload(ctx, c, half)
 		return err
 	}, note)
 	if err != nil {
@@ -103,18 +114,19 @@ func (o *RollOptions) run(ctx context.Context, l Launch, roller string, turn int
 	return row, nil
 }
 
-// rolling is a generator that tells its status, too.
+// rolling is a generator that also reports its status.
 type rolling interface {
 	Generator
 	Limits() client.Limits
 	Status(context.Context) (*client.Status, error)
 }
 
-// workload makes the requests, the same whatever the roller does.
-func (o *RollOptions) workload(ctx context.Context, c rolling, turn int) (row RollRow, err error) {
+// workload makes the requests, which are the same in both halves.
+func (o *RollOptions) workload(ctx context.Context, c rolling, half int) (row RollRow, err error) {
 	longest := min(o.Longest, c.Limits().Context-o.MaxTokens)
 	if longest < o.Lengths {
-		return row, fmt.Errorf("%w: the context of %d tokens holds no %d lengths of prompts", ErrOptions, c.Limits().Context, o.Lengths)
+		return row, fmt.Errorf("%w: the context of %d tokens is too short for %d lengths of prompts",
+			ErrOptions, c.Limits().Context, o.Lengths)
 	}
 	random := rand.New(rand.NewPCG(o.Seed, 3))
 	target, s := NewReel(c), newRollSums()
@@ -122,7 +134,8 @@ func (o *RollOptions) workload(ctx context.Context, c rolling, turn int) (row Ro
 	for phase := range o.Phases {
 		lengths := random.Perm(longest)[:o.Lengths]
 		for i := range o.Requests {
-			w := Work{Tokens: prompt(random, 1+lengths[random.IntN(o.Lengths)], c.Limits().Vocab), MaxTokens: o.MaxTokens}
+			n := 1 + lengths[random.IntN(o.Lengths)]
+			w := Work{Tokens: prompt(random, n, c.Limits().Vocab), MaxTokens: o.MaxTokens}
 			point, err := row.one(ctx, c, target, w, s)
 			if err != nil {
 				return row, err
@@ -130,7 +143,7 @@ func (o *RollOptions) workload(ctx context.Context, c rolling, turn int) (row Ro
 			point.AtS = time.Since(begun).Seconds()
 			row.Points = append(row.Points, point)
 			if o.Progress != nil {
-				o.Progress((turn*o.Phases+phase)*o.Requests+i+1, 2*o.Phases*o.Requests)
+				o.Progress((half*o.Phases+phase)*o.Requests+i+1, 2*o.Phases*o.Requests)
 			}
 		}
 	}
@@ -138,17 +151,19 @@ func (o *RollOptions) workload(ctx context.Context, c rolling, turn int) (row Ro
 	return row, nil
 }
 
-// rollSums are what a row's percentiles are made of.
+// rollSums collects the samples of a row.
 type rollSums struct {
 	ttft, live, missing, itl, rolling *Recorder
 	rolled                            uint64 // graphs so far
 }
 
 func newRollSums() *rollSums {
-	return &rollSums{ttft: NewRecorder(), live: NewRecorder(), missing: NewRecorder(), itl: NewRecorder(), rolling: NewRecorder()}
+	return &rollSums{
+		ttft: NewRecorder(), live: NewRecorder(), missing: NewRecorder(), itl: NewRecorder(), rolling: NewRecorder(),
+	}
 }
 
-// add counts a request, after which so many graphs had been rolled.
+// add adds a request; rolled is the number of graphs rolled by its end.
 func (s *rollSums) add(c *Completion, rolled uint64) {
 	s.ttft.Add(c.TTFT())
 	if c.Graphs.Padded+c.Graphs.Eager == 0 {
@@ -170,7 +185,7 @@ func (s *rollSums) close(r *RollRow) {
 	r.ITL, r.Rolling = s.itl.Summary(), s.rolling.Summary()
 }
 
-// one makes one request. The first of all warms up and is counted apart.
+// one makes one request. The first one is preceded by a warm-up, recorded apart.
 func (r *RollRow) one(ctx context.Context, c rolling, target Target, w Work, sums *rollSums) (p RollPoint, err error) {
 	if r.WarmupMS == 0 {
 		warm := measure(ctx, target, w, time.Now())
@@ -190,14 +205,19 @@ func (r *RollRow) one(ctx context.Context, c rolling, target Target, w Work, sum
 	sums.add(&done, status.Graphs.Rolled)
 	add(&r.Graphs, done.Graphs)
 	s := Summarize(done.Gaps())
-	return RollPoint{PromptTokens: len(w.Tokens), TTFT: milliseconds(done.TTFT()), ITLP50: s.P50, ITLMax: s.Max,
-		Rolled: status.Graphs.Rolled, Evicted: status.Graphs.Evicted}, nil
+	return RollPoint{
+		PromptTokens: len(w.Tokens), TTFT: milliseconds(done.TTFT()), ITLP50: s.P50, ITLMax: s.Max,
+		Rolled: status.Graphs.Rolled, Evicted: status.Graphs.Evicted,
+	}, nil
 }
 
-// Tables are on and off side by side.
+// Tables returns a table with columns for on and off.
 func (r *Roll) Tables() []Table {
-	t := Table{Title: fmt.Sprintf("%s: %d phases of %d requests over %d prompt lengths each, %d graphs at most; milliseconds at the client",
-		r.Provenance.Model, r.Phases, r.Requests, r.Lengths, r.MaxGraphs), Columns: []string{"roller"}, Notes: r.notes()}
+	t := Table{
+		Title: fmt.Sprintf("%s: %d phases of %d requests over %d prompt lengths each, %d graphs at most; "+
+			"milliseconds at the client", r.Provenance.Model, r.Phases, r.Requests, r.Lengths, r.MaxGraphs),
+		Columns: []string{"roller"}, Notes: r.notes(),
+	}
 	rows := []struct {
 		name string
 		of   func(*RollRow) any
@@ -232,11 +252,12 @@ func (r *Roll) Tables() []Table {
 	return []Table{t}
 }
 
-// Metrics are TTFT and ITL of each request.
+// Metrics returns TTFT and ITL of each request.
 func (r *Roll) Metrics() []Metric {
 	var all []Metric
 	for _, row := range r.Rows {
-		ttft, itl := Metric{Name: "roll/roller=" + row.Roller + "/ttft", Unit: "ms"}, Metric{Name: "roll/roller=" + row.Roller + "/itl-max", Unit: "ms"}
+		name := "roll/roller=" + row.Roller
+		ttft, itl := Metric{Name: name + "/ttft", Unit: "ms"}, Metric{Name: name + "/itl-max", Unit: "ms"}
 		for _, p := range row.Points {
 			ttft.Values, itl.Values = append(ttft.Values, p.TTFT), append(itl.Values, p.ITLMax)
 		}
@@ -245,16 +266,20 @@ func (r *Roll) Metrics() []Metric {
 	return all
 }
 
-// Charts draw ITL and TTFT over time, with a mark where a graph was rolled.
+// Charts returns charts of ITL and TTFT over time, with a mark for each graph rolled.
 func (r *Roll) Charts() []Chart {
 	var charts []Chart
 	for i := range r.Rows {
 		row := &r.Rows[i]
-		chart := Chart{Title: "Roller " + row.Roller + ": time between tokens, by request", X: "s", Y: "ms", MarksAre: "graph rolled"}
+		chart := Chart{
+			Title: "Roller " + row.Roller + ": time between tokens, by request",
+			X:     "s", Y: "ms", MarksAre: "graph rolled",
+		}
 		var at, p50, most, ttft []float64
 		rolled := uint64(0)
 		for _, p := range row.Points {
-			at, p50, most, ttft = append(at, p.AtS), append(p50, p.ITLP50), append(most, p.ITLMax), append(ttft, p.TTFT)
+			at, p50 = append(at, p.AtS), append(p50, p.ITLP50)
+			most, ttft = append(most, p.ITLMax), append(ttft, p.TTFT)
 			if p.Rolled > rolled {
 				chart.Marks = append(chart.Marks, p.AtS)
 			}
@@ -262,8 +287,11 @@ func (r *Roll) Charts() []Chart {
 		}
 		chart.add(Series{Name: "ITL max", X: at, Y: most, Dots: true})
 		chart.add(Series{Name: "ITL P50", X: at, Y: p50})
-		charts = append(charts, chart, Chart{Title: "Roller " + row.Roller + ": time to first token", X: "s", Y: "ms", Marks: chart.Marks, MarksAre: chart.MarksAre,
-			Series: []Series{{Name: "TTFT", X: at, Y: ttft, Dots: true}}})
+		charts = append(charts, chart, Chart{
+			Title: "Roller " + row.Roller + ": time to first token",
+			X:     "s", Y: "ms", Marks: chart.Marks, MarksAre: chart.MarksAre,
+			Series: []Series{{Name: "TTFT", X: at, Y: ttft, Dots: true}},
+		})
 	}
 	return charts
 }

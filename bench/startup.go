@@ -10,11 +10,11 @@ import (
 	"reel/protocol"
 )
 
-// Startup is what it takes a generator to start.
+// Startup is the result of [MeasureStartup].
 type Startup struct {
 	Head
-	Runs     []Start `json:"runs"`      // without the first, which warms the page cache up
-	WarmupMS float64 `json:"warmup_ms"` // of that one, exec to first token
+	Runs     []Start `json:"runs"`      // without the warm-up, which fills the page cache
+	WarmupMS float64 `json:"warmup_ms"` // of the warm-up, exec to first token
 	Welcome  Summary `json:"welcome_ms"`
 	Token    Summary `json:"token_ms"`
 	Memory   Memory  `json:"memory"`
@@ -27,13 +27,15 @@ type Start struct {
 	Graphs       uint64  `json:"graphs"`          // captured at start
 	CaptureMS    float64 `json:"capture_ms"`      // for all of them
 	GraphsPerS   float64 `json:"graphs_per_s"`    // while capturing
-	MSPerGraph   float64 `json:"ms_per_graph"`    // capture, instantiation and upload; median
+	MSPerGraph   float64 `json:"ms_per_graph"`    // median time of capture, instantiation and upload
 	BytesByGraph int64   `json:"bytes_per_graph"` // of device memory
 }
 
-// MeasureStartup starts a generator runs times, after once to warm up. describe
-// makes the provenance of a status. Errors: those of Launch and of the generator.
-func MeasureStartup(ctx context.Context, l Launch, runs int, describe func(*client.Status) Provenance, progress Progress) (*Startup, error) {
+// MeasureStartup starts a generator runs times, after one warm-up. describe returns the
+// provenance for a status. Errors are those of Launch and of the generator.
+func MeasureStartup(
+	ctx context.Context, l Launch, runs int, describe func(*client.Status) Provenance, progress Progress,
+) (*Startup, error) {
 	if runs < 1 {
 		return nil, fmt.Errorf("%w: %d starts: at least 1 is needed", ErrOptions, runs)
 	}
@@ -61,8 +63,8 @@ func MeasureStartup(ctx context.Context, l Launch, runs int, describe func(*clie
 	return report, nil
 }
 
-// startOnce starts a generator, has it make one token, has its status noted
-// while it lives, and stops it.
+// startOnce starts a generator, makes one token, calls note with the status, and stops the
+// generator.
 func startOnce(ctx context.Context, l Launch, note func(*client.Status)) (s Start, err error) {
 	status, err := l.use(ctx, func(p *Process, c *client.Client) error {
 		s.WelcomeMS = milliseconds(time.Since(p.Started))
@@ -82,26 +84,29 @@ func startOnce(ctx context.Context, l Launch, note func(*client.Status)) (s Star
 	return s, nil
 }
 
-// captured notes what the captures at start took.
+// captured records the captures at start.
 func (s *Start) captured(g protocol.GraphPool) {
-	s.Graphs, s.CaptureMS, s.MSPerGraph, s.BytesByGraph = g.Precaptured, 1000*g.CaptureS, g.CaptureMedianMS, g.GraphBytes
+	s.Graphs, s.CaptureMS = g.Precaptured, 1000*g.CaptureS
+	s.MSPerGraph, s.BytesByGraph = g.CaptureMedianMS, g.GraphBytes
 	if g.CaptureS > 0 {
 		s.GraphsPerS = float64(g.Precaptured) / g.CaptureS
 	}
 }
 
-// Tables are a line for each start.
+// Tables returns a table with a row for each start.
 func (s *Startup) Tables() []Table {
-	t := Table{Title: s.Provenance.Model + ": starts, from exec; milliseconds",
-		Columns: []string{"start", "to welcome", "to first token", "graphs", "captures", "graphs/s", "ms/graph", "KiB/graph"}, Notes: s.notes()}
+	t := Table{Title: s.Provenance.Model + ": starts, from exec; milliseconds", Notes: s.notes(), Columns: []string{
+		"start", "to welcome", "to first token", "graphs", "captures", "graphs/s", "ms/graph", "KiB/graph",
+	}}
 	for i, r := range s.Runs {
-		t.row(i+1, r.WelcomeMS, r.TokenMS, r.Graphs, known(r.CaptureMS), known(r.GraphsPerS), known(r.MSPerGraph), known(float64(r.BytesByGraph)/1024))
+		t.row(i+1, r.WelcomeMS, r.TokenMS, r.Graphs,
+			known(r.CaptureMS), known(r.GraphsPerS), known(r.MSPerGraph), known(float64(r.BytesByGraph)/1024))
 	}
 	t.row("P50", s.Welcome.P50, s.Token.P50, "", "", "", "", "")
 	return []Table{t}
 }
 
-// Metrics are the times of each start.
+// Metrics returns the times of each start.
 func (s *Startup) Metrics() []Metric {
 	welcome, token := Metric{Name: "startup/welcome", Unit: "ms"}, Metric{Name: "startup/token", Unit: "ms"}
 	graphs := Metric{Name: "startup/graphs", Unit: "graphs/s", Higher: true}
@@ -112,5 +117,5 @@ func (s *Startup) Metrics() []Metric {
 	return []Metric{welcome, token, graphs}
 }
 
-// Charts are none.
+// Charts returns none.
 func (s *Startup) Charts() []Chart { return nil }

@@ -7,8 +7,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Summary describes samples of a duration, in milliseconds. Percentiles are of
-// an HDR histogram: right to 0.1%, and P99 of fewer than 50 samples is the greatest.
+// Summary describes samples of a duration, in milliseconds. Percentiles come from an HDR
+// histogram, exact to 0.1%. P99 of fewer than 50 samples is the greatest.
 type Summary struct {
 	Min     float64 `json:"min"`
 	P50     float64 `json:"p50"`
@@ -19,14 +19,14 @@ type Summary struct {
 	Samples int     `json:"samples"`
 }
 
-// longest is the longest duration that is told from longer ones.
+// longest is the longest duration that is recorded exactly.
 const longest = time.Hour
 
-// Recorder counts durations in a histogram of microseconds, so that a million
-// samples take no more memory than one. One goroutine at a time may use it.
+// Recorder counts durations in a histogram of microseconds, so its memory does not grow
+// with the samples. Only one goroutine at a time may use it.
 type Recorder struct{ h *hdrhistogram.Histogram }
 
-// NewRecorder makes an empty recorder.
+// NewRecorder returns an empty recorder.
 func NewRecorder() *Recorder {
 	return &Recorder{hdrhistogram.New(1, longest.Microseconds(), 3)}
 }
@@ -39,17 +39,20 @@ func (r *Recorder) Add(d time.Duration) {
 	}
 }
 
-// Summary describes what was added; the zero Summary where that is nothing.
+// Summary describes the recorded durations; it is zero if there are none.
 func (r *Recorder) Summary() Summary {
 	n := r.h.TotalCount()
 	if n == 0 {
 		return Summary{}
 	}
 	at := r.h.ValueAtPercentiles([]float64{50, 90, 99})
-	return Summary{Min: ms(r.h.Min()), P50: ms(at[50]), P90: ms(at[90]), P99: ms(at[99]), Max: ms(r.h.Max()), Mean: r.h.Mean() / 1000, Samples: int(n)}
+	return Summary{
+		Min: ms(r.h.Min()), P50: ms(at[50]), P90: ms(at[90]), P99: ms(at[99]), Max: ms(r.h.Max()),
+		Mean: r.h.Mean() / 1000, Samples: int(n),
+	}
 }
 
-// ms is microseconds in milliseconds.
+// ms converts microseconds to milliseconds.
 func ms(microseconds int64) float64 { return float64(microseconds) / 1000 }
 
 // Summarize describes samples.
@@ -65,7 +68,7 @@ func milliseconds(d time.Duration) float64 {
 	return float64(d) / float64(time.Millisecond)
 }
 
-// median is the middle of values, the mean of the two where there is none.
+// median returns the median of values, or 0 if there are none.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -75,7 +78,7 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// mean is 0 where there are no values.
+// mean returns the mean of values, or 0 if there are none.
 func mean(values []float64) float64 {
 	var sum float64
 	for _, v := range values {

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// Table is figures for people. The first column names the row.
+// Table is a table of figures for people. The first column names the row.
 type Table struct {
 	Title   string
 	Columns []string
@@ -29,7 +29,7 @@ func (t *Table) row(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// known is v, or - where it is 0 because it was not measured.
+// known returns v, or "-" if v is 0 because it was not measured.
 func known(v float64) any {
 	if v == 0 {
 		return "-"
@@ -37,7 +37,7 @@ func known(v float64) any {
 	return v
 }
 
-// figure writes v with three or four digits that count.
+// figure formats v with three or four significant digits.
 func figure(v float64) string {
 	switch {
 	case v >= 1000:
@@ -97,8 +97,7 @@ func writeRow(b *strings.Builder, cells []string) {
 	b.WriteString("|\n")
 }
 
-// CSV writes tables one after the other, an empty line between them. Titles and
-// notes are left out.
+// CSV writes tables, separated by empty lines, without titles and notes.
 func CSV(w io.Writer, tables []Table) error {
 	for i, t := range tables {
 		if i > 0 {

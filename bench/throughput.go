@@ -9,21 +9,21 @@ import (
 	"reel/protocol"
 )
 
-// LoadOptions says what MeasureThroughput measures: closed loops of Concurrency
-// clients, and open loops of Rates requests a second.
+// LoadOptions describe the loads of [MeasureThroughput]: closed loops with Concurrency
+// clients, and open loops with Rates requests per second.
 type LoadOptions struct {
 	Concurrency []int
 	Rates       []float64
-	Warmup      time.Duration // before each level; apart from what is measured
+	Warmup      time.Duration // before each level; not part of the measurement
 	Duration    time.Duration // of each level
-	Drain       time.Duration // for what a level has begun; what takes longer is cut off
+	Drain       time.Duration // for requests that have begun; slower ones are cut off
 	Workload    Workload
-	SLO         SLO // the zero value measures no goodput
+	SLO         SLO // zero: no goodput is measured
 	Seed        uint64
 	Progress    Progress
 }
 
-// Throughput is what was measured: a row for each level and target.
+// Throughput is the result of [MeasureThroughput]: a row for each level and target.
 type Throughput struct {
 	Head
 	DurationS float64   `json:"duration_s"` // of each level
@@ -34,43 +34,46 @@ type Throughput struct {
 	Memory    Memory    `json:"memory"`
 }
 
-// LoadRow is one level of load on one target.
+// LoadRow is the result of one level of load on one target.
 type LoadRow struct {
 	Target      string  `json:"target"`
 	Concurrency int     `json:"concurrency,omitempty"` // of a closed loop
-	Rate        float64 `json:"rate,omitempty"`        // of an open one, requests a second
+	Rate        float64 `json:"rate,omitempty"`        // of an open loop, requests per second
 
-	Requests     int             `json:"requests"` // that were due while it was measured
+	Requests     int             `json:"requests"` // due in the measured time
 	Failed       int             `json:"failed"`
-	Failures     map[string]int  `json:"failures,omitempty"` // by why
+	Failures     map[string]int  `json:"failures,omitempty"` // by error
 	Warmups      int             `json:"warmup_requests"`
 	WarmupS      float64         `json:"warmup_s"`
 	TokensPerS   float64         `json:"tokens_per_s"`   // of completions
 	RequestsPerS float64         `json:"requests_per_s"` // that ended
 	GoodputPerS  *float64        `json:"goodput_per_s,omitempty"`
 	TTFT         Summary         `json:"ttft_ms"`
-	TPOT         Summary         `json:"tpot_ms"` // mean of a request's tokens after the first
+	TPOT         Summary         `json:"tpot_ms"` // a request's mean time per token after the first
 	ITL          Summary         `json:"itl_ms"`
 	E2E          Summary         `json:"e2e_ms"`
 	Graphs       protocol.Graphs `json:"graphs"`
 	Slices       []Slice         `json:"slices"`
 }
 
-// Slice is a part of a level's time: what noise is judged by.
+// Slice is a part of a level's time, to judge noise by.
 type Slice struct {
 	TokensPerS float64 `json:"tokens_per_s"`
 	TTFTP50    float64 `json:"ttft_p50_ms"`
 }
 
-// MeasureThroughput puts each level of load on each target, in turn. limits are
-// those of the first target. Errors: ErrOptions and ctx's; requests that fail
-// are counted.
-func MeasureThroughput(ctx context.Context, targets []Target, limits client.Limits, o LoadOptions) (*Throughput, error) {
+// MeasureThroughput puts each level of load on each target, one after the other. limits are
+// those of the first target. Errors are ErrOptions and ctx's; failed requests are counted.
+func MeasureThroughput(
+	ctx context.Context, targets []Target, limits client.Limits, o LoadOptions,
+) (*Throughput, error) {
 	if err := o.check(limits); err != nil {
 		return nil, err
 	}
-	report := &Throughput{Head: Head{Kind: "throughput"}, DurationS: o.Duration.Seconds(), SLO: o.SLO.String(),
-		Prompt: o.Workload.Prompt.String(), Output: o.Workload.Output.String()}
+	report := &Throughput{
+		Head: Head{Kind: "throughput"}, DurationS: o.Duration.Seconds(), SLO: o.SLO.String(),
+		Prompt: o.Workload.Prompt.String(), Output: o.Workload.Output.String(),
+	}
 	if len(o.Workload.Lines) > 0 {
 		report.Prompt, report.Output = "file", "file"
 	}
@@ -101,12 +104,12 @@ func MeasureThroughput(ctx context.Context, targets []Target, limits client.Limi
 func (o *LoadOptions) check(limits client.Limits) error {
 	for _, n := range o.Concurrency {
 		if n < 1 {
-			return fmt.Errorf("%w: a concurrency of %d: it is 1 and more", ErrOptions, n)
+			return fmt.Errorf("%w: a concurrency of %d: it must be at least 1", ErrOptions, n)
 		}
 	}
 	for _, r := range o.Rates {
 		if !(r > 0) {
-			return fmt.Errorf("%w: a rate of %g requests a second: it is more than 0", ErrOptions, r)
+			return fmt.Errorf("%w: a rate of %g requests a second: it must be more than 0", ErrOptions, r)
 		}
 	}
 	if len(o.Concurrency)+len(o.Rates) == 0 || o.Duration <= 0 || o.Warmup < 0 || o.Drain < 0 {
@@ -115,7 +118,7 @@ func (o *LoadOptions) check(limits client.Limits) error {
 	return o.Workload.check(limits)
 }
 
-// level is one concurrency, or where that is 0 one rate.
+// level is one concurrency or, if that is 0, one rate.
 type level struct {
 	concurrency int
 	rate        float64
@@ -131,7 +134,7 @@ func (o *LoadOptions) levels() (all []level) {
 	return all
 }
 
-// level measures one level on one target. Each gets the same requests.
+// level measures one level on one target. Each target gets the same requests.
 func (o *LoadOptions) level(ctx context.Context, t Target, vocab int, at level, seen *bursts) LoadRow {
 	l := newLoad(t, newWorks(o.Workload, vocab, o.Seed), o)
 	if at.concurrency > 0 {
@@ -140,7 +143,8 @@ func (o *LoadOptions) level(ctx context.Context, t Target, vocab int, at level, 
 		l.open(ctx, at.rate, o.Seed)
 	}
 	for i := range l.all {
-		// Of a batch, several tokens of one step are no burst of one request's.
+		// In a batch several tokens of one step belong to different requests, so they
+		// don't count as a burst.
 		seen.add(&l.all[i])
 	}
 	row := l.row(o.SLO)
@@ -148,7 +152,7 @@ func (o *LoadOptions) level(ctx context.Context, t Target, vocab int, at level, 
 	return row
 }
 
-// warnOfFailures says that a load was not served in full.
+// warnOfFailures adds a warning for each row with failures.
 func (t *Throughput) warnOfFailures() {
 	for i := range t.Rows {
 		if r := &t.Rows[i]; r.Failed > 0 {
@@ -157,7 +161,7 @@ func (t *Throughput) warnOfFailures() {
 	}
 }
 
-// label names the row.
+// label returns the row's name.
 func (r *LoadRow) label() string {
 	if r.Concurrency > 0 {
 		return fmt.Sprintf("%s, %d clients", r.Target, r.Concurrency)
@@ -165,10 +169,17 @@ func (r *LoadRow) label() string {
 	return fmt.Sprintf("%s, %g/s", r.Target, r.Rate)
 }
 
-// Tables are the rates and percentiles of each level.
+// Tables returns a table of the rates and percentiles of each level.
 func (t *Throughput) Tables() []Table {
-	table := Table{Title: fmt.Sprintf("%s: prompts of %s tokens, completions of %s; %g s each; milliseconds at the client", t.Provenance.Model, t.Prompt, t.Output, t.DurationS),
-		Columns: []string{"load", "tok/s", "req/s", "goodput/s", "TTFT P50", "P99", "TPOT P50", "P99", "ITL P50", "P99", "max", "E2E P50", "P99", "requests", "failed"}, Notes: t.notes()}
+	table := Table{
+		Title: fmt.Sprintf("%s: prompts of %s tokens, completions of %s; %g s each; milliseconds at the client",
+			t.Provenance.Model, t.Prompt, t.Output, t.DurationS),
+		Columns: []string{
+			"load", "tok/s", "req/s", "goodput/s", "TTFT P50", "P99", "TPOT P50", "P99", "ITL P50", "P99", "max",
+			"E2E P50", "P99", "requests", "failed",
+		},
+		Notes: t.notes(),
+	}
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		goodput := "-"
@@ -181,7 +192,7 @@ func (t *Throughput) Tables() []Table {
 	return []Table{table}
 }
 
-// Metrics are the rate and the median TTFT of each part of a level's time.
+// Metrics returns the rate and the median TTFT of each slice of a level's time.
 func (t *Throughput) Metrics() []Metric {
 	var all []Metric
 	for i := range t.Rows {
@@ -190,7 +201,8 @@ func (t *Throughput) Metrics() []Metric {
 		if r.Rate > 0 {
 			name = fmt.Sprintf("throughput/%s/rate=%g/", r.Target, r.Rate)
 		}
-		rate, ttft := Metric{Name: name + "rate", Unit: "tok/s", Higher: true}, Metric{Name: name + "ttft-p50", Unit: "ms"}
+		rate := Metric{Name: name + "rate", Unit: "tok/s", Higher: true}
+		ttft := Metric{Name: name + "ttft-p50", Unit: "ms"}
 		for _, s := range r.Slices {
 			rate.Values, ttft.Values = append(rate.Values, s.TokensPerS), append(ttft.Values, s.TTFTP50)
 		}
@@ -199,7 +211,7 @@ func (t *Throughput) Metrics() []Metric {
 	return all
 }
 
-// Charts draw latency against throughput, a point for each level.
+// Charts returns charts of latency against throughput, with a point for each level.
 func (t *Throughput) Charts() []Chart {
 	ttft := Chart{Title: "Time to first token against throughput", X: "tokens/s", Y: "TTFT, ms"}
 	itl := Chart{Title: "Time between tokens against throughput", X: "tokens/s", Y: "ITL, ms"}
@@ -214,7 +226,7 @@ func (t *Throughput) Charts() []Chart {
 	return []Chart{ttft, itl}
 }
 
-// targets are the names of the targets, in the order in which they first came.
+// targets returns the names of the targets, in the order of their first rows.
 func (t *Throughput) targets() (names []string) {
 	seen := map[string]bool{}
 	for _, r := range t.Rows {
@@ -226,7 +238,7 @@ func (t *Throughput) targets() (names []string) {
 	return names
 }
 
-// curve is one figure of a target's closed or open loops against their rate.
+// curve returns one figure of a target's closed or open loops against their rate.
 func (t *Throughput) curve(target, kind, name string, of func(*LoadRow) float64) Series {
 	s := Series{Name: target + ", " + kind + " loop, " + name}
 	for i := range t.Rows {

@@ -17,7 +17,7 @@ import (
 // Lengths is a range of token counts, both ends included.
 type Lengths struct{ Low, High int }
 
-// ParseLengths reads "128", or "16-256" for all lengths in between alike.
+// ParseLengths parses "128", or "16-256" for a uniform distribution.
 func ParseLengths(text string) (Lengths, error) {
 	low, high, ranged := strings.Cut(text, "-")
 	l := Lengths{}
@@ -29,12 +29,12 @@ func ParseLengths(text string) (Lengths, error) {
 		}
 	}
 	if err != nil || l.Low < 1 || l.High < l.Low {
-		return l, fmt.Errorf("%w: %q is no length such as 128, and no range such as 16-256", ErrOptions, text)
+		return l, fmt.Errorf("%w: %q is neither a length such as 128 nor a range such as 16-256", ErrOptions, text)
 	}
 	return l, nil
 }
 
-// String is what ParseLengths reads.
+// String returns the form that ParseLengths reads.
 func (l Lengths) String() string {
 	if l.Low == l.High {
 		return strconv.Itoa(l.Low)
@@ -44,22 +44,22 @@ func (l Lengths) String() string {
 
 func (l Lengths) draw(random *rand.Rand) int { return l.Low + random.IntN(l.High-l.Low+1) }
 
-// Workload says which completions a load is made of.
+// Workload describes the completions of a load.
 type Workload struct {
-	Prompt, Output Lengths // uniform; of random tokens
-	Lines          []Line  // instead, one after the other, over and over
+	Prompt, Output Lengths // uniformly distributed lengths, random tokens
+	Lines          []Line  // used instead, cyclically, unless empty
 }
 
-// Line is a line of a workload's file. One of the first three is given.
+// Line is a line of a workload file. Exactly one of the first three fields is given.
 type Line struct {
 	Prompt       string  `json:"prompt"`
 	Tokens       []int32 `json:"tokens"`
-	PromptTokens int     `json:"prompt_tokens"` // so many random tokens
+	PromptTokens int     `json:"prompt_tokens"` // number of random tokens
 	OutputTokens int     `json:"output_tokens"`
 }
 
-// ReadLines reads a JSONL file of Lines. Errors: those of the file, and
-// ErrOptions with the number of the line at fault.
+// ReadLines reads a JSONL file of Lines. Errors are those of the file, and ErrOptions with
+// the number of the invalid line.
 func ReadLines(path string) ([]Line, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -87,7 +87,7 @@ func ReadLines(path string) ([]Line, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(lines) == 0 {
-		return nil, fmt.Errorf("%w: %s holds no line", ErrOptions, path)
+		return nil, fmt.Errorf("%w: %s has no lines", ErrOptions, path)
 	}
 	return lines, nil
 }
@@ -105,20 +105,21 @@ func (l *Line) check() error {
 	return nil
 }
 
-// check refuses what the context can't hold. Of a text it does not know how
-// many tokens it becomes.
+// check refuses lengths that exceed the context. It does not know the number of tokens of
+// a text.
 func (w *Workload) check(limits client.Limits) error {
 	longest := w.Prompt.High + w.Output.High
 	for _, l := range w.Lines {
 		longest = max(longest, l.PromptTokens+len(l.Tokens)+l.OutputTokens)
 	}
 	if longest > limits.Context {
-		return fmt.Errorf("%w: a prompt and its completion of up to %d tokens: the context holds %d", ErrOptions, longest, limits.Context)
+		return fmt.Errorf("%w: a prompt and its completion of up to %d tokens: the context holds %d",
+			ErrOptions, longest, limits.Context)
 	}
 	return nil
 }
 
-// works draws a workload's completions. It is safe for use by many goroutines.
+// works draws completions from a workload. It is safe for concurrent use.
 type works struct {
 	Workload
 	vocab  int
@@ -146,27 +147,29 @@ func (w *works) next() Work {
 	return work
 }
 
-// SLO is what a completion has to keep to count as good; 0 is no bound.
+// SLO has the bounds that a completion has to keep to count as good; 0 means no bound.
 type SLO struct {
-	TTFT, ITL, TPOT, E2E time.Duration // ITL is of every gap
+	TTFT, ITL, TPOT, E2E time.Duration // ITL bounds every gap
 }
 
-// ParseSLO reads "ttft=200ms,itl=50ms"; tpot and e2e may be bound too.
+// ParseSLO parses bounds such as "ttft=200ms,itl=50ms"; tpot and e2e are possible too.
 func ParseSLO(text string) (SLO, error) {
 	var s SLO
 	for _, part := range strings.Split(text, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		bound := map[string]*time.Duration{"ttft": &s.TTFT, "itl": &s.ITL, "tpot": &s.TPOT, "e2e": &s.E2E}[name]
+		bounds := map[string]*time.Duration{"ttft": &s.TTFT, "itl": &s.ITL, "tpot": &s.TPOT, "e2e": &s.E2E}
+		bound := bounds[name]
 		d, err := time.ParseDuration(value)
 		if bound == nil || err != nil || d <= 0 {
-			return s, fmt.Errorf("%w: %q is no bound such as ttft=200ms; itl, tpot and e2e are the others", ErrOptions, part)
+			return s, fmt.Errorf("%w: %q is no bound such as ttft=200ms; itl, tpot and e2e are the others",
+				ErrOptions, part)
 		}
 		*bound = d
 	}
 	return s, nil
 }
 
-// String is what ParseSLO reads.
+// String returns the form that ParseSLO reads.
 func (s SLO) String() string {
 	var parts []string
 	for _, b := range []struct {
@@ -180,7 +183,7 @@ func (s SLO) String() string {
 	return strings.Join(parts, ",")
 }
 
-// met tells whether c kept to the bounds. What failed did not.
+// met reports whether c kept the bounds. A failed completion did not.
 func (s SLO) met(c *Completion) bool {
 	within := func(d, bound time.Duration) bool { return bound == 0 || d <= bound }
 	if c.Err != nil || !within(c.TTFT(), s.TTFT) || !within(c.TPOT(), s.TPOT) || !within(c.End, s.E2E) {

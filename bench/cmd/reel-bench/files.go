@@ -8,13 +8,13 @@ import (
 	"reel/bench"
 )
 
-// compareCommand compares two results.
+// compareCommand returns the command that compares two results.
 func compareCommand() *cobra.Command {
 	var out output
 	var benchstat bool
 	cmd := &cobra.Command{
 		Use:   "compare A.json B.json",
-		Short: "Compare two results: ratios, and a verdict where they differ beyond their noise",
+		Short: "Compare two results: ratios, and a verdict if they differ beyond their noise",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 2 || benchstat && len(args) == 1 {
 				return nil
@@ -45,12 +45,12 @@ func compareCommand() *cobra.Command {
 	return cmd
 }
 
-// showCommand prints a result that was kept.
+// showCommand returns the command that prints a saved result.
 func showCommand() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "show FILE.json",
-		Short: "Print or plot a result that was kept as JSON",
+		Short: "Print or plot a result saved as JSON",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return nil
@@ -70,12 +70,12 @@ func showCommand() *cobra.Command {
 	return cmd
 }
 
-// limitsCommand prints how near to the memory's limit measurements come.
+// limitsCommand returns the command that compares measurements with an H200's limits.
 func limitsCommand() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "limits FOLDER",
-		Short: "Print how near the results of tools/limit_gpu.sh come to what one H200 can do",
+		Short: "Print how close the results of tools/limit_gpu.sh come to the limits of one H200",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return nil
@@ -96,7 +96,7 @@ func limitsCommand() *cobra.Command {
 	return cmd
 }
 
-// reportCommand writes what the README says of the results.
+// reportCommand returns the command that writes README's part about the results.
 func reportCommand() *cobra.Command {
 	var readme, results string
 	var check bool
@@ -116,7 +116,7 @@ func reportCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&readme, "readme", "README.md", "the `file` to write the table to")
-	cmd.Flags().StringVar(&results, "results", "bench/results", "`folder` that has one of results for each machine")
-	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail where the files are not what would be written")
+	cmd.Flags().StringVar(&results, "results", "bench/results", "`folder` with a folder of results for each machine")
+	cmd.Flags().BoolVar(&check, "check", false, "write nothing; fail if the files differ from the report")
 	return cmd
 }

@@ -8,7 +8,7 @@ import (
 	"reel/bench"
 )
 
-// latencyCommand measures TTFT and ITL.
+// latencyCommand returns the command that measures TTFT and ITL.
 func latencyCommand() *cobra.Command {
 	var s source
 	var o bench.LatencyOptions
@@ -18,11 +18,11 @@ func latencyCommand() *cobra.Command {
 		Short: "Measure TTFT and ITL by prompt length, one request at a time",
 		Long: `Measure TTFT and ITL by prompt length, one request at a time.
 
-Each prompt is random token ids from the middle of the vocabulary, exact in
-length; completions are greedy and go on past the end of sequence. Times are
-what this client sees, and include the socket. A token of which the generator
-holds back the text (half of a character) comes with the one that completes it.
-The first run of each length warms up and is counted apart.`,
+Each prompt consists of random token ids from the middle of the vocabulary and
+has exactly the given length. Completions are greedy and go on past the end of
+sequence. Times are those of this client, including the socket. If the generator
+holds back a token's text (half of a character), the token arrives with the one
+that completes it. The first run of each length warms up and is counted apart.`,
 		Args: s.words,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Progress = progress(cmd)
@@ -31,7 +31,8 @@ The first run of each length warms up and is counted apart.`,
 				return err
 			}
 			if len(report.LeftOut) > 0 {
-				cmd.PrintErrf("reel-bench: left out, since the context can't hold them: prompts of %d tokens\n", report.LeftOut)
+				cmd.PrintErrf("reel-bench: left out, since the context can't hold them: prompts of %d tokens\n",
+					report.LeftOut)
 			}
 			return out.measured(cmd, report)
 		},
@@ -39,7 +40,8 @@ The first run of each length warms up and is counted apart.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	s.flags(flags)
-	flags.IntSliceVar(&o.Prompts, "prompts", nil, "prompt `lengths` in tokens (default 10, then 50 to 400 in steps of 50, those that fit)")
+	flags.IntSliceVar(&o.Prompts, "prompts", nil,
+		"prompt `lengths` in tokens (default 10, then 50 to 400 in steps of 50, as far as they fit)")
 	flags.Lookup("prompts").DefValue = ""
 	flags.IntVar(&o.MaxTokens, "max-tokens", 32, "tokens of each completion")
 	flags.IntVar(&o.Runs, "runs", 10, "measured runs of each length; one more warms up")
@@ -50,7 +52,7 @@ The first run of each length warms up and is counted apart.`,
 	return cmd
 }
 
-// latency opens what is measured, and measures it.
+// latency opens the targets and measures them.
 func latency(ctx context.Context, s *source, o bench.LatencyOptions) (*bench.Latency, error) {
 	open, err := s.open(ctx)
 	if err != nil {

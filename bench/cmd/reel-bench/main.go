@@ -18,7 +18,7 @@ import (
 	"reel/protocol"
 )
 
-// version is the release, which make sets.
+// version is the release; make sets it.
 var version = "unknown"
 
 // Exit codes, those of reel.
@@ -38,10 +38,10 @@ func main() {
 	os.Exit(code)
 }
 
-// errUsage marks a mistake on the command line.
+// errUsage marks an error on the command line.
 var errUsage = errors.New("usage")
 
-// run runs the command line and returns the exit code.
+// run executes the command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use: "reel-bench", Short: "Measure a Reel generator, as its clients see it", Version: version,
@@ -54,7 +54,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	root.SetArgs(args)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(latencyCommand(), throughputCommand(), startupCommand(), rollCommand(), opsCommand(), compareCommand(), showCommand(), limitsCommand(), reportCommand())
+	root.AddCommand(latencyCommand(), throughputCommand(), startupCommand(), rollCommand(), opsCommand(),
+		compareCommand(), showCommand(), limitsCommand(), reportCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
@@ -65,13 +66,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // exitCode returns the code for err.
 func exitCode(ctx context.Context, err error) int {
-	var said *client.Error
+	var reported *client.Error
+	missingFile := errors.Is(err, fs.ErrNotExist) && !errors.Is(err, client.ErrNoGenerator)
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted
-	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions), errors.Is(err, fs.ErrNotExist) && !errors.Is(err, client.ErrNoGenerator):
+	case errors.Is(err, errUsage), errors.Is(err, bench.ErrOptions), missingFile:
 		return exitUsage
-	case errors.Is(err, client.ErrNoGenerator), errors.As(err, &said) && said.Code == protocol.CodeLoading:
+	case errors.Is(err, client.ErrNoGenerator), errors.As(err, &reported) && reported.Code == protocol.CodeLoading:
 		return exitNoGenerator
 	case errors.Is(err, client.ErrDenied):
 		return exitDenied

@@ -14,7 +14,7 @@ import (
 	"reel/bench"
 )
 
-// output is how a command prints what it measured.
+// output holds the flags for the form of a command's output.
 type output struct {
 	json, markdown, csv bool
 	plot                string
@@ -28,7 +28,7 @@ func (o *output) flags(cmd *cobra.Command) {
 	cmd.PreRunE = func(*cobra.Command, []string) error { return o.check() }
 }
 
-// check refuses what can't all be printed.
+// check refuses several forms at once.
 func (o *output) check() error {
 	if o.json && o.markdown || o.json && o.csv || o.markdown && o.csv {
 		return fmt.Errorf("%w: --json, --md and --csv: one of them", errUsage)
@@ -40,7 +40,7 @@ func (o *output) plotFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.plot, "plot", "", "draw it to a `file`, .svg or .png")
 }
 
-// measured prints what was just measured, with the flags that it was measured with.
+// measured prints a new result, after adding the flags of the measurement.
 func (o *output) measured(cmd *cobra.Command, r bench.Result) error {
 	flags := map[string]string{}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = f.Value.String() })
@@ -48,7 +48,7 @@ func (o *output) measured(cmd *cobra.Command, r bench.Result) error {
 	return o.write(cmd, r)
 }
 
-// write prints r, and draws it where that was asked for.
+// write prints r, and plots it if --plot is given.
 func (o *output) write(cmd *cobra.Command, r bench.Result) error {
 	for _, warning := range r.Header().Warnings {
 		cmd.PrintErrf("reel-bench: %s\n", warning)
@@ -82,7 +82,7 @@ func (o *output) tables(w io.Writer, tables []bench.Table) error {
 	return bench.Text(w, tables)
 }
 
-// progress shows on a terminal how far a measurement is; elsewhere it is nil.
+// progress returns a progress bar on a terminal, otherwise nil.
 func progress(cmd *cobra.Command) bench.Progress {
 	f, ok := cmd.ErrOrStderr().(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -91,9 +91,10 @@ func progress(cmd *cobra.Command) bench.Progress {
 	var bar *progressbar.ProgressBar
 	return func(done, of int) {
 		if bar == nil {
-			bar = progressbar.NewOptions(of, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(cmd.Name()),
-				progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
+			bar = progressbar.NewOptions(of, progressbar.OptionSetWriter(f),
+				progressbar.OptionSetDescription(cmd.Name()), progressbar.OptionSetWidth(30),
+				progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
 		}
-		_ = bar.Set(done) // a terminal that has gone is no reason to stop
+		_ = bar.Set(done) // a failing terminal does not stop the measurement
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"reel/client"
 )
 
-// startupCommand measures starts.
+// startupCommand returns the command that measures starts.
 func startupCommand() *cobra.Command {
 	s := source{needsOwn: true}
 	var out output
 	var runs int
 	cmd := &cobra.Command{
 		Use:   "startup [flags] [-- flags of the generator]",
-		Short: "Measure starts: exec to welcome, to the first token, and captures a second",
+		Short: "Measure starts: exec to welcome, to the first token, and captures per second",
 		Args:  s.words,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report, err := bench.MeasureStartup(cmd.Context(), s.launch(), runs, describe, progress(cmd))
@@ -31,7 +31,7 @@ func startupCommand() *cobra.Command {
 	return cmd
 }
 
-// rollCommand measures a workload that outgrows the graphs.
+// rollCommand returns the command that measures a workload beyond the graph budget.
 func rollCommand() *cobra.Command {
 	s := source{needsOwn: true}
 	var out output
@@ -41,10 +41,10 @@ func rollCommand() *cobra.Command {
 		Short: "Measure a workload that outgrows the graph budget, roller on and off",
 		Long: `Measure a workload that outgrows the graph budget, roller on and off.
 
-Prompts have a few lengths at a time, and others in the next phase, so that the
-graphs of the start do not fit them and those that are rolled do not all fit the
-budget. The same requests go to a generator with the roller on, then to one with
-the roller off.`,
+Each phase has prompts of a few lengths, different from those of other phases. So
+graphs captured at start do not fit them, and graphs that are rolled do not all
+fit the budget. The same requests go to a generator with the roller on, then to
+one with the roller off.`,
 		Args: s.words,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Progress = progress(cmd)
@@ -58,9 +58,9 @@ the roller off.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	s.flags(flags)
-	flags.IntVar(&o.Phases, "phases", 5, "changes of the prompts' lengths, and one")
-	flags.IntVar(&o.Lengths, "lengths", 6, "prompt lengths of a phase")
-	flags.IntVar(&o.Requests, "requests", 40, "requests of a phase, one after the other")
+	flags.IntVar(&o.Phases, "phases", 5, "phases, each with other prompt lengths")
+	flags.IntVar(&o.Lengths, "lengths", 6, "prompt lengths per phase")
+	flags.IntVar(&o.Requests, "requests", 40, "requests per phase, one after the other")
 	flags.IntVar(&o.Longest, "longest", 400, "longest prompt, in tokens")
 	flags.IntVar(&o.MaxTokens, "max-tokens", 16, "tokens of each completion")
 	flags.IntVar(&o.MaxGraphs, "max-graphs", 12, "graphs that may be live")
@@ -71,7 +71,7 @@ the roller off.`,
 	return cmd
 }
 
-// opsCommand measures kernels.
+// opsCommand returns the command that measures kernels.
 func opsCommand() *cobra.Command {
 	s := source{needsOwn: true}
 	var out output
@@ -81,7 +81,7 @@ func opsCommand() *cobra.Command {
 		Args:  s.words,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l := s.launch()
-			l.Args = l.Args[2:] // it logs nothing
+			l.Args = l.Args[2:] // without --log-level: the subcommand ops logs nothing
 			report, err := bench.MeasureOps(cmd.Context(), l, func(r *bench.OpsReport) bench.Provenance {
 				return r.Describe(describe(&client.Status{}))
 			})

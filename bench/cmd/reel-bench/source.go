@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -14,8 +13,8 @@ import (
 	"reel/client"
 )
 
-// source is what a command measures: a generator that runs, or one that it
-// starts, and peers.
+// source describes the targets of a measurement: a generator, running or started for it,
+// and peers.
 type source struct {
 	dial          client.Options
 	start         bool
@@ -28,25 +27,29 @@ type source struct {
 	needsOwn      bool // the command always starts a generator
 }
 
-// flags adds what says which generator.
+// flags adds the flags that select the generator.
 func (s *source) flags(flags *pflag.FlagSet) {
 	if !s.needsOwn {
 		flags.StringVar(&s.dial.Socket, "socket", "", "`path` of the generator's socket (default as for reel)")
 		flags.DurationVar(&s.dial.Wait, "wait", 5*time.Second, "how long to wait for a generator")
-		flags.BoolVar(&s.start, "start", false, "start a generator for the measurement; so do the next three, and flags for it after --")
+		flags.BoolVar(&s.start, "start", false,
+			"start a generator for the measurement (implied by the next three, and by flags for it after --)")
 	}
-	flags.StringVar(&s.model, "model", "", "`directory` of the model of a generator that is started (default: the embedded one)")
+	flags.StringVar(&s.model, "model", "",
+		"`directory` of the started generator's model (default: the embedded one)")
 	flags.StringVar(&s.device, "device", "", "its device: auto, host or cuda")
-	flags.StringVar(&s.path, "generator", "", "`path` of reel-generator (default: beside this program, else on the path)")
+	flags.StringVar(&s.path, "generator", "",
+		"`path` of reel-generator (default: beside this program, else on the path)")
 }
 
-// peerFlags adds what is measured beside the generator, in turn with it.
+// peerFlags adds the flags for servers measured beside the generator.
 func (s *source) peerFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&s.peers, "peer", nil, "`NAME=URL[#MODEL]` of a server that speaks OpenAI's completions, measured in turn; may be repeated")
-	flags.BoolVar(&s.peerText, "peer-text", false, "send peers texts: for servers that take no token ids (ollama)")
+	flags.StringArrayVar(&s.peers, "peer", nil, "`NAME=URL[#MODEL]` of a server with OpenAI's completions, "+
+		"measured alternately with the generator; may be repeated")
+	flags.BoolVar(&s.peerText, "peer-text", false, "send text to peers, for servers that take no token ids (ollama)")
 }
 
-// launch is how to start a generator.
+// launch returns the way to start a generator.
 func (s *source) launch() bench.Launch {
 	l := bench.Launch{Path: s.path, Args: []string{"--log-level", "warn"}}
 	if s.model != "" {
@@ -59,19 +62,19 @@ func (s *source) launch() bench.Launch {
 	return l
 }
 
-// own tells whether a generator is to be started.
+// own reports whether to start a generator.
 func (s *source) own() bool {
 	return s.start || s.path != "" || s.model != "" || s.device != "" || len(s.args) > 0
 }
 
-// session is connections to what is measured.
+// session has the connections of a measurement.
 type session struct {
 	first   *client.Client
 	targets []bench.Target
 	close   func()
 }
 
-// open starts a generator where it is to, and connects to all that is measured.
+// open starts a generator if necessary, and connects to all targets.
 func (s *source) open(ctx context.Context) (*session, error) {
 	o := &session{close: func() {}}
 	dial := func() (*client.Client, error) { return client.Dial(ctx, s.dial) }
@@ -117,12 +120,12 @@ func (o *session) connect(dial func() (*client.Client, error), n int) error {
 	return nil
 }
 
-// describe makes the provenance of a generator's status.
+// describe returns the provenance for a generator's status.
 func describe(s *client.Status) bench.Provenance {
 	return bench.Describe(s, version, append([]string{"reel-bench"}, os.Args[1:]...))
 }
 
-// words takes flags of the generator, after --, and nothing else.
+// words accepts flags of the generator after --, and no other words.
 func (s *source) words(cmd *cobra.Command, args []string) error {
 	dash := cmd.ArgsLenAtDash()
 	if dash < 0 {
@@ -132,7 +135,7 @@ func (s *source) words(cmd *cobra.Command, args []string) error {
 	return noWords(cmd, args[:dash])
 }
 
-// noWords refuses words that are no command.
+// noWords refuses words after a command.
 func noWords(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -140,11 +143,11 @@ func noWords(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%w: %s takes no words: %q: see reel-bench --help", errUsage, cmd.Name(), args)
 }
 
-// status asks the generator of a session.
+// status returns the generator's status.
 func (o *session) status(ctx context.Context) (*client.Status, error) {
 	s, err := o.first.Status(ctx)
 	if err != nil {
-		return nil, errors.Join(errors.New("the generator's status"), err)
+		return nil, fmt.Errorf("asking for the generator's status: %w", err)
 	}
 	return s, nil
 }

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the far end of a new pseudo-terminal, and what is written to it.
+// terminal returns one end of a new pseudo-terminal, and a function that closes it and
+// returns everything written to it.
 func terminal(t *testing.T) (theirs *os.File, written func() string) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -36,19 +37,20 @@ func terminal(t *testing.T) (theirs *os.File, written func() string) {
 		for {
 			n, err := ours.Read(b)
 			all.Write(b[:n])
-			if err != nil { // the far end is closed and all is read
+			if err != nil { // the other end is closed and all is read
 				return all.String()
 			}
 		}
 	}
 }
 
-// On a terminal a bar shows how far a measurement is; elsewhere nothing does.
+// TestProgressOnATerminal: a measurement shows a progress bar, only on a terminal.
 func TestProgressOnATerminal(t *testing.T) {
 	socket := paced().Listen(t)
 	theirs, written := terminal(t)
 	var out strings.Builder
-	if code := run(t.Context(), []string{"latency", "--socket", socket, "--runs", "2", "--prompts", "10,20", "--max-tokens", "9"}, &out, theirs); code != 0 {
+	args := []string{"latency", "--socket", socket, "--runs", "2", "--prompts", "10,20", "--max-tokens", "9"}
+	if code := run(t.Context(), args, &out, theirs); code != 0 {
 		t.Fatalf("exit %d: %s", code, written())
 	}
 	if got := written(); !strings.Contains(got, "latency") || !strings.Contains(got, "/6") {

@@ -11,17 +11,17 @@ import (
 	"reel/bench"
 )
 
-// openConnections is how many connections an open loop has: what it may have in
-// flight is bounded by the generator's queue, not by them.
+// openConnections is the number of connections for an open loop. It is so large that the
+// generator's queue bounds the requests in flight, not the connections.
 const openConnections = 12
 
-// loadFlags are those of a load, as texts.
+// loadFlags are the flags of a load, some still unparsed.
 type loadFlags struct {
 	bench.LoadOptions
 	prompt, output, file, slo string
 }
 
-// throughputCommand measures closed and open loops.
+// throughputCommand returns the command that measures closed and open loops.
 func throughputCommand() *cobra.Command {
 	var s source
 	var o loadFlags
@@ -31,13 +31,13 @@ func throughputCommand() *cobra.Command {
 		Short: "Measure rates and latencies under load, in closed and open loops",
 		Long: `Measure rates and latencies under load.
 
-A closed loop has --concurrency clients, each of which asks again once it was
-answered. An open loop (--rate) sends so many requests a second, at random times
-(Poisson) that are drawn before, whether or not those before were answered; times
+A closed loop has --concurrency clients, each of which sends a request once the
+previous one ended. An open loop (--rate) sends that many requests per second, at
+random times (Poisson) drawn in advance, regardless of earlier requests; times
 count from when a request was due. Several values make a sweep; --plot draws
 latency against throughput.
 
-A workload's file (--workload) has a JSON object a line: {"prompt": "…"} or
+A workload file (--workload) has one JSON object per line: {"prompt": "…"} or
 {"tokens": [1, 2]} or {"prompt_tokens": 128}, with "output_tokens": 64.`,
 		Args: s.words,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,19 +63,21 @@ A workload's file (--workload) has a JSON object a line: {"prompt": "…"} or
 
 func (o *loadFlags) flags(flags *pflag.FlagSet) {
 	flags.IntSliceVar(&o.Concurrency, "concurrency", []int{1, 2, 4, 8, 16, 32, 64}, "`clients` of each closed loop")
-	flags.Float64SliceVar(&o.Rates, "rate", nil, "requests a second of each `open` loop; alone, there are no closed ones")
+	flags.Float64SliceVar(&o.Rates, "rate", nil,
+		"requests per second of each `open` loop; without --concurrency there are no closed loops")
 	flags.Lookup("rate").DefValue = ""
-	flags.DurationVar(&o.Duration, "duration", 5*time.Second, "how long each is measured")
-	flags.DurationVar(&o.Warmup, "warmup", time.Second, "how long each runs before it is measured")
-	flags.DurationVar(&o.Drain, "drain", 30*time.Second, "how long what it has begun may take; the rest is cut off, and counts as failed")
+	flags.DurationVar(&o.Duration, "duration", 5*time.Second, "measured time of each level")
+	flags.DurationVar(&o.Warmup, "warmup", time.Second, "time of each level before it is measured")
+	flags.DurationVar(&o.Drain, "drain", 30*time.Second,
+		"time for requests that have begun; slower ones are cut off and count as failed")
 	flags.StringVar(&o.prompt, "prompt-tokens", "128", "prompt `length`, or a range such as 16-256")
 	flags.StringVar(&o.output, "output-tokens", "64", "completion `length`, or a range")
 	flags.StringVar(&o.file, "workload", "", "JSONL `file` of prompts and lengths instead")
-	flags.StringVar(&o.slo, "slo", "", "count requests that keep to `bounds` such as ttft=200ms,itl=50ms as goodput")
+	flags.StringVar(&o.slo, "slo", "", "count requests within `bounds` such as ttft=200ms,itl=50ms as goodput")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of prompts and times")
 }
 
-// parse reads the flags that are texts.
+// parse parses the remaining flags.
 func (o *loadFlags) parse(flags *pflag.FlagSet) (err error) {
 	if flags.Changed("rate") && !flags.Changed("concurrency") {
 		o.Concurrency = nil
@@ -96,7 +98,7 @@ func (o *loadFlags) parse(flags *pflag.FlagSet) (err error) {
 	return err
 }
 
-// throughput opens what is measured, and measures it.
+// throughput opens the targets and measures them.
 func throughput(ctx context.Context, s *source, o bench.LoadOptions) (*bench.Throughput, error) {
 	if s.connections = bench.Connections(slices.Max(append(o.Concurrency, 1))); len(o.Rates) > 0 {
 		s.connections = max(s.connections, openConnections)

@@ -1,5 +1,5 @@
-// Package stub plays a generator in tests of what measures one: it speaks the
-// protocol and sends tokens when it is told to.
+// Package stub imitates a generator in tests of measurements: it speaks the protocol and
+// sends tokens at given times.
 package stub
 
 import (
@@ -15,17 +15,17 @@ import (
 	"reel/protocol"
 )
 
-// Generator says how the stub behaves. Its exported fields are not changed while
-// it serves.
+// Generator describes the stub's behaviour. Don't change its exported fields while it
+// serves.
 type Generator struct {
-	Context  int           // tokens; 0 is 512
+	Context  int           // tokens; 0: 512
 	First    time.Duration // before the first token
 	Each     time.Duration // before each further one
 	Buffered bool          // all tokens come at the end
 	Error    *protocol.Error
 	Graphs   protocol.GraphPool
-	Rolls    bool // each request has one more graph rolled
-	Loading  int  // hellos that are answered with loading
+	Rolls    bool // count one more rolled graph for each request
+	Loading  int  // hellos answered with loading
 
 	mu     sync.Mutex
 	hellos int
@@ -48,7 +48,7 @@ func (g *Generator) Listen(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// Accept serves what connects to l, until l is closed.
+// Accept serves connections to l until l is closed.
 func (g *Generator) Accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -66,7 +66,7 @@ type session struct {
 	sending sync.Mutex
 }
 
-// serve answers one connection; a client that goes ends it.
+// serve answers one connection until the client closes it.
 func (g *Generator) serve(conn net.Conn) {
 	defer conn.Close()
 	s := &session{Generator: g, conn: conn}
@@ -92,8 +92,12 @@ func (s *session) answer(message any) {
 		s.mu.Lock()
 		s.Graphs.Rolled = s.rolled
 		s.mu.Unlock()
-		s.send(&protocol.Status{State: protocol.StateReady, Version: "1234567", Model: "stub", Device: "host", PID: os.Getpid(), Progress: 1, Graphs: s.Graphs,
-			Machine: protocol.Machine{Name: "stub", MemoryUsed: 2e9, MemoryTotal: 8e9}, Shape: protocol.Shape{Layers: 2, Hidden: 64, Heads: 4, KVHeads: 2}})
+		s.send(&protocol.Status{
+			State: protocol.StateReady, Version: "1234567", Model: "stub", Device: "host",
+			PID: os.Getpid(), Progress: 1, Graphs: s.Graphs,
+			Machine: protocol.Machine{Name: "stub", MemoryUsed: 2e9, MemoryTotal: 8e9},
+			Shape:   protocol.Shape{Layers: 2, Hidden: 64, Heads: 4, KVHeads: 2},
+		})
 	case *protocol.Generate:
 		if s.Error != nil {
 			s.send(s.Error.For(m.ID))
@@ -109,7 +113,8 @@ func (s *session) greeting() any {
 	if s.hellos++; s.hellos <= s.Loading {
 		return protocol.Errorf(protocol.CodeLoading, "", "the model is being loaded")
 	}
-	return &protocol.Welcome{Version: protocol.Version, Model: "stub", Limits: protocol.Limits{Context: cmp.Or(s.Context, 512), Vocab: 100}}
+	return &protocol.Welcome{Version: protocol.Version, Model: "stub",
+		Limits: protocol.Limits{Context: cmp.Or(s.Context, 512), Vocab: 100}}
 }
 
 func (s *session) generate(m *protocol.Generate) {
@@ -134,8 +139,11 @@ func (s *session) generate(m *protocol.Generate) {
 	for i := 0; s.Buffered && i < *m.MaxTokens; i++ {
 		s.send(&protocol.Token{ID: m.ID, Index: i})
 	}
-	s.send(&protocol.Done{ID: m.ID, FinishReason: protocol.FinishLength, Usage: protocol.Usage{PromptTokens: len(m.Tokens), CompletionTokens: *m.MaxTokens},
-		Graphs: protocol.Graphs{Eager: *m.MaxTokens}})
+	s.send(&protocol.Done{
+		ID: m.ID, FinishReason: protocol.FinishLength,
+		Usage:  protocol.Usage{PromptTokens: len(m.Tokens), CompletionTokens: *m.MaxTokens},
+		Graphs: protocol.Graphs{Eager: *m.MaxTokens},
+	})
 }
 
 func sleep(d time.Duration) {
@@ -151,5 +159,5 @@ func (s *session) send(message any) {
 	}
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	_, _ = s.conn.Write(frame) // A client that is gone is seen by the reader.
+	_, _ = s.conn.Write(frame) // The reading side notices a client that is gone.
 }
