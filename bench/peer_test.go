@@ -124,7 +124,7 @@ func TestPeerThatBuffersIsReported(t *testing.T) {
 
 func TestPeerFails(t *testing.T) {
 	for says, s := range map[string]*openAI{
-		"can't decode an event":  {say: "data: {\n\n"},
+		"can't decode an event":       {say: "data: {\n\n"},
 		"it said {\"message\":\"full": {say: "data: {\"error\":{\"message\":\"full\"}}\n\n"},
 		"unexpected EOF":              {say: "data: {\"choices\":[]}\n\n"},
 		"too long":                    {say: "data: " + strings.Repeat("x", longestEvent+1)},
