@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// latencyResult is a result with one row whose runs are drawn with mean TTFT at.
+// latencyResult returns a result with one row whose runs have a mean TTFT of at.
 func latencyResult(random *rand.Rand, at, spread float64, runs int) *Latency {
 	l := &Latency{Head: Head{Kind: "latency"}}
 	row := LatencyRow{Target: "reel", PromptTokens: 10}
@@ -29,8 +29,8 @@ func compare(t *testing.T, a, b Result) *Comparison {
 	return c
 }
 
-// Of results that differ by noise alone, about one comparison in a hundred says
-// that they differ.
+// TestNoiseIsNoVerdict: for results that differ only by noise, about one comparison in a
+// hundred reports a difference.
 func TestNoiseIsNoVerdict(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	const trials = 1000
@@ -48,7 +48,7 @@ func TestNoiseIsNoVerdict(t *testing.T) {
 	}
 }
 
-// What is slower by more than the noise is worse, and a rate that is higher is better.
+// TestDifferencesBeyondTheNoise: a longer time is worse, and a higher rate is better.
 func TestDifferencesBeyondTheNoise(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	slow, fast := latencyResult(random, 22, 0.3, 10), latencyResult(random, 20, 0.3, 10)
@@ -63,12 +63,13 @@ func TestDifferencesBeyondTheNoise(t *testing.T) {
 		}
 	}
 	d := compare(t, slow, fast).Differences
-	if len(d) != 3 || d[0].Name != "latency/reel/prompt=10/ttft" || !near(d[0].Ratio, 20.0/22, 0.02) || !near(d[2].Ratio, 22.0/20, 0.02) {
+	if len(d) != 3 || d[0].Name != "latency/reel/prompt=10/ttft" || !near(d[0].Ratio, 20.0/22, 0.02) ||
+		!near(d[2].Ratio, 22.0/20, 0.02) {
 		t.Errorf("got %+v", d)
 	}
 }
 
-func TestTooFewRunsAreNoVerdict(t *testing.T) {
+func TestTooFewRunsGiveNoVerdict(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 3))
 	for _, d := range compare(t, latencyResult(random, 10, 0.1, 3), latencyResult(random, 99, 0.1, 10)).Differences {
 		if d.Verdict != TooFew {
@@ -77,13 +78,14 @@ func TestTooFewRunsAreNoVerdict(t *testing.T) {
 	}
 }
 
-func TestWhatElseDiffersIsSaid(t *testing.T) {
+func TestOtherDifferencesAreReported(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 4))
 	a, b := latencyResult(random, 10, 1, 5), latencyResult(random, 10, 1, 5)
 	a.Provenance.GPU, b.Provenance.GPU, b.Provenance.Model = "NVIDIA H200", "NVIDIA A100", "m"
 	b.Rows = append(b.Rows, LatencyRow{Target: "reel", PromptTokens: 99})
 	text := fmt.Sprint(compare(t, a, b).Tables()[0].Notes)
-	for _, want := range []string{"not the same machine", "not the same model", "only in B: latency/reel/prompt=99/ttft"} {
+	for _, want := range []string{"not the same machine", "not the same model",
+		"only in B: latency/reel/prompt=99/ttft"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
 		}
@@ -100,8 +102,10 @@ func TestBenchstat(t *testing.T) {
 	if err := Benchstat(&b, l); err != nil {
 		t.Fatal(err)
 	}
-	want := "pkg: reel/bench\ncpu: c p u\ncommit: abc\n" + strings.Repeat("BenchmarkLatency/reel/prompt=10/ttft 1 10 ms\n", 2) +
-		strings.Repeat("BenchmarkLatency/reel/prompt=10/itl-p50 1 1 ms\n", 2) + strings.Repeat("BenchmarkLatency/reel/prompt=10/rate 1 1000 tok/s\n", 2)
+	want := "pkg: reel/bench\ncpu: c p u\ncommit: abc\n" +
+		strings.Repeat("BenchmarkLatency/reel/prompt=10/ttft 1 10 ms\n", 2) +
+		strings.Repeat("BenchmarkLatency/reel/prompt=10/itl-p50 1 1 ms\n", 2) +
+		strings.Repeat("BenchmarkLatency/reel/prompt=10/rate 1 1000 tok/s\n", 2)
 	if b.String() != want {
 		t.Errorf("got\n%s", b.String())
 	}

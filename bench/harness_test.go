@@ -8,8 +8,8 @@ import (
 	"reel/client"
 )
 
-// BenchmarkHarness is what measuring costs a token: a generator that computes
-// nothing sends as fast as it can. P50-µs/token includes its own writes.
+// BenchmarkHarness measures the cost of measuring a token: a generator that computes
+// nothing sends as fast as it can. P50-µs/token includes the generator's writes.
 func BenchmarkHarness(b *testing.B) {
 	c, err := client.Dial(b.Context(), client.Options{Socket: (&stub.Generator{}).Listen(b)})
 	if err != nil {

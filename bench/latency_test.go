@@ -15,11 +15,11 @@ import (
 	"reel/protocol"
 )
 
-// scripted is a generator whose first token takes 10 ms and a ms for each token
-// of the prompt, and each further token 1 ms more than the one before.
+// scripted is a generator whose first token takes 10 ms plus 1 ms per token of the prompt,
+// and each further token 1 ms more than the previous one.
 type scripted struct {
-	short    int   // tokens by which each completion falls short
-	err      error // ends each completion, where set
+	short    int   // missing tokens of each completion
+	err      error // ends each completion, unless nil
 	requests []client.Request
 }
 
@@ -37,12 +37,13 @@ func (g *scripted) Generate(_ context.Context, r client.Request) iter.Seq2[clien
 			if i == 0 {
 				pause = time.Duration(10+len(r.Tokens)) * time.Millisecond
 			}
-			time.Sleep(pause) // of synctest's clock
+			time.Sleep(pause) // by synctest's clock
 			if !yield(client.Token{Index: i}, nil) {
 				return
 			}
 		}
-		*r.Done = client.Done{FinishReason: protocol.FinishLength, Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}}
+		*r.Done = client.Done{FinishReason: protocol.FinishLength,
+			Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}}
 	}
 }
 
@@ -67,13 +68,16 @@ func TestMeasureLatency(t *testing.T) {
 	}
 	for i, n := range DefaultPrompts {
 		row, ttft := got.Rows[i], float64(10+n)
-		if row.PromptTokens != n || row.Target != "reel" || !near(row.TTFT.P50, ttft, 1e-3) || !near(row.TTFT.P99, ttft, 1e-3) || row.TTFT.Samples != 3 || row.WarmupTTFT != ttft {
+		if row.PromptTokens != n || row.Target != "reel" || row.TTFT.Samples != 3 || row.WarmupTTFT != ttft ||
+			!near(row.TTFT.P50, ttft, 1e-3) || !near(row.TTFT.P99, ttft, 1e-3) {
 			t.Errorf("got %+v", row)
 		}
-		if row.ITL.Min != 1 || row.ITL.P50 != 2 || !near(row.ITL.P99, 4, 1e-3) || row.Samples != 12 || !near(row.TokensPerS, 400, 1e-9) {
+		if row.ITL.Min != 1 || row.ITL.P50 != 2 || row.Samples != 12 ||
+			!near(row.ITL.P99, 4, 1e-3) || !near(row.TokensPerS, 400, 1e-9) {
 			t.Errorf("got %+v", row)
 		}
-		if row.Graphs != (protocol.Graphs{Precaptured: 3, Rolled: 6, Padded: 9, Eager: 12}) || len(row.Runs) != 3 || row.Runs[0].TTFT != ttft || row.Runs[2].ITLMax < 4 {
+		graphs := protocol.Graphs{Precaptured: 3, Rolled: 6, Padded: 9, Eager: 12}
+		if row.Graphs != graphs || len(row.Runs) != 3 || row.Runs[0].TTFT != ttft || row.Runs[2].ITLMax < 4 {
 			t.Errorf("got %+v", row)
 		}
 	}
@@ -89,7 +93,8 @@ func TestAveragesBesideTheDocuments(t *testing.T) {
 	}
 	got.SetMemory(Memory{Used: 5e9})
 	a := got.Averages
-	if len(a) != 2 || a[0].Target != "reel" || !near(a[0].TTFT, 30, 1e-3) || a[0].ITLP50 != 2 || a[0].MemoryGB != 5 || got.Memory.Used != 5e9 {
+	if len(a) != 2 || a[0].Target != "reel" || !near(a[0].TTFT, 30, 1e-3) || a[0].ITLP50 != 2 || a[0].MemoryGB != 5 ||
+		got.Memory.Used != 5e9 {
 		t.Errorf("got %+v", a)
 	}
 	if a[1] != (Average{Target: "documents", TTFT: 121.23, ITLP99: 17.05, MemoryGB: 14.1}) {
@@ -107,7 +112,8 @@ func TestAveragesBesideTheDocuments(t *testing.T) {
 func TestPromptsAreExactAndRepeatable(t *testing.T) {
 	measure := func(seed uint64) []client.Request {
 		var g scripted
-		if _, err := latencyOf(t, &g, 512, LatencyOptions{Prompts: []int{7}, MaxTokens: 2, Runs: 1, Seed: seed}); err != nil {
+		if _, err := latencyOf(t, &g, 512,
+			LatencyOptions{Prompts: []int{7}, MaxTokens: 2, Runs: 1, Seed: seed}); err != nil {
 			t.Fatal(err)
 		}
 		return g.requests
@@ -117,11 +123,13 @@ func TestPromptsAreExactAndRepeatable(t *testing.T) {
 	if len(tokens) != 7 || slices.Min(tokens) < 250 || slices.Max(tokens) >= 750 {
 		t.Errorf("a prompt of 7 from the middle of 1000 ids: %v", tokens)
 	}
-	if !slices.Equal(tokens, again[1].Tokens) || slices.Equal(tokens, other[1].Tokens) || slices.Equal(tokens, first[0].Tokens) {
-		t.Errorf("the seed alone makes the prompts, each its own: %v, %v, %v", tokens, again[1].Tokens, other[1].Tokens)
+	if !slices.Equal(tokens, again[1].Tokens) || slices.Equal(tokens, other[1].Tokens) ||
+		slices.Equal(tokens, first[0].Tokens) {
+		t.Errorf("prompts should differ, and depend on the seed alone: %v, %v, %v",
+			tokens, again[1].Tokens, other[1].Tokens)
 	}
 	if r := first[0]; *r.Temperature != 0 || !r.IgnoreEOS || *r.MaxTokens != 2 {
-		t.Errorf("not greedy, or not all tokens: %+v", r)
+		t.Errorf("not greedy, or too few tokens: %+v", r)
 	}
 }
 
@@ -143,7 +151,7 @@ func TestLengthsBeyondTheContext(t *testing.T) {
 	}
 }
 
-func TestShortCompletionIsNoMeasurement(t *testing.T) {
+func TestShortCompletionIsAnError(t *testing.T) {
 	_, err := latencyOf(t, &scripted{short: 1}, 512, LatencyOptions{MaxTokens: 5, Runs: 1})
 	if err == nil || !strings.Contains(err.Error(), "4 tokens, not 5") {
 		t.Errorf("got %v", err)
@@ -161,16 +169,16 @@ func TestGeneratorsErrorEndsTheMeasurement(t *testing.T) {
 // paced is a target that sends tokens at fixed times.
 type paced struct {
 	name   string
-	times  []time.Duration // of each piece, from the request on
-	tokens int             // of a piece; 0 is one
-	turns  *[]string       // who was asked, in order
+	times  []time.Duration // of each piece, since the request
+	tokens int             // per piece; 0: one
+	order  *[]string       // names of the targets asked
 }
 
 func (p *paced) Name() string { return p.name }
 
 func (p *paced) Complete(_ context.Context, w Work, arrived func()) (Ended, error) {
-	if p.turns != nil {
-		*p.turns = append(*p.turns, p.name)
+	if p.order != nil {
+		*p.order = append(*p.order, p.name)
 	}
 	begun := time.Now()
 	for _, at := range p.times {
@@ -180,7 +188,7 @@ func (p *paced) Complete(_ context.Context, w Work, arrived func()) (Ended, erro
 	return Ended{PromptTokens: len(w.Tokens), Tokens: len(p.times) * max(1, p.tokens), Reason: "length"}, nil
 }
 
-// every is n times, the first at begin and then every d.
+// every returns n times: begin, and then every d.
 func every(n int, begin, d time.Duration) (times []time.Duration) {
 	for i := range n {
 		times = append(times, begin+time.Duration(i)*d)
@@ -188,19 +196,21 @@ func every(n int, begin, d time.Duration) (times []time.Duration) {
 	return times
 }
 
-func TestTargetsTakeTurns(t *testing.T) {
+func TestTargetsAlternate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns []string
-		a := &paced{name: "a", times: every(8, 5*time.Millisecond, time.Millisecond), turns: &turns}
-		b := &paced{name: "b", times: every(8, 50*time.Millisecond, 2*time.Millisecond), turns: &turns}
-		got, err := MeasureLatency(t.Context(), []Target{a, b}, limits(512), LatencyOptions{Prompts: []int{10, 20}, MaxTokens: 8, Runs: 2})
+		var order []string
+		a := &paced{name: "a", times: every(8, 5*time.Millisecond, time.Millisecond), order: &order}
+		b := &paced{name: "b", times: every(8, 50*time.Millisecond, 2*time.Millisecond), order: &order}
+		o := LatencyOptions{Prompts: []int{10, 20}, MaxTokens: 8, Runs: 2}
+		got, err := MeasureLatency(t.Context(), []Target{a, b}, limits(512), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if order := strings.Join(turns, ""); order != "abbaababbaab" {
-			t.Errorf("asked in the order %s", order)
+		if names := strings.Join(order, ""); names != "abbaababbaab" {
+			t.Errorf("asked in the order %s", names)
 		}
-		if len(got.Rows) != 4 || got.Rows[1].Target != "b" || !near(got.Rows[1].TTFT.P50, 50, 1e-3) || !near(got.Rows[2].ITL.P50, 1, 1e-3) {
+		if len(got.Rows) != 4 || got.Rows[1].Target != "b" || !near(got.Rows[1].TTFT.P50, 50, 1e-3) ||
+			!near(got.Rows[2].ITL.P50, 1, 1e-3) {
 			t.Errorf("got %+v", got.Rows)
 		}
 		if cell := got.Tables()[0].Rows[3][0]; cell != "b 20" {
@@ -212,8 +222,8 @@ func TestTargetsTakeTurns(t *testing.T) {
 	})
 }
 
-// A server that buffers is reported, and one that streams is not, whatever the
-// time to its first token.
+// TestBufferingIsReported: a server that buffers is reported, and one that streams is not,
+// regardless of the time to its first token.
 func TestBufferingIsReported(t *testing.T) {
 	const ms = time.Millisecond
 	pairs := append(every(16, 10*ms, 2*ms), every(16, 10*ms+10*time.Microsecond, 2*ms)...)
@@ -222,23 +232,26 @@ func TestBufferingIsReported(t *testing.T) {
 		p    paced
 		want bool
 	}{
-		"streams":                    {paced{times: every(32, 10*ms, ms)}, false},
-		"streams after a long wait":  {paced{times: every(32, 10*time.Second, ms)}, false},
-		"held up by others' prompts": {paced{times: slices.Concat(every(20, 10*ms, ms/2), every(6, 70*ms, 40*ms), every(6, 280*ms, ms/2))}, false},
-		"all at the end":             {paced{times: every(32, 40*ms, 0)}, true},
-		"first, then the rest":       {paced{times: append([]time.Duration{10 * ms}, every(31, 40*ms, 5*time.Microsecond)...)}, true},
-		"in twos":                    {paced{times: pairs}, true},
-		"pieces of several tokens":   {paced{times: every(8, 10*ms, 4*ms), tokens: 4}, true},
+		"streams":                   {paced{times: every(32, 10*ms, ms)}, false},
+		"streams after a long wait": {paced{times: every(32, 10*time.Second, ms)}, false},
+		"delayed by others' prompts": {paced{times: slices.Concat(
+			every(20, 10*ms, ms/2), every(6, 70*ms, 40*ms), every(6, 280*ms, ms/2))}, false},
+		"all at the end": {paced{times: every(32, 40*ms, 0)}, true},
+		"first, then the rest": {paced{times: append([]time.Duration{10 * ms},
+			every(31, 40*ms, 5*time.Microsecond)...)}, true},
+		"in twos":                  {paced{times: pairs}, true},
+		"pieces of several tokens": {paced{times: every(8, 10*ms, 4*ms), tokens: 4}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.p.name = "it"
-				got, err := MeasureLatency(t.Context(), []Target{&c.p}, limits(512), LatencyOptions{Prompts: []int{10}, MaxTokens: 32, Runs: 3})
+				o := LatencyOptions{Prompts: []int{10}, MaxTokens: 32, Runs: 3}
+				got, err := MeasureLatency(t.Context(), []Target{&c.p}, limits(512), o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if said := fmt.Sprint(got.Warnings); strings.Contains(said, "it buffers its tokens") != c.want {
-					t.Errorf("warned of %s", said)
+				if warned := fmt.Sprint(got.Warnings); strings.Contains(warned, "it buffers its tokens") != c.want {
+					t.Errorf("warned of %s", warned)
 				}
 			})
 		})

@@ -15,9 +15,9 @@ import (
 type openAI struct {
 	each     time.Duration // before each token
 	buffered bool          // sends nothing before the end
-	bundle   int           // tokens of a piece; 0 is one
+	bundle   int           // tokens per piece; 0: one
 	noUsage  bool
-	say      string // instead of tokens, then the end
+	say      string // sent instead of tokens
 	status   int
 	got      []completionRequest
 }
@@ -33,7 +33,7 @@ func (s *openAI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var q completionRequest
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || r.URL.Path != "/v1/completions" {
-		http.Error(w, "what?", http.StatusBadRequest)
+		http.Error(w, "bad request", http.StatusBadRequest)
 		return
 	}
 	s.got = append(s.got, q)
@@ -55,12 +55,13 @@ func (s *openAI) stream(w http.ResponseWriter, q *completionRequest) {
 	}
 	fmt.Fprint(w, ": a comment\ndata: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}],\"error\":null}\n\n")
 	if !s.noUsage {
-		fmt.Fprintf(w, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":%d}}\n\n", q.MaxTokens)
+		fmt.Fprintf(w, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":%d}}\n\n",
+			q.MaxTokens)
 	}
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// peerOf serves s and makes a target of it.
+// peerOf serves s and returns a target for it.
 func peerOf(t *testing.T, s *openAI, text bool) Target {
 	t.Helper()
 	h := httptest.NewServer(s)
@@ -76,11 +77,13 @@ func TestPeer(t *testing.T) {
 	for _, noUsage := range []bool{false, true} {
 		s := &openAI{noUsage: noUsage}
 		c := measure(t.Context(), peerOf(t, s, false), Work{Tokens: []int32{7, 8}, MaxTokens: 12}, time.Now())
-		if c.Err != nil || c.Tokens != 12 || len(c.Arrivals) != 12 || c.Reason != "length" || (c.PromptTokens == 5) == noUsage {
+		if c.Err != nil || c.Tokens != 12 || len(c.Arrivals) != 12 || c.Reason != "length" ||
+			(c.PromptTokens == 5) == noUsage {
 			t.Errorf("got %+v", c)
 		}
 		q := s.got[0]
-		if q.Model != "first" || fmt.Sprint(q.Prompt) != "[7 8]" || q.MaxTokens != 12 || q.Temperature != 0 || !q.Stream || !q.IgnoreEOS || q.CachePrompt || q.StreamOptions["include_usage"] != true {
+		if q.Model != "first" || fmt.Sprint(q.Prompt) != "[7 8]" || q.MaxTokens != 12 || q.Temperature != 0 ||
+			!q.Stream || !q.IgnoreEOS || q.CachePrompt || q.StreamOptions["include_usage"] != true {
 			t.Errorf("asked %+v", q)
 		}
 	}
@@ -99,23 +102,29 @@ func TestPeerThatTakesTexts(t *testing.T) {
 	}
 }
 
-func TestPeerTakesTurnsWithReel(t *testing.T) {
+func TestPeerAlternatesWithReel(t *testing.T) {
 	p := peerOf(t, &openAI{each: time.Millisecond}, false)
-	got, err := MeasureLatency(t.Context(), []Target{&paced{name: "reel", times: every(12, time.Millisecond, time.Millisecond)}, p}, limits(512),
+	reel := &paced{name: "reel", times: every(12, time.Millisecond, time.Millisecond)}
+	got, err := MeasureLatency(t.Context(), []Target{reel, p}, limits(512),
 		LatencyOptions{Prompts: []int{10}, MaxTokens: 12, Runs: 2})
 	if !strings.HasPrefix(got.Peers["it"], "first at http://") || len(got.Peers) != 1 {
 		t.Errorf("peers %q", got.Peers)
 	}
-	if err != nil || len(got.Rows) != 2 || got.Rows[1].Target != "it" || got.Rows[1].ITL.Samples != 22 || got.Rows[1].TTFT.Min < 1 {
+	if err != nil || len(got.Rows) != 2 || got.Rows[1].Target != "it" || got.Rows[1].ITL.Samples != 22 ||
+		got.Rows[1].TTFT.Min < 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-// Over real HTTP: a server that sends all tokens at its end, or several in one
-// event, is reported.
+// TestPeerThatBuffersIsReported: over real HTTP, a server that sends all tokens at its end,
+// or several in one event, is reported.
 func TestPeerThatBuffersIsReported(t *testing.T) {
-	for name, s := range map[string]*openAI{"at the end": {each: 2 * time.Millisecond, buffered: true}, "in events of 4": {each: time.Millisecond, bundle: 4}} {
-		got, err := MeasureLatency(t.Context(), []Target{peerOf(t, s, false)}, limits(512), LatencyOptions{Prompts: []int{10}, MaxTokens: 24, Runs: 2})
+	for name, s := range map[string]*openAI{
+		"at the end":     {each: 2 * time.Millisecond, buffered: true},
+		"in events of 4": {each: time.Millisecond, bundle: 4},
+	} {
+		o := LatencyOptions{Prompts: []int{10}, MaxTokens: 24, Runs: 2}
+		got, err := MeasureLatency(t.Context(), []Target{peerOf(t, s, false)}, limits(512), o)
 		if err != nil || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "it buffers its tokens") {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -136,19 +145,24 @@ func TestPeerFails(t *testing.T) {
 	}
 	h := httptest.NewServer(&openAI{status: http.StatusNotFound})
 	defer h.Close()
-	if _, err := NewPeer(t.Context(), "x="+h.URL, false); !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), "404") || !strings.Contains(err.Error(), "no such thing") {
+	_, err := NewPeer(t.Context(), "x="+h.URL, false)
+	if !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), "404") ||
+		!strings.Contains(err.Error(), "no such thing") {
 		t.Errorf("404: %v", err)
 	}
-	p, err := NewPeer(t.Context(), "x="+h.URL+"#m", false) // a model that is named is not asked for
+	p, err := NewPeer(t.Context(), "x="+h.URL+"#m", false) // with a model's name there is no question
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c := measure(t.Context(), p, Work{Text: "a", MaxTokens: 1}, time.Now()); !errors.Is(c.Err, ErrPeer) {
 		t.Errorf("got %v", c.Err)
 	}
-	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"data":[]}`) }))
+	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"data":[]}`)
+	}))
 	defer empty.Close()
-	if _, err := NewPeer(t.Context(), "x="+empty.URL, false); !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), "#MODEL") {
+	_, err = NewPeer(t.Context(), "x="+empty.URL, false)
+	if !errors.Is(err, ErrPeer) || !strings.Contains(err.Error(), "#MODEL") {
 		t.Errorf("no models: %v", err)
 	}
 	for _, spec := range []string{"", "x", "=http://a", "reel=http://a", "x=ftp://a"} {

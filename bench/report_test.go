@@ -12,8 +12,8 @@ import (
 	"reel/protocol"
 )
 
-// resultsOf writes results into the folder of a machine, and returns the README
-// and the folder of all.
+// resultsOf writes results into a machine's directory, and returns the README and the
+// directory of all results.
 func resultsOf(t *testing.T, results map[string]Result) (readme, dir string) {
 	t.Helper()
 	root := t.TempDir()
@@ -35,17 +35,27 @@ func resultsOf(t *testing.T, results map[string]Result) (readme, dir string) {
 }
 
 func measuredLatency() *Latency {
-	return &Latency{Head: Head{Kind: "latency", Provenance: Provenance{Model: "7b", Shape: protocol.Shape{WeightBytes: 13.21e9}, GPU: "NVIDIA H200", Driver: "580", Commit: "abc", Date: "2026-11-21T10:00:00Z"}},
-		Rows: []LatencyRow{{Target: "reel", PromptTokens: 10, TTFT: Summary{P50: 3.25, P99: 4}, ITL: Summary{P50: 2.5}},
-			{Target: "reel", PromptTokens: 400, TTFT: Summary{P50: 9.75, P99: 11}, ITL: Summary{P50: 2.75}}},
-		Averages: []Average{{Target: "reel", TTFT: 6.5, ITLP50: 2.625, ITLP99: 3, TokensPerS: 381}, documents}, Memory: Memory{Used: 15.5e9}}
+	return &Latency{
+		Head: Head{Kind: "latency", Provenance: Provenance{
+			Model: "7b", Shape: protocol.Shape{WeightBytes: 13.21e9}, GPU: "NVIDIA H200", Driver: "580",
+			Commit: "abc", Date: "2026-11-21T10:00:00Z",
+		}},
+		Rows: []LatencyRow{
+			{Target: "reel", PromptTokens: 10, TTFT: Summary{P50: 3.25, P99: 4}, ITL: Summary{P50: 2.5}},
+			{Target: "reel", PromptTokens: 400, TTFT: Summary{P50: 9.75, P99: 11}, ITL: Summary{P50: 2.75}},
+		},
+		Averages: []Average{{Target: "reel", TTFT: 6.5, ITLP50: 2.625, ITLP99: 3, TokensPerS: 381}, documents},
+		Memory:   Memory{Used: 15.5e9},
+	}
 }
 
 func TestReport(t *testing.T) {
 	readme, dir := resultsOf(t, map[string]Result{
-		"h200/latency.json":  measuredLatency(),
-		"h200/startup.json":  &Startup{Head: Head{Kind: "startup", Provenance: Provenance{Model: "7b"}}, Welcome: Summary{P50: 1500}, Token: Summary{P50: 1750}},
-		"h200/load.json":     &Throughput{Head: Head{Kind: "throughput"}, Rows: []LoadRow{{Target: "reel", Concurrency: 1, TokensPerS: 300}, {Target: "reel", Concurrency: 8, TokensPerS: 2100}}},
+		"h200/latency.json": measuredLatency(),
+		"h200/startup.json": &Startup{Head: Head{Kind: "startup", Provenance: Provenance{Model: "7b"}},
+			Welcome: Summary{P50: 1500}, Token: Summary{P50: 1750}},
+		"h200/load.json": &Throughput{Head: Head{Kind: "throughput"}, Rows: []LoadRow{
+			{Target: "reel", Concurrency: 1, TokensPerS: 300}, {Target: "reel", Concurrency: 8, TokensPerS: 2100}}},
 		"small/latency.json": measuredLatency(),
 	})
 	r, err := MakeReport(readme, dir)
@@ -59,15 +69,20 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(r[readme])
-	for _, want := range []string{"before\n" + reportBegin + "\n", reportEnd + "\nafter\n", "| 7b, h200 | 13.2 | 3.25 | - | - | - | 9.75 | 2.62 | 3.00 | 381.0 | 15.50 |",
-		"| the documents, PyTorch |  | 20.77 | 145.7 | 120.4 | 125.9 | 149.1 |  | 17.05 |  | 14.10 |", "(results/latency.svg)", "up to 2100 tok/s (reel, 8 clients", "1.50 s from exec to welcome, 1.75 s to the first token",
-		"- `h200/latency.json`: NVIDIA H200; driver 580; commit abc; 2026-11-21"} {
+	for _, want := range []string{
+		"before\n" + reportBegin + "\n", reportEnd + "\nafter\n",
+		"| 7b, h200 | 13.2 | 3.25 | - | - | - | 9.75 | 2.62 | 3.00 | 381.0 | 15.50 |",
+		"| the documents, PyTorch |  | 20.77 | 145.7 | 120.4 | 125.9 | 149.1 |  | 17.05 |  | 14.10 |",
+		"(results/latency.svg)", "up to 2100 tok/s (reel, 8 clients",
+		"1.50 s from exec to welcome, 1.75 s to the first token",
+		"- `h200/latency.json`: NVIDIA H200; driver 580; commit abc; 2026-11-21",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
 	if strings.Contains(text, "old") || len(r) != 2 {
-		t.Errorf("what was there is still there:\n%s", text)
+		t.Errorf("the old part is still there:\n%s", text)
 	}
 	again, err := MakeReport(readme, dir)
 	if err != nil {
@@ -78,7 +93,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A figure that is changed by hand, in text or plot, is seen.
+// TestReportChangedByHand: Check notices a figure changed by hand, in text or plot.
 func TestReportChangedByHand(t *testing.T) {
 	readme, dir := resultsOf(t, map[string]Result{"h200/latency.json": measuredLatency()})
 	r, err := MakeReport(readme, dir)
@@ -97,7 +112,7 @@ func TestReportChangedByHand(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again, err := MakeReport(readme, dir); err != nil || !errors.Is(again.Check(), ErrStale) {
-			t.Errorf("%s was changed, and nobody saw it (%v)", path, err)
+			t.Errorf("Check did not notice a change of %s (%v)", path, err)
 		}
 	}
 }
@@ -121,7 +136,7 @@ func TestReportFails(t *testing.T) {
 	}
 }
 
-// The README of this repository says what its results say.
+// TestREADMEIsUpToDate: this repository's README agrees with its results.
 func TestREADMEIsUpToDate(t *testing.T) {
 	r, err := MakeReport("../README.md", "results")
 	if err != nil {
@@ -141,8 +156,9 @@ func TestDraw(t *testing.T) {
 	}
 	a, _ := os.ReadFile(filepath.Join(dir, "a.svg"))
 	b, _ := os.ReadFile(filepath.Join(dir, "b.svg"))
-	if string(a) != string(b) || !strings.Contains(string(a), "<svg") || !strings.Contains(string(a), "Time to first token") {
-		t.Error("the same figures make another drawing, or none")
+	if string(a) != string(b) || !strings.Contains(string(a), "<svg") ||
+		!strings.Contains(string(a), "Time to first token") {
+		t.Error("the same figures give another drawing, or none")
 	}
 	f, err := os.Open(filepath.Join(dir, "c.png"))
 	if err != nil {
@@ -160,12 +176,17 @@ func TestDraw(t *testing.T) {
 }
 
 func TestTableForms(t *testing.T) {
-	tables := []Table{{Title: "t", Columns: []string{"a", "b"}, Rows: [][]string{{"x|y", "1.00"}, {"z, w", "-"}}, Notes: []string{"n"}}, {Title: "u", Columns: []string{"c", "d"}}}
+	tables := []Table{
+		{Title: "t", Columns: []string{"a", "b"}, Rows: [][]string{{"x|y", "1.00"}, {"z, w", "-"}},
+			Notes: []string{"n"}},
+		{Title: "u", Columns: []string{"c", "d"}},
+	}
 	for want, write := range map[string]func(*strings.Builder) error{
-		"t\n     a     b\n   x|y  1.00\n  z, w     -\nn\n\nu\n  c  d\n": func(b *strings.Builder) error { return Text(b, tables) },
-		"t\n\n| a | b |\n| --- | ---: |\n| x\\|y | 1.00 |\n| z, w | - |\n\nn\n\nu\n\n| c | d |\n| --- | ---: |\n": func(b *strings.Builder) error {
-			return Markdown(b, tables)
+		"t\n     a     b\n   x|y  1.00\n  z, w     -\nn\n\nu\n  c  d\n": func(b *strings.Builder) error {
+			return Text(b, tables)
 		},
+		"t\n\n| a | b |\n| --- | ---: |\n| x\\|y | 1.00 |\n| z, w | - |\n\nn\n\n" +
+			"u\n\n| c | d |\n| --- | ---: |\n": func(b *strings.Builder) error { return Markdown(b, tables) },
 		"a,b\nx|y,1.00\n\"z, w\",-\n\nc,d\n": func(b *strings.Builder) error { return CSV(b, tables) },
 	} {
 		var b strings.Builder

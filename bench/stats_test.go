@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// near tells whether got is within share of want.
+// near reports whether got is within a relative error of share of want.
 func near(got, want, share float64) bool { return math.Abs(got-want) <= share*math.Abs(want) }
 
 // upTo returns n, n-1, …, 1 milliseconds.
@@ -20,7 +20,7 @@ func upTo(n int) []time.Duration {
 	return samples
 }
 
-// The histogram is right to 0.1%.
+// TestSummarize: the histogram is exact to 0.1%.
 func TestSummarize(t *testing.T) {
 	for _, c := range []struct {
 		samples []time.Duration
@@ -37,7 +37,10 @@ func TestSummarize(t *testing.T) {
 		{[]time.Duration{-1, 2 * longest}, Summary{0, 0, 3.6e6, 3.6e6, 3.6e6, 1.8e6, 2}},
 	} {
 		got := Summarize(c.samples)
-		for _, v := range [][2]float64{{got.Min, c.want.Min}, {got.P50, c.want.P50}, {got.P90, c.want.P90}, {got.P99, c.want.P99}, {got.Max, c.want.Max}, {got.Mean, c.want.Mean}} {
+		for _, v := range [][2]float64{
+			{got.Min, c.want.Min}, {got.P50, c.want.P50}, {got.P90, c.want.P90},
+			{got.P99, c.want.P99}, {got.Max, c.want.Max}, {got.Mean, c.want.Mean},
+		} {
 			if !near(v[0], v[1], 1e-3) || got.Samples != c.want.Samples {
 				t.Errorf("%d samples: %+v, want %+v", len(c.samples), got, c.want)
 				break
@@ -54,8 +57,8 @@ func TestSummarizeLeavesSamplesInOrder(t *testing.T) {
 	}
 }
 
-// Percentiles of samples from known distributions are those of the
-// distributions: the tolerance is five standard errors of a quantile,
+// TestPercentilesOfKnownDistributions compares percentiles of samples with those of their
+// distributions. The tolerance is five standard errors of a quantile,
 // sqrt(p(1-p)/n)/density.
 func TestPercentilesOfKnownDistributions(t *testing.T) {
 	const n = 50_000
@@ -68,9 +71,11 @@ func TestPercentilesOfKnownDistributions(t *testing.T) {
 		"uniform 10 to 20 ms": {func(r *rand.Rand) float64 { return 10 + 10*r.Float64() },
 			func(p float64) float64 { return 10 + 10*p }, func(float64) float64 { return 0.1 }, 15},
 		"exponential, mean 5 ms": {func(r *rand.Rand) float64 { return 5 * r.ExpFloat64() },
-			func(p float64) float64 { return -5 * math.Log(1-p) }, func(x float64) float64 { return math.Exp(-x/5) / 5 }, 5},
+			func(p float64) float64 { return -5 * math.Log(1-p) },
+			func(x float64) float64 { return math.Exp(-x/5) / 5 }, 5},
 		"Pareto, 1 ms, shape 3": {func(r *rand.Rand) float64 { return math.Pow(1-r.Float64(), -1.0/3) },
-			func(p float64) float64 { return math.Pow(1-p, -1.0/3) }, func(x float64) float64 { return 3 * math.Pow(x, -4) }, 1.5},
+			func(p float64) float64 { return math.Pow(1-p, -1.0/3) },
+			func(x float64) float64 { return 3 * math.Pow(x, -4) }, 1.5},
 	} {
 		random, r := rand.New(rand.NewPCG(1, 2)), NewRecorder()
 		for range n {

@@ -24,12 +24,12 @@ func TestLengths(t *testing.T) {
 	}
 	for _, l := range []Lengths{{5, 5}, {5, 9}} {
 		if again, _ := ParseLengths(l.String()); again != l {
-			t.Errorf("%v is written %s", l, l)
+			t.Errorf("%v is formatted as %s", l, l)
 		}
 	}
 }
 
-// All lengths of a range come, about as often as each other.
+// TestUniformLengths: all lengths of a range occur about equally often.
 func TestUniformLengths(t *testing.T) {
 	w := newWorks(Workload{Prompt: Lengths{3, 6}, Output: Lengths{10, 11}}, 100, 1)
 	prompts, outputs := map[int]int{}, map[int]int{}
@@ -55,19 +55,21 @@ func TestWorkloadFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("{\"prompt\": \"Once\", \"output_tokens\": 4}\n\n{\"tokens\": [5, 6], \"output_tokens\": 7}\n{\"prompt_tokens\": 9, \"output_tokens\": 1}\n")
+	write("{\"prompt\": \"Once\", \"output_tokens\": 4}\n\n{\"tokens\": [5, 6], \"output_tokens\": 7}\n" +
+		"{\"prompt_tokens\": 9, \"output_tokens\": 1}\n")
 	lines, err := ReadLines(path)
 	if err != nil || len(lines) != 3 {
 		t.Fatalf("%v, %v", lines, err)
 	}
 	w := newWorks(Workload{Lines: lines}, 100, 1)
 	first, second, third, fourth := w.next(), w.next(), w.next(), w.next()
-	if first.Text != "Once" || first.MaxTokens != 4 || !slices.Equal(second.Tokens, []int32{5, 6}) || len(third.Tokens) != 9 || fourth.Text != "Once" {
+	if first.Text != "Once" || first.MaxTokens != 4 || !slices.Equal(second.Tokens, []int32{5, 6}) ||
+		len(third.Tokens) != 9 || fourth.Text != "Once" {
 		t.Errorf("got %+v, %+v, %+v, %+v", first, second, third, fourth)
 	}
 	for text, says := range map[string]string{
-		"": "no line", "{}": "line 1", "\n{\"prompt\": 3}": "line 2", `{"prompt": "a", "prompt_tokens": 3, "output_tokens": 1}`: "one of",
-		`{"prompt": "a"}`: "output_tokens",
+		"": "no line", "{}": "line 1", "\n{\"prompt\": 3}": "line 2", `{"prompt": "a"}`: "output_tokens",
+		`{"prompt": "a", "prompt_tokens": 3, "output_tokens": 1}`: "one of",
 	} {
 		write(text)
 		if _, err := ReadLines(path); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), says) {
@@ -81,7 +83,8 @@ func TestWorkloadFile(t *testing.T) {
 
 func TestSLO(t *testing.T) {
 	s, err := ParseSLO("ttft=200ms, itl=50ms,tpot=1s,e2e=2s")
-	if err != nil || s != (SLO{200 * time.Millisecond, 50 * time.Millisecond, time.Second, 2 * time.Second}) || s.String() != "ttft=200ms,itl=50ms,tpot=1s,e2e=2s" {
+	want := SLO{200 * time.Millisecond, 50 * time.Millisecond, time.Second, 2 * time.Second}
+	if err != nil || s != want || s.String() != "ttft=200ms,itl=50ms,tpot=1s,e2e=2s" {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for _, text := range []string{"", "ttft", "ttft=", "ttft=5", "ttft=-1s", "p99=1s"} {

@@ -21,11 +21,12 @@ func reelBench(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// paced is a stub whose tokens are far enough apart not to look like bursts.
+// paced returns a stub that sends tokens so slowly that they don't look like bursts.
 func paced() *stub.Generator { return &stub.Generator{First: 2e6, Each: 1e6} }
 
 func TestLatencyJSON(t *testing.T) {
-	out, errs, code := reelBench(t, "latency", "--socket", (&stub.Generator{}).Listen(t), "--json", "--runs", "2", "--max-tokens", "4")
+	socket := (&stub.Generator{}).Listen(t)
+	out, errs, code := reelBench(t, "latency", "--socket", socket, "--json", "--runs", "2", "--max-tokens", "4")
 	if code != 0 || errs != "" {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
@@ -37,28 +38,35 @@ func TestLatencyJSON(t *testing.T) {
 		t.Fatalf("got %s", out)
 	}
 	row := report.Rows[8]
-	if row.PromptTokens != 400 || row.TTFT.Samples != 2 || row.ITL.Samples != 6 || row.Samples != 6 || row.Graphs.Eager != 8 || row.TTFT.Min <= 0 {
+	if row.PromptTokens != 400 || row.TTFT.Samples != 2 || row.ITL.Samples != 6 || row.Samples != 6 ||
+		row.Graphs.Eager != 8 || row.TTFT.Min <= 0 {
 		t.Errorf("got %+v", row)
 	}
-	for _, field := range []string{`"rows":[{"target":"reel","prompt_tokens":10,"ttft_ms":{"min":`, `"itl_ms":{"min":`, `"p50":`, `"p90":`, `"p99":`, `"max":`, `"samples":6`,
-		`"graphs":{"precaptured":0,"rolled":0,"padded":0,"eager":8}`, `"memory":{"used":2000000000,"total":8000000000,`} {
+	for _, field := range []string{
+		`"rows":[{"target":"reel","prompt_tokens":10,"ttft_ms":{"min":`, `"itl_ms":{"min":`,
+		`"p50":`, `"p90":`, `"p99":`, `"max":`, `"samples":6`,
+		`"graphs":{"precaptured":0,"rolled":0,"padded":0,"eager":8}`,
+		`"memory":{"used":2000000000,"total":8000000000,`,
+	} {
 		if !strings.Contains(out, field) {
 			t.Errorf("no %s in %s", field, out)
 		}
 	}
 	p := report.Provenance
-	if p.Commit != "1234567" || p.Model != "stub" || p.Shape.Layers != 2 || p.CPU == "" || p.Cores < 1 || p.Date == "" || !strings.HasPrefix(p.Command, "reel-bench ") || p.Generator == "" ||
+	if p.Commit != "1234567" || p.Model != "stub" || p.Shape.Layers != 2 || p.CPU == "" || p.Cores < 1 ||
+		p.Date == "" || !strings.HasPrefix(p.Command, "reel-bench ") || p.Generator == "" ||
 		p.Flags["runs"] != "2" || p.Flags["seed"] != "1" {
 		t.Errorf("provenance %+v", p)
 	}
 }
 
-func TestLatencyTableAndWhatIsLeftOut(t *testing.T) {
+func TestLatencyTableAndLeftOutPrompts(t *testing.T) {
 	out, errs, code := reelBench(t, "latency", "--socket", (&stub.Generator{Context: 100}).Listen(t), "--runs", "1")
 	if code != 0 || !strings.Contains(errs, "prompts of [100 150 200 250 300 350 400] tokens") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
-	if !strings.Contains(out, "TTFT min") || !strings.Contains(out, "documents") || !strings.Contains(out, "commit 1234567") {
+	if !strings.Contains(out, "TTFT min") || !strings.Contains(out, "documents") ||
+		!strings.Contains(out, "commit 1234567") {
 		t.Errorf("got\n%s", out)
 	}
 }
@@ -66,7 +74,8 @@ func TestLatencyTableAndWhatIsLeftOut(t *testing.T) {
 func TestOtherForms(t *testing.T) {
 	socket := (&stub.Generator{}).Listen(t)
 	for flag, want := range map[string]string{"--md": "| prompt | TTFT min |", "--csv": "prompt,TTFT min,P50"} {
-		out, errs, code := reelBench(t, "latency", "--socket", socket, "--runs", "1", "--prompts", "10", "--max-tokens", "4", flag)
+		out, errs, code := reelBench(t, "latency", "--socket", socket,
+			"--runs", "1", "--prompts", "10", "--max-tokens", "4", flag)
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("%s: exit %d, %s\n%s", flag, code, errs, out)
 		}
@@ -75,21 +84,26 @@ func TestOtherForms(t *testing.T) {
 
 func TestThroughput(t *testing.T) {
 	dir := t.TempDir()
-	out, errs, code := reelBench(t, "throughput", "--socket", paced().Listen(t), "--json", "--concurrency", "1,70", "--rate", "50", "--duration", "300ms", "--warmup", "50ms",
-		"--output-tokens", "4-9", "--prompt-tokens", "16", "--slo", "ttft=1h,itl=1h", "--plot", filepath.Join(dir, "plot.svg"))
+	out, errs, code := reelBench(t, "throughput", "--socket", paced().Listen(t), "--json",
+		"--concurrency", "1,70", "--rate", "50", "--duration", "300ms", "--warmup", "50ms",
+		"--output-tokens", "4-9", "--prompt-tokens", "16", "--slo", "ttft=1h,itl=1h",
+		"--plot", filepath.Join(dir, "plot.svg"))
 	var report bench.Throughput
 	if err := json.Unmarshal([]byte(out), &report); code != 0 || err != nil {
 		t.Fatalf("exit %d: %s, %v", code, errs, err)
 	}
-	if len(report.Rows) != 3 || report.Rows[1].Concurrency != 70 || report.Rows[2].Rate != 50 || report.SLO != "ttft=1h0m0s,itl=1h0m0s" {
+	if len(report.Rows) != 3 || report.Rows[1].Concurrency != 70 || report.Rows[2].Rate != 50 ||
+		report.SLO != "ttft=1h0m0s,itl=1h0m0s" {
 		t.Errorf("got %s", out)
 	}
 	for _, r := range report.Rows {
-		if r.Failed != 0 || r.Requests == 0 || r.TokensPerS <= 0 || r.GoodputPerS == nil || *r.GoodputPerS <= 0 || r.E2E.P50 < r.TTFT.P50 {
+		if r.Failed != 0 || r.Requests == 0 || r.TokensPerS <= 0 || r.GoodputPerS == nil || *r.GoodputPerS <= 0 ||
+			r.E2E.P50 < r.TTFT.P50 {
 			t.Errorf("got %+v", r)
 		}
 	}
-	if svg, err := os.ReadFile(filepath.Join(dir, "plot.svg")); err != nil || !strings.Contains(string(svg), "against throughput") {
+	svg, err := os.ReadFile(filepath.Join(dir, "plot.svg"))
+	if err != nil || !strings.Contains(string(svg), "against throughput") {
 		t.Errorf("the plot: %v", err)
 	}
 }
@@ -106,14 +120,17 @@ func TestCompare(t *testing.T) {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
 	out, errs, code = reelBench(t, "show", path, "--plot", filepath.Join(dir, "a.png"))
-	if _, err := os.Stat(filepath.Join(dir, "a.png")); code != 0 || err != nil || strings.Count(out, "commit 1234567") != 1 || !strings.Contains(out, "TTFT min") {
+	_, err := os.Stat(filepath.Join(dir, "a.png"))
+	if code != 0 || err != nil || strings.Count(out, "commit 1234567") != 1 || !strings.Contains(out, "TTFT min") {
 		t.Errorf("exit %d, %s, %v\n%s", code, errs, err, out)
 	}
 	out, errs, code = reelBench(t, "compare", "--benchstat", path)
-	if code != 0 || strings.Count(out, "BenchmarkLatency/reel/prompt=10/ttft 1 ") != 10 || !strings.Contains(out, "commit: 1234567\n") {
+	if code != 0 || strings.Count(out, "BenchmarkLatency/reel/prompt=10/ttft 1 ") != 10 ||
+		!strings.Contains(out, "commit: 1234567\n") {
 		t.Errorf("exit %d, %s\n%s", code, errs, out)
 	}
-	if _, errs, code = reelBench(t, "compare", path, "main.go"); code != 64 || !strings.Contains(errs, "main.go is no result") {
+	if _, errs, code = reelBench(t, "compare", path, "main.go"); code != 64 ||
+		!strings.Contains(errs, "main.go is no result") {
 		t.Errorf("no result: exit %d, %s", code, errs)
 	}
 }
@@ -131,7 +148,8 @@ func TestExitCodes(t *testing.T) {
 		{64, "unknown flag", []string{"latency", "--bogus"}},
 		{64, "no words", []string{"latency", "word"}},
 		{64, "no words", []string{"latecy"}},
-		{64, "a plot is .svg or .png", []string{"latency", "--socket", socket, "--runs", "1", "--prompts", "10", "--plot", "x.gif"}},
+		{64, "a plot is .svg or .png",
+			[]string{"latency", "--socket", socket, "--runs", "1", "--prompts", "10", "--plot", "x.gif"}},
 		{64, "one of them", []string{"latency", "--json", "--md"}},
 		{64, "no generator to start", []string{"latency", "--generator", "./none"}},
 		{64, "the context holds 100", []string{"throughput", "--socket", socket}},
@@ -156,18 +174,20 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// What is behind -- goes to the generator that is started.
+// TestFlagsOfTheGenerator: flags after -- are those of the generator that is started.
 func TestFlagsOfTheGenerator(t *testing.T) {
 	s := source{model: "/m", device: "cuda", args: []string{"--max-batch", "3"}}
-	if want := []string{"--log-level", "warn", "--model", "/m", "--device", "cuda", "--max-batch", "3"}; !slices.Equal(s.launch().Args, want) {
+	want := []string{"--log-level", "warn", "--model", "/m", "--device", "cuda", "--max-batch", "3"}
+	if !slices.Equal(s.launch().Args, want) {
 		t.Errorf("got %q", s.launch().Args)
 	}
-	for _, s := range []source{{start: true}, {model: "m"}, {device: "host"}, {path: "g"}, {args: []string{"--gpu", "1"}}} {
+	for _, s := range []source{{start: true}, {model: "m"}, {device: "host"}, {path: "g"},
+		{args: []string{"--gpu", "1"}}} {
 		if !s.own() {
 			t.Errorf("%+v starts no generator", s)
 		}
 	}
 	if (&source{}).own() {
-		t.Error("a generator is started that nobody asked for")
+		t.Error("a generator is started although no flag asks for it")
 	}
 }
