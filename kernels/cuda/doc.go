@@ -1,4 +1,4 @@
-// Package cuda carries the compiled CUDA kernels, and the scripts beside it
-// build them: they find a toolkit or install one, compile the kernels for each
-// GPU, refuse those that spill registers, and let Go link without a driver.
+// Package cuda embeds the compiled CUDA kernels. The scripts in this folder build them: they
+// find or install a CUDA toolkit, compile the kernels for each GPU, reject kernels that spill
+// registers, and let Go link without a driver.
 package cuda

@@ -10,8 +10,8 @@ import (
 	"gorgonia.org/cu"
 )
 
-// The driver takes the fatbin on the first GPU: there is machine code in it for
-// this GPU, or PTX that the driver compiles.
+// The driver loads the fatbin on the first GPU: it holds machine code for this GPU, or PTX
+// that the driver compiles.
 func TestFatbinLoads(t *testing.T) {
 	logGPU(t)
 	runtime.LockOSThread()
@@ -38,7 +38,7 @@ func TestFatbinLoads(t *testing.T) {
 	}
 }
 
-// logGPU tells which GPU and driver the tests ran on.
+// logGPU logs the GPU and the driver that the tests run on.
 func logGPU(t *testing.T) {
 	if result := nvml.Init(); result != nvml.SUCCESS {
 		t.Fatalf("NVML does not start: %v", nvml.ErrorString(result))

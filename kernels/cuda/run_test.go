@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// fakeBundle is a bundle of which the test programs are shell programs.
+// fakeBundle makes a bundle whose test programs are shell scripts, and returns its folder.
 func fakeBundle(t *testing.T) string {
 	t.Helper()
 	tree, bundle := t.TempDir(), t.TempDir()
@@ -28,15 +28,16 @@ func fakeBundle(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(bundle, "run"), script, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("tar", "-C", tree, "-cf", filepath.Join(bundle, "bundle.tar.xz"), ".").CombinedOutput(); err != nil {
+	archive := filepath.Join(bundle, "bundle.tar.xz")
+	if out, err := exec.Command("tar", "-C", tree, "-cf", archive, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return bundle
 }
 
-// A part's line in the table tells whether it passed; a failed one's last lines
-// come before, and all that was printed is in the log.
-func TestRunTellsEachPart(t *testing.T) {
+// The table has the result of each part; the last lines of a failed part come before it,
+// and the log has everything that was printed.
+func TestRunReportsEachPart(t *testing.T) {
 	tests := []struct {
 		name, env string
 		parts     []string
@@ -44,14 +45,16 @@ func TestRunTellsEachPart(t *testing.T) {
 		want      []string // patterns
 	}{
 		{"pass", "RUN=TestThis", []string{"good"}, true, []string{`(?m)^good +pass +\d+ s$`}},
-		{"failure beside", "RUN=.", []string{"good", "deep/bad"}, false, []string{`it broke`, `\ndeep/bad +FAIL \(exit 3\) +\d+ s\ngood +pass`}},
+		{"failure beside", "RUN=.", []string{"good", "deep/bad"}, false,
+			[]string{`it broke`, `\ndeep/bad +FAIL \(exit 3\) +\d+ s\ngood +pass`}},
 		{"wrapped", "WRAP=false", []string{"good"}, false, []string{`good +FAIL \(exit 1\)`}},
 		{"time limit", "LIMIT=1", []string{"slow"}, false, []string{`slow +FAIL \(over 1 s\)`}},
 		{"no time left", "TOTAL=0", []string{"good"}, false, []string{`good +FAIL \(no time left\)`}},
-		{"what is missing", "RUN=.", []string{"without"}, true, []string{`without +not run \(see the log\) +\d+ s`}},
-		{"sanitizer", "RUN=.", []string{"memcheck", "good"}, false, []string{`memcheck found it`, `memcheck +FAIL \(exit 9\)`}},
+		{"not run", "RUN=.", []string{"without"}, true, []string{`without +not run \(see the log\) +\d+ s`}},
+		{"sanitizer", "RUN=.", []string{"memcheck", "good"}, false,
+			[]string{`memcheck found it`, `memcheck +FAIL \(exit 9\)`}},
 		{"absent programs", "RUN=.", []string{"check", "stream"}, false, []string{`check +FAIL`, `stream +FAIL`}},
-		{"unknown part", "RUN=.", []string{"nonsense"}, false, []string{`no part is called so`}},
+		{"unknown part", "RUN=.", []string{"nonsense"}, false, []string{`no such part`}},
 	}
 	bundle := fakeBundle(t)
 	for _, test := range tests {
@@ -70,7 +73,9 @@ func TestRunTellsEachPart(t *testing.T) {
 					t.Errorf("%q is not in:\n%s", want, stdout)
 				}
 			}
-			if log, err := os.ReadFile(filepath.Join(out, "gpu.log")); err != nil || (test.passes && test.name != "what is missing" && !strings.Contains(string(log), "in good: -test.v -test.timeout 0 -test.run TestThis")) {
+			log, err := os.ReadFile(filepath.Join(out, "gpu.log"))
+			printed := strings.Contains(string(log), "in good: -test.v -test.timeout 0 -test.run TestThis")
+			if err != nil || (test.passes && test.name != "not run" && !printed) {
 				t.Errorf("the log has: %s %v", log, err)
 			}
 		})

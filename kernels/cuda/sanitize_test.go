@@ -10,23 +10,30 @@ import (
 	"testing"
 )
 
-// A tool passes where it reports what is planted and nothing else.
+// A tool passes if it reports the planted fault and nothing else.
 func TestSanitize(t *testing.T) {
-	const overrun, unwritten = "=== Invalid __global__ write of size 4 bytes", "=== Uninitialized __global__ memory read of size 16 bytes"
+	const overrun = "=== Invalid __global__ write of size 4 bytes"
+	const unwritten = "=== Uninitialized __global__ memory read of size 16 bytes"
 	const race = "=== Error: Race reported between Write access at reel_attend_64 and Read access at reel_attend_64"
 	tests := []struct {
 		name, tool, planted, code, check string
 		passes                           bool
 		want                             string
 	}{
-		{"overrun found", "memcheck", overrun, "9", "0", true, "memcheck reports what TestCUDAPlantedOverrun plants"},
-		{"unwritten found", "initcheck", unwritten, "9", "0", true, "initcheck reports what TestCUDAPlantedUnwritten plants"},
+		{"overrun found", "memcheck", overrun, "9", "0", true,
+			"memcheck reports the fault that TestCUDAPlantedOverrun plants"},
+		{"unwritten found", "initcheck", unwritten, "9", "0", true,
+			"initcheck reports the fault that TestCUDAPlantedUnwritten plants"},
 		{"nothing planted", "synccheck", "", "0", "0", true, "check --device cuda --precapture 1,9"},
 		{"guard build", "synccheck", "", "0", "0", true, "--max-seq-len 256 --guard"},
-		{"race found", "racecheck", race, "9", "0", true, "racecheck reports what TestCUDAPlantedRace plants"},
+		{"race found", "racecheck", race, "9", "0", true,
+			"racecheck reports the fault that TestCUDAPlantedRace plants"},
 		{"few ops", "racecheck", race, "9", "0", true, "-test.run TestCUDASmallShapes$"},
-		{"kernels of other barriers", "racecheck", race, "9", "0", true, "--tool racecheck --error-exitcode 9 ./cudatest.test -test.timeout 0 -test.run TestCUDASmallShapesEveryLane$"},
-		{"few graphs", "racecheck", race, "9", "0", true, "--kernel-name-exclude regex=_wgmma|_streamk --error-exitcode 9 bin/reel-generator-cuda check --device cuda --precapture 5 --max-batch 1 --max-seq-len 16 --guard"},
+		{"kernels of other barriers", "racecheck", race, "9", "0", true,
+			"--tool racecheck --error-exitcode 9 ./cudatest.test -test.timeout 0 -test.run TestCUDASmallShapesEveryLane$"},
+		{"few graphs", "racecheck", race, "9", "0", true,
+			"--kernel-name-exclude regex=_wgmma|_streamk --error-exitcode 9 " +
+				"bin/reel-generator-cuda check --device cuda --precapture 5 --max-batch 1 --max-seq-len 16 --guard"},
 		{"race not found", "racecheck", "", "0", "0", false, "does not report"},
 		{"overrun not found", "memcheck", "nothing", "0", "0", false, "does not report"},
 		{"something else found", "memcheck", unwritten, "9", "0", false, "does not report"},
@@ -50,7 +57,8 @@ func TestSanitize(t *testing.T) {
 				esac`)
 			command := exec.Command("/bin/sh", script, test.tool)
 			command.Dir = bundle
-			command.Env = []string{"PATH=" + path + ":" + os.Getenv("PATH"), "PLANTED=" + test.planted, "CODE=" + test.code, "CHECK=" + test.check}
+			command.Env = []string{"PATH=" + path + ":" + os.Getenv("PATH"),
+				"PLANTED=" + test.planted, "CODE=" + test.code, "CHECK=" + test.check}
 			out, err := command.CombinedOutput()
 			if (err == nil) != test.passes || !strings.Contains(string(out), test.want) {
 				t.Errorf("%v, wants %q in:\n%s", err, test.want, out)

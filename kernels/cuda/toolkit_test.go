@@ -11,19 +11,19 @@ import (
 	"testing"
 )
 
-// fakeToolkit is a folder with the nvcc of a release and, where header is true,
-// cuda.h.
+// fakeToolkit returns a folder with the nvcc of a release and, if header is true, cuda.h.
 func fakeToolkit(t *testing.T, release string, header bool) string {
 	t.Helper()
 	root := t.TempDir()
-	writeProgram(t, filepath.Join(root, "bin/nvcc"), fmt.Sprintf("echo Cuda compilation tools, release %s, V%s.1", release, release))
+	writeProgram(t, filepath.Join(root, "bin/nvcc"),
+		fmt.Sprintf("echo Cuda compilation tools, release %s, V%s.1", release, release))
 	if header {
 		writeProgram(t, filepath.Join(root, "include/cuda.h"), "")
 	}
 	return root
 }
 
-// writeProgram writes a shell program and the folders that it is in.
+// writeProgram writes a shell script and creates its folder.
 func writeProgram(t *testing.T, path, body string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -34,7 +34,7 @@ func writeProgram(t *testing.T, path, body string) {
 	}
 }
 
-// withCompiler is a folder for PATH that has a g++.
+// withCompiler returns a folder for PATH that has a g++.
 func withCompiler(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func TestToolkitTakesCudaHome(t *testing.T) {
 	}
 }
 
-// A CUDA_HOME that does not serve is refused rather than passed over.
+// An unusable CUDA_HOME is an error; the script does not fall back to another toolkit.
 func TestToolkitRefuses(t *testing.T) {
 	path := "PATH=" + withCompiler(t) + ":" + os.Getenv("PATH")
 	tests := []struct{ name, path, home, want string }{
@@ -70,7 +70,7 @@ func TestToolkitRefuses(t *testing.T) {
 	}
 }
 
-// toolsOnly is a folder for PATH with what the script calls and no compiler.
+// toolsOnly returns a folder for PATH with the tools that the script calls, but no compiler.
 func toolsOnly(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

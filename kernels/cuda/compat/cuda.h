@@ -1,6 +1,6 @@
-// CUDA 13 gave five functions of cuda.h new parameters. gorgonia.org/cu calls
-// them as CUDA 12 declares them, and libcuda still has them so; this header
-// declares them so under every version. It comes first among the include paths.
+// CUDA 13 gave five functions of cuda.h new parameters. gorgonia.org/cu calls them as CUDA 12
+// declares them, and libcuda still has those versions. This header declares them for every
+// version of CUDA. It comes first in the include path.
 #pragma once
 #include_next <cuda.h>
 
