@@ -20,11 +20,11 @@ const (
 	maxTemplateFile = 16 << 20 // bytes of either
 )
 
-// WorkerName is the hidden command that runs chat templates.
+// WorkerName is the name of the hidden command that runs chat templates.
 const WorkerName = "chat-worker"
 
-// chatSource reads a checkpoint's chat template: chat_template.jinja or, without
-// one, the default of tokenizer_config.json. It is nil where there is none.
+// chatSource reads a checkpoint's chat template from chat_template.jinja or, without that
+// file, the default one of tokenizer_config.json. It returns nil if there is no template.
 func chatSource(files fs.FS) (*chat.Source, error) {
 	raw, err := readOptional(files, tokenizerConfig)
 	if err != nil {
@@ -55,7 +55,7 @@ func chatSource(files fs.FS) (*chat.Source, error) {
 	return source, nil
 }
 
-// readOptional reads a file; one that is not there is nil.
+// readOptional reads a file. It returns nil if the file does not exist.
 func readOptional(files fs.FS, name string) ([]byte, error) {
 	raw, err := readBounded(files, name, maxTemplateFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +64,8 @@ func readOptional(files fs.FS, name string) ([]byte, error) {
 	return raw, err
 }
 
-// defaultTemplate is chat_template: a text, or the one called default of several.
+// defaultTemplate returns the value of chat_template: a text, or the text called default in a
+// list.
 func defaultTemplate(raw json.RawMessage) (string, error) {
 	var one string
 	if len(raw) == 0 {
@@ -86,25 +87,25 @@ func defaultTemplate(raw json.RawMessage) (string, error) {
 	return "", nil
 }
 
-// tokenText is a special token of tokenizer_config.json: a text, or a map with
-// one in content. It is "" for anything else.
+// tokenText returns the text of a special token in tokenizer_config.json: a string, or the
+// field content of an object. For other values it returns "".
 func tokenText(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return text
 	}
 	var token struct{ Content string }
-	_ = json.Unmarshal(raw, &token) // then it is empty
+	_ = json.Unmarshal(raw, &token) // leaves it empty
 	return token.Content
 }
 
-// chatTemplate is a chat.Template whose errors are the protocol's.
+// chatTemplate is a [server.Chat] whose errors are those of the protocol.
 type chatTemplate struct {
 	render func([]protocol.Message, int) (string, error)
 }
 
-// Render returns the prompt of messages. Errors: bad_request, prompt_too_long and
-// template_failed.
+// Render returns the prompt of messages, of at most that many bytes. Errors: bad_request,
+// prompt_too_long and template_failed.
 func (c chatTemplate) Render(messages []protocol.Message, most int) (string, error) {
 	text, err := c.render(messages, most)
 	switch {
@@ -113,13 +114,15 @@ func (c chatTemplate) Render(messages []protocol.Message, most int) (string, err
 	case errors.Is(err, chat.ErrRefused):
 		return "", protocol.Errorf(protocol.CodeBadRequest, "correct the messages", "%v", err)
 	case errors.Is(err, chat.ErrTooLong):
-		return "", protocol.Errorf(protocol.CodePromptTooLong, "shorten the conversation", "the messages make a prompt of more than %d bytes", most)
+		return "", protocol.Errorf(protocol.CodePromptTooLong, "shorten the conversation",
+			"the messages make a prompt of more than %d bytes", most)
 	}
-	return "", protocol.Errorf(protocol.CodeTemplateFailed, "send a prompt, as reel --raw does; the checkpoint's authors can mend the template", "%v", err)
+	return "", protocol.Errorf(protocol.CodeTemplateFailed,
+		"send a prompt, as reel --raw does; the checkpoint's authors can correct the template", "%v", err)
 }
 
-// startChat starts the process that runs s, and returns what ends it. A template
-// that can't be read is the client's to hear of: prompts are served all the same.
+// startChat starts the process that runs s, and returns a function that ends it. If the
+// template cannot be read, conversations fail with that error and prompts are served.
 func startChat(s *chat.Source, worker func() *exec.Cmd) (server.Chat, func()) {
 	if s == nil {
 		return nil, func() {}
@@ -131,8 +134,8 @@ func startChat(s *chat.Source, worker func() *exec.Cmd) (server.Chat, func()) {
 	return chatTemplate{t.Render}, t.Close
 }
 
-// chatWorker is this program as the process that runs chat templates: the one
-// without a GPU's driver in it, which starts at once.
+// chatWorker returns this program as the process that runs chat templates, without its
+// arguments. It is the program without a GPU's driver, which starts at once.
 func chatWorker() *exec.Cmd {
 	path, err := os.Executable()
 	if err != nil {

@@ -31,14 +31,21 @@ func TestChatSource(t *testing.T) {
 		template string
 		tokens   map[string]string
 	}{
-		"no files":     {nil, "", nil},
-		"no template":  {map[string]string{tokenizerConfig: `{"bos_token":"<s>"}`}, "", nil},
-		"null":         {map[string]string{tokenizerConfig: `{"chat_template":null}`}, "", nil},
-		"one":          {map[string]string{tokenizerConfig: `{"chat_template":"T","bos_token":"<s>","eos_token":{"content":"</s>","lstrip":false},"pad_token":null,"add_bos_token":true,"model_max_length":5}`}, "T", map[string]string{"bos_token": "<s>", "eos_token": "</s>"}},
-		"several":      {map[string]string{tokenizerConfig: `{"chat_template":[{"name":"tool_use","template":"U"},{"name":"default","template":"T"}]}`}, "T", map[string]string{}},
-		"no default":   {map[string]string{tokenizerConfig: `{"chat_template":[{"name":"tool_use","template":"U"}]}`}, "", nil},
-		"a file":       {map[string]string{templateFile: "F"}, "F", map[string]string{}},
-		"a file first": {map[string]string{templateFile: "F", tokenizerConfig: `{"chat_template":"T","eos_token":"e"}`}, "F", map[string]string{"eos_token": "e"}},
+		"no files":    {nil, "", nil},
+		"no template": {map[string]string{tokenizerConfig: `{"bos_token":"<s>"}`}, "", nil},
+		"null":        {map[string]string{tokenizerConfig: `{"chat_template":null}`}, "", nil},
+		"one": {map[string]string{tokenizerConfig: `{"chat_template":"T","bos_token":"<s>","eos_token":{"content":"</s>",` +
+			`"lstrip":false},` +
+			`"pad_token":null,"add_bos_token":true,"model_max_length":5}`}, "T",
+			map[string]string{"bos_token": "<s>", "eos_token": "</s>"}},
+		"several": {map[string]string{tokenizerConfig: `{"chat_template":[{"name":"tool_use","template":"U"},` +
+			`{"name":"default","template":"T"}]}`},
+			"T", map[string]string{}},
+		"no default": {map[string]string{tokenizerConfig: `{"chat_template":[{"name":"tool_use","template":"U"}]}`},
+			"", nil},
+		"a file": {map[string]string{templateFile: "F"}, "F", map[string]string{}},
+		"a file first": {map[string]string{templateFile: "F", tokenizerConfig: `{"chat_template":"T","eos_token":"e"}`},
+			"F", map[string]string{"eos_token": "e"}},
 	} {
 		files := fstest.MapFS{}
 		for name, text := range c.files {
@@ -61,14 +68,15 @@ func TestChatSource(t *testing.T) {
 			}
 		}
 	}
-	for name, file := range map[string]string{"no JSON": "{", "number": `{"chat_template":7}`, "list of numbers": `{"chat_template":[7]}`, "long": strings.Repeat(" ", maxTemplateFile+1)} {
+	for name, file := range map[string]string{"no JSON": "{", "number": `{"chat_template":7}`,
+		"list of numbers": `{"chat_template":[7]}`, "long": strings.Repeat(" ", maxTemplateFile+1)} {
 		if s, err := chatSource(fstest.MapFS{tokenizerConfig: &fstest.MapFile{Data: []byte(file)}}); err == nil {
 			t.Errorf("%s: %v", name, s)
 		}
 	}
 }
 
-// TestChatErrors has every kind of a template's error under its code.
+// Each kind of template error has its code.
 func TestChatErrors(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -85,11 +93,13 @@ func TestChatErrors(t *testing.T) {
 	}
 }
 
-// TestModelsWithTemplates loads checkpoints with a chat template.
+// Checkpoints with a chat template render conversations, and their process ends with the
+// engine.
 func TestModelsWithTemplates(t *testing.T) {
 	messages := []protocol.Message{{Role: "user", Content: "Hi"}}
 	for name, c := range map[string]struct{ template, want, code string }{
-		"good":    {"{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", "<|begin_of_text|>user: Hi\n", ""},
+		"good": {"{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
+			"<|begin_of_text|>user: Hi\n", ""},
 		"refuses": {"{{ raise_exception('no') }}", "", protocol.CodeBadRequest},
 		"broken":  {"{% if %}", "", protocol.CodeTemplateFailed},
 	} {
@@ -107,10 +117,11 @@ func TestModelsWithTemplates(t *testing.T) {
 		}
 		text, err := m.Chat.Render(messages, 1000)
 		var said *protocol.Error
-		if errors.As(err, &said); text != c.want || (err == nil) != (c.code == "") || err != nil && said.Code != c.code {
+		if errors.As(err, &said); text != c.want || (err == nil) != (c.code == "") ||
+			err != nil && said.Code != c.code {
 			t.Errorf("%s: %q, %v", name, text, err)
 		}
-		// The prompt has one token of the beginning: the template's own.
+		// The prompt has one begin token, from the template.
 		ids, err := m.Tokenizer.EncodeRendered(text)
 		if c.want != "" && (err != nil || ids[0] != 0 || ids[1] == 0) {
 			t.Errorf("%s: %v, %v", name, ids, err)
@@ -129,7 +140,7 @@ func TestModelsWithTemplates(t *testing.T) {
 	}
 }
 
-// TestChatWorker runs beside a program with a GPU's driver the one without.
+// A program with a GPU's driver runs the templates in the program without.
 func TestChatWorker(t *testing.T) {
 	c := chatWorker()
 	if path, _ := os.Executable(); c.Path != strings.TrimSuffix(path, "-cuda") || c.Args[1] != WorkerName {

@@ -10,18 +10,17 @@ import (
 	"reel/generator/internal/weights"
 )
 
-// Engine is a loaded model's engine. Run returns after Stop, or with the
-// device's error.
+// Engine is the engine of a loaded model. Run returns after Stop, or with the device's error.
 type Engine interface {
 	// Heartbeat calls done after the engine completes its next step.
 	Heartbeat(done func())
-	// Resize changes how many graphs there may be, and the bytes that they take.
+	// Resize changes the most graphs that may exist, and the most bytes that they may take.
 	Resize(maxGraphs int, bytes int64) error
 	Run() error
 	Stop()
 }
 
-// chatty is an engine that ends the template's process with itself.
+// chatty is an engine that ends the process of its chat template when it ends.
 type chatty struct {
 	Engine
 	end func()
@@ -33,14 +32,14 @@ func (c chatty) Run() error {
 	return c.Engine.Run()
 }
 
-// WatchedEngine is an engine whose weights are read where their files are mapped.
+// WatchedEngine is an engine whose device reads the weights from mapped files.
 type WatchedEngine struct {
 	Engine
 	Weights *weights.Watch
-	Fail    func(error) // ends the engine and its requests
+	Fail    func(error) // ends the engine and its requests with an error
 }
 
-// watchWeights has model and engine watch the files of c, where any is mapped.
+// watchWeights makes model and engine watch the files of c, if any is mapped.
 func watchWeights(
 	c *weights.Checkpoint, m server.Model, e Engine, fail func(error),
 ) (server.Model, Engine) {
@@ -52,7 +51,7 @@ func watchWeights(
 	return m, WatchedEngine{e, w, fail}
 }
 
-// ModelChanged is err as clients hear of it; nil stays nil.
+// ModelChanged returns err with the protocol's error for clients; nil stays nil.
 func ModelChanged(err error) error {
 	if err == nil {
 		return nil
@@ -60,7 +59,7 @@ func ModelChanged(err error) error {
 	return errors.Join(failure.Explain(err), err)
 }
 
-// MeasuredEngine is an engine on a GPU that is read while it runs.
+// MeasuredEngine is an engine on a GPU whose state is read while it runs.
 type MeasuredEngine struct {
 	Engine
 	GPU hardware.Reader
@@ -72,8 +71,8 @@ func (w MeasuredEngine) Run() error {
 	return w.Engine.Run()
 }
 
-// WatchGPU reads the hardware beside the engine where that was asked for. Metrics
-// lack what a driver without NVML cannot tell; requests are served all the same.
+// WatchGPU starts to read the GPU's state if o asks for metrics. Without NVML the metrics lack
+// it.
 func WatchGPU(h hardware.Hardware, e Engine, o config.Options) Engine {
 	if o.Metrics == "" || h.OpenReader == nil {
 		return e

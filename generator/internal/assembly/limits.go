@@ -16,15 +16,15 @@ import (
 	"reel/kernels/device"
 )
 
-// Reading a tokenizer takes about ten times its file, as measured with 150,000
-// tokens in 12 MiB, and Go needs a little to start with.
+// Reading a tokenizer takes about ten times the size of its file, measured with 150,000 tokens
+// in 12 MiB. startRoom is for Go's runtime.
 const (
 	tokenizerFactor = 12
 	startRoom       = 32 << 20 // bytes
 )
 
-// checkStart refuses to read a model's files where a limit does not leave room for
-// that: Go ends a process that it cannot get memory for.
+// checkStart refuses to read a model's files if a limit does not leave enough memory, because
+// Go ends a process whose allocation fails.
 func checkStart(files fs.FS, list []memlimit.Limit) error {
 	needs := int64(startRoom)
 	if info, err := fs.Stat(files, "tokenizer.json"); err == nil {
@@ -39,39 +39,40 @@ func checkStart(files fs.FS, list []memlimit.Limit) error {
 	return nil
 }
 
-// CannotServe is err, which the operator can mend, of the model of that name.
-// Memory that the system refused is told apart, with the limits that there are.
+// CannotServe marks an error of the named model as [config.ErrConfig]. If the system refused
+// memory it is [config.ErrNoRoom] as well, and lists the limits.
 func CannotServe(name string, err error) error {
 	if !errors.Is(err, syscall.ENOMEM) {
 		return config.Refuse(config.ErrConfig, "the model in %s cannot be served: %w", name, err)
 	}
-	list, _ := memlimit.Here() // without them the system's word has to do
+	list, _ := memlimit.Here() // if it fails, the system's error has to do
 	text := ""
 	for _, l := range list[min(1, len(list)):] {
 		text += "; " + plan.DescribeLimit(l)
 	}
-	return config.Refuse(config.ErrConfig, "%w: the model in %s cannot be loaded: %w%s: raise the limit, or serve a smaller model",
+	return config.Refuse(config.ErrConfig,
+		"%w: the model in %s cannot be loaded: %w%s: raise the limit, or serve a smaller model",
 		config.ErrNoRoom, name, err, text)
 }
 
-// boundHeap has Go collect garbage in time to stay within the cgroup and rlimits,
-// unless the environment says when: the heap may grow by the program's own room
-// and by what the plan leaves.
+// boundHeap sets Go's memory limit, unless GOMEMLIMIT is set: the heap may grow by the memory
+// left to the program and by the rest of the plan. This keeps the process within its cgroup
+// and rlimits.
 func (l Prepared) boundHeap() {
 	if l.heapRoom < plan.Unlimited/2 && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(goMemory() + l.heapRoom)
 	}
 }
 
-// goMemory is the bytes that Go holds of the system, as SetMemoryLimit counts them.
+// goMemory returns the bytes that Go has from the system, as SetMemoryLimit counts them.
 func goMemory() int64 {
 	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)
 	return int64(s[0].Value.Uint64() - s[1].Value.Uint64())
 }
 
-// noMemory is err of an engine's start on the host: memory that cgroups or rlimits
-// refuse is the operator's to mend.
+// noMemory marks an engine's allocation that cgroups or rlimits refused on the host as an
+// error that the operator can correct.
 func noMemory(h hardware.Hardware, name string, err error) error {
 	if h.Available == nil && errors.Is(err, device.ErrOutOfMemory) {
 		return CannotServe(name, err)
@@ -79,9 +80,8 @@ func noMemory(h hardware.Hardware, name string, err error) error {
 	return err
 }
 
-// fit plans what the device's memory is used for. What does not fit is the
-// operator's to mend, unless it would if other programs held none: that is
-// device.ErrBusy.
+// fit plans the use of the device's memory. A model that does not fit is [config.ErrConfig].
+// If it would fit without other programs, the error is [device.ErrBusy] instead.
 func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
 	b, err := l.Hardware.Budget(use)
 	if err != nil {

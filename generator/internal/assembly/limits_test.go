@@ -22,14 +22,14 @@ import (
 
 const miB = 1 << 20
 
-// roomy is a machine with 8 GiB free.
+// roomy is the limit of a machine with 8 GiB free.
 var roomy = memlimit.Limit{Kind: memlimit.Machine, Name: "the machine's memory", Bound: 16 << 30, Left: 8 << 30}
 
 func limit(kind memlimit.Kind, name string, left int64) memlimit.Limit {
 	return memlimit.Limit{Kind: kind, Name: name, Bound: left + 100*miB, Left: left}
 }
 
-// bounded is the host with these limits beside a roomy machine's.
+// bounded opens the host with these limits on a machine with enough memory.
 func bounded(t *testing.T, list ...memlimit.Limit) func(config.Options) (hardware.Hardware, error) {
 	h := hardware.Host()
 	t.Cleanup(func() { h.Device.(*device.Host).Close() })
@@ -37,8 +37,8 @@ func bounded(t *testing.T, list ...memlimit.Limit) func(config.Options) (hardwar
 	return func(config.Options) (hardware.Hardware, error) { return h, nil }
 }
 
-// The KV pool shrinks with a cgroup or an rlimit, and a start that cannot fit ends
-// with exit 78, out_of_memory and the limit's name, before anything is taken.
+// A cgroup or an rlimit shrinks the KV pool. A start that does not fit ends with exit 78,
+// out_of_memory and the limit's name, before anything is allocated.
 func TestLimitsBindThePlan(t *testing.T) {
 	free, err := prepareOn(bounded(t), config.Options{MaxGraphs: 8}, func(float64, string) {})
 	if err != nil {
@@ -56,15 +56,16 @@ func TestLimitsBindThePlan(t *testing.T) {
 			t.Errorf("%v: Go's heap may grow by %s, wants at most %s", kind, plan.GiB(l.heapRoom), plan.GiB(most))
 		}
 		_, err = prepareOn(bounded(t, limit(kind, "a limit", room+2*miB)), config.Options{}, func(float64, string) {})
-		if !errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig || failure.Explain(err).Code != protocol.CodeOutOfMemory ||
+		if !errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig ||
+			failure.Explain(err).Code != protocol.CodeOutOfMemory ||
 			!strings.Contains(err.Error(), "a limit of ") {
 			t.Errorf("%v: got %v", kind, err)
 		}
 	}
 }
 
-// Weights that a cgroup cannot hold beside the rest would be read from disk at
-// each step: the start is refused. The machine's free memory has no such rule.
+// A start is refused if a cgroup cannot hold the weights beside the rest, because every step
+// would read them from disk. The machine's free memory has no such rule.
 func TestWeightsCountInACgroup(t *testing.T) {
 	const model = "../model/testdata/qwen3"
 	s, err := openSource(os.DirFS(model))
@@ -89,7 +90,7 @@ func TestWeightsCountInACgroup(t *testing.T) {
 	}
 }
 
-// What no limit leaves room to read is refused before Go dies of it.
+// A limit without enough memory to read the tokenizer refuses the start before Go fails.
 func TestStartIsRefusedBeforeReading(t *testing.T) {
 	files := fstest.MapFS{"tokenizer.json": {Data: make([]byte, miB)}}
 	const needs = startRoom + tokenizerFactor*miB
@@ -107,23 +108,25 @@ func TestStartIsRefusedBeforeReading(t *testing.T) {
 	}
 }
 
-// Memory that the system refuses is out_of_memory, whoever asked for it.
+// Memory that the system refuses is out_of_memory, in the loader and in the engine.
 func TestRefusedMemoryIsToldApart(t *testing.T) {
 	for _, err := range []error{
 		CannotServe("m", fmt.Errorf("mmap: %w", syscall.ENOMEM)),
 		noMemory(hardware.Hardware{}, "m", fmt.Errorf("%w: %w", device.ErrOutOfMemory, syscall.ENOMEM)),
 	} {
-		if !errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig || failure.Explain(err).Code != protocol.CodeOutOfMemory {
+		if !errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig ||
+			failure.Explain(err).Code != protocol.CodeOutOfMemory {
 			t.Errorf("got %v", err)
 		}
 	}
-	if err := CannotServe("m", errors.New("another")); errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig {
+	if err := CannotServe("m", errors.New("another")); errors.Is(err, config.ErrNoRoom) ||
+		failure.ExitCode(err) != failure.ExitConfig {
 		t.Errorf("got %v", err)
 	}
 }
 
-// Go's memory limit follows the plan, unless the environment sets it or nothing
-// but the machine bounds the process.
+// Go's memory limit follows the plan, unless the environment sets it or only the machine
+// bounds the process.
 func TestHeapIsBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	set := func(l Prepared, variable string) int64 {

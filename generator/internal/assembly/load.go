@@ -1,3 +1,5 @@
+// Package assembly makes a model ready to be served: it opens a checkpoint, plans its memory,
+// loads the weights, and makes the engine, the tokenizer and the chat template.
 package assembly
 
 import (
@@ -24,11 +26,12 @@ import (
 	"reel/protocol"
 )
 
-// EmbeddedName is what the embedded model is called.
+// EmbeddedName is the name of the embedded model.
 const EmbeddedName = "reel-tiny"
 
-// Load reads the model that o names onto its device and makes an engine for it.
-// What the operator can mend is errConfig.
+// Load loads the model that o names onto its device and makes its engine. progress receives
+// the share done, from 0 to 1, and the current activity. Errors that the operator can correct
+// are [config.ErrConfig].
 func Load(_ context.Context, o config.Options, progress func(float64, string)) (server.Model, Engine, error) {
 	l, err := Prepare(o, progress)
 	if err != nil {
@@ -42,33 +45,38 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 		return server.Model{}, nil, errors.Join(noMemory(l.Hardware, l.Name, err), l.weights.Unchanged())
 	}
 	template, end := startChat(l.chat, chatWorker)
-	m := server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e, Chat: template, Tokenizer: l.tokenizer, NewDecoder: l.decoder,
+	m := server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e, Chat: template,
+		Tokenizer: l.tokenizer, NewDecoder: l.decoder,
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
-		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine, Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
+		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine,
+		Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
 	m, runner := watchWeights(l.weights, m, WatchGPU(l.Hardware, chatty{e, end}, o), e.Fail)
 	return m, runner, nil
 }
 
-// Prepared is a model on its device, and the sizes that its engine will have.
+// Prepared is a model on its device, and the plan of its engine.
 type Prepared struct {
 	Name          string
 	Hardware      hardware.Hardware
 	tokenizer     server.Tokenizer
 	decoder       func(after []int32) server.Decoder
-	chat          *chat.Source // nil where the model has no chat template
+	chat          *chat.Source // nil if the model has no chat template
 	Model         *model.Model
-	weights       *weights.Checkpoint // closed where the device has a copy
+	weights       *weights.Checkpoint // closed if the device has a copy
 	sizes         plan.Sizes
 	EngineOptions engine.Options
-	heapRoom      int64 // bytes by which Go's heap may grow from the plan on
+	heapRoom      int64 // bytes by which Go's heap may grow after planning
 }
 
 func Prepare(o config.Options, progress func(float64, string)) (Prepared, error) {
 	return prepareOn(hardware.Open, o, progress)
 }
 
-// prepareOn takes no memory of the device before it has a plan that fits.
-func prepareOn(open func(config.Options) (hardware.Hardware, error), o config.Options, progress func(float64, string)) (l Prepared, err error) {
+// prepareOn allocates nothing on the device until a plan fits.
+func prepareOn(
+	open func(config.Options) (hardware.Hardware, error), o config.Options,
+	progress func(float64, string),
+) (l Prepared, err error) {
 	files, name, err := ModelFiles(o.Model)
 	if err != nil {
 		return l, err
@@ -101,14 +109,16 @@ func prepareOn(open func(config.Options) (hardware.Hardware, error), o config.Op
 	s.config.Context = l.EngineOptions.Context
 	progress(0.1, "loading the weights")
 	l.weights = s.tensors
-	l.Model, err = s.load(l.Hardware, s.config, !l.Hardware.Packed, func(share float64) { progress(0.1+0.7*share, "loading the weights") })
+	l.Model, err = s.load(l.Hardware, s.config, !l.Hardware.Packed,
+		func(share float64) { progress(0.1+0.7*share, "loading the weights") })
 	if err != nil {
 		return l, CannotServe(name, err)
 	}
 	return l, nil
 }
 
-// ModelFiles are the files of the directory, or of the embedded model where dir is empty.
+// ModelFiles returns the files and the name of the model in a directory, or of the embedded
+// model if dir is empty.
 func ModelFiles(dir string) (fs.FS, string, error) {
 	if dir == "" {
 		return tiny.Files, EmbeddedName, nil
@@ -122,12 +132,13 @@ func ModelFiles(dir string) (fs.FS, string, error) {
 		err = errors.New("it is not a directory")
 	}
 	if err != nil {
-		return nil, "", config.Refuse(config.ErrConfig, "--model %s: give a directory with config.json, tokenizer.json and safetensors: %w", dir, err)
+		return nil, "", config.Refuse(config.ErrConfig,
+			"--model %s: give a directory with config.json, tokenizer.json and safetensors: %w", dir, err)
 	}
 	return files.Dir(path), filepath.Base(path), nil
 }
 
-// open reads tokenizer, config and headers, which must belong together.
+// open reads tokenizer, config and headers, and checks that they belong together.
 func (l *Prepared) open(files fs.FS) (source, error) {
 	vocab, err := l.readTokenizer(files)
 	if err != nil {
@@ -135,14 +146,15 @@ func (l *Prepared) open(files fs.FS) (source, error) {
 	}
 	s, err := openSource(files)
 	if err == nil && vocab > s.config.Vocab {
-		err = errors.Join(fmt.Errorf("tokenizer.json has %d tokens and config.json a vocabulary of %d: take both from one checkpoint",
-			vocab, s.config.Vocab), s.tensors.Close())
+		mismatch := fmt.Errorf("tokenizer.json has %d tokens and config.json a vocabulary of %d: "+
+			"take both from one checkpoint", vocab, s.config.Vocab)
+		err = errors.Join(mismatch, s.tensors.Close())
 	}
 	return s, err
 }
 
-// readTokenizer returns the tokenizer's number of ids. A model without
-// tokenizer.json serves prompts of token ids.
+// readTokenizer returns the number of the tokenizer's ids. A model without tokenizer.json
+// takes prompts as token ids.
 func (l *Prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 	if _, err := fs.Stat(files, "tokenizer.json"); errors.Is(err, fs.ErrNotExist) {
 		l.tokenizer, l.decoder = idsOnly{}, func([]int32) server.Decoder { return idsOnly{} }
@@ -157,23 +169,25 @@ func (l *Prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 	return t.Vocab(), err
 }
 
-// ShapeOf is a model's shape as status tells it.
+// ShapeOf returns a model's shape for status.
 func ShapeOf(m *model.Model) protocol.Shape {
 	c := m.Config
-	return protocol.Shape{Layers: c.Layers, Hidden: c.Hidden, Inner: c.Inner, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
+	return protocol.Shape{Layers: c.Layers, Hidden: c.Hidden, Inner: c.Inner, Heads: c.Heads, KVHeads: c.KVHeads,
+		HeadDim:     c.HeadDim,
 		WeightBytes: m.WeightBytes(), StepBytes: m.StepBytes()}
 }
 
-// planned is what the plan takes of the device's memory, by kind. Weights that are
-// read where the file is mapped count as the pages that they come to be.
+// planned returns the planned memory by kind. Weights that are read from a mapped file count
+// as pages of the page cache.
 func (l Prepared) planned() []protocol.MemoryUse {
 	s, weights := l.sizes, l.sizes.WeightBytes()
 	if !l.Hardware.Packed {
 		weights += l.Model.WeightBytes()
 	}
-	list := []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: weights}, {Kind: protocol.MemoryKV, Planned: s.KVPool()},
+	list := []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: weights},
+		{Kind: protocol.MemoryKV, Planned: s.KVPool()},
 		{Kind: protocol.MemoryArena, Planned: s.Arena}, {Kind: protocol.MemoryGraphs, Planned: s.Graphs}}
-	if s.Overhead > 0 { // a GPU's; a process has no such part
+	if s.Overhead > 0 { // only of a GPU
 		list = append(list, protocol.MemoryUse{Kind: protocol.MemoryOther, Planned: s.Overhead})
 	}
 	return list

@@ -13,7 +13,7 @@ import (
 	"reel/generator/tiny"
 )
 
-// modelDir is a copy of the embedded model's directory without the named files.
+// modelDir returns a copy of the embedded model's directory without the named files.
 func modelDir(t *testing.T, without ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,7 +51,7 @@ func TestLoadADirectory(t *testing.T) {
 	}
 }
 
-// A model without a tokenizer serves token ids, and says so to text.
+// A model without a tokenizer serves token ids, and refuses text with an error that says why.
 func TestModelWithoutATokenizer(t *testing.T) {
 	m, err := loadModel(t, config.Options{Model: modelDir(t, "tokenizer.json"), MaxSeqLen: 64, MaxBatch: 2})
 	if err != nil {
@@ -65,15 +65,16 @@ func TestModelWithoutATokenizer(t *testing.T) {
 	}
 }
 
-// What the operator has to mend is a configuration error that names it.
+// An unusable model is a configuration error that names the fault.
 func TestModelsThatCannotBeServed(t *testing.T) {
 	spoil := func(file, old, with string) string {
 		dir := modelDir(t)
-		raw, err := os.ReadFile(filepath.Join(dir, file))
+		path := filepath.Join(dir, file)
+		raw, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(strings.Replace(string(raw), old, with, 1)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(strings.Replace(string(raw), old, with, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return dir
@@ -86,11 +87,14 @@ func TestModelsThatCannotBeServed(t *testing.T) {
 		"model_type":         {Model: spoil("config.json", `"model_type": "llama"`, `"model_type": "mamba"`)},
 		"hidden_act":         {Model: spoil("config.json", `"silu"`, `"gelu"`)},
 		"the config asks":    {Model: spoil("config.json", `"hidden_size": 256`, `"hidden_size": 512`)},
-		"take both from one": {Model: spoil("tokenizer.json", `"added_tokens": [`, `"added_tokens": [{"id":4096,"content":"<x>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true},`)},
-		"max-seq-len":        {MaxSeqLen: 4096},
+		"take both from one": {Model: spoil("tokenizer.json", `"added_tokens": [`,
+			`"added_tokens": [{"id":4096,"content":"<x>","single_word":false,"lstrip":false,"rstrip":false,`+
+				`"normalized":false,"special":true},`)},
+		"max-seq-len": {MaxSeqLen: 4096},
 	} {
 		_, err := loadModel(t, o)
-		if !errors.Is(err, config.ErrConfig) && !errors.Is(err, fs.ErrNotExist) || err == nil || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, config.ErrConfig) && !errors.Is(err, fs.ErrNotExist) || err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("wants an error with %q: %v", want, err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"reel/protocol"
 )
 
-// collected is a completion as its sink saw it.
+// collected is a completion as its sink received it.
 type collected struct {
 	mu     sync.Mutex
 	tokens []int32
@@ -32,7 +32,7 @@ func (c *collected) Token(t engine.Token) {
 }
 func (c *collected) Finish(f engine.Finish) { c.ended <- f }
 
-// complete asks for n greedy tokens after a prompt of so many tokens.
+// complete asks for n greedy tokens after a prompt of that many tokens.
 func complete(t *testing.T, e *engine.Engine, prompt, n int) (*collected, error) {
 	t.Helper()
 	c := &collected{ended: make(chan engine.Finish, 1)}
@@ -40,11 +40,12 @@ func complete(t *testing.T, e *engine.Engine, prompt, n int) (*collected, error)
 	for i := range tokens {
 		tokens[i] = int32(2 + (7*i+prompt)%100)
 	}
-	_, err := e.Submit(&engine.Request{Tokens: tokens, MaxTokens: n, IgnoreEOS: true, Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: c})
+	_, err := e.Submit(&engine.Request{Tokens: tokens, MaxTokens: n, IgnoreEOS: true,
+		Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: c})
 	return c, err
 }
 
-// await waits for the end of c, which must be the last of its tokens.
+// await waits for the end of c, which must have n tokens.
 func (c *collected) await(t *testing.T, n int) string {
 	t.Helper()
 	select {
@@ -58,8 +59,8 @@ func (c *collected) await(t *testing.T, n int) string {
 	return fmt.Sprint(c.tokens)
 }
 
-// loadOften loads a model on h, generates and unloads n times. From the tenth part of
-// them on neither what taken counts may grow, nor this process's memory or files.
+// loadOften loads a model on h, generates and unloads, n times. After the first tenth, device
+// memory as counted by taken, resident memory and open files may not grow.
 func loadOften(t *testing.T, h hardware.Hardware, n int, taken func() int64) {
 	t.Helper()
 	var before, rss int64
@@ -73,7 +74,8 @@ func loadOften(t *testing.T, h hardware.Hardware, n int, taken func() int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, opts, err := plan.Planner{Config: s.config, Profile: h.Profile, Options: config.Options{MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}}.Plan(budget.Bytes)
+		_, opts, err := plan.Planner{Config: s.config, Profile: h.Profile,
+			Options: config.Options{MaxBatch: 2, MaxSeqLen: 128, Precapture: []int{4}, MaxGraphs: 8}}.Plan(budget.Bytes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +99,8 @@ func loadOften(t *testing.T, h hardware.Hardware, n int, taken func() int64) {
 	grown, resident := taken()-before, hardware.HostMachine().MemoryUsed-rss
 	t.Logf("%d loads: device memory grew by %d bytes, resident memory by %d", n, grown, resident)
 	if grown > 0 || resident > 16<<20 || openFiles(t) > files {
-		t.Errorf("device memory grew by %d bytes, resident memory by %d, open files from %d to %d", grown, resident, files, openFiles(t))
+		t.Errorf("device memory grew by %d bytes, resident memory by %d, open files from %d to %d", grown, resident,
+			files, openFiles(t))
 	}
 }
 
@@ -125,7 +128,7 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// Loading, generating and unloading 200 times takes nothing that it does not give back.
+// Loading, generating and unloading 200 times leaks nothing.
 func TestLoads200Times(t *testing.T) {
 	n := 200
 	if testing.Short() {
@@ -133,29 +136,32 @@ func TestLoads200Times(t *testing.T) {
 	}
 	host := device.NewHost(device.HostOptions{Workers: 2})
 	defer host.Close()
-	h := hardware.Hardware{Device: host, Profile: plan.HostProfile, Available: func() (int64, error) { return 1 << 30, nil }}
+	h := hardware.Hardware{Device: host, Profile: plan.HostProfile,
+		Available: func() (int64, error) { return 1 << 30, nil }}
 	loadOften(t, h, n, func() int64 { return host.Live().Bytes })
 	if live := host.Live(); live != (device.Live{}) {
 		t.Errorf("%+v are left", live)
 	}
 }
 
-// A running engine whose device has no memory left for another graph goes on without:
-// the tokens are the same, and more requests than it has room for are shed with a
-// typed error.
+// A running engine whose device has no memory for another graph goes on without it: the tokens
+// stay the same, and requests beyond its capacity are refused with a typed error.
 func TestUnderBallast(t *testing.T) {
 	const limit = 64 << 20
 	host := device.NewHost(device.HostOptions{Workers: 2, Limit: limit, GraphBytes: 1 << 20})
 	defer host.Close()
-	h := hardware.Hardware{Device: host, Profile: plan.HostProfile, Available: func() (int64, error) { return 16 << 20, nil }}
+	h := hardware.Hardware{Device: host, Profile: plan.HostProfile,
+		Available: func() (int64, error) { return 16 << 20, nil }}
 	l, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return h, nil },
-		config.Options{Model: "../model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
+		config.Options{Model: "../model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{},
+			MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
 	if err == nil {
 		t.Fatal("a plan with more memory for graphs than there is")
 	}
 	h.Available = func() (int64, error) { return 2 << 30, nil }
 	l, err = prepareOn(func(config.Options) (hardware.Hardware, error) { return h, nil },
-		config.Options{Model: "../model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{}, MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
+		config.Options{Model: "../model/testdata/qwen3", MaxBatch: 2, MaxSeqLen: 256, Precapture: []int{},
+			MaxGraphs: 64, GraphMemory: 1 << 30}, func(float64, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +179,7 @@ func TestUnderBallast(t *testing.T) {
 		}
 		for end := time.Now().Add(20 * time.Second); ; {
 			promptsOf(t, e, want)
-			// The roller captures beside the requests, in its own time.
+			// The roller captures in the background.
 			if leave > 1<<20 || e.Stats().Graphs.Failed > 0 || time.Now().After(end) {
 				break
 			}
@@ -192,8 +198,8 @@ func TestUnderBallast(t *testing.T) {
 	}
 }
 
-// promptsOf has prompts of many lengths completed, each three times: a shape that is
-// missed twice is captured. Tokens are those of want, where it has some.
+// promptsOf completes prompts of many lengths, each three times, because a shape is captured
+// after two misses. The tokens must equal those in want, if it has any.
 func promptsOf(t *testing.T, e *engine.Engine, want map[int]string) {
 	t.Helper()
 	for prompt := 1; prompt < 60; prompt += 3 {
@@ -211,7 +217,7 @@ func promptsOf(t *testing.T, e *engine.Engine, want map[int]string) {
 	}
 }
 
-// shed has more requests come than there is room for.
+// shed sends more requests than the engine accepts.
 func shed(t *testing.T, e *engine.Engine) {
 	t.Helper()
 	busy := 0
@@ -227,7 +233,7 @@ func shed(t *testing.T, e *engine.Engine) {
 	}
 }
 
-// Every family through the engine, from its files: the greedy tokens of transformers.
+// Every family, served from its files, gives the greedy tokens of transformers.
 func TestFamiliesAreServed(t *testing.T) {
 	list, err := os.ReadDir("../model/testdata")
 	if err != nil {
@@ -240,7 +246,8 @@ func TestFamiliesAreServed(t *testing.T) {
 		}
 		served++
 		path := filepath.Join("../model/testdata", dir.Name())
-		l, err := Prepare(config.Options{Device: "host", Model: path, MaxBatch: 4, MaxGraphs: 8}, func(float64, string) {})
+		l, err := Prepare(config.Options{Device: "host", Model: path, MaxBatch: 4, MaxGraphs: 8},
+			func(float64, string) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +268,7 @@ func TestFamiliesAreServed(t *testing.T) {
 	}
 }
 
-// serveGolden has all prompts of a checkpoint's golden.json completed at once.
+// serveGolden completes all prompts of a checkpoint's golden.json at once.
 func serveGolden(t *testing.T, e *engine.Engine, path string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(path, "golden.json"))
@@ -275,7 +282,8 @@ func serveGolden(t *testing.T, e *engine.Engine, path string) {
 	running := make([]*collected, len(all))
 	for i, g := range all {
 		running[i] = &collected{ended: make(chan engine.Finish, 1)}
-		if _, err := e.Submit(&engine.Request{Tokens: g.Tokens, MaxTokens: len(g.Greedy), IgnoreEOS: true, Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: running[i]}); err != nil {
+		if _, err := e.Submit(&engine.Request{Tokens: g.Tokens, MaxTokens: len(g.Greedy), IgnoreEOS: true,
+			Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: running[i]}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,8 +20,10 @@ import (
 	"reel/protocol"
 )
 
-// onGPU makes a model of a directory ready, with the device to close.
-func onGPU(t *testing.T, o config.Options, open func(config.Options) (hardware.Hardware, error)) (Prepared, *engine.Engine, error) {
+// onGPU loads a model and makes its engine; the caller closes the device.
+func onGPU(
+	t *testing.T, o config.Options, open func(config.Options) (hardware.Hardware, error),
+) (Prepared, *engine.Engine, error) {
 	t.Helper()
 	if o.MaxGraphs == 0 {
 		o.MaxGraphs = 1024
@@ -52,14 +54,14 @@ func closeGPU(t *testing.T, l Prepared, e *engine.Engine) {
 	}
 }
 
-// modelDirs are the embedded model, some tiny families, and what REEL_MODELS names.
+// modelDirs are the embedded model, tiny families, and the directories in REEL_MODELS.
 func modelDirs() []string {
 	dirs := []string{"", "../model/testdata/qwen3", "internal/model/testdata/phi-3"}
 	return append(dirs, strings.Fields(os.Getenv("REEL_MODELS"))...)
 }
 
-// What a model takes when it is ready is what the plan says: never more, and at most a
-// tenth less above 4 GiB, at most 128 MiB less below.
+// The memory of a ready model is never above its plan. It is at most a tenth below it above 4
+// GiB, else at most 128 MiB.
 func TestGPUMemoryIsAsPlanned(t *testing.T) {
 	for _, dir := range modelDirs() {
 		for _, o := range []config.Options{{Model: dir, MaxBatch: 64}, {Model: dir, MaxBatch: 4, MaxSeqLen: 512}} {
@@ -69,8 +71,12 @@ func TestGPUMemoryIsAsPlanned(t *testing.T) {
 			}
 			taken, by := l.Hardware.Taken()
 			planned := l.sizes.AtStart()
-			t.Logf("%s, %d sequences of %d tokens: planned %s, NVML (%s) has %s, %s more; overhead %s, weights %s, arena %s, KV %s, %d graphs %s", l.Name, l.EngineOptions.MaxBatch, l.EngineOptions.Context,
-				plan.GiB(planned), by, plan.GiB(taken), plan.GiB(planned-taken), plan.GiB(l.sizes.Overhead), plan.GiB(l.sizes.WeightBytes()), plan.GiB(l.sizes.Arena), plan.GiB(l.sizes.KVPool()), l.sizes.StartGraphs, plan.GiB(l.sizes.GraphsAtStart))
+			o, s := l.EngineOptions, l.sizes
+			t.Logf("%s, %d sequences of %d tokens: planned %s, NVML (%s) has %s, %s more; "+
+				"overhead %s, weights %s, arena %s, KV %s, %d graphs %s", l.Name, o.MaxBatch, o.Context,
+				plan.GiB(planned), by, plan.GiB(taken), plan.GiB(planned-taken),
+				plan.GiB(s.Overhead), plan.GiB(s.WeightBytes()), plan.GiB(s.Arena), plan.GiB(s.KVPool()),
+				s.StartGraphs, plan.GiB(s.GraphsAtStart))
 			most := int64(128 << 20)
 			if taken > 4<<30 {
 				most = taken / 10
@@ -117,8 +123,8 @@ func ballast(t *testing.T, d *gpu.Device, leave int64) (release func()) {
 
 var leaves = []int64{1 << 30, 256 << 20, 16 << 20}
 
-// With almost no memory left beside it a running engine goes on: what graphs it cannot
-// have it does without, and the tokens are the same.
+// An engine that has almost no memory left goes on without the graphs that do not fit, and its
+// tokens stay the same.
 func TestGPUUnderBallast(t *testing.T) {
 	l, e, err := onGPU(t, config.Options{MaxBatch: 8, Precapture: []int{}, GraphMemory: 1 << 30}, hardware.Open)
 	if err != nil {
@@ -132,10 +138,12 @@ func TestGPUUnderBallast(t *testing.T) {
 		free, _, _ := l.Hardware.Device.(*gpu.Device).MemInfo()
 		promptsOf(t, e, want)
 		s := e.Stats().Graphs
-		t.Logf("%s left: %d graphs live, %d rolled, %d evicted, %d failed (%s); steps exact %d, padded %d, eager %d", plan.GiB(free), s.Live, s.Rolled, s.Evicted, s.Failed, s.Failure, s.Exact, s.Padded, s.Eager)
+		t.Logf("%s left: %d graphs live, %d rolled, %d evicted, %d failed (%s); "+
+			"steps exact %d, padded %d, eager %d",
+			plan.GiB(free), s.Live, s.Rolled, s.Evicted, s.Failed, s.Failure, s.Exact, s.Padded, s.Eager)
 		release()
 	}
-	shed(t, e) // with a typed error, not a failure
+	shed(t, e) // with a typed error, no failure
 	e.Stop()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
@@ -143,9 +151,11 @@ func TestGPUUnderBallast(t *testing.T) {
 	closeGPU(t, l, nil)
 }
 
-// serving opens the GPU, leaves so much of its memory, and makes the embedded model
-// ready. Where it is looked for memory a third time, `third` comes first.
-func serving(t *testing.T, leave int64, third func(release func())) (l Prepared, e *engine.Engine, release func(), looks int, err error) {
+// serving opens the GPU, leaves that much of its memory, and loads the embedded model. Before
+// the third look for memory it calls third.
+func serving(
+	t *testing.T, leave int64, third func(release func()),
+) (l Prepared, e *engine.Engine, release func(), looks int, err error) {
 	t.Helper()
 	release = func() {}
 	l, e, err = onGPU(t, config.Options{}, func(o config.Options) (hardware.Hardware, error) {
@@ -166,7 +176,7 @@ func serving(t *testing.T, leave int64, third func(release func())) (l Prepared,
 	return l, e, release, looks, err
 }
 
-// serves has an engine that runs complete one request.
+// serves completes one request on a running engine.
 func serves(t *testing.T, e *engine.Engine) {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -182,7 +192,7 @@ func serves(t *testing.T, e *engine.Engine) {
 	}
 }
 
-// Started with little memory left it serves with what there is.
+// A start with little memory left serves with that.
 func TestGPUStartsUnderBallast(t *testing.T) {
 	for _, leave := range leaves[:2] {
 		l, e, release, _, err := serving(t, leave, func(func()) {})
@@ -191,20 +201,21 @@ func TestGPUStartsUnderBallast(t *testing.T) {
 		}
 		serves(t, e)
 		s := e.Stats()
-		t.Logf("%s left: serves with %d pages, %d graphs live, %d failed (%s)", plan.GiB(leave), s.KV.Pages, s.Graphs.Live, s.Graphs.Failed, s.Graphs.Failure)
+		t.Logf("%s left: serves with %d pages, %d graphs live, %d failed (%s)", plan.GiB(leave), s.KV.Pages,
+			s.Graphs.Live, s.Graphs.Failed, s.Graphs.Failure)
 		release()
 		closeGPU(t, l, nil)
 	}
 }
 
-// A start to which others leave too little waits for them, so long and no longer. Then
-// it has taken nothing, and tells what it lacks and whose it is. Where they go
-// meanwhile it serves.
+// A start that lacks memory because of other programs waits for them within its limit. It then
+// holds nothing, and its error names the lack and its cause. If they end in time, it serves.
 func TestGPUWaitsForMemory(t *testing.T) {
 	defer func(w hardware.Retry) { hardware.Patience = w }(hardware.Patience)
 	hardware.Patience = hardware.Retry{Limit: 300 * time.Millisecond, Pause: 10 * time.Millisecond}
 	l, _, release, looks, err := serving(t, leaves[2], func(func()) {})
-	if !errors.Is(err, device.ErrBusy) || !errors.Is(err, config.ErrNoRoom) || errors.Is(err, config.ErrConfig) || failure.Explain(err).Code != protocol.CodeGPUBusy || looks < 2 {
+	if !errors.Is(err, device.ErrBusy) || !errors.Is(err, config.ErrNoRoom) || errors.Is(err, config.ErrConfig) ||
+		failure.Explain(err).Code != protocol.CodeGPUBusy || looks < 2 {
 		t.Fatalf("after %d looks: %v", looks, err)
 	}
 	t.Logf("%s left: after %d looks: %v", plan.GiB(leaves[2]), looks, err)
@@ -223,8 +234,7 @@ func TestGPUWaitsForMemory(t *testing.T) {
 	closeGPU(t, l, nil)
 }
 
-// Loading, generating and unloading 200 times grows neither the GPU's memory nor this
-// process's.
+// Loading, generating and unloading 200 times leaks neither GPU memory nor host memory.
 func TestGPULoads200Times(t *testing.T) {
 	h, err := hardware.Open(config.Options{Device: "cuda"})
 	if err != nil {

@@ -13,20 +13,21 @@ import (
 	"reel/kernels/device"
 )
 
-// What step memory takes on a device is what the plan says, byte for byte, and so is the
-// pool of pages.
+// Step memory and the pool of pages take as many bytes as the plan says.
 func TestPlanIsTheSizeOfStepMemory(t *testing.T) {
 	h := device.NewHost(device.HostOptions{Workers: 1})
 	defer h.Close()
 	l, err := prepareOn(func(config.Options) (hardware.Hardware, error) {
-		return hardware.Hardware{Device: h, Profile: plan.HostProfile, Available: func() (int64, error) { return 1 << 30, nil }}, nil
+		return hardware.Hardware{Device: h, Profile: plan.HostProfile,
+			Available: func() (int64, error) { return 1 << 30, nil }}, nil
 	}, config.Options{MaxBatch: 3, MaxSeqLen: 100}, func(float64, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := h.Live().Bytes
-	memory, err := l.Model.NewStepMemory(h, model.Geometry{MaxRows: l.EngineOptions.Chunk, MaxBatch: l.EngineOptions.MaxBatch + l.EngineOptions.Reserve, Context: l.EngineOptions.Context,
-		PageTokens: l.EngineOptions.PageTokens, Pages: l.EngineOptions.Pages, RingSlots: 4, KVType: l.EngineOptions.KVType})
+	o := l.EngineOptions
+	memory, err := l.Model.NewStepMemory(h, model.Geometry{MaxRows: o.Chunk, MaxBatch: o.MaxBatch + o.Reserve,
+		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: 4, KVType: o.KVType})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func TestPlanIsTheSizeOfStepMemory(t *testing.T) {
 	}
 }
 
-// Nothing is taken of a device before a plan fits.
+// Nothing is allocated on a device before a plan fits.
 func TestNothingIsTakenWithoutAPlan(t *testing.T) {
 	h := device.NewHost(device.HostOptions{Workers: 1})
 	defer h.Close()
@@ -49,9 +50,11 @@ func TestNothingIsTakenWithoutAPlan(t *testing.T) {
 		}
 	})
 	_, err := prepareOn(func(config.Options) (hardware.Hardware, error) {
-		return hardware.Hardware{Device: h, Profile: plan.HostProfile, Available: func() (int64, error) { return 1 << 20, nil }}, nil
+		return hardware.Hardware{Device: h, Profile: plan.HostProfile,
+			Available: func() (int64, error) { return 1 << 20, nil }}, nil
 	}, config.Options{}, func(float64, string) {})
-	if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), "1.0 MiB are available") || allocations != 0 {
+	if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), "1.0 MiB are available") ||
+		allocations != 0 {
 		t.Errorf("%v, after %d allocations", err, allocations)
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"reel/kernels/device"
 )
 
-// source is a checkpoint whose headers fit its config. None of its tensors has
-// been read yet.
+// source is an open checkpoint whose headers match its config. No tensor has been read.
 type source struct {
 	config  model.Config
 	tensors *weights.Checkpoint
@@ -33,12 +32,12 @@ func openSource(files fs.FS) (s source, err error) {
 	return s, nil
 }
 
-// load gives dev the weights. Where keep is set the files stay mapped for as long
-// as the process lives: the device reads the weights in place.
+// load copies the weights to dev. With keep the files stay mapped for the life of the process,
+// because the device reads the weights in place.
 func (s source) load(dev device.Device, c model.Config, keep bool, progress func(float64)) (m *model.Model, err error) {
 	m, err = model.Load(dev, c, s.tensors, progress)
 	if changed := s.tensors.Unchanged(); changed != nil {
-		err = changed // whatever came of it
+		err = changed // explains any other error
 	}
 	if err != nil && m != nil {
 		err = device.GiveBack(func() error { return err }, func() error { return m.Free(dev) })
@@ -67,7 +66,7 @@ func readConfig(files fs.FS) (model.Config, error) {
 	return model.ParseConfig(raw, generation)
 }
 
-// readBounded reads a file of so many bytes at most.
+// readBounded reads a file of at most that many bytes.
 func readBounded(files fs.FS, name string, most int) ([]byte, error) {
 	f, err := files.Open(name)
 	if err != nil {
@@ -81,8 +80,8 @@ func readBounded(files fs.FS, name string, most int) ([]byte, error) {
 	return raw, err
 }
 
-// Headers reads the config, and checks the weights' headers where there are
-// weights. It leaves no file mapped.
+// Headers reads the config, and checks the headers of the weights if there are any. It leaves
+// no file mapped.
 func Headers(files fs.FS) (c model.Config, use plan.WeightUse, err error) {
 	s, err := openSource(files)
 	if errors.Is(err, fs.ErrNotExist) {

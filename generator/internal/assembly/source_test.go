@@ -16,7 +16,7 @@ import (
 	"reel/kernels/device"
 )
 
-// family is a copy of a tiny checkpoint of package model whose file was changed.
+// family returns a copy of a tiny checkpoint of package model with one file changed.
 func family(t *testing.T, name, file string, change func([]byte) []byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,8 +38,8 @@ func replace(old, with string) func([]byte) []byte {
 	return func(raw []byte) []byte { return bytes.Replace(raw, []byte(old), []byte(with), 1) }
 }
 
-// A checkpoint is not trusted: whatever is wrong with it is an error that names
-// file, tensor and fault, within a second, and takes little memory.
+// A checkpoint is not trusted: each fault is an error that names file, tensor and fault,
+// within a second and with little memory.
 func TestHostileCheckpoints(t *testing.T) {
 	const single, shard = "model.safetensors", "model-00002-of-00003.safetensors"
 	for name, c := range map[string]struct {
@@ -48,22 +48,39 @@ func TestHostileCheckpoints(t *testing.T) {
 		want         error
 		names        []string
 	}{
-		"header length": {"qwen2", single, func(b []byte) []byte { binary.LittleEndian.PutUint64(b, 1<<62); return b }, weights.ErrTooLarge, []string{single}},
-		"cut":           {"qwen2", single, func(b []byte) []byte { return b[:len(b)-1] }, weights.ErrTruncated, []string{single, "model."}},
-		"cut shard":     {"mistral", shard, func(b []byte) []byte { return b[:len(b)/2] }, weights.ErrTruncated, []string{shard, "model."}},
-		"tail":          {"qwen2", single, func(b []byte) []byte { return append(b, 0) }, weights.ErrRange, []string{single}},
-		"dtype":         {"qwen2", single, replace(`"BF16"`, `"BF17"`), weights.ErrDType, []string{single, "model.", "BF17"}},
-		"mixed dtype":   {"qwen3", single, replace(`"dtype":"F32","shape":[64,128]`, `"dtype":"F16","shape":[64,256]`), model.ErrTensor, []string{single, "o_proj"}},
-		"shape":         {"qwen2", single, replace(`"shape":[64,96]`, `"shape":[96,64]`), model.ErrTensor, []string{single, "down_proj", "[96 64]"}},
-		"missing":       {"qwen2", single, replace("layers.1.self_attn.k_proj.bias", "layers.1.self_attn.k_prov.bias"), weights.ErrMissing, []string{single, "model.layers.1.self_attn.k_proj.bias"}},
-		"unknown":       {"phi-3", single, replace("lm_head.weight", "mm_head.weight"), weights.ErrMissing, []string{single, "lm_head.weight"}},
-		"a layer more":  {"llama-2", "config.json", replace(`"num_hidden_layers": 2`, `"num_hidden_layers": 1`), model.ErrTensor, []string{single, "model.layers.1."}},
-		"tied":          {"phi-3", "config.json", replace(`"tie_word_embeddings": false`, `"tie_word_embeddings": true`), model.ErrTensor, []string{single, "lm_head.weight"}},
-		"no biases":     {"qwen2", "config.json", replace("qwen2", "llama"), model.ErrUnsupported, []string{"config.json", "Qwen2ForCausalLM"}},
-		"index":         {"mistral", "model.safetensors.index.json", replace("00002-of", "00003-of"), weights.ErrIndex, []string{"model-0000", "model."}},
-		"huge config":   {"qwen2", "config.json", func(b []byte) []byte { return append(b, make([]byte, maxConfig)...) }, nil, []string{"config.json", "bytes"}},
-		"deep config":   {"qwen2", "config.json", replace(`"eos_token_id": 2`, `"eos_token_id": `+strings.Repeat("[", 1<<19)), nil, []string{"config.json", "depth"}},
-		"many layers":   {"llama-2", "config.json", replace(`"num_hidden_layers": 2`, `"num_hidden_layers": 999999999`), nil, []string{"config.json", "num_hidden_layers"}},
+		"header length": {"qwen2", single, func(b []byte) []byte { binary.LittleEndian.PutUint64(b, 1<<62); return b },
+			weights.ErrTooLarge, []string{single}},
+		"cut": {"qwen2", single, func(b []byte) []byte { return b[:len(b)-1] },
+			weights.ErrTruncated, []string{single, "model."}},
+		"cut shard": {"mistral", shard, func(b []byte) []byte { return b[:len(b)/2] },
+			weights.ErrTruncated, []string{shard, "model."}},
+		"tail": {"qwen2", single, func(b []byte) []byte { return append(b, 0) },
+			weights.ErrRange, []string{single}},
+		"dtype": {"qwen2", single, replace(`"BF16"`, `"BF17"`),
+			weights.ErrDType, []string{single, "model.", "BF17"}},
+		"mixed dtype": {"qwen3", single, replace(`"dtype":"F32","shape":[64,128]`, `"dtype":"F16","shape":[64,256]`),
+			model.ErrTensor, []string{single, "o_proj"}},
+		"shape": {"qwen2", single, replace(`"shape":[64,96]`, `"shape":[96,64]`),
+			model.ErrTensor, []string{single, "down_proj", "[96 64]"}},
+		"missing": {"qwen2", single, replace("layers.1.self_attn.k_proj.bias", "layers.1.self_attn.k_prov.bias"),
+			weights.ErrMissing, []string{single, "model.layers.1.self_attn.k_proj.bias"}},
+		"unknown": {"phi-3", single, replace("lm_head.weight", "mm_head.weight"),
+			weights.ErrMissing, []string{single, "lm_head.weight"}},
+		"a layer more": {"llama-2", "config.json", replace(`"num_hidden_layers": 2`, `"num_hidden_layers": 1`),
+			model.ErrTensor, []string{single, "model.layers.1."}},
+		"tied": {"phi-3", "config.json", replace(`"tie_word_embeddings": false`, `"tie_word_embeddings": true`),
+			model.ErrTensor, []string{single, "lm_head.weight"}},
+		"no biases": {"qwen2", "config.json", replace("qwen2", "llama"),
+			model.ErrUnsupported, []string{"config.json", "Qwen2ForCausalLM"}},
+		"index": {"mistral", "model.safetensors.index.json", replace("00002-of", "00003-of"),
+			weights.ErrIndex, []string{"model-0000", "model."}},
+		"huge config": {"qwen2", "config.json", func(b []byte) []byte { return append(b, make([]byte, maxConfig)...) },
+			nil, []string{"config.json", "bytes"}},
+		"deep config": {"qwen2", "config.json", replace(`"eos_token_id": 2`,
+			`"eos_token_id": `+strings.Repeat("[", 1<<19)),
+			nil, []string{"config.json", "depth"}},
+		"many layers": {"llama-2", "config.json", replace(`"num_hidden_layers": 2`, `"num_hidden_layers": 999999999`),
+			nil, []string{"config.json", "num_hidden_layers"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := family(t, c.family, c.file, c.change)
@@ -84,15 +101,15 @@ func TestHostileCheckpoints(t *testing.T) {
 			if taken := after.TotalAlloc - before.TotalAlloc; taken > 64<<20 {
 				t.Errorf("%d MiB were taken", taken>>20)
 			}
-			if took > 10*time.Second { // a second on a machine that does nothing else
+			if took > 10*time.Second { // a second on an idle machine
 				t.Errorf("it took %v", took)
 			}
 		})
 	}
 }
 
-// A file that changes after its headers were checked is an error that names it, and
-// nothing stays taken.
+// A file that changes after its headers were checked is an error that names it, and nothing
+// stays allocated.
 func TestFileChangesWhileItIsRead(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
 		"shorter":   func(path string) error { return os.Truncate(path, 4096) },

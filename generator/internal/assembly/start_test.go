@@ -18,8 +18,8 @@ import (
 	"reel/protocol"
 )
 
-// A start waits for memory that others hold, and fits once they have gone. What
-// would not fit an empty device is refused at once.
+// A start waits for memory that other programs hold, and loads once they release it. A model
+// that would not fit an empty device is refused at once.
 func TestStartWaitsForMemory(t *testing.T) {
 	defer func(w hardware.Retry) { hardware.Patience = w }(hardware.Patience)
 	hardware.Patience = hardware.Retry{Limit: time.Hour, Pause: time.Microsecond}
@@ -43,33 +43,38 @@ func TestStartWaitsForMemory(t *testing.T) {
 	}
 	asked = 0
 	_, err = prepareOn(open(2<<20), config.Options{MaxGraphs: 8}, func(float64, string) {})
-	if !errors.Is(err, config.ErrNoRoom) || !errors.Is(err, config.ErrConfig) || errors.Is(err, device.ErrBusy) || asked != 1 {
+	if !errors.Is(err, config.ErrNoRoom) || !errors.Is(err, config.ErrConfig) || errors.Is(err, device.ErrBusy) ||
+		asked != 1 {
 		t.Errorf("%v after %d looks", err, asked)
 	}
 }
 
-// A model that the whole GPU could not hold is not waited for.
+// A start does not wait for memory if the whole GPU is too small.
 func TestGiantIsRefused(t *testing.T) {
 	h := hardware.Host()
 	h.Profile = plan.GPUProfile
 	h.Available = func() (int64, error) { return 1 << 30, nil }
 	h.Whole = func() (int64, error) { return 140 << 30, nil }
-	_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return h, nil }, config.Options{Model: giant(t)}, func(_ float64, what string) {
-		if what != "reading the tokenizer" {
-			t.Fatal(what)
-		}
-	})
-	if !errors.Is(err, config.ErrNoRoom) || !errors.Is(err, config.ErrConfig) || failure.Explain(err).Code != protocol.CodeOutOfMemory {
+	_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return h, nil },
+		config.Options{Model: giant(t)}, func(_ float64, what string) {
+			if what != "reading the tokenizer" {
+				t.Fatal(what)
+			}
+		})
+	if !errors.Is(err, config.ErrNoRoom) || !errors.Is(err, config.ErrConfig) ||
+		failure.Explain(err).Code != protocol.CodeOutOfMemory {
 		t.Errorf("got %v", err)
 	}
 }
 
-// giant is a model of half a terabyte, of which only headers are there.
+// giant returns a model of half a terabyte that consists of headers only.
 func giant(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	text := []byte(`{"model_type":"llama","hidden_size":65536,"intermediate_size":262144,"num_hidden_layers":4,"num_attention_heads":512,
-		"num_key_value_heads":512,"head_dim":128,"vocab_size":4096,"max_position_embeddings":2048,"rms_norm_eps":1e-5,"rope_theta":10000,"eos_token_id":1}`)
+	text := []byte(`{"model_type":"llama","hidden_size":65536,"intermediate_size":262144,
+		"num_hidden_layers":4,"num_attention_heads":512,
+		"num_key_value_heads":512,"head_dim":128,"vocab_size":4096,"max_position_embeddings":2048,
+		"rms_norm_eps":1e-5,"rope_theta":10000,"eos_token_id":1}`)
 	c, err := model.ParseConfig(text, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +93,8 @@ func giant(t *testing.T) string {
 	encoded, err := json.Marshal(header)
 	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(encoded))), encoded...)
 	weights := filepath.Join(dir, "model.safetensors")
-	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600), os.WriteFile(weights, file, 0o600),
+	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600),
+		os.WriteFile(weights, file, 0o600),
 		os.Truncate(weights, int64(len(file))+end)); err != nil {
 		t.Fatal(err)
 	}

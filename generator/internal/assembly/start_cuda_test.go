@@ -22,9 +22,11 @@ import (
 	"reel/protocol"
 )
 
-// A GPU that is not there, and a model that it could never hold, are told apart.
+// A missing GPU and a model that is too large for any GPU have different errors.
 func TestGPUStartIsToldApart(t *testing.T) {
-	for code, o := range map[string]config.Options{protocol.CodeGPUAbsent: {GPU: 99}, protocol.CodeOutOfMemory: {Model: giant(t)}} {
+	for code, o := range map[string]config.Options{
+		protocol.CodeGPUAbsent: {GPU: 99}, protocol.CodeOutOfMemory: {Model: giant(t)},
+	} {
 		l, _, err := onGPU(t, o, hardware.Open)
 		wantsCode(t, err, code)
 		if !errors.Is(err, config.ErrConfig) {
@@ -36,7 +38,7 @@ func TestGPUStartIsToldApart(t *testing.T) {
 	}
 }
 
-// wantsCode checks how err, which ends a start, is told.
+// wantsCode checks the code and the hint of an error that ends a start.
 func wantsCode(t *testing.T, err error, code string) {
 	t.Helper()
 	if err == nil || failure.Explain(err).Code != code || failure.Explain(err).Hint == "" {
@@ -46,8 +48,8 @@ func wantsCode(t *testing.T, err error, code string) {
 	t.Logf("%s: %v", code, err)
 }
 
-// Where another program has the GPU's memory at boot, so that no context fits or
-// no plan, a start tries again, gives up in the end, and serves once the other has gone.
+// If another program holds the GPU's memory at boot, so that no context or no plan fits, a
+// start retries, gives up after its limit, and serves once the memory is free.
 func TestGPUBusyAtBoot(t *testing.T) {
 	defer func(w hardware.Retry) { hardware.Patience = w }(hardware.Patience)
 	for _, leave := range []int64{64 << 20, contextBytes(t) + 16<<20} {
@@ -79,7 +81,7 @@ func TestGPUBusyAtBoot(t *testing.T) {
 	}
 }
 
-// contextBytes is what a context with our kernels takes.
+// contextBytes returns the memory of a context with our kernels.
 func contextBytes(t *testing.T) int64 {
 	t.Helper()
 	var free [2]int64
@@ -100,8 +102,8 @@ func contextBytes(t *testing.T) int64 {
 	return free[0] - free[1]
 }
 
-// holds starts a program that takes all of the GPU's memory but `leave` bytes,
-// until end is called or the test ends.
+// holds starts a program that takes all of the GPU's memory but `leave` bytes, until end is
+// called or the test ends.
 func holds(t *testing.T, leave int64) (end func()) {
 	t.Helper()
 	other := exec.Command(os.Args[0], "-test.run=^TestGPUHeldByAnother$", "-test.v")
@@ -117,7 +119,7 @@ func holds(t *testing.T, leave int64) (end func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end = func() { _ = errors.Join(stdin.Close(), other.Wait()) } // the second time both fail
+	end = func() { _ = errors.Join(stdin.Close(), other.Wait()) } // fails the second time
 	t.Cleanup(end)
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		if strings.HasPrefix(lines.Text(), "holds ") {
@@ -129,11 +131,11 @@ func holds(t *testing.T, leave int64) (end func()) {
 	return nil
 }
 
-// The other program of holds.
+// TestGPUHeldByAnother is the other program of holds.
 func TestGPUHeldByAnother(t *testing.T) {
 	leave, err := strconv.ParseInt(os.Getenv("REEL_TEST_LEAVE"), 10, 64)
 	if err != nil {
-		return // it is not: nothing is to be held
+		return // this is an ordinary run of the tests
 	}
 	d, err := gpu.New(0, cuda.Fatbin)
 	if err != nil {
