@@ -1,10 +1,9 @@
-// Package chat turns a conversation into a prompt by a checkpoint's chat
-// template, as transformers does.
+// Package chat renders a conversation to a prompt with a checkpoint's chat template, as
+// transformers does.
 //
-// A template is a program that came with the checkpoint, and not trusted. gonja
-// runs it without bounds, and where its stack or memory runs out Go ends the
-// process; so a process of its own runs it, with little memory, and is killed
-// when it takes too long.
+// A template is a program that comes with the checkpoint, and is not trusted. gonja runs it
+// without bounds, and Go ends a process that runs out of stack or memory. So templates run in
+// worker processes, with bounded memory, which are killed when they take too long.
 package chat
 
 import (
@@ -17,41 +16,39 @@ import (
 	"reel/protocol"
 )
 
-// Errors of a template. They come wrapped, with the cause.
+// Errors of a template. They are wrapped with their cause.
 var (
-	// ErrTemplate is a template that can't be read, that fails, or that takes
-	// more time, memory or depth than it may.
+	// ErrTemplate: the template cannot be parsed, fails, or takes more time, memory or
+	// recursion than it may.
 	ErrTemplate = errors.New("the chat template fails")
-	// ErrRefused is raise_exception: the template does not take the messages.
+	// ErrRefused: the template called raise_exception, since it does not accept the messages.
 	ErrRefused = errors.New("the chat template refuses the messages")
-	// ErrTooLong is a text past the bound.
+	// ErrTooLong: the rendered text exceeds its bound.
 	ErrTooLong = errors.New("the chat template's text is too long")
 )
 
-// Source is a template and the tokens that it may name.
+// Source is a template and the special tokens that it may use.
 type Source struct {
 	Template string            `json:"template"`
 	Tokens   map[string]string `json:"tokens"` // bos_token, eos_token and the like, by name
 }
 
-// What a template has for one text, which takes it a millisecond, and its process
-// to start and read the template.
 const (
-	renderTime = 2 * time.Second
-	startTime  = 10 * time.Second
+	renderTime = 2 * time.Second  // bound on rendering one prompt, which usually takes a millisecond
+	startTime  = 10 * time.Second // bound on starting a worker and parsing the template
 )
 
-// Workers is how many texts a template makes at once, each in a process of its own.
-// The second process starts when a text finds the first one busy, and stays.
-const Workers = 2
+// maxWorkers is the number of prompts that a template renders at once, each in a process of
+// its own. The second process starts when a prompt finds the first one busy, and stays.
+const maxWorkers = 2
 
-// Template is a chat template, run by processes of its own. It may be used by
-// many goroutines: those past Workers wait for one another.
+// Template is a chat template with its worker processes. It is safe for concurrent use: calls
+// beyond maxWorkers wait.
 type Template struct {
 	source  Source
-	command func() *exec.Cmd // starts a process that calls Serve
-	limit   time.Duration
-	places  chan struct{} // holds one for each text that is being made
+	command func() *exec.Cmd // returns a process that calls Serve
+	limit   time.Duration    // for one prompt
+	permits chan struct{}    // holds an element for each prompt that is being rendered
 
 	mu     sync.Mutex
 	idle   []*worker
@@ -59,13 +56,13 @@ type Template struct {
 	closed bool
 }
 
-// New starts a process by command, which has to call Serve on its standard
-// input and output, and gives it the template. Errors: ErrTemplate, and that the
-// process can't be started.
+// New starts a worker and gives it the template. command returns a process that must call
+// [Serve] on its standard input and output. Errors are [ErrTemplate], also if the process
+// cannot be started.
 func New(s Source, command func() *exec.Cmd) (*Template, error) {
 	t := &Template{
 		source: s, command: command, limit: renderTime,
-		places: make(chan struct{}, Workers), busy: map[*worker]bool{},
+		permits: make(chan struct{}, maxWorkers), busy: map[*worker]bool{},
 	}
 	w, err := t.start()
 	if err == nil {
@@ -74,17 +71,17 @@ func New(s Source, command func() *exec.Cmd) (*Template, error) {
 	return t, err
 }
 
-// Render returns the prompt that messages make, which the answer follows. It has
-// at most so many bytes. If the process is killed by somebody else, another one
-// makes the text: once, since the system kills what takes its memory. Errors:
-// ErrRefused, ErrTemplate, ErrTooLong.
-func (t *Template) Render(messages []protocol.Message, most int) (string, error) {
-	t.places <- struct{}{}
-	defer func() { <-t.places }()
-	j := job{Messages: messages, Most: most}
-	r, err := t.try(j)
+// Render returns the prompt for messages, of at most maxBytes bytes, up to the start of the
+// answer. If a signal from outside kills the worker, Render retries once in another one; not
+// again, since the template's memory may be the reason. Errors: [ErrRefused], [ErrTemplate],
+// [ErrTooLong].
+func (t *Template) Render(messages []protocol.Message, maxBytes int) (string, error) {
+	t.permits <- struct{}{}
+	defer func() { <-t.permits }()
+	j := job{Messages: messages, MaxBytes: maxBytes}
+	r, err := t.run(j)
 	if errors.Is(err, errKilled) {
-		r, err = t.try(j)
+		r, err = t.run(j)
 	}
 	if err != nil {
 		return "", err
@@ -92,8 +89,8 @@ func (t *Template) Render(messages []protocol.Message, most int) (string, error)
 	return r.Text, r.err()
 }
 
-// try has an idle process do a job, or else a new one.
-func (t *Template) try(j job) (result, error) {
+// run runs a job in an idle worker, or in a new one.
+func (t *Template) run(j job) (result, error) {
 	w, err := t.take()
 	if err != nil {
 		return result{}, err
@@ -105,7 +102,7 @@ func (t *Template) try(j job) (result, error) {
 	return r, err
 }
 
-// take returns a process that is idle, or starts one.
+// take returns an idle worker, which becomes busy, or starts one.
 func (t *Template) take() (*worker, error) {
 	t.mu.Lock()
 	if n := len(t.idle); n > 0 && !t.closed {
@@ -119,7 +116,7 @@ func (t *Template) take() (*worker, error) {
 	return t.start()
 }
 
-// put makes a busy process idle, or ends it where the template was closed.
+// put makes a busy worker idle, or ends it if the template is closed.
 func (t *Template) put(w *worker) {
 	t.mu.Lock()
 	delete(t.busy, w)
@@ -133,7 +130,7 @@ func (t *Template) put(w *worker) {
 	}
 }
 
-// start starts a process, which counts as busy, and gives it the template.
+// start starts a worker, which counts as busy, and gives it the template.
 func (t *Template) start() (*worker, error) {
 	w, err := t.launch()
 	if err != nil {
@@ -147,7 +144,7 @@ func (t *Template) start() (*worker, error) {
 	return w, err
 }
 
-// launch starts a process, unless the template was closed.
+// launch starts a worker, unless the template is closed.
 func (t *Template) launch() (*worker, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,19 +153,19 @@ func (t *Template) launch() (*worker, error) {
 	}
 	w, err := startWorker(t.command())
 	if err != nil {
-		return nil, fmt.Errorf("%w: its process can't be started: %w", ErrTemplate, err)
+		return nil, fmt.Errorf("%w: its process cannot be started: %w", ErrTemplate, err)
 	}
 	t.busy[w] = true
 	return w, nil
 }
 
-// ask has a busy process do a job. One that does not is ended.
+// ask runs a job in a busy worker. It ends a worker that fails.
 func (t *Template) ask(w *worker, j job, limit time.Duration) (result, error) {
 	r, err := w.ask(j, limit)
 	if err == nil {
 		return r, nil
 	}
-	killed := t.drop(w) && lost(err)
+	killed := t.drop(w) && isClosedPipe(err)
 	switch {
 	case errors.Is(err, errSlow):
 		return r, fmt.Errorf("%w: it takes more than %v", ErrTemplate, limit)
@@ -178,7 +175,7 @@ func (t *Template) ask(w *worker, j job, limit time.Duration) (result, error) {
 	return r, fmt.Errorf("%w: its process ended, perhaps for want of memory or depth: %w", ErrTemplate, err)
 }
 
-// drop ends a busy process, and reports whether a signal did.
+// drop ends a busy worker. It reports whether a signal ended the process.
 func (t *Template) drop(w *worker) (bySignal bool) {
 	t.mu.Lock()
 	delete(t.busy, w)
@@ -186,7 +183,7 @@ func (t *Template) drop(w *worker) (bySignal bool) {
 	return w.end()
 }
 
-// Close ends the template's processes, the busy ones too.
+// Close ends the template's workers. Running calls of Render fail.
 func (t *Template) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,6 +193,6 @@ func (t *Template) Close() {
 	}
 	t.idle = nil
 	for w := range t.busy {
-		_ = w.command.Process.Kill() // the text that it makes ends it
+		_ = w.command.Process.Kill() // the goroutine in ask reaps it
 	}
 }

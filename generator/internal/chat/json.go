@@ -15,15 +15,15 @@ import (
 type jsonWriter struct {
 	out         strings.Builder
 	ascii       bool
-	indent      string // of a level; meaningless unless lines
-	lines       bool
+	lines       bool   // each item on a line of its own
+	indent      string // of a level, with lines
 	comma       string
 	colon       string
 	sortKeys    bool
-	unsupported string // the kind of the first value that JSON has not
+	unsupported string // the kind of a value that JSON cannot represent, or ""
 }
 
-// toJSON is the filter tojson as transformers has it: json.dumps with
+// toJSON is the filter tojson of transformers: json.dumps with the defaults
 // ensure_ascii=False, indent=None, separators=None, sort_keys=False.
 func toJSON(_ *exec.Evaluator, in *exec.Value, params *exec.VarArgs) *exec.Value {
 	w := jsonWriter{comma: ", ", colon: ": "}
@@ -58,7 +58,7 @@ func toJSON(_ *exec.Evaluator, in *exec.Value, params *exec.VarArgs) *exec.Value
 	return exec.AsValue(w.out.String())
 }
 
-// value writes v. newline begins a line of the list or dict that holds it.
+// value writes v. newline is the newline and indentation of the list or dict that holds v.
 func (w *jsonWriter) value(v *exec.Value, newline string) {
 	switch {
 	case isNone(v):
@@ -80,7 +80,7 @@ func (w *jsonWriter) value(v *exec.Value, newline string) {
 	}
 }
 
-// items writes n items between brackets, each by item.
+// items writes n items between brackets. item writes one.
 func (w *jsonWriter) items(open, end string, n int, newline string, item func(i int, newline string)) {
 	w.out.WriteString(open)
 	inner := newline + w.indent
@@ -105,7 +105,9 @@ func (w *jsonWriter) list(v *exec.Value, newline string) {
 
 func (w *jsonWriter) dict(pairs []*exec.Pair, newline string) {
 	if w.sortKeys {
-		slices.SortStableFunc(pairs, func(a, b *exec.Pair) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+		slices.SortStableFunc(pairs, func(a, b *exec.Pair) int {
+			return strings.Compare(a.Key.String(), b.Key.String())
+		})
 	}
 	w.items("{", "}", len(pairs), newline, func(i int, newline string) {
 		w.string(jsonKey(pairs[i].Key))
@@ -144,14 +146,16 @@ func (w *jsonWriter) string(s string) {
 	w.out.WriteByte('"')
 }
 
-// pythonFloat is Python's repr of a float: the shortest digits, with an exponent
-// below -4 and from 16 on.
+// pythonFloat returns Python's repr of a float: the shortest digits, with an exponent if it
+// is below -4 or at least 16.
 func pythonFloat(f float64) string {
 	switch {
 	case math.IsNaN(f):
 		return "NaN"
-	case math.IsInf(f, 0):
-		return strings.NewReplacer("+Inf", "Infinity", "-Inf", "-Infinity").Replace(strconv.FormatFloat(f, 'f', -1, 64))
+	case math.IsInf(f, 1):
+		return "Infinity"
+	case math.IsInf(f, -1):
+		return "-Infinity"
 	}
 	if size := math.Abs(f); f != 0 && (size < 1e-4 || size >= 1e16) {
 		return strconv.FormatFloat(f, 'e', -1, 64)

@@ -11,14 +11,20 @@ import (
 	"github.com/nikolalohinski/gonja/v2/exec"
 )
 
-// methods are gonja's, but for those that differ from Python's where templates
-// use them: white space is Unicode's, arguments may be tuples, dicts keep their
-// order, and none is no undefined.
+// stringMethods are the methods of strings that gonja has as Python has them.
+var stringMethods = []string{
+	"capitalize", "casefold", "format", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "islower",
+	"isnumeric", "isspace", "istitle", "isupper", "join", "lower", "partition", "removeprefix", "removesuffix",
+	"rpartition", "splitlines", "swapcase", "title", "upper", "zfill",
+}
+
+// methods returns the methods of values. Those that gonja has differently from Python, in ways
+// that templates depend on, are ours: white space is Unicode's, arguments may be tuples, dicts
+// keep their order, and none is not undefined.
 func methods() exec.Methods {
 	m := builtins.Methods
 	str := map[string]exec.Method[string]{}
-	for _, name := range []string{"capitalize", "casefold", "format", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "islower", "isnumeric", "isspace",
-		"istitle", "isupper", "join", "lower", "partition", "removeprefix", "removesuffix", "rpartition", "splitlines", "swapcase", "title", "upper", "zfill"} {
+	for _, name := range stringMethods {
 		if method, ok := m.Str.Get(name); ok {
 			str[name] = func(self string, v *exec.Value, arguments *exec.VarArgs) (any, error) {
 				result, err := method(self, v, arguments)
@@ -39,21 +45,21 @@ func methods() exec.Methods {
 	str["rsplit"] = splitMethod(true)
 	m.Str = exec.NewMethodSet(str)
 	m.Dict = exec.NewMethodSet(dictMethods)
-	m.List = exec.NewMethodSet(map[string]exec.Method[[]any]{}) // the sandbox of transformers has none that change a list
+	// transformers' sandbox has no methods that change a list.
+	m.List = exec.NewMethodSet(map[string]exec.Method[[]any]{})
 	return m
 }
 
-// plain returns a method's result with the kinds that the rest knows.
+// plain converts a method's result to a string or a list of this package, if it is one.
 func plain(result any) any {
 	v := exec.ToValue(result)
 	if v.IsString() {
-		return v.String() // gonja has a type of its own for some
+		return v.String() // some methods return a string type of gonja's own
 	}
 	return listed(v).Interface()
 }
 
-// argument returns the argument at a place or of a name, nil where it is missing
-// or none.
+// argument returns argument i, or the argument of that name; nil if it is missing or none.
 func argument(arguments *exec.VarArgs, i int, name string) *exec.Value {
 	v, ok := arguments.KwArgs[name]
 	if i < len(arguments.Args) {
@@ -65,10 +71,10 @@ func argument(arguments *exec.VarArgs, i int, name string) *exec.Value {
 	return v
 }
 
-// isPythonSpace is str.isspace of one character.
+// isPythonSpace is Python's str.isspace of one character.
 func isPythonSpace(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }
 
-// strip cuts the characters of a set, white space where it is nil, from the ends.
+// strip cuts the characters in set from the ends of s; white space if set is nil.
 func strip(s string, set *exec.Value, left, right bool) string {
 	in := isPythonSpace
 	if set != nil {
@@ -90,7 +96,7 @@ func stripMethod(left, right bool) exec.Method[string] {
 	}
 }
 
-// affixMethod is startswith or endswith, of one string or one of several.
+// affixMethod returns startswith or endswith, for a string or a tuple of strings.
 func affixMethod(has func(s, affix string) bool) exec.Method[string] {
 	return func(self string, _ *exec.Value, arguments *exec.VarArgs) (any, error) {
 		affix := argument(arguments, 0, "prefix")
@@ -110,7 +116,7 @@ func affixMethod(has func(s, affix string) bool) exec.Method[string] {
 
 func replaceMethod(self string, _ *exec.Value, arguments *exec.VarArgs) (any, error) {
 	if len(arguments.Args) < 2 {
-		return nil, errors.New("replace takes what to replace, and by what")
+		return nil, errors.New("replace takes the old and the new text")
 	}
 	most := -1
 	if v := argument(arguments, 2, "count"); v != nil {
@@ -119,7 +125,7 @@ func replaceMethod(self string, _ *exec.Value, arguments *exec.VarArgs) (any, er
 	return strings.Replace(self, arguments.Args[0].String(), arguments.Args[1].String(), most), nil
 }
 
-// searchMethod is count, find or rfind, over the whole string.
+// searchMethod returns count, find or rfind, over the whole string.
 func searchMethod(search func(s, sub string) int) exec.Method[string] {
 	return func(self string, _ *exec.Value, arguments *exec.VarArgs) (any, error) {
 		if len(arguments.Args) != 1 {
@@ -129,7 +135,7 @@ func searchMethod(search func(s, sub string) int) exec.Method[string] {
 	}
 }
 
-// characters returns how many characters the first bytes of s are, -1 for -1.
+// characters converts an offset in bytes of s to one in characters; -1 stays.
 func characters(s string, bytes int) int {
 	if bytes < 0 {
 		return -1
@@ -137,7 +143,7 @@ func characters(s string, bytes int) int {
 	return utf8.RuneCountInString(s[:bytes])
 }
 
-// splitMethod is split or rsplit.
+// splitMethod returns split or rsplit.
 func splitMethod(fromRight bool) exec.Method[string] {
 	return func(self string, _ *exec.Value, arguments *exec.VarArgs) (any, error) {
 		most := -1
@@ -193,12 +199,18 @@ var dictMethods = map[string]exec.Method[map[string]any]{
 		}
 		return none, nil
 	},
-	"items":  func(_ map[string]any, self *exec.Value, _ *exec.VarArgs) (any, error) { return items(self), nil },
-	"keys":   func(_ map[string]any, self *exec.Value, _ *exec.VarArgs) (any, error) { return column(self, 0), nil },
-	"values": func(_ map[string]any, self *exec.Value, _ *exec.VarArgs) (any, error) { return column(self, 1), nil },
+	"items": func(_ map[string]any, self *exec.Value, _ *exec.VarArgs) (any, error) {
+		return items(self), nil
+	},
+	"keys": func(_ map[string]any, self *exec.Value, _ *exec.VarArgs) (any, error) {
+		return column(self, 0), nil
+	},
+	"values": func(_ map[string]any, self *exec.Value, _ *exec.VarArgs) (any, error) {
+		return column(self, 1), nil
+	},
 }
 
-// items is a list of lists of a key and its value.
+// items returns a dict's items, each a list of key and value.
 func items(dict *exec.Value) list {
 	l := list{}
 	for _, pair := range pairsOf(dict) {
@@ -207,18 +219,18 @@ func items(dict *exec.Value) list {
 	return l
 }
 
-// sorted orders items by their keys, whatever their case.
+// sorted sorts items by their keys, without regard to case.
 func sorted(items list) list {
 	key := func(item any) string { return strings.ToLower(exec.ToValue(item.(list)[0]).String()) }
 	slices.SortStableFunc(items, func(a, b any) int { return strings.Compare(key(a), key(b)) })
 	return items
 }
 
-// column is the list of a dict's keys, 0, or values, 1.
-func column(dict *exec.Value, which int) list {
+// column returns the list of a dict's keys (0) or values (1).
+func column(dict *exec.Value, n int) list {
 	l := items(dict)
 	for i, pair := range l {
-		l[i] = pair.(list)[which]
+		l[i] = pair.(list)[n]
 	}
 	return l
 }

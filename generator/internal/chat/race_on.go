@@ -2,5 +2,5 @@
 
 package chat
 
-// underRace says that the race detector runs, whose own memory counts as data.
+// underRace reports whether the race detector runs. Its memory counts as data.
 const underRace = true

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the worker's process may take of memory, in bytes.
+// Bounds on the worker process's memory, in bytes.
 const (
-	maxData  = 512 << 20 // stacks and what Go takes for itself included; past it Go ends the process
-	softData = 256 << 20 // from here on Go collects as often as it must
+	maxData  = 512 << 20 // RLIMIT_DATA, including stacks and Go's runtime; beyond it Go ends the process
+	softData = 256 << 20 // Go's memory limit: beyond it Go collects garbage more often
 )
 
-// Serve is the worker's process: it reads jobs from in and writes results to
-// out, until in ends. It confines the whole process first.
+// Serve is the worker process's main function: it reads jobs from in and writes results to
+// out until in ends. First it sets limits on the whole process.
 func Serve(in io.Reader, out io.Writer) error {
 	if err := confine(); err != nil {
 		return err
@@ -31,7 +31,7 @@ func Serve(in io.Reader, out io.Writer) error {
 		if j.Source != nil {
 			template, r = readSource(*j.Source)
 		} else {
-			r = template.do(j)
+			r = template.run(j)
 		}
 		if err := results.Encode(r); err != nil {
 			return err
@@ -40,22 +40,22 @@ func Serve(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// confine bounds what a template can make this process take, and do.
+// confine limits this process's memory and its writing of files.
 func confine() error {
 	debug.SetMemoryLimit(softData)
-	for which, most := range map[int]uint64{unix.RLIMIT_DATA: maxData, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0} {
-		if which == unix.RLIMIT_DATA && underRace {
+	for resource, most := range map[int]uint64{unix.RLIMIT_DATA: maxData, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0} {
+		if resource == unix.RLIMIT_DATA && underRace {
 			continue
 		}
-		if err := unix.Setrlimit(which, &unix.Rlimit{Cur: most, Max: most}); err != nil {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// read hands out jobs. When in ends the generator has gone, and the process goes
-// too, whatever the template does.
+// read sends jobs to the channel. At the end of in, the generator has ended, and read ends
+// the process, even while a template runs.
 func read(in io.Reader, jobs chan<- job) {
 	for d := json.NewDecoder(in); ; {
 		var j job
@@ -74,26 +74,26 @@ func readSource(s Source) (*compiled, result) {
 	return c, result{}
 }
 
-// do renders the messages of a job.
-func (c *compiled) do(j job) result {
+// run renders the messages of a job.
+func (c *compiled) run(j job) result {
 	if c == nil {
 		return failed(ErrTemplate)
 	}
-	b := bounded{most: j.Most}
+	b := boundedBuffer{maxBytes: j.MaxBytes}
 	if err := c.render(&b, j.Messages, true, time.Now()); err != nil {
 		return failed(err)
 	}
 	return result{Text: string(b.text)}
 }
 
-// bounded takes text up to a bound.
-type bounded struct {
-	text []byte
-	most int
+// boundedBuffer holds at most maxBytes bytes of text.
+type boundedBuffer struct {
+	text     []byte
+	maxBytes int
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
-	if len(b.text)+len(p) > b.most {
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	if len(b.text)+len(p) > b.maxBytes {
 		return 0, ErrTooLong
 	}
 	b.text = append(b.text, p...)

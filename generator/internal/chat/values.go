@@ -4,8 +4,8 @@ import (
 	"github.com/nikolalohinski/gonja/v2/exec"
 )
 
-// noneType is the type of none. To gonja nil is what is undefined; a channel is
-// false, has no items and equals itself only, as none.
+// noneType is the type of none. It is a channel, which gonja treats like Python's none: it is
+// false, has no items and equals itself only. nil is undefined in gonja.
 type noneType chan struct{}
 
 // none is closed, so that a loop over it ends.
@@ -15,7 +15,7 @@ var none = func() noneType {
 	return c
 }()
 
-// String is how Python prints it.
+// String returns the text that Python prints.
 func (noneType) String() string { return "None" }
 
 func isNone(v *exec.Value) bool {
@@ -23,10 +23,10 @@ func isNone(v *exec.Value) bool {
 	return is
 }
 
-// list is a list whose items are found from its end too, all of them.
+// list is a list with negative indices from its end.
 type list []any
 
-// GetItem returns the item at an index, which may count from the end.
+// GetItem returns the item at an index; a negative one counts from the end.
 func (l list) GetItem(key any) (*exec.Value, bool) {
 	i, ok := key.(int)
 	if i < 0 {
@@ -38,7 +38,7 @@ func (l list) GetItem(key any) (*exec.Value, bool) {
 	return exec.ToValue(l[i]), true
 }
 
-// listed returns v with a list in place of gonja's own kinds of it.
+// listed converts gonja's kinds of lists to list; it returns other values as they are.
 func listed(v *exec.Value) *exec.Value {
 	if _, is := v.Interface().(list); is || v.IsError() || !v.IsList() {
 		return v
@@ -51,7 +51,7 @@ func listed(v *exec.Value) *exec.Value {
 	return exec.AsValue(l)
 }
 
-// orderedDict is a dict of pairs: keys and values in turn.
+// orderedDict returns a dict of alternating keys and values.
 func orderedDict(pairs ...any) *exec.Dict {
 	d := exec.NewDict()
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -60,7 +60,7 @@ func orderedDict(pairs ...any) *exec.Dict {
 	return d
 }
 
-// pairsOf returns a dict's pairs, in its order.
+// pairsOf returns a dict's pairs in their order.
 func pairsOf(v *exec.Value) (pairs []*exec.Pair) {
 	for _, key := range v.Keys() {
 		value, _ := v.GetItem(key.Interface())

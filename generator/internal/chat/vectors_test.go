@@ -11,22 +11,22 @@ import (
 	"reel/protocol"
 )
 
-// vectors is testdata/vectors.json, which testdata/make.py made.
+// vectors is testdata/vectors.json, which testdata/make.py writes.
 type vectors struct {
 	Now           string
 	Tokens        map[string]string
-	Families      map[string]string // templates by their names
+	Families      map[string]string // templates by name
 	Conversations map[string][]protocol.Message
 	Cases         []vector
 }
 
 type vector struct {
-	Template     string // or its name
+	Template     string // a template, or its name in Families
 	Conversation string
 	Answer       bool    `json:"add_generation_prompt"`
-	Text         *string // or
-	Raises       *string
-	Different    bool // that is known not to come
+	Text         *string // Jinja2's text; nil with Raises
+	Raises       *string // the text of raise_exception
+	Different    bool    // a known difference: the result must differ
 }
 
 func readVectors(t testing.TB) (v vectors, now time.Time) {
@@ -44,7 +44,7 @@ func readVectors(t testing.TB) (v vectors, now time.Time) {
 	return v, now
 }
 
-// TestVectors holds templates against Jinja2.
+// TestVectors compares templates with Jinja2.
 func TestVectors(t *testing.T) {
 	v, now := readVectors(t)
 	for _, c := range v.Cases {
@@ -52,7 +52,8 @@ func TestVectors(t *testing.T) {
 		same := c.Text != nil && err == nil && got == *c.Text ||
 			c.Raises != nil && errors.Is(err, ErrRefused) && strings.Contains(err.Error(), *c.Raises)
 		if same == c.Different {
-			t.Errorf("%.400q over %s\n gives %q, %v\n want  %q, or raises %q; different: %v", c.Template, c.Conversation, got, err, deref(c.Text), deref(c.Raises), c.Different)
+			t.Errorf("%.400q over %s\n gives %q, %v\n want  %q, or raises %q; different: %v",
+				c.Template, c.Conversation, got, err, deref(c.Text), deref(c.Raises), c.Different)
 		}
 	}
 }
@@ -78,9 +79,10 @@ func (v *vectors) render(c vector, now time.Time) (string, error) {
 	return b.String(), err
 }
 
-// TestDeepBrackets nests as deep as it may.
+// Brackets may be nested up to the bound.
 func TestDeepBrackets(t *testing.T) {
-	template, err := compile(Source{Template: "{{ " + strings.Repeat("(", maxBrackets) + "1" + strings.Repeat(")", maxBrackets) + " }}"})
+	source := "{{ " + strings.Repeat("(", maxBrackets) + "1" + strings.Repeat(")", maxBrackets) + " }}"
+	template, err := compile(Source{Template: source})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,15 +14,15 @@ import (
 	"reel/protocol"
 )
 
-// job is what the worker's process is asked: first to read a template, then to
-// render messages. Both ways go as JSON, one value after another.
+// job is a task for the worker process: the first is to parse the template, the others are to
+// render messages. Jobs and results are sent as a sequence of JSON values.
 type job struct {
 	Source   *Source            `json:"source,omitempty"`
 	Messages []protocol.Message `json:"messages,omitempty"`
-	Most     int                `json:"most"` // bytes of the text
+	MaxBytes int                `json:"most"` // of the text
 }
 
-// result is the answer to a job.
+// result is the result of a job.
 type result struct {
 	Text  string `json:"text"`
 	Kind  string `json:"kind,omitempty"` // of the error: a key of kinds
@@ -31,7 +31,7 @@ type result struct {
 
 var kinds = map[string]error{"template": ErrTemplate, "refused": ErrRefused, "long": ErrTooLong}
 
-// err is the error that r stands for.
+// err returns the result's error, or nil.
 func (r result) err() error {
 	if r.Kind == "" {
 		return nil
@@ -39,7 +39,7 @@ func (r result) err() error {
 	return workerError{kinds[r.Kind], r.Cause}
 }
 
-// workerError has the text that the error had in the worker's process.
+// workerError is an error from the worker process, with its text there.
 type workerError struct {
 	kind error
 	text string
@@ -48,7 +48,7 @@ type workerError struct {
 func (e workerError) Error() string { return e.text }
 func (e workerError) Unwrap() error { return e.kind }
 
-// failed is the result of an error.
+// failed returns the result for an error.
 func failed(err error) result {
 	for kind, is := range kinds {
 		if errors.Is(err, is) {
@@ -59,27 +59,26 @@ func failed(err error) result {
 }
 
 var (
-	// errSlow is a worker that was killed because its time was over.
+	// errSlow: the worker was killed because its time was over.
 	errSlow = errors.New("too slow")
-	// errKilled is a worker that a signal of somebody else ended, such as the system's
-	// when memory is short. What a template does itself never ends in a signal: Go
-	// exits when memory or stack run out.
+	// errKilled: a signal from outside ended the worker, for example the kernel's when memory
+	// is short. A template cannot cause a signal itself: Go exits when memory or stack run out.
 	errKilled = errors.New("its process was killed")
-	// errLong is an answer of more bytes than it may have.
+	// errLong: the result has more bytes than a worker may send.
 	errLong = errors.New("the answer is too long")
 )
 
-// lost reports whether err is that of a pipe to a process that is no more.
-func lost(err error) bool {
+// isClosedPipe reports whether err is that of a pipe to a process that has ended.
+func isClosedPipe(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.EPIPE)
 }
 
-// worker is the process that runs a template.
+// worker is a process that runs a template.
 type worker struct {
 	command *exec.Cmd
 	in      io.WriteCloser
 	jobs    *json.Encoder
-	bound   *io.LimitedReader // over what it says
+	bound   *io.LimitedReader // on the bytes of a result
 	results *json.Decoder
 }
 
@@ -96,14 +95,15 @@ func startWorker(c *exec.Cmd) (*worker, error) {
 	return &worker{c, in, json.NewEncoder(in), bound, json.NewDecoder(bound)}, c.Start()
 }
 
-// answerBytes is what an answer has beside its text, which JSON may write six
-// times as long.
-const answerBytes = 64 << 10
+const (
+	resultBytes = 64 << 10 // of a result without its text
+	jsonEscape  = 6        // bytes that JSON takes for one byte of text, at most
+)
 
-// ask waits for the answer to j. Where the time is over it kills the process.
+// ask runs j and returns its result. It kills the process when the time is over.
 func (w *worker) ask(j job, limit time.Duration) (r result, err error) {
 	killer := time.AfterFunc(limit, func() { _ = w.command.Process.Kill() })
-	w.bound.N = int64(6*j.Most) + answerBytes
+	w.bound.N = int64(jsonEscape*j.MaxBytes) + resultBytes
 	if err = w.jobs.Encode(j); err == nil {
 		err = w.results.Decode(&r)
 	}
@@ -116,10 +116,10 @@ func (w *worker) ask(j job, limit time.Duration) (r result, err error) {
 	return r, err
 }
 
-// end kills the process and reaps it. It reports whether a signal ended it; where the
-// process had ended before, that is the signal that did.
+// end kills the process and reaps it. It reports whether a signal ended the process, this one
+// or an earlier one.
 func (w *worker) end() (bySignal bool) {
-	_ = w.command.Process.Kill() // it may have ended
+	_ = w.command.Process.Kill() // fails if the process has ended
 	_ = w.in.Close()
 	_ = w.command.Wait()
 	status, ok := w.command.ProcessState.Sys().(syscall.WaitStatus)

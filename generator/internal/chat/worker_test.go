@@ -12,7 +12,7 @@ import (
 	"reel/protocol"
 )
 
-// TestMain is also the worker's process.
+// TestMain also runs as the worker process.
 func TestMain(m *testing.M) {
 	if os.Getenv("REEL_TEST_WORKER") != "" {
 		if err := Serve(os.Stdin, os.Stdout); err != nil {
@@ -29,10 +29,10 @@ func testCommand() *exec.Cmd {
 	return c
 }
 
-// patience is for what takes a worker milliseconds, on a machine that is busy.
+// patience bounds work of milliseconds on a busy machine.
 const patience = time.Minute
 
-// newTemplate makes a template that has time enough.
+// newTemplate returns a template with ample time to render.
 func newTemplate(t *testing.T, source string) *Template {
 	t.Helper()
 	template, err := New(Source{source, map[string]string{"bos_token": "<s>"}}, testCommand)
@@ -44,7 +44,7 @@ func newTemplate(t *testing.T, source string) *Template {
 	return template
 }
 
-// only is the process of a template that has one, which is idle.
+// only returns the only worker of a template, which must be idle.
 func (t *Template) only(tb testing.TB) *worker {
 	tb.Helper()
 	t.mu.Lock()
@@ -57,12 +57,13 @@ func (t *Template) only(tb testing.TB) *worker {
 
 var hello = []protocol.Message{{Role: "user", Content: "Hello"}}
 
-const most = 1 << 20
+const maxBytes = 1 << 20
 
 func TestRender(t *testing.T) {
-	template := newTemplate(t, "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}")
+	template := newTemplate(t, "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"+
+		"{% if add_generation_prompt %}>{% endif %}")
 	for range 2 {
-		if got, err := template.Render(hello, most); got != "<s>[user] Hello\n>" || err != nil {
+		if got, err := template.Render(hello, maxBytes); got != "<s>[user] Hello\n>" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
@@ -74,27 +75,31 @@ func TestRender(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	template := newTemplate(t, `{% if messages[0].content == 'bad' %}{{ raise_exception("é'tis bad") }}{% endif %}{% if messages[0].content == 'div' %}{{ 1 % 0 }}{% endif %}{{ messages[0].content * 10 }}`)
+	template := newTemplate(t, `{% if messages[0].content == 'bad' %}{{ raise_exception("é'tis bad") }}{% endif %}`+
+		`{% if messages[0].content == 'div' %}{{ 1 % 0 }}{% endif %}{{ messages[0].content * 10 }}`)
 	for content, c := range map[string]struct {
 		want  error
 		names string
 	}{
-		"bad": {ErrRefused, "é'tis bad"}, "div": {ErrTemplate, "divide by zero"}, strings.Repeat("x", most/10+1): {ErrTooLong, "too long"},
+		"bad":                              {ErrRefused, "é'tis bad"},
+		"div":                              {ErrTemplate, "divide by zero"},
+		strings.Repeat("x", maxBytes/10+1): {ErrTooLong, "too long"},
 	} {
-		_, err := template.Render([]protocol.Message{{Role: "user", Content: content}}, most)
+		_, err := template.Render([]protocol.Message{{Role: "user", Content: content}}, maxBytes)
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.names) {
 			t.Errorf("%.10s: %v", content, err)
 		}
 	}
-	// None of that cost the process.
+	// The worker survives these errors.
 	before := template.only(t)
-	if got, err := template.Render(hello, most); got != strings.Repeat("Hello", 10) || err != nil || template.only(t) != before {
+	got, err := template.Render(hello, maxBytes)
+	if got != strings.Repeat("Hello", 10) || err != nil || template.only(t) != before {
 		t.Errorf("%q, %v", got, err)
 	}
 }
 
-// TestHostile has templates that would hold the generator up, or take its
-// memory. Each costs its worker, and the next text has another.
+// Hostile templates try to block the generator or to take its memory. Each ends its own
+// worker at most; the next prompt gets another.
 func TestHostile(t *testing.T) {
 	const many = "range(100000)"
 	loops := "{% for a in " + many + " %}{% for b in " + many + " %}{% for c in " + many + " %}"
@@ -103,12 +108,14 @@ func TestHostile(t *testing.T) {
 		attack, names string
 		limit         time.Duration
 	}{
-		"time":              {loops + ends, "takes more than", 200 * time.Millisecond},
-		"text":              {loops + "xxxxxxxxxxxxxxxx" + ends, "too long", patience},
-		"depth":             {"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "memory or depth", patience},
-		"doubled text":      {"{% set ns = namespace(s='xxxxxxxx') %}{% for a in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "memory or depth", patience},
-		"repeated text":     {"{{ ('x' * 1000000) * 1000000 }}", "memory or depth", patience},
-		"captured text":     {"{% set s %}" + loops + strings.Repeat("x", 1<<16) + ends + "{% endset %}", "memory or depth", patience},
+		"time":  {loops + ends, "takes more than", 200 * time.Millisecond},
+		"text":  {loops + "xxxxxxxxxxxxxxxx" + ends, "too long", patience},
+		"depth": {"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "memory or depth", patience},
+		"doubled text": {"{% set ns = namespace(s='xxxxxxxx') %}" +
+			"{% for a in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "memory or depth", patience},
+		"repeated text": {"{{ ('x' * 1000000) * 1000000 }}", "memory or depth", patience},
+		"captured text": {"{% set s %}" + loops + strings.Repeat("x", 1<<16) + ends + "{% endset %}",
+			"memory or depth", patience},
 		"a wide field":      {"{{ '%1000000000d'|format(1) }}", "", patience},
 		"range":             {"{% for a in range(1000000000) %}{% endfor %}", "range of more", patience},
 		"replaced":          {"{{ ('x' * 1000000).replace('x', 'y' * 1000000) }}", "memory or depth", patience},
@@ -119,45 +126,55 @@ func TestHostile(t *testing.T) {
 		"changed arguments": {"{{ messages.append(1) }}", "append", patience},
 	} {
 		if underRace && strings.HasPrefix(c.names, "memory") {
-			continue // there is no bound then
+			continue // memory has no bound there
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			template, err := New(Source{Template: "{% if messages[0].content != 'Hello' %}" + c.attack + "{% endif %}ok"}, testCommand)
+			source := "{% if messages[0].content != 'Hello' %}" + c.attack + "{% endif %}ok"
+			template, err := New(Source{Template: source}, testCommand)
 			if err == nil {
 				template.limit = c.limit
 				defer template.Close()
-				_, err = template.Render([]protocol.Message{{Role: "user", Content: "attack"}}, most)
+				_, err = template.Render([]protocol.Message{{Role: "user", Content: "attack"}}, maxBytes)
 			}
-			if c.names == "" && err == nil { // it may as well do no harm
+			if c.names == "" && err == nil { // harmless, which is allowed
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), c.names) || !errors.Is(err, ErrTemplate) && !errors.Is(err, ErrTooLong) {
-				t.Errorf("%v, want one with %q", err, c.names)
+			if err == nil || !strings.Contains(err.Error(), c.names) ||
+				!errors.Is(err, ErrTemplate) && !errors.Is(err, ErrTooLong) {
+				t.Errorf("%v, want an error with %q", err, c.names)
 			}
 			if template != nil && len(template.idle) == 0 && strings.HasPrefix(c.names, "memory") {
 				template.limit = patience
-				if got, err := template.Render(hello, most); got != "ok" || err != nil {
-					t.Errorf("the next text is %q, %v", got, err)
+				if got, err := template.Render(hello, maxBytes); got != "ok" || err != nil {
+					t.Errorf("the next prompt is %q, %v", got, err)
 				}
 			}
 		})
 	}
 }
 
-// TestHostileSources can't be read, or only too late.
+// Templates that cannot be parsed, or fail later, are ErrTemplate.
 func TestHostileSources(t *testing.T) {
 	for name, source := range map[string]string{
-		"open tag": "{{ 1", "open block": "{% if 1 %}", "unknown tag": "{% what %}", "open string": "{{ 'x }}", "open comment": "{# x", "open raw": "{% raw %}{% endra %}", "raw tag": "{% raw",
-		"brackets": "{{ " + strings.Repeat("(", maxBrackets+1) + "1" + strings.Repeat(")", maxBrackets+1) + " }}", "many brackets": "{{ " + strings.Repeat("(", 200_000),
-		"blocks":    strings.Repeat("{% if 1 %}", 3_000),
-		"operators": "{{ 1" + strings.Repeat("+-", 10) + " }}", "filter": "{{ 1|random }}",
+		"open tag":      "{{ 1",
+		"open block":    "{% if 1 %}",
+		"unknown tag":   "{% what %}",
+		"open string":   "{{ 'x }}",
+		"open comment":  "{# x",
+		"open raw":      "{% raw %}{% endra %}",
+		"raw tag":       "{% raw",
+		"brackets":      "{{ " + strings.Repeat("(", maxBrackets+1) + "1" + strings.Repeat(")", maxBrackets+1) + " }}",
+		"many brackets": "{{ " + strings.Repeat("(", 200_000),
+		"blocks":        strings.Repeat("{% if 1 %}", 3_000),
+		"operators":     "{{ 1" + strings.Repeat("+-", 10) + " }}",
+		"filter":        "{{ 1|random }}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			template, err := New(Source{Template: source}, testCommand)
 			if err == nil {
-				_, err = template.Render(hello, most)
+				_, err = template.Render(hello, maxBytes)
 				template.Close()
 			}
 			if !errors.Is(err, ErrTemplate) {
@@ -171,14 +188,15 @@ func TestHostileSources(t *testing.T) {
 }
 
 func TestNoWorker(t *testing.T) {
-	for _, command := range []string{"/nowhere", "/bin/true", "/bin/cat"} {
-		if _, err := New(Source{Template: "x"}, func() *exec.Cmd { return exec.Command(command) }); !errors.Is(err, ErrTemplate) && command != "/bin/cat" {
-			t.Errorf("%s: %v", command, err)
+	for _, name := range []string{"/nowhere", "/bin/true", "/bin/cat"} {
+		_, err := New(Source{Template: "x"}, func() *exec.Cmd { return exec.Command(name) })
+		if !errors.Is(err, ErrTemplate) && name != "/bin/cat" {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestClose ends the process, also a busy one; nothing is started any more.
+// Close ends the worker. No other one is started after it.
 func TestClose(t *testing.T) {
 	template := newTemplate(t, "ok")
 	process := template.only(t).command
@@ -186,22 +204,24 @@ func TestClose(t *testing.T) {
 	if process.ProcessState == nil {
 		t.Error("the process was not reaped")
 	}
-	if _, err := template.Render(hello, most); !errors.Is(err, ErrTemplate) || len(template.idle)+len(template.busy) != 0 {
+	_, err := template.Render(hello, maxBytes)
+	if !errors.Is(err, ErrTemplate) || len(template.idle)+len(template.busy) != 0 {
 		t.Error(err)
 	}
 }
 
-// TestOrphan ends when the generator has gone, whatever it does.
+// A worker ends when the generator has ended, even while a template runs.
 func TestOrphan(t *testing.T) {
 	w, err := startWorker(testCommand())
 	if err != nil {
 		t.Fatal(err)
 	}
-	endless := "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
+	endless := "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}" +
+		"{% endfor %}{% endfor %}{% endfor %}"
 	if r, err := w.ask(job{Source: &Source{Template: endless}}, patience); err != nil || r.Kind != "" {
 		t.Fatal(r, err)
 	}
-	if err := w.jobs.Encode(job{Messages: hello, Most: most}); err != nil {
+	if err := w.jobs.Encode(job{Messages: hello, MaxBytes: maxBytes}); err != nil {
 		t.Fatal(err)
 	}
 	_ = w.in.Close()
@@ -211,7 +231,7 @@ func TestOrphan(t *testing.T) {
 	case <-ended:
 	case <-time.After(patience):
 		w.end()
-		t.Error("it lives on")
+		t.Error("the worker still runs")
 	}
 }
 
@@ -221,7 +241,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range 20 {
 		all.Go(func() {
 			content := strings.Repeat("x", i)
-			if got, err := template.Render([]protocol.Message{{Role: "user", Content: content}}, most); got != content || err != nil {
+			if got, err := template.Render(say(content), maxBytes); got != content || err != nil {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
@@ -239,7 +259,7 @@ func BenchmarkRender(b *testing.B) {
 			}
 			defer template.Close()
 			for b.Loop() {
-				if _, err := template.Render(v.Conversations["long"], most); err != nil {
+				if _, err := template.Render(v.Conversations["long"], maxBytes); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -247,7 +267,7 @@ func BenchmarkRender(b *testing.B) {
 	}
 }
 
-// FuzzRewrite shows that no source panics, and that text without tags stays.
+// No source makes rewrite panic, and text without tags stays as it is.
 func FuzzRewrite(f *testing.F) {
 	v, _ := readVectors(f)
 	for _, c := range v.Cases {

@@ -13,9 +13,9 @@ import (
 	"reel/protocol"
 )
 
-// working takes about a third of a second for a message "slow" and no time for others. It has no
-// end for a message "endless".
-const working = "{% if messages[0].content == 'slow' %}" +
+// loops is a template that takes about a third of a second for a message "slow", does not
+// end for "endless", and takes no time for others.
+const loops = "{% if messages[0].content == 'slow' %}" +
 	"{% for a in range(100) %}{% for b in range(1000) %}{% endfor %}{% endfor %}{% endif %}" +
 	"{% if messages[0].content == 'endless' %}" +
 	"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}"
@@ -24,26 +24,26 @@ func say(content string) []protocol.Message {
 	return []protocol.Message{{Role: "user", Content: content}}
 }
 
-// A process that is killed between two texts is replaced, and the text made.
-func TestKilledBetweenTexts(t *testing.T) {
-	template := newTemplate(t, working)
+// If the worker is killed between two prompts, another one renders the second.
+func TestKilledBetweenPrompts(t *testing.T) {
+	template := newTemplate(t, loops)
 	for range 3 {
 		if err := template.only(t).command.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := template.Render(hello, most); got != "Hello" || err != nil {
+		if got, err := template.Render(hello, maxBytes); got != "Hello" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
 }
 
-// A process that is killed while it makes a text is replaced, and the text made.
-func TestKilledInAText(t *testing.T) {
-	template := newTemplate(t, working)
+// If the worker is killed while it renders a prompt, another one renders it.
+func TestKilledDuringAPrompt(t *testing.T) {
+	template := newTemplate(t, loops)
 	process := template.only(t).command.Process
 	rendered := make(chan error, 1)
 	go func() {
-		got, err := template.Render(say("slow"), most)
+		got, err := template.Render(say("slow"), maxBytes)
 		if err == nil && got != "slow" {
 			err = errors.New(got)
 		}
@@ -58,7 +58,7 @@ func TestKilledInAText(t *testing.T) {
 	}
 }
 
-// A text whose processes are killed again and again fails, after the second.
+// Render fails after two workers were killed.
 func TestKilledTwice(t *testing.T) {
 	template := newTemplate(t, "{{ messages[0].content }}")
 	started, command := 0, template.command
@@ -67,24 +67,24 @@ func TestKilledTwice(t *testing.T) {
 		started++
 		return exec.Command("sh", "-c", "read line; echo '{}'; kill -9 $$")
 	}
-	_, err := template.Render(hello, most)
+	_, err := template.Render(hello, maxBytes)
 	if !errors.Is(err, ErrTemplate) || !errors.Is(err, errKilled) || started != 1 {
 		t.Errorf("%v, %d processes", err, started)
 	}
 	template.command = command
-	if got, err := template.Render(hello, most); got != "Hello" || err != nil {
+	if got, err := template.Render(hello, maxBytes); got != "Hello" || err != nil {
 		t.Errorf("then %q, %v", got, err)
 	}
 }
 
-// What a template does itself is not tried again: another process would end as well.
-func TestOwnEndsAreNotRetried(t *testing.T) {
+// If the template itself ends its worker, Render does not retry: another one would end, too.
+func TestTemplateFailuresAreNotRetried(t *testing.T) {
 	for name, content := range map[string]string{"time": "endless", "memory": "large"} {
 		if name == "memory" && underRace {
-			continue // there is no bound then
+			continue // memory has no bound there
 		}
 		const large = "{% if messages[0].content == 'large' %}{{ ('x' * 1000000) * 1000000 }}{% endif %}"
-		template := newTemplate(t, working+large)
+		template := newTemplate(t, loops+large)
 		if name == "time" {
 			template.limit = 100 * time.Millisecond
 		}
@@ -93,34 +93,34 @@ func TestOwnEndsAreNotRetried(t *testing.T) {
 			started++
 			return command()
 		}
-		_, err := template.Render(say(content), most)
+		_, err := template.Render(say(content), maxBytes)
 		if !errors.Is(err, ErrTemplate) || errors.Is(err, errKilled) || started != 0 {
 			t.Errorf("%s: %v, %d more processes", name, err, started)
 		}
 	}
 }
 
-// A slow text leaves a process for another one, which starts only then.
-func TestSlowTextHoldsOneProcess(t *testing.T) {
-	template := newTemplate(t, working)
+// A slow prompt occupies one worker. Another one starts for other prompts.
+func TestSlowPromptHoldsOneWorker(t *testing.T) {
+	template := newTemplate(t, loops)
 	first := template.only(t)
 	slow := make(chan error, 1)
 	go func() {
-		_, err := template.Render(say("endless"), most)
+		_, err := template.Render(say("endless"), maxBytes)
 		slow <- err
 	}()
 	awaitWork(t, first.command.Process)
 	for range 3 {
-		if got, err := template.Render(hello, most); got != "Hello" || err != nil {
+		if got, err := template.Render(hello, maxBytes); got != "Hello" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
 	select {
 	case err := <-slow:
-		t.Fatalf("the slow text ended: %v", err)
+		t.Fatalf("the slow prompt ended: %v", err)
 	default:
 	}
-	template.Close() // ends the busy one too
+	template.Close() // ends the busy worker, too
 	if err := <-slow; !errors.Is(err, ErrTemplate) {
 		t.Error(err)
 	}
@@ -129,18 +129,18 @@ func TestSlowTextHoldsOneProcess(t *testing.T) {
 	}
 }
 
-// awaitWork waits until a process has worked for a while.
+// awaitWork waits until a process has used some processor time.
 func awaitWork(t *testing.T, process *os.Process) {
 	t.Helper()
 	before := ticks(t, process)
 	for end := time.Now().Add(patience); ticks(t, process) < before+5; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("it does not work")
+			t.Fatal("the process is idle")
 		}
 	}
 }
 
-// ticks is the time that a process has worked, in hundredths of a second.
+// ticks returns a process's user time in hundredths of a second.
 func ticks(t *testing.T, process *os.Process) int {
 	t.Helper()
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(process.Pid), "stat"))

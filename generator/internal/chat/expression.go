@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// maxBrackets is how deep brackets may lie in others: the time of what follows
-// grows with it.
+// maxBrackets bounds the nesting of brackets, since the time to rewrite them grows with it.
 const maxBrackets = 200
 
-// scanTag cuts a tag's inside into strings, names, numbers, brackets, other
-// characters and white space, up to end, which counts outside of brackets only.
+// scanTag splits a tag's content into parts: strings, names, numbers, white space, and single
+// brackets and other characters. It stops at end outside of brackets, and returns the rest of
+// s behind it and the sign in front of it ("-", "+" or "").
 func scanTag(s, end string) (parts []string, rest, sign string, err error) {
 	depth := 0
 	for s != "" {
@@ -39,9 +39,9 @@ func scanTag(s, end string) (parts []string, rest, sign string, err error) {
 	return nil, "", "", fmt.Errorf("%w: a tag has no %s", ErrTemplate, end)
 }
 
-// partLength returns the bytes of the first part, 0 for a string without an end.
+// partLength returns the length of the first part in bytes, or 0 for an unfinished string.
 func partLength(s string) int {
-	same := func(is func(byte) bool) int {
+	run := func(is func(byte) bool) int {
 		n := 1
 		for n < len(s) && is(s[n]) {
 			n++
@@ -60,9 +60,9 @@ func partLength(s string) int {
 		}
 		return 0
 	case isNameByte(b):
-		return same(isNameByte)
+		return run(isNameByte)
 	case isBlank(b):
-		return same(isBlank)
+		return run(isBlank)
 	}
 	return 1
 }
@@ -71,8 +71,8 @@ func isBlank(b byte) bool { return b == ' ' || b == '\t' || b == '\n' }
 
 func join(parts []string) string { return strings.TrimSpace(strings.Join(parts, "")) }
 
-// backslashes writes an escaped backslash in a string by its number: behind one
-// gonja takes the string's end for a quote in it.
+// backslashes replaces escaped backslashes in strings by \x5c. gonja would take a quote after
+// an escaped backslash for an escaped quote.
 func backslashes(parts []string) []string {
 	for i, p := range parts {
 		if isString(p) && strings.Contains(p, `\\`) {
@@ -89,12 +89,13 @@ func backslashes(parts []string) []string {
 
 var escapes = regexp.MustCompile(`(?s)\\.`)
 
-// nones renames the constant none, where it is neither an attribute, a test, nor
-// the name of an argument.
+// nones renames the constant none, unless it is an attribute, a test, a filter, or the name of
+// an argument.
 func nones(parts []string) []string {
 	out, before := make([]string, 0, len(parts)), ""
 	for i, p := range parts {
-		if (p == "none" || p == "None") && before != "." && before != "is" && before != "is not" && before != "|" && !isAssigned(parts[i+1:]) {
+		constant := before != "." && before != "is" && before != "is not" && before != "|" && !isAssigned(parts[i+1:])
+		if constant && (p == "none" || p == "None") {
 			p = noneName
 		}
 		out = append(out, p)
@@ -109,7 +110,7 @@ func nones(parts []string) []string {
 	return out
 }
 
-// isAssigned says that one equals sign, not two, comes next.
+// isAssigned reports whether the next part is a single equals sign.
 func isAssigned(parts []string) bool {
 	for len(parts) > 0 && isBlank(parts[0][0]) {
 		parts = parts[1:]
@@ -117,8 +118,8 @@ func isAssigned(parts []string) bool {
 	return len(parts) > 0 && parts[0] == "=" && (len(parts) == 1 || parts[1] != "=")
 }
 
-// brackets rewrites what stands within brackets. Of "a if b else c" all three are
-// then evaluated: an error in the part that does not count counts here.
+// brackets rewrites the content of brackets. A conditional "a if b else c" becomes a call,
+// which evaluates a, b and c: unlike in Jinja2, an error in the unused one is an error.
 func brackets(parts []string) []string {
 	var out []string
 	for i := 0; i < len(parts); i++ {
@@ -128,7 +129,9 @@ func brackets(parts []string) []string {
 			continue
 		}
 		elements := split(brackets(parts[i+1:i+end]), ",")
-		if next := i + end + 1; len(elements) == 1 && parts[i] == "(" && isGroup(out) && next < len(parts) && strings.Contains(".[", parts[next]) {
+		next := i + end + 1
+		hasAttribute := next < len(parts) && strings.Contains(".[", parts[next])
+		if hasAttribute && len(elements) == 1 && parts[i] == "(" && isGroup(out) {
 			out = append(out, groupName)
 		}
 		out = append(out, parts[i])
@@ -144,7 +147,7 @@ func brackets(parts []string) []string {
 	return out
 }
 
-// isGroup says that a bracket behind parts groups, and calls nothing.
+// isGroup reports whether a bracket after parts groups an expression and is not a call.
 func isGroup(parts []string) bool {
 	last := lastPart(parts)
 	switch last {
@@ -154,7 +157,8 @@ func isGroup(parts []string) bool {
 	return !isNameByte(last[0]) && last != ")" && last != "]"
 }
 
-// concatenated returns a part; strings side by side are one.
+// concatenated returns part, with the operator ~ in front of it if it is a string after a
+// string: adjacent strings are one in Jinja2.
 func concatenated(before []string, part string) []string {
 	if last := lastPart(before); isString(part) && last != "" && isString(last) {
 		return []string{"~", part}
@@ -164,7 +168,7 @@ func concatenated(before []string, part string) []string {
 
 func isString(part string) bool { return part[0] == '\'' || part[0] == '"' }
 
-// lastPart is the last part that is no white space, "" where there is none.
+// lastPart returns the last part that is not white space, or "".
 func lastPart(parts []string) string {
 	for i := len(parts) - 1; i >= 0; i-- {
 		if !isBlank(parts[i][0]) {
@@ -174,8 +178,8 @@ func lastPart(parts []string) string {
 	return ""
 }
 
-// closing returns the place of the bracket that closes the first part, -1 where
-// that is no bracket, or open to the end.
+// closing returns the index of the bracket that closes the first part. It returns -1 if the
+// first part is no bracket, or is not closed.
 func closing(parts []string) int {
 	depth := 0
 	for i, p := range parts {
@@ -195,7 +199,7 @@ func closing(parts []string) int {
 	return -1
 }
 
-// split cuts parts at a separator outside of brackets.
+// split splits parts at each separator outside of brackets.
 func split(parts []string, separator string) [][]string {
 	var out [][]string
 	depth, from := 0, 0
@@ -215,10 +219,10 @@ func split(parts []string, separator string) [][]string {
 	return append(out, parts[from:])
 }
 
-// conditional rewrites one element of a bracket's list.
+// conditional rewrites the conditional in one element of a bracket's list, if there is one.
 func conditional(element []string) []string {
 	var prefix []string
-	if key := split(element, ":"); len(key) == 2 { // of a dict
+	if key := split(element, ":"); len(key) == 2 { // an item of a dict
 		prefix, element = append(append([]string{}, key[0]...), ":"), key[1]
 	}
 	if named := split(element, "="); len(named) == 2 && isName(named[0]) {
@@ -239,7 +243,7 @@ func conditional(element []string) []string {
 	return append(append(append(out, ","), otherwise...), ")")
 }
 
-// isName says that parts are a name, and white space.
+// isName reports whether parts are a name, with or without white space around it.
 func isName(parts []string) bool {
 	name := join(parts)
 	first, rest := firstName(name)

@@ -5,19 +5,18 @@ import (
 	"strings"
 )
 
-// The names that the source's own are rewritten to; values.go gives them meaning.
+// Names that the rewritten source uses; environment and render define them.
 const (
 	noneName  = "reel_none"
 	ifName    = "reel_if"
 	groupName = "reel_group"
 )
 
-// rewrite returns a template's source in a form that gonja reads as Jinja2 reads
-// the source. White space around tags is cut here, with trim_blocks and
-// lstrip_blocks as transformers has them, and the marks for it are gone; so are
-// comments. none becomes a name, since gonja can't tell none from undefined. What
-// gonja can't parse becomes a call: a conditional within brackets, and brackets
-// that an attribute follows.
+// rewrite returns a template's source in a form that gonja reads as Jinja2 reads the original.
+// It cuts white space around tags, with trim_blocks and lstrip_blocks as transformers has
+// them, and removes the signs for that, and comments. The constant none becomes a name, since
+// gonja does not distinguish none from undefined. Expressions that gonja cannot parse become
+// calls: a conditional within brackets, and brackets before an attribute.
 func rewrite(source string) (string, error) {
 	source = strings.ReplaceAll(source, "\r\n", "\n")
 	source = strings.TrimSuffix(strings.ReplaceAll(source, "\r", "\n"), "\n")
@@ -31,12 +30,12 @@ func rewrite(source string) (string, error) {
 type rewriter struct {
 	rest      string
 	out       strings.Builder
-	trim      func(string) string // what the tag before does to the text that follows; nil is nothing
-	lineStart bool                // the tag before took a newline with it
+	trim      func(string) string // cuts the text behind the last tag; nil: nothing is cut
+	lineStart bool                // the source's first line, or the last tag took a newline with it
 	err       error
 }
 
-// next takes the text up to a tag, and the tag. It returns false at the end.
+// next rewrites the text up to a tag, and the tag. It returns false at the end.
 func (r *rewriter) next() bool {
 	at, kind := findTag(r.rest)
 	if kind == "" {
@@ -65,7 +64,8 @@ func (r *rewriter) next() bool {
 	return r.err == nil
 }
 
-// findTag returns where the next tag opens, and with what.
+// findTag returns the offset of the next tag and its opening: "{{", "{%" or "{#"; "" if there
+// is none.
 func findTag(s string) (at int, kind string) {
 	for i := 0; i+1 < len(s); i++ {
 		if s[i] == '{' && (s[i+1] == '{' || s[i+1] == '%' || s[i+1] == '#') {
@@ -75,8 +75,8 @@ func findTag(s string) (at int, kind string) {
 	return len(s), ""
 }
 
-// text writes literal text, cut as the tags on both sides ask for: sign is the
-// mark of the one that follows, block says that it is none that prints.
+// text writes literal text, cut as the tags on both sides demand. sign is that of the next
+// tag, which is a block if it does not print.
 func (r *rewriter) text(s, sign string, block bool) {
 	whole := s
 	if r.trim != nil {
@@ -93,7 +93,7 @@ func (r *rewriter) text(s, sign string, block bool) {
 	r.literal(s)
 }
 
-// trimLine cuts the white space of the last line, where it has nothing else.
+// trimLine cuts the last line if it is white space only.
 func trimLine(s string, lineStart bool) string {
 	at := strings.LastIndexByte(s, '\n') + 1
 	if at == 0 && !lineStart || strings.TrimFunc(s[at:], isPythonSpace) != "" {
@@ -102,8 +102,8 @@ func trimLine(s string, lineStart bool) string {
 	return s[:at]
 }
 
-// literal writes text. A brace at its end is printed by a tag of its own, lest
-// it opens one with what follows.
+// literal writes text. A brace at its end is printed by a tag, so that it does not open a tag
+// together with the following text.
 func (r *rewriter) literal(s string) {
 	body, brace := strings.CutSuffix(s, "{")
 	r.out.WriteString(body)
@@ -112,8 +112,8 @@ func (r *rewriter) literal(s string) {
 	}
 }
 
-// after sets what the tag that ends with end does to the text behind it. block
-// says that it takes a newline with it.
+// after sets the cut of the text behind a tag that ends with sign. A block without a sign
+// takes a newline with it.
 func (r *rewriter) after(sign string, block bool) {
 	switch {
 	case sign == "-":
@@ -138,7 +138,7 @@ func (r *rewriter) comment() {
 	r.after(sign, true)
 }
 
-// raw writes what stands between raw and endraw as it is.
+// raw writes the text between raw and endraw as it is.
 func (r *rewriter) raw(after string) {
 	open := strings.Index(after, "%}")
 	if open < 0 {
@@ -179,7 +179,7 @@ func (r *rewriter) raw(after string) {
 	}
 }
 
-// printed is a tag that prints text, which may hold tags of its own.
+// printed returns a tag that prints text, which may contain tags.
 func printed(text string) string {
 	if text == "" {
 		return ""
@@ -187,7 +187,7 @@ func printed(text string) string {
 	return `{{ "` + strings.NewReplacer(`\`, `\x5c`, `"`, `\"`, "\n", `\n`).Replace(text) + `" }}`
 }
 
-// firstName returns the name that s begins with, after white space, and the rest.
+// firstName returns the name at the start of s, after white space, and the rest.
 func firstName(s string) (name, rest string) {
 	s = strings.TrimLeftFunc(s, isPythonSpace)
 	n := 0
@@ -201,7 +201,7 @@ func isNameByte(b byte) bool {
 	return b == '_' || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' || b >= 0x80
 }
 
-// tag writes a tag of statements or of an expression, without its marks.
+// tag writes a statement's or an expression's tag, without its signs.
 func (r *rewriter) tag(open, end string) {
 	parts, rest, sign, err := scanTag(r.rest, end)
 	if err != nil {
