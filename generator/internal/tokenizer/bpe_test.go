@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestStaleCandidates merges a pair away while a candidate for its right part
-// waits: bc must neither apply nor stand between c and de.
+// TestStaleCandidates merges a and b while the candidate bc is in the queue: bc must not apply,
+// and must not prevent the merge of c and de.
 func TestStaleCandidates(t *testing.T) {
 	c := &bpeConfig{Vocab: map[string]int32{}}
 	for b, r := range charOf {
@@ -29,8 +29,7 @@ func TestStaleCandidates(t *testing.T) {
 	}
 }
 
-// TestLongPieces encodes pieces without an end. Were the merges quadratic, it
-// would take minutes.
+// TestLongPieces encodes very long pieces. It would take minutes if merging were quadratic.
 func TestLongPieces(t *testing.T) {
 	tok := load(t, "llama3", nil)
 	for _, unit := range []string{"a", "the", "é", " ", "\n", "漢", "!?", "\u0301", "<", "<|end", "'"} {
@@ -42,7 +41,7 @@ func TestLongPieces(t *testing.T) {
 	}
 }
 
-// TestWords encodes texts whole: the words' ids, one after another, are the same.
+// TestWords checks that the ids of a text are the same whether it is cut into words or not.
 func TestWords(t *testing.T) {
 	for _, name := range []string{"llama2", "mistral", "phi3"} {
 		tok := load(t, name, nil)
@@ -65,19 +64,19 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
-	// Where merges join words, the text stays whole: the vectors have such cases too.
+	// A text is not cut if a merge joins words. The vectors have such cases too.
 	model := bpeConfig{Vocab: map[string]int32{space: 0}, Merges: []mergePair{{"a", "▁b"}}}
 	if wordStart(&model) != "" || load(t, "across", nil).model.wordStart != "" {
-		t.Error("words where merges reach over their ends")
+		t.Error("a text is cut into words though a merge joins words")
 	}
 	model.Merges[0] = mergePair{"▁", "▁b"}
 	if wordStart(&model) != space {
-		t.Error("no words where merges start with the space")
+		t.Error("a text is not cut though merges only begin with the space")
 	}
 	if model.IgnoreMerges = true; wordStart(&model) != "" {
-		t.Error("words where a piece is looked up whole")
+		t.Error("a text is cut though pieces are looked up whole")
 	}
 	if wordStart(&bpeConfig{}) != "" {
-		t.Error("words where the space is no token")
+		t.Error("a text is cut though the space has no token")
 	}
 }

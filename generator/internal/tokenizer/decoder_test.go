@@ -5,8 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestHeld feeds a character byte by byte: nothing shows until it is whole,
-// then all of it.
+// TestHeld pushes a character byte by byte: its text comes with the last byte.
 func TestHeld(t *testing.T) {
 	tok := load(t, "gpt2", nil)
 	d := tok.NewDecoder(nil)
@@ -26,8 +25,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestSpaceAtTheBeginning streams: the model's decoder drops the space that its
-// encoder has put in front of a text, and no other.
+// TestSpaceAtTheBeginning checks that the decoder drops the space that the encoder puts before a
+// text, and no other.
 func TestSpaceAtTheBeginning(t *testing.T) {
 	tok := load(t, "llama2", nil)
 	begin, _ := tok.ID("<s>")
@@ -57,7 +56,7 @@ func TestSpaceAtTheBeginning(t *testing.T) {
 	}
 }
 
-// TestByteFallback streams characters that are no tokens.
+// TestByteFallback streams characters that have no token.
 func TestByteFallback(t *testing.T) {
 	tok := load(t, "llama2", nil)
 	push := func(d *Decoder, raw string) (text string) {
@@ -73,7 +72,7 @@ func TestByteFallback(t *testing.T) {
 	if got := push(d, "\xa9"); got != "💩" || d.Held() != 0 {
 		t.Errorf("%q with %d bytes held", got, d.Held())
 	}
-	// tokenizers makes three U+FFFD of these bytes: it spoils the é.
+	// tokenizers turns these bytes into three U+FFFD, the é included.
 	if got := push(d, "é\xe2") + d.Push(tok.ids["▁the"]); got != "é\uFFFD the" {
 		t.Errorf("%q", got)
 	}
@@ -82,9 +81,11 @@ func TestByteFallback(t *testing.T) {
 	}
 }
 
-// FuzzDecoder holds the stream against the whole, and valid text against itself.
+// FuzzDecoder compares bytes decoded in a stream with those decoded at once, and valid text with
+// itself.
 func FuzzDecoder(f *testing.F) {
-	for _, s := range []string{"", "\xf0\x9f\x92\xa9", "\xe2\x82\xe2\x82\xac\xff", "\xed\xa0\x80", "a\xf4\x90\x80\x80"} {
+	for _, s := range []string{"", "\xf0\x9f\x92\xa9", "\xe2\x82\xe2\x82\xac\xff", "\xed\xa0\x80",
+		"a\xf4\x90\x80\x80"} {
 		f.Add([]byte(s))
 	}
 	tok := load(f, "gpt2", nil)

@@ -12,17 +12,19 @@ import (
 	"reel/generator/tiny"
 )
 
-// patch makes the patch of one field.
+// patch returns the patch of one field.
 func patch(field, value string) map[string]json.RawMessage {
 	return map[string]json.RawMessage{field: json.RawMessage(value)}
 }
 
 func TestRefused(t *testing.T) {
 	split := func(fields string) string {
-		return `{"type":"Sequence","pretokenizers":[{"type":"Split",` + fields + `},{"type":"ByteLevel","use_regex":false}]}`
+		return `{"type":"Sequence","pretokenizers":[` +
+			`{"type":"Split",` + fields + `},{"type":"ByteLevel","use_regex":false}]}`
 	}
 	template := func(single, ids string) string {
-		return `{"type":"TemplateProcessing","single":[` + single + `],"pair":[],"special_tokens":{"B":{"id":"B","ids":[` + ids + `],"tokens":["B"]}}}`
+		return `{"type":"TemplateProcessing","single":[` + single + `],"pair":[],` +
+			`"special_tokens":{"B":{"id":"B","ids":[` + ids + `],"tokens":["B"]}}}`
 	}
 	const a, b = `{"Sequence":{"id":"A","type_id":0}}`, `{"SpecialToken":{"id":"B","type_id":0}}`
 	for name, c := range map[string]struct {
@@ -30,69 +32,90 @@ func TestRefused(t *testing.T) {
 		want         error
 		names        string
 	}{
-		"version":               {"version", `"2.0"`, ErrUnsupported, "2.0"},
-		"truncation":            {"truncation", `{"max_length":5}`, ErrUnsupported, "truncation"},
-		"padding":               {"padding", `{"length":5}`, ErrUnsupported, "padding"},
-		"unknown field":         {"post_tokenizer", `{}`, ErrUnsupported, "post_tokenizer"},
-		"normalizer":            {"normalizer", `{"type":"NFD"}`, ErrUnsupported, `normalizer: tokenizer not supported: type "NFD"`},
-		"normalizer no object":  {"normalizer", `7`, ErrInvalid, "normalizer"},
-		"no decoder":            {"decoder", `null`, ErrUnsupported, "decoder"},
-		"decoder":               {"decoder", `{"type":"Metaspace"}`, ErrUnsupported, "Metaspace"},
-		"decoder option":        {"decoder", `{"type":"ByteLevel","new":1}`, ErrUnsupported, "new"},
-		"no pre-tokenizer":      {"pre_tokenizer", `null`, ErrUnsupported, "pre_tokenizer"},
-		"pre-tokenizer":         {"pre_tokenizer", `{"type":"Metaspace"}`, ErrUnsupported, "Metaspace"},
-		"empty sequence":        {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[]}`, ErrUnsupported, "pre_tokenizer"},
-		"sequence member":       {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[{"type":"Digits"},{"type":"ByteLevel"}]}`, ErrUnsupported, "Digits"},
-		"sequence in sequence":  {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[{"type":"Sequence"}]}`, ErrUnsupported, "Sequence"},
-		"sequence field":        {"pre_tokenizer", `{"type":"Sequence","steps":[]}`, ErrUnsupported, "steps"},
-		"ByteLevel not last":    {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"ByteLevel"}]}`, ErrUnsupported, "ByteLevel"},
-		"no ByteLevel":          {"pre_tokenizer", `{"type":"Split","pattern":{"Regex":"a"},"behavior":"Isolated","invert":false}`, ErrUnsupported, "ByteLevel"},
-		"ByteLevel option":      {"pre_tokenizer", `{"type":"ByteLevel","new":1}`, ErrUnsupported, "new"},
-		"behaviour":             {"pre_tokenizer", split(`"pattern":{"Regex":"a"},"behavior":"Removed","invert":false`), ErrUnsupported, "Removed"},
-		"invert":                {"pre_tokenizer", split(`"pattern":{"Regex":"a"},"behavior":"Isolated","invert":true`), ErrUnsupported, "invert"},
-		"string pattern":        {"pre_tokenizer", split(`"pattern":{"String":"a"},"behavior":"Isolated","invert":false`), ErrUnsupported, "String"},
-		"no pattern":            {"pre_tokenizer", split(`"behavior":"Isolated","invert":false`), ErrInvalid, "pattern"},
-		"pattern":               {"pre_tokenizer", split(`"pattern":{"Regex":"\\w+"},"behavior":"Isolated","invert":false`), ErrUnsupported, `\\w`},
+		"version":       {"version", `"2.0"`, ErrUnsupported, "2.0"},
+		"truncation":    {"truncation", `{"max_length":5}`, ErrUnsupported, "truncation"},
+		"padding":       {"padding", `{"length":5}`, ErrUnsupported, "padding"},
+		"unknown field": {"post_tokenizer", `{}`, ErrUnsupported, "post_tokenizer"},
+		"normalizer": {"normalizer", `{"type":"NFD"}`,
+			ErrUnsupported, `normalizer: tokenizer not supported: type "NFD"`},
+		"normalizer no object": {"normalizer", `7`, ErrInvalid, "normalizer"},
+		"no decoder":           {"decoder", `null`, ErrUnsupported, "decoder"},
+		"decoder":              {"decoder", `{"type":"Metaspace"}`, ErrUnsupported, "Metaspace"},
+		"decoder option":       {"decoder", `{"type":"ByteLevel","new":1}`, ErrUnsupported, "new"},
+		"no pre-tokenizer":     {"pre_tokenizer", `null`, ErrUnsupported, "pre_tokenizer"},
+		"pre-tokenizer":        {"pre_tokenizer", `{"type":"Metaspace"}`, ErrUnsupported, "Metaspace"},
+		"empty sequence": {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[]}`,
+			ErrUnsupported, "pre_tokenizer"},
+		"sequence member": {"pre_tokenizer",
+			`{"type":"Sequence","pretokenizers":[{"type":"Digits"},{"type":"ByteLevel"}]}`, ErrUnsupported, "Digits"},
+		"sequence in sequence": {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[{"type":"Sequence"}]}`,
+			ErrUnsupported, "Sequence"},
+		"sequence field": {"pre_tokenizer", `{"type":"Sequence","steps":[]}`, ErrUnsupported, "steps"},
+		"ByteLevel not last": {"pre_tokenizer",
+			`{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"ByteLevel"}]}`,
+			ErrUnsupported, "ByteLevel"},
+		"no ByteLevel": {"pre_tokenizer",
+			`{"type":"Split","pattern":{"Regex":"a"},"behavior":"Isolated","invert":false}`,
+			ErrUnsupported, "ByteLevel"},
+		"ByteLevel option": {"pre_tokenizer", `{"type":"ByteLevel","new":1}`, ErrUnsupported, "new"},
+		"behaviour": {"pre_tokenizer", split(`"pattern":{"Regex":"a"},"behavior":"Removed","invert":false`),
+			ErrUnsupported, "Removed"},
+		"invert": {"pre_tokenizer", split(`"pattern":{"Regex":"a"},"behavior":"Isolated","invert":true`),
+			ErrUnsupported, "invert"},
+		"string pattern": {"pre_tokenizer", split(`"pattern":{"String":"a"},"behavior":"Isolated","invert":false`),
+			ErrUnsupported, "String"},
+		"no pattern": {"pre_tokenizer", split(`"behavior":"Isolated","invert":false`),
+			ErrInvalid, "pattern"},
+		"pattern": {"pre_tokenizer", split(`"pattern":{"Regex":"\\w+"},"behavior":"Isolated","invert":false`),
+			ErrUnsupported, `\\w`},
 		"post-processor":        {"post_processor", `{"type":"BertProcessing"}`, ErrUnsupported, "BertProcessing"},
 		"post-processor option": {"post_processor", `{"type":"ByteLevel","new":1}`, ErrUnsupported, "new"},
-		"two templates":         {"post_processor", `{"type":"Sequence","processors":[` + template(a, "1") + "," + template(a, "1") + `]}`, ErrUnsupported, "TemplateProcessing"},
-		"no sequence":           {"post_processor", template(b, "1"), ErrUnsupported, "0 Sequences"},
-		"sequence twice":        {"post_processor", template(a+","+a, "1"), ErrUnsupported, "2 Sequences"},
-		"sequence B":            {"post_processor", template(`{"Sequence":{"id":"B","type_id":0}}`, "1"), ErrInvalid, "single"},
-		"empty piece":           {"post_processor", template(`{}`, "1"), ErrInvalid, "single"},
-		"unknown special token": {"post_processor", template(`{"SpecialToken":{"id":"C","type_id":0}},`+a, "1"), ErrInvalid, "C"},
-		"template id":           {"post_processor", template(b+","+a, "615"), ErrInvalid, "615"},
-		"template negative id":  {"post_processor", template(b+","+a, "-1"), ErrInvalid, "-1"},
-		"added id taken":        {"added_tokens", `[{"id":3,"content":"<x>"}]`, ErrInvalid, "<x>"},
-		"added second id":       {"added_tokens", `[{"id":700,"content":"!"}]`, ErrInvalid, `"!"`},
-		"added negative id":     {"added_tokens", `[{"id":-1,"content":"<x>"}]`, ErrInvalid, "<x>"},
-		"added huge id":         {"added_tokens", `[{"id":1048576,"content":"<x>"}]`, ErrInvalid, "<x>"},
-		"added past int32":      {"added_tokens", `[{"id":4294967296,"content":"<x>"}]`, ErrInvalid, "id"},
-		"added fraction":        {"added_tokens", `[{"id":700.5,"content":"<x>"}]`, ErrInvalid, "id"},
-		"added without id":      {"added_tokens", `[{"content":"<x>"}]`, ErrInvalid, "<x>"},
-		"added empty":           {"added_tokens", `[{"id":700,"content":""}]`, ErrInvalid, "700"},
-		"added twice":           {"added_tokens", `[{"id":700,"content":"<x>"},{"id":700,"content":"<x>"}]`, ErrInvalid, "<x>"},
-		"added option":          {"added_tokens", `[{"id":700,"content":"<x>","new":1}]`, ErrUnsupported, "new"},
-		"added space beside strip": {"added_tokens", `[{"id":700,"content":"<x>","rstrip":true},{"id":701,"content":" y"}]`,
-			ErrUnsupported, `" y"`},
+		"two templates": {"post_processor",
+			`{"type":"Sequence","processors":[` + template(a, "1") + "," + template(a, "1") + `]}`,
+			ErrUnsupported, "TemplateProcessing"},
+		"no sequence":    {"post_processor", template(b, "1"), ErrUnsupported, "0 Sequences"},
+		"sequence twice": {"post_processor", template(a+","+a, "1"), ErrUnsupported, "2 Sequences"},
+		"sequence B": {"post_processor", template(`{"Sequence":{"id":"B","type_id":0}}`, "1"),
+			ErrInvalid, "single"},
+		"empty piece": {"post_processor", template(`{}`, "1"), ErrInvalid, "single"},
+		"unknown special token": {"post_processor", template(`{"SpecialToken":{"id":"C","type_id":0}},`+a, "1"),
+			ErrInvalid, "C"},
+		"template id":          {"post_processor", template(b+","+a, "615"), ErrInvalid, "615"},
+		"template negative id": {"post_processor", template(b+","+a, "-1"), ErrInvalid, "-1"},
+		"added id taken":       {"added_tokens", `[{"id":3,"content":"<x>"}]`, ErrInvalid, "<x>"},
+		"added second id":      {"added_tokens", `[{"id":700,"content":"!"}]`, ErrInvalid, `"!"`},
+		"added negative id":    {"added_tokens", `[{"id":-1,"content":"<x>"}]`, ErrInvalid, "<x>"},
+		"added huge id":        {"added_tokens", `[{"id":1048576,"content":"<x>"}]`, ErrInvalid, "<x>"},
+		"added past int32":     {"added_tokens", `[{"id":4294967296,"content":"<x>"}]`, ErrInvalid, "id"},
+		"added fraction":       {"added_tokens", `[{"id":700.5,"content":"<x>"}]`, ErrInvalid, "id"},
+		"added without id":     {"added_tokens", `[{"content":"<x>"}]`, ErrInvalid, "<x>"},
+		"added empty":          {"added_tokens", `[{"id":700,"content":""}]`, ErrInvalid, "700"},
+		"added twice": {"added_tokens", `[{"id":700,"content":"<x>"},{"id":700,"content":"<x>"}]`,
+			ErrInvalid, "<x>"},
+		"added option": {"added_tokens", `[{"id":700,"content":"<x>","new":1}]`, ErrUnsupported, "new"},
+		"added space beside strip": {"added_tokens",
+			`[{"id":700,"content":"<x>","rstrip":true},{"id":701,"content":" y"}]`, ErrUnsupported, `" y"`},
 		"no model": {"model", `null`, ErrUnsupported, "model"},
 		"model":    {"model", `{"type":"Unigram"}`, ErrUnsupported, "Unigram"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Load(patched(t, "gpt2", patch(c.field, c.value)))
-			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.names) || !strings.Contains(err.Error(), fileName) {
+			named := err != nil && strings.Contains(err.Error(), c.names) && strings.Contains(err.Error(), fileName)
+			if !errors.Is(err, c.want) || !named {
 				t.Errorf("%v, want %v naming %q", err, c.want, c.names)
 			}
 		})
 	}
 }
 
-// TestTemplateNamesNoToken has an id below the highest that no token has.
+// TestTemplateNamesNoToken tries a special token whose id is in range and has no token.
 func TestTemplateNamesNoToken(t *testing.T) {
 	changes := patch("added_tokens", `[{"id":700,"content":"<x>"}]`)
-	changes["post_processor"] = json.RawMessage(`{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"B","type_id":0}},` +
-		`{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"B":{"id":"B","ids":[650],"tokens":["B"]}}}`)
-	if _, err := Load(patched(t, "gpt2", changes)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "650") {
+	changes["post_processor"] = json.RawMessage(`{"type":"TemplateProcessing",` +
+		`"single":[{"SpecialToken":{"id":"B","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],` +
+		`"special_tokens":{"B":{"id":"B","ids":[650],"tokens":["B"]}}}`)
+	_, err := Load(patched(t, "gpt2", changes))
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "650") {
 		t.Error(err)
 	}
 }
@@ -124,7 +147,7 @@ func TestRefusedFiles(t *testing.T) {
 	}
 }
 
-// TestModelWithoutType loads a model as GPT-2's file has it.
+// TestModelWithoutType loads a model without a type, as in GPT-2's file.
 func TestModelWithoutType(t *testing.T) {
 	var file struct{ Model map[string]json.RawMessage }
 	readJSON(t, "testdata/gpt2.json", &file)
@@ -139,22 +162,26 @@ func TestModelWithoutType(t *testing.T) {
 	if err1 != nil || err2 != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	for _, other := range []string{`{"vocab":[["a",0]]}`, `{"vocab":{"a":0},"unk_token":"a","max_input_chars_per_word":100,"continuing_subword_prefix":"##"}`} {
-		if _, err := Load(patched(t, "gpt2", patch("model", other))); !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnsupported) {
+	for _, other := range []string{`{"vocab":[["a",0]]}`,
+		`{"vocab":{"a":0},"unk_token":"a","max_input_chars_per_word":100,"continuing_subword_prefix":"##"}`} {
+		_, err := Load(patched(t, "gpt2", patch("model", other)))
+		if !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnsupported) {
 			t.Errorf("%s: %v", other, err)
 		}
 	}
 }
 
-// FuzzLoad shows that no file panics, and that one which loads works.
+// FuzzLoad checks that no file makes Load panic, and that a tokenizer that loads can encode.
 func FuzzLoad(f *testing.F) {
-	f.Add([]byte(`{"version":"1.0","added_tokens":[{"id":1,"content":"a"}],"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":0},"merges":["a a",["a","b"]]}}`))
-	f.Add([]byte(`{"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"(?i:'s)|\\p{L}+"},"behavior":"Isolated"}]}}`))
+	f.Add([]byte(`{"version":"1.0","added_tokens":[{"id":1,"content":"a"}],"decoder":{"type":"ByteLevel"},` +
+		`"model":{"type":"BPE","vocab":{"a":0},"merges":["a a",["a","b"]]}}`))
+	f.Add([]byte(`{"pre_tokenizer":{"type":"Sequence","pretokenizers":[` +
+		`{"type":"Split","pattern":{"Regex":"(?i:'s)|\\p{L}+"},"behavior":"Isolated"}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tok, err := Load(fstest.MapFS{fileName: {Data: data}})
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnsupported) {
-				t.Errorf("no kind: %v", err)
+				t.Errorf("neither ErrInvalid nor ErrUnsupported: %v", err)
 			}
 			return
 		}

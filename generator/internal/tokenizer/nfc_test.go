@@ -8,8 +8,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// TestNFC holds form C against what tokenizers makes of every character that
-// decomposes, composes or moves, in order and at random.
+// TestNFC compares form C with that of tokenizers for every character that decomposes, composes
+// or moves, in order and at random.
 func TestNFC(t *testing.T) {
 	var vectors struct {
 		Moving string
@@ -38,8 +38,8 @@ func TestNFC(t *testing.T) {
 	}
 }
 
-// FuzzNFC holds form C against the library's, where that is the standard's: in
-// texts without long runs of marks and without characters after Unicode 9.
+// FuzzNFC compares form C with that of x/text on texts without long runs of marks and without
+// characters after Unicode 9, on which x/text follows the standard.
 func FuzzNFC(f *testing.F) {
 	for _, s := range []string{"", "e\u0301\u0327", "\u1100\u1161\u11a8", "\u212b\u0344a", "\u0915\u093c"} {
 		f.Add(s)
@@ -61,10 +61,10 @@ func FuzzNFC(f *testing.F) {
 	})
 }
 
-// joiner is what the library's form C puts into a long run of marks.
+// joiner is the character that x/text's form C inserts into a long run of marks.
 const joiner = "\u034f"
 
-// TestLongRunsOfMarks shows why the library's form C is not used.
+// TestLongRunsOfMarks shows why x/text's form C is not used.
 func TestLongRunsOfMarks(t *testing.T) {
 	text := "é" + strings.Repeat("\u0308", 40)
 	if got := nfc(newPacer(), text); got != text || !strings.Contains(norm.NFC.String(text), joiner) {

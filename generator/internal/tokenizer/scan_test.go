@@ -8,9 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzScanners holds the scanners of published patterns against regexp2.
+// FuzzScanners compares the scanners of published patterns with regexp2.
 func FuzzScanners(f *testing.F) {
-	for _, s := range []string{"it's IT'S 'ſ'S 'll'LL 'x 're're'r", "a  b\n \n\n  c \r\n", "12345 1234 ١٢٣½x", " !?\n\n!\r x", "\u00a0\u3000x \u2028 ", "e\u0301 \u0301", "\U0001ccf0\U00010d4aé"} {
+	for _, s := range []string{"it's IT'S 'ſ'S 'll'LL 'x 're're'r", "a  b\n \n\n  c \r\n", "12345 1234 ١٢٣½x",
+		" !?\n\n!\r x", "\u00a0\u3000x \u2028 ", "e\u0301 \u0301", "\U0001ccf0\U00010d4aé"} {
 		f.Add(s)
 	}
 	var patterns []*pattern
@@ -35,10 +36,12 @@ func FuzzScanners(f *testing.F) {
 	})
 }
 
-// TestScanners does the same for many characters beside every kind of another.
+// TestScanners compares the scanners with regexp2 on many characters, each next to characters of
+// every class.
 func TestScanners(t *testing.T) {
 	var b strings.Builder
-	for _, span := range [][2]rune{{0, 0x3ff}, {0x1c80, 0x1c90}, {0x1ff0, 0x2200}, {0x3000, 0x3010}, {0x10d40, 0x10d50}, {0x1f600, 0x1f610}} {
+	for _, span := range [][2]rune{{0, 0x3ff}, {0x1c80, 0x1c90}, {0x1ff0, 0x2200}, {0x3000, 0x3010},
+		{0x10d40, 0x10d50}, {0x1f600, 0x1f610}} {
 		for r := span[0]; r <= span[1]; r++ {
 			b.WriteString(string(r) + "ab" + string(r) + "1 " + string(r) + "\n" + string(r) + "!  "[:r%3] + "'s"[:r%2])
 		}
@@ -51,12 +54,12 @@ func TestScanners(t *testing.T) {
 		p.re.MatchTimeout, p.limit = time.Hour, time.Hour
 		got, _ := p.pieces(b.String())
 		if want, err := p.search(newPacer(), nil, b.String()); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s cuts otherwise than regexp2: %v", source, err)
+			t.Errorf("%s cuts differently from regexp2: %v", source, err)
 		}
 	}
 }
 
-// TestClasses holds the scanners' classes against tokenizers, over all characters.
+// TestClasses compares the scanners' classes of all characters with those of tokenizers.
 func TestClasses(t *testing.T) {
 	var classes map[string]string
 	readJSON(t, "testdata/classes.json", &classes)

@@ -11,8 +11,7 @@ import (
 	"reel/generator/tiny"
 )
 
-// TestEmbeddedModel checks the vectors that transformers made beside the
-// embedded model.
+// TestEmbeddedModel checks the vectors of transformers for the embedded model.
 func TestEmbeddedModel(t *testing.T) {
 	tok, err := Load(tiny.Files)
 	if err != nil {
@@ -56,7 +55,7 @@ func TestVocabulary(t *testing.T) {
 	}
 }
 
-// TestMaxTokenBytes bounds text before it is normalised.
+// TestMaxTokenBytes checks the bound on text before normalisation.
 func TestMaxTokenBytes(t *testing.T) {
 	for name, times := range map[string]int{"llama2": 1, "qwen2": 3} {
 		if tok := load(t, name, nil); tok.MaxTokenBytes() != times*tok.longest {
@@ -71,7 +70,8 @@ func TestMaxTokenBytes(t *testing.T) {
 
 func TestTokenText(t *testing.T) {
 	tok := load(t, "gpt2", nil)
-	for content, want := range map[string]string{"Ġunreached": " unreached", "<|end|>": "<|end|>", "Ċ": "\n", "Ã": "\uFFFD", "¡": "\uFFFD"} {
+	for content, want := range map[string]string{"Ġunreached": " unreached", "<|end|>": "<|end|>", "Ċ": "\n",
+		"Ã": "\uFFFD", "¡": "\uFFFD"} {
 		id, ok := tok.ID(content)
 		if got := tok.TokenText(id); !ok || got != want {
 			t.Errorf("TokenText(%q) = %q, want %q", content, got, want)
@@ -108,14 +108,15 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	for range 8 {
 		if !<-results {
-			t.Error("another result beside others")
+			t.Error("a concurrent call has another result")
 		}
 	}
 }
 
-// FuzzEncode holds decode(encode(x)) = x for text without special tokens.
+// FuzzEncode checks decode(encode(x)) = x for text without special tokens.
 func FuzzEncode(f *testing.F) {
-	for _, s := range []string{"", "Hello  world", "'ſ 12345\r\n\t x", "👩‍👩‍👧‍👦é", "plainer word  <left> ab"} {
+	for _, s := range []string{"", "Hello  world", "'ſ 12345\r\n\t x", "👩‍👩‍👧‍👦é",
+		"plainer word  <left> ab"} {
 		f.Add(s)
 	}
 	gpt2, llama3 := load(f, "gpt2", patch("added_tokens", "[]")), load(f, "llama3", nil)
@@ -133,9 +134,10 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// FuzzFamilies holds decode(encode(x)) = x, or x in form C, for every family.
+// FuzzFamilies checks decode(encode(x)) = x, or x in form C, for every family.
 func FuzzFamilies(f *testing.F) {
-	for _, s := range []string{"", "Hello  world", "  12345\r\n\t x", "👩‍👩‍👧‍👦é", "▁a ▁", "e\u0327\u0301", "<s> x"} {
+	for _, s := range []string{"", "Hello  world", "  12345\r\n\t x", "👩‍👩‍👧‍👦é", "▁a ▁",
+		"e\u0327\u0301", "<s> x"} {
 		f.Add(s)
 	}
 	tokenizers := map[string]*Tokenizer{}
@@ -153,7 +155,7 @@ func FuzzFamilies(f *testing.F) {
 			case name == "qwen2":
 				want = nfc(newPacer(), text)
 			case name == "mistral" && strings.HasPrefix(want, " "):
-				want = want[1:] // Metaspace puts none in front of a space
+				want = want[1:] // Metaspace prepends no space to a text that begins with one
 			}
 			if got := decodeAll(tok, ids); err == nil && got != want {
 				t.Errorf("%s: %q came back as %q", name, text, got)
@@ -165,8 +167,8 @@ func FuzzFamilies(f *testing.F) {
 	})
 }
 
-// TestLongTexts encodes 270 kB without a space, and of spaces, for every family.
-// Were anything quadratic, it would take minutes.
+// TestLongTexts encodes 270 kB without a space, and of spaces, for every family. It would take
+// minutes if anything were quadratic.
 func TestLongTexts(t *testing.T) {
 	bytes := 270_000
 	if testing.Short() {
@@ -174,7 +176,8 @@ func TestLongTexts(t *testing.T) {
 	}
 	for _, name := range []string{"llama2", "across", "qwen2"} {
 		tok := load(t, name, nil)
-		for _, unit := range []string{"a", "the", "e\u0301", " ", "\n", "漢", "💩", "\u0301", "▁", "<s", "<|end", "\u1100"} {
+		for _, unit := range []string{"a", "the", "e\u0301", " ", "\n", "漢", "💩", "\u0301", "▁", "<s",
+			"<|end", "\u1100"} {
 			text := strings.Repeat(unit, bytes/len(unit))
 			want := strings.ReplaceAll(text, space, " ")
 			if name == "qwen2" {
@@ -200,27 +203,33 @@ func benchmarkEncode(b *testing.B, name, text string) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	prose := strings.Repeat("Before we proceed any further, hear me speak. You are all resolved rather to die than to famish?\n", 928)
 	for _, name := range []string{"gpt2", "llama3"} {
-		b.Run(name+"/prose", func(b *testing.B) { benchmarkEncode(b, name, prose[:90_000]) })
+		b.Run(name+"/prose", func(b *testing.B) { benchmarkEncode(b, name, prose()) })
 		b.Run(name+"/one_word", func(b *testing.B) { benchmarkEncode(b, name, strings.Repeat("the", 30_000)) })
 		b.Run(name+"/spaces", func(b *testing.B) { benchmarkEncode(b, name, strings.Repeat(" ", 90_000)) })
 	}
 }
 
 func BenchmarkFamilies(b *testing.B) {
-	prose := strings.Repeat("Before we proceed any further, hear me speak. You are all resolved rather to die than to famish?\n", 928)[:90_000]
 	for _, name := range []string{"llama2", "across", "qwen2"} {
-		b.Run(name+"/prose", func(b *testing.B) { benchmarkEncode(b, name, prose) })
+		b.Run(name+"/prose", func(b *testing.B) { benchmarkEncode(b, name, prose()) })
 		b.Run(name+"/one_word", func(b *testing.B) { benchmarkEncode(b, name, strings.Repeat("the", 30_000)) })
 		b.Run(name+"/spaces", func(b *testing.B) { benchmarkEncode(b, name, strings.Repeat(" ", 90_000)) })
 		b.Run(name+"/mixed", func(b *testing.B) { benchmarkEncode(b, name, mixed()) })
 	}
 }
 
-// mixed is 90 kB in which hardly any piece comes twice.
+// prose returns 90 kB of repeated prose.
+func prose() string {
+	const lines = "Before we proceed any further, hear me speak. " +
+		"You are all resolved rather to die than to famish?\n"
+	return strings.Repeat(lines, 928)[:90_000]
+}
+
+// mixed returns 90 kB in which few pieces repeat.
 func mixed() string {
-	random, ranges := rand.New(rand.NewPCG(1, 1)), [][2]int{{'a', 'z'}, {'0', '9'}, {'!', '/'}, {' ', ' '}, {0x370, 0x4ff}, {0x4e00, 0x9fff}}
+	random := rand.New(rand.NewPCG(1, 1))
+	ranges := [][2]int{{'a', 'z'}, {'0', '9'}, {'!', '/'}, {' ', ' '}, {0x370, 0x4ff}, {0x4e00, 0x9fff}}
 	var b strings.Builder
 	for b.Len() < 90_000 {
 		r := ranges[random.IntN(len(ranges))]

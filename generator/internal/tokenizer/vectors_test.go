@@ -13,12 +13,12 @@ import (
 	"unicode/utf8"
 )
 
-// vectorCase is one entry of testdata/*_vectors.json, which testdata/make.py made.
+// vectorCase is one entry of testdata/*_vectors.json, which testdata/make.py writes.
 type vectorCase struct {
 	Tokenizer string
 	Patch     map[string]json.RawMessage
 	Encode    []encoding
-	Rendered  []encoding // without what the post-processor adds
+	Rendered  []encoding // without the tokens of the post-processor
 	Decode    []struct {
 		IDs  []int32
 		Text string
@@ -41,7 +41,7 @@ func readJSON(t testing.TB, path string, v any) {
 	}
 }
 
-// patched is tokenizer.json of testdata with top-level fields replaced.
+// patched returns a directory with a tokenizer.json of testdata, top-level fields replaced.
 func patched(t testing.TB, name string, patch map[string]json.RawMessage) fs.FS {
 	t.Helper()
 	var file map[string]json.RawMessage
@@ -65,7 +65,7 @@ func load(t testing.TB, name string, patch map[string]json.RawMessage) *Tokenize
 	return tok
 }
 
-// decodeAll is all that a Decoder makes of ids.
+// decodeAll returns the text of ids, decoded as a stream.
 func decodeAll(tok *Tokenizer, ids []int32) string {
 	var b strings.Builder
 	d := tok.NewDecoder(nil)
@@ -110,8 +110,8 @@ func checkVectors(t *testing.T, tok *Tokenizer, c vectorCase) {
 	}
 }
 
-// TestCharacterClasses holds every class of a translated pattern against what
-// tokenizers makes of it, over all characters.
+// TestCharacterClasses compares the members of each class of a translated pattern with those of
+// tokenizers, over all characters.
 func TestCharacterClasses(t *testing.T) {
 	var classes map[string]string
 	readJSON(t, "testdata/classes.json", &classes)
@@ -126,8 +126,7 @@ func TestCharacterClasses(t *testing.T) {
 	}
 }
 
-// checkClass finds the members of class as the one-character pieces of a text
-// in which every character stands once.
+// checkClass finds the members of class by matching it in a text that has every character once.
 func checkClass(t *testing.T, class string, want map[rune]bool) {
 	p, err := newPattern(class)
 	if err != nil {
