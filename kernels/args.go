@@ -20,7 +20,7 @@ type roundedInput struct {
 	tokens, squares int32
 }
 
-// handoverArgs mirrors Handover: where a fused epilogue writes. rows is null if there is none.
+// handoverArgs mirrors Handover: the destination of a fused epilogue. rows is null if there is none.
 type handoverArgs struct {
 	rows, norm, squares uint64
 	tokens, _           int32

@@ -64,7 +64,8 @@ func TestArgumentsHaveTheLayoutOfCUDA(t *testing.T) {
 		t.Skipf("this test wants the sources of the kernels: %v", err)
 	}
 	if string(got) != want {
-		t.Errorf("%s has not the layout of the arguments in Go: run this test with REEL_WRITE_LAYOUT=1, and compile the kernels", layoutFile)
+		t.Errorf("%s differs from the layout in Go: run this test with REEL_WRITE_LAYOUT=1, and compile the kernels",
+			layoutFile)
 	}
 }
 

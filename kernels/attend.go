@@ -56,7 +56,8 @@ func splitsOf(context, split int) int { return (context + split - 1) / split }
 // [rows, at most AttendSplitRows][heads][splits of 128 positions][headDim+2]. Prefill has fewer
 // splits, so that the same memory serves more rows.
 func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
-	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splitsOf(context, attendSplit)) * int64(headDim+2)
+	splits := splitsOf(context, attendSplit)
+	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splits) * int64(headDim+2)
 	return 4 * (AttendSplitRows*int64(heads) + partials)
 }
 

@@ -58,10 +58,11 @@ func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
 		arrived: workspace, partial: workspace + uint64(4*AttendSplitRows*o.Heads),
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
-		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers), heads: int32(o.Heads), kvHeads: int32(o.KV.Heads),
-		dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
+		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers),
+		heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), group: int32(o.Heads / o.KV.Heads), dim: int32(o.KV.HeadDim),
+		pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
 		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E),
-		window: int32(window), join: int32(join), visible: int32(o.visible()), group: int32(o.Heads / o.KV.Heads), afterQKV: afterQKV,
+		window: int32(window), join: int32(join), visible: int32(o.visible()), afterQKV: afterQKV,
 	}
 }
 
@@ -95,18 +96,22 @@ func (o Attend) visible() int {
 // checkCUDA refuses dimensions that the kernels do not support.
 func (o Attend) checkCUDA() error {
 	page, d := o.KV.PageTokens, o.KV.HeadDim
-	if o.KV.DType != BF16 || d%8 != 0 || d > 32*len(attendNames) || page&(page-1) != 0 || page > attendSplit || o.Heads%o.KV.Heads != 0 {
-		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d", device.ErrBadShape,
-			page, o.Heads, o.KV.Heads, d, o.KV.DType)
+	if o.KV.DType != BF16 || d%8 != 0 || d > 32*len(attendNames) || page&(page-1) != 0 || page > attendSplit ||
+		o.Heads%o.KV.Heads != 0 {
+		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d",
+			device.ErrBadShape, page, o.Heads, o.KV.Heads, d, o.KV.DType)
 	}
 	if !o.Post.IsZero() && d%32 != 0 {
-		return fmt.Errorf("%w: attention on a GPU with deferred RoPE of heads of %d, no multiple of 32", device.ErrBadShape, d)
+		return fmt.Errorf("%w: attention on a GPU with deferred RoPE of heads of %d, no multiple of 32",
+			device.ErrBadShape, d)
 	}
 	if heads := o.KV.Data.Bytes() / int64(2*d); heads > math.MaxUint32 {
-		return fmt.Errorf("%w: attention on a GPU over a pool of %d keys and values, which it counts in 32 bits", device.ErrBadShape, heads)
+		return fmt.Errorf("%w: attention on a GPU over a pool of %d keys and values, which it counts in 32 bits",
+			device.ErrBadShape, heads)
 	}
 	if want := AttendWorkspaceBytes(o.T, o.Heads, d, o.Slots.Context); o.Workspace.Bytes() < want {
-		return fmt.Errorf("%w: attention has a workspace of %d bytes, wants %d", device.ErrBadShape, o.Workspace.Bytes(), want)
+		return fmt.Errorf("%w: attention has a workspace of %d bytes, wants %d", device.ErrBadShape,
+			o.Workspace.Bytes(), want)
 	}
 	return nil
 }

@@ -14,14 +14,17 @@ func TestCUDARefusesShapes(t *testing.T) {
 	x := device.NewBuffer(1, 1, 4*64*2)
 	kv := KV{DType: BF16, Pages: 8, PageTokens: 16, Layers: 2, Heads: 2, HeadDim: 32}
 	kv.Data = device.NewBuffer(2, 1, kv.PageBytes()*int64(kv.Pages))
-	good := Attend{Q: x, Rows: Rows{Slot: x, Position: x}, Slots: Slots{Count: 2, Pages: 4, Context: 64, BlockTable: x}, KV: kv, Out: x,
+	good := Attend{Q: x, Rows: Rows{Slot: x, Position: x}, KV: kv, Out: x,
+		Slots:     Slots{Count: 2, Pages: 4, Context: 64, BlockTable: x},
 		Workspace: device.NewBuffer(3, 1, AttendWorkspaceBytes(AttendSplitRows, 2, 32, 64)), T: 1, Heads: 2}
 	if err := good.checkCUDA(); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(o *Attend){
-		"float32 keys":                 func(o *Attend) { o.KV.DType = F32 },
-		"too small a workspace":        func(o *Attend) { o.Workspace = o.Workspace.Slice(0, AttendWorkspaceBytes(1, 2, 32, 64)-4) },
+		"float32 keys": func(o *Attend) { o.KV.DType = F32 },
+		"too small a workspace": func(o *Attend) {
+			o.Workspace = o.Workspace.Slice(0, AttendWorkspaceBytes(1, 2, 32, 64)-4)
+		},
 		"no workspace":                 func(o *Attend) { o.Workspace = device.Buffer{} },
 		"head size":                    func(o *Attend) { o.KV.HeadDim = 12 },
 		"head size too large":          func(o *Attend) { o.KV.HeadDim = 136 },

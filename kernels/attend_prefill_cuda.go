@@ -93,7 +93,8 @@ func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
 func (o Attend) prefillFits(x, splits int) bool {
 	counters := AttendSplitRows * o.Heads
 	partials := int64(o.T*o.Heads) * int64(splits) * int64(o.KV.HeadDim+2)
-	return x*splitsOf(o.T, o.prefillRows(minPrefillQueries)) <= counters && 4*(int64(counters)+partials) <= o.Workspace.Bytes()
+	return x*splitsOf(o.T, o.prefillRows(minPrefillQueries)) <= counters &&
+		4*(int64(counters)+partials) <= o.Workspace.Bytes()
 }
 
 // prefillRows returns how many rows have the given number of queries of a KV head, at least one.

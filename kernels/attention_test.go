@@ -8,8 +8,8 @@ import (
 // reference keeps a sequence's keys and values in order, in float64.
 type reference struct{ k, v [][]float64 }
 
-// turned is RoPE of one head in float64, by the definition.
-func turned(x []float64, position int, theta float64) []float64 {
+// rotated returns RoPE of one head in float64, by the definition.
+func rotated(x []float64, position int, theta float64) []float64 {
 	d := len(x)
 	y := make([]float64, d)
 	for i := range d / 2 {
@@ -21,25 +21,25 @@ func turned(x []float64, position int, theta float64) []float64 {
 	return y
 }
 
-func turnedHeads(x []float64, d, position int, theta float64) []float64 {
+func rotatedHeads(x []float64, d, position int, theta float64) []float64 {
 	var y []float64
 	for ; len(x) > 0; x = x[d:] {
-		y = append(y, turned(x[:d], position, theta)...)
+		y = append(y, rotated(x[:d], position, theta)...)
 	}
 	return y
 }
 
-// TestAttentionOverShuffledPages feeds two sequences of different lengths, in
-// one step and then row by row, over pages in random order, and compares every
-// row with attention computed plainly: as Llama has it, and with what other
-// families have beside.
+// Two sequences of different lengths, first in one step and then row by row, over pages in random
+// order, equal attention computed plainly: as in Llama, and with the biases, head norms and
+// windows of other model families.
 func TestAttentionOverShuffledPages(t *testing.T) {
 	for _, shape := range []struct {
 		heads, kvHeads, d int
 		bias, headNorms   bool
 		window            int
 	}{{4, 2, 8, false, false, 0}, {3, 3, 6, false, false, 0}, {8, 1, 16, false, false, 0},
-		{4, 2, 8, true, false, 0}, {4, 2, 8, false, true, 0}, {4, 2, 8, false, false, 5}, {8, 1, 16, true, true, rigPage + 1}, {3, 3, 6, true, true, 1}} {
+		{4, 2, 8, true, false, 0}, {4, 2, 8, false, true, 0}, {4, 2, 8, false, false, 5},
+		{8, 1, 16, true, true, rigPage + 1}, {3, 3, 6, true, true, 1}} {
 		a := newAttentionTest(t, shape.heads, shape.kvHeads, shape.d)
 		a.window = shape.window
 		if shape.bias {
@@ -51,7 +51,7 @@ func TestAttentionOverShuffledPages(t *testing.T) {
 		lengths := []int{9, 5}
 		a.step([]int{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, 16)
 		for i := range rigContext - 9 {
-			a.turned = i%2 == 0 && (shape.bias || shape.headNorms)
+			a.deferred = i%2 == 0 && (shape.bias || shape.headNorms)
 			a.step([]int{1, 0}[:1+min(1, rigContext-1-lengths[0])], 3)
 			lengths[0]++
 		}
@@ -71,7 +71,7 @@ type attentionTest struct {
 
 	bias, headNorms []float32 // nil for none
 	window          int
-	turned          bool // in attention
+	deferred        bool // QK post-processing is left to Attend
 }
 
 const testTheta = 10000
@@ -99,7 +99,7 @@ func newAttentionTest(t *testing.T, heads, kvHeads, d int) *attentionTest {
 	return a
 }
 
-// step gives each named sequence one more token, in one step padded to T rows.
+// step runs one step with the next token of each sequence in of, padded to T rows.
 func (a *attentionTest) step(of []int, T int) {
 	a.t.Helper()
 	d := a.kv.HeadDim
@@ -107,49 +107,51 @@ func (a *attentionTest) step(of []int, T int) {
 	a.q.X, a.q.T = x, T
 	a.q.Out = a.poisoned(T * a.heads * d)
 	s, want := Step{}, [][]float64(nil)
-	for i, who := range of {
+	for i, seq := range of {
 		row := xv[i*a.hidden : (i+1)*a.hidden]
-		s.Rows = append(s.Rows, a.row(&s, who))
-		want = append(want, a.attend(who, normed(row, a.norm, 1e-5)))
+		s.Rows = append(s.Rows, a.row(&s, seq))
+		want = append(want, a.attend(seq, normed(row, a.norm, 1e-5)))
 	}
 	a.stage(s, T, 0)
 	out := a.poisoned(T * a.heads * d)
-	q, attend := a.q, Attend{Q: a.q.Out, Rows: a.rows, Slots: a.slots, KV: a.kv, Out: out, T: T, Layer: 1, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}
-	if a.turned {
+	q, attend := a.q, Attend{Q: a.q.Out, Rows: a.rows, Slots: a.slots, KV: a.kv, Out: out, T: T, Layer: 1,
+		Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}
+	if a.deferred {
 		q.DeferRoPE, attend.Post = true, q.Post()
 	}
 	a.launch(q)
-	for range 2 { // it leaves what it reads, so that the second time is as the first
+	for range 2 { // Attend does not change its inputs, so that running it again changes nothing
 		a.launch(attend)
 	}
 	for i, w := range want {
 		for j := range w {
 			if got := a.h.Float32(out)[i*len(w)+j]; !near(got, w[j], 200) {
-				a.t.Fatalf("%d heads over %d, row %d (sequence %d), element %d: %v, wants %v", a.heads, a.kv.Heads, i, of[i], j, got, w[j])
+				a.t.Fatalf("%d heads over %d, row %d (sequence %d), element %d: %v, wants %v", a.heads, a.kv.Heads, i,
+					of[i], j, got, w[j])
 			}
 		}
 	}
 }
 
-// row is the next row of sequence who, with its page where it begins one.
-func (a *attentionTest) row(s *Step, who int) Row {
-	at := len(a.seq[who].k)
+// row returns the next row of sequence seq. If the row starts a page, it adds the page to s.
+func (a *attentionTest) row(s *Step, seq int) Row {
+	at := len(a.seq[seq].k)
 	if at%rigPage == 0 {
 		page := a.pages[0]
 		a.pages = a.pages[1:]
-		s.Pages = append(s.Pages, PageEntry{Slot: int32(who), Index: int32(at / rigPage), Page: page})
+		s.Pages = append(s.Pages, PageEntry{Slot: int32(seq), Index: int32(at / rigPage), Page: page})
 	}
-	return Row{Slot: int32(who), Position: int32(at), Token: 0}
+	return Row{Slot: int32(seq), Position: int32(at), Token: 0}
 }
 
-// attend appends the row's key and value to the reference and attends over it.
-func (a *attentionTest) attend(who int, n []float64) []float64 {
-	d, r := a.kv.HeadDim, &a.seq[who]
+// attend appends the row's key and value to the reference and returns attention over it.
+func (a *attentionTest) attend(seq int, n []float64) []float64 {
+	d, r := a.kv.HeadDim, &a.seq[seq]
 	position := len(r.k)
 	qn, kn := a.heads*d, a.kv.Heads*d
-	r.k = append(r.k, turnedHeads(a.prepared(times(a.wk, n), qn, d), d, position, testTheta))
+	r.k = append(r.k, rotatedHeads(a.prepared(times(a.wk, n), qn, d), d, position, testTheta))
 	r.v = append(r.v, a.biased(times(a.wv, n), qn+kn))
-	q := turnedHeads(a.prepared(times(a.wq, n), 0, 0), d, position, testTheta)
+	q := rotatedHeads(a.prepared(times(a.wq, n), 0, 0), d, position, testTheta)
 	first := 0
 	if a.window > 0 {
 		first = max(0, position+1-a.window)
@@ -175,7 +177,7 @@ func (a *attentionTest) attend(who int, n []float64) []float64 {
 	return out
 }
 
-// biased adds the biases from at on.
+// biased adds the biases from index at on to y.
 func (a *attentionTest) biased(y []float64, at int) []float64 {
 	for i := range y {
 		if a.bias != nil {
@@ -185,8 +187,8 @@ func (a *attentionTest) biased(y []float64, at int) []float64 {
 	return y
 }
 
-// prepared is y with its biases, from biasAt on, and its heads normed by the head
-// norms from normAt on.
+// prepared returns y plus the biases from biasAt on, with its heads normed by the head norms from
+// normAt on.
 func (a *attentionTest) prepared(y []float64, biasAt, normAt int) []float64 {
 	y = a.biased(y, biasAt)
 	if a.headNorms == nil {

@@ -195,6 +195,7 @@ func philox4x32(counter [4]uint32, key [2]uint32) [4]uint32 {
 // uniform is the random number of a token: a function of its request's seed and
 // its index alone, in (0, 1).
 func uniform(seed uint64, index int) float64 {
-	r := philox4x32([4]uint32{uint32(index), uint32(uint64(index) >> 32), 0, 0}, [2]uint32{uint32(seed), uint32(seed >> 32)})
+	r := philox4x32([4]uint32{uint32(index), uint32(uint64(index) >> 32), 0, 0},
+		[2]uint32{uint32(seed), uint32(seed >> 32)})
 	return (float64(r[0]) + 0.5) / (1 << 32)
 }

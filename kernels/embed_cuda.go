@@ -13,7 +13,8 @@ func (o Embed) CUDA(q *cuda.Queue) error {
 	if err != nil {
 		return err
 	}
-	return cuda.Launch(q, "reel_embed"+kind, cuda.Grid{X: o.T, Threads: elementThreads, Dependent: tune.DependentLaunch}, embedArgs{
+	g := cuda.Grid{X: o.T, Threads: elementThreads, Dependent: tune.DependentLaunch}
+	return cuda.Launch(q, "reel_embed"+kind, g, embedArgs{
 		table: q.Address(o.Table.Data), token: q.Address(o.Rows.Token), x: q.Address(o.X),
 		vocab: int32(o.Table.Rows), hidden: int32(o.Table.Cols)})
 }

@@ -23,7 +23,7 @@ const (
 type format struct {
 	blockElements, blockBytes int
 	decode                    func(y []float32, row []byte)       // writes the values of whole blocks to y
-	packed                    DType                               // what tensor cores multiply it as
+	packed                    DType                               // its format for tensor cores
 	pack                      func(row []byte, column int) uint16 // the bits of an element in the packed format
 	kernel                    string                              // names kernels over weights packed from it
 }
@@ -36,7 +36,9 @@ var formats = [...]format{
 	F16:  {blockElements: 1, blockBytes: 2, decode: decodeF16, packed: F16, pack: sameBits, kernel: "_f16"},
 }
 
-var float32Format = format{blockElements: 1, blockBytes: 4, decode: decodeF32, packed: BF16, pack: roundedBits, kernel: "_bf16"}
+var float32Format = format{
+	blockElements: 1, blockBytes: 4, decode: decodeF32, packed: BF16, pack: roundedBits, kernel: "_bf16",
+}
 
 // Bytes returns the size of n elements, which are whole blocks.
 func (d DType) Bytes(n int64) int64 {

@@ -37,8 +37,8 @@ func (o GateUp) Check() error {
 	if err := o.Up.check("up", inner, hidden); err != nil {
 		return err
 	}
-	return errors.Join(checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}),
-		checkRowIndex(o.RowIndex, o.T, o.Class))
+	return errors.Join(checkRowIndex(o.RowIndex, o.T, o.Class), checkBuffers(
+		need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}))
 }
 
 // Host computes on the host.

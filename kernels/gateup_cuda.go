@@ -8,7 +8,10 @@ import "reel/kernels/device/cuda"
 func (o GateUp) CUDA(q *cuda.Queue) error {
 	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.RowIndex), cols: int32(o.Gate.Cols),
 		n: int32(o.T), eps: o.Eps}
-	return launch(q, productLaunch{name: "reel_gateup", in: in, units: tilesOf(o.Gate.Rows), tiles: 2, persistent: persistent{0, 1},
-		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0, weights: []Weight{o.Gate, o.Up},
-	}, gateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in, out: q.Address(o.Out), inner: int32(o.Gate.Rows)})
+	return launch(q, productLaunch{
+		name: "reel_gateup", in: in, units: tilesOf(o.Gate.Rows), tiles: 2, persistent: persistent{0, 1},
+		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0,
+		weights: []Weight{o.Gate, o.Up},
+	}, gateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in, out: q.Address(o.Out),
+		inner: int32(o.Gate.Rows)})
 }

@@ -9,6 +9,7 @@ import (
 
 // CUDA launches a block per sample.
 func (o GatherRows) CUDA(q *cuda.Queue) error {
-	return cuda.Launch(q, "reel_gather", cuda.Grid{X: o.N, Threads: elementThreads, Dependent: tune.DependentLaunch}, gatherArgs{
-		x: q.Address(o.X), sample: q.Address(o.Rows.Sample), out: q.Address(o.Out), index: q.Address(o.Index), cols: int32(o.Cols)})
+	g := cuda.Grid{X: o.N, Threads: elementThreads, Dependent: tune.DependentLaunch}
+	return cuda.Launch(q, "reel_gather", g, gatherArgs{x: q.Address(o.X), sample: q.Address(o.Rows.Sample),
+		out: q.Address(o.Out), index: q.Address(o.Index), cols: int32(o.Cols)})
 }

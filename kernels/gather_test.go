@@ -8,9 +8,9 @@ import (
 	"reel/kernels/device"
 )
 
-// What was picked goes through the products as rows of their own, and what is behind a row that
-// is not there stays as it is.
-func TestPickedRows(t *testing.T) {
+// Products of gathered rows, with a row index, equal products of all rows. Rows for padding
+// samples are not written.
+func TestGatheredRows(t *testing.T) {
 	g := newRig(t, 1, 8)
 	const rows, samples, cols, inner = 6, 3, 8, 12
 	x, xv := g.random(rows * cols)
@@ -18,38 +18,41 @@ func TestPickedRows(t *testing.T) {
 	out, _ := g.weight(BF16, cols, cols)
 	gate, _ := g.weight(BF16, inner, cols)
 	up, _ := g.weight(BF16, inner, cols)
-	live, err := g.h.Alloc(4 * samples)
+	index, err := g.h.Alloc(4 * samples)
 	g.must(err)
-	picked, hidden, want := g.poisoned(samples*cols), g.poisoned(samples*inner), g.poisoned(rows*inner)
+	gathered, hidden, want := g.poisoned(samples*cols), g.poisoned(samples*inner), g.poisoned(rows*inner)
 	g.stage(Step{Rows: make([]Row, rows), Samples: []int32{4, 1}}, rows, samples)
 
-	g.launch(GatherRows{X: x, Rows: g.rows, Out: picked, Index: live, Cols: cols, T: rows, N: samples})
-	if got := g.h.Int32(live); !slices.Equal(got, []int32{0, 1, -1}) {
-		t.Fatalf("%v are there, wants two of three", got)
+	g.launch(GatherRows{X: x, Rows: g.rows, Out: gathered, Index: index, Cols: cols, T: rows, N: samples})
+	if got := g.h.Int32(index); !slices.Equal(got, []int32{0, 1, -1}) {
+		t.Fatalf("row index %v, wants two rows of three", got)
 	}
-	got := g.h.Float32(picked)
-	if !slices.Equal(got[:cols], xv[4*cols:5*cols]) || !slices.Equal(got[cols:2*cols], xv[cols:2*cols]) || got[2*cols] == got[2*cols] {
-		t.Fatalf("picked %v of %v", got, xv)
+	got := g.h.Float32(gathered)
+	if !slices.Equal(got[:cols], xv[4*cols:5*cols]) || !slices.Equal(got[cols:2*cols], xv[cols:2*cols]) ||
+		got[2*cols] == got[2*cols] {
+		t.Fatalf("gathered %v of %v", got, xv)
 	}
 
-	g.launch(GateUp{X: picked, RowIndex: live, Norm: norm, Gate: gate, Up: up, Out: hidden, T: samples, Eps: 1e-5})
+	g.launch(GateUp{X: gathered, RowIndex: index, Norm: norm, Gate: gate, Up: up, Out: hidden, T: samples, Eps: 1e-5})
 	g.launch(GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: want, T: rows, Eps: 1e-5})
 	all, some := g.h.Float32(want), g.h.Float32(hidden)
-	if !slices.Equal(some[:inner], all[4*inner:5*inner]) || !slices.Equal(some[inner:2*inner], all[inner:2*inner]) || some[2*inner] == some[2*inner] {
-		t.Errorf("gate and up of picked rows %v, of all %v", some, all)
+	if !slices.Equal(some[:inner], all[4*inner:5*inner]) || !slices.Equal(some[inner:2*inner], all[inner:2*inner]) ||
+		some[2*inner] == some[2*inner] {
+		t.Errorf("gate and up of gathered rows %v, of all %v", some, all)
 	}
 
 	residual, whole := g.random(rows * cols)
 	copy(whole, xv)
-	g.launch(Projection{W: out, In: x, RowIndex: g.rows.Sample, X: picked, T: samples})
+	g.launch(Projection{W: out, In: x, RowIndex: g.rows.Sample, X: gathered, T: samples})
 	g.launch(Projection{W: out, In: x, X: residual, T: rows})
-	if !slices.Equal(got[:cols], whole[4*cols:5*cols]) || !slices.Equal(got[cols:2*cols], whole[cols:2*cols]) || got[2*cols] == got[2*cols] {
-		t.Errorf("output of picked rows %v, of all %v", got, whole)
+	if !slices.Equal(got[:cols], whole[4*cols:5*cols]) || !slices.Equal(got[cols:2*cols], whole[cols:2*cols]) ||
+		got[2*cols] == got[2*cols] {
+		t.Errorf("output of gathered rows %v, of all %v", got, whole)
 	}
 }
 
-// A list of rows is long enough, and of no prompt's products.
-func TestOnlyIsChecked(t *testing.T) {
+// A row index that is too short, or in the prefill class, is refused.
+func TestRowIndexIsChecked(t *testing.T) {
 	g := newRig(t, 1, 8)
 	w, _ := g.weight(BF16, 8, 8)
 	big, _ := g.random(64)

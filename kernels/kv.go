@@ -27,7 +27,8 @@ func (k KV) PageBytes() int64 {
 
 func (k KV) check(layer int) error {
 	if k.Pages < 1 || layer < 0 || layer >= k.Layers || k.Data.Bytes() != int64(k.Pages)*k.PageBytes() {
-		return fmt.Errorf("%w: KV pool of %d pages in %d bytes, layer %d of %d", device.ErrBadShape, k.Pages, k.Data.Bytes(), layer, k.Layers)
+		return fmt.Errorf("%w: KV pool of %d pages in %d bytes, layer %d of %d", device.ErrBadShape, k.Pages,
+			k.Data.Bytes(), layer, k.Layers)
 	}
 	return nil
 }

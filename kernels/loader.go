@@ -8,55 +8,52 @@ import (
 	"reel/kernels/device"
 )
 
-// stagingPart is how much of a weight a GPU is given at once, in bytes; a weight whose
-// 16 rows are more takes that. StagingBytes is what a Loader takes of a GPU beside
-// the weights.
-//
-// One thread reads 8 GB/s of a mapped file that is in the page cache, each page being
-// a fault, and eight read 58 GB/s, as much as the bus of an H200 takes.
+// The loader's memory. One thread reads a mapped file in the page cache at 8 GB/s, with a fault
+// for each page. Eight threads read 58 GB/s, the bandwidth of an H200's bus.
 const (
-	stagingPart    = 4 << 20
+	stagingPart    = 4 << 20 // bytes of a part; parts are larger for weights of which 16 rows are
 	stagingReaders = 8
-	stagingDepth   = stagingReaders + 2 // the GPU packs some parts while others are read
-	StagingBytes   = stagingDepth * stagingPart
+	stagingDepth   = stagingReaders + 2 // parts: the GPU packs some while others are read
+
+	// StagingBytes is the device memory of a [Loader] beside the weights.
+	StagingBytes = stagingDepth * stagingPart
 )
 
-// Loader gives a device weights. Those that a GPU packs go through pinned memory, part
-// by part, which several goroutines read while the GPU copies and packs what they have
-// read before. One goroutine at a time may use a Loader; Close ends it, and waits for
-// what is under way.
+// Loader loads weights onto a device. On a GPU weights go through pinned memory in parts: several
+// goroutines read parts while the GPU copies and packs earlier ones. Only one goroutine at
+// a time may use a Loader. Close ends it, and waits for reads and packing.
 type Loader struct {
 	dev    device.Device
 	packer device.Device // nil if the device reads weights as they are
 
-	size    int64        // bytes of a part; 0 while nothing is taken
-	parts   []*part      // all there are
-	free    chan *part   // in the order in which the GPU is done with them
-	todo    chan reading // for the readers
+	size    int64        // bytes of a part; 0 before the first weight
+	parts   []*part      // all of them
+	free    chan *part   // in the order in which the GPU finishes them
+	todo    chan reading // to the readers
 	readers sync.WaitGroup
-	count   int // of readers
-	depth   int // of parts
+	count   int // number of readers
+	depth   int // number of parts
 
 	mu     sync.Mutex
-	failed error // of a reader, until Close returns it
+	failed error // the first failure of a reader, until Close returns it
 }
 
-// part is room for one part of a weight.
+// part is staging memory for one part of a weight.
 type part struct {
 	pinned device.Buffer
 	mapped *device.Mapped
 	raw    device.Buffer // on the device
 	stream device.Stream
-	done   device.Event // what was last in it is packed
+	done   device.Event // the part's last content is packed
 }
 
-// reading is a part of a weight to read and to pack.
+// reading is a request to read and pack a part of a weight.
 type reading struct {
 	pack Pack // without Src
 	data []byte
 }
 
-// NewLoader makes a loader for dev. It takes nothing before the first weight.
+// NewLoader returns a loader for dev. It allocates nothing before the first weight.
 func NewLoader(dev device.Device) *Loader {
 	if dev.Capabilities().PacksWeights {
 		return newPacker(dev, min(stagingReaders, runtime.GOMAXPROCS(0)), stagingDepth)
@@ -64,20 +61,21 @@ func NewLoader(dev device.Device) *Loader {
 	return &Loader{dev: dev}
 }
 
-// newPacker makes a loader of so many readers, and of no fewer parts.
+// newPacker returns a loader that packs, with the given numbers of readers and parts. There must be
+// at least as many parts as readers.
 func newPacker(d device.Device, readers, depth int) *Loader {
 	return &Loader{dev: d, packer: d, count: readers, depth: depth}
 }
 
-// Weight gives the device a [rows][cols] matrix of little-endian elements. The device
-// may keep data itself: the caller leaves it unchanged until the weight is freed, and
-// until Close, which also returns what fails after Weight has returned. A GPU packs it,
-// and rounds F32 to BF16. Errors: device.ErrBadShape, also for columns that a packed
-// weight cannot have; device.ErrUnreadable; and the device's own; the loader is then
-// closed.
+// Weight loads a [rows][cols] matrix of little-endian elements. The device may keep data
+// itself, so the caller must not change it until the weight is freed, nor before Close, which
+// also returns failures after Weight has returned. A GPU packs the weight, and rounds F32 to
+// BF16. Errors: [device.ErrBadShape], also for a number of columns that cannot be packed;
+// [device.ErrUnreadable]; and the device's own. After an error the loader is closed.
 func (l *Loader) Weight(t DType, rows, cols int, data []byte) (Weight, error) {
 	if want := int64(rows) * t.Bytes(int64(cols)); int64(len(data)) != want {
-		return Weight{}, fmt.Errorf("%w: weight [%d][%d] has %d bytes, wants %d", device.ErrBadShape, rows, cols, len(data), want)
+		return Weight{}, fmt.Errorf("%w: weight [%d][%d] has %d bytes, wants %d", device.ErrBadShape, rows, cols,
+			len(data), want)
 	}
 	if l.packer == nil {
 		return loadRowMajor(l.dev, Weight{DType: t, Rows: rows, Cols: cols}, data)
@@ -91,14 +89,14 @@ func (l *Loader) Weight(t DType, rows, cols int, data []byte) (Weight, error) {
 		return Weight{}, err
 	}
 	if err = l.pack(p, data); err != nil || l.failure() != nil {
-		// What is under way has ended before the memory goes that it writes to.
+		// Close first: packing in progress writes to the memory that is freed.
 		err = device.GiveBack(func() error { return err }, l.Close, func() error { return l.packer.Free(p.Dst) })
 		return Weight{}, fmt.Errorf("pack weight [%d][%d]: %w", rows, cols, err)
 	}
 	return p.packed(), nil
 }
 
-// pack has data read part by part, and packed into whole.Dst.
+// pack requests that data is read in parts, and packed into whole.Dst.
 func (l *Loader) pack(whole Pack, data []byte) error {
 	row := whole.DType.Bytes(int64(whole.Cols))
 	rows := max(1, int(stagingPart/(row*tileRows))) * tileRows // of a part
@@ -114,7 +112,7 @@ func (l *Loader) pack(whole Pack, data []byte) error {
 	return nil
 }
 
-// read is a reader's loop.
+// read is the loop of a reader.
 func (l *Loader) read() {
 	for r := range l.todo {
 		p := <-l.free
@@ -123,7 +121,7 @@ func (l *Loader) read() {
 	}
 }
 
-// send reads one part and enqueues its packing.
+// send reads a part and enqueues its packing.
 func (p *part) send(r reading) error {
 	if err := p.done.Synchronize(); err != nil {
 		return err
@@ -142,7 +140,7 @@ func (p *part) send(r reading) error {
 	return p.stream.Record(p.done)
 }
 
-// fail keeps the first failure; nil is none.
+// fail keeps err if it is the first failure; nil is none.
 func (l *Loader) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +155,7 @@ func (l *Loader) failure() error {
 	return l.failed
 }
 
-// open makes room for parts of so many bytes, and has readers wait for them.
+// open allocates parts of at least bytes bytes, and starts the readers.
 func (l *Loader) open(bytes int64) error {
 	if l.todo != nil && l.size >= bytes {
 		return nil
@@ -195,8 +193,8 @@ func (p *part) open(d device.Device, bytes int64) (err error) {
 	return err
 }
 
-// Close waits until every weight is on the device, and gives back what the loader
-// took. It returns what failed since Weight returned. It may be called again.
+// Close waits until every weight is on the device, and frees the loader's memory. It returns the
+// first failure since Weight returned. It may be called again.
 func (l *Loader) Close() error {
 	if l.todo == nil {
 		return nil
@@ -212,7 +210,7 @@ func (l *Loader) Close() error {
 	return err
 }
 
-// releases give back what p has, all of which may not be there.
+// releases returns functions that free p, which may be allocated in part.
 func (p *part) releases(d device.Device) (all []func() error) {
 	if p.stream != nil {
 		all = append(all, p.stream.Synchronize, p.stream.Destroy)
@@ -228,7 +226,7 @@ func (p *part) releases(d device.Device) (all []func() error) {
 	return all
 }
 
-// LoadWeight gives a device one weight, as Loader.Weight does, and waits for it.
+// LoadWeight loads one weight, as [Loader.Weight] does, and waits for it.
 func LoadWeight(m device.Device, t DType, rows, cols int, data []byte) (Weight, error) {
 	l := NewLoader(m)
 	w, err := l.Weight(t, rows, cols, data)

@@ -15,13 +15,13 @@ import (
 	"reel/kernels/device"
 )
 
-// packedWhole is a weight packed by one op, and loaded part by part.
+// packedWhole returns a weight packed by one op, and the same weight loaded in parts.
 func packedWhole(t *testing.T, dtype DType, rows, cols int) (whole, parts []uint16) {
 	t.Helper()
-	// Slower than the reading, so that room is used again too early where nobody waits.
+	// Slower than reading, so that a loader that does not wait overwrites a part too early.
 	h := device.NewHost(device.HostOptions{Delay: func() time.Duration { return 20 * time.Millisecond }})
 	defer h.Close()
-	data := make([]byte, int64(rows)*int64(cols)*dtype.Size())
+	data := make([]byte, int64(rows)*dtype.Bytes(int64(cols)))
 	r := rand.New(rand.NewPCG(uint64(rows), uint64(cols)))
 	for i := range data {
 		data[i] = byte(r.Uint32())
@@ -36,7 +36,8 @@ func packedWhole(t *testing.T, dtype DType, rows, cols int) (whole, parts []uint
 	}
 	p.Host(h)
 	l := newPacker(h, 2, 3)
-	if _, err := l.Weight(BF16, 16, 16, make([]byte, 512)); err != nil { // its parts may be too small for the next
+	// with parts that may be too small for the next weight
+	if _, err := l.Weight(BF16, 16, 16, make([]byte, 512)); err != nil {
 		t.Fatal(err)
 	}
 	w, err := l.Weight(dtype, rows, cols, data)
@@ -49,7 +50,7 @@ func packedWhole(t *testing.T, dtype DType, rows, cols int) (whole, parts []uint
 	return slices.Clone(h.Uint16(p.Dst)), slices.Clone(h.Uint16(w.Data))
 }
 
-// A weight that is loaded part by part is what one op makes of it.
+// A weight that is loaded in parts equals one that a single op packs.
 func TestLoaderPacksInParts(t *testing.T) {
 	for _, c := range []struct {
 		dtype      DType
@@ -57,12 +58,12 @@ func TestLoaderPacksInParts(t *testing.T) {
 	}{{BF16, 17, 32}, {F16, 1, 16}, {BF16, 4117, 2064}, {F32, 2100, 1040}, {F32, 33, 1 << 17}} {
 		whole, parts := packedWhole(t, c.dtype, c.rows, c.cols)
 		if !slices.Equal(whole, parts) {
-			t.Errorf("[%d][%d]: the parts are not the whole", c.rows, c.cols)
+			t.Errorf("[%d][%d]: the weight loaded in parts differs", c.rows, c.cols)
 		}
 	}
 }
 
-// A failure at any call leaves nothing taken.
+// After a failure at any call nothing stays allocated.
 func TestLoaderGivesBack(t *testing.T) {
 	h := device.NewHost(device.HostOptions{Workers: 1})
 	defer h.Close()
@@ -77,22 +78,22 @@ func TestLoaderGivesBack(t *testing.T) {
 	w, err := load()
 	calls := h.Faults().Calls()
 	if err = errors.Join(err, h.Free(w.Data)); err != nil || h.Live() != before {
-		t.Fatalf("%v, %+v are left", err, h.Live())
+		t.Fatalf("%v, %+v are allocated", err, h.Live())
 	}
 	for n := range calls {
 		h.Faults().FailAt(n+1, false)
 		w, err := load()
 		h.Faults().FailAt(0, false)
-		if !w.Data.IsZero() { // the failure came after the weight was there
+		if !w.Data.IsZero() { // the failure came after the weight was loaded
 			err = errors.Join(err, h.Free(w.Data))
 		}
 		if err == nil || h.Live() != before {
-			t.Errorf("failure at call %d: %v, %+v are left", n+1, err, h.Live())
+			t.Errorf("failure at call %d: %v, %+v are allocated", n+1, err, h.Live())
 		}
 	}
 }
 
-// A weight whose file loses its end while it is read is an error.
+// A file that is truncated while it is read is an error.
 func TestLoaderMeetsAShrunkenFile(t *testing.T) {
 	const rows, cols = 1024, 128
 	path := filepath.Join(t.TempDir(), "weights")
@@ -116,26 +117,27 @@ func TestLoaderMeetsAShrunkenFile(t *testing.T) {
 	defer h.Close()
 	l := newPacker(h, 2, 3)
 	w, err := l.Weight(BF16, rows, cols, data)
-	if err = errors.Join(err, l.Close()); !w.Data.IsZero() { // it was read later
+	if err = errors.Join(err, l.Close()); !w.Data.IsZero() { // it was read after Weight returned
 		err = errors.Join(err, h.Free(w.Data))
 	}
 	if !errors.Is(err, device.ErrUnreadable) || h.Live().Buffers != 0 {
-		t.Errorf("%v, wants %v; %+v are left", err, device.ErrUnreadable, h.Live())
+		t.Errorf("%v, wants %v; %+v are allocated", err, device.ErrUnreadable, h.Live())
 	}
 }
 
-// What fails after a weight was taken ends the loading at one of the next.
+// A failure after Weight returned makes a later Weight fail.
 func TestLoaderStopsAfterAFailure(t *testing.T) {
 	h := device.NewHost(device.HostOptions{Workers: 1})
 	defer h.Close()
 	l := newPacker(h, 1, 2)
 	l.fail(device.ErrUnreadable)
-	if _, err := l.Weight(BF16, 16, 16, make([]byte, 512)); !errors.Is(err, device.ErrUnreadable) || h.Live().Buffers != 0 {
-		t.Errorf("got %v; %+v are left", err, h.Live())
+	if _, err := l.Weight(BF16, 16, 16, make([]byte, 512)); !errors.Is(err, device.ErrUnreadable) ||
+		h.Live().Buffers != 0 {
+		t.Errorf("got %v; %+v are allocated", err, h.Live())
 	}
 }
 
-// Close waits for what is still being read.
+// Close waits for parts that are still being read.
 func TestLoaderCloseWaits(t *testing.T) {
 	const rows, cols = 1024, 2048 // one part
 	h := device.NewHost(device.HostOptions{})
@@ -148,7 +150,7 @@ func TestLoaderCloseWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(h.Bytes(w.Data), data) {
-			t.Fatal("the weight is not there")
+			t.Fatal("Close returned before the weight was loaded")
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package kernels holds the fused ops of a forward pass. Each op is a plain
-// struct of buffer handles and integers beside its reference in Go (the method
-// Host); the same struct is what other devices launch and capture.
+// Package kernels holds the fused ops of a forward pass. Each op is a plain struct of buffer
+// handles and integers. Its method Check compares dimensions, Host is its reference in Go, and
+// CUDA (build tag cuda) launches its kernels. Other devices launch and capture the same struct.
 //
 // Shapes are written [rows][columns], row-major. T is the number of token rows
 // in a step, N the number of rows that are sampled. The residual stream and
@@ -75,7 +75,8 @@ type need struct {
 func checkBuffers(needs ...need) error {
 	for _, b := range needs {
 		if b.n <= 0 || b.buf.Bytes() < 4*int64(b.n) {
-			return fmt.Errorf("%w: %s has %d bytes, wants %d elements of 4", device.ErrBadShape, b.name, b.buf.Bytes(), b.n)
+			return fmt.Errorf("%w: %s has %d bytes, wants %d elements of 4", device.ErrBadShape, b.name,
+				b.buf.Bytes(), b.n)
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"reel/kernels/device"
 )
 
-// normed is rmsnorm of row x in float64.
+// normed returns rmsnorm of row x in float64.
 func normed(x, g []float32, eps float64) []float64 {
 	var sum float64
 	for _, v := range x {
@@ -21,7 +21,7 @@ func normed(x, g []float32, eps float64) []float64 {
 	return y
 }
 
-// times is W·x in float64; W is [rows][len(x)].
+// times returns W·x in float64; W is [rows][len(x)].
 func times(w, x []float64) []float64 {
 	y := make([]float64, len(w)/len(x))
 	for r := range y {
@@ -32,7 +32,7 @@ func times(w, x []float64) []float64 {
 	return y
 }
 
-func TestProjectAddsToTheResidual(t *testing.T) {
+func TestProjectionAddsToTheResidual(t *testing.T) {
 	for _, dtype := range []DType{BF16, F32} {
 		for _, rows := range []int{1, 3, 4, 9} {
 			g := newRig(t, 1, 8)
@@ -49,7 +49,8 @@ func TestProjectAddsToTheResidual(t *testing.T) {
 				}
 				for i, v := range times(wv, row) {
 					if want := v + float64(before[r*hidden+i]); !near(xv[r*hidden+i], want, in) {
-						t.Fatalf("dtype %d, row %d of %d, element %d: %v, wants %v", dtype, r, rows, i, xv[r*hidden+i], want)
+						t.Fatalf("dtype %d, row %d of %d, element %d: %v, wants %v", dtype, r, rows, i,
+							xv[r*hidden+i], want)
 					}
 				}
 			}
@@ -78,7 +79,7 @@ func TestGateUp(t *testing.T) {
 	}
 }
 
-func TestHeadLeavesPaddingAlone(t *testing.T) {
+func TestHeadDoesNotWritePadding(t *testing.T) {
 	g := newRig(t, 1, 8)
 	const hidden, vocab = 16, 50
 	w, wv := g.weight(BF16, vocab, hidden)
@@ -116,7 +117,7 @@ func TestEmbed(t *testing.T) {
 	}
 }
 
-// Each op refuses buffers that are too small for its dimensions, before it runs.
+// Each op refuses buffers that are too small for its dimensions.
 func TestChecksRefuseSmallBuffers(t *testing.T) {
 	g := newRig(t, 1, 8)
 	w, _ := g.weight(BF16, 8, 8)
@@ -132,20 +133,30 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 		GateUp{X: big, Norm: big, Gate: w, Up: Weight{}, Out: big, T: 1},
 		Head{X: big, Norm: small, W: w, Rows: g.rows, Logits: big, T: 1, N: 1},
 		Embed{Table: w, Rows: g.rows, X: small, T: 1},
-		Sample{Logits: small, Rows: g.rows, Slots: g.slots, Results: big, T: 1, N: 1, Vocab: 8, RingSlots: 1, MaxSamples: 1},
+		Sample{Logits: small, Rows: g.rows, Slots: g.slots, Results: big, T: 1, N: 1, Vocab: 8, RingSlots: 1,
+			MaxSamples: 1},
 		Attend{Q: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Layer: rigLayers},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: small},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, HeadNorms: small},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+			Hidden: 8, Heads: 1, Bias: small},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+			Hidden: 8, Heads: 1, HeadNorms: small},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Window: -1},
-		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Post: QKPost{RoPE: turns, BeforeRoPE: raw}, Class: Prefill},
-		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Post: QKPost{RoPE: small, BeforeRoPE: raw}},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1,
+			Post: QKPost{RoPE: turns, BeforeRoPE: raw}, Class: Prefill},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1,
+			Post: QKPost{RoPE: small, BeforeRoPE: raw}},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Post: QKPost{RoPE: turns}},
-		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Post: QKPost{RoPE: turns, BeforeRoPE: raw, HeadNorms: small}},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, BeforeRoPE: raw, DeferRoPE: true},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: big, DeferRoPE: true},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1, Bias: big, BeforeRoPE: raw, DeferRoPE: true, Class: Prefill},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Hidden: 8, Heads: 1},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1,
+			Post: QKPost{RoPE: turns, BeforeRoPE: raw, HeadNorms: small}},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+			Hidden: 8, Heads: 1, BeforeRoPE: raw, DeferRoPE: true},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+			Hidden: 8, Heads: 1, Bias: big, DeferRoPE: true},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+			Hidden: 8, Heads: 1, Bias: big, BeforeRoPE: raw, DeferRoPE: true, Class: Prefill},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+			Hidden: 8, Heads: 1},
 		Stage{Ring: small, Counter: big, Layout: g.layout, Slots: g.slots, Rows: g.rows, RingSlots: 1, T: 1},
 	} {
 		if err := g.stream.Launch(op); !errors.Is(err, device.ErrBadShape) {

@@ -46,7 +46,8 @@ func CheckPacked(headDim, hidden, inner int) error {
 		n, step int
 	}{{"head_dim", headDim, 2 * tileRows}, {"hidden_size", hidden, tileCols}, {"intermediate_size", inner, tileCols}} {
 		if d.n%d.step != 0 {
-			return fmt.Errorf("%w: %s %d on a GPU: it must be a multiple of %d", device.ErrBadShape, d.name, d.n, d.step)
+			return fmt.Errorf("%w: %s %d on a GPU: it must be a multiple of %d",
+				device.ErrBadShape, d.name, d.n, d.step)
 		}
 	}
 	if headDim > mostHeadDim {
@@ -58,8 +59,8 @@ func CheckPacked(headDim, hidden, inner int) error {
 // Check compares dimensions.
 func (o Pack) Check() error {
 	if o.Rows <= 0 || o.Cols <= 0 || o.Cols%tileCols != 0 {
-		return fmt.Errorf("%w: weight [%d][%d] cannot be packed: columns must be a multiple of %d", device.ErrBadShape, o.Rows, o.Cols,
-			tileCols)
+		return fmt.Errorf("%w: weight [%d][%d] cannot be packed: columns must be a multiple of %d",
+			device.ErrBadShape, o.Rows, o.Cols, tileCols)
 	}
 	source := Weight{Data: o.Src, DType: o.DType, Rows: o.Rows, Cols: o.Cols}
 	if err := source.check("to pack", o.Rows, o.Cols); err != nil {
@@ -70,7 +71,8 @@ func (o Pack) Check() error {
 
 // Host packs on the host.
 func (o Pack) Host(h *device.Host) {
-	out, source, pack := h.Uint16(o.Dst), Weight{Data: o.Src, DType: o.DType, Rows: o.Rows, Cols: o.Cols}, formats[o.DType].pack
+	out, pack := h.Uint16(o.Dst), formats[o.DType].pack
+	source := Weight{Data: o.Src, DType: o.DType, Rows: o.Rows, Cols: o.Cols}
 	for i := range out {
 		step := i / (tileRows * tileCols)
 		lane, e := i/8%32, i%8

@@ -8,9 +8,9 @@ import (
 	"reel/kernels/device"
 )
 
-// The eight registers' halves of some lanes, by hand from mma.m16n8k16 with the
-// columns of a step dealt out in fours.
-func TestPackPutsElementsWhereLanesHoldThem(t *testing.T) {
+// The elements of some lanes, by hand from the definition of mma.m16n8k16, with four
+// consecutive columns for each lane.
+func TestPackOrdersElementsByLane(t *testing.T) {
 	g := newRig(t, 1, 8)
 	const rows, cols = 17, 32
 	src, _ := g.h.Alloc(2 * rows * cols)
@@ -52,7 +52,8 @@ func TestPackRefusesShapes(t *testing.T) {
 
 func TestFloat16(t *testing.T) {
 	for bits, want := range map[uint16]float32{
-		0x0000: 0, 0x3c00: 1, 0xc000: -2, 0x3555: 0.333251953125, 0x7bff: 65504, 0x0400: 0x1p-14, 0x0001: 0x1p-24, 0x83ff: -1023 * 0x1p-24,
+		0x0000: 0, 0x3c00: 1, 0xc000: -2, 0x3555: 0.333251953125, 0x7bff: 65504, 0x0400: 0x1p-14, 0x0001: 0x1p-24,
+		0x83ff: -1023 * 0x1p-24,
 		0x7c00: float32(math.Inf(1)), 0xfc00: float32(math.Inf(-1)),
 	} {
 		if got := Float16(bits); got != want {
@@ -66,7 +67,8 @@ func TestFloat16(t *testing.T) {
 
 func TestRoundBF16(t *testing.T) {
 	for bits, want := range map[uint32]uint16{
-		0x3f800000: 0x3f80, 0x3f808000: 0x3f80, 0x3f808001: 0x3f81, 0x3f818000: 0x3f82, 0xbf80ffff: 0xbf81, 0x7f7fffff: 0x7f80,
+		0x3f800000: 0x3f80, 0x3f808000: 0x3f80, 0x3f808001: 0x3f81, 0x3f818000: 0x3f82, 0xbf80ffff: 0xbf81,
+		0x7f7fffff: 0x7f80,
 	} {
 		if got := roundBF16(math.Float32frombits(bits)); got != want {
 			t.Errorf("%#x rounds to %#x, wants %#x", bits, got, want)

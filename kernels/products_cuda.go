@@ -114,8 +114,8 @@ func launch[T any](q *cuda.Queue, p productLaunch, args T) error {
 			return launchStreamK(q, p, kind, args)
 		}
 		if p.handover.InputIsRounded { // Fused epilogues run only on GPUs that reach this line.
-			return fmt.Errorf("%w: %d rows of a prompt were left rounded, but there is no room for split-K partials or outputs are no multiple of %d",
-				device.ErrBadShape, p.in.n, tileRows)
+			return fmt.Errorf("%w: %d rows of a prompt were left rounded, but there is no memory for split-K partials "+
+				"or the outputs are no multiple of %d", device.ErrBadShape, p.in.n, tileRows)
 		}
 	}
 	n, v := int(p.in.n), p.fewRows()
@@ -188,7 +188,8 @@ func canRound(q *cuda.Queue, workspace device.Buffer, n, cols int) bool {
 // round launches the kernel that rounds p's input rows.
 func (p productLaunch) round(q *cuda.Queue, kind string) (roundedInput, error) {
 	r := roundedAt(q.Address(p.workspace.Rounded), int(p.in.n), int(p.in.cols))
-	return r, cuda.Launch(q, "reel_round"+kind, cuda.Grid{X: int(r.tokens), Threads: 256, Dependent: tune.DependentLaunch},
+	return r, cuda.Launch(q, "reel_round"+kind, cuda.Grid{X: int(r.tokens), Threads: 256,
+		Dependent: tune.DependentLaunch},
 		roundArgs{in: p.in, out: r.rows, scales: r.scales, tokens: r.tokens})
 }
 
@@ -202,7 +203,8 @@ func roundedAt(workspace uint64, n, cols int) roundedInput {
 func elementsOf(weights ...Weight) (string, error) {
 	for _, w := range weights {
 		if w.Layout != Fragments || w.DType == F32 || w.DType != weights[0].DType {
-			return "", fmt.Errorf("%w: the weights of an op must be packed, and all bfloat16 or all float16", device.ErrBadShape)
+			return "", fmt.Errorf("%w: the weights of an op must be packed, and all bfloat16 or all float16",
+				device.ErrBadShape)
 		}
 	}
 	return formats[weights[0].DType].kernel, nil

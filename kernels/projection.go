@@ -46,7 +46,8 @@ func (o Projection) Check() error {
 	if err := o.W.check(o.Kernel(), o.W.Rows, o.W.Cols); err != nil {
 		return err
 	}
-	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Class))
+	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}),
+		checkRowIndex(o.RowIndex, o.T, o.Class))
 }
 
 // Host computes on the host.

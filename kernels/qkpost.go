@@ -156,6 +156,7 @@ func AllocKVBeforeRoPE(m device.Memory, rows, kvHeads, headDim int) (r KVBeforeR
 
 // check compares dimensions with those of rows rows.
 func (r KVBeforeRoPE) check(rows, kvHeads, headDim int) error {
-	return checkBuffers(need{"k and v before RoPE", r.Data, rows * 2 * kvHeads * headDim}, need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows},
+	return checkBuffers(need{"k and v before RoPE", r.Data, rows * 2 * kvHeads * headDim},
+		need{"rows", r.Index, rows}, need{"zeros", r.Zero, rows},
 		need{"identity rotation", r.Identity, headDim})
 }

@@ -19,6 +19,7 @@ func (o rowsPost) args(queue *cuda.Queue, q device.Buffer) qkPostArgs {
 	return qkPostArgs{
 		q: at(q), kv: at(o.BeforeRoPE.Data), bias: at(o.Bias), norms: at(o.HeadNorms), rope: at(o.RoPE),
 		slot: at(o.rows.Slot), position: at(o.rows.Position), table: at(o.slots.BlockTable), pool: at(o.kv.Data),
-		t: int32(o.t), heads: int32(o.heads), kvHeads: int32(o.kv.Heads), dim: int32(o.kv.HeadDim), pages: int32(o.slots.Pages),
-		layer: int32(o.layer), layers: int32(o.kv.Layers), pageTokens: int32(o.kv.PageTokens), kvType: int32(o.kv.DType), eps: o.Eps}
+		t: int32(o.t), heads: int32(o.heads), kvHeads: int32(o.kv.Heads), dim: int32(o.kv.HeadDim), eps: o.Eps,
+		layer: int32(o.layer), layers: int32(o.kv.Layers), pages: int32(o.slots.Pages),
+		pageTokens: int32(o.kv.PageTokens), kvType: int32(o.kv.DType)}
 }

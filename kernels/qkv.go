@@ -51,7 +51,8 @@ func (o QKV) Check() error {
 	}
 	return errors.Join(o.KV.check(o.Layer), o.post().check(), o.checkDeferred(),
 		checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden},
-			need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T}, need{"q out", o.Out, o.T * o.Heads * d}))
+			need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T},
+			need{"q out", o.Out, o.T * o.Heads * d}))
 }
 
 func (o QKV) checkDeferred() error {
@@ -59,7 +60,8 @@ func (o QKV) checkDeferred() error {
 		return nil
 	}
 	if o.Class == Prefill || !o.hasPost() {
-		return fmt.Errorf("%w: deferred RoPE is for the decode class of models with biases or head norms", device.ErrBadShape)
+		return fmt.Errorf("%w: deferred RoPE is for the decode class of models with biases or head norms",
+			device.ErrBadShape)
 	}
 	return o.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)
 }

@@ -24,9 +24,7 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 		if err := o.checkPost(); err != nil {
 			return err
 		}
-		raw := o.BeforeRoPE
-		args.rope, args.slot, args.position, args.table = q.Address(raw.Identity), q.Address(raw.Index), q.Address(raw.Zero), q.Address(raw.Index)
-		args.pool, args.pages, args.layer, args.layers, args.pageTokens, args.kvType = q.Address(raw.Data), 1, 0, 1, 1, int32(F32)
+		o.BeforeRoPE.redirect(q, &args)
 	}
 	units := (o.Heads + 2*o.KV.Heads) * (d / (2 * tileRows))
 	err := launch(q, productLaunch{name: "reel_qkv", in: args.in, units: units, tiles: 2, persistent: persistent{2, 1},
@@ -44,8 +42,17 @@ func (o QKV) args(q *cuda.Queue) qkvArgs {
 		in:   activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Hidden), n: int32(o.T), eps: o.Eps},
 		rope: q.Address(o.RoPE), slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position),
 		table: q.Address(o.Slots.BlockTable), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
-		heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), dim: int32(o.KV.HeadDim), pages: int32(o.Slots.Pages),
-		layer: int32(o.Layer), layers: int32(o.KV.Layers), pageTokens: int32(o.KV.PageTokens), kvType: int32(o.KV.DType)}
+		heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), dim: int32(o.KV.HeadDim), kvType: int32(o.KV.DType),
+		layer: int32(o.Layer), layers: int32(o.KV.Layers), pages: int32(o.Slots.Pages),
+		pageTokens: int32(o.KV.PageTokens)}
+}
+
+// redirect makes a product write k and v to r, without RoPE.
+func (r KVBeforeRoPE) redirect(q *cuda.Queue, args *qkvArgs) {
+	args.rope, args.position = q.Address(r.Identity), q.Address(r.Zero)
+	args.slot, args.table = q.Address(r.Index), q.Address(r.Index)
+	args.pool, args.kvType = q.Address(r.Data), int32(F32)
+	args.pages, args.layer, args.layers, args.pageTokens = 1, 0, 1, 1
 }
 
 // checkPost refuses dimensions that the kernels for biases and head norms do not support.
@@ -59,6 +66,7 @@ func (o QKV) checkPost() error {
 // launchPost launches the kernel for biases, head norms and RoPE, which also stores k and v.
 func (o QKV) launchPost(q *cuda.Queue) error {
 	heads := o.T * (o.Heads + 2*o.KV.Heads)
-	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps, Dependent: tune.DependentLaunch}
+	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps,
+		Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, "reel_qkpost", g, o.post().args(q, o.Out))
 }

@@ -29,7 +29,8 @@ func TestRead(t *testing.T) {
 		if got := uint32(h.Int32(out)[0]); got != want {
 			t.Errorf("%d words: %#x, wants %#x", n, got, want)
 		}
-		for _, bad := range []Read{{Data: data.Slice(0, 12), Out: out}, {Data: data, Out: out.Slice(0, 2)}, {Out: out}} {
+		for _, bad := range []Read{{Data: data.Slice(0, 12), Out: out}, {Data: data, Out: out.Slice(0, 2)},
+			{Out: out}} {
 			if err := bad.Check(); !errors.Is(err, device.ErrBadShape) {
 				t.Errorf("%d bytes into %d: %v", bad.Data.Bytes(), bad.Out.Bytes(), err)
 			}
@@ -37,7 +38,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// bytesOfWords is words as a device holds them.
+// bytesOfWords returns words in little-endian order.
 func bytesOfWords(words []uint32) (b []byte) {
 	for _, w := range words {
 		b = append(b, byte(w), byte(w>>8), byte(w>>16), byte(w>>24))

@@ -9,8 +9,8 @@ import (
 	"reel/kernels/device"
 )
 
-// rig is a host device with slots, rows and a KV pool whose pages are handed
-// out in random order, and whose memory holds NaN until an op writes it.
+// rig is a host device with slots, rows and a KV pool. Its pages are in random order, and its
+// memory holds NaN until an op writes it.
 type rig struct {
 	t      testing.TB
 	r      *rand.Rand
@@ -67,7 +67,7 @@ func (g *rig) must(err error) {
 	}
 }
 
-// poisoned is a buffer of n float32 NaN.
+// poisoned returns a buffer of n float32 NaN.
 func (g *rig) poisoned(n int) device.Buffer {
 	b, err := g.h.Alloc(4 * int64(n))
 	g.must(err)
@@ -77,7 +77,7 @@ func (g *rig) poisoned(n int) device.Buffer {
 	return b
 }
 
-// random is a buffer of n normal float32 values, and the values.
+// random returns a buffer of n normal float32 values, and the values.
 func (g *rig) random(n int) (device.Buffer, []float32) {
 	v := make([]float32, n)
 	for i := range v {
@@ -88,7 +88,7 @@ func (g *rig) random(n int) (device.Buffer, []float32) {
 	return b, v
 }
 
-// weight is a random [rows][cols] weight, and its values in float64.
+// weight returns a random [rows][cols] weight, and its values in float64.
 func (g *rig) weight(t DType, rows, cols int) (Weight, []float64) {
 	values := make([]float64, rows*cols)
 	raw := make([]uint32, rows*cols)
@@ -108,24 +108,25 @@ func (g *rig) weight(t DType, rows, cols int) (Weight, []float64) {
 	return w, values
 }
 
-// launch runs op and waits for it.
+// launch launches op and waits for it.
 func (g *rig) launch(op device.Op) {
 	g.t.Helper()
 	g.must(g.stream.Launch(op))
 	g.must(g.stream.Synchronize())
 }
 
-// stage runs Stage for a step of the given rows, padded to T and N.
+// stage launches Stage for s, padded to T rows and N samples.
 func (g *rig) stage(s Step, T, N int) {
 	g.t.Helper()
 	s.Number = g.number
 	at := int(g.number%rigRing) * g.layout.Words() * 4
 	g.must(g.layout.Encode(g.mapped.Bytes()[at:at+4*g.layout.Words()], &s))
 	g.number++
-	g.launch(Stage{Ring: g.ring, Counter: g.count, Layout: g.layout, Slots: g.slots, Rows: g.rows, RingSlots: rigRing, T: T, N: N})
+	g.launch(Stage{Ring: g.ring, Counter: g.count, Layout: g.layout, Slots: g.slots, Rows: g.rows, RingSlots: rigRing,
+		T: T, N: N})
 }
 
-// near tells whether got equals want within the rounding of a float32 sum of n terms.
+// near reports whether got equals want within the rounding of a float32 sum of n terms.
 func near(got float32, want float64, n int) bool {
 	return math.Abs(float64(got)-want) <= 2e-6*math.Sqrt(float64(n))*(1+math.Abs(want))
 }

@@ -93,7 +93,8 @@ func (o Sample) Host(h *device.Host) {
 		defer draws.Put(d)
 		for i := begin; i < end; i++ {
 			if row := samples[i]; row >= 0 {
-				o.one(h, d, logits[i*o.Vocab:(i+1)*o.Vocab], slots[row], positions[row], results[i*ResultWords:][:ResultWords])
+				o.one(h, d, logits[i*o.Vocab:(i+1)*o.Vocab], slots[row], positions[row],
+					results[i*ResultWords:][:ResultWords])
 			}
 		}
 	})

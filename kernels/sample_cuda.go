@@ -21,11 +21,12 @@ func (o Sample) CUDA(q *cuda.Queue) error {
 	if o.Vocab > sampleVocab {
 		return fmt.Errorf("%w: sampling on a GPU from %d tokens, at most %d", device.ErrBadShape, o.Vocab, sampleVocab)
 	}
+	g := cuda.Grid{X: o.N, Threads: 1024, Shared: sampleShared + (o.Vocab+31)/32*4, Dependent: true}
 	slots := o.Slots.addresses(q)
-	shared := sampleShared + (o.Vocab+31)/32*4
-	return cuda.Launch(q, "reel_sample", cuda.Grid{X: o.N, Threads: 1024, Shared: shared, Dependent: true}, sampleArgs{
-		logits: q.Address(o.Logits), sample: q.Address(o.Rows.Sample), slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position),
-		number: q.Address(o.Rows.Number), history: slots.history, params: slots.params, token: slots.token, results: q.Address(o.Results),
-		vocab: int32(o.Vocab), context: int32(o.Slots.Context), ringSlots: int32(o.RingSlots), maxSamples: int32(o.MaxSamples),
+	return cuda.Launch(q, "reel_sample", g, sampleArgs{
+		logits: q.Address(o.Logits), sample: q.Address(o.Rows.Sample), slot: q.Address(o.Rows.Slot),
+		position: q.Address(o.Rows.Position), number: q.Address(o.Rows.Number), results: q.Address(o.Results),
+		history: slots.history, params: slots.params, token: slots.token, vocab: int32(o.Vocab),
+		context: int32(o.Slots.Context), ringSlots: int32(o.RingSlots), maxSamples: int32(o.MaxSamples),
 	})
 }

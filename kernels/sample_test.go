@@ -16,8 +16,10 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 		want    [4]uint32
 	}{
 		{[4]uint32{}, [2]uint32{}, [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-		{[4]uint32{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, [2]uint32{0xffffffff, 0xffffffff}, [4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, [2]uint32{0xa4093822, 0x299f31d0}, [4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+		{[4]uint32{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, [2]uint32{0xffffffff, 0xffffffff},
+			[4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, [2]uint32{0xa4093822, 0x299f31d0},
+			[4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 	} {
 		if got := philox4x32(c.counter, c.key); got != c.want {
 			t.Errorf("philox(%x, %x) = %x, wants %x", c.counter, c.key, got, c.want)
@@ -25,8 +27,8 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 	}
 }
 
-// 10,000 draws match the exact filtered softmax: chi-square over the tokens that
-// are left, and never a token that is not.
+// 10,000 draws match the exact filtered softmax, by a chi-square test, and no draw is a token that
+// was filtered out.
 func TestDrawsMatchTheFilteredSoftmax(t *testing.T) {
 	logits := []float32{2, 1.5, 1.5, 0.3, -0.2, 0, -1, 0.9, -2, 1.1, 0.05, -3}
 	window := []int32{0, 3, 8, 3}
@@ -53,10 +55,11 @@ func TestDrawsMatchTheFilteredSoftmax(t *testing.T) {
 
 // filters returns the settings of s that form the distribution.
 func filters(s Sampling) distribution.Filters {
-	return distribution.Filters{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, RepeatPenalty: s.RepeatPenalty}
+	return distribution.Filters{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP,
+		RepeatPenalty: s.RepeatPenalty}
 }
 
-// Consecutive indices of one seed are as good as different seeds.
+// Consecutive indices of one seed are as random as different seeds.
 func TestOneSeedManyIndices(t *testing.T) {
 	const draws, cells = 10000, 16
 	var counts [cells]float64
@@ -112,7 +115,8 @@ func TestSamplePublishesItsResult(t *testing.T) {
 	if want := 4 - math.Log(sum); !near(r.Logprob, want, 1) {
 		t.Errorf("log-probability %v, wants %v", r.Logprob, want)
 	}
-	if len(r.Top) != 3 || r.Top[0].Token != 2 || r.Top[1].Token != 0 || r.Top[2].Token != 3 || r.Top[0].Logprob != r.Logprob {
+	if len(r.Top) != 3 || r.Top[0].Token != 2 || r.Top[1].Token != 0 || r.Top[2].Token != 3 ||
+		r.Top[0].Logprob != r.Logprob {
 		t.Errorf("alternatives %+v", r.Top)
 	}
 	if got := g.h.Int32(g.slots.Token)[2]; got != 2 {
@@ -120,8 +124,8 @@ func TestSamplePublishesItsResult(t *testing.T) {
 	}
 }
 
-// The window is the last 64 tokens of prompt and completion; what is reported
-// is the model's own distribution.
+// The window is the last 64 tokens of prompt and completion. The reported log-probability is that
+// of the model's own distribution.
 func TestPenaltyWindowAndReportedLogprob(t *testing.T) {
 	l := make([]float32, 4)
 	l[1], l[2] = 2, 1
@@ -136,8 +140,8 @@ func TestPenaltyWindowAndReportedLogprob(t *testing.T) {
 	}
 }
 
-// A draw depends on the seed and the token's index in the completion, not on
-// the prompt's length, the slot or the step.
+// A draw depends only on the seed and the token's index in the completion: not on the prompt's
+// length, the slot or the step.
 func TestDrawDependsOnSeedAndIndexAlone(t *testing.T) {
 	logits := make([]float32, 1000)
 	g := newRig(t, 1, 8)

@@ -26,7 +26,8 @@ func (o Stage) Check() error {
 		return err
 	}
 	return checkBuffers(need{"ring", o.Ring, o.RingSlots * o.Layout.Words()}, need{"counter", o.Counter, 1},
-		need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T}, need{"tokens", o.Rows.Token, o.T},
+		need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T},
+		need{"tokens", o.Rows.Token, o.T},
 		need{"samples", o.Rows.Sample, max(o.N, 1)}, need{"number", o.Rows.Number, 2})
 }
 

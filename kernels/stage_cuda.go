@@ -5,7 +5,8 @@ package kernels
 import "reel/kernels/device/cuda"
 
 func (s Slots) addresses(q *cuda.Queue) slotArgs {
-	return slotArgs{q.Address(s.BlockTable), q.Address(s.Length), q.Address(s.Token), q.Address(s.History), q.Address(s.Params)}
+	return slotArgs{q.Address(s.BlockTable), q.Address(s.Length), q.Address(s.Token), q.Address(s.History),
+		q.Address(s.Params)}
 }
 
 // CUDA launches one block: the work is small, and sequential.
@@ -18,6 +19,7 @@ func (o Stage) CUDA(q *cuda.Queue) error {
 		sample: q.Address(o.Rows.Sample), number: q.Address(o.Rows.Number),
 		ringSlots: int32(o.RingSlots), words: int32(o.Layout.Words()), sampleAt: int32(o.Layout.sampleAt()),
 		initAt: int32(o.Layout.initAt()), pageAt: int32(o.Layout.pageAt()),
-		count: int32(o.Slots.Count), pages: int32(o.Slots.Pages), context: int32(o.Slots.Context), t: int32(o.T), n: int32(o.N),
+		count: int32(o.Slots.Count), pages: int32(o.Slots.Pages), context: int32(o.Slots.Context),
+		t: int32(o.T), n: int32(o.N),
 	})
 }

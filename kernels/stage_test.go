@@ -37,7 +37,7 @@ func TestStageResolvesRowsOnTheDevice(t *testing.T) {
 	}
 }
 
-// The device counts the steps itself: descriptors are found in turn, around the ring.
+// The device counts the steps itself and finds each descriptor in the ring.
 func TestStageFindsItsDescriptorInTheRing(t *testing.T) {
 	g := newRig(t, 1, 8)
 	for i := range int32(3*rigRing + 1) {
@@ -66,9 +66,10 @@ func TestEncodeRefusesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// Sampling survives its way through the descriptor.
+// A descriptor holds every field of Sampling.
 func TestSamplingRoundTrip(t *testing.T) {
-	want := Sampling{Temperature: 0.7, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1, Logprobs: 5, Seed: 0xfedcba9876543210}
+	want := Sampling{Temperature: 0.7, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1, Logprobs: 5,
+		Seed: 0xfedcba9876543210}
 	dst := make([]byte, 4*ParamWords)
 	params := (&Init{Sampling: want}).Params()
 	(&wordWriter{dst: dst}).put(params[:]...)

@@ -49,7 +49,7 @@ type PageEntry struct {
 type Step struct {
 	Number  uint64
 	Rows    []Row
-	Samples []int32 // rows whose next token is drawn
+	Samples []int32 // rows to sample
 	Inits   []Init
 	Pages   []PageEntry
 }
@@ -91,7 +91,8 @@ func (l StepLayout) Encode(dst []byte, s *Step) error {
 			device.ErrBadShape, len(s.Rows), len(s.Samples), len(s.Inits), len(s.Pages), l.MaxRows, l.MaxSamples)
 	}
 	w := wordWriter{dst: dst}
-	w.put(int32(len(s.Rows)), int32(len(s.Samples)), int32(len(s.Inits)), int32(len(s.Pages)), int32(s.Number), int32(s.Number>>32))
+	w.put(int32(len(s.Rows)), int32(len(s.Samples)), int32(len(s.Inits)), int32(len(s.Pages)), int32(s.Number),
+		int32(s.Number>>32))
 	w.at = headWords
 	for _, r := range s.Rows {
 		w.put(r.Slot, r.Position, r.Token)
@@ -148,7 +149,7 @@ type Slots struct {
 	Context int // tokens of a sequence at most
 
 	BlockTable device.Buffer // int32 [Count][Pages]: page of each run of PageTokens tokens
-	Length     device.Buffer // int32 [Count]: tokens whose keys and values are stored
+	Length     device.Buffer // int32 [Count]: tokens with stored keys and values
 	Token      device.Buffer // int32 [Count]: the token sampled last
 	History    device.Buffer // int32 [Count][Context]: the sequence's tokens
 	Params     device.Buffer // int32 [Count][ParamWords]: generation, prompt, sampling
@@ -175,7 +176,8 @@ func AllocSlots(m device.Memory, count, pages, context int) (Slots, error) {
 
 func (s Slots) check() error {
 	return checkBuffers(need{"block table", s.BlockTable, s.Count * s.Pages}, need{"lengths", s.Length, s.Count},
-		need{"tokens", s.Token, s.Count}, need{"history", s.History, s.Count * s.Context}, need{"params", s.Params, s.Count * ParamWords})
+		need{"tokens", s.Token, s.Count}, need{"history", s.History, s.Count * s.Context},
+		need{"params", s.Params, s.Count * ParamWords})
 }
 
 // Rows holds the rows of a step: Stage writes them, and the other ops read them.
@@ -194,7 +196,8 @@ func AllocRows(m device.Memory, l StepLayout) (Rows, error) {
 	for _, a := range []struct {
 		buf *device.Buffer
 		n   int
-	}{{&r.Slot, l.MaxRows}, {&r.Position, l.MaxRows}, {&r.Token, l.MaxRows}, {&r.Sample, l.MaxSamples}, {&r.Number, 2}} {
+	}{{&r.Slot, l.MaxRows}, {&r.Position, l.MaxRows}, {&r.Token, l.MaxRows}, {&r.Sample, l.MaxSamples},
+		{&r.Number, 2}} {
 		var err error
 		if *a.buf, err = m.Alloc(4 * int64(a.n)); err != nil {
 			return r, err

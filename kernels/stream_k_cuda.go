@@ -58,8 +58,8 @@ func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) e
 	v, shape := streamKVariant(n), sliceShapeOf(p.units*p.tiles, cols)
 	tokenTiles, tokens := evenTiles(n, v.tokens)
 	abreast := blocksPerSlice(shape.slices, shape.tiles, tokenTiles)
-	g := cuda.Grid{X: abreast, Y: shape.slices / abreast, Cluster: clusterSize(abreast), Threads: v.threads, Shared: v.shared,
-		Dependent: tune.DependentLaunch}
+	g := cuda.Grid{X: abreast, Y: shape.slices / abreast, Cluster: clusterSize(abreast),
+		Threads: v.threads, Shared: v.shared, Dependent: tune.DependentLaunch}
 	arrivals := q.Address(p.workspace.Partials)
 	return cuda.Launch(q, p.name+kind+v.suffix, g, streamKArgs[T]{op: args, rounded: r, handover: p.epilogue(q, n),
 		partials: arrivals + ArrivalBytes, arrivals: arrivals, plan: shape.args(tokenTiles, tokens)})
@@ -88,7 +88,8 @@ func (p productLaunch) canStreamK() bool {
 		}
 	}
 	counters := splitsOf(n, streamKVariant(n).tokens) * tune.MaxWorkSlices
-	return 8*counters <= ArrivalBytes && p.workspace.Partials.Bytes() >= partialsBytes(n, p.units*p.tiles, int(p.in.cols))
+	want := partialsBytes(n, p.units*p.tiles, int(p.in.cols))
+	return 8*counters <= ArrivalBytes && p.workspace.Partials.Bytes() >= want
 }
 
 // input returns p's input rows as the op before left them, or rounds them now.

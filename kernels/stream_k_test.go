@@ -6,8 +6,8 @@ import (
 )
 
 // Blocks that run side by side, as work_slices.cuh numbers them, take every slice for every
-// token tile once. The slices of one output tile, whose blocks wait for one another, are in
-// the same round.
+// token tile once. The slices of one output tile are in the same round, because their blocks
+// wait for one another.
 func TestBlocksPerSliceCoverEverySliceOnce(t *testing.T) {
 	found := 0
 	for side := 1; side <= 6; side++ { // CUDA wants a grid of whole clusters
@@ -47,8 +47,10 @@ func checkRounds(t *testing.T, slices, tiles, tokenTiles int) {
 		if at[0] >= slices {
 			t.Fatalf("%d slices, %d token tiles: slice %d", slices, tokenTiles, at[0])
 		}
-		if each := slices / tiles; each > 1 && slices%tiles == 0 && roundOf[[2]int{at[0] / each * each, at[1]}] != round {
-			t.Fatalf("%d slices of %d output tiles, %d token tiles: output tile %d is in several rounds", slices, tiles, tokenTiles, at[0]/each)
+		if each := slices / tiles; each > 1 && slices%tiles == 0 &&
+			roundOf[[2]int{at[0] / each * each, at[1]}] != round {
+			t.Fatalf("%d slices of %d output tiles, %d token tiles: output tile %d is in several rounds", slices,
+				tiles, tokenTiles, at[0]/each)
 		}
 	}
 }
@@ -59,7 +61,8 @@ func TestEvenTiles(t *testing.T) {
 	for _, most := range []int{16, 56, 104, 208} {
 		for n := 1; n <= 9000; n++ {
 			tiles, tokens := evenTiles(n, most)
-			if last := n - (tiles-1)*tokens; tokens%8 != 0 || tokens > most || last < 1 || last > tokens || tiles > splitsOf(n, most) ||
+			if last := n - (tiles-1)*tokens; tokens%8 != 0 || tokens > most || last < 1 || last > tokens ||
+				tiles > splitsOf(n, most) ||
 				tokens >= splitsOf(n, splitsOf(n, most))+8 {
 				t.Fatalf("%d tokens, at most %d per tile: %d tiles of %d", n, most, tiles, tokens)
 			}
@@ -77,7 +80,8 @@ func TestSlicesCoverEveryKBlockOnce(t *testing.T) {
 		for _, cols := range []int{16, 64, 80, 512, 576, 2048, 4096, 11008} {
 			s := sliceShapeOf(rowTiles, cols)
 			starts := s.starts()
-			if len(starts) != s.slices+1 || s.slices >= maxSliceStarts || starts[0] != (sliceStart{}) || starts[s.slices] != (sliceStart{s.tiles, 0}) {
+			if len(starts) != s.slices+1 || s.slices >= maxSliceStarts || starts[0] != (sliceStart{}) ||
+				starts[s.slices] != (sliceStart{s.tiles, 0}) {
 				t.Fatalf("%+v: %v", s, starts)
 			}
 			for slice := range s.slices {
@@ -85,7 +89,8 @@ func TestSlicesCoverEveryKBlockOnce(t *testing.T) {
 				if from.tile*s.kBlocks+from.kBlock >= to.tile*s.kBlocks+to.kBlock || from.kBlock >= s.kBlocks {
 					t.Fatalf("%+v: slice %d is from %v to %v", s, slice, from, to)
 				}
-				if each := slicesPerTile(s.slices, s.tiles); each > 0 && (from.tile != slice/each || slice%each == 0 && from.kBlock != 0) {
+				if each := slicesPerTile(s.slices, s.tiles); each > 0 &&
+					(from.tile != slice/each || slice%each == 0 && from.kBlock != 0) {
 					t.Fatalf("%+v: slice %d starts at %v", s, slice, from)
 				}
 			}

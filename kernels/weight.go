@@ -60,8 +60,8 @@ func LoadVector(m device.Memory, v []float32) (device.Buffer, error) {
 
 func (w Weight) check(name string, rows, cols int) error {
 	if w.Rows != rows || w.Cols != cols || w.Data.Bytes() != w.bytes() {
-		return fmt.Errorf("%w: weight %s is [%d][%d] in %d bytes, wants [%d][%d]", device.ErrBadShape, name, w.Rows, w.Cols,
-			w.Data.Bytes(), rows, cols)
+		return fmt.Errorf("%w: weight %s is [%d][%d] in %d bytes, wants [%d][%d]",
+			device.ErrBadShape, name, w.Rows, w.Cols, w.Data.Bytes(), rows, cols)
 	}
 	return nil
 }
