@@ -1,7 +1,7 @@
-# Functions for tests that run the units under a systemd of their own, in a Debian
-# at $root: in namespaces, so that nothing of it reaches this machine. Scripts
-# read this file; $work is a folder of theirs, which cleanup removes.
-init=
+# Functions for tests that run the units under a separate systemd, in the Debian system at
+# $root, in namespaces of its own, so that this machine is not affected. Test scripts source
+# this file. They set $work, a folder that cleanup removes.
+init= # process id of that systemd; empty: none runs
 
 cleanup() {
 	test -z "$init" || kill -KILL "$init" 2>/dev/null || true
@@ -14,7 +14,7 @@ fail() {
 	exit 1
 }
 
-# within runs a command in the Debian: in its systemd's namespaces, or in a chroot.
+# within runs a command in the Debian system: in its systemd's namespaces, or in a chroot.
 within() {
 	if test -n "$init"; then
 		(cd / && timeout -k 5 60 nsenter -t "$init" -m -p -u -i -r -w env PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@")
@@ -29,11 +29,11 @@ eventually() {
 		if "$@" >/dev/null 2>&1; then return 0; fi
 		sleep 0.1
 	done
-	fail "never so: $*"
+	fail "still fails: $*"
 }
 
-# boot starts systemd; it returns 1 where namespaces do not allow that. Where this
-# machine has NVIDIA's device nodes and driver, the Debian has them too.
+# boot starts systemd; it returns 1 if namespaces do not allow that. NVIDIA's device nodes and
+# driver of this machine are mounted, if there are any.
 boot() {
 	unshare --mount --pid --fork --kill-child --cgroup --uts --ipc sh -c '
 		set -e
@@ -66,39 +66,40 @@ boot() {
 	return 1
 }
 
-# ask has a user, who may not have logged in since the package was installed, ask for a completion.
+# ask prints a completion as the user $1, who need not have logged in since the installation.
 ask() { within su "$1" -c 'cd / && sg reel -c "reel --max-tokens 8 --wait 20s ROMEO:"'; }
 pid() { within systemctl show -P MainPID reel-generator; }
 
-# alive waits until another process than $1 serves.
-alive() {
+# restarted waits until the service runs as another process than $1.
+restarted() {
 	eventually within sh -c "test \"\$(systemctl show -P MainPID reel-generator)\" != $1 && systemctl is-active reel-generator.service"
 }
 
-# setup of people: each may use sudo, as who installs a program on a machine of their own.
-people() {
+# add_users adds users who may use sudo.
+add_users() {
 	for name in "$@"; do
 		within useradd -m "$name"
 		echo "$name ALL=(ALL) NOPASSWD: ALL" >"$root/etc/sudoers.d/$name"
 	done
 }
 
-# killed, hung and reload show that the service outlives what happens to services.
-outlives() {
-	echo "the service is killed: its socket stays, and serves again"
+# test_restarts checks that the service recovers from being killed and from hanging, and that
+# it can be reloaded. $1 is a user who may connect.
+test_restarts() {
+	echo "the service is killed: its socket stays, and it serves again"
 	before=$(within stat -c %i /run/reel/generator.sock) was=$(pid)
 	within systemctl kill -s KILL reel-generator.service
-	test -n "$(ask "$1")" || fail "no text came after a restart"
-	test "$(within stat -c %i /run/reel/generator.sock)" = "$before" || fail "the socket is another"
-	test "$(pid)" != "$was" || fail "it is the old process"
+	test -n "$(ask "$1")" || fail "no text after a restart"
+	test "$(within stat -c %i /run/reel/generator.sock)" = "$before" || fail "the socket was replaced"
+	test "$(pid)" != "$was" || fail "the old process still runs"
 
 	echo "the engine is stopped: the watchdog ends the service, and it serves again"
 	within sh -c 'printf "[Service]\nWatchdogSec=2\n" >/etc/systemd/system/reel-generator.service.d/watchdog.conf && systemctl daemon-reload && systemctl restart reel-generator.service'
 	was=$(pid)
 	within sh -c "kill -STOP $was"
-	alive "$was"
-	within journalctl -u reel-generator --no-pager | grep -q 'Watchdog timeout' || fail "it was not the watchdog"
-	test -n "$(ask "$1")" || fail "no text came after the watchdog"
+	restarted "$was"
+	within journalctl -u reel-generator --no-pager | grep -q 'Watchdog timeout' || fail "the watchdog did not end it"
+	test -n "$(ask "$1")" || fail "no text after the watchdog"
 
 	echo "reload"
 	within sh -c 'echo REEL_MAX_REQUESTS=7 >>/etc/reel/generator.env && systemctl reload reel-generator'

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks the units in a staged root: systemd understands every line, and what the
-# service may do stays below a bound. Needs systemd-analyze (Debian: systemd).
+# Checks the units in a staged root: systemd understands every line, and the service's
+# exposure stays below a bound. Needs systemd-analyze (Debian: systemd).
 set -eu
 cd "$(dirname "$0")"
 command -v systemd-analyze >/dev/null || { echo "checking the units needs systemd-analyze: apt-get install systemd" >&2; exit 1; }
@@ -9,7 +9,7 @@ trap 'rm -rf "$root"' EXIT
 units=$root/usr/lib/systemd/system
 mkdir -p "$units" "$root/usr/bin" "$root/bin" "$root/etc"
 cp reel-generator.service reel-generator.socket "$units/"
-# Units that every system has, and the programs that ours name.
+# Units of every system, and the programs that our units name.
 for unit in sysinit.target basic.target shutdown.target sockets.target multi-user.target; do
 	printf '[Unit]\nDescription=%s\n' "$unit" >"$units/$unit"
 done
@@ -18,7 +18,7 @@ for program in usr/bin/reel-generator usr/bin/nvidia-modprobe bin/sh; do
 	chmod +x "$root/$program"
 done
 said=$(systemd-analyze verify --man=no --root="$root" reel-generator.service reel-generator.socket 2>&1) || { echo "$said"; exit 1; }
-# It ends well too where it ignores a line.
+# It also succeeds if it ignores a line.
 if echo "$said" | grep reel-generator; then exit 1; fi
 systemd-analyze security --offline=true --threshold="${1:-30}" --no-pager --root="$root" reel-generator.service | tail -n 1
 systemd-analyze security --offline=true --threshold="${1:-30}" --no-pager --root="$root" reel-generator.service >/dev/null

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes a tarball and a Debian package of the programs in BIN: units, man pages,
-# completions and the file of settings beside them.
+# Packs the programs in BIN into a tarball and a Debian package, with units, man pages,
+# completions and the settings file.
 # usage: sh systemd/package.sh BIN OUT VERSION NFPM
 set -eu
 bin=$1 out=$2 version=$3 nfpm=$4
 cd "$(dirname "$0")/.."
 arch=$(go env GOARCH)
-# Debian's versions begin with a digit, and a hyphen means something there.
+# A Debian version begins with a digit, and a hyphen separates the revision.
 case $version in
 v[0-9]*) debian=$(printf %s "${version#v}" | tr - +) ;;
 [0-9]*.[0-9]*) debian=$(printf %s "$version" | tr - +) ;;

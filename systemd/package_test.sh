@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs, upgrades, removes and purges the package in a clean Debian with apt, as
-# a user does, with systemd running in it where that can run: in namespaces of its
-# own. Needs root and Debian's packages. usage: sh systemd/package_test.sh OLD.deb NEW.deb
-# REEL_DEBIAN names a Debian to use instead of debootstrap's; it is changed.
+# Installs, upgrades, removes and purges the package with apt in a clean Debian system, as a
+# user does. Runs systemd there, in namespaces of its own, if they are allowed. Needs root and
+# Debian's packages. usage: sh systemd/package_test.sh OLD.deb NEW.deb
+# REEL_DEBIAN names the root of a Debian system to use (and change) instead of a new one.
 set -eu
 here=$(dirname "$0")
 if test "$(id -u)" != 0; then
-	echo "the package was not installed anywhere: its test needs root" >&2
+	echo "the package was not tested: that needs root" >&2
 	test -z "${CI:-}"
 	exit
 fi
@@ -18,7 +18,7 @@ packages=$root/srv/packages
 trap cleanup EXIT
 trap 'exit 1' INT TERM
 
-# offer puts packages into the Debian's only repository.
+# offer adds packages to the Debian system's only repository.
 offer() {
 	for deb in "$@"; do
 		cp "$deb" "$packages/"
@@ -28,17 +28,17 @@ offer() {
 	as_ada apt-get update
 }
 
-# as_ada runs a command as a user who may use sudo.
+# as_ada runs a command with sudo as the user ada.
 as_ada() { within su ada -c "cd / && sudo $*" >"$work/apt.log" 2>&1 || { cat "$work/apt.log"; fail "sudo $*"; }; }
 
-echo "a clean Debian"
+echo "a clean Debian system"
 test -n "${REEL_DEBIAN:-}" || debootstrap --variant=minbase --include=systemd,systemd-sysv,sudo bookworm "$root" >"$work/debootstrap.log" 2>&1 ||
 	{ tail -n 5 "$work/debootstrap.log"; exit 1; }
-people ada
+add_users ada
 mkdir "$packages"
 rm -f "$root"/etc/apt/sources.list "$root"/etc/apt/sources.list.d/*
 echo 'deb [trusted=yes] file:/srv/packages ./' >"$root/etc/apt/sources.list"
-# Only the device is another: the rest of the line is the unit's own.
+# Only the device differs from the unit's command line.
 host=$root/etc/systemd/system/reel-generator.service.d/host.conf
 mkdir -p "${host%/*}"
 { echo "[Service]"; echo ExecStart=; sed -n 's/^\(ExecStart=.*\)--device cuda/\1--device host/p' "$here/reel-generator.service"; } >"$host"
@@ -46,35 +46,35 @@ if boot; then
 	echo "systemd runs in it"
 else
 	init=
-	echo "systemd does not run here: the units are installed, and not started"
+	echo "systemd does not run here: the units are installed, but not started"
 fi
 
 echo "two commands to the first token"
 cp "$1" "$packages/reel.deb"
 as_ada apt-get install -y /srv/packages/reel.deb
 if test -n "$init"; then
-	text=$(within su ada -c "cd / && sg reel -c 'reel \"ROMEO:\"'") && test -n "$text" || fail "no text came"
+	text=$(within su ada -c "cd / && sg reel -c 'reel \"ROMEO:\"'") && test -n "$text" || fail "no text"
 fi
 within id -nG ada | grep -qw reel || fail "the user who installed it is not in the group reel"
 within getent passwd reel >/dev/null || fail "there is no user reel"
 test -L "$root/etc/systemd/system/multi-user.target.wants/reel-generator.service" || fail "the service is not enabled"
 test -L "$root/etc/systemd/system/sockets.target.wants/reel-generator.socket" || fail "the socket is not enabled"
-within reel --version | grep -q v0.1.0 || fail "reel is not there"
+within reel --version | grep -q v0.1.0 || fail "reel does not print its version"
 within sh -c 'test -s /usr/share/man/man1/reel.1.gz && test -s /usr/share/man/man1/reel-generator.1.gz && bash -n /usr/share/bash-completion/completions/reel' || fail "man pages or completions are missing"
 
 if test -n "$init"; then
 	within systemctl show -P StatusText reel-generator | grep -q '^ready: ' || fail "no status text"
 	test "$(within stat -c '%U:%G %a' /run/reel /run/reel/generator.sock | tr '\n' ' ')" = "reel:reel 750 reel:reel 660 " || fail "modes: $(within stat -c '%U:%G %a' /run/reel /run/reel/generator.sock)"
 	within useradd -m eve
-	! within su eve -c 'cd / && reel --wait 0 status' >/dev/null 2>&1 || fail "who is not in the group is let in"
-	outlives ada
+	! within su eve -c 'cd / && reel --wait 0 status' >/dev/null 2>&1 || fail "a user outside the group may connect"
+	test_restarts ada
 
-	echo "without a GPU the unit fails for good, and says why"
+	echo "without a GPU the unit fails, is not restarted, and gives the reason"
 	mv "$host" "$work/host.conf"
 	within sh -c 'systemctl daemon-reload && systemctl restart reel-generator' >/dev/null 2>&1 || true
 	eventually within sh -c 'test "$(systemctl show -P ExecMainStatus reel-generator)" = 78'
-	test "$(within systemctl show -P NRestarts reel-generator)" = 0 || fail "it was started again"
-	within sh -c 'reel --wait 0 status | grep -q "^reason *gpu_absent: "' || fail "reel status does not say why"
+	test "$(within systemctl show -P NRestarts reel-generator)" = 0 || fail "it was restarted"
+	within sh -c 'reel --wait 0 status | grep -q "^reason *gpu_absent: "' || fail "reel status does not give the reason"
 	mv "$work/host.conf" "$host"
 	within sh -c 'systemctl daemon-reload && systemctl reset-failed reel-generator.service reel-generator.socket && systemctl start reel-generator.socket reel-generator.service'
 	was=$(pid)
@@ -84,23 +84,23 @@ fi
 
 echo "upgrade"
 offer "$1" "$2"
-within apt-cache policy reel | grep -q 'Candidate: 0.2.0' || fail "apt does not see the new one"
+within apt-cache policy reel | grep -q 'Candidate: 0.2.0' || fail "apt does not see the new package"
 as_ada apt-get upgrade -y
-within reel --version | grep -q v0.2.0 || fail "reel is the old one"
+within reel --version | grep -q v0.2.0 || fail "reel is still the old version"
 grep -q '^REEL_MAX_REQUESTS=7' "$root/etc/reel/generator.env" || fail "the settings are lost"
 if test -n "$init"; then
-	alive "$was"
-	test -n "$(ask ada)" || fail "no text came after the upgrade"
-	within reel status | grep -q 'v0.2.0' || fail "the old generator serves"
+	restarted "$was"
+	test -n "$(ask ada)" || fail "no text after the upgrade"
+	within reel status | grep -q 'v0.2.0' || fail "the old generator still serves"
 fi
 
 echo "removal"
 as_ada apt-get remove -y reel
 test ! -e "$root/usr/bin/reel" || fail "reel is still there"
 test ! -L "$root/etc/systemd/system/multi-user.target.wants/reel-generator.service" || fail "the service is still enabled"
-grep -q '^REEL_MAX_REQUESTS=7' "$root/etc/reel/generator.env" || fail "a removal takes the settings"
+grep -q '^REEL_MAX_REQUESTS=7' "$root/etc/reel/generator.env" || fail "the removal deleted the settings"
 test -z "$init" || ! within systemctl is-active reel-generator.service >/dev/null || fail "the service still runs"
 test -z "$init" || ! within systemctl is-active reel-generator.socket >/dev/null || fail "the socket is still open"
 as_ada apt-get purge -y reel
-test ! -e "$root/etc/reel" || fail "a purge leaves the settings"
+test ! -e "$root/etc/reel" || fail "the purge left the settings"
 echo "ok"

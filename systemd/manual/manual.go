@@ -1,5 +1,5 @@
-// Package manual writes a command's man pages and completions, for packages. Only
-// builds with the tag manual have it in them.
+// Package manual writes a command's man pages and completions, for packages. Only programs
+// built with the tag manual contain it.
 package manual
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// Write writes man1/*.1 for root and its subcommands, and the completions of bash,
-// zsh and fish, below dir. The date of a page is SOURCE_DATE_EPOCH, where that is set.
+// Write writes man1/*.1 for root and its subcommands, and completions for bash, zsh and fish,
+// to dir. The date of a page is SOURCE_DATE_EPOCH, if that is set.
 func Write(root *cobra.Command, dir string) error {
 	pages := filepath.Join(dir, "man1")
 	if err := os.MkdirAll(pages, 0o755); err != nil {
