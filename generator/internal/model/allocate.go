@@ -38,10 +38,10 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 			return err
 		}
 	}
-	if s.ring, s.ringMap, err = dev.Pinned(4 * int64(s.RingSlots*s.Layout.Words())); err != nil {
+	if s.descriptors, s.descriptorMap, err = dev.Pinned(4 * int64(s.RingSlots*s.Layout.Words())); err != nil {
 		return err
 	}
-	s.results, s.resultMap, err = dev.Pinned(4 * int64(s.RingSlots*s.MaxBatch*kernels.ResultWords))
+	s.records, s.recordMap, err = dev.Pinned(4 * int64(s.RingSlots*s.MaxBatch*kernels.ResultWords))
 	return err
 }
 
@@ -75,7 +75,7 @@ func (s *StepMemory) allocateBuffers(dev tracked, c Config) (err error) {
 	return nil
 }
 
-// partialsBytes returns the size of the partials of the layer's product that needs most.
+// partialsBytes returns the size of the partials for the product of a layer that needs most.
 func partialsBytes(rows int, c Config) int64 {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	return max(kernels.PartialsBytes(rows, c.Hidden, q, kv, kv), kernels.PartialsBytes(rows, q, c.Hidden),
@@ -85,34 +85,33 @@ func partialsBytes(rows int, c Config) int64 {
 // Free gives the memory back. No step may be running in it.
 func (s *StepMemory) Free(dev device.Memory) error {
 	var releases []func() error
-	for _, b := range s.taken {
+	for _, b := range s.allocated {
 		releases = append(releases, func() error { return dev.Free(b) })
 	}
-	s.taken = nil
+	s.allocated = nil
 	return device.GiveBack(releases...)
 }
 
-// tracked is a device's memory that records each allocation in taken.
+// tracked is the memory of a device that records each allocation in s.allocated.
 type tracked struct {
 	device.Memory
 	s *StepMemory
 }
 
-func (t tracked) record(b device.Buffer, err error) (device.Buffer, error) {
+// track records b, unless err is set, and returns both.
+func (t tracked) track(b device.Buffer, err error) (device.Buffer, error) {
 	if err == nil {
-		t.s.taken = append(t.s.taken, b)
+		t.s.allocated = append(t.s.allocated, b)
 	}
 	return b, err
 }
 
-func (t tracked) Alloc(bytes int64) (device.Buffer, error) { return t.record(t.Memory.Alloc(bytes)) }
-func (t tracked) Uncleared(bytes int64) (device.Buffer, error) {
-	return t.record(t.Memory.Uncleared(bytes))
-}
-func (t tracked) Load(data []byte) (device.Buffer, error) { return t.record(t.Memory.Load(data)) }
+func (t tracked) Alloc(n int64) (device.Buffer, error)     { return t.track(t.Memory.Alloc(n)) }
+func (t tracked) Uncleared(n int64) (device.Buffer, error) { return t.track(t.Memory.Uncleared(n)) }
+func (t tracked) Load(data []byte) (device.Buffer, error)  { return t.track(t.Memory.Load(data)) }
 
 func (t tracked) Pinned(bytes int64) (device.Buffer, *device.Mapped, error) {
 	b, m, err := t.Memory.Pinned(bytes)
-	_, err = t.record(b, err)
+	_, err = t.track(b, err)
 	return b, m, err
 }

@@ -174,7 +174,7 @@ func TestGPUEqualsReference(t *testing.T) {
 					c.row(r.logits(kernels.Decode, token), f.rows[c.rows])
 				}
 			}
-			t.Logf("%d rows: off by %.1e relative at most, %.1e together; %d of %d tokens agree, others lack the margin",
+			t.Logf("%d rows: off by %.1e relative at most, %.1e together; %d of %d tokens agree, others are too close",
 				c.rows, c.most, math.Sqrt(c.diff/c.size), c.agree, c.rows)
 		})
 	}

@@ -34,10 +34,10 @@ func Load(dev device.Device, c Config, tensors Tensors, progress func(float64)) 
 // Free gives the model's memory back. No step may be running on it.
 func (m *Model) Free(dev device.Memory) error {
 	var releases []func() error
-	for _, b := range m.taken {
+	for _, b := range m.allocated {
 		releases = append(releases, func() error { return dev.Free(b) })
 	}
-	m.taken = nil
+	m.allocated = nil
 	return device.GiveBack(releases...)
 }
 
@@ -71,28 +71,27 @@ func (l *loader) load() {
 // layer loads one block. The names of its tensors begin with prefix.
 func (l *loader) layer(c Config, prefix string) layer {
 	w := layer{
-		attentionNorm:   l.vector(prefix + "input_layernorm.weight"),
-		output:          l.matrix(prefix + "self_attn.o_proj.weight"),
-		feedForwardNorm: l.vector(prefix + "post_attention_layernorm.weight"),
-		down:            l.matrix(prefix + "mlp.down_proj.weight"),
+		attentionNorm:   l.vector(prefix + inputNorm),
+		output:          l.matrix(prefix + oProj),
+		feedForwardNorm: l.vector(prefix + postAttentionNorm),
+		down:            l.matrix(prefix + downProj),
 	}
 	if c.Fused {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-		qkv := l.parts(prefix+"self_attn.qkv_proj.weight", q, kv, kv)
-		gateUp := l.parts(prefix+"mlp.gate_up_proj.weight", c.Inner, c.Inner)
+		qkv := l.parts(prefix+qkvProj, q, kv, kv)
+		gateUp := l.parts(prefix+gateUpProj, c.Inner, c.Inner)
 		w.q, w.k, w.v, w.gate, w.up = qkv[0], qkv[1], qkv[2], gateUp[0], gateUp[1]
 	} else {
-		w.q = l.matrix(prefix + "self_attn.q_proj.weight")
-		w.k = l.matrix(prefix + "self_attn.k_proj.weight")
-		w.v = l.matrix(prefix + "self_attn.v_proj.weight")
-		w.gate, w.up = l.matrix(prefix+"mlp.gate_proj.weight"), l.matrix(prefix+"mlp.up_proj.weight")
+		w.q = l.matrix(prefix + qProj)
+		w.k = l.matrix(prefix + kProj)
+		w.v = l.matrix(prefix + vProj)
+		w.gate, w.up = l.matrix(prefix+gateProj), l.matrix(prefix+upProj)
 	}
 	if c.Bias {
-		attention := prefix + "self_attn."
-		w.bias = l.vector(attention+"q_proj.bias", attention+"k_proj.bias", attention+"v_proj.bias")
+		w.bias = l.vector(prefix+qBias, prefix+kBias, prefix+vBias)
 	}
 	if c.HeadNorms {
-		w.headNorms = l.vector(prefix+"self_attn.q_norm.weight", prefix+"self_attn.k_norm.weight")
+		w.headNorms = l.vector(prefix+qNorm, prefix+kNorm)
 	}
 	return w
 }
@@ -162,7 +161,7 @@ func (l *loader) loaded(b device.Buffer, elements int64) {
 	if l.err != nil {
 		return
 	}
-	l.model.taken = append(l.model.taken, b)
+	l.model.allocated = append(l.model.allocated, b)
 	l.done += elements
 	l.progress(min(1, float64(l.done)/float64(l.total)))
 }

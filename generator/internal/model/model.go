@@ -15,7 +15,7 @@ type Model struct {
 	norm         device.Buffer   // float32 [hidden]
 	head         kernels.Weight  // [vocab][hidden]; the embedding if it is tied
 	uniformDType bool            // all matrices of all layers have one element type
-	taken        []device.Buffer // every allocation, to be freed
+	allocated    []device.Buffer // every allocation, to be freed
 }
 
 // layer is the weights of one transformer block.

@@ -12,7 +12,7 @@ import (
 func (p *pass) stage() kernels.Stage {
 	s := p.memory
 	return kernels.Stage{
-		Ring: s.ring, Counter: s.counter, Layout: s.Layout, RingSlots: s.RingSlots,
+		Ring: s.descriptors, Counter: s.counter, Layout: s.Layout, RingSlots: s.RingSlots,
 		Slots: s.Slots, Rows: s.Rows, T: p.Rows, N: p.Samples,
 	}
 }
@@ -87,7 +87,7 @@ func (p *pass) head() kernels.Head {
 func (p *pass) sample() kernels.Sample {
 	s := p.memory
 	return kernels.Sample{
-		Logits: s.logits, Rows: s.Rows, Slots: s.Slots, Results: s.results, RingSlots: s.RingSlots,
+		Logits: s.logits, Rows: s.Rows, Slots: s.Slots, Results: s.records, RingSlots: s.RingSlots,
 		T: p.Rows, N: p.Samples, Vocab: p.model.Config.Vocab, MaxSamples: s.MaxBatch,
 	}
 }

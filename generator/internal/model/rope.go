@@ -30,8 +30,8 @@ func (s RoPEScaling) check() error {
 		}
 	}
 	if s.HighFactor <= s.LowFactor {
-		return fmt.Errorf("model: config.json: rope_scaling: high_freq_factor is %g, wants more than %g, low_freq_factor",
-			s.HighFactor, s.LowFactor)
+		return fmt.Errorf("model: config.json: rope_scaling: high_freq_factor is %g, wants more than low_freq_factor, "+
+			"which is %g", s.HighFactor, s.LowFactor)
 	}
 	return nil
 }

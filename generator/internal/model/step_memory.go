@@ -33,10 +33,10 @@ type StepMemory struct {
 	Rows   kernels.Rows
 	KV     kernels.KV
 
-	ring, results      device.Buffer // descriptor ring and record ring, pinned
-	ringMap, resultMap *device.Mapped
-	counter            device.Buffer // uint32 [1]: steps that were staged
-	taken              []device.Buffer
+	descriptors, records     device.Buffer   // descriptor ring and record ring, pinned
+	descriptorMap, recordMap *device.Mapped  // the same as the host sees them
+	counter                  device.Buffer   // uint32 [1]: steps that were staged
+	allocated                []device.Buffer // every allocation, to be freed
 
 	x        device.Buffer // float32 [MaxRows][hidden]: the residual stream
 	q        device.Buffer // float32 [MaxRows][Heads*HeadDim]
@@ -66,8 +66,8 @@ func (s *StepMemory) innerWorkspace() kernels.Workspace {
 
 // ArenaBytes returns the bytes of device memory without the KV pool.
 func (s *StepMemory) ArenaBytes() (n int64) {
-	for _, b := range s.taken {
-		if b != s.ring && b != s.results && b != s.KV.Data {
+	for _, b := range s.allocated {
+		if b != s.descriptors && b != s.records && b != s.KV.Data {
 			n += b.Bytes()
 		}
 	}
@@ -88,13 +88,13 @@ func (s *StepMemory) Arena() device.Buffer { return s.x }
 func (s *StepMemory) Write(step *kernels.Step) error {
 	words := s.Layout.Words()
 	at := int(step.Number%uint64(s.RingSlots)) * words
-	return s.Layout.Encode(s.ringMap.Bytes()[4*at:4*(at+words)], step)
+	return s.Layout.Encode(s.descriptorMap.Bytes()[4*at:4*(at+words)], step)
 }
 
 // Result reads the i-th record of a completed step.
 func (s *StepMemory) Result(number uint64, i int, r *kernels.Result) {
 	at := 4 * (int(number%uint64(s.RingSlots))*s.MaxBatch + i) * kernels.ResultWords
-	kernels.DecodeResult(s.resultMap.Bytes()[at:at+4*kernels.ResultWords], r)
+	kernels.DecodeResult(s.recordMap.Bytes()[at:at+4*kernels.ResultWords], r)
 }
 
 // Logits returns the logits of the last step: float32 [MaxBatch][vocab].

@@ -77,6 +77,27 @@ const (
 	headName      = "lm_head.weight"
 )
 
+// Names of a layer's tensors, after the layer's prefix.
+const (
+	inputNorm         = "input_layernorm.weight"
+	qkvProj           = "self_attn.qkv_proj.weight"
+	qProj             = "self_attn.q_proj.weight"
+	kProj             = "self_attn.k_proj.weight"
+	vProj             = "self_attn.v_proj.weight"
+	qBias             = "self_attn.q_proj.bias"
+	kBias             = "self_attn.k_proj.bias"
+	vBias             = "self_attn.v_proj.bias"
+	qNorm             = "self_attn.q_norm.weight"
+	kNorm             = "self_attn.k_norm.weight"
+	oProj             = "self_attn.o_proj.weight"
+	postAttentionNorm = "post_attention_layernorm.weight"
+	gateUpProj        = "mlp.gate_up_proj.weight"
+	gateProj          = "mlp.gate_proj.weight"
+	upProj            = "mlp.up_proj.weight"
+	downProj          = "mlp.down_proj.weight"
+)
+
+// layerPrefix is the prefix of the names of the tensors of layer i.
 func layerPrefix(i int) string { return fmt.Sprintf("model.layers.%d.", i) }
 
 // layerTensors lists the tensors of one layer. Their names begin with prefix.
@@ -92,32 +113,32 @@ func (c Config) layerTensors(prefix string) (list []TensorSpec) {
 		list = append(list, TensorSpec{prefix + name, kind, []int{rows, c.Hidden}, parts})
 	}
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	add(NormTensor, "input_layernorm.weight", c.Hidden)
+	add(NormTensor, inputNorm, c.Hidden)
 	if c.Fused {
-		fused(AttentionTensor, "self_attn.qkv_proj.weight", q, kv, kv)
+		fused(AttentionTensor, qkvProj, q, kv, kv)
 	} else {
-		add(AttentionTensor, "self_attn.q_proj.weight", q, c.Hidden)
-		add(AttentionTensor, "self_attn.k_proj.weight", kv, c.Hidden)
-		add(AttentionTensor, "self_attn.v_proj.weight", kv, c.Hidden)
+		add(AttentionTensor, qProj, q, c.Hidden)
+		add(AttentionTensor, kProj, kv, c.Hidden)
+		add(AttentionTensor, vProj, kv, c.Hidden)
 	}
 	if c.Bias {
-		add(NormTensor, "self_attn.q_proj.bias", q)
-		add(NormTensor, "self_attn.k_proj.bias", kv)
-		add(NormTensor, "self_attn.v_proj.bias", kv)
+		add(NormTensor, qBias, q)
+		add(NormTensor, kBias, kv)
+		add(NormTensor, vBias, kv)
 	}
 	if c.HeadNorms {
-		add(NormTensor, "self_attn.q_norm.weight", c.HeadDim)
-		add(NormTensor, "self_attn.k_norm.weight", c.HeadDim)
+		add(NormTensor, qNorm, c.HeadDim)
+		add(NormTensor, kNorm, c.HeadDim)
 	}
-	add(AttentionTensor, "self_attn.o_proj.weight", c.Hidden, q)
-	add(NormTensor, "post_attention_layernorm.weight", c.Hidden)
+	add(AttentionTensor, oProj, c.Hidden, q)
+	add(NormTensor, postAttentionNorm, c.Hidden)
 	if c.Fused {
-		fused(FeedForwardTensor, "mlp.gate_up_proj.weight", c.Inner, c.Inner)
+		fused(FeedForwardTensor, gateUpProj, c.Inner, c.Inner)
 	} else {
-		add(FeedForwardTensor, "mlp.gate_proj.weight", c.Inner, c.Hidden)
-		add(FeedForwardTensor, "mlp.up_proj.weight", c.Inner, c.Hidden)
+		add(FeedForwardTensor, gateProj, c.Inner, c.Hidden)
+		add(FeedForwardTensor, upProj, c.Inner, c.Hidden)
 	}
-	add(FeedForwardTensor, "mlp.down_proj.weight", c.Hidden, c.Inner)
+	add(FeedForwardTensor, downProj, c.Hidden, c.Inner)
 	return list
 }
 

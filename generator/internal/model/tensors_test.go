@@ -116,7 +116,7 @@ func TestLoadGivesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	calls := len(m.taken)
+	calls := len(m.allocated)
 	if err := m.Free(memory); err != nil || memory.Live().Buffers != 0 {
 		t.Fatalf("%v, %d buffers are left", err, memory.Live().Buffers)
 	}
