@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// room is a row of ARCHITECTURE.md's table: a folder and what it may import.
+// room is a row of ARCHITECTURE.md's table: a folder and the folders that it may import.
 type room struct {
 	dir string
 	may []string
@@ -33,7 +33,8 @@ func rooms(t *testing.T) (list []room) {
 		if len(cells) != 5 || !strings.HasPrefix(cells[1], " `") {
 			continue
 		}
-		r := room{dir: strings.TrimSuffix(quoted.FindStringSubmatch(cells[1])[1], "/"), all: strings.Contains(cells[3], "all of the above")}
+		r := room{dir: strings.TrimSuffix(quoted.FindStringSubmatch(cells[1])[1], "/"),
+			all: strings.Contains(cells[3], "all of the above")}
 		for _, name := range quoted.FindAllStringSubmatch(cells[3], -1) {
 			r.may = append(r.may, name[1])
 		}
@@ -45,7 +46,7 @@ func rooms(t *testing.T) (list []room) {
 	return list
 }
 
-// roomOf is the innermost room that holds a folder.
+// roomOf returns the innermost room that contains a folder.
 func roomOf(rooms []room, dir string) (found room) {
 	for _, r := range rooms {
 		if (dir == r.dir || strings.HasPrefix(dir, r.dir+"/")) && len(r.dir) > len(found.dir) {
@@ -55,8 +56,8 @@ func roomOf(rooms []room, dir string) (found room) {
 	return found
 }
 
-// allows tells whether the room may import a folder of another one. The table
-// names rooms of generator/internal by their last part.
+// allows reports whether the room may import a folder of another room. The table names rooms
+// of generator/internal by their last part.
 func (r room) allows(other room) bool {
 	return r.all || other.dir == r.dir || slices.Contains(r.may, other.dir) ||
 		path.Dir(other.dir) == "generator/internal" && slices.Contains(r.may, path.Base(other.dir))
@@ -106,10 +107,11 @@ func TestNamedFilesExist(t *testing.T) {
 		if !strings.Contains(name, "/") {
 			return slices.Contains(names, name) || strings.HasPrefix(name, "x.") || strings.HasPrefix(name, "x_")
 		}
-		return slices.ContainsFunc([]string{"..", "../generator/internal", "../kernels", "../bench/results"}, func(from string) bool {
-			_, err := os.Stat(filepath.Join(from, name))
-			return err == nil
-		})
+		return slices.ContainsFunc([]string{"..", "../generator/internal", "../kernels", "../bench/results"},
+			func(from string) bool {
+				_, err := os.Stat(filepath.Join(from, name))
+				return err == nil
+			})
 	}
 	for _, guide := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "README.md"} {
 		text, err := os.ReadFile("../" + guide)

@@ -11,7 +11,7 @@ import (
 	"reel/generator/internal/chat"
 )
 
-// workerCommand is the hidden command.
+// workerCommand returns the hidden command that runs chat templates.
 func workerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: assembly.WorkerName, Hidden: true, Args: noArguments, Short: "Run a chat template for the generator",

@@ -14,7 +14,7 @@ import (
 	"reel/generator/internal/engine"
 )
 
-// checkCommand proves that the model's pass can be captured and replayed.
+// checkCommand proves that the model's passes can be captured and replayed.
 func (p *program) checkCommand() *cobra.Command {
 	var o config.Options
 	var verbose bool
@@ -23,10 +23,10 @@ func (p *program) checkCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Prove that the model's passes can be captured, and that replays are right",
 		Long: "check captures every graph that the generator would capture at start. For each it runs the pass\n" +
-			"op by op and names what a capture does not bear, then compares replays, exact and padded, with\n" +
-			"the eager run over poisoned memory, bit for bit. With --guard every buffer, and every layer's\n" +
-			"keys and values, stand apart between canaries, and what was written past them is a fault too.\n" +
-			"Exit code 1 where it finds a fault.",
+			"op by op and names each op that cannot be captured, then compares replays, exact and padded,\n" +
+			"with the eager run over poisoned memory, bit for bit. With --guard every buffer, and every\n" +
+			"layer's keys and values, lie between canaries, and a write past them is a fault too.\n" +
+			"Exit code 1 if it finds a fault.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := p.readForDevice(cmd, settings, &o); err != nil {
@@ -36,24 +36,25 @@ func (p *program) checkCommand() *cobra.Command {
 		},
 	}
 	addSettings(cmd, settings)
-	cmd.Flags().BoolVar(&o.Guard, "guard", false, "find what is written past a buffer (takes several times the memory)")
+	cmd.Flags().BoolVar(&o.Guard, "guard", false, "find writes past a buffer (takes several times the memory)")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "print every op of every pass")
 	return cmd
 }
 
-// errFaults says that check found something.
+// errFaults reports faults that check has printed.
 var errFaults = errors.New("the check found faults: see above")
 
-// check prints a line for each graph and returns errFaults where one is at fault.
+// check prints a line for each graph, and returns errFaults if any has a fault.
 func check(w io.Writer, o config.Options, verbose bool) error {
 	l, err := assembly.Prepare(o, func(float64, string) {})
 	if err != nil {
 		return err
 	}
-	// Every byte of the KV pool is compared, so it has what the trials need and no more.
-	l.EngineOptions.ReservePages = 0
-	l.EngineOptions.Pages = max(l.EngineOptions.MaxBatch+l.EngineOptions.Reserve, (l.EngineOptions.Context+l.EngineOptions.PageTokens-1)/l.EngineOptions.PageTokens)
-	e, err := engine.New(l.Hardware.Device, l.Model, l.EngineOptions)
+	// Every byte of the KV pool is compared, so it gets only the pages that the trials need.
+	opts := l.EngineOptions
+	opts.ReservePages = 0
+	opts.Pages = max(opts.MaxBatch+opts.Reserve, (opts.Context+opts.PageTokens-1)/opts.PageTokens)
+	e, err := engine.New(l.Hardware.Device, l.Model, opts)
 	if err != nil {
 		return err
 	}

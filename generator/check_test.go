@@ -38,7 +38,7 @@ func TestCheckWithGuard(t *testing.T) {
 	}
 }
 
-// A graph that is not there cannot be proven: check says so and fails.
+// Check fails if a graph is missing, because it cannot be verified.
 func TestCheckFailsWhereAGraphIsMissing(t *testing.T) {
 	code, out, errs := checkWith(t, "--precapture", "1-2", "--max-graphs", "2")
 	if code != failure.ExitFailure || !strings.Contains(out, "FAULT") || !strings.Contains(errs, "faults") {
@@ -47,7 +47,8 @@ func TestCheckFailsWhereAGraphIsMissing(t *testing.T) {
 }
 
 func TestCheckRefusesBadSettings(t *testing.T) {
-	for _, args := range [][]string{{"--precapture", "0"}, {"--graph-memory", "-1"}, {"--model", "/nowhere"}, {"--device", "cuda"}, {"--max-seq-len", "1"}} {
+	for _, args := range [][]string{{"--precapture", "0"}, {"--graph-memory", "-1"}, {"--model", "/nowhere"},
+		{"--device", "cuda"}, {"--max-seq-len", "1"}} {
 		if code, _, errs := checkWith(t, args...); code != failure.ExitConfig || errs == "" {
 			t.Errorf("%v: exit code %d, stderr %q", args, code, errs)
 		}

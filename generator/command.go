@@ -16,10 +16,10 @@ import (
 	"reel/protocol"
 )
 
-// errLogged is of an error whose line is on stderr already.
+// errLogged marks an error that has been written to stderr.
 var errLogged = errors.New("generator")
 
-// command is the command line.
+// command returns the command line.
 func (p *program) command() *cobra.Command {
 	var o config.Options
 	settings := config.Settings(&o)
@@ -50,7 +50,8 @@ func (p *program) command() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	addSettings(root, settings)
-	root.AddCommand(workerCommand(), p.checkCommand(), p.opsCommand(), p.planCommand(), p.doctorCommand(), p.vramCommand())
+	root.AddCommand(workerCommand(), p.checkCommand(), p.opsCommand(), p.planCommand(), p.doctorCommand(),
+		p.vramCommand())
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,7 +68,7 @@ func addSettings(cmd *cobra.Command, settings []*config.Setting) {
 	}
 }
 
-// release names the program: what the linker was told, else what Go knows of the build.
+// release returns the version that the linker set, else the one in Go's build information.
 func release() string {
 	info, ok := debug.ReadBuildInfo()
 	if version == "" && ok {
@@ -76,9 +77,10 @@ func release() string {
 	return version
 }
 
-// versionText names the program, the protocol and the build.
+// versionText returns the versions of program, protocol and Go.
 func versionText() string {
-	return fmt.Sprintf("reel-generator %s, protocol %d (%s %s/%s)", release(), protocol.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("reel-generator %s, protocol %d (%s %s/%s)", release(), protocol.Version, runtime.Version(),
+		runtime.GOOS, runtime.GOARCH)
 }
 
 func noArguments(_ *cobra.Command, args []string) error {
@@ -88,7 +90,7 @@ func noArguments(_ *cobra.Command, args []string) error {
 	return config.Refuse(config.ErrUsage, "unexpected argument %q: see reel-generator --help", args[0])
 }
 
-// flagError tells a bad value from a flag that does not exist.
+// flagError distinguishes an invalid value from an unknown flag.
 func flagError(_ *cobra.Command, err error) error {
 	if errors.Is(err, config.ErrConfig) {
 		return err
@@ -96,8 +98,8 @@ func flagError(_ *cobra.Command, err error) error {
 	return config.Refuse(config.ErrUsage, "%w: see reel-generator --help", err)
 }
 
-// readForDevice sets what no flag has set of o, and chooses the device of a command
-// that serves nobody; it logs warnings alone.
+// readForDevice completes the settings from the environment, and chooses the device of a
+// command that serves no clients. It logs only warnings.
 func (p *program) readForDevice(cmd *cobra.Command, settings []*config.Setting, o *config.Options) error {
 	if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"reel/generator/internal/assembly"
 )
 
-// TestMain is also the process that runs a chat template.
+// TestMain also runs a chat template, in the process that a test starts for it.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == assembly.WorkerName {
 		main()

@@ -24,20 +24,21 @@ import (
 	"reel/protocol"
 )
 
-// errFound says that the doctor found what has to be mended.
+// errFound reports failures that the doctor has printed.
 var errFound = errors.New("something fails: see above")
 
-// doctorCommand looks for what keeps the generator from serving.
+// doctorCommand looks for reasons why the generator cannot serve.
 func (p *program) doctorCommand() *cobra.Command {
 	var o config.Options
 	var asJSON bool
-	settings := config.Pick(config.Settings(&o), "model", "socket", "device", "gpu", "max-seq-len", "max-batch", "graph-memory", "max-graphs")
+	settings := config.Pick(config.Settings(&o), "model", "socket", "device", "gpu", "max-seq-len", "max-batch",
+		"graph-memory", "max-graphs")
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what keeps the generator from serving, and say what to do",
-		Long: "doctor looks at the GPU, its driver and device nodes, the model's memory, the socket, and the\n" +
+		Short: "Find the reasons why the generator cannot serve, with advice",
+		Long: "doctor checks the GPU, its driver and device nodes, the model's memory, the socket, and the\n" +
 			"service: each finding says what to do next. It changes nothing and needs no GPU.\n" +
-			"Exit code 1 where something fails.",
+			"Exit code 1 if something fails.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			env := config.ServiceSettings(p.env, "/etc/reel/generator.env")
@@ -65,13 +66,15 @@ func (p *program) printFindings(findings []doctor.Finding, asJSON bool) error {
 	return err
 }
 
-// serviceSocket is where a generator that runs as a service listens.
+// serviceSocket is the socket of a generator that runs as a service.
 const serviceSocket = "/run/reel/generator.sock"
 
-// thisMachine is what the doctor looks at.
+// thisMachine returns the doctor's view of this machine.
 func thisMachine(o config.Options) *doctor.System {
-	s := &doctor.System{Root: "/", Device: o.Device, GPU: o.GPU, UID: os.Getuid(), Library: hardware.DriverLibrary, CUDAProgram: hardware.FindCUDA, CUDAStarts: hardware.TryCUDA,
-		Access: func(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }, Run: runProgram, Explain: explainSocket,
+	s := &doctor.System{Root: "/", Device: o.Device, GPU: o.GPU, UID: os.Getuid(),
+		Library: hardware.DriverLibrary, CUDAProgram: hardware.FindCUDA, CUDAStarts: hardware.TryCUDA,
+		Access: func(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) },
+		Run:    runProgram, Explain: explainSocket,
 		Plan: func(total int64) (int64, error) { return plannedBytes(o, total) }, Setting: config.Check,
 		HostMemory: func() (string, error) { return hostMemory(o) }}
 	s.User, s.Groups = thisUser()
@@ -93,8 +96,8 @@ func thisMachine(o config.Options) *doctor.System {
 	return s
 }
 
-// listenerFound names who listens on the socket where that is neither this user nor
-// root; the zero Peer is root.
+// listenerFound names the user behind the socket, unless it is this user or root. The zero
+// Peer is root.
 func listenerFound(p client.Peer) []doctor.Finding {
 	if !p.Foreign() {
 		return nil
@@ -103,16 +106,17 @@ func listenerFound(p client.Peer) []doctor.Finding {
 	if p.Service() {
 		return []doctor.Finding{{Check: "socket", Level: doctor.OK, Found: found}}
 	}
-	return []doctor.Finding{{Check: "socket", Level: doctor.Warning, Found: found, Next: "send it nothing unless you know them: they read prompts and write answers"}}
+	return []doctor.Finding{{Check: "socket", Level: doctor.Warning, Found: found,
+		Next: "send it nothing unless you know them: they read prompts and write answers"}}
 }
 
-// thisUser is who asks, and their groups, by name.
+// thisUser returns the name of this user and of its groups.
 func thisUser() (name string, groups []string) {
 	u, err := user.Current()
 	if err != nil {
 		return fmt.Sprintf("user %d", os.Getuid()), nil
 	}
-	ids, _ := u.GroupIds() // without them, the groups are not known
+	ids, _ := u.GroupIds() // without ids the groups stay unknown
 	for _, id := range ids {
 		if g, err := user.LookupGroupId(id); err == nil {
 			groups = append(groups, g.Name)
@@ -126,24 +130,26 @@ func runProgram(ctx context.Context, name string, args ...string) (string, error
 	return string(out), err
 }
 
-// explainSocket says why a generator does not answer.
+// explainSocket explains the error of a request for status.
 func explainSocket(err error) (doctor.Level, string, string) {
 	var said *protocol.Error
 	switch {
 	case errors.As(err, &said):
 		return doctor.Failure, said.Code + ": " + said.Message, said.Hint
 	case errors.Is(err, client.ErrDenied):
-		return doctor.Failure, err.Error(), "become a member of the group that owns the socket: sudo usermod -aG reel USER, and log in again"
+		return doctor.Failure, err.Error(),
+			"become a member of the group that owns the socket: sudo usermod -aG reel USER, and log in again"
 	case errors.Is(err, client.ErrConfig):
 		return doctor.Failure, err.Error(), "see --socket and $REEL_SOCKET"
 	case errors.Is(err, client.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded):
-		return doctor.Failure, err.Error(), "a generator that is stopped or hangs has to be ended first: see what holds the socket with ss -xlp"
+		return doctor.Failure, err.Error(),
+			"end the generator that is stopped or hangs first: ss -xlp shows the process that holds the socket"
 	}
 	return doctor.Warning, err.Error(), "start one: sudo systemctl start reel-generator, or as yourself: reel-generator"
 }
 
-// plannedBytes is what the model takes of a GPU with so much memory, or with as much
-// as is needed where total is 0.
+// plannedBytes returns the planned memory of the model on a GPU with that many bytes, or
+// without a bound if total is 0.
 func plannedBytes(o config.Options, total int64) (int64, error) {
 	files, name, err := assembly.ModelFiles(o.Model)
 	if err != nil {
@@ -157,8 +163,8 @@ func plannedBytes(o config.Options, total int64) (int64, error) {
 	return r.Total, err
 }
 
-// hostMemory says what bounds the host's memory; the error is that of a model that
-// does not fit. It says nothing of a model that cannot be read, which is found apart.
+// hostMemory describes the limit of the host's memory. It returns an error only if the model
+// does not fit, because another check covers models that cannot be read.
 func hostMemory(o config.Options) (string, error) {
 	files, name, err := assembly.ModelFiles(o.Model)
 	if err != nil {

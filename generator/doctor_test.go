@@ -21,7 +21,7 @@ import (
 	"reel/protocol"
 )
 
-// The doctor runs on any machine, and says what it found as JSON too.
+// The doctor runs on any machine, and prints its findings as JSON too.
 func TestDoctor(t *testing.T) {
 	var out bytes.Buffer
 	f := newFixture(t)
@@ -49,7 +49,8 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("%+v", got.Findings)
 	}
 	out.Reset()
-	if code := f.program.run([]string{"doctor", "--socket", f.socket, "--model", t.TempDir()}); code != failure.ExitFailure || !strings.Contains(out.String(), "failure  model") {
+	code = f.program.run([]string{"doctor", "--socket", f.socket, "--model", t.TempDir()})
+	if code != failure.ExitFailure || !strings.Contains(out.String(), "failure  model") {
 		t.Errorf("an empty model: exit code %d: %s", code, out.String())
 	}
 }
@@ -66,13 +67,14 @@ func TestSocketsAreExplained(t *testing.T) {
 		{client.ErrConfig, doctor.Failure, "--socket"},
 		{client.ErrNoGenerator, doctor.Warning, "systemctl start"},
 	} {
-		if level, found, next := explainSocket(c.err); level != c.level || found == "" || !strings.Contains(next, c.next) {
+		if level, found, next := explainSocket(c.err); level != c.level || found == "" ||
+			!strings.Contains(next, c.next) {
 			t.Errorf("%v: %s, %s, %s", c.err, level, found, next)
 		}
 	}
 }
 
-// Who listens is named where that is neither this user nor root.
+// The user behind the socket is named, unless it is this user or root.
 func TestForeignListenersAreFound(t *testing.T) {
 	for _, uid := range []int{0, os.Getuid()} {
 		if found := listenerFound(client.Peer{Socket: "/x.sock", UID: uid}); found != nil {
@@ -80,33 +82,39 @@ func TestForeignListenersAreFound(t *testing.T) {
 		}
 	}
 	found := listenerFound(client.Peer{Socket: "/x.sock", UID: 54321})
-	if len(found) != 1 || found[0].Level != doctor.Warning || !strings.Contains(found[0].Found, "uid 54321") || found[0].Next == "" {
+	if len(found) != 1 || found[0].Level != doctor.Warning || !strings.Contains(found[0].Found, "uid 54321") ||
+		found[0].Next == "" {
 		t.Errorf("%+v", found)
 	}
 }
 
-// vram shows planned beside used, and with --watch goes on until a signal.
+// vram shows planned memory beside used memory, and with --watch goes on until a signal.
 func TestVRAM(t *testing.T) {
 	f := newFixture(t)
-	f.memory = []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 3 << 30}, {Kind: protocol.MemoryKV, Planned: 1 << 30}}
+	f.memory = []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 3 << 30},
+		{Kind: protocol.MemoryKV, Planned: 1 << 30}}
 	f.start()
 	f.connect()
 	var out bytes.Buffer
 	p := program{env: func(string) string { return "" }, stdout: &out, stderr: logging.NewQueue(&out)}
-	if code := p.run([]string{"vram", "--socket", f.socket}); code != 0 || !strings.Contains(out.String(), "weights          3.00 GiB") {
+	if code := p.run([]string{"vram", "--socket", f.socket}); code != 0 ||
+		!strings.Contains(out.String(), "weights          3.00 GiB") {
 		t.Errorf("exit code %d: %s", code, out.String())
 	}
-	if code := p.run([]string{"vram", "--socket", filepath.Join(t.TempDir(), "none.sock")}); code != failure.ExitFailure {
+	none := filepath.Join(t.TempDir(), "none.sock")
+	if code := p.run([]string{"vram", "--socket", none}); code != failure.ExitFailure {
 		t.Errorf("no generator: exit code %d", code)
 	}
 	f.signals <- syscall.SIGTERM
 	f.wait()
 }
 
-// Lines go on until the generator is gone; what is past its plan is marked.
+// Lines go on until the generator is gone, and mark memory above its plan.
 func TestVRAMIsWatched(t *testing.T) {
-	first := &protocol.Status{Machine: protocol.Machine{MemoryUsed: 10 << 20}, Memory: []protocol.MemoryUse{{Kind: protocol.MemoryKV, Planned: 4 << 20, Used: 4 << 20}}}
-	grown := &protocol.Status{Machine: protocol.Machine{MemoryUsed: 13 << 20}, Memory: []protocol.MemoryUse{{Kind: protocol.MemoryKV, Planned: 4 << 20, Used: 7 << 20}}}
+	first := &protocol.Status{Machine: protocol.Machine{MemoryUsed: 10 << 20},
+		Memory: []protocol.MemoryUse{{Kind: protocol.MemoryKV, Planned: 4 << 20, Used: 4 << 20}}}
+	grown := &protocol.Status{Machine: protocol.Machine{MemoryUsed: 13 << 20},
+		Memory: []protocol.MemoryUse{{Kind: protocol.MemoryKV, Planned: 4 << 20, Used: 7 << 20}}}
 	var out bytes.Buffer
 	p := program{stdout: &out}
 	gone, asked := errors.New("gone"), 0
@@ -117,7 +125,8 @@ func TestVRAMIsWatched(t *testing.T) {
 		return grown, nil
 	}, time.Millisecond)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if !errors.Is(err, gone) || len(lines) != 3 || !strings.Contains(lines[1], "10.0       +0.0        4.0") || !strings.Contains(lines[2], "13.0       +3.0       !7.0") {
+	if !errors.Is(err, gone) || len(lines) != 3 || !strings.Contains(lines[1], "10.0       +0.0        4.0") ||
+		!strings.Contains(lines[2], "13.0       +3.0       !7.0") {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }

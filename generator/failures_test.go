@@ -23,7 +23,7 @@ import (
 	"reel/protocol"
 )
 
-// record reads what the program left beside its socket.
+// record reads the record that the program left beside its socket.
 func (f *fixture) record() (r protocol.Record) {
 	f.t.Helper()
 	text, err := os.ReadFile(protocol.RecordPath(f.socket))
@@ -39,38 +39,45 @@ func (f *fixture) record() (r protocol.Record) {
 	return r
 }
 
-// What a start may fail of is told apart, to clients and in the record.
+// Each failure of a start has its code, for clients and in the record.
 func TestFailuresAreToldApart(t *testing.T) {
 	for code, err := range map[string]error{
-		protocol.CodeGPUAbsent:     config.Refuse(config.ErrConfig, "--device cuda: %w: there is no /dev/nvidia0", config.ErrNoGPU),
-		protocol.CodeGPUBusy:       fmt.Errorf("after 1m: %w", errors.Join(device.ErrBusy, config.ErrNoRoom)),
-		protocol.CodeOutOfMemory:   config.Refuse(config.ErrConfig, "%w: one sequence needs 9 GiB", config.ErrNoRoom),
-		protocol.CodeDeviceFailed:  fmt.Errorf("%w: an illegal address", device.ErrSticky),
-		protocol.CodeModelChanged:  config.Refuse(config.ErrConfig, "the model cannot be served: %w", weights.ErrChanged),
+		protocol.CodeGPUAbsent: config.Refuse(config.ErrConfig, "--device cuda: %w: there is no /dev/nvidia0",
+			config.ErrNoGPU),
+		protocol.CodeGPUBusy:      fmt.Errorf("after 1m: %w", errors.Join(device.ErrBusy, config.ErrNoRoom)),
+		protocol.CodeOutOfMemory:  config.Refuse(config.ErrConfig, "%w: one sequence needs 9 GiB", config.ErrNoRoom),
+		protocol.CodeDeviceFailed: fmt.Errorf("%w: an illegal address", device.ErrSticky),
+		protocol.CodeModelChanged: config.Refuse(config.ErrConfig, "the model cannot be served: %w",
+			weights.ErrChanged),
 		protocol.CodeConfiguration: config.Refuse(config.ErrConfig, "--model: no such directory"),
 		protocol.CodeInternal:      errors.New("something else"),
 	} {
 		f := newFixture(t)
-		f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, assembly.Engine, error) {
+		f.program.load = func(context.Context, config.Options, func(float64, string)) (
+			server.Model, assembly.Engine, error,
+		) {
 			return server.Model{}, nil, err
 		}
 		f.start()
 		f.wait()
 		r := f.record()
-		if r.State != protocol.StateFailed || r.PID != os.Getpid() || r.Failure == nil || r.Failure.Code != code || r.Failure.Message != err.Error() || r.Failure.Hint == "" {
+		if r.State != protocol.StateFailed || r.PID != os.Getpid() || r.Failure == nil || r.Failure.Code != code ||
+			r.Failure.Message != err.Error() || r.Failure.Hint == "" {
 			t.Errorf("%s: the record is %+v, %+v", code, r, r.Failure)
 		}
 	}
-	if e := failure.Explain(fmt.Errorf("engine: memory of the memory: %w", device.ErrOutOfMemory)); e.Code != protocol.CodeOutOfMemory {
+	e := failure.Explain(fmt.Errorf("engine: step memory: %w", device.ErrOutOfMemory))
+	if e.Code != protocol.CodeOutOfMemory {
 		t.Errorf("got %+v", e)
 	}
-	if e := failure.Explain(errors.Join(engine.ErrDevice, errors.New("a launch failed"))); e.Code != protocol.CodeDeviceFailed {
+	e = failure.Explain(errors.Join(engine.ErrDevice, errors.New("a launch failed")))
+	if e.Code != protocol.CodeDeviceFailed {
 		t.Errorf("got %+v", e)
 	}
 }
 
-// A generator that serves takes an older record away; one that drains says so, and
-// a clean stop leaves none. Nor does one that met another's socket.
+// A generator that serves removes an older record, one that drains writes one, and a clean
+// stop leaves none. A start that finds another's socket writes none.
 func TestRecordOfALife(t *testing.T) {
 	f := newFixture(t)
 	daemon.Journal{Path: protocol.RecordPath(f.socket), Owned: true}.Failed(errors.New("an older one"))

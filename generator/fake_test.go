@@ -9,12 +9,12 @@ import (
 	"reel/protocol"
 )
 
-// fakeEngine ends a request at once, unless it holds, then when told to; that of
-// the start, of one token, at once in any case.
+// fakeEngine ends a request at once or, with hold, in finish. It ends the start's own request
+// at once in any case.
 type fakeEngine struct {
 	hold bool
 	fail chan error
-	// resized gets what Resize was called with.
+	// resized receives the arguments of Resize.
 	resized chan [2]int64
 
 	mu      sync.Mutex
@@ -30,7 +30,7 @@ func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r.Sink.Token(engine.Token{ID: 'x'})
-	if e.hold && len(r.Tokens) > 1 { // not the start's own request
+	if e.hold && len(r.Tokens) > 1 { // the start's own request has one token
 		e.held = append(e.held, r.Sink)
 	} else {
 		r.Sink.Finish(engine.Finish{Reason: protocol.FinishLength})

@@ -16,7 +16,7 @@ import (
 	"reel/generator/tiny"
 )
 
-// special makes something at path that is not a regular file.
+// special makes a file of each kind that is not regular.
 var special = map[string]func(path string) error{
 	"a named pipe": func(path string) error { return syscall.Mkfifo(path, 0o600) },
 	"a device":     func(path string) error { return os.Symlink("/dev/zero", path) },
@@ -31,8 +31,8 @@ var special = map[string]func(path string) error{
 	},
 }
 
-// A start that meets anything but a regular file in a model directory, or as its
-// settings, ends at once with 78 and says which file it is.
+// A start that meets a special file in a model directory or as its settings ends at once with
+// 78 and names the file.
 func TestSpecialFilesAreRefused(t *testing.T) {
 	const mistral = "internal/model/testdata/mistral"
 	for file, base := range map[string]string{
@@ -59,7 +59,7 @@ func TestSpecialFilesAreRefused(t *testing.T) {
 	}
 }
 
-// Commands that read a model refuse the same.
+// Commands that read a model refuse special files too.
 func TestCommandsRefuseSpecialFiles(t *testing.T) {
 	for _, command := range []string{"plan", "check", "ops"} {
 		f := newFixture(t)
@@ -68,17 +68,18 @@ func TestCommandsRefuseSpecialFiles(t *testing.T) {
 			args = append(args, "--device", "host")
 		}
 		go func() { f.code <- f.program.run(args) }()
-		if code := f.wait(); code != failure.ExitConfig || !strings.Contains(f.stderr.String(), "config.json is a named pipe") {
+		if code := f.wait(); code != failure.ExitConfig ||
+			!strings.Contains(f.stderr.String(), "config.json is a named pipe") {
 			t.Errorf("%s: exit code %d: %s", command, code, f.stderr.String())
 		}
 	}
 }
 
-// modelWith is a copy of a checkpoint, the embedded one unless base names a
-// directory, in which file was made by special.
+// modelWith returns a copy of a checkpoint, by default the embedded one, with file replaced by
+// a special one.
 func modelWith(t *testing.T, base, file string, special func(path string) error) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "reel") // short, as a socket's path has to be
+	dir, err := os.MkdirTemp("", "reel") // short, because a socket's path is bounded
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 //go:build linux
 
-// Command reel-generator serves a language model to local processes over a
-// Unix socket.
+// Command reel-generator serves a language model to local processes over a Unix socket.
 package main
 
 import (
@@ -23,24 +22,25 @@ import (
 	"reel/generator/internal/logging"
 )
 
-// version is the release, which make sets.
+// version is the release; make sets it.
 var version string
 
 func main() {
-	// A log whose reader has gone must not end the generator.
+	// The generator goes on without a reader of its log.
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	stderr := logging.NewQueue(os.Stderr)
-	log.SetOutput(stderr) // libraries must not wait for a reader either
-	p := program{env: os.Getenv, stdout: os.Stdout, stderr: stderr, signals: signals, hangups: hangups(signals), load: assembly.Load,
+	log.SetOutput(stderr) // libraries must not block on a reader either
+	p := program{env: os.Getenv, stdout: os.Stdout, stderr: stderr,
+		signals: signals, hangups: hangups(signals), load: assembly.Load,
 		manager: daemon.Systemd, patience: drainTime}
 	os.Exit(p.run(os.Args[1:]))
 }
 
-// hangups decides what SIGHUP does. On a terminal it says that the terminal has
-// gone, and is one of signals. A service has no terminal: it outlives the signal,
-// which comes out of the channel. Under nohup it is ignored, and stays so.
+// hangups decides the effect of SIGHUP. On a terminal it means that the terminal has gone, and
+// it is sent to signals. A service has no terminal, so SIGHUP is sent to the returned channel
+// and ends nothing. Under nohup it stays ignored.
 func hangups(signals chan<- os.Signal) <-chan os.Signal {
 	asked := make(chan os.Signal, 1)
 	switch {
@@ -53,21 +53,20 @@ func hangups(signals chan<- os.Signal) <-chan os.Signal {
 	return asked
 }
 
-// program is the command and what it needs of the world, so that tests run it
-// without a process.
+// program is the command with its environment, so that tests run it without a process.
 type program struct {
 	env      func(string) string
 	stdout   io.Writer
 	stderr   *logging.Queue
-	signals  <-chan os.Signal // that end it
-	hangups  <-chan os.Signal // that do not
+	signals  <-chan os.Signal // end it
+	hangups  <-chan os.Signal // reload the settings
 	load     daemon.Loader
 	manager  func(zerolog.Logger) (daemon.Manager, error)
-	patience time.Duration // of a drain
+	patience time.Duration // longest drain
 }
 
-// run executes the command line and returns the exit code. The log has been written
-// then, or nobody has read it for a second.
+// run executes the command line and returns the exit code. Before it returns, the log has been
+// written, or its reader has been stalled for a second.
 func (p *program) run(args []string) int {
 	defer p.stderr.Flush()
 	cmd := p.command()

@@ -7,141 +7,22 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
-	"reel/generator/internal/daemon"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
-	"reel/generator/internal/logging"
 	"reel/generator/internal/server"
 	"reel/generator/internal/weights"
 	"reel/protocol"
 )
-
-const patience = 20 * time.Second // for what must happen; no test waits it out
-
-// fixture is a program that runs in the test's process.
-type fixture struct {
-	t       *testing.T
-	program program
-	signals chan os.Signal
-	engine  *fakeEngine
-	manager daemon.Manager
-	options chan config.Options // that load was called with
-	stderr  bytes.Buffer
-	socket  string
-	memory  []protocol.MemoryUse // planned
-	code    chan int
-}
-
-func newFixture(t *testing.T) *fixture {
-	dir, err := os.MkdirTemp("", "reel")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	f := &fixture{t: t, signals: make(chan os.Signal, 2), engine: newFake(), options: make(chan config.Options, 1),
-		socket: filepath.Join(dir, "g.sock"), code: make(chan int, 1)}
-	f.program = program{env: func(string) string { return "" }, stdout: io.Discard, stderr: logging.NewQueue(&f.stderr), signals: f.signals, load: f.load,
-		manager: func(zerolog.Logger) (daemon.Manager, error) { return f.manager, nil }, patience: drainTime}
-	return f
-}
-
-func (f *fixture) load(_ context.Context, o config.Options, progress func(float64, string)) (server.Model, assembly.Engine, error) {
-	progress(1, "weights")
-	f.options <- o
-	return server.Model{Name: "fake", Device: "host", Engine: f.engine, Tokenizer: fakeTokenizer{},
-		NewDecoder: func([]int32) server.Decoder { return fakeTokenizer{} }, Memory: f.memory,
-		Limits: protocol.Limits{Context: 8, MaxBatch: 1, Vocab: 256}}, f.engine, nil
-}
-
-// start runs the program with these arguments on the fixture's socket.
-func (f *fixture) start(args ...string) {
-	go func() { f.code <- f.program.run(append([]string{"--socket", f.socket}, args...)) }()
-}
-
-// wait returns the exit code.
-func (f *fixture) wait() int {
-	f.t.Helper()
-	select {
-	case code := <-f.code:
-		return code
-	case <-time.After(patience):
-		f.t.Fatal("the program goes on")
-		return 0
-	}
-}
-
-// connect connects as soon as the program listens, and says hello until welcomed.
-func (f *fixture) connect() (net.Conn, *protocol.FrameReader) {
-	f.t.Helper()
-	var conn net.Conn
-	for end := time.Now().Add(patience); conn == nil; time.Sleep(time.Millisecond) {
-		conn, _ = net.Dial("unix", f.socket)
-		if time.Now().After(end) {
-			f.t.Fatal("nobody listens")
-		}
-	}
-	f.t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
-	frames := &protocol.FrameReader{R: conn}
-	for {
-		f.send(conn, &protocol.Hello{Version: protocol.Version})
-		if _, ok := f.read(frames).(*protocol.Welcome); ok {
-			return conn, frames
-		}
-	}
-}
-
-func (f *fixture) send(conn net.Conn, msg any) {
-	f.t.Helper()
-	frame, err := protocol.AppendFrame(nil, msg)
-	if err == nil {
-		_, err = conn.Write(frame)
-	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-func (f *fixture) read(frames *protocol.FrameReader) any {
-	f.t.Helper()
-	body, err := frames.Next()
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	msg, err := protocol.DecodeReply(body)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return msg
-}
-
-// hangs starts a program with a request that does not end by itself.
-func (f *fixture) hangs() *protocol.FrameReader {
-	f.t.Helper()
-	f.engine.hold = true
-	f.start()
-	conn, frames := f.connect()
-	prompt := "ab"
-	f.send(conn, &protocol.Generate{ID: 1, Prompt: &prompt})
-	if _, ok := f.read(frames).(*protocol.Token); !ok {
-		f.t.Fatal("no token came")
-	}
-	return frames
-}
 
 func TestSignalDrains(t *testing.T) {
 	f := newFixture(t)
@@ -164,7 +45,7 @@ func TestSignalDrains(t *testing.T) {
 	}
 }
 
-// What has not finished when the time is up gets a typed error; that is no failure.
+// A request that has not finished within the patience gets a typed error; the exit code is 0.
 func TestDrainHasAnEnd(t *testing.T) {
 	f := newFixture(t)
 	f.program.patience = time.Millisecond
@@ -201,7 +82,7 @@ func TestIdleStopsAtOnce(t *testing.T) {
 	}
 }
 
-// Two signals at once, as timeout(1) sends them, force nothing where nothing runs.
+// Two signals at once, as timeout(1) sends them, are a clean stop if nothing runs.
 func TestIdleStopsCleanlyAtTwoSignals(t *testing.T) {
 	f := newFixture(t)
 	f.signals <- syscall.SIGTERM
@@ -212,7 +93,7 @@ func TestIdleStopsCleanlyAtTwoSignals(t *testing.T) {
 	}
 }
 
-// A hang-up reloads the settings, and ends nothing.
+// SIGHUP reloads the settings, and ends nothing.
 func TestHangUpIsOutlived(t *testing.T) {
 	f := newFixture(t)
 	hangups := make(chan os.Signal)
@@ -226,12 +107,14 @@ func TestHangUpIsOutlived(t *testing.T) {
 	}
 }
 
-// A signal while the model is being loaded does not wait for it.
+// A signal while the model is loading does not wait for the load.
 func TestSignalWhileLoading(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
 	defer close(release)
-	f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, assembly.Engine, error) {
+	f.program.load = func(context.Context, config.Options, func(float64, string)) (
+		server.Model, assembly.Engine, error,
+	) {
 		<-release
 		return server.Model{}, nil, errors.New("too late")
 	}
@@ -248,11 +131,14 @@ func TestFailures(t *testing.T) {
 		want int
 	}{
 		"a model that is unusable": {config.Refuse(config.ErrConfig, "no such directory"), failure.ExitConfig},
-		"a model that is written":  {config.Refuse(config.ErrConfig, "it cannot be served: %w", weights.ErrChanged), failure.ExitTempFail},
-		"a load that fails":        {errors.New("out of memory"), failure.ExitFailure},
+		"a model that is written": {config.Refuse(config.ErrConfig, "it cannot be served: %w", weights.ErrChanged),
+			failure.ExitTempFail},
+		"a load that fails": {errors.New("out of memory"), failure.ExitFailure},
 	} {
 		f := newFixture(t)
-		f.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, assembly.Engine, error) {
+		f.program.load = func(context.Context, config.Options, func(float64, string)) (
+			server.Model, assembly.Engine, error,
+		) {
 			return server.Model{}, nil, c.err
 		}
 		f.start()
@@ -262,7 +148,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A failed device ends the generator; who waits is told.
+// A failed device ends the generator, and its clients are told.
 func TestDeviceFails(t *testing.T) {
 	f := newFixture(t)
 	frames := f.hangs()
@@ -307,11 +193,13 @@ func TestSocketIsRefused(t *testing.T) {
 func TestSettings(t *testing.T) {
 	f := newFixture(t)
 	env := map[string]string{"REEL_MAX_BATCH": "3", "REEL_MAX_SEQ_LEN": "99", "REEL_MODEL": "/m",
-		"REEL_GPU": "1", "REEL_DEVICE": "host", "REEL_LOG_LEVEL": "error", "REEL_LOG_FORMAT": "json", "REEL_SOCKET": "unused",
+		"REEL_GPU": "1", "REEL_DEVICE": "host", "REEL_LOG_LEVEL": "error", "REEL_LOG_FORMAT": "json",
+		"REEL_SOCKET":     "unused",
 		"REEL_PRECAPTURE": "1-3,64", "REEL_GRAPH_MEMORY": "1048576", "REEL_MAX_GRAPHS": "7", "REEL_ROLLER": "off"}
 	f.program.env = func(name string) string { return env[name] }
 	f.start("--max-batch", "5")
-	want := config.Options{Model: "/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99, MaxBatch: 5, LogLevel: "error", LogFormat: "json",
+	want := config.Options{Model: "/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99, MaxBatch: 5,
+		LogLevel: "error", LogFormat: "json",
 		Precapture: []int{1, 2, 3, 64}, GraphMemory: 1 << 20, MaxGraphs: 7, Roller: "off"}
 	if got := <-f.options; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -322,9 +210,10 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// A value that is refused is named, wherever it comes from.
+// An invalid value is named with its flag or its variable.
 func TestBadValues(t *testing.T) {
-	bad := map[string]string{"device": "tpu", "gpu": "-1", "max-seq-len": "many", "max-batch": "1e9", "log-level": "loud", "log-format": "xml"}
+	bad := map[string]string{"device": "tpu", "gpu": "-1", "max-seq-len": "many", "max-batch": "1e9",
+		"log-level": "loud", "log-format": "xml"}
 	for name, value := range bad {
 		f := newFixture(t)
 		f.start("--" + name + "=" + value)
@@ -366,11 +255,12 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// cuda is never replaced in silence; auto says on one line what it chose.
+// cuda never becomes host silently; auto logs its choice in one line.
 func TestDevice(t *testing.T) {
 	f := newFixture(t)
 	f.start("--device", "cuda")
-	if code := f.wait(); code != failure.ExitConfig || strings.Count(f.stderr.String(), "\n") != 1 || !strings.Contains(f.stderr.String(), "--device host") {
+	if code := f.wait(); code != failure.ExitConfig || strings.Count(f.stderr.String(), "\n") != 1 ||
+		!strings.Contains(f.stderr.String(), "--device host") {
 		t.Errorf("exit code %d, stderr %s", code, f.stderr.String())
 	}
 	f = newFixture(t)
@@ -385,7 +275,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// Logs are JSON where stderr is no terminal, one line a request, without its text.
+// Logs are JSON unless stderr is a terminal, with one line per request, without its text.
 func TestLog(t *testing.T) {
 	f := newFixture(t)
 	f.start()
@@ -409,8 +299,10 @@ func TestLog(t *testing.T) {
 			continue
 		}
 		requests++
-		if event["peer_uid"] != float64(os.Getuid()) || event["n_prompt"] != 6.0 || event["n_gen"] != 1.0 || event["finish"] != "length" || event["ttft_ms"] == nil ||
-			event["tpot_ms"] == nil || event["model"] != "fake" || event["level"] != "info" || event["msg"] != "request" || event["ts"] == nil {
+		if event["peer_uid"] != float64(os.Getuid()) || event["n_prompt"] != 6.0 || event["n_gen"] != 1.0 ||
+			event["finish"] != "length" || event["ttft_ms"] == nil ||
+			event["tpot_ms"] == nil || event["model"] != "fake" || event["level"] != "info" || event["msg"] != "request" ||
+			event["ts"] == nil {
 			t.Errorf("got %v", event)
 		}
 	}

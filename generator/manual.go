@@ -10,8 +10,8 @@ import (
 	"reel/systemd/manual"
 )
 
-// With the tag manual the program writes its man pages and completions into the
-// folder that its first argument names, and does nothing else.
+// With the tag manual the program writes its man pages and completions into the folder given
+// as its first argument, and exits.
 func init() {
 	p := program{env: os.Getenv, stdout: os.Stdout, stderr: logging.NewQueue(os.Stderr)}
 	if err := manual.Write(p.command(), os.Args[1]); err != nil {

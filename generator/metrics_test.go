@@ -22,7 +22,7 @@ import (
 	"reel/protocol"
 )
 
-// heat is a GPU of which only the temperature is known.
+// heat is a GPU with a known temperature and nothing else.
 type heat struct{ closed chan struct{} }
 
 func (h heat) Read() gpu.Reading {
@@ -31,12 +31,13 @@ func (h heat) Read() gpu.Reading {
 }
 func (h heat) Close() { close(h.closed) }
 
-// ask gets the metrics from a Unix socket.
+// ask reads the metrics from a Unix socket.
 func ask(t *testing.T, path string) string {
 	t.Helper()
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}}}
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}}}
 	r, err := c.Get("http://reel/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -49,12 +50,13 @@ func ask(t *testing.T, path string) string {
 	return string(body)
 }
 
-// A generator that was told to has metrics of its requests, and of its GPU while
-// it runs.
+// With --metrics the generator has metrics of its requests, and of its GPU while it runs.
 func TestMetrics(t *testing.T) {
 	f := newFixture(t)
 	path, graphics := filepath.Join(filepath.Dir(f.socket), "m.sock"), heat{make(chan struct{})}
-	f.program.load = func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, assembly.Engine, error) {
+	f.program.load = func(ctx context.Context, o config.Options, progress func(float64, string)) (
+		server.Model, assembly.Engine, error,
+	) {
 		m, e, err := f.load(ctx, o, progress)
 		h := hardware.Hardware{OpenReader: func() (hardware.Reader, error) { return graphics, nil }}
 		return m, assembly.WatchGPU(h, e, o), err
@@ -70,7 +72,8 @@ func TestMetrics(t *testing.T) {
 	f.send(conn, &protocol.Generate{ID: 1, Prompt: &prompt, Temperature: new(-1.0)})
 	f.read(frames)
 	body := ask(t, path)
-	for _, want := range []string{`reel_requests_total{finish="length"} 1`, "reel_time_to_first_token_seconds_count 1", `reel_errors_total{code="bad_request"} 1`,
+	for _, want := range []string{`reel_requests_total{finish="length"} 1`,
+		"reel_time_to_first_token_seconds_count 1", `reel_errors_total{code="bad_request"} 1`,
 		"reel_connections_total 1", `reel_state{state="ready"} 1`, "reel_gpu_temperature_celsius 61.5"} {
 		if !strings.Contains(body, want+"\n") {
 			t.Errorf("there is no %s in\n%s", want, body)
@@ -86,7 +89,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Without the flag nobody listens for metrics; an address that others reach is refused.
+// Without --metrics there is no listener. An address that other machines reach is refused.
 func TestMetricsAreAskedFor(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:9464", ":9464", "example.org:9464"} {
 		f := newFixture(t)

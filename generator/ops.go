@@ -35,7 +35,8 @@ func (p *program) opsCommand() *cobra.Command {
 	}
 	addSettings(cmd, settings)
 	cmd.Flags().StringVar(&ops.Decode, "decode", "1,8", "`batches` of the decode passes")
-	cmd.Flags().StringVar(&ops.Prefill, "prefill", "50,100,200,400", "`lengths` of the prefill passes, those that fit a step")
+	cmd.Flags().StringVar(&ops.Prefill, "prefill", "50,100,200,400",
+		"`lengths` of the prefill passes, those that fit a step")
 	cmd.Flags().IntVar(&ops.Context, "context", 256, "tokens that each row of a decode attends to")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

@@ -23,14 +23,16 @@ import (
 	"reel/protocol"
 )
 
-// besides starts a second program on f's socket, and returns its exit code. It
-// waits for the socket for 50 ms.
+// besides starts a second program on f's socket, which waits 50 ms for the socket, and returns
+// its exit code.
 func (f *fixture) besides(load error, args ...string) (code int, said string) {
 	f.t.Helper()
 	second := newFixture(f.t)
 	second.socket = f.socket
 	second.program.patience = 50*time.Millisecond - flushTime
-	second.program.load = func(context.Context, config.Options, func(float64, string)) (server.Model, assembly.Engine, error) {
+	second.program.load = func(context.Context, config.Options, func(float64, string)) (
+		server.Model, assembly.Engine, error,
+	) {
 		return server.Model{}, nil, load
 	}
 	second.start(args...)
@@ -38,7 +40,7 @@ func (f *fixture) besides(load error, args ...string) (code int, said string) {
 	return code, second.stderr.String()
 }
 
-// drains waits until f has said that it drains and listens no more.
+// drains waits until f has recorded that it drains, and listens no more.
 func (f *fixture) drains() {
 	f.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -51,7 +53,7 @@ func (f *fixture) drains() {
 	}
 }
 
-// takenPort is an address that somebody listens on.
+// takenPort returns an address with a listener.
 func takenPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,9 +64,9 @@ func takenPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// A second generator leaves the first one's record alone, whatever it fails of.
-// While the first listens the setting is wrong, exit 78; while it drains, a later
-// start can succeed, exit 75.
+// A second generator never changes the first one's record. While the first listens, the
+// setting is wrong and the exit code 78; while it drains, a later start can succeed and the
+// exit code is 75.
 func TestRecordIsTheOwners(t *testing.T) {
 	f := newFixture(t)
 	port, badModel := takenPort(t), errors.New("a bad model")
@@ -94,7 +96,7 @@ func TestRecordIsTheOwners(t *testing.T) {
 	}
 }
 
-// A generator that starts while another drains serves as soon as that has ended.
+// A generator that starts while another drains serves as soon as the other has ended.
 func TestStartWaitsForDrain(t *testing.T) {
 	f := newFixture(t)
 	frames := f.hangs()
@@ -118,7 +120,7 @@ func TestStartWaitsForDrain(t *testing.T) {
 	}
 }
 
-// A signal ends the wait for another's socket, as a clean stop.
+// A signal that ends the wait for another's socket is a clean stop.
 func TestSignalEndsWaitForSocket(t *testing.T) {
 	f := newFixture(t)
 	holdFile(t, f.socket+".lock")
@@ -129,7 +131,7 @@ func TestSignalEndsWaitForSocket(t *testing.T) {
 	}
 }
 
-// A reader of the directory that locks it keeps no generator from starting.
+// A lock on the socket's directory keeps no generator from starting.
 func TestLockedDirectoryServes(t *testing.T) {
 	f := newFixture(t)
 	holdFile(t, filepath.Dir(f.socket))
@@ -141,7 +143,7 @@ func TestLockedDirectoryServes(t *testing.T) {
 	}
 }
 
-// holdFile locks path, which it makes where it is missing.
+// holdFile locks path, and creates it if it is missing.
 func holdFile(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -157,8 +159,7 @@ func holdFile(t *testing.T, path string) {
 	}
 }
 
-// An inherited socket needs no lock: without it the generator serves, and leaves
-// the record to whoever owns it.
+// A generator with an inherited socket serves without the lock, and does not touch the record.
 func TestInheritedSocketServesWithoutLock(t *testing.T) {
 	f := newFixture(t)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: f.socket, Net: "unix"})

@@ -13,21 +13,23 @@ import (
 	"reel/generator/internal/plan"
 )
 
-// planCommand says what a model takes on a GPU, which need not be there.
+// planCommand prints the memory that a model takes on a GPU. No GPU is needed.
 func (p *program) planCommand() *cobra.Command {
 	var o config.Options
 	var vram int64
 	var asJSON bool
-	all := append(config.Settings(&o), config.NewBytes("vram", "memory of the GPU, as in 24GiB (0: as much as is needed)", &vram))
-	settings := config.Pick(all, "model", "device", "max-seq-len", "max-batch", "graph-memory", "max-graphs", "precapture", "vram")
+	all := append(config.Settings(&o), config.NewBytes("vram",
+		"memory of the GPU, as in 24GiB (0: as much as is needed)", &vram))
+	settings := config.Pick(all, "model", "device", "max-seq-len", "max-batch", "graph-memory", "max-graphs",
+		"precapture", "vram")
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Print what a model takes of a GPU's memory, without a GPU, or of this machine's",
-		Long: "plan reads config.json, and the weights' headers where they are there, and prints what weights, KV\n" +
-			"cache, arena, graphs and the context take; with --vram also the largest batch and the longest\n" +
-			"context that fit. With --device host it plans for this machine's processors, and says which limit\n" +
-			"binds: free memory, a cgroup's or an rlimit. Exit code 78 where not even one sequence fits; then it\n" +
-			"says what to lower.",
+		Short: "Print the memory that a model takes on a GPU, without a GPU, or on this machine",
+		Long: "plan reads config.json, and the weights' headers if there are any, and prints the memory of weights,\n" +
+			"KV cache, arena, graphs and context; with --vram also the largest batch and the longest context\n" +
+			"that fit. With --device host it plans for this machine's processors, and names the limit that\n" +
+			"binds: free memory, a cgroup's or an rlimit. Exit code 78 if not even one sequence fits; then it\n" +
+			"names the setting to lower.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {

@@ -23,10 +23,10 @@ import (
 
 const (
 	drainTime = 30 * time.Second // for running requests, after the first signal
-	flushTime = 2 * time.Second  // for the last frames to be written
+	flushTime = 2 * time.Second  // for writing the last frames
 )
 
-// errForced ends the groups at the second signal, as errSignal does after a drain.
+// errForced ends the group at the second signal, as config.ErrSignal does after a drain.
 var errForced = errors.New("stopped by a second signal before requests had finished")
 
 // serve runs the generator until a signal or a failure.
@@ -37,7 +37,8 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 	if o.Socket == "" {
 		o.Socket = config.DefaultSocket()
 	}
-	lock, err := daemon.Own(o.Socket, p.env("LISTEN_FDS") != "", p.patience+flushTime, p.signals, log.Level(zerolog.TraceLevel))
+	inherits := p.env("LISTEN_FDS") != ""
+	lock, err := daemon.Own(o.Socket, inherits, p.patience+flushTime, p.signals, log.Level(zerolog.TraceLevel))
 	notes := daemon.Journal{Path: protocol.RecordPath(o.Socket), Log: log, Owned: lock != nil}
 	if err == nil {
 		err = p.serveOn(log, &level, lock, notes, o, settings)
@@ -57,7 +58,11 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 	return config.OfKind(err, errLogged)
 }
 
-func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, notes daemon.Journal, o config.Options, settings *config.Reader) error {
+// serveOn runs the parts of the generator as one group, with the socket's lock or without.
+func (p *program) serveOn(
+	log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, notes daemon.Journal,
+	o config.Options, settings *config.Reader,
+) error {
 	progress := daemon.NewProgress(p.stderr, log)
 	log = log.Level(zerolog.TraceLevel)
 	if err := hardware.Choose(p.signals, log, p.stderr.Flush, &o); err != nil {
@@ -71,16 +76,19 @@ func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixso
 	if err != nil {
 		return err
 	}
-	e := daemon.NewEngineActor(&daemon.EngineActor{Load: p.load, Options: o, Log: log, Manager: m, Journal: notes, Progress: progress})
+	e := daemon.NewEngineActor(&daemon.EngineActor{
+		Load: p.load, Options: o, Log: log, Manager: m, Journal: notes, Progress: progress})
 	figures := metrics.New(func() *protocol.Status { return e.Server.Status() }, e.Reading)
-	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.Socket, Version: release(), Logger: log, Observer: figures})
+	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.Socket,
+		Version: release(), Logger: log, Observer: figures})
 	e.Server = s
 	if err := s.Listen(); err != nil {
 		return config.Refuse(config.ErrConfig, "--socket: %w", err)
 	}
 	s.SetLimits(o.MaxConnections, o.MaxRequests)
-	reload := (&daemon.Reloader{Log: log, Level: level, Server: s, Engine: e, Manager: m, Settings: settings, Now: o}).Reload
-	var g run.Group // interrupts come in this order: the engine ends its requests, then the server closes
+	reload := (&daemon.Reloader{
+		Log: log, Level: level, Server: s, Engine: e, Manager: m, Settings: settings, Now: o}).Reload
+	var g run.Group // stopped in this order: the engine ends its requests, then the server closes
 	g.Add(e.Execute, e.Interrupt)
 	g.Add(s.Serve, func(error) { closeServer(s, log) })
 	daemon.AddMetrics(&g, figures, asked, log)
@@ -94,7 +102,7 @@ func (p *program) serveOn(log zerolog.Logger, level *logging.Level, lock *unixso
 	return g.Run()
 }
 
-// closeServer has clients read their last frames, for a while.
+// closeServer gives clients some time to read their last frames.
 func closeServer(s *server.Server, log zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 	defer cancel()
@@ -103,9 +111,11 @@ func closeServer(s *server.Server, log zerolog.Logger) {
 	}
 }
 
-// awaitSignal drains at the first signal and gives that up at the second. Some
-// supervisors send two at once: where nothing ran, that is a clean stop too.
-func (p *program) awaitSignal(s *server.Server, draining func(), log zerolog.Logger, reload func(), stop <-chan struct{}) error {
+// awaitSignal drains at the first signal and gives up at the second. Some supervisors send two
+// at once: if nothing runs, that is a clean stop too.
+func (p *program) awaitSignal(
+	s *server.Server, draining func(), log zerolog.Logger, reload func(), stop <-chan struct{},
+) error {
 	sig := p.firstSignal(reload, stop)
 	if sig == nil {
 		return nil
@@ -114,10 +124,10 @@ func (p *program) awaitSignal(s *server.Server, draining func(), log zerolog.Log
 	draining()
 	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
-	drained := make(chan bool, 1) // whether nothing was left to do
+	drained := make(chan bool, 1) // whether all requests finished
 	go func() { drained <- s.Drain(ctx) == nil }()
 	select {
-	case <-drained: // also where the patience is over: the engine ends what still runs
+	case <-drained: // also after p.patience: the engine ends the requests that still run
 		return config.ErrSignal
 	case <-p.signals:
 		cancel()
@@ -130,8 +140,8 @@ func (p *program) awaitSignal(s *server.Server, draining func(), log zerolog.Log
 	}
 }
 
-// firstSignal is the signal that ends the generator, or nil where it stops. A
-// hang-up reloads the settings.
+// firstSignal returns the signal that ends the generator, or nil after stop. SIGHUP reloads
+// the settings.
 func (p *program) firstSignal(reload func(), stop <-chan struct{}) os.Signal {
 	for {
 		select {

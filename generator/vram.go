@@ -17,10 +17,11 @@ import (
 	"reel/protocol"
 )
 
-// errNoMemory says that the generator does not tell of its memory.
-var errNoMemory = errors.New("the generator tells nothing of its memory: it is still loading, or older than this program; try again when reel status says ready")
+// errNoMemory is the error of a status without memory.
+var errNoMemory = errors.New("the generator does not report its memory: it is still loading, or older than " +
+	"this program; try again when reel status says ready")
 
-// vramCommand shows a running generator's memory against its plan.
+// vramCommand shows a running generator's memory beside its plan.
 func (p *program) vramCommand() *cobra.Command {
 	var o config.Options
 	var watch bool
@@ -28,10 +29,10 @@ func (p *program) vramCommand() *cobra.Command {
 	settings := config.Pick(config.Settings(&o), "socket")
 	cmd := &cobra.Command{
 		Use:   "vram",
-		Short: "Show what a running generator takes of its device's memory, against its plan",
-		Long: "vram asks the running generator what it takes of its device's memory, by kind, beside what was\n" +
-			"planned. With --watch it goes on, a line an interval in MiB, until Ctrl-C: all memory is taken\n" +
-			"at start, so that a column that keeps growing past its plan is a leak, or another program.",
+		Short: "Show the device memory of a running generator beside its plan",
+		Long: "vram asks the running generator for its device memory, by kind, and prints it beside the plan.\n" +
+			"With --watch it goes on, a line an interval in MiB, until Ctrl-C: all memory is taken at start,\n" +
+			"so a column that keeps growing past its plan is a leak, or another program.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {
@@ -57,7 +58,7 @@ func (p *program) vramCommand() *cobra.Command {
 	return cmd
 }
 
-// askMemory asks the generator at socket for a status with its memory in it.
+// askMemory asks the generator at socket for a status that has its memory.
 func askMemory(socket string) (*protocol.Status, error) {
 	ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
 	defer stop()
@@ -68,7 +69,7 @@ func askMemory(socket string) (*protocol.Status, error) {
 	return s, err
 }
 
-// printMemory prints a table: a row for each kind, and the device.
+// printMemory prints a row for each kind of memory, and one for the device.
 func printMemory(w io.Writer, s *protocol.Status) error {
 	fmt.Fprintf(w, "%s on %s %s\n%-10s %14s %14s\n", s.Model, s.Device, s.Machine.Name, "", "planned", "in use")
 	planned, used := int64(0), int64(0)
@@ -77,13 +78,16 @@ func printMemory(w io.Writer, s *protocol.Status) error {
 		planned, used = planned+m.Planned, used+m.Used
 	}
 	fmt.Fprintf(w, "%-10s %14s %14s\n", "all", plan.GiB(planned), plan.GiB(used))
-	_, err := fmt.Fprintf(w, "%-10s %14s %14s\n", "device", plan.GiB(s.Machine.MemoryTotal), plan.GiB(s.Machine.MemoryUsed))
+	_, err := fmt.Fprintf(w, "%-10s %14s %14s\n", "device", plan.GiB(s.Machine.MemoryTotal),
+		plan.GiB(s.Machine.MemoryUsed))
 	return err
 }
 
-// watchMemory prints a line each interval, until a signal or until the generator
-// is gone. first is what changes are counted from.
-func (p *program) watchMemory(first *protocol.Status, ask func() (*protocol.Status, error), interval time.Duration) error {
+// watchMemory prints a line each interval, until a signal or the generator's end. Changes are
+// counted from first.
+func (p *program) watchMemory(
+	first *protocol.Status, ask func() (*protocol.Status, error), interval time.Duration,
+) error {
 	fmt.Fprintf(p.stdout, "\n%-10s %10s %10s", "MiB", "device", "change")
 	for _, m := range first.Memory {
 		fmt.Fprintf(p.stdout, " %10s", m.Kind)
@@ -107,7 +111,7 @@ func (p *program) watchMemory(first *protocol.Status, ask func() (*protocol.Stat
 	}
 }
 
-// printMemoryLine prints what is in use now, in MiB, and how that has changed.
+// printMemoryLine prints the memory in use now, in MiB, and its change.
 func printMemoryLine(w io.Writer, s *protocol.Status, change int64) error {
 	fmt.Fprintf(w, "%-10s %10.1f %+10.1f", time.Now().Format(time.TimeOnly), mib(s.Machine.MemoryUsed), mib(change))
 	for _, m := range s.Memory {

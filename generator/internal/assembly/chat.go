@@ -99,7 +99,7 @@ func tokenText(raw json.RawMessage) string {
 	return token.Content
 }
 
-// chatTemplate is a [server.Chat] whose errors are those of the protocol.
+// chatTemplate is a [server.Chat] with the protocol's errors.
 type chatTemplate struct {
 	render func([]protocol.Message, int) (string, error)
 }

@@ -32,7 +32,7 @@ func (c chatty) Run() error {
 	return c.Engine.Run()
 }
 
-// WatchedEngine is an engine whose device reads the weights from mapped files.
+// WatchedEngine is an engine on a device that reads the weights from mapped files.
 type WatchedEngine struct {
 	Engine
 	Weights *weights.Watch
@@ -59,7 +59,7 @@ func ModelChanged(err error) error {
 	return errors.Join(failure.Explain(err), err)
 }
 
-// MeasuredEngine is an engine on a GPU whose state is read while it runs.
+// MeasuredEngine is an engine on a GPU, and the reader of the GPU's state.
 type MeasuredEngine struct {
 	Engine
 	GPU hardware.Reader

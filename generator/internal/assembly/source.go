@@ -12,7 +12,7 @@ import (
 	"reel/kernels/device"
 )
 
-// source is an open checkpoint whose headers match its config. No tensor has been read.
+// source is an open checkpoint with headers that match its config. No tensor has been read.
 type source struct {
 	config  model.Config
 	tensors *weights.Checkpoint

@@ -81,9 +81,11 @@ func Settings(o *Options) []*Setting {
 		{"metrics", "address at which Prometheus can ask: a port of 127.0.0.1 or [::1], or unix: and a path " +
 			"(default: none)",
 			"address", "", metricsAddress(&o.Metrics)},
-		{"max-connections", "connections that a user may have, at most " + strconv.Itoa(protocol.MaxConnections) + " (0: that many)",
+		{"max-connections",
+			"connections that a user may have, at most " + strconv.Itoa(protocol.MaxConnections) + " (0: that many)",
 			"n", "0", number(&o.MaxConnections, protocol.MaxConnections)},
-		{"max-requests", "requests that a connection may run, at most " + strconv.Itoa(protocol.MaxRequests) + " (0: that many)",
+		{"max-requests",
+			"requests that a connection may run, at most " + strconv.Itoa(protocol.MaxRequests) + " (0: that many)",
 			"n", "0", number(&o.MaxRequests, protocol.MaxRequests)},
 		{"settings", "file of lines REEL_FLAG=value, read at start and again at SIGHUP; a flag wins over it",
 			"path", "", anyText(&o.Settings)},

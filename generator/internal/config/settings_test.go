@@ -11,17 +11,20 @@ import (
 )
 
 func TestSettingsFile(t *testing.T) {
-	got, err := parseVariables(bufio.NewScanner(strings.NewReader("# no\n; no\n\n A=1\nB = 2\nC=\"x y\"\nD='#'\nE=\nF=a=b # c\n")), "f")
+	parse := func(text string) (map[string]string, error) {
+		return parseVariables(bufio.NewScanner(strings.NewReader(text)), "f")
+	}
+	got, err := parse("# no\n; no\n\n A=1\nB = 2\nC=\"x y\"\nD='#'\nE=\nF=a=b # c\n")
 	if err == nil {
 		t.Errorf("a space before = passes: %v", got)
 	}
-	got, err = parseVariables(bufio.NewScanner(strings.NewReader("# no\n; no\n\n A=1\nC=\"x y\"\nD='#'\nE=\nF=a=b\n")), "f")
+	got, err = parse("# no\n; no\n\n A=1\nC=\"x y\"\nD='#'\nE=\nF=a=b\n")
 	want := map[string]string{"A": "1", "C": "x y", "D": "#", "E": "", "F": "a=b"}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, bad := range []string{"word", "=x", "A=\"x", "A=\"x\"y\"", `A=x\`, "A=\""} {
-		if got, err := parseVariables(bufio.NewScanner(strings.NewReader("X=1\n"+bad)), "f"); err == nil || !strings.Contains(err.Error(), "f:2:") {
+		if got, err := parse("X=1\n" + bad); err == nil || !strings.Contains(err.Error(), "f:2:") {
 			t.Errorf("%q: got %v, %v", bad, got, err)
 		}
 	}
@@ -46,7 +49,8 @@ func TestEnvironmentFileNamesEveryFlag(t *testing.T) {
 	if len(named) > 0 {
 		t.Errorf("no such settings: %v", named)
 	}
-	if values, err := parseVariables(bufio.NewScanner(strings.NewReader(string(text))), "generator.env"); err != nil || len(values) > 0 {
+	values, err := parseVariables(bufio.NewScanner(strings.NewReader(string(text))), "generator.env")
+	if err != nil || len(values) > 0 {
 		t.Errorf("it sets something: %v, %v", values, err)
 	}
 }
@@ -55,7 +59,10 @@ func TestSettingsAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		name, value string
 		known, good bool
-	}{{"REEL_MAX_BATCH", "8", true, true}, {"REEL_MAX_BATCH", "x", true, false}, {"REEL_MAX_BATCH", "", true, true}, {"REEL_MAXBATCH", "8", false, true}} {
+	}{
+		{"REEL_MAX_BATCH", "8", true, true}, {"REEL_MAX_BATCH", "x", true, false},
+		{"REEL_MAX_BATCH", "", true, true}, {"REEL_MAXBATCH", "8", false, true},
+	} {
 		if known, err := Check(c.name, c.value); known != c.known || (err == nil) != c.good {
 			t.Errorf("%s=%s: %t, %v", c.name, c.value, known, err)
 		}
@@ -69,7 +76,8 @@ func TestServiceSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := ServiceSettings(func(name string) string { return map[string]string{"REEL_DEVICE": "host"}[name] }, path)
-	for name, want := range map[string]string{"REEL_MODEL": "/srv/m", "REEL_DEVICE": "host", "REEL_MAX_BATCH": "", "REEL_GPU": ""} {
+	for name, want := range map[string]string{"REEL_MODEL": "/srv/m", "REEL_DEVICE": "host", "REEL_MAX_BATCH": "",
+		"REEL_GPU": ""} {
 		if got := env(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}

@@ -1,3 +1,5 @@
+// Package daemon holds the parts of a running generator: the owner of the socket, the service
+// manager, the engine's actor, reloads, metrics and the record of failures.
 package daemon
 
 import (
@@ -18,38 +20,40 @@ import (
 	"reel/protocol"
 )
 
-// Loader loads the model that Options name. progress takes a share, 0 to 1, and
-// what is being done. An error that is errConfig is the operator's to mend.
-type Loader func(ctx context.Context, o config.Options, progress func(float64, string)) (server.Model, assembly.Engine, error)
+// Loader loads the model that Options name. progress receives the share done, from 0 to 1, and
+// the current activity. Errors that the operator can correct are [config.ErrConfig].
+type Loader func(
+	ctx context.Context, o config.Options, progress func(share float64, activity string),
+) (server.Model, assembly.Engine, error)
 
-// EngineActor loads the model and runs its engine, as one member of the group.
+// EngineActor loads the model and runs its engine, as one actor of a run.Group.
 type EngineActor struct {
 	Server  *server.Server
 	Load    Loader
 	Options config.Options
 	Log     zerolog.Logger
-	// Manager hears how far the start is, and that the engine goes on.
+	// Manager is told the progress of the start, and that the engine is alive.
 	Manager Manager
 	Journal Journal
-	// Progress shows the operator how far loading is.
-	Progress func(share float64, what string)
-	ctx      context.Context // of the loading
+	// Progress shows the progress of loading to the operator.
+	Progress func(share float64, activity string)
+	ctx      context.Context // cancelled by Interrupt
 	cancel   context.CancelFunc
-	began    time.Time // of the loading
+	began    time.Time // start of loading
 
 	mu      sync.Mutex
 	stopped bool
-	runner  assembly.Engine // once loaded
+	runner  assembly.Engine // nil until loaded
 }
 
-// NewEngineActor completes a: its loading can be cancelled from now on.
+// NewEngineActor prepares a, with all exported fields set, for Execute and Interrupt.
 func NewEngineActor(a *EngineActor) *EngineActor {
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
 
-// Execute loads, serves, and returns when the engine ends. Clients are told why
-// where that is a failure.
+// Execute loads and serves. It returns when the engine ends; clients are told the reason of a
+// failure.
 func (a *EngineActor) Execute() error {
 	l := a.loaded()
 	if a.ctx.Err() != nil {
@@ -70,8 +74,8 @@ func (a *EngineActor) Execute() error {
 	return nil
 }
 
-// run runs the engine. Requests are taken once it has drawn a first token: what
-// cannot draw one ends here.
+// run runs the engine. The server takes requests after the engine's first token; without that
+// token run returns an error.
 func (a *EngineActor) run(l loading) error {
 	ended, begun := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -92,11 +96,11 @@ func (a *EngineActor) run(l loading) error {
 	return err
 }
 
-// begin draws a token and then serves.
+// begin requests the first token and then lets the server take requests.
 func (a *EngineActor) begin(l loading, ended <-chan struct{}) error {
 	err := firstToken(l.model.Engine, ended)
 	if errors.Is(err, engine.ErrShutdown) || errors.Is(err, engine.ErrDraining) {
-		return nil // it is to stop already
+		return nil // the generator is already stopping
 	}
 	if err != nil {
 		return fmt.Errorf("the model's first token: %w", l.model.Cause(err))
@@ -105,28 +109,29 @@ func (a *EngineActor) begin(l loading, ended <-chan struct{}) error {
 	a.Journal.Clear()
 	a.Manager.Say("READY=1", fmt.Sprintf("STATUS=ready: serves %s on %s", l.model.Name, l.model.Device))
 	a.Log.Info().Str("model", l.model.Name).Str("device", l.model.Device).Int("context", l.model.Limits.Context).
-		Int("max_batch", l.model.Limits.MaxBatch).Float64("took_ms", float64(time.Since(a.began).Microseconds())/1000).Msg("ready")
+		Int("max_batch", l.model.Limits.MaxBatch).
+		Float64("took_ms", float64(time.Since(a.began).Microseconds())/1000).Msg("ready")
 	return nil
 }
 
-// loading is what a load came to.
+// loading is the result of a load.
 type loading struct {
 	model  server.Model
 	runner assembly.Engine
 	err    error
 }
 
-// loaded loads the model. It returns early where the generator is to stop: a
-// load that is under way then ends with the process.
+// loaded loads the model. It returns early if the generator is to stop; a load that is still
+// running then ends with the process.
 func (a *EngineActor) loaded() loading {
 	a.began = time.Now()
 	told := a.Manager.loading(time.Now)
 	done := make(chan loading, 1)
 	go func() {
-		m, runner, err := a.Load(a.ctx, a.Options, func(share float64, what string) {
-			a.Server.SetProgress(share, what)
-			a.Progress(share, what)
-			told(share, what)
+		m, runner, err := a.Load(a.ctx, a.Options, func(share float64, activity string) {
+			a.Server.SetProgress(share, activity)
+			a.Progress(share, activity)
+			told(share, activity)
 		})
 		done <- loading{m, runner, err}
 	}()
@@ -142,22 +147,24 @@ func (a *EngineActor) loaded() loading {
 	}
 }
 
-// logGraphs tells what the graphs of the start took.
+// logGraphs logs the cost of the graphs captured at start.
 func logGraphs(log zerolog.Logger, g protocol.GraphPool) {
-	log.Info().Uint64("graphs", g.Precaptured).Float64("took_ms", 1000*g.CaptureS).Float64("median_ms", g.CaptureMedianMS).
-		Int64("bytes_each", g.GraphBytes).Uint64("failed", g.Failed).Msg("graphs captured")
+	log.Info().Uint64("graphs", g.Precaptured).Float64("took_ms", 1000*g.CaptureS).
+		Float64("median_ms", g.CaptureMedianMS).Int64("bytes_each", g.GraphBytes).Uint64("failed",
+		g.Failed).Msg("graphs captured")
 }
 
-// logMemory tells what the plan said beside what was taken.
+// logMemory logs the planned memory beside the measured.
 func logMemory(log zerolog.Logger, m server.Model) {
 	if m.Taken == nil {
 		return
 	}
 	taken, by := m.Taken()
-	log.Info().Str("planned", plan.GiB(m.Planned)).Str("taken", plan.GiB(taken)).Str("by", by).Int64("planned_bytes", m.Planned).Int64("taken_bytes", taken).Msg("memory")
+	log.Info().Str("planned", plan.GiB(m.Planned)).Str("taken", plan.GiB(taken)).Str("by", by).
+		Int64("planned_bytes", m.Planned).Int64("taken_bytes", taken).Msg("memory")
 }
 
-// adopt makes runner the one that interrupt stops, unless that has been already.
+// adopt stores the runner for Interrupt. It reports false if the actor was interrupted before.
 func (a *EngineActor) adopt(runner assembly.Engine) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,26 +5,28 @@ import (
 	"reel/generator/internal/server"
 )
 
-// firstToken has the engine draw one token, greedily, as the last check of a
-// start. Its error is what kept the engine from it; nil too where ended came first.
+// firstToken requests one greedy token from the engine, as the last check of a start. It
+// returns the engine's error, or nil if ended is closed first.
 func firstToken(e server.Engine, ended <-chan struct{}) error {
-	drawn := make(firstSink, 1)
-	if _, err := e.Submit(&engine.Request{Tokens: []int32{0}, MaxTokens: 1, IgnoreEOS: true, Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: drawn}); err != nil {
+	sampled := make(firstSink, 1)
+	request := &engine.Request{Tokens: []int32{0}, MaxTokens: 1, IgnoreEOS: true,
+		Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: sampled}
+	if _, err := e.Submit(request); err != nil {
 		return err
 	}
 	select {
-	case f := <-drawn:
+	case f := <-sampled:
 		return f.Err
 	case <-ended:
 		return nil
 	}
 }
 
-// firstSink takes the end of the first request. Its one place is never full.
+// firstSink receives the end of the first request. It has one slot and is never full.
 type firstSink chan engine.Finish
 
-// Token is the token that was asked for; that there is one is enough.
+// Token ignores the token.
 func (firstSink) Token(engine.Token) {}
 
-// Finish is the end.
+// Finish passes the end of the request on.
 func (s firstSink) Finish(f engine.Finish) { s <- f }

@@ -14,30 +14,34 @@ import (
 	"reel/protocol"
 )
 
-// Journal keeps the record beside a socket. Only the owner of the socket's path
-// changes it: another generator's record stays as it is.
+// Journal keeps the record of the generator's state beside its socket. It changes the record
+// only if this process owns the socket's path.
 type Journal struct {
 	Path  string
 	Log   zerolog.Logger
 	Owned bool
 }
 
-// Failed records why the generator ended. A socket that is not its own says
-// nothing of it.
+// Failed records the reason of the generator's end. An error about a socket of another program
+// is not recorded.
 func (j Journal) Failed(err error) {
-	for _, foreign := range []error{unixsocket.ErrInUse, unixsocket.ErrPath, unixsocket.ErrNotSocket, unixsocket.ErrForeignDir} {
+	for _, foreign := range []error{
+		unixsocket.ErrInUse, unixsocket.ErrPath, unixsocket.ErrNotSocket, unixsocket.ErrForeignDir,
+	} {
 		if errors.Is(err, foreign) {
 			return
 		}
 	}
 	e := failure.Explain(err)
-	j.write(protocol.Record{State: protocol.StateFailed, Failure: &protocol.Failure{Code: e.Code, Message: e.Message, Hint: e.Hint}})
+	j.write(protocol.Record{State: protocol.StateFailed,
+		Failure: &protocol.Failure{Code: e.Code, Message: e.Message, Hint: e.Hint}})
 }
 
+// Draining records that running requests finish and new ones are refused.
 func (j Journal) Draining() { j.write(protocol.Record{State: protocol.StateDraining}) }
 
-// write puts a record in the place of an older one. Without it only `reel status`
-// knows less: where it cannot be written that is logged, and no more.
+// write replaces the record. An error is only logged, because the record serves `reel status`
+// alone.
 func (j Journal) write(r protocol.Record) {
 	if !j.Owned {
 		return
@@ -52,7 +56,7 @@ func (j Journal) write(r protocol.Record) {
 	}
 }
 
-// replaceFile writes a file that whoever may use the socket's directory can read.
+// replaceFile writes a file atomically, readable for the group of the socket's directory.
 func replaceFile(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".state")
 	if err != nil {
@@ -69,7 +73,7 @@ func replaceFile(path string, text []byte) error {
 	return err
 }
 
-// Clear removes the record: what it told is over.
+// Clear removes the record.
 func (j Journal) Clear() {
 	if j.Owned {
 		_ = os.Remove(j.Path)

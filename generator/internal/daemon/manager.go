@@ -16,19 +16,19 @@ import (
 	"reel/generator/internal/config"
 )
 
-// Manager is the service manager that started the program. The zero value is
-// none: it hears nothing, hands over nothing and wants no sign of life.
+// Manager is the service manager that started the program. The zero value is no manager: it
+// ignores notifications, passes no socket and has no watchdog.
 type Manager struct {
 	// tell sends lines of sd_notify(3).
 	tell func(lines ...string)
-	// watchdog is how long the manager waits for a sign of life; 0 is for ever.
+	// watchdog is the longest time without a sign of life; 0: unlimited.
 	watchdog time.Duration
-	// Socket is one that the manager listens on for the program.
+	// Socket is a listening socket of the manager, or nil.
 	Socket *net.UnixListener
 }
 
-// Systemd is the manager as the environment describes it. It takes over the file
-// descriptors, so it comes after the last exec.
+// Systemd reticks the manager that the environment describes. It takes the passed file
+// descriptors, so it has to be called after the last exec.
 func Systemd(log zerolog.Logger) (m Manager, err error) {
 	m.tell = func(lines ...string) {
 		if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
@@ -42,28 +42,31 @@ func Systemd(log zerolog.Logger) (m Manager, err error) {
 	return m, err
 }
 
-// inherited is the socket among the files that the manager handed over, or nil
-// where there are none.
+// inherited reticks the socket among the files that the manager passed, or nil if there are
+// none. It closes the file.
 func inherited(files []*os.File) (*net.UnixListener, error) {
 	if len(files) == 0 {
 		return nil, nil
 	}
 	if len(files) > 1 {
-		return nil, config.Refuse(config.ErrConfig, "the service manager hands over %d sockets: give reel-generator.socket one ListenStream", len(files))
+		return nil, config.Refuse(config.ErrConfig,
+			"the service manager passes %d sockets: give reel-generator.socket one ListenStream", len(files))
 	}
-	defer files[0].Close() // FileListener has a copy
+	defer files[0].Close() // FileListener makes a copy
 	l, err := net.FileListener(files[0])
 	if err != nil {
 		return nil, config.Refuse(config.ErrConfig, "the socket of the service manager: %w", err)
 	}
 	unix, ok := l.(*net.UnixListener)
 	if !ok {
-		return nil, errors.Join(config.Refuse(config.ErrConfig, "the service manager listens on %s: give reel-generator.socket a path in ListenStream", l.Addr()), l.Close())
+		err := config.Refuse(config.ErrConfig,
+			"the service manager listens on %s: give reel-generator.socket a path in ListenStream", l.Addr())
+		return nil, errors.Join(err, l.Close())
 	}
 	return unix, nil
 }
 
-// Say is tell, where somebody listens.
+// Say sends lines to the manager, if there is one.
 func (m Manager) Say(lines ...string) {
 	if m.tell != nil {
 		m.tell(lines...)
@@ -71,46 +74,46 @@ func (m Manager) Say(lines ...string) {
 }
 
 const (
-	// patienceForProgress is how long the manager is asked to wait for the next
-	// sign that loading goes on.
+	// patienceForProgress is the time that the manager is asked to wait for the next progress
+	// of loading.
 	patienceForProgress = time.Minute
-	// betweenSigns is how often it is told so.
+	// betweenSigns is the least time between two messages about progress.
 	betweenSigns = 250 * time.Millisecond
 )
 
-// loading returns what tells how far loading is. Each step of it extends the time
-// that the manager allows for the start: loading that stands still is ended.
-func (m Manager) loading(now func() time.Time) func(share float64, what string) {
+// loading reticks a function that reports the progress of loading. Each report extends the
+// time limit of the start, so the manager ends a load that stands still.
+func (m Manager) loading(now func() time.Time) func(share float64, activity string) {
 	var mu sync.Mutex
 	var last time.Time
 	said := ""
-	return func(share float64, what string) {
+	return func(share float64, activity string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if what == said && now().Sub(last) < betweenSigns {
+		if activity == said && now().Sub(last) < betweenSigns {
 			return
 		}
-		last, said = now(), what
-		m.Say(fmt.Sprintf("STATUS=%s, %.0f%%", what, 100*share),
+		last, said = now(), activity
+		m.Say(fmt.Sprintf("STATUS=%s, %.0f%%", activity, 100*share),
 			fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", patienceForProgress.Microseconds()))
 	}
 }
 
-// pulse is what shows that an engine goes on.
+// pulse shows that an engine is alive.
 type pulse interface {
 	// Heartbeat calls done after the engine completes its next step.
 	Heartbeat(done func())
 }
 
-// watch gives the manager signs of life until stop is closed: each follows a step
-// that the engine has completed. An engine that hangs falls silent, whatever else
-// the program still answers.
+// watch sends the manager a sign of life after each completed step, at most four in a watchdog
+// period, until stop is closed. If the engine hangs it sends none, so the manager restarts the
+// program.
 func (m Manager) watch(engine pulse, stop <-chan struct{}) {
 	if m.watchdog == 0 {
 		return
 	}
-	turns := time.NewTicker(m.watchdog / 4)
-	defer turns.Stop()
+	ticks := time.NewTicker(m.watchdog / 4)
+	defer ticks.Stop()
 	for {
 		alive := make(chan struct{})
 		engine.Heartbeat(func() { close(alive) })
@@ -121,7 +124,7 @@ func (m Manager) watch(engine pulse, stop <-chan struct{}) {
 			return
 		}
 		select {
-		case <-turns.C:
+		case <-ticks.C:
 		case <-stop:
 			return
 		}

@@ -12,7 +12,7 @@ import (
 	"reel/generator/internal/metrics"
 )
 
-// ListenMetrics listens at an address that flags have taken; nil where it is empty.
+// ListenMetrics listens at the address of --metrics. It returns nil for an empty address.
 func ListenMetrics(address string, log zerolog.Logger) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
@@ -25,15 +25,14 @@ func ListenMetrics(address string, log zerolog.Logger) (net.Listener, error) {
 	return l, nil
 }
 
-// AddMetrics adds a member to the group that answers on l, where there is one.
+// AddMetrics adds an actor to the group that serves metrics on l. It adds none if l is nil.
 func AddMetrics(g *run.Group, m *metrics.Metrics, l net.Listener, log zerolog.Logger) {
 	if l != nil {
 		g.Add(func() error { return m.Serve(l, log) }, func(error) { _ = l.Close() })
 	}
 }
 
-// Reading is what the GPU says of itself; nil where there is none, or while the
-// model is being loaded.
+// Reading returns the GPU's state, or nil without a GPU or while the model is loading.
 func (a *EngineActor) Reading() *gpu.Reading {
 	a.mu.Lock()
 	runner := a.runner

@@ -11,11 +11,13 @@ import (
 	"reel/generator/internal/unixsocket"
 )
 
-// Own makes this process the owner of the socket's path, before it does anything
-// that can fail: only the owner listens there and keeps the record. It waits as
-// long as an owner may drain; then the error is unixsocket.ErrLocked. A process
-// that inherits its socket serves without the lock too, and keeps no record then.
-func Own(socket string, inherits bool, wait time.Duration, stop <-chan os.Signal, log zerolog.Logger) (*unixsocket.Lock, error) {
+// Own locks the socket's path for this process. It comes before any step that can fail,
+// because only the owner listens there and keeps the record. It waits for another owner to
+// drain; then the error is [unixsocket.ErrLocked]. A process that inherits its socket serves
+// without the lock, and keeps no record.
+func Own(
+	socket string, inherits bool, wait time.Duration, stop <-chan os.Signal, log zerolog.Logger,
+) (*unixsocket.Lock, error) {
 	lock, err := waitToOwn(socket, wait, stop, log)
 	switch {
 	case err == nil:
@@ -29,8 +31,10 @@ func Own(socket string, inherits bool, wait time.Duration, stop <-chan os.Signal
 	return nil, config.Refuse(config.ErrConfig, "--socket: %w", err)
 }
 
-// waitToOwn acquires the lock, or returns errSignal once a signal ends the wait.
-func waitToOwn(socket string, wait time.Duration, stop <-chan os.Signal, log zerolog.Logger) (lock *unixsocket.Lock, err error) {
+// waitToOwn acquires the lock. It returns [config.ErrSignal] if a signal ends the wait.
+func waitToOwn(
+	socket string, wait time.Duration, stop <-chan os.Signal, log zerolog.Logger,
+) (lock *unixsocket.Lock, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	done := make(chan struct{})

@@ -11,13 +11,13 @@ import (
 	"reel/generator/internal/logging"
 )
 
-// loadingLine is how long loading goes on before a log line says how far it is.
+// loadingLine is the time between two log lines about loading.
 const loadingLine = 2 * time.Second
 
-// NewProgress returns what shows how far loading is, 0 to 1, and what is being
-// done: a bar where stderr is a terminal, log lines elsewhere. A log that is to tell
-// nothing of this has neither.
-func NewProgress(stderr *logging.Queue, log zerolog.Logger) func(share float64, what string) {
+// NewProgress returns a function that shows the progress of loading, from 0 to 1, and the
+// current activity: on a bar if stderr is a terminal, else in log lines. Above log level info
+// it shows nothing.
+func NewProgress(stderr *logging.Queue, log zerolog.Logger) func(share float64, activity string) {
 	switch {
 	case log.GetLevel() > zerolog.InfoLevel:
 		return func(float64, string) {}
@@ -27,29 +27,30 @@ func NewProgress(stderr *logging.Queue, log zerolog.Logger) func(share float64, 
 	return linesOn(log, time.Now)
 }
 
-// barOn draws a bar that is gone when loading has ended.
-func barOn(w io.Writer) func(share float64, what string) {
+// barOn draws a progress bar, and removes it at the end.
+func barOn(w io.Writer) func(share float64, activity string) {
 	const steps = 1000
 	bar := progressbar.NewOptions(steps, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30),
-		progressbar.OptionClearOnFinish(), progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(false))
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetElapsedTime(true),
+		progressbar.OptionSetPredictTime(false))
 	described := ""
-	return func(share float64, what string) {
-		if what != described {
-			described = what
-			bar.Describe(what)
+	return func(share float64, activity string) {
+		if activity != described {
+			described = activity
+			bar.Describe(activity)
 		}
-		_ = bar.Set(int(math.Round(steps * share))) // where it cannot be drawn nobody looks
+		_ = bar.Set(int(math.Round(steps * share))) // without a terminal there is no bar to lose
 	}
 }
 
-// linesOn writes a log line every loadingLine. A model that is there at once gets none.
-func linesOn(log zerolog.Logger, now func() time.Time) func(share float64, what string) {
+// linesOn writes a log line every loadingLine. A short load writes none.
+func linesOn(log zerolog.Logger, now func() time.Time) func(share float64, activity string) {
 	last := now()
-	return func(share float64, what string) {
+	return func(share float64, activity string) {
 		if now().Sub(last) < loadingLine {
 			return
 		}
 		last = now()
-		log.Info().Int("percent", int(100*share)).Str("doing", what).Msg("loading")
+		log.Info().Int("percent", int(100*share)).Str("doing", activity).Msg("loading")
 	}
 }

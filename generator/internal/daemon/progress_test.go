@@ -19,7 +19,8 @@ func TestProgressInALog(t *testing.T) {
 		show(float64(i)/10, "loading the weights")
 		clock = clock.Add(loadingLine / 4)
 	}
-	if got := strings.Count(out.String(), "\n"); got != 2 || !strings.Contains(out.String(), `"percent":40,"doing":"loading the weights"`) {
+	if got := strings.Count(out.String(), "\n"); got != 2 ||
+		!strings.Contains(out.String(), `"percent":40,"doing":"loading the weights"`) {
 		t.Errorf("%d lines, wants 2:\n%s", got, out.String())
 	}
 }
@@ -38,7 +39,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 }
 
-// Not a terminal: no bar; told to be silent: nothing.
+// Without a terminal there is no bar; above level info there is no line.
 func TestProgressElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	q := logging.NewQueue(&out)

@@ -13,20 +13,20 @@ import (
 	"reel/generator/internal/server"
 )
 
-// Reloader takes up changed settings while the generator serves.
+// Reloader applies changed settings while the generator serves.
 type Reloader struct {
 	Log     zerolog.Logger
 	Level   *logging.Level
 	Server  *server.Server
 	Engine  *EngineActor
 	Manager Manager
-	// Settings are read anew at each reload; now are those in force.
+	// Settings reads the settings again at each reload; Now are those in force.
 	Settings *config.Reader
 	Now      config.Options
 }
 
-// Reload reads the settings again and takes up those that a generator can change
-// as it runs. Where they cannot be read, or one is refused, the old ones stay.
+// Reload reads the settings again and applies those that can change at run time. If one is
+// invalid, all stay as they are.
 func (r *Reloader) Reload() {
 	r.Manager.Say("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonic().Microseconds()))
 	defer r.Manager.Say("READY=1")
@@ -50,14 +50,14 @@ func (r *Reloader) Reload() {
 		Int("max_connections", o.MaxConnections).Int("max_requests", o.MaxRequests).Msg("settings reloaded")
 }
 
-// monotonic is the kernel's clock that systemd compares with.
+// monotonic returns the kernel's clock, which systemd compares with.
 func monotonic() time.Duration {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // there is always one
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // Linux always has this clock
 	return time.Duration(t.Nano())
 }
 
-// resize gives the engine's graphs another budget, once it is there.
+// resize changes the budget of the engine's graphs. It fails while the model is loading.
 func (a *EngineActor) resize(o config.Options) error {
 	a.mu.Lock()
 	runner := a.runner

@@ -7,8 +7,8 @@ import (
 	"reel/generator/internal/weights"
 )
 
-// watchWeights begins to watch, where there is something to watch, until ended is
-// closed. It takes the checksums in a goroutine, beside the start's last steps.
+// watchWeights watches the weights' files, if any is mapped, until ended is closed. Checksums
+// are taken in the background.
 func (a *EngineActor) watchWeights(e assembly.Engine, ended <-chan struct{}) {
 	w, ok := e.(assembly.WatchedEngine)
 	if !ok {
@@ -25,9 +25,8 @@ func (a *EngineActor) watchWeights(e assembly.Engine, ended <-chan struct{}) {
 	}()
 }
 
-// awaitWriter waits, where the model's files have changed, until nobody writes them
-// any more: the next start is to load whole files. The service manager is told that
-// the generator has not hung meanwhile.
+// awaitWriter waits, after a change of the model's files, until no process writes them, so
+// that the next start loads complete files. It keeps the service manager's watchdog content.
 func (a *EngineActor) awaitWriter(e assembly.Engine, err error) {
 	w, ok := e.(assembly.WatchedEngine)
 	if !ok || !errors.Is(err, weights.ErrChanged) {
