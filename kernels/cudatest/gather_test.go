@@ -14,7 +14,7 @@ import (
 )
 
 // picking is a list of random rows of so many, and after them some that are not there.
-func picking(b *both, live, padding, rows int) []int32 {
+func randomIndex(b *both, live, padding, rows int) []int32 {
 	list := make([]int32, live+padding)
 	for i := range list {
 		if list[i] = -1; i < live {
@@ -24,12 +24,12 @@ func picking(b *both, live, padding, rows int) []int32 {
 	return list
 }
 
-func TestCUDAPick(t *testing.T) {
+func TestCUDAGatherRows(t *testing.T) {
 	b := newBoth(t)
 	const rows = 70
 	for i, live := range []int{0, 1, 8, 64} {
 		cols := []int{16, 576, 4096}[i%3]
-		list := picking(b, live, i, rows)
+		list := randomIndex(b, live, i, rows)
 		if len(list) == 0 {
 			list = []int32{-1}
 		}
@@ -45,20 +45,20 @@ func TestCUDAPick(t *testing.T) {
 
 // Rows of a list have the bits that they have without one, whatever group of rows they come in, and what
 // is behind a row that is not there stays as it is.
-func TestCUDAOnlyRowsOfAList(t *testing.T) {
+func TestCUDARowIndex(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, of := range [][2]int{{0, 1}, {1, 2}, {1, 0}, {2, 3}, {7, 1}, {8, 0}, {8, 5}, {9, 0}, {16, 0}, {17, 4}, {33, 2}, {64, 0}, {1, 63}} {
 		tune.MaxPersistentBlocks = []int{math.MaxInt32, 4, 1}[i/2%3] // of 6 units
-		b.onlyRows([]kernels.DType{kernels.BF16, kernels.F16}[i%2], of[0], of[1], []int{64, 1040, 4096}[i%3])
+		b.rowIndexProducts([]kernels.DType{kernels.BF16, kernels.F16}[i%2], of[0], of[1], []int{64, 1040, 4096}[i%3])
 	}
 }
 
 // onlyRows are products of a list of so many rows that are there, and some that are not.
-func (b *both) onlyRows(dtype kernels.DType, live, padding, in int) {
+func (b *both) rowIndexProducts(dtype kernels.DType, live, padding, in int) {
 	b.t.Helper()
 	const rows, width = 80, 96
-	list := picking(b, live, padding, rows)
+	list := randomIndex(b, live, padding, rows)
 	n := len(list)
 	w, up := b.matrix(dtype, width, in), b.matrix(dtype, width, in)
 	values := b.normal(rows*in, 3)

@@ -31,21 +31,21 @@ type layer struct{ q, k, v, output, gate, up, down kernels.Weight }
 type products struct {
 	*both
 	shape
-	layers  []layer
-	head    kernels.Weight
-	norm    device.Buffer
-	a       kernels.QKV // what all layers have in common
-	mid     device.Buffer
-	logits  device.Buffer
-	sample  device.Buffer
-	one     device.Buffer // the first row, and none after it
-	picked  device.Buffer // its residual
-	live    device.Buffer
-	scratch device.Buffer // shared by all, as an engine has it
-	other   device.Buffer
-	parts   device.Buffer // of sums
-	work    device.Buffer // of attention
-	bytes   int64
+	layers       []layer
+	head         kernels.Weight
+	norm         device.Buffer
+	a            kernels.QKV // what all layers have in common
+	mid          device.Buffer
+	logits       device.Buffer
+	sample       device.Buffer
+	oneSample    device.Buffer // the first row, and none after it
+	gathered     device.Buffer // its residual
+	index        device.Buffer
+	rounded      device.Buffer // shared by all, as an engine has it
+	roundedInner device.Buffer
+	partials     device.Buffer // of sums
+	work         device.Buffer // of attention
+	bytes        int64
 }
 
 const benchRows, benchSamples = 400, 64
@@ -71,18 +71,18 @@ func newProducts(b *both, s shape) *products {
 	p.norm = put(b, b.normal(s.hidden, 1))[1]
 	p.a = p.attention()
 	p.mid = put(b, b.normal(benchRows*s.inner, 1))[1]
-	p.scratch, p.other = p.rounded(kernels.RoundedBytes(benchRows, s.inner)), p.rounded(kernels.RoundedBytes(benchRows, s.inner))
-	p.parts = b.partsFor(benchRows)
+	p.rounded, p.roundedInner = p.randomActivations(kernels.RoundedBytes(benchRows, s.inner)), p.randomActivations(kernels.RoundedBytes(benchRows, s.inner))
+	p.partials = b.partialsFor(benchRows)
 	p.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(benchRows, s.heads, s.dim, benchRows)))
 	p.sample, p.logits = put(b, counted(benchRows))[1], b.load(1, make([]byte, 4*benchSamples*s.vocab))
-	p.one = put(b, append([]int32{0}, slices.Repeat([]int32{-1}, benchSamples-1)...))[1]
-	p.picked, p.live = b.load(1, make([]byte, 4*benchSamples*s.hidden)), b.load(1, make([]byte, 4*benchSamples))
+	p.oneSample = put(b, append([]int32{0}, slices.Repeat([]int32{-1}, benchSamples-1)...))[1]
+	p.gathered, p.index = b.load(1, make([]byte, 4*benchSamples*s.hidden)), b.load(1, make([]byte, 4*benchSamples))
 	return p
 }
 
-// rounded is n bytes of rounded activations. NaN instead would cost tensor cores less power,
+// randomActivations is n bytes of rounded activations. NaN instead would cost tensor cores less power,
 // and so the GPU less of its clock.
-func (p *products) rounded(n int64) device.Buffer {
+func (p *products) randomActivations(n int64) device.Buffer {
 	some := p.elements(kernels.BF16, 1<<20, 1)
 	return p.load(1, bytes.Repeat(some, int(n)/len(some)+1)[:n])
 }
@@ -122,9 +122,9 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 	}
 	for i, l := range p.layers {
 		a := p.a
-		a.T, a.Class, a.Handover.InputIsRounded, a.Q, a.K, a.V, a.Workspace.Rounded, a.Workspace.Partials = T, classOf(prefill), prefill, l.q, l.k, l.v, p.scratch, p.parts
+		a.T, a.Class, a.Handover.InputIsRounded, a.Q, a.K, a.V, a.Workspace.Rounded, a.Workspace.Partials = T, classOf(prefill), prefill, l.q, l.k, l.v, p.rounded, p.partials
 		add("qkv", a, l.q, l.k, l.v)
-		attend := kernels.Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work, T: T, Heads: p.heads, Scale: 0.1, Class: classOf(prefill), AfterQKV: kind == "pass", Handover: kernels.Handover{Rounded: p.other, DType: kernels.BF16}}
+		attend := kernels.Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work, T: T, Heads: p.heads, Scale: 0.1, Class: classOf(prefill), AfterQKV: kind == "pass", Handover: kernels.Handover{Rounded: p.roundedInner, DType: kernels.BF16}}
 		last := kind == "pass" && prefill && i == len(p.layers)-1
 		if last {
 			attend.Handover.Rounded = device.Buffer{}
@@ -132,22 +132,22 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		add("attend", attend)
 		if last { // one row is sampled, and goes on alone
 			n := min(T, benchSamples)
-			add("pick", kernels.GatherRows{X: a.X, Rows: kernels.Rows{Sample: p.one}, Out: p.picked, Index: p.live, Cols: l.output.Rows, T: T, N: n})
-			add("output", kernels.Projection{W: l.output, In: a.Out, X: p.picked, RowIndex: p.one, T: n}, l.output)
-			add("gateup", kernels.GateUp{X: p.picked, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, RowIndex: p.live, T: n, Eps: 1e-5}, l.gate, l.up)
-			add("down", kernels.Projection{W: l.down, In: p.mid, X: p.picked, RowIndex: p.live, T: n, Name: kernels.DownProjection}, l.down)
-			add("head", kernels.Head{X: p.picked, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.live}, Logits: p.logits, Class: kernels.Prefill, T: n, N: n, Eps: 1e-5}, p.head)
+			add("pick", kernels.GatherRows{X: a.X, Rows: kernels.Rows{Sample: p.oneSample}, Out: p.gathered, Index: p.index, Cols: l.output.Rows, T: T, N: n})
+			add("output", kernels.Projection{W: l.output, In: a.Out, X: p.gathered, RowIndex: p.oneSample, T: n}, l.output)
+			add("gateup", kernels.GateUp{X: p.gathered, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, RowIndex: p.index, T: n, Eps: 1e-5}, l.gate, l.up)
+			add("down", kernels.Projection{W: l.down, In: p.mid, X: p.gathered, RowIndex: p.index, T: n, Name: kernels.DownProjection}, l.down)
+			add("head", kernels.Head{X: p.gathered, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.index}, Logits: p.logits, Class: kernels.Prefill, T: n, N: n, Eps: 1e-5}, p.head)
 			return ops, elements
 		}
-		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X, Workspace: kernels.Workspace{Rounded: p.other, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.scratch, Norm: p.norm}}, l.output)
-		add("gateup", kernels.GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Workspace: kernels.Workspace{Rounded: p.scratch, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.other}, Eps: 1e-5}, l.gate, l.up)
-		add("down", kernels.Projection{W: l.down, In: p.mid, X: a.X, Workspace: kernels.Workspace{Rounded: p.other, Partials: p.parts}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.scratch, Norm: p.norm}, Name: kernels.DownProjection}, l.down)
+		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X, Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.rounded, Norm: p.norm}}, l.output)
+		add("gateup", kernels.GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Workspace: kernels.Workspace{Rounded: p.rounded, Partials: p.partials}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.roundedInner}, Eps: 1e-5}, l.gate, l.up)
+		add("down", kernels.Projection{W: l.down, In: p.mid, X: a.X, Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.rounded, Norm: p.norm}, Name: kernels.DownProjection}, l.down)
 	}
 	n := min(T, benchSamples)
 	if prefill {
 		n = 1 // a prompt's last row alone is sampled
 	}
-	add("head", kernels.Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.sample}, Logits: p.logits, Workspace: kernels.Workspace{Rounded: p.scratch}, T: T, N: n, Eps: 1e-5}, p.head)
+	add("head", kernels.Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.sample}, Logits: p.logits, Workspace: kernels.Workspace{Rounded: p.rounded}, T: T, N: n, Eps: 1e-5}, p.head)
 	return ops, elements
 }
 

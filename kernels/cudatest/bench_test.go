@@ -107,7 +107,7 @@ func BenchmarkCUDASample(t *testing.B) {
 				t.Run(fmt.Sprintf("%d/%s/%d", vocab, name, n), func(t *testing.B) {
 					b := newBoth(t)
 					d := newDrawing(b, repeat(s, n), vocab)
-					slot, position := d.places(n)
+					slot, position := d.randomPositions(n)
 					results, _, err := b.g.Pinned(4 * int64(n) * kernels.ResultWords)
 					b.must(err)
 					defer func() { b.must(b.g.Free(results)) }()

@@ -13,7 +13,7 @@ import (
 
 // unturned is a layer of a family whose heads want more than RoPE, and rows of sequences that
 // go on step by step: QKV and then attention, which turns the rows or finds them turned.
-type unturned struct {
+type deferredLayer struct {
 	*both
 	name   string
 	qkv    kernels.QKV
@@ -24,32 +24,32 @@ type unturned struct {
 	x      device.Buffer // of the steps, [step][T][hidden]
 }
 
-const turnedHidden, turnedLayers, turnedContext = 64, 2, 700
+const deferredHidden, deferredLayers, deferredContext = 64, 2, 700
 
 // turnedShape is rows of so many heads; groups of more than eight are several blocks'.
-type turnedShape struct {
+type deferredShape struct {
 	rows, group, kvHeads, dim, window, steps int
 	bias, norms                              bool
 }
 
-func newTurned(b *both, s turnedShape) *unturned {
+func newDeferredLayer(b *both, s deferredShape) *deferredLayer {
 	heads := s.group * s.kvHeads
-	a := &unturned{both: b, window: s.window, name: fmt.Sprintf("%+v", s)}
-	kv := kernels.KV{DType: kernels.BF16, PageTokens: 16, Layers: turnedLayers, Heads: s.kvHeads, HeadDim: s.dim}
+	a := &deferredLayer{both: b, window: s.window, name: fmt.Sprintf("%+v", s)}
+	kv := kernels.KV{DType: kernels.BF16, PageTokens: 16, Layers: deferredLayers, Heads: s.kvHeads, HeadDim: s.dim}
 	at, table := a.sequences(&kv, s)
-	a.qkv = kernels.QKV{Norm: put(b, b.powers(turnedHidden))[1], Q: b.matrix(kernels.BF16, heads*s.dim, turnedHidden)[1],
-		K: b.matrix(kernels.BF16, s.kvHeads*s.dim, turnedHidden)[1], V: b.matrix(kernels.BF16, s.kvHeads*s.dim, turnedHidden)[1],
-		RoPE: b.load(1, bytesOf(b.turns(turnedContext, s.dim))), KV: kv, BeforeRoPE: b.rawKV(s.rows, s.kvHeads, s.dim),
-		Slots: kernels.Slots{Count: s.rows + 1, Pages: len(table) / (s.rows + 1), Context: turnedContext, BlockTable: b.load(1, bytesOf(table))},
-		T:     s.rows, Layer: 1, Hidden: turnedHidden, Heads: heads, Eps: 1e-5}
+	a.qkv = kernels.QKV{Norm: put(b, b.powers(deferredHidden))[1], Q: b.matrix(kernels.BF16, heads*s.dim, deferredHidden)[1],
+		K: b.matrix(kernels.BF16, s.kvHeads*s.dim, deferredHidden)[1], V: b.matrix(kernels.BF16, s.kvHeads*s.dim, deferredHidden)[1],
+		RoPE: b.load(1, bytesOf(b.randomRoPE(deferredContext, s.dim))), KV: kv, BeforeRoPE: b.beforeRoPE(s.rows, s.kvHeads, s.dim),
+		Slots: kernels.Slots{Count: s.rows + 1, Pages: len(table) / (s.rows + 1), Context: deferredContext, BlockTable: b.load(1, bytesOf(table))},
+		T:     s.rows, Layer: 1, Hidden: deferredHidden, Heads: heads, Eps: 1e-5}
 	if s.bias {
 		a.qkv.Bias = b.load(1, bytesOf(b.normal((heads+2*s.kvHeads)*s.dim, 1)))
 	}
 	if s.norms {
 		a.qkv.HeadNorms = b.load(1, bytesOf(b.powers(2*s.dim)))
 	}
-	a.x = b.load(1, bytesOf(b.normal(s.steps*s.rows*turnedHidden, 3)))
-	a.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(s.rows, heads, s.dim, turnedContext)))
+	a.x = b.load(1, bytesOf(b.normal(s.steps*s.rows*deferredHidden, 3)))
+	a.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(s.rows, heads, s.dim, deferredContext)))
 	slot := make([]int32, s.rows)
 	for i := range slot {
 		slot[i] = int32(i)
@@ -69,8 +69,8 @@ var edges = []int32{0, 1, 15, 16, 31, 32, 33, 127, 128, 129, 255, 256, 383, 384,
 
 // sequences are where rows begin, and their table: of the pages before, some are shared, the
 // last ones are a row's own. It fills the pool.
-func (a *unturned) sequences(kv *kernels.KV, s turnedShape) (at, table []int32) {
-	const shared, pages = 40, (turnedContext + 15) / 16
+func (a *deferredLayer) sequences(kv *kernels.KV, s deferredShape) (at, table []int32) {
+	const shared, pages = 40, (deferredContext + 15) / 16
 	own := (s.steps+15)/16 + 1
 	kv.Pages = 1 + shared + s.rows*own
 	values := bitsOf(a.normal(100_003, 1)) // again and again, and no two pages alike
@@ -80,7 +80,7 @@ func (a *unturned) sequences(kv *kernels.KV, s turnedShape) (at, table []int32) 
 	}
 	at, table = make([]int32, s.rows), make([]int32, (s.rows+1)*pages)
 	for i := range at {
-		at[i] = a.r.Int32N(int32(turnedContext - s.steps))
+		at[i] = a.r.Int32N(int32(deferredContext - s.steps))
 		if a.r.IntN(2) == 0 {
 			at[i] = max(0, edges[a.r.IntN(len(edges))]-a.r.Int32N(int32(s.steps)))
 		}
@@ -91,15 +91,15 @@ func (a *unturned) sequences(kv *kernels.KV, s turnedShape) (at, table []int32) 
 		for j := range min(own, pages-first) {
 			page := 1 + shared + i*own + j
 			table[i*pages+first+j] = int32(page)
-			a.empty(kv, page, max(0, int(at[i])%16-16*j))
+			a.poisonPage(kv, page, max(0, int(at[i])%16-16*j))
 		}
 	}
-	a.empty(kv, 0, 0)
+	a.poisonPage(kv, 0, 0)
 	return at, table
 }
 
 // empty makes a page NaN from a place in it on.
-func (a *unturned) empty(kv *kernels.KV, page, from int) {
+func (a *deferredLayer) poisonPage(kv *kernels.KV, page, from int) {
 	for plane := range kv.Layers * 2 * kv.Heads {
 		at := (page*kv.Layers*2*kv.Heads + plane) * kv.PageTokens * kv.HeadDim
 		for i := at + from*kv.HeadDim; i < at+kv.PageTokens*kv.HeadDim; i++ {
@@ -109,7 +109,7 @@ func (a *unturned) empty(kv *kernels.KV, page, from int) {
 }
 
 // turns are cos and sin of random angles.
-func (b *both) turns(context, dim int) []float32 {
+func (b *both) randomRoPE(context, dim int) []float32 {
 	rope := make([]float32, context*dim)
 	for i := range rope[:len(rope)/2] {
 		sin, cos := math.Sincos(b.r.Float64() * 7)
@@ -119,7 +119,7 @@ func (b *both) turns(context, dim int) []float32 {
 }
 
 // results are what attention gives in all steps, and the pool behind them.
-func (a *unturned) results(inAttend, early bool, run func(ops ...device.Op)) (out []uint32) {
+func (a *deferredLayer) results(inAttend, early bool, run func(ops ...device.Op)) (out []uint32) {
 	a.t.Helper()
 	kv := a.qkv.KV
 	kv.Data = a.load(1, bytesOf(a.pool))
@@ -131,7 +131,7 @@ func (a *unturned) results(inAttend, early bool, run func(ops ...device.Op)) (ou
 			return x.Slice(int64(4*i*a.qkv.T*each), int64(4*a.qkv.T*each))
 		}
 		qkv := a.qkv
-		qkv.X, qkv.Out, qkv.Rows, qkv.KV = part(a.x, turnedHidden), a.load(1, poison(4*a.qkv.T*width)), rows, kv
+		qkv.X, qkv.Out, qkv.Rows, qkv.KV = part(a.x, deferredHidden), a.load(1, poison(4*a.qkv.T*width)), rows, kv
 		attend := kernels.Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: part(attended, width), Workspace: a.work, T: qkv.T, Layer: qkv.Layer,
 			Heads: qkv.Heads, Scale: float32(1 / math.Sqrt(float64(kv.HeadDim))), Window: a.window, AfterQKV: early}
 		if inAttend {
@@ -144,7 +144,7 @@ func (a *unturned) results(inAttend, early bool, run func(ops ...device.Op)) (ou
 }
 
 // compare fails where attention that turns its rows gives other bits, or keeps others.
-func (a *unturned) compare() {
+func (a *deferredLayer) compare() {
 	a.t.Helper()
 	want := a.results(false, false, a.oneByOne)
 	for i, w := range want[:len(a.steps)*a.qkv.T*a.qkv.Heads*a.qkv.KV.HeadDim] {
@@ -159,55 +159,55 @@ func (a *unturned) compare() {
 }
 
 // randomTurned is any shape.
-func randomTurned(b *both, rows int) turnedShape {
+func randomDeferred(b *both, rows int) deferredShape {
 	group := []int{1, 2, 3, 4, 5, 6, 7, 8, 12}[b.r.IntN(9)]
 	families, steps := b.r.IntN(3), 2+b.r.IntN(20)
 	if rows > 8 {
 		steps = 2 + b.r.IntN(3)
 	}
-	return turnedShape{rows: rows, group: group, kvHeads: 1 + b.r.IntN(3), dim: 32 * (1 + b.r.IntN(4)), window: []int{0, 0, 1, 2, 20, 131, 300}[b.r.IntN(7)],
+	return deferredShape{rows: rows, group: group, kvHeads: 1 + b.r.IntN(3), dim: 32 * (1 + b.r.IntN(4)), window: []int{0, 0, 1, 2, 20, 131, 300}[b.r.IntN(7)],
 		steps: steps, bias: families != 0, norms: families != 1}
 }
 
 // Attention that turns its rows gives the bits of one that finds them turned, and leaves the
 // same keys and values: over fresh shapes, steps that cross pages and splits, windows, and
 // more query heads of a KV head than a block has.
-func TestCUDAAttendTurned(t *testing.T) {
+func TestCUDAAttendWithDeferredRoPE(t *testing.T) {
 	b := newBoth(t)
-	for _, s := range []turnedShape{
+	for _, s := range []deferredShape{
 		{rows: 1, group: 4, kvHeads: 8, dim: 128, steps: 18, norms: true},
 		{rows: 9, group: 4, kvHeads: 8, dim: 128, steps: 18, norms: true},
 		{rows: 20, group: 4, kvHeads: 8, dim: 128, steps: 3, norms: true},
 		{rows: 2, group: 7, kvHeads: 2, dim: 64, steps: 20, bias: true},
 		{rows: 70, group: 7, kvHeads: 2, dim: 64, steps: 2, bias: true, window: 200},
 	} {
-		newTurned(b, s).compare()
+		newDeferredLayer(b, s).compare()
 	}
 	for range 40 {
-		newTurned(b, randomTurned(b, 1+b.r.IntN(8))).compare()
+		newDeferredLayer(b, randomDeferred(b, 1+b.r.IntN(8))).compare()
 	}
 	for range 10 {
-		newTurned(b, randomTurned(b, 1+b.r.IntN(64))).compare()
+		newDeferredLayer(b, randomDeferred(b, 1+b.r.IntN(64))).compare()
 	}
 }
 
 // Also where kernels take their time.
-func TestCUDAAttendTurnedAfterLateQKV(t *testing.T) {
+func TestCUDAAttendWithDeferredRoPEAfterLateQKV(t *testing.T) {
 	b := bothOf(t, "late")
 	for range 8 {
-		newTurned(b, randomTurned(b, 1+b.r.IntN(24))).compare()
+		newDeferredLayer(b, randomDeferred(b, 1+b.r.IntN(24))).compare()
 	}
 }
 
 // A row has the same bits alone and among others.
-func TestCUDAAttendTurnedIsBatchInvariant(t *testing.T) {
+func TestCUDAAttendWithDeferredRoPEIsBatchInvariant(t *testing.T) {
 	b := newBoth(t)
 	for range 8 {
-		s := randomTurned(b, 2+b.r.IntN(60))
-		a := newTurned(b, s)
+		s := randomDeferred(b, 2+b.r.IntN(60))
+		a := newDeferredLayer(b, s)
 		all, width := a.results(true, true, a.onGPU), a.qkv.Heads*s.dim
 		for _, row := range []int{0, b.r.IntN(s.rows), s.rows - 1} {
-			one := a.only(row)
+			one := a.oneRow(row)
 			got := one.results(true, true, one.onGPU)
 			for step := range a.steps {
 				at := (step*s.rows + row) * width
@@ -218,14 +218,14 @@ func TestCUDAAttendTurnedIsBatchInvariant(t *testing.T) {
 }
 
 // only is a with one of its rows.
-func (a *unturned) only(row int) *unturned {
+func (a *deferredLayer) oneRow(row int) *deferredLayer {
 	one := *a
 	one.qkv.T, one.steps = 1, nil
 	x := read[float32](a.both, 1, a.x)
 	var mine []float32
 	for step, rows := range a.steps {
-		at := (step*a.qkv.T + row) * turnedHidden
-		mine = append(mine, x[at:at+turnedHidden]...)
+		at := (step*a.qkv.T + row) * deferredHidden
+		mine = append(mine, x[at:at+deferredHidden]...)
 		one.steps = append(one.steps, kernels.Rows{Slot: rows.Slot.Slice(int64(4*row), 4), Position: rows.Position.Slice(int64(4*row), 4)})
 	}
 	one.x = a.load(1, bytesOf(mine))

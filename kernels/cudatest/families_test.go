@@ -23,26 +23,26 @@ func TestCUDAAttendInAWindow(t *testing.T) {
 			a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
 			a.window = window
 			a.attend(indices(len(a.row)), len(a.row)+a.r.IntN(3), true)
-			a.prompts(100)
+			a.makePrompts(100)
 			a.attend(indices(len(a.row)), len(a.row)+a.r.IntN(30), true)
 		}
 	}
 }
 
 // A row that sees one position more or less than its window is found, of either class.
-func TestCUDAAttendFindsAnotherWindow(t *testing.T) {
+func TestCUDAAttendNoticesAnotherWindow(t *testing.T) {
 	for _, window := range windows[:4] {
 		for _, wider := range []int{1, -1} {
 			if window+wider == 0 {
 				continue // that is all
 			}
 			a := newAttending(newBoth(t), 8, 2, 64, 2300)
-			a.window, a.wider = window, wider
+			a.window, a.widerOnGPU = window, wider
 			for range 2 {
 				if !a.fails(func() { a.attend(indices(len(a.row)), len(a.row), true) }) {
 					t.Errorf("a window of %d for one of %d passed, prefill %t", window+wider, window, a.prefill)
 				}
-				a.prompts(100)
+				a.makePrompts(100)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func TestCUDAAttendInAWindowIsBatchInvariant(t *testing.T) {
 				r := a.r.IntN(len(all))
 				a.equal("alone", bits32(a.attend([]int{r}, 1, false)), bits32(want[r*width:(r+1)*width]))
 			}
-			a.prompts(100)
+			a.makePrompts(100)
 		}
 		a = newAttending(newBoth(t), c.heads, c.kvHeads, c.d, []int{2300, 200, 1100}[i%3])
 		a.window, a.row = windows[i%4], nil
@@ -87,7 +87,7 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 		for _, prefill := range []bool{false, true} {
 			a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kernels.BF16, rows, hidden, heads, kvHeads, dim)
 			bias, norms := put(b, b.normal((heads+2*kvHeads)*dim, 1)), put(b, b.powers(2*dim))
-			raw := b.rawKV(rows, kvHeads, dim)
+			raw := b.beforeRoPE(rows, kvHeads, dim)
 			for on := range a.op {
 				o := &a.op[on]
 				o.Class = classOf(prefill)
@@ -115,7 +115,7 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 }
 
 // rawKV is memory for raw keys and values on the GPU, until the test ends.
-func (b *both) rawKV(rows, kvHeads, dim int) kernels.KVBeforeRoPE {
+func (b *both) beforeRoPE(rows, kvHeads, dim int) kernels.KVBeforeRoPE {
 	b.t.Helper()
 	r, err := kernels.AllocKVBeforeRoPE(b.g, rows, kvHeads, dim)
 	b.must(err)

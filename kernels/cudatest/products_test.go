@@ -111,7 +111,7 @@ func TestCUDAEmbed(t *testing.T) {
 // oddRows are the numbers of token rows at which kernels and their edges change.
 var oddRows = []int{1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 200}
 
-func TestCUDAProject(t *testing.T) {
+func TestCUDAProjection(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range oddRows {
 		in, hidden := []int{64, 80, 4096, 1040, 176, 11008}[i%6], []int{64, 100, 272, 16}[i%4]
@@ -194,7 +194,7 @@ func (b *both) newAttention(dtype, kvType kernels.DType, T, hidden, heads, kvHea
 		table[i] = int32(page + 1)
 	}
 	q, k, v := b.matrix(dtype, heads*dim, hidden), b.matrix(dtype, kvHeads*dim, hidden), b.matrix(dtype, kvHeads*dim, hidden)
-	x, norm, turns := put(b, b.normal(T*hidden, 3)), put(b, b.powers(hidden)), put(b, b.turns(context, dim))
+	x, norm, turns := put(b, b.normal(T*hidden, 3)), put(b, b.powers(hidden)), put(b, b.randomRoPE(context, dim))
 	slot, position, blocks := put(b, slots), put(b, positions), put(b, table)
 	words := 2 * layers * kvHeads * pageTokens * dim * kv.Pages
 	pool := twin{b.load(0, poison(4*words)), b.load(1, poison(words*int(kvType.Size())))}

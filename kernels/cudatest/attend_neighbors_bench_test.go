@@ -15,18 +15,18 @@ import (
 // tokens, one after another as in a layer, over layers whose weights together are larger than
 // the L2 cache: with attention that reads before its QKV has ended, and that waits for it, and
 // of a family with head norms or biases with attention that turns the rows.
-func BenchmarkCUDAAroundAttend(t *testing.B) {
-	plain := []way{{name: "early-false"}, {name: "early-true", early: true}}
+func BenchmarkCUDAAttendAndNeighbors(t *testing.B) {
+	plain := []followUp{{name: "early-false"}, {name: "early-true", early: true}}
 	for _, s := range []struct {
 		shape
-		ways []way
+		ways []followUp
 	}{
 		{shape{name: "7B", hidden: 4096, layers: 2, heads: 32, kvHeads: 32, dim: 128}, plain},
 		{shape{name: "1B", hidden: 2048, layers: 8, heads: 32, kvHeads: 8, dim: 64}, plain},
 		{shape{name: "qwen3-4b", hidden: 2560, layers: 4, heads: 32, kvHeads: 8, dim: 128},
-			[]way{{name: "turned-apart", early: true, norms: true}, {name: "turned-in-attention", early: true, norms: true, turned: true}}},
+			[]followUp{{name: "turned-apart", early: true, norms: true}, {name: "turned-in-attention", early: true, norms: true, deferred: true}}},
 	} {
-		a := newAround(newBoth(t), s.shape)
+		a := newAttendNeighbors(newBoth(t), s.shape)
 		for _, c := range []struct{ rows, n int }{{1, 20}, {1, 250}, {1, 4000}, {8, 256}} {
 			for _, how := range s.ways {
 				t.Run(fmt.Sprintf("%s/%d-rows-%d-positions/%s", s.name, c.rows, c.n, how.name), func(t *testing.B) {
@@ -41,21 +41,21 @@ func BenchmarkCUDAAroundAttend(t *testing.B) {
 }
 
 // way is how attention follows its QKV, which has head norms or none.
-type way struct {
-	name                 string
-	early, norms, turned bool
+type followUp struct {
+	name                   string
+	early, norms, deferred bool
 }
 
 // around are the weights around attention, on the GPU.
-type around struct {
+type attendNeighbors struct {
 	shape
 	layers     []layer
 	norm, rope device.Buffer
 }
 
-const aroundContext = 4096
+const neighborsContext = 4096
 
-func newAround(b *both, s shape) *around {
+func newAttendNeighbors(b *both, s shape) *attendNeighbors {
 	q, kv := s.heads*s.dim, s.kvHeads*s.dim
 	values := b.elements(kernels.BF16, s.hidden*q, 0.02)
 	load := func(rows, cols int) kernels.Weight {
@@ -64,7 +64,7 @@ func newAround(b *both, s shape) *around {
 		b.t.Cleanup(func() { b.must(b.g.Free(w.Data)) })
 		return w
 	}
-	a := &around{shape: s, norm: b.load(1, bytesOf(b.powers(s.hidden))), rope: b.load(1, bytesOf(b.normal(aroundContext*s.dim, 1)))}
+	a := &attendNeighbors{shape: s, norm: b.load(1, bytesOf(b.powers(s.hidden))), rope: b.load(1, bytesOf(b.normal(neighborsContext*s.dim, 1)))}
 	for range s.layers {
 		a.layers = append(a.layers, layer{q: load(q, s.hidden), k: load(kv, s.hidden), v: load(kv, s.hidden), output: load(s.hidden, q)})
 	}
@@ -72,8 +72,8 @@ func newAround(b *both, s shape) *around {
 }
 
 // ops are those of all layers, for so many sequences of n positions each.
-func (a *around) ops(b *both, rows, n int, how way) (ops []device.Op) {
-	each, width, table := (n+15)/16, a.heads*a.dim, aroundContext/16
+func (a *attendNeighbors) ops(b *both, rows, n int, how followUp) (ops []device.Op) {
+	each, width, table := (n+15)/16, a.heads*a.dim, neighborsContext/16
 	slot, position, blocks := make([]int32, rows), make([]int32, rows), make([]int32, (rows+1)*table)
 	for i := range rows {
 		slot[i], position[i] = int32(i), int32(n-1)
@@ -86,16 +86,16 @@ func (a *around) ops(b *both, rows, n int, how way) (ops []device.Op) {
 	x := b.load(1, bytesOf(b.normal(rows*a.hidden, 1)))
 	q, attended := b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
 	in := kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))}
-	slots := kernels.Slots{Count: rows + 1, Pages: table, Context: aroundContext, BlockTable: b.load(1, bytesOf(blocks))}
-	work := b.load(1, make([]byte, kernels.AttendWorkspaceBytes(rows, a.heads, a.dim, aroundContext)))
-	raw, norms := b.rawKV(rows, a.kvHeads, a.dim), b.load(1, bytesOf(b.powers(2*a.dim)))
+	slots := kernels.Slots{Count: rows + 1, Pages: table, Context: neighborsContext, BlockTable: b.load(1, bytesOf(blocks))}
+	work := b.load(1, make([]byte, kernels.AttendWorkspaceBytes(rows, a.heads, a.dim, neighborsContext)))
+	raw, norms := b.beforeRoPE(rows, a.kvHeads, a.dim), b.load(1, bytesOf(b.powers(2*a.dim)))
 	for i, w := range a.layers {
 		qkv := kernels.QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv, Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5, BeforeRoPE: raw}
 		attend := kernels.Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Workspace: work, T: rows, Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: how.early}
 		if how.norms {
 			qkv.HeadNorms = norms
 		}
-		if how.turned {
+		if how.deferred {
 			qkv.DeferRoPE, attend.Post = true, qkv.Post()
 		}
 		ops = append(ops, qkv, attend, kernels.Projection{W: w.output, In: attended, X: x, T: rows})

@@ -23,31 +23,31 @@ func testSmallShapes(t *testing.T, b *both) {
 	tune.MaxPersistentBlocks = 2 // for three units
 	for i, rows := range []int{1, 5, 12, 40, 70, 120} {
 		t.Logf("products of %d rows", rows)
-		b.products([]kernels.DType{kernels.BF16, kernels.F16}[i%2], rows, 144, 48, []class{{false, false}, {true, true}})
+		b.products([]kernels.DType{kernels.BF16, kernels.F16}[i%2], rows, 144, 48, []classAndWorkspace{{false, false}, {true, true}})
 	}
-	b.onlyRows(kernels.BF16, 9, 3, 144)
-	testSmallSpans(b)
+	b.rowIndexProducts(kernels.BF16, 9, 3, 144)
+	testSmallWorkSlices(b)
 	for i, dim := range []int{32, 64, 96, 128} {
 		t.Logf("heads of %d", dim)
-		b.qkv([]class{{true, true}, {false, false}}[i%2], b.newAttention(kernels.BF16, kernels.BF16, []int{5, 1, 40, 12}[i], 80, 2, 1, dim))
+		b.qkv([]classAndWorkspace{{true, true}, {false, false}}[i%2], b.newAttention(kernels.BF16, kernels.BF16, []int{5, 1, 40, 12}[i], 80, 2, 1, dim))
 		a := newAttending(b, 4, 2, dim, 40)
 		for _, a.prefill = range []bool{false, true} {
 			a.attend(indices(6), 7, true)
 		}
 	}
-	testSmallTurned(b)
+	testSmallDeferred(b)
 	const vocab = 300
 	d := newDrawing(b, []kernels.Sampling{{Logprobs: kernels.MaxTop}, {Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, Seed: 1}}, vocab)
-	slot, position := d.places(2)
+	slot, position := d.randomPositions(2)
 	records := d.sample(slot, position, b.normal(2*vocab, 4), 3, true)
-	if !d.alike(records[1][0], records[0][0]) {
+	if !d.sameRecord(records[1][0], records[0][0]) {
 		t.Errorf("greedy: %+v, wants %+v", records[1][0], records[0][0])
 	}
 }
 
 // Two units of a prompt's product in three spans, whose blocks leave each other parts, and
 // in four and eight, which share units; and so for several tiles of tokens.
-func testSmallSpans(b *both) {
+func testSmallWorkSlices(b *both) {
 	defer func(most int) { tune.MaxWorkSlices, tune.StreamKTokens = most, 0 }(tune.MaxWorkSlices)
 	const in, out = 2064, 208
 	w, start := b.matrix(kernels.BF16, out, in), b.normal(56*out, 1)
@@ -55,7 +55,7 @@ func testSmallSpans(b *both) {
 		if rows == 40 {
 			tune.StreamKTokens = 16 // three token tiles
 		}
-		x, scratch, parts := put(b, b.normal(rows*in, 1)), b.scratchFor(rows, in), b.partsFor(rows)
+		x, scratch, parts := put(b, b.normal(rows*in, 1)), b.roundedFor(rows, in), b.partialsFor(rows)
 		for _, tune.MaxWorkSlices = range []int{3, 4, 8} {
 			res := put(b, start[:rows*out])
 			b.run(func(on int) device.Op {
@@ -67,9 +67,9 @@ func testSmallSpans(b *both) {
 }
 
 // Attention that turns a row or a few, by one split a block and by two.
-func testSmallTurned(b *both) {
+func testSmallDeferred(b *both) {
 	for i, dim := range []int{32, 64, 96, 128} {
-		a := newTurned(b, turnedShape{rows: []int{1, 140, 1, 1}[i], group: []int{2, 1, 9, 1}[i], kvHeads: 1, dim: dim, steps: 1, bias: i%2 == 0, norms: true})
+		a := newDeferredLayer(b, deferredShape{rows: []int{1, 140, 1, 1}[i], group: []int{2, 1, 9, 1}[i], kvHeads: 1, dim: dim, steps: 1, bias: i%2 == 0, norms: true})
 		b.equal(a.name, a.results(true, true, a.onGPU), a.results(false, false, a.onGPU))
 	}
 }

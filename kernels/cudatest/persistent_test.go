@@ -14,7 +14,7 @@ import (
 
 // A block that takes several units, as many as others or one fewer, gives each the bits
 // that a block of its own gives it. Rows have no piece for most warps, one, and several.
-func TestCUDAFewRowsTakeUnitsInTurn(t *testing.T) {
+func TestCUDAPersistentBlocks(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, in := range []int{16, 1040, 1024, 80, 4096, 11008, 4096, 1040} {
@@ -27,14 +27,14 @@ func TestCUDAFewRowsTakeUnitsInTurn(t *testing.T) {
 			sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
 			b.onGPU(kernels.Projection{W: w, In: x, X: sum, T: rows}, kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
 				kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: sample}, Logits: logits, T: rows, N: rows, Eps: 1e-5})
-			want = b.inTurn(fmt.Sprintf("%d rows of %d, type %d", rows, in, dtype), want, sum, gated, logits)
+			want = b.sameAsOneUnit(fmt.Sprintf("%d rows of %d, type %d", rows, in, dtype), want, sum, gated, logits)
 		}
 	}
 }
 
 // The same of q, k and v: 4 heads of q and 2 of k and v each, of 3 units, each of which
 // has its own part of RoPE.
-func TestCUDAQKVTakesUnitsInTurn(t *testing.T) {
+func TestCUDAPersistentBlocksOfQKV(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, hidden := range []int{80, 2048, 1040, 4096} {
@@ -42,14 +42,14 @@ func TestCUDAQKVTakesUnitsInTurn(t *testing.T) {
 		var want [][]uint32
 		for _, tune.MaxPersistentBlocks = range []int{math.MaxInt32, 23, 7, 1} {
 			b.onGPU(kernels.Fill{Data: o.Out, Value: kernels.Poison}, kernels.Fill{Data: o.KV.Data, Value: kernels.Poison}, o)
-			want = b.inTurn(fmt.Sprintf("%d columns", hidden), want, o.Out, o.KV.Data)
+			want = b.sameAsOneUnit(fmt.Sprintf("%d columns", hidden), want, o.Out, o.KV.Data)
 		}
 	}
 }
 
 // inTurn fails where what is in buffers is not want, and returns it; want is nil where it
 // comes from blocks of one unit each.
-func (b *both) inTurn(name string, want [][]uint32, buffers ...device.Buffer) (got [][]uint32) {
+func (b *both) sameAsOneUnit(name string, want [][]uint32, buffers ...device.Buffer) (got [][]uint32) {
 	b.t.Helper()
 	for i, buffer := range buffers {
 		got = append(got, read[uint32](b, 1, buffer))

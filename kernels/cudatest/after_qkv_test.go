@@ -30,10 +30,10 @@ func newAfterQKV(b *both, rows int, scratch, biased bool) *afterQKV {
 	a.pool = b.normal(int(a.qkv.KV.Data.Bytes()/2), 1)
 	a.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(rows, afterHeads, afterDim, afterContext)))
 	if scratch {
-		a.qkv.Workspace.Rounded = b.scratchFor(rows, afterHidden)
+		a.qkv.Workspace.Rounded = b.roundedFor(rows, afterHidden)
 	}
 	if biased {
-		a.qkv.Bias, a.qkv.BeforeRoPE = put(b, b.normal((afterHeads+2*afterKVHeads)*afterDim, 1))[1], b.rawKV(rows, afterKVHeads, afterDim)
+		a.qkv.Bias, a.qkv.BeforeRoPE = put(b, b.normal((afterHeads+2*afterKVHeads)*afterDim, 1))[1], b.beforeRoPE(rows, afterKVHeads, afterDim)
 	}
 	return a
 }
@@ -50,7 +50,7 @@ func (a *afterQKV) rows(of func(row int) kernels.Row) kernels.Rows {
 
 // goingOn are steps of as many sequences as there are rows, each of which goes on by a
 // position a step, past one that attention reads early from then on.
-func (a *afterQKV) goingOn() (steps []kernels.Rows) {
+func (a *afterQKV) steps() (steps []kernels.Rows) {
 	for step := range int32(16) {
 		steps = append(steps, a.rows(func(row int) kernels.Row { return kernels.Row{Slot: int32(row), Position: 24 + step + int32(row%8)} }))
 	}
@@ -94,7 +94,7 @@ func testAttendAfterQKV(b *both) {
 		scratch, biased bool
 	}{{1, false, false}, {1, false, true}, {8, false, false}, {12, false, false}, {12, true, true}, {40, false, false}, {40, true, false}, {150, true, false}, {150, true, true}} {
 		a := newAfterQKV(b, c.rows, c.scratch, c.biased)
-		steps := a.goingOn()
+		steps := a.steps()
 		want := a.results(false, false, steps, a.oneByOne)
 		for i := range 4 {
 			early, turned := i%2 == 1, i/2 == 1
@@ -110,12 +110,12 @@ func testAttendAfterQKV(b *both) {
 
 // A prompt's attention finds its rows, which the step's first op stages, before its QKV has
 // ended.
-func TestCUDAPromptAttendsAfterQKV(t *testing.T) { testPromptAttendsAfterQKV(newBoth(t)) }
+func TestCUDAPrefillAttendAfterQKV(t *testing.T) { testPrefillAttendAfterQKV(newBoth(t)) }
 
 // Also where kernels take their time.
-func TestCUDAPromptAttendsAfterLateQKV(t *testing.T) { testPromptAttendsAfterQKV(bothOf(t, "late")) }
+func TestCUDAPrefillAttendAfterLateQKV(t *testing.T) { testPrefillAttendAfterQKV(bothOf(t, "late")) }
 
-func testPromptAttendsAfterQKV(b *both) {
+func testPrefillAttendAfterQKV(b *both) {
 	for _, c := range []struct {
 		rows                   int
 		scratch, parts, biased bool
@@ -132,7 +132,7 @@ func testPromptAttendsAfterQKV(b *both) {
 // Behind the op that stages its rows attention may not read them early, and tells of other rows:
 // so the tests above would see one that does behind its QKV. GPUs before 9.0 begin no kernel early,
 // and fail this.
-func TestCUDAPromptAttendSeesAFalseAfterQKV(t *testing.T) {
+func TestCUDAPrefillAttendNoticesAFalseAfterQKV(t *testing.T) {
 	a := newStagedPrompt(newBoth(t), 40, true, true, false)
 	a.results(true, false, a.oneByOne) // leaves queries
 	want := a.results(false, false, a.oneByOne)
@@ -157,7 +157,7 @@ func newStagedPrompt(b *both, rows int, scratch, parts, biased bool) *stagedProm
 	a := newAfterQKV(b, rows, scratch, biased)
 	a.qkv.Class = kernels.Prefill
 	if parts {
-		a.qkv.Workspace.Partials = b.partsFor(rows)
+		a.qkv.Workspace.Partials = b.partialsFor(rows)
 	}
 	return &stagedPrompt{a, newStager(b, a.qkv.Slots.Count, a.qkv.Slots.Pages, afterContext, kernels.StepLayout{MaxRows: rows, MaxSamples: 1})}
 }
@@ -194,7 +194,7 @@ func (a *stagedPrompt) results(products, early bool, run func(ops ...device.Op))
 // Rows of one sequence read what their QKV writes. Where AfterQKV says that they don't,
 // results are others, so the tests above would see a kernel that reads too early; where it
 // says nothing, they are right. GPUs before 9.0 begin no kernel early, and fail this.
-func TestCUDAAttendSeesAFalseAfterQKV(t *testing.T) {
+func TestCUDAAttendNoticesAFalseAfterQKV(t *testing.T) {
 	a := newAfterQKV(newBoth(t), 12, false, false)
 	steps := []kernels.Rows{a.rows(func(row int) kernels.Row { return kernels.Row{Slot: 3, Position: 26 + int32(row)} })}
 	want := a.results(false, false, steps, a.oneByOne)

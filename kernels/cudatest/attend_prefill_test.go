@@ -15,7 +15,7 @@ import (
 
 // prompts has each sequence's last tokens, at most `most` of them, attend as a step of
 // prefill: sequences of one token, of a few, and long ones, one after another.
-func (a *attending) prompts(most int) {
+func (a *attending) makePrompts(most int) {
 	var ends []kernels.Row
 	for i, r := range a.row {
 		if i == len(a.row)-1 || a.row[i+1].Slot != r.Slot {
@@ -42,7 +42,7 @@ var prefillTiles = [4]int{0, 16, 32, 64}
 func TestCUDAPrefillAttend(t *testing.T) {
 	for _, c := range prefillShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
-		a.prompts(150)
+		a.makePrompts(150)
 		a.attend(indices(len(a.row)), len(a.row)+a.r.IntN(30), true)
 	}
 }
@@ -52,7 +52,7 @@ func TestCUDAPrefillAttendOfFewRows(t *testing.T) {
 	for i, c := range []struct{ heads, kvHeads, d, context int }{{4, 2, 64, 200}, {2, 1, 128, 150}, {2, 2, 96, 100}, {2, 1, 40, 70}} {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
 		a.window = []int{0, 20}[i%2]
-		a.prompts(60)
+		a.makePrompts(60)
 		a.attend(indices(len(a.row)), len(a.row)+3, true)
 	}
 }
@@ -61,7 +61,7 @@ func TestCUDAPrefillAttendOfFewRows(t *testing.T) {
 func TestCUDAPrefillAttendIsBatchInvariant(t *testing.T) {
 	for _, c := range prefillShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
-		a.prompts(100)
+		a.makePrompts(100)
 		width, all := c.heads*c.d, indices(len(a.row))
 		want := a.attend(all, len(all), false)
 		a.equal("padded", bits32(a.attend(all, len(all)+70, false)), bits32(want))

@@ -23,38 +23,38 @@ func viewOf[T any](raw []byte) []T {
 }
 
 // Rows and positions among which a row's result is looked for.
-var companies = []struct{ first, rows int }{{0, 1}, {150, 1}, {3, 2}, {0, 8}, {9, 9}, {100, 16}, {40, 17}, {7, 33}, {0, 64}, {130, 65}, {64, 136}, {0, 200}}
+var batches = []struct{ first, rows int }{{0, 1}, {150, 1}, {3, 2}, {0, 8}, {9, 9}, {100, 16}, {40, 17}, {7, 33}, {0, 64}, {130, 65}, {64, 136}, {0, 200}}
 
 // alone runs product over all of x's rows, then over parts of them, with NaN in the
 // rows around each part, and compares the bits; so with scratch and without, and as a
 // prompt's. product gives a launch over `rows` rows of x and out; in and width are the
 // rows' lengths.
-func alone(b *both, name string, in, width int, product func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op) {
+func checkInvariance(b *both, name string, in, width int, product func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op) {
 	b.t.Helper()
 	const all = 200
 	values := b.normal(all*in, 3)
 	x, out := b.load(1, bytesOf(values)), b.load(1, make([]byte, 4*all*width))
 	b.onGPU(product(x, out, device.Buffer{}, device.Buffer{}, all, false))
 	want := read[uint32](b, 1, out)
-	inCompany(b, name, in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
+	checkBatches(b, name, in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
 		return product(x, out, device.Buffer{}, device.Buffer{}, rows, false)
 	})
-	scratch, parts := b.load(1, poison(int(kernels.RoundedBytes(all, in)))), b.partsFor(all)
-	inCompany(b, name+" with scratch", in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
+	scratch, parts := b.load(1, poison(int(kernels.RoundedBytes(all, in)))), b.partialsFor(all)
+	checkBatches(b, name+" with scratch", in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
 		return product(x, out, scratch, parts, rows, false)
 	})
 	x, out = b.load(1, bytesOf(values)), b.load(1, make([]byte, 4*all*width))
 	b.onGPU(product(x, out, scratch, parts, all, true))
 	prompt := read[uint32](b, 1, out)
-	inCompany(b, name+" of a prompt", in, width, values, prompt, func(x, out device.Buffer, rows int) device.Op {
+	checkBatches(b, name+" of a prompt", in, width, values, prompt, func(x, out device.Buffer, rows int) device.Op {
 		return product(x, out, scratch, parts, rows, true)
 	})
 }
 
 // inCompany runs product over parts of the rows in values, and compares with want.
-func inCompany(b *both, name string, in, width int, values []float32, want []uint32, product func(x, out device.Buffer, rows int) device.Op) {
+func checkBatches(b *both, name string, in, width int, values []float32, want []uint32, product func(x, out device.Buffer, rows int) device.Op) {
 	b.t.Helper()
-	for _, c := range companies {
+	for _, c := range batches {
 		padded := slices.Repeat([]float32{float32(math.NaN())}, (c.rows+2)*in)
 		copy(padded[in:], values[c.first*in:(c.first+c.rows)*in])
 		x, out := b.load(1, bytesOf(padded)), b.load(1, make([]byte, 4*(c.rows+2)*width))
@@ -76,7 +76,7 @@ func inCompany(b *both, name string, in, width int, values []float32, want []uin
 }
 
 // A row's result has the same bits alone, and beside any number of others.
-func TestCUDAProductsDoNotDependOnCompany(t *testing.T) {
+func TestCUDAProductsAreBatchInvariant(t *testing.T) {
 	b := newBoth(t)
 	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
 		for _, in := range []int{64, 1040, 4096} {
@@ -84,13 +84,13 @@ func TestCUDAProductsDoNotDependOnCompany(t *testing.T) {
 			w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
 			norm := put(b, b.normal(in, 1))[1]
 			samples := put(b, counted(256))[1]
-			alone(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
+			checkInvariance(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
 				return kernels.Projection{W: w, In: x, X: out, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill)}
 			})
-			alone(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
+			checkInvariance(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
 				return kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill), Eps: 1e-5}
 			})
-			alone(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width, func(x, out, scratch, _ device.Buffer, rows int, _ bool) device.Op {
+			checkInvariance(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width, func(x, out, scratch, _ device.Buffer, rows int, _ bool) device.Op {
 				return kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: samples}, Logits: out, Workspace: kernels.Workspace{Rounded: scratch}, T: rows, N: rows, Eps: 1e-5}
 			})
 		}
@@ -98,7 +98,7 @@ func TestCUDAProductsDoNotDependOnCompany(t *testing.T) {
 }
 
 // Q, keys and values of a row have the same bits alone and in a step of 200 rows.
-func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
+func TestCUDAQKVIsBatchInvariant(t *testing.T) {
 	b := newBoth(t)
 	const rows, hidden, heads, dim = 200, 1040, 4, 64
 	a := b.newAttention(kernels.BF16, kernels.BF16, rows, hidden, heads, 2, dim)
@@ -106,7 +106,7 @@ func TestCUDAQKVDoesNotDependOnCompany(t *testing.T) {
 	b.onGPU(op)
 	wantQ, wantKV := read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
 	scratch := b.load(1, poison(int(kernels.RoundedBytes(rows, hidden))))
-	op.Workspace.Partials = b.partsFor(rows)
+	op.Workspace.Partials = b.partialsFor(rows)
 	for i, n := range []int{1, 5, 9, 40, 40, 100, 100, rows, rows, 150, 60, 7} {
 		op.Workspace.Rounded = device.Buffer{}
 		if i%2 == 1 || i >= 8 {
@@ -149,7 +149,7 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 		prefill := rows < 0
 		rows = max(rows, -rows)
 		start := b.normal(rows*hidden, 1)
-		mid, scratch, parts := b.poisoned(rows * inner)[1], b.load(1, poison(int(kernels.RoundedBytes(rows, inner)))), b.partsFor(rows)
+		mid, scratch, parts := b.poisoned(rows * inner)[1], b.load(1, poison(int(kernels.RoundedBytes(rows, inner)))), b.partialsFor(rows)
 		var want []uint32
 		for _, how := range []struct {
 			dependent, graph bool

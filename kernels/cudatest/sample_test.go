@@ -93,7 +93,7 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 }
 
 // alike compares records; the log-probabilities are sums in another order.
-func (d *drawing) alike(got, want kernels.Result) bool {
+func (d *drawing) sameRecord(got, want kernels.Result) bool {
 	near := func(a, b float32) bool { return math.Abs(float64(a)-float64(b)) <= 1e-5*(1+math.Abs(float64(b))) }
 	if got.Token != want.Token || !near(got.Logprob, want.Logprob) || len(got.Top) != len(want.Top) {
 		return false
@@ -111,7 +111,7 @@ func repeat(s kernels.Sampling, n int) []kernels.Sampling {
 }
 
 // places gives each of n slots a random position after its prompt.
-func (d *drawing) places(n int) (slot, position []int32) {
+func (d *drawing) randomPositions(n int) (slot, position []int32) {
 	for i := range int32(n) {
 		slot = append(slot, i)
 		position = append(position, d.prompt[i]+d.r.Int32N(drawContext-100))
@@ -121,7 +121,7 @@ func (d *drawing) places(n int) (slot, position []int32) {
 
 // Greedy tokens are the host's, and so are the alternatives and their
 // log-probabilities, with ties, penalties and vocabularies of any size.
-func TestCUDAGreedyIsTheHosts(t *testing.T) {
+func TestCUDAGreedyEqualsHost(t *testing.T) {
 	for _, vocab := range []int{1, 2, 20, 31, 1000, 1025, 32000, 151936} {
 		for _, penalty := range []float32{1, 1.3} {
 			b := newBoth(t)
@@ -131,10 +131,10 @@ func TestCUDAGreedyIsTheHosts(t *testing.T) {
 			for i := range vocab {
 				logits[i] = float32(i % 3) // and nothing but ties in the first row
 			}
-			slot, position := d.places(n)
+			slot, position := d.randomPositions(n)
 			r := d.sample(slot, position, logits, n, true)
 			for i := range r[0] {
-				if !d.alike(r[1][i], r[0][i]) {
+				if !d.sameRecord(r[1][i], r[0][i]) {
 					t.Fatalf("%d tokens, penalty %v, sample %d: %+v, wants %+v", vocab, penalty, i, r[1][i], r[0][i])
 				}
 			}
@@ -207,7 +207,7 @@ func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 		}
 		d := newDrawing(b, sampling, c.vocab)
 		logits := b.normal(c.vocab, c.spread)
-		slot, position := d.places(n)
+		slot, position := d.randomPositions(n)
 		high, kept := 0.0, []int32(nil)
 		for i, r := range d.sample(slot, position, slices.Repeat(logits, n), n, false)[1] {
 			if i == 0 || c.s.RepeatPenalty != 0 {
@@ -252,7 +252,7 @@ func TestCUDASampleIsBatchInvariant(t *testing.T) {
 		}
 	}
 	d := newDrawing(b, sampling, vocab)
-	slot, position := d.places(n)
+	slot, position := d.randomPositions(n)
 	logits := b.normal(n*vocab, 3)
 	all := d.sample(slot, position, logits, n, false)[1]
 	for i, want := range all {

@@ -14,24 +14,24 @@ import (
 )
 
 // promptRows are the numbers of a prompt's tokens at which kernels and their edges change.
-var promptRows = []int{1, 9, 16, 17, 56, 57, 104, 105, 208, 209, 400, 417}
+var streamKRows = []int{1, 9, 16, 17, 56, 57, 104, 105, 208, 209, 400, 417}
 
 // scratchFor is scratch on the GPU for rows of cols columns.
-func (b *both) scratchFor(rows, cols int) device.Buffer {
+func (b *both) roundedFor(rows, cols int) device.Buffer {
 	return b.load(1, poison(int(kernels.RoundedBytes(rows, cols))))
 }
 
 // partsFor is room on the GPU for parts of the sums of any product in these tests.
-func (b *both) partsFor(rows int) device.Buffer {
+func (b *both) partialsFor(rows int) device.Buffer {
 	return b.load(1, make([]byte, kernels.PartialsBytes(rows, 1<<14, 1<<14)))
 }
 
-func TestCUDAProjectOfAPrompt(t *testing.T) {
+func TestCUDAPrefillProjection(t *testing.T) {
 	b := newBoth(t)
-	for i, rows := range promptRows {
+	for i, rows := range streamKRows {
 		in, hidden := []int{64, 80, 4096, 1040, 176, 11008}[i%6], []int{64, 112, 272, 16}[i%4]
 		w := b.matrix([]kernels.DType{kernels.BF16, kernels.F16}[i%2], hidden, in)
-		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
+		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.roundedFor(rows, in), b.partialsFor(rows)
 		b.run(func(on int) device.Op {
 			return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill}
 		})
@@ -40,12 +40,12 @@ func TestCUDAProjectOfAPrompt(t *testing.T) {
 }
 
 // Outputs that make no whole row tiles take the kernels of generated rows.
-func TestCUDAPromptOfOddOutputs(t *testing.T) {
+func TestCUDAPrefillOfOddOutputs(t *testing.T) {
 	b := newBoth(t)
 	const in, hidden = 176, 100
 	for _, rows := range []int{1, 16, 57, 230} {
 		w := b.matrix(kernels.BF16, hidden, in)
-		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.scratchFor(rows, in), b.partsFor(rows)
+		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.roundedFor(rows, in), b.partialsFor(rows)
 		b.run(func(on int) device.Op {
 			return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill}
 		})
@@ -53,14 +53,14 @@ func TestCUDAPromptOfOddOutputs(t *testing.T) {
 	}
 }
 
-func TestCUDAGateUpOfAPrompt(t *testing.T) {
+func TestCUDAPrefillGateUp(t *testing.T) {
 	b := newBoth(t)
-	for i, rows := range promptRows {
+	for i, rows := range streamKRows {
 		hidden, inner := []int{64, 80, 2048, 1040, 4096}[i%5], []int{64, 96, 272, 16}[i%4]
 		dtype := []kernels.DType{kernels.BF16, kernels.F16}[i%2]
 		gate, up := b.matrix(dtype, inner, hidden), b.matrix(dtype, inner, hidden)
-		x, norm, out, scratch := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner), b.scratchFor(rows, hidden)
-		parts := b.partsFor(rows)
+		x, norm, out, scratch := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner), b.roundedFor(rows, hidden)
+		parts := b.partialsFor(rows)
 		b.run(func(on int) device.Op {
 			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill, Eps: 1e-5}
 		})
@@ -68,13 +68,13 @@ func TestCUDAGateUpOfAPrompt(t *testing.T) {
 	}
 }
 
-func TestCUDAQKVOfAPrompt(t *testing.T) {
+func TestCUDAPrefillQKV(t *testing.T) {
 	b := newBoth(t)
-	for i, rows := range promptRows {
+	for i, rows := range streamKRows {
 		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128}[i%4]
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
 		a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kernels.F32, rows, hidden, kvHeads*group, kvHeads, dim)
-		a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.scratchFor(rows, hidden), b.partsFor(rows), kernels.Prefill
+		a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.roundedFor(rows, hidden), b.partialsFor(rows), kernels.Prefill
 		b.run(func(on int) device.Op { return a.op[on] })
 		name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d", rows, hidden, group, dim, kvHeads)
 		b.close(name+": q", a.out, 8*sums(hidden), 1e-5)
@@ -87,7 +87,7 @@ func TestCUDAQKVOfAPrompt(t *testing.T) {
 func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]kernels.Weight, down kernels.Weight, norm device.Buffer, onward bool) []uint32 {
 	b.t.Helper()
 	mid := b.poisoned(rows * inner)[1]
-	scratch, other, parts := b.scratchFor(rows, hidden), b.scratchFor(rows, inner), b.partsFor(rows)
+	scratch, other, parts := b.roundedFor(rows, hidden), b.roundedFor(rows, inner), b.partialsFor(rows)
 	gateup := kernels.GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill, Eps: 1e-5}
 	project := kernels.Projection{W: down, In: mid, X: x, Workspace: kernels.Workspace{Rounded: other, Partials: parts}, T: rows, Class: kernels.Prefill}
 	second := gateup
@@ -101,7 +101,7 @@ func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]kernel
 
 // Rows that go onward rounded give what rows do that each product rounds, but for the
 // order in which squares are added; and the same bits in any company.
-func TestCUDARowsGoOnward(t *testing.T) {
+func TestCUDAHandover(t *testing.T) {
 	b := newBoth(t)
 	const all, hidden, inner = 230, 256, 384
 	gate, up, down := b.matrix(kernels.BF16, inner, hidden), b.matrix(kernels.BF16, inner, hidden), b.matrix(kernels.BF16, hidden, inner)
@@ -112,7 +112,7 @@ func TestCUDARowsGoOnward(t *testing.T) {
 	}
 	want, own := run(0, all, true), run(0, all, false)
 	b.closeTo("onward", viewOf[float32](bytesOf(want)), viewOf[float32](bytesOf(own)), func(int) float64 { return 1e-5 }, 1e-4)
-	for _, c := range companies {
+	for _, c := range batches {
 		b.equal(fmt.Sprintf("rows %d to %d", c.first, c.first+c.rows), run(c.first, c.rows, true), want[c.first*inner:(c.first+c.rows)*inner])
 	}
 }
@@ -121,14 +121,14 @@ func TestCUDARowsGoOnward(t *testing.T) {
 // units, over several or over all; for a product with a norm before it, too. With as many spans
 // a row has the same bits in kernels of any size, and the counters by which blocks meet are
 // left at 0.
-func TestCUDAPromptSpans(t *testing.T) {
+func TestCUDAWorkSlices(t *testing.T) {
 	b := newBoth(t)
 	defer func(most int) { tune.MaxWorkSlices, tune.StreamKTokens = most, 0 }(tune.MaxWorkSlices)
 	const in, hidden, most = 2064, 704, 230 // 6 units of 33 pieces
 	w, x, start := b.matrix(kernels.BF16, hidden, in), put(b, b.normal(most*in, 1)), b.normal(most*hidden, 1)
 	const inner = hidden / 2
 	gate, up, norm := b.matrix(kernels.BF16, inner, in), b.matrix(kernels.BF16, inner, in), put(b, b.powers(in))
-	scratch, parts := b.scratchFor(most, in), b.partsFor(most)
+	scratch, parts := b.roundedFor(most, in), b.partialsFor(most)
 	for _, tune.MaxWorkSlices = range []int{1, 2, 5, 6, 7, 11, 12, 13, 18, 24} {
 		var want, wantGated []uint32
 		for _, tune.StreamKTokens = range []int{16, 56, 104, 208} {
@@ -160,11 +160,11 @@ func TestCUDAPromptSpans(t *testing.T) {
 
 // Blocks that hand over nothing go from tile to tile of tokens no faster than those who
 // find the tokens' scales, again and again: of spans this short some would.
-func TestCUDAManyTilesEndEveryTime(t *testing.T) {
+func TestCUDAManyTokenTilesTerminate(t *testing.T) {
 	b := newBoth(t)
 	const rows, hidden, dim = 800, 896, 64 // 4 tiles, and 15 spans of 9 units: they do not go together
 	a := b.newAttention(kernels.BF16, kernels.BF16, rows, hidden, 14, 2, dim)
-	a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.scratchFor(rows, hidden), b.partsFor(rows), kernels.Prefill
+	a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.roundedFor(rows, hidden), b.partialsFor(rows), kernels.Prefill
 	b.onGPU(a.op[1])
 	want := read[uint32](b, 1, a.op[1].Out)
 	for range 20 {
@@ -175,11 +175,11 @@ func TestCUDAManyTilesEndEveryTime(t *testing.T) {
 
 // Rows that were left rounded and cannot be multiplied so are refused: the rows as they
 // were may not be there. Rows that are there take the kernels of any GPU.
-func TestCUDAReadyWantsRoomForParts(t *testing.T) {
+func TestCUDARoundedInputNeedsPartials(t *testing.T) {
 	b := newBoth(t)
 	const rows, in, hidden = 20, 128, 64
 	p := kernels.Projection{W: b.matrix(kernels.BF16, hidden, in)[1], In: put(b, b.normal(rows*in, 1))[1], X: put(b, b.normal(rows*hidden, 1))[1],
-		Workspace: kernels.Workspace{Rounded: b.scratchFor(rows, in)}, T: rows, Class: kernels.Prefill}
+		Workspace: kernels.Workspace{Rounded: b.roundedFor(rows, in)}, T: rows, Class: kernels.Prefill}
 	b.onGPU(p)
 	p.Handover.InputIsRounded = true
 	if err := b.streams[1].Launch(p); !errors.Is(err, device.ErrBadShape) {

@@ -14,12 +14,12 @@ import (
 )
 
 // Rows of an even number of pieces of columns go onward, those of the last shape do not.
-var onwardShapes = []struct{ heads, kvHeads, d, context int }{
+var handoverShapes = []struct{ heads, kvHeads, d, context int }{
 	{8, 8, 64, 2300}, {14, 2, 64, 700}, {4, 1, 96, 1100}, {8, 8, 96, 450}, {8, 1, 128, 2300}, {5, 5, 128, 1100}, {8, 1, 80, 1100}, {32, 8, 128, 420}, {5, 5, 64, 300},
 }
 
 // onwardOutputs is how many outputs the product has that reads attention's results.
-const onwardOutputs = 80
+const handoverOutputs = 80
 
 // lastRows are the last n positions of slot 1, which fills its context.
 func (a *attending) lastRows(n int) []kernels.Row {
@@ -32,7 +32,7 @@ func (a *attending) lastRows(n int) []kernels.Row {
 
 // onward is attention for rows and the product of its results with w, which adds to
 // start; queries are those of the last of a.query.
-func (a *attending) onward(w kernels.Weight, rows []kernels.Row, start []float32, next bool) (kernels.Attend, kernels.Projection) {
+func (a *attending) chain(w kernels.Weight, rows []kernels.Row, start []float32, next bool) (kernels.Attend, kernels.Projection) {
 	a.t.Helper()
 	width, n := a.heads*a.kv[1].HeadDim, len(rows)
 	slot, position := make([]int32, n), make([]int32, n)
@@ -42,7 +42,7 @@ func (a *attending) onward(w kernels.Weight, rows []kernels.Row, start []float32
 	attend := kernels.Attend{Q: a.load(1, bytesOf(a.query[len(a.query)-n*width:])), Rows: kernels.Rows{Slot: a.load(1, bytesOf(slot)), Position: a.load(1, bytesOf(position))},
 		Slots: a.slots[1], KV: a.kv[1], Out: a.load(1, poison(4*n*width)), Workspace: a.work, T: n, Layer: 1, Heads: a.heads, Class: kernels.Prefill,
 		Scale: float32(1 / math.Sqrt(float64(a.kv[1].HeadDim))), Window: a.window}
-	project := kernels.Projection{W: w, In: attend.Out, X: a.load(1, bytesOf(start[len(start)-n*w.Rows:])), Workspace: kernels.Workspace{Rounded: a.scratchFor(n, width),
+	project := kernels.Projection{W: w, In: attend.Out, X: a.load(1, bytesOf(start[len(start)-n*w.Rows:])), Workspace: kernels.Workspace{Rounded: a.roundedFor(n, width),
 		Partials: a.load(1, make([]byte, kernels.PartialsBytes(n, width, w.Rows)))}, T: n, Class: kernels.Prefill, Handover: kernels.Handover{InputIsRounded: next}}
 	if next {
 		attend.Handover.Rounded, attend.Handover.DType = project.Workspace.Rounded, w.DType
@@ -51,9 +51,9 @@ func (a *attending) onward(w kernels.Weight, rows []kernels.Row, start []float32
 }
 
 // projected is what attention and the product give.
-func (a *attending) projected(w kernels.Weight, rows []kernels.Row, start []float32, next bool) []uint32 {
+func (a *attending) chainResult(w kernels.Weight, rows []kernels.Row, start []float32, next bool) []uint32 {
 	a.t.Helper()
-	attend, project := a.onward(w, rows, start, next)
+	attend, project := a.chain(w, rows, start, next)
 	a.onGPU(attend, project)
 	return read[uint32](a.both, 1, project.X)
 }
@@ -61,31 +61,31 @@ func (a *attending) projected(w kernels.Weight, rows []kernels.Row, start []floa
 // What attention leaves rounded for the next product is what that product rounds itself,
 // for any number of tokens, over one split of the context and over several, and in a
 // window.
-func TestCUDAAttendGoesOnward(t *testing.T) {
+func TestCUDAAttendHandover(t *testing.T) {
 	defer func() { tune.ParallelSplits = true }()
-	for i, c := range onwardShapes {
+	for i, c := range handoverShapes {
 		b := newBoth(t)
 		a := newAttending(b, c.heads, c.kvHeads, c.d, c.context)
 		a.window = []int{0, 0, 0, 131}[i%4]
 		most := min(400, c.context)
 		a.query = a.normal(most*c.heads*c.d, 1)
-		start := a.normal(most*onwardOutputs, 1)
+		start := a.normal(most*handoverOutputs, 1)
 		for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
-			w := a.matrix(dtype, onwardOutputs, c.heads*c.d)[1]
-			all := a.projected(w, a.lastRows(most), start, false)
+			w := a.matrix(dtype, handoverOutputs, c.heads*c.d)[1]
+			all := a.chainResult(w, a.lastRows(most), start, false)
 			a.changed(all, start)
 			for _, n := range []int{1, 7, 17, 100, 207, most} {
 				for _, tune.ParallelSplits = range []bool{true, false} {
 					name := fmt.Sprintf("%d heads over %d of size %d, type %d, %d rows of %d, splits at once %t", c.heads, c.kvHeads, c.d, dtype, n, c.context, tune.ParallelSplits)
-					a.equal(name, a.projected(w, a.lastRows(n), start, true), all[len(all)-n*onwardOutputs:])
+					a.equal(name, a.chainResult(w, a.lastRows(n), start, true), all[len(all)-n*handoverOutputs:])
 				}
 			}
 		}
-		a.prompts(100) // of several sequences
+		a.makePrompts(100) // of several sequences
 		a.window = 0
-		start = a.normal(len(a.row)*onwardOutputs, 1)
-		w := a.matrix(kernels.F16, onwardOutputs, c.heads*c.d)[1]
-		a.equal("several sequences", a.projected(w, a.row, start, true), a.projected(w, a.row, start, false))
+		start = a.normal(len(a.row)*handoverOutputs, 1)
+		w := a.matrix(kernels.F16, handoverOutputs, c.heads*c.d)[1]
+		a.equal("several sequences", a.chainResult(w, a.row, start, true), a.chainResult(w, a.row, start, false))
 	}
 }
 
@@ -104,11 +104,11 @@ func (a *attending) changed(got []uint32, start []float32) {
 }
 
 // Generated rows go to Out, whatever Next is.
-func TestCUDADecodeDoesNotGoOnward(t *testing.T) {
+func TestCUDADecodeHasNoHandover(t *testing.T) {
 	a := newAttending(newBoth(t), 8, 2, 64, 700)
-	w := a.matrix(kernels.BF16, onwardOutputs, 512)[1]
+	w := a.matrix(kernels.BF16, handoverOutputs, 512)[1]
 	run := func(next bool) (out, scratch []uint32) {
-		attend, project := a.onward(w, a.row, a.normal(len(a.row)*onwardOutputs, 1), next)
+		attend, project := a.chain(w, a.row, a.normal(len(a.row)*handoverOutputs, 1), next)
 		attend.Class = kernels.Decode
 		a.onGPU(attend)
 		return read[uint32](a.both, 1, attend.Out), read[uint32](a.both, 1, project.Workspace.Rounded)
@@ -122,7 +122,7 @@ func TestCUDADecodeDoesNotGoOnward(t *testing.T) {
 // A chain of attention and products, each of which reads what the one before it leaves,
 // gives the same bits whether or not rows go onward, whether or not kernels begin
 // before the one before has ended, launched and replayed.
-func TestCUDAAttendGoesOnwardInAGraph(t *testing.T) {
+func TestCUDAAttendHandoverInAGraph(t *testing.T) {
 	defer func() { tune.DependentLaunch = true }()
 	for _, n := range []int{1, 17, 100, 400} {
 		a := newAttending(newBoth(t), 8, 2, 64, 1500)
@@ -131,7 +131,7 @@ func TestCUDAAttendGoesOnwardInAGraph(t *testing.T) {
 		var want []uint32
 		for _, how := range []struct{ next, dependent, graph bool }{{false, false, false}, {true, false, false}, {true, true, false}, {true, false, true}, {true, true, true}, {true, true, true}} {
 			tune.DependentLaunch = how.dependent
-			attend, project := a.onward(w, a.lastRows(n), start, how.next)
+			attend, project := a.chain(w, a.lastRows(n), start, how.next)
 			attend.Q = project.X
 			chain := make([]device.Op, 0, 40)
 			for range cap(chain) / 2 {
@@ -154,7 +154,7 @@ func TestCUDAAttendGoesOnwardInAGraph(t *testing.T) {
 
 // BenchmarkCUDAAttendOnward attends and multiplies with the output weights, over as many
 // layers as a pass has: rows rounded by a kernel of their own, or by attention.
-func BenchmarkCUDAAttendOnward(t *testing.B) {
+func BenchmarkCUDAAttendHandover(t *testing.B) {
 	for _, shape := range []struct {
 		name                      string
 		heads, kvHeads, d, layers int
@@ -168,7 +168,7 @@ func BenchmarkCUDAAttendOnward(t *testing.B) {
 		for _, rows := range []int{1, 10, 50, 100, 200, 400} {
 			t.Run(fmt.Sprintf("%s/%d-rows", shape.name, rows), func(t *testing.B) {
 				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, rows, rows, shape.layers)
-				x, scratch, parts := b.load(1, make([]byte, 4*rows*width)), b.scratchFor(rows, width), b.load(1, make([]byte, kernels.PartialsBytes(rows, width, width)))
+				x, scratch, parts := b.load(1, make([]byte, 4*rows*width)), b.roundedFor(rows, width), b.load(1, make([]byte, kernels.PartialsBytes(rows, width, width)))
 				var took [2]float64
 				for t.Loop() {
 					for next := range took {

@@ -43,16 +43,16 @@ func (b *both) rowsWithin(name string, got, want []float32, width int, within fl
 }
 
 // class is how an op with rows is launched: as a prompt's, and with scratch.
-type class struct{ prefill, scratch bool }
+type classAndWorkspace struct{ prefill, rounded bool }
 
-var classes = []class{{false, false}, {false, true}, {true, false}, {true, true}}
+var classes = []classAndWorkspace{{false, false}, {false, true}, {true, false}, {true, true}}
 
 // scratchOf is scratch for rows of cols columns, or none.
-func (b *both) scratchOf(c class, rows, cols int) device.Buffer {
-	if !c.scratch {
+func (b *both) roundedOf(c classAndWorkspace, rows, cols int) device.Buffer {
+	if !c.rounded {
 		return device.Buffer{}
 	}
-	return b.scratchFor(rows, cols)
+	return b.roundedFor(rows, cols)
 }
 
 // Products of 1 to 64 rows of any width, of prompts and of generated tokens, with
@@ -71,7 +71,7 @@ func TestCUDAOpProducts(t *testing.T) {
 }
 
 // products checks the products of rows of in columns to out, launched as each of classes.
-func (b *both) products(dtype kernels.DType, rows, in, out int, classes []class) {
+func (b *both) products(dtype kernels.DType, rows, in, out int, classes []classAndWorkspace) {
 	b.t.Helper()
 	w, up := b.matrix(dtype, out, in), b.matrix(dtype, out, in)
 	x, norm, start := put(b, b.normal(rows*in, 2)), put(b, b.powers(in)), b.normal(rows*out, 1)
@@ -79,9 +79,9 @@ func (b *both) products(dtype kernels.DType, rows, in, out int, classes []class)
 	for i := range sample {
 		sample[i] = b.r.Int32N(int32(rows))
 	}
-	samples, parts := put(b, sample), b.partsFor(rows)
+	samples, parts := put(b, sample), b.partialsFor(rows)
 	for _, c := range classes {
-		name, scratch := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c), b.scratchOf(c, rows, in)
+		name, scratch := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c), b.roundedOf(c, rows, in)
 		residual, gated, logits := put(b, start), b.poisoned(rows*out), b.poisoned(rows*out)
 		b.run(func(on int) device.Op {
 			return kernels.Projection{W: w[on], In: x[on], X: residual[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(c.prefill)}
@@ -117,10 +117,10 @@ func TestCUDAOpQKV(t *testing.T) {
 }
 
 // qkv checks a, launched as c.
-func (b *both) qkv(c class, a attention) {
+func (b *both) qkv(c classAndWorkspace, a attention) {
 	b.t.Helper()
 	o := &a.op[1]
-	o.Workspace.Rounded, o.Workspace.Partials, o.Class = b.scratchOf(c, o.T, o.Hidden), b.partsFor(o.T), classOf(c.prefill)
+	o.Workspace.Rounded, o.Workspace.Partials, o.Class = b.roundedOf(c, o.T, o.Hidden), b.partialsFor(o.T), classOf(c.prefill)
 	name := fmt.Sprintf("type %d, %d rows of %d, KV type %d, %+v", o.Q.DType, o.T, o.Hidden, o.KV.DType, c)
 	b.run(func(on int) device.Op { return a.op[on] })
 	dim := o.KV.HeadDim

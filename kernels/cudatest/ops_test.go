@@ -107,9 +107,9 @@ type attending struct {
 	query  []float32
 	filled []float32
 	// Rows are of the prefill class.
-	prefill bool
-	window  int // positions that a row sees; 0 is all
-	wider   int // how many more a row sees on the GPU
+	prefill    bool
+	window     int // positions that a row sees; 0 is all
+	widerOnGPU int // how many more a row sees on the GPU
 }
 
 const attendSlots, attendPage, attendPool = 12, 16, 150
@@ -182,7 +182,7 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 	q, out, slots, positions := put(a.both, query), a.poisoned(T*width), put(a.both, slot), put(a.both, position)
 	op := func(on int) device.Op {
 		return kernels.Attend{Q: q[on], Rows: kernels.Rows{Slot: slots[on], Position: positions[on]}, Slots: a.slots[on], KV: a.kv[on], Out: out[on],
-			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Class: classOf(a.prefill), Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.wider}
+			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Class: classOf(a.prefill), Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.widerOnGPU}
 	}
 	if host {
 		a.run(op)
