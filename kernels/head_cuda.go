@@ -5,7 +5,7 @@ package kernels
 import "reel/kernels/device/cuda"
 
 // CUDA launches a product over the sampled rows. A prefill pass mostly samples one row, and the
-// kernel for one row is faster than the one for up to eight by a quarter (NOTES.md). So
+// kernel for one row is faster than the one for up to eight by a quarter (notes/stream_k.md). So
 // there the first sample has a launch of its own, and the others, if any, read the weights again.
 func (o Head) CUDA(q *cuda.Queue) error {
 	if o.Class == Decode || o.N == 1 {

@@ -21,7 +21,7 @@ const (
 	minKBlocks = 8
 )
 
-// Costs of a block beside multiplying, in K blocks that it could multiply meanwhile (NOTES.md).
+// Costs of a block beside multiplying, in K blocks that it could multiply meanwhile (notes/stream_k.md).
 const (
 	epilogueCost = 7 // passing the results of an output tile to the op
 	partialsCost = 3 // storing the partials of an output tile for another block

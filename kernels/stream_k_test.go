@@ -99,7 +99,7 @@ func TestSlicesCoverEveryKBlockOnce(t *testing.T) {
 }
 
 // blockCost returns how long a block takes for a slice, in K blocks, as measured at 7B
-// (NOTES.md): 7 more for the epilogue of an output tile, 3 for storing partials, and the 7 of
+// (notes/stream_k.md): 7 more for the epilogue of an output tile, 3 for storing partials, and the 7 of
 // the waiting block's epilogue if the slice ends no output tile.
 func blockCost(starts []sliceStart, kBlocks, slice int) int {
 	from, to := starts[slice], starts[slice+1]
