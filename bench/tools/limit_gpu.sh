@@ -1,9 +1,8 @@
 #!/bin/sh
-# Measures on this machine's GPU how near Reel comes to the memory's limit, with
-# random checkpoints at published shapes, leaves results in OUT as reel-bench
-# --json prints them, and prints reel-bench limits of them. It needs the binaries of
-# make cuda, a driver, and Python with numpy and torch; no Go. Each mode takes less
-# than 150 s on an H200.
+# Measures on this machine's GPU how close Reel comes to the limits of an H200, with random
+# checkpoints at published shapes. It writes the results of reel-bench --json to OUT and
+# prints them with reel-bench limits. It needs the binaries of make cuda, a driver, and
+# Python with numpy and torch; no Go. Each mode takes less than 150 s on an H200.
 # usage: sh bench/tools/limit_gpu.sh BIN OUT [main|families]
 set -u
 bin=$1
@@ -14,7 +13,7 @@ mkdir -p "$out"
 
 . "$tools/measuring.sh"
 
-# longer FROM TO TOKENS: a checkpoint of the same weights with a longer context.
+# longer FROM TO TOKENS makes a checkpoint of the same weights with a longer context.
 longer() {
 	mkdir -p "$2"
 	ln -sf "$1/model.safetensors" "$2/"

@@ -1,8 +1,7 @@
 #!/bin/sh
-# Measures random checkpoints on this machine's GPU and leaves results, as
-# reel-bench --json prints them, in OUT: copy them to bench/results/MACHINE and
-# run make bench-report. It needs the binaries of make cuda, a driver, and Python
-# with numpy and torch; no Go.
+# Measures random checkpoints on this machine's GPU and writes the results of reel-bench
+# --json to OUT: copy them to bench/results/MACHINE and run make bench-report. It needs the
+# binaries of make cuda, a driver, and Python with numpy and torch; no Go.
 # usage: sh bench/tools/measure_gpu.sh BIN OUT [SHAPE...]
 #   SHAPE is one of random_checkpoint.py's: llama-2-7b and llama-3.2-1b by default.
 set -u

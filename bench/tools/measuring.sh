@@ -1,7 +1,7 @@
-# What the scripts that measure on a GPU machine share; they set bin, out and tools.
+# Functions of the scripts that measure on a GPU machine, which set bin, out and tools.
 
-# run SECONDS NAME COMMAND FLAGS...: a reel-bench COMMAND, whose result goes to
-# $out/NAME.json. What hangs is ended, and says so.
+# run SECONDS NAME COMMAND FLAGS... runs reel-bench COMMAND and writes the result to
+# $out/NAME.json. It ends a command that takes longer than SECONDS, and says so.
 run() {
 	limit=$1
 	name=$2
@@ -17,7 +17,7 @@ run() {
 	fi
 }
 
-# checkpoint SHAPE: makes it in /tmp, unless it is there.
+# checkpoint SHAPE writes the checkpoint to /tmp, unless it exists.
 checkpoint() {
 	begun=$(date +%s)
 	test -e "/tmp/$1/config.json" || timeout -k 5 120 python3 "$tools/random_checkpoint.py" "$1" "/tmp/$1" >/dev/null || exit 1

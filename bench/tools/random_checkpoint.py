@@ -3,12 +3,12 @@
 
     python3 random_checkpoint.py llama-2-7b DIR [--layers N] [--seed S]
 
-What is written is an ordinary Hugging Face directory without a tokenizer:
-config.json and model.safetensors in bfloat16. A generator serves `tokens`
-requests from it. Weights are normal with the deviation 0.02 of the published
-initialisation (norms and biases are 1), so that activations stay in range through all layers.
+The result is an ordinary Hugging Face directory without a tokenizer: config.json
+and model.safetensors in bfloat16. A generator serves `tokens` requests from it.
+Weights are normal with the deviation 0.02 of the published initialisation (norms
+and biases are 1), so that activations stay in range through all layers.
 
-Needs numpy; uses torch and a GPU where they are there, which takes seconds for 7B.
+Needs numpy; uses torch and a GPU if there are any, which takes seconds for 7B.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-# What a family's config.json has beside Llama's; its tensors are in `tensors`.
+# Fields of a family's config.json that differ from Llama's; its tensors are in `tensors`.
 FAMILIES = {
     "qwen2.5": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False},
     "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": False},
@@ -58,7 +58,7 @@ def config(name, layers):
 
 
 def tensors(name, layers):
-    """Names and shapes in the order in which they are written."""
+    """Names and shapes, in the order in which they are written."""
     hidden, inner, _, heads, kv, dim, vocab, _, _, tied = SHAPES[name]
     kind = family(name)
     yield "model.embed_tokens.weight", (vocab, hidden)
@@ -92,7 +92,7 @@ def tensors(name, layers):
 
 
 class Weights:
-    """Random bfloat16 bytes, from a GPU where there is one."""
+    """Random bfloat16 bytes, from a GPU if there is one."""
 
     def __init__(self, seed):
         try:

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """Compares Reel with transformers in float32, on the same GPU.
 
-    python3 reference.py make MODEL OUT           what transformers computes, written to OUT
+    python3 reference.py make MODEL OUT           write the results of transformers to OUT
     python3 reference.py socket OUT [--socket S]  ask a generator that serves MODEL
 
-OUT is a folder: reference.json has the prompts, random token ids, and behind each
-the tokens that are forced upon the model one by one: first its own greedy ones,
-then random ones. logits.f32 has the logits after each prompt and after each of
-these, float32 [rows][vocabulary]. The test TestGPUEqualsReference reads both.
+OUT is a folder. reference.json has the prompts, as random token ids, and after each
+the tokens to force upon the model one by one: first its own greedy ones, then
+random ones. logits.f32 has the logits after each prompt and after each of these
+tokens, float32 [rows][vocabulary]. The test TestGPUEqualsReference reads both.
 
-socket asks for one token after each prompt and each forced token: it must be the
-reference's wherever the reference's margin exceeds the measured error, and the 20
-most probable tokens must have the reference's log-probabilities. It also asks for
-the greedy completion in one request. Exit code 1 where something differs.
+socket asks for one token after each prompt and each forced token. It must be the
+reference's if the reference's margin exceeds the measured error, and the 20 most
+probable tokens must have the reference's log-probabilities. It also asks for the
+greedy completion in one request. Exit code 1 if anything differs.
 
 Needs numpy; make needs torch, transformers and a GPU.
 """
@@ -61,12 +61,12 @@ def make(model_dir, out):
 
 
 def rope_base(config):
-    """The base that transformers computes with."""
+    """The RoPE base that transformers uses."""
     return getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None)
 
 
 class Comparison:
-    """What a generator said, beside the reference."""
+    """A generator's answers, compared with the reference."""
 
     def __init__(self):
         self.rows = []  # log-probabilities of the reference, its best token, margin, ours
@@ -74,7 +74,7 @@ class Comparison:
         self.faults = []
 
     def add(self, logits, token):
-        """One token message beside the logits it was drawn from."""
+        """Compares one token message with the logits it was drawn from."""
         x = logits.astype(np.float64)
         logprob = x - x.max() - math.log(np.exp(x - x.max()).sum())
         order = np.argsort(-x, kind="stable")
@@ -84,7 +84,7 @@ class Comparison:
         self.error = max(self.error, worst)
         if len(top) != TOP or not worst <= within:
             self.faults.append("row %d: %d alternatives, log-probabilities off by %.2e, at most %.2e wanted" % (len(self.rows), len(top), worst, within))
-        # A token may be missing among the 20 only where the last of them is as probable.
+        # A token may be missing among the 20 only if the last of them is equally probable.
         missing = [i for i in order[:TOP] if int(i) not in {a["token"] for a in top}]
         for i in missing:
             if logprob[i] - logprob[order[TOP]] > 2 * worst:
@@ -92,7 +92,7 @@ class Comparison:
         self.rows.append((int(order[0]), logprob[order[0]] - logprob[order[1]], token["token"]))
 
     def agreement(self):
-        """Rows that agree, and rows where they must."""
+        """The number of rows that agree, and of rows that have to."""
         for n, (want, margin, got) in enumerate(self.rows):
             if want != got and margin > 2 * self.error:
                 self.faults.append("row %d: token %d, the reference has %d by a margin of %.2e" % (n, got, want, margin))
@@ -100,7 +100,7 @@ class Comparison:
 
 
 def socket(out, path):
-    """Asks the generator at path; returns the exit code."""
+    """Asks the generator at path, and returns the exit code."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "protocol" / "examples"))
     from reel_client import Client
 
@@ -123,7 +123,7 @@ def socket(out, path):
 
 
 def connect(client, path):
-    """A client of the generator, which may just be starting."""
+    """A client of the generator, which may still be starting."""
     for _ in range(600):
         try:
             return client(path, wait=120)
@@ -133,7 +133,7 @@ def connect(client, path):
 
 
 def greedy(seen, first, completion):
-    """The completion must be the reference's, up to the first margin that is too small."""
+    """Checks the completion against the reference's, up to the first margin that is too small."""
     for n, got in enumerate(completion[: len(seen.rows) - first]):
         want, margin, _ = seen.rows[first + n]
         if margin <= 2 * seen.error:

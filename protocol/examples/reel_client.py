@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A client for Reel in one file, with nothing but Python's standard library.
+"""A client for Reel in one file that needs only Python's standard library.
 
     python3 reel_client.py [--socket PATH] [--max-tokens N] [--temperature T] PROMPT
 
@@ -10,7 +10,7 @@ It streams the completion to stdout. As a module:
             print(token["text"], end="", flush=True)
         print(reel.done["finish_reason"])
 
-PROTOCOL.md, one folder up, says what the frames hold. Python 3.9 and later.
+PROTOCOL.md, one folder up, specifies the frames. Python 3.9 or later.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import time
 
 VERSION = 1
 MAX_FRAME = 4 << 20  # bytes of a body
-MAX_DEPTH = 16  # maps and lists inside each other
+MAX_DEPTH = 16  # nested maps and lists
 
 # --- msgpack, as far as the protocol uses it ---------------------------------
 
@@ -32,7 +32,7 @@ def pack(value):
     """Encodes None, bool, int, float, str, list or dict in the shortest form."""
     if value is None:
         return b"\xc0"
-    if isinstance(value, bool):  # before int, of which it is a subclass
+    if isinstance(value, bool):  # before int, because bool is a subclass of int
         return b"\xc3" if value else b"\xc2"
     if isinstance(value, int):
         return _pack_int(value)
@@ -59,12 +59,12 @@ def _pack_int(n):
         try:
             return bytes([code]) + struct.pack(form, n)
         except struct.error:
-            continue  # does not fit: the next longer form
+            continue  # does not fit: try the next longer form
     raise OverflowError("%d does not fit 64 bits" % n)
 
 
 def _pack_head(n, fixed, below, codes):
-    """The head of a str, list or dict of n: fixed where n is below, else by codes."""
+    """The head of a str, list or dict of n: fixed if n is below, else by codes."""
     if n < below:
         return bytes([fixed | n])
     for code, form, limit in zip(codes, (">B", ">H", ">I"), (1 << 8, 1 << 16, 1 << 32)):
@@ -74,7 +74,7 @@ def _pack_head(n, fixed, below, codes):
 
 
 def unpack(body):
-    """Decodes a body. ValueError says where it is not what PROTOCOL.md asks for."""
+    """Decodes a body. Raises ValueError if it is not valid by PROTOCOL.md."""
     value, end = _unpack(body, 0, 0)
     if end != len(body):
         raise ValueError("%d bytes follow the map" % (len(body) - end))
@@ -83,7 +83,7 @@ def unpack(body):
     return value
 
 
-# First byte -> what it is and the form of the number behind it.
+# First byte -> the item's kind and the form of the number after it.
 _FORMATS = {
     0xC4: ("bin", ">B"), 0xC5: ("bin", ">H"), 0xC6: ("bin", ">I"),
     0xCA: ("number", ">f"), 0xCB: ("number", ">d"),
@@ -96,7 +96,7 @@ _FORMATS = {
 
 
 def _head(body, at):
-    """The kind of the item at a place, its number or length, and where that ends."""
+    """The item's kind at a position, its number or length, and the position after that."""
     code = _take(body, at, 1)[0]
     for low, high, kind in ((0, 0x7F, "number"), (0x80, 0x8F, "map"), (0x90, 0x9F, "list"), (0xA0, 0xBF, "str")):
         if low <= code <= high:
@@ -119,7 +119,7 @@ def _take(body, at, n):
 
 
 def _unpack(body, at, depth):
-    """Decodes the item at a place; returns it and where the next one begins."""
+    """Decodes the item at a position; returns it and the position of the next one."""
     kind, n, at = _head(body, at)
     if kind in ("number", "constant"):
         return n, at
@@ -165,7 +165,7 @@ def write_frame(stream, message):
 
 
 def read_frame(stream):
-    """Receives one message. EOFError at the end of the stream, ValueError for a bad frame."""
+    """Receives one message. Raises EOFError at the end of the stream, ValueError for a bad frame."""
     (length,) = struct.unpack(">I", _read(stream, 4))
     if not 0 < length <= MAX_FRAME:
         raise ValueError("a frame of %d bytes" % length)
@@ -202,7 +202,7 @@ class Client:
         self._next_id = 0
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.connect(path or find_socket())
-            self._stream = connection.makefile("rwb")  # lives on when connection is closed
+            self._stream = connection.makefile("rwb")  # stays open when connection is closed
         try:
             self.welcome = self._hello(time.monotonic() + wait)
         except BaseException:
@@ -219,7 +219,7 @@ class Client:
                 time.sleep(0.2)
 
     def _ask(self, message, answer):
-        """Sends a message and returns the answer of a type, passing over others."""
+        """Sends a message and returns the reply of type answer, skipping others."""
         write_frame(self._stream, message)
         while True:
             reply = read_frame(self._stream)
@@ -233,16 +233,16 @@ class Client:
         return self._ask({"type": "status"}, "status")
 
     def tokenize(self, text):
-        """The token ids that a text becomes as a prompt."""
+        """The token ids of a text as a prompt."""
         return self._ask({"type": "tokenize", "text": text}, "tokens")["tokens"]
 
     def generate(self, prompt, **fields):
         """Yields a completion's token messages; then self.done is set.
 
         prompt is a text, a list of token ids, or a list of messages, each a
-        dict of role and content, where self.welcome says that the model chats.
+        dict of role and content, if self.welcome says that the model chats.
         fields are those of generate in PROTOCOL.md. Leaving the loop early
-        cancels the request. Errors: ReelError, EOFError, ValueError.
+        cancels the request. Raises ReelError, EOFError, ValueError.
         """
         self.done, self._next_id = None, self._next_id + 1
         request = {"type": "generate", "id": self._next_id, **fields}
@@ -265,13 +265,13 @@ class Client:
             raise
 
     def _replies(self, request_id):
-        """The messages that concern a request, without end."""
+        """Yields the messages that concern a request, without end."""
         while True:
             message = read_frame(self._stream)
             if message.get("id") == request_id:
                 yield message
             elif message.get("type") == "error" and "id" not in message:
-                raise ReelError(message)  # the connection's own
+                raise ReelError(message)  # it concerns the connection
 
     def _cancel(self, request_id):
         write_frame(self._stream, {"type": "cancel", "id": request_id})
@@ -281,8 +281,8 @@ class Client:
                 return
 
     def close(self):
-        """Ends the connection, and with it what runs on it."""
-        with contextlib.suppress(OSError):  # what could not be sent is of no use now
+        """Ends the connection, and with it the requests that run on it."""
+        with contextlib.suppress(OSError):  # unsent bytes are of no use now
             self._stream.close()
 
     def __enter__(self):
@@ -293,14 +293,14 @@ class Client:
 
 
 def _kind(prompt):
-    """The field of generate that a prompt goes into."""
+    """The field of generate for a prompt."""
     if isinstance(prompt, str):
         return "prompt"
     return "messages" if prompt and isinstance(prompt[0], dict) else "tokens"
 
 
 def find_socket(environ=os.environ):
-    """The path of the generator's socket: $REEL_SOCKET, or the first that is there."""
+    """The path of the generator's socket: $REEL_SOCKET, or the first that exists."""
     if environ.get("REEL_SOCKET"):
         return environ["REEL_SOCKET"]
     folders = ["/tmp/reel-%d" % os.getuid(), "/run/reel"]
@@ -311,7 +311,7 @@ def find_socket(environ=os.environ):
 
 
 def main(arguments=None):
-    """Streams one completion; returns the exit status."""
+    """Streams one completion, and returns the exit status."""
     parser = argparse.ArgumentParser(description="Stream a completion from a Reel generator.")
     parser.add_argument("--socket", help="path of the generator's socket")
     parser.add_argument("--max-tokens", type=int)

@@ -17,7 +17,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-sys.dont_write_bytecode = True  # leave nothing in the source tree
+sys.dont_write_bytecode = True  # leaves nothing in the source tree
 
 import reel_client  # noqa: E402
 
@@ -118,7 +118,7 @@ class FakeGenerator:
                     lambda: reel_client.read_frame(stream),
                     lambda **message: reel_client.write_frame(stream, message),
                 )
-        except BaseException as failure:  # raised again where the test sees it
+        except BaseException as failure:  # raised again in the test's thread
             self.failure = failure
 
     def __enter__(self):
@@ -143,7 +143,7 @@ def done(request_id, reason):
 
 class Streaming(unittest.TestCase):
     def test_tokens_stream(self):
-        """Loading first; then tokens, among them messages that do not concern the request."""
+        """Loading first; then tokens, between messages that do not concern the request."""
 
         def script(receive, send):
             self.assertEqual(receive(), {"type": "hello", "version": 1})
@@ -230,7 +230,7 @@ class Streaming(unittest.TestCase):
 
 
 class RealGenerator(unittest.TestCase):
-    """The client against the generator that make has built, on the embedded model."""
+    """The client against the generator that make has built, with the embedded model."""
 
     def setUp(self):
         program = os.path.join(HERE, "..", "..", "bin", "reel-generator")
@@ -253,7 +253,7 @@ class RealGenerator(unittest.TestCase):
             except (FileNotFoundError, ConnectionRefusedError):
                 self.assertIsNone(self.process.poll(), "the generator ended")
                 self.assertLess(time.monotonic(), deadline, "the generator does not listen")
-                time.sleep(0.02)  # nothing tells that a socket has come to be
+                time.sleep(0.02)  # there is no event for a new socket
 
     def test_completion(self):
         with self.connect() as reel:
@@ -287,7 +287,7 @@ class RealGenerator(unittest.TestCase):
 
 class Failures(unittest.TestCase):
     def failure(self, **reply):
-        """The error with which a request ends that is answered by reply."""
+        """The error of a request that is answered by reply."""
 
         def script(receive, send):
             receive(), send(**WELCOME), receive()
