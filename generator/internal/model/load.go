@@ -78,8 +78,8 @@ func (l *loader) layer(c Config, prefix string) layer {
 	}
 	if c.Fused {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-		qkv := l.parts(prefix+qkvProj, q, kv, kv)
-		gateUp := l.parts(prefix+gateUpProj, c.Inner, c.Inner)
+		qkv := l.fused(prefix+qkvProj, q, kv, kv)
+		gateUp := l.fused(prefix+gateUpProj, c.Inner, c.Inner)
 		w.q, w.k, w.v, w.gate, w.up = qkv[0], qkv[1], qkv[2], gateUp[0], gateUp[1]
 	} else {
 		w.q = l.matrix(prefix + qProj)
@@ -118,8 +118,8 @@ func (l *loader) matrix(name string) kernels.Weight {
 	return l.rows(t, 0, t.Shape[0])
 }
 
-// parts loads a fused tensor as several weights; rows are the numbers of rows of each.
-func (l *loader) parts(name string, rows ...int) []kernels.Weight {
+// fused loads a fused tensor as several weights. rows holds the number of rows of each.
+func (l *loader) fused(name string, rows ...int) []kernels.Weight {
 	t, parts, at := l.tensor(name), make([]kernels.Weight, len(rows)), 0
 	for i, n := range rows {
 		parts[i] = l.rows(t, at, n)

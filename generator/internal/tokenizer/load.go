@@ -35,7 +35,7 @@ func build(c *config) (*Tokenizer, error) {
 		return nil, err
 	}
 	for content, id := range model.Vocab {
-		if err := t.place(content, id); err != nil {
+		if err := t.add(content, id); err != nil {
 			return nil, fmt.Errorf("model: vocab: %w", err)
 		}
 	}
@@ -116,8 +116,8 @@ func (c *bpeConfig) check() error {
 	return nil
 }
 
-// place adds a token. It refuses an id that another token has, and a second id for a token.
-func (t *Tokenizer) place(content string, id int32) error {
+// add adds a token. It refuses an id that another token has, and a second id for a token.
+func (t *Tokenizer) add(content string, id int32) error {
 	if id < 0 || id >= maxVocab {
 		return fmt.Errorf("%w: token %.40q: id %d, want 0 to %d", ErrInvalid, content, id, maxVocab-1)
 	}
@@ -144,7 +144,7 @@ func (t *Tokenizer) addTokens(list []addedToken) error {
 		return err
 	}
 	for _, a := range list {
-		if err := t.place(a.Content, *a.ID); err != nil {
+		if err := t.add(a.Content, *a.ID); err != nil {
 			return err
 		}
 		if a.Normalized { // it is found, and decoded, in its normalised form

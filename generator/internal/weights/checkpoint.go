@@ -63,7 +63,7 @@ func (c *Checkpoint) add(fsys fs.FS, name string) ([]Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	f.place(tensors)
+	f.setMiddles(tensors)
 	for i := range tensors {
 		tensors[i].File = name
 		c.tensors[tensors[i].Name] = tensors[i]

@@ -66,9 +66,9 @@ func (f *file) load(opened fs.File) error {
 	return nil
 }
 
-// place records the middle of each tensor. The tensors come in the order of the file
+// setMiddles records the middle of each tensor. The tensors come in the order of the file
 // and fill it without a gap from the header to the end.
-func (f *file) place(tensors []Tensor) {
+func (f *file) setMiddles(tensors []Tensor) {
 	at := len(f.data)
 	for _, t := range tensors {
 		at -= len(t.Data)

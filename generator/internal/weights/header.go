@@ -38,8 +38,8 @@ func (n *natural) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// placed is a tensor and the range of its bytes after the header.
-type placed struct {
+// rangedTensor is a tensor and the range of its bytes after the header.
+type rangedTensor struct {
 	Tensor
 	begin, end int64
 }
@@ -82,8 +82,8 @@ func cut(data []byte) (header, body []byte, err error) {
 }
 
 // parseHeader returns the tensors that a header lists, without Data.
-func parseHeader(header []byte, limit int) ([]placed, error) {
-	var list []placed
+func parseHeader(header []byte, limit int) ([]rangedTensor, error) {
+	var list []rangedTensor
 	err := eachMember(header, func(name string, value *reader) error {
 		if name == "__metadata__" {
 			return value.decode(&map[string]string{})
@@ -95,24 +95,24 @@ func parseHeader(header []byte, limit int) ([]placed, error) {
 		if err := value.decode(&e); err != nil {
 			return err
 		}
-		p, err := e.place(name)
+		p, err := e.tensor(name)
 		list = append(list, p)
 		return err
 	})
 	return list, err
 }
 
-// place checks an entry and returns it as a tensor with its range.
-func (e *entry) place(name string) (placed, error) {
+// tensor checks an entry and returns its tensor and range.
+func (e *entry) tensor(name string) (rangedTensor, error) {
 	switch {
 	case e.DType == nil || e.Shape == nil || len(e.Offsets) != 2:
-		return placed{}, fmt.Errorf("%w: a tensor needs dtype, shape and two data_offsets", ErrHeader)
+		return rangedTensor{}, fmt.Errorf("%w: a tensor needs dtype, shape and two data_offsets", ErrHeader)
 	case dtypes[*e.DType] == 0:
-		return placed{}, fmt.Errorf("%w: %.20q", ErrDType, *e.DType)
+		return rangedTensor{}, fmt.Errorf("%w: %.20q", ErrDType, *e.DType)
 	case len(e.Shape) > maxRank:
-		return placed{}, fmt.Errorf("%w: %d dimensions, at most %d are allowed", ErrTooLarge, len(e.Shape), maxRank)
+		return rangedTensor{}, fmt.Errorf("%w: %d dimensions, at most %d are allowed", ErrTooLarge, len(e.Shape), maxRank)
 	}
-	p := placed{
+	p := rangedTensor{
 		Tensor: Tensor{Name: name, DType: dtypes[*e.DType]},
 		begin:  int64(e.Offsets[0]),
 		end:    int64(e.Offsets[1]),
@@ -124,7 +124,7 @@ func (e *entry) place(name string) (placed, error) {
 		size, ok = multiply(size, uint64(n), ok)
 	}
 	if !ok || p.end < p.begin || size != uint64(p.end-p.begin) {
-		return placed{}, fmt.Errorf("%w: %s%v in the bytes %d to %d", ErrShape, p.DType, e.Shape, p.begin, p.end)
+		return rangedTensor{}, fmt.Errorf("%w: %s%v in the bytes %d to %d", ErrShape, p.DType, e.Shape, p.begin, p.end)
 	}
 	return p, nil
 }
@@ -137,8 +137,8 @@ func multiply(a, b uint64, ok bool) (uint64, bool) {
 
 // checkRanges refuses tensors that overlap, leave a gap, or do not end at the end of
 // the file. It sorts the list by range. size is the bytes after the header.
-func checkRanges(list []placed, size int64) error {
-	slices.SortFunc(list, func(a, b placed) int {
+func checkRanges(list []rangedTensor, size int64) error {
+	slices.SortFunc(list, func(a, b rangedTensor) int {
 		if a.begin != b.begin {
 			return int(min(max(a.begin-b.begin, -1), 1))
 		}

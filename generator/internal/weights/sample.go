@@ -75,8 +75,8 @@ func thin(list []int, n int) []int {
 	return list[:n]
 }
 
-// take records the sums. It returns ErrChanged if the file was written to since Open.
-func (s *samples) take() error {
+// record computes and keeps the sums. It returns ErrChanged if the file was written to since Open.
+func (s *samples) record() error {
 	s.sums = make([]uint64, len(s.offsets))
 	err := s.each(func(i int, sum uint64) error { s.sums[i] = sum; return nil })
 	if err == nil {

@@ -18,12 +18,12 @@ type Watch struct {
 	Interval time.Duration // between two looks; 1 s by default
 	Limit    time.Duration // the longest that Rest waits; 10 min by default
 
-	mu      sync.Mutex
-	files   []*samples
-	taken   bool
-	summed  time.Time     // time of the last comparison of all sums
-	changed error         // the first change that was found; never reset
-	found   chan struct{} // closed when changed is set
+	mu       sync.Mutex
+	files    []*samples
+	recorded bool          // the sums of all files have been computed
+	summed   time.Time     // time of the last comparison of all sums
+	changed  error         // the first change that was found; never reset
+	found    chan struct{} // closed when changed is set
 }
 
 // Watch returns a Watch of the mapped files, or nil if none is mapped. Its methods
@@ -85,13 +85,13 @@ func (w *Watch) look(force bool, touched func(string)) error {
 
 // compare records the sums on the first call and compares on each later one.
 func (w *Watch) compare(force bool, touched func(string)) error {
-	if !w.taken {
+	if !w.recorded {
 		for _, f := range w.files {
-			if err := f.take(); err != nil {
+			if err := f.record(); err != nil {
 				return err
 			}
 		}
-		w.taken, w.summed = true, time.Now()
+		w.recorded, w.summed = true, time.Now()
 		return nil
 	}
 	force = force && time.Since(w.summed) > w.Interval

@@ -201,7 +201,7 @@ func TestVerifyEndsRun(t *testing.T) {
 	go func() { ended <- w.Run(nil, func(string) {}) }()
 	for taken := false; !taken; {
 		w.mu.Lock()
-		taken = w.taken
+		taken = w.recorded
 		w.mu.Unlock()
 	}
 	overwrite(t, path, 20, []byte("zz"))
