@@ -110,7 +110,8 @@ func (e *entry) tensor(name string) (rangedTensor, error) {
 	case dtypes[*e.DType] == 0:
 		return rangedTensor{}, fmt.Errorf("%w: %.20q", ErrDType, *e.DType)
 	case len(e.Shape) > maxRank:
-		return rangedTensor{}, fmt.Errorf("%w: %d dimensions, at most %d are allowed", ErrTooLarge, len(e.Shape), maxRank)
+		return rangedTensor{}, fmt.Errorf("%w: %d dimensions, at most %d are allowed",
+			ErrTooLarge, len(e.Shape), maxRank)
 	}
 	p := rangedTensor{
 		Tensor: Tensor{Name: name, DType: dtypes[*e.DType]},
