@@ -11,22 +11,23 @@ import (
 	"reel/kernels/device"
 )
 
-// unturned is a layer of a family whose heads want more than RoPE, and rows of sequences that
-// go on step by step: QKV and then attention, which turns the rows or finds them turned.
+// deferredLayer is a layer with biases or head norms, and rows of sequences that advance step by
+// step. Each step is a QKV and its attention, and either of them does QK post-processing.
 type deferredLayer struct {
 	*both
 	name   string
 	qkv    kernels.QKV
-	pool   []uint16 // at first: NaN behind what sequences hold
+	pool   []uint16 // initial content: NaN after the end of each sequence
 	work   device.Buffer
 	window int
 	steps  []kernels.Rows
-	x      device.Buffer // of the steps, [step][T][hidden]
+	x      device.Buffer // the input of each step, [step][T][hidden]
 }
 
 const deferredHidden, deferredLayers, deferredContext = 64, 2, 700
 
-// turnedShape is rows of so many heads; groups of more than eight are several blocks'.
+// deferredShape is the dimensions of a deferredLayer. A group of more than eight query heads
+// needs several blocks.
 type deferredShape struct {
 	rows, group, kvHeads, dim, window, steps int
 	bias, norms                              bool
@@ -37,11 +38,15 @@ func newDeferredLayer(b *both, s deferredShape) *deferredLayer {
 	a := &deferredLayer{both: b, window: s.window, name: fmt.Sprintf("%+v", s)}
 	kv := kernels.KV{DType: kernels.BF16, PageTokens: 16, Layers: deferredLayers, Heads: s.kvHeads, HeadDim: s.dim}
 	at, table := a.sequences(&kv, s)
-	a.qkv = kernels.QKV{Norm: put(b, b.powers(deferredHidden))[1], Q: b.matrix(kernels.BF16, heads*s.dim, deferredHidden)[1],
-		K: b.matrix(kernels.BF16, s.kvHeads*s.dim, deferredHidden)[1], V: b.matrix(kernels.BF16, s.kvHeads*s.dim, deferredHidden)[1],
-		RoPE: b.load(1, bytesOf(b.randomRoPE(deferredContext, s.dim))), KV: kv, BeforeRoPE: b.beforeRoPE(s.rows, s.kvHeads, s.dim),
-		Slots: kernels.Slots{Count: s.rows + 1, Pages: len(table) / (s.rows + 1), Context: deferredContext, BlockTable: b.load(1, bytesOf(table))},
-		T:     s.rows, Layer: 1, Hidden: deferredHidden, Heads: heads, Eps: 1e-5}
+	a.qkv = kernels.QKV{Norm: put(b, b.powers(deferredHidden))[1],
+		Q:    b.matrix(kernels.BF16, heads*s.dim, deferredHidden)[1],
+		K:    b.matrix(kernels.BF16, s.kvHeads*s.dim, deferredHidden)[1],
+		V:    b.matrix(kernels.BF16, s.kvHeads*s.dim, deferredHidden)[1],
+		RoPE: b.load(1, bytesOf(b.randomRoPE(deferredContext, s.dim))), KV: kv,
+		BeforeRoPE: b.beforeRoPE(s.rows, s.kvHeads, s.dim),
+		Slots: kernels.Slots{Count: s.rows + 1, Pages: len(table) / (s.rows + 1), Context: deferredContext,
+			BlockTable: b.load(1, bytesOf(table))},
+		T: s.rows, Layer: 1, Hidden: deferredHidden, Heads: heads, Eps: 1e-5}
 	if s.bias {
 		a.qkv.Bias = b.load(1, bytesOf(b.normal((heads+2*s.kvHeads)*s.dim, 1)))
 	}
@@ -49,7 +54,7 @@ func newDeferredLayer(b *both, s deferredShape) *deferredLayer {
 		a.qkv.HeadNorms = b.load(1, bytesOf(b.powers(2*s.dim)))
 	}
 	a.x = b.load(1, bytesOf(b.normal(s.steps*s.rows*deferredHidden, 3)))
-	a.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(s.rows, heads, s.dim, deferredContext)))
+	a.work = b.attendWorkspace(s.rows, heads, s.dim, deferredContext)
 	slot := make([]int32, s.rows)
 	for i := range slot {
 		slot[i] = int32(i)
@@ -64,16 +69,16 @@ func newDeferredLayer(b *both, s deferredShape) *deferredLayer {
 	return a
 }
 
-// edges are positions at which pages, warps' blocks and splits begin and end.
+// edges are positions at which pages, warps' blocks and splits start or end.
 var edges = []int32{0, 1, 15, 16, 31, 32, 33, 127, 128, 129, 255, 256, 383, 384, 511, 512, 640}
 
-// sequences are where rows begin, and their table: of the pages before, some are shared, the
-// last ones are a row's own. It fills the pool.
+// sequences returns the first position of each row, and the block table. Some earlier pages are
+// shared, and the last ones are a row's own. It fills the pool.
 func (a *deferredLayer) sequences(kv *kernels.KV, s deferredShape) (at, table []int32) {
 	const shared, pages = 40, (deferredContext + 15) / 16
 	own := (s.steps+15)/16 + 1
 	kv.Pages = 1 + shared + s.rows*own
-	values := bitsOf(a.normal(100_003, 1)) // again and again, and no two pages alike
+	values := bitsOf(a.normal(100_003, 1)) // repeated, but no two pages are equal
 	a.pool = make([]uint16, 0, int(kv.PageBytes()/2)*kv.Pages)
 	for len(a.pool) < cap(a.pool) {
 		a.pool = append(a.pool, values[:min(len(values), cap(a.pool)-len(a.pool))]...)
@@ -98,7 +103,7 @@ func (a *deferredLayer) sequences(kv *kernels.KV, s deferredShape) (at, table []
 	return at, table
 }
 
-// empty makes a page NaN from a place in it on.
+// poisonPage makes a page NaN from a token on.
 func (a *deferredLayer) poisonPage(kv *kernels.KV, page, from int) {
 	for plane := range kv.Layers * 2 * kv.Heads {
 		at := (page*kv.Layers*2*kv.Heads + plane) * kv.PageTokens * kv.HeadDim
@@ -108,7 +113,7 @@ func (a *deferredLayer) poisonPage(kv *kernels.KV, page, from int) {
 	}
 }
 
-// turns are cos and sin of random angles.
+// randomRoPE returns cos and sin of random angles.
 func (b *both) randomRoPE(context, dim int) []float32 {
 	rope := make([]float32, context*dim)
 	for i := range rope[:len(rope)/2] {
@@ -118,7 +123,7 @@ func (b *both) randomRoPE(context, dim int) []float32 {
 	return rope
 }
 
-// results are what attention gives in all steps, and the pool behind them.
+// results returns the outputs of attention in all steps, then the pool.
 func (a *deferredLayer) results(inAttend, early bool, run func(ops ...device.Op)) (out []uint32) {
 	a.t.Helper()
 	kv := a.qkv.KV
@@ -132,7 +137,8 @@ func (a *deferredLayer) results(inAttend, early bool, run func(ops ...device.Op)
 		}
 		qkv := a.qkv
 		qkv.X, qkv.Out, qkv.Rows, qkv.KV = part(a.x, deferredHidden), a.load(1, poison(4*a.qkv.T*width)), rows, kv
-		attend := kernels.Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: part(attended, width), Workspace: a.work, T: qkv.T, Layer: qkv.Layer,
+		attend := kernels.Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: part(attended, width),
+			Workspace: a.work, T: qkv.T, Layer: qkv.Layer,
 			Heads: qkv.Heads, Scale: float32(1 / math.Sqrt(float64(kv.HeadDim))), Window: a.window, AfterQKV: early}
 		if inAttend {
 			qkv.DeferRoPE, attend.Post = true, qkv.Post()
@@ -143,7 +149,7 @@ func (a *deferredLayer) results(inAttend, early bool, run func(ops ...device.Op)
 	return append(read[uint32](a.both, 1, attended), read[uint32](a.both, 1, kv.Data)...)
 }
 
-// compare fails where attention that turns its rows gives other bits, or keeps others.
+// compare fails if attention with deferred RoPE gives other bits, or stores others.
 func (a *deferredLayer) compare() {
 	a.t.Helper()
 	want := a.results(false, false, a.oneByOne)
@@ -158,20 +164,21 @@ func (a *deferredLayer) compare() {
 	}
 }
 
-// randomTurned is any shape.
+// randomDeferred returns a random shape.
 func randomDeferred(b *both, rows int) deferredShape {
 	group := []int{1, 2, 3, 4, 5, 6, 7, 8, 12}[b.r.IntN(9)]
 	families, steps := b.r.IntN(3), 2+b.r.IntN(20)
 	if rows > 8 {
 		steps = 2 + b.r.IntN(3)
 	}
-	return deferredShape{rows: rows, group: group, kvHeads: 1 + b.r.IntN(3), dim: 32 * (1 + b.r.IntN(4)), window: []int{0, 0, 1, 2, 20, 131, 300}[b.r.IntN(7)],
-		steps: steps, bias: families != 0, norms: families != 1}
+	return deferredShape{rows: rows, group: group, kvHeads: 1 + b.r.IntN(3), dim: 32 * (1 + b.r.IntN(4)),
+		window: []int{0, 0, 1, 2, 20, 131, 300}[b.r.IntN(7)],
+		steps:  steps, bias: families != 0, norms: families != 1}
 }
 
-// Attention that turns its rows gives the bits of one that finds them turned, and leaves the
-// same keys and values: over fresh shapes, steps that cross pages and splits, windows, and
-// more query heads of a KV head than a block has.
+// Attention with deferred RoPE gives the same bits as after a QKV that applies RoPE, and stores
+// the same keys and values: over random shapes, steps that cross pages and splits, windows, and
+// more query heads per KV head than a block takes.
 func TestCUDAAttendWithDeferredRoPE(t *testing.T) {
 	b := newBoth(t)
 	for _, s := range []deferredShape{
@@ -191,7 +198,7 @@ func TestCUDAAttendWithDeferredRoPE(t *testing.T) {
 	}
 }
 
-// Also where kernels take their time.
+// The same with kernels that are delayed at random.
 func TestCUDAAttendWithDeferredRoPEAfterLateQKV(t *testing.T) {
 	b := bothOf(t, "late")
 	for range 8 {
@@ -199,7 +206,7 @@ func TestCUDAAttendWithDeferredRoPEAfterLateQKV(t *testing.T) {
 	}
 }
 
-// A row has the same bits alone and among others.
+// A row has the same bits alone and in a batch.
 func TestCUDAAttendWithDeferredRoPEIsBatchInvariant(t *testing.T) {
 	b := newBoth(t)
 	for range 8 {
@@ -211,13 +218,14 @@ func TestCUDAAttendWithDeferredRoPEIsBatchInvariant(t *testing.T) {
 			got := one.results(true, true, one.onGPU)
 			for step := range a.steps {
 				at := (step*s.rows + row) * width
-				b.equal(fmt.Sprintf("%s, row %d, step %d", a.name, row, step), got[step*width:(step+1)*width], all[at:at+width])
+				b.equal(fmt.Sprintf("%s, row %d, step %d", a.name, row, step), got[step*width:(step+1)*width],
+					all[at:at+width])
 			}
 		}
 	}
 }
 
-// only is a with one of its rows.
+// oneRow returns a copy of a with only one of its rows.
 func (a *deferredLayer) oneRow(row int) *deferredLayer {
 	one := *a
 	one.qkv.T, one.steps = 1, nil
@@ -226,7 +234,8 @@ func (a *deferredLayer) oneRow(row int) *deferredLayer {
 	for step, rows := range a.steps {
 		at := (step*a.qkv.T + row) * deferredHidden
 		mine = append(mine, x[at:at+deferredHidden]...)
-		one.steps = append(one.steps, kernels.Rows{Slot: rows.Slot.Slice(int64(4*row), 4), Position: rows.Position.Slice(int64(4*row), 4)})
+		one.steps = append(one.steps, kernels.Rows{Slot: rows.Slot.Slice(int64(4*row), 4),
+			Position: rows.Position.Slice(int64(4*row), 4)})
 	}
 	one.x = a.load(1, bytesOf(mine))
 	return &one

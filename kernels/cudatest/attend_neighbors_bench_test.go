@@ -11,10 +11,10 @@ import (
 	"reel/kernels/device"
 )
 
-// BenchmarkCUDAAroundAttend measures q, k and v, attention and output product of generated
-// tokens, one after another as in a layer, over layers whose weights together are larger than
-// the L2 cache: with attention that reads before its QKV has ended, and that waits for it, and
-// of a family with head norms or biases with attention that turns the rows.
+// BenchmarkCUDAAttendAndNeighbors measures QKV, attention and output projection of the decode
+// class, one after another as in a layer, over layers whose weights together are larger than the
+// L2 cache. Attention starts before its QKV has ended, or waits for it; with head norms it does
+// QK post-processing, or a kernel of its own does.
 func BenchmarkCUDAAttendAndNeighbors(t *testing.B) {
 	plain := []followUp{{name: "early-false"}, {name: "early-true", early: true}}
 	for _, s := range []struct {
@@ -24,7 +24,8 @@ func BenchmarkCUDAAttendAndNeighbors(t *testing.B) {
 		{shape{name: "7B", hidden: 4096, layers: 2, heads: 32, kvHeads: 32, dim: 128}, plain},
 		{shape{name: "1B", hidden: 2048, layers: 8, heads: 32, kvHeads: 8, dim: 64}, plain},
 		{shape{name: "qwen3-4b", hidden: 2560, layers: 4, heads: 32, kvHeads: 8, dim: 128},
-			[]followUp{{name: "turned-apart", early: true, norms: true}, {name: "turned-in-attention", early: true, norms: true, deferred: true}}},
+			[]followUp{{name: "apart", early: true, norms: true},
+				{name: "in-attention", early: true, norms: true, deferred: true}}},
 	} {
 		a := newAttendNeighbors(newBoth(t), s.shape)
 		for _, c := range []struct{ rows, n int }{{1, 20}, {1, 250}, {1, 4000}, {8, 256}} {
@@ -40,13 +41,13 @@ func BenchmarkCUDAAttendAndNeighbors(t *testing.B) {
 	}
 }
 
-// way is how attention follows its QKV, which has head norms or none.
+// followUp is how attention follows its QKV, and whether the model has head norms.
 type followUp struct {
 	name                   string
 	early, norms, deferred bool
 }
 
-// around are the weights around attention, on the GPU.
+// attendNeighbors holds the weights of the ops around attention, on the GPU.
 type attendNeighbors struct {
 	shape
 	layers     []layer
@@ -64,14 +65,16 @@ func newAttendNeighbors(b *both, s shape) *attendNeighbors {
 		b.t.Cleanup(func() { b.must(b.g.Free(w.Data)) })
 		return w
 	}
-	a := &attendNeighbors{shape: s, norm: b.load(1, bytesOf(b.powers(s.hidden))), rope: b.load(1, bytesOf(b.normal(neighborsContext*s.dim, 1)))}
+	a := &attendNeighbors{shape: s, norm: b.load(1, bytesOf(b.powers(s.hidden))),
+		rope: b.load(1, bytesOf(b.normal(neighborsContext*s.dim, 1)))}
 	for range s.layers {
-		a.layers = append(a.layers, layer{q: load(q, s.hidden), k: load(kv, s.hidden), v: load(kv, s.hidden), output: load(s.hidden, q)})
+		a.layers = append(a.layers, layer{q: load(q, s.hidden), k: load(kv, s.hidden), v: load(kv, s.hidden),
+			output: load(s.hidden, q)})
 	}
 	return a
 }
 
-// ops are those of all layers, for so many sequences of n positions each.
+// ops returns the ops of all layers for rows sequences of n positions each.
 func (a *attendNeighbors) ops(b *both, rows, n int, how followUp) (ops []device.Op) {
 	each, width, table := (n+15)/16, a.heads*a.dim, neighborsContext/16
 	slot, position, blocks := make([]int32, rows), make([]int32, rows), make([]int32, (rows+1)*table)
@@ -81,17 +84,21 @@ func (a *attendNeighbors) ops(b *both, rows, n int, how followUp) (ops []device.
 			blocks[i*table+j] = int32(1 + i*each + j)
 		}
 	}
-	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + rows*each, PageTokens: 16, Layers: len(a.layers), Heads: a.kvHeads, HeadDim: a.dim}
+	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + rows*each, PageTokens: 16, Layers: len(a.layers),
+		Heads: a.kvHeads, HeadDim: a.dim}
 	kv.Data = b.load(1, make([]byte, int64(kv.Pages)*kv.PageBytes()))
 	x := b.load(1, bytesOf(b.normal(rows*a.hidden, 1)))
 	q, attended := b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
 	in := kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))}
-	slots := kernels.Slots{Count: rows + 1, Pages: table, Context: neighborsContext, BlockTable: b.load(1, bytesOf(blocks))}
-	work := b.load(1, make([]byte, kernels.AttendWorkspaceBytes(rows, a.heads, a.dim, neighborsContext)))
+	slots := kernels.Slots{Count: rows + 1, Pages: table, Context: neighborsContext,
+		BlockTable: b.load(1, bytesOf(blocks))}
+	work := b.attendWorkspace(rows, a.heads, a.dim, neighborsContext)
 	raw, norms := b.beforeRoPE(rows, a.kvHeads, a.dim), b.load(1, bytesOf(b.powers(2*a.dim)))
 	for i, w := range a.layers {
-		qkv := kernels.QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv, Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5, BeforeRoPE: raw}
-		attend := kernels.Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Workspace: work, T: rows, Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: how.early}
+		qkv := kernels.QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv,
+			Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5, BeforeRoPE: raw}
+		attend := kernels.Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Workspace: work, T: rows,
+			Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: how.early}
 		if how.norms {
 			qkv.HeadNorms = norms
 		}

@@ -13,8 +13,8 @@ import (
 	"reel/kernels/internal/tune"
 )
 
-// prompts has each sequence's last tokens, at most `most` of them, attend as a step of
-// prefill: sequences of one token, of a few, and long ones, one after another.
+// makePrompts makes the rows of a prefill step: the last tokens of each sequence, at most most of
+// them. Some sequences have one row, some a few, some many.
 func (a *attending) makePrompts(most int) {
 	var ends []kernels.Row
 	for i, r := range a.row {
@@ -32,11 +32,11 @@ func (a *attending) makePrompts(most int) {
 	a.query = a.normal(len(a.row)*a.heads*a.kv[0].HeadDim, 1)
 }
 
-// More query heads of a KV head than a tile has, and shapes as in decode.
+// The shapes of decode, and some with more query heads per KV head than a tile takes.
 var prefillShapes = append(slices.Clone(attendShapes), struct{ heads, kvHeads, d, context int }{72, 1, 64, 300},
 	struct{ heads, kvHeads, d, context int }{32, 32, 128, 3000})
 
-// Queries of a tile: as it is chosen, and all there are.
+// Queries of a tile: 0 for the launcher's choice, then all sizes.
 var prefillTiles = [4]int{0, 16, 32, 64}
 
 func TestCUDAPrefillAttend(t *testing.T) {
@@ -47,9 +47,10 @@ func TestCUDAPrefillAttend(t *testing.T) {
 	}
 }
 
-// A few rows of each head size, for a sanitizer, which is slow.
+// A few rows of each head size, for sanitizers, which are slow.
 func TestCUDAPrefillAttendOfFewRows(t *testing.T) {
-	for i, c := range []struct{ heads, kvHeads, d, context int }{{4, 2, 64, 200}, {2, 1, 128, 150}, {2, 2, 96, 100}, {2, 1, 40, 70}} {
+	for i, c := range []struct{ heads, kvHeads, d, context int }{{4, 2, 64, 200}, {2, 1, 128, 150}, {2, 2, 96, 100},
+		{2, 1, 40, 70}} {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
 		a.window = []int{0, 20}[i%2]
 		a.makePrompts(60)
@@ -57,7 +58,7 @@ func TestCUDAPrefillAttendOfFewRows(t *testing.T) {
 	}
 }
 
-// A row's result has the same bits alone, among others in any order, and padded.
+// A row's result has the same bits alone, in a batch in any order, and padded.
 func TestCUDAPrefillAttendIsBatchInvariant(t *testing.T) {
 	for _, c := range prefillShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
@@ -77,9 +78,8 @@ func TestCUDAPrefillAttendIsBatchInvariant(t *testing.T) {
 	}
 }
 
-// A prompt has the same bits in chunks of any size, over one split of the context and
-// over several, in tiles of any size, and whether splits are computed at once or one
-// after another.
+// A prompt has the same bits in chunks of any size, over one split of the context and over
+// several, in tiles of any size, and with splits computed in parallel or one after another.
 func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 	defer func() { tune.ParallelSplits, tune.PrefillQueries = true, 0 }()
 	for i, c := range prefillShapes {
@@ -96,7 +96,8 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 			}
 		}
 		for _, n := range []int{1, 7, 20, 64, 128, 512} {
-			name := fmt.Sprintf("%d heads over %d of size %d, %d tokens, %d at a time", c.heads, c.kvHeads, c.d, len(a.row), n)
+			name := fmt.Sprintf("%d heads over %d of size %d, %d tokens, %d at a time", c.heads, c.kvHeads, c.d,
+				len(a.row), n)
 			for _, tune.PrefillQueries = range prefillTiles {
 				a.equal(fmt.Sprintf("%s, tiles of %d", name, tune.PrefillQueries), a.chunks(n), want)
 			}
@@ -107,7 +108,7 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 	}
 }
 
-// chunks attends for all rows of a on the GPU, n in a step.
+// chunks returns attention for all rows of a on the GPU, n rows in a step.
 func (a *attending) chunks(n int) []uint32 {
 	a.t.Helper()
 	d, width := a.kv[1].HeadDim, a.heads*a.kv[1].HeadDim
@@ -115,26 +116,32 @@ func (a *attending) chunks(n int) []uint32 {
 	for i, r := range a.row {
 		slot[i], position[i] = r.Slot, r.Position
 	}
-	q, out, slots, positions := a.load(1, bytesOf(a.query)), a.load(1, poison(4*len(a.query))), a.load(1, bytesOf(slot)), a.load(1, bytesOf(position))
+	q, out, slots, positions := a.load(1, bytesOf(a.query)), a.load(1, poison(4*len(a.query))),
+		a.load(1, bytesOf(slot)), a.load(1, bytesOf(position))
 	for first := 0; first < len(a.row); first += n {
 		rows := min(n, len(a.row)-first)
-		part := func(x device.Buffer, each int) device.Buffer { return x.Slice(int64(4*first*each), int64(4*rows*each)) }
-		a.must(a.streams[1].Launch(kernels.Attend{Q: part(q, width), Rows: kernels.Rows{Slot: part(slots, 1), Position: part(positions, 1)}, Slots: a.slots[1], KV: a.kv[1],
-			Out: part(out, width), Workspace: a.work, T: rows, Layer: 1, Heads: a.heads, Class: kernels.Prefill, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}))
+		part := func(x device.Buffer, each int) device.Buffer {
+			return x.Slice(int64(4*first*each), int64(4*rows*each))
+		}
+		a.must(a.streams[1].Launch(kernels.Attend{Q: part(q, width),
+			Rows: kernels.Rows{Slot: part(slots, 1), Position: part(positions, 1)}, Slots: a.slots[1], KV: a.kv[1],
+			Out: part(out, width), Workspace: a.work, T: rows, Layer: 1, Heads: a.heads, Class: kernels.Prefill,
+			Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}))
 	}
 	a.must(a.streams[1].Synchronize())
 	return read[uint32](a.both, 1, out)
 }
 
-// BenchmarkCUDAPrefillAttend attends for the last rows of one sequence, over as many
-// layers as a pass has, or over four where the sequence is long.
+// BenchmarkCUDAPrefillAttend measures attention for the last rows of one sequence, in all layers
+// of a model, or in four if the sequence is long.
 func BenchmarkCUDAPrefillAttend(t *testing.B) {
 	for _, shape := range []struct {
 		name                      string
 		heads, kvHeads, d, layers int
 	}{{"7B", 32, 32, 128, 32}, {"1B", 32, 8, 64, 16}} {
 		for _, c := range []struct{ rows, n, layers int }{
-			{1, 1, shape.layers}, {10, 10, shape.layers}, {50, 50, shape.layers}, {100, 100, shape.layers}, {200, 200, shape.layers}, {400, 400, shape.layers},
+			{1, 1, shape.layers}, {10, 10, shape.layers}, {50, 50, shape.layers}, {100, 100, shape.layers},
+			{200, 200, shape.layers}, {400, 400, shape.layers},
 			{20, 8000, 4}, {128, 8192, 4}, {512, 8192, 4}, {2048, 8192, 4}} {
 			t.Run(fmt.Sprintf("%s/%d-rows-of-%d-in-%d-layers", shape.name, c.rows, c.n, c.layers), func(t *testing.B) {
 				b := newBoth(t)
@@ -160,11 +167,12 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 	}
 }
 
-// prefillLayers are ops for the last rows of a sequence of n tokens, one for each layer.
+// prefillLayers returns an op for the last rows of a sequence of n tokens in each layer.
 func (b *both) prefillLayers(heads, kvHeads, d, rows, n, layers int) (ops []device.Op) {
 	const context = 8192
-	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + (n+15)/16, PageTokens: 16, Layers: layers, Heads: kvHeads, HeadDim: d}
-	values := bitsOf(b.normal(1<<20, 1)) // random, and the same in each place
+	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + (n+15)/16, PageTokens: 16, Layers: layers, Heads: kvHeads,
+		HeadDim: d}
+	values := bitsOf(b.normal(1<<20, 1)) // random values, repeated
 	pool := make([]uint16, 0, int64(kv.Pages)*kv.PageBytes()/2)
 	for len(pool) < cap(pool) {
 		pool = append(pool, values[:min(len(values), cap(pool)-len(pool))]...)
@@ -178,10 +186,11 @@ func (b *both) prefillLayers(heads, kvHeads, d, rows, n, layers int) (ops []devi
 		position[i] = int32(n - rows + i)
 	}
 	op := kernels.Attend{Q: b.load(1, bytesOf(b.normal(rows*heads*d, 1))), KV: kv, Out: b.poisoned(rows * heads * d)[1],
-		Workspace: b.load(1, make([]byte, kernels.AttendWorkspaceBytes(max(rows, kernels.AttendSplitRows), heads, d, context))),
+		Workspace: b.attendWorkspace(max(rows, kernels.AttendSplitRows), heads, d, context),
 		Rows:      kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
-		Slots:     kernels.Slots{Count: 2, Pages: context / 16, Context: context, BlockTable: b.load(1, bytesOf(table))},
-		T:         rows, Heads: heads, Class: kernels.Prefill, Scale: float32(1 / math.Sqrt(float64(d)))}
+		Slots: kernels.Slots{Count: 2, Pages: context / 16, Context: context,
+			BlockTable: b.load(1, bytesOf(table))},
+		T: rows, Heads: heads, Class: kernels.Prefill, Scale: float32(1 / math.Sqrt(float64(d)))}
 	for op.Layer = range layers {
 		ops = append(ops, op)
 	}

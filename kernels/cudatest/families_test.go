@@ -11,12 +11,12 @@ import (
 	"reel/kernels/device"
 )
 
-// windows are of shapes whose contexts they cut: one position, less than a block of
-// keys, a bit more than a split of decode, one of prefill, and none.
+// windows are shorter than the contexts of the test shapes: one position, less than a block of
+// keys, a bit more than a split of decode, one of prefill; and 0 for none.
 var windows = []int{1, 20, 259, 1100, 0}
 
-// Rows that see a window, of either class, against the host. Those that see themselves
-// alone have the very values.
+// Rows of either class that see a window equal the host's. A row that sees only itself gets its
+// own value exactly.
 func TestCUDAAttendInAWindow(t *testing.T) {
 	for _, window := range windows {
 		for _, c := range prefillShapes {
@@ -29,12 +29,12 @@ func TestCUDAAttendInAWindow(t *testing.T) {
 	}
 }
 
-// A row that sees one position more or less than its window is found, of either class.
+// A row of either class that sees one position more or less than its window is noticed.
 func TestCUDAAttendNoticesAnotherWindow(t *testing.T) {
 	for _, window := range windows[:4] {
 		for _, wider := range []int{1, -1} {
 			if window+wider == 0 {
-				continue // that is all
+				continue // 0 is all positions
 			}
 			a := newAttending(newBoth(t), 8, 2, 64, 2300)
 			a.window, a.widerOnGPU = window, wider
@@ -48,8 +48,8 @@ func TestCUDAAttendNoticesAnotherWindow(t *testing.T) {
 	}
 }
 
-// In a window too a row's result has the same bits alone and among others, of either
-// class, and a prompt the same in any chunks.
+// With a window too, a row of either class has the same bits alone and in a batch, and a prompt
+// has the same bits in any chunks.
 func TestCUDAAttendInAWindowIsBatchInvariant(t *testing.T) {
 	for i, c := range prefillShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
@@ -72,12 +72,13 @@ func TestCUDAAttendInAWindowIsBatchInvariant(t *testing.T) {
 		a.query = a.normal(len(a.row)*c.heads*c.d, 1)
 		want := a.chunks(len(a.row))
 		for _, n := range []int{1, 7, 100, 512} {
-			a.equal(fmt.Sprintf("window %d, %d heads over %d of size %d, %d at a time", a.window, c.heads, c.kvHeads, c.d, n), a.chunks(n), want)
+			a.equal(fmt.Sprintf("window %d, %d heads over %d of size %d, %d at a time", a.window, c.heads, c.kvHeads,
+				c.d, n), a.chunks(n), want)
 		}
 	}
 }
 
-// Biases and head norms, each and both, against the host.
+// QKV with biases, head norms and both equals the host's.
 func TestCUDAQKVOfFamilies(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range oddRows {
@@ -85,7 +86,8 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
 		heads := kvHeads * group
 		for _, prefill := range []bool{false, true} {
-			a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kernels.BF16, rows, hidden, heads, kvHeads, dim)
+			a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kernels.BF16, rows, hidden, heads,
+				kvHeads, dim)
 			bias, norms := put(b, b.normal((heads+2*kvHeads)*dim, 1)), put(b, b.powers(2*dim))
 			raw := b.beforeRoPE(rows, kvHeads, dim)
 			for on := range a.op {
@@ -99,14 +101,16 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 					o.HeadNorms = norms[on]
 				}
 			}
-			name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d, prefill %t", rows, hidden, group, dim, kvHeads, prefill)
+			name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d, prefill %t", rows, hidden, group, dim,
+				kvHeads, prefill)
 			b.run(func(on int) device.Op { return a.op[on] })
-			// A norm brings heads whose products are small, and their errors, to the size of 1.
+			// A norm scales heads with small products, and their errors, to the size of 1.
 			tolerance := 8 * sums(hidden)
 			b.close(name+": q", a.out, tolerance, 1e-3)
 			got := asFloat32(kernels.BF16, read[byte](b, 1, a.op[1].KV.Data))
 			for j, want := range read[float32](b, 0, a.op[0].KV.Data) {
-				if math.IsNaN(float64(want)) != math.IsNaN(float64(got[j])) || math.Abs(float64(got[j]-want)) > tolerance+math.Abs(float64(want))/128 {
+				if math.IsNaN(float64(want)) != math.IsNaN(float64(got[j])) ||
+					math.Abs(float64(got[j]-want)) > tolerance+math.Abs(float64(want))/128 {
 					t.Fatalf("%s: element %d of the pool is %v, wants %v", name, j, got[j], want)
 				}
 			}
@@ -114,7 +118,7 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 	}
 }
 
-// rawKV is memory for raw keys and values on the GPU, until the test ends.
+// beforeRoPE returns memory for keys and values before RoPE on the GPU, until the test ends.
 func (b *both) beforeRoPE(rows, kvHeads, dim int) kernels.KVBeforeRoPE {
 	b.t.Helper()
 	r, err := kernels.AllocKVBeforeRoPE(b.g, rows, kvHeads, dim)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// notNumber is the first of values that is NaN or infinite, if one is.
+// notNumber returns the first of values that is NaN or infinite, and whether there is one.
 func notNumber(values []float32) (float32, bool) {
 	for _, v := range values {
 		if v-v != 0 {

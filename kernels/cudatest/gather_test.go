@@ -13,7 +13,7 @@ import (
 	"reel/kernels/internal/tune"
 )
 
-// picking is a list of random rows of so many, and after them some that are not there.
+// randomIndex returns an index of random rows below rows, then padding entries.
 func randomIndex(b *both, live, padding, rows int) []int32 {
 	list := make([]int32, live+padding)
 	for i := range list {
@@ -36,25 +36,27 @@ func TestCUDAGatherRows(t *testing.T) {
 		x, sample := put(b, b.normal(rows*cols, 1)), put(b, list)
 		out, marks := b.poisoned(len(list)*cols), b.poisoned(len(list))
 		b.run(func(on int) device.Op {
-			return kernels.GatherRows{X: x[on], Rows: kernels.Rows{Sample: sample[on]}, Out: out[on], Index: marks[on], Cols: cols, T: rows, N: len(list)}
+			return kernels.GatherRows{X: x[on], Rows: kernels.Rows{Sample: sample[on]}, Out: out[on],
+				Index: marks[on], Cols: cols, T: rows, N: len(list)}
 		})
 		b.same("rows", out)
 		b.same("which are there", marks)
 	}
 }
 
-// Rows of a list have the bits that they have without one, whatever group of rows they come in, and what
-// is behind a row that is not there stays as it is.
+// Indexed rows have the same bits as consecutive ones, in any group of rows. Outputs of padding
+// entries are not written.
 func TestCUDARowIndex(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
-	for i, of := range [][2]int{{0, 1}, {1, 2}, {1, 0}, {2, 3}, {7, 1}, {8, 0}, {8, 5}, {9, 0}, {16, 0}, {17, 4}, {33, 2}, {64, 0}, {1, 63}} {
-		tune.MaxPersistentBlocks = []int{math.MaxInt32, 4, 1}[i/2%3] // of 6 units
+	for i, of := range [][2]int{{0, 1}, {1, 2}, {1, 0}, {2, 3}, {7, 1}, {8, 0}, {8, 5}, {9, 0}, {16, 0}, {17, 4},
+		{33, 2}, {64, 0}, {1, 63}} {
+		tune.MaxPersistentBlocks = []int{math.MaxInt32, 4, 1}[i/2%3] // there are 6 units
 		b.rowIndexProducts([]kernels.DType{kernels.BF16, kernels.F16}[i%2], of[0], of[1], []int{64, 1040, 4096}[i%3])
 	}
 }
 
-// onlyRows are products of a list of so many rows that are there, and some that are not.
+// rowIndexProducts compares products with an index of live rows and some padding.
 func (b *both) rowIndexProducts(dtype kernels.DType, live, padding, in int) {
 	b.t.Helper()
 	const rows, width = 80, 96
@@ -73,18 +75,20 @@ func (b *both) rowIndexProducts(dtype kernels.DType, live, padding, in int) {
 		out  []float32
 		op   func(on int, out, only device.Buffer, x device.Buffer, rows, n int) device.Op
 	}{
-		{"project", residual, func(on int, out, only, x device.Buffer, _, n int) device.Op {
+		{"projection", residual, func(on int, out, only, x device.Buffer, _, n int) device.Op {
 			return kernels.Projection{W: w[on], In: x, X: out, RowIndex: only, T: n}
 		}},
 		{"gateup", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, _, n int) device.Op {
-			return kernels.GateUp{X: x, Norm: norm[on], Gate: w[on], Up: up[on], Out: out, RowIndex: only, T: n, Eps: 1e-5}
+			return kernels.GateUp{X: x, Norm: norm[on], Gate: w[on], Up: up[on], Out: out, RowIndex: only, T: n,
+				Eps: 1e-5}
 		}},
 		{"head", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, rows, n int) device.Op {
 			picked := only
 			if picked.Bytes() == 0 {
 				picked = put(b, counted(n))[on]
 			}
-			return kernels.Head{X: x, Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: picked}, Logits: out, Class: classOf(only.Bytes() > 0), T: rows, N: n, Eps: 1e-5}
+			return kernels.Head{X: x, Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: picked}, Logits: out,
+				Class: classOf(only.Bytes() > 0), T: rows, N: n, Eps: 1e-5}
 		}},
 	} {
 		name := fmt.Sprintf("%s, %d rows of %d, %d to %d", c.name, live, n, in, width)

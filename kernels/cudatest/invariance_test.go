@@ -22,60 +22,67 @@ func viewOf[T any](raw []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&raw[0])), len(raw)/int(unsafe.Sizeof(one)))
 }
 
-// Rows and positions among which a row's result is looked for.
-var batches = []struct{ first, rows int }{{0, 1}, {150, 1}, {3, 2}, {0, 8}, {9, 9}, {100, 16}, {40, 17}, {7, 33}, {0, 64}, {130, 65}, {64, 136}, {0, 200}}
+// batches are the batches of rows in which a row's result is compared.
+var batches = []struct{ first, rows int }{{0, 1}, {150, 1}, {3, 2}, {0, 8}, {9, 9}, {100, 16}, {40, 17}, {7, 33},
+	{0, 64}, {130, 65}, {64, 136}, {0, 200}}
 
-// alone runs product over all of x's rows, then over parts of them, with NaN in the
-// rows around each part, and compares the bits; so with scratch and without, and as a
-// prompt's. product gives a launch over `rows` rows of x and out; in and width are the
-// rows' lengths.
-func checkInvariance(b *both, name string, in, width int, product func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op) {
+// productOf returns a product over rows rows of x and out.
+type productOf func(x, out device.Buffer, workspace kernels.Workspace, rows int, class kernels.Class) device.Op
+
+// checkInvariance runs product over all rows of x, then over batches of them with NaN in the rows
+// around each batch, and compares the bits: without a workspace, with one, and in the prefill
+// class. in and width are the lengths of the rows of x and out.
+func checkInvariance(b *both, name string, in, width int, product productOf) {
 	b.t.Helper()
 	const all = 200
 	values := b.normal(all*in, 3)
 	x, out := b.load(1, bytesOf(values)), b.load(1, make([]byte, 4*all*width))
-	b.onGPU(product(x, out, device.Buffer{}, device.Buffer{}, all, false))
+	b.onGPU(product(x, out, kernels.Workspace{}, all, kernels.Decode))
 	want := read[uint32](b, 1, out)
 	checkBatches(b, name, in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
-		return product(x, out, device.Buffer{}, device.Buffer{}, rows, false)
+		return product(x, out, kernels.Workspace{}, rows, kernels.Decode)
 	})
-	scratch, parts := b.load(1, poison(int(kernels.RoundedBytes(all, in)))), b.partialsFor(all)
-	checkBatches(b, name+" with scratch", in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
-		return product(x, out, scratch, parts, rows, false)
+	workspace := b.workspaceFor(all, in)
+	checkBatches(b, name+" with a workspace", in, width, values, want, func(x, out device.Buffer, rows int) device.Op {
+		return product(x, out, workspace, rows, kernels.Decode)
 	})
 	x, out = b.load(1, bytesOf(values)), b.load(1, make([]byte, 4*all*width))
-	b.onGPU(product(x, out, scratch, parts, all, true))
+	b.onGPU(product(x, out, workspace, all, kernels.Prefill))
 	prompt := read[uint32](b, 1, out)
-	checkBatches(b, name+" of a prompt", in, width, values, prompt, func(x, out device.Buffer, rows int) device.Op {
-		return product(x, out, scratch, parts, rows, true)
+	checkBatches(b, name+" in prefill", in, width, values, prompt, func(x, out device.Buffer, rows int) device.Op {
+		return product(x, out, workspace, rows, kernels.Prefill)
 	})
 }
 
-// inCompany runs product over parts of the rows in values, and compares with want.
-func checkBatches(b *both, name string, in, width int, values []float32, want []uint32, product func(x, out device.Buffer, rows int) device.Op) {
+// checkBatches runs product over batches of the rows in values, and compares with want.
+func checkBatches(b *both, name string, in, width int, values []float32, want []uint32,
+	product func(x, out device.Buffer, rows int) device.Op) {
 	b.t.Helper()
 	for _, c := range batches {
 		padded := slices.Repeat([]float32{float32(math.NaN())}, (c.rows+2)*in)
 		copy(padded[in:], values[c.first*in:(c.first+c.rows)*in])
 		x, out := b.load(1, bytesOf(padded)), b.load(1, make([]byte, 4*(c.rows+2)*width))
-		b.onGPU(product(x.Slice(int64(4*in), int64(4*c.rows*in)), out.Slice(int64(4*width), int64(4*c.rows*width)), c.rows))
+		b.onGPU(product(x.Slice(int64(4*in), int64(4*c.rows*in)), out.Slice(int64(4*width), int64(4*c.rows*width)),
+			c.rows))
 		got := read[uint32](b, 1, out)
-		b.equal(fmt.Sprintf("%s: rows %d to %d", name, c.first, c.first+c.rows), got[width:(c.rows+1)*width], want[c.first*width:(c.first+c.rows)*width])
+		b.equal(fmt.Sprintf("%s: rows %d to %d", name, c.first, c.first+c.rows), got[width:(c.rows+1)*width],
+			want[c.first*width:(c.first+c.rows)*width])
 		around := slices.Concat(got[:width], got[(c.rows+1)*width:])
 		b.equal(name+": around", around, make([]uint32, len(around)))
 	}
-	// Company that is not a number does not reach a row beside it.
+	// NaN in other rows of a batch does not change a row.
 	for _, rows := range []int{2, 9, 20, 70} {
 		lone := slices.Repeat([]float32{float32(math.NaN())}, rows*in)
 		at := b.r.IntN(rows)
 		copy(lone[at*in:], values[:in])
 		x, out := b.load(1, bytesOf(lone)), b.load(1, make([]byte, 4*rows*width))
 		b.onGPU(product(x, out, rows))
-		b.equal(fmt.Sprintf("%s: row %d of %d, beside NaN", name, at, rows), read[uint32](b, 1, out)[at*width:(at+1)*width], want[:width])
+		b.equal(fmt.Sprintf("%s: row %d of %d, beside NaN", name, at, rows),
+			read[uint32](b, 1, out)[at*width:(at+1)*width], want[:width])
 	}
 }
 
-// A row's result has the same bits alone, and beside any number of others.
+// A row's result has the same bits alone and in any batch.
 func TestCUDAProductsAreBatchInvariant(t *testing.T) {
 	b := newBoth(t)
 	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
@@ -84,20 +91,25 @@ func TestCUDAProductsAreBatchInvariant(t *testing.T) {
 			w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
 			norm := put(b, b.normal(in, 1))[1]
 			samples := put(b, counted(256))[1]
-			checkInvariance(b, fmt.Sprintf("project, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
-				return kernels.Projection{W: w, In: x, X: out, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill)}
-			})
-			checkInvariance(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width, func(x, out, scratch, parts device.Buffer, rows int, prefill bool) device.Op {
-				return kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill), Eps: 1e-5}
-			})
-			checkInvariance(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width, func(x, out, scratch, _ device.Buffer, rows int, _ bool) device.Op {
-				return kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: samples}, Logits: out, Workspace: kernels.Workspace{Rounded: scratch}, T: rows, N: rows, Eps: 1e-5}
-			})
+			checkInvariance(b, fmt.Sprintf("projection, type %d, %d", dtype, in), in, width,
+				func(x, out device.Buffer, workspace kernels.Workspace, rows int, class kernels.Class) device.Op {
+					return kernels.Projection{W: w, In: x, X: out, Workspace: workspace, T: rows, Class: class}
+				})
+			checkInvariance(b, fmt.Sprintf("gateup, type %d, %d", dtype, in), in, width,
+				func(x, out device.Buffer, workspace kernels.Workspace, rows int, class kernels.Class) device.Op {
+					return kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: out, Workspace: workspace, T: rows,
+						Class: class, Eps: 1e-5}
+				})
+			checkInvariance(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width,
+				func(x, out device.Buffer, workspace kernels.Workspace, rows int, _ kernels.Class) device.Op {
+					return kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: samples}, Logits: out,
+						Workspace: kernels.Workspace{Rounded: workspace.Rounded}, T: rows, N: rows, Eps: 1e-5}
+				})
 		}
 	}
 }
 
-// Q, keys and values of a row have the same bits alone and in a step of 200 rows.
+// Q, keys and values of a row have the same bits in batches of any size.
 func TestCUDAQKVIsBatchInvariant(t *testing.T) {
 	b := newBoth(t)
 	const rows, hidden, heads, dim = 200, 1040, 4, 64
@@ -105,18 +117,19 @@ func TestCUDAQKVIsBatchInvariant(t *testing.T) {
 	op := a.op[1]
 	b.onGPU(op)
 	wantQ, wantKV := read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
-	scratch := b.load(1, poison(int(kernels.RoundedBytes(rows, hidden))))
+	rounded := b.roundedFor(rows, hidden)
 	op.Workspace.Partials = b.partialsFor(rows)
 	for i, n := range []int{1, 5, 9, 40, 40, 100, 100, rows, rows, 150, 60, 7} {
 		op.Workspace.Rounded = device.Buffer{}
 		if i%2 == 1 || i >= 8 {
-			op.Workspace.Rounded = scratch
+			op.Workspace.Rounded = rounded
 		}
 		if op.Class = classOf(i >= 8); i == 8 {
 			b.onGPU(op)
 			wantQ, wantKV = read[uint32](b, 1, op.Out), read[uint32](b, 1, op.KV.Data)
 		}
-		b.onGPU(kernels.Fill{Data: op.Out, Value: kernels.Poison}, kernels.Fill{Data: op.KV.Data, Value: kernels.Poison})
+		b.onGPU(kernels.Fill{Data: op.Out, Value: kernels.Poison},
+			kernels.Fill{Data: op.KV.Data, Value: kernels.Poison})
 		for first := 0; first < rows; first += n {
 			part := op
 			part.T = min(n, rows-first)
@@ -137,30 +150,33 @@ func TestCUDAQKVIsBatchInvariant(t *testing.T) {
 	}
 }
 
-// A chain of kernels, each of which reads what the one before it writes, gives the
-// same bits whether or not they begin before it has ended, launched and replayed.
+// A chain of kernels gives the same bits with and without programmatic dependent launch, launched
+// and replayed.
 func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 	b := newBoth(t)
 	const hidden, inner = 1024, 2816
-	gate, up, down := b.matrix(kernels.BF16, inner, hidden)[1], b.matrix(kernels.BF16, inner, hidden)[1], b.matrix(kernels.BF16, hidden, inner)[1]
+	gate, up, down := b.matrix(kernels.BF16, inner, hidden)[1], b.matrix(kernels.BF16, inner, hidden)[1],
+		b.matrix(kernels.BF16, hidden, inner)[1]
 	norm := put(b, b.normal(hidden, 1))[1]
 	defer func(n int) { tune.DependentLaunch, tune.MaxPersistentBlocks = true, n }(tune.MaxPersistentBlocks)
-	for _, rows := range []int{1, 8, 12, 40, 150, -3, -50, -100, -300} { // of a prompt where below 0
+	for _, rows := range []int{1, 8, 12, 40, 150, -3, -50, -100, -300} { // below 0: rows of the prefill class
 		prefill := rows < 0
 		rows = max(rows, -rows)
 		start := b.normal(rows*hidden, 1)
-		mid, scratch, parts := b.poisoned(rows * inner)[1], b.load(1, poison(int(kernels.RoundedBytes(rows, inner)))), b.partialsFor(rows)
+		mid, workspace := b.poisoned(rows * inner)[1], b.workspaceFor(rows, inner)
 		var want []uint32
 		for _, how := range []struct {
 			dependent, graph bool
-			blocks           int // at most, of those that take units in turn
-		}{{false, false, 512}, {true, false, 512}, {false, true, 512}, {true, true, 512}, {true, true, 512}, {true, true, 24}, {true, false, 7}} {
+			blocks           int // the limit of persistent blocks
+		}{{false, false, 512}, {true, false, 512}, {false, true, 512}, {true, true, 512}, {true, true, 512},
+			{true, true, 24}, {true, false, 7}} {
 			tune.DependentLaunch, tune.MaxPersistentBlocks = how.dependent, how.blocks
 			x := b.load(1, bytesOf(start))
 			chain := make([]device.Op, 0, 80)
 			for range cap(chain) / 2 {
-				chain = append(chain, kernels.GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill), Eps: 1e-5},
-					kernels.Projection{W: down, In: mid, X: x, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(prefill)})
+				chain = append(chain, kernels.GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid,
+					Workspace: workspace, T: rows, Class: classOf(prefill), Eps: 1e-5},
+					kernels.Projection{W: down, In: mid, X: x, Workspace: workspace, T: rows, Class: classOf(prefill)})
 			}
 			if how.graph {
 				b.replay(chain...)
@@ -179,11 +195,11 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 // replay captures ops and replays them once.
 func (b *both) replay(ops ...device.Op) { b.replayTimes(1, ops...) }
 
-// replayTimes captures ops and replays them n times without a pause, n times over:
-// what one replay took each time, in ascending order.
+// replayTimes captures ops and, n times, replays them n times without a pause. It returns the
+// average time of a replay in each round, in ascending order.
 func (b *both) replayTimes(n int, ops ...device.Op) (took []time.Duration) {
 	b.t.Helper()
-	runtime.LockOSThread() // a capture ends on the thread where it began
+	runtime.LockOSThread() // a capture must end on the thread on which it began
 	defer runtime.UnlockOSThread()
 	s := b.streams[1]
 	b.must(s.BeginCapture())

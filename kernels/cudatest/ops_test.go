@@ -11,8 +11,8 @@ import (
 	"reel/kernels/device"
 )
 
-// Random steps leave the same rows and slots on both: new sequences, pages,
-// several rows of one slot, values that only the device knows, padding.
+// Random steps leave the same rows and slots on host and GPU: new sequences, pages, several rows
+// of one slot, values that only the device knows, padding.
 func TestCUDAStage(t *testing.T) {
 	b := newBoth(t)
 	const slots, pages, context = 70, 40, 640
@@ -37,7 +37,7 @@ func TestCUDAStage(t *testing.T) {
 	}
 }
 
-// randomStep has runs of rows for some slots in a shuffled order.
+// randomStep returns a step with runs of rows for some slots in random order.
 func randomStep(b *both, rows, samples, slots, pages, context int) kernels.Step {
 	var s kernels.Step
 	order := b.r.Perm(slots)
@@ -46,7 +46,8 @@ func randomStep(b *both, rows, samples, slots, pages, context int) kernels.Step 
 		if len(s.Inits) == samples {
 			run = rows - len(s.Rows)
 		}
-		s.Inits = append(s.Inits, kernels.Init{Slot: slot, Generation: b.r.Int32(), Prompt: b.r.Int32(), Sampling: kernels.Sampling{Seed: b.r.Uint64(), TopK: b.r.Int32()}})
+		s.Inits = append(s.Inits, kernels.Init{Slot: slot, Generation: b.r.Int32(), Prompt: b.r.Int32(),
+			Sampling: kernels.Sampling{Seed: b.r.Uint64(), TopK: b.r.Int32()}})
 		at := b.r.Int32N(int32(context - 300))
 		for i := range run {
 			r := kernels.Row{Slot: slot, Position: at + int32(i), Token: b.r.Int32N(1000)}
@@ -60,7 +61,8 @@ func randomStep(b *both, rows, samples, slots, pages, context int) kernels.Step 
 		}
 	}
 	for range b.r.IntN(rows + kernels.MaxMoves) {
-		s.Pages = append(s.Pages, kernels.PageEntry{Slot: b.r.Int32N(int32(slots)), Index: b.r.Int32N(3), Page: b.r.Int32N(900)})
+		s.Pages = append(s.Pages, kernels.PageEntry{Slot: b.r.Int32N(int32(slots)), Index: b.r.Int32N(3),
+			Page: b.r.Int32N(900)})
 	}
 	for range b.r.IntN(samples + 1) {
 		s.Samples = append(s.Samples, b.r.Int32N(int32(rows)))
@@ -95,8 +97,8 @@ func TestCUDACopyPage(t *testing.T) {
 	}
 }
 
-// attending is a pool, sequences in it and queries. A sequence's last page holds
-// NaN past its end, and so does the trash page.
+// attending is a pool, sequences in it and their queries. The last page of a sequence holds NaN
+// past its end, and so does the trash page.
 type attending struct {
 	*both
 	slots  [2]kernels.Slots
@@ -106,10 +108,10 @@ type attending struct {
 	row    []kernels.Row
 	query  []float32
 	filled []float32
-	// Rows are of the prefill class.
+	// prefill is whether rows are of the prefill class.
 	prefill    bool
 	window     int // positions that a row sees; 0 is all
-	widerOnGPU int // how many more a row sees on the GPU
+	widerOnGPU int // additional positions that a row sees on the GPU, to plant an error
 }
 
 const attendSlots, attendPage, attendPool = 12, 16, 150
@@ -140,12 +142,12 @@ func newAttending(b *both, heads, kvHeads, d, context int) *attending {
 	}
 	a.kv[0].Data, a.kv[1].Data = b.load(0, bytesOf(a.filled)), b.load(1, bytesOf(bitsOf(a.filled)))
 	a.kv[1].DType = kernels.BF16
-	a.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(kernels.AttendSplitRows, heads, d, context)))
+	a.work = b.attendWorkspace(kernels.AttendSplitRows, heads, d, context)
 	a.query = b.normal(len(a.row)*heads*d, 1)
 	return a
 }
 
-// poison makes a page NaN from a place in it on.
+// poison makes a page NaN from a token on.
 func (a *attending) poison(kv kernels.KV, page, from int) {
 	for plane := range kv.Layers * 2 * kv.Heads {
 		at := (page*kv.Layers*2*kv.Heads + plane) * kv.PageTokens * kv.HeadDim
@@ -155,7 +157,7 @@ func (a *attending) poison(kv kernels.KV, page, from int) {
 	}
 }
 
-// addRows has the slot's last token attend, or the last few of a prefill.
+// addRows adds the slot's last token as a row, or its last few as in prefill.
 func (a *attending) addRows(slot, end int) {
 	n := 1
 	if slot%3 == 1 {
@@ -166,8 +168,8 @@ func (a *attending) addRows(slot, end int) {
 	}
 }
 
-// attend runs rows of a, padded to T rows, on the GPU, and with host set there
-// too. It returns the GPU's result for the rows.
+// attend runs the given rows of a, padded to T rows, on the GPU, and if host is set on the host
+// too. It returns the GPU's results for the rows.
 func (a *attending) attend(rows []int, T int, host bool) []float32 {
 	a.t.Helper()
 	d, width := a.kv[0].HeadDim, a.heads*a.kv[0].HeadDim
@@ -181,8 +183,10 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 	}
 	q, out, slots, positions := put(a.both, query), a.poisoned(T*width), put(a.both, slot), put(a.both, position)
 	op := func(on int) device.Op {
-		return kernels.Attend{Q: q[on], Rows: kernels.Rows{Slot: slots[on], Position: positions[on]}, Slots: a.slots[on], KV: a.kv[on], Out: out[on],
-			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Class: classOf(a.prefill), Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.widerOnGPU}
+		return kernels.Attend{Q: q[on], Rows: kernels.Rows{Slot: slots[on], Position: positions[on]},
+			Slots: a.slots[on], KV: a.kv[on], Out: out[on],
+			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Class: classOf(a.prefill),
+			Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.widerOnGPU}
 	}
 	if host {
 		a.run(op)
@@ -196,14 +200,14 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 	return got
 }
 
-// near fails where rows at these positions are not what the host computed. Weights are
-// rounded to 8 bits, and the error of their mean goes down with the number of different
+// near fails if results for rows at these positions differ from the host's. The weights of the
+// softmax are rounded to 8 bits, and the error of a mean decreases with the number of distinct
 // positions that a row sees.
 func (a *attending) near(got, want []float32, position []int32) {
 	a.t.Helper()
 	d, width := a.kv[0].HeadDim, a.heads*a.kv[0].HeadDim
 	most := a.closeTo("attention", got, want, func(i int) float64 {
-		seen := min(int(position[i/width])+1, attendPage*(attendPool-1)) // pages are there again and again
+		seen := min(int(position[i/width])+1, attendPage*(attendPool-1)) // pages repeat
 		if a.window > 0 {
 			seen = min(seen, a.window)
 		}
@@ -214,10 +218,11 @@ func (a *attending) near(got, want []float32, position []int32) {
 		a.heads, a.kv[0].Heads, d, len(want)/width, a.slots[0].Context, a.window, a.prefill, most)
 }
 
-// Shapes of models, shares and sizes that leave a part over, one position, and in decode
-// more splits than a block adds at once.
+// Dimensions of models, head counts and sizes that do not divide evenly, a context of one
+// position, and one with more splits than a decode block merges at once.
 var attendShapes = []struct{ heads, kvHeads, d, context int }{
-	{8, 8, 64, 4096}, {6, 2, 96, 1000}, {8, 1, 128, 2048}, {4, 4, 128, 256}, {8, 2, 32, 1024}, {14, 2, 64, 700}, {10, 10, 80, 300}, {20, 1, 64, 513},
+	{8, 8, 64, 4096}, {6, 2, 96, 1000}, {8, 1, 128, 2048}, {4, 4, 128, 256}, {8, 2, 32, 1024}, {14, 2, 64, 700},
+	{10, 10, 80, 300}, {20, 1, 64, 513},
 	{5, 1, 128, 600}, {3, 3, 40, 1}, {32, 8, 128, 4096}, {2, 1, 32, 17000},
 }
 
@@ -236,8 +241,8 @@ func indices(n int) []int {
 	return v
 }
 
-// A row's result has the same bits alone, among all others in any order, padded
-// to any number of rows, and where a block takes all its splits in turn.
+// A row's result has the same bits alone, in a batch in any order, padded to any number of rows,
+// and if one block processes all its splits.
 func TestCUDAAttendIsBatchInvariant(t *testing.T) {
 	for _, c := range attendShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)

@@ -12,8 +12,8 @@ import (
 	"reel/kernels/internal/tune"
 )
 
-// A block that takes several units, as many as others or one fewer, gives each the bits
-// that a block of its own gives it. Rows have no piece for most warps, one, and several.
+// A block that processes several units gives the same bits as one block per unit, also if blocks
+// have different numbers of units. Rows have no K block for most warps, one, or several.
 func TestCUDAPersistentBlocks(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
@@ -25,30 +25,34 @@ func TestCUDAPersistentBlocks(t *testing.T) {
 		var want [][]uint32
 		for _, tune.MaxPersistentBlocks = range []int{math.MaxInt32, 6, 4, 3, 1} {
 			sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
-			b.onGPU(kernels.Projection{W: w, In: x, X: sum, T: rows}, kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
-				kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: sample}, Logits: logits, T: rows, N: rows, Eps: 1e-5})
+			b.onGPU(kernels.Projection{W: w, In: x, X: sum, T: rows},
+				kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
+				kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: sample}, Logits: logits, T: rows,
+					N: rows, Eps: 1e-5})
 			want = b.sameAsOneUnit(fmt.Sprintf("%d rows of %d, type %d", rows, in, dtype), want, sum, gated, logits)
 		}
 	}
 }
 
-// The same of q, k and v: 4 heads of q and 2 of k and v each, of 3 units, each of which
-// has its own part of RoPE.
+// The same for QKV: 4 heads of q and 2 each of k and v, of 3 units each with their own part of
+// RoPE.
 func TestCUDAPersistentBlocksOfQKV(t *testing.T) {
 	b := newBoth(t)
 	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, hidden := range []int{80, 2048, 1040, 4096} {
-		o := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], []kernels.DType{kernels.F16, kernels.BF16}[i%2], []int{1, 8, 5, 1}[i], hidden, 4, 2, 96).op[1]
+		o := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2],
+			[]kernels.DType{kernels.F16, kernels.BF16}[i%2], []int{1, 8, 5, 1}[i], hidden, 4, 2, 96).op[1]
 		var want [][]uint32
 		for _, tune.MaxPersistentBlocks = range []int{math.MaxInt32, 23, 7, 1} {
-			b.onGPU(kernels.Fill{Data: o.Out, Value: kernels.Poison}, kernels.Fill{Data: o.KV.Data, Value: kernels.Poison}, o)
+			b.onGPU(kernels.Fill{Data: o.Out, Value: kernels.Poison},
+				kernels.Fill{Data: o.KV.Data, Value: kernels.Poison}, o)
 			want = b.sameAsOneUnit(fmt.Sprintf("%d columns", hidden), want, o.Out, o.KV.Data)
 		}
 	}
 }
 
-// inTurn fails where what is in buffers is not want, and returns it; want is nil where it
-// comes from blocks of one unit each.
+// sameAsOneUnit fails if the content of buffers is not want, and returns it. want is nil for the
+// first run, with one block per unit.
 func (b *both) sameAsOneUnit(name string, want [][]uint32, buffers ...device.Buffer) (got [][]uint32) {
 	b.t.Helper()
 	for i, buffer := range buffers {

@@ -11,16 +11,15 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// Writes one element past a buffer, which does no harm by itself: the driver
-// gives out memory by 512 bytes. Run by compute-sanitizer it must be reported.
+// Writes one element past a buffer. This does no harm by itself, because the driver allocates
+// multiples of 512 bytes. Compute-sanitizer's memcheck must report it.
 func TestCUDAPlantedOverrun(t *testing.T) {
 	b := newBoth(t)
 	number, id, _ := b.load(1, make([]byte, 4*33)).Handle()
 	b.onGPU(kernels.Fill{Data: device.NewBuffer(number, id, 4*34)})
 }
 
-// Copies a page that nobody wrote. Run by compute-sanitizer's initcheck it must be
-// reported.
+// Copies a page that was never written. Compute-sanitizer's initcheck must report it.
 func TestCUDAPlantedUnwritten(t *testing.T) {
 	b := newBoth(t)
 	kv := kernels.KV{DType: kernels.BF16, Pages: 2, PageTokens: 16, Layers: 1, Heads: 1, HeadDim: 32}
@@ -31,8 +30,8 @@ func TestCUDAPlantedUnwritten(t *testing.T) {
 	b.must(b.g.Free(kv.Data))
 }
 
-// Attends with a kernel that lacks a barrier, whatever the result. Run by
-// compute-sanitizer's racecheck it must be reported.
+// Attends with a kernel that lacks a barrier, and ignores the result. Compute-sanitizer's
+// racecheck must report it.
 func TestCUDAPlantedRace(t *testing.T) {
 	a := newAttending(bothOf(t, "racing"), 2, 1, 64, 300)
 	a.attend([]int{0, len(a.row) - 1}, 2, false)

@@ -13,7 +13,7 @@ import (
 	"reel/kernels/device"
 )
 
-// shape is a model's dimensions, as far as products go.
+// shape is the dimensions of a model's products.
 type shape struct {
 	name                                              string
 	hidden, inner, vocab, layers, heads, kvHeads, dim int
@@ -24,7 +24,7 @@ var shapes = []shape{
 	{"1B", 2048, 8192, 128256, 16, 32, 8, 64},
 }
 
-// layer is one layer's weights.
+// layer holds the weights of a layer.
 type layer struct{ q, k, v, output, gate, up, down kernels.Weight }
 
 // products is a model of a shape on the GPU, with random weights.
@@ -34,17 +34,17 @@ type products struct {
 	layers       []layer
 	head         kernels.Weight
 	norm         device.Buffer
-	a            kernels.QKV // what all layers have in common
+	a            kernels.QKV // common to all layers
 	mid          device.Buffer
 	logits       device.Buffer
 	sample       device.Buffer
-	oneSample    device.Buffer // the first row, and none after it
-	gathered     device.Buffer // its residual
+	oneSample    device.Buffer // a sample index: row 0, then padding
+	gathered     device.Buffer // the residual of the gathered rows
 	index        device.Buffer
-	rounded      device.Buffer // shared by all, as an engine has it
+	rounded      device.Buffer // shared by all layers, as in an engine
 	roundedInner device.Buffer
-	partials     device.Buffer // of sums
-	work         device.Buffer // of attention
+	partials     device.Buffer // split-K partials of products
+	work         device.Buffer // the workspace of attention
 	bytes        int64
 }
 
@@ -71,23 +71,24 @@ func newProducts(b *both, s shape) *products {
 	p.norm = put(b, b.normal(s.hidden, 1))[1]
 	p.a = p.attention()
 	p.mid = put(b, b.normal(benchRows*s.inner, 1))[1]
-	p.rounded, p.roundedInner = p.randomActivations(kernels.RoundedBytes(benchRows, s.inner)), p.randomActivations(kernels.RoundedBytes(benchRows, s.inner))
+	p.rounded, p.roundedInner = p.randomActivations(kernels.RoundedBytes(benchRows, s.inner)),
+		p.randomActivations(kernels.RoundedBytes(benchRows, s.inner))
 	p.partials = b.partialsFor(benchRows)
-	p.work = b.load(1, make([]byte, kernels.AttendWorkspaceBytes(benchRows, s.heads, s.dim, benchRows)))
+	p.work = b.attendWorkspace(benchRows, s.heads, s.dim, benchRows)
 	p.sample, p.logits = put(b, counted(benchRows))[1], b.load(1, make([]byte, 4*benchSamples*s.vocab))
 	p.oneSample = put(b, append([]int32{0}, slices.Repeat([]int32{-1}, benchSamples-1)...))[1]
 	p.gathered, p.index = b.load(1, make([]byte, 4*benchSamples*s.hidden)), b.load(1, make([]byte, 4*benchSamples))
 	return p
 }
 
-// randomActivations is n bytes of rounded activations. NaN instead would cost tensor cores less power,
-// and so the GPU less of its clock.
+// randomActivations returns n bytes of random rounded activations. With NaN the tensor cores
+// would use less power, and the GPU would clock higher.
 func (p *products) randomActivations(n int64) device.Buffer {
 	some := p.elements(kernels.BF16, 1<<20, 1)
 	return p.load(1, bytes.Repeat(some, int(n)/len(some)+1)[:n])
 }
 
-// counted is 0, 1, 2, …
+// counted returns 0, 1, 2, …
 func counted(n int) []int32 {
 	v := make([]int32, n)
 	for i := range v {
@@ -96,20 +97,24 @@ func counted(n int) []int32 {
 	return v
 }
 
-// attention is QKV over a prompt of benchRows tokens, without weights.
+// attention returns a QKV over a prompt of benchRows tokens, without weights.
 func (p *products) attention() kernels.QKV {
 	const pageTokens = 16
 	pages := benchRows / pageTokens
-	kv := kernels.KV{DType: kernels.BF16, Pages: pages, PageTokens: pageTokens, Layers: 1, Heads: p.kvHeads, HeadDim: p.dim}
+	kv := kernels.KV{DType: kernels.BF16, Pages: pages, PageTokens: pageTokens, Layers: 1, Heads: p.kvHeads,
+		HeadDim: p.dim}
 	kv.Data = p.load(1, make([]byte, kv.PageBytes()*int64(pages)))
-	return kernels.QKV{X: put(p.both, p.normal(benchRows*p.hidden, 1))[1], Norm: p.norm, RoPE: put(p.both, p.normal(benchRows*p.dim, 1))[1],
-		Rows:  kernels.Rows{Slot: put(p.both, make([]int32, benchRows))[1], Position: put(p.both, counted(benchRows))[1]},
-		Slots: kernels.Slots{Count: 2, Pages: pages, Context: benchRows, BlockTable: put(p.both, append(counted(pages), make([]int32, pages)...))[1]},
-		KV:    kv, Out: p.poisoned(benchRows * p.heads * p.dim)[1], Hidden: p.hidden, Heads: p.heads, Eps: 1e-5}
+	return kernels.QKV{X: put(p.both, p.normal(benchRows*p.hidden, 1))[1], Norm: p.norm,
+		RoPE: put(p.both, p.normal(benchRows*p.dim, 1))[1],
+		Rows: kernels.Rows{Slot: put(p.both, make([]int32, benchRows))[1],
+			Position: put(p.both, counted(benchRows))[1]},
+		Slots: kernels.Slots{Count: 2, Pages: pages, Context: benchRows,
+			BlockTable: put(p.both, append(counted(pages), make([]int32, pages)...))[1]},
+		KV: kv, Out: p.poisoned(benchRows * p.heads * p.dim)[1], Hidden: p.hidden, Heads: p.heads, Eps: 1e-5}
 }
 
-// ops are one kind of product of all layers, or all of them, or a prompt's pass with
-// attention between them, over T rows, and the weights' elements that they read.
+// ops returns one kind of product of all layers, or all kinds, or a prefill pass with attention,
+// over T rows; and the number of weight elements that they read.
 func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, elements int64) {
 	add := func(of string, op device.Op, weights ...kernels.Weight) {
 		if kind != of && kind != "pass" && (kind != "all" || of == "attend") {
@@ -122,37 +127,54 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 	}
 	for i, l := range p.layers {
 		a := p.a
-		a.T, a.Class, a.Handover.InputIsRounded, a.Q, a.K, a.V, a.Workspace.Rounded, a.Workspace.Partials = T, classOf(prefill), prefill, l.q, l.k, l.v, p.rounded, p.partials
+		a.T, a.Class, a.Handover.InputIsRounded, a.Q, a.K, a.V, a.Workspace.Rounded, a.Workspace.Partials = T,
+			classOf(prefill), prefill, l.q, l.k, l.v, p.rounded, p.partials
 		add("qkv", a, l.q, l.k, l.v)
-		attend := kernels.Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work, T: T, Heads: p.heads, Scale: 0.1, Class: classOf(prefill), AfterQKV: kind == "pass", Handover: kernels.Handover{Rounded: p.roundedInner, DType: kernels.BF16}}
+		attend := kernels.Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work,
+			T: T, Heads: p.heads, Scale: 0.1, Class: classOf(prefill), AfterQKV: kind == "pass",
+			Handover: kernels.Handover{Rounded: p.roundedInner, DType: kernels.BF16}}
 		last := kind == "pass" && prefill && i == len(p.layers)-1
 		if last {
 			attend.Handover.Rounded = device.Buffer{}
 		}
 		add("attend", attend)
-		if last { // one row is sampled, and goes on alone
+		if last { // only the one sampled row continues
 			n := min(T, benchSamples)
-			add("pick", kernels.GatherRows{X: a.X, Rows: kernels.Rows{Sample: p.oneSample}, Out: p.gathered, Index: p.index, Cols: l.output.Rows, T: T, N: n})
-			add("output", kernels.Projection{W: l.output, In: a.Out, X: p.gathered, RowIndex: p.oneSample, T: n}, l.output)
-			add("gateup", kernels.GateUp{X: p.gathered, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, RowIndex: p.index, T: n, Eps: 1e-5}, l.gate, l.up)
-			add("down", kernels.Projection{W: l.down, In: p.mid, X: p.gathered, RowIndex: p.index, T: n, Name: kernels.DownProjection}, l.down)
-			add("head", kernels.Head{X: p.gathered, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.index}, Logits: p.logits, Class: kernels.Prefill, T: n, N: n, Eps: 1e-5}, p.head)
+			add("pick", kernels.GatherRows{X: a.X, Rows: kernels.Rows{Sample: p.oneSample}, Out: p.gathered,
+				Index: p.index, Cols: l.output.Rows, T: T, N: n})
+			add("output", kernels.Projection{W: l.output, In: a.Out, X: p.gathered, RowIndex: p.oneSample, T: n},
+				l.output)
+			add("gateup", kernels.GateUp{X: p.gathered, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid,
+				RowIndex: p.index, T: n, Eps: 1e-5}, l.gate, l.up)
+			add("down", kernels.Projection{W: l.down, In: p.mid, X: p.gathered, RowIndex: p.index, T: n,
+				Name: kernels.DownProjection}, l.down)
+			add("head", kernels.Head{X: p.gathered, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.index},
+				Logits: p.logits, Class: kernels.Prefill, T: n, N: n, Eps: 1e-5}, p.head)
 			return ops, elements
 		}
-		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X, Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.rounded, Norm: p.norm}}, l.output)
-		add("gateup", kernels.GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid, Workspace: kernels.Workspace{Rounded: p.rounded, Partials: p.partials}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.roundedInner}, Eps: 1e-5}, l.gate, l.up)
-		add("down", kernels.Projection{W: l.down, In: p.mid, X: a.X, Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T, Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.rounded, Norm: p.norm}, Name: kernels.DownProjection}, l.down)
+		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X,
+			Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T,
+			Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.rounded,
+				Norm: p.norm}}, l.output)
+		add("gateup", kernels.GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid,
+			Workspace: kernels.Workspace{Rounded: p.rounded, Partials: p.partials}, T: T, Class: classOf(prefill),
+			Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.roundedInner}, Eps: 1e-5}, l.gate, l.up)
+		add("down", kernels.Projection{W: l.down, In: p.mid, X: a.X,
+			Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T,
+			Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.rounded,
+				Norm: p.norm}, Name: kernels.DownProjection}, l.down)
 	}
 	n := min(T, benchSamples)
 	if prefill {
-		n = 1 // a prompt's last row alone is sampled
+		n = 1 // only a prompt's last row is sampled
 	}
-	add("head", kernels.Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.sample}, Logits: p.logits, Workspace: kernels.Workspace{Rounded: p.rounded}, T: T, N: n, Eps: 1e-5}, p.head)
+	add("head", kernels.Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.sample},
+		Logits: p.logits, Workspace: kernels.Workspace{Rounded: p.rounded}, T: T, N: n, Eps: 1e-5}, p.head)
 	return ops, elements
 }
 
-// BenchmarkProducts replays a graph of one kind of product of all layers: the time
-// of one product, the rate at which weights are read, and that of arithmetic.
+// BenchmarkProducts replays a graph of one kind of product of all layers. It prints the time of a
+// product, the rate of reading weights, and the rate of arithmetic.
 func BenchmarkProducts(bench *testing.B) {
 	for _, s := range shapes {
 		bench.Run(s.name, func(bench *testing.B) {
@@ -180,13 +202,15 @@ func (p *products) measure(kind string, T int, prefill bool) {
 	const runs = 5
 	each := p.replayTimes(runs, ops...)
 	if v, found := notNumber(read[float32](p.both, 1, p.a.X)); found {
-		p.t.Fatalf("%s over %d rows: X has %v: with that, kernels that want more power than the GPU has are faster", kind, T, v)
+		p.t.Fatalf("%s over %d rows: X has %v: with that, kernels that want more power than the GPU has are faster",
+			kind, T, v)
 	}
 	us := each[runs/2].Seconds() * 1e6
 	class := "decode"
 	if prefill {
 		class = "prefill"
 	}
-	fmt.Printf("%s %s T=%-3d %-7s %9.1f us, %8.2f us each, %6.0f GB/s, %6.1f TFLOP/s\n", p.name, class, T, kind, us, us/float64(len(ops)),
+	fmt.Printf("%s %s T=%-3d %-7s %9.1f us, %8.2f us each, %6.0f GB/s, %6.1f TFLOP/s\n", p.name, class, T, kind, us,
+		us/float64(len(ops)),
 		float64(2*elements)/us/1e3, float64(2*elements*int64(T))/us/1e6)
 }

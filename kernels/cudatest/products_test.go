@@ -13,7 +13,7 @@ import (
 	"reel/kernels/device"
 )
 
-// matrix is a random [rows][cols] weight on both, its values about 1/sqrt(cols).
+// matrix returns a random [rows][cols] weight on host and GPU, with values of about 1/sqrt(cols).
 func (b *both) matrix(t kernels.DType, rows, cols int) [2]kernels.Weight {
 	b.t.Helper()
 	data := b.elements(t, rows*cols, 1/math.Sqrt(float64(cols)))
@@ -27,23 +27,23 @@ func (b *both) matrix(t kernels.DType, rows, cols int) [2]kernels.Weight {
 	return w
 }
 
-// elements is n random values of type t.
+// elements returns n random values of type t.
 func (b *both) elements(t kernels.DType, n int, scale float64) []byte {
 	switch t {
 	case kernels.F32:
-		return bytesOf(b.normal(n, scale)) // what bfloat16 holds is loaded unchanged
+		return bytesOf(b.normal(n, scale)) // values of bfloat16 are loaded unchanged
 	case kernels.BF16:
 		return bytesOf(bitsOf(b.normal(n, scale)))
 	}
 	v := make([]uint16, n)
 	_, e := math.Frexp(scale)
-	for i := range v { // exponents from scale/16 up to 2*scale, and all signs and fractions
+	for i := range v { // exponents from scale/16 up to 2*scale, all signs and fractions
 		v[i] = uint16(b.r.UintN(2)<<15 | uint(15+e-5+b.r.IntN(5))<<10 | b.r.UintN(1<<10))
 	}
 	return bytesOf(v)
 }
 
-// powers is n powers of two near 1: a product with them is exact.
+// powers returns n powers of two near 1. Multiplying by them is exact.
 func (b *both) powers(n int) []float32 {
 	v := make([]float32, n)
 	for i := range v {
@@ -52,7 +52,7 @@ func (b *both) powers(n int) []float32 {
 	return v
 }
 
-// sums is the tolerance of a float32 sum of n products of order 1/sqrt(n).
+// sums returns the tolerance of a float32 sum of n products of order 1/sqrt(n).
 func sums(n int) float64 { return 4e-6 * math.Sqrt(float64(n)) / 4 }
 
 func TestCUDAPack(t *testing.T) {
@@ -60,7 +60,7 @@ func TestCUDAPack(t *testing.T) {
 	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16, kernels.F32} {
 		for _, c := range [][2]int{{1, 16}, {16, 16}, {17, 48}, {100, 272}, {31, 4096}} {
 			data := b.elements(dtype, c[0]*c[1], 1)
-			if dtype == kernels.F32 { // also what must be rounded
+			if dtype == kernels.F32 { // with values that must be rounded
 				for i, v := range b.normal(c[0]*c[1], 1) {
 					copy(data[4*i:], bytesOf([]float32{v * 1.2345678}))
 				}
@@ -85,7 +85,8 @@ func TestCUDALoadRefusesWhatCannotBePacked(t *testing.T) {
 	}
 	x := b.poisoned(64)
 	w := kernels.Weight{Data: x[1].Slice(0, 2*16*4), DType: kernels.BF16, Rows: 4, Cols: 16}
-	if err := b.streams[1].Launch(kernels.Projection{W: w, In: x[1], X: x[1], T: 1}); !errors.Is(err, device.ErrBadShape) {
+	if err := b.streams[1].Launch(kernels.Projection{W: w, In: x[1], X: x[1], T: 1}); !errors.Is(err,
+		device.ErrBadShape) {
 		t.Errorf("a weight that is not packed: %v, wants ErrBadShape", err)
 	}
 }
@@ -108,7 +109,7 @@ func TestCUDAEmbed(t *testing.T) {
 	}
 }
 
-// oddRows are the numbers of token rows at which kernels and their edges change.
+// oddRows are the numbers of token rows at which kernels change, and their neighbors.
 var oddRows = []int{1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 200}
 
 func TestCUDAProjection(t *testing.T) {
@@ -131,14 +132,15 @@ func TestCUDAGateUp(t *testing.T) {
 		gate, up := b.matrix(dtype, inner, hidden), b.matrix(dtype, inner, hidden)
 		x, norm, out := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner)
 		b.run(func(on int) device.Op {
-			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], T: rows, Eps: 1e-5}
+			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], T: rows,
+				Eps: 1e-5}
 		})
 		most := b.close(fmt.Sprintf("%d rows of %d to %d", rows, hidden, inner), out, 4*sums(hidden), 1e-5)
 		t.Logf("%d rows of %d to %d: off by %.1e at most", rows, hidden, inner, most)
 	}
 }
 
-// Any norm weights: x·g is rounded to 8 bits, 2^-9 of each term at most.
+// With any norm weights: x·g is rounded to 8 bits, an error of at most 2^-9 of each term.
 func TestCUDARoundsActivations(t *testing.T) {
 	b := newBoth(t)
 	const rows, hidden, inner = 20, 2048, 64
@@ -167,25 +169,29 @@ func TestCUDAHead(t *testing.T) {
 		samples, x, norm := put(b, sample), put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden))
 		logits := b.poisoned((n + 2) * vocab)
 		b.run(func(on int) device.Op {
-			return kernels.Head{X: x[on], Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: samples[on]}, Logits: logits[on], T: rows, N: n + 2, Eps: 1e-5}
+			return kernels.Head{X: x[on], Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: samples[on]},
+				Logits: logits[on], T: rows, N: n + 2, Eps: 1e-5}
 		})
 		live := 4 * int64(n*vocab)
-		b.close(fmt.Sprintf("%d samples of %d to %d", n, hidden, vocab), twin{logits[0].Slice(0, live), logits[1].Slice(0, live)}, 4*sums(hidden), 1e-5)
-		b.same("logits of padding", twin{logits[0].Slice(live, 4*int64(2*vocab)), logits[1].Slice(live, 4*int64(2*vocab))})
+		b.close(fmt.Sprintf("%d samples of %d to %d", n, hidden, vocab),
+			twin{logits[0].Slice(0, live), logits[1].Slice(0, live)}, 4*sums(hidden), 1e-5)
+		b.same("logits of padding", twin{logits[0].Slice(live, 4*int64(2*vocab)),
+			logits[1].Slice(live, 4*int64(2*vocab))})
 	}
 }
 
-// attention is what QKV writes to on both.
+// attention is a QKV on host and GPU, and its output.
 type attention struct {
 	op  [2]kernels.QKV
 	out twin
 }
 
-// newAttention is a QKV over T rows, each at a random position of a slot of its own.
+// newAttention returns a QKV over T rows, each at a random position of a slot of its own.
 func (b *both) newAttention(dtype, kvType kernels.DType, T, hidden, heads, kvHeads, dim int) attention {
 	const context, pageTokens, layers = 64, 16, 2
 	pages := context / pageTokens
-	kv := kernels.KV{DType: kvType, Pages: T*pages + 1, PageTokens: pageTokens, Layers: layers, Heads: kvHeads, HeadDim: dim}
+	kv := kernels.KV{DType: kvType, Pages: T*pages + 1, PageTokens: pageTokens, Layers: layers, Heads: kvHeads,
+		HeadDim: dim}
 	slots, positions, table := make([]int32, T), make([]int32, T), make([]int32, (T+1)*pages)
 	for i, slot := range b.r.Perm(T) {
 		slots[i], positions[i] = int32(slot), b.r.Int32N(context)
@@ -193,7 +199,8 @@ func (b *both) newAttention(dtype, kvType kernels.DType, T, hidden, heads, kvHea
 	for i, page := range b.r.Perm(T * pages) {
 		table[i] = int32(page + 1)
 	}
-	q, k, v := b.matrix(dtype, heads*dim, hidden), b.matrix(dtype, kvHeads*dim, hidden), b.matrix(dtype, kvHeads*dim, hidden)
+	q, k, v := b.matrix(dtype, heads*dim, hidden), b.matrix(dtype, kvHeads*dim, hidden),
+		b.matrix(dtype, kvHeads*dim, hidden)
 	x, norm, turns := put(b, b.normal(T*hidden, 3)), put(b, b.powers(hidden)), put(b, b.randomRoPE(context, dim))
 	slot, position, blocks := put(b, slots), put(b, positions), put(b, table)
 	words := 2 * layers * kvHeads * pageTokens * dim * kv.Pages
@@ -213,7 +220,7 @@ func (b *both) newAttention(dtype, kvType kernels.DType, T, hidden, heads, kvHea
 	return a
 }
 
-// poison is n bytes of 0xff: NaN in float32, bfloat16 and float16.
+// poison returns n bytes of 0xff: NaN in float32, bfloat16 and float16.
 func poison(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {
@@ -222,7 +229,7 @@ func poison(n int) []byte {
 	return p
 }
 
-// asFloat32 are the elements of a pool as float32.
+// asFloat32 returns the elements of a pool as float32.
 func asFloat32(t kernels.DType, raw []byte) []float32 {
 	if t == kernels.F32 {
 		return slices.Clone(viewOf[float32](raw))
@@ -243,16 +250,18 @@ func TestCUDAQKV(t *testing.T) {
 		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128}[i%4]
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
 		kvType := []kernels.DType{kernels.BF16, kernels.F32, kernels.F16}[i%3]
-		name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d, KV type %d", rows, hidden, group, dim, kvHeads, kvType)
-		a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kvType, rows, hidden, kvHeads*group, kvHeads, dim)
+		name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d, KV type %d", rows, hidden, group, dim,
+			kvHeads, kvType)
+		a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kvType, rows, hidden, kvHeads*group,
+			kvHeads, dim)
 		b.run(func(on int) device.Op { return a.op[on] })
 		b.close(name+": q", a.out, 4*sums(hidden), 1e-5)
 		b.samePool(name, a, 4*sums(hidden))
 	}
 }
 
-// samePool fails where the GPU's pool has not what the host's has, to the bits of its
-// type and atol: what was not written to is NaN on both.
+// samePool fails if the GPU's pool differs from the host's by more than atol and the precision of
+// its type. Elements that were not written are NaN on both.
 func (b *both) samePool(name string, a attention, atol float64) {
 	b.t.Helper()
 	got := asFloat32(a.op[1].KV.DType, read[byte](b, 1, a.op[1].KV.Data))

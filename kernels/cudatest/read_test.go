@@ -22,8 +22,7 @@ func TestCUDARead(t *testing.T) {
 	}
 }
 
-// BenchmarkCUDARead reads more than any cache holds: the limit of all that is
-// bound by memory.
+// BenchmarkCUDARead reads more than any cache holds: the limit of all memory-bound ops.
 func BenchmarkCUDARead(t *testing.B) {
 	b := newBoth(t)
 	const bytes = 4 << 30

@@ -11,8 +11,8 @@ import (
 	"reel/kernels/device"
 )
 
-// Replayed steps leave what eager ones do, bit for bit: staging, attention and
-// sampling, twenty steps in one graph launched again and again.
+// Replayed steps give the same bits as eager ones: staging, attention and sampling, twenty steps
+// with one graph.
 func TestCUDAReplayIsEager(t *testing.T) {
 	b := newBoth(t)
 	query, logits := b.normal(3*loopHeads*loopDim, 1), b.normal(4*loopVocab, 3)
@@ -53,7 +53,7 @@ func newLoop(b *both, query, logits []float32) *loop {
 		pool[i] = toBF16(float32(math.Sin(float64(i))))
 	}
 	kv.Data = b.load(1, bytesOf(bitsOf(pool)))
-	l.kv, l.work = kv, b.load(1, make([]byte, kernels.AttendWorkspaceBytes(8, loopHeads, loopDim, loopContext)))
+	l.kv, l.work = kv, b.attendWorkspace(8, loopHeads, loopDim, loopContext)
 	l.q, l.logits, l.attended = b.load(1, bytesOf(query)), b.load(1, bytesOf(logits)), b.poisoned(len(query))[1]
 	var err error
 	l.results, l.out, err = b.g.Pinned(4 * stagerRing * 4 * kernels.ResultWords)
@@ -62,31 +62,38 @@ func newLoop(b *both, query, logits []float32) *loop {
 	return l
 }
 
-// ops is one step of two sequences and a padding row, three samples with one padded.
+// ops returns a step of two sequences and a padding row, with three samples of which one is
+// padding.
 func (l *loop) ops() []device.Op {
 	return []device.Op{
 		l.op(1, 3, 3),
-		kernels.Attend{Q: l.q, Rows: l.rows[1], Slots: l.slots[1], KV: l.kv, Out: l.attended, Workspace: l.work, T: 3, Heads: loopHeads, Scale: 0.125},
-		kernels.Sample{Logits: l.logits, Rows: l.rows[1], Slots: l.slots[1], Results: l.results, T: 3, N: 3, Vocab: loopVocab, RingSlots: stagerRing, MaxSamples: 4},
+		kernels.Attend{Q: l.q, Rows: l.rows[1], Slots: l.slots[1], KV: l.kv, Out: l.attended, Workspace: l.work, T: 3,
+			Heads: loopHeads, Scale: 0.125},
+		kernels.Sample{Logits: l.logits, Rows: l.rows[1], Slots: l.slots[1], Results: l.results, T: 3, N: 3,
+			Vocab: loopVocab, RingSlots: stagerRing, MaxSamples: 4},
 	}
 }
 
-// step begins two sequences, one of them near the end of a split, and goes on with them.
+// step starts two sequences, one of them near the end of a split, and then continues them.
 func (l *loop) step(n int) kernels.Step {
 	s := kernels.Step{Samples: []int32{0, 1}, Rows: []kernels.Row{
-		{Slot: 0, Position: kernels.FromDevice, Token: kernels.FromDevice}, {Slot: 2, Position: kernels.FromDevice, Token: kernels.FromDevice}}}
+		{Slot: 0, Position: kernels.FromDevice, Token: kernels.FromDevice},
+		{Slot: 2, Position: kernels.FromDevice, Token: kernels.FromDevice}}}
 	if n == 0 {
 		s.Rows = []kernels.Row{{Slot: 0, Position: 250, Token: 7}, {Slot: 2, Position: 3, Token: 9}}
 		for i := range int32(32) {
-			s.Pages = append(s.Pages, kernels.PageEntry{Slot: 0, Index: i, Page: 1 + i}, kernels.PageEntry{Slot: 2, Index: i, Page: 33 + i})
+			s.Pages = append(s.Pages, kernels.PageEntry{Slot: 0, Index: i, Page: 1 + i},
+				kernels.PageEntry{Slot: 2, Index: i, Page: 33 + i})
 		}
-		s.Inits = []kernels.Init{{Slot: 0, Prompt: 251, Sampling: kernels.Sampling{Temperature: 0.9, TopK: 50, TopP: 0.9, RepeatPenalty: 1.2, Seed: 8, Logprobs: 5}},
-			{Slot: 2, Prompt: 4, Sampling: kernels.Sampling{Temperature: 1, TopP: 1, MinP: 0.01, RepeatPenalty: 1, Seed: 9}}}
+		s.Inits = []kernels.Init{{Slot: 0, Prompt: 251, Sampling: kernels.Sampling{Temperature: 0.9, TopK: 50,
+			TopP: 0.9, RepeatPenalty: 1.2, Seed: 8, Logprobs: 5}},
+			{Slot: 2, Prompt: 4, Sampling: kernels.Sampling{Temperature: 1, TopP: 1, MinP: 0.01, RepeatPenalty: 1,
+				Seed: 9}}}
 	}
 	return s
 }
 
-// capture makes a graph of the ops, which it does not run.
+// capture returns a graph of the ops.
 func (l *loop) capture() device.Exec {
 	l.t.Helper()
 	l.must(l.streams[1].BeginCapture())

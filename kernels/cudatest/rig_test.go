@@ -17,11 +17,10 @@ import (
 	"reel/kernels/device/cuda"
 )
 
-// gpu is GPU 0 with all kernels loaded, one for all tests.
+// gpu is GPU 0 with all kernels loaded. All tests share it.
 var gpu = sync.OnceValues(func() (*cuda.Device, error) { return cuda.New(0, fatbin.Fatbin) })
 
-// both is a host and a GPU that are given the same inputs. What is on the host
-// has index 0, and on the GPU 1.
+// both is a host and a GPU with the same inputs. Index 0 is the host, 1 the GPU.
 type both struct {
 	t       testing.TB
 	r       *rand.Rand
@@ -31,7 +30,7 @@ type both struct {
 	streams [2]device.Stream
 }
 
-// twin is a buffer on each.
+// twin is a buffer on the host and one on the GPU.
 type twin [2]device.Buffer
 
 func newBoth(t testing.TB) *both {
@@ -67,7 +66,7 @@ func (b *both) must(err error) {
 	}
 }
 
-// load gives data to the host or the GPU, until the test ends.
+// load copies data to the host or the GPU, until the test ends.
 func (b *both) load(on int, data []byte) device.Buffer {
 	b.t.Helper()
 	x, err := b.devices[on].Load(data)
@@ -76,19 +75,25 @@ func (b *both) load(on int, data []byte) device.Buffer {
 	return x
 }
 
+// attendWorkspace returns an Attend.Workspace on the GPU.
+func (b *both) attendWorkspace(rows, heads, headDim, context int) device.Buffer {
+	b.t.Helper()
+	return b.load(1, make([]byte, kernels.AttendWorkspaceBytes(rows, heads, headDim, context)))
+}
+
 // bytesOf views values as bytes.
 func bytesOf[T any](v []T) []byte {
 	var one T
 	return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*int(unsafe.Sizeof(one)))
 }
 
-// put gives both a copy of the same values.
+// put copies values to both.
 func put[T any](b *both, v []T) twin {
 	b.t.Helper()
 	return twin{b.load(0, bytesOf(slices.Clone(v))), b.load(1, bytesOf(v))}
 }
 
-// poisoned is n float32 NaN on both.
+// poisoned returns n float32 NaN on both.
 func (b *both) poisoned(n int) twin {
 	b.t.Helper()
 	v := make([]uint32, n)
@@ -98,7 +103,7 @@ func (b *both) poisoned(n int) twin {
 	return put(b, v)
 }
 
-// normal is n random values that bfloat16 holds, times scale.
+// normal returns n random values times scale, truncated to bfloat16.
 func (b *both) normal(n int, scale float64) []float32 {
 	v := make([]float32, n)
 	for i := range v {
@@ -107,10 +112,10 @@ func (b *both) normal(n int, scale float64) []float32 {
 	return v
 }
 
-// toBF16 cuts v to a bfloat16.
+// toBF16 truncates v to a bfloat16.
 func toBF16(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ 0xffff) }
 
-// bitsOf are the bfloat16 of values that it holds.
+// bitsOf returns the bits of values that are bfloat16.
 func bitsOf(v []float32) []uint16 {
 	u := make([]uint16, len(v))
 	for i, x := range v {
@@ -130,7 +135,7 @@ func (b *both) run(op func(on int) device.Op) {
 	}
 }
 
-// onGPU launches ops on the GPU alone and waits.
+// onGPU launches ops on the GPU only, and waits.
 func (b *both) onGPU(ops ...device.Op) {
 	b.t.Helper()
 	for _, op := range ops {
@@ -139,7 +144,7 @@ func (b *both) onGPU(ops ...device.Op) {
 	b.must(b.streams[1].Synchronize())
 }
 
-// oneByOne has each op end before the next is launched.
+// oneByOne launches ops on the GPU, and waits for each before it launches the next.
 func (b *both) oneByOne(ops ...device.Op) {
 	b.t.Helper()
 	for _, op := range ops {
@@ -147,7 +152,7 @@ func (b *both) oneByOne(ops ...device.Op) {
 	}
 }
 
-// read copies a buffer of either.
+// read returns the content of a buffer of either.
 func read[T any](b *both, on int, x device.Buffer) []T {
 	b.t.Helper()
 	var one T
@@ -156,11 +161,12 @@ func read[T any](b *both, on int, x device.Buffer) []T {
 	return v
 }
 
-// close fails where an element on the GPU is further from the host's than
-// atol + rtol·|host's|, or not a number. It gives the largest difference.
+// close fails if an element on the GPU is NaN, or differs from the host's by more than atol +
+// rtol·|host's|. It returns the largest difference.
 func (b *both) close(name string, x twin, atol, rtol float64) float64 {
 	b.t.Helper()
-	return b.closeTo(name, read[float32](b, 1, x[1]), read[float32](b, 0, x[0]), func(int) float64 { return atol }, rtol)
+	return b.closeTo(name, read[float32](b, 1, x[1]), read[float32](b, 0, x[0]), func(int) float64 { return atol },
+		rtol)
 }
 
 // closeTo is close with a tolerance for each element.
@@ -176,7 +182,7 @@ func (b *both) closeTo(name string, got, want []float32, atol func(i int) float6
 	return most
 }
 
-// same fails where the GPU's bits are not the host's.
+// same fails if the GPU's bits differ from the host's.
 func (b *both) same(name string, x twin) {
 	b.t.Helper()
 	b.equal(name, read[uint32](b, 1, x[1]), read[uint32](b, 0, x[0]))
@@ -192,7 +198,7 @@ func (b *both) equal(name string, got, want []uint32) {
 	}
 }
 
-// stager has a ring and slots on both, for steps as an engine makes them.
+// stager holds a descriptor ring and slots on both, for steps as an engine writes them.
 type stager struct {
 	*both
 	layout  kernels.StepLayout
@@ -226,14 +232,15 @@ func newStager(b *both, slots, pages, context int, layout kernels.StepLayout) *s
 func (s *stager) free() {
 	for on, d := range s.devices {
 		l, r := s.slots[on], s.rows[on]
-		for _, x := range []device.Buffer{l.BlockTable, l.Length, l.Token, l.History, l.Params, r.Slot, r.Position, r.Token, r.Sample, r.Number,
+		for _, x := range []device.Buffer{l.BlockTable, l.Length, l.Token, l.History, l.Params, r.Slot, r.Position,
+			r.Token, r.Sample, r.Number,
 			s.ring[on], s.counter[on]} {
 			s.must(d.Free(x))
 		}
 	}
 }
 
-// write puts the next step into both rings.
+// write writes the next step to both rings.
 func (s *stager) write(step kernels.Step) {
 	s.t.Helper()
 	step.Number = s.number
@@ -244,9 +251,10 @@ func (s *stager) write(step kernels.Step) {
 	s.number++
 }
 
-// op stages the next step in the ring for T rows and N samples, padding included.
+// op returns a Stage of the next step in the ring, for T rows and N samples with padding.
 func (s *stager) op(on, T, N int) device.Op {
-	return kernels.Stage{Ring: s.ring[on], Counter: s.counter[on], Layout: s.layout, Slots: s.slots[on], Rows: s.rows[on], RingSlots: stagerRing, T: T, N: N}
+	return kernels.Stage{Ring: s.ring[on], Counter: s.counter[on], Layout: s.layout, Slots: s.slots[on],
+		Rows: s.rows[on], RingSlots: stagerRing, T: T, N: N}
 }
 
 // stage stages step on both.
@@ -256,7 +264,7 @@ func (s *stager) stage(step kernels.Step, T, N int) {
 	s.run(func(on int) device.Op { return s.op(on, T, N) })
 }
 
-// result reads record i of the step staged last from a ring of results.
+// result returns record i of the step staged last from a record ring.
 func (s *stager) result(ring []byte, i int) (r kernels.Result) {
 	at := (int((s.number-1)%stagerRing)*s.layout.MaxSamples + i) * kernels.ResultWords * 4
 	kernels.DecodeResult(ring[at:at+4*kernels.ResultWords], &r)

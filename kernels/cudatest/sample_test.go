@@ -12,7 +12,7 @@ import (
 	"reel/kernels/internal/distribution"
 )
 
-// drawing samples slots whose sequences and parameters are set from outside.
+// drawing samples from slots that the test fills itself.
 type drawing struct {
 	*both
 	slots   [2]kernels.Slots
@@ -22,7 +22,7 @@ type drawing struct {
 
 const drawContext = 200
 
-// newDrawing gives each slot its way of sampling, and a history of tokens below vocab.
+// newDrawing gives each slot a Sampling, and a random history of tokens below vocab.
 func newDrawing(b *both, sampling []kernels.Sampling, vocab int) *drawing {
 	d := &drawing{both: b, history: make([]int32, (len(sampling)+1)*drawContext)}
 	for i := range d.history {
@@ -36,15 +36,17 @@ func newDrawing(b *both, sampling []kernels.Sampling, vocab int) *drawing {
 	}
 	n := len(sampling) + 1
 	words := func(v []int32) twin { return put(b, v) }
-	table, length, token, history, par := words(make([]int32, n)), words(make([]int32, n)), words(make([]int32, n)), words(d.history), words(params)
+	table, length, token, history, par := words(make([]int32, n)), words(make([]int32, n)), words(make([]int32, n)),
+		words(d.history), words(params)
 	for on := range d.slots {
-		d.slots[on] = kernels.Slots{Count: n, Pages: 1, Context: drawContext, BlockTable: table[on], Length: length[on], Token: token[on], History: history[on], Params: par[on]}
+		d.slots[on] = kernels.Slots{Count: n, Pages: 1, Context: drawContext, BlockTable: table[on],
+			Length: length[on], Token: token[on], History: history[on], Params: par[on]}
 	}
 	return d
 }
 
-// sample draws for slot[i] at position[i] from logits [len(slot)][vocab], padded
-// to N samples. It returns both devices' records; the host's only if asked for.
+// sample draws for slot[i] at position[i] from logits [len(slot)][vocab], padded to N samples. It
+// returns the records of both devices; the host's only if host is set.
 func (d *drawing) sample(slot, position []int32, logits []float32, N int, host bool) (records [2][]kernels.Result) {
 	d.t.Helper()
 	vocab := len(logits) / len(slot)
@@ -65,7 +67,8 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 		d.t.Cleanup(func() { d.must(d.devices[on].Free(results)) })
 		rings[on] = mapped
 		rows[on] = kernels.Rows{Slot: slots[on], Position: positions[on], Sample: index[on], Number: numbers[on]}
-		return kernels.Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Results: results, T: len(slot), N: N, Vocab: vocab, RingSlots: 2, MaxSamples: N}
+		return kernels.Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Results: results, T: len(slot), N: N,
+			Vocab: vocab, RingSlots: 2, MaxSamples: N}
 	}
 	if host {
 		d.run(op)
@@ -75,7 +78,7 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 	for on, ring := range rings {
 		for i := 0; ring != nil && i < N; i++ {
 			var r kernels.Result
-			kernels.DecodeResult(ring.Bytes()[4*kernels.ResultWords*(N+i):], &r) // number 3 is place 1 of 2
+			kernels.DecodeResult(ring.Bytes()[4*kernels.ResultWords*(N+i):], &r) // step number 3 has place 1 of 2
 			if i >= len(slot) {
 				if r.Step != 0 || r.Count != 0 {
 					d.t.Fatalf("padding sample %d was published: %+v", i, r)
@@ -92,7 +95,7 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 	return records
 }
 
-// alike compares records; the log-probabilities are sums in another order.
+// sameRecord reports whether two records are equal, up to rounding of log-probabilities.
 func (d *drawing) sameRecord(got, want kernels.Result) bool {
 	near := func(a, b float32) bool { return math.Abs(float64(a)-float64(b)) <= 1e-5*(1+math.Abs(float64(b))) }
 	if got.Token != want.Token || !near(got.Logprob, want.Logprob) || len(got.Top) != len(want.Top) {
@@ -110,7 +113,7 @@ func repeat(s kernels.Sampling, n int) []kernels.Sampling {
 	return slices.Repeat([]kernels.Sampling{s}, n)
 }
 
-// places gives each of n slots a random position after its prompt.
+// randomPositions returns n slots, each with a random position after its prompt.
 func (d *drawing) randomPositions(n int) (slot, position []int32) {
 	for i := range int32(n) {
 		slot = append(slot, i)
@@ -119,17 +122,17 @@ func (d *drawing) randomPositions(n int) (slot, position []int32) {
 	return slot, position
 }
 
-// Greedy tokens are the host's, and so are the alternatives and their
-// log-probabilities, with ties, penalties and vocabularies of any size.
+// Greedy tokens, alternatives and their log-probabilities equal the host's, with ties, penalties
+// and vocabularies of any size.
 func TestCUDAGreedyEqualsHost(t *testing.T) {
 	for _, vocab := range []int{1, 2, 20, 31, 1000, 1025, 32000, 151936} {
 		for _, penalty := range []float32{1, 1.3} {
 			b := newBoth(t)
 			n := max(2, min(64, 1_500_000/vocab))
 			d := newDrawing(b, repeat(kernels.Sampling{RepeatPenalty: penalty, Logprobs: kernels.MaxTop}, n), vocab)
-			logits := b.normal(n*vocab, 4) // cut to bfloat16, so that there are ties
+			logits := b.normal(n*vocab, 4) // truncated to bfloat16, so that there are ties
 			for i := range vocab {
-				logits[i] = float32(i % 3) // and nothing but ties in the first row
+				logits[i] = float32(i % 3) // only ties in the first row
 			}
 			slot, position := d.randomPositions(n)
 			r := d.sample(slot, position, logits, n, true)
@@ -173,7 +176,8 @@ func TestCUDADrawsMatchTheFilteredSoftmax(t *testing.T) {
 			for i := range slot {
 				slot[i] = int32(i)
 			}
-			for _, r := range d.sample(slot, slices.Repeat([]int32{3}, batch), slices.Repeat(logits, batch), batch, false)[1] {
+			for _, r := range d.sample(slot, slices.Repeat([]int32{3}, batch), slices.Repeat(logits, batch), batch,
+				false)[1] {
 				counts[int(r.Token)]++
 			}
 		}
@@ -181,12 +185,12 @@ func TestCUDADrawsMatchTheFilteredSoftmax(t *testing.T) {
 	}
 }
 
-// In large vocabularies, flat ones too, every draw is of a token that the host's
-// filters leave, and the draws fill them to their last.
+// In large vocabularies, also with equal logits, every draw is a token that the host's filters
+// keep, and draws reach the last of them.
 func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 	for name, c := range map[string]struct {
 		vocab  int
-		spread float64 // of logits; 0 makes all equal
+		spread float64 // of logits; with 0 all are equal
 		s      kernels.Sampling
 	}{
 		"top_k among equals":    {5000, 0, kernels.Sampling{Temperature: 1, TopK: 3000, TopP: 1}},
@@ -197,7 +201,8 @@ func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 		"top_p":                 {32000, 2, kernels.Sampling{Temperature: 1, TopP: 0.9}},
 		"narrow top_p":          {128256, 6, kernels.Sampling{Temperature: 0.5, TopP: 0.3}},
 		"min_p":                 {32000, 3, kernels.Sampling{Temperature: 1, TopP: 1, MinP: 0.05}},
-		"all":                   {32000, 3, kernels.Sampling{Temperature: 1.2, TopK: 100, TopP: 0.8, MinP: 0.02, RepeatPenalty: 1.2}},
+		"all": {32000, 3, kernels.Sampling{Temperature: 1.2, TopK: 100, TopP: 0.8, MinP: 0.02,
+			RepeatPenalty: 1.2}},
 	} {
 		b := newBoth(t)
 		const n = 64
@@ -219,7 +224,7 @@ func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 			}
 			high = max(high, float64(at)/float64(len(kept)))
 		}
-		if c.spread == 0 && high < 0.8 { // by chance once in a million
+		if c.spread == 0 && high < 0.8 { // by chance once in a million runs
 			t.Errorf("%s: no draw was in the last fifth of the tokens that are left", name)
 		}
 	}
@@ -228,7 +233,7 @@ func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 // kept returns the tokens that the host's filters keep for a slot.
 func (d *drawing) kept(logits []float32, s kernels.Sampling, slot int, position int32) []int32 {
 	history := d.history[slot*drawContext:][:position+1]
-	// One token more than the host keeps: rounding of the sum may decide on the last one.
+	// One token more than the host keeps: rounding may decide on the last one.
 	if s.TopP < 1 {
 		s.TopP = min(1, s.TopP*(1+1e-6))
 	}
@@ -237,14 +242,16 @@ func (d *drawing) kept(logits []float32, s kernels.Sampling, slot int, position 
 
 // filters returns the settings of s that form the distribution.
 func filters(s kernels.Sampling) distribution.Filters {
-	return distribution.Filters{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, RepeatPenalty: s.RepeatPenalty}
+	return distribution.Filters{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP,
+		RepeatPenalty: s.RepeatPenalty}
 }
 
-// A sample's record has the same bits alone and among 64, in another place.
+// A record has the same bits alone and among 64, also as another sample of the step.
 func TestCUDASampleIsBatchInvariant(t *testing.T) {
 	b := newBoth(t)
 	const n, vocab = 64, 32000
-	sampling := repeat(kernels.Sampling{Temperature: 1, TopK: 500, TopP: 0.95, MinP: 0.001, RepeatPenalty: 1.1, Logprobs: 7}, n)
+	sampling := repeat(kernels.Sampling{Temperature: 1, TopK: 500, TopP: 0.95, MinP: 0.001, RepeatPenalty: 1.1,
+		Logprobs: 7}, n)
 	for i := range sampling {
 		sampling[i].Seed = b.r.Uint64()
 		if i%4 == 0 {

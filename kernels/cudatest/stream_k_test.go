@@ -13,15 +13,20 @@ import (
 	"reel/kernels/internal/tune"
 )
 
-// promptRows are the numbers of a prompt's tokens at which kernels and their edges change.
+// streamKRows are the numbers of prompt tokens at which kernels change, and their neighbors.
 var streamKRows = []int{1, 9, 16, 17, 56, 57, 104, 105, 208, 209, 400, 417}
 
-// scratchFor is scratch on the GPU for rows of cols columns.
+// roundedFor returns a Workspace.Rounded on the GPU for rows of cols columns.
 func (b *both) roundedFor(rows, cols int) device.Buffer {
 	return b.load(1, poison(int(kernels.RoundedBytes(rows, cols))))
 }
 
-// partsFor is room on the GPU for parts of the sums of any product in these tests.
+// workspaceFor returns both for products of rows of cols columns.
+func (b *both) workspaceFor(rows, cols int) kernels.Workspace {
+	return kernels.Workspace{Rounded: b.roundedFor(rows, cols), Partials: b.partialsFor(rows)}
+}
+
+// partialsFor returns a Workspace.Partials on the GPU for any product in these tests.
 func (b *both) partialsFor(rows int) device.Buffer {
 	return b.load(1, make([]byte, kernels.PartialsBytes(rows, 1<<14, 1<<14)))
 }
@@ -31,23 +36,25 @@ func TestCUDAPrefillProjection(t *testing.T) {
 	for i, rows := range streamKRows {
 		in, hidden := []int{64, 80, 4096, 1040, 176, 11008}[i%6], []int{64, 112, 272, 16}[i%4]
 		w := b.matrix([]kernels.DType{kernels.BF16, kernels.F16}[i%2], hidden, in)
-		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.roundedFor(rows, in), b.partialsFor(rows)
+		x, res, workspace := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.workspaceFor(rows, in)
 		b.run(func(on int) device.Op {
-			return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill}
+			return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: workspace, T: rows,
+				Class: kernels.Prefill}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
 	}
 }
 
-// Outputs that make no whole row tiles take the kernels of generated rows.
+// Outputs that are no multiple of 16 use the kernels of the decode class.
 func TestCUDAPrefillOfOddOutputs(t *testing.T) {
 	b := newBoth(t)
 	const in, hidden = 176, 100
 	for _, rows := range []int{1, 16, 57, 230} {
 		w := b.matrix(kernels.BF16, hidden, in)
-		x, res, scratch, parts := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.roundedFor(rows, in), b.partialsFor(rows)
+		x, res, workspace := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.workspaceFor(rows, in)
 		b.run(func(on int) device.Op {
-			return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill}
+			return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: workspace, T: rows,
+				Class: kernels.Prefill}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, in, hidden), res, 2*sums(in), 1e-6)
 	}
@@ -59,10 +66,11 @@ func TestCUDAPrefillGateUp(t *testing.T) {
 		hidden, inner := []int{64, 80, 2048, 1040, 4096}[i%5], []int{64, 96, 272, 16}[i%4]
 		dtype := []kernels.DType{kernels.BF16, kernels.F16}[i%2]
 		gate, up := b.matrix(dtype, inner, hidden), b.matrix(dtype, inner, hidden)
-		x, norm, out, scratch := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner), b.roundedFor(rows, hidden)
-		parts := b.partialsFor(rows)
+		x, norm, out := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner)
+		workspace := b.workspaceFor(rows, hidden)
 		b.run(func(on int) device.Op {
-			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill, Eps: 1e-5}
+			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on],
+				Workspace: workspace, T: rows, Class: kernels.Prefill, Eps: 1e-5}
 		})
 		b.close(fmt.Sprintf("%d rows of %d to %d", rows, hidden, inner), out, 8*sums(hidden), 1e-5)
 	}
@@ -73,8 +81,10 @@ func TestCUDAPrefillQKV(t *testing.T) {
 	for i, rows := range streamKRows {
 		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128}[i%4]
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
-		a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kernels.F32, rows, hidden, kvHeads*group, kvHeads, dim)
-		a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.roundedFor(rows, hidden), b.partialsFor(rows), kernels.Prefill
+		a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kernels.F32, rows, hidden, kvHeads*group,
+			kvHeads, dim)
+		a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.roundedFor(rows, hidden),
+			b.partialsFor(rows), kernels.Prefill
 		b.run(func(on int) device.Op { return a.op[on] })
 		name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d", rows, hidden, group, dim, kvHeads)
 		b.close(name+": q", a.out, 8*sums(hidden), 1e-5)
@@ -82,61 +92,68 @@ func TestCUDAPrefillQKV(t *testing.T) {
 	}
 }
 
-// A feed-forward of two layers over a prompt's rows: onward, or each product with its
-// own rounding.
-func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]kernels.Weight, down kernels.Weight, norm device.Buffer, onward bool) []uint32 {
+// feedForward runs GateUp, the down projection and GateUp again on a prompt's rows, with handover
+// or with rounding by each product.
+func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]kernels.Weight, down kernels.Weight,
+	norm device.Buffer, onward bool) []uint32 {
 	b.t.Helper()
 	mid := b.poisoned(rows * inner)[1]
-	scratch, other, parts := b.roundedFor(rows, hidden), b.roundedFor(rows, inner), b.partialsFor(rows)
-	gateup := kernels.GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: kernels.Prefill, Eps: 1e-5}
-	project := kernels.Projection{W: down, In: mid, X: x, Workspace: kernels.Workspace{Rounded: other, Partials: parts}, T: rows, Class: kernels.Prefill}
+	workspace := b.workspaceFor(rows, hidden)
+	inside := kernels.Workspace{Rounded: b.roundedFor(rows, inner), Partials: workspace.Partials}
+	gateup := kernels.GateUp{X: x, Norm: norm, Gate: w[0], Up: w[1], Out: mid, Workspace: workspace, T: rows,
+		Class: kernels.Prefill, Eps: 1e-5}
+	project := kernels.Projection{W: down, In: mid, X: x, Workspace: inside, T: rows, Class: kernels.Prefill}
 	second := gateup
 	if onward {
-		gateup.Handover.Rounded, project.Handover.InputIsRounded, project.Handover.Rounded, project.Handover.Norm = other, true, scratch, norm
+		gateup.Handover.Rounded = inside.Rounded
+		project.Handover = kernels.Handover{InputIsRounded: true, Rounded: workspace.Rounded, Norm: norm}
 		second.Handover.InputIsRounded = true
 	}
 	b.onGPU(gateup, project, second)
 	return read[uint32](b, 1, mid)
 }
 
-// Rows that go onward rounded give what rows do that each product rounds, but for the
-// order in which squares are added; and the same bits in any company.
+// Handed-over rows give the same results as rows that each product rounds, up to the order of the
+// sum of squares; and the same bits in any batch.
 func TestCUDAHandover(t *testing.T) {
 	b := newBoth(t)
 	const all, hidden, inner = 230, 256, 384
-	gate, up, down := b.matrix(kernels.BF16, inner, hidden), b.matrix(kernels.BF16, inner, hidden), b.matrix(kernels.BF16, hidden, inner)
+	gate, up, down := b.matrix(kernels.BF16, inner, hidden), b.matrix(kernels.BF16, inner, hidden),
+		b.matrix(kernels.BF16, hidden, inner)
 	norm, values := put(b, b.normal(hidden, 1))[1], b.normal(all*hidden, 3)
 	run := func(first, rows int, onward bool) []uint32 {
 		x := b.load(1, bytesOf(values[first*hidden:(first+rows)*hidden]))
 		return b.feedForward(x, rows, hidden, inner, [2]kernels.Weight{gate[1], up[1]}, down[1], norm, onward)
 	}
 	want, own := run(0, all, true), run(0, all, false)
-	b.closeTo("onward", viewOf[float32](bytesOf(want)), viewOf[float32](bytesOf(own)), func(int) float64 { return 1e-5 }, 1e-4)
+	b.closeTo("handed over", viewOf[float32](bytesOf(want)), viewOf[float32](bytesOf(own)),
+		func(int) float64 { return 1e-5 }, 1e-4)
 	for _, c := range batches {
-		b.equal(fmt.Sprintf("rows %d to %d", c.first, c.first+c.rows), run(c.first, c.rows, true), want[c.first*inner:(c.first+c.rows)*inner])
+		b.equal(fmt.Sprintf("rows %d to %d", c.first, c.first+c.rows), run(c.first, c.rows, true),
+			want[c.first*inner:(c.first+c.rows)*inner])
 	}
 }
 
-// Any number of spans multiplies what the host does: two, three or four a unit, ending within
-// units, over several or over all; for a product with a norm before it, too. With as many spans
-// a row has the same bits in kernels of any size, and the counters by which blocks meet are
-// left at 0.
+// Any number of work slices gives the host's product: several per output tile, ends within tiles,
+// over several tiles or all; also with a norm. With the same slices a row has the same bits in
+// kernels of any size, and the arrival counters are 0 at the end.
 func TestCUDAWorkSlices(t *testing.T) {
 	b := newBoth(t)
 	defer func(most int) { tune.MaxWorkSlices, tune.StreamKTokens = most, 0 }(tune.MaxWorkSlices)
-	const in, hidden, most = 2064, 704, 230 // 6 units of 33 pieces
+	const in, hidden, most = 2064, 704, 230 // 6 output tiles of 33 K blocks
 	w, x, start := b.matrix(kernels.BF16, hidden, in), put(b, b.normal(most*in, 1)), b.normal(most*hidden, 1)
 	const inner = hidden / 2
 	gate, up, norm := b.matrix(kernels.BF16, inner, in), b.matrix(kernels.BF16, inner, in), put(b, b.powers(in))
-	scratch, parts := b.roundedFor(most, in), b.partialsFor(most)
+	workspace := b.workspaceFor(most, in)
 	for _, tune.MaxWorkSlices = range []int{1, 2, 5, 6, 7, 11, 12, 13, 18, 24} {
 		var want, wantGated []uint32
 		for _, tune.StreamKTokens = range []int{16, 56, 104, 208} {
 			res := put(b, start)
 			b.run(func(on int) device.Op {
-				return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: most, Class: kernels.Prefill}
+				return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: workspace, T: most,
+					Class: kernels.Prefill}
 			})
-			name := fmt.Sprintf("%d spans at most, %d tokens of a block", tune.MaxWorkSlices, tune.StreamKTokens)
+			name := fmt.Sprintf("at most %d work slices, %d tokens per block", tune.MaxWorkSlices, tune.StreamKTokens)
 			b.close(name, res, 2*sums(in), 1e-6)
 			got := read[uint32](b, 1, res[1])
 			if want == nil {
@@ -145,7 +162,8 @@ func TestCUDAWorkSlices(t *testing.T) {
 			b.equal(name, got, want)
 			out := b.poisoned(most * inner)
 			b.run(func(on int) device.Op {
-				return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: most, Class: kernels.Prefill, Eps: 1e-5}
+				return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on],
+					Workspace: workspace, T: most, Class: kernels.Prefill, Eps: 1e-5}
 			})
 			b.close(name+", gated", out, 8*sums(in), 1e-5)
 			gated := read[uint32](b, 1, out[1])
@@ -153,18 +171,20 @@ func TestCUDAWorkSlices(t *testing.T) {
 				wantGated = gated
 			}
 			b.equal(name+", gated", gated, wantGated)
-			b.equal(name+": counters", read[uint32](b, 1, parts.Slice(0, kernels.ArrivalBytes)), make([]uint32, kernels.ArrivalBytes/4))
+			b.equal(name+": counters", read[uint32](b, 1, workspace.Partials.Slice(0, kernels.ArrivalBytes)),
+				make([]uint32, kernels.ArrivalBytes/4))
 		}
 	}
 }
 
-// Blocks that hand over nothing go from tile to tile of tokens no faster than those who
-// find the tokens' scales, again and again: of spans this short some would.
+// Repeated launches with many token tiles end. With slices this short, blocks without an epilogue
+// must not run ahead of the blocks that compute the tokens' scales.
 func TestCUDAManyTokenTilesTerminate(t *testing.T) {
 	b := newBoth(t)
-	const rows, hidden, dim = 800, 896, 64 // 4 tiles, and 15 spans of 9 units: they do not go together
+	const rows, hidden, dim = 800, 896, 64 // 4 token tiles, and 15 work slices of 9 output tiles: not side by side
 	a := b.newAttention(kernels.BF16, kernels.BF16, rows, hidden, 14, 2, dim)
-	a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.roundedFor(rows, hidden), b.partialsFor(rows), kernels.Prefill
+	a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.roundedFor(rows, hidden),
+		b.partialsFor(rows), kernels.Prefill
 	b.onGPU(a.op[1])
 	want := read[uint32](b, 1, a.op[1].Out)
 	for range 20 {
@@ -173,12 +193,13 @@ func TestCUDAManyTokenTilesTerminate(t *testing.T) {
 	}
 }
 
-// Rows that were left rounded and cannot be multiplied so are refused: the rows as they
-// were may not be there. Rows that are there take the kernels of any GPU.
+// Rounded input without memory for split-K partials is refused, because the unrounded rows may
+// not exist. Unrounded rows use the kernels of all GPUs.
 func TestCUDARoundedInputNeedsPartials(t *testing.T) {
 	b := newBoth(t)
 	const rows, in, hidden = 20, 128, 64
-	p := kernels.Projection{W: b.matrix(kernels.BF16, hidden, in)[1], In: put(b, b.normal(rows*in, 1))[1], X: put(b, b.normal(rows*hidden, 1))[1],
+	p := kernels.Projection{W: b.matrix(kernels.BF16, hidden, in)[1], In: put(b, b.normal(rows*in, 1))[1],
+		X:         put(b, b.normal(rows*hidden, 1))[1],
 		Workspace: kernels.Workspace{Rounded: b.roundedFor(rows, in)}, T: rows, Class: kernels.Prefill}
 	b.onGPU(p)
 	p.Handover.InputIsRounded = true

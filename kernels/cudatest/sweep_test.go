@@ -11,13 +11,13 @@ import (
 	"reel/kernels/device"
 )
 
-// A sweep goes through all numbers of rows, head sizes and shares of KV heads that
-// models have, at random odd sizes, with bfloat16 and float16 weights. It checks
-// each element, and each row as a whole; what is not a number passes neither.
+// The sweep covers all numbers of rows, head sizes and shares of KV heads that models have, at
+// random odd sizes, with bfloat16 and float16 weights. It checks each element, and each row as a
+// whole; NaN and infinity pass neither check.
 
-// rowsClose is close, and fails where a row of width elements is further from the
-// host's than within, relative: ‖difference‖ / ‖host's‖, or to a row of the usual
-// size where this one is smaller: a row of one or two elements can be next to nothing.
+// rowsClose is close, and also fails if a row of width elements has a relative error above
+// within: ‖difference‖ / ‖host's‖. For a row smaller than the average, which may be next to
+// nothing, the error is relative to the average row.
 func (b *both) rowsClose(name string, x twin, width int, atol, rtol, within float64) {
 	b.t.Helper()
 	b.close(name, x, atol, rtol)
@@ -42,12 +42,12 @@ func (b *both) rowsWithin(name string, got, want []float32, width int, within fl
 	}
 }
 
-// class is how an op with rows is launched: as a prompt's, and with scratch.
+// classAndWorkspace is how an op is launched: its class, and whether Workspace.Rounded is set.
 type classAndWorkspace struct{ prefill, rounded bool }
 
 var classes = []classAndWorkspace{{false, false}, {false, true}, {true, false}, {true, true}}
 
-// scratchOf is scratch for rows of cols columns, or none.
+// roundedOf returns a Workspace.Rounded for rows of cols columns, or none.
 func (b *both) roundedOf(c classAndWorkspace, rows, cols int) device.Buffer {
 	if !c.rounded {
 		return device.Buffer{}
@@ -55,22 +55,22 @@ func (b *both) roundedOf(c classAndWorkspace, rows, cols int) device.Buffer {
 	return b.roundedFor(rows, cols)
 }
 
-// Products of 1 to 64 rows of any width, of prompts and of generated tokens, with
-// scratch and without.
+// Products of 1 to 64 rows of any width, of both classes, with and without a workspace for
+// rounded rows.
 func TestCUDAOpProducts(t *testing.T) {
 	for rows := 1; rows <= 64; rows++ {
 		t.Run(fmt.Sprint(rows), func(t *testing.T) {
 			b := newBoth(t)
 			out := 1 + b.r.IntN(300)
 			if rows%4 < 2 {
-				out = 16 * (1 + b.r.IntN(19)) // whole row tiles, as the kernels of prompts want them
+				out = 16 * (1 + b.r.IntN(19)) // multiples of 16, as stream-K requires
 			}
 			b.products([]kernels.DType{kernels.BF16, kernels.F16}[rows%2], rows, 16*(1+b.r.IntN(64)), out, classes)
 		})
 	}
 }
 
-// products checks the products of rows of in columns to out, launched as each of classes.
+// products checks the products of rows of in columns to out outputs, launched in each of classes.
 func (b *both) products(dtype kernels.DType, rows, in, out int, classes []classAndWorkspace) {
 	b.t.Helper()
 	w, up := b.matrix(dtype, out, in), b.matrix(dtype, out, in)
@@ -79,20 +79,25 @@ func (b *both) products(dtype kernels.DType, rows, in, out int, classes []classA
 	for i := range sample {
 		sample[i] = b.r.Int32N(int32(rows))
 	}
-	samples, parts := put(b, sample), b.partialsFor(rows)
+	samples, partials := put(b, sample), b.partialsFor(rows)
 	for _, c := range classes {
-		name, scratch := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c), b.roundedOf(c, rows, in)
+		name := fmt.Sprintf("type %d, %d rows of %d to %d, %+v", dtype, rows, in, out, c)
+		workspace := kernels.Workspace{Rounded: b.roundedOf(c, rows, in), Partials: partials}
 		residual, gated, logits := put(b, start), b.poisoned(rows*out), b.poisoned(rows*out)
 		b.run(func(on int) device.Op {
-			return kernels.Projection{W: w[on], In: x[on], X: residual[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(c.prefill)}
+			return kernels.Projection{W: w[on], In: x[on], X: residual[on], Workspace: workspace, T: rows,
+				Class: classOf(c.prefill)}
 		})
-		b.rowsClose("project, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
+		b.rowsClose("projection, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
 		b.run(func(on int) device.Op {
-			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on], Workspace: kernels.Workspace{Rounded: scratch, Partials: parts}, T: rows, Class: classOf(c.prefill), Eps: 1e-5}
+			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on],
+				Workspace: workspace, T: rows, Class: classOf(c.prefill), Eps: 1e-5}
 		})
 		b.rowsClose("gateup, "+name, gated, out, 8*sums(in), 1e-5, 1e-4)
 		b.run(func(on int) device.Op {
-			return kernels.Head{X: x[on], Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: samples[on]}, Logits: logits[on], Workspace: kernels.Workspace{Rounded: scratch}, T: rows, N: rows, Eps: 1e-5}
+			return kernels.Head{X: x[on], Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: samples[on]},
+				Logits: logits[on], Workspace: kernels.Workspace{Rounded: workspace.Rounded}, T: rows, N: rows,
+				Eps: 1e-5}
 		})
 		b.rowsClose("head, "+name, logits, out, 4*sums(in), 1e-5, 1e-4)
 	}
@@ -110,7 +115,8 @@ func eachHeads(t *testing.T, run func(b *both, dim, group int)) {
 func TestCUDAOpQKV(t *testing.T) {
 	eachHeads(t, func(b *both, dim, group int) {
 		rows, hidden, kvHeads := 1+b.r.IntN(64), 16*(1+b.r.IntN(40)), 1+b.r.IntN(3)
-		dtype, kvType := []kernels.DType{kernels.BF16, kernels.F16}[group%2], []kernels.DType{kernels.BF16, kernels.F32, kernels.F16}[(group+dim/32)%3]
+		dtype, kvType := []kernels.DType{kernels.BF16, kernels.F16}[group%2],
+			[]kernels.DType{kernels.BF16, kernels.F32, kernels.F16}[(group+dim/32)%3]
 		c := classes[b.r.IntN(len(classes))]
 		b.qkv(c, b.newAttention(dtype, kvType, rows, hidden, kvHeads*group, kvHeads, dim))
 	})
@@ -120,7 +126,8 @@ func TestCUDAOpQKV(t *testing.T) {
 func (b *both) qkv(c classAndWorkspace, a attention) {
 	b.t.Helper()
 	o := &a.op[1]
-	o.Workspace.Rounded, o.Workspace.Partials, o.Class = b.roundedOf(c, o.T, o.Hidden), b.partialsFor(o.T), classOf(c.prefill)
+	o.Workspace.Rounded, o.Workspace.Partials, o.Class = b.roundedOf(c, o.T, o.Hidden), b.partialsFor(o.T),
+		classOf(c.prefill)
 	name := fmt.Sprintf("type %d, %d rows of %d, KV type %d, %+v", o.Q.DType, o.T, o.Hidden, o.KV.DType, c)
 	b.run(func(on int) device.Op { return a.op[on] })
 	dim := o.KV.HeadDim
@@ -150,9 +157,10 @@ func TestCUDAOpAttend(t *testing.T) {
 	})
 }
 
-// A check that passed what is not a number would pass anything.
+// A row check that passed NaN would pass anything.
 func TestCUDASweepRefusesNaN(t *testing.T) {
-	for name, got := range map[string][]float32{"not a number": {1, float32(math.NaN())}, "infinite": {1, float32(math.Inf(1))}, "off": {1, 2.1}} {
+	for name, got := range map[string][]float32{"not a number": {1, float32(math.NaN())},
+		"infinite": {1, float32(math.Inf(1))}, "off": {1, 2.1}} {
 		b := &both{t: t}
 		if !b.fails(func() { b.rowsWithin(name, got, []float32{1, 2}, 2, 1e-2) }) {
 			t.Errorf("a row that is %s passed", name)
@@ -160,7 +168,7 @@ func TestCUDASweepRefusesNaN(t *testing.T) {
 	}
 }
 
-// fails tells whether a check fails.
+// fails reports whether a check fails.
 func (b *both) fails(check func()) bool {
 	t, r := b.t, &recorder{TB: b.t}
 	b.t = r
@@ -172,7 +180,7 @@ func (b *both) fails(check func()) bool {
 	return r.failed
 }
 
-// recorder is a test that notes its failure.
+// recorder is a testing.TB that records its failure.
 type recorder struct {
 	testing.TB
 	failed bool
