@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// enoughPieces is the least number of pieces from which buffering can be recognised.
-const enoughPieces = 8
+// minPieces is the least number of pieces from which buffering can be recognised.
+const minPieces = 8
 
-// hardBehind is an upper bound on the gaps inside a burst. It is shorter than a step that
+// burstGap is an upper bound on the gaps inside a burst. It is shorter than a step that
 // others' prompts delay.
-const hardBehind = 200 * time.Microsecond
+const burstGap = 200 * time.Microsecond
 
 // buffered reports whether a completion came in bursts instead of token by token: in
 // pieces of several tokens, all at its end, or with half of its tokens right after the
 // previous one.
 func (c *Completion) buffered() bool {
 	n := len(c.Arrivals)
-	if c.Tokens >= enoughPieces && 3*n <= 2*c.Tokens {
+	if c.Tokens >= minPieces && 3*n <= 2*c.Tokens {
 		return true
 	}
-	if n < enoughPieces {
+	if n < minPieces {
 		return false
 	}
 	each := c.span() / time.Duration(n-1)
@@ -29,7 +29,7 @@ func (c *Completion) buffered() bool {
 	}
 	behind := 0
 	for _, gap := range c.Gaps() {
-		if gap < min(each/10, hardBehind) {
+		if gap < min(each/10, burstGap) {
 			behind++
 		}
 	}
@@ -40,7 +40,7 @@ func (c *Completion) buffered() bool {
 type bursts struct{ buffered, all int }
 
 func (b *bursts) add(c *Completion) {
-	if c.Err != nil || c.Tokens < enoughPieces {
+	if c.Err != nil || c.Tokens < minPieces {
 		return
 	}
 	b.all++

@@ -10,12 +10,12 @@ import (
 
 // Verdicts of a comparison.
 const (
-	Better  = "better"
-	Worse   = "worse"
-	Same    = "within the noise"
-	TooFew  = "too few runs"
-	fewest  = 4    // runs on each side that the test below needs
-	certain = 0.01 // share of comparisons of equal sides in which it sees a difference
+	Better       = "better"
+	Worse        = "worse"
+	Same         = "within the noise"
+	TooFew       = "too few runs"
+	minRuns      = 4    // runs on each side that the test below needs
+	significance = 0.01 // share of comparisons of equal sides in which it sees a difference
 )
 
 // Difference is one metric of two results.
@@ -41,7 +41,7 @@ type Comparison struct {
 // runs decides if a difference is more than noise: it does not assume a distribution. The
 // error is ErrOptions if there is no common metric.
 func Compare(a, b Result) (*Comparison, error) {
-	c := &Comparison{Warnings: differ(&a.Header().Provenance, &b.Header().Provenance)}
+	c := &Comparison{Warnings: provenanceWarnings(&a.Header().Provenance, &b.Header().Provenance)}
 	inB := map[string]Metric{}
 	for _, m := range b.Metrics() {
 		inB[m.Name] = m
@@ -78,7 +78,7 @@ func difference(a, b Metric) Difference {
 	if d.A != 0 {
 		d.Ratio = d.B / d.A
 	}
-	if min(len(a.Values), len(b.Values)) < fewest {
+	if min(len(a.Values), len(b.Values)) < minRuns {
 		d.Verdict = TooFew
 		return d
 	}
@@ -86,7 +86,7 @@ func difference(a, b Metric) Difference {
 	if err != nil { // stats.ErrSamplesEqual: all values are the same
 		return d
 	}
-	if d.P = test.P; d.P >= certain || d.A == d.B {
+	if d.P = test.P; d.P >= significance || d.A == d.B {
 		return d
 	}
 	d.Verdict = Worse
@@ -96,8 +96,8 @@ func difference(a, b Metric) Difference {
 	return d
 }
 
-// differ returns a warning for each property in which the measurements differ.
-func differ(a, b *Provenance) (warnings []string) {
+// provenanceWarnings returns a warning for each property in which the measurements differ.
+func provenanceWarnings(a, b *Provenance) (warnings []string) {
 	for _, w := range []struct{ property, a, b string }{
 		{"machine", a.Machine(), b.Machine()}, {"driver", a.Driver, b.Driver}, {"model", a.Model, b.Model},
 		{"shape", fmt.Sprint(a.Shape), fmt.Sprint(b.Shape)}, {"device", a.Device, b.Device},
@@ -113,7 +113,7 @@ func differ(a, b *Provenance) (warnings []string) {
 func (c *Comparison) Tables() []Table {
 	t := Table{
 		Title: fmt.Sprintf("B against A: medians, and a verdict if the runs differ beyond their noise "+
-			"(Mann-Whitney, p < %g)", certain),
+			"(Mann-Whitney, p < %g)", significance),
 		Columns: []string{"metric", "unit", "A", "B", "B/A", "p", "verdict on B"}, Notes: c.Warnings,
 	}
 	for _, d := range c.Differences {

@@ -42,7 +42,7 @@ func TestNoiseIsNoVerdict(t *testing.T) {
 				wrong++
 			}
 		}
-		if share := float64(wrong) / trials; share > 2*certain {
+		if share := float64(wrong) / trials; share > 2*significance {
 			t.Errorf("%d runs: a verdict on noise in %g of the comparisons", runs, share)
 		}
 	}

@@ -19,7 +19,7 @@ func (l *Latency) Tables() []Table {
 		g := r.Graphs
 		t.row(l.label(r.Target, fmt.Sprint(r.PromptTokens)),
 			r.TTFT.Min, r.TTFT.P50, r.TTFT.P99, r.ITL.P50, r.ITL.P90, r.ITL.P99, r.ITL.Max,
-			r.Samples, r.TokensPerS, known(r.GBPerS), g.Precaptured, g.Rolled, g.Padded, g.Eager)
+			r.Samples, r.TokensPerS, orDash(r.GBPerS), g.Precaptured, g.Rolled, g.Padded, g.Eager)
 	}
 	averages := Table{
 		Title: "Averages of the rows, and those of the documents that Reel set out from " +
@@ -27,7 +27,7 @@ func (l *Latency) Tables() []Table {
 		Columns: []string{"", "TTFT P50 ms", "ITL P50 ms", "ITL P99 ms", "tok/s", "memory GB"}, Notes: l.notes(),
 	}
 	for _, a := range l.Averages {
-		averages.row(a.Target, a.TTFT, known(a.ITLP50), a.ITLP99, known(a.TokensPerS), known(a.MemoryGB))
+		averages.row(a.Target, a.TTFT, orDash(a.ITLP50), a.ITLP99, orDash(a.TokensPerS), orDash(a.MemoryGB))
 	}
 	return []Table{t, averages}
 }

@@ -89,8 +89,8 @@ func goals() []goal {
 	}
 	return append(all,
 		goal{"7B TTFT P99 over P50, worst prompt", 0, 1.25, 1.1, false, worstTail},
-		goal{"7B TTFT more, graph missing, padded, ms", 0, 1.5, 1, false, more("padded-7b")},
-		goal{"7B TTFT more, graph missing, eager, ms", 0, 1.5, 1, false, more("eager-7b")},
+		goal{"7B TTFT more, graph missing, padded, ms", 0, 1.5, 1, false, excessTTFT("padded-7b")},
+		goal{"7B TTFT more, graph missing, eager, ms", 0, 1.5, 1, false, excessTTFT("eager-7b")},
 		goal{"7B ITL P99 over P50, one stream", 0, 1.08, 1.02, false,
 			rowOf("decode-7b", 10, func(r *LatencyRow) float64 { return r.ITL.P99 / r.ITL.P50 })},
 		goal{"7B ITL P99 over P50, the roller works", 0, 1.15, 1.05, false, whileRolling},
@@ -141,9 +141,9 @@ func worstTail(l Limits) (worst float64, ok bool) {
 	return worst, true
 }
 
-// more returns a function for the largest excess of a result's TTFT P50 over the result
+// excessTTFT returns a function for the largest excess of a result's TTFT P50 over the result
 // with graphs, over all prompt lengths.
-func more(name string) func(Limits) (float64, bool) {
+func excessTTFT(name string) func(Limits) (float64, bool) {
 	return func(l Limits) (worst float64, ok bool) {
 		live, _ := l["ttft-7b"].(*Latency)
 		missing, _ := l[name].(*Latency)
@@ -215,9 +215,9 @@ func (l Limits) Tables() []Table {
 	}
 	for _, g := range goals() {
 		if v, ok := g.of(l); ok {
-			t.row(g.name, known(g.limit), g.must, g.aim, v, g.verdict(v))
+			t.row(g.name, orDash(g.limit), g.must, g.aim, v, g.verdict(v))
 		} else {
-			t.row(g.name, known(g.limit), g.must, g.aim, "-", "not measured")
+			t.row(g.name, orDash(g.limit), g.must, g.aim, "-", "not measured")
 		}
 	}
 	if families := l.families(); len(families.Rows) > 0 {

@@ -11,7 +11,7 @@ import (
 // load is one level of load on one target.
 type load struct {
 	target         Target
-	works          *works
+	works          *workSource
 	warmup, length time.Duration
 	drain          time.Duration // time after the end for requests begun before it
 
@@ -20,7 +20,7 @@ type load struct {
 	all        []Completion
 }
 
-func newLoad(t Target, w *works, o *LoadOptions) *load {
+func newLoad(t Target, w *workSource, o *LoadOptions) *load {
 	return &load{target: t, works: w, warmup: o.Warmup, length: o.Duration, drain: o.Drain}
 }
 
@@ -40,9 +40,9 @@ func (l *load) one(ctx context.Context, due time.Time) error {
 	return c.Err
 }
 
-// afterError is a client's pause after a failure, so that it does not flood a server that
+// errorPause is a client's pause after a failure, so that it does not flood a server that
 // refuses requests.
-const afterError = 20 * time.Millisecond
+const errorPause = 20 * time.Millisecond
 
 // closed runs n clients, each of which sends a request as soon as the previous one ended.
 func (l *load) closed(ctx context.Context, n int) {
@@ -53,7 +53,7 @@ func (l *load) closed(ctx context.Context, n int) {
 		clients.Go(func() {
 			for ctx.Err() == nil && time.Now().Before(l.end) {
 				if l.one(ctx, time.Now()) != nil {
-					pause(ctx, afterError)
+					pause(ctx, errorPause)
 				}
 			}
 		})
@@ -95,8 +95,8 @@ func pause(ctx context.Context, d time.Duration) {
 // parts is the number of slices of a load's time, in which its noise shows.
 const parts = 5
 
-// sums collects the samples of a row.
-type sums struct {
+// rowSamples collects the samples of a row.
+type rowSamples struct {
 	ttft, tpot, itl, e2e *Recorder
 	part                 [parts][]float64 // TTFT in milliseconds, by the slice in which a request was due
 	good                 int
@@ -106,7 +106,7 @@ type sums struct {
 // by their arrival, regardless of when their request was due.
 func (l *load) row(slo SLO) LoadRow {
 	r := LoadRow{Target: l.target.Name(), WarmupS: l.warmup.Seconds(), Slices: make([]Slice, parts)}
-	s := sums{ttft: NewRecorder(), tpot: NewRecorder(), itl: NewRecorder(), e2e: NewRecorder()}
+	s := rowSamples{ttft: NewRecorder(), tpot: NewRecorder(), itl: NewRecorder(), e2e: NewRecorder()}
 	for i := range l.all {
 		c := &l.all[i]
 		l.count(&r, c)
@@ -131,7 +131,7 @@ func (l *load) row(slo SLO) LoadRow {
 }
 
 // add adds a request that was due in the measured time.
-func (l *load) add(r *LoadRow, s *sums, c *Completion) {
+func (l *load) add(r *LoadRow, s *rowSamples, c *Completion) {
 	// A request that was cut off before its first token has waited at least that long.
 	if c.Err == nil || cutOff(c.Err) {
 		s.ttft.Add(c.TTFT())

@@ -48,9 +48,9 @@ type Generator interface {
 	Generate(context.Context, client.Request) iter.Seq2[client.Token, error]
 }
 
-// perConnection is the number of concurrent requests on a connection: slightly less than a
+// maxPerConnection is the number of concurrent requests on a connection: slightly less than a
 // generator accepts, since a request that was just left may still count.
-const perConnection = protocol.MaxRequests - 4
+const maxPerConnection = protocol.MaxRequests - 4
 
 // reel is a Reel generator with any number of connections.
 type reel struct{ slots chan Generator }
@@ -58,8 +58,8 @@ type reel struct{ slots chan Generator }
 // NewReel returns a Target for one generator. Requests beyond the capacity of its
 // connections wait.
 func NewReel(connections ...Generator) Target {
-	r := reel{make(chan Generator, perConnection*len(connections))}
-	for range perConnection {
+	r := reel{make(chan Generator, maxPerConnection*len(connections))}
+	for range maxPerConnection {
 		for _, c := range connections {
 			r.slots <- c
 		}
@@ -69,7 +69,7 @@ func NewReel(connections ...Generator) Target {
 
 // Connections returns the number of connections that NewReel needs for that many
 // concurrent requests.
-func Connections(requests int) int { return (requests + perConnection - 1) / perConnection }
+func Connections(requests int) int { return (requests + maxPerConnection - 1) / maxPerConnection }
 
 // Name returns "reel".
 func (reel) Name() string { return "reel" }

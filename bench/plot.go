@@ -50,15 +50,15 @@ func Draw(path string, charts []Chart) error {
 	if format != "svg" && format != "png" {
 		return fmt.Errorf("%w: %s: a plot is .svg or .png", ErrOptions, path)
 	}
-	image, err := drawn(format, charts)
+	image, err := render(format, charts)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, image, 0o644)
 }
 
-// drawn returns the image of charts, as SVG or PNG.
-func drawn(format string, charts []Chart) ([]byte, error) {
+// render returns the image of charts, as SVG or PNG.
+func render(format string, charts []Chart) ([]byte, error) {
 	if len(charts) == 0 {
 		return nil, fmt.Errorf("%w: there is nothing to plot", ErrOptions)
 	}

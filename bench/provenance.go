@@ -107,8 +107,8 @@ func (p *Provenance) Machine() string {
 	return fmt.Sprintf("%s, %d cores", p.CPU, p.Cores)
 }
 
-// busy is the load per core above which the figures depend on other programs.
-const busy = 0.3
+// busyLoad is the load per core above which the figures depend on other programs.
+const busyLoad = 0.3
 
 // line returns the provenance in one line, for the foot of a table.
 func (p *Provenance) line() string {
@@ -120,7 +120,7 @@ func (p *Provenance) line() string {
 		parts = append(parts, fmt.Sprintf("%d layers of %d and %d, %d heads over %d",
 			p.Shape.Layers, p.Shape.Hidden, p.Shape.Inner, p.Shape.Heads, p.Shape.KVHeads))
 	}
-	if p.Load > busy*float64(p.Cores) {
+	if p.Load > busyLoad*float64(p.Cores) {
 		parts = append(parts, fmt.Sprintf("BUSY: load %.1f before it began", p.Load))
 	}
 	day, _, _ := strings.Cut(p.Date, "T")

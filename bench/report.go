@@ -41,7 +41,7 @@ func MakeReport(readme, results string) (Report, error) {
 		return nil, fmt.Errorf("%w: %s has no lines %q and %q", ErrOptions, readme, reportBegin, reportEnd)
 	}
 	plot := filepath.Join(results, "latency.svg")
-	svg, err := drawn("svg", latencyChart(all))
+	svg, err := render("svg", latencyChart(all))
 	if err != nil {
 		return nil, err
 	}
@@ -94,27 +94,27 @@ func (r Report) Check() error {
 	return nil
 }
 
-// found is a result with its place.
-type found struct {
+// foundResult is a result with its place.
+type foundResult struct {
 	machine string // the directory
 	file    string
 	Result
 }
 
 // readResults reads all results, ordered by path.
-func readResults(dir string) ([]found, error) {
+func readResults(dir string) ([]foundResult, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*", "*.json"))
 	if err != nil {
 		return nil, err
 	}
 	slices.Sort(paths)
-	var all []found
+	var all []foundResult
 	for _, path := range paths {
 		r, err := ReadResult(path)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, found{filepath.Base(filepath.Dir(path)), filepath.Base(path), r})
+		all = append(all, foundResult{filepath.Base(filepath.Dir(path)), filepath.Base(path), r})
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%w: no results in %s", ErrOptions, dir)
@@ -124,7 +124,7 @@ func readResults(dir string) ([]found, error) {
 
 // latencyChart draws the median TTFT and ITL of every latency result against the prompt's
 // length, beside the documents' TTFT.
-func latencyChart(all []found) []Chart {
+func latencyChart(all []foundResult) []Chart {
 	ttft := Chart{Title: "Time to first token, P50", X: "prompt, tokens", Y: "ms"}
 	itl := Chart{Title: "Time between tokens, P50", X: "prompt, tokens", Y: "ms"}
 	for _, f := range all {
@@ -154,7 +154,7 @@ var headline = []int{10, 50, 100, 200, 400}
 
 // writeReport writes the table of latencies, a line for each other result, and the sources
 // of all figures.
-func writeReport(b *bytes.Buffer, all []found, plot string) error {
+func writeReport(b *bytes.Buffer, all []foundResult, plot string) error {
 	t := Table{
 		Title: "One request at a time, milliseconds as the client sees them (P50; ITL P99 over all rows), " +
 			"beside the documents that Reel set out from " +
@@ -203,7 +203,7 @@ func (l *Latency) headlines(t *Table, machine string) {
 		}
 		cells := []any{name, fmt.Sprintf("%.3g", float64(l.Provenance.Shape.WeightBytes)/1e9)}
 		for _, n := range headline {
-			cells = append(cells, known(l.ttft(a.Target, n)))
+			cells = append(cells, orDash(l.ttft(a.Target, n)))
 		}
 		t.row(append(cells, a.ITLP50, a.ITLP99, a.TokensPerS, float64(l.Memory.Used)/1e9)...)
 	}
@@ -220,7 +220,7 @@ func (l *Latency) ttft(target string, prompt int) float64 {
 }
 
 // writeOthers writes a line for each result that is not of latency.
-func writeOthers(b *bytes.Buffer, all []found) {
+func writeOthers(b *bytes.Buffer, all []foundResult) {
 	var lines []string
 	for _, f := range all {
 		model := fmt.Sprintf("%s on %s: ", f.Header().Provenance.Model, f.machine)

@@ -114,15 +114,15 @@ func (o *RollOptions) run(
 	return row, nil
 }
 
-// rolling is a generator that also reports its status.
-type rolling interface {
+// statusReporter is a generator that also reports its status.
+type statusReporter interface {
 	Generator
 	Limits() client.Limits
 	Status(context.Context) (*client.Status, error)
 }
 
 // workload makes the requests, which are the same in both halves.
-func (o *RollOptions) workload(ctx context.Context, c rolling, half int) (row RollRow, err error) {
+func (o *RollOptions) workload(ctx context.Context, c statusReporter, half int) (row RollRow, err error) {
 	longest := min(o.Longest, c.Limits().Context-o.MaxTokens)
 	if longest < o.Lengths {
 		return row, fmt.Errorf("%w: the context of %d tokens is too short for %d lengths of prompts",
@@ -186,7 +186,9 @@ func (s *rollSums) close(r *RollRow) {
 }
 
 // one makes one request. The first one is preceded by a warm-up, recorded apart.
-func (r *RollRow) one(ctx context.Context, c rolling, target Target, w Work, sums *rollSums) (p RollPoint, err error) {
+func (r *RollRow) one(
+	ctx context.Context, c statusReporter, target Target, w Work, sums *rollSums,
+) (p RollPoint, err error) {
 	if r.WarmupMS == 0 {
 		warm := measure(ctx, target, w, time.Now())
 		if err := warm.short(w); err != nil {
@@ -224,11 +226,11 @@ func (r *Roll) Tables() []Table {
 	}{
 		{"TTFT P50", func(r *RollRow) any { return r.TTFT.P50 }},
 		{"TTFT P99", func(r *RollRow) any { return r.TTFT.P99 }},
-		{"TTFT P50, graphs live", func(r *RollRow) any { return known(r.Live.P50) }},
-		{"TTFT P50, one missing", func(r *RollRow) any { return known(r.Missing.P50) }},
+		{"TTFT P50, graphs live", func(r *RollRow) any { return orDash(r.Live.P50) }},
+		{"TTFT P50, one missing", func(r *RollRow) any { return orDash(r.Missing.P50) }},
 		{"ITL P50", func(r *RollRow) any { return r.ITL.P50 }},
 		{"ITL P99", func(r *RollRow) any { return r.ITL.P99 }},
-		{"ITL P99 while rolling", func(r *RollRow) any { return known(r.Rolling.P99) }},
+		{"ITL P99 while rolling", func(r *RollRow) any { return orDash(r.Rolling.P99) }},
 		{"ITL max", func(r *RollRow) any { return r.ITL.Max }},
 		{"steps precaptured", func(r *RollRow) any { return r.Graphs.Precaptured }},
 		{"steps rolled", func(r *RollRow) any { return r.Graphs.Rolled }},

@@ -100,7 +100,7 @@ func (s *Startup) Tables() []Table {
 	}}
 	for i, r := range s.Runs {
 		t.row(i+1, r.WelcomeMS, r.TokenMS, r.Graphs,
-			known(r.CaptureMS), known(r.GraphsPerS), known(r.MSPerGraph), known(float64(r.BytesByGraph)/1024))
+			orDash(r.CaptureMS), orDash(r.GraphsPerS), orDash(r.MSPerGraph), orDash(float64(r.BytesByGraph)/1024))
 	}
 	t.row("P50", s.Welcome.P50, s.Token.P50, "", "", "", "", "")
 	return []Table{t}

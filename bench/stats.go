@@ -19,8 +19,8 @@ type Summary struct {
 	Samples int     `json:"samples"`
 }
 
-// longest is the longest duration that is recorded exactly.
-const longest = time.Hour
+// maxDuration is the longest duration that is recorded exactly.
+const maxDuration = time.Hour
 
 // Recorder counts durations in a histogram of microseconds, so its memory does not grow
 // with the samples. Only one goroutine at a time may use it.
@@ -28,12 +28,12 @@ type Recorder struct{ h *hdrhistogram.Histogram }
 
 // NewRecorder returns an empty recorder.
 func NewRecorder() *Recorder {
-	return &Recorder{hdrhistogram.New(1, longest.Microseconds(), 3)}
+	return &Recorder{hdrhistogram.New(1, maxDuration.Microseconds(), 3)}
 }
 
 // Add counts d, rounded to a microsecond.
 func (r *Recorder) Add(d time.Duration) {
-	d = min(max(d, 0), longest).Round(time.Microsecond)
+	d = min(max(d, 0), maxDuration).Round(time.Microsecond)
 	if err := r.h.RecordValue(d.Microseconds()); err != nil {
 		panic(err) // d is within the histogram's range
 	}

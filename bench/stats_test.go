@@ -34,7 +34,7 @@ func TestSummarize(t *testing.T) {
 		{upTo(101), Summary{1, 51, 91, 100, 101, 51, 101}},
 		{upTo(200), Summary{1, 100, 180, 198, 200, 100.5, 200}},
 		{[]time.Duration{1500*time.Microsecond + 400}, Summary{1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1}},
-		{[]time.Duration{-1, 2 * longest}, Summary{0, 0, 3.6e6, 3.6e6, 3.6e6, 1.8e6, 2}},
+		{[]time.Duration{-1, 2 * maxDuration}, Summary{0, 0, 3.6e6, 3.6e6, 3.6e6, 1.8e6, 2}},
 	} {
 		got := Summarize(c.samples)
 		for _, v := range [][2]float64{

@@ -29,8 +29,8 @@ func (t *Table) row(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// known returns v, or "-" if v is 0 because it was not measured.
-func known(v float64) any {
+// orDash returns v, or "-" if v is 0 because it was not measured.
+func orDash(v float64) any {
 	if v == 0 {
 		return "-"
 	}

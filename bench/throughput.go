@@ -136,7 +136,7 @@ func (o *LoadOptions) levels() (all []level) {
 
 // level measures one level on one target. Each target gets the same requests.
 func (o *LoadOptions) level(ctx context.Context, t Target, vocab int, at level, seen *bursts) LoadRow {
-	l := newLoad(t, newWorks(o.Workload, vocab, o.Seed), o)
+	l := newLoad(t, newWorkSource(o.Workload, vocab, o.Seed), o)
 	if at.concurrency > 0 {
 		l.closed(ctx, at.concurrency)
 	} else {

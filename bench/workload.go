@@ -119,8 +119,8 @@ func (w *Workload) check(limits client.Limits) error {
 	return nil
 }
 
-// works draws completions from a workload. It is safe for concurrent use.
-type works struct {
+// workSource draws completions from a workload. It is safe for concurrent use.
+type workSource struct {
 	Workload
 	vocab  int
 	mu     sync.Mutex
@@ -128,11 +128,11 @@ type works struct {
 	drawn  int
 }
 
-func newWorks(w Workload, vocab int, seed uint64) *works {
-	return &works{Workload: w, vocab: vocab, random: rand.New(rand.NewPCG(seed, 1))}
+func newWorkSource(w Workload, vocab int, seed uint64) *workSource {
+	return &workSource{Workload: w, vocab: vocab, random: rand.New(rand.NewPCG(seed, 1))}
 }
 
-func (w *works) next() Work {
+func (w *workSource) next() Work {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.drawn++

@@ -31,7 +31,7 @@ func TestLengths(t *testing.T) {
 
 // TestUniformLengths: all lengths of a range occur about equally often.
 func TestUniformLengths(t *testing.T) {
-	w := newWorks(Workload{Prompt: Lengths{3, 6}, Output: Lengths{10, 11}}, 100, 1)
+	w := newWorkSource(Workload{Prompt: Lengths{3, 6}, Output: Lengths{10, 11}}, 100, 1)
 	prompts, outputs := map[int]int{}, map[int]int{}
 	for range 4000 {
 		work := w.next()
@@ -61,7 +61,7 @@ func TestWorkloadFile(t *testing.T) {
 	if err != nil || len(lines) != 3 {
 		t.Fatalf("%v, %v", lines, err)
 	}
-	w := newWorks(Workload{Lines: lines}, 100, 1)
+	w := newWorkSource(Workload{Lines: lines}, 100, 1)
 	first, second, third, fourth := w.next(), w.next(), w.next(), w.next()
 	if first.Text != "Once" || first.MaxTokens != 4 || !slices.Equal(second.Tokens, []int32{5, 6}) ||
 		len(third.Tokens) != 9 || fourth.Text != "Once" {
