@@ -24,14 +24,14 @@
 #include "ptx/warp.cuh"
 #include "ptx/wgmma.cuh"
 
-// StreamKArgs are the kernel's arguments; streamKArgs of stream_k_cuda.go mirrors them.
+// StreamKArgs are the kernel's arguments; streamKArgs of args.go mirrors them.
 template <class Op> struct StreamKArgs {
 	typename Op::Args op;
 	RoundedInput rounded;
 	Handover handover;
 	float4 *partials;         // split-K workspace: [token tiles][slices][T/8][256], partials for other blocks
 	uint32_t *arrivals;   // [token tiles][slices][arrived, left]: counters, 0 between launches
-	WorkSlices plan;
+	SlicePlan plan;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -75,7 +75,7 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	const Activations &in;
 	const uint32_t shared;
 	TokenInfo *const tokenInfo; // [T]
-	const WorkSlices &plan;
+	const SlicePlan &plan;
 	const int steps; // mma steps of an output tile
 
 	__device__ __forceinline__ StreamK(const Op &op, const StreamKArgs<Op> &a, char *shared)

@@ -4,9 +4,9 @@
 #pragma once
 #include <cstdint>
 
-// WorkSlices divides a product; it mirrors workSlices of stream_k_cuda.go. The K blocks of all
+// SlicePlan divides a product; it mirrors slicePlan of args.go. The K blocks of all
 // output tiles, laid end to end, are cut into slices.
-struct WorkSlices {
+struct SlicePlan {
 	int32_t slices;
 	int32_t tokenTiles;    // tiles of tokens
 	int32_t kBlocks;   // K blocks per output tile
@@ -17,7 +17,7 @@ struct WorkSlices {
 	int32_t tokens;   // tokens per tile, a multiple of 8; the last tile may have fewer
 	uint32_t starts[136]; // of each slice, and the end of the last: output tile<<16 | K block
 };
-static_assert(sizeof(WorkSlices) == 568, "stream_k_cuda_test.go holds the same size");
+static_assert(sizeof(SlicePlan) == 568, "stream_k_cuda_test.go holds the same size");
 
 // SlicePosition is a thread's position in its block's work: pass after pass, each a slice for one
 // token tile. Within a slice, the part in the last output tile comes first, so that partials for
@@ -29,7 +29,7 @@ struct SlicePosition {
 
 // SliceSchedule walks through slices. Product has a member `plan`.
 template <class Product> struct SliceSchedule {
-	__device__ __forceinline__ const WorkSlices &plan() const { return static_cast<const Product &>(*this).plan; }
+	__device__ __forceinline__ const SlicePlan &plan() const { return static_cast<const Product &>(*this).plan; }
 
 	// side_by_side reports whether the blocks of a grid row process one slice at the same time,
 	// each for its own token tile. All but the first then find the weights in L2.
