@@ -5,19 +5,29 @@ package main
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"reel/generator/internal/config"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/logging"
-	"reel/protocol"
+	"reel/generator/internal/failure"
 )
 
-// errLogged marks an error that has been written to stderr.
-var errLogged = errors.New("generator")
+// run executes the command line and returns the exit code. Before it returns, the log has been
+// written, or its reader has been stalled for a second.
+func (p *program) run(args []string) int {
+	defer p.stderr.Flush()
+	cmd := p.command()
+	cmd.SetArgs(args)
+	err := cmd.Execute()
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errLogged):
+	default:
+		_, _ = fmt.Fprintf(p.stderr, "reel-generator: %v\n", err)
+	}
+	return failure.ExitCode(err)
+}
 
 // command returns the command line.
 func (p *program) command() *cobra.Command {
@@ -60,50 +70,4 @@ func (p *program) command() *cobra.Command {
 		},
 	})
 	return root
-}
-
-func addSettings(cmd *cobra.Command, settings []*config.Setting) {
-	for _, s := range settings {
-		cmd.Flags().Var(s, s.Name, s.Usage)
-	}
-}
-
-// release returns the version that the linker set, else the one in Go's build information.
-func release() string {
-	info, ok := debug.ReadBuildInfo()
-	if version == "" && ok {
-		return info.Main.Version
-	}
-	return version
-}
-
-// versionText returns the versions of program, protocol and Go.
-func versionText() string {
-	return fmt.Sprintf("reel-generator %s, protocol %d (%s %s/%s)", release(), protocol.Version, runtime.Version(),
-		runtime.GOOS, runtime.GOARCH)
-}
-
-func noArguments(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return config.Refuse(config.ErrUsage, "unexpected argument %q: see reel-generator --help", args[0])
-}
-
-// flagError distinguishes an invalid value from an unknown flag.
-func flagError(_ *cobra.Command, err error) error {
-	if errors.Is(err, config.ErrConfig) {
-		return err
-	}
-	return config.Refuse(config.ErrUsage, "%w: see reel-generator --help", err)
-}
-
-// readForDevice completes the settings from the environment, and chooses the device of a
-// command that serves no clients. It logs only warnings.
-func (p *program) readForDevice(cmd *cobra.Command, settings []*config.Setting, o *config.Options) error {
-	if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {
-		return err
-	}
-	log := logging.New(p.stderr, logging.Settings{Level: "warn", Format: o.LogFormat})
-	return hardware.Choose(p.signals, log, p.stderr.Flush, o)
 }

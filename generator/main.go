@@ -4,26 +4,17 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"log"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
 	"reel/generator/internal/assembly"
 	"reel/generator/internal/daemon"
-	"reel/generator/internal/failure"
 	"reel/generator/internal/logging"
 )
-
-// version is the release; make sets it.
-var version string
 
 func main() {
 	// The generator goes on without a reader of its log.
@@ -51,33 +42,4 @@ func hangups(signals chan<- os.Signal) <-chan os.Signal {
 		signal.Notify(asked, syscall.SIGHUP)
 	}
 	return asked
-}
-
-// program is the command with its environment, so that tests run it without a process.
-type program struct {
-	env      func(string) string
-	stdout   io.Writer
-	stderr   *logging.Queue
-	signals  <-chan os.Signal // end it
-	hangups  <-chan os.Signal // reload the settings
-	load     daemon.Loader
-	manager  func(zerolog.Logger) (daemon.Manager, error)
-	patience time.Duration // longest drain
-}
-
-// run executes the command line and returns the exit code. Before it returns, the log has been
-// written, or its reader has been stalled for a second.
-func (p *program) run(args []string) int {
-	defer p.stderr.Flush()
-	cmd := p.command()
-	cmd.SetArgs(args)
-	err := cmd.Execute()
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, errLogged):
-	default:
-		_, _ = fmt.Fprintf(p.stderr, "reel-generator: %v\n", err)
-	}
-	return failure.ExitCode(err)
 }

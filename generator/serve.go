@@ -21,10 +21,7 @@ import (
 	"reel/protocol"
 )
 
-const (
-	drainTime = 30 * time.Second // for running requests, after the first signal
-	flushTime = 2 * time.Second  // for writing the last frames
-)
+const flushTime = 2 * time.Second // for writing the last frames
 
 // errForced ends the group at the second signal, as config.ErrSignal does after a drain.
 var errForced = errors.New("stopped by a second signal before requests had finished")

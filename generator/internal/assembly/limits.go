@@ -55,12 +55,11 @@ func CannotServe(name string, err error) error {
 		config.ErrNoRoom, name, err, text)
 }
 
-// boundHeap sets Go's memory limit, unless GOMEMLIMIT is set: the heap may grow by the memory
-// left to the program and by the rest of the plan. This keeps the process within its cgroup
-// and rlimits.
-func (l Prepared) boundHeap() {
-	if l.heapRoom < plan.Unlimited/2 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(goMemory() + l.heapRoom)
+// boundHeap sets Go's memory limit, unless GOMEMLIMIT is set: the heap may grow by room
+// bytes. This keeps the process within its cgroup and rlimits.
+func boundHeap(room int64) {
+	if room < plan.Unlimited/2 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(goMemory() + room)
 	}
 }
 
@@ -78,32 +77,4 @@ func noMemory(h hardware.Hardware, name string, err error) error {
 		return CannotServe(name, err)
 	}
 	return err
-}
-
-// fit plans the use of the device's memory. A model that does not fit is [config.ErrConfig].
-// If it would fit without other programs, the error is [device.ErrBusy] instead.
-func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
-	b, err := l.Hardware.Budget(use)
-	if err != nil {
-		return err
-	}
-	l.sizes, l.EngineOptions, err = p.Plan(b.Bytes)
-	err = b.Explain(err)
-	l.heapRoom = plan.ProgramRoom + l.sizes.Graphs + max(0, b.Hard-l.sizes.Total())
-	if !errors.Is(err, config.ErrNoRoom) {
-		if err != nil {
-			err = config.Refuse(config.ErrConfig, "%w", err)
-		}
-		return err
-	}
-	if l.Hardware.Whole != nil {
-		whole, failed := l.Hardware.Whole()
-		if failed != nil {
-			return failed
-		}
-		if _, _, e := p.Plan(whole); e == nil {
-			return fmt.Errorf("%w: %w", device.ErrBusy, err)
-		}
-	}
-	return config.Refuse(config.ErrConfig, "%w", err)
 }

@@ -129,19 +129,19 @@ func TestRefusedMemoryIsToldApart(t *testing.T) {
 // bounds the process.
 func TestHeapIsBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
-	set := func(l Prepared, variable string) int64 {
+	set := func(room int64, variable string) int64 {
 		t.Setenv("GOMEMLIMIT", variable)
 		debug.SetMemoryLimit(math.MaxInt64)
-		l.boundHeap()
+		boundHeap(room)
 		return debug.SetMemoryLimit(-1)
 	}
-	if got := set(Prepared{heapRoom: 1 << 30}, ""); got < 1<<30 || got > 4<<30 {
+	if got := set(1<<30, ""); got < 1<<30 || got > 4<<30 {
 		t.Errorf("got %d", got)
 	}
-	if got := set(Prepared{heapRoom: 1 << 30}, "5GiB"); got != math.MaxInt64 {
+	if got := set(1<<30, "5GiB"); got != math.MaxInt64 {
 		t.Errorf("over the environment: %d", got)
 	}
-	if got := set(Prepared{heapRoom: plan.Unlimited}, ""); got != math.MaxInt64 {
+	if got := set(plan.Unlimited, ""); got != math.MaxInt64 {
 		t.Errorf("without a limit: %d", got)
 	}
 }

@@ -39,7 +39,7 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	}
 	opts := l.EngineOptions
 	opts.Progress = func(share float64, what string) { progress(0.8+0.2*share, what) }
-	l.boundHeap()
+	boundHeap(l.heapRoom)
 	e, err := engine.New(l.Hardware.Device, l.Model, opts)
 	if err != nil {
 		return server.Model{}, nil, errors.Join(noMemory(l.Hardware, l.Name, err), l.weights.Unchanged())
@@ -115,6 +115,34 @@ func prepareOn(
 		return l, CannotServe(name, err)
 	}
 	return l, nil
+}
+
+// fit plans the use of the device's memory. A model that does not fit is [config.ErrConfig].
+// If it would fit without other programs, the error is [device.ErrBusy] instead.
+func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
+	b, err := l.Hardware.Budget(use)
+	if err != nil {
+		return err
+	}
+	l.sizes, l.EngineOptions, err = p.Plan(b.Bytes)
+	err = b.Explain(err)
+	l.heapRoom = plan.ProgramRoom + l.sizes.Graphs + max(0, b.Hard-l.sizes.Total())
+	if !errors.Is(err, config.ErrNoRoom) {
+		if err != nil {
+			err = config.Refuse(config.ErrConfig, "%w", err)
+		}
+		return err
+	}
+	if l.Hardware.Whole != nil {
+		whole, failed := l.Hardware.Whole()
+		if failed != nil {
+			return failed
+		}
+		if _, _, e := p.Plan(whole); e == nil {
+			return fmt.Errorf("%w: %w", device.ErrBusy, err)
+		}
+	}
+	return config.Refuse(config.ErrConfig, "%w", err)
 }
 
 // ModelFiles returns the files and the name of the model in a directory, or of the embedded

@@ -68,7 +68,7 @@ func (a *EngineActor) Execute() error {
 	}
 	if err := l.model.Cause(a.run(l)); err != nil {
 		a.Server.Fail(failure.Explain(err))
-		a.awaitWriter(l.runner, err)
+		awaitWriter(a.ctx, l.runner, err, a.Manager, a.Log)
 		return err
 	}
 	return nil
@@ -87,7 +87,7 @@ func (a *EngineActor) run(l loading) error {
 		}
 		a.Manager.watch(l.runner, ended)
 	}()
-	a.watchWeights(l.runner, ended)
+	watchWeights(l.runner, ended, a.Log)
 	err := l.runner.Run()
 	close(ended)
 	if err == nil {

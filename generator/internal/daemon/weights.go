@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"context"
 	"errors"
+
+	"github.com/rs/zerolog"
 
 	"reel/generator/internal/assembly"
 	"reel/generator/internal/weights"
@@ -9,13 +12,13 @@ import (
 
 // watchWeights watches the weights' files, if any is mapped, until ended is closed. Checksums
 // are taken in the background.
-func (a *EngineActor) watchWeights(e assembly.Engine, ended <-chan struct{}) {
+func watchWeights(e assembly.Engine, ended <-chan struct{}, log zerolog.Logger) {
 	w, ok := e.(assembly.WatchedEngine)
 	if !ok {
 		return
 	}
 	touched := func(file string) {
-		a.Log.Warn().Str("file", file).
+		log.Warn().Str("file", file).
 			Msg("a file of the model was touched while it is served; its sampled pages are as they were")
 	}
 	go func() {
@@ -27,12 +30,12 @@ func (a *EngineActor) watchWeights(e assembly.Engine, ended <-chan struct{}) {
 
 // awaitWriter waits, after a change of the model's files, until no process writes them, so
 // that the next start loads complete files. It keeps the service manager's watchdog content.
-func (a *EngineActor) awaitWriter(e assembly.Engine, err error) {
+func awaitWriter(ctx context.Context, e assembly.Engine, err error, m Manager, log zerolog.Logger) {
 	w, ok := e.(assembly.WatchedEngine)
 	if !ok || !errors.Is(err, weights.ErrChanged) {
 		return
 	}
-	a.Log.Error().Err(err).Msg("the generator waits until the model's files are written, and ends")
-	a.Manager.Say("STATUS=the model's files have changed: waits until they are written, and ends")
-	w.Weights.Rest(a.ctx, func() { a.Manager.Say("WATCHDOG=1") })
+	log.Error().Err(err).Msg("the generator waits until the model's files are written, and ends")
+	m.Say("STATUS=the model's files have changed: waits until they are written, and ends")
+	w.Weights.Rest(ctx, func() { m.Say("WATCHDOG=1") })
 }

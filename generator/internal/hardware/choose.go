@@ -6,37 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"syscall"
 
 	"github.com/rs/zerolog"
 
 	"reel/generator/internal/config"
 	"reel/kernels/device"
 )
-
-// cudaBinary is the generator with the cuda device linked in. It lies beside this program and
-// cannot start without a working driver, so this program checks first.
-const cudaBinary = "reel-generator-cuda"
-
-// system is the environment of choose. Tests have their own.
-type system struct {
-	libraries []string // globs of the driver's library
-	nodes     string   // glob of the GPUs' device nodes
-	beside    func() (string, error)
-	exec      func(path string, args, env []string) error
-	flush     func() // writes the log before exec
-	patience  Retry  // with GPUs that are being set up
-}
-
-var thisSystem = system{
-	libraries: []string{"/usr/lib/*/libcuda.so.1", "/usr/lib64/libcuda.so.1", "/usr/lib/libcuda.so.1",
-		"/usr/local/nvidia/lib*/libcuda.so.1", "/usr/local/cuda/compat/libcuda.so.1"},
-	nodes:    "/dev/nvidia[0-9]*",
-	beside:   os.Executable,
-	exec:     syscall.Exec,
-	patience: Patience,
-}
 
 // Choose replaces o.Device auto by host or cuda. For a GPU it becomes the program with the
 // cuda device, with the same process id, after flush has written the log. Device cuda requires
@@ -79,22 +54,34 @@ func (s system) becomeCuda(stop <-chan os.Signal, log zerolog.Logger) error {
 	return fmt.Errorf("%s: %w", p.path, s.exec(p.path, append([]string{p.path}, os.Args[1:]...), p.env))
 }
 
-// driver returns the path of the driver's library, or an empty string.
-func (s system) driver() string {
-	patterns := s.libraries
-	for _, dir := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
-		patterns = append(patterns, filepath.Join(dir, "libcuda.so.1"))
-	}
-	for _, pattern := range patterns {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return found[0]
-		}
-	}
-	return ""
-}
-
 // DriverLibrary returns the path of the driver's library, or an empty string.
 func DriverLibrary() string { return thisSystem.driver() }
 
 // Open opens the chosen device.
 func Open(config.Options) (Hardware, error) { return Host(), nil }
+
+// tryPatiently tries until the machine has set up its GPUs, or the patience has ended.
+func (s system) tryPatiently(p cudaProgram, stop <-chan os.Signal, log zerolog.Logger) error {
+	told := false
+	return s.patience.WhileBusy(func(_ float64, what string) {
+		if !told {
+			log.Warn().Msg(what)
+		}
+		told = true
+	}, func() error { return p.try(stop) })
+}
+
+// FindCUDA returns an error if the cuda program is not beside this one. TryCUDA returns an
+// error if it does not start.
+func FindCUDA() error {
+	_, err := thisSystem.findBeside()
+	return err
+}
+
+func TryCUDA() error {
+	p, err := thisSystem.find()
+	if err == nil {
+		err = p.try(nil)
+	}
+	return err
+}

@@ -8,50 +8,21 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
-
-	"github.com/rs/zerolog"
 
 	"reel/generator/internal/config"
 	"reel/kernels/device"
 )
 
+// cudaBinary is the generator with the cuda device linked in. It lies beside this program and
+// cannot start without a working driver, so this program checks first.
+const cudaBinary = "reel-generator-cuda"
+
 // cudaProgram is the path and the environment of the generator with the cuda device.
 type cudaProgram struct {
 	path string
 	env  []string
-}
-
-// find looks for the program, the driver and a GPU.
-func (s system) find() (p cudaProgram, err error) {
-	if nodes, _ := filepath.Glob(s.nodes); len(nodes) == 0 {
-		return p, fmt.Errorf("%w: there is no %s", config.ErrNoGPU, s.nodes)
-	}
-	driver := s.driver()
-	if driver == "" {
-		return p, fmt.Errorf("%w: no NVIDIA driver: libcuda.so.1 was not found", config.ErrNoGPU)
-	}
-	if p.path, err = s.findBeside(); err != nil {
-		return p, err
-	}
-	// The loader may not search the folder of the driver that was found.
-	p.env = append(os.Environ(), "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_MODULE_LOADING=EAGER",
-		"LD_LIBRARY_PATH="+filepath.Dir(driver)+string(filepath.ListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
-	return p, nil
-}
-
-func (s system) findBeside() (string, error) {
-	self, err := s.beside()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(filepath.Dir(self), cudaBinary)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%s is not beside this program: build it with make cuda", cudaBinary)
-	}
-	return path, nil
 }
 
 // try runs the program with the argument version. The program calls cuInit before any code of
@@ -96,30 +67,4 @@ func refused(err error, said string) error {
 		return fmt.Errorf("%w: %s", device.ErrBusy, why)
 	}
 	return fmt.Errorf("%w: %s does not start (%w): %s", config.ErrNoGPU, cudaBinary, err, why)
-}
-
-// tryPatiently tries until the machine has set up its GPUs, or the patience has ended.
-func (s system) tryPatiently(p cudaProgram, stop <-chan os.Signal, log zerolog.Logger) error {
-	told := false
-	return s.patience.WhileBusy(func(_ float64, what string) {
-		if !told {
-			log.Warn().Msg(what)
-		}
-		told = true
-	}, func() error { return p.try(stop) })
-}
-
-// FindCUDA returns an error if the cuda program is not beside this one. TryCUDA returns an
-// error if it does not start.
-func FindCUDA() error {
-	_, err := thisSystem.findBeside()
-	return err
-}
-
-func TryCUDA() error {
-	p, err := thisSystem.find()
-	if err == nil {
-		err = p.try(nil)
-	}
-	return err
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"reel/generator/internal/assembly"
 	"reel/generator/internal/model"
 	"reel/kernels"
 	"reel/kernels/device"
@@ -22,6 +23,23 @@ type rig struct {
 	model  *model.Model
 	memory *model.StepMemory
 	staged uint64 // descriptors that the device has taken
+}
+
+// newRig allocates the memory that the passes need.
+func newRig(l *assembly.Prepared, passes []pass) (*rig, error) {
+	e := l.EngineOptions
+	g := model.Geometry{MaxBatch: e.MaxBatch, PageTokens: e.PageTokens, RingSlots: ringSlots, KVType: e.KVType}
+	for _, p := range passes {
+		g.MaxRows, g.Context = max(g.MaxRows, p.rows), max(g.Context, p.context)
+		g.Pages = max(g.Pages, p.sequences()*((p.context+g.PageTokens-1)/g.PageTokens))
+	}
+	r := &rig{dev: l.Hardware.Device, model: l.Model}
+	var err error
+	if r.stream, err = r.dev.NewStream(); err != nil {
+		return nil, err
+	}
+	r.memory, err = l.Model.NewStepMemory(r.dev, g)
+	return r, err
 }
 
 // recorder is a stream that records launches and runs nothing.
@@ -266,4 +284,27 @@ func (r *rig) readRate() (gbs float64, err error) {
 // close frees the rig's stream and memory.
 func (r *rig) close() error {
 	return device.GiveBack(r.stream.Destroy, func() error { return r.memory.Free(r.dev) })
+}
+
+// kinds groups ops by kernel; names are in the order of their first launch.
+func kinds(ops []device.Op) (names []string, by map[string][]device.Op) {
+	by = map[string][]device.Op{}
+	for _, op := range ops {
+		name := op.Kernel()
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		by[name] = append(by[name], op)
+	}
+	return names, by
+}
+
+// stages counts the ops that take a descriptor from the ring.
+func stages(ops []device.Op) (n uint64) {
+	for _, op := range ops {
+		if _, ok := op.(kernels.Stage); ok {
+			n++
+		}
+	}
+	return n
 }

@@ -1,0 +1,89 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"reel/generator/internal/config"
+	"reel/generator/internal/daemon"
+	"reel/generator/internal/hardware"
+	"reel/generator/internal/logging"
+	"reel/protocol"
+)
+
+// version is the release; make sets it.
+var version string
+
+// errLogged marks an error that has been written to stderr.
+var errLogged = errors.New("generator")
+
+// drainTime is the longest time for running requests after the first signal.
+const drainTime = 30 * time.Second
+
+// program is the command with its environment, so that tests run it without a process.
+type program struct {
+	env      func(string) string
+	stdout   io.Writer
+	stderr   *logging.Queue
+	signals  <-chan os.Signal // end it
+	hangups  <-chan os.Signal // reload the settings
+	load     daemon.Loader
+	manager  func(zerolog.Logger) (daemon.Manager, error)
+	patience time.Duration // longest drain
+}
+
+func addSettings(cmd *cobra.Command, settings []*config.Setting) {
+	for _, s := range settings {
+		cmd.Flags().Var(s, s.Name, s.Usage)
+	}
+}
+
+// release returns the version that the linker set, else the one in Go's build information.
+func release() string {
+	info, ok := debug.ReadBuildInfo()
+	if version == "" && ok {
+		return info.Main.Version
+	}
+	return version
+}
+
+// versionText returns the versions of program, protocol and Go.
+func versionText() string {
+	return fmt.Sprintf("reel-generator %s, protocol %d (%s %s/%s)", release(), protocol.Version, runtime.Version(),
+		runtime.GOOS, runtime.GOARCH)
+}
+
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return config.Refuse(config.ErrUsage, "unexpected argument %q: see reel-generator --help", args[0])
+}
+
+// flagError distinguishes an invalid value from an unknown flag.
+func flagError(_ *cobra.Command, err error) error {
+	if errors.Is(err, config.ErrConfig) {
+		return err
+	}
+	return config.Refuse(config.ErrUsage, "%w: see reel-generator --help", err)
+}
+
+// readForDevice completes the settings from the environment, and chooses the device of a
+// command that serves no clients. It logs only warnings.
+func (p *program) readForDevice(cmd *cobra.Command, settings []*config.Setting, o *config.Options) error {
+	if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {
+		return err
+	}
+	log := logging.New(p.stderr, logging.Settings{Level: "warn", Format: o.LogFormat})
+	return hardware.Choose(p.signals, log, p.stderr.Flush, o)
+}
