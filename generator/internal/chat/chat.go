@@ -172,7 +172,7 @@ func (t *Template) ask(w *worker, j job, limit time.Duration) (result, error) {
 	case killed:
 		return r, fmt.Errorf("%w: %w: %w", ErrTemplate, errKilled, err)
 	}
-	return r, fmt.Errorf("%w: its process ended, perhaps for want of memory or depth: %w", ErrTemplate, err)
+	return r, fmt.Errorf("%w: its process ended, perhaps out of memory or stack: %w", ErrTemplate, err)
 }
 
 // drop ends a busy worker. It reports whether a signal ended the process.

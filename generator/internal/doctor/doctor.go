@@ -53,7 +53,7 @@ type System struct {
 	// CUDAStarts returns an error if that program does not start, for example because the
 	// driver refuses it.
 	CUDAStarts func() error
-	// Access returns an error where this process may not read and write a file.
+	// Access returns an error if this process may not read and write a file.
 	Access func(path string) error
 	// Run runs a program and returns its standard output.
 	Run func(ctx context.Context, name string, args ...string) (string, error)

@@ -18,7 +18,7 @@ func (s *System) vram(ctx context.Context, list []card, status *protocol.Status)
 	}
 	needs, err := s.Plan(total)
 	if err != nil {
-		return []Finding{failure("model", err.Error(), "see reel-generator plan, which says what fits which memory")}
+		return []Finding{failure("model", err.Error(), "see reel-generator plan for the sizes that fit")}
 	}
 	all := []Finding{ok("model", "it takes "+gib(needs)+" of a GPU at most")}
 	if running(status) {

@@ -13,7 +13,7 @@ type fairSemaphore struct {
 	count   uint64 // permits granted so far
 	waiting []waiter
 	held    map[uint32]int
-	last    map[uint32]uint64 // count at each user's last permit; cleared when nobody holds or awaits one
+	last    map[uint32]uint64 // count at each user's last permit; cleared when no permit is held or awaited
 }
 
 // waiter is a call of acquire that waits.

@@ -266,12 +266,12 @@ func TestFewConnectionsFindAPlace(t *testing.T) {
 		return all
 	}
 	if all := greedy(b.mayConnect); all > 2*b.connections-b.connections/2+9*4 {
-		t.Errorf("nine greedy users hold %d of %d places", all, 2*b.connections)
+		t.Errorf("nine greedy users hold %d of %d connections", all, 2*b.connections)
 	} else {
 		for user := range 9 {
 			for mine := range 4 {
 				if !b.mayConnect(mine, all) {
-					t.Fatalf("user %d is refused connection %d beside %d", user, mine+1, all)
+					t.Fatalf("user %d is refused connection %d while %d are open", user, mine+1, all)
 				}
 				all++
 			}

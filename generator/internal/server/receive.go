@@ -98,8 +98,8 @@ func (c *conn) sendReadError(err error) {
 	}
 }
 
-// Acquire takes n bytes of the budget for the frame in reception. After a wait the
-// frame's deadline starts anew, since the client could not send meanwhile.
+// Acquire takes n bytes of the budget for the frame in reception. After a wait it extends the
+// frame's deadline, since the client could not send during the wait.
 func (c *conn) Acquire(n int) error {
 	waited, err := c.reservation.acquire(n)
 	if waited {

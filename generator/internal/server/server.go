@@ -28,7 +28,7 @@ type Options struct {
 	// Lock owns the path Socket; the caller releases it. nil: the server owns the path
 	// while it listens.
 	Lock *unixsocket.Lock
-	// Observer counts requests and errors; nil: nobody does.
+	// Observer counts requests and errors, for metrics; it may be nil.
 	Observer Observer
 }
 
@@ -130,8 +130,8 @@ func (s *Server) Drain(ctx context.Context) error {
 }
 
 // Close drains, sends the unsent frames and closes every connection. If ctx ends first, it
-// closes the connections at once and returns ctx's error. The caller stops the
-// engine before or meanwhile, so that its requests end.
+// closes the connections at once and returns ctx's error. The caller must stop the
+// engine, before Close or at the same time, so that its requests end.
 func (s *Server) Close(ctx context.Context) error {
 	err := s.Drain(ctx)
 	s.mu.Lock()
