@@ -3,7 +3,7 @@
 
 constexpr int QKPOST_WARPS = 4;
 
-// qkpost_store stores an element of the pool. The numbers are those of DType in weight.go.
+// qkpost_store stores an element of the pool. The numbers are those of DType in format.go.
 __device__ __forceinline__ void qkpost_store(const QKPostArgs &a, int64_t at, float v) {
 	if (a.kvType == 1)
 		static_cast<uint16_t *>(a.pool)[at] = BF16::pack(v, 0);

@@ -1,7 +1,7 @@
 #include "gemm/product.cuh"
 #include "ptx/cp_async.cuh"
 
-// KV types of the pool; the numbers are those of DType in weight.go.
+// KV types of the pool; the numbers are those of DType in format.go.
 constexpr int KV_BF16 = 1, KV_F16 = 3;
 
 struct QKVArgs {
