@@ -287,7 +287,7 @@ func TestLog(t *testing.T) {
 	f.signals <- syscall.SIGTERM
 	f.wait()
 	if n := strings.Count(f.stderr.String(), `"msg":"graphs captured"`); n != 1 {
-		t.Errorf("what the graphs took is told %d times: %s", n, f.stderr.String())
+		t.Errorf("the cost of the graphs is logged %d times: %s", n, f.stderr.String())
 	}
 	requests := 0
 	for line := range strings.Lines(f.stderr.String()) {

@@ -45,7 +45,7 @@ func CannotServe(name string, err error) error {
 	if !errors.Is(err, syscall.ENOMEM) {
 		return config.Refuse(config.ErrConfig, "the model in %s cannot be served: %w", name, err)
 	}
-	list, _ := memlimit.Here() // if it fails, the system's error has to do
+	list, _ := memlimit.Here() // without the limits, the system's error suffices
 	text := ""
 	for _, l := range list[min(1, len(list)):] {
 		text += "; " + plan.DescribeLimit(l)

@@ -68,6 +68,7 @@ type Prepared struct {
 	heapRoom      int64 // bytes by which Go's heap may grow after planning
 }
 
+// Prepare opens the device and loads the model that o names, without an engine. See [Load].
 func Prepare(o config.Options, progress func(float64, string)) (Prepared, error) {
 	return prepareOn(hardware.Open, o, progress)
 }

@@ -20,8 +20,11 @@ type ofKind struct {
 	kind error
 }
 
+// Is reports whether target is the kind.
 func (e ofKind) Is(target error) bool { return target == e.kind }
-func (e ofKind) Unwrap() error        { return e.error }
+
+// Unwrap returns the error itself.
+func (e ofKind) Unwrap() error { return e.error }
 
 // OfKind returns err with its text, so that errors.Is reports kind too.
 func OfKind(err, kind error) error { return ofKind{err, kind} }

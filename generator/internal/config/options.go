@@ -41,8 +41,11 @@ type Setting struct {
 	parse             func(string) error
 }
 
+// String returns the value as text.
 func (s *Setting) String() string { return s.Text }
-func (s *Setting) Type() string   { return s.kind }
+
+// Type names the kind of value in the help.
+func (s *Setting) Type() string { return s.kind }
 
 // Set parses and stores a value. Errors: [ErrConfig].
 func (s *Setting) Set(text string) error {

@@ -32,7 +32,7 @@ type EngineActor struct {
 	Load    Loader
 	Options config.Options
 	Log     zerolog.Logger
-	// Manager is told the progress of the start, and that the engine is alive.
+	// Manager receives the progress of the start, and the engine's signs of life.
 	Manager Manager
 	Journal Journal
 	// Progress shows the progress of loading to the operator.
@@ -175,6 +175,7 @@ func (a *EngineActor) adopt(runner assembly.Engine) bool {
 	return true
 }
 
+// Interrupt ends loading and stops the engine.
 func (a *EngineActor) Interrupt(error) {
 	a.cancel()
 	a.mu.Lock()

@@ -34,7 +34,7 @@ func (s system) choose(stop <-chan os.Signal, log zerolog.Logger, o *config.Opti
 	case o.Device == "cuda" && errors.Is(err, device.ErrBusy): // temporary
 		return fmt.Errorf("--device cuda: %w", err)
 	case o.Device == "cuda":
-		return config.Refuse(config.ErrConfig, "--device cuda: %w: mend that, or use --device host", err)
+		return config.Refuse(config.ErrConfig, "--device cuda: %w: correct that, or use --device host", err)
 	}
 	o.Device = "host"
 	log.Info().Str("device", o.Device).Str("reason", err.Error()).Msg("--device auto serves on the host")
@@ -78,6 +78,7 @@ func FindCUDA() error {
 	return err
 }
 
+// TryCUDA returns an error if the cuda program does not start.
 func TryCUDA() error {
 	p, err := thisSystem.find()
 	if err == nil {

@@ -28,9 +28,11 @@ func Choose(_ <-chan os.Signal, _ zerolog.Logger, _ func(), o *config.Options) e
 // DriverLibrary names the driver's library, without which this program does not start.
 func DriverLibrary() string { return "libcuda.so.1, with which this program was started" }
 
-// FindCUDA and TryCUDA succeed, because this is the cuda program and it runs.
+// FindCUDA succeeds, because this is the cuda program.
 func FindCUDA() error { return nil }
-func TryCUDA() error  { return nil }
+
+// TryCUDA succeeds, because this program runs.
+func TryCUDA() error { return nil }
 
 // Open opens the chosen device.
 func Open(o config.Options) (Hardware, error) {

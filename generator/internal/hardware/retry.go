@@ -12,6 +12,7 @@ import (
 // after another generator. Pause lies between two tries.
 type Retry struct{ Limit, Pause time.Duration }
 
+// Patience is the time that a start waits for a GPU. Tests shorten it.
 var Patience = Retry{Limit: time.Minute, Pause: time.Second}
 
 // WhileBusy calls try until its error is not [device.ErrBusy], or the limit has passed.

@@ -32,7 +32,7 @@ func TestBusyDeviceIsTriedAgain(t *testing.T) {
 			return c.then
 		})
 		if !errors.Is(err, c.want) || tries != c.tries || told != tries-1 {
-			t.Errorf("%s: %v after %d tries, told %d times", name, err, tries, told)
+			t.Errorf("%s: %v after %d tries, reported %d times", name, err, tries, told)
 		}
 	}
 }

@@ -48,6 +48,7 @@ type recorder struct {
 	ops []device.Op
 }
 
+// Launch records op.
 func (r *recorder) Launch(op device.Op) error {
 	r.ops = append(r.ops, op)
 	return nil
