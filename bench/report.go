@@ -94,7 +94,7 @@ func (r Report) Check() error {
 	return nil
 }
 
-// foundResult is a result with its place.
+// foundResult is a result with the machine and file that it was read from.
 type foundResult struct {
 	machine string // the directory
 	file    string

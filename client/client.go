@@ -46,7 +46,7 @@ type (
 	Token = protocol.Token
 	// Done reports how a completion ended: reason, usage, timing, graphs.
 	Done = protocol.Done
-	// Message is one turn of a conversation: role and content.
+	// Message is one message of a conversation: role and content.
 	Message = protocol.Message
 	// Status is a generator's report on itself.
 	Status = protocol.Status
