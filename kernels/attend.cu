@@ -222,7 +222,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	const AttendTile tile = attend_tile<DEFERRED>(a);
 	const int first = tile.first / SPLIT, splits = tile.last / SPLIT + 1, step = gridDim.z * TEAMS;
 	int split = first + blockIdx.z * TEAMS; // first split of the block
-	if (split >= splits) return; // the context is short
+	if (split >= splits) return;            // the context is short
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const bool whole = gridDim.z == 1 || splits - first <= TEAMS;
 	const AttendSource<CHUNKS> source(a, tile);

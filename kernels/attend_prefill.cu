@@ -16,8 +16,8 @@
 // Prefill computes one run with one block of threads. A warp has 16 entries. A lane holds entries
 // lane/4 and lane/4+8, and of each the elements 8i + 2(lane%4) and the next one.
 template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
-	static constexpr int STEPS = DIM / 16;  // of 16 elements
-	static constexpr int CHUNKS = DIM / 8;  // 16-byte chunks of a key or a value
+	static constexpr int STEPS = DIM / 16;              // of 16 elements
+	static constexpr int CHUNKS = DIM / 8;              // 16-byte chunks of a key or a value
 	static constexpr int PLANE = PREFILL_KEYS * CHUNKS; // chunks: keys or values of a block
 	// LANES threads copy a row, EACH chunks per thread; a thread copies ROWS rows.
 	static constexpr int LANES = DIM % 64 == 0 ? 8 : 4, EACH = CHUNKS / LANES;
@@ -31,15 +31,15 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 
 	const AttendArgs &a;
 	const PrefillTile &tile;
-	uint4 *const stages;              // [2 stages][keys, values][PLANE]
-	const uint32_t plane;           // chunks: keys or values of one layer of a page
+	uint4 *const stages;  // [2 stages][keys, values][PLANE]
+	const uint32_t plane; // chunks: keys or values of one layer of a page
 	PrefillRun run;
 	int position[2];                // of the lane's entries; -1: none
 	int at[2];                      // their index in [T][heads]
 	int least, last;                // smallest and largest position of the warp's entries
 	int page[ROWS];                 // of the rows that the thread copies next
 	const uint4 *source[ROWS];      // addresses of their keys
-	int validBytes[ROWS];                // bytes of each chunk to copy; the rest is zero
+	int validBytes[ROWS];           // bytes of each chunk to copy; the rest is zero
 	uint32_t q[STEPS][4];           // rounded queries, as A operand of mma
 	float o[8 * STEPS];             // sums of the split, as result of mma
 	float most[2], weight[2];       // of the split: largest score, sum of the lane's weights

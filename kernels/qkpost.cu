@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost(cons
 	const int all = a.heads + 2 * a.kvHeads, lane = threadIdx.x % 32, half = a.dim / 2;
 	const int i = blockIdx.x * QKPOST_WARPS + threadIdx.x / 32, t = i / all, head = i % all;
 	const int kind = head < a.heads ? 0 : head < a.heads + a.kvHeads ? 1 : 2; // q, k, v
-	begin_product<true>(); // attention comes next
+	begin_product<true>();                                                    // attention comes next
 	if (t >= a.T) return;
 	float *q = a.q + ((size_t)t * a.heads + head) * a.dim;
 	QKPost<0> x;

@@ -6,16 +6,16 @@ constexpr int HEAD_WORDS = 8, ROW_WORDS = 3, PAGE_WORDS = 3, PARAM_WORDS = 10, I
 constexpr int FROM_DEVICE = -1;
 
 struct StageArgs {
-	const int32_t *ring; // [ringSlots][words], pinned
-	uint32_t *counter;   // [1]
-	int32_t *blockTable; // [count][pages]
-	int32_t *length;     // [count]
-	const int32_t *last; // [count]: the last sampled token
-	int32_t *history;    // [count][context]
-	int32_t *params;     // [count][PARAM_WORDS]
+	const int32_t *ring;              // [ringSlots][words], pinned
+	uint32_t *counter;                // [1]
+	int32_t *blockTable;              // [count][pages]
+	int32_t *length;                  // [count]
+	const int32_t *last;              // [count]: the last sampled token
+	int32_t *history;                 // [count][context]
+	int32_t *params;                  // [count][PARAM_WORDS]
 	int32_t *slot, *position, *token; // out: [T]
-	int32_t *sample;     // out: [N]
-	int32_t *number;     // out: [2]
+	int32_t *sample;                  // out: [N]
+	int32_t *number;                  // out: [2]
 	int32_t ringSlots, words, sampleAt, initAt, pageAt;
 	int32_t count, pages, context, T, N;
 };
@@ -25,7 +25,7 @@ struct StageShared {
 	int32_t *head;        // [HEAD_WORDS] of the descriptor
 	int32_t *rows;        // [T][ROW_WORDS] of the descriptor; later slot, position, token of each row
 	int32_t *first, *end; // [count]: a slot's first and last row in this step
-	int32_t *entries;      // [pages]: indices of block-table entries
+	int32_t *entries;     // [pages]: indices of block-table entries
 };
 
 // stage_inits prepares slots for new sequences. d is the descriptor.

@@ -35,8 +35,8 @@ template <int DIM, int ALL> struct AttendOwnHeads<DIM, ALL, AttendDeferredArgs> 
 	const QKPostArgs &a;
 	const AttendTile &tile;
 	uint16_t *const processed; // shared [ENTRIES of q, one of k, one of v][DIM], bfloat16
-	const int heads;        // heads of q, k and v to process
-	int64_t page;           // of the row's own position, if newest
+	const int heads;           // heads of q, k and v to process
+	int64_t page;              // of the row's own position, if newest
 
 	// newest: the block has the row's own position.
 	__device__ __forceinline__ AttendOwnHeads(const AttendDeferredArgs &args, const AttendTile &tile, bool newest)

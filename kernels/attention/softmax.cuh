@@ -12,22 +12,22 @@ struct AttendArgs {
 	// [SPLIT_ROWS][heads][splits][dim + 2]: sums, largest score, sum of weights; SPLIT_ROWS is
 	// attendSplitRows of attend.go.
 	float *partial;
-	unsigned *arrived;         // [SPLIT_ROWS][heads]: 0 between launches
+	unsigned *arrived;              // [SPLIT_ROWS][heads]: 0 between launches
 	const int32_t *slot, *position; // [T]
-	const int32_t *blockTable; // [slots][pages]
+	const int32_t *blockTable;      // [slots][pages]
 	int32_t T, layer, layers, heads, kvHeads, dim;
 	int32_t pages, pageShift, splits; // 1<<pageShift tokens per page
-	float scale;               // multiplies scores; includes log2(e)
-	int32_t window;            // prefill: rows per tile
-	int32_t join;              // prefill: tiles that share their splits if the context is long
-	int32_t visible;               // positions that a row sees, its own included
-	int32_t f16;               // whether rounded holds float16 rather than bfloat16
+	float scale;                      // multiplies scores; includes log2(e)
+	int32_t window;                   // prefill: rows per tile
+	int32_t join;                     // prefill: tiles that share their splits if the context is long
+	int32_t visible;                  // positions that a row sees, its own included
+	int32_t f16;                      // whether rounded holds float16 rather than bfloat16
 	// prefill: if not null, results go here as rounded activations (gemm/rounded.cuh) instead of to
 	// `out`.
 	char *rounded;
-	int32_t tokens;            // tokens of rounded
-	int32_t group;             // query heads per KV head
-	int32_t afterQKV;          // whether the kernel may read before pdl_wait all that QKV does not write
+	int32_t tokens;   // tokens of rounded
+	int32_t group;    // query heads per KV head
+	int32_t afterQKV; // whether the kernel may read before pdl_wait all that QKV does not write
 };
 
 __device__ __forceinline__ uint32_t attend_pack(float low, float high) {

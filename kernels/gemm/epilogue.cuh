@@ -3,6 +3,7 @@
 #pragma once
 #include "gemm/operands.cuh"
 #include "gemm/rounded.cuh"
+#include "ptx/memory.cuh"
 #include "ptx/warp.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -10,7 +11,7 @@
 template <class Op, class D, int THREADS> struct Epilogue {
 	// Row tiles of 16 outputs, and units of the op, per output tile.
 	static constexpr int TILES = 8, UNITS = TILES / Op::R;
-	static constexpr int PITCH = TILES * 16 + 4;           // floats per token
+	static constexpr int PITCH = TILES * 16 + 4; // floats per token
 	// Tokens that all threads process at once, four rows per thread.
 	static constexpr int EACH = THREADS / (4 * UNITS);
 	// Tokens per thread and iteration. More would overlap more loads, but the unrolled code runs
@@ -24,9 +25,10 @@ template <class Op, class D, int THREADS> struct Epilogue {
 
 	const Op &op;
 	const Handover &handover;
-	const uint32_t staging, scales;        // shared: float [token][PITCH], and [token of the tile]
+	const uint32_t staging, scales;          // shared: float [token][PITCH], and [token of the tile]
 	const typename Op::TokenInfo *tokenInfo; // [token of the tile]
-	const int outputTile, tokenTile, first, n;   // first: the first of n tokens to finish, counted in the token tile
+	const int outputTile, tileStart;         // tileStart: first token of the token tile
+	const int first, n;                      // tokens of the tile to finish: first to first+n-1
 	const int thread;
 
 	// staged_address returns the address of a row of the tile's unit `which`. The first row tiles
@@ -68,7 +70,7 @@ template <class Op, class D, int THREADS> struct Epilogue {
 #pragma unroll
 		for (int b = 0; b < BATCH; b++) {
 			const int token = first + min(i + mine() + b * EACH, n - 1);
-			quad[b].look_up(op.o, rows, tokenTile + token, tokenInfo[token]);
+			quad[b].look_up(op.o, rows, tileStart + token, tokenInfo[token]);
 		}
 	}
 	__device__ __forceinline__ void look_ahead(Lookahead &lookahead) const {
@@ -90,7 +92,7 @@ template <class Op, class D, int THREADS> struct Epilogue {
 	}
 
 	// finish_quads passes four rows per thread and BATCH tokens at a time. Threads do not branch,
-	// so that the steps of several tokens overlap; for a missing token they compute and store
+	// so that the steps of several tokens overlap; for a missing token they compute, but store
 	// nothing.
 	template <bool HANDS_OVER, bool NORM> __device__ __forceinline__ void finish_quads(Lookahead &lookahead) const {
 		const int k = valid_unit() * 16 + row(), mine = this->mine();
@@ -98,7 +100,7 @@ template <class Op, class D, int THREADS> struct Epilogue {
 		const bool valid = this->valid();
 		float4 norm;
 		if (NORM) norm = load_constant(handover.norm + k);
-		char *roundedTo = HANDS_OVER ? rounded_address(tokenTile + first + mine, k) : nullptr;
+		char *roundedTo = HANDS_OVER ? rounded_address(tileStart + first + mine, k) : nullptr;
 		uint32_t result = opaque(staged_address(which(), 0, mine, row())), by = opaque(scales + (first + mine) * 4);
 #pragma unroll 1
 		for (int i = 0; i < n; i += BATCH * EACH, roundedTo += BATCH * EACH * TOKEN_BLOCK_BYTES,
@@ -116,17 +118,17 @@ template <class Op, class D, int THREADS> struct Epilogue {
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
 				const int token = first + min(i + mine + b * EACH, n - 1);
-				v[b][0] = lookahead.quad[0][b].finish(op.o, rows, tokenTile + token, tokenInfo[token], v[b], HANDS_OVER,
+				v[b][0] = lookahead.quad[0][b].finish(op.o, rows, tileStart + token, tokenInfo[token], v[b], HANDS_OVER,
 					valid && i + mine + b * EACH < n);
 			}
 #pragma unroll
 			for (int b = 0; b < (HANDS_OVER ? BATCH : 0); b++) {
-				const bool there = valid && i + mine + b * EACH < n;
+				const bool exists = valid && i + mine + b * EACH < n;
 				if (NORM) {
-					store_squares(tokenTile + first + i + mine + b * EACH, k, valid ? v[b][0] : float4{}, there);
+					store_squares(tileStart + first + i + mine + b * EACH, k, valid ? v[b][0] : float4{}, exists);
 					v[b][0] = times(v[b][0], norm);
 				}
-				store_rounded_quad(roundedTo + b * EACH * TOKEN_BLOCK_BYTES, row() / 4 % 2, v[b][0], there);
+				store_rounded_quad(roundedTo + b * EACH * TOKEN_BLOCK_BYTES, row() / 4 % 2, v[b][0], exists);
 			}
 #pragma unroll
 			for (int a = 0; a < Op::QUADS_AHEAD; a++)
@@ -137,20 +139,20 @@ template <class Op, class D, int THREADS> struct Epilogue {
 
 	// store_squares stores the sum of a token's squares over 128 columns from k on, which one warp
 	// holds.
-	__device__ __forceinline__ void store_squares(int token, int k, const float4 &v, bool there) const {
+	__device__ __forceinline__ void store_squares(int token, int k, const float4 &v, bool exists) const {
 		float square = add_squares(0, v);
 #pragma unroll
 		for (int lane = 1; lane < 32; lane *= 2) square = __fadd_rn(square, __shfl_xor_sync(~0u, square, lane));
-		if (there && threadIdx.x % 32 == 0) handover.squares[(size_t)(k / 128) * handover.tokens + token] = square;
+		if (exists && threadIdx.x % 32 == 0) handover.squares[(size_t)(k / 128) * handover.tokens + token] = square;
 	}
 
 	// store_rounded_quad stores four results of a token as input of the next product. A thread has
 	// one word in each of two chunks (store_rounded); it exchanges one with its neighbour and
 	// stores two words of one chunk.
-	static __device__ __forceinline__ void store_rounded_quad(char *to, bool odd, const float4 &v, bool there) {
+	static __device__ __forceinline__ void store_rounded_quad(char *to, bool odd, const float4 &v, bool exists) {
 		const uint2 mine = ::pack4<D>(v);
 		const uint32_t other = __shfl_xor_sync(~0u, odd ? mine.x : mine.y, 1);
-		if (there) *reinterpret_cast<uint2 *>(to) = odd ? uint2{other, mine.y} : uint2{mine.x, other};
+		if (exists) *reinterpret_cast<uint2 *>(to) = odd ? uint2{other, mine.y} : uint2{mine.x, other};
 	}
 	// rounded_address returns the address of the two words that a thread stores of columns k to k+3
 	// and its neighbour's.

@@ -2,8 +2,10 @@
 // warps has one partial sum per warp. Each warp copies its columns of the row to shared memory and
 // rounds them there, which leaves registers for two blocks per SM.
 #pragma once
+#include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/memory.cuh"
 
 template <class Op, class D, int U> struct Gemv {
 	static constexpr int R = Op::R;

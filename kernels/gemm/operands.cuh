@@ -42,12 +42,15 @@ template <bool ATTENTION_NEXT, bool FEW = false> __device__ __forceinline__ void
 // (stream_k.cuh has its own). 16 columns are a step and 4 steps a K block. K block b belongs to
 // partial sum b % 16, which adds its steps in ascending order. Then sum = ((g0 + g1) + g2) + g3
 // with gq = ((p[4q] + p[4q+1]) + p[4q+2]) + p[4q+3].
-constexpr int MMA_K = 16;       // columns of one mma step
-constexpr int BLOCK_STEPS = 4; // mma steps of a K block
+constexpr int MMA_K = 16;                    // columns of one mma step
+constexpr int BLOCK_STEPS = 4;               // mma steps of a K block
 constexpr int K_BLOCK = BLOCK_STEPS * MMA_K; // columns of a K block
 constexpr int PARTIALS = 16;
-constexpr int GROUPS = 4;        // groups of partial sums
+constexpr int GROUPS = 4; // groups of partial sums
 constexpr int PER_GROUP = PARTIALS / GROUPS;
+
+// Floats between tokens of a row tile in shared memory: 16 rows, and 4 against bank conflicts.
+constexpr int TOKEN_PITCH = 20;
 
 // sum_in_order adds p[0], p[stride], …, one for each partial sum.
 __device__ __forceinline__ float sum_in_order(const float *p, int stride) {

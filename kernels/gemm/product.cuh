@@ -37,6 +37,7 @@
 //                                     y[r] has the sums of row tile r
 #pragma once
 #include "gemm/gemv.cuh"
+#include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
 #include "gemm/stream_k.cuh"
 #include "gemm/tiled.cuh"

@@ -3,10 +3,10 @@
 #pragma once
 #include "gemm/operands.cuh"
 
-constexpr int TOKEN_GROUP = 8;                             // tokens per 128-byte swizzle pattern of wgmma
-constexpr int TOKEN_BLOCK_BYTES = K_BLOCK * 2;       // of one token in a K block
+constexpr int TOKEN_GROUP = 8;                 // tokens per 128-byte swizzle pattern of wgmma
+constexpr int TOKEN_BLOCK_BYTES = K_BLOCK * 2; // of one token in a K block
 constexpr int GROUP_BYTES = TOKEN_GROUP * TOKEN_BLOCK_BYTES;
-constexpr int TILE_BLOCK_BYTES = BLOCK_STEPS * 512;             // of a weight's row tile in a K block
+constexpr int TILE_BLOCK_BYTES = BLOCK_STEPS * 512; // of a weight's row tile in a K block
 
 // Rounded activations are [K blocks][tokens/8][8 tokens][128 bytes]. The 16-byte chunks of a token
 // are permuted by wgmma's 128-byte swizzle: chunk c of token t lies at c ^ t%8.
@@ -20,11 +20,11 @@ struct RoundArgs {
 
 // RoundedInput is the rounded input of a product.
 struct RoundedInput {
-	const char *rows;    // rounded activations
+	const char *rows; // rounded activations
 	// [tokens]; or, if squares is not 0, sums of squares [squares][tokens], from which the scales
 	// follow.
 	const float *scales;
-	int32_t tokens;      // a multiple of 8
+	int32_t tokens; // a multiple of 8
 	int32_t squares;
 };
 
@@ -53,8 +53,8 @@ __device__ __forceinline__ void store_rounded(char *rows, int tokens, int t, int
 struct RoundedToken {
 	char *block;     // the token's part of the K block that holds the column
 	uint32_t stride; // bytes from K block to K block
-	uint32_t group; // the column's eighth of the K block
-	uint32_t row;  // of the token in its group of 8
+	uint32_t group;  // the column's eighth of the K block
+	uint32_t row;    // of the token in its group of 8
 
 	__device__ __forceinline__ RoundedToken(char *rows, int tokens, uint32_t t, uint32_t column)
 		: block(rows + ((size_t)(column / K_BLOCK) * (tokens / TOKEN_GROUP) + t / TOKEN_GROUP) * GROUP_BYTES +

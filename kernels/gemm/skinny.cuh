@@ -5,10 +5,9 @@
 #pragma once
 #include "gemm/operands.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/memory.cuh"
 
 constexpr int FEW_ROWS_THREADS = PARTIALS * 32;
-// Floats between tokens of a row tile in shared memory: 16 rows, and 4 against bank conflicts.
-constexpr int TOKEN_PITCH = 20;
 
 // step_of returns the j-th step of warp `warp`. For a constant j its offset is a constant.
 __device__ __forceinline__ int step_of(int warp, int j) {

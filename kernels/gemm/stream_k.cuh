@@ -21,6 +21,8 @@
 #include "gemm/rounded.cuh"
 #include "gemm/work_slices.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/pdl.cuh"
 #include "ptx/warp.cuh"
 #include "ptx/wgmma.cuh"
 
@@ -29,8 +31,8 @@ template <class Op> struct StreamKArgs {
 	typename Op::Args op;
 	RoundedInput rounded;
 	Handover handover;
-	float4 *partials;         // split-K workspace: [token tiles][slices][T/8][256], partials for other blocks
-	uint32_t *arrivals;   // [token tiles][slices][arrived, left]: counters, 0 between launches
+	float4 *partials;   // split-K workspace: [token tiles][slices][T/8][256], partials for other blocks
+	uint32_t *arrivals; // [token tiles][slices][arrived, left]: counters, 0 between launches
 	SlicePlan plan;
 };
 
@@ -59,14 +61,16 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	// Bytes of activations and of weights in a stage.
 	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES;
 	using TokenInfo = typename Op::TokenInfo;         // per token, as the op defines it
-	using BlockEpilogue = Epilogue<Op, D, CONSUMERS>;   // of an output tile; staged in the memory of activations
+	using BlockEpilogue = Epilogue<Op, D, CONSUMERS>; // of an output tile; staged in the memory of activations
 	static constexpr int GROUP_SUMS = CONSUMERS * 16; // bytes of a block's sums of eight tokens, a float4 per thread
 	// GROUPS_HELD: groups of eight tokens of a partial that a stage holds; the first GROUPS_LOW lie
 	// in the memory of activations, the others in that of weights.
 	static constexpr int GROUPS_LOW = ROWS / GROUP_SUMS, GROUPS_HELD = GROUPS_LOW + WEIGHTS / GROUP_SUMS;
+	// Shared memory: barriers, scales [T] at SCALES, token info [T] at TOKEN_INFO, then from HEADER_BYTES on the
+	// stages of activations and those of weights.
 	static constexpr int SCALES = 256, TOKEN_INFO = (SCALES + T * 4 + 1023) / 1024 * 1024;
-	static constexpr int BARRIERS = TOKEN_INFO + (sizeof(TokenInfo) * T + 1023) / 1024 * 1024,
-						 BYTES = BARRIERS + STAGES * (ROWS + WEIGHTS);
+	static constexpr int HEADER_BYTES = TOKEN_INFO + (sizeof(TokenInfo) * T + 1023) / 1024 * 1024,
+						 BYTES = HEADER_BYTES + STAGES * (ROWS + WEIGHTS);
 	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 && T * BlockEpilogue::PITCH * 4 <= STAGES * ROWS &&
 		T % TOKEN_GROUP == 0);
 
@@ -89,7 +93,7 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 
 	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
 	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
-	// stagesFree: results left the memory of activations.
+	// Results have left the memory of activations.
 	__device__ __forceinline__ uint32_t stagesFree() const { return full(STAGES); }
 	// A token tile's scales are stored.
 	__device__ __forceinline__ uint32_t scalesReady() const { return stagesFree() + 8; }
@@ -97,11 +101,13 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	__device__ __forceinline__ uint32_t scalesRead() const { return stagesFree() + 16; }
 	// A helper announced this block's partials, and the needed ones of other blocks arrived.
 	__device__ __forceinline__ uint32_t partialsArrived() const { return stagesFree() + 24; }
-	__device__ __forceinline__ uint32_t rows(int s) const { return shared + BARRIERS + s * ROWS; }
-	__device__ __forceinline__ uint32_t weights(int s) const { return shared + BARRIERS + STAGES * ROWS + s * WEIGHTS; }
+	__device__ __forceinline__ uint32_t rows(int s) const { return shared + HEADER_BYTES + s * ROWS; }
+	__device__ __forceinline__ uint32_t weights(int s) const {
+		return shared + HEADER_BYTES + STAGES * ROWS + s * WEIGHTS;
+	}
 
 	__device__ __forceinline__ void start_barriers() {
-		if (elect_one()) { // with threadIdx.x == 0 the compiler would generate a loop over lanes
+		if (elect_one()) { // the compiler knows that it is one lane; for several it would generate a loop
 #pragma unroll
 			for (int i = 0; i < STAGES; i++) {
 				mbarrier_init(full(i), 1 + WARP_ARRIVALS);
@@ -296,7 +302,7 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	__device__ __forceinline__ void consume() {
 		StageCursor<STAGES> c;
 		int signals = 0, tile = -1; // signals to the helper; token tile of the part before
-		bool multiplied = false;  // for all token tiles
+		bool multiplied = false;    // for all token tiles
 		SlicePosition w = this->begin(0);
 		while (true) {
 			float sum[T / 2];
@@ -378,8 +384,8 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 		const int first = from * TOKEN_GROUP, n = min(token_count(tile), to * TOKEN_GROUP) - first;
 		if (Op::NORMED) mbarrier_wait(scalesReady(), this->tiles_before(part) & 1);
 		typename BlockEpilogue::Lookahead lookahead;
-		const BlockEpilogue epilogue = {op, a.handover, shared + BARRIERS, shared + SCALES, tokenInfo, part.outputTile,
-			first_token(tile), first, n, thread};
+		const BlockEpilogue epilogue = {op, a.handover, shared + HEADER_BYTES, shared + SCALES, tokenInfo,
+			part.outputTile, first_token(tile), first, n, thread};
 		if (shares) {
 			epilogue.look_ahead(lookahead);
 			// The helper waited for the other blocks. For passes before the last, signal_helper has

@@ -4,21 +4,24 @@
 // weights go from memory to its registers. The team rounds the tokens' activations once, into
 // shared memory.
 #pragma once
+#include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/mma.cuh"
 #include "ptx/warp.cuh"
 
 constexpr int TILED_THREADS = 512;
 
 template <int G> struct TiledShape {
-	static constexpr int TILES = 16 / G;                // row tiles per block
-	static constexpr int TEAM = 32 * TILES;             // threads per team
-	static constexpr int TOKENS = G == 1 ? 64 : 32;     // per block
-	static constexpr int QUADS = 4 * BLOCK_STEPS;             // float4 of a token in a K block
-	static constexpr int EACH = TOKENS * QUADS / TEAM;  // float4 per thread
-	static constexpr int PITCH = K_BLOCK * 2;      // bytes of a token in a stage
-	static constexpr int STAGE = TOKENS * PITCH;        // bytes: a K block of all tokens, rounded
+	static constexpr int TILES = 16 / G;               // row tiles per block
+	static constexpr int TEAM = 32 * TILES;            // threads per team
+	static constexpr int TOKENS = G == 1 ? 64 : 32;    // per block
+	static constexpr int QUADS = 4 * BLOCK_STEPS;      // float4 of a token in a K block
+	static constexpr int EACH = TOKENS * QUADS / TEAM; // float4 per thread
+	static constexpr int PITCH = K_BLOCK * 2;          // bytes of a token in a stage
+	static constexpr int STAGE = TOKENS * PITCH;       // bytes: a K block of all tokens, rounded
 	static constexpr int STAGES = 2 * G * STAGE;
-	static constexpr int REGION = TOKENS * TOKEN_PITCH;      // floats of one row tile's results
+	static constexpr int REGION = TOKENS * TOKEN_PITCH; // floats of one row tile's results
 	static constexpr int RESULTS = 16 * REGION * 4;
 	// With one team, results are added while stages are in use; with several they reuse the stages.
 	static constexpr int RESULTS_AT = G == 1 ? STAGES : 0;

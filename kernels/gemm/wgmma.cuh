@@ -4,9 +4,12 @@
 // shared memory. G teams divide the partial sums (operands.cuh). wgmma gives the same bits as
 // mma.sync, so results equal those of skinny.cuh; a test compares them.
 #pragma once
+#include "gemm/operands.cuh"
 #include "gemm/rounded.cuh"
 #include "gemm/tiled.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/pdl.cuh"
 #include "ptx/warp.cuh"
 #include "ptx/wgmma.cuh"
 
@@ -16,7 +19,7 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 	static constexpr int TILES = 4 * M, TEAM_PARTIALS = PARTIALS / G, N = T / 8, TOKENS = T;
 	static constexpr int WEIGHTS = TILES * TILE_BLOCK_BYTES, ROWS = T * TOKEN_BLOCK_BYTES; // bytes per team in a stage
 	static constexpr int STAGE = G * (WEIGHTS + ROWS);
-	static constexpr int REGION = T * TOKEN_PITCH;           // floats of a warp's results
+	static constexpr int REGION = T * TOKEN_PITCH; // floats of a warp's results
 	static constexpr int RESULTS = G * TILES * REGION * 4;
 	// With one team, results are added while stages are in use; with several they reuse the stages.
 	static constexpr int BARRIERS = 1024, STAGES = (227 * 1024 - BARRIERS - (G == 1 ? RESULTS : 0)) / STAGE;

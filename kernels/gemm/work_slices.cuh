@@ -8,13 +8,13 @@
 // output tiles, laid end to end, are cut into slices.
 struct SlicePlan {
 	int32_t slices;
-	int32_t tokenTiles;    // tiles of tokens
-	int32_t kBlocks;   // K blocks per output tile
+	int32_t tokenTiles; // tiles of tokens
+	int32_t kBlocks;    // K blocks per output tile
 	// Slices per output tile if each slice lies within one tile and its block finishes a share of
 	// the results, else 0.
 	int32_t perTile;
-	uint32_t inverse; // 2³²/perTile, rounded up
-	int32_t tokens;   // tokens per tile, a multiple of 8; the last tile may have fewer
+	uint32_t inverse;     // 2³²/perTile, rounded up
+	int32_t tokens;       // tokens per tile, a multiple of 8; the last tile may have fewer
 	uint32_t starts[136]; // of each slice, and the end of the last: output tile<<16 | K block
 };
 static_assert(sizeof(SlicePlan) == 568, "stream_k_cuda_test.go holds the same size");
