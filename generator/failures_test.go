@@ -17,7 +17,6 @@ import (
 	"reel/generator/internal/daemon"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
-	"reel/generator/internal/server"
 	"reel/generator/internal/weights"
 	"reel/kernels/device"
 	"reel/protocol"
@@ -53,10 +52,8 @@ func TestFailuresAreToldApart(t *testing.T) {
 		protocol.CodeInternal:      errors.New("something else"),
 	} {
 		f := newFixture(t)
-		f.program.load = func(context.Context, config.Options, func(float64, string)) (
-			server.Model, assembly.Engine, error,
-		) {
-			return server.Model{}, nil, err
+		f.program.load = func(context.Context, config.Options, func(float64, string)) (*assembly.Loaded, error) {
+			return nil, err
 		}
 		f.start()
 		f.wait()

@@ -52,13 +52,13 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-func (f *fixture) load(_ context.Context, o config.Options, progress func(float64, string)) (server.Model,
-	assembly.Engine, error) {
+func (f *fixture) load(_ context.Context, o config.Options, progress func(float64, string)) (*assembly.Loaded, error) {
 	progress(1, "weights")
 	f.options <- o
-	return server.Model{Name: "fake", Device: "host", Engine: f.engine, Tokenizer: fakeTokenizer{},
+	return &assembly.Loaded{Engine: f.engine, Model: server.Model{Name: "fake", Device: "host", Engine: f.engine,
+		Tokenizer:  fakeTokenizer{},
 		NewDecoder: func([]int32) server.Decoder { return fakeTokenizer{} }, Memory: f.memory,
-		Limits: protocol.Limits{Context: 8, MaxBatch: 1, Vocab: 256}}, f.engine, nil
+		Limits: protocol.Limits{Context: 8, MaxBatch: 1, Vocab: 256}}}, nil
 }
 
 // start runs the program with these arguments on the fixture's socket.

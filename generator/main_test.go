@@ -19,7 +19,6 @@ import (
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
-	"reel/generator/internal/server"
 	"reel/generator/internal/weights"
 	"reel/protocol"
 )
@@ -112,11 +111,9 @@ func TestSignalWhileLoading(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
 	defer close(release)
-	f.program.load = func(context.Context, config.Options, func(float64, string)) (
-		server.Model, assembly.Engine, error,
-	) {
+	f.program.load = func(context.Context, config.Options, func(float64, string)) (*assembly.Loaded, error) {
 		<-release
-		return server.Model{}, nil, errors.New("too late")
+		return nil, errors.New("too late")
 	}
 	f.signals <- syscall.SIGTERM
 	f.start()
@@ -136,10 +133,8 @@ func TestFailures(t *testing.T) {
 		"a load that fails": {errors.New("out of memory"), failure.ExitFailure},
 	} {
 		f := newFixture(t)
-		f.program.load = func(context.Context, config.Options, func(float64, string)) (
-			server.Model, assembly.Engine, error,
-		) {
-			return server.Model{}, nil, c.err
+		f.program.load = func(context.Context, config.Options, func(float64, string)) (*assembly.Loaded, error) {
+			return nil, c.err
 		}
 		f.start()
 		if code := f.wait(); code != c.want || !strings.Contains(f.stderr.String(), c.err.Error()) {

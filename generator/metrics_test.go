@@ -18,7 +18,6 @@ import (
 	"reel/generator/internal/failure"
 	"reel/generator/internal/gpu"
 	"reel/generator/internal/hardware"
-	"reel/generator/internal/server"
 	"reel/protocol"
 )
 
@@ -54,12 +53,12 @@ func ask(t *testing.T, path string) string {
 func TestMetrics(t *testing.T) {
 	f := newFixture(t)
 	path, graphics := filepath.Join(filepath.Dir(f.socket), "m.sock"), heat{make(chan struct{})}
-	f.program.load = func(ctx context.Context, o config.Options, progress func(float64, string)) (
-		server.Model, assembly.Engine, error,
-	) {
-		m, e, err := f.load(ctx, o, progress)
+	f.program.load = func(ctx context.Context, o config.Options, progress func(float64, string)) (*assembly.Loaded,
+		error) {
+		l, err := f.load(ctx, o, progress)
 		h := hardware.Hardware{OpenReader: func() (hardware.Reader, error) { return graphics, nil }}
-		return m, assembly.WatchGPU(h, e, o), err
+		l.GPU = assembly.ReadGPU(h, o)
+		return l, err
 	}
 	f.engine.hold = true
 	f.start("--metrics", "unix:"+path)

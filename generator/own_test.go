@@ -19,7 +19,6 @@ import (
 	"reel/generator/internal/config"
 	"reel/generator/internal/engine"
 	"reel/generator/internal/failure"
-	"reel/generator/internal/server"
 	"reel/protocol"
 )
 
@@ -30,10 +29,8 @@ func (f *fixture) besides(load error, args ...string) (code int, said string) {
 	second := newFixture(f.t)
 	second.socket = f.socket
 	second.program.patience = 50*time.Millisecond - flushTime
-	second.program.load = func(context.Context, config.Options, func(float64, string)) (
-		server.Model, assembly.Engine, error,
-	) {
-		return server.Model{}, nil, load
+	second.program.load = func(context.Context, config.Options, func(float64, string)) (*assembly.Loaded, error) {
+		return nil, load
 	}
 	second.start(args...)
 	code = second.wait()

@@ -111,10 +111,11 @@ func TestModelsWithTemplates(t *testing.T) {
 		}
 		write(templateFile, c.template)
 		write(tokenizerConfig, `{"bos_token":"<|begin_of_text|>"}`)
-		m, e, err := Load(t.Context(), config.Options{Model: dir, MaxSeqLen: 64, MaxBatch: 1}, func(float64, string) {})
+		l, err := Load(t.Context(), config.Options{Model: dir, MaxSeqLen: 64, MaxBatch: 1}, func(float64, string) {})
 		if err != nil {
 			t.Fatal(err)
 		}
+		m := l.Model
 		text, err := m.Chat.Render(messages, 1000)
 		var said *protocol.Error
 		if errors.As(err, &said); text != c.want || (err == nil) != (c.code == "") ||
@@ -126,8 +127,8 @@ func TestModelsWithTemplates(t *testing.T) {
 		if c.want != "" && (err != nil || ids[0] != 0 || ids[1] == 0) {
 			t.Errorf("%s: %v, %v", name, ids, err)
 		}
-		e.Stop()
-		if err := e.Run(); err != nil {
+		l.Engine.Stop()
+		if err := l.Run(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := m.Chat.Render(messages, 1000); err == nil {

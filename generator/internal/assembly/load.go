@@ -32,26 +32,29 @@ const EmbeddedName = "reel-tiny"
 // Load loads the model that o names onto its device and makes its engine. progress receives
 // the share done, from 0 to 1, and the current activity. Errors that the operator can correct
 // are [config.ErrConfig].
-func Load(_ context.Context, o config.Options, progress func(float64, string)) (server.Model, Engine, error) {
+func Load(_ context.Context, o config.Options, progress func(float64, string)) (*Loaded, error) {
 	l, err := Prepare(o, progress)
 	if err != nil {
-		return server.Model{}, nil, err
+		return nil, err
 	}
 	opts := l.EngineOptions
-	opts.Progress = func(share float64, what string) { progress(0.8+0.2*share, what) }
+	opts.Progress = func(share float64, activity string) { progress(0.8+0.2*share, activity) }
 	boundHeap(l.heapRoom)
 	e, err := engine.New(l.Hardware.Device, l.Model, opts)
 	if err != nil {
-		return server.Model{}, nil, errors.Join(noMemory(l.Hardware, l.Name, err), l.weights.Unchanged())
+		return nil, errors.Join(noMemory(l.Hardware, l.Name, err), l.weights.Unchanged())
 	}
-	template, end := startChat(l.chat, chatWorker)
-	m := server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e, Chat: template,
+	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.weights.Watch(), GPU: ReadGPU(l.Hardware, o)}
+	loaded.Model = server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e,
 		Tokenizer: l.tokenizer, NewDecoder: l.decoder,
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
 		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine,
 		Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
-	m, runner := watchWeights(l.weights, m, WatchGPU(l.Hardware, chatty{e, end}, o), e.Fail)
-	return m, runner, nil
+	loaded.Model.Chat, loaded.endChat = startChat(l.chat, chatWorker)
+	if w := loaded.Weights; w != nil {
+		loaded.Model.Verify = func() error { return ModelChanged(w.Verify()) }
+	}
+	return loaded, nil
 }
 
 // Prepared is a model on its device, and the plan of its engine.

@@ -30,14 +30,15 @@ func modelDir(t *testing.T, without ...string) string {
 
 func loadModel(t *testing.T, o config.Options) (server.Model, error) {
 	t.Helper()
-	m, e, err := Load(t.Context(), o, func(float64, string) {})
-	if err == nil {
-		e.Stop()
-		if err := e.Run(); err != nil {
-			t.Fatal(err)
-		}
+	l, err := Load(t.Context(), o, func(float64, string) {})
+	if err != nil {
+		return server.Model{}, err
 	}
-	return m, err
+	l.Engine.Stop()
+	if err := l.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Model, nil
 }
 
 func TestLoadADirectory(t *testing.T) {

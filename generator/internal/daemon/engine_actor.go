@@ -24,7 +24,7 @@ import (
 // the current activity. Errors that the operator can correct are [config.ErrConfig].
 type Loader func(
 	ctx context.Context, o config.Options, progress func(share float64, activity string),
-) (server.Model, assembly.Engine, error)
+) (*assembly.Loaded, error)
 
 // EngineActor loads the model and runs its engine, as one actor of a run.Group.
 type EngineActor struct {
@@ -43,7 +43,7 @@ type EngineActor struct {
 
 	mu      sync.Mutex
 	stopped bool
-	runner  assembly.Engine // nil until loaded
+	loaded  *assembly.Loaded // nil until the model is loaded
 }
 
 // NewEngineActor prepares a, with all exported fields set, for Execute and Interrupt.
@@ -55,20 +55,20 @@ func NewEngineActor(a *EngineActor) *EngineActor {
 // Execute loads and serves. It returns when the engine ends; clients are told the reason of a
 // failure.
 func (a *EngineActor) Execute() error {
-	l := a.loaded()
+	l, err := a.loadModel()
 	if a.ctx.Err() != nil {
 		return nil
 	}
-	if l.err != nil {
-		a.Server.Fail(failure.Explain(l.err))
-		return l.err
+	if err != nil {
+		a.Server.Fail(failure.Explain(err))
+		return err
 	}
-	if !a.adopt(l.runner) {
+	if !a.adopt(l) {
 		return nil
 	}
-	if err := l.model.Cause(a.run(l)); err != nil {
+	if err := l.Model.Cause(a.run(l)); err != nil {
 		a.Server.Fail(failure.Explain(err))
-		awaitWriter(a.ctx, l.runner, err, a.Manager, a.Log)
+		awaitWriter(a.ctx, l.Weights, err, a.Manager, a.Log)
 		return err
 	}
 	return nil
@@ -76,19 +76,19 @@ func (a *EngineActor) Execute() error {
 
 // run runs the engine. The server takes requests after the engine's first token; without that
 // token run returns an error.
-func (a *EngineActor) run(l loading) error {
+func (a *EngineActor) run(l *assembly.Loaded) error {
 	ended, begun := make(chan struct{}), make(chan error, 1)
 	go func() {
 		err := a.begin(l, ended)
 		begun <- err
 		if err != nil {
-			l.runner.Stop()
+			l.Engine.Stop()
 			return
 		}
-		a.Manager.watch(l.runner, ended)
+		a.Manager.watch(l.Engine, ended)
 	}()
-	watchWeights(l.runner, ended, a.Log)
-	err := l.runner.Run()
+	watchWeights(l, ended, a.Log)
+	err := l.Run()
 	close(ended)
 	if err == nil {
 		err = <-begun
@@ -97,61 +97,58 @@ func (a *EngineActor) run(l loading) error {
 }
 
 // begin requests the first token and then lets the server take requests.
-func (a *EngineActor) begin(l loading, ended <-chan struct{}) error {
-	err := firstToken(l.model.Engine, ended)
+func (a *EngineActor) begin(l *assembly.Loaded, ended <-chan struct{}) error {
+	err := firstToken(l.Model.Engine, ended)
 	if errors.Is(err, engine.ErrShutdown) || errors.Is(err, engine.ErrDraining) {
 		return nil // the generator is already stopping
 	}
 	if err != nil {
-		return fmt.Errorf("the model's first token: %w", l.model.Cause(err))
+		return fmt.Errorf("the model's first token: %w", l.Model.Cause(err))
 	}
-	a.Server.SetReady(l.model)
+	a.Server.SetReady(l.Model)
 	a.Journal.Clear()
-	a.Manager.Say("READY=1", fmt.Sprintf("STATUS=ready: serves %s on %s", l.model.Name, l.model.Device))
-	a.Log.Info().Str("model", l.model.Name).Str("device", l.model.Device).Int("context", l.model.Limits.Context).
-		Int("max_batch", l.model.Limits.MaxBatch).
+	a.Manager.Say("READY=1", fmt.Sprintf("STATUS=ready: serves %s on %s", l.Model.Name, l.Model.Device))
+	a.Log.Info().Str("model", l.Model.Name).Str("device", l.Model.Device).Int("context", l.Model.Limits.Context).
+		Int("max_batch", l.Model.Limits.MaxBatch).
 		Float64("took_ms", float64(time.Since(a.began).Microseconds())/1000).Msg("ready")
 	return nil
 }
 
-// loading is the result of a load.
-type loading struct {
-	model  server.Model
-	runner assembly.Engine
-	err    error
-}
-
-// loaded loads the model. It returns early if the generator is to stop; a load that is still
+// loadModel loads the model. It returns early if the generator is to stop; a load that is still
 // running then ends with the process.
-func (a *EngineActor) loaded() loading {
+func (a *EngineActor) loadModel() (*assembly.Loaded, error) {
 	a.began = time.Now()
-	told := a.Manager.loading(time.Now)
-	done := make(chan loading, 1)
+	notify := a.Manager.loading(time.Now)
+	type result struct {
+		loaded *assembly.Loaded
+		err    error
+	}
+	done := make(chan result, 1)
 	go func() {
-		m, runner, err := a.Load(a.ctx, a.Options, func(share float64, activity string) {
+		l, err := a.Load(a.ctx, a.Options, func(share float64, activity string) {
 			a.Server.SetProgress(share, activity)
 			a.Progress(share, activity)
-			told(share, activity)
+			notify(share, activity)
 		})
-		done <- loading{m, runner, err}
+		done <- result{l, err}
 	}()
 	select {
-	case l := <-done:
-		if l.err == nil {
-			logGraphs(a.Log, l.model.Engine.Stats().Graphs)
-			logMemory(a.Log, l.model)
+	case r := <-done:
+		if r.err == nil {
+			logGraphs(a.Log, r.loaded.Model.Engine.Stats().Graphs)
+			logMemory(a.Log, r.loaded.Model)
 		}
-		return l
+		return r.loaded, r.err
 	case <-a.ctx.Done():
-		return loading{err: a.ctx.Err()}
+		return nil, a.ctx.Err()
 	}
 }
 
 // logGraphs logs the cost of the graphs captured at start.
 func logGraphs(log zerolog.Logger, g protocol.GraphPool) {
 	log.Info().Uint64("graphs", g.Precaptured).Float64("took_ms", 1000*g.CaptureS).
-		Float64("median_ms", g.CaptureMedianMS).Int64("bytes_each", g.GraphBytes).Uint64("failed",
-		g.Failed).Msg("graphs captured")
+		Float64("median_ms", g.CaptureMedianMS).Int64("bytes_each", g.GraphBytes).
+		Uint64("failed", g.Failed).Msg("graphs captured")
 }
 
 // logMemory logs the planned memory beside the measured.
@@ -164,14 +161,14 @@ func logMemory(log zerolog.Logger, m server.Model) {
 		Int64("planned_bytes", m.Planned).Int64("taken_bytes", taken).Msg("memory")
 }
 
-// adopt stores the runner for Interrupt. It reports false if the actor was interrupted before.
-func (a *EngineActor) adopt(runner assembly.Engine) bool {
+// adopt stores the loaded model for Interrupt. It reports false if the actor was interrupted before.
+func (a *EngineActor) adopt(l *assembly.Loaded) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped {
 		return false
 	}
-	a.runner = runner
+	a.loaded = l
 	return true
 }
 
@@ -181,7 +178,7 @@ func (a *EngineActor) Interrupt(error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stopped = true
-	if a.runner != nil {
-		a.runner.Stop()
+	if a.loaded != nil {
+		a.loaded.Engine.Stop()
 	}
 }

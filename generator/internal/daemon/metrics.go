@@ -6,7 +6,6 @@ import (
 	"github.com/oklog/run"
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/assembly"
 	"reel/generator/internal/config"
 	"reel/generator/internal/gpu"
 	"reel/generator/internal/metrics"
@@ -35,12 +34,11 @@ func AddMetrics(g *run.Group, m *metrics.Metrics, l net.Listener, log zerolog.Lo
 // Reading returns the GPU's state, or nil without a GPU or while the model is loading.
 func (a *EngineActor) Reading() *gpu.Reading {
 	a.mu.Lock()
-	runner := a.runner
+	l := a.loaded
 	a.mu.Unlock()
-	w, ok := runner.(assembly.MeasuredEngine)
-	if !ok {
+	if l == nil || l.GPU == nil {
 		return nil
 	}
-	r := w.GPU.Read()
+	r := l.GPU.Read()
 	return &r
 }

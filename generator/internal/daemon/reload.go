@@ -60,10 +60,10 @@ func monotonic() time.Duration {
 // resize changes the budget of the engine's graphs. It fails while the model is loading.
 func (a *EngineActor) resize(o config.Options) error {
 	a.mu.Lock()
-	runner := a.runner
+	l := a.loaded
 	a.mu.Unlock()
-	if runner == nil {
+	if l == nil {
 		return errors.New("the model is still being loaded: reload again later")
 	}
-	return runner.Resize(o.MaxGraphs, o.GraphMemory)
+	return l.Engine.Resize(o.MaxGraphs, o.GraphMemory)
 }

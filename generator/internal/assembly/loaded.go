@@ -1,0 +1,64 @@
+package assembly
+
+import (
+	"errors"
+
+	"reel/generator/internal/config"
+	"reel/generator/internal/failure"
+	"reel/generator/internal/hardware"
+	"reel/generator/internal/server"
+	"reel/generator/internal/weights"
+)
+
+// Engine is the part of an engine that the daemon drives. [engine.Engine] implements it.
+type Engine interface {
+	// Heartbeat calls done after the engine completes its next step.
+	Heartbeat(done func())
+	// Resize changes the most graphs that may exist, and the most bytes that they may take.
+	Resize(maxGraphs int, bytes int64) error
+	// Run returns after Stop, or with the device's error.
+	Run() error
+	Stop()
+}
+
+// Loaded is a model with its engine, ready to be served.
+type Loaded struct {
+	Model   server.Model
+	Engine  Engine
+	Fail    func(error)     // ends the engine and its requests with an error
+	Weights *weights.Watch  // watches the mapped files; nil if the device has copies
+	GPU     hardware.Reader // of the GPU's state; nil without a GPU or without --metrics
+	endChat func()          // ends the process of the chat template; nil without one
+}
+
+// Run runs the engine. When the engine ends, it ends the chat template's process and closes GPU.
+func (l *Loaded) Run() error {
+	if l.GPU != nil {
+		defer l.GPU.Close()
+	}
+	if l.endChat != nil {
+		defer l.endChat()
+	}
+	return l.Engine.Run()
+}
+
+// ModelChanged returns err with the protocol's error for clients; nil stays nil.
+func ModelChanged(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(failure.Explain(err), err)
+}
+
+// ReadGPU starts to read the GPU's state if o asks for metrics. It returns nil without a GPU or
+// without NVML; the metrics then lack that state.
+func ReadGPU(h hardware.Hardware, o config.Options) hardware.Reader {
+	if o.Metrics == "" || h.OpenReader == nil {
+		return nil
+	}
+	r, err := h.OpenReader()
+	if err != nil {
+		return nil
+	}
+	return r
+}
