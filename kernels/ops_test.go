@@ -133,7 +133,7 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 		GateUp{X: big, Norm: big, Gate: w, Up: Weight{}, Out: big, T: 1},
 		Head{X: big, Norm: small, W: w, Rows: g.rows, Logits: big, T: 1, N: 1},
 		Embed{Table: w, Rows: g.rows, X: small, T: 1},
-		Sample{Logits: small, Rows: g.rows, Slots: g.slots, Results: big, T: 1, N: 1, Vocab: 8, RingSlots: 1,
+		Sample{Logits: small, Rows: g.rows, Slots: g.slots, Records: big, T: 1, N: 1, Vocab: 8, RingSlots: 1,
 			MaxSamples: 1},
 		Attend{Q: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Layer: rigLayers},

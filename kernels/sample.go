@@ -31,19 +31,19 @@ type Sample struct {
 	Logits  device.Buffer // float32 [N][Vocab]
 	Rows    Rows
 	Slots   Slots
-	Results device.Buffer // out: int32 [RingSlots][MaxSamples][ResultWords], the record ring
+	Records device.Buffer // out: int32 [RingSlots][MaxSamples][RecordWords], the record ring
 
 	T, N, Vocab           int
 	RingSlots, MaxSamples int
 }
 
-// ResultWords is the length of a record in int32 words: step number (2 words), slot, generation,
+// RecordWords is the length of a record in int32 words: step number (2 words), slot, generation,
 // count, token, log-probability (float32 bits), number of alternatives, then MaxTop times
 // {token, log-probability}.
-const ResultWords = 8 + 2*MaxTop
+const RecordWords = 8 + 2*MaxTop
 
-// Result is a record as the host reads it.
-type Result struct {
+// Record is the result of a step for one sample, as the host reads it.
+type Record struct {
 	Step       uint64
 	Slot       int32
 	Generation int32
@@ -59,8 +59,8 @@ type Alternative struct {
 	Logprob float32
 }
 
-// DecodeResult decodes a record of ResultWords little-endian words into r. It reuses r.Top.
-func DecodeResult(record []byte, r *Result) {
+// DecodeRecord decodes a record of RecordWords little-endian words into r. It reuses r.Top.
+func DecodeRecord(record []byte, r *Record) {
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(record[4*i:]) }
 	r.Step = uint64(word(0)) | uint64(word(1))<<32
 	r.Slot, r.Generation, r.Count, r.Token = int32(word(2)), int32(word(3)), int32(word(4)), int32(word(5))
@@ -80,27 +80,27 @@ func (o Sample) Check() error {
 		return err
 	}
 	return checkBuffers(need{"logits", o.Logits, o.N * o.Vocab}, need{"samples", o.Rows.Sample, o.N},
-		need{"results", o.Results, o.RingSlots * o.MaxSamples * ResultWords}, need{"number", o.Rows.Number, 2})
+		need{"records", o.Records, o.RingSlots * o.MaxSamples * RecordWords}, need{"number", o.Rows.Number, 2})
 }
 
 // Host samples on the host.
 func (o Sample) Host(h *device.Host) {
 	logits, samples, number := h.Float32(o.Logits), h.Int32(o.Rows.Sample), h.Int32(o.Rows.Number)
 	slots, positions := h.Int32(o.Rows.Slot), h.Int32(o.Rows.Position)
-	results := h.Int32(o.Results)[int(uint32(number[0])%uint32(o.RingSlots))*o.MaxSamples*ResultWords:]
+	records := h.Int32(o.Records)[int(uint32(number[0])%uint32(o.RingSlots))*o.MaxSamples*RecordWords:]
 	h.For(o.N, o.N*o.Vocab*samplingCost, func(begin, end int) {
 		d := draws.Get().(*draw)
 		defer draws.Put(d)
 		for i := begin; i < end; i++ {
 			if row := samples[i]; row >= 0 {
 				o.one(h, d, logits[i*o.Vocab:(i+1)*o.Vocab], slots[row], positions[row],
-					results[i*ResultWords:][:ResultWords])
+					records[i*RecordWords:][:RecordWords])
 			}
 		}
 	})
 	for i := range o.N {
 		if samples[i] >= 0 {
-			copy(results[i*ResultWords:], number[:2])
+			copy(records[i*RecordWords:], number[:2])
 		}
 	}
 }

@@ -25,7 +25,7 @@ func (o Sample) CUDA(q *cuda.Queue) error {
 	slots := o.Slots.addresses(q)
 	return cuda.Launch(q, "reel_sample", g, sampleArgs{
 		logits: q.Address(o.Logits), sample: q.Address(o.Rows.Sample), slot: q.Address(o.Rows.Slot),
-		position: q.Address(o.Rows.Position), number: q.Address(o.Rows.Number), results: q.Address(o.Results),
+		position: q.Address(o.Rows.Position), number: q.Address(o.Rows.Number), results: q.Address(o.Records),
 		history: slots.history, params: slots.params, token: slots.token, vocab: int32(o.Vocab),
 		context: int32(o.Slots.Context), ringSlots: int32(o.RingSlots), maxSamples: int32(o.MaxSamples),
 	})

@@ -86,7 +86,7 @@ func TestGreedyTakesTheLowestIDAmongEquals(t *testing.T) {
 }
 
 // sampleStep stages one sampled row for slot 2 at the given position and samples it.
-func (g *rig) sampleStep(logits []float32, s Sampling, position, prompt int32, tokens []int32) Result {
+func (g *rig) sampleStep(logits []float32, s Sampling, position, prompt int32, tokens []int32) Record {
 	g.t.Helper()
 	step := Step{Inits: []Init{{Slot: 2, Generation: 7, Prompt: prompt, Sampling: s}}, Samples: []int32{position}}
 	for p := range position + 1 {
@@ -95,12 +95,12 @@ func (g *rig) sampleStep(logits []float32, s Sampling, position, prompt int32, t
 	g.stage(step, len(step.Rows)+1, 2)
 	buf, err := LoadVector(g.h, append(logits, make([]float32, len(logits))...))
 	g.must(err)
-	results := g.poisoned(rigRing * g.layout.MaxSamples * ResultWords)
-	g.launch(Sample{Logits: buf, Rows: g.rows, Slots: g.slots, Results: results, T: len(step.Rows) + 1, N: 2,
+	results := g.poisoned(rigRing * g.layout.MaxSamples * RecordWords)
+	g.launch(Sample{Logits: buf, Rows: g.rows, Slots: g.slots, Records: results, T: len(step.Rows) + 1, N: 2,
 		Vocab: len(logits), RingSlots: rigRing, MaxSamples: g.layout.MaxSamples})
-	var r Result
-	at := int((g.number-1)%rigRing) * g.layout.MaxSamples * ResultWords
-	DecodeResult(g.h.Bytes(results)[4*at:4*(at+ResultWords)], &r)
+	var r Record
+	at := int((g.number-1)%rigRing) * g.layout.MaxSamples * RecordWords
+	DecodeRecord(g.h.Bytes(results)[4*at:4*(at+RecordWords)], &r)
 	return r
 }
 

@@ -115,13 +115,13 @@ func BenchmarkCUDASample(t *testing.B) {
 					b := newBoth(t)
 					d := newDrawing(b, repeat(s, n), vocab)
 					slot, position := d.randomPositions(n)
-					results, _, err := b.g.Pinned(4 * int64(n) * kernels.ResultWords)
+					results, _, err := b.g.Pinned(4 * int64(n) * kernels.RecordWords)
 					b.must(err)
 					defer func() { b.must(b.g.Free(results)) }()
 					rows := kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position)),
 						Sample: b.load(1, bytesOf(slot)), Number: b.load(1, make([]byte, 8))}
 					logits := b.load(1, bytesOf(b.normal(n*vocab, 3)))
-					b.perLaunch(t, float64(4*n*vocab), kernels.Sample{Logits: logits, Rows: rows, Slots: d.slots[1], Results: results,
+					b.perLaunch(t, float64(4*n*vocab), kernels.Sample{Logits: logits, Rows: rows, Slots: d.slots[1], Records: results,
 						T: n, N: n, Vocab: vocab, RingSlots: 1, MaxSamples: n})
 				})
 			}

@@ -56,7 +56,7 @@ func newLoop(b *both, query, logits []float32) *loop {
 	l.kv, l.work = kv, b.attendWorkspace(8, loopHeads, loopDim, loopContext)
 	l.q, l.logits, l.attended = b.load(1, bytesOf(query)), b.load(1, bytesOf(logits)), b.poisoned(len(query))[1]
 	var err error
-	l.results, l.out, err = b.g.Pinned(4 * stagerRing * 4 * kernels.ResultWords)
+	l.results, l.out, err = b.g.Pinned(4 * stagerRing * 4 * kernels.RecordWords)
 	b.must(err)
 	b.t.Cleanup(func() { b.must(b.g.Free(l.results)) })
 	return l
@@ -69,7 +69,7 @@ func (l *loop) ops() []device.Op {
 		l.op(1, 3, 3),
 		kernels.Attend{Q: l.q, Rows: l.rows[1], Slots: l.slots[1], KV: l.kv, Out: l.attended, Workspace: l.work, T: 3,
 			Heads: loopHeads, Scale: 0.125},
-		kernels.Sample{Logits: l.logits, Rows: l.rows[1], Slots: l.slots[1], Results: l.results, T: 3, N: 3,
+		kernels.Sample{Logits: l.logits, Rows: l.rows[1], Slots: l.slots[1], Records: l.results, T: 3, N: 3,
 			Vocab: loopVocab, RingSlots: stagerRing, MaxSamples: 4},
 	}
 }

@@ -265,9 +265,9 @@ func (s *stager) stage(step kernels.Step, T, N int) {
 }
 
 // result returns record i of the step staged last from a record ring.
-func (s *stager) result(ring []byte, i int) (r kernels.Result) {
-	at := (int((s.number-1)%stagerRing)*s.layout.MaxSamples + i) * kernels.ResultWords * 4
-	kernels.DecodeResult(ring[at:at+4*kernels.ResultWords], &r)
+func (s *stager) result(ring []byte, i int) (r kernels.Record) {
+	at := (int((s.number-1)%stagerRing)*s.layout.MaxSamples + i) * kernels.RecordWords * 4
+	kernels.DecodeRecord(ring[at:at+4*kernels.RecordWords], &r)
 	if r.Step != s.number-1 || binary.LittleEndian.Uint32(ring[at+16:]) != 1 {
 		s.t.Fatalf("record %d is of step %d with %d tokens, wants step %d with 1", i, r.Step, r.Count, s.number-1)
 	}

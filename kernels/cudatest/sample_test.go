@@ -47,7 +47,7 @@ func newDrawing(b *both, sampling []kernels.Sampling, vocab int) *drawing {
 
 // sample draws for slot[i] at position[i] from logits [len(slot)][vocab], padded to N samples. It
 // returns the records of both devices; the host's only if host is set.
-func (d *drawing) sample(slot, position []int32, logits []float32, N int, host bool) (records [2][]kernels.Result) {
+func (d *drawing) sample(slot, position []int32, logits []float32, N int, host bool) (records [2][]kernels.Record) {
 	d.t.Helper()
 	vocab := len(logits) / len(slot)
 	samples := make([]int32, N)
@@ -62,12 +62,12 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 	index, slots, positions := put(d.both, samples), put(d.both, slot), put(d.both, position)
 	var rings [2]*device.Mapped
 	op := func(on int) device.Op {
-		results, mapped, err := d.devices[on].Pinned(4 * 2 * int64(N) * kernels.ResultWords)
+		results, mapped, err := d.devices[on].Pinned(4 * 2 * int64(N) * kernels.RecordWords)
 		d.must(err)
 		d.t.Cleanup(func() { d.must(d.devices[on].Free(results)) })
 		rings[on] = mapped
 		rows[on] = kernels.Rows{Slot: slots[on], Position: positions[on], Sample: index[on], Number: numbers[on]}
-		return kernels.Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Results: results, T: len(slot), N: N,
+		return kernels.Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Records: results, T: len(slot), N: N,
 			Vocab: vocab, RingSlots: 2, MaxSamples: N}
 	}
 	if host {
@@ -77,8 +77,8 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 	}
 	for on, ring := range rings {
 		for i := 0; ring != nil && i < N; i++ {
-			var r kernels.Result
-			kernels.DecodeResult(ring.Bytes()[4*kernels.ResultWords*(N+i):], &r) // step number 3 has place 1 of 2
+			var r kernels.Record
+			kernels.DecodeRecord(ring.Bytes()[4*kernels.RecordWords*(N+i):], &r) // step number 3 has place 1 of 2
 			if i >= len(slot) {
 				if r.Step != 0 || r.Count != 0 {
 					d.t.Fatalf("padding sample %d was published: %+v", i, r)
@@ -96,7 +96,7 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 }
 
 // sameRecord reports whether two records are equal, up to rounding of log-probabilities.
-func (d *drawing) sameRecord(got, want kernels.Result) bool {
+func (d *drawing) sameRecord(got, want kernels.Record) bool {
 	near := func(a, b float32) bool { return math.Abs(float64(a)-float64(b)) <= 1e-5*(1+math.Abs(float64(b))) }
 	if got.Token != want.Token || !near(got.Logprob, want.Logprob) || len(got.Top) != len(want.Top) {
 		return false

@@ -205,8 +205,8 @@ func (t *trial) Outcome() ([]byte, error) {
 	}
 	out = append(out, logits...)
 	for i := range samples {
-		var r kernels.Result
-		t.e.memory.Result(t.e.next-1, i, &r)
+		var r kernels.Record
+		t.e.memory.Record(t.e.next-1, i, &r)
 		out = fmt.Appendf(out, "%d %d %d %x %v", r.Slot, r.Generation, r.Token, r.Logprob, r.Top)
 	}
 	return out, nil

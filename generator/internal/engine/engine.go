@@ -83,7 +83,7 @@ type Engine struct {
 	inFlight  []stepInFlight       // oldest first
 	moves     []move               // oldest first
 	next      uint64               // number of the next step
-	result    kernels.Result       // the record read last; kept to reuse its memory
+	result    kernels.Record       // the record read last; kept to reuse its memory
 }
 
 // command is work for the engine's thread, between two steps.

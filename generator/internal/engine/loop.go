@@ -219,7 +219,7 @@ func (e *Engine) deliver(b *scheduler.Batch) error {
 		if !q.Running() {
 			continue
 		}
-		e.memory.Result(b.Step.Number, i, r)
+		e.memory.Record(b.Step.Number, i, r)
 		slot, generation := q.Slot()
 		if r.Step != b.Step.Number || r.Slot != slot || r.Generation != generation {
 			return fmt.Errorf("%w: expected step %d, slot %d, generation %d; found step %d, slot %d, generation %d",

@@ -63,7 +63,7 @@ var overruns = []struct {
 		return beside(w, w.Bytes())
 	}, "0 bytes past its end"},
 	{"past the results", "sample", func(op device.Op) device.Buffer {
-		r := op.(kernels.Sample).Results
+		r := op.(kernels.Sample).Records
 		return beside(r, r.Bytes())
 	}, "0 bytes past its end"},
 	{"past a layer's values in a page", "qkv", func(op device.Op) device.Buffer {

@@ -48,7 +48,7 @@ func newSequence(h Handle, r *Request) *sequence {
 }
 
 // token delivers the token in r to s and ends s if it is the last. now is the time at which the step completed.
-func (e *Engine) token(s *sequence, r *kernels.Result, now time.Time) {
+func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time) {
 	if math.IsNaN(float64(r.Logprob)) {
 		e.end(s, "", fmt.Errorf("%w at token %d", ErrNumeric, s.tokens))
 		return

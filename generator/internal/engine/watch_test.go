@@ -78,7 +78,7 @@ func (s *watchedStream) Launch(op device.Op) error {
 			s.w.step()
 		}
 	case kernels.Sample:
-		s.w.results = op.Results
+		s.w.results = op.Records
 	case kernels.CopyPage:
 		s.w.copied(int32(op.From), int32(op.To))
 	}

@@ -41,7 +41,7 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 	if s.descriptors, s.descriptorMap, err = dev.Pinned(4 * int64(s.RingSlots*s.Layout.Words())); err != nil {
 		return err
 	}
-	s.records, s.recordMap, err = dev.Pinned(4 * int64(s.RingSlots*s.MaxBatch*kernels.ResultWords))
+	s.records, s.recordMap, err = dev.Pinned(4 * int64(s.RingSlots*s.MaxBatch*kernels.RecordWords))
 	return err
 }
 

@@ -152,7 +152,7 @@ func (r *runner) step(s kernels.Step, sh model.Shape) {
 }
 
 // prompt prefills tokens in chunks, samples after the last one and returns the record.
-func (r *runner) prompt(tokens []int32, chunk int) kernels.Result {
+func (r *runner) prompt(tokens []int32, chunk int) kernels.Record {
 	for at := 0; at < len(tokens); at += chunk {
 		var s kernels.Step
 		for i, token := range tokens[at:min(at+chunk, len(tokens))] {
@@ -166,14 +166,14 @@ func (r *runner) prompt(tokens []int32, chunk int) kernels.Result {
 	return r.result()
 }
 
-func (r *runner) decode() kernels.Result {
+func (r *runner) decode() kernels.Record {
 	row := kernels.Row{Position: kernels.FromDevice, Token: kernels.FromDevice}
 	r.step(kernels.Step{Rows: []kernels.Row{row}, Samples: []int32{0}}, model.Shape{Rows: 1, Samples: 1})
 	return r.result()
 }
 
-func (r *runner) result() (out kernels.Result) {
-	r.memory.Result(r.next-1, 0, &out)
+func (r *runner) result() (out kernels.Record) {
+	r.memory.Record(r.next-1, 0, &out)
 	return out
 }
 

@@ -91,10 +91,10 @@ func (s *StepMemory) Write(step *kernels.Step) error {
 	return s.Layout.Encode(s.descriptorMap.Bytes()[4*at:4*(at+words)], step)
 }
 
-// Result reads the i-th record of a completed step.
-func (s *StepMemory) Result(number uint64, i int, r *kernels.Result) {
-	at := 4 * (int(number%uint64(s.RingSlots))*s.MaxBatch + i) * kernels.ResultWords
-	kernels.DecodeResult(s.recordMap.Bytes()[at:at+4*kernels.ResultWords], r)
+// Record reads the i-th record of a completed step.
+func (s *StepMemory) Record(number uint64, i int, r *kernels.Record) {
+	at := 4 * (int(number%uint64(s.RingSlots))*s.MaxBatch + i) * kernels.RecordWords
+	kernels.DecodeRecord(s.recordMap.Bytes()[at:at+4*kernels.RecordWords], r)
 }
 
 // Logits returns the logits of the last step: float32 [MaxBatch][vocab].
