@@ -122,7 +122,7 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 	g := newRig(t, 1, 8)
 	w, _ := g.weight(BF16, 8, 8)
 	big, _ := g.random(64)
-	turns, _ := g.random(rigContext * 8)
+	rope, _ := g.random(rigContext * 8)
 	small := big.Slice(0, 4*7)
 	raw, err := AllocKVBeforeRoPE(g.h, 1, 1, 8)
 	g.must(err)
@@ -137,23 +137,23 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 			MaxSamples: 1},
 		Attend{Q: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Layer: rigLayers},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: rope, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
 			Hidden: 8, Heads: 1, Bias: small},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: rope, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
 			Hidden: 8, Heads: 1, HeadNorms: small},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Window: -1},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1,
-			Post: QKPost{RoPE: turns, BeforeRoPE: raw}, Class: Prefill},
+			Post: QKPost{RoPE: rope, BeforeRoPE: raw}, Class: Prefill},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1,
 			Post: QKPost{RoPE: small, BeforeRoPE: raw}},
-		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Post: QKPost{RoPE: turns}},
+		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Post: QKPost{RoPE: rope}},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1,
-			Post: QKPost{RoPE: turns, BeforeRoPE: raw, HeadNorms: small}},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+			Post: QKPost{RoPE: rope, BeforeRoPE: raw, HeadNorms: small}},
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: rope, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
 			Hidden: 8, Heads: 1, BeforeRoPE: raw, DeferRoPE: true},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: rope, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
 			Hidden: 8, Heads: 1, Bias: big, DeferRoPE: true},
-		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: turns, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
+		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: rope, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
 			Hidden: 8, Heads: 1, Bias: big, BeforeRoPE: raw, DeferRoPE: true, Class: Prefill},
 		QKV{X: big, Norm: big, Q: w, K: w, V: w, RoPE: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1,
 			Hidden: 8, Heads: 1},

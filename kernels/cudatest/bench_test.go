@@ -121,8 +121,8 @@ func BenchmarkCUDASample(t *testing.B) {
 					rows := kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position)),
 						Sample: b.load(1, bytesOf(slot)), Number: b.load(1, make([]byte, 8))}
 					logits := b.load(1, bytesOf(b.normal(n*vocab, 3)))
-					b.perLaunch(t, float64(4*n*vocab), kernels.Sample{Logits: logits, Rows: rows, Slots: d.slots[1], Records: results,
-						T: n, N: n, Vocab: vocab, RingSlots: 1, MaxSamples: n})
+					b.perLaunch(t, float64(4*n*vocab), kernels.Sample{Logits: logits, Rows: rows,
+						Slots: d.slots[1], Records: results, T: n, N: n, Vocab: vocab, RingSlots: 1, MaxSamples: n})
 				})
 			}
 		}

@@ -14,10 +14,10 @@ import (
 )
 
 // randomIndex returns an index of random rows below rows, then padding entries.
-func randomIndex(b *both, live, padding, rows int) []int32 {
-	list := make([]int32, live+padding)
+func randomIndex(b *both, sampled, padding, rows int) []int32 {
+	list := make([]int32, sampled+padding)
 	for i := range list {
-		if list[i] = -1; i < live {
+		if list[i] = -1; i < sampled {
 			list[i] = b.r.Int32N(int32(rows))
 		}
 	}
@@ -27,9 +27,9 @@ func randomIndex(b *both, live, padding, rows int) []int32 {
 func TestCUDAGatherRows(t *testing.T) {
 	b := newBoth(t)
 	const rows = 70
-	for i, live := range []int{0, 1, 8, 64} {
+	for i, sampled := range []int{0, 1, 8, 64} {
 		cols := []int{16, 576, 4096}[i%3]
-		list := randomIndex(b, live, i, rows)
+		list := randomIndex(b, sampled, i, rows)
 		if len(list) == 0 {
 			list = []int32{-1}
 		}
@@ -40,7 +40,7 @@ func TestCUDAGatherRows(t *testing.T) {
 				Index: marks[on], Cols: cols, T: rows, N: len(list)}
 		})
 		b.same("rows", out)
-		b.same("which are there", marks)
+		b.same("row index", marks)
 	}
 }
 
@@ -56,51 +56,52 @@ func TestCUDARowIndex(t *testing.T) {
 	}
 }
 
-// rowIndexProducts compares products with an index of live rows and some padding.
-func (b *both) rowIndexProducts(dtype kernels.DType, live, padding, in int) {
+// rowIndexProducts compares products with an index of sampled rows and some padding.
+func (b *both) rowIndexProducts(dtype kernels.DType, sampled, padding, in int) {
 	b.t.Helper()
 	const rows, width = 80, 96
-	list := randomIndex(b, live, padding, rows)
+	list := randomIndex(b, sampled, padding, rows)
 	n := len(list)
 	w, up := b.matrix(dtype, width, in), b.matrix(dtype, width, in)
 	values := b.normal(rows*in, 3)
 	var gathered []float32
-	for _, row := range list[:live] {
+	for _, row := range list[:sampled] {
 		gathered = append(gathered, values[int(row)*in:(int(row)+1)*in]...)
 	}
-	x, only, norm := put(b, values), put(b, list), put(b, b.powers(in))
+	x, index, norm := put(b, values), put(b, list), put(b, b.powers(in))
 	residual := b.normal(n*width, 1)
+	sevens := slices.Repeat([]float32{7}, n*width)
 	for _, c := range []struct {
 		name string
 		out  []float32
-		op   func(on int, out, only device.Buffer, x device.Buffer, rows, n int) device.Op
+		op   func(on int, out, index device.Buffer, x device.Buffer, rows, n int) device.Op
 	}{
-		{"projection", residual, func(on int, out, only, x device.Buffer, _, n int) device.Op {
-			return kernels.Projection{W: w[on], In: x, X: out, RowIndex: only, T: n}
+		{"projection", residual, func(on int, out, index, x device.Buffer, _, n int) device.Op {
+			return kernels.Projection{W: w[on], In: x, X: out, RowIndex: index, T: n}
 		}},
-		{"gateup", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, _, n int) device.Op {
-			return kernels.GateUp{X: x, Norm: norm[on], Gate: w[on], Up: up[on], Out: out, RowIndex: only, T: n,
+		{"gateup", sevens, func(on int, out, index, x device.Buffer, _, n int) device.Op {
+			return kernels.GateUp{X: x, Norm: norm[on], Gate: w[on], Up: up[on], Out: out, RowIndex: index, T: n,
 				Eps: 1e-5}
 		}},
-		{"head", slices.Repeat([]float32{7}, n*width), func(on int, out, only, x device.Buffer, rows, n int) device.Op {
-			picked := only
-			if picked.Bytes() == 0 {
-				picked = put(b, counted(n))[on]
+		{"head", sevens, func(on int, out, index, x device.Buffer, rows, n int) device.Op {
+			samples := index
+			if samples.Bytes() == 0 {
+				samples = put(b, counted(n))[on]
 			}
-			return kernels.Head{X: x, Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: picked}, Logits: out,
-				Class: classOf(only.Bytes() > 0), T: rows, N: n, Eps: 1e-5}
+			return kernels.Head{X: x, Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: samples}, Logits: out,
+				Class: classOf(index.Bytes() > 0), T: rows, N: n, Eps: 1e-5}
 		}},
 	} {
-		name := fmt.Sprintf("%s, %d rows of %d, %d to %d", c.name, live, n, in, width)
+		name := fmt.Sprintf("%s, %d rows of %d, %d to %d", c.name, sampled, n, in, width)
 		out := put(b, c.out)
-		b.run(func(on int) device.Op { return c.op(on, out[on], only[on], x[on], rows, n) })
+		b.run(func(on int) device.Op { return c.op(on, out[on], index[on], x[on], rows, n) })
 		b.close(name, out, 8*sums(in), 1e-5)
 		got := read[uint32](b, 1, out[1])
 		want := viewOf[uint32](bytesOf(slices.Clone(c.out)))
-		if live > 0 {
+		if sampled > 0 {
 			dense := b.load(1, bytesOf(slices.Clone(c.out)))
-			b.onGPU(c.op(1, dense, device.Buffer{}, b.load(1, bytesOf(gathered)), live, live))
-			copy(want[:live*width], read[uint32](b, 1, dense))
+			b.onGPU(c.op(1, dense, device.Buffer{}, b.load(1, bytesOf(gathered)), sampled, sampled))
+			copy(want[:sampled*width], read[uint32](b, 1, dense))
 		}
 		b.equal(name, got, want)
 	}

@@ -201,7 +201,7 @@ func (b *both) newAttention(dtype, kvType kernels.DType, T, hidden, heads, kvHea
 	}
 	q, k, v := b.matrix(dtype, heads*dim, hidden), b.matrix(dtype, kvHeads*dim, hidden),
 		b.matrix(dtype, kvHeads*dim, hidden)
-	x, norm, turns := put(b, b.normal(T*hidden, 3)), put(b, b.powers(hidden)), put(b, b.randomRoPE(context, dim))
+	x, norm, rope := put(b, b.normal(T*hidden, 3)), put(b, b.powers(hidden)), put(b, b.randomRoPE(context, dim))
 	slot, position, blocks := put(b, slots), put(b, positions), put(b, table)
 	words := 2 * layers * kvHeads * pageTokens * dim * kv.Pages
 	pool := twin{b.load(0, poison(4*words)), b.load(1, poison(words*int(kvType.Size())))}
@@ -212,7 +212,7 @@ func (b *both) newAttention(dtype, kvType kernels.DType, T, hidden, heads, kvHea
 		if on == 0 {
 			o.DType = kernels.F32
 		}
-		a.op[on] = kernels.QKV{X: x[on], Norm: norm[on], Q: q[on], K: k[on], V: v[on], RoPE: turns[on],
+		a.op[on] = kernels.QKV{X: x[on], Norm: norm[on], Q: q[on], K: k[on], V: v[on], RoPE: rope[on],
 			Rows:  kernels.Rows{Slot: slot[on], Position: position[on]},
 			Slots: kernels.Slots{Count: T + 1, Pages: pages, Context: context, BlockTable: blocks[on]},
 			KV:    o, Out: a.out[on], T: T, Layer: 1, Hidden: hidden, Heads: heads, Eps: 1e-5}

@@ -95,7 +95,7 @@ func TestCUDAPrefillQKV(t *testing.T) {
 // feedForward runs GateUp, the down projection and GateUp again on a prompt's rows, with handover
 // or with rounding by each product.
 func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]kernels.Weight, down kernels.Weight,
-	norm device.Buffer, onward bool) []uint32 {
+	norm device.Buffer, handover bool) []uint32 {
 	b.t.Helper()
 	mid := b.poisoned(rows * inner)[1]
 	workspace := b.workspaceFor(rows, hidden)
@@ -104,7 +104,7 @@ func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]kernel
 		Class: kernels.Prefill, Eps: 1e-5}
 	project := kernels.Projection{W: down, In: mid, X: x, Workspace: inside, T: rows, Class: kernels.Prefill}
 	second := gateup
-	if onward {
+	if handover {
 		gateup.Handover.Rounded = inside.Rounded
 		project.Handover = kernels.Handover{InputIsRounded: true, Rounded: workspace.Rounded, Norm: norm}
 		second.Handover.InputIsRounded = true
@@ -121,9 +121,9 @@ func TestCUDAHandover(t *testing.T) {
 	gate, up, down := b.matrix(kernels.BF16, inner, hidden), b.matrix(kernels.BF16, inner, hidden),
 		b.matrix(kernels.BF16, hidden, inner)
 	norm, values := put(b, b.normal(hidden, 1))[1], b.normal(all*hidden, 3)
-	run := func(first, rows int, onward bool) []uint32 {
+	run := func(first, rows int, handover bool) []uint32 {
 		x := b.load(1, bytesOf(values[first*hidden:(first+rows)*hidden]))
-		return b.feedForward(x, rows, hidden, inner, [2]kernels.Weight{gate[1], up[1]}, down[1], norm, onward)
+		return b.feedForward(x, rows, hidden, inner, [2]kernels.Weight{gate[1], up[1]}, down[1], norm, handover)
 	}
 	want, own := run(0, all, true), run(0, all, false)
 	b.closeTo("handed over", viewOf[float32](bytesOf(want)), viewOf[float32](bytesOf(own)),
