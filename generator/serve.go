@@ -36,20 +36,20 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 	}
 	inherits := p.env("LISTEN_FDS") != ""
 	lock, err := daemon.Own(o.Socket, inherits, p.patience+flushTime, p.signals, log.Level(zerolog.TraceLevel))
-	notes := daemon.Journal{Path: protocol.RecordPath(o.Socket), Log: log, Owned: lock != nil}
+	journal := daemon.Journal{Path: protocol.RecordPath(o.Socket), Log: log, Owned: lock != nil}
 	if err == nil {
-		err = p.serveOn(log, &level, lock, notes, o, settings)
+		err = p.serveOn(log, &level, lock, journal, o, settings)
 	}
 	if lock != nil {
 		defer lock.Release()
 	}
 	if err == nil || errors.Is(err, config.ErrSignal) {
-		notes.Clear()
+		journal.Clear()
 		log.Info().Msg("stopped")
 		return nil
 	}
 	if !errors.Is(err, errForced) {
-		notes.Failed(err)
+		journal.Failed(err)
 	}
 	log.Error().Err(err).Msg("the generator ends")
 	return config.OfKind(err, errLogged)
@@ -57,7 +57,7 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 
 // serveOn runs the parts of the generator as one group, with the socket's lock or without.
 func (p *program) serveOn(
-	log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, notes daemon.Journal,
+	log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, journal daemon.Journal,
 	o config.Options, settings *config.Reader,
 ) error {
 	progress := daemon.NewProgress(p.stderr, log)
@@ -65,7 +65,7 @@ func (p *program) serveOn(
 	if err := hardware.Choose(p.signals, log, p.stderr.Flush, &o); err != nil {
 		return err
 	}
-	asked, err := daemon.ListenMetrics(o.Metrics, log)
+	listener, err := daemon.ListenMetrics(o.Metrics, log)
 	if err != nil {
 		return err
 	}
@@ -74,10 +74,10 @@ func (p *program) serveOn(
 		return err
 	}
 	e := daemon.NewEngineActor(&daemon.EngineActor{
-		Load: p.load, Options: o, Log: log, Manager: m, Journal: notes, Progress: progress})
-	figures := metrics.New(func() *protocol.Status { return e.Server.Status() }, e.Reading)
+		Load: p.load, Options: o, Log: log, Manager: m, Journal: journal, Progress: progress})
+	exporter := metrics.New(func() *protocol.Status { return e.Server.Status() }, e.Reading)
 	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.Socket,
-		Version: release(), Logger: log, Observer: figures})
+		Version: release(), Logger: log, Observer: exporter})
 	e.Server = s
 	if err := s.Listen(); err != nil {
 		return config.Refuse(config.ErrConfig, "--socket: %w", err)
@@ -88,11 +88,11 @@ func (p *program) serveOn(
 	var g run.Group // stopped in this order: the engine ends its requests, then the server closes
 	g.Add(e.Execute, e.Interrupt)
 	g.Add(s.Serve, func(error) { closeServer(s, log) })
-	daemon.AddMetrics(&g, figures, asked, log)
+	daemon.AddMetrics(&g, exporter, listener, log)
 	stop := make(chan struct{})
 	g.Add(func() error {
 		return p.awaitSignal(s, func() {
-			notes.Draining()
+			journal.Draining()
 			m.Say("STOPPING=1", "STATUS=draining: running requests finish, new ones are refused")
 		}, log, reload, stop)
 	}, func(error) { close(stop) })

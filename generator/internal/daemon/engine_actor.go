@@ -46,7 +46,8 @@ type EngineActor struct {
 	loaded  *assembly.Loaded // nil until the model is loaded
 }
 
-// NewEngineActor prepares a, with all exported fields set, for Execute and Interrupt.
+// NewEngineActor prepares a for Execute and Interrupt. Its exported fields are set; Server may
+// follow before Execute.
 func NewEngineActor(a *EngineActor) *EngineActor {
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a

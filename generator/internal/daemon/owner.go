@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -22,7 +23,7 @@ func Own(
 	switch {
 	case err == nil:
 		return lock, nil
-	case err == config.ErrSignal:
+	case errors.Is(err, config.ErrSignal):
 		return nil, err
 	case inherits:
 		log.Warn().Err(err).Msg("serves on the service manager's socket and keeps no record of failures beside it")
