@@ -17,7 +17,7 @@ struct SlicePlan {
 	int32_t tokens;       // tokens per tile, a multiple of 8; the last tile may have fewer
 	uint32_t starts[136]; // of each slice, and the end of the last: output tile<<16 | K block
 };
-static_assert(sizeof(SlicePlan) == 568, "stream_k_cuda_test.go holds the same size");
+static_assert(sizeof(SlicePlan) == 568, "in Go: slicePlan of args.go");
 
 // SlicePosition is a thread's position in its block's work: pass after pass, each a slice for one
 // token tile. Within a slice, the part in the last output tile comes first, so that partials for
