@@ -240,7 +240,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	AttendSum *run = (AttendSum *)(attend_shared + 2 * ALL * tile.group * WIDE);
 	int buffer = 0;
 	AttendWeights<CHUNKS> w;
-	const auto keep = [&](bool mine) { // store a warp's sums for the block
+	const auto store_sums = [&](bool mine) { // store a warp's sums for the block
 		if (live) {
 			w.weigh();
 			float *sums = attend_shared + (buffer * ALL + warp) * tile.group * WIDE;
@@ -253,7 +253,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 		}
 		if (lane % 4 == 0) states[buffer][warp][lane / 4] = {w.most, w.weight};
 	};
-	const auto add = [&](bool last) { // add the warps' sums of the splits
+	const auto add_splits = [&](bool last) { // add the warps' sums of the splits
 #ifndef REEL_RACE // a test shows that racecheck finds the missing barrier
 		__syncthreads(); // also: buffers read below are written again only after the next barrier
 #endif
@@ -289,11 +289,11 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 		if (any && live) w.score(q, b), w.mask(a, tile, from);
 		__syncwarp(); // keeps the loads behind it
 		b.load_keys(source, rows);
-		if (any) keep(false);
+		if (any) store_sums(false);
 		__syncwarp();
 		b.load_values(source, rows);
 		if (any) {
-			add(false);
+			add_splits(false);
 			split += step, buffer ^= 1, from += step * SPLIT;
 			live = from <= tile.last;
 		} else {
@@ -315,8 +315,8 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	if (live) w.score(q, b);
 	if (mine) w.score_own(q, own.key(), tile.last - from);
 	if (live) w.mask(a, tile, from);
-	keep(mine);
-	add(true);
+	store_sums(mine);
+	add_splits(true);
 	if (!whole)
 		attend_merge<WIDE, THREADS>(
 			a, tile, run, first, splits, min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS));

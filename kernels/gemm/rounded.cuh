@@ -1,5 +1,8 @@
-// Rounded activations: rows in 16 bits, in the order that wgmma reads. Products find their input so
-// and leave their output so for the next product.
+// Rounded activations: rows in 16 bits, in the order that wgmma reads. Products read their input in
+// this form, and may store their output in it for the next product.
+//
+// Rounded activations are [K blocks][tokens/8][8 tokens][128 bytes]. The 16-byte chunks of a token
+// are permuted by wgmma's 128-byte swizzle: chunk c of token t lies at c ^ t%8.
 #pragma once
 #include "gemm/operands.cuh"
 
@@ -8,8 +11,7 @@ constexpr int TOKEN_BLOCK_BYTES = K_BLOCK * 2; // of one token in a K block
 constexpr int GROUP_BYTES = TOKEN_GROUP * TOKEN_BLOCK_BYTES;
 constexpr int TILE_BLOCK_BYTES = BLOCK_STEPS * 512; // of a weight's row tile in a K block
 
-// Rounded activations are [K blocks][tokens/8][8 tokens][128 bytes]. The 16-byte chunks of a token
-// are permuted by wgmma's 128-byte swizzle: chunk c of token t lies at c ^ t%8.
+// RoundArgs are the arguments of round.cu.
 struct RoundArgs {
 	Activations in;
 	char *out;
