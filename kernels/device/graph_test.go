@@ -172,11 +172,9 @@ func TestCaptureEndsOnItsThread(t *testing.T) {
 }
 
 func TestDestroyRefusesAPendingReplay(t *testing.T) {
-	var slow sync.Mutex
-	slow.Lock()
+	gate := make(chan struct{})
 	r := newRig(t, HostOptions{Delay: func() time.Duration {
-		slow.Lock() //nolint:staticcheck // a gate
-		slow.Unlock()
+		<-gate
 		return 0
 	}})
 	g := r.capture(1)
@@ -186,7 +184,7 @@ func TestDestroyRefusesAPendingReplay(t *testing.T) {
 	if err := x.Destroy(); !errors.Is(err, ErrDestroyed) {
 		t.Errorf("destroy with a replay pending: %v", err)
 	}
-	slow.Unlock()
+	close(gate)
 	r.values()
 	r.must(x.Destroy())
 }

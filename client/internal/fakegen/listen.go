@@ -4,7 +4,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,7 +34,7 @@ func listenAs(fd, uid int) error {
 	if uid != os.Geteuid() {
 		// Package syscall's version would change all threads.
 		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); e != 0 {
-			return syscall.Errno(e)
+			return e
 		}
 	}
 	return unix.Listen(fd, 16)
