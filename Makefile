@@ -159,6 +159,7 @@ examples: ## the protocol's Python example, against the real generator
 .PHONY: cuda-check
 cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, vet and lint what is tagged cuda, test what of it needs no GPU
 	@sh kernels/cuda/spills kernels/cuda/exceptions.txt .build/cuda/objects/*.log
+	@$(WITHCUDA) sh kernels/cuda/headers
 	@$(WITHCUDA) $(GO) vet -tags cuda ./...
 	@$(WITHCUDA) $(GO) vet -tags cuda,fault ./generator ./generator/internal/hardware
 	@$(WITHCUDA) $(GO) test -tags cuda ./generator/internal/gpu

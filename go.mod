@@ -1,4 +1,4 @@
-module reel
+module reel.internal/reel
 
 go 1.26.0
 

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/bench/internal/stub"
-	"reel/client"
+	"reel.internal/reel/bench/internal/stub"
+	"reel.internal/reel/client"
 )
 
 // BenchmarkHarness measures the cost of measuring a token: a generator that computes

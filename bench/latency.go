@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // DefaultPrompts are the prompt lengths, in tokens, that are measured by default: those of

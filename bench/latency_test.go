@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // scripted is a generator whose first token takes 10 ms plus 1 ms per token of the prompt,

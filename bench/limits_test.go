@@ -9,8 +9,8 @@ import (
 	"slices"
 	"testing"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // limitRow returns a row for a prompt length with these figures.

@@ -10,8 +10,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // ErrOptions means that the requested measurement is impossible.

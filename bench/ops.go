@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Ops is the output of reel-generator ops --json, with its provenance.

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // ErrGenerator means that a generator to be measured did not serve.

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"testing"
 
-	"reel/bench/internal/stub"
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/bench/internal/stub"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // TestMain lets this program act as a generator if stubVariable is set.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // Provenance describes how and where figures were measured, so that they can be repeated.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // resultsOf writes results into a machine's directory, and returns the README and the

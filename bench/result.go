@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 // Result is the result of a command.

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // RollOptions describe a workload that outgrows the graph budget: in each phase prompts of a

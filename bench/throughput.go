@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // LoadOptions describe the loads of [MeasureThroughput]: closed loops with Concurrency

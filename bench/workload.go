@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 // Lengths is a range of token counts, both ends included.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 const (

@@ -37,7 +37,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Messages of the protocol that this package returns.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/client/internal/fakegen"
-	"reel/protocol"
+	"reel.internal/reel/client/internal/fakegen"
+	"reel.internal/reel/protocol"
 )
 
 // socket returns a path for a socket, short enough for one.

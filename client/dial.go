@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 const (

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"reel/client/internal/fakegen"
-	"reel/protocol"
+	"reel.internal/reel/client/internal/fakegen"
+	"reel.internal/reel/protocol"
 )
 
 const forever = time.Hour // a Wait far beyond the test's deadline

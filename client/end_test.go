@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"reel/client/internal/fakegen"
-	"reel/protocol"
+	"reel.internal/reel/client/internal/fakegen"
+	"reel.internal/reel/protocol"
 )
 
 func TestLeavingTheLoopCancels(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"reel/client"
-	"reel/client/internal/fakegen"
+	"reel.internal/reel/client"
+	"reel.internal/reel/client/internal/fakegen"
 )
 
 // Stream a completion to standard output.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"reel/client/internal/fakegen"
+	"reel.internal/reel/client/internal/fakegen"
 )
 
 func TestCandidates(t *testing.T) {

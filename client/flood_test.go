@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // testBounds has a shorter queue than a Client's, so that a test fills it sooner.

@@ -8,7 +8,7 @@ import (
 	"iter"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // cancelTime bounds the wait for the done of a cancelled request. The generator ends

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"reel/client/internal/fakegen"
+	"reel.internal/reel/client/internal/fakegen"
 )
 
 // TestPeer: Dial and ReadStatus report the listening process before they send anything,

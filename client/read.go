@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // newClient returns a client that has not yet said hello.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"syscall"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Record returns the note that the last generator left beside its socket, which says

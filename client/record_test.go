@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 func TestRecord(t *testing.T) {

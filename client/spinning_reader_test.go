@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/client/internal/fakegen"
-	"reel/protocol"
+	"reel.internal/reel/client/internal/fakegen"
+	"reel.internal/reel/protocol"
 )
 
 // clock drives a spinning reader through simulated time, without a socket.

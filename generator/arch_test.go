@@ -73,13 +73,13 @@ func TestImportsAreThoseOfArchitecture(t *testing.T) {
 	}
 	for line := range strings.Lines(string(out)) {
 		words := strings.Fields(line)
-		dir := strings.TrimPrefix(words[0], "reel/")
+		dir := strings.TrimPrefix(words[0], "reel.internal/reel/")
 		from := roomOf(rooms, dir)
 		if from.dir == "" {
 			t.Errorf("%s is in no room", dir)
 		}
 		for _, imported := range words[1:] {
-			if to, ours := strings.CutPrefix(imported, "reel/"); ours && !from.allows(roomOf(rooms, to)) {
+			if to, ours := strings.CutPrefix(imported, "reel.internal/reel/"); ours && !from.allows(roomOf(rooms, to)) {
 				t.Errorf("%s imports %s: ARCHITECTURE.md allows %s only %q", dir, to, from.dir, from.may)
 			}
 		}

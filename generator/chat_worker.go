@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/chat"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/chat"
 )
 
 // workerCommand returns the hidden command that runs chat templates.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
-	"reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
 )
 
 // checkCommand proves that the model's passes can be captured and replayed.

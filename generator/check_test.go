@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/failure"
-	"reel/generator/internal/logging"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/logging"
 )
 
 // checkWith runs the check command on a small lattice.

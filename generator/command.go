@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/failure"
 )
 
 // run executes the command line and returns the exit code. Before it returns, the log has been

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/assembly"
 )
 
 // TestMain also runs a chat template, in the process that a test starts for it.

@@ -15,13 +15,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"reel/client"
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
-	"reel/generator/internal/doctor"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/plan"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/doctor"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/protocol"
 )
 
 // errFound reports failures that the doctor has printed.

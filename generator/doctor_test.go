@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"reel/client"
-	"reel/generator/internal/doctor"
-	"reel/generator/internal/failure"
-	"reel/generator/internal/logging"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/generator/internal/doctor"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/logging"
+	"reel.internal/reel/protocol"
 )
 
 // The doctor runs on any machine, and prints its findings as JSON too.

@@ -12,14 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
-	"reel/generator/internal/daemon"
-	"reel/generator/internal/engine"
-	"reel/generator/internal/failure"
-	"reel/generator/internal/weights"
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/daemon"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // record reads the record that the program left beside its socket.

@@ -5,8 +5,8 @@ package main
 import (
 	"sync"
 
-	"reel/generator/internal/engine"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/protocol"
 )
 
 // fakeEngine ends a request at once or, with hold, in finish. It ends the start's own request

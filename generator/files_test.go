@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/failure"
-	"reel/generator/tiny"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/tiny"
 )
 
 // special makes a file of each kind that is not regular.

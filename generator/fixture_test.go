@@ -14,12 +14,12 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
-	"reel/generator/internal/daemon"
-	"reel/generator/internal/logging"
-	"reel/generator/internal/server"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/daemon"
+	"reel.internal/reel/generator/internal/logging"
+	"reel.internal/reel/generator/internal/server"
+	"reel.internal/reel/protocol"
 )
 
 const patience = 20 * time.Second // bounds the wait for an expected event; no test waits it out

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/term"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/daemon"
-	"reel/generator/internal/logging"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/daemon"
+	"reel.internal/reel/generator/internal/logging"
 )
 
 func main() {

@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
-	"reel/generator/internal/engine"
-	"reel/generator/internal/failure"
-	"reel/generator/internal/weights"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/protocol"
 )
 
 func TestSignalDrains(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"os"
 
-	"reel/generator/internal/logging"
-	"reel/systemd/manual"
+	"reel.internal/reel/generator/internal/logging"
+	"reel.internal/reel/systemd/manual"
 )
 
 // With the tag manual the program writes its man pages and completions into the folder given

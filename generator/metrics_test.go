@@ -12,13 +12,13 @@ import (
 	"syscall"
 	"testing"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
-	"reel/generator/internal/engine"
-	"reel/generator/internal/failure"
-	"reel/generator/internal/gpu"
-	"reel/generator/internal/hardware"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/gpu"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/protocol"
 )
 
 // heat is a GPU with a known temperature and nothing else.

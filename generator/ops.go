@@ -5,8 +5,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/measure"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/measure"
 )
 
 // opsCommand measures every op at the model's shapes.

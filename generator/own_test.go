@@ -15,11 +15,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
-	"reel/generator/internal/engine"
-	"reel/generator/internal/failure"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/protocol"
 )
 
 // besides starts a second program on f's socket, which waits 50 ms for the socket, and returns

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
-	"reel/generator/internal/plan"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/plan"
 )
 
 // planCommand prints the memory that a model takes on a GPU. No GPU is needed.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/failure"
-	"reel/generator/internal/logging"
-	"reel/generator/internal/plan"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/logging"
+	"reel.internal/reel/generator/internal/plan"
 )
 
 func TestPlanCommand(t *testing.T) {

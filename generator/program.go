@@ -14,11 +14,11 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/daemon"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/logging"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/daemon"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/logging"
+	"reel.internal/reel/protocol"
 )
 
 // version is the release; make sets it.

@@ -11,14 +11,14 @@ import (
 	"github.com/oklog/run"
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/daemon"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/logging"
-	"reel/generator/internal/metrics"
-	"reel/generator/internal/server"
-	"reel/generator/internal/unixsocket"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/daemon"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/logging"
+	"reel.internal/reel/generator/internal/metrics"
+	"reel.internal/reel/generator/internal/server"
+	"reel.internal/reel/generator/internal/unixsocket"
+	"reel.internal/reel/protocol"
 )
 
 const flushTime = 2 * time.Second // for writing the last frames

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/client"
-	"reel/generator/internal/config"
-	"reel/generator/internal/plan"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/protocol"
 )
 
 // errNoMemory is the error of a status without memory.

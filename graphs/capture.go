@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"runtime"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // errBudget means that an exec turned out larger than the budget left for it.

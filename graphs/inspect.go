@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Audited is the part of a device that the readiness detector needs.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // buriedOp holds its buffer in a nested struct.

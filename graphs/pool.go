@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // ErrIdentity means that a graph was captured over other memory, or on another

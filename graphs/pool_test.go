@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 func TestAcquirePrefersExactThenSmallestCoverThenEager(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Precapture captures keys at start, in their order, until all exist or the bounds

@@ -3,7 +3,7 @@ package graphs
 import (
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // With fewer graphs or bytes allowed, the least recently used graphs are evicted and

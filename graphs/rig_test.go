@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // noteOp appends Value to a log in device memory.

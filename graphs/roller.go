@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"time"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Roller captures admitted requests and destroys retired graphs, on a thread and a

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // A shape that is missed twice is captured while steps run, and then replayed.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // noteTrial is a step with the log as its outcome.

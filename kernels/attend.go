@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"reel/kernels/device"
-	"reel/kernels/vec"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/vec"
 )
 
 // Attend is causal attention over a row's own sequence: with s_j = q·k_j·Scale for positions

@@ -7,8 +7,8 @@ import (
 	"math"
 	"math/bits"
 
-	"reel/kernels/device"
-	"reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
 )
 
 // Constants of attention/splits.cuh.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Launchers refuse dimensions that their kernels do not support, before they launch.

@@ -3,8 +3,8 @@
 package kernels
 
 import (
-	"reel/kernels/device/cuda"
-	"reel/kernels/internal/tune"
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // Constants of attention/prefill.cuh.

@@ -3,7 +3,7 @@ package kernels
 import (
 	"fmt"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // CopyPage copies a KV page, over all layers. The engine moves pages with it.

@@ -5,8 +5,8 @@ package kernels
 import (
 	"fmt"
 
-	"reel/kernels/device"
-	"reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
 )
 
 // CUDA copies 16 bytes per thread.

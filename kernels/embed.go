@@ -1,6 +1,6 @@
 package kernels
 
-import "reel/kernels/device"
+import "reel.internal/reel/kernels/device"
 
 // Embed starts the residual stream: X[t] = Table[token of row t].
 type Embed struct {

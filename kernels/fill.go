@@ -3,7 +3,7 @@ package kernels
 import (
 	"fmt"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Fill sets every 4-byte element of a buffer to one value. Verification fills memory with

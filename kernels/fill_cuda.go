@@ -2,7 +2,7 @@
 
 package kernels
 
-import "reel/kernels/device/cuda"
+import "reel.internal/reel/kernels/device/cuda"
 
 // CUDA fills 4 bytes per thread, because a part of a buffer may start at any element.
 func (o Fill) CUDA(q *cuda.Queue) error {

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"reel/kernels/vec"
+	"reel.internal/reel/kernels/vec"
 )
 
 // DType is the format of a weight's elements, and of keys and values.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"math"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // GateUp is the first half of a gated feed-forward: with n = rmsnorm(X[t]),

@@ -2,7 +2,7 @@
 
 package kernels
 
-import "reel/kernels/device/cuda"
+import "reel.internal/reel/kernels/device/cuda"
 
 // CUDA launches a product whose units are a tile of 16 outputs of Gate and the same of Up.
 func (o GateUp) CUDA(q *cuda.Queue) error {

@@ -3,7 +3,7 @@ package kernels
 import (
 	"fmt"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // GatherRows copies the sampled rows of a prefill step: Out[i] = X[row of sample i]. After the

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Products of gathered rows, with a row index, equal products of all rows. Rows for padding

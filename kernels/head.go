@@ -1,6 +1,6 @@
 package kernels
 
-import "reel/kernels/device"
+import "reel.internal/reel/kernels/device"
 
 // Head computes the logits of the sampled rows: Logits[i] = W·rmsnorm(X[row of sample i]).
 // The logits of padding samples, which come last, are not written.

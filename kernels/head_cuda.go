@@ -2,7 +2,7 @@
 
 package kernels
 
-import "reel/kernels/device/cuda"
+import "reel.internal/reel/kernels/device/cuda"
 
 // CUDA launches a product over the sampled rows. A prefill pass mostly samples one row, and the
 // kernel for one row is faster than the one for up to eight by a quarter (notes/stream_k.md). So

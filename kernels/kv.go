@@ -3,7 +3,7 @@ package kernels
 import (
 	"fmt"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // KV is the pool of KV pages. A page holds PageTokens tokens of one sequence over all layers,

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"sync"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // The loader's memory. One thread reads a mapped file in the page cache at 8 GB/s, with a fault

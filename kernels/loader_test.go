@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // packedWhole returns a weight packed by one op, and the same weight loaded in parts.

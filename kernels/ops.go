@@ -10,7 +10,7 @@ package kernels
 import (
 	"fmt"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Class is the launch class of an op: the kind of pass it belongs to. On a GPU the two

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // normed returns rmsnorm of row x in float64.

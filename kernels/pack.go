@@ -3,7 +3,7 @@ package kernels
 import (
 	"fmt"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // A tile is the part of a weight that one tensor-core instruction multiplies: the M operand of

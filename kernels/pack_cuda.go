@@ -2,7 +2,7 @@
 
 package kernels
 
-import "reel/kernels/device/cuda"
+import "reel.internal/reel/kernels/device/cuda"
 
 // CUDA packs 16 bytes per thread.
 func (o Pack) CUDA(q *cuda.Queue) error {

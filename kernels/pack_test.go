@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // The elements of some lanes, by hand from the definition of mma.m16n8k16, with four

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"math"
 
-	"reel/kernels/device"
-	"reel/kernels/device/cuda"
-	"reel/kernels/internal/tune"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // variant is one kernel of a product. All variants of the decode class add in the same

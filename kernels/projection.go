@@ -3,7 +3,7 @@ package kernels
 import (
 	"errors"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Projection is a product that adds to the residual stream: X[t] += W·In[t]. A layer has two:

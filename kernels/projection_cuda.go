@@ -2,7 +2,7 @@
 
 package kernels
 
-import "reel/kernels/device/cuda"
+import "reel.internal/reel/kernels/device/cuda"
 
 // CUDA launches a product whose units are tiles of 16 outputs.
 func (o Projection) CUDA(q *cuda.Queue) error {

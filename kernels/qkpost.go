@@ -3,7 +3,7 @@ package kernels
 import (
 	"unsafe"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // QKPost is QK post-processing, between the products q, k and v of a layer and its attention:

@@ -3,8 +3,8 @@
 package kernels
 
 import (
-	"reel/kernels/device"
-	"reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
 )
 
 // Constants of qkpost.cu: warps per block, and the largest head that a warp holds.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // QKV prepares attention in one layer: n = rmsnorm(X[t]), q = Wq·n, k = Wk·n, v = Wv·n, then

@@ -5,9 +5,9 @@ package kernels
 import (
 	"fmt"
 
-	"reel/kernels/device"
-	"reel/kernels/device/cuda"
-	"reel/kernels/internal/tune"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // CUDA launches a product whose units are 16 rows of a head and the 16 rows that RoPE pairs

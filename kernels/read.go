@@ -5,7 +5,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Read only reads a buffer: its rate is the limit of every memory-bound op. It XORs all words

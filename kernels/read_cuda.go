@@ -2,7 +2,7 @@
 
 package kernels
 
-import "reel/kernels/device/cuda"
+import "reel.internal/reel/kernels/device/cuda"
 
 // CUDA reads 16 bytes per load, eight loads per thread.
 func (o Read) CUDA(q *cuda.Queue) error {

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 func TestRead(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // rig is a host device with slots, rows and a KV pool. Its pages are in random order, and its

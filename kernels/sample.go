@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // MaxTop is the largest number of alternatives in a record.

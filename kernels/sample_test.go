@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"reel/kernels/internal/distribution"
+	"reel.internal/reel/kernels/internal/distribution"
 )
 
 // Known answers of Philox4x32-10, from the authors' Random123 distribution.

@@ -1,6 +1,6 @@
 package kernels
 
-import "reel/kernels/device"
+import "reel.internal/reel/kernels/device"
 
 // Stage starts a step: it finds the step's descriptor in the ring by the device's own counter,
 // applies its changes to the slots, and writes each row's slot, position and token to Rows,

@@ -2,7 +2,7 @@
 
 package kernels
 
-import "reel/kernels/device/cuda"
+import "reel.internal/reel/kernels/device/cuda"
 
 func (s Slots) addresses(q *cuda.Queue) slotArgs {
 	return slotArgs{q.Address(s.BlockTable), q.Address(s.Length), q.Address(s.Token), q.Address(s.History),

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 func TestStageResolvesRowsOnTheDevice(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Row is a token row of a step.

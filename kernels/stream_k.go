@@ -3,7 +3,7 @@ package kernels
 import (
 	"sync"
 
-	"reel/kernels/internal/tune"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // The stream-K prefill GEMM divides a product's work among persistent blocks. An output tile

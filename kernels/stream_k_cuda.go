@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 
-	"reel/kernels/device/cuda"
-	"reel/kernels/internal/tune"
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // streamKVariants are the kernels of the stream-K prefill GEMM, with as many token rows per

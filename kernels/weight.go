@@ -5,8 +5,8 @@ import (
 	"math"
 	"unsafe"
 
-	"reel/kernels/device"
-	"reel/kernels/vec"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/vec"
 )
 
 // Layout is the order of a weight's elements in memory.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"reel/bench"
+	"reel.internal/reel/bench"
 )
 
 // measured runs reel-bench with a generator of its own and parses its result.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"reel/generator/tiny"
+	"reel.internal/reel/generator/tiny"
 )
 
 // With a chat template, a prompt is a user's message, --raw sends the text itself, and reel chat sends the whole

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"os"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 // result is a request's result without its id and times.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // heavyUser is a connection that keeps a constant number of requests running or waiting, and records the time

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // vanish closes a connection after its first token.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 const memoryBound = 16 << 10 // kB of memory that a bad input may take

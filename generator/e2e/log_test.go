@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 // A generator serves and stops as usual if its log is not read.

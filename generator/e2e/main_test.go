@@ -45,14 +45,14 @@ func buildAndRun(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	binaries = dir
 	err = os.Chmod(dir, 0o755) // TestExitCodes runs the client as another user
-	for name, pkg := range map[string]string{"reel-generator": "reel/generator", "reel": "reel/client/cmd/reel",
-		"reel-bench": "reel/bench/cmd/reel-bench"} {
+	for name, pkg := range map[string]string{"reel-generator": "reel.internal/reel/generator", "reel": "reel.internal/reel/client/cmd/reel",
+		"reel-bench": "reel.internal/reel/bench/cmd/reel-bench"} {
 		if err == nil {
 			err = build(filepath.Join(dir, name), pkg)
 		}
 	}
 	if err == nil {
-		err = build(filepath.Join(dir, "reel-generator-fault"), "reel/generator", "-tags", "fault")
+		err = build(filepath.Join(dir, "reel-generator-fault"), "reel.internal/reel/generator", "-tags", "fault")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // sparse makes a checkpoint of half a gigabyte of zeros, in a sparse file, and returns its directory.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // peer is a client that sends single frames, good and bad ones.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 const patience = 60 * time.Second // how long a test waits before it fails

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // reloadWith writes the settings, signals the generator to read them, and waits until it has.

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 // Greedy completions equal those of transformers, from tokens and from text, one after the other and all at once.

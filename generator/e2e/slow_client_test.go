@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // verbose returns a request for the largest token messages.

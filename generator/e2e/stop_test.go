@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // drain sends SIGTERM and waits until new requests are refused. The socket is removed just after that.

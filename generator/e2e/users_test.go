@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // nobody is the uid of an unprivileged user.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/tiny"
-	"reel/protocol"
+	"reel.internal/reel/generator/tiny"
+	"reel.internal/reel/protocol"
 )
 
 const weightsFile = "model.safetensors"

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // afterQKV is the QKV of a layer and the attention after it. The product has long columns and few

@@ -7,8 +7,8 @@ import (
 	"math"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // deferredLayer is a layer with biases or head norms, and rows of sequences that advance step by

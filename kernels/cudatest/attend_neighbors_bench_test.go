@@ -7,8 +7,8 @@ import (
 	"math"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // BenchmarkCUDAAttendAndNeighbors measures QKV, attention and output projection of the decode

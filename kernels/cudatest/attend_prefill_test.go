@@ -8,9 +8,9 @@ import (
 	"slices"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
-	"reel/kernels/internal/tune"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // makePrompts makes the rows of a prefill step: the last tokens of each sequence, at most most of

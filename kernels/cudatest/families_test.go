@@ -7,8 +7,8 @@ import (
 	"math"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // windows are shorter than the contexts of the test shapes: one position, less than a block of

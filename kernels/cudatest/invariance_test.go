@@ -11,9 +11,9 @@ import (
 	"time"
 	"unsafe"
 
-	"reel/kernels"
-	"reel/kernels/device"
-	"reel/kernels/internal/tune"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // viewOf views bytes as values.

@@ -7,8 +7,8 @@ import (
 	"math"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // Random steps leave the same rows and slots on host and GPU: new sequences, pages, several rows

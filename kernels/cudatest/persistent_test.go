@@ -7,9 +7,9 @@ import (
 	"math"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
-	"reel/kernels/internal/tune"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // A block that processes several units gives the same bits as one block per unit, also if blocks

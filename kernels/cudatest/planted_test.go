@@ -6,9 +6,9 @@ import (
 	"os"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
-	"reel/kernels/device/cuda"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
 )
 
 // Writes one element past a buffer. This does no harm by itself, because the driver allocates

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // shape is the dimensions of a model's products.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // matrix returns a random [rows][cols] weight on host and GPU, with values of about 1/sqrt(cols).

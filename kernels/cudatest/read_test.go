@@ -5,8 +5,8 @@ package cudatest
 import (
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 func TestCUDARead(t *testing.T) {

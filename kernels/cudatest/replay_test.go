@@ -7,8 +7,8 @@ import (
 	"reflect"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // Replayed steps give the same bits as eager ones: staging, attention and sampling, twenty steps

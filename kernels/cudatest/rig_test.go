@@ -11,10 +11,10 @@ import (
 	"testing"
 	"unsafe"
 
-	"reel/kernels"
-	fatbin "reel/kernels/cuda"
-	"reel/kernels/device"
-	"reel/kernels/device/cuda"
+	"reel.internal/reel/kernels"
+	fatbin "reel.internal/reel/kernels/cuda"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
 )
 
 // gpu is GPU 0 with all kernels loaded. All tests share it.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
-	"reel/kernels/internal/distribution"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/distribution"
 )
 
 // drawing samples from slots that the test fills itself.

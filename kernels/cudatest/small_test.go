@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
-	"reel/kernels/internal/tune"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // A small shape for each kind of kernel, for tools that slow kernels a thousand times.

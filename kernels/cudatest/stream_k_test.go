@@ -8,9 +8,9 @@ import (
 	"slices"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
-	"reel/kernels/internal/tune"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // streamKRows are the numbers of prompt tokens at which kernels change, and their neighbors.

@@ -7,8 +7,8 @@ import (
 	"math"
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // The sweep covers all numbers of rows, head sizes and shares of KV heads that models have, at

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/bench"
+	"reel.internal/reel/bench"
 )
 
 // compareCommand returns the command that compares two results.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/bench"
+	"reel.internal/reel/bench"
 )
 
 // latencyCommand returns the command that measures TTFT and ITL.

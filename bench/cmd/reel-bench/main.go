@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/bench"
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/bench"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // version is the release; make sets it.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"reel/bench"
-	"reel/bench/internal/stub"
-	"reel/protocol"
+	"reel.internal/reel/bench"
+	"reel.internal/reel/bench/internal/stub"
+	"reel.internal/reel/protocol"
 )
 
 // reelBench runs the command.

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"reel/bench"
+	"reel.internal/reel/bench"
 )
 
 // output holds the flags for the form of a command's output.

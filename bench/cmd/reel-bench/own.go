@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"reel/bench"
-	"reel/client"
+	"reel.internal/reel/bench"
+	"reel.internal/reel/client"
 )
 
 // startupCommand returns the command that measures starts.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"reel/bench"
-	"reel/client"
+	"reel.internal/reel/bench"
+	"reel.internal/reel/client"
 )
 
 // source describes the targets of a measurement: a generator, running or started for it,

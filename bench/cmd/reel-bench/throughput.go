@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"reel/bench"
+	"reel.internal/reel/bench"
 )
 
 // openConnections is the number of connections for an open loop. It is so large that the

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Generator describes the stub's behaviour. Don't change its exported fields while it

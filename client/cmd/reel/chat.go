@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 const chatLong = `Talk with a model that was trained to chat. Each line of standard input is a

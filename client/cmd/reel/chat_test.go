@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"reel/client"
-	"reel/client/internal/fakegen"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/client/internal/fakegen"
+	"reel.internal/reel/protocol"
 )
 
 // fakeTalk returns a conversation with a scripted generator.

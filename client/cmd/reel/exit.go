@@ -9,8 +9,8 @@ import (
 	"strings"
 	"syscall"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // Exit codes, those of sysexits.h if it has a fitting one.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 // generate is the root command: it streams a completion.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"unicode"
 
-	"reel/client/internal/fakegen"
-	"reel/protocol"
+	"reel.internal/reel/client/internal/fakegen"
+	"reel.internal/reel/protocol"
 )
 
 // hostile is text that a malicious generator may put into any string: control sequences,

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // statusCommand returns the command that prints the generator's status.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 func TestEscape(t *testing.T) {

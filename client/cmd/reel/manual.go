@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"reel/systemd/manual"
+	"reel.internal/reel/systemd/manual"
 )
 
 // With the tag manual the program only writes its man pages and completions into the

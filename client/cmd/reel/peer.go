@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 // stranger is the process that listens on the socket, if it belongs to neither this user

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"syscall"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // printer prints a completion.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // prompt joins the words of the command line, a blank line, and the text of file, or of

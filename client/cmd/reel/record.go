@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // printed is an error that was already reported on standard output.

@@ -20,8 +20,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"reel/client/internal/fakegen"
-	"reel/protocol"
+	"reel.internal/reel/client/internal/fakegen"
+	"reel.internal/reel/protocol"
 )
 
 func TestMain(m *testing.M) {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 // topCommand returns the command that shows the status repeatedly.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 func topStatus(uptime float64, tokens, exact uint64) *client.Status {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // topView turns statuses into views, with rates between consecutive ones.

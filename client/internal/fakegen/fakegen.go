@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Ending is a generator's behaviour after it has sent a request's tokens.

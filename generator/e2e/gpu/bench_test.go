@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 // serveModel starts a generator for the checkpoint in the folder REEL_BENCH_MODEL, or for the embedded model, and

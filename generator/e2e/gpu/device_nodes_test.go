@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"reel/client"
-	"reel/generator/e2e/devices"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/generator/e2e/devices"
+	"reel.internal/reel/protocol"
 )
 
 func TestMain(m *testing.M) {

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/client"
-	"reel/protocol"
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // After a kernel has written out of bounds, every client is told device_failed within a second, the process exits with

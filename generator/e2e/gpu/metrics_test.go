@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // scrape reads the metrics at a Unix socket, and returns their values by name and labels as Prometheus writes them.

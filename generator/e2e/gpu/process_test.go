@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/client"
+	"reel.internal/reel/client"
 )
 
 // patience is how long a test waits before it reports a deadlock.

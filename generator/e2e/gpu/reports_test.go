@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // failure returns the failure in the record that the generator left beside its socket.

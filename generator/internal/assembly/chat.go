@@ -9,9 +9,9 @@ import (
 	"os/exec"
 	"strings"
 
-	"reel/generator/internal/chat"
-	"reel/generator/internal/server"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/chat"
+	"reel.internal/reel/generator/internal/server"
+	"reel.internal/reel/protocol"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"reel/generator/internal/chat"
-	"reel/generator/internal/config"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/chat"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/protocol"
 )
 
 // TestMain also runs a chat template, in the process that a test starts for it.

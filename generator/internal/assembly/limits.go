@@ -9,11 +9,11 @@ import (
 	"runtime/metrics"
 	"syscall"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/memlimit"
-	"reel/generator/internal/plan"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/memlimit"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/kernels/device"
 )
 
 // Reading a tokenizer takes about ten times the size of its file, measured with 150,000 tokens

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/failure"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/memlimit"
-	"reel/generator/internal/plan"
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/memlimit"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 const miB = 1 << 20

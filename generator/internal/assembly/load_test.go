@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/server"
-	"reel/generator/tiny"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/server"
+	"reel.internal/reel/generator/tiny"
 )
 
 // modelDir returns a copy of the embedded model's directory without the named files.

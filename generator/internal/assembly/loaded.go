@@ -3,11 +3,11 @@ package assembly
 import (
 	"errors"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/failure"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/server"
-	"reel/generator/internal/weights"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/server"
+	"reel.internal/reel/generator/internal/weights"
 )
 
 // Engine is the part of an engine that the daemon drives. [engine.Engine] implements it.

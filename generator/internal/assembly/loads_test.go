@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/engine"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/plan"
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // collected is a completion as its sink received it.

@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/engine"
-	"reel/generator/internal/failure"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/plan"
-	"reel/kernels/device"
-	gpu "reel/kernels/device/cuda"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/kernels/device"
+	gpu "reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/protocol"
 )
 
 // onGPU loads a model and makes its engine; the caller closes the device.

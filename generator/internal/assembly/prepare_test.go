@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/model"
-	"reel/generator/internal/plan"
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // Step memory and the pool of pages take as many bytes as the plan says.

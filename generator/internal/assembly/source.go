@@ -6,10 +6,10 @@ import (
 	"io"
 	"io/fs"
 
-	"reel/generator/internal/model"
-	"reel/generator/internal/plan"
-	"reel/generator/internal/weights"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels/device"
 )
 
 // source is an open checkpoint with headers that match its config. No tensor has been read.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/model"
-	"reel/generator/internal/weights"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels/device"
 )
 
 // family returns a copy of a tiny checkpoint of package model with one file changed.

@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/failure"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/plan"
-	"reel/kernels/cuda"
-	gpu "reel/kernels/device/cuda"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/kernels/cuda"
+	gpu "reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/protocol"
 )
 
 // A missing GPU and a model that is too large for any GPU have different errors.

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/failure"
-	"reel/generator/internal/hardware"
-	"reel/generator/internal/model"
-	"reel/generator/internal/plan"
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // A start waits for memory that other programs hold, and loads once they release it. A model

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Errors of a template. They are wrapped with their cause.

@@ -11,7 +11,7 @@ import (
 	"github.com/nikolalohinski/gonja/v2/exec"
 	"github.com/nikolalohinski/gonja/v2/loaders"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // compiled is a parsed template. Rendering it has no bound on time and memory, so only the

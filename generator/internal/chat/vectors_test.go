@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // vectors is testdata/vectors.json, which testdata/make.py writes.

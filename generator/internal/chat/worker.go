@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // job is a task for the worker process: the first is to parse the template, the others are to

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // TestMain also runs as the worker process.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // loops is a template that takes about a third of a second for a message "slow", does not

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Options are the generator's settings.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"reel/generator/internal/files"
+	"reel.internal/reel/generator/internal/files"
 )
 
 // Reader reads the generator's settings. A flag wins over the file of --settings, and the

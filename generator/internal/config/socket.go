@@ -4,7 +4,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"reel/generator/internal/unixsocket"
+	"reel.internal/reel/generator/internal/unixsocket"
 )
 
 // DefaultSocket returns the path that a generator listens on by default: generator.sock in

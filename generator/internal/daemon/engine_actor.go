@@ -11,13 +11,13 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
-	"reel/generator/internal/engine"
-	"reel/generator/internal/failure"
-	"reel/generator/internal/plan"
-	"reel/generator/internal/server"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/generator/internal/server"
+	"reel.internal/reel/protocol"
 )
 
 // Loader loads the model that Options name. progress receives the share done, from 0 to 1, and

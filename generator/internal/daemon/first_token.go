@@ -1,8 +1,8 @@
 package daemon
 
 import (
-	"reel/generator/internal/engine"
-	"reel/generator/internal/server"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/server"
 )
 
 // firstToken requests one greedy token from the engine, as the last check of a start. It

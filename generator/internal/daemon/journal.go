@@ -9,9 +9,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/failure"
-	"reel/generator/internal/unixsocket"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/unixsocket"
+	"reel.internal/reel/protocol"
 )
 
 // Journal keeps the record of the generator's state beside its socket. It changes the record

@@ -13,7 +13,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/config"
 )
 
 // Manager is the service manager that started the program. The zero value is no manager: it

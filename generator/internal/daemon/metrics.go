@@ -6,9 +6,9 @@ import (
 	"github.com/oklog/run"
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/gpu"
-	"reel/generator/internal/metrics"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/gpu"
+	"reel.internal/reel/generator/internal/metrics"
 )
 
 // ListenMetrics listens at the address of --metrics. It returns nil for an empty address.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/unixsocket"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/unixsocket"
 )
 
 // Own locks the socket's path for this process. It comes before any step that can fail,

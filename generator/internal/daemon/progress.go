@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/schollz/progressbar/v3"
 
-	"reel/generator/internal/logging"
+	"reel.internal/reel/generator/internal/logging"
 )
 
 // loadingLine is the time between two log lines about loading.

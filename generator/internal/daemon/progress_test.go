@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/logging"
+	"reel.internal/reel/generator/internal/logging"
 )
 
 func TestProgressInALog(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/logging"
-	"reel/generator/internal/server"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/logging"
+	"reel.internal/reel/generator/internal/server"
 )
 
 // Reloader applies changed settings while the generator serves.

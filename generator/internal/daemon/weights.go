@@ -6,8 +6,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/weights"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/weights"
 )
 
 // watchWeights watches the weights' files, if any is mapped, until ended is closed. Checksums

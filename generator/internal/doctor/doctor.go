@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Level is a finding's severity.

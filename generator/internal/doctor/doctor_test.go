@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // machine is a System made of files.

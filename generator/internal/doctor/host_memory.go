@@ -1,6 +1,6 @@
 package doctor
 
-import "reel/protocol"
+import "reel.internal/reel/protocol"
 
 // hostMemory checks the bounds on host memory, if the generator is to compute on the host
 // and does not run yet. They are this process's bounds: a service has its own, which

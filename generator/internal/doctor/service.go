@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // socket checks this user's connection to the generator.

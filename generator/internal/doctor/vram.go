@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // vram compares the model's need of GPU memory with the memory that is free, or, for a

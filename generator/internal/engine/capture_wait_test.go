@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/graphs"
-	"reel/kernels/device"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels/device"
 )
 
 // captureDelay is how long each capture takes in these tests: far longer than any step.

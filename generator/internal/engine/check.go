@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"reel/graphs"
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // Checked is the result of Check for one shape of step.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // A request that was submitted in the same iteration as a failing command ends with the others.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // No call synchronises the whole device while the engine serves or stops, since that would invalidate the

@@ -10,11 +10,11 @@ import (
 	"fmt"
 	"sync"
 
-	"reel/generator/internal/model"
-	"reel/generator/internal/scheduler"
-	"reel/graphs"
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // Options configures an Engine.

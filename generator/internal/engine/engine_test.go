@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // A request gives the same tokens and log-probabilities, bit for bit, alone and beside 31 others that come and go.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // After a failure at any device call, from the first of the start to the last of the stop, nothing leaks or hangs,

@@ -8,11 +8,11 @@ import (
 	"os"
 	"testing"
 
-	"reel/generator/internal/model"
-	"reel/graphs"
-	"reel/kernels"
-	"reel/kernels/cuda"
-	gpu "reel/kernels/device/cuda"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/cuda"
+	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
 // lateShapes are steps that together use every GEMM variant.

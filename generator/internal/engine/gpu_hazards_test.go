@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/scheduler"
-	"reel/graphs"
-	"reel/kernels"
-	"reel/kernels/device"
-	gpu "reel/kernels/device/cuda"
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
 // A device-wide synchronise on another thread invalidates a capture, which is then ended and counted. Synchronising

@@ -5,9 +5,9 @@ package engine
 import (
 	"testing"
 
-	"reel/kernels"
-	"reel/kernels/cuda"
-	gpu "reel/kernels/device/cuda"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/cuda"
+	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
 // TestGPUCheckFindsOverruns does as TestCheckFindsOverruns with kernels on a GPU, in GEMMs of few rows and of many.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/kernels/device"
-	gpu "reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/device"
+	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
 // More than a thousand graphs exist at once. Other systems are reported to break after about 150.

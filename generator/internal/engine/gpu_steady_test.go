@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/model"
-	"reel/kernels"
-	"reel/kernels/cuda"
-	gpu "reel/kernels/device/cuda"
-	"reel/kernels/device/cuda/calls"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/cuda"
+	gpu "reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/device/cuda/calls"
 )
 
 // count counts calls to the driver until the test ends.

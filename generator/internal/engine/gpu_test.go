@@ -8,11 +8,11 @@ import (
 	"slices"
 	"testing"
 
-	"reel/generator/internal/model"
-	"reel/kernels"
-	"reel/kernels/cuda"
-	"reel/kernels/device"
-	gpu "reel/kernels/device/cuda"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/cuda"
+	"reel.internal/reel/kernels/device"
+	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
 // openGPU opens the first GPU until the test ends.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // heartbeat asks for a heartbeat; the channel is closed when it comes.

@@ -6,10 +6,10 @@ import (
 	"runtime"
 	"time"
 
-	"reel/generator/internal/scheduler"
-	"reel/graphs"
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // stepInFlight is a step that was enqueued and has not completed.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/model"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels/device"
 )
 
 // nanoConfig is the shape of a model so small that a step is nearly all bookkeeping.

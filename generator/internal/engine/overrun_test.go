@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/model"
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // planter is a device on which one op also writes an element outside its buffers.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // Done.graphs counts how a request's steps were launched. Each kind of launch is forced here.

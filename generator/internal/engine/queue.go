@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"reel/generator/internal/scheduler"
+	"reel.internal/reel/generator/internal/scheduler"
 )
 
 // tally counts the requests of one user.

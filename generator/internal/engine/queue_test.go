@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // A user with 50 times another's requests leaves the other at least 80% of an equal share. The other has four

@@ -3,9 +3,9 @@ package engine
 import (
 	"slices"
 
-	"reel/generator/internal/scheduler"
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // move is a page that is being copied.

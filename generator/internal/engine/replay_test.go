@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"reel/graphs"
-	"reel/kernels/device"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels/device"
 )
 
 // lattice returns an engine of the nano model with the whole default lattice.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Errors of Submit. The request was not taken.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/model"
-	"reel/generator/internal/weights"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels/device"
 )
 
 // microConfig is the shape of a model small enough for the race detector.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // schedules is the number of random schedules that the same requests run in.

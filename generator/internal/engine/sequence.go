@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
-	"reel/generator/internal/scheduler"
-	"reel/kernels"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/protocol"
 )
 
 // Errors of requests that end early. Finish.Err wraps them.

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
-	"reel/generator/internal/scheduler"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/kernels/device"
 )
 
 // soakSteps returns the number of steps of TestMillionSteps; REEL_SOAK_STEPS sets it.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // A record of another step, slot or generation than a running sequence expects is a failure of the device, not a

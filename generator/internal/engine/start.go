@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 
-	"reel/generator/internal/model"
-	"reel/generator/internal/scheduler"
-	"reel/graphs"
-	"reel/kernels"
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // New allocates all memory that the engine will use on dev, runs every op once, and captures the graphs of the

@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"reel/graphs"
-	"reel/protocol"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/protocol"
 )
 
 // Stats is a snapshot of the engine for status. Of Requests it sets only Running and Waiting; the server counts

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/model"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels/device"
 )
 
 // watcher is a sink that counts the objects that the engine's thread, on which its methods run, allocates between

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // watch is a device that follows, from the descriptors alone, the block tables and the pages that are being copied,

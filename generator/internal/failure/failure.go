@@ -4,12 +4,12 @@ package failure
 import (
 	"errors"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/engine"
-	"reel/generator/internal/unixsocket"
-	"reel/generator/internal/weights"
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/unixsocket"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // Exit codes, as in sysexits.h.

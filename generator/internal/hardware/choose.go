@@ -9,8 +9,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/config"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/kernels/device"
 )
 
 // Choose replaces o.Device auto by host or cuda. For a GPU it becomes the program with the

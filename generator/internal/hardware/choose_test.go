@@ -12,7 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/config"
 )
 
 // machine is a system with a GPU, a driver and the cuda program, all made of files.

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"reel/kernels/device"
-	gpu "reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/device"
+	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
 // A start in tests waits only briefly for a GPU.

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // hostOptions returns options for tests: after SIGUSR2 the next work of a stream hangs.

@@ -2,11 +2,11 @@
 package hardware
 
 import (
-	"reel/generator/internal/gpu"
-	"reel/generator/internal/memlimit"
-	"reel/generator/internal/plan"
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/gpu"
+	"reel.internal/reel/generator/internal/memlimit"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // Hardware is an opened device with its profile and its sources of measurements.

@@ -1,9 +1,9 @@
 package hardware
 
 import (
-	"reel/generator/internal/memlimit"
-	"reel/generator/internal/plan"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/memlimit"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/kernels/device"
 )
 
 // Host opens this machine's processors.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // HostMachine describes this machine's processors, and the memory of this process.

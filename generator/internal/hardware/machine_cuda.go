@@ -5,9 +5,9 @@ package hardware
 import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	nvidia "reel/generator/internal/gpu"
-	gpu "reel/kernels/device/cuda"
-	"reel/protocol"
+	nvidia "reel.internal/reel/generator/internal/gpu"
+	gpu "reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/protocol"
 )
 
 // describe returns a function that reads d's memory. Name and driver are read once.

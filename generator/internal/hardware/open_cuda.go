@@ -9,11 +9,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/plan"
-	"reel/kernels/cuda"
-	"reel/kernels/device"
-	gpu "reel/kernels/device/cuda"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/kernels/cuda"
+	"reel.internal/reel/kernels/device"
+	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
 // Choose replaces o.Device auto by cuda. This program links the driver, so a driver is

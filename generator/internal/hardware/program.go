@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"reel/generator/internal/config"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/kernels/device"
 )
 
 // cudaBinary is the generator with the cuda device linked in. It lies beside this program and

@@ -13,10 +13,10 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/failure"
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // says prints the error with which gorgonia.org/cu ends a program after cuInit failed.

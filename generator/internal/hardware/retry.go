@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Retry is the time that a start waits for a busy device or its memory, for example at boot or

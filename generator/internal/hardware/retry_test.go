@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // A busy device is tried again until the limit; any other error ends the tries at once.

@@ -3,8 +3,8 @@
 package hardware
 
 import (
-	"reel/kernels/device"
-	gpu "reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/device"
+	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
 // spoiled returns d. A build with the tag fault returns a device that signals can spoil.

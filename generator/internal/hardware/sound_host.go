@@ -2,7 +2,7 @@
 
 package hardware
 
-import "reel/kernels/device"
+import "reel.internal/reel/kernels/device"
 
 // hostOptions returns the defaults. A build with the tag fault returns options with which the
 // device can hang.

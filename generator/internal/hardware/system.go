@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/config"
 )
 
 // system is the environment of choose. Tests have their own.

@@ -1,8 +1,8 @@
 package measure
 
 import (
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // cost returns the least work of one launch of op: the bytes that it must read and write

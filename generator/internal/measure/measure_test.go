@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // loaded returns the embedded model on the host.

@@ -1,6 +1,6 @@
 package measure
 
-import "reel/generator/internal/config"
+import "reel.internal/reel/generator/internal/config"
 
 // Passes selects the passes to measure. Decode and Prefill are lists such as "1-4,8".
 type Passes struct {

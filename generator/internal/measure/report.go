@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Report is the JSON that the command ops prints and reel-bench reads.

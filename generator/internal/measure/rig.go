@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/model"
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // ringSlots is the number of descriptors in the rig's ring. Each launch of stage takes the

@@ -3,8 +3,8 @@ package measure
 import (
 	"fmt"
 
-	"reel/generator/internal/assembly"
-	"reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/assembly"
+	"reel.internal/reel/generator/internal/config"
 )
 
 // Run loads the model and measures its passes. version is the program's, for the report.

@@ -3,8 +3,8 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"reel/generator/internal/gpu"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/gpu"
+	"reel.internal/reel/protocol"
 )
 
 // collector computes metrics from a status and from a GPU's reading, at each scrape.

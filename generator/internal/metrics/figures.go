@@ -3,8 +3,8 @@ package metrics
 import (
 	"strconv"
 
-	"reel/generator/internal/gpu"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/gpu"
+	"reel.internal/reel/protocol"
 )
 
 type (

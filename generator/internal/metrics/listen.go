@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/unixsocket"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/unixsocket"
 )
 
 // lockTimeout bounds Listen's wait for the former owner of a Unix socket to end.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/config"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"

@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"reel/generator/internal/gpu"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/gpu"
+	"reel.internal/reel/protocol"
 )
 
 // Metrics holds all metrics of one generator. It implements server.Observer.

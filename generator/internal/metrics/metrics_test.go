@@ -11,8 +11,8 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"reel/generator/internal/gpu"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/gpu"
+	"reel.internal/reel/protocol"
 )
 
 func fullStatus() *protocol.Status {

@@ -1,8 +1,8 @@
 package model
 
 import (
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // NewStepMemory allocates step memory for the life of an engine; [StepMemory.Free] gives it

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"reel/generator/internal/model"
-	"reel/kernels"
-	fatbin "reel/kernels/cuda"
-	"reel/kernels/device"
-	gpu "reel/kernels/device/cuda"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
+	fatbin "reel.internal/reel/kernels/cuda"
+	"reel.internal/reel/kernels/device"
+	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
 // Every family on a GPU is compared with transformers in float32 on the same weights: logits

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"reel/generator/internal/model"
-	"reel/generator/internal/weights"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels/device"
 )
 
 // families are the folders of testdata: one checkpoint with golden values in each.

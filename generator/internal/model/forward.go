@@ -1,8 +1,8 @@
 package model
 
 import (
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // Shape determines the launches of a pass. The host knows all of it before the pass.

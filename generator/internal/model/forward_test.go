@@ -3,9 +3,9 @@ package model_test
 import (
 	"testing"
 
-	"reel/generator/internal/model"
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // launches is a stream that records the ops launched on it.

@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"testing"
 
-	"reel/generator/internal/model"
-	"reel/generator/internal/weights"
-	"reel/generator/tiny"
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/generator/tiny"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // golden is one prompt with the results of transformers in float32.

@@ -12,13 +12,13 @@ import (
 	"testing"
 	"unsafe"
 
-	"reel/generator/internal/model"
-	"reel/generator/internal/weights"
-	"reel/generator/tiny"
-	"reel/kernels"
-	"reel/kernels/cuda"
-	"reel/kernels/device"
-	gpu "reel/kernels/device/cuda"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/generator/tiny"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/cuda"
+	"reel.internal/reel/kernels/device"
+	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
 // withinReference bounds ‖difference‖ / ‖reference‖ of each row of logits. The reference is

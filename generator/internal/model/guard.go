@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // For a model of L layers each page of a guarded KV pool holds 2L+1. Layer i of the model

@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"math"
 
-	"reel/generator/internal/weights"
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // Load checks the tensors of a checkpoint against c and loads them onto dev. It calls

@@ -1,8 +1,8 @@
 package model
 
 import (
-	"reel/kernels"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // Model is the weights of a model on a device.

@@ -3,7 +3,7 @@ package model
 import (
 	"math"
 
-	"reel/kernels"
+	"reel.internal/reel/kernels"
 )
 
 // The ops of a pass, bound to the model's weights and to the step memory. Layer i is the

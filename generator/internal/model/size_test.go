@@ -3,8 +3,8 @@ package model_test
 import (
 	"testing"
 
-	"reel/generator/internal/model"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels/device"
 )
 
 // A decode step reads every matrix of the checkpoint except an embedding that is not the head.

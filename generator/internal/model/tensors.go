@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"reel/generator/internal/weights"
+	"reel.internal/reel/generator/internal/weights"
 )
 
 // ErrTensor means that the tensors of a checkpoint do not fit its config.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/weights"
-	"reel/kernels/device"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels/device"
 )
 
 // headers is a checkpoint in memory.

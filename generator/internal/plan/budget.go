@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/memlimit"
-	"reel/generator/internal/weights"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/memlimit"
+	"reel.internal/reel/generator/internal/weights"
 )
 
 // Bytes left to the program for the memory that the plan does not count: the heap, 4 MiB

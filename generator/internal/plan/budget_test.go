@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/memlimit"
+	"reel.internal/reel/generator/internal/memlimit"
 )
 
 const miB = 1 << 20

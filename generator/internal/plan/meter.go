@@ -1,6 +1,6 @@
 package plan
 
-import "reel/kernels/device"
+import "reel.internal/reel/kernels/device"
 
 // meter is a device memory that counts bytes and allocates nothing.
 type meter struct {

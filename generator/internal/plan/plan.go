@@ -4,12 +4,12 @@ package plan
 import (
 	"fmt"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/engine"
-	"reel/generator/internal/model"
-	"reel/graphs"
-	"reel/kernels"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/protocol"
 )
 
 // Planner sizes the memory of one model on one kind of device.

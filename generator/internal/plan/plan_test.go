@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/model"
 )
 
 // The two models of the VRAM guide.

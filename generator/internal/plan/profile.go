@@ -1,6 +1,6 @@
 package plan
 
-import "reel/kernels"
+import "reel.internal/reel/kernels"
 
 // pageTokens is the number of tokens in a KV page.
 const pageTokens = 16

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 
-	"reel/generator/internal/config"
-	"reel/generator/internal/memlimit"
-	"reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/memlimit"
+	"reel.internal/reel/generator/internal/model"
 )
 
 // Report is a plan, in the JSON that plan --json prints. All but the counts are bytes.

@@ -1,6 +1,6 @@
 package plan
 
-import "reel/generator/internal/model"
+import "reel.internal/reel/generator/internal/model"
 
 // Sizes is the memory that a model takes with a context and a batch. All but the counts
 // are bytes.

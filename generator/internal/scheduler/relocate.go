@@ -3,7 +3,7 @@ package scheduler
 import (
 	"slices"
 
-	"reel/kernels"
+	"reel.internal/reel/kernels"
 )
 
 // Rebuild makes b's block table entries from the current pages. Next and Idle call it; call it again before a

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"reel/kernels"
+	"reel.internal/reel/kernels"
 )
 
 // reserve is a test's claim: further users, up to this number of slots, find a slot and this number of pages each.

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"slices"
 
-	"reel/kernels"
+	"reel.internal/reel/kernels"
 )
 
 // ErrFull reports a full queue. The sequence was not taken.

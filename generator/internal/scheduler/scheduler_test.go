@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"reel/kernels"
+	"reel.internal/reel/kernels"
 )
 
 func mustNew(t *testing.T, o Options) *Scheduler {

@@ -1,6 +1,6 @@
 package scheduler
 
-import "reel/kernels"
+import "reel.internal/reel/kernels"
 
 // Sequence is one request as the scheduler sees it. The caller sets the exported fields.
 type Sequence struct {

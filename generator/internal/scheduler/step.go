@@ -1,6 +1,6 @@
 package scheduler
 
-import "reel/kernels"
+import "reel.internal/reel/kernels"
 
 // Next forms the next step. It returns nil if no sequence has work. The batch is valid for InFlight-1 further
 // calls of Next and Idle.

@@ -5,7 +5,7 @@ import (
 	"net"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"time"
 
-	"reel/generator/internal/engine"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/protocol"
 )
 
 // generate starts a request or refuses it. Every refusal happens here, before the engine

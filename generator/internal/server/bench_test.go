@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // BenchmarkToken measures the path of one token from the engine to a waiting client: text,

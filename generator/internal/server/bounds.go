@@ -3,7 +3,7 @@ package server
 import (
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // bounds are a server's bounds. Tests lift one at a time, to show that it is this guard

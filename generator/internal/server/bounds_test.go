@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // hostile returns inputs after which the server cannot find the next frame.

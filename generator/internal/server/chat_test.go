@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // fakeChat joins roles and contents. It refuses a first message of the role "bad", and

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // flood starts requests with several MiB of tokens, more than any socket buffer holds,

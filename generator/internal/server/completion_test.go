@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/engine"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/protocol"
 )
 
 func ptr[T any](v T) *T { return &v }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // conn is one client's connection. Its reader (receive.go) decodes frames and handles

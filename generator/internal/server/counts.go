@@ -3,7 +3,7 @@ package server
 import (
 	"sync/atomic"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // counts are the requests since the server's start, by their end. The engine cannot count

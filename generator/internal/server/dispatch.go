@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // handleFrame decodes and handles one frame. It sends and returns the error, if any.

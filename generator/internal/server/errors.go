@@ -3,8 +3,8 @@ package server
 import (
 	"errors"
 
-	"reel/generator/internal/engine"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/protocol"
 )
 
 // asError returns the error that a client is told for err.

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
-	"reel/generator/internal/engine"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/protocol"
 )
 
 // fakeEngine is an engine with known completions: the prompt's tokens over and over. One

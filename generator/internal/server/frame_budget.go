@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // frameBudget bounds the memory of frames above 4 KiB while they are received, decoded and

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // unfinished returns the first n bytes of a frame of 4 MiB, without an id.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/engine"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/protocol"
 )
 
 // fixture is a server on a socket of its own, with a fake engine.

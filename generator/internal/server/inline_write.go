@@ -1,6 +1,6 @@
 package server
 
-import "reel/generator/internal/engine"
+import "reel.internal/reel/generator/internal/engine"
 
 // inlineRequests is the largest number of running requests with inline writes. An inline
 // write takes 10 to 15 µs of the engine's thread; the step in flight takes 500 µs or more.

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"reel/generator/internal/engine"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/protocol"
 )
 
 // idleRequest returns a request of a connection without running goroutines, and the

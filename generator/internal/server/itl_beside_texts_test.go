@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/chat"
-	"reel/generator/internal/engine"
-	"reel/generator/internal/model"
-	"reel/generator/internal/tokenizer"
-	"reel/generator/internal/weights"
-	"reel/generator/tiny"
-	"reel/kernels/device"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/chat"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/tokenizer"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/generator/tiny"
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // TestMain also runs as a client process, with an errand, and as a chat template's worker.

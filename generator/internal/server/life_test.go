@@ -12,9 +12,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/engine"
-	"reel/generator/internal/unixsocket"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/unixsocket"
+	"reel.internal/reel/protocol"
 )
 
 func TestLoading(t *testing.T) {

@@ -1,6 +1,6 @@
 package server
 
-import "reel/protocol"
+import "reel.internal/reel/protocol"
 
 // SetLimits changes the bounds on a user's connections and on a connection's requests; 0
 // is the protocol's bound. Connections and requests beyond the new bounds continue.

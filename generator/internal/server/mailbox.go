@@ -3,7 +3,7 @@ package server
 import (
 	"sync"
 
-	"reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/engine"
 )
 
 // mailbox passes tokens from the engine's thread to a request's goroutine. The thread

@@ -3,7 +3,7 @@ package server
 import (
 	"testing"
 
-	"reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/engine"
 )
 
 // The tokens come out complete and in order.

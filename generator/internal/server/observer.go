@@ -3,7 +3,7 @@ package server
 import (
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // Observer counts connections, tokens, requests and errors, for metrics. Its methods are

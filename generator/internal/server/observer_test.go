@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // recorder is an Observer that records its calls.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // phase is the state of a server's life: loading, ready, draining or failed.

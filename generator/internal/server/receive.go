@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 var (

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"reel/generator/internal/chat"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/chat"
+	"reel.internal/reel/protocol"
 )
 
 // gatedChat returns the first message's content. Each call receives from gate first.

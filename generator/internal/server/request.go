@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"reel/generator/internal/engine"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/protocol"
 )
 
 // echoBytes is the number of bytes of an echoed prompt that are queued at once.

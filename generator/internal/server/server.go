@@ -13,8 +13,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"reel/generator/internal/unixsocket"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/unixsocket"
+	"reel.internal/reel/protocol"
 )
 
 // Options configure a [Server].

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"reel/generator/internal/unixsocket"
+	"reel.internal/reel/generator/internal/unixsocket"
 )
 
 // lockTimeout bounds the wait for another server that owns the path but does not listen

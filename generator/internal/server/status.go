@@ -4,8 +4,8 @@ import (
 	"os"
 	"time"
 
-	"reel/generator/internal/engine"
-	"reel/protocol"
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/protocol"
 )
 
 // Status returns a snapshot of the server and its engine.

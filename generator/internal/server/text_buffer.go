@@ -3,7 +3,7 @@ package server
 import (
 	"slices"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // textBuffer adds the text to a completion's tokens. It holds back tokens until their

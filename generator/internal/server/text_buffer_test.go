@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // buffered passes pieces, each the bytes of one token, through a text buffer. It returns

@@ -4,7 +4,7 @@ import (
 	"math"
 	"runtime"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // maxTokenizers bounds the large texts that are tokenized at once, on any number of

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // waiters returns the number of waiting texts.

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"reel/protocol"
+	"reel.internal/reel/protocol"
 )
 
 // as gives later connections the user id that uid has when they are accepted.

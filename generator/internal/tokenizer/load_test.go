@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"reel/generator/tiny"
+	"reel.internal/reel/generator/tiny"
 )
 
 // patch returns the patch of one field.

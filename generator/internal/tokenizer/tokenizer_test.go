@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"reel/generator/tiny"
+	"reel.internal/reel/generator/tiny"
 )
 
 // TestEmbeddedModel checks the vectors of transformers for the embedded model.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"reel/generator/internal/files"
+	"reel.internal/reel/generator/internal/files"
 )
 
 const tensorBytes = 3 * samplePage // size of each tensor in watched's checkpoint

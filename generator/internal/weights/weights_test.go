@@ -13,7 +13,7 @@ import (
 	"testing/fstest"
 	"time"
 
-	"reel/generator/tiny"
+	"reel.internal/reel/generator/tiny"
 )
 
 // pack returns a file of a header and n bytes of tensors: 0, 1, 2, …

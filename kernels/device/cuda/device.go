@@ -13,7 +13,7 @@ import (
 
 	"gorgonia.org/cu"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Device is one GPU: its context, its module of kernels and its memory. Any goroutine

@@ -123,7 +123,7 @@ import (
 
 	"gorgonia.org/cu"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // contextOf, functionOf and streamOf convert cu's types to this file's C types, which are

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unsafe"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // event is a number in pinned memory that a stream raises after its earlier work. The host

@@ -2,7 +2,7 @@
 
 package cuda
 
-import "reel/kernels/device"
+import "reel.internal/reel/kernels/device"
 
 // Hang makes s, a stream of d, wait for a number that is never written, so that later
 // work on it never runs. It exists only in builds for tests.

@@ -11,8 +11,8 @@ import (
 
 	"gorgonia.org/cu"
 
-	"reel/kernels/cuda"
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/cuda"
+	"reel.internal/reel/kernels/device"
 )
 
 // These tests compare this package's guards with the behaviour of the bare driver.

@@ -9,7 +9,7 @@ import (
 
 	"gorgonia.org/cu"
 
-	"reel/kernels/device"
+	"reel.internal/reel/kernels/device"
 )
 
 // Op is an op with kernels.
