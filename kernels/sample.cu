@@ -217,7 +217,7 @@ template <class Value, class Measure, class Target> __device__ static uint64_t s
 	return s.list[s.found[0]];
 }
 
-// sample_random is Philox4x32-10, as in philox.go; only the first word is used.
+// sample_random is Philox4x32-10, as in draw.go; only the first word is used.
 __device__ static uint32_t sample_random(uint64_t seed, int64_t index) {
 	uint32_t c0 = index, c1 = index >> 32, c2 = 0, c3 = 0, k0 = seed, k1 = seed >> 32;
 	for (int i = 0; i < 10; i++) {
