@@ -28,7 +28,7 @@ type rig struct {
 // newRig allocates the memory that the passes need.
 func newRig(l *assembly.Prepared, passes []pass) (*rig, error) {
 	e := l.EngineOptions
-	g := model.Geometry{MaxBatch: e.MaxBatch, PageTokens: e.PageTokens, RingSlots: ringSlots, KVType: e.KVType}
+	g := model.Geometry{MaxSamples: e.MaxBatch, PageTokens: e.PageTokens, RingSlots: ringSlots, KVType: e.KVType}
 	for _, p := range passes {
 		g.MaxRows, g.Context = max(g.MaxRows, p.rows), max(g.Context, p.context)
 		g.Pages = max(g.Pages, p.sequences()*((p.context+g.PageTokens-1)/g.PageTokens))
@@ -93,7 +93,7 @@ func (r *rig) ops(p pass) ([]device.Op, error) {
 // shape returns the shape of an engine's step of that many rows. It has the most samples
 // that the step may have.
 func (r *rig) shape(rows int) model.Shape {
-	return model.Shape{Rows: rows, Samples: min(rows, r.memory.MaxBatch)}
+	return model.Shape{Rows: rows, Samples: min(rows, r.memory.MaxSamples)}
 }
 
 // kind measures the ops of one kind. A whole pass counts as one launch.

@@ -1,14 +1,21 @@
 package model
 
 import (
+	"fmt"
+
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
 
 // NewStepMemory allocates step memory for the life of an engine; [StepMemory.Free] gives it
-// back. Errors are those of the device. After an error nothing stays allocated.
+// back. Errors: [device.ErrBadShape] if RingSlots is no power of two, and those of the device.
+// After an error nothing stays allocated.
 func (m *Model) NewStepMemory(dev device.Memory, g Geometry) (*StepMemory, error) {
-	s := &StepMemory{Geometry: g, Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxBatch}}
+	if g.RingSlots < 1 || g.RingSlots&(g.RingSlots-1) != 0 {
+		return nil, fmt.Errorf("%w: rings of %d entries: the number must be a power of two",
+			device.ErrBadShape, g.RingSlots)
+	}
+	s := &StepMemory{Geometry: g, Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxSamples}}
 	if err := s.allocate(tracked{dev, s}, m.Config); err != nil {
 		return nil, device.GiveBack(func() error { return err }, func() error { return s.Free(dev) })
 	}
@@ -17,7 +24,7 @@ func (m *Model) NewStepMemory(dev device.Memory, g Geometry) (*StepMemory, error
 
 func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 	g := s.Geometry
-	if s.Slots, err = kernels.AllocSlots(dev, g.MaxBatch, g.BlockTable(), g.Context); err != nil {
+	if s.Slots, err = kernels.AllocSlots(dev, g.MaxSamples, g.BlockTable(), g.Context); err != nil {
 		return err
 	}
 	if s.Rows, err = kernels.AllocRows(dev, s.Layout); err != nil {
@@ -41,7 +48,7 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 	if s.descriptors, s.descriptorMap, err = dev.Pinned(4 * int64(s.RingSlots*s.Layout.Words())); err != nil {
 		return err
 	}
-	s.records, s.recordMap, err = dev.Pinned(4 * int64(s.RingSlots*s.MaxBatch*kernels.RecordWords))
+	s.records, s.recordMap, err = dev.Pinned(4 * int64(s.RingSlots*s.MaxSamples*kernels.RecordWords))
 	return err
 }
 
@@ -56,15 +63,15 @@ func (s *StepMemory) allocateBuffers(dev tracked, c Config) (err error) {
 	}{
 		{&s.counter, dev.Alloc, 4},
 		// Cleared, so that an index read too early, as kernels without waits do in tests, is in range.
-		{&s.sampledIndex, dev.Alloc, 4 * int64(g.MaxBatch)},
+		{&s.sampledIndex, dev.Alloc, 4 * int64(g.MaxSamples)},
 		{&s.attendWorkspace, dev.Alloc, kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)},
 		{&s.partials, dev.Alloc, partialsBytes(g.MaxRows, c)},
 		{&s.x, dev.Uncleared, 4 * int64(g.MaxRows*c.Hidden)},
 		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.Inner)},
-		{&s.sampledX, dev.Uncleared, 4 * int64(g.MaxBatch*c.Hidden)},
-		{&s.logits, dev.Uncleared, 4 * int64(g.MaxBatch) * int64(c.Vocab)},
+		{&s.sampledX, dev.Uncleared, 4 * int64(g.MaxSamples*c.Hidden)},
+		{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
 		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.Hidden)},
 		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
 	} {

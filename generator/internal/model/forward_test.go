@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"errors"
 	"testing"
 
 	"reel.internal/reel/generator/internal/model"
@@ -40,7 +41,7 @@ func TestAttentionFollowsItsQKV(t *testing.T) {
 
 func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 	t.Helper()
-	memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, MaxBatch: 8, Context: m.Config.Context,
+	memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, MaxSamples: 8, Context: m.Config.Context,
 		PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -127,5 +128,17 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
 	}
 	if listed != 5 {
 		t.Errorf("%+v: %d ops of sampled rows, wants gather, output, gate and up, down and head", sh, listed)
+	}
+}
+
+// The device counts steps modulo 2^32; the place in a ring is right across that only for powers of two.
+func TestRingsArePowersOfTwo(t *testing.T) {
+	h, m := embedded(t)
+	for _, n := range []int{-2, 0, 3, 6} {
+		_, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, MaxSamples: 8, Context: m.Config.Context,
+			PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: n})
+		if !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%d entries: %v, wants ErrBadShape", n, err)
+		}
 	}
 }

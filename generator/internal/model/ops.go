@@ -88,7 +88,7 @@ func (p *pass) sample() kernels.Sample {
 	s := p.memory
 	return kernels.Sample{
 		Logits: s.logits, Rows: s.Rows, Slots: s.Slots, Records: s.records, RingSlots: s.RingSlots,
-		T: p.Rows, N: p.Samples, Vocab: p.model.Config.Vocab, MaxSamples: s.MaxBatch,
+		T: p.Rows, N: p.Samples, Vocab: p.model.Config.Vocab, MaxSamples: s.MaxSamples,
 	}
 }
 

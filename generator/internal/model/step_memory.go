@@ -8,11 +8,13 @@ import (
 // Geometry is the capacity of step memory.
 type Geometry struct {
 	MaxRows    int // token rows of a step: the prefill chunk or the batch, the larger one
-	MaxBatch   int // sequences, and so sampled rows of a step
+	MaxSamples int // sampled rows of a step; also the slots, one for each sequence that runs
 	Context    int // tokens of a sequence
 	PageTokens int // tokens of a KV page
 	Pages      int // KV pages without the trash page
-	RingSlots  int // steps in flight: entries of the descriptor ring and of the record ring
+	// RingSlots is the number of entries of the descriptor ring and of the record ring: at least the steps in
+	// flight, and a power of two. The device counts steps modulo 2^32, which it must divide.
+	RingSlots int
 	// KVType is the element type of keys and values; the zero value is float32.
 	KVType kernels.DType
 	// Guard separates the keys and values of the layers in each page by canaries, which
@@ -42,10 +44,10 @@ type StepMemory struct {
 	q        device.Buffer // float32 [MaxRows][Heads*HeadDim]
 	attended device.Buffer // float32 [MaxRows][Heads*HeadDim]: results of attention
 	inner    device.Buffer // float32 [MaxRows][inner]
-	logits   device.Buffer // float32 [MaxBatch][vocab]
+	logits   device.Buffer // float32 [MaxSamples][vocab]
 
-	sampledX     device.Buffer // float32 [MaxBatch][hidden]: x of a prefill pass's sampled rows
-	sampledIndex device.Buffer // int32 [MaxBatch]: i, or -1 for padding
+	sampledX     device.Buffer // float32 [MaxSamples][hidden]: x of a prefill pass's sampled rows
+	sampledIndex device.Buffer // int32 [MaxSamples]: i, or -1 for padding
 
 	attendWorkspace device.Buffer
 	roundedHidden   device.Buffer        // rows of x, rounded
@@ -93,9 +95,9 @@ func (s *StepMemory) Write(step *kernels.Step) error {
 
 // Record reads the i-th record of a completed step.
 func (s *StepMemory) Record(number uint64, i int, r *kernels.Record) {
-	at := 4 * (int(number%uint64(s.RingSlots))*s.MaxBatch + i) * kernels.RecordWords
+	at := 4 * (int(number%uint64(s.RingSlots))*s.MaxSamples + i) * kernels.RecordWords
 	kernels.DecodeRecord(s.recordMap.Bytes()[at:at+4*kernels.RecordWords], r)
 }
 
-// Logits returns the logits of the last step: float32 [MaxBatch][vocab].
+// Logits returns the logits of the last step: float32 [MaxSamples][vocab].
 func (s *StepMemory) Logits() device.Buffer { return s.logits }
