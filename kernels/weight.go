@@ -24,7 +24,6 @@ const (
 // the row's activations. The device chooses the layout.
 type Weight struct {
 	Data       device.Buffer
-	Scales     device.Buffer // of quantised formats; zero otherwise
 	DType      DType
 	Layout     Layout
 	Rows, Cols int
