@@ -38,9 +38,11 @@ func (p *program) command() *cobra.Command {
 		Short: "Serve a language model to local processes over a Unix socket",
 		Long: "reel-generator loads a language model and serves it to local processes over a Unix socket.\n" +
 			"Each flag is also read from the environment, --max-batch as REEL_MAX_BATCH; the flag wins.\n" +
-			"SIGTERM lets running requests finish for " + drainTime.String() + "; a second one stops at once.\n" +
+			"SIGTERM lets running requests finish for " + drainTime.String() + "; a second one ends those that\n" +
+			"still run, with exit code 1.\n" +
 			"SIGHUP has --settings read again: log level, graphs' budget and limits change as it runs.\n" +
-			"Exit codes: 0 stopped, 1 failed, 64 usage, 75 the model's files changed, 78 configuration.",
+			"Exit codes: 0 stopped, 1 failed, 64 usage, 75 a later start can succeed: the model's files changed, or\n" +
+			"another generator that starts or drains holds the socket; 78 configuration.",
 		Version:       versionText(),
 		Args:          noArguments,
 		SilenceErrors: true,

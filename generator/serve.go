@@ -21,7 +21,7 @@ import (
 	"reel.internal/reel/protocol"
 )
 
-const flushTime = 2 * time.Second // for writing the last frames
+const closeTime = 2 * time.Second // for clients to read their last frames
 
 // errForced ends the group at the second signal, as config.ErrSignal does after a drain.
 var errForced = errors.New("stopped by a second signal before requests had finished")
@@ -35,7 +35,7 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 		o.Socket = config.DefaultSocket()
 	}
 	inherits := p.env("LISTEN_FDS") != ""
-	lock, err := daemon.Own(o.Socket, inherits, p.patience+flushTime, p.signals, log.Level(zerolog.TraceLevel))
+	lock, err := daemon.Own(o.Socket, inherits, p.patience+closeTime, p.signals, log.Level(zerolog.TraceLevel))
 	journal := daemon.Journal{Path: protocol.RecordPath(o.Socket), Log: log, Owned: lock != nil}
 	if err == nil {
 		err = p.serveOn(log, &level, lock, journal, o, settings)
@@ -101,7 +101,7 @@ func (p *program) serveOn(
 
 // closeServer gives clients some time to read their last frames.
 func closeServer(s *server.Server, log zerolog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	if err := s.Close(ctx); err != nil {
 		log.Warn().Err(err).Msg("some clients did not take their last frames")
