@@ -23,9 +23,9 @@ const (
 // is read on the device at fixed addresses.
 type Key struct {
 	Class   Class
-	Rows    int32 // sequences; 1 for a prefill chunk
-	Queries int32 // tokens of each sequence: 1 for decode, the chunk for prefill
-	Variant uint8 // choice of kernels
+	Rows    int32 // decode: sequences. Prefill: 1 by convention, though a chunk may hold several sequences
+	Queries int32 // decode: 1. Prefill: the tokens of the chunk
+	Variant uint8 // which kernels, for passes that will have a choice; so far only tests set it
 }
 
 // Decode returns the key of a decode step of n sequences.

@@ -13,9 +13,11 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// Class is the launch class of an op: the kind of pass it belongs to. On a GPU the two
-// classes add in different orders, so their results may differ in rounding. Within a
-// class a row's bits depend on its own inputs alone, not on the other rows of the step.
+// Class is the launch class of an op. Ops of a decode pass are of the decode class. Those of a
+// prefill pass are of the prefill class, except that the ops after the last attention, which see
+// only sampled rows, are of the decode class. On a GPU the two classes add in different orders, so
+// their results may differ in rounding. Within a class a row's bits depend on its own inputs
+// alone, not on the other rows of the step.
 type Class uint8
 
 // The launch classes.

@@ -1,11 +1,13 @@
 // The kernels of a product op: one for each element type and variant.
 //
 // An op (QKV, Projection, GateUp, Head) is a struct: it names the weights and the activations of the
-// product, and stores the results. Its outputs are units: 16 consecutive outputs, which it computes
-// from R row tiles of 16 weight rows each. It has these members:
+// product, and stores the results. It computes units: R row tiles of 16 weight rows each. Row i of
+// the tiles gives output i of the unit: one result, or the two of a RoPE pair (QKV), which it stores
+// dim/2 apart. It has these members:
 //
 //   Args                    its argument struct, which the launcher in Go mirrors; Op(const Args &)
-//   R                       row tiles per unit: 1, or 2 with one result (gate and up, RoPE pairs)
+//   o                       const Args &, its arguments; the stream-K epilogue reads them
+//   R                       row tiles per unit: 1, or 2 (gate and up; RoPE pairs)
 //   NORMED                  whether the input has norm weights, and sums are scaled by rms_scale
 //   ATTENTION_NEXT          whether attention is the next kernel (begin_product)
 //   PERSISTENT_GEMV         persistent blocks per SM of gemv; 0: one block per unit
@@ -33,8 +35,9 @@
 //   Quad                    values for four rows of one token:
 //     look_up(args, rows, t, info)    loads them
 //     finish(args, rows, t, info, y, handsOver, exists)
-//                                     stores the four results unless exists is false, and returns them;
-//                                     y[r] has the sums of row tile r
+//                                     stores the results of the four rows (QKV: eight) unless exists is
+//                                     false, and returns four, to be handed over; y[r] has the sums of
+//                                     row tile r
 #pragma once
 #include "gemm/gemv.cuh"
 #include "gemm/operands.cuh"
