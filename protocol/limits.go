@@ -34,7 +34,7 @@ const (
 // Limits are the bounds that a generator announces in welcome.
 type Limits struct {
 	Context     int `msgpack:"context" json:"context"`           // tokens of prompt and completion together
-	MaxBatch    int `msgpack:"max_batch" json:"max_batch"`       // concurrent sequences per user
+	MaxBatch    int `msgpack:"max_batch" json:"max_batch"`       // slots for everybody; one user never holds more
 	Vocab       int `msgpack:"vocab" json:"vocab"`               // token ids are below this
 	PromptBytes int `msgpack:"prompt_bytes" json:"prompt_bytes"` // bytes of a prompt's text: context × longest token
 	Frame       int `msgpack:"frame" json:"frame"`               // bytes of a frame's body

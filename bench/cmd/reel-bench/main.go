@@ -21,7 +21,7 @@ import (
 // version is the release; make sets it.
 var version = "unknown"
 
-// Exit codes, those of reel.
+// Exit codes. They mean what reel's do, but a busy generator gives 1, and SIGTERM gives 130 as SIGINT does.
 const (
 	exitFailed      = 1
 	exitUsage       = 64

@@ -16,7 +16,7 @@ type Options struct {
 	Device    string // auto, host or cuda
 	GPU       int    // number of the GPU, with cuda
 	MaxSeqLen int    // tokens of prompt and completion; 0: the model's context
-	MaxBatch  int    // sequences of one user; 0: the device's default
+	MaxBatch  int    // slots for everybody; one user never holds more; 0: the device's default
 	LogLevel  string
 	LogFormat string // json, console or auto
 
@@ -71,7 +71,7 @@ func Settings(o *Options) []*Setting {
 		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, 1024)},
 		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)",
 			"n", "0", number(&o.MaxSeqLen, protocol.MaxElements)},
-		{"max-batch", "sequences of one user that run at once (0: what suits the device)",
+		{"max-batch", "sequences that run at once; one user never runs more (0: what suits the device)",
 			"n", "0", number(&o.MaxBatch, 4096)},
 		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, " +
 			"then multiples of 16",

@@ -13,9 +13,10 @@ import (
 )
 
 // Own locks the socket's path for this process. It comes before any step that can fail,
-// because only the owner listens there and keeps the record. It waits for another owner to
-// drain; then the error is [unixsocket.ErrLocked]. A process that inherits its socket serves
-// without the lock, and keeps no record.
+// because only the owner listens there and keeps the record. It waits at most the time wait
+// for another owner that starts or drains to end; if that owner still holds the path, the error
+// is [unixsocket.ErrLocked]. If the owner listens, the error is [unixsocket.ErrInUse] at once.
+// A process that inherits its socket serves without the lock, and keeps no record.
 func Own(
 	socket string, inherits bool, wait time.Duration, stop <-chan os.Signal, log zerolog.Logger,
 ) (*unixsocket.Lock, error) {

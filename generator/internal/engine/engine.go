@@ -20,7 +20,7 @@ import (
 // Options configures an Engine.
 type Options struct {
 	Context    int // tokens of a sequence at most
-	MaxBatch   int // sequences of one user that run at once
+	MaxBatch   int // slots for everybody; one user never holds more
 	Reserve    int // slots past MaxBatch, each for a user that holds none
 	MaxQueue   int // sequences of one user that wait for a slot; all users together may queue twice as many
 	Chunk      int // prompt tokens of one prefill step
@@ -106,7 +106,7 @@ const (
 // for the host.
 const depth = 2
 
-// RingSlots is the number of entries of the descriptor ring and of the record ring.
+// RingSlots is the number of entries of the descriptor ring and of the record ring: twice the steps in flight.
 const RingSlots = 2 * depth
 
 // Submit hands a request to the engine. On error the request was not taken; the error is ErrTooLong, ErrBusy,
@@ -136,7 +136,7 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 func (e *Engine) Cancel(h Handle) { e.send(command{kind: cancel, handle: h}) }
 
 // Relocate moves the index-th KV page of a request to another page of the pool, beside the steps. A page that is
-// not in use is left alone.
+// not in use is left alone. It is groundwork for a prefix cache: only tests call it so far.
 func (e *Engine) Relocate(h Handle, index int) {
 	e.send(command{kind: relocate, handle: h, page: index})
 }

@@ -15,7 +15,7 @@ type Report struct {
 	ModelType  string         `json:"model_type"`
 	Parameters int64          `json:"parameters"`
 	Context    int            `json:"context"`   // most tokens of a sequence
-	MaxBatch   int            `json:"max_batch"` // sequences of one user that run at once
+	MaxBatch   int            `json:"max_batch"` // slots for everybody; one user never holds more
 	Reserve    ReportReserve  `json:"reserve"`
 	Weights    []reportWeight `json:"weights"`
 	WeightSum  int64          `json:"weights_bytes"`

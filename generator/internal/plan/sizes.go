@@ -5,7 +5,7 @@ import "reel.internal/reel/generator/internal/model"
 // Sizes is the memory that a model takes with a context and a batch. All but the counts
 // are bytes.
 type Sizes struct {
-	context, batch int   // tokens; sequences of one user
+	context, batch int   // tokens; slots without the reserve
 	longest        int64 // KV pages of one sequence of that context
 	pageBytes      int64
 	Pages          int64 // KV pages, without the trash page

@@ -3,7 +3,8 @@ package scheduler
 import "fmt"
 
 // Pages is the pool of KV pages. Pages are counted by reference: a full page never changes, so several sequences
-// may read one. Page 0 is never given out; padding rows write there.
+// could read one; so far only tests call Retain, which a prefix cache would need. Page 0 is never given out; padding
+// rows write there.
 type Pages struct {
 	refs []int32 // by page
 	free []int32

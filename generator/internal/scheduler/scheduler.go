@@ -18,7 +18,7 @@ var ErrFull = errors.New("scheduler: queue is full")
 
 // Options are the limits of a Scheduler.
 type Options struct {
-	MaxBatch   int // sequences of one user that run at once
+	MaxBatch   int // slots for everybody; one user never holds more
 	Reserve    int // slots past MaxBatch, each for a user that holds none
 	MaxQueue   int // sequences that wait
 	Chunk      int // prompt tokens of one prefill step
