@@ -39,7 +39,10 @@ of -f instead). One newline at the end of the input is dropped.
 
 All words are a prompt, unless they are a subcommand with its arguments:
 "reel status" asks for the status, "reel status of the union" is a prompt, and
-so is everything after --, as in "reel -- status".
+so is everything after --, as in "reel -- status". Words that other programs use
+as commands (list, run, serve, ps, pull), alone or with one more word, generate
+nothing: reel prints the command to use. So does, if typed on a terminal, a single
+word that is nearly a subcommand, such as "statsu".
 
 A model that was trained to chat receives the prompt as a user's message, in the
 form of its chat template; --raw sends the prompt as it is. "reel chat" holds a
@@ -64,6 +67,16 @@ no generator, or it is still loading or stopping; 75 busy, or the model's files
 changed: try again; 77 permission denied; 78 configuration: the path can't be a
 socket's, or the generator speaks another version of the protocol; 130
 interrupted, 143 terminated.`
+
+// short is printed by reel without arguments on a terminal.
+const short = `reel streams completions from the Reel generator on this machine.
+
+  reel "Once more unto the breach"    complete a prompt
+  git diff | reel "Explain this:"     with a text from a pipe
+  reel chat                           talk with a model that was trained to chat
+  reel status                         what the generator serves; reel doctor: why it does not
+  reel --help                         all commands, flags and exit codes
+`
 
 const examples = `  reel "Once more unto the breach"
   reel --max-tokens 64 --temperature 0 --timings "To be"
@@ -97,7 +110,8 @@ func (a *app) command() *cobra.Command {
 	global.Var((*seconds)(&a.wait), "wait", "how long to wait for a generator, such as 500ms, 5s or 2m")
 	a.requestFlags(root.Flags())
 	a.outputFlags(root.Flags())
-	root.AddCommand(a.chatCommand(), a.statusCommand(), a.tokenizeCommand(), a.topCommand(), a.doctorCommand())
+	root.AddCommand(a.chatCommand(), a.statusCommand(), a.tokenizeCommand(), a.topCommand(), a.doctorCommand(),
+		versionCommand())
 	return root
 }
 
@@ -152,6 +166,19 @@ func build() string {
 		name = info.Main.Version
 	}
 	return fmt.Sprintf("reel %s, protocol %d", name, protocol.Version)
+}
+
+// versionCommand returns the command that prints what --version prints.
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), build())
+			return closedPipe(err)
+		},
+	}
 }
 
 // value is an optional flag; it has no default value here.

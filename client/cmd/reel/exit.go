@@ -82,7 +82,10 @@ func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n  "
 func explain(err error, socket string) failure {
 	var reported *client.Error
 	var usage usageError
+	var wrong mistake
 	switch {
+	case errors.As(err, &wrong):
+		return failure{exitUsage, "usage", wrong.message, wrong.hint}
 	case errors.As(err, &usage):
 		return failure{exitUsage, "usage", err.Error(), "see reel --help"}
 	case errors.As(err, &reported):

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -13,12 +14,16 @@ import (
 // generate is the root command: it streams a completion.
 func (a *app) generate(cmd *cobra.Command, words []string) error {
 	ctx := cmd.Context()
+	if err := checkWords(cmd, words); err != nil {
+		return err
+	}
 	if err := a.readPrompt(ctx, words); err != nil {
 		return err
 	}
 	if a.request.Prompt == "" && a.request.Tokens == nil {
 		if len(words) == 0 && cmd.Flags().NFlag() == 0 && isTerminal(os.Stdin) {
-			return cmd.Help()
+			_, err := io.WriteString(stdout(), short)
+			return closedPipe(err)
 		}
 		return usagef("the prompt is empty: give it as words, with -f FILE, or on standard input")
 	}
