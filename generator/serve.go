@@ -30,7 +30,7 @@ var errForced = errors.New("stopped by a second signal before requests had finis
 func (p *program) serve(o config.Options, settings *config.Reader) error {
 	var level logging.Level
 	level.Set(o.LogLevel)
-	log := logging.New(p.stderr, logging.Settings{Level: o.LogLevel, Format: o.LogFormat}, &level)
+	log := logging.New(p.stderr, logSettings(o), &level)
 	if o.Socket == "" {
 		o.Socket = config.DefaultSocket()
 	}
@@ -55,6 +55,11 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 	return config.OfKind(err, errLogged)
 }
 
+// logSettings returns the log's part of the settings.
+func logSettings(o config.Options) logging.Settings {
+	return logging.Settings{Level: o.LogLevel, Format: o.LogFormat}
+}
+
 // serveOn runs the parts of the generator as one group, with the socket's lock or without.
 func (p *program) serveOn(
 	log zerolog.Logger, level *logging.Level, lock *unixsocket.Lock, journal daemon.Journal,
@@ -77,7 +82,8 @@ func (p *program) serveOn(
 		Load: p.load, Options: o, Log: log, Manager: m, Journal: journal, Progress: progress})
 	exporter := metrics.New(func() *protocol.Status { return e.Server.Status() }, e.Reading)
 	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.Socket,
-		Version: release(), Logger: log, Observer: exporter})
+		Version: release(), Logger: log, Observer: exporter,
+		QuietRequests: logSettings(o).OnTerminal(p.stderr)})
 	e.Server = s
 	if err := s.Listen(); err != nil {
 		return config.Refuse(config.ErrConfig, "--socket: %w", err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -85,16 +86,49 @@ func fullPipe(t *testing.T) *os.File {
 
 // suspendedTerminal returns a terminal with its output stopped, as by Ctrl-S.
 func suspendedTerminal(t *testing.T) *os.File {
+	_, theirs := openTerminal(t)
+	must(t, unix.IoctlSetInt(int(theirs.Fd()), unix.TCXONC, unix.TCOOFF))
+	return theirs
+}
+
+// openTerminal returns both ends of a pseudo-terminal.
+func openTerminal(t *testing.T) (ours int, theirs *os.File) {
 	ours, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	must(t, err)
 	file(t, ours)
 	must(t, unix.IoctlSetPointerInt(ours, unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(ours, unix.TIOCGPTN)
 	must(t, err)
-	theirs, err := unix.Open(fmt.Sprintf("/dev/pts/%d", number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(fmt.Sprintf("/dev/pts/%d", number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	must(t, err)
-	must(t, unix.IoctlSetInt(theirs, unix.TCXONC, unix.TCOOFF))
-	return file(t, theirs)
+	return ours, file(t, fd)
+}
+
+// A log on a terminal, where answers may be printed too, has no line for a served request.
+func TestTerminalShowsNoRequests(t *testing.T) {
+	ours, theirs := openTerminal(t)
+	socket := tempDir(t) + "/generator.sock"
+	p := prepare(t, "reel-generator", "--socket", socket, "--device", device)
+	g := &generator{process: p, socket: socket}
+	g.cmd.Stderr = theirs
+	g.start()
+	if got := ask(g.client(), greedy([]int32{1, 2, 3}, 2)); got.Err != "" {
+		t.Fatal(got.Err)
+	}
+	g.signal(syscall.SIGTERM)
+	g.wantExit(0)
+	must(t, theirs.Close())
+	var shown strings.Builder
+	for b := make([]byte, 4096); ; {
+		n, err := unix.Read(ours, b)
+		if err != nil { // all has been read
+			break
+		}
+		shown.Write(b[:n])
+	}
+	if text := shown.String(); !strings.Contains(text, "ready") || strings.Contains(text, "req_id") {
+		t.Errorf("the terminal shows %s", text)
+	}
 }
 
 // unreadSocket returns a stream socket that is not read, as while journald is stopped.

@@ -14,6 +14,7 @@ import (
 func init() {
 	zerolog.TimestampFieldName, zerolog.MessageFieldName = "ts", "msg"
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
+	zerolog.FloatingPointPrecision = 3 // all floats are milliseconds
 	// Without a handler zerolog writes write errors to stderr, which may block.
 	zerolog.ErrorHandler = func(error) {}
 }
@@ -21,6 +22,10 @@ func init() {
 // Settings are a logger's level, as for [zerolog.ParseLevel], and its format: json,
 // console, or auto, which is console on a terminal and json otherwise.
 type Settings struct{ Level, Format string }
+
+// OnTerminal reports whether lines written to q go to a terminal as text, where the answers of
+// a client may be printed too.
+func (s Settings) OnTerminal(q *Queue) bool { return q.Terminal() && s.Format != "json" }
 
 // New returns a logger that writes to q. Lines that the hooks discard do not count against
 // the rate limit.

@@ -28,3 +28,28 @@ func TestLevelChanges(t *testing.T) {
 		t.Errorf("got %s", text)
 	}
 }
+
+// Text on a terminal is told from JSON there, and from text in a file.
+func TestOnTerminal(t *testing.T) {
+	_, write := terminal(t)
+	for format, want := range map[string]bool{"auto": true, "console": true, "json": false} {
+		if got := (Settings{Format: format}).OnTerminal(NewQueue(write)); got != want {
+			t.Errorf("%s on a terminal: %t", format, got)
+		}
+		if (Settings{Format: format}).OnTerminal(NewQueue(new(bytes.Buffer))) {
+			t.Errorf("%s in a file counts as a terminal", format)
+		}
+	}
+}
+
+// Milliseconds have three decimals.
+func TestFloatsAreRounded(t *testing.T) {
+	var out bytes.Buffer
+	q := NewQueue(&out)
+	log := New(q, Settings{Level: "info", Format: "json"})
+	log.Info().Float64("took_ms", 0.9874759999999999).Msg("ready")
+	q.Flush()
+	if !strings.Contains(out.String(), `"took_ms":0.987,`) {
+		t.Errorf("got %s", out.String())
+	}
+}

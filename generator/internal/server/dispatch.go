@@ -50,7 +50,7 @@ func (c *conn) countUndecodable(e *protocol.Error) {
 // countRefused counts and logs a request that was refused.
 func (c *conn) countRefused(id uint64, e *protocol.Error) {
 	c.server.counts.refused.Add(1)
-	c.log.Info().Uint64("req_id", id).Str("finish", e.Code).Msg("refused")
+	c.log.WithLevel(c.server.opts.requestLevel()).Uint64("req_id", id).Str("finish", e.Code).Msg("refused")
 }
 
 func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {

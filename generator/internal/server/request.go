@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/protocol"
 )
@@ -166,7 +168,7 @@ func (r *request) finish(f *engine.Finish) {
 	r.c.server.counts.ended(reason, failed)
 	r.flush()
 	r.c.server.endRequest()
-	r.log(f, reason)
+	r.log(f, reason, failed)
 }
 
 // end returns the request's last message, done or error, and its finish reason or the
@@ -184,8 +186,12 @@ func (r *request) end(f *engine.Finish, failed bool, usage protocol.Usage) (msg 
 	return &protocol.Done{ID: r.id, FinishReason: reason, Timing: f.Timing, Graphs: f.Graphs, Usage: usage}, reason
 }
 
-func (r *request) log(f *engine.Finish, reason string) {
-	r.c.log.Info().Uint64("req_id", r.id).Str("model", r.model.Name).
+func (r *request) log(f *engine.Finish, reason string, failed bool) {
+	level := r.c.server.opts.requestLevel()
+	if failed {
+		level = zerolog.InfoLevel
+	}
+	r.c.log.WithLevel(level).Uint64("req_id", r.id).Str("model", r.model.Name).
 		Int("n_prompt", len(r.prompt)).Int("n_gen", r.count).
 		Float64("ttft_ms", f.Timing.TTFTMS).Float64("tpot_ms", perToken(f.Timing, r.count)).
 		Str("finish", reason).AnErr("error", f.Err).Msg("request")

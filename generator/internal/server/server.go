@@ -22,6 +22,9 @@ type Options struct {
 	Socket  string // path
 	Version string // the program's, for status
 	Logger  zerolog.Logger
+	// QuietRequests logs served and refused requests at debug instead of info, for a log on
+	// a terminal, where an answer may be printed. Failed requests stay at info.
+	QuietRequests bool
 	// Inherited is a listening socket from a service manager, used instead of a new
 	// one at Socket; nil: none.
 	Inherited *net.UnixListener
@@ -30,6 +33,14 @@ type Options struct {
 	Lock *unixsocket.Lock
 	// Observer counts requests and errors, for metrics; it may be nil.
 	Observer Observer
+}
+
+// requestLevel returns the level of the lines about requests that did not fail.
+func (o *Options) requestLevel() zerolog.Level {
+	if o.QuietRequests {
+		return zerolog.DebugLevel
+	}
+	return zerolog.InfoLevel
 }
 
 // Server serves one model on one socket. Its life: [New], [Server.Listen], [Server.Serve]
