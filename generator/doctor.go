@@ -37,8 +37,8 @@ func (p *program) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Find the reasons why the generator cannot serve, with advice",
 		Long: "doctor checks the GPU, its driver and device nodes, the model's memory, the socket, and the\n" +
-			"service: each finding says what to do next. It changes nothing and needs no GPU.\n" +
-			"Exit code 1 if something fails.",
+			"service, as far as each applies to this machine: each finding says what to do next. It changes\n" +
+			"nothing and needs no GPU. Exit code 1 if something fails or no generator serves.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			env := config.ServiceSettings(p.env, "/etc/reel/generator.env")
@@ -145,7 +145,7 @@ func explainSocket(err error) (doctor.Level, string, string) {
 		return doctor.Failure, err.Error(),
 			"end the generator that is stopped or hangs first: ss -xlp shows the process that holds the socket"
 	}
-	return doctor.Warning, err.Error(), "start one: sudo systemctl start reel-generator, or as yourself: reel-generator"
+	return doctor.Failure, err.Error(), ""
 }
 
 // plannedBytes returns the planned memory of the model on a GPU with that many bytes, or

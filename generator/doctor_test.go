@@ -44,7 +44,11 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("%+v says nothing of what to do", f)
 		}
 	}
-	if seen["gpu"].Level != doctor.OK || seen["model"].Level != doctor.OK || seen["socket"].Level != doctor.Warning ||
+	if code != failure.ExitFailure {
+		t.Errorf("exit code %d, although nothing serves", code)
+	}
+	_, gpu := seen["gpu"] // a row that does not apply
+	if gpu || seen["socket"].Level != doctor.Failure || !strings.Contains(seen["socket"].Next, "start one: ") ||
 		!strings.Contains(seen["memory"].Found, "the bound is ") {
 		t.Errorf("%+v", got.Findings)
 	}
@@ -65,7 +69,7 @@ func TestSocketsAreExplained(t *testing.T) {
 		{fmt.Errorf("%w: x", client.ErrDenied), doctor.Failure, "usermod"},
 		{fmt.Errorf("%w: %w", client.ErrNoGenerator, client.ErrNoAnswer), doctor.Failure, "ss -xlp"},
 		{client.ErrConfig, doctor.Failure, "--socket"},
-		{client.ErrNoGenerator, doctor.Warning, "systemctl start"},
+		{client.ErrNoGenerator, doctor.Failure, ""},
 	} {
 		if level, found, next := explainSocket(c.err); level != c.level || found == "" ||
 			!strings.Contains(next, c.next) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"reel.internal/reel/protocol"
 )
 
@@ -65,7 +67,8 @@ type System struct {
 	// Listener reports a process of another user than this one or root that listens on the
 	// socket. It is called after Status; it may be nil.
 	Listener func() []Finding
-	// Explain returns the level, text and advice for an error of Status.
+	// Explain returns the level, text and advice for an error of Status; the advice is empty
+	// if a generator has to be started.
 	Explain func(error) (level Level, found, next string)
 	// Plan returns the model's need of memory in bytes; total 0: without a limit. Errors say
 	// which setting to lower, or why the model cannot be read.
@@ -90,7 +93,7 @@ func (s *System) Examine(ctx context.Context) []Finding {
 	all = append(all, s.vram(ctx, cards, status)...)
 	all = append(all, s.hostMemory(cards, status)...)
 	all = append(all, s.socket(status, err)...)
-	return append(all, s.units(ctx)...)
+	return append(all, s.units(ctx, status != nil)...)
 }
 
 // Failed reports whether any finding is a failure.
@@ -127,5 +130,5 @@ func (s *System) glob(pattern string) []string {
 	return found
 }
 
-// gib formats bytes as GiB.
-func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
+// size formats a number of bytes.
+func size(bytes int64) string { return humanize.IBytesN(uint64(max(bytes, 0)), 3) }

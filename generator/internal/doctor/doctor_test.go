@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"reel.internal/reel/protocol"
 )
@@ -175,7 +176,7 @@ func TestFindings(t *testing.T) {
 		}, failure("memory", "memory.max of 9 MiB", "plan --device host")},
 		"leak": {func(m *machine) {
 			m.status.Memory[0].Used += 65 << 20
-		}, warning("vram", "weights takes 8.1 GiB", "vram --watch")},
+		}, warning("vram", "weights takes 8.06 GiB", "vram --watch")},
 		"others": {func(m *machine) {
 			m.status.Memory[1].Used += 1 << 30
 		}, warning("vram", "other takes", "nvidia-smi")},
@@ -202,14 +203,33 @@ func TestFindings(t *testing.T) {
 			m.Status = func() (*protocol.Status, error) { return nil, errors.New("nobody") }
 			m.Record = func() *protocol.Record {
 				f := &protocol.Failure{Code: "out_of_memory", Message: "17 GiB are needed", Hint: "lower it"}
+				return &protocol.Record{State: protocol.StateFailed, Failure: f, At: time.Now().Add(-50 * time.Hour)}
+			}
+		}, failure("generator", "the last one failed 2 days ago, at 20", "lower it")},
+		"its cause": {func(m *machine) {
+			m.Status = func() (*protocol.Status, error) { return nil, errors.New("nobody") }
+			m.Record = func() *protocol.Record {
+				f := &protocol.Failure{Code: "out_of_memory", Message: "17 GiB are needed", Hint: "lower it"}
 				return &protocol.Record{State: protocol.StateFailed, Failure: f}
 			}
-		}, failure("generator", "out_of_memory: 17 GiB", "lower it")},
+		}, failure("generator", ": out_of_memory: 17 GiB", "lower it")},
+		"draining": {func(m *machine) {
+			m.status.State = protocol.StateDraining
+		}, failure("generator", "takes no new requests", "start it again")},
+		"starts by itself": {func(m *machine) {
+			m.noGenerator()
+			m.Explain = func(err error) (Level, string, string) { return Failure, err.Error(), "" }
+			m.remove("run/systemd")
+		}, failure("socket", "nobody", "start one: reel-generator")},
+		"starts by systemd": {func(m *machine) {
+			m.noGenerator()
+			m.Explain = func(err error) (Level, string, string) { return Failure, err.Error(), "" }
+		}, failure("socket", "nobody", "start one: sudo systemctl start reel-generator")},
 		"open socket": {func(m *machine) {
 			_ = os.Chmod(m.SocketPath, 0o666)
 		}, warning("socket", "every user", "chmod")},
-		"no systemd": {func(m *machine) { m.remove("run/systemd") }, note("units", "does not run here", "yourself")},
 		"no unit": {func(m *machine) {
+			m.noGenerator()
 			m.remove("etc/systemd/system/reel-generator.service")
 		}, note("units", "not installed", "systemd/README.md")},
 		"bad config": {func(m *machine) {
@@ -267,16 +287,50 @@ func has(findings []Finding, want Finding) bool {
 
 // A missing GPU is a failure only with --device cuda.
 func TestNoGPU(t *testing.T) {
-	for device, level := range map[string]Level{"cuda": Failure, "auto": Note, "host": OK} {
+	for device, level := range map[string]Level{"cuda": Failure, "auto": Note, "host": ""} {
 		m := healthy(t)
 		m.Device = device
 		m.remove("sys")
 		m.remove("dev")
 		m.remove("proc")
 		findings := m.Examine(t.Context())
-		if findings[0].Check != "gpu" || findings[0].Level != level || Failed(findings) != (level == Failure) {
+		if got := levelOf(findings, "gpu"); got != level || Failed(findings) != (level == Failure) {
 			t.Errorf("--device %s: %+v", device, findings)
 		}
+	}
+}
+
+// levelOf returns the level of a check's finding, or "" without one.
+func levelOf(findings []Finding, check string) Level {
+	for _, f := range findings {
+		if f.Check == check {
+			return f.Level
+		}
+	}
+	return ""
+}
+
+// Rows that do not apply to a machine without GPU and systemd are left out, and small sizes
+// have fitting units.
+func TestRowsThatApply(t *testing.T) {
+	m := healthy(t)
+	m.Device = "host"
+	m.remove("run/systemd")
+	m.status.Device = "host"
+	m.status.Memory = []protocol.MemoryUse{
+		{Kind: protocol.MemoryWeights, Planned: 5 << 20, Used: 5 << 20}, {Kind: protocol.MemoryGraphs}}
+	var b bytes.Buffer
+	if err := Print(&b, m.Examine(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	want := "ok       memory     as planned: weights 5.00 MiB of 5.00 MiB\n"
+	for _, row := range []string{" gpu ", " model ", " vram ", " units ", "0.0", " 0 B"} {
+		if strings.Contains(b.String(), row) {
+			t.Errorf("a row with %q in\n%s", row, b.String())
+		}
+	}
+	if !strings.Contains(b.String(), want) {
+		t.Errorf("no %q in\n%s", want, b.String())
 	}
 }
 

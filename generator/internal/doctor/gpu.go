@@ -13,7 +13,7 @@ import (
 // gpu checks the GPU, its driver, its device nodes and the CUDA program.
 func (s *System) gpu() []Finding {
 	if s.Device == "host" {
-		return []Finding{ok("gpu", "--device host: none is needed")}
+		return nil
 	}
 	onBus, nodes := s.countOnBus(), s.glob("dev/nvidia[0-9]*")
 	if onBus == 0 && len(nodes) == 0 {
@@ -45,7 +45,8 @@ func (s *System) noGPU() Finding {
 		return failure("gpu", found,
 			"give --device auto or host to serve on the processors; in a container, pass the GPU in")
 	}
-	return note("gpu", found, "nothing: it serves on the processors")
+	return note("gpu", found+": it serves on the processors",
+		"if the machine has one: install its driver; in a container, pass the GPU in")
 }
 
 // countOnBus counts NVIDIA's display controllers on the PCI bus.

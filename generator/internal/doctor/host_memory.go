@@ -6,8 +6,7 @@ import "reel.internal/reel/protocol"
 // and does not run yet. They are this process's bounds: a service has its own, which
 // `systemctl show` lists.
 func (s *System) hostMemory(list []card, status *protocol.Status) []Finding {
-	onHost := s.Device == "host" || s.Device == "auto" && s.card(list) == nil
-	if !onHost || running(status) {
+	if !s.onHost(list) || running(status) {
 		return nil
 	}
 	found, err := s.HostMemory()
@@ -19,4 +18,9 @@ func (s *System) hostMemory(list []card, status *protocol.Status) []Finding {
 		return nil
 	}
 	return []Finding{ok("memory", found)}
+}
+
+// onHost reports whether the generator is to compute on the host.
+func (s *System) onHost(list []card) bool {
+	return s.Device == "host" || s.Device == "auto" && s.card(list) == nil
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"reel.internal/reel/protocol"
 )
@@ -15,6 +18,9 @@ func (s *System) socket(status *protocol.Status, err error) []Finding {
 	var all []Finding
 	if err != nil {
 		level, found, next := s.Explain(err)
+		if next == "" {
+			next = s.startHint()
+		}
 		all = append([]Finding{{"socket", level, found, next}}, s.lastFailure()...)
 	} else {
 		all = s.connected(status)
@@ -23,6 +29,14 @@ func (s *System) socket(status *protocol.Status, err error) []Finding {
 		all = append(all, s.Listener()...)
 	}
 	return all
+}
+
+// startHint names the command that starts a generator.
+func (s *System) startHint() string {
+	if exists(s.path("run/systemd/system")) && s.unit("reel-generator.service") != "" {
+		return "start one: sudo systemctl start reel-generator, or as yourself: reel-generator"
+	}
+	return "start one: reel-generator"
 }
 
 // connected checks a generator that answered.
@@ -44,6 +58,9 @@ func generator(status *protocol.Status) Finding {
 	case status.State == protocol.StateFailed:
 		return failure("generator", "the generator has failed",
 			"see its log: journalctl -u reel-generator -n 50, or the terminal it was started from")
+	case status.State == protocol.StateDraining:
+		return failure("generator", "it stops, and takes no new requests",
+			"wait for its end, then start it again: reel-generator, or sudo systemctl start reel-generator")
 	case status.State == protocol.StateLoading:
 		return note("generator", fmt.Sprintf("it loads, %.0f%%", 100*status.Progress), "wait: reel --wait 60s")
 	case status.Graphs.Refused > 0:
@@ -59,13 +76,17 @@ func failed(f *protocol.Failure) Finding {
 	return failure("generator", f.Code+": "+f.Message, f.Hint)
 }
 
-// lastFailure returns the failure of the generator that ran here before, if it recorded
-// one.
+// lastFailure returns the failure of the generator that ran here before and its time, if it
+// recorded one.
 func (s *System) lastFailure() []Finding {
-	if r := s.Record(); r != nil && r.Failure != nil {
-		return []Finding{failed(r.Failure)}
+	r := s.Record()
+	if r == nil || r.Failure == nil {
+		return nil
 	}
-	return nil
+	f := failed(r.Failure)
+	f.Found = fmt.Sprintf("the last one failed %s, at %s: %s",
+		humanize.Time(r.At), r.At.Local().Format(time.DateTime), f.Found)
+	return []Finding{f}
 }
 
 // unitDirs are the folders of units, the administrator's first.
@@ -73,13 +94,16 @@ var unitDirs = []string{
 	"etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system",
 }
 
-// units checks the service, if systemd runs and the service is installed.
-func (s *System) units(ctx context.Context) []Finding {
-	if !exists(s.path("run/systemd/system")) {
-		return []Finding{note("units", "systemd does not run here", "start the generator yourself: reel-generator")}
-	}
+// units checks the service, if systemd runs and the service is installed. serves says that
+// some generator answers, which needs no service.
+func (s *System) units(ctx context.Context, serves bool) []Finding {
 	unit := s.unit("reel-generator.service")
-	if unit == "" {
+	switch {
+	case !exists(s.path("run/systemd/system")):
+		return nil
+	case unit == "" && serves:
+		return nil
+	case unit == "":
 		return []Finding{note("units", "reel-generator.service is not installed",
 			"to run it as a service, see systemd/README.md; or start it yourself: reel-generator")}
 	}

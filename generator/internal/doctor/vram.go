@@ -20,11 +20,14 @@ func (s *System) vram(ctx context.Context, list []card, status *protocol.Status)
 	if err != nil {
 		return []Finding{failure("model", err.Error(), "see reel-generator plan for the sizes that fit")}
 	}
-	all := []Finding{ok("model", "it takes "+gib(needs)+" of a GPU at most")}
-	if running(status) {
-		return append(all, planned(status)...)
+	var all []Finding
+	if !s.onHost(list) {
+		all = []Finding{ok("model", "it takes "+size(needs)+" of a GPU at most")}
 	}
-	if c == nil {
+	switch {
+	case running(status):
+		return append(all, planned(status)...)
+	case c == nil || s.onHost(list):
 		return all
 	}
 	return append(all, s.free(ctx, *c, needs))
@@ -37,11 +40,11 @@ func running(status *protocol.Status) bool {
 
 // free compares the model's need with a GPU's free memory.
 func (s *System) free(ctx context.Context, c card, needs int64) Finding {
-	found := fmt.Sprintf("%s: %s of %s are free", c.name, gib(c.total-c.used), gib(c.total))
+	found := fmt.Sprintf("%s: %s of %s are free", c.name, size(c.total-c.used), size(c.total))
 	if needs <= c.total-c.used {
 		return ok("vram", found)
 	}
-	f := warning("vram", found+", the model takes "+gib(needs)+" at most",
+	f := warning("vram", found+", the model takes "+size(needs)+" at most",
 		"the generator takes a smaller KV cache; lower --max-seq-len or --max-batch to choose its size")
 	if programs := s.otherPrograms(ctx); programs != "" {
 		f.Found += "; others have " + programs
@@ -76,8 +79,15 @@ const slack = 64 << 20
 func planned(status *protocol.Status) []Finding {
 	var parts []string
 	var over []Finding
+	check := "vram"
+	if status.Device == "host" {
+		check = "memory"
+	}
 	for _, m := range status.Memory {
-		parts = append(parts, fmt.Sprintf("%s %s of %s", m.Kind, gib(m.Used), gib(m.Planned)))
+		if m.Used == 0 && m.Planned == 0 {
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s %s of %s", m.Kind, size(m.Used), size(m.Planned)))
 		if m.Used <= m.Planned+slack {
 			continue
 		}
@@ -86,11 +96,11 @@ func planned(status *protocol.Status) []Finding {
 		if m.Kind == protocol.MemoryOther {
 			next = "see nvidia-smi for other programs on the GPU; if there are none and it keeps growing: " + next
 		}
-		found := fmt.Sprintf("%s takes %s, planned were %s", m.Kind, gib(m.Used), gib(m.Planned))
-		over = append(over, warning("vram", found, next))
+		found := fmt.Sprintf("%s takes %s, planned were %s", m.Kind, size(m.Used), size(m.Planned))
+		over = append(over, warning(check, found, next))
 	}
 	if len(over) > 0 {
 		return over
 	}
-	return []Finding{ok("vram", "as planned: "+strings.Join(parts, ", "))}
+	return []Finding{ok(check, "as planned: "+strings.Join(parts, ", "))}
 }
