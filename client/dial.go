@@ -35,6 +35,8 @@ type Options struct {
 	// OnLoading, unless nil, is called for each answer "loading", with the progress
 	// from 0 to 1.
 	OnLoading func(progress float64, message string)
+	// OnWait, unless nil, is called before each further attempt, with the error of the last one.
+	OnWait func(err error)
 	// OnPeer, unless nil, is called with the listening process for each connection
 	// made, before anything is sent on it.
 	OnPeer func(Peer)
@@ -44,23 +46,26 @@ type Options struct {
 // [ErrDenied], [ErrConfig], ctx's error, or an [*Error] from the generator, such as one
 // with the code "loading" if Wait was too short.
 func Dial(ctx context.Context, o Options) (*Client, error) {
-	return retry(ctx, o.Wait, func() (*Client, error) { return o.dial(ctx) })
+	return retry(ctx, o, func() (*Client, error) { return o.dial(ctx) })
 }
 
 // ReadStatus asks a generator for its status, even while it loads its model. It fails
 // as [Dial] does.
 func ReadStatus(ctx context.Context, o Options) (*Status, error) {
-	return retry(ctx, o.Wait, func() (*Status, error) { return o.status(ctx) })
+	return retry(ctx, o, func() (*Status, error) { return o.status(ctx) })
 }
 
-// retry calls attempt until it succeeds, fails for good, or wait has passed.
-func retry[T any](ctx context.Context, wait time.Duration, attempt func() (T, error)) (T, error) {
-	deadline := time.Now().Add(wait)
+// retry calls attempt until it succeeds, fails for good, or o.Wait has passed.
+func retry[T any](ctx context.Context, o Options, attempt func() (T, error)) (T, error) {
+	deadline := time.Now().Add(o.Wait)
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		result, err := attempt()
 		left := time.Until(deadline)
 		if err == nil || left <= 0 || !mayRetry(err) {
 			return result, err
+		}
+		if o.OnWait != nil {
+			o.OnWait(err)
 		}
 		if err := sleep(ctx, min(pause, left)); err != nil {
 			return result, err

@@ -73,6 +73,22 @@ func TestRefusalIsFinal(t *testing.T) {
 	}
 }
 
+// TestOnWait: the callback gets the reason for each further attempt.
+func TestOnWait(t *testing.T) {
+	var reasons []error
+	attempts := 0
+	_, err := retry(t.Context(), Options{Wait: forever, OnWait: func(err error) { reasons = append(reasons, err) }},
+		func() (int, error) {
+			if attempts++; attempts == 3 {
+				return 0, nil
+			}
+			return 0, errSocketAbsent
+		})
+	if err != nil || len(reasons) != 2 || !errors.Is(reasons[1], errSocketAbsent) {
+		t.Errorf("%v, reasons %v", err, reasons)
+	}
+}
+
 // TestRetry: errors that may pass are retried, others are not.
 func TestRetry(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
@@ -91,7 +107,7 @@ func TestRetry(t *testing.T) {
 		{protocol.Errorf(protocol.CodeDraining, "", "draining"), 1},
 	} {
 		tries := 0
-		_, err := retry(t.Context(), forever, func() (int, error) {
+		_, err := retry(t.Context(), Options{Wait: forever}, func() (int, error) {
 			if tries++; tries == 3 {
 				return 0, nil
 			}
@@ -105,7 +121,7 @@ func TestRetry(t *testing.T) {
 
 func TestRetryEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := retry(ctx, forever, func() (int, error) {
+	_, err := retry(ctx, Options{Wait: forever}, func() (int, error) {
 		cancel()
 		return 0, errSocketAbsent
 	})

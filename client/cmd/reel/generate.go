@@ -69,10 +69,14 @@ func (a *app) readPrompt(ctx context.Context, words []string) error {
 
 // dial connects to the generator and shows the progress of its loading.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
-	p := progress{wait: a.wait, out: stderr()}
+	p := startProgress(a.wait)
 	defer p.clear()
 	return client.Dial(ctx, client.Options{
-		Socket: a.socket, Wait: a.wait, OnLoading: p.show, OnPeer: a.stranger.meetAndPrint,
+		Socket: a.socket, Wait: a.wait, OnLoading: p.show, OnWait: p.retrying,
+		OnPeer: func(peer client.Peer) {
+			p.hide()
+			a.stranger.meetAndPrint(peer)
+		},
 	})
 }
 

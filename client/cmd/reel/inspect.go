@@ -22,8 +22,10 @@ func (a *app) statusCommand() *cobra.Command {
 		Short: "Show what the generator serves and does",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options := client.Options{Socket: a.socket, Wait: a.wait, OnPeer: a.stranger.meet}
+			p := startProgress(a.wait)
+			options := client.Options{Socket: a.socket, Wait: a.wait, OnPeer: a.stranger.meet, OnWait: p.retrying}
 			status, err := client.ReadStatus(cmd.Context(), options)
+			p.clear()
 			w := stdout()
 			if errors.Is(err, client.ErrNoGenerator) {
 				return showRecord(w, client.Record(client.Options{Socket: a.socket}), asJSON, err)

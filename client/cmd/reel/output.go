@@ -34,6 +34,9 @@ func stderr() *output {
 // isTerminal reports whether f is a terminal.
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
+// draws reports whether o is a terminal on which control sequences work.
+func (o *output) draws() bool { return o.terminal && os.Getenv("TERM") != "dumb" }
+
 // fd returns the descriptor, for inspection only: writes to it are not escaped.
 func (o *output) fd() int { return int(o.file.Fd()) }
 

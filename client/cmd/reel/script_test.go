@@ -168,7 +168,7 @@ func runReel(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(flags.Parse(args))
 	cmd := exec.Command("reel", flags.Args()...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "REEL_SOCKET", "XDG_RUNTIME_DIR", "GORACE", "FAILS"} {
+	for _, name := range []string{"PATH", "HOME", "REEL_SOCKET", "XDG_RUNTIME_DIR", "GORACE", "FAILS", "TERM"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	if o.in != "" {

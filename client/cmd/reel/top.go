@@ -21,8 +21,8 @@ func (a *app) topCommand() *cobra.Command {
 		Use:   "top",
 		Short: "Watch what the generator does",
 		Long: "Watch what the generator does: requests, tokens per second, KV pages, graphs and memory,\n" +
-			"updated once per interval. On a terminal q or Ctrl-C ends it; elsewhere each view is\n" +
-			"printed below the previous one. If the generator goes away, top waits for it.",
+			"updated once per interval. On a terminal q or Ctrl-C ends it; elsewhere, and if TERM is dumb, each\n" +
+			"view is printed below the previous one. If the generator goes away, top waits for it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t.options = client.Options{Socket: a.socket, Wait: a.wait, OnPeer: a.stranger.meet}
@@ -50,7 +50,10 @@ const shortest = 50 * time.Millisecond
 // run shows views until ctx ends, the count is reached or a key is pressed. It returns an
 // error only if there is no generator at the beginning.
 func (t *top) run(ctx context.Context) error {
+	p := startProgress(t.options.Wait)
+	t.options.OnWait = p.retrying
 	s, err := client.ReadStatus(ctx, t.options)
+	p.clear()
 	if err != nil {
 		return err
 	}
@@ -100,8 +103,8 @@ func (t *top) ask(ctx context.Context) (*client.Status, error) {
 	return s, err
 }
 
-// screen shows views. A terminal is redrawn for each; any other output gets them one
-// below the other.
+// screen shows views. A terminal is redrawn for each; any other output, and a terminal
+// without control sequences (TERM=dumb), gets them one below the other.
 type screen struct {
 	w     *output
 	keys  *term.State
@@ -111,7 +114,7 @@ type screen struct {
 // openScreen prepares standard output. A key that ends the view closes the channel.
 func openScreen() (*screen, <-chan struct{}, error) {
 	s, quit := &screen{w: stdout()}, make(chan struct{})
-	if !s.w.terminal {
+	if !s.w.draws() {
 		return s, quit, nil
 	}
 	if isTerminal(os.Stdin) {
@@ -138,7 +141,7 @@ func awaitQuit(r io.Reader, quit chan<- struct{}) {
 
 // show shows lines as a view.
 func (s *screen) show(lines []string) error {
-	if !s.w.terminal {
+	if !s.w.draws() {
 		return s.append(lines)
 	}
 	width, height, err := term.GetSize(s.w.fd())
@@ -179,7 +182,7 @@ func cut(line string, width int) string {
 
 // close restores a terminal.
 func (s *screen) close() {
-	if !s.w.terminal {
+	if !s.w.draws() {
 		return
 	}
 	_ = s.w.draw(leaveScreen) // If this fails, the terminal has gone.
