@@ -184,5 +184,5 @@ func hostMemory(o config.Options) (string, error) {
 	case err != nil:
 		return "", nil
 	}
-	return fmt.Sprintf("KV cache, arena and graphs take %s at most; the bound is %s", plan.GiB(r.Total), r.Limit), nil
+	return fmt.Sprintf("KV cache, arena and graphs take %s at most; the bound is %s", plan.Size(r.Total), r.Limit), nil
 }

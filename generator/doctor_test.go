@@ -102,7 +102,7 @@ func TestVRAM(t *testing.T) {
 	var out bytes.Buffer
 	p := program{env: func(string) string { return "" }, stdout: &out, stderr: logging.NewQueue(&out)}
 	if code := p.run([]string{"vram", "--socket", f.socket}); code != 0 ||
-		!strings.Contains(out.String(), "weights          3.00 GiB") {
+		!strings.Contains(out.String(), "weights         3.000 GiB") {
 		t.Errorf("exit code %d: %s", code, out.String())
 	}
 	none := filepath.Join(t.TempDir(), "none.sock")

@@ -35,7 +35,7 @@ func TestPlanCommand(t *testing.T) {
 		t.Errorf("exit %d: %s%s", code, out.String(), errs.String())
 	}
 	for _, line := range []string{"embedding", "KV cache, paged", "dense", "for further users", "arena", "graphs",
-		"context and libraries", "total at most", "fits: false"} {
+		"context and libraries", "total at most", "it does not fit"} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("no %q in\n%s", line, out.String())
 		}

@@ -74,12 +74,12 @@ func printMemory(w io.Writer, s *protocol.Status) error {
 	fmt.Fprintf(w, "%s on %s %s\n%-10s %14s %14s\n", s.Model, s.Device, s.Machine.Name, "", "planned", "in use")
 	planned, used := int64(0), int64(0)
 	for _, m := range s.Memory {
-		fmt.Fprintf(w, "%-10s %14s %14s\n", m.Kind, plan.GiB(m.Planned), plan.GiB(m.Used))
+		fmt.Fprintf(w, "%-10s %14s %14s\n", m.Kind, plan.Size(m.Planned), plan.Size(m.Used))
 		planned, used = planned+m.Planned, used+m.Used
 	}
-	fmt.Fprintf(w, "%-10s %14s %14s\n", "all", plan.GiB(planned), plan.GiB(used))
-	_, err := fmt.Fprintf(w, "%-10s %14s %14s\n", "device", plan.GiB(s.Machine.MemoryTotal),
-		plan.GiB(s.Machine.MemoryUsed))
+	fmt.Fprintf(w, "%-10s %14s %14s\n", "all", plan.Size(planned), plan.Size(used))
+	_, err := fmt.Fprintf(w, "%-10s %14s %14s\n", "device", plan.Size(s.Machine.MemoryTotal),
+		plan.Size(s.Machine.MemoryUsed))
 	return err
 }
 

@@ -42,7 +42,6 @@ that completes it. The first run of each length warms up and is counted apart.`,
 	s.flags(flags)
 	flags.IntSliceVar(&o.Prompts, "prompts", nil,
 		"prompt `lengths` in tokens (default 10, then 50 to 400 in steps of 50, as far as they fit)")
-	flags.Lookup("prompts").DefValue = ""
 	flags.IntVar(&o.MaxTokens, "max-tokens", 32, "tokens of each completion")
 	flags.IntVar(&o.Runs, "runs", 10, "measured runs of each length; one more warms up")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the prompts")

@@ -191,3 +191,12 @@ func TestFlagsOfTheGenerator(t *testing.T) {
 		t.Error("a generator is started although no flag asks for it")
 	}
 }
+
+// TestHelpShowsNoEmptyDefaults: a default that depends on the model is described in words only.
+func TestHelpShowsNoEmptyDefaults(t *testing.T) {
+	out, _, code := reelBench(t, "latency", "--help")
+	empty := strings.Contains(out, "(default )") || strings.Contains(out, "[]")
+	if code != 0 || empty || !strings.Contains(out, "--prompts lengths") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+}

@@ -82,10 +82,10 @@ func (o *output) tables(w io.Writer, tables []bench.Table) error {
 	return bench.Text(w, tables)
 }
 
-// progress returns a progress bar on a terminal, otherwise nil.
+// progress returns a progress bar on a terminal that can redraw a line, otherwise nil.
 func progress(cmd *cobra.Command) bench.Progress {
 	f, ok := cmd.ErrOrStderr().(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
 	var bar *progressbar.ProgressBar

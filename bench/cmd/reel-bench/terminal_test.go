@@ -46,6 +46,7 @@ func terminal(t *testing.T) (theirs *os.File, written func() string) {
 
 // TestProgressOnATerminal: a measurement shows a progress bar, only on a terminal.
 func TestProgressOnATerminal(t *testing.T) {
+	t.Setenv("TERM", "xterm")
 	socket := paced().Listen(t)
 	theirs, written := terminal(t)
 	var out strings.Builder
@@ -58,5 +59,19 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "\r") {
 		t.Errorf("the bar is in the output: %q", out.String())
+	}
+}
+
+// TestNoProgressOnADumbTerminal: a terminal that cannot redraw a line gets no bar.
+func TestNoProgressOnADumbTerminal(t *testing.T) {
+	t.Setenv("TERM", "dumb")
+	theirs, written := terminal(t)
+	var out strings.Builder
+	args := []string{"latency", "--socket", paced().Listen(t), "--runs", "2", "--prompts", "10", "--max-tokens", "9"}
+	if code := run(t.Context(), args, &out, theirs); code != 0 {
+		t.Fatalf("exit %d: %s", code, written())
+	}
+	if got := written(); got != "" {
+		t.Errorf("the terminal shows %q", got)
 	}
 }

@@ -64,7 +64,7 @@ A workload file (--workload) has one JSON object per line: {"prompt": "…"} or
 func (o *loadFlags) flags(flags *pflag.FlagSet) {
 	flags.IntSliceVar(&o.Concurrency, "concurrency", []int{1, 2, 4, 8, 16, 32, 64}, "`clients` of each closed loop")
 	flags.Float64SliceVar(&o.Rates, "rate", nil,
-		"requests per second of each `open` loop; without --concurrency there are no closed loops")
+		"`requests` per second of each open loop; without --concurrency there are no closed loops")
 	flags.Lookup("rate").DefValue = ""
 	flags.DurationVar(&o.Duration, "duration", 5*time.Second, "measured time of each level")
 	flags.DurationVar(&o.Warmup, "warmup", time.Second, "time of each level before it is measured")

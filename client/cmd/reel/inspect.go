@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"reel.internal/reel/client"
@@ -63,12 +64,12 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 		{"requests", fmt.Sprintf("%d running, %d waiting; %d finished, %d cancelled, %d failed, %d refused",
 			s.Requests.Running, s.Requests.Waiting, s.Requests.Finished,
 			s.Requests.Cancelled, s.Requests.Failed, s.Requests.Refused)},
-		{"kv", fmt.Sprintf("%d of %d pages used, %d tokens each, %.1f MiB in all",
-			s.KV.Used, s.KV.Pages, s.KV.PageTokens, mib(s.KV.Bytes))},
+		{"kv", fmt.Sprintf("%d of %d pages used, %d tokens each, %s in all",
+			s.KV.Used, s.KV.Pages, s.KV.PageTokens, size(s.KV.Bytes))},
 		{"steps", fmt.Sprintf("%d prefill, %d decode, %d tokens", s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens)},
 	}
 	if m := s.Machine; m.MemoryTotal > 0 {
-		used := fmt.Sprintf("%.1f of %.1f GiB used", mib(m.MemoryUsed)/1024, mib(m.MemoryTotal)/1024)
+		used := fmt.Sprintf("%s of %s used", size(m.MemoryUsed), size(m.MemoryTotal))
 		rows = slices.Insert(rows, 3, [2]string{"memory", used})
 	}
 	if stranger != "" {
@@ -116,15 +117,15 @@ func graphRows(g protocol.GraphPool) [][2]string {
 		return nil
 	}
 	rows := [][2]string{
-		{"graphs", fmt.Sprintf("%d of %d live, %.1f of %.1f MiB; roller %s, %d capture requests",
-			g.Live, g.MaxGraphs, mib(g.Bytes), mib(g.Budget), g.Roller, g.CaptureRequests)},
+		{"graphs", fmt.Sprintf("%d of %d live, %s of %s; roller %s, %d capture requests",
+			g.Live, g.MaxGraphs, size(g.Bytes), size(g.Budget), g.Roller, g.CaptureRequests)},
 		{"captures", fmt.Sprintf("%d at start, %d rolled, %d failed, %d refused; %d evicted",
 			g.Precaptured, g.Rolled, g.Failed, g.Refused, g.Evicted)},
 		{"replays", fmt.Sprintf("%d exact, %d padded; %d steps eager", g.Exact, g.Padded, g.Eager)},
 	}
 	if g.CaptureS > 0 {
-		rows = append(rows, [2]string{"start", fmt.Sprintf("%d graphs in %.2f s, median %.2f ms, %.0f KiB each",
-			g.Precaptured, g.CaptureS, g.CaptureMedianMS, float64(g.GraphBytes)/(1<<10))})
+		rows = append(rows, [2]string{"start", fmt.Sprintf("%d graphs in %.2f s, median %.2f ms, %s each",
+			g.Precaptured, g.CaptureS, g.CaptureMedianMS, size(g.GraphBytes))})
 	}
 	if g.Failure != "" {
 		rows = append(rows, [2]string{"failure", g.Failure})
@@ -132,7 +133,8 @@ func graphRows(g protocol.GraphPool) [][2]string {
 	return rows
 }
 
-func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+// size formats a number of bytes with three digits, as in 11.2 GiB.
+func size(bytes int64) string { return humanize.IBytesN(uint64(max(bytes, 0)), 3) }
 
 // tokenizeCommand returns the command that prints the tokens of a text.
 func (a *app) tokenizeCommand() *cobra.Command {

@@ -69,7 +69,7 @@ func loads(s *client.Status) []string {
 			r.Waiting, s.Limits.Queue, r.Finished, r.Cancelled, r.Failed, r.Refused)),
 		row("batch", gauge(r.Running, s.Limits.MaxBatch+s.Reserve.Slots, "requests run")),
 		row("kv", gauge(s.KV.Used, s.KV.Pages, fmt.Sprintf("pages of %d tokens", s.KV.PageTokens))),
-		row("graphs", gauge(g.Live, g.MaxGraphs, fmt.Sprintf("live, %.1f of %.1f MiB", mib(g.Bytes), mib(g.Budget)))),
+		row("graphs", gauge(g.Live, g.MaxGraphs, fmt.Sprintf("live, %s of %s", size(g.Bytes), size(g.Budget)))),
 	}
 }
 
@@ -157,11 +157,10 @@ func memoryLines(s *client.Status) []string {
 	if s.Machine.MemoryTotal == 0 {
 		return nil
 	}
-	used := fmt.Sprintf("%.1f of %.1f GiB used on the device",
-		mib(s.Machine.MemoryUsed)/1024, mib(s.Machine.MemoryTotal)/1024)
+	used := fmt.Sprintf("%s of %s used on the device", size(s.Machine.MemoryUsed), size(s.Machine.MemoryTotal))
 	lines := []string{"", row("memory", used)}
 	for _, m := range s.Memory {
-		used := fmt.Sprintf("%9.1f MiB of %9.1f planned", mib(m.Used), mib(m.Planned))
+		used := fmt.Sprintf("%9s of %9s planned", size(m.Used), size(m.Planned))
 		lines = append(lines, row("  "+m.Kind, used))
 	}
 	return lines

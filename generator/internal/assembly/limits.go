@@ -33,7 +33,7 @@ func checkStart(files fs.FS, list []memlimit.Limit) error {
 	for _, l := range list {
 		if l.Kind != memlimit.Machine && l.Left < needs {
 			return fmt.Errorf("%w: reading the tokenizer needs about %s; the bound is %s: raise it",
-				config.ErrNoRoom, plan.GiB(needs), plan.DescribeLimit(l))
+				config.ErrNoRoom, plan.Size(needs), plan.DescribeLimit(l))
 		}
 	}
 	return nil

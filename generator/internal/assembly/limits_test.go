@@ -50,10 +50,10 @@ func TestLimitsBindThePlan(t *testing.T) {
 		enough := limit(kind, "a limit", room+24*miB)
 		l, err := prepareOn(bounded(t, enough), config.Options{MaxGraphs: 8}, func(float64, string) {})
 		if s := l.sizes; err != nil || s.Total() > 24*miB || s.Pages >= free.sizes.Pages || !s.Serves() {
-			t.Errorf("%v: %v, %d pages take %s", kind, err, l.sizes.Pages, plan.GiB(l.sizes.Total()))
+			t.Errorf("%v: %v, %d pages take %s", kind, err, l.sizes.Pages, plan.Size(l.sizes.Total()))
 		}
 		if most := plan.ProgramRoom + l.sizes.Graphs + 24*miB; l.heapRoom < plan.ProgramRoom || l.heapRoom > most {
-			t.Errorf("%v: Go's heap may grow by %s, wants at most %s", kind, plan.GiB(l.heapRoom), plan.GiB(most))
+			t.Errorf("%v: Go's heap may grow by %s, wants at most %s", kind, plan.Size(l.heapRoom), plan.Size(most))
 		}
 		_, err = prepareOn(bounded(t, limit(kind, "a limit", room+2*miB)), config.Options{}, func(float64, string) {})
 		if !errors.Is(err, config.ErrNoRoom) || failure.ExitCode(err) != failure.ExitConfig ||
@@ -85,7 +85,7 @@ func TestWeightsCountInACgroup(t *testing.T) {
 		l := limit(memlimit.Cgroup, "memory.max", plan.ProgramRoom+use.Resident+use.Copied+miB/2+spare)
 		_, err := prepareOn(bounded(t, l), o, func(float64, string) {})
 		if (err == nil) != fits {
-			t.Errorf("%s spare: %v", plan.GiB(spare), err)
+			t.Errorf("%s spare: %v", plan.Size(spare), err)
 		}
 	}
 }

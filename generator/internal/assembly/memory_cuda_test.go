@@ -74,9 +74,9 @@ func TestGPUMemoryIsAsPlanned(t *testing.T) {
 			o, s := l.EngineOptions, l.sizes
 			t.Logf("%s, %d sequences of %d tokens: planned %s, NVML (%s) has %s, %s more; "+
 				"overhead %s, weights %s, arena %s, KV %s, %d graphs %s", l.Name, o.MaxBatch, o.Context,
-				plan.GiB(planned), by, plan.GiB(taken), plan.GiB(planned-taken),
-				plan.GiB(s.Overhead), plan.GiB(s.WeightBytes()), plan.GiB(s.Arena), plan.GiB(s.KVPool()),
-				s.StartGraphs, plan.GiB(s.GraphsAtStart))
+				plan.Size(planned), by, plan.Size(taken), plan.Size(planned-taken),
+				plan.Size(s.Overhead), plan.Size(s.WeightBytes()), plan.Size(s.Arena), plan.Size(s.KVPool()),
+				s.StartGraphs, plan.Size(s.GraphsAtStart))
 			most := int64(128 << 20)
 			if taken > 4<<30 {
 				most = taken / 10
@@ -140,7 +140,7 @@ func TestGPUUnderBallast(t *testing.T) {
 		s := e.Stats().Graphs
 		t.Logf("%s left: %d graphs live, %d rolled, %d evicted, %d failed (%s); "+
 			"steps exact %d, padded %d, eager %d",
-			plan.GiB(free), s.Live, s.Rolled, s.Evicted, s.Failed, s.Failure, s.Exact, s.Padded, s.Eager)
+			plan.Size(free), s.Live, s.Rolled, s.Evicted, s.Failed, s.Failure, s.Exact, s.Padded, s.Eager)
 		release()
 	}
 	shed(t, e) // with a typed error, no failure
@@ -197,11 +197,11 @@ func TestGPUStartsUnderBallast(t *testing.T) {
 	for _, leave := range leaves[:2] {
 		l, e, release, _, err := serving(t, leave, func(func()) {})
 		if err != nil {
-			t.Fatalf("%s left: %v", plan.GiB(leave), err)
+			t.Fatalf("%s left: %v", plan.Size(leave), err)
 		}
 		serves(t, e)
 		s := e.Stats()
-		t.Logf("%s left: serves with %d pages, %d graphs live, %d failed (%s)", plan.GiB(leave), s.KV.Pages,
+		t.Logf("%s left: serves with %d pages, %d graphs live, %d failed (%s)", plan.Size(leave), s.KV.Pages,
 			s.Graphs.Live, s.Graphs.Failed, s.Graphs.Failure)
 		release()
 		closeGPU(t, l, nil)
@@ -218,9 +218,9 @@ func TestGPUWaitsForMemory(t *testing.T) {
 		failure.Explain(err).Code != protocol.CodeGPUBusy || looks < 2 {
 		t.Fatalf("after %d looks: %v", looks, err)
 	}
-	t.Logf("%s left: after %d looks: %v", plan.GiB(leaves[2]), looks, err)
+	t.Logf("%s left: after %d looks: %v", plan.Size(leaves[2]), looks, err)
 	if free, _, err := l.Hardware.Device.(*gpu.Device).MemInfo(); err != nil || free < leaves[2] {
-		t.Errorf("%s left of %s: %v", plan.GiB(free), plan.GiB(leaves[2]), err)
+		t.Errorf("%s left of %s: %v", plan.Size(free), plan.Size(leaves[2]), err)
 	}
 	release()
 	closeGPU(t, l, nil)

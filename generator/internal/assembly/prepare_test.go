@@ -53,7 +53,7 @@ func TestNothingIsTakenWithoutAPlan(t *testing.T) {
 		return hardware.Hardware{Device: h, Profile: plan.HostProfile,
 			Available: func() (int64, error) { return 1 << 20, nil }}, nil
 	}, config.Options{}, func(float64, string) {})
-	if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), "1.0 MiB are available") ||
+	if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), "1.000 MiB are available") ||
 		allocations != 0 {
 		t.Errorf("%v, after %d allocations", err, allocations)
 	}

@@ -76,7 +76,7 @@ func TestGPUBusyAtBoot(t *testing.T) {
 		if err != nil || waited < 2 {
 			t.Fatalf("%v after %d waits", err, waited)
 		}
-		t.Logf("%s left by another program: it waited %d times, then loaded", plan.GiB(leave), waited)
+		t.Logf("%s left by another program: it waited %d times, then loaded", plan.Size(leave), waited)
 		closeGPU(t, l, nil)
 	}
 }
@@ -143,7 +143,7 @@ func TestGPUHeldByAnother(t *testing.T) {
 	}
 	ballast(t, d, leave)
 	free, _, err := d.MemInfo()
-	_, _ = os.Stdout.WriteString("\nholds all but " + plan.GiB(free) + "\n")
+	_, _ = os.Stdout.WriteString("\nholds all but " + plan.Size(free) + "\n")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	if err != nil {
 		t.Error(err)

@@ -158,7 +158,7 @@ func logMemory(log zerolog.Logger, m server.Model) {
 		return
 	}
 	taken, by := m.Taken()
-	log.Info().Str("planned", plan.GiB(m.Planned)).Str("taken", plan.GiB(taken)).Str("by", by).
+	log.Info().Str("planned", plan.Size(m.Planned)).Str("taken", plan.Size(taken)).Str("by", by).
 		Int64("planned_bytes", m.Planned).Int64("taken_bytes", taken).Msg("memory")
 }
 

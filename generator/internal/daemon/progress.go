@@ -21,7 +21,7 @@ func NewProgress(stderr *logging.Queue, log zerolog.Logger) func(share float64, 
 	switch {
 	case log.GetLevel() > zerolog.InfoLevel:
 		return func(float64, string) {}
-	case stderr.Terminal():
+	case stderr.Draws():
 		return barOn(stderr.Frames())
 	}
 	return linesOn(log, time.Now)

@@ -64,7 +64,7 @@ func (s *System) otherPrograms(ctx context.Context) string {
 	for line := range strings.Lines(out) {
 		cells := strings.Split(strings.TrimSpace(line), ", ")
 		if len(cells) == 3 && !strings.HasSuffix(cells[1], "reel-generator-cuda") {
-			list = append(list, fmt.Sprintf("%s (pid %s) %s MiB", cells[1], cells[0], cells[2]))
+			list = append(list, fmt.Sprintf("%s (pid %s) %s", cells[1], cells[0], size(number(cells[2])<<20)))
 		}
 	}
 	return strings.Join(list, ", ")

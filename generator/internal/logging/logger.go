@@ -31,9 +31,9 @@ func (s Settings) OnTerminal(q *Queue) bool { return q.Terminal() && s.Format !=
 // the rate limit.
 func New(q *Queue, s Settings, hooks ...zerolog.Hook) zerolog.Logger {
 	format := plain
-	if terminal := q.Terminal(); s.Format == "console" || s.Format == "auto" && terminal {
+	if s.Format == "console" || s.Format == "auto" && q.Terminal() {
 		format = func(w io.Writer) io.Writer {
-			return zerolog.ConsoleWriter{Out: w, NoColor: !terminal, TimeFormat: time.TimeOnly}
+			return zerolog.ConsoleWriter{Out: w, NoColor: !q.Draws(), TimeFormat: time.TimeOnly}
 		}
 	}
 	q.mu.Lock()

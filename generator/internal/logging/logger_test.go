@@ -53,3 +53,20 @@ func TestFloatsAreRounded(t *testing.T) {
 		t.Errorf("got %s", out.String())
 	}
 }
+
+// A dumb terminal gets no colours and no bar.
+func TestDumbTerminal(t *testing.T) {
+	for name, draws := range map[string]bool{"xterm": true, "dumb": false} {
+		t.Setenv("TERM", name)
+		read, write := terminal(t)
+		q := NewQueue(write)
+		log := New(q, Settings{Level: "info", Format: "auto"})
+		log.Info().Int("n", 1).Msg("ready")
+		q.Flush()
+		b := make([]byte, 200)
+		n, err := read.Read(b)
+		if text := string(b[:n]); err != nil || strings.Contains(text, "\x1b") == !draws || q.Draws() != draws {
+			t.Errorf("TERM=%s: %q, %v", name, text, err)
+		}
+	}
+}

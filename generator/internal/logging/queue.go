@@ -81,6 +81,9 @@ func (q *Queue) Terminal() bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// Draws reports whether the file is a terminal on which control sequences work.
+func (q *Queue) Draws() bool { return q.Terminal() && os.Getenv("TERM") != "dumb" }
+
 // Flush waits until every queued line is written, for one second at most.
 func (q *Queue) Flush() {
 	q.mu.Lock()

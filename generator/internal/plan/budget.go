@@ -74,11 +74,11 @@ func HostBudget(list []memlimit.Limit, w WeightUse) Budget {
 
 // DescribeLimit returns a limit's name, its bound and the bytes left of it.
 func DescribeLimit(l memlimit.Limit) string {
-	text := fmt.Sprintf("%s of %s", l.Name, GiB(l.Bound))
+	text := fmt.Sprintf("%s of %s", l.Name, Size(l.Bound))
 	if l.Where != "" {
 		text += " in " + l.Where
 	}
-	return fmt.Sprintf("%s, of which %s are left", text, GiB(l.Left))
+	return fmt.Sprintf("%s, of which %s are left", text, Size(l.Left))
 }
 
 // String describes the limit that binds, and the parts of it that the plan may not use.
@@ -92,9 +92,9 @@ func (b Budget) String() string {
 	case memlimit.AddressSpace:
 		taken, room = taken+b.use.Unmapped, SpaceRoom
 	}
-	text := fmt.Sprintf("%s; the program itself needs %s of that", DescribeLimit(b.limit), GiB(room))
+	text := fmt.Sprintf("%s; the program itself needs %s of that", DescribeLimit(b.limit), Size(room))
 	if taken > 0 {
-		text += " and the weights " + GiB(taken)
+		text += " and the weights " + Size(taken)
 	}
 	return text
 }

@@ -1,14 +1,7 @@
 package plan
 
-import "fmt"
+import "github.com/dustin/go-humanize"
 
-// GiB formats a number of bytes in GiB, or in MiB below 1 GiB.
-func GiB(n int64) string {
-	switch {
-	case n >= 10<<30:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	case n >= 1<<30:
-		return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30))
-	}
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-}
+// Size formats a number of bytes with four digits, as in 16.25 GiB: sizes of a plan are
+// compared with each other.
+func Size(bytes int64) string { return humanize.IBytesN(uint64(max(bytes, 0)), 4) }

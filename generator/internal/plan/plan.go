@@ -160,10 +160,10 @@ func (p Planner) fits(s Sizes, budget int64) error {
 	}
 	if s.Serves() {
 		return fmt.Errorf("%w: loading the weights needs %s and %s are available: free memory, or serve a smaller model",
-			config.ErrNoRoom, GiB(s.Overhead+s.WeightBytes()+s.loading), GiB(budget))
+			config.ErrNoRoom, Size(s.Overhead+s.WeightBytes()+s.loading), Size(budget))
 	}
 	return fmt.Errorf("%w: one sequence of %d tokens needs %s and %s are available: %s",
-		config.ErrNoRoom, s.context, GiB(needs.Total()), GiB(budget), p.advice(s, budget))
+		config.ErrNoRoom, s.context, Size(needs.Total()), Size(budget), p.advice(s, budget))
 }
 
 // advice says which setting to lower so that one sequence fits.
@@ -183,7 +183,7 @@ func (p Planner) advice(s Sizes, budget int64) string {
 	if !p.Profile.Packed {
 		return "free memory, or serve a smaller model"
 	}
-	return fmt.Sprintf("free memory, or serve a smaller model: the weights alone take %s", GiB(s.WeightBytes()))
+	return fmt.Sprintf("free memory, or serve a smaller model: the weights alone take %s", Size(s.WeightBytes()))
 }
 
 // largest returns the greatest n from 1 to most for which ok holds, or 0. If ok holds for n,

@@ -92,10 +92,10 @@ func TestPlanKeepsTheBudget(t *testing.T) {
 			s, o, err := p.Plan(budget)
 			if err == nil && (s.Total() > budget || o.Pages < int(s.longest) || int64(o.Pages) != s.Pages ||
 				o.GraphMemory != s.Graphs) {
-				t.Errorf("%s in %s: %+v takes %s", c.Name, GiB(budget), o, GiB(s.Total()))
+				t.Errorf("%s in %s: %+v takes %s", c.Name, Size(budget), o, Size(s.Total()))
 			}
 			if served && err != nil {
-				t.Errorf("%s fits a smaller budget, but not %s", c.Name, GiB(budget))
+				t.Errorf("%s fits a smaller budget, but not %s", c.Name, Size(budget))
 			}
 			served = err == nil
 		}
@@ -120,7 +120,7 @@ func TestReserveLeavesOneUserItsOwn(t *testing.T) {
 				if own < s.longest || own < min(s.Pages-s.Pages/8, s.longest*int64(batch)) ||
 					int64(o.ReservePages) != s.kept || s.kept < 0 {
 					t.Errorf("%s in %s: of %d pages one user has %d, each sequence up to %d: %+v",
-						c.Name, GiB(budget), s.Pages, own, s.longest, o)
+						c.Name, Size(budget), s.Pages, own, s.longest, o)
 				}
 				if want := min(4, max(1, batch/16)); o.Reserve != want {
 					t.Errorf("%d slots beside %d, wants %d", o.Reserve, batch, want)
@@ -147,13 +147,13 @@ func TestAdvice(t *testing.T) {
 			config.Options{MaxBatch: 1}},
 		{3 << 30, config.Options{GraphMemory: 4 << 30}, "lower --graph-memory",
 			config.Options{GraphMemory: 1 << 28, MaxSeqLen: 64}},
-		{1 << 30, config.Options{}, "smaller model: the weights alone take 1.07 GiB", config.Options{}},
+		{1 << 30, config.Options{}, "smaller model: the weights alone take 1.072 GiB", config.Options{}},
 	} {
 		c.opts.MaxGraphs, c.taken.MaxGraphs = 1024, 1024
 		p := Planner{Config: qwen, Profile: GPUProfile, Options: c.opts}
 		_, _, err := p.Plan(c.budget)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v in %s: %v, wants %q", c.opts, GiB(c.budget), err, c.want)
+			t.Errorf("%+v in %s: %v, wants %q", c.opts, Size(c.budget), err, c.want)
 			continue
 		}
 		p.Options = c.taken
@@ -163,11 +163,11 @@ func TestAdvice(t *testing.T) {
 			continue
 		}
 		if _, _, err := p.Plan(c.budget); err != nil {
-			t.Errorf("%+v in %s: the advice does not help: %v", p.Options, GiB(c.budget), err)
+			t.Errorf("%+v in %s: the advice does not help: %v", p.Options, Size(c.budget), err)
 		}
 		p.Options.MaxSeqLen++
 		if _, _, err := p.Plan(c.budget); err == nil && strings.Contains(c.want, "max-seq-len") {
-			t.Errorf("%+v in %s: fits too: the advice is not the most", p.Options, GiB(c.budget))
+			t.Errorf("%+v in %s: fits too: the advice is not the most", p.Options, Size(c.budget))
 		}
 	}
 }

@@ -125,17 +125,25 @@ func reportOf(p Planner, s Sizes, name string) Report {
 	return r
 }
 
+// fits says whether a plan fits.
+func fits(does bool) string {
+	if does {
+		return "it fits"
+	}
+	return "it does not fit"
+}
+
 // Print writes the report as a table.
 func (r Report) Print(w io.Writer) {
 	line := func(name string, bytes int64, more string, args ...any) {
-		fmt.Fprintf(w, "  %-24s %12s   %s\n", name, GiB(bytes), fmt.Sprintf(more, args...))
+		fmt.Fprintf(w, "  %-24s %12s   %s\n", name, Size(bytes), fmt.Sprintf(more, args...))
 	}
 	fmt.Fprintf(w, "%s (%s), %d parameters, %d sequences of up to %d tokens\n",
 		r.Model, r.ModelType, r.Parameters, r.MaxBatch, r.Context)
 	for _, k := range r.Weights {
 		line(string(k.Kind), k.Bytes, "%d parameters", k.Parameters)
 	}
-	line("weights", r.WeightSum, "and %s beside them while they are loaded", GiB(r.Loading))
+	line("weights", r.WeightSum, "and %s beside them while they are loaded", Size(r.Loading))
 	line("KV cache, paged", r.KV.Paged, "%d pages of %d tokens and a trash page, %d bytes each",
 		r.KV.Pages, r.KV.PageTokens, r.KV.PageBytes)
 	line("  dense", r.KV.Dense, "every sequence at full length, without pages")
@@ -143,17 +151,17 @@ func (r Report) Print(w io.Writer) {
 		"of it: %d pages and %d slots that one user cannot take, for requests of up to %d tokens",
 		r.Reserve.Pages, r.Reserve.Slots, r.Reserve.Tokens)
 	line("arena", r.Arena, "activations, slots, workspaces of kernels")
-	line("graphs", r.Graphs.Budget, "at most; %s of it at start, for %d", GiB(r.Graphs.AtStartBytes), r.Graphs.AtStart)
+	line("graphs", r.Graphs.Budget, "at most; %s of it at start, for %d", Size(r.Graphs.AtStartBytes), r.Graphs.AtStart)
 	if r.Limit == "" {
 		line("context and libraries", r.Overhead, "assumed, from an H200; a generator measures its own")
 	}
 	line("total at start", r.AtStart, "")
 	line("total at most", r.Total, "")
 	if r.Limit != "" {
-		line("available", r.Available, "fits: %t; the bound is %s", r.Fits, r.Limit)
+		line("available", r.Available, "%s; the bound is %s", fits(r.Fits), r.Limit)
 	}
 	if r.VRAM > 0 {
-		line("memory", r.VRAM, "fits: %t", r.Fits)
+		line("memory", r.VRAM, "%s", fits(r.Fits))
 		fmt.Fprintf(w, "largest batch at %d tokens, each at full length: %d\n", r.Context, r.LargestBatch)
 		fmt.Fprintf(w, "longest context of %d sequences, each at full length: %d\n", r.MaxBatch, r.LongestContext)
 	}
