@@ -122,7 +122,7 @@ func (l Launch) use(
 // generator's messages if it ended, and ctx's.
 func (p *Process) Dial(ctx context.Context) (*client.Client, error) {
 	for {
-		c, err := client.Dial(ctx, client.Options{Socket: p.socket})
+		c, err := client.Dial(ctx, client.Options{Socket: p.socket, Spin: true})
 		if err == nil {
 			return c, nil
 		}

@@ -21,10 +21,8 @@
 // [ErrSlowLoop]. If a generator sends more than it was asked for, the connection ends
 // with [ErrConnectionLost], so no generator can fill a client's memory.
 //
-// A Client uses one thread to read from the generator. While tokens come at a steady
-// pace, one every 1 to 20 ms, the thread polls shortly before the next token is due, so
-// that no token waits for a processor to wake. It polls for a tenth of the time at most,
-// and only if Go has at least 4 processors (GOMAXPROCS=2 turns it off).
+// A Client sleeps until a token comes. [Options].Spin has it poll shortly before the next
+// one is due instead, so that no token waits for a processor to wake.
 package client
 
 import (

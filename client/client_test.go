@@ -47,7 +47,7 @@ func connect(t *testing.T, script fakegen.Script) (*Client, *fakegen.Generator) 
 	ours, theirs := net.Pipe()
 	g := fakegen.New(script)
 	go g.ServeConn(theirs)
-	c, err := greet(t.Context(), ours)
+	c, err := greet(t.Context(), ours, false)
 	if err != nil {
 		t.Fatal(err)
 	}

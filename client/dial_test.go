@@ -142,7 +142,7 @@ func TestDialEndsWithContext(t *testing.T) {
 			cancel()
 		}()
 		begin := time.Now()
-		if _, err := greet(ctx, ours); !errors.Is(err, context.Canceled) {
+		if _, err := greet(ctx, ours, false); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 		if took := time.Since(begin); took > 0 {

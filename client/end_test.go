@@ -163,7 +163,7 @@ func TestGeneratorThatAnswersNothing(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer ours.Close()
 		go fakegen.New(fakegen.Script{Silent: true}).ServeConn(theirs)
-		if _, err := greet(t.Context(), ours); !errors.Is(err, ErrNoGenerator) || !mayRetry(err) {
+		if _, err := greet(t.Context(), ours, false); !errors.Is(err, ErrNoGenerator) || !mayRetry(err) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -206,7 +206,7 @@ func raw(t *testing.T) (*Client, net.Conn) {
 			sendRaw(theirs, &protocol.Welcome{Version: 1})
 		}
 	}()
-	c, err := greet(t.Context(), ours)
+	c, err := greet(t.Context(), ours, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -291,6 +291,21 @@ func fails(t *testing.T, call string, ended <-chan error) {
 	}
 }
 
+// TestSpinIsOptIn: without the option a client reads from the plain socket.
+func TestSpinIsOptIn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(spinProcessors))
+	path := socket(t)
+	listen(t, path, fakegen.Script{})
+	c, err := Dial(t.Context(), Options{Socket: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, ok := c.conn.(*net.UnixConn); !ok {
+		t.Errorf("reads from a %T", c.conn)
+	}
+}
+
 // TestEndsOverASocket: over a socket with a spinning reader, requests end in the same ways.
 func TestEndsOverASocket(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(spinProcessors))
@@ -309,7 +324,7 @@ func TestEndsOverASocket(t *testing.T) {
 			path := socket(t)
 			listen(t, path, fakegen.Script{
 				Ending: c.ending, Error: protocol.Errorf(protocol.CodeInternal, "", "as asked")})
-			client, err := Dial(t.Context(), Options{Socket: path})
+			client, err := Dial(t.Context(), Options{Socket: path, Spin: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -77,6 +77,7 @@ type session struct {
 // open starts a generator if necessary, and connects to all targets.
 func (s *source) open(ctx context.Context) (*session, error) {
 	o := &session{close: func() {}}
+	s.dial.Spin = true // as reel does
 	dial := func() (*client.Client, error) { return client.Dial(ctx, s.dial) }
 	if s.own() {
 		p, err := s.launch().Start(ctx)

@@ -72,7 +72,7 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	p := startProgress(a.wait)
 	defer p.clear()
 	return client.Dial(ctx, client.Options{
-		Socket: a.socket, Wait: a.wait, OnLoading: p.show, OnWait: p.retrying,
+		Socket: a.socket, Wait: a.wait, Spin: true, OnLoading: p.show, OnWait: p.retrying,
 		OnPeer: func(peer client.Peer) {
 			p.hide()
 			a.stranger.meetAndPrint(peer)
