@@ -6,7 +6,7 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 BIN     ?= bin
 GO      ?= go
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION ?= $(shell sh systemd/version.sh)
 
 # Two lines; the empty one ends the second.
 define PROMPT ?=

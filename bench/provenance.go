@@ -20,7 +20,7 @@ type Provenance struct {
 	// Flags are all of the command's flags, with defaults.
 	Flags     map[string]string `json:"flags,omitempty"`
 	Bench     string            `json:"bench"`     // version of reel-bench
-	Commit    string            `json:"commit"`    // version of the generator
+	Commit    string            `json:"commit"`    // of the generator; its version if that names none
 	Generator string            `json:"generator"` // its command line with all flags; empty if unreadable
 	Model     string            `json:"model"`
 	Shape     protocol.Shape    `json:"shape"`
@@ -51,13 +51,23 @@ func loadAverage() (load float64) {
 func Describe(s *client.Status, version string, args []string) Provenance {
 	p := Provenance{
 		Date: time.Now().UTC().Format(time.RFC3339), Command: strings.Join(args, " "), Bench: version,
-		Commit: s.Version, Generator: commandLine(s.PID), Model: s.Model, Shape: s.Shape, Device: s.Device,
+		Commit: commitOf(s.Version), Generator: commandLine(s.PID), Model: s.Model, Shape: s.Shape, Device: s.Device,
 		CPU: processor(), Cores: runtime.GOMAXPROCS(0), OS: system(), Load: loadAtStart,
 	}
 	if s.Device == "cuda" {
 		p.GPU, p.Driver = s.Machine.Name, s.Machine.Driver
 	}
 	return p
+}
+
+// commitOf returns the commit that the build metadata of a version names, as in
+// 0.1.0+485.g755c6a4, or else the version.
+func commitOf(version string) string {
+	_, metadata, _ := strings.Cut(version, "+")
+	if _, commit, ok := strings.Cut(metadata, ".g"); ok {
+		return commit
+	}
+	return version
 }
 
 // commandLine returns the command line of a process of this machine, or "" if it is
