@@ -5,6 +5,11 @@ SHELL := /bin/sh
 PREFIX  ?= /usr/local
 DESTDIR ?=
 BIN     ?= bin
+MANUAL  ?= .build/manual
+# In the packages' fields; whoever publishes packages names their own.
+HOMEPAGE   ?= https://reel.example/
+MAINTAINER ?= The Reel authors <reel@reel.example>
+export HOMEPAGE MAINTAINER
 GO      ?= go
 VERSION ?= $(shell sh systemd/version.sh)
 
@@ -194,24 +199,51 @@ $(NFPM):
 	@mv $(TOOLS)/nfpm $@
 
 .PHONY: dist
-dist: cuda $(NFPM) ## a tarball and a Debian package in dist/
+dist: cuda $(NFPM) ## a tarball and Debian packages in dist/
 	@sh systemd/package.sh '$(BIN)' dist '$(VERSION)' $(NFPM)
 
 .PHONY: package-check
 package-check: $(NFPM) ## install, upgrade and remove the package in a clean Debian (root only)
-	@for version in v0.1.0 v0.2.0; do 		$(MAKE) all BIN=.build/package/bin VERSION=$$version && 		sh systemd/package.sh .build/package/bin .build/package $$version $(NFPM) >/dev/null || exit 1; 	done
-	@sh systemd/package_test.sh .build/package/reel_0.1.0_*.deb .build/package/reel_0.2.0_*.deb
+	@rm -rf .build/package
+	@for version in 0.1.0 0.1.0+9.g1234567 0.1.0+10.g0123456; do \
+		$(MAKE) all BIN=.build/package/bin VERSION=$$version && \
+		sh systemd/package.sh .build/package/bin .build/package/$$version $$version $(NFPM) >/dev/null || exit 1; \
+	done
+	@sh systemd/package_test.sh .build/package 0.1.0 0.1.0+9.g1234567 0.1.0+10.g0123456
 
 .PHONY: tidy
 tidy: ## go.mod holds what is used, no more
 	$(need-go)
 	@$(GO) mod tidy -diff
 
+.PHONY: manual
+manual: ## write man pages and completions to .build/manual
+	$(need-go)
+	@rm -rf '$(MANUAL)'
+	@GO='$(GO)' sh systemd/manual/write.sh '$(MANUAL)'
+
+SHARE = $(DESTDIR)$(PREFIX)/share
+
 .PHONY: install
-install: all ## install the binaries under $(DESTDIR)$(PREFIX)/bin
+install: all manual ## install programs, man pages and completions under $(DESTDIR)$(PREFIX)
 	install -d "$(DESTDIR)$(PREFIX)/bin"
 	install -m 0755 '$(BIN)/reel-generator' '$(BIN)/reel' '$(BIN)/reel-bench' "$(DESTDIR)$(PREFIX)/bin/"
 	@! test -e '$(BIN)/reel-generator-cuda' || install -m 0755 '$(BIN)/reel-generator-cuda' "$(DESTDIR)$(PREFIX)/bin/"
+	install -d "$(SHARE)/man/man1"
+	install -m 0644 '$(MANUAL)'/man1/*.1 "$(SHARE)/man/man1/"
+	@for name in reel reel-generator reel-bench; do \
+		install -D -m 0644 '$(MANUAL)'/$$name.bash "$(SHARE)/bash-completion/completions/$$name" && \
+		install -D -m 0644 '$(MANUAL)'/_$$name "$(SHARE)/zsh/site-functions/_$$name" && \
+		install -D -m 0644 '$(MANUAL)'/$$name.fish "$(SHARE)/fish/vendor_completions.d/$$name.fish" || exit 1; \
+	done
+
+.PHONY: uninstall
+uninstall: manual ## remove what make install installed
+	@for name in reel reel-generator reel-bench; do \
+		rm -f "$(DESTDIR)$(PREFIX)/bin/$$name" "$(SHARE)/bash-completion/completions/$$name" \
+			"$(SHARE)/zsh/site-functions/_$$name" "$(SHARE)/fish/vendor_completions.d/$$name.fish"; \
+	done; rm -f "$(DESTDIR)$(PREFIX)/bin/reel-generator-cuda"
+	@for page in '$(MANUAL)'/man1/*.1; do rm -f "$(SHARE)/man/man1/$${page##*/}"; done
 
 .PHONY: clean
 clean: ## remove what make built
@@ -221,4 +253,4 @@ clean: ## remove what make built
 help: ## this list
 	@echo "make TARGET, one of:"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo "variables: PROMPT for run; PREFIX (now $(PREFIX)) and DESTDIR for install; BIN, where to build"
+	@echo "variables: PROMPT for run; PREFIX (now $(PREFIX)) and DESTDIR for install; BIN, where to build; VERSION (now $(VERSION)); HOMEPAGE and MAINTAINER for dist"

@@ -14,9 +14,42 @@ import (
 // as its first argument, and exits.
 func init() {
 	p := program{env: os.Getenv, stdout: os.Stdout, stderr: logging.NewQueue(os.Stderr)}
-	if err := manual.Write(p.command(), os.Args[1]); err != nil {
+	root := p.command()
+	root.Example = examples
+	if err := manual.Write(root, os.Args[1], exits, variables, files); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
+
+const examples = `  reel-generator
+  reel-generator --model DIR --device cuda --max-batch 8
+  reel-generator plan --model DIR --vram 24GiB
+  reel-generator check --device host`
+
+var exits = manual.Exit(
+	manual.Entry{Term: "0", Text: "Stopped by a signal, or the command is done."},
+	manual.Entry{Term: "1", Text: "Failed; for check and doctor: a fault was found."},
+	manual.Entry{Term: "64", Text: "Usage: an unknown flag or command."},
+	manual.Entry{Term: "75", Text: "The model's files changed: start it again."},
+	manual.Entry{Term: "78", Text: "Configuration: a bad value, no GPU with --device cuda, a model that cannot be " +
+		"served or does not fit."},
+)
+
+var variables = manual.Environment(
+	manual.Entry{Term: "REEL_FLAG", Text: "The value of a flag: --max-batch is REEL_MAX_BATCH. The flag wins."},
+	manual.Entry{Term: "XDG_RUNTIME_DIR", Text: "Directory of the default socket, except for root."},
+	manual.Entry{Term: "LISTEN_FDS, NOTIFY_SOCKET, WATCHDOG_USEC", Text: "Set by systemd: the socket, notifications, " +
+		"and the watchdog."},
+	manual.Entry{Term: "TERM", Text: "If it is dumb, the log has no colours and loading draws no bar."},
+)
+
+var files = manual.Files(
+	manual.Entry{Term: "/run/reel/generator.sock", Text: "Default socket of root and of the service."},
+	manual.Entry{Term: "$XDG_RUNTIME_DIR/reel/generator.sock", Text: "Default socket of other users."},
+	manual.Entry{Term: "/tmp/reel-UID/generator.sock", Text: "The same, without XDG_RUNTIME_DIR."},
+	manual.Entry{Term: "generator.state", Text: "Beside the socket: the record of a failure, or of a generator that " +
+		"stops."},
+	manual.Entry{Term: "/etc/reel/generator.env", Text: "Settings of the service."},
+)

@@ -1,22 +1,20 @@
 #!/bin/sh
-# Packs the programs in BIN into a tarball and a Debian package, with units, man pages,
-# completions and the settings file.
-# usage: sh systemd/package.sh BIN OUT VERSION NFPM
+# Packs the programs in BIN into a tarball and two Debian packages, reel and reel-bench, with
+# units, man pages, completions and the settings file.
+# usage: sh systemd/package.sh BIN OUT VERSION NFPM; $HOMEPAGE and $MAINTAINER are their fields.
 set -eu
 bin=$1 out=$2 version=$3 nfpm=$4
 cd "$(dirname "$0")/.."
-arch=$(go env GOARCH)
-# A Debian version begins with a digit, and a hyphen separates the revision.
 case $version in
-v[0-9]*) debian=$(printf %s "${version#v}" | tr - +) ;;
-[0-9]*.[0-9]*) debian=$(printf %s "$version" | tr - +) ;;
-*) debian=0.0.0+git.$(printf %s "$version" | tr - +) ;;
+[0-9]*.[0-9]*-* | [!0-9]*) echo "$version is no version such as 0.1.0 or 0.1.0+485.g755c6a4" >&2; exit 1 ;;
 esac
+arch=$(go env GOARCH)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 0)
-export SOURCE_DATE_EPOCH
+HOMEPAGE=${HOMEPAGE:-https://reel.example/} MAINTAINER=${MAINTAINER:-The Reel authors <reel@reel.example>}
+export SOURCE_DATE_EPOCH HOMEPAGE MAINTAINER
 mkdir -p "$out"
-stage=$out/stage
-rm -rf "$stage"
+all=$out/stage
+rm -rf "$all"
 
 # put MODE DIR FILE... installs files below the stage.
 put() {
@@ -26,7 +24,32 @@ put() {
 	install -m "$mode" "$@" "$dir/"
 }
 
-put 0755 /usr/bin "$bin/reel-generator" "$bin/reel" "$bin/reel-bench"
+# complete PROGRAM installs the man pages and completions of a program below the stage.
+complete() {
+	for page in "$manual/man1/$1.1" "$manual/man1/$1"-*.1; do
+		case $1:${page##*/} in
+		reel:reel-generator* | reel:reel-bench*) ;;
+		*) put 0644 /usr/share/man/man1 "$page" ;;
+		esac
+	done
+	install -D -m 0644 "$manual/$1.bash" "$stage/usr/share/bash-completion/completions/$1"
+	install -D -m 0644 "$manual/_$1" "$stage/usr/share/zsh/vendor-completions/_$1"
+	install -D -m 0644 "$manual/$1.fish" "$stage/usr/share/fish/vendor_completions.d/$1.fish"
+}
+
+# package NAME CONFIG makes a Debian package of the stage.
+package() {
+	gzip -9n "$stage"/usr/share/man/man1/*.1
+	REEL_VERSION=$version REEL_ARCH=$arch REEL_STAGE=$stage "$nfpm" package --config "systemd/debian/$2" --packager deb \
+		--target "$out/$1_${version}_$arch.deb" >&2
+}
+
+manual=$out/manual
+rm -rf "$manual"
+sh systemd/manual/write.sh "$(realpath -m "$manual")"
+
+stage=$all/reel
+put 0755 /usr/bin "$bin/reel-generator" "$bin/reel"
 test ! -e "$bin/reel-generator-cuda" || put 0755 /usr/bin "$bin/reel-generator-cuda"
 put 0644 /usr/lib/systemd/system systemd/reel-generator.service systemd/reel-generator.socket
 put 0644 /etc/reel systemd/generator.env
@@ -34,22 +57,18 @@ install -D -m 0644 systemd/reel.sysusers.conf "$stage/usr/lib/sysusers.d/reel.co
 install -D -m 0644 systemd/reel.tmpfiles.conf "$stage/usr/lib/tmpfiles.d/reel.conf"
 put 0644 /usr/share/doc/reel README.md ARCHITECTURE.md protocol/PROTOCOL.md systemd/grafana-dashboard.json
 install -m 0644 LICENSE "$stage/usr/share/doc/reel/copyright"
+complete reel
+complete reel-generator
+package reel nfpm.yaml
 
-manual=$out/manual
-rm -rf "$manual"
-go run -tags manual ./client/cmd/reel "$manual"
-go run -tags manual ./generator "$manual"
-put 0644 /usr/share/man/man1 "$manual"/man1/*.1
-gzip -9n "$stage"/usr/share/man/man1/*.1
-for name in reel reel-generator; do
-	install -D -m 0644 "$manual/$name.bash" "$stage/usr/share/bash-completion/completions/$name"
-	install -D -m 0644 "$manual/_$name" "$stage/usr/share/zsh/vendor-completions/_$name"
-	install -D -m 0644 "$manual/$name.fish" "$stage/usr/share/fish/vendor_completions.d/$name.fish"
-done
+stage=$all/reel-bench
+put 0755 /usr/bin "$bin/reel-bench"
+install -D -m 0644 LICENSE "$stage/usr/share/doc/reel-bench/copyright"
+complete reel-bench
+package reel-bench reel-bench.yaml
 
+cp -a "$all/reel-bench/." "$all/reel/"
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
-	--transform "s,^\./,reel-$debian/," -C "$stage" -czf "$out/reel-$debian-linux-$arch.tar.gz" .
-REEL_VERSION=$debian REEL_ARCH=$arch REEL_STAGE=$stage "$nfpm" package --config systemd/debian/nfpm.yaml --packager deb \
-	--target "$out/reel_${debian}_$arch.deb" >&2
-rm -rf "$stage" "$manual"
-ls "$out/reel-$debian-linux-$arch.tar.gz" "$out/reel_${debian}_$arch.deb"
+	--transform "s,^\./,reel-$version/," -C "$all/reel" -czf "$out/reel-$version-linux-$arch.tar.gz" .
+rm -rf "$all" "$manual"
+ls "$out/reel-$version-linux-$arch.tar.gz" "$out/reel_${version}_$arch.deb" "$out/reel-bench_${version}_$arch.deb"

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Installs, upgrades, removes and purges the package with apt in a clean Debian system, as a
+# Installs, upgrades, removes and purges the packages with apt in a clean Debian system, as a
 # user does. Runs systemd there, in namespaces of its own, if they are allowed. Needs root and
-# Debian's packages. usage: sh systemd/package_test.sh OLD.deb NEW.deb
+# Debian's packages. DIR has a folder of packages for each version.
+# usage: sh systemd/package_test.sh DIR OLD BETWEEN NEW
 # REEL_DEBIAN names the root of a Debian system to use (and change) instead of a new one.
 set -eu
 here=$(dirname "$0")
+dir=$1 old=$2 between=$3 new=$4
 if test "$(id -u)" != 0; then
 	echo "the package was not tested: that needs root" >&2
 	test -z "${CI:-}"
@@ -50,7 +52,7 @@ else
 fi
 
 echo "two commands to the first token"
-cp "$1" "$packages/reel.deb"
+cp "$dir/$old"/reel_*.deb "$packages/reel.deb"
 as_ada apt-get install -y /srv/packages/reel.deb
 if test -n "$init"; then
 	text=$(within su ada -c "cd / && sg reel -c 'reel \"ROMEO:\"'") && test -n "$text" || fail "no text"
@@ -59,8 +61,19 @@ within id -nG ada | grep -qw reel || fail "the user who installed it is not in t
 within getent passwd reel >/dev/null || fail "there is no user reel"
 test -L "$root/etc/systemd/system/multi-user.target.wants/reel-generator.service" || fail "the service is not enabled"
 test -L "$root/etc/systemd/system/sockets.target.wants/reel-generator.socket" || fail "the socket is not enabled"
-within reel --version | grep -q v0.1.0 || fail "reel does not print its version"
-within sh -c 'test -s /usr/share/man/man1/reel.1.gz && test -s /usr/share/man/man1/reel-generator.1.gz && bash -n /usr/share/bash-completion/completions/reel' || fail "man pages or completions are missing"
+within reel --version | grep -qF "reel $old," || fail "reel does not print its version"
+within sh -c 'test -s /usr/share/man/man1/reel.1.gz && test -s /usr/share/man/man1/reel-generator.1.gz && zcat /usr/share/man/man1/reel.1.gz | grep -q "^.SH EXIT STATUS" && bash -n /usr/share/bash-completion/completions/reel' || fail "man pages or completions are missing"
+
+for field in Homepage Maintainer; do
+	within dpkg-query -W -f "\${$field}" reel | grep -q . || fail "the package has no field $field"
+done
+! within test -e /usr/bin/reel-bench || fail "reel-bench is in the package reel"
+
+echo "reel-bench"
+cp "$dir/$old"/reel-bench_*.deb "$packages/reel-bench.deb"
+as_ada apt-get install -y /srv/packages/reel-bench.deb
+within reel-bench --version | grep -qF "$old" || fail "reel-bench does not print its version"
+within sh -c 'test -s /usr/share/man/man1/reel-bench-latency.1.gz && bash -n /usr/share/bash-completion/completions/reel-bench' || fail "man pages or completions of reel-bench are missing"
 
 if test -n "$init"; then
 	within systemctl show -P StatusText reel-generator | grep -q '^ready: ' || fail "no status text"
@@ -83,15 +96,17 @@ else
 fi
 
 echo "upgrade"
-offer "$1" "$2"
-within apt-cache policy reel | grep -q 'Candidate: 0.2.0' || fail "apt does not see the new package"
+offer "$dir"/*/*.deb
+within dpkg --compare-versions "$old" lt "$between" && within dpkg --compare-versions "$between" lt "$new" || fail "the versions do not sort"
+within apt-cache policy reel | grep -qF "Candidate: $new" || fail "apt does not see the new package"
 as_ada apt-get upgrade -y
-within reel --version | grep -q v0.2.0 || fail "reel is still the old version"
+within reel --version | grep -qF "reel $new," || fail "reel is still the old version"
+within reel-bench --version | grep -qF "$new" || fail "reel-bench is still the old version"
 grep -q '^REEL_MAX_REQUESTS=7' "$root/etc/reel/generator.env" || fail "the settings are lost"
 if test -n "$init"; then
 	restarted "$was"
 	test -n "$(ask ada)" || fail "no text after the upgrade"
-	within reel status | grep -q 'v0.2.0' || fail "the old generator still serves"
+	within reel status | grep -qF "$new" || fail "the old generator still serves"
 fi
 
 echo "removal"
@@ -101,6 +116,7 @@ test ! -L "$root/etc/systemd/system/multi-user.target.wants/reel-generator.servi
 grep -q '^REEL_MAX_REQUESTS=7' "$root/etc/reel/generator.env" || fail "the removal deleted the settings"
 test -z "$init" || ! within systemctl is-active reel-generator.service >/dev/null || fail "the service still runs"
 test -z "$init" || ! within systemctl is-active reel-generator.socket >/dev/null || fail "the socket is still open"
-as_ada apt-get purge -y reel
+as_ada apt-get purge -y reel reel-bench
+test ! -e "$root/usr/bin/reel-bench" || fail "reel-bench is still there"
 test ! -e "$root/etc/reel" || fail "the purge left the settings"
 echo "ok"

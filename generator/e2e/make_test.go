@@ -38,6 +38,64 @@ func makeRun(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
+// makeTarget runs a target of make with its programs outside of the tree.
+func makeTarget(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.Command("make", append([]string{"-C", "../..", "--no-print-directory",
+		"BIN=" + filepath.Join(binaries, "make"), "MANUAL=" + filepath.Join(binaries, "manual")}, args...)...)
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); !strings.Contains(name, "MAKE") && name != "MFLAGS" {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	// No default in a page is that of this user.
+	cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR=/nowhere/7")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make %v: %v\n%s", args, err, out)
+	}
+}
+
+// make install installs programs, man pages and completions, which make uninstall removes.
+func TestMakeInstall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the programs again")
+	}
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("needs make")
+	}
+	root := tempDir(t)
+	makeTarget(t, "install", "DESTDIR="+root, "PREFIX=/usr", "VERSION=1.2.3")
+	for _, name := range []string{"reel", "reel-generator", "reel-bench"} {
+		page, err := os.ReadFile(filepath.Join(root, "usr/share/man/man1", name+".1"))
+		must(t, err)
+		for _, title := range []string{"EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"} {
+			if !strings.Contains(string(page), "\n.SH "+title+"\n") {
+				t.Errorf("%s has no section %s", name, title)
+			}
+		}
+		if strings.Contains(string(page), "nowhere") {
+			t.Errorf("%s has a default of this machine", name)
+		}
+		for _, file := range []string{"bash-completion/completions/" + name, "zsh/site-functions/_" + name,
+			"fish/vendor_completions.d/" + name + ".fish"} {
+			if info, err := os.Stat(filepath.Join(root, "usr/share", file)); err != nil || info.Size() == 0 {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+		version, err := exec.Command(filepath.Join(root, "usr/bin", name), "--version").Output()
+		if err != nil || !strings.Contains(string(version), "1.2.3") {
+			t.Errorf("%s: %s, %v", name, version, err)
+		}
+	}
+	makeTarget(t, "uninstall", "DESTDIR="+root, "PREFIX=/usr")
+	must(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			t.Errorf("%s is left", path)
+		}
+		return err
+	}))
+}
+
 // make run prints only the passage, the same each time, for any prompt and any TMPDIR.
 func TestMakeRun(t *testing.T) {
 	if testing.Short() {

@@ -41,8 +41,8 @@ func main() {
 // errUsage marks an error on the command line.
 var errUsage = errors.New("usage")
 
-// run executes the command line and returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// command returns the whole command tree.
+func command() *cobra.Command {
 	root := &cobra.Command{
 		Use: "reel-bench", Short: "Measure a Reel generator, as its clients see it", Version: version,
 		SilenceErrors: true, SilenceUsage: true,
@@ -50,12 +50,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	root.SetArgs(args)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(latencyCommand(), throughputCommand(), startupCommand(), rollCommand(), opsCommand(),
 		compareCommand(), showCommand(), limitsCommand(), reportCommand())
+	return root
+}
+
+// run executes the command line and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := command()
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0

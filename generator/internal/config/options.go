@@ -66,7 +66,8 @@ func Settings(o *Options) []*Setting {
 	list := []*Setting{
 		{"model", "directory of a Hugging Face checkpoint (default: the embedded model)",
 			"dir", "", anyText(&o.Model)},
-		{"socket", "Unix socket to listen on (default: " + DefaultSocket() + ")", "path", "", anyText(&o.Socket)},
+		{"socket", "Unix socket to listen on (default: /run/reel/generator.sock for root, else " +
+			"$XDG_RUNTIME_DIR/reel/generator.sock, else /tmp/reel-UID/generator.sock)", "path", "", anyText(&o.Socket)},
 		{"device", "auto, host or cuda", "name", "auto", oneOf(&o.Device, "auto", "host", "cuda")},
 		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, 1024)},
 		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)",

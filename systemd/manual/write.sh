@@ -1,0 +1,8 @@
+#!/bin/sh
+# Writes the man pages and the completions of all programs below DIR.
+# usage: sh systemd/manual/write.sh DIR
+set -eu
+cd "$(dirname "$0")/../.."
+for program in ./client/cmd/reel ./generator ./bench/cmd/reel-bench; do
+	"${GO:-go}" run -tags manual "$program" "$1"
+done
