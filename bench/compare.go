@@ -137,7 +137,7 @@ func Benchstat(w io.Writer, results ...Result) error {
 	for _, r := range results {
 		p := r.Header().Provenance
 		for _, kv := range [][2]string{
-			{"pkg", "reel.internal/reel/bench"}, {"cpu", p.CPU}, {"gpu", p.GPU}, {"driver", p.Driver},
+			{"pkg", "reel/bench"}, {"cpu", p.CPU}, {"gpu", p.GPU}, {"driver", p.Driver},
 			{"model", p.Model}, {"commit", p.Commit}, {"date", p.Date},
 		} {
 			if kv[1] != "" {

@@ -102,7 +102,7 @@ func TestBenchstat(t *testing.T) {
 	if err := Benchstat(&b, l); err != nil {
 		t.Fatal(err)
 	}
-	want := "pkg: reel.internal/reel/bench\ncpu: c p u\ncommit: abc\n" +
+	want := "pkg: reel/bench\ncpu: c p u\ncommit: abc\n" +
 		strings.Repeat("BenchmarkLatency/reel/prompt=10/ttft 1 10 ms\n", 2) +
 		strings.Repeat("BenchmarkLatency/reel/prompt=10/itl-p50 1 1 ms\n", 2) +
 		strings.Repeat("BenchmarkLatency/reel/prompt=10/rate 1 1000 tok/s\n", 2)
