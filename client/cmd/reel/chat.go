@@ -129,7 +129,7 @@ func (t *talk) answered(ctx context.Context, messages []client.Message) (string,
 	defer end()
 	var text strings.Builder
 	var done client.Done
-	request := t.request
+	request := t.limited(t.request, t.client.Limits())
 	request.Messages, request.Done = messages, &done
 	for token, err := range t.client.Generate(ctx, request) {
 		if err != nil && t.answer.stopped() && done.FinishReason != "" {
@@ -149,6 +149,7 @@ func (t *talk) answered(ctx context.Context, messages []client.Message) (string,
 		}
 	}
 	t.showTimings(done)
+	t.tellCut(request, done, t.client.Limits(), ": /new begins another conversation")
 	return text.String(), nil
 }
 

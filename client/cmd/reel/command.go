@@ -27,6 +27,7 @@ type app struct {
 	raw     bool
 	system  string
 	answer  answer // being printed by chat
+	clamped int    // the last --max-tokens that was reduced to the context
 	// stranger is the listening process, if it belongs to neither the user nor root.
 	stranger stranger
 }
@@ -134,7 +135,8 @@ func (a *app) requestFlags(flags *pflag.FlagSet) {
 func (a *app) samplingFlags(flags *pflag.FlagSet) {
 	r := &a.request
 	flags.StringVar(&a.system, "system", "", "begin the conversation with this `text` as the system's message")
-	flags.Var(optional("int", &r.MaxTokens, strconv.Atoi), "max-tokens", "length of the completion (default 256)")
+	flags.Var(optional("int", &r.MaxTokens, strconv.Atoi), "max-tokens",
+		"length of the completion (default 1024, at most the context)")
 	flags.Var(optional("float", &r.Temperature, parseFloat), "temperature",
 		"0 takes the most probable token (default 0.8)")
 	flags.Var(optional("int", &r.TopK, strconv.Atoi), "top-k",

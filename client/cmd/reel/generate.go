@@ -83,8 +83,9 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 // stream prints the completion's tokens as they come.
 func (a *app) stream(ctx context.Context, c *client.Client, out printer) error {
 	var done client.Done
-	a.request.Done = &done
-	for token, err := range c.Generate(ctx, a.request) {
+	request := a.limited(a.request, c.Limits())
+	request.Done = &done
+	for token, err := range c.Generate(ctx, request) {
 		if err == nil {
 			err = out.token(token)
 		} else {
@@ -95,8 +96,10 @@ func (a *app) stream(ctx context.Context, c *client.Client, out printer) error {
 			return closedPipe(err)
 		}
 	}
+	err := closedPipe(out.end(done, nil))
 	a.showTimings(done)
-	return closedPipe(out.end(done, nil))
+	a.tellCut(request, done, c.Limits(), "")
+	return err
 }
 
 // showTimings prints the line of timings if --timings is set and they are known.

@@ -36,6 +36,7 @@ type Script struct {
 	Error   *protocol.Error // sent for the ending Fail, and for tokenize unless nil
 	State   string          // of status; empty: ready
 	Chat    bool            // the model has a chat template
+	Context int             // limits.context, which then ends completions; 0: 512
 	Spoil   func(reply any) // changes each reply before it is sent, unless nil
 }
 
@@ -197,7 +198,9 @@ func (g *Generator) greeting() any {
 		e.Progress = &progress
 		return e
 	}
-	return &protocol.Welcome{Version: protocol.Version, Model: "fake", Limits: limits, Chat: g.Chat}
+	l := limits
+	l.Context = cmp.Or(g.Context, l.Context)
+	return &protocol.Welcome{Version: protocol.Version, Model: "fake", Limits: l, Chat: g.Chat}
 }
 
 var limits = protocol.Limits{
@@ -283,7 +286,8 @@ func (s *session) generate(m *protocol.Generate, cancelled <-chan struct{}) {
 		s.send(token(m, -1, "»"))
 	}
 	for i, piece := range s.g.pieces(m) {
-		if m.MaxTokens != nil && i == *m.MaxTokens {
+		full := s.g.Context > 0 && done.Usage.PromptTokens+i == s.g.Context
+		if full || m.MaxTokens != nil && i == *m.MaxTokens {
 			done.FinishReason = protocol.FinishLength
 			break
 		}
