@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -19,39 +17,79 @@ import (
 const chatLong = `Talk with a model that was trained to chat. Each line of standard input is a
 message. The conversation is kept here and sent whole with each message.
 
-/new begins another conversation. /exit, Ctrl-D and the end of the input end
-the chat. Ctrl-C ends an answer, or the chat if none is being printed. If the
-input is not a terminal, the first error ends the chat too.`
+On a terminal, lines are edited as in a shell, and a paste of several lines is one
+message. A message of several lines also begins and ends with """. Earlier messages
+come back with the arrow keys, with Ctrl-R also by a search. They are kept across
+chats in $XDG_STATE_HOME/reel/history or ~/.local/state/reel/history, at most 1000
+messages and 1 MiB, unless --no-history is given.
+
+/new begins another conversation. /exit, Ctrl-D and the end of the input end the
+chat. Ctrl-C ends an answer or clears the line; if there is neither, it ends the chat.
+If the input is not a terminal, each line is a message, and the first error ends the
+chat.`
 
 // chatCommand returns the command for a conversation of several messages.
 func (a *app) chatCommand() *cobra.Command {
+	var noHistory bool
 	cmd := &cobra.Command{
 		Use:   "chat [flags]",
 		Short: "Talk with the model: a conversation of several messages",
 		Long:  chatLong,
 		Args:  cobra.NoArgs,
-		RunE:  a.chat,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h := &history{path: historyPath()}
+			if noHistory {
+				h.path = ""
+			}
+			return a.chat(cmd.Context(), h)
+		},
 	}
 	cmd.Flags().SortFlags = false
 	a.samplingFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&a.timings, "timings", false, "print TTFT, decode rate and total time of each answer on stderr")
+	cmd.Flags().BoolVar(&noHistory, "no-history", false, "neither read nor write the history's file")
 	return cmd
 }
 
-func (a *app) chat(cmd *cobra.Command, _ []string) error {
-	ctx := cmd.Context()
-	c, err := a.dial(ctx)
+func (a *app) chat(ctx context.Context, h *history) error {
+	c, err := a.dialChat(ctx)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	if !c.Chat() {
-		return protocol.Errorf(protocol.CodeNoChatTemplate,
-			"begin a text for it to go on with: reel \"Once upon a time\"",
-			"%s is a base model: it has no chat template", c.Model())
+	t := &talk{
+		app: a, client: c, out: stdout().answers(), terminal: isTerminal(os.Stdin), messages: opening(a.system),
 	}
-	t := &talk{app: a, client: c, out: stdout().answers(), terminal: isTerminal(os.Stdin), messages: opening(a.system)}
-	return t.run(ctx, readLines(os.Stdin))
+	defer c.Close()
+	in, end, err := openInput(ctx, h)
+	if err != nil {
+		return err
+	}
+	defer end()
+	t.in = in
+	return t.run(ctx)
+}
+
+// dialChat connects to a generator whose model has a chat template.
+func (a *app) dialChat(ctx context.Context) (*client.Client, error) {
+	c, err := a.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkChat(c); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// checkChat returns an error if c's model has no chat template.
+func checkChat(c *client.Client) error {
+	if c.Chat() {
+		return nil
+	}
+	return protocol.Errorf(protocol.CodeNoChatTemplate,
+		"begin a text for it to go on with: reel \"Once upon a time\"",
+		"%s is a base model: it has no chat template", c.Model())
 }
 
 // opening returns the first messages of a conversation: the system message, if any.
@@ -66,57 +104,76 @@ func opening(system string) []client.Message {
 type talk struct {
 	*app
 	client   *client.Client
+	in       input
 	out      io.Writer
 	terminal bool // a person types the messages
 	messages []client.Message
 }
 
+// errEnd ends the chat.
+var errEnd = errors.New("the chat has ended")
+
 // run handles lines until the chat ends.
-func (t *talk) run(ctx context.Context, lines <-chan line) error {
+func (t *talk) run(ctx context.Context) error {
 	for {
-		if t.terminal {
-			fmt.Fprint(stderr(), "> ")
-		}
-		select {
-		case l := <-lines:
-			done, err := t.take(ctx, l)
-			if done || err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+		err := t.take(ctx, t.in.next(ctx, "> "))
+		switch {
+		case errors.Is(err, errEnd):
+			return nil
+		case err != nil && !t.goesOn(err):
+			return err
 		}
 	}
 }
 
-// take handles one line. done is true at the end of the chat.
-func (t *talk) take(ctx context.Context, l line) (done bool, err error) {
-	switch text := strings.TrimSpace(l.text); {
-	case l.err != nil:
-		if t.terminal {
-			fmt.Fprintln(stderr())
-		}
-		return true, ignoreEOF(l.err)
-	case text == "/exit":
-		return true, nil
-	case text == "/new":
-		t.messages = opening(t.system)
-	case text != "":
-		return false, t.ask(ctx, l.text)
+// goesOn prints err and returns true if a person can go on after it.
+func (t *talk) goesOn(err error) bool {
+	var reported *client.Error
+	var usage usageError
+	switch {
+	case errors.Is(err, errCleared):
+		return true
+	case !t.terminal, !errors.As(err, &usage) && !(errors.As(err, &reported) && !reported.Closes()):
+		return false
 	}
-	return false, nil
+	explain(err, t.socket).print()
+	return true
+}
+
+// take handles one line.
+func (t *talk) take(ctx context.Context, l line) error {
+	text := strings.TrimSpace(l.text)
+	switch first, isQuoted := quoted(text); {
+	case l.err != nil:
+		if err := ignoreEOF(l.err); err != nil {
+			return err
+		}
+		return errEnd
+	case text == "":
+		return nil
+	case t.terminal && isQuoted:
+		if l = readQuoted(ctx, t.in, first); l.err != nil || l.text == "" {
+			return l.err
+		}
+		t.in.remember(l.text)
+		return t.ask(ctx, l.text)
+	}
+	t.in.remember(l.text)
+	switch text {
+	case "/exit":
+		return errEnd
+	case "/new":
+		t.messages = opening(t.app.system)
+		return nil
+	}
+	return t.ask(ctx, l.text)
 }
 
 // ask sends a message and prints the answer. A refused message is left out of the
-// conversation; on a terminal the chat then goes on.
+// conversation.
 func (t *talk) ask(ctx context.Context, text string) error {
 	asked := append(t.messages[:len(t.messages):len(t.messages)], client.Message{Role: "user", Content: text})
 	answer, err := t.answered(ctx, asked)
-	var reported *client.Error
-	if errors.As(err, &reported) && t.terminal && !reported.Closes() {
-		explain(err, t.socket).print()
-		return nil
-	}
 	if err == nil {
 		t.messages = append(asked, client.Message{Role: "assistant", Content: answer})
 	}
@@ -125,18 +182,28 @@ func (t *talk) ask(ctx context.Context, text string) error {
 
 // answered prints the answer to messages and returns its text, even if Ctrl-C ended it.
 func (t *talk) answered(ctx context.Context, messages []client.Message) (string, error) {
-	ctx, end := t.answer.begin(ctx)
+	answering, end := t.answer.begin(ctx)
 	defer end()
+	text, err := t.print(answering, messages)
+	if err != nil && t.terminal && t.answer.stopped() && ctx.Err() == nil {
+		fmt.Fprintln(stderr(), "reel: Ctrl-C ended the request: the message is not part of the conversation")
+		err = errCleared
+	}
+	return text, err
+}
+
+// print prints the answer to messages.
+func (t *talk) print(ctx context.Context, messages []client.Message) (string, error) {
 	var text strings.Builder
 	var done client.Done
 	request := t.limited(t.request, t.client.Limits())
 	request.Messages, request.Done = messages, &done
 	for token, err := range t.client.Generate(ctx, request) {
-		if err != nil && t.answer.stopped() && done.FinishReason != "" {
+		if err != nil && t.answer.stopped() && (done.FinishReason != "" || text.Len() > 0) {
 			break
 		}
 		if err != nil {
-			return "", err
+			return text.String(), err
 		}
 		text.WriteString(token.Text)
 		if _, err := io.WriteString(t.out, token.Text); err != nil {
@@ -151,79 +218,4 @@ func (t *talk) answered(ctx context.Context, messages []client.Message) (string,
 	t.showTimings(done)
 	t.tellCut(request, done, t.client.Limits(), ": /new begins another conversation")
 	return text.String(), nil
-}
-
-// answer is the answer being printed, which Ctrl-C ends.
-type answer struct {
-	mu     sync.Mutex
-	cancel context.CancelFunc // nil while none is being printed
-	ended  bool               // by Ctrl-C
-}
-
-// begin returns a context that stop ends. Call end afterwards.
-func (a *answer) begin(ctx context.Context) (answering context.Context, end func()) {
-	answering, cancel := context.WithCancel(ctx)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.cancel, a.ended = cancel, false
-	return answering, func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.cancel = nil
-		cancel()
-	}
-}
-
-// stop ends the answer. It returns false if there is none or it was ended already.
-func (a *answer) stop() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.cancel == nil || a.ended {
-		return false
-	}
-	a.ended = true
-	a.cancel()
-	return true
-}
-
-func (a *answer) stopped() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.ended
-}
-
-// line is a line of the input without its newline, or the error that ended the input.
-type line struct {
-	text string
-	err  error
-}
-
-// readLines returns a channel of in's lines, followed by the error that ends it.
-func readLines(in io.Reader) <-chan line {
-	lines := make(chan line)
-	go func() {
-		s := bufio.NewScanner(in)
-		s.Buffer(nil, protocol.MaxFrame)
-		for s.Scan() {
-			lines <- line{text: s.Text()}
-		}
-		err := s.Err()
-		if err == nil {
-			err = io.EOF
-		}
-		lines <- line{err: err}
-	}()
-	return lines
-}
-
-// ignoreEOF returns nil for the end of the input, and a usage error for a line that is
-// too long.
-func ignoreEOF(err error) error {
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil
-	case errors.Is(err, bufio.ErrTooLong):
-		return usagef("the message is longer than %d bytes, the most that a frame holds", protocol.MaxFrame)
-	}
-	return err
 }

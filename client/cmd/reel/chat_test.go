@@ -19,6 +19,13 @@ import (
 // fakeTalk returns a conversation with a scripted generator.
 func fakeTalk(t *testing.T, s fakegen.Script, out io.Writer) *talk {
 	t.Helper()
+	talk, _ := fakeTalkAt(t, s, out)
+	return talk
+}
+
+// fakeTalkAt is fakeTalk that also returns the generator's listener.
+func fakeTalkAt(t *testing.T, s fakegen.Script, out io.Writer) (*talk, net.Listener) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "reel-test-") // t.TempDir includes the test's name and may be too long
 	if err != nil {
 		t.Fatal(err)
@@ -31,23 +38,47 @@ func fakeTalk(t *testing.T, s fakegen.Script, out io.Writer) *talk {
 	t.Cleanup(func() { _, _ = l.Close(), os.RemoveAll(dir) })
 	s.Chat = true
 	go fakegen.New(s).Serve(l)
-	c, err := client.Dial(t.Context(), client.Options{Socket: path})
+	a := &app{socket: path}
+	c, err := a.dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
-	return &talk{app: &app{system: "S"}, client: c, out: out, messages: opening("S")}
+	talk := &talk{app: a, client: c, out: out, in: &typed{}, terminal: true, messages: opening("S")}
+	t.Cleanup(func() { talk.client.Close() })
+	return talk, l
 }
+
+// typed is an input of given lines. It records the prompts and the history.
+type typed struct {
+	lines, prompts, remembered []string
+}
+
+func (t *typed) next(_ context.Context, prompt string) line {
+	t.prompts = append(t.prompts, prompt)
+	if len(t.lines) == 0 {
+		return line{err: io.EOF}
+	}
+	l := line{text: t.lines[0]}
+	t.lines = t.lines[1:]
+	return l
+}
+
+func (t *typed) remember(text string) { t.remembered = append(t.remembered, text) }
 
 // TestRefusedMessage: a refused message is left out of the conversation, which a person
 // may continue.
 func TestRefusedMessage(t *testing.T) {
 	for _, code := range []string{protocol.CodePromptTooLong, protocol.CodeBusy, protocol.CodeDeviceFailed} {
 		talk := fakeTalk(t, fakegen.Script{Ending: fakegen.Fail, Error: protocol.Errorf(code, "", "no")}, io.Discard)
-		talk.terminal = true
 		err := talk.ask(t.Context(), "long")
-		if (err != nil) != (code == protocol.CodeDeviceFailed) || len(talk.messages) != 1 {
+		var reported *client.Error
+		if !errors.As(err, &reported) || reported.Code != code || len(talk.messages) != 1 ||
+			talk.goesOn(err) == reported.Closes() {
 			t.Errorf("%s: %v, %d messages", code, err, len(talk.messages))
+		}
+		talk.terminal = false
+		if talk.goesOn(err) {
+			t.Errorf("%s: a chat without a terminal goes on", code)
 		}
 	}
 }

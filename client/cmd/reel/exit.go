@@ -48,7 +48,7 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 	var signalled interrupted
 	ended := context.Cause(ctx)
 	switch {
-	case errors.As(ended, &signalled):
+	case errors.As(ended, &signalled), errors.As(err, &signalled):
 		return exitSignal + int(signalled.signal)
 	case errors.Is(ended, errClosedPipe), errors.Is(err, errClosedPipe):
 		return 0

@@ -209,13 +209,19 @@ func shortDir(t *testing.T) string {
 // serveHostile serves script and returns the socket.
 func serveHostile(t *testing.T, script fakegen.Script) string {
 	t.Helper()
+	return serve(t, fakegen.New(script))
+}
+
+// serve starts g and returns its socket.
+func serve(t *testing.T, g *fakegen.Generator) string {
+	t.Helper()
 	path := filepath.Join(shortDir(t), "g.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	go fakegen.New(script).Serve(l)
+	go g.Serve(l)
 	return path
 }
 

@@ -12,7 +12,8 @@ import (
 
 // output is standard output or standard error. Everything that reel prints goes through
 // an output, so that no string from a generator, a file or another program reaches a
-// terminal unescaped. A test checks that no other file names os.Stdout or os.Stderr.
+// terminal unescaped. A test checks that no other file names os.Stdout or os.Stderr. The
+// line editor of chat is the exception: it writes the line that the person types.
 type output struct {
 	file     *os.File
 	terminal bool
@@ -104,6 +105,8 @@ const (
 	leaveScreen   sequence = "\x1b[?25h\x1b[?1049l"
 	toScreenStart sequence = "\x1b[H"
 	clearBelow    sequence = "\x1b[J"
+	pastesMarked  sequence = "\x1b[?2004h" // bracketed paste mode
+	pastesPlain   sequence = "\x1b[?2004l"
 )
 
 // draw writes all parts in one call: sequences as they are, other values as labels of

@@ -11,6 +11,16 @@ import (
 // openTerminal opens a pseudo-terminal in raw mode: bytes written to theirs are read
 // from ours unchanged.
 func openTerminal() (ours, theirs *os.File, err error) {
+	ours, theirs, err = openCooked()
+	if err != nil {
+		return nil, nil, err
+	}
+	_, err = term.MakeRaw(int(theirs.Fd()))
+	return ours, theirs, err
+}
+
+// openCooked opens a pseudo-terminal in the mode in which shells leave it.
+func openCooked() (ours, theirs *os.File, err error) {
 	ours, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, nil, err
@@ -24,9 +34,5 @@ func openTerminal() (ours, theirs *os.File, err error) {
 		return nil, nil, err
 	}
 	theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	_, err = term.MakeRaw(int(theirs.Fd()))
 	return ours, theirs, err
 }
