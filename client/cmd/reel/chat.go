@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"reel.internal/reel/client"
 	"reel.internal/reel/protocol"
@@ -18,15 +19,17 @@ const chatLong = `Talk with a model that was trained to chat. Each line of stand
 message. The conversation is kept here and sent whole with each message.
 
 On a terminal, lines are edited as in a shell, and a paste of several lines is one
-message. A message of several lines also begins and ends with """. Earlier messages
-come back with the arrow keys, with Ctrl-R also by a search. They are kept across
-chats in $XDG_STATE_HOME/reel/history or ~/.local/state/reel/history, at most 1000
-messages and 1 MiB, unless --no-history is given.
+message. Earlier messages come back with the arrow keys and, by a search, with Ctrl-R.
+They are kept across chats in $XDG_STATE_HOME/reel/history, or otherwise
+~/.local/state/reel/history, at most 1000 messages and 1 MiB, unless --no-history is
+given. Commands:
 
-/new begins another conversation. /exit, Ctrl-D and the end of the input end the
-chat. Ctrl-C ends an answer or clears the line; if there is neither, it ends the chat.
-If the input is not a terminal, each line is a message, and the first error ends the
-chat.`
+` + commandHelp + `
+If the input is not a terminal, each line is a message, except /new and /exit, and
+the first error ends the chat.
+
+Ctrl-D and the end of the input end the chat. Ctrl-C ends an answer or clears the
+line; if there is neither, it ends the chat.`
 
 // chatCommand returns the command for a conversation of several messages.
 func (a *app) chatCommand() *cobra.Command {
@@ -41,7 +44,7 @@ func (a *app) chatCommand() *cobra.Command {
 			if noHistory {
 				h.path = ""
 			}
-			return a.chat(cmd.Context(), h)
+			return a.chat(cmd.Context(), cmd.Flags(), h)
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -51,13 +54,14 @@ func (a *app) chatCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) chat(ctx context.Context, h *history) error {
+func (a *app) chat(ctx context.Context, flags *pflag.FlagSet, h *history) error {
 	c, err := a.dialChat(ctx)
 	if err != nil {
 		return err
 	}
 	t := &talk{
-		app: a, client: c, out: stdout().answers(), terminal: isTerminal(os.Stdin), messages: opening(a.system),
+		app: a, flags: flags, client: c, out: stdout().answers(), terminal: isTerminal(os.Stdin),
+		system: a.system, messages: opening(a.system),
 	}
 	defer c.Close()
 	in, end, err := openInput(ctx, h)
@@ -103,10 +107,12 @@ func opening(system string) []client.Message {
 // talk is one conversation.
 type talk struct {
 	*app
+	flags    *pflag.FlagSet // of the command line, for /set
 	client   *client.Client
 	in       input
 	out      io.Writer
-	terminal bool // a person types the messages
+	terminal bool   // a person types the messages
+	system   string // the system message of this and further conversations
 	messages []client.Message
 }
 
@@ -136,7 +142,11 @@ func (t *talk) goesOn(err error) bool {
 	case !t.terminal, !errors.As(err, &usage) && !(errors.As(err, &reported) && !reported.Closes()):
 		return false
 	}
-	explain(err, t.socket).print()
+	f := explain(err, t.socket)
+	if errors.As(err, &usage) {
+		f.hint = "see /help"
+	}
+	f.print()
 	return true
 }
 
@@ -159,12 +169,8 @@ func (t *talk) take(ctx context.Context, l line) error {
 		return t.ask(ctx, l.text)
 	}
 	t.in.remember(l.text)
-	switch text {
-	case "/exit":
-		return errEnd
-	case "/new":
-		t.messages = opening(t.app.system)
-		return nil
+	if command, rest, is := t.command(l.text); is {
+		return command.run(t, ctx, rest)
 	}
 	return t.ask(ctx, l.text)
 }
@@ -172,7 +178,11 @@ func (t *talk) take(ctx context.Context, l line) error {
 // ask sends a message and prints the answer. A refused message is left out of the
 // conversation.
 func (t *talk) ask(ctx context.Context, text string) error {
-	asked := append(t.messages[:len(t.messages):len(t.messages)], client.Message{Role: "user", Content: text})
+	return t.pursue(ctx, append(t.messages[:len(t.messages):len(t.messages)], client.Message{Role: "user", Content: text}))
+}
+
+// pursue prints the answer to asked, which then is the conversation.
+func (t *talk) pursue(ctx context.Context, asked []client.Message) error {
 	answer, err := t.answered(ctx, asked)
 	if err == nil {
 		t.messages = append(asked, client.Message{Role: "assistant", Content: answer})

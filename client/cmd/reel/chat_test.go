@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"reel.internal/reel/client"
 	"reel.internal/reel/client/internal/fakegen"
 	"reel.internal/reel/protocol"
@@ -43,7 +45,10 @@ func fakeTalkAt(t *testing.T, s fakegen.Script, out io.Writer) (*talk, net.Liste
 	if err != nil {
 		t.Fatal(err)
 	}
-	talk := &talk{app: a, client: c, out: out, in: &typed{}, terminal: true, messages: opening("S")}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	a.samplingFlags(flags)
+	talk := &talk{app: a, flags: flags, client: c, out: out, in: &typed{}, terminal: true,
+		system: "S", messages: opening("S")}
 	t.Cleanup(func() { talk.client.Close() })
 	return talk, l
 }

@@ -208,8 +208,16 @@ func (v value[T]) Set(text string) error {
 // Type returns the placeholder that help shows.
 func (v value[T]) Type() string { return v.kind }
 
-// String is empty because the default is the generator's.
-func (v value[T]) String() string { return "" }
+// String is empty unless the flag is given, because the default is the generator's.
+func (v value[T]) String() string {
+	if v.to == nil || *v.to == nil {
+		return ""
+	}
+	return fmt.Sprint(**v.to)
+}
+
+// reset makes the flag optional again.
+func (v value[T]) reset() { *v.to = nil }
 
 func parseFloat(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
 func parseUint(text string) (uint64, error)   { return strconv.ParseUint(text, 10, 64) }

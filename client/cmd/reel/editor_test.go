@@ -156,6 +156,8 @@ func TestPastedMessages(t *testing.T) {
 	p.sees("the pasted text is longer than 4194304 bytes")
 	p.sends("\x1b[A!\r", "kept !")
 	p.sends("\"\"\"\rfirst\rsecond\r\"\"\"\r", "first\nsecond")
+	p.types("/frobnicate\r")
+	p.sees("there is no command /frobnicate")
 	p.types("/exit\r")
 	p.leaves(0)
 }
