@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,7 +30,8 @@ If the input is not a terminal, each line is a message, except /new and /exit, a
 the first error ends the chat.
 
 Ctrl-D and the end of the input end the chat. Ctrl-C ends an answer or clears the
-line; if there is neither, it ends the chat.`
+line; if there is neither, it ends the chat. If the generator restarts, the chat waits
+up to a minute for it and goes on.`
 
 // chatCommand returns the command for a conversation of several messages.
 func (a *app) chatCommand() *cobra.Command {
@@ -61,9 +63,9 @@ func (a *app) chat(ctx context.Context, flags *pflag.FlagSet, h *history) error 
 	}
 	t := &talk{
 		app: a, flags: flags, client: c, out: stdout().answers(), terminal: isTerminal(os.Stdin),
-		system: a.system, messages: opening(a.system),
+		system: a.system, messages: opening(a.system), patience: reconnectTime,
 	}
-	defer c.Close()
+	defer func() { t.client.Close() }()
 	in, end, err := openInput(ctx, h)
 	if err != nil {
 		return err
@@ -114,6 +116,7 @@ type talk struct {
 	terminal bool   // a person types the messages
 	system   string // the system message of this and further conversations
 	messages []client.Message
+	patience time.Duration // bounds the wait for a generator that restarts
 }
 
 // errEnd ends the chat.
@@ -136,10 +139,11 @@ func (t *talk) run(ctx context.Context) error {
 func (t *talk) goesOn(err error) bool {
 	var reported *client.Error
 	var usage usageError
+	var already printed
 	switch {
-	case errors.Is(err, errCleared):
+	case errors.Is(err, errCleared), t.terminal && errors.As(err, &already):
 		return true
-	case !t.terminal, !errors.As(err, &usage) && !(errors.As(err, &reported) && !reported.Closes()):
+	case !t.terminal, !errors.As(err, &reported) && !errors.As(err, &usage) && !lost(err):
 		return false
 	}
 	f := explain(err, t.socket)
@@ -181,20 +185,35 @@ func (t *talk) ask(ctx context.Context, text string) error {
 	return t.pursue(ctx, append(t.messages[:len(t.messages):len(t.messages)], client.Message{Role: "user", Content: text}))
 }
 
-// pursue prints the answer to asked, which then is the conversation.
+// pursue prints the answer to asked, which then is the conversation. If asked is too
+// long, a person may drop its oldest messages.
 func (t *talk) pursue(ctx context.Context, asked []client.Message) error {
-	answer, err := t.answered(ctx, asked)
-	if err == nil {
-		t.messages = append(asked, client.Message{Role: "assistant", Content: answer})
+	for {
+		answer, err := t.answered(ctx, asked)
+		if err == nil {
+			t.messages = append(asked, client.Message{Role: "assistant", Content: answer})
+			return nil
+		}
+		if asked, err = t.offerShorter(ctx, asked, err); err != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // answered prints the answer to messages and returns its text, even if Ctrl-C ended it.
+// If the connection is lost, it connects again and asks once more.
 func (t *talk) answered(ctx context.Context, messages []client.Message) (string, error) {
 	answering, end := t.answer.begin(ctx)
 	defer end()
 	text, err := t.print(answering, messages)
+	if lost(err) && (t.terminal || text == "") {
+		if text != "" {
+			fmt.Fprintln(stderr())
+		}
+		if err = t.reconnect(answering); err == nil {
+			text, err = t.print(answering, messages)
+		}
+	}
 	if err != nil && t.terminal && t.answer.stopped() && ctx.Err() == nil {
 		fmt.Fprintln(stderr(), "reel: Ctrl-C ended the request: the message is not part of the conversation")
 		err = errCleared

@@ -36,7 +36,9 @@ type Script struct {
 	Error   *protocol.Error // sent for the ending Fail, and for tokenize unless nil
 	State   string          // of status; empty: ready
 	Chat    bool            // the model has a chat template
+	Model   string          // its name; empty: fake
 	Context int             // limits.context, which then ends completions; 0: 512
+	Long    int             // conversations of so many messages are prompt_too_long; 0: none are
 	Spoil   func(reply any) // changes each reply before it is sent, unless nil
 }
 
@@ -200,7 +202,7 @@ func (g *Generator) greeting() any {
 	}
 	l := limits
 	l.Context = cmp.Or(g.Context, l.Context)
-	return &protocol.Welcome{Version: protocol.Version, Model: "fake", Limits: l, Chat: g.Chat}
+	return &protocol.Welcome{Version: protocol.Version, Model: cmp.Or(g.Model, "fake"), Limits: l, Chat: g.Chat}
 }
 
 var limits = protocol.Limits{
@@ -280,6 +282,10 @@ func (s *session) generate(m *protocol.Generate, cancelled <-chan struct{}) {
 	}
 	if m.Messages != nil && !s.g.Chat {
 		s.send(protocol.Errorf(protocol.CodeNoChatTemplate, "send a prompt", "fake is a base model").For(m.ID))
+		return
+	}
+	if s.g.Long > 0 && len(m.Messages) >= s.g.Long {
+		s.send(protocol.Errorf(protocol.CodePromptTooLong, "shorten it", "it is too long").For(m.ID))
 		return
 	}
 	if m.Echo {
