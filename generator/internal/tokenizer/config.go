@@ -20,7 +20,7 @@ const (
 // config is tokenizer.json.
 type config struct {
 	Version       string          `json:"version"`
-	Truncation    json.RawMessage `json:"truncation"`
+	Truncation    json.RawMessage `json:"truncation"` // unused, like Padding; see checkVersion
 	Padding       json.RawMessage `json:"padding"`
 	AddedTokens   []addedToken    `json:"added_tokens"`
 	Normalizer    json.RawMessage `json:"normalizer"`

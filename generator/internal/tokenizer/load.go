@@ -23,7 +23,7 @@ func Load(fsys fs.FS) (*Tokenizer, error) {
 }
 
 func build(c *config) (*Tokenizer, error) {
-	if err := checkUnused(c); err != nil {
+	if err := checkVersion(c); err != nil {
 		return nil, err
 	}
 	model, err := decodeModel(c.Model)
@@ -65,20 +65,10 @@ func (t *Tokenizer) buildText(c *config, model *bpeConfig) (err error) {
 	return nil
 }
 
-// checkUnused refuses truncation, padding and unknown versions.
-func checkUnused(c *config) error {
-	for _, part := range []struct {
-		name string
-		raw  json.RawMessage
-	}{{"truncation", c.Truncation}, {"padding", c.Padding}} {
-		kind, err := typeOf(part.raw)
-		if err == nil && kind != "null" {
-			err = unsupported(kind)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
-		}
-	}
+// checkVersion refuses unknown versions. It reads neither truncation nor padding: transformers
+// writes those of its last call into the file, and sets them again in each call. They belong to
+// no prompt.
+func checkVersion(c *config) error {
 	if c.Version != "1.0" {
 		return fmt.Errorf("%w: version %q, want 1.0", ErrUnsupported, c.Version)
 	}

@@ -33,8 +33,6 @@ func TestRefused(t *testing.T) {
 		names        string
 	}{
 		"version":       {"version", `"2.0"`, ErrUnsupported, "2.0"},
-		"truncation":    {"truncation", `{"max_length":5}`, ErrUnsupported, "truncation"},
-		"padding":       {"padding", `{"length":5}`, ErrUnsupported, "padding"},
 		"unknown field": {"post_tokenizer", `{}`, ErrUnsupported, "post_tokenizer"},
 		"normalizer": {"normalizer", `{"type":"NFD"}`,
 			ErrUnsupported, `normalizer: tokenizer not supported: type "NFD"`},
@@ -105,6 +103,29 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%v, want %v naming %q", err, c.want, c.names)
 			}
 		})
+	}
+}
+
+// transformers writes truncation and padding after a padded call. Neither changes a prompt's tokens.
+func TestTruncationAndPadding(t *testing.T) {
+	const text = "First Citizen: Before we proceed any further, hear me speak."
+	want, err := load(t, "gpt2", nil).Encode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field, value := range map[string]string{
+		"truncation": `{"direction":"Right","max_length":4,"strategy":"LongestFirst","stride":0}`,
+		"padding": `{"strategy":{"Fixed":64},"direction":"Left","pad_to_multiple_of":null,"pad_id":0,` +
+			`"pad_type_id":0,"pad_token":"!"}`,
+	} {
+		tok, err := Load(patched(t, "gpt2", patch(field, value)))
+		if err != nil {
+			t.Errorf("%s: %v", field, err)
+			continue
+		}
+		if got, err := tok.Encode(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v, want %v", field, got, err, want)
+		}
 	}
 }
 
