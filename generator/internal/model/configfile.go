@@ -121,46 +121,16 @@ func readConfig(raw []byte) (*configFile, error) {
 	if err := f.checkNumbers(); err != nil {
 		return nil, err
 	}
-	if err := refuseUnknown("config.json", fields, reflect.TypeFor[configFile](), inert); err != nil {
+	if err := refuseUnknown("config.json", fields, reflect.TypeFor[configFile](), harmless); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"rope_parameters", "rope_scaling"} {
 		var sub map[string]json.RawMessage
 		if err := json.Unmarshal(fields[name], &sub); err == nil {
-			if err := refuseUnknown("config.json: "+name, sub, reflect.TypeFor[ropes](), nil); err != nil {
+			if err := refuseUnknown("config.json: "+name, sub, reflect.TypeFor[ropes](), inertParameter); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return &f, nil
-}
-
-// inert lists fields of config.json that do not affect inference, or that another file
-// overrides.
-var inert = []string{
-	"attention_dropout", "auto_map", "bos_token_id", "chunk_size_feed_forward", "dtype", "embd_pdrop",
-	"hidden_dropout", "id2label", "initializer_range", "keys_to_ignore_at_inference", "label2id",
-	"model_max_length", "name_or_path", "output_attentions", "output_hidden_states", "pad_token_id", "prefix",
-	"problem_type", "resid_pdrop", "return_dict", "sep_token_id", "task_specific_params", "tokenizer_class",
-	"torch_dtype", "transformers_version", "unk_token_id", "use_bfloat16", "use_cache",
-}
-
-// refuseUnknown refuses the first field, in order of names, that is neither a field of the
-// struct known nor inert, since it may change the results of the model. It accepts fields
-// that are null or false or whose name begins with an underscore. place is the file or the
-// object in it, for the error.
-func refuseUnknown(place string, fields map[string]json.RawMessage, known reflect.Type, inert []string) error {
-	read := map[string]bool{}
-	for i := range known.NumField() {
-		read[known.Field(i).Tag.Get("json")] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		value := string(fields[name])
-		harmless := slices.Contains(inert, name) || strings.HasPrefix(name, "_") || value == "null" || value == "false"
-		if read[name] || harmless {
-			continue
-		}
-		return fmt.Errorf("%w: %s: unknown field %.60q with the value %.60s", ErrUnsupported, place, name, value)
-	}
-	return nil
 }
