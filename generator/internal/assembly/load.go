@@ -178,14 +178,15 @@ func (l *Prepared) open(files fs.FS) (source, error) {
 	}
 	s, err := openSource(files)
 	if err == nil && vocab > s.config.Vocab {
-		mismatch := fmt.Errorf("tokenizer.json has %d tokens and config.json a vocabulary of %d: "+
-			"take both from one checkpoint", vocab, s.config.Vocab)
+		mismatch := fmt.Errorf("tokenizer.json has %d tokens, added ones not counted, and config.json a vocabulary "+
+			"of %d: take both from one checkpoint", vocab, s.config.Vocab)
 		err = errors.Join(mismatch, s.tensors.Close())
 	}
 	return s, err
 }
 
-// readTokenizer returns the number of the tokenizer's ids. A model without tokenizer.json
+// readTokenizer returns the number of the tokenizer's ids without added tokens, which may lack a
+// row in the embedding. A model without tokenizer.json
 // takes prompts as token ids.
 func (l *Prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 	if _, err := fs.Stat(files, "tokenizer.json"); errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +199,7 @@ func (l *Prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 	}
 	l.tokenizer, l.decoder = t, func(after []int32) server.Decoder { return t.NewDecoder(after) }
 	l.chat, err = chatSource(files)
-	return t.Vocab(), err
+	return t.ModelVocab(), err
 }
 
 // ShapeOf returns a model's shape for status.

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,32 +67,49 @@ func TestModelWithoutATokenizer(t *testing.T) {
 	}
 }
 
+// spoil returns a model's directory with one replacement in one file.
+func spoil(t *testing.T, file, old, with string) string {
+	t.Helper()
+	dir := modelDir(t)
+	path := filepath.Join(dir, file)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(raw), old, with, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// padded adds a token without a row in the embedding to tokenizer.json.
+const padded = `"added_tokens": [{"id":4096,"content":"[PAD]","single_word":false,"lstrip":false,"rstrip":false,` +
+	`"normalized":false,"special":true},`
+
+// A checkpoint may have added tokens without rows in the embedding.
+func TestAddedTokensWithoutRows(t *testing.T) {
+	dir := spoil(t, "tokenizer.json", `"added_tokens": [`, padded)
+	m, err := loadModel(t, config.Options{Model: dir, MaxSeqLen: 64, MaxBatch: 2})
+	if err != nil || m.Limits.Vocab != 4096 {
+		t.Fatalf("vocabulary %d, %v", m.Limits.Vocab, err)
+	}
+	if ids, err := m.Tokenizer.EncodeRendered("[PAD]"); err != nil || !slices.Equal(ids, []int32{4096}) {
+		t.Errorf("encodes to %v, %v", ids, err)
+	}
+}
+
 // An unusable model is a configuration error that names the fault.
 func TestModelsThatCannotBeServed(t *testing.T) {
-	spoil := func(file, old, with string) string {
-		dir := modelDir(t)
-		path := filepath.Join(dir, file)
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(strings.Replace(string(raw), old, with, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return dir
-	}
 	for want, o := range map[string]config.Options{
 		"is not a directory": {Model: "load_test.go"},
 		"no such file":       {Model: "/nowhere"},
 		"config.json":        {Model: modelDir(t, "config.json")},
 		"model.safetensors":  {Model: modelDir(t, "model.safetensors")},
-		"model_type":         {Model: spoil("config.json", `"model_type": "llama"`, `"model_type": "mamba"`)},
-		"hidden_act":         {Model: spoil("config.json", `"silu"`, `"gelu"`)},
-		"the config asks":    {Model: spoil("config.json", `"hidden_size": 256`, `"hidden_size": 512`)},
-		"take both from one": {Model: spoil("tokenizer.json", `"added_tokens": [`,
-			`"added_tokens": [{"id":4096,"content":"<x>","single_word":false,"lstrip":false,"rstrip":false,`+
-				`"normalized":false,"special":true},`)},
-		"max-seq-len": {MaxSeqLen: 4096},
+		"model_type":         {Model: spoil(t, "config.json", `"model_type": "llama"`, `"model_type": "mamba"`)},
+		"hidden_act":         {Model: spoil(t, "config.json", `"silu"`, `"gelu"`)},
+		"the config asks":    {Model: spoil(t, "config.json", `"hidden_size": 256`, `"hidden_size": 512`)},
+		"take both from one": {Model: spoil(t, "tokenizer.json", `"vocab": {`, `"vocab": {"<x>": 4096,`)},
+		"max-seq-len":        {MaxSeqLen: 4096},
 	} {
 		_, err := loadModel(t, o)
 		if !errors.Is(err, config.ErrConfig) && !errors.Is(err, fs.ErrNotExist) || err == nil ||

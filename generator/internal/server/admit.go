@@ -76,7 +76,23 @@ func (s *Server) promptTokens(model *Model, m *protocol.Generate, user uint32) (
 	if len(tokens) == 0 {
 		return nil, protocol.Errorf(protocol.CodeBadRequest, "give a prompt with some text", "the prompt has no tokens")
 	}
+	if e := checkRows(tokens, model.Limits.Vocab); e != nil {
+		return nil, e
+	}
 	return tokens, protocol.CheckPromptTokens(len(tokens), model.Limits)
+}
+
+// checkRows refuses a token without a row in the embedding: a tokenizer may have more tokens than
+// the model has rows.
+func checkRows(tokens []int32, vocab int) *protocol.Error {
+	for i, t := range tokens {
+		if int(t) >= vocab {
+			return protocol.Errorf(protocol.CodeBadRequest, "leave that token's text out of the prompt",
+				"token %d of the prompt is %d, an added token without weights: this model has weights for 0 to %d",
+				i, t, vocab-1)
+		}
+	}
+	return nil
 }
 
 // chatTokens returns the tokens of a conversation's prompt.

@@ -95,6 +95,7 @@ func outOfBounds() map[string]struct {
 		"an empty prompt":       with(bad, func(g *protocol.Generate) { g.Prompt = ptr("") }),
 		"a prompt of 0 tokens":  with(bad, func(g *protocol.Generate) { g.Prompt = ptr("?") }),
 		"an untokenizable text": with(bad, func(g *protocol.Generate) { g.Prompt = ptr("!") }),
+		"a token without a row": with(bad, func(g *protocol.Generate) { g.Prompt = ptr("x[PAD]") }),
 		"text too long":         text(2*testContext + 1),
 		"4 MB of text":          text(4_000_000),
 		"text of many tokens":   text(testContext),

@@ -39,6 +39,7 @@ func build(c *config) (*Tokenizer, error) {
 			return nil, fmt.Errorf("model: vocab: %w", err)
 		}
 	}
+	t.modelVocab = t.lastNotAdded(c.AddedTokens) + 1
 	if err := t.addTokens(c.AddedTokens); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
@@ -127,6 +128,21 @@ func (t *Tokenizer) add(content string, id int32) error {
 	t.tokens[id] = token{bytes: raw, used: true}
 	t.longest = max(t.longest, len(raw))
 	return nil
+}
+
+// lastNotAdded returns the largest id so far that no added token has, or -1.
+func (t *Tokenizer) lastNotAdded(list []addedToken) int {
+	added := make(map[int32]bool, len(list))
+	for _, a := range list {
+		if a.ID != nil {
+			added[*a.ID] = true
+		}
+	}
+	last := len(t.tokens) - 1
+	for last >= 0 && added[int32(last)] {
+		last--
+	}
+	return last
 }
 
 func (t *Tokenizer) addTokens(list []addedToken) error {

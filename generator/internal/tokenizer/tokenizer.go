@@ -35,6 +35,7 @@ type Tokenizer struct {
 	tokens     []token          // by id
 	ids        map[string]int32 // by content, spelled as in the file
 	longest    int              // bytes of the longest token
+	modelVocab int              // see ModelVocab
 }
 
 // token is the entry of one id.
@@ -94,6 +95,11 @@ func valid(p *pacer, text string) bool {
 
 // Vocab returns the number of ids, added tokens included. Every id is below it.
 func (t *Tokenizer) Vocab() int { return len(t.tokens) }
+
+// ModelVocab returns the number of ids without those that only added tokens have. Published
+// checkpoints have added tokens without a row in the embedding, and a larger model vocabulary
+// belongs to another checkpoint.
+func (t *Tokenizer) ModelVocab() int { return t.modelVocab }
 
 // MaxTokenBytes returns the most bytes of text, before normalisation, that one token can
 // stand for. A text of more than n·MaxTokenBytes bytes has more than n tokens, unless added
