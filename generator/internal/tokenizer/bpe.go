@@ -30,12 +30,14 @@ const noMerge = -1
 
 // encoder appends ids to out, one piece of text after another. It serves one call of Encode.
 type encoder struct {
-	m       *bpe
+	m       *bpe // nil with a Unigram model
 	pacer   *pacer
 	out     []int32
 	seen    map[string]span // words encoded so far, and their ids in out
 	symbols []symbol
 	queue   queue
+	unigram *unigram // nil with a BPE model
+	steps   []step   // of a piece, by the offset of its end; for unigram
 }
 
 type span struct{ from, to int }
@@ -47,9 +49,9 @@ type symbol struct {
 	merge      merge // with the next symbol; noMerge after the symbol was merged into prev
 }
 
-func (m *bpe) encoder(p *pacer, prefix []int32, textBytes int) *encoder {
+func (t *Tokenizer) encoder(p *pacer, prefix []int32, textBytes int) *encoder {
 	out := make([]int32, 0, len(prefix)+textBytes/3+8)
-	return &encoder{m: m, pacer: p, out: append(out, prefix...), seen: map[string]span{}}
+	return &encoder{m: t.model, unigram: t.unigram, pacer: p, out: append(out, prefix...), seen: map[string]span{}}
 }
 
 // encode appends the ids of one piece, word by word.

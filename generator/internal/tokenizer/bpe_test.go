@@ -22,7 +22,7 @@ func TestStaleCandidates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := m.encoder(newPacer(), nil, 0)
+	e := (&Tokenizer{model: m}).encoder(newPacer(), nil, 0)
 	e.encode("abcde")
 	if want := []int32{256, 259}; !slices.Equal(e.out, want) {
 		t.Errorf("%v, want %v", e.out, want)

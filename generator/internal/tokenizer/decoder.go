@@ -1,6 +1,9 @@
 package tokenizer
 
-import "unicode/utf8"
+import (
+	"slices"
+	"unicode/utf8"
+)
 
 // Decoder turns a stream of ids into text. The results of Push and Flush, joined, equal
 // decode(ids, skip_special_tokens=True) of tokenizers, with one exception: in invalid UTF-8
@@ -9,6 +12,7 @@ import "unicode/utf8"
 // goroutine may use a Decoder at a time.
 type Decoder struct {
 	t      *Tokenizer
+	first  bool   // no token with text has come, and the first one may have another text
 	strips int    // spaces that may still be dropped at the beginning of the text
 	held   []byte // an incomplete UTF-8 sequence, at most 3 bytes
 }
@@ -18,10 +22,16 @@ type Decoder struct {
 // space.
 func (t *Tokenizer) NewDecoder(after []int32) *Decoder {
 	d := &Decoder{t: t, strips: t.decoder.strips}
+	d.first = t.decoder.first != nil && !slices.ContainsFunc(after, t.shown)
 	for i := 0; i < len(after) && d.strips > 0; i++ {
 		d.dropSpaces(t.text(after[i]))
 	}
 	return d
+}
+
+// shown reports whether id is a token that decoded text does not omit.
+func (t *Tokenizer) shown(id int32) bool {
+	return id >= 0 && int(id) < len(t.tokens) && t.tokens[id].used && !t.tokens[id].special
 }
 
 // text returns the bytes of id in the middle of a text. Special tokens and ids without a
@@ -36,7 +46,14 @@ func (t *Tokenizer) text(id int32) string {
 // Push adds a token and returns the text that is now complete: valid UTF-8, possibly empty.
 // It holds back only an incomplete UTF-8 sequence at the end.
 func (d *Decoder) Push(id int32) string {
-	s := d.dropSpaces(d.t.text(id))
+	s := d.t.text(id)
+	if d.first && d.t.shown(id) {
+		if text, ok := d.t.firsts[id]; ok {
+			s = text
+		}
+		d.first = false
+	}
+	s = d.dropSpaces(s)
 	if len(d.held) == 0 && utf8.ValidString(s) {
 		return s
 	}

@@ -30,11 +30,11 @@ func build(c *config) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{ids: make(map[string]int32, len(model.Vocab)+len(c.AddedTokens))}
+	t := &Tokenizer{ids: make(map[string]int32, len(model.vocab)+len(c.AddedTokens)), firsts: map[int32]string{}}
 	if err := t.buildText(c, model); err != nil {
 		return nil, err
 	}
-	for content, id := range model.Vocab {
+	for content, id := range model.vocab {
 		if err := t.add(content, id); err != nil {
 			return nil, fmt.Errorf("model: vocab: %w", err)
 		}
@@ -43,7 +43,9 @@ func build(c *config) (*Tokenizer, error) {
 	if err := t.addTokens(c.AddedTokens); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
-	if t.model, err = newBPE(model); err != nil {
+	if model.unigram != nil {
+		t.unigram = newUnigram(model.unigram, model.vocab)
+	} else if t.model, err = newBPE(model.bpe); err != nil {
 		return nil, err
 	}
 	if t.post, err = newTemplate(c.PostProcessor, t); err != nil {
@@ -53,14 +55,14 @@ func build(c *config) (*Tokenizer, error) {
 }
 
 // buildText builds the normalizer, the pre-tokenizer and the decoder.
-func (t *Tokenizer) buildText(c *config, model *bpeConfig) (err error) {
+func (t *Tokenizer) buildText(c *config, model modelConfig) (err error) {
 	if t.normalizer, err = newNormalizer(c.Normalizer); err != nil {
 		return fmt.Errorf("normalizer: %w", err)
 	}
-	if t.pre, err = newPreTokenizer(c.PreTokenizer, model); err != nil {
+	if t.pre, err = newPreTokenizer(c.PreTokenizer, model.characters); err != nil {
 		return fmt.Errorf("pre_tokenizer: %w", err)
 	}
-	if t.decoder, err = newTokenDecoder(c.Decoder, model.ByteFallback); err != nil {
+	if t.decoder, err = newTokenDecoder(c.Decoder, model); err != nil {
 		return fmt.Errorf("decoder: %w", err)
 	}
 	return nil
@@ -76,22 +78,39 @@ func checkVersion(c *config) error {
 	return nil
 }
 
-func decodeModel(raw json.RawMessage) (*bpeConfig, error) {
+// modelConfig is the part model of tokenizer.json: one of bpe and unigram.
+type modelConfig struct {
+	vocab      map[string]int32
+	characters bool // its tokens spell characters, not bytes
+	bpe        *bpeConfig
+	unigram    *unigramConfig
+}
+
+func decodeModel(raw json.RawMessage) (m modelConfig, err error) {
 	kind, err := typeOf(raw)
-	if err == nil && kind != "BPE" && kind != "" { // GPT-2's file has no type; its fields identify BPE
+	switch {
+	case err != nil:
+	case kind == "BPE" || kind == "": // GPT-2's file has no type; its fields identify BPE
+		m.bpe = new(bpeConfig)
+		if err = decode(raw, m.bpe); err == nil {
+			err = m.bpe.check()
+		}
+		m.vocab, m.characters = m.bpe.Vocab, m.bpe.ByteFallback
+	case kind == "Unigram":
+		m.unigram, m.characters = new(unigramConfig), true
+		if err = decode(raw, m.unigram); err == nil {
+			err = m.unigram.check()
+		}
+		if err == nil {
+			m.vocab, err = m.unigram.vocab()
+		}
+	default:
 		err = unsupported(kind)
 	}
-	c := new(bpeConfig)
-	if err == nil {
-		err = decode(raw, c)
-	}
-	if err == nil {
-		err = c.check()
-	}
 	if err != nil {
-		return nil, fmt.Errorf("model: %w", err)
+		return m, fmt.Errorf("model: %w", err)
 	}
-	return c, nil
+	return m, nil
 }
 
 // check refuses the options of BPE that no supported family uses.
@@ -123,11 +142,24 @@ func (t *Tokenizer) add(content string, id int32) error {
 	if t.tokens[id].used {
 		return fmt.Errorf("%w: token %.40q: another token has the id %d", ErrInvalid, content, id)
 	}
-	raw := t.decoder.text(content)
 	t.ids[content] = id
-	t.tokens[id] = token{bytes: raw, used: true}
-	t.longest = max(t.longest, len(raw))
+	t.tokens[id].used = true
+	t.setText(id, content)
 	return nil
+}
+
+// setText sets the text of a token from its content.
+func (t *Tokenizer) setText(id int32, content string) {
+	text := t.decoder.text(content)
+	t.tokens[id].bytes = text
+	t.longest = max(t.longest, len(text))
+	delete(t.firsts, id)
+	if t.decoder.first == nil {
+		return
+	}
+	if first := t.decoder.first(content); first != text {
+		t.firsts[id] = first
+	}
 }
 
 // lastNotAdded returns the largest id so far that no added token has, or -1.
@@ -154,7 +186,7 @@ func (t *Tokenizer) addTokens(list []addedToken) error {
 			return err
 		}
 		if a.Normalized { // it is found, and decoded, in its normalised form
-			t.tokens[*a.ID].bytes = t.decoder.text(t.normalizer.normalize(newPacer(), a.Content))
+			t.setText(*a.ID, t.normalizer.normalize(newPacer(), a.Content))
 		}
 		t.tokens[*a.ID].special = t.tokens[*a.ID].special || a.Special
 		t.longest = max(t.longest, len(a.Content), len(t.tokens[*a.ID].bytes))

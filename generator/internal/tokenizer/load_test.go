@@ -45,7 +45,8 @@ func TestRefused(t *testing.T) {
 		"empty sequence": {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[]}`,
 			ErrUnsupported, "pre_tokenizer"},
 		"sequence member": {"pre_tokenizer",
-			`{"type":"Sequence","pretokenizers":[{"type":"Digits"},{"type":"ByteLevel"}]}`, ErrUnsupported, "Digits"},
+			`{"type":"Sequence","pretokenizers":[{"type":"BertPreTokenizer"},{"type":"ByteLevel"}]}`,
+			ErrUnsupported, "BertPreTokenizer"},
 		"sequence in sequence": {"pre_tokenizer", `{"type":"Sequence","pretokenizers":[{"type":"Sequence"}]}`,
 			ErrUnsupported, "Sequence"},
 		"sequence field": {"pre_tokenizer", `{"type":"Sequence","steps":[]}`, ErrUnsupported, "steps"},
@@ -198,6 +199,8 @@ func FuzzLoad(f *testing.F) {
 		`"model":{"type":"BPE","vocab":{"a":0},"merges":["a a",["a","b"]]}}`))
 	f.Add([]byte(`{"pre_tokenizer":{"type":"Sequence","pretokenizers":[` +
 		`{"type":"Split","pattern":{"Regex":"(?i:'s)|\\p{L}+"},"behavior":"Isolated"}]}}`))
+	f.Add([]byte(`{"version":"1.0","decoder":{"type":"Metaspace","replacement":"_"},"model":{"type":"Unigram",` +
+		`"unk_id":0,"vocab":[["u",0],["a",-1]],"byte_fallback":true},"normalizer":{"type":"Strip"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tok, err := Load(fstest.MapFS{fileName: {Data: data}})
 		if err != nil {

@@ -43,7 +43,11 @@ func nfc(p *pacer, text string) string {
 	if isPlain(text) {
 		return text
 	}
-	marks := decompose(p, text)
+	return composed(p, decompose(p, text, norm.NFD, isAfter9))
+}
+
+// composed returns the composition of decomposed characters.
+func composed(p *pacer, marks []mark) string {
 	out := make([]rune, 0, len(marks))
 	starter, last := -1, uint8(0) // index of the last starter in out, class of the last character in out
 	for _, m := range marks {
@@ -73,14 +77,15 @@ func isPlain(text string) bool {
 	return true
 }
 
-// decompose returns the canonical decomposition of text, in canonical order.
-func decompose(p *pacer, text string) []mark {
+// decompose returns the decomposition of text by form, NFD or NFKD, in canonical order. It leaves
+// the characters that newer reports alone.
+func decompose(p *pacer, text string, form norm.Form, newer func(rune) bool) []mark {
 	marks := make([]mark, 0, len(text))
 	for _, r := range text {
 		p.spent(100)
-		properties := norm.NFD.PropertiesString(string(r))
+		properties := form.PropertiesString(string(r))
 		switch d := decomposition(r, properties); {
-		case r < 0x300 && d == "" || isAfter9(r):
+		case r < 0x300 && d == "" || newer(r):
 			marks = append(marks, mark{r, 0})
 		case d == "":
 			marks = append(marks, mark{r, properties.CCC()})

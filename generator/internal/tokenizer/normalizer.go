@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // normalizer rewrites text before it is cut into pieces.
@@ -31,7 +32,7 @@ func (n normalizer) shrinks() int {
 	return times
 }
 
-// newNormalizer accepts null, NFC, Prepend, Replace, or a Sequence of these.
+// newNormalizer accepts null, NFC, NFKC, Lowercase, Strip, Prepend, Replace, or a Sequence of these.
 func newNormalizer(raw json.RawMessage) (normalizer, error) {
 	list, err := members(raw, "normalizers")
 	if err != nil {
@@ -59,6 +60,18 @@ func newRewrite(raw json.RawMessage) (rewrite, error) {
 		return rewrite{nfc, 3}, decode(raw, new(struct {
 			Type string `json:"type"`
 		}))
+	case "NFKC":
+		// The largest ratio is 4: a mathematical letter of four bytes becomes an ASCII letter.
+		return rewrite{nfkc, 4}, decode(raw, new(struct {
+			Type string `json:"type"`
+		}))
+	case "Lowercase":
+		// The largest ratio is 3: the Kelvin sign of three bytes becomes k.
+		return rewrite{lowercase, 3}, decode(raw, new(struct {
+			Type string `json:"type"`
+		}))
+	case "Strip":
+		return newStrip(raw)
 	case "Prepend":
 		return newPrepend(raw)
 	case "Replace":
@@ -73,6 +86,24 @@ func newRewrite(raw json.RawMessage) (rewrite, error) {
 		return rewrite{apply, max(1, (len(from)+len(to)-1)/len(to))}, nil
 	}
 	return rewrite{}, unsupported(kind)
+}
+
+// newStrip reads Strip, which removes white space at the ends of a text.
+func newStrip(raw json.RawMessage) (rewrite, error) {
+	var c struct {
+		Type  string `json:"type"`
+		Left  bool   `json:"strip_left"`
+		Right bool   `json:"strip_right"`
+	}
+	return rewrite{func(_ *pacer, text string) string {
+		if c.Left {
+			text = strings.TrimLeftFunc(text, unicode.IsSpace)
+		}
+		if c.Right {
+			text = strings.TrimRightFunc(text, unicode.IsSpace)
+		}
+		return text
+	}, 1}, decode(raw, &c)
 }
 
 // replace is strings.ReplaceAll with yields. from must not be empty.

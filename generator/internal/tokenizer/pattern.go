@@ -15,7 +15,8 @@ import (
 // pattern is a regular expression of a pre-tokenizer. It cannot match the empty string and has
 // no nested quantifiers.
 type pattern struct {
-	scan  scanner // for a published pattern; else nil
+	scan  scanner // for a published pattern without gaps; else nil
+	find  finder  // for a simple pattern with gaps; else nil
 	re    *regexp2.Regexp
 	limit time.Duration // of one search by re
 }
@@ -37,11 +38,15 @@ func newPattern(source string) (*pattern, error) {
 		return nil, fmt.Errorf("%w: pattern %.200q: %w", ErrInvalid, source, err)
 	}
 	re.MatchTimeout = maxSplit
-	return &pattern{scanners[source], re, maxSplit}, nil
+	return &pattern{scanners[source], newFinder(source), re, maxSplit}, nil
 }
 
 // split calls emit with the matches in text and with the texts between them, in order.
 func (p *pattern) split(pace *pacer, text string, emit func(string)) error {
+	if p.find != nil {
+		p.splitFound(pace, text, emit)
+		return nil
+	}
 	if p.scan == nil {
 		pieces, err := p.search(pace, nil, text)
 		for _, piece := range pieces {
@@ -200,6 +205,9 @@ func (t *translator) atom() part {
 		return t.group("(?:", t.fold, false)
 	case t.take("["):
 		t.class()
+	case t.take("$"): // at the end of every line in Oniguruma, where only \n ends a line
+		t.out.WriteString(`(?=\n|\z)`)
+		return part{empty: true, repeats: true}
 	case t.take(`\`):
 		t.escape(false)
 	default:

@@ -14,6 +14,7 @@ type preTokenizer []splitter
 type splitter struct {
 	prefixSpace bool       // prepend a space to a piece that does not begin with one
 	metaspace   *metaspace // if set, the other fields are unused
+	digits      digits     // if set, the other fields are unused
 	pattern     *pattern   // nil: do not cut
 }
 
@@ -27,7 +28,10 @@ func (p preTokenizer) split(pace *pacer, text string, first bool, emit func(stri
 	}
 	next := emit
 	if len(p) > 1 {
-		next = func(piece string) { err = cmp.Or(err, p[1:].split(pace, piece, first, emit)) }
+		next = func(piece string) {
+			err = cmp.Or(err, p[1:].split(pace, piece, first, emit))
+			first = false
+		}
 	}
 	failed := p[0].split(pace, text, first, next)
 	return cmp.Or(failed, err)
@@ -37,6 +41,10 @@ func (p preTokenizer) split(pace *pacer, text string, first bool, emit func(stri
 func (s splitter) split(pace *pacer, text string, first bool, emit func(string)) error {
 	if s.metaspace != nil {
 		s.metaspace.split(pace, text, first, emit)
+		return nil
+	}
+	if s.digits != noDigits {
+		s.digits.split(pace, text, emit)
 		return nil
 	}
 	if s.prefixSpace && !strings.HasPrefix(text, " ") {
@@ -49,15 +57,16 @@ func (s splitter) split(pace *pacer, text string, first bool, emit func(string))
 	return s.pattern.split(pace, text, emit)
 }
 
-// newPreTokenizer accepts ByteLevel, or a Sequence of Splits that ends with ByteLevel, for BPE
-// over bytes, and Metaspace or null for BPE over characters.
-func newPreTokenizer(raw json.RawMessage, model *bpeConfig) (preTokenizer, error) {
-	if model.ByteFallback {
-		return newMetaspaces(raw)
-	}
+// newPreTokenizer accepts ByteLevel, or a Sequence of Split and Digits that ends with ByteLevel, for
+// BPE over bytes; and null, Metaspace, Split, Digits, or a Sequence of these for models over
+// characters.
+func newPreTokenizer(raw json.RawMessage, characters bool) (preTokenizer, error) {
 	list, err := members(raw, "pretokenizers")
 	if err != nil {
 		return nil, err
+	}
+	if characters {
+		return newCharacterPieces(list)
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%w without byte_fallback", unsupported("null"))
@@ -84,7 +93,9 @@ func newSplitter(raw json.RawMessage, last bool) (splitter, error) {
 		return newByteLevel(raw)
 	case kind == "Split" && !last:
 		return newSplit(raw)
-	case kind == "ByteLevel" || kind == "Split":
+	case kind == "Digits" && !last:
+		return newDigits(raw)
+	case kind == "ByteLevel" || kind == "Split" || kind == "Digits":
 		return splitter{}, fmt.Errorf("%w: ByteLevel must be the last member and no other", ErrUnsupported)
 	}
 	return splitter{}, unsupported(kind)

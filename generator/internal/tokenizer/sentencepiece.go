@@ -98,15 +98,34 @@ func (m *metaspace) split(p *pacer, piece string, first bool, emit func(string))
 	emit(piece)
 }
 
-// newMetaspaces builds the pre-tokenizer of BPE over characters: null or Metaspace.
-func newMetaspaces(raw json.RawMessage) (preTokenizer, error) {
-	kind, err := typeOf(raw)
-	switch {
-	case err != nil || kind == "null":
-		return nil, err
-	case kind != "Metaspace":
-		return nil, fmt.Errorf("%w with byte_fallback", unsupported(kind))
+// newCharacterPieces builds the pre-tokenizer of a model over characters.
+func newCharacterPieces(list []json.RawMessage) (p preTokenizer, err error) {
+	for i, raw := range list {
+		kind, err := typeOf(raw)
+		var s splitter
+		switch {
+		case err != nil:
+		case kind == "Metaspace":
+			s, err = newMetaspace(raw)
+			if err == nil && i > 0 && s.metaspace.scheme == "first" {
+				err = fmt.Errorf("%w: Metaspace with prepend_scheme first behind another member", ErrUnsupported)
+			}
+		case kind == "Split":
+			s, err = newSplit(raw)
+		case kind == "Digits":
+			s, err = newDigits(raw)
+		default:
+			err = fmt.Errorf("%w with byte_fallback or Unigram", unsupported(kind))
+		}
+		if err != nil {
+			return nil, err
+		}
+		p = append(p, s)
 	}
+	return p, nil
+}
+
+func newMetaspace(raw json.RawMessage) (splitter, error) {
 	split := true
 	c := struct {
 		Type          string `json:"type"`
@@ -115,13 +134,14 @@ func newMetaspaces(raw json.RawMessage) (preTokenizer, error) {
 		Split         *bool  `json:"split"`
 	}{PrependScheme: "always", Split: &split}
 	if err := decode(raw, &c); err != nil {
-		return nil, fmt.Errorf("Metaspace: %w", err)
+		return splitter{}, fmt.Errorf("Metaspace: %w", err)
 	}
 	if utf8.RuneCountInString(c.Replacement) != 1 {
-		return nil, fmt.Errorf("%w: Metaspace: replacement %.40q is not one character", ErrInvalid, c.Replacement)
+		return splitter{}, fmt.Errorf("%w: Metaspace: replacement %.40q is not one character",
+			ErrInvalid, c.Replacement)
 	}
 	if c.PrependScheme != "always" && c.PrependScheme != "first" && c.PrependScheme != "never" {
-		return nil, fmt.Errorf("%w: Metaspace: prepend_scheme %.40q", ErrUnsupported, c.PrependScheme)
+		return splitter{}, fmt.Errorf("%w: Metaspace: prepend_scheme %.40q", ErrUnsupported, c.PrependScheme)
 	}
-	return preTokenizer{{metaspace: &metaspace{c.Replacement, c.PrependScheme, c.Split == nil || *c.Split}}}, nil
+	return splitter{metaspace: &metaspace{c.Replacement, c.PrependScheme, c.Split == nil || *c.Split}}, nil
 }

@@ -10,19 +10,20 @@ import (
 // joins them into text.
 type tokenDecoder struct {
 	text   func(content string) string // the bytes that a token stands for
+	first  func(content string) string // the same at the beginning of a text; nil: as text
 	strips int                         // most spaces to drop at the beginning of a text
 }
 
-// newTokenDecoder accepts ByteLevel for BPE over bytes. For BPE over characters it accepts a
-// Sequence of Replace, ByteFallback, Fuse and Strip in this order. Replace, Fuse and Strip
-// are optional, but Strip requires Fuse.
-func newTokenDecoder(raw json.RawMessage, characters bool) (tokenDecoder, error) {
+// newTokenDecoder accepts ByteLevel for BPE over bytes. For a model over characters it accepts
+// Metaspace, or a Sequence of Replace, ByteFallback, Fuse and Strip in this order. Replace, Fuse
+// and Strip are optional, but Strip requires Fuse. Only Unigram may lack ByteFallback.
+func newTokenDecoder(raw json.RawMessage, model modelConfig) (tokenDecoder, error) {
 	list, err := members(raw, "decoders")
 	if err != nil {
 		return tokenDecoder{}, err
 	}
-	if characters {
-		return newSentencePieceDecoder(list)
+	if model.characters {
+		return newSentencePieceDecoder(list, model.unigram != nil)
 	}
 	if len(list) != 1 {
 		return tokenDecoder{}, fmt.Errorf("%w: %d decoders, want one of type ByteLevel", ErrUnsupported, len(list))
@@ -40,9 +41,14 @@ func newTokenDecoder(raw json.RawMessage, characters bool) (tokenDecoder, error)
 	}}, err
 }
 
-// newSentencePieceDecoder builds the decoder of BPE over characters from the members of the
-// Sequence.
-func newSentencePieceDecoder(list []json.RawMessage) (tokenDecoder, error) {
+// newSentencePieceDecoder builds the decoder of a model over characters from the members of the
+// Sequence. With plain it may lack ByteFallback.
+func newSentencePieceDecoder(list []json.RawMessage, plain bool) (tokenDecoder, error) {
+	if len(list) == 1 {
+		if kind, err := typeOf(list[0]); err == nil && kind == "Metaspace" {
+			return newMetaspaceDecoder(list[0])
+		}
+	}
 	var d tokenDecoder
 	var from, to string
 	order := ""
@@ -66,19 +72,38 @@ func newSentencePieceDecoder(list []json.RawMessage) (tokenDecoder, error) {
 		}
 		order += " " + kind
 	}
-	switch strings.TrimPrefix(order, " Replace") {
-	case " ByteFallback", " ByteFallback Fuse", " ByteFallback Fuse Strip":
-	default:
+	rest, bytes := strings.CutPrefix(strings.TrimPrefix(order, " Replace"), " ByteFallback")
+	if !bytes && !plain || order == "" || rest != "" && rest != " Fuse" && rest != " Fuse Strip" {
 		return d, fmt.Errorf("%w: the decoders are%s, want Replace ByteFallback Fuse Strip", ErrUnsupported, order)
 	}
 	d.text = func(content string) string {
 		if from != "" {
 			content = strings.ReplaceAll(content, from, to)
 		}
+		if !bytes {
+			return content
+		}
 		if b, ok := byteOfContent(content); ok {
 			return string([]byte{b})
 		}
 		return content
+	}
+	return d, nil
+}
+
+// newMetaspaceDecoder builds the decoder Metaspace, which makes a space of each replacement. Unless
+// prepend_scheme is never, it drops those of a text's first token.
+func newMetaspaceDecoder(raw json.RawMessage) (tokenDecoder, error) {
+	s, err := newMetaspace(raw)
+	if err != nil {
+		return tokenDecoder{}, err
+	}
+	by := func(space string) func(string) string {
+		return func(content string) string { return strings.ReplaceAll(content, s.metaspace.replacement, space) }
+	}
+	d := tokenDecoder{text: by(" ")}
+	if s.metaspace.scheme != "never" {
+		d.first = by("")
 	}
 	return d, nil
 }

@@ -1,8 +1,8 @@
 // Package tokenizer turns text into token ids and ids back into text, with the same results
 // as Hugging Face's library tokenizers on the same tokenizer.json.
 //
-// It supports byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece's BPE over characters
-// with byte fallback (Llama 2, Mistral, Phi-3). It refuses unknown components, options and
+// It supports byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM, DeepSeek-LLM), SentencePiece's BPE
+// over characters with byte fallback (Llama 2, Mistral, Phi-3), and Unigram. It refuses unknown components, options and
 // patterns by name: a guess could give a model tokens that it was not trained on, without
 // an error.
 package tokenizer
@@ -29,11 +29,13 @@ type Tokenizer struct {
 	normalizer normalizer
 	added      addedTokens
 	pre        preTokenizer
-	model      *bpe
+	model      *bpe     // nil with a Unigram model
+	unigram    *unigram // nil with a BPE model
 	post       template
 	decoder    tokenDecoder
 	tokens     []token          // by id
 	ids        map[string]int32 // by content, spelled as in the file
+	firsts     map[int32]string // text of tokens that differs at the beginning of a text
 	longest    int              // bytes of the longest token
 	modelVocab int              // see ModelVocab
 }
@@ -63,13 +65,17 @@ func (t *Tokenizer) encode(p *pacer, text string, around template) ([]int32, err
 	if !valid(p, text) {
 		return nil, fmt.Errorf("tokenizer: %w", ErrNotUTF8)
 	}
-	w := t.model.encoder(p, around.prefix, len(text))
+	w := t.encoder(p, around.prefix, len(text))
+	emit := w.encode
+	if t.unigram != nil {
+		emit = w.encodeUnigram
+	}
 	for i, s := range t.added.split(p, text) {
 		if s.id >= 0 {
 			w.out = append(w.out, s.id)
 			continue
 		}
-		if err := t.pre.split(p, s.text, i == 0, w.encode); err != nil {
+		if err := t.pre.split(p, s.text, i == 0, emit); err != nil {
 			return nil, fmt.Errorf("tokenizer: %w", err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// vectorCase is one entry of testdata/*_vectors.json, which testdata/make.py writes.
+// vectorCase is one entry of testdata/*_vectors.json, which the scripts beside them write.
 type vectorCase struct {
 	Tokenizer string
 	Patch     map[string]json.RawMessage
@@ -76,7 +76,7 @@ func decodeAll(tok *Tokenizer, ids []int32) string {
 }
 
 func TestVectors(t *testing.T) {
-	for _, file := range []string{"gpt2", "llama3", "options", "families"} {
+	for _, file := range []string{"gpt2", "llama3", "options", "families", "pipelines"} {
 		var cases []vectorCase
 		readJSON(t, "testdata/"+file+"_vectors.json", &cases)
 		for i, c := range cases {
