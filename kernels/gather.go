@@ -23,9 +23,6 @@ func (GatherRows) Kernel() string { return "pick" }
 
 // Check compares dimensions.
 func (o GatherRows) Check() error {
-	if o.Cols%4 != 0 {
-		return fmt.Errorf("%w: rows of %d, which is no multiple of 4", device.ErrBadShape, o.Cols)
-	}
 	return checkBuffers(need{"x", o.X, o.T * o.Cols}, need{"samples", o.Rows.Sample, o.N},
 		need{"out", o.Out, o.N * o.Cols},
 		need{"index", o.Index, o.N})

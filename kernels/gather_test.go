@@ -61,7 +61,6 @@ func TestRowIndexIsChecked(t *testing.T) {
 		Projection{W: w, In: big, X: big, RowIndex: big, T: 2, Class: Prefill},
 		GateUp{X: big, Norm: big, Gate: w, Up: w, Out: big, RowIndex: big.Slice(0, 4), T: 2},
 		GateUp{X: big, Norm: big, Gate: w, Up: w, Out: big, RowIndex: big, T: 2, Class: Prefill},
-		GatherRows{X: big, Rows: g.rows, Out: big, Index: big, Cols: 6, T: 2, N: 1},
 		GatherRows{X: big, Rows: g.rows, Out: big.Slice(0, 8), Index: big, Cols: 8, T: 2, N: 1},
 		GatherRows{X: big, Rows: g.rows, Out: big, Index: big.Slice(0, 4), Cols: 8, T: 2, N: 2},
 	} {

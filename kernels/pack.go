@@ -46,7 +46,7 @@ func CheckPacked(headDim, hidden, inner int) error {
 		n, step int
 	}{{"head_dim", headDim, 2 * tileRows}, {"hidden_size", hidden, tileCols}, {"intermediate_size", inner, tileCols}} {
 		if d.n%d.step != 0 {
-			return fmt.Errorf("%w: %s %d on a GPU: it must be a multiple of %d",
+			return fmt.Errorf("%w: %s %d on a GPU: it must be a multiple of %d; --device host serves any",
 				device.ErrBadShape, d.name, d.n, d.step)
 		}
 	}

@@ -182,12 +182,16 @@ func digits(s string) (n int) {
 
 // A model that the GPU's ops cannot compute is refused, and the error names the dimension.
 func TestDimensionsThatAGPUCannotHave(t *testing.T) {
-	odd := qwen
-	odd.HeadDim = 80
-	for _, profile := range []Profile{HostProfile, GPUProfile} {
-		_, _, err := Planner{Config: odd, Profile: profile, Options: config.Options{}}.Plan(Unlimited)
-		if (err != nil) != profile.Packed || err != nil && !strings.Contains(err.Error(), "head_dim 80") {
-			t.Errorf("%s: %v", profile.kind, err)
+	head, width := qwen, qwen
+	head.HeadDim, width.Hidden = 80, 66
+	for want, odd := range map[string]model.Config{"head_dim 80": head, "hidden_size 66": width} {
+		for _, profile := range []Profile{HostProfile, GPUProfile} {
+			_, _, err := Planner{Config: odd, Profile: profile, Options: config.Options{}}.Plan(Unlimited)
+			advises := err != nil && strings.Contains(err.Error(), want) &&
+				strings.Contains(err.Error(), "--device host")
+			if advises != profile.Packed || err != nil && !profile.Packed {
+				t.Errorf("%s: %v", profile.kind, err)
+			}
 		}
 	}
 }

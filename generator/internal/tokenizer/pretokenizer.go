@@ -21,19 +21,23 @@ type splitter struct {
 // split calls emit with the pieces of text in order; none is empty. first reports whether text
 // is the beginning of the whole text. There is no list of pieces, since it would take more
 // memory than the text.
-func (p preTokenizer) split(pace *pacer, text string, first bool, emit func(string)) (err error) {
-	if len(p) == 0 {
+func (p preTokenizer) split(pace *pacer, text string, first bool, emit func(string)) error {
+	switch len(p) {
+	case 0:
 		emit(text)
 		return nil
+	case 1:
+		return p[0].split(pace, text, first, emit)
 	}
-	next := emit
-	if len(p) > 1 {
-		next = func(piece string) {
-			err = cmp.Or(err, p[1:].split(pace, piece, first, emit))
-			first = false
-		}
-	}
-	failed := p[0].split(pace, text, first, next)
+	return p.splitTwice(pace, text, first, emit)
+}
+
+// splitTwice is split with several members: it cuts each piece of the first one by the others.
+func (p preTokenizer) splitTwice(pace *pacer, text string, first bool, emit func(string)) (err error) {
+	failed := p[0].split(pace, text, first, func(piece string) {
+		err = cmp.Or(err, p[1:].split(pace, piece, first, emit))
+		first = false
+	})
 	return cmp.Or(failed, err)
 }
 
