@@ -76,7 +76,8 @@ func cut(data []byte) (header, body []byte, err error) {
 		return nil, nil, fmt.Errorf("%w: the header has %d bytes, at most %d are allowed", ErrTooLarge, n, maxHeader)
 	}
 	if n > uint64(len(rest)) {
-		return nil, nil, fmt.Errorf("%w: the header should have %d bytes, %d are there", ErrTruncated, n, len(rest))
+		return nil, nil, fmt.Errorf("%w: the header has %d bytes and %d are there: download the file again",
+			ErrTruncated, n, len(rest))
 	}
 	return rest[:n], rest[n:], nil
 }
@@ -152,12 +153,13 @@ func checkRanges(list []rangedTensor, size int64) error {
 				p.Name, ErrRange, p.begin, at)
 		}
 		if p.end > size {
-			return fmt.Errorf("tensor %.80q: %w: it ends at byte %d of %d", p.Name, ErrTruncated, p.end, size)
+			return fmt.Errorf("tensor %.80q: %w: after the header the tensor needs %d bytes and %d are there: "+
+				"download the file again", p.Name, ErrTruncated, p.end, size)
 		}
 		at = p.end
 	}
 	if at != size {
-		return fmt.Errorf("%w: the tensors end at byte %d of %d", ErrRange, at, size)
+		return fmt.Errorf("%w: after the header the tensors take %d bytes and %d are there", ErrRange, at, size)
 	}
 	return nil
 }
