@@ -110,6 +110,9 @@ func readConfig(raw []byte) (*configFile, error) {
 		return nil, fmt.Errorf("%w: config.json: model_type is %.40q, this build serves %s",
 			ErrUnsupported, kind.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	}
+	if err := refuseQuantised(fields["quantization_config"]); err != nil {
+		return nil, err
+	}
 	f := family.defaults
 	f.PretrainingTP, f.Act, f.Fraction = 1, "silu", 1
 	if err := json.Unmarshal(raw, &f); err != nil {

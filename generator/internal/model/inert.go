@@ -44,7 +44,7 @@ var inert = map[string]string{
 	"forced_eos_token_id": anyValue, "remove_invalid_values": anyValue,
 	"exponential_decay_length_penalty": anyValue, "suppress_tokens": anyValue, "begin_suppress_tokens": anyValue,
 
-	// PretrainedConfig: where the checkpoint comes from.
+	// PretrainedConfig: the origin of the checkpoint.
 	"name_or_path": anyValue, "transformers_version": anyValue, "auto_map": anyValue, "revision": anyValue,
 	"cache_dir": anyValue, "trust_remote_code": anyValue,
 
@@ -87,6 +87,20 @@ func refuseUnknown(place string, fields map[string]json.RawMessage, known reflec
 		return fmt.Errorf("%w: %s: unknown field %.60q with the value %.60s", ErrUnsupported, place, name, value)
 	}
 	return nil
+}
+
+// refuseQuantised refuses a checkpoint with quantised weights, by the method in quantization_config.
+func refuseQuantised(raw json.RawMessage) error {
+	var q struct {
+		Method string `json:"quant_method"`
+	}
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	_ = json.Unmarshal(raw, &q) // leaves it empty
+	return fmt.Errorf("%w: config.json: quantization_config: the weights are quantised (%.20q), and this build serves "+
+		"bf16, f16 and f32: download the model that they were made from with hf download ORG/NAME --local-dir DIR, "+
+		"then give --model DIR", ErrUnsupported, q.Method)
 }
 
 // inertParameter lists no field: each parameter of RoPE changes the pass.

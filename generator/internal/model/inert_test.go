@@ -46,7 +46,8 @@ var inertForms = []struct{ form, base, fields string }{
 	{"Unsloth, Phi-3", "phi-3-mini-4k", `"unsloth_version":"2024.8","model_max_length":4096`},
 	{"ONNX community, Llama 3.2", "llama-3.2-1b",
 		`"transformers.js_config":{"kv_cache_dtype":{"q4f16":"float16","fp16":"float16"},"dtype":"q4"}`},
-	{"ONNX community, Qwen2.5", "qwen2.5-0.5b", `"transformers.js_config":{"use_external_data_format":{"model.onnx":1}}`},
+	{"ONNX community, Qwen2.5", "qwen2.5-0.5b",
+		`"transformers.js_config":{"use_external_data_format":{"model.onnx":1}}`},
 	{"ONNX community, Qwen3", "qwen3-4b", `"transformers.js_config":{"dtype":"q4f16"},"attention_dropout":0.0`},
 	{"SmolLM", "llama-2-7b", `"is_llama_config":true,"rope_interleaved":false,"initializer_range":0.041666666666666664,
 		"transformers.js_config":{"kv_cache_dtype":{"q4f16":"float16","fp16":"float16"}}`},
@@ -60,8 +61,8 @@ var inertForms = []struct{ form, base, fields string }{
 		"_attn_implementation_autoset":true,"attn_implementation":"flash_attention_2","unk_token_id":0`},
 	{"trained for classification before", "mistral-7b-v0.1", `"num_labels":2,"problem_type":null,
 		"id2label":{"0":"a"},"label2id":{"a":0},"finetuning_task":"x","use_return_dict":true`},
-	{"remote code of a family", "qwen2.5-0.5b", `"auto_map":{"AutoModel":"m.M"},"trust_remote_code":true,"cache_dir":null,
-		"revision":"main","max_new_tokens":512,"keys_to_ignore_at_inference":["past_key_values"]`},
+	{"remote code of a family", "qwen2.5-0.5b", `"auto_map":{"AutoModel":"m.M"},"trust_remote_code":true,
+		"cache_dir":null,"revision":"main","max_new_tokens":512,"keys_to_ignore_at_inference":["past_key_values"]`},
 }
 
 // with adds fields to a config, in front of its own, which win.
@@ -99,6 +100,17 @@ func TestFieldsThatMayChangeThePass(t *testing.T) {
 		_, err := ParseConfig(with("llama-2-7b", fields), nil)
 		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v, wants a refusal that names %s", fields, err, name)
+		}
+	}
+}
+
+// A quantised checkpoint is refused with its method and the next command.
+func TestQuantisedCheckpoints(t *testing.T) {
+	for _, method := range []string{"awq", "gptq", "bitsandbytes", ""} {
+		_, err := ParseConfig(with("llama-2-7b", `"quantization_config":{"bits":4,"quant_method":"`+method+`"}`), nil)
+		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), `"`+method+`"`) ||
+			!strings.Contains(err.Error(), "hf download") {
+			t.Errorf("%q: %v", method, err)
 		}
 	}
 }
