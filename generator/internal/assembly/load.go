@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	"reel.internal/reel/generator/internal/chat"
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/engine"
-	"reel.internal/reel/generator/internal/files"
 	"reel.internal/reel/generator/internal/hardware"
 	"reel.internal/reel/generator/internal/memlimit"
 	"reel.internal/reel/generator/internal/model"
@@ -21,7 +18,6 @@ import (
 	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/generator/internal/tokenizer"
 	"reel.internal/reel/generator/internal/weights"
-	"reel.internal/reel/generator/tiny"
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/protocol"
 )
@@ -44,7 +40,8 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	if err != nil {
 		return nil, errors.Join(noMemory(l.Hardware, l.Name, err), l.weights.Unchanged())
 	}
-	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.weights.Watch(), GPU: ReadGPU(l.Hardware, o)}
+	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.weights.Watch(), GPU: ReadGPU(l.Hardware, o),
+		Warnings: l.warnings}
 	loaded.Model = server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e,
 		Tokenizer: l.tokenizer, NewDecoder: l.decoder,
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
@@ -68,6 +65,7 @@ type Prepared struct {
 	weights       *weights.Checkpoint // closed if the device has a copy
 	sizes         plan.Sizes
 	EngineOptions engine.Options
+	warnings      []string
 	heapRoom      int64 // bytes by which Go's heap may grow after planning
 }
 
@@ -149,27 +147,6 @@ func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
 	return config.Refuse(config.ErrConfig, "%w", err)
 }
 
-// ModelFiles returns the files and the name of the model in a directory, or of the embedded
-// model if dir is empty.
-func ModelFiles(dir string) (fs.FS, string, error) {
-	if dir == "" {
-		return tiny.Files, EmbeddedName, nil
-	}
-	path, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, "", config.Refuse(config.ErrConfig, "--model: %w", err)
-	}
-	info, err := os.Stat(path)
-	if err == nil && !info.IsDir() {
-		err = errors.New("it is not a directory")
-	}
-	if err != nil {
-		return nil, "", config.Refuse(config.ErrConfig,
-			"--model %s: give a directory with config.json, tokenizer.json and safetensors: %w", dir, err)
-	}
-	return files.Dir(path), filepath.Base(path), nil
-}
-
 // open reads tokenizer, config and headers, and checks that they belong together.
 func (l *Prepared) open(files fs.FS) (source, error) {
 	vocab, err := l.readTokenizer(files)
@@ -186,11 +163,11 @@ func (l *Prepared) open(files fs.FS) (source, error) {
 }
 
 // readTokenizer returns the number of the tokenizer's ids without added tokens, which may lack a
-// row in the embedding. A model without tokenizer.json
-// takes prompts as token ids.
+// row in the embedding. A model without tokenizer.json takes prompts as token ids.
 func (l *Prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 	if _, err := fs.Stat(files, "tokenizer.json"); errors.Is(err, fs.ErrNotExist) {
 		l.tokenizer, l.decoder = idsOnly{}, func([]int32) server.Decoder { return idsOnly{} }
+		l.warnings = append(l.warnings, noTokenizer)
 		return 0, nil
 	}
 	t, err := tokenizer.Load(files)

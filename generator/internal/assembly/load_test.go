@@ -55,9 +55,14 @@ func TestLoadADirectory(t *testing.T) {
 
 // A model without a tokenizer serves token ids, and refuses text with an error that says why.
 func TestModelWithoutATokenizer(t *testing.T) {
-	m, err := loadModel(t, config.Options{Model: modelDir(t, "tokenizer.json"), MaxSeqLen: 64, MaxBatch: 2})
+	dir := modelDir(t, "tokenizer.json")
+	m, err := loadModel(t, config.Options{Model: dir, MaxSeqLen: 64, MaxBatch: 2})
 	if err != nil {
 		t.Fatal(err)
+	}
+	var l Prepared
+	if _, err := l.readTokenizer(os.DirFS(dir)); err != nil || !slices.Equal(l.warnings, []string{noTokenizer}) {
+		t.Errorf("warnings at start: %q, %v", l.warnings, err)
 	}
 	if _, err := m.Tokenizer.Encode("text"); !errors.Is(err, errNoTokenizer) {
 		t.Errorf("a prompt of text: %v", err)

@@ -28,7 +28,9 @@ type Loaded struct {
 	Fail    func(error)     // ends the engine and its requests with an error
 	Weights *weights.Watch  // watches the mapped files; nil if the device has copies
 	GPU     hardware.Reader // of the GPU's state; nil without a GPU or without --metrics
-	endChat func()          // ends the process of the chat template; nil without one
+	// Warnings are for the log: parts of the model's directory that are missing.
+	Warnings []string
+	endChat  func() // ends the process of the chat template; nil without one
 }
 
 // Run runs the engine. When the engine ends, it ends the chat template's process and closes GPU.

@@ -6,6 +6,10 @@ import "errors"
 // and its tokens have no text.
 type idsOnly struct{}
 
+// noTokenizer is the warning at the start of such a model.
+const noTokenizer = "the model's directory has no tokenizer.json: only prompts of token ids are served, and tokens " +
+	"have no text; download the checkpoint's tokenizer.json and start the generator again"
+
 // errNoTokenizer is the error of a prompt of text.
 var errNoTokenizer = errors.New("this model has no tokenizer.json: send the prompt as tokens")
 

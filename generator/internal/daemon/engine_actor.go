@@ -136,6 +136,9 @@ func (a *EngineActor) loadModel() (*assembly.Loaded, error) {
 	select {
 	case r := <-done:
 		if r.err == nil {
+			for _, warning := range r.loaded.Warnings {
+				a.Log.Warn().Msg(warning)
+			}
 			logGraphs(a.Log, r.loaded.Model.Engine.Stats().Graphs)
 			logMemory(a.Log, r.loaded.Model)
 		}

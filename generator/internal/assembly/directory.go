@@ -1,0 +1,150 @@
+package assembly
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/files"
+	"reel.internal/reel/generator/tiny"
+)
+
+// ModelFiles returns the files and the name of the model in a directory, or of the embedded
+// model if dir is empty. For a path that is not a model's directory the error describes it and
+// names the next command.
+func ModelFiles(dir string) (fs.FS, string, error) {
+	if dir == "" {
+		return tiny.Files, EmbeddedName, nil
+	}
+	path, err := filepath.Abs(dir)
+	if err == nil {
+		err = notModel(dir, path)
+	}
+	if err != nil {
+		return nil, "", config.Refuse(config.ErrConfig, "--model %s: %w", dir, err)
+	}
+	return files.Dir(path), filepath.Base(path), nil
+}
+
+// wanted describes a model's directory, and download is the command that makes one.
+const (
+	wanted   = "a directory with config.json, tokenizer.json and safetensors"
+	download = "hf download ORG/NAME --local-dir DIR, then give --model DIR"
+)
+
+// notModel returns an error for a path that is no model's directory. dir is the path as it was
+// given.
+func notModel(dir, path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && repository.MatchString(dir):
+		return fmt.Errorf("there is no such directory, and it may be a repository's name: download it with "+
+			"hf download %s --local-dir %s, then give --model %s", dir, filepath.Base(dir), filepath.Base(dir))
+	case err != nil:
+		return fmt.Errorf("give %s: %w", wanted, err)
+	case !info.IsDir():
+		return notDirectory(path)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil // opening the files gives the reason
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if name, ok := strings.CutPrefix(filepath.Base(path), "models--"); ok && slices.Contains(names, "snapshots") {
+		return notSnapshot(path, strings.Replace(name, "--", "/", 1))
+	}
+	if !slices.Contains(names, "config.json") {
+		return notCheckpoint(path, names)
+	}
+	return notPointers(path, names)
+}
+
+// commit matches the name of a snapshot.
+var commit = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
+
+// repository matches a repository's name on Hugging Face.
+var repository = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
+
+// notDirectory describes a file.
+func notDirectory(path string) error {
+	switch {
+	case beginsWith(path, "GGUF"):
+		return fmt.Errorf("it is a GGUF file, which this build does not read: download the model that it was made "+
+			"from, %s, with %s", wanted, download)
+	case strings.HasSuffix(path, ".safetensors") || strings.HasSuffix(path, ".json"):
+		return fmt.Errorf("it is not a directory but one file of a model: give --model %s", filepath.Dir(path))
+	}
+	return fmt.Errorf("it is not a directory: give %s", wanted)
+}
+
+// notSnapshot names the snapshot in a directory of the Hugging Face cache.
+func notSnapshot(path, name string) error {
+	const is = "it is a directory of the Hugging Face cache, not a model's own"
+	revision, err := os.ReadFile(filepath.Join(path, "refs", "main"))
+	hash := strings.TrimSpace(string(revision))
+	snapshot := filepath.Join(path, "snapshots", hash)
+	if err == nil && commit.MatchString(hash) && exists(filepath.Join(snapshot, "config.json")) {
+		return fmt.Errorf("%s: give --model %s", is, snapshot)
+	}
+	return fmt.Errorf("%s, and it has no complete snapshot: run hf download %s, and give --model with the directory "+
+		"that it prints", is, name)
+}
+
+// notCheckpoint describes a directory without config.json.
+func notCheckpoint(path string, names []string) error {
+	has := func(part string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, part) })
+	}
+	switch {
+	case has(".gguf"):
+		return fmt.Errorf("it has GGUF files and no config.json: download the model that they were made from "+
+			"with %s", download)
+	case has("adapter_config.json"):
+		return errors.New("it has an adapter and no config.json: merge the adapter into its base model, for example " +
+			"with merge_and_unload of peft, save the result, and give --model with its directory")
+	case has("params.json"):
+		return fmt.Errorf("it has a model in its authors' own form and no config.json: take the repository in "+
+			"the form of transformers, with %s", download)
+	}
+	return fmt.Errorf("%s has no config.json: give %s, or download the whole repository with %s",
+		path, wanted, download)
+}
+
+// notPointers refuses a checkout in which Git LFS left pointers in place of large files.
+func notPointers(path string, names []string) error {
+	for _, name := range names {
+		large := strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".json")
+		if large && beginsWith(filepath.Join(path, name), "version https://git-lfs.github.com/spec/") {
+			return fmt.Errorf("%.80q is a pointer of Git LFS and not the file itself: run git lfs pull in %s, or "+
+				"download the repository with %s", name, path, download)
+		}
+	}
+	return nil
+}
+
+// beginsWith reports whether a regular file begins with prefix.
+func beginsWith(path, prefix string) bool {
+	f, err := files.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, len(prefix))
+	n, _ := f.ReadAt(head, 0)
+	return bytes.Equal(head[:n], []byte(prefix))
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,72 @@
+package assembly
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/failure"
+)
+
+// tree makes a directory with files, given by name and content, and returns its path.
+func tree(t *testing.T, dir string, files map[string]string) string {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), dir)
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// A path that is no model's directory is refused with what it is and the next command.
+func TestPathsThatAreNoModel(t *testing.T) {
+	const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1234\n"
+	cache := map[string]string{"refs/main": "abc", "snapshots/abc/config.json": "{}"}
+	for name, c := range map[string]struct {
+		path string
+		says []string
+	}{
+		"GGUF file": {filepath.Join(tree(t, "x", map[string]string{"m.gguf": "GGUF\x03"}), "m.gguf"),
+			[]string{"GGUF file", "hf download"}},
+		"GGUF directory": {tree(t, "x", map[string]string{"m-Q4.gguf": "GGUF\x03"}),
+			[]string{"GGUF files", "hf download"}},
+		"repository": {"org/Some-Model_1.5",
+			[]string{"repository", "hf download org/Some-Model_1.5 --local-dir Some-Model_1.5"}},
+		"cache": {tree(t, "models--org--name", cache),
+			[]string{"cache", "--model /", "models--org--name/snapshots/abc"}},
+		"cache, cut": {tree(t, "models--org--name", map[string]string{"refs/main": "abc", "snapshots/x": ""}),
+			[]string{"no complete snapshot", "hf download org/name"}},
+		"LFS weights": {tree(t, "x", map[string]string{"config.json": "{}", "model.safetensors": pointer}),
+			[]string{`"model.safetensors" is a pointer`, "git lfs pull"}},
+		"LFS tokenizer": {tree(t, "x", map[string]string{"config.json": "{}", "tokenizer.json": pointer}),
+			[]string{`"tokenizer.json" is a pointer`, "git lfs pull"}},
+		"no config": {tree(t, "x", map[string]string{"model.safetensors": ""}),
+			[]string{"no config.json", "hf download"}},
+		"empty":         {t.TempDir(), []string{"no config.json", "hf download"}},
+		"adapter":       {tree(t, "x", map[string]string{"adapter_config.json": "{}"}), []string{"adapter", "merge"}},
+		"authors' form": {tree(t, "x", map[string]string{"params.json": "{}"}), []string{"form of transformers"}},
+		"weights alone": {filepath.Join(tree(t, "x", map[string]string{"m.safetensors": ""}), "m.safetensors"),
+			[]string{"one file of a model", "give --model /"}},
+		"another file":    {"directory_test.go", []string{"is not a directory"}},
+		"missing":         {"/nowhere/at/all", []string{"no such file", "give a directory"}},
+		"missing, beside": {"./org/name", []string{"no such file", "give a directory"}},
+	} {
+		_, _, err := ModelFiles(c.path)
+		if failure.ExitCode(err) != failure.ExitConfig || !errors.Is(err, config.ErrConfig) {
+			t.Errorf("%s: %v, wants exit code %d", name, err, failure.ExitConfig)
+			continue
+		}
+		for _, part := range append(c.says, c.path) {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %v, wants %q", name, err, part)
+			}
+		}
+	}
+}
