@@ -9,7 +9,9 @@ import (
 // (Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units", 2016.)
 type bpe struct {
 	ids          map[string]int32 // over bytes, by the bytes of a token; over characters, by its content
-	byteIDs      [256]int32       // by byte; over characters, for the bytes of characters without a token
+	byteIDs      [256]int32       // by byte; over characters, for the bytes of characters without a token; -1: none
+	unk          int32            // over bytes, stands for bytes without a token; -1: they are left out, as by SmolLM2
+	fuseUnk      bool             // neighbouring bytes without a token become one unk
 	characters   bool
 	wordStart    string // begins each word; see wordStart. "" if a piece cannot be cut into words
 	merges       map[pair]merge
@@ -124,12 +126,7 @@ func (e *encoder) start(piece string) {
 	if e.m.characters {
 		e.startCharacters(piece)
 	} else {
-		for i := range len(piece) {
-			e.add(e.m.byteIDs[piece[i]])
-			if uint(i)%block == block-1 {
-				e.pacer.spent(block * 20) // includes clearing fresh memory
-			}
-		}
+		e.startBytes(piece)
 	}
 	if n := len(e.symbols); n > 0 {
 		e.symbols[n-1].next = -1
@@ -139,6 +136,26 @@ func (e *encoder) start(piece string) {
 		if uint(i)%block == block-1 {
 			e.pacer.spent(block * 20)
 		}
+	}
+}
+
+// startBytes adds a symbol for each byte.
+func (e *encoder) startBytes(piece string) {
+	fused := false
+	for i := range len(piece) {
+		if uint(i)%block == block-1 {
+			e.pacer.spent(block * 20) // includes clearing fresh memory
+		}
+		id := e.m.byteIDs[piece[i]]
+		if id < 0 {
+			if e.m.unk >= 0 && !fused {
+				e.add(e.m.unk)
+			}
+			fused = e.m.fuseUnk
+			continue
+		}
+		fused = false
+		e.add(id)
 	}
 }
 
@@ -163,7 +180,11 @@ func (e *encoder) offer(at int32) {
 
 // newBPE builds a model from the vocabulary and the merges of a file.
 func newBPE(c *bpeConfig) (*bpe, error) {
-	m := &bpe{merges: make(map[pair]merge, len(c.Merges)), characters: c.ByteFallback, ignoreMerges: c.IgnoreMerges}
+	m := &bpe{merges: make(map[pair]merge, len(c.Merges)), characters: c.ByteFallback, ignoreMerges: c.IgnoreMerges,
+		unk: -1, fuseUnk: c.FuseUnk}
+	if id, ok := c.Vocab[c.unkToken()]; ok {
+		m.unk = id
+	}
 	byteToken := byteContent
 	if m.characters {
 		m.ids, m.wordStart = c.Vocab, wordStart(c)
@@ -172,7 +193,10 @@ func newBPE(c *bpeConfig) (*bpe, error) {
 	}
 	for b := range 256 {
 		id, ok := m.ids[byteToken(byte(b))]
-		if !ok && inUTF8(byte(b)) {
+		if !ok {
+			id = -1
+		}
+		if !ok && inUTF8(byte(b)) && (m.characters || c.unkToken() != "" && m.unk < 0) {
 			return nil, fmt.Errorf("%w: model: vocab lacks a token for the byte 0x%02X", ErrUnsupported, b)
 		}
 		m.byteIDs[b] = id
@@ -183,6 +207,14 @@ func newBPE(c *bpeConfig) (*bpe, error) {
 		}
 	}
 	return m, nil
+}
+
+// unkToken returns unk_token, or "".
+func (c *bpeConfig) unkToken() string {
+	if c.UnkToken == nil {
+		return ""
+	}
+	return *c.UnkToken
 }
 
 // byBytes returns the ids of a byte-level vocabulary, keyed by the bytes of the tokens.

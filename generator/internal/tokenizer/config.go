@@ -34,10 +34,10 @@ type config struct {
 type bpeConfig struct {
 	Type                    string           `json:"type"`
 	Dropout                 *float64         `json:"dropout"`
-	UnkToken                *string          `json:"unk_token"` // unused: every byte has a token
+	UnkToken                *string          `json:"unk_token"` // over bytes, for bytes without a token
 	ContinuingSubwordPrefix string           `json:"continuing_subword_prefix"`
 	EndOfWordSuffix         string           `json:"end_of_word_suffix"`
-	FuseUnk                 bool             `json:"fuse_unk"` // unused
+	FuseUnk                 bool             `json:"fuse_unk"`
 	ByteFallback            bool             `json:"byte_fallback"`
 	IgnoreMerges            bool             `json:"ignore_merges"`
 	Vocab                   map[string]int32 `json:"vocab"`

@@ -31,8 +31,10 @@ func TestRefusedModels(t *testing.T) {
 		"negative id":     {func(m map[string]any) { m["vocab"].(map[string]any)["qq"] = -1 }, ErrInvalid, "qq"},
 		"huge id":         {func(m map[string]any) { m["vocab"].(map[string]any)["qq"] = maxVocab }, ErrInvalid, "qq"},
 		"fraction":        {func(m map[string]any) { m["vocab"].(map[string]any)["qq"] = 700.5 }, ErrInvalid, "vocab"},
-		"byte missing": {func(m map[string]any) { delete(m["vocab"].(map[string]any), "q") },
-			ErrUnsupported, "0x71"},
+		"byte and unk_token missing": {func(m map[string]any) {
+			delete(m["vocab"].(map[string]any), "q")
+			m["unk_token"] = "<unk>"
+		}, ErrUnsupported, "0x71"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var file struct{ Model map[string]any }
