@@ -176,7 +176,7 @@ func hostMemory(o config.Options) (string, error) {
 		o.Device = "host"
 		r, err = plan.ReportFor(c, use, o, name, 0)
 	} else {
-		err = assembly.CannotServe(name, err)
+		err = assembly.CannotServe(assembly.Place(o.Model), err)
 	}
 	switch {
 	case errors.Is(err, config.ErrNoRoom):

@@ -50,7 +50,7 @@ func printPlan(w io.Writer, o config.Options, vram int64, asJSON bool) error {
 	}
 	c, use, err := assembly.Headers(files)
 	if err != nil {
-		return assembly.CannotServe(name, err)
+		return assembly.CannotServe(assembly.Place(o.Model), err)
 	}
 	r, err := plan.ReportFor(c, use, o, name, vram)
 	if err != nil && r.Model == "" {

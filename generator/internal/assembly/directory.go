@@ -33,6 +33,18 @@ func ModelFiles(dir string) (fs.FS, string, error) {
 	return files.Dir(path), filepath.Base(path), nil
 }
 
+// Place returns the path of a model's directory for messages, or the embedded model's name if dir
+// is empty.
+func Place(dir string) string {
+	if dir == "" {
+		return EmbeddedName
+	}
+	if path, err := filepath.Abs(dir); err == nil {
+		return path
+	}
+	return dir
+}
+
 // wanted describes a model's directory, and download is the command that makes one.
 const (
 	wanted   = "a directory with config.json, tokenizer.json and safetensors"

@@ -38,7 +38,7 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	boundHeap(l.heapRoom)
 	e, err := engine.New(l.Hardware.Device, l.Model, opts)
 	if err != nil {
-		return nil, errors.Join(noMemory(l.Hardware, l.Name, err), l.weights.Unchanged())
+		return nil, errors.Join(noMemory(l.Hardware, Place(o.Model), err), l.weights.Unchanged())
 	}
 	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.weights.Watch(), GPU: ReadGPU(l.Hardware, o),
 		Warnings: l.warnings}
@@ -92,7 +92,7 @@ func prepareOn(
 	}
 	s, err := l.open(files)
 	if err != nil {
-		return l, CannotServe(name, err)
+		return l, CannotServe(Place(o.Model), err)
 	}
 	if err = hardware.Patience.WhileBusy(progress, func() (err error) {
 		l.Hardware, err = open(o)
@@ -114,7 +114,7 @@ func prepareOn(
 	l.Model, err = s.load(l.Hardware, s.config, !l.Hardware.Packed,
 		func(share float64) { progress(0.1+0.7*share, "loading the weights") })
 	if err != nil {
-		return l, CannotServe(name, err)
+		return l, CannotServe(Place(o.Model), err)
 	}
 	return l, nil
 }

@@ -103,7 +103,7 @@ func TestAddedTokensWithoutRows(t *testing.T) {
 	}
 }
 
-// An unusable model is a configuration error that names the fault.
+// An unusable model is a configuration error that names the fault and the whole path.
 func TestModelsThatCannotBeServed(t *testing.T) {
 	for want, o := range map[string]config.Options{
 		"is not a directory": {Model: "load_test.go"},
@@ -118,8 +118,8 @@ func TestModelsThatCannotBeServed(t *testing.T) {
 	} {
 		_, err := loadModel(t, o)
 		if !errors.Is(err, config.ErrConfig) && !errors.Is(err, fs.ErrNotExist) || err == nil ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("wants an error with %q: %v", want, err)
+			!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), o.Model) {
+			t.Errorf("wants an error with %q and %q: %v", want, o.Model, err)
 		}
 	}
 }
