@@ -109,7 +109,7 @@ func (t *Tokenizer) ModelVocab() int { return t.modelVocab }
 
 // MaxTokenBytes returns the most bytes of text, before normalisation, that one token can
 // stand for. A text of more than n·MaxTokenBytes bytes has more than n tokens, unless added
-// tokens strip white space from it.
+// tokens or Strip remove white space from it, or the vocabulary lacks its characters.
 func (t *Tokenizer) MaxTokenBytes() int { return t.longest * t.normalizer.shrinks() }
 
 // ID returns the id of a token. Its content is spelled as in tokenizer.json, for example
