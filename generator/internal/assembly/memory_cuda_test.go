@@ -56,7 +56,7 @@ func closeGPU(t *testing.T, l Prepared, e *engine.Engine) {
 
 // modelDirs are the embedded model, tiny families, and the directories in REEL_MODELS.
 func modelDirs() []string {
-	dirs := []string{"", "../model/testdata/qwen3", "internal/model/testdata/phi-3"}
+	dirs := []string{"", "../model/testdata/qwen3", "../model/testdata/phi-3"}
 	return append(dirs, strings.Fields(os.Getenv("REEL_MODELS"))...)
 }
 
