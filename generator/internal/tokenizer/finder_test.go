@@ -31,7 +31,7 @@ func comparisons(t testing.TB) (list []*pattern) {
 func compareFinders(t *testing.T, patterns []*pattern, text string) {
 	for _, p := range patterns {
 		got, _ := p.pieces(text)
-		if want, err := p.search(newPacer(), nil, text); err != nil || !slices.Equal(got, want) {
+		if want, err := p.search(newPacer(), text); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s cuts %.200q into %.200q, regexp2 into %.200q, %v", p.re, text, got, want, err)
 		}
 	}

@@ -48,7 +48,7 @@ func (p *pattern) split(pace *pacer, text string, emit func(string)) error {
 		return nil
 	}
 	if p.scan == nil {
-		pieces, err := p.search(pace, nil, text)
+		pieces, err := p.search(pace, text)
 		for _, piece := range pieces {
 			emit(piece)
 		}
@@ -62,8 +62,8 @@ func (p *pattern) split(pace *pacer, text string, emit func(string)) error {
 	return nil
 }
 
-// search finds the pieces of split with regexp2 and appends them to pieces.
-func (p *pattern) search(pace *pacer, pieces []string, text string) ([]string, error) {
+// search returns the pieces of split, found with regexp2.
+func (p *pattern) search(pace *pacer, text string) (pieces []string, err error) {
 	// regexp2 counts in runes: convert the text once and track the offset in bytes.
 	begun := time.Now()
 	m, err := p.re.FindRunesMatch([]rune(text))

@@ -29,7 +29,7 @@ func FuzzScanners(f *testing.F) {
 		}
 		for _, p := range patterns {
 			got, _ := p.pieces(text)
-			if want, err := p.search(newPacer(), nil, text); err != nil || !slices.Equal(got, want) {
+			if want, err := p.search(newPacer(), text); err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s cuts %q into %q, regexp2 into %q, %v", p.re, text, got, want, err)
 			}
 		}
@@ -53,7 +53,7 @@ func TestScanners(t *testing.T) {
 		}
 		p.re.MatchTimeout, p.limit = time.Hour, time.Hour
 		got, _ := p.pieces(b.String())
-		if want, err := p.search(newPacer(), nil, b.String()); err != nil || !slices.Equal(got, want) {
+		if want, err := p.search(newPacer(), b.String()); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s cuts differently from regexp2: %v", source, err)
 		}
 	}
