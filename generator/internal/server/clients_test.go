@@ -185,23 +185,28 @@ func TestClientThatLeaves(t *testing.T) {
 	}
 }
 
-// After a half close a client gets the answers to all its requests, then the close.
+// After a half close a client gets the answers to all its requests, then the close, also if
+// the requests end just as the server notices the half close. A server that waits only for
+// requests that still run fails here about once in 300 rounds.
 func TestHalfClosedClientGetsItsAnswers(t *testing.T) {
 	f := ready(t, nil)
-	f.engine.allow(0)
-	c := f.client()
-	c.send(generate(1, "ab", 100))
-	c.send(generate(2, "cd", 3))
-	c.send(&protocol.StatusRequest{})
-	must(t, c.conn.CloseWrite())
-	expect[protocol.Status](c)
-	f.engine.allow(-1)
-	got, err := c.collect(2)
-	if err != nil || len(got[1].tokens) != 100 || got[2].text != "cdc" || got[1].done == nil {
-		t.Fatalf("%+v, %v", got, err)
+	for range 1000 {
+		f.engine.allow(0)
+		c := f.client()
+		c.send(generate(1, "ab", 100))
+		c.send(generate(2, "cd", 3))
+		c.send(&protocol.StatusRequest{})
+		must(t, c.conn.CloseWrite())
+		expect[protocol.Status](c)
+		f.engine.allow(-1)
+		got, err := c.collect(2)
+		if err != nil || len(got[1].tokens) != 100 || got[2].text != "cdc" || got[1].done == nil {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		c.wantClosed()
+		must(t, c.conn.Close())
 	}
-	c.wantClosed()
-	eventually(t, "its connection is gone", func() bool { return f.Status().Connections == 0 })
+	eventually(t, "its connections are gone", func() bool { return f.Status().Connections == 0 })
 }
 
 // A server that stops does not wait for half-closed connections.

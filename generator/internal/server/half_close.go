@@ -8,11 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitRequests waits for the running requests after reading has ended with readErr: the
-// client has shut down its sending side, or a frame was refused. It returns early if the
-// client closes its socket, or the connection has to end.
+// awaitRequests waits for the goroutines of requests after reading has ended with readErr:
+// the client has shut down its sending side, or a frame was refused. A request that has left
+// c.requests may still have tokens to send. It returns early if the client closes its socket,
+// or the connection has to end.
 func (c *conn) awaitRequests(readErr error) {
-	if !errors.Is(readErr, io.EOF) && !errors.Is(readErr, errUnanswerable) || c.idle() {
+	if !errors.Is(readErr, io.EOF) && !errors.Is(readErr, errUnanswerable) {
 		return
 	}
 	c.setReadDeadline(time.Time{})
@@ -32,13 +33,6 @@ func (c *conn) awaitRequests(readErr error) {
 	}
 	c.setReadDeadline(time.Unix(1, 0)) // ends awaitClose
 	<-left
-}
-
-// idle reports whether no request runs.
-func (c *conn) idle() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.requests) == 0
 }
 
 // awaitClose returns when the client has closed its socket, or at the read deadline.
