@@ -151,13 +151,13 @@ func explainSocket(err error) (doctor.Level, string, string) {
 // plannedBytes returns the planned memory of the model on a GPU with that many bytes, or
 // without a bound if total is 0.
 func plannedBytes(o config.Options, total int64) (int64, error) {
-	files, name, err := assembly.ModelFiles(o.Model)
+	files, name, err := assembly.ModelFiles(o)
 	if err != nil {
 		return 0, err
 	}
 	c, _, err := assembly.Headers(files)
 	if err != nil {
-		return 0, fmt.Errorf("the model in %s cannot be served: %w", name, err)
+		return 0, fmt.Errorf("the model in %s cannot be served: %w", assembly.Place(o.Model), err)
 	}
 	r, err := plan.NewReport(plan.Planner{Config: c, Profile: plan.GPUProfile, Options: o}, name, total)
 	return r.Total, err
@@ -166,7 +166,7 @@ func plannedBytes(o config.Options, total int64) (int64, error) {
 // hostMemory describes the limit of the host's memory. It returns an error only if the model
 // does not fit, because another check covers models that cannot be read.
 func hostMemory(o config.Options) (string, error) {
-	files, name, err := assembly.ModelFiles(o.Model)
+	files, name, err := assembly.ModelFiles(o)
 	if err != nil {
 		return "", nil
 	}

@@ -188,13 +188,14 @@ func TestSocketIsRefused(t *testing.T) {
 func TestSettings(t *testing.T) {
 	f := newFixture(t)
 	env := map[string]string{"REEL_MAX_BATCH": "3", "REEL_MAX_SEQ_LEN": "99", "REEL_MODEL": "/m",
-		"REEL_GPU": "1", "REEL_DEVICE": "host", "REEL_LOG_LEVEL": "error", "REEL_LOG_FORMAT": "json",
+		"REEL_NAME": "org/m",
+		"REEL_GPU":  "1", "REEL_DEVICE": "host", "REEL_LOG_LEVEL": "error", "REEL_LOG_FORMAT": "json",
 		"REEL_SOCKET":     "unused",
 		"REEL_PRECAPTURE": "1-3,64", "REEL_GRAPH_MEMORY": "1048576", "REEL_MAX_GRAPHS": "7", "REEL_ROLLER": "off"}
 	f.program.env = func(name string) string { return env[name] }
 	f.start("--max-batch", "5")
-	want := config.Options{Model: "/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99, MaxBatch: 5,
-		LogLevel: "error", LogFormat: "json",
+	want := config.Options{Model: "/m", Name: "org/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99,
+		MaxBatch: 5, LogLevel: "error", LogFormat: "json",
 		Precapture: []int{1, 2, 3, 64}, GraphMemory: 1 << 20, MaxGraphs: 7, Roller: "off"}
 	if got := <-f.options; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -208,7 +209,7 @@ func TestSettings(t *testing.T) {
 // An invalid value is named with its flag or its variable.
 func TestBadValues(t *testing.T) {
 	bad := map[string]string{"device": "tpu", "gpu": "-1", "max-seq-len": "many", "max-batch": "1e9",
-		"log-level": "loud", "log-format": "xml"}
+		"log-level": "loud", "log-format": "xml", "name": "two words"}
 	for name, value := range bad {
 		f := newFixture(t)
 		f.start("--" + name + "=" + value)

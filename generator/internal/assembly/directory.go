@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,21 +17,37 @@ import (
 	"reel.internal/reel/generator/tiny"
 )
 
-// ModelFiles returns the files and the name of the model in a directory, or of the embedded
-// model if dir is empty. For a path that is not a model's directory the error describes it and
-// names the next command.
-func ModelFiles(dir string) (fs.FS, string, error) {
-	if dir == "" {
-		return tiny.Files, EmbeddedName, nil
+// ModelFiles returns the files and the name of the model that o selects. For a path that is not
+// a model's directory the error describes it and names the next command.
+func ModelFiles(o config.Options) (fs.FS, string, error) {
+	if o.Model == "" {
+		return tiny.Files, cmp.Or(o.Name, EmbeddedName), nil
 	}
-	path, err := filepath.Abs(dir)
+	path, err := filepath.Abs(o.Model)
 	if err == nil {
-		err = notModel(dir, path)
+		err = notModel(o.Model, path)
 	}
 	if err != nil {
-		return nil, "", config.Refuse(config.ErrConfig, "--model %s: %w", dir, err)
+		return nil, "", config.Refuse(config.ErrConfig, "--model %s: %w", o.Model, err)
 	}
-	return files.Dir(path), filepath.Base(path), nil
+	return files.Dir(path), cmp.Or(o.Name, nameOf(path)), nil
+}
+
+// nameOf returns the name of the model in a directory: the directory's own name or, for a
+// snapshot in the Hugging Face cache (models--ORG--NAME/snapshots/COMMIT), ORG/NAME.
+func nameOf(path string) string {
+	snapshots := filepath.Dir(path)
+	name, ok := cachedName(filepath.Dir(snapshots))
+	if ok && filepath.Base(snapshots) == "snapshots" {
+		return name
+	}
+	return filepath.Base(path)
+}
+
+// cachedName returns the repository of a directory of the Hugging Face cache.
+func cachedName(path string) (repository string, ok bool) {
+	name, ok := strings.CutPrefix(filepath.Base(path), "models--")
+	return strings.Replace(name, "--", "/", 1), ok && name != ""
 }
 
 // Place returns the path of a model's directory for messages, or the embedded model's name if dir
@@ -72,8 +89,8 @@ func notModel(dir, path string) error {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if name, ok := strings.CutPrefix(filepath.Base(path), "models--"); ok && slices.Contains(names, "snapshots") {
-		return notSnapshot(path, strings.Replace(name, "--", "/", 1))
+	if name, ok := cachedName(path); ok && slices.Contains(names, "snapshots") {
+		return notSnapshot(path, name)
 	}
 	if !slices.Contains(names, "config.json") {
 		return notCheckpoint(path, names)

@@ -58,7 +58,7 @@ func TestPathsThatAreNoModel(t *testing.T) {
 		"missing":         {"/nowhere/at/all", []string{"no such file", "give a directory"}},
 		"missing, beside": {"./org/name", []string{"no such file", "give a directory"}},
 	} {
-		_, _, err := ModelFiles(c.path)
+		_, _, err := ModelFiles(config.Options{Model: c.path})
 		if failure.ExitCode(err) != failure.ExitConfig || !errors.Is(err, config.ErrConfig) {
 			t.Errorf("%s: %v, wants exit code %d", name, err, failure.ExitConfig)
 			continue
@@ -68,5 +68,29 @@ func TestPathsThatAreNoModel(t *testing.T) {
 				t.Errorf("%s: %v, wants %q", name, err, part)
 			}
 		}
+	}
+}
+
+// A snapshot in the Hugging Face cache has its repository's name, any other directory its own,
+// and --name wins.
+func TestModelNames(t *testing.T) {
+	const snapshot = "snapshots/0123abcd"
+	for _, c := range []struct{ dir, given, want string }{
+		{"models--org--Some-Model_1.5/" + snapshot, "", "org/Some-Model_1.5"},
+		{"models--gpt2/" + snapshot, "", "gpt2"},
+		{"models--org--name/" + snapshot, "mine", "mine"},
+		{"models--/" + snapshot, "", "0123abcd"},
+		{"models--org--name/other", "", "other"},
+		{"org/" + snapshot, "", "0123abcd"},
+		{"plain", "", "plain"},
+		{"plain", "org/other:q8", "org/other:q8"},
+	} {
+		path := filepath.Join(tree(t, "x", map[string]string{c.dir + "/config.json": "{}"}), c.dir)
+		if _, got, err := ModelFiles(config.Options{Model: path, Name: c.given}); err != nil || got != c.want {
+			t.Errorf("%s with --name %q: %q, %v, want %q", c.dir, c.given, got, err, c.want)
+		}
+	}
+	if _, got, err := ModelFiles(config.Options{Name: "mine"}); err != nil || got != "mine" {
+		t.Errorf("the embedded model: %q, %v", got, err)
 	}
 }

@@ -79,7 +79,7 @@ func prepareOn(
 	open func(config.Options) (hardware.Hardware, error), o config.Options,
 	progress func(float64, string),
 ) (l Prepared, err error) {
-	files, name, err := ModelFiles(o.Model)
+	files, name, err := ModelFiles(o)
 	if err != nil {
 		return l, err
 	}

@@ -12,6 +12,7 @@ import (
 // Options are the generator's settings.
 type Options struct {
 	Model     string // directory; empty: the embedded model
+	Name      string // for clients and logs; empty: taken from the directory
 	Socket    string // path; empty: DefaultSocket
 	Device    string // auto, host or cuda
 	GPU       int    // number of the GPU, with cuda
@@ -66,6 +67,8 @@ func Settings(o *Options) []*Setting {
 	list := []*Setting{
 		{"model", "directory of a Hugging Face checkpoint (default: the embedded model)",
 			"dir", "", anyText(&o.Model)},
+		{"name", "name of the model for clients and logs (default: the directory's name, or ORG/NAME in the " +
+			"Hugging Face cache)", "name", "", modelName(&o.Name)},
 		{"socket", "Unix socket to listen on (default: /run/reel/generator.sock for root, else " +
 			"$XDG_RUNTIME_DIR/reel/generator.sock, else /tmp/reel-UID/generator.sock)", "path", "", anyText(&o.Socket)},
 		{"device", "auto, host or cuda", "name", "auto", oneOf(&o.Device, "auto", "host", "cuda")},

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -61,6 +62,20 @@ func number(to *int, high int) func(string) error {
 			return fmt.Errorf("it must be a whole number, 0 to %d", high)
 		}
 		*to = n
+		return nil
+	}
+}
+
+// modelNames matches the names that a model may be given.
+var modelNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/+@-]{0,95}$`)
+
+// modelName accepts a name without spaces, or none.
+func modelName(to *string) func(string) error {
+	return func(text string) error {
+		if text != "" && !modelNames.MatchString(text) {
+			return errors.New("it must have 1 to 96 ASCII letters, digits or ._:/+@-, the first a letter or a digit")
+		}
+		*to = text
 		return nil
 	}
 }

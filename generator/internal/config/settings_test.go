@@ -87,3 +87,21 @@ func TestServiceSettings(t *testing.T) {
 		t.Errorf("without a file: %q", got)
 	}
 }
+
+// A name has at most 96 characters, none of which a shell or a terminal interprets. A refused
+// name changes nothing.
+func TestModelName(t *testing.T) {
+	longest := strings.Repeat("n", 96)
+	for _, good := range []string{"", "m", "org/Some-Model_1.5", "model:q8+lora@main", longest} {
+		got := "before"
+		if err := modelName(&got)(good); err != nil || got != good {
+			t.Errorf("%q: %q, %v", good, got, err)
+		}
+	}
+	for _, bad := range []string{" ", "two words", "/m", "-m", "a\x1b[2J", "a\n", "é", longest + "n"} {
+		got := "before"
+		if err := modelName(&got)(bad); err == nil || got != "before" {
+			t.Errorf("%q is accepted: %q", bad, got)
+		}
+	}
+}
