@@ -6,7 +6,7 @@ package weights
 
 import "errors"
 
-// Errors of [Open] and [Checkpoint.Tensor]. Each comes wrapped with the file, the
+// Errors of a [Checkpoint]. Each comes wrapped with the file, the
 // tensor and the fault.
 var (
 	ErrMissing   = errors.New("no such tensor")
@@ -17,6 +17,8 @@ var (
 	ErrShape     = errors.New("shape does not match the tensor's bytes")
 	ErrRange     = errors.New("tensors overlap or leave a gap")
 	ErrIndex     = errors.New("index and shards disagree")
+	// ErrNotFinite means that a tensor holds no usable number. It comes from [Checkpoint.Finite].
+	ErrNotFinite = errors.New("NaN or infinite")
 	// ErrChanged means that a file was written to while it was open. Data read from
 	// it is worthless, and reading a page past its new end faults.
 	ErrChanged = errors.New("file changed while it was in use")
