@@ -134,6 +134,24 @@ func TestWeightsThatAreNoNumbers(t *testing.T) {
 	g.wantExit(75)
 }
 
+// A checkpoint with a NaN or an infinity ends the start with 78 and the tensor's name.
+func TestStartWithWeightsThatAreNoNumbers(t *testing.T) {
+	t.Parallel()
+	for name, number := range map[string]string{"NaN": "\xc0\x7f", "infinity": "\x80\x7f"} {
+		dir, weights := checkpoint(t)
+		at := len(weights) / 2 &^ 1
+		copy(weights[at:], strings.Repeat(number, 8))
+		must(t, os.WriteFile(filepath.Join(dir, weightsFile), weights, 0o600))
+		socket := filepath.Join(dir, "s")
+		p := prepare(t, "reel-generator", "--socket", socket, "--device", device, "--model", dir).start()
+		p.wantExit(78)
+		if said := p.stderr.String(); !strings.Contains(said, weightsFile+`: tensor \"model.layers.`) ||
+			!strings.Contains(said, dir) {
+			t.Errorf("%s: the message does not name the tensor and the directory: %s", name, said)
+		}
+	}
+}
+
 // A file that is truncated while it is served ends the generator with model_changed too, although reading its missing
 // pages faults. The next start refuses the file.
 func TestWeightsCutShort(t *testing.T) {

@@ -1,6 +1,7 @@
 package assembly
 
 import (
+	"context"
 	"errors"
 
 	"reel.internal/reel/generator/internal/config"
@@ -28,6 +29,9 @@ type Loaded struct {
 	Fail    func(error)     // ends the engine and its requests with an error
 	Weights *weights.Watch  // watches the mapped files; nil if the device has copies
 	GPU     hardware.Reader // of the GPU's state; nil without a GPU or without --metrics
+	// NotFinite searches the weights, after a first token that is not a number. It returns an error
+	// that names a tensor with a NaN or an infinity, or nil if it finds none.
+	NotFinite func(ctx context.Context) error
 	// Warnings are for the log: parts of the model's directory that are missing.
 	Warnings []string
 	endChat  func() // ends the process of the chat template; nil without one

@@ -104,7 +104,7 @@ func (a *EngineActor) begin(l *assembly.Loaded, ended <-chan struct{}) error {
 		return nil // the generator is already stopping
 	}
 	if err != nil {
-		return fmt.Errorf("the model's first token: %w", l.Model.Cause(err))
+		return fmt.Errorf("the model's first token: %w", a.explain(l, l.Model.Cause(err)))
 	}
 	a.Server.SetReady(l.Model)
 	a.Journal.Clear()

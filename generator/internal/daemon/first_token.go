@@ -1,6 +1,10 @@
 package daemon
 
 import (
+	"errors"
+	"time"
+
+	"reel.internal/reel/generator/internal/assembly"
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/server"
 )
@@ -20,6 +24,21 @@ func firstToken(e server.Engine, ended <-chan struct{}) error {
 	case <-ended:
 		return nil
 	}
+}
+
+// explain returns the cause of err, which ended the first request: a NaN or an infinity in the
+// weights, if err may come from one, otherwise err itself.
+func (a *EngineActor) explain(l *assembly.Loaded, err error) error {
+	if !errors.Is(err, engine.ErrNumeric) || l.NotFinite == nil {
+		return err
+	}
+	const searching = "the first token is not a number: searching the weights for a NaN or an infinity"
+	a.Log.Warn().Msg(searching)
+	a.Manager.loading(time.Now)(0, searching)
+	if found := l.NotFinite(a.ctx); found != nil {
+		return found
+	}
+	return err
 }
 
 // firstSink receives the end of the first request. It has one slot and is never full.
