@@ -12,6 +12,7 @@ import (
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/generator/tiny"
+	"reel.internal/reel/protocol"
 )
 
 // modelDir returns a copy of the embedded model's directory without the named files.
@@ -64,8 +65,12 @@ func TestModelWithoutATokenizer(t *testing.T) {
 	if _, err := l.readTokenizer(os.DirFS(dir)); err != nil || !slices.Equal(l.warnings, []string{noTokenizer}) {
 		t.Errorf("warnings at start: %q, %v", l.warnings, err)
 	}
-	if _, err := m.Tokenizer.Encode("text"); !errors.Is(err, errNoTokenizer) {
-		t.Errorf("a prompt of text: %v", err)
+	for _, encode := range []func(string) ([]int32, error){m.Tokenizer.Encode, m.Tokenizer.EncodeRendered} {
+		var e *protocol.Error
+		if _, err := encode("text"); !errors.As(err, &e) || e.Code != protocol.CodeBadRequest ||
+			!strings.Contains(e.Message, "no tokenizer.json") || !strings.Contains(e.Hint, "--tokens") {
+			t.Errorf("a prompt of text: %v, %+v", err, e)
+		}
 	}
 	if d := m.NewDecoder(nil); d.Push(1)+d.Flush() != "" || d.Held() != 0 {
 		t.Error("a token without a tokenizer has text")

@@ -1,6 +1,6 @@
 package assembly
 
-import "errors"
+import "reel.internal/reel/protocol"
 
 // idsOnly is the tokenizer of a model that has none. Such a model takes prompts as token ids,
 // and its tokens have no text.
@@ -10,14 +10,18 @@ type idsOnly struct{}
 const noTokenizer = "the model's directory has no tokenizer.json: only prompts of token ids are served, and tokens " +
 	"have no text; download the checkpoint's tokenizer.json and start the generator again"
 
-// errNoTokenizer is the error of a prompt of text.
-var errNoTokenizer = errors.New("this model has no tokenizer.json: send the prompt as tokens")
+// errNoTokenizer returns the error of a prompt of text.
+func errNoTokenizer() *protocol.Error {
+	return protocol.Errorf(protocol.CodeBadRequest, "send the prompt as token ids, as in reel --tokens 1,2,3; or "+
+		"download the checkpoint's tokenizer.json and start the generator again",
+		"the text cannot be tokenized: this model has no tokenizer.json")
+}
 
 // Encode refuses text.
-func (idsOnly) Encode(string) ([]int32, error) { return nil, errNoTokenizer }
+func (idsOnly) Encode(string) ([]int32, error) { return nil, errNoTokenizer() }
 
 // EncodeRendered refuses text.
-func (idsOnly) EncodeRendered(string) ([]int32, error) { return nil, errNoTokenizer }
+func (idsOnly) EncodeRendered(string) ([]int32, error) { return nil, errNoTokenizer() }
 
 // TokenText returns an empty text.
 func (idsOnly) TokenText(int32) string { return "" }

@@ -137,7 +137,7 @@ func (e *fakeEngine) finish(h engine.Handle, f engine.Finish) {
 }
 
 // byteTokenizer has a token for every byte. A text that begins with "!" cannot be
-// tokenized; the text "?" has no tokens.
+// tokenized; the text "?" has no tokens; for one that ends in "[TOLD]" the error is the client's.
 type byteTokenizer struct {
 	calls   atomic.Int64
 	gate    chan struct{} // Encode receives from it, unless it is nil
@@ -157,6 +157,8 @@ func (b *byteTokenizer) Encode(text string) ([]int32, error) {
 	switch {
 	case text[:1] == "!":
 		return nil, errors.New("no such character")
+	case strings.HasSuffix(text, "[TOLD]"):
+		return nil, protocol.Errorf(protocol.CodeBadRequest, "send tokens", "there is no tokenizer")
 	case text == "?":
 		return nil, nil
 	case strings.HasSuffix(text, "[PAD]"): // an added token without a row in the embedding

@@ -23,6 +23,7 @@ type Engine interface {
 // Tokenizer turns a prompt into tokens and a token into text. It is safe for concurrent
 // use.
 type Tokenizer interface {
+	// Encode returns a prompt's tokens. An error that is a *protocol.Error is sent to the client.
 	Encode(text string) ([]int32, error)
 	// EncodeRendered encodes a prompt that a chat template rendered.
 	EncodeRendered(text string) ([]int32, error)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"math"
 	"runtime"
 
@@ -53,6 +54,10 @@ func (s *Server) encode(text string, user uint32, with func(string) ([]int32, er
 	tokens, err := with(text)
 	permits.release(user)
 	s.texts.users.release(user)
+	var told *protocol.Error
+	if errors.As(err, &told) {
+		return nil, told
+	}
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeBadRequest, "check the text's encoding",
 			"the text cannot be tokenized: %v", err)

@@ -108,3 +108,20 @@ func TestLeavingWhileATextWaits(t *testing.T) {
 	}
 	f.works()
 }
+
+// The tokenizer's own error and hint reach the client; any other error gets the hint about encoding.
+func TestErrorsOfTheTokenizer(t *testing.T) {
+	f := start(t, nil)
+	f.SetReady(f.model())
+	cl := f.client()
+	for text, hint := range map[string]string{"[TOLD]": "send tokens", "!": "check the text's encoding"} {
+		cl.send(generate(7, text, 1))
+		if e := cl.wantError(protocol.CodeBadRequest); e.ID == nil || *e.ID != 7 || e.Hint != hint {
+			t.Errorf("a prompt %q: %+v, want the hint %q", text, e, hint)
+		}
+		cl.send(&protocol.Tokenize{Text: text})
+		if e := cl.wantError(protocol.CodeBadRequest); e.Hint != hint {
+			t.Errorf("tokenizing %q: %+v, want the hint %q", text, e, hint)
+		}
+	}
+}
