@@ -27,7 +27,7 @@ type Manager struct {
 	Socket *net.UnixListener
 }
 
-// Systemd reticks the manager that the environment describes. It takes the passed file
+// Systemd returns the manager that the environment describes. It takes the passed file
 // descriptors, so it has to be called after the last exec.
 func Systemd(log zerolog.Logger) (m Manager, err error) {
 	m.tell = func(lines ...string) {
@@ -42,7 +42,7 @@ func Systemd(log zerolog.Logger) (m Manager, err error) {
 	return m, err
 }
 
-// inherited reticks the socket among the files that the manager passed, or nil if there are
+// inherited returns the socket among the files that the manager passed, or nil if there are
 // none. It closes the file.
 func inherited(files []*os.File) (*net.UnixListener, error) {
 	if len(files) == 0 {
@@ -81,7 +81,7 @@ const (
 	betweenSigns = 250 * time.Millisecond
 )
 
-// loading reticks a function that reports the progress of loading. Each report extends the
+// loading returns a function that reports the progress of loading. Each report extends the
 // time limit of the start, so the manager ends a load that stands still.
 func (m Manager) loading(now func() time.Time) func(share float64, activity string) {
 	var mu sync.Mutex
