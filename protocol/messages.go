@@ -198,6 +198,9 @@ type Status struct {
 	Memory []MemoryUse `msgpack:"memory,omitempty" json:"memory"`
 	// Reserve was added to version 1: the capacity that one user cannot take.
 	Reserve Reserve `msgpack:"reserve,omitempty" json:"reserve"`
+	// ChatFailure was added to version 1: the reason why the model's chat template is not
+	// used; empty if it is used or missing.
+	ChatFailure string `msgpack:"chat_failure,omitempty" json:"chat_failure,omitempty"`
 }
 
 // Failure is the reason why a generator cannot serve.

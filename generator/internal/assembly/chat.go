@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"reel.internal/reel/generator/internal/chat"
-	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/protocol"
 )
 
@@ -99,7 +98,7 @@ func tokenText(raw json.RawMessage) string {
 	return token.Content
 }
 
-// chatTemplate is a [server.Chat] with the protocol's errors.
+// chatTemplate is a server.Chat with the protocol's errors.
 type chatTemplate struct {
 	render func([]protocol.Message, int) (string, error)
 }
@@ -121,17 +120,20 @@ func (c chatTemplate) Render(messages []protocol.Message, most int) (string, err
 		"send a prompt, as reel --raw does; the checkpoint's authors can correct the template", "%v", err)
 }
 
-// startChat starts the process that runs s, and returns a function that ends it. If the
-// template cannot be read, conversations fail with that error and prompts are served.
-func startChat(s *chat.Source, worker func() *exec.Cmd) (server.Chat, func()) {
+// startChat starts the process that compiles and runs the template, if the model has one. A
+// template that does not compile is left out with a warning, and prompts are served.
+func (l *Loaded) startChat(s *chat.Source, worker func() *exec.Cmd) {
 	if s == nil {
-		return nil, func() {}
+		return
 	}
 	t, err := chat.New(*s, worker)
 	if err != nil {
-		return chatTemplate{func([]protocol.Message, int) (string, error) { return "", err }}, func() {}
+		l.Model.ChatFailure = err.Error()
+		l.Warnings = append(l.Warnings, "conversations are refused and prompts are served: "+l.Model.ChatFailure+
+			"; correct the template and start the generator again")
+		return
 	}
-	return chatTemplate{t.Render}, t.Close
+	l.Model.Chat, l.endChat = chatTemplate{t.Render}, t.Close
 }
 
 // chatWorker returns this program as the process that runs chat templates, without its

@@ -101,7 +101,7 @@ func TestModelsWithTemplates(t *testing.T) {
 		"good": {"{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
 			"<|begin_of_text|>user: Hi\n", ""},
 		"refuses": {"{{ raise_exception('no') }}", "", protocol.CodeBadRequest},
-		"broken":  {"{% if %}", "", protocol.CodeTemplateFailed},
+		"fails":   {"{{ 1 % 0 }}", "", protocol.CodeTemplateFailed},
 	} {
 		dir := modelDir(t)
 		write := func(file, text string) {
@@ -147,9 +147,37 @@ func TestChatWorker(t *testing.T) {
 	if path, _ := os.Executable(); c.Path != strings.TrimSuffix(path, "-cuda") || c.Args[1] != WorkerName {
 		t.Errorf("%v", c)
 	}
-	template, end := startChat(&chat.Source{Template: "x"}, func() *exec.Cmd { return exec.Command("/nowhere") })
-	defer end()
-	if _, err := template.Render(nil, 1); err == nil || !strings.Contains(err.Error(), "/nowhere") {
-		t.Error(err)
+	l := &Loaded{}
+	l.startChat(&chat.Source{Template: "x"}, func() *exec.Cmd { return exec.Command("/nowhere") })
+	if l.Model.Chat != nil || l.endChat != nil || !strings.Contains(l.Model.ChatFailure, "/nowhere") {
+		t.Errorf("%+v", l.Model)
+	}
+}
+
+// A template that does not compile is left out, with one warning that names the cause.
+func TestTemplatesThatDoNotCompile(t *testing.T) {
+	for template, cause := range map[string]string{
+		"{{ raise_exception('x',) }}":         `near ")"`, // a trailing comma
+		"{{ 'a' if 1 else 'b' if 2 else 3 }}": `near "if"`,
+		"{% if %}":                            "expected",
+	} {
+		dir := modelDir(t)
+		if err := os.WriteFile(filepath.Join(dir, templateFile), []byte(template), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Load(t.Context(), config.Options{Model: dir, MaxSeqLen: 64, MaxBatch: 1}, func(float64, string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Model.Chat != nil || !strings.Contains(l.Model.ChatFailure, cause) {
+			t.Errorf("%s: %v, %q", template, l.Model.Chat, l.Model.ChatFailure)
+		}
+		if len(l.Warnings) != 1 || !strings.Contains(l.Warnings[0], l.Model.ChatFailure) {
+			t.Errorf("%s: warnings %q", template, l.Warnings)
+		}
+		l.Engine.Stop()
+		if err := l.Run(); err != nil {
+			t.Error(err)
+		}
 	}
 }

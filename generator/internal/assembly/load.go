@@ -47,7 +47,7 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
 		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine,
 		Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
-	loaded.Model.Chat, loaded.endChat = startChat(l.chat, chatWorker)
+	loaded.startChat(l.chat, chatWorker)
 	loaded.NotFinite = func(ctx context.Context) error { return l.notFinite(ctx, o) }
 	if w := loaded.Weights; w != nil {
 		loaded.Model.Verify = func() error { return ModelChanged(w.Verify()) }

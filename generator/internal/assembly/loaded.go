@@ -32,7 +32,7 @@ type Loaded struct {
 	// NotFinite searches the weights, after a first token that is not a number. It returns an error
 	// that names a tensor with a NaN or an infinity, or nil if it finds none.
 	NotFinite func(ctx context.Context) error
-	// Warnings are for the log: parts of the model's directory that are missing.
+	// Warnings are for the log: parts of the model's directory that are missing or not used.
 	Warnings []string
 	endChat  func() // ends the process of the chat template; nil without one
 }

@@ -192,6 +192,9 @@ func TestFindings(t *testing.T) {
 		"shapes": {func(m *machine) {
 			m.status.Graphs = protocol.GraphPool{Refused: 2, Failure: "odd"}
 		}, warning("generator", "2 shapes could not be captured: odd", "check")},
+		"template": {func(m *machine) {
+			m.status.ChatFailure = "a comma"
+		}, warning("generator", "no conversations: a comma", "correct the template")},
 		"no generator": {func(m *machine) {
 			m.Status = func() (*protocol.Status, error) { return nil, errors.New("nobody") }
 		}, failure("socket", "nobody", "do this")},

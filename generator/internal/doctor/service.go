@@ -67,6 +67,10 @@ func generator(status *protocol.Status) Finding {
 		return warning("generator",
 			fmt.Sprintf("%s; %d shapes could not be captured: %s", found, status.Graphs.Refused, status.Graphs.Failure),
 			"it serves them slower; reel-generator check names the op at fault")
+	case status.ChatFailure != "":
+		return warning("generator",
+			fmt.Sprintf("%s; it serves prompts and no conversations: %s", found, status.ChatFailure),
+			"correct the template in the model's directory, and start the generator again; or use reel --raw")
 	}
 	return ok("generator", found)
 }

@@ -98,9 +98,7 @@ func checkRows(tokens []int32, vocab int) *protocol.Error {
 // chatTokens returns the tokens of a conversation's prompt.
 func (s *Server) chatTokens(model *Model, messages []protocol.Message, user uint32) ([]int32, *protocol.Error) {
 	if model.Chat == nil {
-		return nil, protocol.Errorf(protocol.CodeNoChatTemplate,
-			"send a prompt, as reel --raw does, or serve a model that was trained to chat",
-			"%s is a base model: it has no chat template for messages", model.Name)
+		return nil, model.noChat()
 	}
 	s.renders.acquire(user)
 	text, err := model.Chat.Render(messages, model.Limits.PromptBytes)
@@ -109,6 +107,19 @@ func (s *Server) chatTokens(model *Model, messages []protocol.Message, user uint
 		return nil, asError(err)
 	}
 	return s.encode(text, user, model.Tokenizer.EncodeRendered)
+}
+
+// noChat returns the error for a conversation with a model that has no chat template, or one
+// that does not compile.
+func (m *Model) noChat() *protocol.Error {
+	if m.ChatFailure != "" {
+		return protocol.Errorf(protocol.CodeNoChatTemplate,
+			"send a prompt, as reel --raw does; the checkpoint's authors can correct the template",
+			"%s has a chat template that cannot be used: %s", m.Name, m.ChatFailure)
+	}
+	return protocol.Errorf(protocol.CodeNoChatTemplate,
+		"send a prompt, as reel --raw does, or serve a model that was trained to chat",
+		"%s is a base model: it has no chat template for messages", m.Name)
 }
 
 // sampling converts a request's parameters. A missing seed is drawn at random.

@@ -111,6 +111,27 @@ func TestNoTemplate(t *testing.T) {
 	f.works()
 }
 
+// A model with a template that does not compile refuses conversations and names the cause.
+func TestTemplateThatDoesNotCompile(t *testing.T) {
+	f := start(t, nil)
+	m := f.model()
+	m.ChatFailure = "odd comma"
+	f.SetReady(m)
+	c := f.dial()
+	c.send(&protocol.Hello{Version: protocol.Version})
+	if w := expect[protocol.Welcome](c); w.Chat {
+		t.Error("welcome announces a template")
+	}
+	c.send(conversation(1, 1, protocol.Message{Role: "user", Content: "x"}))
+	if e := c.wantError(protocol.CodeNoChatTemplate); !strings.Contains(e.Message, "odd comma") || e.Hint == "" {
+		t.Errorf("%v", e)
+	}
+	if st := f.Status(); st.ChatFailure != "odd comma" {
+		t.Errorf("status says %q", st.ChatFailure)
+	}
+	f.works()
+}
+
 // The completion's decoder is given the prompt's tokens; the echo's decoder starts a text.
 func TestDecoderKnowsThePrompt(t *testing.T) {
 	f := start(t, nil)

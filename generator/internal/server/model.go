@@ -50,8 +50,10 @@ type Model struct {
 	Name      string
 	Device    string
 	Engine    Engine
-	Chat      Chat // nil: the model has no chat template
+	Chat      Chat // nil: the model has no chat template that compiles
 	Tokenizer Tokenizer
+	// ChatFailure is the reason why the model's chat template is not used; empty without one.
+	ChatFailure string
 	// NewDecoder returns a decoder for the text that follows the tokens in after.
 	NewDecoder func(after []int32) Decoder
 	// Limits needs Context, MaxBatch and Vocab; the server adds its own.
