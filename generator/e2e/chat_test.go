@@ -70,6 +70,32 @@ func TestChatWithABaseModel(t *testing.T) {
 	}
 }
 
+// A template that does not compile leaves a model without chat: the log, reel status and the error name the cause,
+// and prompts are served.
+func TestChatWithABrokenTemplate(t *testing.T) {
+	dir := filepath.Join(tempDir(t), "broken")
+	must(t, os.CopyFS(dir, tiny.Files))
+	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ raise_exception('x',) }}"), 0o600))
+	g := serve(t, "--model", dir)
+	const cause = `the chat template fails: expected either a number`
+	p := g.reel("--system", "x", "y")
+	p.run(64)
+	if text := p.stderr.String(); !strings.Contains(text, "no_chat_template: ") || !strings.Contains(text, cause) {
+		t.Errorf("%q", text)
+	}
+	if text := g.reel("status").run(0); !strings.Contains(text, cause) {
+		t.Errorf("%q", text)
+	}
+	if got := g.reel(short("8", "--raw", "Speak.")...).run(0); got == "" {
+		t.Error("no answer to a prompt")
+	}
+	g.signal(syscall.SIGTERM)
+	g.wantExit(0)
+	if n := strings.Count(g.stderr.String(), cause); n != 1 {
+		t.Errorf("the log names the cause %d times: %s", n, g.stderr.String())
+	}
+}
+
 // Each end-of-sequence token in generation_config.json ends a completion, whether it names one or several.
 func TestStopTokens(t *testing.T) {
 	g := serve(t)

@@ -81,17 +81,23 @@ func (a *app) dialChat(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkChat(c); err != nil {
+	if err := checkChat(ctx, c); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// checkChat returns an error if c's model has no chat template.
-func checkChat(c *client.Client) error {
+// checkChat returns an error if c's model has no chat template, or one that does not compile.
+func checkChat(ctx context.Context, c *client.Client) error {
 	if c.Chat() {
 		return nil
+	}
+	if s, err := c.Status(ctx); err == nil && s.ChatFailure != "" {
+		return protocol.Errorf(protocol.CodeNoChatTemplate,
+			"begin a text for it to go on with: reel --raw \"Once upon a time\"; "+
+				"the checkpoint's authors can correct the template",
+			"%s has a chat template that cannot be used: %s", c.Model(), s.ChatFailure)
 	}
 	return protocol.Errorf(protocol.CodeNoChatTemplate,
 		"begin a text for it to go on with: reel \"Once upon a time\"",

@@ -84,6 +84,9 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 			fmt.Sprintf("room for further users: %d, each with up to %d tokens; %d pages",
 				r.Slots, r.Tokens, r.Pages)})
 	}
+	if s.ChatFailure != "" {
+		rows = append(rows, [2]string{"chat", "only prompts: " + s.ChatFailure})
+	}
 	return writeRows(w, rows)
 }
 

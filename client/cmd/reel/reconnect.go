@@ -40,7 +40,7 @@ func (t *talk) reconnect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := checkChat(c); err != nil {
+	if err := checkChat(ctx, c); err != nil {
 		c.Close()
 		return err
 	}

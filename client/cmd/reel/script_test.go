@@ -67,6 +67,7 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 	message := flags.String("message", "it said so", "of errors and of loading, with Go's escapes")
 	code := flags.String("code", "", "of the error for requests")
 	flags.BoolVar(&s.Chat, "chat", false, "the model has a chat template")
+	flags.StringVar(&s.NoChat, "no-chat", "", "the reason why its chat template is not used")
 	flags.IntVar(&s.Context, "context", 0, "")
 	refuse := flags.String("refuse", "", "the code of the error for hello")
 	ts.Check(flags.Parse(args))

@@ -36,6 +36,7 @@ type Script struct {
 	Error   *protocol.Error // sent for the ending Fail, and for tokenize unless nil
 	State   string          // of status; empty: ready
 	Chat    bool            // the model has a chat template
+	NoChat  string          // status's chat_failure
 	Model   string          // its name; empty: fake
 	Context int             // limits.context, which then ends completions; 0: 512
 	Long    int             // conversations of so many messages are prompt_too_long; 0: none are
@@ -225,7 +226,7 @@ func (g *Generator) status() *protocol.Status {
 		KV:       protocol.KV{PageTokens: 16, Pages: 256, Used: 8, Bytes: 12 << 20},
 		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9,
 			Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
-		Limits: limits,
+		Limits: limits, ChatFailure: g.NoChat,
 	}
 	if status.State == protocol.StateReady {
 		status.Graphs = graphs
