@@ -201,6 +201,9 @@ type Status struct {
 	// ChatFailure was added to version 1: the reason why the model's chat template is not
 	// used; empty if it is used or missing.
 	ChatFailure string `msgpack:"chat_failure,omitempty" json:"chat_failure,omitempty"`
+	// ChatDefaults was added to version 1: the values of fields that a conversation leaves
+	// out; nil while unknown, and of a model without chat.
+	ChatDefaults *Sampling `msgpack:"chat_defaults,omitempty" json:"chat_defaults,omitempty"`
 }
 
 // Failure is the reason why a generator cannot serve.
@@ -265,6 +268,15 @@ type KV struct {
 	Pages      int   `msgpack:"pages" json:"pages"`
 	Used       int   `msgpack:"used" json:"used"`   // pages
 	Bytes      int64 `msgpack:"bytes" json:"bytes"` // of the whole pool
+}
+
+// Sampling holds a value for each field of a request that shapes the distribution.
+type Sampling struct {
+	Temperature   float64 `msgpack:"temperature" json:"temperature"`
+	TopK          int     `msgpack:"top_k" json:"top_k"`
+	TopP          float64 `msgpack:"top_p" json:"top_p"`
+	MinP          float64 `msgpack:"min_p" json:"min_p"`
+	RepeatPenalty float64 `msgpack:"repeat_penalty" json:"repeat_penalty"`
 }
 
 // Reserve is the capacity that one user leaves to others: that many further users each

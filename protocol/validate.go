@@ -38,15 +38,26 @@ type Params struct {
 	IgnoreEOS     bool
 }
 
+// DefaultSampling returns the values of fields that a request leaves out.
+func DefaultSampling() Sampling {
+	return Sampling{
+		Temperature: DefaultTemperature, TopK: DefaultTopK, TopP: DefaultTopP, MinP: DefaultMinP,
+		RepeatPenalty: DefaultRepeatPenalty,
+	}
+}
+
 // Params applies the defaults. The values are within bounds if Validate returns nil.
-func (g *Generate) Params() Params {
+func (g *Generate) Params() Params { return g.ParamsWith(DefaultSampling()) }
+
+// ParamsWith is Params with d as the defaults of sampling: a conversation has the model's own.
+func (g *Generate) ParamsWith(d Sampling) Params {
 	return Params{
 		MaxTokens:     or(g.MaxTokens, DefaultMaxTokens),
-		Temperature:   or(g.Temperature, DefaultTemperature),
-		TopK:          or(g.TopK, DefaultTopK),
-		TopP:          or(g.TopP, DefaultTopP),
-		MinP:          or(g.MinP, DefaultMinP),
-		RepeatPenalty: or(g.RepeatPenalty, DefaultRepeatPenalty),
+		Temperature:   or(g.Temperature, d.Temperature),
+		TopK:          or(g.TopK, d.TopK),
+		TopP:          or(g.TopP, d.TopP),
+		MinP:          or(g.MinP, d.MinP),
+		RepeatPenalty: or(g.RepeatPenalty, d.RepeatPenalty),
 		Seed:          or(g.Seed, 0),
 		HasSeed:       g.Seed != nil,
 		Stop:          g.Stop,
