@@ -109,6 +109,14 @@ func (s *Server) chatTokens(model *Model, messages []protocol.Message, user uint
 	return s.encode(text, user, model.Tokenizer.EncodeRendered)
 }
 
+// params returns the request's parameters with the model's defaults.
+func (m *Model) params(g *protocol.Generate) protocol.Params {
+	if g.Messages != nil && m.ChatDefaults != nil {
+		return g.ParamsWith(*m.ChatDefaults)
+	}
+	return g.Params()
+}
+
 // noChat returns the error for a conversation with a model that has no chat template, or one
 // that does not compile.
 func (m *Model) noChat() *protocol.Error {

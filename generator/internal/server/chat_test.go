@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/protocol"
 )
 
@@ -109,6 +110,37 @@ func TestNoTemplate(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 	f.works()
+}
+
+// Conversations have the model's sampling defaults. Fields of the request win, and prompts have
+// the protocol's defaults.
+func TestChatDefaults(t *testing.T) {
+	f, chat := start(t, nil), &fakeChat{}
+	m := f.model()
+	m.Chat, m.ChatDefaults = chat, &protocol.Sampling{Temperature: 0.5, TopK: 3, TopP: 0.25, MinP: 0.125, RepeatPenalty: 2}
+	f.SetReady(m)
+	messages := []protocol.Message{{Role: "u", Content: "a"}}
+	c, prompt := f.client(), "a"
+	for name, try := range map[string]struct {
+		request protocol.Generate
+		want    engine.Sampling
+	}{
+		"conversation": {protocol.Generate{Messages: messages},
+			engine.Sampling{Temperature: 0.5, TopK: 3, TopP: 0.25, MinP: 0.125, RepeatPenalty: 2}},
+		"fields": {protocol.Generate{Messages: messages, Temperature: ptr(0.0), TopK: ptr(0), RepeatPenalty: ptr(1.0)},
+			engine.Sampling{TopP: 0.25, MinP: 0.125, RepeatPenalty: 1}},
+		"prompt": {protocol.Generate{Prompt: &prompt},
+			engine.Sampling{Temperature: protocol.DefaultTemperature, TopP: 1, RepeatPenalty: 1}},
+	} {
+		try.request.ID, try.request.Seed, try.request.MaxTokens, try.want.Seed = 1, ptr(uint64(7)), ptr(1), 7
+		c.ask(&try.request)
+		if got := f.engine.lastSampling(); got != try.want {
+			t.Errorf("%s: %+v, want %+v", name, got, try.want)
+		}
+	}
+	if st := f.Status(); st.ChatDefaults == nil || *st.ChatDefaults != *m.ChatDefaults {
+		t.Errorf("status has %+v", st.ChatDefaults)
+	}
 }
 
 // A model with a template that does not compile refuses conversations and names the cause.

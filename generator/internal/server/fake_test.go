@@ -24,7 +24,8 @@ type fakeEngine struct {
 	refuse   error // returned by Submit
 	submits  int
 	canceled int
-	user     uint32 // of the last request
+	user     uint32          // of the last request
+	sampling engine.Sampling // of the last request
 	expected atomic.Int32
 	done     chan struct{}
 }
@@ -45,7 +46,7 @@ func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.submits++
-	e.user = r.User
+	e.user, e.sampling = r.User, r.Sampling
 	if e.refuse != nil {
 		return 0, e.refuse
 	}
@@ -96,6 +97,13 @@ func (e *fakeEngine) counts() (live, submits int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.live), e.submits
+}
+
+// lastSampling returns the sampling of the last request.
+func (e *fakeEngine) lastSampling() engine.Sampling {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sampling
 }
 
 func (e *fakeEngine) run() {

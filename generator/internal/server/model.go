@@ -54,6 +54,8 @@ type Model struct {
 	Tokenizer Tokenizer
 	// ChatFailure is the reason why the model's chat template is not used; empty without one.
 	ChatFailure string
+	// ChatDefaults are the sampling defaults of conversations; nil: the protocol's.
+	ChatDefaults *protocol.Sampling
 	// NewDecoder returns a decoder for the text that follows the tokens in after.
 	NewDecoder func(after []int32) Decoder
 	// Limits needs Context, MaxBatch and Vocab; the server adds its own.

@@ -39,7 +39,7 @@ type request struct {
 }
 
 func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *request {
-	r := &request{c: c, id: m.ID, model: model, params: m.Params(), prompt: tokens, mailbox: newMailbox()}
+	r := &request{c: c, id: m.ID, model: model, params: model.params(m), prompt: tokens, mailbox: newMailbox()}
 	r.sending.Lock()
 	r.text = textBuffer{
 		decoder: model.NewDecoder(tokens),
