@@ -138,15 +138,15 @@ func (a *app) samplingFlags(flags *pflag.FlagSet) {
 	flags.Var(optional("int", &r.MaxTokens, strconv.Atoi), "max-tokens",
 		"length of the completion (default 1024, at most the context)")
 	flags.Var(optional("float", &r.Temperature, parseFloat), "temperature",
-		"0 takes the most probable token (default 0.8)")
+		"0 takes the most probable token (default 0.8; in chat the model's)")
 	flags.Var(optional("int", &r.TopK, strconv.Atoi), "top-k",
-		"keep the k most probable tokens; 0: all (default 0)")
+		"keep the k most probable tokens; 0: all (default 0; in chat the model's)")
 	flags.Var(optional("float", &r.TopP, parseFloat), "top-p",
-		"keep the most probable tokens up to this sum (default 1)")
+		"keep the most probable tokens up to this sum (default 1; in chat the model's)")
 	flags.Var(optional("float", &r.MinP, parseFloat), "min-p",
-		"keep tokens at least this probable, relative to the most probable (default 0)")
+		"keep tokens at least this probable, relative to the most probable (default 0; in chat the model's)")
 	flags.Var(optional("float", &r.RepeatPenalty, parseFloat), "repeat-penalty",
-		"values above 1 avoid repetition (default 1)")
+		"values above 1 avoid repetition (default 1; in chat the model's)")
 	flags.Var(optional("uint", &r.Seed, parseUint), "seed", "the same seed gives the same tokens (default: random)")
 	flags.StringArrayVar(&r.Stop, "stop", nil, "end before this `string`; may be repeated")
 }

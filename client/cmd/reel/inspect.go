@@ -87,6 +87,10 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	if s.ChatFailure != "" {
 		rows = append(rows, [2]string{"chat", "only prompts: " + s.ChatFailure})
 	}
+	if d := s.ChatDefaults; d != nil {
+		rows = append(rows, [2]string{"chat", fmt.Sprintf("by default temperature %g, top-k %d, top-p %g, min-p %g, "+
+			"repeat-penalty %g", d.Temperature, d.TopK, d.TopP, d.MinP, d.RepeatPenalty)})
+	}
 	return writeRows(w, rows)
 }
 

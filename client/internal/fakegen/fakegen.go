@@ -230,6 +230,9 @@ func (g *Generator) status() *protocol.Status {
 	}
 	if status.State == protocol.StateReady {
 		status.Graphs = graphs
+		if g.Chat {
+			status.ChatDefaults = &protocol.Sampling{Temperature: 0.6, TopK: 20, TopP: 0.95, RepeatPenalty: 1.05}
+		}
 		status.Machine = protocol.Machine{Name: "Fake 9000", Driver: "1.2", MemoryUsed: 3 << 30, MemoryTotal: 8 << 30}
 		status.Reserve = protocol.Reserve{Slots: 1, Pages: 64, Tokens: 1024}
 		status.Shape = protocol.Shape{Layers: 2, Hidden: 64, Inner: 128, Heads: 4, KVHeads: 2, HeadDim: 16,
