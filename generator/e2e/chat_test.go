@@ -70,6 +70,35 @@ func TestChatWithABaseModel(t *testing.T) {
 	}
 }
 
+// The values of generation_config.json are the defaults of a conversation and not of a prompt. Flags win.
+func TestDefaultsOfAConversation(t *testing.T) {
+	dir := filepath.Join(tempDir(t), "defaults")
+	must(t, os.CopyFS(dir, tiny.Files))
+	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ messages[0].content }}"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "generation_config.json"),
+		[]byte(`{"temperature":1.5,"top_k":1,"top_p":2}`), 0o600))
+	g := serve(t, "--model", dir)
+	ask := func(args ...string) string {
+		return g.reel(append(args, "--seed", "3", "--max-tokens", "24", "Speak.")...).run(0)
+	}
+	greedy, free := ask("--temperature", "0"), ask("--temperature", "1.5", "--top-k", "0")
+	if got := ask(); got != greedy || greedy == free {
+		t.Errorf("%q, want the most probable tokens, %q; without top-k %q", got, greedy, free)
+	}
+	if raw, want := ask("--raw"), ask("--raw", "--temperature", "0.8", "--top-k", "0"); raw != want {
+		t.Errorf("a prompt gets %q, want %q", raw, want)
+	}
+	status := g.reel("status").run(0)
+	if !strings.Contains(status, "by default temperature 1.5, top-k 1, top-p 1, min-p 0, repeat-penalty 1\n") {
+		t.Errorf("%q", status)
+	}
+	g.signal(syscall.SIGTERM)
+	g.wantExit(0)
+	if text := g.stderr.String(); !strings.Contains(text, "top_p is 2") {
+		t.Errorf("no warning: %s", text)
+	}
+}
+
 // A template that does not compile leaves a model without chat: the log, reel status and the error name the cause,
 // and prompts are served.
 func TestChatWithABrokenTemplate(t *testing.T) {

@@ -122,7 +122,7 @@ func (c chatTemplate) Render(messages []protocol.Message, most int) (string, err
 
 // startChat starts the process that compiles and runs the template, if the model has one. A
 // template that does not compile is left out with a warning, and prompts are served.
-func (l *Loaded) startChat(s *chat.Source, worker func() *exec.Cmd) {
+func (l *Loaded) startChat(s *chat.Source, defaults protocol.Sampling, worker func() *exec.Cmd) {
 	if s == nil {
 		return
 	}
@@ -133,7 +133,7 @@ func (l *Loaded) startChat(s *chat.Source, worker func() *exec.Cmd) {
 			"; correct the template and start the generator again")
 		return
 	}
-	l.Model.Chat, l.endChat = chatTemplate{t.Render}, t.Close
+	l.Model.Chat, l.Model.ChatDefaults, l.endChat = chatTemplate{t.Render}, &defaults, t.Close
 }
 
 // chatWorker returns this program as the process that runs chat templates, without its

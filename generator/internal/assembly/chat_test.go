@@ -148,7 +148,7 @@ func TestChatWorker(t *testing.T) {
 		t.Errorf("%v", c)
 	}
 	l := &Loaded{}
-	l.startChat(&chat.Source{Template: "x"}, func() *exec.Cmd { return exec.Command("/nowhere") })
+	l.startChat(&chat.Source{Template: "x"}, protocol.Sampling{}, func() *exec.Cmd { return exec.Command("/nowhere") })
 	if l.Model.Chat != nil || l.endChat != nil || !strings.Contains(l.Model.ChatFailure, "/nowhere") {
 		t.Errorf("%+v", l.Model)
 	}

@@ -47,7 +47,7 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
 		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine,
 		Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
-	loaded.startChat(l.chat, chatWorker)
+	loaded.startChat(l.chat, l.chatDefaults, chatWorker)
 	loaded.NotFinite = func(ctx context.Context) error { return l.notFinite(ctx, o) }
 	if w := loaded.Weights; w != nil {
 		loaded.Model.Verify = func() error { return ModelChanged(w.Verify()) }
@@ -62,6 +62,7 @@ type Prepared struct {
 	tokenizer     server.Tokenizer
 	decoder       func(after []int32) server.Decoder
 	chat          *chat.Source // nil if the model has no chat template
+	chatDefaults  protocol.Sampling
 	Model         *model.Model
 	weights       *weights.Checkpoint // closed if the device has a copy
 	sizes         plan.Sizes
@@ -159,6 +160,11 @@ func (l *Prepared) open(files fs.FS) (source, error) {
 		mismatch := fmt.Errorf("tokenizer.json has %d tokens, added ones not counted, and config.json a vocabulary "+
 			"of %d: take both from one checkpoint", vocab, s.config.Vocab)
 		err = errors.Join(mismatch, s.tensors.Close())
+	}
+	if err == nil && l.chat != nil {
+		var warnings []string
+		l.chatDefaults, warnings = chatDefaults(files, s.config.Vocab)
+		l.warnings = append(l.warnings, warnings...)
 	}
 	return s, err
 }

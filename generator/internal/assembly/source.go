@@ -59,7 +59,7 @@ func readConfig(files fs.FS) (model.Config, error) {
 	if err != nil {
 		return model.Config{}, err
 	}
-	generation, err := readBounded(files, "generation_config.json", maxConfig)
+	generation, err := readBounded(files, generationConfig, maxConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return model.Config{}, err
 	}
