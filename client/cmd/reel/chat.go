@@ -93,15 +93,24 @@ func checkChat(ctx context.Context, c *client.Client) error {
 	if c.Chat() {
 		return nil
 	}
-	if s, err := c.Status(ctx); err == nil && s.ChatFailure != "" {
+	if cause := chatFailure(ctx, c); cause != "" {
 		return protocol.Errorf(protocol.CodeNoChatTemplate,
 			"begin a text for it to go on with: reel --raw \"Once upon a time\"; "+
 				"the checkpoint's authors can correct the template",
-			"%s has a chat template that cannot be used: %s", c.Model(), s.ChatFailure)
+			"%s has a chat template that cannot be used: %s", c.Model(), cause)
 	}
 	return protocol.Errorf(protocol.CodeNoChatTemplate,
 		"begin a text for it to go on with: reel \"Once upon a time\"",
 		"%s is a base model: it has no chat template", c.Model())
+}
+
+// chatFailure returns the reason why the model's chat template is not used, or "".
+func chatFailure(ctx context.Context, c *client.Client) string {
+	s, err := c.Status(ctx)
+	if err != nil {
+		return ""
+	}
+	return s.ChatFailure
 }
 
 // opening returns the first messages of a conversation: the system message, if any.

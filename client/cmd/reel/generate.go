@@ -36,19 +36,35 @@ func (a *app) generate(cmd *cobra.Command, words []string) error {
 		return err
 	}
 	defer c.Close()
-	a.converse(c)
+	a.converse(ctx, c)
 	return a.stream(ctx, c, out)
 }
 
 // converse turns the prompt into a conversation if the model has a chat template or
 // there is a system message.
-func (a *app) converse(c *client.Client) {
+func (a *app) converse(ctx context.Context, c *client.Client) {
 	r := &a.request
-	if r.Tokens != nil || a.raw || !c.Chat() && a.system == "" {
+	if r.Tokens != nil || a.raw {
+		return
+	}
+	if !c.Chat() && a.system == "" {
+		tellRaw(ctx, c)
 		return
 	}
 	r.Messages = append(opening(a.system), client.Message{Role: "user", Content: r.Prompt})
 	r.Prompt = ""
+}
+
+// tellRaw says on a terminal that the prompt is not a message, because the chat template cannot
+// be used.
+func tellRaw(ctx context.Context, c *client.Client) {
+	messages := stderr()
+	if !messages.terminal {
+		return
+	}
+	if cause := chatFailure(ctx, c); cause != "" {
+		fmt.Fprintf(messages, "reel: sent as with --raw, since %s\n", oneLine(cause))
+	}
 }
 
 // readPrompt sets the request's prompt, unless --tokens has set it.

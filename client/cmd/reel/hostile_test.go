@@ -55,6 +55,8 @@ func hostileRuns() map[string]hostileRun {
 	closing.Loading, closing.Refusal = 0, protocol.Errorf(protocol.CodeOverloaded, "", "")
 	base := known
 	base.Loading, base.Chat = 0, false
+	untemplated := plain
+	untemplated.Chat = false
 	return map[string]hostileRun{
 		"generate":         {args: []string{"x"}, script: spoilt, answer: true},
 		"timings":          {args: []string{"--timings", "x"}, script: spoilt, answer: true},
@@ -74,6 +76,7 @@ func hostileRuns() map[string]hostileRun {
 		"chat":             {args: []string{"chat", "--timings"}, script: spoilt, input: "x\n/exit\n", answer: true},
 		"chat, error":      {args: []string{"chat"}, script: failing, input: "x\n/exit\n", answer: true},
 		"chat, base model": {args: []string{"chat"}, script: base, exit: exitUsage},
+		"no template":      {args: []string{"x"}, script: untemplated},
 		"status":           {args: []string{"status"}, script: spoilt},
 		"status, known":    {args: []string{"status"}, script: known},
 		"status, json":     {args: []string{"status", "--json"}, script: spoilt, json: holds("state", "model")},
