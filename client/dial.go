@@ -55,7 +55,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 }
 
 // ReadStatus asks a generator for its status, even while it loads its model. It fails
-// as [Dial] does.
+// as [Dial] does, and with [ErrSleeping] instead of waking a generator that sleeps.
 func ReadStatus(ctx context.Context, o Options) (*Status, error) {
 	return retry(ctx, o, func() (*Status, error) { return o.status(ctx) })
 }
@@ -174,6 +174,9 @@ func greet(ctx context.Context, conn net.Conn, spin bool) (*Client, error) {
 
 // status connects once and asks for the status, even if hello is refused.
 func (o *Options) status(ctx context.Context) (*Status, error) {
+	if err := asleep(*o); err != nil {
+		return nil, err
+	}
 	conn, err := o.connect(ctx)
 	if err != nil {
 		return nil, err

@@ -19,9 +19,33 @@ func Record(o Options) *protocol.Record {
 		if p.checkDirectory() != nil {
 			continue
 		}
-		if r := readRecord(protocol.RecordPath(p.path)); r != nil {
+		if r := readRecord(protocol.RecordPath(p.path)); r != nil && (r.State != protocol.StateSleeping || sleeps(p)) {
 			return r
 		}
+	}
+	return nil
+}
+
+// sleeps reports whether a generator sleeps at p: its record says so, and the socket that
+// starts it again exists.
+func sleeps(p candidate) bool {
+	if p.check() != nil {
+		return false
+	}
+	r := readRecord(protocol.RecordPath(p.path))
+	return r != nil && r.State == protocol.StateSleeping
+}
+
+// asleep returns [ErrSleeping] if a connection for o would start a sleeping generator.
+func asleep(o Options) error {
+	for _, p := range candidates(o.Socket) {
+		if p.check() != nil {
+			continue
+		}
+		if sleeps(p) {
+			return ErrSleeping
+		}
+		return nil // the path that connect would choose
 	}
 	return nil
 }
@@ -58,6 +82,7 @@ func readRecord(path string) *protocol.Record {
 		if syscall.Kill(r.PID, 0) == syscall.ESRCH {
 			return nil
 		}
+	case protocol.StateSleeping:
 	case protocol.StateFailed:
 		if r.Failure == nil {
 			return nil

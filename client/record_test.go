@@ -2,10 +2,13 @@ package client
 
 import (
 	"encoding/json"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,12 +22,13 @@ func TestRecord(t *testing.T) {
 		record any
 		want   string
 	}{
-		"failed":          {protocol.Record{State: protocol.StateFailed, PID: 1, Failure: failure}, protocol.StateFailed},
-		"failed, no code": {protocol.Record{State: protocol.StateFailed}, ""},
-		"draining":        {protocol.Record{State: protocol.StateDraining, PID: os.Getpid()}, protocol.StateDraining},
-		"drained, gone":   {protocol.Record{State: protocol.StateDraining, PID: 1 << 30}, ""},
-		"unknown state":   {protocol.Record{State: "resting"}, ""},
-		"no record":       {"text", ""},
+		"failed":            {protocol.Record{State: protocol.StateFailed, PID: 1, Failure: failure}, protocol.StateFailed},
+		"failed, no code":   {protocol.Record{State: protocol.StateFailed}, ""},
+		"draining":          {protocol.Record{State: protocol.StateDraining, PID: os.Getpid()}, protocol.StateDraining},
+		"drained, gone":     {protocol.Record{State: protocol.StateDraining, PID: 1 << 30}, ""},
+		"asleep, no socket": {protocol.Record{State: protocol.StateSleeping, PID: 1 << 30}, ""},
+		"unknown state":     {protocol.Record{State: "resting"}, ""},
+		"no record":         {"text", ""},
 	} {
 		text, err := json.Marshal(c.record)
 		if err == nil {
@@ -40,6 +44,36 @@ func TestRecord(t *testing.T) {
 	}
 	if got := Record(Options{Socket: filepath.Join(t.TempDir(), "g.sock")}); got != nil {
 		t.Errorf("without a generator: got %+v", got)
+	}
+}
+
+// ReadStatus does not connect to a generator that sleeps; Dial does, which wakes it.
+func TestSleepingIsNotWoken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "g.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	text := `{"state":"sleeping","pid":1,"at":"2026-01-02T03:04:05Z"}`
+	if err := os.WriteFile(protocol.RecordPath(path), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Socket: path, Wait: time.Minute}
+	if _, err := ReadStatus(t.Context(), o); !errors.Is(err, ErrSleeping) {
+		t.Errorf("status: %v", err)
+	}
+	if r := Record(o); r == nil || r.State != protocol.StateSleeping {
+		t.Errorf("got %+v", r)
+	}
+	_ = l.SetDeadline(time.Now())
+	if _, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a request for status connects: %v", err)
+	}
+	_ = l.SetDeadline(time.Time{})
+	go func() { _, _ = Dial(t.Context(), o) }()
+	if _, err := l.Accept(); err != nil {
+		t.Error(err)
 	}
 }
 

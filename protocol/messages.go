@@ -166,6 +166,7 @@ const (
 	StateReady    = "ready"
 	StateDraining = "draining"
 	StateFailed   = "failed"
+	StateSleeping = "sleeping" // only of a Record
 )
 
 // Status answers a status request.
