@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net"
+	"os"
 	"time"
 
 	"reel.internal/reel/protocol"
@@ -36,6 +37,8 @@ func (s *Server) Serve() error {
 		case errors.Is(err, net.ErrClosed):
 			<-s.closed
 			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			s.rest()
 		default: // out of descriptors, for example, until other connections end
 			pause = min(max(2*pause, minAcceptPause), maxAcceptPause)
 			s.opts.Logger.Warn().Err(err).Dur("wait", pause).Msg("cannot accept a connection")

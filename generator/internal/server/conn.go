@@ -20,6 +20,8 @@ type conn struct {
 	sock   *net.UnixConn
 	peer   peer
 	number uint64 // 1 for the server's first connection
+	since  time.Time
+	asked  atomic.Bool // a frame other than hello came
 	log    zerolog.Logger
 	writes *writeQueue
 
@@ -42,7 +44,7 @@ type conn struct {
 
 func newConn(s *Server, sock *net.UnixConn, p peer, number uint64) *conn {
 	c := &conn{
-		server: s, sock: sock, peer: p, number: number,
+		server: s, sock: sock, peer: p, number: number, since: time.Now(),
 		log: s.opts.Logger.With().Uint64("conn", number).
 			Uint32("peer_uid", p.uid).Int32("peer_pid", p.pid).Logger(),
 		writes:   newWriteQueue(sock, s.bounds.unsent, s.bounds.stallTimeout),

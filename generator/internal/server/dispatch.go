@@ -14,6 +14,13 @@ func (c *conn) handleFrame(body []byte) *protocol.Error {
 		c.model.Engine.Expect() // wakes an idle engine while this goroutine decodes
 	}
 	msg, err := c.limits().DecodeRequest(body)
+	if isWork(msg) {
+		c.server.activity.begin()
+		defer c.server.activity.end()
+	}
+	if _, greets := msg.(*protocol.Hello); !greets {
+		c.asked.Store(true)
+	}
 	c.dispatching = true
 	c.reservation.markDecoded()
 	c.frames.Release() // frees the frame's memory; its bytes stay reserved for the message

@@ -31,6 +31,8 @@ func (s *Server) SetReady(m Model) {
 	m.Limits = s.limits(&m)
 	if s.phase.state == protocol.StateLoading {
 		s.phase = phase{state: protocol.StateReady, progress: 1, model: &m}
+		s.activity.begin()
+		s.activity.end()
 	}
 }
 

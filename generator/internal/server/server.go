@@ -57,7 +57,10 @@ type Server struct {
 	texts       textQueue
 	renders     *fairSemaphore // permits to render chat templates
 	counts      counts
+	activity    activity
 	closed      chan struct{} // closed by Close
+	rested      chan struct{} // Serve accepts no connection until resumed
+	resumed     chan struct{}
 
 	mu         sync.Mutex
 	phase      phase
@@ -81,11 +84,11 @@ func newServer(opts Options, b bounds) *Server {
 		opts: opts, bounds: b, started: time.Now(),
 		frameBudget: newFrameBudget(b),
 		texts:       newTextQueue(b), renders: newFairSemaphore(b.renders, b.userRenders),
-		closed: make(chan struct{}),
-		phase:  phase{state: protocol.StateLoading},
-		conns:  map[*conn]struct{}{},
-		users:  map[uint32]int{},
-		idle:   idle,
+		closed: make(chan struct{}), rested: make(chan struct{}), resumed: make(chan struct{}),
+		phase: phase{state: protocol.StateLoading},
+		conns: map[*conn]struct{}{},
+		users: map[uint32]int{},
+		idle:  idle,
 
 		identify: peerOf,
 	}
@@ -100,6 +103,7 @@ func (s *Server) beginRequest() (*Model, *protocol.Error) {
 	if e != nil {
 		return nil, e
 	}
+	s.activity.begin()
 	if s.running.Add(1) == 1 {
 		s.idle = make(chan struct{})
 	}
@@ -110,6 +114,7 @@ func (s *Server) beginRequest() (*Model, *protocol.Error) {
 func (s *Server) endRequest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.activity.end()
 	if s.running.Add(-1) == 0 {
 		close(s.idle)
 	}
