@@ -50,6 +50,6 @@ var files = manual.Files(
 	manual.Entry{Term: "$XDG_RUNTIME_DIR/reel/generator.sock", Text: "Default socket of other users."},
 	manual.Entry{Term: "/tmp/reel-UID/generator.sock", Text: "The same, without XDG_RUNTIME_DIR."},
 	manual.Entry{Term: "generator.state", Text: "Beside the socket: the record of a failure, or of a generator that " +
-		"stops."},
+		"stops or sleeps (--idle-exit)."},
 	manual.Entry{Term: "/etc/reel/generator.env", Text: "Settings of the service."},
 )

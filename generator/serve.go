@@ -38,10 +38,15 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 	lock, err := daemon.Own(o.Socket, inherits, p.patience+closeTime, p.signals, log.Level(zerolog.TraceLevel))
 	journal := daemon.Journal{Path: protocol.RecordPath(o.Socket), Log: log, Owned: lock != nil}
 	if err == nil {
+		journal.Wake()
 		err = p.serveOn(log, &level, lock, journal, o, settings)
 	}
 	if lock != nil {
 		defer lock.Release()
+	}
+	if errors.Is(err, daemon.ErrSleep) {
+		log.Info().Msg("sleeps: the next request starts it")
+		return nil
 	}
 	if err == nil || errors.Is(err, config.ErrSignal) {
 		journal.Clear()
@@ -78,6 +83,9 @@ func (p *program) serveOn(
 	if err != nil {
 		return err
 	}
+	if err := daemon.CheckIdleExit(o, m); err != nil {
+		return err
+	}
 	e := daemon.NewEngineActor(&daemon.EngineActor{
 		Load: p.load, Options: o, Log: log, Manager: m, Journal: journal, Progress: progress})
 	exporter := metrics.New(func() *protocol.Status { return e.Server.Status() }, e.Reading)
@@ -95,6 +103,7 @@ func (p *program) serveOn(
 	g.Add(e.Execute, e.Interrupt)
 	g.Add(s.Serve, func(error) { closeServer(s, log) })
 	daemon.AddMetrics(&g, exporter, listener, log)
+	daemon.AddSleeper(&g, daemon.Sleeper{Server: s, Journal: journal, Manager: m, After: o.IdleExit, Log: log})
 	stop := make(chan struct{})
 	g.Add(func() error {
 		return p.awaitSignal(s, func() {

@@ -5,6 +5,7 @@ package config
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"reel.internal/reel/protocol"
 )
@@ -30,6 +31,8 @@ type Options struct {
 	Settings       string // file of variables, read again at SIGHUP
 	MaxConnections int    // of one user; 0: the protocol's bound
 	MaxRequests    int    // of one connection; 0: the protocol's bound
+
+	IdleExit time.Duration // without a request until the generator ends; 0: never
 
 	Guard bool // only for the command check: puts canaries around every buffer
 }
@@ -94,6 +97,9 @@ func Settings(o *Options) []*Setting {
 		{"max-requests",
 			"requests that a connection may run, at most " + strconv.Itoa(protocol.MaxRequests) + " (0: that many)",
 			"n", "0", number(&o.MaxRequests, protocol.MaxRequests)},
+		{"idle-exit", "time without a request after which the generator ends, as in 10m; the next request starts it " +
+			"again (0: never; needs a service manager's socket)",
+			"time", "0", duration(&o.IdleExit)},
 		{"settings", "file of lines REEL_FLAG=value, read at start and again at SIGHUP; a flag wins over it",
 			"path", "", anyText(&o.Settings)},
 		{"log-level", "trace, debug, info, warn or error",

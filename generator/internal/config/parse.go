@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 )
@@ -76,6 +77,17 @@ func modelName(to *string) func(string) error {
 			return errors.New("it must have 1 to 96 ASCII letters, digits or ._:/+@-, the first a letter or a digit")
 		}
 		*to = text
+		return nil
+	}
+}
+
+func duration(to *time.Duration) func(string) error {
+	return func(text string) error {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return errors.New("it must be a time, as in 90s or 10m, or 0")
+		}
+		*to = d
 		return nil
 	}
 }

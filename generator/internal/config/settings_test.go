@@ -61,6 +61,8 @@ func TestSettingsAreChecked(t *testing.T) {
 		known, good bool
 	}{
 		{"REEL_MAX_BATCH", "8", true, true}, {"REEL_MAX_BATCH", "x", true, false},
+		{"REEL_IDLE_EXIT", "10m", true, true}, {"REEL_IDLE_EXIT", "0", true, true},
+		{"REEL_IDLE_EXIT", "10", true, false}, {"REEL_IDLE_EXIT", "-1s", true, false},
 		{"REEL_MAX_BATCH", "", true, true}, {"REEL_MAXBATCH", "8", false, true},
 	} {
 		if known, err := Check(c.name, c.value); known != c.known || (err == nil) != c.good {

@@ -40,6 +40,18 @@ func (j Journal) Failed(err error) {
 // Draining records that running requests finish and new ones are refused.
 func (j Journal) Draining() { j.write(protocol.Record{State: protocol.StateDraining}) }
 
+// Sleeping records that the generator ended because nobody asked.
+func (j Journal) Sleeping() { j.write(protocol.Record{State: protocol.StateSleeping}) }
+
+// Wake removes the record of a generator that slept. Other records stay until this one serves.
+func (j Journal) Wake() {
+	text, err := os.ReadFile(j.Path)
+	var r protocol.Record
+	if err == nil && json.Unmarshal(text, &r) == nil && r.State == protocol.StateSleeping {
+		j.Clear()
+	}
+}
+
 // write replaces the record. An error is only logged, because the record serves `reel status`
 // alone.
 func (j Journal) write(r protocol.Record) {
