@@ -136,6 +136,8 @@ func explainSocket(err error) (doctor.Level, string, string) {
 	switch {
 	case errors.As(err, &said):
 		return doctor.Failure, said.Code + ": " + said.Message, said.Hint
+	case errors.Is(err, client.ErrSleeping):
+		return doctor.Note, err.Error(), "nothing to do: reel \"hello\" starts it"
 	case errors.Is(err, client.ErrDenied):
 		return doctor.Failure, err.Error(),
 			"become a member of the group that owns the socket: sudo usermod -aG reel USER, and log in again"

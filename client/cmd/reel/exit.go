@@ -97,6 +97,8 @@ func explain(err error, socket string) failure {
 	case errors.Is(err, client.ErrDenied):
 		return failure{exitDenied, "denied", cause(err, client.ErrDenied),
 			"ask to join the group that owns the socket"}
+	case errors.Is(err, client.ErrSleeping):
+		return failure{exitNoGenerator, "sleeping", err.Error(), "ask it something, or ask again"}
 	case errors.Is(err, client.ErrNoAnswer):
 		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator),
 			"see which process holds the socket: a generator that is stopped or hangs has to be ended first"}

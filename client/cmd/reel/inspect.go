@@ -28,7 +28,7 @@ func (a *app) statusCommand() *cobra.Command {
 			status, err := client.ReadStatus(cmd.Context(), options)
 			p.clear()
 			w := stdout()
-			if errors.Is(err, client.ErrNoGenerator) {
+			if errors.Is(err, client.ErrNoGenerator) || errors.Is(err, client.ErrSleeping) {
 				return showRecord(w, client.Record(client.Options{Socket: a.socket}), asJSON, err)
 			}
 			if err != nil {

@@ -44,5 +44,6 @@ var files = manual.Files(
 	manual.Entry{Term: "/tmp/reel-UID/generator.sock", Text: "The same, without XDG_RUNTIME_DIR. " +
 		"The directory must belong to the user."},
 	manual.Entry{Term: "/run/reel/generator.sock", Text: "Socket of the service."},
-	manual.Entry{Term: "generator.state", Text: "Beside the socket: why the last generator failed; status prints it."},
+	manual.Entry{Term: "generator.state", Text: "Beside the socket: why the last generator failed, or that it " +
+		"sleeps until the next request; status prints it."},
 )

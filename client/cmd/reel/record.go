@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	"reel.internal/reel/client"
 	"reel.internal/reel/protocol"
 )
 
@@ -15,7 +17,7 @@ type printed struct{ error }
 func (s printed) Unwrap() error { return s.error }
 
 // showRecord prints the record that a generator left, if any. The exit code remains that
-// of err, which says that no generator answers.
+// of err, which says that no generator answers; it is 0 for one that sleeps.
 func showRecord(w io.Writer, r *protocol.Record, asJSON bool, err error) error {
 	if r == nil {
 		return err
@@ -24,16 +26,32 @@ func showRecord(w io.Writer, r *protocol.Record, asJSON bool, err error) error {
 		if err := closedPipe(writeJSON(w, r)); err != nil {
 			return err
 		}
-		return printed{err}
+		return recorded(err)
 	}
-	rows := append([][2]string{{"state", r.State}}, failureRows(r.Failure)...)
+	rows := append([][2]string{{"state", stateText(r)}}, failureRows(r.Failure)...)
 	rows = append(rows,
 		[2]string{"generator", fmt.Sprintf("pid %d", r.PID)},
 		[2]string{"since", r.At.Local().Format(time.DateTime)})
 	if err := writeRows(w, rows); err != nil {
 		return err
 	}
+	return recorded(err)
+}
+
+// recorded returns the error of a command that has printed the record.
+func recorded(err error) error {
+	if errors.Is(err, client.ErrSleeping) {
+		return nil
+	}
 	return printed{err}
+}
+
+// stateText returns the record's state, and for a sleeping generator what wakes it.
+func stateText(r *protocol.Record) string {
+	if r.State == protocol.StateSleeping {
+		return r.State + ": the next request starts it"
+	}
+	return r.State
 }
 
 // failureRows describe why a generator failed and what to do.

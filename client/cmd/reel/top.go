@@ -54,13 +54,13 @@ func (t *top) run(ctx context.Context) error {
 	t.options.OnWait = p.retrying
 	s, err := client.ReadStatus(ctx, t.options)
 	p.clear()
-	if err != nil {
+	if err != nil && !errors.Is(err, client.ErrSleeping) {
 		return err
 	}
 	t.options.Wait = 0
-	screen, quit, err := openScreen()
-	if err != nil {
-		return err
+	screen, quit, failed := openScreen()
+	if failed != nil {
+		return failed
 	}
 	defer screen.close()
 	for shown := 1; ; shown++ {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -25,6 +26,9 @@ const (
 func (v *topView) next(s *client.Status, err error) []string {
 	if err != nil {
 		v.last, v.rate = nil, nil
+		if errors.Is(err, client.ErrSleeping) {
+			return []string{"sleeping: the next request starts the generator", "q ends"}
+		}
 		return []string{"no generator answers: " + err.Error(), "waiting for one; q ends"}
 	}
 	lines := heading(s)

@@ -245,6 +245,11 @@ func TestFindings(t *testing.T) {
 		"stopped": {func(m *machine) {
 			m.outs["systemctl reel-generator.service"] = "ActiveState=inactive\nUnitFileState=disabled\n"
 		}, note("units", "inactive, disabled", "enable --now")},
+		"asleep": {func(m *machine) {
+			m.noGenerator()
+			m.outs["systemctl reel-generator.service"] = "ActiveState=inactive\nUnitFileState=enabled\n"
+			m.Record = func() *protocol.Record { return &protocol.Record{State: protocol.StateSleeping} }
+		}, ok("units", "sleeps until the next request")},
 		"socket unit": {func(m *machine) {
 			m.outs["systemctl reel-generator.socket"] = "ActiveState=inactive\n"
 		}, warning("units", "not active", "enable --now reel-generator.socket")},

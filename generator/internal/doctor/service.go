@@ -148,6 +148,8 @@ func (s *System) service(ctx context.Context, unit string) Finding {
 	case is["ActiveState"] == "failed":
 		return failure("units", fmt.Sprintf("the service has failed: %s, exit code %s, after %s restarts",
 			is["Result"], is["ExecMainStatus"], is["NRestarts"]), journal)
+	case is["ActiveState"] == "inactive" && s.sleeps():
+		return ok("units", "the service sleeps until the next request")
 	case is["ActiveState"] != "active":
 		return note("units", unit+" is "+is["ActiveState"]+", "+is["UnitFileState"],
 			"sudo systemctl enable --now reel-generator")
@@ -155,6 +157,12 @@ func (s *System) service(ctx context.Context, unit string) Finding {
 		return warning("units", "the service runs, after "+is["NRestarts"]+" restarts", journal)
 	}
 	return ok("units", "the service is "+is["ActiveState"]+" ("+is["SubState"]+")")
+}
+
+// sleeps reports whether the last generator ended because nobody asked.
+func (s *System) sleeps() bool {
+	r := s.Record()
+	return r != nil && r.State == protocol.StateSleeping
 }
 
 // socketUnit checks that systemd holds the socket, so that the socket outlives the service.
