@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"reel.internal/reel/generator/internal/chat"
+	"reel.internal/reel/generator/internal/files"
 	"reel.internal/reel/protocol"
 )
 
@@ -24,8 +25,8 @@ const WorkerName = "chat-worker"
 
 // chatSource reads a checkpoint's chat template from chat_template.jinja or, without that
 // file, the default one of tokenizer_config.json. It returns nil if there is no template.
-func chatSource(files fs.FS) (*chat.Source, error) {
-	raw, err := readOptional(files, tokenizerConfig)
+func chatSource(dir fs.FS) (*chat.Source, error) {
+	raw, err := readOptional(dir, tokenizerConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +45,7 @@ func chatSource(files fs.FS) (*chat.Source, error) {
 			}
 		}
 	}
-	own, err := readOptional(files, templateFile)
+	own, err := readOptional(dir, templateFile)
 	if own != nil {
 		source.Template = string(own)
 	}
@@ -55,8 +56,8 @@ func chatSource(files fs.FS) (*chat.Source, error) {
 }
 
 // readOptional reads a file. It returns nil if the file does not exist.
-func readOptional(files fs.FS, name string) ([]byte, error) {
-	raw, err := readBounded(files, name, maxTemplateFile)
+func readOptional(dir fs.FS, name string) ([]byte, error) {
+	raw, err := files.Read(dir, name, maxTemplateFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

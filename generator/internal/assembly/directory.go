@@ -98,6 +98,9 @@ func notModel(dir, path string) error {
 	return notPointers(path, names)
 }
 
+// maxRef bounds the bytes of the cache's file that names a commit.
+const maxRef = 1 << 10
+
 // commit matches the name of a snapshot.
 var commit = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
 
@@ -119,7 +122,7 @@ func notDirectory(path string) error {
 // notSnapshot names the snapshot in a directory of the Hugging Face cache.
 func notSnapshot(path, name string) error {
 	const is = "it is a directory of the Hugging Face cache, not a model's own"
-	revision, err := os.ReadFile(filepath.Join(path, "refs", "main"))
+	revision, err := files.Read(files.Dir(path), "refs/main", maxRef)
 	hash := strings.TrimSpace(string(revision))
 	snapshot := filepath.Join(path, "snapshots", hash)
 	if err == nil && commit.MatchString(hash) && exists(filepath.Join(snapshot, "config.json")) {

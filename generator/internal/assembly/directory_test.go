@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/failure"
@@ -68,6 +70,28 @@ func TestPathsThatAreNoModel(t *testing.T) {
 				t.Errorf("%s: %v, wants %q", name, err, part)
 			}
 		}
+	}
+}
+
+// A named pipe in place of the cache's refs/main does not hold up the start.
+func TestRefThatIsAPipe(t *testing.T) {
+	dir := tree(t, "models--org--name", map[string]string{"snapshots/x": ""})
+	refs := filepath.Join(dir, "refs")
+	if err := errors.Join(os.Mkdir(refs, 0o700), syscall.Mkfifo(filepath.Join(refs, "main"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		_, _, err := ModelFiles(config.Options{Model: dir})
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		if err == nil || !strings.Contains(err.Error(), "no complete snapshot") {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for the pipe")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"reel.internal/reel/generator/internal/files"
 	"reel.internal/reel/protocol"
 )
 
@@ -16,9 +17,9 @@ var samplingNames = []string{"temperature", "top_k", "top_p", "min_p", "repetiti
 
 // chatDefaults reads the sampling defaults of conversations from generation_config.json. A value
 // that a request could not have is not used, and is named in a warning.
-func chatDefaults(files fs.FS, vocab int) (d protocol.Sampling, warnings []string) {
+func chatDefaults(dir fs.FS, vocab int) (d protocol.Sampling, warnings []string) {
 	d = protocol.DefaultSampling()
-	raw, err := readBounded(files, generationConfig, maxConfig)
+	raw, err := files.Read(dir, generationConfig, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return d, nil
 	}

@@ -2,10 +2,9 @@ package assembly
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 
+	"reel.internal/reel/generator/internal/files"
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/plan"
 	"reel.internal/reel/generator/internal/weights"
@@ -54,30 +53,16 @@ func (s source) load(dev device.Device, c model.Config, keep bool, progress func
 // maxConfig bounds config.json and generation_config.json, in bytes.
 const maxConfig = 1 << 20
 
-func readConfig(files fs.FS) (model.Config, error) {
-	raw, err := readBounded(files, "config.json", maxConfig)
+func readConfig(dir fs.FS) (model.Config, error) {
+	raw, err := files.Read(dir, "config.json", maxConfig)
 	if err != nil {
 		return model.Config{}, err
 	}
-	generation, err := readBounded(files, generationConfig, maxConfig)
+	generation, err := files.Read(dir, generationConfig, maxConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return model.Config{}, err
 	}
 	return model.ParseConfig(raw, generation)
-}
-
-// readBounded reads a file of at most that many bytes.
-func readBounded(files fs.FS, name string, most int) ([]byte, error) {
-	f, err := files.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
-	if err == nil && len(raw) > most {
-		err = fmt.Errorf("%s has more than %d bytes", name, most)
-	}
-	return raw, err
 }
 
 // Headers reads the config, and checks the headers of the weights if there are any. It leaves

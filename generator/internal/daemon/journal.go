@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/files"
 	"reel.internal/reel/generator/internal/unixsocket"
 	"reel.internal/reel/protocol"
 )
@@ -43,9 +44,12 @@ func (j Journal) Draining() { j.write(protocol.Record{State: protocol.StateDrain
 // Sleeping records that the generator ended because nobody asked.
 func (j Journal) Sleeping() { j.write(protocol.Record{State: protocol.StateSleeping}) }
 
+// maxRecord bounds the bytes of a record. A usual one has a few hundred.
+const maxRecord = 64 << 10
+
 // Wake removes the record of a generator that slept. Other records stay until this one serves.
 func (j Journal) Wake() {
-	text, err := os.ReadFile(j.Path)
+	text, err := files.Read(files.Dir(filepath.Dir(j.Path)), filepath.Base(j.Path), maxRecord)
 	var r protocol.Record
 	if err == nil && json.Unmarshal(text, &r) == nil && r.State == protocol.StateSleeping {
 		j.Clear()
