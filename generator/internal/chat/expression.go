@@ -178,17 +178,23 @@ func lastPart(parts []string) string {
 	return ""
 }
 
+// nesting returns 1 for an opening bracket, -1 for a closing one, and 0 for any other part.
+func nesting(part string) int {
+	switch part {
+	case "(", "[", "{":
+		return 1
+	case ")", "]", "}":
+		return -1
+	}
+	return 0
+}
+
 // closing returns the index of the bracket that closes the first part. It returns -1 if the
 // first part is no bracket, or is not closed.
 func closing(parts []string) int {
 	depth := 0
 	for i, p := range parts {
-		switch p {
-		case "(", "[", "{":
-			depth++
-		case ")", "]", "}":
-			depth--
-		}
+		depth += nesting(p)
 		if depth <= 0 && i > 0 {
 			return i
 		}
@@ -204,16 +210,10 @@ func split(parts []string, separator string) [][]string {
 	var out [][]string
 	depth, from := 0, 0
 	for i, p := range parts {
-		switch p {
-		case "(", "[", "{":
-			depth++
-		case ")", "]", "}":
-			depth--
-		case separator:
-			if depth == 0 {
-				out = append(out, parts[from:i])
-				from = i + 1
-			}
+		depth += nesting(p)
+		if p == separator && depth == 0 {
+			out = append(out, parts[from:i])
+			from = i + 1
 		}
 	}
 	return append(out, parts[from:])
