@@ -30,9 +30,11 @@ const examples = `  reel-generator
 
 var exits = manual.Exit(
 	manual.Entry{Term: "0", Text: "Stopped by a signal, or the command is done."},
-	manual.Entry{Term: "1", Text: "Failed; for check and doctor: a fault was found."},
+	manual.Entry{Term: "1", Text: "Failed, or a second signal ended running requests; for check and " +
+		"doctor: a fault was found."},
 	manual.Entry{Term: "64", Text: "Usage: an unknown flag or command."},
-	manual.Entry{Term: "75", Text: "The model's files changed: start it again."},
+	manual.Entry{Term: "75", Text: "A later start can succeed: the model's files changed, or another " +
+		"generator that starts or drains holds the socket."},
 	manual.Entry{Term: "78", Text: "Configuration: a bad value, no GPU with --device cuda, a model that cannot be " +
 		"served or does not fit."},
 )
