@@ -8,6 +8,7 @@ import (
 	"os"
 	"syscall"
 
+	"reel.internal/reel/client/internal/regular"
 	"reel.internal/reel/protocol"
 )
 
@@ -19,21 +20,13 @@ func Record(o Options) *protocol.Record {
 		if p.checkDirectory() != nil {
 			continue
 		}
-		if r := readRecord(protocol.RecordPath(p.path)); r != nil && (r.State != protocol.StateSleeping || sleeps(p)) {
-			return r
+		r := readRecord(protocol.RecordPath(p.path))
+		if r == nil || r.State == protocol.StateSleeping && p.check() != nil {
+			continue // without its socket a sleeping generator is never started again
 		}
+		return r
 	}
 	return nil
-}
-
-// sleeps reports whether a generator sleeps at p: its record says so, and the socket that
-// starts it again exists.
-func sleeps(p candidate) bool {
-	if p.check() != nil {
-		return false
-	}
-	r := readRecord(protocol.RecordPath(p.path))
-	return r != nil && r.State == protocol.StateSleeping
 }
 
 // asleep returns [ErrSleeping] if a connection for o would start a sleeping generator.
@@ -42,10 +35,11 @@ func asleep(o Options) error {
 		if p.check() != nil {
 			continue
 		}
-		if sleeps(p) {
+		// connect would choose this path.
+		if r := readRecord(protocol.RecordPath(p.path)); r != nil && r.State == protocol.StateSleeping {
 			return ErrSleeping
 		}
-		return nil // the path that connect would choose
+		return nil
 	}
 	return nil
 }
@@ -53,10 +47,9 @@ func asleep(o Options) error {
 // maxRecord bounds the bytes of a record. A usual one has a few hundred.
 const maxRecord = 64 << 10
 
-// readSmall reads a regular file of at most maxRecord bytes. It does not block on other
-// kinds of files, such as a pipe that another user left there.
+// readSmall reads a regular file of at most maxRecord bytes.
 func readSmall(path string) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := regular.Open(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +58,7 @@ func readSmall(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxRecord {
+	if info.Size() > maxRecord {
 		return nil, fmt.Errorf("%s is no record: %w", path, fs.ErrInvalid)
 	}
 	return io.ReadAll(io.LimitReader(file, maxRecord))

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"reel.internal/reel/client"
+	"reel.internal/reel/client/internal/regular"
 	"reel.internal/reel/protocol"
 )
 
@@ -110,7 +111,7 @@ func (t *talk) load(_ context.Context, path string) error {
 
 // readSaved reads a regular file of at most maxSaved bytes.
 func readSaved(path string) ([]byte, error) {
-	file, err := openRegular(path)
+	file, err := regular.Open(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}

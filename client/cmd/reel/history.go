@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"unicode/utf8"
+
+	"reel.internal/reel/client/internal/regular"
 )
 
 // Bounds of the history's file. A longer message is not kept beyond the chat.
@@ -46,7 +46,7 @@ func (h *history) load() []string {
 	if h.path == "" {
 		return nil
 	}
-	file, err := openRegular(h.path)
+	file, err := regular.Open(h.path, os.O_RDONLY)
 	if err != nil {
 		if !os.IsNotExist(err) {
 			h.tell(err)
@@ -96,14 +96,11 @@ func (h *history) append(text string) error {
 	if err := os.MkdirAll(filepath.Dir(h.path), 0o700); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(h.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
+	file, err := regular.Open(h.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	if err := checkRegular(file); err != nil {
-		return err
-	}
 	if err := file.Chmod(0o600); err != nil { // it may be older, with another mode
 		return err
 	}
@@ -151,27 +148,6 @@ func (h *history) tell(err error) {
 	}
 	h.told = true
 	fmt.Fprintf(stderr(), "reel: note: the history is not kept: %s\n", oneLine(err.Error()))
-}
-
-// openRegular opens a regular file for reading. It does not block on a pipe.
-func openRegular(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkRegular(file); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
-}
-
-func checkRegular(file *os.File) error {
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file: %w", file.Name(), fs.ErrInvalid)
-	}
-	return err
 }
 
 // readEnd reads the last bytes of file, at most limit. whole is true if these are all.
