@@ -261,9 +261,9 @@ func TestLongMessagesAreNotDecoded(t *testing.T) {
 		messages []Message
 		refused  bool
 	}{
-		{[]Message{{"user", "12345"}, {"assistant", "67890"}}, false},
-		{[]Message{{"user", "12345"}, {"assistant", "678901"}}, true},
-		{[]Message{{"a role of more bytes", ""}}, false},
+		{[]Message{sized("user", 5), sized("assistant", 5)}, false},
+		{[]Message{sized("user", 5), sized("assistant", 6)}, true},
+		{[]Message{{Role: "a role of more bytes"}}, false},
 	} {
 		frame, err := AppendFrame(nil, &Generate{ID: 3, Messages: c.messages})
 		if err != nil {

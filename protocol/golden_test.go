@@ -51,7 +51,11 @@ var goldens = []golden{
 			Tokens: []int32{1, 127, 128, 4095, 128000}}},
 	{name: "generate-messages", from: "client", means: "A conversation to answer.",
 		msg: &Generate{Type: TypeGenerate, ID: 7, MaxTokens: ptr(64), Messages: []Message{
-			{"system", "Be terse."}, {"user", "naïve?"}, {"assistant", ""}, {"user", "\n"}}}},
+			{Role: "system", Content: "Be terse."}, {Role: "user", Content: "naïve?"},
+			{Role: "assistant"}, {Role: "user", Content: "\n"}}}},
+	{name: "generate-special", from: "client", means: "A message whose control tokens count.",
+		msg: &Generate{Type: TypeGenerate, ID: 8, Messages: []Message{
+			{Role: "system", Content: "Be terse."}, {Role: "user", Content: "<|eot|>", Special: true}}}},
 	{name: "cancel", from: "client", means: "Ends request 300.",
 		msg: &Cancel{Type: TypeCancel, ID: 300}},
 	{name: "status-request", from: "client", means: "Asks for the generator's status.",

@@ -41,6 +41,9 @@ type Hello struct {
 type Message struct {
 	Role    string `msgpack:"role" json:"role"` // as in the model's template: system, user, assistant
 	Content string `msgpack:"content" json:"content"`
+	// Special: what is spelled like a control token in the message becomes that token.
+	// Otherwise it is text. It was added to version 1.
+	Special bool `msgpack:"special,omitempty" json:"special,omitempty"`
 }
 
 // Generate requests one completion. Exactly one of Prompt, Tokens and Messages is given. A

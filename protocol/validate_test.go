@@ -47,6 +47,9 @@ func messages(list ...Message) func(*Generate) {
 	return func(g *Generate) { g.Prompt, g.Messages = nil, append([]Message{}, list...) }
 }
 
+// sized returns a message of n bytes.
+func sized(role string, n int) Message { return Message{Role: role, Content: strings.Repeat("a", n)} }
+
 var changes = []change{
 	{"nothing", func(*Generate) {}, "", ""},
 	{"max_tokens at its bounds", maxTokens(1), "", ""},
@@ -99,21 +102,21 @@ var changes = []change{
 	{"a token outside the vocabulary", tokens(4096), CodeBadRequest, "tokens[0] is 4096"},
 	{"no prompt", func(g *Generate) { g.Prompt = nil }, CodeBadRequest, "none of prompt, tokens and messages"},
 	{"prompt and tokens", func(g *Generate) { g.Tokens = []int32{1} }, CodeBadRequest, "more than one of prompt"},
-	{"prompt and messages", func(g *Generate) { g.Messages = []Message{{"user", "a"}} },
+	{"prompt and messages", func(g *Generate) { g.Messages = []Message{{Role: "user", Content: "a"}} },
 		CodeBadRequest, "more than one of prompt"},
-	{"a conversation", messages(Message{"user", ""}, Message{"assistant", "b"}), "", ""},
+	{"a conversation", messages(Message{Role: "user"}, Message{Role: "assistant", Content: "b"}), "", ""},
 	{"no messages", messages([]Message{}...), CodeBadRequest, "the number of messages is 0: it must be 1 to 4096"},
-	{"4096 messages", messages(slices.Repeat([]Message{{"user", ""}}, 4096)...), "", ""},
-	{"4097 messages", messages(slices.Repeat([]Message{{"user", ""}}, 4097)...),
+	{"4096 messages", messages(slices.Repeat([]Message{{Role: "user"}}, 4096)...), "", ""},
+	{"4097 messages", messages(slices.Repeat([]Message{{Role: "user"}}, 4097)...),
 		CodeBadRequest, "the number of messages is 4097"},
-	{"no role", messages(Message{"user", ""}, Message{"", "a"}),
+	{"no role", messages(Message{Role: "user"}, Message{Content: "a"}),
 		CodeBadRequest, "messages[1].role has 0 bytes: it must have 1 to 64"},
-	{"a role at its bound", messages(Message{strings.Repeat("r", 64), ""}), "", ""},
-	{"a long role", messages(Message{strings.Repeat("r", 65), ""}), CodeBadRequest, "messages[0].role has 65 bytes"},
+	{"a role at its bound", messages(Message{Role: strings.Repeat("r", 64)}), "", ""},
+	{"a long role", messages(Message{Role: strings.Repeat("r", 65)}), CodeBadRequest, "messages[0].role has 65 bytes"},
 	{"content at its bound",
-		messages(Message{"u", strings.Repeat("a", 400)}, Message{"a", strings.Repeat("b", 600)}), "", ""},
+		messages(sized("u", 400), sized("a", 600)), "", ""},
 	{"content too long",
-		messages(Message{"u", strings.Repeat("a", 400)}, Message{"a", strings.Repeat("b", 601)}),
+		messages(sized("u", 400), sized("a", 601)),
 		CodePromptTooLong, "messages has 1001 bytes"},
 }
 
