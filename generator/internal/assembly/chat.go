@@ -134,7 +134,11 @@ func (l *Loaded) startChat(s *chat.Source, defaults protocol.Sampling, worker fu
 			"; correct the template and start the generator again")
 		return
 	}
-	l.Model.Chat, l.Model.ChatDefaults, l.endChat = chatTemplate{t.Render}, &defaults, t.Close
+	render := func(messages []protocol.Message, most int) (string, error) {
+		text, err := t.Render(chat.Request{Messages: messages, MaxBytes: most})
+		return text.String(), err
+	}
+	l.Model.Chat, l.Model.ChatDefaults, l.endChat = chatTemplate{render}, &defaults, t.Close
 }
 
 // chatWorker returns this program as the process that runs chat templates, without its

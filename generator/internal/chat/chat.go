@@ -13,6 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmihailenco/msgpack/v5"
+
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
@@ -71,22 +74,36 @@ func New(s Source, command func() *exec.Cmd) (*Template, error) {
 	return t, err
 }
 
-// Render returns the prompt for messages, of at most maxBytes bytes, up to the start of the
-// answer. If a signal from outside kills the worker, Render retries once in another one; not
+// Request is a conversation to render.
+type Request struct {
+	// Messages are data, except for those that are Special.
+	Messages []protocol.Message
+	// Variables are further variables of the template, with values of types nil, bool, int64,
+	// uint64, float64, string, []any and map[string]any. [CheckVariables] says which names they
+	// may have. Their texts are data.
+	Variables map[string]any
+	MaxBytes  int // of the prompt
+}
+
+// Render returns the prompt for a request, up to the start of the answer. If a signal from outside kills the worker, Render retries once in another one; not
 // again, since the template's memory may be the reason. Errors: [ErrRefused], [ErrTemplate],
 // [ErrTooLong].
-func (t *Template) Render(messages []protocol.Message, maxBytes int) (string, error) {
+func (t *Template) Render(r Request) (marked.Text, error) {
+	variables, err := msgpack.Marshal(r.Variables)
+	if err != nil {
+		return nil, fmt.Errorf("%w: its variables: %w", ErrTemplate, err)
+	}
 	t.permits <- struct{}{}
 	defer func() { <-t.permits }()
-	j := job{Messages: messages, MaxBytes: maxBytes}
-	r, err := t.run(j)
+	j := job{Messages: r.Messages, Variables: variables, MaxBytes: r.MaxBytes}
+	answer, err := t.run(j)
 	if errors.Is(err, errKilled) {
-		r, err = t.run(j)
+		answer, err = t.run(j)
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return r.Text, r.err()
+	return answer.text(), answer.err()
 }
 
 // run runs a job in an idle worker, or in a new one.

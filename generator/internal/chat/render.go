@@ -53,7 +53,9 @@ func recoverTo(err *error) {
 // render writes the text of messages to w, with the start of an answer if answer is true.
 // now is the time that the template sees. Errors: [ErrRefused] if the template called
 // raise_exception, [ErrTemplate], and those of w.
-func (c *compiled) render(w io.Writer, messages []protocol.Message, answer bool, now time.Time) (err error) {
+func (c *compiled) render(
+	w io.Writer, messages []protocol.Message, variables map[string]any, answer bool, now time.Time,
+) (err error) {
 	var raised error
 	defer func() {
 		if raised != nil {
@@ -62,6 +64,9 @@ func (c *compiled) render(w io.Writer, messages []protocol.Message, answer bool,
 	}()
 	defer recoverTo(&err)
 	context := map[string]any{"add_generation_prompt": answer, "tools": none, "documents": none, noneName: none}
+	for name, v := range variables {
+		context[name] = v
+	}
 	for name, token := range c.tokens {
 		context[name] = token
 	}

@@ -7,7 +7,10 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/vmihailenco/msgpack/v5"
 	"golang.org/x/sys/unix"
+
+	"reel.internal/reel/generator/internal/marked"
 )
 
 // Bounds on the worker process's memory, in bytes.
@@ -79,11 +82,15 @@ func (c *compiled) run(j job) result {
 	if c == nil {
 		return failed(ErrTemplate)
 	}
-	b := boundedBuffer{maxBytes: j.MaxBytes}
-	if err := c.render(&b, j.Messages, true, time.Now()); err != nil {
+	var variables map[string]any
+	if err := msgpack.Unmarshal(j.Variables, &variables); err != nil {
 		return failed(err)
 	}
-	return result{Text: string(b.text)}
+	b := boundedBuffer{maxBytes: j.MaxBytes}
+	if err := c.render(&b, j.Messages, variables, true, time.Now()); err != nil {
+		return failed(err)
+	}
+	return succeeded(marked.Trusted(string(b.text)))
 }
 
 // boundedBuffer holds at most maxBytes bytes of text.

@@ -75,7 +75,7 @@ func (v *vectors) render(c vector, now time.Time) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	err = template.render(&b, v.Conversations[c.Conversation], c.Answer, now)
+	err = template.render(&b, v.Conversations[c.Conversation], nil, c.Answer, now)
 	return b.String(), err
 }
 
@@ -87,7 +87,7 @@ func TestDeepBrackets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := template.render(&b, nil, true, time.Time{}); err != nil || b.String() != "1" {
+	if err := template.render(&b, nil, nil, true, time.Time{}); err != nil || b.String() != "1" {
 		t.Errorf("%q, %v", b.String(), err)
 	}
 }

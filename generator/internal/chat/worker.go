@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
@@ -19,14 +20,41 @@ import (
 type job struct {
 	Source   *Source            `json:"source,omitempty"`
 	Messages []protocol.Message `json:"messages,omitempty"`
-	MaxBytes int                `json:"most"` // of the text
+	// Variables is msgpack, which keeps the types of numbers.
+	Variables []byte `json:"variables,omitempty"`
+	MaxBytes  int    `json:"most"` // of the text
 }
 
 // result is the result of a job.
 type result struct {
-	Text  string `json:"text"`
+	Text string `json:"text"`
+	// Runs are the lengths of the text's pieces in bytes: trusted, data, trusted, ….
+	Runs  []int  `json:"runs,omitempty"`
 	Kind  string `json:"kind,omitempty"` // of the error: a key of kinds
 	Cause string `json:"cause,omitempty"`
+}
+
+// succeeded returns the result with a text.
+func succeeded(text marked.Text) result {
+	r := result{Text: text.String()}
+	for _, p := range text {
+		for len(r.Runs) == 0 || (len(r.Runs)%2 == 0) != p.Data {
+			r.Runs = append(r.Runs, 0)
+		}
+		r.Runs[len(r.Runs)-1] += len(p.Text)
+	}
+	return r
+}
+
+// text returns the text of a result. What no run covers is data.
+func (r result) text() (text marked.Text) {
+	rest := r.Text
+	for i, n := range r.Runs {
+		n = min(max(n, 0), len(rest))
+		text = text.Append(rest[:n], i%2 == 1)
+		rest = rest[n:]
+	}
+	return text.Append(rest, true)
 }
 
 var kinds = map[string]error{"template": ErrTemplate, "refused": ErrRefused, "long": ErrTooLong}
@@ -97,7 +125,7 @@ func startWorker(c *exec.Cmd) (*worker, error) {
 
 const (
 	resultBytes = 64 << 10 // of a result without its text
-	jsonEscape  = 6        // bytes that JSON takes for one byte of text, at most
+	jsonEscape  = 8        // bytes that JSON takes for one byte of text and its mark, at most
 )
 
 // ask runs j and returns its result. It kills the process when the time is over.

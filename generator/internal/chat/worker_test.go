@@ -55,6 +55,12 @@ func (t *Template) only(tb testing.TB) *worker {
 	return t.idle[0]
 }
 
+// render renders messages without variables, to a text without marks.
+func (t *Template) render(messages []protocol.Message, maxBytes int) (string, error) {
+	text, err := t.Render(Request{Messages: messages, MaxBytes: maxBytes})
+	return text.String(), err
+}
+
 var hello = []protocol.Message{{Role: "user", Content: "Hello"}}
 
 const maxBytes = 1 << 20
@@ -63,12 +69,12 @@ func TestRender(t *testing.T) {
 	template := newTemplate(t, "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"+
 		"{% if add_generation_prompt %}>{% endif %}")
 	for range 2 {
-		if got, err := template.Render(hello, maxBytes); got != "<s>[user] Hello\n>" || err != nil {
+		if got, err := template.render(hello, maxBytes); got != "<s>[user] Hello\n>" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
 	long := strings.Repeat("é<\"\\\x01", 500_000)
-	got, err := template.Render([]protocol.Message{{Role: "user", Content: long}}, 8<<20)
+	got, err := template.render([]protocol.Message{{Role: "user", Content: long}}, 8<<20)
 	if err != nil || got != "<s>[user] "+long+"\n>" {
 		t.Errorf("a long message: %d bytes, %v", len(got), err)
 	}
@@ -85,14 +91,14 @@ func TestErrors(t *testing.T) {
 		"div":                              {ErrTemplate, "divide by zero"},
 		strings.Repeat("x", maxBytes/10+1): {ErrTooLong, "too long"},
 	} {
-		_, err := template.Render([]protocol.Message{{Role: "user", Content: content}}, maxBytes)
+		_, err := template.render([]protocol.Message{{Role: "user", Content: content}}, maxBytes)
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.names) {
 			t.Errorf("%.10s: %v", content, err)
 		}
 	}
 	// The worker survives these errors.
 	before := template.only(t)
-	got, err := template.Render(hello, maxBytes)
+	got, err := template.render(hello, maxBytes)
 	if got != strings.Repeat("Hello", 10) || err != nil || template.only(t) != before {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -135,7 +141,7 @@ func TestHostile(t *testing.T) {
 			if err == nil {
 				template.limit = c.limit
 				defer template.Close()
-				_, err = template.Render([]protocol.Message{{Role: "user", Content: "attack"}}, maxBytes)
+				_, err = template.render([]protocol.Message{{Role: "user", Content: "attack"}}, maxBytes)
 			}
 			if c.names == "" && err == nil { // harmless, which is allowed
 				return
@@ -146,7 +152,7 @@ func TestHostile(t *testing.T) {
 			}
 			if template != nil && len(template.idle) == 0 && strings.HasPrefix(c.names, "memory") {
 				template.limit = patience
-				if got, err := template.Render(hello, maxBytes); got != "ok" || err != nil {
+				if got, err := template.render(hello, maxBytes); got != "ok" || err != nil {
 					t.Errorf("the next prompt is %q, %v", got, err)
 				}
 			}
@@ -174,7 +180,7 @@ func TestHostileSources(t *testing.T) {
 			t.Parallel()
 			template, err := New(Source{Template: source}, testCommand)
 			if err == nil {
-				_, err = template.Render(hello, maxBytes)
+				_, err = template.render(hello, maxBytes)
 				template.Close()
 			}
 			if !errors.Is(err, ErrTemplate) {
@@ -204,7 +210,7 @@ func TestClose(t *testing.T) {
 	if process.ProcessState == nil {
 		t.Error("the process was not reaped")
 	}
-	_, err := template.Render(hello, maxBytes)
+	_, err := template.render(hello, maxBytes)
 	if !errors.Is(err, ErrTemplate) || len(template.idle)+len(template.busy) != 0 {
 		t.Error(err)
 	}
@@ -241,7 +247,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range 20 {
 		all.Go(func() {
 			content := strings.Repeat("x", i)
-			if got, err := template.Render(say(content), maxBytes); got != content || err != nil {
+			if got, err := template.render(say(content), maxBytes); got != content || err != nil {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
@@ -259,7 +265,7 @@ func BenchmarkRender(b *testing.B) {
 			}
 			defer template.Close()
 			for b.Loop() {
-				if _, err := template.Render(v.Conversations["long"], maxBytes); err != nil {
+				if _, err := template.render(v.Conversations["long"], maxBytes); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -31,7 +31,7 @@ func TestKilledBetweenPrompts(t *testing.T) {
 		if err := template.only(t).command.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := template.Render(hello, maxBytes); got != "Hello" || err != nil {
+		if got, err := template.render(hello, maxBytes); got != "Hello" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
@@ -43,7 +43,7 @@ func TestKilledDuringAPrompt(t *testing.T) {
 	process := template.only(t).command.Process
 	rendered := make(chan error, 1)
 	go func() {
-		got, err := template.Render(say("slow"), maxBytes)
+		got, err := template.render(say("slow"), maxBytes)
 		if err == nil && got != "slow" {
 			err = errors.New(got)
 		}
@@ -67,12 +67,12 @@ func TestKilledTwice(t *testing.T) {
 		started++
 		return exec.Command("sh", "-c", "read line; echo '{}'; kill -9 $$")
 	}
-	_, err := template.Render(hello, maxBytes)
+	_, err := template.render(hello, maxBytes)
 	if !errors.Is(err, ErrTemplate) || !errors.Is(err, errKilled) || started != 1 {
 		t.Errorf("%v, %d processes", err, started)
 	}
 	template.command = command
-	if got, err := template.Render(hello, maxBytes); got != "Hello" || err != nil {
+	if got, err := template.render(hello, maxBytes); got != "Hello" || err != nil {
 		t.Errorf("then %q, %v", got, err)
 	}
 }
@@ -93,7 +93,7 @@ func TestTemplateFailuresAreNotRetried(t *testing.T) {
 			started++
 			return command()
 		}
-		_, err := template.Render(say(content), maxBytes)
+		_, err := template.render(say(content), maxBytes)
 		if !errors.Is(err, ErrTemplate) || errors.Is(err, errKilled) || started != 0 {
 			t.Errorf("%s: %v, %d more processes", name, err, started)
 		}
@@ -106,12 +106,12 @@ func TestSlowPromptHoldsOneWorker(t *testing.T) {
 	first := template.only(t)
 	slow := make(chan error, 1)
 	go func() {
-		_, err := template.Render(say("endless"), maxBytes)
+		_, err := template.render(say("endless"), maxBytes)
 		slow <- err
 	}()
 	awaitWork(t, first.command.Process)
 	for range 3 {
-		if got, err := template.Render(hello, maxBytes); got != "Hello" || err != nil {
+		if got, err := template.render(hello, maxBytes); got != "Hello" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
 	}

@@ -10,6 +10,14 @@ import (
 	"reel.internal/reel/protocol"
 )
 
+// textOf renders with a template, without marks.
+type textOf struct{ template *chat.Template }
+
+func (c textOf) Render(messages []protocol.Message, maxBytes int) (string, error) {
+	text, err := c.template.Render(chat.Request{Messages: messages, MaxBytes: maxBytes})
+	return text.String(), err
+}
+
 // gatedChat returns the first message's content. Each call receives from gate first.
 type gatedChat struct {
 	gate    chan struct{}
@@ -100,7 +108,7 @@ func TestSlowTemplate(t *testing.T) {
 	f.as(uid)
 	f.serve()
 	m := f.model()
-	m.Chat = template
+	m.Chat = textOf{template}
 	f.SetReady(m)
 	for i := range 8 {
 		f.client().send(conversation(1, 1, protocol.Message{Role: "user", Content: "slow"}))
