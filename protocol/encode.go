@@ -43,6 +43,7 @@ func appendMessage(dst []byte, msg any) ([]byte, error) {
 	defer msgpack.PutEncoder(enc)
 	enc.Reset(w)
 	enc.UseCompactInts(true)
+	enc.SetSortMapKeys(true) // the same message has the same bytes
 	err := enc.Encode(typed)
 	return w.b, err
 }

@@ -62,6 +62,8 @@ func TestSpecificationStatesTheBounds(t *testing.T) {
 		fmt.Sprintf("| requests per connection that have not ended | %d |", MaxRequests),
 		fmt.Sprintf("| queued requests per user, over all their connections | %d, of 1,024 in all |", MaxQueue),
 		fmt.Sprintf("| stop strings, bytes of each | %d, %d |", MaxStops, MaxStopBytes),
+		fmt.Sprintf("| variables for a chat template, bytes of all | %d, %d KiB |", MaxVariables, MaxVariableBytes>>10),
+		fmt.Sprintf("leaves a value %d levels", maxValueDepth),
 		fmt.Sprintf("| bytes waiting for a client | %d MiB, %.0f s |", MaxUnsent>>20, StallTimeout.Seconds()),
 		fmt.Sprintf("| time from a frame's first byte to its last | %.0f s |", FrameTimeout.Seconds()),
 		fmt.Sprintf("| time without a frame, before welcome | %.0f s |", HelloTimeout.Seconds()),

@@ -13,10 +13,13 @@ const (
 	MaxStopBytes   = 256     // bytes of one stop string
 	MaxMessages    = 4096    // messages of a conversation
 	MaxRoleBytes   = 64      // bytes of a message's role
+	MaxVariables   = 32      // variables for a chat template
 	MaxLogprobs    = 20      // alternatives reported per token
 	MaxElements    = 1 << 18 // elements of a list, and therefore tokens of any context
 	MaxUndecoded   = 8 << 20 // bytes of frames above 4 KiB being received, per user; twice as many per generator
 	MaxUnsent      = 1 << 20 // bytes waiting for a client that does not read
+	// MaxVariableBytes bounds the encoded names and values of all variables together.
+	MaxVariableBytes = 16 << 10
 )
 
 // Times after which a generator closes a connection.

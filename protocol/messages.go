@@ -55,7 +55,12 @@ type Generate struct {
 	Prompt *string  `msgpack:"prompt,omitempty"`
 	Tokens TokenIDs `msgpack:"tokens,omitempty"`
 	// Messages is the conversation that the completion answers.
-	Messages      []Message `msgpack:"messages,omitempty"`
+	Messages []Message `msgpack:"messages,omitempty"`
+	// Special: what is spelled like a control token in Prompt becomes that token, which is
+	// the default. False: it is text. Messages have a field of their own.
+	Special *bool `msgpack:"special,omitempty"`
+	// Template sets variables of the chat template that renders Messages.
+	Template      Variables `msgpack:"template,omitempty"`
 	MaxTokens     *int      `msgpack:"max_tokens,omitempty"`
 	Temperature   *float64  `msgpack:"temperature,omitempty"`
 	TopK          *int      `msgpack:"top_k,omitempty"`
@@ -85,6 +90,8 @@ type StatusRequest struct {
 type Tokenize struct {
 	Type string `msgpack:"type"`
 	Text string `msgpack:"text"`
+	// Special is like that of Generate.
+	Special *bool `msgpack:"special,omitempty"`
 }
 
 // Welcome answers hello once the generator can serve generate.

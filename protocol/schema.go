@@ -20,6 +20,7 @@ type schema struct {
 	max      uint64
 	optional bool
 	elem     *schema        // of a list
+	anyKeys  bool           // a map with any keys, whose values are those of JSON
 	names    map[string]int // for maps: index in fields
 	fields   []*schema
 	required uint64 // for maps: a bit for each required field
@@ -65,6 +66,8 @@ func schemaOf(t reflect.Type) *schema {
 		return &schema{want: "a whole number of 0 and more", kind: kindInt, max: math.MaxUint64}
 	case reflect.Slice:
 		return &schema{want: "a list", kind: kindArray, elem: schemaOf(t.Elem())}
+	case reflect.Map:
+		return &schema{want: "a map", kind: kindMap, anyKeys: true}
 	case reflect.Struct:
 		return structSchema(t)
 	}
@@ -134,6 +137,8 @@ func (s *schema) check(w *walker) *fieldError {
 		return &fieldError{problem: fmt.Sprintf("is %s: it must be %s", it.kind, s.want)}
 	case it.kind == kindArray:
 		return s.checkList(w, it.n)
+	case it.kind == kindMap && s.anyKeys:
+		return checkVariables(w, it.n)
 	case it.kind == kindMap:
 		return s.checkMap(w, it.n)
 	}

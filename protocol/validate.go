@@ -80,7 +80,7 @@ func or[T any](p *T, missing T) T {
 // CodePromptTooLong or CodeBadRequest.
 func (g *Generate) Validate(l Limits) *Error {
 	for _, check := range []func(Limits) *Error{
-		g.checkPrompt, g.checkTokens, g.checkMessages, g.checkSampling, g.checkStop,
+		g.checkPrompt, g.checkTokens, g.checkMessages, g.checkTemplate, g.checkSampling, g.checkStop,
 	} {
 		if e := check(l); e != nil {
 			return e.For(g.ID)
@@ -103,6 +103,9 @@ func (g *Generate) checkPrompt(l Limits) *Error {
 		return Errorf(CodeBadRequest, hint, "more than one of prompt, tokens and messages is given")
 	case given == 0:
 		return Errorf(CodeBadRequest, hint, "none of prompt, tokens and messages is given")
+	case g.Special != nil && g.Prompt == nil:
+		return Errorf(CodeBadRequest, "leave it out; each message has a field special of its own",
+			"special is given without prompt")
 	case g.Prompt == nil:
 		return nil
 	case *g.Prompt == "":
@@ -128,6 +131,15 @@ func (g *Generate) checkMessages(l Limits) *Error {
 		bytes += len(m.Content)
 	}
 	return checkText("messages", bytes, l)
+}
+
+// checkTemplate checks the variables for the chat template.
+func (g *Generate) checkTemplate(Limits) *Error {
+	if g.Messages == nil && len(g.Template) > 0 {
+		return Errorf(CodeBadRequest, "leave it out, or send messages",
+			"template is given without messages, which alone are in the form of the model's chat template")
+	}
+	return g.Template.Validate()
 }
 
 // Validate checks the text's length against l. The error's code is CodePromptTooLong.

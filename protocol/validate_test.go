@@ -47,6 +47,17 @@ func messages(list ...Message) func(*Generate) {
 	return func(g *Generate) { g.Prompt, g.Messages = nil, append([]Message{}, list...) }
 }
 
+func special(v bool) func(*Generate) { return func(g *Generate) { g.Special = &v } }
+
+// template sets variables, and messages if there are any.
+func template(v Variables, list ...Message) func(*Generate) {
+	return func(g *Generate) {
+		if g.Template = v; list != nil {
+			messages(list...)(g)
+		}
+	}
+}
+
 // sized returns a message of n bytes.
 func sized(role string, n int) Message { return Message{Role: role, Content: strings.Repeat("a", n)} }
 
@@ -104,6 +115,20 @@ var changes = []change{
 	{"prompt and tokens", func(g *Generate) { g.Tokens = []int32{1} }, CodeBadRequest, "more than one of prompt"},
 	{"prompt and messages", func(g *Generate) { g.Messages = []Message{{Role: "user", Content: "a"}} },
 		CodeBadRequest, "more than one of prompt"},
+	{"a prompt as text", special(false), "", ""},
+	{"a prompt with control tokens", special(true), "", ""},
+	{"special tokens", func(g *Generate) { tokens(1)(g); special(false)(g) },
+		CodeBadRequest, "special is given without prompt"},
+	{"a special conversation", func(g *Generate) { messages(Message{Role: "u"})(g); special(true)(g) },
+		CodeBadRequest, "special is given without prompt"},
+	{"a special message", messages(Message{Role: "u", Special: true}), "", ""},
+	{"a template for a prompt", template(Variables{"x": 1}), CodeBadRequest, "template is given without messages"},
+	{"a template for tokens", func(g *Generate) { tokens(1)(g); g.Template = Variables{"x": 1} },
+		CodeBadRequest, "template is given without messages"},
+	{"an empty template", template(Variables{}), "", ""},
+	{"a template for messages", template(Variables{"x": 1}, Message{Role: "u"}), "", ""},
+	{"a variable without a name", template(Variables{"": 1}, Message{Role: "u"}),
+		CodeBadRequest, `template has the name ""`},
 	{"a conversation", messages(Message{Role: "user"}, Message{Role: "assistant", Content: "b"}), "", ""},
 	{"no messages", messages([]Message{}...), CodeBadRequest, "the number of messages is 0: it must be 1 to 4096"},
 	{"4096 messages", messages(slices.Repeat([]Message{{Role: "user"}}, 4096)...), "", ""},

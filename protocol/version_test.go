@@ -14,6 +14,7 @@ var required = map[string]string{
 	"client": `
 cancel: type id
 generate.messages: role content
+generate.template:
 generate: type id
 hello: type version
 status: type
