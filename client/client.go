@@ -122,10 +122,20 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 // Tokenize returns the token ids of text, as a prompt would have them. text must be
 // valid UTF-8.
 func (c *Client) Tokenize(ctx context.Context, text string) ([]int32, error) {
-	if err := checkText("text", text); err != nil {
+	return c.tokenize(ctx, &protocol.Tokenize{Text: text})
+}
+
+// TokenizeData is Tokenize for a prompt with Special false: what is spelled like a control
+// token is text.
+func (c *Client) TokenizeData(ctx context.Context, text string) ([]int32, error) {
+	return c.tokenize(ctx, &protocol.Tokenize{Text: text, Special: new(false)})
+}
+
+func (c *Client) tokenize(ctx context.Context, m *protocol.Tokenize) ([]int32, error) {
+	if err := checkText("text", m.Text); err != nil {
 		return nil, err
 	}
-	reply, err := ask[*protocol.Tokens](ctx, c, &protocol.Tokenize{Text: text})
+	reply, err := ask[*protocol.Tokens](ctx, c, m)
 	if err != nil {
 		return nil, err
 	}

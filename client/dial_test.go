@@ -227,7 +227,8 @@ func TestDialDenied(t *testing.T) {
 
 func TestInvalidUTF8IsRefusedWithoutClosing(t *testing.T) {
 	c, _ := connect(t, fakegen.Script{})
-	for _, req := range []Request{{Prompt: "a\xff"}, {Prompt: "a", Stop: []string{"\xff"}}} {
+	for _, req := range []Request{{Prompt: "a\xff"}, {Prompt: "a", Stop: []string{"\xff"}},
+		{Messages: []Message{{Role: "u"}}, Template: map[string]any{"x": "\xff"}}} {
 		var reported *Error
 		_, err := collect(t.Context(), c, req)
 		if !errors.As(err, &reported) || reported.Code != protocol.CodeBadRequest {

@@ -19,9 +19,16 @@ const cancelTime = 500 * time.Millisecond
 // has the default that PROTOCOL.md gives together with the bounds. Other values are
 // written with new: Temperature: new(0.7).
 type Request struct {
-	Prompt        string
-	Tokens        []int32   // the prompt as token ids; Prompt is empty then
-	Messages      []Message // a conversation to answer; Prompt is empty then
+	Prompt   string
+	Tokens   []int32   // the prompt as token ids; Prompt is empty then
+	Messages []Message // a conversation to answer; Prompt is empty then
+	// Special false makes what is spelled like a control token in Prompt text; nil and true
+	// make it that token. Each message has a field of its own, which is false by default.
+	Special *bool
+	// Template sets variables of the chat template that renders Messages, as enable_thinking.
+	// Values have the types nil, bool, int, int64, uint64, float64, string, []any and
+	// map[string]any.
+	Template      map[string]any
 	MaxTokens     *int
 	Temperature   *float64 // 0: greedy
 	TopK          *int
@@ -43,7 +50,7 @@ type Request struct {
 // message returns r as a message of the protocol.
 func (r *Request) message(id uint64) *protocol.Generate {
 	m := &protocol.Generate{
-		ID: id, Tokens: r.Tokens, Messages: r.Messages,
+		ID: id, Tokens: r.Tokens, Messages: r.Messages, Special: r.Special, Template: r.Template,
 		MaxTokens: r.MaxTokens, Temperature: r.Temperature,
 		TopK: r.TopK, TopP: r.TopP, MinP: r.MinP,
 		RepeatPenalty: r.RepeatPenalty, Seed: r.Seed,
@@ -55,7 +62,7 @@ func (r *Request) message(id uint64) *protocol.Generate {
 	return m
 }
 
-// check refuses text for which the generator would close the connection.
+// check refuses text and variables for which the generator would close the connection.
 func (r *Request) check() error {
 	for _, stop := range r.Stop {
 		if err := checkText("a stop string", stop); err != nil {
@@ -66,6 +73,9 @@ func (r *Request) check() error {
 		if err := checkText(fmt.Sprintf("message %d", i), m.Role+m.Content); err != nil {
 			return err
 		}
+	}
+	if e := protocol.Variables(r.Template).Validate(); e != nil {
+		return e
 	}
 	return checkText("the prompt", r.Prompt)
 }

@@ -50,6 +50,8 @@ func (a *app) chatCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().SortFlags = false
+	a.conversationFlags(cmd.Flags())
+	a.specialFlag(cmd.Flags(), "make control tokens that your messages spell, such as <|im_end|>, into tokens")
 	a.samplingFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&a.timings, "timings", false, "print TTFT, decode rate and total time of each answer on stderr")
 	cmd.Flags().BoolVar(&noHistory, "no-history", false, "neither read nor write the history's file")
@@ -63,7 +65,7 @@ func (a *app) chat(ctx context.Context, flags *pflag.FlagSet, h *history) error 
 	}
 	t := &talk{
 		app: a, flags: flags, client: c, out: stdout().answers(), terminal: isTerminal(os.Stdin),
-		system: a.system, messages: opening(a.system), patience: reconnectTime,
+		system: a.system, messages: a.opening(a.system), patience: reconnectTime,
 	}
 	defer func() { t.client.Close() }()
 	in, end, err := openInput(ctx, h)
@@ -111,14 +113,6 @@ func chatFailure(ctx context.Context, c *client.Client) string {
 		return ""
 	}
 	return s.ChatFailure
-}
-
-// opening returns the first messages of a conversation: the system message, if any.
-func opening(system string) []client.Message {
-	if system == "" {
-		return nil
-	}
-	return []client.Message{{Role: "system", Content: system}}
 }
 
 // talk is one conversation.
@@ -197,7 +191,7 @@ func (t *talk) take(ctx context.Context, l line) error {
 // ask sends a message and prints the answer. A refused message is left out of the
 // conversation.
 func (t *talk) ask(ctx context.Context, text string) error {
-	return t.pursue(ctx, append(t.messages[:len(t.messages):len(t.messages)], client.Message{Role: "user", Content: text}))
+	return t.pursue(ctx, append(t.messages[:len(t.messages):len(t.messages)], t.message("user", text)))
 }
 
 // pursue prints the answer to asked, which then is the conversation. If asked is too

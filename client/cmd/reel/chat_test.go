@@ -48,8 +48,9 @@ func fakeTalkAt(t *testing.T, s fakegen.Script, out io.Writer) (*talk, net.Liste
 	}
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	a.samplingFlags(flags)
+	a.specialFlag(flags, "")
 	talk := &talk{app: a, flags: flags, client: c, out: out, in: &typed{}, terminal: true, patience: 20 * time.Second,
-		system: "S", messages: opening("S")}
+		system: "S", messages: a.opening("S")}
 	t.Cleanup(func() { talk.client.Close() })
 	return talk, l
 }

@@ -26,6 +26,7 @@ type app struct {
 	jsonl   bool
 	raw     bool
 	system  string
+	special *bool  // of prompts and messages; nil: as the protocol has it
 	answer  answer // being printed by chat
 	clamped int    // the last --max-tokens that was reduced to the context
 	// stranger is the listening process, if it belongs to neither the user nor root.
@@ -124,6 +125,9 @@ func (a *app) requestFlags(flags *pflag.FlagSet) {
 	flags.Int32SliceVar(&r.Tokens, "tokens", nil, "the prompt as token `ids`, such as 1,2,3")
 	flags.Lookup("tokens").DefValue = "" // instead of [], which is no prompt
 	flags.BoolVar(&a.raw, "raw", false, "send the prompt as it is, without the model's chat template")
+	a.conversationFlags(flags)
+	a.specialFlag(flags, "make control tokens that the text spells, such as <|im_end|>, into tokens, or not "+
+		"(default: only in a raw prompt)")
 	a.samplingFlags(flags)
 	flags.Var(optional("int", &r.Logprobs, strconv.Atoi), "logprobs",
 		"report logprobs and this many alternatives, with --json and --jsonl")
@@ -134,7 +138,6 @@ func (a *app) requestFlags(flags *pflag.FlagSet) {
 // samplingFlags adds the flags that chat has too.
 func (a *app) samplingFlags(flags *pflag.FlagSet) {
 	r := &a.request
-	flags.StringVar(&a.system, "system", "", "begin the conversation with this `text` as the system's message")
 	flags.Var(optional("int", &r.MaxTokens, strconv.Atoi), "max-tokens",
 		"length of the completion (default 1024, at most the context)")
 	flags.Var(optional("float", &r.Temperature, parseFloat), "temperature",

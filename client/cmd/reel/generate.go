@@ -40,19 +40,21 @@ func (a *app) generate(cmd *cobra.Command, words []string) error {
 	return a.stream(ctx, c, out)
 }
 
-// converse turns the prompt into a conversation if the model has a chat template or
-// there is a system message.
+// converse turns the prompt into a conversation if the model has a chat template, or if a
+// flag needs one.
 func (a *app) converse(ctx context.Context, c *client.Client) {
 	r := &a.request
-	if r.Tokens != nil || a.raw {
-		return
-	}
-	if !c.Chat() && a.system == "" {
+	switch formed := a.system != "" || len(r.Template) > 0; {
+	case r.Tokens != nil:
+	case a.raw:
+		r.Special = a.special
+	case !c.Chat() && !formed:
+		r.Special = a.special
 		tellRaw(ctx, c)
-		return
+	default:
+		r.Messages = append(a.opening(a.system), a.message("user", r.Prompt))
+		r.Prompt = ""
 	}
-	r.Messages = append(opening(a.system), client.Message{Role: "user", Content: r.Prompt})
-	r.Prompt = ""
 }
 
 // tellRaw says on a terminal that the prompt is not a message, because the chat template cannot
@@ -69,10 +71,13 @@ func tellRaw(ctx context.Context, c *client.Client) {
 
 // readPrompt sets the request's prompt, unless --tokens has set it.
 func (a *app) readPrompt(ctx context.Context, words []string) error {
-	if a.system != "" && (a.raw || a.request.Tokens != nil) {
-		return usagef("--system needs the model's chat template: leave out --raw and --tokens")
+	if (a.system != "" || len(a.request.Template) > 0) && (a.raw || a.request.Tokens != nil) {
+		return usagef("--system and --template need the model's chat template: leave out --raw and --tokens")
 	}
 	if a.request.Tokens != nil {
+		if a.special != nil {
+			return usagef("--special is for text: leave out --tokens")
+		}
 		if len(words) > 0 || a.file != "" {
 			return usagef("--tokens is a prompt already: leave out the words and -f")
 		}

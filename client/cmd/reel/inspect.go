@@ -163,7 +163,11 @@ func (a *app) tokenizeCommand() *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			ids, err := c.Tokenize(cmd.Context(), text)
+			tokenize := c.Tokenize
+			if a.special != nil && !*a.special {
+				tokenize = c.TokenizeData
+			}
+			ids, err := tokenize(cmd.Context(), text)
 			if err != nil {
 				return err
 			}
@@ -171,6 +175,8 @@ func (a *app) tokenizeCommand() *cobra.Command {
 			return writeTokens(w, ids, asJSON)
 		},
 	}
+	a.specialFlag(cmd.Flags(), "make control tokens that the text spells into tokens; --special=false: into text "+
+		"(default true)")
 	cmd.Flags().StringVarP(&file, "file", "f", "", "read the text from `FILE`; - is standard input")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

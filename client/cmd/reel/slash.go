@@ -21,7 +21,8 @@ const commandHelp = `    /help            print this list
     /save FILE       write the conversation to a new file, as JSON
     /load FILE       read a conversation that /save wrote
     /set NAME VALUE  change a setting, such as temperature 0.5, until VALUE is
-                     "default"; /set stop TEXT adds TEXT. /set alone shows all
+                     "default"; /set stop TEXT adds TEXT; /set template.NAME VALUE
+                     sets a variable of the chat template. /set alone shows all
     /exit, /quit     end the chat
 
 A line that begins with a space is no command. A message of several lines begins and
@@ -96,7 +97,7 @@ func (t *talk) restart(_ context.Context, rest string) error {
 	if err := none("/new", rest); err != nil {
 		return err
 	}
-	t.messages = opening(t.system)
+	t.messages = t.opening(t.system)
 	return nil
 }
 
@@ -120,7 +121,7 @@ func (t *talk) setSystem(_ context.Context, text string) error {
 	if len(messages) > 0 && messages[0].Role == "system" {
 		messages = messages[1:]
 	}
-	t.system, t.messages = text, append(opening(text), messages...)
+	t.system, t.messages = text, append(t.opening(text), messages...)
 	return nil
 }
 
@@ -145,21 +146,25 @@ func (t *talk) regenerate(ctx context.Context, rest string) error {
 
 // settings are the names that /set knows, which are flags too.
 var settings = []string{
-	"max-tokens", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "seed", "stop",
+	"max-tokens", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "seed", "stop", "special",
 }
 
 // set changes a setting or shows them.
 func (t *talk) set(_ context.Context, rest string) error {
 	name, value, _ := strings.Cut(rest, " ")
+	if variable, is := strings.CutPrefix(name, "template."); is {
+		return t.setVariable(variable, strings.TrimSpace(value))
+	}
 	name, value = strings.ReplaceAll(strings.TrimLeft(name, "-"), "_", "-"), strings.TrimSpace(value)
 	switch {
 	case rest == "":
 		for _, name := range settings {
 			t.showSetting(name)
 		}
+		t.showVariables()
 		return nil
 	case !slices.Contains(settings, name):
-		return usagef("there is no setting %s: the settings are %s", oneLine(name), strings.Join(settings, ", "))
+		return usagef("there is no setting %s: the settings are %s, template.NAME", oneLine(name), strings.Join(settings, ", "))
 	case value == "":
 		t.showSetting(name)
 		return nil
