@@ -140,7 +140,15 @@ type stageArgs struct {
 	count, pages, context, t, n                int32
 }
 
-// slotArgs are the addresses in Slots, in the order of StageArgs, which has no struct for them.
+// restoreArgs mirrors RestoreArgs of restore.cu.
+type restoreArgs struct {
+	staged                                   uint64
+	slots                                    slotArgs
+	slot, pages, tokens, tablePages, context int32
+	pad                                      int32
+}
+
+// slotArgs are the addresses in Slots, in the order of StageArgs and RestoreArgs, which have no struct for them.
 type slotArgs struct {
 	blockTable, length, token, history, params uint64
 }

@@ -36,6 +36,7 @@ var arguments = []argument{
 	{cpp: "QKPostArgs", mirror: qkPostArgs{}, rename: "t:T"},
 	{cpp: "QKVArgs", mirror: qkvArgs{}},
 	{cpp: "ReadArgs", mirror: readArgs{}},
+	{cpp: "RestoreArgs", mirror: restoreArgs{}},
 	{cpp: "RoundArgs", mirror: roundArgs{}},
 	{cpp: "RoundedInput", mirror: roundedInput{}},
 	{cpp: "SampleArgs", mirror: sampleArgs{}},

@@ -146,6 +146,8 @@ type Done struct {
 type Usage struct {
 	PromptTokens     int `msgpack:"prompt_tokens" json:"prompt_tokens"`
 	CompletionTokens int `msgpack:"completion_tokens" json:"completion_tokens"`
+	// CachedTokens is the number of prompt tokens whose keys and values were there from other prompts.
+	CachedTokens int `msgpack:"cached_tokens,omitempty" json:"cached_tokens,omitempty"`
 }
 
 // Timing gives the phases of a request, in milliseconds by the generator's clock.
@@ -279,6 +281,10 @@ type KV struct {
 	Pages      int   `msgpack:"pages" json:"pages"`
 	Used       int   `msgpack:"used" json:"used"`   // pages
 	Bytes      int64 `msgpack:"bytes" json:"bytes"` // of the whole pool
+	// Cached is the number of pages that no request uses, with prompts that later ones may begin with.
+	Cached int `msgpack:"cached,omitempty" json:"cached,omitempty"`
+	// Evicted counts the cached pages that gave way to requests since the start.
+	Evicted uint64 `msgpack:"evicted,omitempty" json:"evicted,omitempty"`
 }
 
 // Sampling holds a value for each field of a request that shapes the distribution.

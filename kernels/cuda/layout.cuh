@@ -150,6 +150,20 @@ REEL_FIELD(ReadArgs, data, 0);
 REEL_FIELD(ReadArgs, out, 8);
 REEL_FIELD(ReadArgs, n, 16);
 
+REEL_SIZE(RestoreArgs, 72);
+REEL_FIELD(RestoreArgs, staged, 0);
+REEL_FIELD(RestoreArgs, blockTable, 8);
+REEL_FIELD(RestoreArgs, length, 16);
+REEL_FIELD(RestoreArgs, last, 24);
+REEL_FIELD(RestoreArgs, history, 32);
+REEL_FIELD(RestoreArgs, params, 40);
+REEL_FIELD(RestoreArgs, slot, 48);
+REEL_FIELD(RestoreArgs, pages, 52);
+REEL_FIELD(RestoreArgs, tokens, 56);
+REEL_FIELD(RestoreArgs, tablePages, 60);
+REEL_FIELD(RestoreArgs, context, 64);
+REEL_FIELD(RestoreArgs, pad, 68);
+
 REEL_SIZE(RoundArgs, 64);
 REEL_FIELD(RoundArgs, in, 0);
 REEL_FIELD(RoundArgs, out, 40);

@@ -31,6 +31,9 @@ type Options struct {
 	// KVType is the data type of keys and values in the KV pool; the zero value is float32.
 	KVType kernels.DType
 
+	// CacheScope says whose prompts share KV pages; the zero value is each user's own.
+	CacheScope CacheScope
+
 	// Precapture lists the prompt token counts for which graphs are captured at start, beside those of the decode
 	// batches; nil means graphs.DefaultCounts.
 	Precapture []int
@@ -84,6 +87,7 @@ type Engine struct {
 	moves     []move               // oldest first
 	next      uint64               // number of the next step
 	result    kernels.Record       // the record read last; kept to reuse its memory
+	restores  []kernels.SlotState  // of the step being enqueued; kept likewise
 }
 
 // command is work for the engine's thread, between two steps.
@@ -127,7 +131,7 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	}
 	e.handles++
 	e.tally(r.User, 1, 0)
-	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, sequence: newSequence(e.handles, r)})
+	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, sequence: e.newSequence(e.handles, r)})
 	e.wakeup.signal()
 	return e.handles, nil
 }

@@ -165,6 +165,9 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 			}
 		}
 	}
+	if err := e.restoreSlots(b); err != nil {
+		return err
+	}
 	if err := e.memory.Write(&b.Step); err != nil {
 		return err
 	}
@@ -175,6 +178,19 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 	e.inFlight = append(e.inFlight, stepInFlight{b, plan})
 	e.next = b.Step.Number + 1
 	return e.stream.Record(e.events[b.Step.Number%depth])
+}
+
+// restoreSlots sets the slots of sequences that go on from pages of other prompts. The stream orders it before the
+// step's pass, and after the passes that compute those pages.
+func (e *Engine) restoreSlots(b *scheduler.Batch) error {
+	if len(b.Restored) == 0 {
+		return nil
+	}
+	e.restores = e.restores[:0]
+	for _, r := range b.Restored {
+		e.restores = append(e.restores, r.State())
+	}
+	return e.memory.Restore(e.stream, b.Step.Number, e.restores)
 }
 
 // key returns the graph key of a step's shape.

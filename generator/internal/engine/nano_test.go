@@ -108,7 +108,7 @@ type asked struct {
 func ask(t *testing.T, r *rand.Rand, n, maxPrompt, maxTokens int) *asked {
 	t.Helper()
 	o := nano()
-	o.MaxBatch, o.MaxGraphs = 1, 0
+	o.MaxBatch, o.MaxGraphs, o.CacheScope = 1, 0, ScopeOff
 	b := built(t, device.HostOptions{}, o, nil)
 	b.run()
 	a := &asked{}

@@ -47,7 +47,7 @@ func TestDoneCountsEachKindOfStep(t *testing.T) {
 func TestDoneCountsRolledSteps(t *testing.T) {
 	b := built(t, device.HostOptions{}, nano(), nil)
 	b.run()
-	seven := Request{Tokens: make([]int32, 7), MaxTokens: 1}
+	seven := Request{Tokens: make([]int32, 7), MaxTokens: 1, Cache: CacheOff}
 	for deadline := time.Now().Add(patience); ; {
 		g := b.complete(seven).finish.Graphs
 		if g == (protocol.Graphs{Rolled: 1}) {
@@ -72,7 +72,7 @@ func TestNoRollerCapturesNothing(t *testing.T) {
 	b := built(t, device.HostOptions{}, o, nil)
 	b.run()
 	for range 20 {
-		g := b.complete(Request{Tokens: make([]int32, 7), MaxTokens: 1}).finish.Graphs
+		g := b.complete(Request{Tokens: make([]int32, 7), MaxTokens: 1, Cache: CacheOff}).finish.Graphs
 		if g != (protocol.Graphs{Eager: 1}) {
 			t.Fatalf("a prompt without a graph of the start: %+v", g)
 		}

@@ -34,6 +34,8 @@ type Request struct {
 	MaxTokens int     // at least 1
 	IgnoreEOS bool
 	Sampling  Sampling
+	// Cache says whether the prompt's pages are shared with other prompts of its scope.
+	Cache CacheMode
 	// User and Connection identify the sender. Users get equal shares, and so do the connections of a user.
 	User       uint32
 	Connection uint64
@@ -42,6 +44,26 @@ type Request struct {
 	// Sink receives the tokens and the Finish.
 	Sink Sink
 }
+
+// CacheMode is what a request does with the prefix cache.
+type CacheMode uint8
+
+// The modes of a request.
+const (
+	CacheOn   CacheMode = iota // finds pages, and leaves its own
+	CacheRead                  // finds pages only
+	CacheOff                   // neither
+)
+
+// CacheScope says whose prompts share pages.
+type CacheScope uint8
+
+// The scopes of an engine. With ScopeUser no user learns from the time of an answer what another one asked.
+const (
+	ScopeUser CacheScope = iota
+	ScopeAll
+	ScopeOff
+)
 
 // Sink receives a request's tokens in order, then exactly one Finish. Its methods are called on the engine's
 // thread and must not block.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"reel.internal/reel/generator/internal/scheduler"
@@ -36,15 +37,26 @@ type sequence struct {
 	graphs          protocol.Graphs
 }
 
-func newSequence(h Handle, r *Request) *sequence {
+func (e *Engine) newSequence(h Handle, r *Request) *sequence {
 	p := r.Sampling
 	s := &sequence{handle: h, request: r}
 	s.scheduled = scheduler.Sequence{Prompt: r.Tokens, MaxTokens: r.MaxTokens, User: r.User,
-		Connection: r.Connection, Owner: s}
+		Connection: r.Connection, Owner: s, Scope: e.scope(r), ReadOnly: r.Cache == CacheRead}
 	s.scheduled.Sampling = kernels.Sampling{
 		Temperature: p.Temperature, TopK: int32(p.TopK), TopP: p.TopP, MinP: p.MinP,
 		RepeatPenalty: p.RepeatPenalty, Logprobs: int32(p.Logprobs), Seed: p.Seed}
 	return s
+}
+
+// scope returns the scope of a request's prompt; "" for none.
+func (e *Engine) scope(r *Request) string {
+	switch {
+	case r.Cache == CacheOff || e.opts.CacheScope == ScopeOff:
+		return ""
+	case e.opts.CacheScope == ScopeAll:
+		return "all"
+	}
+	return "user " + strconv.FormatUint(uint64(r.User), 10)
 }
 
 // token delivers the token in r to s and ends s if it is the last. now is the time at which the step completed.
@@ -81,7 +93,8 @@ func (e *Engine) end(s *sequence, reason string, err error) {
 	delete(e.sequences, s.handle)
 	e.noteEnded(s.scheduled.User, ran)
 	s.request.Sink.Finish(Finish{Reason: reason, Err: err, Timing: s.timing(), Graphs: s.graphs,
-		Usage: protocol.Usage{PromptTokens: len(s.request.Tokens), CompletionTokens: s.tokens}})
+		Usage: protocol.Usage{PromptTokens: len(s.request.Tokens), CompletionTokens: s.tokens,
+			CachedTokens: s.scheduled.Cached()}})
 }
 
 // timing returns the request's phases in milliseconds; a phase that was not reached is 0.

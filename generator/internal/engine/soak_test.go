@@ -68,7 +68,9 @@ func (a *asked) soak(b *testEngine, r *rand.Rand, steps uint64) {
 	for s := b.Stats().Steps; (s.Prefill+s.Decode) < steps && !b.t.Failed() || len(all) > 0; s = b.Stats().Steps {
 		if (s.Prefill+s.Decode) < steps && len(all) < 8 {
 			i := r.IntN(len(a.requests))
-			s, h := b.submit(a.requests[i])
+			q := a.requests[i]
+			q.Cache = CacheMode(r.IntN(3)) // pages that prompts can find do not move
+			s, h := b.submit(q)
 			all = append(all, going{s, h, i, false})
 		}
 		for range 1 + r.IntN(3) {
@@ -93,7 +95,7 @@ func driven(t *testing.T) (*watch, *testEngine, *scheduler.Batch) {
 	w := newWatch()
 	b := built(t, device.HostOptions{}, nano(), w.wrap)
 	w.engine = b.Engine
-	_, h := b.submit(Request{Tokens: []int32{1, 2, 3, 4, 5}, MaxTokens: 30})
+	_, h := b.submit(Request{Tokens: []int32{1, 2, 3, 4, 5}, MaxTokens: 30, Cache: CacheOff})
 	commands, _, _ := b.takeCommands()
 	if err := errors.Join(b.apply(commands, nil), b.formAndEnqueue(), b.completeStep()); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func (e *Engine) start() error {
 	o := e.opts
 	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve, MaxQueue: o.maxQueued(),
 		Chunk: o.Chunk, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, ReservePages: o.ReservePages,
-		FirstStep: e.next, InFlight: depth})
+		RestoreWords: e.memory.RestoreWords(), FirstStep: e.next, InFlight: depth})
 	e.stats.Arena = e.memory.ArenaBytes()
 	e.stats.Reserve = protocol.Reserve{Slots: o.Reserve, Pages: o.Reserve * o.ReservePages,
 		Tokens: o.ReservePages * o.PageTokens}

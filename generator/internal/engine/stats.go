@@ -80,4 +80,5 @@ func (e *Engine) publish() {
 func (e *Engine) snapshot() {
 	e.stats.Requests.Running = e.sched.Running()
 	e.stats.KV.Used = e.opts.Pages - e.sched.FreePages()
+	e.stats.KV.Cached, e.stats.KV.Evicted = e.sched.CachedPages()
 }

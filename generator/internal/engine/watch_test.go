@@ -22,8 +22,10 @@ type watch struct {
 	table   map[entryAt]int32 // pages by slot and index
 	due     map[entryAt]int32 // new pages of entries that moved and that no step has carried since
 	waited  map[device.Event]bool
-	named   [8]named // of the latest steps, by number
-	faults  []error
+	// generation is that of each slot's sequence.
+	generation map[int32]int32
+	named      [8]named // of the latest steps, by number
+	faults     []error
 }
 
 // named holds the slots and pages that a step names.
@@ -32,7 +34,8 @@ type named struct{ slots, pages map[int32]bool }
 type entryAt struct{ slot, index int32 }
 
 func newWatch() *watch {
-	return &watch{table: map[entryAt]int32{}, due: map[entryAt]int32{}, waited: map[device.Event]bool{}}
+	return &watch{table: map[entryAt]int32{}, due: map[entryAt]int32{}, waited: map[device.Event]bool{},
+		generation: map[int32]int32{}}
 }
 
 func (w *watch) wrap(d device.Device) device.Device {
@@ -79,6 +82,8 @@ func (s *watchedStream) Launch(op device.Op) error {
 		}
 	case kernels.Sample:
 		s.w.results = op.Records
+	case kernels.Restore:
+		s.w.restored(op)
 	case kernels.CopyPage:
 		s.w.copied(int32(op.From), int32(op.To))
 	}
@@ -115,6 +120,7 @@ func (w *watch) step() {
 		slot := d[inits+i*(pages-inits)/l.MaxSamples]
 		w.unnamed(func(n named) bool { return n.slots[slot] })
 		w.forget(slot)
+		w.generation[slot] = d[inits+i*(pages-inits)/l.MaxSamples+1]
 	}
 	for i := range int(d[3]) {
 		e := d[pages+entry*i:]
@@ -126,6 +132,21 @@ func (w *watch) step() {
 	}
 	for i := range int(d[0]) {
 		w.check(d[head+row*i], mine)
+	}
+}
+
+// restored reads the state of a slot that is restored. Other sequences may read the pages meanwhile. A sequence that
+// is restored again, with more pages, may be in flight itself.
+func (w *watch) restored(op kernels.Restore) {
+	const head = 16 // words, as in kernels.SlotState
+	staged, slot := w.h.Int32(op.Staged), int32(op.Slot)
+	if w.generation[slot] != staged[0] {
+		w.unnamed(func(n named) bool { return n.slots[slot] })
+		w.forget(slot)
+	}
+	w.generation[slot] = staged[0]
+	for i := range int32(op.Pages) {
+		w.table[entryAt{slot, i}] = staged[head+i]
 	}
 }
 

@@ -48,6 +48,9 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 	if s.descriptors, s.descriptorMap, err = dev.Pinned(4 * int64(s.RingSlots*s.Layout.Words())); err != nil {
 		return err
 	}
+	if s.restored, s.restoredMap, err = dev.Pinned(4 * int64(s.RingSlots*s.RestoreWords())); err != nil {
+		return err
+	}
 	s.records, s.recordMap, err = dev.Pinned(4 * int64(s.RingSlots*s.MaxSamples*kernels.RecordWords))
 	return err
 }

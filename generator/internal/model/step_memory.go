@@ -1,6 +1,8 @@
 package model
 
 import (
+	"fmt"
+
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
@@ -22,6 +24,9 @@ type Geometry struct {
 	Guard bool
 }
 
+// restoreWords is the words of the longest sequence's slot.
+func (g Geometry) restoreWords() int { return kernels.MaxStateWords(g.BlockTable(), g.Context) }
+
 // BlockTable returns the number of pages of the longest sequence.
 func (g Geometry) BlockTable() int { return (g.Context + g.PageTokens - 1) / g.PageTokens }
 
@@ -35,6 +40,8 @@ type StepMemory struct {
 	Rows   kernels.Rows
 	KV     kernels.KV
 
+	restored                 device.Buffer   // int32 [RingSlots][RestoreWords]: slots to restore before a step, pinned
+	restoredMap              *device.Mapped  // the same as the host sees it
 	descriptors, records     device.Buffer   // descriptor ring and record ring, pinned
 	descriptorMap, recordMap *device.Mapped  // the same as the host sees them
 	counter                  device.Buffer   // uint32 [1]: steps that were staged
@@ -69,7 +76,7 @@ func (s *StepMemory) innerWorkspace() kernels.Workspace {
 // ArenaBytes returns the bytes of device memory without the KV pool.
 func (s *StepMemory) ArenaBytes() (n int64) {
 	for _, b := range s.allocated {
-		if b != s.descriptors && b != s.records && b != s.KV.Data {
+		if b != s.descriptors && b != s.records && b != s.restored && b != s.KV.Data {
 			n += b.Bytes()
 		}
 	}
@@ -91,6 +98,33 @@ func (s *StepMemory) Write(step *kernels.Step) error {
 	words := s.Layout.Words()
 	at := int(step.Number%uint64(s.RingSlots)) * words
 	return s.Layout.Encode(s.descriptorMap.Bytes()[4*at:4*(at+words)], step)
+}
+
+// RestoreWords returns the words that the slots restored before one step may take together.
+func (s *StepMemory) RestoreWords() int { return s.Geometry.restoreWords() }
+
+// Restore launches the restore of each slot, before the pass of step number is launched on the same stream. The
+// states are staged in the step's part of a ring, as its descriptor is. Errors: [device.ErrBadShape] for more than
+// RestoreWords words, and those of the launches.
+func (s *StepMemory) Restore(stream device.Stream, number uint64, states []kernels.SlotState) error {
+	begin := int(number%uint64(s.RingSlots)) * s.RestoreWords()
+	at, end := begin, begin+s.RestoreWords()
+	for i := range states {
+		state, words := &states[i], states[i].Words()
+		if at+words > end {
+			return fmt.Errorf("%w: restores of more than %d words in a step", device.ErrBadShape, s.RestoreWords())
+		}
+		if err := state.Encode(s.restoredMap.Bytes()[4*at : 4*(at+words)]); err != nil {
+			return err
+		}
+		op := kernels.Restore{Staged: s.restored.Slice(4*int64(at), 4*int64(words)), Slots: s.Slots,
+			Slot: int(state.Init.Slot), Pages: len(state.Pages), Tokens: len(state.History)}
+		if err := stream.Launch(op); err != nil {
+			return err
+		}
+		at += words
+	}
+	return nil
 }
 
 // Record reads the i-th record of a completed step.

@@ -42,13 +42,15 @@ type Move struct {
 }
 
 // Relocate begins to move the index-th page of q. Until FinishMove no step is formed that names q. It returns
-// false if q does not run or has no such page in use, if no page is free beside the reserve, or if a step's
-// descriptor could not hold more moved entries.
+// false if q does not run or has no such page in use, if other prompts can find the page, if no page is free beside
+// the reserve, or if a step's descriptor could not hold more moved entries.
 func (s *Scheduler) Relocate(q *Sequence, index int) (Move, bool) {
-	if !q.Running() || index < 0 || index >= q.published || s.unsentMoves >= kernels.MaxMoves || !s.hasSparePage() {
+	if !q.Running() || index < 0 || index >= q.published || s.unsentMoves >= kernels.MaxMoves || !s.hasSparePage() ||
+		s.pages.Shared(q.pages[index]) {
 		return Move{}, false
 	}
 	to, _ := s.pages.Take(1)
+	s.charge(to[0], q.share.user())
 	m := Move{From: q.pages[index], To: to[0], After: q.lastStep, q: q}
 	q.pages[index] = m.To
 	if !slices.Contains(q.moved, int32(index)) {
@@ -63,6 +65,6 @@ func (s *Scheduler) Relocate(q *Sequence, index int) (Move, bool) {
 // FinishMove ends a move after its copy is done, and frees the page it came from.
 func (s *Scheduler) FinishMove(m Move) {
 	m.q.moving--
-	s.pages.Release(m.From)
+	s.drop(m.From)
 	s.free()
 }

@@ -9,7 +9,9 @@ package scheduler
 //
 // Pages. Each of Reserve+1 users has a share of ReservePages pages. The invariant is
 //
-//	free pages + Σ over users min(pages held, ReservePages) >= (Reserve+1) × ReservePages
+//	free pages + Σ over users min(pages that the user alone holds, ReservePages) >= (Reserve+1) × ReservePages
+//
+// Cached pages count as free. A page of several users counts for none of them until all have dropped it.
 //
 // A request that stays within its user's share leaves the sum unchanged. A request past the share lowers it, and is
 // admitted only if the invariant still holds. Freeing pages never lowers the sum. So while U <= Reserve users hold
@@ -43,11 +45,21 @@ func (s *Scheduler) nextJoin() *Sequence {
 
 // fits reports whether q has pages and the reserve stays whole if q joins.
 func (s *Scheduler) fits(q *Sequence) bool {
-	user, n := q.share.user(), s.need(q)
+	user := q.share.user()
 	if s.root.slots >= s.MaxBatch && user.slots > 0 {
 		return false
 	}
-	within := s.withinShares + min(user.pages+n, s.ReservePages) - min(user.pages, s.ReservePages)
+	s.find(q)
+	n, shared := s.need(q), 0
+	for _, found := range q.found {
+		if s.pages.Held(found.Page()) {
+			n--
+			if s.holders[found.Page()] != user {
+				shared++ // at most; it may count for no user already
+			}
+		}
+	}
+	within := s.withinShares + min(user.pages+n, s.ReservePages) - min(user.pages, s.ReservePages) - shared
 	return n <= s.pages.Free() && s.pages.Free()-n+within >= (s.Reserve+1)*s.ReservePages
 }
 
@@ -74,17 +86,63 @@ func (s *Scheduler) nextReserved(blocked *Sequence) (next *Sequence) {
 	return next
 }
 
-// addHeld adds to the slots and pages that q's shares hold; both may be negative.
-func (s *Scheduler) addHeld(q *Sequence, slots, pages int) {
+// addSlots adds n, which may be negative, to the slots that q's shares hold.
+func (s *Scheduler) addSlots(q *Sequence, n int) {
 	user := q.share.user()
-	s.withinShares -= min(user.pages, s.ReservePages)
 	s.slotUsers -= min(user.slots, 1)
 	for a := q.share; a != nil; a = a.parent {
-		a.slots += slots
-		a.pages += pages
+		a.slots += n
 	}
-	s.withinShares += min(user.pages, s.ReservePages)
 	s.slotUsers += min(user.slots, 1)
+}
+
+// takePages gives q its pages: those that were found, and new ones for the rest of its need.
+func (s *Scheduler) takePages(q *Sequence) {
+	user := q.share.user()
+	q.pages = nil
+	for _, n := range q.found {
+		s.hold(n.Page(), user)
+		q.pages = append(q.pages, n.Page())
+	}
+	s.adopt(q, q.found)
+	taken, _ := s.pages.Take(s.need(q) - len(q.found))
+	for _, page := range taken {
+		s.charge(page, user)
+	}
+	q.pages, q.found = append(q.pages, taken...), nil
+}
+
+// hold adds a reference of a user's sequence to a page that is held or cached.
+func (s *Scheduler) hold(page int32, user *share) {
+	if !s.pages.Held(page) {
+		s.charge(page, user)
+	} else if s.holders[page] != user {
+		s.charge(page, nil)
+	}
+	s.pages.Retain(page)
+}
+
+// drop ends a reference of a sequence to a page.
+func (s *Scheduler) drop(page int32) {
+	if s.pages.Release(page); !s.pages.Held(page) {
+		s.charge(page, nil)
+	}
+}
+
+// charge counts a page for a user, or for none, in place of the user for whom it counted.
+func (s *Scheduler) charge(page int32, user *share) {
+	if old := s.holders[page]; old != nil {
+		s.addPages(old, -1)
+	}
+	if s.holders[page] = user; user != nil {
+		s.addPages(user, 1)
+	}
+}
+
+func (s *Scheduler) addPages(user *share, n int) {
+	s.withinShares -= min(user.pages, s.ReservePages)
+	user.pages += n
+	s.withinShares += min(user.pages, s.ReservePages)
 }
 
 // hasSparePage reports whether a page is free that the reserve does not need.

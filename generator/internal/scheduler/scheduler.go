@@ -1,8 +1,8 @@
 // Package scheduler decides which waiting sequences join, which rows the next step has, and which KV pages they
 // use. It does bookkeeping only and makes no call on a device.
 //
-// step.go forms steps. share.go orders users and connections fairly. reserve.go decides if a sequence fits. pages.go
-// is the pool of KV pages, and relocate.go moves them.
+// step.go forms steps. share.go orders users and connections fairly. reserve.go decides if a sequence fits. prefix.go
+// finds pages that other prompts have left, and relocate.go moves pages.
 package scheduler
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 
+	"reel.internal/reel/generator/internal/kv"
 	"reel.internal/reel/kernels"
 )
 
@@ -27,6 +28,8 @@ type Options struct {
 	Pages      int // KV pages; without those of the reserve, at least enough for the longest sequence
 	// ReservePages is the number of pages kept with each slot of the reserve.
 	ReservePages int
+	// RestoreWords bounds the words of all restores of a step; 0 is no bound. One sequence always fits.
+	RestoreWords int
 	// FirstStep is the number of the first step.
 	FirstStep uint64
 	// InFlight is how many steps may be formed before the first of them has completed.
@@ -43,9 +46,12 @@ type Batch struct {
 	Served []*Sequence
 	// Joined holds the sequences that got their slot with this step.
 	Joined []*Sequence
+	// Restored holds the slots that are restored before the step: their sequences found pages of their prompts.
+	Restored []Restored
 
-	entries []entry // the block table entries in Step.Pages
-	epoch   uint64  // the scheduler's, when Step.Pages was made
+	restoreWords int
+	entries      []entry // the block table entries in Step.Pages
+	epoch        uint64  // the scheduler's, when Step.Pages was made
 }
 
 // entry is one entry of a sequence's block table.
@@ -69,7 +75,8 @@ type entry struct {
 // hold up others' tokens.
 type Scheduler struct {
 	Options
-	pages        *Pages
+	pages        *kv.Pool
+	holders      []*share // by page: the user whose sequences alone hold it; nil for other pages
 	freeSlots    []int32
 	generations  []int32 // by slot
 	root         share   // of all users
@@ -98,8 +105,8 @@ func New(o Options) (*Scheduler, error) {
 			"a sequence of %d tokens takes %d", o.Pages, kept, o.Context, longest)
 	}
 	slots := o.MaxBatch + o.Reserve
-	s := &Scheduler{Options: o, pages: NewPages(o.Pages), generations: make([]int32, slots),
-		number: o.FirstStep, completed: o.FirstStep, batches: make([]Batch, o.InFlight)}
+	s := &Scheduler{Options: o, pages: kv.New(o.Pages, o.PageTokens), holders: make([]*share, o.Pages+1),
+		generations: make([]int32, slots), number: o.FirstStep, completed: o.FirstStep, batches: make([]Batch, o.InFlight)}
 	for i := range slots {
 		s.freeSlots = append(s.freeSlots, int32(slots-1-i))
 	}
@@ -122,8 +129,12 @@ func (s *Scheduler) Add(q *Sequence) error {
 // Running returns the number of sequences that run.
 func (s *Scheduler) Running() int { return len(s.running) }
 
-// FreePages returns the number of free KV pages.
+// FreePages returns the number of KV pages that no sequence holds, cached ones included.
 func (s *Scheduler) FreePages() int { return s.pages.Free() }
+
+// CachedPages returns the number of KV pages that no sequence holds and a prompt may find, and how many gave way to
+// sequences so far.
+func (s *Scheduler) CachedPages() (cached int, evicted uint64) { return s.pages.Cached(), s.pages.Evicted() }
 
 // Remove ends q, whether it waits or runs: no later step names it. Its slot and pages are freed when the steps
 // that name it have completed.
@@ -160,14 +171,14 @@ func (s *Scheduler) free() {
 		if q.moving > 0 || q.length > 0 && q.lastStep >= s.completed {
 			return false
 		}
-		for _, page := range q.pages {
-			s.pages.Release(page)
+		for _, page := range slices.Backward(q.pages) {
+			s.drop(page)
 		}
 		s.freeSlots = append(s.freeSlots, q.slot)
-		s.addHeld(q, -1, -len(q.pages))
+		s.addSlots(q, -1)
 		s.leaveShare(q)
 		s.unsentMoves -= len(q.moved)
-		q.state, q.pages, q.moved = gone, nil, nil
+		q.state, q.pages, q.moved, q.found, q.tail = gone, nil, nil, nil, nil
 		return true
 	})
 }

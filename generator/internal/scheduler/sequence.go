@@ -1,6 +1,9 @@
 package scheduler
 
-import "reel.internal/reel/kernels"
+import (
+	"reel.internal/reel/generator/internal/kv"
+	"reel.internal/reel/kernels"
+)
 
 // Sequence is one request as the scheduler sees it. The caller sets the exported fields.
 type Sequence struct {
@@ -10,19 +13,28 @@ type Sequence struct {
 	// User and Connection identify the sender: users share the slots, and a user's connections share the user's.
 	User       uint32
 	Connection uint64
+	// Scope names the prompts that this one shares pages with; "" for none. ReadOnly finds pages and leaves none.
+	Scope    string
+	ReadOnly bool
 	// Owner is the caller's; the scheduler does not touch it.
 	Owner any
 
 	slot       int32
 	generation int32
-	pages      []int32 // by index in the block table
-	prefilled  int     // prompt tokens that formed steps contain
-	sampled    int     // tokens that formed steps sample, including those that the host does not know yet
-	length     int     // rows in formed steps, of prompt and completion
-	published  int     // pages that formed steps have a block table entry for
-	moved      []int32 // block table indices below published that changed since a step carried them
-	moving     int     // pages that are being copied; while there are any, no step may name the sequence
-	lastStep   uint64  // the last step that names the sequence
+	pages      []int32    // by index in the block table
+	prefilled  int        // prompt tokens that formed steps contain, or whose pages were found
+	sampled    int        // tokens that formed steps sample, including those that the host does not know yet
+	length     int        // tokens with keys and values: rows in formed steps, and those of found pages
+	published  int        // pages that formed steps have a block table entry for
+	moved      []int32    // block table indices below published that changed since a step carried them
+	moving     int        // pages that are being copied; while there are any, no step may name the sequence
+	lastStep   uint64     // the last step that names the sequence
+	found      []*kv.Node // while it waits: the pages of its prompt that were found last
+	tail       *kv.Node   // the last of its pages that prompts can find; nil at the root
+	unchained  bool       // it neither finds nor leaves further pages
+	cached     int        // tokens of pages that it found
+	restore    bool       // its slot must be restored before its next row
+	heldBack   uint64     // 1 + the step in which its prompt gets no further rows
 	state      state
 	share      *share // its connection's, from Add until its slot and pages are free
 	arrival    uint64 // order of Add
@@ -43,6 +55,9 @@ func (q *Sequence) Running() bool { return q.state == prefilling || q.state == d
 
 // Slot returns the slot of a running sequence and its generation, which together identify its records.
 func (q *Sequence) Slot() (slot, generation int32) { return q.slot, q.generation }
+
+// Cached returns the number of prompt tokens whose keys and values were found.
+func (q *Sequence) Cached() int { return q.cached }
 
 // ready reports whether the next step may give q a row in this state: none of its pages is moving and it has
 // tokens left to sample. Its last token may be in a step in flight.

@@ -19,7 +19,7 @@ type share struct {
 	queued  int    // sequences that wait
 	running int    // sequences that run
 	slots   int    // slots held, those of leaving sequences included
-	pages   int    // KV pages held, likewise
+	pages   int    // only in users: KV pages that no other user holds, likewise
 	served  uint64 // rows of steps; a new share starts at its least served sibling's
 }
 
@@ -148,7 +148,7 @@ func (a *share) promptBefore(b *share) bool {
 // first that joined. So others' long prompts delay a prompt by about one chunk.
 func (s *Scheduler) nextPrompt() (next *Sequence) {
 	for _, q := range s.running {
-		if q.ready(prefilling) && (next == nil || q.share.promptBefore(next.share)) {
+		if q.ready(prefilling) && q.heldBack != s.number+1 && (next == nil || q.share.promptBefore(next.share)) {
 			next = q
 		}
 	}

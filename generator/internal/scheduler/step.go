@@ -33,7 +33,7 @@ func (s *Scheduler) Idle() *Batch {
 // blankBatch returns an empty batch with the next step's number. It reuses an old batch's memory.
 func (s *Scheduler) blankBatch() *Batch {
 	b := &s.batches[s.number%uint64(len(s.batches))]
-	*b = Batch{Step: kernels.Step{Number: s.number, Rows: b.Step.Rows[:0], Samples: b.Step.Samples[:0],
+	*b = Batch{Restored: b.Restored[:0], Step: kernels.Step{Number: s.number, Rows: b.Step.Rows[:0], Samples: b.Step.Samples[:0],
 		Inits: b.Step.Inits[:0], Pages: b.Step.Pages[:0]},
 		Sampled: b.Sampled[:0], Served: b.Served[:0], Joined: b.Joined[:0], entries: b.entries[:0]}
 	return b
@@ -63,10 +63,10 @@ func (s *Scheduler) admit(b *Batch) {
 // join gives q a slot and its pages; nextJoin has checked that they are free.
 func (s *Scheduler) join(q *Sequence) {
 	s.dequeue(q)
-	q.pages, _ = s.pages.Take(s.need(q))
 	q.slot = s.freeSlots[len(s.freeSlots)-1]
 	s.freeSlots = s.freeSlots[:len(s.freeSlots)-1]
-	s.addHeld(q, 1, len(q.pages))
+	s.addSlots(q, 1)
+	s.takePages(q)
 	s.generations[q.slot]++
 	q.generation, q.state = s.generations[q.slot], prefilling
 	s.running = append(s.running, q)
@@ -80,19 +80,49 @@ func (s *Scheduler) join(q *Sequence) {
 func (s *Scheduler) prefill(b *Batch) {
 	b.Prefill = true
 	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < s.Chunk && len(b.Sampled) < s.MaxBatch; q = s.nextPrompt() {
+		if !s.findMore(q) || !s.prepareSlot(b, q) {
+			q.heldBack = s.number + 1
+			continue
+		}
 		s.addPrompt(b, q, s.Chunk-len(b.Step.Rows))
 	}
 }
 
-// addPrompt adds q's next prompt tokens, n at most.
-func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
-	if q.prefilled == 0 {
-		b.Step.Inits = append(b.Step.Inits, kernels.Init{Slot: q.slot, Generation: q.generation,
-			Prompt: int32(len(q.Prompt)), Sampling: q.Sampling})
+// prepareSlot adds the restore or the init that q's slot needs before its next row. It returns false if the step
+// has no room for the restore.
+func (s *Scheduler) prepareSlot(b *Batch, q *Sequence) bool {
+	switch {
+	case q.restore:
+		r := Restored{q, q.length, s.PageTokens}
+		words := kernels.MaxStateWords(r.pages(), r.tokens)
+		if s.RestoreWords > 0 && len(b.Restored) > 0 && b.restoreWords+words > s.RestoreWords {
+			return false
+		}
+		b.restoreWords += words
+		b.Restored = append(b.Restored, r)
+		q.restore = false
+	case q.prefilled == 0:
+		b.Step.Inits = append(b.Step.Inits, q.init())
 	}
-	for _, token := range q.Prompt[q.prefilled:min(q.prefilled+n, len(q.Prompt))] {
+	return true
+}
+
+// init returns the parameters of q's slot.
+func (q *Sequence) init() kernels.Init {
+	return kernels.Init{Slot: q.slot, Generation: q.generation, Prompt: int32(len(q.Prompt)), Sampling: q.Sampling}
+}
+
+// addPrompt adds q's next prompt tokens, n at most. A chunk of a prompt that leaves pages ends with a page, if it
+// can: then another prompt can go on from there.
+func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
+	end := min(q.prefilled+n, len(q.Prompt))
+	if whole := end / s.PageTokens * s.PageTokens; end < len(q.Prompt) && whole > q.prefilled && q.chained() {
+		end, q.heldBack = whole, s.number+1
+	}
+	for _, token := range q.Prompt[q.prefilled:end] {
 		s.row(b, q, int32(q.length), token)
 		q.prefilled++
+		s.leavePage(q)
 	}
 	b.Served = append(b.Served, q)
 	if q.prefilled == len(q.Prompt) {

@@ -1,0 +1,115 @@
+package kv
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"slices"
+)
+
+// Node is a full page of prompt tokens, after the tokens of its parents up to a root. Each scope has a root of its
+// own, so a prompt finds pages of its scope only. The keys and values of a page depend on all tokens before it,
+// and so a page is found by its place in the chain, not by its tokens alone.
+type Node struct {
+	id       uint64
+	parent   *Node // nil in a root
+	scope    string
+	hash     uint64
+	sameHash *Node // the next node of the same hash
+	tokens   []int32
+	children int // nodes of this parent
+	owner    *owner
+	page     int32
+	step     uint64 // the step that computes the page's last row
+	used     uint64 // the clock when it was last released
+
+	older, newer *Node // in its owner's list of cached pages
+}
+
+// Page returns the node's page.
+func (n *Node) Page() int32 { return n.page }
+
+// Step returns the number of the step that computes the page's last row. Later steps may read the page.
+func (n *Node) Step() uint64 { return n.step }
+
+// Root returns the root of a scope's chains. A root exists while it has a page below it: ask for it again rather
+// than keep it.
+func (p *Pool) Root(scope string) *Node {
+	if n := p.roots[scope]; n != nil {
+		return n
+	}
+	return &Node{id: p.newID(), scope: scope}
+}
+
+func (p *Pool) newID() uint64 {
+	p.lastID++
+	return p.lastID
+}
+
+// Find returns the page of tokens after parent, or nil. It compares the tokens themselves: a hash alone could give
+// a prompt the keys and values of another.
+func (p *Pool) Find(parent *Node, tokens []int32) *Node {
+	for n := p.chains[p.hash(parent.id, tokens)]; n != nil; n = n.sameHash {
+		if n.parent == parent && slices.Equal(n.tokens, tokens) {
+			return n
+		}
+	}
+	return nil
+}
+
+// Publish lets later prompts find a held page. Its pageTokens tokens follow those of parent, whose page is held
+// too, and step computes its last row. All of them must be prompt tokens: sampled tokens are computed in another
+// order of sums. If the chain has such a page already, Publish returns nil, and the page stays the sequence's own.
+func (p *Pool) Publish(parent *Node, tokens []int32, page int32, step uint64, user uint64) *Node {
+	p.mustBeHeld(page)
+	if len(tokens) != p.pageTokens || p.nodes[page] != nil || p.Find(parent, tokens) != nil {
+		return nil
+	}
+	n := &Node{id: p.newID(), parent: parent, scope: parent.scope, hash: p.hash(parent.id, tokens),
+		tokens: slices.Clone(tokens), owner: p.owner(user), page: page, step: step}
+	n.sameHash = p.chains[n.hash]
+	p.chains[n.hash] = n
+	p.nodes[page] = n
+	if parent.children++; parent.parent == nil {
+		p.roots[parent.scope] = parent
+	}
+	n.owner.pages++
+	return n
+}
+
+// remove takes a node without children out of the chains. Its page is free after that.
+func (p *Pool) remove(n *Node) {
+	if first := p.chains[n.hash]; first != n {
+		for first.sameHash != n {
+			first = first.sameHash
+		}
+		first.sameHash = n.sameHash
+	} else if n.sameHash != nil {
+		p.chains[n.hash] = n.sameHash
+	} else {
+		delete(p.chains, n.hash)
+	}
+	if n.parent.children--; n.parent.parent == nil && n.parent.children == 0 {
+		delete(p.roots, n.parent.scope)
+	}
+	p.nodes[n.page] = nil
+	p.disown(n)
+	p.free = append(p.free, n.page)
+}
+
+// hashTokens hashes a page by its place in the chains. The seed is random, so that nobody can make prompts whose
+// hashes are alike.
+func (p *Pool) hashTokens(parent uint64, tokens []int32) uint64 {
+	var h maphash.Hash
+	h.SetSeed(p.seed)
+	var words [8]byte
+	binary.LittleEndian.PutUint64(words[:], parent)
+	_, _ = h.Write(words[:])
+	for _, t := range tokens {
+		binary.LittleEndian.PutUint32(words[:4], uint32(t))
+		_, _ = h.Write(words[:4])
+	}
+	return h.Sum64()
+}
+
+// Has reports whether the node is still in the chains.
+func (p *Pool) Has(n *Node) bool { return p.nodes[n.page] == n }

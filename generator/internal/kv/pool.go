@@ -1,0 +1,113 @@
+// Package kv keeps the account of KV pages: which are free, how many sequences hold each, and which hold a prompt
+// that a later request may begin with. It does bookkeeping only and makes no call on a device.
+//
+// pool.go counts references. chain.go finds a prompt's pages. evict.go chooses the pages that give way.
+package kv
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+)
+
+// Pool is the pool of KV pages on the device. A page is free, held by sequences, or cached: held by none, with the
+// keys and values of a prompt. Cached pages give way to sequences, so they count as free. Page 0 is never given
+// out; padding rows write there. A Pool is not safe for concurrent use.
+type Pool struct {
+	pageTokens int
+	refs       []int32 // by page: the sequences that hold it
+	nodes      []*Node // by page: its node in the chains; nil for a page that no prompt can find
+	free       []int32
+
+	seed    maphash.Seed
+	hash    func(parent uint64, tokens []int32) uint64
+	chains  map[uint64]*Node // nodes by hash; those of one hash are linked by sameHash
+	roots   map[string]*Node // by scope
+	lastID  uint64           // of a node
+	clock   uint64           // of the last release
+	owners  map[uint64]*owner
+	cached  int // pages with a node that no sequence holds
+	evicted uint64
+}
+
+// New returns a pool of n free pages, numbered 1 to n, of pageTokens tokens each.
+func New(n, pageTokens int) *Pool {
+	p := &Pool{pageTokens: pageTokens, refs: make([]int32, n+1), nodes: make([]*Node, n+1), free: make([]int32, n),
+		seed: maphash.MakeSeed(), chains: map[uint64]*Node{}, roots: map[string]*Node{}, owners: map[uint64]*owner{}}
+	p.hash = p.hashTokens
+	for i := range p.free {
+		p.free[i] = int32(n - i)
+	}
+	return p
+}
+
+// Shuffle puts the free pages into a random order, for tests.
+func (p *Pool) Shuffle(r *rand.Rand) {
+	r.Shuffle(len(p.free), func(i, j int) { p.free[i], p.free[j] = p.free[j], p.free[i] })
+}
+
+// Free returns the number of pages that sequences can take: free ones and cached ones.
+func (p *Pool) Free() int { return len(p.free) + p.cached }
+
+// Cached returns the number of pages that only a later prompt can use.
+func (p *Pool) Cached() int { return p.cached }
+
+// Evicted returns the number of cached pages that gave way so far.
+func (p *Pool) Evicted() uint64 { return p.evicted }
+
+// Held reports whether a sequence holds the page.
+func (p *Pool) Held(page int32) bool { return p.refs[page] > 0 }
+
+// Shared reports whether a prompt of another sequence can find the page, so that its place must not change.
+func (p *Pool) Shared(page int32) bool { return p.nodes[page] != nil || p.refs[page] > 1 }
+
+// Take returns n pages with one reference each. Cached pages give way if too few are free. It returns false if
+// that is not enough, and takes none.
+func (p *Pool) Take(n int) ([]int32, bool) {
+	if n > p.Free() {
+		return nil, false
+	}
+	for len(p.free) < n {
+		p.evict()
+	}
+	at := len(p.free) - n
+	taken := append([]int32(nil), p.free[at:]...)
+	p.free = p.free[:at]
+	for _, page := range taken {
+		p.refs[page] = 1
+	}
+	return taken, true
+}
+
+// Retain adds a reference to a page that is held or cached.
+func (p *Pool) Retain(page int32) {
+	if p.refs[page] == 0 && p.nodes[page] != nil {
+		p.leaveCache(p.nodes[page])
+		p.refs[page] = 1
+		return
+	}
+	p.mustBeHeld(page)
+	p.refs[page]++
+}
+
+// Release drops a reference to a page. With the last one the page is cached if it has a node, and free otherwise.
+// Release a sequence's pages from the last to the first, so that the tail of a prompt gives way before its head.
+func (p *Pool) Release(page int32) {
+	p.mustBeHeld(page)
+	if p.refs[page]--; p.refs[page] > 0 {
+		return
+	}
+	if n := p.nodes[page]; n != nil {
+		p.enterCache(n)
+		return
+	}
+	p.free = append(p.free, page)
+}
+
+// mustBeHeld panics if the page has no reference. If the program went on, one sequence would read another's keys
+// and values.
+func (p *Pool) mustBeHeld(page int32) {
+	if page <= 0 || int(page) >= len(p.refs) || p.refs[page] <= 0 {
+		panic(fmt.Sprintf("kv: page %d is not held", page))
+	}
+}
