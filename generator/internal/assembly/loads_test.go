@@ -165,6 +165,7 @@ func TestUnderBallast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.EngineOptions.CacheScope = engine.ScopeOff // prompts that come again keep their shapes
 	e, err := engine.New(host, l.Model, l.EngineOptions)
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func TestPlanIsTheSizeOfStepMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rings := int64(4*4*memory.Layout.Words() + 4*4*4*kernels.RecordWords)
+	rings := int64(4*4*memory.Layout.Words() + 4*4*4*kernels.RecordWords + 4*4*memory.RestoreWords())
 	got := h.Live().Bytes - before - rings // pinned memory is the host's
 	// The plan rounds each buffer to 512 bytes.
 	if want := l.sizes.Arena + l.sizes.KVPool(); got > want || want > got+32*512 {
