@@ -134,7 +134,9 @@ func (s *Scheduler) FreePages() int { return s.pages.Free() }
 
 // CachedPages returns the number of KV pages that no sequence holds and a prompt may find, and how many gave way to
 // sequences so far.
-func (s *Scheduler) CachedPages() (cached int, evicted uint64) { return s.pages.Cached(), s.pages.Evicted() }
+func (s *Scheduler) CachedPages() (cached int, evicted uint64) {
+	return s.pages.Cached(), s.pages.Evicted()
+}
 
 // Remove ends q, whether it waits or runs: no later step names it. Its slot and pages are freed when the steps
 // that name it have completed.
