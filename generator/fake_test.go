@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
@@ -71,8 +72,8 @@ func (e *fakeEngine) Run() error {
 type fakeTokenizer struct{}
 
 func (fakeTokenizer) Encode(text string) ([]int32, error) { return make([]int32, len(text)), nil }
-func (fakeTokenizer) EncodeRendered(text string) ([]int32, error) {
-	return make([]int32, len(text)), nil
+func (fakeTokenizer) EncodeMarked(text marked.Text, _ bool) ([]int32, error) {
+	return make([]int32, text.Len()), nil
 }
 func (fakeTokenizer) TokenText(int32) string { return "x" }
 func (fakeTokenizer) MaxTokenBytes() int     { return 1 }

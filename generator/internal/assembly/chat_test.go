@@ -11,6 +11,7 @@ import (
 
 	"reel.internal/reel/generator/internal/chat"
 	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
@@ -123,7 +124,7 @@ func TestModelsWithTemplates(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, text, err)
 		}
 		// The prompt has one begin token, from the template.
-		ids, err := m.Tokenizer.EncodeRendered(text)
+		ids, err := m.Tokenizer.EncodeMarked(marked.Trusted(text), false)
 		if c.want != "" && (err != nil || ids[0] != 0 || ids[1] == 0) {
 			t.Errorf("%s: %v, %v", name, ids, err)
 		}

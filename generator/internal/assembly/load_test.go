@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/generator/tiny"
 	"reel.internal/reel/protocol"
@@ -65,7 +66,8 @@ func TestModelWithoutATokenizer(t *testing.T) {
 	if _, err := l.readTokenizer(os.DirFS(dir)); err != nil || !slices.Equal(l.warnings, []string{noTokenizer}) {
 		t.Errorf("warnings at start: %q, %v", l.warnings, err)
 	}
-	for _, encode := range []func(string) ([]int32, error){m.Tokenizer.Encode, m.Tokenizer.EncodeRendered} {
+	data := func(text string) ([]int32, error) { return m.Tokenizer.EncodeMarked(marked.Data(text), true) }
+	for _, encode := range []func(string) ([]int32, error){m.Tokenizer.Encode, data} {
 		var e *protocol.Error
 		if _, err := encode("text"); !errors.As(err, &e) || e.Code != protocol.CodeBadRequest ||
 			!strings.Contains(e.Message, "no tokenizer.json") || !strings.Contains(e.Hint, "--tokens") {
@@ -103,7 +105,7 @@ func TestAddedTokensWithoutRows(t *testing.T) {
 	if err != nil || m.Limits.Vocab != 4096 {
 		t.Fatalf("vocabulary %d, %v", m.Limits.Vocab, err)
 	}
-	if ids, err := m.Tokenizer.EncodeRendered("[PAD]"); err != nil || !slices.Equal(ids, []int32{4096}) {
+	if ids, err := m.Tokenizer.EncodeMarked(marked.Trusted("[PAD]"), false); err != nil || !slices.Equal(ids, []int32{4096}) {
 		t.Errorf("encodes to %v, %v", ids, err)
 	}
 }

@@ -1,6 +1,9 @@
 package assembly
 
-import "reel.internal/reel/protocol"
+import (
+	"reel.internal/reel/generator/internal/marked"
+	"reel.internal/reel/protocol"
+)
 
 // idsOnly is the tokenizer of a model that has none. Such a model takes prompts as token ids,
 // and its tokens have no text.
@@ -20,8 +23,8 @@ func errNoTokenizer() *protocol.Error {
 // Encode refuses text.
 func (idsOnly) Encode(string) ([]int32, error) { return nil, errNoTokenizer() }
 
-// EncodeRendered refuses text.
-func (idsOnly) EncodeRendered(string) ([]int32, error) { return nil, errNoTokenizer() }
+// EncodeMarked refuses text.
+func (idsOnly) EncodeMarked(marked.Text, bool) ([]int32, error) { return nil, errNoTokenizer() }
 
 // TokenText returns an empty text.
 func (idsOnly) TokenText(int32) string { return "" }

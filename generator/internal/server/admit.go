@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
@@ -106,7 +107,9 @@ func (s *Server) chatTokens(model *Model, messages []protocol.Message, user uint
 	if err != nil {
 		return nil, asError(err)
 	}
-	return s.encode(text, user, model.Tokenizer.EncodeRendered)
+	return s.encode(text, user, func(text string) ([]int32, error) {
+		return model.Tokenizer.EncodeMarked(marked.Trusted(text), false)
+	})
 }
 
 // params returns the request's parameters with the model's defaults.

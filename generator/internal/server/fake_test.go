@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
@@ -179,8 +180,10 @@ func (b *byteTokenizer) Encode(text string) ([]int32, error) {
 	return tokens, nil
 }
 
-// EncodeRendered puts "=" in front of the text.
-func (b *byteTokenizer) EncodeRendered(text string) ([]int32, error) { return b.Encode("=" + text) }
+// EncodeMarked puts "=" in front of the text.
+func (b *byteTokenizer) EncodeMarked(text marked.Text, _ bool) ([]int32, error) {
+	return b.Encode("=" + text.String())
+}
 
 func (b *byteTokenizer) TokenText(id int32) string { return string(id) }
 func (b *byteTokenizer) MaxTokenBytes() int        { return 2 }

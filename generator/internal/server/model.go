@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
@@ -23,10 +24,11 @@ type Engine interface {
 // Tokenizer turns a prompt into tokens and a token into text. It is safe for concurrent
 // use.
 type Tokenizer interface {
-	// Encode returns a prompt's tokens. An error that is a *protocol.Error is sent to the client.
+	// Encode returns the tokens of a trusted prompt. An error that is a *protocol.Error is sent to the client.
 	Encode(text string) ([]int32, error)
-	// EncodeRendered encodes a prompt that a chat template rendered.
-	EncodeRendered(text string) ([]int32, error)
+	// EncodeMarked returns the tokens of a text in whose data no control tokens are recognised.
+	// With postProcessor it adds those of the tokenizer's post-processor, as Encode does.
+	EncodeMarked(text marked.Text, postProcessor bool) ([]int32, error)
 	TokenText(id int32) string
 	MaxTokenBytes() int // of the longest token's text
 }

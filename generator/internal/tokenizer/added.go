@@ -19,6 +19,7 @@ type addedToken struct {
 	RStrip     bool   `json:"rstrip"`      // consumes the white space after it
 	Normalized bool   `json:"normalized"`  // is matched in the normalised text
 	Special    bool   `json:"special"`
+	control    bool   // see isControl
 }
 
 // addedTokens finds added tokens in text.
@@ -27,10 +28,17 @@ type addedTokens struct {
 	passes     [2]matcher // tokens to match before normalisation, and after it
 }
 
-// segment is either normalised text or an added token.
+// segment is either text or an added token.
 type segment struct {
-	text string
-	id   int32 // -1 for text
+	source
+	id int32 // -1 for text
+}
+
+// isControl reports whether a is a control token, as llama.cpp decides it: text of a request
+// never becomes one. Some checkpoints have markers of roles that are not special.
+func (a *addedToken) isControl() bool {
+	return a.Special || strings.HasPrefix(a.Content, "<|") && strings.HasSuffix(a.Content, "|>") ||
+		strings.HasPrefix(a.Content, "<｜") && strings.HasSuffix(a.Content, "｜>") // DeepSeek
 }
 
 func newAddedTokens(list []addedToken, n normalizer) (addedTokens, error) {
@@ -39,31 +47,36 @@ func newAddedTokens(list []addedToken, n normalizer) (addedTokens, error) {
 		i := 0
 		if t.Normalized {
 			i = 1
-			t.Content = n.normalize(newPacer(), t.Content)
+			t.Content = n.normalizeString(t.Content)
 		}
 		a.passes[i].tokens = append(a.passes[i].tokens, t)
 	}
 	return a, errors.Join(a.passes[0].sort(), a.passes[1].sort())
 }
 
-// split cuts text into added tokens and the normalised text between them. No segment is
+// split cuts a text into added tokens and the normalised text between them. No segment is
 // empty.
-func (a *addedTokens) split(p *pacer, text string) []segment {
+func (a *addedTokens) split(p *pacer, text source) []segment {
 	var out []segment
 	for _, s := range a.passes[0].split(p, nil, text) {
 		if s.id >= 0 {
 			out = append(out, s)
 			continue
 		}
-		out = a.passes[1].split(p, out, a.normalizer.normalize(p, s.text))
+		if !a.passes[1].control {
+			s.borders = nil
+		}
+		out = a.passes[1].split(p, out, a.normalizer.normalize(p, s.source))
 	}
 	return out
 }
 
-// matcher finds the tokens of one pass: the leftmost match, and of several the longest.
+// matcher finds the tokens of one pass: the leftmost match, and of several the longest. For
+// a match with data, it has no control tokens.
 type matcher struct {
-	tokens []addedToken // sorted by content
-	first  [256]bool    // bytes that tokens begin with
+	tokens  []addedToken // sorted by content
+	first   [256]bool    // bytes that tokens begin with
+	control bool         // there is a control token
 }
 
 // sort prepares the matcher. It refuses two tokens with the same normalised content.
@@ -74,6 +87,7 @@ func (m *matcher) sort() error {
 			return fmt.Errorf("%w: two tokens are %.40q once normalized", ErrUnsupported, t.Content)
 		}
 		m.first[t.Content[0]] = true
+		m.control = m.control || t.control
 	}
 	return nil
 }
@@ -81,13 +95,13 @@ func (m *matcher) sort() error {
 // split appends the segments of text to out. from is the index of the first byte without a
 // segment. If any token strips white space, none begins or ends with it (checkAdded), so no
 // match starts before from, and no run of white space is scanned twice.
-func (m *matcher) split(p *pacer, out []segment, text string) []segment {
-	from := 0
+func (m *matcher) split(p *pacer, out []segment, s source) []segment {
+	text, from := s.text, 0
 	for i := 0; i < len(text); {
 		if uint(i)%block == 0 {
 			p.spent(block * 3)
 		}
-		t := m.longest(text[i:])
+		t := m.longest(s, i)
 		if t == nil {
 			i++
 			continue
@@ -105,20 +119,21 @@ func (m *matcher) split(p *pacer, out []segment, text string) []segment {
 			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
 		}
 		if from < start {
-			out = append(out, segment{text[from:start], -1})
+			out = append(out, segment{s.slice(from, start), -1})
 		}
 		out = append(out, segment{id: *t.ID})
 		from = end
 	}
 	if from < len(text) {
-		out = append(out, segment{text[from:], -1})
+		out = append(out, segment{s.slice(from, len(text)), -1})
 	}
 	return out
 }
 
-// longest returns the longest token that text begins with, or nil. It narrows the sorted
-// tokens byte by byte: after n bytes, left holds those that share n bytes with text.
-func (m *matcher) longest(text string) *addedToken {
+// longest returns the longest token at an offset of s, or nil. It narrows the sorted tokens
+// byte by byte: after n bytes, left holds those that share n bytes with the text.
+func (m *matcher) longest(s source, at int) *addedToken {
+	text := s.text[at:]
 	if !m.first[text[0]] {
 		return nil
 	}
@@ -129,7 +144,9 @@ func (m *matcher) longest(text string) *addedToken {
 		hi := sort.Search(len(left), func(i int) bool { return left[i].Content[n] > text[n] })
 		left = left[lo:hi]
 		if len(left) > 0 && len(left[0].Content) == n+1 {
-			found = &left[0]
+			if !left[0].control || !s.data(at, at+n+1) {
+				found = &left[0]
+			}
 			left = left[1:]
 		}
 	}

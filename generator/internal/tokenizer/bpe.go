@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -178,8 +179,10 @@ func (e *encoder) offer(at int32) {
 	}
 }
 
-// newBPE builds a model from the vocabulary and the merges of a file.
-func newBPE(c *bpeConfig) (*bpe, error) {
+// newBPE builds a model from the vocabulary and the merges of a file. The model never makes a
+// control token, but stops at the parts that would merge to one. Only the tokens of single bytes
+// and the unknown token stay, whatever they are.
+func newBPE(c *bpeConfig, control func(int32) bool) (*bpe, error) {
 	m := &bpe{merges: make(map[pair]merge, len(c.Merges)), characters: c.ByteFallback, ignoreMerges: c.IgnoreMerges,
 		unk: -1, fuseUnk: c.FuseUnk}
 	if id, ok := c.Vocab[c.unkToken()]; ok {
@@ -187,7 +190,7 @@ func newBPE(c *bpeConfig) (*bpe, error) {
 	}
 	byteToken := byteContent
 	if m.characters {
-		m.ids, m.wordStart = c.Vocab, wordStart(c)
+		m.ids = c.Vocab
 	} else {
 		m.ids, byteToken = byBytes(c.Vocab), func(b byte) string { return string([]byte{b}) }
 	}
@@ -202,9 +205,13 @@ func newBPE(c *bpeConfig) (*bpe, error) {
 		m.byteIDs[b] = id
 	}
 	for rank, p := range c.Merges {
-		if err := m.addMerge(c.Vocab, p, int32(rank)); err != nil {
+		if err := m.addMerge(c.Vocab, p, int32(rank), control); err != nil {
 			return nil, err
 		}
+	}
+	maps.DeleteFunc(m.ids, func(_ string, id int32) bool { return control(id) })
+	if m.characters {
+		m.wordStart = wordStart(c)
 	}
 	return m, nil
 }
@@ -228,8 +235,9 @@ func byBytes(vocab map[string]int32) map[string]int32 {
 	return ids
 }
 
-// addMerge adds one merge. A later merge of the same pair replaces it, as in tokenizers.
-func (m *bpe) addMerge(vocab map[string]int32, p mergePair, rank int32) error {
+// addMerge adds one merge, unless it makes a control token. A later merge of the same pair
+// replaces it, as in tokenizers.
+func (m *bpe) addMerge(vocab map[string]int32, p mergePair, rank int32, control func(int32) bool) error {
 	var ids [3]int32
 	for i, content := range []string{p[0], p[1], p[0] + p[1]} {
 		id, ok := vocab[content]
@@ -239,6 +247,8 @@ func (m *bpe) addMerge(vocab map[string]int32, p mergePair, rank int32) error {
 		}
 		ids[i] = id
 	}
-	m.merges[pairOf(ids[0], ids[1])] = merge{rank: rank, id: ids[2]}
+	if !control(ids[2]) {
+		m.merges[pairOf(ids[0], ids[1])] = merge{rank: rank, id: ids[2]}
+	}
 	return nil
 }

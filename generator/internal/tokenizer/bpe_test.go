@@ -18,7 +18,7 @@ func TestStaleCandidates(t *testing.T) {
 		c.Merges = append(c.Merges, m)
 		c.Vocab[m[0]+m[1]] = int32(256 + i)
 	}
-	m, err := newBPE(c)
+	m, err := newBPE(c, func(int32) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,8 +44,8 @@ func build(c *config) (*Tokenizer, error) {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
 	if model.unigram != nil {
-		t.unigram = newUnigram(model.unigram, model.vocab)
-	} else if t.model, err = newBPE(model.bpe); err != nil {
+		t.unigram = newUnigram(model.unigram, model.vocab, t.isControl)
+	} else if t.model, err = newBPE(model.bpe, t.isControl); err != nil {
 		return nil, err
 	}
 	if t.post, err = newTemplate(c.PostProcessor, t); err != nil {
@@ -162,6 +162,9 @@ func (t *Tokenizer) setText(id int32, content string) {
 	}
 }
 
+// isControl reports whether an id is that of a control token.
+func (t *Tokenizer) isControl(id int32) bool { return t.tokens[id].control }
+
 // lastNotAdded returns the largest id so far that no added token has, or -1.
 func (t *Tokenizer) lastNotAdded(list []addedToken) int {
 	added := make(map[int32]bool, len(list))
@@ -181,13 +184,16 @@ func (t *Tokenizer) addTokens(list []addedToken) error {
 	if err := checkAdded(list, t.normalizer); err != nil {
 		return err
 	}
-	for _, a := range list {
+	for i := range list {
+		a := &list[i]
 		if err := t.add(a.Content, *a.ID); err != nil {
 			return err
 		}
 		if a.Normalized { // it is found, and decoded, in its normalised form
-			t.setText(*a.ID, t.normalizer.normalize(newPacer(), a.Content))
+			t.setText(*a.ID, t.normalizer.normalizeString(a.Content))
 		}
+		a.control = a.isControl()
+		t.tokens[*a.ID].control = a.control
 		t.tokens[*a.ID].special = t.tokens[*a.ID].special || a.Special
 		t.longest = max(t.longest, len(a.Content), len(t.tokens[*a.ID].bytes))
 	}
@@ -217,7 +223,7 @@ func checkAdded(list []addedToken, n normalizer) error {
 		}
 		content := a.Content
 		if a.Normalized {
-			content = n.normalize(newPacer(), content)
+			content = n.normalizeString(content)
 		}
 		if edgeIsSpace(content) {
 			spaced = a

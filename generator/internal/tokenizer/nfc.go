@@ -34,36 +34,44 @@ func within(spans [][2]rune, r rune) bool {
 type mark struct {
 	r     rune
 	class uint8
+	data  bool // it comes from data, or a part of it does
 }
 
 // nfc returns text in Unicode's normalisation form C, in n log n time. It uses only the tables
 // of x/text: the functions of x/text insert a joiner into a run of more than 30 combining
 // marks, and tokenizers does not.
-func nfc(p *pacer, text string) string {
-	if isPlain(text) {
-		return text
+func nfc(p *pacer, s source) source {
+	if isPlain(s.text) {
+		return s
 	}
-	return composed(p, decompose(p, text, norm.NFD, isAfter9))
+	return composed(p, decompose(p, s, norm.NFD, isAfter9))
 }
 
-// composed returns the composition of decomposed characters.
-func composed(p *pacer, marks []mark) string {
-	out := make([]rune, 0, len(marks))
+// composed returns the composition of decomposed characters. It overwrites marks.
+func composed(p *pacer, marks []mark) source {
+	out := marks[:0]
 	starter, last := -1, uint8(0) // index of the last starter in out, class of the last character in out
 	for _, m := range marks {
 		p.spent(50)
 		if starter >= 0 && (len(out)-1 == starter || last < m.class) {
-			if c, ok := compose(out[starter], m.r); ok {
-				out[starter] = c
+			if c, ok := compose(out[starter].r, m.r); ok {
+				out[starter].r = c
+				out[starter].data = out[starter].data || m.data
 				continue
 			}
 		}
 		if m.class == 0 {
 			starter = len(out)
 		}
-		out, last = append(out, m.r), m.class
+		out, last = append(out, m), m.class
 	}
-	return string(out)
+	var b sourceBuilder
+	b.Grow(len(out))
+	for _, m := range out {
+		b.mark(m.data)
+		b.WriteRune(m.r)
+	}
+	return b.source()
 }
 
 // isPlain reports whether all characters of text are below U+0300, which means that text is
@@ -79,19 +87,20 @@ func isPlain(text string) bool {
 
 // decompose returns the decomposition of text by form, NFD or NFKD, in canonical order. It leaves
 // the characters that newer reports alone.
-func decompose(p *pacer, text string, form norm.Form, newer func(rune) bool) []mark {
-	marks := make([]mark, 0, len(text))
-	for _, r := range text {
+func decompose(p *pacer, s source, form norm.Form, newer func(rune) bool) []mark {
+	marks := make([]mark, 0, len(s.text))
+	for i, r := range s.text {
 		p.spent(100)
+		data := s.data(i, i+utf8.RuneLen(r))
 		properties := form.PropertiesString(string(r))
 		switch d := decomposition(r, properties); {
 		case r < 0x300 && d == "" || newer(r):
-			marks = append(marks, mark{r, 0})
+			marks = append(marks, mark{r, 0, data})
 		case d == "":
-			marks = append(marks, mark{r, properties.CCC()})
+			marks = append(marks, mark{r, properties.CCC(), data})
 		default:
 			for _, part := range d {
-				marks = append(marks, mark{part, norm.NFD.PropertiesString(string(part)).CCC()})
+				marks = append(marks, mark{part, norm.NFD.PropertiesString(string(part)).CCC(), data})
 			}
 		}
 	}

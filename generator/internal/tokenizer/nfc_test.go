@@ -20,7 +20,7 @@ func TestNFC(t *testing.T) {
 		t.Fatal("no vectors")
 	}
 	for _, v := range vectors.Texts {
-		if got := nfc(newPacer(), v[0]); got != v[1] {
+		if got := rewritten(nfc, v[0]); got != v[1] {
 			t.Errorf("nfc(%.200q) = %.200q, want %.200q", v[0], got, v[1])
 		}
 	}
@@ -32,8 +32,9 @@ func TestNFC(t *testing.T) {
 		if !utf8.ValidRune(r) || decomposition(r, norm.NFD.PropertiesString(string(r))) != "" {
 			continue
 		}
-		if class := decompose(newPacer(), "a"+string(r), norm.NFD, isAfter9)[1].class; class > 0 != moving[r] {
-			t.Errorf("%U has class %d", r, class)
+		marks := decompose(newPacer(), source{text: "a" + string(r)}, norm.NFD, isAfter9)
+		if marks[1].class > 0 != moving[r] {
+			t.Errorf("%U has class %d", r, marks[1].class)
 		}
 	}
 }
@@ -48,8 +49,8 @@ func FuzzNFC(f *testing.F) {
 		if !utf8.ValidString(text) {
 			return
 		}
-		got := nfc(newPacer(), text)
-		if again := nfc(newPacer(), got); again != got {
+		got := rewritten(nfc, text)
+		if again := rewritten(nfc, got); again != got {
 			t.Errorf("nfc(%q) = %q, and again %q", text, got, again)
 		}
 		if len(text) <= 30 && !strings.ContainsFunc(norm.NFD.String(text), isAfter9) && got != norm.NFC.String(text) {
@@ -67,7 +68,7 @@ const joiner = "\u034f"
 // TestLongRunsOfMarks shows why x/text's form C is not used.
 func TestLongRunsOfMarks(t *testing.T) {
 	text := "é" + strings.Repeat("\u0308", 40)
-	if got := nfc(newPacer(), text); got != text || !strings.Contains(norm.NFC.String(text), joiner) {
+	if got := rewritten(nfc, text); got != text || !strings.Contains(norm.NFC.String(text), joiner) {
 		t.Errorf("%q became %q", text, got)
 	}
 }

@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -9,11 +8,11 @@ import (
 )
 
 // nfkc returns text in Unicode's normalisation form KC, as tokenizers has it.
-func nfkc(p *pacer, text string) string {
-	if isASCII(text) {
-		return text
+func nfkc(p *pacer, s source) source {
+	if isASCII(s.text) {
+		return s
 	}
-	return composed(p, decompose(p, text, norm.NFKD, isAfter9Compatible))
+	return composed(p, decompose(p, s, norm.NFKD, isAfter9Compatible))
 }
 
 func isASCII(text string) bool {
@@ -27,14 +26,15 @@ func isASCII(text string) bool {
 
 // lowercase returns text with each character in lower case. As in Rust, and unlike Go, a capital
 // I with a dot keeps its dot as a character of its own.
-func lowercase(p *pacer, text string) string {
-	var b strings.Builder
-	b.Grow(len(text))
+func lowercase(p *pacer, s source) source {
+	var b sourceBuilder
+	b.Grow(len(s.text))
 	n := uint(0)
-	for _, r := range text {
+	for i, r := range s.text {
 		if n++; n%block == 0 {
 			p.spent(block * 10)
 		}
+		b.mark(s.data(i, i+utf8.RuneLen(r)))
 		switch {
 		case r < utf8.RuneSelf:
 			b.WriteByte(byte(unicode.ToLower(r)))
@@ -44,7 +44,7 @@ func lowercase(p *pacer, text string) string {
 			b.WriteRune(toLower(r))
 		}
 	}
-	return b.String()
+	return b.source()
 }
 
 // after9Compatible holds the characters that only NFKD decomposes in x/text and not in tokenizers,

@@ -12,15 +12,20 @@ type normalizer []rewrite
 
 // rewrite is one member of a normalizer.
 type rewrite struct {
-	apply   func(*pacer, string) string
+	apply   func(*pacer, source) source
 	shrinks int // largest ratio of the bytes of a text to those of its result
 }
 
-func (n normalizer) normalize(p *pacer, text string) string {
+func (n normalizer) normalize(p *pacer, s source) source {
 	for _, member := range n {
-		text = member.apply(p, text)
+		s = member.apply(p, s)
 	}
-	return text
+	return s
+}
+
+// normalizeString is normalize for a trusted text.
+func (n normalizer) normalizeString(text string) string {
+	return n.normalize(newPacer(), source{text: text}).text
 }
 
 // shrinks returns the largest ratio of the bytes of a text to those of its normalised form.
@@ -82,7 +87,7 @@ func newRewrite(raw json.RawMessage) (rewrite, error) {
 		if err != nil {
 			return rewrite{}, err
 		}
-		apply := func(p *pacer, text string) string { return replace(p, text, from, to) }
+		apply := func(p *pacer, s source) source { return replace(p, s, from, to) }
 		return rewrite{apply, max(1, (len(from)+len(to)-1)/len(to))}, nil
 	}
 	return rewrite{}, unsupported(kind)
@@ -95,33 +100,37 @@ func newStrip(raw json.RawMessage) (rewrite, error) {
 		Left  bool   `json:"strip_left"`
 		Right bool   `json:"strip_right"`
 	}
-	return rewrite{func(_ *pacer, text string) string {
+	return rewrite{func(_ *pacer, s source) source {
+		from, to := 0, len(s.text)
 		if c.Left {
-			text = strings.TrimLeftFunc(text, unicode.IsSpace)
+			from = to - len(strings.TrimLeftFunc(s.text, unicode.IsSpace))
 		}
 		if c.Right {
-			text = strings.TrimRightFunc(text, unicode.IsSpace)
+			to = from + len(strings.TrimRightFunc(s.text[from:], unicode.IsSpace))
 		}
-		return text
+		return s.slice(from, to)
 	}, 1}, decode(raw, &c)
 }
 
 // replace is strings.ReplaceAll with yields. from must not be empty.
-func replace(p *pacer, text, from, to string) string {
-	next := strings.Index(text, from)
+func replace(p *pacer, s source, from, to string) source {
+	next := strings.Index(s.text, from)
 	if next < 0 {
-		return text
+		return s
 	}
-	var b strings.Builder
-	b.Grow(len(text) + len(text)/4)
-	for ; next >= 0; next = strings.Index(text, from) {
-		b.WriteString(text[:next])
+	var b sourceBuilder
+	b.Grow(len(s.text) + len(s.text)/4)
+	at := 0
+	for ; next >= 0; next = strings.Index(s.text[at:], from) {
+		b.add(s.slice(at, at+next))
+		at += next
+		b.mark(s.data(at, at+len(from)))
 		b.WriteString(to)
-		text = text[next+len(from):]
+		at += len(from)
 		p.spent(20 + next/8)
 	}
-	b.WriteString(text)
-	return b.String()
+	b.add(s.slice(at, len(s.text)))
+	return b.source()
 }
 
 func newPrepend(raw json.RawMessage) (rewrite, error) {
@@ -129,11 +138,15 @@ func newPrepend(raw json.RawMessage) (rewrite, error) {
 		Type    string `json:"type"`
 		Prepend string `json:"prepend"`
 	}
-	return rewrite{func(_ *pacer, text string) string {
-		if text == "" {
-			return ""
+	return rewrite{func(_ *pacer, s source) source {
+		if s.text == "" {
+			return s
 		}
-		return c.Prepend + text
+		var b sourceBuilder
+		b.Grow(len(c.Prepend) + len(s.text))
+		b.WriteString(c.Prepend)
+		b.add(s)
+		return b.source()
 	}, 1}, decode(raw, &c)
 }
 

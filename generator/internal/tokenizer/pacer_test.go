@@ -24,7 +24,7 @@ func TestEncodeYields(t *testing.T) {
 				longest, last = max(longest, now.Sub(last)), now
 			}}
 			begun := time.Now()
-			if _, err := tok.encode(p, strings.Repeat(part, size/len(part)), tok.post); err != nil {
+			if _, err := tok.encode(p, source{text: strings.Repeat(part, size/len(part))}, tok.post); err != nil {
 				t.Fatal(err)
 			}
 			t.Logf("%s, %s: %v, %d yields, at most %v apart", family, name, time.Since(begun), yields, longest)

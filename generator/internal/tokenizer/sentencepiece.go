@@ -83,7 +83,7 @@ type metaspace struct {
 }
 
 func (m *metaspace) split(p *pacer, piece string, first bool, emit func(string)) {
-	piece = replace(p, piece, " ", m.replacement)
+	piece = replace(p, source{text: piece}, " ", m.replacement).text
 	if !strings.HasPrefix(piece, m.replacement) && (m.scheme == "always" || m.scheme == "first" && first) {
 		piece = m.replacement + piece
 	}

@@ -2,15 +2,20 @@
 // as Hugging Face's library tokenizers on the same tokenizer.json.
 //
 // It supports byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM, DeepSeek-LLM), SentencePiece's BPE
-// over characters with byte fallback (Llama 2, Mistral, Phi-3), and Unigram. It refuses unknown components, options and
-// patterns by name: a guess could give a model tokens that it was not trained on, without
-// an error.
+// over characters with byte fallback (Llama 2, Mistral, Phi-3), and Unigram. It refuses unknown
+// components, options and patterns by name: a guess could give a model tokens that it was not
+// trained on, without an error.
+//
+// One result differs: a control token comes only from its own text, found before the model sees
+// it. A model of tokenizers can also make one of other characters, by merges or in normalised text.
 package tokenizer
 
 import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"reel.internal/reel/generator/internal/marked"
 )
 
 // Errors of [Load] and [Tokenizer.Encode]. Each comes wrapped with the place of the fault.
@@ -44,28 +49,37 @@ type Tokenizer struct {
 type token struct {
 	bytes   string // decoded
 	special bool   // omitted from decoded text
+	control bool   // see addedToken.isControl
 	used    bool   // false if no token has the id
 }
 
-// Encode returns the ids of text. It recognises special tokens written out in text and adds
-// those of the post-processor, like encode(text, add_special_tokens=True) of tokenizers. Its
-// time grows as n log n, and it yields to other goroutines about every 100 µs. Errors:
-// ErrNotUTF8, or a pattern of the pre-tokenizer that takes too long.
+// Encode is [Tokenizer.EncodeMarked] for a trusted text, with the tokens of the post-processor.
 func (t *Tokenizer) Encode(text string) ([]int32, error) {
-	return t.encode(newPacer(), text, t.post)
+	return t.EncodeMarked(marked.Trusted(text), true)
 }
 
-// EncodeRendered is [Tokenizer.Encode] without the tokens of the post-processor. It is for
-// the text of a chat template, which already has its special tokens.
-func (t *Tokenizer) EncodeRendered(text string) ([]int32, error) {
-	return t.encode(newPacer(), text, template{})
+// EncodeMarked returns the ids of text. With postProcessor it adds the tokens of the
+// post-processor; the text of a chat template already has them. Control tokens are recognised
+// only where all their bytes are trusted. In data their characters are text like any other: no
+// id of a control token comes from data, unless it is also the unknown token's or a single byte's.
+// Otherwise the marks change nothing: the ids are those of tokenizers' encode(text,
+// add_special_tokens=postProcessor), also across pieces.
+//
+// Its time grows as n log n, and it yields to other goroutines about every 100 µs. Errors:
+// ErrNotUTF8, or a pattern of the pre-tokenizer that takes too long.
+func (t *Tokenizer) EncodeMarked(text marked.Text, postProcessor bool) ([]int32, error) {
+	around := template{}
+	if postProcessor {
+		around = t.post
+	}
+	return t.encode(newPacer(), newSource(text), around)
 }
 
-func (t *Tokenizer) encode(p *pacer, text string, around template) ([]int32, error) {
-	if !valid(p, text) {
+func (t *Tokenizer) encode(p *pacer, text source, around template) ([]int32, error) {
+	if !valid(p, text.text) {
 		return nil, fmt.Errorf("tokenizer: %w", ErrNotUTF8)
 	}
-	w := t.encoder(p, around.prefix, len(text))
+	w := t.encoder(p, around.prefix, len(text.text))
 	emit := w.encode
 	if t.unigram != nil {
 		emit = w.encodeUnigram

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"unicode/utf8"
@@ -75,12 +76,16 @@ func (c *unigramConfig) check() error {
 	return nil
 }
 
-func newUnigram(c *unigramConfig, ids map[string]int32) *unigram {
+// newUnigram builds a model from the vocabulary of a file; ids are its ids. The model never makes
+// a control token. Only the tokens of bytes and the unknown token stay, whatever they are.
+func newUnigram(c *unigramConfig, ids map[string]int32, control func(int32) bool) *unigram {
 	m := &unigram{ids: ids, unk: *c.UnkID, unkScore: math.Inf(1), trie: newTrie()}
 	for id, t := range c.Vocab {
 		m.scores = append(m.scores, t.score)
 		m.unkScore = min(m.unkScore, t.score)
-		m.trie.add(t.content, int32(id))
+		if !control(int32(id)) {
+			m.trie.add(t.content, int32(id))
+		}
 	}
 	m.unkScore -= unkPenalty
 	for b := range m.byteIDs {
@@ -89,6 +94,7 @@ func newUnigram(c *unigramConfig, ids map[string]int32) *unigram {
 			m.byteIDs[b] = id
 		}
 	}
+	maps.DeleteFunc(ids, func(_ string, id int32) bool { return control(id) })
 	return m
 }
 
