@@ -71,7 +71,6 @@ func (e *fakeEngine) Run() error {
 
 type fakeTokenizer struct{}
 
-func (fakeTokenizer) Encode(text string) ([]int32, error) { return make([]int32, len(text)), nil }
 func (fakeTokenizer) EncodeMarked(text marked.Text, _ bool) ([]int32, error) {
 	return make([]int32, text.Len()), nil
 }

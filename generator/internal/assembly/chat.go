@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"reel.internal/reel/generator/internal/chat"
 	"reel.internal/reel/generator/internal/files"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
@@ -101,23 +104,27 @@ func tokenText(raw json.RawMessage) string {
 
 // chatTemplate is a server.Chat with the protocol's errors.
 type chatTemplate struct {
-	render func([]protocol.Message, int) (string, error)
+	render func(chat.Request) (marked.Text, error)
 }
 
 // Render returns the prompt of messages, of at most that many bytes. Errors: bad_request,
 // prompt_too_long and template_failed.
-func (c chatTemplate) Render(messages []protocol.Message, most int) (string, error) {
-	text, err := c.render(messages, most)
+func (c chatTemplate) Render(messages []protocol.Message, v protocol.Variables, most int) (marked.Text, error) {
+	if err := chat.CheckVariables(slices.Sorted(maps.Keys(v))); err != nil {
+		return nil, protocol.Errorf(protocol.CodeBadRequest, "leave it out of template, or give it another name",
+			"template sets a name that has a meaning already: %v", err)
+	}
+	text, err := c.render(chat.Request{Messages: messages, Variables: v, MaxBytes: most})
 	switch {
 	case err == nil:
 		return text, nil
 	case errors.Is(err, chat.ErrRefused):
-		return "", protocol.Errorf(protocol.CodeBadRequest, "correct the messages", "%v", err)
+		return nil, protocol.Errorf(protocol.CodeBadRequest, "correct the messages", "%v", err)
 	case errors.Is(err, chat.ErrTooLong):
-		return "", protocol.Errorf(protocol.CodePromptTooLong, "shorten the conversation",
+		return nil, protocol.Errorf(protocol.CodePromptTooLong, "shorten the conversation",
 			"the messages make a prompt of more than %d bytes", most)
 	}
-	return "", protocol.Errorf(protocol.CodeTemplateFailed,
+	return nil, protocol.Errorf(protocol.CodeTemplateFailed,
 		"send a prompt, as reel --raw does; the checkpoint's authors can correct the template", "%v", err)
 }
 
@@ -134,11 +141,7 @@ func (l *Loaded) startChat(s *chat.Source, defaults protocol.Sampling, worker fu
 			"; correct the template and start the generator again")
 		return
 	}
-	render := func(messages []protocol.Message, most int) (string, error) {
-		text, err := t.Render(chat.Request{Messages: messages, MaxBytes: most})
-		return text.String(), err
-	}
-	l.Model.Chat, l.Model.ChatDefaults, l.endChat = chatTemplate{render}, &defaults, t.Close
+	l.Model.Chat, l.Model.ChatDefaults, l.endChat = chatTemplate{t.Render}, &defaults, t.Close
 }
 
 // chatWorker returns this program as the process that runs chat templates, without its

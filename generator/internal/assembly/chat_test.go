@@ -86,11 +86,31 @@ func TestChatErrors(t *testing.T) {
 		{chat.ErrRefused, protocol.CodeBadRequest}, {chat.ErrTooLong, protocol.CodePromptTooLong},
 		{chat.ErrTemplate, protocol.CodeTemplateFailed}, {errors.New("what?"), protocol.CodeTemplateFailed},
 	} {
-		_, err := chatTemplate{func([]protocol.Message, int) (string, error) { return "", c.err }}.Render(nil, 1)
+		_, err := chatTemplate{func(chat.Request) (marked.Text, error) { return nil, c.err }}.Render(nil, nil, 1)
 		var e *protocol.Error
 		if !errors.As(err, &e) || e.Code != c.code || e.Hint == "" {
 			t.Errorf("%v is %v", c.err, err)
 		}
+	}
+}
+
+// A request may not set a variable whose name has a meaning already. The error names it.
+func TestReservedVariables(t *testing.T) {
+	var seen protocol.Variables
+	c := chatTemplate{func(r chat.Request) (marked.Text, error) {
+		seen = r.Variables
+		return nil, nil
+	}}
+	for _, name := range []string{"messages", "add_generation_prompt", "bos_token", "range", "tojson"} {
+		_, err := c.Render(nil, protocol.Variables{"a": 1, name: 1, "z": 1}, 1)
+		var e *protocol.Error
+		if !errors.As(err, &e) || e.Code != protocol.CodeBadRequest || !strings.Contains(e.Message, `"`+name+`"`) ||
+			e.Hint == "" || seen != nil {
+			t.Errorf("%s: %v, rendered with %v", name, err, seen)
+		}
+	}
+	if _, err := c.Render(nil, protocol.Variables{"enable_thinking": false}, 1); err != nil || len(seen) != 1 {
+		t.Errorf("%v, rendered with %v", err, seen)
 	}
 }
 
@@ -117,14 +137,14 @@ func TestModelsWithTemplates(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := l.Model
-		text, err := m.Chat.Render(messages, 1000)
+		text, err := m.Chat.Render(messages, nil, 1000)
 		var said *protocol.Error
-		if errors.As(err, &said); text != c.want || (err == nil) != (c.code == "") ||
+		if errors.As(err, &said); text.String() != c.want || (err == nil) != (c.code == "") ||
 			err != nil && said.Code != c.code {
-			t.Errorf("%s: %q, %v", name, text, err)
+			t.Errorf("%s: %q, %v", name, text.String(), err)
 		}
 		// The prompt has one begin token, from the template.
-		ids, err := m.Tokenizer.EncodeMarked(marked.Trusted(text), false)
+		ids, err := m.Tokenizer.EncodeMarked(text, false)
 		if c.want != "" && (err != nil || ids[0] != 0 || ids[1] == 0) {
 			t.Errorf("%s: %v, %v", name, ids, err)
 		}
@@ -132,7 +152,7 @@ func TestModelsWithTemplates(t *testing.T) {
 		if err := l.Run(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Chat.Render(messages, 1000); err == nil {
+		if _, err := m.Chat.Render(messages, nil, 1000); err == nil {
 			t.Errorf("%s: its process is there after the engine's end", name)
 		}
 	}

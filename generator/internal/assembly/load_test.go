@@ -50,7 +50,7 @@ func TestLoadADirectory(t *testing.T) {
 	if err != nil || m.Name != filepath.Base(dir) || m.Limits.Context != 64 || m.Limits.MaxBatch != 2 {
 		t.Fatalf("%+v, %v", m.Limits, err)
 	}
-	if ids, err := m.Tokenizer.Encode("ROMEO:"); err != nil || len(ids) < 2 {
+	if ids, err := m.Tokenizer.EncodeMarked(marked.Trusted("ROMEO:"), true); err != nil || len(ids) < 2 {
 		t.Errorf("encodes to %v, %v", ids, err)
 	}
 }
@@ -66,10 +66,9 @@ func TestModelWithoutATokenizer(t *testing.T) {
 	if _, err := l.readTokenizer(os.DirFS(dir)); err != nil || !slices.Equal(l.warnings, []string{noTokenizer}) {
 		t.Errorf("warnings at start: %q, %v", l.warnings, err)
 	}
-	data := func(text string) ([]int32, error) { return m.Tokenizer.EncodeMarked(marked.Data(text), true) }
-	for _, encode := range []func(string) ([]int32, error){m.Tokenizer.Encode, data} {
+	for _, postProcessor := range []bool{true, false} {
 		var e *protocol.Error
-		if _, err := encode("text"); !errors.As(err, &e) || e.Code != protocol.CodeBadRequest ||
+		if _, err := m.Tokenizer.EncodeMarked(marked.Trusted("text"), postProcessor); !errors.As(err, &e) || e.Code != protocol.CodeBadRequest ||
 			!strings.Contains(e.Message, "no tokenizer.json") || !strings.Contains(e.Hint, "--tokens") {
 			t.Errorf("a prompt of text: %v, %+v", err, e)
 		}

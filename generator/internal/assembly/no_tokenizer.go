@@ -20,9 +20,6 @@ func errNoTokenizer() *protocol.Error {
 		"the text cannot be tokenized: this model has no tokenizer.json")
 }
 
-// Encode refuses text.
-func (idsOnly) Encode(string) ([]int32, error) { return nil, errNoTokenizer() }
-
 // EncodeMarked refuses text.
 func (idsOnly) EncodeMarked(marked.Text, bool) ([]int32, error) { return nil, errNoTokenizer() }
 

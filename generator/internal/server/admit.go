@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"reel.internal/reel/generator/internal/engine"
-	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
@@ -67,9 +66,9 @@ func (s *Server) promptTokens(model *Model, m *protocol.Generate, user uint32) (
 	tokens, e := m.Tokens, (*protocol.Error)(nil)
 	switch {
 	case m.Prompt != nil:
-		tokens, e = s.encode(*m.Prompt, user, model.Tokenizer.Encode)
+		tokens, e = s.encode(model, promptText(*m.Prompt, m.Special), true, user)
 	case m.Messages != nil:
-		tokens, e = s.chatTokens(model, m.Messages, user)
+		tokens, e = s.chatTokens(model, m, user)
 	}
 	if e != nil {
 		return nil, e
@@ -97,19 +96,17 @@ func checkRows(tokens []int32, vocab int) *protocol.Error {
 }
 
 // chatTokens returns the tokens of a conversation's prompt.
-func (s *Server) chatTokens(model *Model, messages []protocol.Message, user uint32) ([]int32, *protocol.Error) {
+func (s *Server) chatTokens(model *Model, m *protocol.Generate, user uint32) ([]int32, *protocol.Error) {
 	if model.Chat == nil {
 		return nil, model.noChat()
 	}
 	s.renders.acquire(user)
-	text, err := model.Chat.Render(messages, model.Limits.PromptBytes)
+	text, err := model.Chat.Render(m.Messages, m.Template, model.Limits.PromptBytes)
 	s.renders.release(user)
 	if err != nil {
 		return nil, asError(err)
 	}
-	return s.encode(text, user, func(text string) ([]int32, error) {
-		return model.Tokenizer.EncodeMarked(marked.Trusted(text), false)
-	})
+	return s.encode(model, text, false, user)
 }
 
 // params returns the request's parameters with the model's defaults.

@@ -8,30 +8,33 @@ import (
 	"testing"
 
 	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
-// fakeChat joins roles and contents. It refuses a first message of the role "bad", and
+// fakeChat joins roles and contents, each with its mark, and the value of the variable x. It refuses a first message of the role "bad", and
 // fails for one of the role "broken".
 type fakeChat struct {
 	calls    atomic.Int64
 	maxBytes atomic.Int64 // of the last call
 }
 
-func (c *fakeChat) Render(messages []protocol.Message, maxBytes int) (string, error) {
+func (c *fakeChat) Render(messages []protocol.Message, v protocol.Variables, maxBytes int) (text marked.Text, _ error) {
 	c.calls.Add(1)
 	c.maxBytes.Store(int64(maxBytes))
 	switch messages[0].Role {
 	case "bad":
-		return "", protocol.Errorf(protocol.CodeBadRequest, "correct the messages", "no such role")
+		return nil, protocol.Errorf(protocol.CodeBadRequest, "correct the messages", "no such role")
 	case "broken":
-		return "", errors.New("a fault")
+		return nil, errors.New("a fault")
 	}
-	var b strings.Builder
 	for _, m := range messages {
-		b.WriteString(m.Role + m.Content)
+		text = text.Append(m.Role, false).Append(m.Content, !m.Special)
 	}
-	return b.String(), nil
+	if x, is := v["x"].(string); is {
+		text = text.Append(x, true)
+	}
+	return text, nil
 }
 
 // startChat starts a server of a model with a chat template.
@@ -47,7 +50,8 @@ func conversation(id uint64, n int, messages ...protocol.Message) *protocol.Gene
 	return &protocol.Generate{ID: id, Messages: messages, MaxTokens: &n}
 }
 
-// A conversation's rendered text is the prompt. It is encoded as rendered text.
+// A conversation's rendered text is the prompt. It is encoded with its marks and without
+// post-processor.
 func TestMessages(t *testing.T) {
 	f, chat := startChat(t)
 	c := f.dial()
@@ -56,8 +60,8 @@ func TestMessages(t *testing.T) {
 		t.Error("welcome does not announce the template")
 	}
 	got := c.ask(conversation(1, 5,
-		protocol.Message{Role: "u", Content: "a"}, protocol.Message{Role: "v", Content: "b"}))
-	if got.text != "=uavb" || got.done == nil || got.done.Usage.PromptTokens != 5 {
+		protocol.Message{Role: "u", Content: "a"}, protocol.Message{Role: "v", Content: "b", Special: true}))
+	if got.text != "=u#vb" || got.done == nil || got.done.Usage.PromptTokens != 5 {
 		t.Errorf("%+v", got)
 	}
 	if chat.maxBytes.Load() != 2*testContext {
@@ -85,6 +89,9 @@ func TestRefusedMessages(t *testing.T) {
 		conversation(1, 1, protocol.Message{Content: "x"}),
 		conversation(1, 1, slices.Repeat([]protocol.Message{{Role: "u"}}, protocol.MaxMessages+1)...),
 		{ID: 1, Prompt: &prompt, Messages: []protocol.Message{{Role: "u"}}},
+		{ID: 1, Prompt: &prompt, Template: protocol.Variables{"x": 1}},
+		{ID: 1, Messages: []protocol.Message{{Role: "u"}}, Template: protocol.Variables{"x-y": 1}},
+		{ID: 1, Messages: []protocol.Message{{Role: "u"}}, Special: ptr(false)},
 	} {
 		c.send(m)
 		c.wantError(protocol.CodeBadRequest)

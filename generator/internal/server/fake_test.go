@@ -147,14 +147,25 @@ func (e *fakeEngine) finish(h engine.Handle, f engine.Finish) {
 
 // byteTokenizer has a token for every byte. A text that begins with "!" cannot be
 // tokenized; the text "?" has no tokens; for one that ends in "[TOLD]" the error is the client's.
+// It puts "=" in front of a text without post-processor, and "#" in place of data.
 type byteTokenizer struct {
 	calls   atomic.Int64
-	gate    chan struct{} // Encode receives from it, unless it is nil
-	running atomic.Int64  // calls of Encode
+	gate    chan struct{} // EncodeMarked receives from it, unless it is nil
+	running atomic.Int64  // calls of EncodeMarked
 	most    atomic.Int64  // largest value of running
 }
 
-func (b *byteTokenizer) Encode(text string) ([]int32, error) {
+func (b *byteTokenizer) EncodeMarked(t marked.Text, postProcessor bool) ([]int32, error) {
+	text := ""
+	if !postProcessor {
+		text = "="
+	}
+	for _, p := range t {
+		if p.Data {
+			p.Text = strings.Repeat("#", len(p.Text))
+		}
+		text += p.Text
+	}
 	b.calls.Add(1)
 	now := b.running.Add(1)
 	for most := b.most.Load(); now > most && !b.most.CompareAndSwap(most, now); most = b.most.Load() {
@@ -178,11 +189,6 @@ func (b *byteTokenizer) Encode(text string) ([]int32, error) {
 		tokens[i] = int32(text[i])
 	}
 	return tokens, nil
-}
-
-// EncodeMarked puts "=" in front of the text.
-func (b *byteTokenizer) EncodeMarked(text marked.Text, _ bool) ([]int32, error) {
-	return b.Encode("=" + text.String())
 }
 
 func (b *byteTokenizer) TokenText(id int32) string { return string(id) }

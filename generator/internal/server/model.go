@@ -24,10 +24,9 @@ type Engine interface {
 // Tokenizer turns a prompt into tokens and a token into text. It is safe for concurrent
 // use.
 type Tokenizer interface {
-	// Encode returns the tokens of a trusted prompt. An error that is a *protocol.Error is sent to the client.
-	Encode(text string) ([]int32, error)
-	// EncodeMarked returns the tokens of a text in whose data no control tokens are recognised.
-	// With postProcessor it adds those of the tokenizer's post-processor, as Encode does.
+	// EncodeMarked returns a prompt's tokens. Text that is data gives no control token.
+	// postProcessor adds the tokens around a prompt, such as the one at its beginning; a chat
+	// template writes them itself. An error that is a *protocol.Error is sent to the client.
 	EncodeMarked(text marked.Text, postProcessor bool) ([]int32, error)
 	TokenText(id int32) string
 	MaxTokenBytes() int // of the longest token's text
@@ -42,9 +41,10 @@ type Decoder interface {
 
 // Chat renders conversations to prompts. It is safe for concurrent use.
 type Chat interface {
-	// Render returns the prompt for messages, of at most maxBytes bytes. An error that is
-	// a *protocol.Error is sent to the client.
-	Render(messages []protocol.Message, maxBytes int) (string, error)
+	// Render returns the prompt for a validated conversation, of at most maxBytes bytes. What
+	// comes from the request is marked as data, except for messages that are Special. An error
+	// that is a *protocol.Error is sent to the client.
+	Render(messages []protocol.Message, variables protocol.Variables, maxBytes int) (marked.Text, error)
 }
 
 // Model is the model that a server serves.

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"reel.internal/reel/generator/internal/chat"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
-// textOf renders with a template, without marks.
-type textOf struct{ template *chat.Template }
+// templateChat renders with a template.
+type templateChat struct{ *chat.Template }
 
-func (c textOf) Render(messages []protocol.Message, maxBytes int) (string, error) {
-	text, err := c.template.Render(chat.Request{Messages: messages, MaxBytes: maxBytes})
-	return text.String(), err
+func (c templateChat) Render(messages []protocol.Message, v protocol.Variables, maxBytes int) (marked.Text, error) {
+	return c.Template.Render(chat.Request{Messages: messages, Variables: v, MaxBytes: maxBytes})
 }
 
 // gatedChat returns the first message's content. Each call receives from gate first.
@@ -24,11 +24,11 @@ type gatedChat struct {
 	running atomic.Int64 // calls of Render
 }
 
-func (c *gatedChat) Render(messages []protocol.Message, _ int) (string, error) {
+func (c *gatedChat) Render(messages []protocol.Message, _ protocol.Variables, _ int) (marked.Text, error) {
 	c.running.Add(1)
 	defer c.running.Add(-1)
 	<-c.gate
-	return messages[0].Content, nil
+	return marked.Trusted(messages[0].Content), nil
 }
 
 // One prompt of a user is rendered at a time, and two of all users. So a user does not
@@ -108,7 +108,7 @@ func TestSlowTemplate(t *testing.T) {
 	f.as(uid)
 	f.serve()
 	m := f.model()
-	m.Chat = textOf{template}
+	m.Chat = templateChat{template}
 	f.SetReady(m)
 	for i := range 8 {
 		f.client().send(conversation(1, 1, protocol.Message{Role: "user", Content: "slow"}))

@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime"
 
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
@@ -45,13 +46,13 @@ func (q *textQueue) permits(n int) *fairSemaphore {
 	return q.small
 }
 
-// encode tokenizes a user's text with one of the [Tokenizer]'s methods. It waits for the
-// text's permits first.
-func (s *Server) encode(text string, user uint32, with func(string) ([]int32, error)) ([]int32, *protocol.Error) {
-	permits := s.texts.permits(len(text))
+// encode tokenizes a user's text for a model, as [Tokenizer] does. It waits for the text's
+// permits first.
+func (s *Server) encode(m *Model, text marked.Text, postProcessor bool, user uint32) ([]int32, *protocol.Error) {
+	permits := s.texts.permits(text.Len())
 	s.texts.users.acquire(user)
 	permits.acquire(user)
-	tokens, err := with(text)
+	tokens, err := m.Tokenizer.EncodeMarked(text, postProcessor)
 	permits.release(user)
 	s.texts.users.release(user)
 	var told *protocol.Error
@@ -65,10 +66,18 @@ func (s *Server) encode(text string, user uint32, with func(string) ([]int32, er
 	return tokens, nil
 }
 
+// promptText returns the text of a prompt. Only special: false makes it data.
+func promptText(text string, special *bool) marked.Text {
+	if special != nil && !*special {
+		return marked.Data(text)
+	}
+	return marked.Trusted(text)
+}
+
 // tokenize answers a Tokenize message; the decoder has checked the text's length. A
 // draining generator still answers.
 func (c *conn) tokenize(m *protocol.Tokenize) *protocol.Error {
-	tokens, e := c.server.encode(m.Text, c.peer.uid, c.model.Tokenizer.Encode)
+	tokens, e := c.server.encode(c.model, promptText(m.Text, m.Special), true, c.peer.uid)
 	if e != nil {
 		return e
 	}
