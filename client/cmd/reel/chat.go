@@ -51,8 +51,8 @@ func (a *app) chatCommand() *cobra.Command {
 	}
 	cmd.Flags().SortFlags = false
 	a.conversationFlags(cmd.Flags())
-	a.specialFlag(cmd.Flags(), "make control tokens that your messages spell, such as <|im_end|>, into tokens")
-	a.samplingFlags(cmd.Flags())
+	a.specialFlag(cmd.Flags(), "as text")
+	a.samplingFlags(cmd.Flags(), func(string) string { return "the model's" })
 	cmd.Flags().BoolVar(&a.timings, "timings", false, "print TTFT, decode rate and total time of each answer on stderr")
 	cmd.Flags().BoolVar(&noHistory, "no-history", false, "neither read nor write the history's file")
 	return cmd

@@ -47,7 +47,7 @@ func fakeTalkAt(t *testing.T, s fakegen.Script, out io.Writer) (*talk, net.Liste
 		t.Fatal(err)
 	}
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	a.samplingFlags(flags)
+	a.samplingFlags(flags, strings.Clone)
 	a.specialFlag(flags, "")
 	talk := &talk{app: a, flags: flags, client: c, out: out, in: &typed{}, terminal: true, patience: 20 * time.Second,
 		system: "S", messages: a.opening("S")}

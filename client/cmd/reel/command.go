@@ -49,7 +49,8 @@ word that is nearly a subcommand, such as "statsu".
 A model that was trained to chat receives the prompt as a user's message, in the
 form of its chat template; --raw sends the prompt as it is. "reel chat" holds a
 conversation of several messages. For a base model, which has no template, a
-prompt is always raw.
+prompt is always raw. --template sets a variable that the template reads: its value
+is JSON, or otherwise a text.
 
 Standard output contains only the completion, token by token. On a terminal,
 control characters and characters that reorder text are shown escaped; piped
@@ -126,30 +127,30 @@ func (a *app) requestFlags(flags *pflag.FlagSet) {
 	flags.Lookup("tokens").DefValue = "" // instead of [], which is no prompt
 	flags.BoolVar(&a.raw, "raw", false, "send the prompt as it is, without the model's chat template")
 	a.conversationFlags(flags)
-	a.specialFlag(flags, "make control tokens that the text spells, such as <|im_end|>, into tokens, or not "+
-		"(default: only in a raw prompt)")
-	a.samplingFlags(flags)
+	a.specialFlag(flags, "as tokens in a raw prompt alone")
+	a.samplingFlags(flags, func(value string) string { return value + "; in a conversation the model's" })
 	flags.Var(optional("int", &r.Logprobs, strconv.Atoi), "logprobs",
 		"report logprobs and this many alternatives, with --json and --jsonl")
 	flags.BoolVar(&r.Echo, "echo", false, "print the prompt's tokens first")
 	flags.BoolVar(&r.IgnoreEOS, "ignore-eos", false, "go on past the end-of-sequence token")
 }
 
-// samplingFlags adds the flags that chat has too.
-func (a *app) samplingFlags(flags *pflag.FlagSet) {
+// samplingFlags adds the flags that chat has too. byDefault describes the default of a value
+// that the protocol gives and that a model may give for conversations.
+func (a *app) samplingFlags(flags *pflag.FlagSet, byDefault func(value string) string) {
 	r := &a.request
 	flags.Var(optional("int", &r.MaxTokens, strconv.Atoi), "max-tokens",
 		"length of the completion (default 1024, at most the context)")
 	flags.Var(optional("float", &r.Temperature, parseFloat), "temperature",
-		"0 takes the most probable token (default 0.8; in chat the model's)")
+		"0 takes the most probable token (default "+byDefault("0.8")+")")
 	flags.Var(optional("int", &r.TopK, strconv.Atoi), "top-k",
-		"keep the k most probable tokens; 0: all (default 0; in chat the model's)")
+		"keep the k most probable tokens; 0: all (default "+byDefault("0")+")")
 	flags.Var(optional("float", &r.TopP, parseFloat), "top-p",
-		"keep the most probable tokens up to this sum (default 1; in chat the model's)")
+		"keep the most probable tokens up to this sum (default "+byDefault("1")+")")
 	flags.Var(optional("float", &r.MinP, parseFloat), "min-p",
-		"keep tokens at least this probable, relative to the most probable (default 0; in chat the model's)")
+		"keep tokens at least this probable, relative to the most probable (default "+byDefault("0")+")")
 	flags.Var(optional("float", &r.RepeatPenalty, parseFloat), "repeat-penalty",
-		"values above 1 avoid repetition (default 1; in chat the model's)")
+		"values above 1 avoid repetition (default "+byDefault("1")+")")
 	flags.Var(optional("uint", &r.Seed, parseUint), "seed", "the same seed gives the same tokens (default: random)")
 	flags.StringArrayVar(&r.Stop, "stop", nil, "end before this `string`; may be repeated")
 }

@@ -175,9 +175,9 @@ func (a *app) tokenizeCommand() *cobra.Command {
 			return writeTokens(w, ids, asJSON)
 		},
 	}
-	a.specialFlag(cmd.Flags(), "make control tokens that the text spells into tokens; --special=false: into text "+
-		"(default true)")
+	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVarP(&file, "file", "f", "", "read the text from `FILE`; - is standard input")
+	a.specialFlag(cmd.Flags(), "as tokens")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }

@@ -24,8 +24,9 @@ func (a *app) conversationFlags(flags *pflag.FlagSet) {
 }
 
 // specialFlag adds the flag for text that is spelled like a control token.
-func (a *app) specialFlag(flags *pflag.FlagSet, usage string) {
-	flags.Var(optional("bool", &a.special, strconv.ParseBool), "special", usage)
+func (a *app) specialFlag(flags *pflag.FlagSet, byDefault string) {
+	flags.Var(optional("bool", &a.special, strconv.ParseBool), "special",
+		"read spelled control tokens, such as <|im_end|>, as tokens; --special=false: as text (default: "+byDefault+")")
 	flags.Lookup("special").NoOptDefVal = "true"
 }
 
