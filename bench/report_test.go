@@ -6,6 +6,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +55,8 @@ func TestReport(t *testing.T) {
 		"h200/latency.json": measuredLatency(),
 		"h200/startup.json": &Startup{Head: Head{Kind: "startup", Provenance: Provenance{Model: "7b"}},
 			Welcome: Summary{P50: 1500}, Token: Summary{P50: 1750}},
+		"h200/other.json": &Reported{Head: Head{Kind: "reported", Provenance: Provenance{Model: "7b"}}, System: "other",
+			Source: "Told by others.", TTFT: []ReportedTTFT{{10, 6.5}}, TokensPerS: 200},
 		"h200/load.json": &Throughput{Head: Head{Kind: "throughput"}, Rows: []LoadRow{
 			{Target: "reel", Concurrency: 1, TokensPerS: 300}, {Target: "reel", Concurrency: 8, TokensPerS: 2100}}},
 		"small/latency.json": measuredLatency(),
@@ -68,20 +71,25 @@ func TestReport(t *testing.T) {
 	if err := r.Write(); err != nil {
 		t.Fatal(err)
 	}
-	text := string(r[readme])
-	for _, want := range []string{
-		"before\n" + reportBegin + "\n", reportEnd + "\nafter\n",
-		"| 7b, h200 | 13.2 | 3.25 | - | - | - | 9.75 | 2.62 | 3.00 | 381.0 | 15.50 |",
-		"| the documents, PyTorch |  | 20.77 | 145.7 | 120.4 | 125.9 | 149.1 |  | 17.05 |  | 14.10 |",
-		"(results/latency.svg)", "up to 2100 tok/s (reel, 8 clients",
-		"1.50 s from exec to welcome, 1.75 s to the first token",
-		"- `h200/latency.json`: NVIDIA H200; driver 580; commit abc; 2026-11-21",
+	text, page := string(r[readme]), string(r[filepath.Join(dir, "README.md")])
+	for want, in := range map[string]string{
+		"before\n" + reportBegin + "\n": text, reportEnd + "\nafter\n": text,
+		"| Reel: 7b, h200 | 3.25 | - | - | - | 9.75 | 381.0 |":                                       text,
+		"| other: 7b, h200 | 6.50 | - | - | - | - | 200.0 |":                                         text,
+		"| the prototype: its own report, another GPU | 20.77 | 145.7 | 120.4 | 125.9 | 149.1 | - |": text,
+		"(results/latency.svg)": text,
+		"(h200/latency.json): Reel: ITL P50 2.62 ms and P99 3.00 ms, 13.21 GB of weights, 15.50 GB in use. 7b; " +
+			"NVIDIA H200; driver 580; commit abc; 2026-11-21\n": page,
+		"up to 2100 tok/s (reel, 8 clients":                      page,
+		"1.50 s from exec to welcome, 1.75 s to the first token": page,
+		"(h200/other.json): Told by others.\n":                   page,
+		"\n## small\n":                                           page,
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
+		if !strings.Contains(in, want) {
+			t.Errorf("no %q in\n%s", want, in)
 		}
 	}
-	if strings.Contains(text, "old") || len(r) != 2 {
+	if strings.Contains(text, "old") || len(r) != 3 {
 		t.Errorf("the old part is still there:\n%s", text)
 	}
 	again, err := MakeReport(readme, dir)
@@ -90,6 +98,32 @@ func TestReport(t *testing.T) {
 	}
 	if err := again.Check(); err != nil {
 		t.Errorf("written, and made again: %v", err)
+	}
+}
+
+// TestHeadlineCharts: the plot is of the machine for which other systems' figures are reported.
+func TestHeadlineCharts(t *testing.T) {
+	all := []foundResult{
+		{"small", "latency.json", &Latency{Rows: []LatencyRow{{Target: "reel", PromptTokens: 10}},
+			Averages: []Average{{Target: "reel", TokensPerS: 7}, documents}}},
+		{"big", "latency.json", measuredLatency()},
+		{"big", "other.json", &Reported{System: "other", TTFT: []ReportedTTFT{{10, 6.5}}, TokensPerS: 200}},
+	}
+	charts := headlineCharts(all)
+	want := []Bar{{"Reel", 381}, {"other", 200}}
+	if got := charts[1].Bars; !slices.Equal(got, want) {
+		t.Errorf("bars %v, want %v", got, want)
+	}
+	ttft := charts[0].Series
+	if len(ttft) != 2 || !slices.Equal(ttft[0].Y, []float64{3.25, 9.75}) || !slices.Equal(ttft[1].Y, []float64{6.5}) {
+		t.Errorf("series %v", ttft)
+	}
+	if got := headlineCharts(all[:2])[1].Bars; !slices.Equal(got, []Bar{{"Reel", 7}}) {
+		t.Errorf("without reported figures: bars %v", got)
+	}
+	svg, err := render("svg", charts)
+	if err != nil || !strings.Contains(string(svg), ">381</text>") || !strings.Contains(string(svg), fontFamily) {
+		t.Errorf("%v, no value or font in %s", err, svg)
 	}
 }
 
@@ -105,7 +139,7 @@ func TestReportChangedByHand(t *testing.T) {
 			t.Fatal(err)
 		}
 		changed := strings.Replace(string(content), "3.25", "3.24", 1)
-		if strings.HasSuffix(path, ".svg") {
+		if path != readme {
 			changed = string(content) + " "
 		}
 		if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {

@@ -22,7 +22,7 @@ type Result interface {
 
 // Head is the common first part of all results.
 type Head struct {
-	Kind       string     `json:"kind"` // latency, throughput, startup, roll or ops
+	Kind       string     `json:"kind"` // latency, throughput, startup, roll, ops or reported
 	Provenance Provenance `json:"provenance"`
 	// Peers are the other servers measured: model and address by name.
 	Peers    map[string]string `json:"peers,omitempty"`
@@ -82,6 +82,7 @@ var kinds = map[string]func() Result{
 	"startup":    func() Result { return &Startup{} },
 	"roll":       func() Result { return &Roll{} },
 	"ops":        func() Result { return &Ops{} },
+	"reported":   func() Result { return &Reported{} },
 }
 
 // ReadResult reads a result from a JSON file. Errors are those of the file, and ErrOptions
