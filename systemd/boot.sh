@@ -105,3 +105,47 @@ test_restarts() {
 	within sh -c 'echo REEL_MAX_REQUESTS=7 >>/etc/reel/generator.env && systemctl reload reel-generator'
 	eventually sh -c "nsenter -t $init -m -p -r reel status --json | grep -q '\"requests\":7'"
 }
+
+# asleep waits until the service has ended by itself, successfully, and its socket waits.
+asleep() {
+	eventually within sh -c 'test "$(systemctl show -P ActiveState reel-generator)" = inactive'
+	test "$(within systemctl show -P Result reel-generator) $(within systemctl show -P ExecMainStatus reel-generator)" = "success 0" || fail "it did not end with 0"
+	within systemctl is-active reel-generator.socket >/dev/null || fail "the socket is closed"
+}
+
+# test_sleep checks that the service ends if nobody asks, that nothing wakes it but requests,
+# and that each of $2 requests, $3 seconds apart, does. $1 is a user who may connect.
+test_sleep() {
+	echo "nobody asks: the service ends, and only requests wake it"
+	within sh -c 'printf "REEL_IDLE_EXIT=500ms\nREEL_METRICS=127.0.0.1:9464\n" >>/etc/reel/generator.env && systemctl restart reel-generator'
+	asleep
+	within reel --wait 0 status | grep -q '^state *sleeping' || fail "reel status does not say that it sleeps"
+	within reel --wait 0 status --json | grep -q '"state":"sleeping"' || fail "the record does not say that it sleeps"
+	within su "$1" -c 'cd / && sg reel -c "reel top -n 2 --interval 100ms"' | grep -q sleep || fail "reel top does not say that it sleeps"
+	within reel doctor >"$work/doctor.log" 2>&1 && grep -q sleep "$work/doctor.log" || { cat "$work/doctor.log"; fail "reel doctor"; }
+	within reel-generator doctor --device host >"$work/doctor.log" 2>&1 && grep -q sleep "$work/doctor.log" || { cat "$work/doctor.log"; fail "reel-generator doctor"; }
+	! within bash -c 'exec 3<>/dev/tcp/127.0.0.1/9464' 2>/dev/null || fail "the address of the metrics answers"
+	test "$(within systemctl show -P ActiveState reel-generator)" = inactive || fail "it is awake"
+
+	echo "$2 wakes, $3 s apart"
+	for i in $(seq "$2"); do
+		began=$(date +%s)
+		test -n "$(ask "$1")" || fail "wake $i: no text"
+		asleep
+		left=$(($3 - $(date +%s) + began))
+		test "$left" -le 0 || sleep "$left"
+	done
+
+	echo "connections that come while it ends are served by the next start"
+	within sh -c 'printf "[Service]\nExecStopPost=sleep 2\n" >/etc/systemd/system/reel-generator.service.d/slow.conf && systemctl daemon-reload && systemctl start reel-generator'
+	eventually within sh -c 'test "$(systemctl show -P SubState reel-generator)" = stop-post'
+	clients=
+	for i in 1 2 3; do
+		ask "$1" >"$work/answer.$i" &
+		clients="$clients $!"
+	done
+	wait $clients
+	for i in 1 2 3; do test -s "$work/answer.$i" || fail "connection $i: no text"; done
+	asleep
+	within sh -c 'rm /etc/systemd/system/reel-generator.service.d/slow.conf && sed -i "/^REEL_IDLE_EXIT=/d; /^REEL_METRICS=/d" /etc/reel/generator.env && systemctl daemon-reload && systemctl start reel-generator'
+}

@@ -81,6 +81,7 @@ if test -n "$init"; then
 	within useradd -m eve
 	! within su eve -c 'cd / && reel --wait 0 status' >/dev/null 2>&1 || fail "a user outside the group may connect"
 	test_restarts ada
+	test_sleep ada "${REEL_WAKES:-20}" "${REEL_WAKE_EVERY:-0}"
 
 	echo "without a GPU the unit fails, is not restarted, and gives the reason"
 	mv "$host" "$work/host.conf"

@@ -39,6 +39,7 @@ within sh -c "grep -E 'Seccomp|NoNewPrivs|CapEff' /proc/$(pid)/status"
 
 mkdir -p "$root/etc/systemd/system/reel-generator.service.d"
 test_restarts ada
+test_sleep ada "${REEL_WAKES:-20}" "${REEL_WAKE_EVERY:-0}"
 
 echo "metrics"
 within sh -c 'echo REEL_METRICS=127.0.0.1:9464 >>/etc/reel/generator.env && systemctl restart reel-generator'
