@@ -178,6 +178,18 @@ bench-report: ## write the README's table and plot from bench/results
 	@$(MAKE) all >&2
 	@'$(BIN)/reel-bench' report
 
+# What README shows. The commands are typed into a shell, beside a generator with the embedded model.
+.PHONY: recording
+recording: programs ## record README's terminal with a running generator (bench/results/terminal.svg)
+	@dir=$$(mktemp -d /tmp/reel.XXXXXX) && export XDG_RUNTIME_DIR="$$dir" && unset REEL_SOCKET || exit 1; \
+	'$(BIN)/reel-generator' --device host --log-level warn --socket "$$dir/reel/generator.sock" & generator=$$!; \
+	trap 'kill $$generator 2>/dev/null; wait $$generator 2>/dev/null; rm -rf "$$dir"' EXIT; \
+	'$(BIN)/reel' --wait 20s status >/dev/null && \
+	$(GO) run ./bench/tools/recording bench/results/terminal.svg \
+		'bin/reel --timings --echo --seed 1 --max-tokens 78 "ROMEO:"' \
+		'echo "JULIET:" | bin/reel --seed 3 --max-tokens 40' \
+		'bin/reel status | head -n 8'
+
 .PHONY: bench-check
 bench-check: ## the README's table and plot are those of bench/results
 	@$(MAKE) all >&2
@@ -210,6 +222,11 @@ package-check: $(NFPM) ## install, upgrade and remove the package in a clean Deb
 		sh systemd/package.sh .build/package/bin .build/package/$$version $$version $(NFPM) >/dev/null || exit 1; \
 	done
 	@sh systemd/package_test.sh .build/package 0.1.0 0.1.0+9.g1234567 0.1.0+10.g0123456
+
+# Takes 12 minutes longer than package-check, which wakes the service without a pause.
+.PHONY: systemd-check
+systemd-check: ## package-check with 45 wakes of the sleeping service, 15 s apart (root only)
+	@REEL_WAKES=45 REEL_WAKE_EVERY=15 $(MAKE) package-check
 
 .PHONY: tidy
 tidy: ## go.mod holds what is used, no more

@@ -7,6 +7,7 @@ require (
 	github.com/NVIDIA/go-nvml v0.13.2-0
 	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794
 	github.com/coreos/go-systemd/v22 v22.7.0
+	github.com/creack/pty v1.1.24
 	github.com/dlclark/regexp2 v1.12.0
 	github.com/dustin/go-humanize v1.1.0
 	github.com/ncruces/go-strftime v1.1.0
