@@ -40,6 +40,8 @@ type Request struct {
 	Logprobs      *int     // alternatives to report for each token
 	Echo          bool     // send the prompt's tokens first, with negative indices
 	IgnoreEOS     bool
+	// Cache is one of protocol.CacheOn, CacheRead and CacheOff; empty: CacheOn.
+	Cache string
 
 	// Done, unless nil, is filled in with the generator's last message: always before
 	// a loop ends without an error, and usually also if ctx ended it. Otherwise
@@ -58,6 +60,9 @@ func (r *Request) message(id uint64) *protocol.Generate {
 	}
 	if r.Prompt != "" || len(r.Tokens) == 0 && len(r.Messages) == 0 {
 		m.Prompt = &r.Prompt
+	}
+	if r.Cache != "" {
+		m.Cache = &r.Cache
 	}
 	return m
 }

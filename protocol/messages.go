@@ -72,7 +72,16 @@ type Generate struct {
 	Logprobs      *int      `msgpack:"logprobs,omitempty"`
 	Echo          bool      `msgpack:"echo,omitempty"`
 	IgnoreEOS     bool      `msgpack:"ignore_eos,omitempty"`
+	// Cache is one of the Cache… values; nil: CacheOn. It was added to version 1.
+	Cache *string `msgpack:"cache,omitempty"`
 }
+
+// Uses of the prefix cache: the values of the field cache of generate.
+const (
+	CacheOn   = "on"   // begins with pages of earlier prompts, and leaves its own to later ones
+	CacheRead = "read" // begins with pages of earlier prompts, and leaves none
+	CacheOff  = "off"  // computes the whole prompt, and leaves no pages
+)
 
 // Cancel ends the running or queued request ID of this connection. An ID that is not
 // running is ignored, since it may have finished while the cancel was on its way.
@@ -147,7 +156,7 @@ type Usage struct {
 	PromptTokens     int `msgpack:"prompt_tokens" json:"prompt_tokens"`
 	CompletionTokens int `msgpack:"completion_tokens" json:"completion_tokens"`
 	// CachedTokens is the number of prompt tokens whose keys and values were there from other prompts.
-	CachedTokens int `msgpack:"cached_tokens,omitempty" json:"cached_tokens,omitempty"`
+	CachedTokens int `msgpack:"cached_tokens,omitempty" json:"cached_tokens"`
 }
 
 // Timing gives the phases of a request, in milliseconds by the generator's clock.
@@ -282,9 +291,9 @@ type KV struct {
 	Used       int   `msgpack:"used" json:"used"`   // pages
 	Bytes      int64 `msgpack:"bytes" json:"bytes"` // of the whole pool
 	// Cached is the number of pages that no request uses, with prompts that later ones may begin with.
-	Cached int `msgpack:"cached,omitempty" json:"cached,omitempty"`
+	Cached int `msgpack:"cached,omitempty" json:"cached"`
 	// Evicted counts the cached pages that gave way to requests since the start.
-	Evicted uint64 `msgpack:"evicted,omitempty" json:"evicted,omitempty"`
+	Evicted uint64 `msgpack:"evicted,omitempty" json:"evicted"`
 }
 
 // Sampling holds a value for each field of a request that shapes the distribution.

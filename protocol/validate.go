@@ -36,6 +36,7 @@ type Params struct {
 	HasLogprobs   bool // false: tokens have neither logprob nor top
 	Echo          bool
 	IgnoreEOS     bool
+	Cache         string // one of the Cache… values
 }
 
 // DefaultSampling returns the values of fields that a request leaves out.
@@ -65,6 +66,7 @@ func (g *Generate) ParamsWith(d Sampling) Params {
 		HasLogprobs:   g.Logprobs != nil,
 		Echo:          g.Echo,
 		IgnoreEOS:     g.IgnoreEOS,
+		Cache:         or(g.Cache, CacheOn),
 	}
 }
 
@@ -80,7 +82,7 @@ func or[T any](p *T, missing T) T {
 // CodePromptTooLong or CodeBadRequest.
 func (g *Generate) Validate(l Limits) *Error {
 	for _, check := range []func(Limits) *Error{
-		g.checkPrompt, g.checkTokens, g.checkMessages, g.checkTemplate, g.checkSampling, g.checkStop,
+		g.checkPrompt, g.checkTokens, g.checkMessages, g.checkTemplate, g.checkSampling, g.checkStop, g.checkCache,
 	} {
 		if e := check(l); e != nil {
 			return e.For(g.ID)
@@ -223,6 +225,15 @@ func (g *Generate) checkStop(Limits) *Error {
 		}
 	}
 	return nil
+}
+
+func (g *Generate) checkCache(Limits) *Error {
+	switch or(g.Cache, CacheOn) {
+	case CacheOn, CacheRead, CacheOff:
+		return nil
+	}
+	return Errorf(CodeBadRequest, "correct the field or leave it out",
+		"cache is %.64q: it must be on, read or off", *g.Cache)
 }
 
 func outOfBounds(field string, value, low, high any) *Error {

@@ -47,6 +47,8 @@ func messages(list ...Message) func(*Generate) {
 	return func(g *Generate) { g.Prompt, g.Messages = nil, append([]Message{}, list...) }
 }
 
+func cache(use string) func(*Generate) { return func(g *Generate) { g.Cache = &use } }
+
 func special(v bool) func(*Generate) { return func(g *Generate) { g.Special = &v } }
 
 // template sets variables, and messages if there are any.
@@ -140,6 +142,11 @@ var changes = []change{
 	{"a long role", messages(Message{Role: strings.Repeat("r", 65)}), CodeBadRequest, "messages[0].role has 65 bytes"},
 	{"content at its bound",
 		messages(sized("u", 400), sized("a", 600)), "", ""},
+	{"cache on", cache("on"), "", ""},
+	{"cache read", cache("read"), "", ""},
+	{"cache off", cache("off"), "", ""},
+	{"no such use of the cache", cache("On"), CodeBadRequest, `cache is "On": it must be on, read or off`},
+	{"an empty use of the cache", cache(""), CodeBadRequest, `cache is ""`},
 	{"content too long",
 		messages(sized("u", 400), sized("a", 601)),
 		CodePromptTooLong, "messages has 1001 bytes"},
@@ -180,16 +187,17 @@ func TestValidateTokenize(t *testing.T) {
 }
 
 func TestParams(t *testing.T) {
-	defaults := Params{MaxTokens: 256, Temperature: 0.8, TopP: 1, RepeatPenalty: 1}
+	defaults := Params{MaxTokens: 256, Temperature: 0.8, TopP: 1, RepeatPenalty: 1, Cache: CacheOn}
 	if got := (&Generate{}).Params(); !reflect.DeepEqual(got, defaults) {
 		t.Errorf("defaults: %+v, want %+v", got, defaults)
 	}
 	g := Generate{
 		MaxTokens: ptr(1), Temperature: ptr(0.0), TopK: ptr(2), TopP: ptr(0.5), MinP: ptr(0.25),
 		RepeatPenalty: ptr(1.5), Seed: ptr(uint64(0)), Stop: []string{"x"}, Logprobs: ptr(0), Echo: true, IgnoreEOS: true,
+		Cache: ptr(CacheRead),
 	}
 	want := Params{MaxTokens: 1, TopK: 2, TopP: 0.5, MinP: 0.25, RepeatPenalty: 1.5, HasSeed: true, Stop: []string{"x"},
-		HasLogprobs: true, Echo: true, IgnoreEOS: true}
+		HasLogprobs: true, Echo: true, IgnoreEOS: true, Cache: CacheRead}
 	if got := g.Params(); !reflect.DeepEqual(got, want) {
 		t.Errorf("all given: %+v, want %+v", got, want)
 	}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -152,6 +154,9 @@ func (a *app) samplingFlags(flags *pflag.FlagSet, byDefault func(value string) s
 	flags.Var(optional("float", &r.RepeatPenalty, parseFloat), "repeat-penalty",
 		"values above 1 avoid repetition (default "+byDefault("1")+")")
 	flags.Var(optional("uint", &r.Seed, parseUint), "seed", "the same seed gives the same tokens (default: random)")
+	flags.Var(oneOf{&r.Cache, []string{protocol.CacheOn, protocol.CacheRead, protocol.CacheOff}}, "cache",
+		"begin with cached pages of earlier prompts and leave this prompt's (on), only begin with them (read), or "+
+			"neither (off) (default on)")
 	flags.StringArrayVar(&r.Stop, "stop", nil, "end before this `string`; may be repeated")
 }
 
@@ -222,6 +227,35 @@ func (v value[T]) String() string {
 
 // reset makes the flag optional again.
 func (v value[T]) reset() { *v.to = nil }
+
+// oneOf is a flag with one of some words as its value, or with none.
+type oneOf struct {
+	to    *string
+	words []string
+}
+
+// Set stores a word. With Type and String it implements pflag.Value.
+func (v oneOf) Set(text string) error {
+	if !slices.Contains(v.words, text) {
+		return fmt.Errorf("want %s or %s", strings.Join(v.words[:len(v.words)-1], ", "), v.words[len(v.words)-1])
+	}
+	*v.to = text
+	return nil
+}
+
+// Type returns the placeholder that help shows.
+func (v oneOf) Type() string { return strings.Join(v.words, "|") }
+
+// String is empty unless the flag is given.
+func (v oneOf) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return *v.to
+}
+
+// reset makes the flag optional again.
+func (v oneOf) reset() { *v.to = "" }
 
 func parseFloat(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
 func parseUint(text string) (uint64, error)   { return strconv.ParseUint(text, 10, 64) }

@@ -132,8 +132,12 @@ func (a *app) showTimings(done client.Done) {
 
 // timings returns done's timings in one line.
 func timings(done client.Done) string {
-	return fmt.Sprintf("ttft %.1f ms · %.1f tok/s · total %.1f ms · %d tokens · %s",
+	line := fmt.Sprintf("ttft %.1f ms · %.1f tok/s · total %.1f ms · %d tokens · %s",
 		done.Timing.TTFTMS, rate(done), done.Timing.TotalMS, done.Usage.CompletionTokens, oneLine(done.FinishReason))
+	if u := done.Usage; u.CachedTokens > 0 {
+		line += fmt.Sprintf(" · %d of %d prompt tokens cached", u.CachedTokens, u.PromptTokens)
+	}
+	return line
 }
 
 // rate returns the decode rate in tokens per second: the tokens after the first, over

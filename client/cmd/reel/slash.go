@@ -146,7 +146,7 @@ func (t *talk) regenerate(ctx context.Context, rest string) error {
 
 // settings are the names that /set knows, which are flags too.
 var settings = []string{
-	"max-tokens", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "seed", "stop", "special",
+	"max-tokens", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "seed", "stop", "special", "cache",
 }
 
 // set changes a setting or shows them.

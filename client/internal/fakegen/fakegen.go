@@ -40,6 +40,7 @@ type Script struct {
 	Model   string          // its name; empty: fake
 	Context int             // limits.context, which then ends completions; 0: 512
 	Long    int             // conversations of so many messages are prompt_too_long; 0: none are
+	Cached  int             // cached prompt tokens of every request
 	Spoil   func(reply any) // changes each reply before it is sent, unless nil
 }
 
@@ -280,7 +281,7 @@ func (g *Generator) pieces(m *protocol.Generate) []string {
 func (s *session) generate(m *protocol.Generate, cancelled <-chan struct{}) {
 	done := &protocol.Done{
 		ID: m.ID, FinishReason: protocol.FinishStop,
-		Usage:  protocol.Usage{PromptTokens: 3},
+		Usage:  protocol.Usage{PromptTokens: 3, CachedTokens: s.g.Cached},
 		Timing: protocol.Timing{QueueMS: 1, PrefillMS: 9, TTFTMS: 10, TotalMS: 110},
 		Graphs: protocol.Graphs{Eager: 5},
 	}

@@ -142,6 +142,11 @@ func sampling(p protocol.Params) engine.Sampling {
 	return s
 }
 
+// cacheModes are the engine's modes by the protocol's names.
+var cacheModes = map[string]engine.CacheMode{
+	protocol.CacheOn: engine.CacheOn, protocol.CacheRead: engine.CacheRead, protocol.CacheOff: engine.CacheOff,
+}
+
 func randomSeed() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead

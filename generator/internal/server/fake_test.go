@@ -25,8 +25,10 @@ type fakeEngine struct {
 	refuse   error // returned by Submit
 	submits  int
 	canceled int
-	user     uint32          // of the last request
-	sampling engine.Sampling // of the last request
+	user     uint32           // of the last request
+	sampling engine.Sampling  // of the last request
+	cache    engine.CacheMode // of the last request
+	cached   int              // cached tokens of every request
 	expected atomic.Int32
 	done     chan struct{}
 }
@@ -47,7 +49,7 @@ func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.submits++
-	e.user, e.sampling = r.User, r.Sampling
+	e.user, e.sampling, e.cache = r.User, r.Sampling, r.Cache
 	if e.refuse != nil {
 		return 0, e.refuse
 	}
@@ -139,7 +141,7 @@ func (e *fakeEngine) step(h engine.Handle, s *fakeSequence) {
 func (e *fakeEngine) finish(h engine.Handle, f engine.Finish) {
 	s := e.live[h]
 	delete(e.live, h)
-	f.Usage = protocol.Usage{PromptTokens: len(s.Tokens), CompletionTokens: s.made}
+	f.Usage = protocol.Usage{PromptTokens: len(s.Tokens), CompletionTokens: s.made, CachedTokens: e.cached}
 	f.Timing = protocol.Timing{TotalMS: 1}
 	f.Graphs = protocol.Graphs{Eager: s.made}
 	s.Sink.Finish(f)

@@ -54,7 +54,7 @@ func (r *request) submit(received time.Time) *protocol.Error {
 	sampling := sampling(r.params)
 	handle, err := r.model.Engine.Submit(&engine.Request{
 		Tokens: r.prompt, MaxTokens: r.params.MaxTokens, IgnoreEOS: r.params.IgnoreEOS,
-		Sampling: sampling, User: r.c.peer.uid, Connection: r.c.number, Received: received, Sink: r,
+		Sampling: sampling, Cache: cacheModes[r.params.Cache], User: r.c.peer.uid, Connection: r.c.number, Received: received, Sink: r,
 	})
 	if err != nil {
 		return asError(err)
@@ -160,7 +160,7 @@ func (r *request) finish(f *engine.Finish) {
 	if !failed && !r.stopped {
 		r.stopped = r.text.flush()
 	}
-	usage := protocol.Usage{PromptTokens: len(r.prompt), CompletionTokens: r.count}
+	usage := protocol.Usage{PromptTokens: len(r.prompt), CompletionTokens: r.count, CachedTokens: f.Usage.CachedTokens}
 	end, reason := r.end(f, failed, usage)
 	r.c.server.opts.Observer.Request(reason, usage, f.Timing)
 	r.append(end)
@@ -192,7 +192,7 @@ func (r *request) log(f *engine.Finish, reason string, failed bool) {
 		level = zerolog.InfoLevel
 	}
 	r.c.log.WithLevel(level).Uint64("req_id", r.id).Str("model", r.model.Name).
-		Int("n_prompt", len(r.prompt)).Int("n_gen", r.count).
+		Int("n_prompt", len(r.prompt)).Int("n_cached", f.Usage.CachedTokens).Int("n_gen", r.count).
 		Float64("ttft_ms", f.Timing.TTFTMS).Float64("tpot_ms", perToken(f.Timing, r.count)).
 		Str("finish", reason).AnErr("error", f.Err).Msg("request")
 }
