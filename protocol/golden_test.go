@@ -103,9 +103,9 @@ var goldens = []golden{
 			Hint: "say hello again", Progress: ptr(0.4)}},
 	{name: "status", from: "generator", means: "Answers a status request.", msg: goldenStatus(goldenGraphs)},
 	{name: "status-older", from: "generator",
-		means: "The same from a generator of before the fields graphs, machine, shape, memory and reserve; " +
+		means: "The same from a generator of before the fields graphs, machine, shape, memory, reserve and cache; " +
 			"a reader takes it.",
-		msg: olderStatus(), leaves: "graphs machine shape memory reserve"},
+		msg: olderStatus(), leaves: "graphs machine shape memory reserve cache"},
 	{name: "tokens", from: "generator", means: "Answers tokenize.",
 		msg: &Tokens{Type: TypeTokens, Tokens: []int32{1, 306, 4000}}},
 
@@ -150,7 +150,8 @@ func goldenStatus(graphs GraphPool) *Status {
 		Type: TypeStatus, State: StateReady, Version: "0.1.0", Model: "tiny", Device: "host",
 		PID: 4242, UptimeS: 3600.5, Progress: 1, Connections: 3,
 		Requests: Requests{Running: 2, Waiting: 1, Finished: 900, Cancelled: 7, Failed: 0, Refused: 4},
-		KV:       KV{PageTokens: 16, Pages: 256, Used: 12, Bytes: 1 << 33},
+		KV:       KV{PageTokens: 16, Pages: 256, Used: 12, Bytes: 1 << 33, Cached: 200, Evicted: 70000},
+		Cache:    Cache{Scope: ScopeUser, Requests: 950, Hits: 800, PromptTokens: 1 << 20, CachedTokens: 900000},
 		Steps: Steps{Prefill: 950, Decode: 70000, Tokens: 1 << 33,
 			Graphs: Graphs{Precaptured: 65000, Rolled: 4000, Padded: 1900, Eager: 50}},
 		Graphs: graphs, Limits: goldenLimits,
@@ -164,7 +165,8 @@ func goldenStatus(graphs GraphPool) *Status {
 
 func olderStatus() *Status {
 	s := goldenStatus(GraphPool{})
-	s.Machine, s.Shape, s.Memory, s.Reserve = Machine{}, Shape{}, nil, Reserve{}
+	s.Machine, s.Shape, s.Memory, s.Reserve, s.Cache = Machine{}, Shape{}, nil, Reserve{}, Cache{}
+	s.KV.Cached, s.KV.Evicted = 0, 0
 	return s
 }
 

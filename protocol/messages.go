@@ -226,6 +226,8 @@ type Status struct {
 	// ChatDefaults was added to version 1: the values of fields that a conversation leaves
 	// out; nil while unknown, and of a model without chat.
 	ChatDefaults *Sampling `msgpack:"chat_defaults,omitempty" json:"chat_defaults,omitempty"`
+	// Cache was added to version 1: what the prefix cache did.
+	Cache Cache `msgpack:"cache,omitempty" json:"cache"`
 }
 
 // Failure is the reason why a generator cannot serve.
@@ -294,6 +296,23 @@ type KV struct {
 	Cached int `msgpack:"cached,omitempty" json:"cached"`
 	// Evicted counts the cached pages that gave way to requests since the start.
 	Evicted uint64 `msgpack:"evicted,omitempty" json:"evicted"`
+}
+
+// Scopes of the prefix cache: the values of the field scope of Cache and Cached.
+const (
+	ScopeUser = "user" // each user's prompts go on from that user's own
+	ScopeAll  = "all"  // everybody's from everybody's
+	ScopeOff  = "off"  // there is no cache
+)
+
+// Cache counts the prompts that looked for cached pages since the generator started. A prompt
+// counts once its first token is sampled. Those of requests with CacheOff do not count.
+type Cache struct {
+	Scope        string `msgpack:"scope" json:"scope"` // one of the Scope… values; empty while unknown
+	Requests     uint64 `msgpack:"requests" json:"requests"`
+	Hits         uint64 `msgpack:"hits" json:"hits"`                   // requests that found a page or more
+	PromptTokens uint64 `msgpack:"prompt_tokens" json:"prompt_tokens"` // of all these requests
+	CachedTokens uint64 `msgpack:"cached_tokens" json:"cached_tokens"` // those found
 }
 
 // Sampling holds a value for each field of a request that shapes the distribution.

@@ -26,6 +26,7 @@ done.timing: queue_ms prefill_ms ttft_ms total_ms
 done.usage: prompt_tokens completion_tokens
 done: type id finish_reason usage timing graphs
 error: type code message
+status.cache: scope requests hits prompt_tokens cached_tokens
 status.chat_defaults: temperature top_k top_p min_p repeat_penalty
 status.failure: code message
 status.graphs: live max_graphs bytes budget precaptured rolled evicted failed refused exact padded eager wishes roller

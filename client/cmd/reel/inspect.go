@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -64,10 +65,11 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 		{"requests", fmt.Sprintf("%d running, %d waiting; %d finished, %d cancelled, %d failed, %d refused",
 			s.Requests.Running, s.Requests.Waiting, s.Requests.Finished,
 			s.Requests.Cancelled, s.Requests.Failed, s.Requests.Refused)},
-		{"kv", fmt.Sprintf("%d of %d pages used, %d tokens each, %s in all",
-			s.KV.Used, s.KV.Pages, s.KV.PageTokens, size(s.KV.Bytes))},
+		{"kv", fmt.Sprintf("%d of %d pages used, %d cached, %d tokens each, %s in all",
+			s.KV.Used, s.KV.Pages, s.KV.Cached, s.KV.PageTokens, size(s.KV.Bytes))},
 		{"steps", fmt.Sprintf("%d prefill, %d decode, %d tokens", s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens)},
 	}
+	rows = slices.Insert(rows, len(rows)-1, cacheRows(s)...)
 	if m := s.Machine; m.MemoryTotal > 0 {
 		used := fmt.Sprintf("%s of %s used", size(m.MemoryUsed), size(m.MemoryTotal))
 		rows = slices.Insert(rows, 3, [2]string{"memory", used})
@@ -117,6 +119,22 @@ func deviceText(s *client.Status) string {
 	return text
 }
 
+// cacheRows describe what the prefix cache did. There are none while the model loads, and for
+// older generators that don't report it.
+func cacheRows(s *client.Status) [][2]string {
+	c, whose := s.Cache, "each user's own"
+	switch c.Scope {
+	case "":
+		return nil
+	case protocol.ScopeOff:
+		return [][2]string{{"cache", "off"}}
+	case protocol.ScopeAll:
+		whose = "shared by all users"
+	}
+	return [][2]string{{"cache", fmt.Sprintf("%s; %d of %d prompts hit, %s of %s prompt tokens cached; %d pages evicted",
+		whose, c.Hits, c.Requests, count(c.CachedTokens), count(c.PromptTokens), s.KV.Evicted)}}
+}
+
 // graphRows describes the captured graphs. It returns none while the model loads, and
 // for older generators that don't report them.
 func graphRows(g protocol.GraphPool) [][2]string {
@@ -139,6 +157,9 @@ func graphRows(g protocol.GraphPool) [][2]string {
 	}
 	return rows
 }
+
+// count formats a number with a comma for each thousand.
+func count(n uint64) string { return humanize.Comma(int64(min(n, math.MaxInt64))) }
 
 // size formats a number of bytes with three digits, as in 11.2 GiB.
 func size(bytes int64) string { return humanize.IBytesN(uint64(max(bytes, 0)), 3) }

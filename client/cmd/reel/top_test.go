@@ -30,6 +30,36 @@ func lineOf(t *testing.T, view []string, name string) string {
 	return strings.TrimSpace(strings.TrimPrefix(view[i], name))
 }
 
+// TestTopCache: the share of cached prompt tokens comes from two consecutive statuses.
+func TestTopCache(t *testing.T) {
+	var v topView
+	status := func(uptime float64, scope string, requests, hits, tokens, cached uint64) *client.Status {
+		s := topStatus(uptime, 0, 0)
+		s.KV = protocol.KV{PageTokens: 16, Pages: 64, Used: 32, Cached: 8, Evicted: requests}
+		s.Cache = protocol.Cache{Scope: scope, Requests: requests, Hits: hits, PromptTokens: tokens, CachedTokens: cached}
+		return s
+	}
+	view := v.next(status(1, protocol.ScopeUser, 9, 4, 900, 100), nil)
+	if got := lineOf(t, view, "cache"); got != "-" {
+		t.Errorf("a first view has hits: %q", got)
+	}
+	if got := lineOf(t, view, "kv"); !strings.HasSuffix(got, "  32 of 64 pages of 16 tokens, 8 more cached") {
+		t.Errorf("kv is %q", got)
+	}
+	for _, next := range []struct {
+		status *client.Status
+		want   string
+	}{
+		{status(2, protocol.ScopeUser, 12, 6, 1300, 400), "2 of 3 prompts hit, 75% of their tokens cached; 3 pages evicted"},
+		{status(3, protocol.ScopeUser, 12, 6, 1300, 400), "no prompts"},
+		{status(4, protocol.ScopeOff, 0, 0, 0, 0), "off"},
+	} {
+		if got := lineOf(t, v.next(next.status, nil), "cache"); got != next.want {
+			t.Errorf("cache is %q, want %q", got, next.want)
+		}
+	}
+}
+
 // TestTopRates: rates come from two consecutive statuses, by the generator's clock.
 func TestTopRates(t *testing.T) {
 	var v topView

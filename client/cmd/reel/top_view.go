@@ -72,7 +72,8 @@ func loads(s *client.Status) []string {
 		row("requests", fmt.Sprintf("%d waiting of %d; %d finished, %d cancelled, %d failed, %d refused",
 			r.Waiting, s.Limits.Queue, r.Finished, r.Cancelled, r.Failed, r.Refused)),
 		row("batch", gauge(r.Running, s.Limits.MaxBatch+s.Reserve.Slots, "requests run")),
-		row("kv", gauge(s.KV.Used, s.KV.Pages, fmt.Sprintf("pages of %d tokens", s.KV.PageTokens))),
+		row("kv", gauge(s.KV.Used, s.KV.Pages, fmt.Sprintf("pages of %d tokens, %d more cached",
+			s.KV.PageTokens, s.KV.Cached))),
 		row("graphs", gauge(g.Live, g.MaxGraphs, fmt.Sprintf("live, %s of %s", size(g.Bytes), size(g.Budget)))),
 	}
 }
@@ -99,7 +100,8 @@ func (v *topView) rates(s *client.Status) []string {
 	}
 	if seconds <= 0 {
 		return []string{
-			row("tokens/s", "-"), row("steps/s", "-"), row("launched", "-"), row("roller", rollerText(s.Graphs)),
+			row("tokens/s", "-"), row("steps/s", "-"), row("launched", "-"), row("cache", "-"),
+			row("roller", rollerText(s.Graphs)),
 		}
 	}
 	per := func(now, then uint64) float64 { return float64(now-then) / seconds }
@@ -111,6 +113,7 @@ func (v *topView) rates(s *client.Status) []string {
 		row("steps/s", fmt.Sprintf("%.1f prefill, %.1f decode",
 			per(s.Steps.Prefill, before.Steps.Prefill), per(s.Steps.Decode, before.Steps.Decode))),
 		row("launched", shares(s.Graphs, before.Graphs)),
+		row("cache", found(s, before)),
 		row("roller", rollerText(s.Graphs)),
 	}
 }
@@ -124,6 +127,20 @@ func shares(now, then protocol.GraphPool) string {
 	}
 	return fmt.Sprintf("%.0f%% exact, %.0f%% padded, %.0f%% eager",
 		100*float64(exact)/all, 100*float64(padded)/all, 100*float64(eager)/all)
+}
+
+// found shows the share of prompt tokens between two views that were cached.
+func found(now, then *client.Status) string {
+	c, b := now.Cache, then.Cache
+	tokens, prompts := c.PromptTokens-b.PromptTokens, c.Requests-b.Requests
+	switch {
+	case c.Scope == protocol.ScopeOff:
+		return "off"
+	case tokens == 0:
+		return "no prompts"
+	}
+	return fmt.Sprintf("%d of %d prompts hit, %.0f%% of their tokens cached; %d pages evicted", c.Hits-b.Hits, prompts,
+		100*float64(c.CachedTokens-b.CachedTokens)/float64(tokens), now.KV.Evicted-then.KV.Evicted)
 }
 
 // rollerText describes the roller's state and work.

@@ -32,6 +32,8 @@ type Options struct {
 	MaxConnections int    // of one user; 0: the protocol's bound
 	MaxRequests    int    // of one connection; 0: the protocol's bound
 
+	CacheScope string // whose prompts share KV pages: user, all or off
+
 	IdleExit time.Duration // without a request until the generator ends; 0: never
 
 	Guard bool // only for the command check: puts canaries around every buffer
@@ -88,6 +90,9 @@ func Settings(o *Options) []*Setting {
 		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)",
 			"n", "1024", number(&o.MaxGraphs, 1<<20)},
 		{"roller", "on, or off: graphs stay those of the start", "name", "on", oneOf(&o.Roller, "on", "off")},
+		{"cache-scope", "whose prompts go on from cached prompts: user, each user's from that user's; all, everybody's " +
+			"from everybody's, so that times tell users of each other's prompts; or off",
+			"name", "user", oneOf(&o.CacheScope, "user", "all", "off")},
 		{"metrics", "address at which Prometheus can ask: a port of 127.0.0.1 or [::1], or unix: and a path " +
 			"(default: none)",
 			"address", "", metricsAddress(&o.Metrics)},

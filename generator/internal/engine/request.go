@@ -65,6 +65,11 @@ const (
 	ScopeOff
 )
 
+// String returns the scope's name in the protocol.
+func (s CacheScope) String() string {
+	return [...]string{ScopeUser: protocol.ScopeUser, ScopeAll: protocol.ScopeAll, ScopeOff: protocol.ScopeOff}[s]
+}
+
 // Sink receives a request's tokens in order, then exactly one Finish. Its methods are called on the engine's
 // thread and must not block.
 type Sink interface {

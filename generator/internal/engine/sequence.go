@@ -67,6 +67,7 @@ func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time) {
 	}
 	if s.tokens == 0 {
 		s.first = now
+		e.countPrompt(s)
 	}
 	if e.eos[r.Token] && !s.request.IgnoreEOS {
 		e.end(s, protocol.FinishStop, nil)

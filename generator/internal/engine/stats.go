@@ -13,6 +13,7 @@ type Stats struct {
 	Steps    protocol.Steps
 	Graphs   protocol.GraphPool
 	Reserve  protocol.Reserve
+	Cache    protocol.Cache
 	Arena    int64 // bytes of device memory that steps work in, without the KV pool
 }
 
@@ -23,6 +24,7 @@ func (e *Engine) Stats() Stats {
 	defer e.mu.Unlock()
 	s := e.stats
 	s.Requests.Waiting = e.waiting
+	s.Cache.Scope = e.opts.CacheScope.String()
 	s.Graphs = graphStatus(g)
 	s.Graphs.GraphBytes = e.graphBytes
 	return s
@@ -53,6 +55,23 @@ func (e *Engine) countStep(step stepInFlight) {
 	}
 	e.stats.Steps.Tokens += uint64(len(step.batch.Sampled))
 	countPlan(&e.stats.Steps.Graphs, step.plan)
+}
+
+// countPrompt counts a prompt that looked for cached pages, at its first token.
+func (e *Engine) countPrompt(s *sequence) {
+	if s.scheduled.Scope == "" {
+		return
+	}
+	cached := s.scheduled.Cached()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := &e.stats.Cache
+	c.Requests++
+	if cached > 0 {
+		c.Hits++
+	}
+	c.PromptTokens += uint64(len(s.request.Tokens))
+	c.CachedTokens += uint64(cached)
 }
 
 // countPlan counts how a step was launched.

@@ -46,6 +46,18 @@ var statusFigures = []figure[status]{
 		one(func(s status) int { return s.KV.Pages })),
 	gauge("kv_pages_used", "Pages of the KV cache in use.",
 		one(func(s status) int { return s.KV.Used })),
+	gauge("cached_pages", "Pages that no request uses, with prompts that later ones may begin with, by tier.",
+		func(s status, to emit) { to(float64(s.KV.Cached), "device") }, "tier"),
+	total("cached_pages_evicted", "Cached pages that gave way to requests.",
+		one(func(s status) uint64 { return s.KV.Evicted })),
+	total("cache_requests", "Requests that looked for cached pages, by outcome.", func(s status, to emit) {
+		to(float64(s.Cache.Hits), "hit")
+		to(float64(s.Cache.Requests-s.Cache.Hits), "miss")
+	}, "outcome"),
+	total("cache_prompt_tokens", "Prompt tokens of these requests: cached, or computed.", func(s status, to emit) {
+		to(float64(s.Cache.CachedTokens), "cached")
+		to(float64(s.Cache.PromptTokens-s.Cache.CachedTokens), "computed")
+	}, "source"),
 	gauge("graphs_live", "Graphs that a step can replay.",
 		one(func(s status) int { return s.Graphs.Live })),
 	gauge("graphs_limit", "Graphs that may exist at once.",

@@ -19,7 +19,8 @@ func fullStatus() *protocol.Status {
 	return &protocol.Status{
 		State: protocol.StateReady, Version: "1", Model: "m", Device: "cuda", UptimeS: 9, Connections: 3,
 		Requests: protocol.Requests{Running: 2, Waiting: 1, Refused: 4},
-		KV:       protocol.KV{Pages: 256, Used: 12},
+		KV:       protocol.KV{Pages: 256, Used: 12, Cached: 40, Evicted: 3},
+		Cache:    protocol.Cache{Scope: protocol.ScopeUser, Requests: 20, Hits: 12, PromptTokens: 5016, CachedTokens: 4000},
 		Limits:   protocol.Limits{MaxBatch: 8},
 		Steps: protocol.Steps{
 			Prefill: 5, Decode: 70, Tokens: 99,
@@ -110,6 +111,12 @@ func TestValues(t *testing.T) {
 		{"reel_requests_refused_total", "", 4},
 		{"reel_steps_total", "decode", 70},
 		{"reel_kv_pages_used", "", 12},
+		{"reel_cached_pages", "device", 40},
+		{"reel_cached_pages_evicted_total", "", 3},
+		{"reel_cache_requests_total", "hit", 12},
+		{"reel_cache_requests_total", "miss", 8},
+		{"reel_cache_prompt_tokens_total", "cached", 4000},
+		{"reel_cache_prompt_tokens_total", "computed", 1016},
 		{"reel_graphs_live", "", 127},
 		{"reel_graphs_captured_total", "serving", 45},
 		{"reel_graphs_evicted_total", "", 15},

@@ -147,8 +147,13 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 	o := engine.Options{Context: context, MaxBatch: batch, Reserve: int(s.reserve), MaxQueue: protocol.MaxQueue,
 		Chunk: p.chunk(context, batch), PageTokens: pageTokens, Pages: int(s.Pages), ReservePages: int(s.kept),
 		KVType: p.Profile.kvType, Precapture: p.Options.Precapture,
-		MaxGraphs: p.Options.MaxGraphs, GraphMemory: s.Graphs, NoRoller: p.Options.Roller == "off"}
+		CacheScope: cacheScopes[p.Options.CacheScope], MaxGraphs: p.Options.MaxGraphs, GraphMemory: s.Graphs, NoRoller: p.Options.Roller == "off"}
 	return s, o, p.fits(s, budget)
+}
+
+// cacheScopes are the engine's scopes by the names of --cache-scope; without a name each user's own.
+var cacheScopes = map[string]engine.CacheScope{
+	protocol.ScopeUser: engine.ScopeUser, protocol.ScopeAll: engine.ScopeAll, protocol.ScopeOff: engine.ScopeOff,
 }
 
 // fits returns an error that says what to lower, if s holds less than one sequence.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/model"
 )
 
@@ -130,6 +131,17 @@ func TestReserveLeavesOneUserItsOwn(t *testing.T) {
 		}
 		if kept != 1024/pageTokens {
 			t.Errorf("%s: with enough memory a slot has %d pages", c.Name, kept)
+		}
+	}
+}
+
+func TestCacheScope(t *testing.T) {
+	for name, want := range map[string]engine.CacheScope{
+		"": engine.ScopeUser, "user": engine.ScopeUser, "all": engine.ScopeAll, "off": engine.ScopeOff,
+	} {
+		_, o, err := Planner{Config: qwen, Profile: GPUProfile, Options: config.Options{CacheScope: name}}.Plan(Unlimited)
+		if err != nil || o.CacheScope != want {
+			t.Errorf("%q is the scope %v, %v", name, o.CacheScope, err)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (m *Model) addStatus(st *protocol.Status) {
 	st.Model, st.Device, st.Limits, st.Shape = m.Name, m.Device, m.Limits, m.Shape
 	st.Requests, st.KV, st.Steps = stats.Requests, stats.KV, stats.Steps
 	st.Graphs, st.Reserve, st.ChatFailure = stats.Graphs, stats.Reserve, m.ChatFailure
-	st.ChatDefaults = m.ChatDefaults
+	st.ChatDefaults, st.Cache = m.ChatDefaults, stats.Cache
 	if m.Machine != nil {
 		st.Machine = m.Machine()
 	}
