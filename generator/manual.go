@@ -16,7 +16,7 @@ func init() {
 	p := program{env: os.Getenv, stdout: os.Stdout, stderr: logging.NewQueue(os.Stderr)}
 	root := p.command()
 	root.Example = examples
-	if err := manual.Write(root, os.Args[1], exits, variables, files); err != nil {
+	if err := manual.Write(root, os.Args[1], notes, exits, variables, files); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -27,6 +27,24 @@ const examples = `  reel-generator
   reel-generator --model DIR --device cuda --max-batch 8
   reel-generator plan --model DIR --vram 24GiB
   reel-generator check --device host`
+
+var notes = manual.Notes(
+	manual.Entry{Term: "--device", Text: "host is this machine's processors, cuda an NVIDIA GPU, through " +
+		"reel-generator-cuda beside this program. auto takes a GPU if there is one; without one it serves on host " +
+		"and says why in one line. cuda requires a GPU; without one it exits with 78."},
+	manual.Entry{Term: "--max-batch", Text: "A few more sequences are reserved for users who have none running."},
+	manual.Entry{Term: "--roller", Text: "off captures no graph while serving, for comparison."},
+	manual.Entry{Term: "--settings, SIGHUP", Text: "Of a changed file, SIGHUP applies log level, graphs' budget and " +
+		"limits; the log names settings that need a restart. A file with an error changes nothing. A generator that " +
+		"was started on a terminal ends at SIGHUP as at SIGTERM."},
+	manual.Entry{Term: "--metrics", Text: "Other addresses are refused. grafana-dashboard.json, in the package's " +
+		"documentation, shows all metrics."},
+	manual.Entry{Term: "--log-format, --log-level", Text: "A JSON log has a line for each request, without its text. " +
+		"In a log on a terminal, lines about requests that did not fail are of level debug. Each message is limited " +
+		"to 200 lines at once and 50 a second; left_out counts the rest."},
+	manual.Entry{Term: "--model", Text: "The files are mapped while the generator runs: replace a file by renaming " +
+		"another into its place. If files are written in place, the generator ends with exit code 75."},
+)
 
 var exits = manual.Exit(
 	manual.Entry{Term: "0", Text: "Stopped by a signal, or the command is done."},

@@ -31,9 +31,12 @@ func Environment(entries ...Entry) Section { return Section{"ENVIRONMENT", entri
 // Files returns the section about files.
 func Files(entries ...Entry) Section { return Section{"FILES", entries} }
 
+// Notes returns the section with all that a flag's line is too short for.
+func Notes(entries ...Entry) Section { return Section{"NOTES", entries} }
+
 // Write writes man1/*.1 for root and its subcommands, and completions for bash, zsh and fish,
-// to dir. All pages get the sections, except for FILES, which only root's page gets. The date
-// of a page is SOURCE_DATE_EPOCH, if that is set.
+// to dir. All pages get the sections, except for NOTES and FILES, which only root's page gets. The
+// date of a page is SOURCE_DATE_EPOCH, if that is set.
 func Write(root *cobra.Command, dir string, sections ...Section) error {
 	pages := filepath.Join(dir, "man1")
 	if err := os.MkdirAll(pages, 0o755); err != nil {
@@ -73,7 +76,7 @@ func withSections(page string, cmd *cobra.Command, sections []Section) string {
 	var b strings.Builder
 	b.WriteString(strings.TrimRight(body, "\n") + "\n")
 	for _, s := range sections {
-		if cmd.HasParent() && s.Title == "FILES" {
+		if cmd.HasParent() && (s.Title == "NOTES" || s.Title == "FILES") {
 			continue
 		}
 		b.WriteString(".SH " + s.Title + "\n")

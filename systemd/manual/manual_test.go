@@ -17,7 +17,7 @@ func TestWrite(t *testing.T) {
 	root.AddCommand(&cobra.Command{Use: "status", Short: "s", Run: nothing})
 	dir := t.TempDir()
 	sections := []Section{
-		Exit(Entry{"64", "a mistake"}), Environment(Entry{"REEL_X", "it"}), Files(Entry{".x-y", `a\b`}),
+		Notes(Entry{"--x", "more"}), Exit(Entry{"64", "a mistake"}), Environment(Entry{"REEL_X", "it"}), Files(Entry{".x-y", `a\b`}),
 	}
 	err := Write(root, dir, sections...)
 	if err != nil {
@@ -25,7 +25,7 @@ func TestWrite(t *testing.T) {
 	}
 	page := read(t, dir, "man1/reel.1")
 	at := 0
-	for _, part := range []string{".SH NAME", ".SH SYNOPSIS", ".SH EXAMPLES\n",
+	for _, part := range []string{".SH NAME", ".SH SYNOPSIS", ".SH EXAMPLES\n", ".SH NOTES\n",
 		".SH EXIT STATUS\n.TP\n\\fB64\\fP\na mistake\n", ".SH ENVIRONMENT\n",
 		".SH FILES\n.TP\n\\fB\\&.x\\-y\\fP\na\\eb\n", ".SH SEE ALSO\n", "reel-status(1)", "reel\\-bench(1)"} {
 		next := strings.Index(page[at:], part)
@@ -35,7 +35,8 @@ func TestWrite(t *testing.T) {
 		at += next
 	}
 	sub := read(t, dir, "man1/reel-status.1")
-	if !strings.Contains(sub, ".SH EXIT STATUS") || strings.Contains(sub, ".SH FILES") {
+	if !strings.Contains(sub, ".SH EXIT STATUS") || strings.Contains(sub, ".SH FILES") ||
+		strings.Contains(sub, ".SH NOTES") {
 		t.Errorf("got\n%s", sub)
 	}
 	for _, name := range []string{"reel.bash", "_reel", "reel.fish"} {

@@ -12,12 +12,17 @@ import (
 // With the tag manual the program only writes its man pages and completions into the
 // directory named by its first argument.
 func init() {
-	if err := manual.Write((&app{}).command(), os.Args[1], exits, variables, files); err != nil {
+	if err := manual.Write((&app{}).command(), os.Args[1], notes, exits, environment, files); err != nil {
 		fmt.Fprintln(stderr(), err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
+
+var notes = manual.Notes(
+	manual.Entry{Term: "In a script", Text: "A standard input that is a pipe is read to its end: pass </dev/null if " +
+		"nobody closes the pipe. A cron job has no XDG_RUNTIME_DIR: set REEL_SOCKET."},
+)
 
 var exits = manual.Exit(
 	manual.Entry{Term: "0", Text: "Done, even if the reader of the output has gone."},
@@ -32,7 +37,7 @@ var exits = manual.Exit(
 	manual.Entry{Term: "130, 143", Text: "Ended by Ctrl-C, or by SIGTERM."},
 )
 
-var variables = manual.Environment(
+var environment = manual.Environment(
 	manual.Entry{Term: "REEL_SOCKET", Text: "Path of the generator's socket, unless --socket is given."},
 	manual.Entry{Term: "XDG_RUNTIME_DIR", Text: "Directory of this user's sockets."},
 	manual.Entry{Term: "TERM", Text: "If it is dumb, nothing is redrawn on the terminal."},
