@@ -1,9 +1,9 @@
 // Package chat renders a conversation to a prompt with a checkpoint's chat template, as
 // transformers does.
 //
-// A template is a program that comes with the checkpoint, and is not trusted. gonja runs it
-// without bounds, and Go ends a process that runs out of stack or memory. So templates run in
-// worker processes, with bounded memory, which are killed when they take too long.
+// A template is a program that comes with the checkpoint, and is not trusted. Package jinja
+// bounds its calls and each of its texts, but not its time and all of its memory. So templates
+// run in worker processes, with bounded memory, which are killed when they take too long.
 package chat
 
 import (
@@ -85,9 +85,9 @@ type Request struct {
 	MaxBytes  int // of the prompt
 }
 
-// Render returns the prompt for a request, up to the start of the answer. If a signal from outside kills the worker, Render retries once in another one; not
-// again, since the template's memory may be the reason. Errors: [ErrRefused], [ErrTemplate],
-// [ErrTooLong].
+// Render returns the prompt for a request, up to the start of the answer. If a signal from
+// outside kills the worker, Render retries once in another one; not again, since the template's
+// memory may be the reason. Errors: [ErrRefused], [ErrTemplate], [ErrTooLong].
 func (t *Template) Render(r Request) (marked.Text, error) {
 	variables, err := msgpack.Marshal(r.Variables)
 	if err != nil {

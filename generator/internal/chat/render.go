@@ -1,111 +1,77 @@
 package chat
 
 import (
+	"errors"
 	"fmt"
-	"io"
-	"strings"
+	"slices"
 	"time"
 
-	"github.com/ncruces/go-strftime"
-	"github.com/nikolalohinski/gonja/v2/config"
-	"github.com/nikolalohinski/gonja/v2/exec"
-	"github.com/nikolalohinski/gonja/v2/loaders"
-
+	"reel.internal/reel/generator/internal/jinja"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
-// compiled is a parsed template. Rendering it has no bound on time and memory, so only the
+// compiled is a compiled template. Rendering it has no bound on time and memory, so only the
 // worker process does that.
 type compiled struct {
-	template *exec.Template
+	template *jinja.Template
 	tokens   map[string]string
 }
 
-// compile parses a template. Errors are [ErrTemplate], also if gonja panics.
-func compile(s Source) (c *compiled, err error) {
-	defer recoverTo(&err)
-	source, err := rewrite(s.Template)
+// compile compiles a template. Errors are [ErrTemplate].
+func compile(s Source) (*compiled, error) {
+	t, err := jinja.Compile(s.Template)
 	if err != nil {
-		return nil, err
-	}
-	loader, err := loaders.NewMemoryLoader(map[string]string{"/chat_template": source})
-	if err != nil {
-		return nil, err
-	}
-	settings := config.New()
-	settings.KeepTrailingNewline = true // rewrite drops it
-	t, err := exec.NewTemplate("/chat_template", settings, loader, environment())
-	if err != nil {
-		// gonja puts the whole source in front of the cause.
-		cause := strings.TrimPrefix(err.Error(), fmt.Sprintf("failed to parse template '%s': ", source))
-		return nil, fmt.Errorf("%w: %.300s", ErrTemplate, cause)
+		return nil, fmt.Errorf("%w: %.300s", ErrTemplate, err.Error())
 	}
 	return &compiled{t, s.Tokens}, nil
 }
 
-// recoverTo sets err after a panic in gonja.
-func recoverTo(err *error) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("%w: %.300v", ErrTemplate, r)
-	}
-}
-
-// render writes the text of messages to w, with the start of an answer if answer is true.
-// now is the time that the template sees. Errors: [ErrRefused] if the template called
-// raise_exception, [ErrTemplate], and those of w.
-func (c *compiled) render(
-	w io.Writer, messages []protocol.Message, variables map[string]any, answer bool, now time.Time,
-) (err error) {
-	var raised error
-	defer func() {
-		if raised != nil {
-			err = raised
-		}
-	}()
-	defer recoverTo(&err)
-	context := map[string]any{"add_generation_prompt": answer, "tools": none, "documents": none, noneName: none}
-	for name, v := range variables {
-		context[name] = v
+// render returns the text of a request, with the start of an answer if answer is true. now is
+// the time that the template sees. Errors: [ErrRefused] if the template called raise_exception,
+// [ErrTooLong], [ErrTemplate].
+func (c *compiled) render(r Request, answer bool, now time.Time) (marked.Text, error) {
+	variables := map[string]any{"add_generation_prompt": answer, "tools": nil, "documents": nil}
+	for name, v := range r.Variables {
+		variables[name] = v
 	}
 	for name, token := range c.tokens {
-		context[name] = token
+		variables[name] = marked.Trusted(token)
 	}
-	l := list{}
-	for _, m := range messages {
-		l = append(l, orderedDict("role", m.Role, "content", m.Content))
-	}
-	context["messages"] = l
-	context["strftime_now"] = func(format string) string {
-		return strftime.Format(withoutZone.Replace(format), now)
-	}
-	context["raise_exception"] = func(message *exec.Value) *exec.Value {
-		raised = fmt.Errorf("%w: %.1000s", ErrRefused, message.String())
-		return exec.AsValue(raised)
-	}
-	output := &errorKeeper{w: w}
-	err = c.template.Execute(output, exec.NewContext(context))
+	variables["messages"] = conversation(r.Messages)
+	text, err := c.template.Render(jinja.Context{Variables: variables, Now: now, MaxBytes: r.MaxBytes})
 	switch {
-	case output.err != nil: // gonja does not wrap it for errors.Is
-		return output.err
+	case errors.Is(err, jinja.ErrTooLong):
+		return nil, ErrTooLong
+	case errors.Is(err, jinja.ErrRaised):
+		return nil, fmt.Errorf("%w: %.1000s", ErrRefused, err.Error())
 	case err != nil:
-		return fmt.Errorf("%w: %.300s", ErrTemplate, err.Error())
+		return nil, fmt.Errorf("%w: %.300s", ErrTemplate, err.Error())
 	}
-	return nil
+	return text, nil
 }
 
-// withoutZone removes the time zone from a format: the time in transformers has none.
-var withoutZone = strings.NewReplacer("%%", "%%", "%z", "", "%Z", "")
-
-// errorKeeper is a writer that keeps the last error of w.
-type errorKeeper struct {
-	w   io.Writer
-	err error
+// conversation returns the variable messages.
+func conversation(messages []protocol.Message) []any {
+	list := make([]any, len(messages))
+	for i, m := range messages {
+		list[i] = jinja.Dict{{Key: "role", Value: role(m)}, {Key: "content", Value: text(m.Content, m.Special)}}
+	}
+	return list
 }
 
-func (f *errorKeeper) Write(p []byte) (int, error) {
-	n, err := f.w.Write(p)
-	if err != nil {
-		f.err = err
+// text returns a message's text with its mark.
+func text(s string, special bool) marked.Text {
+	if special {
+		return marked.Trusted(s)
 	}
-	return n, err
+	return marked.Data(s)
+}
+
+// knownRoles are words that cannot spell a control token unless the template means it: some
+// templates put the role into one, as in '<|' + message.role + '|>'.
+var knownRoles = []string{"system", "developer", "user", "assistant", "tool"}
+
+func role(m protocol.Message) marked.Text {
+	return text(m.Role, m.Special || slices.Contains(knownRoles, m.Role))
 }

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"os"
@@ -9,8 +10,6 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 	"golang.org/x/sys/unix"
-
-	"reel.internal/reel/generator/internal/marked"
 )
 
 // Bounds on the worker process's memory, in bytes.
@@ -82,27 +81,24 @@ func (c *compiled) run(j job) result {
 	if c == nil {
 		return failed(ErrTemplate)
 	}
-	var variables map[string]any
-	if err := msgpack.Unmarshal(j.Variables, &variables); err != nil {
+	variables, err := decodeVariables(j.Variables)
+	if err != nil {
 		return failed(err)
 	}
-	b := boundedBuffer{maxBytes: j.MaxBytes}
-	if err := c.render(&b, j.Messages, variables, true, time.Now()); err != nil {
+	text, err := c.render(Request{j.Messages, variables, j.MaxBytes}, true, time.Now())
+	if err != nil {
 		return failed(err)
 	}
-	return succeeded(marked.Trusted(string(b.text)))
+	return succeeded(text)
 }
 
-// boundedBuffer holds at most maxBytes bytes of text.
-type boundedBuffer struct {
-	text     []byte
-	maxBytes int
-}
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	if len(b.text)+len(p) > b.maxBytes {
-		return 0, ErrTooLong
+// decodeVariables decodes a job's variables.
+func decodeVariables(raw []byte) (variables map[string]any, err error) {
+	if len(raw) == 0 {
+		return nil, nil
 	}
-	b.text = append(b.text, p...)
-	return len(p), nil
+	d := msgpack.NewDecoder(bytes.NewReader(raw))
+	d.UseLooseInterfaceDecoding(true) // int64, uint64 and float64 for all numbers
+	err = d.Decode(&variables)
+	return variables, err
 }

@@ -4,20 +4,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"reel.internal/reel/generator/internal/jinja"
 )
 
 // reserved are the variables that a template gets from the generator.
-var reserved = []string{"messages", "tools", "documents", "add_generation_prompt", "additional_special_tokens",
-	"raise_exception", "strftime_now"}
+var reserved = []string{"messages", "tools", "documents", "add_generation_prompt", "additional_special_tokens"}
 
 // CheckVariables returns an error that names the first of names that a request may not set:
 // those of the generator's own variables, of special tokens (bos_token and all others that end
 // so), and of Jinja2's functions, filters and tests.
 func CheckVariables(names []string) error {
-	e := environment()
 	for _, name := range names {
-		if slices.Contains(reserved, name) || strings.HasSuffix(name, "_token") ||
-			e.Context.Has(name) || e.Filters.Exists(name) || e.Tests.Exists(name) {
+		if slices.Contains(reserved, name) || strings.HasSuffix(name, "_token") || slices.Contains(jinja.Names(), name) {
 			return fmt.Errorf("%.100q belongs to the generator or to Jinja2", name)
 		}
 	}

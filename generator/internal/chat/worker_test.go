@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,7 @@ func TestErrors(t *testing.T) {
 		names string
 	}{
 		"bad":                              {ErrRefused, "é'tis bad"},
-		"div":                              {ErrTemplate, "divide by zero"},
+		"div":                              {ErrTemplate, "line 1: division by zero"},
 		strings.Repeat("x", maxBytes/10+1): {ErrTooLong, "too long"},
 	} {
 		_, err := template.render([]protocol.Message{{Role: "user", Content: content}}, maxBytes)
@@ -104,6 +105,10 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// hoard is a template that needs more memory than its process has.
+const hoard = "{% set ns = namespace(l=[]) %}{% for a in range(99) %}" +
+	"{% set ns.l = ns.l + ['x' * 60000000 ~ a] %}{% endfor %}"
+
 // Hostile templates try to block the generator or to take its memory. Each ends its own
 // worker at most; the next prompt gets another.
 func TestHostile(t *testing.T) {
@@ -116,15 +121,19 @@ func TestHostile(t *testing.T) {
 	}{
 		"time":  {loops + ends, "takes more than", 200 * time.Millisecond},
 		"text":  {loops + "xxxxxxxxxxxxxxxx" + ends, "too long", patience},
-		"depth": {"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "memory or stack", patience},
+		"depth": {"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "1000 calls", patience},
 		"doubled text": {"{% set ns = namespace(s='xxxxxxxx') %}" +
-			"{% for a in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "memory or stack", patience},
-		"repeated text": {"{{ ('x' * 1000000) * 1000000 }}", "memory or stack", patience},
+			"{% for a in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "a text of more", patience},
+		"many texts":  {hoard, "memory or stack", patience},
+		"a long list": {"{{ ([1] * 1000000) * 1000000 }}", "a list of more", patience},
+		"deep values": {"{% set ns = namespace(l=1) %}{% for a in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}" +
+			"{{ ns.l }}", "nested", patience},
+		"repeated text": {"{{ ('x' * 1000000) * 1000000 }}", "a text of more", patience},
 		"captured text": {"{% set s %}" + loops + strings.Repeat("x", 1<<16) + ends + "{% endset %}",
-			"memory or stack", patience},
+			"a text of more", patience},
 		"a wide field":      {"{{ '%1000000000d'|format(1) }}", "", patience},
 		"range":             {"{% for a in range(1000000000) %}{% endfor %}", "range of more", patience},
-		"replaced":          {"{{ ('x' * 1000000).replace('x', 'y' * 1000000) }}", "memory or stack", patience},
+		"replaced":          {"{{ ('x' * 1000000).replace('x', 'y' * 1000000) }}", "a text of more", patience},
 		"centred":           {"{{ 'x'|center(100000000000) }}", "", patience},
 		"a file":            {"{% include '/etc/passwd' %}", "include", patience},
 		"another file":      {"{% import '/etc/passwd' as x %}", "import", patience},
@@ -170,7 +179,7 @@ func TestHostileSources(t *testing.T) {
 		"open comment":  "{# x",
 		"open raw":      "{% raw %}{% endra %}",
 		"raw tag":       "{% raw",
-		"brackets":      "{{ " + strings.Repeat("(", maxBrackets+1) + "1" + strings.Repeat(")", maxBrackets+1) + " }}",
+		"brackets":      "{{ " + strings.Repeat("(", 200) + "1" + strings.Repeat(")", 200) + " }}",
 		"many brackets": "{{ " + strings.Repeat("(", 200_000),
 		"blocks":        strings.Repeat("{% if 1 %}", 3_000),
 		"operators":     "{{ 1" + strings.Repeat("+-", 10) + " }}",
@@ -255,37 +264,23 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-func BenchmarkRender(b *testing.B) {
-	v, _ := readVectors(b)
-	for _, family := range []string{"llama3.1", "qwen3"} {
-		b.Run(family, func(b *testing.B) {
-			template, err := New(Source{v.Families[family], v.Tokens}, testCommand)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer template.Close()
-			for b.Loop() {
-				if _, err := template.render(v.Conversations["long"], maxBytes); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
+// llama3 is a template in the form of Llama 3's.
+const llama3 = `{% set loop_messages = messages %}{% for message in loop_messages %}` +
+	`{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim` +
+	` + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}` +
+	`{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}`
 
-// No source makes rewrite panic, and text without tags stays as it is.
-func FuzzRewrite(f *testing.F) {
-	v, _ := readVectors(f)
-	for _, c := range v.Cases {
-		f.Add(c.Template)
+// BenchmarkRender renders 20 messages of 200 bytes, in the worker process.
+func BenchmarkRender(b *testing.B) {
+	template, err := New(Source{llama3, map[string]string{"bos_token": "<|begin_of_text|>"}}, testCommand)
+	if err != nil {
+		b.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, source string) {
-		got, err := rewrite(source)
-		if err != nil && !errors.Is(err, ErrTemplate) {
-			t.Error(err)
+	defer template.Close()
+	messages := slices.Repeat(say(strings.Repeat("ten bytes ", 20)), 20)
+	for b.Loop() {
+		if _, err := template.render(messages, maxBytes); err != nil {
+			b.Fatal(err)
 		}
-		if !strings.ContainsAny(source, "{\r\n") && got != source {
-			t.Errorf("%q became %q", source, got)
-		}
-	})
+	}
 }

@@ -16,7 +16,7 @@ import (
 // loops is a template that takes about a third of a second for a message "slow", does not
 // end for "endless", and takes no time for others.
 const loops = "{% if messages[0].content == 'slow' %}" +
-	"{% for a in range(100) %}{% for b in range(1000) %}{% endfor %}{% endfor %}{% endif %}" +
+	"{% for a in range(100) %}{% for b in range(50000) %}{% endfor %}{% endfor %}{% endif %}" +
 	"{% if messages[0].content == 'endless' %}" +
 	"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}"
 
@@ -83,7 +83,7 @@ func TestTemplateFailuresAreNotRetried(t *testing.T) {
 		if name == "memory" && underRace {
 			continue // memory has no bound there
 		}
-		const large = "{% if messages[0].content == 'large' %}{{ ('x' * 1000000) * 1000000 }}{% endif %}"
+		const large = "{% if messages[0].content == 'large' %}" + hoard + "{% endif %}"
 		template := newTemplate(t, loops+large)
 		if name == "time" {
 			template.limit = 100 * time.Millisecond
