@@ -111,8 +111,8 @@ type chatTemplate struct {
 // prompt_too_long and template_failed.
 func (c chatTemplate) Render(messages []protocol.Message, v protocol.Variables, most int) (marked.Text, error) {
 	if err := chat.CheckVariables(slices.Sorted(maps.Keys(v))); err != nil {
-		return nil, protocol.Errorf(protocol.CodeBadRequest, "leave it out of template, or give it another name",
-			"template sets a name that has a meaning already: %v", err)
+		return nil, protocol.Errorf(protocol.CodeBadRequest, "leave it out, or give the variable another name",
+			"template: %v", err)
 	}
 	text, err := c.render(chat.Request{Messages: messages, Variables: v, MaxBytes: most})
 	switch {
