@@ -48,6 +48,8 @@ type (
 	Message = protocol.Message
 	// Status is a generator's report on itself.
 	Status = protocol.Status
+	// Cached reports the cached pages that a user's prompts can find.
+	Cached = protocol.Cached
 	// Limits are the bounds that a generator announces.
 	Limits = protocol.Limits
 	// Error is an error that the generator sent: code, message, hint.
@@ -129,6 +131,17 @@ func (c *Client) Tokenize(ctx context.Context, text string) ([]int32, error) {
 // token is text.
 func (c *Client) TokenizeData(ctx context.Context, text string) ([]int32, error) {
 	return c.tokenize(ctx, &protocol.Tokenize{Text: text, Special: new(false)})
+}
+
+// Cached returns the cached pages that this user's prompts can find.
+func (c *Client) Cached(ctx context.Context) (*Cached, error) {
+	return ask[*Cached](ctx, c, &protocol.CacheRequest{})
+}
+
+// DropCached drops the cached pages that this user's prompts can find, except those that
+// requests hold, and returns the rest.
+func (c *Client) DropCached(ctx context.Context) (*Cached, error) {
+	return ask[*Cached](ctx, c, &protocol.CacheRequest{Drop: true})
 }
 
 func (c *Client) tokenize(ctx context.Context, m *protocol.Tokenize) ([]int32, error) {

@@ -100,7 +100,7 @@ func (c *Client) dispatch(message any) error {
 			return nil
 		}
 		c.answer(m)
-	case *Status, *protocol.Tokens:
+	case *Status, *protocol.Tokens, *Cached:
 		c.answer(m)
 	}
 	return nil

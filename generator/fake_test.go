@@ -48,9 +48,12 @@ func (e *fakeEngine) finish(f engine.Finish) {
 	e.held = nil
 }
 
-func (e *fakeEngine) Cancel(engine.Handle)  { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
-func (e *fakeEngine) Expect()               {}
-func (e *fakeEngine) Stats() engine.Stats   { return engine.Stats{} }
+func (e *fakeEngine) Cancel(engine.Handle) { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
+func (e *fakeEngine) Expect()              {}
+func (e *fakeEngine) Stats() engine.Stats  { return engine.Stats{} }
+func (e *fakeEngine) Cached(uint32, bool) (protocol.Cached, error) {
+	return protocol.Cached{}, nil
+}
 func (e *fakeEngine) Stop()                 { close(e.stopped) }
 func (e *fakeEngine) Heartbeat(done func()) { done() }
 func (e *fakeEngine) Resize(n int, b int64) error {

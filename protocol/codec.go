@@ -25,6 +25,7 @@ var requests = map[string]form{
 	TypeCancel:   formOf[Cancel](),
 	TypeStatus:   formOf[StatusRequest](),
 	TypeTokenize: formOf[Tokenize](),
+	TypeCache:    formOf[CacheRequest](),
 }
 
 var replies = map[string]form{
@@ -34,10 +35,11 @@ var replies = map[string]form{
 	TypeError:   formOf[Error](),
 	TypeStatus:  formOf[Status](),
 	TypeTokens:  formOf[Tokens](),
+	TypeCached:  formOf[Cached](),
 }
 
 // DecodeRequest decodes a client's message into a *Hello, *Generate, *Cancel,
-// *StatusRequest or *Tokenize. The error is always an *[Error], and carries the request's
+// *StatusRequest, *Tokenize or *CacheRequest. The error is always an *[Error], and carries the request's
 // id if the body has a readable one. Its code is CodeBadFrame for bad structure,
 // CodeUnknownType, CodeBadMessage for a field that is missing, repeated or of the wrong
 // type, or CodePromptTooLong or CodeBadRequest for a list that is too long. The result
@@ -50,7 +52,7 @@ func DecodeRequest(body []byte) (any, error) { return decode(body, requests, Lim
 func (l Limits) DecodeRequest(body []byte) (any, error) { return decode(body, requests, l) }
 
 // DecodeReply decodes a generator's message into a *Welcome, *Token, *Done, *Error,
-// *Status or *Tokens. The error is an *[Error] as in [DecodeRequest]. The result does not
+// *Status, *Tokens or *Cached. The error is an *[Error] as in [DecodeRequest]. The result does not
 // refer to body.
 func DecodeReply(body []byte) (any, error) { return decode(body, replies, Limits{}) }
 

@@ -70,6 +70,8 @@ func withType(msg any) any {
 		return set(*m, func(c *StatusRequest) { c.Type = TypeStatus })
 	case *Tokenize:
 		return set(*m, func(c *Tokenize) { c.Type = TypeTokenize })
+	case *CacheRequest:
+		return set(*m, func(c *CacheRequest) { c.Type = TypeCache })
 	case *Welcome:
 		return set(*m, func(c *Welcome) { c.Type = TypeWelcome })
 	case *Done:
@@ -78,6 +80,8 @@ func withType(msg any) any {
 		return set(*m, func(c *Error) { c.Type = TypeError })
 	case *Status:
 		return set(*m, func(c *Status) { c.Type = TypeStatus })
+	case *Cached:
+		return set(*m, func(c *Cached) { c.Type, c.Tiers = TypeCached, append([]CacheTier{}, c.Tiers...) })
 	case *Tokens:
 		return set(*m, func(c *Tokens) { c.Type, c.Tokens = TypeTokens, append(TokenIDs{}, c.Tokens...) })
 	}

@@ -24,6 +24,7 @@ const (
 	CodeSlowClient         = "slow_client"          // the client did not read; the connection closes
 	CodeOverloaded         = "overloaded"           // no room for the frame; with an id the connection stays
 	CodeDenied             = "denied"               // the peer may not use this generator; the connection closes
+	CodeForbidden          = "forbidden"            // the user may use the generator, but may not do this
 	CodeDeviceFailed       = "device_failed"        // the generator ends; the connection closes
 	// CodeModelChanged: the model's files were written to while in use; the generator ends.
 	CodeModelChanged  = "model_changed"

@@ -73,6 +73,11 @@ var goldens = []golden{
 	{name: "tokenize-text", from: "client", means: "The same of a text that has no control tokens.",
 		msg: &Tokenize{Type: TypeTokenize, Text: "<|eot|>", Special: ptr(false)}},
 
+	{name: "cache", from: "client", means: "Asks for the cached pages that the user's prompts can find.",
+		msg: &CacheRequest{Type: TypeCache}},
+	{name: "cache-drop", from: "client", means: "Drops them.",
+		msg: &CacheRequest{Type: TypeCache, Drop: true}},
+
 	{name: "welcome", from: "generator", means: "Answers hello: generate is served, within these limits.",
 		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits}},
 	{name: "welcome-chat", from: "generator", means: "The same of a model that has a chat template.",
@@ -108,6 +113,10 @@ var goldens = []golden{
 		msg: olderStatus(), leaves: "graphs machine shape memory reserve cache"},
 	{name: "tokens", from: "generator", means: "Answers tokenize.",
 		msg: &Tokens{Type: TypeTokens, Tokens: []int32{1, 306, 4000}}},
+
+	{name: "cached", from: "generator", means: "Answers cache.",
+		msg: &Cached{Type: TypeCached, Scope: ScopeUser, PageTokens: 16, Dropped: 3,
+			Tiers: []CacheTier{{Tier: TierDevice, Pages: 250, Tokens: 4000, Bytes: 1 << 31}}}},
 
 	{name: "refused-list", from: "client", means: "A list that declares 4,294,967,295 elements and holds none.",
 		body: "\xdd\xff\xff\xff\xff", refused: CodeBadFrame},

@@ -15,6 +15,7 @@ const (
 	TypeCancel   = "cancel"
 	TypeStatus   = "status" // also the reply's type
 	TypeTokenize = "tokenize"
+	TypeCache    = "cache"
 
 	// From generator to client.
 	TypeWelcome = "welcome"
@@ -22,6 +23,7 @@ const (
 	TypeDone    = "done"
 	TypeError   = "error"
 	TypeTokens  = "tokens"
+	TypeCached  = "cached"
 )
 
 // Reasons why a completion ends: the values of the field finish_reason of done.
@@ -103,6 +105,14 @@ type Tokenize struct {
 	Special *bool `msgpack:"special,omitempty"`
 }
 
+// CacheRequest asks for the cached pages that the user's prompts can find. It was added to
+// version 1.
+type CacheRequest struct {
+	Type string `msgpack:"type"`
+	// Drop forgets these pages first, except those that requests hold.
+	Drop bool `msgpack:"drop,omitempty"`
+}
+
 // Welcome answers hello once the generator can serve generate.
 type Welcome struct {
 	Type    string `msgpack:"type"`
@@ -179,6 +189,26 @@ type Graphs struct {
 type Tokens struct {
 	Type   string   `msgpack:"type"`
 	Tokens TokenIDs `msgpack:"tokens"`
+}
+
+// Tiers of the prefix cache: the values of the field tier of CacheTier.
+const TierDevice = "device" // the pool of KV pages
+
+// Cached answers a CacheRequest. Its JSON form has no type.
+type Cached struct {
+	Type       string      `msgpack:"type" json:"-"`
+	Scope      string      `msgpack:"scope" json:"scope"`             // one of the Scope… values
+	PageTokens int         `msgpack:"page_tokens" json:"page_tokens"` // tokens per page
+	Dropped    int         `msgpack:"dropped" json:"dropped"`         // pages that this request has dropped
+	Tiers      []CacheTier `msgpack:"tiers" json:"tiers"`
+}
+
+// CacheTier counts the pages on one tier that the user's prompts can find.
+type CacheTier struct {
+	Tier   string `msgpack:"tier" json:"tier"`
+	Pages  int    `msgpack:"pages" json:"pages"`   // those that requests hold included
+	Tokens int    `msgpack:"tokens" json:"tokens"` // of these pages
+	Bytes  int64  `msgpack:"bytes" json:"bytes"`   // of these pages
 }
 
 // States of a generator: the values of the field state of status.

@@ -12,6 +12,7 @@ import (
 // a line of its own.
 var required = map[string]string{
 	"client": `
+cache: type
 cancel: type id
 generate.messages: role content
 generate.template:
@@ -21,6 +22,8 @@ status: type
 tokenize: type text
 `,
 	"generator": `
+cached.tiers: tier pages tokens bytes
+cached: type scope page_tokens dropped tiers
 done.graphs: precaptured rolled padded eager
 done.timing: queue_ms prefill_ms ttft_ms total_ms
 done.usage: prompt_tokens completion_tokens

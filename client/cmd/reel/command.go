@@ -115,7 +115,7 @@ func (a *app) command() *cobra.Command {
 	global.Var((*seconds)(&a.wait), "wait", "how long to wait for a generator, such as 500ms, 5s or 2m")
 	a.requestFlags(root.Flags())
 	a.outputFlags(root.Flags())
-	root.AddCommand(a.chatCommand(), a.statusCommand(), a.tokenizeCommand(), a.topCommand(), a.doctorCommand(),
+	root.AddCommand(a.chatCommand(), a.statusCommand(), a.tokenizeCommand(), a.topCommand(), a.cacheCommand(), a.doctorCommand(),
 		versionCommand())
 	return root
 }

@@ -127,7 +127,7 @@ func exitOf(code string) int {
 	case protocol.CodeBusy, protocol.CodeTooManyRequests, protocol.CodeTooManyConnections, protocol.CodeOverloaded,
 		protocol.CodeModelChanged:
 		return exitBusy
-	case protocol.CodeDenied:
+	case protocol.CodeDenied, protocol.CodeForbidden:
 		return exitDenied
 	case protocol.CodeUnsupportedVersion:
 		return exitConfig

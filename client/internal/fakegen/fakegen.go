@@ -184,6 +184,8 @@ func (s *session) handle(message any) {
 		s.send(s.g.status())
 	case *protocol.Tokenize:
 		s.tokenize(m)
+	case *protocol.CacheRequest:
+		s.cache(m)
 	}
 }
 
@@ -259,6 +261,20 @@ func (s *session) tokenize(m *protocol.Tokenize) {
 		ids = append(ids, int32(b))
 	}
 	s.send(&protocol.Tokens{Tokens: ids})
+}
+
+// cache replies with pages, one of which stays.
+func (s *session) cache(m *protocol.CacheRequest) {
+	if s.g.Error != nil {
+		s.send(s.g.Error)
+		return
+	}
+	pages, dropped := 250, 0
+	if m.Drop {
+		pages, dropped = 1, 249
+	}
+	s.send(&protocol.Cached{Scope: protocol.ScopeUser, PageTokens: 16, Dropped: dropped,
+		Tiers: []protocol.CacheTier{{Tier: protocol.TierDevice, Pages: pages, Tokens: 16 * pages, Bytes: int64(pages) << 20}}})
 }
 
 // pieces returns the texts to send for m.

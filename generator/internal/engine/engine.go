@@ -96,6 +96,7 @@ type command struct {
 	handle   Handle
 	sequence *sequence // of submit
 	page     int       // of relocate
+	question *question // of cached
 }
 
 type commandKind uint8
@@ -104,6 +105,7 @@ const (
 	submit commandKind = iota
 	cancel
 	relocate
+	cached
 )
 
 // depth is how many steps are in flight: one runs and the next waits behind it, so that the device never waits

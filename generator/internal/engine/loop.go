@@ -127,6 +127,8 @@ func (e *Engine) apply(commands []command, failed error) error {
 			if err := e.sched.Add(&c.sequence.scheduled); err != nil {
 				e.end(c.sequence, "", ErrBusy)
 			}
+		case c.kind == cached:
+			e.answer(c.question)
 		case s == nil: // it has finished
 		case c.kind == cancel:
 			e.end(s, protocol.FinishCancelled, nil)
@@ -251,8 +253,11 @@ func (e *Engine) finishAll(err error) {
 	e.Stop()
 	commands, _, _ := e.takeCommands()
 	for _, c := range commands {
-		if c.kind == submit {
+		switch c.kind {
+		case submit:
 			e.sequences[c.handle] = c.sequence
+		case cached:
+			e.answer(c.question)
 		}
 	}
 	for _, s := range e.sequences {

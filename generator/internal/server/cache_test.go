@@ -1,6 +1,8 @@
 package server
 
 import (
+	"net"
+	"os"
 	"strings"
 	"testing"
 
@@ -39,5 +41,55 @@ func TestCacheOfRequests(t *testing.T) {
 	f.stop()
 	if n := strings.Count(f.log.String(), `"n_cached":2,`); n != 4 {
 		t.Errorf("%d log lines with n_cached, want 4: %s", n, f.log.String())
+	}
+}
+
+// cache lists the pages of the connection's user, and drops them if asked to.
+func TestCachedPages(t *testing.T) {
+	f := ready(t, nil)
+	f.engine.scope = protocol.ScopeUser
+	c := f.client()
+	c.send(&protocol.CacheRequest{})
+	if m := expect[protocol.Cached](c); m.Dropped != 0 || m.Tiers[0].Pages != 5 || f.engine.drops != 0 {
+		t.Errorf("%+v, %d drops", m, f.engine.drops)
+	}
+	c.send(&protocol.CacheRequest{Drop: true})
+	if m := expect[protocol.Cached](c); m.Dropped != 4 || f.engine.drops != 1 || int(f.engine.user) != os.Getuid() {
+		t.Errorf("%+v, %d drops of user %d", m, f.engine.drops, f.engine.user)
+	}
+	f.engine.mu.Lock()
+	f.engine.refuse = engine.ErrDraining
+	f.engine.mu.Unlock()
+	c.send(&protocol.CacheRequest{Drop: true})
+	c.wantError(protocol.CodeDraining)
+}
+
+// Pages that all users share are dropped by root and by the generator's user alone. The connection stays.
+func TestSharedCacheIsNotEverybodysToDrop(t *testing.T) {
+	for _, c := range []struct {
+		uid     int
+		scope   string
+		refused bool
+	}{
+		{os.Getuid(), protocol.ScopeAll, false}, {0, protocol.ScopeAll, false},
+		{os.Getuid() + 1, protocol.ScopeAll, true}, {os.Getuid() + 1, protocol.ScopeUser, false},
+	} {
+		f := newFixture(t, nil)
+		f.identify = func(*net.UnixConn) (peer, error) { return peer{uid: uint32(c.uid)}, nil }
+		f.engine.scope = c.scope
+		f.serve()
+		f.SetReady(f.model())
+		client := f.client()
+		client.send(&protocol.CacheRequest{Drop: true})
+		if c.refused {
+			client.wantError(protocol.CodeForbidden)
+		} else {
+			expect[protocol.Cached](client)
+		}
+		client.send(&protocol.CacheRequest{})
+		expect[protocol.Cached](client)
+		if dropped := f.engine.drops > 0; dropped == c.refused {
+			t.Errorf("user %d, scope %s: dropped %t", c.uid, c.scope, dropped)
+		}
 	}
 }

@@ -78,6 +78,8 @@ func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {
 		c.cancel(m.ID)
 	case *protocol.Tokenize:
 		return c.tokenize(m)
+	case *protocol.CacheRequest:
+		return c.cache(m)
 	}
 	return nil
 }

@@ -25,6 +25,8 @@ type fakeEngine struct {
 	refuse   error // returned by Submit
 	submits  int
 	canceled int
+	drops    int              // of the cache
+	scope    string           // of the cache
 	user     uint32           // of the last request
 	sampling engine.Sampling  // of the last request
 	cache    engine.CacheMode // of the last request
@@ -71,7 +73,23 @@ func (e *fakeEngine) Cancel(h engine.Handle) {
 func (e *fakeEngine) Stats() engine.Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return engine.Stats{Requests: protocol.Requests{Running: len(e.live)}, KV: protocol.KV{Pages: 8}}
+	return engine.Stats{Requests: protocol.Requests{Running: len(e.live)}, KV: protocol.KV{Pages: 8},
+		Cache: protocol.Cache{Scope: e.scope}}
+}
+
+func (e *fakeEngine) Cached(user uint32, drop bool) (protocol.Cached, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.refuse != nil {
+		return protocol.Cached{}, e.refuse
+	}
+	e.user = user
+	c := protocol.Cached{Scope: e.scope, PageTokens: 16, Tiers: []protocol.CacheTier{{Tier: protocol.TierDevice, Pages: 5}}}
+	if drop {
+		e.drops++
+		c.Dropped, c.Tiers[0].Pages = 4, 1
+	}
+	return c, nil
 }
 
 func (e *fakeEngine) Expect() { e.expected.Add(1) }

@@ -19,6 +19,9 @@ type Engine interface {
 	// for a request that has ended.
 	Cancel(engine.Handle)
 	Stats() engine.Stats
+	// Cached returns the cached pages that a user's prompts can find, and with drop drops
+	// them first. It waits for a step to end. Errors: engine.ErrDraining.
+	Cached(user uint32, drop bool) (protocol.Cached, error)
 }
 
 // Tokenizer turns a prompt into tokens and a token into text. It is safe for concurrent

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
+)
+
+// cacheCommand returns the command that lists and drops the user's cached pages.
+func (a *app) cacheCommand() *cobra.Command {
+	show := a.cachedCommand("cache", "Show how much of your prompts is cached", (*client.Client).Cached)
+	show.Long = "Show how much of your earlier prompts the generator keeps: keys and values, in pages of some tokens,\n" +
+		"from which a later prompt that begins with the same tokens goes on. \"reel cache drop\" drops them."
+	drop := a.cachedCommand("drop", "Drop what is cached of your prompts", (*client.Client).DropCached)
+	drop.Long = "Drop what is cached of your earlier prompts, on the device and elsewhere. Pages of requests that run\n" +
+		"stay. If the generator shares its cache between all users (--cache-scope all), only its own user and root\n" +
+		"may drop it."
+	show.AddCommand(drop)
+	return show
+}
+
+// cachedCommand returns a command that asks with ask and prints the answer.
+func (a *app) cachedCommand(name, short string,
+	ask func(*client.Client, context.Context) (*client.Cached, error)) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			cached, err := ask(c, cmd.Context())
+			if err != nil {
+				return err
+			}
+			w := stdout()
+			if asJSON {
+				return closedPipe(writeJSON(w, cached))
+			}
+			return writeCached(w, cached)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// writeCached prints cached pages for people.
+func writeCached(w io.Writer, c *client.Cached) error {
+	scope := map[string]string{
+		protocol.ScopeUser: "your own prompts", protocol.ScopeAll: "the prompts of all users", protocol.ScopeOff: "off",
+	}[c.Scope]
+	rows := [][2]string{{"cached", scope}}
+	if c.Dropped > 0 {
+		rows = append(rows, [2]string{"dropped", fmt.Sprintf("%d pages", c.Dropped)})
+	}
+	for _, t := range c.Tiers {
+		rows = append(rows, [2]string{t.Tier, fmt.Sprintf("%d pages, %s tokens, %s",
+			t.Pages, count(uint64(max(0, t.Tokens))), size(t.Bytes))})
+	}
+	return writeRows(w, rows)
+}

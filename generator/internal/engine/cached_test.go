@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+)
+
+// cachedPages asks for the pages on the device that a user's prompts can find.
+func (b *testEngine) cachedPages(user uint32, drop bool) (pages, dropped int) {
+	b.t.Helper()
+	c, err := b.Cached(user, drop)
+	if err != nil || len(c.Tiers) == 0 || c.Tiers[0].Tokens != c.Tiers[0].Pages*c.PageTokens {
+		b.t.Fatalf("%+v, %v", c, err)
+	}
+	if tier := c.Tiers[0]; tier.Pages > 0 && tier.Bytes/int64(tier.Pages) != b.Stats().KV.Bytes/int64(b.opts.Pages) {
+		b.t.Errorf("%d pages have %d bytes, all %d have %d", tier.Pages, tier.Bytes, b.opts.Pages, b.Stats().KV.Bytes)
+	}
+	return c.Tiers[0].Pages, c.Dropped
+}
+
+// A user sees and drops the pages of its own prompts, or of all with ScopeAll, beside requests that run. After that
+// a prompt finds nothing. Pages that a request holds stay until it ends.
+func TestCachedPagesAreListedAndDropped(t *testing.T) {
+	r := seeded(t)
+	for scope, want := range map[CacheScope]struct{ listed, dropped, othersAfter int }{
+		ScopeUser: {4, 2, 5}, ScopeAll: {9, 7, 2}, ScopeOff: {0, 0, 0},
+	} {
+		o := defaults()
+		o.CacheScope = scope
+		b := start(t, o, nil)
+		mine, running := tokens(r, 20), tokens(r, 17)
+		b.complete(Request{Tokens: mine, MaxTokens: 1, User: 1})
+		b.complete(Request{Tokens: tokens(r, 41), MaxTokens: 1, User: 2})
+		s, h := b.submit(Request{Tokens: running, MaxTokens: 400, User: 1, IgnoreEOS: true})
+		<-s.first
+		listed, none := b.cachedPages(1, false)
+		left, dropped := b.cachedPages(1, true)
+		others, _ := b.cachedPages(2, false)
+		if listed != want.listed || none != 0 || dropped != want.dropped || left != listed-dropped ||
+			others != want.othersAfter {
+			t.Errorf("%v: %d listed, %d dropped, %d left, %d for another user; want %+v",
+				scope, listed, dropped, left, others, want)
+		}
+		if n := b.complete(Request{Tokens: mine, MaxTokens: 1, User: 1}).finish.Usage.CachedTokens; n != 0 {
+			t.Errorf("%v: %d tokens found after the drop", scope, n)
+		}
+		b.Cancel(h)
+		<-s.ended
+		b.cachedPages(1, true)
+		if left, _ := b.cachedPages(1, false); left != 0 {
+			t.Errorf("%v: %d pages left after the request has ended", scope, left)
+		}
+		b.Stop()
+		if _, err := b.Cached(1, true); !errors.Is(err, ErrDraining) {
+			t.Errorf("%v: %v", scope, err)
+		}
+	}
+}
