@@ -69,6 +69,7 @@ type Engine struct {
 	stopping   bool
 	cause      error // the error given to Fail, or nil
 	lost       error // the device's, if the roller found it lost
+	rereads    rereads
 	stats      Stats
 
 	graphBytes int64 // device memory that one graph of the start took, on average
@@ -133,6 +134,7 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	}
 	e.handles++
 	e.tally(r.User, 1, 0)
+	e.rereads.submitted(r)
 	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, sequence: e.newSequence(e.handles, r)})
 	e.wakeup.signal()
 	return e.handles, nil

@@ -94,6 +94,9 @@ func (e *Engine) iterate() error {
 	if err := e.enqueueHeartbeat(); err != nil {
 		return err
 	}
+	if err := e.enqueueReread(); err != nil {
+		return err
+	}
 	if len(e.inFlight) == 0 {
 		e.pool.Maintain(e.next, false)
 		e.publish()

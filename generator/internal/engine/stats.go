@@ -43,11 +43,15 @@ func (e *Engine) countStep(step stepInFlight) {
 	for _, q := range step.batch.Served {
 		countPlan(&q.Owner.(*sequence).graphs, step.plan)
 	}
-	if len(step.batch.Served) == 0 {
-		return // a heartbeat's
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	switch {
+	case step.batch.Reread != nil:
+		e.stats.Steps.RereadTokens += uint64(len(step.batch.Step.Rows))
+		return
+	case len(step.batch.Served) == 0: // a heartbeat's
+		return
+	}
 	if step.batch.Prefill {
 		e.stats.Steps.Prefill++
 	} else {

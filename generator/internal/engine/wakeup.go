@@ -51,8 +51,15 @@ func (w *wakeup) signal() {
 	}
 }
 
-// wait blocks until a signal after the thread has set sleeping. It may return early.
-func (w *wakeup) wait() {
+// wait blocks until a signal after the thread has set sleeping, or for the time most unless it is 0. It may return
+// early.
+func (w *wakeup) wait(most time.Duration) {
+	if most > 0 {
+		poll := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}
+		if n, _ := unix.Poll(poll, int(most/time.Millisecond)+1); n < 1 {
+			return
+		}
+	}
 	var count [8]byte
 	_, _ = unix.Read(w.fd, count[:])
 }
@@ -68,6 +75,7 @@ func (w *wakeup) spin(seen uint32) {
 func (e *Engine) Expect() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.rereads.pause = time.Now().Add(expectTime)
 	if e.wakeup.sleeping && runtime.GOMAXPROCS(0) > 1 { // a single processor is the caller's
 		e.wakeup.expected = true
 		e.wakeup.signal()
@@ -83,13 +91,17 @@ func (e *Engine) waitForWork() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for len(e.inbox) == 0 && len(e.heartbeats) == 0 && !e.stopping && !e.maintain && e.lost == nil {
+		pause, any := e.rereads.pending()
+		if any && pause <= 0 && e.sched.MayReread() {
+			return nil
+		}
 		expected, seen := e.wakeup.expected, e.wakeup.signals.Load()
 		e.wakeup.expected, e.wakeup.sleeping = false, !expected
 		e.mu.Unlock()
 		if expected {
 			e.wakeup.spin(seen)
 		} else {
-			e.wakeup.wait()
+			e.wakeup.wait(max(0, pause))
 		}
 		e.mu.Lock()
 		e.wakeup.sleeping = false

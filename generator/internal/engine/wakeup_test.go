@@ -34,7 +34,7 @@ func TestWakeup(t *testing.T) {
 	if !w.pending(t) || w.sleeping {
 		t.Fatal("a sleeping thread was not signalled")
 	}
-	if w.wait(); w.pending(t) {
+	if w.wait(0); w.pending(t) {
 		t.Error("two signals woke the thread twice")
 	}
 	if err := w.close(); err != nil || w.fd != -1 {

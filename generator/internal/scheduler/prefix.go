@@ -101,7 +101,7 @@ func (s *Scheduler) leavePage(q *Sequence) {
 	}
 	from := q.prefilled - s.PageTokens
 	n := s.pages.Publish(s.parent(q), q.Prompt[from:q.prefilled], q.pages[from/s.PageTokens], s.number,
-		q.share.user().key)
+		uint64(q.User))
 	q.tail, q.unchained = n, n == nil
 }
 

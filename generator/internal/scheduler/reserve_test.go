@@ -45,6 +45,9 @@ func (l *load) step() {
 			Connection: uint64(r.IntN(3))})
 	}
 	due := l.due()
+	if s.rereading != nil {
+		due = nil // they wait for one step
+	}
 	if b := s.Next(); b != nil {
 		l.inFlight = append(l.inFlight, stepInFlight{b.Step.Number, slices.Clone(b.Sampled)})
 	}
@@ -93,12 +96,15 @@ func (l *load) whole() {
 	for user, n := range pages {
 		free, all, within = free-n, all+slots[user], within+min(n, s.ReservePages)
 	}
+	if s.rereading != nil {
+		free -= len(s.rereading.pages)
+	}
 	if free != s.FreePages() || within != s.withinShares || len(slots) != s.slotUsers || all != s.root.slots {
 		l.t.Fatalf("pages free and within shares, users with slots, slots: %d %d %d %d; counted %d %d %d %d",
 			free, within, len(slots), all, s.FreePages(), s.withinShares, s.slotUsers, s.root.slots)
 	}
 	most := s.MaxBatch + min(s.Reserve, max(0, len(slots)-1))
-	if free+within < (s.Reserve+1)*s.ReservePages || all > most {
+	if s.rereading == nil && free+within < (s.Reserve+1)*s.ReservePages || all > most {
 		l.t.Fatalf("%+v: %d pages free, %d within shares, %d users in %d slots",
 			s.Options, free, within, len(slots), all)
 	}

@@ -2,7 +2,7 @@
 // use. It does bookkeeping only and makes no call on a device.
 //
 // step.go forms steps. share.go orders users and connections fairly. reserve.go decides if a sequence fits. prefix.go
-// finds pages that other prompts have left, and relocate.go moves pages.
+// finds pages that other prompts have left, reread.go computes some while nobody waits, and relocate.go moves pages.
 package scheduler
 
 import (
@@ -48,6 +48,8 @@ type Batch struct {
 	Joined []*Sequence
 	// Restored holds the slots that are restored before the step: their sequences found pages of their prompts.
 	Restored []Restored
+	// Reread is the sequence of a step that [Scheduler.Reread] formed, which has no others; nil in other steps.
+	Reread *Sequence
 
 	restoreWords int
 	entries      []entry // the block table entries in Step.Pages
@@ -86,12 +88,13 @@ type Scheduler struct {
 	withinShares int         // pages that users hold within their shares of the reserve
 	running      []*Sequence // in the order in which they joined
 	leaving      []*Sequence
-	number       uint64  // of the next step
-	completed    uint64  // all steps below it have completed
-	epoch        uint64  // number of page moves begun
-	unsentMoves  int     // block table entries that changed by a move and that no step carries yet
-	lastPrefill  bool    // the last step was prefill
-	batches      []Batch // reused in rotation, one for each step in flight
+	rereading    *Sequence // of the step in flight that rereads, or nil
+	number       uint64    // of the next step
+	completed    uint64    // all steps below it have completed
+	epoch        uint64    // number of page moves begun
+	unsentMoves  int       // block table entries that changed by a move and that no step carries yet
+	lastPrefill  bool      // the last step was prefill
+	batches      []Batch   // reused in rotation, one for each step in flight
 }
 
 // New returns a scheduler without sequences. It fails if the options are out of bounds or the pages do not hold
@@ -164,6 +167,7 @@ func (s *Scheduler) Remove(q *Sequence) {
 // those steps used.
 func (s *Scheduler) Complete(number uint64) {
 	s.completed = number + 1
+	s.endReread()
 	s.free()
 }
 

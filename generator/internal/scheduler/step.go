@@ -2,9 +2,12 @@ package scheduler
 
 import "reel.internal/reel/kernels"
 
-// Next forms the next step. It returns nil if no sequence has work. The batch is valid for InFlight-1 further
-// calls of Next and Idle.
+// Next forms the next step. It returns nil if no sequence has work, or while a step is in flight that rereads. The
+// batch is valid for InFlight-1 further calls of Next and Idle.
 func (s *Scheduler) Next() *Batch {
+	if s.rereading != nil {
+		return nil
+	}
 	b := s.blankBatch()
 	s.admit(b)
 	prompts, decodes := s.count()

@@ -1,0 +1,27 @@
+package kv
+
+// TakeSpare returns up to n pages for work that nobody waits for, with one reference each. It takes free pages, and
+// cached ones of this user alone: other users' pages do not give way to it.
+func (p *Pool) TakeSpare(n int, user uint64) (taken []int32) {
+	for len(taken) < n && (len(p.free) > 0 || p.evictOf(user)) {
+		page, _ := p.Take(1)
+		taken = append(taken, page...)
+	}
+	return taken
+}
+
+// evictOf frees the user's least recently used cached page. It returns false if there is none.
+func (p *Pool) evictOf(user uint64) bool {
+	o := p.owners[user]
+	if o == nil {
+		return false
+	}
+	n := o.leaf()
+	if n == nil {
+		return false
+	}
+	p.leaveCache(n)
+	p.remove(n)
+	p.evicted++
+	return true
+}
