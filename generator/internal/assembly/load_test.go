@@ -104,7 +104,8 @@ func TestAddedTokensWithoutRows(t *testing.T) {
 	if err != nil || m.Limits.Vocab != 4096 {
 		t.Fatalf("vocabulary %d, %v", m.Limits.Vocab, err)
 	}
-	if ids, err := m.Tokenizer.EncodeMarked(marked.Trusted("[PAD]"), false); err != nil || !slices.Equal(ids, []int32{4096}) {
+	ids, err := m.Tokenizer.EncodeMarked(marked.Trusted("[PAD]"), false)
+	if err != nil || !slices.Equal(ids, []int32{4096}) {
 		t.Errorf("encodes to %v, %v", ids, err)
 	}
 }

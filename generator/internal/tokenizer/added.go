@@ -101,7 +101,10 @@ func (m *matcher) split(p *pacer, out []segment, s source) []segment {
 		if uint(i)%block == 0 {
 			p.spent(block * 3)
 		}
-		t := m.longest(s, i)
+		var t *addedToken
+		if m.first[text[i]] {
+			t = m.longest(s, i)
+		}
 		if t == nil {
 			i++
 			continue
@@ -134,9 +137,6 @@ func (m *matcher) split(p *pacer, out []segment, s source) []segment {
 // byte by byte: after n bytes, left holds those that share n bytes with the text.
 func (m *matcher) longest(s source, at int) *addedToken {
 	text := s.text[at:]
-	if !m.first[text[0]] {
-		return nil
-	}
 	var found *addedToken
 	left := m.tokens
 	for n := 0; n < len(text) && len(left) > 0; n++ {

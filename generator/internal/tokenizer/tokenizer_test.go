@@ -238,3 +238,10 @@ func mixed() string {
 	}
 	return b.String()
 }
+
+func BenchmarkShort(b *testing.B) {
+	const prompt = "Before we proceed any further, hear me speak. What's 12 and 30?"
+	for _, name := range []string{"llama3", "llama2", "qwen2", "unigram"} {
+		b.Run(name, func(b *testing.B) { benchmarkEncode(b, name, prompt) })
+	}
+}
