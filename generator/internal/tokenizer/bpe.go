@@ -33,14 +33,13 @@ const noMerge = -1
 
 // encoder appends ids to out, one piece of text after another. It serves one call of Encode.
 type encoder struct {
-	m       *bpe // nil with a Unigram model
+	model
 	pacer   *pacer
 	out     []int32
 	seen    map[string]span // words encoded so far, and their ids in out
-	symbols []symbol
+	symbols []symbol        // of a word; for bpe
 	queue   queue
-	unigram *unigram // nil with a BPE model
-	steps   []step   // of a piece, by the offset of its end; for unigram
+	steps   []step // of a piece, by the offset of its end; for unigram
 }
 
 type span struct{ from, to int }
@@ -54,13 +53,24 @@ type symbol struct {
 
 func (t *Tokenizer) encoder(p *pacer, prefix []int32, textBytes int) *encoder {
 	out := make([]int32, 0, len(prefix)+textBytes/3+8)
-	return &encoder{m: t.model, unigram: t.unigram, pacer: p, out: append(out, prefix...), seen: map[string]span{}}
+	return &encoder{model: t.model, pacer: p, out: append(out, prefix...), seen: map[string]span{}}
+}
+
+// encoding returns the function that appends the ids of one piece.
+func (e *encoder) encoding() func(piece string) {
+	switch {
+	case e.unigram != nil:
+		return e.encodeUnigram
+	case e.wordPiece != nil:
+		return e.encodeWordPiece
+	}
+	return e.encode
 }
 
 // encode appends the ids of one piece, word by word.
 func (e *encoder) encode(piece string) {
 	for {
-		n := e.m.word(e.pacer, piece)
+		n := e.bpe.word(e.pacer, piece)
 		e.encodeWord(piece[:n])
 		e.pacer.spent(100)
 		if piece = piece[n:]; piece == "" {
@@ -76,7 +86,7 @@ func (e *encoder) encodeWord(piece string) {
 		return
 	}
 	from := len(e.out)
-	if id, ok := e.m.ids[piece]; ok && e.m.ignoreMerges {
+	if id, ok := e.bpe.ids[piece]; ok && e.bpe.ignoreMerges {
 		e.out = append(e.out, id)
 	} else {
 		e.merge(piece)
@@ -124,7 +134,7 @@ func (e *encoder) drain() {
 // start makes a symbol of each byte or character and offers each pair of neighbours.
 func (e *encoder) start(piece string) {
 	e.symbols, e.queue = slices.Grow(e.symbols[:0], len(piece)), slices.Grow(e.queue[:0], len(piece))
-	if e.m.characters {
+	if e.bpe.characters {
 		e.startCharacters(piece)
 	} else {
 		e.startBytes(piece)
@@ -147,12 +157,12 @@ func (e *encoder) startBytes(piece string) {
 		if uint(i)%block == block-1 {
 			e.pacer.spent(block * 20) // includes clearing fresh memory
 		}
-		id := e.m.byteIDs[piece[i]]
+		id := e.bpe.byteIDs[piece[i]]
 		if id < 0 {
-			if e.m.unk >= 0 && !fused {
-				e.add(e.m.unk)
+			if e.bpe.unk >= 0 && !fused {
+				e.add(e.bpe.unk)
 			}
-			fused = e.m.fuseUnk
+			fused = e.bpe.fuseUnk
 			continue
 		}
 		fused = false
@@ -173,7 +183,7 @@ func (e *encoder) offer(at int32) {
 	if s.next < 0 {
 		return
 	}
-	if m, ok := e.m.merges[pairOf(s.id, e.symbols[s.next].id)]; ok {
+	if m, ok := e.bpe.merges[pairOf(s.id, e.symbols[s.next].id)]; ok {
 		s.merge = m
 		e.queue.push(newCandidate(m.rank, at))
 	}

@@ -22,7 +22,7 @@ func TestStaleCandidates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := (&Tokenizer{model: m}).encoder(newPacer(), nil, 0)
+	e := (&Tokenizer{model: model{bpe: m}}).encoder(newPacer(), nil, 0)
 	e.encode("abcde")
 	if want := []int32{256, 259}; !slices.Equal(e.out, want) {
 		t.Errorf("%v, want %v", e.out, want)
@@ -45,7 +45,7 @@ func TestLongPieces(t *testing.T) {
 func TestWords(t *testing.T) {
 	for _, name := range []string{"llama2", "mistral", "phi3"} {
 		tok := load(t, name, nil)
-		if tok.model.wordStart != space {
+		if tok.model.bpe.wordStart != space {
 			t.Errorf("%s has no words", name)
 		}
 		random := rand.New(rand.NewPCG(1, 2))
@@ -56,9 +56,9 @@ func TestWords(t *testing.T) {
 				text += parts[random.IntN(len(parts))] + []string{"", " ", "  "}[random.IntN(3)]
 			}
 			cut, err1 := tok.Encode(text)
-			tok.model.wordStart = ""
+			tok.model.bpe.wordStart = ""
 			whole, err2 := tok.Encode(text)
-			tok.model.wordStart = space
+			tok.model.bpe.wordStart = space
 			if err1 != nil || err2 != nil || !slices.Equal(cut, whole) {
 				t.Fatalf("%s: %q is %v by words and %v whole", name, text, cut, whole)
 			}
@@ -66,7 +66,7 @@ func TestWords(t *testing.T) {
 	}
 	// A text is not cut if a merge joins words. The vectors have such cases too.
 	model := bpeConfig{Vocab: map[string]int32{space: 0}, Merges: []mergePair{{"a", "▁b"}}}
-	if wordStart(&model) != "" || load(t, "across", nil).model.wordStart != "" {
+	if wordStart(&model) != "" || load(t, "across", nil).model.bpe.wordStart != "" {
 		t.Error("a text is cut into words though a merge joins words")
 	}
 	model.Merges[0] = mergePair{"▁", "▁b"}

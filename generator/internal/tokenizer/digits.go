@@ -7,15 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// digits is the pre-tokenizer Digits, which cuts numeric characters off the others.
-type digits uint8
-
-const (
-	noDigits  digits = iota
-	eachDigit        // each numeric character is a piece
-	allDigits        // each run of them is a piece
-)
-
+// newDigits reads Digits, which cuts numeric characters off the others.
 func newDigits(raw json.RawMessage) (splitter, error) {
 	var c struct {
 		Type       string `json:"type"`
@@ -24,21 +16,21 @@ func newDigits(raw json.RawMessage) (splitter, error) {
 	if err := decode(raw, &c); err != nil {
 		return splitter{}, fmt.Errorf("Digits: %w", err)
 	}
-	if c.Individual {
-		return splitter{digits: eachDigit}, nil
-	}
-	return splitter{digits: allDigits}, nil
+	return splitter{cut: func(p *pacer, text string, emit func(string)) {
+		cutDigits(p, text, c.Individual, emit)
+	}}, nil
 }
 
-// split calls emit with the pieces of a non-empty text.
-func (d digits) split(pace *pacer, text string, emit func(string)) {
+// cutDigits calls emit with the pieces of a non-empty text. Each numeric character is a piece, or
+// each run of them.
+func cutDigits(pace *pacer, text string, each bool, emit func(string)) {
 	from, before, n := 0, false, uint(0)
 	for i, r := range text {
 		if n++; n%block == 0 {
 			pace.spent(block * 5)
 		}
 		is := isNumeric(r)
-		if i > from && (is != before || is && d == eachDigit) {
+		if i > from && (is != before || is && each) {
 			emit(text[from:i])
 			from = i
 		}

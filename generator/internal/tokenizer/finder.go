@@ -12,19 +12,23 @@ import (
 // them. They take linear time and give the results of regexp2; FuzzFinders compares the two.
 type finder func(p *pacer, text string) (start, end int)
 
-// newFinder returns the finder of a pattern of the forms \s+$, C, C+, \s?C and \s?C+, in which C
-// is a class such as [a-z] or \p{L}. It returns nil for other patterns.
+// newFinder returns the finder of a pattern of the forms \s+$, C, C+, C{2,}, \s?C and \s?C+, in which
+// C is a space, \s, or a class such as [a-z] or \p{L}. It returns nil for other patterns.
 func newFinder(source string) finder {
 	if source == `\s+$` {
 		return findLineEnd
 	}
 	source, spaced := strings.CutPrefix(source, `\s?`)
+	least := 1
 	source, repeated := strings.CutSuffix(source, "+")
+	if two, ok := strings.CutSuffix(source, "{2,}"); ok && !spaced && !repeated {
+		source, repeated, least = two, true, 2
+	}
 	set, ok := parseSet(source)
 	if !ok {
 		return nil
 	}
-	return (&setFinder{set, spaced, repeated}).find
+	return (&setFinder{set, spaced, repeated, least}).find
 }
 
 // splitFound is split with the finder.
@@ -68,6 +72,7 @@ func findLineEnd(p *pacer, text string) (start, end int) {
 type setFinder struct {
 	set              *runeSet
 	spaced, repeated bool
+	least            int // characters of a run
 }
 
 func (f *setFinder) find(p *pacer, text string) (start, end int) {
@@ -79,22 +84,25 @@ func (f *setFinder) find(p *pacer, text string) (start, end int) {
 		var c rune
 		c, size = utf8.DecodeRuneInString(text[start:])
 		if f.spaced && unicode.IsSpace(c) {
-			if m := f.match(p, text[start+size:]); m > 0 {
+			if m, _ := f.match(p, text[start+size:]); m > 0 {
 				return start, start + size + m
 			}
 		}
 		if f.set.has(c) {
-			return start, start + f.match(p, text[start:])
+			m, characters := f.match(p, text[start:])
+			if characters >= f.least {
+				return start, start + m
+			}
+			size = m // no match begins within a run that is too short
 		}
 	}
 	return len(text), len(text)
 }
 
-// match returns the bytes of the set's characters at the beginning of text.
-func (f *setFinder) match(p *pacer, text string) int {
-	n := 0
-	for count := uint(1); n < len(text); count++ {
-		if count%block == 0 {
+// match returns the bytes and the number of the set's characters at the beginning of text.
+func (f *setFinder) match(p *pacer, text string) (n, characters int) {
+	for n < len(text) {
+		if uint(characters)%block == block-1 {
 			p.spent(block * 10)
 		}
 		c, size := utf8.DecodeRuneInString(text[n:])
@@ -102,11 +110,11 @@ func (f *setFinder) match(p *pacer, text string) int {
 			break
 		}
 		n += size
-		if !f.repeated {
+		if characters++; !f.repeated {
 			break
 		}
 	}
-	return n
+	return n, characters
 }
 
 // runeSet is a set of characters.
@@ -145,6 +153,14 @@ func (s *runeSet) finish() *runeSet {
 // \r, \n, \t and punctuation.
 func parseSet(source string) (set *runeSet, ok bool) {
 	set = &runeSet{}
+	switch source {
+	case " ":
+		set.ranges = [][2]rune{{' ', ' '}}
+		return set.finish(), true
+	case `\s`:
+		set.tables = []*unicode.RangeTable{unicode.White_Space}
+		return set.finish(), true
+	}
 	body, opened := strings.CutPrefix(source, "[")
 	body, closed := strings.CutSuffix(body, "]")
 	if !opened && !closed {

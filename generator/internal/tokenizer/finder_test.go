@@ -9,7 +9,8 @@ import (
 )
 
 // found are patterns that finders stand for; the last ones are of DeepSeek's models.
-var found = []string{`\s+$`, `[\r\n]`, "[\r\n]", `\p{N}`, `\s?\p{L}+`, `[ab\-]+`, `\s?[\p{Lu}0-9]`,
+var found = []string{`\s+$`, ` {2,}`, `\s{2,}`, ` `, `\s+`, `\p{L}{2,}`,
+	`[\r\n]`, "[\r\n]", `\p{N}`, `\s?\p{L}+`, `[ab\-]+`, `\s?[\p{Lu}0-9]`,
 	`\s?[!-/:-~！-／：-～‘-‟　-。]+`, `[一-龥ࠀ-一가-퟿]+`, `\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿＡ-Ｚａ-ｚ𐐀-𐑏]+`}
 
 // comparisons returns the patterns of found without a time limit.
@@ -82,7 +83,9 @@ func TestFindersAreLinear(t *testing.T) {
 
 // Patterns of other forms have no finder.
 func TestPatternsWithoutFinder(t *testing.T) {
-	for _, source := range []string{`[^a]`, `[\s]`, `[\S]+`, `ab+`, `\s+`, `[a]|[b]`, `[a-z]*`, `\P{L}`,
+	for _, source := range []string{`[^a]`, `[\s]`, `[\S]+`, `ab+`, ` {3,}`, `\s?[a]{2,}`, `[a]{2,}+`, `[a]|[b]`,
+		`[a-z]*`,
+		`\P{L}`,
 		`[a&b]`, `a`, ``, `[b-a]`, `[`, `[]`, `\s?`, `\p{L`, `[\p{X}]`} {
 		if newFinder(source) != nil {
 			t.Errorf("%q has a finder", source)

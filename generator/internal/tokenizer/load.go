@@ -43,9 +43,7 @@ func build(c *config) (*Tokenizer, error) {
 	if err := t.addTokens(c.AddedTokens); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
-	if model.unigram != nil {
-		t.unigram = newUnigram(model.unigram, model.vocab, t.isControl)
-	} else if t.model, err = newBPE(model.bpe, t.isControl); err != nil {
+	if err := t.buildModel(model); err != nil {
 		return nil, err
 	}
 	if t.post, err = newTemplate(c.PostProcessor, t); err != nil {
@@ -68,6 +66,18 @@ func (t *Tokenizer) buildText(c *config, model modelConfig) (err error) {
 	return nil
 }
 
+func (t *Tokenizer) buildModel(model modelConfig) (err error) {
+	switch {
+	case model.unigram != nil:
+		t.model.unigram = newUnigram(model.unigram, model.vocab, t.isControl)
+	case model.wordPiece != nil:
+		t.model.wordPiece = newWordPiece(model.wordPiece, t.isControl)
+	default:
+		t.model.bpe, err = newBPE(model.bpe, t.isControl)
+	}
+	return err
+}
+
 // checkVersion refuses unknown versions. It reads neither truncation nor padding: transformers
 // writes those of its last call into the file, and sets them again in each call. They belong to
 // no prompt.
@@ -78,12 +88,13 @@ func checkVersion(c *config) error {
 	return nil
 }
 
-// modelConfig is the part model of tokenizer.json: one of bpe and unigram.
+// modelConfig is the part model of tokenizer.json: one of bpe, unigram and wordPiece.
 type modelConfig struct {
 	vocab      map[string]int32
 	characters bool // its tokens spell characters, not bytes
 	bpe        *bpeConfig
 	unigram    *unigramConfig
+	wordPiece  *wordPieceConfig
 }
 
 func decodeModel(raw json.RawMessage) (m modelConfig, err error) {
@@ -104,6 +115,12 @@ func decodeModel(raw json.RawMessage) (m modelConfig, err error) {
 		if err == nil {
 			m.vocab, err = m.unigram.vocab()
 		}
+	case kind == "WordPiece":
+		m.wordPiece, m.characters = &wordPieceConfig{UnkToken: "[UNK]", Prefix: "##", Most: 100}, true
+		if err = decode(raw, m.wordPiece); err == nil {
+			err = m.wordPiece.check()
+		}
+		m.vocab = m.wordPiece.Vocab
 	default:
 		err = unsupported(kind)
 	}

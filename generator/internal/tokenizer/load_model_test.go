@@ -62,14 +62,18 @@ func TestRefusedFamilies(t *testing.T) {
 		want                    error
 		names                   string
 	}{
-		"normalizer": {"llama2", "normalizer", `{"type":"NFKD"}`, ErrUnsupported, "NFKD"},
+		"normalizer": {"llama2", "normalizer", `{"type":"Nmt"}`, ErrUnsupported, "Nmt"},
 		"in a sequence": {"llama2", "normalizer", `{"type":"Sequence","normalizers":[{"type":"Nmt"}]}`,
 			ErrUnsupported, "Nmt"},
 		"NFC option": {"qwen2", "normalizer", `{"type":"NFC","new":1}`, ErrUnsupported, "new"},
 		"Prepend option": {"llama2", "normalizer", `{"type":"Prepend","prepend":"_","new":1}`,
 			ErrUnsupported, "new"},
-		"Replace regex": {"llama2", "normalizer", `{"type":"Replace","pattern":{"Regex":" +"},"content":"_"}`,
-			ErrUnsupported, "Regex"},
+		"Replace regex": {"llama2", "normalizer", `{"type":"Replace","pattern":{"Regex":"a b"},"content":"_"}`,
+			ErrUnsupported, "a b"},
+		"Replace bad regex": {"llama2", "normalizer", `{"type":"Replace","pattern":{"Regex":"("},"content":"_"}`,
+			ErrUnsupported, "("},
+		"Replace regex in a decoder": {"llama2", "decoder", sequence(
+			`{"type":"Replace","pattern":{"Regex":" {2,}"},"content":"_"},` + bytes), ErrUnsupported, "Regex"},
 		"Replace nothing": {"llama2", "normalizer", `{"type":"Replace","pattern":{"String":""},"content":"_"}`,
 			ErrInvalid, "no pattern"},
 		"Replace by nothing": {"llama2", "normalizer", `{"type":"Replace","pattern":{"String":"a"},"content":""}`,
@@ -81,7 +85,9 @@ func TestRefusedFamilies(t *testing.T) {
 		"prepend_scheme": {"mistral", "pre_tokenizer", `{"type":"Metaspace","replacement":"▁","prepend_scheme":"last"}`,
 			ErrUnsupported, "last"},
 		"Metaspace option": {"mistral", "pre_tokenizer",
-			`{"type":"Metaspace","replacement":"▁","add_prefix_space":true}`, ErrUnsupported, "add_prefix_space"},
+			`{"type":"Metaspace","replacement":"▁","new":true}`, ErrUnsupported, "new"},
+		"Metaspace contradiction": {"mistral", "pre_tokenizer",
+			`{"type":"Metaspace","replacement":"▁","add_prefix_space":false}`, ErrInvalid, "add_prefix_space"},
 		"decoder":              {"llama2", "decoder", `{"type":"WordPiece"}`, ErrUnsupported, "WordPiece"},
 		"decoder ByteLevel":    {"llama2", "decoder", `{"type":"ByteLevel"}`, ErrUnsupported, "ByteLevel"},
 		"decoder for bytes":    {"qwen2", "decoder", sequence(replace + "," + bytes), ErrUnsupported, "2 decoders"},

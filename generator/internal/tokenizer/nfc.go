@@ -44,17 +44,25 @@ func nfc(p *pacer, s source) source {
 	if isPlain(s.text) {
 		return s
 	}
-	return composed(p, decompose(p, s, norm.NFD, isAfter9))
+	return joined(compose(p, decompose(p, s, norm.NFD, isAfter9)))
 }
 
-// composed returns the composition of decomposed characters. It overwrites marks.
-func composed(p *pacer, marks []mark) source {
+// nfd returns text in Unicode's normalisation form D.
+func nfd(p *pacer, s source) source {
+	if isASCII(s.text) {
+		return s
+	}
+	return joined(decompose(p, s, norm.NFD, isAfter9))
+}
+
+// compose composes decomposed characters in place.
+func compose(p *pacer, marks []mark) []mark {
 	out := marks[:0]
 	starter, last := -1, uint8(0) // index of the last starter in out, class of the last character in out
 	for _, m := range marks {
 		p.spent(50)
 		if starter >= 0 && (len(out)-1 == starter || last < m.class) {
-			if c, ok := compose(out[starter].r, m.r); ok {
+			if c, ok := composePair(out[starter].r, m.r); ok {
 				out[starter].r = c
 				out[starter].data = out[starter].data || m.data
 				continue
@@ -65,9 +73,14 @@ func composed(p *pacer, marks []mark) source {
 		}
 		out, last = append(out, m), m.class
 	}
+	return out
+}
+
+// joined returns the text of marks.
+func joined(marks []mark) source {
 	var b sourceBuilder
-	b.Grow(len(out))
-	for _, m := range out {
+	b.Grow(len(marks))
+	for _, m := range marks {
 		b.mark(m.data)
 		b.WriteRune(m.r)
 	}
@@ -127,8 +140,8 @@ func decomposition(r rune, p norm.Properties) string {
 	return string(p.Decomposition())
 }
 
-// compose returns the character that a and b compose to, if there is one.
-func compose(a, b rune) (rune, bool) {
+// composePair returns the character that a and b compose to, if there is one.
+func composePair(a, b rune) (rune, bool) {
 	if norm.NFC.PropertiesString(string(b)).BoundaryBefore() {
 		return 0, false
 	}

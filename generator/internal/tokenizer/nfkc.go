@@ -12,7 +12,15 @@ func nfkc(p *pacer, s source) source {
 	if isASCII(s.text) {
 		return s
 	}
-	return composed(p, decompose(p, s, norm.NFKD, isAfter9Compatible))
+	return joined(compose(p, decompose(p, s, norm.NFKD, isAfter9Compatible)))
+}
+
+// nfkd returns text in Unicode's normalisation form KD.
+func nfkd(p *pacer, s source) source {
+	if isASCII(s.text) {
+		return s
+	}
+	return joined(decompose(p, s, norm.NFKD, isAfter9Compatible))
 }
 
 func isASCII(text string) bool {
@@ -27,14 +35,7 @@ func isASCII(text string) bool {
 // lowercase returns text with each character in lower case. As in Rust, and unlike Go, a capital
 // I with a dot keeps its dot as a character of its own.
 func lowercase(p *pacer, s source) source {
-	var b sourceBuilder
-	b.Grow(len(s.text))
-	n := uint(0)
-	for i, r := range s.text {
-		if n++; n%block == 0 {
-			p.spent(block * 10)
-		}
-		b.mark(s.data(i, i+utf8.RuneLen(r)))
+	return eachRune(p, s, func(b *sourceBuilder, r rune) {
 		switch {
 		case r < utf8.RuneSelf:
 			b.WriteByte(byte(unicode.ToLower(r)))
@@ -43,8 +44,7 @@ func lowercase(p *pacer, s source) source {
 		default:
 			b.WriteRune(toLower(r))
 		}
-	}
-	return b.source()
+	})
 }
 
 // after9Compatible holds the characters that only NFKD decomposes in x/text and not in tokenizers,

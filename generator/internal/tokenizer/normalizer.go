@@ -2,9 +2,9 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // normalizer rewrites text before it is cut into pieces.
@@ -13,7 +13,7 @@ type normalizer []rewrite
 // rewrite is one member of a normalizer.
 type rewrite struct {
 	apply   func(*pacer, source) source
-	shrinks int // largest ratio of the bytes of a text to those of its result
+	shrinks int // largest ratio of the bytes of a text to those of its result, if no characters are removed
 }
 
 func (n normalizer) normalize(p *pacer, s source) source {
@@ -28,7 +28,8 @@ func (n normalizer) normalizeString(text string) string {
 	return n.normalize(newPacer(), source{text: text}).text
 }
 
-// shrinks returns the largest ratio of the bytes of a text to those of its normalised form.
+// shrinks returns the largest ratio of the bytes of a text to those of its normalised form, if no
+// characters are removed.
 func (n normalizer) shrinks() int {
 	times := 1
 	for _, member := range n {
@@ -37,7 +38,8 @@ func (n normalizer) shrinks() int {
 	return times
 }
 
-// newNormalizer accepts null, NFC, NFKC, Lowercase, Strip, Prepend, Replace, or a Sequence of these.
+// newNormalizer accepts null, the members of plainRewrites, BertNormalizer, Precompiled, Strip,
+// Prepend, Replace, or a Sequence of these.
 func newNormalizer(raw json.RawMessage) (normalizer, error) {
 	list, err := members(raw, "normalizers")
 	if err != nil {
@@ -59,38 +61,49 @@ func newRewrite(raw json.RawMessage) (rewrite, error) {
 	if err != nil {
 		return rewrite{}, err
 	}
+	if plain, ok := plainRewrites[kind]; ok {
+		return plain, decode(raw, new(struct {
+			Type string `json:"type"`
+		}))
+	}
 	switch kind {
-	case "NFC":
-		// The largest ratio is 3: three jamo of three bytes each compose to one syllable of three.
-		return rewrite{nfc, 3}, decode(raw, new(struct {
-			Type string `json:"type"`
-		}))
-	case "NFKC":
-		// The largest ratio is 4: a mathematical letter of four bytes becomes an ASCII letter.
-		return rewrite{nfkc, 4}, decode(raw, new(struct {
-			Type string `json:"type"`
-		}))
-	case "Lowercase":
-		// The largest ratio is 3: the Kelvin sign of three bytes becomes k.
-		return rewrite{lowercase, 3}, decode(raw, new(struct {
-			Type string `json:"type"`
-		}))
+	case "BertNormalizer":
+		return newBERTNormalizer(raw)
+	case "Precompiled":
+		return newPrecompiled(raw)
 	case "Strip":
 		return newStrip(raw)
 	case "Prepend":
 		return newPrepend(raw)
 	case "Replace":
-		from, to, err := readReplace(raw)
-		if err == nil && to == "" {
-			err = fmt.Errorf("%w: Replace with nothing", ErrUnsupported)
-		}
-		if err != nil {
-			return rewrite{}, err
-		}
-		apply := func(p *pacer, s source) source { return replace(p, s, from, to) }
-		return rewrite{apply, max(1, (len(from)+len(to)-1)/len(to))}, nil
+		return newReplace(raw)
 	}
 	return rewrite{}, unsupported(kind)
+}
+
+// plainRewrites are the normalizers without options.
+var plainRewrites = map[string]rewrite{
+	"NFC":          {nfc, 3},  // three jamo of three bytes each compose to one syllable of three
+	"NFD":          {nfd, 3},  // the Kelvin sign of three bytes becomes K
+	"NFKC":         {nfkc, 4}, // a mathematical letter of four bytes becomes an ASCII letter
+	"NFKD":         {nfkd, 4},
+	"Lowercase":    {lowercase, 3}, // the Kelvin sign of three bytes becomes k
+	"StripAccents": {stripAccents, 1},
+}
+
+// eachRune returns the text that write makes of each character.
+func eachRune(p *pacer, s source, write func(b *sourceBuilder, r rune)) source {
+	var b sourceBuilder
+	b.Grow(len(s.text))
+	n := uint(0)
+	for i, r := range s.text {
+		if n++; n%block == 0 {
+			p.spent(block * 10)
+		}
+		b.mark(s.data(i, i+utf8.RuneLen(r)))
+		write(&b, r)
+	}
+	return b.source()
 }
 
 // newStrip reads Strip, which removes white space at the ends of a text.
@@ -112,27 +125,6 @@ func newStrip(raw json.RawMessage) (rewrite, error) {
 	}, 1}, decode(raw, &c)
 }
 
-// replace is strings.ReplaceAll with yields. from must not be empty.
-func replace(p *pacer, s source, from, to string) source {
-	next := strings.Index(s.text, from)
-	if next < 0 {
-		return s
-	}
-	var b sourceBuilder
-	b.Grow(len(s.text) + len(s.text)/4)
-	at := 0
-	for ; next >= 0; next = strings.Index(s.text[at:], from) {
-		b.add(s.slice(at, at+next))
-		at += next
-		b.mark(s.data(at, at+len(from)))
-		b.WriteString(to)
-		at += len(from)
-		p.spent(20 + next/8)
-	}
-	b.add(s.slice(at, len(s.text)))
-	return b.source()
-}
-
 func newPrepend(raw json.RawMessage) (rewrite, error) {
 	var c struct {
 		Type    string `json:"type"`
@@ -145,23 +137,7 @@ func newPrepend(raw json.RawMessage) (rewrite, error) {
 		var b sourceBuilder
 		b.Grow(len(c.Prepend) + len(s.text))
 		b.WriteString(c.Prepend)
-		b.add(s)
+		b.add(s, 0, len(s.text))
 		return b.source()
 	}, 1}, decode(raw, &c)
-}
-
-// readReplace reads Replace, which can be a normalizer or a decoder.
-func readReplace(raw json.RawMessage) (from, to string, err error) {
-	var c struct {
-		Type    string `json:"type"`
-		Pattern struct{ String string }
-		Content string `json:"content"`
-	}
-	if err := decode(raw, &c); err != nil {
-		return "", "", fmt.Errorf("Replace: %w", err)
-	}
-	if c.Pattern.String == "" {
-		return "", "", fmt.Errorf("%w: Replace: no pattern", ErrInvalid)
-	}
-	return c.Pattern.String, c.Content, nil
 }

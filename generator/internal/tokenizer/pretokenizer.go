@@ -14,9 +14,12 @@ type preTokenizer []splitter
 type splitter struct {
 	prefixSpace bool       // prepend a space to a piece that does not begin with one
 	metaspace   *metaspace // if set, the other fields are unused
-	digits      digits     // if set, the other fields are unused
+	cut         cutter     // if set, the other fields are unused
 	pattern     *pattern   // nil: do not cut
 }
+
+// cutter calls emit with the pieces of a non-empty text in order; none is empty.
+type cutter func(pace *pacer, text string, emit func(string))
 
 // split calls emit with the pieces of text in order; none is empty. first reports whether text
 // is the beginning of the whole text. There is no list of pieces, since it would take more
@@ -47,8 +50,8 @@ func (s splitter) split(pace *pacer, text string, first bool, emit func(string))
 		s.metaspace.split(pace, text, first, emit)
 		return nil
 	}
-	if s.digits != noDigits {
-		s.digits.split(pace, text, emit)
+	if s.cut != nil {
+		s.cut(pace, text, emit)
 		return nil
 	}
 	if s.prefixSpace && !strings.HasPrefix(text, " ") {
@@ -62,8 +65,8 @@ func (s splitter) split(pace *pacer, text string, first bool, emit func(string))
 }
 
 // newPreTokenizer accepts ByteLevel, or a Sequence of Split and Digits that ends with ByteLevel, for
-// BPE over bytes; and null, Metaspace, Split, Digits, or a Sequence of these for models over
-// characters.
+// BPE over bytes; and null, Metaspace, Split, Digits, WhitespaceSplit, BertPreTokenizer, or a
+// Sequence of these for models over characters.
 func newPreTokenizer(raw json.RawMessage, characters bool) (preTokenizer, error) {
 	list, err := members(raw, "pretokenizers")
 	if err != nil {
@@ -117,29 +120,4 @@ func newByteLevel(raw json.RawMessage) (splitter, error) {
 	var err error
 	s.pattern, err = newPattern(gpt2Pattern)
 	return s, err
-}
-
-func newSplit(raw json.RawMessage) (splitter, error) {
-	var c struct {
-		Type     string `json:"type"`
-		Pattern  struct{ Regex *string }
-		Behavior string `json:"behavior"`
-		Invert   bool   `json:"invert"`
-	}
-	if err := decode(raw, &c); err != nil {
-		return splitter{}, fmt.Errorf("Split: %w", err)
-	}
-	switch {
-	case c.Behavior != "Isolated":
-		return splitter{}, fmt.Errorf("%w: Split: behavior %q", ErrUnsupported, c.Behavior)
-	case c.Invert:
-		return splitter{}, fmt.Errorf("%w: Split: invert", ErrUnsupported)
-	case c.Pattern.Regex == nil:
-		return splitter{}, fmt.Errorf("%w: Split: no pattern of type Regex", ErrInvalid)
-	}
-	p, err := newPattern(*c.Pattern.Regex)
-	if err != nil {
-		return splitter{}, fmt.Errorf("Split: %w", err)
-	}
-	return splitter{pattern: p}, nil
 }

@@ -29,12 +29,12 @@ func (e *encoder) startCharacters(piece string) {
 	for from, r := range piece {
 		e.pacer.spent(40)
 		character := piece[from : from+utf8.RuneLen(r)]
-		if id, ok := e.m.ids[character]; ok {
+		if id, ok := e.bpe.ids[character]; ok {
 			e.add(id)
 			continue
 		}
 		for i := range len(character) {
-			e.add(e.m.byteIDs[character[i]])
+			e.add(e.bpe.byteIDs[character[i]])
 		}
 	}
 }
@@ -114,8 +114,12 @@ func newCharacterPieces(list []json.RawMessage) (p preTokenizer, err error) {
 			s, err = newSplit(raw)
 		case kind == "Digits":
 			s, err = newDigits(raw)
+		case kind == "WhitespaceSplit":
+			s, err = newCutter(raw, cutWords)
+		case kind == "BertPreTokenizer":
+			s, err = newCutter(raw, cutBERT)
 		default:
-			err = fmt.Errorf("%w with byte_fallback or Unigram", unsupported(kind))
+			err = fmt.Errorf("%w with byte_fallback, Unigram or WordPiece", unsupported(kind))
 		}
 		if err != nil {
 			return nil, err
@@ -126,15 +130,20 @@ func newCharacterPieces(list []json.RawMessage) (p preTokenizer, err error) {
 }
 
 func newMetaspace(raw json.RawMessage) (splitter, error) {
-	split := true
 	c := struct {
-		Type          string `json:"type"`
-		Replacement   string `json:"replacement"`
-		PrependScheme string `json:"prepend_scheme"`
-		Split         *bool  `json:"split"`
-	}{PrependScheme: "always", Split: &split}
+		Type           string  `json:"type"`
+		Replacement    string  `json:"replacement"`
+		PrependScheme  string  `json:"prepend_scheme"`
+		Split          *bool   `json:"split"`
+		AddPrefixSpace *bool   `json:"add_prefix_space"` // of older files
+		StrRep         *string `json:"str_rep"`          // the replacement again
+	}{PrependScheme: "always"}
 	if err := decode(raw, &c); err != nil {
 		return splitter{}, fmt.Errorf("Metaspace: %w", err)
+	}
+	if c.AddPrefixSpace != nil && !*c.AddPrefixSpace && c.PrependScheme != "never" {
+		return splitter{}, fmt.Errorf("%w: Metaspace: add_prefix_space is false, prepend_scheme %.40q",
+			ErrInvalid, c.PrependScheme)
 	}
 	if utf8.RuneCountInString(c.Replacement) != 1 {
 		return splitter{}, fmt.Errorf("%w: Metaspace: replacement %.40q is not one character",

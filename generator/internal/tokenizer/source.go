@@ -68,8 +68,16 @@ func (b *sourceBuilder) mark(data bool) {
 	}
 }
 
-// add appends s with its marks.
-func (b *sourceBuilder) add(s source) {
+// add appends the bytes of s from offset from up to to, with their marks.
+func (b *sourceBuilder) add(s source, from, to int) {
+	if s.borders == nil && !b.isData {
+		b.WriteString(s.text[from:to])
+		return
+	}
+	b.addMarked(s.slice(from, to))
+}
+
+func (b *sourceBuilder) addMarked(s source) {
 	from, data := 0, false
 	for _, border := range s.borders {
 		b.mark(data)

@@ -14,13 +14,17 @@ type tokenDecoder struct {
 	strips int                         // most spaces to drop at the beginning of a text
 }
 
-// newTokenDecoder accepts ByteLevel for BPE over bytes. For a model over characters it accepts
-// Metaspace, or a Sequence of Replace, ByteFallback, Fuse and Strip in this order. Replace, Fuse
-// and Strip are optional, but Strip requires Fuse. Only Unigram may lack ByteFallback.
+// newTokenDecoder accepts ByteLevel for BPE over bytes, and WordPiece for a model of that type. For
+// other models over characters it accepts Metaspace, or a Sequence of Replace, ByteFallback, Fuse
+// and Strip in this order. Replace, Fuse and Strip are optional, but Strip requires Fuse. Only
+// Unigram may lack ByteFallback.
 func newTokenDecoder(raw json.RawMessage, model modelConfig) (tokenDecoder, error) {
 	list, err := members(raw, "decoders")
 	if err != nil {
 		return tokenDecoder{}, err
+	}
+	if model.wordPiece != nil {
+		return newWordPieceDecoder(list)
 	}
 	if model.characters {
 		return newSentencePieceDecoder(list, model.unigram != nil)
@@ -57,7 +61,7 @@ func newSentencePieceDecoder(list []json.RawMessage, plain bool) (tokenDecoder, 
 		switch {
 		case err != nil:
 		case kind == "Replace":
-			from, to, err = readReplace(raw)
+			from, to, err = readReplaceDecoder(raw)
 		case kind == "ByteFallback" || kind == "Fuse":
 			err = decode(raw, new(struct {
 				Type string `json:"type"`
@@ -106,6 +110,18 @@ func newMetaspaceDecoder(raw json.RawMessage) (tokenDecoder, error) {
 		d.first = by("")
 	}
 	return d, nil
+}
+
+// readReplaceDecoder reads Replace with a string.
+func readReplaceDecoder(raw json.RawMessage) (from, to string, err error) {
+	c, err := readReplace(raw)
+	if err != nil {
+		return "", "", err
+	}
+	if c.Pattern.Regex != nil {
+		return "", "", fmt.Errorf("%w: Replace: Regex in a decoder", ErrUnsupported)
+	}
+	return *c.Pattern.String, c.Content, nil
 }
 
 // readStrip reads Strip and returns the most spaces that it drops at the beginning.

@@ -2,9 +2,9 @@
 // as Hugging Face's library tokenizers on the same tokenizer.json.
 //
 // It supports byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM, DeepSeek-LLM), SentencePiece's BPE
-// over characters with byte fallback (Llama 2, Mistral, Phi-3), and Unigram. It refuses unknown
-// components, options and patterns by name: a guess could give a model tokens that it was not
-// trained on, without an error.
+// over characters with byte fallback (Llama 2, Mistral, Phi-3, Gemma), Unigram (T5, XLM-R, ALBERT)
+// and WordPiece (BERT). It refuses unknown components, options and patterns by name: a guess could
+// give a model tokens that it was not trained on, without an error.
 //
 // One result differs: a control token comes only from its own text, found before the model sees
 // it. A model of tokenizers can also make one of other characters, by merges or in normalised text.
@@ -34,8 +34,7 @@ type Tokenizer struct {
 	normalizer normalizer
 	added      addedTokens
 	pre        preTokenizer
-	model      *bpe     // nil with a Unigram model
-	unigram    *unigram // nil with a BPE model
+	model      model
 	post       template
 	decoder    tokenDecoder
 	tokens     []token          // by id
@@ -43,6 +42,13 @@ type Tokenizer struct {
 	firsts     map[int32]string // text of tokens that differs at the beginning of a text
 	longest    int              // bytes of the longest token
 	modelVocab int              // see ModelVocab
+}
+
+// model is one of the three.
+type model struct {
+	bpe       *bpe
+	unigram   *unigram
+	wordPiece *wordPiece
 }
 
 // token is the entry of one id.
@@ -80,10 +86,7 @@ func (t *Tokenizer) encode(p *pacer, text source, around template) ([]int32, err
 		return nil, fmt.Errorf("tokenizer: %w", ErrNotUTF8)
 	}
 	w := t.encoder(p, around.prefix, len(text.text))
-	emit := w.encode
-	if t.unigram != nil {
-		emit = w.encodeUnigram
-	}
+	emit := w.encoding()
 	for i, s := range t.added.split(p, text) {
 		if s.id >= 0 {
 			w.out = append(w.out, s.id)
@@ -123,7 +126,8 @@ func (t *Tokenizer) ModelVocab() int { return t.modelVocab }
 
 // MaxTokenBytes returns the most bytes of text, before normalisation, that one token can
 // stand for. A text of more than n·MaxTokenBytes bytes has more than n tokens, unless added
-// tokens or Strip remove white space from it, or the vocabulary lacks its characters.
+// tokens, the normalizer or the pre-tokenizer remove characters from it, or join them, as runs of
+// spaces, or the vocabulary lacks them.
 func (t *Tokenizer) MaxTokenBytes() int { return t.longest * t.normalizer.shrinks() }
 
 // ID returns the id of a token. Its content is spelled as in tokenizer.json, for example

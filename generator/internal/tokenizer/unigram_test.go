@@ -41,7 +41,7 @@ func TestLongUnigrams(t *testing.T) {
 		if err != nil || len(ids) == 0 {
 			t.Errorf("%q repeated: %d ids, %v", unit, len(ids), err)
 		}
-		if unit == "漢" && !slices.Equal(ids, []int32{tok.unigram.unk}) {
+		if unit == "漢" && !slices.Equal(ids, []int32{tok.model.unigram.unk}) {
 			t.Errorf("unknown characters have %d ids, want one", len(ids))
 		}
 	}
