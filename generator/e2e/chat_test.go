@@ -52,6 +52,41 @@ func TestChat(t *testing.T) {
 	}
 }
 
+// A control token that a conversation spells is text, unless --special is given. A raw prompt's is a control token,
+// unless --special=false is given.
+func TestSpelledControlTokens(t *testing.T) {
+	dir := filepath.Join(tempDir(t), "special")
+	must(t, os.CopyFS(dir, tiny.Files))
+	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"),
+		[]byte("{{ bos_token }}{{ messages[0].content }}{{ note }}"), 0o600))
+	g := serve(t, "--model", dir)
+	const spelled, id = "<|end_of_text|>", 1
+	for _, c := range []struct {
+		args []string
+		want int // control tokens of the prompt
+	}{
+		{[]string{spelled}, 0}, {[]string{"--template", "note=" + spelled, "Speak."}, 0}, {[]string{"--special", spelled}, 1},
+		{[]string{"--special", "--template", "note=" + spelled, spelled}, 1},
+		{[]string{"--raw", spelled}, 1}, {[]string{"--raw", "--special=false", spelled}, 0},
+	} {
+		got := decode[completion](t, g.reel(short("1", append([]string{"--echo", "--json"}, c.args...)...)...).run(0))
+		n := 0
+		for _, token := range got.Tokens[:got.Usage.Prompt] {
+			if token == id {
+				n++
+			}
+		}
+		if n != c.want {
+			t.Errorf("%q has %d control tokens, want %d: %v", c.args, n, c.want, got.Tokens)
+		}
+	}
+	p := g.reel("--template", "bos_token="+spelled, "Speak.")
+	p.run(64)
+	if text := p.stderr.String(); !strings.Contains(text, `bad_request: `) || !strings.Contains(text, `"bos_token"`) {
+		t.Errorf("a variable with a name of the template's: %q", text)
+	}
+}
+
 // line returns text with one newline at its end.
 func line(text string) string { return strings.TrimSuffix(text, "\n") + "\n" }
 
@@ -104,9 +139,9 @@ func TestDefaultsOfAConversation(t *testing.T) {
 func TestChatWithABrokenTemplate(t *testing.T) {
 	dir := filepath.Join(tempDir(t), "broken")
 	must(t, os.CopyFS(dir, tiny.Files))
-	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ raise_exception('x',) }}"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{% for m in messages %}{{ m.content }}"), 0o600))
 	g := serve(t, "--model", dir)
-	const cause = `the chat template fails: expected either a number`
+	const cause = `the chat template fails: line 1: unexpected end of template`
 	p := g.reel("--system", "x", "y")
 	p.run(64)
 	if text := p.stderr.String(); !strings.Contains(text, "no_chat_template: ") || !strings.Contains(text, cause) {
