@@ -4,5 +4,5 @@
 set -eu
 cd "$(dirname "$0")/../.."
 for program in ./client/cmd/reel ./generator ./bench/cmd/reel-bench; do
-	"${GO:-go}" run -tags manual "$program" "$1"
+	"${GO:-go}" run -trimpath -tags manual "$program" "$1"
 done
