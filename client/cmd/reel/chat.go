@@ -49,10 +49,9 @@ func (a *app) chatCommand() *cobra.Command {
 			return a.chat(cmd.Context(), cmd.Flags(), h)
 		},
 	}
-	cmd.Flags().SortFlags = false
 	a.conversationFlags(cmd.Flags())
 	a.specialFlag(cmd.Flags(), "as text")
-	a.samplingFlags(cmd.Flags(), func(string) string { return "the model's" })
+	a.samplingFlags(cmd.Flags(), func(string) string { return "default: the model's" })
 	cmd.Flags().BoolVar(&a.timings, "timings", false, "print TTFT, decode rate and total time of each answer on stderr")
 	cmd.Flags().BoolVar(&noHistory, "no-history", false, "neither read nor write the history's file")
 	return cmd

@@ -115,22 +115,24 @@ func (a *app) command() *cobra.Command {
 	global.Var((*seconds)(&a.wait), "wait", "how long to wait for a generator, such as 500ms, 5s or 2m")
 	a.requestFlags(root.Flags())
 	a.outputFlags(root.Flags())
-	root.AddCommand(a.chatCommand(), a.statusCommand(), a.tokenizeCommand(), a.topCommand(), a.cacheCommand(), a.doctorCommand(),
-		versionCommand())
+	root.AddCommand(a.chatCommand(), a.statusCommand(), a.tokenizeCommand(), a.topCommand(), a.cacheCommand(),
+		a.doctorCommand(), versionCommand())
+	for _, c := range append(root.Commands(), root) {
+		c.Flags().SortFlags = false // by importance, help last
+	}
 	return root
 }
 
 // requestFlags adds flags for the prompt and for the fields of the protocol's generate.
 func (a *app) requestFlags(flags *pflag.FlagSet) {
 	r := &a.request
-	flags.SortFlags = false
 	flags.StringVarP(&a.file, "file", "f", "", "read the prompt from `FILE`; - is standard input")
 	flags.Int32SliceVar(&r.Tokens, "tokens", nil, "the prompt as token `ids`, such as 1,2,3")
 	flags.Lookup("tokens").DefValue = "" // instead of [], which is no prompt
 	flags.BoolVar(&a.raw, "raw", false, "send the prompt as it is, without the model's chat template")
 	a.conversationFlags(flags)
 	a.specialFlag(flags, "as tokens in a raw prompt alone")
-	a.samplingFlags(flags, func(value string) string { return value + "; in a conversation the model's" })
+	a.samplingFlags(flags, func(value string) string { return "default " + value + "; in a conversation the model's" })
 	flags.Var(optional("int", &r.Logprobs, strconv.Atoi), "logprobs",
 		"report logprobs and this many alternatives, with --json and --jsonl")
 	flags.BoolVar(&r.Echo, "echo", false, "print the prompt's tokens first")
@@ -144,15 +146,15 @@ func (a *app) samplingFlags(flags *pflag.FlagSet, byDefault func(value string) s
 	flags.Var(optional("int", &r.MaxTokens, strconv.Atoi), "max-tokens",
 		"length of the completion (default 1024, at most the context)")
 	flags.Var(optional("float", &r.Temperature, parseFloat), "temperature",
-		"0 takes the most probable token (default "+byDefault("0.8")+")")
+		"0 takes the most probable token ("+byDefault("0.8")+")")
 	flags.Var(optional("int", &r.TopK, strconv.Atoi), "top-k",
-		"keep the k most probable tokens; 0: all (default "+byDefault("0")+")")
+		"keep the k most probable tokens; 0: all ("+byDefault("0")+")")
 	flags.Var(optional("float", &r.TopP, parseFloat), "top-p",
-		"keep the most probable tokens up to this sum (default "+byDefault("1")+")")
+		"keep the most probable tokens up to this sum ("+byDefault("1")+")")
 	flags.Var(optional("float", &r.MinP, parseFloat), "min-p",
-		"keep tokens at least this probable, relative to the most probable (default "+byDefault("0")+")")
+		"keep tokens at least this probable, relative to the most probable ("+byDefault("0")+")")
 	flags.Var(optional("float", &r.RepeatPenalty, parseFloat), "repeat-penalty",
-		"values above 1 avoid repetition (default "+byDefault("1")+")")
+		"values above 1 avoid repetition ("+byDefault("1")+")")
 	flags.Var(optional("uint", &r.Seed, parseUint), "seed", "the same seed gives the same tokens (default: random)")
 	flags.Var(oneOf{&r.Cache, []string{protocol.CacheOn, protocol.CacheRead, protocol.CacheOff}}, "cache",
 		"begin with cached pages of earlier prompts and leave this prompt's (on), only begin with them (read), or "+

@@ -15,10 +15,10 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what keeps a generator from serving you, and say what to do",
-		Long: "Find what keeps a generator from serving you, and say what to do. It runs the doctor of\n" +
-			"reel-generator, found beside this program or on the path, with your rights. It takes settings\n" +
-			"from the environment, such as REEL_MODEL, and changes nothing. Exit code 1 if a check fails or\n" +
-			"no generator serves.",
+		Long: "Find what keeps a generator from serving you, and say what to do. It runs the\n" +
+			"doctor of reel-generator, found beside this program or on the path, with your rights.\n" +
+			"It takes settings from the environment, such as REEL_MODEL, and changes nothing. Exit\n" +
+			"code 1 if a check fails or no generator serves.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := generatorProgram()

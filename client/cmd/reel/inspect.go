@@ -196,7 +196,6 @@ func (a *app) tokenizeCommand() *cobra.Command {
 			return writeTokens(w, ids, asJSON)
 		},
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVarP(&file, "file", "f", "", "read the text from `FILE`; - is standard input")
 	a.specialFlag(cmd.Flags(), "as tokens")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")

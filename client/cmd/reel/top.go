@@ -20,9 +20,10 @@ func (a *app) topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch what the generator does",
-		Long: "Watch what the generator does: requests, tokens per second, KV pages, graphs and memory,\n" +
-			"updated once per interval. On a terminal q or Ctrl-C ends it; elsewhere, and if TERM is dumb, each\n" +
-			"view is printed below the previous one. If the generator goes away, top waits for it.",
+		Long: "Watch what the generator does: requests, tokens per second, KV pages, graphs and\n" +
+			"memory, updated once per interval. On a terminal q or Ctrl-C ends it; elsewhere, and\n" +
+			"if TERM is dumb, each view is printed below the previous one. If the generator goes\n" +
+			"away, top waits for it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t.options = client.Options{Socket: a.socket, Wait: a.wait, OnPeer: a.stranger.meet}
