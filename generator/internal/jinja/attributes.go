@@ -115,24 +115,26 @@ func slice(of, start, stop, step value) value {
 	if !ok {
 		fail("'%s' object cannot be sliced", typeName(of))
 	}
-	first, count, by := sliceBounds(n, start, stop, step)
+	b := sliceBounds(n, start, stop, step)
 	switch of := of.(type) {
 	case str:
-		return of.stride(first, count, by)
+		return of.stride(b)
 	case *tuple:
-		return &tuple{items: stride(of.items, first, count, by)}
+		return &tuple{items: stride(of.items, b)}
 	case *rangeObject:
 		return &rangeObject{
-			of.start + int64(first)*of.step, of.start + int64(first+count*by)*of.step, of.step * int64(by),
+			of.start + int64(b.first)*of.step, of.start + int64(b.stop)*of.step, of.step * int64(b.by),
 		}
 	}
-	return &list{stride(of.(*list).items, first, count, by)}
+	return &list{stride(of.(*list).items, b)}
 }
 
-// sliceBounds returns the first index of a slice of n items, the number of indices, and the
-// difference between them, after Python's PySlice_AdjustIndices.
-func sliceBounds(n int, start, stop, step value) (first, count, by int) {
-	by = clampIndex(step, 1)
+// bounds are the indices of a slice: first, first+by, and so on, as many as count.
+type bounds struct{ first, stop, by, count int }
+
+// sliceBounds returns the bounds of a slice of n items, as Python's PySlice_AdjustIndices does.
+func sliceBounds(n int, start, stop, step value) bounds {
+	by := clampIndex(step, 1)
 	if by == 0 {
 		fail("slice step cannot be zero")
 	}
@@ -147,13 +149,11 @@ func sliceBounds(n int, start, stop, step value) (first, count, by int) {
 		return min(max(i, low), high)
 	}
 	if by > 0 {
-		first = adjust(start, 0, 0, n)
-		count = (adjust(stop, n, 0, n) - first + by - 1) / by
-	} else {
-		first = adjust(start, n-1, -1, n-1)
-		count = (first - adjust(stop, -1, -1, n-1) - by - 1) / -by
+		first, end := adjust(start, 0, 0, n), adjust(stop, n, 0, n)
+		return bounds{first, end, by, max(0, (end-first+by-1)/by)}
 	}
-	return first, max(count, 0), by
+	first, end := adjust(start, n-1, -1, n-1), adjust(stop, -1, -1, n-1)
+	return bounds{first, end, by, max(0, (first-end-by-1)/-by)}
 }
 
 // clampIndex returns an index, or missing for None. Large numbers become smaller ones, beyond
@@ -170,31 +170,30 @@ func clampIndex(v value, missing int) int {
 	return int(min(max(i, -math.MaxInt32), math.MaxInt32))
 }
 
-func stride(items []value, first, count, by int) []value {
-	if by == 1 {
-		return items[first : first+count : first+count]
+func stride(items []value, b bounds) []value {
+	if b.by == 1 {
+		return items[b.first : b.first+b.count : b.first+b.count]
 	}
-	part := make([]value, count)
+	part := make([]value, b.count)
 	for i := range part {
-		part[i] = items[first+i*by]
+		part[i] = items[b.first+i*b.by]
 	}
 	return part
 }
 
-func (s str) stride(first, count, by int) str {
-	if count == 0 {
+func (s str) stride(b bounds) str {
+	if b.count == 0 {
 		return str{html: s.html}
 	}
-	if by == 1 {
-		from := s.offset(first)
-		rest := s.from(from)
-		return rest.slice(0, rest.offset(count))
+	if b.by == 1 {
+		rest := s.from(s.offset(b.first))
+		return rest.slice(0, rest.offset(b.count))
 	}
-	var b builder
-	for _, c := range stride(s.chars(), first, count, by) {
-		b.add(c.(str))
+	var all builder
+	for _, c := range stride(s.chars(), b) {
+		all.add(c.(str))
 	}
-	return b.markup(s.html)
+	return all.markup(s.html)
 }
 
 // pythonNames are attributes that each Python object has, and that the sandbox hides.

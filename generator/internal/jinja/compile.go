@@ -5,6 +5,8 @@ type Template struct {
 	body  []stmt
 	frame []load_
 	size  int // number of the template's variables
+	// selfAt is the variable self, or -1. It has the template's blocks, and there are none.
+	selfAt int
 }
 
 // Compile compiles a template. An error is an *[Error] with its line.
@@ -14,11 +16,11 @@ func Compile(source string) (t *Template, err error) {
 	body := parse(source)
 	f := &function{slots: map[slotKey]int{}}
 	c := &compiler{symbols: newSymbols(nil, f), function: f}
+	t = &Template{body: body, selfAt: -1}
 	if undeclared(body, "self")["self"] {
-		fail("the variable self is not supported in chat templates")
+		t.selfAt = c.symbols.parameter("self").index
 	}
 	visitAll(c.symbols, body)
-	t = &Template{body: body}
 	compileAll(c, body)
 	t.frame, t.size = c.frame(), f.size
 	return t, nil

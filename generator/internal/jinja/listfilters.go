@@ -170,8 +170,7 @@ func best(r *run, v value, p []value, sign int) value {
 
 func reverse(r *run, v value, _ []value) value {
 	if s, ok := v.(str); ok {
-		n := s.length()
-		return s.stride(n-1, n, -1)
+		return slice(s, nil, nil, int64(-1))
 	}
 	next, ok := reversed(v)
 	if !ok {

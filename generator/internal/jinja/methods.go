@@ -44,7 +44,10 @@ func init() {
 			"index": {[]string{"value", "start", "stop"}, 1, false, indexOf, nil},
 			"count": {[]string{"value"}, 1, false, countOf, nil},
 		},
-		"range":      {"index": unsupported("index"), "count": unsupported("count")},
+		"range": {
+			"index": {[]string{"value"}, 1, false, indexOf, nil},
+			"count": {[]string{"value"}, 1, false, countOf, nil},
+		},
 		"dict_keys":  {"isdisjoint": unsupported("isdisjoint"), "mapping": unsupported("mapping")},
 		"dict_items": {"isdisjoint": unsupported("isdisjoint"), "mapping": unsupported("mapping")},
 	}
@@ -69,27 +72,22 @@ func dictGet(_ *run, of value, p []value) value {
 	return or(p[1], nil)
 }
 
-// itemsOf returns the items of a list or a tuple.
-func itemsOf(v value) []value {
-	if t, ok := v.(*tuple); ok {
-		return t.items
+func indexOf(r *run, of value, p []value) value {
+	items, first := collect(r, of), 0
+	if len(p) > 1 {
+		b := sliceBounds(len(items), or(p[1], nil), or(p[2], nil), nil)
+		first, items = b.first, stride(items, b)
 	}
-	return v.(*list).items
-}
-
-func indexOf(_ *run, of value, p []value) value {
-	items := itemsOf(of)
-	first, count, _ := sliceBounds(len(items), or(p[1], nil), or(p[2], nil), nil)
-	i := slices.IndexFunc(items[first:first+count], func(v value) bool { return equal(v, p[0]) })
+	i := slices.IndexFunc(items, func(v value) bool { return equal(v, p[0]) })
 	if i < 0 {
 		fail("%s is not in the %s", reprShort(p[0]), typeName(of))
 	}
 	return int64(first + i)
 }
 
-func countOf(_ *run, of value, p []value) value {
+func countOf(r *run, of value, p []value) value {
 	n := int64(0)
-	for _, v := range itemsOf(of) {
+	for _, v := range collect(r, of) {
 		if equal(v, p[0]) {
 			n++
 		}

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // formatFloat formats a float as C's printf does, with at least so many digits of a kind. alt
@@ -112,7 +113,7 @@ func roundHalfEven(x *big.Rat) *big.Int {
 
 // parseFloat is Python's float(s).
 func parseFloat(s string) (float64, bool) {
-	s = strings.TrimFunc(s, isSpace)
+	s = strings.Map(asciiDigit, strings.TrimFunc(s, isSpace))
 	if !underscoresFine(s) || strings.ContainsAny(s, "xXpP") {
 		return 0, false
 	}
@@ -125,7 +126,7 @@ func parseInt(s string, base int64) (int64, bool) {
 	if base != 0 && (base < 2 || base > 36) {
 		return 0, false
 	}
-	s = strings.TrimFunc(s, isSpace)
+	s = strings.Map(asciiDigit, strings.TrimFunc(s, isSpace))
 	sign := signOf(s)
 	digits := strings.ToLower(s[len(sign):])
 	for prefix, b := range map[string]int64{"0x": 16, "0o": 8, "0b": 2} {
@@ -153,6 +154,18 @@ func parseInt(s string, base int64) (int64, bool) {
 		overflow()
 	}
 	return i.Int64(), true
+}
+
+// asciiDigit maps the decimal digits of each script to ASCII's. Unicode has them in rows of ten.
+func asciiDigit(r rune) rune {
+	if r < 0x80 || !unicode.IsDigit(r) {
+		return r
+	}
+	first := r
+	for unicode.IsDigit(first - 1) {
+		first--
+	}
+	return '0' + (r-first)%10
 }
 
 // underscoresFine reports whether each underscore is between two digits.

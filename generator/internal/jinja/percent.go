@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"strconv"
@@ -34,7 +35,7 @@ func percent(r *run, format str, v value) value {
 	switch v := v.(type) {
 	case *tuple:
 		p.args = v.items
-	case *dict, *list, *rangeObject, *undefined, *namespace:
+	case *dict, *list, *rangeObject, *undefined:
 		p.dict = v // Python takes each object with items for one; the undefined one has them, too
 	}
 	for rest := format; rest.text != ""; {
@@ -196,10 +197,15 @@ func (s str) truncated(n int) str {
 // ascii replaces characters beyond ASCII by escape sequences.
 func (s str) ascii() str {
 	return s.mapped(func(r rune) string {
-		if r < utf8.RuneSelf {
+		switch {
+		case r < utf8.RuneSelf:
 			return string(r)
+		case r < 0x100:
+			return fmt.Sprintf(`\x%02x`, r)
+		case r < 0x10000:
+			return fmt.Sprintf(`\u%04x`, r)
 		}
-		return strings.Trim(strconv.QuoteToASCII(string(r)), `"`)
+		return fmt.Sprintf(`\U%08x`, r)
 	})
 }
 

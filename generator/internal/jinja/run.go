@@ -71,6 +71,9 @@ func (t *Template) Render(c Context) (text marked.Text, err error) {
 	for name, v := range c.Variables {
 		r.variables[name] = convert(v)
 	}
+	if t.selfAt >= 0 {
+		r.env.slots[t.selfAt] = &templateReference{}
+	}
 	r.begin(t.frame)
 	r.execAll(t.body)
 	return r.out.str().marked(), nil

@@ -27,12 +27,7 @@ func (r *run) formatValue(v value, text str) str {
 	switch v := v.(type) {
 	case str:
 		return s.formatString(v)
-	case bool:
-		if s.verb == 0 {
-			return s.formatString(literal(atomText(v)))
-		}
-		return s.formatNumber(v)
-	case int64, float64:
+	case bool, int64, float64:
 		return s.formatNumber(v)
 	}
 	fail("unsupported format string passed to %s.__format__", typeName(v))
@@ -154,13 +149,15 @@ func (s *spec) digits(v value) string {
 		return formatFloat(f*100, 'f', precision, s.alt) + "%"
 	case 0, 'n':
 		if isInt {
+			s.onlyInteger()
 			return strconv.FormatInt(i, 10)
 		}
 		return s.ownFloat(f)
 	case 'd', 'x', 'X', 'o', 'b', 'c':
-		if !isInt || s.precision >= 0 {
-			fail("unknown format code '%c' for object of type '%s'", rune(verb), typeName(v))
+		if !isInt {
+			break
 		}
+		s.onlyInteger()
 		if verb == 'c' {
 			return ""
 		}
@@ -172,6 +169,12 @@ func (s *spec) digits(v value) string {
 	}
 	fail("unknown format code '%c' for object of type '%s'", rune(s.verb), typeName(v))
 	return ""
+}
+
+func (s *spec) onlyInteger() {
+	if s.precision >= 0 {
+		fail("precision not allowed in integer format specifier")
+	}
 }
 
 // ownFloat formats a float without a type: as repr does, or with a precision as g does, but with

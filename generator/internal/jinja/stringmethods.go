@@ -138,9 +138,8 @@ func (s str) window(p []value) (part str, from int, valid bool) {
 		return s, 0, true
 	}
 	n := s.length()
-	first, count, _ := sliceBounds(n, or(p[1], nil), or(p[2], nil), nil)
-	start := clampIndex(or(p[1], nil), 0)
-	return s.stride(first, count, 1), first, start <= n
+	b := sliceBounds(n, or(p[1], nil), or(p[2], nil), nil)
+	return s.stride(b), b.first, clampIndex(or(p[1], nil), 0) <= n
 }
 
 // replace replaces at most n texts, or all if n is negative.

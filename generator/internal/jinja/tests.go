@@ -25,8 +25,8 @@ func init() {
 	is("escaped", func(v value) bool { s, ok := v.(str); return ok && s.html })
 	is("odd", func(v value) bool { return equal(binary(nil, "%", v, int64(2)), int64(1)) })
 	is("even", func(v value) bool { return equal(binary(nil, "%", v, int64(2)), int64(0)) })
-	is("filter", func(v value) bool { s, ok := v.(str); return ok && filters[s.text] != nil })
-	is("test", func(v value) bool { s, ok := v.(str); return ok && tests[s.text] != nil })
+	is("filter", func(v value) bool { name, _ := hashOf(v).(string); return filters[name] != nil })
+	is("test", func(v value) bool { name, _ := hashOf(v).(string); return tests[name] != nil })
 	tests["lower"] = &builtin{call: func(r *run, v value, _ []value) value { return r.text(v).isLower() }}
 	tests["upper"] = &builtin{call: func(r *run, v value, _ []value) value { return r.text(v).isUpper() }}
 	tests["divisibleby"] = &builtin{params: []string{"num"}, required: 1, call: func(r *run, v value, p []value) value {

@@ -109,6 +109,8 @@ func (b *builder) repr(v value, depth int) {
 		b.trusted(">")
 	case *macro:
 		b.reprMacro(v)
+	case *templateReference:
+		b.trusted("<TemplateReference None>")
 	case *loop:
 		b.trusted(fmt.Sprintf("<LoopContext %d/%d>", v.index0+1, v.length()))
 	default:

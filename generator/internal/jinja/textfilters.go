@@ -30,6 +30,9 @@ func addTextFilters(m map[string]*builtin) {
 	}}
 	m["truncate"] = &builtin{params: []string{"length", "killwords", "end", "leeway"}, call: truncateFilter}
 	m["urlencode"] = &builtin{call: urlEncode}
+	m["wordwrap"] = &builtin{
+		params: []string{"width", "break_long_words", "wrapstring", "break_on_hyphens"}, call: wordWrap,
+	}
 	m["wordcount"] = &builtin{call: func(r *run, v value, _ []value) value {
 		return int64(len(wordPattern.FindAllStringIndex(r.text(v).text, -1)))
 	}}

@@ -47,7 +47,9 @@ type (
 		items []value
 		at    int
 	}
-	joiner struct {
+	// templateReference is the variable self.
+	templateReference struct{ _ byte }
+	joiner            struct {
 		separator value
 		used      bool
 	}
@@ -83,11 +85,8 @@ func checkDefined(values ...value) {
 
 // objectName is Jinja2's name of an object's type in errors.
 func objectName(v value) string {
-	switch v.(type) {
-	case nil:
+	if v == nil {
 		return "None"
-	case *namespace, *macro, *loop, *cycler, *joiner:
-		return typeName(v) + " object"
 	}
 	return typeName(v) + " object"
 }
@@ -132,6 +131,8 @@ func typeName(v value) string {
 		return "Cycler"
 	case *joiner:
 		return "Joiner"
+	case *templateReference:
+		return "TemplateReference"
 	}
 	return "function"
 }

@@ -5,9 +5,10 @@ templates:
     pip install jinja2==3.1.6
     python make.py
 
-The templates are our own, with the constructs that the families' templates are
-made of. A case has a template, messages, special tokens, whether the answer is
-to be begun, and the text, or the error that the template raises.
+The templates are our own: families, snippets that the families' templates are
+made of, and in constructs.txt everything else, with a line ---- between two. A
+case has a template, messages, special tokens, whether the answer is to be begun,
+and the text, or the error that the template raises, or another error.
 """
 import datetime, json
 from pathlib import Path
@@ -295,8 +296,6 @@ SNIPPETS = [
     "{{ true == 1 }}", "{{ (1, 2) }}", "{{ [\"it's\"] }}", "{{ lipsum is defined }}", "{% for c in 'é' %}{{ loop.length }}{% endfor %}", "{{ not 1 }}", "{{ {true: 1, 1: 2}|length }}",
 ]
 
-# Constructs one by one that templates of families do not use, or that other engines do
-# otherwise; lines with an error are there, too.
 CONSTRUCTS = Path(__file__).with_name("constructs.txt").read_text().split("\n----\n")
 
 CONVERSATIONS = {
