@@ -23,7 +23,8 @@ On a terminal, lines are edited as in a shell, and a paste of several lines is o
 message. Earlier messages come back with the arrow keys and, by a search, with Ctrl-R.
 They are kept across chats in $XDG_STATE_HOME/reel/history, or otherwise
 ~/.local/state/reel/history, at most 1000 messages and 1 MiB, unless --no-history is
-given. Commands:
+given. --continue keeps the conversation itself, in the same directory below chats,
+and goes on with it another time. Commands:
 
 ` + commandHelp + `
 If the input is not a terminal, each line is a message, except /new and /exit, and
@@ -36,6 +37,7 @@ up to a minute for it and goes on.`
 // chatCommand returns the command for a conversation of several messages.
 func (a *app) chatCommand() *cobra.Command {
 	var noHistory bool
+	var name string
 	cmd := &cobra.Command{
 		Use:   "chat [flags]",
 		Short: "Talk with the model: a conversation of several messages",
@@ -46,18 +48,21 @@ func (a *app) chatCommand() *cobra.Command {
 			if noHistory {
 				h.path = ""
 			}
-			return a.chat(cmd.Context(), cmd.Flags(), h)
+			return a.chat(cmd.Context(), cmd.Flags(), h, name)
 		},
 	}
 	a.conversationFlags(cmd.Flags())
 	a.specialFlag(cmd.Flags(), "as text")
 	a.samplingFlags(cmd.Flags(), func(string) string { return "default: the model's" })
 	cmd.Flags().BoolVar(&a.timings, "timings", false, "print TTFT, decode rate and total time of each answer on stderr")
+	cmd.Flags().StringVar(&name, "continue", "", "keep the conversation as `NAME`, and go on with it if it was kept "+
+		"before; without NAME the last one")
+	cmd.Flags().Lookup("continue").NoOptDefVal = lastKept
 	cmd.Flags().BoolVar(&noHistory, "no-history", false, "neither read nor write the history's file")
 	return cmd
 }
 
-func (a *app) chat(ctx context.Context, flags *pflag.FlagSet, h *history) error {
+func (a *app) chat(ctx context.Context, flags *pflag.FlagSet, h *history, name string) error {
 	c, err := a.dialChat(ctx)
 	if err != nil {
 		return err
@@ -67,6 +72,11 @@ func (a *app) chat(ctx context.Context, flags *pflag.FlagSet, h *history) error 
 		system: a.system, messages: a.opening(a.system), patience: reconnectTime,
 	}
 	defer func() { t.client.Close() }()
+	if flags.Changed("continue") {
+		if err := t.resume(name); err != nil {
+			return err
+		}
+	}
 	in, end, err := openInput(ctx, h)
 	if err != nil {
 		return err
@@ -124,6 +134,7 @@ type talk struct {
 	terminal bool   // a person types the messages
 	system   string // the system message of this and further conversations
 	messages []client.Message
+	kept     *kept         // the file of --continue; nil: none
 	patience time.Duration // bounds the wait for a generator that restarts
 }
 
@@ -200,6 +211,7 @@ func (t *talk) pursue(ctx context.Context, asked []client.Message) error {
 		answer, err := t.answered(ctx, asked)
 		if err == nil {
 			t.messages = append(asked, client.Message{Role: "assistant", Content: answer})
+			t.kept.write(t.client.Model(), t.messages)
 			return nil
 		}
 		if asked, err = t.offerShorter(ctx, asked, err); err != nil {

@@ -41,22 +41,29 @@ func (t *talk) save(_ context.Context, path string) error {
 	case len(t.messages) == 0:
 		return usagef("there is nothing to save: the conversation is empty")
 	}
-	s := saved{Model: t.client.Model()}
-	for _, m := range t.messages {
+	text, err := encodeSaved(t.client.Model(), t.messages)
+	if err != nil {
+		return usagef("/save: %w", err)
+	}
+	if err := writeNew(atHome(path), text); err != nil {
+		return usagef("/save: %w", err)
+	}
+	fmt.Fprintf(stderr(), "saved %d messages\n", len(t.messages))
+	return nil
+}
+
+// encodeSaved returns the text of a conversation's file.
+func encodeSaved(model string, messages []client.Message) ([]byte, error) {
+	s := saved{Model: model}
+	for _, m := range messages {
 		s.Messages = append(s.Messages, savedMessage{m.Role, m.Content})
 	}
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(s); err != nil {
-		return usagef("/save: %w", err)
-	}
-	if err := writeNew(atHome(path), text.Bytes()); err != nil {
-		return usagef("/save: %w", err)
-	}
-	fmt.Fprintf(stderr(), "saved %d messages\n", len(s.Messages))
-	return nil
+	err := e.Encode(s)
+	return text.Bytes(), err
 }
 
 // errExists means that /save would overwrite a file.
@@ -101,12 +108,17 @@ func (t *talk) load(_ context.Context, path string) error {
 	if err != nil {
 		return usagef("/load: %s: %w", path, err)
 	}
+	t.adopt(messages)
+	fmt.Fprintf(stderr(), "loaded %d messages\n", len(messages))
+	return nil
+}
+
+// adopt replaces the conversation, and takes the system message of further ones from it.
+func (t *talk) adopt(messages []client.Message) {
 	t.messages, t.system = messages, ""
 	if messages[0].Role == "system" {
 		t.system = messages[0].Content
 	}
-	fmt.Fprintf(stderr(), "loaded %d messages\n", len(messages))
-	return nil
 }
 
 // readSaved reads a regular file of at most maxSaved bytes.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -29,6 +30,14 @@ type history struct {
 
 // historyPath returns the path of the history's file, or "" without a home directory.
 func historyPath() string {
+	if dir := stateDir(); dir != "" {
+		return filepath.Join(dir, "history")
+	}
+	return ""
+}
+
+// stateDir returns the directory of the files that reel keeps, or "" without a home directory.
+func stateDir() string {
 	state := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) {
 		home, err := os.UserHomeDir()
@@ -37,7 +46,7 @@ func historyPath() string {
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
-	return filepath.Join(state, "reel", "history")
+	return filepath.Join(state, "reel")
 }
 
 // load returns the messages of the file, oldest first. It shortens a file that is longer
@@ -123,22 +132,24 @@ func (h *history) rewrite(entries []string) {
 	for _, entry := range entries {
 		_ = writeJSON(&text, entry) // a buffer takes everything
 	}
-	file, err := os.CreateTemp(filepath.Dir(h.path), "history-*") // with mode 0600
+	h.tell(replaceFile(h.path, text.Bytes()))
+}
+
+// replaceFile writes a file of mode 0600 in place of path. A reader finds the old text or the
+// new one, whole.
+func replaceFile(path string, text []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-*") // with mode 0600
 	if err != nil {
-		h.tell(err)
-		return
+		return err
 	}
-	_, err = file.Write(text.Bytes())
-	if closed := file.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), h.path)
+	_, err = file.Write(text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
 		_ = os.Remove(file.Name())
 	}
-	h.tell(err)
+	return err
 }
 
 // tell prints once why the history is not kept.

@@ -25,8 +25,7 @@ func run(args []string) int {
 	go watchSignals(signals, &a.answer, cancel)
 	go watchOutput(cancel)
 	root := a.command()
-	route(root, args)
-	root.SetArgs(args)
+	root.SetArgs(route(root, args))
 	err := root.ExecuteContext(ctx)
 	return a.exitCode(ctx, err)
 }

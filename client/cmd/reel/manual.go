@@ -45,6 +45,8 @@ var environment = manual.Environment(
 )
 
 var files = manual.Files(
+	manual.Entry{Term: "$XDG_STATE_HOME/reel/chats/NAME.json", Text: "A conversation that chat --continue keeps, in " +
+		"the format of /save; without XDG_STATE_HOME below ~/.local/state."},
 	manual.Entry{Term: "$XDG_RUNTIME_DIR/reel/generator.sock", Text: "Socket of this user's generator."},
 	manual.Entry{Term: "/tmp/reel-UID/generator.sock", Text: "The same, without XDG_RUNTIME_DIR. " +
 		"The directory must belong to the user."},

@@ -1,21 +1,39 @@
 package main
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
 // route removes the subcommands from root if args begin like one but have more words
-// than it takes, since they are then a prompt.
-func route(root *cobra.Command, args []string) {
+// than it takes, since they are then a prompt. It returns the arguments for root.
+func route(root *cobra.Command, args []string) []string {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd(args...)
 	command, rest, err := root.Find(args)
-	if err != nil || command == root || takes(root, command, rest) {
-		return
+	if err != nil || command == root {
+		return args
 	}
-	root.RemoveCommand(root.Commands()...)
-	root.CompletionOptions.DisableDefaultCmd = true
+	if command.Flags().Lookup("continue") != nil {
+		args, rest = joinName(args), joinName(rest)
+	}
+	if !takes(root, command, rest) {
+		root.RemoveCommand(root.Commands()...)
+		root.CompletionOptions.DisableDefaultCmd = true
+	}
+	return args
+}
+
+// joinName joins --continue with the name behind it, which it may have or not.
+func joinName(args []string) []string {
+	i := slices.Index(args, "--continue")
+	if i < 0 || i+1 == len(args) || strings.HasPrefix(args[i+1], "-") {
+		return args
+	}
+	return slices.Concat(args[:i], []string{args[i] + "=" + args[i+1]}, args[i+2:])
 }
 
 // takes reports whether command takes the words in args.

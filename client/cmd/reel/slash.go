@@ -25,7 +25,8 @@ const commandHelp = `    /help            print this list
                      sets a variable of the chat template. /set alone shows all
     /exit, /quit     end the chat
 
-A line that begins with a space is no command. A message of several lines begins and
+With --continue the conversation is written to its file after each answer, after /new
+and /load too. A line that begins with a space is no command. A message of several lines begins and
 ends with """.
 `
 
@@ -117,12 +118,16 @@ func (t *talk) setSystem(_ context.Context, text string) error {
 	case "-":
 		text = ""
 	}
+	t.replaceSystem(text)
+	return nil
+}
+
+func (t *talk) replaceSystem(text string) {
 	messages := t.messages
 	if len(messages) > 0 && messages[0].Role == "system" {
 		messages = messages[1:]
 	}
 	t.system, t.messages = text, append(t.opening(text), messages...)
-	return nil
 }
 
 func orNone(text string) string {

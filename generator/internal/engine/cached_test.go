@@ -3,6 +3,9 @@ package engine
 import (
 	"errors"
 	"testing"
+	"time"
+
+	"reel.internal/reel/kernels/device"
 )
 
 // cachedPages asks for the pages on the device that a user's prompts can find.
@@ -54,5 +57,33 @@ func TestCachedPagesAreListedAndDropped(t *testing.T) {
 		if _, err := b.Cached(1, true); !errors.Is(err, ErrDraining) {
 			t.Errorf("%v: %v", scope, err)
 		}
+	}
+}
+
+// A question that comes while the engine ends is answered.
+func TestCachedPagesAreAnsweredAtTheEnd(t *testing.T) {
+	b := built(t, device.HostOptions{}, nano(), nil)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := b.Cached(1, false)
+		answered <- err
+	}()
+	for asked := false; !asked; {
+		b.mu.Lock()
+		asked = len(b.inbox) > 0
+		b.mu.Unlock()
+	}
+	b.finishAll(ErrShutdown)
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("no answer")
+	}
+	b.run()
+	if err := b.wait(); err != nil {
+		t.Error(err)
 	}
 }
