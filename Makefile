@@ -149,6 +149,16 @@ attack: ## attack one user's bounds as another, at length (10 minutes, as root)
 	@$(GO) test -count=1 -v ./generator/internal/metrics ./generator/internal/logging \
 		-run 'Connection|Idle|Stalled|Bounds|Rate'
 
+# TEMPLATES is a directory with *.jinja and the cases.jsonl that
+# generator/internal/jinja/testdata/cases.py makes of them with Jinja2.
+.PHONY: chat-templates
+chat-templates: ## compare the chat templates in the directory TEMPLATES with Jinja2
+	$(need-go)
+	@test -f '$(TEMPLATES)/cases.jsonl' || \
+		{ echo 'TEMPLATES=directory has no cases.jsonl: generator/internal/jinja/testdata/cases.py makes it' >&2; exit 1; }
+	@REEL_TEMPLATES='$(abspath $(TEMPLATES))' $(GO) test -count=1 -timeout 30m -v ./generator/internal/jinja \
+		-run '^TestPublishedTemplates$$'
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for a few seconds, a minute in all
 	$(need-go)

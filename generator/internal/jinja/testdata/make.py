@@ -326,4 +326,5 @@ def main():
     out = {"now": NOW.isoformat(), "tokens": tokens, "conversations": conversations, "families": FAMILIES, "cases": cases}
     (Path(__file__).parent / "vectors.json").write_text(json.dumps(out, ensure_ascii=False, indent=1) + "\n")
 
-main()
+if __name__ == "__main__":
+    main()
