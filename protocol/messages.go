@@ -326,6 +326,17 @@ type KV struct {
 	Cached int `msgpack:"cached,omitempty" json:"cached"`
 	// Evicted counts the cached pages that gave way to requests since the start.
 	Evicted uint64 `msgpack:"evicted,omitempty" json:"evicted"`
+	// HostPages is the size of the host tier in pages; HostCached and HostSequences are the pages in it that later
+	// prompts may begin with, and those of requests that moved out and come back.
+	HostPages     int `msgpack:"host_pages,omitempty" json:"host_pages,omitempty"`
+	HostCached    int `msgpack:"host_cached,omitempty" json:"host_cached,omitempty"`
+	HostSequences int `msgpack:"host_sequences,omitempty" json:"host_sequences,omitempty"`
+	// Stored and Loaded count pages copied to the host tier and back since the start; MovedOut and MovedIn count
+	// requests whose pages were.
+	Stored   uint64 `msgpack:"stored,omitempty" json:"stored,omitempty"`
+	Loaded   uint64 `msgpack:"loaded,omitempty" json:"loaded,omitempty"`
+	MovedOut uint64 `msgpack:"moved_out,omitempty" json:"moved_out,omitempty"`
+	MovedIn  uint64 `msgpack:"moved_in,omitempty" json:"moved_in,omitempty"`
 }
 
 // Scopes of the prefix cache: the values of the field scope of Cache and Cached.

@@ -3,7 +3,7 @@
 //
 // request.go holds the types of requests, and queue.go decides which are accepted. loop.go is the loop, sequence.go a
 // request's life in it, and wakeup.go how an idle loop is woken. start.go allocates, captures and frees. relocate.go
-// moves KV pages. check.go proves that the pass can be captured.
+// moves KV pages, and host_tier.go copies them to host memory and back. check.go proves that the pass can be captured.
 package engine
 
 import (
@@ -31,6 +31,11 @@ type Options struct {
 	// KVType is the data type of keys and values in the KV pool; the zero value is float32.
 	KVType kernels.DType
 
+	// HostCache is the bound in bytes of the host tier, in pinned memory; 0: there is none.
+	HostCache int64
+	slabPages int // pages of the host tier that are pinned at a time, in tests; 0: slabBytes
+	// Warn is called with a line for the log; nil: nobody reads it. It must not block.
+	Warn func(line string)
 	// CacheScope says whose prompts share KV pages; the zero value is each user's own.
 	CacheScope CacheScope
 
@@ -86,18 +91,20 @@ type Engine struct {
 	sequences map[Handle]*sequence // submitted and not finished
 	inFlight  []stepInFlight       // oldest first
 	moves     []move               // oldest first
-	next      uint64               // number of the next step
-	result    kernels.Record       // the record read last; kept to reuse its memory
-	restores  []kernels.SlotState  // of the step being enqueued; kept likewise
+	host      hostTier
+	next      uint64              // number of the next step
+	result    kernels.Record      // the record read last; kept to reuse its memory
+	restores  []kernels.SlotState // of the step being enqueued; kept likewise
 }
 
 // command is work for the engine's thread, between two steps.
 type command struct {
 	kind     commandKind
 	handle   Handle
-	sequence *sequence // of submit
-	page     int       // of relocate
-	question *question // of cached
+	sequence *sequence     // of submit
+	page     int           // of relocate
+	question *question     // of cached
+	slab     device.Buffer // of addSlab
 }
 
 type commandKind uint8
@@ -107,6 +114,7 @@ const (
 	cancel
 	relocate
 	cached
+	addSlab
 )
 
 // depth is how many steps are in flight: one runs and the next waits behind it, so that the device never waits

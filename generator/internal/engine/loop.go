@@ -25,6 +25,7 @@ func (e *Engine) Run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	e.startRoller()
+	e.startHostTier()
 	err := e.loop()
 	if err != nil {
 		err = errors.Join(ErrDevice, err)
@@ -74,7 +75,7 @@ func (e *Engine) loop() error {
 	for {
 		commands, stop, err := e.takeCommands()
 		if err = e.apply(commands, err); err == nil {
-			err = e.finishMoves()
+			err = errors.Join(e.finishMoves(), e.finishTransfers())
 		}
 		if err != nil || stop {
 			return err
@@ -89,6 +90,9 @@ func (e *Engine) loop() error {
 // while the next one runs. With no step in flight it waits for work instead.
 func (e *Engine) iterate() error {
 	if err := e.formAndEnqueue(); err != nil {
+		return err
+	}
+	if err := e.beginTransfers(); err != nil {
 		return err
 	}
 	if err := e.enqueueHeartbeat(); err != nil {
@@ -125,6 +129,8 @@ func (e *Engine) apply(commands []command, failed error) error {
 	for _, c := range commands {
 		s := e.sequences[c.handle]
 		switch {
+		case c.kind == addSlab:
+			e.addSlab(c.slab)
 		case c.kind == submit:
 			e.sequences[c.handle] = c.sequence
 			if err := e.sched.Add(&c.sequence.scheduled); err != nil {
@@ -146,6 +152,7 @@ func (e *Engine) apply(commands []command, failed error) error {
 func (e *Engine) formAndEnqueue() error {
 	for len(e.inFlight) < depth {
 		b := e.sched.Next()
+		e.noteJoined(e.sched.Joined())
 		if b == nil {
 			return nil
 		}
@@ -159,7 +166,6 @@ func (e *Engine) formAndEnqueue() error {
 // enqueue writes a step's descriptor and launches its pass. A step formed before a move of pages gets its block
 // table entries anew, and a step that names a moving page waits on the device for the copy.
 func (e *Engine) enqueue(b *scheduler.Batch) error {
-	e.noteJoined(b)
 	if e.sched.Stale(b) {
 		e.sched.Rebuild(b)
 	}
@@ -261,6 +267,8 @@ func (e *Engine) finishAll(err error) {
 			e.sequences[c.handle] = c.sequence
 		case cached:
 			e.answer(c.question)
+		case addSlab:
+			e.addSlab(c.slab)
 		}
 	}
 	for _, s := range e.sequences {

@@ -44,15 +44,15 @@ func (e *Engine) tally(user uint32, queued, running int) {
 	}
 }
 
-// noteJoined moves sequences that got their slot with b from their users' queued requests to the running ones.
-func (e *Engine) noteJoined(b *scheduler.Batch) {
-	if len(b.Joined) == 0 {
+// noteJoined moves sequences that got their slot from their users' queued requests to the running ones.
+func (e *Engine) noteJoined(joined []*scheduler.Sequence) {
+	if len(joined) == 0 {
 		return
 	}
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, q := range b.Joined {
+	for _, q := range joined {
 		q.Owner.(*sequence).admitted = now
 		e.tally(q.User, -1, 1)
 	}

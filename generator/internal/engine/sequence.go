@@ -81,6 +81,9 @@ func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time) {
 		t.Top[i] = TopToken{ID: a.Token, Logprob: a.Logprob}
 	}
 	s.tokens++
+	if s.scheduled.Promised() {
+		s.scheduled.Sampled = append(s.scheduled.Sampled, r.Token)
+	}
 	s.request.Sink.Token(t)
 	if s.tokens >= s.scheduled.MaxTokens {
 		e.end(s, protocol.FinishLength, nil)
@@ -89,7 +92,7 @@ func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time) {
 
 // end removes s from the scheduler, which frees its slot and pages, and calls its Sink's Finish.
 func (e *Engine) end(s *sequence, reason string, err error) {
-	ran := s.scheduled.Running()
+	ran := s.scheduled.HasJoined()
 	e.sched.Remove(&s.scheduled)
 	delete(e.sequences, s.handle)
 	e.noteEnded(s.scheduled.User, ran)

@@ -106,6 +106,11 @@ func (e *Engine) allocate() (err error) {
 	if e.copies, err = e.dev.NewStream(); err != nil {
 		return err
 	}
+	if e.opts.HostCache > 0 {
+		if e.host.stream, err = e.dev.NewStream(); err != nil {
+			return err
+		}
+	}
 	for range depth {
 		ev, err := e.dev.NewEvent()
 		if err != nil {
@@ -162,7 +167,9 @@ func (e *Engine) warm() error {
 // the process will end and its memory with it.
 func (e *Engine) close(cause error) error {
 	err := errors.Join(e.endRoller(errors.Is(cause, device.ErrSticky)), e.wakeup.close())
+	e.endHostTier()
 	if e.sched != nil { // nothing runs any more, even on a lost device
+		e.abandonTransfers()
 		for _, m := range e.moves {
 			e.sched.FinishMove(m.Move)
 		}
@@ -191,7 +198,7 @@ func (e *Engine) endRoller(lost bool) error {
 // releases returns the functions that free everything, in order. Streams come first: destroying one waits for its
 // work, after which the memory that the work used may be freed.
 func (e *Engine) releases() (all []func() error) {
-	for _, s := range []device.Stream{e.stream, e.copies} {
+	for _, s := range []device.Stream{e.stream, e.copies, e.host.stream} {
 		if s != nil {
 			all = append(all, s.Destroy)
 		}
@@ -202,6 +209,7 @@ func (e *Engine) releases() (all []func() error) {
 	for _, m := range e.moves {
 		all = append(all, m.done.Destroy)
 	}
+	all = append(all, e.host.releases(e.dev)...)
 	for _, ev := range e.events {
 		all = append(all, ev.Destroy)
 	}

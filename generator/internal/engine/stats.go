@@ -103,5 +103,9 @@ func (e *Engine) publish() {
 func (e *Engine) snapshot() {
 	e.stats.Requests.Running = e.sched.Running()
 	e.stats.KV.Used = e.opts.Pages - e.sched.FreePages()
-	e.stats.KV.Cached, e.stats.KV.Evicted = e.sched.CachedPages()
+	c, movedOut, movedIn := e.sched.Cache()
+	k := &e.stats.KV
+	k.Cached, k.Evicted, k.HostPages, k.HostCached, k.HostSequences = c.Cached, c.Evicted, c.HostPages, c.HostCached,
+		c.HostSequence
+	k.Stored, k.Loaded, k.MovedOut, k.MovedIn = c.Stored, c.Loaded, movedOut, movedIn
 }

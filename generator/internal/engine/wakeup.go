@@ -82,11 +82,14 @@ func (e *Engine) Expect() {
 	}
 }
 
-// waitForWork blocks until there is something to do: an idle engine uses no processor. While pages move it waits
+// waitForWork blocks until there is something to do: an idle engine uses no processor. While pages are copied it waits
 // for the oldest copy only.
 func (e *Engine) waitForWork() error {
 	if len(e.moves) > 0 {
 		return e.moves[0].done.Synchronize()
+	}
+	if len(e.host.begun) > 0 {
+		return e.host.begun[0].done.Synchronize()
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

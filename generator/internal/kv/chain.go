@@ -9,6 +9,8 @@ import (
 // Node is a full page of prompt tokens, after the tokens of its parents up to a root. Each scope has a root of its
 // own, so a prompt finds pages of its scope only. The keys and values of a page depend on all tokens before it,
 // and so a page is found by its place in the chain, not by its tokens alone.
+//
+// A node is on the device, in the host tier, or in both.
 type Node struct {
 	id       uint64
 	parent   *Node // nil in a root
@@ -18,15 +20,19 @@ type Node struct {
 	tokens   []int32
 	children int // nodes of this parent
 	owner    *owner
-	page     int32
+	page     int32  // on the device; 0: none
+	place    int32  // in the host tier; none if negative
+	busy     bool   // it is being copied between the tiers
 	step     uint64 // the step that computes the page's last row
 	used     uint64 // the clock when it was last released
-
-	older, newer *Node // in its owner's list of cached pages
+	links    [lists]link
 }
 
-// Page returns the node's page.
+// Page returns the node's page on the device; 0 if the host tier alone has it.
 func (n *Node) Page() int32 { return n.page }
+
+// Loading reports whether the node's page on the device is not there yet.
+func (n *Node) Loading() bool { return n.busy && n.page != 0 && n.place >= 0 }
 
 // Step returns the number of the step that computes the page's last row. Later steps may read the page.
 func (n *Node) Step() uint64 { return n.step }
@@ -56,6 +62,9 @@ func (p *Pool) Find(parent *Node, tokens []int32) *Node {
 	return nil
 }
 
+// Has reports whether the node is still in the chains.
+func (p *Pool) Has(n *Node) bool { return n.page != 0 || n.place >= 0 }
+
 // Publish lets later prompts find a held page. Its pageTokens tokens follow those of parent, whose page is held
 // too, and step computes its last row. All of them must be prompt tokens: sampled tokens are computed in another
 // order of sums. If the chain has such a page already, Publish returns nil, and the page stays the sequence's own.
@@ -65,19 +74,21 @@ func (p *Pool) Publish(parent *Node, tokens []int32, page int32, step uint64, us
 		return nil
 	}
 	n := &Node{id: p.newID(), parent: parent, scope: parent.scope, hash: p.hash(parent.id, tokens),
-		tokens: slices.Clone(tokens), owner: p.owner(user), page: page, step: step}
+		tokens: slices.Clone(tokens), owner: p.owner(user), page: page, place: -1, step: step}
 	n.sameHash = p.chains[n.hash]
 	p.chains[n.hash] = n
 	p.nodes[page] = n
 	if parent.children++; parent.parent == nil {
 		p.roots[parent.scope] = parent
 	}
-	n.owner.pages++
+	n.owner.nodes++
+	n.owner.pages[onDevice]++
 	return n
 }
 
-// remove takes a node without children out of the chains. Its page is free after that.
-func (p *Pool) remove(n *Node) {
+// forget takes a node that no tier has any more out of the chains. Pages after it can no longer be found, and give
+// way in their turn.
+func (p *Pool) forget(n *Node) {
 	if first := p.chains[n.hash]; first != n {
 		for first.sameHash != n {
 			first = first.sameHash
@@ -91,9 +102,8 @@ func (p *Pool) remove(n *Node) {
 	if n.parent.children--; n.parent.parent == nil && n.parent.children == 0 {
 		delete(p.roots, n.parent.scope)
 	}
-	p.nodes[n.page] = nil
-	p.disown(n)
-	p.free = append(p.free, n.page)
+	n.owner.nodes--
+	p.stats.Evicted++
 }
 
 // hashTokens hashes a page by its place in the chains. The seed is random, so that nobody can make prompts whose
@@ -110,6 +120,3 @@ func (p *Pool) hashTokens(parent uint64, tokens []int32) uint64 {
 	}
 	return h.Sum64()
 }
-
-// Has reports whether the node is still in the chains.
-func (p *Pool) Has(n *Node) bool { return p.nodes[n.page] == n }

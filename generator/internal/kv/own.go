@@ -1,10 +1,10 @@
 package kv
 
-// Owned returns the number of pages that a user published and that later prompts can find, those that sequences
-// hold included.
+// Owned returns the number of pages that a user published and that later prompts can find, on any tier, those that
+// sequences hold included.
 func (p *Pool) Owned(user uint64) int {
 	if o := p.owners[user]; o != nil {
-		return o.pages
+		return o.nodes
 	}
 	return 0
 }
@@ -17,24 +17,33 @@ func (p *Pool) Owners() (users []uint64) {
 	return users
 }
 
-// DropOwned frees the cached pages that a user published, and returns their number. It looks at no page of another
-// user. Pages that a sequence holds, or that another user's pages come after, stay.
+// DropOwned frees the cached pages that a user published, in all tiers, and returns their number. It looks at no page
+// of another user. Pages that a sequence holds, that are being copied, or that another user's pages come after, stay.
 func (p *Pool) DropOwned(user uint64) (dropped int) {
-	for before := -1; before < dropped; {
+	o := p.owners[user]
+	for before := -1; o != nil && before < dropped; {
 		before = dropped
-		o := p.owners[user]
-		if o == nil {
-			break
-		}
-		for n := o.oldest; n != nil; {
-			next := n.newer
-			if n.children == 0 {
-				p.leaveCache(n)
-				p.remove(n)
-				dropped++
+		for list := range lists {
+			for n := o.ends[list].oldest; n != nil; {
+				next := n.links[list].newer
+				if n.children == 0 && !n.busy && (n.page == 0 || p.refs[n.page] == 0) {
+					p.drop(n)
+					dropped++
+				}
+				n = next
 			}
-			n = next
 		}
 	}
 	return dropped
+}
+
+// drop frees a cached node's page and place.
+func (p *Pool) drop(n *Node) {
+	page := n.page
+	if n.place >= 0 {
+		p.leaveHost(n)
+	}
+	if page != 0 {
+		p.leaveDevice(n)
+	}
 }

@@ -31,8 +31,8 @@ func TestDropOwned(t *testing.T) {
 	if p.Owned(1) != 8 || p.Owned(2) != 4 || p.Owned(3) != 0 {
 		t.Fatalf("%d, %d and %d pages", p.Owned(1), p.Owned(2), p.Owned(3))
 	}
-	if n := p.DropOwned(1); n != 5 || p.Owned(1) != 3 || p.Owned(2) != 4 || p.Cached() != 4 {
-		t.Errorf("dropped %d, left %d of 1 and %d of 2, %d cached", n, p.Owned(1), p.Owned(2), p.Cached())
+	if n := p.DropOwned(1); n != 5 || p.Owned(1) != 3 || p.Owned(2) != 4 || p.Stats().Cached != 4 {
+		t.Errorf("dropped %d, left %d of 1 and %d of 2, %d cached", n, p.Owned(1), p.Owned(2), p.Stats().Cached)
 	}
 	if p.Find(p.Root("a"), []int32{0, 0}) != nil || p.Find(p.Root("b"), []int32{0, 0}) == nil {
 		t.Error("a dropped page is found, or another user's is not")

@@ -1,7 +1,8 @@
 // Package kv keeps the account of KV pages: which are free, how many sequences hold each, and which hold a prompt
 // that a later request may begin with. It does bookkeeping only and makes no call on a device.
 //
-// pool.go counts references. chain.go finds a prompt's pages. evict.go chooses the pages that give way.
+// pool.go counts references. chain.go finds a prompt's pages. lists.go orders cached pages by their last use, and
+// evict.go chooses those that give way. host.go is the tier in host memory.
 package kv
 
 import (
@@ -10,9 +11,9 @@ import (
 	"math/rand/v2"
 )
 
-// Pool is the pool of KV pages on the device. A page is free, held by sequences, or cached: held by none, with the
-// keys and values of a prompt. Cached pages give way to sequences, so they count as free. Page 0 is never given
-// out; padding rows write there. A Pool is not safe for concurrent use.
+// Pool is the pool of KV pages on the device, with a tier in host memory behind it. A page is free, held by
+// sequences, or cached: held by none, with the keys and values of a prompt. Cached pages give way to sequences, so
+// they count as free. Page 0 is never given out; padding rows write there. A Pool is not safe for concurrent use.
 type Pool struct {
 	pageTokens int
 	refs       []int32 // by page: the sequences that hold it
@@ -26,11 +27,25 @@ type Pool struct {
 	lastID  uint64           // of a node
 	clock   uint64           // of the last release
 	owners  map[uint64]*owner
-	cached  int // pages with a node that no sequence holds
-	evicted uint64
+	lengths [lists]int // nodes in each list, of all owners
+	storing int        // cached pages that are being copied to the host tier
+
+	host  host
+	stats Stats
 }
 
-// New returns a pool of n free pages, numbered 1 to n, of pageTokens tokens each.
+// Stats counts what the cache did since the start, and the pages that it has.
+type Stats struct {
+	Cached       int    // pages on the device that only a later prompt can use
+	HostPages    int    // places of the host tier
+	HostCached   int    // of those, taken by cached pages
+	HostSequence int    // of those, taken by sequences that moved out
+	Evicted      uint64 // cached pages that were forgotten: no tier has them any more
+	Stored       uint64 // pages copied to the host tier
+	Loaded       uint64 // pages copied back
+}
+
+// New returns a pool of n free pages, numbered 1 to n, of pageTokens tokens each, without a host tier.
 func New(n, pageTokens int) *Pool {
 	p := &Pool{pageTokens: pageTokens, refs: make([]int32, n+1), nodes: make([]*Node, n+1), free: make([]int32, n),
 		seed: maphash.MakeSeed(), chains: map[uint64]*Node{}, roots: map[string]*Node{}, owners: map[uint64]*owner{}}
@@ -46,14 +61,29 @@ func (p *Pool) Shuffle(r *rand.Rand) {
 	r.Shuffle(len(p.free), func(i, j int) { p.free[i], p.free[j] = p.free[j], p.free[i] })
 }
 
-// Free returns the number of pages that sequences can take: free ones and cached ones.
-func (p *Pool) Free() int { return len(p.free) + p.cached }
+// Free returns the number of pages that no sequence holds: free ones and cached ones.
+func (p *Pool) Free() int { return len(p.free) + p.cached() }
 
-// Cached returns the number of pages that only a later prompt can use.
-func (p *Pool) Cached() int { return p.cached }
+// cached returns the number of pages that only a later prompt can use.
+func (p *Pool) cached() int { return p.lengths[unstored] + p.lengths[stored] }
 
-// Evicted returns the number of cached pages that gave way so far.
-func (p *Pool) Evicted() uint64 { return p.evicted }
+// Ready returns how many of the free pages should be taken at once. The others are cached and should be copied to
+// the host tier first.
+func (p *Pool) Ready() int {
+	n := len(p.free) + p.lengths[stored]
+	if !p.mayStore() {
+		n += p.lengths[unstored] - p.storing
+	}
+	return n
+}
+
+// Stats returns the pool's counts.
+func (p *Pool) Stats() Stats {
+	s := p.stats
+	s.Cached, s.HostPages, s.HostCached = p.cached(), p.host.total, p.lengths[onHost]
+	s.HostSequence = p.host.sequences
+	return s
+}
 
 // Held reports whether a sequence holds the page.
 func (p *Pool) Held(page int32) bool { return p.refs[page] > 0 }
@@ -61,10 +91,10 @@ func (p *Pool) Held(page int32) bool { return p.refs[page] > 0 }
 // Shared reports whether a prompt of another sequence can find the page, so that its place must not change.
 func (p *Pool) Shared(page int32) bool { return p.nodes[page] != nil || p.refs[page] > 1 }
 
-// Take returns n pages with one reference each. Cached pages give way if too few are free. It returns false if
-// that is not enough, and takes none.
+// Take returns n pages with one reference each. Cached pages give way if too few are free, those that the host tier
+// has first. It returns false if there are fewer than n, pages that are being copied not counted, and takes none.
 func (p *Pool) Take(n int) ([]int32, bool) {
-	if n > p.Free() {
+	if n > p.Free()-p.storing {
 		return nil, false
 	}
 	for len(p.free) < n {
@@ -82,7 +112,7 @@ func (p *Pool) Take(n int) ([]int32, bool) {
 // Retain adds a reference to a page that is held or cached.
 func (p *Pool) Retain(page int32) {
 	if p.refs[page] == 0 && p.nodes[page] != nil {
-		p.leaveCache(p.nodes[page])
+		p.uncache(p.nodes[page])
 		p.refs[page] = 1
 		return
 	}
@@ -98,7 +128,7 @@ func (p *Pool) Release(page int32) {
 		return
 	}
 	if n := p.nodes[page]; n != nil {
-		p.enterCache(n)
+		p.cache(n)
 		return
 	}
 	p.free = append(p.free, page)

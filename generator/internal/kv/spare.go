@@ -10,18 +10,20 @@ func (p *Pool) TakeSpare(n int, user uint64) (taken []int32) {
 	return taken
 }
 
-// evictOf frees the user's least recently used cached page. It returns false if there is none.
+// evictOf frees the user's least recently used cached page. It returns false if there is none, or none that need not
+// be copied to the host tier first.
 func (p *Pool) evictOf(user uint64) bool {
 	o := p.owners[user]
 	if o == nil {
 		return false
 	}
-	n := o.leaf()
+	n := o.ends[stored].oldest
+	if n == nil && !p.mayStore() {
+		n = firstOf(unstored, anyNode, anyNode)(o)
+	}
 	if n == nil {
 		return false
 	}
-	p.leaveCache(n)
-	p.remove(n)
-	p.evicted++
+	p.leaveDevice(n)
 	return true
 }

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"reel.internal/reel/generator/internal/kv"
 	"reel.internal/reel/kernels"
 )
@@ -21,7 +23,7 @@ func (s *Scheduler) find(q *Sequence) {
 		return
 	}
 	for i, n := range q.found {
-		if !s.pages.Has(n) {
+		if !s.pages.Has(n) || n.Loading() {
 			q.found = q.found[:i] // and the pages after it are gone too
 			break
 		}
@@ -30,7 +32,7 @@ func (s *Scheduler) find(q *Sequence) {
 	if n := len(q.found); n > 0 {
 		parent = q.found[n-1]
 	}
-	for n := s.findPage(q, parent, len(q.found)); n != nil; n = s.findPage(q, n, len(q.found)) {
+	for n := s.findPage(q, parent, len(q.found)); n != nil && !n.Loading(); n = s.findPage(q, n, len(q.found)) {
 		q.found = append(q.found, n)
 	}
 }
@@ -64,8 +66,8 @@ func (s *Scheduler) adopt(q *Sequence, nodes []*kv.Node) {
 	q.tail, q.restore = nodes[len(nodes)-1], true
 }
 
-// findMore replaces q's next pages by those that other prompts have computed since q joined. It returns false if
-// this very step computes q's next page for another prompt: q waits one step for it.
+// findMore replaces q's next pages by those that other prompts have computed since q joined. It returns false if q
+// must wait: this very step computes q's next page for another prompt, or a page is on its way from the host tier.
 func (s *Scheduler) findMore(q *Sequence) bool {
 	if !q.chained() || q.prefilled%s.PageTokens != 0 {
 		return true
@@ -74,14 +76,18 @@ func (s *Scheduler) findMore(q *Sequence) bool {
 		i := q.prefilled / s.PageTokens
 		n := s.findPage(q, s.parent(q), i)
 		if n == nil {
-			return true
+			return q.moving == 0
 		}
-		if n.Step() >= s.number {
+		switch {
+		case n.Page() == 0:
+			s.load(q, n, q.pages[i])
+		case n.Loading() || n.Step() >= s.number:
 			return false
+		default:
+			s.hold(n.Page(), q.share.user())
+			s.drop(q.pages[i])
+			q.pages[i] = n.Page()
 		}
-		s.hold(n.Page(), q.share.user())
-		s.drop(q.pages[i])
-		q.pages[i] = n.Page()
 		s.adopt(q, []*kv.Node{n})
 	}
 }
@@ -116,5 +122,14 @@ func (r Restored) pages() int { return pagesFor(r.tokens, r.pageTokens) }
 
 // State returns the slot's state, with the sequence's current pages.
 func (r Restored) State() kernels.SlotState {
-	return kernels.SlotState{Init: r.q.init(), Pages: r.q.pages[:r.pages()], History: r.q.Prompt[:r.tokens]}
+	state := kernels.SlotState{Init: r.q.init(), Pages: r.q.pages[:r.pages()]}
+	if n := len(r.q.Prompt); r.tokens <= n {
+		state.History = r.q.Prompt[:r.tokens]
+	} else {
+		state.History = append(slices.Clone(r.q.Prompt), r.q.Sampled[:r.tokens-n]...)
+	}
+	if n := len(r.q.Sampled); n > 0 {
+		state.Token = r.q.Sampled[n-1]
+	}
+	return state
 }

@@ -45,7 +45,7 @@ type Move struct {
 // false if q does not run or has no such page in use, if other prompts can find the page, if no page is free beside
 // the reserve, or if a step's descriptor could not hold more moved entries.
 func (s *Scheduler) Relocate(q *Sequence, index int) (Move, bool) {
-	if !q.Running() || index < 0 || index >= q.published || s.unsentMoves >= kernels.MaxMoves || !s.hasSparePage() ||
+	if !q.Running() || q.state == movingOut || index < 0 || index >= q.published || s.unsentMoves >= kernels.MaxMoves || !s.hasSparePage() ||
 		s.pages.Shared(q.pages[index]) {
 		return Move{}, false
 	}

@@ -1,5 +1,11 @@
 package scheduler
 
+import (
+	"slices"
+
+	"reel.internal/reel/generator/internal/kv"
+)
+
 // rereadTokens bounds the tokens of a step that rereads. A request that arrives meanwhile waits for one such step at
 // most, about 4 ms for a model of 7B on an H200.
 const rereadTokens = 64
@@ -7,17 +13,19 @@ const rereadTokens = 64
 // MayReread reports whether a step may reread now: no sequence runs, waits or leaves, no other such step is in
 // flight, and another slot stays free.
 func (s *Scheduler) MayReread() bool {
-	return s.rereading == nil && s.root.queued+len(s.running)+len(s.leaving) == 0 && len(s.freeSlots) > 1
+	return s.rereading == nil && s.root.queued+s.Running()+len(s.leaving) == 0 && len(s.freeSlots) > 1
 }
 
 // Reread forms a step that computes further pages of q's prompt, up to its last token, so that later prompts find
 // them. It samples nothing and counts for no share. q is not added: it holds a slot and pages only until the step
 // has completed, and no sequence joins before that. Reread returns nil if there is nothing to compute, or no page
-// that may be taken for it. Call it if [Scheduler.MayReread].
+// that may be taken for it, or if the host tier alone has some of them: the next prompt loads those, and does not
+// wait for more. Call it if [Scheduler.MayReread].
 func (s *Scheduler) Reread(q *Sequence) *Batch {
 	s.find(q)
 	pages := min((len(q.Prompt)-1)/s.PageTokens-len(q.found), max(1, rereadTokens/s.PageTokens), s.Chunk/s.PageTokens)
-	if pages < 1 || !s.takeSpare(q, pages) {
+	away := slices.ContainsFunc(q.found, func(n *kv.Node) bool { return n.Page() == 0 })
+	if pages < 1 || away || !s.takeSpare(q, pages) {
 		return nil
 	}
 	q.slot = s.freeSlots[len(s.freeSlots)-1]

@@ -100,7 +100,7 @@ func TestRequestIsServedAfterOneStepOfRereading(t *testing.T) {
 			t.Errorf("a request of %d tokens joined during the step", n)
 		}
 		s.Complete(b.Step.Number)
-		if b := s.Next(); b == nil || len(b.Joined) != 1 || !q.Running() {
+		if b := s.Next(); b == nil || len(s.Joined()) != 1 || !q.Running() {
 			t.Errorf("a request of %d tokens is not in the next step", n)
 		}
 	}

@@ -25,16 +25,16 @@ package scheduler
 // left to the blocked request nor the sum above, and everything else that runs ends, so the blocked request still
 // joins.
 
-// need returns the number of pages that q holds while it runs. The last token is sampled but never prefilled, so it
-// needs no place.
-func (s *Scheduler) need(q *Sequence) int {
-	return pagesFor(len(q.Prompt)+q.MaxTokens-1, s.PageTokens)
-}
-
 // nextJoin returns the waiting sequence that may join now; nil if none may.
 func (s *Scheduler) nextJoin() *Sequence {
 	if s.root.queued == 0 || len(s.freeSlots) == 0 {
 		return nil
+	}
+	if len(s.out) > 0 {
+		return s.nextReserved(s.out[0])
+	}
+	if len(s.moving) > 0 {
+		return s.nextReserved(s.moving[0])
 	}
 	q := s.root.first()
 	if s.fits(q) {
@@ -50,15 +50,34 @@ func (s *Scheduler) fits(q *Sequence) bool {
 		return false
 	}
 	s.find(q)
-	n, shared := s.need(q), 0
+	need := s.need(q)
+	n, take, shared, uncounted := need, need, 0, 0
 	for _, found := range q.found {
-		if s.pages.Held(found.Page()) {
-			n--
-			if s.holders[found.Page()] != user {
+		switch page := found.Page(); {
+		case page == 0: // the host tier alone has it
+		case s.pages.Held(page):
+			n, take = n-1, take-1
+			if s.holders[page] != user {
 				shared++ // at most; it may count for no user already
 			}
+		case s.pages.Counted(found): // it is one of those that could be taken
+		default:
+			uncounted++
 		}
 	}
+	if !s.mayTake(user, n, shared) || n+s.slack(q) > s.pages.Free() {
+		return false
+	}
+	if n-uncounted > s.pages.Ready() {
+		s.wanted = max(s.wanted, n-uncounted)
+		return false
+	}
+	return true
+}
+
+// mayTake reports whether a user may take n pages that nobody holds, and share as many pages that others hold, so
+// that the reserve stays whole.
+func (s *Scheduler) mayTake(user *share, n, shared int) bool {
 	within := s.withinShares + min(user.pages+n, s.ReservePages) - min(user.pages, s.ReservePages) - shared
 	return n <= s.pages.Free() && s.pages.Free()-n+within >= (s.Reserve+1)*s.ReservePages
 }
@@ -98,17 +117,31 @@ func (s *Scheduler) addSlots(q *Sequence, n int) {
 
 // takePages gives q its pages: those that were found, and new ones for the rest of its need.
 func (s *Scheduler) takePages(q *Sequence) {
-	user := q.share.user()
-	q.pages = nil
-	for _, n := range q.found {
-		s.hold(n.Page(), user)
-		q.pages = append(q.pages, n.Page())
+	user, need := q.share.user(), s.need(q)
+	if full := s.fullNeed(q); s.pages.Reserve(full) {
+		q.promised = full
+		q.Sampled = make([]int32, 0, q.MaxTokens)
 	}
-	s.adopt(q, q.found)
-	taken, _ := s.pages.Take(s.need(q) - len(q.found))
+	take := need
+	for _, n := range q.found {
+		if n.Page() != 0 {
+			s.hold(n.Page(), user)
+			take--
+		}
+	}
+	taken, _ := s.pages.Take(take)
 	for _, page := range taken {
 		s.charge(page, user)
 	}
+	q.pages = make([]int32, 0, need)
+	for _, n := range q.found {
+		if n.Page() == 0 {
+			s.load(q, n, taken[0])
+			taken = taken[1:]
+		}
+		q.pages = append(q.pages, n.Page())
+	}
+	s.adopt(q, q.found)
 	q.pages, q.found = append(q.pages, taken...), nil
 }
 

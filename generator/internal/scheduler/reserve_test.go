@@ -155,7 +155,7 @@ func TestOneUserTakesAllButTheReserve(t *testing.T) {
 		for range o.MaxBatch + 1 {
 			_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 1})
 		}
-		s.admit(&Batch{})
+		s.admit()
 		if most := min(o.MaxBatch, o.Pages-o.Reserve*o.ReservePages); s.Running() != most {
 			t.Errorf("%+v: one user has %d slots, wants %d", o, s.Running(), most)
 		}
@@ -164,7 +164,7 @@ func TestOneUserTakesAllButTheReserve(t *testing.T) {
 		for range o.Pages {
 			_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 1})
 		}
-		s.admit(&Batch{})
+		s.admit()
 		if s.FreePages() != o.Reserve*o.ReservePages {
 			t.Errorf("%+v: one user leaves %d pages", o, s.FreePages())
 		}
@@ -256,7 +256,8 @@ func TestPrefillSamplesNoMoreThanTheBatch(t *testing.T) {
 	for user := range uint32(5) {
 		_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 9, User: user})
 	}
-	if b := s.Next(); len(b.Joined) != 5 || len(b.Sampled) != 2 {
-		t.Errorf("%d joined, %d are sampled, wants 5 and 2", len(b.Joined), len(b.Sampled))
+	b, joined := s.Next(), len(s.Joined())
+	if joined != 5 || len(b.Sampled) != 2 {
+		t.Errorf("%d joined, %d are sampled, wants 5 and 2", joined, len(b.Sampled))
 	}
 }

@@ -44,8 +44,6 @@ type Batch struct {
 	Sampled []*Sequence
 	// Served holds every sequence that has a row in the step.
 	Served []*Sequence
-	// Joined holds the sequences that got their slot with this step.
-	Joined []*Sequence
 	// Restored holds the slots that are restored before the step: their sequences found pages of their prompts.
 	Restored []Restored
 	// Reread is the sequence of a step that [Scheduler.Reread] formed, which has no others; nil in other steps.
@@ -88,13 +86,21 @@ type Scheduler struct {
 	withinShares int         // pages that users hold within their shares of the reserve
 	running      []*Sequence // in the order in which they joined
 	leaving      []*Sequence
-	rereading    *Sequence // of the step in flight that rereads, or nil
-	number       uint64    // of the next step
-	completed    uint64    // all steps below it have completed
-	epoch        uint64    // number of page moves begun
-	unsentMoves  int       // block table entries that changed by a move and that no step carries yet
-	lastPrefill  bool      // the last step was prefill
-	batches      []Batch   // reused in rotation, one for each step in flight
+	rereading    *Sequence   // of the step in flight that rereads, or nil
+	moving       []*Sequence // on their way out
+	out          []*Sequence // moved out, in the order in which they did
+	transfers    []Transfer  // to be begun
+	wanted       int         // pages that a sequence waits for, to be ready
+	movedOut     uint64      // sequences, so far
+	movedIn      uint64
+	joined       []*Sequence // since Joined was called last
+	rounds       uint64      // calls of Next
+	number       uint64      // of the next step
+	completed    uint64      // all steps below it have completed
+	epoch        uint64      // number of page moves begun
+	unsentMoves  int         // block table entries that changed by a move and that no step carries yet
+	lastPrefill  bool        // the last step was prefill
+	batches      []Batch     // reused in rotation, one for each step in flight
 }
 
 // New returns a scheduler without sequences. It fails if the options are out of bounds or the pages do not hold
@@ -129,16 +135,23 @@ func (s *Scheduler) Add(q *Sequence) error {
 	return nil
 }
 
-// Running returns the number of sequences that run.
-func (s *Scheduler) Running() int { return len(s.running) }
+// Running returns the number of sequences that run or moved out.
+func (s *Scheduler) Running() int { return len(s.running) + len(s.moving) + len(s.out) }
+
+// Joined returns the sequences that got their first slot since the last call. It is valid until the next call of
+// Next, which may admit sequences and form no step: their pages may have to be copied first.
+func (s *Scheduler) Joined() []*Sequence {
+	joined := s.joined
+	s.joined = s.joined[:0]
+	return joined
+}
 
 // FreePages returns the number of KV pages that no sequence holds, cached ones included.
 func (s *Scheduler) FreePages() int { return s.pages.Free() }
 
-// CachedPages returns the number of KV pages that no sequence holds and a prompt may find, and how many gave way to
-// sequences so far.
-func (s *Scheduler) CachedPages() (cached int, evicted uint64) {
-	return s.pages.Cached(), s.pages.Evicted()
+// Cache returns the counts of cached pages, and how many sequences moved out and came back so far.
+func (s *Scheduler) Cache() (c kv.Stats, movedOut, movedIn uint64) {
+	return s.pages.Stats(), s.movedOut, s.movedIn
 }
 
 // Remove ends q, whether it waits or runs: no later step names it. Its slot and pages are freed when the steps
@@ -153,14 +166,30 @@ func (s *Scheduler) Remove(q *Sequence) {
 		s.leaveShare(q)
 		q.state = gone
 	case prefilling, decoding:
-		s.running = without(s.running, q)
-		for a := q.share; a != nil; a = a.parent {
-			a.running--
-		}
-		q.state = leaving
-		s.leaving = append(s.leaving, q)
-		s.free()
+		s.stopRunning(q)
+		s.leave(q)
+	case movingOut:
+		s.moving = without(s.moving, q)
+		s.leave(q)
+	case out:
+		s.out = without(s.out, q)
+		s.end(q)
 	}
+}
+
+// leave frees q's slot and pages as soon as no step and no copy uses them.
+func (s *Scheduler) leave(q *Sequence) {
+	q.state = leaving
+	s.leaving = append(s.leaving, q)
+	s.free()
+}
+
+// end forgets a sequence that holds no slot and no page.
+func (s *Scheduler) end(q *Sequence) {
+	s.pages.GivePlaces(q.places)
+	s.pages.Unreserve(q.promised)
+	s.leaveShare(q)
+	q.state, q.places, q.promised = gone, nil, 0
 }
 
 // Complete notes that every step up to and including number has completed, and frees slots and pages that only
@@ -177,16 +206,11 @@ func (s *Scheduler) free() {
 		if q.moving > 0 || q.length > 0 && q.lastStep >= s.completed {
 			return false
 		}
-		for _, page := range slices.Backward(q.pages) {
-			s.drop(page)
-		}
-		s.freeSlots = append(s.freeSlots, q.slot)
-		s.addSlots(q, -1)
-		s.leaveShare(q)
-		s.unsentMoves -= len(q.moved)
-		q.state, q.pages, q.moved, q.found, q.tail = gone, nil, nil, nil, nil
+		s.giveBack(q)
+		s.end(q)
 		return true
 	})
+	s.moving = slices.DeleteFunc(s.moving, s.moveOut)
 }
 
 // without removes q from list in place.

@@ -103,7 +103,7 @@ func TestQueueIsBoundedAndServedInOrder(t *testing.T) {
 	}
 	for i, q := range all {
 		b := s.Next()
-		if len(b.Joined) != 1 || b.Joined[0] != q {
+		if joined := s.Joined(); len(joined) != 1 || joined[0] != q {
 			t.Fatalf("slot %d went to another sequence", i)
 		}
 		s.Remove(q)

@@ -16,6 +16,8 @@ type Sequence struct {
 	// Scope names the prompts that this one shares pages with; "" for none. ReadOnly finds pages and leaves none.
 	Scope    string
 	ReadOnly bool
+	// Sampled holds the tokens that were delivered, of a sequence that may move out; see [Sequence.Promised].
+	Sampled []int32
 	// Owner is the caller's; the scheduler does not touch it.
 	Owner any
 
@@ -33,8 +35,11 @@ type Sequence struct {
 	tail       *kv.Node   // the last of its pages that prompts can find; nil at the root
 	unchained  bool       // it neither finds nor leaves further pages
 	cached     int        // tokens of pages that it found
+	promised   int        // places of the host tier that are reserved for it; 0: it has all pages that it may need
+	places     []int32    // of its pages in the host tier, from the begin of the copies out until that of those back
+	starved    bool       // it has no page for its next row
 	restore    bool       // its slot must be restored before its next row
-	heldBack   uint64     // 1 + the step in which its prompt gets no further rows
+	heldBack   uint64     // the round of Next in which its prompt gets no further rows
 	state      state
 	share      *share // its connection's, from Add until its slot and pages are free
 	arrival    uint64 // order of Add
@@ -46,12 +51,22 @@ const (
 	waiting state = iota
 	prefilling
 	decoding
-	leaving // removed; steps that name it, or copies of its pages, may still run
+	movingOut // it gets no further rows; steps that name it, or copies of its pages, may still run
+	out       // its pages are in the host tier
+	leaving   // removed; steps that name it, or copies of its pages, may still run
 	gone
 )
 
 // Running reports whether the sequence holds a slot and was not removed.
-func (q *Sequence) Running() bool { return q.state == prefilling || q.state == decoding }
+func (q *Sequence) Running() bool {
+	return q.state == prefilling || q.state == decoding || q.state == movingOut
+}
+
+// HasJoined reports whether the sequence was given a slot and was not removed; it may have moved out since.
+func (q *Sequence) HasJoined() bool { return q.Running() || q.state == out }
+
+// Promised reports whether the sequence may move out. The caller then appends its tokens to Sampled.
+func (q *Sequence) Promised() bool { return q.promised > 0 }
 
 // Slot returns the slot of a running sequence and its generation, which together identify its records.
 func (q *Sequence) Slot() (slot, generation int32) { return q.slot, q.generation }
@@ -62,5 +77,5 @@ func (q *Sequence) Cached() int { return q.cached }
 // ready reports whether the next step may give q a row in this state: none of its pages is moving and it has
 // tokens left to sample. Its last token may be in a step in flight.
 func (q *Sequence) ready(in state) bool {
-	return q.state == in && q.moving == 0 && q.sampled < q.MaxTokens
+	return q.state == in && q.moving == 0 && !q.starved && q.sampled < q.MaxTokens
 }

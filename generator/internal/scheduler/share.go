@@ -148,7 +148,7 @@ func (a *share) promptBefore(b *share) bool {
 // first that joined. So others' long prompts delay a prompt by about one chunk.
 func (s *Scheduler) nextPrompt() (next *Sequence) {
 	for _, q := range s.running {
-		if q.ready(prefilling) && q.heldBack != s.number+1 && (next == nil || q.share.promptBefore(next.share)) {
+		if q.ready(prefilling) && q.heldBack != s.rounds && (next == nil || q.share.promptBefore(next.share)) {
 			next = q
 		}
 	}

@@ -8,15 +8,18 @@ func (s *Scheduler) Next() *Batch {
 	if s.rereading != nil {
 		return nil
 	}
+	s.rounds++
 	b := s.blankBatch()
-	s.admit(b)
+	s.grow()
+	s.admit()
 	prompts, decodes := s.count()
-	switch {
-	case prompts > 0 && (decodes == 0 || !s.lastPrefill):
+	if prompts > 0 && (decodes == 0 || !s.lastPrefill) {
 		s.prefill(b)
-	case decodes > 0:
+	}
+	if len(b.Step.Rows) == 0 && decodes > 0 { // the prompts may all wait for pages
 		s.decode(b)
-	default:
+	}
+	if len(b.Step.Rows) == 0 {
 		return nil
 	}
 	s.Rebuild(b)
@@ -38,7 +41,7 @@ func (s *Scheduler) blankBatch() *Batch {
 	b := &s.batches[s.number%uint64(len(s.batches))]
 	*b = Batch{Restored: b.Restored[:0], Step: kernels.Step{Number: s.number, Rows: b.Step.Rows[:0], Samples: b.Step.Samples[:0],
 		Inits: b.Step.Inits[:0], Pages: b.Step.Pages[:0]},
-		Sampled: b.Sampled[:0], Served: b.Served[:0], Joined: b.Joined[:0], entries: b.entries[:0]}
+		Sampled: b.Sampled[:0], Served: b.Served[:0], entries: b.entries[:0]}
 	return b
 }
 
@@ -55,23 +58,32 @@ func (s *Scheduler) count() (prompts, decodes int) {
 	return prompts, decodes
 }
 
-// admit gives slots and pages to waiting sequences, in the order of their shares.
-func (s *Scheduler) admit(b *Batch) {
+// admit gives slots and pages to sequences that come back, then to waiting ones in the order of their shares.
+func (s *Scheduler) admit() {
+	for q := s.nextReturn(); q != nil; q = s.nextReturn() {
+		s.comeBack(q)
+	}
 	for q := s.nextJoin(); q != nil; q = s.nextJoin() {
 		s.join(q)
-		b.Joined = append(b.Joined, q)
+		s.joined = append(s.joined, q)
 	}
 }
 
 // join gives q a slot and its pages; nextJoin has checked that they are free.
 func (s *Scheduler) join(q *Sequence) {
 	s.dequeue(q)
+	s.takeSlot(q)
+	s.takePages(q)
+	q.state = prefilling
+}
+
+// takeSlot gives q a free slot and lets it run.
+func (s *Scheduler) takeSlot(q *Sequence) {
 	q.slot = s.freeSlots[len(s.freeSlots)-1]
 	s.freeSlots = s.freeSlots[:len(s.freeSlots)-1]
 	s.addSlots(q, 1)
-	s.takePages(q)
 	s.generations[q.slot]++
-	q.generation, q.state = s.generations[q.slot], prefilling
+	q.generation = s.generations[q.slot]
 	s.running = append(s.running, q)
 	for a := q.share; a != nil; a = a.parent {
 		a.running++
@@ -81,14 +93,14 @@ func (s *Scheduler) join(q *Sequence) {
 // prefill fills a chunk with prompt tokens, in the order of the shares. At most MaxBatch prompts may end in one
 // step, since a prefill pass samples no more rows.
 func (s *Scheduler) prefill(b *Batch) {
-	b.Prefill = true
 	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < s.Chunk && len(b.Sampled) < s.MaxBatch; q = s.nextPrompt() {
 		if !s.findMore(q) || !s.prepareSlot(b, q) {
-			q.heldBack = s.number + 1
+			q.heldBack = s.rounds
 			continue
 		}
 		s.addPrompt(b, q, s.Chunk-len(b.Step.Rows))
 	}
+	b.Prefill = len(b.Step.Rows) > 0
 }
 
 // prepareSlot adds the restore or the init that q's slot needs before its next row. It returns false if the step
@@ -96,7 +108,7 @@ func (s *Scheduler) prefill(b *Batch) {
 func (s *Scheduler) prepareSlot(b *Batch, q *Sequence) bool {
 	switch {
 	case q.restore:
-		r := Restored{q, q.length, s.PageTokens}
+		r := Restored{q: q, tokens: q.length, pageTokens: s.PageTokens}
 		words := kernels.MaxStateWords(r.pages(), r.tokens)
 		if s.RestoreWords > 0 && len(b.Restored) > 0 && b.restoreWords+words > s.RestoreWords {
 			return false
@@ -104,7 +116,7 @@ func (s *Scheduler) prepareSlot(b *Batch, q *Sequence) bool {
 		b.restoreWords += words
 		b.Restored = append(b.Restored, r)
 		q.restore = false
-	case q.prefilled == 0:
+	case q.length == 0:
 		b.Step.Inits = append(b.Step.Inits, q.init())
 	}
 	return true
@@ -120,7 +132,7 @@ func (q *Sequence) init() kernels.Init {
 func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
 	end := min(q.prefilled+n, len(q.Prompt))
 	if whole := end / s.PageTokens * s.PageTokens; end < len(q.Prompt) && whole > q.prefilled && q.chained() {
-		end, q.heldBack = whole, s.number+1
+		end, q.heldBack = whole, s.rounds
 	}
 	for _, token := range q.Prompt[q.prefilled:end] {
 		s.row(b, q, int32(q.length), token)
@@ -138,7 +150,7 @@ func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
 // sampled last.
 func (s *Scheduler) decode(b *Batch) {
 	for _, q := range s.running {
-		if q.ready(decoding) {
+		if q.ready(decoding) && s.prepareSlot(b, q) {
 			s.row(b, q, kernels.FromDevice, kernels.FromDevice)
 			b.Served = append(b.Served, q)
 			s.sample(b, q)

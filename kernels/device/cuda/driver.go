@@ -110,6 +110,11 @@ static CUresult reel_pinned(CUcontext c, size_t bytes, void **host, CUdeviceptr 
 	return r ? r : cuMemHostGetDevicePointer(device, *host, 0);
 }
 
+static CUresult reel_copy(CUcontext c, CUstream s, CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuMemcpyAsync(to, from, bytes, s);
+}
+
 static const char *reel_error(CUresult r) {
 	const char *s = 0;
 	return cuGetErrorName(r, &s) || !s ? "unknown" : s;
@@ -203,6 +208,12 @@ func (d *Device) pinned(bytes int64) (host unsafe.Pointer, address uint64, err e
 	var p C.CUdeviceptr
 	err = d.failure("pinned memory", C.reel_pinned(contextOf(d.context), C.size_t(bytes), &host, &p))
 	return host, uint64(p), err
+}
+
+// copy enqueues a copy between device memory and pinned host memory, in either direction.
+func (s *stream) copy(to, from uint64, bytes int64) error {
+	return s.d.failure("copy", C.reel_copy(contextOf(s.d.context), streamOf(s.s), C.CUdeviceptr(to),
+		C.CUdeviceptr(from), C.size_t(bytes)))
 }
 
 func (s *stream) beginCapture() error {

@@ -39,6 +39,11 @@ func (q *Queue) Address(b device.Buffer) uint64 {
 	return q.s.d.Address(b)
 }
 
+// Copy enqueues a copy of all bytes of from to to, of one size, between device memory and pinned host memory.
+func (q *Queue) Copy(to, from device.Buffer) error {
+	return q.s.copy(q.Address(to), q.Address(from), from.Bytes())
+}
+
 // Grid is a kernel's launch configuration.
 type Grid struct {
 	X, Y, Z int // blocks; 0 counts as 1

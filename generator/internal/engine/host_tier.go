@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+)
+
+// hostTier is pinned host memory for KV pages that leave the device, and the copies under way. A stream of its own
+// makes them, beside the steps.
+type hostTier struct {
+	stream    device.Stream
+	slabs     []device.Buffer // of slabPages pages each, but the last
+	slabPages int
+	begun     []transfers    // oldest first
+	spare     []device.Event // of ended transfers
+	pinning   chan struct{}  // closed when no more slabs are made
+	stop      chan struct{}  // closed to make no more slabs
+}
+
+// transfers are copies that were begun together.
+type transfers struct {
+	list []scheduler.Transfer
+	done device.Event
+}
+
+const (
+	// slabBytes is how much host memory is pinned at a time. Pinning takes about 0.3 ms per MiB.
+	slabBytes = 64 << 20
+	// maxTransfers bounds the copies that are begun between two steps, so that a large load does not hold up the
+	// next step.
+	maxTransfers = 64
+)
+
+// startHostTier begins to pin the host tier's memory, on a goroutine of its own, while the engine serves.
+func (e *Engine) startHostTier() {
+	page := e.memory.KV.PageBytes()
+	pages := e.opts.HostCache / page
+	if pages == 0 {
+		return
+	}
+	if e.host.slabPages = e.opts.slabPages; e.host.slabPages == 0 {
+		e.host.slabPages = int(min(pages, max(1, slabBytes/page)))
+	}
+	e.host.pinning, e.host.stop = make(chan struct{}), make(chan struct{})
+	go e.pin(int(pages))
+}
+
+// pin allocates slabs until they hold so many pages. If the system refuses one, the tier stays smaller.
+func (e *Engine) pin(pages int) {
+	defer close(e.host.pinning)
+	for made := 0; made < pages; made += e.host.slabPages {
+		select {
+		case <-e.host.stop:
+			return
+		default:
+		}
+		slab, _, err := e.dev.Pinned(int64(min(e.host.slabPages, pages-made)) * e.memory.KV.PageBytes())
+		if err != nil {
+			e.warn(fmt.Sprintf("the host cache stays at %d of %d pages: %v", made, pages, err))
+			return
+		}
+		e.send(command{kind: addSlab, slab: slab})
+	}
+}
+
+func (e *Engine) warn(line string) {
+	if e.opts.Warn != nil {
+		e.opts.Warn(line)
+	}
+}
+
+// addSlab adds a slab's places to the tier.
+func (e *Engine) addSlab(slab device.Buffer) {
+	e.host.slabs = append(e.host.slabs, slab)
+	e.sched.AddPlaces(int(slab.Bytes() / e.memory.KV.PageBytes()))
+}
+
+// place returns the memory of a place.
+func (e *Engine) place(place int32) device.Buffer {
+	page := e.memory.KV.PageBytes()
+	return e.host.slabs[int(place)/e.host.slabPages].Slice(int64(int(place)%e.host.slabPages)*page, page)
+}
+
+// beginTransfers begins the copies that the scheduler asks for. They wait for no step: pages that are stored were
+// written by completed steps, and pages that are loaded are in no step's block table.
+func (e *Engine) beginTransfers() error {
+	list := e.sched.Transfers(maxTransfers)
+	if len(list) == 0 {
+		return nil
+	}
+	done, err := e.spareEvent()
+	if err != nil {
+		return err
+	}
+	e.host.begun = append(e.host.begun, transfers{list, done})
+	for _, t := range list {
+		if err := e.host.stream.Launch(e.transferOp(t)); err != nil {
+			return err
+		}
+	}
+	return e.host.stream.Record(done)
+}
+
+func (e *Engine) transferOp(t scheduler.Transfer) device.Op {
+	if t.Out {
+		return kernels.StorePage{KV: e.memory.KV, Page: int(t.Page), To: e.place(t.Place)}
+	}
+	return kernels.LoadPage{KV: e.memory.KV, Page: int(t.Page), From: e.place(t.Place)}
+}
+
+func (e *Engine) spareEvent() (device.Event, error) {
+	if n := len(e.host.spare); n > 0 {
+		done := e.host.spare[n-1]
+		e.host.spare = e.host.spare[:n-1]
+		return done, nil
+	}
+	return e.dev.NewEvent()
+}
+
+// finishTransfers ends the copies that are done. One stream makes all, so they end in the order of their begin.
+func (e *Engine) finishTransfers() error {
+	for len(e.host.begun) > 0 {
+		t := e.host.begun[0]
+		if done, err := t.done.Done(); err != nil || !done {
+			return err
+		}
+		e.host.begun = slices.Delete(e.host.begun, 0, 1)
+		e.host.spare = append(e.host.spare, t.done)
+		for _, transfer := range t.list {
+			e.sched.FinishTransfer(transfer)
+		}
+	}
+	return nil
+}
+
+// endHostTier waits until no more slabs are made.
+func (e *Engine) endHostTier() {
+	if e.host.pinning != nil {
+		close(e.host.stop)
+		<-e.host.pinning
+		commands, _, _ := e.takeCommands()
+		for _, c := range commands {
+			if c.kind == addSlab {
+				e.addSlab(c.slab)
+			}
+		}
+	}
+}
+
+// abandonTransfers gives back the accounts of copies that will not be waited for.
+func (e *Engine) abandonTransfers() {
+	for _, t := range e.host.begun {
+		for _, transfer := range t.list {
+			e.sched.FinishTransfer(transfer)
+		}
+	}
+	for {
+		list := e.sched.Transfers(maxTransfers)
+		if len(list) == 0 {
+			return
+		}
+		for _, transfer := range list {
+			e.sched.FinishTransfer(transfer)
+		}
+	}
+}
+
+// releases returns the functions that free the tier's events and memory. Its stream has been destroyed.
+func (h *hostTier) releases(dev device.Device) (all []func() error) {
+	for _, t := range h.begun {
+		all = append(all, t.done.Destroy)
+	}
+	for _, done := range h.spare {
+		all = append(all, done.Destroy)
+	}
+	for _, slab := range h.slabs {
+		all = append(all, func() error { return dev.Free(slab) })
+	}
+	return all
+}

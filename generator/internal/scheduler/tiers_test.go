@@ -1,0 +1,137 @@
+package scheduler
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// tiersLoad drives a scheduler with a host tier as an engine does, with steps and copies that take random times.
+type tiersLoad struct {
+	t       *testing.T
+	r       *rand.Rand
+	s       *Scheduler
+	flying  []stepInFlight
+	copies  []Transfer
+	all     []*Sequence
+	sampled map[*Sequence]int
+	idle    int // rounds without progress
+}
+
+// round forms, completes and copies at random.
+func (l *tiersLoad) round() {
+	moved := false
+	if len(l.flying) < l.s.InFlight {
+		if b := l.s.Next(); b != nil {
+			l.flying = append(l.flying, stepInFlight{b.Step.Number, append([]*Sequence(nil), b.Sampled...)})
+			moved = true
+		}
+		l.s.Joined()
+	}
+	begun := l.s.Transfers(1 + l.r.IntN(4))
+	l.copies, moved = append(l.copies, begun...), moved || len(begun) > 0
+	if len(l.copies) > 0 && (l.r.IntN(3) == 0 || len(l.flying) == 0) {
+		l.s.FinishTransfer(l.copies[0])
+		l.copies, moved = l.copies[1:], true
+	}
+	if len(l.flying) > 0 && l.r.IntN(2) == 0 {
+		l.complete()
+		moved = true
+	}
+	if l.idle++; moved || len(l.flying) > 0 {
+		l.idle = 0
+	}
+}
+
+// complete ends the oldest step: it delivers tokens, and removes sequences that have all of theirs.
+func (l *tiersLoad) complete() {
+	step := l.flying[0]
+	l.flying = l.flying[1:]
+	for _, q := range step.sampled {
+		if !q.Running() {
+			continue
+		}
+		if q.Promised() {
+			q.Sampled = append(q.Sampled, int32(l.sampled[q]))
+		}
+		if l.sampled[q]++; l.sampled[q] == q.MaxTokens {
+			l.s.Remove(q)
+		}
+	}
+	l.s.Complete(step.number)
+}
+
+// whole checks the accounts of pages and places.
+func (l *tiersLoad) whole() {
+	s := l.s
+	within, free := 0, s.pages.Free()
+	for _, user := range s.root.children {
+		within += min(user.pages, s.ReservePages)
+	}
+	if within != s.withinShares || free+within < (s.Reserve+1)*s.ReservePages {
+		l.t.Fatalf("%+v: %d pages free, %d within shares, counted %d", s.Options, free, within, s.withinShares)
+	}
+	for _, q := range s.running {
+		if q.Promised() && len(q.Sampled) > q.sampled || q.length > 0 && q.moving == 0 && len(q.pages)*s.PageTokens < q.length {
+			l.t.Fatalf("%+v", q)
+		}
+	}
+}
+
+func (l *tiersLoad) dump() {
+	s := l.s
+	l.t.Logf("%+v\nfree %d ready %d wanted %d low %d within %d slots %d, kv %+v", s.Options, s.pages.Free(), s.pages.Ready(), s.wanted,
+		s.lowWater(), s.withinShares, len(s.freeSlots), s.pages.Stats())
+	for name, list := range map[string][]*Sequence{"running": s.running, "moving": s.moving, "out": s.out, "leaving": s.leaving} {
+		for _, q := range list {
+			l.t.Logf("%s: user %d state %d prompt %d most %d sampled %d length %d pages %d places %d moving %d starved %v promised %d restore %v",
+				name, q.User, q.state, len(q.Prompt), q.MaxTokens, q.sampled, q.length, len(q.pages), len(q.places), q.moving,
+				q.starved, q.promised, q.restore)
+		}
+	}
+	l.t.Logf("queued %d", s.root.queued)
+}
+
+// With a host tier of any size, every sequence ends, whatever joins, moves and is cancelled.
+func TestEverySequenceEnds(t *testing.T) {
+	var out, stored, loaded uint64
+	for range 400 {
+		seed := rand.Uint64()
+		r := rand.New(rand.NewPCG(seed, 6))
+		o := Options{MaxBatch: 1 + r.IntN(6), MaxQueue: 100, Chunk: 1 + r.IntN(12), Context: 40, PageTokens: 1 + r.IntN(6),
+			Reserve: r.IntN(3), ReservePages: r.IntN(4), InFlight: 1 + r.IntN(2)}
+		o.Pages = pagesFor(40, o.PageTokens) + o.Reserve*o.ReservePages + r.IntN(12)
+		l := &tiersLoad{t: t, r: r, s: mustNew(t, o), sampled: map[*Sequence]int{}}
+		l.s.AddPlaces(r.IntN(100))
+		for range 16 {
+			p := make([]int32, 1+r.IntN(30))
+			for i := range p {
+				p[i] = int32(r.IntN(2))
+			}
+			q := &Sequence{Prompt: p, MaxTokens: 1 + r.IntN(30), User: uint32(r.IntN(3)), Scope: []string{"", "a"}[r.IntN(2)]}
+			l.all = append(l.all, q)
+			_ = l.s.Add(q)
+			for range r.IntN(6) {
+				l.round()
+			}
+		}
+		for l.s.Running()+l.s.root.queued+len(l.s.leaving) > 0 {
+			l.round()
+			l.whole()
+			if r.IntN(200) == 0 {
+				l.s.Remove(l.all[r.IntN(len(l.all))])
+			}
+			if l.idle > 3 {
+				l.dump()
+				t.Fatalf("nothing goes on, seed %d", seed)
+			}
+		}
+		st, o2, _ := l.s.Cache()
+		out, stored, loaded = out+o2, stored+st.Stored, loaded+st.Loaded
+		if l.s.pages.Free() != o.Pages || st.HostSequence != 0 || !l.s.pages.MayReserve(st.HostPages) {
+			t.Fatalf("%d of %d pages free, %+v", l.s.pages.Free(), o.Pages, st)
+		}
+	}
+	if t.Logf("%d moved out, %d stored, %d loaded", out, stored, loaded); min(out, stored, loaded) == 0 {
+		t.Error("some event that this test needs never happened")
+	}
+}

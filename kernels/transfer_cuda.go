@@ -1,0 +1,11 @@
+//go:build cuda
+
+package kernels
+
+import "reel.internal/reel/kernels/device/cuda"
+
+// CUDA copies with a copy engine.
+func (o StorePage) CUDA(q *cuda.Queue) error { return q.Copy(o.To, o.KV.page(o.Page)) }
+
+// CUDA copies with a copy engine.
+func (o LoadPage) CUDA(q *cuda.Queue) error { return q.Copy(o.KV.page(o.Page), o.From) }
