@@ -29,7 +29,8 @@ text{fill:#d1d7e0;font:%[3]dpx ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaV
 `
 
 // draw returns an SVG of pieces that appear at their times, again and again, with a pause at the
-// end. Without animation it shows the terminal at the end.
+// end. It begins with half of that pause, so a viewer sees the terminal at the end first, and one
+// that cannot animate sees it always.
 func draw(pieces []piece, columns, rows int, still time.Duration) []byte {
 	var style, text bytes.Buffer
 	var end time.Duration
@@ -42,7 +43,8 @@ func draw(pieces []piece, columns, rows int, still time.Duration) []byte {
 		if i == 0 || p.at != last {
 			last = p.at
 			fmt.Fprintf(&style, "@keyframes f%[1]d{0%%{visibility:hidden}%.3[2]f%%{visibility:visible}}"+
-				".f%[1]d{animation:f%[1]d %.2[3]fs step-end infinite}\n", frameOf(p.at), 100*share(p.at, end), end.Seconds())
+				".f%[1]d{animation:f%[1]d %.2[3]fs step-end -%.2[4]fs infinite}\n",
+				frameOf(p.at), 100*share(p.at, end), end.Seconds(), (end - still/2).Seconds())
 		}
 		p.draw(&text)
 	}

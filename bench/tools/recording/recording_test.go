@@ -75,7 +75,8 @@ func TestDraw(t *testing.T) {
 			text += string(data)
 		}
 	}
-	for _, want := range []string{"$ a && <b>", "c", "@keyframes f0{", "@keyframes f7{0%{visibility:hidden}10.448%{"} {
+	for _, want := range []string{"$ a && <b>", "c", "@keyframes f0{", "@keyframes f7{0%{visibility:hidden}10.448%{",
+		".f7{animation:f7 1.12s step-end -0.62s infinite}"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
 		}

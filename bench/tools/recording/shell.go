@@ -76,11 +76,8 @@ func (s *shell) all(commands []string) error {
 		return err
 	}
 	for _, command := range commands {
-		for _, r := range command {
-			if _, err := s.terminal.WriteString(string(r)); err != nil {
-				return err
-			}
-			s.listen(s.typing)
+		if err := s.enter(command); err != nil {
+			return fmt.Errorf("%s: %w", command, err)
 		}
 		s.typed = false
 		if _, err := s.terminal.WriteString("\n"); err != nil {
@@ -91,6 +88,27 @@ func (s *shell) all(commands []string) error {
 		}
 	}
 	return nil
+}
+
+// enter types a command without the newline, and waits until the terminal shows it.
+func (s *shell) enter(command string) error {
+	before := len(s.events)
+	for _, r := range command {
+		if _, err := s.terminal.WriteString(string(r)); err != nil {
+			return err
+		}
+		s.listen(s.typing)
+	}
+	for until := time.Now().Add(patience); time.Now().Before(until); s.listen(s.typing) {
+		shown := ""
+		for _, e := range s.events[before:] {
+			shown += e.text
+		}
+		if shown == command {
+			return nil
+		}
+	}
+	return errors.New("the terminal does not show what is typed")
 }
 
 // awaitPrompt waits until the terminal is silent after a prompt.
