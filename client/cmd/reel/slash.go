@@ -98,6 +98,10 @@ func (t *talk) restart(_ context.Context, rest string) error {
 	if err := none("/new", rest); err != nil {
 		return err
 	}
+	if m := t.messages; len(m) > 0 && m[0].Role == "system" {
+		t.messages = m[:1:1] // as it is: one of a file is not special
+		return nil
+	}
 	t.messages = t.opening(t.system)
 	return nil
 }

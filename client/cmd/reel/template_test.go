@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -44,5 +45,18 @@ func TestSetSpecial(t *testing.T) {
 		if m.Special != (m.Role == "user" && m.Content == "b") {
 			t.Errorf("%+v", m)
 		}
+	}
+}
+
+// TestLoadedMessagesAreNotSpecial: a file's messages are data, in further conversations too.
+func TestLoadedMessagesAreNotSpecial(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "talk.json")
+	talk := fakeTalk(t, fakegen.Script{}, io.Discard)
+	lines := []string{"/set special true", "/system X", "a", "/save " + path, "/load " + path, "/new", "b"}
+	if err := talk.runLines(t, lines...); err != nil || len(talk.messages) != 3 {
+		t.Fatalf("%v, %+v", err, talk.messages)
+	}
+	if m := talk.messages; m[0].Special || m[0].Content != "X" || !m[1].Special {
+		t.Errorf("%+v", m)
 	}
 }
