@@ -109,14 +109,10 @@ func (p *Pool) forget(n *Node) {
 // hashTokens hashes a page by its place in the chains. The seed is random, so that nobody can make prompts whose
 // hashes are alike.
 func (p *Pool) hashTokens(parent uint64, tokens []int32) uint64 {
-	var h maphash.Hash
-	h.SetSeed(p.seed)
-	var words [8]byte
-	binary.LittleEndian.PutUint64(words[:], parent)
-	_, _ = h.Write(words[:])
+	b := binary.LittleEndian.AppendUint64(p.scratch[:0], parent)
 	for _, t := range tokens {
-		binary.LittleEndian.PutUint32(words[:4], uint32(t))
-		_, _ = h.Write(words[:4])
+		b = binary.LittleEndian.AppendUint32(b, uint32(t))
 	}
-	return h.Sum64()
+	p.scratch = b
+	return maphash.Bytes(p.seed, b)
 }

@@ -21,6 +21,7 @@ type Pool struct {
 	free       []int32
 
 	seed    maphash.Seed
+	scratch []byte // of hashTokens
 	hash    func(parent uint64, tokens []int32) uint64
 	chains  map[uint64]*Node // nodes by hash; those of one hash are linked by sameHash
 	roots   map[string]*Node // by scope
