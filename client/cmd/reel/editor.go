@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -99,6 +101,9 @@ func (e *editor) prompt(prompt string) line {
 			"nothing was sent", protocol.MaxFrame)}
 	case err == nil:
 		return line{text: e.texts.text(text)}
+	case errors.Is(err, io.EOF):
+		fmt.Fprintln(stderr()) // the cursor is still behind the prompt
+		return line{err: err}
 	case !errors.Is(err, liner.ErrPromptAborted):
 		return line{err: err}
 	case e.keys.emptied():

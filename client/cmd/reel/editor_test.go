@@ -140,6 +140,7 @@ func TestEditing(t *testing.T) {
 	p.sends("\x1b[A\x1b[A!\r", "world!")
 	p.sends("one two\x17three\r", "one three")
 	p.types("\x04")
+	p.sees("\n") // the shell's prompt has a line of its own
 	p.leaves(0)
 }
 
