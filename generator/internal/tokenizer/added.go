@@ -34,8 +34,8 @@ type segment struct {
 	id int32 // -1 for text
 }
 
-// isControl reports whether a is a control token, as llama.cpp decides it: text of a request
-// never becomes one. Some checkpoints have markers of roles that are not special.
+// isControl reports whether a is a control token: data never becomes one. Some checkpoints have
+// markers of roles that are not special, so their form decides too, as in llama.cpp.
 func (a *addedToken) isControl() bool {
 	return a.Special || strings.HasPrefix(a.Content, "<|") && strings.HasSuffix(a.Content, "|>") ||
 		strings.HasPrefix(a.Content, "<｜") && strings.HasSuffix(a.Content, "｜>") // DeepSeek
@@ -79,10 +79,13 @@ type matcher struct {
 	control bool         // there is a control token
 }
 
-// sort prepares the matcher. It refuses two tokens with the same normalised content.
+// sort prepares the matcher. It refuses a token without normalised content, and two with the same.
 func (m *matcher) sort() error {
 	slices.SortFunc(m.tokens, func(a, b addedToken) int { return strings.Compare(a.Content, b.Content) })
 	for i, t := range m.tokens {
+		if t.Content == "" {
+			return fmt.Errorf("%w: token %d is empty once normalized", ErrUnsupported, *t.ID)
+		}
 		if i > 0 && t.Content == m.tokens[i-1].Content {
 			return fmt.Errorf("%w: two tokens are %.40q once normalized", ErrUnsupported, t.Content)
 		}

@@ -24,12 +24,12 @@ func newBERTNormalizer(raw json.RawMessage) (rewrite, error) {
 			n = append(n, members...)
 		}
 	}
-	add(c.Clean, rewrite{cleanText, 3}) // a space of three bytes becomes one of one byte
-	add(c.Chinese, rewrite{spaceIdeographs, 1})
+	add(c.Clean, rewrite{cleanText, 3, 1}) // a space of three bytes becomes one of one byte
+	add(c.Chinese, rewrite{spaceIdeographs, 1, 2})
 	add(c.Accents == nil && c.Lowercase || c.Accents != nil && *c.Accents,
-		plainRewrites["NFD"], rewrite{stripNonspacing, 1})
+		plainRewrites["NFD"], rewrite{stripNonspacing, 1, 1})
 	add(c.Lowercase, plainRewrites["Lowercase"])
-	return rewrite{n.normalize, n.shrinks()}, nil
+	return rewrite{n.normalize, n.shrinks(), 2 * 3 * 2}, nil // between ideographs, form D, lower case
 }
 
 // cleanText removes control characters and makes a space of each other white space.

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -78,6 +79,18 @@ func TestRefusedFamilies(t *testing.T) {
 			ErrInvalid, "no pattern"},
 		"Replace by nothing": {"llama2", "normalizer", `{"type":"Replace","pattern":{"String":"a"},"content":""}`,
 			ErrUnsupported, "nothing"},
+		"growth": {"llama2", "normalizer", `{"type":"Replace","pattern":{"String":"a"},"content":"` +
+			strings.Repeat("b", maxGrowth+1) + `"}`, ErrUnsupported, "4097 times"},
+		"growth by a regex": {"llama2", "normalizer", `{"type":"Replace","pattern":{"Regex":"[a]"},"content":"` +
+			strings.Repeat("b", maxGrowth+1) + `"}`, ErrUnsupported, "4097 times"},
+		"growth by Prepend": {"llama2", "normalizer", `{"type":"Prepend","prepend":"` +
+			strings.Repeat("b", maxGrowth) + `"}`, ErrUnsupported, "4097 times"},
+		"growth in all": {"llama2", "normalizer", `{"type":"Sequence","normalizers":[` +
+			strings.Repeat(`{"type":"Replace","pattern":{"String":"a"},"content":"aa"},`, 12) + `{"type":"NFKC"}]}`,
+			ErrUnsupported, "45056 times"},
+		"growth of a map": {"llama2", "normalizer", `{"type":"Precompiled","precompiled_charsmap":"` +
+			base64.StdEncoding.EncodeToString(charsmap(strings.Repeat("b", maxGrowth+1), 0)) + `"}`,
+			ErrUnsupported, "4097 times"},
 		"pre-tokenizer": {"llama2", "pre_tokenizer", `{"type":"Whitespace"}`, ErrUnsupported, "Whitespace"},
 		"ByteLevel":     {"llama2", "pre_tokenizer", `{"type":"ByteLevel"}`, ErrUnsupported, "byte_fallback"},
 		"replacement": {"mistral", "pre_tokenizer", `{"type":"Metaspace","replacement":"__"}`,
@@ -117,6 +130,12 @@ func TestRefusedFamilies(t *testing.T) {
 				t.Errorf("%v, want %v naming %q", err, c.want, c.names)
 			}
 		})
+	}
+	changes := patch("added_tokens", `[{"id":700,"content":"\u0301","normalized":true}]`)
+	changes["normalizer"] = json.RawMessage(`{"type":"StripAccents"}`)
+	if _, err := Load(patched(t, "qwen2", changes)); !errors.Is(err, ErrUnsupported) ||
+		!strings.Contains(err.Error(), "empty once normalized") {
+		t.Errorf("nothing once normalized: %v", err)
 	}
 	var file struct{ Model map[string]any }
 	readJSON(t, "testdata/llama2.json", &file)

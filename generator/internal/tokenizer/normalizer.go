@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,7 +15,11 @@ type normalizer []rewrite
 type rewrite struct {
 	apply   func(*pacer, source) source
 	shrinks int // largest ratio of the bytes of a text to those of its result, if no characters are removed
+	grows   int // largest ratio of the bytes of a result to those of its text
 }
+
+// maxGrowth bounds the memory that a normalizer takes, as a ratio to the bytes of a text.
+const maxGrowth = 1 << 12
 
 func (n normalizer) normalize(p *pacer, s source) source {
 	for _, member := range n {
@@ -46,12 +51,17 @@ func newNormalizer(raw json.RawMessage) (normalizer, error) {
 		return nil, err
 	}
 	var n normalizer
+	grows := 1
 	for _, m := range list {
 		member, err := newRewrite(m)
 		if err != nil {
 			return nil, err
 		}
 		n = append(n, member)
+		if grows *= member.grows; grows > maxGrowth {
+			return nil, fmt.Errorf("%w: a text can grow %d times, at most %d are allowed",
+				ErrUnsupported, grows, maxGrowth)
+		}
 	}
 	return n, nil
 }
@@ -83,12 +93,12 @@ func newRewrite(raw json.RawMessage) (rewrite, error) {
 
 // plainRewrites are the normalizers without options.
 var plainRewrites = map[string]rewrite{
-	"NFC":          {nfc, 3},  // three jamo of three bytes each compose to one syllable of three
-	"NFD":          {nfd, 3},  // the Kelvin sign of three bytes becomes K
-	"NFKC":         {nfkc, 4}, // a mathematical letter of four bytes becomes an ASCII letter
-	"NFKD":         {nfkd, 4},
-	"Lowercase":    {lowercase, 3}, // the Kelvin sign of three bytes becomes k
-	"StripAccents": {stripAccents, 1},
+	"NFC":          {nfc, 3, 3},   // three jamo of three bytes each compose to one syllable of three
+	"NFD":          {nfd, 3, 3},   // the Kelvin sign of three bytes becomes K
+	"NFKC":         {nfkc, 4, 11}, // a mathematical letter of four bytes becomes an ASCII letter,
+	"NFKD":         {nfkd, 4, 11}, // a ligature of three bytes becomes 33
+	"Lowercase":    {lowercase, 3, 2},
+	"StripAccents": {stripAccents, 1, 1},
 }
 
 // eachRune returns the text that write makes of each character.
@@ -122,7 +132,7 @@ func newStrip(raw json.RawMessage) (rewrite, error) {
 			to = from + len(strings.TrimRightFunc(s.text[from:], unicode.IsSpace))
 		}
 		return s.slice(from, to)
-	}, 1}, decode(raw, &c)
+	}, 1, 1}, decode(raw, &c)
 }
 
 func newPrepend(raw json.RawMessage) (rewrite, error) {
@@ -130,6 +140,7 @@ func newPrepend(raw json.RawMessage) (rewrite, error) {
 		Type    string `json:"type"`
 		Prepend string `json:"prepend"`
 	}
+	err := decode(raw, &c)
 	return rewrite{func(_ *pacer, s source) source {
 		if s.text == "" {
 			return s
@@ -139,5 +150,5 @@ func newPrepend(raw json.RawMessage) (rewrite, error) {
 		b.WriteString(c.Prepend)
 		b.add(s, 0, len(s.text))
 		return b.source()
-	}, 1}, decode(raw, &c)
+	}, 1, 1 + len(c.Prepend)}, err
 }

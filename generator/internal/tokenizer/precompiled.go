@@ -16,14 +16,11 @@ import (
 type precompiled struct {
 	units   []uint32 // a double-array trie of the strings; see prefix
 	results string   // the replacements, each ended by a zero byte
+	longest int      // bytes of the longest one, at least 1
 }
 
-const (
-	// longestGrapheme is the number of bytes up to which a grapheme is looked up as a whole.
-	longestGrapheme = 5
-	// maxReplacement bounds a replacement, in bytes. SentencePiece's own maps have 33 at most.
-	maxReplacement = 256
-)
+// longestGrapheme is the number of bytes up to which a grapheme is looked up as a whole.
+const longestGrapheme = 5
 
 func newPrecompiled(raw json.RawMessage) (rewrite, error) {
 	var c struct {
@@ -41,8 +38,8 @@ func newPrecompiled(raw json.RawMessage) (rewrite, error) {
 	if err != nil {
 		return rewrite{}, fmt.Errorf("%w: Precompiled: %w", ErrInvalid, err)
 	}
-	// The largest ratio is that of a grapheme that becomes one byte.
-	return rewrite{m.normalize, longestGrapheme}, nil
+	// The largest ratios are those of a grapheme that becomes one byte, and of a byte.
+	return rewrite{m.normalize, longestGrapheme, m.longest}, nil
 }
 
 // parsePrecompiled reads the bytes of the trie, little-endian and after their number, and the
@@ -55,7 +52,7 @@ func parsePrecompiled(data []byte) (*precompiled, error) {
 	if size == 0 || size%4 != 0 || uint64(size) > uint64(len(data)) {
 		return nil, fmt.Errorf("a trie of %d bytes in %d", size, len(data))
 	}
-	m := &precompiled{units: make([]uint32, size/4), results: string(data[size:])}
+	m := &precompiled{make([]uint32, size/4), string(data[size:]), 1}
 	for i := range m.units {
 		m.units[i] = binary.LittleEndian.Uint32(data[4*i:])
 	}
@@ -63,9 +60,7 @@ func parsePrecompiled(data []byte) (*precompiled, error) {
 		return nil, fmt.Errorf("replacements that are not UTF-8")
 	}
 	for result := range strings.SplitSeq(m.results, "\x00") {
-		if len(result) > maxReplacement {
-			return nil, fmt.Errorf("a replacement of %d bytes, at most %d are allowed", len(result), maxReplacement)
-		}
+		m.longest = max(m.longest, len(result))
 	}
 	return m, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // newReplace reads the normalizer Replace. Its pattern is a string, or a regular expression that has
@@ -20,7 +21,7 @@ func newReplace(raw json.RawMessage) (rewrite, error) {
 	}
 	from, to := *c.Pattern.String, c.Content
 	apply := func(p *pacer, s source) source { return replace(p, s, from, to) }
-	return rewrite{apply, max(1, (len(from)+len(to)-1)/len(to))}, nil
+	return rewrite{apply, ceil(len(from), len(to)), ceil(len(to), len(from))}, nil
 }
 
 // newReplaceFound refuses patterns without a finder, since others may take quadratic time.
@@ -46,8 +47,11 @@ func newReplaceFound(pattern, to string) (rewrite, error) {
 			at = end
 		}
 		return b.source()
-	}, 1}, nil
+	}, utf8.UTFMax, len(to)}, nil
 }
+
+// ceil returns a/b, rounded up.
+func ceil(a, b int) int { return (a + b - 1) / b }
 
 // replace is strings.ReplaceAll with yields. from must not be empty.
 func replace(p *pacer, s source, from, to string) source {
