@@ -37,12 +37,16 @@ func TestDamageAtEachByte(t *testing.T) {
 			}
 			if n%8 == 0 { // also at a restart, which reads heads only
 				r.reopen()
-				if !r.has(ids[0]) {
-					t.Fatalf("byte %d: the page before it is lost", n)
+				if !r.has(ids[0]) || r.has(ids[1]) && len(text) < len(whole) {
+					t.Fatalf("byte %d: the page before it is lost, or a file that was cut is found", n)
 				}
 			}
 			if r.served(second) {
 				t.Fatalf("a file of %d bytes is served that is damaged at byte %d", len(text), n)
+			}
+			if left, err := os.ReadFile(r.path(ids[1])); err == nil && string(left[:12]) == string(whole[:12]) &&
+				string(left[40:72]) == string(whole[40:72]) {
+				t.Fatalf("a file that is damaged at byte %d is left", n)
 			}
 			r.put(second) // makes it whole again
 		}
@@ -171,6 +175,9 @@ func TestStrangeFiles(t *testing.T) {
 		if err := errors.Join(os.Remove(r.path(own[0])), replace(r.path(own[0]))); err != nil {
 			t.Fatal(err)
 		}
+		if f, _, err := r.open(own[0]); err == nil {
+			t.Errorf("%s is opened", f.Name())
+		}
 		if r.served(page(ID{}, "a", 1, 0)) {
 			t.Error("a pipe or a link is served")
 		}
@@ -235,6 +242,10 @@ func TestFullDisk(t *testing.T) {
 			if _, _, err := r.Write(p, dataOf(p)); !errors.Is(err, ErrOff) {
 				t.Fatalf("after %d bytes: %v", n, err)
 			}
+			r.write = (*os.File).Write // it stays off, though there is room again
+		}
+		if err := r.turnOff(syscall.EIO); !errors.Is(err, ErrOff) { // by a goroutine that failed at the same time
+			t.Error(err)
 		}
 		if err := r.Read(ids[0], make([]byte, testBytes)); !errors.Is(err, ErrOff) {
 			t.Errorf("a read: %v", err)
@@ -275,6 +286,31 @@ func TestBrokenDisk(t *testing.T) {
 	p := page(ID{}, "a", 1, 5)
 	if _, _, err := r.Write(p, dataOf(p)); !errors.Is(err, ErrOff) || len(r.lines) != 1 {
 		t.Errorf("%v, %q", err, r.lines)
+	}
+}
+
+// A page that is dropped while it is written leaves no file, and may be written again meanwhile.
+func TestDropWhileWriting(t *testing.T) {
+	r := newRig(t)
+	p := page(ID{}, "a", 1, 0)
+	again := true
+	r.write = func(f *os.File, part []byte) (int, error) {
+		if again {
+			again = false
+			if r.Drop("a") != 1 || r.served(p) {
+				t.Error("a page that is being written is not counted, or is served")
+			}
+			r.put(p)
+			r.Delete(r.ID(p))
+		}
+		return f.Write(part)
+	}
+	if err := write(r, p, dataOf(p)); !errors.Is(err, ErrGone) {
+		t.Errorf("a page that was dropped: %v", err)
+	}
+	files, _ := os.ReadDir(filepath.Join(r.o.Dir, newFolder))
+	if r.reopen(); len(r.found) != 0 || len(files) != 0 {
+		t.Errorf("%d pages and %d unfinished files are left", len(r.found), len(files))
 	}
 }
 
