@@ -65,6 +65,7 @@ type Prepared struct {
 	chatDefaults  protocol.Sampling
 	Model         *model.Model
 	weights       *weights.Checkpoint // closed if the device has a copy
+	files         []weights.FileState // of the weights, before the device read them
 	sizes         plan.Sizes
 	EngineOptions engine.Options
 	warnings      []string
@@ -113,6 +114,9 @@ func prepareOn(
 	s.config.Context = l.EngineOptions.Context
 	progress(0.1, "loading the weights")
 	l.weights = s.tensors
+	if l.files, err = s.tensors.State(); err != nil {
+		return l, errors.Join(CannotServe(Place(o.Model), err), s.tensors.Close())
+	}
 	l.Model, err = s.load(l.Hardware, s.config, !l.Hardware.Packed,
 		func(share float64) { progress(0.1+0.7*share, "loading the weights") })
 	if err != nil {
