@@ -30,6 +30,7 @@ type Work struct {
 // Ended is a target's report at the end of a completion.
 type Ended struct {
 	PromptTokens int
+	CachedTokens int // of the prompt, as the server says; 0 if it does not
 	Tokens       int // of the completion
 	Reason       string
 	Graphs       protocol.Graphs // of a Reel generator: steps by launch
@@ -96,7 +97,8 @@ func (r reel) Complete(ctx context.Context, w Work, arrived func()) (Ended, erro
 		arrived()
 		tokens++
 	}
-	return Ended{done.Usage.PromptTokens, tokens, done.FinishReason, done.Graphs}, nil
+	return Ended{PromptTokens: done.Usage.PromptTokens, CachedTokens: done.Usage.CachedTokens, Tokens: tokens,
+		Reason: done.FinishReason, Graphs: done.Graphs}, nil
 }
 
 // Completion is one request as seen by its client.

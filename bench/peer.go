@@ -106,12 +106,19 @@ type completionRequest struct {
 // event is one server-sent event.
 type event struct {
 	Choices []struct {
-		Text   string  `json:"text"`
+		Text   string  `json:"text"` // of a completion
 		Reason *string `json:"finish_reason"`
+		Delta  struct {
+			Role    string `json:"role"`
+			Content string `json:"content"`
+		} `json:"delta"` // of an answer
 	} `json:"choices"`
 	Usage *struct {
 		Prompt     int `json:"prompt_tokens"`
 		Completion int `json:"completion_tokens"`
+		Details    struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
 	} `json:"usage"`
 	Error json.RawMessage `json:"error"`
 }
@@ -126,29 +133,34 @@ func (p *peer) Complete(ctx context.Context, w Work, arrived func()) (Ended, err
 		return Ended{}, err
 	}
 	defer body.Close()
-	var ended Ended
+	ended, err := p.read(body, func(string) { arrived() })
+	if err != nil {
+		return ended, fmt.Errorf("%w: %s: %w", ErrPeer, p.name, err)
+	}
+	return ended, nil
+}
+
+// read reads a stream to its end, and calls each for every piece of text.
+func (p *peer) read(body io.Reader, each func(piece string)) (ended Ended, err error) {
 	pieces := 0
 	err = events(body, func(e *event) {
 		for _, c := range e.Choices {
-			if c.Text != "" || c.Reason == nil {
-				arrived()
+			if text := c.Text + c.Delta.Content; text != "" || c.Reason == nil && c.Delta.Role == "" {
+				each(text)
 				pieces++
 			}
 			if c.Reason != nil {
 				ended.Reason = *c.Reason
 			}
 		}
-		if e.Usage != nil {
-			ended.PromptTokens, ended.Tokens = e.Usage.Prompt, e.Usage.Completion
+		if u := e.Usage; u != nil {
+			ended.PromptTokens, ended.CachedTokens, ended.Tokens = u.Prompt, u.Details.Cached, u.Completion
 		}
 	})
-	if err != nil {
-		return ended, fmt.Errorf("%w: %s: %w", ErrPeer, p.name, err)
-	}
 	if ended.Tokens == 0 {
 		ended.Tokens = pieces // the server does not count: assume a piece per token
 	}
-	return ended, nil
+	return ended, err
 }
 
 // prompt returns the prompt of w in the form to send.

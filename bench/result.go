@@ -22,7 +22,7 @@ type Result interface {
 
 // Head is the common first part of all results.
 type Head struct {
-	Kind       string     `json:"kind"` // latency, throughput, startup, roll, ops or reported
+	Kind       string     `json:"kind"` // latency, throughput, chat, startup, roll, ops or reported
 	Provenance Provenance `json:"provenance"`
 	// Peers are the other servers measured: model and address by name.
 	Peers    map[string]string `json:"peers,omitempty"`
@@ -81,6 +81,7 @@ var kinds = map[string]func() Result{
 	"throughput": func() Result { return &Throughput{} },
 	"startup":    func() Result { return &Startup{} },
 	"roll":       func() Result { return &Roll{} },
+	"chat":       func() Result { return &Chat{} },
 	"ops":        func() Result { return &Ops{} },
 	"reported":   func() Result { return &Reported{} },
 }

@@ -47,6 +47,15 @@ func TestBench(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	})
+	t.Run("chat", func(t *testing.T) {
+		got := measured[bench.Chat](t, "chat", "--json", "--device", "host", "--conversations", "1", "--turns", "4",
+			"--words", "30", "--max-tokens", "8", "--pause", "0")
+		on, off := got.Rows[3], got.Rows[7]
+		if on.CachedTokens < 3*30 || on.CachedTokens >= on.PromptTokens || off.CachedTokens != 0 ||
+			on.PromptTokens != off.PromptTokens || !(on.TTFT.P50 > 0) || len(got.Warnings) != 0 {
+			t.Errorf("with the cache %+v\nwithout %+v\n%v", on, off, got.Warnings)
+		}
+	})
 	t.Run("startup", func(t *testing.T) {
 		got := measured[bench.Startup](t, "startup", "--json", "--runs", "1",
 			"--", "--precapture", "1-3", "--max-batch", "2", "--device", "host")

@@ -24,6 +24,20 @@ func reelBench(t *testing.T, args ...string) (stdout, stderr string, code int) {
 // paced returns a stub that sends tokens so slowly that they don't look like bursts.
 func paced() *stub.Generator { return &stub.Generator{First: 2e6, Each: 1e6} }
 
+func TestChatJSON(t *testing.T) {
+	socket := (&stub.Generator{}).Listen(t)
+	out, errs, code := reelBench(t, "chat", "--socket", socket, "--json", "--conversations", "2", "--turns", "3",
+		"--max-tokens", "2", "--pause", "0")
+	var report bench.Chat
+	if err := json.Unmarshal([]byte(out), &report); code != 0 || errs != "" || err != nil {
+		t.Fatalf("exit %d: %s: %v", code, errs, err)
+	}
+	if r := report.Rows; len(r) != 6 || r[2].Turn != 3 || r[2].TTFT.Samples != 2 || len(r[2].Runs) != 2 ||
+		r[3].Target != "reel, cache off" || report.Provenance.Model != "stub" || report.Provenance.Flags["turns"] != "3" {
+		t.Errorf("got %s", out)
+	}
+}
+
 func TestLatencyJSON(t *testing.T) {
 	socket := (&stub.Generator{}).Listen(t)
 	out, errs, code := reelBench(t, "latency", "--socket", socket, "--json", "--runs", "2", "--max-tokens", "4")
@@ -157,6 +171,8 @@ func TestExitCodes(t *testing.T) {
 		{64, "no bound such as", []string{"throughput", "--slo", "ttft"}},
 		{64, "at least 1 is needed", []string{"startup", "--runs", "0"}},
 		{64, "completions of 2 tokens", []string{"roll", "--max-tokens", "1"}},
+		{64, "must be 1 or more", []string{"chat", "--socket", socket, "--turns", "0"}},
+		{64, "has no chat template", []string{"chat", "--socket", socket, "--peer", "it=http://127.0.0.1:9#m"}},
 		{64, "show takes one file", []string{"show"}},
 		{64, "compare takes two files", []string{"compare", "a.json"}},
 		{64, "no such file", []string{"compare", "none.json", "none.json"}},
