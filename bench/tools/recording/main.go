@@ -1,5 +1,3 @@
-//go:build linux
-
 // Recording types commands into a shell on a pseudo-terminal and writes an SVG that shows the
 // terminal as it was, in real time. make recording runs it.
 //

@@ -1,5 +1,3 @@
-//go:build linux
-
 package main
 
 import (
@@ -134,7 +132,7 @@ func (s *shell) splitPrompt() {
 }
 
 // listen takes output for a time, and reports whether there was any.
-func (s *shell) listen(d time.Duration) (any bool) {
+func (s *shell) listen(d time.Duration) (heard bool) {
 	end := time.After(d)
 	for {
 		select {
@@ -144,9 +142,9 @@ func (s *shell) listen(d time.Duration) (any bool) {
 				continue
 			}
 			s.events = append(s.events, event{time.Since(s.start), text, s.typed})
-			any = true
+			heard = true
 		case <-end:
-			return any
+			return heard
 		}
 	}
 }
