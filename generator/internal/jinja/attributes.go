@@ -210,7 +210,8 @@ var changing = map[string][]string{
 // attribute returns an attribute of a Python object, or false.
 func attribute(of value, name string) (value, bool) {
 	kind := typeName(of)
-	if strings.Contains(pythonNames, " "+name+" ") || slices.Contains(changing[kind], name) {
+	hidden := strings.HasPrefix(name, "__") && strings.Contains(pythonNames, " "+name+" ")
+	if hidden || slices.Contains(changing[kind], name) {
 		return &undefined{hint: "access to attribute '" + name + "' of '" + kind + "' object is unsafe."}, true
 	}
 	switch of := of.(type) {

@@ -56,7 +56,7 @@ func (n *filterBlockNode) exec(r *run) signal {
 		return s
 	}
 	r.line = n.line
-	r.out.add(r.text(n.filter.apply(r, text)))
+	r.print(n.filter.apply(r, text))
 	return signalNone
 }
 
@@ -78,15 +78,18 @@ func (n *callBlockNode) exec(r *run) signal {
 	r.line = n.line
 	caller := &macro{n.body, r.env}
 	if n.call == nil {
-		r.out.add(r.text(caller.call(r, arguments{})))
+		r.print(caller.call(r, arguments{}))
 		return signalNone
 	}
 	of, a := n.call.prepare(r)
 	a.names = append(a.names, literal("caller"))
 	a.named = append(a.named, caller)
-	r.out.add(r.text(r.callValue(of, a)))
+	r.print(r.callValue(of, a))
 	return signalNone
 }
+
+// print prints the result of a block, which Jinja2 does not convert to a text.
+func (r *run) print(v value) { r.out.add(textOf(v, "the result of a block")) }
 
 // apply applies a filter, and those under it, to the text of a block.
 func (n *filterNode) apply(r *run, text str) value {

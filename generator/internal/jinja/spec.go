@@ -212,10 +212,12 @@ func (s *spec) grouped(digits string, width int) string {
 	if width > maxText {
 		fail("a text of more than %d bytes", maxText)
 	}
-	whole, rest := digits, ""
-	if i := strings.IndexFunc(digits, func(r rune) bool { return !isHex(r) || s.verb != 'x' && s.verb != 'X' && r > '9' }); i >= 0 {
-		whole, rest = digits[:i], digits[i:]
+	hex := s.verb == 'x' || s.verb == 'X'
+	n := 0
+	for n < len(digits) && (digits[n] >= '0' && digits[n] <= '9' || hex) {
+		n++
 	}
+	whole, rest := digits[:n], digits[n:]
 	size := 3
 	if strings.IndexByte("xXob", s.verb) >= 0 && s.verb != 0 {
 		size = 4
@@ -235,5 +237,3 @@ func (s *spec) grouped(digits string, width int) string {
 	}
 	return b.String() + rest
 }
-
-func isHex(r rune) bool { return r >= '0' && r <= '9' || r|0x20 >= 'a' && r|0x20 <= 'f' }

@@ -32,9 +32,10 @@ func stringMethods() map[string]methodOf {
 	} {
 		plain(name, func(s str) value { return f(s) })
 	}
-	for name, sides := range map[string][2]bool{"strip": {true, true}, "lstrip": {true, false}, "rstrip": {false, true}} {
+	type ends struct{ left, right bool }
+	for name, strip := range map[string]ends{"strip": {true, true}, "lstrip": {true, false}, "rstrip": {false, true}} {
 		m[name] = methodOf{params: []string{"chars"}, call: func(_ *run, of value, p []value) value {
-			return of.(str).strip(or(p[0], nil), sides[0], sides[1])
+			return of.(str).strip(or(p[0], nil), strip.left, strip.right)
 		}}
 	}
 	addSearching(m)

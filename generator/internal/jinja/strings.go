@@ -142,7 +142,7 @@ func (s str) plus(t str) str {
 		}
 		return s
 	}
-	var b builder
+	b := builder{text: make([]byte, 0, len(s.text)+len(t.text))}
 	b.add(s)
 	b.add(t)
 	return b.markup(s.html)

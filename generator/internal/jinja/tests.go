@@ -43,9 +43,9 @@ func init() {
 		"<=": {"le"},
 	} {
 		for _, name := range append(names, op) {
-			tests[name] = &builtin{params: []string{"other"}, required: 1, call: func(r *run, v value, p []value) value {
+			tests[name] = &builtin{[]string{"other"}, 1, func(r *run, v value, p []value) value {
 				return compare(r, op, v, p[0])
-			}}
+			}, nil}
 		}
 	}
 }
