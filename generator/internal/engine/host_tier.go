@@ -30,9 +30,13 @@ type transfers struct {
 const (
 	// slabBytes is how much host memory is pinned at a time. Pinning takes about 0.3 ms per MiB.
 	slabBytes = 64 << 20
-	// maxTransfers bounds the copies that are begun between two steps, so that a large load does not hold up the
-	// next step.
-	maxTransfers = 64
+	// groupBytes is how much is copied as one group, whose end the host waits for: about a millisecond over PCIe 5.
+	// maxTransfers bounds a group of small pages, since beginning each copy takes the engine's thread a microsecond
+	// or two.
+	groupBytes   = 64 << 20
+	maxTransfers = 256
+	// maxGroups is how many groups are under way: one is copied and the next waits behind it.
+	maxGroups = 2
 )
 
 // startHostTier begins to pin the host tier's memory, on a goroutine of its own, while the engine serves.
@@ -88,10 +92,20 @@ func (e *Engine) place(place int32) device.Buffer {
 // beginTransfers begins the copies that the scheduler asks for. They wait for no step: pages that are stored were
 // written by completed steps, and pages that are loaded are in no step's block table.
 func (e *Engine) beginTransfers() error {
-	list := e.sched.Transfers(maxTransfers)
-	if len(list) == 0 {
-		return nil
+	n := int(min(maxTransfers, max(1, groupBytes/e.memory.KV.PageBytes())))
+	for len(e.host.begun) < maxGroups {
+		list := e.sched.Transfers(n)
+		if len(list) == 0 {
+			return nil
+		}
+		if err := e.beginGroup(list); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (e *Engine) beginGroup(list []scheduler.Transfer) error {
 	done, err := e.spareEvent()
 	if err != nil {
 		return err
