@@ -192,7 +192,10 @@ type Tokens struct {
 }
 
 // Tiers of the prefix cache: the values of the field tier of CacheTier.
-const TierDevice = "device" // the pool of KV pages
+const (
+	TierDevice = "device" // the pool of KV pages
+	TierHost   = "host"   // host memory
+)
 
 // Cached answers a CacheRequest. Its JSON form has no type.
 type Cached struct {
@@ -203,7 +206,8 @@ type Cached struct {
 	Tiers      []CacheTier `msgpack:"tiers" json:"tiers"`
 }
 
-// CacheTier counts the pages on one tier that the user's prompts can find.
+// CacheTier counts the pages on one tier that the user's prompts can find. A page may be on
+// several tiers.
 type CacheTier struct {
 	Tier   string `msgpack:"tier" json:"tier"`
 	Pages  int    `msgpack:"pages" json:"pages"`   // those that requests hold included
@@ -322,21 +326,23 @@ type KV struct {
 	Pages      int   `msgpack:"pages" json:"pages"`
 	Used       int   `msgpack:"used" json:"used"`   // pages
 	Bytes      int64 `msgpack:"bytes" json:"bytes"` // of the whole pool
+	// PageBytes are the bytes of one page; 0 if an older generator omits it.
+	PageBytes int64 `msgpack:"page_bytes,omitempty" json:"page_bytes"`
 	// Cached is the number of pages that no request uses, with prompts that later ones may begin with.
 	Cached int `msgpack:"cached,omitempty" json:"cached"`
 	// Evicted counts the cached pages that gave way to requests since the start.
 	Evicted uint64 `msgpack:"evicted,omitempty" json:"evicted"`
 	// HostPages is the size of the host tier in pages; HostCached and HostSequences are the pages in it that later
 	// prompts may begin with, and those of requests that moved out and come back.
-	HostPages     int `msgpack:"host_pages,omitempty" json:"host_pages,omitempty"`
-	HostCached    int `msgpack:"host_cached,omitempty" json:"host_cached,omitempty"`
-	HostSequences int `msgpack:"host_sequences,omitempty" json:"host_sequences,omitempty"`
+	HostPages     int `msgpack:"host_pages,omitempty" json:"host_pages"`
+	HostCached    int `msgpack:"host_cached,omitempty" json:"host_cached"`
+	HostSequences int `msgpack:"host_sequences,omitempty" json:"host_sequences"`
 	// Stored and Loaded count pages copied to the host tier and back since the start; MovedOut and MovedIn count
 	// requests whose pages were.
-	Stored   uint64 `msgpack:"stored,omitempty" json:"stored,omitempty"`
-	Loaded   uint64 `msgpack:"loaded,omitempty" json:"loaded,omitempty"`
-	MovedOut uint64 `msgpack:"moved_out,omitempty" json:"moved_out,omitempty"`
-	MovedIn  uint64 `msgpack:"moved_in,omitempty" json:"moved_in,omitempty"`
+	Stored   uint64 `msgpack:"stored,omitempty" json:"stored"`
+	Loaded   uint64 `msgpack:"loaded,omitempty" json:"loaded"`
+	MovedOut uint64 `msgpack:"moved_out,omitempty" json:"moved_out"`
+	MovedIn  uint64 `msgpack:"moved_in,omitempty" json:"moved_in"`
 }
 
 // Scopes of the prefix cache: the values of the field scope of Cache and Cached.

@@ -69,7 +69,7 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 			s.KV.Used, s.KV.Pages, s.KV.Cached, s.KV.PageTokens, size(s.KV.Bytes))},
 		{"steps", fmt.Sprintf("%d prefill, %d decode, %d tokens", s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens)},
 	}
-	rows = slices.Insert(rows, len(rows)-1, cacheRows(s)...)
+	rows = slices.Insert(rows, len(rows)-1, slices.Concat(hostRows(s.KV), cacheRows(s))...)
 	if m := s.Machine; m.MemoryTotal > 0 {
 		used := fmt.Sprintf("%s of %s used", size(m.MemoryUsed), size(m.MemoryTotal))
 		rows = slices.Insert(rows, 3, [2]string{"memory", used})
@@ -117,6 +117,16 @@ func deviceText(s *client.Status) string {
 		text += ", driver " + s.Machine.Driver
 	}
 	return text
+}
+
+// hostRows describe the tier in host memory. There are none without one.
+func hostRows(kv protocol.KV) [][2]string {
+	if kv.HostPages == 0 {
+		return nil
+	}
+	return [][2]string{{"host", fmt.Sprintf("%d of %d pages cached, %d of requests that moved out; %s out, %s in; "+
+		"%d requests moved out, %d back", kv.HostCached, kv.HostPages, kv.HostSequences,
+		size(int64(kv.Stored)*kv.PageBytes), size(int64(kv.Loaded)*kv.PageBytes), kv.MovedOut, kv.MovedIn)}}
 }
 
 // cacheRows describe what the prefix cache did. There are none while the model loads, and for

@@ -60,6 +60,31 @@ func TestTopCache(t *testing.T) {
 	}
 }
 
+// TestTopHost: what was copied to host memory and back comes from two consecutive statuses.
+func TestTopHost(t *testing.T) {
+	var v topView
+	status := func(uptime float64, pages int, stored, loaded, out uint64) *client.Status {
+		s := topStatus(uptime, 0, 0)
+		s.KV = protocol.KV{Pages: 64, PageBytes: 1 << 20, HostPages: pages, HostCached: 24, HostSequences: 8,
+			Stored: stored, Loaded: loaded, MovedOut: out, MovedIn: out - 1}
+		return s
+	}
+	v.next(status(1, 64, 10, 10, 1), nil)
+	view := v.next(status(3, 64, 30, 11, 2), nil)
+	if got := lineOf(t, view, "copied"); got != "10.0 MiB/s out, 512 KiB/s in; 1 requests moved out, 1 back" {
+		t.Errorf("copied is %q", got)
+	}
+	if got := lineOf(t, view, "host"); !strings.HasSuffix(got, "  32 of 64 pages, 8 of requests that moved out") {
+		t.Errorf("host is %q", got)
+	}
+	view = v.next(status(4, 0, 0, 0, 1), nil)
+	if got := lineOf(t, view, "copied"); got != "-" || slices.ContainsFunc(view, func(line string) bool {
+		return strings.HasPrefix(line, "host ")
+	}) {
+		t.Errorf("without a tier: %q", view)
+	}
+}
+
 // TestTopRates: rates come from two consecutive statuses, by the generator's clock.
 func TestTopRates(t *testing.T) {
 	var v topView

@@ -68,14 +68,19 @@ func heading(s *client.Status) []string {
 // loads shows how full the queue, the batch, the KV pool and the graph pool are.
 func loads(s *client.Status) []string {
 	r, g := s.Requests, s.Graphs
-	return []string{
+	lines := []string{
 		row("requests", fmt.Sprintf("%d waiting of %d; %d finished, %d cancelled, %d failed, %d refused",
 			r.Waiting, s.Limits.Queue, r.Finished, r.Cancelled, r.Failed, r.Refused)),
 		row("batch", gauge(r.Running, s.Limits.MaxBatch+s.Reserve.Slots, "requests run")),
 		row("kv", gauge(s.KV.Used, s.KV.Pages, fmt.Sprintf("pages of %d tokens, %d more cached",
 			s.KV.PageTokens, s.KV.Cached))),
-		row("graphs", gauge(g.Live, g.MaxGraphs, fmt.Sprintf("live, %s of %s", size(g.Bytes), size(g.Budget)))),
 	}
+	if kv := s.KV; kv.HostPages > 0 {
+		lines = append(lines, row("host", gauge(kv.HostCached+kv.HostSequences, kv.HostPages,
+			fmt.Sprintf("pages, %d of requests that moved out", kv.HostSequences))))
+	}
+	return append(lines,
+		row("graphs", gauge(g.Live, g.MaxGraphs, fmt.Sprintf("live, %s of %s", size(g.Bytes), size(g.Budget)))))
 }
 
 // row returns a line of a name and a text.
@@ -101,7 +106,7 @@ func (v *topView) rates(s *client.Status) []string {
 	if seconds <= 0 {
 		return []string{
 			row("tokens/s", "-"), row("steps/s", "-"), row("launched", "-"), row("cache", "-"),
-			row("roller", rollerText(s.Graphs)),
+			row("copied", "-"), row("roller", rollerText(s.Graphs)),
 		}
 	}
 	per := func(now, then uint64) float64 { return float64(now-then) / seconds }
@@ -114,6 +119,7 @@ func (v *topView) rates(s *client.Status) []string {
 			per(s.Steps.Prefill, before.Steps.Prefill), per(s.Steps.Decode, before.Steps.Decode))),
 		row("launched", shares(s.Graphs, before.Graphs)),
 		row("cache", found(s, before)),
+		row("copied", copied(s.KV, before.KV, seconds)),
 		row("roller", rollerText(s.Graphs)),
 	}
 }
@@ -141,6 +147,18 @@ func found(now, then *client.Status) string {
 	}
 	return fmt.Sprintf("%d of %d prompts hit, %.0f%% of their tokens cached; %d pages evicted", c.Hits-b.Hits, prompts,
 		100*float64(c.CachedTokens-b.CachedTokens)/float64(tokens), now.KV.Evicted-then.KV.Evicted)
+}
+
+// copied shows the bytes that went to the host tier and back between two views, and requests that moved.
+func copied(now, then protocol.KV, seconds float64) string {
+	if now.HostPages == 0 {
+		return "-"
+	}
+	rate := func(now, then uint64, bytes int64) string {
+		return size(int64(float64(int64(now-then)*bytes)/seconds)) + "/s"
+	}
+	return fmt.Sprintf("%s out, %s in; %d requests moved out, %d back", rate(now.Stored, then.Stored, now.PageBytes),
+		rate(now.Loaded, then.Loaded, now.PageBytes), now.MovedOut-then.MovedOut, now.MovedIn-then.MovedIn)
 }
 
 // rollerText describes the roller's state and work.

@@ -36,21 +36,28 @@ func (e *Engine) ask(q *question) error {
 
 // answer answers a question, on the engine's thread.
 func (e *Engine) answer(q *question) {
-	pages, dropped := 0, 0
+	device, host, dropped := 0, 0, 0
 	switch e.opts.CacheScope {
 	case ScopeUser:
 		if q.drop {
 			dropped = e.sched.DropOf(q.user)
 		}
-		pages = e.sched.CachedOf(q.user)
+		device, host = e.sched.CachedOf(q.user)
 	case ScopeAll:
 		if q.drop {
 			dropped = e.sched.DropAll()
 		}
-		pages = e.sched.CachedOfAll()
+		device, host = e.sched.CachedOfAll()
 	}
-	kv := e.stats.KV
-	q.answer <- protocol.Cached{Scope: e.opts.CacheScope.String(), PageTokens: kv.PageTokens, Dropped: dropped,
-		Tiers: []protocol.CacheTier{{Tier: protocol.TierDevice, Pages: pages, Tokens: pages * kv.PageTokens,
-			Bytes: int64(pages) * (kv.Bytes / int64(max(1, kv.Pages)))}}}
+	answer := protocol.Cached{Scope: e.opts.CacheScope.String(), PageTokens: e.opts.PageTokens, Dropped: dropped,
+		Tiers: []protocol.CacheTier{e.tier(protocol.TierDevice, device)}}
+	if e.opts.HostCache > 0 {
+		answer.Tiers = append(answer.Tiers, e.tier(protocol.TierHost, host))
+	}
+	q.answer <- answer
+}
+
+func (e *Engine) tier(name string, pages int) protocol.CacheTier {
+	return protocol.CacheTier{Tier: name, Pages: pages, Tokens: pages * e.opts.PageTokens,
+		Bytes: int64(pages) * e.memory.KV.PageBytes()}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // cachedPages asks for the pages on the device that a user's prompts can find.
@@ -15,8 +16,8 @@ func (b *testEngine) cachedPages(user uint32, drop bool) (pages, dropped int) {
 	if err != nil || len(c.Tiers) == 0 || c.Tiers[0].Tokens != c.Tiers[0].Pages*c.PageTokens {
 		b.t.Fatalf("%+v, %v", c, err)
 	}
-	if tier := c.Tiers[0]; tier.Pages > 0 && tier.Bytes/int64(tier.Pages) != b.Stats().KV.Bytes/int64(b.opts.Pages) {
-		b.t.Errorf("%d pages have %d bytes, all %d have %d", tier.Pages, tier.Bytes, b.opts.Pages, b.Stats().KV.Bytes)
+	if tier := c.Tiers[0]; tier.Bytes*int64(b.opts.Pages+1) != int64(tier.Pages)*b.Stats().KV.Bytes {
+		b.t.Errorf("%d pages have %d bytes, all %d have %d", tier.Pages, tier.Bytes, b.opts.Pages+1, b.Stats().KV.Bytes)
 	}
 	return c.Tiers[0].Pages, c.Dropped
 }
@@ -84,6 +85,82 @@ func TestCachedPagesAreAnsweredAtTheEnd(t *testing.T) {
 	}
 	b.run()
 	if err := b.wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A user's pages are listed and dropped in the host tier too. What is copied at that moment stays, until the next
+// drop.
+func TestCachedPagesInTheHostTier(t *testing.T) {
+	o := nano()
+	o.Pages, o.slabPages = 32, 8
+	o.HostCache = 200 * 64 * int64(o.PageTokens)
+	b := built(t, device.HostOptions{}, o, nil)
+	b.run()
+	ask := func(user uint32, first int32) {
+		prompt := make([]int32, 41)
+		for i := range prompt {
+			prompt[i] = (first + int32(i*i)) % 16
+		}
+		b.complete(Request{Tokens: prompt, MaxTokens: 1, User: user})
+	}
+	tiers := func(user uint32, drop bool) (device, host int) {
+		c, err := b.Cached(user, drop)
+		if err != nil || len(c.Tiers) != 2 || c.Tiers[1].Tier != protocol.TierHost ||
+			c.Tiers[1].Tokens != c.Tiers[1].Pages*o.PageTokens {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		return c.Tiers[0].Pages, c.Tiers[1].Pages
+	}
+	for end := time.Now().Add(10 * time.Second); ; { // slabs are pinned while it serves
+		for first := range int32(8) {
+			ask(1+uint32(first%2), first)
+		}
+		if _, host := tiers(1, false); host > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("nothing came to the host tier")
+		}
+	}
+	_, theirs := tiers(2, false)
+	for device, host := tiers(1, true); device+host > 0; device, host = tiers(1, true) {
+		if s := b.Stats().KV; s.Stored == 0 {
+			t.Fatalf("%d and %d pages left, %+v", device, host, s)
+		}
+	}
+	if device, host := tiers(2, false); device+host == 0 || host < theirs {
+		t.Errorf("%d and %d pages of another user are left, there were %d in the host tier", device, host, theirs)
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Pages of requests that move out count as copied, also if nothing is cached.
+func TestCopiedPagesOfMovedRequestsCount(t *testing.T) {
+	o := nano()
+	o.Pages, o.CacheScope, o.slabPages = 18, ScopeOff, 8
+	o.HostCache = 200 * 64 * int64(o.PageTokens)
+	b := built(t, device.HostOptions{}, o, nil)
+	b.run()
+	for end := time.Now().Add(10 * time.Second); b.Stats().KV.MovedIn == 0; {
+		var sinks []*sink
+		for i := range 4 {
+			s, _ := b.submit(Request{Tokens: []int32{1, 2, 3, int32(i)}, MaxTokens: 50, User: uint32(i), IgnoreEOS: true})
+			sinks = append(sinks, s)
+		}
+		for _, s := range sinks {
+			<-s.ended
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no request moved: %+v", b.Stats().KV)
+		}
+	}
+	if kv := b.Stats().KV; kv.Stored < kv.MovedOut || kv.Loaded < kv.MovedIn || kv.HostCached != 0 {
+		t.Errorf("%+v", kv)
+	}
+	if err := b.finish(); err != nil {
 		t.Error(err)
 	}
 }

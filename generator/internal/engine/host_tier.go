@@ -19,6 +19,8 @@ type hostTier struct {
 	spare     []device.Event // of ended transfers
 	pinning   chan struct{}  // closed when no more slabs are made
 	stop      chan struct{}  // closed to make no more slabs
+	stored    uint64         // pages copied to the tier so far, those of sequences included
+	loaded    uint64         // pages copied back
 }
 
 // transfers are copies that were begun together.
@@ -146,6 +148,11 @@ func (e *Engine) finishTransfers() error {
 		e.host.spare = append(e.host.spare, t.done)
 		for _, transfer := range t.list {
 			e.sched.FinishTransfer(transfer)
+			if transfer.Out {
+				e.host.stored++
+			} else {
+				e.host.loaded++
+			}
 		}
 	}
 	return nil

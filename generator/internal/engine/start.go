@@ -54,7 +54,8 @@ func (e *Engine) start() error {
 	e.stats.Arena = e.memory.ArenaBytes()
 	e.stats.Reserve = protocol.Reserve{Slots: o.Reserve, Pages: o.Reserve * o.ReservePages,
 		Tokens: o.ReservePages * o.PageTokens}
-	e.stats.KV = protocol.KV{PageTokens: o.PageTokens, Pages: o.Pages, Bytes: e.memory.KV.Data.Bytes()}
+	e.stats.KV = protocol.KV{PageTokens: o.PageTokens, Pages: o.Pages, Bytes: e.memory.KV.Data.Bytes(),
+		PageBytes: e.memory.KV.PageBytes()}
 	return err
 }
 

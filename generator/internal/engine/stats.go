@@ -107,5 +107,5 @@ func (e *Engine) snapshot() {
 	k := &e.stats.KV
 	k.Cached, k.Evicted, k.HostPages, k.HostCached, k.HostSequences = c.Cached, c.Evicted, c.HostPages, c.HostCached,
 		c.HostSequence
-	k.Stored, k.Loaded, k.MovedOut, k.MovedIn = c.Stored, c.Loaded, movedOut, movedIn
+	k.Stored, k.Loaded, k.MovedOut, k.MovedIn = e.host.stored, e.host.loaded, movedOut, movedIn
 }

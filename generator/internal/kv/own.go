@@ -1,12 +1,12 @@
 package kv
 
-// Owned returns the number of pages that a user published and that later prompts can find, on any tier, those that
-// sequences hold included.
-func (p *Pool) Owned(user uint64) int {
+// Owned returns the numbers of pages that a user published and that later prompts can find, on the device and in the
+// host tier. A page may be on both. Pages that sequences hold are included.
+func (p *Pool) Owned(user uint64) (device, host int) {
 	if o := p.owners[user]; o != nil {
-		return o.nodes
+		return o.pages[onDevice], o.pages[inHost]
 	}
-	return 0
+	return 0, 0
 }
 
 // Owners returns the users that published pages.

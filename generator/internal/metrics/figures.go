@@ -47,9 +47,25 @@ var statusFigures = []figure[status]{
 	gauge("kv_pages_used", "Pages of the KV cache in use.",
 		one(func(s status) int { return s.KV.Used })),
 	gauge("cached_pages", "Pages that no request uses, with prompts that later ones may begin with, by tier.",
-		func(s status, to emit) { to(float64(s.KV.Cached), "device") }, "tier"),
+		func(s status, to emit) {
+			to(float64(s.KV.Cached), "device")
+			to(float64(s.KV.HostCached), "host")
+		}, "tier"),
 	total("cached_pages_evicted", "Cached pages that gave way to requests.",
 		one(func(s status) uint64 { return s.KV.Evicted })),
+	gauge("host_pages", "Pages that the tier in host memory holds at most.",
+		one(func(s status) int { return s.KV.HostPages })),
+	gauge("host_pages_of_requests", "Pages in host memory of requests that moved out and come back.",
+		one(func(s status) int { return s.KV.HostSequences })),
+	total("host_copied_bytes", "Bytes copied to the tier in host memory (out) and back (in).",
+		func(s status, to emit) {
+			to(float64(s.KV.Stored)*float64(s.KV.PageBytes), "out")
+			to(float64(s.KV.Loaded)*float64(s.KV.PageBytes), "in")
+		}, "direction"),
+	total("requests_moved", "Moves of requests to host memory (out) and back (in).", func(s status, to emit) {
+		to(float64(s.KV.MovedOut), "out")
+		to(float64(s.KV.MovedIn), "in")
+	}, "direction"),
 	total("cache_requests", "Requests that looked for cached pages, by outcome.", func(s status, to emit) {
 		to(float64(s.Cache.Hits), "hit")
 		to(float64(s.Cache.Requests-s.Cache.Hits), "miss")

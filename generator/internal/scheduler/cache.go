@@ -1,14 +1,16 @@
 package scheduler
 
-// CachedOf returns the number of pages that a user's prompts left in the chains, those that sequences hold included.
-func (s *Scheduler) CachedOf(user uint32) int { return s.pages.Owned(uint64(user)) }
+// CachedOf returns the numbers of pages that a user's prompts left in the chains, on the device and in the host
+// tier, those that sequences hold included.
+func (s *Scheduler) CachedOf(user uint32) (device, host int) { return s.pages.Owned(uint64(user)) }
 
 // CachedOfAll is CachedOf for all users together.
-func (s *Scheduler) CachedOfAll() (n int) {
+func (s *Scheduler) CachedOfAll() (device, host int) {
 	for _, user := range s.pages.Owners() {
-		n += s.pages.Owned(user)
+		d, h := s.pages.Owned(user)
+		device, host = device+d, host+h
 	}
-	return n
+	return device, host
 }
 
 // DropOf frees the pages that a user's prompts left in the chains and that no sequence holds. It returns their
