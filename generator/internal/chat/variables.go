@@ -15,8 +15,9 @@ var reserved = []string{"messages", "tools", "documents", "add_generation_prompt
 // those of the generator's own variables, of special tokens (bos_token and all others that end
 // so), and of Jinja2's functions, filters and tests.
 func CheckVariables(names []string) error {
+	known := append(jinja.Names(), reserved...)
 	for _, name := range names {
-		if slices.Contains(reserved, name) || strings.HasSuffix(name, "_token") || slices.Contains(jinja.Names(), name) {
+		if slices.Contains(known, name) || strings.HasSuffix(name, "_token") {
 			return fmt.Errorf("%.100q belongs to the generator or to Jinja2", name)
 		}
 	}

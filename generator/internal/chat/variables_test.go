@@ -13,7 +13,8 @@ func TestCheckVariables(t *testing.T) {
 	}
 	for _, name := range []string{
 		"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "image_token",
-		"additional_special_tokens", "range", "namespace", "raise_exception", "strftime_now", "tojson", "trim", "defined",
+		"additional_special_tokens", "range", "namespace", "raise_exception", "strftime_now", "tojson", "trim",
+		"defined",
 	} {
 		if CheckVariables([]string{"a", name}) == nil {
 			t.Errorf("%s may be set", name)

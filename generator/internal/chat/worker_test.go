@@ -107,7 +107,7 @@ func TestErrors(t *testing.T) {
 
 // hoard is a template that needs more memory than its process has.
 const hoard = "{% set ns = namespace(l=[]) %}{% for a in range(99) %}" +
-	"{% set ns.l = ns.l + ['x' * 60000000 ~ a] %}{% endfor %}"
+	"{% set ns.l = ns.l + ['x' * 16000000 ~ a] %}{% endfor %}"
 
 // Hostile templates try to block the generator or to take its memory. Each ends its own
 // worker at most; the next prompt gets another.

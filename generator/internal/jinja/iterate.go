@@ -79,7 +79,7 @@ func take(r *run, v value, n int) (items []value) {
 }
 
 // maxItems bounds the length of a list.
-const maxItems = 4 << 20
+const maxItems = 1 << 20
 
 func checkItems(n int) {
 	if n > maxItems {

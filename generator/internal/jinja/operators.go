@@ -116,6 +116,7 @@ func repeated(items []value, n int64) (all []value) {
 	}
 	checkItems(int(min(n, maxItems+1)))
 	checkItems(len(items) * int(n))
+	all = make([]value, 0, len(items)*int(n))
 	for range n {
 		all = append(all, items...)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // maxText is the largest text, in bytes, that a template may make on its way to the output.
-const maxText = 64 << 20
+const maxText = 16 << 20
 
 // str is Python's str. Each of its characters is data, which comes from the request, or is
 // trusted.
