@@ -195,6 +195,7 @@ type Tokens struct {
 const (
 	TierDevice = "device" // the pool of KV pages
 	TierHost   = "host"   // host memory
+	TierDisk   = "disk"   // files that outlive a restart
 )
 
 // Cached answers a CacheRequest. Its JSON form has no type.

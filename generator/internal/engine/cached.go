@@ -17,7 +17,11 @@ func (e *Engine) Cached(user uint32, drop bool) (protocol.Cached, error) {
 	if err := e.ask(q); err != nil {
 		return protocol.Cached{}, err
 	}
-	return <-q.answer, nil
+	answer := <-q.answer
+	if s := e.files.store.Load(); s != nil { // on this goroutine: the engine's thread does not wait for the disk
+		answer.Tiers = append(answer.Tiers, e.tier(protocol.TierDisk, e.stored(s, user, drop)))
+	}
+	return answer, nil
 }
 
 func (e *Engine) ask(q *question) error {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"sync"
 
+	"reel.internal/reel/generator/internal/kv/store"
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/scheduler"
 	"reel.internal/reel/graphs"
@@ -34,6 +35,8 @@ type Options struct {
 	// HostCache is the bound in bytes of the host tier, in pinned memory; 0: there is none.
 	HostCache int64
 	slabPages int // pages of the host tier that are pinned at a time, in tests; 0: slabBytes
+	// Files says that Engine.UseStore will follow. It needs a host tier, which pages are read into.
+	Files bool
 	// Warn is called with a line for the log; nil: nobody reads it. It must not block.
 	Warn func(line string)
 	// CacheScope says whose prompts share KV pages; the zero value is each user's own.
@@ -92,6 +95,7 @@ type Engine struct {
 	inFlight  []stepInFlight       // oldest first
 	moves     []move               // oldest first
 	host      hostTier
+	files     files
 	next      uint64              // number of the next step
 	result    kernels.Record      // the record read last; kept to reuse its memory
 	restores  []kernels.SlotState // of the step being enqueued; kept likewise
@@ -105,6 +109,11 @@ type command struct {
 	page     int           // of relocate
 	question *question     // of cached
 	slab     device.Buffer // of addSlab
+	mapped   *device.Mapped
+	store    *store.Store // of useStore
+	read     *pageRead    // of pagesRead
+	file     store.ID     // of pageWritten, without failed
+	failed   error
 }
 
 type commandKind uint8
@@ -115,6 +124,9 @@ const (
 	relocate
 	cached
 	addSlab
+	useStore
+	pagesRead
+	pageWritten
 )
 
 // depth is how many steps are in flight: one runs and the next waits behind it, so that the device never waits
@@ -130,6 +142,7 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	if len(r.Tokens) < 1 || len(r.Tokens) >= e.opts.Context || r.MaxTokens < 1 {
 		return 0, fmt.Errorf("%w: %d tokens in a context of %d", ErrTooLong, len(r.Tokens), e.opts.Context)
 	}
+	s := e.newSequence(r)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -141,9 +154,10 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 		return 0, ErrBusy
 	}
 	e.handles++
+	s.handle = e.handles
 	e.tally(r.User, 1, 0)
 	e.rereads.submitted(r)
-	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, sequence: e.newSequence(e.handles, r)})
+	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, sequence: s})
 	e.wakeup.signal()
 	return e.handles, nil
 }

@@ -14,6 +14,7 @@ import (
 type hostTier struct {
 	stream    device.Stream
 	slabs     []device.Buffer // of slabPages pages each, but the last
+	mapped    []*device.Mapped
 	slabPages int
 	begun     []transfers    // oldest first
 	spare     []device.Event // of ended transfers
@@ -64,12 +65,12 @@ func (e *Engine) pin(pages int) {
 			return
 		default:
 		}
-		slab, _, err := e.dev.Pinned(int64(min(e.host.slabPages, pages-made)) * e.memory.KV.PageBytes())
+		slab, mapped, err := e.dev.Pinned(int64(min(e.host.slabPages, pages-made)) * e.memory.KV.PageBytes())
 		if err != nil {
 			e.warn(fmt.Sprintf("the host cache stays at %d of %d pages: %v", made, pages, err))
 			return
 		}
-		e.send(command{kind: addSlab, slab: slab})
+		e.send(command{kind: addSlab, slab: slab, mapped: mapped})
 	}
 }
 
@@ -80,15 +81,21 @@ func (e *Engine) warn(line string) {
 }
 
 // addSlab adds a slab's places to the tier.
-func (e *Engine) addSlab(slab device.Buffer) {
-	e.host.slabs = append(e.host.slabs, slab)
-	e.sched.AddPlaces(int(slab.Bytes() / e.memory.KV.PageBytes()))
+func (e *Engine) addSlab(c command) {
+	e.host.slabs, e.host.mapped = append(e.host.slabs, c.slab), append(e.host.mapped, c.mapped)
+	e.sched.AddPlaces(int(c.slab.Bytes() / e.memory.KV.PageBytes()))
 }
 
 // place returns the memory of a place.
 func (e *Engine) place(place int32) device.Buffer {
 	page := e.memory.KV.PageBytes()
 	return e.host.slabs[int(place)/e.host.slabPages].Slice(int64(int(place)%e.host.slabPages)*page, page)
+}
+
+// placeMemory returns the memory of a place as the host addresses it.
+func (e *Engine) placeMemory(place int32) []byte {
+	page := e.memory.KV.PageBytes()
+	return e.host.mapped[int(place)/e.host.slabPages].Bytes()[int64(int(place)%e.host.slabPages)*page:][:page]
 }
 
 // beginTransfers begins the copies that the scheduler asks for. They wait for no step: pages that are stored were
@@ -165,10 +172,18 @@ func (e *Engine) endHostTier() {
 		<-e.host.pinning
 		commands, _, _ := e.takeCommands()
 		for _, c := range commands {
-			if c.kind == addSlab {
-				e.addSlab(c.slab)
-			}
+			e.takeBack(c)
 		}
+	}
+}
+
+// takeBack takes in a command that would otherwise be lost with its memory or places.
+func (e *Engine) takeBack(c command) {
+	switch c.kind {
+	case addSlab:
+		e.addSlab(c)
+	case pagesRead:
+		e.sched.FinishRead(&c.read.sequence.scheduled, c.read.from, c.read.places, nil)
 	}
 }
 

@@ -75,7 +75,7 @@ func (e *Engine) loop() error {
 	for {
 		commands, stop, err := e.takeCommands()
 		if err = e.apply(commands, err); err == nil {
-			err = errors.Join(e.finishMoves(), e.finishTransfers())
+			err = errors.Join(e.finishMoves(), e.finishTransfers(), e.advanceWrites())
 		}
 		if err != nil || stop {
 			return err
@@ -130,12 +130,16 @@ func (e *Engine) apply(commands []command, failed error) error {
 		s := e.sequences[c.handle]
 		switch {
 		case c.kind == addSlab:
-			e.addSlab(c.slab)
+			e.addSlab(c)
 		case c.kind == submit:
 			e.sequences[c.handle] = c.sequence
-			if err := e.sched.Add(&c.sequence.scheduled); err != nil {
-				e.end(c.sequence, "", ErrBusy)
-			}
+			e.add(c.sequence)
+		case c.kind == useStore && failed == nil:
+			failed = e.useStore(c.store)
+		case c.kind == pagesRead:
+			e.finishRead(c.read)
+		case c.kind == pageWritten:
+			e.finishWrite(c)
 		case c.kind == cached:
 			e.answer(c.question)
 		case s == nil: // it has finished
@@ -267,8 +271,8 @@ func (e *Engine) finishAll(err error) {
 			e.sequences[c.handle] = c.sequence
 		case cached:
 			e.answer(c.question)
-		case addSlab:
-			e.addSlab(c.slab)
+		default:
+			e.takeBack(c)
 		}
 	}
 	for _, s := range e.sequences {

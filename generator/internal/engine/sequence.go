@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"reel.internal/reel/generator/internal/kv/store"
 	"reel.internal/reel/generator/internal/scheduler"
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/protocol"
@@ -32,19 +33,21 @@ type sequence struct {
 	request   *Request
 	scheduled scheduler.Sequence // Owner points back here
 
-	admitted, first time.Time // when it got its slot, and its first token; zero before
-	tokens          int       // delivered
+	admitted, first time.Time  // when it got its slot, and its first token; zero before
+	tokens          int        // delivered
+	stored          []store.ID // the files of the pages that the prompt begins with, until they have been read
 	graphs          protocol.Graphs
 }
 
-func (e *Engine) newSequence(h Handle, r *Request) *sequence {
+func (e *Engine) newSequence(r *Request) *sequence {
 	p := r.Sampling
-	s := &sequence{handle: h, request: r}
+	s := &sequence{request: r}
 	s.scheduled = scheduler.Sequence{Prompt: r.Tokens, MaxTokens: r.MaxTokens, User: r.User,
 		Connection: r.Connection, Owner: s, Scope: e.scope(r), ReadOnly: r.Cache == CacheRead}
 	s.scheduled.Sampling = kernels.Sampling{
 		Temperature: p.Temperature, TopK: int32(p.TopK), TopP: p.TopP, MinP: p.MinP,
 		RepeatPenalty: p.RepeatPenalty, Logprobs: int32(p.Logprobs), Seed: p.Seed}
+	s.stored = e.storedPages(s)
 	return s
 }
 

@@ -51,6 +51,9 @@ func (e *Engine) start() error {
 	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve, MaxQueue: o.maxQueued(),
 		Chunk: o.Chunk, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, ReservePages: o.ReservePages,
 		RestoreWords: e.memory.RestoreWords(), FirstStep: e.next, InFlight: depth})
+	if err == nil {
+		e.sched.WriteFiles(o.Files)
+	}
 	e.stats.Arena = e.memory.ArenaBytes()
 	e.stats.Reserve = protocol.Reserve{Slots: o.Reserve, Pages: o.Reserve * o.ReservePages,
 		Tokens: o.ReservePages * o.PageTokens}
@@ -169,6 +172,7 @@ func (e *Engine) warm() error {
 func (e *Engine) close(cause error) error {
 	err := errors.Join(e.endRoller(errors.Is(cause, device.ErrSticky)), e.wakeup.close())
 	e.endHostTier()
+	e.endFiles()
 	if e.sched != nil { // nothing runs any more, even on a lost device
 		e.abandonTransfers()
 		for _, m := range e.moves {
@@ -211,6 +215,7 @@ func (e *Engine) releases() (all []func() error) {
 		all = append(all, m.done.Destroy)
 	}
 	all = append(all, e.host.releases(e.dev)...)
+	all = append(all, e.files.releases(e.dev)...)
 	for _, ev := range e.events {
 		all = append(all, ev.Destroy)
 	}

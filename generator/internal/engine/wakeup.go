@@ -91,6 +91,9 @@ func (e *Engine) waitForWork() error {
 	if len(e.host.begun) > 0 {
 		return e.host.begun[0].done.Synchronize()
 	}
+	if e.files.copying {
+		return e.files.copied.Synchronize()
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for len(e.inbox) == 0 && len(e.heartbeats) == 0 && !e.stopping && !e.maintain && e.lost == nil {

@@ -26,6 +26,7 @@ type Node struct {
 	step     uint64 // the step that computes the page's last row
 	used     uint64 // the clock when it was last released
 	links    [lists]link
+	file     [32]byte // digest that names its file; zero: it has none
 }
 
 // Page returns the node's page on the device; 0 if the host tier alone has it.
@@ -73,16 +74,23 @@ func (p *Pool) Publish(parent *Node, tokens []int32, page int32, step uint64, us
 	if len(tokens) != p.pageTokens || p.nodes[page] != nil || p.Find(parent, tokens) != nil {
 		return nil
 	}
+	n := p.insert(parent, tokens, user)
+	n.page, n.step = page, step
+	p.nodes[page] = n
+	n.owner.pages[onDevice]++
+	return n
+}
+
+// insert adds a node to the chains. The caller gives it a page or a place.
+func (p *Pool) insert(parent *Node, tokens []int32, user uint64) *Node {
 	n := &Node{id: p.newID(), parent: parent, scope: parent.scope, hash: p.hash(parent.id, tokens),
-		tokens: slices.Clone(tokens), owner: p.owner(user), page: page, place: -1, step: step}
+		tokens: slices.Clone(tokens), owner: p.owner(user), place: -1}
 	n.sameHash = p.chains[n.hash]
 	p.chains[n.hash] = n
-	p.nodes[page] = n
 	if parent.children++; parent.parent == nil {
 		p.roots[parent.scope] = parent
 	}
 	n.owner.nodes++
-	n.owner.pages[onDevice]++
 	return n
 }
 

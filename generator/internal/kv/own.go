@@ -34,7 +34,6 @@ func (p *Pool) DropOwned(user uint64) (dropped int) {
 			}
 		}
 	}
-	p.stats.Evicted -= uint64(dropped) // these gave way to nobody
 	return dropped
 }
 

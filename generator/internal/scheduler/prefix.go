@@ -109,6 +109,7 @@ func (s *Scheduler) leavePage(q *Sequence) {
 	n := s.pages.Publish(s.parent(q), q.Prompt[from:q.prefilled], q.pages[from/s.PageTokens], s.number,
 		uint64(q.User))
 	q.tail, q.unchained = n, n == nil
+	s.unwrite(n)
 }
 
 // Restored is a slot that is restored before a step.

@@ -93,6 +93,8 @@ type Scheduler struct {
 	wanted       int         // pages that a sequence waits for, to be ready
 	movedOut     uint64      // sequences, so far
 	movedIn      uint64
+	writes       bool        // pages are written to files
+	unwritten    []*kv.Node  // in the order in which they were left
 	joined       []*Sequence // since Joined was called last
 	rounds       uint64      // calls of Next
 	number       uint64      // of the next step

@@ -82,7 +82,7 @@ func (s *Store) head(p Page) []byte {
 }
 
 // parseHead reads the head of the file of that name and size. The name is the digest of parent and tokens, so a
-// change of either shows. Errors: [ErrDamaged], or errForeign with no more than the scope in p.
+// change of either shows. Errors: [ErrDamaged], or errForeign, of another identity with the user in p.
 func (s *Store) parseHead(name ID, b []byte, size int64) (p Page, err error) {
 	if len(b) < fixed || string(b[:len(magic)]) != magic {
 		return p, ErrDamaged
@@ -98,7 +98,7 @@ func (s *Store) parseHead(name ID, b []byte, size int64) (p Page, err error) {
 	if scope > maxScope || len(b) < fixed+scope {
 		return p, ErrDamaged
 	}
-	p.Scope = string(b[fixed : fixed+scope])
+	p.Scope, p.User = string(b[fixed:fixed+scope]), binary.LittleEndian.Uint64(b[32:])
 	if !bytes.Equal(b[40:72], s.Identity[:]) {
 		return p, errForeign
 	}
@@ -106,7 +106,6 @@ func (s *Store) parseHead(name ID, b []byte, size int64) (p Page, err error) {
 		size != s.exactBytes(p.Scope) || len(b) < headBytes(p.Scope, s.PageTokens) {
 		return p, ErrDamaged
 	}
-	p.User = binary.LittleEndian.Uint64(b[32:])
 	for at := fixed + scope; len(p.Tokens) < s.PageTokens; at += 4 {
 		p.Tokens = append(p.Tokens, int32(word(at)))
 	}

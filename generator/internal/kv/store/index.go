@@ -18,8 +18,8 @@ type index struct {
 // entry is a file, or one that is being written.
 type entry struct {
 	id, parent ID
-	scope      string
 	owner      *owner
+	user       uint64
 	size       int64 // rounded up
 	used       int64 // nanoseconds since 1970
 	writing    bool
@@ -46,6 +46,7 @@ func (x *index) add(e *entry, user uint64) {
 		o = &owner{user: user}
 		x.owners[user] = o
 	}
+	e.user = user
 	x.addTo(o, e)
 }
 

@@ -122,7 +122,7 @@ func (s *Store) scanFile(folder string, file fs.DirEntry, n *counts) (p Page, er
 		return Page{}, nil
 	}
 	p, info, err := s.scanHead(id)
-	e := &entry{id: id, parent: p.Parent, scope: p.Scope}
+	e := &entry{id: id, parent: p.Parent, user: p.User}
 	switch {
 	case err == nil:
 		e.size, e.used = s.fileBytes(p.Scope), info.ModTime().UnixNano()

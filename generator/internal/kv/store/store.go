@@ -113,6 +113,30 @@ func digest(parent ID, tokens []int32) ID {
 	return sha256.Sum256(text)
 }
 
+// Longest returns the longest beginning of a prompt that is stored, page by page, and counts its pages as used. It
+// does not wait for a page that is being written, and makes at most one call to the file system.
+func (s *Store) Longest(scope string, prompt []int32) (ids []ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.off {
+		return nil
+	}
+	var last *entry
+	for parent := s.rootOf(scope); len(prompt) >= s.PageTokens; prompt = prompt[s.PageTokens:] {
+		id := digest(parent, prompt[:s.PageTokens])
+		e := s.index.entries[id]
+		if e == nil || e.writing || e.owner == s.index.foreign {
+			break
+		}
+		e.used = now()
+		ids, parent, last = append(ids, id), id, e
+	}
+	if last != nil {
+		s.touch(last)
+	}
+	return ids
+}
+
 // Write stores a page and returns its ID, and those of the pages that gave way to it. A page that is stored
 // already only counts as used again. Write a page's parent first: without it no prompt finds the page.
 // Errors: [ErrFull], [ErrShape], [ErrOff].
@@ -146,7 +170,7 @@ func (s *Store) reserve(p Page) (e *entry, gone []ID, err error) {
 	}
 	s.forget(p.ID)
 	s.written++
-	e = &entry{id: p.ID, parent: p.Parent, scope: p.Scope, size: s.fileBytes(p.Scope), used: now(), writing: true,
+	e = &entry{id: p.ID, parent: p.Parent, size: s.fileBytes(p.Scope), used: now(), writing: true,
 		temporary: newFolder + "/" + strconv.FormatUint(s.written, 10)}
 	s.index.add(e, p.User)
 	for s.index.over(s.Bytes) {
@@ -245,12 +269,19 @@ func (s *Store) Delete(id ID) {
 	s.forget(id)
 }
 
-// Drop removes all pages of a scope, those of other identities too, and returns their number.
-func (s *Store) Drop(scope string) (dropped int) {
+// Drop removes all pages of a user, those of other identities too, and returns their number.
+func (s *Store) Drop(user uint64) int {
+	return s.drop(func(e *entry) bool { return e.user == user })
+}
+
+// DropAll removes all pages of all users and identities, and returns their number.
+func (s *Store) DropAll() int { return s.drop(func(*entry) bool { return true }) }
+
+func (s *Store) drop(which func(*entry) bool) (dropped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, e := range s.index.entries {
-		if e.scope == scope {
+		if which(e) {
 			s.forget(id)
 			dropped++
 		}
@@ -275,6 +306,16 @@ func (s *Store) Usage() (pages int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.index.entries) - s.index.foreign.pages, s.index.bytes
+}
+
+// UsageOf returns the number of pages of a user that can be read.
+func (s *Store) UsageOf(user uint64) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.index.owners[user]; o != nil {
+		return o.pages
+	}
+	return 0
 }
 
 // Close lets another process use the directory. No other call may run or follow.

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 const (
@@ -252,86 +251,14 @@ func TestPlantedCollision(t *testing.T) {
 	}
 }
 
-// The least recently used page that no other follows gives way, also after a restart.
-func TestLeastRecentlyUsedGivesWay(t *testing.T) {
-	r := newRig(t)
-	r.o.Bytes = 6 * block
-	r.reopen()
-	a := r.chain("a", 1, 0, 3)
-	tick()
-	b := r.chain("a", 1, 10, 3)
-	tick()
-	if !r.served(Page{Parent: a[1], Scope: "a", User: 1, Tokens: page(a[1], "a", 1, 2).Tokens}) {
-		t.Fatal("a page is not there")
-	}
-	tick()
-	r.reopen()
-	for n, want := range []ID{b[2], b[1], b[0], a[2]} {
-		_, gone := r.put(page(ID{}, "c", 1, int32(n)))
-		if len(gone) != 1 || gone[0] != want {
-			t.Errorf("page %d: %v gave way, wants %v", n, gone, want)
-		}
-	}
-	if pages, size := r.Usage(); pages != 6 || size != 6*block {
-		t.Errorf("%d pages, %d bytes", pages, size)
-	}
-	r.o.Bytes = 2 * block // a lower bound holds from the start
-	r.reopen()
-	if pages, _ := r.Usage(); pages != 2 || len(r.found) != 2 {
-		t.Errorf("%d pages, %d found", pages, len(r.found))
-	}
-}
-
-// tick lets the times of files differ: the kernel's clock for them has steps of 4 or 10 ms.
-func tick() { time.Sleep(12 * time.Millisecond) }
-
-// A prompt longer than the bound keeps its beginning.
-func TestAChainDoesNotEvictItself(t *testing.T) {
-	r := newRig(t)
-	r.o.Bytes = 3 * block
-	r.reopen()
-	ids := r.chain("a", 1, 0, 3)
-	p := page(ids[2], "a", 1, 3)
-	if _, gone, err := r.Write(p, dataOf(p)); !errors.Is(err, ErrFull) || gone != nil {
-		t.Errorf("%v gave way, %v", gone, err)
-	}
-	r.reopen()
-	if len(r.found) != 3 || r.lines != nil {
-		t.Errorf("%d pages, %q", len(r.found), r.lines)
-	}
-}
-
-// One user floods; another's pages stay, though they are older.
-func TestEqualShares(t *testing.T) {
-	r := newRig(t)
-	r.o.Bytes = 10 * block
-	r.reopen()
-	mine := r.chain("mine", 1, 0, 4)
-	for n := range int32(50) {
-		r.put(page(ID{}, "flood", 2, n))
-	}
-	for _, id := range mine {
-		if err := r.Read(id, make([]byte, testBytes)); err != nil {
-			t.Errorf("a page within the share: %v", err)
-		}
-	}
-	r.reopen()
-	if pages, _ := r.Usage(); pages != 10 {
-		t.Errorf("%d pages, wants 10", pages)
-	}
-	if _, gone := r.put(page(ID{}, "flood", 2, 99)); len(gone) != 1 || slices.Contains(mine, gone[0]) {
-		t.Errorf("%v gave way after a restart", gone)
-	}
-}
-
 func TestDrop(t *testing.T) {
 	r := newRig(t)
 	r.chain("a", 1, 0, 2)
 	r.o.Identity[0]++
 	r.reopen()
 	r.chain("a", 1, 0, 3)
-	kept := r.chain("b", 1, 0, 2)
-	if n := r.Drop("a"); n != 5 {
+	kept := r.chain("b", 2, 0, 2)
+	if n := r.Drop(1); n != 5 {
 		t.Errorf("%d pages dropped, wants 5 of two identities", n)
 	}
 	r.reopen()
@@ -343,7 +270,7 @@ func TestDrop(t *testing.T) {
 	if len(r.found) != 0 {
 		t.Error("a page without its parent is found")
 	}
-	r.chain("b", 1, 0, 1)
+	r.chain("b", 2, 0, 1)
 	r.reopen()
 	if len(r.found) != 2 {
 		t.Error("with its parent the page is not found again")
@@ -399,7 +326,7 @@ func TestConcurrentUse(t *testing.T) {
 				case 0:
 					r.Delete(r.ID(p))
 				case 1:
-					r.Drop(p.Scope)
+					r.Drop(p.User)
 				case 2, 3, 4:
 					r.served(p)
 				default:
