@@ -123,6 +123,38 @@ func TestMeasureChat(t *testing.T) {
 	}
 }
 
+// Other measurements use no cache unless they are told to; then warnings tell how much was cached.
+func TestCacheOfMeasurements(t *testing.T) {
+	for use, want := range map[string]string{"": protocol.CacheOff, protocol.CacheOn: protocol.CacheOn} {
+		g := &remembering{}
+		lines := []Line{{Prompt: "a b c d e", OutputTokens: 1}}
+		var latency *Latency
+		var load *Throughput
+		var err, failed error
+		synctest.Test(t, func(t *testing.T) {
+			latency, err = MeasureLatency(t.Context(), []Target{NewReel(g)}, limits(512),
+				LatencyOptions{Prompts: []int{5}, MaxTokens: 2, Runs: 2, Cache: use})
+			load, failed = MeasureThroughput(t.Context(), []Target{NewReel(g)}, limits(512), LoadOptions{
+				Concurrency: []int{1}, Duration: time.Second, Workload: Workload{Lines: lines, Cache: use}})
+		})
+		if err != nil || failed != nil {
+			t.Fatal(err, failed)
+		}
+		for _, r := range g.requests {
+			if r.Cache != want {
+				t.Errorf("--cache %q asks with %q", use, r.Cache)
+			}
+		}
+		if n := load.Rows[0].CachedTokens; (n > 0) != (use != "") || (n > 0) != (len(load.Warnings) > 0) {
+			t.Errorf("--cache %q: %d cached tokens, %v", use, n, load.Warnings)
+		}
+		latency.Rows[0].CachedTokens, latency.Warnings = 7, nil
+		if latency.warnOfCache(); !strings.Contains(strings.Join(latency.Warnings, ""), "7 of 10 prompt tokens") {
+			t.Errorf("%v", latency.Warnings)
+		}
+	}
+}
+
 // A model without a chat template gets a conversation as one text.
 func TestMeasureChatOfABaseModel(t *testing.T) {
 	g := &remembering{}

@@ -27,6 +27,7 @@ type LatencyOptions struct {
 	MaxTokens int    // of each completion, at least 2
 	Runs      int    // measured completions per length, at least 1, after one warm-up
 	Seed      uint64 // of the prompts' random tokens
+	Cache     string // as in Work
 	Progress  Progress
 }
 
@@ -55,7 +56,9 @@ type LatencyRow struct {
 	GBPerS  float64         `json:"gb_per_s,omitempty"`
 	Graphs  protocol.Graphs `json:"graphs"`  // steps of all runs, by launch
 	Samples int             `json:"samples"` // of ITL
-	Runs    []Run           `json:"runs"`
+	// CachedTokens are the prompt tokens of all runs that the server had cached.
+	CachedTokens int   `json:"cached_tokens,omitempty"`
+	Runs         []Run `json:"runs"`
 }
 
 // Run has the times of one completion, to judge noise by.
@@ -102,7 +105,18 @@ func MeasureLatency(ctx context.Context, targets []Target, limits client.Limits,
 	}
 	report.Averages = append(report.Averages, documents)
 	report.notePeers(targets)
+	report.warnOfCache()
 	return report, nil
+}
+
+// warnOfCache adds a warning for each row with cached prompt tokens.
+func (l *Latency) warnOfCache() {
+	for i := range l.Rows {
+		if r := &l.Rows[i]; r.CachedTokens > 0 {
+			l.warn(fmt.Sprintf("%s: %d of %d prompt tokens came from the server's cache",
+				l.label(r.Target, fmt.Sprint(r.PromptTokens)), r.CachedTokens, r.PromptTokens*l.Runs))
+		}
+	}
 }
 
 // SetMemory sets the memory that was in use after the measurement.
@@ -184,7 +198,7 @@ func (m *latencies) length(ctx context.Context, n int) ([]LatencyRow, error) {
 		ttft[i], itl[i] = NewRecorder(), NewRecorder()
 	}
 	for run := range m.Runs + 1 {
-		w := Work{Tokens: prompt(m.random, n, m.vocab), MaxTokens: m.MaxTokens}
+		w := Work{Tokens: prompt(m.random, n, m.vocab), MaxTokens: m.MaxTokens, Cache: m.Cache}
 		for k := range m.targets {
 			i := (run + k) % len(m.targets)
 			c := measure(ctx, m.targets[i], w, time.Now())
@@ -222,6 +236,7 @@ func (r *LatencyRow) add(c *Completion, ttft, itl *Recorder) {
 	}
 	ttft.Add(c.TTFT())
 	add(&r.Graphs, c.Graphs)
+	r.CachedTokens += c.CachedTokens
 	s := own.Summary()
 	run := Run{TTFT: milliseconds(c.TTFT()), ITLP50: s.P50, ITLMax: s.Max}
 	if tpot := c.TPOT(); tpot > 0 {

@@ -148,6 +148,7 @@ func (l *load) add(r *LoadRow, s *rowSamples, c *Completion) {
 	s.tpot.Add(c.TPOT())
 	s.e2e.Add(c.End)
 	add(&r.Graphs, c.Graphs)
+	r.CachedTokens += c.CachedTokens
 }
 
 // slice returns the index of the slice that contains t.

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,19 @@ type Work struct {
 	Tokens    []int32 // the prompt; nil if Text is the prompt
 	Text      string
 	MaxTokens int
+	Cache     string // one of protocol.Cache…, the use of a prefix cache; empty: CacheOff
+}
+
+// cache returns the use of a prefix cache.
+func (w *Work) cache() string { return cmp.Or(w.Cache, protocol.CacheOff) }
+
+// CheckCache refuses a use of the prefix cache that there is not. The error is ErrOptions.
+func CheckCache(use string) error {
+	switch use {
+	case protocol.CacheOn, protocol.CacheRead, protocol.CacheOff:
+		return nil
+	}
+	return fmt.Errorf("%w: --cache %q: it must be on, read or off", ErrOptions, use)
 }
 
 // Ended is a target's report at the end of a completion.
@@ -87,7 +101,7 @@ func (r reel) Complete(ctx context.Context, w Work, arrived func()) (Ended, erro
 	var done client.Done
 	request := client.Request{
 		Prompt: w.Text, Tokens: w.Tokens, MaxTokens: &w.MaxTokens,
-		Temperature: new(0.0), IgnoreEOS: true, Done: &done,
+		Temperature: new(0.0), IgnoreEOS: true, Cache: w.cache(), Done: &done,
 	}
 	tokens := 0
 	for _, err := range g.Generate(ctx, request) {

@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"reel.internal/reel/protocol"
 )
 
 // peer is a server with OpenAI's completions over HTTP, streamed as server-sent events:
@@ -90,8 +92,7 @@ func (p *peer) do(ctx context.Context, method, path string, body any) (io.ReadCl
 func (p *peer) Name() string { return p.name }
 
 // completionRequest is a request for a completion. Two fields are not OpenAI's: ignore_eos,
-// which all of the servers except ollama know, and cache_prompt, which is false here so
-// that llama-server does not answer from its cache.
+// which all of the servers except ollama know, and cache_prompt, which llama-server knows.
 type completionRequest struct {
 	Model         string         `json:"model"`
 	Prompt        any            `json:"prompt"` // a text, or token ids
@@ -127,7 +128,8 @@ type event struct {
 func (p *peer) Complete(ctx context.Context, w Work, arrived func()) (Ended, error) {
 	body, err := p.do(ctx, http.MethodPost, "/v1/completions", completionRequest{
 		Model: p.model, Prompt: p.prompt(w), MaxTokens: w.MaxTokens, IgnoreEOS: true,
-		Stream: true, StreamOptions: map[string]any{"include_usage": true},
+		CachePrompt: w.cache() != protocol.CacheOff,
+		Stream:      true, StreamOptions: map[string]any{"include_usage": true},
 	})
 	if err != nil {
 		return Ended{}, err

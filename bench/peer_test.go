@@ -89,6 +89,19 @@ func TestPeer(t *testing.T) {
 	}
 }
 
+func TestPeersCache(t *testing.T) {
+	s := &openAI{}
+	p := peerOf(t, s, false)
+	for _, use := range []string{"", "on", "read"} {
+		if c := measure(t.Context(), p, Work{Tokens: []int32{1}, MaxTokens: 1, Cache: use}, time.Now()); c.Err != nil {
+			t.Fatal(c.Err)
+		}
+	}
+	if s.got[0].CachePrompt || !s.got[1].CachePrompt || !s.got[2].CachePrompt {
+		t.Errorf("asked %+v", s.got)
+	}
+}
+
 func TestPeerThatTakesTexts(t *testing.T) {
 	s := &openAI{}
 	p := peerOf(t, s, true)

@@ -53,6 +53,7 @@ type LoadRow struct {
 	ITL          Summary         `json:"itl_ms"`
 	E2E          Summary         `json:"e2e_ms"`
 	Graphs       protocol.Graphs `json:"graphs"`
+	CachedTokens int             `json:"cached_tokens,omitempty"` // of prompts, that the server had cached
 	Slices       []Slice         `json:"slices"`
 }
 
@@ -98,6 +99,7 @@ func MeasureThroughput(
 		report.warn(seen[i].verdict(targets[i].Name()))
 	}
 	report.warnOfFailures()
+	report.warnOfCache()
 	return report, nil
 }
 
@@ -157,6 +159,15 @@ func (t *Throughput) warnOfFailures() {
 	for i := range t.Rows {
 		if r := &t.Rows[i]; r.Failed > 0 {
 			t.warn(fmt.Sprintf("%s: %d of %d requests failed: %v", r.label(), r.Failed, r.Requests, r.Failures))
+		}
+	}
+}
+
+// warnOfCache adds a warning for each row with cached prompt tokens.
+func (t *Throughput) warnOfCache() {
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.CachedTokens > 0 {
+			t.warn(fmt.Sprintf("%s: %d prompt tokens came from the server's cache", r.label(), r.CachedTokens))
 		}
 	}
 }

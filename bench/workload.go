@@ -48,6 +48,7 @@ func (l Lengths) draw(random *rand.Rand) int { return l.Low + random.IntN(l.High
 type Workload struct {
 	Prompt, Output Lengths // uniformly distributed lengths, random tokens
 	Lines          []Line  // used instead, cyclically, unless empty
+	Cache          string  // as in Work
 }
 
 // Line is a line of a workload file. Exactly one of the first three fields is given.
@@ -137,10 +138,11 @@ func (w *workSource) next() Work {
 	defer w.mu.Unlock()
 	w.drawn++
 	if len(w.Lines) == 0 {
-		return Work{Tokens: prompt(w.random, w.Prompt.draw(w.random), w.vocab), MaxTokens: w.Output.draw(w.random)}
+		return Work{Tokens: prompt(w.random, w.Prompt.draw(w.random), w.vocab), MaxTokens: w.Output.draw(w.random),
+			Cache: w.Cache}
 	}
 	l := w.Lines[(w.drawn-1)%len(w.Lines)]
-	work := Work{Text: l.Prompt, Tokens: l.Tokens, MaxTokens: l.OutputTokens}
+	work := Work{Text: l.Prompt, Tokens: l.Tokens, MaxTokens: l.OutputTokens, Cache: w.Cache}
 	if l.PromptTokens > 0 {
 		work.Tokens = prompt(w.random, l.PromptTokens, w.vocab)
 	}

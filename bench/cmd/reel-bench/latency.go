@@ -25,6 +25,9 @@ holds back a token's text (half of a character), the token arrives with the one
 that completes it. The first run of each length warms up and is counted apart.`,
 		Args: s.words,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := bench.CheckCache(o.Cache); err != nil {
+				return err
+			}
 			o.Progress = progress(cmd)
 			report, err := latency(cmd.Context(), &s, o)
 			if err != nil {
@@ -45,6 +48,7 @@ that completes it. The first run of each length warms up and is counted apart.`,
 	flags.IntVar(&o.MaxTokens, "max-tokens", 32, "tokens of each completion")
 	flags.IntVar(&o.Runs, "runs", 10, "measured runs of each length; one more warms up")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the prompts")
+	flags.StringVar(&o.Cache, "cache", "off", cacheUsage)
 	s.peerFlags(flags)
 	out.flags(cmd)
 	out.plotFlag(cmd)

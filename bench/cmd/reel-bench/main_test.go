@@ -171,6 +171,8 @@ func TestExitCodes(t *testing.T) {
 		{64, "no bound such as", []string{"throughput", "--slo", "ttft"}},
 		{64, "at least 1 is needed", []string{"startup", "--runs", "0"}},
 		{64, "completions of 2 tokens", []string{"roll", "--max-tokens", "1"}},
+		{64, "on, read or off", []string{"latency", "--socket", socket, "--cache", "some"}},
+		{64, "on, read or off", []string{"throughput", "--socket", socket, "--cache", "some"}},
 		{64, "must be 1 or more", []string{"chat", "--socket", socket, "--turns", "0"}},
 		{64, "has no chat template", []string{"chat", "--socket", socket, "--peer", "it=http://127.0.0.1:9#m"}},
 		{64, "show takes one file", []string{"show"}},

@@ -49,6 +49,10 @@ func (s *source) peerFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.peerText, "peer-text", false, "send text to peers, for servers that take no token ids (ollama)")
 }
 
+// cacheUsage is the usage of --cache.
+const cacheUsage = "use of the server's prefix cache: off, `on` or read; other than off, prompts that it has seen " +
+	"are faster"
+
 // launch returns the way to start a generator.
 func (s *source) launch() bench.Launch {
 	l := bench.Launch{Path: s.path, Args: []string{"--log-level", "warn"}}

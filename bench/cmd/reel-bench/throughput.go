@@ -75,12 +75,16 @@ func (o *loadFlags) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.file, "workload", "", "JSONL `file` of prompts and lengths instead")
 	flags.StringVar(&o.slo, "slo", "", "count requests within `bounds` such as ttft=200ms,itl=50ms as goodput")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of prompts and times")
+	flags.StringVar(&o.Workload.Cache, "cache", "off", cacheUsage)
 }
 
 // parse parses the remaining flags.
 func (o *loadFlags) parse(flags *pflag.FlagSet) (err error) {
 	if flags.Changed("rate") && !flags.Changed("concurrency") {
 		o.Concurrency = nil
+	}
+	if err := bench.CheckCache(o.Workload.Cache); err != nil {
+		return err
 	}
 	if o.slo != "" {
 		if o.SLO, err = bench.ParseSLO(o.slo); err != nil {
