@@ -34,6 +34,7 @@ func (p *Pool) DropOwned(user uint64) (dropped int) {
 			}
 		}
 	}
+	p.stats.Evicted -= uint64(dropped) // these gave way to nobody
 	return dropped
 }
 

@@ -44,7 +44,7 @@ func TestDropOwned(t *testing.T) {
 		t.Error("a dropped page is found, or another user's is not")
 	}
 	release(p, held)
-	if n := p.DropOwned(1); n != 3 || p.DropOwned(1) != 0 || owned(p, 1) != 0 || p.Free() != 20 {
-		t.Errorf("dropped %d, left %d, %d free", n, owned(p, 1), p.Free())
+	if n := p.DropOwned(1); n != 3 || p.DropOwned(1) != 0 || owned(p, 1) != 0 || p.Free() != 20 || p.Stats().Evicted != 0 {
+		t.Errorf("dropped %d, left %d, %d free, %d evicted", n, owned(p, 1), p.Free(), p.Stats().Evicted)
 	}
 }
