@@ -192,12 +192,12 @@ func TestSettings(t *testing.T) {
 		"REEL_GPU":  "1", "REEL_DEVICE": "host", "REEL_LOG_LEVEL": "error", "REEL_LOG_FORMAT": "json",
 		"REEL_SOCKET":     "unused",
 		"REEL_PRECAPTURE": "1-3,64", "REEL_GRAPH_MEMORY": "1048576", "REEL_MAX_GRAPHS": "7", "REEL_ROLLER": "off",
-		"REEL_CACHE_SCOPE": "all"}
+		"REEL_CACHE_SCOPE": "all", "REEL_REREAD": "chat"}
 	f.program.env = func(name string) string { return env[name] }
 	f.start("--max-batch", "5")
 	want := config.Options{Model: "/m", Name: "org/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99,
 		MaxBatch: 5, LogLevel: "error", LogFormat: "json",
-		Precapture: []int{1, 2, 3, 64}, GraphMemory: 1 << 20, MaxGraphs: 7, Roller: "off", CacheScope: "all"}
+		Precapture: []int{1, 2, 3, 64}, GraphMemory: 1 << 20, MaxGraphs: 7, Roller: "off", CacheScope: "all", Reread: "chat"}
 	if got := <-f.options; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -386,8 +386,9 @@ type Steps struct {
 	Decode  uint64 `msgpack:"decode" json:"decode"`
 	Tokens  uint64 `msgpack:"tokens" json:"tokens"` // tokens sampled
 	Graphs  Graphs `msgpack:"graphs" json:"graphs"`
-	// Rereads counts the texts whose keys and values were computed while nobody waited, so that the next prompts
-	// find them, and RereadTokens their tokens. The steps for them count nowhere else.
+	// Rereads counts the answers that were read again while nobody waited, so that the next prompts
+	// find their pages, and RereadTokens the tokens computed for that. These steps count nowhere else.
+	// Both were added to version 1.
 	Rereads      uint64 `msgpack:"rereads,omitempty" json:"rereads"`
 	RereadTokens uint64 `msgpack:"reread_tokens,omitempty" json:"reread_tokens"`
 }

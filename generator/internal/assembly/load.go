@@ -43,7 +43,7 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.weights.Watch(), GPU: ReadGPU(l.Hardware, o),
 		Warnings: l.warnings}
 	loaded.Model = server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e,
-		Tokenizer: l.tokenizer, NewDecoder: l.decoder,
+		Tokenizer: l.tokenizer, NewDecoder: l.decoder, Reread: rereadMode(o, l.Hardware.Packed),
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
 		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine,
 		Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
@@ -53,6 +53,19 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 		loaded.Model.Verify = func() error { return ModelChanged(w.Verify()) }
 	}
 	return loaded, nil
+}
+
+// rereadMode returns the mode of --reread. The host's processors are left to others by default.
+func rereadMode(o config.Options, onGPU bool) server.RereadMode {
+	switch {
+	case o.CacheScope == "off":
+		return server.RereadOff
+	case o.Reread != "auto" && o.Reread != "":
+		return server.RereadMode(o.Reread)
+	case onGPU:
+		return server.RereadChat
+	}
+	return server.RereadOff
 }
 
 // Prepared is a model on its device, and the plan of its engine.

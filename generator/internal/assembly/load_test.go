@@ -130,3 +130,21 @@ func TestModelsThatCannotBeServed(t *testing.T) {
 		}
 	}
 }
+
+// Conversations are reread on a GPU by default, and nothing on the host or without a cache.
+func TestRereadMode(t *testing.T) {
+	for _, c := range []struct {
+		reread, scope string
+		gpu           bool
+		want          server.RereadMode
+	}{
+		{"auto", "user", true, server.RereadChat}, {"", "user", true, server.RereadChat},
+		{"auto", "user", false, server.RereadOff},
+		{"chat", "user", false, server.RereadChat}, {"all", "all", false, server.RereadAll},
+		{"off", "user", true, server.RereadOff}, {"chat", "off", true, server.RereadOff},
+	} {
+		if got := rereadMode(config.Options{Reread: c.reread, CacheScope: c.scope}, c.gpu); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}

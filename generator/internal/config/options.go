@@ -33,6 +33,7 @@ type Options struct {
 	MaxRequests    int    // of one connection; 0: the protocol's bound
 
 	CacheScope string // whose prompts share KV pages: user, all or off
+	Reread     string // which answers are reread for the next prompt: chat, all, off or auto
 
 	IdleExit time.Duration // without a request until the generator ends; 0: never
 
@@ -93,6 +94,9 @@ func Settings(o *Options) []*Setting {
 		{"cache-scope", "whose prompts go on from cached prompts: user, each user's from that user's; all, everybody's " +
 			"from everybody's, so that times tell users of each other's prompts; or off",
 			"name", "user", oneOf(&o.CacheScope, "user", "all", "off")},
+		{"reread", "which answers are read again while nobody waits, so that the next prompt pays for its new words " +
+			"alone: chat, those of conversations; all; off; auto: chat on a GPU, off on the host",
+			"name", "auto", oneOf(&o.Reread, "auto", "chat", "all", "off")},
 		{"metrics", "address at which Prometheus can ask: a port of 127.0.0.1 or [::1], or unix: and a path " +
 			"(default: none)",
 			"address", "", metricsAddress(&o.Metrics)},

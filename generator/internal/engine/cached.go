@@ -33,6 +33,9 @@ func (e *Engine) ask(q *question) error {
 	case e.stopping:
 		return ErrDraining // finishAll answers only the questions before
 	}
+	if q.drop {
+		e.rereads.forget(q.user, e.opts.CacheScope == ScopeAll)
+	}
 	e.inbox = append(e.inbox, command{kind: cached, question: q})
 	e.wakeup.signal()
 	return nil

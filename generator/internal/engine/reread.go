@@ -27,10 +27,7 @@ type rereads struct {
 }
 
 // reread is a text to reread.
-type reread struct {
-	scheduled scheduler.Sequence
-	begun     bool // some of its pages were computed
-}
+type reread struct{ scheduled scheduler.Sequence }
 
 // tokens returns the text.
 func (r *reread) tokens() []int32 { return r.scheduled.Prompt[:len(r.scheduled.Prompt)-1] }
@@ -104,6 +101,15 @@ func (q *rereads) supersede(user uint32, tokens []int32) {
 	}
 }
 
+// forget drops the texts of a user, or of all users.
+func (q *rereads) forget(user uint32, all bool) {
+	for i := len(q.waiting) - 1; i >= 0; i-- {
+		if all || q.waiting[i].scheduled.User == user {
+			q.drop(i)
+		}
+	}
+}
+
 // next returns the text to reread now; there is one. After a user's text, another user's is next.
 func (q *rereads) next() *reread {
 	if q.current == nil {
@@ -141,7 +147,6 @@ func (e *Engine) enqueueReread() error {
 	}
 	for r := e.nextReread(); r != nil; r = e.nextReread() {
 		if b := e.sched.Reread(&r.scheduled); b != nil {
-			r.begun = true
 			return e.enqueue(b)
 		}
 		e.finishReread(r)
@@ -164,7 +169,5 @@ func (e *Engine) finishReread(r *reread) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.rereads.done(r)
-	if r.begun {
-		e.stats.Steps.Rereads++
-	}
+	e.stats.Steps.Rereads++
 }

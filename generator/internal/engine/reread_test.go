@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // reread rereads a text and waits until that is done.
@@ -88,7 +89,8 @@ func TestRereadingChangesNoToken(t *testing.T) {
 		answers, begin := make([][]Token, 6), []int32{1, 2, 3, 4, 5, 6, 7}
 		var all []*conversation
 		for i := range answers {
-			all = append(all, &conversation{r: r, begin: begin, turn: slices.Clone(begin), user: uint32(i % 3), seed: r.Uint64()})
+			all = append(all, &conversation{r: r, begin: begin, turn: slices.Clone(begin), user: uint32(i % 3),
+				seed: r.Uint64()})
 		}
 		for range 4 {
 			var requests []Request
@@ -105,7 +107,8 @@ func TestRereadingChangesNoToken(t *testing.T) {
 				<-s.ended
 				answers[i] = reference.answer(requests[i])
 				if !slices.EqualFunc(s.tokens, answers[i][:len(s.tokens)], sameToken) {
-					t.Fatalf("%+v\n request %+v\n   got %v %+v\n alone %v", o, requests[i], s.tokens, s.finish, answers[i])
+					t.Fatalf("%+v\n request %+v\n   got %v %+v\n alone %v", o, requests[i], s.tokens, s.finish,
+						answers[i])
 				}
 				b.Reread(requests[i].User, append(requests[i].Tokens, ids(answers[i])...))
 			}
@@ -254,7 +257,15 @@ func TestRereadingWaitsForAnExpectedRequest(t *testing.T) {
 	}
 }
 
-// A text is not reread when a request or another text of its user begins with it.
+// cached asks for a user's pages, without waiting for the answer.
+func (b *testEngine) cached(user uint32, drop bool) {
+	b.t.Helper()
+	if err := b.ask(&question{user: user, drop: drop, answer: make(chan protocol.Cached, 1)}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A text is not reread when a request or another text of its user begins with it, or its user drops its pages.
 func TestSupersededTextIsDropped(t *testing.T) {
 	long := append(text(1), 1, 2, 3)
 	for name, c := range map[string]struct {
@@ -266,6 +277,9 @@ func TestSupersededTextIsDropped(t *testing.T) {
 		"another request":    {func(b *testEngine) { b.submit(Request{Tokens: text(2), MaxTokens: 1, User: 1}) }, 1},
 		"a shorter request":  {func(b *testEngine) { b.submit(Request{Tokens: long[:39], MaxTokens: 1, User: 1}) }, 1},
 		"its next turn":      {func(b *testEngine) { b.Reread(1, long) }, 1},
+		"its user's drop":    {func(b *testEngine) { b.cached(1, true) }, 0},
+		"its user's list":    {func(b *testEngine) { b.cached(1, false) }, 1},
+		"another's drop":     {func(b *testEngine) { b.cached(2, true) }, 1},
 		"another one's text": {func(b *testEngine) { b.Reread(1, text(2)) }, 2},
 	} {
 		for _, begun := range []bool{false, true} {

@@ -74,6 +74,8 @@ var statusFigures = []figure[status]{
 		to(float64(s.Cache.CachedTokens), "cached")
 		to(float64(s.Cache.PromptTokens-s.Cache.CachedTokens), "computed")
 	}, "source"),
+	total("reread_tokens", "Tokens of answers that were read again for later prompts while nobody waited.",
+		one(func(s status) uint64 { return s.Steps.RereadTokens })),
 	gauge("graphs_live", "Graphs that a step can replay.",
 		one(func(s status) int { return s.Graphs.Live })),
 	gauge("graphs_limit", "Graphs that may exist at once.",

@@ -24,7 +24,7 @@ func fullStatus() *protocol.Status {
 		Cache:  protocol.Cache{Scope: protocol.ScopeUser, Requests: 20, Hits: 12, PromptTokens: 5016, CachedTokens: 4000},
 		Limits: protocol.Limits{MaxBatch: 8},
 		Steps: protocol.Steps{
-			Prefill: 5, Decode: 70, Tokens: 99,
+			Prefill: 5, Decode: 70, Tokens: 99, Rereads: 7, RereadTokens: 800,
 			Graphs: protocol.Graphs{Precaptured: 65, Rolled: 4, Padded: 19, Eager: 5},
 		},
 		Graphs: protocol.GraphPool{
@@ -125,6 +125,7 @@ func TestValues(t *testing.T) {
 		{"reel_cache_requests_total", "miss", 8},
 		{"reel_cache_prompt_tokens_total", "cached", 4000},
 		{"reel_cache_prompt_tokens_total", "computed", 1016},
+		{"reel_reread_tokens_total", "", 800},
 		{"reel_graphs_live", "", 127},
 		{"reel_graphs_captured_total", "serving", 45},
 		{"reel_graphs_evicted_total", "", 15},

@@ -42,7 +42,11 @@ func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*r
 		return nil, e
 	}
 	r := newRequest(c, model, m, tokens)
-	return r, r.submit(received)
+	if e := r.submit(received); e != nil {
+		return nil, e
+	}
+	r.answer = c.server.rereads.begin(newAnswer(model, m, c.peer.uid, r.params.Cache, tokens))
+	return r, nil
 }
 
 // checkRequests checks that the connection may run one more request, and that id is free.

@@ -13,6 +13,9 @@ func (c *conn) cache(m *protocol.CacheRequest) *protocol.Error {
 		return protocol.Errorf(protocol.CodeForbidden, "ask the user who runs the generator, or root",
 			"all users share this generator's cache, so only its own user and root may drop it")
 	}
+	if m.Drop {
+		c.server.rereads.forget(c.peer.uid, scope == protocol.ScopeAll)
+	}
 	cached, err := c.model.Engine.Cached(c.peer.uid, m.Drop)
 	if err != nil {
 		return asError(err)

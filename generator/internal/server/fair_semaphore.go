@@ -1,12 +1,15 @@
 package server
 
-import "sync"
+import (
+	"math"
+	"sync"
+)
 
 // fairSemaphore has a number of permits; a user may hold perUser of them. A free permit
 // goes to the waiting user that holds the fewest; among equals, to the one that got its
 // last permit longest ago. A user's own calls are served in order.
 type fairSemaphore struct {
-	perUser int
+	permits, perUser int
 
 	mu      sync.Mutex
 	free    int
@@ -22,8 +25,12 @@ type waiter struct {
 	granted chan struct{}
 }
 
+// nobody is the user of acquireSpare: (uid_t)-1, which no process has.
+const nobody = math.MaxUint32
+
 func newFairSemaphore(permits, perUser int) *fairSemaphore {
-	return &fairSemaphore{perUser: perUser, free: permits, held: map[uint32]int{}, last: map[uint32]uint64{}}
+	return &fairSemaphore{permits: permits, perUser: perUser, free: permits,
+		held: map[uint32]int{}, last: map[uint32]uint64{}}
 }
 
 // acquire waits for a permit; release returns it. A free permit costs about 100 ns.
@@ -39,6 +46,10 @@ func (s *fairSemaphore) acquire(user uint32) {
 	s.mu.Unlock()
 	<-w.granted
 }
+
+// acquireSpare waits until no user holds or wants a permit, and takes one. release(nobody)
+// returns it.
+func (s *fairSemaphore) acquireSpare() { s.acquire(nobody) }
 
 func (s *fairSemaphore) release(user uint32) {
 	s.mu.Lock()
@@ -71,7 +82,12 @@ func (s *fairSemaphore) take(user uint32) {
 }
 
 // available reports whether the user may take a permit now.
-func (s *fairSemaphore) available(user uint32) bool { return s.free > 0 && s.held[user] < s.perUser }
+func (s *fairSemaphore) available(user uint32) bool {
+	if user == nobody {
+		return s.free == s.permits
+	}
+	return s.free > 0 && s.held[user] < s.perUser
+}
 
 // next returns the index of the waiter that gets the next permit, or -1.
 func (s *fairSemaphore) next() int {
@@ -86,6 +102,9 @@ func (s *fairSemaphore) next() int {
 
 // before reports whether user a gets a permit before user b.
 func (s *fairSemaphore) before(a, b uint32) bool {
+	if a == nobody || b == nobody {
+		return b == nobody
+	}
 	if s.held[a] != s.held[b] {
 		return s.held[a] < s.held[b]
 	}

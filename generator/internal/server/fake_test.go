@@ -31,6 +31,7 @@ type fakeEngine struct {
 	sampling engine.Sampling  // of the last request
 	cache    engine.CacheMode // of the last request
 	cached   int              // cached tokens of every request
+	rereads  []reread         // in order
 	expected atomic.Int32
 	done     chan struct{}
 }
@@ -90,6 +91,22 @@ func (e *fakeEngine) Cached(user uint32, drop bool) (protocol.Cached, error) {
 		c.Dropped, c.Tiers[0].Pages = 4, 1
 	}
 	return c, nil
+}
+
+// reread is a call of Reread.
+type reread struct {
+	user   uint32
+	tokens string
+}
+
+func (e *fakeEngine) Reread(user uint32, tokens []int32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	text := make([]byte, len(tokens))
+	for i, t := range tokens {
+		text[i] = byte(t)
+	}
+	e.rereads = append(e.rereads, reread{user, string(text)})
 }
 
 func (e *fakeEngine) Expect() { e.expected.Add(1) }

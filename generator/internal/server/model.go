@@ -19,6 +19,8 @@ type Engine interface {
 	// for a request that has ended.
 	Cancel(engine.Handle)
 	Stats() engine.Stats
+	// Reread computes pages of the beginning of a user's next prompt while nobody waits.
+	Reread(user uint32, tokens []int32)
 	// Cached returns the cached pages that a user's prompts can find, and with drop drops
 	// them first. It waits for a step to end. Errors: engine.ErrDraining.
 	Cached(user uint32, drop bool) (protocol.Cached, error)
@@ -61,6 +63,8 @@ type Model struct {
 	ChatFailure string
 	// ChatDefaults are the sampling defaults of conversations; nil: the protocol's.
 	ChatDefaults *protocol.Sampling
+	// Reread says which answers are reread; empty: none.
+	Reread RereadMode
 	// NewDecoder returns a decoder for the text that follows the tokens in after.
 	NewDecoder func(after []int32) Decoder
 	// Limits needs Context, MaxBatch and Vocab; the server adds its own.

@@ -31,6 +31,7 @@ type request struct {
 	count   int       // tokens of the completion, sent or held
 	last    time.Time // arrival of the last token
 	frames  []byte    // encoded, not yet queued
+	answer  *answer   // what was sent, to be reread; nil: it will not be
 
 	// The current token, and the values that it points to. They are reused for the next.
 	message protocol.Token
@@ -44,7 +45,10 @@ func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *re
 	r.text = textBuffer{
 		decoder: model.NewDecoder(tokens),
 		stops:   stopFilter{stops: r.params.Stop},
-		emit:    func(t *protocol.Token) { r.append(t) },
+		emit: func(t *protocol.Token) {
+			r.append(t)
+			r.answer.add(t)
+		},
 	}
 	return r
 }
@@ -166,6 +170,7 @@ func (r *request) finish(f *engine.Finish) {
 	r.append(end)
 	r.c.forget(r.id)
 	r.c.server.counts.ended(reason, failed)
+	r.c.server.reread(r.answer, reason)
 	r.flush()
 	r.c.server.endRequest()
 	r.log(f, reason, failed)
@@ -208,7 +213,7 @@ func perToken(t protocol.Timing, tokens int) float64 {
 
 // echo sends the prompt's tokens, no faster than the client reads them.
 func (r *request) echo() {
-	text := textBuffer{decoder: r.model.NewDecoder(nil), emit: r.text.emit}
+	text := textBuffer{decoder: r.model.NewDecoder(nil), emit: func(t *protocol.Token) { r.append(t) }}
 	for i, id := range r.prompt {
 		text.push(&protocol.Token{ID: r.id, Index: i - len(r.prompt), Token: id})
 		if len(r.frames) > echoBytes && r.c.writes.awaitRoom() {

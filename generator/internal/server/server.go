@@ -58,6 +58,7 @@ type Server struct {
 	renders     *fairSemaphore // permits to render chat templates
 	counts      counts
 	activity    activity
+	rereads     *rereader
 	closed      chan struct{} // closed by Close
 	rested      chan struct{} // Serve accepts no connection until resumed
 	resumed     chan struct{}
@@ -83,7 +84,7 @@ func newServer(opts Options, b bounds) *Server {
 	return &Server{
 		opts: opts, bounds: b, started: time.Now(),
 		frameBudget: newFrameBudget(b),
-		texts:       newTextQueue(b), renders: newFairSemaphore(b.renders, b.userRenders),
+		texts:       newTextQueue(b), renders: newFairSemaphore(b.renders, b.userRenders), rereads: newRereader(),
 		closed: make(chan struct{}), rested: make(chan struct{}), resumed: make(chan struct{}),
 		phase: phase{state: protocol.StateLoading},
 		conns: map[*conn]struct{}{},
