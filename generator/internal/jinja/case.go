@@ -125,16 +125,19 @@ func (s str) titleWords() str {
 		}
 		return isSpace(r)
 	}
-	start := 0
+	start, end := 0, 0
 	return s.caseMapped(func(all []rune, i int) string {
 		if begins(all[i]) {
 			start = i + 1
 			return string(all[i])
 		}
 		if i == start {
+			for end = i; end < len(all) && !begins(all[end]); {
+				end++
+			}
 			return c.upper(all, i)
 		}
-		return c.lower(all, i)
+		return c.lower(all[start+1:end], i-start-1) // Jinja2 maps the rest of a word alone
 	})
 }
 

@@ -261,6 +261,27 @@ func floatDivmod(x, y float64) (quotient, rest float64) {
 	return whole, rest
 }
 
+// exactPower rounds the power once for the exponents that templates use; math.Pow may round
+// several times.
+func exactPower(x, y float64) float64 {
+	switch {
+	case y == 0.5 && x > 0 && !math.IsInf(x, 0):
+		return math.Sqrt(x)
+	case y != math.Trunc(y) || math.Abs(y) > 1024 || x == 0 || math.IsInf(x, 0) || math.IsNaN(x):
+		return math.Pow(x, y)
+	}
+	const bits = 200
+	power := new(big.Float).SetPrec(bits).SetInt64(1)
+	for range int(math.Abs(y)) {
+		power.Mul(power, new(big.Float).SetFloat64(x))
+	}
+	if y < 0 {
+		power.Quo(new(big.Float).SetPrec(bits).SetInt64(1), power)
+	}
+	f, _ := power.Float64()
+	return f
+}
+
 func floatPower(x, y float64) value {
 	if x == 0 && y < 0 {
 		fail("0.0 cannot be raised to a negative power")
@@ -268,7 +289,7 @@ func floatPower(x, y float64) value {
 	if x < 0 && y != math.Trunc(y) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 		fail("the power is a complex number")
 	}
-	f := math.Pow(x, y)
+	f := exactPower(x, y)
 	if math.IsInf(f, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 		fail("the power is too large")
 	}

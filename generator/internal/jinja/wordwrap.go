@@ -50,7 +50,7 @@ func wordWrap(r *run, v value, p []value) value {
 			b.add(wrapped)
 		}
 	}
-	return b.markup(s.html)
+	return b.str()
 }
 
 // wrap returns the lines of a paragraph.
