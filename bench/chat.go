@@ -65,7 +65,8 @@ type ChatTarget interface {
 	// Answer answers messages greedily with maxTokens tokens and returns the answer's text.
 	// alone: the messages are not part of a conversation, and leave nothing in a cache. It
 	// calls arrived as [Target.Complete] does.
-	Answer(ctx context.Context, messages []client.Message, maxTokens int, alone bool, arrived func()) (string, Ended, error)
+	Answer(ctx context.Context, messages []client.Message, maxTokens int, alone bool, arrived func()) (
+		text string, ended Ended, err error)
 }
 
 // reelChat is a Reel generator that uses its prefix cache in one way.
@@ -90,7 +91,9 @@ func (r *reelChat) Name() string { return r.name }
 func (r *reelChat) Answer(ctx context.Context, messages []client.Message, maxTokens int, alone bool,
 	arrived func()) (string, Ended, error) {
 	var done client.Done
-	request := client.Request{MaxTokens: &maxTokens, Temperature: new(0.0), IgnoreEOS: true, Cache: r.cache, Done: &done}
+	request := client.Request{
+		MaxTokens: &maxTokens, Temperature: new(0.0), IgnoreEOS: true, Cache: r.cache, Done: &done,
+	}
 	if alone {
 		request.Cache = protocol.CacheOff
 	}
@@ -131,7 +134,8 @@ func MeasureChat(ctx context.Context, targets []ChatTarget, o ChatOptions) (*Cha
 	m := chats{ChatOptions: o, targets: targets, rows: make([][]*ChatRow, len(targets))}
 	for i, t := range targets {
 		for turn := range o.Turns {
-			m.rows[i] = append(m.rows[i], &ChatRow{Target: t.Name(), Turn: turn + 1, ttft: NewRecorder(), alone: NewRecorder()})
+			m.rows[i] = append(m.rows[i],
+				&ChatRow{Target: t.Name(), Turn: turn + 1, ttft: NewRecorder(), alone: NewRecorder()})
 		}
 	}
 	for n := range o.Conversations + 1 {

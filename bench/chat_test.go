@@ -108,7 +108,8 @@ func TestMeasureChat(t *testing.T) {
 		}
 		if near := func(a, b float64) bool { return a > b*0.99 && a < b*1.01 }; !near(r.TTFT.P50, ttft) ||
 			!near(r.Alone.P50, alone) || !near(r.Ratio, ttft/alone) {
-			t.Errorf("row %d: TTFT %v, alone %v, ratio %v; want %v and %v", i, r.TTFT.P50, r.Alone.P50, r.Ratio, ttft, alone)
+			t.Errorf("row %d: TTFT %v, alone %v, ratio %v; want %v and %v",
+				i, r.TTFT.P50, r.Alone.P50, r.Ratio, ttft, alone)
 		}
 	}
 	for _, r := range g.requests {
@@ -169,7 +170,8 @@ func TestMeasureChatOfABaseModel(t *testing.T) {
 
 // Answers that depend on the cache are reported.
 func TestMeasureChatComparesAnswers(t *testing.T) {
-	got, err := chatWith(t, &remembering{wrong: true}, true, ChatOptions{Conversations: 1, Turns: 3, Words: 2, MaxTokens: 2})
+	got, err := chatWith(t, &remembering{wrong: true}, true,
+		ChatOptions{Conversations: 1, Turns: 3, Words: 2, MaxTokens: 2})
 	if err != nil || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "5 answers differ") {
 		t.Errorf("%v, %v", got.Warnings, err)
 	}
@@ -200,7 +202,7 @@ func TestPeerInAChat(t *testing.T) {
 			return
 		}
 		asked = append(asked, q)
-		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n")
+		fmt.Fprint(w, `data: {"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]}`, "\n\n")
 		for range q.MaxTokens {
 			fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\" x\"},\"finish_reason\":null}]}\n\n")
 		}
@@ -218,7 +220,8 @@ func TestPeerInAChat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if row := got.Rows[5]; row.Target != "it" || row.PromptTokens != 9 || row.CachedTokens != 8 || got.Peers["it"] == "" {
+	row := got.Rows[5]
+	if row.Target != "it" || row.PromptTokens != 9 || row.CachedTokens != 8 || got.Peers["it"] == "" {
 		t.Errorf("%+v, %v", row, got.Peers)
 	}
 	q := asked[2] // the second turn of the warm-up

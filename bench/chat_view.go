@@ -18,8 +18,9 @@ func (c *Chat) Tables() []Table {
 		tables = append(tables, t)
 	}
 	if n := len(tables); n > 0 {
-		tables[n-1].Notes = append([]string{"alone: the turn's message as a conversation of its own, without a cache; " +
-			"P50 / alone: the median of a turn's time to the first token by that"}, c.notes()...)
+		note := "alone: the turn's message as a conversation of its own, without a cache; " +
+			"P50 / alone: the median of a turn's time to the first token by that"
+		tables[n-1].Notes = append([]string{note}, c.notes()...)
 	}
 	return tables
 }
@@ -28,7 +29,8 @@ func (c *Chat) Tables() []Table {
 func (c *Chat) Metrics() []Metric {
 	var all []Metric
 	for _, r := range c.Rows {
-		all = append(all, Metric{Name: fmt.Sprintf("chat/%s/turn=%d/ttft", r.Target, r.Turn), Unit: "ms", Values: r.Runs})
+		name := fmt.Sprintf("chat/%s/turn=%d/ttft", r.Target, r.Turn)
+		all = append(all, Metric{Name: name, Unit: "ms", Values: r.Runs})
 	}
 	return all
 }

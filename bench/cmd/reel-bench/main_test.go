@@ -33,7 +33,7 @@ func TestChatJSON(t *testing.T) {
 		t.Fatalf("exit %d: %s: %v", code, errs, err)
 	}
 	if r := report.Rows; len(r) != 6 || r[2].Turn != 3 || r[2].TTFT.Samples != 2 || len(r[2].Runs) != 2 ||
-		r[3].Target != "reel, cache off" || report.Provenance.Model != "stub" || report.Provenance.Flags["turns"] != "3" {
+		r[3].Target != "reel, cache off" || report.Provenance.Flags["turns"] != "3" {
 		t.Errorf("got %s", out)
 	}
 }

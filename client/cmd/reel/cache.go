@@ -14,12 +14,13 @@ import (
 // cacheCommand returns the command that lists and drops the user's cached pages.
 func (a *app) cacheCommand() *cobra.Command {
 	show := a.cachedCommand("cache", "Show how much of your prompts is cached", (*client.Client).Cached)
-	show.Long = "Show how much of your earlier prompts the generator keeps: keys and values, in pages of some tokens,\n" +
-		"from which a later prompt that begins with the same tokens goes on. \"reel cache drop\" drops them."
+	show.Long = "Show how much of your earlier prompts the generator keeps: keys and values, in pages\n" +
+		"of some tokens, from which a later prompt that begins with the same tokens goes on.\n" +
+		"\"reel cache drop\" drops them."
 	drop := a.cachedCommand("drop", "Drop what is cached of your prompts", (*client.Client).DropCached)
-	drop.Long = "Drop what is cached of your earlier prompts, on the device and elsewhere. Pages of requests that run\n" +
-		"stay. If the generator shares its cache between all users (--cache-scope all), only its own user and root\n" +
-		"may drop it."
+	drop.Long = "Drop what is cached of your earlier prompts, on the device and elsewhere. Pages of\n" +
+		"requests that run stay. If the generator shares its cache between all users\n" +
+		"(--cache-scope all), only its own user and root may drop it."
 	show.AddCommand(drop)
 	return show
 }

@@ -141,8 +141,9 @@ func cacheRows(s *client.Status) [][2]string {
 	case protocol.ScopeAll:
 		whose = "shared by all users"
 	}
-	return [][2]string{{"cache", fmt.Sprintf("%s; %d of %d prompts hit, %s of %s prompt tokens cached; %d pages evicted",
-		whose, c.Hits, c.Requests, count(c.CachedTokens), count(c.PromptTokens), s.KV.Evicted)}}
+	text := fmt.Sprintf("%s; %d of %d prompts hit, %s of %s prompt tokens cached; %d pages evicted",
+		whose, c.Hits, c.Requests, count(c.CachedTokens), count(c.PromptTokens), s.KV.Evicted)
+	return [][2]string{{"cache", text}}
 }
 
 // graphRows describes the captured graphs. It returns none while the model loads, and

@@ -41,7 +41,8 @@ func keptFile(name string) (*kept, error) {
 	}
 	if !isName(name) {
 		return nil, mistake{fmt.Sprintf("--continue %s is no name for a conversation", quote(name)),
-			fmt.Sprintf("give 1 to %d letters, digits, dots, hyphens and underscores, the first a letter or a digit", maxName)}
+			fmt.Sprintf("give 1 to %d letters, digits, dots, hyphens and underscores, the first a letter or a digit",
+				maxName)}
 	}
 	return &kept{name: name, path: filepath.Join(dir, name+".json")}, nil
 }

@@ -138,7 +138,8 @@ func TestBrokenConversationIsRefused(t *testing.T) {
 	}
 	path := filepath.Join(dir, "b.json")
 	for name, text := range map[string]string{
-		"empty": "", "cut": `{"messages":[{"role":"user","con`, "no UTF-8": "{\"messages\":[{\"role\":\"u\",\"content\":\"\xff\"}]}",
+		"empty": "", "cut": `{"messages":[{"role":"user","con`,
+		"no UTF-8":      "{\"messages\":[{\"role\":\"u\",\"content\":\"\xff\"}]}",
 		"unknown field": `{"messages":[],"socket":"x"}`, "no messages": `{"messages":[]}`,
 		"trailing": `{"messages":[{"role":"user","content":"a"}]}{}`,
 		"too long": `{"messages":[{"role":"user","content":"` + strings.Repeat("x", maxSaved) + `"}]}`,

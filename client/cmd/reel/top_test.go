@@ -36,7 +36,8 @@ func TestTopCache(t *testing.T) {
 	status := func(uptime float64, scope string, requests, hits, tokens, cached uint64) *client.Status {
 		s := topStatus(uptime, 0, 0)
 		s.KV = protocol.KV{PageTokens: 16, Pages: 64, Used: 32, Cached: 8, Evicted: requests}
-		s.Cache = protocol.Cache{Scope: scope, Requests: requests, Hits: hits, PromptTokens: tokens, CachedTokens: cached}
+		s.Cache = protocol.Cache{
+			Scope: scope, Requests: requests, Hits: hits, PromptTokens: tokens, CachedTokens: cached}
 		return s
 	}
 	view := v.next(status(1, protocol.ScopeUser, 9, 4, 900, 100), nil)
@@ -50,7 +51,8 @@ func TestTopCache(t *testing.T) {
 		status *client.Status
 		want   string
 	}{
-		{status(2, protocol.ScopeUser, 12, 6, 1300, 400), "2 of 3 prompts hit, 75% of their tokens cached; 3 pages evicted"},
+		{status(2, protocol.ScopeUser, 12, 6, 1300, 400),
+			"2 of 3 prompts hit, 75% of their tokens cached; 3 pages evicted"},
 		{status(3, protocol.ScopeUser, 12, 6, 1300, 400), "no prompts"},
 		{status(4, protocol.ScopeOff, 0, 0, 0, 0), "off"},
 	} {

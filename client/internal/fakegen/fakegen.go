@@ -229,7 +229,8 @@ func (g *Generator) status() *protocol.Status {
 		KV: protocol.KV{PageTokens: 16, Pages: 256, Used: 8, Bytes: 12 << 20, Cached: 40, Evicted: 3,
 			PageBytes: 48 << 10, HostPages: 1024, HostCached: 300, HostSequences: 20, Stored: 500, Loaded: 200,
 			MovedOut: 3, MovedIn: 2},
-		Cache: protocol.Cache{Scope: protocol.ScopeUser, Requests: 20, Hits: 12, PromptTokens: 5016, CachedTokens: 4000},
+		Cache: protocol.Cache{
+			Scope: protocol.ScopeUser, Requests: 20, Hits: 12, PromptTokens: 5016, CachedTokens: 4000},
 		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9,
 			Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
 		Limits: limits, ChatFailure: g.NoChat,
@@ -276,7 +277,8 @@ func (s *session) cache(m *protocol.CacheRequest) {
 		pages, dropped = 1, 249
 	}
 	s.send(&protocol.Cached{Scope: protocol.ScopeUser, PageTokens: 16, Dropped: dropped,
-		Tiers: []protocol.CacheTier{{Tier: protocol.TierDevice, Pages: pages, Tokens: 16 * pages, Bytes: int64(pages) << 20}}})
+		Tiers: []protocol.CacheTier{
+			{Tier: protocol.TierDevice, Pages: pages, Tokens: 16 * pages, Bytes: int64(pages) << 20}}})
 }
 
 // pieces returns the texts to send for m.
