@@ -40,7 +40,7 @@ func (l *lives) begin(o Options, host device.HostOptions) {
 	l.t.Helper()
 	l.testEngine = built(l.t, host, o, nil)
 	l.run()
-	s, _, err := store.Open(l.t.Context(), store.Options{Dir: l.dir, Bytes: l.bytes, Identity: l.identity,
+	s, err := store.Open(l.t.Context(), store.Options{Dir: l.dir, Bytes: l.bytes, Identity: l.identity,
 		PageTokens: o.PageTokens, PageBytes: l.memory.KV.PageBytes(), Warn: func(string) {}})
 	if err != nil {
 		l.t.Fatal(err)

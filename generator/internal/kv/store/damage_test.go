@@ -210,14 +210,14 @@ func TestDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{Dir: path("own"), Bytes: 1 << 20, PageTokens: 1, PageBytes: 1}
-	if _, _, err := Open(t.Context(), o); !errors.Is(err, ErrDir) {
+	if _, err := Open(t.Context(), o); !errors.Is(err, ErrDir) {
 		t.Errorf("a pipe in place of the lock: %v", err)
 	}
 }
 
 func TestOneGeneratorForADirectory(t *testing.T) {
 	r := newRig(t)
-	_, _, err := Open(t.Context(), r.o)
+	_, err := Open(t.Context(), r.o)
 	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("a second one: %v", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -17,70 +16,67 @@ import (
 // maxHead is the most bytes before a page's keys and values.
 const maxHead = fixed + maxScope + 4*maxPageTokens
 
-// Open opens a directory and returns the pages that it has for the identity, parents before the pages after them. It
-// reads the head of each file, so it takes a while; the end of ctx ends it. Files of other identities and versions
+// Open opens a directory. It reads the head of each file, so it takes a while; the end of ctx ends it. Files of other identities and versions
 // count to the bound and are the first to give way. Damaged files are deleted. Warn gets one line about both.
 // Errors: [ErrDir], [ErrLocked], [ErrShape], [ErrFull] for a bound below a page, or the system's.
-func Open(ctx context.Context, o Options) (*Store, []Page, error) {
+func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{Options: o, index: newIndex(), write: (*os.File).Write,
 		reader: func(f *os.File) io.ReaderAt { return f }}
 	if o.PageTokens < 1 || o.PageTokens > maxPageTokens || o.PageBytes < 1 {
-		return nil, nil, fmt.Errorf("%w: pages of %d tokens and %d bytes", ErrShape, o.PageTokens, o.PageBytes)
+		return nil, fmt.Errorf("%w: pages of %d tokens and %d bytes", ErrShape, o.PageTokens, o.PageBytes)
 	}
 	if least := s.fileBytes(strings.Repeat(".", maxScope)); o.Bytes < least {
-		return nil, nil, fmt.Errorf("%w: a page takes %d bytes, the bound is %d", ErrFull, least, o.Bytes)
+		return nil, fmt.Errorf("%w: a page takes %d bytes, the bound is %d", ErrFull, least, o.Bytes)
 	}
 	var err error
 	if s.root, err = openDir(o.Dir, os.Geteuid()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if s.lock, err = lockDir(s.root, o.Dir); err != nil {
-		return nil, nil, errors.Join(err, s.root.Close())
+		return nil, errors.Join(err, s.root.Close())
 	}
-	found, err := s.scan(ctx)
-	if err != nil {
-		return nil, nil, errors.Join(err, s.Close())
+	if err := s.scan(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
-	return s, found, nil
+	return s, nil
 }
 
 // counts are the files that a scan does not serve, by the reason.
 type counts struct{ foreign, damaged, strange int }
 
 // scan fills the index.
-func (s *Store) scan(ctx context.Context) ([]Page, error) {
+func (s *Store) scan(ctx context.Context) error {
 	if err := s.sweep(); err != nil {
-		return nil, err
+		return err
 	}
-	var list []Page
 	var n counts
 	folders, err := s.list(pages)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, folder := range folders {
-		files, err := s.list(pages + "/" + folder.Name())
-		if err != nil {
-			return nil, err
-		}
-		for _, file := range files {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			p, err := s.scanFile(folder.Name(), file, &n)
-			if err != nil {
-				return nil, err
-			}
-			if p.Tokens != nil {
-				list = append(list, p)
-			}
+		if err := s.scanFolder(ctx, folder.Name(), &n); err != nil {
+			return err
 		}
 	}
 	s.report(n)
 	for s.index.over(s.Bytes) {
 		s.forget(s.index.victim().id)
 	}
-	return s.chained(list), nil
+	return nil
+}
+
+func (s *Store) scanFolder(ctx context.Context, folder string, n *counts) error {
+	files, err := s.list(pages + "/" + folder)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := cmp.Or(ctx.Err(), s.scanFile(folder, file, n)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // list returns the entries of a folder, none if there is no such folder. A link leads nowhere.
@@ -114,12 +110,12 @@ func (s *Store) sweep() error {
 	return err
 }
 
-// scanFile adds a file to the index. The page has no tokens if the file is not to be served.
-func (s *Store) scanFile(folder string, file fs.DirEntry, n *counts) (p Page, err error) {
+// scanFile adds a file to the index, or counts why not.
+func (s *Store) scanFile(folder string, file fs.DirEntry, n *counts) error {
 	id, ok := parseName(file.Name())
 	if !ok || !file.Type().IsRegular() || folder != file.Name()[:2] {
 		n.strange++
-		return Page{}, nil
+		return nil
 	}
 	p, info, err := s.scanHead(id)
 	e := &entry{id: id, parent: p.Parent, user: p.User}
@@ -127,7 +123,6 @@ func (s *Store) scanFile(folder string, file fs.DirEntry, n *counts) (p Page, er
 	case err == nil:
 		e.size, e.used = s.fileBytes(p.Scope), info.ModTime().UnixNano()
 		s.index.add(e, p.User)
-		return p, nil
 	case errors.Is(err, errForeign):
 		e.size, e.used = allocated(info), info.ModTime().UnixNano()
 		s.index.addTo(s.index.foreign, e)
@@ -136,9 +131,9 @@ func (s *Store) scanFile(folder string, file fs.DirEntry, n *counts) (p Page, er
 		n.damaged++
 		_ = s.root.Remove(pathOf(id)) // if it fails, the next start finds it again
 	default:
-		return Page{}, err
+		return err
 	}
-	return Page{}, nil
+	return nil
 }
 
 // scanHead reads the head of a file.
@@ -187,25 +182,4 @@ func (s *Store) report(n counts) {
 	if parts != nil {
 		s.Warn(s.Dir + ": " + strings.Join(parts, "; "))
 	}
-}
-
-// chained returns the pages that still are in the index and have all their parents, after those. A page without its
-// parent stays in the index: it is found again when the parent is written again.
-func (s *Store) chained(list []Page) []Page {
-	after := map[ID][]Page{}
-	for _, p := range list {
-		if s.index.entries[p.ID] != nil {
-			after[p.Parent] = append(after[p.Parent], p)
-		}
-	}
-	for _, siblings := range after {
-		slices.SortFunc(siblings, func(a, b Page) int {
-			return cmp.Compare(s.index.entries[a.ID].used, s.index.entries[b.ID].used)
-		})
-	}
-	found := after[ID{}]
-	for i := 0; i < len(found); i++ {
-		found = append(found, after[found[i].ID]...)
-	}
-	return found
 }

@@ -57,11 +57,29 @@ func (r *rig) reopen() {
 	r.t.Helper()
 	r.close()
 	r.lines = nil
-	s, found, err := Open(r.t.Context(), r.o)
+	s, err := Open(r.t.Context(), r.o)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.Store, r.found = s, found
+	r.Store, r.found = s, s.chained(r.t)
+}
+
+// chained returns the pages that prompts can find, parents before the pages after them.
+func (s *Store) chained(t *testing.T) (found []Page) {
+	t.Helper()
+	after := map[ID][]Page{}
+	for id, e := range s.index.entries {
+		if p, _, err := s.scanHead(id); err == nil {
+			after[p.Parent] = append(after[p.Parent], p)
+		} else if e.owner != s.index.foreign {
+			t.Error(err)
+		}
+	}
+	found = after[ID{}]
+	for i := 0; i < len(found); i++ {
+		found = append(found, after[found[i].ID]...)
+	}
+	return found
 }
 
 // dataOf returns the data that tests store for a page: any other page has others.
@@ -307,7 +325,7 @@ func write(r *rig, p Page, data []byte) error {
 func openWith(r *rig, change func(*Options)) error {
 	o := r.o
 	change(&o)
-	_, _, err := Open(r.t.Context(), o)
+	_, err := Open(r.t.Context(), o)
 	return err
 }
 
