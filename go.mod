@@ -28,6 +28,7 @@ require (
 	golang.org/x/text v0.43.0
 	gonum.org/v1/plot v0.17.0
 	gorgonia.org/cu v0.9.6
+	pgregory.net/rapid v1.3.0
 )
 
 require (
