@@ -84,6 +84,7 @@ func TestRereadingChangesNoToken(t *testing.T) {
 	for range 12 {
 		o, host := randomBounds(r)
 		o.CacheScope = CacheScope(r.IntN(2))
+		o.HostCache, o.slabPages = int64(r.IntN(2)*r.IntN(100)*64*o.PageTokens), 1+r.IntN(20)
 		b := built(t, host, o, nil)
 		b.run()
 		answers, begin := make([][]Token, 6), []int32{1, 2, 3, 4, 5, 6, 7}

@@ -32,11 +32,22 @@ func numbered(first, n int) (p []int32) {
 	return p
 }
 
-// serve runs a request alone to its end.
+// serve runs a request alone to its end, with all copies between the tiers.
 func serve(s *Scheduler, q *Sequence) {
 	_ = s.Add(q)
-	for tokens := map[*Sequence]int{}; q.state != gone; {
-		finish(s, s.Next(), tokens)
+	for tokens := map[*Sequence]int{}; q.state != gone; copyAll(s) {
+		if b := s.Next(); b != nil {
+			finish(s, b, tokens)
+		}
+	}
+}
+
+// copyAll makes all copies between the tiers that are due.
+func copyAll(s *Scheduler) {
+	for list := s.Transfers(9); len(list) > 0; list = s.Transfers(9) {
+		for _, c := range list {
+			s.FinishTransfer(c)
+		}
 	}
 }
 
@@ -122,6 +133,24 @@ func TestRereadTakesNoPageOfOthers(t *testing.T) {
 	q := &Sequence{Prompt: numbered(0, 41), MaxTokens: 1, User: 1, Scope: "1"}
 	if serve(s, q); q.Cached() != 40 {
 		t.Errorf("another user's prompt found %d tokens, wants 40", q.Cached())
+	}
+}
+
+// A text with pages that the host tier alone has is not reread: the next prompt loads them, and a step would read
+// pages that are not there.
+func TestRereadLeavesPagesInTheHostTier(t *testing.T) {
+	o := small()
+	o.Pages = 16
+	s := mustNew(t, o)
+	s.AddPlaces(32)
+	text := &Sequence{Prompt: numbered(0, 33), Scope: "a"}
+	serve(s, &Sequence{Prompt: text.Prompt[:20], MaxTokens: 1, Scope: "a"})
+	serve(s, &Sequence{Prompt: numbered(100, 60), MaxTokens: 1, Scope: "a"}) // takes the device's pages
+	if b := s.Reread(text); b != nil {
+		t.Fatalf("a step rereads from the pages %v", text.pages)
+	}
+	if text.found == nil {
+		t.Error("no page is in the host tier")
 	}
 }
 

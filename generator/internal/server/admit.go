@@ -45,7 +45,7 @@ func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*r
 	if e := r.submit(received); e != nil {
 		return nil, e
 	}
-	r.answer = c.server.rereads.begin(newAnswer(model, m, c.peer.uid, r.params.Cache, tokens))
+	r.answer = c.server.rereads.begin(newAnswer(model, m, c.peer.uid, r.params, tokens))
 	return r, nil
 }
 

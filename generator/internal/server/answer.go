@@ -2,6 +2,7 @@ package server
 
 import (
 	"slices"
+	"unsafe"
 
 	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
@@ -35,14 +36,17 @@ type answer struct {
 	forgotten bool // its user has dropped its cached pages since it ended
 }
 
-// newAnswer returns an empty answer to collect; nil if it will not be reread.
-func newAnswer(model *Model, m *protocol.Generate, user uint32, cache string, prompt []int32) *answer {
+// newAnswer returns an empty answer to collect; nil if it will not be reread. Most answers fit its
+// memory, so that the engine's thread, which may write tokens itself, seldom allocates.
+func newAnswer(model *Model, m *protocol.Generate, user uint32, p protocol.Params, prompt []int32) *answer {
+	room := min(p.MaxTokens, 1024)
 	switch {
-	case cache != protocol.CacheOn:
+	case p.Cache != protocol.CacheOn:
 	case m.Messages != nil && (model.Reread == RereadChat || model.Reread == RereadAll):
-		return &answer{model: model, user: user, messages: m.Messages, variables: m.Template}
+		return &answer{model: model, user: user, messages: m.Messages, variables: m.Template,
+			text: make([]byte, 0, 4*room)}
 	case m.Messages == nil && model.Reread == RereadAll:
-		return &answer{model: model, user: user, tokens: slices.Clip(prompt)}
+		return &answer{model: model, user: user, tokens: append(make([]int32, 0, len(prompt)+room), prompt...)}
 	}
 	return nil
 }
@@ -59,11 +63,14 @@ func (a *answer) add(t *protocol.Token) {
 	}
 }
 
-// bytes returns the memory that the answer holds.
+// bytes returns the memory that the answer holds, or some more.
 func (a *answer) bytes() int {
 	n := len(a.text) + 4*len(a.tokens)
 	for _, m := range a.messages {
-		n += len(m.Role) + len(m.Content)
+		n += int(unsafe.Sizeof(m)) + len(m.Role) + len(m.Content)
+	}
+	if len(a.variables) > 0 {
+		n += 2 * protocol.MaxVariableBytes // decoded
 	}
 	return n
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"strings"
 	"testing"
+	"unsafe"
 
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/protocol"
@@ -90,8 +91,12 @@ func TestAnswersThatWaitAreBounded(t *testing.T) {
 func TestBytesOfAnswersAreBounded(t *testing.T) {
 	q := newRereader()
 	begin := func(user uint32, bytes int) *answer {
-		text := strings.Repeat("x", bytes-1)
-		return q.begin(&answer{user: user, messages: []protocol.Message{{Role: "u", Content: text}}})
+		message := protocol.Message{Role: "u"}
+		if n := bytes - int(unsafe.Sizeof(message)) - 1; n >= 0 {
+			message.Content = strings.Repeat("x", n)
+			return q.begin(&answer{user: user, messages: []protocol.Message{message}})
+		}
+		return q.begin(&answer{user: user, text: make([]byte, bytes)})
 	}
 	half := userAnswerBytes / 2
 	first := begin(1, half)
