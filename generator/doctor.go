@@ -32,7 +32,7 @@ func (p *program) doctorCommand() *cobra.Command {
 	var o config.Options
 	var asJSON bool
 	settings := config.Pick(config.Settings(&o), "model", "socket", "device", "gpu", "max-seq-len", "max-batch",
-		"graph-memory", "max-graphs")
+		"host-cache", "graph-memory", "max-graphs")
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find the reasons why the generator cannot serve, with advice",

@@ -20,8 +20,8 @@ func (p *program) planCommand() *cobra.Command {
 	var asJSON bool
 	all := append(config.Settings(&o), config.NewBytes("vram",
 		"memory of the GPU, as in 24GiB (0: as much as is needed)", &vram))
-	settings := config.Pick(all, "model", "name", "device", "max-seq-len", "max-batch", "graph-memory",
-		"max-graphs", "precapture", "vram")
+	settings := config.Pick(all, "model", "name", "device", "max-seq-len", "max-batch", "host-cache",
+		"graph-memory", "max-graphs", "precapture", "vram")
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Print the memory that a model takes on a GPU, without a GPU, or on this machine",

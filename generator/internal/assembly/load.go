@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
 
 	"reel.internal/reel/generator/internal/chat"
 	"reel.internal/reel/generator/internal/config"
@@ -36,12 +37,14 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	opts := l.EngineOptions
 	opts.Progress = func(share float64, activity string) { progress(0.8+0.2*share, activity) }
 	boundHeap(l.heapRoom)
+	serving, lines := make(chan struct{}), make(chan string, maxLines)
+	opts.PinAfter, opts.Warn = serving, warnTo(lines)
 	e, err := engine.New(l.Hardware.Device, l.Model, opts)
 	if err != nil {
 		return nil, errors.Join(noMemory(l.Hardware, Place(o.Model), err), l.weights.Unchanged())
 	}
 	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.weights.Watch(), GPU: ReadGPU(l.Hardware, o),
-		Warnings: l.warnings}
+		Warnings: l.warnings, Lines: lines, Serving: sync.OnceFunc(func() { close(serving) })}
 	loaded.Model = server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e,
 		Tokenizer: l.tokenizer, NewDecoder: l.decoder, Reread: rereadMode(o, l.Hardware.Packed),
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
@@ -101,10 +104,9 @@ func prepareOn(
 	}
 	l.Name = name
 	progress(0, "reading the tokenizer")
-	if list, err := memlimit.Here(); err == nil {
-		if err = checkStart(files, list); err != nil {
-			return l, config.Refuse(config.ErrConfig, "%w", err)
-		}
+	limits, _ := memlimit.Here() // unknown limits bound nothing
+	if err = checkStart(files, limits); err != nil {
+		return l, config.Refuse(config.ErrConfig, "%w", err)
 	}
 	s, err := l.open(files)
 	if err != nil {
@@ -120,7 +122,8 @@ func prepareOn(
 		l.Hardware.Device = device.NewGuard(l.Hardware.Device)
 	}
 	if err = hardware.Patience.WhileBusy(progress, func() error {
-		return l.fit(plan.Planner{Config: s.config, Profile: l.Hardware.Profile, Options: o}, plan.UseOf(s.tensors))
+		return l.fit(plan.Planner{Config: s.config, Profile: l.Hardware.Profile, Options: o, Limits: limits},
+			plan.UseOf(s.tensors))
 	}); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
@@ -147,6 +150,9 @@ func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
 	}
 	l.sizes, l.EngineOptions, err = p.Plan(b.Bytes)
 	err = b.Explain(err)
+	if cut := p.HostCacheCut(l.sizes); err == nil && cut != "" {
+		l.warnings = append(l.warnings, cut)
+	}
 	l.heapRoom = plan.ProgramRoom + l.sizes.Graphs + max(0, b.Hard-l.sizes.Total())
 	if !errors.Is(err, config.ErrNoRoom) {
 		if err != nil {

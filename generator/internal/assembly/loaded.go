@@ -34,7 +34,11 @@ type Loaded struct {
 	NotFinite func(ctx context.Context) error
 	// Warnings are for the log: parts of the model's directory that are missing or not used.
 	Warnings []string
-	endChat  func() // ends the process of the chat template; nil without one
+	// Lines receives the engine's warnings for the log while it runs; nil: there are none.
+	Lines <-chan string
+	// Serving begins the work that waits until requests are taken: pinning of the host tier. nil: there is none.
+	Serving func()
+	endChat func() // ends the process of the chat template; nil without one
 }
 
 // Run runs the engine. When the engine ends, it ends the chat template's process and closes GPU.
@@ -46,6 +50,19 @@ func (l *Loaded) Run() error {
 		defer l.endChat()
 	}
 	return l.Engine.Run()
+}
+
+// maxLines is how many warnings of the engine may wait for the log.
+const maxLines = 16
+
+// warnTo returns a function that sends a line to the log, or drops it if too many wait. It never waits.
+func warnTo(lines chan<- string) func(line string) {
+	return func(line string) {
+		select {
+		case lines <- line:
+		default:
+		}
+	}
 }
 
 // ModelChanged returns err with the protocol's error for clients; nil stays nil.

@@ -34,11 +34,15 @@ type Options struct {
 
 	CacheScope string // whose prompts share KV pages: user, all or off
 	Reread     string // which answers are reread for the next prompt: chat, all, off or auto
+	HostCache  int64  // bytes of host memory for KV pages that leave the device; AutoHostCache: what suits the machine
 
 	IdleExit time.Duration // without a request until the generator ends; 0: never
 
 	Guard bool // only for the command check: puts canaries around every buffer
 }
+
+// AutoHostCache is the value of HostCache that leaves the size to the plan.
+const AutoHostCache = int64(-1)
 
 // Setting is a flag that the environment also sets, as REEL_<FLAG>. It implements
 // pflag.Value.
@@ -97,6 +101,9 @@ func Settings(o *Options) []*Setting {
 		{"reread", "which answers are read again while nobody waits, so that the next prompt pays for its new words " +
 			"alone: chat, those of conversations; all; off; auto: chat on a GPU, off on the host",
 			"name", "auto", oneOf(&o.Reread, "auto", "chat", "all", "off")},
+		{"host-cache", "bytes of the machine's memory for the keys and values that leave the device, as in 8GiB; auto: " +
+			"with cuda at most a quarter of the free memory, with host 0; 0: none",
+			"bytes", "auto", autoBytes(&o.HostCache, AutoHostCache)},
 		{"metrics", "address at which Prometheus can ask: a port of 127.0.0.1 or [::1], or unix: and a path " +
 			"(default: none)",
 			"address", "", metricsAddress(&o.Metrics)},

@@ -56,6 +56,20 @@ func byteCount(to *int64) func(string) error {
 	}
 }
 
+// autoBytes is byteCount, or auto, which stores the number automatic.
+func autoBytes(to *int64, automatic int64) func(string) error {
+	return func(text string) error {
+		if text == "auto" {
+			*to = automatic
+			return nil
+		}
+		if byteCount(to)(text) != nil {
+			return errors.New("it must be auto or a number of bytes, as in 8589934592 or 8GiB")
+		}
+		return nil
+	}
+}
+
 func number(to *int, high int) func(string) error {
 	return func(text string) error {
 		n, err := strconv.Atoi(text)

@@ -89,12 +89,36 @@ func (a *EngineActor) run(l *assembly.Loaded) error {
 		a.Manager.watch(l.Engine, ended)
 	}()
 	watchWeights(l, ended, a.Log)
+	logged := make(chan struct{})
+	go func() {
+		defer close(logged)
+		logLines(l.Lines, ended, a.Log)
+	}()
 	err := l.Run()
 	close(ended)
+	<-logged
 	if err == nil {
 		err = <-begun
 	}
 	return err
+}
+
+// logLines logs the engine's warnings until ended is closed, and those that it left.
+func logLines(lines <-chan string, ended <-chan struct{}, log zerolog.Logger) {
+	for {
+		select {
+		case line := <-lines:
+			log.Warn().Msg(line)
+			continue
+		case <-ended:
+		}
+		select {
+		case line := <-lines:
+			log.Warn().Msg(line)
+		default:
+			return
+		}
+	}
 }
 
 // begin requests the first token and then lets the server take requests.
@@ -112,6 +136,9 @@ func (a *EngineActor) begin(l *assembly.Loaded, ended <-chan struct{}) error {
 	a.Log.Info().Str("model", l.Model.Name).Str("device", l.Model.Device).Int("context", l.Model.Limits.Context).
 		Int("max_batch", l.Model.Limits.MaxBatch).
 		Float64("took_ms", float64(time.Since(a.began).Microseconds())/1000).Msg("ready")
+	if l.Serving != nil {
+		l.Serving()
+	}
 	return nil
 }
 

@@ -34,6 +34,8 @@ type Options struct {
 
 	// HostCache is the bound in bytes of the host tier, in pinned memory; 0: there is none.
 	HostCache int64
+	// PinAfter, when it is closed, begins to pin the host tier's memory; nil: Run begins at once.
+	PinAfter  <-chan struct{}
 	slabPages int // pages of the host tier that are pinned at a time, in tests; 0: slabBytes
 	// Files says that Engine.UseStore will follow. It needs a host tier, which pages are read into.
 	Files bool
@@ -76,7 +78,7 @@ type Engine struct {
 	users      map[uint32]tally
 	stopping   bool
 	cause      error // the error given to Fail, or nil
-	lost       error // the device's, if the roller found it lost
+	lost       error // the device's, if the roller or the pinning found it lost
 	rereads    rereads
 	stats      Stats
 

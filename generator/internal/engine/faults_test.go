@@ -16,9 +16,9 @@ import (
 // After a failure at any device call, from the first of the start to the last of the stop, nothing leaks or hangs,
 // every request ends once, and the tokens it got are right. A failure of the roller's call ends no request.
 func TestFailureAtEveryCall(t *testing.T) {
-	a, rollerFailures := ask(t, seeded(t), 4, 6, 8), 0
-	everyCall(t, func(at int) (*scenario, bool) {
-		s := a.fail(t, at, false)
+	p, rollerFailures := newPlays(t), 0
+	everyCall(t, func(at int, tiered bool) (*scenario, bool) {
+		s := p.fail(t, at, tiered, false)
 		if s.built {
 			s.returned()
 		} else if s.weights != s.h.Live() {
@@ -33,6 +33,7 @@ func TestFailureAtEveryCall(t *testing.T) {
 		}
 		return s, t.Failed()
 	})
+	p.wantMoves(t)
 	if rollerFailures == 0 && !testing.Short() {
 		t.Error("no call of the roller failed")
 	}
@@ -41,9 +42,9 @@ func TestFailureAtEveryCall(t *testing.T) {
 // After a device loss at any call, every request gets a typed error, and no thread that has seen the loss calls the
 // device again.
 func TestDeviceLostAtEveryCall(t *testing.T) {
-	a := ask(t, seeded(t), 4, 6, 8)
-	everyCall(t, func(at int) (*scenario, bool) {
-		s := a.fail(t, at, true)
+	p := newPlays(t)
+	everyCall(t, func(at int, tiered bool) (*scenario, bool) {
+		s := p.fail(t, at, tiered, true)
 		if s.h.Faults().Calls() >= at && !errors.Is(errors.Join(s.started, s.ran), device.ErrSticky) {
 			t.Errorf("the device was lost, and the start gave %v, Run %v", s.started, s.ran)
 		}
@@ -54,20 +55,67 @@ func TestDeviceLostAtEveryCall(t *testing.T) {
 		}
 		return s, t.Failed()
 	})
+	p.wantMoves(t)
+}
+
+// plays are the requests of scenarios without a host tier and with one, and how often the latter moved pages.
+type plays struct {
+	bare, tiered            *asked
+	stored, loaded, movedIn uint64
+}
+
+// newPlays makes up requests. Two of those for a host tier join a pool of 20 pages of one token, and outgrow it.
+func newPlays(t *testing.T) *plays {
+	r := seeded(t)
+	var requests []Request
+	for i, n := range []int{4, 4, 2, 6} { // the first two run beside each other
+		q := Request{Tokens: make([]int32, n), MaxTokens: 8, Sampling: sampled(uint64(i))}
+		for j := range q.Tokens {
+			q.Tokens[j] = int32(r.IntN(16))
+		}
+		requests = append(requests, q)
+	}
+	return &plays{bare: ask(t, r, 4, 6, 8), tiered: askEach(t, requests)}
+}
+
+// fail runs a scenario with a failure at a call.
+func (p *plays) fail(t *testing.T, at int, tiered, sticky bool) *scenario {
+	o := nano()
+	o.MaxGraphs, o.GraphMemory, o.MaxBatch, o.Precapture = 3, 3000, 2, []int{}
+	if !tiered {
+		return p.bare.fail(t, o, at, sticky)
+	}
+	o.Context, o.PageTokens, o.Pages = 16, 1, 20
+	o.HostCache, o.slabPages = 70*nanoPage/4, 24
+	s := p.tiered.fail(t, o, at, sticky)
+	if s.built {
+		kv := s.Stats().KV
+		p.stored, p.loaded, p.movedIn = p.stored+kv.Stored, p.loaded+kv.Loaded, p.movedIn+kv.MovedIn
+	}
+	return s
+}
+
+// wantMoves checks that the scenarios with a host tier used it.
+func (p *plays) wantMoves(t *testing.T) {
+	t.Helper()
+	if p.stored == 0 || p.loaded == 0 || p.movedIn == 0 {
+		t.Errorf("%d pages stored, %d loaded, %d sequences moved in", p.stored, p.loaded, p.movedIn)
+	}
 }
 
 // sometimes returns 20 µs in one of 30 calls, else 0.
 func sometimes() time.Duration { return time.Duration(rand.IntN(30)/29) * 20 * time.Microsecond }
 
 // everyCall runs a scenario with a failure at call 1, 2, … until the scenario makes fewer calls.
-func everyCall(t *testing.T, run func(at int) (*scenario, bool)) {
+// Half of the scenarios have a host tier; those that fail in the start, which is short, run with and without.
+func everyCall(t *testing.T, run func(at int, tiered bool) (*scenario, bool)) {
 	t.Helper()
 	kinds, unmet, stride := map[device.CallKind]int{}, 0, 1
 	if testing.Short() {
 		stride = 5
 	}
-	for at := 1; unmet < 5; at += stride { // a scenario's number of calls depends on the roller's timing
-		s, failed := run(at)
+	try := func(at int, tiered bool) (built bool) {
+		s, failed := run(at, tiered)
 		switch {
 		case failed:
 			t.Fatalf("failure at call %d of %d, %s", at, s.h.Faults().Calls(), s.kind)
@@ -77,13 +125,31 @@ func everyCall(t *testing.T, run func(at int) (*scenario, bool)) {
 			unmet = 0
 			kinds[s.kind]++
 		}
+		return s.built
 	}
-	t.Logf("failed at %v", kinds)
-	for kind := device.CallLaunch; kind <= device.CallQuery && stride == 1; kind++ {
-		if kinds[kind] == 0 && !slices.Contains(notCalled, kind) {
-			t.Errorf("no %s failed", kind)
+	last := 1
+	for ; unmet < 5; last += stride { // a scenario's number of calls depends on the roller's timing
+		if tiered := last%2 == 0; !try(last, tiered) {
+			try(last, !tiered)
 		}
 	}
+	for tries := 0; stride == 1 && len(neverFailed(kinds)) > 0 && tries < 400; tries++ { // a roller's call is rare
+		try(1+rand.IntN(last), tries%2 == 0)
+	}
+	t.Logf("failed at %v", kinds)
+	if list := neverFailed(kinds); len(list) > 0 && stride == 1 {
+		t.Errorf("none of these failed: %v", list)
+	}
+}
+
+// neverFailed returns the kinds of calls that the engine makes in each scenario and that kinds lacks.
+func neverFailed(kinds map[device.CallKind]int) (list []device.CallKind) {
+	for kind := device.CallLaunch; kind <= device.CallQuery; kind++ {
+		if kinds[kind] == 0 && !slices.Contains(notCalled, kind) {
+			list = append(list, kind)
+		}
+	}
+	return list
 }
 
 // notCalled are the calls that the engine never makes, or, for those of page moves, not in each scenario.
@@ -109,10 +175,8 @@ type scenario struct {
 }
 
 // fail runs a scenario with a failure at a call: start, prefill, decode, roll, evict, relocate, cancel, stop.
-func (a *asked) fail(t *testing.T, at int, sticky bool) *scenario {
+func (a *asked) fail(t *testing.T, o Options, at int, sticky bool) *scenario {
 	s := &scenario{at: at, hits: map[int]bool{}, threads: map[int]map[device.CallKind]int{}, after: map[int]int{}}
-	o := nano()
-	o.MaxGraphs, o.GraphMemory, o.MaxBatch, o.Precapture = 3, 3000, 2, []int{}
 	s.testEngine, s.started = tryBuild(t, device.HostOptions{Delay: sometimes}, o, func(d device.Device) device.Device {
 		h := d.(*device.Host)
 		h.Trace(func(c device.Call) { s.see(h, c) })
@@ -158,7 +222,7 @@ func (s *scenario) serve(a *asked) (sinks []*sink) {
 		sinks = append(sinks, k)
 		return k, h
 	}
-	for range 8 {
+	for round := range 8 {
 		one, first := submit()
 		two, second := submit()
 		if two == nil {
@@ -170,7 +234,9 @@ func (s *scenario) serve(a *asked) (sinks []*sink) {
 		}
 		s.Relocate(first, 0)
 		s.Relocate(second, 0)
-		s.Cancel(second)
+		if round%2 == 1 || s.opts.HostCache == 0 {
+			s.Cancel(second)
+		}
 		one.must(s.t)
 		two.must(s.t)
 		if g := s.Stats().Graphs; g.Rolled > 0 && g.Evicted > 0 {

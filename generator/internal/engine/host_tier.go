@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"reel.internal/reel/generator/internal/scheduler"
@@ -59,15 +61,32 @@ func (e *Engine) startHostTier() {
 // pin allocates slabs until they hold so many pages. If the system refuses one, the tier stays smaller.
 func (e *Engine) pin(pages int) {
 	defer close(e.host.pinning)
+	runtime.LockOSThread() // for good: a thread that saw a device loss makes no other call
+	if after := e.opts.PinAfter; after != nil {
+		select {
+		case <-after:
+		case <-e.host.stop:
+			return
+		}
+	}
 	for made := 0; made < pages; made += e.host.slabPages {
 		select {
 		case <-e.host.stop:
 			return
 		default:
 		}
+		if e.isLost() {
+			return
+		}
 		slab, mapped, err := e.dev.Pinned(int64(min(e.host.slabPages, pages-made)) * e.memory.KV.PageBytes())
+		if errors.Is(err, device.ErrSticky) {
+			e.markLost(err)
+			return
+		}
 		if err != nil {
-			e.warn(fmt.Sprintf("the host cache stays at %d of %d pages: %v", made, pages, err))
+			page := e.memory.KV.PageBytes()
+			e.warn(fmt.Sprintf("the host cache stays at %d of %d bytes: %v: raise the limit on memory, or lower "+
+				"--host-cache", int64(made)*page, int64(pages)*page, err))
 			return
 		}
 		e.send(command{kind: addSlab, slab: slab, mapped: mapped})

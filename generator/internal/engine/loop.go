@@ -70,12 +70,22 @@ func (e *Engine) markLost(err error) {
 	e.wakeup.signal()
 }
 
+// isLost reports whether the roller or the pinning found the device lost.
+func (e *Engine) isLost() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lost != nil
+}
+
 // loop applies commands and makes steps until the engine stops or the device fails.
 func (e *Engine) loop() error {
 	for {
 		commands, stop, err := e.takeCommands()
 		if err = e.apply(commands, err); err == nil {
-			err = errors.Join(e.finishMoves(), e.finishTransfers(), e.advanceWrites())
+			err = e.finishMoves()
+		}
+		if err == nil { // a lost device is not asked again
+			err = errors.Join(e.finishTransfers(), e.advanceWrites())
 		}
 		if err != nil || stop {
 			return err

@@ -107,18 +107,28 @@ type asked struct {
 // ask makes up n requests of the nano model and runs each alone.
 func ask(t *testing.T, r *rand.Rand, n, maxPrompt, maxTokens int) *asked {
 	t.Helper()
-	o := nano()
-	o.MaxBatch, o.MaxGraphs, o.CacheScope = 1, 0, ScopeOff
-	b := built(t, device.HostOptions{}, o, nil)
-	b.run()
-	a := &asked{}
+	var requests []Request
 	for i := range n {
 		q := Request{Tokens: make([]int32, 1+r.IntN(maxPrompt)), MaxTokens: 1 + maxTokens/2 + r.IntN(maxTokens/2),
 			Sampling: sampled(uint64(i))}
 		for j := range q.Tokens {
 			q.Tokens[j] = int32(r.IntN(16))
 		}
-		a.requests, a.alone = append(a.requests, q), append(a.alone, b.complete(q).tokens)
+		requests = append(requests, q)
+	}
+	return askEach(t, requests)
+}
+
+// askEach runs each request alone.
+func askEach(t *testing.T, requests []Request) *asked {
+	t.Helper()
+	o := nano()
+	o.MaxBatch, o.MaxGraphs, o.CacheScope = 1, 0, ScopeOff
+	b := built(t, device.HostOptions{}, o, nil)
+	b.run()
+	a := &asked{requests: requests}
+	for _, q := range requests {
+		a.alone = append(a.alone, b.complete(q).tokens)
 	}
 	if err := b.finish(); err != nil {
 		t.Fatal(err)

@@ -51,8 +51,8 @@ func Explain(err error) *protocol.Error {
 		return why(protocol.CodeDeviceFailed, "repeat the request once the generator is back; "+
 			"if it fails again, see the kernel's log for Xid")
 	case errors.Is(err, config.ErrNoRoom), errors.Is(err, device.ErrOutOfMemory):
-		return why(protocol.CodeOutOfMemory, "raise the limit that binds, lower --max-seq-len, --max-batch or "+
-			"--graph-memory, or serve a smaller model: see reel-generator plan")
+		return why(protocol.CodeOutOfMemory, "raise the limit that binds, lower --max-seq-len, --max-batch, "+
+			"--host-cache or --graph-memory, or serve a smaller model: see reel-generator plan")
 	case errors.Is(err, config.ErrConfig):
 		return why(protocol.CodeConfiguration, "correct the setting, and start the generator again")
 	}

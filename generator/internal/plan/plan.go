@@ -6,6 +6,7 @@ import (
 
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/memlimit"
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/graphs"
 	"reel.internal/reel/kernels"
@@ -17,6 +18,8 @@ type Planner struct {
 	Config  model.Config
 	Profile Profile
 	Options config.Options
+	// Limits are those on this machine's memory. They bound a host tier beside a GPU; nil: unknown.
+	Limits []memlimit.Limit
 }
 
 // Unlimited is a budget that no model exceeds.
@@ -31,6 +34,10 @@ func (p Planner) size(context, batch int, budget int64) Sizes {
 	s.weights = p.weights(context)
 	memory := p.stepMemory(context, batch)
 	s.Arena, s.pageBytes = memory.taken(), memory.page
+	if !p.Profile.Packed { // the device's memory is the host's
+		s.HostCache = wholePages(max(0, p.Options.HostCache), s.pageBytes)
+		s.hostCacheHere = s.HostCache
+	}
 	spare := max(0, budget-s.fixed())
 	s.Graphs = min(p.Profile.graphMemory, spare/4)
 	if p.Options.GraphMemory > 0 {
@@ -43,6 +50,9 @@ func (p Planner) size(context, batch int, budget int64) Sizes {
 	}
 	s.Pages = max(0, min((spare-s.Graphs)/s.pageBytes-1, s.most()))
 	s.kept = s.keep()
+	if p.Profile.Packed {
+		s.HostCache = p.hostCache(s.KVPool(), s.pageBytes)
+	}
 	return s
 }
 
@@ -147,7 +157,11 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 	o := engine.Options{Context: context, MaxBatch: batch, Reserve: int(s.reserve), MaxQueue: protocol.MaxQueue,
 		Chunk: p.chunk(context, batch), PageTokens: pageTokens, Pages: int(s.Pages), ReservePages: int(s.kept),
 		KVType: p.Profile.kvType, Precapture: p.Options.Precapture,
-		CacheScope: cacheScopes[p.Options.CacheScope], MaxGraphs: p.Options.MaxGraphs, GraphMemory: s.Graphs, NoRoller: p.Options.Roller == "off"}
+		CacheScope: cacheScopes[p.Options.CacheScope], HostCache: s.HostCache, MaxGraphs: p.Options.MaxGraphs,
+		GraphMemory: s.Graphs, NoRoller: p.Options.Roller == "off"}
+	if err := p.hostCacheFits(); err != nil {
+		return s, o, err
+	}
 	return s, o, p.fits(s, budget)
 }
 
@@ -175,6 +189,9 @@ func (p Planner) fits(s Sizes, budget int64) error {
 func (p Planner) advice(s Sizes, budget int64) string {
 	serves := func(batch int) func(context int) bool {
 		return func(context int) bool { return p.size(context, batch, budget).Serves() }
+	}
+	if n := p.smallerHostCache(s, budget); n != "" {
+		return "lower --host-cache to " + n
 	}
 	if n := largest(s.context, serves(s.batch)); n >= 2 {
 		return fmt.Sprintf("lower --max-seq-len to %d", n)

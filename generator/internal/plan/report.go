@@ -26,6 +26,7 @@ type Report struct {
 	Overhead   int64          `json:"overhead_bytes"` // context, kernels, libraries
 	AtStart    int64          `json:"at_start_bytes"` // when the generator is ready
 	Total      int64          `json:"total_bytes"`    // peak
+	HostCache  int64          `json:"host_cache_bytes"`
 
 	VRAM           int64  `json:"vram_bytes,omitempty"`
 	Limit          string `json:"limit,omitempty"`           // the limit of the host's memory that binds
@@ -34,6 +35,8 @@ type Report struct {
 	Advice         string `json:"advice,omitempty"`          // if it does not fit
 	LargestBatch   int    `json:"largest_batch,omitempty"`   // at this context, each sequence at full length
 	LongestContext int    `json:"longest_context,omitempty"` // at this batch, each sequence at full length
+
+	hostCacheNote string
 }
 
 type reportWeight struct {
@@ -66,16 +69,16 @@ type reportGraphs struct {
 // ReportFor plans for a GPU of vram bytes, or for the host within vram bytes or, if vram is
 // 0, within its limits. use is the weights' share of the host's memory.
 func ReportFor(c model.Config, use WeightUse, o config.Options, name string, vram int64) (Report, error) {
-	if o.Device != "host" {
-		return NewReport(Planner{Config: c, Profile: GPUProfile, Options: o}, name, vram)
-	}
-	p := Planner{Config: c, Profile: HostProfile, Options: o}
-	if vram > 0 {
-		return NewReport(p, name, vram)
-	}
 	list, err := memlimit.Here()
 	if err != nil {
 		return Report{}, err
+	}
+	p := Planner{Config: c, Profile: HostProfile, Options: o, Limits: list}
+	if o.Device != "host" {
+		p.Profile = GPUProfile
+	}
+	if o.Device != "host" || vram > 0 {
+		return NewReport(p, name, vram)
 	}
 	b := HostBudget(list, use)
 	r, err := NewReport(p, name, max(1, b.Bytes))
@@ -114,11 +117,17 @@ func reportOf(p Planner, s Sizes, name string) Report {
 	c := p.Config
 	r := Report{Model: name, ModelType: c.Name, Parameters: c.Parameters(), Context: s.context, MaxBatch: s.batch,
 		WeightSum: s.WeightBytes(), Loading: s.loading, Arena: s.Arena, Overhead: s.Overhead,
-		AtStart: s.AtStart(), Total: s.Total(),
+		AtStart: s.AtStart(), Total: s.Total(), HostCache: s.HostCache,
 		KV: reportKV{PageTokens: pageTokens, PageBytes: s.pageBytes, Pages: s.Pages, Paged: s.KVPool(),
 			Dense: s.pageBytes / pageTokens * int64(s.context) * int64(s.slots())},
 		Reserve: ReportReserve{Slots: int(s.reserve), Pages: s.reserve * s.kept, Tokens: s.kept * pageTokens},
 		Graphs:  reportGraphs{AtStart: s.StartGraphs, AtStartBytes: s.GraphsAtStart, Budget: s.Graphs}}
+	r.hostCacheNote = "of this machine's memory, beside the totals: pages that leave the GPU"
+	if !p.Profile.Packed {
+		r.hostCacheNote = "pages that leave the KV cache"
+	} else if cut := p.HostCacheCut(s); cut != "" {
+		r.hostCacheNote = cut
+	}
 	for _, w := range s.weights {
 		r.Weights = append(r.Weights, reportWeight{w.kind, w.parameters, w.bytes})
 	}
@@ -152,6 +161,7 @@ func (r Report) Print(w io.Writer) {
 		r.Reserve.Pages, r.Reserve.Slots, r.Reserve.Tokens)
 	line("arena", r.Arena, "activations, slots, workspaces of kernels")
 	line("graphs", r.Graphs.Budget, "at most; %s of it at start, for %d", Size(r.Graphs.AtStartBytes), r.Graphs.AtStart)
+	line("host cache", r.HostCache, "%s", r.hostCacheNote)
 	if r.Limit == "" {
 		line("context and libraries", r.Overhead, "assumed, from an H200; a generator measures its own")
 	}

@@ -18,6 +18,8 @@ type Sizes struct {
 	GraphsAtStart  int64 // memory of those
 	Graphs         int64 // bound on the memory of all graphs
 	Overhead       int64
+	HostCache      int64 // host tier for KV pages
+	hostCacheHere  int64 // the part of it that is in the device's memory: all on the host, nothing on a GPU
 }
 
 // weightSize is the size of the weights of one kind.
@@ -38,11 +40,13 @@ func (s Sizes) WeightBytes() (n int64) {
 func (s Sizes) KVPool() int64 { return (s.Pages + 1) * s.pageBytes }
 
 // fixed returns the bytes that do not depend on the pool and the graphs.
-func (s Sizes) fixed() int64 { return s.Overhead + s.WeightBytes() + s.Arena }
+func (s Sizes) fixed() int64 {
+	return s.Overhead + s.WeightBytes() + s.Arena + s.hostCacheHere
+}
 
 // Total returns the peak in bytes. The pool is allocated after the weights are loaded.
 func (s Sizes) Total() int64 {
-	return s.Overhead + s.WeightBytes() + max(s.loading, s.Arena+s.KVPool()+s.Graphs)
+	return s.Overhead + s.WeightBytes() + max(s.loading, s.Arena+s.KVPool()+s.Graphs+s.hostCacheHere)
 }
 
 // AtStart returns the bytes taken when the generator is ready.

@@ -42,14 +42,17 @@ type Move struct {
 }
 
 // Relocate begins to move the index-th page of q. Until FinishMove no step is formed that names q. It returns
-// false if q does not run or has no such page in use, if other prompts can find the page, if no page is free beside
-// the reserve, or if a step's descriptor could not hold more moved entries.
+// false if q does not run, moves out or comes back, or has no such page in use, if other prompts can find the page, if
+// no page is ready beside the reserve, or if a step's descriptor could not hold more moved entries.
 func (s *Scheduler) Relocate(q *Sequence, index int) (Move, bool) {
-	if !q.Running() || q.state == movingOut || index < 0 || index >= q.published || s.unsentMoves >= kernels.MaxMoves || !s.hasSparePage() ||
-		s.pages.Shared(q.pages[index]) {
+	if !q.Running() || q.state == movingOut || q.restore || index < 0 || index >= q.published ||
+		s.unsentMoves >= kernels.MaxMoves || !s.hasSparePage() || s.pages.Shared(q.pages[index]) {
 		return Move{}, false
 	}
-	to, _ := s.pages.Take(1)
+	to, ok := s.pages.Take(1)
+	if !ok { // the free pages are being copied to the host tier
+		return Move{}, false
+	}
 	s.charge(to[0], q.share.user())
 	m := Move{From: q.pages[index], To: to[0], After: q.lastStep, q: q}
 	q.pages[index] = m.To
