@@ -150,8 +150,8 @@ func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
 	}
 	l.sizes, l.EngineOptions, err = p.Plan(b.Bytes)
 	err = b.Explain(err)
-	if cut := p.HostCacheCut(l.sizes); err == nil && cut != "" {
-		l.warnings = append(l.warnings, cut)
+	if err == nil {
+		l.warnings = append(l.warnings, p.HostCacheCut(l.sizes)...)
 	}
 	l.heapRoom = plan.ProgramRoom + l.sizes.Graphs + max(0, b.Hard-l.sizes.Total())
 	if !errors.Is(err, config.ErrNoRoom) {

@@ -169,7 +169,10 @@ func (e *Engine) advanceWrites() error {
 	}
 	f.copying = true
 	op := kernels.StorePage{KV: e.memory.KV, Page: int(f.writing.Page()), To: f.staging}
-	return errors.Join(e.host.stream.Launch(op), e.host.stream.Record(f.copied))
+	if err := e.host.stream.Launch(op); err != nil {
+		return err
+	}
+	return e.host.stream.Record(f.copied)
 }
 
 // writeFiles writes the staged pages until writes is closed.

@@ -82,10 +82,7 @@ func (e *Engine) loop() error {
 	for {
 		commands, stop, err := e.takeCommands()
 		if err = e.apply(commands, err); err == nil {
-			err = e.finishMoves()
-		}
-		if err == nil { // a lost device is not asked again
-			err = errors.Join(e.finishTransfers(), e.advanceWrites())
+			err = e.finishCopies()
 		}
 		if err != nil || stop {
 			return err
@@ -94,6 +91,16 @@ func (e *Engine) loop() error {
 			return err
 		}
 	}
+}
+
+// finishCopies ends the copies that are done. After a failure it asks the device nothing more, since it may be lost.
+func (e *Engine) finishCopies() error {
+	for _, part := range []func() error{e.finishMoves, e.finishTransfers, e.advanceWrites} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // iterate forms and enqueues steps until depth are in flight, waits for the oldest, and hands out its tokens

@@ -58,14 +58,13 @@ func (p Planner) hostCacheFits() error {
 	return nil
 }
 
-// HostCacheCut says that the host tier beside a GPU got less than --host-cache asks for; "" if it got all.
-func (p Planner) HostCacheCut(s Sizes) string {
-	asked := wholePages(p.Options.HostCache, s.pageBytes)
-	if p.Options.HostCache == config.AutoHostCache || s.HostCache >= asked {
-		return ""
+// HostCacheCut returns a line that says that the host tier beside a GPU gets less than --host-cache asks for, or none.
+func (p Planner) HostCacheCut(s Sizes) []string {
+	if p.Options.HostCache < s.HostCache+s.pageBytes {
+		return nil
 	}
-	return fmt.Sprintf("the host cache gets %s of the %s that --host-cache asks for: the machine and its limits leave no more",
-		Size(s.HostCache), Size(asked))
+	return []string{fmt.Sprintf("the host cache gets %s of the %s that --host-cache asks for: the machine and its "+
+		"limits leave no more", Size(s.HostCache), Size(p.Options.HostCache))}
 }
 
 // smallerHostCache returns the largest host tier, in whole MiB, with which a plan that s does not serve fits on the

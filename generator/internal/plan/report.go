@@ -125,8 +125,8 @@ func reportOf(p Planner, s Sizes, name string) Report {
 	r.hostCacheNote = "of this machine's memory, beside the totals: pages that leave the GPU"
 	if !p.Profile.Packed {
 		r.hostCacheNote = "pages that leave the KV cache"
-	} else if cut := p.HostCacheCut(s); cut != "" {
-		r.hostCacheNote = cut
+	} else if cut := p.HostCacheCut(s); cut != nil {
+		r.hostCacheNote = cut[0]
 	}
 	for _, w := range s.weights {
 		r.Weights = append(r.Weights, reportWeight{w.kind, w.parameters, w.bytes})
