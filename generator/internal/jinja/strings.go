@@ -53,11 +53,6 @@ func (s str) runs(f func(text string, data bool)) {
 // hasData reports whether a character is data.
 func (s str) hasData() bool { return s.text != "" && (s.data || len(s.cuts) > 0) }
 
-// dataAt reports whether the character at a byte offset is data.
-func (s str) dataAt(i int) bool {
-	return s.data != (sort.SearchInts(s.cuts, i+1)%2 == 1)
-}
-
 // slice returns the part between two byte offsets.
 func (s str) slice(from, to int) str {
 	part := str{text: s.text[from:to], data: s.data, html: s.html}
