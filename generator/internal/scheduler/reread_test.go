@@ -203,3 +203,19 @@ func (l *load) reread() bool {
 	}
 	return true
 }
+
+// BenchmarkReread measures the scheduler's time for a step that rereads after 100,000 tokens.
+func BenchmarkReread(b *testing.B) {
+	s, err := New(Options{MaxBatch: 4, MaxQueue: 4, Chunk: 512, Context: 1 << 20, PageTokens: 16, Pages: 1 << 17, InFlight: 2})
+	if err != nil {
+		b.Fatal(err)
+	}
+	q := &Sequence{Prompt: numbered(0, 1<<20), Scope: "a"}
+	for len(q.found) < 100_000/16 {
+		s.Complete(s.Reread(q).Step.Number)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Complete(s.Reread(q).Step.Number)
+	}
+}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"slices"
-	"unsafe"
 
 	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
@@ -63,11 +62,14 @@ func (a *answer) add(t *protocol.Token) {
 	}
 }
 
+// messageBytes is the memory of a message without its texts, or some more.
+const messageBytes = 64
+
 // bytes returns the memory that the answer holds, or some more.
 func (a *answer) bytes() int {
 	n := len(a.text) + 4*len(a.tokens)
 	for _, m := range a.messages {
-		n += int(unsafe.Sizeof(m)) + len(m.Role) + len(m.Content)
+		n += messageBytes + len(m.Role) + len(m.Content)
 	}
 	if len(a.variables) > 0 {
 		n += 2 * protocol.MaxVariableBytes // decoded

@@ -3,7 +3,6 @@ package server
 import (
 	"strings"
 	"testing"
-	"unsafe"
 
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/protocol"
@@ -92,7 +91,7 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 	q := newRereader()
 	begin := func(user uint32, bytes int) *answer {
 		message := protocol.Message{Role: "u"}
-		if n := bytes - int(unsafe.Sizeof(message)) - 1; n >= 0 {
+		if n := bytes - messageBytes - 1; n >= 0 {
 			message.Content = strings.Repeat("x", n)
 			return q.begin(&answer{user: user, messages: []protocol.Message{message}})
 		}
@@ -110,6 +109,9 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 	q = newRereader()
 	for user := range uint32(maxAnswerBytes / userAnswerBytes) {
 		begin(user, userAnswerBytes)
+	}
+	if q.begin(&answer{user: 98, variables: protocol.Variables{"x": "y"}}) != nil {
+		t.Error("values for the template hold nothing")
 	}
 	if q.bytes != maxAnswerBytes || begin(99, 1) != nil {
 		t.Errorf("all answers hold %d bytes and one more", q.bytes)
