@@ -3,7 +3,7 @@ package jinja
 // Template is a compiled template. It is safe for concurrent use.
 type Template struct {
 	body  []stmt
-	frame []load_
+	frame []entry
 	size  int // number of the template's variables
 	// selfAt is the variable self, or -1. It has the template's blocks, and there are none.
 	selfAt int
@@ -66,14 +66,14 @@ func (c *compiler) find(name string, line int) place {
 }
 
 // frame returns how to begin this frame at run time.
-func (c *compiler) frame() (loads []load_) {
+func (c *compiler) frame() (loads []entry) {
 	for _, v := range c.symbols.order {
 		switch l := c.symbols.loads[v]; l.origin {
 		case fromParameter:
 		case fromOuter:
-			loads = append(loads, load_{at: c.place(v), origin: l.origin, outer: c.place(l.outer)})
+			loads = append(loads, entry{at: c.place(v), origin: l.origin, outer: c.place(l.outer)})
 		default:
-			loads = append(loads, load_{at: c.place(v), origin: l.origin, name: l.name})
+			loads = append(loads, entry{at: c.place(v), origin: l.origin, name: l.name})
 		}
 	}
 	return loads

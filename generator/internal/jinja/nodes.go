@@ -129,10 +129,10 @@ type (
 		extended          bool   // whether the body uses the variable loop
 		assign, testMatch target // the target in the body's frame, and in the test's
 		loopAt            place
-		frame, elseFrame  []load_
+		frame, elseFrame  []entry
 		function          *function // of a recursive loop, or nil
 		testFunction      *function // or nil
-		testFrame         []load_
+		testFrame         []entry
 	}
 	ifNode struct {
 		tests     []expr
@@ -159,14 +159,14 @@ type (
 		filter *filterNode
 		body   []stmt
 		line   int
-		frame  []load_
+		frame  []entry
 	}
 	withNode struct {
 		targets []expr
 		values  []expr
 		body    []stmt
 		line    int
-		frame   []load_
+		frame   []entry
 		assign  []target
 	}
 	setNode struct {
@@ -180,7 +180,7 @@ type (
 		filter *filterNode // or nil
 		body   []stmt
 		line   int
-		frame  []load_
+		frame  []entry
 		assign target
 	}
 	jumpNode struct {

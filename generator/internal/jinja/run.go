@@ -88,7 +88,7 @@ func (r *run) at(p place) *value {
 }
 
 // begin gives the variables of a frame their first values.
-func (r *run) begin(frame []load_) {
+func (r *run) begin(frame []entry) {
 	for _, l := range frame {
 		switch l.origin {
 		case fromContext:

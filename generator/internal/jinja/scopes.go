@@ -50,7 +50,7 @@ func (c *compiler) compileLoopTest(n *forNode) {
 // macroCode is what the compiler adds to a macro.
 type macroCode struct {
 	function *function
-	frame    []load_
+	frame    []entry
 	paramsAt []int
 	// The variables caller, kwargs and varargs, or -1. A parameter may be called caller, too.
 	callerAt, kwargsAt, varargsAt int

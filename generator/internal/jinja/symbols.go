@@ -37,8 +37,8 @@ const (
 	fromNothing                 // it has none
 )
 
-// load_ is a frame's variable with its origin.
-type load_ struct {
+// entry is a frame's variable with its origin.
+type entry struct {
 	at     place
 	origin origin
 	name   string // with fromContext
