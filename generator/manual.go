@@ -33,6 +33,11 @@ var notes = manual.Notes(
 		"reel-generator-cuda beside this program. auto takes a GPU if there is one; without one it serves on host " +
 		"and says why in one line. cuda requires a GPU; without one it exits with 78."},
 	manual.Entry{Term: "--max-batch", Text: "A few more sequences are reserved for users who have none running."},
+	manual.Entry{Term: "--host-cache", Text: "Keys and values of prompts are copied there before they leave the device, and " +
+		"copied back when a later prompt begins alike. Requests then take the device's memory as they need it; if it " +
+		"runs out, one moves out and comes back. auto: beside a GPU a quarter of the memory that the machine and its " +
+		"cgroup leave, at most twice the KV cache, and none below 256 MiB. The memory is pinned after the start, beside " +
+		"serving. On host it is part of the memory that reel-generator plan shows."},
 	manual.Entry{Term: "--roller", Text: "off captures no graph while serving, for comparison."},
 	manual.Entry{Term: "--settings, SIGHUP", Text: "Of a changed file, SIGHUP applies log level, graphs' budget and " +
 		"limits; the log names settings that need a restart. A file with an error changes nothing. A generator that " +
