@@ -144,7 +144,7 @@ func (a *app) requestFlags(flags *pflag.FlagSet) {
 func (a *app) samplingFlags(flags *pflag.FlagSet, byDefault func(value string) string) {
 	r := &a.request
 	flags.Var(optional("int", &r.MaxTokens, strconv.Atoi), "max-tokens",
-		"length of the completion (default 1024, at most the context)")
+		"length of the completion (default 4096, or what the context leaves)")
 	flags.Var(optional("float", &r.Temperature, parseFloat), "temperature",
 		"0 takes the most probable token ("+byDefault("0.8")+")")
 	flags.Var(optional("int", &r.TopK, strconv.Atoi), "top-k",

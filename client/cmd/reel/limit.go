@@ -9,7 +9,7 @@ import (
 
 // defaultTokens is the length that reel asks for unless --max-tokens is given. The
 // protocol's own default is for programs, which read the finish reason.
-const defaultTokens = 1024
+const defaultTokens = 4096
 
 // limited returns r with a length that the generator accepts: --max-tokens, or
 // defaultTokens, but at most the context. No round trip is needed, because the generator
