@@ -192,13 +192,14 @@ func TestSettings(t *testing.T) {
 		"REEL_GPU":  "1", "REEL_DEVICE": "host", "REEL_LOG_LEVEL": "error", "REEL_LOG_FORMAT": "json",
 		"REEL_SOCKET":     "unused",
 		"REEL_PRECAPTURE": "1-3,64", "REEL_GRAPH_MEMORY": "1048576", "REEL_MAX_GRAPHS": "7", "REEL_ROLLER": "off",
-		"REEL_CACHE_SCOPE": "all", "REEL_REREAD": "chat", "REEL_HOST_CACHE": "8GiB"}
+		"REEL_CACHE_SCOPE": "all", "REEL_REREAD": "chat", "REEL_HOST_CACHE": "8GiB", "REEL_CACHE_DIR": "/c",
+		"REEL_CACHE_DIR_BYTES": "1GiB"}
 	f.program.env = func(name string) string { return env[name] }
 	f.start("--max-batch", "5")
 	want := config.Options{Model: "/m", Name: "org/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99,
 		MaxBatch: 5, LogLevel: "error", LogFormat: "json",
 		Precapture: []int{1, 2, 3, 64}, GraphMemory: 1 << 20, MaxGraphs: 7, Roller: "off", CacheScope: "all",
-		Reread: "chat", HostCache: 8 << 30}
+		Reread: "chat", HostCache: 8 << 30, CacheDir: "/c", CacheDirBytes: 1 << 30}
 	if got := <-f.options; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -211,8 +212,8 @@ func TestSettings(t *testing.T) {
 // An invalid value is named with its flag or its variable.
 func TestBadValues(t *testing.T) {
 	bad := map[string]string{"device": "tpu", "gpu": "-1", "max-seq-len": "many", "max-batch": "1e9",
-		"host-cache": "some",
-		"log-level":  "loud", "log-format": "xml", "name": "two words"}
+		"host-cache": "some", "cache-dir-bytes": "few",
+		"log-level": "loud", "log-format": "xml", "name": "two words"}
 	for name, value := range bad {
 		f := newFixture(t)
 		f.start("--" + name + "=" + value)

@@ -38,13 +38,14 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	opts.Progress = func(share float64, activity string) { progress(0.8+0.2*share, activity) }
 	boundHeap(l.heapRoom)
 	serving, lines := make(chan struct{}), make(chan string, maxLines)
-	opts.PinAfter, opts.Warn = serving, warnTo(lines)
+	opts.PinAfter, opts.Warn, opts.Files = serving, warnTo(lines), o.CacheDir != ""
 	e, err := engine.New(l.Hardware.Device, l.Model, opts)
 	if err != nil {
 		return nil, errors.Join(noMemory(l.Hardware, Place(o.Model), err), l.weights.Unchanged())
 	}
 	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.weights.Watch(), GPU: ReadGPU(l.Hardware, o),
 		Warnings: l.warnings, Lines: lines, Serving: sync.OnceFunc(func() { close(serving) })}
+	loaded.pages = l.keepPages(o, e, serving, opts.Warn)
 	loaded.Model = server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e,
 		Tokenizer: l.tokenizer, NewDecoder: l.decoder, Reread: rereadMode(o, l.Hardware.Packed),
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
@@ -125,6 +126,9 @@ func prepareOn(
 		return l.fit(plan.Planner{Config: s.config, Profile: l.Hardware.Profile, Options: o, Limits: limits},
 			plan.UseOf(s.tensors))
 	}); err != nil {
+		return l, errors.Join(err, s.tensors.Close())
+	}
+	if err = l.checkPageFiles(o); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
 	s.config.Context = l.EngineOptions.Context

@@ -38,7 +38,8 @@ type Loaded struct {
 	Lines <-chan string
 	// Serving begins the work that waits until requests are taken: pinning of the host tier. nil: there is none.
 	Serving func()
-	endChat func() // ends the process of the chat template; nil without one
+	pages   *pageFiles // nil without --cache-dir
+	endChat func()     // ends the process of the chat template; nil without one
 }
 
 // Run runs the engine. When the engine ends, it ends the chat template's process and closes GPU.
@@ -48,6 +49,9 @@ func (l *Loaded) Run() error {
 	}
 	if l.endChat != nil {
 		defer l.endChat()
+	}
+	if l.pages != nil {
+		defer l.pages.end()
 	}
 	return l.Engine.Run()
 }

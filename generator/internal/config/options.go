@@ -36,6 +36,9 @@ type Options struct {
 	Reread     string // which answers are reread for the next prompt: chat, all, off or auto
 	HostCache  int64  // bytes of host memory for KV pages that leave the device; AutoHostCache: what suits the machine
 
+	CacheDir      string // directory of pages that outlive a restart; empty: none
+	CacheDirBytes int64  // most bytes of files in it
+
 	IdleExit time.Duration // without a request until the generator ends; 0: never
 
 	Guard bool // only for the command check: puts canaries around every buffer
@@ -104,6 +107,10 @@ func Settings(o *Options) []*Setting {
 		{"host-cache", "bytes of the machine's memory for the keys and values that leave the device, as in 8GiB; auto: " +
 			"with cuda at most a quarter of the free memory, with host 0; 0: none",
 			"bytes", "auto", autoBytes(&o.HostCache, AutoHostCache)},
+		{"cache-dir", "directory in which keys and values of prompts outlive a restart, of this user alone with mode " +
+			"0700; it is made if it is missing (default: none)", "dir", "", anyText(&o.CacheDir)},
+		{"cache-dir-bytes", "bytes that files in --cache-dir may take, as in 64GiB",
+			"bytes", "16GiB", byteCount(&o.CacheDirBytes)},
 		{"metrics", "address at which Prometheus can ask: a port of 127.0.0.1 or [::1], or unix: and a path " +
 			"(default: none)",
 			"address", "", metricsAddress(&o.Metrics)},
