@@ -22,17 +22,22 @@ const (
 // [Checkpoint.Unchanged], called after the last read, detects both; [Watch] detects
 // them while reads go on. Replacing a file by a rename does no harm.
 type Checkpoint struct {
-	files   []*file
-	tensors map[string]Tensor
+	files    []*file
+	tensors  map[string]Tensor
+	metadata Metadata // nil for safetensors
 }
 
 // Open reads and checks the headers of model.safetensors. If that file does not
-// exist, it opens the shards that model.safetensors.index.json names. Every byte of
-// a file after its header must belong to exactly one tensor. The error wraps one of
-// this package's or the error of fsys.
+// exist, it opens the shards that model.safetensors.index.json names. If fsys is a
+// [GGUF], it opens that file instead. Every byte of a file after its header must belong
+// to exactly one tensor; GGUF has padding between tensors. The error wraps one of this
+// package's or the error of fsys.
 func Open(fsys fs.FS) (*Checkpoint, error) {
 	c := &Checkpoint{tensors: map[string]Tensor{}}
 	err := Guard(func() error {
+		if g, ok := fsys.(GGUF); ok {
+			return c.addGGUF(fsys, g.GGUF())
+		}
 		_, err := c.add(fsys, singleName)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = c.addIndexed(fsys)
@@ -59,7 +64,7 @@ func (c *Checkpoint) add(fsys fs.FS, name string) ([]Tensor, error) {
 	}
 	c.files = append(c.files, f)
 	opened(name)
-	tensors, err := parse(f.data, maxTensors-len(c.tensors))
+	tensors, err := parse(f, maxTensors-len(c.tensors))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -109,10 +114,13 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	return t, nil
 }
 
-// name returns the file that lists the tensors: the index or the single file.
+// Metadata returns the metadata of a GGUF file, of the first part if it has several; nil of safetensors.
+func (c *Checkpoint) Metadata() Metadata { return c.metadata }
+
+// name returns the file that lists the tensors: the index, the single file, or a GGUF file's first part.
 func (c *Checkpoint) name() string {
-	if len(c.files) == 1 && c.files[0].name == singleName {
-		return singleName
+	if c.metadata != nil || len(c.files) == 1 && c.files[0].name == singleName {
+		return c.files[0].name
 	}
 	return indexName
 }
@@ -137,6 +145,6 @@ func (c *Checkpoint) Close() error {
 	for _, f := range c.files {
 		errs = append(errs, f.close())
 	}
-	c.files, c.tensors = nil, nil
+	c.files, c.tensors, c.metadata = nil, nil, nil
 	return errors.Join(errs...)
 }

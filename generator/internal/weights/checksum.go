@@ -27,11 +27,7 @@ type FileState struct {
 func (c *Checkpoint) State() (all []FileState, err error) {
 	for _, f := range c.files {
 		s := FileState{Name: f.name, Size: int64(len(f.data))}
-		err := Guard(func() error {
-			header, _, err := cut(f.data)
-			s.Header = sha256.Sum256(header)
-			return err
-		})
+		err := Guard(func() error { s.Header = sha256.Sum256(f.header); return nil })
 		info := f.opened
 		if err == nil && f.mapped != nil {
 			info, err = f.mapped.Stat()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,7 @@ type file struct {
 	data   []byte
 	mapped *os.File // nil for a copy
 	opened fs.FileInfo
+	header []byte // the part of data that lists the tensors
 	// middles are the offsets in data of the middle of each tensor.
 	middles []int
 }
@@ -66,18 +68,14 @@ func (f *file) load(opened fs.File) error {
 	return nil
 }
 
-// setMiddles records the middle of each tensor. The tensors come in the order of the file
-// and fill it without a gap from the header to the end.
+// setMiddles records the middle of each tensor, whose data is a part of f.data.
 func (f *file) setMiddles(tensors []Tensor) {
-	at := len(f.data)
-	for _, t := range tensors {
-		at -= len(t.Data)
-	}
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(f.data)))
 	for _, t := range tensors {
 		if len(t.Data) > 0 {
+			at := int(uintptr(unsafe.Pointer(unsafe.SliceData(t.Data))) - begin)
 			f.middles = append(f.middles, at+len(t.Data)/2)
 		}
-		at += len(t.Data)
 	}
 }
 

@@ -45,11 +45,12 @@ type rangedTensor struct {
 }
 
 // parse returns the tensors of a file. More than limit is an error.
-func parse(data []byte, limit int) ([]Tensor, error) {
-	header, body, err := cut(data)
+func parse(f *file, limit int) ([]Tensor, error) {
+	header, body, err := cut(f.data)
 	if err != nil {
 		return nil, err
 	}
+	f.header = header
 	list, err := parseHeader(header, limit)
 	if err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func FuzzParseHeader(f *testing.F) {
 	f.Add([]byte(one(`"F16"`, `[4294967296,4294967296]`, `[0,0]`)), 0)
 	f.Fuzz(func(t *testing.T, header []byte, body int) {
 		body &= 0xFFFF
-		tensors, err := parse(pack(string(header), body), maxTensors)
+		tensors, err := parse(&file{data: pack(string(header), body)}, maxTensors)
 		if err != nil {
 			return
 		}

@@ -1,5 +1,6 @@
 // Package weights reads the tensors of a checkpoint in the safetensors format,
-// from one file or from several with an index. A checkpoint is not trusted: Open
+// from one file or from several with an index, and in the GGUF format, from one file
+// or from its parts. A checkpoint is not trusted: Open
 // checks all of its structure before it hands out a tensor, and the memory that
 // the checks take is bounded.
 package weights
@@ -24,38 +25,60 @@ var (
 	ErrChanged = errors.New("file changed while it was in use")
 )
 
-// DType is the element type of a tensor.
+// DType is the element type of a tensor, or the format of its quantised blocks.
 type DType uint8
 
-// The element types, all little-endian. The zero DType is no type.
+// The types, all little-endian. The zero DType is no type. Those from Q4_0 on hold a row as
+// blocks of quantised elements with their scales. (ggml, ggml-common.h.)
 const (
 	BF16 DType = iota + 1
 	F16
 	F32
+	Q4_0
+	Q4_1
+	Q5_0
+	Q5_1
+	Q8_0
+	Q4_K
+	Q5_K
+	Q6_K
+	IQ4_XS
+	MXFP4
 )
 
+// dtypes are the types of safetensors.
 var dtypes = map[string]DType{"BF16": BF16, "F16": F16, "F32": F32}
 
-// Size returns the size of an element in bytes; 0 of the zero DType.
-func (d DType) Size() int {
-	switch d {
-	case BF16, F16:
-		return 2
-	case F32:
-		return 4
-	}
-	return 0
+// blocks holds the name of each type, and the elements and bytes of its blocks.
+var blocks = [...]struct {
+	name            string
+	elements, bytes int
+}{
+	0: {"none", 1, 0}, BF16: {"BF16", 1, 2}, F16: {"F16", 1, 2}, F32: {"F32", 1, 4},
+	Q4_0: {"Q4_0", 32, 18}, Q4_1: {"Q4_1", 32, 20}, Q5_0: {"Q5_0", 32, 22}, Q5_1: {"Q5_1", 32, 24},
+	Q8_0: {"Q8_0", 32, 34}, Q4_K: {"Q4_K", 256, 144}, Q5_K: {"Q5_K", 256, 176}, Q6_K: {"Q6_K", 256, 210},
+	IQ4_XS: {"IQ4_XS", 256, 136}, MXFP4: {"MXFP4", 32, 17},
 }
 
-// String returns the name that safetensors uses.
-func (d DType) String() string {
-	for name, t := range dtypes {
-		if t == d {
-			return name
-		}
+// Block returns the elements and the bytes of a block; 1 and the element's size if the type is not quantised.
+func (d DType) Block() (elements, bytes int) { return blocks[d].elements, blocks[d].bytes }
+
+// Quantised reports whether several elements share a scale.
+func (d DType) Quantised() bool { return blocks[d].elements > 1 }
+
+// Size returns the size of an element in bytes; 0 of the zero DType and of quantised types.
+func (d DType) Size() int {
+	if d.Quantised() {
+		return 0
 	}
-	return "none"
+	return blocks[d].bytes
 }
+
+// Bytes returns the size of n elements, which are whole blocks.
+func (d DType) Bytes(n int) int { return n / blocks[d].elements * blocks[d].bytes }
+
+// String returns the name that safetensors or ggml uses.
+func (d DType) String() string { return blocks[d].name }
 
 // Tensor is a view of one tensor in a checkpoint. Data holds the elements in
 // row-major order, little-endian, without any alignment. It is read-only and valid
