@@ -143,6 +143,9 @@ func cacheRows(s *client.Status) [][2]string {
 	}
 	text := fmt.Sprintf("%s; %d of %d prompts hit, %s of %s prompt tokens cached; %d pages evicted",
 		whose, c.Hits, c.Requests, count(c.CachedTokens), count(c.PromptTokens), s.KV.Evicted)
+	if n := s.Steps.Rereads; n > 0 {
+		text += fmt.Sprintf("; %d answers read again", n)
+	}
 	return [][2]string{{"cache", text}}
 }
 

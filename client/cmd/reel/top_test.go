@@ -40,6 +40,10 @@ func TestTopCache(t *testing.T) {
 			Scope: scope, Requests: requests, Hits: hits, PromptTokens: tokens, CachedTokens: cached}
 		return s
 	}
+	rereads := func(s *client.Status) *client.Status {
+		s.Steps.Rereads = 2
+		return s
+	}
 	view := v.next(status(1, protocol.ScopeUser, 9, 4, 900, 100), nil)
 	if got := lineOf(t, view, "cache"); got != "-" {
 		t.Errorf("a first view has hits: %q", got)
@@ -54,7 +58,8 @@ func TestTopCache(t *testing.T) {
 		{status(2, protocol.ScopeUser, 12, 6, 1300, 400),
 			"2 of 3 prompts hit, 75% of their tokens cached; 3 pages evicted"},
 		{status(3, protocol.ScopeUser, 12, 6, 1300, 400), "no prompts"},
-		{status(4, protocol.ScopeOff, 0, 0, 0, 0), "off"},
+		{rereads(status(4, protocol.ScopeUser, 12, 6, 1300, 400)), "no prompts; 2 answers read again"},
+		{status(5, protocol.ScopeOff, 0, 0, 0, 0), "off"},
 	} {
 		if got := lineOf(t, v.next(next.status, nil), "cache"); got != next.want {
 			t.Errorf("cache is %q, want %q", got, next.want)

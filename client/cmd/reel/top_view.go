@@ -139,14 +139,18 @@ func shares(now, then protocol.GraphPool) string {
 func found(now, then *client.Status) string {
 	c, b := now.Cache, then.Cache
 	tokens, prompts := c.PromptTokens-b.PromptTokens, c.Requests-b.Requests
+	text := "no prompts"
 	switch {
 	case c.Scope == protocol.ScopeOff:
 		return "off"
-	case tokens == 0:
-		return "no prompts"
+	case tokens > 0:
+		text = fmt.Sprintf("%d of %d prompts hit, %.0f%% of their tokens cached; %d pages evicted", c.Hits-b.Hits, prompts,
+			100*float64(c.CachedTokens-b.CachedTokens)/float64(tokens), now.KV.Evicted-then.KV.Evicted)
 	}
-	return fmt.Sprintf("%d of %d prompts hit, %.0f%% of their tokens cached; %d pages evicted", c.Hits-b.Hits, prompts,
-		100*float64(c.CachedTokens-b.CachedTokens)/float64(tokens), now.KV.Evicted-then.KV.Evicted)
+	if n := now.Steps.Rereads - then.Steps.Rereads; n > 0 {
+		text += fmt.Sprintf("; %d answers read again", n)
+	}
+	return text
 }
 
 // copied shows the bytes that went to the host tier and back between two views, and requests that moved.

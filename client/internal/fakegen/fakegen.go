@@ -231,7 +231,7 @@ func (g *Generator) status() *protocol.Status {
 			MovedOut: 3, MovedIn: 2},
 		Cache: protocol.Cache{
 			Scope: protocol.ScopeUser, Requests: 20, Hits: 12, PromptTokens: 5016, CachedTokens: 4000},
-		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9,
+		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Rereads: 11, RereadTokens: 200,
 			Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
 		Limits: limits, ChatFailure: g.NoChat,
 	}
