@@ -76,7 +76,8 @@ func thisMachine(o config.Options) *doctor.System {
 		Access: func(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) },
 		Run:    runProgram, Explain: explainSocket,
 		Plan: func(total int64) (int64, error) { return plannedBytes(o, total) }, Setting: config.Check,
-		HostMemory: func() (string, error) { return hostMemory(o) }}
+		HostMemory: func() (string, error) { return hostMemory(o) },
+		HostCache:  func(total int64) (int64, string) { return hostCache(o, total) }}
 	s.User, s.Groups = thisUser()
 	s.SocketPath = o.Socket
 	if s.SocketPath == "" {
@@ -163,6 +164,27 @@ func plannedBytes(o config.Options, total int64) (int64, error) {
 	}
 	r, err := plan.NewReport(plan.Planner{Config: c, Profile: plan.GPUProfile, Options: o}, name, total)
 	return r.Total, err
+}
+
+// hostCache returns the planned size of the host tier, beside a GPU with that many bytes or, if total is 0, on the
+// host; and a line if it is smaller than asked for. A model that does not fit has none.
+func hostCache(o config.Options, total int64) (bytes int64, cut string) {
+	files, name, err := assembly.ModelFiles(o)
+	if err != nil {
+		return 0, ""
+	}
+	c, use, err := assembly.Headers(files)
+	if err != nil {
+		return 0, ""
+	}
+	if o.Device = "cuda"; total == 0 {
+		o.Device = "host"
+	}
+	r, err := plan.ReportFor(c, use, o, name, total)
+	if err != nil {
+		return 0, ""
+	}
+	return r.HostCache, r.HostCacheCut
 }
 
 // hostMemory describes the limit of the host's memory. It returns an error only if the model

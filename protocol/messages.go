@@ -298,6 +298,8 @@ type KV struct {
 	HostPages     int `msgpack:"host_pages,omitempty" json:"host_pages"`
 	HostCached    int `msgpack:"host_cached,omitempty" json:"host_cached"`
 	HostSequences int `msgpack:"host_sequences,omitempty" json:"host_sequences"`
+	// HostBytes is the most that the host tier may take; it grows to that after the start.
+	HostBytes int64 `msgpack:"host_bytes,omitempty" json:"host_bytes"`
 	// Stored and Loaded count pages copied to the host tier and back since the start; MovedOut and MovedIn count
 	// requests whose pages were.
 	Stored   uint64 `msgpack:"stored,omitempty" json:"stored"`

@@ -76,6 +76,9 @@ type System struct {
 	// HostMemory names the bound on the memory of a generator on this machine's processors,
 	// or "" for a model that cannot be read. It returns an error if the model does not fit.
 	HostMemory func() (string, error)
+	// HostCache returns the size of the host tier that is planned beside a GPU with that many bytes or, if total is 0,
+	// on the host, and a line if it is smaller than asked for.
+	HostCache func(total int64) (bytes int64, cut string)
 	// Setting reports whether an environment variable is a setting, and returns an error for
 	// a bad value.
 	Setting func(name, value string) (known bool, err error)
@@ -92,6 +95,7 @@ func (s *System) Examine(ctx context.Context) []Finding {
 	all = append(all, s.health(cards)...)
 	all = append(all, s.vram(ctx, cards, status)...)
 	all = append(all, s.hostMemory(cards, status)...)
+	all = append(all, s.hostCache(cards, status)...)
 	all = append(all, s.socket(status, err)...)
 	return append(all, s.units(ctx, status != nil)...)
 }

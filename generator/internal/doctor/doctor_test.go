@@ -43,6 +43,7 @@ func healthy(t *testing.T) *machine {
 		Explain:     func(err error) (Level, string, string) { return Failure, err.Error(), "do this" },
 		Plan:        func(int64) (int64, error) { return m.needs, nil },
 		HostMemory:  func() (string, error) { return "the bound is a cgroup", nil },
+		HostCache:   func(total int64) (int64, string) { return total / 4, "" },
 		Setting: func(name, value string) (bool, error) {
 			if value == "bad" {
 				return true, errors.New("it must be good")
@@ -174,6 +175,17 @@ func TestFindings(t *testing.T) {
 			m.noGenerator()
 			m.HostMemory = func() (string, error) { return "", errors.New("memory.max of 9 MiB") }
 		}, failure("memory", "memory.max of 9 MiB", "plan --device host")},
+		"planned host cache": {func(m *machine) { m.noGenerator() }, ok("host cache", "it takes 35.1 GiB")},
+		"small host cache": {func(m *machine) {
+			m.noGenerator()
+			m.HostCache = func(int64) (int64, string) { return 1 << 30, "it gets 1 GiB of 8" }
+		}, warning("host cache", "it gets 1 GiB of 8", "lower --host-cache")},
+		"host cache": {func(m *machine) {
+			m.status.KV = protocol.KV{PageBytes: 1 << 20, HostPages: 1024, HostBytes: 1 << 30}
+		}, ok("host cache", "it has 1.00 GiB")},
+		"half a host cache": {func(m *machine) {
+			m.status.KV = protocol.KV{PageBytes: 1 << 20, HostPages: 512, HostBytes: 1 << 30}
+		}, note("host cache", "512 MiB of 1.00 GiB are pinned", "the log has")},
 		"leak": {func(m *machine) {
 			m.status.Memory[0].Used += 65 << 20
 		}, warning("vram", "weights takes 8.06 GiB", "vram --watch")},

@@ -59,6 +59,7 @@ func (e *Engine) start() error {
 		Tokens: o.ReservePages * o.PageTokens}
 	e.stats.KV = protocol.KV{PageTokens: o.PageTokens, Pages: o.Pages, Bytes: e.memory.KV.Data.Bytes(),
 		PageBytes: e.memory.KV.PageBytes()}
+	e.stats.KV.HostBytes = o.HostCache / e.stats.KV.PageBytes * e.stats.KV.PageBytes
 	return err
 }
 

@@ -35,6 +35,8 @@ type Report struct {
 	Advice         string `json:"advice,omitempty"`          // if it does not fit
 	LargestBatch   int    `json:"largest_batch,omitempty"`   // at this context, each sequence at full length
 	LongestContext int    `json:"longest_context,omitempty"` // at this batch, each sequence at full length
+	// HostCacheCut says that the host tier is smaller than asked for.
+	HostCacheCut string `json:"host_cache_cut,omitempty"`
 
 	hostCacheNote string
 }
@@ -126,7 +128,7 @@ func reportOf(p Planner, s Sizes, name string) Report {
 	if !p.Profile.Packed {
 		r.hostCacheNote = "pages that leave the KV cache"
 	} else if cut := p.HostCacheCut(s); cut != nil {
-		r.hostCacheNote = cut[0]
+		r.hostCacheNote, r.HostCacheCut = cut[0], cut[0]
 	}
 	for _, w := range s.weights {
 		r.Weights = append(r.Weights, reportWeight{w.kind, w.parameters, w.bytes})
