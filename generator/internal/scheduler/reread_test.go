@@ -206,7 +206,8 @@ func (l *load) reread() bool {
 
 // BenchmarkReread measures the scheduler's time for a step that rereads after 100,000 tokens.
 func BenchmarkReread(b *testing.B) {
-	s, err := New(Options{MaxBatch: 4, MaxQueue: 4, Chunk: 512, Context: 1 << 20, PageTokens: 16, Pages: 1 << 17, InFlight: 2})
+	s, err := New(Options{MaxBatch: 4, MaxQueue: 4, Chunk: 512, Context: 1 << 20, PageTokens: 16, Pages: 1 << 17,
+		InFlight: 2})
 	if err != nil {
 		b.Fatal(err)
 	}
