@@ -56,7 +56,11 @@ func (e *Engine) useStore(s *store.Store) (err error) {
 	if f.copied, err = e.dev.NewEvent(); err != nil {
 		return err
 	}
-	if f.staging, f.mapped, err = e.dev.Pinned(e.memory.KV.PageBytes()); err != nil {
+	f.staging, f.mapped, err = e.dev.Pinned(e.memory.KV.PageBytes())
+	if errors.Is(err, device.ErrSticky) {
+		return err
+	}
+	if err != nil {
 		e.warn("the cache directory is not used: " + err.Error())
 		e.sched.WriteFiles(false)
 		return nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,10 +23,11 @@ type lives struct {
 	identity [32]byte
 	*testEngine
 	store *store.Store
+	warns chan string
 }
 
 func newLives(t *testing.T) *lives {
-	return &lives{t: t, dir: filepath.Join(t.TempDir(), "cache"), bytes: 1 << 30}
+	return &lives{t: t, warns: make(chan string, 1000), dir: filepath.Join(t.TempDir(), "cache"), bytes: 1 << 30}
 }
 
 // filed returns options of the nano model for a store: pages of 4 tokens, and room for 40 of them in the host tier.
@@ -41,7 +43,7 @@ func (l *lives) begin(o Options, host device.HostOptions) {
 	l.testEngine = built(l.t, host, o, nil)
 	l.run()
 	s, err := store.Open(l.t.Context(), store.Options{Dir: l.dir, Bytes: l.bytes, Identity: l.identity,
-		PageTokens: o.PageTokens, PageBytes: l.memory.KV.PageBytes(), Warn: func(string) {}})
+		PageTokens: o.PageTokens, PageBytes: l.memory.KV.PageBytes(), Warn: func(line string) { l.warns <- line }})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -76,6 +78,11 @@ func (l *lives) end() {
 		l.t.Error(err)
 	}
 	l.baseline()
+	for len(l.warns) > 0 {
+		if line := <-l.warns; strings.Contains(line, "closed") {
+			l.t.Errorf("the store was used after the engine had ended: %s", line)
+		}
+	}
 }
 
 // files returns the paths of the stored pages.

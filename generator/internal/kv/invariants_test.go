@@ -80,6 +80,9 @@ func (m *model) checkPlaces(t *rapid.T, nodes map[*Node]bool) {
 	for _, c := range m.stores {
 		at[c.at]++
 	}
+	for _, r := range m.reads {
+		at[r.place]++
+	}
 	for _, q := range m.seqs {
 		for _, place := range q.places {
 			at[place]++
