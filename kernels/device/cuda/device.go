@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -17,7 +18,7 @@ import (
 )
 
 // Device is one GPU: its context, its module of kernels and its memory. Any goroutine
-// may call it. The engine and the roller do, each on its own thread.
+// may call it. The engine, the roller and the pinning of the host tier do, each on its own thread.
 type Device struct {
 	number     uint32 // of this device, in its buffers
 	gpu        cu.Device
@@ -240,7 +241,9 @@ func (d *Device) Pinned(bytes int64) (device.Buffer, *device.Mapped, error) {
 		return device.Buffer{}, nil, err
 	}
 	data := unsafe.Slice((*byte)(host), bytes)
-	clear(data)
+	for part := range slices.Chunk(data, 1<<20) { // a pause of the collector waits for each clear
+		clear(part)
+	}
 	return d.register(allocation{address, bytes, host}), device.NewMapped(data, d.see), nil
 }
 
