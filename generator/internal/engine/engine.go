@@ -3,7 +3,8 @@
 //
 // request.go holds the types of requests, and queue.go decides which are accepted. loop.go is the loop, sequence.go a
 // request's life in it, and wakeup.go how an idle loop is woken. start.go allocates, captures and frees. relocate.go
-// moves KV pages, and host_tier.go copies them to host memory and back. check.go proves that the pass can be captured.
+// moves KV pages, and host_tier.go copies them to host memory and back. reread.go computes pages for later prompts
+// while nobody waits. check.go proves that the pass can be captured.
 package engine
 
 import (

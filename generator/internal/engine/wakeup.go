@@ -71,7 +71,7 @@ func (w *wakeup) spin(seen uint32) {
 }
 
 // Expect wakes an idle engine's thread because a request is about to be submitted. The thread wakes up while the
-// caller decodes the request.
+// caller decodes the request, and rereads nothing for a moment.
 func (e *Engine) Expect() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
