@@ -88,13 +88,7 @@ func (p *Pool) BeginStore() (*Node, int32) {
 	if p.lengths[unstored] == p.storing || !p.mayStore() {
 		return nil, 0
 	}
-	var n *Node
-	for _, o := range p.owners {
-		first := firstOf(unstored, anyNode, func(*Node) bool { return false })(o)
-		if first != nil && (n == nil || first.used < n.used) {
-			n = first
-		}
-	}
+	n := p.oldest(onDevice, firstOf(unstored, anyNode, func(*Node) bool { return false }))
 	n.busy = true // so that takePlace leaves it alone
 	p.storing++
 	return n, p.takePlace(func(n *Node) bool { return !n.links[stored].in })

@@ -78,6 +78,9 @@ func (p *Pool) Ready() int {
 	return n
 }
 
+// Storing returns how many cached pages are being copied to the host tier. They become ready.
+func (p *Pool) Storing() int { return p.storing }
+
 // Stats returns the pool's counts.
 func (p *Pool) Stats() Stats {
 	s := p.stats

@@ -35,7 +35,7 @@ func (s *Scheduler) AddPlaces(n int) { s.pages.AddPlaces(n) }
 // Transfers returns at most n copies that are to be begun, and forgets them. Call FinishTransfer when each is done.
 // The pages that they read were written by completed steps; those that they write are in no step that was formed.
 func (s *Scheduler) Transfers(n int) []Transfer {
-	for s.pages.Ready() < max(s.wanted, s.lowWater()) {
+	for len(s.transfers) < n && s.pages.Ready()+s.pages.Storing() < max(s.wanted, s.lowWater()) {
 		node, place := s.pages.BeginStore()
 		if node == nil {
 			break
