@@ -50,7 +50,8 @@ const modelPageTokens = 2
 
 func newModel(t *rapid.T) *model {
 	n := rapid.IntRange(1, 9).Draw(t, "pages")
-	m := &model{p: New(n, modelPageTokens), n: n, page: make([]string, n+1), users: rapid.IntRange(1, 3).Draw(t, "users")}
+	m := &model{p: New(n, modelPageTokens), n: n, page: make([]string, n+1)}
+	m.users = rapid.IntRange(1, 3).Draw(t, "users")
 	m.addPlaces(rapid.IntRange(0, 6).Draw(t, "places"))
 	if rapid.Bool().Draw(t, "collisions") {
 		m.p.hash = func(uint64, []int32) uint64 { return 7 }

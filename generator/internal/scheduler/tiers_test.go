@@ -135,3 +135,24 @@ func TestEverySequenceEnds(t *testing.T) {
 		t.Error("some event that this test needs never happened")
 	}
 }
+
+// A request that needs one page more than are ready has few pages stored, not all that are cached.
+func TestOnlyWantedPagesAreStored(t *testing.T) {
+	o := small()
+	o.Pages, o.Context = 160, 400
+	s := mustNew(t, o)
+	s.AddPlaces(400)
+	serve(s, &Sequence{Prompt: numbered(0, 390), MaxTokens: 1, Scope: "a"})
+	cached := s.pages.Stats().Cached
+	q := &Sequence{Prompt: numbered(1000, 4*(160-cached)), MaxTokens: 2, Scope: "a"}
+	_ = s.Add(q)
+	for i := 0; !q.HasJoined() && i < 100; i++ {
+		s.Next()
+		for _, transfer := range s.Transfers(1000) {
+			s.FinishTransfer(transfer)
+		}
+	}
+	if stored := s.pages.Stats().Stored; !q.HasJoined() || stored == 0 || stored > uint64(s.lowWater()+stretch) {
+		t.Errorf("joined %v, %d pages of %d stored, %d are to be ready", q.HasJoined(), stored, cached, s.lowWater())
+	}
+}
