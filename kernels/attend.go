@@ -134,17 +134,33 @@ func (o Attend) attendHead(h *device.Host, q []float32, t, head, n int, scores [
 	table := h.Int32(o.Slots.BlockTable)[slot*o.Slots.Pages:][:o.Slots.Pages]
 	most := float32(math.Inf(-1))
 	first := o.first(n)
-	for j := first; j < n; j++ {
-		k := pool[o.KV.at(int(table[j/o.KV.PageTokens]), o.Layer, 0, head/group)+j%o.KV.PageTokens*d:][:d]
-		scores[j] = vec.Dot(q, k) * o.Scale
-		most = max(most, scores[j])
+	for j := first; j < n; {
+		keys := o.rest(pool, table, j, n, 0, head/group)
+		of := scores[j:][:len(keys)/d]
+		vec.DotRows(of, q, keys)
+		for i := range of {
+			of[i] *= o.Scale
+			most = max(most, of[i])
+		}
+		j += len(of)
 	}
 	sum := softmaxWeights(scores[first:n], most)
-	clear(out)
 	for j := first; j < n; j++ {
-		v := pool[o.KV.at(int(table[j/o.KV.PageTokens]), o.Layer, 1, head/group)+j%o.KV.PageTokens*d:][:d]
-		vec.AddScaled(out, v, scores[j]/sum)
+		scores[j] /= sum
 	}
+	clear(out)
+	for j := first; j < n; {
+		values := o.rest(pool, table, j, n, 1, head/group)
+		vec.AddScaledRows(out, values, scores[j:][:len(values)/d])
+		j += len(values) / d
+	}
+}
+
+// rest returns the keys (which is 0) or values (which is 1) from position j to the end of its page, or to n.
+func (o Attend) rest(pool []float32, table []int32, j, n, which, kvHead int) []float32 {
+	page := j / o.KV.PageTokens
+	at := o.KV.at(int(table[page]), o.Layer, which, kvHead) + (j-page*o.KV.PageTokens)*o.KV.HeadDim
+	return pool[at:][:(min(n, (page+1)*o.KV.PageTokens)-j)*o.KV.HeadDim]
 }
 
 // first returns the first position that the row at position n-1 sees.

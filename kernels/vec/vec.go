@@ -77,6 +77,30 @@ func AddScaled(dst, src []float32, f float32) {
 	}
 }
 
+// DotRows sets out[i] to the dot product of a and row i of rows, which has len(out) rows of len(a) elements.
+func DotRows(out, a, rows []float32) {
+	d := len(a)
+	rows = rows[:len(out)*d]
+	if len(out) > 0 && d > 0 && d%lanes == 0 && dotRows(out, a, rows) {
+		return
+	}
+	for i := range out {
+		out[i] = Dot(a, rows[i*d:][:d])
+	}
+}
+
+// AddScaledRows adds f[i] times row i of rows to dst, row after row. rows has len(f) rows of len(dst) elements.
+func AddScaledRows(dst, rows, f []float32) {
+	d := len(dst)
+	rows = rows[:len(f)*d]
+	if len(f) > 0 && d > 0 && d%8 == 0 && addScaledRows(dst, rows, f) {
+		return
+	}
+	for i := range f {
+		AddScaled(dst, rows[i*d:][:d], f[i])
+	}
+}
+
 // fold sums the partials of a dot product by halves, in place.
 func fold(p *[lanes]float32) float32 {
 	for half := lanes / 2; half > 0; half /= 2 {

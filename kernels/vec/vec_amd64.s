@@ -148,3 +148,113 @@ loopa:
 
 	VZEROUPPER
 	RET
+
+// func dotRowsAVX2(out, a, rows *float32, n, d int)
+TEXT ·dotRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ out+0(FP), DX
+	MOVQ a+8(FP), R8
+	MOVQ rows+16(FP), DI
+	MOVQ n+24(FP), R9
+	MOVQ d+32(FP), R10
+
+row:
+	MOVQ   R8, SI
+	MOVQ   R10, CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+
+loopr:
+	VMOVUPS (SI), Y2
+	VMOVUPS 32(SI), Y3
+	VMULPS  (DI), Y2, Y2
+	VMULPS  32(DI), Y3, Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	ADDQ    $64, SI
+	ADDQ    $64, DI
+	SUBQ    $16, CX
+	JNZ     loopr
+
+	VADDPS Y1, Y0, Y0
+	FOLD(Y0, X0, X2)
+	VMOVSS X0, (DX)
+	ADDQ   $4, DX
+	DECQ   R9
+	JNZ    row
+
+	VZEROUPPER
+	RET
+
+// func addScaledRowsAVX2(dst, rows, f *float32, n, d int)
+//
+// Columns are taken 32 at a time, then 8, and stay in registers over all rows.
+TEXT ·addScaledRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ rows+8(FP), SI
+	MOVQ f+16(FP), R8
+	MOVQ n+24(FP), R9
+	MOVQ d+32(FP), CX
+	MOVQ CX, R10
+	SHLQ $2, R10         // bytes of a row
+
+columns32:
+	CMPQ    CX, $32
+	JLT     columns8
+	VMOVUPS (DI), Y4
+	VMOVUPS 32(DI), Y5
+	VMOVUPS 64(DI), Y6
+	VMOVUPS 96(DI), Y7
+	MOVQ    SI, R11
+	MOVQ    R8, R12
+	MOVQ    R9, R13
+
+rows32:
+	VBROADCASTSS (R12), Y8
+	VMULPS       (R11), Y8, Y0
+	VMULPS       32(R11), Y8, Y1
+	VMULPS       64(R11), Y8, Y2
+	VMULPS       96(R11), Y8, Y3
+	VADDPS       Y4, Y0, Y4
+	VADDPS       Y5, Y1, Y5
+	VADDPS       Y6, Y2, Y6
+	VADDPS       Y7, Y3, Y7
+	ADDQ         R10, R11
+	ADDQ         $4, R12
+	DECQ         R13
+	JNZ          rows32
+
+	VMOVUPS Y4, (DI)
+	VMOVUPS Y5, 32(DI)
+	VMOVUPS Y6, 64(DI)
+	VMOVUPS Y7, 96(DI)
+	ADDQ    $128, DI
+	ADDQ    $128, SI
+	SUBQ    $32, CX
+	JMP     columns32
+
+columns8:
+	CMPQ    CX, $8
+	JLT     done
+	VMOVUPS (DI), Y4
+	MOVQ    SI, R11
+	MOVQ    R8, R12
+	MOVQ    R9, R13
+
+rows8:
+	VBROADCASTSS (R12), Y8
+	VMULPS       (R11), Y8, Y0
+	VADDPS       Y4, Y0, Y4
+	ADDQ         R10, R11
+	ADDQ         $4, R12
+	DECQ         R13
+	JNZ          rows8
+
+	VMOVUPS Y4, (DI)
+	ADDQ    $32, DI
+	ADDQ    $32, SI
+	SUBQ    $8, CX
+	JMP     columns8
+
+done:
+	VZEROUPPER
+	RET

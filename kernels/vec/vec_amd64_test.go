@@ -3,6 +3,7 @@ package vec
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -58,5 +59,31 @@ func TestAssemblyEqualsGoBitForBit(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Several rows at once give the bits of one after another, in assembly and in Go.
+func TestRowsEqualOneAfterAnother(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 2))
+	for _, d := range []int{1, 7, 8, 16, 24, 32, 40, 48, 64, 80, 128} {
+		for _, n := range []int{0, 1, 3, 16} {
+			a, rows, f := random(r, d), random(r, n*d), random(r, n)
+			for _, way := range []func(func()){func(fn func()) { fn() }, without} {
+				way(func() {
+					products, sum, want := make([]float32, n), slices.Clone(a), slices.Clone(a)
+					DotRows(products, a, rows)
+					AddScaledRows(sum, rows, f)
+					for i := range n {
+						if one := Dot(a, rows[i*d:][:d]); one != products[i] {
+							t.Errorf("%d rows of %d: product %d is %v, want %v", n, d, i, products[i], one)
+						}
+						AddScaled(want, rows[i*d:][:d], f[i])
+					}
+					if !slices.Equal(sum, want) {
+						t.Errorf("%d rows of %d: sum %v, want %v", n, d, sum, want)
+					}
+				})
+			}
+		}
 	}
 }

@@ -11,3 +11,7 @@ func dotBF16x4(w []uint16, x []float32, stride int, out *[4]float32) {
 func dot(a, b []float32) float32 { return dotGo(a, b) }
 
 func addScaled(dst, src []float32, f float32) { addScaledGo(dst, src, f) }
+
+func dotRows(_, _, _ []float32) bool { return false }
+
+func addScaledRows(_, _, _ []float32) bool { return false }
