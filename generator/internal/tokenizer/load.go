@@ -30,7 +30,12 @@ func build(c *config) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{ids: make(map[string]int32, len(model.vocab)+len(c.AddedTokens)), firsts: map[int32]string{}}
+	return buildWith(c, model)
+}
+
+// buildWith is build with the part model.
+func buildWith(c *config, model modelConfig) (t *Tokenizer, err error) {
+	t = &Tokenizer{ids: make(map[string]int32, len(model.vocab)+len(c.AddedTokens)), firsts: map[int32]string{}}
 	if err := t.buildText(c, model); err != nil {
 		return nil, err
 	}

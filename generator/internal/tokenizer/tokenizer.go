@@ -1,5 +1,6 @@
 // Package tokenizer turns text into token ids and ids back into text, with the same results
-// as Hugging Face's library tokenizers on the same tokenizer.json.
+// as Hugging Face's library tokenizers on the same tokenizer.json. [FromGGUF] makes the same
+// tokenizer from the metadata of a GGUF file.
 //
 // It supports byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM, DeepSeek-LLM), SentencePiece's BPE
 // over characters with byte fallback (Llama 2, Mistral, Phi-3, Gemma), Unigram (T5, XLM-R, ALBERT)
@@ -18,11 +19,11 @@ import (
 	"reel.internal/reel/generator/internal/marked"
 )
 
-// Errors of [Load] and [Tokenizer.Encode]. Each comes wrapped with the place of the fault.
+// Errors of [Load], [FromGGUF] and [Tokenizer.Encode]. Each comes wrapped with the place of the fault.
 var (
-	// ErrInvalid means that tokenizer.json contradicts itself or its format.
+	// ErrInvalid means that tokenizer.json, or a GGUF file's metadata, contradicts itself or its format.
 	ErrInvalid = errors.New("invalid tokenizer")
-	// ErrUnsupported means that tokenizer.json asks for something that this package lacks.
+	// ErrUnsupported means that either asks for something that this package lacks.
 	ErrUnsupported = errors.New("tokenizer not supported")
 	// ErrNotUTF8 means that a text is not valid UTF-8.
 	ErrNotUTF8 = errors.New("text is not valid UTF-8")

@@ -46,16 +46,20 @@ func readJSON(t testing.TB, path string, v any) {
 // patched returns a directory with a tokenizer.json of testdata, top-level fields replaced.
 func patched(t testing.TB, name string, patch map[string]json.RawMessage) fs.FS {
 	t.Helper()
-	var file map[string]json.RawMessage
-	readJSON(t, "testdata/"+name+".json", &file)
-	for key, value := range patch {
-		file[key] = value
-	}
-	data, err := json.Marshal(file)
+	data, err := json.Marshal(patchedFields(t, name, patch))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return fstest.MapFS{fileName: {Data: data}}
+}
+
+func patchedFields(t testing.TB, name string, patch map[string]json.RawMessage) (file map[string]json.RawMessage) {
+	t.Helper()
+	readJSON(t, "testdata/"+name+".json", &file)
+	for key, value := range patch {
+		file[key] = value
+	}
+	return file
 }
 
 func load(t testing.TB, name string, patch map[string]json.RawMessage) *Tokenizer {
