@@ -40,6 +40,7 @@ func ids(all []Token) (list []int32) {
 func TestNextTurnFindsWhatWasReread(t *testing.T) {
 	r := seeded(t)
 	reference := newAlone(t)
+	var reread uint64
 	for range 20 {
 		o := nano()
 		o.PageTokens = 1 + r.IntN(8)
@@ -62,9 +63,7 @@ func TestNextTurnFindsWhatWasReread(t *testing.T) {
 			turn = append(turn, ids(s.tokens)...)
 			b.reread(0, turn)
 		}
-		if st := b.Stats(); st.Steps.RereadTokens == 0 || st.Steps.Rereads == 0 {
-			t.Errorf("%+v", st.Steps)
-		}
+		reread += b.Stats().Steps.RereadTokens
 		if err := b.finish(); err != nil {
 			t.Error(err)
 		}
@@ -72,6 +71,9 @@ func TestNextTurnFindsWhatWasReread(t *testing.T) {
 	}
 	if err := reference.finish(); err != nil {
 		t.Error(err)
+	}
+	if reread == 0 {
+		t.Error("nothing was reread")
 	}
 }
 
