@@ -15,11 +15,22 @@ const (
 	BF16 DType = iota + 1
 	F32
 	F16
+	// Those that follow are quantised, and for weights on the host only.
+	Q4_0
+	Q4_1
+	Q5_0
+	Q5_1
+	Q8_0
+	Q4_K
+	Q5_K
+	Q6_K
+	IQ4_XS
+	MXFP4
 )
 
 // format describes a DType. A row of a weight is whole blocks of blockElements elements in
-// blockBytes bytes, little-endian. A floating-point block is one element; a quantised format
-// would keep its scales in the block.
+// blockBytes bytes, little-endian. A floating-point block is one element; a quantised block
+// keeps its scales beside its codes. A format without pack has no kernels on a GPU.
 type format struct {
 	blockElements, blockBytes int
 	decode                    func(y []float32, row []byte)       // writes the values of whole blocks to y
@@ -34,6 +45,17 @@ var formats = [...]format{
 	F32:  float32Format,
 	BF16: {blockElements: 1, blockBytes: 2, decode: decodeBF16, packed: BF16, pack: sameBits, kernel: "_bf16"},
 	F16:  {blockElements: 1, blockBytes: 2, decode: decodeF16, packed: F16, pack: sameBits, kernel: "_f16"},
+
+	Q4_0:   {blockElements: 32, blockBytes: 18, decode: decodeQ4_0},
+	Q4_1:   {blockElements: 32, blockBytes: 20, decode: decodeQ4_1},
+	Q5_0:   {blockElements: 32, blockBytes: 22, decode: decodeQ5_0},
+	Q5_1:   {blockElements: 32, blockBytes: 24, decode: decodeQ5_1},
+	Q8_0:   {blockElements: 32, blockBytes: 34, decode: decodeQ8_0},
+	Q4_K:   {blockElements: 256, blockBytes: 144, decode: decodeQ4_K},
+	Q5_K:   {blockElements: 256, blockBytes: 176, decode: decodeQ5_K},
+	Q6_K:   {blockElements: 256, blockBytes: 210, decode: decodeQ6_K},
+	IQ4_XS: {blockElements: 256, blockBytes: 136, decode: decodeIQ4_XS},
+	MXFP4:  {blockElements: 32, blockBytes: 17, decode: decodeMXFP4},
 }
 
 var float32Format = format{
@@ -45,6 +67,9 @@ func (d DType) Bytes(n int64) int64 {
 	f := &formats[d]
 	return n / int64(f.blockElements) * int64(f.blockBytes)
 }
+
+// Quantised reports whether several elements share a scale. Such weights are for the host only.
+func (d DType) Quantised() bool { return formats[d].blockElements > 1 }
 
 // Size returns the size of one element in bytes. Only keys and values have formats for which it
 // makes sense; for weights see [DType.Bytes].

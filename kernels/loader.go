@@ -81,7 +81,7 @@ func (l *Loader) Weight(t DType, rows, cols int, data []byte) (Weight, error) {
 		return loadRowMajor(l.dev, Weight{DType: t, Rows: rows, Cols: cols}, data)
 	}
 	p := Pack{DType: t, Rows: rows, Cols: cols}
-	if cols%tileCols != 0 {
+	if cols%tileCols != 0 || t.Quantised() {
 		return Weight{}, p.Check()
 	}
 	var err error

@@ -58,6 +58,9 @@ func CheckPacked(headDim, hidden, inner int) error {
 
 // Check compares dimensions.
 func (o Pack) Check() error {
+	if o.DType.Quantised() {
+		return fmt.Errorf("%w: a quantised weight cannot be packed", device.ErrBadShape)
+	}
 	if o.Rows <= 0 || o.Cols <= 0 || o.Cols%tileCols != 0 {
 		return fmt.Errorf("%w: weight [%d][%d] cannot be packed: columns must be a multiple of %d",
 			device.ErrBadShape, o.Rows, o.Cols, tileCols)
