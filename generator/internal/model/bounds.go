@@ -39,15 +39,15 @@ func (c Config) check() error {
 		}
 	}
 	if c.Heads*c.HeadDim > maxDimension {
-		return fmt.Errorf("model: config.json: %d heads of %d elements have %d together, wants at most %d",
+		return fmt.Errorf("model: %d heads of %d elements have %d together, wants at most %d",
 			c.Heads, c.HeadDim, c.Heads*c.HeadDim, maxDimension)
 	}
 	if c.Heads%c.KVHeads != 0 {
-		return fmt.Errorf("model: config.json: num_attention_heads %d is not divisible by num_key_value_heads %d",
+		return fmt.Errorf("model: num_attention_heads %d is not divisible by num_key_value_heads %d",
 			c.Heads, c.KVHeads)
 	}
 	if c.HeadDim%2 != 0 {
-		return fmt.Errorf("model: config.json: head_dim is %d, wants an even number", c.HeadDim)
+		return fmt.Errorf("model: head_dim is %d, wants an even number", c.HeadDim)
 	}
 	if slices.ContainsFunc(c.EOS, func(id int32) bool { return id < 0 || int(id) >= c.Vocab }) {
 		return fmt.Errorf("model: eos_token_id is %v, wants ids from 0 to %d, below vocab_size", c.EOS, c.Vocab-1)

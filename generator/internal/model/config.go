@@ -12,7 +12,7 @@ import "errors"
 // compute. The error names it.
 var ErrUnsupported = errors.New("model: not supported")
 
-// Config is the shape of a model, from config.json. The zero values of the fields after
+// Config is the shape of a model, from config.json or from GGUF. The zero values of the fields after
 // RoPETheta describe Llama 2.
 type Config struct {
 	Name    string // model_type
@@ -28,12 +28,16 @@ type Config struct {
 	RMSNormEps float32
 	RoPETheta  float64
 	RoPE       RoPEScaling
-	TiedHead   bool    // the head is the embedding
-	Bias       bool    // q, k and v have biases
-	HeadNorms  bool    // each head of q and k is normed
-	Fused      bool    // the checkpoint holds q, k and v in one tensor, and gate and up in another
-	Windows    []int   // by layer, as Window returns it; nil: no layer has a window
-	EOS        []int32 // end-of-sequence tokens
+	// RoPEDivisors divide the frequencies, one each; nil: none. Only GGUF files have them, and no RoPE besides.
+	RoPEDivisors []float32
+	TiedHead     bool // the head is the embedding
+	Bias         bool // q, k and v have biases
+	HeadNorms    bool // each head of q and k is normed
+	Fused        bool // the checkpoint holds q, k and v in one tensor, and gate and up in another
+	// Interleaved: in each head of q and k, row 2·j of the checkpoint is ours j, and row 2·j+1 is j + HeadDim/2.
+	Interleaved bool
+	Windows     []int   // by layer, as Window returns it; nil: no layer has a window
+	EOS         []int32 // end-of-sequence tokens
 }
 
 // Window returns the sliding window of a layer: the number of positions that a row

@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/kernels"
@@ -82,13 +83,13 @@ func (l *loader) layer(c Config, prefix string) layer {
 		gateUp := l.fused(prefix+gateUpProj, c.Inner, c.Inner)
 		w.q, w.k, w.v, w.gate, w.up = qkv[0], qkv[1], qkv[2], gateUp[0], gateUp[1]
 	} else {
-		w.q = l.matrix(prefix + qProj)
-		w.k = l.matrix(prefix + kProj)
+		w.q = l.heads(prefix+qProj, c.Heads)
+		w.k = l.heads(prefix+kProj, c.KVHeads)
 		w.v = l.matrix(prefix + vProj)
 		w.gate, w.up = l.matrix(prefix+gateProj), l.matrix(prefix+upProj)
 	}
 	if c.Bias {
-		w.bias = l.vector(prefix+qBias, prefix+kBias, prefix+vBias)
+		w.bias = l.biases(prefix)
 	}
 	if c.HeadNorms {
 		w.headNorms = l.vector(prefix+qNorm, prefix+kNorm)
@@ -107,6 +108,9 @@ func (l *loader) tensor(name string) (t weights.Tensor) {
 // dtypes maps the element types of a checkpoint to those of the ops.
 var dtypes = map[weights.DType]kernels.DType{
 	weights.BF16: kernels.BF16, weights.F16: kernels.F16, weights.F32: kernels.F32,
+	weights.Q4_0: kernels.Q4_0, weights.Q4_1: kernels.Q4_1, weights.Q5_0: kernels.Q5_0, weights.Q5_1: kernels.Q5_1,
+	weights.Q8_0: kernels.Q8_0, weights.Q4_K: kernels.Q4_K, weights.Q5_K: kernels.Q5_K, weights.Q6_K: kernels.Q6_K,
+	weights.IQ4_XS: kernels.IQ4_XS, weights.MXFP4: kernels.MXFP4,
 }
 
 // matrix loads a whole tensor as one weight.
@@ -133,10 +137,48 @@ func (l *loader) rows(t weights.Tensor, first, n int) (w kernels.Weight) {
 	if l.err != nil {
 		return w
 	}
-	row := t.Shape[1] * t.DType.Size()
+	row := t.DType.Bytes(t.Shape[1])
 	w, l.err = l.weights.Weight(dtypes[t.DType], n, t.Shape[1], t.Data[first*row:(first+n)*row])
 	l.loaded(w.Data, int64(n*t.Shape[1]))
 	return w
+}
+
+// heads loads the rows of n heads of q or k. Rows that a checkpoint holds interleaved are copied in order.
+func (l *loader) heads(name string, n int) kernels.Weight {
+	t := l.tensor(name)
+	if l.err != nil {
+		return kernels.Weight{}
+	}
+	if l.model.Config.Interleaved {
+		t.Data = ordered(t.Data, t.DType.Bytes(t.Shape[1]), n)
+	}
+	return l.rows(t, 0, t.Shape[0])
+}
+
+// biases loads the biases of q, k and v.
+func (l *loader) biases(prefix string) device.Buffer {
+	c := l.model.Config
+	q, k := toFloat32(l.tensor(prefix+qBias)), toFloat32(l.tensor(prefix+kBias))
+	if c.Interleaved {
+		q, k = ordered(q, 1, c.Heads), ordered(k, 1, c.KVHeads)
+	}
+	return l.floats(slices.Concat(q, k, toFloat32(l.tensor(prefix+vBias))))
+}
+
+// ordered returns a copy of the interleaved rows of n heads, each of size elements, in the order of RoPE by halves:
+// within a head, row 2·j becomes j, and row 2·j+1 becomes j + half. llama.cpp's converter did the reverse.
+// (convert_hf_to_gguf.py, LlamaModel.permute.)
+func ordered[T any](data []T, size, n int) []T {
+	out := make([]T, 0, len(data))
+	head := len(data) / n
+	for at := 0; at < len(data); at += head {
+		for _, first := range []int{0, size} {
+			for row := first; row < head; row += 2 * size {
+				out = append(out, data[at+row:][:size]...)
+			}
+		}
+	}
+	return out
 }
 
 // vector loads vectors one after another into one buffer, as float32.

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // RoPEScaling extends RoPE beyond the context of pretraining: rope_type "llama3". The zero
@@ -49,16 +50,49 @@ func (s RoPEScaling) scaled(frequency float32) float32 {
 	return float32((1-keep)*float64(frequency)/s.Factor + keep*float64(frequency))
 }
 
+// setDivisors keeps the divisors of a GGUF file. If they are those of a published Llama 3, to the rounding of float32,
+// c gets its scaling instead, so that the table is the same as with config.json.
+func (c *Config) setDivisors(divisors []float32) {
+	for original := 64; original <= 1<<20; original *= 2 {
+		s := RoPEScaling{Factor: float64(slices.Max(divisors)), LowFactor: 1, HighFactor: 4, Original: original}
+		if s.equals(divisors, c.RoPETheta) && s.check() == nil {
+			c.RoPE = s
+			return
+		}
+	}
+	c.RoPEDivisors = divisors
+}
+
+// equals reports whether s divides the frequencies by these numbers. The converter computes them in float32, and the
+// interpolated ones lose some digits.
+func (s RoPEScaling) equals(divisors []float32, theta float64) bool {
+	for i, divisor := range divisors {
+		f := frequency(theta, i, 2*len(divisors))
+		if got := float64(f) / float64(s.scaled(f)); !(math.Abs(got-float64(divisor)) <= 1e-4*got) {
+			return false
+		}
+	}
+	return true
+}
+
+// frequency returns frequency i of d/2, in radians per token, before scaling.
+func frequency(theta float64, i, d int) float32 {
+	return float32(1 / math.Pow(theta, float64(2*i)/float64(d)))
+}
+
 // RoPEBytes returns the size of RoPE's table on a device.
 func (c Config) RoPEBytes() int64 { return 4 * int64(c.Context) * int64(c.HeadDim) }
 
 // ropeTable returns cos and sin of position·frequency[i] as [context][d/2][cos, sin].
-// frequency[i] is theta^(-2i/d), scaled. Angles are rounded to float32, as in training.
+// frequency[i] is theta^(-2i/d), scaled or divided. Angles are rounded to float32, as in training.
 func ropeTable(c Config) []float32 {
 	d := c.HeadDim
 	frequencies := make([]float32, d/2)
 	for i := range frequencies {
-		frequencies[i] = c.RoPE.scaled(float32(1 / math.Pow(c.RoPETheta, float64(2*i)/float64(d))))
+		frequencies[i] = c.RoPE.scaled(frequency(c.RoPETheta, i, d))
+		if c.RoPEDivisors != nil {
+			frequencies[i] /= c.RoPEDivisors[i]
+		}
 	}
 	t := make([]float32, 0, c.Context*d)
 	for position := range c.Context {

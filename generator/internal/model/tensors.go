@@ -151,15 +151,34 @@ func (c Config) Parameters() (n int64) {
 }
 
 // CheckTensors checks the headers of a checkpoint against c before anything is loaded:
-// every tensor of c is there in its shape, all matrices have one element type, and there
-// are no others, except redundant ones. Errors: weights.ErrMissing, ErrTensor, and
+// every tensor of c is there in its shape, all matrices have one element type unless any is
+// quantised, and there are no others, except redundant ones. Errors: weights.ErrMissing, ErrTensor, and
 // weights.ErrChanged, since it may read a tied head and the embedding.
 func (c Config) CheckTensors(tensors Tensors) error {
 	return weights.Guard(func() error { return c.checkTensors(tensors) })
 }
 
+// Quantised reports whether a matrix of c is quantised.
+func (c Config) Quantised(tensors Tensors) bool {
+	return slices.ContainsFunc(c.Tensors(), func(s TensorSpec) bool {
+		t, err := tensors.Tensor(s.Name)
+		return err == nil && len(s.Shape) > 1 && t.DType.Quantised()
+	})
+}
+
+// Reordered returns the bytes of the matrices that [Load] copies to put their rows in order.
+func (c Config) Reordered(tensors Tensors) (bytes int64) {
+	for _, s := range c.Tensors() {
+		if c.Interleaved && (strings.HasSuffix(s.Name, qProj) || strings.HasSuffix(s.Name, kProj)) {
+			t, _ := tensors.Tensor(s.Name)
+			bytes += int64(len(t.Data))
+		}
+	}
+	return bytes
+}
+
 func (c Config) checkTensors(tensors Tensors) error {
-	wanted := map[string]bool{}
+	wanted, quantised := map[string]bool{}, c.Quantised(tensors)
 	var first weights.Tensor // the first matrix; the others must have its type
 	for _, s := range c.Tensors() {
 		wanted[s.Name] = true
@@ -170,7 +189,9 @@ func (c Config) checkTensors(tensors Tensors) error {
 		case !slices.Equal(t.Shape, s.Shape):
 			return fmt.Errorf("%w: %s: %s has the shape %v, the config asks for %v",
 				ErrTensor, t.File, s.Name, t.Shape, s.Shape)
-		case len(s.Shape) < 2:
+		case len(s.Shape) < 2 && t.DType.Quantised():
+			return fmt.Errorf("%w: %s: %s is %v, but a vector must be float", ErrTensor, t.File, s.Name, t.DType)
+		case len(s.Shape) < 2 || quantised:
 		case first.DType == 0:
 			first = t
 		case t.DType != first.DType:

@@ -1,0 +1,304 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"reel.internal/reel/generator/internal/weights"
+)
+
+// ggufFamilies maps GGUF's architectures to ours. llama is also Mistral's.
+// (llama.cpp: convert_hf_to_gguf.py, src/llama-arch.cpp.)
+var ggufFamilies = map[string]string{"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3"}
+
+// ggufKeys are the keys that follow the architecture's name. Others may change the pass, so they are refused.
+const (
+	keyContext    = "context_length"
+	keyHidden     = "embedding_length"
+	keyInner      = "feed_forward_length"
+	keyLayers     = "block_count"
+	keyHeads      = "attention.head_count"
+	keyKVHeads    = "attention.head_count_kv"
+	keyHeadDim    = "attention.key_length"
+	keyValueDim   = "attention.value_length"
+	keyEps        = "attention.layer_norm_rms_epsilon"
+	keyWindow     = "attention.sliding_window"
+	keyRotated    = "rope.dimension_count"
+	keyTheta      = "rope.freq_base"
+	keyScaling    = "rope.scaling.type"
+	keyScale      = "rope.scaling.factor"
+	keyOriginal   = "rope.scaling.original_context_length"
+	keyAttnFactor = "rope.scaling.attn_factor"
+	keyFinetuned  = "rope.scaling.finetuned"
+	keyVocab      = "vocab_size"
+	keyExperts    = "expert_count"
+	keyUsed       = "expert_used_count"
+	keyLayout     = "tensor_data_layout"
+)
+
+var ggufKeys = []string{keyContext, keyHidden, keyInner, keyLayers, keyHeads, keyKVHeads, keyHeadDim, keyValueDim, keyEps,
+	keyWindow, keyRotated, keyTheta, keyScaling, keyScale, keyOriginal, keyAttnFactor, keyFinetuned, keyVocab, keyExperts,
+	keyUsed, keyLayout}
+
+// ParseGGUF returns the config of a GGUF file, from its metadata and the presence of tensors, and its tensors under
+// their published names. It may read the divisors of RoPE's frequencies. Errors: ErrUnsupported, ErrTensor,
+// weights.ErrMissing, weights.ErrChanged, and values out of bounds.
+func ParseGGUF(m weights.Metadata, tensors Tensors) (c Config, named Tensors, err error) {
+	err = weights.Guard(func() (err error) {
+		r := ggufReader{metadata: m, tensors: tensors}
+		r.architecture()
+		c = r.config()
+		if r.err == nil {
+			r.err = c.check()
+		}
+		return r.err
+	})
+	if err != nil {
+		return Config{}, nil, fmt.Errorf("GGUF: %w", err)
+	}
+	return c, newGGUFTensors(c, tensors), nil
+}
+
+// ggufReader reads values until one is missing or wrong.
+type ggufReader struct {
+	metadata weights.Metadata
+	tensors  Tensors
+	arch     string
+	err      error
+}
+
+func (r *ggufReader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+func (r *ggufReader) refuse(format string, args ...any) {
+	r.fail(fmt.Errorf("%w: "+format, append([]any{ErrUnsupported}, args...)...))
+}
+
+// architecture reads the architecture and refuses an unknown one, and keys that are not known.
+func (r *ggufReader) architecture() {
+	r.arch, _ = r.metadata.String("general.architecture")
+	if ggufFamilies[r.arch] == "" {
+		r.refuse("general.architecture is %.40q, this build serves %s", r.arch,
+			strings.Join(slices.Sorted(maps.Keys(ggufFamilies)), ", "))
+	}
+	for _, key := range r.metadata.Keys() {
+		name, ours := strings.CutPrefix(key, r.arch+".")
+		if n, ok := r.metadata.Uint(key); ours && !slices.Contains(ggufKeys, name) && !(ok && n == 0) {
+			r.refuse("unknown key %.80q", key)
+		}
+	}
+}
+
+// number reads a number from 1 to most. An array of equal numbers, one for each layer, is the same as one. absent is
+// the value of an absent key; -1: it must be there.
+func (r *ggufReader) number(name string, most, absent int) int {
+	key := r.arch + "." + name
+	n, ok := r.metadata.Uint(key)
+	if list, array := r.metadata.Ints(key); array && len(list) > 0 {
+		if len(slices.Compact(list)) > 1 {
+			r.refuse("%s differs between layers", key)
+		}
+		n, ok = uint64(list[0]), true
+	}
+	switch {
+	case ok && (n < 1 || n > uint64(most)):
+		r.fail(fmt.Errorf("model: %s is %d, wants 1 to %d", key, n, most))
+	case ok:
+		return int(n)
+	case r.has(key) || absent < 0:
+		r.fail(fmt.Errorf("model: %s is missing or no number", key))
+	}
+	return absent
+}
+
+// float reads a number from least to most.
+func (r *ggufReader) float(name string, least, most, absent float64) float64 {
+	key := r.arch + "." + name
+	f, ok := r.metadata.Float(key)
+	switch {
+	case ok && !(f >= least && f <= most):
+		r.fail(fmt.Errorf("model: %s is %v, wants %v to %v", key, f, least, most))
+	case ok:
+		return f
+	case r.has(key) || absent == 0:
+		r.fail(fmt.Errorf("model: %s is missing or no number", key))
+	}
+	return absent
+}
+
+// has reports whether a key is there.
+func (r *ggufReader) has(key string) bool { _, ok := r.metadata[key]; return ok }
+
+func (r *ggufReader) hasTensor(name string) bool {
+	_, err := r.tensors.Tensor(name)
+	return err == nil
+}
+
+func (r *ggufReader) config() Config {
+	fam := families[ggufFamilies[r.arch]]
+	c := Config{Name: ggufFamilies[r.arch], HeadNorms: fam.headNorms, Fused: fam.fused,
+		Hidden: r.number(keyHidden, maxDimension, -1), Inner: r.number(keyInner, maxDimension, -1),
+		Layers: r.number(keyLayers, maxLayers, -1), Heads: r.number(keyHeads, maxHeads, -1),
+		Context: r.number(keyContext, maxContext, -1), RMSNormEps: float32(r.float(keyEps, minEps, maxEps, 0)),
+		RoPETheta: r.float(keyTheta, minTheta, maxTheta, 10000), Interleaved: r.arch == "llama",
+		Bias: r.hasTensor("blk.0.attn_q.bias"), TiedHead: !r.hasTensor(ggufOutput)}
+	if r.err != nil {
+		return c
+	}
+	c.KVHeads = r.number(keyKVHeads, maxHeads, c.Heads)
+	c.HeadDim = r.number(keyHeadDim, maxHeadDim, c.Hidden/c.Heads)
+	embedding, err := r.tensors.Tensor(ggufEmbedding)
+	if err != nil {
+		r.fail(err)
+		return c
+	}
+	if c.Vocab = embedding.Shape[0]; c.Vocab > maxDimension {
+		r.fail(fmt.Errorf("model: %s has %d rows, wants at most %d", ggufEmbedding, c.Vocab, maxDimension))
+	}
+	r.endTokens(&c)
+	r.supported(c)
+	r.window(&c)
+	r.divisors(&c)
+	return c
+}
+
+// endTokens sets the tokens that end a sequence or a turn.
+func (r *ggufReader) endTokens(c *Config) {
+	for _, key := range []string{"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"} {
+		id, ok := r.metadata.Uint(key)
+		if ok && id < uint64(c.Vocab) && !slices.Contains(c.EOS, int32(id)) {
+			c.EOS = append(c.EOS, int32(id))
+		}
+	}
+}
+
+// supported refuses values that the pass does not compute.
+func (r *ggufReader) supported(c Config) {
+	for _, name := range []string{keyValueDim, keyRotated} {
+		if n := r.number(name, maxDimension, c.HeadDim); n != c.HeadDim {
+			r.refuse("%s.%s is %d, and a head has %d elements", r.arch, name, n, c.HeadDim)
+		}
+	}
+	if kind, _ := r.metadata.String(r.arch + "." + keyScaling); kind != "" && kind != "none" {
+		r.refuse("%s.%s is %.40q", r.arch, keyScaling, kind)
+	}
+	if r.float(keyScale, minScale, maxScale, 1) != 1 || r.float(keyAttnFactor, minScale, maxScale, 1) != 1 {
+		r.refuse("%s.%s or attn_factor is not 1", r.arch, keyScale)
+	}
+	if n, _ := r.metadata.Uint(r.arch + "." + keyExperts); n > 0 {
+		r.refuse("a mixture of %d experts", n)
+	}
+}
+
+// window sets the sliding window, which all layers of llama (Mistral) and phi3 have. Qwen's converters wrote it for
+// models without one, so there it must be no less than the context.
+func (r *ggufReader) window(c *Config) {
+	n := 0
+	if r.has(r.arch + "." + keyWindow) {
+		n = int(min(maxContext, r.optional(keyWindow)))
+	}
+	switch {
+	case n == 0 || n >= c.Context:
+	case r.arch == "llama" || r.arch == "phi3":
+		c.Windows = slices.Repeat([]int{n}, c.Layers)
+	default:
+		r.refuse("%s.%s is %d", r.arch, keyWindow, n)
+	}
+}
+
+// optional reads a number that may be 0.
+func (r *ggufReader) optional(name string) uint64 {
+	n, ok := r.metadata.Uint(r.arch + "." + name)
+	if !ok {
+		r.fail(fmt.Errorf("model: %s.%s is no number", r.arch, name))
+	}
+	return n
+}
+
+// divisors sets the divisors of RoPE's frequencies if the file has them.
+func (r *ggufReader) divisors(c *Config) {
+	if r.err != nil || !r.hasTensor(ggufDivisors) {
+		return
+	}
+	t, err := r.tensors.Tensor(ggufDivisors)
+	switch {
+	case err != nil:
+		r.fail(err)
+	case t.DType != weights.F32 || !slices.Equal(t.Shape, []int{c.HeadDim / 2}):
+		r.fail(fmt.Errorf("%w: %s: %s is %v%v, wants F32[%d]", ErrTensor, t.File, ggufDivisors, t.DType, t.Shape, c.HeadDim/2))
+	default:
+		c.setDivisors(toFloat32(t))
+		for _, d := range c.RoPEDivisors {
+			if !(d >= minScale && d <= maxScale) {
+				r.fail(fmt.Errorf("%w: %s: %s has %v, wants %v to %v", ErrTensor, t.File, ggufDivisors, d, minScale, maxScale))
+			}
+		}
+	}
+}
+
+// Names of GGUF's tensors outside the layers.
+const (
+	ggufEmbedding = "token_embd.weight"
+	ggufOutput    = "output.weight"
+	ggufDivisors  = "rope_freqs.weight"
+)
+
+// ggufNames maps the published names, those of a layer without its prefix, to GGUF's.
+var ggufNames = map[string]string{
+	embeddingName: ggufEmbedding, normName: "output_norm.weight", headName: ggufOutput,
+	inputNorm: "attn_norm.weight", qkvProj: "attn_qkv.weight", qProj: "attn_q.weight", kProj: "attn_k.weight",
+	vProj: "attn_v.weight", qBias: "attn_q.bias", kBias: "attn_k.bias", vBias: "attn_v.bias",
+	qNorm: "attn_q_norm.weight", kNorm: "attn_k_norm.weight", oProj: "attn_output.weight",
+	postAttentionNorm: "ffn_norm.weight", gateUpProj: "ffn_up.weight", gateProj: "ffn_gate.weight",
+	upProj: "ffn_up.weight", downProj: "ffn_down.weight",
+}
+
+// ggufTensors is a GGUF file with tensors under their published names.
+type ggufTensors struct {
+	file  Tensors
+	names map[string]string // from the published name to the file's
+}
+
+// newGGUFTensors names the tensors that c asks for.
+func newGGUFTensors(c Config, file Tensors) Tensors {
+	g := ggufTensors{file: file, names: map[string]string{}}
+	for _, s := range c.Tensors() {
+		g.names[s.Name] = ggufNames[s.Name]
+	}
+	for i := range c.Layers {
+		prefix := layerPrefix(i)
+		for _, s := range c.layerTensors(prefix) {
+			g.names[s.Name] = fmt.Sprintf("blk.%d.%s", i, ggufNames[strings.TrimPrefix(s.Name, prefix)])
+		}
+	}
+	return g
+}
+
+// Tensor returns a tensor by its published name, or by the file's if it has no other.
+func (g ggufTensors) Tensor(name string) (weights.Tensor, error) {
+	if own, ok := g.names[name]; ok {
+		name = own
+	}
+	return g.file.Tensor(name)
+}
+
+// Names returns the names of all tensors but RoPE's divisors, which the config holds.
+func (g ggufTensors) Names() (names []string) {
+	published := map[string]string{}
+	for name, own := range g.names {
+		published[own] = name
+	}
+	for _, own := range g.file.Names() {
+		if name, ok := published[own]; ok {
+			names = append(names, name)
+		} else if own != ggufDivisors {
+			names = append(names, own)
+		}
+	}
+	return names
+}

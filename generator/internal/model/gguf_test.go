@@ -1,0 +1,243 @@
+package model_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/generator/internal/weights/ggufmake"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+)
+
+type ggufFS struct{ fs.FS }
+
+func (ggufFS) GGUF() string { return "model.gguf" }
+
+// parseGGUF writes and reads a GGUF file.
+func parseGGUF(t testing.TB, pairs []ggufmake.Pair, tensors []weights.Tensor) (model.Config, model.Tensors, error) {
+	t.Helper()
+	data := ggufmake.File(pairs, tensors)
+	file, err := weights.Open(ggufFS{fstest.MapFS{"model.gguf": {Data: data}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	return model.ParseGGUF(file.Metadata(), file)
+}
+
+// run returns the logits after a prompt, and after each of a few sampled tokens.
+func run(t *testing.T, c model.Config, tensors model.Tensors, tokens []int32) (all [][]float32) {
+	t.Helper()
+	h := device.NewHost(device.HostOptions{})
+	t.Cleanup(h.Close)
+	m, err := model.Load(h, c, tensors, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRunner(t, h, m, 128, kernels.F32)
+	r.prompt(tokens, 128)
+	all = append(all, r.logits())
+	for range 3 {
+		r.decode()
+		all = append(all, r.logits())
+	}
+	r.free()
+	return all
+}
+
+func same(t testing.TB) func(weights.Tensor) weights.Tensor {
+	t.Helper()
+	return func(x weights.Tensor) weights.Tensor { return x }
+}
+
+// A GGUF file gives the same logits as the checkpoint that it was made from, bit for bit: in bfloat16, float16
+// (Mistral) and float32 (Qwen3), with permuted rows, biases, norms of heads, fused tensors, windows and Llama 3's RoPE.
+func TestGGUFEqualsSafetensors(t *testing.T) {
+	for _, name := range families {
+		t.Run(name, func(t *testing.T) {
+			c, w := checkpoint(t, name)
+			got, tensors, err := parseGGUF(t, ggufmake.Pairs(c), ggufmake.Tensors(c, w, same(t)))
+			if name == "qwen2-window" { // GGUF does not say which layers have the window
+				if !errors.Is(err, model.ErrUnsupported) || !strings.Contains(err.Error(), "sliding_window") {
+					t.Error(err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.RoPE != c.RoPE || got.RoPEDivisors != nil || !slices.Equal(got.EOS, c.EOS) ||
+				!slices.Equal(got.Windows, c.Windows) {
+				t.Errorf("%+v, wants %+v", got, c)
+			}
+			golden := loadGolden(t, filepath.Join("testdata", name), 5, c.Vocab)
+			for _, g := range golden[2:4] {
+				a, b := run(t, c, w, g.Tokens), run(t, got, tensors, g.Tokens)
+				for i := range a {
+					if !slices.Equal(a[i], b[i]) {
+						t.Fatalf("logits %d after %d tokens differ by %.1e", i, len(g.Tokens), relativeError(b[i], a[i]))
+					}
+				}
+			}
+		})
+	}
+}
+
+// asFloat32 returns the elements of a bfloat16 tensor.
+func asFloat32(x weights.Tensor) (out []float32) {
+	for at := 0; at < len(x.Data); at += 2 {
+		out = append(out, math.Float32frombits(uint32(binary.LittleEndian.Uint16(x.Data[at:]))<<16))
+	}
+	return out
+}
+
+// quantised is a checkpoint of bfloat16 whose matrices are replaced by Q8_0 and their values, but some are float32.
+type quantised struct {
+	model.Tensors
+	values bool // the values instead of the blocks
+}
+
+func (q quantised) Tensor(name string) (weights.Tensor, error) {
+	x, err := q.Tensors.Tensor(name)
+	if err == nil && len(x.Shape) > 1 {
+		x = q.quantise(x, strings.Contains(name, "v_proj"))
+	}
+	return x, err
+}
+
+// quantise rounds a matrix to blocks with a scale that is a power of two.
+func (q quantised) quantise(x weights.Tensor, float bool) weights.Tensor {
+	var blocks, floats []byte
+	for block := range slices.Chunk(asFloat32(x), 32) {
+		most := 0.0
+		for _, v := range block {
+			most = max(most, math.Abs(float64(v)))
+		}
+		e := math.Ceil(math.Log2(max(most, 1e-4) / 127)) // the scale is 2^e
+		blocks = binary.LittleEndian.AppendUint16(blocks, uint16(e+15)<<10)
+		for _, v := range block {
+			code := math.RoundToEven(float64(v) * math.Exp2(-e))
+			blocks = append(blocks, byte(int8(code)))
+			if !float {
+				v = float32(code * math.Exp2(e))
+			}
+			floats = binary.LittleEndian.AppendUint32(floats, math.Float32bits(v))
+		}
+	}
+	if x.DType, x.Data = weights.Q8_0, blocks; float || q.values {
+		x.DType, x.Data = weights.F32, floats
+	}
+	return x
+}
+
+// A quantised model gives the same logits as a model of the float32 values of its blocks, bit for bit, with permuted
+// rows and another type beside.
+func TestQuantisedGGUFEqualsItsValues(t *testing.T) {
+	for _, name := range []string{"llama-2", "qwen2"} {
+		c, w := checkpoint(t, name)
+		got, tensors, err := parseGGUF(t, ggufmake.Pairs(c), ggufmake.Tensors(c, quantised{w, false}, same(t)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.Quantised(tensors) || c.Quantised(w) {
+			t.Error(got.Quantised(tensors), c.Quantised(w))
+		}
+		tokens := loadGolden(t, filepath.Join("testdata", name), 5, c.Vocab)[2].Tokens
+		a, b := run(t, c, quantised{w, true}, tokens), run(t, got, tensors, tokens)
+		for i := range a {
+			if !slices.Equal(a[i], b[i]) {
+				t.Fatalf("%s: logits %d differ by %.1e", name, i, relativeError(b[i], a[i]))
+			}
+		}
+	}
+}
+
+// Divisors that no published scaling gives are used as they are.
+func TestRoPEDivisors(t *testing.T) {
+	c, w := checkpoint(t, "llama-3.1")
+	tensors := ggufmake.Tensors(c, w, same(t))
+	last := &tensors[len(tensors)-1]
+	last.Data = slices.Clone(last.Data)
+	binary.LittleEndian.PutUint32(last.Data[8:], math.Float32bits(1.5))
+	got, named, err := parseGGUF(t, ggufmake.Pairs(c), tensors)
+	if err != nil || len(got.RoPEDivisors) != c.HeadDim/2 || got.RoPE != (model.RoPEScaling{}) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	tokens := loadGolden(t, filepath.Join("testdata", "llama-3.1"), 5, c.Vocab)[2].Tokens
+	if e := relativeError(run(t, got, named, tokens)[0], run(t, c, w, tokens)[0]); !(e > 1e-6 && e < 1) {
+		t.Errorf("one other divisor changes the logits by %.1e", e)
+	}
+	binary.LittleEndian.PutUint32(last.Data[8:], 0)
+	if _, _, err = parseGGUF(t, ggufmake.Pairs(c), tensors); !errors.Is(err, model.ErrTensor) {
+		t.Error(err)
+	}
+}
+
+func TestRefusedGGUF(t *testing.T) {
+	c, w := checkpoint(t, "llama-2")
+	tensors := ggufmake.Tensors(c, w, same(t))
+	set := func(key string, value any) []ggufmake.Pair {
+		pairs := slices.DeleteFunc(ggufmake.Pairs(c), func(p ggufmake.Pair) bool { return p.Key == key })
+		if value != nil {
+			pairs = append(pairs, ggufmake.Pair{Key: key, Value: value})
+		}
+		return pairs
+	}
+	for i, x := range []struct {
+		key   string
+		value any
+		want  error
+		names string
+	}{
+		{"general.architecture", "gemma3", model.ErrUnsupported, "gemma3"},
+		{"general.architecture", nil, model.ErrUnsupported, "general.architecture"},
+		{"llama.rope.scaling.type", "yarn", model.ErrUnsupported, "yarn"},
+		{"llama.rope.scaling.factor", float32(4), model.ErrUnsupported, "factor"},
+		{"llama.expert_count", uint32(8), model.ErrUnsupported, "8 experts"},
+		{"llama.logit_scale", float32(2), model.ErrUnsupported, "llama.logit_scale"},
+		{"llama.rope.dimension_count", uint32(16), model.ErrUnsupported, "16"},
+		{"llama.attention.value_length", uint32(16), model.ErrUnsupported, "value_length"},
+		{"llama.attention.head_count_kv", []int32{2, 1}, model.ErrUnsupported, "differs"},
+		{"llama.attention.head_count_kv", uint32(5), nil, "divisible"},
+		{"llama.block_count", nil, nil, "llama.block_count"},
+		{"llama.block_count", uint32(0), nil, "llama.block_count"},
+		{"llama.block_count", "two", nil, "llama.block_count"},
+		{"llama.embedding_length", uint32(1 << 30), nil, "1048576"},
+		{"llama.attention.layer_norm_rms_epsilon", float32(0), nil, "epsilon"},
+		{"llama.rope.freq_base", float32(math.NaN()), nil, "freq_base"},
+		{"llama.attention.sliding_window", "all", nil, "sliding_window"},
+	} {
+		_, _, err := parseGGUF(t, set(x.key, x.value), tensors)
+		if err == nil || x.want != nil && !errors.Is(err, x.want) || !strings.Contains(err.Error(), x.names) {
+			t.Errorf("%d: %v, wants %v naming %q", i, err, x.want, x.names)
+		}
+	}
+	if _, _, err := parseGGUF(t, ggufmake.Pairs(c), tensors[1:]); !errors.Is(err, weights.ErrMissing) {
+		t.Errorf("without the embedding: %v", err)
+	}
+	same, named, err := parseGGUF(t, set("llama.attention.head_count_kv", []int32{2, 2}), tensors)
+	if err != nil || same.KVHeads != 2 {
+		t.Errorf("equal numbers of all layers: %v", err)
+	}
+	if err := same.CheckTensors(named); err != nil {
+		t.Error(err)
+	}
+	extra := append(slices.Clone(tensors), weights.Tensor{Name: "blk.0.other.weight", DType: weights.F32, Shape: []int{1},
+		Data: make([]byte, 4)})
+	more, named, err := parseGGUF(t, ggufmake.Pairs(c), extra)
+	if err == nil {
+		err = more.CheckTensors(named)
+	}
+	if !errors.Is(err, model.ErrTensor) || !strings.Contains(err.Error(), "blk.0.other.weight") {
+		t.Error(err)
+	}
+}
