@@ -10,16 +10,16 @@ import (
 const maxDepth = 500
 
 // compare is a comparison of Python.
-func compare(r *run, op string, left, right value) bool {
+func compare(op string, left, right value) bool {
 	switch op {
 	case "==":
 		return equal(left, right)
 	case "!=":
 		return !equal(left, right)
 	case "in":
-		return contains(r, right, left)
+		return contains(right, left)
 	case "not in":
-		return !contains(r, right, left)
+		return !contains(right, left)
 	}
 	checkDefined(left, right)
 	c, ordered := order(left, right, op, 0)
@@ -194,7 +194,7 @@ func exactly(v value, f float64) *big.Float {
 }
 
 // contains is Python's v in of.
-func contains(r *run, of, v value) bool {
+func contains(of, v value) bool {
 	switch of := of.(type) {
 	case str:
 		s, ok := v.(str)

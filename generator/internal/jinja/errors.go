@@ -21,7 +21,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	if e.Line == 0 || e.Kind == ErrRaised {
+	if e.Line == 0 || errors.Is(e.Kind, ErrRaised) {
 		return e.Text
 	}
 	return fmt.Sprintf("line %d: %s", e.Line, e.Text)

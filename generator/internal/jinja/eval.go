@@ -72,7 +72,7 @@ func (n *compareNode) eval(r *run) value {
 	for i, op := range n.ops {
 		right := n.rest[i].eval(r)
 		r.line = n.line
-		if !compare(r, op, left, right) {
+		if !compare(op, left, right) {
 			return false
 		}
 		left = right
@@ -118,20 +118,21 @@ func (n *binaryNode) eval(r *run) value {
 }
 
 // eval returns the values of an argument list.
-func (n *argumentList) eval(r *run) (a arguments) {
-	if len(n.positional) > 0 {
-		a.positional = evalAll(r, n.positional)
+func (a *argumentList) eval(r *run) (values arguments) {
+	if len(a.positional) > 0 {
+		values.positional = evalAll(r, a.positional)
 	}
-	for i, e := range n.named {
-		a.names, a.named = append(a.names, literal(n.names[i])), append(a.named, e.eval(r))
+	for i, e := range a.named {
+		values.names = append(values.names, literal(a.names[i]))
+		values.named = append(values.named, e.eval(r))
 	}
-	if n.rest != nil {
-		a.positional = append(a.positional, collect(r, n.rest.eval(r))...)
+	if a.rest != nil {
+		values.positional = append(values.positional, collect(r, a.rest.eval(r))...)
 	}
-	if n.dict != nil {
-		a.addDict(n.dict.eval(r))
+	if a.dict != nil {
+		values.addDict(a.dict.eval(r))
 	}
-	return a
+	return values
 }
 
 // addDict adds the arguments of a dict.

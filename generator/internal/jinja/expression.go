@@ -10,10 +10,9 @@ const (
 
 // parser turns tokens into nodes, with the grammar of Jinja2.
 type parser struct {
-	tokens  []token
-	at      int
-	depth   int
-	endTags []string // what the open statements wait for, for errors
+	tokens []token
+	at     int
+	depth  int
 }
 
 func (p *parser) current() token { return p.tokens[p.at] }

@@ -89,9 +89,6 @@ func (l *lexer) skip(n int) {
 	l.at += n
 }
 
-// skipSpace skips white space.
-func (l *lexer) skipSpace() { l.skip(spaceLength(l.source[l.at:])) }
-
 // spaceLength returns the length of the white space that s begins with.
 func spaceLength(s string) int { return len(s) - len(strings.TrimLeftFunc(s, isSpace)) }
 

@@ -33,7 +33,7 @@ func init() {
 		return equal(binary(r, "%", v, p[0]), int64(0))
 	}}
 	tests["in"] = &builtin{params: []string{"seq"}, required: 1, call: func(r *run, v value, p []value) value {
-		return contains(r, p[0], v)
+		return contains(p[0], v)
 	}}
 	tests["sameas"] = &builtin{params: []string{"other"}, required: 1, call: func(_ *run, v value, p []value) value {
 		return same(v, p[0])
@@ -44,7 +44,7 @@ func init() {
 	} {
 		for _, name := range append(names, op) {
 			tests[name] = &builtin{[]string{"other"}, 1, func(r *run, v value, p []value) value {
-				return compare(r, op, v, p[0])
+				return compare(op, v, p[0])
 			}, nil}
 		}
 	}

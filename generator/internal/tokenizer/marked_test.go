@@ -153,7 +153,7 @@ func TestNormalizedControlTokens(t *testing.T) {
 // isMarker reports whether id is a control token other than the unknown token, which unknown
 // characters give.
 func (t *Tokenizer) isMarker(id int32) bool {
-	unk := int32(-1)
+	var unk int32
 	switch {
 	case t.model.unigram != nil:
 		unk = t.model.unigram.unk
