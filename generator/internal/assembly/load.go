@@ -38,7 +38,7 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	opts.Progress = func(share float64, activity string) { progress(0.8+0.2*share, activity) }
 	boundHeap(l.heapRoom)
 	serving, lines := make(chan struct{}), make(chan string, maxLines)
-	opts.PinAfter, opts.Warn, opts.Files = serving, warnTo(lines), o.CacheDir != ""
+	opts.PinAfter, opts.Warn = serving, warnTo(lines)
 	e, err := engine.New(l.Hardware.Device, l.Model, opts)
 	if err != nil {
 		return nil, errors.Join(noMemory(l.Hardware, Place(o.Model), err), l.weights.Unchanged())
@@ -128,7 +128,7 @@ func prepareOn(
 	}); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
-	if err = l.checkPageFiles(o); err != nil {
+	if err = l.planPageFiles(o); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
 	s.config.Context = l.EngineOptions.Context

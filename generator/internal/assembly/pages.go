@@ -19,31 +19,36 @@ type pageFiles struct {
 	ended  chan struct{} // closed when the engine has the store, or will have none
 }
 
-// checkPageFiles returns a [config.ErrConfig] if --cache-dir names no directory that the generator can use, or if
-// other settings leave it without a use. It makes the directory.
-func (l Prepared) checkPageFiles(o config.Options) error {
-	var err error
+// planPageFiles sets EngineOptions.Files if the engine is to keep pages in --cache-dir. It makes the directory. It
+// returns a [config.ErrConfig] if the generator cannot use the directory, or if other settings leave it without a use.
+// A host cache for which the machine has no memory at the moment is only a warning.
+func (l *Prepared) planPageFiles(o config.Options) error {
+	if o.CacheDir == "" {
+		return nil
+	}
+	none := o.HostCache == 0 || o.HostCache == config.AutoHostCache && !l.Hardware.Packed
 	switch {
-	case o.CacheDir == "":
 	case o.CacheScope == "off":
 		return config.Refuse(config.ErrConfig, "--cache-dir keeps what --cache-scope off does not cache: leave one out")
-	case l.EngineOptions.HostCache == 0:
+	case none:
 		return config.Refuse(config.ErrConfig, "--cache-dir needs a host cache, into which files are read: give "+
 			"--host-cache, as in --host-cache 1GiB, or leave out --cache-dir")
-	default:
-		err = store.Prepare(o.CacheDir)
+	case l.EngineOptions.HostCache == 0:
+		l.warnings = append(l.warnings, "--cache-dir is not used: the machine has no memory left for the host cache")
+		return nil
 	}
-	if err != nil {
-		err = config.Refuse(config.ErrConfig, "--cache-dir: %w", err)
+	if err := store.Prepare(o.CacheDir); err != nil {
+		return config.Refuse(config.ErrConfig, "--cache-dir: %w", err)
 	}
-	return err
+	l.EngineOptions.Files = true
+	return nil
 }
 
 // keepPages lets an engine keep its pages in files. It opens the directory once serving is closed, after it has read
 // all weights, and says so through warn if it cannot: the engine then serves without. It returns nil without
-// --cache-dir. The caller calls end after the engine has ended.
+// EngineOptions.Files. The caller calls end after the engine has ended.
 func (l Prepared) keepPages(o config.Options, e *engine.Engine, serving <-chan struct{}, warn func(string)) *pageFiles {
-	if o.CacheDir == "" {
+	if !l.EngineOptions.Files {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -122,13 +122,14 @@ func (s *Store) Longest(scope string, prompt []int32) (ids []ID) {
 		return nil
 	}
 	var last *entry
+	used := now()
 	for parent := s.rootOf(scope); len(prompt) >= s.PageTokens; prompt = prompt[s.PageTokens:] {
 		id := digest(parent, prompt[:s.PageTokens])
 		e := s.index.entries[id]
 		if e == nil || e.writing || e.owner == s.index.foreign {
 			break
 		}
-		e.used = now()
+		e.used = used
 		ids, parent, last = append(ids, id), id, e
 	}
 	if last != nil {
