@@ -37,6 +37,9 @@ func TestCacheOfUsers(t *testing.T) {
 	} {
 		g := serve(t, "--cache-scope", scope)
 		must(t, os.Chmod(g.socket, 0o666))
+		if c := g.status().Cache; c.Scope != scope || c.Requests != 0 {
+			t.Errorf("%s: before any request %+v", scope, c)
+		}
 		mine := g.peer()
 		var other *peer
 		as(t, nobody, func() { other = g.peer() })

@@ -14,7 +14,7 @@ import (
 func firstToken(e server.Engine, ended <-chan struct{}) error {
 	sampled := make(firstSink, 1)
 	request := &engine.Request{Tokens: []int32{0}, MaxTokens: 1, IgnoreEOS: true,
-		Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Sink: sampled}
+		Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Cache: engine.CacheOff, Sink: sampled}
 	if _, err := e.Submit(request); err != nil {
 		return err
 	}
