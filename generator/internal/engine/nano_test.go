@@ -36,10 +36,17 @@ func built(t *testing.T, host device.HostOptions, o Options, wrap func(device.De
 func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) (
 	*testEngine, error) {
 	t.Helper()
+	return tryBuildModel(t, nanoConfig(), host, o, wrap)
+}
+
+// tryBuildModel is tryBuild for a model of this shape.
+func tryBuildModel(t *testing.T, c model.Config, host device.HostOptions, o Options,
+	wrap func(device.Device) device.Device) (*testEngine, error) {
+	t.Helper()
 	host.Workers, host.GraphBytes = 1, 1000
 	h := device.NewHost(host)
 	t.Cleanup(h.Close)
-	m, err := model.Load(h, nanoConfig(), randomTensors{nanoConfig()}, func(float64) {})
+	m, err := model.Load(h, c, randomTensors{c}, func(float64) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
+	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -40,91 +42,149 @@ func (c *conversation) next(answer []Token, limit int) Request {
 		Connection: c.seed % 2, Sampling: sampled(c.seed)}
 }
 
-// answers runs requests on an engine without a cache, one after another, and returns the tokens of each.
-func (a *alone) answer(q Request) []Token {
-	q.Cache = CacheOff
-	return a.complete(q).tokens
-}
-
 // alone is an engine that runs one request at a time, op by op, without a cache.
 type alone struct{ *testEngine }
 
-func newAlone(t *testing.T) alone {
+func newAlone(t *testing.T) alone { return aloneWith(t, nanoConfig()) }
+
+func aloneWith(t *testing.T, c model.Config) alone {
 	t.Helper()
 	o := nano()
 	o.MaxBatch, o.MaxGraphs, o.CacheScope = 1, 0, ScopeOff
-	b := built(t, device.HostOptions{}, o, nil)
+	b, err := tryBuildModel(t, c, device.HostOptions{}, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	b.run()
 	return alone{b}
 }
 
+// answer runs a request and returns its tokens.
+func (a alone) answer(q Request) []Token {
+	q.Cache = CacheOff
+	return a.complete(q).tokens
+}
+
+// families are shapes whose passes differ: all rows seen or a window, RoPE in qkv or in attend.
+func families() map[string]model.Config {
+	llama, window, qwen2, qwen3 := nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig()
+	window.Layers, window.Heads, window.Windows = 2, 2, []int{7, 0}
+	qwen2.Bias, qwen2.Heads = true, 2
+	qwen3.HeadNorms, qwen3.Windows = true, []int{11}
+	return map[string]model.Config{"llama": llama, "window": window, "qwen2": qwen2, "qwen3": qwen3}
+}
+
+// events counts what happened in engines.
+type events struct{ found, evicted, stored, loaded, moved, precaptured, rolled, padded, eager int }
+
+// count adds what happened in an engine.
+func (n *events) count(b *testEngine) {
+	s := b.Stats()
+	n.evicted, n.stored, n.loaded = n.evicted+int(s.KV.Evicted), n.stored+int(s.KV.Stored), n.loaded+int(s.KV.Loaded)
+	n.moved += int(s.KV.MovedOut)
+	g := s.Steps.Graphs
+	n.precaptured, n.rolled = n.precaptured+g.Precaptured, n.rolled+g.Rolled
+	n.padded, n.eager = n.padded+g.Padded, n.eager+g.Eager
+}
+
+func (n events) all() bool {
+	return min(n.found, n.evicted, n.stored, n.loaded, n.moved, n.precaptured, n.rolled, n.padded, n.eager) > 0
+}
+
 // Random conversations of three users, which share beginnings, fork, are edited in the middle and cancelled, in a
-// pool too small for them, give the tokens and log-probabilities that they give without a cache, bit for bit.
+// pool too small for them, give the tokens and log-probabilities that they give without a cache, bit for bit: with
+// exact, rolled and padded graphs and eagerly, for models with windows, biases and head norms. REEL_LONG runs 1,000
+// conversations of each family.
 func TestConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
-	r := seeded(t)
-	reference := newAlone(t)
-	var hits, evicted, stored, loaded, moved int
-	for range conversations() / 10 {
-		o, host := randomBounds(r)
-		o.CacheScope = CacheScope(r.IntN(2))
-		o.Pages = (64+o.PageTokens-1)/o.PageTokens + o.Reserve*o.ReservePages + r.IntN(10)
-		if r.IntN(4) > 0 {
-			o.HostCache, o.slabPages = int64(r.IntN(200)*64*o.PageTokens), 1+r.IntN(20)
-		}
-		b := built(t, host, o, nil)
-		b.run()
-		begin := make([]int32, 1+r.IntN(30))
-		for i := range begin {
-			begin[i] = int32(r.IntN(16))
-		}
-		var all []*conversation
-		answers := make([][]Token, 10)
-		for i := range 10 {
-			all = append(all, &conversation{r: r, begin: begin, turn: slices.Clone(begin), user: uint32(i % 3), seed: r.Uint64()})
-		}
-		for range 4 {
-			var requests []Request
-			var sinks []*sink
-			for i, c := range all {
-				q := c.next(answers[i], 50)
-				q.Cache = CacheMode(max(0, r.IntN(8)-5))
-				s, h := b.submit(q)
-				if r.IntN(8) == 0 {
-					b.Cancel(h)
-				}
-				requests, sinks = append(requests, q), append(sinks, s)
+	var n events
+	for name, c := range families() {
+		t.Run(name, func(t *testing.T) {
+			r, reference := seeded(t), aloneWith(t, c)
+			for range familyConversations() / 10 {
+				n.talk(t, r, c, reference)
 			}
-			for i, s := range sinks {
-				<-s.ended
-				answers[i] = reference.answer(requests[i])
-				if n := len(s.tokens); n > len(answers[i]) || s.finish.Reason != "cancelled" && n < len(answers[i]) ||
-					!slices.EqualFunc(s.tokens, answers[i][:n], sameToken) {
-					t.Fatalf("%+v\n request %+v\n   got %v %+v\n alone %v", o, requests[i], s.tokens, s.finish, answers[i])
-				}
-				hits += s.finish.Usage.CachedTokens
+			if err := reference.finish(); err != nil {
+				t.Error(err)
 			}
-		}
-		if err := b.finish(); err != nil {
-			t.Error(err)
-		}
-		b.baseline()
-		kv := b.Stats().KV
-		evicted, stored, loaded, moved = evicted+int(kv.Evicted), stored+int(kv.Stored), loaded+int(kv.Loaded), moved+int(kv.MovedOut)
+		})
 	}
-	if err := reference.finish(); err != nil {
-		t.Error(err)
-	}
-	t.Logf("%d tokens found, %d pages evicted, %d stored, %d loaded, %d sequences moved out", hits, evicted, stored,
-		loaded, moved)
-	if min(hits, evicted, stored, loaded, moved) == 0 {
+	if t.Logf("%+v", n); !n.all() {
 		t.Error("some event that this test needs never happened")
 	}
 }
 
-// conversations is the number of random conversations.
+// tight returns random options in which 10 conversations have too few pages.
+func tight(r *rand.Rand) (Options, device.HostOptions) {
+	o, host := randomBounds(r)
+	o.CacheScope = CacheScope(r.IntN(2))
+	if r.IntN(2) == 0 {
+		o.PageTokens = 1 + r.IntN(2) // sequences grow often
+	}
+	o.Pages = (64+o.PageTokens-1)/o.PageTokens + o.Reserve*o.ReservePages + r.IntN(5)
+	if r.IntN(6) > 0 {
+		o.HostCache, o.slabPages = int64((20+r.IntN(180))*64*o.PageTokens), 1+r.IntN(20)
+	}
+	return o, host
+}
+
+// talk runs 10 conversations of 4 turns at once and compares their answers with those of the reference.
+func (n *events) talk(t *testing.T, r *rand.Rand, c model.Config, reference alone) {
+	o, host := tight(r)
+	b, err := tryBuildModel(t, c, host, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	begin := make([]int32, 1+r.IntN(30))
+	for i := range begin {
+		begin[i] = int32(r.IntN(16))
+	}
+	var all []*conversation
+	answers := make([][]Token, 10)
+	for i := range 10 {
+		all = append(all, &conversation{r: r, begin: begin, turn: slices.Clone(begin), user: uint32(i % 3), seed: r.Uint64()})
+	}
+	for range 4 {
+		var requests []Request
+		var sinks []*sink
+		for i, c := range all {
+			q := c.next(answers[i], 50)
+			q.Cache = CacheMode(max(0, r.IntN(8)-5))
+			s, h := b.submit(q)
+			if r.IntN(8) == 0 {
+				b.Cancel(h)
+			}
+			requests, sinks = append(requests, q), append(sinks, s)
+		}
+		for i, s := range sinks {
+			<-s.ended
+			answers[i] = reference.answer(requests[i])
+			if n := len(s.tokens); n > len(answers[i]) || s.finish.Reason != "cancelled" && n < len(answers[i]) ||
+				!slices.EqualFunc(s.tokens, answers[i][:n], sameToken) {
+				t.Fatalf("%+v\n request %+v\n   got %v %+v\n alone %v", o, requests[i], s.tokens, s.finish, answers[i])
+			}
+			n.found += s.finish.Usage.CachedTokens
+		}
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+	b.baseline()
+	n.count(b)
+}
+
+// conversations is the number of random conversations of a test that has one model.
 func conversations() int {
 	if testing.Short() {
 		return 200
 	}
 	return 1000
+}
+
+// familyConversations is that of each family.
+func familyConversations() int {
+	if os.Getenv("REEL_LONG") != "" {
+		return 1000
+	}
+	return 50
 }
