@@ -41,7 +41,7 @@ func TestGGUFRefused(t *testing.T) {
 		"no pre-tokenizer":   {gpt2.with("tokenizer.ggml.pre", nil), ErrUnsupported, "ggml.pre"},
 		"pre-tokenizer":      {gpt2.with("tokenizer.ggml.pre", "kimi-k2"), ErrUnsupported, `"kimi-k2"`},
 		"no tokens":          {gpt2.with(list, nil), ErrInvalid, list},
-		"too many tokens":    {gpt2.with(list, make([]string, maxVocab+1)), ErrInvalid, "1048577"},
+		"too many tokens":    {gpt2.with(list, make([]string, maxVocab+1)), ErrInvalid, "at most 1048576"},
 		"no types":           {gpt2.with(kinds, nil), ErrInvalid, "token_type has 0"},
 		"type":               {changed(gpt2, kinds, 3, int64(7)), ErrInvalid, "token 3 has type 7"},
 		"negative type":      {changed(gpt2, kinds, 3, int64(-1)), ErrInvalid, "token 3 has type -1"},
@@ -68,8 +68,8 @@ func TestGGUFRefused(t *testing.T) {
 			ErrInvalid, "bos_token_id"},
 		"eos missing": {gpt2.with("tokenizer.ggml.add_eos_token", true), ErrInvalid, "eos_token_id"},
 		"template":    {llama.with("tokenizer.chat_template", "\xff"), ErrInvalid, "chat_template"},
-		"splits":      {staircase(llama, 1500), ErrInvalid, "too many merges"},
-		"long token":  {staircase(llama, 1, strings.Repeat("a", 1<<16)), ErrInvalid, "too many merges"},
+		"splits":      {staircase(llama, 1455), ErrInvalid, "more than 1048576 merges"},
+		"long token":  {staircase(llama, 1, strings.Repeat("a", 1<<16)), ErrInvalid, "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := FromGGUF(c.m)
@@ -96,6 +96,20 @@ func staircase(m pairs, n int, more ...string) pairs {
 	}
 	return m.with("tokenizer.ggml.tokens", tokens).with("tokenizer.ggml.token_type", kinds).
 		with("tokenizer.ggml.scores", scores)
+}
+
+// Converters leave rows of the embedding without a token: unused ones, or empty ones.
+func TestGGUFUnused(t *testing.T) {
+	m := scored(t)
+	tokens, kinds := slices.Clone(m["tokenizer.ggml.tokens"].([]string)), slices.Clone(m["tokenizer.ggml.token_type"].([]int64))
+	scores := append(slices.Clone(m["tokenizer.ggml.scores"].([]float64)), -1, -1, -1, -1)
+	tokens, kinds = append(tokens, "", "", "th th", "th th"), append(kinds, 1, 3, 5, 5)
+	tok, _ := fromGGUF(t, m.with("tokenizer.ggml.tokens", tokens).with("tokenizer.ggml.token_type", kinds).
+		with("tokenizer.ggml.scores", scores))
+	checkVectors(t, tok, vectorsOf(t, "scored")[0])
+	if tok.Vocab() != 1100 {
+		t.Errorf("%d tokens, want 1100", tok.Vocab())
+	}
 }
 
 // Infinite scores have an order like others, and merges of one token in a circle of others end.

@@ -45,8 +45,8 @@ func (v *ggufVocab) scoredMerges(vocab map[string]int32) ([]mergePair, error) {
 		if v.kinds[id] != kindNormal {
 			continue
 		}
-		if work += len(content) * len(content); work > maxSplits || len(list) > maxMerges {
-			return nil, fmt.Errorf("%w: %stokens make too many merges", ErrInvalid, keys)
+		if work += len(content) * len(content); work > maxSplits {
+			return nil, fmt.Errorf("%w: %stokens are too long", ErrInvalid, keys)
 		}
 		for i := range content {
 			left, ok := vocab[content[:i]]
@@ -56,6 +56,9 @@ func (v *ggufVocab) scoredMerges(vocab map[string]int32) ([]mergePair, error) {
 			if right, ok := vocab[content[i:]]; ok {
 				list = append(list, scoredMerge{mergePair{content[:i], content[i:]}, scores[id], id, left, right})
 			}
+		}
+		if err := checkMergeCount(len(list)); err != nil {
+			return nil, err
 		}
 	}
 	slices.SortFunc(list, func(a, b scoredMerge) int {
