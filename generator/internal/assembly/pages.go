@@ -68,7 +68,8 @@ func (p *pageFiles) open(ctx context.Context) {
 	identity, err := p.model.pageIdentity(ctx, p.opts)
 	if err == nil {
 		p.store, err = store.Open(ctx, store.Options{Dir: p.opts.CacheDir, Bytes: p.opts.CacheDirBytes,
-			Identity: identity, PageTokens: p.model.EngineOptions.PageTokens, PageBytes: p.model.pageBytes(), Warn: p.warn})
+			Identity: identity, PageTokens: p.model.EngineOptions.PageTokens, PageBytes: p.model.pageBytes(),
+			Warn: p.warn})
 	}
 	if err != nil && ctx.Err() == nil {
 		p.warn("--cache-dir is not used: " + err.Error())

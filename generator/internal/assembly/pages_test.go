@@ -32,7 +32,8 @@ func TestPlanPageFiles(t *testing.T) {
 		var l Prepared
 		l.Hardware.Packed, l.EngineOptions.HostCache = c.packed, c.planned
 		err := l.planPageFiles(c.o)
-		if errors.Is(err, config.ErrConfig) != c.refused || (err != nil) != c.refused || l.EngineOptions.Files != c.files {
+		if errors.Is(err, config.ErrConfig) != c.refused || (err != nil) != c.refused ||
+			l.EngineOptions.Files != c.files {
 			t.Errorf("%s: files %t, %v", c.name, l.EngineOptions.Files, err)
 		}
 		if warned := len(l.warnings) > 0; warned != (c.name == "no memory") {

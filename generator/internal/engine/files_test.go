@@ -125,7 +125,8 @@ func TestPagesOutliveARestart(t *testing.T) {
 		t.Helper()
 		s := l.complete(q)
 		if !slices.EqualFunc(s.tokens, want, sameToken) || s.finish.Usage.CachedTokens != cached {
-			t.Errorf("%s: %d tokens cached, wants %d; %v, wants %v", name, s.finish.Usage.CachedTokens, cached, s.tokens, want)
+			t.Errorf("%s: %d tokens cached, wants %d; %v, wants %v", name, s.finish.Usage.CachedTokens, cached, s.tokens,
+				want)
 		}
 	}
 	l.begin(filed(), device.HostOptions{})
@@ -206,7 +207,8 @@ func TestConversationsOverRestarts(t *testing.T) {
 		var all []*conversation
 		answers := make([][]Token, 6)
 		for i := range answers {
-			all = append(all, &conversation{r: r, begin: begin, turn: slices.Clone(begin), user: uint32(i % 3), seed: r.Uint64()})
+			all = append(all, &conversation{r: r, begin: begin, turn: slices.Clone(begin), user: uint32(i % 3),
+				seed: r.Uint64()})
 		}
 		for range 3 {
 			o.Files, o.HostCache, o.slabPages = true, int64((1+r.IntN(60))*64*o.PageTokens), 1+r.IntN(20)

@@ -84,6 +84,7 @@ func TestReadsSpareTheirOwnPrompt(t *testing.T) {
 		}
 	}
 	if len(mine) != 5 || p.Has(other[1]) || p.Has(other[2]) || !p.Has(other[0]) {
-		t.Errorf("%d pages of the prompt; of the other %v %v %v", len(mine), p.Has(other[0]), p.Has(other[1]), p.Has(other[2]))
+		t.Errorf("%d pages of the prompt; of the other %v %v %v", len(mine), p.Has(other[0]), p.Has(other[1]),
+			p.Has(other[2]))
 	}
 }

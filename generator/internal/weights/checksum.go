@@ -51,7 +51,8 @@ func (s *FileState) stamp(mapped bool, info fs.FileInfo) {
 // descriptors: a file that is cut meanwhile gives an error, where a mapping would give a fault. was is the state of
 // the files when they were read; if they have changed since, also with their mtime set back, the error is
 // [ErrChanged]. The end of ctx ends it.
-func (c *Checkpoint) Checksum(ctx context.Context, was []FileState, perSecond int64) (sum [sha256.Size]byte, err error) {
+func (c *Checkpoint) Checksum(ctx context.Context, was []FileState, perSecond int64) (
+	sum [sha256.Size]byte, err error) {
 	r := pacedReader{ctx: ctx, perSecond: perSecond, began: time.Now(), part: make([]byte, 1<<20)}
 	total := sha256.New()
 	for _, f := range c.files {

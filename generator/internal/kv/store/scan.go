@@ -16,9 +16,9 @@ import (
 // maxHead is the most bytes before a page's keys and values.
 const maxHead = fixed + maxScope + 4*maxPageTokens
 
-// Open opens a directory. It reads the head of each file, so it takes a while; the end of ctx ends it. Files of other identities and versions
-// count to the bound and are the first to give way. Damaged files are deleted. Warn gets one line about both.
-// Errors: [ErrDir], [ErrLocked], [ErrShape], [ErrFull] for a bound below a page, or the system's.
+// Open opens a directory. It reads the head of each file, so it takes a while; the end of ctx ends it. Files of other
+// identities and versions count to the bound and are the first to give way. Damaged files are deleted. Warn gets one
+// line about both. Errors: [ErrDir], [ErrLocked], [ErrShape], [ErrFull] for a bound below a page, or the system's.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{Options: o, index: newIndex(), write: (*os.File).Write,
 		reader: func(f *os.File) io.ReaderAt { return f }}
