@@ -158,11 +158,12 @@ func plannedBytes(o config.Options, total int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	c, _, err := assembly.Headers(files)
+	c, use, err := assembly.Headers(files)
 	if err != nil {
 		return 0, fmt.Errorf("the model in %s cannot be served: %w", assembly.Place(o.Model), err)
 	}
-	r, err := plan.NewReport(plan.Planner{Config: c, Profile: plan.GPUProfile, Options: o}, name, total)
+	r, err := plan.NewReport(plan.Planner{Config: c, Profile: plan.GPUProfile, Options: o,
+		Quantised: use.Quantised}, name, total)
 	return r.Total, err
 }
 

@@ -17,13 +17,18 @@ import (
 	"reel.internal/reel/generator/tiny"
 )
 
-// ModelFiles returns the files and the name of the model that o selects. For a path that is not
-// a model's directory the error describes it and names the next command.
+// ModelFiles returns the files and the name of the model that o selects: those of a directory, or
+// one GGUF file and its other parts, which is a [weights.GGUF]. For another path the error describes
+// it and names the next command.
 func ModelFiles(o config.Options) (fs.FS, string, error) {
 	if o.Model == "" {
 		return tiny.Files, cmp.Or(o.Name, EmbeddedName), nil
 	}
 	path, err := filepath.Abs(o.Model)
+	if err == nil && isGGUF(path) {
+		f := ggufFile{files.Dir(filepath.Dir(path)), filepath.Base(path)}
+		return f, cmp.Or(o.Name, strings.TrimSuffix(partOf.ReplaceAllString(f.name, ""), ".gguf")), nil
+	}
 	if err == nil {
 		err = notModel(o.Model, path)
 	}
@@ -64,7 +69,7 @@ func Place(dir string) string {
 
 // wanted describes a model's directory, and download is the command that makes one.
 const (
-	wanted   = "a directory with config.json, tokenizer.json and safetensors"
+	wanted   = "a GGUF file, or a directory with config.json, tokenizer.json and safetensors"
 	download = "hf download ORG/NAME --local-dir DIR, then give --model DIR"
 )
 
@@ -110,9 +115,6 @@ var repository = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
 // notDirectory describes a file.
 func notDirectory(path string) error {
 	switch {
-	case beginsWith(path, "GGUF"):
-		return fmt.Errorf("it is a GGUF file, which this build does not read: download the model that it was made "+
-			"from, %s, with %s", wanted, download)
 	case strings.HasSuffix(path, ".safetensors") || strings.HasSuffix(path, ".json"):
 		return fmt.Errorf("it is not a directory but one file of a model: give --model %s", filepath.Dir(path))
 	}
@@ -139,8 +141,8 @@ func notCheckpoint(path string, names []string) error {
 	}
 	switch {
 	case has(".gguf"):
-		return fmt.Errorf("it has GGUF files and no config.json: download the model that they were made from "+
-			"with %s", download)
+		return fmt.Errorf("it has GGUF files and no config.json: give one of them, as in --model %s",
+			filepath.Join(path, names[slices.IndexFunc(names, func(n string) bool { return strings.HasSuffix(n, ".gguf") })]))
 	case has("adapter_config.json"):
 		return errors.New("it has an adapter and no config.json: merge the adapter into its base model, for example " +
 			"with merge_and_unload of peft, save the result, and give --model with its directory")

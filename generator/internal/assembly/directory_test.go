@@ -35,10 +35,10 @@ func TestPathsThatAreNoModel(t *testing.T) {
 		path string
 		says []string
 	}{
-		"GGUF file": {filepath.Join(tree(t, "x", map[string]string{"m.gguf": "GGUF\x03"}), "m.gguf"),
-			[]string{"GGUF file", "hf download"}},
+		"no GGUF file": {filepath.Join(tree(t, "x", map[string]string{"m.gguf": "GGML\x03"}), "m.gguf"),
+			[]string{"is not a directory", "give a GGUF file"}},
 		"GGUF directory": {tree(t, "x", map[string]string{"m-Q4.gguf": "GGUF\x03"}),
-			[]string{"GGUF files", "hf download"}},
+			[]string{"GGUF files", "--model /", "x/m-Q4.gguf"}},
 		"repository": {"org/Some-Model_1.5",
 			[]string{"repository", "hf download org/Some-Model_1.5 --local-dir Some-Model_1.5"}},
 		"cache": {tree(t, "models--org--name", cache),
@@ -57,8 +57,8 @@ func TestPathsThatAreNoModel(t *testing.T) {
 		"weights alone": {filepath.Join(tree(t, "x", map[string]string{"m.safetensors": ""}), "m.safetensors"),
 			[]string{"one file of a model", "give --model /"}},
 		"another file":    {"directory_test.go", []string{"is not a directory"}},
-		"missing":         {"/nowhere/at/all", []string{"no such file", "give a directory"}},
-		"missing, beside": {"./org/name", []string{"no such file", "give a directory"}},
+		"missing":         {"/nowhere/at/all", []string{"no such file", "or a directory"}},
+		"missing, beside": {"./org/name", []string{"no such file", "or a directory"}},
 	} {
 		_, _, err := ModelFiles(config.Options{Model: c.path})
 		if failure.ExitCode(err) != failure.ExitConfig || !errors.Is(err, config.ErrConfig) {

@@ -122,9 +122,10 @@ func prepareOn(
 	if o.Guard {
 		l.Hardware.Device = device.NewGuard(l.Hardware.Device)
 	}
+	use := s.use()
 	if err = hardware.Patience.WhileBusy(progress, func() error {
-		return l.fit(plan.Planner{Config: s.config, Profile: l.Hardware.Profile, Options: o, Limits: limits},
-			plan.UseOf(s.tensors))
+		return l.fit(plan.Planner{Config: s.config, Profile: l.Hardware.Profile, Options: o, Limits: limits,
+			Quantised: use.Quantised}, use)
 	}); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
@@ -178,6 +179,9 @@ func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
 
 // open reads tokenizer, config and headers, and checks that they belong together.
 func (l *Prepared) open(files fs.FS) (source, error) {
+	if _, ok := files.(weights.GGUF); ok {
+		return l.openGGUF(files)
+	}
 	vocab, err := l.readTokenizer(files)
 	if err != nil {
 		return source{}, err

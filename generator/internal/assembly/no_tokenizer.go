@@ -13,6 +13,10 @@ type idsOnly struct{}
 const noTokenizer = "the model's directory has no tokenizer.json: only prompts of token ids are served, and tokens " +
 	"have no text; download the checkpoint's tokenizer.json and start the generator again"
 
+// noGGUFTokenizer is the warning at the start of a GGUF file.
+const noGGUFTokenizer = "this build does not read the tokenizer of a GGUF file yet: only prompts of token ids are " +
+	"served, and tokens have no text"
+
 // errNoTokenizer returns the error of a prompt of text.
 func errNoTokenizer() *protocol.Error {
 	return protocol.Errorf(protocol.CodeBadRequest, "send the prompt as token ids, as in reel --tokens 1,2,3; or "+

@@ -15,26 +15,45 @@ import (
 type source struct {
 	config  model.Config
 	tensors *weights.Checkpoint
+	named   model.Tensors // tensors under their published names
 }
 
-// openSource reads config.json and the headers of the weights.
+// openSource reads the config and the headers of the weights.
 func openSource(files fs.FS) (s source, err error) {
-	if s.config, err = readConfig(files); err != nil {
-		return s, err
+	_, gguf := files.(weights.GGUF)
+	if !gguf {
+		if s.config, err = readConfig(files); err != nil {
+			return s, err
+		}
 	}
 	if s.tensors, err = weights.Open(files); err != nil {
 		return s, err
 	}
-	if err = s.config.CheckTensors(s.tensors); err != nil {
+	if s.named = s.tensors; gguf {
+		s.config, s.named, err = model.ParseGGUF(s.tensors.Metadata(), s.tensors)
+	}
+	if err == nil {
+		err = s.config.CheckTensors(s.named)
+	}
+	if err != nil {
 		return s, errors.Join(err, s.tensors.Close())
 	}
 	return s, nil
 }
 
+// use returns the host memory that the weights take.
+func (s source) use() plan.WeightUse {
+	u := plan.UseOf(s.tensors)
+	u.Quantised = s.config.Quantised(s.named)
+	reordered := s.config.Reordered(s.named)
+	u.Copied, u.Resident = u.Copied+reordered, max(0, u.Resident-reordered)
+	return u
+}
+
 // load copies the weights to dev. With keep the files stay mapped for the life of the process,
 // because the device reads the weights in place.
 func (s source) load(dev device.Device, c model.Config, keep bool, progress func(float64)) (m *model.Model, err error) {
-	m, err = model.Load(dev, c, s.tensors, progress)
+	m, err = model.Load(dev, c, s.named, progress)
 	if changed := s.tensors.Unchanged(); changed != nil {
 		err = changed // explains any other error
 	}
@@ -69,14 +88,14 @@ func readConfig(dir fs.FS) (model.Config, error) {
 // no file mapped.
 func Headers(files fs.FS) (c model.Config, use plan.WeightUse, err error) {
 	s, err := openSource(files)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, gguf := files.(weights.GGUF); !gguf && errors.Is(err, fs.ErrNotExist) {
 		c, err = readConfig(files)
 		return c, use, err
 	}
 	if err != nil {
 		return s.config, use, err
 	}
-	use = plan.UseOf(s.tensors)
+	use = s.use()
 	use.Unmapped = s.tensors.Mapped()
 	return s.config, use, s.tensors.Close()
 }

@@ -26,6 +26,8 @@ type WeightUse struct {
 	Resident int64 // pages of mapped files, once every weight has been read
 	Unmapped int64 // files that are not mapped yet
 	Copied   int64 // weights that the host cannot read in place
+	// Quantised weights have no kernels on a GPU.
+	Quantised bool
 }
 
 // UseOf returns the use of an open checkpoint, whose files are mapped.

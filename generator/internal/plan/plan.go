@@ -2,6 +2,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 
 	"reel.internal/reel/generator/internal/config"
@@ -20,7 +21,13 @@ type Planner struct {
 	Options config.Options
 	// Limits are those on this machine's memory. They bound a host tier beside a GPU; nil: unknown.
 	Limits []memlimit.Limit
+	// Quantised weights are refused on a GPU.
+	Quantised bool
 }
+
+// errQuantised refuses quantised weights on a GPU.
+var errQuantised = errors.New("quantised weights on a GPU need kernels that are not built yet: use --device host, " +
+	"or a model in F16 or BF16")
 
 // Unlimited is a budget that no model exceeds.
 const Unlimited = int64(1) << 60
@@ -147,6 +154,9 @@ func (p Planner) chunk(context, batch int) int { return min(p.Profile.chunk, con
 // the error is [config.ErrNoRoom] and says which setting to lower.
 func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 	context, batch, err := p.choose()
+	if err == nil && p.Profile.Packed && p.Quantised {
+		err = errQuantised
+	}
 	if err == nil && p.Profile.Packed {
 		err = kernels.CheckPacked(p.Config.HeadDim, p.Config.Hidden, p.Config.Inner)
 	}

@@ -75,7 +75,7 @@ func ReportFor(c model.Config, use WeightUse, o config.Options, name string, vra
 	if err != nil {
 		return Report{}, err
 	}
-	p := Planner{Config: c, Profile: HostProfile, Options: o, Limits: list}
+	p := Planner{Config: c, Profile: HostProfile, Options: o, Limits: list, Quantised: use.Quantised}
 	if o.Device != "host" {
 		p.Profile = GPUProfile
 	}

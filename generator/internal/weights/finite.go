@@ -17,7 +17,7 @@ func (c *Checkpoint) Finite(ctx context.Context) error {
 		}
 		if element >= 0 {
 			return fmt.Errorf("weights: %s: tensor %.80q: element %d of %d is %w",
-				t.File, name, element, len(t.Data)/t.DType.Size(), ErrNotFinite)
+				t.File, name, element, t.elements(), ErrNotFinite)
 		}
 	}
 	return nil
@@ -43,8 +43,44 @@ func (e exponent) full(word uint64) uint64 { return (word&e.all + e.lowest) & e.
 // betweenLooks is the number of bytes that are read between two looks at a context.
 const betweenLooks = 16 << 20
 
-// notFinite returns the index of the first element that is a NaN or an infinity, or -1.
+// scales holds the offsets of the binary16 scales in a block of each quantised type but MXFP4, which has an exponent.
+var scales = map[DType][]int{Q4_0: {0}, Q4_1: {0, 2}, Q5_0: {0}, Q5_1: {0, 2}, Q8_0: {0}, Q4_K: {0, 2}, Q5_K: {0, 2},
+	Q6_K: {208}, IQ4_XS: {0}}
+
+// mostExponent is the largest exponent of MXFP4 with which all codes are finite float32.
+const mostExponent = 252
+
+// elements returns the number of elements.
+func (t Tensor) elements() int {
+	elements, bytes := t.DType.Block()
+	return len(t.Data) / bytes * elements
+}
+
+// scalesNotFinite returns the index of the first element of the first block with a scale that is a NaN or an infinity,
+// or -1. Products of a finite scale and codes are finite.
+func (t Tensor) scalesNotFinite(ctx context.Context) (int, error) {
+	elements, bytes := t.DType.Block()
+	for at := 0; at < len(t.Data); at += bytes {
+		if at/bytes%(betweenLooks/256) == 0 && ctx.Err() != nil {
+			return -1, ctx.Err()
+		}
+		bad := t.DType == MXFP4 && t.Data[at] > mostExponent
+		for _, offset := range scales[t.DType] {
+			bad = bad || binary.LittleEndian.Uint16(t.Data[at+offset:])&0x7c00 == 0x7c00
+		}
+		if bad {
+			return at / bytes * elements, nil
+		}
+	}
+	return -1, nil
+}
+
+// notFinite returns the index of the first element that is a NaN or an infinity, or -1. Of quantised types it is the
+// first of its block.
 func (t Tensor) notFinite(ctx context.Context) (int, error) {
+	if t.DType.Quantised() {
+		return t.scalesNotFinite(ctx)
+	}
 	e, size := exponents[t.DType], t.DType.Size()
 	for begin := 0; begin < len(t.Data); begin += betweenLooks {
 		if err := ctx.Err(); err != nil {

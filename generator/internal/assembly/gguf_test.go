@@ -1,0 +1,182 @@
+package assembly
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/failure"
+	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/plan"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/generator/internal/weights/ggufmake"
+	"reel.internal/reel/kernels/device"
+)
+
+// ggufModel writes a family of package model as a GGUF file and returns its path.
+func ggufModel(t *testing.T, family string, change func(weights.Tensor) weights.Tensor) string {
+	t.Helper()
+	s, err := openSource(os.DirFS(filepath.Join("../model/testdata", family)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.tensors.Close()
+	path := filepath.Join(t.TempDir(), family+".gguf")
+	data := ggufmake.File(ggufmake.Pairs(s.config), ggufmake.Tensors(s.config, s.tensors, change))
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func unchanged(x weights.Tensor) weights.Tensor { return x }
+
+// zeros replaces matrices by zeros in Q8_0.
+func zeros(x weights.Tensor) weights.Tensor {
+	if len(x.Shape) > 1 {
+		x.DType, x.Data = weights.Q8_0, make([]byte, weights.Q8_0.Bytes(x.Shape[0]*x.Shape[1]))
+	}
+	return x
+}
+
+// A GGUF file is prepared on the host, without reading a tokenizer.json beside it, and its matrices' bytes count.
+func TestGGUFIsPrepared(t *testing.T) {
+	for family, change := range map[string]func(weights.Tensor) weights.Tensor{"llama-2": zeros, "qwen2": unchanged} {
+		path := ggufModel(t, family, change)
+		if err := os.WriteFile(filepath.Join(filepath.Dir(path), "tokenizer.json"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Prepare(config.Options{Model: path, Device: "host"}, func(float64, string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Name != family || l.weights.Mapped() == 0 || l.Model.WeightBytes() >= l.weights.Mapped() {
+			t.Errorf("%s: %d bytes of weights, %d mapped", l.Name, l.Model.WeightBytes(), l.weights.Mapped())
+		}
+		if _, err := l.pageIdentity(t.Context(), config.Options{Model: path}); err != nil {
+			t.Error(err)
+		}
+		if err := l.notFinite(t.Context(), config.Options{Model: path}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The rows of q and k that are put in order are copies, and count so.
+func TestGGUFUse(t *testing.T) {
+	path := ggufModel(t, "llama-2", zeros)
+	f, _, err := ModelFiles(config.Options{Model: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, use, err := Headers(f)
+	info, _ := os.Stat(path)
+	copied := int64(c.Layers * 2 * weights.Q8_0.Bytes(64*64))
+	if err != nil || !use.Quantised || use.Copied != copied || use.Resident != info.Size()-copied {
+		t.Errorf("%+v, %v: %d bytes are copied of %d", use, err, copied, info.Size())
+	}
+}
+
+// Quantised weights are refused on a GPU before anything is loaded, by the start and by the plan.
+func TestQuantisedOnAGPU(t *testing.T) {
+	o := config.Options{Model: ggufModel(t, "llama-2", zeros)}
+	host := device.NewHost(device.HostOptions{})
+	defer host.Close()
+	open := func(config.Options) (hardware.Hardware, error) {
+		return hardware.Hardware{Device: host, Profile: plan.GPUProfile,
+			Available: func() (int64, error) { return 1 << 40, nil }}, nil
+	}
+	_, err := prepareOn(open, o, func(float64, string) {})
+	if failure.ExitCode(err) != failure.ExitConfig || !strings.Contains(err.Error(), "use --device host") {
+		t.Error(err)
+	}
+	if live := host.Live(); live.Buffers != 0 {
+		t.Errorf("%d buffers", live.Buffers)
+	}
+	f, _, _ := ModelFiles(o)
+	c, use, _ := Headers(f)
+	if _, err = plan.ReportFor(c, use, o, "x", 1<<40); err == nil || !strings.Contains(err.Error(), "use --device host") {
+		t.Error(err)
+	}
+	o.Device = "host"
+	if _, err = plan.ReportFor(c, use, o, "x", 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// A scale that is no number is found in a quantised tensor.
+func TestQuantisedNotFinite(t *testing.T) {
+	o := config.Options{Device: "host", Model: ggufModel(t, "llama-2", func(x weights.Tensor) weights.Tensor {
+		if x = zeros(x); strings.Contains(x.Name, "layers.1.mlp.up_proj") {
+			binary.LittleEndian.PutUint16(x.Data[3*34:], 0x7e00)
+		}
+		return x
+	})}
+	l, err := Prepare(o, func(float64, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = l.notFinite(t.Context(), o)
+	if !errors.Is(err, weights.ErrNotFinite) || !strings.Contains(err.Error(), `"blk.1.ffn_up.weight": element 96 `) {
+		t.Error(err)
+	}
+}
+
+// Faults of a GGUF file are errors with exit code 78 that name it.
+func TestHostileGGUF(t *testing.T) {
+	good, err := os.ReadFile(ggufModel(t, "llama-2", unchanged))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		change func([]byte) []byte
+		says   string
+	}{
+		"cut":     {func(b []byte) []byte { return b[:len(b)-40] }, "download the file again"},
+		"pairs":   {func(b []byte) []byte { binary.LittleEndian.PutUint64(b[16:], 1<<60); return b }, "key-value pairs"},
+		"version": {func(b []byte) []byte { b[4] = 9; return b }, "version 9"},
+		"family":  {replace("llama", "gemma"), "general.architecture is \"gemma\""},
+		"key": {func(b []byte) []byte {
+			at := slices.Index(b, byte('_')) // somewhere in the first key that has one
+			b[at] = '-'
+			return b
+		}, "GGUF"},
+	} {
+		path := filepath.Join(t.TempDir(), "m.gguf")
+		if err := os.WriteFile(path, x.change(slices.Clone(good)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Prepare(config.Options{Model: path, Device: "host"}, func(float64, string) {})
+		if failure.ExitCode(err) != failure.ExitConfig || !strings.Contains(err.Error(), x.says) ||
+			!strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, wants %q", name, err, x.says)
+		}
+	}
+}
+
+// A GGUF file shows its parts and nothing else.
+func TestGGUFFileSystem(t *testing.T) {
+	const first, second = "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"
+	dir := tree(t, "x", map[string]string{first: "GGUF", second: "GGUF", "n-00002-of-00002.gguf": "GGUF", "m.gguf": "GGUF",
+		"tokenizer.json": "{}"})
+	f, name, err := ModelFiles(config.Options{Model: filepath.Join(dir, first)})
+	if err != nil || name != "m" {
+		t.Fatal(name, err)
+	}
+	for name, want := range map[string]error{first: nil, second: nil, "n-00002-of-00002.gguf": fs.ErrNotExist,
+		"m.gguf": fs.ErrNotExist, "tokenizer.json": fs.ErrNotExist, "../x/" + first: fs.ErrNotExist} {
+		opened, err := f.Open(name)
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, wants %v", name, err, want)
+		}
+		if err == nil {
+			opened.Close()
+		}
+	}
+}
