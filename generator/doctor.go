@@ -162,8 +162,9 @@ func plannedBytes(o config.Options, total int64) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("the model in %s cannot be served: %w", assembly.Place(o.Model), err)
 	}
+	onGPU := total > 0 && o.Device != "host"
 	r, err := plan.NewReport(plan.Planner{Config: c, Profile: plan.GPUProfile, Options: o,
-		Quantised: use.Quantised}, name, total)
+		Quantised: use.Quantised && onGPU}, name, total)
 	return r.Total, err
 }
 
