@@ -1,11 +1,17 @@
 package assembly
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 
+	"reel.internal/reel/generator/internal/chat"
 	"reel.internal/reel/generator/internal/files"
 	"reel.internal/reel/generator/internal/server"
+	"reel.internal/reel/generator/internal/tokenizer"
+	"reel.internal/reel/protocol"
 )
 
 // ggufFile is the file system of a model in one GGUF file. It shows that file and, if it is the
@@ -31,11 +37,47 @@ func (f ggufFile) Open(name string) (fs.File, error) {
 	return f.dir.Open(name)
 }
 
-// openGGUF reads the config and the headers of a GGUF file.
+// openGGUF reads a GGUF file's metadata and headers, and checks that they belong together.
 func (l *Prepared) openGGUF(files fs.FS) (source, error) {
-	l.tokenizer, l.decoder = idsOnly{}, func([]int32) server.Decoder { return idsOnly{} }
-	l.warnings = append(l.warnings, noGGUFTokenizer)
-	return openSource(files)
+	s, err := openSource(files)
+	if err != nil {
+		return s, err
+	}
+	if err = l.readGGUFTokenizer(&s); err != nil {
+		return s, errors.Join(err, s.tensors.Close())
+	}
+	if l.chat != nil {
+		l.chatDefaults = protocol.DefaultSampling()
+	}
+	return s, nil
+}
+
+// readGGUFTokenizer makes the tokenizer from the file's metadata, and takes its chat template and its end tokens. A
+// model without a tokenizer takes prompts as token ids.
+func (l *Prepared) readGGUFTokenizer(s *source) error {
+	m := s.tensors.Metadata()
+	if _, ok := m["tokenizer.ggml.model"]; !ok {
+		l.tokenizer, l.decoder = idsOnly{}, func([]int32) server.Decoder { return idsOnly{} }
+		l.warnings = append(l.warnings, noGGUFTokenizer)
+		return nil
+	}
+	t, settings, err := tokenizer.FromGGUF(m)
+	if err != nil {
+		return err
+	}
+	if n := t.ModelVocab(); n > s.config.Vocab {
+		return fmt.Errorf("the file's tokenizer has %d tokens, and its embedding %d rows: download the file again",
+			n, s.config.Vocab)
+	}
+	l.tokenizer, l.decoder = t, func(after []int32) server.Decoder { return t.NewDecoder(after) }
+	if settings.ChatTemplate != "" {
+		l.chat = &chat.Source{Template: settings.ChatTemplate, Tokens: settings.Tokens}
+	}
+	ends := slices.DeleteFunc(settings.EndTokens, func(id int32) bool { return int(id) >= s.config.Vocab })
+	if len(ends) > 0 {
+		s.config.EOS = ends
+	}
+	return nil
 }
 
 // isGGUF reports whether a regular file begins as GGUF does.

@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,9 +14,11 @@ import (
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/failure"
 	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/generator/internal/plan"
 	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/generator/internal/weights/ggufmake"
+	"reel.internal/reel/generator/tiny"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -178,5 +181,76 @@ func TestGGUFFileSystem(t *testing.T) {
 		if err == nil {
 			opened.Close()
 		}
+	}
+}
+
+// embeddedGGUF writes the embedded model as a GGUF file with its tokenizer, of that pre-tokenizer, and a template.
+func embeddedGGUF(t *testing.T, pre string) string {
+	t.Helper()
+	s, err := openSource(tiny.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.tensors.Close()
+	raw, err := tiny.Files.ReadFile("tokenizer.json")
+	var file struct {
+		Model struct {
+			Vocab  map[string]int32
+			Merges [][2]string
+		}
+	}
+	if err = errors.Join(err, json.Unmarshal(raw, &file)); err != nil {
+		t.Fatal(err)
+	}
+	tokens, merges, kinds := make([]string, s.config.Vocab), []string{}, make([]int32, s.config.Vocab)
+	for token, id := range file.Model.Vocab {
+		tokens[id], kinds[id] = token, 1
+	}
+	for _, m := range file.Model.Merges {
+		merges = append(merges, m[0]+" "+m[1])
+	}
+	kinds[0], kinds[1] = 3, 3 // control
+	pairs := append(ggufmake.Pairs(s.config), ggufmake.Pair{Key: "tokenizer.ggml.model", Value: "gpt2"},
+		ggufmake.Pair{Key: "tokenizer.ggml.pre", Value: pre}, ggufmake.Pair{Key: "tokenizer.ggml.tokens", Value: tokens},
+		ggufmake.Pair{Key: "tokenizer.ggml.token_type", Value: kinds},
+		ggufmake.Pair{Key: "tokenizer.ggml.merges", Value: merges},
+		ggufmake.Pair{Key: "tokenizer.ggml.bos_token_id", Value: uint32(0)},
+		ggufmake.Pair{Key: "tokenizer.ggml.add_bos_token", Value: true},
+		ggufmake.Pair{Key: "tokenizer.chat_template", Value: "{{ bos_token }}{{ messages[0].content }}"})
+	path := filepath.Join(t.TempDir(), "tiny.gguf")
+	data := ggufmake.File(pairs, ggufmake.Tensors(s.config, s.tensors, unchanged))
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The tokenizer, the end tokens and the chat template come from the file's metadata.
+func TestGGUFTokenizer(t *testing.T) {
+	silent := func(float64, string) {}
+	l, err := Prepare(config.Options{Model: embeddedGGUF(t, "gpt-2"), Device: "host"}, silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Prepare(config.Options{Device: "host"}, silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "To be, or not to be", "1234 <|end_of_text|> été\n\n"} {
+		a, err := l.tokenizer.EncodeMarked(marked.Data(text), true)
+		b, err2 := want.tokenizer.EncodeMarked(marked.Data(text), true)
+		if err != nil || err2 != nil || !slices.Equal(a, b) {
+			t.Errorf("%q: %v, %v, wants %v, %v", text, a, err, b, err2)
+		}
+	}
+	if !slices.Equal(l.Model.Config.EOS, want.Model.Config.EOS) || len(l.warnings) != len(want.warnings) {
+		t.Errorf("%v, %v", l.Model.Config.EOS, l.warnings)
+	}
+	if l.chat == nil || l.chat.Template == "" || l.chat.Tokens["bos_token"] != "<|begin_of_text|>" {
+		t.Errorf("%+v", l.chat)
+	}
+	_, err = Prepare(config.Options{Model: embeddedGGUF(t, "nonesuch"), Device: "host"}, silent)
+	if failure.ExitCode(err) != failure.ExitConfig || !strings.Contains(err.Error(), "nonesuch") {
+		t.Errorf("an unknown pre-tokenizer: %v", err)
 	}
 }

@@ -13,9 +13,9 @@ type idsOnly struct{}
 const noTokenizer = "the model's directory has no tokenizer.json: only prompts of token ids are served, and tokens " +
 	"have no text; download the checkpoint's tokenizer.json and start the generator again"
 
-// noGGUFTokenizer is the warning at the start of a GGUF file.
-const noGGUFTokenizer = "this build does not read the tokenizer of a GGUF file yet: only prompts of token ids are " +
-	"served, and tokens have no text"
+// noGGUFTokenizer is the warning at the start of a GGUF file without one.
+const noGGUFTokenizer = "the file has no tokenizer: only prompts of token ids are served, and tokens have no text; " +
+	"download a complete GGUF file and start the generator again"
 
 // errNoTokenizer returns the error of a prompt of text.
 func errNoTokenizer() *protocol.Error {
