@@ -76,12 +76,12 @@ func TestLongHistoryIsRestored(t *testing.T) {
 	b.run()
 	r := seeded(t)
 	q := Request{Tokens: make([]int32, n+1), MaxTokens: 60, IgnoreEOS: true,
-		Sampling: Sampling{Temperature: 1, TopP: 1, RepeatPenalty: 1.5, Seed: r.Uint64(), Logprobs: 3}}
+		Sampling: Sampling{RepeatPenalty: 3, Logprobs: 3}}
 	for i := range q.Tokens {
 		q.Tokens[i] = int32(r.IntN(16))
 	}
-	for i := range q.Tokens[n-30:] { // the penalty's window has few different tokens before the border
-		q.Tokens[n-30+i] = int32(i % 3)
+	for i := range q.Tokens[n-300:] { // so that a penalty on others of the 16 tokens changes the greedy choice
+		q.Tokens[n-300+i] = int32(i % 8)
 	}
 	without, other := b.complete(q), q
 	other.Tokens = append(slices.Clone(q.Tokens[:n-200]), make([]int32, 250)...)
