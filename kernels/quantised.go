@@ -9,8 +9,8 @@ import (
 // and rounded in the reference's order. (ggml: ggml-common.h has the layouts; dequantize in Python's package gguf is
 // the reference.)
 
-// decodeQ4_0 writes d·(code − 8). A block is d, then 16 bytes: the low four bits of byte j are code j, the high ones code
-// j+16.
+// decodeQ4_0 writes d·(code − 8). A block is d, then 16 bytes: the low four bits of byte j are code j, the high ones
+// code j+16.
 func decodeQ4_0(y []float32, row []byte) {
 	for ; len(y) > 0; y, row = y[32:], row[18:] {
 		d := half(row)

@@ -104,7 +104,8 @@ func TestQuantisedOnAGPU(t *testing.T) {
 	}
 	f, _, _ := ModelFiles(o)
 	c, use, _ := Headers(f)
-	if _, err = plan.ReportFor(c, use, o, "x", 1<<40); err == nil || !strings.Contains(err.Error(), "use --device host") {
+	_, err = plan.ReportFor(c, use, o, "x", 1<<40)
+	if err == nil || !strings.Contains(err.Error(), "use --device host") {
 		t.Error(err)
 	}
 	o.Device = "host"
@@ -141,8 +142,9 @@ func TestHostileGGUF(t *testing.T) {
 		change func([]byte) []byte
 		says   string
 	}{
-		"cut":     {func(b []byte) []byte { return b[:len(b)-40] }, "download the file again"},
-		"pairs":   {func(b []byte) []byte { binary.LittleEndian.PutUint64(b[16:], 1<<60); return b }, "key-value pairs"},
+		"cut": {func(b []byte) []byte { return b[:len(b)-40] }, "download the file again"},
+		"pairs": {func(b []byte) []byte { binary.LittleEndian.PutUint64(b[16:], 1<<60); return b },
+			"key-value pairs"},
 		"version": {func(b []byte) []byte { b[4] = 9; return b }, "version 9"},
 		"family":  {replace("llama", "gemma"), "general.architecture is \"gemma\""},
 		"key": {func(b []byte) []byte {
@@ -166,7 +168,8 @@ func TestHostileGGUF(t *testing.T) {
 // A GGUF file shows its parts and nothing else.
 func TestGGUFFileSystem(t *testing.T) {
 	const first, second = "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"
-	dir := tree(t, "x", map[string]string{first: "GGUF", second: "GGUF", "n-00002-of-00002.gguf": "GGUF", "m.gguf": "GGUF",
+	dir := tree(t, "x", map[string]string{first: "GGUF", second: "GGUF", "n-00002-of-00002.gguf": "GGUF",
+		"m.gguf":         "GGUF",
 		"tokenizer.json": "{}"})
 	f, name, err := ModelFiles(config.Options{Model: filepath.Join(dir, first)})
 	if err != nil || name != "m" {
@@ -211,7 +214,8 @@ func embeddedGGUF(t *testing.T, pre string) string {
 	}
 	kinds[0], kinds[1] = 3, 3 // control
 	pairs := append(ggufmake.Pairs(s.config), ggufmake.Pair{Key: "tokenizer.ggml.model", Value: "gpt2"},
-		ggufmake.Pair{Key: "tokenizer.ggml.pre", Value: pre}, ggufmake.Pair{Key: "tokenizer.ggml.tokens", Value: tokens},
+		ggufmake.Pair{Key: "tokenizer.ggml.pre", Value: pre},
+		ggufmake.Pair{Key: "tokenizer.ggml.tokens", Value: tokens},
 		ggufmake.Pair{Key: "tokenizer.ggml.token_type", Value: kinds},
 		ggufmake.Pair{Key: "tokenizer.ggml.merges", Value: merges},
 		ggufmake.Pair{Key: "tokenizer.ggml.bos_token_id", Value: uint32(0)},

@@ -78,8 +78,8 @@ func (s *Setting) Variable() string {
 // Settings returns all settings, which store their values in o, and sets the defaults.
 func Settings(o *Options) []*Setting {
 	list := []*Setting{
-		{"model", "directory of a Hugging Face checkpoint (default: the embedded model)",
-			"dir", "", anyText(&o.Model)},
+		{"model", "directory of a Hugging Face checkpoint, or a GGUF file (default: the embedded model)",
+			"path", "", anyText(&o.Model)},
 		{"name", "name of the model for clients and logs (default: the directory's name, or ORG/NAME in the " +
 			"Hugging Face cache)", "name", "", modelName(&o.Name)},
 		{"socket", "Unix socket to listen on (default: /run/reel/generator.sock for root, else " +

@@ -13,7 +13,7 @@ import (
 // (llama.cpp: convert_hf_to_gguf.py, src/llama-arch.cpp.)
 var ggufFamilies = map[string]string{"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3"}
 
-// ggufKeys are the keys that follow the architecture's name. Others may change the pass, so they are refused.
+// Keys that follow the architecture's name.
 const (
 	keyContext    = "context_length"
 	keyHidden     = "embedding_length"
@@ -38,9 +38,10 @@ const (
 	keyLayout     = "tensor_data_layout"
 )
 
-var ggufKeys = []string{keyContext, keyHidden, keyInner, keyLayers, keyHeads, keyKVHeads, keyHeadDim, keyValueDim, keyEps,
-	keyWindow, keyRotated, keyTheta, keyScaling, keyScale, keyOriginal, keyAttnFactor, keyFinetuned, keyVocab, keyExperts,
-	keyUsed, keyLayout}
+// ggufKeys are the keys that may be there. Others may change the pass, so they are refused unless they are 0.
+var ggufKeys = []string{keyContext, keyHidden, keyInner, keyLayers, keyHeads, keyKVHeads, keyHeadDim, keyValueDim,
+	keyEps, keyWindow, keyRotated, keyTheta, keyScaling, keyScale, keyOriginal, keyAttnFactor, keyFinetuned, keyVocab,
+	keyExperts, keyUsed, keyLayout}
 
 // ParseGGUF returns the config of a GGUF file, from its metadata and the presence of tensors, and its tensors under
 // their published names. It may read the divisors of RoPE's frequencies. Errors: ErrUnsupported, ErrTensor,
@@ -230,12 +231,14 @@ func (r *ggufReader) divisors(c *Config) {
 	case err != nil:
 		r.fail(err)
 	case t.DType != weights.F32 || !slices.Equal(t.Shape, []int{c.HeadDim / 2}):
-		r.fail(fmt.Errorf("%w: %s: %s is %v%v, wants F32[%d]", ErrTensor, t.File, ggufDivisors, t.DType, t.Shape, c.HeadDim/2))
+		r.fail(fmt.Errorf("%w: %s: %s is %v%v, wants F32[%d]", ErrTensor, t.File, ggufDivisors, t.DType, t.Shape,
+			c.HeadDim/2))
 	default:
 		c.setDivisors(toFloat32(t))
 		for _, d := range c.RoPEDivisors {
 			if !(d >= minScale && d <= maxScale) {
-				r.fail(fmt.Errorf("%w: %s: %s has %v, wants %v to %v", ErrTensor, t.File, ggufDivisors, d, minScale, maxScale))
+				r.fail(fmt.Errorf("%w: %s: %s has %v, wants %v to %v", ErrTensor, t.File, ggufDivisors, d, minScale,
+					maxScale))
 			}
 		}
 	}

@@ -84,7 +84,8 @@ func TestGGUFEqualsSafetensors(t *testing.T) {
 				a, b := run(t, c, w, g.Tokens), run(t, got, tensors, g.Tokens)
 				for i := range a {
 					if !slices.Equal(a[i], b[i]) {
-						t.Fatalf("logits %d after %d tokens differ by %.1e", i, len(g.Tokens), relativeError(b[i], a[i]))
+						t.Fatalf("logits %d after %d tokens differ by %.1e", i, len(g.Tokens),
+							relativeError(b[i], a[i]))
 					}
 				}
 			}
@@ -231,8 +232,8 @@ func TestRefusedGGUF(t *testing.T) {
 	if err := same.CheckTensors(named); err != nil {
 		t.Error(err)
 	}
-	extra := append(slices.Clone(tensors), weights.Tensor{Name: "blk.0.other.weight", DType: weights.F32, Shape: []int{1},
-		Data: make([]byte, 4)})
+	extra := append(slices.Clone(tensors), weights.Tensor{Name: "blk.0.other.weight", DType: weights.F32,
+		Shape: []int{1}, Data: make([]byte, 4)})
 	more, named, err := parseGGUF(t, ggufmake.Pairs(c), extra)
 	if err == nil {
 		err = more.CheckTensors(named)

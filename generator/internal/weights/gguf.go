@@ -104,8 +104,8 @@ func (c *Checkpoint) addPart(fsys fs.FS, name string) (Metadata, error) {
 	return metadata, nil
 }
 
-// parseGGUF returns the metadata and the tensors of a file, and the length of its header. More tensors than limit are
-// an error.
+// parseGGUF returns the metadata and the tensors of a file, and the length of its header. More tensors than limit
+// are an error.
 func parseGGUF(data []byte, limit int) (m Metadata, tensors []Tensor, header int, err error) {
 	c := &cursor{data: data}
 	if magic := c.take(4); magic != nil && string(magic) != ggufMagic {
@@ -204,7 +204,8 @@ func place(list []rangedTensor, body []byte, alignment int64) ([]Tensor, error) 
 		at, end = padded(p.end, alignment), p.end
 	}
 	if int64(len(body)) > padded(end, alignment) {
-		return nil, fmt.Errorf("%w: after the header the tensors take %d bytes and %d are there", ErrRange, end, len(body))
+		return nil, fmt.Errorf("%w: after the header the tensors take %d bytes and %d are there", ErrRange, end,
+			len(body))
 	}
 	return tensors, nil
 }

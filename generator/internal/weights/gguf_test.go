@@ -78,9 +78,11 @@ func ggufFile(pairs [][]byte, tensors []described, n int) []byte {
 func goodPairs() [][]byte {
 	return [][]byte{
 		ggufPair("u8", kindU8, 200), ggufPair("i8", kindI8, 0xfe), ggufPair("u16", kindU16, 1, 2),
-		ggufPair("i16", kindI16, 0xff, 0xff), ggufPair("u32", kindU32, le32(7)...), ggufPair("i32", kindI32, le32(9)...),
+		ggufPair("i16", kindI16, 0xff, 0xff), ggufPair("u32", kindU32, le32(7)...),
+		ggufPair("i32", kindI32, le32(9)...),
 		ggufPair("u64", kindU64, le64(1<<63)...), ggufPair("i64", kindI64, le64(5)...),
-		ggufPair("f32", kindF32, le32(math.Float32bits(1.5))...), ggufPair("f64", kindF64, le64(math.Float64bits(0.1))...),
+		ggufPair("f32", kindF32, le32(math.Float32bits(1.5))...),
+		ggufPair("f64", kindF64, le64(math.Float64bits(0.1))...),
 		ggufPair("yes", kindBool, 1), ggufPair("no", kindBool, 0),
 		ggufPair("text", kindString, ggufString("hello")...), ggufPair("no text", kindString, ggufString("")...),
 		ggufPair("words", kindArray, ggufArray(kindString, 2, append(ggufString("a"), ggufString("bc")...)...)...),
@@ -111,7 +113,8 @@ func TestGGUFTensors(t *testing.T) {
 			t.Fatal(kind, err)
 		}
 		m, err := c.Tensor("m")
-		if err != nil || m.DType != Q8_0 || !slices.Equal(m.Shape, []int{2, 64}) || len(m.Data) != 4*34 || m.Data[0] != 32 {
+		if err != nil || m.DType != Q8_0 || !slices.Equal(m.Shape, []int{2, 64}) || len(m.Data) != 4*34 ||
+			m.Data[0] != 32 {
 			t.Errorf("%s: %v, %v", kind, m, err)
 		}
 		v, err := c.Tensor("v")
@@ -217,10 +220,13 @@ func TestRefusedGGUF(t *testing.T) {
 		"alignment 0":        {pair(ggufPair("general.alignment", kindU32, le32(0)...)), ErrHeader, "alignment"},
 		"alignment 3":        {pair(ggufPair("general.alignment", kindU32, le32(3)...)), ErrHeader, "alignment"},
 		"alignment 2^20":     {pair(ggufPair("general.alignment", kindU32, le32(1<<20)...)), ErrHeader, "alignment"},
-		"alignment text":     {pair(ggufPair("general.alignment", kindString, ggufString("8")...)), ErrHeader, "alignment"},
-		"no dimension":       {vector(func(d *described) { d.dims = nil }), ErrTooLarge, "0 dimensions"},
-		"five dimensions":    {vector(func(d *described) { d.dims = []uint64{1, 1, 1, 1, 8} }), ErrTooLarge, "5 dimensions"},
-		"2^32-1 dimensions":  {append(append(counts(1, 0), ggufString("v")...), 255, 255, 255, 255), ErrTooLarge, "dimensions"},
+		"alignment, text": {pair(ggufPair("general.alignment", kindString, ggufString("8")...)),
+			ErrHeader, "alignment"},
+		"no dimension": {vector(func(d *described) { d.dims = nil }), ErrTooLarge, "0 dimensions"},
+		"five dimensions": {vector(func(d *described) { d.dims = []uint64{1, 1, 1, 1, 8} }),
+			ErrTooLarge, "5 dimensions"},
+		"2^32-1 dimensions": {append(append(counts(1, 0), ggufString("v")...), 255, 255, 255, 255),
+			ErrTooLarge, "dimensions"},
 		"dimension 0":        {vector(func(d *described) { d.dims = []uint64{8, 0} }), ErrShape, `"v"`},
 		"product overflows":  {vector(func(d *described) { d.dims = []uint64{1 << 40, 1 << 40} }), ErrShape, `"v"`},
 		"overflow to 0":      {vector(func(d *described) { d.dims = []uint64{1 << 47, 1 << 17} }), ErrShape, `"v"`},
@@ -242,7 +248,8 @@ func TestRefusedGGUF(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := openGGUF(c.data)
-			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.names) || !strings.Contains(err.Error(), "x.gguf") {
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.names) ||
+				!strings.Contains(err.Error(), "x.gguf") {
 				t.Errorf("%v, wants %v with %q", err, c.want, c.names)
 			}
 		})
