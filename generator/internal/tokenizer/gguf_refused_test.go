@@ -60,6 +60,7 @@ func TestGGUFRefused(t *testing.T) {
 		"no scores":          {llama.with(scores, nil), ErrInvalid, scores},
 		"few scores":         {llama.with(scores, []float64{1}), ErrInvalid, "1 entries"},
 		"NaN":                {changed(llama, scores, 5, math.NaN()), ErrInvalid, "token 5 has the score NaN"},
+		"one score":          {llama.with(scores, make([]float64, len(llama[scores].([]float64)))), ErrUnsupported, "all 0"},
 		"byte token missing": {changed(llama, list, 68, "<0xZZ>"), ErrUnsupported, "0x41"},
 		"bos id":             {gpt2.with("tokenizer.ggml.bos_token_id", uint64(len(tokens))), ErrInvalid, "bos_token_id"},
 		"eos id":             {llama.with("tokenizer.ggml.eos_token_id", uint64(math.MaxUint64)), ErrInvalid, "eos_token_id"},

@@ -32,8 +32,8 @@ type scoredMerge struct {
 // scoredMerges derives the merges of model llama from the scores of tokens, as transformers does for
 // the tokenizer.json of Llama 2 (convert_slow_tokenizer.py): each cut of a token into two others is a
 // merge. Higher scores go first; of equal scores, lower ids of the token, then of its left and of its
-// right part. Some converters write one score for all tokens. Ids are in the order of merges, so
-// the order by id is right for these files too.
+// right part. Some converters write one score for all tokens. Such files have no order of merges: that
+// of ids puts Llama 2's runs of spaces first, and they go last. So they are refused.
 func (v *ggufVocab) scoredMerges(vocab map[string]int32) ([]mergePair, error) {
 	scores, err := v.scores()
 	if err != nil {
@@ -65,6 +65,10 @@ func (v *ggufVocab) scoredMerges(vocab map[string]int32) ([]mergePair, error) {
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.id, b.id), cmp.Compare(a.left, b.left),
 			cmp.Compare(a.right, b.right))
 	})
+	if last := len(list) - 1; last > 0 && list[0].score == list[last].score && list[0].id != list[last].id {
+		return nil, fmt.Errorf("%w: %sscores are all %v, so merges have no order: convert the model from "+
+			"tokenizer.model", ErrUnsupported, keys, list[0].score)
+	}
 	merges := make([]mergePair, len(list))
 	for i, m := range list {
 		merges[i] = m.pair
