@@ -97,20 +97,23 @@ func (p *Pool) Shared(page int32) bool { return p.nodes[page] != nil || p.refs[p
 
 // Take returns n pages with one reference each. Cached pages give way if too few are free, those that the host tier
 // has first. It returns false if there are fewer than n, pages that are being copied not counted, and takes none.
-func (p *Pool) Take(n int) ([]int32, bool) {
+func (p *Pool) Take(n int) ([]int32, bool) { return p.AppendTaken(nil, n) }
+
+// AppendTaken is Take, and appends the pages to dst.
+func (p *Pool) AppendTaken(dst []int32, n int) ([]int32, bool) {
 	if n > p.Free()-p.storing {
-		return nil, false
+		return dst, false
 	}
 	for len(p.free) < n {
 		p.evict()
 	}
 	at := len(p.free) - n
-	taken := append([]int32(nil), p.free[at:]...)
-	p.free = p.free[:at]
-	for _, page := range taken {
+	for _, page := range p.free[at:] {
 		p.refs[page] = 1
 	}
-	return taken, true
+	dst = append(dst, p.free[at:]...)
+	p.free = p.free[:at]
+	return dst, true
 }
 
 // Retain adds a reference to a page that is held or cached.

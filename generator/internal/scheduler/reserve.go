@@ -133,7 +133,7 @@ func (s *Scheduler) takePages(q *Sequence) {
 	for _, page := range taken {
 		s.charge(page, user)
 	}
-	q.pages = make([]int32, 0, need)
+	q.pages = make([]int32, 0, s.fullNeed(q)) // to grow without an allocation
 	for _, n := range q.found {
 		if n.Page() == 0 {
 			s.load(q, n, taken[0])

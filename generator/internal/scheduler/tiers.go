@@ -120,11 +120,10 @@ func (s *Scheduler) grow() {
 			s.wanted = max(s.wanted, n)
 			continue
 		}
-		pages, _ := s.pages.Take(n)
-		for _, page := range pages {
+		q.pages, _ = s.pages.AppendTaken(q.pages, n)
+		for _, page := range q.pages[len(q.pages)-n:] {
 			s.charge(page, user)
 		}
-		q.pages = append(q.pages, pages...)
 	}
 	if short {
 		s.moveOne()
@@ -239,7 +238,7 @@ func (s *Scheduler) comeBack(q *Sequence) {
 	s.out = slices.Delete(s.out, 0, 1)
 	s.takeSlot(q)
 	user := q.share.user()
-	q.pages, _ = s.pages.Take(s.returnNeed(q))
+	q.pages, _ = s.pages.AppendTaken(make([]int32, 0, s.fullNeed(q)), s.returnNeed(q))
 	for i, page := range q.pages {
 		s.charge(page, user)
 		if i < len(q.places) {
