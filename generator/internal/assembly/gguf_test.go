@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -187,8 +188,9 @@ func TestGGUFFileSystem(t *testing.T) {
 	}
 }
 
-// embeddedGGUF writes the embedded model as a GGUF file with its tokenizer, of that pre-tokenizer, and a template.
-func embeddedGGUF(t *testing.T, pre string) string {
+// embeddedGGUF writes the embedded model as a GGUF file with its tokenizer, of that pre-tokenizer and with more tokens, and a
+// template.
+func embeddedGGUF(t *testing.T, pre string, more int) string {
 	t.Helper()
 	s, err := openSource(tiny.Files)
 	if err != nil {
@@ -205,7 +207,11 @@ func embeddedGGUF(t *testing.T, pre string) string {
 	if err = errors.Join(err, json.Unmarshal(raw, &file)); err != nil {
 		t.Fatal(err)
 	}
-	tokens, merges, kinds := make([]string, s.config.Vocab), []string{}, make([]int32, s.config.Vocab)
+	n := s.config.Vocab + more
+	tokens, merges, kinds := make([]string, n), []string{}, make([]int32, n)
+	for id := range tokens {
+		tokens[id], kinds[id] = fmt.Sprint("more", id), 1
+	}
 	for token, id := range file.Model.Vocab {
 		tokens[id], kinds[id] = token, 1
 	}
@@ -232,7 +238,7 @@ func embeddedGGUF(t *testing.T, pre string) string {
 // The tokenizer, the end tokens and the chat template come from the file's metadata.
 func TestGGUFTokenizer(t *testing.T) {
 	silent := func(float64, string) {}
-	l, err := Prepare(config.Options{Model: embeddedGGUF(t, "gpt-2"), Device: "host"}, silent)
+	l, err := Prepare(config.Options{Model: embeddedGGUF(t, "gpt-2", 0), Device: "host"}, silent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,8 +259,11 @@ func TestGGUFTokenizer(t *testing.T) {
 	if l.chat == nil || l.chat.Template == "" || l.chat.Tokens["bos_token"] != "<|begin_of_text|>" {
 		t.Errorf("%+v", l.chat)
 	}
-	_, err = Prepare(config.Options{Model: embeddedGGUF(t, "nonesuch"), Device: "host"}, silent)
-	if failure.ExitCode(err) != failure.ExitConfig || !strings.Contains(err.Error(), "nonesuch") {
-		t.Errorf("an unknown pre-tokenizer: %v", err)
+	for path, says := range map[string]string{embeddedGGUF(t, "nonesuch", 0): "nonesuch",
+		embeddedGGUF(t, "gpt-2", 1): "4097 tokens"} {
+		_, err = Prepare(config.Options{Model: path, Device: "host"}, silent)
+		if failure.ExitCode(err) != failure.ExitConfig || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, wants %q", err, says)
+		}
 	}
 }

@@ -168,14 +168,20 @@ func TestRoPEDivisors(t *testing.T) {
 	tensors := ggufmake.Tensors(c, w, same(t))
 	last := &tensors[len(tensors)-1]
 	last.Data = slices.Clone(last.Data)
-	binary.LittleEndian.PutUint32(last.Data[8:], math.Float32bits(1.5))
+	divisor := math.Float32frombits(binary.LittleEndian.Uint32(last.Data[8:]))
+	binary.LittleEndian.PutUint32(last.Data[8:], math.Float32bits(1.5*divisor))
 	got, named, err := parseGGUF(t, ggufmake.Pairs(c), tensors)
 	if err != nil || len(got.RoPEDivisors) != c.HeadDim/2 || got.RoPE != (model.RoPEScaling{}) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	tokens := loadGolden(t, filepath.Join("testdata", "llama-3.1"), 5, c.Vocab)[2].Tokens
-	if e := relativeError(run(t, got, named, tokens)[0], run(t, c, w, tokens)[0]); !(e > 1e-6 && e < 1) {
+	want := run(t, c, w, tokens)[0]
+	if e := relativeError(run(t, got, named, tokens)[0], want); !(e > 1e-5 && e < 1) {
 		t.Errorf("one other divisor changes the logits by %.1e", e)
+	}
+	got.RoPEDivisors[2] = divisor
+	if e := relativeError(run(t, got, named, tokens)[0], want); !(e < 1e-5) {
+		t.Errorf("its own divisors change the logits by %.1e", e)
 	}
 	binary.LittleEndian.PutUint32(last.Data[8:], 0)
 	if _, _, err = parseGGUF(t, ggufmake.Pairs(c), tensors); !errors.Is(err, model.ErrTensor) {

@@ -64,6 +64,11 @@ func TestCheckpointsThatDoNotFit(t *testing.T) {
 		"rank": {func(_ *Config, h headers) {
 			set(h, func(q *weights.Tensor) { q.Shape = []int{64} })
 		}, ErrTensor, q},
+		"quantised norm": {func(_ *Config, h headers) {
+			n := h[normName]
+			n.DType = weights.Q8_0
+			h[normName] = n
+		}, ErrTensor, normName},
 		"two types": {func(_ *Config, h headers) {
 			set(h, func(q *weights.Tensor) { q.DType = weights.F16 })
 		}, ErrTensor, "F16"},
