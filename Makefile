@@ -164,6 +164,15 @@ fuzz: ## each fuzz target for a few seconds, a minute in all
 	$(need-go)
 	@sh .ci/fuzz 60
 
+# The long forms of the random tests of the prefix cache.
+.PHONY: soak
+soak: ## the random tests of KV pages, at length (10 minutes)
+	$(need-go)
+	@RAPID_CHECKS=20000 $(GO) test -count=1 -timeout 20m -v ./generator/internal/kv ./generator/internal/scheduler \
+		-run 'EqualsModel|ReadsItsOwnValues'
+	@REEL_LONG=1 $(GO) test -count=1 -timeout 20m -v ./generator/internal/engine \
+		-run 'ConversationsGive|FullPool'
+
 .PHONY: examples
 examples: ## the protocol's Python example, against the real generator
 	$(need-go)
