@@ -50,12 +50,12 @@ func TestCachedPages(t *testing.T) {
 	f.engine.scope = protocol.ScopeUser
 	c := f.client()
 	c.send(&protocol.CacheRequest{})
-	if m := expect[protocol.Cached](c); m.Dropped != 0 || m.Tiers[0].Pages != 5 || f.engine.drops != 0 {
-		t.Errorf("%+v, %d drops", m, f.engine.drops)
+	if m := expect[protocol.Cached](c); m.Dropped != 0 || m.Tiers[0].Pages != 5 || f.engine.dropped() != 0 {
+		t.Errorf("%+v, %d drops", m, f.engine.dropped())
 	}
 	c.send(&protocol.CacheRequest{Drop: true})
-	if m := expect[protocol.Cached](c); m.Dropped != 4 || f.engine.drops != 1 || int(f.engine.user) != os.Getuid() {
-		t.Errorf("%+v, %d drops of user %d", m, f.engine.drops, f.engine.user)
+	if m := expect[protocol.Cached](c); m.Dropped != 4 || f.engine.dropped() != 1 || int(f.engine.asker()) != os.Getuid() {
+		t.Errorf("%+v, %d drops of user %d", m, f.engine.dropped(), f.engine.asker())
 	}
 	f.engine.mu.Lock()
 	f.engine.refuse = engine.ErrDraining
@@ -88,7 +88,7 @@ func TestSharedCacheIsNotEverybodysToDrop(t *testing.T) {
 		}
 		client.send(&protocol.CacheRequest{})
 		expect[protocol.Cached](client)
-		if dropped := f.engine.drops > 0; dropped == c.refused {
+		if dropped := f.engine.dropped() > 0; dropped == c.refused {
 			t.Errorf("user %d, scope %s: dropped %t", c.uid, c.scope, dropped)
 		}
 	}

@@ -85,12 +85,27 @@ func (e *fakeEngine) Cached(user uint32, drop bool) (protocol.Cached, error) {
 		return protocol.Cached{}, e.refuse
 	}
 	e.user = user
-	c := protocol.Cached{Scope: e.scope, PageTokens: 16, Tiers: []protocol.CacheTier{{Tier: protocol.TierDevice, Pages: 5}}}
+	c := protocol.Cached{Scope: e.scope, PageTokens: 16,
+		Tiers: []protocol.CacheTier{{Tier: protocol.TierDevice, Pages: 5}}}
 	if drop {
 		e.drops++
 		c.Dropped, c.Tiers[0].Pages = 4, 1
 	}
 	return c, nil
+}
+
+// dropped returns how often the cache was dropped.
+func (e *fakeEngine) dropped() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.drops
+}
+
+// asker returns the user of the last request.
+func (e *fakeEngine) asker() uint32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.user
 }
 
 // reread is a call of Reread.
