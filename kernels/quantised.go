@@ -94,12 +94,16 @@ func decodeGroups(y []float32, row, high, low []byte) {
 	for g := range 8 {
 		scale, minimum := scaleAndMin(row[4:16], g)
 		scale, minimum = d*scale, dmin*minimum
-		for j := range 32 {
-			code := low[g/2*32+j] >> (g % 2 * 4) & 15
-			if high != nil {
-				code |= high[j] >> g & 1 << 4
+		codes, values, shift := (*[32]byte)(low[g/2*32:]), (*[32]float32)(y[32*g:]), g%2*4
+		if high == nil {
+			for j, b := range codes {
+				values[j] = float32(scale*float32(int32(b>>shift&15))) - minimum
 			}
-			y[32*g+j] = float32(scale*float32(code)) - minimum
+			continue
+		}
+		bits := (*[32]byte)(high)
+		for j, b := range codes {
+			values[j] = float32(scale*float32(int32(b>>shift&15|bits[j]>>g&1<<4))) - minimum
 		}
 	}
 }
@@ -110,11 +114,14 @@ func decodeGroups(y []float32, row, high, low []byte) {
 func decodeQ6_K(y []float32, row []byte) {
 	for ; len(y) > 0; y, row = y[256:], row[210:] {
 		d := half(row[208:])
-		for i := range 256 {
-			n, k, j := i/128, i/32%4, i%32
-			low := row[64*n+k%2*32+j] >> (k / 2 * 4) & 15
-			high := row[128+32*n+j] >> (2 * k) & 3
-			y[i] = float32(d*float32(int8(row[192+i/16]))) * float32(int(low|high<<4)-32)
+		for g := range 16 { // of 16 codes, which have a scale
+			n, k, j := g/8, g/2%4, g%2*16
+			low, high := (*[16]byte)(row[64*n+k%2*32+j:]), (*[16]byte)(row[128+32*n+j:])
+			values, scale := (*[16]float32)(y[16*g:]), d*float32(int8(row[192+g]))
+			for i := range values {
+				code := low[i]>>(k/2*4)&15 | high[i]>>(2*k)&3<<4
+				values[i] = scale * float32(int32(code)-32)
+			}
 		}
 	}
 }

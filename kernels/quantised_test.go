@@ -3,6 +3,7 @@ package kernels
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -125,5 +126,21 @@ func TestQuantisedIsNotPacked(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// BenchmarkDecode measures the decoders, in GB of weights a second as float32.
+func BenchmarkDecode(b *testing.B) {
+	for _, d := range append([]DType{BF16, F16}, quantisedFormats...) {
+		y, row := make([]float32, 4096), make([]byte, d.Bytes(4096))
+		for i := range row {
+			row[i] = byte(i * 7)
+		}
+		b.Run(fmt.Sprint(d), func(b *testing.B) {
+			b.SetBytes(4 * 4096)
+			for b.Loop() {
+				formats[d].decode(y, row)
+			}
+		})
 	}
 }
