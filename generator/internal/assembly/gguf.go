@@ -9,6 +9,7 @@ import (
 
 	"reel.internal/reel/generator/internal/chat"
 	"reel.internal/reel/generator/internal/files"
+	"reel.internal/reel/generator/internal/memlimit"
 	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/generator/internal/tokenizer"
 	"reel.internal/reel/protocol"
@@ -38,12 +39,15 @@ func (f ggufFile) Open(name string) (fs.File, error) {
 }
 
 // openGGUF reads a GGUF file's metadata and headers, and checks that they belong together.
-func (l *Prepared) openGGUF(files fs.FS) (source, error) {
+func (l *Prepared) openGGUF(files fs.FS, limits []memlimit.Limit) (source, error) {
 	s, err := openSource(files)
 	if err != nil {
 		return s, err
 	}
-	if err = l.readGGUFTokenizer(&s); err != nil {
+	if err = checkRoom(startRoom+metadataFactor*s.tensors.Metadata().Bytes(), limits); err == nil {
+		err = l.readGGUFTokenizer(&s)
+	}
+	if err != nil {
 		return s, errors.Join(err, s.tensors.Close())
 	}
 	if l.chat != nil {

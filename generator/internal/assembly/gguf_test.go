@@ -16,6 +16,7 @@ import (
 	"reel.internal/reel/generator/internal/failure"
 	"reel.internal/reel/generator/internal/hardware"
 	"reel.internal/reel/generator/internal/marked"
+	"reel.internal/reel/generator/internal/memlimit"
 	"reel.internal/reel/generator/internal/plan"
 	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/generator/internal/weights/ggufmake"
@@ -252,6 +253,11 @@ func TestGGUFTokenizer(t *testing.T) {
 		if err != nil || err2 != nil || !slices.Equal(a, b) {
 			t.Errorf("%q: %v, %v, wants %v, %v", text, a, err, b, err2)
 		}
+	}
+	short := []memlimit.Limit{{}, {Kind: memlimit.Data, Name: "a limit", Bound: 1 << 30, Left: startRoom + 1<<20}}
+	files, _, _ := ModelFiles(config.Options{Model: embeddedGGUF(t, "gpt-2", 0)})
+	if _, err = new(Prepared).open(files, short); !errors.Is(err, config.ErrNoRoom) {
+		t.Errorf("with 1 MiB for the tokenizer: %v", err)
 	}
 	if !slices.Equal(l.Model.Config.EOS, want.Model.Config.EOS) || len(l.warnings) != len(want.warnings) {
 		t.Errorf("%v, %v", l.Model.Config.EOS, l.warnings)

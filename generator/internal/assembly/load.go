@@ -109,7 +109,7 @@ func prepareOn(
 	if err = checkStart(files, limits); err != nil {
 		return l, config.Refuse(config.ErrConfig, "%w", err)
 	}
-	s, err := l.open(files)
+	s, err := l.open(files, limits)
 	if err != nil {
 		return l, CannotServe(Place(o.Model), err)
 	}
@@ -178,9 +178,9 @@ func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
 }
 
 // open reads tokenizer, config and headers, and checks that they belong together.
-func (l *Prepared) open(files fs.FS) (source, error) {
+func (l *Prepared) open(files fs.FS, limits []memlimit.Limit) (source, error) {
 	if _, ok := files.(weights.GGUF); ok {
-		return l.openGGUF(files)
+		return l.openGGUF(files, limits)
 	}
 	vocab, err := l.readTokenizer(files)
 	if err != nil {

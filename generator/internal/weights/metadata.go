@@ -50,6 +50,14 @@ var kindSizes = [...]int{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}
 // Keys returns all keys, sorted.
 func (m Metadata) Keys() []string { return slices.Sorted(maps.Keys(m)) }
 
+// Bytes returns the size of all values.
+func (m Metadata) Bytes() (n int64) {
+	for _, v := range m {
+		n += int64(len(v.raw))
+	}
+	return n
+}
+
 // String returns a string.
 func (m Metadata) String(key string) (string, bool) {
 	v := m[key]
