@@ -53,6 +53,7 @@ func (l *Prepared) openGGUF(files fs.FS, limits []memlimit.Limit) (source, error
 	if l.chat != nil {
 		l.chatDefaults = protocol.DefaultSampling()
 	}
+	s.tensors.DropMetadata()
 	return s, nil
 }
 

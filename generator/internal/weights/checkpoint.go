@@ -24,6 +24,7 @@ const (
 type Checkpoint struct {
 	files    []*file
 	tensors  map[string]Tensor
+	gguf     string   // name of a GGUF file or of its first part; else empty
 	metadata Metadata // nil for safetensors
 }
 
@@ -117,10 +118,16 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 // Metadata returns the metadata of a GGUF file, of the first part if it has several; nil of safetensors.
 func (c *Checkpoint) Metadata() Metadata { return c.metadata }
 
+// DropMetadata frees the metadata, which holds a tokenizer of several megabytes.
+func (c *Checkpoint) DropMetadata() { c.metadata = nil }
+
 // name returns the file that lists the tensors: the index, the single file, or a GGUF file's first part.
 func (c *Checkpoint) name() string {
-	if c.metadata != nil || len(c.files) == 1 && c.files[0].name == singleName {
-		return c.files[0].name
+	if c.gguf != "" {
+		return c.gguf
+	}
+	if len(c.files) == 1 && c.files[0].name == singleName {
+		return singleName
 	}
 	return indexName
 }

@@ -34,7 +34,7 @@ func (c *Checkpoint) addGGUF(fsys fs.FS, name string) error {
 	if err != nil {
 		return err
 	}
-	c.metadata = first
+	c.gguf, c.metadata = name, first
 	parts, split := first.Uint("split.count")
 	if !split || parts == 1 {
 		return nil
