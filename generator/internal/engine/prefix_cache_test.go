@@ -175,10 +175,10 @@ func (n *events) talk(t *testing.T, r *rand.Rand, c model.Config, reference alon
 
 // conversations is the number of random conversations of a test that has one model.
 func conversations() int {
-	if testing.Short() {
-		return 200
+	if os.Getenv("REEL_LONG") != "" {
+		return 1000
 	}
-	return 1000
+	return 200
 }
 
 // familyConversations is that of each family.
