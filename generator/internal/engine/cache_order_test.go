@@ -80,7 +80,7 @@ func TestRestoresAndLoadsComeBeforeTheirReaders(t *testing.T) {
 		}
 		o := nano()
 		o.Pages, o.HostCache, o.MaxGraphs, o.NoRoller = 16, 64*64*4, 0, true
-		l := &late{kernel: c.kernel, steps: 1}
+		l := &late{kernel: c.kernel, steps: 4} // past the first rows, on whatever stream
 		b := built(t, device.HostOptions{}, o, func(d device.Device) device.Device {
 			l.Device = d
 			return l
@@ -94,6 +94,8 @@ func TestRestoresAndLoadsComeBeforeTheirReaders(t *testing.T) {
 		b.complete(q)
 		if c.away {
 			b.complete(Request{Tokens: append([]int32{15}, q.Tokens...), MaxTokens: 10, IgnoreEOS: true})
+			// Others' keys and values in the pages that are free now, so that a page that is read too early shows.
+			b.complete(Request{Tokens: slices.Repeat([]int32{14}, 45), MaxTokens: 10, IgnoreEOS: true, Cache: CacheOff})
 		}
 		s := b.complete(q)
 		kv := b.Stats().KV
