@@ -3,7 +3,6 @@ package kernels
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/vec"
@@ -89,7 +88,7 @@ func (o Attend) post() rowsPost {
 	return rowsPost{QKPost: o.Post, rows: o.Rows, slots: o.Slots, kv: o.KV, t: o.T, layer: o.Layer, heads: o.Heads}
 }
 
-// Host computes on the host, one row and KV head at a time.
+// Host computes on the host.
 func (o Attend) Host(h *device.Host) {
 	if o.Post.IsZero() {
 		o.host(h, h.Float32(o.Q))
@@ -110,57 +109,100 @@ func scratchCopy(h *device.Host, b device.Buffer, n int) []float32 {
 	return s
 }
 
-// host attends with q after RoPE.
+// tileHeads is how many query heads the host computes at a time over the same keys and values.
+const tileHeads = 8
+
+// host attends with q after RoPE. It takes the query heads in the order of their KV heads, so that heads beside each
+// other share keys. No result depends on the division into tiles.
 func (o Attend) host(h *device.Host, q []float32) {
 	positions, work := h.Int32(o.Rows.Position), 0
 	for t := range o.T {
 		work += (int(positions[t]) + 1) * o.Heads * o.KV.HeadDim * 2
 	}
 	h.For(o.T*o.Heads, work, func(begin, end int) {
-		scores := h.Scratch(o.Slots.Context)
-		for i := begin; i < end; i++ {
-			o.attendHead(h, q, i/o.Heads, i%o.Heads, int(positions[i/o.Heads])+1, scores)
+		scores := h.Scratch(tileHeads * o.Slots.Context)
+		for begin < end {
+			begin += o.attendTile(h, q, begin, min(end, begin+tileHeads), scores)
 		}
 		h.Return(scores)
 	})
 }
 
-// attendHead computes one query head of row t over n positions.
-func (o Attend) attendHead(h *device.Host, q []float32, t, head, n int, scores []float32) {
-	d, group := o.KV.HeadDim, o.Heads/o.KV.Heads
-	at := (t*o.Heads + head) * d
-	q, out, pool := q[at:at+d], h.Float32(o.Out)[at:at+d], h.Float32(o.KV.Data)
-	slot := int(h.Int32(o.Rows.Slot)[t])
-	table := h.Int32(o.Slots.BlockTable)[slot*o.Slots.Pages:][:o.Slots.Pages]
-	most := float32(math.Inf(-1))
-	first := o.first(n)
-	for j := first; j < n; {
-		keys := o.rest(pool, table, j, n, 0, head/group)
-		of := scores[j:][:len(keys)/d]
-		vec.DotRows(of, q, keys)
-		for i := range of {
-			of[i] *= o.Scale
-			most = max(most, of[i])
+// hostHead is one query head of one row.
+type hostHead struct {
+	q, out      []float32 // [HeadDim]
+	first, last int       // positions that the row sees; last is excluded
+	scores      []float32 // [last-first]
+}
+
+// attendTile computes the query heads from begin on that share a KV head and a slot, before end, and returns how many
+// they are.
+func (o Attend) attendTile(h *device.Host, q []float32, begin, end int, scores []float32) int {
+	var all [tileHeads]hostHead
+	slots, d, n := h.Int32(o.Rows.Slot), o.KV.HeadDim, 0
+	row, head := o.rowAndHead(begin)
+	slot, kvHead := slots[row], head/(o.Heads/o.KV.Heads)
+	for ; begin+n < end; n++ {
+		t, head := o.rowAndHead(begin + n)
+		if slots[t] != slot || head/(o.Heads/o.KV.Heads) != kvHead {
+			break
 		}
-		j += len(of)
+		last, at := int(h.Int32(o.Rows.Position)[t])+1, (t*o.Heads+head)*d
+		first := o.first(last)
+		all[n] = hostHead{q[at:][:d], h.Float32(o.Out)[at:][:d], first, last, scores[n*o.Slots.Context:][:last-first]}
 	}
-	sum := softmaxWeights(scores[first:n], most)
-	for j := first; j < n; j++ {
-		scores[j] /= sum
+	table := h.Int32(o.Slots.BlockTable)[int(slot)*o.Slots.Pages:][:o.Slots.Pages]
+	o.attendHeads(h.Float32(o.KV.Data), table, kvHead, all[:n])
+	return n
+}
+
+// rowAndHead returns the row and the query head with index i in the order of KV heads, then rows.
+func (o Attend) rowAndHead(i int) (row, head int) {
+	group := o.Heads / o.KV.Heads
+	return i / group % o.T, i/group/o.T*group + i%group
+}
+
+// attendHeads computes heads over the keys and values of a KV head.
+func (o Attend) attendHeads(pool []float32, table []int32, kvHead int, heads []hostHead) {
+	o.overPages(pool, table, 0, kvHead, heads)
+	var sums [tileHeads]float32
+	for i, head := range heads {
+		sums[i] = vec.SoftmaxWeights(head.scores, o.Scale)
+		clear(head.out)
 	}
-	clear(out)
-	for j := first; j < n; {
-		values := o.rest(pool, table, j, n, 1, head/group)
-		vec.AddScaledRows(out, values, scores[j:][:len(values)/d])
-		j += len(values) / d
+	o.overPages(pool, table, 1, kvHead, heads)
+	for i, head := range heads {
+		inverse := 1 / sums[i]
+		for j := range head.out {
+			head.out[j] *= inverse
+		}
 	}
 }
 
-// rest returns the keys (which is 0) or values (which is 1) from position j to the end of its page, or to n.
-func (o Attend) rest(pool []float32, table []int32, j, n, which, kvHead int) []float32 {
-	page := j / o.KV.PageTokens
-	at := o.KV.at(int(table[page]), o.Layer, which, kvHead) + (j-page*o.KV.PageTokens)*o.KV.HeadDim
-	return pool[at:][:(min(n, (page+1)*o.KV.PageTokens)-j)*o.KV.HeadDim]
+// overPages computes the scores of heads from the keys (which is 0), or adds the values (which is 1), weighted by the
+// scores, to their results. All heads use a page before the next one.
+func (o Attend) overPages(pool []float32, table []int32, which, kvHead int, heads []hostHead) {
+	first, last := heads[0].first, 0
+	for _, head := range heads {
+		first, last = min(first, head.first), max(last, head.last)
+	}
+	d, page := o.KV.HeadDim, first/o.KV.PageTokens
+	for start := page * o.KV.PageTokens; start < last; page, start = page+1, start+o.KV.PageTokens {
+		rows := pool[o.KV.at(int(table[page]), o.Layer, which, kvHead):][:o.KV.PageTokens*d]
+		for i := range heads {
+			head := &heads[i]
+			begin, end := max(start, head.first), min(start+o.KV.PageTokens, head.last)
+			if begin >= end {
+				continue
+			}
+			scores, rows := head.scores[begin-head.first:end-head.first], rows[(begin-start)*d:(end-start)*d]
+			if which == 0 {
+				vec.DotRows(scores, head.q, rows)
+			} else {
+				vec.AddScaledRows(head.out, rows, scores)
+			}
+		}
+	}
 }
 
 // first returns the first position that the row at position n-1 sees.
@@ -169,15 +211,4 @@ func (o Attend) first(n int) int {
 		return max(0, n-o.Window)
 	}
 	return 0
-}
-
-// softmaxWeights replaces each score by exp(score-most) and returns their sum.
-func softmaxWeights(scores []float32, most float32) float32 {
-	var sum float32
-	for j, s := range scores {
-		e := float32(math.Exp(float64(s - most)))
-		scores[j] = e
-		sum += e
-	}
-	return sum
 }

@@ -149,13 +149,90 @@ loopa:
 	VZEROUPPER
 	RET
 
+// ROW4 multiplies 16 elements of a, in Y8 and Y9, by those of a row at P and adds them to its partials in A and B.
+#define ROW4(P, A, B) \
+	VMULPS (P), Y8, Y10   \
+	VMULPS 32(P), Y9, Y11 \
+	VADDPS Y10, A, A      \
+	VADDPS Y11, B, B
+
 // func dotRowsAVX2(out, a, rows *float32, n, d int)
+//
+// Rows are taken 4 at a time, then one by one. 4 rows are folded together, in the same order as one.
 TEXT ·dotRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ out+0(FP), DX
 	MOVQ a+8(FP), R8
 	MOVQ rows+16(FP), DI
 	MOVQ n+24(FP), R9
 	MOVQ d+32(FP), R10
+	MOVQ R10, R14
+	SHLQ $2, R14         // bytes of a row
+
+rows4:
+	CMPQ   R9, $4
+	JLT    rows1
+	LEAQ   (DI)(R14*1), R11
+	LEAQ   (R11)(R14*1), R12
+	LEAQ   (R12)(R14*1), R13
+	MOVQ   R8, SI
+	MOVQ   R10, CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+loopr4:
+	VMOVUPS (SI), Y8
+	VMOVUPS 32(SI), Y9
+	ROW4(DI, Y0, Y1)
+	ROW4(R11, Y2, Y3)
+	ROW4(R12, Y4, Y5)
+	ROW4(R13, Y6, Y7)
+	ADDQ    $64, SI
+	ADDQ    $64, DI
+	ADDQ    $64, R11
+	ADDQ    $64, R12
+	ADDQ    $64, R13
+	SUBQ    $16, CX
+	JNZ     loopr4
+
+	VADDPS Y1, Y0, Y0
+	VADDPS Y3, Y2, Y2
+	VADDPS Y5, Y4, Y4
+	VADDPS Y7, Y6, Y6
+
+	// p[i] += p[i+4]: rows 0 and 1 in the halves of Y0, rows 2 and 3 in those of Y4.
+	VINSERTF128 $1, X2, Y0, Y1
+	VPERM2F128  $0x31, Y2, Y0, Y3
+	VINSERTF128 $1, X6, Y4, Y5
+	VPERM2F128  $0x31, Y6, Y4, Y7
+	VADDPS      Y3, Y1, Y0
+	VADDPS      Y7, Y5, Y4
+
+	// p[i] += p[i+2]: in pairs, rows 0 and 2 in the low half of Y0, rows 1 and 3 in the high half.
+	VUNPCKLPD Y4, Y0, Y1
+	VUNPCKHPD Y4, Y0, Y2
+	VADDPS    Y2, Y1, Y0
+
+	// p[0] += p[1]
+	VMOVSHDUP    Y0, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VSHUFPS      $0x88, X1, X0, X0 // rows 0, 2, 1, 3
+	VSHUFPS      $0xd8, X0, X0, X0
+	VMOVUPS      X0, (DX)
+	ADDQ         $16, DX
+	MOVQ         R13, DI
+	SUBQ         $4, R9
+	JMP          rows4
+
+rows1:
+	TESTQ R9, R9
+	JZ    donerows
 
 row:
 	MOVQ   R8, SI
@@ -182,6 +259,7 @@ loopr:
 	DECQ   R9
 	JNZ    row
 
+donerows:
 	VZEROUPPER
 	RET
 

@@ -15,3 +15,7 @@ func addScaled(dst, src []float32, f float32) { addScaledGo(dst, src, f) }
 func dotRows(_, _, _ []float32) bool { return false }
 
 func addScaledRows(_, _, _ []float32) bool { return false }
+
+func scaleMaxLanes(x []float32, scale float32, most *[lanes]float32) { scaleMaxGo(x, scale, most) }
+
+func expSum(x []float32, most float32, sum *[lanes]float32) { expSumGo(x, most, sum) }

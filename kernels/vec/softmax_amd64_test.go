@@ -1,0 +1,43 @@
+package vec
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// The assembly gives the weights and the sum of the Go loops, bit for bit.
+func TestSoftmaxAssemblyEqualsGo(t *testing.T) {
+	if !useAVX2 {
+		t.Skip("wants a processor with AVX2")
+	}
+	r := rand.New(rand.NewPCG(rand.Uint64(), 4))
+	for _, n := range scoreLengths {
+		for range 20 {
+			scale, x := float32(r.ExpFloat64()), randomScores(r, n)
+			want, got := slices.Clone(x), slices.Clone(x)
+			sum := SoftmaxWeights(got, scale)
+			without(func() {
+				if s := SoftmaxWeights(want, scale); s != sum || !slices.Equal(want, got) {
+					t.Fatalf("n=%d: sum %v of %v, in Go %v of %v", n, sum, got, s, want)
+				}
+			})
+		}
+	}
+}
+
+// A NaN anywhere makes the sum NaN, in assembly and in Go.
+func TestSoftmaxWeightsOfNaN(t *testing.T) {
+	for at := range 40 {
+		for _, way := range []func(func()){func(fn func()) { fn() }, without} {
+			way(func() {
+				x := make([]float32, 40)
+				x[at] = float32(math.NaN())
+				if sum := SoftmaxWeights(x, 1); sum == sum {
+					t.Errorf("sum %v with a NaN at %d", sum, at)
+				}
+			})
+		}
+	}
+}

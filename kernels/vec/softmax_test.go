@@ -1,0 +1,80 @@
+package vec
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// exp is within 1 unit in the last place of float64's, over a random share of the float32, and exact at its ends.
+func TestExpIsNearFloat64(t *testing.T) {
+	stride := 1000 + rand.Uint32N(1000)
+	for bits := math.Float32bits(0); bits <= math.Float32bits(87); bits += stride {
+		x := -math.Float32frombits(bits)
+		got, want := exp(x), math.Exp(float64(x))
+		unit := math.Nextafter32(float32(want), 2) - float32(want)
+		if math.Abs(float64(got)-want) > float64(unit) {
+			t.Fatalf("exp(%v) is %v, wants %v", x, got, want)
+		}
+	}
+	for x, want := range map[float32]float32{0: 1, -87: float32(math.Exp(-87)), -87.00001: 0, -1e4: 0, -1e38: 0,
+		float32(math.Inf(-1)): 0} {
+		if got := exp(x); got != want {
+			t.Errorf("exp(%v) is %v, wants %v", x, got, want)
+		}
+	}
+	if got := exp(float32(math.NaN())); got == got {
+		t.Errorf("exp(NaN) is %v", got)
+	}
+}
+
+// randomScores returns n scores above and below the range of exp, of which the largest is finite.
+func randomScores(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		switch x[i] = float32(r.NormFloat64()); r.IntN(8) {
+		case 0:
+			x[i] *= 100
+		case 1:
+			x[i] = [...]float32{float32(math.Inf(-1)), -1e30, 0, -87}[r.IntN(4)]
+		}
+	}
+	if n > 0 {
+		x[r.IntN(n)] = 3
+	}
+	return x
+}
+
+var scoreLengths = []int{0, 1, 2, 15, 16, 17, 31, 32, 33, 100, 1000}
+
+// Weights and their sum are near float64's for any length.
+func TestSoftmaxWeights(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 3))
+	for _, n := range scoreLengths {
+		scale, x, most := float32(r.ExpFloat64()), randomScores(r, n), float32(math.Inf(-1))
+		got := append([]float32(nil), x...)
+		sum, exact := SoftmaxWeights(got, scale), 0.0
+		for i := range x {
+			x[i] *= scale
+			most = max(most, x[i])
+		}
+		for i, v := range x {
+			want := math.Exp(float64(v - most))
+			exact += want
+			if math.Abs(float64(got[i])-want) > 1.2e-7*want+2e-38 {
+				t.Errorf("n=%d: weight %d is %v, wants %v", n, i, got[i], want)
+			}
+		}
+		if math.Abs(float64(sum)-exact) > 1e-6*exact {
+			t.Errorf("n=%d: sum %v, wants %v", n, sum, exact)
+		}
+	}
+}
+
+func BenchmarkSoftmaxWeights(b *testing.B) {
+	x := make([]float32, 1024)
+	for b.Loop() {
+		SoftmaxWeights(x, 1)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(x)), "ns/key")
+}
