@@ -128,32 +128,34 @@ func (o Attend) host(h *device.Host, q []float32) {
 	})
 }
 
-// hostHead is one query head of one row.
-type hostHead struct {
-	q, out      []float32 // [HeadDim]
+// hostRow is a row with query heads that share a KV head.
+type hostRow struct {
+	q, out      []float32 // [heads][HeadDim]
 	first, last int       // positions that the row sees; last is excluded
-	scores      []float32 // [last-first]
+	scores      []float32 // [heads][Context], of which the first last-first are used
+	sums        [tileHeads]float32
 }
 
 // attendTile computes the query heads from begin on that share a KV head and a slot, before end, and returns how many
 // they are.
 func (o Attend) attendTile(h *device.Host, q []float32, begin, end int, scores []float32) int {
-	var all [tileHeads]hostHead
-	slots, d, n := h.Int32(o.Rows.Slot), o.KV.HeadDim, 0
-	row, head := o.rowAndHead(begin)
-	slot, kvHead := slots[row], head/(o.Heads/o.KV.Heads)
-	for ; begin+n < end; n++ {
-		t, head := o.rowAndHead(begin + n)
-		if slots[t] != slot || head/(o.Heads/o.KV.Heads) != kvHead {
+	group, slots := o.Heads/o.KV.Heads, h.Int32(o.Rows.Slot)
+	first, head := o.rowAndHead(begin)
+	slot, kvHead := slots[first], head/group
+	var tile [tileHeads]hostRow
+	rows, i := 0, begin
+	for i < end {
+		t, head := o.rowAndHead(i)
+		if slots[t] != slot || head/group != kvHead {
 			break
 		}
-		last, at := int(h.Int32(o.Rows.Position)[t])+1, (t*o.Heads+head)*d
-		first := o.first(last)
-		all[n] = hostHead{q[at:][:d], h.Float32(o.Out)[at:][:d], first, last, scores[n*o.Slots.Context:][:last-first]}
+		heads := min(end-i, group-head%group)
+		tile[rows] = o.hostRow(h, q, t, head, heads, scores[(i-begin)*o.Slots.Context:])
+		rows, i = rows+1, i+heads
 	}
 	table := h.Int32(o.Slots.BlockTable)[int(slot)*o.Slots.Pages:][:o.Slots.Pages]
-	o.attendHeads(h.Float32(o.KV.Data), table, kvHead, all[:n])
-	return n
+	o.attendRows(h.Float32(o.KV.Data), table, kvHead, tile[:rows])
+	return i - begin
 }
 
 // rowAndHead returns the row and the query head with index i in the order of KV heads, then rows.
@@ -162,44 +164,57 @@ func (o Attend) rowAndHead(i int) (row, head int) {
 	return i / group % o.T, i/group/o.T*group + i%group
 }
 
-// attendHeads computes heads over the keys and values of a KV head.
-func (o Attend) attendHeads(pool []float32, table []int32, kvHead int, heads []hostHead) {
-	o.overPages(pool, table, 0, kvHead, heads)
-	var sums [tileHeads]float32
-	for i, head := range heads {
-		sums[i] = vec.SoftmaxWeights(head.scores, o.Scale)
-		clear(head.out)
+// hostRow returns row t with some of its heads.
+func (o Attend) hostRow(h *device.Host, q []float32, t, head, heads int, scores []float32) hostRow {
+	at, n := (t*o.Heads+head)*o.KV.HeadDim, heads*o.KV.HeadDim
+	last := int(h.Int32(o.Rows.Position)[t]) + 1
+	return hostRow{q: q[at:][:n], out: h.Float32(o.Out)[at:][:n], first: o.first(last), last: last,
+		scores: scores[:heads*o.Slots.Context]}
+}
+
+// attendRows computes rows over the keys and values of a KV head.
+func (o Attend) attendRows(pool []float32, table []int32, kvHead int, rows []hostRow) {
+	o.overPages(pool, table, 0, kvHead, rows)
+	d, context := o.KV.HeadDim, o.Slots.Context
+	for r := range rows {
+		row := &rows[r]
+		for i := range len(row.q) / d {
+			row.sums[i] = vec.SoftmaxWeights(row.scores[i*context:][:row.last-row.first], o.Scale)
+		}
+		clear(row.out)
 	}
-	o.overPages(pool, table, 1, kvHead, heads)
-	for i, head := range heads {
-		inverse := 1 / sums[i]
-		for j := range head.out {
-			head.out[j] *= inverse
+	o.overPages(pool, table, 1, kvHead, rows)
+	for r := range rows {
+		for i := range len(rows[r].q) / d {
+			inverse, out := 1/rows[r].sums[i], rows[r].out[i*d:][:d]
+			for j := range out {
+				out[j] *= inverse
+			}
 		}
 	}
 }
 
-// overPages computes the scores of heads from the keys (which is 0), or adds the values (which is 1), weighted by the
-// scores, to their results. All heads use a page before the next one.
-func (o Attend) overPages(pool []float32, table []int32, which, kvHead int, heads []hostHead) {
-	first, last := heads[0].first, 0
-	for _, head := range heads {
-		first, last = min(first, head.first), max(last, head.last)
+// overPages computes the scores of rows from the keys (which is 0), or adds the values (which is 1), weighted by the
+// scores, to their results. All rows use a page before the next one.
+func (o Attend) overPages(pool []float32, table []int32, which, kvHead int, rows []hostRow) {
+	first, last := rows[0].first, 0
+	for i := range rows {
+		first, last = min(first, rows[i].first), max(last, rows[i].last)
 	}
 	d, page := o.KV.HeadDim, first/o.KV.PageTokens
 	for start := page * o.KV.PageTokens; start < last; page, start = page+1, start+o.KV.PageTokens {
-		rows := pool[o.KV.at(int(table[page]), o.Layer, which, kvHead):][:o.KV.PageTokens*d]
-		for i := range heads {
-			head := &heads[i]
-			begin, end := max(start, head.first), min(start+o.KV.PageTokens, head.last)
+		data := pool[o.KV.at(int(table[page]), o.Layer, which, kvHead):][:o.KV.PageTokens*d]
+		for i := range rows {
+			row := &rows[i]
+			begin, end := max(start, row.first), min(start+o.KV.PageTokens, row.last)
 			if begin >= end {
 				continue
 			}
-			scores, rows := head.scores[begin-head.first:end-head.first], rows[(begin-start)*d:(end-start)*d]
+			scores, seen := row.scores[begin-row.first:], data[(begin-start)*d:(end-start)*d]
 			if which == 0 {
-				vec.DotRows(scores, head.q, rows)
+				vec.DotRows(scores, row.q, seen, d, o.Slots.Context)
 			} else {
-				vec.AddScaledRows(head.out, rows, scores)
+				vec.AddScaledRows(row.out, seen, scores, d, o.Slots.Context)
 			}
 		}
 	}

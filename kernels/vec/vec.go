@@ -77,27 +77,39 @@ func AddScaled(dst, src []float32, f float32) {
 	}
 }
 
-// DotRows sets out[i] to the dot product of a and row i of rows, which has len(out) rows of len(a) elements.
-func DotRows(out, a, rows []float32) {
-	d := len(a)
-	rows = rows[:len(out)*d]
-	if len(out) > 0 && d > 0 && d%lanes == 0 && dotRows(out, a, rows) {
+// DotRows sets out[h·stride+i] to the dot product of a[h·d:(h+1)·d] and row i of rows, which has rows of d elements.
+// out ends with the last product, or later.
+func DotRows(out, a, rows []float32, d, stride int) {
+	n, heads := len(rows)/d, len(a)/d
+	if n == 0 || heads == 0 {
 		return
 	}
-	for i := range out {
-		out[i] = Dot(a, rows[i*d:][:d])
+	_ = out[(heads-1)*stride+n-1]
+	if d%lanes == 0 && dotRows(out, a, rows, n, d, stride) {
+		return
+	}
+	for h := range heads {
+		for i := range n {
+			out[h*stride+i] = Dot(a[h*d:][:d], rows[i*d:][:d])
+		}
 	}
 }
 
-// AddScaledRows adds f[i] times row i of rows to dst, row after row. rows has len(f) rows of len(dst) elements.
-func AddScaledRows(dst, rows, f []float32) {
-	d := len(dst)
-	rows = rows[:len(f)*d]
-	if len(f) > 0 && d > 0 && d%8 == 0 && addScaledRows(dst, rows, f) {
+// AddScaledRows adds f[h·stride+i] times row i of rows to dst[h·d:(h+1)·d], row after row. rows has rows of d elements.
+// f ends with the last factor, or later.
+func AddScaledRows(dst, rows, f []float32, d, stride int) {
+	n, heads := len(rows)/d, len(dst)/d
+	if n == 0 || heads == 0 {
 		return
 	}
-	for i := range f {
-		AddScaled(dst, rows[i*d:][:d], f[i])
+	_ = f[(heads-1)*stride+n-1]
+	if d%8 == 0 && addScaledRows(dst, rows, f, n, d, stride) {
+		return
+	}
+	for h := range heads {
+		for i := range n {
+			AddScaled(dst[h*d:][:d], rows[i*d:][:d], f[h*stride+i])
+		}
 	}
 }
 

@@ -36,23 +36,23 @@ func addScaled(dst, src []float32, f float32) {
 }
 
 // dotRows and addScaledRows return false if they did nothing.
-func dotRows(out, a, rows []float32) bool {
+func dotRows(out, a, rows []float32, n, d, stride int) bool {
 	if useAVX2 {
-		dotRowsAVX2(&out[0], &a[0], &rows[0], len(out), len(a))
+		dotRowsAVX2(&out[0], &a[0], &rows[0], n, d, len(a)/d, stride)
 	}
 	return useAVX2
 }
 
-func addScaledRows(dst, rows, f []float32) bool {
+func addScaledRows(dst, rows, f []float32, n, d, stride int) bool {
 	if useAVX2 {
-		addScaledRowsAVX2(&dst[0], &rows[0], &f[0], len(f), len(dst))
+		addScaledRowsAVX2(&dst[0], &rows[0], &f[0], n, d, len(dst)/d, stride)
 	}
 	return useAVX2
 }
 
 // The functions of vec_amd64.s. n is above 0 and a multiple of 16, or of 8 for
-// addScaledAVX2. In the functions for rows n is their number, above 0, and d is their length,
-// a multiple of 16, or of 8 for addScaledRowsAVX2.
+// addScaledAVX2. In the functions for rows n is their number, above 0, d is their length,
+// a multiple of 16, or of 8 for addScaledRowsAVX2, and heads is above 0.
 
 //go:noescape
 func dotBF16AVX2(w *uint16, x *float32, n int) float32
@@ -67,7 +67,7 @@ func dotAVX2(a, b *float32, n int) float32
 func addScaledAVX2(dst, src *float32, f float32, n int)
 
 //go:noescape
-func dotRowsAVX2(out, a, rows *float32, n, d int)
+func dotRowsAVX2(out, a, rows *float32, n, d, heads, stride int)
 
 //go:noescape
-func addScaledRowsAVX2(dst, rows, f *float32, n, d int)
+func addScaledRowsAVX2(dst, rows, f *float32, n, d, heads, stride int)

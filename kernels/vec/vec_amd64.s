@@ -156,17 +156,21 @@ loopa:
 	VADDPS Y10, A, A      \
 	VADDPS Y11, B, B
 
-// func dotRowsAVX2(out, a, rows *float32, n, d int)
+// func dotRowsAVX2(out, a, rows *float32, n, d, heads, stride int)
 //
 // Rows are taken 4 at a time, then one by one. 4 rows are folded together, in the same order as one.
-TEXT ·dotRowsAVX2(SB), NOSPLIT, $0-40
-	MOVQ out+0(FP), DX
+TEXT ·dotRowsAVX2(SB), NOSPLIT, $0-56
 	MOVQ a+8(FP), R8
+	MOVQ d+32(FP), R10
+	MOVQ heads+40(FP), AX
+	MOVQ out+0(FP), BX
+	MOVQ R10, R14
+	SHLQ $2, R14           // bytes of a row
+
+head:
+	MOVQ BX, DX
 	MOVQ rows+16(FP), DI
 	MOVQ n+24(FP), R9
-	MOVQ d+32(FP), R10
-	MOVQ R10, R14
-	SHLQ $2, R14         // bytes of a row
 
 rows4:
 	CMPQ   R9, $4
@@ -232,7 +236,7 @@ loopr4:
 
 rows1:
 	TESTQ R9, R9
-	JZ    donerows
+	JZ    nexthead
 
 row:
 	MOVQ   R8, SI
@@ -259,21 +263,32 @@ loopr:
 	DECQ   R9
 	JNZ    row
 
-donerows:
+nexthead:
+	ADDQ R14, R8
+	MOVQ stride+48(FP), CX
+	LEAQ (BX)(CX*4), BX
+	DECQ AX
+	JNZ  head
+
 	VZEROUPPER
 	RET
 
-// func addScaledRowsAVX2(dst, rows, f *float32, n, d int)
+// func addScaledRowsAVX2(dst, rows, f *float32, n, d, heads, stride int)
 //
 // Columns are taken 32 at a time, then 8, and stay in registers over all rows.
-TEXT ·addScaledRowsAVX2(SB), NOSPLIT, $0-40
+TEXT ·addScaledRowsAVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
-	MOVQ rows+8(FP), SI
 	MOVQ f+16(FP), R8
 	MOVQ n+24(FP), R9
+	MOVQ heads+40(FP), AX
+	MOVQ stride+48(FP), BX
+	SHLQ $2, BX
+	MOVQ d+32(FP), R10
+	SHLQ $2, R10           // bytes of a row
+
+heada:
+	MOVQ rows+8(FP), SI
 	MOVQ d+32(FP), CX
-	MOVQ CX, R10
-	SHLQ $2, R10         // bytes of a row
 
 columns32:
 	CMPQ    CX, $32
@@ -312,7 +327,7 @@ rows32:
 
 columns8:
 	CMPQ    CX, $8
-	JLT     done
+	JLT     nextheada
 	VMOVUPS (DI), Y4
 	MOVQ    SI, R11
 	MOVQ    R8, R12
@@ -333,6 +348,10 @@ rows8:
 	SUBQ    $8, CX
 	JMP     columns8
 
-done:
+nextheada:
+	ADDQ BX, R8
+	DECQ AX
+	JNZ  heada
+
 	VZEROUPPER
 	RET

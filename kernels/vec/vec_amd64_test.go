@@ -62,25 +62,31 @@ func TestAssemblyEqualsGoBitForBit(t *testing.T) {
 	}
 }
 
-// Several rows at once give the bits of one after another, in assembly and in Go.
+// Several rows and heads at once give the bits of one after another, in assembly and in Go.
 func TestRowsEqualOneAfterAnother(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 2))
 	for _, d := range []int{1, 7, 8, 16, 24, 32, 40, 48, 64, 80, 128} {
-		for _, n := range []int{0, 1, 3, 16} {
-			a, rows, f := random(r, d), random(r, n*d), random(r, n)
+		for _, n := range []int{0, 1, 3, 4, 7, 16} {
+			heads, stride := 1+r.IntN(4), n+r.IntN(9)
+			a, rows, f := random(r, heads*d), random(r, n*d), random(r, heads*stride)
 			for _, way := range []func(func()){func(fn func()) { fn() }, without} {
 				way(func() {
-					products, sum, want := make([]float32, n), slices.Clone(a), slices.Clone(a)
-					DotRows(products, a, rows)
-					AddScaledRows(sum, rows, f)
-					for i := range n {
-						if one := Dot(a, rows[i*d:][:d]); one != products[i] {
-							t.Errorf("%d rows of %d: product %d is %v, want %v", n, d, i, products[i], one)
+					products, sum := slices.Clone(f), slices.Clone(a)
+					wantProducts, wantSum := slices.Clone(f), slices.Clone(a)
+					DotRows(products, a, rows, d, stride)
+					AddScaledRows(sum, rows, f, d, stride)
+					for h := range heads {
+						for i := range n {
+							row := rows[i*d:][:d]
+							wantProducts[h*stride+i] = Dot(a[h*d:][:d], row)
+							AddScaled(wantSum[h*d:][:d], row, f[h*stride+i])
 						}
-						AddScaled(want, rows[i*d:][:d], f[i])
 					}
-					if !slices.Equal(sum, want) {
-						t.Errorf("%d rows of %d: sum %v, want %v", n, d, sum, want)
+					if !slices.Equal(products, wantProducts) {
+						t.Errorf("%d rows of %d: products %v, want %v", n, d, products, wantProducts)
+					}
+					if !slices.Equal(sum, wantSum) {
+						t.Errorf("%d rows of %d: sum %v, want %v", n, d, sum, wantSum)
 					}
 				})
 			}

@@ -12,9 +12,9 @@ func dot(a, b []float32) float32 { return dotGo(a, b) }
 
 func addScaled(dst, src []float32, f float32) { addScaledGo(dst, src, f) }
 
-func dotRows(_, _, _ []float32) bool { return false }
+func dotRows(_, _, _ []float32, _, _, _ int) bool { return false }
 
-func addScaledRows(_, _, _ []float32) bool { return false }
+func addScaledRows(_, _, _ []float32, _, _, _ int) bool { return false }
 
 func scaleMaxLanes(x []float32, scale float32, most *[lanes]float32) { scaleMaxGo(x, scale, most) }
 
