@@ -18,7 +18,7 @@ var ggufSpecials = []struct {
 	{"eom_token_id", "eom_token", -1, true},
 	{"unknown_token_id", "unk_token", 0, false},
 	{"padding_token_id", "pad_token", -1, false},
-	{"seperator_token_id", "sep_token", -1, false}, // spelled so in the format
+	{"seperator_token_id", "sep_token", -1, false}, //nolint:misspell // the format's spelling
 	{"mask_token_id", "mask_token", -1, false},
 	{"fim_pad_token_id", "", -1, true},
 	{"fim_rep_token_id", "", -1, true},
