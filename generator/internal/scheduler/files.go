@@ -12,8 +12,11 @@ func (s *Scheduler) Found(q *Sequence) int {
 }
 
 // BeginRead returns at most n places to read the next pages of q's prompt into, after those that Found found.
-// FinishRead follows.
+// FinishRead follows. While a sequence that moves out lacks places there are none.
 func (s *Scheduler) BeginRead(q *Sequence, n int) (places []int32) {
+	if s.lacksPlaces && len(s.moving) > 0 {
+		return nil
+	}
 	return s.pages.BeginRead(n, q.found)
 }
 
@@ -34,6 +37,7 @@ func (s *Scheduler) FinishRead(q *Sequence, from int, places []int32, files [][3
 		tokens := q.Prompt[i*s.PageTokens : (i+1)*s.PageTokens]
 		q.found = append(q.found, s.pages.FinishRead(parent, tokens, place, uint64(q.User), files[i-from]))
 	}
+	s.free() // a sequence that moves out may have waited for these places
 	return s.Found(q)
 }
 
@@ -61,6 +65,8 @@ func (s *Scheduler) BeginWrite() *kv.Node {
 				return nil
 			}
 			s.unwritten = s.unwritten[1:]
+			s.writtenOf = s.holders[n.Page()]
+			s.written = n.Page()
 			s.hold(n.Page(), nil)
 			return n
 		}
@@ -77,5 +83,12 @@ func (s *Scheduler) mayHold(page int32) bool {
 	return s.holders[page] == nil || s.pages.Free()+s.withinShares-1 >= (s.Reserve+1)*s.ReservePages
 }
 
-// EndWrite lets go of a page that BeginWrite returned.
-func (s *Scheduler) EndWrite(n *kv.Node) { s.drop(n.Page()) }
+// EndWrite lets go of a page that BeginWrite returned. If sequences of one user alone held it all the while, it counts
+// for that user again.
+func (s *Scheduler) EndWrite(n *kv.Node) {
+	user := s.writtenOf
+	s.written, s.writtenOf = 0, nil
+	if s.drop(n.Page()); user != nil {
+		s.charge(n.Page(), user)
+	}
+}

@@ -72,3 +72,82 @@ func TestAPageBeingWrittenStays(t *testing.T) {
 		t.Error("no page is written though one is spare")
 	}
 }
+
+// A sequence that moves out waits for places that pages are read into, and goes on when they are read. Nothing else
+// need happen meanwhile. Until then no further page is read.
+func TestAReadLetsASequenceMoveOut(t *testing.T) {
+	s := mustNew(t, small())
+	s.AddPlaces(5)
+	q := &Sequence{Prompt: prompt(10), MaxTokens: 8}
+	_ = s.Add(q)
+	s.Complete(s.Next().Step.Number)
+	reader := &Sequence{Prompt: numbered(0, 30), MaxTokens: 1, Scope: "a"}
+	places := s.BeginRead(reader, 3)
+	s.moveOne()
+	if q.state != movingOut || len(s.Transfers(9)) > 0 {
+		t.Fatal("the sequence found places in spite of the reads")
+	}
+	if more := s.BeginRead(reader, 1); len(more) > 0 {
+		t.Error("another page is read while a sequence waits for places")
+	}
+	s.FinishRead(reader, 0, places, make([][32]byte, 3))
+	if n := len(s.Transfers(9)); n != 3 {
+		t.Errorf("%d of 3 pages move out after the read", n)
+	}
+	if len(s.BeginRead(reader, 1)) != 1 {
+		t.Error("no page is read after the sequence had its places")
+	}
+}
+
+// While a page is written, and after that, it counts for the user whose sequence alone holds it, as before; unless
+// another user has come to hold it.
+func TestAWriteLeavesTheAccountOfUsers(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		o := small()
+		o.Chunk, o.Context, o.Pages, o.Reserve, o.ReservePages = 100, 400, 200, 1, 4
+		s := mustNew(t, o)
+		s.WriteFiles(true)
+		add := func(user uint32) *share {
+			q := &Sequence{Prompt: numbered(0, 5*o.PageTokens+1), MaxTokens: 20, Scope: "a", User: user}
+			_ = s.Add(q)
+			s.Complete(s.Next().Step.Number)
+			return q.share.user()
+		}
+		user := add(1)
+		before, within := user.pages, s.withinShares
+		n := s.BeginWrite()
+		if n == nil {
+			t.Fatal("no page is written")
+		}
+		if others {
+			add(2)
+			before, within = user.pages, s.withinShares
+		}
+		s.EndWrite(n)
+		if charged := s.holders[n.Page()] == user; charged == others {
+			t.Errorf("others hold it %v: the page counts for the user: %v", others, charged)
+		}
+		if !others && (user.pages != before || s.withinShares != within) {
+			t.Errorf("%d pages of the user, %d within shares after a write; %d and %d before", user.pages,
+				s.withinShares, before, within)
+		}
+	}
+}
+
+// A page does not count for a user that has left while it was written, also if something else holds it then.
+func TestAWriteForgetsAUserThatLeft(t *testing.T) {
+	o := small()
+	o.Chunk, o.Context, o.Pages, o.Reserve, o.ReservePages = 100, 400, 200, 1, 4
+	s := mustNew(t, o)
+	s.WriteFiles(true)
+	q := &Sequence{Prompt: numbered(0, 5*o.PageTokens+1), MaxTokens: 20, Scope: "a"}
+	_ = s.Add(q)
+	s.Complete(s.Next().Step.Number)
+	n := s.BeginWrite()
+	s.Remove(q)
+	s.pages.Retain(n.Page()) // as Reread does
+	s.EndWrite(n)
+	if s.holders[n.Page()] != nil || s.withinShares != 0 {
+		t.Errorf("a page counts for a user that left: %d pages within shares", s.withinShares)
+	}
+}

@@ -145,8 +145,11 @@ func (s *Scheduler) takePages(q *Sequence) {
 	q.pages, q.found = append(q.pages, taken...), nil
 }
 
-// hold adds a reference of a user's sequence to a page that is held or cached.
+// hold adds a reference of a user's sequence to a page that is held or cached; without a user it is a write's.
 func (s *Scheduler) hold(page int32, user *share) {
+	if page == s.written && user != nil && user != s.writtenOf {
+		s.writtenOf = nil
+	}
 	if !s.pages.Held(page) {
 		s.charge(page, user)
 	} else if s.holders[page] != user {
@@ -157,6 +160,9 @@ func (s *Scheduler) hold(page int32, user *share) {
 
 // drop ends a reference of a sequence to a page.
 func (s *Scheduler) drop(page int32) {
+	if page == s.written {
+		s.writtenOf = nil
+	}
 	if s.pages.Release(page); !s.pages.Held(page) {
 		s.charge(page, nil)
 	}

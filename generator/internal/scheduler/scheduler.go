@@ -93,8 +93,11 @@ type Scheduler struct {
 	wanted       int         // pages that a sequence waits for, to be ready
 	movedOut     uint64      // sequences, so far
 	movedIn      uint64
+	lacksPlaces  bool        // a sequence that moves out found too few places
 	writes       bool        // pages are written to files
 	unwritten    []*kv.Node  // in the order in which they were left
+	written      int32       // the page that is being written; 0: none
+	writtenOf    *share      // the user for whom that page counts again after the write, or nil
 	joined       []*Sequence // since Joined was called last
 	rounds       uint64      // calls of Next
 	number       uint64      // of the next step

@@ -183,7 +183,7 @@ func (s *Scheduler) moveOut(q *Sequence) bool {
 	}
 	if q.places == nil && q.length > 0 {
 		places, ok := s.pages.TakePlaces(pagesFor(q.length, s.PageTokens))
-		if !ok {
+		if s.lacksPlaces = !ok; !ok {
 			return false
 		}
 		q.places = places

@@ -3,6 +3,8 @@ package scheduler
 import (
 	"math/rand/v2"
 	"testing"
+
+	"reel.internal/reel/generator/internal/kv"
 )
 
 // tiersLoad drives a scheduler with a host tier as an engine does, with steps and copies that take random times.
@@ -14,12 +16,51 @@ type tiersLoad struct {
 	copies  []Transfer
 	all     []*Sequence
 	sampled map[*Sequence]int
+	reads   []readUnderWay // oldest first
+	writing *kv.Node
 	idle    int // rounds without progress
+}
+
+// readUnderWay reads pages for a sequence that is added then.
+type readUnderWay struct {
+	q      *Sequence
+	from   int
+	places []int32
+}
+
+// add reads pages of q's prompt first, if it can.
+func (l *tiersLoad) add(q *Sequence) {
+	if from := l.s.Found(q); q.Scope != "" && l.r.IntN(2) == 0 {
+		if places := l.s.BeginRead(q, min(3, (len(q.Prompt)-1)/l.s.PageTokens-from)); len(places) > 0 {
+			l.reads = append(l.reads, readUnderWay{q, from, places})
+			return
+		}
+	}
+	_ = l.s.Add(q)
+}
+
+// files goes on with reads and writes. It reports whether one ended.
+func (l *tiersLoad) files() (ended bool) {
+	if l.writing != nil && l.r.IntN(3) == 0 {
+		l.writing.SetFile([32]byte{1})
+		l.s.EndWrite(l.writing)
+		l.writing, ended = nil, true
+	}
+	if l.writing == nil {
+		l.writing = l.s.BeginWrite()
+	}
+	if len(l.reads) > 0 && l.r.IntN(6) == 0 {
+		read := l.reads[0]
+		l.reads, ended = l.reads[1:], true
+		l.s.FinishRead(read.q, read.from, read.places, make([][32]byte, l.r.IntN(len(read.places)+1)))
+		l.add(read.q)
+	}
+	return ended
 }
 
 // round forms, completes and copies at random.
 func (l *tiersLoad) round() {
-	moved := false
+	moved := l.files()
 	if len(l.flying) < l.s.InFlight {
 		if b := l.s.Next(); b != nil {
 			l.flying = append(l.flying, stepInFlight{b.Step.Number, append([]*Sequence(nil), b.Sampled...)})
@@ -37,7 +78,7 @@ func (l *tiersLoad) round() {
 		l.complete()
 		moved = true
 	}
-	if l.idle++; moved || len(l.flying) > 0 {
+	if l.idle++; moved || len(l.flying)+len(l.reads) > 0 || l.writing != nil {
 		l.idle = 0
 	}
 }
@@ -94,7 +135,7 @@ func (l *tiersLoad) dump() {
 // With a host tier of any size, every sequence ends, whatever joins, moves and is cancelled.
 func TestEverySequenceEnds(t *testing.T) {
 	var out, stored, loaded uint64
-	for range 400 {
+	for range 1000 {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 6))
 		o := Options{MaxBatch: 1 + r.IntN(6), MaxQueue: 100, Chunk: 1 + r.IntN(12), Context: 40, PageTokens: 1 + r.IntN(6),
@@ -102,6 +143,7 @@ func TestEverySequenceEnds(t *testing.T) {
 		o.Pages = pagesFor(40, o.PageTokens) + o.Reserve*o.ReservePages + r.IntN(12)
 		l := &tiersLoad{t: t, r: r, s: mustNew(t, o), sampled: map[*Sequence]int{}}
 		l.s.AddPlaces(r.IntN(100))
+		l.s.WriteFiles(r.IntN(2) == 0)
 		for range 16 {
 			p := make([]int32, 1+r.IntN(30))
 			for i := range p {
@@ -109,12 +151,12 @@ func TestEverySequenceEnds(t *testing.T) {
 			}
 			q := &Sequence{Prompt: p, MaxTokens: 1 + r.IntN(30), User: uint32(r.IntN(3)), Scope: []string{"", "a"}[r.IntN(2)]}
 			l.all = append(l.all, q)
-			_ = l.s.Add(q)
+			l.add(q)
 			for range r.IntN(6) {
 				l.round()
 			}
 		}
-		for l.s.Running()+l.s.root.queued+len(l.s.leaving) > 0 {
+		for l.s.Running()+l.s.root.queued+len(l.s.leaving)+len(l.reads) > 0 || l.writing != nil {
 			l.round()
 			l.whole()
 			if r.IntN(200) == 0 {
