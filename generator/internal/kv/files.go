@@ -1,5 +1,7 @@
 package kv
 
+import "slices"
+
 // Pages outlive a restart in files, which another package keeps. A page is read from its file into a place of the host
 // tier, and is a node of that tier from then on. A node knows the digest that names its file, which the digests of the
 // pages after it depend on.
@@ -28,7 +30,7 @@ func (n *Node) MayWrite() bool { return n.parent.parent == nil || n.parent.file 
 // BeginRead returns at most n places of the host tier to read pages into. Cached nodes give way; those of found, which
 // come before the pages to be read, are used for that last. FinishRead or EndRead follows for each place.
 func (p *Pool) BeginRead(n int, found []*Node) (places []int32) {
-	for _, before := range found {
+	for _, before := range slices.Backward(found) { // so that its tail gives way before its head
 		if p.clock++; before.links[onHost].in && before.page == 0 {
 			before.used = p.clock
 			p.unlink(onHost, before)

@@ -88,3 +88,32 @@ func TestReadsSpareTheirOwnPrompt(t *testing.T) {
 			p.Has(other[2]))
 	}
 }
+
+// The pages of a prompt that is being read give way from the tail on. So nothing passes over its head each time.
+func TestReadsPutTheTailFirst(t *testing.T) {
+	p := New(9, 1)
+	p.AddPlaces(9)
+	var found []*Node
+	parent := p.Root("a")
+	for _, place := range p.BeginRead(4, nil) {
+		parent = p.FinishRead(parent, []int32{int32(len(found))}, place, 1, [32]byte{1})
+		found = append(found, parent)
+	}
+	p.BeginRead(1, found)
+	if oldest := parent.owner.ends[onHost].oldest; oldest != parent {
+		t.Errorf("page %v is the first to be looked at, not the tail", oldest.tokens)
+	}
+}
+
+// Pages that are being stored stand behind those that are not. So beginning many stores passes over none of them.
+func TestStoresPassOverNone(t *testing.T) {
+	p := New(100, 2)
+	p.AddPlaces(100)
+	flood(t, p, 1, 100)
+	for range 99 {
+		n, _ := p.BeginStore()
+		if first := n.owner.ends[unstored].oldest; first.busy {
+			t.Fatal("a page that is being stored is the first to be looked at")
+		}
+	}
+}

@@ -90,6 +90,8 @@ func (p *Pool) BeginStore() (*Node, int32) {
 	}
 	n := p.oldest(onDevice, firstOf(unstored, anyNode, func(*Node) bool { return false }))
 	n.busy = true // so that takePlace leaves it alone
+	p.unlink(unstored, n)
+	p.push(unstored, n) // so that the next call need not pass it
 	p.storing++
 	return n, p.takePlace(func(n *Node) bool { return !n.links[stored].in })
 }
