@@ -3,8 +3,9 @@
 //
 // request.go holds the types of requests, and queue.go decides which are accepted. loop.go is the loop, sequence.go a
 // request's life in it, and wakeup.go how an idle loop is woken. start.go allocates, captures and frees. relocate.go
-// moves KV pages, and host_tier.go copies them to host memory and back. reread.go computes pages for later prompts
-// while nobody waits. check.go proves that the pass can be captured.
+// moves KV pages, host_tier.go copies them to host memory and back, and files.go reads and writes those in files.
+// cached.go counts a user's pages. reread.go computes pages for later prompts while nobody waits. check.go proves that
+// the pass can be captured.
 package engine
 
 import (
@@ -40,7 +41,7 @@ type Options struct {
 	slabPages int // pages of the host tier that are pinned at a time, in tests; 0: slabBytes
 	// Files says that Engine.UseStore will follow. It needs a host tier, which pages are read into.
 	Files bool
-	// Warn is called with a line for the log; nil: nobody reads it. It must not block.
+	// Warn is called with a line for the log; nil: there is no log. It must not block.
 	Warn func(line string)
 	// CacheScope says whose prompts share KV pages; the zero value is each user's own.
 	CacheScope CacheScope
@@ -169,7 +170,7 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 func (e *Engine) Cancel(h Handle) { e.send(command{kind: cancel, handle: h}) }
 
 // Relocate moves the index-th KV page of a request to another page of the pool, beside the steps. A page that is
-// not in use is left alone. It is groundwork for a prefix cache: only tests call it so far.
+// not in use is left alone. Only tests call it so far.
 func (e *Engine) Relocate(h Handle, index int) {
 	e.send(command{kind: relocate, handle: h, page: index})
 }

@@ -42,8 +42,8 @@ type pageRead struct {
 // readPages is the most pages that are read for one request before it is another one's turn.
 const readPages = 8
 
-// UseStore lets the engine read prompts' pages from a store, and write those that prompts leave, also the ones since
-// New. s is closed after Run has returned. With nil no store will come. Options.Files must be set.
+// UseStore lets the engine read prompts' pages from a store, and write the pages that prompts have left since New.
+// Close s after Run has returned. With nil no store will come. Options.Files must be set.
 func (e *Engine) UseStore(s *store.Store) { e.send(command{kind: useStore, store: s}) }
 
 // useStore begins to use a store, on the engine's thread.

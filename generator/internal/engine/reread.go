@@ -17,8 +17,8 @@ const (
 // prompts takes less.
 const expectTime = 50 * time.Millisecond
 
-// rereads are the texts that wait to be reread, and when. The engine's mu guards all but each text's sequence, which
-// is the engine's thread's.
+// rereads are the texts that wait to be reread. The engine's mu guards all but each text's sequence, which only the
+// engine's thread uses.
 type rereads struct {
 	waiting []*reread // in order of arrival; the one that is being reread stays until it is done
 	current *reread

@@ -32,7 +32,7 @@ type Node struct {
 // Page returns the node's page on the device; 0 if the host tier alone has it.
 func (n *Node) Page() int32 { return n.page }
 
-// Loading reports whether the node's page on the device is not there yet.
+// Loading reports whether the node's page is still being copied to the device.
 func (n *Node) Loading() bool { return n.busy && n.page != 0 && n.place >= 0 }
 
 // Step returns the number of the step that computes the page's last row. Later steps may read the page.

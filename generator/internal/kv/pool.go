@@ -2,7 +2,8 @@
 // that a later request may begin with. It does bookkeeping only and makes no call on a device.
 //
 // pool.go counts references. chain.go finds a prompt's pages. lists.go orders cached pages by their last use, and
-// evict.go chooses those that give way. host.go is the tier in host memory.
+// evict.go chooses those that give way. host.go is the tier in host memory, and files.go reads pages into it. own.go
+// counts and drops a user's pages, and spare.go takes pages for work that nobody waits for.
 package kv
 
 import (

@@ -2,7 +2,8 @@
 // use. It does bookkeeping only and makes no call on a device.
 //
 // step.go forms steps. share.go orders users and connections fairly. reserve.go decides if a sequence fits. prefix.go
-// finds pages that other prompts have left, reread.go computes some while nobody waits, and relocate.go moves pages.
+// finds pages that other prompts have left, and files.go those in files. reread.go computes some while nobody waits.
+// tiers.go copies pages to host memory and back, and moves sequences out. relocate.go moves pages on the device.
 package scheduler
 
 import (
@@ -64,9 +65,9 @@ type entry struct {
 //
 // Users have equal shares of slots and prompt tokens, and so have a user's connections (share.go).
 //
-// A sequence joins when a slot is free, with pages for its prompt and all the tokens it may ask for, and the
-// reserve for further users stays whole (reserve.go). So a running sequence never lacks a page and none is
-// preempted.
+// Without a host tier a sequence joins when a slot is free, with pages for its prompt and all the tokens it may ask
+// for, and the reserve for further users stays whole (reserve.go). So a running sequence never lacks a page and none
+// is preempted. With a tier it needs fewer pages to join, and may have to move out (tiers.go).
 //
 // A step may be formed before the records of the step before it are known: its decode rows take their tokens from
 // the device. If the sequence ended meanwhile, its row writes to pages that the sequence still holds.

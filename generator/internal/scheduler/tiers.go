@@ -14,8 +14,8 @@ import (
 // out: its pages are copied to its places, its slot is freed, and it comes back, bit for bit, before any new
 // sequence joins. A sequence without such places takes all pages that it may need at once, and never moves.
 //
-// Moving out always helps: who moves out gave up its pages, each sequence that runs gets at least a stretch further
-// before another one moves, and a sequence that runs alone fits, as New checks.
+// Moving out always helps: the sequence that moves out gives up its pages, each one that runs gets at least a stretch
+// further before another one moves, and a sequence that runs alone fits, as New checks.
 
 // stretch is how many pages a sequence takes ahead of its need.
 const stretch = 4
