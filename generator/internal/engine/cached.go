@@ -19,7 +19,10 @@ func (e *Engine) Cached(user uint32, drop bool) (protocol.Cached, error) {
 	}
 	answer := <-q.answer
 	if s := e.files.store.Load(); s != nil { // on this goroutine: the engine's thread does not wait for the disk
-		answer.Tiers = append(answer.Tiers, e.tier(protocol.TierDisk, e.stored(s, user, drop)))
+		before := e.stored(s, user, false)
+		pages := e.stored(s, user, drop)
+		answer.Tiers = append(answer.Tiers, e.tier(protocol.TierDisk, pages))
+		answer.Dropped = max(answer.Dropped, before-pages) // most pages in memory have a file too
 	}
 	return answer, nil
 }

@@ -165,6 +165,21 @@ func TestPagesOutliveARestart(t *testing.T) {
 	}
 }
 
+// A drop after a restart counts the pages that files alone have.
+func TestADropCountsPagesInFiles(t *testing.T) {
+	l := newLives(t)
+	l.begin(filed(), device.HostOptions{})
+	l.complete(Request{Tokens: make([]int32, 33), MaxTokens: 1, User: 1})
+	l.written(8)
+	l.end()
+	l.begin(filed(), device.HostOptions{})
+	l.used()
+	if _, dropped := l.cachedPages(1, true); dropped != 8 {
+		t.Errorf("%d pages dropped, wants 8", dropped)
+	}
+	l.end()
+}
+
 // Without a host tier, or with a disk that fails, requests are served as without files.
 func TestServesWithoutFiles(t *testing.T) {
 	l := newLives(t)
