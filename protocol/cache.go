@@ -27,7 +27,7 @@ type Cached struct {
 	Type       string      `msgpack:"type" json:"-"`
 	Scope      string      `msgpack:"scope" json:"scope"`             // one of the Scope… values
 	PageTokens int         `msgpack:"page_tokens" json:"page_tokens"` // tokens per page
-	Dropped    int         `msgpack:"dropped" json:"dropped"`         // pages that this request has dropped, in memory or in files
+	Dropped    int         `msgpack:"dropped" json:"dropped"`         // pages that this request has dropped
 	Tiers      []CacheTier `msgpack:"tiers" json:"tiers"`
 }
 
