@@ -13,6 +13,17 @@ type CacheRequest struct {
 	Type string `msgpack:"type"`
 	// Drop forgets these pages first, except those that requests hold.
 	Drop bool `msgpack:"drop,omitempty"`
+	// User names the requests whose pages these are, by their field user; "" are those without one. It
+	// was added to version 1.
+	User string `msgpack:"user,omitempty"`
+}
+
+// Validate checks the user's length. The error's code is CodeBadRequest.
+func (c *CacheRequest) Validate() *Error {
+	if n := len(c.User); n > MaxUserBytes {
+		return tooLong("user", n, MaxUserBytes)
+	}
+	return nil
 }
 
 // Tiers of the prefix cache: the values of the field tier of CacheTier.

@@ -168,7 +168,7 @@ func valueBytes(b []byte) (at int) {
 	return at
 }
 
-// contentBytes returns the total bytes of content in the list of messages at the start of b.
+// contentBytes returns the total bytes of content and reasoning in the list of messages at the start of b.
 func contentBytes(b []byte) (bytes int) {
 	w := &walker{b}
 	for range w.next().n {
@@ -176,7 +176,7 @@ func contentBytes(b []byte) (bytes int) {
 		if head := message.next(); head.kind == kindMap {
 			for range head.n {
 				key := string(message.str(message.next()))
-				if value, _ := readItem(message.b); key == "content" && value.kind == kindStr {
+				if value, _ := readItem(message.b); (key == "content" || key == "reasoning") && value.kind == kindStr {
 					bytes += value.n
 				}
 				message.skip()

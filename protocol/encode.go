@@ -103,6 +103,12 @@ func appendToken(b []byte, t *Token) []byte {
 	if len(t.Top) > 0 {
 		fields++
 	}
+	if t.Reasoning != "" {
+		fields++
+	}
+	if len(t.Calls) > 0 {
+		fields++
+	}
 	b = append(b, 0x80|fields)
 	b = appendString(appendString(b, "type"), TypeToken)
 	b = appendUint(appendString(b, "id"), t.ID)
@@ -114,6 +120,27 @@ func appendToken(b []byte, t *Token) []byte {
 	}
 	if len(t.Top) > 0 {
 		b = appendTop(appendString(b, "top"), t.Top)
+	}
+	if t.Reasoning != "" {
+		b = appendString(appendString(b, "reasoning"), t.Reasoning)
+	}
+	if len(t.Calls) > 0 {
+		b = appendCalls(appendString(b, "calls"), t.Calls)
+	}
+	return b
+}
+
+func appendCalls(b []byte, calls []CallPiece) []byte {
+	b = appendArray(b, len(calls))
+	for _, c := range calls {
+		at := len(b)
+		b = appendInt(appendString(append(b, 0x81), "index"), int64(c.Index))
+		for _, f := range [...]struct{ name, text string }{{"id", c.ID}, {"name", c.Name}, {"arguments", c.Arguments}} {
+			if f.text != "" {
+				b = appendString(appendString(b, f.name), f.text)
+				b[at]++
+			}
+		}
 	}
 	return b
 }

@@ -27,12 +27,16 @@ const (
 	CodeForbidden          = "forbidden"            // the user may use the generator, but may not do this
 	CodeDeviceFailed       = "device_failed"        // the generator ends; the connection closes
 	// CodeModelChanged: the model's files were written to while in use; the generator ends.
-	CodeModelChanged  = "model_changed"
-	CodeGPUAbsent     = "gpu_absent"    // there is no GPU, or no driver for it; the generator ends
-	CodeGPUBusy       = "gpu_busy"      // other programs hold the GPU or its memory; the generator ends
-	CodeOutOfMemory   = "out_of_memory" // the model does not fit the device's memory; the generator ends
-	CodeConfiguration = "configuration" // a setting needs to be corrected; the generator ends
-	CodeInternal      = "internal"
+	CodeModelChanged = "model_changed"
+	CodeGPUAbsent    = "gpu_absent"    // there is no GPU, or no driver for it; the generator ends
+	CodeGPUBusy      = "gpu_busy"      // other programs hold the GPU or its memory; the generator ends
+	CodeOutOfMemory  = "out_of_memory" // the model does not fit the device's memory; the generator ends
+	// CodeFormatUnavailable: this generator cannot follow formats.
+	CodeFormatUnavailable = "format_unavailable"
+	CodeBadFormat         = "bad_format"    // the format is wrong, or asks for what cannot be done
+	CodeFormatFailed      = "format_failed" // the process that follows formats failed while the request ran
+	CodeConfiguration     = "configuration" // a setting needs to be corrected; the generator ends
+	CodeInternal          = "internal"
 )
 
 // closing lists the codes after which the generator closes the connection.

@@ -64,6 +64,27 @@ var goldens = []golden{
 		msg: &Generate{Type: TypeGenerate, ID: 10, Messages: []Message{{Role: "user", Content: "Hi"}},
 			Template: Variables{"enable_thinking": false, "none": nil, "level": int64(-7), "budget": uint64(300),
 				"share": 0.5, "tags": []any{"a", int64(2)}, "map": map[string]any{"b": true, "a b": map[string]any{}}}}},
+	{name: "generate-penalties", from: "client", means: "Penalties and biases, for a user within the uid.",
+		msg: &Generate{Type: TypeGenerate, ID: 12, Prompt: ptr("To be, "), PresencePenalty: ptr(0.5),
+			FrequencyPenalty: ptr(-1.5), LogitBias: []Bias{{Token: 3, Bias: -100}, {Token: 4000, Bias: 0.25}},
+			User: ptr("key-1")}},
+	{name: "generate-format", from: "client", means: "A completion that a JSON Schema accepts.",
+		msg: &Generate{Type: TypeGenerate, ID: 13, Prompt: ptr("To be, "),
+			Format: &Format{JSONSchema: `{"type": "object"}`}}},
+	{name: "generate-choice", from: "client", means: "A completion that is one of two texts.",
+		msg: &Generate{Type: TypeGenerate, ID: 14, Prompt: ptr("To be, "), Format: &Format{Choice: []string{"yes", "no"}}}},
+	{name: "generate-tools", from: "client", means: "A conversation in which a tool was called; it may be called once more.",
+		msg: &Generate{Type: TypeGenerate, ID: 15, Messages: []Message{
+			{Role: "user", Content: "The weather in Köln?", Name: "eva"},
+			{Role: "assistant", Reasoning: "I look.", ToolCalls: []ToolCall{
+				{ID: "call_0", Name: "weather", Arguments: `{"city": "Köln"}`}}},
+			{Role: "tool", Content: "rain", Name: "weather", ToolCallID: "call_0"}},
+			Tools:      ptr(`[{"type": "function", "function": {"name": "weather", "parameters": {}}}]`),
+			ToolChoice: ptr(ToolAuto), ParallelToolCalls: ptr(false), Reasoning: ptr(ReasoningApart)}},
+	{name: "generate-tool-name", from: "client", means: "A call of that tool is required.",
+		msg: &Generate{Type: TypeGenerate, ID: 16, Messages: []Message{{Role: "user", Content: "Hi"}},
+			Tools:    ptr(`[{"type": "function", "function": {"name": "weather"}}]`),
+			ToolName: ptr("weather")}},
 	{name: "cancel", from: "client", means: "Ends request 300.",
 		msg: &Cancel{Type: TypeCancel, ID: 300}},
 	{name: "status-request", from: "client", means: "Asks for the generator's status.",
@@ -77,11 +98,22 @@ var goldens = []golden{
 		msg: &CacheRequest{Type: TypeCache}},
 	{name: "cache-drop", from: "client", means: "Drops them.",
 		msg: &CacheRequest{Type: TypeCache, Drop: true}},
+	{name: "cache-drop-user", from: "client", means: "Drop those of the requests of one user within the uid.",
+		msg: &CacheRequest{Type: TypeCache, Drop: true, User: "key-1"}},
 
 	{name: "welcome", from: "generator", means: "Answers hello: generate is served, within these limits.",
 		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits}},
 	{name: "welcome-chat", from: "generator", means: "The same of a model that has a chat template.",
 		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits, Chat: true}},
+	{name: "welcome-identity", from: "generator", means: "The same with the identity of all that decides tokens.",
+		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits, Identity: "3f5a0c"}},
+	{name: "welcome-tools", from: "generator", means: "The same of a model that calls tools, and reasons before an answer.",
+		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits, Chat: true, Tools: true, Reasoning: true}},
+	{name: "token-reasoning", from: "generator", means: "A token of the model's reasoning.",
+		msg: &Token{Type: TypeToken, ID: 1, Index: 0, Token: 262, Text: "", Reasoning: "Well, "}},
+	{name: "token-calls", from: "generator", means: "A token that ends one call and begins the next.",
+		msg: &Token{Type: TypeToken, ID: 1, Index: 9, Token: 262, Text: "", Calls: []CallPiece{
+			{Index: 0, Arguments: "}"}, {Index: 1, ID: "call_1", Name: "weather"}}}},
 	{name: "token", from: "generator", means: "The first token of a completion.",
 		msg: &Token{Type: TypeToken, ID: 1, Index: 0, Token: 262, Text: " or"}},
 	{name: "token-empty", from: "generator", means: "A token that holds only the beginning of a character.",
@@ -100,6 +132,11 @@ var goldens = []golden{
 			Usage:  Usage{PromptTokens: 4016, CompletionTokens: 1, CachedTokens: 4000},
 			Timing: Timing{QueueMS: 0.125, PrefillMS: 4.5, TTFTMS: 4.75, TotalMS: 4.75},
 			Graphs: Graphs{Precaptured: 1}}},
+	{name: "done-drafted", from: "generator", means: "Request 3 ended; of 40 tokens that were guessed, 22 were accepted.",
+		msg: &Done{Type: TypeDone, ID: 3, FinishReason: FinishStop,
+			Usage:  Usage{PromptTokens: 16, CompletionTokens: 30, DraftedTokens: 40, AcceptedTokens: 22},
+			Timing: Timing{QueueMS: 0.125, PrefillMS: 4.5, TTFTMS: 4.75, TotalMS: 44.5},
+			Graphs: Graphs{Precaptured: 9}}},
 	{name: "error", from: "generator", means: "Request 1 was refused; the connection stays.",
 		msg: &Error{Type: TypeError, ID: ptr(uint64(1)), Code: CodeBadRequest,
 			Message: "top_p is 2: it must be more than 0 to 1", Hint: "correct the field or leave it out"}},
@@ -161,6 +198,8 @@ func goldenStatus(graphs GraphPool) *Status {
 		Requests: Requests{Running: 2, Waiting: 1, Finished: 900, Cancelled: 7, Failed: 0, Refused: 4},
 		KV:       KV{PageTokens: 16, Pages: 256, Used: 12, Bytes: 1 << 33, Cached: 200, Evicted: 70000},
 		Cache:    Cache{Scope: ScopeUser, Requests: 950, Hits: 800, PromptTokens: 1 << 20, CachedTokens: 900000},
+		Disk: Disk{State: DiskUsed, Bytes: 3 << 30, MaxBytes: 16 << 30, Pages: 1500, Hits: 40, Read: 1200,
+			Written: 1700, Errors: 1},
 		Steps: Steps{Prefill: 950, Decode: 70000, Tokens: 1 << 33,
 			Graphs: Graphs{Precaptured: 65000, Rolled: 4000, Padded: 1900, Eager: 50}},
 		Graphs: graphs, Limits: goldenLimits,
@@ -169,12 +208,14 @@ func goldenStatus(graphs GraphPool) *Status {
 			WeightBytes: 13 << 30},
 		Memory:  []MemoryUse{{MemoryWeights, 14 << 30, 13 << 30}, {MemoryOther, 640 << 20, 700 << 20}},
 		Reserve: Reserve{Slots: 1, Pages: 64, Tokens: 1024},
+		Formats: Formats{State: FormatsRunning, Open: 3, Restarts: 1},
 	}
 }
 
 func olderStatus() *Status {
 	s := goldenStatus(GraphPool{})
 	s.Machine, s.Shape, s.Memory, s.Reserve, s.Cache = Machine{}, Shape{}, nil, Reserve{}, Cache{}
+	s.Disk, s.Formats = Disk{}, Formats{}
 	s.KV.Cached, s.KV.Evicted = 0, 0
 	return s
 }

@@ -13,6 +13,7 @@ const (
 	MaxStopBytes   = 256     // bytes of one stop string
 	MaxMessages    = 4096    // messages of a conversation
 	MaxRoleBytes   = 64      // bytes of a message's role
+	MaxUserBytes   = 64      // bytes of the field user
 	MaxVariables   = 32      // variables for a chat template
 	MaxLogprobs    = 20      // alternatives reported per token
 	MaxElements    = 1 << 18 // elements of a list, and therefore tokens of any context

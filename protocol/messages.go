@@ -31,6 +31,8 @@ const (
 	FinishStop      = "stop"      // end-of-sequence token or a stop string
 	FinishLength    = "length"    // max_tokens or the end of the context was reached
 	FinishCancelled = "cancelled" // the client cancelled the request
+	// FinishToolCalls: the completion ended by itself, and calls tools. It was added to version 1.
+	FinishToolCalls = "tool_calls"
 )
 
 // Hello is the first frame of every connection.
@@ -43,9 +45,19 @@ type Hello struct {
 type Message struct {
 	Role    string `msgpack:"role" json:"role"` // as in the model's template: system, user, assistant
 	Content string `msgpack:"content" json:"content"`
-	// Special: what is spelled like a control token in the message becomes that token.
-	// Otherwise it is text. It was added to version 1.
+	// Special: a control token that the message spells, such as <|im_end|>, is encoded as
+	// that token, otherwise as text. It was added to version 1.
 	Special bool `msgpack:"special,omitempty" json:"special,omitempty"`
+	// The fields below were added to version 1. A template gets those that are not empty.
+
+	// Reasoning is what the assistant thought before Content.
+	Reasoning string `msgpack:"reasoning,omitempty" json:"reasoning,omitempty"`
+	// Name is the speaker's name, or that of the tool whose result Content is.
+	Name string `msgpack:"name,omitempty" json:"name,omitempty"`
+	// ToolCallID names the call whose result Content is.
+	ToolCallID string `msgpack:"tool_call_id,omitempty" json:"tool_call_id,omitempty"`
+	// ToolCalls are the calls that the assistant made.
+	ToolCalls []ToolCall `msgpack:"tool_calls,omitempty" json:"tool_calls,omitempty"`
 }
 
 // Generate requests one completion. Exactly one of Prompt, Tokens and Messages is given. A
@@ -58,8 +70,8 @@ type Generate struct {
 	Tokens TokenIDs `msgpack:"tokens,omitempty"`
 	// Messages is the conversation that the completion answers.
 	Messages []Message `msgpack:"messages,omitempty"`
-	// Special: what is spelled like a control token in Prompt becomes that token, which is
-	// the default. False: it is text. Messages have a field of their own.
+	// Special says how a control token that Prompt spells is encoded: nil or true, as that
+	// token; false, as text. Each message has a Special of its own.
 	Special *bool `msgpack:"special,omitempty"`
 	// Template sets variables of the chat template that renders Messages.
 	Template      Variables `msgpack:"template,omitempty"`
@@ -76,6 +88,34 @@ type Generate struct {
 	IgnoreEOS     bool      `msgpack:"ignore_eos,omitempty"`
 	// Cache is one of the Cache… values; nil: CacheOn. It was added to version 1.
 	Cache *string `msgpack:"cache,omitempty"`
+	// The fields below were added to version 1.
+
+	// PresencePenalty is subtracted from the logit of each token that the completion has so far,
+	// FrequencyPenalty once for each time that it has it.
+	PresencePenalty  *float64 `msgpack:"presence_penalty,omitempty"`
+	FrequencyPenalty *float64 `msgpack:"frequency_penalty,omitempty"`
+	// LogitBias is added to the logits of these tokens.
+	LogitBias []Bias `msgpack:"logit_bias,omitempty"`
+	// User divides the peer's uid into users of its own; nil and "" are the same user.
+	User *string `msgpack:"user,omitempty"`
+	// Format bounds the completion to texts of a form.
+	Format *Format `msgpack:"format,omitempty"`
+	// Tools is the JSON text of a list of tools, as OpenAI's API has it.
+	Tools *string `msgpack:"tools,omitempty"`
+	// ToolChoice is one of the Tool… values; nil: ToolAuto with Tools.
+	ToolChoice *string `msgpack:"tool_choice,omitempty"`
+	// ToolName is the name of the tool that must be called; ToolChoice is then nil.
+	ToolName *string `msgpack:"tool_name,omitempty"`
+	// ParallelToolCalls false allows one call at most; nil: any number.
+	ParallelToolCalls *bool `msgpack:"parallel_tool_calls,omitempty"`
+	// Reasoning is one of the Reasoning… values; nil: ReasoningText.
+	Reasoning *string `msgpack:"reasoning,omitempty"`
+}
+
+// Bias is added to the logit of a token.
+type Bias struct {
+	Token int32   `msgpack:"token" json:"token"`
+	Bias  float64 `msgpack:"bias" json:"bias"`
 }
 
 // Cancel ends the running or queued request ID of this connection. An ID that is not
@@ -108,6 +148,14 @@ type Welcome struct {
 	// Chat means that the model has a chat template, so generate takes Messages. It
 	// was added to version 1; older generators omit it, which reads as false.
 	Chat bool `msgpack:"chat,omitempty"`
+	// Identity is a hash of weights, tokenizer, chat template, kind of device and kernels: two
+	// generators of one identity give the same tokens. Empty while it is computed. It was added
+	// to version 1.
+	Identity string `msgpack:"identity,omitempty"`
+	// Tools means that the chat template shows tools and that the model's calls are read;
+	// Reasoning, that it reasons before an answer. They were added to version 1.
+	Tools     bool `msgpack:"tools,omitempty"`
+	Reasoning bool `msgpack:"reasoning,omitempty"`
 }
 
 // Token carries one token of a completion or, with echo, of the prompt. Its JSON form has
@@ -127,6 +175,11 @@ type Token struct {
 	Logprob *float64 `msgpack:"logprob,omitempty" json:"logprob,omitempty"`
 	// Top holds the most probable tokens, as many as logprobs requests, most probable first.
 	Top []TopToken `msgpack:"top,omitempty" json:"top,omitempty"`
+	// Reasoning is text of the model's reasoning, with ReasoningApart; Text is then the answer's
+	// part. It was added to version 1.
+	Reasoning string `msgpack:"reasoning,omitempty" json:"reasoning,omitempty"`
+	// Calls are pieces of tool calls, which are then not in Text. They were added to version 1.
+	Calls []CallPiece `msgpack:"calls,omitempty" json:"calls,omitempty"`
 }
 
 // TopToken is one alternative for a token.
@@ -152,6 +205,10 @@ type Usage struct {
 	CompletionTokens int `msgpack:"completion_tokens" json:"completion_tokens"`
 	// CachedTokens is the number of prompt tokens whose keys and values were there from other prompts.
 	CachedTokens int `msgpack:"cached_tokens,omitempty" json:"cached_tokens"`
+	// DraftedTokens were guessed and verified beside tokens that were drawn, and AcceptedTokens are those
+	// of them that the completion has. Both were added to version 1; 0: nothing was guessed.
+	DraftedTokens  int `msgpack:"drafted_tokens,omitempty" json:"drafted_tokens,omitempty"`
+	AcceptedTokens int `msgpack:"accepted_tokens,omitempty" json:"accepted_tokens,omitempty"`
 }
 
 // Timing gives the phases of a request, in milliseconds by the generator's clock.
@@ -221,8 +278,14 @@ type Status struct {
 	// ChatDefaults was added to version 1: the values of fields that a conversation leaves
 	// out; nil while unknown, and of a model without chat.
 	ChatDefaults *Sampling `msgpack:"chat_defaults,omitempty" json:"chat_defaults,omitempty"`
+	// Identity was added to version 1: that of welcome; empty while it is unknown.
+	Identity string `msgpack:"identity,omitempty" json:"identity,omitempty"`
 	// Cache was added to version 1: what the prefix cache did.
 	Cache Cache `msgpack:"cache,omitempty" json:"cache"`
+	// Disk was added to version 1: the pages in files; zero without a directory for them.
+	Disk Disk `msgpack:"disk,omitempty" json:"disk"`
+	// Formats was added to version 1: the state of what follows formats.
+	Formats Formats `msgpack:"formats,omitempty" json:"formats"`
 }
 
 // Failure is the reason why a generator cannot serve.
@@ -306,6 +369,25 @@ type KV struct {
 	Loaded   uint64 `msgpack:"loaded,omitempty" json:"loaded"`
 	MovedOut uint64 `msgpack:"moved_out,omitempty" json:"moved_out"`
 	MovedIn  uint64 `msgpack:"moved_in,omitempty" json:"moved_in"`
+}
+
+// States of the directory in which KV pages outlive a restart.
+const (
+	DiskOpening = "opening" // its pages are found when the generator has read all weights again
+	DiskUsed    = "used"
+	DiskOff     = "off" // it could not be opened, or an error of the file system ended its use: the log has the cause
+)
+
+// Disk describes the KV pages in files. Counts are since the directory was opened.
+type Disk struct {
+	State    string `msgpack:"state" json:"state"` // one of the Disk… values; empty: there is no directory
+	Bytes    int64  `msgpack:"bytes" json:"bytes"` // of all files, those of other models too
+	MaxBytes int64  `msgpack:"max_bytes" json:"max_bytes"`
+	Pages    int    `msgpack:"pages" json:"pages"` // that prompts can find
+	Hits     uint64 `msgpack:"hits" json:"hits"`   // requests for which pages were read
+	Read     uint64 `msgpack:"read" json:"read"`   // pages
+	Written  uint64 `msgpack:"written" json:"written"`
+	Errors   uint64 `msgpack:"errors" json:"errors"` // damaged pages, and errors of the file system
 }
 
 // Sampling holds a value for each field of a request that shapes the distribution.

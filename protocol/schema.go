@@ -115,8 +115,9 @@ func (w *walker) str(it item) []byte {
 // skip passes over one item with all its children.
 func (w *walker) skip() {
 	for todo := 1; todo > 0; todo-- {
-		if _, size := readWhole(w.b); size > 0 { // fast path for long lists
+		if items, size := wholeNumbers(w.b, todo); items > 0 { // fast path for long lists
 			w.b = w.b[size:]
+			todo -= items - 1
 			continue
 		}
 		it := w.next()
@@ -164,11 +165,16 @@ func (s *schema) checkList(w *walker, n int) *fieldError {
 			problem: fmt.Sprintf("has %d elements: it may have %d", n, MaxElements), code: CodeBadRequest,
 		}
 	}
-	for i := range n {
-		// Fast path for long lists.
-		if num, size := readWhole(w.b); size > 0 && s.elem.kind == kindInt && num <= s.elem.max {
-			w.b = w.b[size:]
-			continue
+	for i := 0; i < n; i++ {
+		if s.elem.kind == kindInt { // fast paths for long lists
+			if run := numbersOf2(w.b, n-i); run > 0 && s.elem.max >= math.MaxUint16 {
+				i, w.b = i+run-1, w.b[3*run:]
+				continue
+			}
+			if num, size := readWhole(w.b); size > 0 && num <= s.elem.max {
+				w.b = w.b[size:]
+				continue
+			}
 		}
 		if e := s.elem.check(w); e != nil {
 			return e.in(fmt.Sprintf("[%d]", i))

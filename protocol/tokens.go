@@ -55,11 +55,16 @@ func decodeSome(dec *msgpack.Decoder, ids []int32) (items int) {
 	if !ok {
 		return 0
 	}
-	var ahead [512]byte
+	var ahead [4096]byte
 	at := r.Size() - int64(r.Len())
 	n, _ := r.ReadAt(ahead[:], at) // fewer at the end
 	b := ahead[:n]
 	for items < len(ids) {
+		if len(b) > 2 && b[0] == wholeOf2 { // most token ids
+			ids[items] = int32(b[1])<<8 | int32(b[2])
+			items, b = items+1, b[3:]
+			continue
+		}
 		num, size := readWhole(b)
 		if size == 0 || num > math.MaxInt32 {
 			break

@@ -96,7 +96,7 @@ func TestTokenIDsBeyondTheBody(t *testing.T) {
 
 // BenchmarkGenerate measures encoding and decoding a request with a long prompt.
 func BenchmarkGenerate(b *testing.B) {
-	for _, n := range []int{10, 400} {
+	for _, n := range []int{10, 400, 100_000} {
 		g := &Generate{ID: 1, MaxTokens: new(17), IgnoreEOS: true}
 		for i := range n {
 			g.Tokens = append(g.Tokens, int32(i*7919%32000))

@@ -16,6 +16,9 @@ const (
 const (
 	MaxTemperature   = 100
 	MaxRepeatPenalty = 100
+	MaxPenalty       = 2 // of presence_penalty and frequency_penalty, and -2 the least
+	MaxBias          = 100
+	MaxBiases        = 1024
 	// PenaltyWindow is the number of latest tokens, of prompt and completion together,
 	// that repeat_penalty considers.
 	PenaltyWindow = 64
@@ -37,6 +40,10 @@ type Params struct {
 	Echo          bool
 	IgnoreEOS     bool
 	Cache         string // one of the Cache… values
+
+	PresencePenalty, FrequencyPenalty float64
+	LogitBias                         []Bias
+	User                              string // within the peer's uid
 }
 
 // DefaultSampling returns the values of fields that a request leaves out.
@@ -67,6 +74,11 @@ func (g *Generate) ParamsWith(d Sampling) Params {
 		Echo:          g.Echo,
 		IgnoreEOS:     g.IgnoreEOS,
 		Cache:         or(g.Cache, CacheOn),
+
+		PresencePenalty:  or(g.PresencePenalty, 0),
+		FrequencyPenalty: or(g.FrequencyPenalty, 0),
+		LogitBias:        g.LogitBias,
+		User:             or(g.User, ""),
 	}
 }
 
@@ -82,7 +94,8 @@ func or[T any](p *T, missing T) T {
 // CodePromptTooLong or CodeBadRequest.
 func (g *Generate) Validate(l Limits) *Error {
 	for _, check := range []func(Limits) *Error{
-		g.checkPrompt, g.checkTokens, g.checkMessages, g.checkTemplate, g.checkSampling, g.checkStop, g.checkCache,
+		g.checkPrompt, g.checkTokens, g.checkMessages, g.checkTemplate, g.checkSampling, g.checkPenalties, g.checkBias,
+		g.checkStop, g.checkCache, g.checkUser, g.checkFormat, g.checkTools, g.checkReasoning,
 	} {
 		if e := check(l); e != nil {
 			return e.For(g.ID)
@@ -125,12 +138,16 @@ func (g *Generate) checkMessages(l Limits) *Error {
 		return outOfBounds("the number of messages", n, 1, MaxMessages)
 	}
 	bytes := 0
-	for i, m := range g.Messages {
+	for i := range g.Messages {
+		m := &g.Messages[i]
 		if n := len(m.Role); n < 1 || n > MaxRoleBytes {
 			return Errorf(CodeBadRequest, "correct the field",
 				"messages[%d].role has %d bytes: it must have 1 to %d", i, n, MaxRoleBytes)
 		}
-		bytes += len(m.Content)
+		if e := m.check(i); e != nil {
+			return e
+		}
+		bytes += m.textBytes()
 	}
 	return checkText("messages", bytes, l)
 }
@@ -212,6 +229,43 @@ func (g *Generate) checkSampling(l Limits) *Error {
 
 // upTo reports whether 0 <= v <= high; false for NaN.
 func upTo(high, v float64) bool { return v >= 0 && v <= high }
+
+func (g *Generate) checkPenalties(Limits) *Error {
+	for field, p := range map[string]*float64{
+		"presence_penalty": g.PresencePenalty, "frequency_penalty": g.FrequencyPenalty,
+	} {
+		if v := or(p, 0); !(v >= -MaxPenalty && v <= MaxPenalty) {
+			return outOfBounds(field, v, -MaxPenalty, MaxPenalty)
+		}
+	}
+	return nil
+}
+
+func (g *Generate) checkBias(l Limits) *Error {
+	if n := len(g.LogitBias); n > MaxBiases {
+		return Errorf(CodeBadRequest, "leave some out", "logit_bias has %d tokens: it may have %d", n, MaxBiases)
+	}
+	seen := make(map[int32]bool, len(g.LogitBias))
+	for i, b := range g.LogitBias {
+		switch field := fmt.Sprintf("logit_bias[%d]", i); {
+		case b.Token < 0 || int(b.Token) >= l.Vocab:
+			return outOfBounds(field+".token", b.Token, 0, l.Vocab-1)
+		case !(b.Bias >= -MaxBias && b.Bias <= MaxBias):
+			return outOfBounds(field+".bias", b.Bias, -MaxBias, MaxBias)
+		case seen[b.Token]:
+			return Errorf(CodeBadRequest, "give each token one bias", "logit_bias has token %d twice", b.Token)
+		}
+		seen[b.Token] = true
+	}
+	return nil
+}
+
+func (g *Generate) checkUser(Limits) *Error {
+	if n := len(or(g.User, "")); n > MaxUserBytes {
+		return tooLong("user", n, MaxUserBytes)
+	}
+	return nil
+}
 
 func (g *Generate) checkStop(Limits) *Error {
 	if len(g.Stop) > MaxStops {

@@ -152,7 +152,10 @@ var changes = []change{
 		CodePromptTooLong, "messages has 1001 bytes"},
 }
 
-func TestValidate(t *testing.T) {
+func TestValidate(t *testing.T) { testChanges(t, changes) }
+
+func testChanges(t *testing.T, changes []change) {
+	t.Helper()
 	for _, c := range changes {
 		g := &Generate{ID: 7, Prompt: ptr("a prompt")}
 		c.set(g)
@@ -194,10 +197,12 @@ func TestParams(t *testing.T) {
 	g := Generate{
 		MaxTokens: ptr(1), Temperature: ptr(0.0), TopK: ptr(2), TopP: ptr(0.5), MinP: ptr(0.25),
 		RepeatPenalty: ptr(1.5), Seed: ptr(uint64(0)), Stop: []string{"x"}, Logprobs: ptr(0), Echo: true, IgnoreEOS: true,
-		Cache: ptr(CacheRead),
+		Cache: ptr(CacheRead), PresencePenalty: ptr(0.5), FrequencyPenalty: ptr(-0.5), LogitBias: []Bias{{1, 2}},
+		User: ptr("u"),
 	}
 	want := Params{MaxTokens: 1, TopK: 2, TopP: 0.5, MinP: 0.25, RepeatPenalty: 1.5, HasSeed: true, Stop: []string{"x"},
-		HasLogprobs: true, Echo: true, IgnoreEOS: true, Cache: CacheRead}
+		HasLogprobs: true, Echo: true, IgnoreEOS: true, Cache: CacheRead, PresencePenalty: 0.5, FrequencyPenalty: -0.5,
+		LogitBias: []Bias{{1, 2}}, User: "u"}
 	if got := g.Params(); !reflect.DeepEqual(got, want) {
 		t.Errorf("all given: %+v, want %+v", got, want)
 	}

@@ -14,6 +14,9 @@ var required = map[string]string{
 	"client": `
 cache: type
 cancel: type id
+generate.format:
+generate.logit_bias: token bias
+generate.messages.tool_calls: name arguments
 generate.messages: role content
 generate.template:
 generate: type id
@@ -31,7 +34,9 @@ done: type id finish_reason usage timing graphs
 error: type code message
 status.cache: scope requests hits prompt_tokens cached_tokens
 status.chat_defaults: temperature top_k top_p min_p repeat_penalty
+status.disk: state bytes max_bytes pages hits read written errors
 status.failure: code message
+status.formats: state open restarts
 status.graphs: live max_graphs bytes budget precaptured rolled evicted failed refused exact padded eager wishes roller
 status.kv: page_tokens pages used bytes
 status.limits: context max_batch vocab prompt_bytes frame requests connections queue
@@ -43,6 +48,7 @@ status.shape: layers hidden inner heads kv_heads head_dim weight_bytes
 status.steps.graphs: precaptured rolled padded eager
 status.steps: prefill decode tokens graphs
 status: type state version model device pid uptime_s progress connections requests kv steps limits
+token.calls: index
 token.top: token text logprob
 token: type id index token text
 tokens: type tokens

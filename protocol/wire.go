@@ -97,6 +97,9 @@ func readItem(b []byte) (item, error) {
 	return readLong(b)
 }
 
+// wholeOf2 is the first byte of a whole number of two bytes.
+const wholeOf2 = 0xcd
+
 // readWhole reads a whole number at the start of b, if it is complete and in one of the
 // encodings of numbers that are not negative. Otherwise size is 0.
 func readWhole(b []byte) (num uint64, size int) {
@@ -119,10 +122,22 @@ func readWhole(b []byte) (num uint64, size int) {
 	return num, size
 }
 
+// numbersOf2 counts the consecutive whole numbers of two bytes, as most token ids are, at the start of b, at most `most`.
+func numbersOf2(b []byte, most int) (items int) {
+	for items < most && len(b) > 2 && b[0] == wholeOf2 {
+		items, b = items+1, b[3:]
+	}
+	return items
+}
+
 // wholeNumbers counts the consecutive items at the start of b that readWhole reads, at
 // most `most`, and their bytes.
 func wholeNumbers(b []byte, most int) (items, size int) {
 	for items < most {
+		run := numbersOf2(b[size:], most-items)
+		if items, size = items+run, size+3*run; items == most {
+			break
+		}
 		_, n := readWhole(b[size:])
 		if n == 0 {
 			break
