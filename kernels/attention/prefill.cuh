@@ -6,8 +6,23 @@
 #include "ptx/memory.cuh"
 #include "ptx/mma.cuh"
 
-constexpr int PREFILL_WARPS = 4, PREFILL_ENTRIES = 16 * PREFILL_WARPS, PREFILL_KEYS = 64, PREFILL_SPLIT = 1024;
-constexpr int PREFILL_BLOCKS = PREFILL_SPLIT / PREFILL_KEYS;
+constexpr int PREFILL_WARPS = 4, PREFILL_ENTRIES = 16 * PREFILL_WARPS, PREFILL_KEYS = 64;
+
+// Splits, in blocks of PREFILL_KEYS positions: the first SHORT_SPLITS have SHORT_BLOCKS, so that the blocks of a GPU
+// share even a short history; later ones have LONG_BLOCKS, since each split costs a merge. The borders are the same
+// for all rows, so a row's sums depend on its own position alone. prefillSplits of attend.go mirrors them.
+constexpr int SHORT_BLOCKS = 8, LONG_BLOCKS = 16, SHORT_SPLITS = 8;
+
+// prefill_split returns the split of block n.
+__device__ __forceinline__ int prefill_split(int n) {
+	return n < SHORT_SPLITS * SHORT_BLOCKS ? n / SHORT_BLOCKS
+										   : n / LONG_BLOCKS + SHORT_SPLITS - SHORT_SPLITS * SHORT_BLOCKS / LONG_BLOCKS;
+}
+// prefill_first_block returns the first block of a split.
+__device__ __forceinline__ int prefill_first_block(int split) {
+	return split < SHORT_SPLITS ? split * SHORT_BLOCKS
+								: (split - SHORT_SPLITS) * LONG_BLOCKS + SHORT_SPLITS * SHORT_BLOCKS;
+}
 
 // PrefillTile is the work of a block: query heads head to head+group-1, which read KV head kvHead,
 // of rows first to limit-1.
@@ -74,19 +89,25 @@ template <bool WINDOWED> __device__ __forceinline__ PrefillRun prefill_run(const
 // may differ.
 __device__ __forceinline__ float prefill_mean(float sum, float inverse) { return __fmaf_rn(sum, inverse, 0.f); }
 
-// prefill_merge adds the splits of a tile's rows in order, as Prefill::add does. The sums of up to
-// ONCE splits are loaded at once.
-template <bool WINDOWED> __device__ static void prefill_merge(const AttendArgs &a, const PrefillTile &tile) {
-	constexpr int ONCE = 8;
+// prefill_merge adds the splits of a tile's rows in order, as Prefill::add does; of the elements it adds part `part`
+// of `parts`. The sums of up to ONCE splits are loaded at once.
+template <bool WINDOWED> __device__ static void prefill_merge(
+	const AttendArgs &a, const PrefillTile &tile, int part, int parts) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	constexpr int ONCE = 16;
+#else
+	constexpr int ONCE = 8; // more would spill
+#endif
 	const int pairs = a.dim / 2;
-	for (int i = threadIdx.x; i < (tile.limit - tile.first) * tile.group * pairs; i += blockDim.x) {
+	const int end = (tile.limit - tile.first) * tile.group * pairs;
+	for (int i = part * blockDim.x + threadIdx.x; i < end; i += parts * blockDim.x) {
 		const int entry = i / pairs, element = i % pairs * 2, row = tile.first + entry / tile.group;
 		const int head = tile.head + entry % tile.group;
 		const size_t at = (size_t)row * a.heads + head;
-		const int splits = a.position[row] / PREFILL_SPLIT + 1;
+		const int splits = prefill_split(a.position[row] / PREFILL_KEYS) + 1;
 		AttendSum x = {0, -INFINITY, 0}, y = x;
-		for (int split = WINDOWED ? max(0, a.position[row] + 1 - a.visible) / PREFILL_SPLIT : 0; split < splits;
-			split += ONCE) {
+		const int first = WINDOWED ? prefill_split(max(0, a.position[row] + 1 - a.visible) / PREFILL_KEYS) : 0;
+		for (int split = first; split < splits; split += ONCE) {
 			const float *p = a.partial + (at * a.splits + split) * (a.dim + 2);
 			float2 sum[ONCE], state[ONCE];
 #pragma unroll

@@ -28,6 +28,8 @@ struct AttendArgs {
 	int32_t tokens;   // tokens of rounded
 	int32_t group;    // query heads per KV head
 	int32_t afterQKV; // whether the kernel may read before pdl_wait all that QKV does not write
+	// prefill: whether all blocks of a joined tile merge its splits; they must all run at the same time
+	int32_t shareMerge;
 };
 
 __device__ __forceinline__ uint32_t attend_pack(float low, float high) {
@@ -63,4 +65,20 @@ __device__ __forceinline__ bool attend_is_last(unsigned *counter, int blocks) {
 	if (threadIdx.x == 0) before = increment_wrapping(counter, blocks - 1); // after all writes of the block
 	__syncthreads();
 	return before == blocks - 1;
+}
+
+// attend_wait_for_all counts this block among `blocks`, which all run at the same time, and waits for them. It then
+// sees all that they wrote before. attend_leave must follow.
+__device__ __forceinline__ void attend_wait_for_all(unsigned *counter, int blocks) {
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		increment_release(counter); // after all writes of the block
+		wait_for_count(counter, blocks);
+	}
+	__syncthreads();
+}
+
+// attend_leave counts the blocks that have waited on; the last one returns the counter to 0.
+__device__ __forceinline__ void attend_leave(unsigned *counter, int blocks) {
+	if (threadIdx.x == 0) increment_wrapping(counter, 2 * blocks - 1);
 }

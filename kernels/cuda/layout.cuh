@@ -42,6 +42,47 @@ REEL_FIELD(AttendArgs, rounded, 120);
 REEL_FIELD(AttendArgs, tokens, 128);
 REEL_FIELD(AttendArgs, group, 132);
 REEL_FIELD(AttendArgs, afterQKV, 136);
+REEL_FIELD(AttendArgs, shareMerge, 140);
+
+REEL_SIZE(CodesArgs<GateUp>, 112);
+REEL_FIELD(CodesArgs<GateUp>, op, 0);
+REEL_FIELD(CodesArgs<GateUp>, rows, 72);
+REEL_FIELD(CodesArgs<GateUp>, scales, 80);
+REEL_FIELD(CodesArgs<GateUp>, sums, 88);
+REEL_FIELD(CodesArgs<GateUp>, first, 96);
+REEL_FIELD(CodesArgs<GateUp>, units, 100);
+REEL_FIELD(CodesArgs<GateUp>, at_once, 104);
+REEL_FIELD(CodesArgs<GateUp>, unused, 108);
+
+REEL_SIZE(CodesArgs<Head>, 104);
+REEL_FIELD(CodesArgs<Head>, op, 0);
+REEL_FIELD(CodesArgs<Head>, rows, 64);
+REEL_FIELD(CodesArgs<Head>, scales, 72);
+REEL_FIELD(CodesArgs<Head>, sums, 80);
+REEL_FIELD(CodesArgs<Head>, first, 88);
+REEL_FIELD(CodesArgs<Head>, units, 92);
+REEL_FIELD(CodesArgs<Head>, at_once, 96);
+REEL_FIELD(CodesArgs<Head>, unused, 100);
+
+REEL_SIZE(CodesArgs<Projection>, 104);
+REEL_FIELD(CodesArgs<Projection>, op, 0);
+REEL_FIELD(CodesArgs<Projection>, rows, 64);
+REEL_FIELD(CodesArgs<Projection>, scales, 72);
+REEL_FIELD(CodesArgs<Projection>, sums, 80);
+REEL_FIELD(CodesArgs<Projection>, first, 88);
+REEL_FIELD(CodesArgs<Projection>, units, 92);
+REEL_FIELD(CodesArgs<Projection>, at_once, 96);
+REEL_FIELD(CodesArgs<Projection>, unused, 100);
+
+REEL_SIZE(CodesArgs<QKV>, 184);
+REEL_FIELD(CodesArgs<QKV>, op, 0);
+REEL_FIELD(CodesArgs<QKV>, rows, 144);
+REEL_FIELD(CodesArgs<QKV>, scales, 152);
+REEL_FIELD(CodesArgs<QKV>, sums, 160);
+REEL_FIELD(CodesArgs<QKV>, first, 168);
+REEL_FIELD(CodesArgs<QKV>, units, 172);
+REEL_FIELD(CodesArgs<QKV>, at_once, 176);
+REEL_FIELD(CodesArgs<QKV>, unused, 180);
 
 REEL_SIZE(CopyPageArgs, 24);
 REEL_FIELD(CopyPageArgs, from, 0);
@@ -82,7 +123,7 @@ REEL_FIELD(Handover, rows, 0);
 REEL_FIELD(Handover, norm, 8);
 REEL_FIELD(Handover, squares, 16);
 REEL_FIELD(Handover, tokens, 24);
-REEL_FIELD(Handover, unused, 28);
+REEL_FIELD(Handover, sums, 28);
 
 REEL_SIZE(HeadArgs, 64);
 REEL_FIELD(HeadArgs, w, 0);
@@ -90,6 +131,12 @@ REEL_FIELD(HeadArgs, in, 8);
 REEL_FIELD(HeadArgs, logits, 48);
 REEL_FIELD(HeadArgs, vocab, 56);
 REEL_FIELD(HeadArgs, unused, 60);
+
+REEL_SIZE(PackCodesArgs, 24);
+REEL_FIELD(PackCodesArgs, src, 0);
+REEL_FIELD(PackCodesArgs, dst, 8);
+REEL_FIELD(PackCodesArgs, rows, 16);
+REEL_FIELD(PackCodesArgs, cols, 20);
 
 REEL_SIZE(PackArgs, 24);
 REEL_FIELD(PackArgs, src, 0);
@@ -171,13 +218,21 @@ REEL_FIELD(RoundArgs, scales, 48);
 REEL_FIELD(RoundArgs, tokens, 56);
 REEL_FIELD(RoundArgs, unused, 60);
 
+REEL_SIZE(RoundCodesArgs, 72);
+REEL_FIELD(RoundCodesArgs, in, 0);
+REEL_FIELD(RoundCodesArgs, rows, 40);
+REEL_FIELD(RoundCodesArgs, scales, 48);
+REEL_FIELD(RoundCodesArgs, sums, 56);
+REEL_FIELD(RoundCodesArgs, tokens, 64);
+REEL_FIELD(RoundCodesArgs, unused, 68);
+
 REEL_SIZE(RoundedInput, 24);
 REEL_FIELD(RoundedInput, rows, 0);
 REEL_FIELD(RoundedInput, scales, 8);
 REEL_FIELD(RoundedInput, tokens, 16);
 REEL_FIELD(RoundedInput, squares, 20);
 
-REEL_SIZE(SampleArgs, 88);
+REEL_SIZE(SampleArgs, 112);
 REEL_FIELD(SampleArgs, logits, 0);
 REEL_FIELD(SampleArgs, sample, 8);
 REEL_FIELD(SampleArgs, slot, 16);
@@ -185,12 +240,15 @@ REEL_FIELD(SampleArgs, position, 24);
 REEL_FIELD(SampleArgs, number, 32);
 REEL_FIELD(SampleArgs, history, 40);
 REEL_FIELD(SampleArgs, params, 48);
-REEL_FIELD(SampleArgs, token, 56);
-REEL_FIELD(SampleArgs, results, 64);
-REEL_FIELD(SampleArgs, vocab, 72);
-REEL_FIELD(SampleArgs, context, 76);
-REEL_FIELD(SampleArgs, ringSlots, 80);
-REEL_FIELD(SampleArgs, maxSamples, 84);
+REEL_FIELD(SampleArgs, mask, 56);
+REEL_FIELD(SampleArgs, bias, 64);
+REEL_FIELD(SampleArgs, edited, 72);
+REEL_FIELD(SampleArgs, token, 80);
+REEL_FIELD(SampleArgs, results, 88);
+REEL_FIELD(SampleArgs, vocab, 96);
+REEL_FIELD(SampleArgs, context, 100);
+REEL_FIELD(SampleArgs, ringSlots, 104);
+REEL_FIELD(SampleArgs, maxSamples, 108);
 
 REEL_SIZE(SlicePlan, 568);
 REEL_FIELD(SlicePlan, slices, 0);
@@ -199,7 +257,9 @@ REEL_FIELD(SlicePlan, kBlocks, 8);
 REEL_FIELD(SlicePlan, perTile, 12);
 REEL_FIELD(SlicePlan, inverse, 16);
 REEL_FIELD(SlicePlan, tokens, 20);
-REEL_FIELD(SlicePlan, starts, 24);
+REEL_FIELD(SlicePlan, firstUnit, 24);
+REEL_FIELD(SlicePlan, endUnit, 28);
+REEL_FIELD(SlicePlan, starts, 32);
 
 REEL_SIZE(StageArgs, 136);
 REEL_FIELD(StageArgs, ring, 0);

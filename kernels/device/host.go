@@ -248,6 +248,9 @@ func (h *Host) Float32(b Buffer) []float32 { return view[float32](h, b) }
 // Int32 returns b's memory as int32 values.
 func (h *Host) Int32(b Buffer) []int32 { return view[int32](h, b) }
 
+// Uint32 returns b's memory as uint32 values.
+func (h *Host) Uint32(b Buffer) []uint32 { return view[uint32](h, b) }
+
 // Uint16 returns b's memory as 16-bit values: bfloat16 or float16 bits.
 func (h *Host) Uint16(b Buffer) []uint16 { return view[uint16](h, b) }
 

@@ -8,7 +8,8 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Epilogue passes 128 outputs of some tokens to the op, with THREADS threads.
-template <class Op, class D, int THREADS> struct Epilogue {
+// SUMS: it can also store sums over groups of columns for the next product.
+template <class Op, class D, int THREADS, bool SUMS = false> struct Epilogue {
 	// Row tiles of 16 outputs, and units of the op, per output tile.
 	static constexpr int TILES = 8, UNITS = TILES / Op::R;
 	static constexpr int PITCH = TILES * 16 + 4; // floats per token
@@ -27,7 +28,8 @@ template <class Op, class D, int THREADS> struct Epilogue {
 	const Handover &handover;
 	const uint32_t staging, scales;          // shared: float [token][PITCH], and [token of the tile]
 	const typename Op::TokenInfo *tokenInfo; // [token of the tile]
-	const int outputTile, tileStart;         // tileStart: first token of the token tile
+	const int firstUnit, endUnit;            // of the output tile, and of the product
+	const int tileStart;                     // first token of the token tile
 	const int first, n;                      // tokens of the tile to finish: first to first+n-1
 	const int thread;
 
@@ -61,8 +63,8 @@ template <class Op, class D, int THREADS> struct Epilogue {
 	__device__ __forceinline__ int which() const { return thread / 4 % UNITS; }
 	__device__ __forceinline__ int row() const { return thread % 4 * 4; }
 	__device__ __forceinline__ int mine() const { return thread / (4 * UNITS); } // index among EACH tokens
-	__device__ __forceinline__ bool valid() const { return outputTile * UNITS + which() < op.units(); }
-	__device__ __forceinline__ int valid_unit() const { return outputTile * UNITS + (valid() ? which() : 0); }
+	__device__ __forceinline__ bool valid() const { return firstUnit + which() < endUnit; }
+	__device__ __forceinline__ int valid_unit() const { return firstUnit + (valid() ? which() : 0); }
 
 	// look_up loads the values for a batch of tokens from token i on. Past the end it loads those
 	// of the last token.
@@ -129,12 +131,20 @@ template <class Op, class D, int THREADS> struct Epilogue {
 					v[b][0] = times(v[b][0], norm);
 				}
 				store_rounded_quad(roundedTo + b * EACH * TOKEN_BLOCK_BYTES, row() / 4 % 2, v[b][0], exists);
+				if (SUMS && handover.sums) store_sum(tileStart + first + i + mine + b * EACH, k, v[b][0], exists);
 			}
 #pragma unroll
 			for (int a = 0; a < Op::QUADS_AHEAD; a++)
 #pragma unroll
 				for (int b = 0; b < BATCH; b++) lookahead.quad[a][b] = lookahead.quad[a + 1][b];
 		}
+	}
+
+	// store_sum stores the sum of a token's rounded values over 32 columns, which eight threads hold.
+	__device__ __forceinline__ void store_sum(int token, int k, const float4 &v, bool exists) const {
+		const float sum = sum_of_group<D>(::pack4<D>(v), ~0u);
+		char *const to = group_sums(handover.squares, handover.sums, handover.tokens, k / K_BLOCK, token);
+		if (exists && threadIdx.x % 8 == 0) store_group_sum(to, k / K_BLOCK, k % K_BLOCK / 32, token, sum);
 	}
 
 	// store_squares stores the sum of a token's squares over 128 columns from k on, which one warp

@@ -28,7 +28,7 @@ template <class Op, class D, int U> struct Gemv {
 		  warp(threadIdx.x >> 5),
 		  steps(in.cols / MMA_K) {
 #pragma unroll
-		for (int r = 0; r < R; r++) tile[r] = op.weights(unit, r) + lane;
+		for (int r = 0; r < R; r++) tile[r] = fragments(op, unit, r) + lane;
 	}
 
 	__device__ __forceinline__ void begin_weights() {
@@ -77,7 +77,7 @@ template <class Op, class D, int U> struct Gemv {
 		const uint4 *following[R];
 #pragma unroll
 		for (int r = 0; r < R; r++) {
-			following[r] = more ? op.weights(next, r) + lane : nullptr;
+			following[r] = more ? fragments(op, next, r) + lane : nullptr;
 			sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = 0;
 		}
 		for (int first = warp * BLOCK_STEPS; first < steps; first += UNROLL * PARTIALS) {

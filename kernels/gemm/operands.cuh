@@ -65,6 +65,12 @@ __device__ __forceinline__ float sum_in_order(const float *p, int stride) {
 	return sum;
 }
 
+// RowTile is a tile of 16 rows of a packed weight.
+struct RowTile {
+	const void *weight;
+	int index; // of the tile
+};
+
 // Activations are the input rows of a product: element k of row t is x[rows ? rows[t] : t][k],
 // times norm[k] if there is a norm.
 struct Activations {
@@ -78,6 +84,12 @@ struct Activations {
 	// row returns the row of x that t stands for, or -1.
 	__device__ __forceinline__ int row(int t) const { return t >= n ? -1 : rows ? rows[t] : t; }
 };
+
+// fragments returns row tile r of a unit in the layout above.
+template <class Op> __device__ __forceinline__ const uint4 *fragments(const Op &op, int unit, int r) {
+	const RowTile t = op.row_tile(unit, r);
+	return static_cast<const uint4 *>(t.weight) + (size_t)t.index * (op.activations().cols / MMA_K) * 32;
+}
 
 // rms_scale returns 1/sqrt(mean(x²)+eps) of a row whose squares sum to `squares`. It multiplies the
 // finished dot product; norm weights multiply x before rounding: y = scale * Σ W[r][k]

@@ -14,7 +14,7 @@
 //   PERSISTENT_SKINNY       the same for skinny8 and gathered; launchers must use the same numbers
 //   activations()           the input rows
 //   units()                 number of units
-//   weights(unit, r)        packed row tile r of a unit
+//   row_tile(unit, r)       row tile r of a unit
 //   finish(unit, row, t, y) stores output `row` of a unit for token t; y has the sum of each row tile
 //
 // Values that finish needs beside the sums are loaded in one of two ways:
@@ -39,6 +39,7 @@
 //                                     false, and returns four, to be handed over; y[r] has the sums of
 //                                     row tile r
 #pragma once
+#include "gemm/codes.cuh"
 #include "gemm/gemv.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
@@ -59,9 +60,15 @@
 #define REEL_STREAM_K(name, Op, D, T, STAGES)                                                            \
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
 	            const __grid_constant__ StreamKArgs<Op> a)
+// The same over quantised weights of format F, with as many stages as fit (codesRing in stream_k_codes.go).
+#define REEL_STREAM_K_CODES(name, Op, F, T)                                              \
+	REEL_KERNEL(name, (StreamK<Op, BF16, T, 5, CodesOf<F>>::THREADS), 1,                \
+	            (stream_k<Op, BF16, T, CODES_STAGES<CodesOf<F>, T>, CodesOf<F>>(a)),  \
+	            const __grid_constant__ StreamKArgs<Op> a)
 #else
 #define REEL_WGMMA(name, Op, D, M, G, T)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
+#define REEL_STREAM_K_CODES(name, Op, F, T)
 #endif
 
 // The stream-K kernels, by the most tokens of a token tile, with the stages that fit into shared memory.
@@ -70,6 +77,20 @@
 	REEL_STREAM_K(name##_streamk56, Op, D, 56, 8)   \
 	REEL_STREAM_K(name##_streamk104, Op, D, 104, 7) \
 	REEL_STREAM_K(name##_streamk208, Op, D, 208, 5)
+
+#define REEL_STREAM_K_CODES_OF(f, F, name, Op)                   \
+	REEL_STREAM_K_CODES(name##_##f##_streamk16, Op, F, 16)   \
+	REEL_STREAM_K_CODES(name##_##f##_streamk104, Op, F, 104) \
+	REEL_STREAM_K_CODES(name##_##f##_streamk136, Op, F, 136)
+// The formats that prompts are multiplied from by stream-K (streamKFormats in stream_k_codes.go).
+#define REEL_STREAM_K_FORMATS(name, Op)            \
+	REEL_STREAM_K_CODES_OF(q4_0, Q4_0, name, Op) \
+	REEL_STREAM_K_CODES_OF(q8_0, Q8_0, name, Op) \
+	REEL_STREAM_K_CODES_OF(q4_k, Q4_K, name, Op) \
+	REEL_STREAM_K_CODES_OF(q5_k, Q5_K, name, Op) \
+	REEL_STREAM_K_CODES_OF(q6_k, Q6_K, name, Op) \
+	REEL_STREAM_K_CODES_OF(f8, F8, name, Op)     \
+	REEL_STREAM_K_CODES_OF(g4_128, G4_128, name, Op)
 
 // Blocks per SM for up to 8 rows, and the steps of activations in flight then: one step leaves
 // registers for two blocks.
@@ -104,3 +125,12 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 #define REEL_GATHERED(name, Op)                    \
 	REEL_GATHERED_OF(name##_bf16_gathered, Op, BF16) \
 	REEL_GATHERED_OF(name##_f16_gathered, Op, F16)
+
+// The kernels over quantised weights, for each format: of up to 8 rows at a time, and of 32 rounded rows.
+constexpr int CODES_WARPS = 16, CODES_ROUNDED_THREADS = CODE_PARTS * 32;
+#define REEL_CODES_OF(format, F, name, Op)                                                          \
+	REEL_KERNEL(name##_##format##_codes8, CODES_WARPS * 32, 1, (codes<Op, F, CODES_WARPS>(a)), \
+	            const __grid_constant__ CodesArgs<Op> a)                                           \
+	REEL_KERNEL(name##_##format##_codes32, CODES_ROUNDED_THREADS, 1, (codes_rounded<Op, F, 4, 2>(a)), \
+	            const __grid_constant__ CodesArgs<Op> a)
+#define REEL_CODES(name, Op) REEL_FORMATS(REEL_CODES_OF, name, Op)

@@ -31,7 +31,7 @@ template <class Op, class D, int N, int U, int X> struct Skinny {
 	__device__ __forceinline__ Skinny(const Op &op, int unit)
 		: in(op.activations()), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(in.cols / MMA_K) {
 #pragma unroll
-		for (int r = 0; r < R; r++) tile[r] = op.weights(unit, r) + lane;
+		for (int r = 0; r < R; r++) tile[r] = fragments(op, unit, r) + lane;
 	}
 
 	__device__ __forceinline__ void fetch_weights(int slot, int step) {
@@ -95,7 +95,7 @@ template <class Op, class D, int N, int U, int X> struct Skinny {
 	__device__ __forceinline__ void run(const Op &op, int next, bool more) {
 		const uint4 *following[R];
 #pragma unroll
-		for (int r = 0; r < R; r++) following[r] = more ? op.weights(next, r) + lane : nullptr;
+		for (int r = 0; r < R; r++) following[r] = more ? fragments(op, next, r) + lane : nullptr;
 		clear();
 		for (int first = warp * BLOCK_STEPS; first < steps; first += UNROLL * PARTIALS) {
 #pragma unroll

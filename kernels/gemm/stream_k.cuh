@@ -16,6 +16,7 @@
 // result is the same in any batch and any chunk. (Osama et al., "Stream-K: Work-Centric Parallel
 // Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023.)
 #pragma once
+#include "gemm/codes_stage.cuh"
 #include "gemm/epilogue.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/rounded.cuh"
@@ -53,24 +54,27 @@ template <int T> __device__ __forceinline__ void claim_registers() {
 	if (T > 56) increase_registers<216>();
 }
 
-template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_>> {
+// StreamK computes a product with activations of type D; W says how weights come (codes_stage.cuh).
+template <class Op, class D, int T, int STAGES_, class W = Elements<D>>
+struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	static constexpr int STAGES = STAGES_; // K blocks in shared memory
 	static constexpr int CONSUMERS = 256, PRODUCERS = 64, HELPERS = T > 56 ? 64 : 32,
 						 THREADS = CONSUMERS + PRODUCERS + HELPERS;
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, TOKEN_GROUPS = T / TOKEN_GROUP;
 	// Bytes of activations and of weights in a stage.
-	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES;
+	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * W::TILE_BYTES;
+	static constexpr int SUMS = W::SUMS ? T * SUMS_BYTES : 0; // bytes of groups' sums of activations in a stage
 	using TokenInfo = typename Op::TokenInfo;         // per token, as the op defines it
-	using BlockEpilogue = Epilogue<Op, D, CONSUMERS>; // of an output tile; staged in the memory of activations
+	using BlockEpilogue = Epilogue<Op, D, CONSUMERS, W::QUANTISED>; // of an output tile; staged in the memory of activations
 	static constexpr int GROUP_SUMS = CONSUMERS * 16; // bytes of a block's sums of eight tokens, a float4 per thread
 	// GROUPS_HELD: groups of eight tokens of a partial that a stage holds; the first GROUPS_LOW lie
 	// in the memory of activations, the others in that of weights.
 	static constexpr int GROUPS_LOW = ROWS / GROUP_SUMS, GROUPS_HELD = GROUPS_LOW + WEIGHTS / GROUP_SUMS;
 	// Shared memory: barriers, scales [T] at SCALES, token info [T] at TOKEN_INFO, then from HEADER_BYTES on the
-	// stages of activations and those of weights.
-	static constexpr int SCALES = 256, TOKEN_INFO = (SCALES + T * 4 + 1023) / 1024 * 1024;
+	// stages of activations, those of weights and those of groups' sums.
+	static constexpr int SCALES = STAGES * 16 + 32 <= 256 ? 256 : 512, TOKEN_INFO = (SCALES + T * 4 + 1023) / 1024 * 1024;
 	static constexpr int HEADER_BYTES = TOKEN_INFO + (sizeof(TokenInfo) * T + 1023) / 1024 * 1024,
-						 BYTES = HEADER_BYTES + STAGES * (ROWS + WEIGHTS);
+						 BYTES = HEADER_BYTES + STAGES * (ROWS + WEIGHTS + SUMS);
 	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 && T * BlockEpilogue::PITCH * 4 <= STAGES * ROWS &&
 		T % TOKEN_GROUP == 0);
 
@@ -104,6 +108,9 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	__device__ __forceinline__ uint32_t rows(int s) const { return shared + HEADER_BYTES + s * ROWS; }
 	__device__ __forceinline__ uint32_t weights(int s) const {
 		return shared + HEADER_BYTES + STAGES * ROWS + s * WEIGHTS;
+	}
+	__device__ __forceinline__ uint32_t sums(int s) const {
+		return shared + HEADER_BYTES + STAGES * (ROWS + WEIGHTS) + s * SUMS;
 	}
 
 	__device__ __forceinline__ void start_barriers() {
@@ -140,10 +147,19 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 		return (token_count(tile) + TOKEN_GROUP - 1) / TOKEN_GROUP;
 	}
 
-	// copy_activations starts the copy of a K block's activations.
-	__device__ __forceinline__ void copy_activations(int tile, int kBlock, int stage) {
-		const int bytes = token_groups(tile) * GROUP_BYTES;
-		mbarrier_expect(full(stage), bytes);
+	// ends_sums reports whether minimums are added after K block p: the last of a brick or of the part.
+	static __device__ __forceinline__ bool ends_sums(const SlicePosition &w, int p) {
+		return p % SUMS_BLOCKS == SUMS_BLOCKS - 1 || p + 1 == w.end;
+	}
+
+	// copy_activations starts the copy of a K block's activations, and with `last` of the sums of its groups.
+	__device__ __forceinline__ void copy_activations(int tile, int kBlock, int stage, bool last) {
+		int bytes = token_groups(tile) * GROUP_BYTES, more = 0;
+		if (W::SUMS && last) more = token_groups(tile) * TOKEN_GROUP * SUMS_BYTES;
+		mbarrier_expect(full(stage), bytes + more);
+		if (more)
+			bulk_copy(EVICT_LAST, sums(stage),
+				group_sums(a.rounded.scales, in.cols, a.rounded.tokens, kBlock, first_token(tile)), more, full(stage));
 		bulk_copy(EVICT_LAST, rows(stage),
 			a.rounded.rows +
 				((size_t)kBlock * (a.rounded.tokens / TOKEN_GROUP) + first_token(tile) / TOKEN_GROUP) * GROUP_BYTES,
@@ -161,7 +177,7 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 #pragma unroll 1
 			for (int p = w.kBlock; p < w.end; p++, c.next()) {
 				take_stage(c, taken);
-				copy_activations(this->token_tile(w), p, c.at);
+				copy_activations(this->token_tile(w), p, c.at, ends_sums(w, p));
 			}
 			over = this->finishes_tile(w) && !defers_epilogue();
 			if (this->adds_partials(w)) copy_partials(w, c, taken);
@@ -209,14 +225,18 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 		SlicePosition w = this->begin(0);
 		do {
 			// Past the last unit any weights serve: results are not stored.
-			const int u = w.outputTile * UNITS + lane % TILES / Op::R, last = op.units() - 1;
-			const uint64_t mine = reinterpret_cast<uint64_t>(op.weights(min(u, last), lane % Op::R));
+			const int u = plan.firstUnit + w.outputTile * UNITS + lane % TILES / Op::R, last = plan.endUnit - 1;
+			const uint64_t mine = reinterpret_cast<uint64_t>(tile_of(min(u, last), lane % Op::R));
 			const char *from[TILES];
 #pragma unroll
 			for (int i = 0; i < TILES; i++) from[i] = reinterpret_cast<const char *>(__shfl_sync(~0u, mine, i));
 #pragma unroll 1
 			for (int p = w.kBlock; p < w.end; p++, c.next()) {
 				take_stage(c, taken);
+				if constexpr (W::QUANTISED) {
+					copy_codes(from, p, c.at);
+					continue;
+				}
 				const int bytes = min(BLOCK_STEPS, steps - p * BLOCK_STEPS) * 512;
 				const uint32_t to = weights(c.at);
 				if (bytes < TILE_BLOCK_BYTES) {
@@ -242,6 +262,24 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 				mbarrier_arrive_warp(full(c.at));
 			}
 		} while (this->advance(w));
+	}
+
+	// tile_of returns the address of row tile r of a unit.
+	__device__ __forceinline__ const void *tile_of(int unit, int r) const {
+		if constexpr (W::QUANTISED)
+			return W::tile(op.row_tile(unit, r), in.cols);
+		else
+			return fragments(op, unit, r);
+	}
+	// copy_codes copies K block p of quantised weights: the last one is whole too.
+	__device__ __forceinline__ void copy_codes(const char *const (&from)[TILES], int p, int stage) const {
+		if (elect_one()) {
+			mbarrier_expect(full(stage), WEIGHTS);
+#pragma unroll
+			for (int i = 0; i < TILES; i++) W::copy(weights(stage) + i * W::TILE_BYTES, from[i], p, full(stage));
+		} else if (WARP_ARRIVALS > 1) {
+			mbarrier_arrive(full(stage));
+		}
 	}
 
 	// compute_scales stores the scale and the token info of each token of a tile.
@@ -332,12 +370,18 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	// multiply_part multiplies a part's K blocks for the smallest supported number of tokens.
 	__device__ __forceinline__ void multiply_part(
 		float (&sum)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
-		if constexpr (T == 208) {
-			const int all = token_groups(this->token_tile(w));
-			if (all <= 152 / TOKEN_GROUP) return multiply_tokens<152>(sum, w.end - w.kBlock, c);
-			if (all <= 200 / TOKEN_GROUP) return multiply_tokens<200>(sum, w.end - w.kBlock, c);
+		const int all = token_groups(this->token_tile(w));
+		if constexpr (W::QUANTISED) {
+			if constexpr (T == 104)
+				if (all <= 56 / TOKEN_GROUP) return multiply_codes<56>(sum, w, c);
+			multiply_codes<T>(sum, w, c);
+		} else {
+			if constexpr (T == 208) {
+				if (all <= 152 / TOKEN_GROUP) return multiply_tokens<152>(sum, w.end - w.kBlock, c);
+				if (all <= 200 / TOKEN_GROUP) return multiply_tokens<200>(sum, w.end - w.kBlock, c);
+			}
+			multiply_tokens<T>(sum, w.end - w.kBlock, c);
 		}
-		multiply_tokens<T>(sum, w.end - w.kBlock, c);
 	}
 	// multiply_tokens loads the weights of the next steps while a step is multiplied, so that the
 	// tensor cores are never idle.
@@ -365,6 +409,94 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 		wgmma_pin(sum);
 		release_stage(c, true);
 	}
+	// multiply_codes multiplies quantised weights. The products of columns that have one scale are summed by wgmma, then
+	// scaled and added. While the tensor cores compute a sum, the operands of the next one are unpacked; while it is
+	// scaled, the other warpgroup multiplies. The compiler makes each wgmma wait if operands are unpacked between two
+	// wgmmas without a wait for all, or a sum is read while another is in flight over the loop's end (C7513, C7514).
+	template <int N>
+	__device__ __forceinline__ void multiply_codes(
+		float (&all)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
+		float (&sum)[N / 2] = reinterpret_cast<float (&)[N / 2]>(all);
+		float part[N / 2] = {};
+		const uint32_t mine = weights(0) + threadIdx.x / 32 * W::TILE_BYTES;
+		mbarrier_wait(full(c.at), c.phase);
+		W next(mine + c.at * WEIGHTS, w.kBlock);
+		Operands v(next, 0);
+#pragma unroll 1
+		for (int p = w.kBlock; p < w.end; p++) {
+			const int at = c.at;
+			W now = next;
+#pragma unroll
+			for (int i = 0; i < W::SCALED; i++) {
+				multiply_steps<N>(part, v, at, i);
+				if (i + 1 < W::SCALED) {
+					v = Operands(now, i + 1);
+				} else {
+					c.next();
+					if (p + 1 < w.end) {
+						mbarrier_wait(full(c.at), c.phase);
+						next = W(mine + c.at * WEIGHTS, p + 1);
+					}
+					v = Operands(next, 0);
+				}
+				const float2 scale = now.scale(i);
+				v.pin();
+				wgmma_wait<0>();
+				add_scaled(sum, part, scale);
+			}
+			if constexpr (W::SUMS)
+				if (ends_sums(w, p)) add_minimums<N>(sum, part, now, at, w, p);
+			mbarrier_arrive_warp(empty(at));
+		}
+	}
+	// Operands are those of the i-th sum of a stage.
+	struct Operands {
+		uint4 of[W::STEPS];
+
+		__device__ __forceinline__ Operands(const W &stage, int i) {
+#pragma unroll
+			for (int s = 0; s < W::STEPS; s++) of[s] = stage.operand(i * W::STEPS + s);
+		}
+		// pin has them unpacked before what follows.
+		__device__ __forceinline__ void pin() {
+#pragma unroll
+			for (int s = 0; s < W::STEPS; s++)
+				asm volatile("" : "+r"(of[s].x), "+r"(of[s].y), "+r"(of[s].z), "+r"(of[s].w)::"memory");
+		}
+	};
+	// multiply_steps starts to multiply the steps of the i-th sum of a stage.
+	template <int N>
+	__device__ __forceinline__ void multiply_steps(float (&part)[N / 2], const Operands &v, int at, int i) const {
+		const uint64_t first = wgmma_descriptor(rows(0));
+		wgmma_fence();
+#pragma unroll
+		for (int s = 0; s < W::STEPS; s++) {
+			// Only the low half changes from step to step.
+			const uint32_t low = (uint32_t)first + at * (ROWS / 16) + (i * W::STEPS + s) * (MMA_K * 2 / 16);
+			const uint64_t b = first & 0xffffffff00000000 | low;
+			s ? wgmma_part<1>(part, v.of[s], b) : wgmma_part<0>(part, v.of[s], b);
+		}
+		wgmma_commit();
+	}
+	// add_scaled adds the products of columns that have one scale, those of each row.
+	template <int M>
+	static __device__ __forceinline__ void add_scaled(float (&sum)[M], float (&part)[M], const float2 &scale) {
+		wgmma_pin(part);
+#pragma unroll
+		for (int e = 0; e < M; e++) sum[e] = __fmaf_rn(e % 4 < 2 ? scale.x : scale.y, part[e], sum[e]);
+	}
+	// add_minimums adds the minimums of a brick, up to K block p, times the sums of activations.
+	template <int N>
+	__device__ __forceinline__ void add_minimums(float (&sum)[N / 2], float (&part)[N / 2], W &stage, int at,
+		const SlicePosition &w, int p) const {
+		const int brick = p / SUMS_BLOCKS * SUMS_BLOCKS;
+		const uint4 v = stage.scales.minimum_operand(w.kBlock - brick, p - brick);
+		wgmma_fence();
+		wgmma_part<0>(part, v, wgmma_plain_descriptor(sums(at)));
+		wgmma_commit();
+		wgmma_wait<0>();
+		add_scaled(sum, part, stage.scales.minimum_scale());
+	}
 	// release_stage frees the stage before c, which was read.
 	__device__ __forceinline__ void release_stage(const StageCursor<STAGES> &c, bool any) const {
 		mbarrier_arrive_warp_if(any, empty(c.at ? c.at - 1 : STAGES - 1));
@@ -385,7 +517,7 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 		if (Op::NORMED) mbarrier_wait(scalesReady(), this->tiles_before(part) & 1);
 		typename BlockEpilogue::Lookahead lookahead;
 		const BlockEpilogue epilogue = {op, a.handover, shared + HEADER_BYTES, shared + SCALES, tokenInfo,
-			part.outputTile, first_token(tile), first, n, thread};
+			plan.firstUnit + part.outputTile * UNITS, plan.endUnit, first_token(tile), first, n, thread};
 		if (shares) {
 			epilogue.look_ahead(lookahead);
 			// The helper waited for the other blocks. For passes before the last, signal_helper has
@@ -489,8 +621,15 @@ template <class Op, class D, int T, int STAGES_> struct StreamK : SliceSchedule<
 	}
 };
 
-template <class Op, class D, int T, int STAGES> __device__ __forceinline__ void stream_k(const StreamKArgs<Op> &a) {
-	using Block = StreamK<Op, D, T, STAGES>;
+// Stages of quantised weights that fit beside T tokens, at most as many as there is room for barriers.
+template <class W, int T> constexpr int STAGE_BYTES = T * (TOKEN_BLOCK_BYTES + (W::SUMS ? SUMS_BYTES : 0)) +
+	8 * W::TILE_BYTES;
+template <int T> constexpr int ROOM = 227 * 1024 - (512 + T * 4 + 1023) / 1024 * 1024 - (16 * T + 1023) / 1024 * 1024;
+template <class W, int T> constexpr int CODES_STAGES = ROOM<T> / STAGE_BYTES<W, T> < 28 ? ROOM<T> / STAGE_BYTES<W, T> : 28;
+
+template <class Op, class D, int T, int STAGES, class W = Elements<D>>
+__device__ __forceinline__ void stream_k(const StreamKArgs<Op> &a) {
+	using Block = StreamK<Op, D, T, STAGES, W>;
 	extern __shared__ __align__(1024) char streamKShared[];
 	const Op op(a.op);
 	Block b(op, a, streamKShared);

@@ -54,7 +54,7 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 		: in(op.activations()), shared(shared), warp(threadIdx.x >> 5), lane(threadIdx.x & 31), team(warp / S::TILES),
 		  member(threadIdx.x % S::TEAM), first(blockIdx.x * S::TOKENS), steps(in.cols / MMA_K), g{1, 1, 1, 1} {
 		int i = warp % S::TILES, unit = blockIdx.y * (S::TILES / Op::R) + i / Op::R;
-		tile = unit < op.units() ? op.weights(unit, i % Op::R) + lane : nullptr;
+		tile = unit < op.units() ? fragments(op, unit, i % Op::R) + lane : nullptr;
 	}
 
 	__device__ __forceinline__ void find_rows() {

@@ -95,7 +95,7 @@ template <class Op, class D, int M, int G, int T> struct WgmmaGemm {
 		const bool exists = team < G && unit < op.units();
 		return {exists, false, team, TILE_BLOCK_BYTES, TILE_BLOCK_BYTES,
 			static_cast<uint32_t>(team * (WEIGHTS + ROWS) + tile * TILE_BLOCK_BYTES),
-			exists ? reinterpret_cast<const char *>(op.weights(unit, tile % Op::R)) : nullptr};
+			exists ? reinterpret_cast<const char *>(fragments(op, unit, tile % Op::R)) : nullptr};
 	}
 
 	// bytes_of returns the bytes of this copy in the stage at c.

@@ -15,7 +15,8 @@ struct SlicePlan {
 	int32_t perTile;
 	uint32_t inverse;     // 2³²/perTile, rounded up
 	int32_t tokens;       // tokens per tile, a multiple of 8; the last tile may have fewer
-	uint32_t starts[136]; // of each slice, and the end of the last: output tile<<16 | K block
+	int32_t firstUnit, endUnit; // of the op's units, those that the product computes
+	uint32_t starts[134]; // of each slice, and the end of the last: output tile<<16 | K block
 };
 static_assert(sizeof(SlicePlan) == 568, "in Go: slicePlan of args.go");
 

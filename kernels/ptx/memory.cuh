@@ -15,6 +15,31 @@ __device__ __forceinline__ uint4 load_weights(const uint4 *p) {
 	return v;
 }
 
+
+// load_weights_if does so if `when`; otherwise the result is undefined.
+__device__ __forceinline__ void load_weights_if(bool when, uint4 &v, const uint4 *p) {
+	asm volatile("{ .reg .pred when; setp.ne.b32 when, %5, 0;"
+				 " @when ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+		: "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+		: "l"(p), "r"((int)when));
+}
+__device__ __forceinline__ void load_weights_if(bool when, uint2 &v, const uint2 *p) {
+	asm volatile("{ .reg .pred when; setp.ne.b32 when, %3, 0;"
+				 " @when ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2]; }"
+		: "=r"(v.x), "=r"(v.y)
+		: "l"(p), "r"((int)when));
+}
+__device__ __forceinline__ void load_weights_if(bool when, uint32_t &v, const uint32_t *p) {
+	asm volatile("{ .reg .pred when; setp.ne.b32 when, %2, 0; @when ld.global.nc.L1::no_allocate.u32 %0, [%1]; }"
+		: "=r"(v)
+		: "l"(p), "r"((int)when));
+}
+__device__ __forceinline__ void load_weights_if(bool when, uint32_t &v, const uint16_t *p) {
+	asm volatile("{ .reg .pred when; setp.ne.b32 when, %2, 0; @when ld.global.nc.L1::no_allocate.u16 %0, [%1]; }"
+		: "=r"(v)
+		: "l"(p), "r"((int)when));
+}
+
 // load_constant reads norm weights, which never change and so may be read before pdl_wait.
 __device__ __forceinline__ float4 load_constant(const float *p) { return __ldg(reinterpret_cast<const float4 *>(p)); }
 

@@ -30,6 +30,27 @@ __device__ __forceinline__ void mma_bf16(
 	    : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// mma_bf16_first is mma_bf16 with a sum that begins at 0.
+__device__ __forceinline__ void mma_bf16_first(float *c, const uint4 &a, uint32_t b0, uint32_t b1) {
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
+	    : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+	    : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "f"(0.f));
+}
+
+// and_or computes a & mask | bits in one instruction, which the compiler does not for two constants.
+__device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) {
+	uint32_t v;
+	asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(v) : "r"(a), "r"(mask), "r"(bits));
+	return v;
+}
+
+// fma_bf16x2 computes a·b + c of two bfloat16 each.
+__device__ __forceinline__ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
+	uint32_t v;
+	asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
+	return v;
+}
+
 struct BF16 {
 	// pack rounds two values to nearest; low goes to the lower half.
 	static __device__ __forceinline__ uint32_t pack(float low, float high) {

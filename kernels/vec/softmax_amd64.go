@@ -15,19 +15,25 @@ var expTable = func() (table [12][8]float32) {
 }()
 
 func scaleMaxLanes(x []float32, scale float32, most *[lanes]float32) {
-	if useAVX2 {
+	switch {
+	case useAVX512:
+		scaleMaxAVX512(&x[0], scale, len(x), most)
+	case useAVX2:
 		scaleMaxAVX2(&x[0], scale, len(x), most)
-		return
+	default:
+		scaleMaxGo(x, scale, most)
 	}
-	scaleMaxGo(x, scale, most)
 }
 
 func expSum(x []float32, most float32, sum *[lanes]float32) {
-	if useAVX2 {
+	switch {
+	case useAVX512:
+		expSumAVX512(&x[0], most, len(x), sum, &expTable)
+	case useAVX2:
 		expSumAVX2(&x[0], most, len(x), sum, &expTable)
-		return
+	default:
+		expSumGo(x, most, sum)
 	}
-	expSumGo(x, most, sum)
 }
 
 // The functions of softmax_amd64.s. n is a multiple of 16 above 0.

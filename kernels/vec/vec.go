@@ -33,24 +33,6 @@ func DotBF16(w []uint16, x []float32) float32 {
 	return s
 }
 
-// DotBF16x4 returns DotBF16 of w and each of four vectors, which start stride elements
-// apart in x.
-func DotBF16x4(w []uint16, x []float32, stride int) [4]float32 {
-	_ = x[3*stride+len(w)-1]
-	n := len(w) &^ (lanes - 1)
-	var s [4]float32
-	if n > 0 {
-		dotBF16x4(w[:n], x, stride, &s)
-	}
-	for i := n; i < len(w); i++ {
-		f := BF16(w[i])
-		for r := range s {
-			s[r] += float32(f * x[r*stride+i])
-		}
-	}
-	return s
-}
-
 // Dot returns the dot product of a and a vector b that is at least as long.
 func Dot(a, b []float32) float32 {
 	b = b[:len(a)]
@@ -123,7 +105,7 @@ func fold(p *[lanes]float32) float32 {
 	return p[0]
 }
 
-// dotBF16Go, dotBF16x4Go, dotGo and addScaledGo are the loops in Go. Lengths are
+// dotBF16Go, dotGo and addScaledGo are the loops in Go. Lengths are
 // multiples of 16, or of 8 for addScaledGo.
 func dotBF16Go(w []uint16, x []float32) float32 {
 	var p [lanes]float32
@@ -133,12 +115,6 @@ func dotBF16Go(w []uint16, x []float32) float32 {
 		}
 	}
 	return fold(&p)
-}
-
-func dotBF16x4Go(w []uint16, x []float32, stride int, out *[4]float32) {
-	for r := range out {
-		out[r] = dotBF16Go(w, x[r*stride:r*stride+len(w)])
-	}
 }
 
 func dotGo(a, b []float32) float32 {

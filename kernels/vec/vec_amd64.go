@@ -12,14 +12,6 @@ func dotBF16(w []uint16, x []float32) float32 {
 	return dotBF16Go(w, x)
 }
 
-func dotBF16x4(w []uint16, x []float32, stride int, out *[4]float32) {
-	if useAVX2 {
-		dotBF16x4AVX2(&w[0], &x[0], stride, len(w), out)
-		return
-	}
-	dotBF16x4Go(w, x, stride, out)
-}
-
 func dot(a, b []float32) float32 {
 	if useAVX2 {
 		return dotAVX2(&a[0], &b[0], len(a))
@@ -37,17 +29,29 @@ func addScaled(dst, src []float32, f float32) {
 
 // dotRows and addScaledRows return false if they did nothing.
 func dotRows(out, a, rows []float32, n, d, stride int) bool {
-	if useAVX2 {
-		dotRowsAVX2(&out[0], &a[0], &rows[0], n, d, len(a)/d, stride)
+	switch heads := len(a) / d; {
+	case mayDotColumns(n, d, heads):
+		dotRows16AVX512(&out[0], &a[0], &rows[0], d, heads, stride)
+	case useAVX512 && d >= maxColumns && heads%4 == 0:
+		dotTilesAVX512(&out[0], &a[0], &rows[0], n, d, heads, stride)
+	case useAVX2:
+		dotRowsAVX2(&out[0], &a[0], &rows[0], n, d, heads, stride)
+	default:
+		return false
 	}
-	return useAVX2
+	return true
 }
 
 func addScaledRows(dst, rows, f []float32, n, d, stride int) bool {
-	if useAVX2 {
-		addScaledRowsAVX2(&dst[0], &rows[0], &f[0], n, d, len(dst)/d, stride)
+	switch heads := len(dst) / d; {
+	case useAVX512 && d%lanes == 0:
+		addScaledRowsAVX512(&dst[0], &rows[0], &f[0], n, d, heads, stride)
+	case useAVX2:
+		addScaledRowsAVX2(&dst[0], &rows[0], &f[0], n, d, heads, stride)
+	default:
+		return false
 	}
-	return useAVX2
+	return true
 }
 
 // The functions of vec_amd64.s. n is above 0 and a multiple of 16, or of 8 for
@@ -56,9 +60,6 @@ func addScaledRows(dst, rows, f []float32, n, d, stride int) bool {
 
 //go:noescape
 func dotBF16AVX2(w *uint16, x *float32, n int) float32
-
-//go:noescape
-func dotBF16x4AVX2(w *uint16, x *float32, stride, n int, out *[4]float32)
 
 //go:noescape
 func dotAVX2(a, b *float32, n int) float32

@@ -11,7 +11,22 @@ import (
 func without(fn func()) {
 	defer func(on bool) { useAVX2 = on }(useAVX2)
 	useAVX2 = false
+	withoutAVX512(fn)
+}
+
+// withoutAVX512 runs fn with the loops for AVX-512 turned off.
+func withoutAVX512(fn func()) {
+	defer func(on bool) { useAVX512 = on }(useAVX512)
+	useAVX512 = false
 	fn()
+}
+
+// ways run a function with each kind of loop that the processor has.
+var ways = map[string]func(func()){"the best": func(fn func()) { fn() }, "AVX2": withoutAVX512, "Go": without}
+
+// sameBits reports whether all elements have equal bits, the signs of zeros included.
+func sameBits(a, b []float32) bool {
+	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }
 
 func random(r *rand.Rand, n int) []float32 {
@@ -37,19 +52,15 @@ func TestAssemblyEqualsGoBitForBit(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(rand.Uint64(), 1))
 	for _, n := range []int{1, 8, 15, 16, 17, 31, 48, 64, 100, 256, 704, 1000} {
-		w, a, b, four := randomBF16(r, n), random(r, n), random(r, n), random(r, 4*n+5)
+		w, a, b := randomBF16(r, n), random(r, n), random(r, n)
 		f := float32(r.NormFloat64())
 		got := [3]float32{DotBF16(w, a), Dot(a, b), 0}
-		gotFour := DotBF16x4(w, four, n+1)
 		gotSum := append([]float32(nil), a...)
 		AddScaled(gotSum, b, f)
 		without(func() {
 			want := [3]float32{DotBF16(w, a), Dot(a, b), 0}
 			if got != want {
 				t.Errorf("n=%d: dot products %v, in Go %v", n, got, want)
-			}
-			if want := DotBF16x4(w, four, n+1); gotFour != want {
-				t.Errorf("n=%d: four dot products %v, in Go %v", n, gotFour, want)
 			}
 			want1 := append([]float32(nil), a...)
 			AddScaled(want1, b, f)
@@ -62,33 +73,76 @@ func TestAssemblyEqualsGoBitForBit(t *testing.T) {
 	}
 }
 
-// Several rows and heads at once give the bits of one after another, in assembly and in Go.
+// Several rows and heads at once give the bits of one after another in Go, in assembly and in Go.
 func TestRowsEqualOneAfterAnother(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 2))
-	for _, d := range []int{1, 7, 8, 16, 24, 32, 40, 48, 64, 80, 128} {
-		for _, n := range []int{0, 1, 3, 4, 7, 16} {
-			heads, stride := 1+r.IntN(4), n+r.IntN(9)
+	for _, d := range []int{1, 7, 8, 16, 24, 32, 40, 48, 64, 80, 128, 256, 272} {
+		for _, n := range []int{0, 1, 3, 4, 7, 15, 16, 17} {
+			heads, stride := 1+r.IntN(14), n+r.IntN(9)
 			a, rows, f := random(r, heads*d), random(r, n*d), random(r, heads*stride)
-			for _, way := range []func(func()){func(fn func()) { fn() }, without} {
+			wantProducts, wantSum := slices.Clone(f), slices.Clone(a)
+			without(func() {
+				for h := range heads {
+					for i := range n {
+						row := rows[i*d:][:d]
+						wantProducts[h*stride+i] = Dot(a[h*d:][:d], row)
+						AddScaled(wantSum[h*d:][:d], row, f[h*stride+i])
+					}
+				}
+			})
+			for name, way := range ways {
+				products, sum := slices.Clone(f), slices.Clone(a)
 				way(func() {
-					products, sum := slices.Clone(f), slices.Clone(a)
-					wantProducts, wantSum := slices.Clone(f), slices.Clone(a)
 					DotRows(products, a, rows, d, stride)
 					AddScaledRows(sum, rows, f, d, stride)
-					for h := range heads {
-						for i := range n {
-							row := rows[i*d:][:d]
-							wantProducts[h*stride+i] = Dot(a[h*d:][:d], row)
-							AddScaled(wantSum[h*d:][:d], row, f[h*stride+i])
-						}
-					}
-					if !slices.Equal(products, wantProducts) {
-						t.Errorf("%d rows of %d: products %v, want %v", n, d, products, wantProducts)
-					}
-					if !slices.Equal(sum, wantSum) {
-						t.Errorf("%d rows of %d: sum %v, want %v", n, d, sum, wantSum)
-					}
 				})
+				if !sameBits(products, wantProducts) {
+					t.Errorf("%s, %d heads, %d rows of %d: products %v, want %v", name, heads, n, d, products,
+						wantProducts)
+				}
+				if !sameBits(sum, wantSum) {
+					t.Errorf("%s, %d heads, %d rows of %d: sum %v, want %v", name, heads, n, d, sum, wantSum)
+				}
+			}
+		}
+	}
+}
+
+// A sum of products that are all -0 is 0, with any number of heads: the loops begin with 0.
+func TestSumOfNegativeZeros(t *testing.T) {
+	const d, n, most = 32, 16, 9
+	a, rows := make([]float32, most*d), slices.Repeat([]float32{1}, n*d)
+	for i := range a {
+		a[i] = float32(math.Copysign(0, -1))
+	}
+	for name, way := range ways {
+		for heads := 1; heads <= most; heads++ {
+			products := make([]float32, heads*n)
+			way(func() { DotRows(products, a[:heads*d], rows, d, n) })
+			if !sameBits(products, make([]float32, heads*n)) {
+				t.Errorf("%s, %d heads: %v", name, heads, products)
+			}
+		}
+	}
+}
+
+// Products of many rows in tiles of 4 by 4 have the bits of Dot.
+func TestTilesEqualDot(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 9))
+	for _, d := range []int{256, 272, 896} {
+		for n := 1; n <= 9; n++ {
+			heads, stride := 4*(1+r.IntN(3)), n+r.IntN(3)
+			a, rows := random(r, heads*d), random(r, n*d)
+			want := random(r, heads*stride)
+			got := slices.Clone(want)
+			without(func() {
+				for i := range heads * n {
+					want[i/n*stride+i%n] = Dot(a[i/n*d:][:d], rows[i%n*d:][:d])
+				}
+			})
+			DotRows(got, a, rows, d, stride)
+			if !sameBits(got, want) {
+				t.Errorf("%d heads, %d rows of %d: %v, want %v", heads, n, d, got, want)
 			}
 		}
 	}

@@ -4,10 +4,6 @@ package vec
 
 func dotBF16(w []uint16, x []float32) float32 { return dotBF16Go(w, x) }
 
-func dotBF16x4(w []uint16, x []float32, stride int, out *[4]float32) {
-	dotBF16x4Go(w, x, stride, out)
-}
-
 func dot(a, b []float32) float32 { return dotGo(a, b) }
 
 func addScaled(dst, src []float32, f float32) { addScaledGo(dst, src, f) }
@@ -19,3 +15,12 @@ func addScaledRows(_, _, _ []float32, _, _, _ int) bool { return false }
 func scaleMaxLanes(x []float32, scale float32, most *[lanes]float32) { scaleMaxGo(x, scale, most) }
 
 func expSum(x []float32, most float32, sum *[lanes]float32) { expSumGo(x, most, sum) }
+
+func useQuantised() bool { return false }
+
+func (l *blockLoops) fastest() dotsFunc { return l.dots }
+
+var loopsQ4_0, loopsQ4_1, loopsQ5_0, loopsQ5_1, loopsQ8_0, loopsQ4_K, loopsQ5_K, loopsQ6_K, loopsIQ4_XS, loopsMXFP4,
+	loopsF8, loopsG4_32, loopsG4_64, loopsG4_128 blockLoops
+
+var loopsBF16, loopsF16 blockLoops

@@ -110,6 +110,21 @@ static CUresult reel_pinned(CUcontext c, size_t bytes, void **host, CUdeviceptr 
 	return r ? r : cuMemHostGetDevicePointer(device, *host, 0);
 }
 
+static CUresult reel_register(CUcontext c, void *host, size_t bytes, CUdeviceptr *device) {
+	CUresult r = cuCtxSetCurrent(c);
+	if (r) return r;
+	r = cuMemHostRegister(host, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+	if (r) return r;
+	r = cuMemHostGetDevicePointer(device, host, 0);
+	if (r) cuMemHostUnregister(host);
+	return r;
+}
+
+static CUresult reel_unregister(CUcontext c, void *host) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuMemHostUnregister(host);
+}
+
 static CUresult reel_copy(CUcontext c, CUstream s, CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 	CUresult r = cuCtxSetCurrent(c);
 	return r ? r : cuMemcpyAsync(to, from, bytes, s);
@@ -184,7 +199,7 @@ func (d *Device) wrapped(name string, err error) error {
 
 // defaultShared is the dynamic shared memory in bytes up to which a kernel needs no attribute.
 // The driver allows 48 KiB, a kernel's static shared memory included.
-const defaultShared = 40 << 10
+const defaultShared = 20 << 10
 
 // launch launches f on s with the struct at args as its only parameter.
 func (d *Device) launch(f cu.Function, g Grid, s *stream, args unsafe.Pointer) error {
@@ -208,6 +223,18 @@ func (d *Device) pinned(bytes int64) (host unsafe.Pointer, address uint64, err e
 	var p C.CUdeviceptr
 	err = d.failure("pinned memory", C.reel_pinned(contextOf(d.context), C.size_t(bytes), &host, &p))
 	return host, uint64(p), err
+}
+
+// pin makes the GPU address memory of the host too, and returns its address there.
+func (d *Device) pin(data []byte) (address uint64, err error) {
+	var p C.CUdeviceptr
+	err = d.failure("pinned memory", C.reel_register(contextOf(d.context), unsafe.Pointer(&data[0]), C.size_t(len(data)), &p))
+	return uint64(p), err
+}
+
+// unpin ends pin.
+func (d *Device) unpin(data []byte) error {
+	return d.failure("free", C.reel_unregister(contextOf(d.context), unsafe.Pointer(&data[0])))
 }
 
 // copy enqueues a copy between device memory and pinned host memory, in either direction.

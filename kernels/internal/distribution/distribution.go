@@ -13,19 +13,26 @@ import (
 type Filters struct {
 	Temperature, TopP, MinP, RepeatPenalty float32
 	TopK                                   int32
+
+	PresencePenalty, FrequencyPenalty float32
+	Bias                              map[int32]float32
+	Allowed                           []int32 // by the mask; nil: all
 }
 
 // Exact returns the probabilities after the filters, by token id. It is written for clarity:
-// a map of probabilities that each filter thins out. Tokens of window get the penalty.
-func Exact(logits []float32, f Filters, window []int32) map[int]float64 {
-	l := scaled(logits, f, window)
-	order := make([]int, len(l))
-	for i := range order {
-		order[i] = i
+// a map of probabilities that each filter thins out. Tokens of window get the repeat penalty, those
+// of completion the presence and the frequency penalty.
+func Exact(logits []float32, f Filters, window, completion []int32) map[int]float64 {
+	l := scaled(logits, f, window, completion)
+	var order []int
+	for i := range l {
+		if f.Allowed == nil || slices.Contains(f.Allowed, int32(i)) {
+			order = append(order, i)
+		}
 	}
 	sort.SliceStable(order, func(a, b int) bool { return l[order[a]] > l[order[b]] })
 	if f.TopK > 0 {
-		order = order[:f.TopK]
+		order = order[:min(int(f.TopK), len(order))]
 	}
 	p := softmax(l, order)
 	if f.TopP < 1 {
@@ -47,8 +54,8 @@ func Exact(logits []float32, f Filters, window []int32) map[int]float64 {
 	return softmax(l, keep)
 }
 
-// scaled returns the logits after penalty and temperature.
-func scaled(logits []float32, f Filters, window []int32) []float64 {
+// scaled returns the logits after penalties, biases and temperature.
+func scaled(logits []float32, f Filters, window, completion []int32) []float64 {
 	l := make([]float64, len(logits))
 	for i, v := range logits {
 		l[i] = float64(v)
@@ -59,7 +66,15 @@ func scaled(logits []float32, f Filters, window []int32) []float64 {
 				l[i] *= float64(f.RepeatPenalty)
 			}
 		}
-		l[i] /= float64(f.Temperature)
+		for n, id := range completion {
+			if id == int32(i) {
+				l[i] -= float64(f.FrequencyPenalty)
+				if slices.Index(completion, id) == n {
+					l[i] -= float64(f.PresencePenalty)
+				}
+			}
+		}
+		l[i] = (l[i] + float64(f.Bias[int32(i)])) / float64(f.Temperature)
 	}
 	return l
 }
@@ -77,7 +92,8 @@ func softmax(l []float64, ids []int) map[int]float64 {
 }
 
 // Check fails if counts of draws differ from the probabilities in want by a chi-square test at
-// 99.99%, or if a token without probability was drawn.
+// 99.99%, or if a token without probability was drawn. Tokens of which fewer than five draws are
+// expected count as one.
 func Check(t *testing.T, name string, counts map[int]int, want map[int]float64, draws float64) {
 	t.Helper()
 	var chi float64
@@ -86,11 +102,24 @@ func Check(t *testing.T, name string, counts map[int]int, want map[int]float64, 
 			t.Fatalf("%s: token %d was drawn %d times and has no probability", name, id, n)
 		}
 	}
+	cells, rare, rareDrawn := 0.0, 0.0, 0.0
 	for id, p := range want {
+		if draws*p < 5 {
+			rare, rareDrawn = rare+draws*p, rareDrawn+float64(counts[id])
+			continue
+		}
 		chi += math.Pow(float64(counts[id])-draws*p, 2) / (draws * p)
+		cells++
+	}
+	if rare > 0 {
+		chi += math.Pow(rareDrawn-rare, 2) / max(rare, 1)
+		cells++
+	}
+	if cells < 2 {
+		return // only one outcome is possible
 	}
 	// Wilson and Hilferty's approximation of the 99.99% quantile.
-	free := float64(len(want) - 1)
+	free := cells - 1
 	if limit := free * math.Pow(1-2/(9*free)+3.72*math.Sqrt(2/(9*free)), 3); chi > limit {
 		t.Errorf("%s: chi-square %.1f over %.0f degrees of freedom, wants at most %.1f", name, chi, free, limit)
 	}

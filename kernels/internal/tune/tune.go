@@ -24,6 +24,9 @@ var DependentLaunch = true
 // ParallelSplits lets different blocks attend to the splits of a prompt row's context.
 var ParallelSplits = true
 
+// ShareMerge lets all blocks that computed splits of the same rows merge them, on GPUs where all run at the same time.
+var ShareMerge = true
+
 // PrefillQueries is the number of queries in a tile of prefill attention: 16, 32 or 64. 0 uses
 // the smallest with which all tiles run at the same time.
 var PrefillQueries = 0
