@@ -23,7 +23,7 @@ type roundedInput struct {
 // handoverArgs mirrors Handover: the destination of a fused epilogue. rows is null if there is none.
 type handoverArgs struct {
 	rows, norm, squares uint64
-	tokens, _           int32
+	tokens, sums        int32
 }
 
 // slicePlan mirrors SlicePlan: the work slices of a stream-K GEMM.
@@ -31,6 +31,7 @@ type slicePlan struct {
 	slices, tokenTiles, kBlocks, perTile int32
 	inverse                              uint32                 // 2³²/perTile, rounded up; 0 if perTile is 0
 	tokens                               int32                  // of a token tile
+	firstUnit, endUnit                   int32                  // of the op's units
 	starts                               [maxSliceStarts]uint32 // output tile<<16 | K block
 }
 
@@ -40,6 +41,14 @@ type roundArgs struct {
 	out, scales uint64
 	tokens      int32
 	_           int32
+}
+
+// roundCodesArgs mirrors RoundCodesArgs of round.cu.
+type roundCodesArgs struct {
+	in                 activations
+	rows, scales, sums uint64
+	tokens             int32
+	_                  int32
 }
 
 // wgmmaArgs mirrors WgmmaArgs.
@@ -55,6 +64,13 @@ type streamKArgs[T any] struct {
 	handover           handoverArgs
 	partials, arrivals uint64
 	plan               slicePlan
+}
+
+// codesArgs mirrors CodesArgs.
+type codesArgs[T any] struct {
+	op                      T
+	rows, scales, sums      uint64
+	first, units, atOnce, _ int32
 }
 
 // qkvArgs mirrors QKVArgs of qkv.cu.
@@ -83,7 +99,7 @@ type attendArgs struct {
 	scale                                 float32
 	window, join, visible, f16            int32
 	rounded                               uint64
-	tokens, group, afterQKV               int32
+	tokens, group, afterQKV, shareMerge   int32
 }
 
 // attendDeferredArgs mirrors AttendDeferredArgs, which has attend as its base.
@@ -155,12 +171,18 @@ type slotArgs struct {
 
 // sampleArgs mirrors SampleArgs of sample.cu.
 type sampleArgs struct {
-	logits, sample, slot, position, number, history, params, token, results uint64
-	vocab, context, ringSlots, maxSamples                                   int32
+	logits, sample, slot, position, number, history, params, mask, bias, edited, token, results uint64
+	vocab, context, ringSlots, maxSamples                                                       int32
 }
 
 // packArgs mirrors PackArgs of pack.cu.
 type packArgs struct {
+	src, dst   uint64
+	rows, cols int32
+}
+
+// packCodesArgs mirrors PackCodesArgs of pack_codes.cu.
+type packCodesArgs struct {
 	src, dst   uint64
 	rows, cols int32
 }

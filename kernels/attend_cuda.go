@@ -40,7 +40,7 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	if splits == 2 {
 		name, deferred = names.two, names.twoDeferred
 	}
-	args := o.args(q, 1, 1, attendSplit)
+	args := o.args(q, 1, 1, splitsOf(o.Slots.Context, attendSplit))
 	if o.Post.IsZero() {
 		return cuda.Launch(q, name, g, args)
 	}
@@ -48,8 +48,8 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 }
 
 // args returns the arguments of a kernel. In prefill a tile has window rows, and join tiles
-// share the splits of their rows. split is the positions of a split.
-func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
+// share the splits of their rows. splits is how many the context has.
+func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 	workspace, afterQKV := q.Address(o.Workspace), int32(0)
 	if o.AfterQKV {
 		afterQKV = 1
@@ -61,7 +61,7 @@ func (o Attend) args(q *cuda.Queue, window, join, split int) attendArgs {
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers),
 		heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), group: int32(o.Heads / o.KV.Heads), dim: int32(o.KV.HeadDim),
 		pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
-		splits: int32(splitsOf(o.Slots.Context, split)), scale: o.Scale * float32(math.Log2E),
+		splits: int32(splits), scale: o.Scale * float32(math.Log2E),
 		window: int32(window), join: int32(join), visible: int32(o.visible()), afterQKV: afterQKV,
 	}
 }

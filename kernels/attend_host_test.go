@@ -140,3 +140,12 @@ func TestHostAttendIsTheSameAlone(t *testing.T) {
 		}
 	}
 }
+
+// Splits of a prompt are short up to 4,096 positions and twice as long beyond.
+func TestPrefillSplits(t *testing.T) {
+	for context, want := range map[int]int{1: 1, 512: 1, 513: 2, 4096: 8, 4097: 9, 5120: 9, 5121: 10, 131072: 132} {
+		if got := prefillSplits(context); got != want {
+			t.Errorf("%d positions have %d splits, wants %d", context, got, want)
+		}
+	}
+}

@@ -8,7 +8,7 @@
 // t's sequence up to its own, or the last a.visible of them, in blocks of PREFILL_KEYS positions
 // that all rows of a tile share (recurrence: Dao, FlashAttention-2, 2023).
 //
-// A row's positions are cut into splits of PREFILL_SPLIT, and splits into blocks. Within a split
+// A row's positions are cut into splits (attention/prefill.cuh), and splits into blocks. Within a split
 // the sum continues from block to block; splits are added in order. A block of which a row sees
 // nothing does not change the row. So no bit of a row depends on neighbouring rows, on where a
 // chunk began, or on the grid.
@@ -83,7 +83,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	// next returns the block after block n: the next of the split, or the first of the block's next
 	// split.
 	__device__ __forceinline__ int next(int n) const {
-		return (n + 1) % PREFILL_BLOCKS ? n + 1 : n + 1 + (tile.parts - 1) * PREFILL_BLOCKS;
+		const int split = prefill_split(n);
+		return prefill_split(n + 1) == split ? n + 1 : prefill_first_block(split + tile.parts);
 	}
 
 	// load_pages starts loading the page numbers for block n.
@@ -336,13 +337,13 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		for (int half = 0; half < 2; half++) {
 			weight[half] = __fadd_rn(weight[half], __shfl_xor_sync(~0u, weight[half], 1));
 			weight[half] = __fadd_rn(weight[half], __shfl_xor_sync(~0u, weight[half], 2));
-			if (position[half] < split * PREFILL_SPLIT) continue;
+			if (position[half] < prefill_first_block(split) * PREFILL_KEYS) continue;
 			if (!whole) {
 				store_partial(half, split);
 				continue;
 			}
-			if (position[half] >= PREFILL_SPLIT) add(half, split);
-			if (position[half] < (split + 1) * PREFILL_SPLIT)
+			if (position[half] >= SHORT_BLOCKS * PREFILL_KEYS) add(half, split);
+			if (position[half] < prefill_first_block(split + 1) * PREFILL_KEYS)
 				write(half);
 			else
 				store_sums(half);
@@ -354,12 +355,13 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	// row sees.
 	__device__ __forceinline__ void attend(bool whole) {
 		const int blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS;
-		int n = tile.part * PREFILL_BLOCKS, stage = 0;
+		int n = prefill_first_block(tile.part), stage = 0;
 		if (WINDOWED) {
 			const int first = max(0, run.begin + 1 - a.visible) / PREFILL_KEYS;
-			while (n + PREFILL_BLOCKS <= first) n += tile.parts * PREFILL_BLOCKS;
-			n = max(n, first);
-			firstSplit = n / PREFILL_BLOCKS;
+			int split = tile.part;
+			while (prefill_first_block(split + 1) <= first) split += tile.parts;
+			n = max(prefill_first_block(split), first);
+			firstSplit = split;
 		}
 		if (n >= blocks) return;
 		float2 queries[STEPS][4];
@@ -377,7 +379,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		clear();
 		for (int after = next(n); n < blocks; n = after, after = next(after), stage ^= 1) {
 			compute(n, after, stage, blocks);
-			if (after >= blocks || after / PREFILL_BLOCKS != n / PREFILL_BLOCKS) end(n / PREFILL_BLOCKS, whole);
+			const int split = prefill_split(n);
+			if (after >= blocks || prefill_split(after) != split) end(split, whole);
 		}
 		__syncthreads(); // all threads have read the stages
 	}
@@ -399,7 +402,7 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 			  high = load_l2_ordered(a.position + min(joined.first + lane + 32, end));
 	Prefill<DIM, EXACT, WINDOWED> p(a, tile, prefill_shared);
 	p.run = prefill_run<WINDOWED>(a, tile.first, tile.limit);
-	const int splits = __reduce_max_sync(~0u, max(low, high)) / PREFILL_SPLIT + 1;
+	const int splits = prefill_split(__reduce_max_sync(~0u, max(low, high)) / PREFILL_KEYS) + 1;
 	if (splits > 1 && joined.parts > 1) {
 		const int inverse = tile.inverse;
 		tile = joined, tile.inverse = inverse;
@@ -413,8 +416,20 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 		if (row >= tile.limit) break;
 		p.run = prefill_run<WINDOWED>(a, row, tile.limit);
 	}
-	if (!whole && attend_is_last(a.arrived + tile.first / a.window * gridDim.x + blockIdx.x, min(tile.parts, splits)))
-		prefill_merge<WINDOWED>(a, tile);
+	if (whole) return;
+	unsigned *const arrived = a.arrived + tile.first / a.window * gridDim.x + blockIdx.x;
+	const int sharing = min(tile.parts, splits);
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+	const bool share = a.shareMerge;
+#else
+	constexpr bool share = false; // built for GPUs whose SMs may have room for one block only
+#endif
+	if (share)
+		attend_wait_for_all(arrived, sharing);
+	else if (!attend_is_last(arrived, sharing))
+		return;
+	prefill_merge<WINDOWED>(a, tile, share ? tile.part : 0, share ? sharing : 1);
+	if (share) attend_leave(arrived, sharing);
 }
 
 // The kernels by head size, with BLOCKS blocks per SM; `any` is for all other sizes up to 128.

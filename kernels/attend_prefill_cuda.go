@@ -45,8 +45,11 @@ func (o Attend) prefill(q *cuda.Queue) error {
 	kernel, dim := o.prefillKernel()
 	g, window, join := o.prefillGrid(q.SMs())
 	g.Shared = 2 * 2 * prefillKeys * 2 * dim // two stages of keys and values, 2 bytes an element
-	args := o.args(q, window, join, prefillSplit)
+	args := o.args(q, window, join, prefillSplits(o.Slots.Context))
 	o.setHandover(q, &args)
+	if major, minor := q.Capability(); major == 9 && minor == 0 && g.Z*join > 1 && tune.ShareMerge {
+		args.shareMerge = 1 // an SM has room for two blocks, so all of prefillGrid run at the same time
+	}
 	return cuda.Launch(q, kernel, g, args)
 }
 
@@ -71,7 +74,7 @@ func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
 	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries), Z: 1, Threads: 32 * prefillWarps,
 		Dependent: tune.DependentLaunch}
 	window, join = o.prefillRows(prefillQueries), 1
-	splits := splitsOf(o.Slots.Context, prefillSplit)
+	splits := prefillSplits(o.Slots.Context)
 	if !tune.ParallelSplits || !o.prefillFits(g.X, splits) {
 		g.Y = splitsOf(o.T, window)
 		return g, window, join

@@ -24,35 +24,41 @@ type draw struct {
 	logits     []float32
 	candidates []candidate
 	best       []candidate
+	counts     []int32 // by token; 0 between draws
+	biases     []Bias
 }
 
 // draws keeps the buffers from step to step.
 var draws = sync.Pool{New: func() any { return new(draw) }}
 
-// token draws the token with the given index of a completion. It does not change logits.
-// window holds the tokens that the repeat penalty applies to.
-func (d *draw) token(logits []float32, s Sampling, window []int32, index int) int32 {
-	l := d.scaled(logits, s, window)
+// token draws the next token of p. It does not change logits. If a mask allows no token it returns 0.
+func (d *draw) token(logits []float32, s Sampling, p Past) int32 {
+	l := d.scaled(logits, s, p)
 	if s.Temperature == 0 {
 		return argmax(l)
 	}
-	return pick(d.filter(l, s), uniform(s.Seed, index))
+	c := d.filter(l, s)
+	if len(c) == 0 {
+		return 0
+	}
+	return pick(c, uniform(s.Seed, p.index()))
 }
 
 // Candidates returns the tokens that s may draw from logits: those that its filters keep.
 // A temperature of 0 filters nothing.
-func (s Sampling) Candidates(logits []float32, window []int32) (ids []int32) {
+func (s Sampling) Candidates(logits []float32, p Past) (ids []int32) {
 	d := new(draw)
-	for _, c := range d.filter(d.scaled(logits, s, window), s) {
+	for _, c := range d.filter(d.scaled(logits, s, p), s) {
 		ids = append(ids, c.id)
 	}
 	return ids
 }
 
-// scaled returns the logits after penalty and temperature.
-func (d *draw) scaled(logits []float32, s Sampling, window []int32) []float32 {
+// scaled returns the logits after penalties, biases, mask and temperature.
+func (d *draw) scaled(logits []float32, s Sampling, p Past) []float32 {
 	d.logits = append(d.logits[:0], logits...)
-	penalize(d.logits, s.RepeatPenalty, window)
+	penalize(d.logits, s.RepeatPenalty, p.window())
+	d.edit(s, p)
 	if s.Temperature != 0 {
 		for i := range d.logits {
 			d.logits[i] /= s.Temperature
@@ -90,13 +96,19 @@ func argmax(l []float32) int32 {
 
 // filter returns the candidates that top_k, top_p and min_p keep, with their
 // probabilities up to a common factor. They are sorted by probability if top_k or top_p is on,
-// else by id.
+// else by id. There are none if a mask allows no token.
 func (d *draw) filter(l []float32, s Sampling) []candidate {
 	c := d.candidates[:0]
 	for id, v := range l {
+		if s.Masked && math.IsInf(float64(v), -1) {
+			continue
+		}
 		c = append(c, candidate{id: int32(id), logit: v})
 	}
 	d.candidates = c
+	if len(c) == 0 {
+		return nil
+	}
 	if s.TopK > 0 || s.TopP < 1 {
 		slices.SortFunc(c, byLogit)
 	}

@@ -1,4 +1,4 @@
-#include "gemm/operands.cuh"
+#include "gemm/formats.cuh"
 #include "ptx/pdl.cuh"
 
 struct EmbedArgs {
@@ -24,3 +24,37 @@ template <class D> __device__ __forceinline__ void embed(const EmbedArgs &a) {
 
 extern "C" __global__ void reel_embed_bf16(const __grid_constant__ EmbedArgs a) { embed<BF16>(a); }
 extern "C" __global__ void reel_embed_f16(const __grid_constant__ EmbedArgs a) { embed<F16>(a); }
+
+// The same of quantised rows, which are decoded as the reference does. A thread takes the 16 columns that a lane has of
+// a quarter of a brick.
+template <class F> __device__ __forceinline__ void embed_codes(const EmbedArgs &a) {
+	pdl_begin();
+	const int token = min(max(a.token[blockIdx.x], 0), a.vocab - 1), h = token % 16 / 8;
+	const char *tile = reinterpret_cast<const char *>(a.table) + (size_t)(token / 16) * F::bricks(a.hidden) * F::BYTES;
+	for (int i = threadIdx.x; i / 4 * QUARTER_COLUMNS < a.hidden; i += blockDim.x) {
+		const int quarter = i / 4, lane = token % 8 * 4 + i % 4, q = quarter % F::QUARTERS;
+		const char *brick = tile + (size_t)(quarter / F::QUARTERS) * F::BYTES;
+		typename F::Codes codes;
+		typename F::Scales scales;
+		codes.load(true, brick + q * F::Codes::BYTES, lane);
+		scales.load(true, F::scales_of(brick), lane);
+#pragma unroll
+		for (int step = 0; step < QUARTER_STEPS; step++) {
+			const int column = quarter * QUARTER_COLUMNS + step * MMA_K + i % 4 * 4;
+			if (column >= a.hidden) break;
+			const int g = q * F::GROUPS + step / F::Scales::STEPS;
+			const uint4 v = F::Code::operand(codes, step, scales, g);
+			const float2 scale = scales.scale(g), minimum = scales.minimum(F::scales_of(brick), lane, g);
+			const float by = h ? scale.y : scale.x, and_add = h ? minimum.y : minimum.x;
+			const uint32_t first = h ? v.y : v.x, second = h ? v.w : v.z;
+			float4 y = {BF16::low(first), BF16::high(first), BF16::low(second), BF16::high(second)};
+			y = times(y, {by, by, by, by});
+			if (F::Scales::MINIMUMS != NONE) y = add(y, {and_add, and_add, and_add, and_add});
+			*reinterpret_cast<float4 *>(a.x + (size_t)blockIdx.x * a.hidden + column) = y;
+		}
+	}
+}
+
+#define REEL_EMBED_CODES(format, F) \
+	extern "C" __global__ void reel_embed_##format(const __grid_constant__ EmbedArgs a) { embed_codes<F>(a); }
+REEL_FORMATS(REEL_EMBED_CODES)

@@ -23,8 +23,8 @@ func (o Embed) Check() error {
 
 // Host embeds on the host.
 func (o Embed) Host(h *device.Host) {
-	tokens, x, hidden, decode := h.Int32(o.Rows.Token), h.Float32(o.X), o.Table.Cols, formats[o.Table.DType].decode
+	tokens, x, hidden, f := h.Int32(o.Rows.Token), h.Float32(o.X), o.Table.Cols, &formats[o.Table.DType]
 	for t := range o.T {
-		decode(x[t*hidden:(t+1)*hidden], o.Table.row(h, int(tokens[t])))
+		f.values(x[t*hidden:(t+1)*hidden], o.Table.row(h, int(tokens[t])))
 	}
 }

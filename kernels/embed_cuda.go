@@ -9,9 +9,12 @@ import (
 
 // CUDA launches a block per row.
 func (o Embed) CUDA(q *cuda.Queue) error {
-	kind, err := elementsOf(o.Table)
-	if err != nil {
-		return err
+	kind := formats[o.Table.DType].kernel
+	if o.Table.Layout != Codes {
+		var err error
+		if kind, err = elementsOf(o.Table); err != nil {
+			return err
+		}
 	}
 	g := cuda.Grid{X: o.T, Threads: elementThreads, Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, "reel_embed"+kind, g, embedArgs{

@@ -26,9 +26,7 @@ struct GateUp {
 	__device__ __forceinline__ GateUp(const Args &o) : o(o) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
 	__device__ __forceinline__ int units() const { return (o.inner + 15) / 16; }
-	__device__ __forceinline__ const uint4 *weights(int unit, int r) const {
-		return (r ? o.up : o.gate) + (size_t)unit * (o.in.cols / MMA_K) * 32;
-	}
+	__device__ __forceinline__ RowTile row_tile(int unit, int r) const { return {r ? o.up : o.gate, unit}; }
 	__device__ __forceinline__ void prepare(int, int, int) {}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
 		if (unit * 16 + row >= o.inner) return;
@@ -64,4 +62,6 @@ struct GateUp {
 };
 
 REEL_PREFILL_PRODUCT(reel_gateup, GateUp, 4)
+REEL_STREAM_K_FORMATS(reel_gateup, GateUp)
 REEL_GATHERED(reel_gateup, GateUp)
+REEL_CODES(reel_gateup, GateUp)

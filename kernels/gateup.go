@@ -51,11 +51,20 @@ func (o GateUp) Host(h *device.Host) {
 	}
 	n := normRows(h, x, h.Float32(o.Norm)[:hidden], o.Eps, T)
 	up, out := h.Scratch(T*inner), h.Float32(o.Out)[:T*inner]
-	product(h, o.Gate, n, T, out, inner, false)
-	product(h, o.Up, n, T, up, inner, false)
-	for i, g := range out {
-		out[i] = float32(float64(g)/(1+math.Exp(-float64(g)))) * up[i]
-	}
+	forGate, gateDone := o.Gate.input(h, n, T)
+	forUp, upDone := o.Up.input(h, n, T)
+	h.For(inner, 2*inner*hidden*T, func(begin, end int) {
+		rowsProduct(h, o.Gate, begin, end, forGate, T, sums{out, inner, false})
+		rowsProduct(h, o.Up, begin, end, forUp, T, sums{up, inner, false})
+		for t := range T {
+			for i := t*inner + begin; i < t*inner+end; i++ {
+				g := float64(out[i])
+				out[i] = float32(g/(1+math.Exp(-g))) * up[i]
+			}
+		}
+	})
+	gateDone()
+	upDone()
 	h.Return(up)
 	h.Return(n)
 }

@@ -22,9 +22,7 @@ struct Head {
 	__device__ __forceinline__ Head(const Args &o) : o(o) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
 	__device__ __forceinline__ int units() const { return (o.vocab + 15) / 16; }
-	__device__ __forceinline__ const uint4 *weights(int unit, int) const {
-		return o.w + (size_t)unit * (o.in.cols / MMA_K) * 32;
-	}
+	__device__ __forceinline__ RowTile row_tile(int unit, int) const { return {o.w, unit}; }
 	__device__ __forceinline__ void prepare(int, int, int) {}
 	__device__ __forceinline__ void finish(int unit, int row, int i, const float (&y)[1]) const {
 		if (unit * 16 + row < o.vocab) o.logits[(size_t)i * o.vocab + unit * 16 + row] = y[0];
@@ -33,3 +31,4 @@ struct Head {
 
 REEL_PRODUCT(reel_head, Head, 8)
 REEL_GATHERED(reel_head, Head)
+REEL_CODES(reel_head, Head)

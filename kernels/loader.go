@@ -49,8 +49,10 @@ type part struct {
 
 // reading is a request to read and pack a part of a weight.
 type reading struct {
-	pack Pack // without Src
-	data []byte
+	pack   Pack // without Src
+	source RowSource
+	first  int   // row
+	bytes  int64 // of the part's rows
 }
 
 // NewLoader returns a loader for dev. It allocates nothing before the first weight.
@@ -80,15 +82,23 @@ func (l *Loader) Weight(t DType, rows, cols int, data []byte) (Weight, error) {
 	if l.packer == nil {
 		return loadRowMajor(l.dev, Weight{DType: t, Rows: rows, Cols: cols}, data)
 	}
+	row := t.Bytes(int64(cols))
+	return l.packed(t, rows, cols, func(dst []byte, first int) error {
+		return device.CopyMapped(dst, data[int64(first)*row:][:len(dst)])
+	})
+}
+
+// packed loads a weight onto a device that packs.
+func (l *Loader) packed(t DType, rows, cols int, source RowSource) (Weight, error) {
 	p := Pack{DType: t, Rows: rows, Cols: cols}
-	if cols%tileCols != 0 || t.Quantised() {
-		return Weight{}, p.Check()
+	err := CheckPackable(t, rows, cols)
+	if err != nil {
+		return Weight{}, err
 	}
-	var err error
 	if p.Dst, err = l.packer.Alloc(p.packed().bytes()); err != nil {
 		return Weight{}, err
 	}
-	if err = l.pack(p, data); err != nil || l.failure() != nil {
+	if err = l.pack(p, source); err != nil || l.failure() != nil {
 		// Close first: packing in progress writes to the memory that is freed.
 		err = device.GiveBack(func() error { return err }, l.Close, func() error { return l.packer.Free(p.Dst) })
 		return Weight{}, fmt.Errorf("pack weight [%d][%d]: %w", rows, cols, err)
@@ -96,8 +106,8 @@ func (l *Loader) Weight(t DType, rows, cols int, data []byte) (Weight, error) {
 	return p.packed(), nil
 }
 
-// pack requests that data is read in parts, and packed into whole.Dst.
-func (l *Loader) pack(whole Pack, data []byte) error {
+// pack requests that the rows of source are read in parts, and packed into whole.Dst.
+func (l *Loader) pack(whole Pack, source RowSource) error {
 	row := whole.DType.Bytes(int64(whole.Cols))
 	rows := max(1, int(stagingPart/(row*tileRows))) * tileRows // of a part
 	if err := l.open(int64(rows) * row); err != nil {
@@ -106,8 +116,8 @@ func (l *Loader) pack(whole Pack, data []byte) error {
 	for first := 0; first < whole.Rows; first += rows {
 		n := min(rows, whole.Rows-first)
 		p := Pack{DType: whole.DType, Rows: n, Cols: whole.Cols}
-		p.Dst = whole.Dst.Slice(int64(first)*int64(whole.Cols)*2, p.packed().bytes())
-		l.todo <- reading{p, data[int64(first)*row : int64(first+n)*row]}
+		p.Dst = whole.Dst.Slice(PackedBytes(p.DType, first, p.Cols), p.packed().bytes())
+		l.todo <- reading{p, source, first, int64(n) * row}
 	}
 	return nil
 }
@@ -126,12 +136,12 @@ func (p *part) send(r reading) error {
 	if err := p.done.Synchronize(); err != nil {
 		return err
 	}
-	if err := device.CopyMapped(p.mapped.Bytes(), r.data); err != nil {
+	if err := r.source(p.mapped.Bytes()[:r.bytes], r.first); err != nil {
 		return err
 	}
-	n := int64(len(r.data))
-	r.pack.Src = p.raw.Slice(0, n)
-	if err := p.stream.Launch(Upload{Src: p.pinned.Slice(0, n), Dst: r.pack.Src}); err != nil {
+	r.pack.Src = p.raw.Slice(0, r.bytes)
+	uploaded := (r.bytes + 15) &^ 15 // a part's size is a multiple of 16
+	if err := p.stream.Launch(Upload{Src: p.pinned.Slice(0, uploaded), Dst: p.raw.Slice(0, uploaded)}); err != nil {
 		return err
 	}
 	if err := p.stream.Launch(r.pack); err != nil {

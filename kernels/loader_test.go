@@ -31,7 +31,7 @@ func packedWhole(t *testing.T, dtype DType, rows, cols int) (whole, parts []uint
 		t.Fatal(err)
 	}
 	p := Pack{Src: src, DType: dtype, Rows: rows, Cols: cols}
-	if p.Dst, err = h.Alloc(PackedBytes(rows, cols)); err != nil {
+	if p.Dst, err = h.Alloc(PackedBytes(dtype, rows, cols)); err != nil {
 		t.Fatal(err)
 	}
 	p.Host(h)
@@ -55,7 +55,8 @@ func TestLoaderPacksInParts(t *testing.T) {
 	for _, c := range []struct {
 		dtype      DType
 		rows, cols int
-	}{{BF16, 17, 32}, {F16, 1, 16}, {BF16, 4117, 2064}, {F32, 2100, 1040}, {F32, 33, 1 << 17}} {
+	}{{BF16, 17, 32}, {F16, 1, 16}, {BF16, 4117, 2064}, {F32, 2100, 1040}, {F32, 33, 1 << 17}, {Q4_0, 5, 32},
+		{Q8_0, 960, 4128}, {Q6_K, 40, 512}} {
 		whole, parts := packedWhole(t, c.dtype, c.rows, c.cols)
 		if !slices.Equal(whole, parts) {
 			t.Errorf("[%d][%d]: the weight loaded in parts differs", c.rows, c.cols)

@@ -124,6 +124,8 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 	big, _ := g.random(64)
 	rope, _ := g.random(rigContext * 8)
 	small := big.Slice(0, 4*7)
+	noMask, noBias := g.slots, g.slots
+	noMask.Mask, noBias.Bias = small, small
 	raw, err := AllocKVBeforeRoPE(g.h, 1, 1, 8)
 	g.must(err)
 	for _, op := range []device.Op{
@@ -134,6 +136,12 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 		Head{X: big, Norm: small, W: w, Rows: g.rows, Logits: big, T: 1, N: 1},
 		Embed{Table: w, Rows: g.rows, X: small, T: 1},
 		Sample{Logits: small, Rows: g.rows, Slots: g.slots, Records: big, T: 1, N: 1, Vocab: 8, RingSlots: 1,
+			MaxSamples: 1},
+		Sample{Logits: big, Edited: small, Rows: g.rows, Slots: g.slots, Records: big, T: 1, N: 1, Vocab: 8, RingSlots: 1,
+			MaxSamples: 1},
+		Sample{Logits: big, Edited: big, Rows: g.rows, Slots: noMask, Records: big, T: 1, N: 1, Vocab: 8, RingSlots: 1,
+			MaxSamples: 1},
+		Sample{Logits: big, Edited: big, Rows: g.rows, Slots: noBias, Records: big, T: 1, N: 1, Vocab: 8, RingSlots: 1,
 			MaxSamples: 1},
 		Attend{Q: small, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1},
 		Attend{Q: big, Rows: g.rows, Slots: g.slots, KV: g.kv, Out: big, T: 1, Heads: 1, Layer: rigLayers},

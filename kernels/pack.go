@@ -13,10 +13,10 @@ const (
 	tileCols = 16
 )
 
-// Pack reorders a weight into the layout Fragments: [ceil(rows/16)][cols/16][32 lanes]
-// [8 elements] of 16 bits. Lane l of a tile holds rows l/4 and l/4+8, and of both
-// the columns 4*(l%4) to 4*(l%4)+3, as {row, columns 0 1}, {row+8, 0 1}, {row, 2 3},
-// {row+8, 2 3}. Rows past the last are zero. F32 is rounded to BF16, to nearest even.
+// Pack reorders a quantised weight into the layout [Codes], and others into the layout Fragments:
+// [ceil(rows/16)][cols/16][32 lanes][8 elements] of 16 bits. Lane l of a tile holds rows l/4 and
+// l/4+8, and of both the columns 4*(l%4) to 4*(l%4)+3, as {row, columns 0 1}, {row+8, 0 1},
+// {row, 2 3}, {row+8, 2 3}. Rows past the last are zero. F32 is rounded to BF16, to nearest even.
 type Pack struct {
 	Src        device.Buffer // [Rows][Cols] of DType
 	Dst        device.Buffer // out: packed, as the packed format of DType
@@ -29,12 +29,46 @@ func (Pack) Kernel() string { return "pack" }
 
 // packed returns the weight in Dst.
 func (o Pack) packed() Weight {
-	return Weight{Data: o.Dst, DType: formats[o.DType].packed, Layout: Fragments, Rows: o.Rows, Cols: o.Cols}
+	w := Weight{Data: o.Dst, DType: formats[o.DType].packed, Layout: Fragments, Rows: o.Rows, Cols: o.Cols}
+	if o.DType.Quantised() {
+		w.Layout = Codes
+	}
+	return w
 }
 
-// PackedBytes returns the size of a matrix in the layout Fragments.
-func PackedBytes(rows, cols int) int64 {
-	return Weight{DType: BF16, Layout: Fragments, Rows: rows, Cols: cols}.bytes()
+// PackedBytes returns the size of a matrix of format t on a GPU.
+func PackedBytes(t DType, rows, cols int) int64 {
+	return Pack{DType: t, Rows: rows, Cols: cols}.packed().bytes()
+}
+
+// gpuLimit is a [device.ErrBadShape] of a model that a GPU has no kernels for. Its text is for users.
+type gpuLimit string
+
+func (l gpuLimit) Error() string { return string(l) }
+
+// Is reports whether target is [device.ErrBadShape].
+func (gpuLimit) Is(target error) bool { return target == device.ErrBadShape }
+
+// CheckPackable returns [device.ErrBadShape] for a shape of a matrix of format t that a GPU has no kernels for.
+func CheckPackable(t DType, rows, cols int) error {
+	if rows <= 0 || cols <= 0 || cols%max(tileCols, formats[t].blockElements) != 0 {
+		return gpuLimit(fmt.Sprintf("weight [%d][%d] on a GPU: columns must be a multiple of %d", rows, cols,
+			max(tileCols, formats[t].blockElements)))
+	}
+	return nil
+}
+
+// CheckTogether returns [device.ErrBadShape] for formats of weights that a GPU cannot multiply in one op. All weights
+// of 16 bits must have one type, with no quantised weight beside them. Quantised weights may differ in format if each
+// has outputs of its own (QKV), and may not if an output combines two of them (combined, as in GateUp).
+func CheckTogether(combined bool, all ...DType) error {
+	for _, t := range all {
+		same := formats[t].packed == formats[all[0]].packed
+		if !same && (combined || !t.Quantised() || !all[0].Quantised()) {
+			return gpuLimit("a GPU multiplies these weights together, and has no kernels for their mixture of formats")
+		}
+	}
+	return nil
 }
 
 // CheckPacked returns [device.ErrBadShape] for a model's dimensions that the ops do not support
@@ -46,24 +80,20 @@ func CheckPacked(headDim, hidden, inner int) error {
 		n, step int
 	}{{"head_dim", headDim, 2 * tileRows}, {"hidden_size", hidden, tileCols}, {"intermediate_size", inner, tileCols}} {
 		if d.n%d.step != 0 {
-			return fmt.Errorf("%w: %s %d on a GPU: it must be a multiple of %d; --device host serves any",
-				device.ErrBadShape, d.name, d.n, d.step)
+			return gpuLimit(fmt.Sprintf("%s %d on a GPU: it must be a multiple of %d; --device host serves any",
+				d.name, d.n, d.step))
 		}
 	}
 	if headDim > mostHeadDim {
-		return fmt.Errorf("%w: head_dim %d on a GPU: at most %d", device.ErrBadShape, headDim, mostHeadDim)
+		return gpuLimit(fmt.Sprintf("head_dim %d on a GPU: at most %d; --device host serves any", headDim, mostHeadDim))
 	}
 	return nil
 }
 
 // Check compares dimensions.
 func (o Pack) Check() error {
-	if o.DType.Quantised() {
-		return fmt.Errorf("%w: a quantised weight cannot be packed", device.ErrBadShape)
-	}
-	if o.Rows <= 0 || o.Cols <= 0 || o.Cols%tileCols != 0 {
-		return fmt.Errorf("%w: weight [%d][%d] cannot be packed: columns must be a multiple of %d",
-			device.ErrBadShape, o.Rows, o.Cols, tileCols)
+	if err := CheckPackable(o.DType, o.Rows, o.Cols); err != nil {
+		return err
 	}
 	source := Weight{Data: o.Src, DType: o.DType, Rows: o.Rows, Cols: o.Cols}
 	if err := source.check("to pack", o.Rows, o.Cols); err != nil {
@@ -74,6 +104,10 @@ func (o Pack) Check() error {
 
 // Host packs on the host.
 func (o Pack) Host(h *device.Host) {
+	if o.DType.Quantised() {
+		o.hostCodes(h)
+		return
+	}
 	out, pack := h.Uint16(o.Dst), formats[o.DType].pack
 	source := Weight{Data: o.Src, DType: o.DType, Rows: o.Rows, Cols: o.Cols}
 	for i := range out {
@@ -85,5 +119,18 @@ func (o Pack) Host(h *device.Host) {
 		if row < o.Rows {
 			out[i] = pack(source.row(h, row), col)
 		}
+	}
+}
+
+func (o Pack) hostCodes(h *device.Host) {
+	b, out := &bricks[o.DType], h.Bytes(o.Dst)
+	clear(out)
+	source := Weight{Data: o.Src, DType: o.DType, Rows: o.Rows, Cols: o.Cols}
+	for first := 0; first < o.Rows; first += tileRows {
+		var rows [][]byte
+		for r := first; r < min(first+tileRows, o.Rows); r++ {
+			rows = append(rows, source.row(h, r))
+		}
+		b.pack(out[first/tileRows*b.count(o.Cols)*b.bytes():], rows, o.Cols, &formats[o.DType])
 	}
 }

@@ -101,10 +101,17 @@ type productLaunch struct {
 	handover     Handover
 	gathered     bool // in.rows lists the rows; most entries are padding, which comes last
 	weights      []Weight
+	unitsOf      []int // units of each weight; nil: each unit has a row tile of every weight
 }
 
 // launch launches p's kernel; args is the op's own argument struct.
 func launch[T any](q *cuda.Queue, p productLaunch, args T) error {
+	if p.class == Prefill && streamsCodes(p.weights) && p.canRound(q) && p.canStreamK() {
+		return launchStreamKCodes(q, p, args)
+	}
+	if anyQuantised(p.weights) {
+		return launchCodes(q, p, args)
+	}
 	kind, err := elementsOf(p.weights...)
 	if err != nil {
 		return err
@@ -209,6 +216,3 @@ func elementsOf(weights ...Weight) (string, error) {
 	}
 	return formats[weights[0].DType].kernel, nil
 }
-
-// tilesOf returns how many tiles of 16 rows a weight has.
-func tilesOf(rows int) int { return (rows + tileRows - 1) / tileRows }

@@ -26,9 +26,7 @@ struct Projection {
 	__device__ __forceinline__ Projection(const Args &o) : o(o), old(0) {}
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
 	__device__ __forceinline__ int units() const { return (o.rows + 15) / 16; }
-	__device__ __forceinline__ const uint4 *weights(int unit, int) const {
-		return o.w + (size_t)unit * (o.in.cols / MMA_K) * 32;
-	}
+	__device__ __forceinline__ RowTile row_tile(int unit, int) const { return {o.w, unit}; }
 	__device__ __forceinline__ float *out(int unit, int row, int t) const {
 		return o.x + (size_t)t * o.rows + unit * 16 + row;
 	}
@@ -67,4 +65,6 @@ struct Projection {
 };
 
 REEL_PREFILL_PRODUCT(reel_projection, Projection, 8)
+REEL_STREAM_K_FORMATS(reel_projection, Projection)
 REEL_GATHERED(reel_projection, Projection)
+REEL_CODES(reel_projection, Projection)

@@ -43,7 +43,7 @@ struct QKV {
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
 	__device__ __forceinline__ int units() const { return (o.heads + 2 * o.kvHeads) * (o.dim / 32); }
 
-	__device__ __forceinline__ const uint4 *weights(int unit, int r) const {
+	__device__ __forceinline__ RowTile row_tile(int unit, int r) const {
 		int each = o.dim / 32, head = unit / each, i = unit % each + r * each;
 		const uint4 *w = o.q;
 		if (head >= o.heads + o.kvHeads) {
@@ -53,7 +53,7 @@ struct QKV {
 			w = o.k;
 			head -= o.heads;
 		}
-		return w + (size_t)(head * 2 * each + i) * (o.in.cols / MMA_K) * 32;
+		return {w, head * 2 * each + i};
 	}
 
 	// Values that an output needs beside its sums: cos and sin for q and k, the page for k and v.
@@ -199,3 +199,5 @@ struct QKV {
 };
 
 REEL_PREFILL_PRODUCT(reel_qkv, QKV, 4)
+REEL_CODES(reel_qkv, QKV)
+REEL_STREAM_K_FORMATS(reel_qkv, QKV)

@@ -129,14 +129,19 @@ func decodeQ6_K(y []float32, row []byte) {
 // iq4Values are the values of the codes of IQ4_XS.
 var iq4Values = [16]float32{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 
-// decodeIQ4_XS writes d·(scale − 32)·value. A block is d, 16 bits with the two high bits of each of 8 scales, four
-// bytes with their low bits, then 16 bytes for each group of 32 as in Q4_0.
+// scaleIQ4_XS returns the scale of group g, one of 8, of a block of IQ4_XS.
+func scaleIQ4_XS(block []byte, g int) int8 {
+	high := binary.LittleEndian.Uint16(block[2:])
+	return int8(block[4+g/2]>>(g%2*4)&15|byte(high>>(2*g)&3)<<4) - 32
+}
+
+// decodeIQ4_XS writes d·scale·value. A block is d, 16 bits with the two high bits of each of 8 scales, four bytes with
+// their low bits, then 16 bytes for each group of 32 as in Q4_0. The scales' bits are those of scale + 32.
 func decodeIQ4_XS(y []float32, row []byte) {
 	for ; len(y) > 0; y, row = y[256:], row[136:] {
-		d, high := half(row), binary.LittleEndian.Uint16(row[2:])
+		d := half(row)
 		for g := range 8 {
-			scale := int(row[4+g/2]>>(g%2*4)&15) | int(high>>(2*g)&3)<<4
-			scaled := d * float32(scale-32)
+			scaled := d * float32(scaleIQ4_XS(row, g))
 			for j, b := range row[8+16*g:][:16] {
 				y[32*g+j] = scaled * iq4Values[b&15]
 				y[32*g+j+16] = scaled * iq4Values[b>>4]

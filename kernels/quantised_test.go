@@ -2,13 +2,11 @@ package kernels
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"unsafe"
 
@@ -18,19 +16,34 @@ import (
 // quantisedFormats is the order of testdata/quantised.bin.
 var quantisedFormats = []DType{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_XS, MXFP4}
 
+// hfFormats is the order of testdata/quantised_hf.bin.
+var hfFormats = []DType{F8, G4_32, G4_64, G4_128}
+
 // The decoders equal Python's package gguf bit for bit, over random blocks with extreme scales. NaN equals NaN.
 func TestQuantisedEqualsReference(t *testing.T) {
-	file, err := os.ReadFile("testdata/quantised.bin") // quantised.py writes it
+	compareReference(t, "testdata/quantised.bin", quantisedFormats, func(f format) int { // quantised.py writes it
+		if f.blockElements > 32 {
+			return 2048 / f.blockBytes
+		}
+		return 640 / f.blockBytes
+	})
+}
+
+// The same of the formats that Hugging Face checkpoints become, beside numpy.
+func TestQuantisedHFEqualsReference(t *testing.T) {
+	compareReference(t, "testdata/quantised_hf.bin", hfFormats, func(format) int { return 40 }) // quantised_hf.py writes it
+}
+
+// compareReference decodes count blocks of each format, which a file holds before their values.
+func compareReference(t *testing.T, name string, list []DType, count func(format) int) {
+	file, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range quantisedFormats {
+	for _, d := range list {
 		f := formats[d]
-		count := 640 / f.blockBytes
-		if f.blockElements > 32 {
-			count = 2048 / f.blockBytes
-		}
-		row, y := file[:count*f.blockBytes], make([]float32, count*f.blockElements)
+		n := count(f)
+		row, y := file[:n*f.blockBytes], make([]float32, n*f.blockElements)
 		file = file[len(row):]
 		f.decode(y, row)
 		special := 0
@@ -68,6 +81,11 @@ func quantisedWeight(r *rand.Rand, d DType, rows, cols int) (data []byte, values
 		if d == MXFP4 {
 			data[at] = 120 + data[at]%16
 		}
+		if d == F8 {
+			for i := at + 4; i < at+f.blockBytes; i++ {
+				data[i] &^= 8 // no NaN
+			}
+		}
 	}
 	values = make([]float32, rows*cols)
 	f.decode(values, data)
@@ -80,7 +98,7 @@ func TestQuantisedProducts(t *testing.T) {
 	const rows, cols, T = 5, 512, 6
 	r, h := rand.New(rand.NewPCG(rand.Uint64(), 24)), device.NewHost(device.HostOptions{Workers: 2})
 	defer h.Close()
-	for _, d := range quantisedFormats {
+	for _, d := range slices.Concat(quantisedFormats, hfFormats) {
 		data, values := quantisedWeight(r, d, rows, cols)
 		w, err := LoadWeight(h, d, rows, cols, data)
 		if err != nil {
@@ -114,24 +132,9 @@ func TestQuantisedProducts(t *testing.T) {
 	}
 }
 
-// A device with packed weights refuses quantised ones.
-func TestQuantisedIsNotPacked(t *testing.T) {
-	h := device.NewHost(device.HostOptions{})
-	defer h.Close()
-	l := newPacker(h, 1, 1)
-	h.Faults().FailAt(1, false) // an allocation would be another error
-	if _, err := l.Weight(Q8_0, 16, 32, make([]byte, 16*34)); !errors.Is(err, device.ErrBadShape) ||
-		!strings.Contains(err.Error(), "quantised") {
-		t.Error(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
 // BenchmarkDecode measures the decoders, in GB of weights a second as float32.
 func BenchmarkDecode(b *testing.B) {
-	for _, d := range append([]DType{BF16, F16}, quantisedFormats...) {
+	for _, d := range slices.Concat([]DType{BF16, F16}, quantisedFormats, hfFormats) {
 		y, row := make([]float32, 4096), make([]byte, d.Bytes(4096))
 		for i := range row {
 			row[i] = byte(i * 7)

@@ -1,7 +1,7 @@
 #include "ptx/memory.cuh"
 
 // Words of a staged slot before its pages; restore.go defines the layout.
-constexpr int RESTORE_HEAD = 16, RESTORE_PARAMS = 10;
+constexpr int RESTORE_HEAD = 16, RESTORE_PARAMS = 14;
 
 struct RestoreArgs {
 	const int32_t *staged; // [RESTORE_HEAD + pages + tokens], pinned

@@ -18,6 +18,7 @@ type rig struct {
 	stream device.Stream
 	layout StepLayout
 	slots  Slots
+	shared SlotsView
 	rows   Rows
 	kv     KV
 	ring   device.Buffer
@@ -32,6 +33,7 @@ const (
 	rigPage    = 4
 	rigLayers  = 2
 	rigRing    = 3
+	rigVocab   = 1000 // of masks, at most
 )
 
 func newRig(t testing.TB, kvHeads, headDim int) *rig {
@@ -45,6 +47,8 @@ func newRig(t testing.TB, kvHeads, headDim int) *rig {
 	})
 	var err error
 	g.slots, err = AllocSlots(g.h, 8, rigContext/rigPage, rigContext)
+	g.must(err)
+	g.shared, err = g.slots.AllocShared(g.h, rigVocab)
 	g.must(err)
 	g.rows, err = AllocRows(g.h, g.layout)
 	g.must(err)

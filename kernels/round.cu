@@ -1,9 +1,11 @@
+#include "gemm/codes.cuh"
 #include "gemm/rounded.cuh"
 
 // out[t] = round(x[k]*norm[k]) as gemm/rounded.cuh lays it out, and scales[t] = rms_scale of the
 // row. A block is a row; thread 16*p+q has the q-th four columns of the K blocks of partial sum p.
 // Tokens are padded to a multiple of 8 with zeros.
-template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a) {
+// With SUMS it also stores the sums of the rounded values over groups of 32 columns.
+template <class D, bool SUMS = false> __device__ __forceinline__ void round_row(const RoundArgs &a) {
 	__shared__ float partials[PARTIALS];
 	const int t = blockIdx.x, partial = threadIdx.x / 16, quad = threadIdx.x % 16, steps = a.in.cols / MMA_K;
 	const int blocks = (steps + BLOCK_STEPS - 1) / BLOCK_STEPS;
@@ -21,7 +23,13 @@ template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a)
 				v = times(v, load_constant(a.in.norm + k));
 			}
 		}
-		store_rounded(a.out, a.tokens, t, k, pack4<D>(v));
+		const uint2 rounded = pack4<D>(v);
+		store_rounded(a.out, a.tokens, t, k, rounded);
+		if (SUMS) {
+			const float sum = sum_of_group<D>(rounded, 0xffffu << (threadIdx.x & 16)); // threads of the same K block
+			if (quad % 8 == 0)
+				store_group_sum(group_sums(a.scales, a.in.cols, a.tokens, block, t), block, quad / 8, t, sum);
+		}
 	}
 	if (!a.in.norm) return;
 	squares = fold_squares(squares);
@@ -33,6 +41,47 @@ template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a)
 extern "C" __global__ void __launch_bounds__(256) reel_round_bf16(const __grid_constant__ RoundArgs a) {
 	round_row<BF16>(a);
 }
+extern "C" __global__ void __launch_bounds__(256) reel_round_sums(const __grid_constant__ RoundArgs a) {
+	round_row<BF16, true>(a);
+}
 extern "C" __global__ void __launch_bounds__(256) reel_round_f16(const __grid_constant__ RoundArgs a) {
 	round_row<F16>(a);
+}
+
+struct RoundCodesArgs {
+	Activations in;
+	char *rows;           // out: rounded rows, scales and sums as in CodesArgs
+	float *scales, *sums;
+	int32_t tokens;       // a multiple of 8, at least in.n
+	int32_t unused;
+};
+
+// The same for products over codes, with the sums of each 32 columns. A block of 16 warps is a row.
+template <bool NORMED> __device__ __forceinline__ void round_for_codes(const RoundCodesArgs &a) {
+	[[maybe_unused]] __shared__ float partials[PARTIALS];
+	const int t = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const int groups = padded_columns(a.in.cols) / GROUP_COLUMNS;
+	char *const to = a.rows + ((size_t)(t / TOKEN_TILE) * groups * TOKEN_TILE + t % TOKEN_TILE) * GROUP_CHUNKS;
+	pdl_begin();
+	const int row[1] = {a.in.row(t)};
+	float squares[1] = {0};
+	RowRounder{a.in, lane, warp}.template round<NORMED, true, 1, 4>(
+		row, squares,
+		[&](int, int k, uint2 v) {
+			*reinterpret_cast<uint2 *>(to + RowRounder::chunk_of(k, TOKEN_TILE * GROUP_CHUNKS)) = v;
+		},
+		[&](int, int g, float v) { a.sums[(size_t)t * groups + g] = v; });
+	if constexpr (NORMED) {
+		const float folded = RowRounder::fold(squares[0]);
+		if (lane == 0) partials[warp] = folded;
+		__syncthreads();
+		if (threadIdx.x == 0) a.scales[t] = rms_scale(a.in, sum_in_order(partials, 1));
+	}
+}
+
+extern "C" __global__ void __launch_bounds__(512) reel_round_codes(const __grid_constant__ RoundCodesArgs a) {
+	round_for_codes<false>(a);
+}
+extern "C" __global__ void __launch_bounds__(512) reel_round_codes_normed(const __grid_constant__ RoundCodesArgs a) {
+	round_for_codes<true>(a);
 }

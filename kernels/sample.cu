@@ -1,14 +1,18 @@
 #include "ptx/math.cuh"
+#include "ptx/memory.cuh"
 #include "ptx/pdl.cuh"
 
-constexpr int MAX_TOP = 20, RESULT_WORDS = 8 + 2 * MAX_TOP, PENALTY_WINDOW = 64;
+constexpr int MAX_TOP = 20, RESULT_WORDS = 8 + 2 * MAX_TOP, PENALTY_WINDOW = 64, SAMPLE_PARAMS = 14, MAX_BIASES = 1024;
 
 struct SampleArgs {
 	const float *logits;                     // [N][vocab]
 	const int32_t *sample, *slot, *position; // [N], [T], [T]
 	const int32_t *number;                   // [2]: the step number
 	const int32_t *history;                  // [slots][context]
-	const int32_t *params;                   // [slots][10]: generation, prompt length, sampling parameters
+	const int32_t *params;                   // [slots][SAMPLE_PARAMS]: generation, prompt length, sampling parameters
+	const int32_t *mask;                     // [slots][(vocab+31)/32], pinned: a bit for each allowed token
+	const int32_t *bias;                     // [slots][MAX_BIASES][2], pinned: token, float
+	uint32_t *edited;                        // workspace: [N][vocab]
 	int32_t *token;                          // out: [slots], the sampled token
 	int32_t *results;                        // out: [ringSlots][maxSamples][RESULT_WORDS], pinned
 	int32_t vocab, context, ringSlots, maxSamples;
@@ -31,23 +35,24 @@ struct SampleShared {
 	uint32_t listed;
 	float warpMost[SAMPLE_WARPS], warpSum[SAMPLE_WARPS];
 	float rawMost, logSum;
+	int32_t slot;    // the row's slot
+	uint32_t greedy; // the most probable token
 };
-static_assert(sizeof(SampleShared) == 33328, "sampleShared of sample_cuda.go");
+static_assert(sizeof(SampleShared) == 33336, "sampleShared of sample_cuda.go");
 
 constexpr float LOG2E = 1.4426950408889634f;
 
 // Sampler holds the sampling parameters of a sequence and its logits. Logits are not divided by the
 // temperature, which changes no order; it is part of `scale`.
 struct Sampler {
-	const float *logits; // [vocab]
+	const float *logits; // [vocab]: the model's, or those that sample_edit has edited
 	int vocab;
 	const uint32_t *penalized; // [vocab/32]: a bit for each token in the penalty window
 	bool penalizes;
-	float penalty, temperature, topP, minP;
-	int topK;
+	float penalty, minP;
 	float most, scale; // largest logit after the penalty; log2(e)/temperature
 
-	// raw returns the model's logit.
+	// raw returns the logit before the penalty.
 	__device__ __forceinline__ float raw(int id) const { return __ldcg(logits + id); }
 	// penalized_logit applies the repetition penalty to logit l of token id.
 	__device__ __forceinline__ float penalized_logit(int id, float l) const {
@@ -302,31 +307,33 @@ __device__ static uint64_t sample_scan(SampleShared &s, const Sampler &d) {
 
 // sample_token samples as Sample.Host does, but walks by id instead of by probability. The
 // distribution is the same.
-__device__ static int sample_token(SampleShared &s, Sampler &d, uint64_t best, const SampleArgs &a, int row) {
-	const int greedy = (uint32_t)best;
-	if (d.temperature == 0) return greedy;
+__device__ static int sample_token(SampleShared &s, Sampler &d, uint64_t best, const SampleArgs &a) {
+	auto p = [&](int i) { return a.params[s.slot * SAMPLE_PARAMS + i]; }; // read where needed: registers are scarce
+	const float temperature = __int_as_float(p(2));
+	if (temperature == 0) return (uint32_t)best;
+	if (threadIdx.x == 0) s.greedy = (uint32_t)best;
 	d.most = sample_logit(best);
-	d.scale = __fdiv_rn(LOG2E, d.temperature);
+	d.scale = __fdiv_rn(LOG2E, temperature);
 	auto value = [&](int id, float raw) { return d.penalized_logit(id, raw); };
-	const float minP = d.minP;
 	d.minP = 0; // it applies after top-k and top-p
 	// about 64 bins for each factor of 2 in weight
 	SampleBins bins = {0, ALL, ALL, d.most, 64 * d.scale, -1};
-	if (d.topK > 0 && d.topK < d.vocab)
+	if (p(3) > 0 && p(3) < d.vocab)
 		bins.limit = sample_cut(
-			s, d, bins, value, [](float) { return (uint64_t)1; }, [&](uint64_t) { return (uint64_t)(d.topK - 1); });
-	if (d.topP < 1)
+			s, d, bins, value, [](float) { return (uint64_t)1; }, [&](uint64_t) { return (uint64_t)(p(3) - 1); });
+	if (__int_as_float(p(4)) < 1)
 		bins.limit = sample_cut(s, d, bins, value, [&](float l) { return d.weight(l); }, [&](uint64_t all) {
 			// The fewest tokens that weigh at least mass are those whose sum exceeds mass - 1, in
 			// whole numbers.
-			uint64_t mass = (uint64_t)ceil((double)d.topP * (double)all);
+			uint64_t mass = (uint64_t)ceil((double)__int_as_float(p(4)) * (double)all);
 			return mass ? mass - 1 : 0;
 		});
-	d.minP = minP;
-	const int32_t *p = a.params + a.slot[row] * 10; // the random number's index counts from the end of the prompt
-	const uint64_t seed = (uint32_t)p[8] | (uint64_t)(uint32_t)p[9] << 32;
-	int token = sample_walk(s, d, bins.limit, sample_random(seed, (int64_t)a.position[row] + 1 - p[1]));
-	return token < 0 ? greedy : token;
+	d.minP = __int_as_float(p(5));
+	// the random number's index counts from the end of the prompt
+	const uint64_t seed = (uint32_t)p(8) | (uint64_t)(uint32_t)p(9) << 32;
+	const int64_t index = (int64_t)a.position[a.sample[blockIdx.x]] + 1 - p(1);
+	int token = sample_walk(s, d, bins.limit, sample_random(seed, index));
+	return token < 0 ? (int)s.greedy : token;
 }
 
 // sample_top puts the n most probable tokens, by the model's logits, first in the list.
@@ -361,6 +368,87 @@ __device__ static void sample_window(const Sampler &d, uint32_t *penalized, cons
 	__syncthreads();
 }
 
+// sample_counts counts each token of the completion so far, which begins after the prompt and ends at the row's
+// position.
+__device__ static void sample_counts(uint32_t *counts, int vocab, const int32_t *history, int prompt, int position) {
+	for (int i = threadIdx.x; i < vocab; i += SAMPLE_THREADS) counts[i] = 0;
+	__syncthreads();
+	for (int at = prompt + (int)threadIdx.x; at <= position; at += SAMPLE_THREADS) atomicAdd(counts + history[at], 1u);
+	__syncthreads();
+}
+
+// sample_mask copies a mask of the host to shared memory, with eight loads in flight.
+__device__ static void sample_mask(uint32_t *bits, const int32_t *mask, int words) {
+	for (int from = threadIdx.x; from < words; from += 8 * SAMPLE_THREADS) {
+		int32_t word[8];
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			word[i] = from + i * SAMPLE_THREADS < words ? load_from_host(mask + from + i * SAMPLE_THREADS) : 0;
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			if (from + i * SAMPLE_THREADS < words) bits[from + i * SAMPLE_THREADS] = word[i];
+	}
+}
+
+// sample_penalize writes the logits after all penalties to edited. p are the slot's parameters. The counts of tokens
+// lie in edited too, until each thread replaces those of its own tokens.
+__device__ static void sample_penalize(
+	const Sampler &d, uint32_t *edited, const int32_t *p, const int32_t *history, int position) {
+	const float presence = __int_as_float(p[10]), frequency = __int_as_float(p[11]);
+	const bool counts = presence != 0 || frequency != 0;
+	if (counts) sample_counts(edited, d.vocab, history, p[1], position);
+	for (int from = threadIdx.x; from < d.vocab; from += 8 * SAMPLE_THREADS) {
+		float l[8];
+		uint32_t n[8];
+#pragma unroll
+		for (int i = 0; i < 8; i++) {
+			const int id = from + i * SAMPLE_THREADS;
+			l[i] = id < d.vocab ? d.raw(id) : 0;
+			n[i] = counts && id < d.vocab ? __ldcg(edited + id) : 0;
+		}
+#pragma unroll
+		for (int i = 0; i < 8; i++) {
+			const int id = from + i * SAMPLE_THREADS;
+			if (id >= d.vocab) break;
+			float f = d.penalized_logit(id, l[i]);
+			if (n[i]) f = __fsub_rn(__fsub_rn(f, presence), __fmul_rn(frequency, (float)n[i]));
+			edited[id] = __float_as_uint(f);
+		}
+	}
+	__syncthreads();
+}
+
+// sample_edit applies the penalties, the biases and the mask, as draw.edit of edit.go does with the same roundings. It
+// leaves the result in edited, from which the sampler reads from then on, and returns the key of the most probable
+// token. bits is the shared memory of the penalty window, which is not needed after the penalties.
+//
+// Each thread writes the words of its own tokens, except for counts, which are whole numbers, and biases, of which a
+// token has one. So the result does not depend on the order of threads.
+__device__ static uint64_t sample_edit(
+	SampleShared &s, Sampler &d, uint32_t *bits, uint32_t *edited, const SampleArgs &a, int slot, int position) {
+	const int32_t *p = a.params + slot * SAMPLE_PARAMS, *bias = a.bias + (size_t)slot * MAX_BIASES * 2;
+	const int biases = p[12], words = (d.vocab + 31) / 32;
+	const bool masked = p[13];
+	sample_penalize(d, edited, p, a.history + (size_t)slot * a.context, position);
+	for (int i = threadIdx.x; i < biases; i += SAMPLE_THREADS) {
+		const int id = load_from_host(bias + 2 * i);
+		const float value = __int_as_float(load_from_host(bias + 2 * i + 1));
+		edited[id] = __float_as_uint(__fadd_rn(__uint_as_float(__ldcg(edited + id)), value));
+	}
+	if (masked) sample_mask(bits, a.mask + (size_t)slot * words, words);
+	__syncthreads(); // all biases are added, and the mask is there
+	d.logits = reinterpret_cast<const float *>(edited), d.penalizes = false;
+	float top = -INFINITY;
+	int at = threadIdx.x;
+	sample_each(d, threadIdx.x, d.vocab, SAMPLE_THREADS, [&](int id, float l) {
+		if (masked && !(bits[id >> 5] >> (id & 31) & 1))
+			edited[id] = __float_as_uint(-INFINITY);
+		else if (l > top)
+			top = l, at = id;
+	});
+	return sample_first(s, at < d.vocab ? sample_key(top, at) : ALL); // its barriers also order the mask's writes
+}
+
 // sample_publish writes the record of a sample. The step number comes last, so a record with the
 // right number is complete.
 __device__ static void sample_publish(
@@ -375,7 +463,7 @@ __device__ static void sample_publish(
 	}
 	if (i == 0) {
 		a.token[slot] = token;
-		out[2] = slot, out[3] = a.params[slot * 10], out[4] = 1, out[5] = token;
+		out[2] = slot, out[3] = a.params[slot * SAMPLE_PARAMS], out[4] = 1, out[5] = token;
 		out[6] = __float_as_int(d.raw(token) - s.rawMost - s.logSum);
 		out[7] = top;
 	}
@@ -395,16 +483,20 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) reel_sample(const _
 	pdl_begin();
 	const int row = a.sample[blockIdx.x];
 	if (row < 0) return;
-	const int32_t *p = a.params + a.slot[row] * 10;
+	const int32_t *p = a.params + a.slot[row] * SAMPLE_PARAMS;
 	Sampler d;
 	d.logits = a.logits + (size_t)blockIdx.x * a.vocab;
 	d.vocab = a.vocab, d.penalized = penalized;
-	d.temperature = __int_as_float(p[2]), d.topK = p[3], d.topP = __int_as_float(p[4]), d.minP = __int_as_float(p[5]);
 	d.penalty = __int_as_float(p[6]), d.penalizes = d.penalty != 1 && d.penalty != 0;
+	if (threadIdx.x == 0) s.slot = a.slot[row];
 	sample_window(d, penalized, a.history + (size_t)a.slot[row] * a.context, a.position[row]);
-	const uint64_t best = sample_scan(s, d);
-	const int token = sample_token(s, d, best, a, row);
-	const int slot = a.slot[row], top = min(min(a.params[slot * 10 + 7], MAX_TOP), a.vocab);
+	uint64_t best = sample_scan(s, d);
+	if (p[10] | p[11] | p[12] | p[13])
+		best = sample_edit(
+			s, d, penalized, a.edited + (size_t)blockIdx.x * a.vocab, a, a.slot[row], a.position[row]);
+	const int token = sample_token(s, d, best, a);
+	d.logits = a.logits + (size_t)blockIdx.x * a.vocab; // log-probabilities are the model's
+	const int slot = s.slot, top = min(min(a.params[slot * SAMPLE_PARAMS + 7], MAX_TOP), a.vocab);
 	if (top > 0) sample_top(s, d, top);
 	sample_publish(a, s, d, slot, token, top);
 }

@@ -20,18 +20,25 @@ const PenaltyWindow = 64
 //
 //	penalty      l_i /= p if l_i > 0, else l_i *= p, once for each token i of the window
 //	             (Keskar et al., "CTRL", 2019)
+//	presence     l_i -= p for each token i of the completion so far
+//	frequency    l_i -= p * n for each token i that occurs n times in the completion so far
+//	bias         l_i += b for the tokens with a bias
+//	mask         l_i = -inf for all tokens that the slot's mask does not allow
 //	temperature  l_i /= t; t = 0 takes the largest l, the lowest id among equals
 //	top_k        keeps the k largest, lower ids first among equals
 //	top_p        with p = softmax(l), keeps the fewest most probable with a sum of at least top_p
 //	min_p        keeps p_i >= min_p * max p
 //
 // The token's own random number selects from the distribution that remains. The reported
-// log-probabilities are those of the model's logits, before penalty, temperature and filters.
+// log-probabilities are those of the model's logits, before any of this.
+//
+// If a mask allows no token, token 0 is drawn. The caller has to end the sequence instead.
 type Sample struct {
 	Logits  device.Buffer // float32 [N][Vocab]
 	Rows    Rows
 	Slots   Slots
 	Records device.Buffer // out: int32 [RingSlots][MaxSamples][RecordWords], the record ring
+	Edited  device.Buffer // float32 [N][Vocab], workspace of a GPU: logits after penalties, biases and mask
 
 	T, N, Vocab           int
 	RingSlots, MaxSamples int
@@ -80,7 +87,10 @@ func (o Sample) Check() error {
 		return err
 	}
 	return checkBuffers(need{"logits", o.Logits, o.N * o.Vocab}, need{"samples", o.Rows.Sample, o.N},
-		need{"records", o.Records, o.RingSlots * o.MaxSamples * RecordWords}, need{"number", o.Rows.Number, 2})
+		need{"records", o.Records, o.RingSlots * o.MaxSamples * RecordWords}, need{"number", o.Rows.Number, 2},
+		need{"edited logits", o.Edited, o.N * o.Vocab},
+		need{"masks", o.Slots.Mask, o.Slots.Count * MaskWords(o.Vocab)},
+		need{"biases", o.Slots.Bias, o.Slots.Count * biasWords})
 }
 
 // Host samples on the host.
@@ -111,10 +121,12 @@ const samplingCost = 64
 // one samples one row and writes its record except for the step number.
 func (o Sample) one(h *device.Host, d *draw, logits []float32, slot, position int32, out []int32) {
 	params := h.Int32(o.Slots.Params)[int(slot)*ParamWords:][:ParamWords]
-	s := readSampling(params[2:])
+	s, biases := readSampling(params[2:])
+	d.biases = readBiases(d.biases[:0], h.Int32(o.Slots.Bias)[int(slot)*biasWords:][:2*biases])
+	s.Biases = d.biases
 	history := h.Int32(o.Slots.History)[int(slot)*o.Slots.Context:][:position+1]
-	index := int(position) + 1 - int(params[1])
-	token := d.token(logits, s, history[max(0, len(history)-PenaltyWindow):], index)
+	mask := h.Uint32(o.Slots.Mask)[int(slot)*MaskWords(o.Vocab):][:MaskWords(o.Vocab)]
+	token := d.token(logits, s, Past{history, int(params[1]), mask})
 	h.Int32(o.Slots.Token)[slot] = token
 	norm := logSumExp(logits)
 	out[2], out[3], out[4], out[5] = slot, params[0], 1, token

@@ -11,7 +11,7 @@ import (
 
 const (
 	// sampleShared is the size of SampleShared in sample.cu.
-	sampleShared = 33328
+	sampleShared = 33336
 	// sampleVocab is the largest vocabulary: shared memory has a bit for each token.
 	sampleVocab = 1 << 18
 )
@@ -26,7 +26,8 @@ func (o Sample) CUDA(q *cuda.Queue) error {
 	return cuda.Launch(q, "reel_sample", g, sampleArgs{
 		logits: q.Address(o.Logits), sample: q.Address(o.Rows.Sample), slot: q.Address(o.Rows.Slot),
 		position: q.Address(o.Rows.Position), number: q.Address(o.Rows.Number), results: q.Address(o.Records),
-		history: slots.history, params: slots.params, token: slots.token, vocab: int32(o.Vocab),
+		history: slots.history, params: slots.params, mask: q.Address(o.Slots.Mask), bias: q.Address(o.Slots.Bias),
+		edited: q.Address(o.Edited), token: slots.token, vocab: int32(o.Vocab),
 		context: int32(o.Slots.Context), ringSlots: int32(o.RingSlots), maxSamples: int32(o.MaxSamples),
 	})
 }

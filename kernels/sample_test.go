@@ -40,14 +40,22 @@ func TestDrawsMatchTheFilteredSoftmax(t *testing.T) {
 		"top_k in ties": {Temperature: 1, TopK: 2, TopP: 1, RepeatPenalty: 1},
 		"top_p":         {Temperature: 1, TopP: 0.7, RepeatPenalty: 1},
 		"min_p":         {Temperature: 1, TopP: 1, MinP: 0.3, RepeatPenalty: 1},
+		"presence":      {Temperature: 1, TopP: 1, PresencePenalty: 1.1},
+		"frequency":     {Temperature: 1, TopP: 1, FrequencyPenalty: 0.7},
+		"rewards":       {Temperature: 1, TopP: 1, PresencePenalty: -0.4, FrequencyPenalty: -0.3},
+		"biases":        {Temperature: 1, TopP: 1, Biases: []Bias{{11, 4}, {0, -100}, {3, 0.5}}},
+		"mask":          {Temperature: 1, TopP: 1, Masked: true},
 		"all":           {Temperature: 0.8, TopK: 8, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.3},
+		"all, edited": {Temperature: 0.8, TopK: 8, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.3, PresencePenalty: 0.5,
+			FrequencyPenalty: 0.4, Biases: []Bias{{5, 1}, {3, -1}, {4, 3}}, Masked: true},
 	} {
-		want := distribution.Exact(logits, filters(s), window)
+		past := Past{Tokens: window, Prompt: 1, Mask: maskOf(len(logits), allowed)}
+		want := distribution.Exact(logits, filters(s), window, window[1:])
 		counts := map[int]int{}
 		d := new(draw)
 		for i := range draws {
 			s.Seed = 0x9E3779B97F4A7C15 * uint64(i+1)
-			counts[int(d.token(logits, s, window, i%7))]++
+			counts[int(d.token(logits, s, past))]++
 		}
 		distribution.Check(t, name, counts, want, draws)
 	}
@@ -55,8 +63,30 @@ func TestDrawsMatchTheFilteredSoftmax(t *testing.T) {
 
 // filters returns the settings of s that form the distribution.
 func filters(s Sampling) distribution.Filters {
-	return distribution.Filters{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP,
-		RepeatPenalty: s.RepeatPenalty}
+	f := distribution.Filters{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP,
+		RepeatPenalty: max(s.RepeatPenalty, 1), PresencePenalty: s.PresencePenalty,
+		FrequencyPenalty: s.FrequencyPenalty, Bias: map[int32]float32{}}
+	for _, b := range s.Biases {
+		f.Bias[b.Token] = b.Value
+	}
+	if s.Masked {
+		f.Allowed = allowed
+	}
+	return f
+}
+
+// allowed are the tokens that the masks of these tests allow.
+var allowed = []int32{1, 3, 5, 6, 8, 9, 11}
+
+// maskOf returns a mask that allows these tokens only. The bits past the vocabulary are set.
+func maskOf(vocab int, allowed []int32) []uint32 {
+	mask := make([]uint32, MaskWords(vocab))
+	for i := range 32 * len(mask) {
+		if i >= vocab || slices.Contains(allowed, int32(i)) {
+			mask[i/32] |= 1 << (i % 32)
+		}
+	}
+	return mask
 }
 
 // Consecutive indices of one seed are as random as different seeds.
@@ -77,10 +107,10 @@ func TestOneSeedManyIndices(t *testing.T) {
 
 func TestGreedyTakesTheLowestIDAmongEquals(t *testing.T) {
 	d := new(draw)
-	if got := d.token([]float32{0, 3, 1, 3}, Sampling{}, nil, 0); got != 1 {
+	if got := d.token([]float32{0, 3, 1, 3}, Sampling{}, Past{}); got != 1 {
 		t.Errorf("argmax with a tie took %d, wants 1", got)
 	}
-	if got := d.token([]float32{0, 3, 1, 3}, Sampling{RepeatPenalty: 2}, []int32{1}, 0); got != 3 {
+	if got := d.token([]float32{0, 3, 1, 3}, Sampling{RepeatPenalty: 2}, Past{Tokens: []int32{1}}); got != 3 {
 		t.Errorf("argmax after a penalty on 1 took %d, wants 3", got)
 	}
 }
@@ -96,8 +126,8 @@ func (g *rig) sampleStep(logits []float32, s Sampling, position, prompt int32, t
 	buf, err := LoadVector(g.h, append(logits, make([]float32, len(logits))...))
 	g.must(err)
 	results := g.poisoned(rigRing * g.layout.MaxSamples * RecordWords)
-	g.launch(Sample{Logits: buf, Rows: g.rows, Slots: g.slots, Records: results, T: len(step.Rows) + 1, N: 2,
-		Vocab: len(logits), RingSlots: rigRing, MaxSamples: g.layout.MaxSamples})
+	g.launch(Sample{Logits: buf, Rows: g.rows, Slots: g.slots, Records: results, Edited: g.poisoned(2 * len(logits)),
+		T: len(step.Rows) + 1, N: 2, Vocab: len(logits), RingSlots: rigRing, MaxSamples: g.layout.MaxSamples})
 	var r Record
 	at := int((g.number-1)%rigRing) * g.layout.MaxSamples * RecordWords
 	DecodeRecord(g.h.Bytes(results)[4*at:4*(at+RecordWords)], &r)

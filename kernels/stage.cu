@@ -2,7 +2,7 @@
 #include "ptx/pdl.cuh"
 
 // Words of a step descriptor; step.go defines the layout.
-constexpr int HEAD_WORDS = 8, ROW_WORDS = 3, PAGE_WORDS = 3, PARAM_WORDS = 10, INIT_WORDS = 1 + PARAM_WORDS;
+constexpr int HEAD_WORDS = 8, ROW_WORDS = 3, PAGE_WORDS = 3, PARAM_WORDS = 14, INIT_WORDS = 1 + PARAM_WORDS;
 constexpr int FROM_DEVICE = -1;
 
 struct StageArgs {

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"reel.internal/reel/kernels/device"
@@ -69,15 +70,17 @@ func TestEncodeRefusesWhatDoesNotFit(t *testing.T) {
 // A descriptor holds every field of Sampling.
 func TestSamplingRoundTrip(t *testing.T) {
 	want := Sampling{Temperature: 0.7, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1.1, Logprobs: 5,
-		Seed: 0xfedcba9876543210}
+		Seed: 0xfedcba9876543210, PresencePenalty: 0.5, FrequencyPenalty: -0.25, Masked: true}
+	with := want
+	with.Biases = make([]Bias, 7)
 	dst := make([]byte, 4*ParamWords)
-	params := (&Init{Sampling: want}).Params()
+	params := (&Init{Sampling: with}).Params()
 	(&wordWriter{dst: dst}).put(params[:]...)
 	words := make([]int32, ParamWords)
 	for i := range words {
 		words[i] = int32(uint32(dst[4*i]) | uint32(dst[4*i+1])<<8 | uint32(dst[4*i+2])<<16 | uint32(dst[4*i+3])<<24)
 	}
-	if got := readSampling(words[2:]); got != want {
-		t.Errorf("%+v came back as %+v", want, got)
+	if got, biases := readSampling(words[2:]); !reflect.DeepEqual(got, want) || biases != 7 {
+		t.Errorf("%+v came back as %+v with %d biases, wants 7", want, got, biases)
 	}
 }

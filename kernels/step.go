@@ -38,6 +38,11 @@ type Sampling struct {
 	RepeatPenalty float32 // 1 is off
 	Logprobs      int32   // alternatives in a record, at most MaxTop
 	Seed          uint64
+
+	PresencePenalty  float32 // 0 is off
+	FrequencyPenalty float32 // 0 is off
+	Biases           []Bias  // at most MaxBiases, no token twice; they lie in Slots.Bias
+	Masked           bool    // only tokens of the slot's mask in Slots.Mask may be drawn
 }
 
 // PageEntry sets one entry of a slot's block table.
@@ -131,14 +136,25 @@ func (i *Init) Params() [ParamWords]int32 {
 	return [ParamWords]int32{i.Generation, i.Prompt,
 		int32(math.Float32bits(s.Temperature)), s.TopK, int32(math.Float32bits(s.TopP)),
 		int32(math.Float32bits(s.MinP)), int32(math.Float32bits(s.RepeatPenalty)), s.Logprobs,
-		int32(s.Seed), int32(s.Seed >> 32)}
+		int32(s.Seed), int32(s.Seed >> 32),
+		int32(math.Float32bits(s.PresencePenalty)), int32(math.Float32bits(s.FrequencyPenalty)),
+		int32(len(s.Biases)), word(s.Masked)}
 }
 
-// readSampling is the inverse of [Init.Params] for the words of Sampling.
-func readSampling(w []int32) Sampling {
+// word returns 1 for true.
+func word(b bool) int32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// readSampling is the inverse of [Init.Params] for the words of Sampling. Of the biases it returns the number.
+func readSampling(w []int32) (s Sampling, biases int) {
 	f := func(i int) float32 { return math.Float32frombits(uint32(w[i])) }
 	return Sampling{Temperature: f(0), TopK: w[1], TopP: f(2), MinP: f(3), RepeatPenalty: f(4), Logprobs: w[5],
-		Seed: uint64(uint32(w[6])) | uint64(uint32(w[7]))<<32}
+		Seed:            uint64(uint32(w[6])) | uint64(uint32(w[7]))<<32,
+		PresencePenalty: f(8), FrequencyPenalty: f(9), Masked: w[11] != 0}, int(w[10])
 }
 
 // Slots is the device state of all sequences. Slot Count-1 is the trash slot: padding rows
@@ -153,13 +169,17 @@ type Slots struct {
 	Token      device.Buffer // int32 [Count]: the token sampled last
 	History    device.Buffer // int32 [Count][Context]: the sequence's tokens
 	Params     device.Buffer // int32 [Count][ParamWords]: generation, prompt, sampling
+
+	// Shared with the host, which writes them; see [SlotsView].
+	Mask device.Buffer // uint32 [Count][MaskWords]: a bit for each token that may be drawn, if Sampling.Masked
+	Bias device.Buffer // [Count][MaxBiases] × {token int32, value float32}: the first len(Sampling.Biases) count
 }
 
 // ParamWords is the length of a slot's part of Slots.Params.
-const ParamWords = 10
+const ParamWords = 14
 
-// AllocSlots allocates count slots and a trash slot. The caller frees the buffers, also those that
-// it returns beside an error.
+// AllocSlots allocates count slots and a trash slot, without what [Slots.AllocShared] allocates. The caller frees the
+// buffers, also those that it returns beside an error.
 func AllocSlots(m device.Memory, count, pages, context int) (Slots, error) {
 	s := Slots{Count: count + 1, Pages: pages, Context: context}
 	for _, a := range []struct {

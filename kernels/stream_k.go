@@ -35,11 +35,16 @@ type sliceShape struct{ slices, tiles, kBlocks int }
 // columns. If there are several slices for each output tile, it is the same number for each.
 func sliceShapeOf(rowTiles, cols int) sliceShape {
 	s := sliceShape{tiles: splitsOf(rowTiles, streamKTiles), kBlocks: splitsOf(cols, kBlockCols)}
-	s.slices = min(tune.MaxWorkSlices, max(1, s.tiles*s.kBlocks/minKBlocks))
+	s.slices = mostSlices(s.tiles, s.kBlocks)
 	if each := s.slices / s.tiles; each > 1 {
 		s.slices = each * s.tiles
 	}
 	return s
+}
+
+// mostSlices returns the most work slices of a product with so many output tiles, or fewer.
+func mostSlices(tiles, kBlocks int) int {
+	return min(tune.MaxWorkSlices, max(1, tiles*kBlocks/minKBlocks))
 }
 
 // slicesPerTile returns how many slices each output tile has if every slice lies within one
@@ -153,14 +158,17 @@ func (s sliceShape) within(most int) []sliceStart {
 }
 
 // maxSliceStarts is the capacity of the kernel argument slicePlan.
-const maxSliceStarts = 136
+const maxSliceStarts = 134
 
 // ArrivalBytes is the size of the arrival counters, through which blocks learn that partials
 // are stored: two uint32 per slice and token tile.
 const ArrivalBytes = 1 << 16
 
-// maxStreamKTokens is the largest token tile of a block.
-const maxStreamKTokens = 208
+// The largest token tiles of a block: over weights of 16 bits, and over quantised ones.
+const (
+	maxStreamKTokens = 208
+	maxCodesTokens   = 136
+)
 
 // PartialsBytes returns the size of [Workspace].Partials for a product over n rows of cols
 // columns; outputs are the rows of each of its weights. The size is that of the arrival
@@ -174,6 +182,10 @@ func PartialsBytes(n, cols int, outputs ...int) int64 {
 }
 
 func partialsBytes(n, rowTiles, cols int) int64 {
-	tokens, slices := splitsOf(n, maxStreamKTokens)*maxStreamKTokens, sliceShapeOf(rowTiles, cols).slices
+	// Weights of different formats have slices of their own, which may be more than those of all together.
+	tokens, slices := 0, mostSlices(splitsOf(rowTiles, streamKTiles), splitsOf(cols, kBlockCols))
+	for _, tile := range []int{maxStreamKTokens, maxCodesTokens} {
+		tokens = max(tokens, splitsOf(n, tile)*tile)
+	}
 	return ArrivalBytes + int64(slices)*streamKTiles*tileRows*int64(tokens)*4
 }

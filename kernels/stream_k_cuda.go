@@ -26,18 +26,17 @@ func newStreamKVariant(tokens, stages int) variant {
 	return variant{fmt.Sprintf("_streamk%d", tokens), streamKTiles, tokens, threads, shared}
 }
 
-// roundUp1024 rounds n up to a multiple of 1,024.
-func roundUp1024(n int) int { return (n + 1023) &^ 1023 }
+// streamKVariant returns the variant for n tokens.
+func streamKVariant(n int) *variant { return cheapest(streamKVariants, n) }
 
-// streamKVariant returns the variant that takes n tokens in the least time, or the one that
-// [tune.StreamKTokens] names.
-func streamKVariant(n int) *variant {
+// cheapest returns the variant that takes n tokens in the least time, or the one that [tune.StreamKTokens] names.
+func cheapest(variants []variant, n int) *variant {
 	// The cost of reading the weights once more, in tokens. Measured at 7B, before the blocks of
 	// different token tiles read the weights side by side.
 	const fixed = 320
-	best, least := &streamKVariants[0], 0
-	for i := range streamKVariants {
-		v := &streamKVariants[i]
+	best, least := &variants[0], 0
+	for i := range variants {
+		v := &variants[i]
 		if tune.StreamKTokens == v.tokens {
 			return v
 		}
@@ -54,15 +53,21 @@ func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) e
 	if err != nil {
 		return err
 	}
+	return launchSlices(q, p, streamKVariant(int(p.in.n)), unitRun{p.weights[0].DType, 0, p.units}, r, args)
+}
+
+// launchSlices launches the stream-K kernel v for a run of p's units over rounded rows.
+func launchSlices[T any](q *cuda.Queue, p productLaunch, v *variant, run unitRun, r roundedInput, args T) error {
 	n, cols := int(p.in.n), int(p.in.cols)
-	v, shape := streamKVariant(n), sliceShapeOf(p.units*p.tiles, cols)
+	shape := sliceShapeOf(run.units*p.tiles, cols)
 	tokenTiles, tokens := evenTiles(n, v.tokens)
 	abreast := blocksPerSlice(shape.slices, shape.tiles, tokenTiles)
 	g := cuda.Grid{X: abreast, Y: shape.slices / abreast, Cluster: clusterSize(abreast),
 		Threads: v.threads, Shared: v.shared, Dependent: tune.DependentLaunch}
-	arrivals := q.Address(p.workspace.Partials)
-	return cuda.Launch(q, p.name+kind+v.suffix, g, streamKArgs[T]{op: args, rounded: r, handover: p.epilogue(q, n),
-		partials: arrivals + ArrivalBytes, arrivals: arrivals, plan: shape.args(tokenTiles, tokens)})
+	arrivals, plan := q.Address(p.workspace.Partials), shape.args(tokenTiles, tokens)
+	plan.firstUnit, plan.endUnit = int32(run.first), int32(run.first+run.units)
+	return cuda.Launch(q, p.name+formats[run.format].kernel+v.suffix, g, streamKArgs[T]{op: args, rounded: r,
+		handover: p.epilogue(q, n), partials: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan})
 }
 
 // args returns the kernel's argument for tokenTiles tiles of tokens token rows.
@@ -87,7 +92,11 @@ func (p productLaunch) canStreamK() bool {
 			return false
 		}
 	}
-	counters := splitsOf(n, streamKVariant(n).tokens) * tune.MaxWorkSlices
+	v := streamKVariant(n)
+	if p.weights[0].Layout == Codes { // token tiles of all formats are alike
+		v = cheapest(codesVariants[p.weights[0].DType], n)
+	}
+	counters := splitsOf(n, v.tokens) * tune.MaxWorkSlices
 	want := partialsBytes(n, p.units*p.tiles, int(p.in.cols))
 	return 8*counters <= ArrivalBytes && p.workspace.Partials.Bytes() >= want
 }
@@ -111,5 +120,9 @@ func (p productLaunch) epilogue(q *cuda.Queue, n int) handoverArgs {
 		return handoverArgs{}
 	}
 	r := roundedAt(q.Address(p.handover.Rounded), n, cols)
-	return handoverArgs{rows: r.rows, norm: q.Address(p.handover.Norm), squares: r.scales, tokens: r.tokens}
+	a := handoverArgs{rows: r.rows, norm: q.Address(p.handover.Norm), squares: r.scales, tokens: r.tokens}
+	if p.handover.Sums {
+		a.sums = int32(cols)
+	}
+	return a
 }

@@ -16,8 +16,10 @@ type Layout uint8
 const (
 	// RowMajor is [Rows][Cols], as in checkpoints.
 	RowMajor Layout = iota
-	// Fragments is the order of tensor-core operands; see [Pack].
+	// Fragments is the order of tensor-core operands of 16 bits; see [Pack].
 	Fragments
+	// Codes is the order of tensor-core operands that kernels unpack from codes of quantised weights; codes.go has it.
+	Codes
 )
 
 // Weight is a matrix that a product reads: output r of a row is the dot product of W[r] and
@@ -27,6 +29,9 @@ type Weight struct {
 	DType      DType
 	Layout     Layout
 	Rows, Cols int
+	// Order is int32 [Cols], a permutation: column j of the weight multiplies element Order[j] of a row. None: the
+	// same element. Only a host's products have one.
+	Order device.Buffer
 }
 
 // loadRowMajor loads a weight as it is.
@@ -41,12 +46,19 @@ func loadRowMajor(m device.Memory, w Weight, data []byte) (Weight, error) {
 
 // bytes returns the size of w in its layout.
 func (w Weight) bytes() int64 {
-	rows := w.Rows
-	if w.Layout == Fragments {
-		rows = (rows + tileRows - 1) / tileRows * tileRows
+	tiles := int64(tilesOf(w.Rows))
+	switch w.Layout {
+	case Fragments:
+		return tiles * tileRows * w.DType.Bytes(int64(w.Cols))
+	case Codes:
+		b := &bricks[w.DType]
+		return tiles * int64(b.count(w.Cols)) * int64(b.bytes())
 	}
-	return int64(rows) * w.DType.Bytes(int64(w.Cols))
+	return int64(w.Rows) * w.DType.Bytes(int64(w.Cols))
 }
+
+// tilesOf returns how many tiles of 16 rows a weight has.
+func tilesOf(rows int) int { return (rows + tileRows - 1) / tileRows }
 
 // LoadVector loads a vector as float32: norm weights, RoPE tables. Errors:
 // [device.ErrBadShape] for an empty vector, and the device's own.
@@ -62,60 +74,123 @@ func (w Weight) check(name string, rows, cols int) error {
 		return fmt.Errorf("%w: weight %s is [%d][%d] in %d bytes, wants [%d][%d]",
 			device.ErrBadShape, name, w.Rows, w.Cols, w.Data.Bytes(), rows, cols)
 	}
+	if !w.Order.IsZero() && (w.Layout != RowMajor || w.Order.Bytes() != 4*int64(cols)) {
+		return fmt.Errorf("%w: weight %s has the layout %d and %d columns in order, wants %d", device.ErrBadShape, name,
+			w.Layout, w.Order.Bytes()/4, cols)
+	}
 	return nil
 }
 
 // row returns row r of a row-major weight, undecoded.
-func (w Weight) row(h *device.Host, r int) []byte {
+func (w Weight) row(h *device.Host, r int) []byte { return w.rows(h, r, r+1) }
+
+// rows returns the rows of a row-major weight from begin to end, undecoded.
+func (w Weight) rows(h *device.Host, begin, end int) []byte {
 	n := w.DType.Bytes(int64(w.Cols))
-	return h.Bytes(w.Data)[int64(r)*n:][:n]
+	return h.Bytes(w.Data)[int64(begin)*n : int64(end)*n]
+}
+
+// sums is where products go: y[t*stride+r] is that of row r of a weight and row t of activations, or has it added.
+type sums struct {
+	y      []float32
+	stride int
+	add    bool
+}
+
+func (s sums) put(t, r int, v float32) {
+	if s.add {
+		v += s.y[t*s.stride+r]
+	}
+	s.y[t*s.stride+r] = v
 }
 
 // product computes y[t][r] = W[r]·x[t] for T rows, or adds that to y if add is set. x is
 // [T][w.Cols]; row t of y starts at t*stride.
 func product(h *device.Host, w Weight, x []float32, T int, y []float32, stride int, add bool) {
-	put := func(t, r int, v float32) {
-		if add {
-			v += y[t*stride+r]
-		}
-		y[t*stride+r] = v
-	}
+	x, done := w.input(h, x, T)
+	defer done()
 	h.For(w.Rows, w.Rows*w.Cols*T, func(begin, end int) {
-		for r := begin; r < end; r++ {
-			rowProduct(h, w, r, x, T, put)
-		}
+		rowsProduct(h, w, begin, end, x, T, sums{y, stride, add})
 	})
 }
 
-// rowProduct passes to put the dot products of row r of w with T rows of x. A row's sum is the
-// same if it is computed alone or with others (package vec). float32 and bfloat16 have
-// loops of their own; other formats are decoded first.
-func rowProduct(h *device.Host, w Weight, r int, x []float32, T int, put func(t, r int, v float32)) {
-	k := w.Cols
-	switch w.DType {
-	case F32:
-		row := h.Float32(w.Data)[r*k : (r+1)*k]
-		for t := range T {
-			put(t, r, vec.Dot(row, x[t*k:(t+1)*k]))
+// input returns x [T][w.Cols] with the elements of each row in the order of w's columns, for rowsProduct. The caller
+// calls done when it is not needed any more.
+func (w Weight) input(h *device.Host, x []float32, T int) (in []float32, done func()) {
+	if w.Order.IsZero() {
+		return x, func() {}
+	}
+	y, order := h.Scratch(T*w.Cols), h.Int32(w.Order)
+	for t := range T {
+		from, to := x[t*w.Cols:(t+1)*w.Cols], y[t*w.Cols:(t+1)*w.Cols]
+		for j, i := range order {
+			to[j] = from[i]
 		}
-	case BF16:
-		row, t := h.Uint16(w.Data)[r*k:(r+1)*k], 0
-		for ; t+4 <= T; t += 4 {
-			for i, v := range vec.DotBF16x4(row, x[t*k:], k) {
-				put(t+i, r, v)
+	}
+	return y, func() { h.Return(y) }
+}
+
+// rowsProduct computes the dot products of w's rows from begin to end with T rows of x, an input of w. A sum is the
+// same if it is computed alone or with others, and the same over a quantised row as over its values (package vec).
+func rowsProduct(h *device.Host, w Weight, begin, end int, x []float32, T int, to sums) {
+	switch {
+	case w.DType == BF16 && T < togetherRows:
+		for r := begin; r < end; r++ {
+			row := h.Uint16(w.Data)[r*w.Cols:][:w.Cols]
+			for t := range T {
+				to.put(t, r, vec.DotBF16(row, x[t*w.Cols:]))
 			}
 		}
-		for ; t < T; t++ {
-			put(t, r, vec.DotBF16(row, x[t*k:(t+1)*k]))
-		}
+	case T == 1 && quantisedDots(h, w, begin, end, x, to):
 	default:
-		row := h.Scratch(k)
-		formats[w.DType].decode(row, w.row(h, r))
-		for t := range T {
-			put(t, r, vec.Dot(row, x[t*k:(t+1)*k]))
-		}
-		h.Return(row)
+		decodedProduct(h, w, begin, end, x[:T*w.Cols], T, to)
 	}
+}
+
+// togetherRows is the number of rows, of a weight and of activations, that package vec takes together.
+const togetherRows = 4
+
+// decodedProduct is rowsProduct by way of decoded rows.
+func decodedProduct(h *device.Host, w Weight, begin, end int, x []float32, T int, to sums) {
+	values, out := h.Scratch(togetherRows*w.Cols), h.Scratch(togetherRows*T)
+	for r := begin; r < end; r += togetherRows {
+		n := min(togetherRows, end-r)
+		vec.DotRows(out, w.values(h, r, r+n, values), x, w.Cols, T)
+		for i := range n {
+			for t := range T {
+				to.put(t, r+i, out[i*T+t])
+			}
+		}
+	}
+	h.Return(out)
+	h.Return(values)
+}
+
+// quantisedDots is rowsProduct for one row of x. It returns false if the machine has no loop for w's format.
+func quantisedDots(h *device.Host, w Weight, begin, end int, x []float32, to sums) bool {
+	loops := formats[w.DType].loops
+	if loops == nil {
+		return false
+	}
+	out := h.Scratch(end - begin)
+	defer h.Return(out)
+	if !loops.Dots(out, w.rows(h, begin, end), x[:w.Cols]) {
+		return false
+	}
+	for i, v := range out {
+		to.put(0, begin+i, v)
+	}
+	return true
+}
+
+// values returns the values of the rows of a row-major weight from begin to end: themselves, or decoded into scratch.
+func (w Weight) values(h *device.Host, begin, end int, scratch []float32) []float32 {
+	if w.DType == F32 {
+		return h.Float32(w.Data)[begin*w.Cols : end*w.Cols]
+	}
+	scratch = scratch[:(end-begin)*w.Cols]
+	formats[w.DType].values(scratch, w.rows(h, begin, end))
+	return scratch
 }
 
 // rmsNorm writes x·g / sqrt(mean(x²)+eps) to y; x, g and y have the same length.

@@ -81,9 +81,9 @@ func TestCUDAPrefillAttendIsBatchInvariant(t *testing.T) {
 // A prompt has the same bits in chunks of any size, over one split of the context and over
 // several, in tiles of any size, and with splits computed in parallel or one after another.
 func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
-	defer func() { tune.ParallelSplits, tune.PrefillQueries = true, 0 }()
+	defer func() { tune.ParallelSplits, tune.ShareMerge, tune.PrefillQueries = true, true, 0 }()
 	for i, c := range prefillShapes {
-		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, []int{1100, 200, 2300}[i%3])
+		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, []int{1100, 200, 2300, 4400}[i%4])
 		a.row = nil
 		for p := range a.slots[0].Context {
 			a.row = append(a.row, kernels.Row{Slot: 1, Position: int32(p)})
@@ -101,7 +101,9 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 			for _, tune.PrefillQueries = range prefillTiles {
 				a.equal(fmt.Sprintf("%s, tiles of %d", name, tune.PrefillQueries), a.chunks(n), want)
 			}
-			tune.PrefillQueries, tune.ParallelSplits = 0, false
+			tune.PrefillQueries, tune.ShareMerge = 0, false
+			a.equal(name+", splits merged by one block", a.chunks(n), want)
+			tune.ShareMerge, tune.ParallelSplits = true, false
 			a.equal(name+", splits one after another", a.chunks(n), want)
 			tune.ParallelSplits = true
 		}
@@ -138,11 +140,11 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 	for _, shape := range []struct {
 		name                      string
 		heads, kvHeads, d, layers int
-	}{{"7B", 32, 32, 128, 32}, {"1B", 32, 8, 64, 16}} {
+	}{{"7B", 32, 32, 128, 32}, {"8B", 32, 8, 128, 32}, {"1B", 32, 8, 64, 16}} {
 		for _, c := range []struct{ rows, n, layers int }{
 			{1, 1, shape.layers}, {10, 10, shape.layers}, {50, 50, shape.layers}, {100, 100, shape.layers},
-			{200, 200, shape.layers}, {400, 400, shape.layers},
-			{20, 8000, 4}, {128, 8192, 4}, {512, 8192, 4}, {2048, 8192, 4}} {
+			{200, 200, shape.layers}, {400, 400, shape.layers}, {16, 4016, 8}, {16, 100016, 2},
+			{400, 2000, 8}, {20, 8000, 4}, {128, 8192, 4}, {512, 8192, 4}, {2048, 8192, 4}} {
 			t.Run(fmt.Sprintf("%s/%d-rows-of-%d-in-%d-layers", shape.name, c.rows, c.n, c.layers), func(t *testing.B) {
 				b := newBoth(t)
 				defer func() { tune.PrefillQueries = 0 }()
@@ -169,7 +171,7 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 
 // prefillLayers returns an op for the last rows of a sequence of n tokens in each layer.
 func (b *both) prefillLayers(heads, kvHeads, d, rows, n, layers int) (ops []device.Op) {
-	const context = 8192
+	context := max(8192, (n+15)/16*16)
 	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + (n+15)/16, PageTokens: 16, Layers: layers, Heads: kvHeads,
 		HeadDim: d}
 	values := bitsOf(b.normal(1<<20, 1)) // random values, repeated

@@ -109,20 +109,24 @@ func BenchmarkCUDASample(t *testing.B) {
 			"plain": {Temperature: 1, TopP: 1}, "top_k": {Temperature: 1, TopK: 40, TopP: 1},
 			"top_p": {Temperature: 1, TopP: 0.9}, "all": {Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05,
 				RepeatPenalty: 1.1},
+			"edited":          {PresencePenalty: 0.5, FrequencyPenalty: 0.5, Biases: biasesOf(300, 1)},
+			"masked":          {Masked: true},
+			"masked, sampled": {Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, Masked: true},
 		} {
 			for _, n := range []int{1, 32} {
 				t.Run(fmt.Sprintf("%d/%s/%d", vocab, name, n), func(t *testing.B) {
 					b := newBoth(t)
 					d := newDrawing(b, repeat(s, n), vocab)
+					d.randomMasks()
 					slot, position := d.randomPositions(n)
 					results, _, err := b.g.Pinned(4 * int64(n) * kernels.RecordWords)
 					b.must(err)
 					defer func() { b.must(b.g.Free(results)) }()
 					rows := kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position)),
 						Sample: b.load(1, bytesOf(slot)), Number: b.load(1, make([]byte, 8))}
-					logits := b.load(1, bytesOf(b.normal(n*vocab, 3)))
-					b.perLaunch(t, float64(4*n*vocab), kernels.Sample{Logits: logits, Rows: rows,
-						Slots: d.slots[1], Records: results, T: n, N: n, Vocab: vocab, RingSlots: 1, MaxSamples: n})
+					logits, edited := b.load(1, bytesOf(b.normal(n*vocab, 3))), b.poisoned(n * vocab)[1]
+					b.perLaunch(t, float64(4*n*vocab), kernels.Sample{Logits: logits, Rows: rows, Slots: d.slots[1],
+						Records: results, Edited: edited, T: n, N: n, Vocab: vocab, RingSlots: 1, MaxSamples: n})
 				})
 			}
 		}

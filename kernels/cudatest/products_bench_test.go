@@ -50,11 +50,14 @@ type products struct {
 
 const benchRows, benchSamples = 400, 64
 
-func newProducts(b *both, s shape) *products {
+func newProducts(b *both, s shape) *products { return newProductsOf(b, s, kernels.BF16) }
+
+// newProductsOf is newProducts with weights of a format.
+func newProductsOf(b *both, s shape, format kernels.DType) *products {
 	p := &products{both: b, shape: s}
-	most := bytes.Repeat(b.elements(kernels.BF16, 1<<22, 0.02), s.vocab*s.hidden>>22+1)
+	most := bytes.Repeat(b.elements(format, 1<<22, 0.02), s.vocab*s.hidden>>22+1)
 	load := func(rows, cols int) kernels.Weight {
-		w, err := kernels.LoadWeight(b.g, kernels.BF16, rows, cols, most[:2*rows*cols])
+		w, err := kernels.LoadWeight(b.g, format, rows, cols, most[:format.Bytes(int64(rows*cols))])
 		b.must(err)
 		b.t.Cleanup(func() { b.must(b.g.Free(w.Data)) })
 		p.bytes += w.Data.Bytes()
@@ -114,15 +117,15 @@ func (p *products) attention() kernels.QKV {
 }
 
 // ops returns one kind of product of all layers, or all kinds, or a prefill pass with attention,
-// over T rows; and the number of weight elements that they read.
-func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, elements int64) {
+// over T rows; and the number of weight elements that they read, and their bytes.
+func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, elements, bytes int64) {
 	add := func(of string, op device.Op, weights ...kernels.Weight) {
 		if kind != of && kind != "pass" && (kind != "all" || of == "attend") {
 			return
 		}
 		ops = append(ops, op)
 		for _, w := range weights {
-			elements += int64(w.Rows) * int64(w.Cols)
+			elements, bytes = elements+int64(w.Rows)*int64(w.Cols), bytes+w.Data.Bytes()
 		}
 	}
 	for i, l := range p.layers {
@@ -150,7 +153,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 				Name: kernels.DownProjection}, l.down)
 			add("head", kernels.Head{X: p.gathered, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.index},
 				Logits: p.logits, Class: kernels.Prefill, T: n, N: n, Eps: 1e-5}, p.head)
-			return ops, elements
+			return ops, elements, bytes
 		}
 		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X,
 			Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T,
@@ -170,7 +173,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 	}
 	add("head", kernels.Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.sample},
 		Logits: p.logits, Workspace: kernels.Workspace{Rounded: p.rounded}, T: T, N: n, Eps: 1e-5}, p.head)
-	return ops, elements
+	return ops, elements, bytes
 }
 
 // BenchmarkProducts replays a graph of one kind of product of all layers. It prints the time of a
@@ -197,7 +200,7 @@ func BenchmarkProducts(bench *testing.B) {
 
 // measure prints the median of several replays.
 func (p *products) measure(kind string, T int, prefill bool) {
-	ops, elements := p.ops(kind, T, prefill)
+	ops, elements, bytes := p.ops(kind, T, prefill)
 	p.replay(ops...)
 	const runs = 5
 	each := p.replayTimes(runs, ops...)
@@ -212,5 +215,5 @@ func (p *products) measure(kind string, T int, prefill bool) {
 	}
 	fmt.Printf("%s %s T=%-3d %-7s %9.1f us, %8.2f us each, %6.0f GB/s, %6.1f TFLOP/s\n", p.name, class, T, kind, us,
 		us/float64(len(ops)),
-		float64(2*elements)/us/1e3, float64(2*elements*int64(T))/us/1e6)
+		float64(bytes)/us/1e3, float64(2*elements*int64(T))/us/1e6)
 }

@@ -35,6 +35,9 @@ func (b *both) elements(t kernels.DType, n int, scale float64) []byte {
 	case kernels.BF16:
 		return bytesOf(bitsOf(b.normal(n, scale)))
 	}
+	if f := formatOf(t); f != nil {
+		return b.blocks(*f, n, scale)
+	}
 	v := make([]uint16, n)
 	_, e := math.Frexp(scale)
 	for i := range v { // exponents from scale/16 up to 2*scale, all signs and fractions
@@ -67,7 +70,7 @@ func TestCUDAPack(t *testing.T) {
 			}
 			src := put(b, data)
 			op := func(on int) kernels.Pack { return kernels.Pack{Src: src[on], DType: dtype, Rows: c[0], Cols: c[1]} }
-			dst := b.poisoned(int(kernels.PackedBytes(c[0], c[1]) / 4))
+			dst := b.poisoned(int(kernels.PackedBytes(dtype, c[0], c[1]) / 4))
 			b.run(func(on int) device.Op {
 				p := op(on)
 				p.Dst = dst[on]

@@ -38,9 +38,9 @@ func TestCUDAReplayIsEager(t *testing.T) {
 // loop is the part of a pass that this file tests, over fixed queries and logits.
 type loop struct {
 	*stager
-	kv                                 kernels.KV
-	q, logits, results, attended, work device.Buffer
-	out                                *device.Mapped
+	kv                                         kernels.KV
+	q, logits, edited, results, attended, work device.Buffer
+	out                                        *device.Mapped
 }
 
 const loopHeads, loopDim, loopContext, loopVocab = 4, 64, 512, 3000
@@ -59,6 +59,8 @@ func newLoop(b *both, query, logits []float32) *loop {
 	l.results, l.out, err = b.g.Pinned(4 * stagerRing * 4 * kernels.RecordWords)
 	b.must(err)
 	b.t.Cleanup(func() { b.must(b.g.Free(l.results)) })
+	b.shareSlots(1, &l.slots[1], loopVocab)
+	l.edited = b.poisoned(3 * loopVocab)[1]
 	return l
 }
 
@@ -69,8 +71,8 @@ func (l *loop) ops() []device.Op {
 		l.op(1, 3, 3),
 		kernels.Attend{Q: l.q, Rows: l.rows[1], Slots: l.slots[1], KV: l.kv, Out: l.attended, Workspace: l.work, T: 3,
 			Heads: loopHeads, Scale: 0.125},
-		kernels.Sample{Logits: l.logits, Rows: l.rows[1], Slots: l.slots[1], Records: l.results, T: 3, N: 3,
-			Vocab: loopVocab, RingSlots: stagerRing, MaxSamples: 4},
+		kernels.Sample{Logits: l.logits, Rows: l.rows[1], Slots: l.slots[1], Records: l.results, Edited: l.edited, T: 3,
+			N: 3, Vocab: loopVocab, RingSlots: stagerRing, MaxSamples: 4},
 	}
 }
 

@@ -16,21 +16,31 @@ import (
 type drawing struct {
 	*both
 	slots   [2]kernels.Slots
+	shared  [2]kernels.SlotsView
 	history []int32 // [slots][context]
 	prompt  []int32
 }
 
 const drawContext = 200
 
-// newDrawing gives each slot a Sampling, and a random history of tokens below vocab.
+// newDrawing gives each slot a Sampling, a random prompt of less than 100 tokens, and a random history of tokens below
+// vocab.
 func newDrawing(b *both, sampling []kernels.Sampling, vocab int) *drawing {
-	d := &drawing{both: b, history: make([]int32, (len(sampling)+1)*drawContext)}
+	prompts := make([]int32, len(sampling))
+	for i := range prompts {
+		prompts[i] = b.r.Int32N(100)
+	}
+	return newDrawingAfter(b, prompts, sampling, vocab)
+}
+
+// newDrawingAfter is newDrawing with prompts of these lengths.
+func newDrawingAfter(b *both, prompts []int32, sampling []kernels.Sampling, vocab int) *drawing {
+	d := &drawing{both: b, history: make([]int32, (len(sampling)+1)*drawContext), prompt: prompts}
 	for i := range d.history {
 		d.history[i] = b.r.Int32N(int32(vocab))
 	}
 	params := make([]int32, (len(sampling)+1)*kernels.ParamWords)
 	for slot, s := range sampling {
-		d.prompt = append(d.prompt, b.r.Int32N(100))
 		words := (&kernels.Init{Generation: int32(slot + 1), Prompt: d.prompt[slot], Sampling: s}).Params()
 		copy(params[slot*kernels.ParamWords:], words[:])
 	}
@@ -41,8 +51,24 @@ func newDrawing(b *both, sampling []kernels.Sampling, vocab int) *drawing {
 	for on := range d.slots {
 		d.slots[on] = kernels.Slots{Count: n, Pages: 1, Context: drawContext, BlockTable: table[on],
 			Length: length[on], Token: token[on], History: history[on], Params: par[on]}
+		d.shared[on] = b.shareSlots(on, &d.slots[on], vocab)
+		for slot, s := range sampling {
+			b.must(d.shared[on].WriteBiases(&kernels.Init{Slot: int32(slot), Sampling: s}))
+		}
 	}
 	return d
+}
+
+// shareSlots allocates what slots share with the host, on one device.
+func (b *both) shareSlots(on int, slots *kernels.Slots, vocab int) kernels.SlotsView {
+	b.t.Helper()
+	view, err := slots.AllocShared(b.devices[on], vocab)
+	b.must(err)
+	b.t.Cleanup(func() {
+		b.must(b.devices[on].Free(slots.Mask))
+		b.must(b.devices[on].Free(slots.Bias))
+	})
+	return view
 }
 
 // sample draws for slot[i] at position[i] from logits [len(slot)][vocab], padded to N samples. It
@@ -59,6 +85,7 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 	}
 	padded := append(slices.Clone(logits), make([]float32, (N-len(slot))*vocab)...)
 	l, rows, numbers := put(d.both, padded), [2]kernels.Rows{}, put(d.both, []int32{3, 1})
+	edited := d.poisoned(len(padded))
 	index, slots, positions := put(d.both, samples), put(d.both, slot), put(d.both, position)
 	var rings [2]*device.Mapped
 	op := func(on int) device.Op {
@@ -67,8 +94,8 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 		d.t.Cleanup(func() { d.must(d.devices[on].Free(results)) })
 		rings[on] = mapped
 		rows[on] = kernels.Rows{Slot: slots[on], Position: positions[on], Sample: index[on], Number: numbers[on]}
-		return kernels.Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Records: results, T: len(slot), N: N,
-			Vocab: vocab, RingSlots: 2, MaxSamples: N}
+		return kernels.Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Records: results, Edited: edited[on],
+			T: len(slot), N: N, Vocab: vocab, RingSlots: 2, MaxSamples: N}
 	}
 	if host {
 		d.run(op)
@@ -158,6 +185,12 @@ func TestCUDADrawsMatchTheFilteredSoftmax(t *testing.T) {
 		"top_p":         {Temperature: 1, TopP: 0.7, RepeatPenalty: 1},
 		"min_p":         {Temperature: 1, TopP: 1, MinP: 0.3, RepeatPenalty: 1},
 		"all":           {Temperature: 0.8, TopK: 8, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.3},
+		"presence":      {Temperature: 1, TopP: 1, PresencePenalty: 1.1},
+		"frequency":     {Temperature: 1, TopP: 1, FrequencyPenalty: -0.7},
+		"biases":        {Temperature: 1, TopP: 1, Biases: []kernels.Bias{{Token: 11, Value: 4}, {Value: -100}}},
+		"mask":          {Temperature: 1, TopP: 1, Masked: true},
+		"all, edited": {Temperature: 0.8, TopK: 8, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.3, PresencePenalty: 0.5,
+			FrequencyPenalty: 0.4, Biases: []kernels.Bias{{Token: 5, Value: 1}, {Token: 3, Value: -1}}, Masked: true},
 	} {
 		b := newBoth(t)
 		counts := map[int]int{}
@@ -167,9 +200,10 @@ func TestCUDADrawsMatchTheFilteredSoftmax(t *testing.T) {
 			for i := range sampling {
 				sampling[i].Seed = 0x9E3779B97F4A7C15 * uint64(round*batch+i+1)
 			}
-			d := newDrawing(b, sampling, len(logits))
+			d := newDrawingAfter(b, slices.Repeat([]int32{1}, batch), sampling, len(logits))
 			for i := range batch {
 				copy(d.history[i*drawContext:], window)
+				copy(d.shared[1].Mask(int32(i)), maskOf(len(logits), allowed))
 			}
 			d.slots[1].History = b.load(1, bytesOf(d.history))
 			slot := make([]int32, batch)
@@ -181,7 +215,7 @@ func TestCUDADrawsMatchTheFilteredSoftmax(t *testing.T) {
 				counts[int(r.Token)]++
 			}
 		}
-		distribution.Check(t, name, counts, distribution.Exact(logits, filters(s), window), draws)
+		distribution.Check(t, name, counts, distribution.Exact(logits, filters(s), window, window[1:]), draws)
 	}
 }
 
@@ -203,6 +237,11 @@ func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 		"min_p":                 {32000, 3, kernels.Sampling{Temperature: 1, TopP: 1, MinP: 0.05}},
 		"all": {32000, 3, kernels.Sampling{Temperature: 1.2, TopK: 100, TopP: 0.8, MinP: 0.02,
 			RepeatPenalty: 1.2}},
+		"mask":                  {151936, 2, kernels.Sampling{Temperature: 1, TopP: 1, Masked: true}},
+		"top_k above the mask":  {151936, 2, kernels.Sampling{Temperature: 1, TopP: 1, TopK: 149000, Masked: true}},
+		"top_p within the mask": {32000, 2, kernels.Sampling{Temperature: 1, TopP: 0.7, Masked: true}},
+		"all, edited": {32000, 3, kernels.Sampling{Temperature: 1.2, TopK: 100, TopP: 0.8, MinP: 0.02,
+			RepeatPenalty: 1.2, PresencePenalty: 0.3, FrequencyPenalty: 0.2, Biases: biasesOf(300, 2), Masked: true}},
 	} {
 		b := newBoth(t)
 		const n = 64
@@ -211,14 +250,18 @@ func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 			sampling[i].Seed = b.r.Uint64()
 		}
 		d := newDrawing(b, sampling, c.vocab)
+		d.randomMasks()
 		logits := b.normal(c.vocab, c.spread)
 		slot, position := d.randomPositions(n)
 		high, kept := 0.0, []int32(nil)
 		for i, r := range d.sample(slot, position, slices.Repeat(logits, n), n, false)[1] {
-			if i == 0 || c.s.RepeatPenalty != 0 {
+			if i == 0 || c.s.RepeatPenalty != 0 || c.s.Masked {
 				kept = d.kept(logits, c.s, i, position[i])
 			}
 			at := slices.Index(kept, r.Token)
+			if len(kept) == 0 && r.Token == 0 {
+				continue // the mask allows nothing
+			}
 			if at < 0 {
 				t.Fatalf("%s: token %d was drawn, and is not among the %d that are left", name, r.Token, len(kept))
 			}
@@ -237,13 +280,25 @@ func (d *drawing) kept(logits []float32, s kernels.Sampling, slot int, position 
 	if s.TopP < 1 {
 		s.TopP = min(1, s.TopP*(1+1e-6))
 	}
-	return s.Candidates(logits, history[max(0, len(history)-kernels.PenaltyWindow):])
+	past := kernels.Past{Tokens: history, Prompt: int(d.prompt[slot])}
+	if s.Masked {
+		past.Mask = d.shared[0].Mask(int32(slot))
+	}
+	return s.Candidates(logits, past)
 }
 
 // filters returns the settings of s that form the distribution.
 func filters(s kernels.Sampling) distribution.Filters {
-	return distribution.Filters{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP,
-		RepeatPenalty: s.RepeatPenalty}
+	f := distribution.Filters{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP,
+		RepeatPenalty: max(s.RepeatPenalty, 1), PresencePenalty: s.PresencePenalty,
+		FrequencyPenalty: s.FrequencyPenalty, Bias: map[int32]float32{}}
+	for _, b := range s.Biases {
+		f.Bias[b.Token] = b.Value
+	}
+	if s.Masked {
+		f.Allowed = allowed
+	}
+	return f
 }
 
 // A record has the same bits alone and among 64, also as another sample of the step.
@@ -257,8 +312,13 @@ func TestCUDASampleIsBatchInvariant(t *testing.T) {
 		if i%4 == 0 {
 			sampling[i].Temperature = 0
 		}
+		if i%3 == 0 {
+			sampling[i].PresencePenalty, sampling[i].FrequencyPenalty = 0.3, 0.2
+			sampling[i].Biases, sampling[i].Masked = biasesOf(i, 3), i%2 == 0
+		}
 	}
 	d := newDrawing(b, sampling, vocab)
+	d.randomMasks()
 	slot, position := d.randomPositions(n)
 	logits := b.normal(n*vocab, 3)
 	all := d.sample(slot, position, logits, n, false)[1]

@@ -26,6 +26,11 @@ func testSmallShapes(t *testing.T, b *both) {
 			[]classAndWorkspace{{false, false}, {true, true}})
 	}
 	b.rowIndexProducts(kernels.BF16, 9, 3, 144)
+	for i, dtype := range []kernels.DType{kernels.Q8_0, kernels.Q4_K, kernels.Q4_1, kernels.Q6_K} {
+		t.Logf("products over %s", formatOf(dtype).name)
+		b.products(dtype, []int{1, 12, 5, 8}[i], 768, 48, []classAndWorkspace{{false, false}, {true, true}})
+	}
+	b.rowIndexProducts(kernels.Q4_0, 9, 3, 160)
 	testSmallWorkSlices(b)
 	for i, dim := range []int{32, 64, 96, 128} {
 		t.Logf("heads of %d", dim)
@@ -38,12 +43,17 @@ func testSmallShapes(t *testing.T, b *both) {
 	}
 	testSmallDeferred(b)
 	const vocab = 300
-	d := newDrawing(b, []kernels.Sampling{{Logprobs: kernels.MaxTop},
+	d := newDrawing(b, []kernels.Sampling{
+		{RepeatPenalty: 1.1, PresencePenalty: 0.5, FrequencyPenalty: 0.5, Biases: biasesOf(40, 3), Masked: true},
+		{Logprobs: kernels.MaxTop},
 		{Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1, Seed: 1}}, vocab)
-	slot, position := d.randomPositions(2)
-	records := d.sample(slot, position, b.normal(2*vocab, 4), 3, true)
-	if !d.sameRecord(records[1][0], records[0][0]) {
-		t.Errorf("greedy: %+v, wants %+v", records[1][0], records[0][0])
+	d.randomMasks()
+	slot, position := d.randomPositions(3)
+	records := d.sample(slot, position, b.normal(3*vocab, 4), 4, true)
+	for i := range 2 {
+		if !d.sameRecord(records[1][i], records[0][i]) {
+			t.Errorf("greedy %d: %+v, wants %+v", i, records[1][i], records[0][i])
+		}
 	}
 }
 

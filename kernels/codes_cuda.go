@@ -1,0 +1,139 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
+)
+
+// Of kernels/gemm/codes.cuh.
+const (
+	codesThreads = 512
+	codesTokens  = 8        // rows that a block rounds at a time, at most
+	codesTiles   = 2        // row tiles that a block multiplies at a time
+	codesStatic  = 26 << 10 // bytes of a block's static shared memory, at most
+)
+
+// codes32 reads rows that a kernel before has rounded.
+var codes32 = variant{suffix: "_codes32", tiles: codesTiles, tokens: 32, threads: 256}
+
+// anyQuantised reports whether one of the weights is quantised.
+func anyQuantised(weights []Weight) bool {
+	for _, w := range weights {
+		if w.DType.Quantised() {
+			return true
+		}
+	}
+	return false
+}
+
+// launchCodes launches a product over quantised weights: a kernel for each run of units whose weights have one format.
+func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
+	if p.handover.InputIsRounded && p.canRound(q) { // other GPUs hand nothing over
+		return fmt.Errorf("%w: rounded rows were handed over to a product over quantised weights", device.ErrBadShape)
+	}
+	runs, err := p.runs()
+	if err != nil {
+		return err
+	}
+	a := codesArgs[T]{op: args}
+	v, err := p.roundForCodes(q, &a.rows, &a.scales, &a.sums)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		a.first, a.units = int32(r.first), int32(r.units)
+		name := p.name + formats[r.format].kernel
+		if v != nil {
+			err = cuda.Launch(q, name+v.suffix, v.grid(int(p.in.n), r.units, p.tiles), a)
+		} else {
+			err = launchFewCodes(q, p, name, a)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roundForCodes rounds p's rows, if they are more than a block rounds itself and the workspace holds them. It sets the
+// addresses of rows, scales and sums, and returns the variant that reads them, or nil.
+func (p productLaunch) roundForCodes(q *cuda.Queue, rows, scales, sums *uint64) (*variant, error) {
+	n, cols := int(p.in.n), int(p.in.cols)
+	if n <= codesTokens || p.gathered || p.workspace.Rounded.Bytes() < RoundedBytes(n, cols) {
+		return nil, nil
+	}
+	tokens, padded := (n+7)&^7, paddedColumns(cols)
+	*rows = q.Address(p.workspace.Rounded)
+	*scales = *rows + uint64(tokens*padded*2)
+	*sums = *scales + uint64(4*tokens)
+	name := "reel_round_codes"
+	if p.in.norm != 0 {
+		name += "_normed"
+	}
+	err := cuda.Launch(q, name, cuda.Grid{X: tokens, Threads: codesThreads, Dependent: tune.DependentLaunch},
+		roundCodesArgs{in: p.in, rows: *rows, scales: *scales, sums: *sums, tokens: int32(tokens)})
+	return &codes32, err
+}
+
+// unitRun is consecutive units of a product with weights of one format.
+type unitRun struct {
+	format       DType
+	first, units int
+}
+
+// runs divides p's units by the formats of their weights. Weights that share units must have one format, and all must
+// be quantised.
+func (p productLaunch) runs() (runs []unitRun, err error) {
+	units, shared := []int{p.units}, p.weights
+	if p.unitsOf != nil {
+		units, shared = p.unitsOf, nil
+	}
+	for _, w := range p.weights {
+		if w.Layout != Codes || shared != nil && w.DType != shared[0].DType {
+			return nil, fmt.Errorf("%w: the weights of %s have formats that a GPU's kernels do not mix: use --device "+
+				"host, or quantise them alike", device.ErrBadShape, p.name)
+		}
+	}
+	first := 0
+	for i, n := range units {
+		d := p.weights[i].DType
+		if last := len(runs) - 1; last >= 0 && runs[last].format == d {
+			runs[last].units += n
+		} else {
+			runs = append(runs, unitRun{d, first, n})
+		}
+		first += n
+	}
+	return runs, nil
+}
+
+// launchFewCodes launches persistent blocks, which round the rows themselves.
+func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, a codesArgs[T]) error {
+	padded := paddedColumns(int(p.in.cols))
+	row := padded*2 + 2*codesGroup + padded/codesGroup*4
+	rows := min(int(p.in.n), codesTokens, (sharedMemory(q)-codesStatic)/row)
+	if rows == 0 {
+		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape, p.in.cols)
+	}
+	a.atOnce = int32(rows)
+	perBlock := codesTiles / p.tiles
+	g := cuda.Grid{X: min((int(a.units)+perBlock-1)/perBlock, min(q.SMs(), tune.MaxPersistentBlocks)),
+		Threads: codesThreads, Shared: rows * row, Dependent: tune.DependentLaunch}
+	return cuda.Launch(q, name+"_codes8", g, a)
+}
+
+// sharedMemory returns the bytes of shared memory that a block may use.
+func sharedMemory(q *cuda.Queue) int {
+	switch major, minor := q.Capability(); {
+	case major == 8 && minor == 0:
+		return 163 << 10
+	case major == 9 || major == 10:
+		return 227 << 10
+	}
+	return 99 << 10
+}

@@ -1,0 +1,50 @@
+package kernels
+
+import "slices"
+
+// Prompts over quantised weights. On Hopper stream-K multiplies those formats that have kernels for it; the ring in
+// shared memory holds their codes.
+
+// streamKFormats are these formats (REEL_STREAM_K_FORMATS in gemm/product.cuh).
+var streamKFormats = []DType{Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, F8, G4_128}
+
+// codesTokenTiles are the token tiles of their kernels.
+var codesTokenTiles = []int{16, 104, maxCodesTokens}
+
+// streamsCodes reports whether stream-K has kernels for all of the weights.
+func streamsCodes(weights []Weight) bool {
+	return !slices.ContainsFunc(weights, func(w Weight) bool {
+		return w.Layout != Codes || !slices.Contains(streamKFormats, w.DType)
+	})
+}
+
+// minimums reports whether a streamed format has minimums, which multiply sums of activations.
+func (d DType) minimums() bool { return d == Q4_K || d == Q5_K }
+
+// NeedsSums reports whether a product over the weights also takes sums of the rounded rows, over groups of columns.
+func NeedsSums(weights ...Weight) bool {
+	return slices.ContainsFunc(weights, func(w Weight) bool { return w.DType.minimums() })
+}
+
+// Bytes of a token in a stage: its rounded activations of a K block, and sums over groups of 32 columns of a brick.
+const (
+	tokenBlockBytes = 2 * kBlockCols
+	groupSumsBytes  = 32
+)
+
+// codesRing returns the stages of quantised weights that fit into shared memory beside a token tile, and the bytes of
+// shared memory with them; stream_k.cuh has the same numbers.
+func codesRing(t DType, tokens int) (stages, shared int) {
+	const most, room = 28, 227 << 10
+	b := &bricks[t]
+	stage := streamKTiles*(b.quarterBytes()+b.scaleBytes) + tokens*tokenBlockBytes
+	if t.minimums() {
+		stage += tokens * groupSumsBytes
+	}
+	header := roundUp1024(512+4*tokens) + roundUp1024(16*tokens)
+	stages = min((room-header)/stage, most)
+	return stages, header + stages*stage
+}
+
+// roundUp1024 rounds n up to a multiple of 1,024.
+func roundUp1024(n int) int { return (n + 1023) &^ 1023 }

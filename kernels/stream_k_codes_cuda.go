@@ -1,0 +1,45 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+
+	"reel.internal/reel/kernels/device/cuda"
+)
+
+// codesVariants are the stream-K kernels over quantised weights, by format.
+var codesVariants = map[DType][]variant{}
+
+func init() {
+	for _, t := range streamKFormats {
+		for _, tokens := range codesTokenTiles {
+			v := variant{suffix: fmt.Sprintf("_streamk%d", tokens), tiles: streamKTiles, tokens: tokens, threads: 352}
+			if tokens > 56 { // a whole warpgroup of helper warps, which gives its registers to the others
+				v.threads = 384
+			}
+			_, v.shared = codesRing(t, tokens)
+			codesVariants[t] = append(codesVariants[t], v)
+		}
+	}
+}
+
+// launchStreamKCodes launches p, of the prefill class and over quantised weights that stream-K has kernels for: a kernel
+// for each run of units whose weights have one format.
+func launchStreamKCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
+	runs, err := p.runs()
+	if err != nil {
+		return err
+	}
+	kind := formats[BF16].kernel
+	if NeedsSums(p.weights...) {
+		kind = "_sums"
+	}
+	r, err := p.input(q, kind)
+	for _, run := range runs {
+		if err == nil {
+			err = launchSlices(q, p, cheapest(codesVariants[run.format], int(p.in.n)), run, r, args)
+		}
+	}
+	return err
+}
