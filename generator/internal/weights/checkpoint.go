@@ -71,7 +71,7 @@ func (c *Checkpoint) add(fsys fs.FS, name string) ([]Tensor, error) {
 	}
 	f.setMiddles(tensors)
 	for i := range tensors {
-		tensors[i].File = name
+		tensors[i].File, tensors[i].mapped = name, f.mapped != nil
 		c.tensors[tensors[i].Name] = tensors[i]
 	}
 	return tensors, nil

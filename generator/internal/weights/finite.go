@@ -33,7 +33,9 @@ type exponent struct {
 var exponents = map[DType]exponent{
 	BF16: {0x7f80_7f80_7f80_7f80, 0x0080_0080_0080_0080, 0x8000_8000_8000_8000},
 	F16:  {0x7c00_7c00_7c00_7c00, 0x0400_0400_0400_0400, 0x8000_8000_8000_8000},
-	F32:  {0x7f80_0000_7f80_0000, 0x0080_0000_0080_0000, 0x8000_0000_8000_0000},
+	// In E4M3 fraction and exponent are all set in a NaN; it has no infinity.
+	F8_E4M3: {0x7f7f_7f7f_7f7f_7f7f, 0x0101_0101_0101_0101, 0x8080_8080_8080_8080},
+	F32:     {0x7f80_0000_7f80_0000, 0x0080_0000_0080_0000, 0x8000_0000_8000_0000},
 }
 
 // full returns a bit of the last byte of each element in word that is not finite: adding the
@@ -81,7 +83,11 @@ func (t Tensor) notFinite(ctx context.Context) (int, error) {
 	if t.DType.Quantised() {
 		return t.scalesNotFinite(ctx)
 	}
-	e, size := exponents[t.DType], t.DType.Size()
+	e, float := exponents[t.DType]
+	if !float {
+		return -1, nil
+	}
+	size := t.DType.Size()
 	for begin := 0; begin < len(t.Data); begin += betweenLooks {
 		if err := ctx.Err(); err != nil {
 			return -1, err

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,6 +28,15 @@ const (
 // ggufTypes maps the numbers of GGUF's tensor types to ours.
 var ggufTypes = map[uint32]DType{0: F32, 1: F16, 2: Q4_0, 3: Q4_1, 6: Q5_0, 7: Q5_1, 8: Q8_0, 12: Q4_K, 13: Q5_K,
 	14: Q6_K, 23: IQ4_XS, 30: BF16, 39: MXFP4}
+
+// ggufRefused names types that are not served, as ggml does. (gguf: constants.py, GGMLQuantizationType.)
+var ggufRefused = map[uint32]string{10: "Q2_K", 11: "Q3_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+	20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4", 41: "Q1_0"}
+
+// refusedType names a type that is not served.
+func refusedType(number uint32) string {
+	return cmp.Or(ggufRefused[number], fmt.Sprintf("GGUF type %d", number))
+}
 
 // addGGUF opens a GGUF file with all its parts.
 func (c *Checkpoint) addGGUF(fsys fs.FS, name string) error {
@@ -98,7 +108,7 @@ func (c *Checkpoint) addPart(fsys fs.FS, name string) (Metadata, error) {
 		if _, twice := c.tensors[tensors[i].Name]; twice {
 			return nil, fmt.Errorf("%s: tensor %.80q: %w: the name occurs twice", name, tensors[i].Name, ErrHeader)
 		}
-		tensors[i].File = name
+		tensors[i].File, tensors[i].mapped = name, f.mapped != nil
 		c.tensors[tensors[i].Name] = tensors[i]
 	}
 	return metadata, nil
@@ -167,7 +177,7 @@ func (c *cursor) tensor(alignment int64) (p rangedTensor) {
 	number := c.u32()
 	begin := c.u64()
 	if p.DType = ggufTypes[number]; p.DType == 0 {
-		c.fail(ErrDType, "GGUF type %d", number)
+		c.fail(ErrDType, "%s: take a file in Q4_K_M, Q5_K_M, Q6_K or Q8_0", refusedType(number))
 	}
 	elements, bytes := p.DType.Block()
 	if ok = ok && size < 1<<48; c.err == nil && (!ok || p.Shape[0]%elements != 0) {

@@ -236,7 +236,8 @@ func TestRefusedGGUF(t *testing.T) {
 		"negative":           {vector(func(d *described) { d.dims = []uint64{1 << 63} }), ErrShape, `"v"`},
 		"part of a block":    {vector(func(d *described) { d.dims, d.kind = []uint64{48}, 8 }), ErrShape, "Q8_0"},
 		"blocks across rows": {vector(func(d *described) { d.dims, d.kind = []uint64{16, 2}, 8 }), ErrShape, "Q8_0"},
-		"unknown format":     {vector(func(d *described) { d.kind = 10 }), ErrDType, "10"},
+		"refused format":     {vector(func(d *described) { d.kind = 10 }), ErrDType, "Q2_K: take"},
+		"unknown format":     {vector(func(d *described) { d.kind = 99 }), ErrDType, "GGUF type 99: take"},
 		"long name":          {vector(func(d *described) { d.name = long }), ErrTooLarge, "name"},
 		"not aligned":        {vector(func(d *described) { d.offset = 8 }), ErrRange, `"v"`},
 		"gap before":         {vector(func(d *described) { d.offset = 32 }), ErrRange, `"v"`},
@@ -274,24 +275,44 @@ func typed(err error) bool {
 		func(e error) bool { return errors.Is(err, e) })
 }
 
+// ggufOf returns a file with a matrix [2][256] of a format, a vector, and a value of every kind; and the length of its
+// header.
+func ggufOf(number uint32) (file []byte, header int) {
+	data := 32 + (ggufTypes[number].Bytes(512)+31)/32*32
+	file = ggufFile(goodPairs(), []described{{"m", []uint64{256, 2}, number, 32}, {"v", []uint64{8}, 0, 0}}, data)
+	return file, len(file) - data
+}
+
 // Mutations of the header give a typed error or a checkpoint whose tensors lie in the file; they never panic, and
-// together they allocate little.
+// together they allocate little. They are made of a file of each format.
 func TestMutatedGGUF(t *testing.T) {
-	random, good := rand.New(rand.NewPCG(24, 1)), goodGGUF()
+	for number, d := range ggufTypes {
+		t.Run(d.String(), func(t *testing.T) { mutateGGUF(t, number, d) })
+	}
+}
+
+func mutateGGUF(t *testing.T, number uint32, d DType) {
+	t.Helper()
+	good, header := ggufOf(number)
+	c, err := openGGUF(good)
+	if err != nil || c.tensors["m"].DType != d || len(c.tensors["m"].Data) != d.Bytes(512) {
+		t.Fatal(c, err)
+	}
+	random := rand.New(rand.NewPCG(24, uint64(d)))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	refused, count := 0, 2000
 	for range count {
 		data := slices.Clone(good)
 		for range 1 + random.IntN(3) {
-			at := random.IntN(len(data) - 160)
+			at := random.IntN(header)
 			switch random.IntN(3) {
 			case 0:
 				data[at] = byte(random.Uint32())
 			case 1:
 				binary.LittleEndian.PutUint64(data[at:], 1<<random.IntN(64)-1)
 			case 2:
-				data = slices.Delete(data, at, min(at+1+random.IntN(16), len(data)-160))
+				data = slices.Delete(data, at, at+1+random.IntN(16))
 			}
 		}
 		if _, err := openGGUF(data); err != nil {

@@ -13,10 +13,10 @@ func (c *Checkpoint) Mapped() (bytes int64) {
 }
 
 // Unaligned returns the total size in bytes of the matrices at an address that is not a
-// multiple of n. A device that reads weights in place must copy them.
+// multiple of n. A device that reads weights in place must copy them. Those that are converted do not count.
 func (c *Checkpoint) Unaligned(n int) (bytes int64) {
 	for _, t := range c.tensors {
-		if len(t.Shape) > 1 && len(t.Data) > 0 && uintptr(unsafe.Pointer(&t.Data[0]))%uintptr(n) != 0 {
+		if len(t.Shape) > 1 && t.DType < F8_E4M3 && len(t.Data) > 0 && uintptr(unsafe.Pointer(&t.Data[0]))%uintptr(n) != 0 {
 			bytes += int64(len(t.Data))
 		}
 	}

@@ -29,7 +29,9 @@ var (
 type DType uint8
 
 // The types, all little-endian. The zero DType is no type. Those from Q4_0 on hold a row as
-// blocks of quantised elements with their scales. (ggml, ggml-common.h.)
+// blocks of quantised elements with their scales. (ggml, ggml-common.h.) F8 and those after it are in no
+// file: a [Conversion] makes them, and package kernels has their layout. The last are the elements of the tensors
+// that it reads.
 const (
 	BF16 DType = iota + 1
 	F16
@@ -44,10 +46,19 @@ const (
 	Q6_K
 	IQ4_XS
 	MXFP4
+	F8
+	G4_32
+	G4_64
+	G4_128
+	F8_E4M3
+	I8
+	U8
+	I32
+	I64
 )
 
 // dtypes are the types of safetensors.
-var dtypes = map[string]DType{"BF16": BF16, "F16": F16, "F32": F32}
+var dtypes = map[string]DType{"BF16": BF16, "F16": F16, "F32": F32, "F8_E4M3": F8_E4M3, "I8": I8, "U8": U8, "I32": I32, "I64": I64}
 
 // blocks holds the name of each type, and the elements and bytes of its blocks.
 var blocks = [...]struct {
@@ -58,6 +69,8 @@ var blocks = [...]struct {
 	Q4_0: {"Q4_0", 32, 18}, Q4_1: {"Q4_1", 32, 20}, Q5_0: {"Q5_0", 32, 22}, Q5_1: {"Q5_1", 32, 24},
 	Q8_0: {"Q8_0", 32, 34}, Q4_K: {"Q4_K", 256, 144}, Q5_K: {"Q5_K", 256, 176}, Q6_K: {"Q6_K", 256, 210},
 	IQ4_XS: {"IQ4_XS", 256, 136}, MXFP4: {"MXFP4", 32, 17},
+	F8: {"F8", 128, 132}, G4_32: {"G4_32", 32, 21}, G4_64: {"G4_64", 64, 37}, G4_128: {"G4_128", 128, 69},
+	F8_E4M3: {"F8_E4M3", 1, 1}, I8: {"I8", 1, 1}, U8: {"U8", 1, 1}, I32: {"I32", 1, 4}, I64: {"I64", 1, 8},
 }
 
 // Block returns the elements and the bytes of a block; 1 and the element's size if the type is not quantised.
@@ -89,4 +102,7 @@ type Tensor struct {
 	Shape []int
 	Data  []byte
 	File  string // name of the file that holds it
+	// Conversion makes the rows of a quantised matrix of several tensors, and Data is nil; nil: Data holds them.
+	Conversion *Conversion
+	mapped     bool // Data is a part of a mapped file
 }

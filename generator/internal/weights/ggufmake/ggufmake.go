@@ -1,14 +1,11 @@
-// Package ggufmake writes GGUF files, for tests.
+// Package ggufmake writes GGUF files: those of reel-generator convert, and those of tests.
 package ggufmake
 
 import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 
-	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/weights"
 )
 
@@ -18,18 +15,42 @@ type Pair struct {
 	Value any
 }
 
-// types maps our types to GGUF's.
-var types = map[weights.DType]uint32{weights.F32: 0, weights.F16: 1, weights.Q8_0: 8, weights.BF16: 30}
+// Info describes a tensor of a file. Its shape is [rows][columns], or [length].
+type Info struct {
+	Name  string
+	DType weights.DType
+	Shape []int
+}
 
-// File returns a GGUF file. Shapes of tensors are [rows][columns].
-func File(pairs []Pair, tensors []weights.Tensor) []byte {
+// Bytes returns the size of the tensor's data.
+func (i Info) Bytes() int64 {
+	n := 1
+	for _, d := range i.Shape {
+		n *= d
+	}
+	return int64(i.DType.Bytes(n))
+}
+
+// types maps our types to GGUF's.
+var types = map[weights.DType]uint32{weights.F32: 0, weights.F16: 1, weights.Q4_0: 2, weights.Q4_1: 3,
+	weights.Q5_0: 6, weights.Q5_1: 7, weights.Q8_0: 8, weights.Q4_K: 12, weights.Q5_K: 13, weights.Q6_K: 14,
+	weights.IQ4_XS: 23, weights.BF16: 30, weights.MXFP4: 39}
+
+// Alignment is the alignment of the tensors' data in bytes: that of files without general.alignment.
+const Alignment = 32
+
+// Padded returns the least multiple of Alignment from n on.
+func Padded(n int64) int64 { return (n + Alignment - 1) / Alignment * Alignment }
+
+// Header returns a file up to its data, padded. The data of each tensor follows in this order, padded.
+func Header(pairs []Pair, tensors []Info) []byte {
 	b := append([]byte("GGUF"), 3, 0, 0, 0)
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(tensors)))
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(pairs)))
 	for _, p := range pairs {
 		b = appendValue(appendString(b, p.Key), p.Value)
 	}
-	offset := 0
+	offset := int64(0)
 	for _, t := range tensors {
 		b = binary.LittleEndian.AppendUint32(appendString(b, t.Name), uint32(len(t.Shape)))
 		for i := range t.Shape {
@@ -37,16 +58,26 @@ func File(pairs []Pair, tensors []weights.Tensor) []byte {
 		}
 		b = binary.LittleEndian.AppendUint32(b, types[t.DType])
 		b = binary.LittleEndian.AppendUint64(b, uint64(offset))
-		offset += (len(t.Data) + 31) / 32 * 32
-	}
-	for _, t := range tensors {
-		b = append(pad(b), t.Data...)
+		offset += Padded(t.Bytes())
 	}
 	return pad(b)
 }
 
-// pad appends zeros up to a multiple of 32 bytes.
-func pad(b []byte) []byte { return append(b, make([]byte, (32-len(b)%32)%32)...) }
+// File returns a whole file.
+func File(pairs []Pair, tensors []weights.Tensor) []byte {
+	var list []Info
+	for _, t := range tensors {
+		list = append(list, Info{t.Name, t.DType, t.Shape})
+	}
+	b := Header(pairs, list)
+	for _, t := range tensors {
+		b = pad(append(b, t.Data...))
+	}
+	return b
+}
+
+// pad appends zeros up to a multiple of Alignment.
+func pad(b []byte) []byte { return append(b, make([]byte, Padded(int64(len(b)))-int64(len(b)))...) }
 
 func appendString(b []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
@@ -88,93 +119,4 @@ func appendValue(b []byte, v any) []byte {
 		panic(fmt.Sprintf("no value of GGUF: %T", v))
 	}
 	return b
-}
-
-// Pairs returns the metadata of a model, as llama.cpp's converter writes it.
-func Pairs(c model.Config) []Pair {
-	arch := map[string]string{"mistral": "llama"}[c.Name]
-	if arch == "" {
-		arch = c.Name
-	}
-	pairs := []Pair{{"general.architecture", arch}, {"context_length", uint32(c.Context)},
-		{"embedding_length", uint32(c.Hidden)}, {"block_count", uint32(c.Layers)},
-		{"feed_forward_length", uint32(c.Inner)}, {"attention.head_count", uint32(c.Heads)},
-		{"attention.head_count_kv", uint32(c.KVHeads)}, {"attention.key_length", uint32(c.HeadDim)},
-		{"attention.value_length", uint32(c.HeadDim)}, {"attention.layer_norm_rms_epsilon", c.RMSNormEps},
-		{"rope.freq_base", float32(c.RoPETheta)}, {"rope.dimension_count", uint32(c.HeadDim)}}
-	if c.Windows != nil {
-		pairs = append(pairs, Pair{"attention.sliding_window", uint32(slices.Max(c.Windows))})
-	}
-	for i := range pairs[1:] {
-		pairs[i+1].Key = arch + "." + pairs[i+1].Key
-	}
-	for _, id := range c.EOS[:min(1, len(c.EOS))] {
-		pairs = append(pairs, Pair{"tokenizer.ggml.eos_token_id", uint32(id)})
-	}
-	return pairs
-}
-
-// names replaces the published names by GGUF's.
-var names = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm", "output_norm", "lm_head", "output",
-	"model.layers", "blk", "input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm",
-	"self_attn.qkv_proj", "attn_qkv", "self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k",
-	"self_attn.v_proj", "attn_v", "self_attn.o_proj", "attn_output", "self_attn.q_norm", "attn_q_norm",
-	"self_attn.k_norm", "attn_k_norm", "mlp.gate_up_proj", "ffn_up", "mlp.gate_proj", "ffn_gate",
-	"mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down")
-
-// Tensors returns the tensors of a model as llama.cpp's converter writes them: rows of q and k of Llama and Mistral
-// are interleaved, and Llama 3's scaling of RoPE is a tensor. change may change a tensor before, by its published name.
-func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) weights.Tensor) (list []weights.Tensor) {
-	for _, s := range c.Tensors() {
-		t, err := from.Tensor(s.Name)
-		if err != nil {
-			panic(err)
-		}
-		t = change(t)
-		if c.Name == "llama" || c.Name == "mistral" {
-			switch {
-			case strings.Contains(s.Name, "q_proj"):
-				t.Data = interleave(t.Data, c.Heads, c.HeadDim)
-			case strings.Contains(s.Name, "k_proj"):
-				t.Data = interleave(t.Data, c.KVHeads, c.HeadDim)
-			}
-		}
-		t.Name = names.Replace(s.Name)
-		list = append(list, t)
-	}
-	if c.RoPE != (model.RoPEScaling{}) {
-		list = append(list, weights.Tensor{Name: "rope_freqs.weight", DType: weights.F32, Shape: []int{c.HeadDim / 2},
-			Data: divisors(c)})
-	}
-	return list
-}
-
-// interleave reorders rows as numpy's reshape(heads, 2, dim/2, …).swapaxes(1, 2) does.
-func interleave(data []byte, heads, dim int) (out []byte) {
-	row := len(data) / (heads * dim)
-	for h := range heads {
-		for j := range dim / 2 {
-			for part := range 2 {
-				out = append(out, data[(h*dim+part*dim/2+j)*row:][:row]...)
-			}
-		}
-	}
-	return out
-}
-
-// divisors returns what RoPE's frequencies are divided by, as the converter computes it.
-func divisors(c model.Config) (out []byte) {
-	s := c.RoPE
-	for i := range c.HeadDim / 2 {
-		wavelength := 2 * math.Pi * math.Pow(c.RoPETheta, float64(2*i)/float64(c.HeadDim))
-		divisor := s.Factor
-		if wavelength < float64(s.Original)/s.HighFactor {
-			divisor = 1
-		} else if wavelength <= float64(s.Original)/s.LowFactor {
-			smooth := (float64(s.Original)/wavelength - s.LowFactor) / (s.HighFactor - s.LowFactor)
-			divisor = 1 / ((1-smooth)/s.Factor + smooth)
-		}
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(divisor)))
-	}
-	return out
 }

@@ -1,0 +1,120 @@
+package ggufmake
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/weights"
+)
+
+// Architecture returns GGUF's name of a model's family.
+func Architecture(c model.Config) string {
+	if c.Name == "mistral" {
+		return "llama"
+	}
+	return c.Name
+}
+
+// Pairs returns the metadata of a model, as llama.cpp's converter writes it.
+func Pairs(c model.Config) []Pair {
+	arch := Architecture(c)
+	pairs := []Pair{{"general.architecture", arch}, {"context_length", uint32(c.Context)},
+		{"embedding_length", uint32(c.Hidden)}, {"block_count", uint32(c.Layers)},
+		{"feed_forward_length", uint32(c.Inner)}, {"attention.head_count", uint32(c.Heads)},
+		{"attention.head_count_kv", uint32(c.KVHeads)}, {"attention.key_length", uint32(c.HeadDim)},
+		{"attention.value_length", uint32(c.HeadDim)}, {"attention.layer_norm_rms_epsilon", c.RMSNormEps},
+		{"rope.freq_base", float32(c.RoPETheta)}, {"rope.dimension_count", uint32(c.HeadDim)}}
+	switch {
+	case c.Windows != nil:
+		pairs = append(pairs, Pair{"attention.sliding_window", uint32(slices.Max(c.Windows))})
+	case c.Name == "phi3": // without the key, llama.cpp takes Phi-3's window
+		pairs = append(pairs, Pair{"attention.sliding_window", uint32(0)})
+	}
+	if arch == "llama" {
+		pairs = append(pairs, Pair{"vocab_size", uint32(c.Vocab)})
+	}
+	for i := range pairs[1:] {
+		pairs[i+1].Key = arch + "." + pairs[i+1].Key
+	}
+	for _, id := range c.EOS[:min(1, len(c.EOS))] {
+		pairs = append(pairs, Pair{"tokenizer.ggml.eos_token_id", uint32(id)})
+	}
+	return pairs
+}
+
+// names replaces the published names by GGUF's.
+var names = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm", "output_norm", "lm_head", "output",
+	"model.layers", "blk", "input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm",
+	"self_attn.qkv_proj", "attn_qkv", "self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k",
+	"self_attn.v_proj", "attn_v", "self_attn.o_proj", "attn_output", "self_attn.q_norm", "attn_q_norm",
+	"self_attn.k_norm", "attn_k_norm", "mlp.gate_up_proj", "ffn_up", "mlp.gate_proj", "ffn_gate",
+	"mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down")
+
+// Name returns GGUF's name of a tensor.
+func Name(published string) string { return names.Replace(published) }
+
+// Row returns the row of a published tensor that row r of the file's holds: the rows of each head of q and k of Llama
+// and Mistral are interleaved, as numpy's reshape(heads, 2, dim/2, …).swapaxes(1, 2) does.
+func Row(c model.Config, published string, r int) int {
+	interleaved := c.Name == "llama" || c.Name == "mistral"
+	if !interleaved || !strings.Contains(published, "q_proj") && !strings.Contains(published, "k_proj") {
+		return r
+	}
+	head, row := r/c.HeadDim*c.HeadDim, r%c.HeadDim
+	return head + row%2*c.HeadDim/2 + row/2
+}
+
+// DivisorsName is the name of the tensor of [Divisors].
+const DivisorsName = "rope_freqs.weight"
+
+// Tensors returns the tensors of a model as llama.cpp's converter writes them: rows of q and k of Llama and Mistral
+// are interleaved, and Llama 3's scaling of RoPE is a tensor. change may change a tensor before, by its published name.
+func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) weights.Tensor) (list []weights.Tensor) {
+	for _, s := range c.Tensors() {
+		t, err := from.Tensor(s.Name)
+		if err != nil {
+			panic(err)
+		}
+		t = change(t)
+		t.Data = ordered(c, t)
+		t.Name = Name(s.Name)
+		list = append(list, t)
+	}
+	if d := Divisors(c); d != nil {
+		list = append(list, weights.Tensor{Name: DivisorsName, DType: weights.F32, Shape: []int{c.HeadDim / 2}, Data: d})
+	}
+	return list
+}
+
+// ordered returns the rows of a tensor in the file's order.
+func ordered(c model.Config, t weights.Tensor) (out []byte) {
+	size := len(t.Data) / t.Shape[0]
+	for r := range t.Shape[0] {
+		out = append(out, t.Data[Row(c, t.Name, r)*size:][:size]...)
+	}
+	return out
+}
+
+// Divisors returns what RoPE's frequencies are divided by, HeadDim/2 float32, as the converter computes it; nil
+// without a scaling.
+func Divisors(c model.Config) (out []byte) {
+	s := c.RoPE
+	if s == (model.RoPEScaling{}) {
+		return nil
+	}
+	for i := range c.HeadDim / 2 {
+		wavelength := 2 * math.Pi * math.Pow(c.RoPETheta, float64(2*i)/float64(c.HeadDim))
+		divisor := s.Factor
+		if wavelength < float64(s.Original)/s.HighFactor {
+			divisor = 1
+		} else if wavelength <= float64(s.Original)/s.LowFactor {
+			smooth := (float64(s.Original)/wavelength - s.LowFactor) / (s.HighFactor - s.LowFactor)
+			divisor = 1 / ((1-smooth)/s.Factor + smooth)
+		}
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(divisor)))
+	}
+	return out
+}
