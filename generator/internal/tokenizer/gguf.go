@@ -23,9 +23,11 @@ type Metadata interface {
 // GGUFSettings are the parts of a GGUF file's metadata that belong to the tokenizer and are no
 // part of it.
 type GGUFSettings struct {
-	ChatTemplate string            // "" if there is none
-	Tokens       map[string]string // texts of special tokens by their names in templates, such as bos_token
-	EndTokens    []int32           // ids that end an answer, in increasing order
+	ChatTemplate string // "" if there is none
+	// ToolsTemplate is the chat template for requests with tools; "" if there is none of its own.
+	ToolsTemplate string
+	Tokens        map[string]string // texts of special tokens by their names in templates, such as bos_token
+	EndTokens     []int32           // ids that end an answer, in increasing order
 }
 
 // keys begins the keys of the tokenizer.
@@ -255,9 +257,12 @@ func (v *ggufVocab) stripsBehind() bool {
 // settings returns the chat template and the texts of special tokens.
 func (v *ggufVocab) settings() (GGUFSettings, error) {
 	s := GGUFSettings{Tokens: map[string]string{}, EndTokens: slices.Sorted(maps.Keys(v.ends))}
-	s.ChatTemplate, _ = v.m.String("tokenizer.chat_template")
-	if len(s.ChatTemplate) > maxFile || !utf8.ValidString(s.ChatTemplate) {
-		return s, fmt.Errorf("%w: tokenizer.chat_template: %d bytes, or not UTF-8", ErrInvalid, len(s.ChatTemplate))
+	for key, text := range map[string]*string{
+		"tokenizer.chat_template": &s.ChatTemplate, "tokenizer.chat_template.tool_use": &s.ToolsTemplate,
+	} {
+		if *text, _ = v.m.String(key); len(*text) > maxFile || !utf8.ValidString(*text) {
+			return s, fmt.Errorf("%w: %s: %d bytes, or not UTF-8", ErrInvalid, key, len(*text))
+		}
 	}
 	for name, id := range v.special {
 		s.Tokens[name] = v.tokens[id]

@@ -69,6 +69,7 @@ func TestGGUFRefused(t *testing.T) {
 			ErrInvalid, "bos_token_id"},
 		"eos missing": {gpt2.with("tokenizer.ggml.add_eos_token", true), ErrInvalid, "eos_token_id"},
 		"template":    {llama.with("tokenizer.chat_template", "\xff"), ErrInvalid, "chat_template"},
+		"for tools":   {llama.with("tokenizer.chat_template.tool_use", "\xff"), ErrInvalid, "tool_use"},
 		"splits":      {staircase(llama, 1455), ErrInvalid, "more than 1048576 merges"},
 		"long token":  {staircase(llama, 1, strings.Repeat("a", 1<<16)), ErrInvalid, "too long"},
 	} {
@@ -128,9 +129,10 @@ func TestGGUFScoresAreOrdered(t *testing.T) {
 
 func TestGGUFSettings(t *testing.T) {
 	m := scored(t).with("tokenizer.chat_template", "{{ bos_token }}").with("tokenizer.ggml.eot_token_id", uint64(400)).
-		with("tokenizer.ggml.padding_token_id", uint64(0)).with("tokenizer.ggml.eom_token_id", uint64(401))
+		with("tokenizer.chat_template.tool_use", "{{ tools }}").with("tokenizer.ggml.padding_token_id", uint64(0)).
+		with("tokenizer.ggml.eom_token_id", uint64(401))
 	_, s := fromGGUF(t, m)
-	if s.ChatTemplate != "{{ bos_token }}" || !slices.Equal(s.EndTokens, []int32{2, 400, 401}) {
+	if s.ChatTemplate != "{{ bos_token }}" || s.ToolsTemplate != "{{ tools }}" || !slices.Equal(s.EndTokens, []int32{2, 400, 401}) {
 		t.Errorf("%+v", s)
 	}
 	for name, want := range map[string]string{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",

@@ -223,7 +223,13 @@ func TestGGUFPhi3(t *testing.T) {
 // pieces from different hands, and the texts of all ids.
 func checkSame(t *testing.T, want, got *Tokenizer) {
 	t.Helper()
-	texts := randomTexts(20000)
+	checkSameTexts(t, want, got, 20000)
+}
+
+// checkSameTexts is checkSame with n random texts.
+func checkSameTexts(t *testing.T, want, got *Tokenizer, n int) {
+	t.Helper()
+	texts := randomTexts(n)
 	for _, file := range []string{"families", "gpt2", "scored"} {
 		for _, v := range vectorsOf(t, file)[0].Encode {
 			texts = append(texts, v.Text)

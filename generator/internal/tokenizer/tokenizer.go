@@ -147,3 +147,12 @@ func (t *Tokenizer) TokenText(id int32) string {
 	text, rest := lossy([]byte(t.tokens[id].bytes))
 	return text + flush(rest)
 }
+
+// TokenBytes returns the bytes that a token adds to decoded text, which may be a part of a character. It returns
+// false for a token that decoded text omits, for a control token and for an id without a token.
+func (t *Tokenizer) TokenBytes(id int32) (string, bool) {
+	if !t.shown(id) || t.isControl(id) {
+		return "", false
+	}
+	return t.tokens[id].bytes, true
+}

@@ -85,6 +85,21 @@ func TestTokenText(t *testing.T) {
 	}
 }
 
+func TestTokenBytes(t *testing.T) {
+	tok := load(t, "gpt2", nil)
+	for content, want := range map[string]string{"Ġunreached": " unreached", "Ã": "\xc3", "<|end|>": ""} {
+		id, _ := tok.ID(content)
+		if got, ok := tok.TokenBytes(id); got != want || ok != (want != "") {
+			t.Errorf("TokenBytes(%q) = %q, %v, want %q", content, got, ok, want)
+		}
+	}
+	for _, id := range []int32{-1, 615, 1<<31 - 1} {
+		if got, ok := tok.TokenBytes(id); ok {
+			t.Errorf("TokenBytes(%d) = %q", id, got)
+		}
+	}
+}
+
 func TestNotUTF8(t *testing.T) {
 	tok := load(t, "gpt2", nil)
 	for _, text := range []string{"\xff", "a\xc3", "\xed\xa0\x80"} {
