@@ -1,4 +1,4 @@
-// Package measure times the ops of a model's passes, each kind by itself.
+// Package measure times the ops of a model's passes, each kind by itself, and scores texts with a model.
 package measure
 
 import (

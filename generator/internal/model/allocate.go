@@ -27,6 +27,9 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 	if s.Slots, err = kernels.AllocSlots(dev, g.MaxSamples, g.BlockTable(), g.Context); err != nil {
 		return err
 	}
+	if s.shared, err = s.Slots.AllocShared(dev, c.Vocab); err != nil {
+		return err
+	}
 	if s.Rows, err = kernels.AllocRows(dev, s.Layout); err != nil {
 		return err
 	}
@@ -75,6 +78,7 @@ func (s *StepMemory) allocateBuffers(dev tracked, c Config) (err error) {
 		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.Inner)},
 		{&s.sampledX, dev.Uncleared, 4 * int64(g.MaxSamples*c.Hidden)},
 		{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
+		{&s.edited, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
 		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.Hidden)},
 		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
 	} {

@@ -38,6 +38,8 @@ type Config struct {
 	Interleaved bool
 	Windows     []int   // by layer, as Window returns it; nil: no layer has a window
 	EOS         []int32 // end-of-sequence tokens
+	// Quantisation is that of the checkpoint's matrices. GGUF says it with each tensor instead.
+	Quantisation Quantisation
 }
 
 // Window returns the sliding window of a layer: the number of positions that a row

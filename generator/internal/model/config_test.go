@@ -244,10 +244,16 @@ func FuzzParseConfig(f *testing.F) {
 	for _, c := range implausible {
 		f.Add([]byte(strings.Replace(published[c.base], c.old, c.with, 1)), []byte(nil))
 	}
+	for _, r := range refusals {
+		f.Add(with("llama-2-7b", `"quantization_config":`+r[0]), []byte(nil))
+	}
 	f.Fuzz(func(t *testing.T, raw, generation []byte) {
 		c, err := ParseConfig(raw, generation)
 		if err != nil {
 			return
+		}
+		if q := c.Quantisation; q.Group < -1 || q.Group > maxDimension || q.Side != 0 && q.Side != float8Side {
+			t.Errorf("%+v", q)
 		}
 		if c.Parameters() <= 0 || len(c.Tensors()) > 16*maxLayers || c.Windows != nil && len(c.Windows) != c.Layers {
 			t.Errorf("%+v: %d parameters", c, c.Parameters())

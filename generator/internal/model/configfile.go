@@ -39,6 +39,9 @@ type configFile struct {
 	WindowFrom  int      `json:"max_window_layers"`
 	LayerKinds  []string `json:"layer_types"`
 	OriginalMax int      `json:"original_max_position_embeddings"` // only scalings that are refused use it
+
+	Quantised    json.RawMessage `json:"quantization_config"`
+	quantisation Quantisation    // which Quantised says
 }
 
 // ropes holds the parameters of RoPE. Fields that it lacks are refused.
@@ -110,10 +113,12 @@ func readConfig(raw []byte) (*configFile, error) {
 		return nil, fmt.Errorf("%w: config.json: model_type is %.40q, this build serves %s",
 			ErrUnsupported, kind.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	}
-	if err := refuseQuantised(fields["quantization_config"]); err != nil {
+	quantisation, err := readQuantisation(fields["quantization_config"])
+	if err != nil {
 		return nil, err
 	}
 	f := family.defaults
+	f.quantisation = quantisation
 	f.PretrainingTP, f.Act, f.Fraction = 1, "silu", 1
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return nil, fmt.Errorf("model: config.json: %w", err)

@@ -151,7 +151,8 @@ func (f *configFile) config() (Config, error) {
 	c := Config{Name: f.ModelType, Vocab: f.Vocab, Hidden: f.Hidden, Inner: f.Inner, Layers: f.Layers,
 		Heads: f.Heads, KVHeads: f.Heads, HeadDim: f.HeadDim, Context: f.Context,
 		RMSNormEps: float32(f.Eps), RoPETheta: f.theta(), RoPE: f.ropes().scaling(),
-		TiedHead: f.Tied, Bias: fam.bias, HeadNorms: fam.headNorms, Fused: fam.fused, EOS: f.EOS}
+		TiedHead: f.Tied, Bias: fam.bias, HeadNorms: fam.headNorms, Fused: fam.fused, EOS: f.EOS,
+		Quantisation: f.quantisation}
 	if f.KVHeads != nil {
 		c.KVHeads = *f.KVHeads
 	}

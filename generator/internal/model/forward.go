@@ -78,24 +78,35 @@ func (p *pass) prefill() {
 // handovers are the hand-overs of a layer's ops in a prefill pass.
 type handovers struct{ qkv, attend, output, gateUp, down kernels.Handover }
 
-// handovers returns those of layer i: each op rounds its results for the next product. The
-// first QKV of a pass rounds its own input, and the last attention hands nothing over, since
-// only sampled rows follow it. A product rounds for weights of its own type, so a model
-// without a uniform dtype has no hand-overs.
+// handovers returns those of layer i: each op rounds its results for the next product, if that takes the type in which
+// this one rounds. Attention rounds in any type. The first QKV of a pass rounds its own input, and the last attention
+// hands nothing over, since only sampled rows follow it.
 func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
-	if !m.uniformDType {
-		return h
+	w := &m.layers[i]
+	qkv, output, gateUp, down := w.products()
+	if i > 0 {
+		_, _, _, before := m.layers[i-1].products()
+		h.qkv.InputIsRounded = kernels.HandsOver(before, qkv)
 	}
-	h.qkv.InputIsRounded = i > 0
 	if i+1 == len(m.layers) {
 		return h
 	}
-	w, next := &m.layers[i], &m.layers[i+1]
-	h.attend = kernels.Handover{Rounded: s.roundedInner, DType: w.output.DType}
-	h.output = kernels.Handover{InputIsRounded: true, Rounded: s.roundedHidden, Norm: w.feedForwardNorm}
-	h.gateUp = kernels.Handover{InputIsRounded: true, Rounded: s.roundedInner}
-	h.down = kernels.Handover{InputIsRounded: true, Rounded: s.roundedHidden, Norm: next.attentionNorm}
+	if t := kernels.HandoverType(output...); t != 0 && !kernels.NeedsSums(output...) {
+		h.attend = kernels.Handover{Rounded: s.roundedInner, DType: t}
+		h.output.InputIsRounded = true
+	}
+	if kernels.HandsOver(output, gateUp) {
+		h.output.Rounded, h.output.Norm = s.roundedHidden, w.feedForwardNorm
+		h.output.Sums, h.gateUp.InputIsRounded = kernels.NeedsSums(gateUp...), true
+	}
+	if kernels.HandsOver(gateUp, down) {
+		h.gateUp.Rounded, h.gateUp.Sums, h.down.InputIsRounded = s.roundedInner, kernels.NeedsSums(down...), true
+	}
+	next := &m.layers[i+1]
+	if qkv, _, _, _ = next.products(); kernels.HandsOver(down, qkv) {
+		h.down.Rounded, h.down.Norm, h.down.Sums = s.roundedHidden, next.attentionNorm, kernels.NeedsSums(qkv...)
+	}
 	return h
 }
 

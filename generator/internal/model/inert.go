@@ -89,19 +89,5 @@ func refuseUnknown(place string, fields map[string]json.RawMessage, known reflec
 	return nil
 }
 
-// refuseQuantised refuses a checkpoint with quantised weights, by the method in quantization_config.
-func refuseQuantised(raw json.RawMessage) error {
-	var q struct {
-		Method string `json:"quant_method"`
-	}
-	if len(raw) == 0 || string(raw) == "null" {
-		return nil
-	}
-	_ = json.Unmarshal(raw, &q) // leaves it empty
-	return fmt.Errorf("%w: config.json: quantization_config: the weights are quantised (%.20q), and this build serves "+
-		"bf16, f16 and f32: download the model that they were made from with hf download ORG/NAME --local-dir DIR, "+
-		"then give --model DIR", ErrUnsupported, q.Method)
-}
-
 // inertParameter lists no field: each parameter of RoPE changes the pass.
 func inertParameter(string, json.RawMessage) bool { return false }

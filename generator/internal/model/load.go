@@ -1,8 +1,6 @@
 package model
 
 import (
-	"encoding/binary"
-	"math"
 	"slices"
 
 	"reel.internal/reel/generator/internal/weights"
@@ -28,7 +26,6 @@ func Load(dev device.Device, c Config, tensors Tensors, progress func(float64)) 
 	if err = device.GiveBack(func() error { return err }, l.weights.Close); err != nil {
 		return nil, device.GiveBack(func() error { return err }, func() error { return m.Free(dev) })
 	}
-	m.uniformDType = hasUniformDType(m.layers)
 	return m, nil
 }
 
@@ -44,7 +41,7 @@ func (m *Model) Free(dev device.Memory) error {
 
 // loader loads tensors until one fails. CheckTensors has checked their shapes.
 type loader struct {
-	dev      device.Memory
+	dev      device.Device
 	weights  *kernels.Loader
 	tensors  Tensors
 	model    *Model
@@ -110,7 +107,8 @@ var dtypes = map[weights.DType]kernels.DType{
 	weights.BF16: kernels.BF16, weights.F16: kernels.F16, weights.F32: kernels.F32,
 	weights.Q4_0: kernels.Q4_0, weights.Q4_1: kernels.Q4_1, weights.Q5_0: kernels.Q5_0, weights.Q5_1: kernels.Q5_1,
 	weights.Q8_0: kernels.Q8_0, weights.Q4_K: kernels.Q4_K, weights.Q5_K: kernels.Q5_K, weights.Q6_K: kernels.Q6_K,
-	weights.IQ4_XS: kernels.IQ4_XS, weights.MXFP4: kernels.MXFP4,
+	weights.IQ4_XS: kernels.IQ4_XS, weights.MXFP4: kernels.MXFP4, weights.F8: kernels.F8,
+	weights.G4_32: kernels.G4_32, weights.G4_64: kernels.G4_64, weights.G4_128: kernels.G4_128,
 }
 
 // matrix loads a whole tensor as one weight.
@@ -137,9 +135,28 @@ func (l *loader) rows(t weights.Tensor, first, n int) (w kernels.Weight) {
 	if l.err != nil {
 		return w
 	}
+	if t.Conversion != nil {
+		return l.convert(t, first, n)
+	}
 	row := t.DType.Bytes(t.Shape[1])
 	w, l.err = l.weights.Weight(dtypes[t.DType], n, t.Shape[1], t.Data[first*row:(first+n)*row])
 	l.loaded(w.Data, int64(n*t.Shape[1]))
+	return w
+}
+
+// convert loads n rows of a matrix that is converted, beginning with row first. A host then needs its sources no more.
+func (l *loader) convert(t weights.Tensor, first, n int) (w kernels.Weight) {
+	source := t.Conversion.Rows
+	w, l.err = l.weights.Convert(dtypes[t.DType], n, t.Shape[1],
+		func(dst []byte, row int) error { return source(dst, first+row) })
+	l.loaded(w.Data, int64(n*t.Shape[1]))
+	if !l.dev.Capabilities().PacksWeights {
+		t.Drop()
+	}
+	if l.err == nil && t.Conversion.Order != nil {
+		w, l.err = l.weights.Order(w, t.Conversion.Order)
+		l.loaded(w.Order, 0)
+	}
 	return w
 }
 
@@ -208,7 +225,7 @@ func (l *loader) loaded(b device.Buffer, elements int64) {
 	l.progress(min(1, float64(l.done)/float64(l.total)))
 }
 
-// toFloat32 returns the elements of a tensor as float32, which is exact for all types.
+// toFloat32 returns the elements of a floating-point tensor, which is exact for all types.
 func toFloat32(t weights.Tensor) []float32 {
 	size := t.DType.Size()
 	if size == 0 {
@@ -216,27 +233,7 @@ func toFloat32(t weights.Tensor) []float32 {
 	}
 	out := make([]float32, len(t.Data)/size)
 	for i := range out {
-		b := t.Data[i*size:]
-		switch t.DType {
-		case weights.BF16:
-			out[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(b)) << 16)
-		case weights.F16:
-			out[i] = half(binary.LittleEndian.Uint16(b))
-		default:
-			out[i] = math.Float32frombits(binary.LittleEndian.Uint32(b))
-		}
+		out[i] = t.Float(i)
 	}
 	return out
-}
-
-// half returns the value of IEEE 754 binary16 bits.
-func half(b uint16) float32 {
-	sign, exponent, fraction := uint32(b>>15)<<31, uint32(b>>10&31), uint32(b&1023)
-	switch exponent {
-	case 0: // zero or subnormal: fraction · 2^-24
-		return float32(math.Copysign(float64(fraction)/(1<<24), 1-2*float64(b>>15)))
-	case 31: // infinity or NaN
-		return math.Float32frombits(sign | 255<<23 | fraction<<13)
-	}
-	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
 }

@@ -9,13 +9,12 @@ import (
 type Model struct {
 	Config Config
 
-	embedding    kernels.Weight // [vocab][hidden]
-	rope         device.Buffer  // float32 [context][HeadDim/2][cos, sin]
-	layers       []layer
-	norm         device.Buffer   // float32 [hidden]
-	head         kernels.Weight  // [vocab][hidden]; the embedding if it is tied
-	uniformDType bool            // all matrices of all layers have one element type
-	allocated    []device.Buffer // every allocation, to be freed
+	embedding kernels.Weight // [vocab][hidden]
+	rope      device.Buffer  // float32 [context][HeadDim/2][cos, sin]
+	layers    []layer
+	norm      device.Buffer   // float32 [hidden]
+	head      kernels.Weight  // [vocab][hidden]; the embedding if it is tied
+	allocated []device.Buffer // every allocation, to be freed
 }
 
 // layer is the weights of one transformer block.
@@ -35,16 +34,10 @@ func (l *layer) matrices() [7]kernels.Weight {
 	return [...]kernels.Weight{l.q, l.k, l.v, l.output, l.gate, l.up, l.down}
 }
 
-// hasUniformDType reports whether all matrices of all layers have one element type.
-func hasUniformDType(layers []layer) bool {
-	for i := range layers {
-		for _, w := range layers[i].matrices() {
-			if w.DType != layers[0].q.DType {
-				return false
-			}
-		}
-	}
-	return true
+// products returns the weights of a layer's products.
+func (l *layer) products() (qkv, output, gateUp, down []kernels.Weight) {
+	return []kernels.Weight{l.q, l.k, l.v}, []kernels.Weight{l.output}, []kernels.Weight{l.gate, l.up},
+		[]kernels.Weight{l.down}
 }
 
 // Weights returns a buffer that only this model has, to identify its weights.

@@ -87,8 +87,8 @@ func (p *pass) head() kernels.Head {
 func (p *pass) sample() kernels.Sample {
 	s := p.memory
 	return kernels.Sample{
-		Logits: s.logits, Rows: s.Rows, Slots: s.Slots, Records: s.records, RingSlots: s.RingSlots,
-		T: p.Rows, N: p.Samples, Vocab: p.model.Config.Vocab, MaxSamples: s.MaxSamples,
+		Logits: s.logits, Rows: s.Rows, Slots: s.Slots, Records: s.records, Edited: s.edited,
+		RingSlots: s.RingSlots, T: p.Rows, N: p.Samples, Vocab: p.model.Config.Vocab, MaxSamples: s.MaxSamples,
 	}
 }
 

@@ -40,10 +40,11 @@ type StepMemory struct {
 	Rows   kernels.Rows
 	KV     kernels.KV
 
-	restored                 device.Buffer   // int32 [RingSlots][RestoreWords]: slots to restore before a step, pinned
-	restoredMap              *device.Mapped  // the same as the host sees it
-	descriptors, records     device.Buffer   // descriptor ring and record ring, pinned
-	descriptorMap, recordMap *device.Mapped  // the same as the host sees them
+	restored                 device.Buffer  // int32 [RingSlots][RestoreWords]: slots to restore before a step, pinned
+	restoredMap              *device.Mapped // the same as the host sees it
+	descriptors, records     device.Buffer  // descriptor ring and record ring, pinned
+	descriptorMap, recordMap *device.Mapped // the same as the host sees them
+	shared                   kernels.SlotsView
 	counter                  device.Buffer   // uint32 [1]: steps that were staged
 	allocated                []device.Buffer // every allocation, to be freed
 
@@ -52,6 +53,7 @@ type StepMemory struct {
 	attended device.Buffer // float32 [MaxRows][Heads*HeadDim]: results of attention
 	inner    device.Buffer // float32 [MaxRows][inner]
 	logits   device.Buffer // float32 [MaxSamples][vocab]
+	edited   device.Buffer // float32 [MaxSamples][vocab]: logits after penalties, biases and mask
 
 	sampledX     device.Buffer // float32 [MaxSamples][hidden]: x of a prefill pass's sampled rows
 	sampledIndex device.Buffer // int32 [MaxSamples]: i, or -1 for padding
@@ -76,7 +78,8 @@ func (s *StepMemory) innerWorkspace() kernels.Workspace {
 // ArenaBytes returns the bytes of device memory without the KV pool.
 func (s *StepMemory) ArenaBytes() (n int64) {
 	for _, b := range s.allocated {
-		if b != s.descriptors && b != s.records && b != s.restored && b != s.KV.Data {
+		if b != s.descriptors && b != s.records && b != s.restored && b != s.Slots.Mask && b != s.Slots.Bias &&
+			b != s.KV.Data {
 			n += b.Bytes()
 		}
 	}
@@ -85,20 +88,30 @@ func (s *StepMemory) ArenaBytes() (n int64) {
 
 // Activations returns the buffers that a pass writes before it reads them.
 func (s *StepMemory) Activations() []device.Buffer {
-	return []device.Buffer{s.x, s.q, s.attended, s.inner, s.sampledX, s.logits}
+	return []device.Buffer{s.x, s.q, s.attended, s.inner, s.sampledX, s.logits, s.edited}
 }
 
 // Arena returns a buffer that only this step memory has, to identify it.
 func (s *StepMemory) Arena() device.Buffer { return s.x }
 
 // Write puts the descriptor of a step into its slot of the descriptor ring, from which the
-// first op of its pass reads it. Steps are numbered from 0 without a gap. Errors are those
-// of [kernels.StepLayout.Encode].
+// first op of its pass reads it, and the biases of new sequences beside their slots. Steps are
+// numbered from 0 without a gap. Errors are those of [kernels.StepLayout.Encode] and
+// [kernels.SlotsView.WriteBiases].
 func (s *StepMemory) Write(step *kernels.Step) error {
+	for i := range step.Inits {
+		if err := s.shared.WriteBiases(&step.Inits[i]); err != nil {
+			return err
+		}
+	}
 	words := s.Layout.Words()
 	at := int(step.Number%uint64(s.RingSlots)) * words
 	return s.Layout.Encode(s.descriptorMap.Bytes()[4*at:4*(at+words)], step)
 }
+
+// Mask returns the host's view of a slot's mask: a bit for each token that a sequence with Sampling.Masked may draw, see
+// [kernels.MaskWords]. Write to it only while no step in flight names the slot.
+func (s *StepMemory) Mask(slot int32) []uint32 { return s.shared.Mask(slot) }
 
 // RestoreWords returns the words that the slots restored before one step may take together.
 func (s *StepMemory) RestoreWords() int { return s.Geometry.restoreWords() }
@@ -115,6 +128,9 @@ func (s *StepMemory) Restore(stream device.Stream, number uint64, states []kerne
 			return fmt.Errorf("%w: restores of more than %d words in a step", device.ErrBadShape, s.RestoreWords())
 		}
 		if err := state.Encode(s.restoredMap.Bytes()[4*at : 4*(at+words)]); err != nil {
+			return err
+		}
+		if err := s.shared.WriteBiases(&state.Init); err != nil {
 			return err
 		}
 		op := kernels.Restore{Staged: s.restored.Slice(4*int64(at), 4*int64(words)), Slots: s.Slots,

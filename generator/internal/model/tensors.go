@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels"
 )
 
 // ErrTensor means that the tensors of a checkpoint do not fit its config.
@@ -166,6 +167,36 @@ func (c Config) Quantised(tensors Tensors) bool {
 	})
 }
 
+// Formats returns the format of each matrix of c, by its name.
+func (c Config) Formats(tensors Tensors) map[string]kernels.DType {
+	formats := map[string]kernels.DType{}
+	for _, s := range c.Tensors() {
+		if t, err := tensors.Tensor(s.Name); err == nil && len(s.Shape) > 1 {
+			formats[s.Name] = dtypes[t.DType]
+		}
+	}
+	return formats
+}
+
+// CheckOps checks that a GPU has kernels for the formats of weights that one op multiplies. It names them if not.
+func (c Config) CheckOps(formats map[string]kernels.DType) error {
+	if c.Fused {
+		return nil
+	}
+	for i := range c.Layers {
+		for _, op := range [][]string{{qProj, kProj, vProj}, {gateProj, upProj}} {
+			var all []kernels.DType
+			for _, name := range op {
+				all = append(all, formats[layerPrefix(i)+name])
+			}
+			if err := kernels.CheckTogether(op[0] == gateProj, all...); err != nil {
+				return fmt.Errorf("%s%s: %w", layerPrefix(i), strings.Join(op, ", "), err)
+			}
+		}
+	}
+	return nil
+}
+
 // Reordered returns the bytes of the matrices that [Load] copies to put their rows in order.
 func (c Config) Reordered(tensors Tensors) (bytes int64) {
 	for _, s := range c.Tensors() {
@@ -189,8 +220,11 @@ func (c Config) checkTensors(tensors Tensors) error {
 		case !slices.Equal(t.Shape, s.Shape):
 			return fmt.Errorf("%w: %s: %s has the shape %v, the config asks for %v",
 				ErrTensor, t.File, s.Name, t.Shape, s.Shape)
-		case len(s.Shape) < 2 && t.DType.Quantised():
+		case len(s.Shape) < 2 && (t.DType.Quantised() || dtypes[t.DType] == 0):
 			return fmt.Errorf("%w: %s: %s is %v, but a vector must be float", ErrTensor, t.File, s.Name, t.DType)
+		case dtypes[t.DType] == 0:
+			return fmt.Errorf("%w: %s: %s is %v, and config.json has no quantization_config that says what that means",
+				ErrTensor, t.File, s.Name, t.DType)
 		case len(s.Shape) < 2 || quantised:
 		case first.DType == 0:
 			first = t

@@ -7,6 +7,7 @@ import (
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/memlimit"
 	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels"
 )
 
 // Bytes left to the program for the memory that the plan does not count: the heap, 4 MiB
@@ -26,8 +27,10 @@ type WeightUse struct {
 	Resident int64 // pages of mapped files, once every weight has been read
 	Unmapped int64 // files that are not mapped yet
 	Copied   int64 // weights that the host cannot read in place
-	// Quantised weights have no kernels on a GPU.
-	Quantised bool
+	// Formats are those of the matrices by tensor; nil: there are no weights yet, only a config.
+	Formats map[string]kernels.DType
+	// Ordered is a matrix in activation order, which a GPU has no kernels for; "": there is none.
+	Ordered string
 }
 
 // UseOf returns the use of an open checkpoint, whose files are mapped.

@@ -93,3 +93,16 @@ func TestHostCacheAdvice(t *testing.T) {
 		}
 	}
 }
+
+// The report has the bound of files if there is a directory for them.
+func TestReportHasTheCacheDirectory(t *testing.T) {
+	for dir, want := range map[string]int64{"": 0, "/var/cache/reel": 3 << 30} {
+		p, s := planned(t, GPUProfile, 1<<30, roomy)
+		p.Options.CacheDir, p.Options.CacheDirBytes = dir, 3<<30
+		var text strings.Builder
+		r := reportOf(p, s, "m")
+		if r.Print(&text); r.CacheDir != want || strings.Contains(text.String(), "cache directory") != (want > 0) {
+			t.Errorf("%q: %d bytes, in\n%s", dir, r.CacheDir, text.String())
+		}
+	}
+}

@@ -2,7 +2,6 @@
 package plan
 
 import (
-	"errors"
 	"fmt"
 
 	"reel.internal/reel/generator/internal/config"
@@ -21,13 +20,13 @@ type Planner struct {
 	Options config.Options
 	// Limits are those on this machine's memory. They bound a host tier beside a GPU; nil: unknown.
 	Limits []memlimit.Limit
-	// Quantised weights are refused on a GPU.
-	Quantised bool
+	// Formats are those of the matrices by tensor. A tensor that is not in it counts as bfloat16.
+	Formats map[string]kernels.DType
+	// Ordered is a matrix in activation order; "": there is none.
+	Ordered string
+	// AnyFormat counts formats that a GPU has no kernels for, instead of refusing them.
+	AnyFormat bool
 }
-
-// errQuantised refuses quantised weights on a GPU.
-var errQuantised = errors.New("quantised weights on a GPU need kernels that are not built yet: use --device host, " +
-	"or a model in F16 or BF16")
 
 // Unlimited is a budget that no model exceeds.
 const Unlimited = int64(1) << 60
@@ -96,8 +95,44 @@ func (p Planner) weight(t model.TensorSpec, rows int) int64 {
 	case !p.Profile.Packed:
 		return 0
 	}
-	return kernels.PackedBytes(rows, t.Shape[1])
+	return kernels.PackedBytes(p.format(t), rows, t.Shape[1])
 }
+
+// format returns the format of a matrix in the checkpoint.
+func (p Planner) format(t model.TensorSpec) kernels.DType {
+	if f, ok := p.Formats[t.Name]; ok {
+		return f
+	}
+	return kernels.BF16
+}
+
+// checkPacked returns an error for a model that a GPU has no kernels for.
+func (p Planner) checkPacked() error {
+	if err := kernels.CheckPacked(p.Config.HeadDim, p.Config.Hidden, p.Config.Inner); err != nil {
+		return err
+	}
+	if err := kernels.CheckOrder(p.Ordered != ""); err != nil && !p.AnyFormat {
+		return fmt.Errorf("%s: %w: use --device host, or a checkpoint that was quantised with desc_act false or "+
+			"static_groups true (actorder weight)", p.Ordered, err)
+	}
+	for _, t := range p.Config.Tensors() {
+		if len(t.Shape) < 2 || p.AnyFormat {
+			continue
+		}
+		for _, rows := range t.Weights() {
+			if err := kernels.CheckPackable(p.format(t), rows, t.Shape[1]); err != nil {
+				return fmt.Errorf("%s: %w%s", t.Name, err, otherFormat)
+			}
+		}
+	}
+	if err := p.Config.CheckOps(p.Formats); err != nil && !p.AnyFormat {
+		return fmt.Errorf("%w%s", err, otherFormat)
+	}
+	return nil
+}
+
+// otherFormat is what to do about formats that a GPU has no kernels for.
+const otherFormat = ": use --device host, or the model in another format"
 
 // stepMemory allocates step memory from a meter, so the plan counts with the real allocator.
 func (p Planner) stepMemory(context, batch int) *meter {
@@ -154,11 +189,8 @@ func (p Planner) chunk(context, batch int) int { return min(p.Profile.chunk, con
 // the error is [config.ErrNoRoom] and says which setting to lower.
 func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 	context, batch, err := p.choose()
-	if err == nil && p.Profile.Packed && p.Quantised {
-		err = errQuantised
-	}
 	if err == nil && p.Profile.Packed {
-		err = kernels.CheckPacked(p.Config.HeadDim, p.Config.Hidden, p.Config.Inner)
+		err = p.checkPacked()
 	}
 	if err != nil {
 		return Sizes{}, engine.Options{}, err

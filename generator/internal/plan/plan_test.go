@@ -1,12 +1,15 @@
 package plan
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // The two models of the VRAM guide.
@@ -65,6 +68,65 @@ func TestPlanBesideTheGuide(t *testing.T) {
 		// The driver allocates blocks of 2 MiB.
 		if over := float64(s.WeightBytes())/float64(2*exact) - 1; over < 0 || over > 0.16 {
 			t.Errorf("%s: weights take %d bytes for %d parameters", c.config.Name, s.WeightBytes(), exact)
+		}
+	}
+}
+
+// Each matrix counts in its own format, as a GPU packs it; a format that it cannot pack is refused by the tensor's name.
+func TestPlanCountsFormats(t *testing.T) {
+	const down = "model.layers.3.mlp.down_proj.weight"
+	formats := map[string]kernels.DType{}
+	for _, s := range phi.Tensors() {
+		formats[s.Name] = kernels.Q8_0
+	}
+	formats[down] = kernels.Q6_K
+	p := Planner{Config: phi, Profile: GPUProfile, Formats: formats, AnyFormat: true}
+	p.Profile.block = 1
+	s := p.size(4096, 1, Unlimited)
+	want := 31*kernels.PackedBytes(kernels.Q8_0, 3072, 8192) + kernels.PackedBytes(kernels.Q6_K, 3072, 8192) +
+		32*2*kernels.PackedBytes(kernels.Q8_0, 8192, 3072)
+	for _, w := range s.weights {
+		if w.kind == model.FeedForwardTensor && (w.bytes != want || w.bytes > 2*w.parameters*5/8) {
+			t.Errorf("%d bytes for %d parameters, wants %d", w.bytes, w.parameters, want)
+		}
+	}
+	narrow := phi
+	narrow.Inner = 8192 + 128 // no whole blocks of Q6_K
+	p = Planner{Config: narrow, Profile: GPUProfile, Formats: map[string]kernels.DType{down: kernels.Q6_K}}
+	if _, _, err := p.Plan(Unlimited); !errors.Is(err, device.ErrBadShape) || !strings.Contains(err.Error(), down) ||
+		!strings.Contains(err.Error(), "--device host") {
+		t.Error(err)
+	}
+	p = Planner{Config: phi, Profile: GPUProfile, Ordered: down}
+	if _, _, err := p.Plan(Unlimited); !errors.Is(err, device.ErrBadShape) || !strings.Contains(err.Error(), down) ||
+		!strings.Contains(err.Error(), "desc_act") {
+		t.Errorf("activation order: %v", err)
+	}
+	p.Profile = HostProfile
+	if _, _, err := p.Plan(Unlimited); err != nil {
+		t.Error(err)
+	}
+}
+
+// Formats that a GPU cannot multiply in one op are refused by the tensors' names.
+func TestFormatsThatOneOpMixes(t *testing.T) {
+	for _, test := range []struct {
+		tensor string
+		format kernels.DType
+		fits   bool
+	}{
+		{"self_attn.v_proj", kernels.Q5_0, true}, {"self_attn.v_proj", kernels.F32, false},
+		{"self_attn.o_proj", kernels.F16, true}, {"mlp.up_proj", kernels.Q5_0, false}, {"mlp.down_proj", kernels.Q5_0, true},
+	} {
+		formats := map[string]kernels.DType{}
+		for _, s := range qwen.Tensors() {
+			formats[s.Name] = kernels.Q8_0
+		}
+		formats["model.layers.3."+test.tensor+".weight"] = test.format
+		_, _, err := Planner{Config: qwen, Profile: GPUProfile, Formats: formats}.Plan(Unlimited)
+		if (err == nil) != test.fits || err != nil && (!strings.Contains(err.Error(), "model.layers.3.") ||
+			!strings.Contains(err.Error(), "--device host") || strings.Contains(err.Error(), device.ErrBadShape.Error())) {
+			t.Errorf("%+v: %v", test, err)
 		}
 	}
 }

@@ -27,6 +27,7 @@ type Report struct {
 	AtStart    int64          `json:"at_start_bytes"` // when the generator is ready
 	Total      int64          `json:"total_bytes"`    // peak
 	HostCache  int64          `json:"host_cache_bytes"`
+	CacheDir   int64          `json:"cache_dir_bytes,omitempty"` // the bound of files; 0 without a directory
 
 	VRAM           int64  `json:"vram_bytes,omitempty"`
 	Limit          string `json:"limit,omitempty"`           // the limit of the host's memory that binds
@@ -75,7 +76,7 @@ func ReportFor(c model.Config, use WeightUse, o config.Options, name string, vra
 	if err != nil {
 		return Report{}, err
 	}
-	p := Planner{Config: c, Profile: HostProfile, Options: o, Limits: list, Quantised: use.Quantised}
+	p := Planner{Config: c, Profile: HostProfile, Options: o, Limits: list, Formats: use.Formats, Ordered: use.Ordered}
 	if o.Device != "host" {
 		p.Profile = GPUProfile
 	}
@@ -130,6 +131,9 @@ func reportOf(p Planner, s Sizes, name string) Report {
 	} else if cut := p.HostCacheCut(s); cut != nil {
 		r.hostCacheNote, r.HostCacheCut = cut[0], cut[0]
 	}
+	if p.Options.CacheDir != "" {
+		r.CacheDir = p.Options.CacheDirBytes
+	}
 	for _, w := range s.weights {
 		r.Weights = append(r.Weights, reportWeight{w.kind, w.parameters, w.bytes})
 	}
@@ -164,6 +168,9 @@ func (r Report) Print(w io.Writer) {
 	line("arena", r.Arena, "activations, slots, workspaces of kernels")
 	line("graphs", r.Graphs.Budget, "at most; %s of it at start, for %d", Size(r.Graphs.AtStartBytes), r.Graphs.AtStart)
 	line("host cache", r.HostCache, "%s", r.hostCacheNote)
+	if r.CacheDir > 0 {
+		line("cache directory", r.CacheDir, "of the disk, at most: pages that outlive a restart")
+	}
 	if r.Limit == "" {
 		line("context and libraries", r.Overhead, "assumed, from an H200; a generator measures its own")
 	}

@@ -1,0 +1,112 @@
+package model_test
+
+import (
+	"strings"
+	"testing"
+
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+)
+
+// mixed is a checkpoint of bfloat16 with some matrices as Q8_0 and others as float16 zeros.
+type mixed struct {
+	model.Tensors
+	blocks, halves string // parts of names, separated by spaces
+}
+
+func (m mixed) Tensor(name string) (weights.Tensor, error) {
+	x, err := m.Tensors.Tensor(name)
+	has := func(parts string) bool {
+		for _, p := range strings.Fields(parts) {
+			if strings.Contains(name, p) && len(x.Shape) > 1 {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case err != nil:
+	case has(m.blocks):
+		x = quantised{}.quantise(x, false)
+	case has(m.halves):
+		x.DType, x.Data = weights.F16, make([]byte, len(x.Data))
+	}
+	return x, err
+}
+
+// What an op of a prefill pass hands over is what the next product expects, of one type, and never from or to
+// quantised weights. A pass of one type hands over everywhere but to its first QKV and after its last.
+func TestHandoversMatch(t *testing.T) {
+	h := device.NewHost(device.HostOptions{})
+	defer h.Close()
+	c, w := checkpoint(t, "llama-2")
+	for _, test := range []struct {
+		blocks, halves string
+		want           int
+	}{
+		{"", "", 4}, {"q_proj", "", 3}, {"0.self_attn.v_proj", "", 4}, {"1.self_attn.v_proj", "", 3}, {"o_proj", "", 2},
+		{"up_proj", "", 2}, {"down_proj", "", 2}, {"embed", "down_proj", 2}, {"embed", "o_proj gate_proj", 2},
+		{"embed", "o_proj gate_proj up_proj", 3}, {"embed", "proj", 4}, {"proj", "", 0},
+	} {
+		m, err := model.Load(h, c, mixed{w, test.blocks, test.halves}, func(float64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, MaxSamples: 1, Context: 16, PageTokens: 16, Pages: 1,
+			RingSlots: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var l launches
+		if err := m.Forward(&l, memory, model.Shape{Class: kernels.Prefill, Rows: 8, Samples: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if got := handovers(t, l.ops); got != test.want {
+			t.Errorf("%+v: %d hand-overs", test, got)
+		}
+		if err := memory.Free(h); err != nil {
+			t.Error(err)
+		}
+		if err := m.Free(h); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// handovers checks the hand-overs between ops and counts them.
+func handovers(t *testing.T, ops []device.Op) (n int) {
+	t.Helper()
+	var given kernels.Handover // by the op before
+	var as kernels.DType       // the type in which it rounded
+	for _, op := range ops {
+		var taken kernels.Handover
+		var into kernels.Workspace
+		var of kernels.DType
+		switch o := op.(type) {
+		case kernels.QKV:
+			taken, into, of = o.Handover, o.Workspace, kernels.HandoverType(o.Q, o.K, o.V)
+		case kernels.Attend:
+			given, as = o.Handover, o.Handover.DType
+			continue
+		case kernels.Projection:
+			taken, into, of = o.Handover, o.Workspace, kernels.HandoverType(o.W)
+		case kernels.GateUp:
+			taken, into, of = o.Handover, o.Workspace, kernels.HandoverType(o.Gate, o.Up)
+		default:
+			continue
+		}
+		if taken.InputIsRounded == given.Rounded.IsZero() {
+			t.Errorf("%s: input is rounded %t after %+v", op.Kernel(), taken.InputIsRounded, given)
+		}
+		if taken.InputIsRounded {
+			n++
+			if given.Rounded != into.Rounded || as != of || of == 0 {
+				t.Errorf("%s takes type %d from type %d, %+v", op.Kernel(), of, as, given)
+			}
+		}
+		given, as = taken, of
+	}
+	return n
+}
