@@ -27,6 +27,7 @@ type Node struct {
 	used     uint64 // the clock when it was last released
 	links    [lists]link
 	file     [32]byte // digest that names its file; zero: it has none
+	partial  *partial // nil: none
 }
 
 // Page returns the node's page on the device; 0 if the host tier alone has it.
@@ -74,17 +75,18 @@ func (p *Pool) Publish(parent *Node, tokens []int32, page int32, step uint64, us
 	if len(tokens) != p.pageTokens || p.nodes[page] != nil || p.Find(parent, tokens) != nil {
 		return nil
 	}
+	p.version++
 	n := p.insert(parent, tokens, user)
 	n.page, n.step = page, step
 	p.nodes[page] = n
-	n.owner.pages[onDevice]++
+	n.owner.count(onDevice, 1)
 	return n
 }
 
 // insert adds a node to the chains. The caller gives it a page or a place.
 func (p *Pool) insert(parent *Node, tokens []int32, user uint64) *Node {
 	n := &Node{id: p.newID(), parent: parent, scope: parent.scope, hash: p.hash(parent.id, tokens),
-		tokens: slices.Clone(tokens), owner: p.owner(user), place: -1}
+		tokens: slices.Clone(tokens), owner: p.owner(Owner{user, parent.scope}), place: -1}
 	n.sameHash = p.chains[n.hash]
 	p.chains[n.hash] = n
 	if parent.children++; parent.parent == nil {
@@ -97,6 +99,7 @@ func (p *Pool) insert(parent *Node, tokens []int32, user uint64) *Node {
 // forget takes a node that no tier has any more out of the chains. Pages after it can no longer be found, and give
 // way in their turn.
 func (p *Pool) forget(n *Node) {
+	p.losePartial(n)
 	if first := p.chains[n.hash]; first != n {
 		for first.sameHash != n {
 			first = first.sameHash

@@ -1,24 +1,43 @@
 package kv
 
 // oldest returns the node of a list that gives way first: the least recently used of the users with more pages on
-// the tier than their equal share, else of all users. first returns an owner's candidate, or nil.
-func (p *Pool) oldest(tier int, first func(*owner) *Node) (oldest *Node) {
+// the tier than their equal share, else of all users; and of a user likewise by owners. first returns an owner's
+// candidate, or nil.
+func (p *Pool) oldest(tier int, first func(*owner) *Node) *Node {
 	total := 0
-	for _, o := range p.owners {
-		total += o.pages[tier]
+	for _, a := range p.accounts {
+		total += a.pages[tier]
 	}
-	oldestAbove := false
-	for _, o := range p.owners {
-		above := o.pages[tier]*len(p.owners) > total
-		n := first(o)
-		if n == nil || oldestAbove && !above {
-			continue
-		}
-		if oldest == nil || above && !oldestAbove || n.used < oldest.used {
-			oldest, oldestAbove = n, above
-		}
+	var c candidate
+	for _, a := range p.accounts {
+		c.offer(a.oldest(tier, first), a.pages[tier]*len(p.accounts) > total)
 	}
-	return oldest
+	return c.node
+}
+
+// oldest is [Pool.oldest] for one user.
+func (a *account) oldest(tier int, first func(*owner) *Node) *Node {
+	var c candidate
+	for _, o := range a.owners {
+		c.offer(first(o), o.pages[tier]*len(a.owners) > a.pages[tier])
+	}
+	return c.node
+}
+
+// candidate is the node that gives way, of those that were offered so far.
+type candidate struct {
+	node  *Node
+	above bool // it is of a party above its share
+}
+
+// offer takes n in place of the candidate if n gives way before it. n may be nil.
+func (c *candidate) offer(n *Node, above bool) {
+	if n == nil || c.above && !above {
+		return
+	}
+	if c.node == nil || above && !c.above || n.used < c.node.used {
+		c.node, c.above = n, above
+	}
 }
 
 // firstOf returns a function that returns an owner's oldest node in a list that may give way and is not being copied.

@@ -16,7 +16,7 @@ func (n *Node) Tokens() []int32 { return n.tokens }
 func (n *Node) Scope() string { return n.scope }
 
 // User returns the user that published the page.
-func (n *Node) User() uint64 { return n.owner.user }
+func (n *Node) User() uint64 { return n.owner.User }
 
 // File returns the digest that names the node's file; zero if it has none, as a root.
 func (n *Node) File() [32]byte { return n.file }
@@ -30,6 +30,7 @@ func (n *Node) MayWrite() bool { return n.parent.parent == nil || n.parent.file 
 // BeginRead returns at most n places of the host tier to read pages into. Cached nodes give way; those of found, which
 // come before the pages to be read, are used for that last. FinishRead or EndRead follows for each place.
 func (p *Pool) BeginRead(n int, found []*Node) (places []int32) {
+	p.version++
 	for _, before := range slices.Backward(found) { // so that its tail gives way before its head
 		if p.clock++; before.links[onHost].in && before.page == 0 {
 			before.used = p.clock
@@ -38,13 +39,16 @@ func (p *Pool) BeginRead(n int, found []*Node) (places []int32) {
 		}
 	}
 	for len(places) < n && p.mayStore() {
-		places = append(places, p.takePlace(func(n *Node) bool { return !n.links[stored].in }))
+		places = append(places, p.takeStorePlace())
 	}
 	return places
 }
 
 // EndRead gives back a place without a page.
-func (p *Pool) EndRead(place int32) { p.host.free = append(p.host.free, place) }
+func (p *Pool) EndRead(place int32) {
+	p.version++
+	p.host.free = append(p.host.free, place)
+}
 
 // FinishRead adds the page in a place to the chains after parent, which is a root or in the chains, and returns its
 // node. If the chains have such a page already, it gives back the place and returns that one.
@@ -54,10 +58,11 @@ func (p *Pool) FinishRead(parent *Node, tokens []int32, place int32, user uint64
 		n.file = file
 		return n
 	}
+	p.version++
 	n := p.insert(parent, tokens, user)
 	p.clock++
 	n.place, n.file, n.used = place, file, p.clock
-	n.owner.pages[inHost]++
+	n.owner.count(inHost, 1)
 	p.push(onHost, n)
 	return n
 }

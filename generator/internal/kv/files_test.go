@@ -64,20 +64,20 @@ func (m *model) ReadDone(t *rapid.T) {
 func TestReadsSpareTheirOwnPrompt(t *testing.T) {
 	p := New(9, 1)
 	p.AddPlaces(6)
-	read := func(found []*Node, scope string, n int) []*Node {
-		parent := p.Root(scope)
+	read := func(found []*Node, first int32, n int) []*Node {
+		parent := p.Root("a")
 		if len(found) > 0 {
 			parent = found[len(found)-1]
 		}
 		for i, place := range p.BeginRead(n, found) {
-			parent = p.FinishRead(parent, []int32{int32(len(found) + i)}, place, 1, [32]byte{1})
+			parent = p.FinishRead(parent, []int32{first + int32(len(found)+i)}, place, 1, [32]byte{1})
 			found = append(found, parent)
 		}
 		return found
 	}
-	mine := read(nil, "a", 3)
-	other := read(nil, "b", 3)
-	mine = read(mine, "a", 2)
+	mine := read(nil, 0, 3)
+	other := read(nil, 100, 3)
+	mine = read(mine, 0, 2)
 	for i, n := range mine {
 		if !p.Has(n) {
 			t.Errorf("page %d of the prompt gave way to its own next pages", i)
@@ -109,7 +109,7 @@ func TestReadsPutTheTailFirst(t *testing.T) {
 func TestStoresPassOverNone(t *testing.T) {
 	p := New(100, 2)
 	p.AddPlaces(100)
-	flood(t, p, 1, 100)
+	flood(t, p, 1, oneName, 100)
 	for range 99 {
 		n, _ := p.BeginStore()
 		if first := n.owner.ends[unstored].oldest; first.busy {

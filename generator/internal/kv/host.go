@@ -19,6 +19,7 @@ func (p *Pool) mayStore() bool {
 
 // AddPlaces adds n places to the host tier. Places are numbered from 0 in the order in which they are added.
 func (p *Pool) AddPlaces(n int) {
+	p.version++
 	for range n {
 		p.host.free = append(p.host.free, int32(p.host.total))
 		p.host.total++
@@ -30,12 +31,16 @@ func (p *Pool) Reserve(n int) bool {
 	if !p.MayReserve(n) {
 		return false
 	}
+	p.version++
 	p.host.reserved += n
 	return true
 }
 
 // Unreserve ends the reservation of n places.
-func (p *Pool) Unreserve(n int) { p.host.reserved -= n }
+func (p *Pool) Unreserve(n int) {
+	p.version++
+	p.host.reserved -= n
+}
 
 // TakePlaces takes n reserved places for pages of a sequence. It returns false while too many cached nodes are being
 // copied, which is for a moment only.
@@ -43,6 +48,7 @@ func (p *Pool) TakePlaces(n int) ([]int32, bool) {
 	if n > len(p.host.free)+p.lengths[onHost]-p.host.loading {
 		return nil, false
 	}
+	p.version++
 	places := make([]int32, 0, n)
 	for range n {
 		places = append(places, p.takePlace(anyNode))
@@ -53,8 +59,15 @@ func (p *Pool) TakePlaces(n int) ([]int32, bool) {
 
 // GivePlaces frees places that TakePlaces returned.
 func (p *Pool) GivePlaces(places []int32) {
+	p.version++
 	p.host.free = append(p.host.free, places...)
 	p.host.sequences -= len(places)
+}
+
+// takeStorePlace returns a place for a page that is stored or read. mayStore holds. No page that is cached on the
+// device loses its place to it.
+func (p *Pool) takeStorePlace() int32 {
+	return p.takePlace(func(n *Node) bool { return !n.links[stored].in })
 }
 
 // takePlace returns a free place. If there is none, a cached node that may leave the tier gives way.
@@ -88,18 +101,20 @@ func (p *Pool) BeginStore() (*Node, int32) {
 	if p.lengths[unstored] == p.storing || !p.mayStore() {
 		return nil, 0
 	}
+	p.version++
 	n := p.oldest(onDevice, firstOf(unstored, anyNode, func(*Node) bool { return false }))
 	n.busy = true // so that takePlace leaves it alone
 	p.unlink(unstored, n)
 	p.push(unstored, n) // so that the next call need not pass it
 	p.storing++
-	return n, p.takePlace(func(n *Node) bool { return !n.links[stored].in })
+	return n, p.takeStorePlace()
 }
 
 // FinishStore notes that a node's page is in its place.
 func (p *Pool) FinishStore(n *Node, place int32) {
+	p.version++
 	n.busy, n.place = false, place
-	n.owner.pages[inHost]++
+	n.owner.count(inHost, 1)
 	p.push(onHost, n)
 	p.stats.Stored++
 	if n.links[unstored].in {
@@ -113,15 +128,17 @@ func (p *Pool) FinishStore(n *Node, place int32) {
 // until then no step may read the page.
 func (p *Pool) BeginLoad(n *Node, page int32) (place int32) {
 	p.mustBeHeld(page)
+	p.version++
 	n.page, n.busy, n.step = page, true, 0
 	p.nodes[page] = n
 	p.host.loading++
-	n.owner.pages[onDevice]++
+	n.owner.count(onDevice, 1)
 	return n.place
 }
 
 // FinishLoad notes that a node's page is on the device.
 func (p *Pool) FinishLoad(n *Node) {
+	p.version++
 	n.busy = false
 	p.host.loading--
 	p.stats.Loaded++

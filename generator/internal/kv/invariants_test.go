@@ -1,6 +1,9 @@
 package kv
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 
 	"pgregory.net/rapid"
@@ -11,10 +14,12 @@ import (
 func (m *model) Check(t *rapid.T) {
 	nodes := m.nodes(t)
 	m.checkPages(t)
+	m.checkPartials(t, nodes)
 	m.checkPlaces(t, nodes)
 	m.checkLists(t, nodes)
 	m.checkChains(t, nodes)
 	m.checkOwners(t, nodes)
+	m.checkVersion(t, nodes)
 }
 
 // nodes returns all nodes of the chains.
@@ -111,11 +116,11 @@ func (m *model) checkLists(t *rapid.T, nodes map[*Node]bool) {
 			var older *Node
 			for n := o.ends[list].oldest; n != nil; older, n = n, n.links[list].newer {
 				if lengths[list]++; !n.links[list].in || n.links[list].older != older || n.owner != o || !nodes[n] {
-					t.Fatalf("list %d of user %d is broken at node %+v", list, o.user, n)
+					t.Fatalf("list %d of %v is broken at node %+v", list, o.Owner, n)
 				}
 			}
 			if o.ends[list].newest != older {
-				t.Fatalf("list %d of user %d does not end with its newest node", list, o.user)
+				t.Fatalf("list %d of %v does not end with its newest node", list, o.Owner)
 			}
 		}
 	}
@@ -173,13 +178,13 @@ func (m *model) checkChains(t *rapid.T, nodes map[*Node]bool) {
 }
 
 func (m *model) checkOwners(t *rapid.T, nodes map[*Node]bool) {
-	type account struct {
+	type count struct {
 		nodes int
 		pages [tiers]int
 	}
-	want := map[uint64]account{}
+	want := map[Owner]count{}
 	for n := range nodes {
-		a := want[n.owner.user]
+		a := want[n.owner.Owner]
 		a.nodes++
 		if n.page != 0 {
 			a.pages[onDevice]++
@@ -187,17 +192,56 @@ func (m *model) checkOwners(t *rapid.T, nodes map[*Node]bool) {
 		if n.place >= 0 {
 			a.pages[inHost]++
 		}
-		want[n.owner.user] = a
-		if m.p.owners[n.owner.user] != n.owner {
-			t.Fatalf("node %d has another owner than user %d", n.id, n.owner.user)
+		want[n.owner.Owner] = a
+		if m.p.owners[n.owner.Owner] != n.owner {
+			t.Fatalf("node %d has another owner than %v", n.id, n.owner.Owner)
 		}
 	}
 	if len(m.p.owners) != len(want) {
 		t.Fatalf("%d owners, wants %d", len(m.p.owners), len(want))
 	}
+	m.checkAccounts(t)
 	for user, a := range want {
 		if o := m.p.owners[user]; o.nodes != a.nodes || o.pages != a.pages {
-			t.Fatalf("user %d: %+v, wants %+v", user, o, a)
+			t.Fatalf("%v: %+v, wants %+v", user, o, a)
 		}
 	}
+}
+
+// checkAccounts checks that each user's account has its owners and the sums of their pages.
+func (m *model) checkAccounts(t *rapid.T) {
+	pages, owners := map[uint64][tiers]int{}, map[uint64]int{}
+	for name, o := range m.p.owners {
+		sum := pages[name.User]
+		for tier, n := range o.pages {
+			sum[tier] += n
+		}
+		pages[name.User] = sum
+		owners[name.User]++
+		if o.of != m.p.accounts[name.User] || !slices.Contains(o.of.owners, o) {
+			t.Fatalf("the account of %v lacks it", name)
+		}
+	}
+	if len(m.p.accounts) != len(pages) {
+		t.Fatalf("%d accounts, wants %d", len(m.p.accounts), len(pages))
+	}
+	for user, a := range m.p.accounts {
+		if a.pages != pages[user] || len(a.owners) != owners[user] {
+			t.Fatalf("user %d: %+v, wants %v of %d owners", user, a, pages[user], owners[user])
+		}
+	}
+}
+
+// checkVersion checks that the pool has another version if it tells another thing of its pages than before.
+func (m *model) checkVersion(t *rapid.T, nodes map[*Node]bool) {
+	p := m.p
+	told := fmt.Sprint(p.Free(), p.Ready(), p.Storing(), p.host.reserved, p.refs)
+	byID := func(a, b *Node) int { return cmp.Compare(a.id, b.id) }
+	for _, n := range slices.SortedFunc(maps.Keys(nodes), byID) {
+		told += fmt.Sprint(" ", n.id, n.page, n.Loading(), p.Counted(n))
+	}
+	if told != m.told && p.Version() == m.version {
+		t.Fatalf("version %d tells %s, and before %s", m.version, told, m.told)
+	}
+	m.told, m.version = told, p.Version()
 }

@@ -1,5 +1,7 @@
 package kv
 
+import "slices"
+
 // Each owner's cached nodes are in lists, from the least recently released to the last.
 const (
 	unstored = iota // cached on the device alone
@@ -21,30 +23,70 @@ type link struct {
 	older, newer *Node
 }
 
-// owner is a user that published pages. Users have equal shares of each tier while others want it: pages of a user
-// above its share give way first.
+// Owner names an owner of pages: the prompts of a user in one scope. A user whose requests have names has a scope for
+// each name.
+type Owner struct {
+	User  uint64
+	Scope string
+}
+
+// owner has published pages. Users have equal shares of each tier while others want it, and so have a user's owners of
+// the user's: pages of a user above its share give way first, and of these the pages of an owner above its own.
 type owner struct {
-	user  uint64
+	Owner
+	of    *account
 	nodes int        // that it published and that are in the chains
 	pages [tiers]int // of its nodes; on the device those that sequences hold are included
+	added uint64     // the clock when it last published a page
 	ends  [lists]struct{ oldest, newest *Node }
 }
 
-// owner returns the owner for a user, and adds it if there is none.
-func (p *Pool) owner(user uint64) *owner {
-	o := p.owners[user]
+// account is a user's, of all its owners.
+type account struct {
+	owners []*owner
+	pages  [tiers]int // of all of them
+}
+
+// maxOwners bounds a user's owners, since each page that gives way looks at all of them. A further one takes the place
+// of the one that has published no page for the longest time. Only owners whose pages sequences hold come on top.
+const maxOwners = 256
+
+// owner returns an owner, and adds it if there is none.
+func (p *Pool) owner(name Owner) *owner {
+	p.clock++
+	o := p.owners[name]
 	if o == nil {
-		o = &owner{user: user}
-		p.owners[user] = o
+		a := p.accounts[name.User]
+		if a == nil {
+			a = &account{}
+			p.accounts[name.User] = a
+		}
+		if len(a.owners) >= maxOwners {
+			p.dropOldest(a)
+		}
+		o = &owner{Owner: name, of: a}
+		p.owners[name], a.owners = o, append(a.owners, o)
 	}
+	o.added = p.clock
 	return o
+}
+
+// count adds to an owner's pages on a tier.
+func (o *owner) count(tier, n int) {
+	o.pages[tier] += n
+	o.of.pages[tier] += n
 }
 
 // disown takes one page on a tier from n's owner, and removes an owner without pages.
 func (p *Pool) disown(n *Node, tier int) {
-	n.owner.pages[tier]--
-	if n.owner.pages == [tiers]int{} {
-		delete(p.owners, n.owner.user)
+	o := n.owner
+	if o.count(tier, -1); o.pages != [tiers]int{} {
+		return
+	}
+	delete(p.owners, o.Owner)
+	i := slices.Index(o.of.owners, o)
+	if o.of.owners = slices.Delete(o.of.owners, i, i+1); len(o.of.owners) == 0 {
+		delete(p.accounts, o.User)
 	}
 }
 

@@ -11,18 +11,22 @@ import (
 // that end at any time. It knows what every page and place holds, and so which pages a prompt may find.
 // RAPID_CHECKS and RAPID_STEPS lengthen its tests.
 type model struct {
-	p      *Pool
-	n      int      // pages
-	page   []string // by page: the scope and tokens up to its last, as computed; "" while that is not known
-	place  []string // by place
-	seqs   []*modelSequence
-	stores []modelCopy
-	loads  []modelCopy
-	reads  []modelRead
-	seen   []*Node // nodes that Find returned, kept as waiting sequences keep them
-	made   int     // pages taken, to give each a content of its own
-	users  int
-	read   int // pages read from files
+	p       *Pool
+	n       int      // pages
+	page    []string // by page: the scope and tokens up to its last, as computed; "" while that is not known
+	place   []string // by place
+	seqs    []*modelSequence
+	stores  []modelCopy
+	loads   []modelCopy
+	reads   []modelRead
+	seen    []*Node // nodes that Find returned, kept as waiting sequences keep them
+	made    int     // pages taken, to give each a content of its own
+	users   int
+	read    int // pages read from files
+	partial int // partial pages taken
+
+	version uint64 // after the last action
+	told    string // what the pool told of its pages then
 }
 
 // modelSequence is a sequence that holds pages.
@@ -88,8 +92,8 @@ func (m *model) Join(t *rapid.T) {
 	if len(m.seqs) > 3 {
 		t.Skip()
 	}
-	user := rapid.IntRange(1, m.users).Draw(t, "user")
-	q := &modelSequence{user: uint64(user), scope: []string{"all", fmt.Sprint("user ", user)}[(user+1)%2]}
+	o := m.owner(t)
+	q := &modelSequence{user: o.User, scope: o.Scope}
 	pages := rapid.IntRange(1, min(5, m.n)).Draw(t, "pages")
 	for range pages { // of few kinds, so that prompts have pages in common
 		q.prompt = append(q.prompt, rapid.Int32Range(0, 1).Draw(t, "token"), 7)
@@ -284,39 +288,48 @@ func (m *model) MoveIn(t *rapid.T) {
 	q.places = nil
 }
 
-// owned returns the number of pages that a user published.
-func (m *model) owned(user uint64) int {
-	if o := m.p.owners[user]; o != nil {
+// owner draws a user and a scope: odd users have a scope for all of them, others one for each of two names.
+func (m *model) owner(t *rapid.T) Owner {
+	user := rapid.IntRange(1, m.users).Draw(t, "user")
+	if user%2 == 1 {
+		return Owner{uint64(user), "all"}
+	}
+	return Owner{uint64(user), fmt.Sprint("user ", user, rapid.SampledFrom([]string{"", " key"}).Draw(t, "name"))}
+}
+
+// owned returns the number of pages that an owner published.
+func (m *model) owned(owner Owner) int {
+	if o := m.p.owners[owner]; o != nil {
 		return o.nodes
 	}
 	return 0
 }
 
-// Drop drops a user's cached pages.
+// Drop drops an owner's cached pages.
 func (m *model) Drop(t *rapid.T) {
-	user := uint64(rapid.IntRange(1, m.users).Draw(t, "user"))
+	user := m.owner(t)
 	if rapid.IntRange(0, 7).Draw(t, "drop") > 0 { // nothing would stay long
 		t.Skip()
 	}
 	before, others := m.owned(user), m.reachable(t, user)
 	dropped := m.p.DropOwned(user)
 	if left := m.reachable(t, user); left != others {
-		t.Fatalf("of %d pages of others %d can be found after user %d dropped its own", others, left, user)
+		t.Fatalf("of %d pages of others %d can be found after %v dropped its own", others, left, user)
 	}
 	if left := m.owned(user); left != before-dropped {
 		t.Fatalf("dropped %d of %d pages, left %d", dropped, before, left)
 	}
 }
 
-// reachable returns the number of pages of other users than one that prompts can find.
-func (m *model) reachable(t *rapid.T, user uint64) (found int) {
+// reachable returns the number of pages of others than one owner that prompts can find.
+func (m *model) reachable(t *rapid.T, owner Owner) (found int) {
 	nodes := m.nodes(t)
 	for n := range nodes {
 		parent := n.parent
 		for nodes[parent] {
 			parent = parent.parent
 		}
-		if n.owner.user != user && m.p.roots[n.scope] == parent {
+		if n.owner.Owner != owner && m.p.roots[n.scope] == parent {
 			found++
 		}
 	}
@@ -325,32 +338,32 @@ func (m *model) reachable(t *rapid.T, user uint64) (found int) {
 
 // Spare takes pages that nobody else wants.
 func (m *model) Spare(t *rapid.T) {
-	user := uint64(rapid.IntRange(1, m.users).Draw(t, "user"))
+	user := m.owner(t)
 	if len(m.seqs) > 3 {
 		t.Skip()
 	}
-	others := map[uint64]int{}
+	others := map[Owner]int{}
 	for _, o := range m.p.Owners() {
 		others[o] = m.owned(o)
 	}
 	pages := m.p.TakeSpare(rapid.IntRange(1, 3).Draw(t, "pages"), user)
 	for o, n := range others {
 		if o != user && m.owned(o) != n {
-			t.Fatalf("user %d lost %d pages to user %d", o, n-m.owned(o), user)
+			t.Fatalf("%v lost %d pages to %v", o, n-m.owned(o), user)
 		}
 	}
 	m.taken(pages)
-	m.seqs = append(m.seqs, &modelSequence{user: user, pages: pages, next: len(pages), alone: true})
+	m.seqs = append(m.seqs, &modelSequence{user: user.User, pages: pages, next: len(pages), alone: true})
 }
 
 // The pool keeps its account whatever happens in whatever order, and a prompt finds its own pages only.
 func TestPoolEqualsModel(t *testing.T) {
 	var stored, loaded, evicted uint64
-	read := 0
+	read, partial := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		actions := rapid.StateMachineActions(m)
-		for _, often := range []string{"Join", "Compute", "Leave", "Store", "Stored"} {
+		for _, often := range []string{"Join", "Compute", "Leave", "Store", "Stored", "LeavePartial", "TakePartial"} {
 			actions[often+" too"], actions[often+" also"] = actions[often], actions[often]
 		}
 		for range 60 {
@@ -373,12 +386,12 @@ func TestPoolEqualsModel(t *testing.T) {
 		if m.p.Free() != m.n || !m.p.MayReserve(len(m.place)) {
 			t.Fatalf("%d pages of %d are free at the end, %+v", m.p.Free(), m.n, m.p.Stats())
 		}
-		read += m.read
+		read, partial = read+m.read, partial+m.partial
 		s := m.p.Stats()
 		stored, loaded, evicted = stored+s.Stored, loaded+s.Loaded, evicted+s.Evicted
 	})
-	if t.Logf("%d pages stored, %d loaded, %d forgotten, %d read", stored, loaded, evicted, read); !t.Failed() &&
-		min(stored, loaded, evicted, uint64(read)) == 0 {
+	if t.Logf("%d pages stored, %d loaded, %d forgotten, %d read, %d partial ones taken", stored, loaded, evicted, read,
+		partial); !t.Failed() && min(stored, loaded, evicted, uint64(read), uint64(partial)) == 0 {
 		t.Error("some event that this test needs never happened")
 	}
 }

@@ -1,26 +1,46 @@
 package kv
 
-// Owned returns the numbers of pages that a user published and that later prompts can find, on the device and in the
+import (
+	"cmp"
+	"slices"
+)
+
+// Owned returns the numbers of pages that an owner published and that later prompts can find, on the device and in the
 // host tier. A page may be on both. Pages that sequences hold are included.
-func (p *Pool) Owned(user uint64) (device, host int) {
-	if o := p.owners[user]; o != nil {
+func (p *Pool) Owned(owner Owner) (device, host int) {
+	if o := p.owners[owner]; o != nil {
 		return o.pages[onDevice], o.pages[inHost]
 	}
 	return 0, 0
 }
 
-// Owners returns the users that published pages.
-func (p *Pool) Owners() (users []uint64) {
-	for user := range p.owners {
-		users = append(users, user)
+// Owners returns those that published pages.
+func (p *Pool) Owners() (owners []Owner) {
+	for owner := range p.owners {
+		owners = append(owners, owner)
 	}
-	return users
+	return owners
 }
 
-// DropOwned frees the cached pages that a user published, in all tiers, and returns their number. It looks at no page
-// of another user. Pages that a sequence holds, that are being copied, or that another user's pages come after, stay.
-func (p *Pool) DropOwned(user uint64) (dropped int) {
-	o := p.owners[user]
+// DropOwned frees the cached pages that an owner published, in all tiers, and returns their number. It looks at no page
+// of another. Pages that a sequence holds, that are being copied, or that another owner's pages come after, stay.
+func (p *Pool) DropOwned(owner Owner) (dropped int) {
+	p.dropPartials(owner)
+	dropped = p.dropAll(p.owners[owner])
+	p.stats.Evicted -= uint64(dropped) // these gave way to nobody
+	return dropped
+}
+
+// dropOldest frees the cached pages of a user's owner that has published no page for the longest time.
+func (p *Pool) dropOldest(a *account) {
+	oldest := slices.MinFunc(a.owners, func(x, y *owner) int { return cmp.Compare(x.added, y.added) })
+	oldest.added = p.clock // if sequences hold some of its pages, another one is next
+	p.dropAll(oldest)
+}
+
+// dropAll frees the cached pages of an owner, in all tiers, and returns their number.
+func (p *Pool) dropAll(o *owner) (dropped int) {
+	p.version++
 	for before := -1; o != nil && before < dropped; {
 		before = dropped
 		for list := range lists {
@@ -34,7 +54,6 @@ func (p *Pool) DropOwned(user uint64) (dropped int) {
 			}
 		}
 	}
-	p.stats.Evicted -= uint64(dropped) // these gave way to nobody
 	return dropped
 }
 

@@ -16,9 +16,9 @@ func chain(t *testing.T, p *Pool, scope string, user uint64, first int32, n int)
 	return pages
 }
 
-// owned returns the pages of a user on the device.
-func owned(p *Pool, user uint64) int {
-	n, _ := p.Owned(user)
+// owned returns the pages of an owner on the device.
+func owned(p *Pool, user uint64, scope string) int {
+	n, _ := p.Owned(Owner{user, scope})
 	return n
 }
 
@@ -28,23 +28,28 @@ func release(p *Pool, pages []int32) {
 	}
 }
 
-// DropOwned frees the cached pages of one user, neither those that a sequence holds nor those of another user.
+// DropOwned frees the cached pages of one owner, neither those that a sequence holds, nor those of another user or of
+// another scope of the same user.
 func TestDropOwned(t *testing.T) {
-	p := New(20, 2)
-	mine, held, theirs := chain(t, p, "a", 1, 0, 5), chain(t, p, "a", 1, 9, 3), chain(t, p, "b", 2, 0, 4)
-	release(p, mine)
-	release(p, theirs)
-	if owned(p, 1) != 8 || owned(p, 2) != 4 || owned(p, 3) != 0 {
-		t.Fatalf("%d, %d and %d pages", owned(p, 1), owned(p, 2), owned(p, 3))
+	p, mine := New(23, 2), Owner{1, "a"}
+	cached, held := chain(t, p, "a", 1, 0, 5), chain(t, p, "a", 1, 9, 3)
+	release(p, cached)
+	release(p, chain(t, p, "b", 2, 0, 4))
+	release(p, chain(t, p, "a key", 1, 0, 3))
+	others := func() bool { return owned(p, 2, "b") == 4 && owned(p, 1, "a key") == 3 && owned(p, 3, "a") == 0 }
+	if owned(p, 1, "a") != 8 || !others() {
+		t.Fatalf("%d pages", owned(p, 1, "a"))
 	}
-	if n := p.DropOwned(1); n != 5 || owned(p, 1) != 3 || owned(p, 2) != 4 || p.Stats().Cached != 4 {
-		t.Errorf("dropped %d, left %d of 1 and %d of 2, %d cached", n, owned(p, 1), owned(p, 2), p.Stats().Cached)
+	if n := p.DropOwned(mine); n != 5 || owned(p, 1, "a") != 3 || !others() || p.Stats().Cached != 7 {
+		t.Errorf("dropped %d, left %d, %d cached", n, owned(p, 1, "a"), p.Stats().Cached)
 	}
-	if p.Find(p.Root("a"), []int32{0, 0}) != nil || p.Find(p.Root("b"), []int32{0, 0}) == nil {
-		t.Error("a dropped page is found, or another user's is not")
+	if p.Find(p.Root("a"), []int32{0, 0}) != nil || p.Find(p.Root("b"), []int32{0, 0}) == nil ||
+		p.Find(p.Root("a key"), []int32{0, 0}) == nil {
+		t.Error("a dropped page is found, or another owner's is not")
 	}
 	release(p, held)
-	if n := p.DropOwned(1); n != 3 || p.DropOwned(1) != 0 || owned(p, 1) != 0 || p.Free() != 20 || p.Stats().Evicted != 0 {
-		t.Errorf("dropped %d, left %d, %d free, %d evicted", n, owned(p, 1), p.Free(), p.Stats().Evicted)
+	if n := p.DropOwned(mine); n != 3 || p.DropOwned(mine) != 0 || owned(p, 1, "a") != 0 || p.Free() != 23 ||
+		p.Stats().Evicted != 0 || !others() {
+		t.Errorf("dropped %d, left %d, %d free, %d evicted", n, owned(p, 1, "a"), p.Free(), p.Stats().Evicted)
 	}
 }

@@ -2,8 +2,9 @@
 // that a later request may begin with. It does bookkeeping only and makes no call on a device.
 //
 // pool.go counts references. chain.go finds a prompt's pages. lists.go orders cached pages by their last use, and
-// evict.go chooses those that give way. host.go is the tier in host memory, and files.go reads pages into it. own.go
-// counts and drops a user's pages, and spare.go takes pages for work that nobody waits for.
+// evict.go chooses those that give way. partial.go finds partial pages. host.go is the tier in host memory, and
+// files.go reads pages into it. own.go counts and drops a user's pages, and spare.go takes pages for work that nobody
+// waits for.
 package kv
 
 import (
@@ -20,17 +21,20 @@ type Pool struct {
 	refs       []int32 // by page: the sequences that hold it
 	nodes      []*Node // by page: its node in the chains; nil for a page that no prompt can find
 	free       []int32
+	partials   map[int32]*Node // by their partial page
 
-	seed    maphash.Seed
-	scratch []byte // of hashTokens
-	hash    func(parent uint64, tokens []int32) uint64
-	chains  map[uint64]*Node // nodes by hash; those of one hash are linked by sameHash
-	roots   map[string]*Node // by scope
-	lastID  uint64           // of a node
-	clock   uint64           // of the last release
-	owners  map[uint64]*owner
-	lengths [lists]int // nodes in each list, of all owners
-	storing int        // cached pages that are being copied to the host tier
+	seed     maphash.Seed
+	scratch  []byte // of hashTokens
+	hash     func(parent uint64, tokens []int32) uint64
+	chains   map[uint64]*Node // nodes by hash; those of one hash are linked by sameHash
+	roots    map[string]*Node // by scope
+	lastID   uint64           // of a node
+	clock    uint64           // of the last release
+	owners   map[Owner]*owner
+	accounts map[uint64]*account // by user
+	lengths  [lists]int          // nodes in each list, of all owners
+	storing  int                 // cached pages that are being copied to the host tier
+	version  uint64              // raised by each change
 
 	host  host
 	stats Stats
@@ -50,7 +54,8 @@ type Stats struct {
 // New returns a pool of n free pages, numbered 1 to n, of pageTokens tokens each, without a host tier.
 func New(n, pageTokens int) *Pool {
 	p := &Pool{pageTokens: pageTokens, refs: make([]int32, n+1), nodes: make([]*Node, n+1), free: make([]int32, n),
-		seed: maphash.MakeSeed(), chains: map[uint64]*Node{}, roots: map[string]*Node{}, owners: map[uint64]*owner{}}
+		seed: maphash.MakeSeed(), version: 1, chains: map[uint64]*Node{}, partials: map[int32]*Node{},
+		roots: map[string]*Node{}, owners: map[Owner]*owner{}, accounts: map[uint64]*account{}}
 	p.hash = p.hashTokens
 	for i := range p.free {
 		p.free[i] = int32(n - i)
@@ -90,6 +95,10 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
+// Version returns a positive number that each change of the pool raises. While it is the same, so is all that the
+// pool says of its pages.
+func (p *Pool) Version() uint64 { return p.version }
+
 // Held reports whether a sequence holds the page.
 func (p *Pool) Held(page int32) bool { return p.refs[page] > 0 }
 
@@ -105,10 +114,12 @@ func (p *Pool) AppendTaken(dst []int32, n int) ([]int32, bool) {
 	if n > p.Free()-p.storing {
 		return dst, false
 	}
+	p.version++
 	for len(p.free) < n {
 		p.evict()
 	}
 	at := len(p.free) - n
+	p.losePartialsOf(p.free[at:])
 	for _, page := range p.free[at:] {
 		p.refs[page] = 1
 	}
@@ -119,6 +130,7 @@ func (p *Pool) AppendTaken(dst []int32, n int) ([]int32, bool) {
 
 // Retain adds a reference to a page that is held or cached.
 func (p *Pool) Retain(page int32) {
+	p.version++
 	if p.refs[page] == 0 && p.nodes[page] != nil {
 		p.uncache(p.nodes[page])
 		p.refs[page] = 1
@@ -132,6 +144,7 @@ func (p *Pool) Retain(page int32) {
 // Release a sequence's pages from the last to the first, so that the tail of a prompt gives way before its head.
 func (p *Pool) Release(page int32) {
 	p.mustBeHeld(page)
+	p.version++
 	if p.refs[page]--; p.refs[page] > 0 {
 		return
 	}

@@ -26,3 +26,18 @@ func TestPagesAreCountedByReference(t *testing.T) {
 		}()
 	}
 }
+
+// References and reservations are changes of the pool, too. The model test makes them together with others.
+func TestVersionCountsReferences(t *testing.T) {
+	p := New(3, 16)
+	p.AddPlaces(2)
+	p.Reserve(1)
+	pages, _ := p.Take(1)
+	changes := []func(){func() { p.Retain(pages[0]) }, func() { p.Release(pages[0]) }, func() { p.Unreserve(1) }}
+	for i, change := range changes {
+		before := p.Version()
+		if change(); p.Version() == before {
+			t.Errorf("change %d leaves the version at %d", i, before)
+		}
+	}
+}

@@ -26,7 +26,7 @@ func TestSparePagesAreNobodyElses(t *testing.T) {
 	publish(t, p, 1, 10, 11)
 	publish(t, p, 2, 20, 21)
 	publish(t, p, 1, 12)
-	taken := p.TakeSpare(9, 1)
+	taken := p.TakeSpare(9, Owner{1, "b"})
 	if len(taken) != 4 {
 		t.Fatalf("took %d pages, wants the free one and the user's three", len(taken))
 	}
@@ -34,7 +34,7 @@ func TestSparePagesAreNobodyElses(t *testing.T) {
 	if n := p.Find(other, []int32{20}); n == nil || p.Find(n, []int32{21}) == nil {
 		t.Error("another user's pages gave way")
 	}
-	if p.TakeSpare(1, 3) != nil {
+	if p.TakeSpare(1, Owner{3, "d"}) != nil {
 		t.Error("a user without pages took another's")
 	}
 	for _, page := range taken {
@@ -51,7 +51,7 @@ func TestSparePagesAreTheOldest(t *testing.T) {
 	publish(t, p, 1, 10)
 	publish(t, p, 1, 11)
 	publish(t, p, 1, 12)
-	p.TakeSpare(2, 1)
+	p.TakeSpare(2, Owner{1, "b"})
 	root := p.Root("b")
 	if p.Find(root, []int32{12}) == nil || p.Find(root, []int32{10}) != nil || p.Find(root, []int32{11}) != nil {
 		t.Error("a recently used page gave way before an older one")

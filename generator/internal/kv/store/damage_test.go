@@ -297,7 +297,7 @@ func TestDropWhileWriting(t *testing.T) {
 	r.write = func(f *os.File, part []byte) (int, error) {
 		if again {
 			again = false
-			if r.Drop(1) != 1 || r.served(p) {
+			if r.Drop(1, p.Scope) != 1 || r.served(p) {
 				t.Error("a page that is being written is not counted, or is served")
 			}
 			r.put(p)

@@ -11,7 +11,8 @@ type index struct {
 	entries map[ID]*entry
 	after   map[ID]int // by digest: the pages whose parent it is
 	owners  map[uint64]*owner
-	foreign *owner // of the files of other identities and versions
+	scopes  map[string]int // pages by scope, without those of other identities
+	foreign *owner         // of the files of other identities and versions
 	bytes   int64
 }
 
@@ -20,9 +21,11 @@ type entry struct {
 	id, parent ID
 	owner      *owner
 	user       uint64
+	scope      string
 	size       int64 // rounded up
 	used       int64 // nanoseconds since 1970
 	writing    bool
+	touched    bool   // it is in Store.touched
 	temporary  string // name of the file while writing
 	at         int    // in its owner's leaves; -1 if it is not there
 }
@@ -36,7 +39,7 @@ type owner struct {
 }
 
 func newIndex() index {
-	return index{entries: map[ID]*entry{}, after: map[ID]int{}, owners: map[uint64]*owner{}, foreign: &owner{}}
+	return index{entries: map[ID]*entry{}, after: map[ID]int{}, owners: map[uint64]*owner{}, scopes: map[string]int{}, foreign: &owner{}}
 }
 
 // add adds a page of a user.
@@ -47,6 +50,7 @@ func (x *index) add(e *entry, user uint64) {
 		x.owners[user] = o
 	}
 	e.user = user
+	x.scopes[e.scope]++
 	x.addTo(o, e)
 }
 
@@ -70,8 +74,14 @@ func (x *index) remove(e *entry) {
 	}
 	x.settle(x.entries[e.parent])
 	o.pages, o.bytes, x.bytes = o.pages-1, o.bytes-e.size, x.bytes-e.size
-	if o.pages == 0 && o != x.foreign {
+	if o == x.foreign {
+		return
+	}
+	if o.pages == 0 {
 		delete(x.owners, o.user)
+	}
+	if x.scopes[e.scope]--; x.scopes[e.scope] == 0 {
+		delete(x.scopes, e.scope)
 	}
 }
 
@@ -89,6 +99,9 @@ func (x *index) settle(e *entry) {
 		heap.Push(&e.owner.leaves, e)
 	}
 }
+
+// pages returns the number of pages of this identity.
+func (x *index) pages() int { return len(x.entries) - x.foreign.pages }
 
 // over reports whether a page has to give way.
 func (x *index) over(bytes int64) bool { return x.bytes > bytes || len(x.entries) > maxPages }

@@ -38,6 +38,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := s.scan(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.note()
 	return s, nil
 }
 
@@ -60,9 +61,12 @@ func (s *Store) scan(ctx context.Context) error {
 		}
 	}
 	s.report(n)
-	for s.index.over(s.Bytes) {
-		s.forget(s.index.victim().id)
-	}
+	s.change(func() (files []string) {
+		for s.index.over(s.Bytes) {
+			files = append(files, s.forget(s.index.victim().id)...)
+		}
+		return files
+	})
 	return nil
 }
 
@@ -118,7 +122,7 @@ func (s *Store) scanFile(folder string, file fs.DirEntry, n *counts) error {
 		return nil
 	}
 	p, info, err := s.scanHead(id)
-	e := &entry{id: id, parent: p.Parent, user: p.User}
+	e := &entry{id: id, parent: p.Parent, user: p.User, scope: p.Scope}
 	switch {
 	case err == nil:
 		e.size, e.used = s.fileBytes(p.Scope), info.ModTime().UnixNano()

@@ -11,7 +11,7 @@
 // Nothing is synced: after a loss of power some pages may be damaged, and are deleted when they are found.
 //
 // file.go is the form of a file, dir.go the directory, scan.go opens it, index.go counts pages and chooses those
-// that give way.
+// that give way. changes.go changes files without holding up those who only ask.
 package store
 
 import (
@@ -23,6 +23,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -74,20 +75,25 @@ type Options struct {
 }
 
 // Store is an open directory of pages. Goroutines may share it. Its methods wait for the disk, so the engine's
-// thread must not call them.
+// thread must not call them, except Longest, Usage, UsageOf and Counts.
 type Store struct {
 	Options
 	root *os.Root
 	lock *os.File
 
-	mu       sync.Mutex
+	disk sync.Mutex // held during changes of files, and taken before mu
+
+	mu       sync.Mutex // never held during a call of the file system
 	index    index
-	written  uint64 // names temporary files
+	touched  []*entry // whose files have an older time
+	written  uint64   // names temporary files
 	off      bool
 	reported bool // a damaged page has been reported
+	counts   counters
 
 	write  func(f *os.File, part []byte) (int, error) // a test makes it fail
 	reader func(f *os.File) io.ReaderAt               // likewise
+	hang   func()                                     // called before changes of files, in tests; nil: nothing is
 }
 
 // ID returns the digest of a page after its parent.
@@ -114,7 +120,7 @@ func digest(parent ID, tokens []int32) ID {
 }
 
 // Longest returns the longest beginning of a prompt that is stored, page by page, and counts its pages as used. It
-// does not wait for a page that is being written, and makes at most one call to the file system.
+// waits neither for a page that is being written nor for the disk.
 func (s *Store) Longest(scope string, prompt []int32) (ids []ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,6 +154,7 @@ func (s *Store) Write(p Page, data []byte) (id ID, gone []ID, err error) {
 	}
 	p.ID = s.ID(p)
 	e, gone, err := s.reserve(p)
+	defer s.keepTimes()
 	if err != nil || e == nil {
 		return p.ID, gone, err
 	}
@@ -160,58 +167,68 @@ func (s *Store) Write(p Page, data []byte) (id ID, gone []ID, err error) {
 
 // reserve makes room for a page. It returns nil without an error if the page is stored or being written.
 func (s *Store) reserve(p Page) (e *entry, gone []ID, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.off {
-		return nil, nil, ErrOff
-	}
-	if e := s.index.entries[p.ID]; e != nil && e.owner != s.index.foreign {
-		s.touch(e)
-		return nil, nil, nil
-	}
-	s.forget(p.ID)
-	s.written++
-	e = &entry{id: p.ID, parent: p.Parent, size: s.fileBytes(p.Scope), used: now(), writing: true,
-		temporary: newFolder + "/" + strconv.FormatUint(s.written, 10)}
-	s.index.add(e, p.User)
-	for s.index.over(s.Bytes) {
-		victim := s.index.victim()
-		if victim == nil {
-			s.index.remove(e)
-			return nil, gone, ErrFull
+	s.change(func() (files []string) {
+		if s.off {
+			err = ErrOff
+			return nil
 		}
-		gone = append(gone, victim.id)
-		s.forget(victim.id)
-	}
-	return e, gone, nil
+		if e := s.index.entries[p.ID]; e != nil && e.owner != s.index.foreign {
+			s.touch(e)
+			return nil
+		}
+		files = s.forget(p.ID)
+		s.written++
+		e = &entry{id: p.ID, parent: p.Parent, scope: p.Scope, size: s.fileBytes(p.Scope), used: now(), writing: true,
+			temporary: newFolder + "/" + strconv.FormatUint(s.written, 10)}
+		s.index.add(e, p.User)
+		for s.index.over(s.Bytes) {
+			victim := s.index.victim()
+			if victim == nil {
+				s.index.remove(e)
+				e, err = nil, ErrFull
+				return files
+			}
+			gone = append(gone, victim.id)
+			files = append(files, s.forget(victim.id)...)
+		}
+		return files
+	})
+	return e, gone, err
 }
 
 // publish gives the written file its name, unless the page was deleted meanwhile.
 func (s *Store) publish(e *entry) error {
+	s.disk.Lock() // nobody deletes the page until it has its name
+	defer s.disk.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.index.entries[e.id] != e {
+	deleted := s.index.entries[e.id] != e
+	s.mu.Unlock()
+	s.awaitDisk()
+	if deleted {
 		_ = s.root.Remove(e.temporary)
 		return ErrGone
 	}
 	err := s.root.Rename(e.temporary, pathOf(e.id))
+	s.mu.Lock()
+	defer s.unlock()
 	if err != nil {
 		s.index.remove(e)
 		return s.turnOffLocked(err)
 	}
 	e.writing = false
 	s.index.settle(e)
+	s.counts.written.Add(1)
 	return nil
 }
 
 // give takes back a reservation.
 func (s *Store) give(e *entry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_ = s.root.Remove(e.temporary)
-	if s.index.entries[e.id] == e {
-		s.index.remove(e)
-	}
+	s.change(func() []string {
+		if s.index.entries[e.id] == e {
+			s.index.remove(e)
+		}
+		return []string{e.temporary}
+	})
 }
 
 // Read reads a page's keys and values into data, of PageBytes bytes, and counts the page as used. After an error
@@ -233,15 +250,13 @@ func (s *Store) Read(id ID, data []byte) error {
 	err := s.readFile(id, data)
 	switch {
 	case err == nil:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.index.entries[id] == e {
-			s.touch(e)
-		}
+		s.counts.read.Add(1)
+		s.noteRead(e)
 	case errors.Is(err, fs.ErrNotExist):
 		s.Delete(id)
 		return ErrGone
 	case errors.Is(err, ErrDamaged):
+		s.counts.errors.Add(1)
 		s.Delete(id)
 		s.reportDamage()
 	default:
@@ -250,13 +265,23 @@ func (s *Store) Read(id ID, data []byte) error {
 	return err
 }
 
-// touch counts a page as used, for this process and the next.
+// noteRead counts a page as used.
+func (s *Store) noteRead(e *entry) {
+	defer s.keepTimes()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.index.entries[e.id] == e {
+		s.touch(e)
+	}
+}
+
+// touch counts a page as used, for this process and, after keepTimes, for the next. s.mu is held.
 func (s *Store) touch(e *entry) {
 	e.used = now()
 	s.index.settle(e)
-	if !e.writing {
-		at := time.Unix(0, e.used)
-		_ = s.root.Chtimes(pathOf(e.id), at, at) // if it fails, the page only seems older after a restart
+	if !e.writing && !e.touched {
+		e.touched = true
+		s.touched = append(s.touched, e)
 	}
 }
 
@@ -264,63 +289,61 @@ func (s *Store) touch(e *entry) {
 func now() int64 { return time.Now().UnixNano() }
 
 // Delete removes a page. Those after it stay and are found again once it is written again.
-func (s *Store) Delete(id ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forget(id)
-}
+func (s *Store) Delete(id ID) { s.change(func() []string { return s.forget(id) }) }
 
-// Drop removes all pages of a user, those of other identities too, and returns their number.
-func (s *Store) Drop(user uint64) int {
-	return s.drop(func(e *entry) bool { return e.user == user })
+// Drop removes all pages of a user in some scopes, those of other identities too, and returns their number.
+func (s *Store) Drop(user uint64, scopes ...string) int {
+	return s.drop(func(e *entry) bool { return e.user == user && slices.Contains(scopes, e.scope) })
 }
 
 // DropAll removes all pages of all users and identities, and returns their number.
 func (s *Store) DropAll() int { return s.drop(func(*entry) bool { return true }) }
 
 func (s *Store) drop(which func(*entry) bool) (dropped int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, e := range s.index.entries {
-		if which(e) {
-			s.forget(id)
-			dropped++
+	s.change(func() (files []string) {
+		for id, e := range s.index.entries {
+			if which(e) {
+				files = append(files, s.forget(id)...)
+				dropped++
+			}
 		}
-	}
+		return files
+	})
 	return dropped
 }
 
-// forget removes a page and its file, if there is one.
-func (s *Store) forget(id ID) {
+// forget removes a page from the index and returns its file, if there is one. s.mu is held.
+func (s *Store) forget(id ID) (files []string) {
 	e := s.index.entries[id]
 	if e == nil {
-		return
+		return nil
 	}
 	s.index.remove(e)
-	if !e.writing { // else its writer removes the file
-		_ = s.root.Remove(pathOf(id)) // if it fails, the next start finds the file again
+	if e.writing { // its writer removes the file
+		return nil
 	}
+	return []string{pathOf(id)}
 }
 
 // Usage returns the number of pages that can be read, and the bytes of all files, those of other identities too.
 func (s *Store) Usage() (pages int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.index.entries) - s.index.foreign.pages, s.index.bytes
+	return s.index.pages(), s.index.bytes
 }
 
-// UsageOf returns the number of pages of a user that can be read.
-func (s *Store) UsageOf(user uint64) int {
+// UsageOf returns the number of pages of a scope that can be read.
+func (s *Store) UsageOf(scope string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.index.owners[user]; o != nil {
-		return o.pages
-	}
-	return 0
+	return s.index.scopes[scope]
 }
 
 // Close lets another process use the directory. No other call may run or follow.
-func (s *Store) Close() error { return errors.Join(s.lock.Close(), s.root.Close()) }
+func (s *Store) Close() error {
+	s.keepTimes()
+	return errors.Join(s.lock.Close(), s.root.Close())
+}
 
 // turnOff ends all use of the directory after an error of the file system, such as a full or a broken disk. It
 // returns the error with [ErrOff].
@@ -331,8 +354,10 @@ func (s *Store) turnOff(err error) error {
 }
 
 func (s *Store) turnOffLocked(err error) error {
+	s.counts.errors.Add(1)
 	if !s.off {
 		s.off = true
+		s.counts.off.Store(true)
 		s.Warn(fmt.Sprintf("%s: %v: mend it and restart the generator: %v", s.Dir, ErrOff, err))
 	}
 	return fmt.Errorf("%w: %w", ErrOff, err)

@@ -276,8 +276,17 @@ func TestDrop(t *testing.T) {
 	r.reopen()
 	r.chain("a", 1, 0, 3)
 	kept := r.chain("b", 2, 0, 2)
-	if n := r.Drop(1); n != 5 {
-		t.Errorf("%d pages dropped, wants 5 of two identities", n)
+	r.chain("a key", 1, 0, 2)
+	if n := r.Drop(1, "a"); n != 5 || r.UsageOf("a") != 0 || r.UsageOf("a key") != 2 {
+		t.Errorf("%d pages dropped, wants 5 of two identities; %d are left, and %d of a name", n, r.UsageOf("a"),
+			r.UsageOf("a key"))
+	}
+	if n := r.Drop(2, "a", "a key"); n != 0 {
+		t.Errorf("another user dropped %d pages", n)
+	}
+	r.reopen()
+	if r.UsageOf("a key") != 2 || r.Drop(1, "all", "a key") != 2 || len(r.index.scopes) != 1 {
+		t.Errorf("after a restart: %v", r.index.scopes)
 	}
 	r.reopen()
 	if len(r.found) != 2 || !r.has(kept[0]) || r.lines != nil {
@@ -344,7 +353,7 @@ func TestConcurrentUse(t *testing.T) {
 				case 0:
 					r.Delete(r.ID(p))
 				case 1:
-					r.Drop(p.User)
+					r.Drop(p.User, p.Scope)
 				case 2, 3, 4:
 					r.served(p)
 				default:
@@ -360,6 +369,9 @@ func TestConcurrentUse(t *testing.T) {
 	pages, size := r.Usage()
 	if size > r.o.Bytes || size != int64(pages)*block {
 		t.Errorf("%d pages take %d bytes", pages, size)
+	}
+	if c := r.Counts(); c.Pages != pages || c.Bytes != size || c.Read == 0 || c.Written == 0 || c.Errors != 0 || c.Off {
+		t.Errorf("%+v, and %d pages take %d bytes", c, pages, size)
 	}
 	r.reopen()
 	if len(r.found) != pages || r.lines != nil {
