@@ -1,0 +1,61 @@
+//! reel-format compiles formats (JSON Schema, regular expressions, choices) and says which tokens a
+//! completion may draw next. reel-generator starts it, and speaks to it over sockets and shared memory;
+//! generator/internal/format is the other side.
+//!
+//! The process reads the tokenizer once. For each format it forks, so that a format which takes too much time
+//! or memory ends alone.
+
+mod calls;
+mod grammar;
+mod schema;
+mod sequence;
+mod sys;
+mod tokens;
+
+use std::process::exit;
+
+/// The version of the messages and of the memory's layout. The generator refuses another.
+const VERSION: u32 = 1;
+
+/// Descriptors that the generator passes.
+const CONTROL: i32 = 3;
+const TOKENS: i32 = 4;
+
+/// Bytes of address space of the process that holds the tokenizer, and of a format beyond it.
+const BASE_BYTES: u64 = 4 << 30;
+const FORMAT_BYTES: u64 = 512 << 20;
+
+fn main() {
+    if let Err(e) = serve() {
+        eprintln!("reel-format: {e}");
+        exit(1);
+    }
+}
+
+/// Serves until the generator closes its end of the control socket.
+fn serve() -> Result<(), String> {
+    if !sys::is_socket(CONTROL) {
+        return Err("reel-generator starts this program; it is of no use alone".into());
+    }
+    sys::confine(BASE_BYTES)?;
+    let vocabulary = tokens::Vocabulary::read(TOKENS)?;
+    sys::close(TOKENS);
+    let factory = grammar::factory(&vocabulary)?;
+    sys::send(CONTROL, &[VERSION, vocabulary.len() as u32], &[])?;
+    loop {
+        let mut message = [0; 2]; // the format's kind and its bytes
+        let Some(received) = sys::receive(CONTROL, &mut message)? else {
+            return Ok(());
+        };
+        let Some((socket, memory)) = received.descriptors() else {
+            continue; // a dropped pair closes its descriptors, by which the generator sees the failure
+        };
+        if sys::fork()? {
+            sys::close(CONTROL);
+            sequence::run(&factory, &vocabulary, message, socket, memory);
+        }
+        // Only the new process has them, so that its end closes the connection.
+        sys::close(socket);
+        sys::close(memory);
+    }
+}

@@ -1,0 +1,151 @@
+//! The vocabulary, as the generator writes it: u32 words {version, tokens, EOS ids}, the EOS ids, a word for
+//! each token with its length, then the bytes of all tokens. A length of [NEVER] is that of a control token and
+//! of an id without a token, which no format may draw.
+
+use crate::sys::Mapping;
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use std::sync::Arc;
+
+/// The length of a token that is never drawn.
+const NEVER: u32 = u32::MAX;
+
+/// Bytes of the longest token that may be drawn: the trie recurses by byte.
+const LONGEST: usize = 512;
+
+/// The trie's node has 24 bits for an id and 22 for a size.
+const MOST_TOKENS: usize = 1 << 20;
+
+pub struct Vocabulary {
+    words: Vec<Vec<u8>>,
+    eos: Vec<u32>,
+}
+
+impl Vocabulary {
+    pub fn read(descriptor: i32) -> Result<Self, String> {
+        Self::parse(Mapping::whole(descriptor)?.bytes())
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let mut r = Reader(bytes);
+        let (version, tokens, eos) = (r.word()?, r.word()? as usize, r.word()? as usize);
+        if version != crate::VERSION {
+            return Err(format!("the vocabulary has version {version}, not {}", crate::VERSION));
+        }
+        if tokens == 0 || tokens > MOST_TOKENS || eos > tokens {
+            return Err(format!("a vocabulary of {tokens} tokens and {eos} EOS ids"));
+        }
+        let eos = (0..eos).map(|_| r.word()).collect::<Result<Vec<_>, _>>()?;
+        if let Some(id) = eos.iter().find(|&&id| id as usize >= tokens) {
+            return Err(format!("EOS id {id} of {tokens} tokens"));
+        }
+        let lengths = (0..tokens).map(|_| r.word()).collect::<Result<Vec<_>, _>>()?;
+        let words = lengths.iter().map(|&n| r.token(n)).collect::<Result<_, _>>()?;
+        Ok(Self { words, eos })
+    }
+
+    /// The number of tokens.
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// The vocabulary as llguidance wants it. Without EOS ids it has one that no bit of a mask stands for.
+    pub fn environment(&self) -> TokEnv {
+        let mut words = self.words.clone();
+        let mut eos = self.eos.clone();
+        if eos.is_empty() {
+            eos.push(words.len() as u32);
+            words.push(vec![]);
+        }
+        let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, eos[0]), &words);
+        Arc::new(ApproximateTokEnv::new(trie.with_eos_tokens(&eos)))
+    }
+
+    /// Reports whether a mask allows nothing but EOS.
+    pub fn ends(&self, mask: &[u32]) -> bool {
+        let mut rest = mask.to_vec();
+        for id in self.eos.iter().copied().chain([self.words.len() as u32]) {
+            if let Some(word) = rest.get_mut(id as usize / 32) {
+                *word &= !(1 << (id % 32));
+            }
+        }
+        rest.iter().all(|&word| word == 0)
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn word(&mut self) -> Result<u32, String> {
+        let (word, rest) = self.0.split_first_chunk().ok_or("the vocabulary is cut short")?;
+        self.0 = rest;
+        Ok(u32::from_ne_bytes(*word))
+    }
+
+    fn token(&mut self, length: u32) -> Result<Vec<u8>, String> {
+        if length == NEVER {
+            return Ok(vec![]);
+        }
+        let (token, rest) = self.0.split_at_checked(length as usize).ok_or("the vocabulary is cut short")?;
+        self.0 = rest;
+        // A byte of 255 is in no text, and marks special tokens in the trie.
+        if token.len() > LONGEST || token.contains(&TokTrie::SPECIAL_TOKEN_MARKER) {
+            return Ok(vec![]);
+        }
+        Ok(token.to_vec())
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A vocabulary of all bytes, some longer tokens, one of them twice, a control token and two EOS ids.
+    pub fn vocabulary() -> Vocabulary {
+        let mut words: Vec<Vec<u8>> = (0..=254).map(|b| vec![b]).collect();
+        words.extend(["\"a", "\": ", "true", "12", "12", "}", "{\"", "é"].map(|s| s.as_bytes().to_vec()));
+        words.extend([vec![], vec![], vec![]]);
+        let n = words.len() as u32;
+        Vocabulary { words, eos: vec![n - 2, n - 1] }
+    }
+
+    impl Vocabulary {
+        /// Returns a vocabulary of some texts, without EOS.
+        pub fn of(texts: &[&str]) -> Self {
+            Self { words: texts.iter().map(|t| t.as_bytes().to_vec()).collect(), eos: vec![] }
+        }
+    }
+
+    fn written(words: &[u32], bytes: &[u8]) -> Vec<u8> {
+        words.iter().flat_map(|w| w.to_ne_bytes()).chain(bytes.iter().copied()).collect()
+    }
+
+    #[test]
+    fn reads_a_vocabulary() {
+        let v = Vocabulary::parse(&written(&[1, 3, 1, 2, 1, 2, NEVER], b"abc")).unwrap();
+        assert_eq!((v.words, v.eos), (vec![b"a".to_vec(), b"bc".to_vec(), vec![]], vec![2]));
+    }
+
+    #[test]
+    fn refuses_what_is_no_vocabulary() {
+        for (words, bytes, cause) in [
+            (vec![], &b""[..], "cut short"),
+            (vec![2, 1, 0, 1], b"a", "version 2"),
+            (vec![1, 0, 0], b"", "0 tokens"),
+            (vec![1, 1 << 30, 0], b"", "tokens"),
+            (vec![1, 1, 2, 0, 0, 1], b"a", "2 EOS"),
+            (vec![1, 1, 1, 1, 1], b"a", "EOS id 1"),
+            (vec![1, 2, 0, 1], b"a", "cut short"),
+            (vec![1, 1, 0, 2], b"a", "cut short"),
+        ] {
+            let got = Vocabulary::parse(&written(&words, bytes)).err().unwrap_or_default();
+            assert!(got.contains(cause), "{words:?}: {got:?}, want {cause:?}");
+        }
+    }
+
+    #[test]
+    fn never_draws_what_is_no_text() {
+        let long = vec![b'x'; LONGEST + 1];
+        let v = Vocabulary::parse(&written(&[1, 2, 0, long.len() as u32, 2], &[&long[..], b"\xffa"].concat()));
+        assert_eq!(v.unwrap().words, [vec![], vec![]] as [Vec<u8>; 2]);
+    }
+}
