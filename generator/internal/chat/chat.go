@@ -33,7 +33,8 @@ var (
 // Source is a template and the special tokens that it may use.
 type Source struct {
 	Template string            `json:"template"`
-	Tokens   map[string]string `json:"tokens"` // bos_token, eos_token and the like, by name
+	Tools    string            `json:"tools,omitempty"` // the template for requests with tools; empty: Template
+	Tokens   map[string]string `json:"tokens"`          // bos_token, eos_token and the like, by name
 }
 
 const (
@@ -53,10 +54,11 @@ type Template struct {
 	limit   time.Duration    // for one prompt
 	permits chan struct{}    // holds an element for each prompt that is being rendered
 
-	mu     sync.Mutex
-	idle   []*worker
-	busy   map[*worker]bool
-	closed bool
+	mu      sync.Mutex
+	idle    []*worker
+	busy    map[*worker]bool
+	closed  bool
+	retired bool // no worker stays idle
 }
 
 // New starts a worker and gives it the template. command returns a process that must call
@@ -78,6 +80,8 @@ func New(s Source, command func() *exec.Cmd) (*Template, error) {
 type Request struct {
 	// Messages are data, except for those that are Special.
 	Messages []protocol.Message
+	// Tools is the JSON text of a list of tools; empty: the template has none. Its texts are data.
+	Tools string
 	// Variables are further variables of the template, with values of types nil, bool, int64,
 	// uint64, float64, string, []any and map[string]any. [CheckVariables] says which names they
 	// may have. Their texts are data.
@@ -95,7 +99,7 @@ func (t *Template) Render(r Request) (marked.Text, error) {
 	}
 	t.permits <- struct{}{}
 	defer func() { <-t.permits }()
-	j := job{Messages: r.Messages, Variables: variables, MaxBytes: r.MaxBytes}
+	j := job{Messages: r.Messages, Tools: r.Tools, Variables: variables, MaxBytes: r.MaxBytes}
 	answer, err := t.run(j)
 	if errors.Is(err, errKilled) {
 		answer, err = t.run(j)
@@ -133,16 +137,16 @@ func (t *Template) take() (*worker, error) {
 	return t.start()
 }
 
-// put makes a busy worker idle, or ends it if the template is closed.
+// put makes a busy worker idle, or ends it if the template is closed or retired.
 func (t *Template) put(w *worker) {
 	t.mu.Lock()
 	delete(t.busy, w)
-	closed := t.closed
-	if !closed {
+	ends := t.closed || t.retired
+	if !ends {
 		t.idle = append(t.idle, w)
 	}
 	t.mu.Unlock()
-	if closed {
+	if ends {
 		w.end()
 	}
 }
@@ -200,15 +204,28 @@ func (t *Template) drop(w *worker) (bySignal bool) {
 	return w.end()
 }
 
+// Retire ends the template's idle workers; others end after their prompt. Further calls of Render start a worker each.
+func (t *Template) Retire() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.retired = true
+	t.endIdle()
+}
+
+// endIdle ends the idle workers. t.mu is held.
+func (t *Template) endIdle() {
+	for _, w := range t.idle {
+		w.end()
+	}
+	t.idle = nil
+}
+
 // Close ends the template's workers. Running calls of Render fail.
 func (t *Template) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
-	for _, w := range t.idle {
-		w.end()
-	}
-	t.idle = nil
+	t.endIdle()
 	for w := range t.busy {
 		_ = w.command.Process.Kill() // the goroutine in ask reaps it
 	}

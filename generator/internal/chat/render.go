@@ -1,45 +1,86 @@
 package chat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"reel.internal/reel/generator/internal/jinja"
 	"reel.internal/reel/generator/internal/marked"
-	"reel.internal/reel/protocol"
 )
 
 // compiled is a compiled template. Rendering it has no bound on time and memory, so only the
 // worker process does that.
 type compiled struct {
 	template *jinja.Template
+	tools    *jinja.Template // for requests with tools; nil: template
 	tokens   map[string]string
+	none     bool // a message that only calls tools has content none
 }
 
 // compile compiles a template. Errors are [ErrTemplate].
 func compile(s Source) (*compiled, error) {
-	t, err := jinja.Compile(s.Template)
+	c := &compiled{tokens: s.Tokens, none: saysNone.MatchString(s.Template + s.Tools)}
+	var err error
+	if c.template, err = jinja.Compile(s.Template); err == nil && s.Tools != "" {
+		c.tools, err = jinja.Compile(s.Tools)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %.300s", ErrTemplate, err.Error())
 	}
-	return &compiled{t, s.Tokens}, nil
+	return c, nil
 }
 
-// render returns the text of a request, with the start of an answer if answer is true. now is
-// the time that the template sees. Errors: [ErrRefused] if the template called raise_exception,
+// render returns the text of a request, with the start of an answer. now is the time that the
+// template sees. Errors: [ErrRefused] if the template called raise_exception,
 // [ErrTooLong], [ErrTemplate].
-func (c *compiled) render(r Request, answer bool, now time.Time) (marked.Text, error) {
-	variables := map[string]any{"add_generation_prompt": answer, "tools": nil, "documents": nil}
+func (c *compiled) render(r Request, now time.Time) (marked.Text, error) {
+	template := c.template
+	if r.Tools != "" && c.tools != nil {
+		template = c.tools
+	}
+	variables, err := c.variables(r)
+	if err != nil {
+		return nil, err
+	}
+	var failed error // the first one
+	for _, f := range c.forms(r.Messages) {
+		if variables["messages"], err = conversation(r.Messages, f); err != nil {
+			return nil, err
+		}
+		text, err := run(template, jinja.Context{Variables: variables, Now: now, MaxBytes: r.MaxBytes})
+		if !errors.Is(err, ErrTemplate) {
+			return text, err
+		}
+		failed = cmp.Or(failed, err)
+	}
+	return nil, failed
+}
+
+// variables returns the variables of a request but messages. Errors are [ErrTemplate].
+func (c *compiled) variables(r Request) (map[string]any, error) {
+	variables := map[string]any{"add_generation_prompt": true, "tools": nil, "documents": nil}
 	for name, v := range r.Variables {
 		variables[name] = v
 	}
 	for name, token := range c.tokens {
 		variables[name] = marked.Trusted(token)
 	}
-	variables["messages"] = conversation(r.Messages)
-	text, err := c.template.Render(jinja.Context{Variables: variables, Now: now, MaxBytes: r.MaxBytes})
+	if r.Tools == "" {
+		return variables, nil
+	}
+	tools, err := parse(r.Tools)
+	if err != nil {
+		return nil, fmt.Errorf("%w: tools: %w", ErrTemplate, err)
+	}
+	variables["tools"] = tools
+	return variables, nil
+}
+
+// run renders a template.
+func run(t *jinja.Template, c jinja.Context) (marked.Text, error) {
+	text, err := t.Render(c)
 	switch {
 	case errors.Is(err, jinja.ErrTooLong):
 		return nil, ErrTooLong
@@ -49,29 +90,4 @@ func (c *compiled) render(r Request, answer bool, now time.Time) (marked.Text, e
 		return nil, fmt.Errorf("%w: %.300s", ErrTemplate, err.Error())
 	}
 	return text, nil
-}
-
-// conversation returns the variable messages.
-func conversation(messages []protocol.Message) []any {
-	list := make([]any, len(messages))
-	for i, m := range messages {
-		list[i] = jinja.Dict{{Key: "role", Value: role(m)}, {Key: "content", Value: text(m.Content, m.Special)}}
-	}
-	return list
-}
-
-// text returns a message's text with its mark.
-func text(s string, special bool) marked.Text {
-	if special {
-		return marked.Trusted(s)
-	}
-	return marked.Data(s)
-}
-
-// knownRoles are words that cannot spell a control token unless the template means it: some
-// templates put the role into one, as in '<|' + message.role + '|>'.
-var knownRoles = []string{"system", "developer", "user", "assistant", "tool"}
-
-func role(m protocol.Message) marked.Text {
-	return text(m.Role, m.Special || slices.Contains(knownRoles, m.Role))
 }

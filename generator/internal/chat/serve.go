@@ -85,7 +85,7 @@ func (c *compiled) run(j job) result {
 	if err != nil {
 		return failed(err)
 	}
-	text, err := c.render(Request{j.Messages, variables, j.MaxBytes}, true, time.Now())
+	text, err := c.render(Request{j.Messages, j.Tools, variables, j.MaxBytes}, time.Now())
 	if err != nil {
 		return failed(err)
 	}

@@ -20,6 +20,7 @@ import (
 type job struct {
 	Source   *Source            `json:"source,omitempty"`
 	Messages []protocol.Message `json:"messages,omitempty"`
+	Tools    string             `json:"tools,omitempty"`
 	// Variables is msgpack, which keeps the types of numbers.
 	Variables []byte `json:"variables,omitempty"`
 	MaxBytes  int    `json:"most"` // of the text

@@ -36,7 +36,7 @@ const patience = time.Minute
 // newTemplate returns a template with ample time to render.
 func newTemplate(t *testing.T, source string) *Template {
 	t.Helper()
-	template, err := New(Source{source, map[string]string{"bos_token": "<s>"}}, testCommand)
+	template, err := New(Source{Template: source, Tokens: map[string]string{"bos_token": "<s>"}}, testCommand)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ const llama3 = `{% set loop_messages = messages %}{% for message in loop_message
 
 // BenchmarkRender renders 20 messages of 200 bytes, in the worker process.
 func BenchmarkRender(b *testing.B) {
-	template, err := New(Source{llama3, map[string]string{"bos_token": "<|begin_of_text|>"}}, testCommand)
+	template, err := New(Source{Template: llama3, Tokens: map[string]string{"bos_token": "<|begin_of_text|>"}}, testCommand)
 	if err != nil {
 		b.Fatal(err)
 	}

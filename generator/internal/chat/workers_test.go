@@ -129,6 +129,34 @@ func TestSlowPromptHoldsOneWorker(t *testing.T) {
 	}
 }
 
+// A retired template finishes the prompt that it renders and those that come late, and no worker stays.
+func TestRetiredTemplate(t *testing.T) {
+	template := newTemplate(t, loops)
+	worker := template.only(t)
+	rendered := make(chan error, 1)
+	go func() {
+		got, err := template.render(say("slow"), maxBytes)
+		if err == nil && got != "slow" {
+			err = errors.New(got)
+		}
+		rendered <- err
+	}()
+	awaitWork(t, worker.command.Process)
+	template.Retire()
+	late, err := template.render(hello, maxBytes)
+	if slow := <-rendered; slow != nil || late != "Hello" || err != nil {
+		t.Errorf("%v; then %q, %v", slow, late, err)
+	}
+	if worker.command.ProcessState == nil || len(template.idle)+len(template.busy) != 0 {
+		t.Errorf("%d idle, %d busy", len(template.idle), len(template.busy))
+	}
+	idle := newTemplate(t, "x")
+	worker = idle.only(t)
+	if idle.Retire(); worker.command.ProcessState == nil || len(idle.idle) != 0 {
+		t.Error("an idle worker stays")
+	}
+}
+
 // awaitWork waits until a process has used some processor time.
 func awaitWork(t *testing.T, process *os.Process) {
 	t.Helper()

@@ -1,0 +1,92 @@
+// Package calls finds a model's reasoning and its calls of tools in a completion's text while it streams. A chat
+// template shows in which form a model writes them.
+package calls
+
+import "strings"
+
+// Family is a form in which models write calls.
+type Family int
+
+// The families.
+const (
+	// None: the template shows no form that this package knows. Calls stay text.
+	None Family = iota
+	// Tagged is the form of Hermes and Qwen: <tool_call>{"name": …, "arguments": {…}}</tool_call>.
+	Tagged
+	// Bare is the form of Llama 3: {"name": …, "parameters": {…}} at the beginning, or after <|python_tag|>.
+	Bare
+	// Mistral is [TOOL_CALLS][{"name": …, "arguments": {…}}], and the newer [TOOL_CALLS]name[ARGS]{…}.
+	Mistral
+)
+
+// Markers around calls.
+const (
+	callBegin = "<tool_call>"
+	callEnd   = "</tool_call>"
+	pythonTag = "<|python_tag|>"
+	toolCalls = "[TOOL_CALLS]"
+	idMark    = "[CALL_ID]"
+	argsMark  = "[ARGS]"
+)
+
+// markers are the texts by which a family delimits calls.
+var markers = map[Family][]string{
+	Tagged:  {callBegin, callEnd},
+	Bare:    {pythonTag},
+	Mistral: {toolCalls, idMark, argsMark},
+}
+
+// reasoningTags are the known tags around reasoning: before it, and after it.
+var reasoningTags = [][2]string{
+	{"<think>", "</think>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"},
+	{"<|START_THINKING|>", "<|END_THINKING|>"},
+}
+
+// Form says how a model writes its reasoning and its calls. The zero Form has neither.
+type Form struct {
+	Family Family
+	// Tools: the template shows tools to the model.
+	Tools bool
+	// List: a call of the family [Mistral] is an object in a list.
+	List bool
+	// Begin and End are the tags around reasoning; empty without reasoning.
+	Begin, End string
+}
+
+// FormOf returns the form that a chat template shows.
+func FormOf(template string) Form {
+	has := func(s string) bool { return strings.Contains(template, s) }
+	f := Form{Tools: has("tools"), Family: familyOf(has)}
+	f.List = f.Family == Mistral && !has(argsMark)
+	for _, tags := range reasoningTags {
+		if has(tags[1]) {
+			f.Begin, f.End = tags[0], tags[1]
+			break
+		}
+	}
+	return f
+}
+
+// familyOf returns the family of the template that has some strings. Some templates have the tags of [Tagged] around
+// XML, or around other JSON.
+func familyOf(has func(string) bool) Family {
+	switch {
+	case !has("tools"):
+	case has(toolCalls):
+		return Mistral
+	case has(callBegin) && has("arguments") && !has("<function=") && !has("<arg_key>"):
+		return Tagged
+	case has(`{"name": function name, "parameters"`), has(pythonTag) && has(`"parameters": `):
+		return Bare
+	}
+	return None
+}
+
+// Markers returns the texts that delimit reasoning and calls. Some vocabularies have control tokens for them.
+func (f Form) Markers() []string {
+	all := markers[f.Family]
+	if f.End != "" {
+		all = append([]string{f.Begin, f.End}, all...)
+	}
+	return all
+}

@@ -1,0 +1,105 @@
+package calls
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+)
+
+// The form of required calls is that of the family, with the markers' control tokens, and with reasoning where the
+// model writes some.
+func TestRequired(t *testing.T) {
+	tools := []Tool{{"a", json.RawMessage(`{"type": "object"}`)}, {Name: `b"`}}
+	const think, free = `{"begin":[{"text":"<think>"}],"end":{"text":"</think>"}}`, "null"
+	tags := Form{Family: Tagged, Begin: "<think>", End: "</think>"}
+	for _, c := range []struct {
+		form           Form
+		control        map[int32]string
+		single, inside bool
+		want           string
+		drawn          []int32
+	}{
+		{tags, nil, false, false, `{"think":` + think + `,"begin":null,"calls":[` +
+			`{"head":[{"text":"\u003ctool_call\u003e"},{"text":"\n{\"name\": \"a\", \"arguments\": "}],"schema":` +
+			`{"type":"object"},` +
+			`"tail":[{"text":"}\n"},{"text":"\u003c/tool_call\u003e"}]},` +
+			`{"head":[{"text":"\u003ctool_call\u003e"},{"text":"\n{\"name\": \"b\\\"\", \"arguments\": "}],"schema":{},` +
+			`"tail":[{"text":"}\n"},{"text":"\u003c/tool_call\u003e"}]}],"between":[{"text":"\n"}],"end":null}`, nil},
+		{Form{Family: Tagged}, map[int32]string{7: callBegin}, true, false, `{"think":null,"begin":null,"calls":[` +
+			`{"head":[{"token":7},{"text":"\n{\"name\": \"a\", \"arguments\": "}],"schema":{"type":"object"},` +
+			`"tail":[{"text":"}\n"},{"text":"\u003c/tool_call\u003e"}]},` +
+			`{"head":[{"token":7},{"text":"\n{\"name\": \"b\\\"\", \"arguments\": "}],"schema":{},` +
+			`"tail":[{"text":"}\n"},{"text":"\u003c/tool_call\u003e"}]}],"between":null,"end":null}`, []int32{7, 7}},
+		{Form{Family: Bare, Begin: "<think>", End: "</think>"}, map[int32]string{3: "</think>"}, false, true,
+			`{"think":{"begin":null,"end":{"token":3}},"begin":null,"calls":[` +
+				`{"head":[{"text":"{\"name\": \"a\", \"parameters\": "}],"schema":{"type":"object"},"tail":[{"text":"}"}]},` +
+				`{"head":[{"text":"{\"name\": \"b\\\"\", \"parameters\": "}],"schema":{},"tail":[{"text":"}"}]}],"between":` +
+				`null,"end":null}`, []int32{3}},
+		{Form{Family: Mistral, List: true}, map[int32]string{5: toolCalls}, false, false,
+			`{"think":null,"begin":[{"token":5},{"text":"["}],"calls":[` +
+				`{"head":[{"text":"{\"name\": \"a\", \"arguments\": "}],"schema":{"type":"object"},"tail":[{"text":"}"}]},` +
+				`{"head":[{"text":"{\"name\": \"b\\\"\", \"arguments\": "}],"schema":{},"tail":[{"text":"}"}]}],` +
+				`"between":[{"text":", "}],"end":[{"text":"]"}]}`, []int32{5}},
+		{Form{Family: Mistral}, map[int32]string{5: toolCalls, 6: argsMark}, false, false,
+			`{"think":null,"begin":null,"calls":[` +
+				`{"head":[{"token":5},{"text":"a"},{"token":6}],"schema":{"type":"object"},"tail":null},` +
+				`{"head":[{"token":5},{"text":"b\""},{"token":6}],"schema":{},"tail":null}],"between":[],"end":null}`, []int32{5,
+				6, 5, 6}},
+	} {
+		r, err := NewRequired(c.form, c.control, tools, c.single, c.inside)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, drawn := r.Text()
+		var got, want any
+		if json.Unmarshal([]byte(text), &got) != nil || json.Unmarshal([]byte(c.want), &want) != nil ||
+			!slices.Equal(drawn, c.drawn) {
+			t.Fatalf("%s, %d", text, drawn)
+		}
+		a, _ := json.Marshal(got)
+		if b, _ := json.Marshal(want); string(a) != string(b) {
+			t.Errorf("%+v:\n%s, wants\n%s", c.form, a, b)
+		}
+	}
+	if _, err := NewRequired(Form{Tools: true}, nil, tools, false, false); !errors.Is(err, ErrNoForm) {
+		t.Error(err)
+	}
+}
+
+// A template's text shows the form of calls and reasoning.
+func TestFormOf(t *testing.T) {
+	for template, want := range map[string]Form{
+		"{{ messages }}": {},
+		`{{ tools }}<tool_call>{"name": <function-name>, "arguments": <args-json-object>}</tool_call>`: {Family: Tagged,
+			Tools: true},
+		`{{ tools }}<tool_call><function=f><parameter=a></tool_call> "arguments" <think></think>`: {Tools: true,
+			Begin: "<think>", End: "</think>"},
+		`{{ tools }}<tool_call>f<arg_key>a</arg_key> arguments`: {Tools: true},
+		`{{ tools }} Respond in the format {"name": function name, "parameters": dictionary}`: {Family: Bare,
+			Tools: true},
+		`{{ tools }} '<|python_tag|>' '"parameters": '`: {Family: Bare,
+			Tools: true},
+		"{{ tools }}[TOOL_CALLS] [{{ tool_call.function|tojson }}]": {Family: Mistral,
+			Tools: true, List: true},
+		"{{ tools }}[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}[THINK][/THINK]": {
+			Family: Mistral, Tools: true, Begin: "[THINK]", End: "[/THINK]"},
+		"<tool_call> arguments":                {},
+		"{{ content.split('</seed:think>') }}": {Begin: "<seed:think>", End: "</seed:think>"},
+	} {
+		if got := FormOf(template); got != want {
+			t.Errorf("%s: %+v, wants %+v", template, got, want)
+		}
+	}
+}
+
+// A name that the family's form cannot write is refused, since its call would not be found.
+func TestRequiredNames(t *testing.T) {
+	for _, name := range []string{"a[b", "a{b", " a", "a\u2028"} {
+		for form, want := range map[Form]error{{Family: Mistral}: ErrNoForm, {Family: Mistral, List: true}: nil, {Family: Tagged}: nil} {
+			if _, err := NewRequired(form, nil, []Tool{{Name: name}}, true, false); !errors.Is(err, want) {
+				t.Errorf("%q in %+v: %v", name, form, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package calls
+
+// Kind is the kind of a span.
+type Kind int
+
+// The kinds of spans.
+const (
+	Text      Kind = iota
+	Reasoning      // without its tags and the white space beside them
+	Call           // a call begins: a span without bytes, at its arguments, with its id and name
+	Arguments      // of the call before
+)
+
+// Span is a part of a completion's text. Bytes in no span are tags, white space beside them, and what a call has
+// beside its arguments.
+type Span struct {
+	Kind       Kind
+	Start, End int // offsets in the completion's text
+	Index      int // of the call, also of its Arguments
+	// The fields below are those of a Call.
+	ID, Name string
+	// Arguments are "{}" for a call that was written without any: then no span of Arguments follows.
+	Arguments string
+}
+
+// emit makes the undecided bytes before an offset a span, or a part of the last one.
+func (r *Reader) emit(k Kind, end int) {
+	if end <= r.decided {
+		return
+	}
+	if n := len(r.Spans); n > 0 && r.Spans[n-1].Kind == k && r.Spans[n-1].End == r.decided {
+		r.Spans[n-1].End = end
+		return
+	}
+	r.Spans = append(r.Spans, Span{Kind: k, Start: r.decided, End: end, Index: max(0, r.index-1)})
+}
