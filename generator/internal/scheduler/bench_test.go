@@ -29,3 +29,28 @@ func BenchmarkNext(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkBlocked measures how long each step looks at a request that waits for pages, and whose prompt of 100,000
+// tokens was found.
+func BenchmarkBlocked(b *testing.B) {
+	const tokens, page = 100_000, 16
+	s, err := New(Options{MaxBatch: 8, MaxQueue: 10, Chunk: tokens, Context: 1 << 20, PageTokens: page, Pages: 1 << 16,
+		InFlight: 2})
+	if err != nil {
+		b.Fatal(err)
+	}
+	prompt := numbered(0, tokens)
+	serve(s, &Sequence{Prompt: prompt, MaxTokens: 1, Scope: "a"})
+	s.pages.Take(1 << 15)
+	waits := &Sequence{Prompt: prompt, MaxTokens: 1 << 19, Scope: "a"}
+	_ = s.Add(waits)
+	b.ReportAllocs()
+	for b.Loop() {
+		if s.nextJoin() != nil {
+			b.Fatal("the request joins")
+		}
+	}
+	if len(waits.found) != tokens/page-1 {
+		b.Fatalf("%d pages were found", len(waits.found))
+	}
+}

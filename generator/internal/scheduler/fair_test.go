@@ -26,7 +26,7 @@ func newCrowd(t *testing.T, o Options, many func(user uint32) *Sequence, of map[
 func (c *crowd) add(t *testing.T, user uint32) {
 	t.Helper()
 	q := c.make(user)
-	q.User = user
+	q.User.UID = user
 	if err := c.s.Add(q); err != nil {
 		t.Fatal(err)
 	}
@@ -37,9 +37,9 @@ func (c *crowd) run(t *testing.T, steps int) {
 	t.Helper()
 	for range steps {
 		for _, q := range finish(c.s, c.s.Next(), c.sampled) {
-			c.tokens[q.User] += len(q.Prompt) + q.MaxTokens
+			c.tokens[q.User.UID] += len(q.Prompt) + q.MaxTokens
 			delete(c.sampled, q)
-			c.add(t, q.User)
+			c.add(t, q.User.UID)
 		}
 	}
 }
@@ -74,10 +74,10 @@ func TestOnePromptBesideManyLongOnes(t *testing.T) {
 	o.MaxBatch, o.Pages = 8, 200
 	s := mustNew(t, o)
 	for range 7 {
-		_ = s.Add(&Sequence{Prompt: prompt(60), MaxTokens: 4, User: 1})
+		_ = s.Add(&Sequence{Prompt: prompt(60), MaxTokens: 4, User: User{UID: 1}})
 	}
 	s.Complete(s.Next().Step.Number)
-	q := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 2}
+	q := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: User{UID: 2}}
 	_ = s.Add(q)
 	for steps := 1; q.prefilled == 0; steps++ {
 		s.Complete(s.Next().Step.Number)
@@ -108,8 +108,8 @@ func TestIdleTimeEarnsNoCredit(t *testing.T) {
 
 func TestSharesGoWithTheirSequences(t *testing.T) {
 	s := mustNew(t, small())
-	running := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 1}
-	waiting := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: 2}
+	running := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: User{UID: 1}}
+	waiting := &Sequence{Prompt: prompt(4), MaxTokens: 4, User: User{UID: 2}}
 	_ = s.Add(running)
 	b := s.Next()
 	_ = s.Add(waiting)
@@ -119,7 +119,7 @@ func TestSharesGoWithTheirSequences(t *testing.T) {
 	if len(s.root.children) != 0 {
 		t.Errorf("%d shares are left", len(s.root.children))
 	}
-	s.Remove(&Sequence{User: 3}) // was never added
+	s.Remove(&Sequence{User: User{UID: 3}}) // was never added
 }
 
 // A connection with 64 long requests delays a short request on another connection of the same user neither for a
@@ -154,7 +154,7 @@ func TestConnectionsShareTheirUsersPart(t *testing.T) {
 	o.MaxQueue, o.Pages = 300, 100
 	s, tokens, served := mustNew(t, o), map[*Sequence]int{}, map[[2]uint64]int{}
 	add := func(user uint32, connection uint64) {
-		_ = s.Add(&Sequence{Prompt: prompt(4), MaxTokens: 12, User: user, Connection: connection})
+		_ = s.Add(&Sequence{Prompt: prompt(4), MaxTokens: 12, User: User{UID: user}, Connection: connection})
 	}
 	for range 200 {
 		add(1, 1)
@@ -165,9 +165,9 @@ func TestConnectionsShareTheirUsersPart(t *testing.T) {
 	}
 	for range 6000 {
 		for _, q := range finish(s, s.Next(), tokens) {
-			served[[2]uint64{uint64(q.User), q.Connection}]++
+			served[[2]uint64{uint64(q.User.UID), q.Connection}]++
 			delete(tokens, q)
-			add(q.User, q.Connection)
+			add(q.User.UID, q.Connection)
 		}
 	}
 	got := func(user, connection uint64) float64 { return float64(served[[2]uint64{user, connection}]) }

@@ -35,7 +35,7 @@ func (s *Scheduler) FinishRead(q *Sequence, from int, places []int32, files [][3
 			parent = q.found[i-1]
 		}
 		tokens := q.Prompt[i*s.PageTokens : (i+1)*s.PageTokens]
-		q.found = append(q.found, s.pages.FinishRead(parent, tokens, place, uint64(q.User), files[i-from]))
+		q.found = append(q.found, s.pages.FinishRead(parent, tokens, place, uint64(q.User.UID), files[i-from]))
 	}
 	s.free() // a sequence that moves out may have waited for these places
 	return s.Found(q)
@@ -53,6 +53,9 @@ func (s *Scheduler) unwrite(n *kv.Node) {
 		s.unwritten = s.unwritten[len(s.unwritten)-s.Pages:]
 	}
 }
+
+// Unwritten reports whether BeginWrite may return a page later.
+func (s *Scheduler) Unwritten() bool { return len(s.unwritten) > 0 }
 
 // BeginWrite returns the next page that is to be written to a file and holds it on the device until EndWrite. It
 // returns nil if there is none at the moment. Pages that have left the device, or come after a page without a file,

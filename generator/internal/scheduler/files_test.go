@@ -108,10 +108,10 @@ func TestAWriteLeavesTheAccountOfUsers(t *testing.T) {
 		s := mustNew(t, o)
 		s.WriteFiles(true)
 		add := func(user uint32) *share {
-			q := &Sequence{Prompt: numbered(0, 5*o.PageTokens+1), MaxTokens: 20, Scope: "a", User: user}
+			q := &Sequence{Prompt: numbered(0, 5*o.PageTokens+1), MaxTokens: 20, Scope: "a", User: User{UID: user}}
 			_ = s.Add(q)
 			s.Complete(s.Next().Step.Number)
-			return q.share.user()
+			return q.share.user
 		}
 		user := add(1)
 		before, within := user.pages, s.withinShares

@@ -66,6 +66,31 @@ func (s *Scheduler) adopt(q *Sequence, nodes []*kv.Node) {
 	q.tail, q.restore = nodes[len(nodes)-1], true
 }
 
+// takePartial takes the partial page with the next tokens of q's prompt after q.found, if there is one. It returns none
+// or the page, and how many tokens it has, without the prompt's last one.
+func (s *Scheduler) takePartial(q *Sequence) (page []int32, tokens int) {
+	from := len(q.found) * s.PageTokens
+	if from == 0 || from >= len(q.Prompt) || q.ReadOnly {
+		return nil, 0
+	}
+	parent := q.found[len(q.found)-1]
+	if tokens = s.pages.FindPartial(parent, q.Prompt[from:len(q.Prompt)-1]); tokens == 0 {
+		return nil, 0
+	}
+	page = []int32{s.pages.TakePartial(parent)}
+	s.charge(page[0], q.share.user)
+	return page, tokens
+}
+
+// adoptPartial notes that q's next page, if it is given, has so many of the next tokens.
+func (s *Scheduler) adoptPartial(q *Sequence, page []int32, tokens int) {
+	if len(page) > 0 {
+		q.pages = append(q.pages, page...)
+		q.prefilled, q.length, q.cached = q.prefilled+tokens, q.length+tokens, q.cached+tokens
+		q.published++
+	}
+}
+
 // findMore replaces q's next pages by those that other prompts have computed since q joined. It returns false if q
 // must wait: this very step computes q's next page for another prompt, or a page is on its way from the host tier.
 func (s *Scheduler) findMore(q *Sequence) bool {
@@ -83,8 +108,11 @@ func (s *Scheduler) findMore(q *Sequence) bool {
 			s.load(q, n, q.pages[i])
 		case n.Loading() || n.Step() >= s.number:
 			return false
+		case !s.mayExchange(n.Page(), q.share.user):
+			q.unchained = true // it computes the page, and those after it, for itself
+			return q.moving == 0
 		default:
-			s.hold(n.Page(), q.share.user())
+			s.hold(n.Page(), q.share.user)
 			s.drop(q.pages[i])
 			q.pages[i] = n.Page()
 		}
@@ -107,7 +135,7 @@ func (s *Scheduler) leavePage(q *Sequence) {
 	}
 	from := q.prefilled - s.PageTokens
 	n := s.pages.Publish(s.parent(q), q.Prompt[from:q.prefilled], q.pages[from/s.PageTokens], s.number,
-		uint64(q.User))
+		uint64(q.User.UID))
 	q.tail, q.unchained = n, n == nil
 	s.unwrite(n)
 }

@@ -53,7 +53,7 @@ func (s *Scheduler) Relocate(q *Sequence, index int) (Move, bool) {
 	if !ok { // the free pages are being copied to the host tier
 		return Move{}, false
 	}
-	s.charge(to[0], q.share.user())
+	s.charge(to[0], q.share.user)
 	m := Move{From: q.pages[index], To: to[0], After: q.lastStep, q: q}
 	q.pages[index] = m.To
 	if !slices.Contains(q.moved, int32(index)) {

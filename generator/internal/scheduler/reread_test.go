@@ -71,6 +71,41 @@ func TestRereadLeavesPagesForTheNextPrompt(t *testing.T) {
 	}
 }
 
+// The next prompt goes on within the last page of a text that was reread, up to where it differs, or up to its last
+// token. A second prompt does not, and none that may leave no pages.
+func TestRereadLeavesAPartialPage(t *testing.T) {
+	o := small()
+	o.Chunk, o.Context, o.Pages = 100, 400, 200
+	text := numbered(0, 30) // 7 pages and 2 tokens
+	for name, c := range map[string]struct {
+		prompt   []int32
+		readOnly bool
+		want     int
+	}{
+		"goes on":             {append(slices.Clone(text), 1000, 1001), false, 30},
+		"differs in the part": {append(slices.Clone(text[:29]), 1000, 1001), false, 29},
+		"differs before it":   {append(slices.Clone(text[:28]), 1000, 1001), false, 28},
+		"ends with the text":  {text, false, 29},
+		"ends before it":      {text[:29], false, 28},
+		"only reads":          {append(slices.Clone(text), 1000, 1001), true, 28},
+	} {
+		s := mustNew(t, o)
+		again := &Sequence{Prompt: append(slices.Clone(text), 0), Scope: "a"}
+		if steps := rereadAll(t, s, again); !slices.Equal(steps, []int{30}) {
+			t.Errorf("steps of %v tokens", steps)
+		}
+		for i, want := range []int{c.want, 28} {
+			next := &Sequence{Prompt: c.prompt, MaxTokens: 1, Scope: "a", ReadOnly: c.readOnly}
+			if serve(s, next); next.Cached() != want {
+				t.Errorf("%s: prompt %d found %d tokens, wants %d", name, i, next.Cached(), want)
+			}
+		}
+		if s.FreePages() != s.Pages {
+			t.Errorf("%s: %d pages are free", name, s.FreePages())
+		}
+	}
+}
+
 // No step rereads while a sequence waits, runs or leaves, while another such step is in flight, or in the last slot.
 func TestRereadWaitsForEverybody(t *testing.T) {
 	text := &Sequence{Prompt: numbered(0, 41), Scope: "a"}
@@ -105,7 +140,7 @@ func TestRequestIsServedAfterOneStepOfRereading(t *testing.T) {
 		o.Pages, o.Chunk = 16, 64
 		s := mustNew(t, o)
 		b := s.Reread(&Sequence{Prompt: numbered(0, 61), Scope: "a"})
-		q := &Sequence{Prompt: numbered(100, n), MaxTokens: 4, User: 1}
+		q := &Sequence{Prompt: numbered(100, n), MaxTokens: 4, User: User{UID: 1}}
 		_ = s.Add(q)
 		if s.Next() != nil || q.Running() {
 			t.Errorf("a request of %d tokens joined during the step", n)
@@ -122,15 +157,15 @@ func TestRereadTakesNoPageOfOthers(t *testing.T) {
 	o := small()
 	o.Pages = 16
 	s := mustNew(t, o)
-	serve(s, &Sequence{Prompt: numbered(0, 40), MaxTokens: 1, User: 1, Scope: "1"})
-	text := &Sequence{Prompt: numbered(100, 61), User: 2, Scope: "2"}
+	serve(s, &Sequence{Prompt: numbered(0, 40), MaxTokens: 1, User: User{UID: 1}, Scope: "1"})
+	text := &Sequence{Prompt: numbered(100, 61), User: User{UID: 2}, Scope: "2"}
 	if steps := rereadAll(t, s, text); !slices.Equal(steps, []int{16, 8}) { // Chunk is 16
 		t.Errorf("steps of %v tokens, wants the 6 pages that were free", steps)
 	}
 	if again := rereadAll(t, s, text); again != nil {
 		t.Errorf("steps of %v tokens, though no page is free", again)
 	}
-	q := &Sequence{Prompt: numbered(0, 41), MaxTokens: 1, User: 1, Scope: "1"}
+	q := &Sequence{Prompt: numbered(0, 41), MaxTokens: 1, User: User{UID: 1}, Scope: "1"}
 	if serve(s, q); q.Cached() != 40 {
 		t.Errorf("another user's prompt found %d tokens, wants 40", q.Cached())
 	}
@@ -191,14 +226,13 @@ func (l *load) pause() {
 
 // reread forms a step that rereads a random text. It reports whether there is one.
 func (l *load) reread() bool {
-	served := l.s.root.served
-	b := l.s.Reread(&Sequence{Prompt: prompt(1 + l.r.IntN(39)), User: uint32(l.r.IntN(3)),
+	b := l.s.Reread(&Sequence{Prompt: prompt(1 + l.r.IntN(39)), User: User{UID: uint32(l.r.IntN(3))},
 		Scope: string(rune('a' + l.r.IntN(3)))})
 	if b == nil {
 		return false
 	}
 	l.inFlight = append(l.inFlight, stepInFlight{number: b.Step.Number})
-	if l.s.root.served != served || l.s.root.slots+l.s.root.running+l.s.withinShares+l.s.slotUsers != 0 {
+	if l.s.root.slots+l.s.root.running+l.s.withinShares+l.s.slotUsers != 0 {
 		l.t.Fatal("a share counts rereading")
 	}
 	return true
@@ -218,5 +252,25 @@ func BenchmarkReread(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Complete(s.Reread(q).Step.Number)
+	}
+}
+
+// A drop of all users' pages leaves no partial page, although its user left no other page and the page before it is
+// held.
+func TestDropAllForgetsPartialPages(t *testing.T) {
+	o := small()
+	o.Chunk, o.Context, o.Pages = 100, 400, 200
+	s := mustNew(t, o)
+	serve(s, &Sequence{Prompt: numbered(0, 29), MaxTokens: 1, Scope: "all", User: User{UID: 1}}) // 7 pages and a token
+	rereadAll(t, s, &Sequence{Prompt: append(numbered(0, 30), 0), Scope: "all", User: User{UID: 2}})
+	holder := &Sequence{Prompt: append(numbered(0, 28), 1000), MaxTokens: 10, Scope: "all", User: User{UID: 1}}
+	if err := s.Add(holder); err != nil {
+		t.Fatal(err)
+	}
+	s.Complete(s.Next().Step.Number)
+	s.DropAll()
+	next := &Sequence{Prompt: append(numbered(0, 30), 1000), MaxTokens: 1, Scope: "all", User: User{UID: 3}}
+	if serve(s, next); next.Cached() != 28 {
+		t.Errorf("a prompt found %d tokens after the drop, wants the 28 that a sequence holds", next.Cached())
 	}
 }

@@ -23,7 +23,7 @@ package scheduler
 // ones do not starve it. A request from the reserve may pass it: one of a user that holds nothing, within its
 // share, if at most Reserve+1 users hold something, with the blocked user counted. It changes neither the slots
 // left to the blocked request nor the sum above, and everything else that runs ends, so the blocked request still
-// joins.
+// joins. A sequence that moved out is next in order before all that wait (tiers.go says who may pass it).
 
 // nextJoin returns the waiting sequence that may join now; nil if none may.
 func (s *Scheduler) nextJoin() *Sequence {
@@ -31,6 +31,9 @@ func (s *Scheduler) nextJoin() *Sequence {
 		return nil
 	}
 	if len(s.out) > 0 {
+		if q := s.nextPassing(s.out[0]); q != nil {
+			return q
+		}
 		return s.nextReserved(s.out[0])
 	}
 	if len(s.moving) > 0 {
@@ -45,34 +48,52 @@ func (s *Scheduler) nextJoin() *Sequence {
 
 // fits reports whether q has pages and the reserve stays whole if q joins.
 func (s *Scheduler) fits(q *Sequence) bool {
-	user := q.share.user()
+	user := q.share.user
 	if s.root.slots >= s.MaxBatch && user.slots > 0 {
 		return false
 	}
+	found := s.countFound(q)
+	n := s.need(q) - found.held
+	if !s.mayTake(user, n, found.shared) || n+s.slack(q) > s.pages.Free() {
+		return false
+	}
+	if n -= found.unready; n > s.pages.Ready() {
+		s.wanted = max(s.wanted, n)
+		return false
+	}
+	return true
+}
+
+// counted are the numbers of pages of a waiting sequence's prompt that were found.
+type counted struct {
+	version uint64 // of the pool, when they were counted
+	held    int    // pages that sequences hold
+	shared  int    // of those, pages that do not count for its user: others' accounts lose so many at most
+	unready int    // cached pages that do not count as ready
+}
+
+// countFound finds the pages of a waiting sequence's prompt and counts them. It asks for each page only after a change
+// of the pool: a prompt of 100,000 tokens has 6,250 pages, and a sequence may wait for many steps.
+func (s *Scheduler) countFound(q *Sequence) counted {
+	if q.counted.version == s.pages.Version() {
+		return q.counted
+	}
 	s.find(q)
-	need := s.need(q)
-	n, take, shared, uncounted := need, need, 0, 0
+	c := counted{version: s.pages.Version()}
 	for _, found := range q.found {
 		switch page := found.Page(); {
 		case page == 0: // the host tier alone has it
 		case s.pages.Held(page):
-			n, take = n-1, take-1
-			if s.holders[page] != user {
-				shared++ // at most; it may count for no user already
+			c.held++
+			if s.holders[page] != q.share.user {
+				c.shared++
 			}
-		case s.pages.Counted(found): // it is one of those that could be taken
-		default:
-			uncounted++
+		case !s.pages.Counted(found):
+			c.unready++
 		}
 	}
-	if !s.mayTake(user, n, shared) || n+s.slack(q) > s.pages.Free() {
-		return false
-	}
-	if n-uncounted > s.pages.Ready() {
-		s.wanted = max(s.wanted, n-uncounted)
-		return false
-	}
-	return true
+	q.counted = c
+	return c
 }
 
 // mayTake reports whether a user may take n pages that nobody holds, and share as many pages that others hold, so
@@ -86,7 +107,7 @@ func (s *Scheduler) mayTake(user *share, n, shared int) bool {
 // does not fit; nil if none may.
 func (s *Scheduler) nextReserved(blocked *Sequence) (next *Sequence) {
 	users := s.slotUsers + 1
-	if blocked.share.user().slots == 0 {
+	if blocked.share.user.slots == 0 {
 		users++
 	}
 	if users > s.Reserve+1 {
@@ -107,7 +128,7 @@ func (s *Scheduler) nextReserved(blocked *Sequence) (next *Sequence) {
 
 // addSlots adds n, which may be negative, to the slots that q's shares hold.
 func (s *Scheduler) addSlots(q *Sequence, n int) {
-	user := q.share.user()
+	user := q.share.user
 	s.slotUsers -= min(user.slots, 1)
 	for a := q.share; a != nil; a = a.parent {
 		a.slots += n
@@ -117,12 +138,13 @@ func (s *Scheduler) addSlots(q *Sequence, n int) {
 
 // takePages gives q its pages: those that were found, and new ones for the rest of its need.
 func (s *Scheduler) takePages(q *Sequence) {
-	user, need := q.share.user(), s.need(q)
+	user, need := q.share.user, s.need(q)
 	if full := s.fullNeed(q); s.pages.Reserve(full) {
 		q.promised = full
 		q.Sampled = make([]int32, 0, q.MaxTokens)
 	}
-	take := need
+	partial, tokens := s.takePartial(q)
+	take := need - len(partial)
 	for _, n := range q.found {
 		if n.Page() != 0 {
 			s.hold(n.Page(), user)
@@ -142,7 +164,24 @@ func (s *Scheduler) takePages(q *Sequence) {
 		q.pages = append(q.pages, n.Page())
 	}
 	s.adopt(q, q.found)
+	s.adoptPartial(q, partial, tokens)
 	q.pages, q.found = append(q.pages, taken...), nil
+}
+
+// mayExchange reports whether the reserve stays whole if a user's sequence holds a page in place of one of its own.
+// If another user alone held it, it counts for neither of them after that.
+func (s *Scheduler) mayExchange(page int32, user *share) bool {
+	other := s.holders[page]
+	if other == nil || other == user {
+		return true
+	}
+	free, within := s.pages.Free()+1, s.withinShares
+	for _, loses := range []*share{other, user} {
+		if loses.pages <= s.ReservePages {
+			within--
+		}
+	}
+	return free+within >= (s.Reserve+1)*s.ReservePages
 }
 
 // hold adds a reference of a user's sequence to a page that is held or cached; without a user it is a write's.

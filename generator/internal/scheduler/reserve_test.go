@@ -41,8 +41,8 @@ func (l *load) step() {
 		if r.IntN(3) > 0 {
 			user = 0 // has most of the requests
 		}
-		_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(39)), MaxTokens: 1 + r.IntN(39), User: user,
-			Connection: uint64(r.IntN(3))})
+		_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(39)), MaxTokens: 1 + r.IntN(39),
+			User: User{user, []string{"", "a", "b"}[r.IntN(3)]}, Connection: uint64(r.IntN(3))})
 	}
 	due := l.due()
 	if s.rereading != nil {
@@ -89,8 +89,8 @@ func (l *load) due() (due []*Sequence) {
 func (l *load) whole() {
 	s, pages, slots := l.s, map[uint32]int{}, map[uint32]int{}
 	for _, q := range slices.Concat(s.running, s.leaving) {
-		pages[q.User] += len(q.pages)
-		slots[q.User]++
+		pages[q.User.UID] += len(q.pages)
+		slots[q.User.UID]++
 	}
 	free, all, within := s.Pages, 0, 0
 	for user, n := range pages {
@@ -177,16 +177,16 @@ func TestRequestThatWaitsForPagesBlocksNoFurtherUser(t *testing.T) {
 		behind []*Sequence
 		joins  int // number of behind that join before the large one
 	}{
-		"a further user's":        {[]*Sequence{{Prompt: prompt(16), User: 3}}, 1},
-		"past the share":          {[]*Sequence{{Prompt: prompt(20), User: 3}}, 0},
-		"a user's that runs":      {[]*Sequence{{Prompt: prompt(4), User: 1}}, 0},
-		"the same user's":         {[]*Sequence{{Prompt: prompt(4), User: 2, Connection: 1}}, 0},
-		"one more further user's": {[]*Sequence{{Prompt: prompt(4), User: 3}, {Prompt: prompt(4), User: 4}}, 1},
+		"a further user's":        {[]*Sequence{{Prompt: prompt(16), User: User{UID: 3}}}, 1},
+		"past the share":          {[]*Sequence{{Prompt: prompt(20), User: User{UID: 3}}}, 0},
+		"a user's that runs":      {[]*Sequence{{Prompt: prompt(4), User: User{UID: 1}}}, 0},
+		"the same user's":         {[]*Sequence{{Prompt: prompt(4), User: User{UID: 2}, Connection: 1}}, 0},
+		"one more further user's": {[]*Sequence{{Prompt: prompt(4), User: User{UID: 3}}, {Prompt: prompt(4), User: User{UID: 4}}}, 1},
 	} {
 		s := mustNew(t, Options{MaxBatch: 8, Reserve: 2, MaxQueue: 9, Chunk: 64, Context: 64, PageTokens: 4, Pages: 24,
 			ReservePages: 4, InFlight: 1})
-		hog := &Sequence{Prompt: prompt(48), MaxTokens: 1, User: 1} // takes 12 of 16 pages
-		large := &Sequence{Prompt: prompt(40), MaxTokens: 1, User: 2}
+		hog := &Sequence{Prompt: prompt(48), MaxTokens: 1, User: User{UID: 1}} // takes 12 of 16 pages
+		large := &Sequence{Prompt: prompt(40), MaxTokens: 1, User: User{UID: 2}}
 		for _, q := range append([]*Sequence{hog, large}, c.behind...) {
 			q.MaxTokens = 1
 			_ = s.Add(q)
@@ -211,12 +211,12 @@ func TestNoRequestStarves(t *testing.T) {
 		s := mustNew(t, o)
 		small := func() {
 			_ = s.Add(&Sequence{Prompt: prompt(1 + r.IntN(8)), MaxTokens: 1 + r.IntN(8),
-				User: uint32(r.IntN(2*claim.slots + 2)), Connection: uint64(r.IntN(3))})
+				User: User{UID: uint32(r.IntN(2*claim.slots + 2))}, Connection: uint64(r.IntN(3))})
 		}
 		for range 20 {
 			small()
 		}
-		large := &Sequence{Prompt: prompt(39), MaxTokens: 1, User: uint32(r.IntN(3)), Connection: uint64(r.IntN(4))}
+		large := &Sequence{Prompt: prompt(39), MaxTokens: 1, User: User{UID: uint32(r.IntN(3))}, Connection: uint64(r.IntN(4))}
 		_ = s.Add(large)
 		tokens, steps := map[*Sequence]int{}, 0
 		for ; !large.Running(); steps++ {
@@ -254,10 +254,38 @@ func TestPrefillSamplesNoMoreThanTheBatch(t *testing.T) {
 	o.MaxBatch, o.Reserve = 2, 3
 	s := mustNew(t, o)
 	for user := range uint32(5) {
-		_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 9, User: user})
+		_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 9, User: User{UID: user}})
 	}
 	b, joined := s.Next(), len(s.Joined())
 	if joined != 5 || len(b.Sampled) != 2 {
 		t.Errorf("%d joined, %d are sampled, wants 5 and 2", joined, len(b.Sampled))
+	}
+}
+
+// A prompt does not go on from a page of another user if the reserve would not be whole then: it computes the page.
+func TestASharedPageLeavesTheReserveWhole(t *testing.T) {
+	for _, spare := range []int{0, 1} {
+		o := small()
+		o.Reserve, o.ReservePages, o.Pages = 1, 4, 20+spare
+		s := mustNew(t, o)
+		_ = s.Add(&Sequence{Prompt: prompt(1), MaxTokens: 63})
+		finish(s, s.Next(), map[*Sequence]int{})
+		for user := range uint32(2) {
+			_ = s.Add(&Sequence{Prompt: numbered(0, 5), MaxTokens: 4, User: User{UID: 1 + user}, Scope: "all"})
+		}
+		tokens := map[*Sequence]int{}
+		for s.root.queued+len(s.running) > 1 {
+			finish(s, s.Next(), tokens)
+			if whole := s.pages.Free() + s.withinShares; whole < (o.Reserve+1)*o.ReservePages {
+				t.Fatalf("%d spare: the sum of free pages and shares is %d", spare, whole)
+			}
+		}
+		found := 0
+		for q := range tokens {
+			found += q.Cached()
+		}
+		if found != spare*o.PageTokens {
+			t.Errorf("%d spare: %d tokens were found", spare, found)
+		}
 	}
 }

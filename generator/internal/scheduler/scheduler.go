@@ -43,6 +43,9 @@ type Batch struct {
 	Step    kernels.Step
 	// Sampled holds the sequence of each sampled row, in the order of Step.Samples.
 	Sampled []*Sequence
+	// Masked holds those of Sampled whose masks the caller writes to their slots before it enqueues the step. No other
+	// enqueued step samples in these slots.
+	Masked []*Sequence
 	// Served holds every sequence that has a row in the step.
 	Served []*Sequence
 	// Restored holds the slots that are restored before the step: their sequences found pages of their prompts.
@@ -71,6 +74,9 @@ type entry struct {
 //
 // A step may be formed before the records of the step before it are known: its decode rows take their tokens from
 // the device. If the sequence ended meanwhile, its row writes to pages that the sequence still holds.
+//
+// A masked sequence has one sampled row in flight, since the mask of a token depends on the token before it. So its
+// slot's mask is written only while no enqueued step reads it.
 //
 // Prompts are prefilled in chunks, and prefill steps alternate with decode steps, so that a long prompt does not
 // hold up others' tokens.
@@ -176,9 +182,11 @@ func (s *Scheduler) Remove(q *Sequence) {
 		s.leave(q)
 	case movingOut:
 		s.moving = without(s.moving, q)
+		q.share.user.away--
 		s.leave(q)
 	case out:
 		s.out = without(s.out, q)
+		q.share.user.away--
 		s.end(q)
 	}
 }

@@ -318,8 +318,10 @@ func TestMoveMakesABatchStale(t *testing.T) {
 func sequences(s *Scheduler, fn func(*Sequence)) {
 	all := slices.Clone(s.running)
 	for _, user := range s.root.children {
-		for _, connection := range user.children {
-			all = append(all, connection.waiting...)
+		for _, name := range user.children {
+			for _, connection := range name.children {
+				all = append(all, connection.waiting...)
+			}
 		}
 	}
 	for _, q := range all {

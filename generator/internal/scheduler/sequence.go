@@ -9,9 +9,11 @@ import (
 type Sequence struct {
 	Prompt    []int32
 	MaxTokens int // clamped to the context by Add
-	Sampling  kernels.Sampling
-	// User and Connection identify the sender: users share the slots, and a user's connections share the user's.
-	User       uint32
+	// Sampling, if it is Masked, has each sampled row formed only after [Sequence.Allow].
+	Sampling kernels.Sampling
+	// User and Connection identify the sender: uids share the slots, a uid's names share the uid's, and the connections
+	// of a name share the name's.
+	User       User
 	Connection uint64
 	// Scope names the prompts that this one shares pages with; "" for none. ReadOnly finds pages and leaves none.
 	Scope    string
@@ -32,18 +34,32 @@ type Sequence struct {
 	moving     int        // pages that are being copied; while there are any, no step may name the sequence
 	lastStep   uint64     // the last step that names the sequence
 	found      []*kv.Node // while it waits: the pages of its prompt that were found last
+	counted    counted    // those pages, while it waits
 	tail       *kv.Node   // the last of its pages that prompts can find; nil at the root
+	ended      bool       // its prompt's last tokens, fewer than a page, were reread
 	unchained  bool       // it neither finds nor leaves further pages
 	cached     int        // tokens of pages that it found
 	promised   int        // places of the host tier that are reserved for it; 0: it has all pages that it may need
 	places     []int32    // of its pages in the host tier, from the begin of the copies out until that of those back
 	starved    bool       // it has no page for its next row
+	allowed    bool       // the mask of its next token is there
+	passed     int        // sequences that joined while it was the next to come back
 	restore    bool       // its slot must be restored before its next row
 	heldBack   uint64     // the round of Next in which its prompt gets no further rows
 	state      state
 	share      *share // its connection's, from Add until its slot and pages are free
 	arrival    uint64 // order of Add
 }
+
+// User says whose a sequence is: its sender's uid, and the name that the sender gave it to divide that uid; "" for none.
+// What one user leaves to others is counted by uid alone: a name is no further user.
+type User struct {
+	UID  uint32
+	Name string
+}
+
+// owner returns whose pages the sequence leaves.
+func (q *Sequence) owner() kv.Owner { return kv.Owner{User: uint64(q.User.UID), Scope: q.Scope} }
 
 type state uint8
 
@@ -74,8 +90,17 @@ func (q *Sequence) Slot() (slot, generation int32) { return q.slot, q.generation
 // Cached returns the number of prompt tokens whose keys and values were found.
 func (q *Sequence) Cached() int { return q.cached }
 
-// ready reports whether the next step may give q a row in this state: none of its pages is moving and it has
-// tokens left to sample. Its last token may be in a step in flight.
-func (q *Sequence) ready(in state) bool {
-	return q.state == in && q.moving == 0 && !q.starved && q.sampled < q.MaxTokens
+// Allow notes that the mask of q's next token is there. The next step that samples q lists it in Batch.Masked.
+func (q *Sequence) Allow() { q.allowed = true }
+
+// ready reports whether the next step may give q a row in this state: none of its pages is moving, it has tokens left
+// to sample, and the mask for them. Without a mask its last token may be in a step in flight.
+func (s *Scheduler) ready(q *Sequence, in state) bool {
+	return q.state == in && q.moving == 0 && !q.starved && q.sampled < q.MaxTokens && !s.lacksMask(q)
+}
+
+// lacksMask reports whether q's next row waits for a mask. The rest of a prompt that fits one step waits as a whole:
+// the mask is nearly there, and a step for the last token alone would take longer.
+func (s *Scheduler) lacksMask(q *Sequence) bool {
+	return q.Sampling.Masked && !q.allowed && len(q.Prompt)-q.prefilled <= s.Chunk
 }

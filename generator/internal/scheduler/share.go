@@ -2,14 +2,15 @@ package scheduler
 
 import "slices"
 
-// share is one party's share of the engine: a user among all users, or a connection among its user's. Shares form
-// a tree under Scheduler.root, with one policy at every level. A free slot goes to the child that runs the fewest
+// share is one party's share of the engine: a user (a uid) among all users, a name among its user's, or a connection
+// among its name's. Shares form a tree of these levels under Scheduler.root, with one policy at every level. A free slot goes to the child that runs the fewest
 // sequences, and prompt tokens go to the child that was served least. Equals are ordered by the other of the two
 // measures, then by arrival. A share exists while a sequence of it waits, runs or leaves.
 type share struct {
 	parent   *share // nil for the root
 	children []*share
-	key      uint64 // user or connection
+	key      key
+	user     *share // the user's, to which it belongs; nil for the root
 
 	// Only in leaves, which are connections.
 	waiting []*Sequence // in order of arrival
@@ -20,12 +21,27 @@ type share struct {
 	running int    // sequences that run
 	slots   int    // slots held, those of leaving sequences included
 	pages   int    // only in users: KV pages that no other user holds, likewise
-	served  uint64 // rows of steps; a new share starts at its least served sibling's
+	away    int    // only in users: sequences that moved out, or are on their way
+	served  uint64 // rows of steps; a new share starts at its least served sibling's. Not counted in the root
+}
+
+// serve counts rows of a connection's sequence, for the connection, its name and its user. It runs for each row.
+func (a *share) serve(rows int) {
+	a.served += uint64(rows)
+	a.parent.served += uint64(rows)
+	a.user.served += uint64(rows)
+}
+
+// key tells a share from its siblings: a user's or a connection's number, or a name.
+type key struct {
+	number uint64
+	name   string
 }
 
 // enqueue puts q at the end of its connection's queue.
 func (s *Scheduler) enqueue(q *Sequence) {
-	q.share = s.child(s.child(&s.root, uint64(q.User)), q.Connection)
+	name := s.child(s.child(&s.root, key{number: uint64(q.User.UID)}), key{name: q.User.Name})
+	q.share = s.child(name, key{number: q.Connection})
 	q.arrival = s.arrivals
 	s.arrivals++
 	q.share.waiting = append(q.share.waiting, q)
@@ -36,14 +52,17 @@ func (s *Scheduler) enqueue(q *Sequence) {
 }
 
 // child returns the child with this key, and adds it if there is none.
-func (s *Scheduler) child(parent *share, key uint64) *share {
+func (s *Scheduler) child(parent *share, key key) *share {
 	for _, c := range parent.children {
 		if c.key == key {
 			return c
 		}
 	}
 	c := s.blankShare()
-	c.parent, c.key, c.served = parent, key, parent.leastServed()
+	c.parent, c.key, c.served, c.user = parent, key, parent.leastServed(), parent.user
+	if parent == &s.root {
+		c.user = c
+	}
 	parent.children = append(parent.children, c)
 	return c
 }
@@ -92,14 +111,6 @@ func (s *Scheduler) leaveShare(q *Sequence) {
 	}
 }
 
-// user returns the share of the user to which a, a connection's share, belongs.
-func (a *share) user() *share {
-	for a.parent.parent != nil {
-		a = a.parent
-	}
-	return a
-}
-
 // first returns the waiting sequence of this share that is next for a slot; nil if none waits. It visits every
 // share below once.
 func (a *share) first() (next *Sequence) {
@@ -132,7 +143,7 @@ func (a *share) precedes(q *Sequence, b *share, r *Sequence) bool {
 
 // promptBefore reports whether prompts of connection a are prefilled before those of connection b. They are if a
 // was served less; among equals, which newcomers are, if a runs fewer sequences. Connections of different users
-// compare as their users do.
+// compare as their users do, and of different names of a user as these.
 func (a *share) promptBefore(b *share) bool {
 	for a.parent != b.parent {
 		a, b = a.parent, b.parent
@@ -144,11 +155,11 @@ func (a *share) promptBefore(b *share) bool {
 }
 
 // nextPrompt returns the running sequence that is prefilled next; nil if no prompt is left. It is of the user
-// that was served least, of that user's connection that was served least, and of that connection's sequences the
-// first that joined. So others' long prompts delay a prompt by about one chunk.
+// that was served least, of that user's name and that name's connection that were served least, and of that
+// connection's sequences the first that joined. So others' long prompts delay a prompt by about one chunk.
 func (s *Scheduler) nextPrompt() (next *Sequence) {
 	for _, q := range s.running {
-		if q.ready(prefilling) && q.heldBack != s.rounds && (next == nil || q.share.promptBefore(next.share)) {
+		if s.ready(q, prefilling) && q.heldBack != s.rounds && (next == nil || q.share.promptBefore(next.share)) {
 			next = q
 		}
 	}

@@ -25,6 +25,7 @@ type simulation struct {
 	copies      []Transfer       // under way, oldest first
 	moves       []*simulatedMove
 	texts       map[*Sequence]*text
+	masks       []*Sequence // whose masks are being made
 	all         []*Sequence
 	idle        int // rounds without progress
 }
@@ -34,6 +35,7 @@ type text struct {
 	tokens []int32  // prompt, then sampled ones
 	values []uint64 // by position
 	given  int      // tokens delivered
+	masks  int      // masks that are there
 }
 
 type simulatedSlot struct {
@@ -41,6 +43,13 @@ type simulatedSlot struct {
 	history []int32
 	length  int
 	token   int32
+	mask    simulatedMask
+}
+
+// simulatedMask is the mask of one token of a sequence.
+type simulatedMask struct {
+	q     *Sequence
+	index int
 }
 
 type simulatedStep struct {
@@ -131,10 +140,16 @@ func (m *simulation) add() {
 	for range 1 + m.pick(6) {
 		prompt = append(prompt, int32(m.pick(2)))
 	}
+	user := User{UID: uint32(m.pick(3)), Name: []string{"", "", "key"}[m.pick(3)]}
+	m.addPrompt(prompt, user, []string{fmt.Sprint(user), "all", ""}[[]int{0, 0, 0, 1, 2}[m.pick(5)]])
+}
+
+func (m *simulation) addPrompt(prompt []int32, user User, scope string) {
 	prompt = prompt[:min(len(prompt), m.s.Context-26)]
-	user := m.pick(3)
-	q := &Sequence{Prompt: prompt, MaxTokens: 1 + m.pick(25), User: uint32(user), ReadOnly: m.pick(8) == 0,
-		Scope: []string{fmt.Sprint("user ", user), "all", ""}[[]int{0, 0, 0, 1, 2}[m.pick(5)]]}
+	q := &Sequence{Prompt: prompt, MaxTokens: 1 + m.pick(25), User: user, ReadOnly: m.pick(8) == 0, Scope: scope}
+	if q.Sampling.Masked = m.pick(3) == 0; q.Sampling.Masked {
+		m.masks = append(m.masks, q)
+	}
 	m.texts[q] = textOf(q, q.MaxTokens, len(m.all))
 	m.all = append(m.all, q)
 	_ = m.s.Add(q)
@@ -179,6 +194,9 @@ func (m *simulation) enqueue(b *Batch) {
 	}
 	if m.s.WaitsForMove(b) && !m.keepEarly {
 		step.waits = slices.Clone(m.moves)
+	}
+	for _, q := range b.Masked {
+		m.slots[q.slot].mask = simulatedMask{q, m.texts[q].masks - 1}
 	}
 	m.steps = append(m.steps, step)
 }
@@ -249,6 +267,9 @@ func (m *simulation) runStep(step *simulatedStep) {
 				m.fault("step %d samples after %d of %d prompt tokens", step.Number, slot.length, len(q.Prompt))
 				continue
 			}
+			if want := (simulatedMask{q, slot.length - len(q.Prompt)}); q.Sampling.Masked && slot.mask != want {
+				m.fault("step %d samples token %d with the mask of %+v", step.Number, want.index, slot.mask)
+			}
 			slot.token = sampledAfter(m.value(slot, slot.length-1))
 		}
 	}
@@ -306,9 +327,24 @@ func (m *simulation) complete() bool {
 		}
 		if want.given++; want.given == q.MaxTokens {
 			m.s.Remove(q)
+		} else if q.Sampling.Masked {
+			m.masks = append(m.masks, q)
 		}
 	}
 	m.s.Complete(step.Number)
+	return true
+}
+
+// allow ends the making of one mask.
+func (m *simulation) allow() bool {
+	if len(m.masks) == 0 {
+		return false
+	}
+	i := m.pick(len(m.masks))
+	q := m.masks[i]
+	m.masks = slices.Delete(m.masks, i, i+1)
+	m.texts[q].masks++
+	q.Allow()
 	return true
 }
 
@@ -360,7 +396,10 @@ func (m *simulation) reread() bool {
 		return false
 	}
 	q := m.all[m.pick(len(m.all))]
-	again := &Sequence{Prompt: m.texts[q].tokens, User: q.User, Scope: q.Scope}
+	return m.rereadAgain(&Sequence{Prompt: m.texts[q].tokens, User: q.User, Scope: q.Scope})
+}
+
+func (m *simulation) rereadAgain(again *Sequence) bool {
 	if again.Scope == "" {
 		return false
 	}
@@ -370,4 +409,21 @@ func (m *simulation) reread() bool {
 		m.enqueue(b)
 	}
 	return b != nil
+}
+
+// converse waits until nobody does anything, reads an earlier text again, and adds a prompt that begins with it, or
+// with a part of it.
+func (m *simulation) converse() {
+	m.drain()
+	q := m.all[m.pick(len(m.all))]
+	text := m.texts[q].tokens[:1+m.pick(min(m.s.Context-27, len(m.texts[q].tokens)))]
+	again := &Sequence{Prompt: append(slices.Clone(text), 0), User: q.User, Scope: q.Scope}
+	for m.s.MayReread() && m.rereadAgain(again) {
+		m.drain()
+	}
+	prompt := slices.Clone(text[:len(text)-m.pick(min(len(text), m.s.PageTokens))])
+	for range 1 + m.pick(2*m.s.PageTokens) {
+		prompt = append(prompt, int32(m.pick(2)))
+	}
+	m.addPrompt(prompt, q.User, q.Scope)
 }

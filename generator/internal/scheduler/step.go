@@ -2,8 +2,9 @@ package scheduler
 
 import "reel.internal/reel/kernels"
 
-// Next forms the next step. It returns nil if no sequence has work, or while a step is in flight that rereads. The
-// batch is valid for InFlight-1 further calls of Next and Idle.
+// Next forms the next step. It returns nil if no sequence has work, while a step is in flight that rereads, and while
+// any step is in flight if only masked sequences have work, past their prompts. The batch is valid for InFlight-1
+// further calls of Next and Idle.
 func (s *Scheduler) Next() *Batch {
 	if s.rereading != nil {
 		return nil
@@ -12,7 +13,10 @@ func (s *Scheduler) Next() *Batch {
 	b := s.blankBatch()
 	s.grow()
 	s.admit()
-	prompts, decodes := s.count()
+	prompts, decodes, masked := s.count()
+	if prompts == 0 && decodes == masked && s.number > s.completed {
+		return nil // with two steps in flight they would stay two half batches
+	}
 	if prompts > 0 && (decodes == 0 || !s.lastPrefill) {
 		s.prefill(b)
 	}
@@ -39,23 +43,26 @@ func (s *Scheduler) Idle() *Batch {
 // blankBatch returns an empty batch with the next step's number. It reuses an old batch's memory.
 func (s *Scheduler) blankBatch() *Batch {
 	b := &s.batches[s.number%uint64(len(s.batches))]
-	*b = Batch{Restored: b.Restored[:0], Step: kernels.Step{Number: s.number, Rows: b.Step.Rows[:0], Samples: b.Step.Samples[:0],
+	*b = Batch{Step: kernels.Step{Number: s.number, Rows: b.Step.Rows[:0], Samples: b.Step.Samples[:0],
 		Inits: b.Step.Inits[:0], Pages: b.Step.Pages[:0]},
-		Sampled: b.Sampled[:0], Served: b.Served[:0], entries: b.entries[:0]}
+		Sampled: b.Sampled[:0], Masked: b.Masked[:0], Served: b.Served[:0], Restored: b.Restored[:0], entries: b.entries[:0]}
 	return b
 }
 
-// count returns how many sequences are ready for prefill, and how many for decode.
-func (s *Scheduler) count() (prompts, decodes int) {
+// count returns how many sequences are ready for prefill, how many for decode, and how many of the latter are masked.
+func (s *Scheduler) count() (prompts, decodes, masked int) {
 	for _, q := range s.running {
 		switch {
-		case q.ready(prefilling):
+		case s.ready(q, prefilling):
 			prompts++
-		case q.ready(decoding):
+		case s.ready(q, decoding):
 			decodes++
+			if q.Sampling.Masked {
+				masked++
+			}
 		}
 	}
-	return prompts, decodes
+	return prompts, decodes, masked
 }
 
 // admit gives slots and pages to sequences that come back, then to waiting ones in the order of their shares.
@@ -64,6 +71,9 @@ func (s *Scheduler) admit() {
 		s.comeBack(q)
 	}
 	for q := s.nextJoin(); q != nil; q = s.nextJoin() {
+		if len(s.out) > 0 {
+			s.out[0].passed++
+		}
 		s.join(q)
 		s.joined = append(s.joined, q)
 	}
@@ -79,22 +89,27 @@ func (s *Scheduler) join(q *Sequence) {
 
 // takeSlot gives q a free slot and lets it run.
 func (s *Scheduler) takeSlot(q *Sequence) {
-	q.slot = s.freeSlots[len(s.freeSlots)-1]
-	s.freeSlots = s.freeSlots[:len(s.freeSlots)-1]
+	s.popSlot(q)
 	s.addSlots(q, 1)
-	s.generations[q.slot]++
-	q.generation = s.generations[q.slot]
 	s.running = append(s.running, q)
 	for a := q.share; a != nil; a = a.parent {
 		a.running++
 	}
 }
 
+// popSlot gives q a free slot in a new generation.
+func (s *Scheduler) popSlot(q *Sequence) {
+	q.slot = s.freeSlots[len(s.freeSlots)-1]
+	s.freeSlots = s.freeSlots[:len(s.freeSlots)-1]
+	s.generations[q.slot]++
+	q.generation = s.generations[q.slot]
+}
+
 // prefill fills a chunk with prompt tokens, in the order of the shares. At most MaxBatch prompts may end in one
 // step, since a prefill pass samples no more rows.
 func (s *Scheduler) prefill(b *Batch) {
 	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < s.Chunk && len(b.Sampled) < s.MaxBatch; q = s.nextPrompt() {
-		if !s.findMore(q) || !s.prepareSlot(b, q) {
+		if !s.findMore(q) || s.lacksMask(q) || !s.prepareSlot(b, q) {
 			q.heldBack = s.rounds
 			continue
 		}
@@ -134,11 +149,13 @@ func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
 	if whole := end / s.PageTokens * s.PageTokens; end < len(q.Prompt) && whole > q.prefilled && q.chained() {
 		end, q.heldBack = whole, s.rounds
 	}
-	for _, token := range q.Prompt[q.prefilled:end] {
+	from := q.prefilled
+	for _, token := range q.Prompt[from:end] {
 		s.row(b, q, int32(q.length), token)
 		q.prefilled++
 		s.leavePage(q)
 	}
+	q.share.serve(end - from)
 	b.Served = append(b.Served, q)
 	if q.prefilled == len(q.Prompt) {
 		s.sample(b, q)
@@ -150,8 +167,9 @@ func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
 // sampled last.
 func (s *Scheduler) decode(b *Batch) {
 	for _, q := range s.running {
-		if q.ready(decoding) && s.prepareSlot(b, q) {
+		if s.ready(q, decoding) && (!q.restore || s.prepareSlot(b, q)) {
 			s.row(b, q, kernels.FromDevice, kernels.FromDevice)
+			q.share.serve(1)
 			b.Served = append(b.Served, q)
 			s.sample(b, q)
 		}
@@ -166,9 +184,6 @@ func (s *Scheduler) row(b *Batch, q *Sequence, position, token int32) {
 	}
 	b.Step.Rows = append(b.Step.Rows, kernels.Row{Slot: q.slot, Position: position, Token: token})
 	q.length++
-	for a := q.share; a != nil; a = a.parent {
-		a.served++
-	}
 	q.lastStep = s.number
 }
 
@@ -177,4 +192,8 @@ func (s *Scheduler) sample(b *Batch, q *Sequence) {
 	b.Step.Samples = append(b.Step.Samples, int32(len(b.Step.Rows)-1))
 	b.Sampled = append(b.Sampled, q)
 	q.sampled++
+	if q.Sampling.Masked {
+		b.Masked = append(b.Masked, q)
+		q.allowed = false
+	}
 }

@@ -10,9 +10,10 @@ import (
 // prompt finds them there. Until the copy of a page has landed no step names a sequence that holds it.
 //
 // A sequence is admitted by need if the tier has places for all pages that it may ever hold: it takes pages for its
-// prompt and a stretch ahead, and grows. If it cannot grow, the youngest sequence of the user that holds most moves
-// out: its pages are copied to its places, its slot is freed, and it comes back, bit for bit, before any new
-// sequence joins. A sequence without such places takes all pages that it may need at once, and never moves.
+// prompt and a stretch ahead, and grows. If it cannot grow, the youngest sequence of the user that holds most, and of
+// that user's name that holds most, moves out: its pages are copied to its places, its slot is freed, and it comes back,
+// bit for bit, before any new sequence joins, but for a few of users that run less. A sequence without such places takes
+// all pages that it may need at once, and never moves.
 //
 // Moving out always helps: the sequence that moves out gives up its pages, each one that runs gets at least a stretch
 // further before another one moves, and a sequence that runs alone fits, as New checks.
@@ -49,8 +50,9 @@ func (s *Scheduler) Transfers(n int) []Transfer {
 }
 
 // lowWater is how many pages are kept ready, so that a request seldom waits for a copy: the pages of the reserve,
-// and a sixteenth of all.
-func (s *Scheduler) lowWater() int { return max((s.Reserve+1)*s.ReservePages, s.Pages/16) + stretch }
+// and a quarter of all. A prompt that is found in the tier needs as many pages as it has there at once, and while
+// others are copied out for them it would wait twice as long. Stored pages stay cached on the device.
+func (s *Scheduler) lowWater() int { return max((s.Reserve+1)*s.ReservePages, s.Pages/4) + stretch }
 
 // FinishTransfer notes that a copy is done.
 func (s *Scheduler) FinishTransfer(t Transfer) {
@@ -111,7 +113,7 @@ func (s *Scheduler) grow() {
 		if !q.needsPage(s.PageTokens) {
 			continue
 		}
-		user, n := q.share.user(), min(stretch, s.fullNeed(q)-len(q.pages))
+		user, n := q.share.user, min(stretch, s.fullNeed(q)-len(q.pages))
 		if !s.mayTake(user, n, 0) {
 			q.starved, short = true, true
 			continue
@@ -132,11 +134,11 @@ func (s *Scheduler) grow() {
 
 // needsPage reports whether q's next row is the first of a page that q does not have.
 func (q *Sequence) needsPage(pageTokens int) bool {
-	return q.state == decoding && q.moving == 0 && q.sampled < q.MaxTokens && q.length >= len(q.pages)*pageTokens
+	return q.length >= len(q.pages)*pageTokens && q.state == decoding && q.moving == 0 && q.sampled < q.MaxTokens
 }
 
-// moveOne begins to move out the youngest sequence of the user that holds most pages for itself, unless one is on
-// its way already.
+// moveOne begins to move out the youngest sequence of the user that holds most pages for itself, and of that user's
+// name that holds most, unless one is on its way already.
 func (s *Scheduler) moveOne() {
 	if len(s.moving) > 0 {
 		return
@@ -155,16 +157,32 @@ func (s *Scheduler) moveOne() {
 	}
 	s.stopRunning(victim)
 	victim.state, victim.starved = movingOut, false
+	victim.share.user.away++
 	s.moving = append(s.moving, victim)
 	s.free() // no step may name it
 }
 
 // movesBefore reports whether q moves out before r.
 func (s *Scheduler) movesBefore(q, r *Sequence) bool {
-	if a, b := q.share.user(), r.share.user(); a != b {
+	if a, b := q.share.user, r.share.user; a != b {
 		return a.pages > b.pages || a.pages == b.pages && q.arrival > r.arrival
 	}
+	if a, b := q.share.parent, r.share.parent; a != b {
+		if held, other := s.heldBy(a), s.heldBy(b); held != other {
+			return held > other
+		}
+	}
 	return q.arrival > r.arrival
+}
+
+// heldBy returns the number of pages of a name's sequences that run. Those that several of them hold count for each.
+func (s *Scheduler) heldBy(name *share) (n int) {
+	for _, q := range s.running {
+		if q.share.parent == name {
+			n += len(q.pages)
+		}
+	}
+	return n
 }
 
 // stopRunning takes q off the sequences that run.
@@ -217,7 +235,7 @@ func (s *Scheduler) nextReturn() *Sequence {
 		return nil
 	}
 	q := s.out[0]
-	user, n := q.share.user(), s.returnNeed(q)
+	user, n := q.share.user, s.returnNeed(q)
 	if s.root.slots >= s.MaxBatch && user.slots > 0 || !s.mayTake(user, n, 0) || n+s.slack(q) > s.pages.Free() {
 		return nil
 	}
@@ -226,6 +244,29 @@ func (s *Scheduler) nextReturn() *Sequence {
 		return nil
 	}
 	return q
+}
+
+// nextPassing returns the waiting sequence that may join before first, the next to come back; nil if none may. It is
+// the next in order of the users who run fewer sequences than first's user, those that moved out counted, and have
+// none out themselves. At most MaxBatch join before first: else users who take turns could keep it out.
+func (s *Scheduler) nextPassing(first *Sequence) (next *Sequence) {
+	if len(s.moving) > 0 || first.passed >= s.MaxBatch {
+		return nil
+	}
+	var best *share
+	of := first.share.user
+	for _, user := range s.root.children {
+		if user.queued == 0 || user.away > 0 || user.running >= of.running+of.away {
+			continue
+		}
+		if q := user.first(); best == nil || user.precedes(q, best, next) {
+			best, next = user, q
+		}
+	}
+	if next == nil || !s.fits(next) {
+		return nil
+	}
+	return next
 }
 
 // returnNeed returns the number of pages that a sequence takes when it comes back.
@@ -237,7 +278,7 @@ func (s *Scheduler) returnNeed(q *Sequence) int {
 func (s *Scheduler) comeBack(q *Sequence) {
 	s.out = slices.Delete(s.out, 0, 1)
 	s.takeSlot(q)
-	user := q.share.user()
+	user := q.share.user
 	q.pages, _ = s.pages.AppendTaken(make([]int32, 0, s.fullNeed(q)), s.returnNeed(q))
 	for i, page := range q.pages {
 		s.charge(page, user)
@@ -246,7 +287,8 @@ func (s *Scheduler) comeBack(q *Sequence) {
 		}
 	}
 	q.moving, q.published, q.places = len(q.places), len(q.places), nil
-	q.restore, q.unchained = q.length > 0, true
+	q.restore, q.unchained, q.passed = q.length > 0, true, 0
+	user.away--
 	if q.state = decoding; q.prefilled < len(q.Prompt) {
 		q.state = prefilling
 	}

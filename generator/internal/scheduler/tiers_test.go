@@ -111,6 +111,20 @@ func (l *tiersLoad) whole() {
 	if within != s.withinShares || free+within < (s.Reserve+1)*s.ReservePages {
 		l.t.Fatalf("%+v: %d pages free, %d within shares, counted %d", s.Options, free, within, s.withinShares)
 	}
+	away := 0
+	for _, user := range s.root.children {
+		away += user.away
+	}
+	if away != len(s.moving)+len(s.out) {
+		l.t.Fatalf("%d sequences of users are away: %d on their way, %d out", away, len(s.moving), len(s.out))
+	}
+	for _, q := range l.all {
+		if remembered := q.counted; q.state == waiting && q.share != nil && remembered.version == s.pages.Version() {
+			if q.counted = (counted{}); s.countFound(q) != remembered {
+				l.t.Fatalf("%+v: remembered %+v, now %+v", q, remembered, q.counted)
+			}
+		}
+	}
 	for _, q := range s.running {
 		if q.Promised() && len(q.Sampled) > q.sampled || q.length > 0 && q.moving == 0 && len(q.pages)*s.PageTokens < q.length {
 			l.t.Fatalf("%+v", q)
@@ -124,7 +138,7 @@ func (l *tiersLoad) dump() {
 		s.lowWater(), s.withinShares, len(s.freeSlots), s.pages.Stats())
 	for name, list := range map[string][]*Sequence{"running": s.running, "moving": s.moving, "out": s.out, "leaving": s.leaving} {
 		for _, q := range list {
-			l.t.Logf("%s: user %d state %d prompt %d most %d sampled %d length %d pages %d places %d moving %d starved %v promised %d restore %v",
+			l.t.Logf("%s: user %v state %d prompt %d most %d sampled %d length %d pages %d places %d moving %d starved %v promised %d restore %v",
 				name, q.User, q.state, len(q.Prompt), q.MaxTokens, q.sampled, q.length, len(q.pages), len(q.places), q.moving,
 				q.starved, q.promised, q.restore)
 		}
@@ -132,26 +146,39 @@ func (l *tiersLoad) dump() {
 	l.t.Logf("queued %d", s.root.queued)
 }
 
+// newTiersLoad returns a random scheduler without sequences.
+func newTiersLoad(t *testing.T, seed uint64) *tiersLoad {
+	r := rand.New(rand.NewPCG(seed, 6))
+	o := Options{MaxBatch: 1 + r.IntN(6), MaxQueue: 100, Chunk: 1 + r.IntN(12), Context: 40, PageTokens: 1 + r.IntN(6),
+		Reserve: r.IntN(3), ReservePages: r.IntN(4), InFlight: 1 + r.IntN(2)}
+	o.Pages = pagesFor(40, o.PageTokens) + o.Reserve*o.ReservePages + r.IntN(12)
+	l := &tiersLoad{t: t, r: r, s: mustNew(t, o), sampled: map[*Sequence]int{}}
+	l.s.AddPlaces(r.IntN(100))
+	l.s.WriteFiles(r.IntN(2) == 0)
+	return l
+}
+
+// addOf adds a random sequence of a user, of at most this many prompt tokens and as many others.
+func (l *tiersLoad) addOf(user uint32, most int) {
+	p := make([]int32, 1+l.r.IntN(most))
+	for i := range p {
+		p[i] = int32(l.r.IntN(2))
+	}
+	q := &Sequence{Prompt: p, MaxTokens: 1 + l.r.IntN(most), User: User{user, []string{"", "a"}[l.r.IntN(2)]},
+		Scope: []string{"", "a"}[l.r.IntN(2)]}
+	l.all = append(l.all, q)
+	l.add(q)
+}
+
 // With a host tier of any size, every sequence ends, whatever joins, moves and is cancelled.
 func TestEverySequenceEnds(t *testing.T) {
 	var out, stored, loaded uint64
 	for range 1000 {
 		seed := rand.Uint64()
-		r := rand.New(rand.NewPCG(seed, 6))
-		o := Options{MaxBatch: 1 + r.IntN(6), MaxQueue: 100, Chunk: 1 + r.IntN(12), Context: 40, PageTokens: 1 + r.IntN(6),
-			Reserve: r.IntN(3), ReservePages: r.IntN(4), InFlight: 1 + r.IntN(2)}
-		o.Pages = pagesFor(40, o.PageTokens) + o.Reserve*o.ReservePages + r.IntN(12)
-		l := &tiersLoad{t: t, r: r, s: mustNew(t, o), sampled: map[*Sequence]int{}}
-		l.s.AddPlaces(r.IntN(100))
-		l.s.WriteFiles(r.IntN(2) == 0)
+		l := newTiersLoad(t, seed)
+		r, o := l.r, l.s.Options
 		for range 16 {
-			p := make([]int32, 1+r.IntN(30))
-			for i := range p {
-				p[i] = int32(r.IntN(2))
-			}
-			q := &Sequence{Prompt: p, MaxTokens: 1 + r.IntN(30), User: uint32(r.IntN(3)), Scope: []string{"", "a"}[r.IntN(2)]}
-			l.all = append(l.all, q)
-			l.add(q)
+			l.addOf(uint32(r.IntN(3)), 30)
 			for range r.IntN(6) {
 				l.round()
 			}
@@ -196,5 +223,74 @@ func TestOnlyWantedPagesAreStored(t *testing.T) {
 	}
 	if stored := s.pages.Stats().Stored; !q.HasJoined() || stored == 0 || stored > uint64(s.lowWater()+stretch) {
 		t.Errorf("joined %v, %d pages of %d stored, %d are to be ready", q.HasJoined(), stored, cached, s.lowWater())
+	}
+}
+
+// While further requests come all the time, large ones of one user and small ones of two others, whoever moved out
+// comes back in bounded time.
+func TestNobodyStaysOut(t *testing.T) {
+	passed, came := 0, uint64(0)
+	for range 60 {
+		seed := rand.Uint64()
+		l := newTiersLoad(t, seed)
+		var first *Sequence
+		for since, round := 0, 0; round < 6000; round++ {
+			if l.s.root.queued+len(l.reads) < 6 {
+				user := uint32(l.r.IntN(3))
+				l.addOf(user, []int{30, 3, 3}[user])
+			}
+			l.round()
+			if l.whole(); len(l.s.out) == 0 || l.s.out[0] != first {
+				since = round
+				if first = nil; len(l.s.out) > 0 {
+					first = l.s.out[0]
+				}
+			}
+			if first != nil {
+				passed = max(passed, first.passed)
+			}
+			if round-since > 3000 {
+				l.dump()
+				t.Fatalf("a sequence stays out, and %d joined meanwhile, seed %d", first.passed, seed)
+			}
+		}
+		_, _, in := l.s.Cache()
+		came += in
+	}
+	if t.Logf("%d came back, up to %d joined before one", came, passed); came == 0 || passed == 0 {
+		t.Error("some event that this test needs never happened")
+	}
+}
+
+// While a user's sequence is out, others who run less join before it comes back. But they cannot keep it out, even if
+// one of them runs at any time.
+func TestOthersJoinWhileASequenceIsOut(t *testing.T) {
+	o := small()
+	o.Pages = 16
+	s := mustNew(t, o)
+	s.AddPlaces(100)
+	large := &Sequence{Prompt: prompt(30), MaxTokens: 30}
+	_ = s.Add(large)
+	others, tokens, passed := [2]*Sequence{}, map[*Sequence]int{}, 0
+	for step := 0; large.state != gone && step < 1000; step++ {
+		for i, q := range others { // one of each other user waits at any time
+			if q == nil || q.state != waiting {
+				most := 8
+				if q == nil && i == 0 {
+					most = 4 // so that the two never end at once
+				}
+				others[i] = &Sequence{Prompt: prompt(1), MaxTokens: most, User: User{UID: uint32(1 + i)}}
+				_ = s.Add(others[i])
+			}
+		}
+		if b := s.Next(); b != nil {
+			finish(s, b, tokens)
+		}
+		passed = max(passed, large.passed)
+		copyAll(s)
+	}
+	if large.state != gone || passed != s.MaxBatch {
+		t.Errorf("the sequence is in state %d, and %d joined while it was out, wants %d", large.state, passed,
+			s.MaxBatch)
 	}
 }
