@@ -24,9 +24,9 @@ func TestScopesAndCounts(t *testing.T) {
 		b := start(t, o, nil)
 		var found [3]int
 		for i, user := range []uint32{1, 2, 1} {
-			found[i] = b.complete(Request{Tokens: prompt, MaxTokens: 1, User: user}).finish.Usage.CachedTokens
+			found[i] = b.complete(Request{Tokens: prompt, MaxTokens: 1, User: User{UID: user}}).finish.Usage.CachedTokens
 		}
-		if got := b.complete(Request{Tokens: prompt, MaxTokens: 1, User: 1, Cache: CacheOff}); got.finish.Usage.CachedTokens != 0 {
+		if got := b.complete(Request{Tokens: prompt, MaxTokens: 1, User: User{UID: 1}, Cache: CacheOff}); got.finish.Usage.CachedTokens != 0 {
 			t.Errorf("%v: CacheOff found %d tokens", c.scope, got.finish.Usage.CachedTokens)
 		}
 		if got := b.Stats().Cache; found != c.found || got != c.want {

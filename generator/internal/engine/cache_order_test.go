@@ -8,9 +8,8 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// late is a device that holds back ops of one kind until so many steps later, as if nothing ordered them before the
-// rows that read what they write.
-type late struct {
+// delayed is a device that runs the ops of one kernel some steps too late: after the rows that read what they write.
+type delayed struct {
 	device.Device
 	kernel string
 	steps  int
@@ -23,20 +22,20 @@ type heldOp struct {
 	steps  int // to go
 }
 
-func (l *late) NewStream() (device.Stream, error) {
-	s, err := l.Device.NewStream()
-	return &lateStream{Stream: s, l: l}, err
+func (d *delayed) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return &delayedStream{Stream: s, d: d}, err
 }
 
-type lateStream struct {
+type delayedStream struct {
 	device.Stream
-	l        *late
+	d        *delayed
 	launched bool // a step since the last event
 }
 
-func (s *lateStream) Launch(op device.Op) error {
-	if op.Kernel() == s.l.kernel {
-		s.l.held = append(s.l.held, heldOp{s.Stream, op, s.l.steps})
+func (s *delayedStream) Launch(op device.Op) error {
+	if op.Kernel() == s.d.kernel {
+		s.d.held = append(s.d.held, heldOp{s.Stream, op, s.d.steps})
 		return nil
 	}
 	_, step := op.(kernels.Stage)
@@ -44,16 +43,16 @@ func (s *lateStream) Launch(op device.Op) error {
 	return s.Stream.Launch(op)
 }
 
-func (s *lateStream) Replay(x device.Exec) error {
+func (s *delayedStream) Replay(x device.Exec) error {
 	s.launched = true
 	return s.Stream.Replay(x)
 }
 
 // Record launches what was held back for long enough, at the end of a step.
-func (s *lateStream) Record(e device.Event) error {
+func (s *delayedStream) Record(e device.Event) error {
 	if s.launched {
 		s.launched = false
-		s.l.held = slices.DeleteFunc(s.l.held, func(h heldOp) bool {
+		s.d.held = slices.DeleteFunc(s.d.held, func(h heldOp) bool {
 			if h.steps--; h.steps > 0 {
 				return false
 			}
@@ -80,10 +79,10 @@ func TestRestoresAndLoadsComeBeforeTheirReaders(t *testing.T) {
 		}
 		o := nano()
 		o.Pages, o.HostCache, o.MaxGraphs, o.NoRoller = 16, 64*64*4, 0, true
-		l := &late{kernel: c.kernel, steps: 4} // past the first rows, on whatever stream
+		slow := &delayed{kernel: c.kernel, steps: 4} // past the first rows, on whatever stream
 		b := built(t, device.HostOptions{}, o, func(d device.Device) device.Device {
-			l.Device = d
-			return l
+			slow.Device = d
+			return slow
 		})
 		b.run()
 		q := Request{Tokens: make([]int32, 45), MaxTokens: 10, Sampling: sampled(1)}
@@ -115,25 +114,42 @@ func TestRestoresAndLoadsComeBeforeTheirReaders(t *testing.T) {
 	}
 }
 
-// A user does not find what another has asked, unless all users share one scope.
+// nameOf returns the user of a uid's requests with a name.
+func nameOf(uid uint32, name string) User { return User{UID: uid, Name: name} }
+
+// A user does not find what another has asked, nor a name what another name of the same uid has, unless all users share
+// one scope.
 func TestUsersDoNotFindEachOthersPrompts(t *testing.T) {
+	users := []User{{UID: 1}, {UID: 2}, nameOf(1, "key"), nameOf(1, "key 2"), nameOf(2, "key"), nameOf(1, "2"), nameOf(12, "")}
 	for scope, want := range map[CacheScope]int{ScopeUser: 0, ScopeAll: 16} {
 		o := nano()
 		o.CacheScope = scope
 		b := built(t, device.HostOptions{}, o, nil)
 		b.run()
-		q := Request{Tokens: make([]int32, 17), MaxTokens: 2, User: 1}
-		b.complete(q)
-		q.User = 2
-		if n := b.complete(q).finish.Usage.CachedTokens; n != want {
-			t.Errorf("%v: user 2 found %d tokens of user 1, wants %d", scope, n, want)
+		q := Request{Tokens: make([]int32, 17), MaxTokens: 2}
+		for i, user := range users {
+			q.User = user
+			if n := b.complete(q).finish.Usage.CachedTokens; i > 0 && n != want {
+				t.Errorf("%v: %v found %d tokens of others, wants %d", scope, user, n, want)
+			}
 		}
-		q.User = 1
-		if n := b.complete(q).finish.Usage.CachedTokens; n != 16 {
-			t.Errorf("%v: user 1 found %d tokens of its own", scope, n)
+		for _, user := range users {
+			q.User = user
+			if n := b.complete(q).finish.Usage.CachedTokens; n != 16 {
+				t.Errorf("%v: %v found %d tokens of its own", scope, user, n)
+			}
 		}
 		if err := b.finish(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// The scope of requests without a name is that of generators that knew no names: files in their directories stay valid.
+func TestScopesOfUsers(t *testing.T) {
+	for user, want := range map[User]string{{UID: 1000}: "user 1000", nameOf(1000, "key"): "user 1000 key"} {
+		if got := userScope(user); got != want {
+			t.Errorf("%v has %q, wants %q", user, got, want)
 		}
 	}
 }

@@ -4,15 +4,16 @@ import "reel.internal/reel/protocol"
 
 // question is a question about the pages that a user's prompts can find.
 type question struct {
-	user   uint32
+	user   User
 	drop   bool
 	answer chan protocol.Cached // takes the answer without waiting
 }
 
-// Cached returns the pages that a user's prompts can find: with ScopeUser those of the user's own prompts, with
-// ScopeAll everybody's. With drop it forgets them first, except pages that requests hold. It waits for the engine's
-// thread, between two steps. On error nothing was dropped; the error is ErrDraining or the one given to Fail.
-func (e *Engine) Cached(user uint32, drop bool) (protocol.Cached, error) {
+// Cached returns the pages that a user's prompts can find: with ScopeUser those of the uid's own prompts with the same
+// name, with ScopeAll everybody's. With drop it forgets them first, except pages that requests hold. It waits for the
+// engine's thread, between two steps. On error nothing was dropped; the error is ErrDraining, ErrBusy if too many users
+// have dropped pages before the files are open, or the one given to Fail.
+func (e *Engine) Cached(user User, drop bool) (protocol.Cached, error) {
 	q := &question{user, drop, make(chan protocol.Cached, 1)}
 	if err := e.ask(q); err != nil {
 		return protocol.Cached{}, err
@@ -23,6 +24,8 @@ func (e *Engine) Cached(user uint32, drop bool) (protocol.Cached, error) {
 		pages := e.stored(s, user, drop)
 		answer.Tiers = append(answer.Tiers, e.tier(protocol.TierDisk, pages))
 		answer.Dropped = max(answer.Dropped, before-pages) // most pages in memory have a file too
+	} else if drop {
+		e.dropUnused(user)
 	}
 	return answer, nil
 }
@@ -37,6 +40,9 @@ func (e *Engine) ask(q *question) error {
 		return ErrDraining // finishAll answers only the questions before
 	}
 	if q.drop {
+		if !e.files.mayDrop(q.user) {
+			return ErrBusy
+		}
 		e.rereads.forget(q.user, e.opts.CacheScope == ScopeAll)
 	}
 	e.inbox = append(e.inbox, command{kind: cached, question: q})
@@ -44,15 +50,25 @@ func (e *Engine) ask(q *question) error {
 	return nil
 }
 
-// answer answers a question, on the engine's thread.
+// answerLater answers a question, on the engine's thread. A drop waits for a page that is being written, which has no
+// file yet and is held.
+func (e *Engine) answerLater(q *question) {
+	if q.drop && e.files.writing != nil {
+		e.files.drops = append(e.files.drops, q)
+		return
+	}
+	e.answer(q)
+}
+
+// answer answers a question at once.
 func (e *Engine) answer(q *question) {
 	device, host, dropped := 0, 0, 0
 	switch e.opts.CacheScope {
 	case ScopeUser:
 		if q.drop {
-			dropped = e.sched.DropOf(q.user)
+			dropped = e.sched.DropOf(q.user.UID, userScope(q.user))
 		}
-		device, host = e.sched.CachedOf(q.user)
+		device, host = e.sched.CachedOf(q.user.UID, userScope(q.user))
 	case ScopeAll:
 		if q.drop {
 			dropped = e.sched.DropAll()

@@ -10,7 +10,7 @@ import (
 )
 
 // cachedPages asks for the pages on the device that a user's prompts can find.
-func (b *testEngine) cachedPages(user uint32, drop bool) (pages, dropped int) {
+func (b *testEngine) cachedPages(user User, drop bool) (pages, dropped int) {
 	b.t.Helper()
 	c, err := b.Cached(user, drop)
 	if err != nil || len(c.Tiers) == 0 || c.Tiers[0].Tokens != c.Tiers[0].Pages*c.PageTokens {
@@ -33,30 +33,50 @@ func TestCachedPagesAreListedAndDropped(t *testing.T) {
 		o.CacheScope = scope
 		b := start(t, o, nil)
 		mine, running := tokens(r, 20), tokens(r, 17)
-		b.complete(Request{Tokens: mine, MaxTokens: 1, User: 1})
-		b.complete(Request{Tokens: tokens(r, 41), MaxTokens: 1, User: 2})
-		s, h := b.submit(Request{Tokens: running, MaxTokens: 400, User: 1, IgnoreEOS: true})
+		b.complete(Request{Tokens: mine, MaxTokens: 1, User: User{UID: 1}})
+		b.complete(Request{Tokens: tokens(r, 41), MaxTokens: 1, User: User{UID: 2}})
+		s, h := b.submit(Request{Tokens: running, MaxTokens: 400, User: User{UID: 1}, IgnoreEOS: true})
 		<-s.first
-		listed, none := b.cachedPages(1, false)
-		left, dropped := b.cachedPages(1, true)
-		others, _ := b.cachedPages(2, false)
+		listed, none := b.cachedPages(User{UID: 1}, false)
+		left, dropped := b.cachedPages(User{UID: 1}, true)
+		others, _ := b.cachedPages(User{UID: 2}, false)
 		if listed != want.listed || none != 0 || dropped != want.dropped || left != listed-dropped ||
 			others != want.othersAfter {
 			t.Errorf("%v: %d listed, %d dropped, %d left, %d for another user; want %+v",
 				scope, listed, dropped, left, others, want)
 		}
-		if n := b.complete(Request{Tokens: mine, MaxTokens: 1, User: 1}).finish.Usage.CachedTokens; n != 0 {
+		if n := b.complete(Request{Tokens: mine, MaxTokens: 1, User: User{UID: 1}}).finish.Usage.CachedTokens; n != 0 {
 			t.Errorf("%v: %d tokens found after the drop", scope, n)
 		}
 		b.Cancel(h)
 		<-s.ended
-		b.cachedPages(1, true)
-		if left, _ := b.cachedPages(1, false); left != 0 {
+		b.cachedPages(User{UID: 1}, true)
+		if left, _ := b.cachedPages(User{UID: 1}, false); left != 0 {
 			t.Errorf("%v: %d pages left after the request has ended", scope, left)
 		}
 		b.Stop()
-		if _, err := b.Cached(1, true); !errors.Is(err, ErrDraining) {
+		if _, err := b.Cached(User{UID: 1}, true); !errors.Is(err, ErrDraining) {
 			t.Errorf("%v: %v", scope, err)
+		}
+	}
+}
+
+// A name sees and drops the pages of its own prompts alone.
+func TestCachedPagesOfNames(t *testing.T) {
+	b := start(t, defaults(), nil)
+	users := []User{{UID: 1}, nameOf(1, "a"), nameOf(1, "b"), nameOf(2, "a")}
+	for i, user := range users {
+		b.complete(Request{Tokens: make([]int32, 20+8*i), MaxTokens: 1, User: user})
+	}
+	for i, dropper := range users {
+		left, dropped := b.cachedPages(dropper, true)
+		if left != 0 || dropped != 2+i {
+			t.Errorf("%v dropped %d pages, %d are left", dropper, dropped, left)
+		}
+		for k, other := range users[i+1:] {
+			if n, _ := b.cachedPages(other, false); n != 2+i+1+k {
+				t.Errorf("after %v: %d pages of %v", dropper, n, other)
+			}
 		}
 	}
 }
@@ -66,7 +86,7 @@ func TestCachedPagesAreAnsweredAtTheEnd(t *testing.T) {
 	b := built(t, device.HostOptions{}, nano(), nil)
 	answered := make(chan error, 1)
 	go func() {
-		_, err := b.Cached(1, false)
+		_, err := b.Cached(User{UID: 1}, false)
 		answered <- err
 	}()
 	for asked := false; !asked; {
@@ -102,10 +122,10 @@ func TestCachedPagesInTheHostTier(t *testing.T) {
 		for i := range prompt {
 			prompt[i] = (first + int32(i*i)) % 16
 		}
-		b.complete(Request{Tokens: prompt, MaxTokens: 1, User: user})
+		b.complete(Request{Tokens: prompt, MaxTokens: 1, User: User{UID: user}})
 	}
 	tiers := func(user uint32, drop bool) (device, host int) {
-		c, err := b.Cached(user, drop)
+		c, err := b.Cached(User{UID: user}, drop)
 		if err != nil || len(c.Tiers) != 2 || c.Tiers[1].Tier != protocol.TierHost ||
 			c.Tiers[1].Tokens != c.Tiers[1].Pages*o.PageTokens {
 			t.Fatalf("%+v, %v", c, err)
@@ -147,7 +167,7 @@ func TestCopiedPagesOfMovedRequestsCount(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); b.Stats().KV.MovedIn == 0; {
 		var sinks []*sink
 		for i := range 4 {
-			s, _ := b.submit(Request{Tokens: []int32{1, 2, 3, int32(i)}, MaxTokens: 50, User: uint32(i), IgnoreEOS: true})
+			s, _ := b.submit(Request{Tokens: []int32{1, 2, 3, int32(i)}, MaxTokens: 50, User: User{UID: uint32(i)}, IgnoreEOS: true})
 			sinks = append(sinks, s)
 		}
 		for _, s := range sinks {

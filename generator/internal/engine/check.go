@@ -160,11 +160,19 @@ func (t *trial) step() kernels.Step {
 	return s
 }
 
-// init returns a slot's initial state, with every sampling filter on.
+// init returns a slot's initial state, with every sampling filter on. Every second slot also has penalties of the
+// completion, a bias and a mask.
 func (t *trial) init(slot int32) kernels.Init {
-	return kernels.Init{Slot: slot, Generation: 1, Prompt: trialPrompt, Sampling: kernels.Sampling{
-		Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1,
-		Logprobs: kernels.MaxTop, Seed: uint64(slot)}}
+	s := kernels.Sampling{Temperature: 0.8, TopK: 50, TopP: 0.95, MinP: 0.01, RepeatPenalty: 1.1,
+		Logprobs: kernels.MaxTop, Seed: uint64(slot)}
+	if slot%2 == 0 {
+		s.PresencePenalty, s.FrequencyPenalty, s.Masked = 0.5, 0.25, true
+		s.Biases = []kernels.Bias{{Token: t.token(slot, 0), Value: 1}}
+		for i, mask := 0, t.e.memory.Mask(slot); i < len(mask); i++ {
+			mask[i] = 0x55555555 // every second token
+		}
+	}
+	return kernels.Init{Slot: slot, Generation: 1, Prompt: trialPrompt, Sampling: s}
 }
 
 // pages returns the block table entries of a slot with this number of tokens. Pages come from the pool's end.

@@ -4,6 +4,7 @@
 // request.go holds the types of requests, and queue.go decides which are accepted. loop.go is the loop, sequence.go a
 // request's life in it, and wakeup.go how an idle loop is woken. start.go allocates, captures and frees. relocate.go
 // moves KV pages, host_tier.go copies them to host memory and back, and files.go reads and writes those in files.
+// format.go bounds what a request draws by masks, and mask_wait.go waits for them a moment.
 // cached.go counts a user's pages. reread.go computes pages for later prompts while nobody waits. check.go proves that
 // the pass can be captured.
 package engine
@@ -11,6 +12,7 @@ package engine
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"reel.internal/reel/generator/internal/kv/store"
 	"reel.internal/reel/generator/internal/model"
@@ -40,7 +42,8 @@ type Options struct {
 	PinAfter  <-chan struct{}
 	slabPages int // pages of the host tier that are pinned at a time, in tests; 0: slabBytes
 	// Files says that Engine.UseStore will follow. It needs a host tier, which pages are read into.
-	Files bool
+	Files    bool
+	maskTime time.Duration // within which a format makes a mask, in tests; 0: the constant
 	// Warn is called with a line for the log; nil: there is no log. It must not block.
 	Warn func(line string)
 	// CacheScope says whose prompts share KV pages; the zero value is each user's own.
@@ -78,11 +81,13 @@ type Engine struct {
 	handles    Handle   // the last one given out
 	waiting    int      // requests submitted and not yet running
 	users      map[uint32]tally
+	names      map[User]int // queued requests
 	stopping   bool
 	cause      error // the error given to Fail, or nil
 	lost       error // the device's, if the roller or the pinning found it lost
 	rereads    rereads
 	stats      Stats
+	awaited    awaited
 
 	graphBytes int64 // device memory that one graph of the start took, on average
 
@@ -118,6 +123,9 @@ type command struct {
 	read     *pageRead    // of pagesRead
 	file     store.ID     // of pageWritten, without failed
 	failed   error
+	written  chan struct{} // of flush: closed when it is done
+	mask     Mask          // of maskMade
+	index    int           // of maskMade: the token's
 }
 
 type commandKind uint8
@@ -131,6 +139,9 @@ const (
 	useStore
 	pagesRead
 	pageWritten
+	flush
+	maskMade
+	maskLate
 )
 
 // depth is how many steps are in flight: one runs and the next waits behind it, so that the device never waits
@@ -154,7 +165,7 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 		return 0, e.cause
 	case e.stopping:
 		return 0, ErrDraining
-	case !e.mayQueue(e.users[r.User]):
+	case !e.mayQueue(r.User):
 		return 0, ErrBusy
 	}
 	e.handles++

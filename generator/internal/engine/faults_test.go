@@ -75,7 +75,11 @@ func newPlays(t *testing.T) *plays {
 		}
 		requests = append(requests, q)
 	}
-	return &plays{bare: ask(t, r, 4, 6, 8), tiered: askEach(t, requests)}
+	bare := ask(t, r, 4, 6, 8).requests
+	for _, list := range [][]Request{bare, requests} {
+		list[0].Format, list[1].Format = randomAutomaton(r, 16, false), randomAutomaton(r, 16, false)
+	}
+	return &plays{bare: askEach(t, bare), tiered: askEach(t, requests)}
 }
 
 // fail runs a scenario with a failure at a call.
@@ -110,12 +114,15 @@ func sometimes() time.Duration { return time.Duration(rand.IntN(30)/29) * 20 * t
 // Half of the scenarios have a host tier; those that fail in the start, which is short, run with and without.
 func everyCall(t *testing.T, run func(at int, tiered bool) (*scenario, bool)) {
 	t.Helper()
-	kinds, unmet, stride := map[device.CallKind]int{}, 0, 1
+	kinds, places, unmet, stride := map[device.CallKind]int{}, map[place]int{}, 0, 1
 	if testing.Short() {
 		stride = 5
 	}
 	try := func(at int, tiered bool) (built bool) {
 		s, failed := run(at, tiered)
+		for kind, n := range s.places {
+			places[place{kind, tiered}] = n
+		}
 		switch {
 		case failed:
 			t.Fatalf("failure at call %d of %d, %s", at, s.h.Faults().Calls(), s.kind)
@@ -133,13 +140,24 @@ func everyCall(t *testing.T, run func(at int, tiered bool) (*scenario, bool)) {
 			try(last, !tiered)
 		}
 	}
-	for tries := 0; stride == 1 && len(neverFailed(kinds)) > 0 && tries < 400; tries++ { // a roller's call is rare
-		try(1+rand.IntN(last), tries%2 == 0)
+	for tries := 0; stride == 1 && len(neverFailed(kinds)) > 0 && tries < 400; tries++ {
+		// A roller's call is rare, and comes at about the same place in scenarios that have it.
+		at, tiered := 1+rand.IntN(last), tries%2 == 0
+		if n := places[place{neverFailed(kinds)[0], tiered}]; n > 0 {
+			at = max(1, n+rand.IntN(7)-3)
+		}
+		try(at, tiered)
 	}
 	t.Logf("failed at %v", kinds)
 	if list := neverFailed(kinds); len(list) > 0 && stride == 1 {
 		t.Errorf("none of these failed: %v", list)
 	}
+}
+
+// place names the calls of a kind in scenarios with a host tier or without one.
+type place struct {
+	kind   device.CallKind
+	tiered bool
 }
 
 // neverFailed returns the kinds of calls that the engine makes in each scenario and that kinds lacks.
@@ -170,13 +188,15 @@ type scenario struct {
 	kind       device.CallKind
 	hits       map[int]bool
 	threads    map[int]map[device.CallKind]int
-	after      map[int]int // calls after the failure, by thread
+	places     map[device.CallKind]int // number of the last call of a kind before the failure
+	after      map[int]int             // calls after the failure, by thread
 	afterKinds []device.CallKind
 }
 
 // fail runs a scenario with a failure at a call: start, prefill, decode, roll, evict, relocate, cancel, stop.
 func (a *asked) fail(t *testing.T, o Options, at int, sticky bool) *scenario {
-	s := &scenario{at: at, hits: map[int]bool{}, threads: map[int]map[device.CallKind]int{}, after: map[int]int{}}
+	s := &scenario{at: at, hits: map[int]bool{}, threads: map[int]map[device.CallKind]int{},
+		places: map[device.CallKind]int{}, after: map[int]int{}}
 	s.testEngine, s.started = tryBuild(t, device.HostOptions{Delay: sometimes}, o, func(d device.Device) device.Device {
 		h := d.(*device.Host)
 		h.Trace(func(c device.Call) { s.see(h, c) })
@@ -214,9 +234,10 @@ func (s *scenario) serve(a *asked) (sinks []*sink) {
 	submit := func() (*sink, Handle) {
 		k := newSink()
 		r := a.requests[len(sinks)%len(a.requests)]
-		r.Sink = k
+		r.Sink, r.Format = k, begun(s.t, r.Format)
 		h, err := s.Submit(&r)
 		if err != nil {
+			closeRefused(&r)
 			return nil, 0
 		}
 		sinks = append(sinks, k)
@@ -266,6 +287,8 @@ func (s *scenario) see(h *device.Host, c device.Call) {
 	}
 	s.threads[thread][c.Kind]++
 	switch {
+	case made < s.at-1:
+		s.places[c.Kind] = made + 1
 	case made == s.at-1:
 		s.hits[thread], s.hit, s.kind = true, thread, c.Kind
 	case made >= s.at:

@@ -1,14 +1,18 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"reel.internal/reel/generator/internal/kv"
 	"reel.internal/reel/generator/internal/kv/store"
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // files is the tier of pages in files. One goroutine reads for requests, before they are added to the scheduler, and
@@ -16,9 +20,17 @@ import (
 // thread never waits for the disk.
 type files struct {
 	store   atomic.Pointer[store.Store] // nil before UseStore, and after an error of the disk
+	counted atomic.Pointer[store.Store] // the one that was used last
+	opened  *store.Store                // that UseStore was called with; guarded by the engine's mu
+	early   map[User]bool               // users who dropped their pages before that; likewise
+	none    bool                        // no store will be opened; likewise
+	waiting []*sequence                 // in the order in which their pages will be read
+	reading bool                        // pages are being read
 	reads   chan *pageRead
 	writes  chan store.Page
-	ending  atomic.Bool // reads are given up
+	drops   []*question     // that wait for the page that is being written
+	flushes []chan struct{} // closed when all pages are written
+	ending  atomic.Bool     // reads are given up
 	running sync.WaitGroup
 
 	staging device.Buffer
@@ -26,6 +38,8 @@ type files struct {
 	copied  device.Event // the copy to staging
 	copying bool
 	writing *kv.Node // being copied or written
+
+	hang func() // called before each read and write, in tests; nil: nothing is
 }
 
 // pageRead reads some pages of a request's prompt.
@@ -44,13 +58,24 @@ const readPages = 8
 
 // UseStore lets the engine read prompts' pages from a store, and write the pages that prompts have left since New.
 // Close s after Run has returned. With nil no store will come. Options.Files must be set.
-func (e *Engine) UseStore(s *store.Store) { e.send(command{kind: useStore, store: s}) }
+func (e *Engine) UseStore(s *store.Store) {
+	e.mu.Lock()
+	early := e.files.early
+	e.files.opened, e.files.early, e.files.none = s, nil, s == nil
+	e.mu.Unlock()
+	if s != nil {
+		for user := range early {
+			e.stored(s, user, true)
+		}
+	}
+	e.send(command{kind: useStore, store: s})
+}
 
 // useStore begins to use a store, on the engine's thread.
 func (e *Engine) useStore(s *store.Store) (err error) {
 	f := &e.files
 	if s == nil || e.host.stream == nil {
-		e.sched.WriteFiles(false)
+		e.useNoStore()
 		return nil
 	}
 	if f.copied, err = e.dev.NewEvent(); err != nil {
@@ -62,14 +87,23 @@ func (e *Engine) useStore(s *store.Store) (err error) {
 	}
 	if err != nil {
 		e.warn("the cache directory is not used: " + err.Error())
-		e.sched.WriteFiles(false)
+		e.useNoStore()
 		return nil
 	}
-	f.reads, f.writes = make(chan *pageRead, e.opts.maxQueued()), make(chan store.Page, 1)
+	f.reads, f.writes = make(chan *pageRead, 1), make(chan store.Page, 1)
 	f.running.Go(e.readFiles)
 	f.running.Go(func() { e.writeFiles(s) })
 	f.store.Store(s)
+	f.counted.Store(s)
+	e.setDisk(protocol.DiskUsed)
 	return nil
+}
+
+// useNoStore ends the writing of pages: there is no store, or no longer.
+func (e *Engine) useNoStore() {
+	e.files.store.Store(nil)
+	e.sched.WriteFiles(false)
+	e.setDisk(protocol.DiskOff)
 }
 
 // storedPages returns the files of the pages that a prompt begins with. The last prompt token is always computed.
@@ -81,7 +115,7 @@ func (e *Engine) storedPages(s *sequence) []store.ID {
 }
 
 // stored returns the number of pages in files that a user's prompts can find, after dropping them if asked to.
-func (e *Engine) stored(s *store.Store, user uint32, drop bool) int {
+func (e *Engine) stored(s *store.Store, user User, drop bool) int {
 	if e.opts.CacheScope == ScopeAll {
 		if drop {
 			s.DropAll()
@@ -89,27 +123,81 @@ func (e *Engine) stored(s *store.Store, user uint32, drop bool) int {
 		pages, _ := s.Usage()
 		return pages
 	}
-	if drop {
-		s.Drop(uint64(user))
+	scope := userScope(user)
+	if drop && user.Name == "" {
+		s.Drop(uint64(user.UID), scope, scopeAll) // which the directory may have of an earlier start
+	} else if drop {
+		s.Drop(uint64(user.UID), scope)
 	}
-	return s.UsageOf(uint64(user))
+	return s.UsageOf(scope)
 }
+
+// dropUnused drops a user's pages in files while the store is not used: at once if it is open, else when it will be.
+func (e *Engine) dropUnused(user User) {
+	e.mu.Lock()
+	s := e.files.opened
+	if s == nil && e.opts.Files && !e.files.none {
+		if e.files.early == nil {
+			e.files.early = map[User]bool{}
+		}
+		e.files.early[user] = true
+	}
+	e.mu.Unlock()
+	if s != nil {
+		e.stored(s, user, true)
+	}
+}
+
+// maxEarly bounds the users who drop their pages before the store is open. A uid has any number of names.
+const maxEarly = 1024
+
+// mayDrop reports whether a further drop can be kept until the store is open, if it must be. The caller holds the
+// engine's mu.
+func (f *files) mayDrop(user User) bool { return f.early[user] || len(f.early) < maxEarly }
 
 // add adds a sequence to the scheduler, after the pages of its prompt that have files were read.
 func (e *Engine) add(s *sequence) {
-	if len(s.stored) > 0 && e.beginRead(s, e.sched.Found(&s.scheduled)) {
+	if len(s.stored) > 0 {
+		e.files.waiting = append(e.files.waiting, s)
+		e.readNext()
 		return
 	}
+	e.schedule(s)
+}
+
+// schedule adds a sequence to the scheduler.
+func (e *Engine) schedule(s *sequence) {
+	s.stored = nil
 	if err := e.sched.Add(&s.scheduled); err != nil {
 		e.end(s, "", ErrBusy)
 	}
 }
 
-// beginRead begins to read the pages of a prompt from the index on. It returns false if there is nothing to read, or
-// no place to read it to.
-func (e *Engine) beginRead(s *sequence, from int) bool {
-	f := e.files.store.Load()
-	if f == nil || from >= len(s.stored) || len(e.files.reads) == cap(e.files.reads) {
+// readNext begins the next read, unless one is under way. A read gets its places only now: if the disk hangs, a few
+// are taken and not those of all requests that wait for it.
+func (e *Engine) readNext() {
+	f := &e.files
+	for !f.reading && len(f.waiting) > 0 {
+		s := f.waiting[0]
+		f.waiting = slices.Delete(f.waiting, 0, 1)
+		if f.reading = e.beginRead(s); !f.reading {
+			e.schedule(s)
+		}
+	}
+}
+
+// forget takes a request that ends off those whose pages will be read.
+func (f *files) forget(s *sequence) {
+	if len(s.stored) > 0 { // it was not scheduled yet
+		f.waiting = slices.DeleteFunc(f.waiting, func(other *sequence) bool { return other == s })
+	}
+}
+
+// beginRead begins to read the next pages of a prompt. It returns false if there is nothing to read, or no place to
+// read it to. Each page is read at most once: if it gave way meanwhile, it is computed.
+func (e *Engine) beginRead(s *sequence) bool {
+	f, from := e.files.store.Load(), e.sched.Found(&s.scheduled)
+	if f == nil || from < s.read || from >= len(s.stored) {
 		return false
 	}
 	r := &pageRead{sequence: s, from: from, store: f}
@@ -129,6 +217,7 @@ func (e *Engine) beginRead(s *sequence, from int) bool {
 func (e *Engine) readFiles() {
 	for r := range e.files.reads {
 		for i, id := range r.ids {
+			e.files.awaitDisk()
 			if e.files.ending.Load() || r.store.Read(id, r.memory[i]) != nil {
 				break // the pages after it are computed
 			}
@@ -138,18 +227,23 @@ func (e *Engine) readFiles() {
 	}
 }
 
-// finishRead adds the pages that were read to the cache, and reads further ones or adds the sequence. Each page is
-// read at most once: if it gave way meanwhile, it is computed.
+// finishRead adds the pages that were read to the cache. Further ones are read when it is the sequence's turn again.
 func (e *Engine) finishRead(r *pageRead) {
 	s := r.sequence
-	found := e.sched.FinishRead(&s.scheduled, r.from, r.places, r.good)
-	if e.sequences[s.handle] != s { // cancelled
-		return
+	e.sched.FinishRead(&s.scheduled, r.from, r.places, r.good)
+	if len(r.good) > 0 && s.read == 0 {
+		e.countFileHit()
 	}
-	if next := r.from + len(r.places); found < next || len(r.good) < len(r.places) || !e.beginRead(s, found) {
-		s.stored = nil
-		e.add(s)
+	s.read = r.from + len(r.places)
+	switch {
+	case e.sequences[s.handle] != s: // cancelled
+	case len(r.good) < len(r.places) || s.read == len(s.stored):
+		e.schedule(s)
+	default:
+		e.files.waiting = append(e.files.waiting, s)
 	}
+	e.files.reading = false
+	e.readNext()
 }
 
 // advanceWrites copies the next page that is to be written, and passes it to the writer when the copy is done.
@@ -165,10 +259,23 @@ func (e *Engine) advanceWrites() error {
 			Tokens: f.writing.Tokens()}
 		e.sched.EndWrite(f.writing)
 	}
-	if f.writing != nil || f.store.Load() == nil {
+	if f.writing != nil {
 		return nil
 	}
-	if f.writing = e.sched.BeginWrite(); f.writing == nil {
+	return e.beginWrite()
+}
+
+// beginWrite begins to copy the next page that is to be written, if there is one.
+func (e *Engine) beginWrite() error {
+	f := &e.files
+	used := f.store.Load() != nil
+	if used {
+		f.writing = e.sched.BeginWrite()
+	}
+	if f.writing == nil {
+		if !used || !e.sched.Unwritten() {
+			f.endFlushes()
+		}
 		return nil
 	}
 	f.copying = true
@@ -179,11 +286,53 @@ func (e *Engine) advanceWrites() error {
 	return e.host.stream.Record(f.copied)
 }
 
+// Flush waits until the pages that prompts have left so far are in files, or until ctx ends. It does not wait if no
+// store is used.
+func (e *Engine) Flush(ctx context.Context) {
+	written := make(chan struct{})
+	if !e.sendUnlessStopping(command{kind: flush, written: written}) {
+		return
+	}
+	select {
+	case <-written:
+	case <-ctx.Done():
+	}
+}
+
+// sendUnlessStopping is send, but sends nothing and returns false if the engine stops: finishAll ends only the calls
+// before.
+func (e *Engine) sendUnlessStopping(c command) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopping {
+		return false
+	}
+	e.inbox = append(e.inbox, c)
+	e.wakeup.signal()
+	return true
+}
+
+// endFlushes ends the calls of Flush.
+func (f *files) endFlushes() {
+	for _, written := range f.flushes {
+		close(written)
+	}
+	f.flushes = nil
+}
+
 // writeFiles writes the staged pages until writes is closed.
 func (e *Engine) writeFiles(s *store.Store) {
 	for p := range e.files.writes {
+		e.files.awaitDisk()
 		id, _, err := s.Write(p, e.files.mapped.Bytes())
 		e.send(command{kind: pageWritten, file: id, failed: err})
+	}
+}
+
+// awaitDisk lets a test make the disk slow.
+func (f *files) awaitDisk() {
+	if f.hang != nil {
+		f.hang()
 	}
 }
 
@@ -193,29 +342,57 @@ func (e *Engine) finishWrite(c command) {
 		e.files.writing.SetFile(c.file)
 	}
 	if errors.Is(c.failed, store.ErrOff) {
-		e.files.store.Store(nil)
-		e.sched.WriteFiles(false)
+		e.useNoStore()
 	}
 	e.files.writing = nil
+	e.answerDrops()
 }
 
-// endFiles waits for the goroutines and gives back what they use.
-func (e *Engine) endFiles() {
+// answerDrops answers the questions that waited for the end of a write.
+func (e *Engine) answerDrops() {
+	for _, q := range e.files.drops {
+		e.answer(q)
+	}
+	e.files.drops = nil
+}
+
+// diskTime is how long the end of the engine waits for a call of the disk. One that hangs may never return.
+const diskTime = time.Second
+
+// endFiles waits for the goroutines and gives back the pages and places that they use. It returns false if the disk
+// hangs: then a goroutine may still use their memory.
+func (e *Engine) endFiles() (ended bool) {
 	f := &e.files
 	if f.reads == nil {
-		return
+		return true
 	}
 	f.store.Store(nil)
 	f.ending.Store(true)
 	close(f.reads)
 	close(f.writes)
-	f.running.Wait()
+	ended = f.endsWithin(diskTime)
 	commands, _, _ := e.takeCommands()
 	for _, c := range commands {
 		e.takeBack(c)
 	}
 	if f.copying {
 		e.sched.EndWrite(f.writing)
+	}
+	return ended
+}
+
+// endsWithin waits for the goroutines and returns whether they ended in time.
+func (f *files) endsWithin(most time.Duration) bool {
+	ended := make(chan struct{})
+	go func() {
+		f.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-time.After(most):
+		return false
 	}
 }
 

@@ -1,9 +1,10 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"reel.internal/reel/generator/internal/kv/store"
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/protocol"
 )
 
 // lives runs engines one after another with stores in one directory, as restarts of a generator do.
@@ -23,6 +25,8 @@ type lives struct {
 	identity [32]byte
 	*testEngine
 	store *store.Store
+	hang  func() // of the next engine
+	early func() // called before the next engine has the store
 	warns chan string
 }
 
@@ -41,19 +45,26 @@ func filed() Options {
 func (l *lives) begin(o Options, host device.HostOptions) {
 	l.t.Helper()
 	l.testEngine = built(l.t, host, o, nil)
+	l.files.hang = l.hang
 	l.run()
 	s, err := store.Open(l.t.Context(), store.Options{Dir: l.dir, Bytes: l.bytes, Identity: l.identity,
 		PageTokens: o.PageTokens, PageBytes: l.memory.KV.PageBytes(), Warn: func(line string) { l.warns <- line }})
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	if l.early != nil {
+		l.early()
+	}
 	l.store = s
 	l.UseStore(s)
 }
 
-// used waits until the engine uses the store.
+// used waits until the engine uses the store, and has the whole host tier to read pages into.
 func (l *lives) used() {
-	eventually(l.t, func() bool { return l.files.store.Load() != nil })
+	eventually(l.t, func() bool {
+		kv := l.Stats().KV
+		return l.files.store.Load() != nil && int64(kv.HostPages)*kv.PageBytes == kv.HostBytes
+	})
 }
 
 func eventually(t *testing.T, done func() bool) {
@@ -116,7 +127,7 @@ func TestPagesOutliveARestart(t *testing.T) {
 	for i := range prompt {
 		prompt[i] = int32((i*7 + i/5) % 16)
 	}
-	request := Request{Tokens: prompt, MaxTokens: 5, User: 1, Sampling: sampled(3)}
+	request := Request{Tokens: prompt, MaxTokens: 5, User: User{UID: 1}, Sampling: sampled(3)}
 	want := reference.answer(request)
 	if err := reference.finish(); err != nil {
 		t.Error(err)
@@ -136,9 +147,16 @@ func TestPagesOutliveARestart(t *testing.T) {
 	l.begin(filed(), device.HostOptions{})
 	l.used()
 	other := request
-	other.User = 2
+	other.User = User{UID: 2}
 	check("another user", other, 0)
 	check("after a restart", request, 32)
+	eventually(t, func() bool { return l.Stats().Disk.Written == 8 })
+	disk := l.Stats().Disk
+	pages, bytes := l.store.Usage()
+	if disk != (protocol.Disk{State: protocol.DiskUsed, Bytes: bytes, MaxBytes: l.bytes, Pages: pages, Hits: 1, Read: 8,
+		Written: 8}) {
+		t.Errorf("after a restart: %+v", disk)
+	}
 	l.end()
 	for _, path := range l.paths() {
 		damage(t, path, len(path)*3)
@@ -146,6 +164,9 @@ func TestPagesOutliveARestart(t *testing.T) {
 	l.begin(filed(), device.HostOptions{})
 	l.used()
 	check("damaged", request, 0)
+	if disk := l.Stats().Disk; disk.Hits != 0 || disk.Errors != 1 {
+		t.Errorf("damaged: %+v", disk)
+	}
 	l.written(8)
 	l.end()
 	l.identity[0]++
@@ -153,13 +174,13 @@ func TestPagesOutliveARestart(t *testing.T) {
 	l.used()
 	check("another identity", request, 0)
 	l.written(8)
-	if _, dropped := l.cachedPages(1, true); dropped != 8 {
+	if _, dropped := l.cachedPages(User{UID: 1}, true); dropped != 8 {
 		t.Errorf("%d pages dropped, wants 8", dropped)
 	}
-	if c, err := l.Cached(1, false); err != nil || c.Tiers[2].Tier != "disk" || c.Tiers[2].Pages != 0 {
+	if c, err := l.Cached(User{UID: 1}, false); err != nil || c.Tiers[2].Tier != "disk" || c.Tiers[2].Pages != 0 {
 		t.Errorf("after the drop: %+v, %v", c, err)
 	}
-	l.cachedPages(2, true) // its pages are of the other identity
+	l.cachedPages(User{UID: 2}, true) // its pages are of the other identity
 	if l.end(); len(l.paths()) != 0 {
 		t.Errorf("%d files are left", len(l.paths()))
 	}
@@ -169,13 +190,162 @@ func TestPagesOutliveARestart(t *testing.T) {
 func TestADropCountsPagesInFiles(t *testing.T) {
 	l := newLives(t)
 	l.begin(filed(), device.HostOptions{})
-	l.complete(Request{Tokens: make([]int32, 33), MaxTokens: 1, User: 1})
+	l.complete(Request{Tokens: make([]int32, 33), MaxTokens: 1, User: User{UID: 1}})
 	l.written(8)
 	l.end()
 	l.begin(filed(), device.HostOptions{})
 	l.used()
-	if _, dropped := l.cachedPages(1, true); dropped != 8 {
+	if _, dropped := l.cachedPages(User{UID: 1}, true); dropped != 8 {
 		t.Errorf("%d pages dropped, wants 8", dropped)
+	}
+	l.end()
+}
+
+// A drop while a page is written leaves neither its file nor the page in memory.
+func TestADropWaitsForAWrite(t *testing.T) {
+	l := newLives(t)
+	begun, goesOn := make(chan struct{}, 1), make(chan struct{})
+	l.hang = func() {
+		select {
+		case begun <- struct{}{}:
+			<-goesOn
+		default:
+		}
+	}
+	l.begin(filed(), device.HostOptions{})
+	l.complete(Request{Tokens: make([]int32, 33), MaxTokens: 1, User: User{UID: 1}})
+	<-begun
+	dropped := make(chan protocol.Cached)
+	go func() {
+		c, err := l.Cached(User{UID: 1}, true)
+		if err != nil {
+			t.Error(err)
+		}
+		dropped <- c
+	}()
+	l.complete(Request{Tokens: make([]int32, 33), MaxTokens: 1, User: User{UID: 2}}) // the engine takes in the question before
+	close(goesOn)
+	if c := <-dropped; c.Dropped != 8 {
+		t.Errorf("%+v", c)
+	}
+	if c, err := l.Cached(User{UID: 1}, false); err != nil || c.Tiers[0].Pages+c.Tiers[1].Pages+c.Tiers[2].Pages != 0 {
+		t.Errorf("after the drop: %+v, %v", c, err)
+	}
+	l.end()
+}
+
+// Flush returns when all pages are in files, at the end of its context, and when the engine ends.
+func TestFlushWritesAllPages(t *testing.T) {
+	l := newLives(t)
+	goesOn := make(chan struct{})
+	l.hang = func() { <-goesOn }
+	l.begin(filed(), device.HostOptions{})
+	l.used()
+	l.complete(Request{Tokens: make([]int32, 33), MaxTokens: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if l.Flush(ctx); ctx.Err() == nil {
+		t.Error("it returned while the disk hung")
+	}
+	flushed := make(chan struct{})
+	go func() {
+		defer close(flushed)
+		l.Flush(t.Context())
+	}()
+	close(goesOn)
+	<-flushed
+	if pages, _ := l.store.Usage(); pages != 8 {
+		t.Errorf("%d of 8 pages are written", pages)
+	}
+	l.end()
+	l.Flush(t.Context())
+
+	l.hang = nil
+	o := filed()
+	o.Files = false
+	b := built(t, device.HostOptions{}, o, nil)
+	b.run()
+	b.complete(Request{Tokens: make([]int32, 33), MaxTokens: 1})
+	b.Flush(t.Context())
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A drop before the directory is open drops the user's files when it is.
+func TestADropBeforeTheDirectoryIsOpen(t *testing.T) {
+	l := newLives(t)
+	l.begin(filed(), device.HostOptions{})
+	for user := range uint32(2) {
+		l.complete(Request{Tokens: make([]int32, 33), MaxTokens: 1, User: User{UID: user}})
+	}
+	l.written(16)
+	l.end()
+	l.early = func() { l.cachedPages(User{UID: 1}, true) }
+	l.begin(filed(), device.HostOptions{})
+	l.used()
+	for user, want := range []int{8, 0} {
+		if pages := l.store.UsageOf(userScope(User{UID: uint32(user)})); pages != want {
+			t.Errorf("%d pages of user %d are left, wants %d", pages, user, want)
+		}
+	}
+	l.end()
+}
+
+// Names have files of their own, which outlive a restart and which each drops alone. A drop without a name takes the
+// files of an earlier scope for everybody too.
+func TestFilesOfNames(t *testing.T) {
+	l := newLives(t)
+	users := []User{{UID: 1}, nameOf(1, "a"), nameOf(1, "b")}
+	o := filed()
+	o.CacheScope = ScopeAll
+	l.begin(o, device.HostOptions{})
+	l.complete(Request{Tokens: make([]int32, 17), MaxTokens: 1, User: users[1]})
+	l.written(4)
+	l.end()
+	l.begin(filed(), device.HostOptions{})
+	for _, user := range users {
+		l.complete(Request{Tokens: make([]int32, 33), MaxTokens: 1, User: user})
+	}
+	l.written(4 + 3*8)
+	l.end()
+	l.early = func() { l.cachedPages(users[1], true) }
+	l.begin(filed(), device.HostOptions{})
+	l.used()
+	for i, want := range []int{32, 0, 32} {
+		got := l.complete(Request{Tokens: make([]int32, 33), MaxTokens: 1, User: users[i]})
+		if n := got.finish.Usage.CachedTokens; n != want {
+			t.Errorf("%v found %d tokens, wants %d", users[i], n, want)
+		}
+	}
+	l.written(4 + 3*8)
+	for i, want := range []int{16, 8, 0} {
+		l.cachedPages(users[i], true)
+		if n, _ := l.store.Usage(); n != want {
+			t.Errorf("after the drop of %v: %d files, wants %d", users[i], n, want)
+		}
+	}
+	l.end()
+}
+
+// Before the directory is open a bounded number of users can drop their files; any number if it will not be opened.
+func TestDropsBeforeTheDirectoryIsOpenAreBounded(t *testing.T) {
+	l := newLives(t)
+	l.early = func() {
+		for i := range maxEarly + 1 {
+			_, err := l.Cached(nameOf(1, fmt.Sprint(i)), true)
+			if busy := errors.Is(err, ErrBusy); busy != (i == maxEarly) || !busy && err != nil {
+				t.Fatalf("drop %d: %v", i, err)
+			}
+		}
+		if _, err := l.Cached(nameOf(1, "0"), true); err != nil {
+			t.Errorf("a user that has dropped before: %v", err)
+		}
+	}
+	l.begin(filed(), device.HostOptions{})
+	l.used()
+	if _, err := l.Cached(nameOf(1, "more"), true); err != nil {
+		t.Errorf("with the directory open: %v", err)
 	}
 	l.end()
 }
@@ -183,7 +353,7 @@ func TestADropCountsPagesInFiles(t *testing.T) {
 // Without a host tier, or with a disk that fails, requests are served as without files.
 func TestServesWithoutFiles(t *testing.T) {
 	l := newLives(t)
-	request := Request{Tokens: make([]int32, 30), MaxTokens: 2, User: 1}
+	request := Request{Tokens: make([]int32, 30), MaxTokens: 2, User: User{UID: 1}}
 	o := filed()
 	o.HostCache = 0
 	l.begin(o, device.HostOptions{})
@@ -197,11 +367,20 @@ func TestServesWithoutFiles(t *testing.T) {
 	l.complete(request)
 	eventually(t, func() bool { return l.files.store.Load() == nil })
 	l.complete(request)
+	if disk := l.Stats().Disk; disk.State != protocol.DiskOff || disk.Errors == 0 {
+		t.Errorf("after an error: %+v", disk)
+	}
 	l.end()
 	b := built(t, device.HostOptions{}, filed(), nil)
+	if disk := b.Stats().Disk; disk.State != protocol.DiskOpening {
+		t.Errorf("at first: %+v", disk)
+	}
 	b.run()
 	b.UseStore(nil)
 	b.complete(request)
+	if disk := b.Stats().Disk; disk.State != protocol.DiskOff {
+		t.Errorf("without a store: %+v", disk)
+	}
 	if err := b.finish(); err != nil {
 		t.Error(err)
 	}
@@ -241,7 +420,7 @@ func TestConversationsOverRestarts(t *testing.T) {
 				reads += s.finish.Usage.CachedTokens
 			}
 			for range 2 {
-				l.turns(r, all, answers, reference)
+				turns(l.testEngine, r, all, answers, reference)
 			}
 			if r.IntN(3) > 0 {
 				time.Sleep(time.Duration(r.IntN(10_000)) * time.Microsecond) // some pages are written meanwhile
@@ -259,29 +438,5 @@ func TestConversationsOverRestarts(t *testing.T) {
 	}
 	if t.Logf("%d tokens read from files", reads); reads == 0 {
 		t.Error("no page was read from a file")
-	}
-}
-
-// turns makes one turn of each conversation, all at once, and compares the answers.
-func (l *lives) turns(r *rand.Rand, all []*conversation, answers [][]Token, reference alone) {
-	l.t.Helper()
-	var requests []Request
-	var sinks []*sink
-	for i, c := range all {
-		q := c.next(answers[i], 50)
-		q.Cache = CacheMode(max(0, r.IntN(8)-5))
-		s, h := l.submit(q)
-		if r.IntN(8) == 0 {
-			l.Cancel(h)
-		}
-		requests, sinks = append(requests, q), append(sinks, s)
-	}
-	for i, s := range sinks {
-		<-s.ended
-		answers[i] = reference.answer(requests[i])
-		if n := len(s.tokens); n > len(answers[i]) || s.finish.Reason != "cancelled" && n < len(answers[i]) ||
-			!slices.EqualFunc(s.tokens, answers[i][:n], sameToken) {
-			l.t.Fatalf("request %+v\n   got %v %+v\n alone %v", requests[i], s.tokens, s.finish, answers[i])
-		}
 	}
 }

@@ -34,7 +34,7 @@ func TestFullPoolTakesNoMoreMemory(t *testing.T) {
 	bound += host
 	var sinks []*sink
 	for range fullPoolRequests() {
-		q := Request{Tokens: make([]int32, 1+r.IntN(40)), MaxTokens: 1 + r.IntN(20), User: uint32(r.IntN(3))}
+		q := Request{Tokens: make([]int32, 1+r.IntN(40)), MaxTokens: 1 + r.IntN(20), User: User{UID: uint32(r.IntN(3))}}
 		for i := range q.Tokens {
 			q.Tokens[i] = int32(r.IntN(2))
 		}
@@ -100,7 +100,7 @@ func TestLongHistoryIsRestored(t *testing.T) {
 }
 
 // builtModel is built for a model of this shape.
-func builtModel(t *testing.T, c model.Config, o Options) *testEngine {
+func builtModel(t testing.TB, c model.Config, o Options) *testEngine {
 	t.Helper()
 	b, err := tryBuildModel(t, c, device.HostOptions{}, o, nil)
 	if err != nil {

@@ -177,8 +177,8 @@ func newMoving(t *testing.T) *moving {
 	return m
 }
 
-// moved is the request that has a page moved.
-var moved = Request{Tokens: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, MaxTokens: 20, Sampling: sampled(9)}
+// moved is the request that has a page moved. Pages that the cache holds too do not move.
+var moved = Request{Tokens: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, MaxTokens: 20, Sampling: sampled(9), Cache: CacheOff}
 
 func (m *moving) must(errs ...error) {
 	m.t.Helper()

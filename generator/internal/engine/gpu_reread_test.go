@@ -30,7 +30,7 @@ func TestGPUNextTurnFindsWhatWasReread(t *testing.T) {
 			if alone := b.complete(q); !slices.EqualFunc(s.tokens, alone.tokens, sameToken) {
 				t.Errorf("%s, turn %d: other tokens than without a cache", name, i)
 			}
-			if found, want := s.finish.Usage.CachedTokens, history/o.PageTokens*o.PageTokens; found != want {
+			if found, want := s.finish.Usage.CachedTokens, foundOf(history, o.PageTokens); found != want {
 				t.Errorf("%s, turn %d found %d tokens, wants %d", name, i, found, want)
 			}
 			turn = append(turn, ids(s.tokens)...)

@@ -87,7 +87,8 @@ func (b *testEngine) sweep(longest int, graphs uint64) {
 	rolled, since := uint64(0), time.Now()
 	for n := 0; ; n++ {
 		for range missesToCapture {
-			if s := b.complete(Request{Tokens: make([]int32, 1+n%longest), MaxTokens: 1}); s.finish.Err != nil {
+			q := Request{Tokens: make([]int32, 1+n%longest), MaxTokens: 1, Cache: CacheOff} // of which none is found
+			if s := b.complete(q); s.finish.Err != nil {
 				b.t.Fatal(s.finish.Err)
 			}
 		}

@@ -33,15 +33,19 @@ type transfers struct {
 }
 
 const (
-	// slabBytes is how much host memory is pinned at a time. Pinning takes about 0.3 ms per MiB.
-	slabBytes = 64 << 20
+	// slabBytes is how much host memory is pinned at a time. A launch waits up to 0.5 ms beside it, which two steps
+	// in flight hide; beside 64 MiB it waits 3 ms. A tier has at most maxSlabs, since each is a mapping of the process.
+	slabBytes = 8 << 20
+	maxSlabs  = 4096
 	// groupBytes is how much is copied as one group, whose end the host waits for: about a millisecond over PCIe 5.
 	// maxTransfers bounds a group of small pages, since beginning each copy takes the engine's thread a microsecond
 	// or two.
 	groupBytes   = 64 << 20
 	maxTransfers = 256
-	// maxGroups is how many groups are under way: one is copied and the next waits behind it.
-	maxGroups = 2
+	// maxGroups is how many groups are under way: one is copied and the next waits behind it. Beside steps it is one,
+	// so that the bus rests for a part of each step.
+	maxGroups            = 2
+	maxGroupsBesideSteps = 1
 )
 
 // startHostTier begins to pin the host tier's memory, on a goroutine of its own, while the engine serves.
@@ -52,7 +56,7 @@ func (e *Engine) startHostTier() {
 		return
 	}
 	if e.host.slabPages = e.opts.slabPages; e.host.slabPages == 0 {
-		e.host.slabPages = int(min(pages, max(1, slabBytes/page)))
+		e.host.slabPages = int(min(pages, max(1, slabBytes/page, (pages+maxSlabs-1)/maxSlabs)))
 	}
 	e.host.pinning, e.host.stop = make(chan struct{}), make(chan struct{})
 	go e.pin(int(pages))
@@ -121,7 +125,11 @@ func (e *Engine) placeMemory(place int32) []byte {
 // written by completed steps, and pages that are loaded are in no step's block table.
 func (e *Engine) beginTransfers() error {
 	n := int(min(maxTransfers, max(1, groupBytes/e.memory.KV.PageBytes())))
-	for len(e.host.begun) < maxGroups {
+	most := maxGroups
+	if len(e.inFlight) > 0 {
+		most = maxGroupsBesideSteps
+	}
+	for len(e.host.begun) < most {
 		list := e.sched.Transfers(n)
 		if len(list) == 0 {
 			return nil

@@ -80,6 +80,7 @@ func (e *Engine) isLost() bool {
 // loop applies commands and makes steps until the engine stops or the device fails.
 func (e *Engine) loop() error {
 	for {
+		e.awaitMasks(e.awaited.patience())
 		commands, stop, err := e.takeCommands()
 		if err = e.apply(commands, err); err == nil {
 			err = e.finishCopies()
@@ -150,6 +151,7 @@ func (e *Engine) apply(commands []command, failed error) error {
 			e.addSlab(c)
 		case c.kind == submit:
 			e.sequences[c.handle] = c.sequence
+			e.askMask(c.sequence, -1) // it is made while the request waits, or its prompt is computed
 			e.add(c.sequence)
 		case c.kind == useStore && failed == nil:
 			failed = e.useStore(c.store)
@@ -157,9 +159,15 @@ func (e *Engine) apply(commands []command, failed error) error {
 			e.finishRead(c.read)
 		case c.kind == pageWritten:
 			e.finishWrite(c)
+		case c.kind == flush:
+			e.files.flushes = append(e.files.flushes, c.written)
 		case c.kind == cached:
-			e.answer(c.question)
+			e.answerLater(c.question)
 		case s == nil: // it has finished
+		case c.kind == maskMade:
+			e.takeMask(s, c.index, c.mask)
+		case c.kind == maskLate:
+			e.endLate(s)
 		case c.kind == cancel:
 			e.end(s, protocol.FinishCancelled, nil)
 		case c.kind == relocate && failed == nil:
@@ -200,6 +208,7 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 	if err := e.restoreSlots(b); err != nil {
 		return err
 	}
+	e.writeMasks(b.Masked)
 	if err := e.memory.Write(&b.Step); err != nil {
 		return err
 	}
@@ -263,6 +272,7 @@ func (e *Engine) handOut(step stepInFlight) error {
 // skipped. A record of another step, slot or generation is a failure of the device.
 func (e *Engine) deliver(b *scheduler.Batch) error {
 	now, r := time.Now(), &e.result
+	e.awaited.stepEnded(now)
 	for i, q := range b.Sampled {
 		if !q.Running() {
 			continue
@@ -288,10 +298,14 @@ func (e *Engine) finishAll(err error) {
 			e.sequences[c.handle] = c.sequence
 		case cached:
 			e.answer(c.question)
+		case flush:
+			close(c.written)
 		default:
 			e.takeBack(c)
 		}
 	}
+	e.answerDrops()
+	e.files.endFlushes()
 	for _, s := range e.sequences {
 		e.end(s, "", err)
 	}

@@ -40,7 +40,7 @@ func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device
 }
 
 // tryBuildModel is tryBuild for a model of this shape.
-func tryBuildModel(t *testing.T, c model.Config, host device.HostOptions, o Options,
+func tryBuildModel(t testing.TB, c model.Config, host device.HostOptions, o Options,
 	wrap func(device.Device) device.Device) (*testEngine, error) {
 	t.Helper()
 	host.Workers, host.GraphBytes = 1, 1000
@@ -95,7 +95,7 @@ func (b *testEngine) returned() {
 const patience = 60 * time.Second
 
 // must waits until the request has ended.
-func (s *sink) must(t *testing.T) *sink {
+func (s *sink) must(t testing.TB) *sink {
 	t.Helper()
 	select {
 	case <-s.ended:
@@ -107,6 +107,7 @@ func (s *sink) must(t *testing.T) *sink {
 
 // asked holds requests and the tokens that each gives alone, launched op by op.
 type asked struct {
+	config   model.Config
 	requests []Request
 	alone    [][]Token
 }
@@ -114,26 +115,41 @@ type asked struct {
 // ask makes up n requests of the nano model and runs each alone.
 func ask(t *testing.T, r *rand.Rand, n, maxPrompt, maxTokens int) *asked {
 	t.Helper()
+	return askModel(t, nanoConfig(), r, n, maxPrompt, maxTokens)
+}
+
+// askModel is ask for a model of this shape.
+func askModel(t *testing.T, c model.Config, r *rand.Rand, n, maxPrompt, maxTokens int) *asked {
+	t.Helper()
 	var requests []Request
 	for i := range n {
 		q := Request{Tokens: make([]int32, 1+r.IntN(maxPrompt)), MaxTokens: 1 + maxTokens/2 + r.IntN(maxTokens/2),
 			Sampling: sampled(uint64(i))}
+		if i%3 > 0 {
+			q.Sampling = edited(r, q.Sampling, c.Vocab)
+		}
 		for j := range q.Tokens {
 			q.Tokens[j] = int32(r.IntN(16))
 		}
 		requests = append(requests, q)
 	}
-	return askEach(t, requests)
+	return askEachModel(t, c, requests)
 }
 
 // askEach runs each request alone.
 func askEach(t *testing.T, requests []Request) *asked {
 	t.Helper()
+	return askEachModel(t, nanoConfig(), requests)
+}
+
+// askEachModel is askEach for a model of this shape.
+func askEachModel(t *testing.T, c model.Config, requests []Request) *asked {
+	t.Helper()
 	o := nano()
 	o.MaxBatch, o.MaxGraphs, o.CacheScope = 1, 0, ScopeOff
-	b := built(t, device.HostOptions{}, o, nil)
+	b := builtModel(t, c, o)
 	b.run()
-	a := &asked{requests: requests}
+	a := &asked{config: c, requests: requests}
 	for _, q := range requests {
 		a.alone = append(a.alone, b.complete(q).tokens)
 	}
@@ -145,7 +161,7 @@ func askEach(t *testing.T, requests []Request) *asked {
 
 // check compares the tokens in s with those that request i gets alone: all of them if whole is set, else the first
 // ones.
-func (a *asked) check(t *testing.T, i int, s *sink, whole bool) {
+func (a *asked) check(t testing.TB, i int, s *sink, whole bool) {
 	t.Helper()
 	want := a.alone[i]
 	if whole && len(s.tokens) != len(want) || len(s.tokens) > len(want) {

@@ -38,7 +38,7 @@ func (c *conversation) next(answer []Token, limit int) Request {
 		c.turn = slices.Clone(c.begin)
 	}
 	c.seed++
-	return Request{Tokens: slices.Clone(c.turn), MaxTokens: 1 + c.r.IntN(4+c.r.IntN(2)*40), User: c.user,
+	return Request{Tokens: slices.Clone(c.turn), MaxTokens: 1 + c.r.IntN(4+c.r.IntN(2)*40), User: User{UID: c.user},
 		Connection: c.seed % 2, Sampling: sampled(c.seed)}
 }
 
@@ -65,13 +65,14 @@ func (a alone) answer(q Request) []Token {
 	return a.complete(q).tokens
 }
 
-// families are shapes whose passes differ: all rows seen or a window, RoPE in qkv or in attend.
+// families are models whose passes differ: all rows seen or a window, RoPE in qkv or in attend, quantised weights.
 func families() map[string]model.Config {
 	llama, window, qwen2, qwen3 := nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig()
 	window.Layers, window.Heads, window.Windows = 2, 2, []int{7, 0}
 	qwen2.Bias, qwen2.Heads = true, 2
 	qwen3.HeadNorms, qwen3.Windows = true, []int{11}
-	return map[string]model.Config{"llama": llama, "window": window, "qwen2": qwen2, "qwen3": qwen3}
+	return map[string]model.Config{"llama": llama, "window": window, "qwen2": qwen2, "qwen3": qwen3,
+		"quantised": quantisedConfig()}
 }
 
 // events counts what happened in engines.
@@ -91,10 +92,10 @@ func (n events) all() bool {
 	return min(n.found, n.evicted, n.stored, n.loaded, n.moved, n.precaptured, n.rolled, n.padded, n.eager) > 0
 }
 
-// Random conversations of three users, which share beginnings, fork, are edited in the middle and cancelled, in a
-// pool too small for them, give the tokens and log-probabilities that they give without a cache, bit for bit: with
-// exact, rolled and padded graphs and eagerly, for models with windows, biases and head norms. REEL_LONG runs 1,000
-// conversations of each family.
+// Random conversations of three users, which share beginnings, fork, have formats, are edited in the middle and
+// cancelled, in a pool too small for them, give the tokens and log-probabilities that they give without a cache, bit for
+// bit: with exact, rolled and padded graphs and eagerly, for models with windows, biases, head norms and quantised
+// weights. REEL_LONG runs 1,000 conversations of each family.
 func TestConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 	var n events
 	for name, c := range families() {
@@ -145,32 +146,54 @@ func (n *events) talk(t *testing.T, r *rand.Rand, c model.Config, reference alon
 		all = append(all, &conversation{r: r, begin: begin, turn: slices.Clone(begin), user: uint32(i % 3), seed: r.Uint64()})
 	}
 	for range 4 {
-		var requests []Request
-		var sinks []*sink
-		for i, c := range all {
-			q := c.next(answers[i], 50)
-			q.Cache = CacheMode(max(0, r.IntN(8)-5))
-			s, h := b.submit(q)
-			if r.IntN(8) == 0 {
-				b.Cancel(h)
-			}
-			requests, sinks = append(requests, q), append(sinks, s)
-		}
-		for i, s := range sinks {
-			<-s.ended
-			answers[i] = reference.answer(requests[i])
-			if n := len(s.tokens); n > len(answers[i]) || s.finish.Reason != "cancelled" && n < len(answers[i]) ||
-				!slices.EqualFunc(s.tokens, answers[i][:n], sameToken) {
-				t.Fatalf("%+v\n request %+v\n   got %v %+v\n alone %v", o, requests[i], s.tokens, s.finish, answers[i])
-			}
-			n.found += s.finish.Usage.CachedTokens
-		}
+		n.found += turns(b, r, all, answers, reference)
 	}
 	if err := b.finish(); err != nil {
 		t.Error(err)
 	}
 	b.baseline()
 	n.count(b)
+}
+
+// turns makes one turn of each conversation on b, all at once, and compares the answers with those of the reference,
+// which it leaves in answers. Some requests have formats, some are cancelled, some do not use the cache or leave
+// nothing there. It returns the number of prompt tokens that were found.
+func turns(b *testEngine, r *rand.Rand, all []*conversation, answers [][]Token, reference alone) (found int) {
+	b.t.Helper()
+	requests, sinks := submitTurns(b, r, all, answers, 50, func(q *Request) {
+		q.Cache = CacheMode(max(0, r.IntN(8)-5))
+		if r.IntN(4) == 0 {
+			q.Format = randomAutomaton(r, b.model.Config.Vocab, true)
+		}
+	})
+	for i, s := range sinks {
+		<-s.ended
+		answers[i] = reference.answer(requests[i])
+		if n := len(s.tokens); n > len(answers[i]) || s.finish.Reason != "cancelled" && n < len(answers[i]) ||
+			!slices.EqualFunc(s.tokens, answers[i][:n], sameToken) {
+			b.t.Fatalf("%+v\n request %+v\n   got %v %+v\n alone %v", b.opts, requests[i], s.tokens, s.finish,
+				answers[i])
+		}
+		found += s.finish.Usage.CachedTokens
+	}
+	return found
+}
+
+// submitTurns submits the next turn of each conversation, of at most limit tokens and changed by change, and cancels
+// some of them.
+func submitTurns(b *testEngine, r *rand.Rand, all []*conversation, answers [][]Token, limit int,
+	change func(*Request)) (requests []Request, sinks []*sink) {
+	b.t.Helper()
+	for i, c := range all {
+		q := c.next(answers[i], limit)
+		change(&q)
+		s, h := b.submit(q)
+		if r.IntN(8) == 0 {
+			b.Cancel(h)
+		}
+		requests, sinks = append(requests, q), append(sinks, s)
+	}
+	return requests, sinks
 }
 
 // conversations is the number of random conversations of a test that has one model.

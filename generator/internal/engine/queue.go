@@ -6,25 +6,31 @@ import (
 	"reel.internal/reel/generator/internal/scheduler"
 )
 
-// tally counts the requests of one user.
+// tally counts the requests of one uid.
 type tally struct{ queued, running int }
 
-// mayQueue reports whether a user with these requests may queue one more. One user may hold at most half of the
-// queue, and no more of it than is left free, so another user always finds room. A request that can have a free
+// mayQueue reports whether a user may queue one more request. One uid may hold at most half of the queue, and no more of
+// it than is left free, so another uid always finds room. Of its uid's half a name may hold no more than is left free
+// there, for other names; requests without a name may fill it while there are no others. A request that can have a free
 // slot at once does not count as queued. The caller holds e.mu.
 //
 // This is not a second copy of the scheduler's shares (scheduler/share.go): they order requests that were
 // accepted, on the engine's goroutine; mayQueue refuses requests, on the goroutine that calls Submit, and so bounds
 // memory. If Submit asked the shares, the scheduler would need e.mu during every step.
-func (e *Engine) mayQueue(mine tally) bool {
-	half := e.opts.MaxQueue + e.freeSlots(mine)
-	return mine.queued < min(half, 2*half-e.waiting)
+func (e *Engine) mayQueue(user User) bool {
+	uid, mine := e.users[user.UID], e.names[user]
+	half := e.opts.MaxQueue + e.freeSlots(uid)
+	most := min(half, 2*half-e.waiting)
+	if user.Name == "" && mine == uid.queued {
+		return mine < most
+	}
+	return mine < most-uid.queued
 }
 
 // maxQueued is the most requests that mayQueue lets wait at once, of all users.
 func (o Options) maxQueued() int { return 2 * (o.MaxQueue + o.slots()) }
 
-// freeSlots returns how many slots a user with these requests could take now. Slots of the reserve are for users
+// freeSlots returns how many slots a uid with these requests could take now. Slots of the reserve are for users
 // that run nothing.
 func (e *Engine) freeSlots(mine tally) int {
 	running := e.stats.Requests.Running
@@ -35,12 +41,15 @@ func (e *Engine) freeSlots(mine tally) int {
 }
 
 // tally adds to the counts of a user's requests; queued and running may be negative. The caller holds e.mu.
-func (e *Engine) tally(user uint32, queued, running int) {
-	t := e.users[user]
+func (e *Engine) tally(user User, queued, running int) {
+	t := e.users[user.UID]
 	t.queued, t.running = t.queued+queued, t.running+running
 	e.waiting += queued
-	if e.users[user] = t; t == (tally{}) {
-		delete(e.users, user)
+	if e.users[user.UID] = t; t == (tally{}) {
+		delete(e.users, user.UID)
+	}
+	if e.names[user] += queued; e.names[user] == 0 {
+		delete(e.names, user)
 	}
 }
 
@@ -60,7 +69,7 @@ func (e *Engine) noteJoined(joined []*scheduler.Sequence) {
 }
 
 // noteEnded takes a request of this user, which ran or waited, out of the counts.
-func (e *Engine) noteEnded(user uint32, ran bool) {
+func (e *Engine) noteEnded(user User, ran bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if ran {

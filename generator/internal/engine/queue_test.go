@@ -27,7 +27,7 @@ func TestUsersHaveEqualShares(t *testing.T) {
 		}
 		all.Go(func() {
 			for !over.Load() {
-				s, _ := b.submit(Request{Tokens: []int32{1, 2, 3}, MaxTokens: 4, User: user})
+				s, _ := b.submit(Request{Tokens: []int32{1, 2, 3}, MaxTokens: 4, User: User{UID: user}})
 				<-s.ended
 				if done[user].Add(1) >= 300 && user == 1 {
 					over.Store(true)
@@ -48,11 +48,11 @@ func TestFullQueueIsItsUsers(t *testing.T) {
 	o := defaults()
 	o.MaxBatch, o.MaxQueue = 1, 4
 	b := start(t, o, nil)
-	first, h := b.submit(Request{Tokens: []int32{1}, MaxTokens: 511, User: 1})
+	first, h := b.submit(Request{Tokens: []int32{1}, MaxTokens: 511, User: User{UID: 1}})
 	<-first.first
 	var queued []*sink
 	for range 4 {
-		s, _ := b.submit(Request{Tokens: []int32{1}, MaxTokens: 1, User: 1})
+		s, _ := b.submit(Request{Tokens: []int32{1}, MaxTokens: 1, User: User{UID: 1}})
 		queued = append(queued, s)
 	}
 	// Of the four places left in the queue, the second user may take two and the third one.
@@ -61,10 +61,10 @@ func TestFullQueueIsItsUsers(t *testing.T) {
 		places int
 	}{{1, 0}, {2, 2}, {3, 1}, {2, 0}, {4, 1}} {
 		for range u.places {
-			s, _ := b.submit(Request{Tokens: []int32{1}, MaxTokens: 1, User: u.user})
+			s, _ := b.submit(Request{Tokens: []int32{1}, MaxTokens: 1, User: User{UID: u.user}})
 			queued = append(queued, s)
 		}
-		_, err := b.Submit(&Request{Tokens: []int32{1}, MaxTokens: 1, User: u.user, Sink: newSink()})
+		_, err := b.Submit(&Request{Tokens: []int32{1}, MaxTokens: 1, User: User{UID: u.user}, Sink: newSink()})
 		if !errors.Is(err, ErrBusy) {
 			t.Errorf("user %d after %d more: %v, wants ErrBusy", u.user, u.places, err)
 		}
@@ -73,6 +73,40 @@ func TestFullQueueIsItsUsers(t *testing.T) {
 	for _, s := range queued {
 		<-s.ended
 	}
+	b.baseline()
+}
+
+// Of its uid's half of the queue a name may hold as much as it leaves free; requests without a name fill it only while
+// there are no others. Names take no place of another uid.
+func TestFullQueueIsItsNames(t *testing.T) {
+	o := defaults()
+	o.MaxBatch, o.MaxQueue = 1, 8
+	b := start(t, o, nil)
+	first, h := b.submit(Request{Tokens: []int32{1}, MaxTokens: 511, User: User{UID: 9}})
+	<-first.first
+	var queued []*sink
+	for _, u := range []struct {
+		user   User
+		places int
+	}{{nameOf(1, "a"), 4}, {nameOf(1, "b"), 2}, {nameOf(1, ""), 1}, {nameOf(1, "c"), 1}, {nameOf(1, "d"), 0}, {nameOf(2, ""), 4}} {
+		for range u.places {
+			s, _ := b.submit(Request{Tokens: []int32{1}, MaxTokens: 1, User: u.user})
+			queued = append(queued, s)
+		}
+		_, err := b.Submit(&Request{Tokens: []int32{1}, MaxTokens: 1, User: u.user, Sink: newSink()})
+		if !errors.Is(err, ErrBusy) {
+			t.Errorf("%v after %d more: %v, wants ErrBusy", u.user, u.places, err)
+		}
+	}
+	b.Cancel(h)
+	for _, s := range queued {
+		<-s.ended
+	}
+	b.mu.Lock()
+	if left := len(b.users) + len(b.names); left != 0 {
+		t.Errorf("%d users and names are left", left)
+	}
+	b.mu.Unlock()
 	b.baseline()
 }
 
@@ -87,7 +121,7 @@ func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
 		}
 		slow := func() time.Duration { return 50 * time.Microsecond }
 		b := startOn(t, device.HostOptions{Workers: 2, GraphBytes: 1000, Delay: slow}, o, nil)
-		long := Request{Tokens: []int32{1}, MaxTokens: 264, User: 1} // 33 pages
+		long := Request{Tokens: []int32{1}, MaxTokens: 264, User: User{UID: 1}} // 33 pages
 		hog, h := b.submit(long)
 		<-hog.first
 		hogs := []Handle{h}
@@ -96,7 +130,7 @@ func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
 			hogs = append(hogs, h)
 		}
 		for range 3 {
-			s, _ := b.submit(Request{Tokens: []int32{1, 2, 3}, MaxTokens: 4, User: 2})
+			s, _ := b.submit(Request{Tokens: []int32{1, 2, 3}, MaxTokens: 4, User: User{UID: 2}})
 			<-s.ended
 		}
 		select {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/kernels"
 	"reel.internal/reel/protocol"
 )
 
@@ -26,7 +28,14 @@ type Sampling struct {
 	RepeatPenalty float32 // 1 is off
 	Seed          uint64
 	Logprobs      int // alternatives to report, 0 to 20; the token's own logprob always comes
+
+	PresencePenalty  float32 // 0 is off
+	FrequencyPenalty float32 // 0 is off
+	Biases           []Bias  // at most kernels.MaxBiases, no token twice
 }
+
+// Bias is added to the logit of a token.
+type Bias = kernels.Bias
 
 // Request asks for one completion.
 type Request struct {
@@ -34,16 +43,22 @@ type Request struct {
 	MaxTokens int     // at least 1
 	IgnoreEOS bool
 	Sampling  Sampling
+	// Format constrains the tokens; nil: any may be drawn. A request that Submit took closes it when it has ended.
+	Format Format
 	// Cache says whether the prompt's pages are shared with other prompts of its scope.
 	Cache CacheMode
-	// User and Connection identify the sender. Users get equal shares, and so do the connections of a user.
-	User       uint32
+	// User and Connection identify the sender. Uids get equal shares, and so do the names of a uid and the connections of
+	// a name.
+	User       User
 	Connection uint64
 	// Received is when the request reached the generator; timings count from it.
 	Received time.Time
 	// Sink receives the tokens and the Finish.
 	Sink Sink
 }
+
+// User is a uid, and a name by which its process divides it.
+type User = scheduler.User
 
 // CacheMode is what a request does with the prefix cache.
 type CacheMode uint8

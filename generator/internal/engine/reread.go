@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -22,7 +23,7 @@ const expectTime = 50 * time.Millisecond
 type rereads struct {
 	waiting []*reread // in order of arrival; the one that is being reread stays until it is done
 	current *reread
-	last    uint32    // the user whose text was current before
+	last    User      // whose text was current before
 	pause   time.Time // a request is expected until then
 }
 
@@ -34,9 +35,9 @@ func (r *reread) tokens() []int32 { return r.scheduled.Prompt[:len(r.scheduled.P
 
 // Reread computes keys and values of the beginning of a user's next prompt while no request runs or waits, as pages
 // that the prompt then finds. A text of Context tokens or more is ignored, and so is every text if
-// no prompt finds pages, or if the engine has one slot only. If too many wait, those of the user who has most are
+// no prompt finds pages, or if the engine has one slot only. If too many wait, those of the uid, and of its name, that has most are
 // dropped, oldest first. A text that another one or a request of the user begins with is dropped too.
-func (e *Engine) Reread(user uint32, tokens []int32) {
+func (e *Engine) Reread(user User, tokens []int32) {
 	scope := e.scope(&Request{User: user})
 	if scope == "" || len(tokens) >= e.opts.Context || e.opts.slots() < 2 || e.opts.Chunk < e.opts.PageTokens {
 		return
@@ -69,17 +70,18 @@ func (q *rereads) tokens() (n int) {
 	return n
 }
 
-// dropOf drops the oldest text of the user whose texts have the largest sum of size.
+// dropOf drops the oldest text of the uid whose texts have the largest sum of size, and there of the name.
 func (q *rereads) dropOf(size func(*reread) int) {
-	sums := map[uint32]int{}
-	most := q.waiting[0].scheduled.User
+	uids, names := map[uint32]int{}, map[User]int{}
 	for _, r := range q.waiting {
-		user := r.scheduled.User
-		if sums[user] += size(r); sums[user] > sums[most] {
-			most = user
-		}
+		uids[r.scheduled.User.UID] += size(r)
+		names[r.scheduled.User] += size(r)
 	}
-	q.drop(slices.IndexFunc(q.waiting, func(r *reread) bool { return r.scheduled.User == most }))
+	most := slices.MaxFunc(q.waiting, func(a, b *reread) int {
+		x, y := a.scheduled.User, b.scheduled.User
+		return cmp.Or(cmp.Compare(uids[x.UID], uids[y.UID]), cmp.Compare(names[x], names[y]))
+	})
+	q.drop(slices.Index(q.waiting, most))
 }
 
 // drop removes the i-th text.
@@ -91,7 +93,7 @@ func (q *rereads) drop(i int) {
 }
 
 // supersede drops the user's texts that a longer one of the same user begins with.
-func (q *rereads) supersede(user uint32, tokens []int32) {
+func (q *rereads) supersede(user User, tokens []int32) {
 	for i := len(q.waiting) - 1; i >= 0; i-- {
 		r := q.waiting[i]
 		if text := r.tokens(); r.scheduled.User == user && len(text) <= len(tokens) &&
@@ -102,7 +104,7 @@ func (q *rereads) supersede(user uint32, tokens []int32) {
 }
 
 // forget drops the texts of a user, or of all users.
-func (q *rereads) forget(user uint32, all bool) {
+func (q *rereads) forget(user User, all bool) {
 	for i := len(q.waiting) - 1; i >= 0; i-- {
 		if all || q.waiting[i].scheduled.User == user {
 			q.drop(i)
@@ -110,10 +112,13 @@ func (q *rereads) forget(user uint32, all bool) {
 	}
 }
 
-// next returns the text to reread now; there is one. After a user's text, another user's is next.
+// next returns the text to reread now; there is one. After a uid's text, another uid's is next, or another name's.
 func (q *rereads) next() *reread {
 	if q.current == nil {
-		i := slices.IndexFunc(q.waiting, func(r *reread) bool { return r.scheduled.User != q.last })
+		i := slices.IndexFunc(q.waiting, func(r *reread) bool { return r.scheduled.User.UID != q.last.UID })
+		if i < 0 {
+			i = slices.IndexFunc(q.waiting, func(r *reread) bool { return r.scheduled.User != q.last })
+		}
 		q.current = q.waiting[max(0, i)]
 	}
 	return q.current

@@ -3,6 +3,7 @@ package engine
 import (
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // reread rereads a text and waits until that is done.
 func (b *testEngine) reread(user uint32, text []int32) {
 	b.t.Helper()
-	b.Reread(user, text)
+	b.Reread(User{UID: user}, text)
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Microsecond) {
 		b.mu.Lock()
 		left := len(b.rereads.waiting)
@@ -35,7 +36,15 @@ func ids(all []Token) (list []int32) {
 	return list
 }
 
-// The turns of a conversation find all full pages of prompt and answer before them, and have the tokens and
+// foundOf returns how many tokens a prompt finds of a history that was reread: all, if they fill a page at least.
+func foundOf(history, pageTokens int) int {
+	if history < pageTokens {
+		return 0
+	}
+	return history
+}
+
+// The turns of a conversation find all of prompt and answer before them, and have the tokens and
 // log-probabilities that they have without a cache, bit for bit, with pages of any size.
 func TestNextTurnFindsWhatWasReread(t *testing.T) {
 	r := seeded(t)
@@ -57,7 +66,7 @@ func TestNextTurnFindsWhatWasReread(t *testing.T) {
 			if want := reference.answer(q); !slices.EqualFunc(s.tokens, want, sameToken) {
 				t.Fatalf("turn %d:\n   got %v\n alone %v", i, s.tokens, want)
 			}
-			if found, want := s.finish.Usage.CachedTokens, history/o.PageTokens*o.PageTokens; found != want {
+			if found, want := s.finish.Usage.CachedTokens, foundOf(history, o.PageTokens); found != want {
 				t.Fatalf("turn %d found %d tokens of a history of %d in pages of %d", i, found, history, o.PageTokens)
 			}
 			turn = append(turn, ids(s.tokens)...)
@@ -96,16 +105,7 @@ func TestRereadingChangesNoToken(t *testing.T) {
 				seed: r.Uint64()})
 		}
 		for range 4 {
-			var requests []Request
-			var sinks []*sink
-			for i, c := range all {
-				q := c.next(answers[i], 50)
-				s, h := b.submit(q)
-				if r.IntN(8) == 0 {
-					b.Cancel(h)
-				}
-				requests, sinks = append(requests, q), append(sinks, s)
-			}
+			requests, sinks := submitTurns(b, r, all, answers, 50, func(*Request) {})
 			for i, s := range sinks {
 				<-s.ended
 				answers[i] = reference.answer(requests[i])
@@ -182,7 +182,7 @@ func text(first int32) (tokens []int32) {
 func TestRequestWaitsForOneStepOfRereading(t *testing.T) {
 	b := stepped(t, nano())
 	before, _ := b.submit(Request{Tokens: text(3), MaxTokens: 1})
-	b.Reread(1, text(1))
+	b.Reread(User{UID: 1}, text(1))
 	if err := b.enqueueReread(); err != nil || len(b.inFlight) != 0 {
 		t.Fatalf("%v, or a step rereads although a request has been submitted", err)
 	}
@@ -199,7 +199,7 @@ func TestRequestWaitsForOneStepOfRereading(t *testing.T) {
 	if s := b.Stats().Requests; s.Running+s.Waiting != 0 {
 		t.Errorf("rereading counts as a request: %+v", s)
 	}
-	s, _ := b.submit(Request{Tokens: text(2), MaxTokens: 3, User: 2})
+	s, _ := b.submit(Request{Tokens: text(2), MaxTokens: 3, User: User{UID: 2}})
 	if in := b.turn(); len(in) != 1 {
 		t.Fatalf("%d steps in flight, wants the one that rereads", len(in))
 	}
@@ -228,7 +228,7 @@ func TestRequestWaitsForOneStepOfRereading(t *testing.T) {
 func TestOneStepInFlightRereads(t *testing.T) {
 	b := stepped(t, nano())
 	b.Heartbeat(func() {})
-	b.Reread(1, text(1))
+	b.Reread(User{UID: 1}, text(1))
 	for _, reread := range []bool{false, true} {
 		if in := b.turn(); len(in) != 1 || (in[0].batch.Reread != nil) != reread {
 			t.Fatalf("%d steps in flight", len(in))
@@ -243,7 +243,7 @@ func TestOneStepInFlightRereads(t *testing.T) {
 func TestRereadingWaitsForAnExpectedRequest(t *testing.T) {
 	b := stepped(t, nano())
 	b.Expect()
-	b.Reread(1, text(1))
+	b.Reread(User{UID: 1}, text(1))
 	if in := b.turn(); len(in) != 0 {
 		t.Fatal("a step rereads while a request is expected")
 	}
@@ -263,7 +263,7 @@ func TestRereadingWaitsForAnExpectedRequest(t *testing.T) {
 // cached asks for a user's pages, without waiting for the answer.
 func (b *testEngine) cached(user uint32, drop bool) {
 	b.t.Helper()
-	if err := b.ask(&question{user: user, drop: drop, answer: make(chan protocol.Cached, 1)}); err != nil {
+	if err := b.ask(&question{user: User{UID: user}, drop: drop, answer: make(chan protocol.Cached, 1)}); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -275,19 +275,19 @@ func TestSupersededTextIsDropped(t *testing.T) {
 		next func(*testEngine)
 		left int
 	}{
-		"its request":        {func(b *testEngine) { b.submit(Request{Tokens: long, MaxTokens: 1, User: 1}) }, 0},
-		"another user's":     {func(b *testEngine) { b.submit(Request{Tokens: long, MaxTokens: 1, User: 2}) }, 1},
-		"another request":    {func(b *testEngine) { b.submit(Request{Tokens: text(2), MaxTokens: 1, User: 1}) }, 1},
-		"a shorter request":  {func(b *testEngine) { b.submit(Request{Tokens: long[:39], MaxTokens: 1, User: 1}) }, 1},
-		"its next turn":      {func(b *testEngine) { b.Reread(1, long) }, 1},
+		"its request":        {func(b *testEngine) { b.submit(Request{Tokens: long, MaxTokens: 1, User: User{UID: 1}}) }, 0},
+		"another user's":     {func(b *testEngine) { b.submit(Request{Tokens: long, MaxTokens: 1, User: User{UID: 2}}) }, 1},
+		"another request":    {func(b *testEngine) { b.submit(Request{Tokens: text(2), MaxTokens: 1, User: User{UID: 1}}) }, 1},
+		"a shorter request":  {func(b *testEngine) { b.submit(Request{Tokens: long[:39], MaxTokens: 1, User: User{UID: 1}}) }, 1},
+		"its next turn":      {func(b *testEngine) { b.Reread(User{UID: 1}, long) }, 1},
 		"its user's drop":    {func(b *testEngine) { b.cached(1, true) }, 0},
 		"its user's list":    {func(b *testEngine) { b.cached(1, false) }, 1},
 		"another's drop":     {func(b *testEngine) { b.cached(2, true) }, 1},
-		"another one's text": {func(b *testEngine) { b.Reread(1, text(2)) }, 2},
+		"another one's text": {func(b *testEngine) { b.Reread(User{UID: 1}, text(2)) }, 2},
 	} {
 		for _, begun := range []bool{false, true} {
 			b := stepped(t, nano())
-			b.Reread(1, text(1))
+			b.Reread(User{UID: 1}, text(1))
 			if begun {
 				b.turn()
 			}
@@ -315,15 +315,16 @@ func TestUselessTextsAreIgnored(t *testing.T) {
 		o := nano()
 		change(&o)
 		b := stepped(t, o)
-		if b.Reread(1, text(1)); len(b.rereads.waiting) != 0 {
+		if b.Reread(User{UID: 1}, text(1)); len(b.rereads.waiting) != 0 {
 			t.Errorf("%s: the text waits", name)
 		}
 	}
 }
 
-// The texts that wait are bounded by number and by tokens. The user with the most loses its oldest.
+// The texts that wait are bounded by number and by tokens. The user with the most loses its oldest, and of a user
+// the name with the most.
 func TestTextsThatWaitAreBounded(t *testing.T) {
-	wait := func(q *rereads, user uint32, tokens int) *reread {
+	wait := func(q *rereads, user User, tokens int) *reread {
 		r := &reread{}
 		r.scheduled.User, r.scheduled.Prompt = user, make([]int32, tokens+1)
 		q.add(r)
@@ -331,33 +332,41 @@ func TestTextsThatWaitAreBounded(t *testing.T) {
 	}
 	for name, size := range map[string]int{"number": 10, "tokens": maxRereadTokens / 4} {
 		q := &rereads{}
-		kept, first := wait(q, 2, size), wait(q, 1, size)
+		kept, named, first := wait(q, User{UID: 2}, size), wait(q, nameOf(1, "key"), size), wait(q, User{UID: 1}, size)
 		var last *reread
 		for range 100 {
-			last = wait(q, 1, size)
+			last = wait(q, User{UID: 1}, size)
 		}
 		if len(q.waiting) > maxRereads || q.tokens() > maxRereadTokens {
 			t.Errorf("%s: %d texts wait, %d tokens", name, len(q.waiting), q.tokens())
 		}
-		if !slices.Contains(q.waiting, kept) || slices.Contains(q.waiting, first) || !slices.Contains(q.waiting, last) {
-			t.Errorf("%s: wants the other user's text and the latest", name)
+		if !slices.Contains(q.waiting, kept) || !slices.Contains(q.waiting, named) ||
+			slices.Contains(q.waiting, first) || !slices.Contains(q.waiting, last) {
+			t.Errorf("%s: wants the other user's text, the other name's, and the latest", name)
+		}
+		for i := range 100 { // a name each
+			last = wait(q, nameOf(1, strconv.Itoa(i)), size)
+		}
+		if !slices.Contains(q.waiting, kept) || !slices.Contains(q.waiting, last) || len(q.waiting) > maxRereads {
+			t.Errorf("%s, many names: wants the other user's text and the latest", name)
 		}
 	}
 }
 
-// Users' texts alternate, whoever has more.
+// Users' texts alternate, whoever has more, and so do those of a user's names.
 func TestUsersTextsAlternate(t *testing.T) {
 	b := stepped(t, nano())
 	for i := range int32(3) {
-		b.Reread(1, append(text(i), 1))
+		b.Reread(User{UID: 1}, append(text(i), 1))
 	}
-	b.Reread(2, text(9))
-	var users []uint32
+	b.Reread(User{UID: 2}, text(9))
+	b.Reread(nameOf(1, "key"), text(8))
+	var users []User
 	for len(b.rereads.waiting) > 0 {
 		users = append(users, b.rereads.next().scheduled.User)
 		b.rereads.done(b.rereads.next())
 	}
-	if !slices.Equal(users, []uint32{1, 2, 1, 1}) {
+	if !slices.Equal(users, []User{{UID: 1}, {UID: 2}, {UID: 1}, nameOf(1, "key"), {UID: 1}}) {
 		t.Errorf("the order of users is %v", users)
 	}
 }
@@ -368,7 +377,7 @@ func TestStopWhileRereading(t *testing.T) {
 		b := built(t, device.HostOptions{}, nano(), nil)
 		b.run()
 		for user := range uint32(5) {
-			b.Reread(user, text(rand.Int32N(16)))
+			b.Reread(User{UID: user}, text(rand.Int32N(16)))
 		}
 		time.Sleep(time.Duration(i) * 20 * time.Microsecond)
 		if i%2 == 0 {

@@ -24,6 +24,9 @@ type randomTensors struct{ c model.Config }
 func (r randomTensors) Tensor(name string) (weights.Tensor, error) {
 	for _, s := range r.c.Tensors() {
 		if s.Name == name {
+			if r.c.Name == quantisedName {
+				return randomBlocks(name, s.Shape), nil
+			}
 			return randomTensor(name, s.Shape), nil
 		}
 	}
@@ -56,7 +59,7 @@ func randomTensor(name string, shape []int) weights.Tensor {
 // testEngine is an engine on the host device.
 type testEngine struct {
 	*Engine
-	t       *testing.T
+	t       testing.TB
 	h       *device.Host
 	ended   chan error
 	weights device.Live // the device's memory before the engine was made
@@ -134,7 +137,7 @@ func (s *sink) Finish(f Finish) {
 func (b *testEngine) submit(r Request) (*sink, Handle) {
 	b.t.Helper()
 	s := newSink()
-	r.Sink, r.Received = s, time.Now()
+	r.Sink, r.Received, r.Format = s, time.Now(), begun(b.t, r.Format)
 	h, err := b.Submit(&r)
 	if err != nil {
 		b.t.Fatal(err)

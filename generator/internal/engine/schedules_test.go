@@ -21,9 +21,20 @@ func schedules() int {
 // fallback, timing of the roller, neighbours and moves of its pages.
 func TestAnyScheduleGivesTheSameTokens(t *testing.T) {
 	r := seeded(t)
-	a := ask(t, r, 24, 14, 14)
+	ask(t, r, 24, 14, 14).anySchedule(t, r, schedules())
+}
+
+// The same holds for quantised weights.
+func TestAnyScheduleGivesTheSameTokensQuantised(t *testing.T) {
+	r := seeded(t)
+	askModel(t, quantisedConfig(), r, 24, 14, 14).anySchedule(t, r, schedules()/3)
+}
+
+// anySchedule runs the requests in n random schedules.
+func (a *asked) anySchedule(t *testing.T, r *rand.Rand, n int) {
+	t.Helper()
 	var kinds struct{ precaptured, rolled, padded, eager, moved int }
-	for range schedules() {
+	for range n {
 		b, moved := a.schedule(t, r)
 		g := b.Stats().Steps.Graphs
 		kinds.precaptured, kinds.rolled = kinds.precaptured+g.Precaptured, kinds.rolled+g.Rolled
@@ -41,7 +52,10 @@ func TestAnyScheduleGivesTheSameTokens(t *testing.T) {
 // schedule runs some of the requests in an engine with random options, and returns how many pages were moved.
 func (a *asked) schedule(t *testing.T, r *rand.Rand) (b *testEngine, moved int) {
 	o, host := randomBounds(r)
-	b = built(t, host, o, nil)
+	b, err := tryBuildModel(t, a.config, host, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	b.h.Trace(func(c device.Call) {
 		if _, ok := c.Op.(kernels.CopyPage); ok {
 			moved++ // runs on the engine's thread only
@@ -57,7 +71,7 @@ func (a *asked) schedule(t *testing.T, r *rand.Rand) (b *testEngine, moved int) 
 	for range 2 + r.IntN(8) {
 		i := r.IntN(len(a.requests))
 		q := a.requests[i]
-		q.User, q.Connection = uint32(r.IntN(4)), uint64(r.IntN(3))
+		q.User, q.Connection = User{UID: uint32(r.IntN(4))}, uint64(r.IntN(3))
 		s, h := b.submit(q)
 		all = append(all, running{s, i, r.IntN(8) == 0})
 		if r.IntN(2) == 0 {

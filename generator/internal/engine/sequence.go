@@ -25,6 +25,7 @@ var (
 var (
 	_ = [1]struct{}{}[kernels.PenaltyWindow-protocol.PenaltyWindow]
 	_ = [1]struct{}{}[kernels.MaxTop-protocol.MaxLogprobs]
+	_ = [1]struct{}{}[kernels.MaxBiases-protocol.MaxBiases]
 )
 
 // sequence is a request's life in the engine, from Submit to its Finish.
@@ -35,8 +36,10 @@ type sequence struct {
 
 	admitted, first time.Time  // when it got its slot, and its first token; zero before
 	tokens          int        // delivered
-	stored          []store.ID // the files of the pages that the prompt begins with, until they have been read
+	stored          []store.ID // the files of the pages that the prompt begins with
+	read            int        // index in stored after the pages that were read, or tried
 	graphs          protocol.Graphs
+	masking         masking
 }
 
 func (e *Engine) newSequence(r *Request) *sequence {
@@ -46,7 +49,9 @@ func (e *Engine) newSequence(r *Request) *sequence {
 		Connection: r.Connection, Owner: s, Scope: e.scope(r), ReadOnly: r.Cache == CacheRead}
 	s.scheduled.Sampling = kernels.Sampling{
 		Temperature: p.Temperature, TopK: int32(p.TopK), TopP: p.TopP, MinP: p.MinP,
-		RepeatPenalty: p.RepeatPenalty, Logprobs: int32(p.Logprobs), Seed: p.Seed}
+		RepeatPenalty: p.RepeatPenalty, Logprobs: int32(p.Logprobs), Seed: p.Seed,
+		PresencePenalty: p.PresencePenalty, FrequencyPenalty: p.FrequencyPenalty, Biases: p.Biases,
+		Masked: r.Format != nil}
 	s.stored = e.storedPages(s)
 	return s
 }
@@ -57,9 +62,21 @@ func (e *Engine) scope(r *Request) string {
 	case r.Cache == CacheOff || e.opts.CacheScope == ScopeOff:
 		return ""
 	case e.opts.CacheScope == ScopeAll:
-		return "all"
+		return scopeAll
 	}
-	return "user " + strconv.FormatUint(uint64(r.User), 10)
+	return userScope(r.User)
+}
+
+// scopeAll is the scope of everybody's prompts.
+const scopeAll = "all"
+
+// userScope returns the scope of a user's own prompts. Files on disk have it too.
+func userScope(u User) string {
+	scope := "user " + strconv.FormatUint(uint64(u.UID), 10)
+	if u.Name != "" {
+		scope += " " + u.Name
+	}
+	return scope
 }
 
 // token delivers the token in r to s and ends s if it is the last. now is the time at which the step completed.
@@ -87,8 +104,9 @@ func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time) {
 	if s.scheduled.Promised() {
 		s.scheduled.Sampled = append(s.scheduled.Sampled, r.Token)
 	}
+	e.askMask(s, r.Token) // first, so that it is made while the sink works
 	s.request.Sink.Token(t)
-	if s.tokens >= s.scheduled.MaxTokens {
+	if s.tokens >= s.scheduled.MaxTokens && s.request.Format == nil {
 		e.end(s, protocol.FinishLength, nil)
 	}
 }
@@ -97,6 +115,8 @@ func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time) {
 func (e *Engine) end(s *sequence, reason string, err error) {
 	ran := s.scheduled.HasJoined()
 	e.sched.Remove(&s.scheduled)
+	e.files.forget(s)
+	s.closeFormat()
 	delete(e.sequences, s.handle)
 	e.noteEnded(s.scheduled.User, ran)
 	s.request.Sink.Finish(Finish{Reason: reason, Err: err, Timing: s.timing(), Graphs: s.graphs,

@@ -19,7 +19,7 @@ func New(dev device.Device, m *model.Model, o Options) (*Engine, error) {
 		o.Progress = func(float64, string) {}
 	}
 	e := &Engine{opts: o, dev: dev, model: m, eos: map[int32]bool{}, sequences: map[Handle]*sequence{},
-		users: map[uint32]tally{}}
+		users: map[uint32]tally{}, names: map[User]int{}, awaited: awaited{round: 1}}
 	for _, id := range m.Config.EOS {
 		e.eos[id] = true
 	}
@@ -53,6 +53,9 @@ func (e *Engine) start() error {
 		RestoreWords: e.memory.RestoreWords(), FirstStep: e.next, InFlight: depth})
 	if err == nil {
 		e.sched.WriteFiles(o.Files)
+		if o.Files {
+			e.stats.Disk.State = protocol.DiskOpening
+		}
 	}
 	e.stats.Arena = e.memory.ArenaBytes()
 	e.stats.Reserve = protocol.Reserve{Slots: o.Reserve, Pages: o.Reserve * o.ReservePages,
@@ -168,12 +171,12 @@ func (e *Engine) warm() error {
 	return nil
 }
 
-// close frees everything that start allocated, after cause ended the engine. A lost device is not called again;
-// the process will end and its memory with it.
+// close frees everything that start allocated, after cause ended the engine. A lost device is not called again, and
+// memory that a disk which hangs may still use is not freed: the process will end and its memory with it.
 func (e *Engine) close(cause error) error {
 	err := errors.Join(e.endRoller(errors.Is(cause, device.ErrSticky)), e.wakeup.close())
 	e.endHostTier()
-	e.endFiles()
+	filesEnded := e.endFiles()
 	if e.sched != nil { // nothing runs any more, even on a lost device
 		e.abandonTransfers()
 		for _, m := range e.moves {
@@ -182,7 +185,7 @@ func (e *Engine) close(cause error) error {
 		e.sched.Complete(e.next)
 		e.publish()
 	}
-	if errors.Is(cause, device.ErrSticky) || errors.Is(err, device.ErrSticky) {
+	if errors.Is(cause, device.ErrSticky) || errors.Is(err, device.ErrSticky) || !filesEnded {
 		return err
 	}
 	return errors.Join(err, device.GiveBack(e.releases()...))

@@ -14,6 +14,7 @@ type Stats struct {
 	Graphs   protocol.GraphPool
 	Reserve  protocol.Reserve
 	Cache    protocol.Cache
+	Disk     protocol.Disk
 	Arena    int64 // bytes of device memory that steps work in, without the KV pool
 }
 
@@ -27,7 +28,37 @@ func (e *Engine) Stats() Stats {
 	s.Cache.Scope = e.opts.CacheScope.String()
 	s.Graphs = graphStatus(g)
 	s.Graphs.GraphBytes = e.graphBytes
+	if s.Disk.State != "" {
+		e.files.fill(&s.Disk)
+	}
 	return s
+}
+
+// fill sets the counts of the store that was used last.
+func (f *files) fill(d *protocol.Disk) {
+	s := f.counted.Load()
+	if s == nil {
+		return
+	}
+	c := s.Counts()
+	if c.Off {
+		d.State = protocol.DiskOff
+	}
+	d.Bytes, d.MaxBytes, d.Pages, d.Read, d.Written, d.Errors = c.Bytes, s.Bytes, c.Pages, c.Read, c.Written, c.Errors
+}
+
+// setDisk notes whether the store is used.
+func (e *Engine) setDisk(state string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Disk.State = state
+}
+
+// countFileHit counts a request for which pages were read.
+func (e *Engine) countFileHit() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Disk.Hits++
 }
 
 func graphStatus(g graphs.Stats) protocol.GraphPool {

@@ -56,7 +56,8 @@ func (w *wakeup) signal() {
 func (w *wakeup) wait(most time.Duration) {
 	if most > 0 {
 		poll := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}
-		if n, _ := unix.Poll(poll, int(most/time.Millisecond)+1); n < 1 {
+		limit := unix.NsecToTimespec(int64(most))
+		if n, _ := unix.Ppoll(poll, &limit, nil); n < 1 {
 			return
 		}
 	}
