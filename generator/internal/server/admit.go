@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
-// generate starts a request or refuses it. Every refusal happens here, before the engine
-// reserves anything.
+// generate starts a request or refuses it. Every refusal but that of a format happens here, before
+// the engine reserves anything.
 func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Error {
 	model, e := c.server.beginRequest()
 	if e != nil {
@@ -23,13 +24,19 @@ func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Erro
 		c.countRefused(m.ID, e)
 		return e.For(m.ID)
 	}
+	run := r.stream
+	if r.form != nil {
+		f := r.follow(m, received)
+		run = func() { r.streamFormatted(f) }
+	}
 	c.mu.Lock()
 	c.requests[r.id] = r
 	c.mu.Unlock()
-	c.streams.Go(r.stream)
+	c.streams.Go(run)
 	return nil
 }
 
+// admit checks a request and makes its prompt. It submits the request, unless its format has to be compiled first.
 func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*request, *protocol.Error) {
 	if e := c.checkRequests(m.ID); e != nil {
 		return nil, e
@@ -37,16 +44,31 @@ func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*r
 	if e := m.Validate(model.Limits); e != nil {
 		return nil, e
 	}
-	tokens, e := c.server.promptTokens(model, m, c.peer.uid)
+	if model.Formats == nil && (m.Format != nil || mustCall(m)) {
+		return nil, noFormats()
+	}
+	tokens, thinks, e := c.server.promptTokens(model, m, c.user(m.User))
 	if e != nil {
 		return nil, e
 	}
 	r := newRequest(c, model, m, tokens)
-	if e := r.submit(received); e != nil {
+	r.text.read = newReading(model, m, tokens, thinks)
+	if r.form, e = model.form(m, thinks); r.form != nil || e != nil {
+		return r, e
+	}
+	if e := r.submit(nil, received); e != nil {
 		return nil, e
 	}
-	r.answer = c.server.rereads.begin(newAnswer(model, m, c.peer.uid, r.params, tokens))
+	r.collect(m)
 	return r, nil
+}
+
+// user returns the user of a request with this field user; nil: it has none.
+func (c *conn) user(name *string) engine.User {
+	if name == nil {
+		return engine.User{UID: c.peer.uid}
+	}
+	return engine.User{UID: c.peer.uid, Name: *name}
 }
 
 // checkRequests checks that the connection may run one more request, and that id is free.
@@ -65,25 +87,29 @@ func (c *conn) checkRequests(id uint64) *protocol.Error {
 	return nil
 }
 
-// promptTokens returns the prompt's tokens of a validated request, 1 to context-1 of them.
-func (s *Server) promptTokens(model *Model, m *protocol.Generate, user uint32) ([]int32, *protocol.Error) {
-	tokens, e := m.Tokens, (*protocol.Error)(nil)
-	switch {
-	case m.Prompt != nil:
-		tokens, e = s.encode(model, promptText(*m.Prompt, m.Special), true, user)
-	case m.Messages != nil:
-		tokens, e = s.chatTokens(model, m, user)
-	}
-	if e != nil {
-		return nil, e
+// promptTokens returns the prompt's tokens of a validated request, 1 to context-1 of them. It reports whether the
+// prompt ends within reasoning.
+func (s *Server) promptTokens(model *Model, m *protocol.Generate, user engine.User) (tokens []int32, thinks bool,
+	e *protocol.Error) {
+	tokens = m.Tokens
+	if m.Tokens == nil {
+		text, e := s.promptText(model, m, user)
+		if e != nil {
+			return nil, false, e
+		}
+		thinks = model.Chat != nil && opensReasoning(text, model.Chat.Answers().Form.Begin)
+		if tokens, e = s.encode(model, text, m.Prompt != nil, user); e != nil {
+			return nil, false, e
+		}
 	}
 	if len(tokens) == 0 {
-		return nil, protocol.Errorf(protocol.CodeBadRequest, "give a prompt with some text", "the prompt has no tokens")
+		return nil, false, protocol.Errorf(protocol.CodeBadRequest, "give a prompt with some text",
+			"the prompt has no tokens")
 	}
 	if e := checkRows(tokens, model.Limits.Vocab); e != nil {
-		return nil, e
+		return nil, false, e
 	}
-	return tokens, protocol.CheckPromptTokens(len(tokens), model.Limits)
+	return tokens, thinks, protocol.CheckPromptTokens(len(tokens), model.Limits)
 }
 
 // checkRows refuses a token without a row in the embedding: a tokenizer may have more tokens than
@@ -99,18 +125,33 @@ func checkRows(tokens []int32, vocab int) *protocol.Error {
 	return nil
 }
 
-// chatTokens returns the tokens of a conversation's prompt.
-func (s *Server) chatTokens(model *Model, m *protocol.Generate, user uint32) ([]int32, *protocol.Error) {
+// promptText returns the text of a request's prompt or conversation.
+func (s *Server) promptText(model *Model, m *protocol.Generate, user engine.User) (marked.Text, *protocol.Error) {
+	if m.Prompt != nil {
+		return markedPrompt(*m.Prompt, m.Special), nil
+	}
 	if model.Chat == nil {
 		return nil, model.noChat()
 	}
+	if e := model.checkTools(m); e != nil {
+		return nil, e
+	}
 	s.renders.acquire(user)
-	text, err := model.Chat.Render(m.Messages, m.Template, model.Limits.PromptBytes)
+	text, err := model.Chat.Render(Conversation{m.Messages, shownTools(m), m.Template}, model.Limits.PromptBytes)
 	s.renders.release(user)
 	if err != nil {
 		return nil, asError(err)
 	}
-	return s.encode(model, text, false, user)
+	return text, nil
+}
+
+// checkTools refuses tools that the chat template does not show.
+func (m *Model) checkTools(g *protocol.Generate) *protocol.Error {
+	if shownTools(g) != "" && !m.Chat.Answers().Form.Tools {
+		return protocol.Errorf(protocol.CodeBadRequest, "leave tools out, or serve a model that was trained to call them",
+			"the chat template of %s shows no tools", m.Name)
+	}
+	return nil
 }
 
 // params returns the request's parameters with the model's defaults.
@@ -139,6 +180,10 @@ func sampling(p protocol.Params) engine.Sampling {
 	s := engine.Sampling{
 		Temperature: float32(p.Temperature), TopK: p.TopK, TopP: float32(p.TopP), MinP: float32(p.MinP),
 		RepeatPenalty: float32(p.RepeatPenalty), Seed: p.Seed, Logprobs: p.Logprobs,
+		PresencePenalty: float32(p.PresencePenalty), FrequencyPenalty: float32(p.FrequencyPenalty),
+	}
+	for _, b := range p.LogitBias {
+		s.Biases = append(s.Biases, engine.Bias{Token: b.Token, Value: float32(b.Bias)})
 	}
 	if !p.HasSeed {
 		s.Seed = randomSeed()

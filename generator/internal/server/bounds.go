@@ -20,6 +20,9 @@ type bounds struct {
 	userRenders int // chat templates rendered at once for a user
 	renders     int // and for all users
 
+	userCompiles int // formats compiled at once for a user
+	compiles     int // and for all users
+
 	unsent    int // bytes that a client has not read
 	undecoded int // bytes of a user's frames in reception; twice as many of all users
 
@@ -41,6 +44,8 @@ func defaultBounds() bounds {
 		smallTexts:            tokenizers(),
 		userRenders:           1,
 		renders:               2, // chat.Template starts a process for each
+		userCompiles:          1,
+		compiles:              2, // each in a process of its own
 		unsent:                protocol.MaxUnsent,
 		undecoded:             protocol.MaxUndecoded,
 		helloTimeout:          protocol.HelloTimeout,

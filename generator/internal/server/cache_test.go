@@ -54,9 +54,16 @@ func TestCachedPages(t *testing.T) {
 		t.Errorf("%+v, %d drops", m, f.engine.dropped())
 	}
 	c.send(&protocol.CacheRequest{Drop: true})
-	if m := expect[protocol.Cached](c); m.Dropped != 4 || f.engine.dropped() != 1 || int(f.engine.asker()) != os.Getuid() {
-		t.Errorf("%+v, %d drops of user %d", m, f.engine.dropped(), f.engine.asker())
+	if m := expect[protocol.Cached](c); m.Dropped != 4 || f.engine.dropped() != 1 || int(f.engine.asker().UID) != os.Getuid() {
+		t.Errorf("%+v, %d drops of user %v", m, f.engine.dropped(), f.engine.asker())
 	}
+	c.send(&protocol.CacheRequest{User: "key"})
+	expect[protocol.Cached](c)
+	if user := f.engine.asker(); user.Name != "key" || int(user.UID) != os.Getuid() {
+		t.Errorf("asked of %v", user)
+	}
+	c.send(&protocol.CacheRequest{User: strings.Repeat("x", protocol.MaxUserBytes+1)})
+	c.wantError(protocol.CodeBadRequest)
 	f.engine.mu.Lock()
 	f.engine.refuse = engine.ErrDraining
 	f.engine.mu.Unlock()

@@ -2,36 +2,46 @@ package server
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"reel.internal/reel/generator/internal/calls"
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
 
-// fakeChat joins roles and contents, each with its mark, and the value of the variable x. It refuses a first message of the role "bad", and
-// fails for one of the role "broken".
+// fakeChat joins roles and contents, each with its mark, and the value of the variable x. It refuses a first message of
+// the role "bad", and fails for one of the role "broken". Its answers are set before it is served.
 type fakeChat struct {
 	calls    atomic.Int64
 	maxBytes atomic.Int64 // of the last call
+	answers  Answers
+	shown    atomic.Value // the tools of the last call
 }
 
-func (c *fakeChat) Render(messages []protocol.Message, v protocol.Variables, maxBytes int) (text marked.Text, _ error) {
+// tools returns the tools of the last call.
+func (c *fakeChat) tools() string { return c.shown.Load().(string) }
+
+func (c *fakeChat) Answers() Answers { return c.answers }
+
+func (c *fakeChat) Render(t Conversation, maxBytes int) (text marked.Text, _ error) {
 	c.calls.Add(1)
 	c.maxBytes.Store(int64(maxBytes))
-	switch messages[0].Role {
+	c.shown.Store(t.Tools)
+	switch t.Messages[0].Role {
 	case "bad":
 		return nil, protocol.Errorf(protocol.CodeBadRequest, "correct the messages", "no such role")
 	case "broken":
 		return nil, errors.New("a fault")
 	}
-	for _, m := range messages {
+	for _, m := range t.Messages {
 		text = text.Append(m.Role, false).Append(m.Content, !m.Special)
 	}
-	if x, is := v["x"].(string); is {
+	if x, is := t.Variables["x"].(string); is {
 		text = text.Append(x, true)
 	}
 	return text, nil
@@ -48,6 +58,64 @@ func startChat(t *testing.T) (*fixture, *fakeChat) {
 
 func conversation(id uint64, n int, messages ...protocol.Message) *protocol.Generate {
 	return &protocol.Generate{ID: id, Messages: messages, MaxTokens: &n}
+}
+
+// A changed template serves the next requests of open connections too. Welcome says whether there is one.
+func TestSetChat(t *testing.T) {
+	f, _ := startChat(t)
+	c := f.dial()
+	defaults := protocol.DefaultSampling()
+	for _, now := range []Chat{nil, &fakeChat{}, nil} {
+		if !f.SetChat(now, &defaults) {
+			t.Fatal("no model is served")
+		}
+		c.send(&protocol.Hello{Version: protocol.Version})
+		if w := expect[protocol.Welcome](c); w.Chat != (now != nil) {
+			t.Errorf("with %v welcome says %v", now, w.Chat)
+		}
+	}
+	f.SetChat(&fakeChat{}, &defaults)
+	c.send(conversation(1, 1, protocol.Message{Role: "user", Content: "Hi"}))
+	expect[protocol.Token](c)
+	expect[protocol.Done](c)
+	if newServer(Options{}, defaultBounds()).SetChat(nil, nil) {
+		t.Error("a server without a model has taken a template")
+	}
+}
+
+// Welcome says whether the template shows tools whose calls are read, and whether the model reasons.
+func TestWelcomeNamesSkills(t *testing.T) {
+	f, _ := startChat(t)
+	c := f.dial()
+	defaults := protocol.DefaultSampling()
+	for _, form := range []calls.Form{
+		{}, {Tools: true}, {Tools: true, Family: calls.Tagged}, {Family: calls.Bare}, {Begin: "<think>", End: "</think>"},
+	} {
+		f.SetChat(&fakeChat{answers: Answers{Form: form}}, &defaults)
+		c.send(&protocol.Hello{Version: protocol.Version})
+		w := expect[protocol.Welcome](c)
+		if tools := form.Tools && form.Family == calls.Tagged; w.Tools != tools || w.Reasoning != (form.Begin != "") {
+			t.Errorf("%+v: welcome says %v, %v", form, w.Tools, w.Reasoning)
+		}
+	}
+}
+
+// Welcome and status have the identity as soon as it is known.
+func TestIdentity(t *testing.T) {
+	f := start(t, nil)
+	m, known := f.model(), make(chan string, 1)
+	m.Identity = func() string { return <-known }
+	f.SetReady(m)
+	c := f.dial()
+	for _, identity := range []string{"", "abc"} {
+		known <- identity
+		c.send(&protocol.Hello{Version: protocol.Version})
+		w := expect[protocol.Welcome](c)
+		known <- identity
+		if s := f.Status(); w.Identity != identity || s.Identity != identity {
+			t.Errorf("welcome has %q, status %q, wants %q", w.Identity, s.Identity, identity)
+		}
+	}
 }
 
 // A conversation's rendered text is the prompt. It is encoded with its marks and without
@@ -141,7 +209,7 @@ func TestChatDefaults(t *testing.T) {
 	} {
 		try.request.ID, try.request.Seed, try.request.MaxTokens, try.want.Seed = 1, ptr(uint64(7)), ptr(1), 7
 		c.ask(&try.request)
-		if got := f.engine.lastSampling(); got != try.want {
+		if got := f.engine.lastSampling(); !reflect.DeepEqual(got, try.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, try.want)
 		}
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -225,10 +226,12 @@ func TestSeed(t *testing.T) {
 	}
 	g := protocol.Generate{
 		Seed: ptr(uint64(0)), Temperature: ptr(0.5), TopK: ptr(3), TopP: ptr(0.25), MinP: ptr(0.125),
-		RepeatPenalty: ptr(2.0), Logprobs: ptr(4),
+		RepeatPenalty: ptr(2.0), Logprobs: ptr(4), PresencePenalty: ptr(0.5), FrequencyPenalty: ptr(-1.5),
+		LogitBias: []protocol.Bias{{Token: 7, Bias: -100}, {Token: 0, Bias: 0.25}},
 	}
-	want := engine.Sampling{Temperature: 0.5, TopK: 3, TopP: 0.25, MinP: 0.125, RepeatPenalty: 2, Logprobs: 4}
-	if got := sampling(g.Params()); got != want {
+	want := engine.Sampling{Temperature: 0.5, TopK: 3, TopP: 0.25, MinP: 0.125, RepeatPenalty: 2, Logprobs: 4,
+		PresencePenalty: 0.5, FrequencyPenalty: -1.5, Biases: []engine.Bias{{Token: 7, Value: -100}, {Token: 0, Value: 0.25}}}
+	if got := sampling(g.Params()); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -300,6 +303,7 @@ func TestFailureCausedByChangedWeights(t *testing.T) {
 		{engine.ErrDevice, func() error { return found }, protocol.CodeModelChanged, "again"},
 		{engine.ErrDevice, func() error { return nil }, protocol.CodeDeviceFailed, "repeat"},
 		{engine.ErrShutdown, func() error { return found }, protocol.CodeShutdown, "again"},
+		{engine.ErrFormat, func() error { return found }, protocol.CodeFormatFailed, "simplify"},
 	} {
 		f := start(t, nil)
 		m := f.model()

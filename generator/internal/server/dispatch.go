@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"time"
 
+	"reel.internal/reel/generator/internal/calls"
 	"reel.internal/reel/protocol"
 )
 
@@ -106,10 +107,18 @@ func (c *conn) hello(m *protocol.Hello) *protocol.Error {
 		return e
 	}
 	c.model = model
-	c.send(&protocol.Welcome{
-		Version: protocol.Version, Model: model.Name, Limits: model.Limits, Chat: model.Chat != nil,
-	})
+	c.send(model.welcome())
 	return nil
+}
+
+// welcome says what m can do.
+func (m *Model) welcome() *protocol.Welcome {
+	w := &protocol.Welcome{Version: protocol.Version, Model: m.Name, Limits: m.Limits, Identity: m.identity()}
+	if m.Chat != nil {
+		form := m.Chat.Answers().Form
+		w.Chat, w.Tools, w.Reasoning = true, form.Tools && form.Family != calls.None, form.Begin != ""
+	}
+	return w
 }
 
 func (c *conn) cancel(id uint64) {

@@ -26,6 +26,8 @@ func asError(err error) *protocol.Error {
 	case errors.Is(err, engine.ErrNumeric):
 		return protocol.Errorf(protocol.CodeInternal,
 			"suspect the model's weights: try another copy of its checkpoint, or another model", "%v", err)
+	case errors.Is(err, engine.ErrFormat):
+		return protocol.Errorf(protocol.CodeFormatFailed, "send it again; if it fails again, simplify the format", "%v", err)
 	case errors.Is(err, engine.ErrTooLong):
 		return protocol.Errorf(protocol.CodePromptTooLong, "shorten the prompt", "the prompt does not fit the context")
 	}

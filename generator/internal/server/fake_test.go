@@ -27,7 +27,7 @@ type fakeEngine struct {
 	canceled int
 	drops    int              // of the cache
 	scope    string           // of the cache
-	user     uint32           // of the last request
+	user     engine.User      // of the last request
 	sampling engine.Sampling  // of the last request
 	cache    engine.CacheMode // of the last request
 	cached   int              // cached tokens of every request
@@ -62,6 +62,13 @@ func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
 	return e.last, nil
 }
 
+// refuseNext lets Submit return err from now on.
+func (e *fakeEngine) refuseNext(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refuse = err
+}
+
 func (e *fakeEngine) Cancel(h engine.Handle) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -78,7 +85,7 @@ func (e *fakeEngine) Stats() engine.Stats {
 		Cache: protocol.Cache{Scope: e.scope}}
 }
 
-func (e *fakeEngine) Cached(user uint32, drop bool) (protocol.Cached, error) {
+func (e *fakeEngine) Cached(user engine.User, drop bool) (protocol.Cached, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.refuse != nil {
@@ -102,7 +109,7 @@ func (e *fakeEngine) dropped() int {
 }
 
 // asker returns the user of the last request.
-func (e *fakeEngine) asker() uint32 {
+func (e *fakeEngine) asker() engine.User {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.user
@@ -110,11 +117,11 @@ func (e *fakeEngine) asker() uint32 {
 
 // reread is a call of Reread.
 type reread struct {
-	user   uint32
+	user   engine.User
 	tokens string
 }
 
-func (e *fakeEngine) Reread(user uint32, tokens []int32) {
+func (e *fakeEngine) Reread(user engine.User, tokens []int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	text := make([]byte, len(tokens))
@@ -191,6 +198,9 @@ func (e *fakeEngine) step(h engine.Handle, s *fakeSequence) {
 func (e *fakeEngine) finish(h engine.Handle, f engine.Finish) {
 	s := e.live[h]
 	delete(e.live, h)
+	if s.Format != nil {
+		s.Format.Close()
+	}
 	f.Usage = protocol.Usage{PromptTokens: len(s.Tokens), CompletionTokens: s.made, CachedTokens: e.cached}
 	f.Timing = protocol.Timing{TotalMS: 1}
 	f.Graphs = protocol.Graphs{Eager: s.made}

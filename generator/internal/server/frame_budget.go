@@ -96,6 +96,20 @@ func (r *reservation) markDecoded() {
 	b.grant()
 }
 
+// hand returns a reservation that holds r's bytes in its place, for a message that outlives its handling by the
+// reader. Any goroutine may release it.
+func (r *reservation) hand() *reservation {
+	b := r.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := &reservation{budget: b, user: r.user, bytes: r.bytes, decoded: true}
+	if _, got := b.holders[r]; got {
+		delete(b.holders, r)
+		b.holders[h] = struct{}{}
+	}
+	return h
+}
+
 // release returns the bytes, if the reservation holds any.
 func (r *reservation) release() {
 	b := r.budget

@@ -24,11 +24,14 @@ func (r *request) Token(t engine.Token) {
 // also counts and logs it.
 func (r *request) Finish(f engine.Finish) { r.mailbox.Finish(f) }
 
+// mayStop reports whether the text may end the request: the engine's thread cannot cancel it.
+func (r *request) mayStop() bool { return len(r.params.Stop) > 0 || r.text.read.mayStop() }
+
 // writeInline sends a token on the engine's thread. It never waits. It returns false, and
 // does nothing, if the request's goroutine is sending, if earlier tokens or frames are
 // unsent, or if the request needs more work than a token and its text.
 func (r *request) writeInline(t *engine.Token) bool {
-	if r.params.HasLogprobs || len(r.params.Stop) > 0 || r.c.server.running.Load() > inlineRequests {
+	if r.params.HasLogprobs || r.mayStop() || r.c.server.running.Load() > inlineRequests {
 		return false
 	}
 	if !r.sending.TryLock() {

@@ -10,11 +10,27 @@ func (s *Server) SetLimits(connections, requests int) {
 	defer s.mu.Unlock()
 	s.bounds.connections = orDefault(connections, protocol.MaxConnections)
 	s.bounds.requests = orDefault(requests, protocol.MaxRequests)
-	if s.phase.model != nil {
-		m := *s.phase.model // a copy: connections keep the old one
-		m.Limits = s.limits(&m)
-		s.phase.model = &m
+	s.change(func(m *Model) { m.Limits = s.limits(m) })
+}
+
+// change changes a copy of the served model, which takes its place: connections and requests keep the old one. It
+// reports false, and does nothing, if no model is served yet. s.mu is held.
+func (s *Server) change(edit func(*Model)) bool {
+	if s.phase.model == nil {
+		return false
 	}
+	m := *s.phase.model
+	edit(&m)
+	s.phase.model = &m
+	return true
+}
+
+// SetChat changes the chat template for further requests, and the sampling defaults of conversations; nil: there is
+// none. It reports false, and does nothing, if no model is served yet.
+func (s *Server) SetChat(c Chat, defaults *protocol.Sampling) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.change(func(m *Model) { m.Chat, m.ChatDefaults, m.ChatFailure = c, defaults, "" })
 }
 
 func orDefault(n, byDefault int) int {

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 
+	"reel.internal/reel/generator/internal/calls"
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
@@ -20,10 +21,10 @@ type Engine interface {
 	Cancel(engine.Handle)
 	Stats() engine.Stats
 	// Reread computes pages of the beginning of a user's next prompt while nobody waits.
-	Reread(user uint32, tokens []int32)
+	Reread(user engine.User, tokens []int32)
 	// Cached returns the cached pages that a user's prompts can find, and with drop drops
-	// them first. It waits for a step to end. Errors: engine.ErrDraining.
-	Cached(user uint32, drop bool) (protocol.Cached, error)
+	// them first. It waits for a step to end. Errors: engine.ErrDraining, engine.ErrBusy.
+	Cached(user engine.User, drop bool) (protocol.Cached, error)
 }
 
 // Tokenizer turns a prompt into tokens and a token into text. It is safe for concurrent
@@ -49,7 +50,23 @@ type Chat interface {
 	// Render returns the prompt for a validated conversation, of at most maxBytes bytes. What
 	// comes from the request is marked as data, except for messages that are Special. An error
 	// that is a *protocol.Error is sent to the client.
-	Render(messages []protocol.Message, variables protocol.Variables, maxBytes int) (marked.Text, error)
+	Render(c Conversation, maxBytes int) (marked.Text, error)
+	// Answers says how the model answers.
+	Answers() Answers
+}
+
+// Conversation is what a chat template renders.
+type Conversation struct {
+	Messages  []protocol.Message
+	Tools     string // JSON text; empty: none
+	Variables protocol.Variables
+}
+
+// Answers says how a chat template has the model write reasoning and calls of tools.
+type Answers struct {
+	Form calls.Form
+	// Control are the control tokens of the vocabulary that are markers of Form.
+	Control map[int32]string
 }
 
 // Model is the model that a server serves.
@@ -59,6 +76,9 @@ type Model struct {
 	Engine    Engine
 	Chat      Chat // nil: the model has no chat template that compiles
 	Tokenizer Tokenizer
+	Formats   Formats // nil: requests with a format are refused
+	// FormatState returns the state of what follows formats; nil: there is none.
+	FormatState func() protocol.Formats
 	// ChatFailure is the reason why the model's chat template is not used; empty without one.
 	ChatFailure string
 	// ChatDefaults are the sampling defaults of conversations; nil: the protocol's.
@@ -80,10 +100,20 @@ type Model struct {
 	Memory []protocol.MemoryUse
 	// Machine is called for each status; it may be nil.
 	Machine func() protocol.Machine
+	// Identity returns the digest of all that decides tokens, or "" while it is unknown; it may be nil.
+	Identity func() string
 	// Verify returns an error if the weights' files have changed since they were loaded.
 	// It reads files, so the engine's thread must not call it. nil: the weights cannot
 	// change.
 	Verify func() error
+}
+
+// identity returns the model's identity, or "" while it is unknown.
+func (m *Model) identity() string {
+	if m.Identity == nil {
+		return ""
+	}
+	return m.Identity()
 }
 
 // Cause returns the cause of err, which ended the engine or a request: Verify's error if

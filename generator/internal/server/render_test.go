@@ -14,8 +14,10 @@ import (
 // templateChat renders with a template.
 type templateChat struct{ *chat.Template }
 
-func (c templateChat) Render(messages []protocol.Message, v protocol.Variables, maxBytes int) (marked.Text, error) {
-	return c.Template.Render(chat.Request{Messages: messages, Variables: v, MaxBytes: maxBytes})
+func (templateChat) Answers() Answers { return Answers{} }
+
+func (c templateChat) Render(t Conversation, maxBytes int) (marked.Text, error) {
+	return c.Template.Render(chat.Request{Messages: t.Messages, Variables: t.Variables, MaxBytes: maxBytes})
 }
 
 // gatedChat returns the first message's content. Each call receives from gate first.
@@ -24,11 +26,13 @@ type gatedChat struct {
 	running atomic.Int64 // calls of Render
 }
 
-func (c *gatedChat) Render(messages []protocol.Message, _ protocol.Variables, _ int) (marked.Text, error) {
+func (*gatedChat) Answers() Answers { return Answers{} }
+
+func (c *gatedChat) Render(t Conversation, _ int) (marked.Text, error) {
 	c.running.Add(1)
 	defer c.running.Add(-1)
 	<-c.gate
-	return marked.Trusted(messages[0].Content), nil
+	return marked.Trusted(t.Messages[0].Content), nil
 }
 
 // One prompt of a user is rendered at a time, and two of all users. So a user does not
@@ -129,17 +133,17 @@ func TestSlowTemplate(t *testing.T) {
 // A user without earlier permits is next, before users with earlier ones.
 func TestNextRenderIsANewUsers(t *testing.T) {
 	s := newFairSemaphore(defaultBounds().renders, defaultBounds().userRenders)
-	s.acquire(1)
-	s.acquire(2)
+	s.acquire(uid(1))
+	s.acquire(uid(2))
 	order := make(chan uint32, 20)
 	for i, user := range []uint32{1, 1, 1, 2, 2, 2, 3} {
 		go func() {
-			s.acquire(user)
+			s.acquire(uid(user))
 			order <- user
 		}()
 		eventually(t, "it waits", func() bool { return s.waiters() == i+1 })
 	}
-	s.release(1)
+	s.release(uid(1))
 	if user := <-order; user != 3 {
 		t.Errorf("user %d is next, want 3", user)
 	}

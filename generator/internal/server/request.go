@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -17,17 +19,20 @@ const echoBytes = 16 << 10
 type request struct {
 	c       *conn
 	id      uint64
+	user    engine.User
 	model   *Model
 	params  protocol.Params
 	prompt  []int32
 	mailbox *mailbox
-	handle  engine.Handle
+	handle  atomic.Uint64      // the engine's; 0: not submitted
+	form    form               // of the completion; nil: any
+	abort   context.CancelFunc // ends the compiling of the format; nil: there is none
 
 	// sending guards the fields below. The goroutine that turns tokens into frames holds
 	// it. It is held from the start until the prompt's echo is queued.
 	sending sync.Mutex
 	text    textBuffer
-	stopped bool      // a stop string was found; further tokens are dropped
+	stopped bool      // a stop string or the only call was found; further tokens are dropped
 	count   int       // tokens of the completion, sent or held
 	last    time.Time // arrival of the last token
 	frames  []byte    // encoded, not yet queued
@@ -40,7 +45,7 @@ type request struct {
 }
 
 func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *request {
-	r := &request{c: c, id: m.ID, model: model, params: model.params(m), prompt: tokens, mailbox: newMailbox()}
+	r := &request{c: c, id: m.ID, user: c.user(m.User), model: model, params: model.params(m), prompt: tokens, mailbox: newMailbox()}
 	r.sending.Lock()
 	r.text = textBuffer{
 		decoder: model.NewDecoder(tokens),
@@ -53,22 +58,35 @@ func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *re
 	return r
 }
 
-// submit passes the request to the engine. After that stream must run.
-func (r *request) submit(received time.Time) *protocol.Error {
+// submit passes the request to the engine, with its format or nil. After that stream must run.
+func (r *request) submit(format engine.Format, received time.Time) *protocol.Error {
 	sampling := sampling(r.params)
 	handle, err := r.model.Engine.Submit(&engine.Request{
 		Tokens: r.prompt, MaxTokens: r.params.MaxTokens, IgnoreEOS: r.params.IgnoreEOS,
-		Sampling: sampling, Cache: cacheModes[r.params.Cache], User: r.c.peer.uid, Connection: r.c.number, Received: received, Sink: r,
+		Sampling: sampling, Format: format, Cache: cacheModes[r.params.Cache], User: r.user, Connection: r.c.number, Received: received, Sink: r,
 	})
 	if err != nil {
 		return asError(err)
 	}
-	r.handle = handle
+	r.handle.Store(uint64(handle))
 	r.c.log.Debug().Uint64("req_id", r.id).Uint64("seed", sampling.Seed).Msg("submitted")
 	return nil
 }
 
-func (r *request) cancel() { r.model.Engine.Cancel(r.handle) }
+// collect begins to collect the answer, if it will be reread.
+func (r *request) collect(m *protocol.Generate) {
+	r.answer = r.c.server.rereads.begin(newAnswer(r.model, m, r.user, r.params, r.prompt))
+}
+
+// cancel ends the request early, also while its format is being compiled.
+func (r *request) cancel() {
+	if r.abort != nil {
+		r.abort()
+	}
+	if handle := r.handle.Load(); handle != 0 {
+		r.model.Engine.Cancel(engine.Handle(handle))
+	}
+}
 
 // stream sends the tokens that the engine's thread left in the mailbox, then the
 // request's end.
@@ -187,6 +205,9 @@ func (r *request) end(f *engine.Finish, failed bool, usage protocol.Usage) (msg 
 	reason = f.Reason
 	if r.stopped {
 		reason = protocol.FinishStop
+	}
+	if reason == protocol.FinishStop && r.text.read.calls() > 0 {
+		reason = protocol.FinishToolCalls
 	}
 	return &protocol.Done{ID: r.id, FinishReason: reason, Timing: f.Timing, Graphs: f.Graphs, Usage: usage}, reason
 }

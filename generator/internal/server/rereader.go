@@ -1,14 +1,16 @@
 package server
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
+	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/protocol"
 )
 
 // Bounds of the answers that wait, and of the bytes that answers hold from the begin of their
-// requests on; of a user, and of all users.
+// requests on; of a uid, and of all uids.
 const (
 	userAnswers     = 4
 	maxAnswers      = 64
@@ -24,7 +26,7 @@ type rereader struct {
 	current *answer        // of the goroutine
 	working bool           // the goroutine lives
 	bytes   int            // that answers hold
-	of      map[uint32]int // the same by user
+	of      map[uint32]int // the same by uid
 }
 
 func newRereader() *rereader { return &rereader{of: map[uint32]int{}} }
@@ -46,20 +48,20 @@ func (q *rereader) begin(a *answer) *answer {
 // hold counts a's memory. It returns false, and counts nothing, if that is too much.
 func (q *rereader) hold(a *answer) bool {
 	n := a.bytes()
-	if q.bytes+n > maxAnswerBytes || q.of[a.user]+n > userAnswerBytes {
+	if q.bytes+n > maxAnswerBytes || q.of[a.user.UID]+n > userAnswerBytes {
 		return false
 	}
 	a.held = n
 	q.bytes += n
-	q.of[a.user] += n
+	q.of[a.user.UID] += n
 	return true
 }
 
 // letGo ends the count of a's memory.
 func (q *rereader) letGo(a *answer) {
 	q.bytes -= a.held
-	if q.of[a.user] -= a.held; q.of[a.user] == 0 {
-		delete(q.of, a.user)
+	if q.of[a.user.UID] -= a.held; q.of[a.user.UID] == 0 {
+		delete(q.of, a.user.UID)
 	}
 	a.held = 0
 }
@@ -74,7 +76,8 @@ func (s *Server) reread(a *answer, reason string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.letGo(a)
-	if reason != protocol.FinishStop && reason != protocol.FinishLength || !q.hold(a) {
+	ended := reason == protocol.FinishStop || reason == protocol.FinishLength || reason == protocol.FinishToolCalls
+	if !ended || !q.hold(a) {
 		return
 	}
 	q.add(a)
@@ -84,18 +87,21 @@ func (s *Server) reread(a *answer, reason string) {
 	}
 }
 
-// add queues an answer, and drops the oldest past the bounds.
+// add queues an answer, and drops the oldest past the bounds; of a uid, that of the name that has most.
 func (q *rereader) add(a *answer) {
 	q.waiting = append(q.waiting, a)
-	theirs := func(b *answer) bool { return b.user == a.user }
-	n := 0
+	n, names := 0, map[string]int{}
 	for _, b := range q.waiting {
-		if theirs(b) {
+		if b.user.UID == a.user.UID {
 			n++
+			names[b.user.Name]++
 		}
 	}
 	if n > userAnswers {
-		q.drop(slices.IndexFunc(q.waiting, theirs))
+		most := slices.Max(slices.Collect(maps.Values(names)))
+		q.drop(slices.IndexFunc(q.waiting, func(b *answer) bool {
+			return b.user.UID == a.user.UID && names[b.user.Name] == most
+		}))
 	}
 	if len(q.waiting) > maxAnswers {
 		q.drop(0)
@@ -109,7 +115,7 @@ func (q *rereader) drop(i int) {
 }
 
 // forget drops the answers of a user, or of all users, whose requests have ended.
-func (q *rereader) forget(user uint32, all bool) {
+func (q *rereader) forget(user engine.User, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := len(q.waiting) - 1; i >= 0; i-- {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,30 +12,30 @@ import (
 // A permit is for nobody only while no user holds or wants one. Users need not wait for another permit.
 func TestSparePermits(t *testing.T) {
 	s := newFairSemaphore(2, 1)
-	s.acquire(1)
-	order := make(chan uint32, 3)
+	s.acquire(uid(1))
+	order := make(chan engine.User, 3)
 	go func() {
 		s.acquireSpare()
 		order <- nobody
 	}()
 	eventually(t, "it waits", func() bool { return s.waiters() == 1 })
-	s.acquire(2)
+	s.acquire(uid(2))
 	go func() {
-		s.acquire(3)
-		order <- 3
+		s.acquire(uid(3))
+		order <- uid(3)
 	}()
 	eventually(t, "both wait", func() bool { return s.waiters() == 2 })
-	s.release(1)
-	s.release(2)
-	if first := <-order; first != 3 {
-		t.Fatalf("a permit went to %d", first)
+	s.release(uid(1))
+	s.release(uid(2))
+	if first := <-order; first != uid(3) {
+		t.Fatalf("a permit went to %v", first)
 	}
-	s.release(3)
+	s.release(uid(3))
 	if <-order != nobody {
 		t.Fatal("nobody got no permit")
 	}
-	s.acquire(1) // does not wait
-	s.release(1)
+	s.acquire(uid(1)) // does not wait
+	s.release(uid(1))
 	s.release(nobody)
 	if len(s.held)+len(s.last) != 0 || s.free != 2 {
 		t.Errorf("left: %+v", s)
@@ -44,42 +45,52 @@ func TestSparePermits(t *testing.T) {
 // When a permit is free for a user and for nobody, the user gets it, whoever came first.
 func TestUsersComeBeforeNobody(t *testing.T) {
 	s := newFairSemaphore(1, 1)
-	s.acquire(1)
-	order := make(chan uint32, 2)
-	for i, user := range []uint32{nobody, 2} {
+	s.acquire(uid(1))
+	order := make(chan engine.User, 2)
+	for i, user := range []engine.User{nobody, uid(2)} {
 		go func() {
 			s.acquire(user)
 			order <- user
 		}()
 		eventually(t, "it waits", func() bool { return s.waiters() == i+1 })
 	}
-	s.release(1)
-	if first := <-order; first != 2 {
-		t.Errorf("a permit went to %d", first)
+	s.release(uid(1))
+	if first := <-order; first != uid(2) {
+		t.Errorf("a permit went to %v", first)
 	}
-	s.release(2)
+	s.release(uid(2))
 	<-order
 	s.release(nobody)
 }
 
-// Answers that wait are bounded by number, of a user and of all. The oldest are dropped.
+// Answers that wait are bounded by number, of a user and of all. The oldest are dropped, of a user that of the name
+// with
+// most.
 func TestAnswersThatWaitAreBounded(t *testing.T) {
 	q := newRereader()
-	wait := func(user uint32) *answer {
+	wait := func(user engine.User) *answer {
 		a := q.begin(&answer{user: user, text: make([]byte, 10)})
 		q.add(a)
 		return a
 	}
-	other := wait(2)
+	other := wait(uid(2))
+	named := wait(engine.User{UID: 1, Name: "key"})
 	var last *answer
 	for range 100 {
-		last = wait(1)
+		last = wait(uid(1))
+	}
+	if len(q.waiting) != 1+userAnswers || q.waiting[0] != other || q.waiting[1] != named ||
+		q.waiting[userAnswers] != last {
+		t.Errorf("%d answers wait, or another name's gave way", len(q.waiting))
+	}
+	for i := range 100 { // a name each
+		last = wait(engine.User{UID: 1, Name: strconv.Itoa(i)})
 	}
 	if len(q.waiting) != 1+userAnswers || q.waiting[0] != other || q.waiting[userAnswers] != last {
-		t.Errorf("%d answers wait", len(q.waiting))
+		t.Errorf("%d answers of many names wait", len(q.waiting))
 	}
 	for user := range uint32(2 * maxAnswers) {
-		wait(user)
+		wait(uid(user))
 	}
 	if len(q.waiting) != maxAnswers || q.bytes != 10*maxAnswers {
 		t.Errorf("%d answers wait with %d bytes", len(q.waiting), q.bytes)
@@ -93,9 +104,9 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 		message := protocol.Message{Role: "u"}
 		if n := bytes - messageBytes - 1; n >= 0 {
 			message.Content = strings.Repeat("x", n)
-			return q.begin(&answer{user: user, messages: []protocol.Message{message}})
+			return q.begin(&answer{user: uid(user), Conversation: Conversation{Messages: []protocol.Message{message}}})
 		}
-		return q.begin(&answer{user: user, text: make([]byte, bytes)})
+		return q.begin(&answer{user: uid(user), text: make([]byte, bytes)})
 	}
 	half := userAnswerBytes / 2
 	first := begin(1, half)
@@ -110,7 +121,14 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 	for user := range uint32(maxAnswerBytes / userAnswerBytes) {
 		begin(user, userAnswerBytes)
 	}
-	if q.begin(&answer{user: 98, variables: protocol.Variables{"x": "y"}}) != nil {
+	full := protocol.Message{Reasoning: "12", Name: "3", ToolCallID: "4", ToolCalls: []protocol.ToolCall{{ID: "5",
+		Name: "6", Arguments: "7"}}}
+	a := answer{reasoning: []byte("89"), calls: []madeCall{{id: "a", name: "b", arguments: []byte("c")}},
+		Conversation: Conversation{Tools: "de", Messages: []protocol.Message{full}}}
+	if n := a.bytes() - 3*messageBytes; n != 14 {
+		t.Errorf("the texts of an answer with calls hold %d bytes, want 14", n)
+	}
+	if q.begin(&answer{user: uid(98), Conversation: Conversation{Variables: protocol.Variables{"x": "y"}}}) != nil {
 		t.Error("values for the template hold nothing")
 	}
 	if q.bytes != maxAnswerBytes || begin(99, 1) != nil {
@@ -166,10 +184,10 @@ func TestAnswersHoldNothingAtLast(t *testing.T) {
 	if _, err := c.collect(26); err != nil {
 		t.Fatal(err)
 	}
-	grown := &answer{model: f.phase.model, user: 7, tokens: make([]int32, userAnswerBytes/4+1)}
+	grown := &answer{model: f.phase.model, user: uid(7), tokens: make([]int32, userAnswerBytes/4+1)}
 	f.Server.reread(grown, protocol.FinishStop)
 	for _, r := range f.settled() {
-		if r.user == 7 {
+		if r.user == uid(7) {
 			t.Error("an answer is reread that has grown too large")
 		}
 	}

@@ -2,12 +2,15 @@ package server
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
@@ -15,23 +18,35 @@ import (
 // forgetfulChat writes each message as <role>text, and leaves out what answers before the last message of a user
 // have before "|". It gives control back to gate before each call, unless that is nil.
 type forgetfulChat struct {
-	gate  chan struct{}
-	calls atomic.Int64
+	answers Answers
+	gate    chan struct{}
+	calls   atomic.Int64
 }
 
-func (c *forgetfulChat) Render(messages []protocol.Message, v protocol.Variables, _ int) (text marked.Text, _ error) {
+func (c *forgetfulChat) Answers() Answers { return c.answers }
+
+func (c *forgetfulChat) Render(t Conversation, _ int) (text marked.Text, _ error) {
 	c.calls.Add(1)
 	if c.gate != nil {
 		<-c.gate
 	}
-	if style, is := v["style"].(string); is {
+	text = text.Append(t.Tools, false)
+	messages := t.Messages
+	if style, is := t.Variables["style"].(string); is {
 		text = text.Append(style, false)
 	}
-	for i, m := range messages {
-		if _, answer, thought := strings.Cut(m.Content, "|"); thought && m.Role == "assistant" && i < len(messages)-1 {
+	for i, m := range t.Messages {
+		if _, answer, thought := strings.Cut(m.Content, "|"); thought && m.Role == "assistant" && i < len(t.Messages)-1 {
 			m.Content = answer
 		}
-		text = text.Append("<"+m.Role+">"+strings.TrimSpace(m.Content), false)
+		text = text.Append("<"+m.Role+">"+m.ToolCallID, false)
+		if m.Reasoning != "" && messages[i+1].Role == "tool" {
+			text = text.Append("("+m.Reasoning+")", false)
+		}
+		text = text.Append(strings.TrimSpace(m.Content), false)
+		for _, call := range m.ToolCalls {
+			text = text.Append(fmt.Sprintf("[%s %s %s]", call.ID, call.Name, call.Arguments), false)
+		}
 	}
 	return text.Append("<assistant>", false), nil
 }
@@ -94,6 +109,46 @@ func TestConversationIsReread(t *testing.T) {
 			t.Errorf("%s: the engine rereads %+v, wants %q", name, got, c.history+"<user>")
 		}
 		f.stop()
+	}
+}
+
+// The answer to a request with a name is reread for that name alone.
+func TestAnswerOfANameIsItsOwn(t *testing.T) {
+	f, _ := startReread(t, RereadChat)
+	g, name := conversation(1, 10, user("hi")), "key"
+	g.User = &name
+	f.client().ask(g)
+	want := engine.User{UID: uint32(os.Getuid()), Name: name}
+	if got := f.settled(); len(got) != 1 || got[0].user != want {
+		t.Errorf("the engine rereads %+v, wants that of %v", got, want)
+	}
+}
+
+// The next turn has the answer as clients send it: the text, the reasoning, which this template shows only before the
+// result of a call, and the calls. With a call its result comes next.
+func TestAnswerWithCallsIsReread(t *testing.T) {
+	const call = `<tool_call>{"name": "get", "arguments": {"a": 1}}</tool_call>`
+	f, chat := startReread(t, RereadChat)
+	chat.answers = hermes
+	chat.answers.Form.Begin = "=" + toolGet + "<user>" // the completion repeats the prompt
+	for name, c := range map[string]struct{ text, want string }{
+		"an answer": {"T</think>hi.", "<user>T</think>hi.<assistant>hi<user>"},
+		"a call": {"T</think>" + call + ".", "<user>T</think>" + call + ".<assistant>(T)[" + "%s" +
+			` get {"a": 1}]<tool>%s`},
+	} {
+		g := asking(c.text, 128)
+		g.Messages[0].Role, g.Stop = "user", []string{"."}
+		got := f.client().ask(g)
+		prompt := make([]int32, 0, 128)
+		for _, b := range []byte("=" + toolGet + "<user>" + c.text + "<assistant>") {
+			prompt = append(prompt, int32(b))
+		}
+		id := callIDs(g.Seed, prompt)(0)
+		want := "=" + toolGet + strings.ReplaceAll(c.want, "%s", id)
+		rereads := f.settled()
+		if n := len(rereads); n == 0 || rereads[n-1].tokens != want {
+			t.Errorf("%s: the engine rereads %+v, wants %q; %+v, %v", name, rereads, want, got.done, got.err)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/unixsocket"
 	"reel.internal/reel/protocol"
 )
@@ -56,11 +57,14 @@ type Server struct {
 	identify    func(*net.UnixConn) (peer, error)
 	texts       textQueue
 	renders     *fairSemaphore // permits to render chat templates
+	compiles    *fairSemaphore // permits to compile formats
 	counts      counts
 	activity    activity
 	rereads     *rereader
-	closed      chan struct{} // closed by Close
-	rested      chan struct{} // Serve accepts no connection until resumed
+	closing     context.Context         // ends with engine.ErrShutdown when Close begins
+	beginClose  context.CancelCauseFunc // of closing
+	closed      chan struct{}           // closed by Close
+	rested      chan struct{}           // Serve accepts no connection until resumed
 	resumed     chan struct{}
 
 	mu         sync.Mutex
@@ -81,11 +85,14 @@ func newServer(opts Options, b bounds) *Server {
 	}
 	idle := make(chan struct{})
 	close(idle)
+	closing, beginClose := context.WithCancelCause(context.Background())
 	return &Server{
 		opts: opts, bounds: b, started: time.Now(),
 		frameBudget: newFrameBudget(b),
-		texts:       newTextQueue(b), renders: newFairSemaphore(b.renders, b.userRenders), rereads: newRereader(),
-		closed: make(chan struct{}), rested: make(chan struct{}), resumed: make(chan struct{}),
+		texts:       newTextQueue(b), renders: newFairSemaphore(b.renders, b.userRenders),
+		compiles: newFairSemaphore(b.compiles, b.userCompiles), rereads: newRereader(),
+		closing: closing, beginClose: beginClose, closed: make(chan struct{}),
+		rested: make(chan struct{}), resumed: make(chan struct{}),
 		phase: phase{state: protocol.StateLoading},
 		conns: map[*conn]struct{}{},
 		users: map[uint32]int{},
@@ -150,6 +157,7 @@ func (s *Server) Drain(ctx context.Context) error {
 // closes the connections at once and returns ctx's error. The caller must stop the
 // engine, before Close or at the same time, so that its requests end.
 func (s *Server) Close(ctx context.Context) error {
+	s.beginClose(engine.ErrShutdown)
 	err := s.Drain(ctx)
 	s.mu.Lock()
 	conns := s.connections()

@@ -31,7 +31,11 @@ func (m *Model) addStatus(st *protocol.Status) {
 	st.Model, st.Device, st.Limits, st.Shape = m.Name, m.Device, m.Limits, m.Shape
 	st.Requests, st.KV, st.Steps = stats.Requests, stats.KV, stats.Steps
 	st.Graphs, st.Reserve, st.ChatFailure = stats.Graphs, stats.Reserve, m.ChatFailure
-	st.ChatDefaults, st.Cache = m.ChatDefaults, stats.Cache
+	st.ChatDefaults, st.Cache, st.Disk = m.ChatDefaults, stats.Cache, stats.Disk
+	st.Identity = m.identity()
+	if m.FormatState != nil {
+		st.Formats = m.FormatState()
+	}
 	if m.Machine != nil {
 		st.Machine = m.Machine()
 	}

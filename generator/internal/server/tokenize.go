@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime"
 
+	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
 )
@@ -48,7 +49,7 @@ func (q *textQueue) permits(n int) *fairSemaphore {
 
 // encode tokenizes a user's text for a model, as [Tokenizer] does. It waits for the text's
 // permits first.
-func (s *Server) encode(m *Model, text marked.Text, postProcessor bool, user uint32) ([]int32, *protocol.Error) {
+func (s *Server) encode(m *Model, text marked.Text, postProcessor bool, user engine.User) ([]int32, *protocol.Error) {
 	permits := s.texts.permits(text.Len())
 	s.texts.users.acquire(user)
 	permits.acquire(user)
@@ -66,8 +67,8 @@ func (s *Server) encode(m *Model, text marked.Text, postProcessor bool, user uin
 	return tokens, nil
 }
 
-// promptText returns the text of a prompt. Only special: false makes it data.
-func promptText(text string, special *bool) marked.Text {
+// markedPrompt returns the text of a prompt. Only special: false makes it data.
+func markedPrompt(text string, special *bool) marked.Text {
 	if special != nil && !*special {
 		return marked.Data(text)
 	}
@@ -77,7 +78,7 @@ func promptText(text string, special *bool) marked.Text {
 // tokenize answers a Tokenize message; the decoder has checked the text's length. A
 // draining generator still answers.
 func (c *conn) tokenize(m *protocol.Tokenize) *protocol.Error {
-	tokens, e := c.server.encode(c.model, promptText(m.Text, m.Special), true, c.peer.uid)
+	tokens, e := c.server.encode(c.model, markedPrompt(m.Text, m.Special), true, engine.User{UID: c.peer.uid})
 	if e != nil {
 		return e
 	}

@@ -2,9 +2,11 @@ package server
 
 import (
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 
+	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/protocol"
 )
 
@@ -47,9 +49,15 @@ func TestEngineIsToldTheUser(t *testing.T) {
 	f, uid := readyAs(t, nil)
 	uid.Store(7)
 	f.works()
-	f.engine.mu.Lock()
-	defer f.engine.mu.Unlock()
-	if f.engine.user != 7 {
-		t.Errorf("the engine was told of user %d", f.engine.user)
+	if got := f.engine.asker(); got != (engine.User{UID: 7}) {
+		t.Errorf("the engine was told of %v", got)
+	}
+	c := f.client()
+	for name, want := range map[string]string{"": "", "key": "key", strings.Repeat("x", 64): strings.Repeat("x", 64)} {
+		m := generate(1, "a", 1)
+		m.User = &name
+		if got := c.ask(m); got.done == nil || f.engine.asker() != (engine.User{UID: 7, Name: want}) {
+			t.Errorf("%q: %v, the engine was told of %v", name, got.err, f.engine.asker())
+		}
 	}
 }

@@ -1,0 +1,193 @@
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"reel.internal/reel/generator/internal/calls"
+	"reel.internal/reel/generator/internal/marked"
+	"reel.internal/reel/protocol"
+)
+
+// reading divides a completion's text into reasoning, text and calls of tools.
+type reading struct {
+	*calls.Reader
+	control map[int32]string // the markers among control tokens
+	single  bool             // the completion ends with its first call
+}
+
+// newReading returns what divides a request's completion. It returns nil if nothing has to be looked for: then a
+// completion costs what it costs without. thinks says that the prompt ends within reasoning.
+func newReading(model *Model, m *protocol.Generate, prompt []int32, thinks bool) *reading {
+	apart := m.Reasoning != nil && *m.Reasoning == protocol.ReasoningApart
+	tools := toolNames(m)
+	if model.Chat == nil || !apart && tools == nil || m.Format != nil { // a format is one of text from the first token on
+		return nil
+	}
+	a := model.Chat.Answers()
+	if (a.Form.Family == calls.None || tools == nil) && (a.Form.End == "" || !apart) {
+		return nil
+	}
+	o := calls.Options{
+		Form: a.Form, Tools: tools, Apart: apart, Inside: thinks, ID: callIDs(m.Seed, prompt),
+		Single: callsOnce(m),
+	}
+	for _, marker := range a.Control {
+		o.Control = append(o.Control, marker)
+	}
+	return &reading{calls.NewReader(o), a.Control, o.Single}
+}
+
+// shownTools returns the tools that a request's prompt shows; empty: none.
+func shownTools(m *protocol.Generate) string {
+	if m.Tools == nil || m.ToolChoice != nil && *m.ToolChoice == protocol.ToolNone {
+		return ""
+	}
+	return *m.Tools
+}
+
+// mustCall reports whether a request's completion has to call a tool.
+func mustCall(m *protocol.Generate) bool {
+	return m.ToolName != nil || m.ToolChoice != nil && *m.ToolChoice == protocol.ToolRequired
+}
+
+// callsOnce reports whether a request's completion may have one call alone.
+func callsOnce(m *protocol.Generate) bool { return m.ParallelToolCalls != nil && !*m.ParallelToolCalls }
+
+// tools returns the tools that a request may call.
+func tools(m *protocol.Generate) (list []calls.Tool) {
+	var read []struct{ Function calls.Tool }
+	_ = json.Unmarshal([]byte(shownTools(m)), &read) // validated, or empty
+	for _, t := range read {
+		list = append(list, t.Function)
+	}
+	return list
+}
+
+// requiredTools returns the tools of which one has to be called.
+func requiredTools(m *protocol.Generate) []calls.Tool {
+	list := tools(m)
+	if m.ToolName == nil {
+		return list
+	}
+	return slices.DeleteFunc(list, func(t calls.Tool) bool { return t.Name != *m.ToolName })
+}
+
+// toolNames returns the names of the tools that a request may call.
+func toolNames(m *protocol.Generate) (names []string) {
+	for _, t := range tools(m) {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// opensReasoning reports whether a prompt ends with a tag of the template's own.
+func opensReasoning(prompt marked.Text, tag string) bool {
+	if len(prompt) == 0 || tag == "" || prompt[len(prompt)-1].Data {
+		return false
+	}
+	return strings.HasSuffix(strings.TrimRight(prompt[len(prompt)-1].Text, " \n"), tag)
+}
+
+// idDigits are those of a call's id, and idLength is their number: some templates refuse other ids.
+const (
+	idDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	idLength = 9
+)
+
+// callIDs returns the ids of a request's calls. They follow from the seed, which is drawn if it is missing, and from
+// the prompt, so that the turns of a conversation have different ones.
+func callIDs(seed *uint64, prompt []int32) func(index int) string {
+	if seed == nil {
+		seed = new(randomSeed())
+	}
+	h := sha256.New()
+	_ = binary.Write(h, binary.LittleEndian, *seed) // a hash takes all bytes
+	_ = binary.Write(h, binary.LittleEndian, prompt)
+	from := h.Sum(nil)
+	return func(index int) string {
+		sum := sha256.Sum256(binary.LittleEndian.AppendUint64(from[:len(from):len(from)], uint64(index)))
+		rest := binary.LittleEndian.Uint64(sum[:])
+		id := make([]byte, idLength)
+		for i := range id {
+			id[i] = idDigits[rest%uint64(len(idDigits))]
+			rest /= uint64(len(idDigits))
+		}
+		return string(id)
+	}
+}
+
+// marker returns the marker that a token is; empty: it is none.
+func (r *reading) marker(token int32) string {
+	if r == nil {
+		return ""
+	}
+	return r.control[token]
+}
+
+// mayStop reports whether the completion ends with its first call.
+func (r *reading) mayStop() bool { return r != nil && r.single }
+
+// push adds text.
+func (r *reading) push(text string) {
+	if r != nil {
+		r.Push(text)
+	}
+}
+
+// end ends the text.
+func (r *reading) end() {
+	if r != nil {
+		r.End()
+	}
+}
+
+// calls returns the number of complete calls.
+func (r *reading) calls() int {
+	if r == nil {
+		return 0
+	}
+	return r.Calls()
+}
+
+// divide sets what a token completes from its text, which is decided and begins at an offset of the completion's text.
+func (r *reading) divide(t *protocol.Token, start int) {
+	text, end := t.Text, start+len(t.Text)
+	t.Text = ""
+	used := 0
+	for i := range r.Spans {
+		s := &r.Spans[i]
+		if s.Start >= end {
+			break
+		}
+		part := text[max(s.Start, start)-start : min(s.End, end)-start]
+		switch s.Kind {
+		case calls.Text:
+			t.Text += part
+		case calls.Reasoning:
+			t.Reasoning += part
+		case calls.Call:
+			t.Calls = append(t.Calls, protocol.CallPiece{Index: s.Index, ID: s.ID, Name: s.Name, Arguments: s.Arguments})
+		case calls.Arguments:
+			addArguments(t, s.Index, part)
+		}
+		if s.End > end {
+			s.Start = end
+			break
+		}
+		used++
+	}
+	r.Spans = append(r.Spans[:0], r.Spans[used:]...)
+}
+
+// addArguments adds a piece of a call's arguments.
+func addArguments(t *protocol.Token, index int, part string) {
+	if n := len(t.Calls); n > 0 && t.Calls[n-1].Index == index {
+		t.Calls[n-1].Arguments += part
+		return
+	}
+	t.Calls = append(t.Calls, protocol.CallPiece{Index: index, Arguments: part})
+}
