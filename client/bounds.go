@@ -71,7 +71,10 @@ func (a *allowance) take(t *Token, b bounds) error {
 
 // textOf returns the bytes of text in t, alternatives included.
 func textOf(t *Token) int {
-	n := len(t.Text)
+	n := len(t.Text) + len(t.Reasoning)
+	for i := range t.Calls {
+		n += len(t.Calls[i].ID) + len(t.Calls[i].Name) + len(t.Calls[i].Arguments)
+	}
 	for i := range t.Top {
 		n += len(t.Top[i].Text)
 	}
@@ -83,7 +86,7 @@ func sizeOf(message any) int64 {
 	n := messageBytes
 	switch m := message.(type) {
 	case *Token:
-		n += textOf(m) + alternativeBytes*len(m.Top)
+		n += textOf(m) + alternativeBytes*(len(m.Top)+2*len(m.Calls))
 	case *Error:
 		n += len(m.Code) + len(m.Message) + len(m.Hint)
 	case *Done:

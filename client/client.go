@@ -46,6 +46,14 @@ type (
 	Done = protocol.Done
 	// Message is one message of a conversation: role and content.
 	Message = protocol.Message
+	// Bias is added to the logit of a token.
+	Bias = protocol.Bias
+	// Format bounds a completion to texts of one form.
+	Format = protocol.Format
+	// ToolCall is a call of a tool in a conversation.
+	ToolCall = protocol.ToolCall
+	// CallPiece is a piece of a tool call in a completion.
+	CallPiece = protocol.CallPiece
 	// Status is a generator's report on itself.
 	Status = protocol.Status
 	// Cached reports the cached pages that a user's prompts can find.
@@ -90,6 +98,19 @@ func (c *Client) Chat() bool { return c.welcome.Chat }
 // Limits returns the bounds that the generator announced in its welcome.
 func (c *Client) Limits() Limits { return c.welcome.Limits }
 
+// Tools reports whether the model has a chat template that shows tools, and so takes Request.Tools.
+func (c *Client) Tools() bool { return c.welcome.Tools }
+
+// Reasoning reports whether the model reasons before an answer.
+func (c *Client) Reasoning() bool { return c.welcome.Reasoning }
+
+// Identity returns a hash of all that decides the generator's tokens. It is empty while that is
+// computed, and for older generators.
+func (c *Client) Identity() string { return c.welcome.Identity }
+
+// Lost returns a channel that is closed when the connection has ended.
+func (c *Client) Lost() <-chan struct{} { return c.lost }
+
 // Close ends the connection. The generator cancels the requests that still run, and
 // their loops end with [ErrClosed].
 func (c *Client) Close() { c.end(ErrClosed) }
@@ -127,21 +148,38 @@ func (c *Client) Tokenize(ctx context.Context, text string) ([]int32, error) {
 	return c.tokenize(ctx, &protocol.Tokenize{Text: text})
 }
 
-// TokenizeData is Tokenize for a prompt with Special false: what is spelled like a control
-// token is text.
+// TokenizeData returns the token ids that text has in a prompt with Special false: a control
+// token in it, such as <|im_end|>, is encoded as text.
 func (c *Client) TokenizeData(ctx context.Context, text string) ([]int32, error) {
 	return c.tokenize(ctx, &protocol.Tokenize{Text: text, Special: new(false)})
 }
 
-// Cached returns the cached pages that this user's prompts can find.
+// Cached returns the cached pages that this user's prompts can find, of requests without a User.
 func (c *Client) Cached(ctx context.Context) (*Cached, error) {
-	return ask[*Cached](ctx, c, &protocol.CacheRequest{})
+	return c.CachedOf(ctx, "")
 }
 
-// DropCached drops the cached pages that this user's prompts can find, except those that
-// requests hold, and returns the rest.
+// DropCached drops the cached pages that this user's prompts can find, of requests without a User,
+// except those that requests hold, and returns the rest.
 func (c *Client) DropCached(ctx context.Context) (*Cached, error) {
-	return ask[*Cached](ctx, c, &protocol.CacheRequest{Drop: true})
+	return c.DropCachedOf(ctx, "")
+}
+
+// CachedOf is Cached for the prompts of requests with this User.
+func (c *Client) CachedOf(ctx context.Context, user string) (*Cached, error) {
+	return c.cached(ctx, &protocol.CacheRequest{User: user})
+}
+
+// DropCachedOf is DropCached for the prompts of requests with this User.
+func (c *Client) DropCachedOf(ctx context.Context, user string) (*Cached, error) {
+	return c.cached(ctx, &protocol.CacheRequest{User: user, Drop: true})
+}
+
+func (c *Client) cached(ctx context.Context, m *protocol.CacheRequest) (*Cached, error) {
+	if err := checkText("user", m.User); err != nil {
+		return nil, err
+	}
+	return ask[*Cached](ctx, c, m)
 }
 
 func (c *Client) tokenize(ctx context.Context, m *protocol.Tokenize) ([]int32, error) {

@@ -7,7 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -129,7 +129,7 @@ func TestMessages(t *testing.T) {
 	}
 	got, err := g.Wait(nil, func(m any) bool { _, is := m.(*protocol.Generate); return is })
 	m := got.(*protocol.Generate)
-	if err != nil || m.Prompt != nil || m.Tokens != nil || !slices.Equal(m.Messages, messages) {
+	if err != nil || m.Prompt != nil || m.Tokens != nil || !reflect.DeepEqual(m.Messages, messages) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	var e *Error

@@ -37,6 +37,8 @@ type Options struct {
 	// shortly before the next one is due, for a tenth of the time at most. It polls only if
 	// Go has at least 4 processors.
 	Spin bool
+	// NoWake makes Dial fail with [ErrSleeping] instead of waking a generator that sleeps.
+	NoWake bool
 	// OnLoading, unless nil, is called for each answer "loading", with the progress
 	// from 0 to 1.
 	OnLoading func(progress float64, message string)
@@ -105,6 +107,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // dial finds the socket, connects once and says hello.
 func (o *Options) dial(ctx context.Context) (*Client, error) {
+	if o.NoWake {
+		if err := asleep(*o); err != nil {
+			return nil, err
+		}
+	}
 	conn, err := o.connect(ctx)
 	if err != nil {
 		return nil, err

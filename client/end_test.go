@@ -300,3 +300,17 @@ func TestNoGoroutineIsLeaked(t *testing.T) {
 		}
 	}
 }
+
+// TestLost: the channel tells when the connection has ended.
+func TestLost(t *testing.T) {
+	c, _ := connect(t, fakegen.Script{Ending: fakegen.Drop})
+	select {
+	case <-c.Lost():
+		t.Fatal("lost before anything happened")
+	default:
+	}
+	if _, err := collect(t.Context(), c, Request{Prompt: "one"}); !errors.Is(err, ErrConnectionLost) {
+		t.Errorf("got %v", err)
+	}
+	<-c.Lost()
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"reel.internal/reel/protocol"
@@ -22,8 +23,9 @@ type Request struct {
 	Prompt   string
 	Tokens   []int32   // the prompt as token ids; Prompt is empty then
 	Messages []Message // a conversation to answer; Prompt is empty then
-	// Special false makes what is spelled like a control token in Prompt text; nil and true
-	// make it that token. Each message has a field of its own, which is false by default.
+	// Special says how a control token that Prompt spells, such as <|im_end|>, is encoded:
+	// nil or true, as that token; false, as text. Each message has a Special of its own,
+	// which is false by default.
 	Special *bool
 	// Template sets variables of the chat template that renders Messages, as enable_thinking.
 	// Values have the types nil, bool, int, int64, uint64, float64, string, []any and
@@ -43,6 +45,23 @@ type Request struct {
 	// Cache is one of protocol.CacheOn, CacheRead and CacheOff; empty: CacheOn.
 	Cache string
 
+	PresencePenalty  *float64
+	FrequencyPenalty *float64
+	LogitBias        []Bias // added to the logits of these tokens, each named once
+	// User divides this process's uid into users of their own, for shares and for the prefix cache.
+	User string
+	// Format bounds the completion to texts of one form; nil: any text.
+	Format *Format
+	// Tools is the JSON text of the list of tools that the model may call, as in OpenAI's API.
+	Tools string
+	// ToolChoice is one of protocol.ToolNone, ToolAuto and ToolRequired; empty: ToolAuto.
+	ToolChoice string
+	ToolName   string // the tool that must be called; ToolChoice is then empty
+	// ParallelToolCalls false allows one call at most; nil: any number.
+	ParallelToolCalls *bool
+	// Reasoning is protocol.ReasoningText or ReasoningApart; empty: ReasoningText.
+	Reasoning string
+
 	// Done, unless nil, is filled in with the generator's last message: always before
 	// a loop ends without an error, and usually also if ctx ended it. Otherwise
 	// FinishReason stays empty.
@@ -61,10 +80,19 @@ func (r *Request) message(id uint64) *protocol.Generate {
 	if r.Prompt != "" || len(r.Tokens) == 0 && len(r.Messages) == 0 {
 		m.Prompt = &r.Prompt
 	}
-	if r.Cache != "" {
-		m.Cache = &r.Cache
-	}
+	m.PresencePenalty, m.FrequencyPenalty, m.LogitBias = r.PresencePenalty, r.FrequencyPenalty, r.LogitBias
+	m.Format, m.ParallelToolCalls = r.Format, r.ParallelToolCalls
+	m.Cache, m.User, m.Tools = given(r.Cache), given(r.User), given(r.Tools)
+	m.ToolChoice, m.ToolName, m.Reasoning = given(r.ToolChoice), given(r.ToolName), given(r.Reasoning)
 	return m
+}
+
+// given returns nil for a field that is left out.
+func given(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
 }
 
 // check refuses text and variables for which the generator would close the connection.
@@ -75,14 +103,36 @@ func (r *Request) check() error {
 		}
 	}
 	for i, m := range r.Messages {
-		if err := checkText(fmt.Sprintf("message %d", i), m.Role+m.Content); err != nil {
+		if err := checkMessage(fmt.Sprintf("message %d", i), m); err != nil {
 			return err
 		}
+	}
+	if f := r.Format; f != nil {
+		if err := checkTexts("the format", append(f.Choice[:len(f.Choice):len(f.Choice)], f.JSONSchema, f.Regex)...); err != nil {
+			return err
+		}
+	}
+	if err := checkTexts("a field on tools, the user or the reasoning",
+		r.Tools, r.ToolChoice, r.ToolName, r.User, r.Reasoning); err != nil {
+		return err
 	}
 	if e := protocol.Variables(r.Template).Validate(); e != nil {
 		return e
 	}
 	return checkText("the prompt", r.Prompt)
+}
+
+func checkMessage(which string, m Message) error {
+	texts := []string{m.Role, m.Content, m.Reasoning, m.Name, m.ToolCallID}
+	for _, call := range m.ToolCalls {
+		texts = append(texts, call.ID, call.Name, call.Arguments)
+	}
+	return checkTexts(which, texts...)
+}
+
+// checkTexts refuses texts of which one is not UTF-8.
+func checkTexts(which string, texts ...string) error {
+	return checkText(which, strings.Join(texts, "\n"))
 }
 
 // Generate returns a sequence of the completion's tokens. It sends the request when the

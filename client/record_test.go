@@ -47,7 +47,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// ReadStatus does not connect to a generator that sleeps; Dial does, which wakes it.
+// ReadStatus, and Dial with NoWake, do not connect to a generator that sleeps; Dial does, which wakes it.
 func TestSleepingIsNotWoken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -63,12 +63,16 @@ func TestSleepingIsNotWoken(t *testing.T) {
 	if _, err := ReadStatus(t.Context(), o); !errors.Is(err, ErrSleeping) {
 		t.Errorf("status: %v", err)
 	}
+	quiet := Options{Socket: path, Wait: time.Minute, NoWake: true}
+	if _, err := Dial(t.Context(), quiet); !errors.Is(err, ErrSleeping) {
+		t.Errorf("dial: %v", err)
+	}
 	if r := Record(o); r == nil || r.State != protocol.StateSleeping {
 		t.Errorf("got %+v", r)
 	}
 	_ = l.SetDeadline(time.Now())
 	if _, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a request for status connects: %v", err)
+		t.Errorf("without a reason to wake it somebody connects: %v", err)
 	}
 	_ = l.SetDeadline(time.Time{})
 	go func() { _, _ = Dial(t.Context(), o) }()

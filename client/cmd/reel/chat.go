@@ -53,6 +53,7 @@ func (a *app) chatCommand() *cobra.Command {
 	}
 	a.conversationFlags(cmd.Flags())
 	a.specialFlag(cmd.Flags(), "as text")
+	userFlag(cmd.Flags(), &a.request.User, "whose requests they are, within your uid")
 	a.samplingFlags(cmd.Flags(), func(string) string { return "default: the model's" })
 	cmd.Flags().BoolVar(&a.timings, "timings", false, "print TTFT, decode rate and total time of each answer on stderr")
 	cmd.Flags().StringVar(&name, "continue", "", "keep the conversation as `NAME`, and go on with it if it was kept "+
@@ -68,7 +69,7 @@ func (a *app) chat(ctx context.Context, flags *pflag.FlagSet, h *history, name s
 		return err
 	}
 	t := &talk{
-		app: a, flags: flags, client: c, out: stdout().answers(), terminal: isTerminal(os.Stdin),
+		app: a, flags: flags, client: c, out: stdout().answers(), screen: stdout(), terminal: isTerminal(os.Stdin),
 		system: a.system, messages: a.opening(a.system), patience: reconnectTime,
 	}
 	defer func() { t.client.Close() }()
@@ -131,8 +132,9 @@ type talk struct {
 	client   *client.Client
 	in       input
 	out      io.Writer
-	terminal bool   // a person types the messages
-	system   string // the system message of this and further conversations
+	screen   *output // of out, for control sequences; nil: none
+	terminal bool    // a person types the messages
+	system   string  // the system message of this and further conversations
 	messages []client.Message
 	kept     *kept         // the file of --continue; nil: none
 	patience time.Duration // bounds the wait for a generator that restarts
@@ -210,7 +212,7 @@ func (t *talk) pursue(ctx context.Context, asked []client.Message) error {
 	for {
 		answer, err := t.answered(ctx, asked)
 		if err == nil {
-			t.messages = append(asked, client.Message{Role: "assistant", Content: answer})
+			t.messages = append(asked, answer)
 			t.kept.write(t.client.Model(), t.messages)
 			return nil
 		}
@@ -220,51 +222,76 @@ func (t *talk) pursue(ctx context.Context, asked []client.Message) error {
 	}
 }
 
-// answered prints the answer to messages and returns its text, even if Ctrl-C ended it.
+// answered prints the answer to messages and returns it, even if Ctrl-C ended it.
 // If the connection is lost, it connects again and asks once more.
-func (t *talk) answered(ctx context.Context, messages []client.Message) (string, error) {
+func (t *talk) answered(ctx context.Context, messages []client.Message) (client.Message, error) {
 	answering, end := t.answer.begin(ctx)
 	defer end()
-	text, err := t.print(answering, messages)
-	if lost(err) && (t.terminal || text == "") {
+	answer, err := t.print(answering, messages)
+	if text := answer.Content + answer.Reasoning; lost(err) && (t.terminal || text == "") {
 		if text != "" {
 			fmt.Fprintln(stderr())
 		}
 		if err = t.reconnect(answering); err == nil {
-			text, err = t.print(answering, messages)
+			answer, err = t.print(answering, messages)
 		}
 	}
 	if err != nil && t.terminal && t.answer.stopped() && ctx.Err() == nil {
 		fmt.Fprintln(stderr(), "reel: Ctrl-C ended the request: the message is not part of the conversation")
 		err = errCleared
 	}
-	return text, err
+	return answer, err
 }
 
-// print prints the answer to messages.
-func (t *talk) print(ctx context.Context, messages []client.Message) (string, error) {
-	var text strings.Builder
+// print prints the answer to messages and returns it.
+func (t *talk) print(ctx context.Context, messages []client.Message) (client.Message, error) {
+	var text, reasoning strings.Builder
 	var done client.Done
+	answer := func() client.Message {
+		return client.Message{Role: "assistant", Content: text.String(), Reasoning: reasoning.String()}
+	}
+	thinker := t.thinker(t.out, t.screen)
 	request := t.limited(t.request, t.client.Limits())
-	request.Messages, request.Done = messages, &done
+	request.Messages, request.Done, request.Reasoning = messages, &done, protocol.ReasoningApart
 	for token, err := range t.client.Generate(ctx, request) {
-		if err != nil && t.answer.stopped() && (done.FinishReason != "" || text.Len() > 0) {
+		if err != nil && t.answer.stopped() && (done.FinishReason != "" || text.Len()+reasoning.Len() > 0) {
 			break
 		}
 		if err != nil {
-			return text.String(), err
+			_ = thinker.end() // the error that ended the answer is the one to report
+			return answer(), err
 		}
 		text.WriteString(token.Text)
-		if _, err := io.WriteString(t.out, token.Text); err != nil {
-			return "", closedPipe(err)
+		reasoning.WriteString(token.Reasoning)
+		if err := t.show(&thinker, token); err != nil {
+			return client.Message{}, closedPipe(err)
 		}
 	}
-	if !strings.HasSuffix(text.String(), "\n") {
-		if _, err := io.WriteString(t.out, "\n"); err != nil {
-			return "", closedPipe(err)
-		}
+	if err := t.endLine(&thinker, text.String()); err != nil {
+		return client.Message{}, closedPipe(err)
 	}
 	t.showTimings(done)
 	t.tellCut(request, done, t.client.Limits(), ": /new begins another conversation")
-	return text.String(), nil
+	return answer(), nil
+}
+
+// show prints a token.
+func (t *talk) show(thinker *thinker, token client.Token) error {
+	if err := thinker.token(token); err != nil {
+		return err
+	}
+	_, err := io.WriteString(t.out, token.Text)
+	return err
+}
+
+// endLine ends the last line of an answer.
+func (t *talk) endLine(thinker *thinker, text string) error {
+	if thinker.open {
+		return thinker.end()
+	}
+	if strings.HasSuffix(text, "\n") {
+		return nil
+	}
+	_, err := io.WriteString(t.out, "\n")
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +105,7 @@ func TestStoppedAnswer(t *testing.T) {
 	if err := talk.ask(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(talk.messages); n != 3 || talk.messages[2] != (client.Message{Role: "assistant", Content: "half"}) {
+	if n := len(talk.messages); n != 3 || !reflect.DeepEqual(talk.messages[2], client.Message{Role: "assistant", Content: "half"}) {
 		t.Errorf("%+v", talk.messages)
 	}
 	if len(stops) != 2 || !stops[0] || stops[1] || talk.answer.stop() {

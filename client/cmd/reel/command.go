@@ -28,9 +28,12 @@ type app struct {
 	jsonl   bool
 	raw     bool
 	system  string
-	special *bool  // of prompts and messages; nil: as the protocol has it
-	answer  answer // being printed by chat
-	clamped int    // the last --max-tokens that was reduced to the context
+	special *bool // of prompts and messages; nil: as the protocol has it
+	form    form
+	// reasoning is a value of --reasoning; empty: as the output is.
+	reasoning string
+	answer    answer // being printed by chat
+	clamped   int    // the last --max-tokens that was reduced to the context
 	// stranger is the listening process, if it belongs to neither the user nor root.
 	stranger stranger
 }
@@ -91,6 +94,17 @@ const examples = `  reel "Once more unto the breach"
   reel chat
   reel status`
 
+// flagError is a mistake in the flags of a command. One that is the name of a command below is taken for that.
+func flagError(cmd *cobra.Command, err error) error {
+	name, _ := strings.CutPrefix(err.Error(), "unknown flag: --")
+	for _, below := range cmd.Commands() {
+		if below.Name() == name {
+			return mistake{err.Error(), "use: " + below.CommandPath()}
+		}
+	}
+	return usageError{err}
+}
+
 // command returns the whole command tree.
 func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
@@ -105,7 +119,7 @@ func (a *app) command() *cobra.Command {
 		SilenceUsage:      true,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetOut(stdout()) // for help, the version and completions
 	root.SetErr(stderr())
@@ -132,11 +146,19 @@ func (a *app) requestFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&a.raw, "raw", false, "send the prompt as it is, without the model's chat template")
 	a.conversationFlags(flags)
 	a.specialFlag(flags, "as tokens in a raw prompt alone")
+	userFlag(flags, &a.request.User, "whose request it is, within your uid")
 	a.samplingFlags(flags, func(value string) string { return "default " + value + "; in a conversation the model's" })
 	flags.Var(optional("int", &r.Logprobs, strconv.Atoi), "logprobs",
 		"report logprobs and this many alternatives, with --json and --jsonl")
 	flags.BoolVar(&r.Echo, "echo", false, "print the prompt's tokens first")
 	flags.BoolVar(&r.IgnoreEOS, "ignore-eos", false, "go on past the end-of-sequence token")
+	a.formFlags(flags)
+}
+
+// userFlag adds the flag for a name that divides the uid.
+func userFlag(flags *pflag.FlagSet, to *string, what string) {
+	flags.StringVar(to, "user", "", "a `name` that says "+what+
+		": names divide its share, and have cached prompts of their own")
 }
 
 // samplingFlags adds the flags that chat has too. byDefault describes the default of a value
@@ -155,11 +177,18 @@ func (a *app) samplingFlags(flags *pflag.FlagSet, byDefault func(value string) s
 		"keep tokens at least this probable, relative to the most probable ("+byDefault("0")+")")
 	flags.Var(optional("float", &r.RepeatPenalty, parseFloat), "repeat-penalty",
 		"values above 1 avoid repetition ("+byDefault("1")+")")
+	flags.Var(optional("float", &r.PresencePenalty, parseFloat), "presence-penalty",
+		"subtracted from the logits of tokens that the completion has; -2 to 2 (default 0)")
+	flags.Var(optional("float", &r.FrequencyPenalty, parseFloat), "frequency-penalty",
+		"the same, once for each time that the completion has the token (default 0)")
+	flags.Var((*biases)(&r.LogitBias), "logit-bias", "add to a token's logit, such as 50256=-100; may be repeated")
 	flags.Var(optional("uint", &r.Seed, parseUint), "seed", "the same seed gives the same tokens (default: random)")
 	flags.Var(oneOf{&r.Cache, []string{protocol.CacheOn, protocol.CacheRead, protocol.CacheOff}}, "cache",
 		"begin with cached pages of earlier prompts and leave this prompt's (on), only begin with them (read), or "+
 			"neither (off) (default on)")
 	flags.StringArrayVar(&r.Stop, "stop", nil, "end before this `string`; may be repeated")
+	flags.Var(oneOf{&a.reasoning, []string{reasoningOn, reasoningOff}}, "reasoning",
+		"print what the model thinks before it answers a conversation (default: on a terminal on, otherwise off)")
 }
 
 // outputFlags adds flags for the form of the output.

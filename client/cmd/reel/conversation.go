@@ -25,8 +25,9 @@ type saved struct {
 }
 
 type savedMessage struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role      string `json:"role"`
+	Content   string `json:"content"`
+	Reasoning string `json:"reasoning,omitempty"`
 }
 
 // maxSaved bounds the bytes of a file for /load. JSON takes up to 6 bytes for one of a
@@ -56,7 +57,7 @@ func (t *talk) save(_ context.Context, path string) error {
 func encodeSaved(model string, messages []client.Message) ([]byte, error) {
 	s := saved{Model: model}
 	for _, m := range messages {
-		s.Messages = append(s.Messages, savedMessage{m.Role, m.Content})
+		s.Messages = append(s.Messages, savedMessage{m.Role, m.Content, m.Reasoning})
 	}
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -151,7 +152,7 @@ func parseSaved(text []byte, l client.Limits) ([]client.Message, error) {
 	}
 	messages := []client.Message{}
 	for _, m := range s.Messages {
-		messages = append(messages, client.Message{Role: m.Role, Content: m.Content})
+		messages = append(messages, client.Message{Role: m.Role, Content: m.Content, Reasoning: m.Reasoning})
 	}
 	m := protocol.Generate{Messages: messages}
 	if err := m.Validate(l); err != nil {

@@ -9,12 +9,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // generate is the root command: it streams a completion.
 func (a *app) generate(cmd *cobra.Command, words []string) error {
 	ctx := cmd.Context()
 	if err := checkWords(cmd, words); err != nil {
+		return err
+	}
+	if err := a.readForm(); err != nil {
 		return err
 	}
 	if err := a.readPrompt(ctx, words); err != nil {
@@ -44,7 +48,7 @@ func (a *app) generate(cmd *cobra.Command, words []string) error {
 // flag needs one.
 func (a *app) converse(ctx context.Context, c *client.Client) {
 	r := &a.request
-	switch formed := a.system != "" || len(r.Template) > 0; {
+	switch formed := a.system != "" || len(r.Template) > 0 || r.Tools != ""; {
 	case r.Tokens != nil:
 	case a.raw:
 		r.Special = a.special
@@ -53,7 +57,7 @@ func (a *app) converse(ctx context.Context, c *client.Client) {
 		tellRaw(ctx, c)
 	default:
 		r.Messages = append(a.opening(a.system), a.message("user", r.Prompt))
-		r.Prompt = ""
+		r.Prompt, r.Reasoning = "", protocol.ReasoningApart
 	}
 }
 
@@ -90,10 +94,15 @@ func (a *app) readPrompt(ctx context.Context, words []string) error {
 
 // dial connects to the generator and shows the progress of its loading.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	return a.dialWith(ctx, client.Options{Spin: true})
+}
+
+// dialWith is dial with further options.
+func (a *app) dialWith(ctx context.Context, o client.Options) (*client.Client, error) {
 	p := startProgress(a.wait)
 	defer p.clear()
 	return client.Dial(ctx, client.Options{
-		Socket: a.socket, Wait: a.wait, Spin: true, OnLoading: p.show, OnWait: p.retrying,
+		Socket: a.socket, Wait: a.wait, Spin: o.Spin, NoWake: o.NoWake, OnLoading: p.show, OnWait: p.retrying,
 		OnPeer: func(peer client.Peer) {
 			p.hide()
 			a.stranger.meetAndPrint(peer)

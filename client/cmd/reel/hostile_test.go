@@ -167,7 +167,22 @@ func checkShown(t *testing.T, shown string, answer bool) {
 	if !strings.Contains(shown, "<") || answer && !strings.Contains(shown, "\u200c\u200d\u200e\u200f") {
 		t.Errorf("the generator's text is missing: %q", shown)
 	}
-	rest := ownSequences.ReplaceAllString(shown, "\n")
+	for _, thought := range reasoning.FindAllStringSubmatch(shown, -1) {
+		checkRaw(t, thought[1], true)
+	}
+	rest := ownSequences.ReplaceAllString(reasoning.ReplaceAllString(shown, ""), "\n")
+	checkRaw(t, rest, answer)
+	if !answer && regexp.MustCompile(`(?m)^reel: forged`).MatchString(rest) {
+		t.Errorf("a line is forged: %q", rest)
+	}
+}
+
+// reasoning matches the reasoning on a terminal.
+var reasoning = regexp.MustCompile(`(?s)\x1b\[2m(.*?)\x1b\[22m`)
+
+// checkRaw searches a text for raw characters.
+func checkRaw(t *testing.T, rest string, answer bool) {
+	t.Helper()
 	for _, r := range rest {
 		bidi := r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 		hidden := unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
@@ -175,9 +190,6 @@ func checkShown(t *testing.T, shown string, answer bool) {
 			t.Errorf("%U is printed raw in %q", r, rest)
 			break
 		}
-	}
-	if !answer && regexp.MustCompile(`(?m)^reel: forged`).MatchString(rest) {
-		t.Errorf("a line is forged: %q", rest)
 	}
 }
 

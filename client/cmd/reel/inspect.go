@@ -55,12 +55,15 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	if s.Doing != "" {
 		state += ": " + s.Doing
 	}
+	if s.Limits.Context == 0 { // the model is not known yet
+		return writeRows(w, startingRows(s, state, stranger))
+	}
 	rows := [][2]string{
 		{"state", state},
 		{"model", s.Model},
 		{"device", deviceText(s)},
-		{"generator", fmt.Sprintf("%s, pid %d", s.Version, s.PID)},
-		{"uptime", time.Duration(s.UptimeS * float64(time.Second)).Round(time.Second).String()},
+		generatorRow(s),
+		uptimeRow(s),
 		{"connections", fmt.Sprintf("%d of %d", s.Connections, s.Limits.Connections)},
 		{"requests", fmt.Sprintf("%d running, %d waiting; %d finished, %d cancelled, %d failed, %d refused",
 			s.Requests.Running, s.Requests.Waiting, s.Requests.Finished,
@@ -69,7 +72,7 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 			s.KV.Used, s.KV.Pages, s.KV.Cached, s.KV.PageTokens, size(s.KV.Bytes))},
 		{"steps", fmt.Sprintf("%d prefill, %d decode, %d tokens", s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens)},
 	}
-	rows = slices.Insert(rows, len(rows)-1, slices.Concat(hostRows(s.KV), cacheRows(s))...)
+	rows = slices.Insert(rows, len(rows)-1, slices.Concat(hostRows(s.KV), diskRows(s.Disk), cacheRows(s))...)
 	if m := s.Machine; m.MemoryTotal > 0 {
 		used := fmt.Sprintf("%s of %s used", size(m.MemoryUsed), size(m.MemoryTotal))
 		rows = slices.Insert(rows, 3, [2]string{"memory", used})
@@ -89,11 +92,31 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	if s.ChatFailure != "" {
 		rows = append(rows, [2]string{"chat", "only prompts: " + s.ChatFailure})
 	}
+	rows = append(rows, formatRows(s.Formats)...)
 	if d := s.ChatDefaults; d != nil {
 		rows = append(rows, [2]string{"chat", fmt.Sprintf("by default temperature %g, top-k %d, top-p %g, min-p %g, "+
 			"repeat-penalty %g", d.Temperature, d.TopK, d.TopP, d.MinP, d.RepeatPenalty)})
 	}
 	return writeRows(w, rows)
+}
+
+// startingRows describe a generator that has no model, and so no limits, yet.
+func startingRows(s *client.Status, state, stranger string) [][2]string {
+	rows := [][2]string{{"state", state}}
+	if stranger != "" {
+		rows = append(rows, [2]string{"socket", stranger})
+	}
+	rows = append(rows, failureRows(s.Failure)...)
+	return append(rows, generatorRow(s), uptimeRow(s), [2]string{"connections", count(uint64(s.Connections))})
+}
+
+func generatorRow(s *client.Status) [2]string {
+	return [2]string{"generator", fmt.Sprintf("%s, pid %d", s.Version, s.PID)}
+}
+
+func uptimeRow(s *client.Status) [2]string {
+	up := time.Duration(s.UptimeS * float64(time.Second)).Round(time.Second)
+	return [2]string{"uptime", up.String()}
 }
 
 // writeRows prints rows of a name and a text, one per line. Both are escaped as labels
@@ -129,6 +152,44 @@ func hostRows(kv protocol.KV) [][2]string {
 		size(int64(kv.Stored)*kv.PageBytes), size(int64(kv.Loaded)*kv.PageBytes), kv.MovedOut, kv.MovedIn)}}
 }
 
+// diskRows describe the pages in files. There are none without a directory for them.
+func diskRows(d protocol.Disk) [][2]string {
+	switch d.State {
+	case "":
+		return nil
+	case protocol.DiskOpening:
+		return [][2]string{{"disk", "not used yet: the generator reads all weights again first"}}
+	}
+	text := fmt.Sprintf("%s pages, %s of %s; %s read for %s, %s written, %s", count(uint64(d.Pages)), size(d.Bytes),
+		size(d.MaxBytes), count(d.Read), plural(d.Hits, "prompt"), count(d.Written), plural(d.Errors, "error"))
+	if d.State == protocol.DiskOff {
+		text = "not used any more: the generator's log has the cause; " + text
+	}
+	return [][2]string{{"disk", text}}
+}
+
+// formatRows describe the program that follows formats, unless it waits for the first of them.
+func formatRows(f protocol.Formats) [][2]string {
+	text := fmt.Sprintf("%d open, %s of reel-format", f.Open, plural(uint64(f.Restarts), "restart"))
+	switch f.State {
+	case "", protocol.FormatsIdle:
+		return nil
+	case protocol.FormatsMissing:
+		text = "refused: reel-format is not installed beside reel-generator"
+	case protocol.FormatsFailed:
+		text = "reel-format has ended, and is started again: " + f.Reason
+	}
+	return [][2]string{{"formats", text}}
+}
+
+// plural returns a number of things.
+func plural(n uint64, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return count(n) + " " + thing
+}
+
 // cacheRows describe what the prefix cache did. There are none while the model loads, and for
 // older generators that don't report it.
 func cacheRows(s *client.Status) [][2]string {
@@ -144,7 +205,7 @@ func cacheRows(s *client.Status) [][2]string {
 	text := fmt.Sprintf("%s; %d of %d prompts hit, %s of %s prompt tokens cached; %d pages evicted",
 		whose, c.Hits, c.Requests, count(c.CachedTokens), count(c.PromptTokens), s.KV.Evicted)
 	if n := s.Steps.Rereads; n > 0 {
-		text += fmt.Sprintf("; %d answers read again", n)
+		text += "; " + plural(n, "answer") + " read again"
 	}
 	return [][2]string{{"cache", text}}
 }

@@ -107,6 +107,8 @@ const (
 	clearBelow    sequence = "\x1b[J"
 	pastesMarked  sequence = "\x1b[?2004h" // bracketed paste mode
 	pastesPlain   sequence = "\x1b[?2004l"
+	dimmed        sequence = "\x1b[2m"
+	undimmed      sequence = "\x1b[22m"
 )
 
 // draw writes all parts in one call: sequences as they are, other values as labels of

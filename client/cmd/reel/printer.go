@@ -30,7 +30,7 @@ func (a *app) printer() (printer, error) {
 	case a.jsonl:
 		return &eventPrinter{w}, nil
 	}
-	return &textPrinter{w: w.answers(), terminal: w.terminal}, nil
+	return &textPrinter{w: w.answers(), terminal: w.terminal, thinker: a.thinker(w.answers(), w)}, nil
 }
 
 // closedPipe replaces EPIPE, the error of a write without a reader, by errClosedPipe.
@@ -53,24 +53,36 @@ type textPrinter struct {
 	w        io.Writer
 	terminal bool
 	open     bool // the last line has no newline yet
+	thinker  thinker
+	calls    madeCalls
 }
 
 func (p *textPrinter) token(t client.Token) error {
-	if t.Text == "" {
-		return nil
+	p.calls.add(t.Calls)
+	if err := p.thinker.token(t); err != nil || t.Text == "" {
+		return err
 	}
 	p.open = !strings.HasSuffix(t.Text, "\n")
 	_, err := io.WriteString(p.w, t.Text)
 	return err
 }
 
-// end adds a newline on a terminal, so that the shell's prompt has its own line.
+// end prints the calls, each as a line, and on a terminal it ends the last line, so that the shell's prompt has its own.
 func (p *textPrinter) end(client.Done, error) error {
-	if !p.terminal || !p.open {
-		return nil
+	if err := p.thinker.end(); err != nil {
+		return err
 	}
-	_, err := io.WriteString(p.w, "\n")
-	return err
+	if p.open && (p.terminal || len(p.calls) > 0) {
+		if _, err := io.WriteString(p.w, "\n"); err != nil {
+			return err
+		}
+	}
+	for _, c := range p.calls {
+		if err := writeJSON(p.w, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ending is the JSON form of a completion's end: done or an error.
@@ -103,14 +115,18 @@ type logprob struct {
 
 // objectPrinter prints one object at the end.
 type objectPrinter struct {
-	w        io.Writer
-	text     strings.Builder
-	tokens   []int32
-	logprobs []logprob
+	w         io.Writer
+	text      strings.Builder
+	reasoning strings.Builder
+	calls     madeCalls
+	tokens    []int32
+	logprobs  []logprob
 }
 
 func (p *objectPrinter) token(t client.Token) error {
 	p.text.WriteString(t.Text)
+	p.reasoning.WriteString(t.Reasoning)
+	p.calls.add(t.Calls)
 	p.tokens = append(p.tokens, t.Token)
 	if t.Logprob != nil {
 		chosen := protocol.TopToken{Token: t.Token, Text: t.Text, Logprob: *t.Logprob}
@@ -121,11 +137,13 @@ func (p *objectPrinter) token(t client.Token) error {
 
 func (p *objectPrinter) end(done client.Done, err error) error {
 	return writeJSON(p.w, struct {
-		Text   string  `json:"text"`
-		Tokens []int32 `json:"tokens"`
+		Text      string    `json:"text"`
+		Reasoning string    `json:"reasoning,omitempty"`
+		Calls     madeCalls `json:"calls,omitempty"`
+		Tokens    []int32   `json:"tokens"`
 		ending
 		Logprobs []logprob `json:"logprobs,omitempty"`
-	}{p.text.String(), append([]int32{}, p.tokens...), endingOf(done, err), p.logprobs})
+	}{p.text.String(), p.reasoning.String(), p.calls, append([]int32{}, p.tokens...), endingOf(done, err), p.logprobs})
 }
 
 // eventPrinter prints each event as a line.

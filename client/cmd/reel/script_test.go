@@ -64,6 +64,7 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 	flags.StringVar((*string)(&s.Ending), "ending", "", "")
 	flags.StringVar(&s.State, "state", "", "")
 	pieces := flags.String("pieces", "", "the tokens' texts, as a JSON list")
+	tokens := flags.String("tokens", "", "what each token completes, as a JSON list of fakegen.Piece")
 	message := flags.String("message", "it said so", "of errors and of loading, with Go's escapes")
 	code := flags.String("code", "", "of the error for requests")
 	flags.BoolVar(&s.Chat, "chat", false, "the model has a chat template")
@@ -74,6 +75,9 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(flags.Parse(args))
 	if *pieces != "" {
 		ts.Check(json.Unmarshal([]byte(*pieces), &s.Pieces))
+	}
+	if *tokens != "" {
+		ts.Check(json.Unmarshal([]byte(*tokens), &s.Tokens))
 	}
 	text := unquote(ts, *message)
 	if *message != "it said so" {

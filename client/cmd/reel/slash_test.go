@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -178,7 +179,7 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Errorf("%v: %+v", err, other.messages)
 	}
 	for i, m := range other.messages {
-		if m != talk.messages[i] {
+		if !reflect.DeepEqual(m, talk.messages[i]) {
 			t.Errorf("message %d is %+v", i, m)
 		}
 	}
@@ -226,7 +227,7 @@ func TestLoadBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := talk.runLines(t, "/load "+one)
-	if err != nil || len(talk.messages) != 1 || talk.messages[0] != (client.Message{Role: "user", Content: "x"}) {
+	if err != nil || len(talk.messages) != 1 || !reflect.DeepEqual(talk.messages[0], client.Message{Role: "user", Content: "x"}) {
 		t.Errorf("%v, %+v", err, talk.messages)
 	}
 }

@@ -30,6 +30,29 @@ func lineOf(t *testing.T, view []string, name string) string {
 	return strings.TrimSpace(strings.TrimPrefix(view[i], name))
 }
 
+// TestTopDisk: what was written and read comes from two consecutive statuses.
+func TestTopDisk(t *testing.T) {
+	var v topView
+	status := func(uptime float64, d protocol.Disk) *client.Status {
+		s := topStatus(uptime, 0, 0)
+		s.Disk = d
+		return s
+	}
+	v.next(status(1, protocol.Disk{State: protocol.DiskUsed, Written: 10}), nil)
+	view := v.next(status(2, protocol.Disk{State: protocol.DiskUsed, Written: 11, Read: 8, Hits: 2}), nil)
+	if got := lineOf(t, view, "copied"); got != "-; files: 1 page written, 8 read for 2 prompts" {
+		t.Errorf("copied is %q", got)
+	}
+	off := protocol.Disk{State: protocol.DiskOff, Pages: 1, Written: 11, Read: 8, Hits: 2, Errors: 1}
+	view = v.next(status(3, off), nil)
+	if got := lineOf(t, view, "copied"); got != "-; files: 0 pages written, 0 read for 0 prompts, 1 error" {
+		t.Errorf("copied is %q", got)
+	}
+	if got := lineOf(t, view, "disk"); !strings.HasSuffix(got, "  0 B of 0 B in files, 1 page; off") {
+		t.Errorf("disk is %q", got)
+	}
+}
+
 // TestTopCache: the share of cached prompt tokens comes from two consecutive statuses.
 func TestTopCache(t *testing.T) {
 	var v topView
@@ -156,6 +179,14 @@ func TestTopHeading(t *testing.T) {
 	for _, want := range []string{"failed", "loading the weights", "device_failed: it is gone", "push it in"} {
 		if !strings.Contains(view, want) {
 			t.Errorf("no %q in\n%s", want, view)
+		}
+	}
+}
+
+func TestPlural(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0 answers", 1: "1 answer", 2: "2 answers", 1500: "1,500 answers"} {
+		if got := plural(n, "answer"); got != want {
+			t.Errorf("%q, wants %q", got, want)
 		}
 	}
 }

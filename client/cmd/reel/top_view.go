@@ -79,6 +79,13 @@ func loads(s *client.Status) []string {
 		lines = append(lines, row("host", gauge(kv.HostCached+kv.HostSequences, kv.HostPages,
 			fmt.Sprintf("pages, %d of requests that moved out", kv.HostSequences))))
 	}
+	if d := s.Disk; d.State != "" {
+		text := fmt.Sprintf("  %s of %s in files, %s", size(d.Bytes), size(d.MaxBytes), plural(uint64(d.Pages), "page"))
+		if d.State != protocol.DiskUsed {
+			text += "; " + d.State
+		}
+		lines = append(lines, row("disk", filledBar(float64(d.Bytes), float64(d.MaxBytes))+text))
+	}
 	return append(lines,
 		row("graphs", gauge(g.Live, g.MaxGraphs, fmt.Sprintf("live, %s of %s", size(g.Bytes), size(g.Budget)))))
 }
@@ -86,14 +93,18 @@ func loads(s *client.Status) []string {
 // row returns a line of a name and a text.
 func row(name, text string) string { return fmt.Sprintf("%-11s%s", name, text) }
 
-// gauge draws the used share of something.
+// gauge draws the used share of something with its numbers.
 func gauge(used, of int, unit string) string {
+	return filledBar(float64(used), float64(of)) + fmt.Sprintf("  %d of %d %s", used, of, unit)
+}
+
+// filledBar draws the used share of something.
+func filledBar(used, of float64) string {
 	full := 0
 	if of > 0 {
-		full = min(barWidth, int(math.Ceil(barWidth*float64(used)/float64(of))))
+		full = min(barWidth, int(math.Ceil(barWidth*used/of)))
 	}
-	bar := strings.Repeat("█", full) + strings.Repeat("░", barWidth-full)
-	return bar + fmt.Sprintf("  %d of %d %s", used, of, unit)
+	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full)
 }
 
 // rates shows events per second since the last view. Another process than in the last
@@ -119,7 +130,7 @@ func (v *topView) rates(s *client.Status) []string {
 			per(s.Steps.Prefill, before.Steps.Prefill), per(s.Steps.Decode, before.Steps.Decode))),
 		row("launched", shares(s.Graphs, before.Graphs)),
 		row("cache", found(s, before)),
-		row("copied", copied(s.KV, before.KV, seconds)),
+		row("copied", copied(s.KV, before.KV, seconds)+filed(s.Disk, before.Disk)),
 		row("roller", rollerText(s.Graphs)),
 	}
 }
@@ -148,7 +159,7 @@ func found(now, then *client.Status) string {
 			100*float64(c.CachedTokens-b.CachedTokens)/float64(tokens), now.KV.Evicted-then.KV.Evicted)
 	}
 	if n := now.Steps.Rereads - then.Steps.Rereads; n > 0 {
-		text += fmt.Sprintf("; %d answers read again", n)
+		text += "; " + plural(n, "answer") + " read again"
 	}
 	return text
 }
@@ -163,6 +174,19 @@ func copied(now, then protocol.KV, seconds float64) string {
 	}
 	return fmt.Sprintf("%s out, %s in; %d requests moved out, %d back", rate(now.Stored, then.Stored, now.PageBytes),
 		rate(now.Loaded, then.Loaded, now.PageBytes), now.MovedOut-then.MovedOut, now.MovedIn-then.MovedIn)
+}
+
+// filed shows the pages that went to files and back between two views, unless there is no directory for them.
+func filed(now, then protocol.Disk) string {
+	if now.State == "" {
+		return ""
+	}
+	text := fmt.Sprintf("; files: %s written, %s read for %s", plural(now.Written-then.Written, "page"),
+		count(now.Read-then.Read), plural(now.Hits-then.Hits, "prompt"))
+	if n := now.Errors - then.Errors; n > 0 {
+		text += ", " + plural(n, "error")
+	}
+	return text
 }
 
 // rollerText describes the roller's state and work.

@@ -21,7 +21,7 @@ var elsewhere = map[string]struct{ why, use, example string }{
 	"ps":      {"reel has no command ps: a generator serves one model", "reel status", ""},
 	"run":     {"reel has no command run", "reel-generator --model %s\nthen, in another terminal: reel chat", "DIR"},
 	"serve":   {"reel has no command serve", "reel-generator", ""},
-	"pull":    {"reel has no command pull", "hf download %s --local-dir DIR\nthen: reel-generator --model DIR", "NAME"},
+	"pull":    {"reel has no command pull", "hf download %s\nthen: reel-generator --model %s", "ORG/NAME"},
 	"version": {"reel version takes no words", "reel version", ""},
 }
 

@@ -7,8 +7,8 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
+	"time"
 
 	"reel.internal/reel/protocol"
 )
@@ -32,16 +32,25 @@ type Script struct {
 	Refusal *protocol.Error // answers every hello, unless nil
 	Silent  bool            // answers nothing
 	Pieces  []string        // the tokens' texts; nil repeats the prompt
+	Tokens  []Piece         // the tokens with reasoning and calls, in place of Pieces
+	Pace    time.Duration   // before each token
 	Ending  Ending          // of every request
 	Error   *protocol.Error // sent for the ending Fail, and for tokenize unless nil
 	State   string          // of status; empty: ready
 	Chat    bool            // the model has a chat template
+	Tools   bool            // which shows tools and has tags for reasoning
 	NoChat  string          // status's chat_failure
 	Model   string          // its name; empty: fake
 	Context int             // limits.context, which then ends completions; 0: 512
+	Slots   int             // limits.max_batch and limits.queue; 0: 8 and 512
 	Long    int             // conversations of so many messages are prompt_too_long; 0: none are
 	Cached  int             // cached prompt tokens of every request
 	Spoil   func(reply any) // changes each reply before it is sent, unless nil
+	// Answer, unless nil, is asked for the answer to each request; Pieces, Tokens, Pace, Ending and
+	// Error count only without it.
+	Answer func(*protocol.Generate) Answer
+	// Cancelled, unless nil, is told of each request that was cancelled while it ran.
+	Cancelled func(*protocol.Generate)
 }
 
 // Generator serves Script. Don't change its fields while it serves.
@@ -206,7 +215,11 @@ func (g *Generator) greeting() any {
 	}
 	l := limits
 	l.Context = cmp.Or(g.Context, l.Context)
-	return &protocol.Welcome{Version: protocol.Version, Model: cmp.Or(g.Model, "fake"), Limits: l, Chat: g.Chat}
+	if g.Slots > 0 {
+		l.MaxBatch, l.Queue = g.Slots, g.Slots
+	}
+	return &protocol.Welcome{Version: protocol.Version, Model: cmp.Or(g.Model, "fake"), Limits: l, Chat: g.Chat,
+		Tools: g.Tools, Reasoning: g.Tools}
 }
 
 var limits = protocol.Limits{
@@ -222,8 +235,11 @@ var graphs = protocol.GraphPool{
 }
 
 func (g *Generator) status() *protocol.Status {
+	if g.State == protocol.StateLoading {
+		return &protocol.Status{State: g.State, Version: "test", PID: 42, UptimeS: 3661, Progress: 0.5, Connections: 1}
+	}
 	status := &protocol.Status{
-		State: cmp.Or(g.State, protocol.StateReady), Version: "test", Model: "fake", Device: "host",
+		State: cmp.Or(g.State, protocol.StateReady), Version: "test", Model: cmp.Or(g.Model, "fake"), Device: "host",
 		PID: 42, UptimeS: 3661, Progress: 1, Connections: 1,
 		Requests: protocol.Requests{Running: 1, Waiting: 2, Finished: 3, Cancelled: 4, Failed: 5, Refused: 6},
 		KV: protocol.KV{PageTokens: 16, Pages: 256, Used: 8, Bytes: 12 << 20, Cached: 40, Evicted: 3,
@@ -231,6 +247,9 @@ func (g *Generator) status() *protocol.Status {
 			MovedOut: 3, MovedIn: 2},
 		Cache: protocol.Cache{
 			Scope: protocol.ScopeUser, Requests: 20, Hits: 12, PromptTokens: 5016, CachedTokens: 4000},
+		Formats: protocol.Formats{State: protocol.FormatsRunning, Open: 2, Restarts: 1},
+		Disk: protocol.Disk{State: protocol.DiskUsed, Bytes: 3 << 30, MaxBytes: 16 << 30, Pages: 1500,
+			Hits: 40, Read: 1200, Written: 1700, Errors: 1},
 		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Rereads: 11, RereadTokens: 200,
 			Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
 		Limits: limits, ChatFailure: g.NoChat,
@@ -279,85 +298,4 @@ func (s *session) cache(m *protocol.CacheRequest) {
 	s.send(&protocol.Cached{Scope: protocol.ScopeUser, PageTokens: 16, Dropped: dropped,
 		Tiers: []protocol.CacheTier{
 			{Tier: protocol.TierDevice, Pages: pages, Tokens: 16 * pages, Bytes: int64(pages) << 20}}})
-}
-
-// pieces returns the texts to send for m.
-func (g *Generator) pieces(m *protocol.Generate) []string {
-	pieces := g.Pieces
-	if pieces == nil && m.Prompt != nil {
-		pieces = strings.SplitAfter(*m.Prompt, " ")
-	}
-	if n := len(m.Messages); pieces == nil && n > 0 {
-		pieces = strings.SplitAfter(m.Messages[n-1].Content, " ")
-	}
-	for _, id := range m.Tokens {
-		if m.Prompt == nil && m.Messages == nil && g.Pieces == nil {
-			pieces = append(pieces, fmt.Sprintf("<%d>", id))
-		}
-	}
-	return pieces
-}
-
-// generate sends the tokens of m, then ends it as the script says.
-func (s *session) generate(m *protocol.Generate, cancelled <-chan struct{}) {
-	done := &protocol.Done{
-		ID: m.ID, FinishReason: protocol.FinishStop,
-		Usage:  protocol.Usage{PromptTokens: 3, CachedTokens: s.g.Cached},
-		Timing: protocol.Timing{QueueMS: 1, PrefillMS: 9, TTFTMS: 10, TotalMS: 110},
-		Graphs: protocol.Graphs{Eager: 5},
-	}
-	if m.Messages != nil && !s.g.Chat {
-		s.send(protocol.Errorf(protocol.CodeNoChatTemplate, "send a prompt", "fake is a base model").For(m.ID))
-		return
-	}
-	if s.g.Long > 0 && len(m.Messages) >= s.g.Long {
-		s.send(protocol.Errorf(protocol.CodePromptTooLong, "shorten it", "it is too long").For(m.ID))
-		return
-	}
-	if m.Echo {
-		s.send(token(m, -1, "»"))
-	}
-	for i, piece := range s.g.pieces(m) {
-		full := s.g.Context > 0 && done.Usage.PromptTokens+i == s.g.Context
-		if full || m.MaxTokens != nil && i == *m.MaxTokens {
-			done.FinishReason = protocol.FinishLength
-			break
-		}
-		s.send(token(m, i, piece))
-		done.Usage.CompletionTokens++
-	}
-	s.end(m.ID, done, cancelled)
-}
-
-// end ends request id as the script says.
-func (s *session) end(id uint64, done *protocol.Done, cancelled <-chan struct{}) {
-	switch s.g.Ending {
-	case Mute:
-	case Drop:
-		s.conn.Close()
-	case Fail:
-		s.send(s.g.Error.For(id))
-	case Hang:
-		select {
-		case <-cancelled:
-		case <-s.gone:
-		}
-		done.FinishReason = protocol.FinishCancelled
-		fallthrough
-	case Finish:
-		s.send(done)
-	}
-}
-
-// token returns token index of m, with logprobs if m asks for them.
-func token(m *protocol.Generate, index int, text string) *protocol.Token {
-	t := &protocol.Token{ID: m.ID, Index: index, Token: int32(100 + index), Text: text}
-	if m.Logprobs != nil {
-		logprob := -0.5
-		t.Logprob = &logprob
-		for i := range *m.Logprobs {
-			t.Top = append(t.Top, protocol.TopToken{Token: int32(i), Text: "x", Logprob: -0.5 * float64(i+1)})
-		}
-	}
-	return t
 }

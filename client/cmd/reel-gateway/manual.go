@@ -1,0 +1,48 @@
+//go:build manual
+
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"reel.internal/reel/systemd/manual"
+)
+
+// With the tag manual the program only writes its man page and completions into the directory named
+// by its first argument.
+func init() {
+	if err := manual.Write((&settings{}).command(), os.Args[1], notes, exits, variables, files); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+var notes = manual.Notes(
+	manual.Entry{Term: "Keys", Text: "A key has at least 16 characters; openssl rand -hex 32 makes one. Lines that " +
+		"begin with # are skipped. The file belongs to root or to the gateway's user and is not readable for others. " +
+		"Each key is a user of its own: it has its shares and its own cached prompts. Without keys each uid is."},
+	manual.Entry{Term: "Behind a proxy", Text: "Let the proxy connect to a Unix socket, or name the proxy's Host with " +
+		"--allow-host. All requests of the proxy's user are one user unless they have keys."},
+	manual.Entry{Term: "Names of models", Text: "NAME:latest is NAME. A request without a model gets the only one."},
+)
+
+var exits = manual.Exit(
+	manual.Entry{Term: "0", Text: "Ended by SIGTERM or SIGINT."},
+	manual.Entry{Term: "1", Text: "A listener failed, or the address is in use."},
+	manual.Entry{Term: "64", Text: "Usage: an unknown flag or a bad value."},
+	manual.Entry{Term: "78", Text: "Configuration: an address that needs a key, a file of keys that others may read, a " +
+		"certificate that cannot be used."},
+)
+
+var variables = manual.Environment(
+	manual.Entry{Term: "REEL_SOCKET, XDG_RUNTIME_DIR", Text: "The generator's socket, as for reel(1), unless " +
+		"--generator is given."},
+)
+
+var files = manual.Files(
+	manual.Entry{Term: "/etc/reel/gateway.env", Text: "Flags of the service, in REEL_GATEWAY_FLAGS."},
+	manual.Entry{Term: "/run/reel-gateway/http.sock", Text: "Socket of the service, for the group reel."},
+	manual.Entry{Term: "generator.sock", Text: "Socket of the generator, at the places that reel(1) names."},
+)

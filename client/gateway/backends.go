@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"reel.internal/reel/client"
+)
+
+// backends are the gateway's generators by the names of their models.
+type backends struct {
+	list    []*backend
+	aliases map[string]string
+}
+
+// newBackends returns the backends of the settings. Errors: [ErrConfig].
+func newBackends(o Options) (*backends, error) {
+	b := &backends{aliases: map[string]string{}}
+	for name, model := range o.Aliases {
+		b.aliases[untagged(name)] = untagged(model)
+	}
+	waits := newShares(int64(o.Queue))
+	for _, g := range o.Generators {
+		for _, other := range b.list {
+			if g.Name != "" && g.Name == other.o.Name || g.Socket == other.o.Socket {
+				return nil, fmt.Errorf("%w: --generator: %s%s is given twice", ErrConfig, g.Name, g.Socket)
+			}
+		}
+		b.list = append(b.list, &backend{o: g, places: newPlaces(waits)})
+	}
+	return b, nil
+}
+
+// untagged returns a model's name without Ollama's tag of every model.
+func untagged(name string) string { return strings.TrimSuffix(name, ":latest") }
+
+// model is a model that can be asked for.
+type model struct {
+	name string
+	*backend
+	identity string // of its generator; empty: unknown
+}
+
+// models lists the models whose generators have said their names, in the order of the settings.
+func (b *backends) models(ctx context.Context) []model {
+	names := make([]string, len(b.list))
+	var all sync.WaitGroup
+	for i, one := range b.list {
+		all.Go(func() { names[i], _ = one.name(ctx) })
+	}
+	all.Wait()
+	var list []model
+	for i, name := range names {
+		known := slices.ContainsFunc(list, func(m model) bool { return m.name == name })
+		if name != "" && !known {
+			list = append(list, model{name: name, backend: b.list[i]})
+		}
+	}
+	return list
+}
+
+// find returns the model with a name, with one of its aliases, or with NAME:latest. Without a name it
+// is the only model.
+func (b *backends) find(ctx context.Context, name string) (model, error) {
+	name = untagged(name)
+	if to, ok := b.aliases[name]; ok {
+		name = to
+	}
+	if m, ok := pick(b.known(), name); ok && (name != "" || len(b.list) == 1) {
+		return m, nil
+	}
+	list := b.models(ctx)
+	if m, ok := pick(list, name); ok {
+		return m, nil
+	}
+	b.wake(ctx)
+	list = b.models(ctx)
+	if m, ok := pick(list, name); ok {
+		return m, nil
+	}
+	if len(list) == 0 {
+		return model{}, b.none(ctx)
+	}
+	if name == "" {
+		return model{}, badField("model", "name one of "+b.names(list))
+	}
+	return model{}, &apiError{status: http.StatusNotFound, code: "model_not_found", param: "model",
+		message: fmt.Sprintf("there is no model %q (there are: %s)", name, b.names(list))}
+}
+
+// known lists the models whose names are known without a question, so that a generator that does not
+// answer delays only requests for its own model.
+func (b *backends) known() (list []model) {
+	for _, one := range b.list {
+		if name := one.known(); name != "" {
+			list = append(list, model{name: name, backend: one})
+		}
+	}
+	return list
+}
+
+// pick returns the model with a name, or the only one if name is empty.
+func pick(list []model, name string) (model, bool) {
+	for _, m := range list {
+		if untagged(m.name) == name || name == "" && len(list) == 1 {
+			return m, true
+		}
+	}
+	return model{}, false
+}
+
+// wake wakes the generators that sleep and have never said their model's name.
+func (b *backends) wake(ctx context.Context) {
+	for _, one := range b.list {
+		if name, err := one.name(ctx); name == "" && errors.Is(err, client.ErrSleeping) {
+			_, _ = one.describe(ctx) // the next question tells the error
+		}
+	}
+}
+
+// names lists the names that find knows.
+func (b *backends) names(list []model) string {
+	var names []string
+	for _, m := range list {
+		names = append(names, m.name)
+	}
+	return strings.Join(append(names, slices.Sorted(maps.Keys(b.aliases))...), ", ")
+}
+
+// none returns the reason why no generator has said its model's name.
+func (b *backends) none(ctx context.Context) error {
+	_, err := b.list[0].name(ctx)
+	if err == nil {
+		err = errDraining
+	}
+	return err
+}
+
+// ready reports whether a model can serve: its generator answers that it is ready, or sleeps until
+// the next request.
+func (b *backends) ready(ctx context.Context) bool {
+	return slices.ContainsFunc(b.list, func(one *backend) bool { return one.ready(ctx) })
+}
+
+// close closes all connections.
+func (b *backends) close() {
+	for _, one := range b.list {
+		one.close()
+	}
+}
