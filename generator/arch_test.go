@@ -20,7 +20,7 @@ type room struct {
 	all bool
 }
 
-var quoted = regexp.MustCompile("`([a-z0-9/]+)`")
+var quoted = regexp.MustCompile("`([a-z0-9/-]+)`")
 
 // rooms reads the table.
 func rooms(t *testing.T) (list []room) {

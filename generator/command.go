@@ -62,8 +62,8 @@ func (p *program) command() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	addSettings(root, settings)
-	root.AddCommand(workerCommand(), p.checkCommand(), p.opsCommand(), p.planCommand(), p.doctorCommand(),
-		p.vramCommand())
+	root.AddCommand(workerCommand(), p.checkCommand(), p.opsCommand(), p.planCommand(), p.perplexityCommand(),
+		p.convertCommand(), p.doctorCommand(), p.vramCommand())
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"regexp"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,7 @@ import (
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/doctor"
 	"reel.internal/reel/generator/internal/hardware"
+	"reel.internal/reel/generator/internal/modelname"
 	"reel.internal/reel/generator/internal/plan"
 	"reel.internal/reel/protocol"
 )
@@ -41,7 +43,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			"nothing and needs no GPU. Exit code 1 if something fails or no generator serves.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			env := config.ServiceSettings(p.env, "/etc/reel/generator.env")
+			env := config.ServiceSettings(p.env, serviceFile)
 			if err := config.ReadEnvironment(env, cmd.Flags().Changed, settings); err != nil {
 				return err
 			}
@@ -66,16 +68,36 @@ func (p *program) printFindings(findings []doctor.Finding, asJSON bool) error {
 	return err
 }
 
-// serviceSocket is the socket of a generator that runs as a service.
-const serviceSocket = "/run/reel/generator.sock"
+// serviceSocket is the socket of a generator that runs as a service, and serviceFile has its settings.
+const (
+	serviceSocket = "/run/reel/generator.sock"
+	serviceFile   = "/etc/reel/generator.env"
+)
+
+// serviceSetting returns [config.Check] for the service's settings in a file. There a model's name is refused, unless
+// the file says where the store is: the service's user has no home directory.
+func serviceSetting(file string) func(name, value string) (known bool, err error) {
+	text, _ := os.ReadFile(file) // without permission to read it, no line of it is checked
+	stores := regexp.MustCompile(`(?m)^\s*(HF_HUB_CACHE|HF_HOME|OLLAMA_MODELS)=`)
+	return func(name, value string) (bool, error) {
+		if name == "REEL_MODEL" && modelname.Is(value) && !stores.Match(text) {
+			return true, errors.New("the service's user has no home directory, so it finds no model by its name: " +
+				"give the model's path, in a directory that the user reel may read")
+		}
+		return config.Check(name, value)
+	}
+}
 
 // thisMachine returns the doctor's view of this machine.
 func thisMachine(o config.Options) *doctor.System {
+	if located, _, err := assembly.Locate(o); err == nil { // else the model's check has the error
+		o = located
+	}
 	s := &doctor.System{Root: "/", Device: o.Device, GPU: o.GPU, UID: os.Getuid(),
 		Library: hardware.DriverLibrary, CUDAProgram: hardware.FindCUDA, CUDAStarts: hardware.TryCUDA,
 		Access: func(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) },
 		Run:    runProgram, Explain: explainSocket,
-		Plan: func(total int64) (int64, error) { return plannedBytes(o, total) }, Setting: config.Check,
+		Plan: func(total int64) (int64, error) { return plannedBytes(o, total) }, Setting: serviceSetting(serviceFile),
 		HostMemory: func() (string, error) { return hostMemory(o) },
 		HostCache:  func(total int64) (int64, string) { return hostCache(o, total) }}
 	s.User, s.Groups = thisUser()
@@ -163,8 +185,8 @@ func plannedBytes(o config.Options, total int64) (int64, error) {
 		return 0, fmt.Errorf("the model in %s cannot be served: %w", assembly.Place(o.Model), err)
 	}
 	onGPU := total > 0 && o.Device != "host"
-	r, err := plan.NewReport(plan.Planner{Config: c, Profile: plan.GPUProfile, Options: o,
-		Quantised: use.Quantised && onGPU}, name, total)
+	r, err := plan.NewReport(plan.Planner{Config: c, Profile: plan.GPUProfile, Options: o, Formats: use.Formats,
+		AnyFormat: !onGPU}, name, total)
 	return r.Total, err
 }
 

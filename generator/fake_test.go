@@ -48,11 +48,11 @@ func (e *fakeEngine) finish(f engine.Finish) {
 	e.held = nil
 }
 
-func (e *fakeEngine) Cancel(engine.Handle)   { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
-func (e *fakeEngine) Expect()                {}
-func (e *fakeEngine) Reread(uint32, []int32) {}
-func (e *fakeEngine) Stats() engine.Stats    { return engine.Stats{} }
-func (e *fakeEngine) Cached(uint32, bool) (protocol.Cached, error) {
+func (e *fakeEngine) Cancel(engine.Handle)        { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
+func (e *fakeEngine) Expect()                     {}
+func (e *fakeEngine) Reread(engine.User, []int32) {}
+func (e *fakeEngine) Stats() engine.Stats         { return engine.Stats{} }
+func (e *fakeEngine) Cached(engine.User, bool) (protocol.Cached, error) {
 	return protocol.Cached{}, nil
 }
 func (e *fakeEngine) Stop()                 { close(e.stopped) }

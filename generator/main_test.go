@@ -71,6 +71,32 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	}
 }
 
+// After the drain pages are written to files, within a bound. A second signal ends that, and is a clean stop too.
+func TestStopFlushes(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		f, bound := newFixture(t), time.Duration(0)
+		f.program.load = func(
+			ctx context.Context, o config.Options, progress func(float64, string),
+		) (*assembly.Loaded, error) {
+			l, err := f.load(ctx, o, progress)
+			l.Flush = func(ctx context.Context) {
+				end, _ := ctx.Deadline()
+				if bound = time.Until(end); hangs {
+					f.signals <- syscall.SIGTERM
+					select {}
+				}
+			}
+			return l, err
+		}
+		f.start()
+		f.connect()
+		f.signals <- syscall.SIGTERM
+		if code := f.wait(); code != 0 || bound <= 0 || bound > 2*time.Second {
+			t.Errorf("hangs %v: exit code %d, bound %v: %s", hangs, code, bound, f.stderr.String())
+		}
+	}
+}
+
 func TestIdleStopsAtOnce(t *testing.T) {
 	f := newFixture(t)
 	f.start()
@@ -193,13 +219,13 @@ func TestSettings(t *testing.T) {
 		"REEL_SOCKET":     "unused",
 		"REEL_PRECAPTURE": "1-3,64", "REEL_GRAPH_MEMORY": "1048576", "REEL_MAX_GRAPHS": "7", "REEL_ROLLER": "off",
 		"REEL_CACHE_SCOPE": "all", "REEL_REREAD": "chat", "REEL_HOST_CACHE": "8GiB", "REEL_CACHE_DIR": "/c",
-		"REEL_CACHE_DIR_BYTES": "1GiB"}
+		"REEL_CACHE_DIR_BYTES": "1GiB", "REEL_CHAT_TEMPLATE": "/t"}
 	f.program.env = func(name string) string { return env[name] }
 	f.start("--max-batch", "5")
 	want := config.Options{Model: "/m", Name: "org/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99,
 		MaxBatch: 5, LogLevel: "error", LogFormat: "json",
 		Precapture: []int{1, 2, 3, 64}, GraphMemory: 1 << 20, MaxGraphs: 7, Roller: "off", CacheScope: "all",
-		Reread: "chat", HostCache: 8 << 30, CacheDir: "/c", CacheDirBytes: 1 << 30}
+		Reread: "chat", HostCache: 8 << 30, CacheDir: "/c", CacheDirBytes: 1 << 30, ChatTemplate: "/t"}
 	if got := <-f.options; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -236,10 +262,22 @@ func TestBadValues(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"--nonsense"}, {"word"}, {"version", "word"}, {"--model"}} {
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--nonsense"}, "see reel-generator --help"},
+		{[]string{"--model"}, "see reel-generator --help"},
+		{[]string{"plan", "--nonsense"}, "see reel-generator plan --help"},
+		{[]string{"version", "word"}, `"word": see reel-generator version --help`},
+		{[]string{"m.gguf"}, `"m.gguf": to name a model, give --model; see reel-generator --help`},
+		{[]string{"plan", "m.gguf"}, "give --model; see reel-generator plan --help"},
+	} {
 		f := newFixture(t)
-		if code := f.program.run(args); code != failure.ExitUsage || strings.Count(f.stderr.String(), "\n") != 1 {
-			t.Errorf("%q: exit code %d, stderr %s", args, code, f.stderr.String())
+		code := f.program.run(c.args)
+		if text := f.stderr.String(); code != failure.ExitUsage || strings.Count(text, "\n") != 1 ||
+			!strings.Contains(text, c.says) {
+			t.Errorf("%q: exit code %d, stderr %s", c.args, code, text)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func init() {
 	p := program{env: os.Getenv, stdout: os.Stdout, stderr: logging.NewQueue(os.Stderr)}
 	root := p.command()
 	root.Example = examples
-	if err := manual.Write(root, os.Args[1], notes, exits, variables, files); err != nil {
+	if err := manual.Write(root, os.Args[1], notes, exits, variables, filesSection); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -25,7 +25,12 @@ func init() {
 
 const examples = `  reel-generator
   reel-generator --model DIR --device cuda --max-batch 8
+  reel-generator --model FILE.gguf
+  reel-generator --model Qwen/Qwen3-0.6B
+  reel-generator --model ollama:llama3.2:1b
   reel-generator plan --model DIR --vram 24GiB
+  reel-generator convert DIR model.gguf --to q4_k_m
+  reel-generator perplexity --model model.gguf TEXT
   reel-generator check --device host`
 
 var notes = manual.Notes(
@@ -38,17 +43,32 @@ var notes = manual.Notes(
 		"runs out, one moves out and comes back. auto: beside a GPU a quarter of the memory that the machine and its " +
 		"cgroup leave, at most twice the KV cache, and none below 256 MiB. The memory is pinned after the start, beside " +
 		"serving. On host it is part of the memory that reel-generator plan shows."},
+	manual.Entry{Term: "--cache-dir", Text: "Pages are written beside serving. After SIGTERM, when the last request has " +
+		"ended, those that have no file yet are written for 2 seconds at most; a second signal ends that at once."},
+	manual.Entry{Term: "--chat-template", Text: "The template gets the special tokens of the model's tokenizer. A file " +
+		"that cannot be read, or does not compile, ends the start with 78; at a reload the template in use then stays."},
 	manual.Entry{Term: "--roller", Text: "off captures no graph while serving, for comparison."},
-	manual.Entry{Term: "--settings, SIGHUP", Text: "Of a changed file, SIGHUP applies log level, graphs' budget and " +
-		"limits; the log names settings that need a restart. A file with an error changes nothing. A generator that " +
+	manual.Entry{Term: "--settings, SIGHUP", Text: "Of a changed file, SIGHUP applies log level, graphs' budget, " +
+		"limits and chat template, whose file it reads again; the log names settings that need a restart. A file with an error changes nothing. A generator that " +
 		"was started on a terminal ends at SIGHUP as at SIGTERM."},
 	manual.Entry{Term: "--metrics", Text: "Other addresses are refused. grafana-dashboard.json, in the package's " +
 		"documentation, shows all metrics."},
 	manual.Entry{Term: "--log-format, --log-level", Text: "A JSON log has a line for each request, without its text. " +
 		"In a log on a terminal, lines about requests that did not fail are of level debug. Each message is limited " +
 		"to 200 lines at once and 50 a second; left_out counts the rest."},
+	manual.Entry{Term: "convert --to", Text: "q8_0 and q4_0 have that format in all matrices; q4_k_m has Q4_K and, in the " +
+		"head and half of the matrices that lose most, Q6_K. Norms and biases stay float32. If rows are no multiple of " +
+		"256, q4_k_m has Q5_0 and Q8_0 instead; if they are no multiple of 32, the model is refused. The error that is " +
+		"printed is the root of the mean squared error over that of the mean squared weight."},
 	manual.Entry{Term: "--model", Text: "The files are mapped while the generator runs: replace a file by renaming " +
-		"another into its place. If files are written in place, the generator ends with exit code 75."},
+		"another into its place. If files are written in place, the generator ends with exit code 75. A path that " +
+		"exists wins over a name. ORG/NAME is the snapshot that refs/main names; ORG/NAME/FILE.gguf names one of " +
+		"several GGUF files. Of an Ollama model the GGUF file is served, with its own chat template, and nothing " +
+		"else of it is used. Nothing is downloaded: what is missing is named with the command that gets it. The user " +
+		"of the service has no home directory: give a path, or set HF_HUB_CACHE or OLLAMA_MODELS in its settings. " +
+		"Quantised checkpoints of compressed-tensors (FP8, four bits, MXFP4), fp8, AWQ and GPTQ are converted at load; activations are never quantised. A GPU refuses " +
+		"weights in activation order (desc_act), gate and up projections in two formats, and quantised q, k or v " +
+		"beside one of 16 bits: --device host serves them."},
 )
 
 var exits = manual.Exit(
@@ -59,18 +79,22 @@ var exits = manual.Exit(
 	manual.Entry{Term: "75", Text: "A later start can succeed: the model's files changed, or another " +
 		"generator that starts or drains holds the socket."},
 	manual.Entry{Term: "78", Text: "Configuration: a bad value, no GPU with --device cuda, a model that cannot be " +
-		"served or does not fit."},
+		"served or converted, or does not fit."},
 )
 
 var variables = manual.Environment(
 	manual.Entry{Term: "REEL_FLAG", Text: "The value of a flag: --max-batch is REEL_MAX_BATCH. The flag wins."},
 	manual.Entry{Term: "XDG_RUNTIME_DIR", Text: "Directory of the default socket, except for root."},
+	manual.Entry{Term: "HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME", Text: "Where the Hugging Face cache is: the cache itself, " +
+		"or a directory with hub or huggingface/hub in it. Default: ~/.cache/huggingface/hub."},
+	manual.Entry{Term: "OLLAMA_MODELS", Text: "Ollama's store. Default: ~/.ollama/models, then " +
+		"/usr/share/ollama/.ollama/models."},
 	manual.Entry{Term: "LISTEN_FDS, NOTIFY_SOCKET, WATCHDOG_USEC", Text: "Set by systemd: the socket, notifications, " +
 		"and the watchdog."},
 	manual.Entry{Term: "TERM", Text: "If it is dumb, the log has no colours and loading draws no bar."},
 )
 
-var files = manual.Files(
+var filesSection = manual.Files(
 	manual.Entry{Term: "/run/reel/generator.sock", Text: "Default socket of root and of the service."},
 	manual.Entry{Term: "$XDG_RUNTIME_DIR/reel/generator.sock", Text: "Default socket of other users."},
 	manual.Entry{Term: "/tmp/reel-UID/generator.sock", Text: "The same, without XDG_RUNTIME_DIR."},

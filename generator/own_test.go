@@ -28,7 +28,7 @@ func (f *fixture) besides(load error, args ...string) (code int, said string) {
 	f.t.Helper()
 	second := newFixture(f.t)
 	second.socket = f.socket
-	second.program.patience = 50*time.Millisecond - closeTime
+	second.program.patience = 50*time.Millisecond - flushTime - closeTime
 	second.program.load = func(context.Context, config.Options, func(float64, string)) (*assembly.Loaded, error) {
 		return nil, load
 	}

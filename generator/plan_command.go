@@ -21,18 +21,21 @@ func (p *program) planCommand() *cobra.Command {
 	all := append(config.Settings(&o), config.NewBytes("vram",
 		"memory of the GPU, as in 24GiB (0: as much as is needed)", &vram))
 	settings := config.Pick(all, "model", "name", "device", "max-seq-len", "max-batch", "host-cache",
-		"graph-memory", "max-graphs", "precapture", "vram")
+		"cache-dir", "cache-dir-bytes", "graph-memory", "max-graphs", "precapture", "vram")
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Print the memory that a model takes on a GPU, without a GPU, or on this machine",
-		Long: "plan reads config.json, and the weights' headers if there are any, and prints the memory of weights,\n" +
-			"KV cache, arena, graphs and context; with --vram also the largest batch and the longest context\n" +
-			"that fit. With --device host it plans for this machine's processors, and names the limit that\n" +
+		Short: "Print the memory that a model takes on a GPU (none is needed), or on this machine",
+		Long: "plan reads config.json and the headers of the weights, if there are any, or those of a GGUF file. It\n" +
+			"prints the memory of weights, KV cache, arena, graphs and context; with --vram also the largest batch\n" +
+			"and the longest context that fit. With --device host it plans for this machine's processors, and names the limit that\n" +
 			"binds: free memory, a cgroup's or an rlimit. Exit code 78 if not even one sequence fits; then it\n" +
 			"names the setting to lower.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {
+				return err
+			}
+			if err := p.locate(&o); err != nil {
 				return err
 			}
 			return printPlan(p.stdout, o, vram, asJSON)

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"reel.internal/reel/generator/internal/assembly"
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/daemon"
 	"reel.internal/reel/generator/internal/hardware"
@@ -63,27 +64,45 @@ func versionText() string {
 		runtime.GOOS, runtime.GOARCH)
 }
 
-func noArguments(_ *cobra.Command, args []string) error {
+// noArguments refuses arguments, which are often a model.
+func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return config.Refuse(config.ErrUsage, "unexpected argument %q: see reel-generator --help", args[0])
+	advice := "see " + cmd.CommandPath() + " --help"
+	if cmd.Flags().Lookup("model") != nil {
+		advice = "to name a model, give --model; " + advice
+	}
+	return config.Refuse(config.ErrUsage, "unexpected argument %q: %s", args[0], advice)
 }
 
 // flagError distinguishes an invalid value from an unknown flag.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error) error {
 	if errors.Is(err, config.ErrConfig) {
 		return err
 	}
-	return config.Refuse(config.ErrUsage, "%w: see reel-generator --help", err)
+	return config.Refuse(config.ErrUsage, "%w: see %s --help", err, cmd.CommandPath())
+}
+
+// locate replaces a model's name by its path, and says on stderr if a path had the name too.
+func (p *program) locate(o *config.Options) error {
+	located, note, err := assembly.Locate(*o)
+	if note != "" {
+		_, _ = fmt.Fprintf(p.stderr, "reel-generator: %s\n", note)
+	}
+	*o = located
+	return err
 }
 
 // readForDevice completes the settings from the environment, and chooses the device of a
-// command that serves no clients. It logs only warnings.
+// command that serves no clients, and locates the model. It logs only warnings.
 func (p *program) readForDevice(cmd *cobra.Command, settings []*config.Setting, o *config.Options) error {
 	if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {
 		return err
 	}
 	log := logging.New(p.stderr, logging.Settings{Level: "warn", Format: o.LogFormat})
-	return hardware.Choose(p.signals, log, p.stderr.Flush, o)
+	if err := hardware.Choose(p.signals, log, p.stderr.Flush, o); err != nil {
+		return err
+	}
+	return p.locate(o)
 }

@@ -21,7 +21,10 @@ import (
 	"reel.internal/reel/protocol"
 )
 
-const closeTime = 2 * time.Second // for clients to read their last frames
+const (
+	flushTime = 2 * time.Second // to write the KV pages of prompts to files, after the drain
+	closeTime = 2 * time.Second // for clients to read their last frames
+)
 
 // errForced ends the group at the second signal, as config.ErrSignal does after a drain.
 var errForced = errors.New("stopped by a second signal before requests had finished")
@@ -35,7 +38,8 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 		o.Socket = config.DefaultSocket()
 	}
 	inherits := p.env("LISTEN_FDS") != ""
-	lock, err := daemon.Own(o.Socket, inherits, p.patience+closeTime, p.signals, log.Level(zerolog.TraceLevel))
+	ends := p.patience + flushTime + closeTime
+	lock, err := daemon.Own(o.Socket, inherits, ends, p.signals, log.Level(zerolog.TraceLevel))
 	journal := daemon.Journal{Path: protocol.RecordPath(o.Socket), Log: log, Owned: lock != nil}
 	if err == nil {
 		journal.Wake()
@@ -106,7 +110,7 @@ func (p *program) serveOn(
 	daemon.AddSleeper(&g, daemon.Sleeper{Server: s, Journal: journal, Manager: m, After: o.IdleExit, Log: log})
 	stop := make(chan struct{})
 	g.Add(func() error {
-		return p.awaitSignal(s, func() {
+		return p.awaitSignal(s, e.Flush, func() {
 			journal.Draining()
 			m.Say("STOPPING=1", "STATUS=draining: running requests finish, new ones are refused")
 		}, log, reload, stop)
@@ -124,9 +128,10 @@ func closeServer(s *server.Server, log zerolog.Logger) {
 }
 
 // awaitSignal drains at the first signal and gives up at the second. Some supervisors send two
-// at once: if nothing runs, that is a clean stop too.
+// at once: if nothing runs, that is a clean stop too. After the drain flush has until flushTime, or the second signal.
 func (p *program) awaitSignal(
-	s *server.Server, draining func(), log zerolog.Logger, reload func(), stop <-chan struct{},
+	s *server.Server, flush func(context.Context), draining func(), log zerolog.Logger, reload func(),
+	stop <-chan struct{},
 ) error {
 	sig := p.firstSignal(reload, stop)
 	if sig == nil {
@@ -140,6 +145,7 @@ func (p *program) awaitSignal(
 	go func() { drained <- s.Drain(ctx) == nil }()
 	select {
 	case <-drained: // also after p.patience: the engine ends the requests that still run
+		p.flush(flush)
 		return config.ErrSignal
 	case <-p.signals:
 		cancel()
@@ -149,6 +155,21 @@ func (p *program) awaitSignal(
 		return errForced
 	case <-stop:
 		return nil
+	}
+}
+
+// flush calls do and waits for it for flushTime, or until a signal.
+func (p *program) flush(do func(context.Context)) {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do(ctx)
+	}()
+	select {
+	case <-done:
+	case <-p.signals:
 	}
 }
 

@@ -17,13 +17,37 @@ func (p *peer) cachedPages(drop bool) (pages, dropped int) {
 }
 
 // found asks for a prompt of 100 tokens and returns how many of them were cached.
-func (p *peer) found(id uint64) int {
+func (p *peer) found(id uint64) int { return p.foundAs(id, "") }
+
+// foundAs is found for requests with this name.
+func (p *peer) foundAs(id uint64, name string) int {
 	prompt := make([]int32, 100)
 	for i := range prompt {
 		prompt[i] = int32(500 + i)
 	}
-	p.send(&protocol.Generate{ID: id, Tokens: prompt, MaxTokens: new(1)})
+	p.send(&protocol.Generate{ID: id, Tokens: prompt, MaxTokens: new(1), User: &name})
 	return until(p, func(*protocol.Done) bool { return true }).Usage.CachedTokens
+}
+
+// A name finds, sees and drops pages of its own prompts alone, and the requests without a name theirs.
+func TestCacheOfNames(t *testing.T) {
+	g := serve(t)
+	p := g.peer()
+	names := []string{"", "key-1", "key-2"}
+	for id, name := range names {
+		if n := p.foundAs(uint64(id), name); n != 0 {
+			t.Errorf("%q found %d tokens of another name", name, n)
+		}
+	}
+	p.send(&protocol.CacheRequest{User: "key-1", Drop: true})
+	if c := expect[*protocol.Cached](p); c.Dropped != 6 || c.Tiers[0].Pages != 0 {
+		t.Errorf("%+v", c)
+	}
+	for id, want := range []int{96, 0, 96} {
+		if n := p.foundAs(uint64(id), names[id]); n != want {
+			t.Errorf("%q found %d tokens after a drop, wants %d", names[id], n, want)
+		}
+	}
 }
 
 // By default a user finds, sees and drops pages of its own prompts alone. With --cache-scope all users share them,

@@ -10,7 +10,9 @@ import (
 	"syscall"
 	"testing"
 
+	"reel.internal/reel/client"
 	"reel.internal/reel/generator/tiny"
+	"reel.internal/reel/protocol"
 )
 
 // With a chat template, a prompt is a user's message, --raw sends the text itself, and reel chat sends the whole
@@ -139,7 +141,8 @@ func TestDefaultsOfAConversation(t *testing.T) {
 func TestChatWithABrokenTemplate(t *testing.T) {
 	dir := filepath.Join(tempDir(t), "broken")
 	must(t, os.CopyFS(dir, tiny.Files))
-	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{% for m in messages %}{{ m.content }}"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{% for m in messages %}{{ m.content }}"),
+		0o600))
 	g := serve(t, "--model", dir)
 	const cause = `the chat template fails: line 1: unexpected end of template`
 	p := g.reel("--system", "x", "y")
@@ -181,5 +184,42 @@ func TestStopTokens(t *testing.T) {
 		}
 		g.signal(syscall.SIGTERM)
 		g.wantExit(0)
+	}
+}
+
+// With a template that opens reasoning at the end of the prompt, and a model that never closes it, the same tokens come
+// as reasoning instead of text if the request asks for that. Tools reach the template.
+func TestReasoningApart(t *testing.T) {
+	path := filepath.Join(tempDir(t), "thinks")
+	must(t, os.WriteFile(path,
+		[]byte("{% for t in tools or [] %}{{ t.function.name }}\n{% endfor %}{{ messages[0].content }}:\n<think>\n"+
+			"{% if false %}</think>{% endif %}"), 0o600))
+	g := serve(t, "--chat-template", path)
+	c := g.client()
+	request := client.Request{
+		Messages: []client.Message{{Role: "user", Content: "ROMEO"}}, MaxTokens: new(24), Temperature: new(0.0),
+		Tools: `[{"type": "function", "function": {"name": "JULIET"}}]`,
+	}
+	plain := ask(c, request)
+	request.Reasoning = protocol.ReasoningApart
+	apart := ask(c, request)
+	request.ToolChoice = protocol.ToolNone
+	none := ask(c, request)
+	said, thought := "", ""
+	for i, token := range plain.Tokens {
+		said += token.Text
+		thought += apart.Tokens[i].Reasoning
+		if apart.Tokens[i].Text != "" || apart.Tokens[i].Token != token.Token {
+			t.Errorf("token %d is %+v, and %+v apart", i, token, apart.Tokens[i])
+		}
+	}
+	if thought == "" || thought != strings.TrimLeft(said, " \n") || plain.Prompt == none.Prompt {
+		t.Errorf("text %q, reasoning %q; prompts of %d tokens, %d without tools", said, thought, plain.Prompt, none.Prompt)
+	}
+	if got := g.reel("--reasoning", "on", "--max-tokens", "8", "ROMEO").run(0); got == "" {
+		t.Error("reel prints no reasoning")
+	}
+	if got := g.reel("--max-tokens", "8", "ROMEO").run(0); got != "" {
+		t.Errorf("reel prints %q on a pipe", got)
 	}
 }

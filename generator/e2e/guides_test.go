@@ -77,7 +77,7 @@ func (g *guide) command(t *testing.T, command []string, comment string) (list []
 	case "make":
 		g.seen++
 		return g.make(command[1:])
-	case "reel", "reel-generator", "reel-bench":
+	case "reel", "reel-generator", "reel-gateway", "reel-bench":
 		g.seen++
 		return g.program(t, name, command[1:], comment)
 	}

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// binaries is the folder of reel-generator, reel and reel-bench, and of reel-generator-fault, which has a device that
-// fails on a signal.
+// binaries is the folder of reel-generator, reel, reel-gateway and reel-bench, and of reel-generator-fault, which has
+// a device that fails on a signal.
 var binaries string
 
 // device is the device that generators serve on: host, or the one in REEL_E2E_DEVICE. With REEL_E2E_DEVICE the
@@ -45,10 +45,10 @@ func buildAndRun(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	binaries = dir
 	err = os.Chmod(dir, 0o755) // TestExitCodes runs the client as another user
-	for name, pkg := range map[string]string{"reel-generator": "reel.internal/reel/generator", "reel": "reel.internal/reel/client/cmd/reel",
-		"reel-bench": "reel.internal/reel/bench/cmd/reel-bench"} {
+	for name, pkg := range map[string]string{"reel-generator": "generator", "reel": "client/cmd/reel",
+		"reel-bench": "bench/cmd/reel-bench", "reel-gateway": "client/cmd/reel-gateway"} {
 		if err == nil {
-			err = build(filepath.Join(dir, name), pkg)
+			err = build(filepath.Join(dir, name), "reel.internal/reel/"+pkg)
 		}
 	}
 	if err == nil {

@@ -20,8 +20,15 @@ import (
 // sparse makes a checkpoint of half a gigabyte of zeros, in a sparse file, and returns its directory.
 func sparse(t *testing.T) string {
 	t.Helper()
-	const hidden, inner, layers, heads, kvHeads, headDim, vocab = 1024, 4096, 16, 16, 8, 64, 32768
-	dir := tempDir(t)
+	dir, _ := zeros(t, 1024, 4096, 16, 16, 8, 64, 32768)
+	return dir
+}
+
+// zeros makes a checkpoint of zeros without a tokenizer, in a sparse file. It returns its directory, and the
+// offset of the weights in model.safetensors.
+func zeros(t *testing.T, hidden, inner, layers, heads, kvHeads, headDim, vocab int) (dir string, at int) {
+	t.Helper()
+	dir = tempDir(t)
 	config := fmt.Sprintf(`{"model_type":"llama","hidden_size":%d,"intermediate_size":%d,"num_hidden_layers":%d,
 		"num_attention_heads":%d,"num_key_value_heads":%d,"head_dim":%d,"vocab_size":%d,"max_position_embeddings":2048,
 		"rms_norm_eps":1e-5,"rope_theta":10000,"eos_token_id":1,"tie_word_embeddings":true}`,
@@ -55,7 +62,7 @@ func sparse(t *testing.T) string {
 	must(t, errors.Join(err, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644),
 		os.WriteFile(file, append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), 0o644),
 		os.Truncate(file, int64(8+len(text)+end))))
-	return dir
+	return dir, 8 + len(text)
 }
 
 // confined runs a generator from a shell, after the command narrow, which sets a limit. It returns "serves", or the
@@ -65,9 +72,7 @@ func confined(t *testing.T, narrow string, args ...string) string {
 	socket := filepath.Join(tempDir(t), "g.sock")
 	args = append([]string{"--socket", socket, "--device", "host", "--log-level", "info"}, args...)
 	p := prepare(t, "reel-generator", args...)
-	p.cmd.Args = append([]string{"sh", "-c", narrow + ` && exec "$0" "$@"`, p.cmd.Path}, p.cmd.Args[1:]...)
-	p.cmd.Path = "/bin/sh"
-	p.start()
+	p.within(narrow).start()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-p.exited:

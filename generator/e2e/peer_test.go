@@ -35,13 +35,22 @@ func (g *generator) dial() *peer {
 	return &peer{g.t, conn, protocol.FrameReader{R: bufio.NewReader(conn)}}
 }
 
-// peer connects, sends hello, and waits for welcome.
+// peer connects, sends hello, and waits for welcome. It tries again while the generator still counts connections that
+// the test has closed.
 func (g *generator) peer() *peer {
 	g.t.Helper()
-	p := g.dial()
-	p.send(&protocol.Hello{Version: protocol.Version})
-	expect[*protocol.Welcome](p)
-	return p
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		p := g.dial()
+		p.send(&protocol.Hello{Version: protocol.Version})
+		msg, err := p.read()
+		if _, ok := msg.(*protocol.Welcome); ok {
+			return p
+		}
+		e, ok := msg.(*protocol.Error)
+		if !ok || e.Code != protocol.CodeTooManyConnections || time.Now().After(end) {
+			g.t.Fatalf("want welcome, got %+v, %v", msg, err)
+		}
+	}
 }
 
 // framed prefixes a body with its length.

@@ -61,6 +61,13 @@ func prepare(t *testing.T, name string, args ...string) *process {
 	return p
 }
 
+// within lets a shell start the process after a command that sets a limit.
+func (p *process) within(narrow string) *process {
+	p.cmd.Args = append([]string{"sh", "-c", narrow + ` && exec "$0" "$@"`, p.cmd.Path}, p.cmd.Args[1:]...)
+	p.cmd.Path = "/bin/sh"
+	return p
+}
+
 // start starts the process, and kills it when the test ends.
 func (p *process) start() *process {
 	p.t.Helper()
@@ -135,16 +142,22 @@ func serveOn(t *testing.T, socket string, args ...string) *generator {
 	args = append([]string{"--socket", socket, "--log-level", "warn", "--device", device}, args...)
 	g := &generator{process: prepare(t, "reel-generator", args...), socket: socket}
 	g.start()
+	g.awaited()
+	return g
+}
+
+// awaited waits until g serves.
+func (g *generator) awaited() {
+	g.t.Helper()
 	// A client does not wait if the socket's directory is missing.
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(filepath.Dir(socket)); err == nil {
+		if _, err := os.Stat(filepath.Dir(g.socket)); err == nil {
 			break
 		}
 	}
 	c := g.client()
 	g.limits = c.Limits()
 	c.Close()
-	return g
 }
 
 // client dials the generator.

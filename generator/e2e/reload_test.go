@@ -63,13 +63,37 @@ func TestReload(t *testing.T) {
 	g.eventually("both are refused", func() bool {
 		return strings.Count(g.stderr.String(), "the settings stay as they are") == 2
 	})
+	template := filepath.Join(s.dir, "template")
+	g.takesMessages(false)
+	must(t, os.WriteFile(template, []byte("{{ messages[0].content }}"), 0o600))
+	s.reloadWith(g, "REEL_CHAT_TEMPLATE="+template+"\n")
+	g.takesMessages(true)
+	must(t, os.WriteFile(template, []byte("{% if %}"), 0o600))
+	s.reloadWith(g, "REEL_CHAT_TEMPLATE="+template+"\n")
+	g.says("the chat template stays as it is", "expected an expression")
+	g.takesMessages(true)
+
 	s.reloadWith(g, "") // a setting not in the file returns to its default, not to the environment's
 	g.eventually("graphs come back", func() bool { return g.status().Graphs.MaxGraphs == 1024 })
+	g.takesMessages(false)
 	if st := g.status(); st.Limits.Connections != 128 || st.Limits.Requests != 64 {
 		t.Errorf("got %+v", st.Limits)
 	}
 	g.signal(syscall.SIGTERM)
 	g.wantExit(0)
+}
+
+// takesMessages checks whether the generator takes conversations.
+func (g *generator) takesMessages(want bool) {
+	g.t.Helper()
+	p, one := g.peer(), 1
+	p.send(&protocol.Generate{ID: 1, Messages: []protocol.Message{{Role: "user", Content: "Hi"}}, MaxTokens: &one})
+	if want {
+		until(p, func(d *protocol.Done) bool { return d.ID == 1 })
+	} else {
+		until(p, func(e *protocol.Error) bool { return e.Code == protocol.CodeNoChatTemplate })
+	}
+	must(g.t, p.conn.Close())
 }
 
 // says waits for words in the log, which comes through a pipe and may arrive after an answer on the socket.

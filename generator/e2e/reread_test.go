@@ -61,10 +61,10 @@ func (c *talk) turn(t *testing.T, to *client.Client, raw, compare bool, words st
 	return usage.PromptTokens - usage.CachedTokens - len(added)
 }
 
-// Each turn of a conversation computes its new words, and two pages at most: what came before them was read again as
-// the template renders it now. The answers are those without a cache.
+// Each turn of a conversation computes its new words alone: what came before them was read again as the template
+// renders it now. The answers are those without a cache.
 func TestConversationPaysForNewWords(t *testing.T) {
-	const page = 16
+	const joint = 2 // tokens: words may be cut in another way after the history than alone
 	dir := filepath.Join(tempDir(t), "forgetful")
 	must(t, os.CopyFS(dir, tiny.Files))
 	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(forgetful), 0o600))
@@ -82,12 +82,44 @@ func TestConversationPaysForNewWords(t *testing.T) {
 						func() bool { return g.status().Steps.Rereads == uint64(i+1) })
 				}
 			}
-			if reread != (most <= 2*page) {
+			if reread != (most <= joint) {
 				t.Errorf("a turn computed %d tokens of the history", most)
 			}
 			if s := g.status(); s.Requests.Running+s.Requests.Waiting != 0 || (s.Steps.RereadTokens > 0) != reread {
 				t.Errorf("%+v, %+v", s.Requests, s.Steps)
 			}
 		})
+	}
+}
+
+// thoughtful is a chat template that keeps what the model thought, in tags that the prompt opens.
+const thoughtful = `{{ bos_token }}{% for m in messages %}{{ m.role|upper }}: ` +
+	`{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}` + "\n" +
+	`{% endfor %}ASSISTANT: <think>`
+
+// Reasoning that comes apart is read again where the next turn has it: in the message's reasoning, not in its text.
+func TestReasoningIsReread(t *testing.T) {
+	path := filepath.Join(tempDir(t), "template")
+	must(t, os.WriteFile(path, []byte(thoughtful), 0o600))
+	g := serve(t, "--chat-template", path, "--reread", "chat")
+	to := g.client()
+	var messages []client.Message
+	for i := range 4 {
+		words := fmt.Sprint("And ", i, "?")
+		added, err := to.Tokenize(t.Context(), "</think>\nUSER: "+words+"\nASSISTANT: <think>")
+		must(t, err)
+		messages = append(messages, client.Message{Role: "user", Content: words})
+		var done client.Done
+		answer := client.Message{Role: "assistant"}
+		for token, err := range to.Generate(t.Context(), client.Request{Messages: messages, MaxTokens: new(40), IgnoreEOS: true,
+			Temperature: new(0.0), Reasoning: protocol.ReasoningApart, Done: &done}) {
+			must(t, err)
+			answer.Content, answer.Reasoning = answer.Content+token.Text, answer.Reasoning+token.Reasoning
+		}
+		messages = append(messages, answer)
+		if n := done.Usage.PromptTokens - done.Usage.CachedTokens - len(added); answer.Reasoning == "" || i > 0 && n > 2 {
+			t.Errorf("turn %d computes %d tokens of the history; reasoning %q, text %q", i, n, answer.Reasoning, answer.Content)
+		}
+		g.eventually("the answer is read again", func() bool { return g.status().Steps.Rereads == uint64(i+1) })
 	}
 }

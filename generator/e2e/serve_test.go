@@ -69,13 +69,14 @@ func mixed(t *testing.T) []client.Request {
 			Temperature: new(0.5 + float64(i%3))}
 		switch i % 5 {
 		case 1:
-			req.Logprobs, req.TopK = new(i%21), new(40)
+			req.Logprobs, req.TopK, req.PresencePenalty = new(i%21), new(40), new(0.5)
 		case 2:
-			req.Stop, req.TopP = []string{"e", "\n\n"}, new(0.9)
+			req.Stop, req.TopP, req.FrequencyPenalty = []string{"e", "\n\n"}, new(0.9), new(-0.25)
 		case 3:
 			req.Echo, req.MinP, req.RepeatPenalty = true, new(0.02), new(1.3)
 		case 4:
 			req.Temperature, req.IgnoreEOS = new(0.0), true
+			req.LogitBias = []client.Bias{{Token: source.Tokens[0], Bias: 2}, {Token: int32(i), Bias: -3}}
 		}
 		if i%4 == 0 && source.Text != "" {
 			req.Tokens, req.Prompt = nil, fmt.Sprintf("%.*s", cut, source.Text)
@@ -124,6 +125,28 @@ func TestManyClients(t *testing.T) {
 	}
 	// A sequence's pages are free once no step in flight uses them.
 	g.eventually("no page is in use", func() bool { return g.status().KV.Used == 0 })
+}
+
+// Biases of ±100 decide alone, and a penalty on the token that one of them favours lets the other through.
+func TestBiasesAndPenalties(t *testing.T) {
+	c := serve(t).client()
+	golden := goldens(t)[0]
+	first := golden.Greedy[0]
+	req := greedy(golden.Tokens, 6)
+	req.LogitBias = []client.Bias{{Token: first, Bias: -100}}
+	if ids := ask(c, req).ids(); len(ids) != 6 || slices.Contains(ids, first) {
+		t.Errorf("%v, of which %d has a bias of -100", ids, first)
+	}
+	req.LogitBias = []client.Bias{{Token: 7, Bias: 100}, {Token: 9, Bias: 100}}
+	req.FrequencyPenalty, req.PresencePenalty, req.MaxTokens = new(2.0), new(2.0), new(40)
+	ids := ask(c, req).ids()
+	count := map[int32]int{}
+	for _, id := range ids {
+		count[id]++
+	}
+	if len(ids) != 40 || count[7]+count[9] != 40 || count[7] == 0 || count[9] == 0 {
+		t.Errorf("%v, want both 7 and 9 and no other", ids)
+	}
 }
 
 // works checks that a new client gets the right tokens.

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -40,13 +41,18 @@ func as(t *testing.T, uid int, fn func()) {
 }
 
 // crowd keeps n requests of one user running or waiting, on as few connections as possible, until the generator
-// closes them. done counts the requests that have ended.
-func (g *generator) crowd(uid, n int, done *atomic.Int64) {
+// closes them. name returns the name of the request with that id. done counts the requests that have ended.
+func (g *generator) crowd(uid, n int, name func(id uint64) string, done *atomic.Int64) {
+	request := func(id uint64) *protocol.Generate {
+		m, text := fewTokens(id), name(id)
+		m.User = &text
+		return m
+	}
 	for ; n > 0; n -= g.limits.Requests {
 		var p *peer
 		as(g.t, uid, func() { p = g.peer() })
 		for id := range uint64(min(n, g.limits.Requests)) {
-			p.send(fewTokens(id))
+			p.send(request(id))
 		}
 		go func() {
 			for {
@@ -57,7 +63,7 @@ func (g *generator) crowd(uid, n int, done *atomic.Int64) {
 				if m, err := protocol.DecodeReply(body); err == nil {
 					if d, ok := m.(*protocol.Done); ok {
 						done.Add(1)
-						frame, _ := protocol.AppendFrame(nil, fewTokens(d.ID))
+						frame, _ := protocol.AppendFrame(nil, request(d.ID))
 						_, _ = p.conn.Write(frame) // a closed connection ends the loop
 					}
 				}
@@ -71,29 +77,36 @@ func fewTokens(id uint64) *protocol.Generate {
 	return &protocol.Generate{ID: id, Tokens: []int32{1, 2, 3}, MaxTokens: new(8), IgnoreEOS: true}
 }
 
-// A user with 50 times another's requests leaves the other at least 80% of half of the generator. Users are peers'
-// uids, so without root both are one user and the share is not checked.
+// A user with 50 times another's requests, under one name or many, leaves the other at least 80% of half of the
+// generator, and a name another name. Users are peers' uids: without root only names are compared.
 func TestUsersShare(t *testing.T) {
-	g := serve(t, "--max-batch", "4", "--max-seq-len", "64")
-	if err := os.Chmod(g.socket, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	few := os.Getuid()
-	if few == 0 {
-		few = nobody
-	}
-	var theirs, mine atomic.Int64
-	g.crowd(os.Getuid(), 200, &theirs)
-	g.eventually("the many are served", func() bool { return theirs.Load() > 20 })
-	before := theirs.Load()
-	g.crowd(few, 4, &mine)
-	want := int64(scaled(200, 40))
-	g.eventually("the few are served", func() bool { return mine.Load() >= want })
-	all := float64(mine.Load() + theirs.Load() - before)
-	share := 2 * float64(mine.Load()) / all
-	t.Logf("user %d got %.2f of a half", few, share)
-	if few != os.Getuid() && share < 0.8 {
-		t.Errorf("user %d got %.2f of a half", few, share)
+	one := func(name string) func(uint64) string { return func(uint64) string { return name } }
+	many := func(id uint64) string { return fmt.Sprint("key ", id) }
+	for what, c := range map[string]struct {
+		few             int
+		theirs, fewName func(uint64) string
+	}{
+		"users": {nobody, one(""), one("")}, "users, one of many names": {nobody, many, one("")},
+		"names": {os.Getuid(), one("many"), one("few")},
+	} {
+		if c.few != os.Getuid() && os.Getuid() != 0 {
+			continue
+		}
+		g := serve(t, "--max-batch", "4", "--max-seq-len", "64")
+		must(t, os.Chmod(g.socket, 0o666))
+		var theirs, mine atomic.Int64
+		g.crowd(os.Getuid(), 200, c.theirs, &theirs)
+		g.eventually("the many are served", func() bool { return theirs.Load() > 20 })
+		before := theirs.Load()
+		g.crowd(c.few, 4, c.fewName, &mine)
+		want := int64(scaled(200, 40))
+		g.eventually("the few are served", func() bool { return mine.Load() >= want })
+		share := 2 * float64(mine.Load()) / float64(mine.Load()+theirs.Load()-before)
+		if t.Logf("%s: the few got %.2f of a half", what, share); share < 0.8 {
+			t.Errorf("%s: the few got %.2f of a half", what, share)
+		}
+		g.signal(syscall.SIGKILL)
+		<-g.exited
 	}
 }
 

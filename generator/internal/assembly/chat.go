@@ -14,11 +14,13 @@ import (
 	"reel.internal/reel/generator/internal/chat"
 	"reel.internal/reel/generator/internal/files"
 	"reel.internal/reel/generator/internal/marked"
+	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/protocol"
 )
 
 const (
 	templateFile    = "chat_template.jinja"
+	toolsFile       = "additional_chat_templates/tool_use.jinja"
 	tokenizerConfig = "tokenizer_config.json"
 	maxTemplateFile = 16 << 20 // bytes of either
 )
@@ -26,21 +28,21 @@ const (
 // WorkerName is the name of the hidden command that runs chat templates.
 const WorkerName = "chat-worker"
 
-// chatSource reads a checkpoint's chat template from chat_template.jinja or, without that
-// file, the default one of tokenizer_config.json. It returns nil if there is no template.
-func chatSource(dir fs.FS) (*chat.Source, error) {
+// chatSource reads the special tokens of tokenizer_config.json, and the chat templates, which may be empty, from
+// chat_template.jinja and toolsFile or, without the first, from tokenizer_config.json.
+func chatSource(dir fs.FS) (source chat.Source, err error) {
 	raw, err := readOptional(dir, tokenizerConfig)
 	if err != nil {
-		return nil, err
+		return source, err
 	}
-	source := &chat.Source{Tokens: map[string]string{}}
+	source.Tokens = map[string]string{}
 	if raw != nil {
 		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &fields); err != nil {
-			return nil, fmt.Errorf("%s: %w", tokenizerConfig, err)
+			return source, fmt.Errorf("%s: %w", tokenizerConfig, err)
 		}
-		if source.Template, err = defaultTemplate(fields["chat_template"]); err != nil {
-			return nil, fmt.Errorf("%s: chat_template: %w", tokenizerConfig, err)
+		if source.Template, source.Tools, err = configTemplates(fields["chat_template"]); err != nil {
+			return source, fmt.Errorf("%s: chat_template: %w", tokenizerConfig, err)
 		}
 		for name, value := range fields {
 			if token := tokenText(value); token != "" && strings.HasSuffix(name, "_token") {
@@ -49,13 +51,12 @@ func chatSource(dir fs.FS) (*chat.Source, error) {
 		}
 	}
 	own, err := readOptional(dir, templateFile)
-	if own != nil {
-		source.Template = string(own)
+	if own == nil || err != nil {
+		return source, err
 	}
-	if err != nil || source.Template == "" {
-		return nil, err
-	}
-	return source, nil
+	tools, err := readOptional(dir, toolsFile)
+	source.Template, source.Tools = string(own), string(tools)
+	return source, err
 }
 
 // readOptional reads a file. It returns nil if the file does not exist.
@@ -67,27 +68,25 @@ func readOptional(dir fs.FS, name string) ([]byte, error) {
 	return raw, err
 }
 
-// defaultTemplate returns the value of chat_template: a text, or the text called default in a
-// list.
-func defaultTemplate(raw json.RawMessage) (string, error) {
-	var one string
+// configTemplates returns the templates that the value of chat_template has: a text, or a list of texts with names.
+// That of requests with tools may be empty.
+func configTemplates(raw json.RawMessage) (usual, tools string, err error) {
 	if len(raw) == 0 {
-		return "", nil
+		return "", "", nil
 	}
 	if raw[0] != '[' {
-		err := json.Unmarshal(raw, &one)
-		return one, err
+		err := json.Unmarshal(raw, &usual)
+		return usual, "", err
 	}
 	var several []struct{ Name, Template string }
 	if err := json.Unmarshal(raw, &several); err != nil {
-		return "", err
+		return "", "", err
 	}
+	named := map[string]string{}
 	for _, t := range several {
-		if t.Name == "default" {
-			return t.Template, nil
-		}
+		named[t.Name] = t.Template
 	}
-	return "", nil
+	return named["default"], named["tool_use"], nil
 }
 
 // tokenText returns the text of a special token in tokenizer_config.json: a string, or the
@@ -104,17 +103,21 @@ func tokenText(raw json.RawMessage) string {
 
 // chatTemplate is a server.Chat with the protocol's errors.
 type chatTemplate struct {
-	render func(chat.Request) (marked.Text, error)
+	render  func(chat.Request) (marked.Text, error)
+	answers server.Answers
 }
 
-// Render returns the prompt of messages, of at most that many bytes. Errors: bad_request,
+// Answers returns how the template has the model answer.
+func (c chatTemplate) Answers() server.Answers { return c.answers }
+
+// Render returns the prompt of a conversation, of at most that many bytes. Errors: bad_request,
 // prompt_too_long and template_failed.
-func (c chatTemplate) Render(messages []protocol.Message, v protocol.Variables, most int) (marked.Text, error) {
-	if err := chat.CheckVariables(slices.Sorted(maps.Keys(v))); err != nil {
+func (c chatTemplate) Render(t server.Conversation, most int) (marked.Text, error) {
+	if err := chat.CheckVariables(slices.Sorted(maps.Keys(t.Variables))); err != nil {
 		return nil, protocol.Errorf(protocol.CodeBadRequest, "leave it out, or give the variable another name",
 			"template: %v", err)
 	}
-	text, err := c.render(chat.Request{Messages: messages, Variables: v, MaxBytes: most})
+	text, err := c.render(chat.Request{Messages: t.Messages, Tools: t.Tools, Variables: t.Variables, MaxBytes: most})
 	switch {
 	case err == nil:
 		return text, nil
@@ -126,22 +129,6 @@ func (c chatTemplate) Render(messages []protocol.Message, v protocol.Variables, 
 	}
 	return nil, protocol.Errorf(protocol.CodeTemplateFailed,
 		"send a prompt, as reel --raw does; the checkpoint's authors can correct the template", "%v", err)
-}
-
-// startChat starts the process that compiles and runs the template, if the model has one. A
-// template that does not compile is left out with a warning, and prompts are served.
-func (l *Loaded) startChat(s *chat.Source, defaults protocol.Sampling, worker func() *exec.Cmd) {
-	if s == nil {
-		return
-	}
-	t, err := chat.New(*s, worker)
-	if err != nil {
-		l.Model.ChatFailure = err.Error()
-		l.Warnings = append(l.Warnings, "conversations are refused and prompts are served: "+l.Model.ChatFailure+
-			"; correct the template and start the generator again")
-		return
-	}
-	l.Model.Chat, l.Model.ChatDefaults, l.endChat = chatTemplate{t.Render}, &defaults, t.Close
 }
 
 // chatWorker returns this program as the process that runs chat templates, without its

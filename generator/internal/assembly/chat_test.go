@@ -12,6 +12,7 @@ import (
 	"reel.internal/reel/generator/internal/chat"
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/marked"
+	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/protocol"
 )
 
@@ -31,36 +32,35 @@ func TestChatSource(t *testing.T) {
 		files    map[string]string
 		template string
 		tokens   map[string]string
+		tools    string
 	}{
-		"no files":    {nil, "", nil},
-		"no template": {map[string]string{tokenizerConfig: `{"bos_token":"<s>"}`}, "", nil},
-		"null":        {map[string]string{tokenizerConfig: `{"chat_template":null}`}, "", nil},
+		"no files": {nil, "", nil, ""},
+		"no template": {map[string]string{tokenizerConfig: `{"bos_token":"<s>"}`}, "",
+			map[string]string{"bos_token": "<s>"}, ""},
+		"null": {map[string]string{tokenizerConfig: `{"chat_template":null}`}, "", nil, ""},
 		"one": {map[string]string{tokenizerConfig: `{"chat_template":"T","bos_token":"<s>","eos_token":{"content":"</s>",` +
 			`"lstrip":false},` +
 			`"pad_token":null,"add_bos_token":true,"model_max_length":5}`}, "T",
-			map[string]string{"bos_token": "<s>", "eos_token": "</s>"}},
+			map[string]string{"bos_token": "<s>", "eos_token": "</s>"}, ""},
 		"several": {map[string]string{tokenizerConfig: `{"chat_template":[{"name":"tool_use","template":"U"},` +
 			`{"name":"default","template":"T"}]}`},
-			"T", map[string]string{}},
+			"T", map[string]string{}, "U"},
 		"no default": {map[string]string{tokenizerConfig: `{"chat_template":[{"name":"tool_use","template":"U"}]}`},
-			"", nil},
-		"a file": {map[string]string{templateFile: "F"}, "F", map[string]string{}},
+			"", nil, "U"},
+		"a file":           {map[string]string{templateFile: "F"}, "F", map[string]string{}, ""},
+		"a file for tools": {map[string]string{templateFile: "F", toolsFile: "G"}, "F", map[string]string{}, "G"},
 		"a file first": {map[string]string{templateFile: "F", tokenizerConfig: `{"chat_template":"T","eos_token":"e"}`},
-			"F", map[string]string{"eos_token": "e"}},
+			"F", map[string]string{"eos_token": "e"}, ""},
 	} {
 		files := fstest.MapFS{}
 		for name, text := range c.files {
 			files[name] = &fstest.MapFile{Data: []byte(text)}
 		}
 		s, err := chatSource(files)
-		if err != nil || (s == nil) != (c.tokens == nil) {
+		if err != nil {
 			t.Errorf("%s: %v, %v", name, s, err)
-			continue
 		}
-		if s == nil {
-			continue
-		}
-		if s.Template != c.template || len(s.Tokens) != len(c.tokens) {
+		if s.Template != c.template || s.Tools != c.tools || len(s.Tokens) != len(c.tokens) {
 			t.Errorf("%s: %+v", name, s)
 		}
 		for token, text := range c.tokens {
@@ -86,7 +86,8 @@ func TestChatErrors(t *testing.T) {
 		{chat.ErrRefused, protocol.CodeBadRequest}, {chat.ErrTooLong, protocol.CodePromptTooLong},
 		{chat.ErrTemplate, protocol.CodeTemplateFailed}, {errors.New("what?"), protocol.CodeTemplateFailed},
 	} {
-		_, err := chatTemplate{func(chat.Request) (marked.Text, error) { return nil, c.err }}.Render(nil, nil, 1)
+		refuses := chatTemplate{render: func(chat.Request) (marked.Text, error) { return nil, c.err }}
+		_, err := refuses.Render(server.Conversation{}, 1)
 		var e *protocol.Error
 		if !errors.As(err, &e) || e.Code != c.code || e.Hint == "" {
 			t.Errorf("%v is %v", c.err, err)
@@ -94,22 +95,23 @@ func TestChatErrors(t *testing.T) {
 	}
 }
 
-// A request may not set a variable whose name has a meaning already. The error names it.
+// A request cannot set a variable that the template's environment defines. The error names it.
 func TestReservedVariables(t *testing.T) {
 	var seen protocol.Variables
-	c := chatTemplate{func(r chat.Request) (marked.Text, error) {
+	c := chatTemplate{render: func(r chat.Request) (marked.Text, error) {
 		seen = r.Variables
 		return nil, nil
 	}}
 	for _, name := range []string{"messages", "add_generation_prompt", "bos_token", "range", "tojson"} {
-		_, err := c.Render(nil, protocol.Variables{"a": 1, name: 1, "z": 1}, 1)
+		_, err := c.Render(server.Conversation{Variables: protocol.Variables{"a": 1, name: 1, "z": 1}}, 1)
 		var e *protocol.Error
 		if !errors.As(err, &e) || e.Code != protocol.CodeBadRequest || !strings.Contains(e.Message, `"`+name+`"`) ||
 			e.Hint == "" || seen != nil {
 			t.Errorf("%s: %v, rendered with %v", name, err, seen)
 		}
 	}
-	if _, err := c.Render(nil, protocol.Variables{"enable_thinking": false}, 1); err != nil || len(seen) != 1 {
+	if _, err := c.Render(server.Conversation{Variables: protocol.Variables{"enable_thinking": false}},
+		1); err != nil || len(seen) != 1 {
 		t.Errorf("%v, rendered with %v", err, seen)
 	}
 }
@@ -137,7 +139,7 @@ func TestModelsWithTemplates(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := l.Model
-		text, err := m.Chat.Render(messages, nil, 1000)
+		text, err := m.Chat.Render(server.Conversation{Messages: messages}, 1000)
 		var said *protocol.Error
 		if errors.As(err, &said); text.String() != c.want || (err == nil) != (c.code == "") ||
 			err != nil && said.Code != c.code {
@@ -152,7 +154,7 @@ func TestModelsWithTemplates(t *testing.T) {
 		if err := l.Run(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Chat.Render(messages, nil, 1000); err == nil {
+		if _, err := m.Chat.Render(server.Conversation{Messages: messages}, 1000); err == nil {
 			t.Errorf("%s: its process is there after the engine's end", name)
 		}
 	}
@@ -169,8 +171,9 @@ func TestChatWorker(t *testing.T) {
 		t.Errorf("%v", c)
 	}
 	l := &Loaded{}
-	l.startChat(&chat.Source{Template: "x"}, protocol.Sampling{}, func() *exec.Cmd { return exec.Command("/nowhere") })
-	if l.Model.Chat != nil || l.endChat != nil || !strings.Contains(l.Model.ChatFailure, "/nowhere") {
+	nowhere := func() *exec.Cmd { return exec.Command("/nowhere") }
+	l.startChat(&templates{worker: nowhere, identity: &identifier{}}, "x")
+	if l.Model.Chat != nil || l.chat.inUse != nil || !strings.Contains(l.Model.ChatFailure, "/nowhere") {
 		t.Errorf("%+v", l.Model)
 	}
 }

@@ -14,13 +14,18 @@ import (
 
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/files"
+	"reel.internal/reel/generator/internal/modelname"
 	"reel.internal/reel/generator/tiny"
 )
 
 // ModelFiles returns the files and the name of the model that o selects: those of a directory, or
-// one GGUF file and its other parts, which is a [weights.GGUF]. For another path the error describes
-// it and names the next command.
+// one GGUF file and its other parts, which is a [weights.GGUF]. A name is located first, see [Locate]. For another
+// path the error describes it and names the next command.
 func ModelFiles(o config.Options) (fs.FS, string, error) {
+	o, _, err := Locate(o)
+	if err != nil {
+		return nil, "", err
+	}
 	if o.Model == "" {
 		return tiny.Files, cmp.Or(o.Name, EmbeddedName), nil
 	}
@@ -30,10 +35,10 @@ func ModelFiles(o config.Options) (fs.FS, string, error) {
 		return f, cmp.Or(o.Name, strings.TrimSuffix(partOf.ReplaceAllString(f.name, ""), ".gguf")), nil
 	}
 	if err == nil {
-		err = notModel(o.Model, path)
+		err = notModel(path)
 	}
 	if err != nil {
-		return nil, "", config.Refuse(config.ErrConfig, "--model %s: %w", o.Model, err)
+		return nil, "", config.Refuse(config.ErrConfig, "model %s: %w", o.Model, err)
 	}
 	return files.Dir(path), cmp.Or(o.Name, nameOf(path)), nil
 }
@@ -41,9 +46,7 @@ func ModelFiles(o config.Options) (fs.FS, string, error) {
 // nameOf returns the name of the model in a directory: the directory's own name or, for a
 // snapshot in the Hugging Face cache (models--ORG--NAME/snapshots/COMMIT), ORG/NAME.
 func nameOf(path string) string {
-	snapshots := filepath.Dir(path)
-	name, ok := cachedName(filepath.Dir(snapshots))
-	if ok && filepath.Base(snapshots) == "snapshots" {
+	if name, ok := modelname.Repository(path); ok {
 		return name
 	}
 	return filepath.Base(path)
@@ -73,16 +76,14 @@ const (
 	download = "hf download ORG/NAME --local-dir DIR, then give --model DIR"
 )
 
-// notModel returns an error for a path that is no model's directory. dir is the path as it was
-// given.
-func notModel(dir, path string) error {
+// notModel returns an error for a path that is no model's directory.
+func notModel(path string) error {
 	info, err := os.Stat(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && repository.MatchString(dir):
-		return fmt.Errorf("there is no such directory, and it may be a repository's name: download it with "+
-			"hf download %s --local-dir %s, then give --model %s", dir, filepath.Base(dir), filepath.Base(dir))
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: give %s, or a name as ORG/NAME or ollama:NAME", err, wanted)
 	case err != nil:
-		return fmt.Errorf("give %s: %w", wanted, err)
+		return fmt.Errorf("%w: give %s", err, wanted)
 	case !info.IsDir():
 		return notDirectory(path)
 	}
@@ -109,9 +110,6 @@ const maxRef = 1 << 10
 // commit matches the name of a snapshot.
 var commit = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
 
-// repository matches a repository's name on Hugging Face.
-var repository = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
-
 // notDirectory describes a file.
 func notDirectory(path string) error {
 	switch {
@@ -130,8 +128,8 @@ func notSnapshot(path, name string) error {
 	if err == nil && commit.MatchString(hash) && exists(filepath.Join(snapshot, "config.json")) {
 		return fmt.Errorf("%s: give --model %s", is, snapshot)
 	}
-	return fmt.Errorf("%s, and it has no complete snapshot: run hf download %s, and give --model with the directory "+
-		"that it prints", is, name)
+	return fmt.Errorf("%s, and it has no complete snapshot of a checkpoint: run hf download %s, then give --model %s",
+		is, name, name)
 }
 
 // notCheckpoint describes a directory without config.json.

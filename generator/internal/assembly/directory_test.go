@@ -29,6 +29,7 @@ func tree(t *testing.T, dir string, files map[string]string) string {
 
 // A path that is no model's directory is refused with what it is and the next command.
 func TestPathsThatAreNoModel(t *testing.T) {
+	noStores(t)
 	const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1234\n"
 	cache := map[string]string{"refs/main": "abc", "snapshots/abc/config.json": "{}"}
 	for name, c := range map[string]struct {
@@ -40,11 +41,12 @@ func TestPathsThatAreNoModel(t *testing.T) {
 		"GGUF directory": {tree(t, "x", map[string]string{"m-Q4.gguf": "GGUF\x03"}),
 			[]string{"GGUF files", "--model /", "x/m-Q4.gguf"}},
 		"repository": {"org/Some-Model_1.5",
-			[]string{"repository", "hf download org/Some-Model_1.5 --local-dir Some-Model_1.5"}},
+			[]string{"no such path", "no such repository", "hf download org/Some-Model_1.5,"}},
+		"Ollama": {"ollama:llama3.2:1b", []string{"ollama pull llama3.2:1b,"}},
 		"cache": {tree(t, "models--org--name", cache),
 			[]string{"cache", "--model /", "models--org--name/snapshots/abc"}},
 		"cache, cut": {tree(t, "models--org--name", map[string]string{"refs/main": "abc", "snapshots/x": ""}),
-			[]string{"no complete snapshot", "hf download org/name"}},
+			[]string{"no complete snapshot", "hf download org/name, then give --model org/name"}},
 		"LFS weights": {tree(t, "x", map[string]string{"config.json": "{}", "model.safetensors": pointer}),
 			[]string{`"model.safetensors" is a pointer`, "git lfs pull"}},
 		"LFS tokenizer": {tree(t, "x", map[string]string{"config.json": "{}", "tokenizer.json": pointer}),
@@ -58,6 +60,7 @@ func TestPathsThatAreNoModel(t *testing.T) {
 			[]string{"one file of a model", "give --model /"}},
 		"another file":    {"directory_test.go", []string{"is not a directory"}},
 		"missing":         {"/nowhere/at/all", []string{"no such file", "or a directory"}},
+		"a word":          {"llama3.2", []string{"no such file", "ollama:NAME"}},
 		"missing, beside": {"./org/name", []string{"no such file", "or a directory"}},
 	} {
 		_, _, err := ModelFiles(config.Options{Model: c.path})

@@ -50,9 +50,7 @@ func (l *Prepared) openGGUF(files fs.FS, limits []memlimit.Limit) (source, error
 	if err != nil {
 		return s, errors.Join(err, s.tensors.Close())
 	}
-	if l.chat != nil {
-		l.chatDefaults = protocol.DefaultSampling()
-	}
+	l.chatDefaults = protocol.DefaultSampling()
 	s.tensors.DropMetadata()
 	return s, nil
 }
@@ -75,9 +73,7 @@ func (l *Prepared) readGGUFTokenizer(s *source) error {
 			n, s.config.Vocab)
 	}
 	l.tokenizer, l.decoder = t, func(after []int32) server.Decoder { return t.NewDecoder(after) }
-	if settings.ChatTemplate != "" {
-		l.chat = &chat.Source{Template: settings.ChatTemplate, Tokens: settings.Tokens}
-	}
+	l.chat = chat.Source{Template: settings.ChatTemplate, Tools: settings.ToolsTemplate, Tokens: settings.Tokens}
 	ends := slices.DeleteFunc(settings.EndTokens, func(id int32) bool { return int(id) >= s.config.Vocab })
 	if len(ends) > 0 {
 		s.config.EOS = ends

@@ -57,28 +57,32 @@ func (i identity) digest() ([sha256.Size]byte, error) {
 	return sha256.Sum256(text), err
 }
 
-// pageIdentity returns the digest of the identity of the model's pages. It reads all weights, at a low priority and a
-// limited rate, and blocks until that is done or ctx ends. It does so at each start: a checksum kept from an earlier
-// one would have to be found by sizes and times of files, which copies, restored backups and some file systems keep
-// while the bytes differ. l.files is the state of the files before the device read them; the error is
-// [weights.ErrChanged] if they have another one by now.
-func (l Prepared) pageIdentity(ctx context.Context, o config.Options) (sum [sha256.Size]byte, err error) {
+// pageIdentity returns the digest of the identity of the model's pages. sum is that of the weights.
+func (l Prepared) pageIdentity(sum [sha256.Size]byte) ([sha256.Size]byte, error) {
+	i := l.identity()
+	i.Files, i.Weights = l.files, sum
+	return i.digest()
+}
+
+// weightsSum returns the digest of all weights. It reads them at a low priority and a limited rate, and blocks until
+// that is done or ctx ends. It does so at each start: a checksum kept from an earlier one would have to be found by
+// sizes and times of files, which copies, restored backups and some file systems keep while the bytes differ. l.files
+// is the state of the files before the device read them; the error is [weights.ErrChanged] if they have another one by
+// now.
+func (l Prepared) weightsSum(ctx context.Context, o config.Options) (sum [sha256.Size]byte, err error) {
 	c := l.weights
 	if l.Hardware.Packed { // the device has a copy, and the files are closed
 		if c, err = openWeights(o); err != nil {
 			return sum, err
 		}
 		defer c.Close()
+		c.DropMetadata() // reading takes a minute or more
 	}
-	i := l.identity()
-	i.Files = l.files
-	if err := atLowPriority(func() (err error) {
-		i.Weights, err = c.Checksum(ctx, l.files, checksumRate)
+	err = atLowPriority(func() (err error) {
+		sum, err = c.Checksum(ctx, l.files, checksumRate)
 		return err
-	}); err != nil {
-		return sum, err
-	}
-	return i.digest()
+	})
+	return sum, err
 }
 
 func openWeights(o config.Options) (*weights.Checkpoint, error) {

@@ -77,7 +77,7 @@ func TestIdentityHasAllParts(t *testing.T) {
 	i.Config.Windows = []int{0, 4}
 	i.Files = []weights.FileState{{Name: "a"}, {Name: "b"}}
 	all := append(variants(reflect.ValueOf(i)), reflect.ValueOf(i))
-	seen := map[[32]byte]int{}
+	seen, told := map[[32]byte]int{}, map[string]int{}
 	for _, v := range all {
 		sum, err := v.Interface().(identity).digest()
 		if err != nil {
@@ -85,8 +85,13 @@ func TestIdentityHasAllParts(t *testing.T) {
 		}
 		seen[sum]++
 	}
-	if len(seen) != len(all) || len(all) < 35 {
-		t.Errorf("%d identities of %d have digests of their own", len(seen), len(all))
+	tokens := variants(reflect.ValueOf(tokenIdentity{Config: i.Config}))
+	for _, v := range tokens {
+		told[v.Interface().(tokenIdentity).String()]++
+	}
+	if len(seen) != len(all) || len(all) < 35 || len(told) != len(tokens) || len(tokens) < 35 {
+		t.Errorf("%d identities of %d have digests of their own, and %d of %d of tokens", len(seen), len(all), len(told),
+			len(tokens))
 	}
 }
 
@@ -113,7 +118,11 @@ func TestPagesAreFoundByTheSameIdentityOnly(t *testing.T) {
 	model, dir := modelDir(t), filepath.Join(t.TempDir(), "cache")
 	restart := func(length int) [32]byte {
 		o := config.Options{Model: model, MaxSeqLen: length}
-		sum, err := prepared(t, o).pageIdentity(t.Context(), o)
+		l := prepared(t, o)
+		sum, err := l.weightsSum(t.Context(), o)
+		if err == nil {
+			sum, err = l.pageIdentity(sum)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,21 +185,21 @@ func TestIdentityOfChangedWeights(t *testing.T) {
 		o := config.Options{Model: modelDir(t), MaxSeqLen: 64}
 		l := prepared(t, o)
 		l.Hardware.Packed = packed
-		if _, err := l.pageIdentity(t.Context(), o); err != nil {
+		if _, err := l.weightsSum(t.Context(), o); err != nil {
 			t.Errorf("packed %t: %v", packed, err)
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()
-		if _, err := l.pageIdentity(ended, o); !errors.Is(err, context.Canceled) {
+		if _, err := l.weightsSum(ended, o); !errors.Is(err, context.Canceled) {
 			t.Errorf("packed %t, after a stop: %v", packed, err)
 		}
 		setWeight(t, filepath.Join(o.Model, "model.safetensors"), time.Unix(0, l.files[0].Modified))
-		if _, err := l.pageIdentity(t.Context(), o); !errors.Is(err, weights.ErrChanged) {
+		if _, err := l.weightsSum(t.Context(), o); !errors.Is(err, weights.ErrChanged) {
 			t.Errorf("packed %t: %v, wants %v", packed, err, weights.ErrChanged)
 		}
 	}
 	// The embedded model has no files that change.
-	if _, err := prepared(t, config.Options{MaxSeqLen: 64}).pageIdentity(t.Context(), config.Options{}); err != nil {
+	if _, err := prepared(t, config.Options{MaxSeqLen: 64}).weightsSum(t.Context(), config.Options{}); err != nil {
 		t.Error(err)
 	}
 }

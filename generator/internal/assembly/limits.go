@@ -50,7 +50,8 @@ func checkRoom(needs int64, list []memlimit.Limit) error {
 // memory it is [config.ErrNoRoom] as well, and lists the limits.
 func CannotServe(name string, err error) error {
 	if !errors.Is(err, syscall.ENOMEM) {
-		return config.Refuse(config.ErrConfig, "the model in %s cannot be served: %w", name, err)
+		return config.Refuse(config.ErrConfig, "the model in %s cannot be served: %w%s", name, err,
+			downloadAgain(name, err))
 	}
 	list, _ := memlimit.Here() // without the limits, the system's error suffices
 	text := ""

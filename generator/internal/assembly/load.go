@@ -4,6 +4,7 @@ package assembly
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,10 +31,15 @@ const EmbeddedName = "reel-tiny"
 // the share done, from 0 to 1, and the current activity. Errors that the operator can correct
 // are [config.ErrConfig].
 func Load(_ context.Context, o config.Options, progress func(float64, string)) (*Loaded, error) {
+	template, err := readTemplate(o.ChatTemplate, chatWorker)
+	if err != nil {
+		return nil, config.OfKind(err, config.ErrConfig)
+	}
 	l, err := Prepare(o, progress)
 	if err != nil {
 		return nil, err
 	}
+	o = l.options
 	opts := l.EngineOptions
 	opts.Progress = func(share float64, activity string) { progress(0.8+0.2*share, activity) }
 	boundHeap(l.heapRoom)
@@ -45,13 +51,22 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	}
 	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.weights.Watch(), GPU: ReadGPU(l.Hardware, o),
 		Warnings: l.warnings, Lines: lines, Serving: sync.OnceFunc(func() { close(serving) })}
-	loaded.pages = l.keepPages(o, e, serving, opts.Warn)
+	identity := &identifier{parts: l.tokenIdentity()}
+	loaded.background = l.readAgain(o, identity, e, serving, opts.Warn)
+	if l.EngineOptions.Files {
+		loaded.Flush = e.Flush
+	}
 	loaded.Model = server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e,
 		Tokenizer: l.tokenizer, NewDecoder: l.decoder, Reread: rereadMode(o, l.Hardware.Packed),
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
-		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine,
+		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine, Identity: identity.String,
 		Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
-	loaded.startChat(l.chat, l.chatDefaults, chatWorker)
+	if err := loaded.startFormats(l.tokenizer, l.Model.Config, opts.Warn); err != nil {
+		return nil, err
+	}
+	_, noText := l.tokenizer.(idsOnly)
+	loaded.startChat(&templates{own: l.chat, defaults: l.chatDefaults, identity: identity, worker: chatWorker, noText: noText,
+		encode: l.tokenizer.EncodeMarked, decoder: l.decoder}, template)
 	loaded.NotFinite = func(ctx context.Context) error { return l.notFinite(ctx, o) }
 	if w := loaded.Weights; w != nil {
 		loaded.Model.Verify = func() error { return ModelChanged(w.Verify()) }
@@ -75,10 +90,12 @@ func rereadMode(o config.Options, onGPU bool) server.RereadMode {
 // Prepared is a model on its device, and the plan of its engine.
 type Prepared struct {
 	Name          string
+	options       config.Options // with the model's path in place of a name, see Locate
 	Hardware      hardware.Hardware
 	tokenizer     server.Tokenizer
 	decoder       func(after []int32) server.Decoder
-	chat          *chat.Source // nil if the model has no chat template
+	tokenizerSum  [sha256.Size]byte // of tokenizer.json
+	chat          chat.Source       // the checkpoint's chat template, empty if it has none, and its special tokens
 	chatDefaults  protocol.Sampling
 	Model         *model.Model
 	weights       *weights.Checkpoint // closed if the device has a copy
@@ -99,11 +116,11 @@ func prepareOn(
 	open func(config.Options) (hardware.Hardware, error), o config.Options,
 	progress func(float64, string),
 ) (l Prepared, err error) {
-	files, name, err := ModelFiles(o)
+	files, err := l.locate(o)
 	if err != nil {
 		return l, err
 	}
-	l.Name = name
+	o = l.options
 	progress(0, "reading the tokenizer")
 	limits, _ := memlimit.Here() // unknown limits bound nothing
 	if err = checkStart(files, limits); err != nil {
@@ -125,7 +142,7 @@ func prepareOn(
 	use := s.use()
 	if err = hardware.Patience.WhileBusy(progress, func() error {
 		return l.fit(plan.Planner{Config: s.config, Profile: l.Hardware.Profile, Options: o, Limits: limits,
-			Quantised: use.Quantised}, use)
+			Formats: use.Formats, Ordered: use.Ordered}, use)
 	}); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
@@ -144,6 +161,19 @@ func prepareOn(
 		return l, CannotServe(Place(o.Model), err)
 	}
 	return l, nil
+}
+
+// locate returns the model's files, and sets its name and its path.
+func (l *Prepared) locate(o config.Options) (files fs.FS, err error) {
+	var note string
+	if l.options, note, err = Locate(o); err != nil {
+		return nil, err
+	}
+	if note != "" {
+		l.warnings = append(l.warnings, note)
+	}
+	files, l.Name, err = ModelFiles(l.options)
+	return files, err
 }
 
 // fit plans the use of the device's memory. A model that does not fit is [config.ErrConfig].
@@ -192,10 +222,12 @@ func (l *Prepared) open(files fs.FS, limits []memlimit.Limit) (source, error) {
 			"of %d: take both from one checkpoint", vocab, s.config.Vocab)
 		err = errors.Join(mismatch, s.tensors.Close())
 	}
-	if err == nil && l.chat != nil {
+	if err == nil {
 		var warnings []string
 		l.chatDefaults, warnings = chatDefaults(files, s.config.Vocab)
-		l.warnings = append(l.warnings, warnings...)
+		if l.chat.Template != "" || l.options.ChatTemplate != "" {
+			l.warnings = append(l.warnings, warnings...)
+		}
 	}
 	return s, err
 }
@@ -213,6 +245,9 @@ func (l *Prepared) readTokenizer(files fs.FS) (vocab int, err error) {
 		return 0, err
 	}
 	l.tokenizer, l.decoder = t, func(after []int32) server.Decoder { return t.NewDecoder(after) }
+	if l.tokenizerSum, err = tokenizerSum(files); err != nil {
+		return 0, err
+	}
 	l.chat, err = chatSource(files)
 	return t.ModelVocab(), err
 }

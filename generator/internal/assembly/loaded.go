@@ -38,20 +38,27 @@ type Loaded struct {
 	Lines <-chan string
 	// Serving begins the work that waits until requests are taken: pinning of the host tier. nil: there is none.
 	Serving func()
-	pages   *pageFiles // nil without --cache-dir
-	endChat func()     // ends the process of the chat template; nil without one
+	// Flush waits until the KV pages of prompts are in files, or until ctx ends; nil: they are not kept.
+	Flush      func(ctx context.Context)
+	background *background // nil in tests
+	chat       *templates  // nil: there is no chat template, and none can be set
+	// endFormats ends the program that follows formats; nil: the model has no tokenizer.
+	endFormats func()
 }
 
-// Run runs the engine. When the engine ends, it ends the chat template's process and closes GPU.
+// Run runs the engine. When the engine ends, it ends the processes of the chat template and of formats, and closes GPU.
 func (l *Loaded) Run() error {
 	if l.GPU != nil {
 		defer l.GPU.Close()
 	}
-	if l.endChat != nil {
-		defer l.endChat()
+	if l.chat != nil {
+		defer l.chat.end()
 	}
-	if l.pages != nil {
-		defer l.pages.end()
+	if l.endFormats != nil {
+		defer l.endFormats()
+	}
+	if l.background != nil {
+		defer l.background.end()
 	}
 	return l.Engine.Run()
 }

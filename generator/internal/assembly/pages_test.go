@@ -1,9 +1,11 @@
 package assembly
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"reel.internal/reel/generator/internal/config"
 )
@@ -40,4 +42,17 @@ func TestPlanPageFiles(t *testing.T) {
 			t.Errorf("%s: warnings %q", c.name, l.warnings)
 		}
 	}
+}
+
+// The end does not wait for a disk that hangs while the directory is opened.
+func TestEndOfHungDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := &background{cancel: cancel, ended: make(chan struct{})}
+		p.end()
+		if ctx.Err() == nil {
+			t.Error("the opening goes on")
+		}
+		close(p.ended) // the disk answers
+	})
 }

@@ -29,8 +29,10 @@ func openSource(files fs.FS) (s source, err error) {
 	if s.tensors, err = weights.Open(files); err != nil {
 		return s, err
 	}
-	if s.named = s.tensors; gguf {
+	if gguf {
 		s.config, s.named, err = model.ParseGGUF(s.tensors.Metadata(), s.tensors)
+	} else {
+		s.named, err = s.config.Published(s.tensors)
 	}
 	if err == nil {
 		err = s.config.CheckTensors(s.named)
@@ -44,9 +46,10 @@ func openSource(files fs.FS) (s source, err error) {
 // use returns the host memory that the weights take.
 func (s source) use() plan.WeightUse {
 	u := plan.UseOf(s.tensors)
-	u.Quantised = s.config.Quantised(s.named)
+	u.Formats, u.Ordered = s.config.Formats(s.named), s.config.Ordered(s.named)
 	reordered := s.config.Reordered(s.named)
-	u.Copied, u.Resident = u.Copied+reordered, max(0, u.Resident-reordered)
+	made, sources := s.config.Converted(s.named)
+	u.Copied, u.Resident = u.Copied+reordered+made, max(0, u.Resident-reordered-sources)
 	return u
 }
 

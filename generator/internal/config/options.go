@@ -12,8 +12,8 @@ import (
 
 // Options are the generator's settings.
 type Options struct {
-	Model     string // directory; empty: the embedded model
-	Name      string // for clients and logs; empty: taken from the directory
+	Model     string // directory, GGUF file, or a name in another program's store; empty: the embedded model
+	Name      string // for clients and logs; empty: taken from Model
 	Socket    string // path; empty: DefaultSocket
 	Device    string // auto, host or cuda
 	GPU       int    // number of the GPU, with cuda
@@ -32,7 +32,9 @@ type Options struct {
 	MaxConnections int    // of one user; 0: the protocol's bound
 	MaxRequests    int    // of one connection; 0: the protocol's bound
 
-	CacheScope string // whose prompts share KV pages: user, all or off
+	ChatTemplate string // file of a chat template in place of the checkpoint's; empty: the checkpoint's
+
+	CacheScope string // which prompts share KV pages: user, those of one user; all, those of all users; off, none
 	Reread     string // which answers are reread for the next prompt: chat, all, off or auto
 	HostCache  int64  // bytes of host memory for KV pages that leave the device; AutoHostCache: what suits the machine
 
@@ -78,10 +80,11 @@ func (s *Setting) Variable() string {
 // Settings returns all settings, which store their values in o, and sets the defaults.
 func Settings(o *Options) []*Setting {
 	list := []*Setting{
-		{"model", "directory of a Hugging Face checkpoint, or a GGUF file (default: the embedded model)",
+		{"model", "directory of a Hugging Face checkpoint, or a GGUF file; ORG/NAME where the Hugging Face cache holds " +
+			"it, or ollama:NAME[:TAG] where Ollama does (default: the embedded model)",
 			"path", "", anyText(&o.Model)},
-		{"name", "name of the model for clients and logs (default: the directory's name, or ORG/NAME in the " +
-			"Hugging Face cache)", "name", "", modelName(&o.Name)},
+		{"name", "name of the model for clients and logs (default: that of --model, the directory or the file)",
+			"name", "", modelName(&o.Name)},
 		{"socket", "Unix socket to listen on (default: /run/reel/generator.sock for root, else " +
 			"$XDG_RUNTIME_DIR/reel/generator.sock, else /tmp/reel-UID/generator.sock)", "path", "", anyText(&o.Socket)},
 		{"device", "auto, host or cuda", "name", "auto", oneOf(&o.Device, "auto", "host", "cuda")},
@@ -98,6 +101,8 @@ func Settings(o *Options) []*Setting {
 		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)",
 			"n", "1024", number(&o.MaxGraphs, 1<<20)},
 		{"roller", "on, or off: graphs stay those of the start", "name", "on", oneOf(&o.Roller, "on", "off")},
+		{"chat-template", "file of a Jinja2 chat template, to be used in place of the model's own, which it may lack",
+			"path", "", anyText(&o.ChatTemplate)},
 		{"cache-scope", "whose prompts go on from cached prompts: user, each user's from that user's; all, everybody's " +
 			"from everybody's, so that times tell users of each other's prompts; or off",
 			"name", "user", oneOf(&o.CacheScope, "user", "all", "off")},

@@ -162,6 +162,7 @@ func ServiceSettings(env func(string) string, path string) func(string) string {
 // reloadable lists the settings that take effect at a reload.
 var reloadable = map[string]bool{
 	"log-level": true, "max-graphs": true, "graph-memory": true, "max-connections": true, "max-requests": true,
+	"chat-template": true,
 }
 
 // NeedRestart lists the flags that differ between two values of [Reader.Texts] and take

@@ -203,6 +203,20 @@ func (a *EngineActor) adopt(l *assembly.Loaded) bool {
 	return true
 }
 
+// Flush waits until the KV pages of prompts are in files, if they are kept there, or until ctx ends.
+func (a *EngineActor) Flush(ctx context.Context) {
+	if l := a.model(); l != nil && l.Flush != nil {
+		l.Flush(ctx)
+	}
+}
+
+// model returns the loaded model, or nil while it is loading.
+func (a *EngineActor) model() *assembly.Loaded {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.loaded
+}
+
 // Interrupt ends loading and stops the engine.
 func (a *EngineActor) Interrupt(error) {
 	a.cancel()

@@ -11,6 +11,7 @@ import (
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/logging"
 	"reel.internal/reel/generator/internal/server"
+	"reel.internal/reel/protocol"
 )
 
 // Reloader applies changed settings while the generator serves.
@@ -40,6 +41,10 @@ func (r *Reloader) Reload() {
 		r.Log.Error().Err(err).Msg("the graphs' budget stays as it is")
 		o.MaxGraphs, o.GraphMemory = r.Now.MaxGraphs, r.Now.GraphMemory
 	}
+	if err := r.Engine.setTemplate(o.ChatTemplate); err != nil {
+		r.Log.Error().Err(err).Msg("the chat template stays as it is")
+		o.ChatTemplate = r.Now.ChatTemplate
+	}
 	r.Server.SetLimits(o.MaxConnections, o.MaxRequests)
 	r.Level.Set(o.LogLevel)
 	r.Now = o
@@ -57,13 +62,28 @@ func monotonic() time.Duration {
 	return time.Duration(t.Nano())
 }
 
+var errLoading = errors.New("the model is still being loaded: reload again later")
+
 // resize changes the budget of the engine's graphs. It fails while the model is loading.
 func (a *EngineActor) resize(o config.Options) error {
-	a.mu.Lock()
-	l := a.loaded
-	a.mu.Unlock()
+	l := a.model()
 	if l == nil {
-		return errors.New("the model is still being loaded: reload again later")
+		return errLoading
 	}
 	return l.Engine.Resize(o.MaxGraphs, o.GraphMemory)
+}
+
+// setTemplate reads the chat template again, from the file at path or, without a path, the model's own. It fails while
+// the model is loading.
+func (a *EngineActor) setTemplate(path string) error {
+	l := a.model()
+	if l == nil {
+		return errLoading
+	}
+	return l.SetTemplate(path, func(c server.Chat, d *protocol.Sampling) error {
+		if !a.Server.SetChat(c, d) {
+			return errLoading
+		}
+		return nil
+	})
 }

@@ -96,6 +96,7 @@ func (s *System) Examine(ctx context.Context) []Finding {
 	all = append(all, s.vram(ctx, cards, status)...)
 	all = append(all, s.hostMemory(cards, status)...)
 	all = append(all, s.hostCache(cards, status)...)
+	all = append(all, cacheDir(status)...)
 	all = append(all, s.socket(status, err)...)
 	return append(all, s.units(ctx, status != nil)...)
 }

@@ -183,6 +183,18 @@ func TestFindings(t *testing.T) {
 		"host cache": {func(m *machine) {
 			m.status.KV = protocol.KV{PageBytes: 1 << 20, HostPages: 1024, HostBytes: 1 << 30}
 		}, ok("host cache", "it has 1.00 GiB")},
+		"cache directory": {func(m *machine) {
+			m.status.Disk = protocol.Disk{State: protocol.DiskUsed, Pages: 9, Bytes: 1 << 30, MaxBytes: 2 << 30}
+		}, ok("cache dir", "9 pages, 1.00 GiB of 2.00 GiB")},
+		"damaged cache directory": {func(m *machine) {
+			m.status.Disk = protocol.Disk{State: protocol.DiskUsed, Errors: 2}
+		}, note("cache dir", "2 were damaged", "loss of power")},
+		"cache directory at first": {func(m *machine) {
+			m.status.Disk.State = protocol.DiskOpening
+		}, note("cache dir", "not used yet", "weights are read again")},
+		"cache directory off": {func(m *machine) {
+			m.status.Disk.State = protocol.DiskOff
+		}, warning("cache dir", "it is not used", "mend it")},
 		"half a host cache": {func(m *machine) {
 			m.status.KV = protocol.KV{PageBytes: 1 << 20, HostPages: 512, HostBytes: 1 << 30}
 		}, note("host cache", "512 MiB of 1.00 GiB are pinned", "the log has")},

@@ -50,7 +50,20 @@ var statusFigures = []figure[status]{
 		func(s status, to emit) {
 			to(float64(s.KV.Cached), "device")
 			to(float64(s.KV.HostCached), "host")
+			to(float64(s.Disk.Pages), "disk")
 		}, "tier"),
+	gauge("cache_dir_bytes", "Bytes of the files in --cache-dir.",
+		one(func(s status) int64 { return s.Disk.Bytes })),
+	gauge("cache_dir_bytes_limit", "Bytes that files in --cache-dir may take.",
+		one(func(s status) int64 { return s.Disk.MaxBytes })),
+	total("cache_dir_pages", "Pages read from files in --cache-dir, and written.", func(s status, to emit) {
+		to(float64(s.Disk.Read), "read")
+		to(float64(s.Disk.Written), "written")
+	}, "direction"),
+	total("cache_dir_hits", "Requests for which pages were read from files.",
+		one(func(s status) uint64 { return s.Disk.Hits })),
+	total("cache_dir_errors", "Damaged pages in --cache-dir, and errors of its file system.",
+		one(func(s status) uint64 { return s.Disk.Errors })),
 	total("cached_pages_evicted", "Cached pages that gave way to requests.",
 		one(func(s status) uint64 { return s.KV.Evicted })),
 	gauge("host_pages", "Pages that the tier in host memory holds at most.",
