@@ -10,7 +10,7 @@ cleanup() {
 
 fail() {
 	echo "FAIL: $*" >&2
-	test -z "$init" || within journalctl -u reel-generator --no-pager -n 30 >&2 || true
+	test -z "$init" || within journalctl -u reel-generator -u reel-gateway --no-pager -n 30 >&2 || true
 	exit 1
 }
 

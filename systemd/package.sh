@@ -28,8 +28,8 @@ put() {
 complete() {
 	for page in "$manual/man1/$1.1" "$manual/man1/$1"-*.1; do
 		case $1:${page##*/} in
-		reel:reel-generator* | reel:reel-bench*) ;;
-		*) put 0644 /usr/share/man/man1 "$page" ;;
+		reel:reel-generator* | reel:reel-gateway* | reel:reel-bench*) ;;
+		*) test ! -e "$page" || put 0644 /usr/share/man/man1 "$page" ;; # not every program has subcommands
 		esac
 	done
 	install -D -m 0644 "$manual/$1.bash" "$stage/usr/share/bash-completion/completions/$1"
@@ -49,16 +49,20 @@ rm -rf "$manual"
 sh systemd/manual/write.sh "$(realpath -m "$manual")"
 
 stage=$all/reel
-put 0755 /usr/bin "$bin/reel-generator" "$bin/reel"
+put 0755 /usr/bin "$bin/reel-generator" "$bin/reel" "$bin/reel-gateway"
+test ! -e "$bin/reel-format" || put 0755 /usr/bin "$bin/reel-format"
 test ! -e "$bin/reel-generator-cuda" || put 0755 /usr/bin "$bin/reel-generator-cuda"
-put 0644 /usr/lib/systemd/system systemd/reel-generator.service systemd/reel-generator.socket
-put 0644 /etc/reel systemd/generator.env
+put 0644 /usr/lib/systemd/system systemd/reel-generator.service systemd/reel-generator.socket \
+	systemd/reel-gateway.service
+put 0644 /etc/reel systemd/generator.env systemd/gateway.env
+put 0644 /usr/share/reel generator/tiny/plain.jinja
 install -D -m 0644 systemd/reel.sysusers.conf "$stage/usr/lib/sysusers.d/reel.conf"
 install -D -m 0644 systemd/reel.tmpfiles.conf "$stage/usr/lib/tmpfiles.d/reel.conf"
 put 0644 /usr/share/doc/reel README.md ARCHITECTURE.md protocol/PROTOCOL.md systemd/grafana-dashboard.json
 install -m 0644 LICENSE "$stage/usr/share/doc/reel/copyright"
 complete reel
 complete reel-generator
+complete reel-gateway
 package reel nfpm.yaml
 
 stage=$all/reel-bench

@@ -17,6 +17,7 @@ work=$(mktemp -d /var/tmp/reel-package.XXXXXX)
 root=${REEL_DEBIAN:-$work/root}
 packages=$root/srv/packages
 . "$here/boot.sh"
+. "$here/gateway_test.sh"
 trap cleanup EXIT
 trap 'exit 1' INT TERM
 
@@ -68,6 +69,7 @@ for field in Homepage Maintainer; do
 	within dpkg-query -W -f "\${$field}" reel | grep -q . || fail "the package has no field $field"
 done
 ! within test -e /usr/bin/reel-bench || fail "reel-bench is in the package reel"
+within test -x /usr/bin/reel-format || fail "reel-format is not in the package reel"
 
 echo "reel-bench"
 cp "$dir/$old"/reel-bench_*.deb "$packages/reel-bench.deb"
@@ -75,9 +77,13 @@ as_ada apt-get install -y /srv/packages/reel-bench.deb
 within reel-bench --version | grep -qF "$old" || fail "reel-bench does not print its version"
 within sh -c 'test -s /usr/share/man/man1/reel-bench-latency.1.gz && bash -n /usr/share/bash-completion/completions/reel-bench' || fail "man pages or completions of reel-bench are missing"
 
+test_gateway_installed
 if test -n "$init"; then
+	test_gateway
 	within systemctl show -P StatusText reel-generator | grep -q '^ready: ' || fail "no status text"
+	test "$(within systemctl show -P OOMPolicy reel-generator)" = continue || fail "the end of a format would stop the service"
 	test "$(within stat -c '%U:%G %a' /run/reel /run/reel/generator.sock | tr '\n' ' ')" = "reel:reel 750 reel:reel 660 " || fail "modes: $(within stat -c '%U:%G %a' /run/reel /run/reel/generator.sock)"
+	test "$(within su ada -c "cd / && reel --regex '[a-z]{5}' ROMEO:" | tr -d '\n' | wc -c)" = 5 || fail "no answer with a format"
 	within useradd -m eve
 	! within su eve -c 'cd / && reel --wait 0 status' >/dev/null 2>&1 || fail "a user outside the group may connect"
 	test_restarts ada
@@ -97,6 +103,7 @@ else
 fi
 
 echo "upgrade"
+test -z "$init" || gateway_was=$(within systemctl show -P MainPID reel-gateway)
 offer "$dir"/*/*.deb
 within dpkg --compare-versions "$old" lt "$between" && within dpkg --compare-versions "$between" lt "$new" || fail "the versions do not sort"
 within apt-cache policy reel | grep -qF "Candidate: $new" || fail "apt does not see the new package"
@@ -107,6 +114,8 @@ grep -q '^REEL_MAX_REQUESTS=7' "$root/etc/reel/generator.env" || fail "the setti
 if test -n "$init"; then
 	restarted "$was"
 	test -n "$(ask ada)" || fail "no text after the upgrade"
+	eventually within sh -c "test \"\$(systemctl show -P MainPID reel-gateway)\" != $gateway_was"
+	eventually gateway_serves ada
 	within reel status | grep -qF "$new" || fail "the old generator still serves"
 fi
 
@@ -116,6 +125,7 @@ test ! -e "$root/usr/bin/reel" || fail "reel is still there"
 test ! -L "$root/etc/systemd/system/multi-user.target.wants/reel-generator.service" || fail "the service is still enabled"
 grep -q '^REEL_MAX_REQUESTS=7' "$root/etc/reel/generator.env" || fail "the removal deleted the settings"
 test -z "$init" || ! within systemctl is-active reel-generator.service >/dev/null || fail "the service still runs"
+test -z "$init" || ! within systemctl is-active reel-gateway.service >/dev/null || fail "the gateway still runs"
 test -z "$init" || ! within systemctl is-active reel-generator.socket >/dev/null || fail "the socket is still open"
 as_ada apt-get purge -y reel reel-bench
 test ! -e "$root/usr/bin/reel-bench" || fail "reel-bench is still there"

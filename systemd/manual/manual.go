@@ -95,7 +95,7 @@ func withSections(page string, cmd *cobra.Command, sections []Section) string {
 // others names the pages of the other programs.
 func others(name string) string {
 	var list []string
-	for _, other := range []string{"reel", "reel-bench", "reel-generator"} {
+	for _, other := range []string{"reel", "reel-bench", "reel-gateway", "reel-generator"} {
 		if other != name {
 			list = append(list, "\\fB"+roff(other)+"(1)\\fP")
 		}
