@@ -20,7 +20,8 @@ type ChatOptions struct {
 	Words         int // of each message, at least 1
 	MaxTokens     int // of each answer, at least 1
 	System        int // words of a system message that all conversations share; 0: none
-	// Pause is the time between the end of an answer and the next message: a person reads.
+	// Pause is the time between the end of an answer and the next message: a person reads. The
+	// message alone comes after a pause too, since a processor that has slept is slower.
 	Pause time.Duration
 	Seed  uint64 // of the words
 	// Mark is part of the first message of each conversation, and of the system message. With
@@ -38,7 +39,8 @@ type Chat struct {
 	MaxTokens     int       `json:"max_tokens"`
 	System        int       `json:"system"`
 	PauseMS       float64   `json:"pause_ms"`
-	Rows          []ChatRow `json:"rows"` // by target, then by turn
+	AsText        bool      `json:"as_text,omitempty"` // a conversation was one text: the model has no chat template
+	Rows          []ChatRow `json:"rows"`              // by target, then by turn
 }
 
 // ChatRow is the result for one turn, over all conversations.
@@ -196,6 +198,9 @@ func (m *chats) hold(ctx context.Context, target int, random *rand.Rand, mark st
 		if err != nil {
 			return nil, fmt.Errorf("turn %d: %w", turn+1, err)
 		}
+		if err := rest(ctx, m.Pause); err != nil {
+			return nil, err
+		}
 		_, alone, err := m.answer(ctx, target, []client.Message{lone}, true)
 		if err != nil {
 			return nil, fmt.Errorf("the message of turn %d alone: %w", turn+1, err)
@@ -260,8 +265,11 @@ func (m *chats) report() *Chat {
 		for _, row := range rows {
 			r.Rows = append(r.Rows, row.closed())
 		}
-		if p, ok := m.targets[i].(*peer); ok {
-			r.notePeers([]Target{p})
+		switch t := m.targets[i].(type) {
+		case *peer:
+			r.notePeers([]Target{t})
+		case *reelChat:
+			r.AsText = !t.chat
 		}
 	}
 	if m.differing > 0 {

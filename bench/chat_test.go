@@ -124,6 +124,36 @@ func TestMeasureChat(t *testing.T) {
 	}
 }
 
+// Below the tables stands for each target whether its turns are within 1.5 times their messages alone.
+func TestChatSaysWhichTurnsAreOver(t *testing.T) {
+	c := Chat{Turns: 3, Rows: []ChatRow{{Target: "a", Turn: 1, Ratio: 1.1}, {Target: "a", Turn: 2, Ratio: 1.5},
+		{Target: "a", Turn: 3, Ratio: 1.2}, {Target: "b", Turn: 1, Ratio: 1.51}, {Target: "b", Turn: 2, Ratio: 1.4},
+		{Target: "b", Turn: 3, Ratio: 2}}}
+	notes := c.Tables()[1].Notes
+	for _, want := range []string{"a: P50 / alone is at most 1.50, in turn 2: all within 1.5",
+		"b: P50 / alone is at most 2.00, in turn 3: 2 of 3 turns over 1.5"} {
+		if !slices.Contains(notes, want) {
+			t.Errorf("%q lacks %q", notes, want)
+		}
+	}
+}
+
+// The message alone comes after the same pause as the turn.
+func TestChatRestsBeforeEachMessage(t *testing.T) {
+	const pause = time.Second
+	g := &remembering{}
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		if _, err := MeasureChat(t.Context(), NewReelChat(g, true), ChatOptions{Conversations: 1, Turns: 2, Words: 1,
+			MaxTokens: 1, Pause: pause}); err != nil {
+			t.Fatal(err)
+		}
+		if rested := time.Since(begin).Truncate(pause); rested != 2*2*2*2*pause {
+			t.Errorf("rested %v before %d messages", rested, len(g.requests))
+		}
+	})
+}
+
 // Other measurements use no cache unless they are told to; then warnings tell how much was cached.
 func TestCacheOfMeasurements(t *testing.T) {
 	for use, want := range map[string]string{"": protocol.CacheOff, protocol.CacheOn: protocol.CacheOn} {
@@ -159,8 +189,14 @@ func TestCacheOfMeasurements(t *testing.T) {
 // A model without a chat template gets a conversation as one text.
 func TestMeasureChatOfABaseModel(t *testing.T) {
 	g := &remembering{}
-	if _, err := chatWith(t, g, false, ChatOptions{Conversations: 1, Turns: 2, Words: 1, MaxTokens: 2}); err != nil {
+	got, err := chatWith(t, g, false, ChatOptions{Conversations: 1, Turns: 2, Words: 1, MaxTokens: 2})
+	if err != nil {
 		t.Fatal(err)
+	}
+	if notes := got.Tables()[1].Notes; !slices.ContainsFunc(notes, func(n string) bool {
+		return strings.Contains(n, "no chat template")
+	}) {
+		t.Errorf("%q", notes)
 	}
 	r := g.requests[2] // the second turn; between are messages alone
 	if r.Messages != nil || !strings.HasPrefix(r.Prompt, "0-a ") || !strings.Contains(r.Prompt, "\n\n a b\n\n") {

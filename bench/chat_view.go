@@ -1,6 +1,10 @@
 package bench
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // Tables returns a table for each target.
 func (c *Chat) Tables() []Table {
@@ -18,11 +22,34 @@ func (c *Chat) Tables() []Table {
 		tables = append(tables, t)
 	}
 	if n := len(tables); n > 0 {
-		note := "alone: the turn's message as a conversation of its own, without a cache; " +
-			"P50 / alone: the median of a turn's time to the first token by that"
-		tables[n-1].Notes = append([]string{note}, c.notes()...)
+		notes := append([]string{"alone: the turn's message as a conversation of its own, without a cache, after the " +
+			"same pause; P50 / alone: the median of a turn's time to the first token by that"}, c.ratioNotes()...)
+		if c.AsText {
+			notes = append(notes, "the model has no chat template: a conversation is one text, whose answers are read again "+
+				"with --reread all alone")
+		}
+		tables[n-1].Notes = append(notes, c.notes()...)
 	}
 	return tables
+}
+
+// chatRatio is the limit for a turn's time to the first token, as a multiple of that of its message alone.
+const chatRatio = 1.5
+
+// ratioNotes returns a line for each target, which says whether its turns are within chatRatio.
+func (c *Chat) ratioNotes() (notes []string) {
+	for i := 0; i < len(c.Rows); i += c.Turns {
+		rows := c.Rows[i:min(i+c.Turns, len(c.Rows))]
+		most := slices.MaxFunc(rows, func(a, b ChatRow) int { return cmp.Compare(a.Ratio, b.Ratio) })
+		verdict := fmt.Sprintf("all within %g", chatRatio)
+		over := slices.DeleteFunc(slices.Clone(rows), func(r ChatRow) bool { return r.Ratio <= chatRatio })
+		if len(over) > 0 {
+			verdict = fmt.Sprintf("%d of %d turns over %g", len(over), len(rows), chatRatio)
+		}
+		notes = append(notes, fmt.Sprintf("%s: P50 / alone is at most %.2f, in turn %d: %s", rows[0].Target, most.Ratio,
+			most.Turn, verdict))
+	}
+	return notes
 }
 
 // Metrics returns the TTFT of each row.

@@ -4,12 +4,12 @@
 # beside that of pinned memory, and the gaps of a running stream while pages are loaded. Then, with nothing to find,
 # first token, gaps and start, with the cache and without. It prints a table last; the rest goes to OUT.
 # It needs the binaries of make cuda, a driver, and Python with numpy and torch; no Go.
-# usage: sh bench/tools/cache_gpu.sh BIN OUT [PART...]: all parts, or some of: seven eight nothing
+# usage: sh bench/tools/cache_gpu.sh BIN OUT [PART...]: all parts, or some of: seven reread eight nothing
 set -u
 bin=$1
 out=$2
 shift 2
-test $# -gt 0 || set -- seven eight nothing
+test $# -gt 0 || set -- seven reread eight nothing
 tools=$(dirname "$0")
 mkdir -p "$out"
 table=$out/cache.txt
@@ -32,7 +32,12 @@ prefix() {
 
 seven() {
 	checkpoint llama-2-7b
-	prefix 7b /tmp/llama-2-7b 4000 --max-seq-len 8192 --max-batch 4 --host-cache 16GiB
+	prefix 7b /tmp/llama-2-7b 4000 --max-seq-len 4096 --max-batch 4 --host-cache 16GiB
+}
+
+reread() {
+	checkpoint llama-2-7b
+	prefix reread /tmp/llama-2-7b 0 --max-seq-len 4096 --max-batch 4 --reread all
 }
 
 eight() {

@@ -1,4 +1,4 @@
-# Functions of the scripts that measure on a GPU machine, which set bin, out and tools.
+# Functions of the scripts that measure on a GPU machine, which set bin, out and tools. DEVICE=host tries them without a GPU.
 
 # run SECONDS NAME COMMAND FLAGS... runs reel-bench COMMAND and writes the result to
 # $out/NAME.json. It ends a command that takes longer than SECONDS, and says so.
@@ -8,7 +8,7 @@ run() {
 	command=$3
 	shift 3
 	begun=$(date +%s)
-	if timeout -k 5 "$limit" "$bin/reel-bench" "$command" --generator "$bin/reel-generator" --device cuda --json "$@" >"$out/$name.json.new" 2>"$out/$name.log"; then
+	if timeout -k 5 "$limit" "$bin/reel-bench" "$command" --generator "$bin/reel-generator" --device "${DEVICE:-cuda}" --json "$@" >"$out/$name.json.new" 2>"$out/$name.log"; then
 		mv "$out/$name.json.new" "$out/$name.json"
 		echo "$name: $(($(date +%s) - begun)) s"
 	else

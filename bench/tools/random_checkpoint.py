@@ -2,9 +2,13 @@
 """Writes a checkpoint of random weights at a published shape.
 
     python3 random_checkpoint.py llama-2-7b DIR [--layers N] [--seed S]
+    python3 random_checkpoint.py llama-2-7b FILE.gguf --gguf q4_k [--layers N] [--seed S]
+    python3 random_checkpoint.py llama-2-7b DIR --quantise awq [--layers N] [--seed S]
 
 The result is an ordinary Hugging Face directory without a tokenizer: config.json
 and model.safetensors in bfloat16. A generator serves `tokens` requests from it.
+With --gguf it is a GGUF file of quantised weights (random_gguf.py), with --quantise a
+directory of quantised ones (random_quantised.py).
 Weights are normal with the deviation 0.02 of the published initialisation (norms
 and biases are 1), so that activations stay in range through all layers.
 
@@ -17,6 +21,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
+import random_gguf
+import random_quantised
 
 # Fields of a family's config.json that differ from Llama's; its tensors are in `tensors`.
 FAMILIES = {
@@ -38,6 +45,7 @@ def family(name):
 SHAPES = {
     "llama-2-7b": (4096, 11008, 32, 32, 32, 128, 32000, 4096, 10000.0, False),
     "llama-3.2-1b": (2048, 8192, 16, 32, 8, 64, 128256, 131072, 500000.0, True),
+    "llama-3-70b": (8192, 28672, 80, 64, 8, 128, 128256, 8192, 500000.0, False),
     "llama-3.1-8b": (4096, 14336, 32, 32, 8, 128, 128256, 131072, 500000.0, False),
     "mistral-7b": (4096, 14336, 32, 32, 8, 128, 32000, 32768, 10000.0, False),
     "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 64, 151936, 32768, 1000000.0, True),
@@ -115,30 +123,52 @@ class Weights:
         return (f.view(np.uint32) >> 16).astype(np.uint16)
 
 
+SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "U8": 1, "I32": 4, "I64": 8}  # bytes of an element
+
+
+def stored(name, layers, quantise, seed):
+    """(name, dtype, shape, function that returns parts of its bytes) of each tensor in the file."""
+    weights, quantised = Weights(seed), random_quantised.Layers(quantise, seed) if quantise else None
+    for tensor, dims in tensors(name, layers):
+        if quantised and tensor.endswith("_proj.weight"):
+            yield from quantised.tensors(tensor.removesuffix(".weight"), *dims)
+        else:
+            yield tensor, "BF16", dims, lambda dims=dims: [weights.bytes(dims)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", choices=sorted(SHAPES))
-    parser.add_argument("dir", type=Path)
+    parser.add_argument("path", type=Path, metavar="PATH", help="a directory, or with --gguf a file")
+    parser.add_argument("--gguf", choices=random_gguf.FORMATS, help="write a GGUF file of this format")
+    parser.add_argument("--quantise", choices=random_quantised.FORMATS, help="write a quantised directory of this format")
     parser.add_argument("--layers", type=int, help="fewer layers than the shape has")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     shape = SHAPES[args.shape]
     layers = args.layers or shape[2]
-    args.dir.mkdir(parents=True, exist_ok=True)
-    (args.dir / "config.json").write_text(json.dumps(config(args.shape, layers), indent=1) + "\n")
-    header, at = {}, 0
-    for name, dims in tensors(args.shape, layers):
-        size = 2 * int(np.prod(dims))
-        header[name] = {"dtype": "BF16", "shape": list(dims), "data_offsets": [at, at + size]}
+    if args.gguf:
+        at = random_gguf.write(args.path, args.gguf, config(args.shape, layers), tensors(args.shape, layers), args.seed)
+        print(f"{args.shape}, {layers} layers, {args.gguf}: {at / 1e9:.2f} GB in {args.path}", file=sys.stderr)
+        return
+    args.path.mkdir(parents=True, exist_ok=True)
+    fields = config(args.shape, layers)
+    if args.quantise:
+        fields["quantization_config"] = random_quantised.CONFIGS[args.quantise]
+    (args.path / "config.json").write_text(json.dumps(fields, indent=1) + "\n")
+    header, at, all_tensors = {}, 0, list(stored(args.shape, layers, args.quantise, args.seed))
+    for name, dtype, dims, _ in all_tensors:
+        size = SIZES[dtype] * int(np.prod(dims))
+        header[name] = {"dtype": dtype, "shape": list(dims), "data_offsets": [at, at + size]}
         at += size
     raw = json.dumps(header).encode()
     raw += b" " * (-len(raw) % 8)
-    weights = Weights(args.seed)
-    with open(args.dir / "model.safetensors", "wb") as f:
+    with open(args.path / "model.safetensors", "wb") as f:
         f.write(struct.pack("<Q", len(raw)) + raw)
-        for name, dims in tensors(args.shape, layers):
-            f.write(weights.bytes(dims))
-    print(f"{args.shape}, {layers} layers: {at / 1e9:.2f} GB in {args.dir}", file=sys.stderr)
+        for _, _, _, parts in all_tensors:
+            for part in parts():
+                f.write(part)
+    print(f"{args.shape}, {layers} layers: {at / 1e9:.2f} GB in {args.path}", file=sys.stderr)
 
 
 if __name__ == "__main__":

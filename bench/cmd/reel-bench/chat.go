@@ -27,8 +27,9 @@ conversation, or the system message, begins with a number of its own, so no
 earlier measurement left any of it in a cache. Answers are greedy and go on past the end of
 sequence. Reel is measured twice in turn: with its prefix cache, and with
 "cache": "off". A peer (--peer) uses its cache as it does by default. Beside each
-turn stands the time for its new message alone, without a cache. A model without
-a chat template gets the conversation as one text, and then peers are refused.
+turn stands the time for its new message alone, without a cache, and below the
+tables which turns take over 1.5 times that. A model without a chat template gets
+the conversation as one text, and then peers are refused.
 
 If answers with and without Reel's cache differ, a warning says so.`,
 		Args: s.words,
