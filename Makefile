@@ -44,7 +44,7 @@ define need-go
 endef
 
 .PHONY: all
-all: programs ## build bin/reel-generator, bin/reel and bin/reel-bench
+all: programs gateway format ## build bin/reel-generator, bin/reel, bin/reel-gateway and bin/reel-bench; with cargo also bin/reel-format
 	@$(BUILD) -o '$(BIN)/reel-bench' ./bench/cmd/reel-bench
 
 # What make run needs: what draws plots is large, and a first run should be short.
@@ -53,6 +53,16 @@ programs:
 	$(need-go)
 	@$(BUILD) -o '$(BIN)/reel-generator' ./generator
 	@$(BUILD) -o '$(BIN)/reel' ./client/cmd/reel
+
+.PHONY: gateway
+gateway:
+	$(need-go)
+	@$(BUILD) -o '$(BIN)/reel-gateway' ./client/cmd/reel-gateway
+
+# What follows formats is Rust. The rest is built and tested without it.
+.PHONY: format
+format:
+	@sh format/build.sh '$(BIN)'
 
 # WITHCUDA runs a command so that Go can build the tag cuda, on any machine that
 # has a C++ compiler and either a CUDA toolkit or Python's package registry.
@@ -100,13 +110,20 @@ run: ## build, start a generator, stream a passage (PROMPT="…" for another), s
 	'$(BIN)/reel' --socket "$$dir/generator.sock" --wait 20s --timings --echo \
 		--temperature 0 --repeat-penalty 1.3 --max-tokens 300 -- "$$PROMPT" </dev/null
 
+# Where run-gateway listens.
+ADDRESS ?= 127.0.0.1:8080
+
+.PHONY: run-gateway
+run-gateway: programs gateway ## build, serve the embedded model over HTTP with a page for people, until Ctrl-C
+	@sh client/gateway/run.sh '$(BIN)' '$(ADDRESS)'
+
 .PHONY: test
 test: ## run the tests (under 5 minutes on 2 cores)
 	$(need-go)
 	@$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: check
-check: unskipped vet lint race fuzz examples readiness tidy bench-check units cuda-check package-check ## all that CI runs
+check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check clients-check package-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -160,9 +177,10 @@ chat-templates: ## compare the chat templates in the directory TEMPLATES with Ji
 		-run '^TestPublishedTemplates$$'
 
 .PHONY: fuzz
-fuzz: ## each fuzz target for a few seconds, a minute in all
+fuzz: ## each fuzz target for a few seconds: a minute for all of them, and one for HTTP
 	$(need-go)
 	@sh .ci/fuzz 60
+	@sh .ci/fuzz 60 ./client/gateway
 
 # The long forms of the random tests of the prefix cache.
 .PHONY: soak
@@ -192,6 +210,18 @@ cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, ve
 		CUDA_INCLUDE="$$headers/include" $(WITHCUDA) $(GO) build -tags cuda ./kernels/device/cuda
 	@$(WITHCUDA) $(LINT) run --config .ci/golangci.yml --build-tags cuda ./...
 
+.PHONY: format-check
+format-check: $(LINT) all ## reel-format: its own tests, and those of formats that need it
+	@test -x '$(BIN)/reel-format'
+	@! cargo clippy --version >/dev/null 2>&1 || sh format/cargo.sh clippy --all-targets -- -D warnings
+	@! cargo fmt --version >/dev/null 2>&1 || (cd format && cargo fmt --check)
+	@sh format/cargo.sh test --release
+	@$(GO) vet -tags formats ./generator/...
+	@$(LINT) run --config .ci/golangci.yml --build-tags formats ./generator/internal/format/... ./generator/e2e/...
+	@suite=$$(sh format/suite.sh) && REEL_FORMAT='$(abspath $(BIN))/reel-format' REEL_SCHEMA_SUITE="$$suite" \
+		$(GO) test -tags formats -count=1 ./generator/internal/format
+	@REEL_FORMAT='$(abspath $(BIN))/reel-format' $(GO) test -tags formats -count=1 -run Format ./generator/e2e
+
 .PHONY: bench-report
 bench-report: ## write the README's table and plot from bench/results
 	@$(MAKE) all >&2
@@ -208,6 +238,25 @@ recording: programs ## record README's terminal with a running generator (bench/
 		'bin/reel --timings --echo --seed 1 --max-tokens 78 "ROMEO:"' \
 		'echo "JULIET:" | bin/reel --seed 3 --max-tokens 40' \
 		'bin/reel status | head -n 8'
+
+.PHONY: page-check
+page-check: ## the gateway's page in a headless Chromium
+	$(need-go)
+	@command -v chromium >/dev/null || { echo "the page's test needs Chromium: apt-get install chromium" >&2; exit 1; }
+	@$(GO) vet -tags browser ./client/gateway
+	@$(GO) test -count=1 -tags browser ./client/gateway -run Page
+
+# Needs Python 3.11 with venv, Node 20 with npm, curl, and their package registries.
+.PHONY: clients-check
+clients-check: all ## real clients of OpenAI's and Ollama's APIs, and README's curl, against the gateway
+	@$(BUILD) -o .build/scripted ./client/gateway/internal/scripted
+	@clients=$$(sh client/gateway/testdata/clients/install) && \
+		"$$clients/bin/python3" -B client/gateway/testdata/clients/check.py '$(BIN)' .build/scripted
+
+.PHONY: page-picture
+page-picture: programs gateway ## take README's picture of the page beside the embedded model
+	@REEL_TEST_PICTURE=1 sh client/gateway/run.sh '$(BIN)' 127.0.0.1:0 \
+		$(GO) test -count=1 -tags browser ./client/gateway -run TestPagePicture
 
 .PHONY: bench-check
 bench-check: ## the README's table and plot are those of bench/results
@@ -263,11 +312,12 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 .PHONY: install
 install: all manual ## install programs, man pages and completions under $(DESTDIR)$(PREFIX)
 	install -d "$(DESTDIR)$(PREFIX)/bin"
-	install -m 0755 '$(BIN)/reel-generator' '$(BIN)/reel' '$(BIN)/reel-bench' "$(DESTDIR)$(PREFIX)/bin/"
+	install -m 0755 '$(BIN)/reel-generator' '$(BIN)/reel' '$(BIN)/reel-gateway' '$(BIN)/reel-bench' "$(DESTDIR)$(PREFIX)/bin/"
 	@! test -e '$(BIN)/reel-generator-cuda' || install -m 0755 '$(BIN)/reel-generator-cuda' "$(DESTDIR)$(PREFIX)/bin/"
+	@! test -e '$(BIN)/reel-format' || install -m 0755 '$(BIN)/reel-format' "$(DESTDIR)$(PREFIX)/bin/"
 	install -d "$(SHARE)/man/man1"
 	install -m 0644 '$(MANUAL)'/man1/*.1 "$(SHARE)/man/man1/"
-	@for name in reel reel-generator reel-bench; do \
+	@for name in reel reel-generator reel-gateway reel-bench; do \
 		install -D -m 0644 '$(MANUAL)'/$$name.bash "$(SHARE)/bash-completion/completions/$$name" && \
 		install -D -m 0644 '$(MANUAL)'/_$$name "$(SHARE)/zsh/site-functions/_$$name" && \
 		install -D -m 0644 '$(MANUAL)'/$$name.fish "$(SHARE)/fish/vendor_completions.d/$$name.fish" || exit 1; \
@@ -275,10 +325,10 @@ install: all manual ## install programs, man pages and completions under $(DESTD
 
 .PHONY: uninstall
 uninstall: manual ## remove what make install installed
-	@for name in reel reel-generator reel-bench; do \
+	@for name in reel reel-generator reel-gateway reel-bench; do \
 		rm -f "$(DESTDIR)$(PREFIX)/bin/$$name" "$(SHARE)/bash-completion/completions/$$name" \
 			"$(SHARE)/zsh/site-functions/_$$name" "$(SHARE)/fish/vendor_completions.d/$$name.fish"; \
-	done; rm -f "$(DESTDIR)$(PREFIX)/bin/reel-generator-cuda"
+	done; rm -f "$(DESTDIR)$(PREFIX)/bin/reel-generator-cuda" "$(DESTDIR)$(PREFIX)/bin/reel-format"
 	@for page in '$(MANUAL)'/man1/*.1; do rm -f "$(SHARE)/man/man1/$${page##*/}"; done
 
 .PHONY: clean
