@@ -24,7 +24,11 @@ type Attend struct {
 	T, Layer, Heads int
 	Scale           float32 // 1/sqrt(HeadDim)
 	Window          int     // positions that a row sees, its own included; 0 is all
-	Class           Class   // prefill is for many rows that read the same keys
+	// Queries, if it is more than 1, says that rows come in groups of so many of one sequence, as [Accept] describes: a
+	// verify pass, of the decode class. T is a multiple of it. A GPU then reads the keys and values of a group once.
+	// AfterQKV and Post are for other passes.
+	Queries int
+	Class   Class // prefill is for many rows that read the same keys
 	// AfterQKV promises two things: the op before this one on its stream is the QKV of the same
 	// rows, layer and pool, and each row of the decode class is the only one of its sequence.
 	// PDL: the kernels of QKV let this one start when the ops before QKV have ended. QKV
@@ -79,6 +83,10 @@ func (o Attend) Check() error {
 	}
 	if o.Window < 0 {
 		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
+	}
+	if o.Queries > 1 && (o.Class == Prefill || o.T%o.Queries != 0 || o.AfterQKV || !o.Post.IsZero()) {
+		return fmt.Errorf("%w: attention over %d rows in groups of %d that is not a verify pass's", device.ErrBadShape,
+			o.T, o.Queries)
 	}
 	if !o.Post.IsZero() {
 		if o.Class == Prefill {

@@ -42,6 +42,9 @@ type Sample struct {
 
 	T, N, Vocab           int
 	RingSlots, MaxSamples int
+	// Verify leaves the tokens in Rows.Drawn, of a pass with several sampled rows of a sequence, and not in the slots:
+	// [Accept] does that.
+	Verify bool
 }
 
 // RecordWords is the length of a record in int32 words: step number (2 words), slot, generation,
@@ -54,10 +57,12 @@ type Record struct {
 	Step       uint64
 	Slot       int32
 	Generation int32
-	Count      int32 // tokens in this record: 1 until speculation makes it more
-	Token      int32
-	Logprob    float32
-	Top        []Alternative
+	// Count is 1. In a verify pass, in the first record of a sequence, it is how many of the sequence's records in this
+	// step are results.
+	Count   int32
+	Token   int32
+	Logprob float32
+	Top     []Alternative
 }
 
 // Alternative is one of the most probable tokens at a position.
@@ -86,6 +91,11 @@ func (o Sample) Check() error {
 	if err := o.Slots.check(); err != nil {
 		return err
 	}
+	if o.Verify {
+		if err := checkBuffers(need{"drawn tokens", o.Rows.Drawn, o.N}); err != nil {
+			return err
+		}
+	}
 	return checkBuffers(need{"logits", o.Logits, o.N * o.Vocab}, need{"samples", o.Rows.Sample, o.N},
 		need{"records", o.Records, o.RingSlots * o.MaxSamples * RecordWords}, need{"number", o.Rows.Number, 2},
 		need{"edited logits", o.Edited, o.N * o.Vocab},
@@ -103,8 +113,13 @@ func (o Sample) Host(h *device.Host) {
 		defer draws.Put(d)
 		for i := begin; i < end; i++ {
 			if row := samples[i]; row >= 0 {
-				o.one(h, d, logits[i*o.Vocab:(i+1)*o.Vocab], slots[row], positions[row],
+				token := o.one(h, d, logits[i*o.Vocab:(i+1)*o.Vocab], slots[row], positions[row],
 					records[i*RecordWords:][:RecordWords])
+				if o.Verify {
+					h.Int32(o.Rows.Drawn)[i] = token
+				} else {
+					h.Int32(o.Slots.Token)[slots[row]] = token
+				}
 			}
 		}
 	})
@@ -118,16 +133,15 @@ func (o Sample) Host(h *device.Host) {
 // samplingCost is the cost of a logit in multiply-adds: mostly an exponential.
 const samplingCost = 64
 
-// one samples one row and writes its record except for the step number.
-func (o Sample) one(h *device.Host, d *draw, logits []float32, slot, position int32, out []int32) {
+// one samples one row, writes its record except for the step number, and returns the token.
+func (o Sample) one(h *device.Host, d *draw, logits []float32, slot, position int32, out []int32) (token int32) {
 	params := h.Int32(o.Slots.Params)[int(slot)*ParamWords:][:ParamWords]
 	s, biases := readSampling(params[2:])
 	d.biases = readBiases(d.biases[:0], h.Int32(o.Slots.Bias)[int(slot)*biasWords:][:2*biases])
 	s.Biases = d.biases
 	history := h.Int32(o.Slots.History)[int(slot)*o.Slots.Context:][:position+1]
 	mask := h.Uint32(o.Slots.Mask)[int(slot)*MaskWords(o.Vocab):][:MaskWords(o.Vocab)]
-	token := d.token(logits, s, Past{history, int(params[1]), mask})
-	h.Int32(o.Slots.Token)[slot] = token
+	token = d.token(logits, s, Past{history, int(params[1]), mask})
 	norm := logSumExp(logits)
 	out[2], out[3], out[4], out[5] = slot, params[0], 1, token
 	out[6] = int32(math.Float32bits(float32(float64(logits[token]) - norm)))
@@ -136,6 +150,7 @@ func (o Sample) one(h *device.Host, d *draw, logits []float32, slot, position in
 		out[8+2*i] = c.id
 		out[9+2*i] = int32(math.Float32bits(float32(float64(c.logit) - norm)))
 	}
+	return token
 }
 
 // logSumExp returns ln Σ exp(l_i), in float64.

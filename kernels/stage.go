@@ -4,8 +4,8 @@ import "reel.internal/reel/kernels/device"
 
 // Stage starts a step: it finds the step's descriptor in the ring by the device's own counter,
 // applies its changes to the slots, and writes each row's slot, position and token to Rows,
-// from which the other ops read them. Rows past the descriptor's are padding and
-// belong to the trash slot.
+// from which the other ops read them. Rows past the descriptor's and those of NoSlot are padding and
+// belong to the trash slot. Drafts are 0 until a drafter, such as [Lookup], writes them.
 type Stage struct {
 	Ring    device.Buffer // int32 [RingSlots][Layout.Words()], the descriptor ring, written by the host
 	Counter device.Buffer // uint32 [1]: steps staged so far
@@ -75,15 +75,17 @@ func (o Stage) resolveRows(h *device.Host, d []int32) {
 	lengths, last, history := h.Int32(o.Slots.Length), h.Int32(o.Slots.Token), h.Int32(o.Slots.History)
 	for t := range o.T {
 		slot, position, token := int32(o.Slots.Count-1), int32(0), int32(0)
-		if t < int(d[0]) {
-			row := d[headWords+t*rowWords:][:rowWords]
+		if row := d[headWords+t*rowWords:][:rowWords]; t < int(d[0]) && row[0] != NoSlot {
 			slot, position, token = row[0], row[1], row[2]
 		}
 		if position == FromDevice {
 			position = lengths[slot]
 		}
-		if token == FromDevice {
+		switch token {
+		case FromDevice:
 			token = last[slot]
+		case FromDraft:
+			token = 0
 		}
 		slots[t], positions[t], tokens[t] = slot, position, token
 		lengths[slot] = position + 1

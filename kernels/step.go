@@ -10,16 +10,23 @@ import (
 
 // Row is a token row of a step.
 type Row struct {
-	Slot int32
-	// Position of the token in its sequence, from 0, or FromDevice: the slot's length.
+	Slot int32 // or NoSlot: the row is padding
+	// Position of the token in its sequence, from 0, or FromDevice: the slot's length, or one more than that of the row
+	// before it in the same slot.
 	Position int32
-	// Token is the token's id, or FromDevice: the slot's last sampled token.
+	// Token is the token's id, or FromDevice: the slot's last sampled token, or FromDraft.
 	Token int32
 }
 
-// FromDevice is a value that only the device knows when the host writes the descriptor, because
-// the step before may still be running.
-const FromDevice = -1
+const (
+	// FromDevice is a value that only the device knows when the host writes the descriptor, because
+	// the step before may still be running.
+	FromDevice = -1
+	// FromDraft is a token that the pass's drafter guesses; [Stage] leaves 0 in its place.
+	FromDraft = -2
+	// NoSlot is the slot of a row that is padding between the rows of sequences: the trash slot.
+	NoSlot = -1
+)
 
 // Init prepares a slot for a new sequence.
 type Init struct {
@@ -206,6 +213,7 @@ type Rows struct {
 	Position device.Buffer // int32 [MaxRows]
 	Token    device.Buffer // int32 [MaxRows]
 	Sample   device.Buffer // int32 [MaxSamples]: row of each sample, -1 for padding
+	Drawn    device.Buffer // int32 [MaxSamples]: the token of each sample of a verify pass, which Sample writes
 	Number   device.Buffer // int32 [2]: the step's number
 }
 
@@ -217,7 +225,7 @@ func AllocRows(m device.Memory, l StepLayout) (Rows, error) {
 		buf *device.Buffer
 		n   int
 	}{{&r.Slot, l.MaxRows}, {&r.Position, l.MaxRows}, {&r.Token, l.MaxRows}, {&r.Sample, l.MaxSamples},
-		{&r.Number, 2}} {
+		{&r.Drawn, l.MaxSamples}, {&r.Number, 2}} {
 		var err error
 		if *a.buf, err = m.Alloc(4 * int64(a.n)); err != nil {
 			return r, err
