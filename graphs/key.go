@@ -16,6 +16,7 @@ type Class uint8
 const (
 	DecodeClass Class = iota
 	PrefillClass
+	VerifyClass
 )
 
 // Key is the shape of a captured pass: everything that its launches depend on.
@@ -23,8 +24,8 @@ const (
 // is read on the device at fixed addresses.
 type Key struct {
 	Class   Class
-	Rows    int32 // decode: sequences. Prefill: 1 by convention, though a chunk may hold several sequences
-	Queries int32 // decode: 1. Prefill: the tokens of the chunk
+	Rows    int32 // decode, verify: sequences. Prefill: 1 by convention, though a chunk may hold several sequences
+	Queries int32 // decode: 1. Verify: the token rows of a sequence. Prefill: the tokens of the chunk
 	Variant uint8 // which kernels, for passes that will have a choice; so far only tests set it
 }
 
@@ -34,18 +35,25 @@ func Decode(n int) Key { return Key{Class: DecodeClass, Rows: int32(n), Queries:
 // Prefill returns the key of a prefill step of n prompt tokens.
 func Prefill(n int) Key { return Key{Class: PrefillClass, Rows: 1, Queries: int32(n)} }
 
+// Verify returns the key of a verify step of n sequences with so many rows each.
+func Verify(n, queries int) Key { return Key{Class: VerifyClass, Rows: int32(n), Queries: int32(queries)} }
+
 // Tokens returns the number of token rows of the pass.
 func (k Key) Tokens() int { return int(k.Rows) * int(k.Queries) }
 
-// String returns the shape as in "decode 8" or "prefill 64".
+// String returns the shape as in "decode 8", "prefill 64" or "verify 2x8".
 func (k Key) String() string {
-	if k.Class == PrefillClass {
+	switch k.Class {
+	case PrefillClass:
 		return fmt.Sprintf("prefill %d", k.Queries)
+	case VerifyClass:
+		return fmt.Sprintf("verify %dx%d", k.Rows, k.Queries)
 	}
 	return fmt.Sprintf("decode %d", k.Rows)
 }
 
-// family returns k without its size. Only keys of one family can cover each other.
+// family returns k without its size. Only keys of one family can cover each other. In a verify step the queries decide
+// where the rows of a sequence are, so they are no size.
 func (k Key) family() Key {
 	if k.Class == PrefillClass {
 		k.Queries = 0

@@ -26,7 +26,7 @@ func TestPlanIsTheSizeOfStepMemory(t *testing.T) {
 	}
 	before := h.Live().Bytes
 	o := l.EngineOptions
-	memory, err := l.Model.NewStepMemory(h, model.Geometry{MaxRows: o.Chunk, MaxSamples: o.MaxBatch + o.Reserve,
+	memory, err := l.Model.NewStepMemory(h, model.Geometry{MaxRows: o.Chunk, Slots: o.MaxBatch + o.Reserve, MaxSamples: o.MaxBatch + o.Reserve,
 		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: 4, KVType: o.KVType})
 	if err != nil {
 		t.Fatal(err)

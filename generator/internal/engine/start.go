@@ -129,7 +129,7 @@ func (e *Engine) allocate() (err error) {
 	o := e.opts
 	guard := e.dev.Capabilities().Intact != nil
 	e.memory, err = e.model.NewStepMemory(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.slots()),
-		MaxSamples: o.slots(), Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots,
+		Slots: o.slots(), MaxSamples: o.slots(), Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots,
 		KVType: o.KVType, Guard: guard})
 	if err != nil {
 		return fmt.Errorf("engine: step memory: %w", err)

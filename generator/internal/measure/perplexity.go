@@ -140,7 +140,7 @@ func newScorer(l *assembly.Prepared, context int) (*scorer, error) {
 	if s.stream, err = s.dev.NewStream(); err != nil {
 		return nil, err
 	}
-	g := model.Geometry{MaxRows: s.chunk, MaxSamples: s.chunk, Context: context, PageTokens: e.PageTokens,
+	g := model.Geometry{MaxRows: s.chunk, Slots: 1, MaxSamples: s.chunk, Context: context, PageTokens: e.PageTokens,
 		Pages: (context + e.PageTokens - 1) / e.PageTokens, RingSlots: ringSlots, KVType: e.KVType}
 	if s.memory, err = l.Model.NewStepMemory(s.dev, g); err != nil {
 		return nil, errors.Join(err, s.stream.Destroy())

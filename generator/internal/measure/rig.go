@@ -28,7 +28,8 @@ type rig struct {
 // newRig allocates the memory that the passes need.
 func newRig(l *assembly.Prepared, passes []pass) (*rig, error) {
 	e := l.EngineOptions
-	g := model.Geometry{MaxSamples: e.MaxBatch, PageTokens: e.PageTokens, RingSlots: ringSlots, KVType: e.KVType}
+	g := model.Geometry{Slots: e.MaxBatch, MaxSamples: e.MaxBatch, PageTokens: e.PageTokens, RingSlots: ringSlots,
+		KVType: e.KVType}
 	for _, p := range passes {
 		g.MaxRows, g.Context = max(g.MaxRows, p.rows), max(g.Context, p.context)
 		g.Pages = max(g.Pages, p.sequences()*((p.context+g.PageTokens-1)/g.PageTokens))

@@ -24,7 +24,7 @@ func (m *Model) NewStepMemory(dev device.Memory, g Geometry) (*StepMemory, error
 
 func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 	g := s.Geometry
-	if s.Slots, err = kernels.AllocSlots(dev, g.MaxSamples, g.BlockTable(), g.Context); err != nil {
+	if s.Slots, err = kernels.AllocSlots(dev, g.Slots, g.BlockTable(), g.Context); err != nil {
 		return err
 	}
 	if s.shared, err = s.Slots.AllocShared(dev, c.Vocab); err != nil {
@@ -53,6 +53,11 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 	}
 	if s.restored, s.restoredMap, err = dev.Pinned(4 * int64(s.RingSlots*s.RestoreWords())); err != nil {
 		return err
+	}
+	if g.Drafter == GivenDrafter {
+		if s.given, s.givenMap, err = dev.Pinned(4 * int64(s.Slots.Count) * int64(g.Context)); err != nil {
+			return err
+		}
 	}
 	s.records, s.recordMap, err = dev.Pinned(4 * int64(s.RingSlots*s.MaxSamples*kernels.RecordWords))
 	return err

@@ -12,7 +12,13 @@ type Shape struct {
 	// Samples is the number of sampled rows, padding included. With 0 the pass computes no
 	// logits, and a prefill pass ends at the keys and values of the last layer.
 	Samples int
+	// Queries, if it is more than 1, makes a pass of the decode class a verify pass: its rows come in groups of so many,
+	// each with the last token of a sequence and drafts for those after it. All of them are sampled.
+	Queries int
 }
+
+// verifies reports whether the pass is a verify pass.
+func (s Shape) verifies() bool { return s.Queries > 1 }
 
 // Forward launches one pass on s: from the step's descriptor, which [StepMemory.Write]
 // put into the descriptor ring, to the records of the sampled tokens. The launches depend
@@ -28,10 +34,14 @@ func (m *Model) Forward(s device.Stream, memory *StepMemory, shape Shape) error 
 	return p.err
 }
 
-// decode launches a pass over the newest token of each sequence.
+// decode launches a pass over the newest token of each sequence, and in a verify pass over drafts for the tokens after
+// it. A row's sums have the same order in both.
 func (p *pass) decode() {
 	var none kernels.Handover // only the prefill class hands rounded rows over
 	p.launch(p.stage())
+	if p.verifies() {
+		p.launch(p.draft())
+	}
 	p.launch(p.embed()) // x = embedding[token]
 	for i := range p.model.layers {
 		qkv, attend := p.deferRoPE(p.qkv(i, none), p.attend(i, none))
@@ -44,6 +54,9 @@ func (p *pass) decode() {
 	if p.Samples > 0 {
 		p.launch(p.head()) // logits = Whead·rmsnorm(x) of the sampled rows
 		p.launch(p.sample())
+	}
+	if p.verifies() {
+		p.launch(p.accept())
 	}
 }
 

@@ -41,7 +41,7 @@ func TestAttentionFollowsItsQKV(t *testing.T) {
 
 func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 	t.Helper()
-	memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, MaxSamples: 8, Context: m.Config.Context,
+	memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, Slots: 8, MaxSamples: 8, Context: m.Config.Context,
 		PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
 func TestRingsArePowersOfTwo(t *testing.T) {
 	h, m := embedded(t)
 	for _, n := range []int{-2, 0, 3, 6} {
-		_, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, MaxSamples: 8, Context: m.Config.Context,
+		_, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, Slots: 8, MaxSamples: 8, Context: m.Config.Context,
 			PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: n})
 		if !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("%d entries: %v, wants ErrBadShape", n, err)

@@ -94,7 +94,7 @@ type runner struct {
 
 func newRunner(t *testing.T, dev device.Device, m *model.Model, chunk int, kv kernels.DType) *runner {
 	t.Helper()
-	memory, err := m.NewStepMemory(dev, model.Geometry{MaxRows: chunk, MaxSamples: 1, Context: m.Config.Context,
+	memory, err := m.NewStepMemory(dev, model.Geometry{MaxRows: chunk, Slots: 1, MaxSamples: 1, Context: m.Config.Context,
 		PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2, KVType: kv})
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func BenchmarkDecode(b *testing.B) {
 	for _, rows := range []int{1, 8} {
 		b.Run(strconv.Itoa(rows), func(b *testing.B) {
 			h, m := embedded(b)
-			memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: rows, MaxSamples: rows, Context: 256,
+			memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: rows, Slots: rows, MaxSamples: rows, Context: 256,
 				PageTokens: 16, Pages: 16 * rows, RingSlots: 2})
 			if err != nil {
 				b.Fatal(err)

@@ -51,7 +51,7 @@ func onGPU(t *testing.T, files fs.FS) *gpuRunner {
 	r.must(err)
 	r.m, err = model.Load(r.dev, c, checkpoint, func(float64) {})
 	r.must(err)
-	r.memory, err = r.m.NewStepMemory(r.dev, model.Geometry{MaxRows: gpuChunk, MaxSamples: gpuBatch,
+	r.memory, err = r.m.NewStepMemory(r.dev, model.Geometry{MaxRows: gpuChunk, Slots: gpuBatch, MaxSamples: gpuBatch,
 		Context: gpuContext, PageTokens: 16, Pages: gpuContext / 16, RingSlots: 2, KVType: kernels.BF16})
 	r.must(err)
 	r.stream, err = r.dev.NewStream()

@@ -54,7 +54,7 @@ func TestHandoversMatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, MaxSamples: 1, Context: 16, PageTokens: 16, Pages: 1,
+		memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, Slots: 1, MaxSamples: 1, Context: 16, PageTokens: 16, Pages: 1,
 			RingSlots: 2})
 		if err != nil {
 			t.Fatal(err)

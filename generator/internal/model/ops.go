@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // The ops of a pass, bound to the model's weights and to the step memory. Layer i is the
@@ -38,15 +39,15 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.KV, Layer: s.kvLayer(i), Out: s.attended,
 		T: p.Rows, Heads: c.Heads, Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i),
 		Class: p.Class, Workspace: s.attendWorkspace, Handover: h,
-		AfterQKV: true,
+		AfterQKV: !p.verifies(), Queries: p.Queries,
 	}
 }
 
 // deferRoPE moves biases, head norms and RoPE from qkv into attend if the family has biases
 // or head norms: a fused epilogue of the product cannot apply these. Only the decode class
-// can defer.
+// can defer, and no verify pass: there a row needs the keys of others that are as new.
 func (p *pass) deferRoPE(qkv kernels.QKV, attend kernels.Attend) (kernels.QKV, kernels.Attend) {
-	if p.model.Config.Bias || p.model.Config.HeadNorms {
+	if (p.model.Config.Bias || p.model.Config.HeadNorms) && !p.verifies() {
 		qkv.DeferRoPE, attend.Post = true, qkv.Post()
 	}
 	return qkv, attend
@@ -89,7 +90,23 @@ func (p *pass) sample() kernels.Sample {
 	return kernels.Sample{
 		Logits: s.logits, Rows: s.Rows, Slots: s.Slots, Records: s.records, Edited: s.edited,
 		RingSlots: s.RingSlots, T: p.Rows, N: p.Samples, Vocab: p.model.Config.Vocab, MaxSamples: s.MaxSamples,
+		Verify: p.verifies(),
 	}
+}
+
+// draft returns the op that guesses the drafts of a verify pass.
+func (p *pass) draft() device.Op {
+	s := p.memory
+	if s.Drafter == GivenDrafter {
+		return kernels.Given{Rows: s.Rows, Slots: s.Slots, Tokens: s.given, T: p.Rows, Queries: p.Queries}
+	}
+	return kernels.Lookup{Rows: s.Rows, Slots: s.Slots, T: p.Rows, Queries: p.Queries}
+}
+
+func (p *pass) accept() kernels.Accept {
+	s := p.memory
+	return kernels.Accept{Rows: s.Rows, Slots: s.Slots, Records: s.records, T: p.Rows, Queries: p.Queries,
+		RingSlots: s.RingSlots, MaxSamples: s.MaxSamples}
 }
 
 // The ops of the sampled rows after the last attention of a prefill pass. They have

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"unsafe"
 
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
@@ -10,7 +11,8 @@ import (
 // Geometry is the capacity of step memory.
 type Geometry struct {
 	MaxRows    int // token rows of a step: the prefill chunk or the batch, the larger one
-	MaxSamples int // sampled rows of a step; also the slots, one for each sequence that runs
+	Slots      int // sequences that run at once
+	MaxSamples int // sampled rows of a step
 	Context    int // tokens of a sequence
 	PageTokens int // tokens of a KV page
 	Pages      int // KV pages without the trash page
@@ -19,10 +21,22 @@ type Geometry struct {
 	RingSlots int
 	// KVType is the element type of keys and values; the zero value is float32.
 	KVType kernels.DType
+	// Drafter guesses the drafts of verify passes.
+	Drafter Drafter
 	// Guard separates the keys and values of the layers in each page by canaries, which
 	// [StepMemory.Intact] checks. The pool then takes twice the memory.
 	Guard bool
 }
+
+// Drafter is how the drafts of a verify pass are guessed, on the device.
+type Drafter uint8
+
+// The drafters.
+const (
+	NoDrafter     Drafter = iota // there are no verify passes
+	LookupDrafter                // [kernels.Lookup]
+	GivenDrafter                 // [kernels.Given], from the table that Given returns
+)
 
 // restoreWords is the words of the longest sequence's slot.
 func (g Geometry) restoreWords() int { return kernels.MaxStateWords(g.BlockTable(), g.Context) }
@@ -52,6 +66,8 @@ type StepMemory struct {
 	q        device.Buffer // float32 [MaxRows][Heads*HeadDim]
 	attended device.Buffer // float32 [MaxRows][Heads*HeadDim]: results of attention
 	inner    device.Buffer // float32 [MaxRows][inner]
+	given    device.Buffer // int32 [Slots+1][Context]: the table of GivenDrafter, pinned
+	givenMap *device.Mapped
 	logits   device.Buffer // float32 [MaxSamples][vocab]
 	edited   device.Buffer // float32 [MaxSamples][vocab]: logits after penalties, biases and mask
 
@@ -79,7 +95,7 @@ func (s *StepMemory) innerWorkspace() kernels.Workspace {
 func (s *StepMemory) ArenaBytes() (n int64) {
 	for _, b := range s.allocated {
 		if b != s.descriptors && b != s.records && b != s.restored && b != s.Slots.Mask && b != s.Slots.Bias &&
-			b != s.KV.Data {
+			b != s.given && b != s.KV.Data {
 			n += b.Bytes()
 		}
 	}
@@ -112,6 +128,14 @@ func (s *StepMemory) Write(step *kernels.Step) error {
 // Mask returns the host's view of a slot's mask: a bit for each token that a sequence with Sampling.Masked may draw, see
 // [kernels.MaskWords]. Write to it only while no step in flight names the slot.
 func (s *StepMemory) Mask(slot int32) []uint32 { return s.shared.Mask(slot) }
+
+// Given returns the host's view of a slot's drafts by position, if GivenDrafter guesses. Write to it only while no step
+// in flight names the slot.
+func (s *StepMemory) Given(slot int32) []int32 {
+	raw := s.givenMap.Bytes()
+	all := unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(raw))), len(raw)/4)
+	return all[int(slot)*s.Context:][:s.Context]
+}
 
 // RestoreWords returns the words that the slots restored before one step may take together.
 func (s *StepMemory) RestoreWords() int { return s.Geometry.restoreWords() }

@@ -141,7 +141,7 @@ func (p Planner) stepMemory(context, batch int) *meter {
 	c.Context = context
 	slots := batch + reserveSlots(batch)
 	_, err := (&model.Model{Config: c}).NewStepMemory(m, model.Geometry{
-		MaxRows: max(p.chunk(context, batch), slots), MaxSamples: slots, Context: context,
+		MaxRows: max(p.chunk(context, batch), slots), Slots: slots, MaxSamples: slots, Context: context,
 		PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.Profile.kvType})
 	if err != nil {
 		panic(err) // a meter refuses nothing

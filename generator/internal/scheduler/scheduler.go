@@ -1,7 +1,7 @@
 // Package scheduler decides which waiting sequences join, which rows the next step has, and which KV pages they
 // use. It does bookkeeping only and makes no call on a device.
 //
-// step.go forms steps. share.go orders users and connections fairly. reserve.go decides if a sequence fits. prefix.go
+// step.go forms steps, verify.go those with drafts. share.go orders users and connections fairly. reserve.go decides if a sequence fits. prefix.go
 // finds pages that other prompts have left, and files.go those in files. reread.go computes some while nobody waits.
 // tiers.go copies pages to host memory and back, and moves sequences out. relocate.go moves pages on the device.
 package scheduler
@@ -31,6 +31,10 @@ type Options struct {
 	ReservePages int
 	// RestoreWords bounds the words of all restores of a step; 0 is no bound. One sequence always fits.
 	RestoreWords int
+	// PlanDrafts sets Drafts, MayDraft at most, of the sequences of a decode step that is being formed; nil: there are no
+	// drafts. MaxVerify bounds the rows of a verify step, padding included.
+	PlanDrafts func([]*Sequence)
+	MaxVerify  int
 	// FirstStep is the number of the first step.
 	FirstStep uint64
 	// InFlight is how many steps may be formed before the first of them has completed.
@@ -41,8 +45,13 @@ type Options struct {
 type Batch struct {
 	Prefill bool
 	Step    kernels.Step
-	// Sampled holds the sequence of each sampled row, in the order of Step.Samples.
+	// Queries is 1, or in a verify step the rows of each sequence, padding included: the i-th one's begin at row
+	// i*Queries.
+	Queries int
+	// Sampled holds the sequence of each sampled row, in the order of Step.Samples; in a verify step, of each group.
 	Sampled []*Sequence
+	// Drafts has the number of drafts of each of Sampled in a verify step.
+	Drafts []int
 	// Masked holds those of Sampled whose masks the caller writes to their slots before it enqueues the step. No other
 	// enqueued step samples in these slots.
 	Masked []*Sequence

@@ -20,6 +20,9 @@ type Sequence struct {
 	ReadOnly bool
 	// Sampled holds the tokens that were delivered, of a sequence that may move out; see [Sequence.Promised].
 	Sampled []int32
+	// Drafts is how many drafts the sequence gets in the step that is being formed, MayDraft how many it may get; see
+	// Options.PlanDrafts.
+	Drafts, MayDraft int
 	// Owner is the caller's; the scheduler does not touch it.
 	Owner any
 
@@ -28,7 +31,7 @@ type Sequence struct {
 	pages      []int32    // by index in the block table
 	prefilled  int        // prompt tokens that formed steps contain, or whose pages were found
 	sampled    int        // tokens that formed steps sample, including those that the host does not know yet
-	length     int        // tokens with keys and values: rows in formed steps, and those of found pages
+	length     int        // tokens with keys and values: rows in formed steps, and those of found pages; see verify.go
 	published  int        // pages that formed steps have a block table entry for
 	moved      []int32    // block table indices below published that changed since a step carried them
 	moving     int        // pages that are being copied; while there are any, no step may name the sequence

@@ -45,6 +45,7 @@ func (s *Scheduler) blankBatch() *Batch {
 	b := &s.batches[s.number%uint64(len(s.batches))]
 	*b = Batch{Step: kernels.Step{Number: s.number, Rows: b.Step.Rows[:0], Samples: b.Step.Samples[:0],
 		Inits: b.Step.Inits[:0], Pages: b.Step.Pages[:0]},
+		Queries: 1, Drafts: b.Drafts[:0],
 		Sampled: b.Sampled[:0], Masked: b.Masked[:0], Served: b.Served[:0], Restored: b.Restored[:0], entries: b.entries[:0]}
 	return b
 }
@@ -163,15 +164,21 @@ func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
 	}
 }
 
-// decode adds one row for every sequence that is past its prompt. The row's token is the one that the device
-// sampled last.
+// decode adds a row for every sequence that is past its prompt, with the token that the device sampled last, and rows for
+// its drafts.
 func (s *Scheduler) decode(b *Batch) {
 	for _, q := range s.running {
 		if s.ready(q, decoding) && (!q.restore || s.prepareSlot(b, q)) {
-			s.row(b, q, kernels.FromDevice, kernels.FromDevice)
-			q.share.serve(1)
 			b.Served = append(b.Served, q)
-			s.sample(b, q)
+		}
+	}
+	b.Queries = s.planDrafts(b.Served)
+	for _, q := range b.Served {
+		s.row(b, q, kernels.FromDevice, kernels.FromDevice)
+		q.share.serve(1)
+		s.sample(b, q)
+		if b.Queries > 1 {
+			s.verifyRows(b, q)
 		}
 	}
 }
