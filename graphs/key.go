@@ -35,8 +35,10 @@ func Decode(n int) Key { return Key{Class: DecodeClass, Rows: int32(n), Queries:
 // Prefill returns the key of a prefill step of n prompt tokens.
 func Prefill(n int) Key { return Key{Class: PrefillClass, Rows: 1, Queries: int32(n)} }
 
-// Verify returns the key of a verify step of n sequences with so many rows each.
-func Verify(n, queries int) Key { return Key{Class: VerifyClass, Rows: int32(n), Queries: int32(queries)} }
+// VerifyStep returns the key of a verify step of n sequences with so many rows each.
+func VerifyStep(n, queries int) Key {
+	return Key{Class: VerifyClass, Rows: int32(n), Queries: int32(queries)}
+}
 
 // Tokens returns the number of token rows of the pass.
 func (k Key) Tokens() int { return int(k.Rows) * int(k.Queries) }

@@ -5,7 +5,7 @@
 // request's life in it, and wakeup.go how an idle loop is woken. start.go allocates, captures and frees. relocate.go
 // moves KV pages, host_tier.go copies them to host memory and back, and files.go reads and writes those in files.
 // format.go bounds what a request draws by masks, and mask_wait.go waits for them a moment.
-// cached.go counts a user's pages. reread.go computes pages for later prompts while nobody waits. check.go proves that
+// draft.go has tokens guessed ahead. cached.go counts a user's pages. reread.go computes pages for later prompts while nobody waits. check.go proves that
 // the pass can be captured.
 package engine
 
@@ -48,6 +48,11 @@ type Options struct {
 	Warn func(line string)
 	// CacheScope says whose prompts share KV pages; the zero value is each user's own.
 	CacheScope CacheScope
+
+	// Draft is what guesses tokens ahead, and DraftTokens how many at most, up to MaxDrafts; 0: none.
+	Draft       DraftKind
+	DraftTokens int
+	planDrafts  func([]*scheduler.Sequence) // in tests, in place of the engine's own; nil: that
 
 	// Precapture lists the prompt token counts for which graphs are captured at start, beside those of the decode
 	// batches; nil means graphs.DefaultCounts.

@@ -230,14 +230,18 @@ func (e *Engine) restoreSlots(b *scheduler.Batch) error {
 	e.restores = e.restores[:0]
 	for _, r := range b.Restored {
 		e.restores = append(e.restores, r.State())
+		e.giveDrafts(r.Sequence())
 	}
 	return e.memory.Restore(e.stream, b.Step.Number, e.restores)
 }
 
 // key returns the graph key of a step's shape.
 func key(b *scheduler.Batch) graphs.Key {
-	if b.Prefill {
+	switch {
+	case b.Prefill:
 		return graphs.Prefill(len(b.Step.Rows))
+	case b.Queries > 1:
+		return graphs.VerifyStep(len(b.Step.Rows)/b.Queries, b.Queries)
 	}
 	return graphs.Decode(max(1, len(b.Step.Rows))) // a heartbeat's step has no rows
 }
@@ -271,19 +275,51 @@ func (e *Engine) handOut(step stepInFlight) error {
 // deliver reads the step's records and gives each token to its sequence. Records of sequences that have left are
 // skipped. A record of another step, slot or generation is a failure of the device.
 func (e *Engine) deliver(b *scheduler.Batch) error {
-	now, r := time.Now(), &e.result
+	now := time.Now()
 	e.awaited.stepEnded(now)
 	for i, q := range b.Sampled {
 		if !q.Running() {
 			continue
 		}
-		e.memory.Record(b.Step.Number, i, r)
-		slot, generation := q.Slot()
-		if r.Step != b.Step.Number || r.Slot != slot || r.Generation != generation {
-			return fmt.Errorf("%w: expected step %d, slot %d, generation %d; found step %d, slot %d, generation %d",
-				errWrongRecord, b.Step.Number, slot, generation, r.Step, r.Slot, r.Generation)
+		if err := e.deliverTo(q, b, i, now); err != nil {
+			return err
 		}
-		e.token(q.Owner.(*sequence), r, now)
+	}
+	return nil
+}
+
+// deliverTo gives q, the i-th of b's sampled sequences, its results: one, or in a verify step as many as its first
+// record says. Results after its end are dropped.
+func (e *Engine) deliverTo(q *scheduler.Sequence, b *scheduler.Batch, i int, now time.Time) error {
+	first, s := i*b.Queries, q.Owner.(*sequence)
+	if err := e.readRecord(q, b, first); err != nil {
+		return err
+	}
+	count := int(e.result.Count)
+	if b.Queries > 1 {
+		if count < 1 || count > 1+b.Drafts[i] {
+			return fmt.Errorf("%w: %d results of %d drafts", errWrongRecord, count, b.Drafts[i])
+		}
+		e.countDrafts(s, b.Drafts[i], count-1)
+	}
+	e.token(s, &e.result, now)
+	for row := first + 1; row < first+count && q.Running(); row++ {
+		if err := e.readRecord(q, b, row); err != nil {
+			return err
+		}
+		e.token(s, &e.result, now)
+	}
+	return nil
+}
+
+// readRecord reads a record of q into e.result.
+func (e *Engine) readRecord(q *scheduler.Sequence, b *scheduler.Batch, at int) error {
+	r := &e.result
+	e.memory.Record(b.Step.Number, at, r)
+	slot, generation := q.Slot()
+	if r.Step != b.Step.Number || r.Slot != slot || r.Generation != generation {
+		return fmt.Errorf("%w: expected step %d, slot %d, generation %d; found step %d, slot %d, generation %d",
+			errWrongRecord, b.Step.Number, slot, generation, r.Step, r.Slot, r.Generation)
 	}
 	return nil
 }

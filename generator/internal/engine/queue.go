@@ -63,6 +63,7 @@ func (e *Engine) noteJoined(joined []*scheduler.Sequence) {
 	defer e.mu.Unlock()
 	for _, q := range joined {
 		q.Owner.(*sequence).admitted = now
+		e.giveDrafts(q)
 		e.tally(q.User, -1, 1)
 	}
 	e.stats.Requests.Running = e.sched.Running()

@@ -47,6 +47,10 @@ type Request struct {
 	Format Format
 	// Cache says whether the prompt's pages are shared with other prompts of its scope.
 	Cache CacheMode
+	// DraftTokens is how many tokens may be guessed ahead at once, of the engine's own DraftTokens at most; 0: none.
+	DraftTokens int
+	// Prediction is what DraftGiven guesses; 0 stands for each token past it.
+	Prediction []int32
 	// User and Connection identify the sender. Uids get equal shares, and so do the names of a uid and the connections of
 	// a name.
 	User       User

@@ -40,6 +40,7 @@ type sequence struct {
 	read            int        // index in stored after the pages that were read, or tried
 	graphs          protocol.Graphs
 	masking         masking
+	drafting        drafting
 }
 
 func (e *Engine) newSequence(r *Request) *sequence {
@@ -121,7 +122,8 @@ func (e *Engine) end(s *sequence, reason string, err error) {
 	e.noteEnded(s.scheduled.User, ran)
 	s.request.Sink.Finish(Finish{Reason: reason, Err: err, Timing: s.timing(), Graphs: s.graphs,
 		Usage: protocol.Usage{PromptTokens: len(s.request.Tokens), CompletionTokens: s.tokens,
-			CachedTokens: s.scheduled.Cached()}})
+			CachedTokens: s.scheduled.Cached(), DraftedTokens: s.drafting.drafted,
+			AcceptedTokens: s.drafting.accepted}})
 }
 
 // timing returns the request's phases in milliseconds; a phase that was not reached is 0.

@@ -50,7 +50,8 @@ func (e *Engine) start() error {
 	o := e.opts
 	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve, MaxQueue: o.maxQueued(),
 		Chunk: o.Chunk, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, ReservePages: o.ReservePages,
-		RestoreWords: e.memory.RestoreWords(), FirstStep: e.next, InFlight: depth})
+		RestoreWords: e.memory.RestoreWords(), FirstStep: e.next, InFlight: depth, MaxVerify: o.verifyRows(),
+		PlanDrafts: e.draftPlanner()})
 	if err == nil {
 		e.sched.WriteFiles(o.Files)
 		if o.Files {
@@ -84,9 +85,13 @@ func (e *Engine) precapture() error {
 }
 
 // lattice returns the keys that are captured at start. MaxBatch is one of the decode buckets, since one user's
-// decode steps have at most that many rows.
+// decode steps have at most that many rows. Of verify steps those of one sequence are captured.
 func (e *Engine) lattice() []graphs.Key {
-	return graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch, e.opts.slots())
+	keys := graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch, e.opts.slots())
+	for queries := min(1+e.opts.DraftTokens, e.opts.verifyRows()); queries > 1; queries-- {
+		keys = append(keys, graphs.VerifyStep(1, queries))
+	}
+	return keys
 }
 
 // freeMemory returns the device's free memory in bytes. For a device that does not report it, freeMemory returns
@@ -129,8 +134,8 @@ func (e *Engine) allocate() (err error) {
 	o := e.opts
 	guard := e.dev.Capabilities().Intact != nil
 	e.memory, err = e.model.NewStepMemory(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.slots()),
-		Slots: o.slots(), MaxSamples: o.slots(), Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots,
-		KVType: o.KVType, Guard: guard})
+		Slots: o.slots(), MaxSamples: max(o.slots(), o.verifyRows()), Context: o.Context, PageTokens: o.PageTokens,
+		Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType, Drafter: o.drafter(), Guard: guard})
 	if err != nil {
 		return fmt.Errorf("engine: step memory: %w", err)
 	}
@@ -148,15 +153,22 @@ func (e *Engine) identity() graphs.Identity {
 // guarantees it.
 func (e *Engine) pass(s device.Stream, k graphs.Key) error {
 	shape := model.Shape{Class: kernels.Decode, Rows: k.Tokens(), Samples: min(k.Tokens(), e.opts.slots())}
-	if k.Class == graphs.PrefillClass {
+	switch k.Class {
+	case graphs.PrefillClass:
 		shape.Class, shape.Samples = kernels.Prefill, min(k.Tokens(), e.opts.MaxBatch)
+	case graphs.VerifyClass:
+		shape.Samples, shape.Queries = k.Tokens(), int(k.Queries)
 	}
 	return e.model.Forward(s, e.memory, shape)
 }
 
 // warm runs a prefill and a decode step of padding, so that every op is loaded before it is captured.
 func (e *Engine) warm() error {
-	for _, k := range []graphs.Key{graphs.Prefill(e.opts.Chunk), graphs.Decode(1)} {
+	keys := []graphs.Key{graphs.Prefill(e.opts.Chunk), graphs.Decode(1)}
+	if n := min(1+e.opts.DraftTokens, e.opts.verifyRows()); n > 1 {
+		keys = append(keys, graphs.VerifyStep(1, n))
+	}
+	for _, k := range keys {
 		if err := e.memory.Write(&kernels.Step{Number: e.next}); err != nil {
 			return err
 		}

@@ -149,6 +149,9 @@ type Restored struct {
 
 func (r Restored) pages() int { return pagesFor(r.tokens, r.pageTokens) }
 
+// Sequence returns whose slot it is.
+func (r Restored) Sequence() *Sequence { return r.q }
+
 // State returns the slot's state, with the sequence's current pages.
 func (r Restored) State() kernels.SlotState {
 	state := kernels.SlotState{Init: r.q.init(), Pages: r.q.pages[:r.pages()]}

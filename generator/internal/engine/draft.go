@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/scheduler"
+)
+
+// DraftKind is what guesses tokens ahead of the model, which then checks several in one pass. It changes no token of
+// any request.
+type DraftKind uint8
+
+// The drafters. A sequence's own history is searched on the device.
+const (
+	DraftOff    DraftKind = iota
+	DraftLookup           // how the text went on where its last tokens occurred before
+	DraftGiven            // Request.Prediction, for tests and measurements
+)
+
+// String returns the name of the setting.
+func (k DraftKind) String() string {
+	return [...]string{DraftOff: "off", DraftLookup: "lookup", DraftGiven: "given"}[k]
+}
+
+// MaxDrafts is the largest number of drafts of a sequence in a step: eight rows of a product cost little more than one.
+const MaxDrafts = 7
+
+// maxVerify bounds the rows of a verify step: as many as have the decode class's order of sums on a GPU.
+const maxVerify = 64
+
+// verifyRows returns the most rows of a verify step; 0 if there are none.
+func (o Options) verifyRows() int {
+	if o.Draft == DraftOff || o.DraftTokens < 1 {
+		return 0
+	}
+	return min(o.Chunk, maxVerify)
+}
+
+// drafter returns the drafter of the verify passes.
+func (o Options) drafter() model.Drafter {
+	return [...]model.Drafter{DraftOff: model.NoDrafter, DraftLookup: model.LookupDrafter,
+		DraftGiven: model.GivenDrafter}[o.Draft]
+}
+
+// draftPlanner returns the scheduler's Options.PlanDrafts.
+func (e *Engine) draftPlanner() func([]*scheduler.Sequence) {
+	if e.opts.verifyRows() == 0 {
+		return nil
+	}
+	return e.planDrafts
+}
+
+// planDrafts chooses how many drafts the sequences of a decode step get.
+func (e *Engine) planDrafts(ready []*scheduler.Sequence) {
+	if e.opts.planDrafts != nil {
+		e.opts.planDrafts(ready)
+		return
+	}
+	for _, q := range ready {
+		q.Drafts = min(q.MayDraft, e.opts.DraftTokens, q.Owner.(*sequence).request.DraftTokens)
+	}
+}
+
+// drafting is what became of a sequence's drafts.
+type drafting struct{ drafted, accepted int }
+
+// countDrafts notes that of a sequence's drafts in a step the first ones stand.
+func (e *Engine) countDrafts(s *sequence, drafts, stand int) {
+	e.sched.Accepted(&s.scheduled, drafts, stand)
+	s.drafting.drafted += drafts
+	s.drafting.accepted += stand
+}
+
+// giveDrafts writes what a request predicts to its slot, from which [kernels.Given] takes drafts. No step in flight
+// names the slot.
+func (e *Engine) giveDrafts(q *scheduler.Sequence) {
+	if e.opts.Draft != DraftGiven {
+		return
+	}
+	slot, _ := q.Slot()
+	given := e.memory.Given(slot)
+	clear(given)
+	copy(given[len(q.Prompt):], q.Owner.(*sequence).request.Prediction)
+}
