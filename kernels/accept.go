@@ -7,8 +7,8 @@ import (
 )
 
 // Accept ends a verify pass, whose rows come in groups of Queries: a group's first row has the last token of a
-// sequence, the others have drafts for the tokens after it, or are padding. Sample i is that of row i. The draft of a
-// row stands if it is the token that was drawn from the row before it, and all drafts before it stand. So the results
+// sequence, the others have drafts for the tokens after it, or are padding, with another slot. Sample i is that of row
+// i, or -1 in groups of padding, which come last. The draft of a row stands if it is the token that was drawn from the row before it, and all drafts before it stand. So the results
 // of a group are those of its first row and of the rows whose drafts stand:
 //
 //	count = 1; while row count has a draft and token[count] == drawn[count-1]: count++
@@ -53,7 +53,7 @@ func (o Accept) Host(h *device.Host) {
 			continue
 		}
 		slot, count := slots[first], 1
-		for count < o.Queries && samples[first+count] >= 0 && tokens[first+count] == drawn[first+count-1] {
+		for count < o.Queries && slots[first+count] == slot && tokens[first+count] == drawn[first+count-1] {
 			count++
 		}
 		records[first*RecordWords+4] = int32(count)

@@ -38,7 +38,7 @@ func (e *Engine) Close() error { return e.close(nil) }
 
 // checkKey does the work of Check for one key.
 func (e *Engine) checkKey(k graphs.Key) (Checked, error) {
-	t := &trial{e: e, key: k, rows: k.Tokens()}
+	t := &trial{e: e, key: k, size: size(k)}
 	if err := t.Prepare(); err != nil {
 		return Checked{Report: graphs.Report{Key: k}}, err
 	}
@@ -51,11 +51,11 @@ func (e *Engine) checkKey(k graphs.Key) (Checked, error) {
 	if faults := report.Faults(); len(faults) > 0 {
 		return c, fmt.Errorf("%s cannot be captured: %s", k, faults[0])
 	}
-	for _, rows := range []int{k.Tokens(), k.Tokens() - 1} {
-		if rows < 1 {
+	for _, n := range []int{size(k), size(k) - 1} {
+		if n < 1 {
 			continue
 		}
-		t.rows = rows
+		t.size = n
 		if err := t.verify(); err != nil {
 			return c, err
 		}
@@ -73,22 +73,30 @@ func (e *Engine) intact() error {
 	return errors.Join(intact(), e.memory.Intact(e.dev))
 }
 
+// size returns the dimension of a key that padding extends: sequences, or the tokens of a prefill chunk.
+func size(k graphs.Key) int {
+	if k.Class == graphs.PrefillClass {
+		return int(k.Queries)
+	}
+	return int(k.Rows)
+}
+
 // trial is a step of key's launch class. It implements [graphs.Trial].
 type trial struct {
 	e    *Engine
 	key  graphs.Key
-	rows int // without padding
+	size int // without padding
 }
 
-// verify compares a replay of the key's graph with the eager run of t.rows rows.
+// verify compares a replay of the key's graph with the eager run of a step of t.size.
 func (t *trial) verify() error {
 	plan := t.e.pool.Acquire(t.key)
 	if plan.Kind != graphs.Exact {
 		return fmt.Errorf("%s was not captured: raise --max-graphs or --graph-memory", t.key)
 	}
-	unpadded := graphs.Decode(t.rows)
-	if t.key.Class == graphs.PrefillClass {
-		unpadded = graphs.Prefill(t.rows)
+	unpadded := t.key
+	if unpadded.Rows = int32(t.size); t.key.Class == graphs.PrefillClass {
+		unpadded = graphs.Prefill(t.size)
 	}
 	return graphs.Verify(t, unpadded, plan)
 }
@@ -126,8 +134,9 @@ func (t *trial) poison(buffers []device.Buffer) error {
 
 // prompts runs each sequence's prompt, one sequence a step.
 func (t *trial) prompts() error {
-	for slot := range int32(t.rows) {
-		s := kernels.Step{Number: t.e.next, Inits: []kernels.Init{t.init(slot)}, Pages: t.pages(slot, trialPrompt+1)}
+	for slot := range int32(t.size) {
+		s := kernels.Step{Number: t.e.next, Inits: []kernels.Init{t.init(slot)},
+			Pages: t.pages(slot, trialPrompt+int(t.key.Queries))}
 		for p := range int32(trialPrompt) {
 			s.Rows = append(s.Rows, kernels.Row{Slot: slot, Position: p, Token: t.token(slot, p)})
 		}
@@ -145,19 +154,33 @@ func (t *trial) prompts() error {
 // step returns the step to verify.
 func (t *trial) step() kernels.Step {
 	s := kernels.Step{Number: t.e.next}
-	for i := range int32(t.rows) {
-		if t.key.Class == graphs.PrefillClass {
+	if t.key.Class == graphs.PrefillClass {
+		for i := range int32(t.size) {
 			s.Rows = append(s.Rows, kernels.Row{Slot: 0, Position: i, Token: t.token(0, i)})
-		} else {
-			s.Rows = append(s.Rows, kernels.Row{Slot: i, Position: kernels.FromDevice, Token: kernels.FromDevice})
-			s.Samples = append(s.Samples, i)
+		}
+		s.Inits, s.Pages = []kernels.Init{t.init(0)}, t.pages(0, t.size)
+		s.Samples = []int32{int32(t.size - 1)}
+		return s
+	}
+	for slot := range int32(t.size) {
+		for i := range int(t.key.Queries) {
+			s.Samples = append(s.Samples, int32(len(s.Rows)))
+			s.Rows = append(s.Rows, t.decodeRow(slot, i))
 		}
 	}
-	if t.key.Class == graphs.PrefillClass {
-		s.Inits, s.Pages = []kernels.Init{t.init(0)}, t.pages(0, t.rows)
-		s.Samples = []int32{int32(t.rows - 1)}
-	}
 	return s
+}
+
+// decodeRow returns the i-th row of a slot's sequence in a decode or verify step. In the latter every second sequence has
+// one draft less than the others.
+func (t *trial) decodeRow(slot int32, i int) kernels.Row {
+	switch {
+	case i == 0:
+		return kernels.Row{Slot: slot, Position: kernels.FromDevice, Token: kernels.FromDevice}
+	case i == int(t.key.Queries)-1 && slot%2 == 1:
+		return kernels.Row{Slot: kernels.NoSlot}
+	}
+	return kernels.Row{Slot: slot, Position: kernels.FromDevice, Token: kernels.FromDraft}
 }
 
 // init returns a slot's initial state, with every sampling filter on. Every second slot also has penalties of the
@@ -215,7 +238,7 @@ func (t *trial) Outcome() ([]byte, error) {
 	for i := range samples {
 		var r kernels.Record
 		t.e.memory.Record(t.e.next-1, i, &r)
-		out = fmt.Appendf(out, "%d %d %d %x %v", r.Slot, r.Generation, r.Token, r.Logprob, r.Top)
+		out = fmt.Appendf(out, "%d %d %d %d %x %v", r.Slot, r.Generation, r.Count, r.Token, r.Logprob, r.Top)
 	}
 	return out, nil
 }

@@ -36,16 +36,17 @@ func (s *Scheduler) planDrafts(ready []*Sequence) (queries int) {
 	return queries
 }
 
-// verifyRows adds q's drafts after its first row, and padding up to b.Queries rows.
+// verifyRows adds q's drafts after its first row, and padding up to b.Queries rows. All rows are sampled: those without
+// a sample would have to come last.
 func (s *Scheduler) verifyRows(b *Batch, q *Sequence) {
-	for range q.Drafts {
-		s.row(b, q, kernels.FromDevice, kernels.FromDraft)
+	for i := range b.Queries - 1 {
+		if i < q.Drafts {
+			s.row(b, q, kernels.FromDevice, kernels.FromDraft)
+			q.sampled++
+		} else {
+			b.Step.Rows = append(b.Step.Rows, kernels.Row{Slot: kernels.NoSlot})
+		}
 		b.Step.Samples = append(b.Step.Samples, int32(len(b.Step.Rows)-1))
-		q.sampled++
-	}
-	for range b.Queries - 1 - q.Drafts {
-		b.Step.Rows = append(b.Step.Rows, kernels.Row{Slot: kernels.NoSlot})
-		b.Step.Samples = append(b.Step.Samples, -1)
 	}
 	b.Drafts = append(b.Drafts, q.Drafts)
 }
