@@ -3,6 +3,7 @@ package engine
 import (
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/protocol"
 )
 
 // DraftKind is what guesses tokens ahead of the model, which then checks several in one pass. It changes no token of
@@ -16,13 +17,14 @@ const (
 	DraftGiven            // Request.Prediction, for tests and measurements
 )
 
-// String returns the name of the setting.
+// String returns the name in settings and in the protocol.
 func (k DraftKind) String() string {
-	return [...]string{DraftOff: "off", DraftLookup: "lookup", DraftGiven: "given"}[k]
+	return [...]string{DraftOff: protocol.DrafterOff, DraftLookup: protocol.DrafterLookup,
+		DraftGiven: protocol.DrafterGiven}[k]
 }
 
 // MaxDrafts is the largest number of drafts of a sequence in a step: eight rows of a product cost little more than one.
-const MaxDrafts = 7
+const MaxDrafts = protocol.MaxDrafts
 
 // maxVerify bounds the rows of a verify step: as many as have the decode class's order of sums on a GPU.
 const maxVerify = 64
@@ -68,6 +70,38 @@ func (e *Engine) countDrafts(s *sequence, drafts, stand int) {
 	e.sched.Accepted(&s.scheduled, drafts, stand)
 	s.drafting.drafted += drafts
 	s.drafting.accepted += stand
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.drafts.add(drafts, stand)
+}
+
+// draftCounts counts the verify steps of sequences by their number of drafts, less one.
+type draftCounts [MaxDrafts]protocol.DraftCount
+
+// add counts one step of one sequence; without drafts it is a plain one.
+func (d *draftCounts) add(drafts, stand int) {
+	if drafts == 0 {
+		return
+	}
+	c := &d[drafts-1]
+	c.Steps++
+	c.Drafted += uint64(drafts)
+	c.Accepted += uint64(stand)
+}
+
+// status returns the drafter and the counts that are not 0.
+func (d *draftCounts) status(o Options) protocol.Drafts {
+	s := protocol.Drafts{Drafter: o.Draft.String()}
+	if o.Draft != DraftOff {
+		s.Tokens = o.DraftTokens
+	}
+	for i, c := range d {
+		if c.Steps > 0 {
+			c.Drafts = i + 1
+			s.Counts = append(s.Counts, c)
+		}
+	}
+	return s
 }
 
 // giveDrafts writes what a request predicts to its slot, from which [kernels.Given] takes drafts. No step in flight

@@ -5,8 +5,8 @@
 // request's life in it, and wakeup.go how an idle loop is woken. start.go allocates, captures and frees. relocate.go
 // moves KV pages, host_tier.go copies them to host memory and back, and files.go reads and writes those in files.
 // format.go bounds what a request draws by masks, and mask_wait.go waits for them a moment.
-// draft.go has tokens guessed ahead. cached.go counts a user's pages. reread.go computes pages for later prompts while nobody waits. check.go proves that
-// the pass can be captured.
+// draft.go has tokens guessed ahead. cached.go counts a user's pages. reread.go computes pages for later prompts while
+// nobody waits. check.go proves that the pass can be captured.
 package engine
 
 import (
@@ -92,6 +92,7 @@ type Engine struct {
 	lost       error // the device's, if the roller or the pinning found it lost
 	rereads    rereads
 	stats      Stats
+	drafts     draftCounts
 	awaited    awaited
 
 	graphBytes int64 // device memory that one graph of the start took, on average

@@ -15,6 +15,7 @@ type Stats struct {
 	Reserve  protocol.Reserve
 	Cache    protocol.Cache
 	Disk     protocol.Disk
+	Drafts   protocol.Drafts
 	Arena    int64 // bytes of device memory that steps work in, without the KV pool
 }
 
@@ -28,6 +29,7 @@ func (e *Engine) Stats() Stats {
 	s.Cache.Scope = e.opts.CacheScope.String()
 	s.Graphs = graphStatus(g)
 	s.Graphs.GraphBytes = e.graphBytes
+	s.Drafts = e.drafts.status(e.opts)
 	if s.Disk.State != "" {
 		e.files.fill(&s.Disk)
 	}
