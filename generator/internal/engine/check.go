@@ -22,7 +22,7 @@ type Checked struct {
 // called with the result of every shape. Check returns the first error.
 func (e *Engine) Check(each func(Checked, error)) error {
 	var first error
-	for _, k := range e.lattice() {
+	for _, k := range e.opts.Lattice() {
 		c, err := e.checkKey(k)
 		err = errors.Join(err, e.intact())
 		each(c, err)

@@ -37,6 +37,9 @@ func (o Options) verifyRows() int {
 	return min(o.Chunk, maxVerify)
 }
 
+// mostQueries returns the most rows of a sequence in a verify step; 0 if there are none.
+func (o Options) mostQueries() int { return min(1+o.DraftTokens, o.verifyRows()) }
+
 // drafter returns the drafter of the verify passes.
 func (o Options) drafter() model.Drafter {
 	return [...]model.Drafter{DraftOff: model.NoDrafter, DraftLookup: model.LookupDrafter,

@@ -73,7 +73,7 @@ func (e *Engine) precapture() error {
 	if err != nil {
 		return err
 	}
-	_, err = e.pool.Precapture(e.stream, e.lattice(), func(done, of int) {
+	_, err = e.pool.Precapture(e.stream, e.opts.Lattice(), func(done, of int) {
 		e.opts.Progress(float64(done)/float64(of), "capturing graphs")
 	})
 	if err != nil {
@@ -84,14 +84,25 @@ func (e *Engine) precapture() error {
 	return err
 }
 
-// lattice returns the keys that are captured at start. MaxBatch is one of the decode buckets, since one user's
+// Lattice returns the keys that are captured at start. MaxBatch is one of the decode buckets, since one user's
 // decode steps have at most that many rows. Of verify steps those of one sequence are captured.
-func (e *Engine) lattice() []graphs.Key {
-	keys := graphs.Lattice(e.counts(), e.opts.Chunk, e.opts.MaxBatch, e.opts.slots())
-	for queries := min(1+e.opts.DraftTokens, e.opts.verifyRows()); queries > 1; queries-- {
+func (o Options) Lattice() []graphs.Key {
+	counts := o.Precapture
+	if counts == nil {
+		counts = graphs.DefaultCounts(o.Chunk)
+	}
+	keys := graphs.Lattice(counts, o.Chunk, o.MaxBatch, o.slots())
+	for queries := o.mostQueries(); queries > 1; queries-- {
 		keys = append(keys, graphs.VerifyStep(1, queries))
 	}
 	return keys
+}
+
+// Geometry returns the step memory that an engine takes; without a guard.
+func (o Options) Geometry() model.Geometry {
+	return model.Geometry{MaxRows: max(o.Chunk, o.slots()), Slots: o.slots(), MaxSamples: max(o.slots(), o.verifyRows()),
+		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType,
+		Drafter: o.drafter()}
 }
 
 // freeMemory returns the device's free memory in bytes. For a device that does not report it, freeMemory returns
@@ -101,14 +112,6 @@ func (e *Engine) freeMemory() (int64, error) {
 		return free()
 	}
 	return -e.pool.Stats().Bytes, nil
-}
-
-// counts returns the prompt token counts of the lattice.
-func (e *Engine) counts() []int {
-	if e.opts.Precapture != nil {
-		return e.opts.Precapture
-	}
-	return graphs.DefaultCounts(e.opts.Chunk)
 }
 
 // allocate creates the streams, the events and the step memory.
@@ -131,12 +134,9 @@ func (e *Engine) allocate() (err error) {
 		}
 		e.events = append(e.events, ev)
 	}
-	o := e.opts
-	guard := e.dev.Capabilities().Intact != nil
-	e.memory, err = e.model.NewStepMemory(e.dev, model.Geometry{MaxRows: max(o.Chunk, o.slots()),
-		Slots: o.slots(), MaxSamples: max(o.slots(), o.verifyRows()), Context: o.Context, PageTokens: o.PageTokens,
-		Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType, Drafter: o.drafter(), Guard: guard})
-	if err != nil {
+	g := e.opts.Geometry()
+	g.Guard = e.dev.Capabilities().Intact != nil
+	if e.memory, err = e.model.NewStepMemory(e.dev, g); err != nil {
 		return fmt.Errorf("engine: step memory: %w", err)
 	}
 	return nil
@@ -165,7 +165,7 @@ func (e *Engine) pass(s device.Stream, k graphs.Key) error {
 // warm runs a prefill and a decode step of padding, so that every op is loaded before it is captured.
 func (e *Engine) warm() error {
 	keys := []graphs.Key{graphs.Prefill(e.opts.Chunk), graphs.Decode(1)}
-	if n := min(1+e.opts.DraftTokens, e.opts.verifyRows()); n > 1 {
+	if n := e.opts.mostQueries(); n > 1 {
 		keys = append(keys, graphs.VerifyStep(1, n))
 	}
 	for _, k := range keys {

@@ -8,7 +8,6 @@ import (
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/memlimit"
 	"reel.internal/reel/generator/internal/model"
-	"reel.internal/reel/graphs"
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/protocol"
 )
@@ -139,10 +138,7 @@ func (p Planner) stepMemory(context, batch int) *meter {
 	m := &meter{block: p.Profile.block}
 	c := p.Config
 	c.Context = context
-	slots := batch + reserveSlots(batch)
-	_, err := (&model.Model{Config: c}).NewStepMemory(m, model.Geometry{
-		MaxRows: max(p.chunk(context, batch), slots), Slots: slots, MaxSamples: slots, Context: context,
-		PageTokens: pageTokens, Pages: 0, RingSlots: engine.RingSlots, KVType: p.Profile.kvType})
+	_, err := (&model.Model{Config: c}).NewStepMemory(m, p.engineOptions(context, batch).Geometry())
 	if err != nil {
 		panic(err) // a meter refuses nothing
 	}
@@ -155,11 +151,7 @@ func (p Planner) stepMemory(context, batch int) *meter {
 // startGraphs returns the number of graphs captured at start and their bytes. Each kernel of
 // a pass is a node of its graph, at most ten a layer.
 func (p Planner) startGraphs(context, batch int) (n int, bytes int64) {
-	counts, chunk := p.Options.Precapture, p.chunk(context, batch)
-	if counts == nil {
-		counts = graphs.DefaultCounts(chunk)
-	}
-	n = min(len(graphs.Lattice(counts, chunk, batch, batch+reserveSlots(batch))), p.Options.MaxGraphs)
+	n = min(len(p.engineOptions(context, batch).Lattice()), p.Options.MaxGraphs)
 	return n, int64(n) * (p.Profile.execBytes + int64(10*p.Config.Layers+8)*p.Profile.nodeBytes)
 }
 
@@ -196,15 +188,21 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 		return Sizes{}, engine.Options{}, err
 	}
 	s := p.size(context, batch, budget)
-	o := engine.Options{Context: context, MaxBatch: batch, Reserve: int(s.reserve), MaxQueue: protocol.MaxQueue,
-		Chunk: p.chunk(context, batch), PageTokens: pageTokens, Pages: int(s.Pages), ReservePages: int(s.kept),
-		KVType: p.Profile.kvType, Precapture: p.Options.Precapture,
-		CacheScope: cacheScopes[p.Options.CacheScope], HostCache: s.HostCache, MaxGraphs: p.Options.MaxGraphs,
-		GraphMemory: s.Graphs, NoRoller: p.Options.Roller == "off"}
+	o := p.engineOptions(context, batch)
+	o.Reserve, o.Pages, o.ReservePages, o.HostCache = int(s.reserve), int(s.Pages), int(s.kept), s.HostCache
+	o.GraphMemory = s.Graphs
 	if err := p.hostCacheFits(); err != nil {
 		return s, o, err
 	}
 	return s, o, p.fits(s, budget)
+}
+
+// engineOptions returns the engine's options as far as they don't depend on the budget.
+func (p Planner) engineOptions(context, batch int) engine.Options {
+	return engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: protocol.MaxQueue,
+		Chunk: p.chunk(context, batch), PageTokens: pageTokens, KVType: p.Profile.kvType,
+		Precapture: p.Options.Precapture, CacheScope: cacheScopes[p.Options.CacheScope],
+		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off"}
 }
 
 // cacheScopes are the engine's scopes by the names of --cache-scope; without a name each user's own.
