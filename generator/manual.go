@@ -45,6 +45,13 @@ var notes = manual.Notes(
 		"serving. On host it is part of the memory that reel-generator plan shows."},
 	manual.Entry{Term: "--cache-dir", Text: "Pages are written beside serving. After SIGTERM, when the last request has " +
 		"ended, those that have no file yet are written for 2 seconds at most; a second signal ends that at once."},
+	manual.Entry{Term: "--draft", Text: "The model computes several rows of a request in one step hardly slower than one, so " +
+		"a guess that is right is a token for nothing, and one that is wrong changes no token, log-probability or end of " +
+		"any request. lookup takes the longest match of the request's last tokens in its prompt and its answer so far: " +
+		"answers that repeat parts of the prompt, such as edited code, come faster. A request guesses less, or nothing, " +
+		"by its field draft (reel --draft). reel status and the metrics count guesses. given takes the guesses from the " +
+		"request's field prediction, for reel-bench speculate. ./lookup would be the directory of a draft model, which " +
+		"is not served yet: the start ends with 78."},
 	manual.Entry{Term: "--chat-template", Text: "The template gets the special tokens of the model's tokenizer. A file " +
 		"that cannot be read, or does not compile, ends the start with 78; at a reload the template in use then stays."},
 	manual.Entry{Term: "--roller", Text: "off captures no graph while serving, for comparison."},

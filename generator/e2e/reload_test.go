@@ -40,14 +40,14 @@ func TestReload(t *testing.T) {
 	}
 
 	s.reloadWith(g, "REEL_LOG_LEVEL=debug\nREEL_MAX_GRAPHS=3\nREEL_MAX_CONNECTIONS=2\n"+
-		"REEL_MAX_REQUESTS=1\nREEL_MAX_BATCH=5\n")
+		"REEL_MAX_REQUESTS=1\nREEL_MAX_BATCH=5\nREEL_DRAFT=lookup\n")
 	g.eventually("three graphs are left", func() bool { return g.status().Graphs.Live == 3 })
 	g.works()
 	st := g.status()
 	if st.Limits.Connections != 2 || st.Limits.Requests != 1 || st.Graphs.MaxGraphs != 3 || st.Limits.MaxBatch == 5 {
 		t.Errorf("got %+v, %+v", st.Limits, st.Graphs)
 	}
-	g.says(`"connected"`, `"settings":["--max-batch"]`)
+	g.says(`"connected"`, `"settings":["--draft","--max-batch"]`)
 	g.limits.Context = st.Limits.Context
 	peer := g.peer()
 	peer.send(g.endless(1))

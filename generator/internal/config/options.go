@@ -27,6 +27,9 @@ type Options struct {
 	MaxGraphs   int    // 0: no graphs
 	Roller      string // on or off
 
+	Draft       string // what guesses tokens: one of the protocol's Drafter…
+	DraftTokens int    // guesses of a step for one sequence, at most
+
 	Metrics        string // address for Prometheus; empty: none
 	Settings       string // file of variables, read again at SIGHUP
 	MaxConnections int    // of one user; 0: the protocol's bound
@@ -101,6 +104,11 @@ func Settings(o *Options) []*Setting {
 		{"max-graphs", "captured graphs that exist at once (0: none, every step is launched op by op)",
 			"n", "1024", number(&o.MaxGraphs, 1<<20)},
 		{"roller", "on, or off: graphs stay those of the start", "name", "on", oneOf(&o.Roller, "on", "off")},
+		{"draft", "what guesses the next tokens, of which the model then checks several in one step; the answers stay " +
+			"the same: lookup, how the text went on where its last tokens occurred before; or off",
+			"name", "off", drafter(&o.Draft)},
+		{"draft-tokens", "tokens guessed for a request in one step, at most " + strconv.Itoa(protocol.MaxDrafts),
+			"n", strconv.Itoa(protocol.MaxDrafts), number(&o.DraftTokens, protocol.MaxDrafts)},
 		{"chat-template", "file of a Jinja2 chat template, to be used in place of the model's own, which it may lack",
 			"path", "", anyText(&o.ChatTemplate)},
 		{"cache-scope", "whose prompts go on from cached prompts: user, each user's from that user's; all, everybody's " +

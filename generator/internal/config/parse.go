@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"reel.internal/reel/protocol"
 )
 
 // Each function returns the parser of one kind of setting. A parser stores the value in
@@ -27,6 +29,19 @@ func oneOf(to *string, names ...string) func(string) error {
 			}
 		}
 		return fmt.Errorf("it must be %s or %s", strings.Join(names[:len(names)-1], ", "), names[len(names)-1])
+	}
+}
+
+// drafter accepts the name of a drafter. Any other text is the directory of a draft model, which is not served yet.
+func drafter(to *string) func(string) error {
+	return func(text string) error {
+		switch text {
+		case protocol.DrafterOff, protocol.DrafterLookup, protocol.DrafterGiven:
+			*to = text
+			return nil
+		}
+		return fmt.Errorf("it must be %s or %s: a draft model in a directory is not served yet",
+			protocol.DrafterOff, protocol.DrafterLookup)
 	}
 }
 

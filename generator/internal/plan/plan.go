@@ -202,7 +202,14 @@ func (p Planner) engineOptions(context, batch int) engine.Options {
 	return engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: protocol.MaxQueue,
 		Chunk: p.chunk(context, batch), PageTokens: pageTokens, KVType: p.Profile.kvType,
 		Precapture: p.Options.Precapture, CacheScope: cacheScopes[p.Options.CacheScope],
-		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off"}
+		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off",
+		Draft: drafters[p.Options.Draft], DraftTokens: p.Options.DraftTokens}
+}
+
+// drafters are the engine's by the names of --draft; without a name there is none.
+var drafters = map[string]engine.DraftKind{
+	protocol.DrafterOff: engine.DraftOff, protocol.DrafterLookup: engine.DraftLookup,
+	protocol.DrafterGiven: engine.DraftGiven,
 }
 
 // cacheScopes are the engine's scopes by the names of --cache-scope; without a name each user's own.

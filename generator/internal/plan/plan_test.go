@@ -208,6 +208,29 @@ func TestCacheScope(t *testing.T) {
 	}
 }
 
+// The setting names the engine's drafter, whose verify passes have their graphs in the plan.
+func TestDrafts(t *testing.T) {
+	planned := func(o config.Options) (Sizes, engine.Options) {
+		o.MaxGraphs = 1024
+		s, e, err := Planner{Config: qwen, Profile: GPUProfile, Options: o}.Plan(Unlimited)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, e
+	}
+	without, off := planned(config.Options{Draft: "off", DraftTokens: 7})
+	with, lookup := planned(config.Options{Draft: "lookup", DraftTokens: 5})
+	if off.Draft != engine.DraftOff || lookup.Draft != engine.DraftLookup || lookup.DraftTokens != 5 {
+		t.Errorf("off is %v, lookup %v with %d tokens", off.Draft, lookup.Draft, lookup.DraftTokens)
+	}
+	if more := with.StartGraphs - without.StartGraphs; more != 5 {
+		t.Errorf("with 5 drafts %d more graphs are captured at start", more)
+	}
+	if _, given := planned(config.Options{Draft: "given", DraftTokens: 7}); given.Draft != engine.DraftGiven {
+		t.Errorf("given is %v", given.Draft)
+	}
+}
+
 // The advice names a setting to lower, and following it helps.
 func TestAdvice(t *testing.T) {
 	for _, c := range []struct {
