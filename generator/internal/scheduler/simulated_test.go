@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -58,6 +59,9 @@ func (m *simulation) drain() {
 func randomLoad(pick func(int) int, fault func(string, ...any), plant func(*simulation)) *simulation {
 	o := Options{MaxBatch: 1 + pick(5), MaxQueue: 100, Chunk: 1 + pick(12), Context: 40, PageTokens: 1 + pick(5),
 		Reserve: pick(3), ReservePages: pick(4), InFlight: 1 + pick(2)}
+	if pick(2) == 0 {
+		o.MaxVerify = 1 + pick(20)
+	}
 	o.Pages = pagesFor(40, o.PageTokens) + o.Reserve*o.ReservePages + pick(12)
 	m, err := newSimulation(o, pick(80), pick, fault)
 	if err != nil {
@@ -87,22 +91,23 @@ func randomLoad(pick func(int) int, fault func(string, ...any), plant func(*simu
 // Whatever joins, moves between pages and tiers, is evicted, loaded and cancelled, each row reads what it must, and
 // every sequence ends. RAPID_CHECKS lengthens the test.
 func TestEveryRowReadsItsOwnValues(t *testing.T) {
-	var found, partial, out, stored, loaded, moved uint64
+	var found, partial, out, stored, loaded, moved, drafted, stood uint64
 	rapid.Check(t, func(t *rapid.T) {
 		pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "pick") }
 		for range 16 {
 			m := randomLoad(pick, t.Fatalf, nil)
 			st, movedOut, _ := m.s.Cache()
 			out, stored, loaded, moved = out+movedOut, stored+st.Stored, loaded+st.Loaded, moved+m.s.epoch
+			drafted, stood = drafted+uint64(m.drafted), stood+uint64(m.stood)
 			for _, q := range m.all {
 				found += uint64(q.Cached())
 				partial += uint64(min(1, q.Cached()%m.s.PageTokens))
 			}
 		}
 	})
-	t.Logf("%d tokens and %d partial pages found, %d pages stored, %d loaded, %d moved, %d sequences moved out", found,
-		partial, stored, loaded, moved, out)
-	if !t.Failed() && min(found, partial, out, stored, loaded, moved) == 0 {
+	t.Logf("%d tokens and %d partial pages found, %d pages stored, %d loaded, %d moved, %d sequences moved out, "+
+		"%d of %d drafts stood", found, partial, stored, loaded, moved, out, stood, drafted)
+	if !t.Failed() && min(found, partial, out, stored, loaded, moved, stood, drafted-stood) == 0 {
 		t.Error("some event that this test needs never happened")
 	}
 }
@@ -117,6 +122,12 @@ func TestRowsReadWrongValuesWithAGuardOff(t *testing.T) {
 		"steps older than a move are not rebuilt": func(m *simulation) { m.keepStale = true },
 		"rows do not wait for masks":              withoutMasks,
 		"steps do not wait for moves":             func(m *simulation) { m.keepEarly = true },
+		"refused drafts stay counted":             func(m *simulation) { m.accepted = func(*Sequence, int, int) {} },
+		"refused drafts stay in the length":       func(m *simulation) { m.accepted = withoutLength },
+		"refused drafts stay sampled":             func(m *simulation) { m.accepted = withoutSampled },
+		"drafts past the last token":              withDraftsPastTheEnd,
+		"drafts without pages":                    withDraftsWithoutPages,
+		"masked sequences get drafts":             withMaskedDrafts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(2000) {
@@ -136,8 +147,13 @@ type faultFound string
 // firstFault returns the first fault of a random load.
 func firstFault(seed uint64, plant func(*simulation)) (fault faultFound) {
 	defer func() {
-		if r := recover(); r != nil {
-			fault = r.(faultFound)
+		switch r := recover().(type) {
+		case faultFound:
+			fault = r
+		case runtime.Error: // the scheduler met what cannot be
+			fault = faultFound(r.Error())
+		case any:
+			panic(r)
 		}
 	}()
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -28,6 +28,9 @@ type simulation struct {
 	masks       []*Sequence // whose masks are being made
 	all         []*Sequence
 	idle        int // rounds without progress
+
+	drafted, stood int                                  // drafts in steps, and those of them that stood
+	accepted       func(q *Sequence, drafts, stand int) // what is called with them; the scheduler's, or a fault
 }
 
 // text is what a sequence must compute.
@@ -55,9 +58,13 @@ type simulatedMask struct {
 type simulatedStep struct {
 	kernels.Step
 	prefill  bool
+	queries  int // rows of a sequence, if the step is no prefill
+	drafts   []int
+	counts   []int // results of each of sampled, if the step ran
 	restored []kernels.SlotState
 	sampled  []*Sequence
 	owners   map[int32]*Sequence // by slot
+	pages    map[int32][]int32   // by slot: the pages that its sequence has
 	waits    []*simulatedMove
 	wrote    map[int32]*Sequence // by page
 	ran      bool
@@ -77,12 +84,16 @@ func mix(before uint64, token int32, class uint64) uint64 {
 }
 
 func newSimulation(o Options, places int, pick func(int) int, fault func(string, ...any)) (*simulation, error) {
+	m := &simulation{}
+	if o.MaxVerify > 0 {
+		o.PlanDrafts = m.planDrafts
+	}
 	s, err := New(o)
 	if err != nil {
 		return nil, err
 	}
 	s.AddPlaces(places)
-	m := &simulation{s: s, pick: pick, fault: fault, before: func() {}, after: func() {}, texts: map[*Sequence]*text{},
+	*m = simulation{s: s, accepted: s.Accepted, pick: pick, fault: fault, before: func() {}, after: func() {}, texts: map[*Sequence]*text{},
 		slots: make([]simulatedSlot, o.MaxBatch+o.Reserve), page: make([][]uint64, o.Pages+1),
 		place: make([][]uint64, places)}
 	for i := range m.slots {
@@ -179,12 +190,12 @@ func (m *simulation) form() bool {
 
 func (m *simulation) enqueue(b *Batch) {
 	step := &simulatedStep{prefill: b.Prefill, sampled: slices.Clone(b.Sampled), owners: map[int32]*Sequence{},
-		wrote: map[int32]*Sequence{}}
+		wrote: map[int32]*Sequence{}, queries: b.Queries, drafts: slices.Clone(b.Drafts), pages: map[int32][]int32{}}
 	step.Number, step.Rows, step.Samples = b.Step.Number, slices.Clone(b.Step.Rows), slices.Clone(b.Step.Samples)
 	step.Inits, step.Pages = slices.Clone(b.Step.Inits), slices.Clone(b.Step.Pages)
 	for _, q := range append(slices.Clone(b.Served), b.Reread) {
 		if q != nil {
-			step.owners[q.slot] = q
+			step.owners[q.slot], step.pages[q.slot] = q, slices.Clone(q.pages)
 		}
 	}
 	for _, r := range b.Restored {
@@ -259,6 +270,10 @@ func (m *simulation) runStep(step *simulatedStep) {
 	for _, e := range step.Pages {
 		m.slots[e.Slot].table[e.Index] = e.Page
 	}
+	if step.queries > 1 {
+		m.verify(step)
+		return
+	}
 	for i, row := range step.Rows {
 		m.row(step, row)
 		if n := slices.Index(step.Samples, int32(i)); n >= 0 {
@@ -290,8 +305,8 @@ func (m *simulation) row(step *simulatedStep, row kernels.Row) {
 		position, token = slot.length, slot.token
 	}
 	slot.length = position + 1
-	if position >= len(want.values) {
-		return // a row past the end, which is not delivered
+	if !m.mayWrite(step, row.Slot, position) {
+		return
 	}
 	slot.history[position] = token
 	for j := range position {
@@ -317,22 +332,34 @@ func (m *simulation) complete() bool {
 	step := m.steps[0]
 	m.run(step)
 	m.steps = m.steps[1:]
-	for _, q := range step.sampled {
+	for i, q := range step.sampled {
 		if !q.Running() {
 			continue
 		}
-		want := m.texts[q]
-		if q.Promised() {
-			q.Sampled = append(q.Sampled, want.tokens[len(q.Prompt)+want.given])
+		count := 1
+		if step.queries > 1 {
+			count = step.counts[i]
+			m.accepted(q, step.drafts[i], count-1)
 		}
-		if want.given++; want.given == q.MaxTokens {
-			m.s.Remove(q)
-		} else if q.Sampling.Masked {
-			m.masks = append(m.masks, q)
+		for ; count > 0 && q.Running(); count-- {
+			m.deliver(q)
 		}
 	}
 	m.s.Complete(step.Number)
 	return true
+}
+
+// deliver delivers q's next token. A few of them end their sequences early.
+func (m *simulation) deliver(q *Sequence) {
+	want := m.texts[q]
+	if q.Promised() {
+		q.Sampled = append(q.Sampled, want.tokens[len(q.Prompt)+want.given])
+	}
+	if want.given++; want.given == q.MaxTokens || m.s.MaxVerify > 0 && m.pick(40) == 0 {
+		m.s.Remove(q)
+	} else if q.Sampling.Masked {
+		m.masks = append(m.masks, q)
+	}
 }
 
 // allow ends the making of one mask.

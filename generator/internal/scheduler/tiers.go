@@ -111,6 +111,7 @@ func (s *Scheduler) grow() {
 	short := false
 	for _, q := range s.running {
 		if !q.needsPage(s.PageTokens) {
+			q.starved = false // drafts that did not stand may have made it so
 			continue
 		}
 		user, n := q.share.user, min(stretch, s.fullNeed(q)-len(q.pages))
