@@ -1,0 +1,134 @@
+package draft
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestNothingAccepted: where no draft ever stands, 512 tokens take at most 1% longer than without drafts.
+func TestNothingAccepted(t *testing.T) {
+	for name, cost := range map[string]cost{"gpu 3%": gpu(0.03), "gpu 10%": gpu(0.10), "gpu 15%": gpu(0.15),
+		"gpu 30%": gpu(0.30), "host": host} {
+		for text, tokens := range map[string][]int32{"novel": novel(513 + 100), "lures": lures(513 + 100)} {
+			s := &stream{text: tokens, prompt: 100, stands: never}
+			speed := newPlay(64, byPolicy, cost, s).run(t) * cost(1, 1)
+			t.Logf("%s, %s: %.4f of plain decoding with %d drafts in %d steps", name, text, speed, s.drafts, s.steps)
+			if speed < 0.99 {
+				t.Errorf("%s, %s: %.4f", name, text, speed)
+			}
+		}
+	}
+}
+
+// lures is a text in which any three tokens have come before, and went on differently.
+func lures(n int) []int32 {
+	r := rand.New(rand.NewPCG(3, 4))
+	text := make([]int32, n)
+	for i := range text {
+		text[i] = int32(r.IntN(4))
+	}
+	return text
+}
+
+// TestSteadyAcceptance compares with the best number of drafts in hindsight.
+func TestSteadyAcceptance(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		cost    cost
+		streams []int
+	}{{"gpu", gpu(0.10), []int{1, 2, 8, 32}}, {"host", host, []int{1, 8}}} {
+		for _, n := range c.streams {
+			for _, chance := range []float64{0.3, 0.6, 0.7, 0.8, 0.95} {
+				speed := newPlay(256, byPolicy, c.cost, many(n, chance)...).run(t) * c.cost(n, 1) / float64(n)
+				best, of := 1.0, 0
+				for k := 1; k <= min(Longest, 256/n-1); k++ {
+					s := newPlay(256, k, c.cost, many(n, chance)...).run(t) * c.cost(n, 1) / float64(n)
+					if s > best {
+						best, of = s, k
+					}
+				}
+				t.Logf("%s, %d at %.2f: %.3f of plain, %.3f with %d drafts", c.name, n, chance, speed, best, of)
+				if speed < 0.9*best || speed < 0.99 {
+					t.Errorf("%s, %d at %.2f: %.3f of plain, %.3f with %d drafts", c.name, n, chance, speed, best, of)
+				}
+			}
+		}
+	}
+}
+
+func many(n int, chance float64) (streams []*stream) {
+	for i := range n {
+		streams = append(streams, &stream{text: novel(1500), prompt: 10, stands: stand(uint64(i), chance)})
+	}
+	return streams
+}
+
+// TestCopies: a text that copies every now and then, drafted by lookup. Copying is found at once and novelty costs
+// little, so no constant number of drafts is better by more than a twentieth.
+func TestCopies(t *testing.T) {
+	for name, cost := range map[string]cost{"gpu": gpu(0.10), "dear": gpu(0.6), "host": host} {
+		for _, part := range []int{0, 10, 30, 60} {
+			copies := func() *stream { return &stream{text: excerpts(part, 2500), prompt: 500, stands: lookup} }
+			s := copies()
+			speed := newPlay(64, byPolicy, cost, s).run(t) * cost(1, 1)
+			best, of := 0.0, 0
+			for k := range Longest + 1 {
+				if s := newPlay(64, k, cost, copies()).run(t) * cost(1, 1); s > best {
+					best, of = s, k
+				}
+			}
+			t.Logf("%s, %d%% copied: %.3f of plain, %.3f with %d drafts", name, part, speed, best, of)
+			if speed < 0.95*best || speed < 0.99 {
+				t.Errorf("%s, %d%% copied: %.3f of plain, %.3f with %d drafts", name, part, speed, best, of)
+			}
+		}
+	}
+}
+
+// excerpts is a text of which such a part in a hundred is copied from further up, 40 tokens at a time. The rest repeats
+// short runs by chance.
+func excerpts(part, n int) (text []int32) {
+	r := rand.New(rand.NewPCG(5, uint64(part)))
+	for len(text) < n {
+		if len(text) > 200 && r.IntN(100) < part {
+			from := r.IntN(len(text) - 40)
+			text = append(text, text[from:from+40]...)
+			continue
+		}
+		for range 40 {
+			text = append(text, int32(r.ExpFloat64()*30))
+		}
+	}
+	return text[:n]
+}
+
+// TestNeighbours: a sequence without drafts, by its own will, a mask or because none stand, waits at most 5% longer,
+// except in the one step that measures it, and others gain what that leaves them.
+func TestNeighbours(t *testing.T) {
+	good := func(i uint64) *stream { return &stream{text: novel(3000), prompt: 10, stands: stand(i, 0.8)} }
+	off := func() *stream { return &stream{text: novel(3000), prompt: 10, stands: never, off: true} }
+	bad := func() *stream { return &stream{text: novel(3000), prompt: 10, stands: never} }
+	for _, c := range []struct {
+		name    string
+		cost    cost
+		streams []*stream
+		gain    float64 // tokens of the first stream for one of plain decoding, at least
+	}{
+		{"cheap, off", gpu(0.04), []*stream{good(1), off()}, 2.5},
+		{"dear, off", gpu(0.15), []*stream{good(1), off()}, 0.99},
+		{"cheap, bad", gpu(0.04), []*stream{good(1), bad()}, 2.5},
+		{"seven and one off", gpu(0.10), append(many(7, 0.8), off()), 0.98},
+		{"seven and one bad", gpu(0.10), append(many(7, 0.8), bad()), 0.98},
+		{"host", host, []*stream{good(1), off()}, 0.99},
+	} {
+		p := newPlay(64, byPolicy, c.cost, c.streams...)
+		p.run(t)
+		gain := float64(c.streams[0].at-10) / p.time * c.cost(len(c.streams), 1)
+		last := c.streams[len(c.streams)-1]
+		loss := float64(last.at-10) / p.time * c.cost(len(c.streams), 1)
+		t.Logf("%s: %.3f for the first, %.3f for the last, %d delays", c.name, gain, loss, last.delays)
+		if gain < c.gain || loss < 0.95 || last.delays > 1 {
+			t.Errorf("%s: %.3f for the first, %.3f for the last, %d delays", c.name, gain, loss, last.delays)
+		}
+	}
+}
