@@ -39,7 +39,7 @@ const (
 func newRig(t testing.TB, kvHeads, headDim int) *rig {
 	t.Helper()
 	g := &rig{t: t, r: rand.New(rand.NewPCG(rand.Uint64(), 3)), h: device.NewHost(device.HostOptions{Workers: 2}),
-		layout: StepLayout{MaxRows: 16, MaxSamples: 8}}
+		layout: StepLayout{MaxRows: 32, MaxSamples: 24}}
 	g.stream, _ = g.h.NewStream()
 	t.Cleanup(func() {
 		g.must(g.stream.Destroy())
