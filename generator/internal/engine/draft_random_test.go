@@ -91,7 +91,7 @@ func randomVerify(r *rand.Rand) (Options, device.HostOptions) {
 	o, host := randomBounds(r)
 	o.Draft, o.DraftTokens = []DraftKind{DraftLookup, DraftGiven}[r.IntN(2)], 1+r.IntN(MaxDrafts)
 	if r.IntN(2) == 0 {
-		o.MaxBatch, o.Chunk = 1+r.IntN(32), 1+r.IntN(70)
+		o.MaxBatch, o.Chunk = []int{1 + r.IntN(32), 32}[r.IntN(2)], 1+r.IntN(100)
 		o.Pages += r.IntN(200)
 	}
 	if r.IntN(2) == 0 {
@@ -168,7 +168,7 @@ func TestRandomRequestsAreThoseWithoutDrafts(t *testing.T) {
 			c.EOS = []int32{eosToken}
 			r, reference := seeded(t), aloneWith(t, c)
 			for left := randomCases(); left > 0; {
-				cases := make([]draftedCase, min(left, 1+r.IntN(40)))
+				cases := make([]draftedCase, min(left, 1+r.IntN(60)))
 				for i := range cases {
 					cases[i] = randomCase(r, c, reference)
 				}
