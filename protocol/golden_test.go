@@ -85,6 +85,13 @@ var goldens = []golden{
 		msg: &Generate{Type: TypeGenerate, ID: 16, Messages: []Message{{Role: "user", Content: "Hi"}},
 			Tools:    ptr(`[{"type": "function", "function": {"name": "weather"}}]`),
 			ToolName: ptr("weather")}},
+	{name: "generate-draft-off", from: "client", means: "Nothing is guessed.",
+		msg: &Generate{Type: TypeGenerate, ID: 17, Prompt: ptr("To be, "), Draft: &Draft{Word: DraftOff}}},
+	{name: "generate-draft", from: "client", means: "A step guesses three tokens at most.",
+		msg: &Generate{Type: TypeGenerate, ID: 18, Prompt: ptr("To be, "), Draft: &Draft{Tokens: 3}}},
+	{name: "generate-prediction", from: "client", means: "The guesses, for a measurement.",
+		msg: &Generate{Type: TypeGenerate, ID: 19, Prompt: ptr("To be, "), Draft: &Draft{Word: DraftOn},
+			Prediction: []int32{1, 128, 4095}}},
 	{name: "cancel", from: "client", means: "Ends request 300.",
 		msg: &Cancel{Type: TypeCancel, ID: 300}},
 	{name: "status-request", from: "client", means: "Asks for the generator's status.",
@@ -145,9 +152,9 @@ var goldens = []golden{
 			Hint: "say hello again", Progress: ptr(0.4)}},
 	{name: "status", from: "generator", means: "Answers a status request.", msg: goldenStatus(goldenGraphs)},
 	{name: "status-older", from: "generator",
-		means: "The same from a generator of before the fields graphs, machine, shape, memory, reserve and cache; " +
+		means: "The same from a generator of before the fields graphs, machine, shape, memory, reserve, cache and drafts; " +
 			"a reader takes it.",
-		msg: olderStatus(), leaves: "graphs machine shape memory reserve cache"},
+		msg: olderStatus(), leaves: "graphs machine shape memory reserve cache drafts"},
 	{name: "tokens", from: "generator", means: "Answers tokenize.",
 		msg: &Tokens{Type: TypeTokens, Tokens: []int32{1, 306, 4000}}},
 
@@ -184,6 +191,9 @@ var goldens = []golden{
 	{name: "refused-template-binary", from: "client", means: "A variable that JSON does not have.",
 		body: string(pairs("type", text("generate"), "id", "\x01", "messages", "\x90",
 			"template", "\x81\xa1x\x91\xc4\x01a")), refused: CodeBadMessage},
+	{name: "refused-draft", from: "client", means: "A float where a word or a whole number is needed.",
+		body: string(pairs("type", text("generate"), "id", "\x01", "prompt", text("a"),
+			"draft", "\xca\x40\x40\x00\x00")), refused: CodeBadMessage},
 	{name: "refused-type", from: "client", means: "A type that version 1 does not know.",
 		body: string(pairs("type", text("pause"), "id", "\x01")), refused: CodeUnknownType},
 }
@@ -209,13 +219,15 @@ func goldenStatus(graphs GraphPool) *Status {
 		Memory:  []MemoryUse{{MemoryWeights, 14 << 30, 13 << 30}, {MemoryOther, 640 << 20, 700 << 20}},
 		Reserve: Reserve{Slots: 1, Pages: 64, Tokens: 1024},
 		Formats: Formats{State: FormatsRunning, Open: 3, Restarts: 1},
+		Drafts: Drafts{Drafter: DrafterLookup, Tokens: 7, Counts: []DraftCount{
+			{Drafts: 2, Steps: 300, Drafted: 600, Accepted: 150}, {Drafts: 7, Steps: 70000, Drafted: 490000, Accepted: 1 << 17}}},
 	}
 }
 
 func olderStatus() *Status {
 	s := goldenStatus(GraphPool{})
 	s.Machine, s.Shape, s.Memory, s.Reserve, s.Cache = Machine{}, Shape{}, nil, Reserve{}, Cache{}
-	s.Disk, s.Formats = Disk{}, Formats{}
+	s.Disk, s.Formats, s.Drafts = Disk{}, Formats{}, Drafts{}
 	s.KV.Cached, s.KV.Evicted = 0, 0
 	return s
 }

@@ -110,6 +110,10 @@ type Generate struct {
 	ParallelToolCalls *bool `msgpack:"parallel_tool_calls,omitempty"`
 	// Reasoning is one of the Reasoning… values; nil: ReasoningText.
 	Reasoning *string `msgpack:"reasoning,omitempty"`
+	// Draft bounds the guesses of a step; nil: as many as the generator guesses.
+	Draft *Draft `msgpack:"draft,omitempty"`
+	// Prediction is what a generator with the drafter DrafterGiven guesses, by the completion's index.
+	Prediction TokenIDs `msgpack:"prediction,omitempty"`
 }
 
 // Bias is added to the logit of a token.
@@ -286,6 +290,8 @@ type Status struct {
 	Disk Disk `msgpack:"disk,omitempty" json:"disk"`
 	// Formats was added to version 1: the state of what follows formats.
 	Formats Formats `msgpack:"formats,omitempty" json:"formats"`
+	// Drafts was added to version 1: what guesses tokens, and how often it was right.
+	Drafts Drafts `msgpack:"drafts,omitempty" json:"drafts"`
 }
 
 // Failure is the reason why a generator cannot serve.

@@ -20,6 +20,7 @@ type schema struct {
 	max      uint64
 	optional bool
 	elem     *schema        // of a list
+	words    bool           // of kindInt: a string is valid too
 	anyKeys  bool           // a map with any keys, whose values are those of JSON
 	names    map[string]int // for maps: index in fields
 	fields   []*schema
@@ -49,6 +50,10 @@ func (e *fieldError) in(outer string) *fieldError {
 // schemaOf returns the schema of a Go type. It panics on types that the protocol does not
 // use, which would be a mistake in messages.go.
 func schemaOf(t reflect.Type) *schema {
+	if t == reflect.TypeFor[Draft]() {
+		return &schema{want: "a string or a whole number", kind: kindInt, min: math.MinInt64, max: math.MaxInt64,
+			words: true}
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return schemaOf(t.Elem())
@@ -152,7 +157,7 @@ func (s *schema) check(w *walker) *fieldError {
 func (s *schema) fits(it item) bool {
 	switch s.kind {
 	case kindInt:
-		return it.kind == kindUint && it.num <= s.max || it.kind == kindInt && int64(it.num) >= s.min
+		return s.words && it.kind == kindStr || it.kind == kindUint && it.num <= s.max || it.kind == kindInt && int64(it.num) >= s.min
 	case kindFloat:
 		return it.kind == kindFloat || it.kind == kindInt || it.kind == kindUint && it.num <= math.MaxInt64
 	}

@@ -44,6 +44,7 @@ type Params struct {
 	PresencePenalty, FrequencyPenalty float64
 	LogitBias                         []Bias
 	User                              string // within the peer's uid
+	DraftTokens                       int    // guesses of a step, at most; 0 to MaxDrafts
 }
 
 // DefaultSampling returns the values of fields that a request leaves out.
@@ -79,6 +80,7 @@ func (g *Generate) ParamsWith(d Sampling) Params {
 		FrequencyPenalty: or(g.FrequencyPenalty, 0),
 		LogitBias:        g.LogitBias,
 		User:             or(g.User, ""),
+		DraftTokens:      g.Draft.Most(),
 	}
 }
 
@@ -96,6 +98,7 @@ func (g *Generate) Validate(l Limits) *Error {
 	for _, check := range []func(Limits) *Error{
 		g.checkPrompt, g.checkTokens, g.checkMessages, g.checkTemplate, g.checkSampling, g.checkPenalties, g.checkBias,
 		g.checkStop, g.checkCache, g.checkUser, g.checkFormat, g.checkTools, g.checkReasoning,
+		g.checkDraft,
 	} {
 		if e := check(l); e != nil {
 			return e.For(g.ID)

@@ -15,6 +15,9 @@ func user(name string) func(*Generate)    { return func(g *Generate) { g.User = 
 func format(f Format) func(*Generate)     { return func(g *Generate) { g.Format = &f } }
 func reasoning(v string) func(*Generate)  { return func(g *Generate) { g.Reasoning = &v } }
 
+func draft(d Draft) func(*Generate)           { return func(g *Generate) { g.Draft = &d } }
+func prediction(ids ...int32) func(*Generate) { return func(g *Generate) { g.Prediction = ids } }
+
 // tools sets tools and messages, then calls also.
 func tools(text string, also ...func(*Generate)) func(*Generate) {
 	return func(g *Generate) {
@@ -109,6 +112,20 @@ var addedChanges = []change{
 		CodeBadRequest, "a format and a call that is required"},
 	{"reasoning apart", reasoning("apart"), "", ""},
 	{"no such reasoning", reasoning("off"), CodeBadRequest, `reasoning is "off"`},
+
+	{"drafts", draft(Draft{Word: "on"}), "", ""},
+	{"no drafts", draft(Draft{Word: "off"}), "", ""},
+	{"0 drafts", draft(Draft{}), "", ""},
+	{"7 drafts", draft(Draft{Tokens: 7}), "", ""},
+	{"8 drafts", draft(Draft{Tokens: 8}), CodeBadRequest, `draft is "8": it must be on, off or a number, 0 to 7`},
+	{"less than no drafts", draft(Draft{Tokens: -1}), CodeBadRequest, `draft is "-1"`},
+	{"no such word", draft(Draft{Word: "lookup"}), CodeBadRequest, `draft is "lookup"`},
+	{"a prediction", prediction(0, 4095), "", ""},
+	{"a prediction of the whole context", prediction(make([]int32, 512)...), "", ""},
+	{"a long prediction", prediction(make([]int32, 513)...), CodeBadRequest,
+		"the number of tokens of prediction is 513: it must be 0 to 512"},
+	{"a prediction of no token", prediction(1, 4096), CodeBadRequest, "prediction[1] is 4096: it must be 0 to 4095"},
+	{"a prediction of a negative token", prediction(-1), CodeBadRequest, "prediction[0] is -1"},
 
 	{"a call", calls(ToolCall{ID: "1", Name: "a", Arguments: "{}"}), "", ""},
 	{"a call of nothing", calls(ToolCall{Arguments: "{}"}), CodeBadRequest, "messages[0].tool_calls[0] has a name of 0 bytes"},

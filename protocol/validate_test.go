@@ -190,7 +190,8 @@ func TestValidateTokenize(t *testing.T) {
 }
 
 func TestParams(t *testing.T) {
-	defaults := Params{MaxTokens: 256, Temperature: 0.8, TopP: 1, RepeatPenalty: 1, Cache: CacheOn}
+	defaults := Params{MaxTokens: 256, Temperature: 0.8, TopP: 1, RepeatPenalty: 1, Cache: CacheOn,
+		DraftTokens: MaxDrafts}
 	if got := (&Generate{}).Params(); !reflect.DeepEqual(got, defaults) {
 		t.Errorf("defaults: %+v, want %+v", got, defaults)
 	}
@@ -198,11 +199,11 @@ func TestParams(t *testing.T) {
 		MaxTokens: ptr(1), Temperature: ptr(0.0), TopK: ptr(2), TopP: ptr(0.5), MinP: ptr(0.25),
 		RepeatPenalty: ptr(1.5), Seed: ptr(uint64(0)), Stop: []string{"x"}, Logprobs: ptr(0), Echo: true, IgnoreEOS: true,
 		Cache: ptr(CacheRead), PresencePenalty: ptr(0.5), FrequencyPenalty: ptr(-0.5), LogitBias: []Bias{{1, 2}},
-		User: ptr("u"),
+		User: ptr("u"), Draft: &Draft{Tokens: 3},
 	}
 	want := Params{MaxTokens: 1, TopK: 2, TopP: 0.5, MinP: 0.25, RepeatPenalty: 1.5, HasSeed: true, Stop: []string{"x"},
 		HasLogprobs: true, Echo: true, IgnoreEOS: true, Cache: CacheRead, PresencePenalty: 0.5, FrequencyPenalty: -0.5,
-		LogitBias: []Bias{{1, 2}}, User: "u"}
+		LogitBias: []Bias{{1, 2}}, User: "u", DraftTokens: 3}
 	if got := g.Params(); !reflect.DeepEqual(got, want) {
 		t.Errorf("all given: %+v, want %+v", got, want)
 	}

@@ -35,6 +35,8 @@ error: type code message
 status.cache: scope requests hits prompt_tokens cached_tokens
 status.chat_defaults: temperature top_k top_p min_p repeat_penalty
 status.disk: state bytes max_bytes pages hits read written errors
+status.drafts.counts: drafts steps drafted accepted
+status.drafts: drafter tokens
 status.failure: code message
 status.formats: state open restarts
 status.graphs: live max_graphs bytes budget precaptured rolled evicted failed refused exact padded eager wishes roller

@@ -65,14 +65,13 @@ func (e *Engine) planDrafts(ready []*scheduler.Sequence) {
 	}
 }
 
-// drafting is what became of a sequence's drafts.
+// drafting is what became of a sequence's drafts. Those that stand past its end are not accepted.
 type drafting struct{ drafted, accepted int }
 
 // countDrafts notes that of a sequence's drafts in a step the first ones stand.
 func (e *Engine) countDrafts(s *sequence, drafts, stand int) {
 	e.sched.Accepted(&s.scheduled, drafts, stand)
 	s.drafting.drafted += drafts
-	s.drafting.accepted += stand
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.drafts.add(drafts, stand)

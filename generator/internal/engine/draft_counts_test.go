@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/protocol"
 )
 
@@ -24,5 +25,37 @@ func TestDraftCounts(t *testing.T) {
 	off := Options{DraftTokens: 7}
 	if got, want := new(draftCounts).status(off), (protocol.Drafts{Drafter: "off"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("off: %+v, want %+v", got, want)
+	}
+}
+
+// A draft that stands behind the end of sequence is none of the completion's: usage counts the delivered tokens that had
+// been guessed.
+func TestDraftsBehindTheEnd(t *testing.T) {
+	r := seeded(t)
+	a := ask(t, r, 1, 8, 40)
+	all := a.alone[0]
+	for end := 2; end < 8; end++ { // so that it is once in the middle of a step
+		o := nano()
+		o.Draft, o.DraftTokens = DraftGiven, 3
+		b := built(t, device.HostOptions{}, o, nil)
+		b.eos[all[end].ID] = true
+		b.run()
+		q := a.requests[0]
+		q.IgnoreEOS, q.DraftTokens = false, 3
+		for _, token := range all {
+			q.Prediction = append(q.Prediction, token.ID)
+		}
+		s, guessed := b.complete(q), 0
+		for _, token := range s.tokens {
+			if token.Drafted {
+				guessed++
+			}
+		}
+		if u := s.finish.Usage; len(s.tokens) > end || u.AcceptedTokens != guessed || guessed >= max(1, len(s.tokens)) {
+			t.Errorf("of %d tokens %d had been guessed: %+v", len(s.tokens), guessed, u)
+		}
+		if err := b.finish(); err != nil {
+			t.Error(err)
+		}
 	}
 }

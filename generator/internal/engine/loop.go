@@ -302,12 +302,13 @@ func (e *Engine) deliverTo(q *scheduler.Sequence, b *scheduler.Batch, i int, now
 		}
 		e.countDrafts(s, b.Drafts[i], count-1)
 	}
-	e.token(s, &e.result, now)
-	for row := first + 1; row < first+count && q.Running(); row++ {
+	last := first + count - 1
+	e.token(s, &e.result, now, first < last)
+	for row := first + 1; row <= last && q.Running(); row++ {
 		if err := e.readRecord(q, b, row); err != nil {
 			return err
 		}
-		e.token(s, &e.result, now)
+		e.token(s, &e.result, now, row < last)
 	}
 	return nil
 }

@@ -102,6 +102,7 @@ type Token struct {
 	ID      int32
 	Logprob float32    // natural logarithm, before penalty, temperature and filters
 	Top     []TopToken // Sampling.Logprobs of them, most probable first
+	Drafted bool       // it had been guessed
 }
 
 // TopToken is one of the most probable tokens at a position.

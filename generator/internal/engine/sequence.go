@@ -80,8 +80,9 @@ func userScope(u User) string {
 	return scope
 }
 
-// token delivers the token in r to s and ends s if it is the last. now is the time at which the step completed.
-func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time) {
+// token delivers the token in r to s and ends s if it is the last. now is the time at which the step completed; drafted
+// says that the token had been guessed.
+func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time, drafted bool) {
 	if math.IsNaN(float64(r.Logprob)) {
 		e.end(s, "", fmt.Errorf("%w at token %d", ErrNumeric, s.tokens))
 		return
@@ -94,7 +95,10 @@ func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time) {
 		e.end(s, protocol.FinishStop, nil)
 		return
 	}
-	t := Token{Index: s.tokens, ID: r.Token, Logprob: r.Logprob}
+	t := Token{Index: s.tokens, ID: r.Token, Logprob: r.Logprob, Drafted: drafted}
+	if drafted {
+		s.drafting.accepted++
+	}
 	if len(r.Top) > 0 { // only requests for alternatives allocate
 		t.Top = make([]TopToken, len(r.Top))
 	}

@@ -31,6 +31,9 @@ type fakeEngine struct {
 	sampling engine.Sampling  // of the last request
 	cache    engine.CacheMode // of the last request
 	cached   int              // cached tokens of every request
+	drafts   int              // DraftTokens of the last request
+	foretold []int32          // Prediction of the last request
+	drafted  bool             // every second token had been guessed
 	rereads  []reread         // in order
 	expected atomic.Int32
 	done     chan struct{}
@@ -53,6 +56,7 @@ func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
 	defer e.mu.Unlock()
 	e.submits++
 	e.user, e.sampling, e.cache = r.User, r.Sampling, r.Cache
+	e.drafts, e.foretold = r.DraftTokens, r.Prediction
 	if e.refuse != nil {
 		return 0, e.refuse
 	}
@@ -82,7 +86,7 @@ func (e *fakeEngine) Stats() engine.Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return engine.Stats{Requests: protocol.Requests{Running: len(e.live)}, KV: protocol.KV{Pages: 8},
-		Cache: protocol.Cache{Scope: e.scope}}
+		Cache: protocol.Cache{Scope: e.scope}, Drafts: protocol.Drafts{Drafter: protocol.DrafterLookup, Tokens: 7}}
 }
 
 func (e *fakeEngine) Cached(user engine.User, drop bool) (protocol.Cached, error) {
@@ -185,7 +189,8 @@ func (e *fakeEngine) run() {
 }
 
 func (e *fakeEngine) step(h engine.Handle, s *fakeSequence) {
-	t := engine.Token{Index: s.made, ID: s.Tokens[s.made%len(s.Tokens)], Logprob: -0.5 - float32(s.made)}
+	t := engine.Token{Index: s.made, ID: s.Tokens[s.made%len(s.Tokens)], Logprob: -0.5 - float32(s.made),
+		Drafted: e.drafted && s.made%2 == 1}
 	for i := range s.Sampling.Logprobs {
 		t.Top = append(t.Top, engine.TopToken{ID: int32('a' + i), Logprob: -float32(s.made + i)})
 	}
@@ -202,6 +207,9 @@ func (e *fakeEngine) finish(h engine.Handle, f engine.Finish) {
 		s.Format.Close()
 	}
 	f.Usage = protocol.Usage{PromptTokens: len(s.Tokens), CompletionTokens: s.made, CachedTokens: e.cached}
+	if e.drafted {
+		f.Usage.DraftedTokens, f.Usage.AcceptedTokens = 3*s.made, s.made/2
+	}
 	f.Timing = protocol.Timing{TotalMS: 1}
 	f.Graphs = protocol.Graphs{Eager: s.made}
 	s.Sink.Finish(f)

@@ -23,6 +23,7 @@ type request struct {
 	model   *Model
 	params  protocol.Params
 	prompt  []int32
+	guesses []int32 // what a drafter for measurements guesses; nil: nothing
 	mailbox *mailbox
 	handle  atomic.Uint64      // the engine's; 0: not submitted
 	form    form               // of the completion; nil: any
@@ -32,6 +33,7 @@ type request struct {
 	// it. It is held from the start until the prompt's echo is queued.
 	sending sync.Mutex
 	text    textBuffer
+	guessed int       // those of them that had been guessed
 	stopped bool      // a stop string or the only call was found; further tokens are dropped
 	count   int       // tokens of the completion, sent or held
 	last    time.Time // arrival of the last token
@@ -45,7 +47,8 @@ type request struct {
 }
 
 func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *request {
-	r := &request{c: c, id: m.ID, user: c.user(m.User), model: model, params: model.params(m), prompt: tokens, mailbox: newMailbox()}
+	r := &request{c: c, id: m.ID, user: c.user(m.User), model: model, params: model.params(m), prompt: tokens,
+		guesses: m.Prediction, mailbox: newMailbox()}
 	r.sending.Lock()
 	r.text = textBuffer{
 		decoder: model.NewDecoder(tokens),
@@ -63,7 +66,8 @@ func (r *request) submit(format engine.Format, received time.Time) *protocol.Err
 	sampling := sampling(r.params)
 	handle, err := r.model.Engine.Submit(&engine.Request{
 		Tokens: r.prompt, MaxTokens: r.params.MaxTokens, IgnoreEOS: r.params.IgnoreEOS,
-		Sampling: sampling, Format: format, Cache: cacheModes[r.params.Cache], User: r.user, Connection: r.c.number, Received: received, Sink: r,
+		Sampling: sampling, Format: format, Cache: cacheModes[r.params.Cache], DraftTokens: r.params.DraftTokens,
+		Prediction: r.guesses, User: r.user, Connection: r.c.number, Received: received, Sink: r,
 	})
 	if err != nil {
 		return asError(err)
@@ -136,6 +140,9 @@ func (r *request) addToken(t *engine.Token) {
 		return
 	}
 	r.count++
+	if t.Drafted {
+		r.guessed++
+	}
 	r.message = protocol.Token{ID: r.id, Index: t.Index, Token: t.ID}
 	if r.params.HasLogprobs {
 		r.addLogprobs(t)
@@ -182,7 +189,7 @@ func (r *request) finish(f *engine.Finish) {
 	if !failed && !r.stopped {
 		r.stopped = r.text.flush()
 	}
-	usage := protocol.Usage{PromptTokens: len(r.prompt), CompletionTokens: r.count, CachedTokens: f.Usage.CachedTokens}
+	usage := r.usage(f)
 	end, reason := r.end(f, failed, usage)
 	r.c.server.opts.Observer.Request(reason, usage, f.Timing)
 	r.append(end)
@@ -192,6 +199,12 @@ func (r *request) finish(f *engine.Finish) {
 	r.flush()
 	r.c.server.endRequest()
 	r.log(f, reason, failed)
+}
+
+// usage counts the request's tokens. The engine may have made more, behind a stop string.
+func (r *request) usage(f *engine.Finish) protocol.Usage {
+	return protocol.Usage{PromptTokens: len(r.prompt), CompletionTokens: r.count, CachedTokens: f.Usage.CachedTokens,
+		DraftedTokens: f.Usage.DraftedTokens, AcceptedTokens: r.guessed}
 }
 
 // end returns the request's last message, done or error, and its finish reason or the
