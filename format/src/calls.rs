@@ -19,13 +19,9 @@ pub fn grammar(text: &str) -> Result<TopLevelGrammar, String> {
     let think = if form["think"].is_null() { "" } else { "think" };
     let mut lark = format!("start: {think} {} call {many} {}\n", parts(&form["begin"])?, parts(&form["end"])?);
     if !form["think"].is_null() {
-        let begin = &form["think"]["begin"];
-        let whole = format!("{} thought /\\n{{0,2}}/", parts(begin)?);
-        lark += &format!("think: {}\n", if begin.is_null() { whole } else { format!("({whole})?") });
-        lark += &match form["think"]["end"]["text"].as_str() {
-            Some(end) => format!("thought[suffix={}]: /(?s:.*)/\n", literal(end)),
-            None => format!("thought: /(?s:.*)/ {}\n", part(&form["think"]["end"])?),
-        };
+        let whole = "thought /\\n{0,2}/";
+        let may = if form["think"]["begin"].is_null() { whole.into() } else { format!("({whole})?") };
+        lark += &format!("think: {may}\n{}", thought(&form["think"])?);
     }
     let names: Vec<String> = (0..calls.len()).map(|i| format!("call_{i}")).collect();
     lark += &format!("call: {}\n", names.join(" | "));
@@ -34,6 +30,15 @@ pub fn grammar(text: &str) -> Result<TopLevelGrammar, String> {
         lark += &format!("{name}: {} %json {arguments} {}\n", parts(&call["head"])?, parts(&call["tail"])?);
     }
     Ok(TopLevelGrammar::from_lark(lark))
+}
+
+/// The rule "thought": reasoning with its tags, up to the first that ends it.
+pub fn thought(think: &Value) -> Result<String, String> {
+    let begin = parts(&think["begin"])?;
+    Ok(match think["end"]["text"].as_str() {
+        Some(end) => format!("thought: {begin} inside\ninside[suffix={}]: /(?s:.*)/\n", literal(end)),
+        None => format!("thought: {begin} /(?s:.*)/ {}\n", part(&think["end"])?),
+    })
 }
 
 /// The schema of a call's arguments, which are an object.
@@ -62,7 +67,7 @@ fn part(part: &Value) -> Result<String, String> {
 }
 
 /// A text as Lark has it, which is as JSON has it, but without control characters.
-fn literal(text: &str) -> String {
+pub fn literal(text: &str) -> String {
     Value::from(text).to_string().replace('\x7f', "\\u007f")
 }
 

@@ -1,5 +1,6 @@
 //! Grammars of llguidance, made of formats.
 
+use crate::answer;
 use crate::calls;
 use crate::schema;
 use crate::tokens::Vocabulary;
@@ -8,10 +9,11 @@ use llguidance::{regex_to_lark, Matcher, ParserFactory};
 use serde_json::{json, Value};
 
 /// The kinds of a format, as the generator numbers them.
-const SCHEMA: u32 = 1;
-const REGEX: u32 = 2;
-const CHOICE: u32 = 3;
+pub const SCHEMA: u32 = 1;
+pub const REGEX: u32 = 2;
+pub const CHOICE: u32 = 3;
 pub const CALLS: u32 = 4;
+pub const ANSWER: u32 = 5;
 
 /// What a JSON text looks like: no white space but one space after ":" and ",", and one spelling of each string,
 /// without \u. With \u llguidance would let a name that `properties` has come again in another spelling, with any
@@ -34,26 +36,29 @@ pub fn factory(vocabulary: &Vocabulary) -> Result<ParserFactory, String> {
 /// Compiles a format. The error says what it asks for that cannot be followed.
 pub fn compile(factory: &ParserFactory, kind: u32, text: &str) -> Result<Matcher, String> {
     let grammar = match kind {
-        SCHEMA => json_schema(text)?,
-        REGEX => regex(text)?,
-        CHOICE => choice(text)?,
+        SCHEMA => TopLevelGrammar::from_json_schema(json_schema(text)?),
+        REGEX => TopLevelGrammar::from_lark(format!("start: {}", regex(text)?)),
+        CHOICE => TopLevelGrammar::from_lark(format!("start: {}", choice(text)?)),
         CALLS => calls::grammar(text)?,
+        ANSWER => answer::grammar(text)?,
         _ => return Err(format!("formats of kind {kind} are not known")),
     };
     let parser = factory.create_parser(grammar).map_err(|e| cause(&format!("{e:#}")))?;
     Ok(Matcher::new(Ok(parser)))
 }
 
-fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {
+/// The schema that a JSON text follows.
+pub fn json_schema(text: &str) -> Result<Value, String> {
     let schema: Value = serde_json::from_str(text).map_err(|e| format!("the schema is no JSON: {e}"))?;
     let mut schema = schema::prepare(schema)?;
     schema.insert("x-guidance".into(), json_options());
-    Ok(TopLevelGrammar::from_json_schema(schema.into()))
+    Ok(schema.into())
 }
 
-fn regex(text: &str) -> Result<TopLevelGrammar, String> {
+/// A regular expression as Lark has it.
+pub fn regex(text: &str) -> Result<String, String> {
     regex_syntax::parse(text).map_err(|e| format!("the regular expression: {}", regex_cause(&e)))?;
-    Ok(TopLevelGrammar::from_lark(format!("start: /(?:{})/", regex_to_lark(text, ""))))
+    Ok(format!("/(?:{})/", regex_to_lark(text, "")))
 }
 
 /// The cause of a refused expression without the drawing around it.
@@ -65,7 +70,8 @@ fn regex_cause(e: &regex_syntax::Error) -> String {
     }
 }
 
-fn choice(text: &str) -> Result<TopLevelGrammar, String> {
+/// A choice of texts as Lark has it.
+pub fn choice(text: &str) -> Result<String, String> {
     let texts: Vec<String> = serde_json::from_str(text).map_err(|e| format!("the choice: {e}"))?;
     let texts: Vec<String> = texts.iter().map(|s| regex_syntax::escape(s)).collect();
     regex(&texts.join("|"))

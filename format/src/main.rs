@@ -5,6 +5,7 @@
 //! The process reads the tokenizer once. For each format it forks, so that a format which takes too much time
 //! or memory ends alone.
 
+mod answer;
 mod calls;
 mod grammar;
 mod schema;

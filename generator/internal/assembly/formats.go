@@ -43,6 +43,12 @@ func (t noText) Compile(ctx context.Context, user engine.User, _ protocol.Format
 	return t.CompileCalls(ctx, user, "", nil)
 }
 
+// CompileAfter refuses the format.
+func (t noText) CompileAfter(ctx context.Context, user engine.User, _ protocol.Format, _ string,
+	_ []int32) (engine.Format, error) {
+	return t.CompileCalls(ctx, user, "", nil)
+}
+
 // CompileCalls refuses the calls.
 func (noText) CompileCalls(context.Context, engine.User, string, []int32) (engine.Format, error) {
 	return nil, protocol.Errorf(protocol.CodeFormatUnavailable,

@@ -17,7 +17,7 @@ import (
 
 // tokenVersion is the version of all code that decides tokens, but for [kernels.SumOrder]: tokenizers, chat templates,
 // samplers, formats. Raise it if a change of them makes other tokens of the same request.
-const tokenVersion = 1
+const tokenVersion = 2
 
 // tokenIdentity is everything that decides the tokens of a request with a seed. Settings that change no token, such as
 // the context, the batch and the cache, are no part of it.

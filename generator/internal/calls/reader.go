@@ -8,6 +8,7 @@ import (
 // Bounds on the text that is undecided, in bytes. What exceeds them is text.
 const (
 	maxSpace = 64      // white space that may belong to a tag after it
+	maxFeeds = 2       // line feeds between reasoning and the text of a format
 	maxHead  = 4 << 10 // of a call, up to its arguments
 )
 
@@ -23,6 +24,8 @@ type Options struct {
 	Apart bool
 	// Inside: the prompt ends with the tag that begins reasoning.
 	Inside bool
+	// Exact: what follows reasoning is the text of a format, but for at most two line feeds at its beginning.
+	Exact bool
 	// Single: the completion ends with its first call.
 	Single bool
 	// ID returns the id of a call.
@@ -44,6 +47,7 @@ type Reader struct {
 	word    []byte // the undecided bytes at the end that may become a marker
 	spaced  int    // undecided white space before word
 	skip    bool   // white space that comes now belongs to the tag before it
+	feeds   int    // so many line feeds do, if options.Exact, and nothing else
 
 	call     object
 	name     []byte // of a call of Mistral's newer form
@@ -166,7 +170,7 @@ func (r *Reader) plain(c byte) {
 	}
 	switch {
 	case isSpace(c):
-		r.space()
+		r.space(c)
 	case r.opens(c):
 		r.open(c)
 	default:
@@ -177,7 +181,11 @@ func (r *Reader) plain(c byte) {
 }
 
 // space takes a byte of white space. It is undecided where a tag may follow.
-func (r *Reader) space() {
+func (r *Reader) space(c byte) {
+	if r.skip && r.state == atAnswer && r.options.Exact {
+		r.skip = c == '\n' && r.feeds < maxFeeds
+		r.feeds++
+	}
 	if r.skip {
 		r.decided = r.at + 1
 		return

@@ -84,6 +84,7 @@ var (
 	llama    = Options{Form: Form{Family: Bare}, Tools: []string{"get", "put"}}
 	mistral  = Options{Form: Form{Family: Mistral}, Tools: []string{"get", "put"}}
 	thinking = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true}
+	exact    = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true, Inside: true, Exact: true}
 	both     = Options{Form: Form{Tagged, true, false, "<think>", "</think>"}, Apart: true, Tools: []string{"get"}}
 )
 
@@ -215,6 +216,9 @@ func TestReasoning(t *testing.T) {
 	want(t, thinking, "<think>a</think>b</think>", "a", "b</think>")
 	want(t, inside, "\na</think>\nb", "a", "b")
 	want(t, inside, "<think>a</think>", "<think>a", "")
+	want(t, exact, "a \n</think>\n\n\n b\n", "a", "\n b\n")
+	want(t, exact, "</think> \nb<think>c</think>", "", " \nb<think>c</think>")
+	want(t, exact, "a</think>\n", "a", "")
 	want(t, text, "<think> a </think> b ", "", "<think> a </think> b ")
 	const call = `<tool_call>{"name": "get", "arguments": {}}</tool_call>`
 	want(t, text, "<think>"+call+"</think>\n"+call, "", "<think>"+call+"</think>", "0 get {}")
@@ -276,7 +280,7 @@ func FuzzReader(f *testing.F) {
 		f.Add(s, uint8(2))
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
-		for _, o := range []Options{hermes, llama, mistral, thinking, both} {
+		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both} {
 			for _, set := range []func(){func() {}, func() { o.Control = o.Form.Markers() }, func() { o.Inside = true }} {
 				set()
 				whole, pieces := read(t, o, text, len(text)+1), read(t, o, text, int(n)+1)

@@ -50,10 +50,7 @@ type part struct {
 // NewRequired returns the form of a completion that calls one of tools, or several of them unless single. control has
 // the markers among control tokens, and inside says that the prompt ends within reasoning. Errors: [ErrNoForm].
 func NewRequired(f Form, control map[int32]string, tools []Tool, single, inside bool) (*Required, error) {
-	r := &Required{control: map[string]int32{}}
-	for id, marker := range control {
-		r.control[marker] = id
-	}
+	r := &Required{control: tokensOf(control)}
 	r.think(f, inside)
 	for _, t := range tools {
 		c := call{Schema: t.Parameters}
@@ -73,6 +70,15 @@ func NewRequired(f Form, control map[int32]string, tools []Tool, single, inside 
 		return nil, ErrNoForm
 	}
 	return r, nil
+}
+
+// tokensOf returns the control tokens by their markers.
+func tokensOf(control map[int32]string) map[string]int32 {
+	tokens := map[string]int32{}
+	for id, marker := range control {
+		tokens[marker] = id
+	}
+	return tokens
 }
 
 // unwritable reports whether the newer form of Mistral, where a name ends with a bracket, has none for a tool.

@@ -89,3 +89,78 @@ func TestCallsWithControlTokens(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A format of each kind follows reasoning that the prompt has begun, or that the model may begin. What is divided from
+// the reasoning is the format's text, whatever white space it begins with, and its end is the completion's.
+func TestFollowsFormatsAfterReasoning(t *testing.T) {
+	s := newService(t, vocabulary(1000))
+	f := calls.Form{Begin: "<think>", End: "</think>"}
+	for _, c := range []struct {
+		format protocol.Format
+		text   string
+		open   bool // something may follow the text
+	}{
+		{format: protocol.Format{JSON: true}, text: `{"a": [1, "</think>"]}`},
+		{format: protocol.Format{JSONSchema: `{"type": "integer"}`}, text: `-12`, open: true},
+		{format: protocol.Format{Regex: `\s*[a-c]{3}`}, text: "\n\t\n\nabc"},
+		{format: protocol.Format{Choice: []string{"\n(\"*\")", "b"}}, text: "\n(\"*\")"},
+	} {
+		for thoughts, place := range map[string]calls.Place{
+			"{} a\n</think>\n\n": calls.Within, "<think>\nHm.</think>\n\n": calls.Before, "": calls.Before,
+		} {
+			think, _ := calls.NewThoughts(f, nil, place)
+			form, _ := think.Text()
+			q := s.compiledAfter(t, c.format, form)
+			whole := thoughts + c.text
+			n, m := walk(q, whole)
+			if n != len(whole) || m.Err != nil || m.Ended == c.open || c.open && !allowed(m, 0) {
+				t.Errorf("%+v: %d bytes of %q, then %+v", c.format, n, whole, m)
+			}
+			q.Close()
+			r := calls.NewReader(calls.Options{Form: f, Apart: true, Inside: place == calls.Within, Exact: true})
+			r.Push(whole)
+			r.End()
+			if last := r.Spans[len(r.Spans)-1]; last.Kind != calls.Text || whole[last.Start:last.End] != c.text {
+				t.Errorf("%q: %+v", whole, r.Spans)
+			}
+		}
+	}
+	q := s.compiledAfter(t, protocol.Format{JSON: true}, within)
+	defer q.Close()
+	if n, m := walk(q, `{"a": 1} and so on`); n != 18 || allowed(m, 0) || allowed(m, 1) || !allowed(m, 3+'x') {
+		t.Errorf("reasoning may end with the completion, or is not free: %d", n)
+	}
+}
+
+// The tag that ends reasoning may be a control token. A model without its row refuses the format by name, and a format
+// that cannot be followed is refused as without reasoning.
+func TestFormatsAfterControlTokens(t *testing.T) {
+	s := newService(t, vocabulary(1000))
+	const control = 2 // of the synthetic vocabulary
+	think, _ := calls.NewThoughts(calls.Form{Begin: "a", End: "b"}, map[int32]string{control: "b"}, calls.Within)
+	form, drawn := think.Text()
+	after := func(f protocol.Format, drawn ...int32) (engine.Format, error) {
+		return s.CompileAfter(t.Context(), engine.User{UID: 1}, f, form, drawn)
+	}
+	q, err := after(protocol.Format{Choice: []string{"x"}}, drawn...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	n, m := walk(q.(*Sequence), "b")
+	if m = next(q.(*Sequence), control); n != 1 || !allowed(m, 3+'x') || allowed(m, 3+'y') {
+		t.Errorf("%+v follows a control token", m)
+	}
+	for code, c := range map[string]struct {
+		f     protocol.Format
+		token int32
+	}{
+		protocol.CodeFormatUnavailable: {protocol.Format{JSON: true}, 1000},
+		protocol.CodeBadFormat:         {protocol.Format{JSONSchema: `{"not": {}}`}, control},
+	} {
+		var e *protocol.Error
+		if _, err := after(c.f, c.token); !errors.As(err, &e) || e.Code != code {
+			t.Errorf("%v, want %s", err, code)
+		}
+	}
+}

@@ -28,6 +28,7 @@ const (
 	regex
 	choice
 	toolCalls
+	answer // one of the formats of the wire, after reasoning
 )
 
 // object is the schema of format.json.
@@ -45,6 +46,20 @@ func textOf(f protocol.Format) (kind, string, error) {
 	}
 	text, err := json.Marshal(f.Choice)
 	return choice, string(text), err
+}
+
+// answerOf returns the text of a format after reasoning.
+func answerOf(f protocol.Format, think string) (string, error) {
+	k, text, err := textOf(f)
+	if err != nil {
+		return "", err
+	}
+	whole, err := json.Marshal(struct {
+		Think json.RawMessage `json:"think"`
+		Kind  kind            `json:"kind"`
+		Text  string          `json:"text"`
+	}{json.RawMessage(think), k, text})
+	return string(whole), err
 }
 
 // refused returns the error of a format that cannot be followed.

@@ -87,6 +87,19 @@ func (s *Service) compiled(t testing.TB, f protocol.Format) *Sequence {
 	return q.(*Sequence)
 }
 
+// within is reasoning that the prompt has begun.
+const within = `{"begin": null, "end": {"text": "</think>"}}`
+
+// compiledAfter is compiled, after reasoning.
+func (s *Service) compiledAfter(t testing.TB, f protocol.Format, think string) *Sequence {
+	t.Helper()
+	q, err := s.CompileAfter(context.Background(), engine.User{UID: 1}, f, think, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q.(*Sequence)
+}
+
 func allowed(m engine.Mask, id int32) bool { return m.Words[id/32]>>(id%32)&1 == 1 }
 
 // walk sends a text byte by byte. It returns how many bytes were allowed, and the mask after them.
@@ -166,8 +179,11 @@ func BenchmarkMask(b *testing.B) {
 	for name, format := range map[string]protocol.Format{
 		"forced": {Regex: "a{100000}"}, "object": {JSON: true}, "schema": {JSONSchema: person},
 	} {
-		b.Run(name, func(b *testing.B) { benchmarkMask(b, s, format) })
+		b.Run(name, func(b *testing.B) { benchmarkMask(b, func() *Sequence { return s.compiled(b, format) }) })
 	}
+	b.Run("reasoning", func(b *testing.B) {
+		benchmarkMask(b, func() *Sequence { return s.compiledAfter(b, protocol.Format{JSON: true}, within) })
+	})
 }
 
 const person = `{"type": "object", "properties": {
@@ -177,15 +193,15 @@ const person = `{"type": "object", "properties": {
 	"tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "maxItems": 8}},
 	"required": ["name", "age", "address", "tags"], "additionalProperties": false}`
 
-func benchmarkMask(b *testing.B, s *Service, format protocol.Format) {
-	q := s.compiled(b, format)
+func benchmarkMask(b *testing.B, compiled func() *Sequence) {
+	q := compiled()
 	m := next(q, -1)
 	r := rand.New(rand.NewPCG(3, 4))
 	var times []time.Duration
 	for b.Loop() {
 		if m.Ended || len(times)%300 == 299 {
 			q.Close()
-			q = s.compiled(b, format)
+			q = compiled()
 			m = next(q, -1)
 		}
 		token := draw(r, m)

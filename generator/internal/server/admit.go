@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"reel.internal/reel/generator/internal/calls"
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/protocol"
@@ -47,13 +48,13 @@ func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*r
 	if model.Formats == nil && (m.Format != nil || mustCall(m)) {
 		return nil, noFormats()
 	}
-	tokens, thinks, e := c.server.promptTokens(model, m, c.user(m.User))
+	tokens, place, e := c.server.promptTokens(model, m, c.user(m.User))
 	if e != nil {
 		return nil, e
 	}
 	r := newRequest(c, model, m, tokens)
-	r.text.read = newReading(model, m, tokens, thinks)
-	if r.form, e = model.form(m, thinks); r.form != nil || e != nil {
+	r.text.read = newReading(model, m, tokens, place)
+	if r.form, e = model.form(m, place); r.form != nil || e != nil {
 		return r, e
 	}
 	if e := r.submit(nil, received); e != nil {
@@ -87,29 +88,30 @@ func (c *conn) checkRequests(id uint64) *protocol.Error {
 	return nil
 }
 
-// promptTokens returns the prompt's tokens of a validated request, 1 to context-1 of them. It reports whether the
-// prompt ends within reasoning.
-func (s *Server) promptTokens(model *Model, m *protocol.Generate, user engine.User) (tokens []int32, thinks bool,
+// promptTokens returns the prompt's tokens of a validated request, 1 to context-1 of them, and where the prompt ends.
+func (s *Server) promptTokens(model *Model, m *protocol.Generate, user engine.User) (tokens []int32, place calls.Place,
 	e *protocol.Error) {
 	tokens = m.Tokens
 	if m.Tokens == nil {
 		text, e := s.promptText(model, m, user)
 		if e != nil {
-			return nil, false, e
+			return nil, place, e
 		}
-		thinks = model.Chat != nil && opensReasoning(text, model.Chat.Answers().Form.Begin)
+		if model.Chat != nil {
+			place = placeOf(text, model.Chat.Answers().Form)
+		}
 		if tokens, e = s.encode(model, text, m.Prompt != nil, user); e != nil {
-			return nil, false, e
+			return nil, place, e
 		}
 	}
 	if len(tokens) == 0 {
-		return nil, false, protocol.Errorf(protocol.CodeBadRequest, "give a prompt with some text",
+		return nil, place, protocol.Errorf(protocol.CodeBadRequest, "give a prompt with some text",
 			"the prompt has no tokens")
 	}
 	if e := checkRows(tokens, model.Limits.Vocab); e != nil {
-		return nil, false, e
+		return nil, place, e
 	}
-	return tokens, thinks, protocol.CheckPromptTokens(len(tokens), model.Limits)
+	return tokens, place, protocol.CheckPromptTokens(len(tokens), model.Limits)
 }
 
 // checkRows refuses a token without a row in the embedding: a tokenizer may have more tokens than

@@ -14,6 +14,10 @@ type Formats interface {
 	// Compile returns what follows the format of one request; it may take seconds. Whoever gets it closes it. user
 	// identifies the sender. An error that is a *protocol.Error is sent to the client. When ctx ends, Compile returns.
 	Compile(ctx context.Context, user engine.User, f protocol.Format) (engine.Format, error)
+	// CompileAfter is Compile for a format after reasoning, in the form of [calls.Thoughts], which may have control
+	// tokens.
+	CompileAfter(ctx context.Context, user engine.User, f protocol.Format, think string,
+		control []int32) (engine.Format, error)
 	// CompileCalls is Compile for calls of tools, in a form of [calls.Required], which may have control tokens.
 	CompileCalls(ctx context.Context, user engine.User, text string, control []int32) (engine.Format, error)
 }
@@ -21,18 +25,17 @@ type Formats interface {
 // form compiles what a completion has to be.
 type form func(ctx context.Context, user engine.User) (engine.Format, error)
 
-// form returns what a request's completion has to be; nil: anything. thinks says that the prompt ends within reasoning.
-func (m *Model) form(g *protocol.Generate, thinks bool) (form, *protocol.Error) {
+// form returns what a request's completion has to be; nil: anything. place says where the prompt ends.
+func (m *Model) form(g *protocol.Generate, place calls.Place) (form, *protocol.Error) {
 	switch {
 	case g.Format == nil && !mustCall(g):
 		return nil, nil
 	case g.Format != nil:
-		return func(ctx context.Context, user engine.User) (engine.Format, error) {
-			return m.Formats.Compile(ctx, user, *g.Format)
-		}, nil
+		return m.formatted(g, place), nil
 	}
 	a := m.Chat.Answers()
-	required, err := calls.NewRequired(a.Form, a.Control, requiredTools(g), g.ToolName != nil || callsOnce(g), thinks)
+	required, err := calls.NewRequired(a.Form, a.Control, requiredTools(g), g.ToolName != nil || callsOnce(g),
+		place == calls.Within)
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeFormatUnavailable,
 			"leave tool_choice and tool_name out, so that the model may call", "a call cannot be required: %v", err)
@@ -41,6 +44,30 @@ func (m *Model) form(g *protocol.Generate, thinks bool) (form, *protocol.Error) 
 	return func(ctx context.Context, user engine.User) (engine.Format, error) {
 		return m.Formats.CompileCalls(ctx, user, text, control)
 	}, nil
+}
+
+// formatted returns the format of a request, after reasoning if there may be some.
+func (m *Model) formatted(g *protocol.Generate, place calls.Place) form {
+	thoughts, may := m.thoughts(g, place)
+	if !may {
+		return func(ctx context.Context, user engine.User) (engine.Format, error) {
+			return m.Formats.Compile(ctx, user, *g.Format)
+		}
+	}
+	text, control := thoughts.Text()
+	return func(ctx context.Context, user engine.User) (engine.Format, error) {
+		return m.Formats.CompileAfter(ctx, user, *g.Format, text, control)
+	}
+}
+
+// thoughts returns the reasoning that may come before a request's format; false: none. A prompt that the chat template
+// did not write says nothing of reasoning: after it the format begins at once.
+func (m *Model) thoughts(g *protocol.Generate, place calls.Place) (calls.Thoughts, bool) {
+	if m.Chat == nil || g.Messages == nil {
+		return calls.Thoughts{}, false
+	}
+	a := m.Chat.Answers()
+	return calls.NewThoughts(a.Form, a.Control, place)
 }
 
 // noFormats returns the error for a request with a format if the generator follows none.

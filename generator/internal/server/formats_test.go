@@ -20,13 +20,19 @@ type fakeFormats struct {
 	running atomic.Int64 // calls of Compile
 	most    atomic.Int64 // largest value of running
 	open    atomic.Int64 // compiled and not closed
-	calls   atomic.Value // text and control tokens of the last call of CompileCalls
+	calls   atomic.Value // text and control tokens of the last call of CompileCalls or CompileAfter
 }
 
 func (f *fakeFormats) CompileCalls(_ context.Context, _ engine.User, text string, control []int32) (engine.Format, error) {
 	f.calls.Store(fmt.Sprint(text, control))
 	f.open.Add(1)
 	return fakeFormat{f}, nil
+}
+
+func (f *fakeFormats) CompileAfter(ctx context.Context, user engine.User, p protocol.Format, think string,
+	control []int32) (engine.Format, error) {
+	f.calls.Store(fmt.Sprint(think, control))
+	return f.Compile(ctx, user, p)
 }
 
 func (f *fakeFormats) Compile(ctx context.Context, _ engine.User, p protocol.Format) (engine.Format, error) {
@@ -96,6 +102,38 @@ func TestFormatIsCompiled(t *testing.T) {
 	f.works()
 	if n := f.Status().Requests.Refused; n != 3 {
 		t.Errorf("%d refused", n)
+	}
+}
+
+// A format follows reasoning where the prompt ends within it, or the model may write some. It begins at once after
+// reasoning that the template has ended, after a prompt, and without tags.
+func TestFormatFollowsReasoning(t *testing.T) {
+	f, formats, _ := withFormats(t, nil)
+	chat := &fakeChat{answers: hermes}
+	chat.answers.Control = map[int32]string{7: "</think>"}
+	m := f.model()
+	m.Chat, m.Formats = chat, formats
+	f.SetReady(m)
+	f.SetChat(chat, nil)
+	raw := generate(1, "<think>", 2)
+	raw.Special = new(true)
+	for name, c := range map[string]struct {
+		g    *protocol.Generate
+		want string
+	}{
+		"within": {asking("hi<think>\n", 2), `{"begin":null,"end":{"token":7}}[7]`},
+		"before": {asking("hi", 2), `{"begin":[{"text":"\u003cthink\u003e"}],"end":{"token":7}}[7]`},
+		"after":  {asking("hi<think></think>\n", 2), ""}, "a prompt": {raw, ""},
+	} {
+		formats.calls.Store("")
+		c.g.Format = &protocol.Format{Regex: "good"}
+		got := f.client().ask(c.g)
+		if text, _ := formats.calls.Load().(string); got.done == nil || text != c.want {
+			t.Errorf("%s: %v, the reasoning is %s", name, got.err, text)
+		}
+	}
+	if formats.open.Load() != 0 {
+		t.Error("a format stays open")
 	}
 }
 

@@ -20,11 +20,15 @@ type reading struct {
 }
 
 // newReading returns what divides a request's completion. It returns nil if nothing has to be looked for: then a
-// completion costs what it costs without. thinks says that the prompt ends within reasoning.
-func newReading(model *Model, m *protocol.Generate, prompt []int32, thinks bool) *reading {
+// completion costs what it costs without. place says where the prompt ends.
+func newReading(model *Model, m *protocol.Generate, prompt []int32, place calls.Place) *reading {
 	apart := m.Reasoning != nil && *m.Reasoning == protocol.ReasoningApart
 	tools := toolNames(m)
-	if model.Chat == nil || !apart && tools == nil || m.Format != nil { // a format is one of text from the first token on
+	if m.Format != nil { // the text is the format's, so reasoning is never in it, and calls are part of it
+		_, apart = model.thoughts(m, place)
+		tools = nil
+	}
+	if model.Chat == nil || !apart && tools == nil {
 		return nil
 	}
 	a := model.Chat.Answers()
@@ -32,8 +36,8 @@ func newReading(model *Model, m *protocol.Generate, prompt []int32, thinks bool)
 		return nil
 	}
 	o := calls.Options{
-		Form: a.Form, Tools: tools, Apart: apart, Inside: thinks, ID: callIDs(m.Seed, prompt),
-		Single: callsOnce(m),
+		Form: a.Form, Tools: tools, Apart: apart, Inside: place == calls.Within, ID: callIDs(m.Seed, prompt),
+		Single: callsOnce(m), Exact: m.Format != nil,
 	}
 	for _, marker := range a.Control {
 		o.Control = append(o.Control, marker)
@@ -84,12 +88,18 @@ func toolNames(m *protocol.Generate) (names []string) {
 	return names
 }
 
-// opensReasoning reports whether a prompt ends with a tag of the template's own.
-func opensReasoning(prompt marked.Text, tag string) bool {
-	if len(prompt) == 0 || tag == "" || prompt[len(prompt)-1].Data {
-		return false
+// placeOf returns where a prompt ends, as the template's own tags at its end say.
+func placeOf(prompt marked.Text, f calls.Form) calls.Place {
+	if len(prompt) == 0 || f.End == "" || prompt[len(prompt)-1].Data {
+		return calls.Before
 	}
-	return strings.HasSuffix(strings.TrimRight(prompt[len(prompt)-1].Text, " \n"), tag)
+	switch text := strings.TrimRight(prompt[len(prompt)-1].Text, " \n"); {
+	case strings.HasSuffix(text, f.Begin):
+		return calls.Within
+	case strings.HasSuffix(text, f.End):
+		return calls.After
+	}
+	return calls.Before
 }
 
 // idDigits are those of a call's id, and idLength is their number: some templates refuse other ids.

@@ -32,7 +32,7 @@ func asking(text string, n int) *protocol.Generate {
 func divided(a Answers, g *protocol.Generate, pieces ...string) (lines []string, after []int, stopped bool) {
 	model := &Model{Chat: &fakeChat{answers: a}}
 	b := textBuffer{decoder: &pieceDecoder{pieces: pieces}, stops: stopFilter{stops: g.Stop}}
-	b.read = newReading(model, g, nil, false)
+	b.read = newReading(model, g, nil, calls.Before)
 	b.emit = func(t *protocol.Token) {
 		line := fmt.Sprintf("%s|%s|", t.Reasoning, t.Text)
 		for _, c := range t.Calls {
@@ -104,6 +104,26 @@ func TestDividedTokens(t *testing.T) {
 	}
 }
 
+// A completion with a format has its reasoning apart in any case, and of the white space after it only two line feeds
+// are not the format's. Calls in it are text.
+func TestDividedFormats(t *testing.T) {
+	plain := asking("", 1)
+	plain.Reasoning, plain.Tools = nil, nil
+	for _, g := range []*protocol.Generate{plain, asking("", 1)} {
+		g.Format = &protocol.Format{JSON: true}
+		const call = `<tool_call>{"name": "get"}</tool_call>`
+		for text, want := range map[string]string{
+			"<think>\na\n</think>\n\n{}": "a|{}|", "<think>a</think> b": "a| b|", "<think>a</think>\n\n\n b": "a|\n b|",
+			"<think>" + call + "</think>" + call: call + "|" + call + "|", " \nb": "| \nb|", "<think>a": "a||",
+			"<think></think>\n\t\nb": "|\t\nb|",
+		} {
+			if lines, _, _ := divided(hermes, g, text); strings.Join(lines, "") != want {
+				t.Errorf("%q: %q, want %q", text, lines, want)
+			}
+		}
+	}
+}
+
 // A completion in which nothing is looked for has no Reader.
 func TestNoReading(t *testing.T) {
 	chat := &fakeChat{answers: hermes}
@@ -114,6 +134,8 @@ func TestNoReading(t *testing.T) {
 	none.Reasoning, none.ToolChoice = nil, new(protocol.ToolNone)
 	format := asking("", 1)
 	format.Format = &protocol.Format{JSON: true}
+	raw := generate(1, "x", 1)
+	raw.Reasoning, raw.Format = text.Reasoning, format.Format
 	for name, c := range map[string]struct {
 		model *Model
 		g     *protocol.Generate
@@ -121,13 +143,16 @@ func TestNoReading(t *testing.T) {
 		"nothing asked": {&Model{Chat: chat}, plain}, "no template": {&Model{}, asking("", 1)},
 		"an unknown form":   {&Model{Chat: unknown}, asking("", 1)},
 		"reasoning as text": {&Model{Chat: chat}, text}, "no tools": {&Model{Chat: chat}, none},
-		"a format": {&Model{Chat: chat}, format},
+		"a format without reasoning": {&Model{Chat: unknown}, format}, "a format after a prompt": {&Model{Chat: chat}, raw},
 	} {
-		if newReading(c.model, c.g, nil, true) != nil {
+		if newReading(c.model, c.g, nil, calls.Within) != nil {
 			t.Errorf("%s: the completion is divided", name)
 		}
 	}
-	if newReading(&Model{Chat: chat}, asking("", 1), nil, false) == nil {
+	if newReading(&Model{Chat: chat}, format, nil, calls.After) != nil {
+		t.Error("a completion with a format is divided after reasoning that has ended")
+	}
+	if newReading(&Model{Chat: chat}, asking("", 1), nil, calls.Before) == nil {
 		t.Error("a completion with tools is not divided")
 	}
 }
@@ -153,22 +178,23 @@ func TestCallIDs(t *testing.T) {
 	}
 }
 
-// Only a tag of the template's own at the prompt's end opens reasoning.
-func TestOpensReasoning(t *testing.T) {
+// Only a tag of the template's own at the prompt's end opens or ends reasoning.
+func TestPlaceOf(t *testing.T) {
 	for _, c := range []struct {
 		prompt marked.Text
-		want   bool
+		want   calls.Place
 	}{
-		{marked.Trusted("<a><think>\n"), true}, {marked.Trusted("<think>"), true}, {marked.Trusted("<think></think>\n\n"),
-			false},
-		{marked.Data("<think>"), false}, {marked.Trusted("a").Append("<think>", true), false}, {nil, false},
+		{marked.Trusted("<a><think>\n"), calls.Within}, {marked.Trusted("<think>"), calls.Within},
+		{marked.Trusted("<think></think>\n\n"), calls.After}, {marked.Trusted("<think></think>a"), calls.Before},
+		{marked.Data("<think>"), calls.Before}, {marked.Trusted("a").Append("</think>", true), calls.Before},
+		{nil, calls.Before},
 	} {
-		if got := opensReasoning(c.prompt, "<think>"); got != c.want {
-			t.Errorf("%v: %t", c.prompt, got)
+		if got := placeOf(c.prompt, hermes.Form); got != c.want {
+			t.Errorf("%v: %d", c.prompt, got)
 		}
 	}
-	if opensReasoning(marked.Trusted("a"), "") {
-		t.Error("a form without tags opens reasoning")
+	if placeOf(marked.Trusted("a"), calls.Form{}) != calls.Before {
+		t.Error("a form without tags has reasoning")
 	}
 }
 
@@ -302,6 +328,9 @@ func TestDividedAgainstWhole(t *testing.T) {
 		g := asking("", 1)
 		if rng.IntN(2) == 0 {
 			g.Stop = []string{"END"}
+		}
+		if rng.IntN(4) == 0 {
+			g.Format = &protocol.Format{JSON: true}
 		}
 		pieces := split(rng, text)
 		lines, _, _ := divided(hermes, g, pieces...)
