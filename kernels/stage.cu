@@ -3,7 +3,7 @@
 
 // Words of a step descriptor; step.go defines the layout.
 constexpr int HEAD_WORDS = 8, ROW_WORDS = 3, PAGE_WORDS = 3, PARAM_WORDS = 14, INIT_WORDS = 1 + PARAM_WORDS;
-constexpr int FROM_DEVICE = -1;
+constexpr int FROM_DEVICE = -1, FROM_DRAFT = -2, NO_SLOT = -1;
 
 struct StageArgs {
 	const int32_t *ring;              // [ringSlots][words], pinned
@@ -102,7 +102,7 @@ extern "C" __global__ void reel_stage(const __grid_constant__ StageArgs a) {
 	if (s.head[3] > 0) stage_pages(a, d, s.head[3], s.entries);
 	for (int t = threadIdx.x; t < a.T; t += blockDim.x) {
 		int32_t *row = s.rows + t * ROW_WORDS;
-		if (t >= s.head[0]) row[0] = a.count - 1, row[1] = row[2] = 0;
+		if (t >= s.head[0] || row[0] == NO_SLOT) row[0] = a.count - 1, row[1] = row[2] = 0;
 		atomicMin(s.first + row[0], t);
 		atomicMax(s.end + row[0], t);
 	}
@@ -112,6 +112,7 @@ extern "C" __global__ void reel_stage(const __grid_constant__ StageArgs a) {
 	for (int t = threadIdx.x; t < a.T; t += blockDim.x) {
 		int slot = s.rows[t * ROW_WORDS], token = s.rows[t * ROW_WORDS + 2], position = a.position[t];
 		if (token == FROM_DEVICE) token = a.last[slot];
+		if (token == FROM_DRAFT) token = 0; // a drafter writes it
 		a.slot[t] = slot, a.token[t] = token;
 		a.history[(size_t)slot * a.context + position] = token;
 		if (s.end[slot] == t) a.length[slot] = position + 1;
