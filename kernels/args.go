@@ -172,7 +172,26 @@ type slotArgs struct {
 // sampleArgs mirrors SampleArgs of sample.cu.
 type sampleArgs struct {
 	logits, sample, slot, position, number, history, params, mask, bias, edited, token, results uint64
-	vocab, context, ringSlots, maxSamples                                                       int32
+	vocab, context, ringSlots, maxSamples, verify, _                                            int32
+}
+
+// acceptArgs mirrors AcceptArgs of accept.cu.
+type acceptArgs struct {
+	slot, position, token, sample, drawn, number uint64
+	last, length, results                        uint64
+	t, queries, ringSlots, maxSamples            int32
+}
+
+// lookupArgs mirrors LookupArgs of lookup.cu.
+type lookupArgs struct {
+	slot, position, token, history uint64
+	queries, context, trash, _     int32
+}
+
+// givenArgs mirrors GivenArgs of given.cu.
+type givenArgs struct {
+	slot, position, tokens, token, history uint64
+	t, queries, context, trash             int32
 }
 
 // packArgs mirrors PackArgs of pack.cu.

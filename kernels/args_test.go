@@ -22,6 +22,7 @@ type argument struct {
 
 // arguments are all structs that launches pass to kernels, and the structs that they contain.
 var arguments = []argument{
+	{cpp: "AcceptArgs", mirror: acceptArgs{}, rename: "t:T"},
 	{cpp: "Activations", mirror: activations{}},
 	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
 	{cpp: "CodesArgs<GateUp>", mirror: codesArgs[gateUpArgs]{}, rename: "atOnce:at_once"},
@@ -33,8 +34,10 @@ var arguments = []argument{
 	{cpp: "FillArgs", mirror: fillArgs{}},
 	{cpp: "GateUpArgs", mirror: gateUpArgs{}},
 	{cpp: "GatherArgs", mirror: gatherArgs{}},
+	{cpp: "GivenArgs", mirror: givenArgs{}, rename: "t:T"},
 	{cpp: "Handover", mirror: handoverArgs{}},
 	{cpp: "HeadArgs", mirror: headArgs{}},
+	{cpp: "LookupArgs", mirror: lookupArgs{}},
 	{cpp: "PackCodesArgs", mirror: packCodesArgs{}},
 	{cpp: "PackArgs", mirror: packArgs{}},
 	{cpp: "ProjectionArgs", mirror: projectionArgs{}},

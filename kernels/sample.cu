@@ -13,9 +13,10 @@ struct SampleArgs {
 	const int32_t *mask;                     // [slots][(vocab+31)/32], pinned: a bit for each allowed token
 	const int32_t *bias;                     // [slots][MAX_BIASES][2], pinned: token, float
 	uint32_t *edited;                        // workspace: [N][vocab]
-	int32_t *token;                          // out: [slots], the sampled token
+	int32_t *token;                          // out: the sampled token, [slots], or if verify is set [N]
 	int32_t *results;                        // out: [ringSlots][maxSamples][RESULT_WORDS], pinned
 	int32_t vocab, context, ringSlots, maxSamples;
+	int32_t verify, unused;
 };
 
 // One block samples one token.
@@ -462,7 +463,7 @@ __device__ static void sample_publish(
 		out[9 + 2 * i] = __float_as_int(d.raw((uint32_t)s.list[i]) - s.rawMost - s.logSum);
 	}
 	if (i == 0) {
-		a.token[slot] = token;
+		a.token[a.verify ? blockIdx.x : slot] = token;
 		out[2] = slot, out[3] = a.params[slot * SAMPLE_PARAMS], out[4] = 1, out[5] = token;
 		out[6] = __float_as_int(d.raw(token) - s.rawMost - s.logSum);
 		out[7] = top;

@@ -23,11 +23,16 @@ func (o Sample) CUDA(q *cuda.Queue) error {
 	}
 	g := cuda.Grid{X: o.N, Threads: 1024, Shared: sampleShared + (o.Vocab+31)/32*4, Dependent: true}
 	slots := o.Slots.addresses(q)
+	token := slots.token
+	if o.Verify {
+		token = q.Address(o.Rows.Drawn)
+	}
 	return cuda.Launch(q, "reel_sample", g, sampleArgs{
 		logits: q.Address(o.Logits), sample: q.Address(o.Rows.Sample), slot: q.Address(o.Rows.Slot),
 		position: q.Address(o.Rows.Position), number: q.Address(o.Rows.Number), results: q.Address(o.Records),
 		history: slots.history, params: slots.params, mask: q.Address(o.Slots.Mask), bias: q.Address(o.Slots.Bias),
-		edited: q.Address(o.Edited), token: slots.token, vocab: int32(o.Vocab),
+		edited: q.Address(o.Edited), token: token, vocab: int32(o.Vocab),
 		context: int32(o.Slots.Context), ringSlots: int32(o.RingSlots), maxSamples: int32(o.MaxSamples),
+		verify: word(o.Verify),
 	})
 }

@@ -6,6 +6,21 @@
 #define REEL_SIZE(type, bytes) static_assert(sizeof(type) == bytes, "in Go it has " #bytes " bytes")
 #define REEL_FIELD(type, field, at) static_assert(offsetof(type, field) == at, "in Go it is at " #at)
 
+REEL_SIZE(AcceptArgs, 88);
+REEL_FIELD(AcceptArgs, slot, 0);
+REEL_FIELD(AcceptArgs, position, 8);
+REEL_FIELD(AcceptArgs, token, 16);
+REEL_FIELD(AcceptArgs, sample, 24);
+REEL_FIELD(AcceptArgs, drawn, 32);
+REEL_FIELD(AcceptArgs, number, 40);
+REEL_FIELD(AcceptArgs, last, 48);
+REEL_FIELD(AcceptArgs, length, 56);
+REEL_FIELD(AcceptArgs, results, 64);
+REEL_FIELD(AcceptArgs, T, 72);
+REEL_FIELD(AcceptArgs, queries, 76);
+REEL_FIELD(AcceptArgs, ringSlots, 80);
+REEL_FIELD(AcceptArgs, maxSamples, 84);
+
 REEL_SIZE(Activations, 40);
 REEL_FIELD(Activations, x, 0);
 REEL_FIELD(Activations, norm, 8);
@@ -118,6 +133,17 @@ REEL_FIELD(GatherArgs, index, 24);
 REEL_FIELD(GatherArgs, cols, 32);
 REEL_FIELD(GatherArgs, unused, 36);
 
+REEL_SIZE(GivenArgs, 56);
+REEL_FIELD(GivenArgs, slot, 0);
+REEL_FIELD(GivenArgs, position, 8);
+REEL_FIELD(GivenArgs, tokens, 16);
+REEL_FIELD(GivenArgs, token, 24);
+REEL_FIELD(GivenArgs, history, 32);
+REEL_FIELD(GivenArgs, T, 40);
+REEL_FIELD(GivenArgs, queries, 44);
+REEL_FIELD(GivenArgs, context, 48);
+REEL_FIELD(GivenArgs, trash, 52);
+
 REEL_SIZE(Handover, 32);
 REEL_FIELD(Handover, rows, 0);
 REEL_FIELD(Handover, norm, 8);
@@ -131,6 +157,16 @@ REEL_FIELD(HeadArgs, in, 8);
 REEL_FIELD(HeadArgs, logits, 48);
 REEL_FIELD(HeadArgs, vocab, 56);
 REEL_FIELD(HeadArgs, unused, 60);
+
+REEL_SIZE(LookupArgs, 48);
+REEL_FIELD(LookupArgs, slot, 0);
+REEL_FIELD(LookupArgs, position, 8);
+REEL_FIELD(LookupArgs, token, 16);
+REEL_FIELD(LookupArgs, history, 24);
+REEL_FIELD(LookupArgs, queries, 32);
+REEL_FIELD(LookupArgs, context, 36);
+REEL_FIELD(LookupArgs, trash, 40);
+REEL_FIELD(LookupArgs, unused, 44);
 
 REEL_SIZE(PackCodesArgs, 24);
 REEL_FIELD(PackCodesArgs, src, 0);
@@ -232,7 +268,7 @@ REEL_FIELD(RoundedInput, scales, 8);
 REEL_FIELD(RoundedInput, tokens, 16);
 REEL_FIELD(RoundedInput, squares, 20);
 
-REEL_SIZE(SampleArgs, 112);
+REEL_SIZE(SampleArgs, 120);
 REEL_FIELD(SampleArgs, logits, 0);
 REEL_FIELD(SampleArgs, sample, 8);
 REEL_FIELD(SampleArgs, slot, 16);
@@ -249,6 +285,8 @@ REEL_FIELD(SampleArgs, vocab, 96);
 REEL_FIELD(SampleArgs, context, 100);
 REEL_FIELD(SampleArgs, ringSlots, 104);
 REEL_FIELD(SampleArgs, maxSamples, 108);
+REEL_FIELD(SampleArgs, verify, 112);
+REEL_FIELD(SampleArgs, unused, 116);
 
 REEL_SIZE(SlicePlan, 568);
 REEL_FIELD(SlicePlan, slices, 0);
