@@ -72,9 +72,9 @@ template <int CHUNKS> struct AttendQueries {
 	float4 x[CHUNKS][2];
 	uint4 v[CHUNKS];
 
-	__device__ __forceinline__ void load(const AttendArgs &a, const AttendTile &tile) {
+	template <class Tile> __device__ __forceinline__ void load(const AttendArgs &a, const Tile &tile) {
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
-		const float4 *q = (const float4 *)(a.q + ((size_t)tile.row * a.heads + tile.head + in) * a.dim + 8 * by);
+		const float4 *q = (const float4 *)(a.q + tile.index(a, in) * a.dim + 8 * by);
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 			x[j][0] = x[j][1] = {};
@@ -133,16 +133,16 @@ template <int CHUNKS> struct AttendWeights {
 			if (i / 2 * 8 + 2 * by + i % 2 == at) s[i / 2][i % 2] = x[i % 2];
 	}
 
-	// mask sets scores of positions that the tile does not see to -infinity, and finds the largest
+	// mask sets scores of positions that the entry does not see to -infinity, and finds the largest
 	// score.
-	__device__ __forceinline__ void mask(const AttendArgs &a, const AttendTile &tile, int from) {
+	template <class Tile> __device__ __forceinline__ void mask(const AttendArgs &a, const Tile &tile, int from) {
 		const int by = threadIdx.x % 4;
 		most = -INFINITY;
 #pragma unroll
 		for (int i = 0; i < 8; i++) {
 			float &x = s[i / 2][i % 2];
 			const int p = from + i / 2 * 8 + 2 * by + i % 2;
-			x = p >= tile.first && p <= tile.last ? x * a.scale : -INFINITY;
+			x = p >= tile.begin() && p <= tile.end() ? x * a.scale : -INFINITY;
 			most = fmaxf(most, x);
 		}
 		most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
@@ -207,7 +207,8 @@ template <int CHUNKS> struct AttendWeights {
 // heads][at most splits/TEAMS]. A block computes TEAMS splits at once, then those gridDim.z*TEAMS
 // further on; the keys and values of the next splits are loaded while some are added. The bits do
 // not depend on the grid, on TEAMS, or on whether QK post-processing happens here
-// (AttendDeferredArgs).
+// (AttendDeferredArgs). In a verify pass (AttendVerifyArgs) the grid is [groups of rows][KV heads × groups of ENTRIES
+// pairs of row and query head][…], and each row has the bits that it has alone.
 template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void attend(const Args &a) {
 	using Own = AttendOwnHeads<32 * CHUNKS, WARPS * TEAMS, Args>;
 	constexpr bool DEFERRED = Own::DEFERRED;
@@ -219,7 +220,8 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	// QKV's kernels let this one start after their own pdl_wait, so everything may be read but what
 	// QKV writes: queries, and the row's own key and value.
 	if (!a.afterQKV) pdl_wait();
-	const AttendTile tile = attend_tile<DEFERRED>(a);
+	const auto tile = attend_tile_of<DEFERRED>(a);
+	constexpr bool VERIFY = decltype(tile)::VERIFY;
 	const int first = tile.first / SPLIT, splits = tile.last / SPLIT + 1, step = gridDim.z * TEAMS;
 	int split = first + blockIdx.z * TEAMS; // first split of the block
 	if (split >= splits) return;            // the context is short
@@ -233,7 +235,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	// The table entries of the next split are loaded before this one's keys. Behind them they would
 	// arrive too late, and nothing would be in flight when the next keys are requested.
 	uint32_t rows = source.row_of(tile, from), next = source.row_of(tile, from + step * SPLIT);
-	const bool newest = !DEFERRED && from + BLOCK > tile.last; // needs the row's own key
+	const bool newest = !DEFERRED && from + BLOCK > tile.fresh(); // needs the row's own key
 	if (newest) pdl_wait();
 	const Own own(a, tile, DEFERRED && (splits - 1 - first) / TEAMS % gridDim.z == blockIdx.z);
 	own.prefetch();
@@ -266,7 +268,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 			for (int t = 0; t < TEAMS; t++) {
 				if (t > 0 && split + t >= splits) break;
 				const int from = buffer * ALL + t * WARPS;
-				AttendSum sum = attend_add<WIDE>(
+				AttendSum sum = attend_add<WIDE, VERIFY>(
 					states[buffer] + t * WARPS, attend_shared + from * tile.group * WIDE, tile.group, i);
 				if (whole) {
 					all.add(sum.sum, sum.most, sum.weight);
@@ -280,7 +282,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 			if (!last)
 				run[i] = all;
 			else
-				a.out[((size_t)tile.row * a.heads + tile.head + entry) * a.dim + element] = all.sum / all.weight;
+				a.out[tile.index(a, entry) * a.dim + element] = all.sum / all.weight;
 		}
 	};
 	// The only place with loads of keys and values. If registers were loaded at two places, the
@@ -323,7 +325,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 }
 
 // The kernels by head size (32*CHUNKS), with the blocks per SM that registers allow: with one split per
-// block at a time and with two, and the same with deferred RoPE.
+// block at a time and with two, the same with deferred RoPE, and the same for a verify pass.
 #define ATTEND_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS, ARGS)                             \
 	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)         \
 		NAME(const __grid_constant__ ARGS a) { attend<CHUNKS, TEAMS>(a); }
@@ -331,7 +333,9 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	ATTEND_KERNEL(reel_attend_##SIZE, CHUNKS, 1, BLOCKS, AttendArgs)                          \
 	ATTEND_KERNEL(reel_attend_##SIZE##_two, CHUNKS, 2, 1, AttendArgs)                         \
 	ATTEND_KERNEL(reel_attend_##SIZE##_deferred, CHUNKS, 1, BLOCKS, AttendDeferredArgs)       \
-	ATTEND_KERNEL(reel_attend_##SIZE##_two_deferred, CHUNKS, 2, 1, AttendDeferredArgs)
+	ATTEND_KERNEL(reel_attend_##SIZE##_two_deferred, CHUNKS, 2, 1, AttendDeferredArgs)        \
+	ATTEND_KERNEL(reel_attend_##SIZE##_verify, CHUNKS, 1, BLOCKS, AttendVerifyArgs)           \
+	ATTEND_KERNEL(reel_attend_##SIZE##_two_verify, CHUNKS, 2, 1, AttendVerifyArgs)
 ATTEND_KERNELS(32, 1, 3)
 ATTEND_KERNELS(64, 2, 3)
 ATTEND_KERNELS(96, 3, 2)

@@ -26,14 +26,14 @@ type Attend struct {
 	Window          int     // positions that a row sees, its own included; 0 is all
 	// Queries, if it is more than 1, says that rows come in groups of so many of one sequence, as [Accept] describes: a
 	// verify pass, of the decode class. T is a multiple of it. A GPU then reads the keys and values of a group once.
-	// AfterQKV and Post are for other passes.
+	// Post is for other passes.
 	Queries int
 	Class   Class // prefill is for many rows that read the same keys
 	// AfterQKV promises two things: the op before this one on its stream is the QKV of the same
-	// rows, layer and pool, and each row of the decode class is the only one of its sequence.
+	// rows, layer and pool, and each row of the decode class, or group of Queries, is the only one of its sequence.
 	// PDL: the kernels of QKV let this one start when the ops before QKV have ended. QKV
 	// writes only Q and the rows' own keys and values; everything else is read while QKV still
-	// runs: slots, positions, block table, and in decode the other keys and values. If the
+	// runs: slots, positions, block table, and in decode the keys and values before the rows. If the
 	// promise is false, some of that may be read before it is written.
 	AfterQKV bool
 	// Post is the post-processing of a QKV with DeferRoPE, or none. It is for the decode class, and
@@ -84,7 +84,7 @@ func (o Attend) Check() error {
 	if o.Window < 0 {
 		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
 	}
-	if o.Queries > 1 && (o.Class == Prefill || o.T%o.Queries != 0 || o.AfterQKV || !o.Post.IsZero()) {
+	if o.Queries > 1 && (o.Class == Prefill || o.T%o.Queries != 0 || !o.Post.IsZero()) {
 		return fmt.Errorf("%w: attention over %d rows in groups of %d that is not a verify pass's", device.ErrBadShape,
 			o.T, o.Queries)
 	}

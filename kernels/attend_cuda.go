@@ -13,17 +13,20 @@ import (
 
 // Constants of attention/splits.cuh.
 const (
-	attendQueries = 8 // query heads of a block at most; they share a KV head
+	attendQueries = 8 // entries of a block at most: query heads that share a KV head, of one row or of a group
 	attendWarps   = 4 // warps of a split
 )
 
+// attendKernels are the decode kernels of a head size. The blocks of two process two splits at once.
+type attendKernels struct{ one, two, oneDeferred, twoDeferred, oneVerify, twoVerify string }
+
 // attendNames are the decode kernels by head size, rounded up to a multiple of 32. They are
-// made once, so that a launch allocates nothing. The blocks of two process two splits at once.
-var attendNames = [...]struct{ one, two, oneDeferred, twoDeferred string }{
-	{"reel_attend_32", "reel_attend_32_two", "reel_attend_32_deferred", "reel_attend_32_two_deferred"},
-	{"reel_attend_64", "reel_attend_64_two", "reel_attend_64_deferred", "reel_attend_64_two_deferred"},
-	{"reel_attend_96", "reel_attend_96_two", "reel_attend_96_deferred", "reel_attend_96_two_deferred"},
-	{"reel_attend_128", "reel_attend_128_two", "reel_attend_128_deferred", "reel_attend_128_two_deferred"},
+// made once, so that a launch allocates nothing.
+var attendNames = [...]attendKernels{attendNamesOf(32), attendNamesOf(64), attendNamesOf(96), attendNamesOf(128)}
+
+func attendNamesOf(dim int) attendKernels {
+	one := fmt.Sprintf("reel_attend_%d", dim)
+	return attendKernels{one, one + "_two", one + "_deferred", one + "_two_deferred", one + "_verify", one + "_two_verify"}
 }
 
 // CUDA launches the kernel of o's class.
@@ -34,21 +37,27 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	if o.Class == Prefill {
 		return o.prefill(q)
 	}
-	g, splits := o.grid(q)
+	g, splits := o.grid(q.SMs())
 	names := &attendNames[(o.KV.HeadDim-1)/32]
-	name, deferred := names.one, names.oneDeferred
+	name, deferred, verify := names.one, names.oneDeferred, names.oneVerify
 	if splits == 2 {
-		name, deferred = names.two, names.twoDeferred
+		name, deferred, verify = names.two, names.twoDeferred, names.twoVerify
 	}
-	args := o.args(q, 1, 1, splitsOf(o.Slots.Context, attendSplit))
-	if o.Post.IsZero() {
+	args := o.args(q, o.groupRows(), 1, splitsOf(o.Slots.Context, attendSplit))
+	switch {
+	case o.Queries > 1:
+		return cuda.Launch(q, verify, g, args)
+	case o.Post.IsZero():
 		return cuda.Launch(q, name, g, args)
 	}
 	return cuda.Launch(q, deferred, g, attendDeferredArgs{args, o.post().args(q, o.Q)})
 }
 
-// args returns the arguments of a kernel. In prefill a tile has window rows, and join tiles
-// share the splits of their rows. splits is how many the context has.
+// groupRows returns how many rows of the decode class belong to one sequence.
+func (o Attend) groupRows() int { return max(1, o.Queries) }
+
+// args returns the arguments of a kernel. In prefill a tile has window rows, in a verify pass a group has, and join
+// tiles share the splits of their rows. splits is how many the context has.
 func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 	workspace, afterQKV := q.Address(o.Workspace), int32(0)
 	if o.AfterQKV {
@@ -67,12 +76,12 @@ func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 }
 
 // grid returns the grid of the decode class, and how many splits a block processes at once, one
-// or two. Each row and KV head has a block; if that leaves SMs idle, it has as many as fit. No
-// result depends on the grid.
-func (o Attend) grid(q *cuda.Queue) (g cuda.Grid, splits int) {
-	group := o.Heads / o.KV.Heads
-	g = cuda.Grid{X: o.T, Y: o.KV.Heads * splitsOf(group, attendQueries), Z: 1, Dependent: true}
-	fit := q.SMs() // blocks that run at the same time
+// or two. Each row, or group of a verify pass, and KV head has a block for its entries, or several; if that leaves SMs
+// idle, it has as many as fit. No result depends on the grid.
+func (o Attend) grid(sms int) (g cuda.Grid, splits int) {
+	entries := o.Heads / o.KV.Heads * o.groupRows()
+	g = cuda.Grid{X: o.T / o.groupRows(), Y: o.KV.Heads * splitsOf(entries, attendQueries), Z: 1, Dependent: true}
+	fit := sms // blocks that run at the same time
 	if splits = 2; g.X*g.Y > fit {
 		splits, fit = 1, 2*fit
 	}
@@ -80,8 +89,8 @@ func (o Attend) grid(q *cuda.Queue) (g cuda.Grid, splits int) {
 	if o.T <= AttendSplitRows {
 		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit*splits), fit/(g.X*g.Y)))
 	}
-	// For each query and element: two float32 sums per warp, and the AttendSum of earlier splits.
-	g.Shared = 4 * (2*attendWarps*splits + 3) * min(group, attendQueries) * ((o.KV.HeadDim + 63) / 64 * 64)
+	// For each entry and element: two float32 sums per warp, and the AttendSum of earlier splits.
+	g.Shared = 4 * (2*attendWarps*splits + 3) * min(entries, attendQueries) * ((o.KV.HeadDim + 63) / 64 * 64)
 	return g, splits
 }
 

@@ -18,7 +18,7 @@ struct AttendArgs {
 	int32_t T, layer, layers, heads, kvHeads, dim;
 	int32_t pages, pageShift, splits; // 1<<pageShift tokens per page
 	float scale;                      // multiplies scores; includes log2(e)
-	int32_t window;                   // prefill: rows per tile
+	int32_t window;                   // prefill: rows per tile; verify: rows of a group
 	int32_t join;                     // prefill: tiles that share their splits if the context is long
 	int32_t visible;                  // positions that a row sees, its own included
 	int32_t f16;                      // whether rounded holds float16 rather than bfloat16

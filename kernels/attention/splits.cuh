@@ -6,15 +6,27 @@
 // WARPS warps. Warps are added in their order, then splits in theirs, so a row's sums have one
 // order in every step.
 constexpr int BLOCK = 32, WARPS = 4, SPLIT = BLOCK * WARPS;
-// A block serves up to ENTRIES query heads of one row that read the same keys.
+// A block serves up to ENTRIES query heads that read the same keys: of one row, or of a verify pass's group of rows.
 constexpr int ENTRIES = 8;
 constexpr int MERGED = 64; // splits merged at a time
 
 // AttendTile is the work of a block. DEFERRED: the row's own key and value are not in the pool yet.
 struct AttendTile {
+	static constexpr bool VERIFY = false;
 	int row, slot, first, last; // first to last: positions that the row sees
 	int kept;                   // the last of them in the pool; at least `first`
 	int head, group, kvHead;    // query heads head to head+group-1
+
+	// index returns the place of an entry among all query heads of all rows.
+	__device__ __forceinline__ size_t index(const AttendArgs &a, int entry) const {
+		return (size_t)row * a.heads + head + entry;
+	}
+	__device__ __forceinline__ unsigned *arrived(const AttendArgs &a) const { return a.arrived + row * a.heads + head; }
+	// fresh returns the first position whose key QKV may still write when this kernel begins.
+	__device__ __forceinline__ int fresh() const { return last; }
+	// begin and end are the first and the last position that the lane's entry sees.
+	__device__ __forceinline__ int begin() const { return first; }
+	__device__ __forceinline__ int end() const { return last; }
 };
 
 template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
@@ -33,13 +45,68 @@ template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile(const
 	return tile;
 }
 
+// AttendVerifyArgs marks a verify pass, whose rows come in groups of `window` of one sequence.
+struct AttendVerifyArgs : AttendArgs {};
+
+// AttendVerifyTile is the work of a block of a verify pass: pairs of a row of a group and a query head are its entries,
+// so that they share the keys and values that a block loads. `row` is the group's first row, `first` to `last` are the
+// positions that some entry sees, and `group` is the number of entries.
+struct AttendVerifyTile : AttendTile {
+	static constexpr bool VERIFY = true;
+	const int *places;          // shared [ENTRIES], for index
+	int newest;                 // position of the group's first row
+	int ownFirst, ownLast;      // the positions that the lane's entry, lane/4, sees
+
+	__device__ __forceinline__ size_t index(const AttendArgs &, int entry) const { return places[entry]; }
+	__device__ __forceinline__ unsigned *arrived(const AttendArgs &a) const { return a.arrived + places[0]; }
+	__device__ __forceinline__ int fresh() const { return newest; }
+	__device__ __forceinline__ int begin() const { return ownFirst; }
+	__device__ __forceinline__ int end() const { return ownLast; }
+};
+
+// attend_verify_tile returns the block's tile. Padding rows of a group have another slot. They attend over the key of
+// the group's first row alone: their results do not matter, and its key is a number.
+__device__ __forceinline__ AttendVerifyTile attend_verify_tile(const AttendArgs &a) {
+	__shared__ int places[ENTRIES];
+	const int entries = a.window * a.group, parts = (entries + ENTRIES - 1) / ENTRIES, in = threadIdx.x % 32 / 4;
+	AttendVerifyTile tile;
+	tile.row = blockIdx.x * a.window, tile.kvHead = blockIdx.y / parts, tile.head = tile.kvHead * a.group;
+	const int begin = blockIdx.y % parts * ENTRIES, entry = min(begin + in, entries - 1), row = entry / a.group;
+	tile.group = min(ENTRIES, entries - begin);
+	tile.slot = __ldcg(a.slot + tile.row), tile.newest = __ldcg(a.position + tile.row);
+	const int slot = __ldcg(a.slot + tile.row + row), position = __ldcg(a.position + tile.row + row);
+	tile.ownLast = slot == tile.slot ? position : tile.newest;
+	tile.ownFirst = slot == tile.slot ? max(0, position + 1 - a.visible) : tile.newest;
+	tile.first = tile.ownFirst, tile.last = tile.ownLast;
+#pragma unroll
+	for (int apart = 4; apart < 32; apart *= 2) {
+		tile.first = min(tile.first, __shfl_xor_sync(~0u, tile.first, apart));
+		tile.last = max(tile.last, __shfl_xor_sync(~0u, tile.last, apart));
+	}
+	tile.kept = tile.last;
+	if (threadIdx.x < 32 && threadIdx.x % 4 == 0)
+		places[in] = (tile.row + row) * a.heads + tile.head + entry - row * a.group;
+	tile.places = places;
+	__syncthreads();
+	return tile;
+}
+
+// attend_tile_of returns the tile of a kernel with these arguments.
+template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile_of(const AttendArgs &a) {
+	return attend_tile<DEFERRED>(a);
+}
+template <bool DEFERRED> __device__ __forceinline__ AttendVerifyTile attend_tile_of(const AttendVerifyArgs &a) {
+	return attend_verify_tile(a);
+}
+
 // SoftmaxState belongs to a warp's sums: the largest score and the sum of weights of an entry.
 struct SoftmaxState {
 	float most, weight;
 };
 
-__device__ __forceinline__ float *attend_partial(const AttendArgs &a, const AttendTile &tile, int entry, int split) {
-	return a.partial + (((size_t)tile.row * a.heads + tile.head + entry) * a.splits + split) * (a.dim + 2);
+template <class Tile> __device__ __forceinline__ float *attend_partial(
+	const AttendArgs &a, const Tile &tile, int entry, int split) {
+	return a.partial + (tile.index(a, entry) * a.splits + split) * (a.dim + 2);
 }
 
 // AttendMerge is shared memory of the block that merges splits.
@@ -51,8 +118,8 @@ struct AttendMerge {
 // attend_factors computes the factors and weights of MERGED splits from `from` on, as
 // AttendSum::add would. Missing splits change no sum. A warp handles one entry; most is the entry's
 // largest score before.
-__device__ __forceinline__ void attend_factors(
-	const AttendArgs &a, const AttendTile &tile, AttendMerge &s, float &most, int entry, int from, int splits) {
+template <class Tile> __device__ __forceinline__ void attend_factors(
+	const AttendArgs &a, const Tile &tile, AttendMerge &s, float &most, int entry, int from, int splits) {
 	const int lane = threadIdx.x % 32;
 	if (entry >= tile.group) return;
 	float m[MERGED / 32], w[MERGED / 32];
@@ -81,11 +148,11 @@ __device__ __forceinline__ void attend_factors(
 // attend_merge adds a tile's splits in order, in the last of `blocks` blocks to arrive. It does the
 // operations of AttendSum::add, but loads sums and factors of many splits at once. run
 // [group][WIDE] holds each thread's own sums.
-template <int WIDE, int THREADS> __device__ static void attend_merge(
-	const AttendArgs &a, const AttendTile &tile, AttendSum *run, int first, int splits, int blocks) {
+template <int WIDE, int THREADS, class Tile> __device__ static void attend_merge(
+	const AttendArgs &a, const Tile &tile, AttendSum *run, int first, int splits, int blocks) {
 	constexpr int LOADS = THREADS / 8; // more would need more registers than smaller blocks have
 	__shared__ AttendMerge s;
-	if (!attend_is_last(a.arrived + tile.row * a.heads + tile.head, blocks)) return;
+	if (!attend_is_last(tile.arrived(a), blocks)) return;
 	constexpr int ALL = THREADS / 32, EACH = ENTRIES / ALL; // warps, and entries per warp
 	float most[EACH], x[LOADS];
 #pragma unroll
@@ -121,13 +188,14 @@ template <int WIDE, int THREADS> __device__ static void attend_merge(
 			if (from + MERGED < splits)
 				run[i] = sum;
 			else
-				a.out[((size_t)tile.row * a.heads + tile.head + entry) * a.dim + element] = sum.sum / sum.weight;
+				a.out[tile.index(a, entry) * a.dim + element] = sum.sum / sum.weight;
 		}
 	}
 }
 
-// attend_add adds the sums of a split's warps, one element per thread.
-template <int WIDE> __device__ __forceinline__ AttendSum attend_add(
+// attend_add adds the sums of a split's warps, one element per thread. In a verify pass a row may see nothing of a split
+// that others of its group see: -0 changes no sum, as in attend_factors.
+template <int WIDE, bool VERIFY> __device__ __forceinline__ AttendSum attend_add(
 	const SoftmaxState (*states)[ENTRIES], const float *sums, int group, int i) {
 	AttendSum sum = {0, -INFINITY, 0};
 #pragma unroll
@@ -141,5 +209,6 @@ template <int WIDE> __device__ __forceinline__ AttendSum attend_add(
 		sum.sum = __fmaf_rn(none ? 0 : x, share, sum.sum);
 		sum.weight = __fmaf_rn(state.weight, share, sum.weight);
 	}
+	if (VERIFY && sum.most == -INFINITY) sum.sum = sum.weight = -0.f;
 	return sum;
 }
