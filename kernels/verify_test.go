@@ -144,8 +144,8 @@ func naiveLookup(text []int32, n int) []int32 {
 	return all[last+1:]
 }
 
-// Lookup guesses like a naive search, over texts of few different tokens, which have long matches, and guesses that go on
-// past the text's end. It writes nothing but the drafts.
+// Lookup guesses like a naive search, over texts of few different tokens, which have long matches, and guesses that go
+// on past the text's end. It writes nothing but the drafts.
 func TestLookupGuessesLikeANaiveSearch(t *testing.T) {
 	g := newRig(t, 1, 8)
 	beyond := 0
@@ -259,8 +259,8 @@ func TestAcceptCountsWhatStands(t *testing.T) {
 	}
 }
 
-// In a verify pass each row, also padding, is sampled as alone: with the history up to its own token, drafts included. The
-// slots keep their last tokens.
+// In a verify pass each row, also padding, is sampled as alone: with the history up to its own token, drafts included.
+// The slots keep their last tokens.
 func TestSampleOfAVerifyPass(t *testing.T) {
 	g := newRig(t, 1, 8)
 	const vocab = 24
@@ -334,8 +334,8 @@ func TestVerifyOpsRefuseWrongShapes(t *testing.T) {
 		t, queries int
 		want       bool
 	}{{8, 4, true}, {8, 8, true}, {24, 1, true}, {8, 3, false}, {8, 0, false}, {33, 1, false}} {
-		given, lookup := Given{Rows: g.rows, Slots: g.slots, Tokens: table, T: c.t, Queries: c.queries}, Lookup{Rows: g.rows,
-			Slots: g.slots, T: c.t, Queries: c.queries}
+		given := Given{Rows: g.rows, Slots: g.slots, Tokens: table, T: c.t, Queries: c.queries}
+		lookup := Lookup{Rows: g.rows, Slots: g.slots, T: c.t, Queries: c.queries}
 		accept := Accept{Rows: g.rows, Slots: g.slots, Records: records, T: c.t, Queries: c.queries, RingSlots: rigRing,
 			MaxSamples: g.layout.MaxSamples}
 		for _, err := range []error{given.Check(), lookup.Check(), accept.Check()} {
@@ -344,7 +344,8 @@ func TestVerifyOpsRefuseWrongShapes(t *testing.T) {
 			}
 		}
 	}
-	short := Accept{Rows: g.rows, Slots: g.slots, Records: records, T: 28, Queries: 4, RingSlots: rigRing, MaxSamples: 24}
+	short := Accept{Rows: g.rows, Slots: g.slots, Records: records, T: 28, Queries: 4, RingSlots: rigRing,
+		MaxSamples: 24}
 	if err := short.Check(); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("28 rows with 24 samples: %v", err)
 	}

@@ -14,8 +14,8 @@ func (m *simulation) planDrafts(ready []*Sequence) {
 	}
 }
 
-// mayWrite reports whether the row at a position of the slot's sequence has a page of that sequence, and is not past its
-// last token.
+// mayWrite reports whether the row at a position of the slot's sequence has a page of that sequence, and is not past
+// its last token.
 func (m *simulation) mayWrite(step *simulatedStep, slot int32, position int) bool {
 	q, index := step.owners[slot], position/m.s.PageTokens
 	page, ok := m.slots[slot].table[int32(index)]
@@ -24,21 +24,22 @@ func (m *simulation) mayWrite(step *simulatedStep, slot int32, position int) boo
 		m.fault("step %d: a row at position %d of a sequence of %d + %d tokens", step.Number, position, len(q.Prompt),
 			q.MaxTokens)
 	case !ok || index >= len(step.pages[slot]) || step.pages[slot][index] != page:
-		m.fault("step %d, position %d: the row goes to page %d (%v), the sequence has %v", step.Number, position, page, ok,
-			step.pages[slot])
+		m.fault("step %d, position %d: the row goes to page %d (%v), the sequence has %v", step.Number, position, page,
+			ok, step.pages[slot])
 	default:
 		return true
 	}
 	return false
 }
 
-// verify runs a verify step: of each sequence a row for its last token, and rows for guesses of the next ones, which are
-// right or wrong at random. What follows a wrong one is garbage.
+// verify runs a verify step: of each sequence a row for its last token, and rows for guesses of the next ones, which
+// are right or wrong at random. What follows a wrong one is garbage.
 func (m *simulation) verify(step *simulatedStep) {
 	if len(step.Rows) != step.queries*len(step.sampled) || len(step.Rows) > m.s.MaxVerify ||
 		len(step.Samples) != len(step.Rows) || len(step.drafts) != len(step.sampled) {
 		m.fault("step %d: %d rows, %d samples, %d numbers of drafts for %d sequences with %d rows each, %d at most",
-			step.Number, len(step.Rows), len(step.Samples), len(step.drafts), len(step.sampled), step.queries, m.s.MaxVerify)
+			step.Number, len(step.Rows), len(step.Samples), len(step.drafts), len(step.sampled), step.queries,
+			m.s.MaxVerify)
 		return
 	}
 	for i, q := range step.sampled {
@@ -55,7 +56,8 @@ func (m *simulation) group(step *simulatedStep, first int, q *Sequence, drafts i
 	}
 	m.row(step, step.Rows[first])
 	if mask := (simulatedMask{q, slot.length - len(q.Prompt)}); q.Sampling.Masked && (slot.mask != mask || drafts > 0) {
-		m.fault("step %d samples token %d with %d drafts and the mask of %+v", step.Number, mask.index, drafts, slot.mask)
+		m.fault("step %d samples token %d with %d drafts and the mask of %+v", step.Number, mask.index, drafts,
+			slot.mask)
 	}
 	begin := slot.length
 	slot.token, count = sampledAfter(m.value(slot, begin-1)), 1
