@@ -1,8 +1,12 @@
 package engine
 
 import (
+	"time"
+
+	"reel.internal/reel/generator/internal/draft"
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/graphs"
 	"reel.internal/reel/protocol"
 )
 
@@ -48,33 +52,85 @@ func (o Options) drafter() model.Drafter {
 
 // draftPlanner returns the scheduler's Options.PlanDrafts.
 func (e *Engine) draftPlanner() func([]*scheduler.Sequence) {
-	if e.opts.verifyRows() == 0 {
+	switch {
+	case e.opts.verifyRows() == 0:
 		return nil
+	case e.opts.planDrafts != nil:
+		return e.opts.planDrafts
+	case e.drafts.policy == nil:
+		return e.draftAll
 	}
 	return e.planDrafts
 }
 
-// planDrafts chooses how many drafts the sequences of a decode step get.
-func (e *Engine) planDrafts(ready []*scheduler.Sequence) {
-	if e.opts.planDrafts != nil {
-		e.opts.planDrafts(ready)
-		return
-	}
+// draftAll gives each sequence all drafts that it may have.
+func (e *Engine) draftAll(ready []*scheduler.Sequence) {
 	for _, q := range ready {
 		q.Drafts = min(q.MayDraft, e.opts.DraftTokens, q.Owner.(*sequence).request.DraftTokens)
 	}
 }
 
-// drafting is what became of a sequence's drafts. Those that stand past its end are not accepted.
-type drafting struct{ drafted, accepted int }
+// drafts is the engine's part in how many drafts sequences get. Its thread owns it but for policy, which is set before
+// Run.
+type drafts struct {
+	policy *draft.Policy // nil: there are no drafts, or as many as there may be
+	// Of the step that is being formed, by sequence:
+	sequences  []*draft.Sequence
+	may, given []int
+}
+
+// newDrafts returns the drafts of an engine. What DraftGiven guesses is always tried: it is there to be measured.
+func newDrafts(o Options) (d drafts) {
+	if o.verifyRows() > 0 && o.Draft != DraftGiven {
+		d.policy = draft.New(draft.Options{Most: o.DraftTokens, Rows: o.verifyRows(), Lookup: o.Draft == DraftLookup})
+	}
+	return d
+}
+
+// planDrafts lets the policy choose how many drafts the sequences of a decode step get.
+func (e *Engine) planDrafts(ready []*scheduler.Sequence) {
+	d := &e.drafts
+	d.sequences, d.may, d.given = d.sequences[:0], d.may[:0], d.given[:0]
+	for _, q := range ready {
+		d.sequences = append(d.sequences, &q.Owner.(*sequence).drafting.plan)
+		d.may, d.given = append(d.may, q.MayDraft), append(d.given, 0)
+	}
+	d.policy.Plan(d.sequences, d.may, d.given)
+	for i, q := range ready {
+		q.Drafts = d.given[i]
+	}
+}
+
+// timeDrafts tells the policy how long a decode or verify step took, before the step's records are read.
+func (e *Engine) timeDrafts(step stepInFlight) {
+	b := step.batch
+	if e.drafts.policy == nil || b.Prefill || len(b.Served) == 0 || step.plan.Kind == graphs.Eager {
+		return
+	}
+	begun := step.enqueued
+	if e.awaited.ended.After(begun) {
+		begun = e.awaited.ended
+	}
+	e.drafts.policy.Took(len(b.Served), b.Queries, time.Since(begun))
+}
+
+// drafting is what became of a sequence's drafts, and what the policy knows about it. Drafts that stand past its end are
+// not accepted.
+type drafting struct {
+	drafted, accepted int
+	plan              draft.Sequence
+}
 
 // countDrafts notes that of a sequence's drafts in a step the first ones stand.
 func (e *Engine) countDrafts(s *sequence, drafts, stand int) {
 	e.sched.Accepted(&s.scheduled, drafts, stand)
 	s.drafting.drafted += drafts
+	if drafts > 0 {
+		s.drafting.plan.Result(drafts, stand)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.drafts.add(drafts, stand)
+	e.drafted.add(drafts, stand)
 }
 
 // draftCounts counts the verify steps of sequences by their number of drafts, less one.

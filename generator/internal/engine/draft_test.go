@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"reel.internal/reel/generator/internal/scheduler"
 	"reel.internal/reel/graphs"
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
@@ -12,6 +13,16 @@ import (
 // randomDrafts sets a random drafter.
 func randomDrafts(r *rand.Rand, o *Options) {
 	o.Draft, o.DraftTokens = DraftKind(r.IntN(3)), r.IntN(1+MaxDrafts)
+}
+
+// randomPlan gives each sequence a random number of drafts that it may have.
+func randomPlan(seed uint64) func([]*scheduler.Sequence) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	return func(ready []*scheduler.Sequence) {
+		for _, q := range ready {
+			q.Drafts = r.IntN(1 + min(q.MayDraft, q.Owner.(*sequence).request.DraftTokens))
+		}
+	}
 }
 
 // drafted returns request i with a random number of drafts, and a prediction that is right, right at times, or wrong.
@@ -40,6 +51,9 @@ func TestDraftsChangeNoToken(t *testing.T) {
 		o, host := randomBounds(r)
 		if randomDrafts(r, &o); o.Draft == DraftOff {
 			continue
+		}
+		if r.IntN(4) > 0 { // else the policy chooses
+			o.planDrafts = randomPlan(r.Uint64())
 		}
 		b, err := tryBuild(t, host, o, nil)
 		if err != nil {

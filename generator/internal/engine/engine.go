@@ -92,7 +92,7 @@ type Engine struct {
 	lost       error // the device's, if the roller or the pinning found it lost
 	rereads    rereads
 	stats      Stats
-	drafts     draftCounts
+	drafted    draftCounts
 	awaited    awaited
 
 	graphBytes int64 // device memory that one graph of the start took, on average
@@ -114,6 +114,7 @@ type Engine struct {
 	next      uint64              // number of the next step
 	result    kernels.Record      // the record read last; kept to reuse its memory
 	restores  []kernels.SlotState // of the step being enqueued; kept likewise
+	drafts    drafts
 }
 
 // command is work for the engine's thread, between two steps.

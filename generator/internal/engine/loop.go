@@ -14,8 +14,9 @@ import (
 
 // stepInFlight is a step that was enqueued and has not completed.
 type stepInFlight struct {
-	batch *scheduler.Batch
-	plan  graphs.Plan
+	batch    *scheduler.Batch
+	plan     graphs.Plan
+	enqueued time.Time // if there are drafts
 }
 
 // Run serves requests until Stop, Fail or a failure of the device. It locks its goroutine to a thread, since a
@@ -216,7 +217,11 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 	if err := e.pool.Launch(e.stream, plan, b.Step.Number); err != nil {
 		return err
 	}
-	e.inFlight = append(e.inFlight, stepInFlight{b, plan})
+	step := stepInFlight{batch: b, plan: plan}
+	if e.drafts.policy != nil {
+		step.enqueued = time.Now()
+	}
+	e.inFlight = append(e.inFlight, step)
 	e.next = b.Step.Number + 1
 	return e.stream.Record(e.events[b.Step.Number%depth])
 }
@@ -262,6 +267,7 @@ func (e *Engine) completeOldest() (stepInFlight, error) {
 func (e *Engine) handOut(step stepInFlight) error {
 	e.countStep(step)
 	e.callHeartbeats()
+	e.timeDrafts(step)
 	if err := e.deliver(step.batch); err != nil {
 		return err
 	}

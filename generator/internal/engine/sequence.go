@@ -54,6 +54,9 @@ func (e *Engine) newSequence(r *Request) *sequence {
 		PresencePenalty: p.PresencePenalty, FrequencyPenalty: p.FrequencyPenalty, Biases: p.Biases,
 		Masked: r.Format != nil}
 	s.stored = e.storedPages(s)
+	if e.drafts.policy != nil {
+		s.drafting.plan.Begin(e.drafts.policy, r.Tokens, r.DraftTokens)
+	}
 	return s
 }
 
@@ -106,6 +109,7 @@ func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time, drafted bo
 		t.Top[i] = TopToken{ID: a.Token, Logprob: a.Logprob}
 	}
 	s.tokens++
+	s.drafting.plan.Token(r.Token)
 	if s.scheduled.Promised() {
 		s.scheduled.Sampled = append(s.scheduled.Sampled, r.Token)
 	}

@@ -29,7 +29,7 @@ func (e *Engine) Stats() Stats {
 	s.Cache.Scope = e.opts.CacheScope.String()
 	s.Graphs = graphStatus(g)
 	s.Graphs.GraphBytes = e.graphBytes
-	s.Drafts = e.drafts.status(e.opts)
+	s.Drafts = e.drafted.status(e.opts)
 	if s.Disk.State != "" {
 		e.files.fill(&s.Disk)
 	}
