@@ -18,8 +18,8 @@ func New(dev device.Device, m *model.Model, o Options) (*Engine, error) {
 	if o.Progress == nil {
 		o.Progress = func(float64, string) {}
 	}
-	e := &Engine{opts: o, dev: dev, model: m, drafts: newDrafts(o), eos: map[int32]bool{}, sequences: map[Handle]*sequence{},
-		users: map[uint32]tally{}, names: map[User]int{}, awaited: awaited{round: 1}}
+	e := &Engine{opts: o, dev: dev, model: m, eos: map[int32]bool{}, sequences: map[Handle]*sequence{},
+		users: map[uint32]tally{}, names: map[User]int{}, awaited: awaited{round: 1}, drafts: newDrafts(o)}
 	for _, id := range m.Config.EOS {
 		e.eos[id] = true
 	}
