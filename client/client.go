@@ -50,6 +50,8 @@ type (
 	Bias = protocol.Bias
 	// Format bounds a completion to texts of one form.
 	Format = protocol.Format
+	// Draft bounds how many tokens a step guesses: a word, or a number.
+	Draft = protocol.Draft
 	// ToolCall is a call of a tool in a conversation.
 	ToolCall = protocol.ToolCall
 	// CallPiece is a piece of a tool call in a completion.

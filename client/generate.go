@@ -61,6 +61,10 @@ type Request struct {
 	ParallelToolCalls *bool
 	// Reasoning is protocol.ReasoningText or ReasoningApart; empty: ReasoningText.
 	Reasoning string
+	// Draft bounds how many tokens a step guesses; nil: as many as the generator does. It changes no token.
+	Draft *Draft
+	// Prediction is what a generator that was started with --draft given guesses, for measurements.
+	Prediction []int32
 
 	// Done, unless nil, is filled in with the generator's last message: always before
 	// a loop ends without an error, and usually also if ctx ended it. Otherwise
@@ -83,6 +87,7 @@ func (r *Request) message(id uint64) *protocol.Generate {
 	m.PresencePenalty, m.FrequencyPenalty, m.LogitBias = r.PresencePenalty, r.FrequencyPenalty, r.LogitBias
 	m.Format, m.ParallelToolCalls = r.Format, r.ParallelToolCalls
 	m.Cache, m.User, m.Tools = given(r.Cache), given(r.User), given(r.Tools)
+	m.Draft, m.Prediction = r.Draft, r.Prediction
 	m.ToolChoice, m.ToolName, m.Reasoning = given(r.ToolChoice), given(r.ToolName), given(r.Reasoning)
 	return m
 }
@@ -109,6 +114,11 @@ func (r *Request) check() error {
 	}
 	if f := r.Format; f != nil {
 		if err := checkTexts("the format", append(f.Choice[:len(f.Choice):len(f.Choice)], f.JSONSchema, f.Regex)...); err != nil {
+			return err
+		}
+	}
+	if r.Draft != nil {
+		if err := checkText("draft", r.Draft.Word); err != nil {
 			return err
 		}
 	}

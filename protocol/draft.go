@@ -13,8 +13,8 @@ const (
 	DraftOff = "off" // none
 )
 
-// Draft is what a request says about guesses: a word, or the most tokens that a step may guess for it. On the wire it is
-// a string or a whole number.
+// Draft is what a request says about guesses: a word, or the most tokens that a step may guess for it. On the wire it
+// is a string or a whole number.
 type Draft struct {
 	Word   string // DraftOn or DraftOff; empty: Tokens counts
 	Tokens int    // 0 to MaxDrafts
@@ -38,7 +38,7 @@ func draftWord(text string) Draft {
 }
 
 // String returns the text that ParseDraft reads.
-func (d *Draft) String() string {
+func (d Draft) String() string {
 	if d.Word != "" {
 		return d.Word
 	}

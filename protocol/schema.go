@@ -157,7 +157,8 @@ func (s *schema) check(w *walker) *fieldError {
 func (s *schema) fits(it item) bool {
 	switch s.kind {
 	case kindInt:
-		return s.words && it.kind == kindStr || it.kind == kindUint && it.num <= s.max || it.kind == kindInt && int64(it.num) >= s.min
+		return it.kind == kindUint && it.num <= s.max || it.kind == kindInt && int64(it.num) >= s.min ||
+			it.kind == kindStr && s.words
 	case kindFloat:
 		return it.kind == kindFloat || it.kind == kindInt || it.kind == kindUint && it.num <= math.MaxInt64
 	}

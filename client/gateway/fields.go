@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // maxChoices bounds the choices of a request: its prompts times n.
@@ -37,6 +38,7 @@ type fields struct {
 	Stop              texts              `json:"stop"`
 	IgnoreEOS         bool               `json:"ignore_eos"`
 	ResponseFormat    *responseFormat    `json:"response_format"`
+	Draft             *draft             `json:"draft"` // Reel's own
 	refused
 }
 
@@ -58,6 +60,25 @@ func (s *seed) UnmarshalJSON(text []byte) error {
 		return badField("seed", "want a whole number of 64 bits")
 	}
 	*s = seed(unsigned)
+	return nil
+}
+
+// draft says how many tokens a step of the generator may guess: "on", "off" or a number.
+type draft client.Draft
+
+// UnmarshalJSON decodes a word or a whole number.
+func (d *draft) UnmarshalJSON(text []byte) error {
+	var word string
+	if json.Unmarshal(text, &word) != nil {
+		word = string(text)
+	} else if _, err := strconv.Atoi(word); err == nil { // a number is no word
+		word = string(text)
+	}
+	parsed, e := protocol.ParseDraft(word)
+	if e != nil {
+		return badField("draft", fmt.Sprintf(`want "on", "off" or a number, 0 to %d`, protocol.MaxDrafts))
+	}
+	*d = draft(*parsed)
 	return nil
 }
 
@@ -101,7 +122,7 @@ func (f *fields) request(otherwise int, l client.Limits) (req client.Request, er
 	req = client.Request{
 		MaxTokens: new(min(*most, l.Context)), Temperature: f.Temperature, TopP: f.TopP, TopK: f.TopK, MinP: f.MinP,
 		RepeatPenalty: f.RepeatPenalty, PresencePenalty: f.PresencePenalty, FrequencyPenalty: f.FrequencyPenalty,
-		Stop: f.Stop, IgnoreEOS: f.IgnoreEOS,
+		Stop: f.Stop, IgnoreEOS: f.IgnoreEOS, Draft: (*client.Draft)(f.Draft),
 	}
 	if req.RepeatPenalty == nil {
 		req.RepeatPenalty = f.RepetitionPenalty

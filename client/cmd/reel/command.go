@@ -186,6 +186,7 @@ func (a *app) samplingFlags(flags *pflag.FlagSet, byDefault func(value string) s
 	flags.Var(oneOf{&r.Cache, []string{protocol.CacheOn, protocol.CacheRead, protocol.CacheOff}}, "cache",
 		"begin with cached pages of earlier prompts and leave this prompt's (on), only begin with them (read), or "+
 			"neither (off) (default on)")
+	a.draftFlag(flags)
 	flags.StringArrayVar(&r.Stop, "stop", nil, "end before this `string`; may be repeated")
 	flags.Var(oneOf{&a.reasoning, []string{reasoningOn, reasoningOff}}, "reasoning",
 		"print what the model thinks before it answers a conversation (default: on a terminal on, otherwise off)")

@@ -146,6 +146,9 @@ func timings(done client.Done) string {
 	if u := done.Usage; u.CachedTokens > 0 {
 		line += fmt.Sprintf(" · %d of %d prompt tokens cached", u.CachedTokens, u.PromptTokens)
 	}
+	if u := done.Usage; u.DraftedTokens > 0 {
+		line += fmt.Sprintf(" · %d of %d drafts accepted", u.AcceptedTokens, u.DraftedTokens)
+	}
 	return line
 }
 

@@ -81,6 +81,7 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 		rows = slices.Insert(rows, 1, [2]string{"socket", stranger})
 	}
 	rows = slices.Insert(rows, 1, failureRows(s.Failure)...)
+	rows = append(rows, draftRows(s.Drafts)...)
 	rows = append(rows, graphRows(s.Graphs)...)
 	rows = append(rows, [2]string{"limits",
 		fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)})

@@ -71,6 +71,7 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 	flags.StringVar(&s.NoChat, "no-chat", "", "the reason why its chat template is not used")
 	flags.IntVar(&s.Context, "context", 0, "")
 	flags.IntVar(&s.Cached, "cached", 0, "cached prompt tokens of requests")
+	flags.IntVar(&s.Drafted, "drafted", 0, "guesses of requests")
 	refuse := flags.String("refuse", "", "the code of the error for hello")
 	ts.Check(flags.Parse(args))
 	if *pieces != "" {

@@ -156,7 +156,7 @@ func (t *talk) regenerate(ctx context.Context, rest string) error {
 // settings are the names that /set knows, which are flags too.
 var settings = []string{
 	"max-tokens", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "presence-penalty",
-	"frequency-penalty", "logit-bias", "seed", "stop", "special", "cache", "reasoning",
+	"frequency-penalty", "logit-bias", "seed", "stop", "special", "cache", "draft", "reasoning",
 }
 
 // set changes a setting or shows them.
@@ -218,6 +218,7 @@ func (t *talk) check() *client.Error {
 		MaxTokens: r.MaxTokens, Temperature: r.Temperature, TopK: r.TopK, TopP: r.TopP, MinP: r.MinP,
 		RepeatPenalty: r.RepeatPenalty, Seed: r.Seed, Stop: r.Stop,
 		PresencePenalty: r.PresencePenalty, FrequencyPenalty: r.FrequencyPenalty, LogitBias: r.LogitBias,
+		Draft: r.Draft,
 	}
 	return m.Validate(limits)
 }

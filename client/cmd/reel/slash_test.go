@@ -131,13 +131,16 @@ func TestRegenerate(t *testing.T) {
 func TestSet(t *testing.T) {
 	talk := fakeTalk(t, fakegen.Script{}, io.Discard)
 	err := talk.runLines(t,
-		"/set", "/set temperature 0.5", "/set top_k 3", "/set --seed 7", "/set stop THE END", "/set top-k")
+		"/set", "/set temperature 0.5", "/set top_k 3", "/set --seed 7", "/set stop THE END", "/set top-k",
+		"/set draft 3")
 	r := talk.request
-	if err != nil || *r.Temperature != 0.5 || *r.TopK != 3 || *r.Seed != 7 || len(r.Stop) != 1 || r.Stop[0] != "THE END" {
+	if err != nil || *r.Temperature != 0.5 || *r.TopK != 3 || *r.Seed != 7 || len(r.Stop) != 1 || r.Stop[0] != "THE END" ||
+		r.Draft.Most() != 3 {
 		t.Errorf("%v: %+v", err, r)
 	}
 	for line, want := range map[string]string{
 		"/set temperature 101": "temperature is 101", "/set temperature hot": "want float", "/set top_k -1": "top_k is -1",
+		"/set draft all": "want on, off or a number, 0 to 7", "/set draft 8": "want on, off or a number, 0 to 7",
 		"/set max-tokens 0": "max_tokens is 0", "/set stop " + strings.Repeat("x", 300): "stop[1] has 300 bytes",
 	} {
 		if err := talk.runLines(t, line); !isUsage(err, want) {
@@ -147,8 +150,9 @@ func TestSet(t *testing.T) {
 	if r := talk.request; *r.Temperature != 0.5 || *r.TopK != 3 || r.MaxTokens != nil || len(r.Stop) != 1 {
 		t.Errorf("a refused setting changed %+v", r)
 	}
-	err = talk.runLines(t, "/set max-tokens 100000", "/set temperature default", "/set stop default")
-	if r := talk.request; err != nil || *r.MaxTokens != 100000 || r.Temperature != nil || len(r.Stop) != 0 {
+	err = talk.runLines(t, "/set max-tokens 100000", "/set temperature default", "/set stop default",
+		"/set draft default")
+	if r := talk.request; err != nil || *r.MaxTokens != 100000 || r.Temperature != nil || len(r.Stop) != 0 || r.Draft != nil {
 		t.Errorf("%v: %+v", err, r)
 	}
 	if got := *talk.limited(talk.request, talk.client.Limits()).MaxTokens; got != 512 {

@@ -90,6 +90,36 @@ func TestTopCache(t *testing.T) {
 	}
 }
 
+// TestTopDrafts: the share of accepted drafts comes from two consecutive statuses.
+func TestTopDrafts(t *testing.T) {
+	var v topView
+	status := func(uptime float64, drafter string, tokens int, counts ...protocol.DraftCount) *client.Status {
+		s := topStatus(uptime, 0, 0)
+		s.Drafts = protocol.Drafts{Drafter: drafter, Tokens: tokens, Counts: counts}
+		return s
+	}
+	two := protocol.DraftCount{Drafts: 2, Steps: 100, Drafted: 200, Accepted: 50}
+	if got := lineOf(t, v.next(status(1, protocol.DrafterLookup, 7, two), nil), "drafts"); got != "-" {
+		t.Errorf("a first view has drafts: %q", got)
+	}
+	for _, next := range []struct {
+		status *client.Status
+		want   string
+	}{
+		{status(2, protocol.DrafterLookup, 7, two, protocol.DraftCount{Drafts: 7, Steps: 10, Drafted: 70, Accepted: 35}),
+			"lookup: 50% of 70 accepted, 4.50 tokens a step with drafts"},
+		{status(3, protocol.DrafterLookup, 7, two, protocol.DraftCount{Drafts: 7, Steps: 10, Drafted: 70, Accepted: 35}),
+			"lookup: none"},
+		{status(4, protocol.DrafterOff, 0), "off"},
+		{status(5, protocol.DrafterLookup, 0), "off"},
+		{status(6, "", 0), "off"}, // of an older generator
+	} {
+		if got := lineOf(t, v.next(next.status, nil), "drafts"); got != next.want {
+			t.Errorf("drafts are %q, want %q", got, next.want)
+		}
+	}
+}
+
 // TestTopHost: what was copied to host memory and back comes from two consecutive statuses.
 func TestTopHost(t *testing.T) {
 	var v topView

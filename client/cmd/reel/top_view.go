@@ -117,7 +117,7 @@ func (v *topView) rates(s *client.Status) []string {
 	if seconds <= 0 {
 		return []string{
 			row("tokens/s", "-"), row("steps/s", "-"), row("launched", "-"), row("cache", "-"),
-			row("copied", "-"), row("roller", rollerText(s.Graphs)),
+			row("drafts", "-"), row("copied", "-"), row("roller", rollerText(s.Graphs)),
 		}
 	}
 	per := func(now, then uint64) float64 { return float64(now-then) / seconds }
@@ -130,6 +130,7 @@ func (v *topView) rates(s *client.Status) []string {
 			per(s.Steps.Prefill, before.Steps.Prefill), per(s.Steps.Decode, before.Steps.Decode))),
 		row("launched", shares(s.Graphs, before.Graphs)),
 		row("cache", found(s, before)),
+		row("drafts", stood(s.Drafts, before.Drafts)),
 		row("copied", copied(s.KV, before.KV, seconds)+filed(s.Disk, before.Disk)),
 		row("roller", rollerText(s.Graphs)),
 	}

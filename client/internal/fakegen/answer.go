@@ -73,7 +73,8 @@ func (s *session) generate(m *protocol.Generate, cancelled <-chan struct{}) {
 	answer := s.g.answer(m)
 	done := &protocol.Done{
 		ID: m.ID, FinishReason: protocol.FinishStop,
-		Usage:  protocol.Usage{PromptTokens: 3, CachedTokens: s.g.Cached},
+		Usage: protocol.Usage{PromptTokens: 3, CachedTokens: s.g.Cached,
+			DraftedTokens: s.g.Drafted, AcceptedTokens: s.g.Drafted / 2},
 		Timing: protocol.Timing{QueueMS: 1, PrefillMS: 9, TTFTMS: 10, TotalMS: 110},
 		Graphs: protocol.Graphs{Eager: 5},
 	}

@@ -45,6 +45,7 @@ type Script struct {
 	Slots   int             // limits.max_batch and limits.queue; 0: 8 and 512
 	Long    int             // conversations of so many messages are prompt_too_long; 0: none are
 	Cached  int             // cached prompt tokens of every request
+	Drafted int             // guesses of every request, half of them right
 	Spoil   func(reply any) // changes each reply before it is sent, unless nil
 	// Answer, unless nil, is asked for the answer to each request; Pieces, Tokens, Pace, Ending and
 	// Error count only without it.
@@ -248,6 +249,8 @@ func (g *Generator) status() *protocol.Status {
 		Cache: protocol.Cache{
 			Scope: protocol.ScopeUser, Requests: 20, Hits: 12, PromptTokens: 5016, CachedTokens: 4000},
 		Formats: protocol.Formats{State: protocol.FormatsRunning, Open: 2, Restarts: 1},
+		Drafts: protocol.Drafts{Drafter: protocol.DrafterLookup, Tokens: 7, Counts: []protocol.DraftCount{
+			{Drafts: 2, Steps: 100, Drafted: 200, Accepted: 50}, {Drafts: 7, Steps: 400, Drafted: 2800, Accepted: 700}}},
 		Disk: protocol.Disk{State: protocol.DiskUsed, Bytes: 3 << 30, MaxBytes: 16 << 30, Pages: 1500,
 			Hits: 40, Read: 1200, Written: 1700, Errors: 1},
 		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Rereads: 11, RereadTokens: 200,
