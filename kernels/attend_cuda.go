@@ -26,7 +26,8 @@ var attendNames = [...]attendKernels{attendNamesOf(32), attendNamesOf(64), atten
 
 func attendNamesOf(dim int) attendKernels {
 	one := fmt.Sprintf("reel_attend_%d", dim)
-	return attendKernels{one, one + "_two", one + "_deferred", one + "_two_deferred", one + "_verify", one + "_two_verify"}
+	two := one + "_two"
+	return attendKernels{one, two, one + "_deferred", two + "_deferred", one + "_verify", two + "_verify"}
 }
 
 // CUDA launches the kernel of o's class.

@@ -18,6 +18,8 @@ type afterQKV struct {
 	qkv  kernels.QKV
 	pool []float32 // initial content
 	work device.Buffer
+	// queries is Attend.Queries.
+	queries int
 }
 
 const (
@@ -73,7 +75,7 @@ func (a *afterQKV) results(early, deferred bool, steps []kernels.Rows, run func(
 		qkv.Rows, qkv.KV = rows, kv
 		attend := kernels.Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv,
 			Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Workspace: a.work,
-			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, AfterQKV: early}
+			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, AfterQKV: early, Queries: a.queries}
 		if deferred {
 			qkv.DeferRoPE, attend.Post = true, qkv.Post()
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // Random steps leave the same rows and slots on host and GPU: new sequences, pages, several rows
-// of one slot, values that only the device knows, padding.
+// of one slot, values that only the device knows, drafts, padding behind rows and between them.
 func TestCUDAStage(t *testing.T) {
 	b := newBoth(t)
 	const slots, pages, context = 70, 40, 640
@@ -51,13 +51,18 @@ func randomStep(b *both, rows, samples, slots, pages, context int) kernels.Step 
 		at := b.r.Int32N(int32(context - 300))
 		for i := range run {
 			r := kernels.Row{Slot: slot, Position: at + int32(i), Token: b.r.Int32N(1000)}
-			switch b.r.IntN(3) {
+			switch b.r.IntN(4) {
 			case 0:
 				r.Position = kernels.FromDevice
 			case 1:
 				r.Token = kernels.FromDevice
+			case 2:
+				r.Token = kernels.FromDraft
 			}
 			s.Rows = append(s.Rows, r)
+		}
+		for range min(b.r.IntN(4), rows-len(s.Rows)) {
+			s.Rows = append(s.Rows, kernels.Row{Slot: kernels.NoSlot, Position: -b.r.Int32N(2), Token: -b.r.Int32N(3)})
 		}
 	}
 	for range b.r.IntN(rows + kernels.MaxMoves) {

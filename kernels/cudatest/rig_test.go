@@ -233,7 +233,7 @@ func (s *stager) free() {
 	for on, d := range s.devices {
 		l, r := s.slots[on], s.rows[on]
 		for _, x := range []device.Buffer{l.BlockTable, l.Length, l.Token, l.History, l.Params, r.Slot, r.Position,
-			r.Token, r.Sample, r.Number,
+			r.Token, r.Sample, r.Drawn, r.Number,
 			s.ring[on], s.counter[on]} {
 			s.must(d.Free(x))
 		}

@@ -19,6 +19,8 @@ type drawing struct {
 	shared  [2]kernels.SlotsView
 	history []int32 // [slots][context]
 	prompt  []int32
+	verify  bool          // sample for a verify pass, into drawn
+	drawn   device.Buffer // on the GPU
 }
 
 const drawContext = 200
@@ -87,15 +89,18 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 	l, rows, numbers := put(d.both, padded), [2]kernels.Rows{}, put(d.both, []int32{3, 1})
 	edited := d.poisoned(len(padded))
 	index, slots, positions := put(d.both, samples), put(d.both, slot), put(d.both, position)
+	drawn := d.poisoned(N)
+	d.drawn = drawn[1]
 	var rings [2]*device.Mapped
 	op := func(on int) device.Op {
 		results, mapped, err := d.devices[on].Pinned(4 * 2 * int64(N) * kernels.RecordWords)
 		d.must(err)
 		d.t.Cleanup(func() { d.must(d.devices[on].Free(results)) })
 		rings[on] = mapped
-		rows[on] = kernels.Rows{Slot: slots[on], Position: positions[on], Sample: index[on], Number: numbers[on]}
+		rows[on] = kernels.Rows{Slot: slots[on], Position: positions[on], Sample: index[on], Drawn: drawn[on],
+			Number: numbers[on]}
 		return kernels.Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Records: results, Edited: edited[on],
-			T: len(slot), N: N, Vocab: vocab, RingSlots: 2, MaxSamples: N}
+			T: len(slot), N: N, Vocab: vocab, RingSlots: 2, MaxSamples: N, Verify: d.verify}
 	}
 	if host {
 		d.run(op)

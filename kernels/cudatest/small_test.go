@@ -40,6 +40,7 @@ func testSmallShapes(t *testing.T, b *both) {
 		for _, a.prefill = range []bool{false, true} {
 			a.attend(indices(6), 7, true)
 		}
+		newVerifying(b, verifyShape{groups: 2, queries: 3, group: 2 + i, kvHeads: 1, dim: dim, context: 140}).compare()
 	}
 	testSmallDeferred(b)
 	const vocab = 300
