@@ -39,7 +39,7 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.KV, Layer: s.kvLayer(i), Out: s.attended,
 		T: p.Rows, Heads: c.Heads, Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i),
 		Class: p.Class, Workspace: s.attendWorkspace, Handover: h,
-		AfterQKV: !p.verifies(), Queries: p.Queries,
+		AfterQKV: true, Queries: p.Queries,
 	}
 }
 
