@@ -3,8 +3,8 @@ package draft
 import "math"
 
 const (
-	// keep is the weight that a result loses with each later one: about 20 of them count.
-	keep = 0.95
+	// keep is the weight that a result loses with each later one: about 30 of them count.
+	keep = 0.97
 	// strength is the number of results that the assumption at a sequence's start is worth. It fades as they do.
 	strength = 2
 )
@@ -80,8 +80,8 @@ func (r *rate) forget() {
 
 func (r *rate) mean() float64 { return r.hits / r.trials }
 
-// high is the mean and one and a half standard errors: a sequence that had bad luck does not count as one that loses.
+// high is the mean and its standard error: a sequence that had bad luck does not count as one that loses.
 func (r *rate) high() float64 {
 	m := r.mean()
-	return min(m+1.5*math.Sqrt(m*(1-m)/r.trials), 1)
+	return min(m+math.Sqrt(m*(1-m)/r.trials), 1)
 }

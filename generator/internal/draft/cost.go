@@ -23,6 +23,7 @@ type costs struct {
 // plain is the time of a plain step.
 type plain struct {
 	time             float64 // nanoseconds; 0: never measured
+	first            bool    // time is of one step alone
 	seen, calibrated int64   // when it last changed, and when by a plain step
 }
 
@@ -84,11 +85,15 @@ func (c *costs) took(n, queries int, d float64) {
 	}
 }
 
-// follow moves a quarter of the way. Disturbances make steps longer, never shorter, so longer ones count less.
+// follow moves a quarter of the way. Disturbances make steps longer, never shorter, so longer ones count less, and a
+// first one is believed when a second is no shorter.
 func (p *plain) follow(d float64, now int64) {
-	if p.time == 0 || now-p.seen > recent {
-		p.time = d
-	} else {
+	switch {
+	case p.time == 0 || now-p.seen > recent:
+		p.time, p.first = d, true
+	case p.first:
+		p.time, p.first = min(p.time, d), false
+	default:
 		p.time *= 1 + (min(max(d/p.time, 0.8), 1.1)-1)/4
 	}
 	p.seen = now

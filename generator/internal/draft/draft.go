@@ -107,7 +107,7 @@ func together(seqs []*Sequence, k int, price price) (tokens float64) {
 		if hoped == 1 {
 			cost = price.careful
 		}
-		if hoped*patience < cost {
+		if max(hoped, expected*patience) < cost {
 			return 0
 		}
 		tokens += expected

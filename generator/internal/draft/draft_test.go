@@ -11,7 +11,7 @@ func TestNothingAccepted(t *testing.T) {
 		"gpu 30%": gpu(0.30), "host": host} {
 		for text, tokens := range map[string][]int32{"novel": novel(513 + 100), "lures": lures(513 + 100)} {
 			s := &stream{text: tokens, prompt: 100, stands: never}
-			speed := newPlay(64, byPolicy, cost, s).run(t) * cost(1, 1)
+			speed := newPlay(64, byPolicy, cost, s).run(t)
 			t.Logf("%s, %s: %.4f of plain decoding with %d drafts in %d steps", name, text, speed, s.drafts, s.steps)
 			if speed < 0.99 {
 				t.Errorf("%s, %s: %.4f", name, text, speed)
@@ -39,10 +39,10 @@ func TestSteadyAcceptance(t *testing.T) {
 	}{{"gpu", gpu(0.10), []int{1, 2, 8, 32}}, {"host", host, []int{1, 8}}} {
 		for _, n := range c.streams {
 			for _, chance := range []float64{0.3, 0.6, 0.7, 0.8, 0.95} {
-				speed := newPlay(256, byPolicy, c.cost, many(n, chance)...).run(t) * c.cost(n, 1) / float64(n)
+				speed := newPlay(256, byPolicy, c.cost, many(n, chance)...).run(t)
 				best, of := 1.0, 0
 				for k := 1; k <= min(Longest, 256/n-1); k++ {
-					s := newPlay(256, k, c.cost, many(n, chance)...).run(t) * c.cost(n, 1) / float64(n)
+					s := newPlay(256, k, c.cost, many(n, chance)...).run(t)
 					if s > best {
 						best, of = s, k
 					}
@@ -70,10 +70,10 @@ func TestCopies(t *testing.T) {
 		for _, part := range []int{0, 10, 30, 60} {
 			copies := func() *stream { return &stream{text: excerpts(part, 2500), prompt: 500, stands: lookup} }
 			s := copies()
-			speed := newPlay(64, byPolicy, cost, s).run(t) * cost(1, 1)
+			speed := newPlay(64, byPolicy, cost, s).run(t)
 			best, of := 0.0, 0
 			for k := range Longest + 1 {
-				if s := newPlay(64, k, cost, copies()).run(t) * cost(1, 1); s > best {
+				if s := newPlay(64, k, cost, copies()).run(t); s > best {
 					best, of = s, k
 				}
 			}
@@ -121,14 +121,40 @@ func TestNeighbours(t *testing.T) {
 		{"seven and one bad", gpu(0.10), append(many(7, 0.8), bad()), 0.98},
 		{"host", host, []*stream{good(1), off()}, 0.99},
 	} {
-		p := newPlay(64, byPolicy, c.cost, c.streams...)
-		p.run(t)
-		gain := float64(c.streams[0].at-10) / p.time * c.cost(len(c.streams), 1)
-		last := c.streams[len(c.streams)-1]
-		loss := float64(last.at-10) / p.time * c.cost(len(c.streams), 1)
-		t.Logf("%s: %.3f for the first, %.3f for the last, %d delays", c.name, gain, loss, last.delays)
-		if gain < c.gain || loss < 0.95 || last.delays > 1 {
-			t.Errorf("%s: %.3f for the first, %.3f for the last, %d delays", c.name, gain, loss, last.delays)
+		newPlay(64, byPolicy, c.cost, c.streams...).run(t)
+		first, last := c.streams[0], c.streams[len(c.streams)-1]
+		t.Logf("%s: %.3f for the first, %.3f for the last, %d delays", c.name, first.speed(), last.speed(), last.delays)
+		if first.speed() < c.gain || last.speed() < 0.95 || last.delays > 1 {
+			t.Errorf("%s: %.3f for the first, %.3f for the last, %d delays", c.name, first.speed(), last.speed(), last.delays)
+		}
+	}
+}
+
+// TestManyTogether: streams of all kinds come and go. Together they gain, and none loses more than 5%.
+func TestManyTogether(t *testing.T) {
+	for name, cost := range map[string]cost{"gpu": gpu(0.05), "dear": gpu(0.2), "host": host} {
+		for _, n := range []int{8, 32} {
+			r := rand.New(rand.NewPCG(8, uint64(n)))
+			var streams []*stream
+			for i := range 4 * n {
+				s := &stream{text: novel(200 + r.IntN(800)), prompt: 10 + r.IntN(90), start: r.IntN(2000),
+					stands: stand(uint64(i), r.Float64()), off: r.IntN(16) == 0}
+				if i%4 == 0 {
+					s.text, s.stands = excerpts(r.IntN(100), len(s.text)), lookup
+				}
+				streams = append(streams, s)
+			}
+			speed := newPlay(64, byPolicy, cost, streams...).run(t)
+			worst := streams[0]
+			for _, s := range streams {
+				if s.speed() < worst.speed() {
+					worst = s
+				}
+			}
+			t.Logf("%s, %d: %.3f of plain, %.3f for the worst stream, off: %v", name, n, speed, worst.speed(), worst.off)
+			if speed < 0.99 || worst.speed() < 0.95 {
+				t.Errorf("%s, %d: %.3f of plain, %.3f for the worst stream", name, n, speed, worst.speed())
+			}
 		}
 	}
 }

@@ -14,27 +14,35 @@ type play struct {
 	policy  *Policy
 	fixed   int
 	cost    cost
-	noise   float64 // a measured time is up to this part longer
+	noise   float64 // a measured time is up to this part longer, and now and then three times as long
 	streams []*stream
 
-	random *rand.Rand
-	time   float64 // milliseconds
-	steps  []step  // not reported yet
-	seqs   []*Sequence
-	may    []int
-	drafts []int
+	random  *rand.Rand
+	now     int
+	pending []step    // not reported yet
+	running []*stream // of the step that is being formed, and what Plan is called with:
+	seqs    []*Sequence
+	may     []int
+	drafts  []int
 }
 
 // stream is one sequence of a play, with the text that it says.
 type stream struct {
 	Sequence
-	text          []int32
-	prompt, at    int // tokens
-	stands        drafter
-	off           bool
-	delays        int // steps without a draft of its own that took over 5% longer than a plain one
-	steps, drafts int // verify steps with drafts of its own
+	text   []int32
+	prompt int // tokens
+	start  int // the step at which it comes
+	stands drafter
+	off    bool
+	at     int     // tokens, the prompt's included
+	time   float64 // that it ran, in plain steps
+	steps  int     // verify steps with drafts of its own
+	drafts int
+	delays int // steps without a draft of its own that took over 5% longer than a plain one
 }
+
+// speed returns the tokens of the stream for one of plain decoding.
+func (s *stream) speed() float64 { return float64(s.at-s.prompt) / s.time }
 
 // drafter returns how many drafts, Longest at most, are the text after text[:at].
 type drafter func(text []int32, at int) int
@@ -45,59 +53,66 @@ type cost func(sequences, queries int) float64
 type step struct {
 	queries                 int
 	time                    float64
+	streams                 []*stream
 	from, drafted, accepted []int
 }
 
 func newPlay(rows, fixed int, cost cost, streams ...*stream) *play {
 	p := &play{policy: New(Options{Most: Longest, Rows: rows, Lookup: true}), fixed: fixed, cost: cost, noise: 0.01,
-		streams: streams, random: rand.New(rand.NewPCG(1, 2)),
-		may: make([]int, len(streams)), drafts: make([]int, len(streams))}
+		streams: streams, random: rand.New(rand.NewPCG(1, 2))}
 	for _, s := range streams {
 		s.at = s.prompt
 		s.Begin(p.policy, s.text[:s.prompt], Longest)
-		p.seqs = append(p.seqs, &s.Sequence)
 	}
 	return p
 }
 
-// run plays until the first text is said, and returns the tokens a millisecond.
+// run plays until all texts are said, and returns the tokens for one of plain decoding, averaged over the streams.
 func (p *play) run(t testing.TB) float64 {
 	t.Helper()
-	for !p.over() {
+	for p.next() {
 		p.step(p.plan(t))
-		if len(p.steps) > 2 {
+		if len(p.pending) > 2 {
 			p.report()
 		}
 	}
-	tokens := 0
+	tokens, time := 0, 0.0
 	for _, s := range p.streams {
-		tokens += s.at - s.prompt
+		tokens, time = tokens+s.at-s.prompt, time+s.time
 	}
-	return float64(tokens) / p.time
+	return float64(tokens) / time
 }
 
-func (p *play) over() bool {
+// next finds the streams of the next step. It returns false if none is left.
+func (p *play) next() bool {
+	p.running, p.seqs, p.may, p.drafts = p.running[:0], p.seqs[:0], p.may[:0], p.drafts[:0]
+	left := false
 	for _, s := range p.streams {
-		if s.at >= len(s.text)-1 {
-			return true
+		room := min(Longest, len(s.text)-1-s.at)
+		left = left || room > 0
+		if room <= 0 || p.now < s.start {
+			continue
 		}
+		if s.off {
+			room = 0
+		}
+		p.running, p.seqs = append(p.running, s), append(p.seqs, &s.Sequence)
+		p.may, p.drafts = append(p.may, room), append(p.drafts, 0)
 	}
-	return false
+	p.now++
+	return left
 }
 
 func (p *play) plan(t testing.TB) (most int) {
 	t.Helper()
-	for i, s := range p.streams {
-		p.may[i] = min(Longest, len(s.text)-1-s.at)
-		if s.off {
-			p.may[i] = 0
-		}
-		p.drafts[i] = min(p.may[i], p.fixed)
-		most = max(most, p.drafts[i])
-	}
 	if p.fixed == byPolicy {
 		most = p.policy.Plan(p.seqs, p.may, p.drafts)
 		checkPlan(t, p.policy.options, p.may, p.drafts, most)
+		return most
+	}
+	for i := range p.running {
+		p.drafts[i] = min(p.may[i], p.fixed)
+		most = max(most, p.drafts[i])
 	}
 	return most
 }
@@ -118,9 +133,12 @@ func checkPlan(t testing.TB, o Options, may, drafts []int, most int) {
 }
 
 func (p *play) step(most int) {
-	n := len(p.streams)
-	d := step{queries: most + 1, time: p.cost(n, most+1)}
-	for i, s := range p.streams {
+	n := len(p.running)
+	if n == 0 {
+		return
+	}
+	d := step{queries: most + 1, time: p.cost(n, most+1), streams: append([]*stream(nil), p.running...)}
+	for i, s := range p.running {
 		accepted := 0
 		if p.drafts[i] > 0 {
 			accepted = min(s.stands(s.text, s.at), p.drafts[i])
@@ -131,20 +149,20 @@ func (p *play) step(most int) {
 		}
 		d.from, d.drafted, d.accepted = append(d.from, s.at), append(d.drafted, p.drafts[i]), append(d.accepted, accepted)
 		s.at += accepted + 1
+		s.time += d.time / p.cost(n, 1)
 	}
-	p.time += d.time
-	p.steps = append(p.steps, d)
+	p.pending = append(p.pending, d)
 }
 
 func (p *play) report() {
-	d := p.steps[0]
-	p.steps = p.steps[1:]
+	d := p.pending[0]
+	p.pending = p.pending[1:]
 	measured := d.time * (1 + p.noise*p.random.Float64())
 	if p.random.IntN(200) == 0 {
 		measured *= 3
 	}
-	p.policy.Took(len(p.streams), d.queries, time.Duration(measured*1e6))
-	for i, s := range p.streams {
+	p.policy.Took(len(d.streams), d.queries, time.Duration(measured*1e6))
+	for i, s := range d.streams {
 		for _, id := range s.text[d.from[i] : d.from[i]+d.accepted[i]+1] {
 			s.Token(id)
 		}

@@ -7,7 +7,7 @@ const (
 	firstSavings, mostSavings = 2, 8
 
 	// firstWait and longestWait are the tokens between two probes; each failure doubles the wait.
-	firstWait, longestWait = 8, 128
+	firstWait, longestWait = 8, 64
 	// hintedPace is how much faster the wait passes while the last tokens have a match.
 	hintedPace = 4
 	// hopeless is the acceptance below which drafts are only tried, as probes.
