@@ -38,12 +38,12 @@ func newAcceptance(assumed chance) acceptance {
 	return acceptance{newRate(assumed.first), newRate(assumed.rest)}
 }
 
-// assumedChance is that of a new sequence: for a drafter that looks up, little without a match and much within a copy.
+// assumedChance is that of a new sequence: for a drafter that looks up, little without a match and much with one.
 func assumedChance(s sight, lookup bool) chance {
 	if !lookup {
 		return chance{0.5, 0.7}
 	}
-	return [sights]chance{unseen: {0.05, 0.6}, seen: {0.35, 0.75}, copying: {0.75, 0.9}}[s]
+	return [sights]chance{unseen: {0.05, 0.6}, seen: {0.5, 0.8}}[s]
 }
 
 // add counts a chain.

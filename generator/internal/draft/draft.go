@@ -19,12 +19,8 @@ import "time"
 // Longest is the number of drafts that one sequence can have in a step.
 const Longest = 7
 
-const (
-	// margin is the gain below which a step stays plain: measured costs are not exact.
-	margin = 1.01
-	// patience is the part of its speed that a sequence may lose for another one.
-	patience = 1.045
-)
+// patience is how much longer a step may be for a sequence that gains nothing; the rules have 5%, measured or not.
+const patience = 1.045
 
 // Options are the bounds of a policy.
 type Options struct {
@@ -71,7 +67,7 @@ func (p *Policy) Plan(seqs []*Sequence, may, drafts []int) (most int) {
 // longest returns the length of the longest chain that bounds allow the step.
 func (p *Policy) longest(seqs []*Sequence, may []int) int {
 	n := len(seqs)
-	if n == 0 || n >= len(p.costs.plain) {
+	if n == 0 {
 		return 0
 	}
 	room := 0
@@ -83,7 +79,7 @@ func (p *Policy) longest(seqs []*Sequence, may []int) int {
 
 // choose returns the length of the chain with the most tokens for its time, or 0 if none is better than a plain step.
 func (p *Policy) choose(seqs []*Sequence, longest int) (chain int) {
-	best := margin * float64(len(seqs))
+	best := float64(len(seqs))
 	for k := 1; k <= longest; k++ {
 		price := p.costs.price(len(seqs), k+1)
 		if tokens := together(seqs, k, price); tokens > best*price.expected {
@@ -94,15 +90,12 @@ func (p *Policy) choose(seqs []*Sequence, longest int) (chain int) {
 }
 
 // together returns the tokens that a step gives its sequences, or 0 if one of them would lose too much. One that cannot
-// pay for a failure asks for nothing, and does not try drafts.
+// pay for a failure asks for nothing.
 func together(seqs []*Sequence, k int, price price) (tokens float64) {
 	for _, s := range seqs {
 		expected, hoped, cost := s.expected[k], s.hoped[k], price.expected
 		if s.credit < price.worst-1 {
 			expected = 1
-			if s.probing {
-				hoped = 1
-			}
 		}
 		if hoped == 1 {
 			cost = price.careful

@@ -10,8 +10,6 @@ const (
 	firstWait, longestWait = 8, 64
 	// hintedPace is how much faster the wait passes while the last tokens have a match.
 	hintedPace = 4
-	// hopeless is the acceptance below which drafts are only tried, as probes.
-	hopeless = 0.3
 )
 
 // probe is the acceptance that a sequence pretends to have when it tries drafts again.
@@ -63,7 +61,7 @@ func (s *Sequence) Token(id int32) {
 	s.wait--
 	if s.policy.options.Lookup {
 		s.history.add(id)
-		if s.history.sight() != unseen {
+		if s.history.sight != unseen {
 			s.wait -= hintedPace - 1
 		}
 	}
@@ -90,11 +88,11 @@ func (s *Sequence) Result(drafted, accepted int) {
 
 // expect estimates what chains give the sequence, of which it has room for so many.
 func (s *Sequence) expect(room int) {
-	s.room, s.sight, s.probing = min(room, s.most), s.history.sight(), false
+	s.room, s.sight, s.probing = min(room, s.most), s.history.sight, false
 	var mean, high chance
 	if s.room > 0 {
 		mean, high = s.rates[s.sight].mean(), s.rates[s.sight].high()
-		s.probing = s.wait < 1 && mean.first < hopeless
+		s.probing = s.wait < 1
 	}
 	if s.probing {
 		mean, high = mean.atLeast(probe), high.atLeast(probe)
@@ -103,15 +101,14 @@ func (s *Sequence) expect(room int) {
 	high.tokens(&s.hoped, s.room)
 }
 
-// take has the sequence join a step, and returns its drafts. A sequence that expects to gain pays for the step; others
-// ride along.
+// take has the sequence join a step, and returns its drafts. A sequence that cannot pay for the step rides along.
 func (s *Sequence) take(step planned, price price) (drafts int) {
 	chain := step.queries - 1
 	if s.room < 1 {
 		return 0
 	}
 	step.sight, step.probe = s.sight, s.probing
-	if s.expected[chain] >= price.expected && s.credit >= price.worst-1 {
+	if s.credit >= price.worst-1 {
 		step.paid = price.worst - 1
 		s.credit -= step.paid
 	}
