@@ -131,6 +131,7 @@ func (e *Engine) countDrafts(s *sequence, drafts, stand int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.drafted.add(drafts, stand)
+	e.stats.Steps.Tokens += uint64(stand) // beside the one of each sampled sequence
 }
 
 // draftCounts counts the verify steps of sequences by their number of drafts, less one.

@@ -28,8 +28,8 @@ func TestDraftCounts(t *testing.T) {
 	}
 }
 
-// A draft that stands behind the end of sequence is none of the completion's: usage counts the delivered tokens that had
-// been guessed.
+// A draft that stands behind the end of sequence is none of the completion's: usage counts the delivered tokens that
+// had been guessed.
 func TestDraftsBehindTheEnd(t *testing.T) {
 	r := seeded(t)
 	a := ask(t, r, 1, 8, 40)
@@ -57,5 +57,31 @@ func TestDraftsBehindTheEnd(t *testing.T) {
 		if err := b.finish(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Status counts as many sampled tokens as requests got, and as many accepted drafts.
+func TestStatsCountAcceptedDrafts(t *testing.T) {
+	r := seeded(t)
+	a := ask(t, r, 1, 8, 40)
+	o := nano()
+	o.Draft, o.DraftTokens = DraftGiven, 3
+	b := built(t, device.HostOptions{}, o, nil)
+	b.run()
+	q := a.requests[0]
+	q.DraftTokens = 3
+	for _, token := range a.alone[0] {
+		q.Prediction = append(q.Prediction, token.ID)
+	}
+	s := b.complete(q)
+	stats := b.Stats()
+	if n := int(stats.Steps.Tokens); n != len(s.tokens) {
+		t.Errorf("%d tokens were sampled, and the request has %d", n, len(s.tokens))
+	}
+	if sum := stats.Drafts.Total(); int(sum.Accepted) != s.finish.Usage.AcceptedTokens || sum.Accepted == 0 {
+		t.Errorf("%+v, and the request has %+v", stats.Drafts, s.finish.Usage)
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
 	}
 }

@@ -89,6 +89,19 @@ var statusFigures = []figure[status]{
 	}, "source"),
 	total("reread_tokens", "Tokens of answers that were read again for later prompts while nobody waited.",
 		one(func(s status) uint64 { return s.Steps.RereadTokens })),
+	total("draft_steps", "Steps that checked guesses for a request, by what guessed and how many.",
+		func(s status, to emit) {
+			for _, c := range s.Drafts.Counts {
+				to(float64(c.Steps), s.Drafts.Drafter, strconv.Itoa(c.Drafts))
+			}
+		}, "drafter", "drafts"),
+	total("draft_tokens", "Guesses of these steps, by what became of them: accepted or rejected.",
+		func(s status, to emit) {
+			for _, c := range s.Drafts.Counts {
+				to(float64(c.Accepted), s.Drafts.Drafter, strconv.Itoa(c.Drafts), "accepted")
+				to(float64(c.Drafted-c.Accepted), s.Drafts.Drafter, strconv.Itoa(c.Drafts), "rejected")
+			}
+		}, "drafter", "drafts", "result"),
 	gauge("graphs_live", "Graphs that a step can replay.",
 		one(func(s status) int { return s.Graphs.Live })),
 	gauge("graphs_limit", "Graphs that may exist at once.",

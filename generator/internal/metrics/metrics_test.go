@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -33,6 +34,8 @@ func fullStatus() *protocol.Status {
 			Live: 127, MaxGraphs: 128, Bytes: 129, Precaptured: 97, Rolled: 45, Evicted: 15, Failed: 3, Refused: 1,
 			Exact: 6, Padded: 19, Eager: 50, CaptureRequests: 6, CaptureS: 0.25, RollS: 0.125, CaptureMedianMS: 2,
 		},
+		Drafts: protocol.Drafts{Drafter: protocol.DrafterLookup, Tokens: 7, Counts: []protocol.DraftCount{
+			{Drafts: 2, Steps: 10, Drafted: 20, Accepted: 5}, {Drafts: 7, Steps: 3, Drafted: 21, Accepted: 8}}},
 		Machine: protocol.Machine{Name: "GPU", MemoryUsed: 15, MemoryTotal: 140},
 		Memory:  []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 14, Used: 13}},
 	}
@@ -193,6 +196,29 @@ func TestUnknownValuesAreAbsent(t *testing.T) {
 		if ttft.GetSampleCount() != 0 {
 			t.Errorf("%s: a request without a token counts", name)
 		}
+	}
+}
+
+// Guesses are counted by drafter, number of drafts and result.
+func TestDraftValues(t *testing.T) {
+	got := map[string]float64{}
+	for name, f := range gather(t, full()) {
+		if strings.HasPrefix(name, "reel_draft_") {
+			for _, m := range f.GetMetric() {
+				key := name
+				for _, l := range m.GetLabel() {
+					key += " " + l.GetValue()
+				}
+				got[key] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	want := map[string]float64{
+		"reel_draft_steps_total lookup 2": 10, "reel_draft_steps_total lookup 7": 3,
+		"reel_draft_tokens_total lookup 2 accepted": 5, "reel_draft_tokens_total lookup 2 rejected": 15,
+		"reel_draft_tokens_total lookup 7 accepted": 8, "reel_draft_tokens_total lookup 7 rejected": 13}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
