@@ -26,8 +26,11 @@ type Key struct {
 	Class   Class
 	Rows    int32 // decode, verify: sequences. Prefill: 1 by convention, though a chunk may hold several sequences
 	Queries int32 // decode: 1. Verify: the token rows of a sequence. Prefill: the tokens of the chunk
-	Variant uint8 // which kernels, for passes that will have a choice; so far only tests set it
+	Variant uint8 // 0, or following
 }
+
+// following is the variant of a pass that prepares later ones: see [Key.Following].
+const following = 1
 
 // Decode returns the key of a decode step of n sequences.
 func Decode(n int) Key { return Key{Class: DecodeClass, Rows: int32(n), Queries: 1} }
@@ -40,16 +43,25 @@ func VerifyStep(n, queries int) Key {
 	return Key{Class: VerifyClass, Rows: int32(n), Queries: int32(queries)}
 }
 
+// Following returns the key of a decode step in which a draft model follows the model, so that it can guess later.
+func (k Key) Following() Key {
+	k.Variant = following
+	return k
+}
+
 // Tokens returns the number of token rows of the pass.
 func (k Key) Tokens() int { return int(k.Rows) * int(k.Queries) }
 
-// String returns the shape as in "decode 8", "prefill 64" or "verify 2x8".
+// String returns the shape as in "decode 8", "decode 8 followed", "prefill 64" or "verify 2x8".
 func (k Key) String() string {
 	switch k.Class {
 	case PrefillClass:
 		return fmt.Sprintf("prefill %d", k.Queries)
 	case VerifyClass:
 		return fmt.Sprintf("verify %dx%d", k.Rows, k.Queries)
+	}
+	if k.Variant == following {
+		return fmt.Sprintf("decode %d followed", k.Rows)
 	}
 	return fmt.Sprintf("decode %d", k.Rows)
 }

@@ -23,7 +23,7 @@ var ErrEvicted = errors.New("graphs: the graph was evicted after it was acquired
 // find through memory, by a table of pages for one, may move without changing it.
 type Identity struct {
 	Device string           // kind of device
-	Memory [3]device.Buffer // buffers that the nodes address
+	Memory [4]device.Buffer // buffers that the nodes address
 	Layout [5]int           // dimensions of that memory
 }
 

@@ -87,13 +87,13 @@ func TestIdentityComparesEveryField(t *testing.T) {
 	defer h.Close()
 	a, _ := h.Alloc(8)
 	b, _ := h.Alloc(8)
-	base := Identity{Device: "host", Memory: [3]device.Buffer{a, a, a}}
+	base := Identity{Device: "host", Memory: [4]device.Buffer{a, a, a}}
 	for name, other := range map[string]Identity{
-		"device":        {Device: "other", Memory: [3]device.Buffer{a, a, a}},
-		"first memory":  {Device: "host", Memory: [3]device.Buffer{b, a, a}},
-		"second memory": {Device: "host", Memory: [3]device.Buffer{a, b, a}},
-		"third memory":  {Device: "host", Memory: [3]device.Buffer{a, a, b}},
-		"layout":        {Device: "host", Memory: [3]device.Buffer{a, a, a}, Layout: [5]int{1}},
+		"device":        {Device: "other", Memory: [4]device.Buffer{a, a, a}},
+		"first memory":  {Device: "host", Memory: [4]device.Buffer{b, a, a}},
+		"second memory": {Device: "host", Memory: [4]device.Buffer{a, b, a}},
+		"third memory":  {Device: "host", Memory: [4]device.Buffer{a, a, b}},
+		"layout":        {Device: "host", Memory: [4]device.Buffer{a, a, a}, Layout: [5]int{1}},
 	} {
 		if other == base {
 			t.Errorf("another %s is the same identity", name)

@@ -111,6 +111,7 @@ const MaxDrafts = 7
 const (
 	DrafterOff    = "off"    // none: no token is guessed
 	DrafterLookup = "lookup" // how the text went on where its last tokens occurred before
+	DrafterModel  = "model"  // another model
 	DrafterGiven  = "given"  // what requests predict, for measurements
 )
 

@@ -85,5 +85,5 @@ func (e *Engine) answer(q *question) {
 
 func (e *Engine) tier(name string, pages int) protocol.CacheTier {
 	return protocol.CacheTier{Tier: name, Pages: pages, Tokens: pages * e.opts.PageTokens,
-		Bytes: int64(pages) * e.memory.KV.PageBytes()}
+		Bytes: int64(pages) * e.memory.PageBytes()}
 }

@@ -107,7 +107,7 @@ const trialPrompt = 3
 // Prepare poisons the arena and the KV pool, runs the prompts of a decode trial's sequences, poisons the arena
 // again, and writes the step's descriptor.
 func (t *trial) Prepare() error {
-	if err := t.poison(append(t.e.memory.Activations(), t.e.memory.KV.Data)); err != nil {
+	if err := t.poison(append(t.e.memory.Activations(), t.e.pools()...)); err != nil {
 		return err
 	}
 	if t.key.Class != graphs.PrefillClass {
@@ -195,7 +195,8 @@ func (t *trial) init(slot int32) kernels.Init {
 			mask[i] = 0x55555555 // every second token
 		}
 	}
-	return kernels.Init{Slot: slot, Generation: 1, Prompt: trialPrompt, Sampling: s}
+	// The last prompt token counts as sampled, so that a draft model computes it again as it does sampled ones.
+	return kernels.Init{Slot: slot, Generation: 1, Prompt: trialPrompt - 1, Sampling: s}
 }
 
 // pages returns the block table entries of a slot with this number of tokens. Pages come from the pool's end.
@@ -221,15 +222,27 @@ func (t *trial) Run(plan graphs.Plan) error {
 	return t.e.stream.Synchronize()
 }
 
-// Outcome returns the KV pool without the trash page, the sampled rows' logits, and the records without the
+// pools returns the memory of the KV pools.
+func (e *Engine) pools() (all []device.Buffer) {
+	for _, kv := range e.memory.Pools() {
+		all = append(all, kv.Data)
+	}
+	return all
+}
+
+// Outcome returns the KV pools without their trash pages, the sampled rows' logits, and the records without the
 // step's number.
 func (t *trial) Outcome() ([]byte, error) {
-	kv, samples := t.e.memory.KV, len(t.step().Samples)
-	page := kv.PageBytes()
-	out := make([]byte, kv.Data.Bytes()-page)
-	if err := t.e.dev.Read(out, kv.Data.Slice(page, kv.Data.Bytes()-page)); err != nil {
-		return nil, err
+	var out []byte
+	for _, kv := range t.e.memory.Pools() {
+		page := kv.PageBytes()
+		pages := make([]byte, kv.Data.Bytes()-page)
+		if err := t.e.dev.Read(pages, kv.Data.Slice(page, int64(len(pages)))); err != nil {
+			return nil, err
+		}
+		out = append(out, pages...)
 	}
+	samples := len(t.step().Samples)
 	logits := make([]byte, 4*samples*t.e.model.Config.Vocab)
 	if err := t.e.dev.Read(logits, t.e.memory.Logits().Slice(0, int64(len(logits)))); err != nil {
 		return nil, err

@@ -19,12 +19,13 @@ const (
 	DraftOff    DraftKind = iota
 	DraftLookup           // how the text went on where its last tokens occurred before
 	DraftGiven            // Request.Prediction, for tests and measurements
+	DraftModel            // Options.DraftModel
 )
 
 // String returns the name in settings and in the protocol.
 func (k DraftKind) String() string {
 	return [...]string{DraftOff: protocol.DrafterOff, DraftLookup: protocol.DrafterLookup,
-		DraftGiven: protocol.DrafterGiven}[k]
+		DraftGiven: protocol.DrafterGiven, DraftModel: protocol.DrafterModel}[k]
 }
 
 // MaxDrafts is the largest number of drafts of a sequence in a step: eight rows of a product cost little more than one.
@@ -46,8 +47,25 @@ func (o Options) mostQueries() int { return min(1+o.DraftTokens, o.verifyRows())
 
 // drafter returns the drafter of the verify passes.
 func (o Options) drafter() model.Drafter {
+	if o.Draft == DraftModel && o.verifyRows() == 0 {
+		return model.NoDrafter
+	}
 	return [...]model.Drafter{DraftOff: model.NoDrafter, DraftLookup: model.LookupDrafter,
-		DraftGiven: model.GivenDrafter}[o.Draft]
+		DraftGiven: model.GivenDrafter, DraftModel: model.ModelDrafter}[o.Draft]
+}
+
+// draftsLater reports whether a draft model may have to guess in a later step for a sequence of b. Then it computes its
+// keys and values of this step's tokens too. Without them it would guess worse.
+func (e *Engine) draftsLater(b *scheduler.Batch) bool {
+	if e.opts.drafter() != model.ModelDrafter {
+		return false
+	}
+	for _, q := range b.Sampled {
+		if !q.Sampling.Masked && q.Owner.(*sequence).request.DraftTokens > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // draftPlanner returns the scheduler's Options.PlanDrafts.

@@ -12,7 +12,7 @@ import (
 
 // randomDrafts sets a random drafter.
 func randomDrafts(r *rand.Rand, o *Options) {
-	o.Draft, o.DraftTokens = DraftKind(r.IntN(3)), r.IntN(1+MaxDrafts)
+	o.Draft, o.DraftTokens = DraftKind(r.IntN(4)), r.IntN(1+MaxDrafts)
 }
 
 // randomPlan gives each sequence a random number of drafts that it may have.
@@ -55,7 +55,7 @@ func TestDraftsChangeNoToken(t *testing.T) {
 		if r.IntN(4) > 0 { // else the policy chooses
 			o.planDrafts = randomPlan(r.Uint64())
 		}
-		b, err := tryBuild(t, host, o, nil)
+		b, err := tryBuildPair(t, nanoConfig(), draftConfigs()[r.IntN(len(draftConfigs()))], host, o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,11 +165,14 @@ func TestNoDraftsUnlessAsked(t *testing.T) {
 
 // Replays of verify passes, exact and padded, give the bits of the eager run, over poisoned memory.
 func TestVerifyReplayEqualsEager(t *testing.T) {
-	for _, kind := range []DraftKind{DraftLookup, DraftGiven} {
+	for _, kind := range []DraftKind{DraftLookup, DraftGiven, DraftModel} {
 		o := nano()
 		o.Chunk, o.MaxGraphs, o.GraphMemory, o.Draft, o.DraftTokens = 64, 200, 200_000, kind, MaxDrafts
 		b := built(t, device.HostOptions{}, o, nil)
 		keys := []graphs.Key{graphs.VerifyStep(2, 2), graphs.VerifyStep(3, 4), graphs.VerifyStep(4, 8)}
+		if kind == DraftModel {
+			keys = append(keys, graphs.Decode(3).Following(), graphs.Prefill(24))
+		}
 		if _, err := b.pool.Precapture(b.stream, keys, func(int, int) {}); err != nil {
 			t.Fatal(err)
 		}

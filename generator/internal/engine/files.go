@@ -10,7 +10,6 @@ import (
 
 	"reel.internal/reel/generator/internal/kv"
 	"reel.internal/reel/generator/internal/kv/store"
-	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/protocol"
 )
@@ -81,7 +80,7 @@ func (e *Engine) useStore(s *store.Store) (err error) {
 	if f.copied, err = e.dev.NewEvent(); err != nil {
 		return err
 	}
-	f.staging, f.mapped, err = e.dev.Pinned(e.memory.KV.PageBytes())
+	f.staging, f.mapped, err = e.dev.Pinned(e.memory.PageBytes())
 	if errors.Is(err, device.ErrSticky) {
 		return err
 	}
@@ -279,8 +278,7 @@ func (e *Engine) beginWrite() error {
 		return nil
 	}
 	f.copying = true
-	op := kernels.StorePage{KV: e.memory.KV, Page: int(f.writing.Page()), To: f.staging}
-	if err := e.host.stream.Launch(op); err != nil {
+	if err := e.memory.StorePage(e.host.stream, f.writing.Page(), f.staging); err != nil {
 		return err
 	}
 	return e.host.stream.Record(f.copied)

@@ -103,7 +103,7 @@ func TestGPUStaleIdentity(t *testing.T) {
 	}
 	current := before
 	for guard, identity := range map[string]func() graphs.Identity{
-		"on":  func() graphs.Identity { return graphs.Identity{Memory: [3]device.Buffer{current}} },
+		"on":  func() graphs.Identity { return graphs.Identity{Memory: [4]device.Buffer{current}} },
 		"off": func() graphs.Identity { return graphs.Identity{} },
 	} {
 		current = before

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"reel.internal/reel/generator/internal/scheduler"
-	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -50,7 +49,7 @@ const (
 
 // startHostTier begins to pin the host tier's memory, on a goroutine of its own, while the engine serves.
 func (e *Engine) startHostTier() {
-	page := e.memory.KV.PageBytes()
+	page := e.memory.PageBytes()
 	pages := e.opts.HostCache / page
 	if pages == 0 {
 		return
@@ -82,13 +81,13 @@ func (e *Engine) pin(pages int) {
 		if e.isLost() {
 			return
 		}
-		slab, mapped, err := e.dev.Pinned(int64(min(e.host.slabPages, pages-made)) * e.memory.KV.PageBytes())
+		slab, mapped, err := e.dev.Pinned(int64(min(e.host.slabPages, pages-made)) * e.memory.PageBytes())
 		if errors.Is(err, device.ErrSticky) {
 			e.markLost(err)
 			return
 		}
 		if err != nil {
-			page := e.memory.KV.PageBytes()
+			page := e.memory.PageBytes()
 			e.warn(fmt.Sprintf("the host cache stays at %d of %d bytes: %v: raise the limit on memory, or lower "+
 				"--host-cache", int64(made)*page, int64(pages)*page, err))
 			return
@@ -106,25 +105,25 @@ func (e *Engine) warn(line string) {
 // addSlab adds a slab's places to the tier.
 func (e *Engine) addSlab(c command) {
 	e.host.slabs, e.host.mapped = append(e.host.slabs, c.slab), append(e.host.mapped, c.mapped)
-	e.sched.AddPlaces(int(c.slab.Bytes() / e.memory.KV.PageBytes()))
+	e.sched.AddPlaces(int(c.slab.Bytes() / e.memory.PageBytes()))
 }
 
 // place returns the memory of a place.
 func (e *Engine) place(place int32) device.Buffer {
-	page := e.memory.KV.PageBytes()
+	page := e.memory.PageBytes()
 	return e.host.slabs[int(place)/e.host.slabPages].Slice(int64(int(place)%e.host.slabPages)*page, page)
 }
 
 // placeMemory returns the memory of a place as the host addresses it.
 func (e *Engine) placeMemory(place int32) []byte {
-	page := e.memory.KV.PageBytes()
+	page := e.memory.PageBytes()
 	return e.host.mapped[int(place)/e.host.slabPages].Bytes()[int64(int(place)%e.host.slabPages)*page:][:page]
 }
 
 // beginTransfers begins the copies that the scheduler asks for. They wait for no step: pages that are stored were
 // written by completed steps, and pages that are loaded are in no step's block table.
 func (e *Engine) beginTransfers() error {
-	n := int(min(maxTransfers, max(1, groupBytes/e.memory.KV.PageBytes())))
+	n := int(min(maxTransfers, max(1, groupBytes/e.memory.PageBytes())))
 	most := maxGroups
 	if len(e.inFlight) > 0 {
 		most = maxGroupsBesideSteps
@@ -148,18 +147,19 @@ func (e *Engine) beginGroup(list []scheduler.Transfer) error {
 	}
 	e.host.begun = append(e.host.begun, transfers{list, done})
 	for _, t := range list {
-		if err := e.host.stream.Launch(e.transferOp(t)); err != nil {
+		if err := e.transfer(t); err != nil {
 			return err
 		}
 	}
 	return e.host.stream.Record(done)
 }
 
-func (e *Engine) transferOp(t scheduler.Transfer) device.Op {
+// transfer launches the copies of a page.
+func (e *Engine) transfer(t scheduler.Transfer) error {
 	if t.Out {
-		return kernels.StorePage{KV: e.memory.KV, Page: int(t.Page), To: e.place(t.Place)}
+		return e.memory.StorePage(e.host.stream, t.Page, e.place(t.Place))
 	}
-	return kernels.LoadPage{KV: e.memory.KV, Page: int(t.Page), From: e.place(t.Place)}
+	return e.memory.LoadPage(e.host.stream, t.Page, e.place(t.Place))
 }
 
 func (e *Engine) spareEvent() (device.Event, error) {

@@ -43,12 +43,24 @@ func tryBuild(t *testing.T, host device.HostOptions, o Options, wrap func(device
 func tryBuildModel(t testing.TB, c model.Config, host device.HostOptions, o Options,
 	wrap func(device.Device) device.Device) (*testEngine, error) {
 	t.Helper()
+	return tryBuildPair(t, c, c, host, o, wrap)
+}
+
+// tryBuildPair is tryBuildModel with a draft model of the shape draft, if o asks for one.
+func tryBuildPair(t testing.TB, c, draft model.Config, host device.HostOptions, o Options,
+	wrap func(device.Device) device.Device) (*testEngine, error) {
+	t.Helper()
 	host.Workers, host.GraphBytes = 1, 1000
 	h := device.NewHost(host)
 	t.Cleanup(h.Close)
 	m, err := model.Load(h, c, randomTensors{c}, func(float64) {})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if o.Draft == DraftModel {
+		if o.DraftModel, err = model.Load(h, draft, randomTensors{draft}, func(float64) {}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b := &testEngine{t: t, h: h, ended: make(chan error, 1), weights: h.Live()}
 	var dev device.Device = h

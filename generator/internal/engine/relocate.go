@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"reel.internal/reel/generator/internal/scheduler"
-	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -33,7 +32,7 @@ func (e *Engine) relocate(q *scheduler.Sequence, index int) error {
 			}
 		}
 	}
-	if err := e.copies.Launch(kernels.CopyPage{KV: e.memory.KV, From: int(m.From), To: int(m.To)}); err != nil {
+	if err := e.memory.CopyPage(e.copies, m.From, m.To); err != nil {
 		return err
 	}
 	return e.copies.Record(done)

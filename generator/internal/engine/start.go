@@ -61,8 +61,8 @@ func (e *Engine) start() error {
 	e.stats.Arena = e.memory.ArenaBytes()
 	e.stats.Reserve = protocol.Reserve{Slots: o.Reserve, Pages: o.Reserve * o.ReservePages,
 		Tokens: o.ReservePages * o.PageTokens}
-	e.stats.KV = protocol.KV{PageTokens: o.PageTokens, Pages: o.Pages, Bytes: e.memory.KV.Data.Bytes(),
-		PageBytes: e.memory.KV.PageBytes()}
+	e.stats.KV = protocol.KV{PageTokens: o.PageTokens, Pages: o.Pages, Bytes: e.memory.PoolBytes(),
+		PageBytes: e.memory.PageBytes()}
 	e.stats.KV.HostBytes = o.HostCache / e.stats.KV.PageBytes * e.stats.KV.PageBytes
 	return err
 }
@@ -95,6 +95,13 @@ func (o Options) Lattice() []graphs.Key {
 	for queries := o.mostQueries(); queries > 1; queries-- {
 		keys = append(keys, graphs.VerifyStep(1, queries))
 	}
+	if o.drafter() == model.ModelDrafter {
+		for _, k := range keys {
+			if k.Class == graphs.DecodeClass {
+				keys = append(keys, k.Following())
+			}
+		}
+	}
 	return keys
 }
 
@@ -102,7 +109,7 @@ func (o Options) Lattice() []graphs.Key {
 func (o Options) Geometry() model.Geometry {
 	return model.Geometry{MaxRows: max(o.Chunk, o.slots()), Slots: o.slots(), MaxSamples: max(o.slots(), o.verifyRows()),
 		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType,
-		Drafter: o.drafter()}
+		Drafter: o.drafter(), DraftModel: o.DraftModel}
 }
 
 // freeMemory returns the device's free memory in bytes. For a device that does not report it, freeMemory returns
@@ -145,8 +152,12 @@ func (e *Engine) allocate() (err error) {
 // identity returns the device, buffers and geometry that the engine's graphs are bound to.
 func (e *Engine) identity() graphs.Identity {
 	kv := e.memory.KV
-	return graphs.Identity{Device: e.dev.Name(), Memory: [3]device.Buffer{e.memory.Arena(), kv.Data, e.model.Weights()},
-		Layout: [5]int{kv.Pages, kv.PageTokens, kv.Layers, kv.Heads, kv.HeadDim}}
+	i := graphs.Identity{Device: e.dev.Name(), Layout: [5]int{kv.Pages, kv.PageTokens, kv.Layers, kv.Heads, kv.HeadDim},
+		Memory: [4]device.Buffer{e.memory.Arena(), kv.Data, e.model.Weights()}}
+	if d := e.opts.DraftModel; d != nil {
+		i.Memory[3] = d.Weights()
+	}
+	return i
 }
 
 // pass launches the forward pass of a key's shape. A prefill step samples at most MaxBatch rows; the scheduler
@@ -158,6 +169,8 @@ func (e *Engine) pass(s device.Stream, k graphs.Key) error {
 		shape.Class, shape.Samples = kernels.Prefill, min(k.Tokens(), e.opts.MaxBatch)
 	case graphs.VerifyClass:
 		shape.Samples, shape.Queries = k.Tokens(), int(k.Queries)
+	case graphs.DecodeClass:
+		shape.Follow = k == k.Following()
 	}
 	return e.model.Forward(s, e.memory, shape)
 }
@@ -167,6 +180,9 @@ func (e *Engine) warm() error {
 	keys := []graphs.Key{graphs.Prefill(e.opts.Chunk), graphs.Decode(1)}
 	if n := e.opts.mostQueries(); n > 1 {
 		keys = append(keys, graphs.VerifyStep(1, n))
+	}
+	if e.opts.drafter() == model.ModelDrafter {
+		keys = append(keys, graphs.Decode(1).Following())
 	}
 	for _, k := range keys {
 		if err := e.memory.Write(&kernels.Step{Number: e.next}); err != nil {

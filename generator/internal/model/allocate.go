@@ -33,20 +33,18 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 	if s.Rows, err = kernels.AllocRows(dev, s.Layout); err != nil {
 		return err
 	}
-	s.KV = kernels.KV{
-		DType: g.KVType, Pages: g.Pages + 1, PageTokens: g.PageTokens,
-		Layers: g.kvLayers(c.Layers), Heads: c.KVHeads, HeadDim: c.HeadDim,
-	}
-	if s.KV.Data, err = s.allocateKV(dev); err != nil {
+	if err := s.allocatePass(dev, c); err != nil {
 		return err
 	}
-	if err := s.allocateBuffers(dev, c); err != nil {
+	if err := s.allocateSamples(dev, c); err != nil {
 		return err
 	}
-	if c.Bias || c.HeadNorms {
-		if s.beforeRoPE, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, c.KVHeads, c.HeadDim); err != nil {
+	s.pools = []kernels.KV{s.KV}
+	if g.Drafter == ModelDrafter {
+		if s.drafter, err = s.allocateDrafter(dev); err != nil {
 			return err
 		}
+		s.pools = append(s.pools, s.drafter.KV)
 	}
 	if s.descriptors, s.descriptorMap, err = dev.Pinned(4 * int64(s.RingSlots*s.Layout.Words())); err != nil {
 		return err
@@ -63,30 +61,62 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 	return err
 }
 
-// allocateBuffers allocates activations and workspaces. Only buffers that a pass writes
-// before it reads them are left uncleared.
-func (s *StepMemory) allocateBuffers(dev tracked, c Config) (err error) {
+// allocatePass allocates the pool and what the layers of a pass and its head work in.
+func (s *StepMemory) allocatePass(dev tracked, c Config) (err error) {
 	g := s.Geometry
-	for _, b := range []struct {
-		buffer *device.Buffer
-		alloc  func(bytes int64) (device.Buffer, error)
-		bytes  int64
-	}{
-		{&s.counter, dev.Alloc, 4},
-		// Cleared, so that an index read too early, as kernels without waits do in tests, is in range.
-		{&s.sampledIndex, dev.Alloc, 4 * int64(g.MaxSamples)},
+	s.KV = kernels.KV{
+		DType: g.KVType, Pages: g.Pages + 1, PageTokens: g.PageTokens,
+		Layers: g.kvLayers(c.Layers), Heads: c.KVHeads, HeadDim: c.HeadDim,
+	}
+	if s.KV.Data, err = s.allocateKV(dev); err != nil {
+		return err
+	}
+	if err := allocateBuffers(s.passBuffers(dev, c)); err != nil {
+		return err
+	}
+	if c.Bias || c.HeadNorms {
+		s.beforeRoPE, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, c.KVHeads, c.HeadDim)
+	}
+	return err
+}
+
+// wantedBuffer is a buffer to be allocated by alloc.
+type wantedBuffer struct {
+	buffer *device.Buffer
+	alloc  func(bytes int64) (device.Buffer, error)
+	bytes  int64
+}
+
+// passBuffers lists activations and workspaces. Only buffers that a pass writes before it reads them are left uncleared.
+func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
+	g := s.Geometry
+	return []wantedBuffer{
 		{&s.attendWorkspace, dev.Alloc, kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)},
 		{&s.partials, dev.Alloc, partialsBytes(g.MaxRows, c)},
 		{&s.x, dev.Uncleared, 4 * int64(g.MaxRows*c.Hidden)},
 		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.Inner)},
-		{&s.sampledX, dev.Uncleared, 4 * int64(g.MaxSamples*c.Hidden)},
 		{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
-		{&s.edited, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
 		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.Hidden)},
 		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
-	} {
+	}
+}
+
+// allocateSamples allocates what stage and the ops after the head work in.
+func (s *StepMemory) allocateSamples(dev tracked, c Config) error {
+	g := s.Geometry
+	return allocateBuffers([]wantedBuffer{
+		{&s.counter, dev.Alloc, 4},
+		// Cleared, so that an index read too early, as kernels without waits do in tests, is in range.
+		{&s.sampledIndex, dev.Alloc, 4 * int64(g.MaxSamples)},
+		{&s.sampledX, dev.Uncleared, 4 * int64(g.MaxSamples*c.Hidden)},
+		{&s.edited, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
+	})
+}
+
+func allocateBuffers(list []wantedBuffer) (err error) {
+	for _, b := range list {
 		if *b.buffer, err = b.alloc(b.bytes); err != nil {
 			return err
 		}

@@ -12,6 +12,9 @@ type Shape struct {
 	// Samples is the number of sampled rows, padding included. With 0 the pass computes no
 	// logits, and a prefill pass ends at the keys and values of the last layer.
 	Samples int
+	// Follow has the draft model compute its keys and values beside a decode pass, so that it can guess in later ones. In
+	// verify and prefill passes it always does.
+	Follow bool
 	// Queries, if it is more than 1, makes a pass of the decode class a verify pass: its rows come in groups of so many,
 	// each with the last token of a sequence and drafts for those after it. All of them are sampled.
 	Queries int
@@ -37,19 +40,11 @@ func (m *Model) Forward(s device.Stream, memory *StepMemory, shape Shape) error 
 // decode launches a pass over the newest token of each sequence, and in a verify pass over drafts for the tokens after
 // it. A row's sums have the same order in both.
 func (p *pass) decode() {
-	var none kernels.Handover // only the prefill class hands rounded rows over
 	p.launch(p.stage())
-	if p.verifies() {
-		p.launch(p.draft())
-	}
+	p.draft()
 	p.launch(p.embed()) // x = embedding[token]
 	for i := range p.model.layers {
-		qkv, attend := p.deferRoPE(p.qkv(i, none), p.attend(i, none))
-		p.launch(qkv)                         // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
-		p.launch(attend)                      // attended = softmax(q·K/√d)·V
-		p.launch(p.outputProjection(i, none)) // x += Wo·attended
-		p.launch(p.gateUp(i, none))           // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
-		p.launch(p.downProjection(i, none))   // x += Wdown·inner
+		p.decodeLayer(i)
 	}
 	if p.Samples > 0 {
 		p.launch(p.head()) // logits = Whead·rmsnorm(x) of the sampled rows
@@ -60,11 +55,31 @@ func (p *pass) decode() {
 	}
 }
 
+// decodeLayer launches layer i of a pass of the decode class.
+func (p *pass) decodeLayer(i int) {
+	var none kernels.Handover // only the prefill class hands rounded rows over
+	qkv, attend := p.deferRoPE(p.qkv(i, none), p.attend(i, none))
+	p.launch(qkv)                         // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
+	p.launch(attend)                      // attended = softmax(q·K/√d)·V
+	p.launch(p.outputProjection(i, none)) // x += Wo·attended
+	p.launch(p.gateUp(i, none))           // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+	p.launch(p.downProjection(i, none))   // x += Wdown·inner
+}
+
 // prefill launches a pass over tokens of prompts. The formulas are those of decode. In the
 // last layer every row leaves its keys and values; after that only the sampled rows matter.
 // They are few, so ops of the decode class compute them, on rows gathered into sampledX.
 func (p *pass) prefill() {
 	p.launch(p.stage())
+	p.draft()
+	p.prefillLayers()
+	if p.Samples > 0 {
+		p.sampledRows()
+	}
+}
+
+// prefillLayers launches the layers of a prefill pass, the last one only up to its keys and values.
+func (p *pass) prefillLayers() {
 	p.launch(p.embed())
 	last := len(p.model.layers) - 1
 	for i := range last {
@@ -75,17 +90,19 @@ func (p *pass) prefill() {
 		p.launch(p.gateUp(i, h.gateUp))
 		p.launch(p.downProjection(i, h.down))
 	}
-	h := p.handovers(last)
-	p.launch(p.qkv(last, h.qkv))
-	if p.Samples > 0 {
-		p.launch(p.attend(last, h.attend))
-		p.launch(p.gatherSampled())
-		p.launch(p.sampledOutputProjection(last))
-		p.launch(p.sampledGateUp(last))
-		p.launch(p.sampledDownProjection(last))
-		p.launch(p.sampledHead())
-		p.launch(p.sample())
-	}
+	p.launch(p.qkv(last, p.handovers(last).qkv))
+}
+
+// sampledRows launches the rest of a prefill pass, for the sampled rows alone.
+func (p *pass) sampledRows() {
+	last := len(p.model.layers) - 1
+	p.launch(p.attend(last, p.handovers(last).attend))
+	p.launch(p.gatherSampled())
+	p.launch(p.sampledOutputProjection(last))
+	p.launch(p.sampledGateUp(last))
+	p.launch(p.sampledDownProjection(last))
+	p.launch(p.sampledHead())
+	p.launch(p.sample())
 }
 
 // handovers are the hand-overs of a layer's ops in a prefill pass.

@@ -45,19 +45,27 @@ func poison(n int64) []byte {
 	return bytes.Repeat(binary.LittleEndian.AppendUint32(nil, kernels.Poison), int(n/4))
 }
 
-// Intact checks the canaries of a guarded KV pool. No step may be running. Errors:
+// Intact checks the canaries of guarded KV pools. No step may be running. Errors:
 // device.ErrOverrun for each canary that was overwritten, and the device's.
 func (s *StepMemory) Intact(dev device.Memory) (err error) {
 	if !s.Guard {
 		return nil
 	}
-	page, plane := make([]byte, s.KV.PageBytes()), s.KV.PageBytes()/int64(s.KV.Layers)
+	for _, kv := range s.Pools() {
+		err = errors.Join(err, intact(dev, kv))
+	}
+	return err
+}
+
+// intact checks the canaries of one pool.
+func intact(dev device.Memory, kv kernels.KV) (err error) {
+	page, plane := make([]byte, kv.PageBytes()), kv.PageBytes()/int64(kv.Layers)
 	canary := poison(plane)
-	for p := range int64(s.KV.Pages) {
-		if failed := dev.Read(page, s.KV.Data.Slice(p*s.KV.PageBytes(), s.KV.PageBytes())); failed != nil {
+	for p := range int64(kv.Pages) {
+		if failed := dev.Read(page, kv.Data.Slice(p*kv.PageBytes(), kv.PageBytes())); failed != nil {
 			return failed
 		}
-		for i := 0; i < s.KV.Layers; i += 2 {
+		for i := 0; i < kv.Layers; i += 2 {
 			if !bytes.Equal(page[int64(i)*plane:int64(i+1)*plane], canary) {
 				err = errors.Join(err, fmt.Errorf("%w: KV page %d, between the layers %d and %d",
 					device.ErrOverrun, p, i/2-1, i/2))

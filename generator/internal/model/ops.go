@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"reel.internal/reel/kernels"
-	"reel.internal/reel/kernels/device"
 )
 
 // The ops of a pass, bound to the model's weights and to the step memory. Layer i is the
@@ -92,15 +91,6 @@ func (p *pass) sample() kernels.Sample {
 		RingSlots: s.RingSlots, T: p.Rows, N: p.Samples, Vocab: p.model.Config.Vocab, MaxSamples: s.MaxSamples,
 		Verify: p.verifies(),
 	}
-}
-
-// draft returns the op that guesses the drafts of a verify pass.
-func (p *pass) draft() device.Op {
-	s := p.memory
-	if s.Drafter == GivenDrafter {
-		return kernels.Given{Rows: s.Rows, Slots: s.Slots, Tokens: s.given, T: p.Rows, Queries: p.Queries}
-	}
-	return kernels.Lookup{Rows: s.Rows, Slots: s.Slots, T: p.Rows, Queries: p.Queries}
 }
 
 func (p *pass) accept() kernels.Accept {

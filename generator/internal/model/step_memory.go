@@ -21,8 +21,10 @@ type Geometry struct {
 	RingSlots int
 	// KVType is the element type of keys and values; the zero value is float32.
 	KVType kernels.DType
-	// Drafter guesses the drafts of verify passes.
-	Drafter Drafter
+	// Drafter guesses the drafts of verify passes. DraftModel is the draft model of ModelDrafter: every pass that
+	// [Shape] does not keep it from computes its keys and values too. Its RoPE has Context positions.
+	Drafter    Drafter
+	DraftModel *Model
 	// Guard separates the keys and values of the layers in each page by canaries, which
 	// [StepMemory.Intact] checks. The pool then takes twice the memory.
 	Guard bool
@@ -36,6 +38,7 @@ const (
 	NoDrafter     Drafter = iota // there are no verify passes
 	LookupDrafter                // [kernels.Lookup]
 	GivenDrafter                 // [kernels.Given], from the table that Given returns
+	ModelDrafter                 // another model, with keys and values of its own in a pool with the same pages
 )
 
 // restoreWords is the words of the longest sequence's slot.
@@ -68,6 +71,8 @@ type StepMemory struct {
 	inner    device.Buffer // float32 [MaxRows][inner]
 	given    device.Buffer // int32 [Slots+1][Context]: the table of GivenDrafter, pinned
 	givenMap *device.Mapped
+	pools    []kernels.KV  // KV, and that of drafter
+	drafter  *StepMemory   // of DraftModel: its rows, pool and buffers, and the same slots; nil: there is none
 	logits   device.Buffer // float32 [MaxSamples][vocab]
 	edited   device.Buffer // float32 [MaxSamples][vocab]: logits after penalties, biases and mask
 
@@ -95,7 +100,7 @@ func (s *StepMemory) innerWorkspace() kernels.Workspace {
 func (s *StepMemory) ArenaBytes() (n int64) {
 	for _, b := range s.allocated {
 		if b != s.descriptors && b != s.records && b != s.restored && b != s.Slots.Mask && b != s.Slots.Bias &&
-			b != s.given && b != s.KV.Data {
+			b != s.given && !s.isPool(b) {
 			n += b.Bytes()
 		}
 	}
@@ -104,7 +109,11 @@ func (s *StepMemory) ArenaBytes() (n int64) {
 
 // Activations returns the buffers that a pass writes before it reads them.
 func (s *StepMemory) Activations() []device.Buffer {
-	return []device.Buffer{s.x, s.q, s.attended, s.inner, s.sampledX, s.logits, s.edited}
+	own := []device.Buffer{s.x, s.q, s.attended, s.inner, s.sampledX, s.logits, s.edited}
+	if d := s.drafter; d != nil {
+		own = append(own, d.x, d.q, d.attended, d.inner, d.logits)
+	}
+	return own
 }
 
 // Arena returns a buffer that only this step memory has, to identify it.
