@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/scheduler"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -40,11 +41,23 @@ func allStand(t *testing.T, s *sink) {
 	}
 }
 
+// inTurn returns a plan of drafts with which some steps have none.
+func inTurn() func([]*scheduler.Sequence) {
+	steps := 0
+	return func(ready []*scheduler.Sequence) {
+		steps++
+		for i, q := range ready {
+			q.Drafts = min((steps/2+i)%4, q.MayDraft)
+		}
+	}
+}
+
 // A model that drafts for itself is always right about greedy requests: its keys and values are those of the model at
 // every position, also where all drafts of a step stood, after steps without drafts, and where pages were found.
 func TestOwnDraftsStand(t *testing.T) {
 	o := self()
 	b := built(t, device.HostOptions{}, o, nil)
+	b.opts.planDrafts = inTurn()
 	b.run()
 	prompt := []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}
 	for n := range len(prompt) {
