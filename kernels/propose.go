@@ -2,12 +2,13 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 
 	"reel.internal/reel/kernels/device"
 )
 
 // Propose takes a draft model's most probable token as draft number Draft of each group of a verify pass, whose rows
-// come in groups of Queries as [Accept] describes: the lowest id among equals, and 0 if all logits are no numbers.
+// come in groups of Queries as [Accept] describes: the lowest id among equals, and 0 if no logit is a number.
 // Padding gets no draft.
 type Propose struct {
 	Logits device.Buffer // float32 [T/Queries][Cols], of the draft model
@@ -47,11 +48,12 @@ func (o Propose) Host(h *device.Host) {
 	}
 }
 
-// mostProbable returns the index of the largest logit, the lowest among equals.
+// mostProbable returns the index of the largest logit, the lowest among equals; 0 if there is no number above -infinity.
 func mostProbable(logits []float32) (token int32) {
+	most := float32(math.Inf(-1))
 	for i, l := range logits {
-		if best := logits[token]; l > best || best != best {
-			token = int32(i)
+		if l > most {
+			token, most = int32(i), l
 		}
 	}
 	return token

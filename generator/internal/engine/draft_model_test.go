@@ -53,7 +53,7 @@ func inTurn() func([]*scheduler.Sequence) {
 }
 
 // A model that drafts for itself is always right about greedy requests: its keys and values are those of the model at
-// every position, also where all drafts of a step stood, after steps without drafts, and where pages were found.
+// every position, also where all drafts of a step stood, after steps without drafts, and where pages were moved or found.
 func TestOwnDraftsStand(t *testing.T) {
 	o := self()
 	b := built(t, device.HostOptions{}, o, nil)
@@ -61,7 +61,12 @@ func TestOwnDraftsStand(t *testing.T) {
 	b.run()
 	prompt := []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}
 	for n := range len(prompt) {
-		allStand(t, b.complete(greedy(prompt[:n+1]...)))
+		s, h := b.submit(greedy(prompt[:n+1]...))
+		<-s.first
+		for i := range 12 {
+			b.Relocate(h, i%4)
+		}
+		allStand(t, s)
 	}
 	if s := b.complete(greedy(prompt...)); s.finish.Usage.CachedTokens == 0 {
 		t.Error("nothing was found")
@@ -70,5 +75,53 @@ func TestOwnDraftsStand(t *testing.T) {
 	}
 	if err := b.finish(); err != nil {
 		t.Error(err)
+	}
+}
+
+// They stand as well after pages moved on the device, sequences moved to the host tier and back, and prompts found pages
+// there: the draft model's part of a page moves with the model's.
+func TestOwnDraftsStandWherePagesMove(t *testing.T) {
+	o := self()
+	o.Pages, o.HostCache, o.slabPages = nanoPool, 200*2*nanoPage, 5
+	b := built(t, device.HostOptions{}, o, nil)
+	b.opts.planDrafts = inTurn()
+	b.run()
+	b.eventually("the host tier", func() bool { return b.Stats().KV.HostPages == 200 })
+	for round := range int32(5) {
+		var sinks []*sink
+		for i := range int32(8) {
+			q := greedy(7, i%4, round%3, 5, 1, 2, i, 3)
+			q.MaxTokens = 50
+			s, h := b.submit(q)
+			sinks = append(sinks, s)
+			b.Relocate(h, int(round)%3)
+		}
+		for _, s := range sinks {
+			allStand(t, s)
+		}
+	}
+	if kv := b.Stats().KV; kv.MovedIn == 0 || kv.Loaded == 0 {
+		t.Errorf("nothing moved: %+v", kv)
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+// And after a restart, with pages from files.
+func TestOwnDraftsStandAfterARestart(t *testing.T) {
+	l := newLives(t)
+	o := self()
+	o.Files, o.HostCache, o.slabPages = true, 40*2*64*int64(o.PageTokens), 7
+	prompt := []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2}
+	for life := range 2 {
+		l.begin(o, device.HostOptions{})
+		l.used()
+		s := l.complete(greedy(prompt...))
+		if allStand(t, s); life > 0 && s.finish.Usage.CachedTokens != 16 {
+			t.Errorf("%d tokens were found", s.finish.Usage.CachedTokens)
+		}
+		l.written(4)
+		l.end()
 	}
 }

@@ -48,7 +48,7 @@ func (l *lives) begin(o Options, host device.HostOptions) {
 	l.files.hang = l.hang
 	l.run()
 	s, err := store.Open(l.t.Context(), store.Options{Dir: l.dir, Bytes: l.bytes, Identity: l.identity,
-		PageTokens: o.PageTokens, PageBytes: l.memory.KV.PageBytes(), Warn: func(line string) { l.warns <- line }})
+		PageTokens: o.PageTokens, PageBytes: l.memory.PageBytes(), Warn: func(line string) { l.warns <- line }})
 	if err != nil {
 		l.t.Fatal(err)
 	}
