@@ -22,7 +22,7 @@ func draftConfigs() []model.Config {
 // self returns options with which the model drafts for itself.
 func self() Options {
 	o := nano()
-	o.Draft, o.DraftTokens, o.Chunk = DraftModel, 3, 16
+	o.Draft, o.DraftTokens, o.Chunk, o.planDrafts = DraftModel, 3, 16, inTurn()
 	return o
 }
 
@@ -57,7 +57,6 @@ func inTurn() func([]*scheduler.Sequence) {
 func TestOwnDraftsStand(t *testing.T) {
 	o := self()
 	b := built(t, device.HostOptions{}, o, nil)
-	b.opts.planDrafts = inTurn()
 	b.run()
 	prompt := []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}
 	for n := range len(prompt) {
@@ -84,7 +83,6 @@ func TestOwnDraftsStandWherePagesMove(t *testing.T) {
 	o := self()
 	o.Pages, o.HostCache, o.slabPages = nanoPool, 200*2*nanoPage, 5
 	b := built(t, device.HostOptions{}, o, nil)
-	b.opts.planDrafts = inTurn()
 	b.run()
 	b.eventually("the host tier", func() bool { return b.Stats().KV.HostPages == 200 })
 	for round := range int32(5) {
