@@ -1,0 +1,146 @@
+//go:build cuda
+
+package cudatest
+
+import (
+	"fmt"
+	"testing"
+
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+)
+
+// verifySteps is what verify passes have besides a model: stage, lookup, sample and accept on both devices, over logits
+// that are the same in each step. So sequences repeat themselves, and some drafts stand.
+type verifySteps struct {
+	*stager
+	queries, rows  int
+	logits, edited twin
+	records        [2]device.Buffer
+	mapped         [2]*device.Mapped
+}
+
+const verifyGroups, verifyVocab, verifyContext = 3, 40, 600
+
+func newVerifySteps(b *both, queries int) *verifySteps {
+	rows := (verifyGroups + 1) * queries // the last group is padding
+	v := &verifySteps{queries: queries, rows: rows, logits: put(b, b.normal(rows*verifyVocab, 3)),
+		edited: b.poisoned(rows * verifyVocab),
+		stager: newStager(b, verifyGroups, 4, verifyContext, kernels.StepLayout{MaxRows: rows, MaxSamples: rows})}
+	for on, d := range b.devices {
+		var err error
+		v.records[on], v.mapped[on], err = d.Pinned(4 * stagerRing * int64(rows) * kernels.RecordWords)
+		b.must(err)
+		b.t.Cleanup(func() { b.must(d.Free(v.records[on])) })
+		b.shareSlots(on, &v.slots[on], verifyVocab)
+	}
+	return v
+}
+
+// ops returns a verify pass without a model.
+func (v *verifySteps) ops(on int) []device.Op {
+	rows, slots := v.stager.rows[on], v.slots[on]
+	return []device.Op{
+		v.op(on, v.rows, v.rows),
+		kernels.Lookup{Rows: rows, Slots: slots, T: v.rows, Queries: v.queries},
+		kernels.Sample{Logits: v.logits[on], Rows: rows, Slots: slots, Records: v.records[on], Edited: v.edited[on],
+			T: v.rows, N: v.rows, Vocab: verifyVocab, RingSlots: stagerRing, MaxSamples: v.rows, Verify: true},
+		kernels.Accept{Rows: rows, Slots: slots, Records: v.records[on], T: v.rows, Queries: v.queries,
+			RingSlots: stagerRing, MaxSamples: v.rows},
+	}
+}
+
+// step returns a step with a random number of drafts for each sequence. The first one starts the sequences.
+func (v *verifySteps) step(number int) (s kernels.Step) {
+	for g := range int32(verifyGroups) {
+		first := kernels.Row{Slot: g, Position: kernels.FromDevice, Token: kernels.FromDevice}
+		if number == 0 {
+			first.Position, first.Token = v.r.Int32N(20), v.r.Int32N(verifyVocab)
+			s.Inits = append(s.Inits, kernels.Init{Slot: g, Generation: g, Prompt: first.Position + 1,
+				Sampling: kernels.Sampling{RepeatPenalty: 1, TopP: 1}})
+		}
+		drafts := v.r.IntN(v.queries)
+		for j := range v.queries {
+			row, sample := kernels.Row{Slot: kernels.NoSlot}, int32(-1)
+			if j <= drafts {
+				row = kernels.Row{Slot: g, Position: kernels.FromDevice, Token: kernels.FromDraft}
+				sample = int32(len(s.Rows))
+			}
+			if j == 0 {
+				row = first
+			}
+			s.Rows, s.Samples = append(s.Rows, row), append(s.Samples, sample)
+		}
+	}
+	return s
+}
+
+// compare fails if rows, slots or records differ between the devices. It returns how many drafts stand.
+func (v *verifySteps) compare(name string) (stand int) {
+	v.t.Helper()
+	for what, x := range map[string]func(on int) device.Buffer{
+		"tokens of rows": func(on int) device.Buffer { return v.stager.rows[on].Token },
+		"positions":      func(on int) device.Buffer { return v.stager.rows[on].Position },
+		"last tokens":    func(on int) device.Buffer { return v.slots[on].Token.Slice(0, 4*verifyGroups) },
+		"lengths":        func(on int) device.Buffer { return v.slots[on].Length.Slice(0, 4*verifyGroups) },
+		"history":        func(on int) device.Buffer { return v.slots[on].History },
+	} {
+		v.same(name+", "+what, twin{x(0), x(1)})
+	}
+	at := int((v.number-1)%stagerRing) * v.rows * kernels.RecordWords * 4
+	for i := range verifyGroups * v.queries {
+		var r [2]kernels.Record
+		for on, m := range v.mapped {
+			kernels.DecodeRecord(m.Bytes()[at+i*kernels.RecordWords*4:][:kernels.RecordWords*4], &r[on])
+		}
+		if r[1].Count != r[0].Count || r[1].Token != r[0].Token || r[1].Slot != r[0].Slot || r[1].Step != r[0].Step {
+			v.t.Fatalf("%s, record %d is %+v, wants %+v", name, i, r[1], r[0])
+		}
+		if i%v.queries == 0 {
+			stand += int(r[0].Count) - 1
+		}
+	}
+	return stand
+}
+
+// Verify passes leave the same rows, slots and records on host and GPU, launched one by one and replayed.
+func TestCUDAVerifySteps(t *testing.T) {
+	b := newBoth(t)
+	stand := 0
+	for queries := 2; queries <= 8; queries++ {
+		v := newVerifySteps(b, queries)
+		graph := v.captured()
+		for step := range 60 {
+			v.write(v.step(step))
+			for _, op := range v.ops(0) {
+				b.must(b.streams[0].Launch(op))
+			}
+			if step%2 == 0 {
+				b.onGPU(v.ops(1)...)
+			} else {
+				b.must(b.streams[1].Replay(graph))
+				b.must(b.streams[1].Synchronize())
+			}
+			stand += v.compare(fmt.Sprintf("%d queries, step %d", queries, step))
+		}
+		b.must(graph.Destroy())
+	}
+	if stand == 0 {
+		t.Error("no draft stands: these steps test nothing")
+	}
+}
+
+// captured returns a graph of the ops.
+func (v *verifySteps) captured() device.Exec {
+	v.t.Helper()
+	v.must(v.streams[1].BeginCapture())
+	for _, op := range v.ops(1) {
+		v.must(v.streams[1].Launch(op))
+	}
+	g, err := v.streams[1].EndCapture()
+	v.must(err)
+	x, err := g.Instantiate()
+	v.must(err)
+	v.must(g.Destroy())
+	return x
+}
