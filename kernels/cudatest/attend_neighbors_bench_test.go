@@ -41,10 +41,37 @@ func BenchmarkCUDAAttendAndNeighbors(t *testing.B) {
 	}
 }
 
-// followUp is how attention follows its QKV, and whether the model has head norms.
+// BenchmarkCUDAVerifyAttendAndNeighbors measures the same of a verify pass, beside plain decode of one sequence and of
+// as many sequences as there are rows.
+func BenchmarkCUDAVerifyAttendAndNeighbors(t *testing.B) {
+	for _, s := range []shape{{name: "7B", hidden: 4096, layers: 2, heads: 32, kvHeads: 32, dim: 128},
+		{name: "8B", hidden: 4096, layers: 3, heads: 32, kvHeads: 8, dim: 128},
+		{name: "1B", hidden: 2048, layers: 8, heads: 32, kvHeads: 8, dim: 64}} {
+		a := newAttendNeighbors(newBoth(t), s)
+		for _, n := range []int{250, 4000} {
+			for _, c := range []struct {
+				rows int
+				how  followUp
+			}{{1, followUp{name: "plain", early: true}}, {8, followUp{name: "plain", early: true}},
+				{2, followUp{name: "verify", early: true, queries: 2}},
+				{4, followUp{name: "verify", early: true, queries: 4}},
+				{8, followUp{name: "verify", early: true, queries: 8}}, {8, followUp{name: "verify-waits", queries: 8}},
+				{64, followUp{name: "verify", early: true, queries: 8}}} {
+				t.Run(fmt.Sprintf("%s/%d-rows-%d-positions/%s", s.name, c.rows, n, c.how.name), func(t *testing.B) {
+					b := newBoth(t)
+					b.perLaunch(t, 0, a.ops(b, c.rows, n, c.how)...)
+					t.ReportMetric(t.Elapsed().Seconds()/float64(t.N*64*s.layers)*1e6, "µs/layer")
+				})
+			}
+		}
+	}
+}
+
+// followUp is how attention follows its QKV, whether the model has head norms, and how many rows a sequence has.
 type followUp struct {
 	name                   string
 	early, norms, deferred bool
+	queries                int // Attend.Queries
 }
 
 // attendNeighbors holds the weights of the ops around attention, on the GPU.
@@ -74,23 +101,26 @@ func newAttendNeighbors(b *both, s shape) *attendNeighbors {
 	return a
 }
 
-// ops returns the ops of all layers for rows sequences of n positions each.
+// ops returns the ops of all layers for the last rows of sequences of n positions each.
 func (a *attendNeighbors) ops(b *both, rows, n int, how followUp) (ops []device.Op) {
-	each, width, table := (n+15)/16, a.heads*a.dim, neighborsContext/16
-	slot, position, blocks := make([]int32, rows), make([]int32, rows), make([]int32, (rows+1)*table)
+	each, width, table, queries := (n+15)/16, a.heads*a.dim, neighborsContext/16, max(1, how.queries)
+	sequences := rows / queries
+	slot, position, blocks := make([]int32, rows), make([]int32, rows), make([]int32, (sequences+1)*table)
 	for i := range rows {
-		slot[i], position[i] = int32(i), int32(n-1)
+		slot[i], position[i] = int32(i/queries), int32(n-queries+i%queries)
+	}
+	for i := range sequences {
 		for j := range each {
 			blocks[i*table+j] = int32(1 + i*each + j)
 		}
 	}
-	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + rows*each, PageTokens: 16, Layers: len(a.layers),
+	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + sequences*each, PageTokens: 16, Layers: len(a.layers),
 		Heads: a.kvHeads, HeadDim: a.dim}
 	kv.Data = b.load(1, make([]byte, int64(kv.Pages)*kv.PageBytes()))
 	x := b.load(1, bytesOf(b.normal(rows*a.hidden, 1)))
 	q, attended := b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
 	in := kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))}
-	slots := kernels.Slots{Count: rows + 1, Pages: table, Context: neighborsContext,
+	slots := kernels.Slots{Count: sequences + 1, Pages: table, Context: neighborsContext,
 		BlockTable: b.load(1, bytesOf(blocks))}
 	work := b.attendWorkspace(rows, a.heads, a.dim, neighborsContext)
 	raw, norms := b.beforeRoPE(rows, a.kvHeads, a.dim), b.load(1, bytesOf(b.powers(2*a.dim)))
@@ -98,7 +128,8 @@ func (a *attendNeighbors) ops(b *both, rows, n int, how followUp) (ops []device.
 		qkv := kernels.QKV{X: x, Norm: a.norm, Q: w.q, K: w.k, V: w.v, RoPE: a.rope, Rows: in, Slots: slots, KV: kv,
 			Out: q, T: rows, Layer: i, Hidden: a.hidden, Heads: a.heads, Eps: 1e-5, BeforeRoPE: raw}
 		attend := kernels.Attend{Q: q, Rows: in, Slots: slots, KV: kv, Out: attended, Workspace: work, T: rows,
-			Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: how.early}
+			Layer: i, Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(a.dim))), AfterQKV: how.early,
+			Queries: how.queries}
 		if how.norms {
 			qkv.HeadNorms = norms
 		}
