@@ -55,10 +55,13 @@ func randomTokens(r *rand.Rand, n int) []int32 {
 	return tokens
 }
 
-// checkSequences checks that chances stay chances.
+// checkSequences checks that chances stay chances, and that nobody saves more than the bound.
 func checkSequences(t *testing.T, seqs []*Sequence) {
 	t.Helper()
 	for _, s := range seqs {
+		if s.credit > mostSavings || s.wait > longestWait || s.pause > longestWait {
+			t.Fatalf("%v steps saved, a wait of %d, then of %d", s.credit, s.wait, s.pause)
+		}
 		for i := range s.rates {
 			for _, r := range []rate{s.rates[i].first, s.rates[i].rest} {
 				if s.most > 0 && !(r.mean() >= 0 && r.mean() <= r.high() && r.high() <= 1) {
@@ -94,8 +97,12 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 	long := novel(100_000)
 	var s Sequence
-	s.Begin(b.policy, long, Longest)
-	if n := testing.AllocsPerRun(10, func() { s.Begin(b.policy, long, Longest) }); n > 0 {
+	begin := func() {
+		s.Begin(b.policy, long, Longest)
+		s.Token(1)
+	}
+	begin()
+	if n := testing.AllocsPerRun(10, begin); n > 0 {
 		t.Errorf("%v allocations for a sequence that begins again", n)
 	}
 }
@@ -159,5 +166,6 @@ func BenchmarkBegin(b *testing.B) {
 	var s Sequence
 	for b.Loop() {
 		s.Begin(p, prompt, Longest)
+		s.Token(1)
 	}
 }

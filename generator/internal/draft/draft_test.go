@@ -13,8 +13,8 @@ func TestNothingAccepted(t *testing.T) {
 			s := &stream{text: tokens, prompt: 100, stands: never}
 			speed := newPlay(64, byPolicy, cost, s).run(t)
 			t.Logf("%s, %s: %.4f of plain decoding with %d drafts in %d steps", name, text, speed, s.drafts, s.steps)
-			if speed < 0.99 {
-				t.Errorf("%s, %s: %.4f", name, text, speed)
+			if speed < 0.99 || text == "novel" && s.steps > 30 {
+				t.Errorf("%s, %s: %.4f, %d steps", name, text, speed, s.steps)
 			}
 		}
 	}
@@ -63,6 +63,30 @@ func many(n int, chance float64) (streams []*stream) {
 	return streams
 }
 
+// TestDraftsComeBack: after a long text in which none stand, they are found to stand.
+func TestDraftsComeBack(t *testing.T) {
+	good := stand(1, 0.7)
+	s := &stream{text: novel(3000), prompt: 10, stands: func(text []int32, at int) int {
+		if at < 2000 {
+			return 0
+		}
+		return good(text, at)
+	}}
+	p := newPlay(64, byPolicy, gpu(0.10), s)
+	found := 0
+	for p.next() {
+		p.step(p.plan(t))
+		p.report()
+		if s.at > 2000 && s.drafts > 0 && s.credit == mostSavings && found == 0 {
+			found = s.at
+		}
+	}
+	t.Logf("found after %d tokens; %.3f of plain", found-2000, s.speed())
+	if found == 0 || found > 2100 {
+		t.Errorf("found after %d tokens", found-2000)
+	}
+}
+
 // TestCopies: a text that copies every now and then, drafted by lookup. Copying is found at once and novelty costs
 // little, so no constant number of drafts is better by more than a twentieth.
 func TestCopies(t *testing.T) {
@@ -103,7 +127,7 @@ func excerpts(part, n int) (text []int32) {
 }
 
 // TestNeighbours: a sequence without drafts, by its own will, a mask or because none stand, waits at most 5% longer,
-// except in the one step that measures it, and others gain what that leaves them.
+// but for the one step that measures it on a device whose time grows with the rows. Others gain what that leaves them.
 func TestNeighbours(t *testing.T) {
 	good := func(i uint64) *stream { return &stream{text: novel(3000), prompt: 10, stands: stand(i, 0.8)} }
 	off := func() *stream { return &stream{text: novel(3000), prompt: 10, stands: never, off: true} }
@@ -113,18 +137,19 @@ func TestNeighbours(t *testing.T) {
 		cost    cost
 		streams []*stream
 		gain    float64 // tokens of the first stream for one of plain decoding, at least
+		delays  int     // steps of the last stream over 5% longer than plain ones, at most
 	}{
-		{"cheap, off", gpu(0.04), []*stream{good(1), off()}, 2.5},
-		{"dear, off", gpu(0.15), []*stream{good(1), off()}, 0.99},
-		{"cheap, bad", gpu(0.04), []*stream{good(1), bad()}, 2.5},
-		{"seven and one off", gpu(0.10), append(many(7, 0.8), off()), 0.98},
-		{"seven and one bad", gpu(0.10), append(many(7, 0.8), bad()), 0.98},
-		{"host", host, []*stream{good(1), off()}, 0.99},
+		{"cheap, off", gpu(0.04), []*stream{good(1), off()}, 2.5, 0},
+		{"dear, off", gpu(0.15), []*stream{good(1), off()}, 0.99, 0},
+		{"cheap, bad", gpu(0.04), []*stream{good(1), bad()}, 2.5, 0},
+		{"seven and one off", gpu(0.10), append(many(7, 0.8), off()), 0.98, 0},
+		{"seven and one bad", gpu(0.10), append(many(7, 0.8), bad()), 0.98, 0},
+		{"host", host, []*stream{good(1), off()}, 0.99, 1},
 	} {
 		newPlay(64, byPolicy, c.cost, c.streams...).run(t)
 		first, last := c.streams[0], c.streams[len(c.streams)-1]
 		t.Logf("%s: %.3f for the first, %.3f for the last, %d delays", c.name, first.speed(), last.speed(), last.delays)
-		if first.speed() < c.gain || last.speed() < 0.95 || last.delays > 1 {
+		if first.speed() < c.gain || last.speed() < 0.95 || last.delays > c.delays {
 			t.Errorf("%s: %.3f for the first, %.3f for the last, %d delays", c.name, first.speed(), last.speed(), last.delays)
 		}
 	}

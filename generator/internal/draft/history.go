@@ -28,10 +28,17 @@ type history struct {
 	last   [match]int32
 	count  int // tokens in last
 	sight  sight
+	begun  bool
 }
 
-// begin starts with the prompt. Its table has room for the prompt and an answer of equal length, within the bounds.
-func (h *history) begin(prompt []int32) {
+// begin starts with the prompt, when it is called first: a request that waits needs no table. The table has room for the
+// prompt and an answer of equal length, within the bounds.
+func (h *history) begin() {
+	if h.begun {
+		return
+	}
+	h.begun = true
+	prompt := h.prompt
 	entries := min(max(1<<bits.Len(uint(2*len(prompt))), leastEntries), mostEntries)
 	if cap(h.table) < entries {
 		h.table = make([]uint16, entries)

@@ -24,8 +24,8 @@ func TestHistory(t *testing.T) {
 		{"late in a long prompt", long[:9000], append(novel(100), 8000, 8001, 8002), true},
 		{"the longest prompt", long, append(novel(400), 99_000, 99_001, 99_002), true},
 	} {
-		var h history
-		h.begin(c.prompt)
+		h := history{prompt: c.prompt}
+		h.begin()
 		for _, id := range c.answer {
 			h.add(id)
 		}
@@ -37,14 +37,15 @@ func TestHistory(t *testing.T) {
 
 // TestHistoriesAreApart: a sequence that begins again has nothing of the one before it.
 func TestHistoriesAreApart(t *testing.T) {
-	var h history
-	h.begin([]int32{1, 2, 3, 4})
-	h = history{table: h.table}
-	h.begin([]int32{9, 9})
-	for _, id := range []int32{1, 2, 3} {
-		h.add(id)
+	p := New(Options{Most: 1, Rows: 2, Lookup: true})
+	var s Sequence
+	for _, prompt := range [][]int32{{1, 2, 3, 4}, {9, 9}} {
+		s.Begin(p, prompt, 1)
+		for _, id := range []int32{3, 4, 5, 1, 2, 3} {
+			s.Token(id)
+		}
 	}
-	if h.sight != unseen {
+	if s.history.sight != unseen {
 		t.Error("found the tokens of another sequence")
 	}
 }

@@ -47,9 +47,7 @@ func (s *Sequence) Begin(p *Policy, prompt []int32, most int) {
 	for i := range s.rates {
 		s.rates[i] = newAcceptance(assumedChance(sight(i), p.options.Lookup))
 	}
-	if p.options.Lookup {
-		s.history.begin(prompt)
-	}
+	s.history.prompt = prompt
 }
 
 // Token follows a token of the answer, as it is handed to the client.
@@ -60,6 +58,7 @@ func (s *Sequence) Token(id int32) {
 	s.credit = min(s.credit+income, mostSavings)
 	s.wait--
 	if s.policy.options.Lookup {
+		s.history.begin()
 		s.history.add(id)
 		if s.history.sight != unseen {
 			s.wait -= hintedPace - 1
@@ -88,11 +87,14 @@ func (s *Sequence) Result(drafted, accepted int) {
 
 // expect estimates what chains give the sequence, of which it has room for so many.
 func (s *Sequence) expect(room int) {
-	s.room, s.sight, s.probing = min(room, s.most), s.history.sight, false
+	s.room, s.probing = min(room, s.most), false
 	var mean, high chance
 	if s.room > 0 {
+		if s.policy.options.Lookup {
+			s.history.begin()
+		}
+		s.sight, s.probing = s.history.sight, s.wait < 1
 		mean, high = s.rates[s.sight].mean(), s.rates[s.sight].high()
-		s.probing = s.wait < 1
 	}
 	if s.probing {
 		mean, high = mean.atLeast(probe), high.atLeast(probe)
