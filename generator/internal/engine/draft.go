@@ -184,11 +184,12 @@ func (d *draftCounts) status(o Options) protocol.Drafts {
 // giveDrafts writes what a request predicts to its slot, from which [kernels.Given] takes drafts. No step in flight
 // names the slot.
 func (e *Engine) giveDrafts(q *scheduler.Sequence) {
-	if e.opts.Draft != DraftGiven {
+	s, ok := q.Owner.(*sequence)
+	if e.opts.Draft != DraftGiven || !ok { // a text that is reread has no request
 		return
 	}
 	slot, _ := q.Slot()
 	given := e.memory.Given(slot)
 	clear(given)
-	copy(given[len(q.Prompt):], q.Owner.(*sequence).request.Prediction)
+	copy(given[len(q.Prompt):], s.request.Prediction)
 }

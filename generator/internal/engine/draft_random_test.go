@@ -57,14 +57,20 @@ func randomCase(r *rand.Rand, c model.Config, reference alone) draftedCase {
 	if at := slices.IndexFunc(x.want, func(t Token) bool { return t.ID == eosToken }); at >= 0 && !q.IgnoreEOS {
 		x.want, x.reason = x.want[:at], protocol.FinishStop
 	}
-	wrong := r.IntN(3)
-	for _, t := range s.tokens {
-		if r.IntN(6) < wrong*wrong {
-			t.ID = int32(r.IntN(c.Vocab))
-		}
-		x.Prediction = append(x.Prediction, t.ID)
-	}
+	x.Prediction = predicted(r, s.tokens, c.Vocab)
 	return x
+}
+
+// predicted returns a prediction of tokens of which all, some or little is right.
+func predicted(r *rand.Rand, tokens []Token, vocab int) (list []int32) {
+	wrong := r.IntN(3) // of six, squared
+	for _, t := range tokens {
+		if r.IntN(6) < wrong*wrong {
+			t.ID = int32(r.IntN(vocab))
+		}
+		list = append(list, t.ID)
+	}
+	return list
 }
 
 // check compares what a request gave beside others with what it gives alone.

@@ -408,6 +408,7 @@ func TestConversationsOverRestarts(t *testing.T) {
 		for range 3 {
 			o.Files, o.HostCache, o.slabPages = true, int64((1+r.IntN(60))*64*o.PageTokens), 1+r.IntN(20)
 			o.CacheScope = CacheScope(r.IntN(2))
+			randomDrafts(r, &o)
 			l.bytes = int64(2+r.IntN(80)) * 4096
 			l.begin(o, host)
 			if r.IntN(4) > 0 {

@@ -4,9 +4,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -76,7 +79,10 @@ func families() map[string]model.Config {
 }
 
 // events counts what happened in engines.
-type events struct{ found, evicted, stored, loaded, moved, precaptured, rolled, padded, eager int }
+type events struct {
+	found, evicted, stored, loaded, moved, precaptured, rolled, padded, eager, drafted, accepted, reread int
+	relocated                                                                                            int
+}
 
 // count adds what happened in an engine.
 func (n *events) count(b *testEngine) {
@@ -86,22 +92,28 @@ func (n *events) count(b *testEngine) {
 	g := s.Steps.Graphs
 	n.precaptured, n.rolled = n.precaptured+g.Precaptured, n.rolled+g.Rolled
 	n.padded, n.eager = n.padded+g.Padded, n.eager+g.Eager
+	d := s.Drafts.Total()
+	n.drafted, n.accepted = n.drafted+int(d.Drafted), n.accepted+int(d.Accepted)
+	n.reread += int(s.Steps.RereadTokens)
 }
 
 func (n events) all() bool {
-	return min(n.found, n.evicted, n.stored, n.loaded, n.moved, n.precaptured, n.rolled, n.padded, n.eager) > 0
+	return min(n.found, n.evicted, n.stored, n.loaded, n.moved, n.precaptured, n.rolled, n.padded, n.eager, n.accepted,
+		n.drafted-n.accepted, n.reread) > 0 && (n.relocated > 0 || os.Getenv("REEL_LONG") == "")
 }
 
-// Random conversations of three users, which share beginnings, fork, have formats, are edited in the middle and
-// cancelled, in a pool too small for them, give the tokens and log-probabilities that they give without a cache, bit for
-// bit: with exact, rolled and padded graphs and eagerly, for models with windows, biases, head norms and quantised
-// weights. REEL_LONG runs 1,000 conversations of each family.
+// Random conversations of three users, which share beginnings, fork, have formats and drafts, are edited in the middle,
+// cancelled, moved and reread, in a pool too small for them, give the tokens and log-probabilities that they give
+// without a cache and without drafts, bit for bit: with exact, rolled and padded graphs and eagerly, for models with
+// windows, biases, head norms and quantised weights. REEL_LONG runs 1,000 conversations of each family, and for 30 minutes:
+// REEL_SOAK_MINUTES=30 go test -race -timeout 0 -run TestConversations
 func TestConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 	var n events
 	for name, c := range families() {
 		t.Run(name, func(t *testing.T) {
 			r, reference := seeded(t), aloneWith(t, c)
-			for range familyConversations() / 10 {
+			end := time.Now().Add(soakMinutes(t) / time.Duration(len(families())))
+			for i := 0; i < familyConversations()/10 || time.Now().Before(end); i++ {
 				n.talk(t, r, c, reference)
 			}
 			if err := reference.finish(); err != nil {
@@ -125,6 +137,7 @@ func tight(r *rand.Rand) (Options, device.HostOptions) {
 	if r.IntN(6) > 0 {
 		o.HostCache, o.slabPages = int64((20+r.IntN(180))*64*o.PageTokens), 1+r.IntN(20)
 	}
+	randomDrafts(r, &o)
 	return o, host
 }
 
@@ -135,6 +148,11 @@ func (n *events) talk(t *testing.T, r *rand.Rand, c model.Config, reference alon
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.h.Trace(func(c device.Call) {
+		if _, ok := c.Op.(kernels.CopyPage); ok {
+			n.relocated++ // on the engine's thread
+		}
+	})
 	b.run()
 	begin := make([]int32, 1+r.IntN(30))
 	for i := range begin {
@@ -156,19 +174,25 @@ func (n *events) talk(t *testing.T, r *rand.Rand, c model.Config, reference alon
 }
 
 // turns makes one turn of each conversation on b, all at once, and compares the answers with those of the reference,
-// which it leaves in answers. Some requests have formats, some are cancelled, some do not use the cache or leave
-// nothing there. It returns the number of prompt tokens that were found.
+// which it leaves in answers. Some requests have formats or drafts, some are cancelled, some do not use the cache or
+// leave nothing there. Some of the texts are reread. It returns the number of prompt tokens that were found.
 func turns(b *testEngine, r *rand.Rand, all []*conversation, answers [][]Token, reference alone) (found int) {
 	b.t.Helper()
+	var next [][]Token
 	requests, sinks := submitTurns(b, r, all, answers, 50, func(q *Request) {
 		q.Cache = CacheMode(max(0, r.IntN(8)-5))
 		if r.IntN(4) == 0 {
 			q.Format = randomAutomaton(r, b.model.Config.Vocab, true)
 		}
+		next = append(next, reference.answer(*q))
+		q.DraftTokens, q.Prediction = r.IntN(1+MaxDrafts), predicted(r, next[len(next)-1], b.model.Config.Vocab)
 	})
+	copy(answers, next)
 	for i, s := range sinks {
 		<-s.ended
-		answers[i] = reference.answer(requests[i])
+		if r.IntN(3) == 0 {
+			b.Reread(requests[i].User, append(slices.Clone(requests[i].Tokens), ids(answers[i])...))
+		}
 		if n := len(s.tokens); n > len(answers[i]) || s.finish.Reason != "cancelled" && n < len(answers[i]) ||
 			!slices.EqualFunc(s.tokens, answers[i][:n], sameToken) {
 			b.t.Fatalf("%+v\n request %+v\n   got %v %+v\n alone %v", b.opts, requests[i], s.tokens, s.finish,
@@ -179,21 +203,40 @@ func turns(b *testEngine, r *rand.Rand, all []*conversation, answers [][]Token, 
 	return found
 }
 
-// submitTurns submits the next turn of each conversation, of at most limit tokens and changed by change, and cancels
-// some of them.
+// submitTurns submits the next turn of each conversation, of at most limit tokens and changed by change, cancels some
+// of them, and moves some of their pages.
 func submitTurns(b *testEngine, r *rand.Rand, all []*conversation, answers [][]Token, limit int,
 	change func(*Request)) (requests []Request, sinks []*sink) {
 	b.t.Helper()
 	for i, c := range all {
 		q := c.next(answers[i], limit)
 		change(&q)
+		requests = append(requests, q)
+	}
+	for _, q := range requests {
 		s, h := b.submit(q)
+		for range r.IntN(20) { // most of their pages are shared, or there is no other
+			b.Relocate(h-Handle(r.IntN(min(int(h), len(all)))), r.IntN(20))
+		}
 		if r.IntN(8) == 0 {
 			b.Cancel(h)
 		}
-		requests, sinks = append(requests, q), append(sinks, s)
+		sinks = append(sinks, s)
 	}
 	return requests, sinks
+}
+
+// soakMinutes returns how long a test that can run for any time goes on at least; REEL_SOAK_MINUTES sets it.
+func soakMinutes(t *testing.T) time.Duration {
+	text, ok := os.LookupEnv("REEL_SOAK_MINUTES")
+	if !ok {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(n) * time.Minute
 }
 
 // conversations is the number of random conversations of a test that has one model.

@@ -96,6 +96,7 @@ func TestRereadingChangesNoToken(t *testing.T) {
 		o, host := randomBounds(r)
 		o.CacheScope = CacheScope(r.IntN(2))
 		o.HostCache, o.slabPages = int64(r.IntN(2)*r.IntN(100)*64*o.PageTokens), 1+r.IntN(20)
+		randomDrafts(r, &o)
 		b := built(t, host, o, nil)
 		b.run()
 		answers, begin := make([][]Token, 6), []int32{1, 2, 3, 4, 5, 6, 7}
@@ -105,7 +106,7 @@ func TestRereadingChangesNoToken(t *testing.T) {
 				seed: r.Uint64()})
 		}
 		for range 4 {
-			requests, sinks := submitTurns(b, r, all, answers, 50, func(*Request) {})
+			requests, sinks := submitTurns(b, r, all, answers, 50, func(q *Request) { q.DraftTokens = r.IntN(8) })
 			for i, s := range sinks {
 				<-s.ended
 				answers[i] = reference.answer(requests[i])

@@ -26,9 +26,9 @@ func soakSteps(t *testing.T) uint64 {
 	return 30_000
 }
 
-// While pages move, graphs are captured and evicted, and requests join, leave and are cancelled at random, no step
-// is enqueued with a stale block table or with a page that is being copied, and every request gets the tokens that
-// it gets alone. For a million steps under the race detector:
+// While pages move, graphs are captured and evicted, and requests with and without drafts join, leave and are cancelled
+// at random, no step is enqueued with a stale block table or with a page that is being copied, and every request gets
+// the tokens that it gets alone. For a million steps under the race detector:
 // REEL_SOAK_STEPS=1000000 go test -race -timeout 0 -run TestMillionSteps
 func TestMillionSteps(t *testing.T) {
 	r := seeded(t)
@@ -36,12 +36,14 @@ func TestMillionSteps(t *testing.T) {
 	w := newWatch()
 	o := nano()
 	o.Chunk, o.Pages, o.MaxGraphs, o.GraphMemory = 16, 40, 8, 8000
+	o.Draft, o.DraftTokens = []DraftKind{DraftLookup, DraftGiven}[r.IntN(2)], MaxDrafts
 	b := built(t, device.HostOptions{}, o, w.wrap)
 	w.engine = b.Engine
 	b.run()
 	want := soakSteps(t)
 	a.soak(b, r, want)
-	g := b.Stats().Graphs
+	s := b.Stats()
+	g, d := s.Graphs, s.Drafts.Total()
 	if err := b.finish(); err != nil {
 		t.Error(err)
 	}
@@ -49,9 +51,9 @@ func TestMillionSteps(t *testing.T) {
 	for _, fault := range w.faults {
 		t.Error(fault)
 	}
-	t.Logf("%d steps, %d pages moved, %d graphs rolled, %d evicted, %d exact, %d padded, %d eager",
-		w.steps, w.moved, g.Rolled, g.Evicted, g.Exact, g.Padded, g.Eager)
-	if w.moved == 0 || g.Rolled == 0 || g.Evicted == 0 || w.steps < want {
+	t.Logf("%d steps, %d pages moved, %d graphs rolled, %d evicted, %d exact, %d padded, %d eager, drafts %+v",
+		w.steps, w.moved, g.Rolled, g.Evicted, g.Exact, g.Padded, g.Eager, d)
+	if d.Accepted == 0 || d.Accepted == d.Drafted || w.moved == 0 || g.Rolled == 0 || g.Evicted == 0 || w.steps < want {
 		t.Error("some event that this test needs never happened")
 	}
 }
@@ -68,7 +70,7 @@ func (a *asked) soak(b *testEngine, r *rand.Rand, steps uint64) {
 	for s := b.Stats().Steps; (s.Prefill+s.Decode) < steps && !b.t.Failed() || len(all) > 0; s = b.Stats().Steps {
 		if (s.Prefill+s.Decode) < steps && len(all) < 8 {
 			i := r.IntN(len(a.requests))
-			q := a.requests[i]
+			q := a.drafted(r, i)
 			q.Cache = CacheMode(r.IntN(3)) // pages that prompts can find do not move
 			s, h := b.submit(q)
 			all = append(all, going{s, h, i, false})
