@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"reel.internal/reel/generator/internal/model"
-	"reel.internal/reel/generator/internal/scheduler"
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/protocol"
@@ -91,23 +90,15 @@ type draftEvents struct {
 	widest                         int                    // sequences in a verify pass
 }
 
-// randomVerify returns random options with drafts, for batches of up to 32. In half of them the numbers of drafts are
-// random in each step.
+// randomVerify returns random options with drafts, for batches of up to 32.
 func randomVerify(r *rand.Rand) (Options, device.HostOptions) {
 	o, host := randomBounds(r)
+	randomDrafts(r, &o)
 	o.Draft = []DraftKind{DraftLookup, DraftGiven}[r.IntN(2)]
 	o.DraftTokens = []int{1 + r.IntN(MaxDrafts), MaxDrafts}[r.IntN(2)]
 	if r.IntN(2) == 0 {
 		o.MaxBatch, o.Chunk = []int{1 + r.IntN(32), 32}[r.IntN(2)], 1+r.IntN(100)
 		o.Pages += r.IntN(200)
-	}
-	if r.IntN(2) == 0 {
-		counts := rand.New(rand.NewPCG(r.Uint64(), 0)) // the engine's thread has a source of its own
-		o.planDrafts = func(ready []*scheduler.Sequence) {
-			for _, q := range ready {
-				q.Drafts = counts.IntN(1 + o.DraftTokens)
-			}
-		}
 	}
 	return o, host
 }
