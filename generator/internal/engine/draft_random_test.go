@@ -94,7 +94,7 @@ type draftEvents struct {
 func randomVerify(r *rand.Rand) (Options, device.HostOptions) {
 	o, host := randomBounds(r)
 	randomDrafts(r, &o)
-	o.Draft = []DraftKind{DraftLookup, DraftGiven}[r.IntN(2)]
+	o.Draft = []DraftKind{DraftLookup, DraftGiven, DraftModel}[r.IntN(3)]
 	o.DraftTokens = []int{1 + r.IntN(MaxDrafts), MaxDrafts}[r.IntN(2)]
 	if r.IntN(2) == 0 {
 		o.MaxBatch, o.Chunk = []int{1 + r.IntN(32), 32}[r.IntN(2)], 1+r.IntN(100)
@@ -106,7 +106,7 @@ func randomVerify(r *rand.Rand) (Options, device.HostOptions) {
 // beside runs the cases at once in an engine with random options, and checks each of them.
 func (n *draftEvents) beside(t *testing.T, r *rand.Rand, c model.Config, cases []draftedCase) {
 	o, host := randomVerify(r)
-	b, err := tryBuildModel(t, c, host, o, nil)
+	b, err := tryBuildPair(t, c, draftConfigs()[r.IntN(len(draftConfigs()))], host, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

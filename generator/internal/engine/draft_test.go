@@ -12,7 +12,7 @@ import (
 
 // randomDrafts sets a random drafter, and numbers of drafts that are random or the policy's.
 func randomDrafts(r *rand.Rand, o *Options) {
-	o.Draft, o.DraftTokens = DraftKind(r.IntN(3)), r.IntN(1+MaxDrafts)
+	o.Draft, o.DraftTokens = DraftKind(r.IntN(4)), r.IntN(1+MaxDrafts)
 	if r.IntN(4) > 0 {
 		o.planDrafts = randomPlan(r.Uint64())
 	}
@@ -47,7 +47,7 @@ func TestDraftsChangeNoToken(t *testing.T) {
 		if randomDrafts(r, &o); o.Draft == DraftOff {
 			continue
 		}
-		b, err := tryBuild(t, host, o, nil)
+		b, err := tryBuildPair(t, nanoConfig(), draftConfigs()[r.IntN(len(draftConfigs()))], host, o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
