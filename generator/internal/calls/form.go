@@ -17,6 +17,10 @@ const (
 	Bare
 	// Mistral is [TOOL_CALLS][{"name": …, "arguments": {…}}], and the newer [TOOL_CALLS]name[ARGS]{…}.
 	Mistral
+	// Coder is the form of Qwen3-Coder: <tool_call><function=f><parameter=a>…</parameter></function></tool_call>.
+	Coder
+	// GLM is the form of GLM since 4.5: <tool_call>f<arg_key>a</arg_key><arg_value>…</arg_value></tool_call>.
+	GLM
 )
 
 // Markers around calls.
@@ -27,6 +31,11 @@ const (
 	toolCalls = "[TOOL_CALLS]"
 	idMark    = "[CALL_ID]"
 	argsMark  = "[ARGS]"
+
+	functionBegin, functionEnd   = "<function=", "</function>"
+	parameterBegin, parameterEnd = "<parameter=", "</parameter>"
+	keyBegin, keyEnd             = "<arg_key>", "</arg_key>"
+	valueOpen, valueClose        = "<arg_value>", "</arg_value>"
 )
 
 // markers are the texts by which a family delimits calls.
@@ -34,6 +43,8 @@ var markers = map[Family][]string{
 	Tagged:  {callBegin, callEnd},
 	Bare:    {pythonTag},
 	Mistral: {toolCalls, idMark, argsMark},
+	Coder:   {callBegin, callEnd, functionBegin, functionEnd, parameterBegin, parameterEnd},
+	GLM:     {callBegin, callEnd, keyBegin, keyEnd, valueOpen, valueClose},
 }
 
 // reasoningTags are the known tags around reasoning: before it, and after it.
@@ -68,13 +79,17 @@ func FormOf(template string) Form {
 }
 
 // familyOf returns the family of the template that has some strings. Some templates have the tags of [Tagged] around
-// XML, or around other JSON.
+// other JSON.
 func familyOf(has func(string) bool) Family {
 	switch {
 	case !has("tools"):
 	case has(toolCalls):
 		return Mistral
-	case has(callBegin) && has("arguments") && !has("<function=") && !has("<arg_key>"):
+	case has(callBegin) && has(functionBegin) && has(parameterBegin):
+		return Coder
+	case has(callBegin) && has(keyBegin) && has(valueOpen):
+		return GLM
+	case has(callBegin) && has("arguments") && !has(functionBegin) && !has(keyBegin):
 		return Tagged
 	case has(`{"name": function name, "parameters"`), has(pythonTag) && has(`"parameters": `):
 		return Bare

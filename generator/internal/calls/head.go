@@ -122,7 +122,7 @@ func (r *Reader) objectEnds() {
 // start emits the span of a call whose arguments begin at an offset.
 func (r *Reader) start(at int) {
 	r.Spans = append(r.Spans, Span{Kind: Call, Start: at, End: at, Index: r.index, ID: r.options.ID(r.index),
-		Name: r.tool})
+		Name: r.tool, After: r.marked})
 	r.index++
 	r.decided = at
 }

@@ -20,6 +20,8 @@ type Options struct {
 	Control []string
 	// Tools are the names of the tools that may be called. What calls another one is text.
 	Tools []string
+	// Types are the types of their parameters, for the forms that write strings without quotes; see [TypesOf].
+	Types map[string]map[string]Types
 	// Apart: reasoning is in spans of its own. Otherwise it is text with its tags. Neither has calls in it.
 	Apart bool
 	// Inside: the prompt ends with the tag that begins reasoning.
@@ -53,9 +55,11 @@ type Reader struct {
 	name     []byte // of a call of Mistral's newer form
 	tool     string // the name of a call's tool; empty while unknown
 	held     Span   // arguments that came before the name; empty without
-	list     bool   // the call is in a list
-	index    int    // of the next call
-	complete int    // calls whose arguments have ended
+	elements elements
+	marked   bool // a control token is taken
+	list     bool // the call is in a list
+	index    int  // of the next call
+	complete int  // calls whose arguments have ended
 }
 
 // state is what a Reader expects.
@@ -72,6 +76,7 @@ const (
 	beforeArgs               // the arguments of that form
 	inArgs                   // the rest of a call's arguments
 	inTail                   // the rest of a call's object
+	inElements               // the rest of a call whose parameters are elements
 	afterCall                // the end of a call, a further call, or text
 	ended                    // nothing: what comes is left out
 )
@@ -127,6 +132,8 @@ func (r *Reader) step(c byte) {
 		r.argument(c)
 	case inTail:
 		r.tail(c)
+	case inElements:
+		r.element(c)
 	case ended:
 	default:
 		r.plain(c)
@@ -140,6 +147,10 @@ func (r *Reader) Mark(marker string) {
 	case names && len(r.word) == 0 && r.knows():
 		r.meet(marker, r.at)
 		return
+	case r.state == inElements:
+		if r.markElement(marker) {
+			return
+		}
 	case r.state == inTail:
 		r.state, r.skip = afterCall, true
 	case r.state == inHead, r.state == inName, r.state == inCallID, r.state == beforeArgs:
@@ -154,10 +165,15 @@ func (r *Reader) Mark(marker string) {
 
 // End ends the text: all of it is decided, and the beginning of a call is text.
 func (r *Reader) End() {
-	if r.state != ended {
+	switch {
+	case r.state == ended:
+		return
+	case r.state == inElements && r.elements.begun: // a part of a value is none of the text
+		r.clear(r.at)
+	default:
 		r.settle(r.at)
-		r.state = ended
 	}
+	r.state = ended
 }
 
 // plain takes a byte where text, reasoning or a marker may be.
@@ -252,6 +268,10 @@ func (r *Reader) meet(marker string, end int) {
 		r.clear(end)
 		r.skip = true
 	case callBegin, pythonTag:
+		if f := r.options.Form.Family; f == Coder || f == GLM {
+			r.beginElements()
+			return
+		}
 		r.begin(inHead)
 	case toolCalls:
 		r.begin(inName)

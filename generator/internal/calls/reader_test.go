@@ -32,7 +32,7 @@ func read(t testing.TB, o Options, text string, n int) (got outcome) {
 			case Call:
 				got.calls = append(got.calls, s.ID+" "+s.Name+" "+s.Arguments)
 			case Arguments:
-				got.calls[len(got.calls)-1] += part
+				got.calls[len(got.calls)-1] += s.Part(part)
 			}
 			if s.End > r.Decided() {
 				t.Fatalf("%+v is beyond the %d decided bytes", s, r.Decided())
@@ -82,6 +82,8 @@ func want(t *testing.T, o Options, text, reasoning, answer string, calls ...stri
 var (
 	hermes   = Options{Form: Form{Family: Tagged}, Tools: []string{"get", "put"}}
 	llama    = Options{Form: Form{Family: Bare}, Tools: []string{"get", "put"}}
+	coder    = Options{Form: Form{Family: Coder}, Tools: []string{"get", "put"}, Types: elementTypes}
+	glm      = Options{Form: Form{Family: GLM}, Tools: []string{"get", "put"}, Types: elementTypes}
 	mistral  = Options{Form: Form{Family: Mistral}, Tools: []string{"get", "put"}}
 	thinking = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true}
 	exact    = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true, Inside: true, Exact: true}
@@ -275,12 +277,15 @@ func FuzzReader(f *testing.F) {
 		`{"name": "get", "parameters": {}}; {`,
 		"[TOOL_CALLS] [{\"name\": \"get\", \"arguments\": {}}, {\"arguments\": {}, \"name\": \"put\"}]",
 		"[TOOL_CALLS]get[CALL_ID]a[ARGS]{}",
+		"<tool_call>\n<function=get>\n<parameter=s>\na\"<\n</parameter>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
+		"<tool_call>get\n<arg_key>s</arg_key>\n<arg_value>a\"<\n</arg_value><arg_key>o</arg_key><arg_value>{}</arg_value></tool_call>",
+		"<tool_call>get\x01<arg_key>\x02s\x01</arg_key>\x02\x01<arg_value>\x02a\x01</arg_value>\x02\x01</tool_call>\x02",
 		"\x01[TOOL_CALLS]\x02get\x01[ARGS]\x02{}", "[[TOOL_CALLS]", "<|python_tag|>{\"name\": \"get\"}",
 	} {
 		f.Add(s, uint8(2))
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
-		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both} {
+		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both, coder, glm} {
 			for _, set := range []func(){func() {}, func() { o.Control = o.Form.Markers() }, func() { o.Inside = true }} {
 				set()
 				whole, pieces := read(t, o, text, len(text)+1), read(t, o, text, int(n)+1)

@@ -10,6 +10,10 @@ import (
 // ErrNoForm says that the template shows no form of calls that this package knows, or none for the name of a tool.
 var ErrNoForm = errors.New("the chat template shows no known form of calls of these tools")
 
+// ErrElements says that the family writes parameters as elements, which no format enforces.
+var ErrElements = errors.New("the model writes a call's parameters as elements, <parameter=…> or <arg_key>, " +
+	"which no format enforces")
+
 // Tool is what a call needs of a tool.
 type Tool struct {
 	Name       string          `json:"name"`
@@ -48,8 +52,11 @@ type part struct {
 }
 
 // NewRequired returns the form of a completion that calls one of tools, or several of them unless single. control has
-// the markers among control tokens, and inside says that the prompt ends within reasoning. Errors: [ErrNoForm].
+// the markers among control tokens, and inside says that the prompt ends within reasoning. Errors: [ErrNoForm], [ErrElements].
 func NewRequired(f Form, control map[int32]string, tools []Tool, single, inside bool) (*Required, error) {
+	if f.Family == Coder || f.Family == GLM {
+		return nil, ErrElements
+	}
 	r := &Required{control: tokensOf(control)}
 	r.think(f, inside)
 	for _, t := range tools {

@@ -62,8 +62,10 @@ func TestRequired(t *testing.T) {
 			t.Errorf("%+v:\n%s, wants\n%s", c.form, a, b)
 		}
 	}
-	if _, err := NewRequired(Form{Tools: true}, nil, tools, false, false); !errors.Is(err, ErrNoForm) {
-		t.Error(err)
+	for family, want := range map[Family]error{None: ErrNoForm, Coder: ErrElements, GLM: ErrElements} {
+		if _, err := NewRequired(Form{Family: family, Tools: true}, nil, tools, false, false); !errors.Is(err, want) {
+			t.Error(err)
+		}
 	}
 }
 
@@ -73,9 +75,11 @@ func TestFormOf(t *testing.T) {
 		"{{ messages }}": {},
 		`{{ tools }}<tool_call>{"name": <function-name>, "arguments": <args-json-object>}</tool_call>`: {Family: Tagged,
 			Tools: true},
-		`{{ tools }}<tool_call><function=f><parameter=a></tool_call> "arguments" <think></think>`: {Tools: true,
-			Begin: "<think>", End: "</think>"},
-		`{{ tools }}<tool_call>f<arg_key>a</arg_key> arguments`: {Tools: true},
+		`{{ tools }}<tool_call><function=f><parameter=a></tool_call> "arguments" <think></think>`: {Family: Coder,
+			Tools: true, Begin: "<think>", End: "</think>"},
+		`{{ tools }}<tool_call>f<arg_key>a</arg_key><arg_value>b arguments`: {Family: GLM, Tools: true},
+		`{{ tools }}<tool_call>f<arg_key>a</arg_key> arguments`:             {Tools: true},
+		`{{ tools }}<tool_call><function=f>{}</function> arguments`:         {Tools: true},
 		`{{ tools }} Respond in the format {"name": function name, "parameters": dictionary}`: {Family: Bare,
 			Tools: true},
 		`{{ tools }} '<|python_tag|>' '"parameters": '`: {Family: Bare,

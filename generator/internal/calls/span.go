@@ -17,20 +17,41 @@ type Span struct {
 	Kind       Kind
 	Start, End int // offsets in the completion's text
 	Index      int // of the call, also of its Arguments
+	// Text are Arguments that are not as the model wrote them: then the span has no bytes. Quoted are those that the
+	// model wrote as they are, and that are in a JSON string.
+	Text   string
+	Quoted bool
+	// After: a control token completes a span without bytes, which is at its end. Otherwise the byte there does.
+	After bool
 	// The fields below are those of a Call.
 	ID, Name string
 	// Arguments are "{}" for a call that was written without any: then no span of Arguments follows.
 	Arguments string
 }
 
+// Part returns what the bytes of a span of Arguments, or some of them, add to the JSON text.
+func (s *Span) Part(bytes string) string {
+	switch {
+	case s.Text != "":
+		return s.Text
+	case s.Quoted:
+		return escaped(bytes)
+	}
+	return bytes
+}
+
 // emit makes the undecided bytes before an offset a span, or a part of the last one.
-func (r *Reader) emit(k Kind, end int) {
+func (r *Reader) emit(k Kind, end int) { r.emitPart(k, end, false) }
+
+// emitPart is emit for bytes that may be quoted.
+func (r *Reader) emitPart(k Kind, end int, quoted bool) {
 	if end <= r.decided {
 		return
 	}
-	if n := len(r.Spans); n > 0 && r.Spans[n-1].Kind == k && r.Spans[n-1].End == r.decided {
+	n := len(r.Spans)
+	if n > 0 && r.Spans[n-1].Kind == k && r.Spans[n-1].End == r.decided && r.Spans[n-1].Text == "" && r.Spans[n-1].Quoted == quoted {
 		r.Spans[n-1].End = end
 		return
 	}
-	r.Spans = append(r.Spans, Span{Kind: k, Start: r.decided, End: end, Index: max(0, r.index-1)})
+	r.Spans = append(r.Spans, Span{Kind: k, Start: r.decided, End: end, Index: max(0, r.index-1), Quoted: quoted})
 }

@@ -39,6 +39,9 @@ func newReading(model *Model, m *protocol.Generate, prompt []int32, place calls.
 		Form: a.Form, Tools: tools, Apart: apart, Inside: place == calls.Within, ID: callIDs(m.Seed, prompt),
 		Single: callsOnce(m), Exact: m.Format != nil,
 	}
+	if f := a.Form.Family; f == calls.Coder || f == calls.GLM {
+		o.Types = calls.TypesOf(toolsOf(m))
+	}
 	for _, marker := range a.Control {
 		o.Control = append(o.Control, marker)
 	}
@@ -61,8 +64,8 @@ func mustCall(m *protocol.Generate) bool {
 // callsOnce reports whether a request's completion may have one call alone.
 func callsOnce(m *protocol.Generate) bool { return m.ParallelToolCalls != nil && !*m.ParallelToolCalls }
 
-// tools returns the tools that a request may call.
-func tools(m *protocol.Generate) (list []calls.Tool) {
+// toolsOf returns the tools that a request may call.
+func toolsOf(m *protocol.Generate) (list []calls.Tool) {
 	var read []struct{ Function calls.Tool }
 	_ = json.Unmarshal([]byte(shownTools(m)), &read) // validated, or empty
 	for _, t := range read {
@@ -73,7 +76,7 @@ func tools(m *protocol.Generate) (list []calls.Tool) {
 
 // requiredTools returns the tools of which one has to be called.
 func requiredTools(m *protocol.Generate) []calls.Tool {
-	list := tools(m)
+	list := toolsOf(m)
 	if m.ToolName == nil {
 		return list
 	}
@@ -82,7 +85,7 @@ func requiredTools(m *protocol.Generate) []calls.Tool {
 
 // toolNames returns the names of the tools that a request may call.
 func toolNames(m *protocol.Generate) (names []string) {
-	for _, t := range tools(m) {
+	for _, t := range toolsOf(m) {
 		names = append(names, t.Name)
 	}
 	return names
@@ -170,7 +173,7 @@ func (r *reading) divide(t *protocol.Token, start int) {
 	used := 0
 	for i := range r.Spans {
 		s := &r.Spans[i]
-		if s.Start >= end {
+		if s.Start > end || s.Start == end && !s.After {
 			break
 		}
 		part := text[max(s.Start, start)-start : min(s.End, end)-start]
@@ -182,7 +185,7 @@ func (r *reading) divide(t *protocol.Token, start int) {
 		case calls.Call:
 			t.Calls = append(t.Calls, protocol.CallPiece{Index: s.Index, ID: s.ID, Name: s.Name, Arguments: s.Arguments})
 		case calls.Arguments:
-			addArguments(t, s.Index, part)
+			addArguments(t, s.Index, s.Part(part))
 		}
 		if s.End > end {
 			s.Start = end

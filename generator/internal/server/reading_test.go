@@ -57,7 +57,12 @@ func divided(a Answers, g *protocol.Generate, pieces ...string) (lines []string,
 func TestDividedTokens(t *testing.T) {
 	control := hermes
 	control.Control = map[int32]string{1: "<tool_call>", 4: "</tool_call>", 5: "<think>"}
-	single, stop := asking("", 1), asking("", 1)
+	coder, glm := hermes, hermes
+	coder.Form.Family, glm.Form.Family = calls.Coder, calls.GLM
+	glm.Control = map[int32]string{0: "<tool_call>", 2: "<arg_key>", 4: "</arg_key>", 5: "<arg_value>", 7: "</arg_value>",
+		8: "</tool_call>"}
+	single, stop, typed := asking("", 1), asking("", 1), asking("", 1)
+	typed.Tools = new(`[{"function":{"name":"get","parameters":{"properties":{"a":{"type":"string"}}}}}]`)
 	single.ParallelToolCalls, stop.Stop = new(false), []string{"END", `"x"}`}
 	for name, c := range map[string]struct {
 		a      Answers
@@ -84,6 +89,13 @@ func TestDividedTokens(t *testing.T) {
 		"control tokens": {control, asking("", 1), []string{"a <tool_call>\n", "", ` {"name": "get", "arguments": {`, "}}",
 			"", "", "b"},
 			[]string{"|a <tool_call>|", "||", "||0 get {", "||}", "||", "||", "|b|"}, []int{0, 0, 3, 4, 5, 6, 7}, false},
+		"parameters as elements": {coder, typed, []string{"<tool_call><function=get>\n<parameter=a>\n", "é\"", "1\n", "\n</",
+			"parameter>", "<parameter=n>", "1", "2</parameter></function>", "</tool_call>b"},
+			[]string{`||0 get {"a": "`, `||é\"`, `||1\n`, "||", `||"`, `||, "n": `, "||", "||12}", "|b|"},
+			[]int{1, 2, 2, 3, 5, 6, 6, 8, 9}, false},
+		"parameters between control tokens": {glm, typed, []string{"", "get", "", "a", "", "", "x", "", "", "b"},
+			[]string{"||", "||", "||", `||0 get {"a": "`, "||", "||", "||x", `||"`, "||}", "|b|"},
+			[]int{1, 1, 1, 1, 1, 6, 7, 8, 9, 10}, false},
 		"the only call": {hermes, single, []string{`<tool_call>{"name": "get", `, `"arguments": {`, `"x": 1}, `, "z"},
 			[]string{"||", "||0 get {", `||"x": 1}`}, []int{0, 2, 3}, true},
 		"a stop string": {hermes, stop, []string{"a E", "N", "D<tool_call>"}, []string{"|a |", "||", "||"}, []int{0, 0, 3},
@@ -319,8 +331,11 @@ func TestRequiredCalls(t *testing.T) {
 func TestDividedAgainstWhole(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	parts := []string{"<think>", "</think>", "<tool_call>", "</tool_call>", `{"name": "get", "arguments": {`, `"é€": "x"`, "}}", "}",
-		"{", "\n", " ", "€", "a<", `{"name": "no"`, `{"arguments": {}, "name": "get"}`, "END", "E"}
+		"{", "\n", " ", "€", "a<", `{"name": "no"`, `{"arguments": {}, "name": "get"}`, "END", "E", "<function=get>",
+		"</function>", "<parameter=é>", "</parameter>", "get", "<arg_key>\"", "</arg_key>", "<arg_value>", "</arg_value>"}
 	for range 5_000 {
+		hermes := hermes
+		hermes.Form.Family = []calls.Family{calls.Tagged, calls.Coder, calls.GLM}[rng.IntN(3)]
 		text := ""
 		for range rng.IntN(10) {
 			text += parts[rng.IntN(len(parts))]
