@@ -54,12 +54,6 @@ func (a *acceptance) add(drafted, accepted int) {
 	}
 }
 
-// forget has earlier results count no more than the assumption once did.
-func (a *acceptance) forget() {
-	a.first.forget()
-	a.rest.forget()
-}
-
 func (a *acceptance) mean() chance { return chance{a.first.mean(), a.rest.mean()} }
 func (a *acceptance) high() chance { return chance{a.first.high(), a.rest.high()} }
 
@@ -71,11 +65,6 @@ func newRate(assumed float64) rate { return rate{strength * assumed, strength} }
 func (r *rate) add(hits, trials int) {
 	r.hits = r.hits*keep + float64(hits)
 	r.trials = r.trials*keep + float64(trials)
-}
-
-func (r *rate) forget() {
-	part := min(strength/r.trials, 1)
-	r.hits, r.trials = r.hits*part, r.trials*part
 }
 
 func (r *rate) mean() float64 { return r.hits / r.trials }

@@ -31,6 +31,7 @@ func TestPlansStayInBounds(t *testing.T) {
 				may[i] = max(0, min(may[i], most[i]))
 			}
 			checkPlan(t, o, may, drafts, k)
+			checkPlanned(t, seqs[:n], drafts, k)
 			p.Took(r.IntN(50)-1, r.IntN(11)-1, time.Duration(r.ExpFloat64()*float64(r.IntN(3)-1)*1e6))
 			p.Took(n, k+1, time.Duration(r.ExpFloat64()*1e6))
 			for i, s := range seqs[:n] {
@@ -43,6 +44,16 @@ func TestPlansStayInBounds(t *testing.T) {
 				}
 			}
 			checkSequences(t, seqs)
+		}
+	}
+}
+
+// checkPlanned checks that sequences with drafts expect the result of the step that was planned.
+func checkPlanned(t *testing.T, seqs []*Sequence, drafts []int, most int) {
+	t.Helper()
+	for i, s := range seqs {
+		if f := s.flying; drafts[i] > 0 && f.steps[f.count-1].queries != most+1 {
+			t.Fatalf("a step of %d queries, planned as one of %d", most+1, f.steps[f.count-1].queries)
 		}
 	}
 }

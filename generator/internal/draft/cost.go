@@ -179,9 +179,6 @@ func (c *costs) worst(n, queries int) float64 {
 	if low > 1 {
 		worst *= max(c.ratios[n][low].value, 1) / float64(low)
 	}
-	if m := c.near[n]; low == 1 && m > 0 && m != n {
-		worst = min(worst, 1.3*c.guessed(n, queries))
-	}
 	return worst
 }
 

@@ -69,6 +69,7 @@ func TestDisturbances(t *testing.T) {
 	m.steps(1, 8, 36)
 	m.is("a later one", m.expected(1, 8), 1.2)
 	m.steps(1, 1, 30)
+	m.is("a later plain step", m.plain[1].time, 3.05e6)
 	m.steps(1, 8, 3.6)
 	m.is("after a long plain step", m.expected(1, 8), 1.2)
 }

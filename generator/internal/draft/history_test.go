@@ -29,6 +29,9 @@ func TestHistory(t *testing.T) {
 		for _, id := range c.answer {
 			h.add(id)
 		}
+		if len(h.table) > mostEntries {
+			t.Errorf("%s: a table of %d entries", c.name, len(h.table))
+		}
 		if seen := h.sight == seen; seen != c.seen {
 			t.Errorf("%s: seen is %v", c.name, seen)
 		}

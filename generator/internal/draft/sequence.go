@@ -72,9 +72,6 @@ func (s *Sequence) Result(drafted, accepted int) {
 	if !ok || drafted < 1 {
 		return
 	}
-	if step.probe && accepted > 0 {
-		s.rates[step.sight].forget()
-	}
 	s.rates[step.sight].add(drafted, accepted)
 	if step.paid > 0 {
 		s.credit += step.paid - (s.policy.costs.worst(step.sequences, step.queries) - 1)
@@ -109,7 +106,7 @@ func (s *Sequence) take(step planned, price price) (drafts int) {
 	if s.room < 1 {
 		return 0
 	}
-	step.sight, step.probe = s.sight, s.probing
+	step.sight = s.sight
 	if s.credit >= price.worst-1 {
 		step.paid = price.worst - 1
 		s.credit -= step.paid
@@ -124,7 +121,6 @@ func (s *Sequence) take(step planned, price price) (drafts int) {
 // planned is a verify step whose result is not known yet.
 type planned struct {
 	sight              sight
-	probe              bool
 	sequences, queries int
 	paid               float64 // what the sequence has paid for it, in plain steps
 }
