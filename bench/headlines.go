@@ -148,6 +148,12 @@ func summary(r Result) string {
 	case *Startup:
 		parts = append(parts, fmt.Sprintf("%.2f s from exec to welcome, %.2f s to the first token",
 			r.Welcome.P50/1000, r.Token.P50/1000))
+	case *Speculate:
+		for i := range r.Rows {
+			row := &r.Rows[i]
+			parts = append(parts, fmt.Sprintf("%s: %.2f tokens a step, %.3f times the speed without drafts",
+				r.label(row), row.TokensStep, row.Speed))
+		}
 	case *Roll:
 		parts = append(parts, fmt.Sprintf("prompts that outgrow %d graphs: TTFT P50 %.2f ms and ITL P99 %.2f ms "+
 			"with the roller, %.2f and %.2f without", r.MaxGraphs,

@@ -82,6 +82,7 @@ var kinds = map[string]func() Result{
 	"startup":    func() Result { return &Startup{} },
 	"roll":       func() Result { return &Roll{} },
 	"chat":       func() Result { return &Chat{} },
+	"speculate":  func() Result { return &Speculate{} },
 	"ops":        func() Result { return &Ops{} },
 	"reported":   func() Result { return &Reported{} },
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"reel.internal/reel/bench"
+	"reel.internal/reel/protocol"
 )
 
 // measured runs reel-bench with a generator of its own and parses its result.
@@ -54,6 +55,15 @@ func TestBench(t *testing.T) {
 		if on.CachedTokens < 3*30 || on.CachedTokens >= on.PromptTokens || off.CachedTokens != 0 ||
 			on.PromptTokens != off.PromptTokens || !(on.TTFT.P50 > 0) || len(got.Warnings) != 0 {
 			t.Errorf("with the cache %+v\nwithout %+v\n%v", on, off, got.Warnings)
+		}
+	})
+	t.Run("speculate", func(t *testing.T) {
+		got := measured[bench.Speculate](t, "speculate", "--json", "--device", "host", "--prompts", "1", "--rounds", "1",
+			"--prompt-tokens", "20", "--max-tokens", "24", "--acceptance", "1", "--draft", "3", "--",
+			"--max-seq-len", "64", "--precapture", "1-3", "--max-batch", "2")
+		if r := got.Rows; len(r) != 1 || r[0].Differing != 0 || r[0].Drafted == 0 || r[0].Accepted != r[0].Drafted ||
+			got.Drafter != protocol.DrafterGiven || !(r[0].TokensStep > 2) || !(r[0].Speed > 0) {
+			t.Errorf("got %+v", got)
 		}
 	})
 	t.Run("startup", func(t *testing.T) {

@@ -1,0 +1,74 @@
+//go:build linux
+
+package e2e
+
+import (
+	"reflect"
+	"testing"
+
+	"reel.internal/reel/protocol"
+)
+
+// drafted completes a prompt that says the same again and again, and returns its tokens and how it ended.
+func (p *peer) drafted(id uint64, temperature float64, draft *protocol.Draft) (tokens []protocol.Token, u protocol.Usage) {
+	var prompt []int32
+	for i := range int32(90) {
+		prompt = append(prompt, 500+i%9)
+	}
+	p.send(&protocol.Generate{ID: id, Tokens: prompt, MaxTokens: new(120), Temperature: &temperature, Seed: new(uint64(7)),
+		Logprobs: new(2), IgnoreEOS: true, RepeatPenalty: new(1 + temperature/10), Draft: draft})
+	for {
+		switch m := expect[any](p).(type) {
+		case *protocol.Token:
+			m.ID = 0
+			tokens = append(tokens, *m)
+		case *protocol.Done:
+			return tokens, m.Usage
+		default:
+			p.t.Fatalf("%+v", m)
+		}
+	}
+}
+
+// With drafts a request gives the tokens, log-probabilities and alternatives that it gives without, and usage and
+// status count the guesses. A request may want fewer, or none. A generator without a drafter guesses nothing.
+func TestDrafts(t *testing.T) {
+	small := []string{"--max-seq-len", "256", "--max-batch", "2", "--precapture", "1-3"}
+	lookup, plain := serve(t, append(small, "--draft", "lookup")...), serve(t, small...)
+	with, without := lookup.peer(), plain.peer()
+	all, want := protocol.Usage{}, [2][]protocol.Token{}
+	for i, temperature := range []float64{0, 0.9} {
+		var u protocol.Usage
+		if want[i], u = without.drafted(uint64(i), temperature, &protocol.Draft{Word: protocol.DraftOn}); u.DraftedTokens != 0 ||
+			len(want[i]) != 120 {
+			t.Errorf("without a drafter: %d tokens, %+v", len(want[i]), u)
+		}
+	}
+	for i, draft := range []*protocol.Draft{nil, {Tokens: 2}, {Word: protocol.DraftOff}} {
+		for k, temperature := range []float64{0, 0.9} {
+			got, u := with.drafted(uint64(10*i+k), temperature, draft)
+			if !reflect.DeepEqual(got, want[k]) {
+				t.Errorf("draft %v at temperature %g: other tokens", draft, temperature)
+			}
+			if u.AcceptedTokens > u.DraftedTokens || draft.Most() == 0 && u.DraftedTokens != 0 {
+				t.Errorf("draft %v: %+v", draft, u)
+			}
+			all.DraftedTokens += u.DraftedTokens
+			all.AcceptedTokens += u.AcceptedTokens
+		}
+	}
+	checkDrafts(t, all, lookup.status().Drafts)
+	if d := plain.status().Drafts; d.Drafter != protocol.DrafterOff || d.Counts != nil {
+		t.Errorf("without a drafter status has %+v", d)
+	}
+}
+
+// checkDrafts compares what status counts with the sums of all requests.
+func checkDrafts(t *testing.T, all protocol.Usage, d protocol.Drafts) {
+	t.Helper()
+	sum := d.Total()
+	if all.DraftedTokens == 0 || d.Drafter != protocol.DrafterLookup || d.Tokens != protocol.MaxDrafts ||
+		int(sum.Drafted) != all.DraftedTokens || int(sum.Accepted) != all.AcceptedTokens {
+		t.Errorf("requests have %+v, status %+v", all, d)
+	}
+}
