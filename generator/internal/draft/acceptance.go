@@ -1,7 +1,5 @@
 package draft
 
-import "math"
-
 const (
 	// keep is the weight that a result loses with each later one: about 30 of them count.
 	keep = 0.97
@@ -55,7 +53,6 @@ func (a *acceptance) add(drafted, accepted int) {
 }
 
 func (a *acceptance) mean() chance { return chance{a.first.mean(), a.rest.mean()} }
-func (a *acceptance) high() chance { return chance{a.first.high(), a.rest.high()} }
 
 // rate is the part of drafts that stood, an exponential average.
 type rate struct{ hits, trials float64 }
@@ -68,9 +65,3 @@ func (r *rate) add(hits, trials int) {
 }
 
 func (r *rate) mean() float64 { return r.hits / r.trials }
-
-// high is the mean and its standard error: a sequence that had bad luck does not count as one that loses.
-func (r *rate) high() float64 {
-	m := r.mean()
-	return min(m+math.Sqrt(m*(1-m)/r.trials), 1)
-}

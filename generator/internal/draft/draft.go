@@ -19,7 +19,7 @@ import "time"
 // Longest is the number of drafts that one sequence can have in a step.
 const Longest = 7
 
-// patience is how much longer a step may be for a sequence that gains nothing; the rules have 5%, measured or not.
+// patience bounds how much a sequence may lose for others: 5%, with an allowance for what is not measured exactly.
 const patience = 1.045
 
 // Options are the bounds of a policy.
@@ -93,15 +93,15 @@ func (p *Policy) choose(seqs []*Sequence, longest int) (chain int) {
 // pay for a failure asks for nothing.
 func together(seqs []*Sequence, k int, price price) (tokens float64) {
 	for _, s := range seqs {
-		expected, hoped, cost := s.expected[k], s.hoped[k], price.expected
-		if s.credit < price.worst-1 {
-			expected = 1
-		}
-		if hoped == 1 {
+		expected, cost := s.expected[k], price.expected
+		if expected == 1 {
 			cost = price.careful
 		}
-		if max(hoped, expected*patience) < cost {
+		if expected*patience < cost {
 			return 0
+		}
+		if s.credit < price.worst-1 {
+			expected = 1
 		}
 		tokens += expected
 	}

@@ -31,8 +31,8 @@ type Sequence struct {
 	room    int
 	sight   sight
 	probing bool
-	// The tokens that chains of 1 to Longest drafts give, the drawn one included, on average and with some luck.
-	expected, hoped [Longest + 1]float64
+	// The tokens that chains of so many drafts give, the drawn one included.
+	expected [Longest + 1]float64
 }
 
 // Begin starts a sequence with its prompt's tokens, which stay unchanged until the sequence ends. It gets at most most
@@ -85,19 +85,18 @@ func (s *Sequence) Result(drafted, accepted int) {
 // expect estimates what chains give the sequence, of which it has room for so many.
 func (s *Sequence) expect(room int) {
 	s.room, s.probing = min(room, s.most), false
-	var mean, high chance
+	var c chance
 	if s.room > 0 {
 		if s.policy.options.Lookup {
 			s.history.begin()
 		}
 		s.sight, s.probing = s.history.sight, s.wait < 1
-		mean, high = s.rates[s.sight].mean(), s.rates[s.sight].high()
+		c = s.rates[s.sight].mean()
 	}
 	if s.probing {
-		mean, high = mean.atLeast(probe), high.atLeast(probe)
+		c = c.atLeast(probe)
 	}
-	mean.tokens(&s.expected, s.room)
-	high.tokens(&s.hoped, s.room)
+	c.tokens(&s.expected, s.room)
 }
 
 // take has the sequence join a step, and returns its drafts. A sequence that cannot pay for the step rides along.
