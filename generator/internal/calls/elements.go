@@ -116,7 +116,7 @@ func (r *Reader) inTag(c byte) bool {
 	}
 	r.word = append(r.word, c)
 	for _, tag := range r.tags() {
-		if !bytes.HasPrefix([]byte(tag), r.word) || !slices.Contains(r.texts, tag) {
+		if !bytes.HasPrefix([]byte(tag), r.word) || !r.spells(tag) {
 			continue
 		}
 		if len(tag) == len(r.word) {

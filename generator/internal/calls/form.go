@@ -21,6 +21,9 @@ const (
 	Coder
 	// GLM is the form of GLM since 4.5: <tool_call>f<arg_key>a</arg_key><arg_value>…</arg_value></tool_call>.
 	GLM
+	// DeepSeek is the form of DeepSeek: <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜>…, or
+	// with a type before the name and a fence around the arguments: function<｜tool▁sep｜>f```json{…}```.
+	DeepSeek
 )
 
 // Markers around calls.
@@ -45,6 +48,8 @@ var markers = map[Family][]string{
 	Mistral: {toolCalls, idMark, argsMark},
 	Coder:   {callBegin, callEnd, functionBegin, functionEnd, parameterBegin, parameterEnd},
 	GLM:     {callBegin, callEnd, keyBegin, keyEnd, valueOpen, valueClose},
+
+	DeepSeek: {callsBegin, callsEnd, oneBegin, oneEnd, separator, fenceEnd},
 }
 
 // reasoningTags are the known tags around reasoning: before it, and after it.
@@ -60,6 +65,8 @@ type Form struct {
 	Tools bool
 	// List: a call of the family [Mistral] is an object in a list.
 	List bool
+	// Fenced: a call of the family [DeepSeek] has its type, and a fence around its arguments.
+	Fenced bool
 	// Begin and End are the tags around reasoning; empty without reasoning.
 	Begin, End string
 }
@@ -69,6 +76,7 @@ func FormOf(template string) Form {
 	has := func(s string) bool { return strings.Contains(template, s) }
 	f := Form{Tools: has("tools"), Family: familyOf(has)}
 	f.List = f.Family == Mistral && !has(argsMark)
+	f.Fenced = f.Family == DeepSeek && has(fenceBegin)
 	for _, tags := range reasoningTags {
 		if has(tags[1]) {
 			f.Begin, f.End = tags[0], tags[1]
@@ -85,6 +93,8 @@ func familyOf(has func(string) bool) Family {
 	case !has("tools"):
 	case has(toolCalls):
 		return Mistral
+	case has(callsBegin) && has(separator):
+		return DeepSeek
 	case has(callBegin) && has(functionBegin) && has(parameterBegin):
 		return Coder
 	case has(callBegin) && has(keyBegin) && has(valueOpen):

@@ -56,8 +56,9 @@ type Reader struct {
 	tool     string // the name of a call's tool; empty while unknown
 	held     Span   // arguments that came before the name; empty without
 	elements elements
+	listed   listedPhase
 	marked   bool // a control token is taken
-	list     bool // the call is in a list
+	list     bool // the call is in a list, which has not ended
 	index    int  // of the next call
 	complete int  // calls whose arguments have ended
 }
@@ -76,6 +77,7 @@ const (
 	beforeArgs               // the arguments of that form
 	inArgs                   // the rest of a call's arguments
 	inTail                   // the rest of a call's object
+	inListed                 // a call in a list of the family DeepSeek, up to its arguments
 	inElements               // the rest of a call whose parameters are elements
 	afterCall                // the end of a call, a further call, or text
 	ended                    // nothing: what comes is left out
@@ -134,6 +136,8 @@ func (r *Reader) step(c byte) {
 		r.tail(c)
 	case inElements:
 		r.element(c)
+	case inListed:
+		r.listedByte(c)
 	case ended:
 	default:
 		r.plain(c)
@@ -147,6 +151,10 @@ func (r *Reader) Mark(marker string) {
 	case names && len(r.word) == 0 && r.knows():
 		r.meet(marker, r.at)
 		return
+	case r.state == inListed:
+		if r.markListed(marker) {
+			return
+		}
 	case r.state == inElements:
 		if r.markElement(marker) {
 			return
@@ -232,6 +240,11 @@ func (r *Reader) matches() bool {
 	return false
 }
 
+// spells reports whether characters can spell a marker.
+func (r *Reader) spells(marker string) bool {
+	return marker == fenceBegin || slices.Contains(r.texts, marker)
+}
+
 // expects reports whether a marker has an effect now.
 func (r *Reader) expects(marker string) bool {
 	switch marker {
@@ -241,7 +254,9 @@ func (r *Reader) expects(marker string) bool {
 		return r.state == inReasoning
 	case callEnd:
 		return r.state == afterCall
-	case callBegin, pythonTag, toolCalls:
+	case callsEnd, oneBegin, oneEnd, fenceEnd:
+		return r.state == afterCall && r.list
+	case callBegin, pythonTag, toolCalls, callsBegin:
 		return r.state == atStart || r.state == atAnswer || r.state == inAnswer || r.state == afterCall
 	case idMark:
 		return r.state == inName
@@ -264,9 +279,14 @@ func (r *Reader) meet(marker string, end int) {
 		}
 		r.clear(end)
 		r.state, r.skip = next, r.options.Apart
-	case callEnd:
+	case callEnd, callsEnd, oneEnd, fenceEnd:
+		r.list = r.list && marker != callsEnd
 		r.clear(end)
 		r.skip = true
+	case callsBegin:
+		r.beginListed(beforeListed)
+	case oneBegin:
+		r.beginListed(beforeSep)
 	case callBegin, pythonTag:
 		if f := r.options.Form.Family; f == Coder || f == GLM {
 			r.beginElements()

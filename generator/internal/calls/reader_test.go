@@ -84,10 +84,12 @@ var (
 	llama    = Options{Form: Form{Family: Bare}, Tools: []string{"get", "put"}}
 	coder    = Options{Form: Form{Family: Coder}, Tools: []string{"get", "put"}, Types: elementTypes}
 	glm      = Options{Form: Form{Family: GLM}, Tools: []string{"get", "put"}, Types: elementTypes}
+	deepseek = Options{Form: Form{Family: DeepSeek}, Tools: []string{"get", "put"}}
+	fenced   = Options{Form: Form{Family: DeepSeek, Fenced: true}, Tools: []string{"get", "put"}}
 	mistral  = Options{Form: Form{Family: Mistral}, Tools: []string{"get", "put"}}
 	thinking = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true}
 	exact    = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true, Inside: true, Exact: true}
-	both     = Options{Form: Form{Tagged, true, false, "<think>", "</think>"}, Apart: true, Tools: []string{"get"}}
+	both     = Options{Form: Form{Family: Tagged, Tools: true, Begin: "<think>", End: "</think>"}, Apart: true, Tools: []string{"get"}}
 )
 
 // Calls of each family are found in pieces of every length.
@@ -280,12 +282,15 @@ func FuzzReader(f *testing.F) {
 		"<tool_call>\n<function=get>\n<parameter=s>\na\"<\n</parameter>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
 		"<tool_call>get\n<arg_key>s</arg_key>\n<arg_value>a\"<\n</arg_value><arg_key>o</arg_key><arg_value>{}</arg_value></tool_call>",
 		"<tool_call>get\x01<arg_key>\x02s\x01</arg_key>\x02\x01<arg_value>\x02a\x01</arg_value>\x02\x01</tool_call>\x02",
+		"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>x",
+		"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get\n```json\n{}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>",
+		"\x01<｜tool▁calls▁begin｜>\x02\x01<｜tool▁call▁begin｜>\x02get\x01<｜tool▁sep｜>\x02{}\x01<｜tool▁call▁end｜>\x02",
 		"\x01[TOOL_CALLS]\x02get\x01[ARGS]\x02{}", "[[TOOL_CALLS]", "<|python_tag|>{\"name\": \"get\"}",
 	} {
 		f.Add(s, uint8(2))
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
-		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both, coder, glm} {
+		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both, coder, glm, deepseek, fenced} {
 			for _, set := range []func(){func() {}, func() { o.Control = o.Form.Markers() }, func() { o.Inside = true }} {
 				set()
 				whole, pieces := read(t, o, text, len(text)+1), read(t, o, text, int(n)+1)

@@ -67,13 +67,16 @@ func NewRequired(f Form, control map[int32]string, tools []Tool, single, inside 
 		name, _ := json.Marshal(t.Name) // a string has JSON
 		r.Calls = append(r.Calls, r.around(c, f, t.Name, string(name)))
 	}
-	if f.List {
+	switch {
+	case f.List:
 		r.Begin, r.End = r.parts(toolCalls, "["), r.parts("]")
+	case f.Family == DeepSeek:
+		r.Begin, r.End = r.parts(callsBegin), r.parts(callsEnd)
 	}
 	if !single {
 		r.Between = between(f)
 	}
-	if f.Family == None || f.Family == Mistral && !f.List && slices.ContainsFunc(tools, unwritable) {
+	if f.Family == None || slices.ContainsFunc(tools, f.lacks) {
 		return nil, ErrNoForm
 	}
 	return r, nil
@@ -88,9 +91,11 @@ func tokensOf(control map[int32]string) map[string]int32 {
 	return tokens
 }
 
-// unwritable reports whether the newer form of Mistral, where a name ends with a bracket, has none for a tool.
-func unwritable(t Tool) bool {
-	return strings.ContainsAny(t.Name, "[{") || strings.TrimSpace(t.Name) != t.Name
+// lacks reports whether the form has no call of a tool, whose name is not quoted and ends with a marker.
+func (f Form) lacks(t Tool) bool {
+	ends := map[Family]string{Mistral: "[{", DeepSeek: "<`\n"}[f.Family]
+	return ends != "" && !f.List && (strings.ContainsAny(t.Name, ends) || strings.TrimSpace(t.Name) != t.Name ||
+		len(t.Name) > maxName)
 }
 
 // around sets what is written around a call's arguments. quoted is the name as JSON.
@@ -103,6 +108,11 @@ func (r *Required) around(c call, f Form, name, quoted string) call {
 		c.Head, c.Tail = r.parts(`{"name": `+quoted+`, "parameters": `), r.parts("}")
 	case f.List:
 		c.Head, c.Tail = r.parts(`{"name": `+quoted+`, "arguments": `), r.parts("}")
+	case f.Family == DeepSeek && f.Fenced:
+		c.Head = r.parts(oneBegin, function, separator, name+"\n"+fenceBegin+"\n")
+		c.Tail = r.parts("\n"+fenceEnd, oneEnd)
+	case f.Family == DeepSeek:
+		c.Head, c.Tail = r.parts(oneBegin, name, separator), r.parts(oneEnd)
 	default:
 		c.Head = r.parts(toolCalls, name, argsMark)
 	}
@@ -116,7 +126,9 @@ func between(f Form) []part {
 		return []part{{Text: "\n"}}
 	case f.List:
 		return []part{{Text: ", "}}
-	case f.Family == Mistral:
+	case f.Fenced:
+		return []part{{Text: "\n"}}
+	case f.Family == Mistral, f.Family == DeepSeek:
 		return []part{}
 	}
 	return nil

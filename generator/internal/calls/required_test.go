@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -88,6 +89,9 @@ func TestFormOf(t *testing.T) {
 			Tools: true, List: true},
 		"{{ tools }}[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}[THINK][/THINK]": {
 			Family: Mistral, Tools: true, Begin: "[THINK]", End: "[/THINK]"},
+		"{{ tools }}<｜tool▁calls▁begin｜><｜tool▁sep｜>{": {Family: DeepSeek, Tools: true},
+		"{{ tools }}<｜tool▁calls▁begin｜><｜tool▁sep｜>```json</think>": {Family: DeepSeek, Tools: true, Fenced: true,
+			Begin: "<think>", End: "</think>"},
 		"<tool_call> arguments":                {},
 		"{{ content.split('</seed:think>') }}": {Begin: "<seed:think>", End: "</seed:think>"},
 	} {
@@ -99,8 +103,12 @@ func TestFormOf(t *testing.T) {
 
 // A name that the family's form cannot write is refused, since its call would not be found.
 func TestRequiredNames(t *testing.T) {
-	for _, name := range []string{"a[b", "a{b", " a", "a\u2028"} {
-		for form, want := range map[Form]error{{Family: Mistral}: ErrNoForm, {Family: Mistral, List: true}: nil, {Family: Tagged}: nil} {
+	for _, name := range []string{"a[b", "a{b", " a", "a\u2028", "a\n`[<"} {
+		forms := map[Form]error{{Family: Mistral}: ErrNoForm, {Family: Mistral, List: true}: nil, {Family: Tagged}: nil}
+		if !strings.ContainsAny(name, "[{") || strings.Contains(name, "<") {
+			forms[Form{Family: DeepSeek}] = ErrNoForm
+		}
+		for form, want := range forms {
 			if _, err := NewRequired(form, nil, []Tool{{Name: name}}, true, false); !errors.Is(err, want) {
 				t.Errorf("%q in %+v: %v", name, form, err)
 			}

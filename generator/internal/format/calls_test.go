@@ -25,6 +25,11 @@ func TestFollowsCalls(t *testing.T) {
 			"}": {Family: calls.Bare, Begin: "<think>", End: "</think>"},
 		"[TOOL_CALLS][{\"name\": \"g\", \"arguments\": {\"x\": []}}, {\"name\": \"f\", \"arguments\": {\"a\": 7}}" +
 			"]": {Family: calls.Mistral, List: true},
+		"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜><｜tool▁call▁begin｜>g" +
+			"<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>": {Family: calls.DeepSeek},
+		"<think></think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```" +
+			"<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>" +
+			"<｜tool▁calls▁end｜>": {Family: calls.DeepSeek, Fenced: true, Begin: "<think>", End: "</think>"},
 		"[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{}": {Family: calls.Mistral},
 	} {
 		required, err := calls.NewRequired(f, nil, tools, false, false)
