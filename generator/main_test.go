@@ -241,7 +241,7 @@ func TestSettings(t *testing.T) {
 func TestBadValues(t *testing.T) {
 	bad := map[string]string{"device": "tpu", "gpu": "-1", "max-seq-len": "many", "max-batch": "1e9",
 		"host-cache": "some", "cache-dir-bytes": "few",
-		"draft": "./lookup", "draft-tokens": "8", "log-level": "loud", "log-format": "xml", "name": "two words"}
+		"draft-tokens": "8", "log-level": "loud", "log-format": "xml", "name": "two words"}
 	for name, value := range bad {
 		f := newFixture(t)
 		f.start("--" + name + "=" + value)

@@ -50,8 +50,11 @@ var notes = manual.Notes(
 		"any request. lookup takes the longest match of the request's last tokens in its prompt and its answer so far: " +
 		"answers that repeat parts of the prompt, such as edited code, come faster. A request guesses less, or nothing, " +
 		"by its field draft (reel --draft). reel status and the metrics count guesses. given takes the guesses from the " +
-		"request's field prediction, for reel-bench speculate. ./lookup would be the directory of a draft model, which " +
-		"is not served yet: the start ends with 78."},
+		"request's field prediction, for reel-bench speculate. Anything else is the place of a draft model, a directory " +
+		"or a GGUF file (./lookup for a directory of that name): a smaller model with the same tokenizer, which guesses " +
+		"in the same step. Its keys and values are kept, cached and moved with the model's, so pages are larger; " +
+		"reel-generator plan --draft counts it. One that is missing, cannot be served or has another vocabulary ends " +
+		"the start with 78."},
 	manual.Entry{Term: "--chat-template", Text: "The template gets the special tokens of the model's tokenizer. A file " +
 		"that cannot be read, or does not compile, ends the start with 78; at a reload the template in use then stays."},
 	manual.Entry{Term: "--roller", Text: "off captures no graph while serving, for comparison."},

@@ -57,9 +57,12 @@ func (p *background) run(ctx context.Context) {
 
 // open opens the directory for the engine. sum is that of the weights, and err the error of reading them.
 func (p *background) open(ctx context.Context, sum [sha256.Size]byte, err error) {
-	var identity [sha256.Size]byte
+	var identity, draft [sha256.Size]byte
 	if err == nil {
-		identity, err = p.model.pageIdentity(sum)
+		draft, err = p.model.draftSum(ctx)
+	}
+	if err == nil {
+		identity, err = p.model.pageIdentity(sum, draft)
 	}
 	if err == nil {
 		p.store, err = store.Open(ctx, store.Options{Dir: p.opts.CacheDir, Bytes: p.opts.CacheDirBytes,

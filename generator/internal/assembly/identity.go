@@ -32,6 +32,7 @@ type identity struct {
 	Config     model.Config // with Context 0: a position's angles are the same in any context
 	Files      []weights.FileState
 	Weights    [sha256.Size]byte // of all bytes of Files
+	Draft      draftIdentity     `json:",omitzero"`
 }
 
 // identity returns all of the identity but the weights.
@@ -41,14 +42,24 @@ func (l Prepared) identity() identity {
 		KVType: l.EngineOptions.KVType, PageTokens: l.EngineOptions.PageTokens, Config: l.Model.Config}
 	i.PageBytes = l.pageBytes()
 	i.Config.Context = 0
+	if l.draft != nil {
+		i.Draft.Config = l.draft.config
+		i.Draft.Config.Context = 0
+	}
 	return i
 }
 
 // pageBytes returns the size of a KV page.
 func (l Prepared) pageBytes() int64 {
-	c, o := l.Model.Config, l.EngineOptions
-	return kernels.KV{DType: o.KVType, PageTokens: o.PageTokens, Layers: c.Layers, Heads: c.KVHeads,
-		HeadDim: c.HeadDim}.PageBytes()
+	bytes := func(c model.Config) int64 {
+		return kernels.KV{DType: l.EngineOptions.KVType, PageTokens: l.EngineOptions.PageTokens, Layers: c.Layers,
+			Heads: c.KVHeads, HeadDim: c.HeadDim}.PageBytes()
+	}
+	n := bytes(l.Model.Config)
+	if l.draft != nil {
+		n += bytes(l.draft.config)
+	}
+	return n
 }
 
 // digest returns the identity's digest.
@@ -57,10 +68,14 @@ func (i identity) digest() ([sha256.Size]byte, error) {
 	return sha256.Sum256(text), err
 }
 
-// pageIdentity returns the digest of the identity of the model's pages. sum is that of the weights.
-func (l Prepared) pageIdentity(sum [sha256.Size]byte) ([sha256.Size]byte, error) {
+// pageIdentity returns the digest of the identity of the model's pages. sum is that of the weights, draft that of the
+// draft model's.
+func (l Prepared) pageIdentity(sum, draft [sha256.Size]byte) ([sha256.Size]byte, error) {
 	i := l.identity()
 	i.Files, i.Weights = l.files, sum
+	if l.draft != nil {
+		i.Draft.Files, i.Draft.Weights = l.draft.files, draft
+	}
 	return i.digest()
 }
 
@@ -70,7 +85,20 @@ func (l Prepared) pageIdentity(sum [sha256.Size]byte) ([sha256.Size]byte, error)
 // is the state of the files before the device read them; the error is [weights.ErrChanged] if they have another one by
 // now.
 func (l Prepared) weightsSum(ctx context.Context, o config.Options) (sum [sha256.Size]byte, err error) {
-	c := l.weights
+	return l.checksum(ctx, l.weights, o, l.files)
+}
+
+// draftSum is weightsSum for the draft model; without one it is zero.
+func (l Prepared) draftSum(ctx context.Context) (sum [sha256.Size]byte, err error) {
+	if l.draft == nil {
+		return sum, nil
+	}
+	return l.checksum(ctx, l.draft.tensors, config.Options{Model: l.options.DraftModel()}, l.draft.files)
+}
+
+// checksum returns the digest of a checkpoint, which o names.
+func (l Prepared) checksum(ctx context.Context, c *weights.Checkpoint, o config.Options, was []weights.FileState,
+) (sum [sha256.Size]byte, err error) {
 	if l.Hardware.Packed { // the device has a copy, and the files are closed
 		if c, err = openWeights(o); err != nil {
 			return sum, err
@@ -79,10 +107,18 @@ func (l Prepared) weightsSum(ctx context.Context, o config.Options) (sum [sha256
 		c.DropMetadata() // reading takes a minute or more
 	}
 	err = atLowPriority(func() (err error) {
-		sum, err = c.Checksum(ctx, l.files, checksumRate)
+		sum, err = c.Checksum(ctx, was, checksumRate)
 		return err
 	})
 	return sum, err
+}
+
+// watch returns a watch of the mapped files of all weights, or nil.
+func (l Prepared) watch() *weights.Watch {
+	if l.draft == nil {
+		return l.weights.Watch()
+	}
+	return weights.Watching(l.weights, l.draft.tensors)
 }
 
 func openWeights(o config.Options) (*weights.Checkpoint, error) {

@@ -121,7 +121,7 @@ func TestPagesAreFoundByTheSameIdentityOnly(t *testing.T) {
 		l := prepared(t, o)
 		sum, err := l.weightsSum(t.Context(), o)
 		if err == nil {
-			sum, err = l.pageIdentity(sum)
+			sum, err = l.pageIdentity(sum, [32]byte{})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -49,7 +49,7 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	if err != nil {
 		return nil, errors.Join(noMemory(l.Hardware, Place(o.Model), err), l.weights.Unchanged())
 	}
-	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.weights.Watch(), GPU: ReadGPU(l.Hardware, o),
+	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.watch(), GPU: ReadGPU(l.Hardware, o),
 		Warnings: l.warnings, Lines: lines, Serving: sync.OnceFunc(func() { close(serving) })}
 	identity := &identifier{parts: l.tokenIdentity()}
 	loaded.background = l.readAgain(o, identity, e, serving, opts.Warn)
@@ -100,6 +100,7 @@ type Prepared struct {
 	Model         *model.Model
 	weights       *weights.Checkpoint // closed if the device has a copy
 	files         []weights.FileState // of the weights, before the device read them
+	draft         *draftModel         // nil: there is none
 	sizes         plan.Sizes
 	EngineOptions engine.Options
 	warnings      []string
@@ -130,37 +131,61 @@ func prepareOn(
 	if err != nil {
 		return l, CannotServe(Place(o.Model), err)
 	}
-	if err = hardware.Patience.WhileBusy(progress, func() (err error) {
+	if l.draft, err = l.openDraft(s.config.Vocab, limits); err != nil {
+		return l, errors.Join(err, s.tensors.Close())
+	}
+	if err = l.planOn(open, s, limits, progress); err != nil {
+		return l, errors.Join(err, s.tensors.Close(), l.draft.close())
+	}
+	progress(0.1, "loading the weights")
+	if err = l.load(s, progress); err != nil {
+		return l, errors.Join(err, l.draft.close())
+	}
+	return l, l.loadDraft(func(share float64) { progress(0.7+0.1*share, "loading the draft model's weights") })
+}
+
+// planOn opens the device and plans the use of its memory.
+func (l *Prepared) planOn(open func(config.Options) (hardware.Hardware, error), s source, limits []memlimit.Limit,
+	progress func(float64, string),
+) error {
+	o := l.options
+	if err := hardware.Patience.WhileBusy(progress, func() (err error) {
 		l.Hardware, err = open(o)
 		return err
 	}); err != nil {
-		return l, errors.Join(err, s.tensors.Close())
+		return err
 	}
 	if o.Guard {
 		l.Hardware.Device = device.NewGuard(l.Hardware.Device)
 	}
 	use := s.use()
-	if err = hardware.Patience.WhileBusy(progress, func() error {
+	l.draft.addTo(&use)
+	if err := hardware.Patience.WhileBusy(progress, func() error {
 		return l.fit(plan.Planner{Config: s.config, Profile: l.Hardware.Profile, Options: o, Limits: limits,
-			Formats: use.Formats, Ordered: use.Ordered}, use)
+			Formats: use.Formats, Ordered: use.Ordered, Draft: use.Draft}, use)
 	}); err != nil {
-		return l, errors.Join(err, s.tensors.Close())
+		return err
 	}
-	if err = l.planPageFiles(o); err != nil {
-		return l, errors.Join(err, s.tensors.Close())
-	}
+	return l.planPageFiles(o)
+}
+
+// load loads the model's weights.
+func (l *Prepared) load(s source, progress func(float64, string)) (err error) {
 	s.config.Context = l.EngineOptions.Context
-	progress(0.1, "loading the weights")
 	l.weights = s.tensors
 	if l.files, err = s.tensors.State(); err != nil {
-		return l, errors.Join(CannotServe(Place(o.Model), err), s.tensors.Close())
+		return errors.Join(CannotServe(Place(l.options.Model), err), s.tensors.Close())
+	}
+	most := 0.7
+	if l.draft != nil {
+		most = 0.6
 	}
 	l.Model, err = s.load(l.Hardware, s.config, !l.Hardware.Packed,
-		func(share float64) { progress(0.1+0.7*share, "loading the weights") })
+		func(share float64) { progress(0.1+most*share, "loading the weights") })
 	if err != nil {
-		return l, CannotServe(Place(o.Model), err)
+		return CannotServe(Place(l.options.Model), err)
 	}
-	return l, nil
+	return nil
 }
 
 // locate returns the model's files, and sets its name and its path.
@@ -266,6 +291,9 @@ func (l Prepared) planned() []protocol.MemoryUse {
 	s, weights := l.sizes, l.sizes.WeightBytes()
 	if !l.Hardware.Packed {
 		weights += l.Model.WeightBytes()
+		if l.draft != nil {
+			weights += l.EngineOptions.DraftModel.WeightBytes()
+		}
 	}
 	list := []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: weights},
 		{Kind: protocol.MemoryKV, Planned: s.KVPool()},

@@ -32,17 +32,24 @@ func oneOf(to *string, names ...string) func(string) error {
 	}
 }
 
-// drafter accepts the name of a drafter. Any other text is the directory of a draft model, which is not served yet.
+// drafter accepts the name of a drafter. Any other text is the place of a draft model.
 func drafter(to *string) func(string) error {
 	return func(text string) error {
-		switch text {
-		case protocol.DrafterOff, protocol.DrafterLookup, protocol.DrafterGiven:
-			*to = text
-			return nil
+		if text == "" || strings.ContainsRune(text, 0) {
+			return fmt.Errorf("it must be %s, %s or a draft model's directory", protocol.DrafterOff, protocol.DrafterLookup)
 		}
-		return fmt.Errorf("it must be %s or %s: a draft model in a directory is not served yet",
-			protocol.DrafterOff, protocol.DrafterLookup)
+		*to = text
+		return nil
 	}
+}
+
+// DraftModel returns the directory or GGUF file of the draft model, or "" if there is none.
+func (o Options) DraftModel() string {
+	switch o.Draft {
+	case "", protocol.DrafterOff, protocol.DrafterLookup, protocol.DrafterGiven:
+		return ""
+	}
+	return o.Draft
 }
 
 func counts(to *[]int) func(string) error {

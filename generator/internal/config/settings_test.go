@@ -64,7 +64,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		{"REEL_IDLE_EXIT", "10m", true, true}, {"REEL_IDLE_EXIT", "0", true, true},
 		{"REEL_IDLE_EXIT", "10", true, false}, {"REEL_IDLE_EXIT", "-1s", true, false},
 		{"REEL_DRAFT", "off", true, true}, {"REEL_DRAFT", "lookup", true, true}, {"REEL_DRAFT", "given", true, true},
-		{"REEL_DRAFT", "./lookup", true, false}, {"REEL_DRAFT", "/srv/draft", true, false},
+		{"REEL_DRAFT", "./lookup", true, true}, {"REEL_DRAFT", "/srv/draft", true, true}, {"REEL_DRAFT", "a\x00b", true, false},
 		{"REEL_DRAFT_TOKENS", "0", true, true}, {"REEL_DRAFT_TOKENS", "7", true, true},
 		{"REEL_DRAFT_TOKENS", "8", true, false}, {"REEL_DRAFT_TOKENS", "-1", true, false},
 		{"REEL_MAX_BATCH", "", true, true}, {"REEL_MAXBATCH", "8", false, true},

@@ -31,6 +31,8 @@ type WeightUse struct {
 	Formats map[string]kernels.DType
 	// Ordered is a matrix in activation order, which a GPU has no kernels for; "": there is none.
 	Ordered string
+	// Draft is the draft model, whose weights count above; nil: there is none.
+	Draft *Draft
 }
 
 // UseOf returns the use of an open checkpoint, whose files are mapped.

@@ -25,6 +25,8 @@ type Planner struct {
 	Ordered string
 	// AnyFormat counts formats that a GPU has no kernels for, instead of refusing them.
 	AnyFormat bool
+	// Draft is the draft model; nil: there is none.
+	Draft *Draft
 }
 
 // Unlimited is a budget that no model exceeds.
@@ -36,7 +38,7 @@ func (p Planner) size(context, batch int, budget int64) Sizes {
 	s := Sizes{context: context, batch: batch, Overhead: p.Profile.Overhead, loading: p.Profile.staging}
 	s.reserve = int64(reserveSlots(batch))
 	s.longest = int64((context + pageTokens - 1) / pageTokens)
-	s.weights = p.weights(context)
+	s.weights = append(p.weights(context), p.draftWeights(context)...)
 	memory := p.stepMemory(context, batch)
 	s.Arena, s.pageBytes = memory.taken(), memory.page
 	if !p.Profile.Packed { // the device's memory is the host's
@@ -107,6 +109,9 @@ func (p Planner) format(t model.TensorSpec) kernels.DType {
 
 // checkPacked returns an error for a model that a GPU has no kernels for.
 func (p Planner) checkPacked() error {
+	if err := p.checkDraftPacked(); err != nil {
+		return err
+	}
 	if err := kernels.CheckPacked(p.Config.HeadDim, p.Config.Hidden, p.Config.Inner); err != nil {
 		return err
 	}
@@ -138,21 +143,26 @@ func (p Planner) stepMemory(context, batch int) *meter {
 	m := &meter{block: p.Profile.block}
 	c := p.Config
 	c.Context = context
-	_, err := (&model.Model{Config: c}).NewStepMemory(m, p.engineOptions(context, batch).Geometry())
+	memory, err := (&model.Model{Config: c}).NewStepMemory(m, p.engineOptions(context, batch).Geometry())
 	if err != nil {
 		panic(err) // a meter refuses nothing
 	}
-	m.page = kernels.KV{DType: p.Profile.kvType, PageTokens: pageTokens,
-		Layers: c.Layers, Heads: c.KVHeads, HeadDim: c.HeadDim}.PageBytes()
-	m.remove(m.page) // the trash page is counted with the pool
+	for _, kv := range memory.Pools() {
+		m.remove(kv.PageBytes()) // the trash page is counted with the pool
+	}
+	m.page = memory.PageBytes()
 	return m
 }
 
 // startGraphs returns the number of graphs captured at start and their bytes. Each kernel of
 // a pass is a node of its graph, at most ten a layer.
 func (p Planner) startGraphs(context, batch int) (n int, bytes int64) {
-	n = min(len(p.engineOptions(context, batch).Lattice()), p.Options.MaxGraphs)
-	return n, int64(n) * (p.Profile.execBytes + int64(10*p.Config.Layers+8)*p.Profile.nodeBytes)
+	keys := p.engineOptions(context, batch).Lattice()
+	n = min(len(keys), p.Options.MaxGraphs)
+	for _, k := range keys[:n] {
+		bytes += p.Profile.execBytes + int64(10*p.Config.Layers+8+p.draftNodes(k))*p.Profile.nodeBytes
+	}
+	return n, bytes
 }
 
 // choose returns the context and the batch: the flags' values, or the model's context and
@@ -199,11 +209,12 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 
 // engineOptions returns the engine's options as far as they don't depend on the budget.
 func (p Planner) engineOptions(context, batch int) engine.Options {
+	draft, drafter := p.draftOptions()
 	return engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: protocol.MaxQueue,
 		Chunk: p.chunk(context, batch), PageTokens: pageTokens, KVType: p.Profile.kvType,
 		Precapture: p.Options.Precapture, CacheScope: cacheScopes[p.Options.CacheScope],
 		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off",
-		Draft: drafters[p.Options.Draft], DraftTokens: p.Options.DraftTokens}
+		Draft: draft, DraftModel: drafter, DraftTokens: p.Options.DraftTokens}
 }
 
 // drafters are the engine's by the names of --draft; without a name there is none.

@@ -76,7 +76,8 @@ func ReportFor(c model.Config, use WeightUse, o config.Options, name string, vra
 	if err != nil {
 		return Report{}, err
 	}
-	p := Planner{Config: c, Profile: HostProfile, Options: o, Limits: list, Formats: use.Formats, Ordered: use.Ordered}
+	p := Planner{Config: c, Profile: HostProfile, Options: o, Limits: list, Formats: use.Formats, Ordered: use.Ordered,
+		Draft: use.Draft}
 	if o.Device != "host" {
 		p.Profile = GPUProfile
 	}

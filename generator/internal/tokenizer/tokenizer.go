@@ -148,6 +148,18 @@ func (t *Tokenizer) TokenText(id int32) string {
 	return text + flush(rest)
 }
 
+// Differs reports whether t and o have different tokens for some id, and the first such id. Ids that only one of them
+// has do not count.
+func (t *Tokenizer) Differs(o *Tokenizer) (id int32, differs bool) {
+	for i := range min(len(t.tokens), len(o.tokens)) {
+		a, b := &t.tokens[i], &o.tokens[i]
+		if a.used && b.used && a.bytes != b.bytes {
+			return int32(i), true
+		}
+	}
+	return 0, false
+}
+
 // TokenBytes returns the bytes that a token adds to decoded text, which may be a part of a character. It returns
 // false for a token that decoded text omits, for a control token and for an id without a token.
 func (t *Tokenizer) TokenBytes(id int32) (string, bool) {

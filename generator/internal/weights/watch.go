@@ -28,13 +28,20 @@ type Watch struct {
 
 // Watch returns a Watch of the mapped files, or nil if none is mapped. Its methods
 // must not be called after [Checkpoint.Close].
-func (c *Checkpoint) Watch() *Watch {
+func (c *Checkpoint) Watch() *Watch { return Watching(c) }
+
+// Watching is [Checkpoint.Watch] for several checkpoints.
+func Watching(checkpoints ...*Checkpoint) *Watch {
 	w := &Watch{Interval: time.Second, Limit: 10 * time.Minute, found: make(chan struct{})}
 	total := 0
-	for _, f := range c.files {
+	var all []*file
+	for _, c := range checkpoints {
+		all = append(all, c.files...)
+	}
+	for _, f := range all {
 		total += len(f.data)
 	}
-	for _, f := range c.files {
+	for _, f := range all {
 		if f.mapped != nil {
 			share := int(maxSamples * (float64(len(f.data)) / float64(total)))
 			w.files = append(w.files, &samples{file: f, seed: maphash.MakeSeed(), offsets: sampleOffsets(f, share)})

@@ -1,0 +1,71 @@
+package plan
+
+import (
+	"fmt"
+
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels"
+)
+
+// Draft is a draft model: its config, and what [Planner] has of a model's matrices.
+type Draft struct {
+	Config  model.Config
+	Formats map[string]kernels.DType
+	Ordered string
+}
+
+// draftKind is the kind of the draft model's weights in reports.
+const draftKind model.TensorKind = "draft model"
+
+// drafter returns a planner of the draft model alone. There is one.
+func (p Planner) drafter() Planner {
+	d := p.Draft
+	p.Config, p.Formats, p.Ordered, p.Draft = d.Config, d.Formats, d.Ordered, nil
+	return p
+}
+
+// draftOptions returns the engine's drafter. A draft model has no weights yet.
+func (p Planner) draftOptions() (engine.DraftKind, *model.Model) {
+	if p.Draft == nil {
+		return drafters[p.Options.Draft], nil
+	}
+	return engine.DraftModel, &model.Model{Config: p.Draft.Config}
+}
+
+// draftWeights returns the size of the draft model's weights, if there is one.
+func (p Planner) draftWeights(context int) []weightSize {
+	if p.Draft == nil {
+		return nil
+	}
+	sum := weightSize{kind: draftKind}
+	for _, w := range p.drafter().weights(context) {
+		sum.parameters, sum.bytes = sum.parameters+w.parameters, sum.bytes+w.bytes
+	}
+	return []weightSize{sum}
+}
+
+// draftNodes returns the nodes that a draft model adds to a key's graph: its passes, one for each draft and one in
+// other steps that it follows.
+func (p Planner) draftNodes(k graphs.Key) int {
+	passes := 1
+	switch {
+	case p.Draft == nil, k == graphs.Decode(int(k.Rows)):
+		return 0
+	case k.Class == graphs.VerifyClass:
+		passes = int(k.Queries) - 1
+	}
+	return passes * (10*p.Draft.Config.Layers + 4)
+}
+
+// checkDraftPacked returns an error for a draft model that a GPU has no kernels for.
+func (p Planner) checkDraftPacked() error {
+	if p.Draft == nil {
+		return nil
+	}
+	if err := p.drafter().checkPacked(); err != nil {
+		return fmt.Errorf("--draft: %w", err)
+	}
+	return nil
+}
