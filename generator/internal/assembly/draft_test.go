@@ -70,8 +70,8 @@ func TestBadDraftModels(t *testing.T) {
 		unknown:                      "mamba",
 		silent:                       "tokenizer",
 	} {
-		_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return hardware.Host(), nil }, withDraft(dir),
-			func(float64, string) {})
+		_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return hardware.Host(), nil },
+			withDraft(dir), func(float64, string) {})
 		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), cause) ||
 			!strings.Contains(err.Error(), "--draft") {
 			t.Errorf("%s: %v", cause, err)

@@ -105,8 +105,8 @@ func Settings(o *Options) []*Setting {
 			"n", "1024", number(&o.MaxGraphs, 1<<20)},
 		{"roller", "on, or off: graphs stay those of the start", "name", "on", oneOf(&o.Roller, "on", "off")},
 		{"draft", "what guesses the next tokens, of which the model then checks several in one step; the answers stay " +
-			"the same: lookup, how the text went on where its last tokens occurred before; a directory or GGUF file of a " +
-			"smaller model with the same tokenizer (./lookup for a directory of that name); or off",
+			"the same: lookup, how the text went on where its last tokens occurred before; a directory or GGUF file " +
+			"of a smaller model with the same tokenizer (./lookup for a directory of that name); or off",
 			"drafter", "off", drafter(&o.Draft)},
 		{"draft-tokens", "tokens guessed for a request in one step, at most " + strconv.Itoa(protocol.MaxDrafts),
 			"n", strconv.Itoa(protocol.MaxDrafts), number(&o.DraftTokens, protocol.MaxDrafts)},

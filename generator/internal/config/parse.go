@@ -36,7 +36,8 @@ func oneOf(to *string, names ...string) func(string) error {
 func drafter(to *string) func(string) error {
 	return func(text string) error {
 		if text == "" || strings.ContainsRune(text, 0) {
-			return fmt.Errorf("it must be %s, %s or a draft model's directory", protocol.DrafterOff, protocol.DrafterLookup)
+			return fmt.Errorf("it must be %s, %s or a draft model's directory", protocol.DrafterOff,
+				protocol.DrafterLookup)
 		}
 		*to = text
 		return nil
