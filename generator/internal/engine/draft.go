@@ -119,10 +119,11 @@ func (e *Engine) planDrafts(ready []*scheduler.Sequence) {
 	}
 }
 
-// timeDrafts tells the policy how long a decode or verify step took, before the step's records are read.
+// timeDrafts tells the policy how long a decode or verify step took, before the step's records are read. A step whose
+// graph may still be captured is left out.
 func (e *Engine) timeDrafts(step stepInFlight) {
-	b := step.batch
-	if e.drafts.policy == nil || b.Prefill || len(b.Served) == 0 || step.plan.Kind == graphs.Eager {
+	b, rolled := step.batch, e.opts.MaxGraphs > 0 && !e.opts.NoRoller
+	if e.drafts.policy == nil || b.Prefill || len(b.Served) == 0 || step.plan.Kind == graphs.Eager && rolled {
 		return
 	}
 	begun := step.enqueued
