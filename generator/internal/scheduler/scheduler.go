@@ -136,11 +136,26 @@ func New(o Options) (*Scheduler, error) {
 	}
 	slots := o.MaxBatch + o.Reserve
 	s := &Scheduler{Options: o, pages: kv.New(o.Pages, o.PageTokens), holders: make([]*share, o.Pages+1),
-		generations: make([]int32, slots), number: o.FirstStep, completed: o.FirstStep, batches: make([]Batch, o.InFlight)}
+		generations: make([]int32, slots), number: o.FirstStep, completed: o.FirstStep, batches: o.newBatches()}
 	for i := range slots {
 		s.freeSlots = append(s.freeSlots, int32(slots-1-i))
 	}
 	return s, nil
+}
+
+// newBatches returns batches with memory for the largest steps, so that forming one allocates nothing.
+func (o Options) newBatches() []Batch {
+	slots := o.MaxBatch + o.Reserve
+	rows := max(o.Chunk, slots, o.MaxVerify)
+	all := make([]Batch, o.InFlight)
+	for i := range all {
+		all[i] = Batch{Step: kernels.Step{Rows: make([]kernels.Row, 0, rows),
+			Samples: make([]int32, 0, max(slots, o.MaxVerify)), Inits: make([]kernels.Init, 0, slots),
+			Pages: make([]kernels.PageEntry, 0, rows+kernels.MaxMoves)},
+			Drafts: make([]int, 0, slots), Sampled: make([]*Sequence, 0, slots), Masked: make([]*Sequence, 0, slots),
+			Served: make([]*Sequence, 0, slots), entries: make([]entry, 0, rows+kernels.MaxMoves)}
+	}
+	return all
 }
 
 // pagesFor returns the number of pages that hold this number of tokens.
