@@ -54,20 +54,6 @@ func (o Options) drafter() model.Drafter {
 		DraftGiven: model.GivenDrafter, DraftModel: model.ModelDrafter}[o.Draft]
 }
 
-// draftsLater reports whether a draft model may have to guess in a later step for a sequence of b. Then it computes its
-// keys and values of this step's tokens too. Without them it would guess worse.
-func (e *Engine) draftsLater(b *scheduler.Batch) bool {
-	if e.opts.drafter() != model.ModelDrafter {
-		return false
-	}
-	for _, q := range b.Sampled {
-		if !q.Sampling.Masked && q.Owner.(*sequence).request.DraftTokens > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // draftPlanner returns the scheduler's Options.PlanDrafts.
 func (e *Engine) draftPlanner() func([]*scheduler.Sequence) {
 	switch {
@@ -84,7 +70,7 @@ func (e *Engine) draftPlanner() func([]*scheduler.Sequence) {
 // draftAll gives each sequence all drafts that it may have.
 func (e *Engine) draftAll(ready []*scheduler.Sequence) {
 	for _, q := range ready {
-		q.Drafts = min(q.MayDraft, e.opts.DraftTokens, q.Owner.(*sequence).request.DraftTokens)
+		q.Drafts = min(e.mayDraft(q), e.opts.DraftTokens, q.Owner.(*sequence).request.DraftTokens)
 	}
 }
 
@@ -111,7 +97,7 @@ func (e *Engine) planDrafts(ready []*scheduler.Sequence) {
 	d.sequences, d.may, d.given = d.sequences[:0], d.may[:0], d.given[:0]
 	for _, q := range ready {
 		d.sequences = append(d.sequences, &q.Owner.(*sequence).drafting.plan)
-		d.may, d.given = append(d.may, q.MayDraft), append(d.given, 0)
+		d.may, d.given = append(d.may, e.mayDraft(q)), append(d.given, 0)
 	}
 	d.policy.Plan(d.sequences, d.may, d.given)
 	for i, q := range ready {
@@ -138,6 +124,7 @@ func (e *Engine) timeDrafts(step stepInFlight) {
 type drafting struct {
 	drafted, accepted int
 	plan              draft.Sequence
+	without           int // steps in a row without drafts
 }
 
 // countDrafts notes that of a sequence's drafts in a step the first ones stand.

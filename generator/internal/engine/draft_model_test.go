@@ -5,6 +5,7 @@ import (
 
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -121,5 +122,33 @@ func TestOwnDraftsStandAfterARestart(t *testing.T) {
 		}
 		l.written(4)
 		l.end()
+	}
+}
+
+// A draft model follows a sequence that may have drafts, for a bounded number of steps without them. It does not follow
+// one that has none.
+func TestDraftModelFollowsForAWhile(t *testing.T) {
+	o := self()
+	o.MaxGraphs = 0
+	o.planDrafts = func([]*scheduler.Sequence) {}
+	b := built(t, device.HostOptions{}, o, nil)
+	followed := 0
+	b.h.Trace(func(c device.Call) {
+		if op, ok := c.Op.(kernels.DraftRows); ok && op.Draft == 1 {
+			followed++
+		}
+	})
+	b.run()
+	for _, c := range []struct{ drafts, want int }{{MaxDrafts, mostFollowed - 1}, {0, 0}} {
+		q := greedy(1, 2, 3)
+		q.DraftTokens, q.MaxTokens, followed = c.drafts, 60, 0
+		b.complete(q)
+		b.baseline()
+		if followed != c.want {
+			t.Errorf("with %d drafts at most %d of 60 steps were followed, wants %d", c.drafts, followed, c.want)
+		}
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
 	}
 }

@@ -213,7 +213,7 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 	if err := e.memory.Write(&b.Step); err != nil {
 		return err
 	}
-	plan := e.pool.Acquire(e.key(b))
+	plan := e.pool.Acquire(e.stepKey(b))
 	if err := e.pool.Launch(e.stream, plan, b.Step.Number); err != nil {
 		return err
 	}
@@ -238,15 +238,6 @@ func (e *Engine) restoreSlots(b *scheduler.Batch) error {
 		e.giveDrafts(r.Sequence())
 	}
 	return e.memory.Restore(e.stream, b.Step.Number, e.restores)
-}
-
-// key returns the graph key of a step: of its shape, and of what its drafter needs.
-func (e *Engine) key(b *scheduler.Batch) graphs.Key {
-	k := key(b)
-	if k.Class == graphs.DecodeClass && e.draftsLater(b) {
-		return k.Following()
-	}
-	return k
 }
 
 // key returns the graph key of a step's shape.
