@@ -14,7 +14,7 @@ const burstGap = 200 * time.Microsecond
 
 // buffered reports whether a completion came in bursts instead of token by token: in
 // pieces of several tokens, all at its end, or with half of its tokens right after the
-// previous one.
+// previous one, without those that had been guessed.
 func (c *Completion) buffered() bool {
 	n := len(c.Arrivals)
 	if c.Tokens >= minPieces && 3*n <= 2*c.Tokens {
@@ -33,7 +33,7 @@ func (c *Completion) buffered() bool {
 			behind++
 		}
 	}
-	return 2*behind >= n-1
+	return 2*(behind-c.Accepted) >= n-1-c.Accepted
 }
 
 // bursts counts a target's completions that came in bursts.

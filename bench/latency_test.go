@@ -171,6 +171,7 @@ type paced struct {
 	name   string
 	times  []time.Duration // of each piece, since the request
 	tokens int             // per piece; 0: one
+	drafts int             // tokens that had been guessed
 	order  *[]string       // names of the targets asked
 }
 
@@ -185,7 +186,8 @@ func (p *paced) Complete(_ context.Context, w Work, arrived func()) (Ended, erro
 		time.Sleep(time.Until(begun.Add(at)))
 		arrived()
 	}
-	return Ended{PromptTokens: len(w.Tokens), Tokens: len(p.times) * max(1, p.tokens), Reason: "length"}, nil
+	return Ended{PromptTokens: len(w.Tokens), Tokens: len(p.times) * max(1, p.tokens), Accepted: p.drafts,
+		Reason: "length"}, nil
 }
 
 // every returns n times: begin, and then every d.
@@ -240,6 +242,8 @@ func TestBufferingIsReported(t *testing.T) {
 		"first, then the rest": {paced{times: append([]time.Duration{10 * ms},
 			every(31, 40*ms, 5*time.Microsecond)...)}, true},
 		"in twos":                  {paced{times: pairs}, true},
+		"a guess in each step":     {paced{times: pairs, drafts: 16}, false},
+		"a guess in few steps":     {paced{times: pairs, drafts: 2}, true},
 		"pieces of several tokens": {paced{times: every(8, 10*ms, 4*ms), tokens: 4}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

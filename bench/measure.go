@@ -46,6 +46,7 @@ type Ended struct {
 	PromptTokens int
 	CachedTokens int // of the prompt, as the server says; 0 if it does not
 	Tokens       int // of the completion
+	Accepted     int // of these that a Reel generator had guessed, so that several came at once
 	Reason       string
 	Graphs       protocol.Graphs // of a Reel generator: steps by launch
 }
@@ -112,7 +113,7 @@ func (r reel) Complete(ctx context.Context, w Work, arrived func()) (Ended, erro
 		tokens++
 	}
 	return Ended{PromptTokens: done.Usage.PromptTokens, CachedTokens: done.Usage.CachedTokens, Tokens: tokens,
-		Reason: done.FinishReason, Graphs: done.Graphs}, nil
+		Accepted: done.Usage.AcceptedTokens, Reason: done.FinishReason, Graphs: done.Graphs}, nil
 }
 
 // Completion is one request as seen by its client.

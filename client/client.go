@@ -106,6 +106,9 @@ func (c *Client) Tools() bool { return c.welcome.Tools }
 // Reasoning reports whether the model reasons before an answer.
 func (c *Client) Reasoning() bool { return c.welcome.Reasoning }
 
+// Drafter returns what guesses tokens, such as protocol.DrafterLookup; it is empty if nothing does.
+func (c *Client) Drafter() string { return c.welcome.Drafter }
+
 // Identity returns a hash of all that decides the generator's tokens. It is empty while that is
 // computed, and for older generators.
 func (c *Client) Identity() string { return c.welcome.Identity }

@@ -18,6 +18,7 @@ const (
 	paceGaps    = 8                      // gaps from which the pace of tokens is estimated
 	shortestGap = time.Millisecond       // below it, falling asleep and waking take much of the gap
 	longestGap  = 20 * time.Millisecond  // above it, a fraction of a millisecond makes no visible difference
+	sameStep    = 200 * time.Microsecond // a token that comes within it is of the same step, and had been guessed
 	spinLead    = 300 * time.Microsecond // spinning begins at most this long before a token is due
 	// spinProcessors is the least number of processors with which a reader may spin:
 	// the generator's thread already keeps one processor busy all the time.
@@ -137,9 +138,9 @@ func (a *spinningReader) Close() error {
 	return a.File.Close()
 }
 
-// pace estimates the time between tokens.
+// pace estimates the time between tokens, or between steps that each bring several.
 type pace struct {
-	last time.Time // arrival of the last token
+	last time.Time // arrival of the last step's first token
 	gaps [paceGaps]time.Duration
 	n    int // gaps seen
 }
@@ -147,6 +148,9 @@ type pace struct {
 // arrived records an arrival.
 func (p *pace) arrived(at time.Time) {
 	if !p.last.IsZero() {
+		if at.Sub(p.last) < sameStep {
+			return
+		}
 		p.gaps[p.n%paceGaps] = at.Sub(p.last)
 		p.n++
 	}

@@ -94,8 +94,14 @@ func TestSpinTime(t *testing.T) {
 			return time.Duration(1+i%4) * 1500 * time.Microsecond
 		}, none: true},
 		"at random": {gap: around(3300*time.Microsecond, 1.5)},
+		"steps of one to four tokens": {gap: func(i int) time.Duration {
+			if i%4 == 0 || i%7 == 0 {
+				return 3500 * time.Microsecond
+			}
+			return 12 * time.Microsecond
+		}, met: 0.33},
 		"bursts of two": {gap: func(i int) time.Duration {
-			return time.Duration(i%2) * 6 * time.Millisecond
+			return time.Duration(i%2) * 25 * time.Millisecond
 		}, none: true},
 		"too fast": {gap: around(900*time.Microsecond, 0.01), none: true},
 		"too slow": {gap: around(21*time.Millisecond, 0.01), none: true},

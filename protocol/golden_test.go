@@ -116,6 +116,8 @@ var goldens = []golden{
 		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits, Identity: "3f5a0c"}},
 	{name: "welcome-tools", from: "generator", means: "The same of a model that calls tools, and reasons before an answer.",
 		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits, Chat: true, Tools: true, Reasoning: true}},
+	{name: "welcome-drafter", from: "generator", means: "The same of a generator that guesses tokens.",
+		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits, Drafter: DrafterLookup}},
 	{name: "token-reasoning", from: "generator", means: "A token of the model's reasoning.",
 		msg: &Token{Type: TypeToken, ID: 1, Index: 0, Token: 262, Text: "", Reasoning: "Well, "}},
 	{name: "token-calls", from: "generator", means: "A token that ends one call and begins the next.",

@@ -160,6 +160,8 @@ type Welcome struct {
 	// Reasoning, that it reasons before an answer. They were added to version 1.
 	Tools     bool `msgpack:"tools,omitempty"`
 	Reasoning bool `msgpack:"reasoning,omitempty"`
+	// Drafter is what guesses tokens, one of the Drafter… values; empty: nothing does. It was added to version 1.
+	Drafter string `msgpack:"drafter,omitempty"`
 }
 
 // Token carries one token of a completion or, with echo, of the prompt. Its JSON form has

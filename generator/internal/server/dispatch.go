@@ -114,6 +114,9 @@ func (c *conn) hello(m *protocol.Hello) *protocol.Error {
 // welcome says what m can do.
 func (m *Model) welcome() *protocol.Welcome {
 	w := &protocol.Welcome{Version: protocol.Version, Model: m.Name, Limits: m.Limits, Identity: m.identity()}
+	if d := m.Engine.Stats().Drafts.Drafter; d != protocol.DrafterOff {
+		w.Drafter = d
+	}
 	if m.Chat != nil {
 		form := m.Chat.Answers().Form
 		w.Chat, w.Tools, w.Reasoning = true, form.Tools && form.Family != calls.None, form.Begin != ""

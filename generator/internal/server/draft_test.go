@@ -41,8 +41,16 @@ func TestDraftsOfARequest(t *testing.T) {
 			t.Errorf("%v: %+v", d, e)
 		}
 	}
+	c.send(&protocol.Hello{Version: protocol.Version})
+	if w := expect[protocol.Welcome](c); w.Drafter != protocol.DrafterLookup {
+		t.Errorf("welcome has the drafter %q", w.Drafter)
+	}
 	if d := f.Status().Drafts; d.Drafter != protocol.DrafterLookup || d.Tokens != 7 {
 		t.Errorf("status has %+v", d)
+	}
+	f.stop()
+	if n := strings.Count(f.log.String(), `"n_drafted":15,"n_accepted":2,`); n != 5 {
+		t.Errorf("%d log lines count guesses, want 5: %s", n, f.log.String())
 	}
 }
 

@@ -230,9 +230,12 @@ func (r *request) log(f *engine.Finish, reason string, failed bool) {
 	if failed {
 		level = zerolog.InfoLevel
 	}
-	r.c.log.WithLevel(level).Uint64("req_id", r.id).Str("model", r.model.Name).
-		Int("n_prompt", len(r.prompt)).Int("n_cached", f.Usage.CachedTokens).Int("n_gen", r.count).
-		Float64("ttft_ms", f.Timing.TTFTMS).Float64("tpot_ms", perToken(f.Timing, r.count)).
+	line := r.c.log.WithLevel(level).Uint64("req_id", r.id).Str("model", r.model.Name).
+		Int("n_prompt", len(r.prompt)).Int("n_cached", f.Usage.CachedTokens).Int("n_gen", r.count)
+	if n := f.Usage.DraftedTokens; n > 0 {
+		line = line.Int("n_drafted", n).Int("n_accepted", r.guessed)
+	}
+	line.Float64("ttft_ms", f.Timing.TTFTMS).Float64("tpot_ms", perToken(f.Timing, r.count)).
 		Str("finish", reason).AnErr("error", f.Err).Msg("request")
 }
 
