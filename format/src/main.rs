@@ -15,8 +15,21 @@ mod tokens;
 
 use std::process::exit;
 
-/// The version of the messages and of the memory's layout. The generator refuses another.
-const VERSION: u32 = 1;
+/// The version of the messages, of the memory's layout, and of the grammars. The generator refuses another.
+const VERSION: u32 = 2;
+
+/// The versions of all libraries: FNV-1a of Cargo.lock. Masks depend on them, so the generator refuses others.
+const LIBRARIES: u32 = fnv(include_bytes!("../Cargo.lock"));
+
+const fn fnv(bytes: &[u8]) -> u32 {
+    let mut sum: u32 = 0x811c_9dc5;
+    let mut i = 0;
+    while i < bytes.len() {
+        sum = (sum ^ bytes[i] as u32).wrapping_mul(0x0100_0193);
+        i += 1;
+    }
+    sum
+}
 
 /// Descriptors that the generator passes.
 const CONTROL: i32 = 3;
@@ -42,7 +55,7 @@ fn serve() -> Result<(), String> {
     let vocabulary = tokens::Vocabulary::read(TOKENS)?;
     sys::close(TOKENS);
     let factory = grammar::factory(&vocabulary)?;
-    sys::send(CONTROL, &[VERSION, vocabulary.len() as u32], &[])?;
+    sys::send(CONTROL, &[VERSION, LIBRARIES, vocabulary.len() as u32], &[])?;
     loop {
         let mut message = [0; 2]; // the format's kind and its bytes
         let Some(received) = sys::receive(CONTROL, &mut message)? else {

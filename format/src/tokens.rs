@@ -98,6 +98,7 @@ impl Reader<'_> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::VERSION;
 
     /// A vocabulary of all bytes, some longer tokens, one of them twice, a control token and two EOS ids.
     pub fn vocabulary() -> Vocabulary {
@@ -121,7 +122,7 @@ pub mod tests {
 
     #[test]
     fn reads_a_vocabulary() {
-        let v = Vocabulary::parse(&written(&[1, 3, 1, 2, 1, 2, NEVER], b"abc")).unwrap();
+        let v = Vocabulary::parse(&written(&[VERSION, 3, 1, 2, 1, 2, NEVER], b"abc")).unwrap();
         assert_eq!((v.words, v.eos), (vec![b"a".to_vec(), b"bc".to_vec(), vec![]], vec![2]));
     }
 
@@ -129,13 +130,13 @@ pub mod tests {
     fn refuses_what_is_no_vocabulary() {
         for (words, bytes, cause) in [
             (vec![], &b""[..], "cut short"),
-            (vec![2, 1, 0, 1], b"a", "version 2"),
-            (vec![1, 0, 0], b"", "0 tokens"),
-            (vec![1, 1 << 30, 0], b"", "tokens"),
-            (vec![1, 1, 2, 0, 0, 1], b"a", "2 EOS"),
-            (vec![1, 1, 1, 1, 1], b"a", "EOS id 1"),
-            (vec![1, 2, 0, 1], b"a", "cut short"),
-            (vec![1, 1, 0, 2], b"a", "cut short"),
+            (vec![VERSION + 1, 1, 0, 1], b"a", "has version"),
+            (vec![VERSION, 0, 0], b"", "0 tokens"),
+            (vec![VERSION, 1 << 30, 0], b"", "tokens"),
+            (vec![VERSION, 1, 2, 0, 0, 1], b"a", "2 EOS"),
+            (vec![VERSION, 1, 1, 1, 1], b"a", "EOS id 1"),
+            (vec![VERSION, 2, 0, 1], b"a", "cut short"),
+            (vec![VERSION, 1, 0, 2], b"a", "cut short"),
         ] {
             let got = Vocabulary::parse(&written(&words, bytes)).err().unwrap_or_default();
             assert!(got.contains(cause), "{words:?}: {got:?}, want {cause:?}");
@@ -145,7 +146,7 @@ pub mod tests {
     #[test]
     fn never_draws_what_is_no_text() {
         let long = vec![b'x'; LONGEST + 1];
-        let v = Vocabulary::parse(&written(&[1, 2, 0, long.len() as u32, 2], &[&long[..], b"\xffa"].concat()));
+        let v = Vocabulary::parse(&written(&[VERSION, 2, 0, long.len() as u32, 2], &[&long[..], b"\xffa"].concat()));
         assert_eq!(v.unwrap().words, [vec![], vec![]] as [Vec<u8>; 2]);
     }
 }

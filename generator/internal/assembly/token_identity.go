@@ -10,19 +10,21 @@ import (
 	"sync"
 
 	"reel.internal/reel/generator/internal/chat"
+	"reel.internal/reel/generator/internal/format"
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/protocol"
 )
 
 // tokenVersion is the version of all code that decides tokens, but for [kernels.SumOrder]: tokenizers, chat templates,
-// samplers, formats. Raise it if a change of them makes other tokens of the same request.
+// samplers, and of formats what is not in [format.Version]. Raise it if a change of them makes other tokens of the same request.
 const tokenVersion = 2
 
 // tokenIdentity is everything that decides the tokens of a request with a seed. Settings that change no token, such as
 // the context, the batch and the cache, are no part of it.
 type tokenIdentity struct {
 	Version, SumOrder int
+	Formats           string // what makes masks; another one is refused, so it is the same without formats
 	Build             string // as in identity
 	Device            string // its kind, cuda or host: the loops of all processors give the same bits
 	Machine           string // name of the GPU: some orders of sums follow the number of SMs; empty on host
@@ -45,8 +47,8 @@ type identifier struct {
 
 // tokenIdentity returns all of the identity but weights and template.
 func (l Prepared) tokenIdentity() tokenIdentity {
-	i := tokenIdentity{Version: tokenVersion, SumOrder: kernels.SumOrder, Build: runtime.GOARCH + " " + runtime.Version(),
-		Device: l.Hardware.Name(), KVType: l.EngineOptions.KVType, PageTokens: l.EngineOptions.PageTokens,
+	i := tokenIdentity{Version: tokenVersion, SumOrder: kernels.SumOrder, Formats: format.Version(),
+		Build: runtime.GOARCH + " " + runtime.Version(), Device: l.Hardware.Name(), KVType: l.EngineOptions.KVType, PageTokens: l.EngineOptions.PageTokens,
 		Config: l.Model.Config, Tokenizer: l.tokenizerSum, Defaults: l.chatDefaults}
 	i.Config.Context = 0
 	if l.Hardware.Packed {

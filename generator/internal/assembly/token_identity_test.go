@@ -9,6 +9,7 @@ import (
 
 	"reel.internal/reel/generator/internal/chat"
 	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/format"
 	"reel.internal/reel/generator/internal/hardware"
 	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/kernels/device"
@@ -121,6 +122,16 @@ func TestIdentityOfAServedModel(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// What makes masks decides tokens.
+func TestFormatsOfAnIdentity(t *testing.T) {
+	i := prepared(t, config.Options{Model: modelDir(t), MaxSeqLen: 64}).tokenIdentity()
+	other := i
+	other.Formats += "x"
+	if i.Formats != format.Version() || i.String() == other.String() {
+		t.Errorf("%+v", i)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,15 +66,23 @@ func launch(command *exec.Cmd, vocabulary sealed) (*process, error) {
 // startTime bounds the time in which the program reads a vocabulary: about 0.3 s for 128,000 tokens.
 const startTime = 30 * time.Second
 
+// greeting returns what the program says when it has read a vocabulary.
+func greeting(tokens int) (words []byte) {
+	for _, word := range []uint32{version, libraries, uint32(tokens)} {
+		words = binary.NativeEndian.AppendUint32(words, word)
+	}
+	return words
+}
+
 // greet waits until the program has read the vocabulary, and kills it if it does not, or is another version.
 func (p *process) greet(tokens int) {
-	message := make([]byte, 8)
+	message := make([]byte, 12)
 	_ = p.control.SetReadDeadline(time.Now().Add(startTime))
 	n, err := p.control.Read(message)
 	switch {
 	case err != nil || n != len(message):
 		p.kill()
-	case binary.NativeEndian.Uint32(message) != version || binary.NativeEndian.Uint32(message[4:]) != uint32(tokens):
+	case !slices.Equal(message, greeting(tokens)):
 		_, _ = p.stderr.Write([]byte(Program + " is of another version than reel-generator"))
 		p.kill()
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"hash/fnv"
 	"net"
 	"os"
 	"os/exec"
@@ -34,12 +35,14 @@ func TestMain(m *testing.M) {
 // fake serves as reel-format does, but for what mode says. It allows every bit of every mask.
 func fake(mode string) {
 	control := fdConn(3)
-	greeting := []uint32{version, 40}
+	greeting := []uint32{version, libraries, 40}
 	switch mode {
 	case "silent":
 		listen(control)
 	case "other version":
 		greeting[0]++
+	case "other libraries":
+		greeting[1]++
 	case "dies at once":
 		_, _ = os.Stderr.WriteString("no memory\n")
 		os.Exit(1)
@@ -238,7 +241,7 @@ func (s *Service) running() bool {
 // A program that does not come up gives format_unavailable with the reason.
 func TestUnavailable(t *testing.T) {
 	for mode, cause := range map[string]string{
-		"silent": "too long", "other version": "another version", "dies at once": "no memory",
+		"silent": "too long", "other version": "another version", "other libraries": "another version", "dies at once": "no memory",
 	} {
 		t.Run(mode, func(t *testing.T) {
 			s, _ := newFake(t, mode)
@@ -253,6 +256,19 @@ func TestUnavailable(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// The digest of the libraries, a part of the tokens' identity, is that of format/Cargo.lock.
+func TestLibraries(t *testing.T) {
+	lock, err := os.ReadFile("../../../format/Cargo.lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := fnv.New32a()
+	_, _ = sum.Write(lock)
+	if sum.Sum32() != libraries {
+		t.Errorf("format/Cargo.lock has changed: libraries is %#08x", sum.Sum32())
 	}
 }
 

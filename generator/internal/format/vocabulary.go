@@ -7,8 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// version is that of the messages and the memory's layout. Both programs have it.
-const version = 1
+// version is that of the messages, of the memory's layout, and of all in reel-format that decides a mask. Both programs
+// have it. Raise it in both if one of these changes.
+const version = 2
+
+// libraries is the digest of format/Cargo.lock, which fixes the libraries that decide masks: FNV-1a, as the test says.
+const libraries = 0xad8c0053
+
+// Version identifies all code that decides masks: a program of another one is refused.
+func Version() string { return fmt.Sprintf("%d %08x", version, uint32(libraries)) }
 
 // never is the length of a token that no format draws.
 const never = ^uint32(0)
