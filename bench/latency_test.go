@@ -243,7 +243,7 @@ func TestBufferingIsReported(t *testing.T) {
 			every(31, 40*ms, 5*time.Microsecond)...)}, true},
 		"in twos":                  {paced{times: pairs}, true},
 		"a guess in each step":     {paced{times: pairs, drafts: 16}, false},
-		"a guess in few steps":     {paced{times: pairs, drafts: 2}, true},
+		"a guess in one step":      {paced{times: pairs, drafts: 1}, true},
 		"pieces of several tokens": {paced{times: every(8, 10*ms, 4*ms), tokens: 4}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
