@@ -7,6 +7,8 @@ const (
 	between = 4
 	// A measurement is trusted for count² · trusted steps; count is certain at most.
 	trusted, certain = 64, 8
+	// unclear is the cost up to which a measurement may be wrong about patience.
+	unclear = 1.15
 	// steep is the ratio to the assumed cost above which a device is taken for one whose cost grows with the rows.
 	steep = 1.25
 )
@@ -157,14 +159,17 @@ func (c *costs) expected(n, queries int) float64 {
 }
 
 // careful takes a step that was not measured for as much longer than a shorter one as it has more rows, and does not try
-// one before the shortest.
+// one before the shortest. It never doubts that a step is much too long.
 func (c *costs) careful(n, queries int) float64 {
 	low := c.lower(n, queries)
+	value := c.ratios[n][low].value
 	switch {
+	case low == queries && value < unclear:
+		return c.expected(n, queries)
 	case low == queries:
-		return c.ratios[n][queries].value
+		return value
 	case low > 1:
-		linear := 1 + (c.ratios[n][low].value-1)*float64(queries-1)/float64(low-1)
+		linear := 1 + (value-1)*float64(queries-1)/float64(low-1)
 		return max(linear, c.guessed(n, queries))
 	case queries == 2, c.near[n] > 0 && c.near[n] != n:
 		return c.guessed(n, queries)

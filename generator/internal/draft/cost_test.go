@@ -126,3 +126,20 @@ func TestOneTrial(t *testing.T) {
 		t.Error("long after a plain step")
 	}
 }
+// TestCareful: for a sequence that gains nothing, a step that may be short enough is measured again, and one that is far
+// too long is not.
+func TestCareful(t *testing.T) {
+	m := newMeter(t)
+	m.steps(1, 1, 3)
+	m.steps(1, 2, 3.3)
+	m.is("longer ones", m.careful(1, 4), 1.3)
+	m.steps(trusted*10, 1, 3)
+	if got := m.careful(1, 2); got > patience {
+		t.Errorf("%.3f, a long time after one measurement", got)
+	}
+	m.steps(2, 2, 9)
+	m.steps(trusted*64, 1, 3)
+	if got := m.careful(1, 2); got < unclear {
+		t.Errorf("%.3f, measured as far too long", got)
+	}
+}
