@@ -166,8 +166,6 @@ func (c *costs) careful(n, queries int) float64 {
 	switch {
 	case low == queries && value < unclear:
 		return c.expected(n, queries)
-	case low == queries:
-		return value
 	case low > 1:
 		linear := 1 + (value-1)*float64(queries-1)/float64(low-1)
 		return max(linear, c.guessed(n, queries))

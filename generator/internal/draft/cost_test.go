@@ -126,6 +126,7 @@ func TestOneTrial(t *testing.T) {
 		t.Error("long after a plain step")
 	}
 }
+
 // TestCareful: for a sequence that gains nothing, a step that may be short enough is measured again, and one that is far
 // too long is not.
 func TestCareful(t *testing.T) {
