@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"testing"
 
 	"reel.internal/reel/generator/internal/model"
@@ -150,5 +151,42 @@ func TestDraftModelFollowsForAWhile(t *testing.T) {
 	}
 	if err := b.finish(); err != nil {
 		t.Error(err)
+	}
+}
+
+// On a guarded device Check reports a write outside a layer of the draft model's part of a page.
+func TestCheckFindsOverrunsOfADraftModel(t *testing.T) {
+	h := device.NewHost(device.HostOptions{Workers: 1, GraphBytes: 1000})
+	t.Cleanup(h.Close)
+	c, deep := nanoConfig(), draftConfigs()[1]
+	for want, past := range map[bool]int64{false: 0, true: 1} {
+		g := device.NewGuard(&planter{h, "qkv", func(op device.Op) device.Buffer {
+			q := op.(kernels.QKV)
+			plane := q.KV.PageBytes() / int64(q.KV.Layers)
+			if q.KV.Layers != 2*deep.Layers+1 || past == 0 {
+				return q.Out.Slice(0, 4)
+			}
+			return beside(q.KV.Data, q.KV.PageBytes()+plane*int64(q.Layer+1))
+		}})
+		var all [2]*model.Model
+		for i, config := range []model.Config{c, deep} {
+			var err error
+			if all[i], err = model.Load(g, config, randomTensors{config}, func(float64) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := self()
+		o.DraftModel, o.Pages, o.Precapture, o.MaxGraphs, o.GraphMemory = all[1], 17, []int{3}, 20, 20000
+		e, err := New(g, all[0], o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = e.Check(func(Checked, error) {})
+		if errors.Is(err, device.ErrOverrun) != want || !want && err != nil {
+			t.Errorf("planted %t: %v", want, err)
+		}
+		if err := e.Close(); err != nil && !errors.Is(err, device.ErrOverrun) {
+			t.Error(err)
+		}
 	}
 }

@@ -42,7 +42,7 @@ func TestAttentionFollowsItsQKV(t *testing.T) {
 func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 	t.Helper()
 	memory, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, Slots: 8, MaxSamples: 8, Context: m.Config.Context,
-		PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2})
+		PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2, Drafter: model.ModelDrafter, DraftModel: m})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +54,8 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 	for _, sh := range []model.Shape{
 		{Class: kernels.Decode, Rows: 1, Samples: 1},
 		{Class: kernels.Decode, Rows: 8, Samples: 8},
+		{Class: kernels.Decode, Rows: 4, Samples: 4, Follow: true},
+		{Class: kernels.Decode, Rows: 8, Samples: 8, Queries: 4},
 		{Class: kernels.Prefill, Rows: 1, Samples: 1},
 		{Class: kernels.Prefill, Rows: 8},
 		{Class: kernels.Prefill, Rows: 8, Samples: 3},
@@ -72,7 +74,7 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			if !a.AfterQKV {
 				t.Errorf("%+v: attention waits for its QKV before it reads", sh)
 			}
-			defers := sh.Class == kernels.Decode && (m.Config.Bias || m.Config.HeadNorms)
+			defers := sh.Class == kernels.Decode && (m.Config.Bias || m.Config.HeadNorms) && a.Queries < 2
 			if a.Post.IsZero() == defers {
 				t.Errorf("%+v: attention applies QK post-processing: %t", sh, !a.Post.IsZero())
 			}
@@ -85,6 +87,12 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 		want := m.Config.Layers
 		if sh.Class == kernels.Prefill && sh.Samples == 0 { // the pass ends at the last QKV
 			want--
+		}
+		switch { // the draft model, here the same, ends there too, or has a pass for each draft
+		case sh.Follow || sh.Class == kernels.Prefill:
+			want += m.Config.Layers - 1
+		case sh.Queries > 1:
+			want += (sh.Queries - 1) * m.Config.Layers
 		}
 		if sh.Class == kernels.Prefill && sh.Samples > 0 {
 			onlySampled(t, l.ops, sh)
