@@ -188,19 +188,6 @@ func TestCUDAAttendVerify(t *testing.T) {
 	}
 }
 
-// The sweep of a verify pass against the host.
-func TestCUDAOpAttendVerify(t *testing.T) {
-	eachHeads(t, func(b *both, dim, group int) {
-		for _, context := range []int{20, 300, 1500} {
-			s := randomVerify(b, 8)
-			s.dim, s.group, s.context = dim, group, context
-			a := newVerifying(b, s)
-			a.near()
-			a.compare()
-		}
-	})
-}
-
 // A test that plants an error must notice it: a row that sees one position more differs.
 func TestCUDAAttendVerifyNoticesAPosition(t *testing.T) {
 	b := newBoth(t)

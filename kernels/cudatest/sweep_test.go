@@ -157,6 +157,19 @@ func TestCUDAOpAttend(t *testing.T) {
 	})
 }
 
+// Verify passes of up to 8 sequences against the host, and each row against plain decode.
+func TestCUDAOpAttendVerify(t *testing.T) {
+	eachHeads(t, func(b *both, dim, group int) {
+		for _, context := range []int{20, 300, 1500} {
+			s := randomVerify(b, 8)
+			s.dim, s.group, s.context = dim, group, context
+			a := newVerifying(b, s)
+			a.near()
+			a.compare()
+		}
+	})
+}
+
 // A row check that passed NaN would pass anything.
 func TestCUDASweepRefusesNaN(t *testing.T) {
 	for name, got := range map[string][]float32{"not a number": {1, float32(math.NaN())},
