@@ -194,6 +194,20 @@ type givenArgs struct {
 	t, queries, context, trash             int32
 }
 
+// draftRowsArgs mirrors DraftRowsArgs of draftrows.cu.
+type draftRowsArgs struct {
+	ofSlot, ofPosition, ofToken, ofSample   uint64
+	history, params                         uint64
+	slot, position, token, sample           uint64
+	rows, queries, draft, vocab, context, _ int32
+}
+
+// proposeArgs mirrors ProposeArgs of propose.cu.
+type proposeArgs struct {
+	logits, slot, position, token, history      uint64
+	queries, draft, cols, vocab, context, trash int32
+}
+
 // packArgs mirrors PackArgs of pack.cu.
 type packArgs struct {
 	src, dst   uint64

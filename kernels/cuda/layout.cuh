@@ -104,6 +104,24 @@ REEL_FIELD(CopyPageArgs, from, 0);
 REEL_FIELD(CopyPageArgs, to, 8);
 REEL_FIELD(CopyPageArgs, words, 16);
 
+REEL_SIZE(DraftRowsArgs, 104);
+REEL_FIELD(DraftRowsArgs, ofSlot, 0);
+REEL_FIELD(DraftRowsArgs, ofPosition, 8);
+REEL_FIELD(DraftRowsArgs, ofToken, 16);
+REEL_FIELD(DraftRowsArgs, ofSample, 24);
+REEL_FIELD(DraftRowsArgs, history, 32);
+REEL_FIELD(DraftRowsArgs, params, 40);
+REEL_FIELD(DraftRowsArgs, slot, 48);
+REEL_FIELD(DraftRowsArgs, position, 56);
+REEL_FIELD(DraftRowsArgs, token, 64);
+REEL_FIELD(DraftRowsArgs, sample, 72);
+REEL_FIELD(DraftRowsArgs, rows, 80);
+REEL_FIELD(DraftRowsArgs, queries, 84);
+REEL_FIELD(DraftRowsArgs, draft, 88);
+REEL_FIELD(DraftRowsArgs, vocab, 92);
+REEL_FIELD(DraftRowsArgs, context, 96);
+REEL_FIELD(DraftRowsArgs, unused, 100);
+
 REEL_SIZE(EmbedArgs, 32);
 REEL_FIELD(EmbedArgs, table, 0);
 REEL_FIELD(EmbedArgs, token, 8);
@@ -186,6 +204,19 @@ REEL_FIELD(ProjectionArgs, in, 8);
 REEL_FIELD(ProjectionArgs, x, 48);
 REEL_FIELD(ProjectionArgs, rows, 56);
 REEL_FIELD(ProjectionArgs, unused, 60);
+
+REEL_SIZE(ProposeArgs, 64);
+REEL_FIELD(ProposeArgs, logits, 0);
+REEL_FIELD(ProposeArgs, slot, 8);
+REEL_FIELD(ProposeArgs, position, 16);
+REEL_FIELD(ProposeArgs, token, 24);
+REEL_FIELD(ProposeArgs, history, 32);
+REEL_FIELD(ProposeArgs, queries, 40);
+REEL_FIELD(ProposeArgs, draft, 44);
+REEL_FIELD(ProposeArgs, cols, 48);
+REEL_FIELD(ProposeArgs, vocab, 52);
+REEL_FIELD(ProposeArgs, context, 56);
+REEL_FIELD(ProposeArgs, trash, 60);
 
 REEL_SIZE(QKPostArgs, 112);
 REEL_FIELD(QKPostArgs, q, 0);
