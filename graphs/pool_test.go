@@ -261,3 +261,17 @@ func TestCaptureKeepsItsThread(t *testing.T) {
 		t.Errorf("%d captures failed: %s", s.Failed, s.Failure)
 	}
 }
+
+// The graph of a verify step runs steps of fewer sequences with as many rows each, and no others: the number decides
+// where the rows of a sequence are. Where a draft model follows, another graph serves than where none does.
+func TestVerifyStepsCoverTheirOwnQueries(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	r.precapture(VerifyStep(4, 3), Decode(12), Decode(3).Following(), Prefill(64))
+	for k, want := range map[Key]Kind{VerifyStep(4, 3): Exact, VerifyStep(1, 3): Padded, VerifyStep(5, 3): Eager,
+		VerifyStep(4, 2): Eager, VerifyStep(1, 2): Eager, VerifyStep(3, 4): Eager, VerifyStep(1, 1): Eager,
+		Decode(2): Padded, Decode(2).Following(): Padded, Decode(4).Following(): Eager, Prefill(12): Padded} {
+		if p := r.run(k); p.Kind != want {
+			t.Errorf("%s ran as kind %d, wants %d", k, p.Kind, want)
+		}
+	}
+}
