@@ -182,14 +182,14 @@ fuzz: ## each fuzz target for a few seconds: a minute for all of them, and one f
 	@sh .ci/fuzz 60
 	@sh .ci/fuzz 60 ./client/gateway
 
-# The long forms of the random tests of the prefix cache.
+# The long forms of the random tests of the prefix cache and of drafts.
 .PHONY: soak
-soak: ## the random tests of KV pages, at length (10 minutes)
+soak: ## the random tests of KV pages and drafts, at length (10 minutes)
 	$(need-go)
 	@RAPID_CHECKS=20000 $(GO) test -count=1 -timeout 20m -v ./generator/internal/kv ./generator/internal/scheduler \
 		-run 'EqualsModel|ReadsItsOwnValues'
 	@REEL_LONG=1 $(GO) test -count=1 -timeout 20m -v ./generator/internal/engine \
-		-run 'ConversationsGive|FullPool'
+		-run 'ConversationsGive|FullPool|RandomRequests'
 
 .PHONY: examples
 examples: ## the protocol's Python example, against the real generator

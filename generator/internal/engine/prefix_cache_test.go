@@ -99,7 +99,7 @@ func (n *events) count(b *testEngine) {
 
 func (n events) all() bool {
 	return min(n.found, n.evicted, n.stored, n.loaded, n.moved, n.precaptured, n.rolled, n.padded, n.eager, n.accepted,
-		n.drafted-n.accepted, n.reread) > 0 && (n.relocated > 0 || os.Getenv("REEL_LONG") == "")
+		n.drafted-n.accepted, n.reread) > 0
 }
 
 // Random conversations of three users, which share beginnings, fork, have formats and drafts, are edited in the middle,
@@ -121,7 +121,7 @@ func TestConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 			}
 		})
 	}
-	if t.Logf("%+v", n); !n.all() {
+	if t.Logf("%+v", n); !n.all() || n.relocated == 0 && familyConversations() > 500 {
 		t.Error("some event that this test needs never happened")
 	}
 }
