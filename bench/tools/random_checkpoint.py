@@ -29,9 +29,14 @@ import random_quantised
 FAMILIES = {
     "qwen2.5": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False},
     "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": False},
+    "phi-4-mini": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "partial_rotary_factor": 0.75,
+                   "original_max_position_embeddings": 4096,
+                   "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [1.0 + i for i in range(48)]}},
     "phi": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "sliding_window": 2047},
     "llama-3.1": {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                    "original_max_position_embeddings": 8192}},
+    "mistral-nemo": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None},
+    "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3"},
     "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 4096},
     "llama": {},
 }
@@ -50,6 +55,9 @@ SHAPES = {
     "mistral-7b": (4096, 14336, 32, 32, 8, 128, 32000, 32768, 10000.0, False),
     "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 64, 151936, 32768, 1000000.0, True),
     "qwen3-4b": (2560, 9728, 36, 32, 8, 128, 151936, 40960, 1000000.0, True),
+    "mistral-nemo": (5120, 14336, 40, 32, 8, 128, 131072, 131072, 1000000.0, False),
+    "smollm3-3b": (2048, 11008, 36, 16, 4, 128, 128256, 65536, 5000000.0, True),
+    "phi-4-mini": (3072, 8192, 32, 24, 8, 128, 200064, 131072, 10000.0, True),
     "phi-3-mini": (3072, 8192, 32, 32, 32, 96, 32064, 4096, 10000.0, False),
 }
 
@@ -73,7 +81,7 @@ def tensors(name, layers):
     for i in range(layers):
         p = f"model.layers.{i}."
         yield p + "input_layernorm.weight", (hidden,)
-        if kind == "phi":
+        if kind.startswith("phi"):
             yield p + "self_attn.qkv_proj.weight", ((heads + 2 * kv) * dim, hidden)
         else:
             yield p + "self_attn.q_proj.weight", (heads * dim, hidden)
@@ -88,7 +96,7 @@ def tensors(name, layers):
             yield p + "self_attn.k_norm.weight", (dim,)
         yield p + "self_attn.o_proj.weight", (hidden, heads * dim)
         yield p + "post_attention_layernorm.weight", (hidden,)
-        if kind == "phi":
+        if kind.startswith("phi"):
             yield p + "mlp.gate_up_proj.weight", (2 * inner, hidden)
         else:
             yield p + "mlp.gate_proj.weight", (inner, hidden)

@@ -172,6 +172,7 @@ func (l *Prepared) planOn(open func(config.Options) (hardware.Hardware, error), 
 // load loads the model's weights.
 func (l *Prepared) load(s source, progress func(float64, string)) (err error) {
 	s.config.Context = l.EngineOptions.Context
+	l.warnings = append(l.warnings, s.remarks()...)
 	l.weights = s.tensors
 	if l.files, err = s.tensors.State(); err != nil {
 		return errors.Join(CannotServe(Place(l.options.Model), err), s.tensors.Close())

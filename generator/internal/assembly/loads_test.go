@@ -264,7 +264,7 @@ func TestFamiliesAreServed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if served != 8 {
+	if served != 14 {
 		t.Errorf("%d families", served)
 	}
 }

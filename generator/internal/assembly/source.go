@@ -16,6 +16,7 @@ type source struct {
 	config  model.Config
 	tensors *weights.Checkpoint
 	named   model.Tensors // tensors under their published names
+	ignored int           // tensors of other models in a wrapped checkpoint
 }
 
 // openSource reads the config and the headers of the weights.
@@ -32,7 +33,8 @@ func openSource(files fs.FS) (s source, err error) {
 	if gguf {
 		s.config, s.named, err = model.ParseGGUF(s.tensors.Metadata(), s.tensors)
 	} else {
-		s.named, err = s.config.Published(s.tensors)
+		s.config, s.named, s.ignored = s.config.Text(s.tensors)
+		s.named, err = s.config.Published(s.named)
 	}
 	if err == nil {
 		err = s.config.CheckTensors(s.named)

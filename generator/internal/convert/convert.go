@@ -111,8 +111,8 @@ func (job Job) plan() (*plan, error) {
 	}
 	p := &plan{config: job.Config}
 	var list []ggufmake.Info
-	if d := ggufmake.Divisors(job.Config); d != nil {
-		t := weights.Tensor{Name: ggufmake.DivisorsName, DType: weights.F32, Shape: []int{len(d) / 4}, Data: d}
+	for _, d := range ggufmake.Divisors(job.Config) {
+		t := weights.Tensor{Name: d.Name, DType: weights.F32, Shape: []int{len(d.Data) / 4}, Data: d.Data}
 		p.tensors = append(p.tensors, planned{Tensor: t, kind: model.NormTensor, to: weights.F32})
 		list = append(list, ggufmake.Info{Name: t.Name, DType: weights.F32, Shape: t.Shape})
 	}
@@ -153,8 +153,10 @@ func convertible(t weights.Tensor) error {
 // begin writes the header, and RoPE's divisors, which a reader looks at.
 func (p *plan) begin(f *os.File) error {
 	_, err := f.WriteAt(p.header, 0)
-	if first := p.tensors[0]; err == nil && first.Name == ggufmake.DivisorsName {
-		_, err = f.WriteAt(first.Data, first.at)
+	for i := range ggufmake.Divisors(p.config) {
+		if err == nil {
+			_, err = f.WriteAt(p.tensors[i].Data, p.tensors[i].at)
+		}
 	}
 	return err
 }

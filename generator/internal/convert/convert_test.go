@@ -228,7 +228,7 @@ func TestRunRefuses(t *testing.T) {
 		"missing":     {func(j *Job) { j.Config.Layers++ }, weights.ErrMissing, "layers.4"},
 		"columns":     {func(j *Job) { j.Config.Hidden, j.Config.Vocab = 40, 4096*256/40 }, ErrColumns, "has 40"},
 		"windows":     {func(j *Job) { j.Config.Windows = []int{8, 0, 8, 0} }, model.ErrUnsupported, "Windows"},
-		"divisors":    {func(j *Job) { j.Config.RoPE.Factor = 1e30 }, model.ErrTensor, "rope_freqs"},
+		"divisors":    {func(j *Job) { j.Config.RoPE.Kind, j.Config.RoPE.Factor = model.Llama3RoPE, 1e30 }, model.ErrTensor, "rope_freqs"},
 		"no such dir": {func(j *Job) { j.Out = filepath.Join(j.Out, "x.gguf") }, os.ErrNotExist, ""},
 	} {
 		job := tinyJob(t, Q8_0)

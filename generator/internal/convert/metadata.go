@@ -33,7 +33,7 @@ func sameModel(want, got model.Config) error {
 		want.RoPE = model.RoPEScaling{}
 	}
 	want.RoPETheta, want.RoPEDivisors = float64(float32(want.RoPETheta)), got.RoPEDivisors
-	want.Interleaved, want.EOS = got.Interleaved, got.EOS
+	want.Interleaved, want.EOS, want.Wrapped, want.ContextReason = got.Interleaved, got.EOS, false, got.ContextReason
 	a, b := reflect.ValueOf(want), reflect.ValueOf(got)
 	for i := range a.NumField() {
 		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -17,7 +18,10 @@ const (
 
 	minEps, maxEps     = 1e-30, 1.0
 	minTheta, maxTheta = 1.0, 1e15
-	minScale, maxScale = 1e-6, 1e6 // of the factors of rope_type "llama3"
+	minScale, maxScale = 1e-6, 1e6 // of the factors of RoPE's scalings
+
+	minFraction                = 1e-3        // of a head that RoPE rotates
+	minAttention, maxAttention = 0.01, 100.0 // of cos and sin
 )
 
 // outside returns the error for a field whose value is out of its bounds.
@@ -52,7 +56,16 @@ func (c Config) check() error {
 	if slices.ContainsFunc(c.EOS, func(id int32) bool { return id < 0 || int(id) >= c.Vocab }) {
 		return fmt.Errorf("model: eos_token_id is %v, wants ids from 0 to %d, below vocab_size", c.EOS, c.Vocab-1)
 	}
-	return c.RoPE.check()
+	return errors.Join(c.RoPE.check(), c.checkRotated(), c.checkFactors())
+}
+
+// checkRotated refuses a part of a head that RoPE cannot rotate.
+func (c Config) checkRotated() error {
+	if r := c.rotated(); r%2 != 0 || r > c.HeadDim {
+		return fmt.Errorf("model: partial_rotary_factor makes RoPE rotate %d of %d elements of a head, wants an even number",
+			r, c.HeadDim)
+	}
+	return nil
 }
 
 // checkNumbers refuses numbers that check cannot judge, because Config holds them rounded
@@ -60,6 +73,11 @@ func (c Config) check() error {
 func (f *configFile) checkNumbers() error {
 	if !(f.Eps >= minEps && f.Eps <= maxEps) {
 		return outside("rms_norm_eps", f.Eps, minEps, maxEps)
+	}
+	for _, fraction := range []float64{f.Fraction, f.ropes().fraction()} {
+		if !(fraction >= minFraction && fraction <= 1) {
+			return outside("partial_rotary_factor", fraction, minFraction, 1)
+		}
 	}
 	for _, theta := range []*float64{f.Theta, f.ropes().Theta} {
 		if theta != nil && !(*theta >= minTheta && *theta <= maxTheta) {
@@ -74,6 +92,7 @@ func (f *configFile) checkNumbers() error {
 		field   string
 		n, most int
 	}{{"sliding_window", window, maxContext}, {"max_window_layers", f.WindowFrom, maxLayers},
+		{"no_rope_layer_interval", f.NoRoPEInterval, maxLayers},
 		{"original_max_position_embeddings", f.OriginalMax, maxContext},
 		{"original_max_position_embeddings", f.ropes().Original, maxContext}} {
 		if d.n < 0 || d.n > d.most {

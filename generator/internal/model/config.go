@@ -28,19 +28,42 @@ type Config struct {
 	RMSNormEps float32
 	RoPETheta  float64
 	RoPE       RoPEScaling
-	// RoPEDivisors divide the frequencies, one each; nil: none. Only GGUF files have them, and no RoPE besides.
+	// RoPEDivisors divide the frequencies, one each; nil: none. GGUF files have them, and no RoPE besides; of longrope
+	// they are the set of factors that [Load] chose.
 	RoPEDivisors []float32
-	TiedHead     bool // the head is the embedding
-	Bias         bool // q, k and v have biases
-	HeadNorms    bool // each head of q and k is normed
-	Fused        bool // the checkpoint holds q, k and v in one tensor, and gate and up in another
-	// Interleaved: in each head of q and k, row 2·j of the checkpoint is ours j, and row 2·j+1 is j + HeadDim/2.
+	// ShortFactors and LongFactors are the divisors of longrope, for contexts of at most RoPE.Original tokens and for
+	// longer ones. [Load] chooses one by Context, once for all positions, and clears both.
+	ShortFactors, LongFactors []float32
+	Rotated                   int    // elements of each head that RoPE rotates; 0: all
+	NoRoPE                    []bool // by layer: q and k are not rotated; nil: all layers rotate
+	// QueryScale is llama_4_scaling_beta: 1 + it·ln(1 + ⌊position/RoPE.Original⌋) multiplies q. That is 1 in the context
+	// that is served.
+	QueryScale float32
+	// ContextReason says why Context is all that is served; empty: the checkpoint promises no more.
+	ContextReason string
+	TiedHead      bool // the head is the embedding
+	Wrapped       bool // the checkpoint holds other models too, such as one for images; see [Config.Text]
+	Bias          bool // q, k and v have biases
+	HeadNorms     bool // each head of q and k is normed
+	Fused         bool // the checkpoint holds q, k and v in one tensor, and gate and up in another
+	// Interleaved: RoPE rotates neighbours: rows 2·j and 2·j+1 of a head in the checkpoint's q and k.
 	Interleaved bool
 	Windows     []int   // by layer, as Window returns it; nil: no layer has a window
 	EOS         []int32 // end-of-sequence tokens
 	// Quantisation is that of the checkpoint's matrices. GGUF says it with each tensor instead.
 	Quantisation Quantisation
 }
+
+// rotated returns the number of elements of a head that RoPE rotates.
+func (c Config) rotated() int {
+	if c.Rotated > 0 {
+		return c.Rotated
+	}
+	return c.HeadDim
+}
+
+// rotates reports whether a layer has RoPE.
+func (c Config) rotates(layer int) bool { return c.NoRoPE == nil || !c.NoRoPE[layer] }
 
 // Window returns the sliding window of a layer: the number of positions that a row
 // attends to, its own included; 0 means all.

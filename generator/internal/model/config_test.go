@@ -64,6 +64,9 @@ func TestPublishedConfigs(t *testing.T) {
 		"qwen2.5-0.5b":    {494032768, 64, 0},
 		"qwen3-4b":        {4022468096, 128, 0},
 		"phi-3-mini-4k":   {3821079552, 96, 2047},
+
+		"phi-4-mini": {3836021760, 128, 0}, "smollm3-3b": {3075098624, 128, 0}, "mistral-nemo": {12247782400, 128, 0},
+		"mistral-small-3.1": {23572403200, 128, 0}, "ministral-3-3b": {3429006336, 128, 0},
 	} {
 		c, err := ParseConfig([]byte(published[name]), nil)
 		if err != nil {
@@ -102,11 +105,24 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		{"llama-2-7b", `["LlamaForCausalLM"]`, `["LlamaForSequenceClassification"]`, "LlamaForSequenceClassification"},
 		{"llama-2-7b", `"silu"`, `"gelu"`, "hidden_act gelu"},
 		{"llama-2-7b", `"pretraining_tp":1`, `"pretraining_tp":2`, "pretraining_tp"},
-		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"linear","factor":2.0}`, "linear"},
-		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"dynamic","factor":2.0}`, "dynamic"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"ntk","factor":2.0}`, "ntk"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"linear","factor":2.0,"beta_fast":2}`, "linear"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"linear","factor":2.0,"attention_factor":2}`,
+			"linear"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"yarn","factor":2.0,"llama_4_scaling_beta":0.1}`,
+			"yarn"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"yarn","factor":2.0,"long_factor":[1]}`, "yarn"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"dynamic","alpha":2.0}`, "alpha"},
+		{"llama-2-7b", `"rope_scaling":null`, `"no_rope_layers":[1,0]`, "no_rope_layers"},
+		{"phi-3-mini-4k", `"rope_scaling":null`, `"rope_scaling":{"type":"linear","factor":2.0}`, "linear"},
+		{"phi-4-mini", `"short_factor"`, `"long_mscale":1.2,"short_factor"`, "long_mscale"},
+		{"smollm3-3b", `"use_sliding_window":false`, `"use_sliding_window":true`, "use_sliding_window"},
+		{"mistral-small-3.1", `"model_type":"mistral",`, `"model_type":"llama",`, "text_config"},
+		{"mistral-small-3.1", `"text_config"`, `"other_config"`, "other_config"},
+		{"mistral-small-3.1", `"spatial_merge_size"`, `"token_compression"`, "token_compression"},
+		{"mistral-small-3.1", `"Mistral3ForConditionalGeneration"`, `"Mistral3Model"`, "Mistral3Model"},
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","factor":2.0}`, "rope_scaling"},
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"llama3","type":"linear"}`, "rope_scaling"},
-		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"yarn","beta_fast":32}`, "yarn"},
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","mrope_section":[1]}`,
 			"mrope_section"},
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","partial_rotary_factor":0.5}`,
@@ -129,8 +145,6 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":1,"layer_types":["linear_attention"]`,
 			"linear_attention"},
 		{"qwen3-4b", `"attention_bias":false`, `"attention_bias":true`, "attention_bias"},
-		{"phi-3-mini-4k", `"rope_scaling":null`,
-			`"rope_scaling":{"type":"longrope","long_factor":[1],"short_factor":[1]}`, "longrope"},
 	} {
 		_, err := ParseConfig([]byte(strings.Replace(published[c.base], c.old, c.with, 1)), nil)
 		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), c.names) {
@@ -155,6 +169,19 @@ func TestConfigsOutOfBounds(t *testing.T) {
 		{"llama-3.2-1b", `"factor":32.0`, `"factor":0.5`, "factor"},
 		{"llama-3.2-1b", `"high_freq_factor":4.0`, `"high_freq_factor":1.0`, "high_freq_factor"},
 		{"mistral-7b-v0.1", `"sliding_window":4096`, `"sliding_window":0`, "sliding_window"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"linear","factor":0.5}`, "factor is 0.5"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"yarn","factor":0.5}`, "factor is 0.5"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"yarn","factor":2,"beta_slow":-1}`, "beta_slow"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"yarn","factor":2,"attention_factor":1e3}`,
+			"attention_factor"},
+		{"phi-3-mini-4k", `"rope_scaling":null`,
+			`"rope_scaling":{"type":"longrope","long_factor":[1],"short_factor":[1]}`, "short_factor has 1 entries"},
+		{"phi-3-mini-4k", `"rope_scaling":null`, `"rope_scaling":{"type":"longrope"}`, "short_factor has 0 entries"},
+		{"phi-4-mini", `"long_factor":[1,`, `"long_factor":[0,`, "long_factor is 0"},
+		{"phi-4-mini", `"partial_rotary_factor":0.75`, `"partial_rotary_factor":0.76`, "an even number"},
+		{"phi-4-mini", `"partial_rotary_factor":0.75`, `"partial_rotary_factor":1.5`, "partial_rotary_factor is 1.5"},
+		{"phi-4-mini", `"partial_rotary_factor":0.75`, `"partial_rotary_factor":0`, "partial_rotary_factor is 0"},
+		{"smollm3-3b", `"no_rope_layers":[1,`, `"no_rope_layers":[`, "no_rope_layers has 35 entries"},
 		{"qwen2.5-0.5b", `"num_hidden_layers":24`, `"num_hidden_layers":24,"layer_types":["full_attention"]`,
 			"layer_types"},
 	} {
@@ -258,8 +285,9 @@ func FuzzParseConfig(f *testing.F) {
 		if c.Parameters() <= 0 || len(c.Tensors()) > 16*maxLayers || c.Windows != nil && len(c.Windows) != c.Layers {
 			t.Errorf("%+v: %d parameters", c, c.Parameters())
 		}
-		for _, v := range ropeTable(Config{Context: 2, HeadDim: c.HeadDim, RoPETheta: c.RoPETheta, RoPE: c.RoPE}) {
-			if !(v >= -1 && v <= 1) {
+		c.Context = min(c.Context, 2)
+		for _, v := range ropeTable(c.withFactors()) {
+			if !(v >= -maxAttention && v <= maxAttention) {
 				t.Fatalf("%+v: the RoPE table holds %g", c, v)
 			}
 		}

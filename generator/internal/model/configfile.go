@@ -38,22 +38,14 @@ type configFile struct {
 	UseWindow   bool     `json:"use_sliding_window"`
 	WindowFrom  int      `json:"max_window_layers"`
 	LayerKinds  []string `json:"layer_types"`
-	OriginalMax int      `json:"original_max_position_embeddings"` // only scalings that are refused use it
+	OriginalMax int      `json:"original_max_position_embeddings"` // wins over that of the scaling
+
+	NoRoPE         []int `json:"no_rope_layers"` // 1: the layer has RoPE
+	NoRoPEInterval int   `json:"no_rope_layer_interval"`
 
 	Quantised    json.RawMessage `json:"quantization_config"`
 	quantisation Quantisation    // which Quantised says
-}
-
-// ropes holds the parameters of RoPE. Fields that it lacks are refused.
-type ropes struct {
-	Theta      *float64 `json:"rope_theta"`
-	Type       string   `json:"rope_type"`
-	TypeOld    string   `json:"type"`
-	Fraction   float64  `json:"partial_rotary_factor"`
-	Factor     float64  `json:"factor"`
-	LowFactor  float64  `json:"low_freq_factor"`
-	HighFactor float64  `json:"high_freq_factor"`
-	Original   int      `json:"original_max_position_embeddings"`
+	wrapped      bool            // it is the text_config of another config
 }
 
 // tokenIDs is a JSON number, a list of numbers, or null.
@@ -100,7 +92,8 @@ func ParseConfig(config, generation []byte) (Config, error) {
 func readConfig(raw []byte) (*configFile, error) {
 	var fields map[string]json.RawMessage
 	var kind struct {
-		ModelType string `json:"model_type"`
+		ModelType string          `json:"model_type"`
+		Text      json.RawMessage `json:"text_config"`
 	}
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		return nil, fmt.Errorf("model: config.json: %w", err)
@@ -108,11 +101,19 @@ func readConfig(raw []byte) (*configFile, error) {
 	if err := json.Unmarshal(raw, &kind); err != nil {
 		return nil, fmt.Errorf("model: config.json: %w", err)
 	}
+	if kind.ModelType == wrapperType {
+		return readWrapped(raw, kind.Text, fields)
+	}
 	family, ok := families[kind.ModelType]
 	if !ok {
-		return nil, fmt.Errorf("%w: config.json: model_type is %.40q, this build serves %s",
-			ErrUnsupported, kind.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+		return nil, fmt.Errorf("%w: config.json: model_type is %.40q, this build serves %s, %s",
+			ErrUnsupported, kind.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "), wrapperType)
 	}
+	return readFamily(raw, fields, family)
+}
+
+// readFamily reads the config of a family. fields are those of raw.
+func readFamily(raw []byte, fields map[string]json.RawMessage, family family) (*configFile, error) {
 	quantisation, err := readQuantisation(fields["quantization_config"])
 	if err != nil {
 		return nil, err

@@ -11,10 +11,11 @@ import (
 )
 
 // families are the folders of testdata: one checkpoint with golden values in each.
-var families = []string{"llama-2", "llama-3.1", "llama-3.2", "mistral", "qwen2", "qwen2-window", "qwen3", "phi-3"}
+var families = []string{"llama-2", "llama-3.1", "llama-3.2", "mistral", "qwen2", "qwen2-window", "qwen3", "phi-3",
+	"mistral-3", "ministral-3", "llama-linear", "qwen2-yarn", "phi-4-mini", "smollm3"}
 
 // checkpoint opens the checkpoint in testdata/name.
-func checkpoint(t testing.TB, name string) (model.Config, *weights.Checkpoint) {
+func checkpoint(t testing.TB, name string) (model.Config, model.Tensors) {
 	t.Helper()
 	dir := filepath.Join("testdata", name)
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
@@ -30,7 +31,8 @@ func checkpoint(t testing.TB, name string) (model.Config, *weights.Checkpoint) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.Close() })
-	return c, w
+	c, text, _ := c.Text(w)
+	return c, text
 }
 
 // Every family is compared with transformers in float32 on the same weights: logits after

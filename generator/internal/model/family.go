@@ -11,10 +11,13 @@ type family struct {
 	bias         bool // see Config
 	headNorms    bool
 	fused        bool
+	partial      bool    // RoPE may rotate a part of each head
+	theta        float64 // the base of RoPE's frequencies where config.json has none; 0: 10,000
 	// defaults are the values of fields that config.json omits. Only those are set that
 	// differ from Llama's.
 	defaults configFile
 	windows  func(f *configFile, layer int) bool // reports whether a layer has the sliding window
+	noRoPE   func(f *configFile, layer int) bool // reports whether a layer has no RoPE; nil: all have
 }
 
 var families = map[string]family{
@@ -22,8 +25,18 @@ var families = map[string]family{
 	"mistral": {architecture: "MistralForCausalLM", defaults: mistralDefaults(), windows: everyLayer},
 	"qwen2":   {architecture: "Qwen2ForCausalLM", bias: true, defaults: qwenDefaults(0), windows: lateLayers},
 	"qwen3":   {architecture: "Qwen3ForCausalLM", headNorms: true, defaults: qwenDefaults(128), windows: lateLayers},
-	"phi3":    {architecture: "Phi3ForCausalLM", fused: true, windows: everyLayer},
+	"phi3":    {architecture: "Phi3ForCausalLM", fused: true, partial: true, windows: everyLayer},
+	"smollm3": {architecture: "SmolLM3ForCausalLM", theta: 2e6, defaults: smolLM3Defaults(), windows: noLayer,
+		noRoPE: unrotated},
+
+	"ministral3": {architecture: "Ministral3ForCausalLM", defaults: ministral3Defaults(), windows: everyLayer},
 }
+
+func smolLM3Defaults() configFile {
+	return configFile{KVHeads: new(4), Tied: true, NoRoPEInterval: 4}
+}
+
+func ministral3Defaults() configFile { return configFile{KVHeads: new(8), HeadDim: 128} }
 
 func mistralDefaults() configFile {
 	return configFile{KVHeads: new(8), Window: new(4096)}
@@ -47,6 +60,14 @@ func lateLayers(f *configFile, layer int) bool {
 	return layer >= f.WindowFrom
 }
 
+// unrotated selects the layers that no_rope_layers has a 0 for, or each fourth.
+func unrotated(f *configFile, layer int) bool {
+	if f.NoRoPE != nil {
+		return f.NoRoPE[layer] == 0
+	}
+	return f.NoRoPEInterval > 0 && (layer+1)%f.NoRoPEInterval == 0
+}
+
 // The values in layer_types that this build knows.
 const (
 	fullLayer    = "full_attention"
@@ -66,16 +87,17 @@ func (f *configFile) supported(fam family) error {
 		{"hidden_act", f.Act, f.Act != "silu"},
 		{"attention_bias", f.AttentionBias, f.AttentionBias},
 		{"mlp_bias", f.MLPBias, f.MLPBias},
-		{"pretraining_tp", f.PretrainingTP, f.PretrainingTP != 1},
-		{"partial_rotary_factor", f.Fraction, f.Fraction != 1},
-		{"rope_parameters", f.RoPE, f.RoPE.unsupported()},
-		{"rope_scaling", f.RoPEScaling, f.RoPEScaling.unsupported()},
+		{"pretraining_tp", f.PretrainingTP, f.PretrainingTP != 1 && f.ModelType != "smollm3"},
+		{"partial_rotary_factor", f.Fraction, f.Fraction != 1 && !fam.partial},
+		{"rope_parameters", f.RoPE, f.RoPE.unsupported(fam)},
+		{"rope_scaling", f.RoPEScaling, f.RoPEScaling.unsupported(fam)},
 		{"rope_scaling", "beside rope_parameters", f.RoPE != nil && f.RoPEScaling != nil},
 		{"rope_theta", "in two places with different values",
 			f.Theta != nil && f.ropes().Theta != nil && *f.Theta != *f.ropes().Theta},
 		{"use_sliding_window", f.UseWindow,
-			f.UseWindow && (f.ModelType == "llama" || f.ModelType == "mistral" || f.ModelType == "phi3")},
-		{"sliding_window", "in a llama", f.Window != nil && f.ModelType == "llama"},
+			f.UseWindow && f.ModelType != "qwen2" && f.ModelType != "qwen3"},
+		{"sliding_window", "in a " + f.ModelType, f.Window != nil && (f.ModelType == "llama" || f.ModelType == "smollm3")},
+		{"no_rope_layers", f.NoRoPE, f.NoRoPE != nil && fam.noRoPE == nil},
 	} {
 		if r.bad {
 			return fmt.Errorf("%w: config.json: %s %.200v", ErrUnsupported, r.field, r.value)
@@ -87,6 +109,9 @@ func (f *configFile) supported(fam family) error {
 // supportedLayers refuses an unknown kind of layer in layer_types, and a kind that
 // differs from the family's rule for windows.
 func (f *configFile) supportedLayers(fam family) error {
+	if f.NoRoPE != nil && len(f.NoRoPE) < f.Layers {
+		return fmt.Errorf("model: config.json: no_rope_layers has %d entries for %d layers", len(f.NoRoPE), f.Layers)
+	}
 	if f.LayerKinds == nil {
 		return nil
 	}
@@ -101,78 +126,26 @@ func (f *configFile) supportedLayers(fam family) error {
 	return nil
 }
 
-// unsupported reports whether the forward pass lacks this kind of RoPE.
-func (r *ropes) unsupported() bool {
-	if r == nil {
-		return false
-	}
-	known := func(t string) bool { return t == "" || t == "default" || t == "llama3" }
-	contradicts := r.Type != "" && r.TypeOld != "" && r.Type != r.TypeOld
-	scales := r.Factor != 0 && r.Factor != 1 || r.LowFactor != 0 || r.HighFactor != 0
-	partial := r.Fraction != 0 && r.Fraction != 1
-	return !known(r.Type) || !known(r.TypeOld) || contradicts || scales && r.kind() != "llama3" || partial
-}
-
-// ropes returns RoPE's parameters, which the file holds under a new name or an old one.
-func (f *configFile) ropes() ropes {
-	for _, r := range []*ropes{f.RoPE, f.RoPEScaling} {
-		if r != nil {
-			return *r
-		}
-	}
-	return ropes{}
-}
-
-// kind returns the type, which the file holds under a new name or an old one.
-func (r ropes) kind() string {
-	if r.Type != "" {
-		return r.Type
-	}
-	return r.TypeOld
-}
-
-func (r ropes) scaling() RoPEScaling {
-	if r.kind() != "llama3" {
-		return RoPEScaling{}
-	}
-	return RoPEScaling{Factor: r.Factor, LowFactor: r.LowFactor, HighFactor: r.HighFactor, Original: r.Original}
-}
-
-// String formats r for the text of a refusal.
-func (r *ropes) String() string {
-	if r == nil {
-		return "none"
-	}
-	return fmt.Sprintf("type %q, factor %g, partial_rotary_factor %g", r.kind(), r.Factor, r.Fraction)
-}
-
 func (f *configFile) config() (Config, error) {
 	fam := families[f.ModelType]
 	c := Config{Name: f.ModelType, Vocab: f.Vocab, Hidden: f.Hidden, Inner: f.Inner, Layers: f.Layers,
 		Heads: f.Heads, KVHeads: f.Heads, HeadDim: f.HeadDim, Context: f.Context,
-		RMSNormEps: float32(f.Eps), RoPETheta: f.theta(), RoPE: f.ropes().scaling(),
+		RMSNormEps: float32(f.Eps), RoPETheta: f.theta(fam), RoPE: f.scaling(),
+		ShortFactors: f.ropes().Short, LongFactors: f.ropes().Long,
 		TiedHead: f.Tied, Bias: fam.bias, HeadNorms: fam.headNorms, Fused: fam.fused, EOS: f.EOS,
-		Quantisation: f.quantisation}
+		Wrapped: f.wrapped, Quantisation: f.quantisation}
 	if f.KVHeads != nil {
 		c.KVHeads = *f.KVHeads
 	}
 	if c.HeadDim == 0 && c.Heads > 0 {
 		c.HeadDim = c.Hidden / c.Heads
 	}
+	f.setRotated(&c, fam)
+	f.setContext(&c)
 	return c, f.setWindows(&c, fam)
 }
 
-// theta returns the base of RoPE's frequencies from either of its two places, or Llama 2's.
-func (f *configFile) theta() float64 {
-	for _, theta := range []*float64{f.Theta, f.ropes().Theta} {
-		if theta != nil {
-			return *theta
-		}
-	}
-	return 10000
-}
-
-// setWindows sets c.Windows if any layer has a window.
+// setWindows sets c.Windows if any layer has a window that is shorter than the context.
 func (f *configFile) setWindows(c *Config, fam family) error {
 	for i := range min(max(f.Layers, 0), maxLayers) {
 		if !fam.windows(f, i) {
@@ -180,6 +153,9 @@ func (f *configFile) setWindows(c *Config, fam family) error {
 		}
 		if *f.Window < 1 {
 			return outside("sliding_window", *f.Window, 1, maxContext)
+		}
+		if *f.Window >= c.Context {
+			return nil
 		}
 		if c.Windows == nil {
 			c.Windows = make([]int, min(f.Layers, maxLayers))

@@ -207,8 +207,10 @@ func TestRefusedGGUF(t *testing.T) {
 	}{
 		{"general.architecture", "gemma3", model.ErrUnsupported, "gemma3"},
 		{"general.architecture", nil, model.ErrUnsupported, "general.architecture"},
-		{"llama.rope.scaling.type", "yarn", model.ErrUnsupported, "yarn"},
+		{"llama.rope.scaling.type", "longrope", model.ErrUnsupported, "longrope"},
 		{"llama.rope.scaling.factor", float32(4), model.ErrUnsupported, "factor"},
+		{"llama.rope.scaling.attn_factor", float32(2), model.ErrUnsupported, "attn_factor"},
+		{"llama.rope.scaling.yarn_attn_factor", float32(2), model.ErrUnsupported, "yarn_attn_factor"},
 		{"llama.expert_count", uint32(8), model.ErrUnsupported, "8 experts"},
 		{"llama.logit_scale", float32(2), model.ErrUnsupported, "llama.logit_scale"},
 		{"llama.rope.dimension_count", uint32(16), model.ErrUnsupported, "16"},

@@ -55,6 +55,7 @@ var inert = map[string]string{
 	// Tools and earlier forms of the families.
 	"unsloth_version": anyValue, "unsloth_fixed": anyValue, "transformers.js_config": anyValue,
 	"max_sequence_length": anyValue, "is_llama_config": "true", "rope_interleaved": "false",
+	"full_attn_mod": "1", "interpolate_factor": "1", // Phi-4-mini
 }
 
 // harmless reports whether a field of config.json, with its value, does not affect the pass.

@@ -17,6 +17,7 @@ func Load(dev device.Device, c Config, tensors Tensors, progress func(float64)) 
 	if err := c.CheckTensors(tensors); err != nil {
 		return nil, err
 	}
+	c = c.withFactors()
 	m := &Model{Config: c, layers: make([]layer, c.Layers)}
 	l := loader{
 		weights: kernels.NewLoader(dev), dev: dev, tensors: tensors, model: m,
@@ -64,6 +65,9 @@ func (l *loader) load() {
 	if l.err == nil {
 		m.rope = l.floats(ropeTable(c))
 	}
+	if l.err == nil && c.ropeTables() > 1 {
+		m.noRoPE = l.floats(identityTable(c))
+	}
 }
 
 // layer loads one block. The names of its tensors begin with prefix.
@@ -76,12 +80,12 @@ func (l *loader) layer(c Config, prefix string) layer {
 	}
 	if c.Fused {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-		qkv := l.fused(prefix+qkvProj, q, kv, kv)
-		gateUp := l.fused(prefix+gateUpProj, c.Inner, c.Inner)
-		w.q, w.k, w.v, w.gate, w.up = qkv[0], qkv[1], qkv[2], gateUp[0], gateUp[1]
+		qkv, gateUp := l.tensor(prefix+qkvProj), l.tensor(prefix+gateUpProj)
+		w.q, w.k, w.v = l.heads(qkv, 0, q), l.heads(qkv, q, kv), l.rows(qkv, q+kv, kv)
+		w.gate, w.up = l.rows(gateUp, 0, c.Inner), l.rows(gateUp, c.Inner, c.Inner)
 	} else {
-		w.q = l.heads(prefix+qProj, c.Heads)
-		w.k = l.heads(prefix+kProj, c.KVHeads)
+		w.q = l.heads(l.tensor(prefix+qProj), 0, c.Heads*c.HeadDim)
+		w.k = l.heads(l.tensor(prefix+kProj), 0, c.KVHeads*c.HeadDim)
 		w.v = l.matrix(prefix + vProj)
 		w.gate, w.up = l.matrix(prefix+gateProj), l.matrix(prefix+upProj)
 	}
@@ -89,7 +93,7 @@ func (l *loader) layer(c Config, prefix string) layer {
 		w.bias = l.biases(prefix)
 	}
 	if c.HeadNorms {
-		w.headNorms = l.vector(prefix+qNorm, prefix+kNorm)
+		w.headNorms = l.norms(prefix+qNorm, prefix+kNorm)
 	}
 	return w
 }
@@ -120,35 +124,29 @@ func (l *loader) matrix(name string) kernels.Weight {
 	return l.rows(t, 0, t.Shape[0])
 }
 
-// fused loads a fused tensor as several weights. rows holds the number of rows of each.
-func (l *loader) fused(name string, rows ...int) []kernels.Weight {
-	t, parts, at := l.tensor(name), make([]kernels.Weight, len(rows)), 0
-	for i, n := range rows {
-		parts[i] = l.rows(t, at, n)
-		at += n
-	}
-	return parts
-}
-
 // rows loads n rows of a matrix, beginning with row first.
 func (l *loader) rows(t weights.Tensor, first, n int) (w kernels.Weight) {
 	if l.err != nil {
 		return w
 	}
 	if t.Conversion != nil {
-		return l.convert(t, first, n)
+		return l.convert(t, n, func(dst []byte, row int) error { return t.Conversion.Rows(dst, first+row) })
 	}
 	row := t.DType.Bytes(t.Shape[1])
-	w, l.err = l.weights.Weight(dtypes[t.DType], n, t.Shape[1], t.Data[first*row:(first+n)*row])
+	return l.data(t, n, t.Data[first*row:(first+n)*row])
+}
+
+// data loads n rows of a tensor's type and width.
+func (l *loader) data(t weights.Tensor, n int, data []byte) (w kernels.Weight) {
+	w, l.err = l.weights.Weight(dtypes[t.DType], n, t.Shape[1], data)
 	l.loaded(w.Data, int64(n*t.Shape[1]))
 	return w
 }
 
-// convert loads n rows of a matrix that is converted, beginning with row first. A host then needs its sources no more.
-func (l *loader) convert(t weights.Tensor, first, n int) (w kernels.Weight) {
-	source := t.Conversion.Rows
-	w, l.err = l.weights.Convert(dtypes[t.DType], n, t.Shape[1],
-		func(dst []byte, row int) error { return source(dst, first+row) })
+// convert loads n rows of a matrix that is converted. rows is as in [weights.Conversion]. A host then needs the sources
+// no more.
+func (l *loader) convert(t weights.Tensor, n int, rows func(dst []byte, first int) error) (w kernels.Weight) {
+	w, l.err = l.weights.Convert(dtypes[t.DType], n, t.Shape[1], rows)
 	l.loaded(w.Data, int64(n*t.Shape[1]))
 	if !l.dev.Capabilities().PacksWeights {
 		t.Drop()
@@ -160,42 +158,41 @@ func (l *loader) convert(t weights.Tensor, first, n int) (w kernels.Weight) {
 	return w
 }
 
-// heads loads the rows of n heads of q or k. Rows that a checkpoint holds interleaved are copied in order.
-func (l *loader) heads(name string, n int) kernels.Weight {
-	t := l.tensor(name)
-	if l.err != nil {
-		return kernels.Weight{}
+// heads loads n rows of q or k, beginning with row first, in the order of RoPE by halves. Rows of another order are
+// copied.
+func (l *loader) heads(t weights.Tensor, first, n int) kernels.Weight {
+	order := l.model.Config.headOrder()
+	if l.err != nil || order == nil {
+		return l.rows(t, first, n)
 	}
-	if l.model.Config.Interleaved {
-		t.Data = ordered(t.Data, t.DType.Bytes(t.Shape[1]), n)
+	size, d := t.DType.Bytes(t.Shape[1]), len(order)
+	if t.Conversion == nil {
+		return l.data(t, n, ordered(t.Data[first*size:(first+n)*size], size, order))
 	}
-	return l.rows(t, 0, t.Shape[0])
+	return l.convert(t, n, func(dst []byte, row int) (err error) {
+		for ; len(dst) > 0 && err == nil; dst, row = dst[size:], row+1 {
+			err = t.Conversion.Rows(dst[:size], first+row/d*d+order[row%d])
+		}
+		return err
+	})
 }
 
 // biases loads the biases of q, k and v.
 func (l *loader) biases(prefix string) device.Buffer {
-	c := l.model.Config
 	q, k := toFloat32(l.tensor(prefix+qBias)), toFloat32(l.tensor(prefix+kBias))
-	if c.Interleaved {
-		q, k = ordered(q, 1, c.Heads), ordered(k, 1, c.KVHeads)
+	if order := l.model.Config.headOrder(); order != nil {
+		q, k = ordered(q, 1, order), ordered(k, 1, order)
 	}
 	return l.floats(slices.Concat(q, k, toFloat32(l.tensor(prefix+vBias))))
 }
 
-// ordered returns a copy of the interleaved rows of n heads, each of size elements, in the order of RoPE by halves:
-// within a head, row 2·j becomes j, and row 2·j+1 becomes j + half. llama.cpp's converter did the reverse.
-// (convert_hf_to_gguf.py, LlamaModel.permute.)
-func ordered[T any](data []T, size, n int) []T {
-	out := make([]T, 0, len(data))
-	head := len(data) / n
-	for at := 0; at < len(data); at += head {
-		for _, first := range []int{0, size} {
-			for row := first; row < head; row += 2 * size {
-				out = append(out, data[at+row:][:size]...)
-			}
-		}
+// norms loads the norms of the heads of q and k, of HeadDim elements each.
+func (l *loader) norms(q, k string) device.Buffer {
+	all := slices.Concat(toFloat32(l.tensor(q)), toFloat32(l.tensor(k)))
+	if order := l.model.Config.headOrder(); order != nil {
+		all = ordered(all, 1, order)
 	}
-	return out
+	return l.floats(all)
 }
 
 // vector loads vectors one after another into one buffer, as float32.

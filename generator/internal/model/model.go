@@ -11,6 +11,7 @@ type Model struct {
 
 	embedding kernels.Weight // [vocab][hidden]
 	rope      device.Buffer  // float32 [context][HeadDim/2][cos, sin]
+	noRoPE    device.Buffer  // the same of cos 1 and sin 0, for layers without RoPE; or none
 	layers    []layer
 	norm      device.Buffer   // float32 [hidden]
 	head      kernels.Weight  // [vocab][hidden]; the embedding if it is tied

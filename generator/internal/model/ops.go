@@ -25,11 +25,19 @@ func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 	m, s, w := p.model, p.memory, &p.model.layers[i]
 	return kernels.QKV{
 		X: s.x, Norm: w.attentionNorm, Eps: m.Config.RMSNormEps,
-		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, RoPE: m.rope,
+		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, RoPE: m.ropeOf(i),
 		Rows: s.Rows, Slots: s.Slots, KV: s.KV, Layer: s.kvLayer(i), Out: s.q, BeforeRoPE: s.beforeRoPE,
 		T: p.Rows, Hidden: m.Config.Hidden, Heads: m.Config.Heads,
 		Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
 	}
+}
+
+// ropeOf returns the table of a layer.
+func (m *Model) ropeOf(i int) device.Buffer {
+	if !m.Config.rotates(i) {
+		return m.noRoPE
+	}
+	return m.rope
 }
 
 func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {

@@ -317,6 +317,29 @@ func TestActivationOrder(t *testing.T) {
 	}
 }
 
+// A converted matrix whose rows are put in order, because RoPE rotates a part of each head or neighbours, gives the
+// logits of its values, bit for bit.
+func TestConvertedRowsInOrder(t *testing.T) {
+	m, plain := newHFModel(t, rand.New(rand.NewPCG(rand.Uint64(), 24)), hfFormats["gptq"])
+	c, tensors, err := openHF(m.config(), m.file())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc, values, err := openHF(plain.config(), plain.file())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := []int32{3, 14, 15, 92, 6, 53, 58}
+	whole := run(t, pc, values, tokens)
+	c.Rotated, pc.Rotated, c.Interleaved, pc.Interleaved = c.HeadDim/2, c.HeadDim/2, true, true
+	got, want := run(t, c, tensors, tokens), run(t, pc, values, tokens)
+	for i := range want {
+		if !slices.Equal(got[i], want[i]) || slices.Equal(whole[i], want[i]) {
+			t.Fatalf("logits %d are %v, want %v", i, got[i][:4], want[i][:4])
+		}
+	}
+}
+
 // A quantised checkpoint of each format gives the logits of a checkpoint of its float32 values, bit for bit.
 func TestQuantisedCheckpointsEqualTheirValues(t *testing.T) {
 	tokens := []int32{3, 14, 15, 92, 6, 53, 58}

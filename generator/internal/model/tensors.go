@@ -197,12 +197,19 @@ func (c Config) CheckOps(formats map[string]kernels.DType) error {
 	return nil
 }
 
-// Reordered returns the bytes of the matrices that [Load] copies to put their rows in order.
+// Reordered returns the bytes of the rows of q and k that [Load] copies to put them in order.
 func (c Config) Reordered(tensors Tensors) (bytes int64) {
+	if c.headOrder() == nil {
+		return 0
+	}
 	for _, s := range c.Tensors() {
-		if c.Interleaved && (strings.HasSuffix(s.Name, qProj) || strings.HasSuffix(s.Name, kProj)) {
-			t, _ := tensors.Tensor(s.Name)
+		t, err := tensors.Tensor(s.Name)
+		switch {
+		case err != nil || t.Conversion != nil: // what is converted is copied anyway
+		case strings.HasSuffix(s.Name, qProj) || strings.HasSuffix(s.Name, kProj):
 			bytes += int64(len(t.Data))
+		case strings.HasSuffix(s.Name, qkvProj):
+			bytes += int64((c.Heads + c.KVHeads) * c.HeadDim * t.DType.Bytes(t.Shape[1]))
 		}
 	}
 	return bytes
@@ -251,7 +258,7 @@ func (c Config) redundant(tensors Tensors, name string) bool {
 		return false
 	}
 	if strings.HasSuffix(name, ".self_attn.rotary_emb.inv_freq") {
-		return slices.Equal(t.Shape, []int{c.HeadDim / 2}) && c.RoPE == RoPEScaling{}
+		return slices.Equal(t.Shape, []int{c.rotated() / 2}) && c.RoPE == RoPEScaling{}
 	}
 	embedding, err := tensors.Tensor(embeddingName)
 	return name == headName && c.TiedHead && err == nil && t.DType == embedding.DType &&

@@ -17,14 +17,14 @@ import (
 // wider is a checkpoint whose residual stream has more elements than the one it reads. The new
 // ones are always 0, so the results are the same.
 type wider struct {
-	*weights.Checkpoint
+	model.Tensors
 	from, to int
 }
 
 // Tensor returns a tensor with zeros for the new elements. A norm divides by the root of the mean
 // of more elements, so its weights are smaller.
 func (w wider) Tensor(name string) (weights.Tensor, error) {
-	t, err := w.Checkpoint.Tensor(name)
+	t, err := w.Tensors.Tensor(name)
 	if err != nil || t.DType != weights.BF16 {
 		return t, fmt.Errorf("%s is of type %v: %w", name, t.DType, err)
 	}

@@ -170,7 +170,11 @@ func (p Planner) startGraphs(context, batch int) (n int, bytes int64) {
 func (p Planner) choose() (context, batch int, err error) {
 	context, batch = p.Config.Context, p.Profile.maxBatch
 	if p.Options.MaxSeqLen > context {
-		return 0, 0, fmt.Errorf("--max-seq-len %d is above the model's context of %d", p.Options.MaxSeqLen, context)
+		why := ""
+		if reason := p.Config.ContextReason; reason != "" {
+			why = ": " + reason
+		}
+		return 0, 0, fmt.Errorf("--max-seq-len %d is above the model's context of %d%s", p.Options.MaxSeqLen, context, why)
 	}
 	if p.Options.MaxSeqLen > 0 {
 		context = p.Options.MaxSeqLen

@@ -3,26 +3,36 @@
 transformers computes for it in float32 on a processor. They were made with
 
     pip install torch==2.13.0 transformers==5.17.0 safetensors==0.8.0 numpy==2.4.6
-    python make.py
+    python make.py [NAME...]
 
 Each folder has config.json and safetensors as save_pretrained writes them,
 golden.json, a list of {tokens, greedy, margins}: prompts of 1, 2, 17, 64 and 300
 tokens, the 32 tokens of greatest logit that follow, and how far each is ahead of
 the second; and logits.f32, little-endian float32 [prompts][vocabulary], the
 logits after each prompt. Prompts with a nearer tie than MARGIN are passed over.
+
+transformers chooses longrope's factors by the length so far, Reel by the served
+context: the values are those of the long factors, and in the folder short, of
+prompts that fit into the original context, those of the short ones.
 """
 import json
 import struct
+import sys
 from pathlib import Path
 
 import torch
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (LlamaConfig, LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config,
+                          Mistral3ForConditionalGeneration, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = Path(__file__).parent
 LENGTHS, NEW, MARGIN = (1, 2, 17, 64, 300), 32, 0.02
 SMALL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, max_position_embeddings=512,
              bos_token_id=1, eos_token_id=2, pad_token_id=None, attn_implementation="eager")
+TEXT = {k: v for k, v in SMALL.items() if k != "attn_implementation"}
+VISION = dict(model_type="pixtral", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+              patch_size=14, image_size=28)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, low_freq_factor=1.0, high_freq_factor=4.0)
 
 FAMILIES = {
@@ -49,6 +59,30 @@ FAMILIES = {
     "phi-3": (Phi3ForCausalLM, Phi3Config(
         **SMALL, vocab_size=333, num_attention_heads=2, num_key_value_heads=2, sliding_window=47, original_max_position_embeddings=512),
         "bfloat16", None),
+    "mistral-3": (Mistral3ForConditionalGeneration, Mistral3Config(
+        text_config=dict(TEXT, model_type="mistral", vocab_size=263, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+                         rms_norm_eps=1e-5, sliding_window=None, rope_parameters=dict(rope_type="default", rope_theta=1e9)),
+        vision_config=VISION, attn_implementation="eager"), "bfloat16", None),
+    "ministral-3": (Ministral3ForCausalLM, Ministral3Config(
+        **dict(SMALL, max_position_embeddings=2048), vocab_size=271, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+        rope_parameters=dict(rope_type="yarn", rope_theta=1e6, factor=4.0, original_max_position_embeddings=512, beta_fast=32.0,
+                             beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), "bfloat16", None),
+    "llama-linear": (LlamaForCausalLM, LlamaConfig(
+        **SMALL, vocab_size=257, num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=1e-5,
+        rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)), "bfloat16", None),
+    "qwen2-yarn": (Qwen2ForCausalLM, Qwen2Config(
+        **SMALL, vocab_size=307, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True,
+        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=128)),
+        "bfloat16", None),
+    "phi-4-mini": (Phi3ForCausalLM, Phi3Config(
+        **SMALL, vocab_size=333, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True, sliding_window=700,
+        original_max_position_embeddings=64,
+        rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
+                             short_factor=[1.0 + 0.02 * i for i in range(12)], long_factor=[1.0 + 0.5 * i for i in range(12)])),
+        "bfloat16", None),
+    "smollm3": (SmolLM3ForCausalLM, SmolLM3Config(
+        **dict(SMALL, num_hidden_layers=4), vocab_size=277, num_attention_heads=2, num_key_value_heads=1,
+        rope_parameters=dict(rope_type="default", rope_theta=5e6)), "bfloat16", None),
 }
 
 
@@ -79,9 +113,24 @@ def follow(model, tokens):
     return first, greedy, margins
 
 
-def golden(model, vocab, generator):
+def force(model, original, long):
+    """Fixes which of longrope's factors a model uses."""
+    rotary = model.model.rotary_emb
+    rotary.inv_freq, _ = ROPE_INIT_FUNCTIONS["longrope"](model.config, None, seq_len=original + 1 if long else 1)
+    rotary.rope_type = "default"
+
+
+def write(folder, model, vocab, generator, lengths=LENGTHS):
+    folder.mkdir(exist_ok=True)
+    cases, logits = golden(model, vocab, generator, lengths)
+    (folder / "golden.json").write_text("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
+    (folder / "logits.f32").write_bytes(logits)
+    return cases
+
+
+def golden(model, vocab, generator, lengths):
     cases, logits = [], b""
-    for length in LENGTHS:
+    for length in lengths:
         while True:
             tokens = torch.randint(0, vocab, (length,), generator=generator).tolist()
             first, greedy, margins = follow(model, tokens)
@@ -94,6 +143,8 @@ def golden(model, vocab, generator):
 
 def main():
     for number, (name, (kind, config, dtype, shards)) in enumerate(FAMILIES.items()):
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         generator = torch.Generator().manual_seed(number)
         torch.manual_seed(number)
         model = kind(config).eval()
@@ -103,9 +154,13 @@ def main():
         model.to(getattr(torch, dtype)).save_pretrained(folder, **({"max_shard_size": shards} if shards else {}))
         (folder / "generation_config.json").unlink(missing_ok=True)
         model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-        cases, logits = golden(model, config.vocab_size, generator)
-        (folder / "golden.json").write_text("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
-        (folder / "logits.f32").write_bytes(logits)
+        text = config.get_text_config()
+        if text.rope_parameters["rope_type"] == "longrope":
+            original = text.rope_parameters["original_max_position_embeddings"]
+            force(model, original, False)
+            write(folder / "short", model, text.vocab_size, generator, [n for n in LENGTHS if n + NEW <= original])
+            force(model, original, True)
+        cases = write(folder, model, text.vocab_size, generator)
         print(name, min(min(c["margins"]) for c in cases), sum(p.numel() for p in model.parameters()))
 
 

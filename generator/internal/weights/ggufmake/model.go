@@ -1,8 +1,6 @@
 package ggufmake
 
 import (
-	"encoding/binary"
-	"math"
 	"slices"
 	"strings"
 
@@ -12,8 +10,11 @@ import (
 
 // Architecture returns GGUF's name of a model's family.
 func Architecture(c model.Config) string {
-	if c.Name == "mistral" {
+	switch c.Name {
+	case "mistral":
 		return "llama"
+	case "ministral3":
+		return "mistral3"
 	}
 	return c.Name
 }
@@ -27,6 +28,10 @@ func Pairs(c model.Config) []Pair {
 		{"attention.head_count_kv", uint32(c.KVHeads)}, {"attention.key_length", uint32(c.HeadDim)},
 		{"attention.value_length", uint32(c.HeadDim)}, {"attention.layer_norm_rms_epsilon", c.RMSNormEps},
 		{"rope.freq_base", float32(c.RoPETheta)}, {"rope.dimension_count", uint32(c.HeadDim)}}
+	if c.Rotated > 0 {
+		pairs[len(pairs)-1].Value = uint32(c.Rotated)
+	}
+	pairs = append(pairs, scaling(c)...)
 	switch {
 	case c.Windows != nil:
 		pairs = append(pairs, Pair{"attention.sliding_window", uint32(slices.Max(c.Windows))})
@@ -56,19 +61,16 @@ var names = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm"
 // Name returns GGUF's name of a tensor.
 func Name(published string) string { return names.Replace(published) }
 
-// Row returns the row of a published tensor that row r of the file's holds: the rows of each head of q and k of Llama
-// and Mistral are interleaved, as numpy's reshape(heads, 2, dim/2, …).swapaxes(1, 2) does.
+// Row returns the row of a published tensor that row r of the file's holds: the rows of each head of q and k of Llama,
+// Mistral and SmolLM3 are interleaved, as numpy's reshape(heads, 2, dim/2, …).swapaxes(1, 2) does.
 func Row(c model.Config, published string, r int) int {
-	interleaved := c.Name == "llama" || c.Name == "mistral"
-	if !interleaved || !strings.Contains(published, "q_proj") && !strings.Contains(published, "k_proj") {
+	interleaved := []string{"llama", "mistral", "ministral3", "smollm3"}
+	if !slices.Contains(interleaved, c.Name) || !strings.Contains(published, "q_proj") && !strings.Contains(published, "k_proj") {
 		return r
 	}
 	head, row := r/c.HeadDim*c.HeadDim, r%c.HeadDim
 	return head + row%2*c.HeadDim/2 + row/2
 }
-
-// DivisorsName is the name of the tensor of [Divisors].
-const DivisorsName = "rope_freqs.weight"
 
 // Tensors returns the tensors of a model as llama.cpp's converter writes them: rows of q and k of Llama and Mistral
 // are interleaved, and Llama 3's scaling of RoPE is a tensor. change may change a tensor before, by its published name.
@@ -83,8 +85,8 @@ func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) wei
 		t.Name = Name(s.Name)
 		list = append(list, t)
 	}
-	if d := Divisors(c); d != nil {
-		list = append(list, weights.Tensor{Name: DivisorsName, DType: weights.F32, Shape: []int{c.HeadDim / 2}, Data: d})
+	for _, d := range Divisors(c) {
+		list = append(list, weights.Tensor{Name: d.Name, DType: weights.F32, Shape: []int{len(d.Data) / 4}, Data: d.Data})
 	}
 	return list
 }
@@ -94,27 +96,6 @@ func ordered(c model.Config, t weights.Tensor) (out []byte) {
 	size := len(t.Data) / t.Shape[0]
 	for r := range t.Shape[0] {
 		out = append(out, t.Data[Row(c, t.Name, r)*size:][:size]...)
-	}
-	return out
-}
-
-// Divisors returns what RoPE's frequencies are divided by, HeadDim/2 float32, as the converter computes it; nil
-// without a scaling.
-func Divisors(c model.Config) (out []byte) {
-	s := c.RoPE
-	if s == (model.RoPEScaling{}) {
-		return nil
-	}
-	for i := range c.HeadDim / 2 {
-		wavelength := 2 * math.Pi * math.Pow(c.RoPETheta, float64(2*i)/float64(c.HeadDim))
-		divisor := s.Factor
-		if wavelength < float64(s.Original)/s.HighFactor {
-			divisor = 1
-		} else if wavelength <= float64(s.Original)/s.LowFactor {
-			smooth := (float64(s.Original)/wavelength - s.LowFactor) / (s.HighFactor - s.LowFactor)
-			divisor = 1 / ((1-smooth)/s.Factor + smooth)
-		}
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(divisor)))
 	}
 	return out
 }

@@ -1,0 +1,72 @@
+package ggufmake
+
+import (
+	"encoding/binary"
+	"math"
+
+	"reel.internal/reel/generator/internal/model"
+)
+
+// scaling returns the metadata of RoPE's scaling, without the architecture's name.
+func scaling(c model.Config) (pairs []Pair) {
+	switch s := c.RoPE; s.Kind {
+	case model.LinearRoPE:
+		pairs = []Pair{{"rope.scaling.type", "linear"}, {"rope.scaling.factor", float32(s.Factor)}}
+	case model.YarnRoPE:
+		pairs = []Pair{{"rope.scaling.type", "yarn"}, {"rope.scaling.factor", float32(s.Factor)},
+			{"rope.scaling.original_context_length", uint32(s.Original)},
+			{"rope.scaling.yarn_beta_fast", float32(s.BetaFast)}, {"rope.scaling.yarn_beta_slow", float32(s.BetaSlow)}}
+		if s.Attention == 1 {
+			pairs = append(pairs, Pair{"rope.scaling.yarn_log_multiplier", float32(1)})
+		}
+	case model.LongRoPE:
+		pairs = []Pair{{"rope.scaling.original_context_length", uint32(s.Original)},
+			{"rope.scaling.attn_factor", s.Attention}}
+	}
+	if c.QueryScale != 0 {
+		pairs = append(pairs, Pair{"attention.temperature_scale", c.QueryScale})
+	}
+	return pairs
+}
+
+// Named is the data of a tensor of float32.
+type Named struct {
+	Name string
+	Data []byte
+}
+
+// Divisors returns what RoPE's frequencies are divided by, as the converter computes it, for each tensor of them.
+func Divisors(c model.Config) (list []Named) {
+	switch c.RoPE.Kind {
+	case model.Llama3RoPE:
+		return []Named{{"rope_freqs.weight", llama3(c)}}
+	case model.LongRoPE:
+		return []Named{{"rope_factors_long.weight", floats(c.LongFactors)},
+			{"rope_factors_short.weight", floats(c.ShortFactors)}}
+	}
+	return nil
+}
+
+func floats(values []float32) (out []byte) {
+	for _, v := range values {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+	}
+	return out
+}
+
+// llama3 returns the divisors of Llama 3's scaling, HeadDim/2 float32.
+func llama3(c model.Config) (out []byte) {
+	s := c.RoPE
+	for i := range c.HeadDim / 2 {
+		wavelength := 2 * math.Pi * math.Pow(c.RoPETheta, float64(2*i)/float64(c.HeadDim))
+		divisor := s.Factor
+		if wavelength < float64(s.Original)/s.HighFactor {
+			divisor = 1
+		} else if wavelength <= float64(s.Original)/s.LowFactor {
+			smooth := (float64(s.Original)/wavelength - s.LowFactor) / (s.HighFactor - s.LowFactor)
+			divisor = 1 / ((1-smooth)/s.Factor + smooth)
+		}
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(divisor)))
+	}
+	return out
+}
