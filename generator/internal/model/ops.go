@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 // The ops of a pass, bound to the model's weights and to the step memory. Layer i is the
