@@ -22,6 +22,7 @@ type watch struct {
 	table   map[entryAt]int32 // pages by slot and index
 	due     map[entryAt]int32 // new pages of entries that moved and that no step has carried since
 	waited  map[device.Event]bool
+	left    map[int32]bool // pages that were moved from
 	// generation is that of each slot's sequence.
 	generation map[int32]int32
 	named      [8]named // of the latest steps, by number
@@ -35,7 +36,7 @@ type entryAt struct{ slot, index int32 }
 
 func newWatch() *watch {
 	return &watch{table: map[entryAt]int32{}, due: map[entryAt]int32{}, waited: map[device.Event]bool{},
-		generation: map[int32]int32{}}
+		left: map[int32]bool{}, generation: map[int32]int32{}}
 }
 
 func (w *watch) wrap(d device.Device) device.Device {
@@ -98,7 +99,8 @@ func (s *watchedStream) Replay(x device.Exec) error {
 // copied notes that the entries which name page from must name page to.
 func (w *watch) copied(from, to int32) {
 	w.moved++
-	w.unnamed(func(n named) bool { return n.pages[to] })
+	w.unnamedPage(to)
+	w.left[from] = true
 	for at, page := range w.table {
 		if next, moved := w.due[at]; next == from || !moved && page == from {
 			w.due[at] = to
@@ -125,7 +127,7 @@ func (w *watch) step() {
 	for i := range int(d[3]) {
 		e := d[pages+entry*i:]
 		at := entryAt{e[0], e[1]}
-		w.unnamed(func(n named) bool { return n.pages[e[2]] })
+		w.unnamedPage(e[2])
 		if w.table[at] = e[2]; w.due[at] == e[2] {
 			delete(w.due, at)
 		}
@@ -177,6 +179,20 @@ func (w *watch) unnamed(is func(named) bool) {
 			w.faults = append(w.faults, fmt.Errorf("%w: at step %d, named by step %d", errReused, w.steps-1, n))
 		}
 	}
+}
+
+// unnamedPage is unnamed for a page. A page that was moved away from is free when the copy is done, which followed the
+// last step that names the page: the device has completed that step, though the engine may not have seen it yet.
+func (w *watch) unnamedPage(page int32) {
+	left := w.left[page]
+	delete(w.left, page)
+	w.unnamed(func(n named) bool { return n.pages[page] && !(left && w.completed()) })
+}
+
+// completed reports whether the device has completed the oldest step in flight.
+func (w *watch) completed() bool {
+	done, err := w.engine.events[w.engine.inFlight[0].batch.Step.Number%depth].Done()
+	return err == nil && done
 }
 
 // check checks all pages of a slot that the step names, and adds them to mine.
