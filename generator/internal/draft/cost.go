@@ -137,12 +137,11 @@ func (c *costs) measured(n int) bool {
 	return false
 }
 
-// price is the cost of a verify step in plain steps: as it is expected, as it may be for a sequence that gains nothing,
-// and at worst.
-type price struct{ expected, careful, worst float64 }
+// price is the cost of a verify step in plain steps, as it is expected and at worst.
+type price struct{ expected, worst float64 }
 
 func (c *costs) price(n, queries int) price {
-	return price{c.expected(n, queries), c.careful(n, queries), c.worst(n, queries)}
+	return price{c.expected(n, queries), c.worst(n, queries)}
 }
 
 // expected is hopeful where no cost was measured, and a measurement that is old or has few beside it turns back to the
@@ -158,8 +157,8 @@ func (c *costs) expected(n, queries int) float64 {
 	return r.value
 }
 
-// careful takes a step that was not measured for as much longer than a shorter one as it has more rows, and does not try
-// one before the shortest. It never doubts that a step is much too long.
+// careful is the cost for a sequence without drafts. It takes a step that was not measured for as much longer than a
+// shorter one as it has more rows, and does not try one before the shortest. It never doubts that a step is much too long.
 func (c *costs) careful(n, queries int) float64 {
 	low := c.lower(n, queries)
 	value := c.ratios[n][low].value

@@ -14,7 +14,10 @@
 // counted: 0.3% of its steps, and two steps more.
 package draft
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Longest is the number of drafts that one sequence can have in a step.
 const Longest = 7
@@ -77,11 +80,16 @@ func (p *Policy) longest(seqs []*Sequence, may []int) int {
 	return max(0, min(room, p.options.Most, p.options.Rows/n-1))
 }
 
-// choose returns the length of the chain with the most tokens for its time, or 0 if none is better than a plain step.
+// choose returns the length of the chain with the most tokens for its time, or 0 if none is better than a plain step
+// for all.
 func (p *Policy) choose(seqs []*Sequence, longest int) (chain int) {
-	best := float64(len(seqs))
+	n, best := len(seqs), float64(len(seqs))
+	idle := slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.room < 1 })
 	for k := 1; k <= longest; k++ {
-		price := p.costs.price(len(seqs), k+1)
+		price := p.costs.price(n, k+1)
+		if idle && p.costs.careful(n, k+1) > patience {
+			continue
+		}
 		if tokens := together(seqs, k, price); tokens > best*price.expected {
 			best, chain = tokens/price.expected, k
 		}
@@ -93,11 +101,8 @@ func (p *Policy) choose(seqs []*Sequence, longest int) (chain int) {
 // pay for a failure asks for nothing.
 func together(seqs []*Sequence, k int, price price) (tokens float64) {
 	for _, s := range seqs {
-		expected, cost := s.expected[k], price.expected
-		if expected == 1 {
-			cost = price.careful
-		}
-		if expected*patience < cost {
+		expected := s.expected[k]
+		if expected*patience < price.expected {
 			return 0
 		}
 		if s.credit < price.worst-1 {
