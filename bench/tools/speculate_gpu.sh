@@ -18,13 +18,13 @@ table=$out/speculate.txt
 
 seven="--model /tmp/llama-2-7b"
 
-# speculate SECONDS NAME FLAGS... measures and adds the tables of reel-bench to the script's.
+# speculate SECONDS NAME FLAGS... measures and adds its tables to the script's.
 speculate() {
 	limit=$1 name=$2
 	shift 2
 	run "$limit" "speculate-$name" speculate "$@"
 	echo "$name" >>"$table"
-	tail -n 20 "$out/speculate-$name.log" >>"$table"
+	"$bin/reel-bench" show "$out/speculate-$name.json" >>"$table" 2>&1
 }
 
 steps() {
