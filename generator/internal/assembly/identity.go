@@ -43,7 +43,7 @@ func (l Prepared) identity() identity {
 	i.PageBytes = l.pageBytes()
 	i.Config.Context = 0
 	if l.draft != nil {
-		i.Draft.Config = l.draft.config
+		i.Draft.Config = l.EngineOptions.DraftModel.Config // with the factors of longrope that it chose
 		i.Draft.Config.Context = 0
 	}
 	return i

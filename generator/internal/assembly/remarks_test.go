@@ -35,6 +35,17 @@ func TestRemarks(t *testing.T) {
 	}
 }
 
+// A page with the keys of a draft model depends on the factors of longrope that it has.
+func TestDraftsFactorsAreInItsIdentity(t *testing.T) {
+	o := config.Options{Model: "../model/testdata/phi-3", Draft: "../model/testdata/phi-4-mini", DraftTokens: 3, MaxBatch: 1}
+	for context, second := range map[int]float32{64: 1.02, 128: 1.5} {
+		o.MaxSeqLen = context
+		if c := prepared(t, o).identity().Draft.Config; len(c.RoPEDivisors) != 12 || c.RoPEDivisors[1] != second {
+			t.Errorf("%d: %+v", context, c)
+		}
+	}
+}
+
 // A context beyond that of dynamic scaling or of Ministral 3 is refused with the reason.
 func TestContextThatIsRefused(t *testing.T) {
 	_, err := Prepare(config.Options{Model: "../model/testdata/ministral-3", MaxSeqLen: 1024}, func(float64, string) {})

@@ -174,7 +174,11 @@ func wide() map[string]model.Config {
 	qwen2, qwen3, phi3 := llama, llama, llama
 	qwen2.Name, qwen2.Bias, qwen2.TiedHead = "qwen2", true, false
 	qwen3.Name, qwen3.HeadNorms, qwen3.RoPETheta = "qwen3", true, 1e6
-	phi3.Name, phi3.Fused, phi3.KVHeads, phi3.TiedHead = "phi3", true, 4, false
+	phi3.Name, phi3.Fused, phi3.KVHeads, phi3.TiedHead, phi3.Rotated = "phi3", true, 4, false, 48
+	phi3.RoPE = model.RoPEScaling{Kind: model.LongRoPE, Original: 64, Attention: 1.125}
+	for i := range 24 { // those of Phi-4-mini have the same form
+		phi3.ShortFactors, phi3.LongFactors = append(phi3.ShortFactors, 1), append(phi3.LongFactors, 1+float32(i)/4)
+	}
 	return map[string]model.Config{"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "phi3": phi3}
 }
 
@@ -245,6 +249,7 @@ func inexact(t *testing.T, c model.Config, w model.Tensors, tokens []int32, logi
 	for i := range logits[1:] {
 		sequence = append(sequence, argmax(logits[i]))
 	}
+	c.RoPEDivisors = c.LongFactors
 	want := newExact(t, c, w).logits(sequence)[len(tokens)-1:]
 	for i := range logits {
 		e := relativeError64(logits[i], want[i])

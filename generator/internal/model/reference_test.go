@@ -79,19 +79,30 @@ func (r exact) norm(x []float64, weight matrix) []float64 {
 	return y
 }
 
-// heads adds biases to heads of q or k, norms them, and rotates pairs (j, j + half) for a position.
+// heads adds biases to heads of q or k, norms them, and rotates pairs (j, j + half) for a position, in a part of each
+// head if Rotated says so. It knows scalings that are divisors.
 func (r exact) heads(layer int, kind string, x []float64, position int) {
 	if r.c.Bias {
 		add(x, r.tensor("model.layers.%d.self_attn.%s_proj.bias", layer, kind).data)
 	}
 	half := r.c.HeadDim / 2
+	if r.c.Rotated > 0 {
+		half = r.c.Rotated / 2
+	}
 	for at := 0; at < len(x); at += r.c.HeadDim {
 		head := x[at : at+r.c.HeadDim]
 		if r.c.HeadNorms {
 			copy(head, r.norm(head, r.tensor("model.layers.%d.self_attn.%s_norm.weight", layer, kind)))
 		}
 		for j := range half {
-			sin, cos := math.Sincos(float64(position) * math.Pow(r.c.RoPETheta, -float64(j)/float64(half)))
+			frequency := math.Pow(r.c.RoPETheta, -float64(j)/float64(half))
+			if r.c.RoPEDivisors != nil {
+				frequency /= float64(r.c.RoPEDivisors[j])
+			}
+			sin, cos := math.Sincos(float64(position) * frequency)
+			if scale := float64(r.c.RoPE.Attention); scale != 0 {
+				sin, cos = sin*scale, cos*scale
+			}
 			head[j], head[j+half] = head[j]*cos-head[j+half]*sin, head[j+half]*cos+head[j]*sin
 		}
 	}
@@ -193,8 +204,9 @@ func (r exact) logits(tokens []int32) (all [][]float64) {
 
 // The reference itself equals transformers, on the families that it computes.
 func TestReference(t *testing.T) {
-	for _, name := range []string{"llama-2", "qwen2", "qwen2-window", "qwen3", "phi-3"} {
+	for _, name := range []string{"llama-2", "qwen2", "qwen2-window", "qwen3", "phi-3", "phi-4-mini"} {
 		c, w := checkpoint(t, name)
+		c.RoPEDivisors = c.LongFactors
 		for _, g := range loadGolden(t, "testdata/"+name, 5, c.Vocab)[:3] {
 			all := newExact(t, c, w).logits(g.Tokens)
 			last := all[len(all)-1]
