@@ -143,4 +143,9 @@ func TestCareful(t *testing.T) {
 	if got := m.careful(1, 2); got < unclear {
 		t.Errorf("%.3f, measured as far too long", got)
 	}
+	m.took(2, 1, 3e6)
+	m.took(2, 4, 3.02e6)
+	if got := m.careful(2, 5); got < patience {
+		t.Errorf("%.3f, for ten rows where eight are cheap", got)
+	}
 }
