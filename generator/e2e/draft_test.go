@@ -3,9 +3,11 @@
 package e2e
 
 import (
+	"os"
 	"reflect"
 	"testing"
 
+	"reel.internal/reel/generator/tiny"
 	"reel.internal/reel/protocol"
 )
 
@@ -34,9 +36,8 @@ func (p *peer) drafted(id uint64, temperature float64, draft *protocol.Draft) (t
 // status count the guesses. A request may want fewer, or none. A generator without a drafter guesses nothing.
 func TestDrafts(t *testing.T) {
 	small := []string{"--max-seq-len", "256", "--max-batch", "2", "--precapture", "1-3"}
-	lookup, plain := serve(t, append(small, "--draft", "lookup")...), serve(t, small...)
-	with, without := lookup.peer(), plain.peer()
-	all, want := protocol.Usage{}, [2][]protocol.Token{}
+	plain := serve(t, small...)
+	without, want := plain.peer(), [2][]protocol.Token{}
 	for i, temperature := range []float64{0, 0.9} {
 		var u protocol.Usage
 		if want[i], u = without.drafted(uint64(i), temperature, &protocol.Draft{Word: protocol.DraftOn}); u.DraftedTokens != 0 ||
@@ -44,30 +45,36 @@ func TestDrafts(t *testing.T) {
 			t.Errorf("without a drafter: %d tokens, %+v", len(want[i]), u)
 		}
 	}
+	if d := plain.status().Drafts; d.Drafter != protocol.DrafterOff || d.Counts != nil {
+		t.Errorf("without a drafter status has %+v", d)
+	}
+	dir := tempDir(t) + "/lookup" // a directory whose name is a drafter's
+	must(t, os.CopyFS(dir, tiny.Files))
+	for setting, drafter := range map[string]string{"lookup": protocol.DrafterLookup, dir: protocol.DrafterModel} {
+		testDrafter(t, serve(t, append(small, "--draft", setting)...), drafter, want)
+	}
+}
+
+// testDrafter compares requests with drafts with the tokens that they have without.
+func testDrafter(t *testing.T, g *generator, drafter string, want [2][]protocol.Token) {
+	t.Helper()
+	with, all := g.peer(), protocol.Usage{}
 	for i, draft := range []*protocol.Draft{nil, {Tokens: 2}, {Word: protocol.DraftOff}} {
 		for k, temperature := range []float64{0, 0.9} {
 			got, u := with.drafted(uint64(10*i+k), temperature, draft)
 			if !reflect.DeepEqual(got, want[k]) {
-				t.Errorf("draft %v at temperature %g: other tokens", draft, temperature)
+				t.Errorf("%s, draft %v at temperature %g: other tokens", drafter, draft, temperature)
 			}
 			if u.AcceptedTokens > u.DraftedTokens || draft.Most() == 0 && u.DraftedTokens != 0 {
-				t.Errorf("draft %v: %+v", draft, u)
+				t.Errorf("%s, draft %v: %+v", drafter, draft, u)
 			}
 			all.DraftedTokens += u.DraftedTokens
 			all.AcceptedTokens += u.AcceptedTokens
 		}
 	}
-	checkDrafts(t, all, lookup.status().Drafts)
-	if d := plain.status().Drafts; d.Drafter != protocol.DrafterOff || d.Counts != nil {
-		t.Errorf("without a drafter status has %+v", d)
-	}
-}
-
-// checkDrafts compares what status counts with the sums of all requests.
-func checkDrafts(t *testing.T, all protocol.Usage, d protocol.Drafts) {
-	t.Helper()
+	d := g.status().Drafts
 	sum := d.Total()
-	if all.DraftedTokens == 0 || d.Drafter != protocol.DrafterLookup || d.Tokens != protocol.MaxDrafts ||
+	if all.DraftedTokens == 0 || d.Drafter != drafter || d.Tokens != protocol.MaxDrafts ||
 		int(sum.Drafted) != all.DraftedTokens || int(sum.Accepted) != all.AcceptedTokens {
 		t.Errorf("requests have %+v, status %+v", all, d)
 	}

@@ -23,14 +23,14 @@ type draftModel struct {
 // openDraft opens the draft model that the options name, and checks that it has the model's tokens. It returns nil if
 // they name none. Errors are [config.ErrConfig].
 func (l *Prepared) openDraft(vocab int, limits []memlimit.Limit) (*draftModel, error) {
-	place := l.options.DraftModel()
-	if place == "" || l.options.DraftTokens == 0 {
+	if l.options.DraftModel() == "" || l.options.DraftTokens == 0 {
 		return nil, nil
 	}
-	files, err := draftFiles(place)
+	place, files, err := draftFiles(l.options.DraftModel())
 	if err != nil {
 		return nil, err
 	}
+	l.options.Draft = place
 	if err = checkStart(files, limits); err != nil {
 		return nil, config.Refuse(config.ErrConfig, "--draft: %w", err)
 	}
@@ -46,13 +46,16 @@ func (l *Prepared) openDraft(vocab int, limits []memlimit.Limit) (*draftModel, e
 	return &draftModel{source: s}, nil
 }
 
-// draftFiles returns the files of the draft model in a place.
-func draftFiles(place string) (fs.FS, error) {
-	files, _, err := ModelFiles(config.Options{Model: place})
-	if err != nil {
-		return nil, config.Refuse(config.ErrConfig, "--draft: %w", err)
+// draftFiles returns the files of the draft model in a place, and that place; a name as of --model is located.
+func draftFiles(place string) (located string, files fs.FS, err error) {
+	o, _, err := Locate(config.Options{Model: place})
+	if err == nil {
+		files, _, err = ModelFiles(o)
 	}
-	return files, nil
+	if err != nil {
+		return "", nil, config.Refuse(config.ErrConfig, "--draft: %w", err)
+	}
+	return o.Model, files, nil
 }
 
 // mostApart is the largest difference of the numbers of tokens of two tokenizers that are taken for one: added tokens,
@@ -130,7 +133,7 @@ func DraftHeaders(o config.Options, use *plan.WeightUse) error {
 	if o.DraftModel() == "" || o.DraftTokens == 0 {
 		return nil
 	}
-	files, err := draftFiles(o.DraftModel())
+	_, files, err := draftFiles(o.DraftModel())
 	if err != nil {
 		return err
 	}
