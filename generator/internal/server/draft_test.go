@@ -11,7 +11,7 @@ import (
 // The engine gets a request's bound on drafts, and what it predicts; done counts the guesses.
 func TestDraftsOfARequest(t *testing.T) {
 	f := ready(t, nil)
-	f.engine.drafted = true
+	f.engine.drafted, f.engine.drafter = true, protocol.DrafterGiven
 	c := f.client()
 	for i, want := range []struct {
 		draft *protocol.Draft
@@ -42,10 +42,10 @@ func TestDraftsOfARequest(t *testing.T) {
 		}
 	}
 	c.send(&protocol.Hello{Version: protocol.Version})
-	if w := expect[protocol.Welcome](c); w.Drafter != protocol.DrafterLookup {
+	if w := expect[protocol.Welcome](c); w.Drafter != protocol.DrafterGiven {
 		t.Errorf("welcome has the drafter %q", w.Drafter)
 	}
-	if d := f.Status().Drafts; d.Drafter != protocol.DrafterLookup || d.Tokens != 7 {
+	if d := f.Status().Drafts; d.Drafter != protocol.DrafterGiven || d.Tokens != 7 {
 		t.Errorf("status has %+v", d)
 	}
 	f.stop()
@@ -62,5 +62,26 @@ func TestDraftsBehindAStop(t *testing.T) {
 	g.Stop = []string{"d"}
 	if u := f.client().ask(g).done.Usage; u.CompletionTokens != 4 || u.AcceptedTokens != 2 {
 		t.Errorf("%+v, want 4 tokens, of which 2 had been guessed", u)
+	}
+}
+
+// A drafter that takes no prediction gets none, and a generator without a drafter names none.
+func TestPredictionsAreForMeasurements(t *testing.T) {
+	for _, drafter := range []string{protocol.DrafterLookup, protocol.DrafterOff} {
+		f := ready(t, nil)
+		f.engine.drafter = drafter
+		c := f.client()
+		g := generate(1, "abc", 1)
+		g.Prediction = []int32{1, 2}
+		c.ask(g)
+		f.engine.mu.Lock()
+		if f.engine.foretold != nil {
+			t.Errorf("%s: the engine got %v", drafter, f.engine.foretold)
+		}
+		f.engine.mu.Unlock()
+		c.send(&protocol.Hello{Version: protocol.Version})
+		if w := expect[protocol.Welcome](c); (w.Drafter == "") != (drafter == protocol.DrafterOff) {
+			t.Errorf("%s: welcome has the drafter %q", drafter, w.Drafter)
+		}
 	}
 }

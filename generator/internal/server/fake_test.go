@@ -33,6 +33,7 @@ type fakeEngine struct {
 	cached   int              // cached tokens of every request
 	drafts   int              // DraftTokens of the last request
 	foretold []int32          // Prediction of the last request
+	drafter  string           // of status
 	drafted  bool             // every second token had been guessed
 	rereads  []reread         // in order
 	expected atomic.Int32
@@ -86,7 +87,7 @@ func (e *fakeEngine) Stats() engine.Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return engine.Stats{Requests: protocol.Requests{Running: len(e.live)}, KV: protocol.KV{Pages: 8},
-		Cache: protocol.Cache{Scope: e.scope}, Drafts: protocol.Drafts{Drafter: protocol.DrafterLookup, Tokens: 7}}
+		Cache: protocol.Cache{Scope: e.scope}, Drafts: protocol.Drafts{Drafter: e.drafter, Tokens: 7}}
 }
 
 func (e *fakeEngine) Cached(user engine.User, drop bool) (protocol.Cached, error) {

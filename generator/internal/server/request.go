@@ -48,7 +48,10 @@ type request struct {
 
 func newRequest(c *conn, model *Model, m *protocol.Generate, tokens []int32) *request {
 	r := &request{c: c, id: m.ID, user: c.user(m.User), model: model, params: model.params(m), prompt: tokens,
-		guesses: m.Prediction, mailbox: newMailbox()}
+		mailbox: newMailbox()}
+	if len(m.Prediction) > 0 && model.Engine.Stats().Drafts.Drafter == protocol.DrafterGiven {
+		r.guesses = m.Prediction // others would keep it for nothing
+	}
 	r.sending.Lock()
 	r.text = textBuffer{
 		decoder: model.NewDecoder(tokens),
