@@ -18,7 +18,8 @@ import (
 // lateShapes are steps that together use every GEMM variant.
 var lateShapes = []graphs.Key{graphs.Decode(1), graphs.Decode(8), graphs.Decode(12),
 	graphs.Prefill(1), graphs.Prefill(7), graphs.Prefill(16),
-	graphs.Prefill(40), graphs.Prefill(100), graphs.Prefill(200)}
+	graphs.Prefill(40), graphs.Prefill(100), graphs.Prefill(200),
+	graphs.VerifyStep(1, 3), graphs.VerifyStep(1, 8)}
 
 // outcomes runs each of the shapes several times, alternately eagerly and by a graph, with the kernels in fatbin,
 // and returns each step's outcome. serial launches each kernel after the one before it has ended.
@@ -39,12 +40,13 @@ func outcomes(t *testing.T, fatbin []byte, serial bool, times int) (all [][]byte
 	}
 	o := defaults()
 	o.Chunk, o.MaxBatch, o.Pages, o.KVType, o.Precapture = 200, 12, 96, kernels.BF16, []int{1, 7, 16, 40, 100, 200}
+	o.Draft, o.DraftTokens = DraftLookup, 7
 	e, err := New(d, m, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range lateShapes {
-		trial := &trial{e: e, key: k, rows: k.Tokens()}
+		trial := &trial{e: e, key: k, size: size(k)}
 		for i := range times {
 			plan := graphs.Plan{Key: k}
 			if i%2 == 1 {

@@ -210,7 +210,7 @@ func (m *moving) launch(rebuild, wait bool) {
 	m.must(m.memory.Write(&b.Step))
 	plan := m.pool.Acquire(key(b))
 	m.must(m.pool.Launch(m.stream, plan, b.Step.Number))
-	m.inFlight = append(m.inFlight, stepInFlight{b, plan})
+	m.inFlight = append(m.inFlight, stepInFlight{batch: b, plan: plan})
 	m.next = b.Step.Number + 1
 	m.must(m.stream.Record(m.events[b.Step.Number%depth]))
 }
