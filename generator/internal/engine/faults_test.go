@@ -58,10 +58,12 @@ func TestDeviceLostAtEveryCall(t *testing.T) {
 	p.wantMoves(t)
 }
 
-// plays are the requests of scenarios without a host tier and with one, and how often the latter moved pages.
+// plays are the requests of scenarios without a host tier and with one, how often the latter moved pages, and how many
+// drafts there were.
 type plays struct {
 	bare, tiered            *asked
 	stored, loaded, movedIn uint64
+	drafted                 uint64
 }
 
 // newPlays makes up requests. Two of those for a host tier join a pool of 20 pages of one token, and outgrow it.
@@ -78,6 +80,9 @@ func newPlays(t *testing.T) *plays {
 	bare := ask(t, r, 4, 6, 8).requests
 	for _, list := range [][]Request{bare, requests} {
 		list[0].Format, list[1].Format = randomAutomaton(r, 16, false), randomAutomaton(r, 16, false)
+		for i := range list {
+			list[i].DraftTokens = MaxDrafts
+		}
 	}
 	return &plays{bare: askEach(t, bare), tiered: askEach(t, requests)}
 }
@@ -86,24 +91,36 @@ func newPlays(t *testing.T) *plays {
 func (p *plays) fail(t *testing.T, at int, tiered, sticky bool) *scenario {
 	o := nano()
 	o.MaxGraphs, o.GraphMemory, o.MaxBatch, o.Precapture = 3, 3000, 2, []int{}
+	if at/4%2 == 1 { // four calls with drafts, four without
+		o.Draft, o.DraftTokens, o.planDrafts = DraftLookup, 3, inTurn()
+	}
 	if !tiered {
-		return p.bare.fail(t, o, at, sticky)
+		s := p.bare.fail(t, o, at, sticky)
+		p.count(s)
+		return s
 	}
 	o.Context, o.PageTokens, o.Pages = 16, 1, 20
 	o.HostCache, o.slabPages = 70*nanoPage/4, 24
 	s := p.tiered.fail(t, o, at, sticky)
-	if s.built {
-		kv := s.Stats().KV
-		p.stored, p.loaded, p.movedIn = p.stored+kv.Stored, p.loaded+kv.Loaded, p.movedIn+kv.MovedIn
-	}
+	p.count(s)
 	return s
+}
+
+// count counts what happened in a scenario.
+func (p *plays) count(s *scenario) {
+	if s.built {
+		stats := s.Stats()
+		kv := stats.KV
+		p.stored, p.loaded, p.movedIn = p.stored+kv.Stored, p.loaded+kv.Loaded, p.movedIn+kv.MovedIn
+		p.drafted += stats.Drafts.Total().Drafted
+	}
 }
 
 // wantMoves checks that the scenarios with a host tier used it.
 func (p *plays) wantMoves(t *testing.T) {
 	t.Helper()
-	if p.stored == 0 || p.loaded == 0 || p.movedIn == 0 {
-		t.Errorf("%d pages stored, %d loaded, %d sequences moved in", p.stored, p.loaded, p.movedIn)
+	if p.stored == 0 || p.loaded == 0 || p.movedIn == 0 || p.drafted == 0 {
+		t.Errorf("%d pages stored, %d loaded, %d sequences moved in, %d drafts", p.stored, p.loaded, p.movedIn, p.drafted)
 	}
 }
 
