@@ -91,7 +91,7 @@ func TestDraftsComeBack(t *testing.T) {
 // little, so no constant number of drafts is better by more than a twentieth.
 func TestCopies(t *testing.T) {
 	for name, cost := range map[string]cost{"gpu": gpu(0.10), "dear": gpu(0.6), "host": host} {
-		for _, part := range []int{0, 10, 30, 60} {
+		for _, part := range []int{0, 20, 60} {
 			copies := func() *stream { return &stream{text: excerpts(part, 2500), prompt: 500, stands: lookup} }
 			s := copies()
 			speed := newPlay(64, byPolicy, cost, s).run(t)
