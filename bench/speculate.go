@@ -58,7 +58,8 @@ type SpeculateRow struct {
 	Drafted    int     `json:"drafted_tokens"`
 	Accepted   int     `json:"accepted_tokens"`
 	TokensStep float64 `json:"tokens_per_step"` // Tokens / (Tokens - Accepted)
-	Differing  int     `json:"differing"`       // completions that differ from those without drafts
+	Compared   int     `json:"compared"`        // completions, those before the measurement too
+	Differing  int     `json:"differing"`       // those of them that differ from the first, without drafts
 }
 
 // MeasureSpeculate measures what guesses gain: the same requests with drafts and without, in turn. It compares tokens
@@ -137,13 +138,14 @@ type said struct {
 	usage    protocol.Usage
 }
 
-// rows measures a row for each acceptance. Every set of prompts is completed once without drafts before, which
-// warms up and tells an oracle the tokens.
+// rows measures a row for each acceptance. Every set of prompts is completed once before, with log-probabilities:
+// without drafts, which tells an oracle the tokens, and for each row with them. What is measured has no
+// log-probabilities, since a generator sends them in a slower way.
 func (m *speculation) rows(ctx context.Context, streams int) ([]SpeculateRow, error) {
 	sets, plain := m.prompts(streams), make([][]said, m.Sets)
 	for i, set := range sets {
 		var err error
-		if plain[i], err = m.complete(ctx, set, nil); err != nil {
+		if plain[i], err = m.complete(ctx, withLogprobs(set), nil); err != nil {
 			return nil, err
 		}
 	}
@@ -153,8 +155,12 @@ func (m *speculation) rows(ctx context.Context, streams int) ([]SpeculateRow, er
 		if acceptance >= 0 {
 			row.Acceptance = &acceptance
 		}
-		if _, err := m.complete(ctx, m.guessed(sets[0], plain[0], acceptance, 0), &m.Draft); err != nil {
-			return nil, err // a warm-up with drafts
+		for i, set := range sets {
+			drafted, err := m.complete(ctx, withLogprobs(m.guessed(set, plain[i], acceptance, 0)), &m.Draft)
+			if err != nil {
+				return nil, err
+			}
+			row.compare(plain[i], drafted)
 		}
 		if err := m.row(ctx, &row, sets, plain, acceptance); err != nil {
 			return nil, err
@@ -184,9 +190,11 @@ func (m *speculation) row(
 				}
 			}
 			for s := range set {
-				row.add(&of[0][s], &of[1][s], &plain[i][s])
+				row.add(&of[0][s], &of[1][s])
 				ratios = append(ratios, of[0][s].perToken/of[1][s].perToken)
 			}
+			row.compare(plain[i], of[0])
+			row.compare(plain[i], of[1])
 			m.step()
 		}
 	}
@@ -202,14 +210,21 @@ func (m *speculation) step() {
 	}
 }
 
-// add adds a completion without drafts and the one with drafts. plain is the one before the measurement.
-func (r *SpeculateRow) add(off, on, plain *said) {
+// add adds a completion without drafts and the one with drafts.
+func (r *SpeculateRow) add(off, on *said) {
 	r.Off, r.On = append(r.Off, off.perToken), append(r.On, on.perToken)
 	r.Tokens += len(on.tokens)
 	r.Drafted += on.usage.DraftedTokens
 	r.Accepted += on.usage.AcceptedTokens
-	for _, other := range []*said{off, on} {
-		if !slices.Equal(other.tokens, plain.tokens) || !slices.Equal(other.logprobs, plain.logprobs) {
+}
+
+// compare counts the completions that differ from the first ones, without drafts.
+func (r *SpeculateRow) compare(plain, others []said) {
+	r.Compared += len(others)
+	for s := range others {
+		other := &others[s]
+		if !slices.Equal(other.tokens, plain[s].tokens) ||
+			other.logprobs != nil && !slices.Equal(other.logprobs, plain[s].logprobs) {
 			r.Differing++
 		}
 	}
@@ -222,7 +237,7 @@ func (m *speculation) prompts(streams int) [][]client.Request {
 	for i := range sets {
 		for s := range streams {
 			request := client.Request{MaxTokens: &m.MaxTokens, Temperature: &m.Temperature, IgnoreEOS: true,
-				Seed: new(random.Uint64()), Logprobs: new(0), Cache: protocol.CacheOff}
+				Seed: new(random.Uint64()), Cache: protocol.CacheOff}
 			if n := len(m.Lines); n > 0 {
 				m.Lines[(i*streams+s)%n].fill(&request, random, m.g.Limits().Vocab)
 			} else {
@@ -232,6 +247,15 @@ func (m *speculation) prompts(streams int) [][]client.Request {
 		}
 	}
 	return sets
+}
+
+// withLogprobs returns requests that want the log-probability of each token.
+func withLogprobs(requests []client.Request) []client.Request {
+	requests = slices.Clone(requests)
+	for i := range requests {
+		requests[i].Logprobs = new(0)
+	}
+	return requests
 }
 
 // repeating returns n tokens: random ones, then the same again.
@@ -306,7 +330,7 @@ func (m *speculation) say(ctx context.Context, r client.Request) (s said, err er
 			s.logprobs = append(s.logprobs, math.Float64bits(*t.Logprob))
 		}
 	}
-	if len(s.tokens) != *r.MaxTokens || len(s.logprobs) != len(s.tokens) {
+	if len(s.tokens) != *r.MaxTokens || r.Logprobs != nil && len(s.logprobs) != len(s.tokens) {
 		return s, fmt.Errorf("a completion of %d tokens and %d log-probabilities ended with %q: want %d", len(s.tokens),
 			len(s.logprobs), done.FinishReason, *r.MaxTokens)
 	}

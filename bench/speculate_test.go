@@ -20,7 +20,7 @@ import (
 // prompt plus i. Of the guesses of a drafter of its own the first one is right.
 type guessing struct {
 	drafter string
-	wrong   func(i int, drafted bool) bool // says where a completion differs
+	wrong   func(r client.Request, i int) (logprob, token bool) // says where a completion differs
 	short   bool
 
 	mu       sync.Mutex
@@ -53,16 +53,30 @@ func (g *guessing) Generate(_ context.Context, r client.Request) iter.Seq2[clien
 			r.Done.Usage.DraftedTokens += drafts
 			r.Done.Usage.AcceptedTokens += stand
 			for range 1 + stand {
-				logprob := -float64(i)
-				if g.wrong != nil && g.wrong(i, most > 0) {
-					logprob = math.Nextafter(logprob, 1)
-				}
-				yield(client.Token{Index: i, Token: r.Tokens[0] + int32(i), Logprob: &logprob}, nil)
+				yield(g.token(r, i), nil)
 				i++
 			}
 		}
 		r.Done.FinishReason = protocol.FinishLength
 	}
+}
+
+// token returns token i of a completion.
+func (g *guessing) token(r client.Request, i int) client.Token {
+	t, logprob := client.Token{Index: i, Token: r.Tokens[0] + int32(i)}, -float64(i)
+	if g.wrong != nil {
+		other, another := g.wrong(r, i)
+		if other {
+			logprob = math.Nextafter(logprob, 1)
+		}
+		if another {
+			t.Token++
+		}
+	}
+	if r.Logprobs != nil {
+		t.Logprob = &logprob
+	}
+	return t
 }
 
 // stand returns how many drafts from token i on are right.
@@ -109,18 +123,23 @@ func TestMeasureSpeculate(t *testing.T) {
 			t.Errorf("%g tokens a step, want about %g", row.TokensStep, want)
 		}
 	}
-	checkTurns(t, g.requests[:len(g.requests)/3]) // of one stream
+	checkTurns(t, g.requests[:12]) // of one stream
 }
 
 // checkTurns checks the requests of a row with one stream.
 func checkTurns(t *testing.T, all []client.Request) {
 	t.Helper()
-	measured := all[3:] // two sets without drafts, one with
+	for i, r := range all[:4] { // two sets without drafts, and with
+		if *r.Logprobs != 0 || (r.Draft.Most() == 3) != (i >= 2) {
+			t.Errorf("before the measurement %+v", r)
+		}
+	}
+	measured := all[4:]
 	firsts := 0
 	for i := 0; i+1 < len(measured); i += 2 {
 		a, b := measured[i], measured[i+1]
 		if a.Draft.Most()+b.Draft.Most() != 3 || *a.Seed != *b.Seed || !slices.Equal(a.Tokens, b.Tokens) ||
-			a.Cache != protocol.CacheOff || !a.IgnoreEOS || a.Prediction != nil {
+			a.Cache != protocol.CacheOff || !a.IgnoreEOS || a.Logprobs != nil || b.Logprobs != nil || a.Prediction != nil {
 			t.Errorf("a pair of %+v and %+v", a, b)
 		}
 		if a.Draft.Most() == 3 {
@@ -158,18 +177,27 @@ func TestMeasureOracle(t *testing.T) {
 	}
 }
 
-// One bit of a log-probability that differs is found, with drafts and without.
+// One bit of a log-probability that differs with drafts is found, and a token that differs while it is measured.
 func TestSpeculateComparesBits(t *testing.T) {
-	for _, with := range []bool{true, false} {
-		calls := 0
-		g := &guessing{drafter: protocol.DrafterLookup, wrong: func(i int, drafted bool) bool {
-			calls++
-			return i == 40 && drafted == with && calls > 200 // after the first completions
-		}}
+	for name, g := range map[string]*guessing{
+		"log-probability": {wrong: func(r client.Request, i int) (logprob, token bool) {
+			return i == 40 && r.Logprobs != nil && r.Draft.Most() > 0, false
+		}},
+		"token with drafts": {wrong: func(r client.Request, i int) (logprob, token bool) {
+			return false, i == 40 && r.Logprobs == nil && r.Draft.Most() > 0
+		}},
+		"token without drafts": {wrong: func(r client.Request, i int) (logprob, token bool) {
+			return false, i == 0 && r.Logprobs == nil && r.Draft.Most() == 0
+		}},
+	} {
+		g.drafter = protocol.DrafterLookup
 		got, err := speculated(t, g, twoStreams)
-		if err != nil || !errors.Is(got.Err(), ErrTokensDiffer) || len(got.Warnings) == 0 || got.Rows[0].Differing == 0 ||
+		if err != nil || !errors.Is(got.Err(), ErrTokensDiffer) || len(got.Warnings) != 2 ||
 			!strings.Contains(got.Warnings[0], "lookup, 1 stream: ") {
-			t.Errorf("%v: %+v, %v", with, got, err)
+			t.Fatalf("%s: %+v, %v", name, got, err)
+		}
+		if row, want := got.Rows[0], 4; row.Compared != 10 || row.Differing != want && name != "log-probability" {
+			t.Errorf("%s: %d of %d differ", name, row.Differing, row.Compared)
 		}
 	}
 }

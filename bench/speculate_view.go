@@ -7,7 +7,7 @@ func (s *Speculate) warnOfDifferences() {
 	for i := range s.Rows {
 		if r := &s.Rows[i]; r.Differing > 0 {
 			s.warn(fmt.Sprintf("%s: %d of %d completions differ from the first one: %v", s.label(r), r.Differing,
-				2*len(r.On), ErrTokensDiffer))
+				r.Compared, ErrTokensDiffer))
 		}
 	}
 }
