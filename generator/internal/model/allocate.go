@@ -8,12 +8,15 @@ import (
 )
 
 // NewStepMemory allocates step memory for the life of an engine; [StepMemory.Free] gives it
-// back. Errors: [device.ErrBadShape] if RingSlots is no power of two, and those of the device.
+// back. Errors: [device.ErrBadShape] if RingSlots is no power of two or a draft model is missing, and those of the device.
 // After an error nothing stays allocated.
 func (m *Model) NewStepMemory(dev device.Memory, g Geometry) (*StepMemory, error) {
 	if g.RingSlots < 1 || g.RingSlots&(g.RingSlots-1) != 0 {
 		return nil, fmt.Errorf("%w: rings of %d entries: the number must be a power of two",
 			device.ErrBadShape, g.RingSlots)
+	}
+	if g.Drafter == ModelDrafter && g.DraftModel == nil {
+		return nil, fmt.Errorf("%w: no draft model", device.ErrBadShape)
 	}
 	s := &StepMemory{Geometry: g, Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxSamples}}
 	if err := s.allocate(tracked{dev, s}, m.Config); err != nil {

@@ -150,3 +150,13 @@ func TestRingsArePowersOfTwo(t *testing.T) {
 		}
 	}
 }
+
+// Step memory for a draft model needs one.
+func TestDraftModelIsGiven(t *testing.T) {
+	h, m := embedded(t)
+	_, err := m.NewStepMemory(h, model.Geometry{MaxRows: 8, Slots: 8, MaxSamples: 8, Context: m.Config.Context,
+		PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2, Drafter: model.ModelDrafter})
+	if !errors.Is(err, device.ErrBadShape) {
+		t.Errorf("%v, wants ErrBadShape", err)
+	}
+}

@@ -21,8 +21,8 @@ type Geometry struct {
 	RingSlots int
 	// KVType is the element type of keys and values; the zero value is float32.
 	KVType kernels.DType
-	// Drafter guesses the drafts of verify passes. DraftModel is the draft model of ModelDrafter: every pass that
-	// [Shape] does not keep it from computes its keys and values too. Its RoPE has Context positions.
+	// Drafter guesses the drafts of verify passes. DraftModel is the draft model of ModelDrafter, with the tokens of
+	// the model and RoPE for Context positions; passes compute its keys and values too, see [Shape].
 	Drafter    Drafter
 	DraftModel *Model
 	// Guard separates the keys and values of the layers in each page by canaries, which
