@@ -148,7 +148,7 @@ func (n *draftEvents) beside(t *testing.T, r *rand.Rand, c model.Config, cases [
 	}
 }
 
-// longCases is the number of random requests of each of five families with REEL_LONG.
+// longCases is the number of random requests of each family with REEL_LONG.
 const longCases = 400
 
 // randomCases is the number of random requests of each family.
@@ -156,12 +156,12 @@ func randomCases() int {
 	if os.Getenv("REEL_LONG") != "" {
 		return longCases
 	}
-	return 48
+	return 40
 }
 
 // Random requests over all fields of sampling, with formats and ends, beside each other in any batch, with any drafter
 // and any numbers of drafts, give the tokens, log-probabilities and ends that they give alone without drafts, bit for
-// bit: for models with windows, biases, head norms and quantised weights. REEL_LONG runs 2,000 requests.
+// bit: for models with windows, biases, head norms and quantised weights. REEL_LONG runs 2,400 requests.
 func TestRandomRequestsAreThoseWithoutDrafts(t *testing.T) {
 	var n draftEvents
 	for name, c := range families() {

@@ -68,14 +68,16 @@ func (a alone) answer(q Request) []Token {
 	return a.complete(q).tokens
 }
 
-// families are models whose passes differ: all rows seen or a window, RoPE in qkv or in attend, quantised weights.
+// families are models whose passes differ: all rows seen or a window, RoPE in qkv or in attend, in some layers and of a
+// part of each head, quantised weights.
 func families() map[string]model.Config {
-	llama, window, qwen2, qwen3 := nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig()
+	llama, window, qwen2, qwen3, smol := nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig()
 	window.Layers, window.Heads, window.Windows = 2, 2, []int{7, 0}
 	qwen2.Bias, qwen2.Heads = true, 2
 	qwen3.HeadNorms, qwen3.Windows = true, []int{11}
+	smol.Layers, smol.Rotated, smol.NoRoPE = 2, 4, []bool{true, false}
 	return map[string]model.Config{"llama": llama, "window": window, "qwen2": qwen2, "qwen3": qwen3,
-		"quantised": quantisedConfig()}
+		"smollm3": smol, "quantised": quantisedConfig()}
 }
 
 // events counts what happened in engines.
@@ -252,5 +254,5 @@ func familyConversations() int {
 	if os.Getenv("REEL_LONG") != "" {
 		return 1000
 	}
-	return 50
+	return 40
 }
