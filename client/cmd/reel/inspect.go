@@ -83,8 +83,11 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	rows = slices.Insert(rows, 1, failureRows(s.Failure)...)
 	rows = append(rows, draftRows(s.Drafts)...)
 	rows = append(rows, graphRows(s.Graphs)...)
-	rows = append(rows, [2]string{"limits",
-		fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)})
+	limits := fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)
+	if s.Shape.RoPE != "" {
+		limits += "; RoPE " + s.Shape.RoPE
+	}
+	rows = append(rows, [2]string{"limits", limits})
 	if r := s.Reserve; r.Slots > 0 {
 		rows = append(rows, [2]string{"reserve",
 			fmt.Sprintf("room for further users: %d, each with up to %d tokens; %d pages",

@@ -265,7 +265,7 @@ func (g *Generator) status() *protocol.Status {
 		status.Machine = protocol.Machine{Name: "Fake 9000", Driver: "1.2", MemoryUsed: 3 << 30, MemoryTotal: 8 << 30}
 		status.Reserve = protocol.Reserve{Slots: 1, Pages: 64, Tokens: 1024}
 		status.Shape = protocol.Shape{Layers: 2, Hidden: 64, Inner: 128, Heads: 4, KVHeads: 2, HeadDim: 16,
-			WeightBytes: 5 << 20}
+			WeightBytes: 5 << 20, RoPE: "longrope, short factors"}
 		status.Memory = []protocol.MemoryUse{
 			{Kind: protocol.MemoryWeights, Planned: 6 << 20, Used: 5 << 20},
 			{Kind: protocol.MemoryKV, Planned: 12 << 20, Used: 12 << 20},

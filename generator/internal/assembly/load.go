@@ -283,7 +283,7 @@ func ShapeOf(m *model.Model) protocol.Shape {
 	c := m.Config
 	return protocol.Shape{Layers: c.Layers, Hidden: c.Hidden, Inner: c.Inner, Heads: c.Heads, KVHeads: c.KVHeads,
 		HeadDim:     c.HeadDim,
-		WeightBytes: m.WeightBytes(), StepBytes: m.StepBytes()}
+		WeightBytes: m.WeightBytes(), StepBytes: m.StepBytes(), RoPE: c.RoPE.String()}
 }
 
 // planned returns the planned memory by kind. Weights that are read from a mapped file count

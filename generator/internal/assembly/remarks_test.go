@@ -23,6 +23,9 @@ func TestRemarks(t *testing.T) {
 		if all := strings.Join(l.warnings, "\n"); !strings.Contains(all, c.line) || c.line == "" && strings.Contains(all, "RoPE") {
 			t.Errorf("%s: %q", c.name, all)
 		}
+		if got := ShapeOf(l.Model).RoPE; strings.HasSuffix(c.line, "factors") && !strings.HasSuffix(c.line, strings.TrimPrefix(got, "longrope, ")) {
+			t.Errorf("%s: status says %q", c.name, got)
+		}
 		i := l.identity()
 		digest, err := i.digest()
 		if err != nil {

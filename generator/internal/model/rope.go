@@ -16,6 +16,7 @@ type RoPEScaling struct {
 	BetaFast   float64 // of YarnRoPE
 	BetaSlow   float64 // of YarnRoPE
 	Whole      bool    // the bounds of YarnRoPE's ramp are rounded to whole frequencies
+	Long       bool    // LongRoPE has its long factors; [Load] sets it
 	Attention  float32 // multiplies cos and sin, which transformers calls attention_factor; 0: 1
 }
 
@@ -29,6 +30,17 @@ const (
 	YarnRoPE   RoPEKind = "yarn"
 	LongRoPE   RoPEKind = "longrope"
 )
+
+// String names the kind and, of LongRoPE, the factors in use; empty: nothing is scaled.
+func (s RoPEScaling) String() string {
+	switch {
+	case s.Kind != LongRoPE:
+		return string(s.Kind)
+	case s.Long:
+		return "longrope, long factors"
+	}
+	return "longrope, short factors"
+}
 
 // check refuses values out of bounds.
 func (s RoPEScaling) check() error {
@@ -120,7 +132,7 @@ func (c Config) withFactors() Config {
 	}
 	c.RoPEDivisors = c.ShortFactors
 	if c.longFactors() {
-		c.RoPEDivisors = c.LongFactors
+		c.RoPEDivisors, c.RoPE.Long = c.LongFactors, true
 	}
 	c.ShortFactors, c.LongFactors = nil, nil
 	return c
