@@ -139,7 +139,8 @@ func checkTurns(t *testing.T, all []client.Request) {
 	for i := 0; i+1 < len(measured); i += 2 {
 		a, b := measured[i], measured[i+1]
 		if a.Draft.Most()+b.Draft.Most() != 3 || *a.Seed != *b.Seed || !slices.Equal(a.Tokens, b.Tokens) ||
-			a.Cache != protocol.CacheOff || !a.IgnoreEOS || a.Logprobs != nil || b.Logprobs != nil || a.Prediction != nil {
+			a.Cache != protocol.CacheOff || !a.IgnoreEOS || a.Logprobs != nil || b.Logprobs != nil ||
+			a.Prediction != nil {
 			t.Errorf("a pair of %+v and %+v", a, b)
 		}
 		if a.Draft.Most() == 3 {

@@ -3,22 +3,26 @@
 package e2e
 
 import (
-	"os"
 	"reflect"
 	"testing"
 
-	"reel.internal/reel/generator/tiny"
 	"reel.internal/reel/protocol"
 )
 
+// draftTemperatures are those of the requests of TestDrafts.
+var draftTemperatures = []float64{0, 0.9}
+
 // drafted completes a prompt that says the same again and again, and returns its tokens and how it ended.
-func (p *peer) drafted(id uint64, temperature float64, draft *protocol.Draft) (tokens []protocol.Token, u protocol.Usage) {
+func (p *peer) drafted(id uint64, temperature float64, change func(*protocol.Generate)) ([]protocol.Token, protocol.Usage) {
 	var prompt []int32
 	for i := range int32(90) {
 		prompt = append(prompt, 500+i%9)
 	}
-	p.send(&protocol.Generate{ID: id, Tokens: prompt, MaxTokens: new(120), Temperature: &temperature, Seed: new(uint64(7)),
-		Logprobs: new(2), IgnoreEOS: true, RepeatPenalty: new(1 + temperature/10), Draft: draft})
+	g := &protocol.Generate{ID: id, Tokens: prompt, MaxTokens: new(120), Temperature: &temperature, Seed: new(uint64(7)),
+		Logprobs: new(2), IgnoreEOS: true, RepeatPenalty: new(1 + temperature/10)}
+	change(g)
+	p.send(g)
+	var tokens []protocol.Token
 	for {
 		switch m := expect[any](p).(type) {
 		case *protocol.Token:
@@ -37,31 +41,35 @@ func (p *peer) drafted(id uint64, temperature float64, draft *protocol.Draft) (t
 func TestDrafts(t *testing.T) {
 	small := []string{"--max-seq-len", "256", "--max-batch", "2", "--precapture", "1-3"}
 	plain := serve(t, small...)
-	without, want := plain.peer(), [2][]protocol.Token{}
-	for i, temperature := range []float64{0, 0.9} {
-		var u protocol.Usage
-		if want[i], u = without.drafted(uint64(i), temperature, &protocol.Draft{Word: protocol.DraftOn}); u.DraftedTokens != 0 ||
-			len(want[i]) != 120 {
-			t.Errorf("without a drafter: %d tokens, %+v", len(want[i]), u)
+	p := plain.peer()
+	var want [][]protocol.Token
+	for i, temperature := range draftTemperatures {
+		tokens, u := p.drafted(uint64(i), temperature, func(g *protocol.Generate) {
+			g.Draft = &protocol.Draft{Word: protocol.DraftOn}
+		})
+		if want = append(want, tokens); u.DraftedTokens != 0 || len(tokens) != 120 {
+			t.Errorf("without a drafter: %d tokens, %+v", len(tokens), u)
 		}
 	}
 	if d := plain.status().Drafts; d.Drafter != protocol.DrafterOff || d.Counts != nil {
 		t.Errorf("without a drafter status has %+v", d)
 	}
-	dir := tempDir(t) + "/lookup" // a directory whose name is a drafter's
-	must(t, os.CopyFS(dir, tiny.Files))
-	for setting, drafter := range map[string]string{"lookup": protocol.DrafterLookup, dir: protocol.DrafterModel} {
-		testDrafter(t, serve(t, append(small, "--draft", setting)...), drafter, want)
+	for _, drafter := range []string{protocol.DrafterLookup, protocol.DrafterGiven} {
+		testDrafter(t, serve(t, append(small, "--draft", drafter)...), drafter, want)
 	}
 }
 
-// testDrafter compares requests with drafts with the tokens that they have without.
-func testDrafter(t *testing.T, g *generator, drafter string, want [2][]protocol.Token) {
-	t.Helper()
-	with, all := g.peer(), protocol.Usage{}
+// testDrafter checks that a drafter's guesses change no token and are counted. lookup guesses where that gains time.
+func testDrafter(t *testing.T, g *generator, drafter string, want [][]protocol.Token) {
+	all, p := protocol.Usage{}, g.peer()
 	for i, draft := range []*protocol.Draft{nil, {Tokens: 2}, {Word: protocol.DraftOff}} {
-		for k, temperature := range []float64{0, 0.9} {
-			got, u := with.drafted(uint64(10*i+k), temperature, draft)
+		for k, temperature := range draftTemperatures {
+			got, u := p.drafted(uint64(10*i+k), temperature, func(g *protocol.Generate) {
+				g.Draft = draft
+				for _, token := range want[k] { // half of it is right
+					g.Prediction = append(g.Prediction, token.Token+int32(token.Index/8%2))
+				}
+			})
 			if !reflect.DeepEqual(got, want[k]) {
 				t.Errorf("%s, draft %v at temperature %g: other tokens", drafter, draft, temperature)
 			}
@@ -73,9 +81,11 @@ func testDrafter(t *testing.T, g *generator, drafter string, want [2][]protocol.
 		}
 	}
 	d := g.status().Drafts
-	sum := d.Total()
-	if all.DraftedTokens == 0 || d.Drafter != drafter || d.Tokens != protocol.MaxDrafts ||
+	if sum := d.Total(); d.Drafter != drafter || d.Tokens != protocol.MaxDrafts ||
 		int(sum.Drafted) != all.DraftedTokens || int(sum.Accepted) != all.AcceptedTokens {
-		t.Errorf("requests have %+v, status %+v", all, d)
+		t.Errorf("%s: requests have %+v, status %+v", drafter, all, d)
+	}
+	if drafter == protocol.DrafterGiven && (all.AcceptedTokens == 0 || all.AcceptedTokens == all.DraftedTokens) {
+		t.Errorf("%s: %+v", drafter, all)
 	}
 }
