@@ -131,6 +131,9 @@ func TestControlTokensOfElements(t *testing.T) {
 	_, text := written(parameter{"s", "a"}, parameter{"n", "12"})
 	want(t, o, "a"+marked(text)+"b", "", "ab", `0 get {"s": "a", "n": 12}`)
 	want(t, o, text, "", text)
+	long := "[" + strings.Repeat("1, ", maxHead/2) + "1]"
+	want(t, o, marked("<tool_call>get<arg_key>l</arg_key><arg_value>"+long+"</arg_value></tool_call>"), "", "",
+		`0 get {"l": `+long+`}`)
 	want(t, o, marked("<tool_call>get</tool_call><tool_call>no</tool_call>"), "", "no", "0 get {}")
 	want(t, o, marked("<tool_call>get<arg_value>x"), "", "getx")
 	want(t, o, marked("<tool_call>get<arg_key>s</arg_key><arg_value>")+"</arg_value>"+marked("<arg_key></arg_value><tool_call>get</tool_call>"),

@@ -38,6 +38,19 @@ func TestListedCalls(t *testing.T) {
 	want(t, deepseek, callsBegin+one("get")+"x"+one("put"), "", "x"+one("put"), "0 get "+arguments)
 }
 
+// What is undecided of a call of DeepSeek is bounded.
+func TestBoundsOfListedCalls(t *testing.T) {
+	for _, text := range []string{
+		callsBegin + strings.Repeat(" ", 2*maxHead), callsBegin + oneBegin + strings.Repeat("x", maxName+1),
+		callsBegin + oneBegin + "get" + separator + strings.Repeat("\n", 2*maxHead),
+	} {
+		r := NewReader(deepseek)
+		if r.Push(text); len(text)-r.Decided() > maxSpace {
+			t.Errorf("%.80s: %d bytes are undecided", text, len(text)-r.Decided())
+		}
+	}
+}
+
 // What only looks like a call of DeepSeek is text, and a call that has begun stays one.
 func TestTextThatLooksListed(t *testing.T) {
 	for _, text := range []string{

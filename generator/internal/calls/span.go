@@ -48,10 +48,11 @@ func (r *Reader) emitPart(k Kind, end int, quoted bool) {
 	if end <= r.decided {
 		return
 	}
-	n := len(r.Spans)
-	if n > 0 && r.Spans[n-1].Kind == k && r.Spans[n-1].End == r.decided && r.Spans[n-1].Text == "" && r.Spans[n-1].Quoted == quoted {
-		r.Spans[n-1].End = end
-		return
+	if n := len(r.Spans); n > 0 {
+		if last := &r.Spans[n-1]; last.Kind == k && last.End == r.decided && last.Text == "" {
+			last.End = end
+			return
+		}
 	}
 	r.Spans = append(r.Spans, Span{Kind: k, Start: r.decided, End: end, Index: max(0, r.index-1), Quoted: quoted})
 }

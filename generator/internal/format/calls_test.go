@@ -152,8 +152,8 @@ func TestFormatsAfterControlTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	n, m := walk(q.(*Sequence), "b")
-	if m = next(q.(*Sequence), control); n != 1 || !allowed(m, 3+'x') || allowed(m, 3+'y') {
+	n, _ := walk(q.(*Sequence), "b")
+	if m := next(q.(*Sequence), control); n != 1 || !allowed(m, 3+'x') || allowed(m, 3+'y') {
 		t.Errorf("%+v follows a control token", m)
 	}
 	for code, c := range map[string]struct {
