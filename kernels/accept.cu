@@ -14,10 +14,11 @@ struct AcceptArgs {
 };
 
 // accept_count returns how many rows of the group from row first on have results. Each lane compares a row's draft.
-__device__ __forceinline__ int accept_count(const AcceptArgs &a, int first) {
+// Padding rows are sampled too, and have another slot.
+__device__ __forceinline__ int accept_count(const AcceptArgs &a, int first, int slot) {
 	for (int count = 1;; count += 32) {
 		const int i = count + threadIdx.x, t = first + i;
-		const bool stands = i < a.queries && a.sample[t] >= 0 && a.token[t] == a.drawn[t - 1];
+		const bool stands = i < a.queries && a.slot[t] == slot && a.token[t] == a.drawn[t - 1];
 		const unsigned fall = ~__ballot_sync(~0u, stands);
 		if (fall) return count + __ffs(fall) - 1;
 	}
@@ -29,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(32) reel_accept(const __grid_consta
 	const int first = blockIdx.x * a.queries;
 	pdl_begin();
 	if (a.sample[first] < 0) return;
-	const int count = accept_count(a, first), slot = a.slot[first];
+	const int slot = a.slot[first], count = accept_count(a, first, slot);
 	if (threadIdx.x > 0) return;
 	const size_t record = (size_t)((uint32_t)a.number[0] % (uint32_t)a.ringSlots) * a.maxSamples + first;
 	a.results[record * RECORD_WORDS + RECORD_COUNT] = count;

@@ -86,9 +86,12 @@ func (d *drafting) group(g, context int) {
 			history[end-i] = history[at-i]
 		}
 	}
+	for t := g * d.queries; t < (g+1)*d.queries; t++ {
+		w.sample[t] = int32(t) // also of padding
+	}
 	for j := range 1 + d.r.IntN(d.queries) {
 		t := g*d.queries + j
-		w.slot[t], w.position[t], w.sample[t], w.token[t] = int32(g), int32(at+j), int32(t), d.r.Int32N(3)
+		w.slot[t], w.position[t], w.token[t] = int32(g), int32(at+j), d.r.Int32N(3)
 		if j > 0 {
 			history[at+j] = 0 // as Stage leaves it
 		}

@@ -61,15 +61,14 @@ func (v *verifySteps) step(number int) (s kernels.Step) {
 		}
 		drafts := v.r.IntN(v.queries)
 		for j := range v.queries {
-			row, sample := kernels.Row{Slot: kernels.NoSlot}, int32(-1)
+			row := kernels.Row{Slot: kernels.NoSlot} // sampled too
 			if j <= drafts {
 				row = kernels.Row{Slot: g, Position: kernels.FromDevice, Token: kernels.FromDraft}
-				sample = int32(len(s.Rows))
 			}
 			if j == 0 {
 				row = first
 			}
-			s.Rows, s.Samples = append(s.Rows, row), append(s.Samples, sample)
+			s.Rows, s.Samples = append(s.Rows, row), append(s.Samples, int32(len(s.Rows)))
 		}
 	}
 	return s
