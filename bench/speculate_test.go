@@ -173,7 +173,8 @@ func TestMeasureOracle(t *testing.T) {
 	if charts := got.Charts(); len(charts) != 1 || len(charts[0].Series) != 1 || len(charts[0].Series[0].X) != 3 {
 		t.Errorf("%+v", charts)
 	}
-	if m := got.Metrics(); len(m) != 6 || m[5].Name != "speculate/given/streams=1/acceptance=1/on" || len(m[5].Values) != 8 {
+	if m := got.Metrics(); len(m) != 6 || m[5].Name != "speculate/given/streams=1/acceptance=1/on" ||
+		len(m[5].Values) != 8 {
 		t.Errorf("%+v", m)
 	}
 }

@@ -13,13 +13,15 @@ import (
 var draftTemperatures = []float64{0, 0.9}
 
 // drafted completes a prompt that says the same again and again, and returns its tokens and how it ended.
-func (p *peer) drafted(id uint64, temperature float64, change func(*protocol.Generate)) ([]protocol.Token, protocol.Usage) {
+func (p *peer) drafted(
+	id uint64, temperature float64, change func(*protocol.Generate),
+) ([]protocol.Token, protocol.Usage) {
 	var prompt []int32
 	for i := range int32(90) {
 		prompt = append(prompt, 500+i%9)
 	}
-	g := &protocol.Generate{ID: id, Tokens: prompt, MaxTokens: new(120), Temperature: &temperature, Seed: new(uint64(7)),
-		Logprobs: new(2), IgnoreEOS: true, RepeatPenalty: new(1 + temperature/10)}
+	g := &protocol.Generate{ID: id, Tokens: prompt, MaxTokens: new(120), Temperature: &temperature,
+		Seed: new(uint64(7)), Logprobs: new(2), IgnoreEOS: true, RepeatPenalty: new(1 + temperature/10)}
 	change(g)
 	p.send(g)
 	var tokens []protocol.Token
