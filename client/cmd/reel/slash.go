@@ -218,7 +218,6 @@ func (t *talk) check() *client.Error {
 		MaxTokens: r.MaxTokens, Temperature: r.Temperature, TopK: r.TopK, TopP: r.TopP, MinP: r.MinP,
 		RepeatPenalty: r.RepeatPenalty, Seed: r.Seed, Stop: r.Stop,
 		PresencePenalty: r.PresencePenalty, FrequencyPenalty: r.FrequencyPenalty, LogitBias: r.LogitBias,
-		Draft: r.Draft,
 	}
 	return m.Validate(limits)
 }
