@@ -56,6 +56,9 @@ func (c Config) check() error {
 	if slices.ContainsFunc(c.EOS, func(id int32) bool { return id < 0 || int(id) >= c.Vocab }) {
 		return fmt.Errorf("model: eos_token_id is %v, wants ids from 0 to %d, below vocab_size", c.EOS, c.Vocab-1)
 	}
+	if c.RoPE.Kind == YarnRoPE && c.RoPETheta == 1 { // all frequencies are equal, so none has an index
+		return errors.New("model: config.json: rope_theta is 1, wants more with yarn")
+	}
 	return errors.Join(c.RoPE.check(), c.checkRotated(), c.checkFactors())
 }
 

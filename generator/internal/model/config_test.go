@@ -176,6 +176,7 @@ func TestConfigsOutOfBounds(t *testing.T) {
 			"attention_factor"},
 		{"phi-3-mini-4k", `"rope_scaling":null`,
 			`"rope_scaling":{"type":"longrope","long_factor":[1],"short_factor":[1]}`, "short_factor has 1 entries"},
+		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"yarn","factor":2},"rope_theta":1`, "rope_theta is 1"},
 		{"phi-3-mini-4k", `"rope_scaling":null`, `"rope_scaling":{"type":"longrope"}`, "short_factor has 0 entries"},
 		{"phi-4-mini", `"long_factor":[1,`, `"long_factor":[0,`, "long_factor is 0"},
 		{"phi-4-mini", `"partial_rotary_factor":0.75`, `"partial_rotary_factor":0.76`, "an even number"},
