@@ -49,6 +49,7 @@ func longPrompts() Options {
 func TestGPURollsTenThousandGraphs(t *testing.T) {
 	o := longPrompts()
 	o.MaxGraphs, o.Precapture = 128, []int{}
+	o.Draft, o.DraftTokens, o.planDrafts = DraftLookup, MaxDrafts, randomPlan(1) // verify steps are among the shapes
 	d := &failing{Device: openGPU(t), every: 8}
 	b := &testEngine{Engine: builtOn(t, d, o), t: t, ended: make(chan error, 1)}
 	d.started = true
@@ -117,7 +118,7 @@ func (b *testEngine) repeat(stop <-chan struct{}) (n int) {
 			return n
 		default:
 		}
-		s := b.complete(Request{Tokens: []int32{5, 6, 7}, MaxTokens: 200, Sampling: sampled(3)})
+		s := b.complete(Request{Tokens: []int32{5, 6, 7}, MaxTokens: 200, Sampling: sampled(3), DraftTokens: MaxDrafts})
 		if first == nil {
 			first = s.tokens
 		}
