@@ -83,7 +83,8 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	rows = slices.Insert(rows, 1, failureRows(s.Failure)...)
 	rows = append(rows, draftRows(s.Drafts)...)
 	rows = append(rows, graphRows(s.Graphs)...)
-	limits := fmt.Sprintf("context %d tokens, batch %d, vocabulary %d", s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)
+	limits := fmt.Sprintf("context %d tokens, batch %d, vocabulary %d",
+		s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)
 	if s.Shape.RoPE != "" {
 		limits += "; RoPE " + s.Shape.RoPE
 	}

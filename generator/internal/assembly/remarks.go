@@ -10,8 +10,8 @@ import (
 func (s source) remarks() (lines []string) {
 	c := s.config
 	if s.ignored > 0 {
-		lines = append(lines, fmt.Sprintf("%d tensors of the checkpoint are for images and not used: text alone is served",
-			s.ignored))
+		lines = append(lines, fmt.Sprintf("%d tensors of the checkpoint are for images and not used: text alone "+
+			"is served", s.ignored))
 	}
 	if c.QueryScale != 0 && c.ContextReason != "" {
 		lines = append(lines, fmt.Sprintf("the context is at most %d tokens: %s", c.RoPE.Original, c.ContextReason))

@@ -20,10 +20,12 @@ func TestRemarks(t *testing.T) {
 		{"phi-4-mini", 128, "the long factors"}, {"phi-4-mini", 64, "the short factors"},
 		{"phi-4-mini", 48, "the short factors"}, {"llama-2", 64, ""}} {
 		l := prepared(t, config.Options{Model: "../model/testdata/" + c.name, MaxSeqLen: c.context, MaxBatch: 1})
-		if all := strings.Join(l.warnings, "\n"); !strings.Contains(all, c.line) || c.line == "" && strings.Contains(all, "RoPE") {
+		all := strings.Join(l.warnings, "\n")
+		if !strings.Contains(all, c.line) || c.line == "" && strings.Contains(all, "RoPE") {
 			t.Errorf("%s: %q", c.name, all)
 		}
-		if got := ShapeOf(l.Model).RoPE; strings.HasSuffix(c.line, "factors") && !strings.HasSuffix(c.line, strings.TrimPrefix(got, "longrope, ")) {
+		got := strings.TrimPrefix(ShapeOf(l.Model).RoPE, "longrope, ")
+		if strings.HasSuffix(c.line, "factors") && !strings.HasSuffix(c.line, got) {
 			t.Errorf("%s: status says %q", c.name, got)
 		}
 		i := l.identity()
@@ -40,7 +42,8 @@ func TestRemarks(t *testing.T) {
 
 // A page with the keys of a draft model depends on the factors of longrope that it has.
 func TestDraftsFactorsAreInItsIdentity(t *testing.T) {
-	o := config.Options{Model: "../model/testdata/phi-3", Draft: "../model/testdata/phi-4-mini", DraftTokens: 3, MaxBatch: 1}
+	o := config.Options{Model: "../model/testdata/phi-3", Draft: "../model/testdata/phi-4-mini", DraftTokens: 3,
+		MaxBatch: 1}
 	for context, second := range map[int]float32{64: 1.02, 128: 1.5} {
 		o.MaxSeqLen = context
 		if c := prepared(t, o).identity().Draft.Config; len(c.RoPEDivisors) != 12 || c.RoPEDivisors[1] != second {

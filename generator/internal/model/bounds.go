@@ -65,7 +65,8 @@ func (c Config) check() error {
 // checkRotated refuses a part of a head that RoPE cannot rotate.
 func (c Config) checkRotated() error {
 	if r := c.rotated(); r%2 != 0 || r > c.HeadDim {
-		return fmt.Errorf("model: partial_rotary_factor makes RoPE rotate %d of %d elements of a head, wants an even number",
+		return fmt.Errorf("model: partial_rotary_factor makes RoPE rotate %d of %d elements of a head, wants an "+
+			"even number",
 			r, c.HeadDim)
 	}
 	return nil

@@ -96,7 +96,8 @@ func (f *configFile) supported(fam family) error {
 			f.Theta != nil && f.ropes().Theta != nil && *f.Theta != *f.ropes().Theta},
 		{"use_sliding_window", f.UseWindow,
 			f.UseWindow && f.ModelType != "qwen2" && f.ModelType != "qwen3"},
-		{"sliding_window", "in a " + f.ModelType, f.Window != nil && (f.ModelType == "llama" || f.ModelType == "smollm3")},
+		{"sliding_window", "in a " + f.ModelType,
+			f.Window != nil && (f.ModelType == "llama" || f.ModelType == "smollm3")},
 		{"no_rope_layers", f.NoRoPE, f.NoRoPE != nil && fam.noRoPE == nil},
 	} {
 		if r.bad {

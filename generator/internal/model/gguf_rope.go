@@ -85,7 +85,8 @@ func (r *ggufReader) factors(c *Config, name string) []float32 {
 		r.fail(err)
 		return nil
 	case t.DType != weights.F32 || !slices.Equal(t.Shape, []int{c.rotated() / 2}):
-		r.fail(fmt.Errorf("%w: %s: %s is %v%v, wants F32[%d]", ErrTensor, t.File, name, t.DType, t.Shape, c.rotated()/2))
+		r.fail(fmt.Errorf("%w: %s: %s is %v%v, wants F32[%d]", ErrTensor, t.File, name, t.DType, t.Shape,
+			c.rotated()/2))
 		return nil
 	}
 	values := toFloat32(t)

@@ -13,7 +13,8 @@ func init() {
 	full := strings.TrimSuffix(strings.Repeat(`"full_attention",`, 36), ",")
 	published["phi-4-mini"] = `{"architectures":["Phi3ForCausalLM"],"attention_bias":false,"attention_dropout":0.0,
 		"bos_token_id":199999,"embd_pdrop":0.0,"eos_token_id":199999,"full_attn_mod":1,"hidden_act":"silu",
-		"hidden_size":3072,"initializer_range":0.02,"intermediate_size":8192,"interpolate_factor":1,"lm_head_bias":false,
+		"hidden_size":3072,"initializer_range":0.02,"intermediate_size":8192,"interpolate_factor":1,
+		"lm_head_bias":false,
 		"max_position_embeddings":131072,"mlp_bias":false,"model_type":"phi3","num_attention_heads":24,
 		"num_hidden_layers":32,"num_key_value_heads":8,"original_max_position_embeddings":4096,"pad_token_id":199999,
 		"partial_rotary_factor":0.75,"resid_pdrop":0.0,"rms_norm_eps":1e-05,"rope_scaling":{
@@ -93,7 +94,8 @@ func TestPublishedRoPE(t *testing.T) {
 		t.Errorf("%+v", yarn)
 	}
 	dynamic := read("llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"dynamic","factor":2.0}`)
-	if dynamic.RoPE != (RoPEScaling{}) || dynamic.Context != 4096 || !strings.Contains(dynamic.ContextReason, "dynamic") {
+	if dynamic.RoPE != (RoPEScaling{}) || dynamic.Context != 4096 ||
+		!strings.Contains(dynamic.ContextReason, "dynamic") {
 		t.Errorf("%+v", dynamic)
 	}
 }

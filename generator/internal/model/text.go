@@ -46,8 +46,8 @@ func readWrapped(raw []byte, text json.RawMessage, fields map[string]json.RawMes
 	}
 	var inner map[string]json.RawMessage
 	if err := json.Unmarshal(text, &inner); err != nil || inner == nil {
-		return nil, fmt.Errorf("%w: config.json: text_config is missing or no object: take a checkpoint whose config.json "+
-			"has one", ErrUnsupported)
+		return nil, fmt.Errorf("%w: config.json: text_config is missing or no object: take a checkpoint whose "+
+			"config.json has one", ErrUnsupported)
 	}
 	return w.text(text, inner)
 }

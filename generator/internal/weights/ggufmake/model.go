@@ -86,7 +86,8 @@ func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) wei
 		list = append(list, t)
 	}
 	for _, d := range Divisors(c) {
-		list = append(list, weights.Tensor{Name: d.Name, DType: weights.F32, Shape: []int{len(d.Data) / 4}, Data: d.Data})
+		list = append(list, weights.Tensor{Name: d.Name, DType: weights.F32, Shape: []int{len(d.Data) / 4},
+			Data: d.Data})
 	}
 	return list
 }
