@@ -254,5 +254,5 @@ func familyConversations() int {
 	if os.Getenv("REEL_LONG") != "" {
 		return 1000
 	}
-	return 30
+	return 40
 }
