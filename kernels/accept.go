@@ -8,8 +8,9 @@ import (
 
 // Accept ends a verify pass, whose rows come in groups of Queries: a group's first row has the last token of a
 // sequence, the others have drafts for the tokens after it, or are padding, with another slot. Sample i is that of row
-// i, or -1 in groups of padding, which come last. The draft of a row stands if it is the token that was drawn from the row before it, and all drafts before it stand. So the results
-// of a group are those of its first row and of the rows whose drafts stand:
+// i, or -1 in groups of padding, which come last. The draft of a row stands if it is the token that was drawn from the
+// row before it, and all drafts before it stand. So the results of a group are those of its first row and of the rows
+// whose drafts stand:
 //
 //	count = 1; while row count has a draft and token[count] == drawn[count-1]: count++
 //

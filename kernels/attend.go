@@ -43,8 +43,8 @@ type Attend struct {
 }
 
 // On a GPU a row's positions are cut into splits of attendSplit, in prefill of shortSplit up to shortSplits of them,
-// and of longSplit beyond. Different blocks process a row's splits if a step has at most AttendSplitRows rows, in prefill
-// if the workspace holds their partials.
+// and of longSplit beyond. Different blocks process a row's splits if a step has at most AttendSplitRows rows, in
+// prefill if the workspace holds their partials.
 const (
 	AttendSplitRows = 64
 	attendSplit     = 128

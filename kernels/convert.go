@@ -11,7 +11,8 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// RowSource writes rows of a weight to dst, as many as it holds, from row first on. A loader calls it on several goroutines.
+// RowSource writes rows of a weight to dst, as many as it holds, from row first on. A loader calls it on several
+// goroutines.
 type RowSource func(dst []byte, first int) error
 
 // convertedPart is the number of bytes that a goroutine converts at a time, at least.
@@ -48,7 +49,8 @@ func CheckOrder(ordered bool) error {
 	return nil
 }
 
-// Order gives w the order of its columns, a permutation of 0 to w.Cols-1. Errors: [device.ErrBadShape], and the device's.
+// Order gives w the order of its columns, a permutation of 0 to w.Cols-1. Errors: [device.ErrBadShape], and the
+// device's.
 func (l *Loader) Order(w Weight, order []int32) (Weight, error) {
 	seen, ok := make([]bool, w.Cols), len(order) == w.Cols && w.Cols > 0
 	for _, i := range order {

@@ -49,8 +49,8 @@ func (g *rig) seen(rows Rows, n int) (all []rowSeen) {
 	return all
 }
 
-// For the first draft each sequence has two rows: its last token, and the one before unless that is a prompt token. Each
-// later draft has the row of the draft before.
+// For the first draft each sequence has two rows: its last token, and the one before unless that is a prompt token.
+// Each later draft has the row of the draft before.
 func TestDraftRows(t *testing.T) {
 	g, rows := drafterRig(t)
 	op := DraftRows{Of: g.rows, Slots: g.slots, Rows: rows, T: 16, Queries: 4, Draft: 1, Vocab: 800}

@@ -48,7 +48,8 @@ func (o Propose) Host(h *device.Host) {
 	}
 }
 
-// mostProbable returns the index of the largest logit, the lowest among equals; 0 if there is no number above -infinity.
+// mostProbable returns the index of the largest logit, the lowest among equals; 0 if there is no number above
+// -infinity.
 func mostProbable(logits []float32) (token int32) {
 	most := float32(math.Inf(-1))
 	for i, l := range logits {

@@ -24,8 +24,8 @@ func init() {
 	}
 }
 
-// launchStreamKCodes launches p, of the prefill class and over quantised weights that stream-K has kernels for: a kernel
-// for each run of units whose weights have one format.
+// launchStreamKCodes launches p, of the prefill class and over quantised weights that stream-K has kernels for: a
+// kernel for each run of units whose weights have one format.
 func launchStreamKCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 	runs, err := p.runs()
 	if err != nil {

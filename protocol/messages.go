@@ -340,7 +340,8 @@ type Shape struct {
 	// StepBytes are the weight bytes that a decode step reads: all except an embedding
 	// that is not also the output head. Added to version 1; 0: unknown.
 	StepBytes int64 `msgpack:"step_bytes,omitempty" json:"step_bytes,omitempty"`
-	// RoPE is the scaling that extends the context, with the set of its factors in use. Added to version 1; empty: none.
+	// RoPE is the scaling that extends the context, with the set of its factors in use. Added to version 1; empty:
+	// none.
 	RoPE string `msgpack:"rope,omitempty" json:"rope,omitempty"`
 }
 

@@ -122,7 +122,8 @@ func readWhole(b []byte) (num uint64, size int) {
 	return num, size
 }
 
-// numbersOf2 counts the consecutive whole numbers of two bytes, as most token ids are, at the start of b, at most `most`.
+// numbersOf2 counts the consecutive whole numbers of two bytes, as most token ids are, at the start of b, at most
+// `most`.
 func numbersOf2(b []byte, most int) (items int) {
 	for items < most && len(b) > 2 && b[0] == wholeOf2 {
 		items, b = items+1, b[3:]

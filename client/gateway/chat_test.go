@@ -206,7 +206,8 @@ func TestCompletionStream(t *testing.T) {
 	}
 }
 
-// TestAcceptedTokens: tokens that a generator guessed are counted as accepted and rejected; without any there is no field.
+// TestAcceptedTokens: tokens that a generator guessed are counted as accepted and rejected; without any there is no
+// field.
 func TestAcceptedTokens(t *testing.T) {
 	var u usage
 	u.add(&client.Done{Usage: protocol.Usage{PromptTokens: 4, CompletionTokens: 2}}, true)

@@ -5,7 +5,8 @@ import "golang.org/x/sys/cpu"
 // useAVX512 selects the loops of attention with registers of 16 lanes. Tests turn it off to compare with the others.
 var useAVX512 = cpu.X86.HasAVX512F
 
-// Bounds of dotRows16AVX512. It first puts the rows into columns, which costs as much as it saves for columnHeads heads.
+// Bounds of dotRows16AVX512. It first puts the rows into columns, which costs as much as it saves for columnHeads
+// heads.
 const (
 	columnHeads = 6
 	maxColumns  = 256 // elements of a row, for which its stack has room
@@ -16,8 +17,8 @@ func mayDotColumns(n, d, heads int) bool {
 	return useAVX512 && n == lanes && heads >= columnHeads && d > lanes && d <= maxColumns
 }
 
-// The functions of dots_avx512_amd64.s and sums_avx512_amd64.s, with the arguments of those for AVX2. d is a multiple of
-// 16, and above 16 and at most 256 for dotRows16AVX512. All lengths and numbers are above 0.
+// The functions of dots_avx512_amd64.s and sums_avx512_amd64.s, with the arguments of those for AVX2. d is a multiple
+// of 16, and above 16 and at most 256 for dotRows16AVX512. All lengths and numbers are above 0.
 
 //go:noescape
 func dotRows16AVX512(out, a, rows *float32, d, heads, stride int)

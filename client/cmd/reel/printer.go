@@ -67,7 +67,8 @@ func (p *textPrinter) token(t client.Token) error {
 	return err
 }
 
-// end prints the calls, each as a line, and on a terminal it ends the last line, so that the shell's prompt has its own.
+// end prints the calls, each as a line, and on a terminal it ends the last line, so that the shell's prompt has its
+// own.
 func (p *textPrinter) end(client.Done, error) error {
 	if err := p.thinker.end(); err != nil {
 		return err

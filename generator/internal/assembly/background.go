@@ -79,7 +79,8 @@ func (p *background) open(ctx context.Context, sum [sha256.Size]byte, err error)
 // return.
 const diskTime = time.Second
 
-// end ends the reading, and closes the directory or gives up opening it. If the disk hangs, the directory stays open until the process ends.
+// end ends the reading, and closes the directory or gives up opening it. If the disk hangs, the directory stays open
+// until the process ends.
 func (p *background) end() {
 	p.cancel()
 	closed := make(chan struct{})

@@ -174,8 +174,8 @@ func TestGGUFFileSystem(t *testing.T) {
 	}
 }
 
-// embeddedGGUF writes the embedded model as a GGUF file with its tokenizer, of that pre-tokenizer and with more tokens, and a
-// template.
+// embeddedGGUF writes the embedded model as a GGUF file with its tokenizer, of that pre-tokenizer and with more tokens,
+// and a template.
 func embeddedGGUF(t *testing.T, pre string, more int) string {
 	t.Helper()
 	s, err := openSource(tiny.Files)

@@ -17,7 +17,8 @@ import (
 )
 
 // tokenVersion is the version of all code that decides tokens, but for [kernels.SumOrder]: tokenizers, chat templates,
-// samplers, and of formats what is not in [format.Version]. Raise it if a change of them makes other tokens of the same request.
+// samplers, and of formats what is not in [format.Version]. Raise it if a change of them makes other tokens of the same
+// request.
 const tokenVersion = 2
 
 // tokenIdentity is everything that decides the tokens of a request with a seed. Settings that change no token, such as

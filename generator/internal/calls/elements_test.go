@@ -89,7 +89,8 @@ func TestTextThatLooksLikeElements(t *testing.T) {
 	want(t, glm, "<tool_call>no<tool_call>get</tool_call>", "", "<tool_call>no", "0 get {}")
 }
 
-// A call that has begun stays one: what has no place in it ends it, and in a value that does not end it is not complete.
+// A call that has begun stays one: what has no place in it ends it, and in a value that does not end it is not
+// complete.
 func TestBrokenElements(t *testing.T) {
 	inCoder, inGLM := written(parameter{"s", "a"})
 	inCoder, inGLM = strings.Split(inCoder, "</function>")[0], strings.Split(inGLM, "</tool_call>")[0]

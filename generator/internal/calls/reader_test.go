@@ -64,7 +64,8 @@ func read(t testing.TB, o Options, text string, n int) (got outcome) {
 	return got
 }
 
-// want compares what is found in a text, in pieces of every length, of a long text up to 200 and whole, with an outcome.
+// want compares what is found in a text, in pieces of every length, of a long text up to 200 and whole, with an
+// outcome.
 func want(t *testing.T, o Options, text, reasoning, answer string, calls ...string) {
 	t.Helper()
 	for n := range len(text) + 1 {

@@ -52,7 +52,8 @@ type part struct {
 }
 
 // NewRequired returns the form of a completion that calls one of tools, or several of them unless single. control has
-// the markers among control tokens, and inside says that the prompt ends within reasoning. Errors: [ErrNoForm], [ErrElements].
+// the markers among control tokens, and inside says that the prompt ends within reasoning. Errors: [ErrNoForm],
+// [ErrElements].
 func NewRequired(f Form, control map[int32]string, tools []Tool, single, inside bool) (*Required, error) {
 	if f.Family == Coder || f.Family == GLM {
 		return nil, ErrElements

@@ -158,7 +158,8 @@ func (c *costs) expected(n, queries int) float64 {
 }
 
 // careful is the cost for a sequence without drafts. It takes a step that was not measured for as much longer than a
-// shorter one as it has more rows, and does not try one before the shortest. It never doubts that a step is much too long.
+// shorter one as it has more rows, and does not try one before the shortest. It never doubts that a step is much too
+// long.
 func (c *costs) careful(n, queries int) float64 {
 	low := c.lower(n, queries)
 	value := c.ratios[n][low].value

@@ -127,8 +127,8 @@ func TestOneTrial(t *testing.T) {
 	}
 }
 
-// TestCareful: for a sequence that gains nothing, a step that may be short enough is measured again, and one that is far
-// too long is not.
+// TestCareful: for a sequence that gains nothing, a step that may be short enough is measured again, and one that is
+// far too long is not.
 func TestCareful(t *testing.T) {
 	m := newMeter(t)
 	m.steps(1, 1, 3)

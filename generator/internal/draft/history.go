@@ -31,8 +31,8 @@ type history struct {
 	begun  bool
 }
 
-// begin starts with the prompt, when it is called first: a request that waits needs no table. The table has room for the
-// prompt and an answer of equal length, within the bounds.
+// begin starts with the prompt, when it is called first: a request that waits needs no table. The table has room for
+// the prompt and an answer of equal length, within the bounds.
 func (h *history) begin() {
 	if h.begun {
 		return

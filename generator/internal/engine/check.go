@@ -171,8 +171,8 @@ func (t *trial) step() kernels.Step {
 	return s
 }
 
-// decodeRow returns the i-th row of a slot's sequence in a decode or verify step. In the latter every second sequence has
-// one draft less than the others.
+// decodeRow returns the i-th row of a slot's sequence in a decode or verify step. In the latter every second sequence
+// has one draft less than the others.
 func (t *trial) decodeRow(slot int32, i int) kernels.Row {
 	switch {
 	case i == 0:

@@ -119,8 +119,8 @@ func (e *Engine) timeDrafts(step stepInFlight) {
 	e.drafts.policy.Took(len(b.Served), b.Queries, time.Since(begun))
 }
 
-// drafting is what became of a sequence's drafts, and what the policy knows about it. Drafts that stand past its end are
-// not accepted.
+// drafting is what became of a sequence's drafts, and what the policy knows about it. Drafts that stand past its end
+// are not accepted.
 type drafting struct {
 	drafted, accepted int
 	plan              draft.Sequence

@@ -7,8 +7,8 @@ import (
 )
 
 // A draft model guesses well only if it has keys and values of all tokens so far. So it follows decode steps too in
-// which no sequence has drafts, which takes as long as one of its passes. That ends for a sequence that had no drafts in
-// mostFollowed steps in a row, because they fail or because too many run beside it: from then on it has none.
+// which no sequence has drafts, which takes as long as one of its passes. That ends for a sequence that had no drafts
+// in mostFollowed steps in a row, because they fail or because too many run beside it: from then on it has none.
 const mostFollowed = 32
 
 // followed reports whether q may have drafts of a draft model in later steps.

@@ -55,7 +55,8 @@ func inTurn() func([]*scheduler.Sequence) {
 }
 
 // A model that drafts for itself is always right about greedy requests: its keys and values are those of the model at
-// every position, also where all drafts of a step stood, after steps without drafts, and where pages were moved or found.
+// every position, also where all drafts of a step stood, after steps without drafts, and where pages were moved or
+// found.
 func TestOwnDraftsStand(t *testing.T) {
 	o := self()
 	b := built(t, device.HostOptions{}, o, nil)
@@ -79,8 +80,8 @@ func TestOwnDraftsStand(t *testing.T) {
 	}
 }
 
-// They stand as well after pages moved on the device, sequences moved to the host tier and back, and prompts found pages
-// there: the draft model's part of a page moves with the model's.
+// They stand as well after pages moved on the device, sequences moved to the host tier and back, and prompts found
+// pages there: the draft model's part of a page moves with the model's.
 func TestOwnDraftsStandWherePagesMove(t *testing.T) {
 	o := self()
 	o.Pages, o.HostCache, o.slabPages = nanoPool, 200*2*nanoPage, 5

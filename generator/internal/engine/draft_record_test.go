@@ -38,8 +38,8 @@ func verifying(t *testing.T) (w *watch, b *testEngine, drafted *sink, step stepI
 	return w, b, drafted, b.inFlight[0]
 }
 
-// A count of results that a sequence cannot have is a failure of the device, and no token; so is one of its records that
-// is another's. Else a row that is padding would be a token, or a sequence wait forever for one.
+// A count of results that a sequence cannot have is a failure of the device, and no token; so is one of its records
+// that is another's. Else a row that is padding would be a token, or a sequence wait forever for one.
 func TestWrongCountIsNoToken(t *testing.T) {
 	const slot, count = 2, 4 // words of a record
 	for name, c := range map[string]struct {

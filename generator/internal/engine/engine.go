@@ -52,7 +52,8 @@ type Options struct {
 	// Draft is what guesses tokens ahead, and DraftTokens how many at most, up to MaxDrafts; 0: none.
 	Draft       DraftKind
 	DraftTokens int
-	// DraftModel guesses for DraftModel, the kind: another model with the same tokens, whose RoPE has Context positions.
+	// DraftModel guesses for DraftModel, the kind: another model with the same tokens, whose RoPE has Context
+	// positions.
 	DraftModel *model.Model
 	planDrafts func([]*scheduler.Sequence) // in tests, in place of the engine's own; nil: that
 

@@ -63,8 +63,8 @@ func (e *Engine) askMask(s *sequence, token int32) {
 	})
 }
 
-// takeMask lets s have its next token, or ends it if its format allows none or it has all that it may have. index is the
-// token's.
+// takeMask lets s have its next token, or ends it if its format allows none or it has all that it may have. index is
+// the token's.
 func (e *Engine) takeMask(s *sequence, index int, mask Mask) {
 	if s.masking.asked.IsZero() || index != s.tokens {
 		return // a second call of done

@@ -11,7 +11,8 @@ import (
 
 // On a GPU, conversations that share beginnings, fork, have drafts and are cancelled, in a pool so small that pages are
 // stored, loaded and evicted and sequences move, give the tokens and log-probabilities that they give without a cache
-// and without drafts, bit for bit: with exact, rolled and padded graphs and eagerly. There are 40 of 6 turns each; REEL_LONG makes it 1,000.
+// and without drafts, bit for bit: with exact, rolled and padded graphs and eagerly. There are 40 of 6 turns each;
+// REEL_LONG makes it 1,000.
 func TestGPUConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	groups := 1

@@ -107,8 +107,8 @@ func (n events) all() bool {
 // Random conversations of three users, which share beginnings, fork, have formats and drafts, are edited in the middle,
 // cancelled, moved and reread, in a pool too small for them, give the tokens and log-probabilities that they give
 // without a cache and without drafts, bit for bit: with exact, rolled and padded graphs and eagerly, for models with
-// windows, biases, head norms and quantised weights. REEL_LONG runs 1,000 conversations of each family, and for 30 minutes:
-// REEL_SOAK_MINUTES=30 go test -race -timeout 0 -run TestConversations
+// windows, biases, head norms and quantised weights. REEL_LONG runs 1,000 conversations of each family, and for 30
+// minutes: REEL_SOAK_MINUTES=30 go test -race -timeout 0 -run TestConversations
 func TestConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 	var n events
 	for name, c := range families() {

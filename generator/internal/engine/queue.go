@@ -9,10 +9,10 @@ import (
 // tally counts the requests of one uid.
 type tally struct{ queued, running int }
 
-// mayQueue reports whether a user may queue one more request. One uid may hold at most half of the queue, and no more of
-// it than is left free, so another uid always finds room. Of its uid's half a name may hold no more than is left free
-// there, for other names; requests without a name may fill it while there are no others. A request that can have a free
-// slot at once does not count as queued. The caller holds e.mu.
+// mayQueue reports whether a user may queue one more request. One uid may hold at most half of the queue, and no more
+// of it than is left free, so another uid always finds room. Of its uid's half a name may hold no more than is left
+// free there, for other names; requests without a name may fill it while there are no others. A request that can have a
+// free slot at once does not count as queued. The caller holds e.mu.
 //
 // This is not a second copy of the scheduler's shares (scheduler/share.go): they order requests that were
 // accepted, on the engine's goroutine; mayQueue refuses requests, on the goroutine that calls Submit, and so bounds

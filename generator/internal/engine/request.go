@@ -51,8 +51,8 @@ type Request struct {
 	DraftTokens int
 	// Prediction is what DraftGiven guesses; 0 stands for each token past it.
 	Prediction []int32
-	// User and Connection identify the sender. Uids get equal shares, and so do the names of a uid and the connections of
-	// a name.
+	// User and Connection identify the sender. Uids get equal shares, and so do the names of a uid and the connections
+	// of a name.
 	User       User
 	Connection uint64
 	// Received is when the request reached the generator; timings count from it.

@@ -35,8 +35,8 @@ func (r *reread) tokens() []int32 { return r.scheduled.Prompt[:len(r.scheduled.P
 
 // Reread computes keys and values of the beginning of a user's next prompt while no request runs or waits, as pages
 // that the prompt then finds. A text of Context tokens or more is ignored, and so is every text if
-// no prompt finds pages, or if the engine has one slot only. If too many wait, those of the uid, and of its name, that has most are
-// dropped, oldest first. A text that another one or a request of the user begins with is dropped too.
+// no prompt finds pages, or if the engine has one slot only. If too many wait, those of the uid, and of its name, that
+// has most are dropped, oldest first. A text that another one or a request of the user begins with is dropped too.
 func (e *Engine) Reread(user User, tokens []int32) {
 	scope := e.scope(&Request{User: user})
 	if scope == "" || len(tokens) >= e.opts.Context || e.opts.slots() < 2 || e.opts.Chunk < e.opts.PageTokens {

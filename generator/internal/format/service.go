@@ -45,8 +45,8 @@ type limits struct {
 	fork, compile, mask, start time.Duration
 }
 
-// New returns a service that starts the program at path, which may be missing. warn gets a line for the log whenever the
-// program ends unasked.
+// New returns a service that starts the program at path, which may be missing. warn gets a line for the log whenever
+// the program ends unasked.
 func New(path string, v Vocabulary, warn func(line string)) (*Service, error) {
 	text := v.write()
 	shared, err := share("reel-vocabulary", len(text))

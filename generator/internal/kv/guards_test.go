@@ -60,8 +60,8 @@ func findable(p *Pool, scope string, first int32, n int) int {
 }
 
 // A user that leaves thousands of pages does not push out another's prompt of 4,000 tokens, on the device nor in the
-// host tier. Neither does a user that leaves them under many names, nor one name of a user that of another name. Without
-// shares, as if all pages were one owner's, it does.
+// host tier. Neither does a user that leaves them under many names, nor one name of a user that of another name.
+// Without shares, as if all pages were one owner's, it does.
 func TestFloodLeavesOthersTheirShare(t *testing.T) {
 	const prompt = 4000 / 16
 	many := func(i int) string { return fmt.Sprint("flood ", i%64) }

@@ -11,9 +11,9 @@ type partial struct {
 	user   uint64
 }
 
-// ReleasePartial is Release for a page that has the given tokens, fewer than a page, after those of parent. They must be
-// prompt tokens whose rows have been computed. It becomes parent's partial page, and of the free pages the last to be
-// taken.
+// ReleasePartial is Release for a page that has the given tokens, fewer than a page, after those of parent. They must
+// be prompt tokens whose rows have been computed. It becomes parent's partial page, and of the free pages the last to
+// be taken.
 func (p *Pool) ReleasePartial(parent *Node, tokens []int32, page int32, user uint64) {
 	p.Release(page)
 	if p.refs[page] > 0 || p.nodes[page] != nil || parent.parent == nil || !p.Has(parent) {

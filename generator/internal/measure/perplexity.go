@@ -17,9 +17,9 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// Windows cuts a text into windows of Size tokens, a token such as BOS at their begin included, each Stride further than
-// the one before. Each token is scored once, in the first window that holds it: after at least Size-Stride tokens, or
-// all there are.
+// Windows cuts a text into windows of Size tokens, a token such as BOS at their begin included, each Stride further
+// than the one before. Each token is scored once, in the first window that holds it: after at least Size-Stride tokens,
+// or all there are.
 type Windows struct {
 	Size   int // 0: the context, at most 1,024
 	Stride int // 0: a quarter of Size

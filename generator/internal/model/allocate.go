@@ -8,8 +8,8 @@ import (
 )
 
 // NewStepMemory allocates step memory for the life of an engine; [StepMemory.Free] gives it
-// back. Errors: [device.ErrBadShape] if RingSlots is no power of two or a draft model is missing, and those of the device.
-// After an error nothing stays allocated.
+// back. Errors: [device.ErrBadShape] if RingSlots is no power of two or a draft model is missing, and those of the
+// device. After an error nothing stays allocated.
 func (m *Model) NewStepMemory(dev device.Memory, g Geometry) (*StepMemory, error) {
 	if g.RingSlots < 1 || g.RingSlots&(g.RingSlots-1) != 0 {
 		return nil, fmt.Errorf("%w: rings of %d entries: the number must be a power of two",
@@ -90,7 +90,8 @@ type wantedBuffer struct {
 	bytes  int64
 }
 
-// passBuffers lists activations and workspaces. Only buffers that a pass writes before it reads them are left uncleared.
+// passBuffers lists activations and workspaces. Only buffers that a pass writes before it reads them are left
+// uncleared.
 func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 	g := s.Geometry
 	return []wantedBuffer{

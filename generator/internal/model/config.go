@@ -36,8 +36,8 @@ type Config struct {
 	ShortFactors, LongFactors []float32
 	Rotated                   int    // elements of each head that RoPE rotates; 0: all
 	NoRoPE                    []bool // by layer: q and k are not rotated; nil: all layers rotate
-	// QueryScale is llama_4_scaling_beta: 1 + it·ln(1 + ⌊position/RoPE.Original⌋) multiplies q. That is 1 in the context
-	// that is served.
+	// QueryScale is llama_4_scaling_beta: 1 + it·ln(1 + ⌊position/RoPE.Original⌋) multiplies q. That is 1 in the
+	// context that is served.
 	QueryScale float32
 	// ContextReason says why Context is all that is served; empty: the checkpoint promises no more.
 	ContextReason string

@@ -99,8 +99,8 @@ func (p *pass) proposed(draft int) kernels.Propose {
 		Draft: draft, Cols: cols, Vocab: min(cols, p.model.Config.Vocab)}
 }
 
-// Pools returns the KV pools: that of the model, and that of its draft model if there is one. A page has the same number
-// in both, and holds the same tokens. Do not change the result.
+// Pools returns the KV pools: that of the model, and that of its draft model if there is one. A page has the same
+// number in both, and holds the same tokens. Do not change the result.
 func (s *StepMemory) Pools() []kernels.KV { return s.pools }
 
 // isPool reports whether b is the memory of a pool.

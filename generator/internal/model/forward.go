@@ -12,11 +12,11 @@ type Shape struct {
 	// Samples is the number of sampled rows, padding included. With 0 the pass computes no
 	// logits, and a prefill pass ends at the keys and values of the last layer.
 	Samples int
-	// Follow has the draft model compute its keys and values beside a decode pass, so that it can guess in later ones. In
-	// verify and prefill passes it always does.
+	// Follow has the draft model compute its keys and values beside a decode pass, so that it can guess in later ones.
+	// In verify and prefill passes it always does.
 	Follow bool
-	// Queries, if it is more than 1, makes a pass of the decode class a verify pass: its rows come in groups of so many,
-	// each with the last token of a sequence and drafts for those after it. All of them are sampled.
+	// Queries, if it is more than 1, makes a pass of the decode class a verify pass: its rows come in groups of so
+	// many, each with the last token of a sequence and drafts for those after it. All of them are sampled.
 	Queries int
 }
 

@@ -134,8 +134,8 @@ func (s *StepMemory) Write(step *kernels.Step) error {
 	return s.Layout.Encode(s.descriptorMap.Bytes()[4*at:4*(at+words)], step)
 }
 
-// Mask returns the host's view of a slot's mask: a bit for each token that a sequence with Sampling.Masked may draw, see
-// [kernels.MaskWords]. Write to it only while no step in flight names the slot.
+// Mask returns the host's view of a slot's mask: a bit for each token that a sequence with Sampling.Masked may draw,
+// see [kernels.MaskWords]. Write to it only while no step in flight names the slot.
 func (s *StepMemory) Mask(slot int32) []uint32 { return s.shared.Mask(slot) }
 
 // Given returns the host's view of a slot's drafts by position, if GivenDrafter guesses. Write to it only while no step

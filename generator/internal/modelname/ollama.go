@@ -96,8 +96,8 @@ func (s Stores) findOllama(text string) (Found, error) {
 		"a model", listed(s.Ollama), n)
 }
 
-// Layers of a manifest. Others, such as a licence, parameters and a template, are not used: the GGUF file has a template
-// of its own.
+// Layers of a manifest. Others, such as a licence, parameters and a template, are not used: the GGUF file has a
+// template of its own.
 const (
 	modelLayer   = "application/vnd.ollama.image.model"
 	adapterLayer = "application/vnd.ollama.image.adapter"

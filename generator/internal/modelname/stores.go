@@ -68,8 +68,8 @@ func Is(text string) bool {
 	return strings.HasPrefix(text, ollamaPrefix) || repository.MatchString(text)
 }
 
-// Find returns the model of a name. Errors: [ErrMissing], [ErrSeveral], [ErrDamaged], and those of the file system, such
-// as [fs.ErrPermission].
+// Find returns the model of a name. Errors: [ErrMissing], [ErrSeveral], [ErrDamaged], and those of the file system,
+// such as [fs.ErrPermission].
 func (s Stores) Find(text string) (Found, error) {
 	if name, ok := strings.CutPrefix(text, ollamaPrefix); ok {
 		return s.findOllama(name)

@@ -72,7 +72,8 @@ func TestPlanBesideTheGuide(t *testing.T) {
 	}
 }
 
-// Each matrix counts in its own format, as a GPU packs it; a format that it cannot pack is refused by the tensor's name.
+// Each matrix counts in its own format, as a GPU packs it; a format that it cannot pack is refused by the tensor's
+// name.
 func TestPlanCountsFormats(t *testing.T) {
 	const down = "model.layers.3.mlp.down_proj.weight"
 	formats := map[string]kernels.DType{}

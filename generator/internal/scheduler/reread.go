@@ -17,10 +17,10 @@ func (s *Scheduler) MayReread() bool {
 }
 
 // Reread forms a step that computes further pages of q's prompt, up to its last token, so that later prompts find
-// them. The last of them may be a partial page, which one prompt finds. The step samples nothing and counts for no share.
-// q is not added: it holds a slot and pages only until the step has completed, and no sequence joins before that. Reread
-// returns nil if there is nothing to compute, or no page that may be taken for it, or if the host tier alone has some of
-// them: the next prompt loads those, and does not wait for more. Call it if [Scheduler.MayReread].
+// them. The last of them may be a partial page, which one prompt finds. The step samples nothing and counts for no
+// share. q is not added: it holds a slot and pages only until the step has completed, and no sequence joins before
+// that. Reread returns nil if there is nothing to compute, or no page that may be taken for it, or if the host tier
+// alone has some of them: the next prompt loads those, and does not wait for more. Call it if [Scheduler.MayReread].
 func (s *Scheduler) Reread(q *Sequence) *Batch {
 	s.find(q)
 	n := s.tokensToReread(q)

@@ -1,9 +1,10 @@
 // Package scheduler decides which waiting sequences join, which rows the next step has, and which KV pages they
 // use. It does bookkeeping only and makes no call on a device.
 //
-// step.go forms steps, verify.go those with drafts. share.go orders users and connections fairly. reserve.go decides if a sequence fits. prefix.go
-// finds pages that other prompts have left, and files.go those in files. reread.go computes some while nobody waits.
-// tiers.go copies pages to host memory and back, and moves sequences out. relocate.go moves pages on the device.
+// step.go forms steps, verify.go those with drafts. share.go orders users and connections fairly. reserve.go decides if
+// a sequence fits. prefix.go finds pages that other prompts have left, and files.go those in files. reread.go computes
+// some while nobody waits. tiers.go copies pages to host memory and back, and moves sequences out. relocate.go moves
+// pages on the device.
 package scheduler
 
 import (
@@ -31,8 +32,8 @@ type Options struct {
 	ReservePages int
 	// RestoreWords bounds the words of all restores of a step; 0 is no bound. One sequence always fits.
 	RestoreWords int
-	// PlanDrafts sets Drafts, MayDraft at most, of the sequences of a decode step that is being formed; nil: there are no
-	// drafts. MaxVerify bounds the rows of a verify step, padding included.
+	// PlanDrafts sets Drafts, MayDraft at most, of the sequences of a decode step that is being formed; nil: there are
+	// no drafts. MaxVerify bounds the rows of a verify step, padding included.
 	PlanDrafts func([]*Sequence)
 	MaxVerify  int
 	// FirstStep is the number of the first step.

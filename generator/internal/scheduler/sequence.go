@@ -54,8 +54,8 @@ type Sequence struct {
 	arrival    uint64 // order of Add
 }
 
-// User says whose a sequence is: its sender's uid, and the name that the sender gave it to divide that uid; "" for none.
-// What one user leaves to others is counted by uid alone: a name is no further user.
+// User says whose a sequence is: its sender's uid, and the name that the sender gave it to divide that uid; "" for
+// none. What one user leaves to others is counted by uid alone: a name is no further user.
 type User struct {
 	UID  uint32
 	Name string

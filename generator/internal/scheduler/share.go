@@ -3,9 +3,10 @@ package scheduler
 import "slices"
 
 // share is one party's share of the engine: a user (a uid) among all users, a name among its user's, or a connection
-// among its name's. Shares form a tree of these levels under Scheduler.root, with one policy at every level. A free slot goes to the child that runs the fewest
-// sequences, and prompt tokens go to the child that was served least. Equals are ordered by the other of the two
-// measures, then by arrival. A share exists while a sequence of it waits, runs or leaves.
+// among its name's. Shares form a tree of these levels under Scheduler.root, with one policy at every level. A free
+// slot goes to the child that runs the fewest sequences, and prompt tokens go to the child that was served least.
+// Equals are ordered by the other of the two measures, then by arrival. A share exists while a sequence of it waits,
+// runs or leaves.
 type share struct {
 	parent   *share // nil for the root
 	children []*share

@@ -164,8 +164,8 @@ func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
 	}
 }
 
-// decode adds a row for every sequence that is past its prompt, with the token that the device sampled last, and rows for
-// its drafts.
+// decode adds a row for every sequence that is past its prompt, with the token that the device sampled last, and rows
+// for its drafts.
 func (s *Scheduler) decode(b *Batch) {
 	for _, q := range s.running {
 		if s.ready(q, decoding) && (!q.restore || s.prepareSlot(b, q)) {

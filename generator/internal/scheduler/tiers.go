@@ -11,9 +11,9 @@ import (
 //
 // A sequence is admitted by need if the tier has places for all pages that it may ever hold: it takes pages for its
 // prompt and a stretch ahead, and grows. If it cannot grow, the youngest sequence of the user that holds most, and of
-// that user's name that holds most, moves out: its pages are copied to its places, its slot is freed, and it comes back,
-// bit for bit, before any new sequence joins, but for a few of users that run less. A sequence without such places takes
-// all pages that it may need at once, and never moves.
+// that user's name that holds most, moves out: its pages are copied to its places, its slot is freed, and it comes
+// back, bit for bit, before any new sequence joins, but for a few of users that run less. A sequence without such
+// places takes all pages that it may need at once, and never moves.
 //
 // Moving out always helps: the sequence that moves out gives up its pages, each one that runs gets at least a stretch
 // further before another one moves, and a sequence that runs alone fits, as New checks.

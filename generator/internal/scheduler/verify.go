@@ -51,8 +51,8 @@ func (s *Scheduler) verifyRows(b *Batch, q *Sequence) {
 	b.Drafts = append(b.Drafts, q.Drafts)
 }
 
-// Accepted notes that of a verify step's drafts of q only so many stand. The rows of the others are as if they had never
-// been formed; later steps compute their positions anew.
+// Accepted notes that of a verify step's drafts of q only so many stand. The rows of the others are as if they had
+// never been formed; later steps compute their positions anew.
 func (s *Scheduler) Accepted(q *Sequence, drafts, stand int) {
 	q.length -= drafts - stand
 	q.sampled -= drafts - stand

@@ -28,8 +28,8 @@ type GGUFModel struct {
 
 // ToGGUF returns the metadata of a GGUF file for tokenizer.json of fsys, as llama.cpp's converter writes it, but with
 // scores from the order of merges where that has none. It is read again by [FromGGUF], and must then give the
-// same ids for text. Warnings say if spaces at its begin or beside control tokens differ, and which end tokens have no place
-// in the metadata. Errors wrap ErrInvalid, ErrUnsupported, or the error of fsys.
+// same ids for text. Warnings say if spaces at its begin or beside control tokens differ, and which end tokens have no
+// place in the metadata. Errors wrap ErrInvalid, ErrUnsupported, or the error of fsys.
 func ToGGUF(fsys fs.FS, m GGUFModel) (pairs []GGUFPair, warnings []string, err error) {
 	c, err := readConfig(fsys)
 	if err == nil {

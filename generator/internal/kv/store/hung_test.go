@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// While a change of a file hangs, prompts look for stored pages and users list theirs all the same. Afterwards the change
-// is made.
+// While a change of a file hangs, prompts look for stored pages and users list theirs all the same. Afterwards the
+// change is made.
 func TestAHungDiskHoldsUpNoPrompt(t *testing.T) {
 	for name, call := range map[string]func(r *rig, ids []ID) error{
 		"a page gets its name": func(r *rig, _ []ID) error {
