@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 
 	"reel.internal/reel/generator/internal/model"
@@ -110,7 +111,10 @@ func (n *draftEvents) beside(t *testing.T, r *rand.Rand, c model.Config, cases [
 	if err != nil {
 		t.Fatal(err)
 	}
+	var mu sync.Mutex // the roller's captures count too
 	b.h.Trace(func(c device.Call) {
+		mu.Lock()
+		defer mu.Unlock()
 		if op, ok := c.Op.(kernels.Accept); ok && op.Queries > 1 {
 			n.queries[op.Queries]++
 			n.widest = max(n.widest, op.T/op.Queries)
