@@ -20,11 +20,11 @@ seven="--model /tmp/llama-2-7b"
 
 # speculate SECONDS NAME FLAGS... measures and adds its tables to the script's.
 speculate() {
-	limit=$1 name=$2
+	limit=$1 label=$2
 	shift 2
-	run "$limit" "speculate-$name" speculate "$@"
-	echo "$name" >>"$table"
-	"$bin/reel-bench" show "$out/speculate-$name.json" >>"$table" 2>&1
+	run "$limit" "speculate-$label" speculate "$@"
+	echo "$label" >>"$table"
+	"$bin/reel-bench" show "$out/speculate-$label.json" >>"$table" 2>&1
 }
 
 steps() {
