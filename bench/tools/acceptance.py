@@ -212,13 +212,16 @@ def full_steps(reel):
 
 
 def complete(reel, prompts, count, temperature):
-    """Completes prompts. Returns the answers' tokens, and tokens a step."""
-    steps, stood = full_steps(reel)
-    answers = [[t["token"] for t in reel.generate(p, max_tokens=count, temperature=temperature, seed=i, top_p=1,
-                                                  ignore_eos=True, cache="off") if t["index"] >= 0]
-               for i, p in enumerate(prompts)]
-    now = full_steps(reel)
-    return answers, 1 + (now[1] - stood) / max(1, now[0] - steps)
+    """Completes prompts. Returns the answers' tokens, and of each its steps with MOST drafts and how many stood."""
+    answers, counts = [], []
+    for seed, prompt in enumerate(prompts):
+        steps, stood = full_steps(reel)
+        said = reel.generate(prompt, max_tokens=count, temperature=temperature, seed=seed, top_p=1, ignore_eos=True,
+                             cache="off")
+        answers.append([t["token"] for t in said if t["index"] >= 0])
+        now = full_steps(reel)
+        counts.append((now[0] - steps, now[1] - stood))
+    return answers, counts
 
 
 # --- the table -----------------------------------------------------------------------------------------------------
@@ -244,9 +247,16 @@ def beside_transformers(m, target, prompts, texts):
 
 
 def beside_reel(m, reel, prompts, texts, temperature):
-    """The columns of Reel, and whether its acceptance is the reference's."""
-    answers, ours = complete(reel, prompts, len(texts[0]), temperature)
-    theirs = tokens_a_step(walk(prompts, answers, m.drafter))
+    """The columns of Reel, and whether its acceptance is the reference's.
+
+    Towards an answer's end Reel makes fewer drafts than there is room for, since it counts on those in flight to stand.
+    So the reference has as many steps of each answer as Reel has with MOST drafts.
+    """
+    answers, counts = complete(reel, prompts, len(texts[0]), temperature)
+    steps = max(1, sum(n for n, _ in counts))
+    ours = 1 + sum(stood for _, stood in counts) / steps
+    along = walk(prompts, answers, m.drafter)
+    theirs = 1 + sum(stood for of, (n, _) in zip(along, counts) for _, stood in of[:n]) / steps
     off = ours / theirs - 1
     same = "" if temperature else "%d of %d answers alike" % (sum(map(list.__eq__, answers, texts)), len(texts))
     return "%10.3f %7.3f %+6.1f%%  %s" % (theirs, ours, 100 * off, same), abs(off) <= WITHIN

@@ -16,7 +16,10 @@ FADE = 0.8  # weight of a later unrolled step's loss, by the one before
 
 
 def features(hidden_states):
-    """What a head sees of the target: float [..., 3H], the inputs of three layers, of transformers' hidden_states."""
+    """What a head sees of the target: float [..., 3H], the inputs of three layers, of transformers' hidden_states.
+
+    These are three different ones where the target has 7 layers or more.
+    """
     layers = len(hidden_states) - 1
     return torch.cat([hidden_states[i] for i in (2, layers // 2, layers - 3)], -1)
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Trains what guessed tokens are measured with: a target, a smaller model, and an EAGLE-3 head for the target.
 
-    python3 train_drafts.py --corpus TEXT --out OUT [--tiny] [--target DIR]
+    python3 train_drafts.py --corpus TEXT --out OUT [--tiny]
 
 TEXT is tiny Shakespeare, perhaps gzipped. OUT gets target/, small/ and eagle/ in bf16, with one tokenizer, and
 prompts.json with prompts from text that is held out from all of them. The split, the tokenizer and how the target
 learns are the embedded model's: generator/tiny. The small model and the head learn the target's probabilities, over
-training text and over what the target writes, greedily and at temperature 1. --target takes a trained target with its
-tokenizer, which has learned from the same split, such as generator/tiny. --tiny makes all of it so small that a CPU
-does it in a minute or two. Needs torch, transformers, tokenizers, numpy; with a GPU it takes about two minutes.
+training text and over what the target writes, greedily and at temperature 1. --tiny makes all of it so small that a
+CPU does it in a minute or two. Needs torch, transformers, tokenizers, numpy; with a GPU it takes about two minutes.
 """
 
 import argparse
@@ -21,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 from transformers.utils import logging
 
@@ -76,10 +74,6 @@ def train_target(out, s, tokenizer, training, held_out, device):
     scored = train.HeldOut(held_out, tokenizer, s, device)
     weights, _, _ = train.train(s, epochs.batches(s.batch_tokens // s.context, s.steps), scored, device)
     train.save(out, weights, tokenizer, s)
-
-
-def load_target(out, device):
-    """The target as its file has it, in the type to learn from it."""
     dtype = torch.bfloat16 if device == "cuda" else torch.float32  # which a CPU computes faster
     return LlamaForCausalLM.from_pretrained(out, dtype=dtype).to(device).eval().requires_grad_(False)
 
@@ -188,7 +182,6 @@ def main():
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--target", type=Path)
     args = parser.parse_args()
     r, out = TINY if args.tiny else FULL, args.out
     device, begun = "cuda" if torch.cuda.is_available() else "cpu", time.time()
@@ -200,14 +193,8 @@ def main():
     logging.disable_progress_bar()
     training, held_out = corpus.split(corpus.speeches(read(args.corpus)))
     out.mkdir(parents=True, exist_ok=True)
-    if args.target:
-        tokenizer = Tokenizer.from_file(str(args.target / "tokenizer.json"))
-        (out / "target").symlink_to(args.target.resolve())
-    else:
-        tokenizer = corpus.train_tokenizer(training, r.target.vocab)
-        train_target(out / "target", r.target, tokenizer, training, held_out[: r.scored], device)
-    target = load_target(out / "target", device)
-    r.small.vocab = target.config.vocab_size
+    tokenizer = corpus.train_tokenizer(training, r.target.vocab)
+    target = train_target(out / "target", r.target, tokenizer, training, held_out[: r.scored], device)
     done("target: %.2f M parameters" % (target.num_parameters() / 1e6))
     stream = [i for t in training if t for i in corpus.encode(tokenizer, corpus.passage(t)) + [corpus.EOS_ID]]
     rows = Rows(r, target, torch.tensor(stream, device=device), torch.Generator(device).manual_seed(r.target.seed))
