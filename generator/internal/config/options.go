@@ -29,6 +29,7 @@ type Options struct {
 
 	Draft       string // what guesses tokens: off, lookup, given, or the place of a draft model
 	DraftTokens int    // guesses of a step for one sequence, at most
+	DraftPlan   string // auto or always
 
 	Metrics        string // address for Prometheus; empty: none
 	Settings       string // file of variables, read again at SIGHUP
@@ -110,6 +111,8 @@ func Settings(o *Options) []*Setting {
 			"drafter", "off", drafter(&o.Draft)},
 		{"draft-tokens", "tokens guessed for a request in one step, at most " + strconv.Itoa(protocol.MaxDrafts),
 			"n", strconv.Itoa(protocol.MaxDrafts), number(&o.DraftTokens, protocol.MaxDrafts)},
+		{"draft-plan", "when tokens are guessed: auto, where it is measured to be faster; or always, as many as " +
+			"--draft-tokens in each step, to measure a drafter", "name", "auto", oneOf(&o.DraftPlan, "auto", "always")},
 		{"chat-template", "file of a Jinja2 chat template, to be used in place of the model's own, which it may lack",
 			"path", "", anyText(&o.ChatTemplate)},
 		{"cache-scope", "whose prompts go on from cached prompts: user, each user's from that user's; all, everybody's " +

@@ -85,7 +85,7 @@ type drafts struct {
 
 // newDrafts returns the drafts of an engine. What DraftGiven guesses is always tried: it is there to be measured.
 func newDrafts(o Options) (d drafts) {
-	if o.verifyRows() > 0 && o.Draft != DraftGiven {
+	if o.verifyRows() > 0 && o.Draft != DraftGiven && !o.DraftAlways {
 		d.policy = draft.New(draft.Options{Most: o.DraftTokens, Rows: o.verifyRows(), Lookup: o.Draft == DraftLookup})
 	}
 	return d
