@@ -107,7 +107,8 @@ func randomVerify(r *rand.Rand) (Options, device.HostOptions) {
 // beside runs the cases at once in an engine with random options, and checks each of them.
 func (n *draftEvents) beside(t *testing.T, r *rand.Rand, c model.Config, cases []draftedCase) {
 	o, host := randomVerify(r)
-	b, err := tryBuildPair(t, c, draftConfigs()[r.IntN(len(draftConfigs()))], host, o, nil)
+	drafters := draftersOf(c)
+	b, err := tryBuildPair(t, c, drafters[r.IntN(len(drafters))], host, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
