@@ -97,6 +97,7 @@ func randomVerify(r *rand.Rand) (Options, device.HostOptions) {
 	randomDrafts(r, &o)
 	o.Draft = []DraftKind{DraftLookup, DraftGiven, DraftModel}[r.IntN(3)]
 	o.DraftTokens = []int{1 + r.IntN(MaxDrafts), MaxDrafts}[r.IntN(2)]
+	o.DraftWindow = []int{0, 1 + r.IntN(30)}[r.IntN(2)]
 	if r.IntN(2) == 0 {
 		o.MaxBatch, o.Chunk = []int{1 + r.IntN(32), 32}[r.IntN(2)], 1+r.IntN(100)
 		o.Pages += r.IntN(200)

@@ -2,8 +2,8 @@ package model
 
 import "reel.internal/reel/kernels"
 
-// sinkTokens is how many of a sequence's first tokens a draft model with a window sees, in whole pages: much of the
-// attention goes to them. (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023.)
+// sinkTokens is how many of a sequence's first tokens a draft model with a window sees, in whole pages, if the window is
+// no smaller: much of the attention goes to them. (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023.)
 const sinkTokens = 64
 
 // draftView is what a draft model reads of the pages of its sequences in decode and verify passes: the first ones and
@@ -18,7 +18,7 @@ type draftView struct {
 // allocateView allocates a draft model's view. Its passes have rows of at most Slots sequences, up to two of each.
 func (s *StepMemory) allocateView(dev tracked) error {
 	g, v := s.Geometry, &s.view
-	v.Window, v.first = g.DraftWindow, (sinkTokens+g.PageTokens-1)/g.PageTokens
+	v.Window, v.first = g.DraftWindow, (min(sinkTokens, g.DraftWindow)+g.PageTokens-1)/g.PageTokens
 	pages := kernels.ViewPages(g.PageTokens, v.first, v.Window, mostDraftRows)
 	if pages >= g.BlockTable() { // it would hold whole sequences
 		v.Window = 0

@@ -58,7 +58,7 @@ def rotate(x, positions, theta=10000.0):
 class Layer(nn.Module):
     """The layer of a head, and what stands before it."""
 
-    def __init__(self, hidden, head_norms, heads=4, kv_heads=2, size=16, inner=80):
+    def __init__(self, hidden, head_norms, heads=2, kv_heads=1, size=32, inner=80):
         super().__init__()
         self.heads, self.kv_heads, self.size = heads, kv_heads, size
         self.input_layernorm, self.hidden_norm, self.post_attention_layernorm = Norm(hidden), Norm(hidden), Norm(hidden)
@@ -166,12 +166,12 @@ def train(head, model, steps=200):
         adam.zero_grad()
         loss.backward()
         adam.step()
-    print("loss", float(loss))
+    print("loss", loss.item())
 
 
 def layer_config(hidden, head_norms, **more):
     return dict(model_type="qwen3" if head_norms else "llama", hidden_size=hidden, intermediate_size=80,
-                num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=VOCAB,
+                num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=32, vocab_size=VOCAB,
                 max_position_embeddings=CONTEXT, rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu",
                 attention_bias=False, tie_word_embeddings=False, **more)
 
@@ -202,6 +202,15 @@ def tensors(head, name):
     return all_tensors
 
 
+def stand(tokens, drafts):
+    """How many of the drafts after each token stand."""
+    stands = []
+    for n, list_of in enumerate(drafts):
+        real = tokens[n + 1:][:SEVEN]
+        stands.append(next((i for i, token in enumerate(real) if list_of[i] != token), len(real)))
+    return stands
+
+
 @torch.no_grad()
 def golden(head, model):
     while True:
@@ -211,7 +220,7 @@ def golden(head, model):
         if float((best[:, 0] - best[:, 1]).min()) < MARGIN:
             continue
         drafts, margins = zip(*(head.drafts(model, tokens[:n]) for n in range(PROMPT + 1, len(tokens))))
-        if min(margins) >= MARGIN:
+        if min(margins) >= MARGIN and max(stand(tokens[PROMPT:], drafts)) > 1:
             return dict(prompt=tokens[:PROMPT], tokens=tokens[PROMPT:], drafts=drafts, margins=[round(m, 4) for m in margins])
 
 
@@ -219,8 +228,8 @@ def main():
     torch.manual_seed(5)
     torch.set_num_threads(1)
     model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=96, num_hidden_layers=LAYERS, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=16, max_position_embeddings=CONTEXT, rms_norm_eps=1e-5, bos_token_id=1,
+        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=96, num_hidden_layers=LAYERS, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=32, max_position_embeddings=CONTEXT, rms_norm_eps=1e-5, bos_token_id=1,
         eos_token_id=2, pad_token_id=None, attn_implementation="eager")).eval()
     for n, p in model.named_parameters():
         p.data = 1 + 0.2 * torch.randn(p.shape) if p.dim() == 1 else torch.randn(p.shape) / p.shape[1] ** 0.5
@@ -237,9 +246,7 @@ def main():
         (folder / "config.json").write_text(json.dumps(config(name, **shape), indent=1) + "\n")
         head.to(torch.bfloat16).to(torch.float32)
         g = golden(head, model)
-        stands = [next((i for i, (a, b) in enumerate(zip(d, g["tokens"][n + 1:])) if a != b), min(SEVEN, NEW - n - 1))
-                  for n, d in enumerate(g["drafts"])]
-        print(name, "drafts that stand", stands, "margin", min(g["margins"]))
+        print(name, "drafts that stand", stand(g["tokens"], g["drafts"]), "margin", min(g["margins"]))
         (folder / "golden.json").write_text(json.dumps(g) + "\n")
 
 
