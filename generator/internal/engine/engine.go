@@ -57,7 +57,9 @@ type Options struct {
 	// DraftModel guesses for DraftModel, the kind: another model with the same tokens, whose RoPE has Context
 	// positions.
 	DraftModel *model.Model
-	planDrafts func([]*scheduler.Sequence) // in tests, in place of the engine's own; nil: that
+	// DraftWindow is as in [model.Geometry].
+	DraftWindow int
+	planDrafts  func([]*scheduler.Sequence) // in tests, in place of the engine's own; nil: that
 
 	// Precapture lists the prompt token counts for which graphs are captured at start, beside those of the decode
 	// batches; nil means graphs.DefaultCounts.
