@@ -22,7 +22,7 @@ func TestGPUConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 	var n events
 	const page = 4096 // bytes
 	for name, change := range map[string]func(*Options){
-		"exact":  func(o *Options) { o.Draft = DraftGiven },
+		"exact": func(o *Options) { o.Draft = DraftGiven },
 		"padded": func(o *Options) {
 			o.Precapture, o.MaxGraphs, o.HostCache, o.Draft = []int{32}, 12, 128*page, DraftModel
 		},
