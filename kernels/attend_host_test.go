@@ -62,11 +62,17 @@ func normal(r *rand.Rand, x []float32) {
 
 // exact returns attention of a row's query head in float64.
 func (o Attend) exact(h *device.Host, t, head int) []float64 {
+	last := int(h.Int32(o.Rows.Position)[t])
+	return o.exactOver(h, t, head, func(j int) bool { return (o.Window == 0 || j > last-o.Window) && j >= o.First })
+}
+
+// exactOver is exact over the positions up to the row's own that sees takes.
+func (o Attend) exactOver(h *device.Host, t, head int, sees func(j int) bool) []float64 {
 	d, kvHead := o.KV.HeadDim, head/(o.Heads/o.KV.Heads)
 	q := h.Float32(o.Q)[(t*o.Heads+head)*d:][:d]
 	out, sum, last := make([]float64, d), 0.0, int(h.Int32(o.Rows.Position)[t])
 	for j := range last + 1 {
-		if o.Window > 0 && j <= last-o.Window || j < o.First {
+		if !sees(j) {
 			continue
 		}
 		var dot float64

@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -246,5 +247,46 @@ func TestRecent(t *testing.T) {
 		View: Slots{Count: 5, Pages: 3}}
 	if err := bad.Check(); !errors.Is(err, device.ErrBadShape) {
 		t.Error(err)
+	}
+}
+
+// Attention over a view is that over the first pages and the pages of the last tokens, in float64.
+func TestAttendOverRecentPages(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 9))
+	for range 60 {
+		h := device.NewHost(device.HostOptions{Workers: 2})
+		size, rows := []int{1, 4, 16}[r.IntN(3)], 1+r.IntN(2)
+		positions, first, window := 3+r.IntN(200), 1+r.IntN(3), 1+r.IntN(60)
+		a := newHostAttend(t, h, r, KV{PageTokens: size, Layers: 1, Heads: 2, HeadDim: 8}, 4, positions, rows)
+		slots := a.Slots
+		slots.Count = 2 // the second one would be the trash slot
+		pages := ViewPages(size, first, window, rows)
+		alloc := func(n int) device.Buffer {
+			b, err := h.Alloc(4 * int64(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		o := Recent{Rows: a.Rows, Slots: slots, T: rows, Queries: rows, PageTokens: size, First: first, Window: window,
+			View:     Slots{Count: 2, Pages: pages, Context: pages * size, BlockTable: alloc(2 * pages)},
+			ViewRows: Rows{Slot: alloc(rows), Position: alloc(rows)}}
+		o.Host(h)
+		over := a
+		over.Rows, over.Slots = o.ViewRows, o.View
+		over.Host(h)
+		oldest := (positions - rows + 1 - window) / size * size // of the last tokens, in whole pages
+		for row := range rows {
+			for head := range a.Heads {
+				want := a.exactOver(h, row, head, func(j int) bool { return j < first*size || j >= oldest })
+				for i := range want {
+					if got := h.Float32(a.Out)[(row*a.Heads+head)*8+i]; math.Abs(float64(got)-want[i]) > 2e-6 {
+						t.Fatalf("pages of %d, %d first, window %d, row %d of %d at %d: %v, wants %v", size, first, window, row,
+							rows, positions, got, want[i])
+					}
+				}
+			}
+		}
+		h.Close()
 	}
 }
