@@ -13,7 +13,8 @@ import (
 //	1      two of each group: the token before the group's first row, then that row
 //	j > 1  one of each group: row j-1, whose token [Propose] has written
 //
-// With Single draft 1 has one row of each group too: its first row. Its drafter has no keys and values to catch up with.
+// With Single draft 1 has one row of each group too: its first row. Its drafter has no keys and values to catch up
+// with.
 //
 // If all drafts of a step stand, the last one has no keys and values in the draft model: the token before the first row
 // makes up for that. A prompt token always has some, and its page may belong to others too; then the first row comes

@@ -105,7 +105,8 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner,
 			c.Eagle.features()))},
 	}
-	if bytes := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context); s.attendWorkspace.Bytes() < bytes {
+	if bytes := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim,
+		g.Context); s.attendWorkspace.Bytes() < bytes {
 		list = append(list, wantedBuffer{&s.attendWorkspace, dev.Alloc, bytes})
 	}
 	return list
