@@ -70,8 +70,8 @@ func (o Keep) Host(h *device.Host) {
 	x, cols := h.Float32(o.X), o.Kept.cols()
 	for t := range o.T {
 		slot, next := slots[t], positions[t]+1
-		if int(slot) == o.Slots.Count-1 || next > lengths[slot] || next < lengths[slot] &&
-			int(next)%o.Kept.PageTokens != 0 {
+		inside := next < lengths[slot] && int(next)%o.Kept.PageTokens != 0 // its page has a newer token
+		if int(slot) == o.Slots.Count-1 || next > lengths[slot] || inside {
 			continue
 		}
 		copy(o.Kept.at(h, o.Slots, slot, next-1), x[t*cols:])

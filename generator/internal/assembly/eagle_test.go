@@ -114,31 +114,31 @@ func TestBadEagleHeads(t *testing.T) {
 		change func(dir string)
 	}{
 		"for a model of 30 tokens, this one has 31": {"parts", inConfig(`"vocab_size": 31`, `"vocab_size": 30`)},
-		"draft_vocab_size is 99, wants 1 to 31": {"safeailab", inConfig(`"draft_vocab_size": 23`,
-			`"draft_vocab_size": 99`)},
-		"num_hidden_layers is 2, wants 1 to 1": {"safeailab", inConfig(`"num_hidden_layers": 1`,
-			`"num_hidden_layers": 2`)},
-		"has the shape [80 64], the config asks for": {"safeailab", inConfig(`"intermediate_size": 80`,
-			`"intermediate_size": 96`)},
+		"draft_vocab_size is 99, wants 1 to 31": {"safeailab",
+			inConfig(`"draft_vocab_size": 23`, `"draft_vocab_size": 99`)},
+		"num_hidden_layers is 2, wants 1 to 1": {"safeailab",
+			inConfig(`"num_hidden_layers": 1`, `"num_hidden_layers": 2`)},
+		"has the shape [80 64], the config asks for": {"safeailab",
+			inConfig(`"intermediate_size": 80`, `"intermediate_size": 96`)},
 		"for hidden states of 80, the model's have 64": {"speculators",
 			inConfig(`"target_hidden_size": 64`, `"target_hidden_size": 80`)},
 		"input of layer 9, the model has 4 layers": {"speculators", inConfig("  3\n", "  9\n")},
 		"unknown field \"gate_bias\"":              {"safeailab", inConfig(`"use_cache": true`, `"gate_bias": true`)},
 		"unknown field \"depth\"":                  {"parts", inConfig(`"use_aux_hidden_state": true`, `"depth": 5`)},
-		"use_aux_hidden_state false": {"parts", inConfig(`"use_aux_hidden_state": true`,
-			`"use_aux_hidden_state": false`)},
+		"use_aux_hidden_state false": {"parts",
+			inConfig(`"use_aux_hidden_state": true`, `"use_aux_hidden_state": false`)},
 		"unknown field \"layers_more\"": {"speculators", inConfig(`"auto_map"`, `"layers_more"`)},
 		"speculators_model_type eagle":  {"speculators", inConfig(`"eagle3",`, `"eagle",`)},
-		"this build serves llama and qwen3": {"speculators", inConfig(`"model_type": "llama"`,
-			`"model_type": "mamba"`)},
-		"attention_bias true": {"safeailab", inConfig(`"attention_bias": false`,
-			`"attention_bias": true`)},
+		"this build serves llama and qwen3": {"speculators",
+			inConfig(`"model_type": "llama"`, `"model_type": "mamba"`)},
+		"attention_bias true": {"safeailab",
+			inConfig(`"attention_bias": false`, `"attention_bias": true`)},
 		"norm_before_fc beside fc_norm": {"speculators", inConfig(`"fc_norm": false`, `"fc_norm": true`)},
-		"architectures [Eagle3DeepseekV2]": {"speculators", inConfig(`"Eagle3Speculator"`,
-			`"Eagle3DeepseekV2"`)},
+		"architectures [Eagle3DeepseekV2]": {"speculators",
+			inConfig(`"Eagle3Speculator"`, `"Eagle3DeepseekV2"`)},
 		"no safetensors": {"safeailab", func(dir string) {
-			if err := os.Rename(filepath.Join(dir, "model.safetensors"), filepath.Join(dir,
-				"pytorch_model.bin")); err != nil {
+			from, to := filepath.Join(dir, "model.safetensors"), filepath.Join(dir, "pytorch_model.bin")
+			if err := os.Rename(from, to); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -179,10 +179,9 @@ func TestBadEagleHeads(t *testing.T) {
 			want = "no such tensor" // the missing one is named first
 		}
 		_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return hardware.Host(), nil },
-			withHead(dir),
-			func(float64, string) {})
-		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(),
-			"--draft") {
+			withHead(dir), func(float64, string) {})
+		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "--draft") {
 			t.Errorf("%s: %v", cause, err)
 		}
 	}

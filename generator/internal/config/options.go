@@ -112,10 +112,9 @@ func Settings(o *Options) []*Setting {
 			"drafter", "off", drafter(&o.Draft)},
 		{"draft-tokens", "tokens guessed for a request in one step, at most " + strconv.Itoa(protocol.MaxDrafts),
 			"n", strconv.Itoa(protocol.MaxDrafts), number(&o.DraftTokens, protocol.MaxDrafts)},
-		{"draft-window",
-			"the last tokens of a request that a draft model or an EAGLE-3 head looks at, beside the first " +
-				"64; so guesses of long texts stay fast (0: all)", "n", "0", number(&o.DraftWindow,
-				protocol.MaxElements)},
+		{"draft-window", "the last tokens of a request that a draft model or an EAGLE-3 head looks at, beside the " +
+			"first 64; so guesses of long texts stay fast (0: all)",
+			"n", "0", number(&o.DraftWindow, protocol.MaxElements)},
 		{"chat-template", "file of a Jinja2 chat template, to be used in place of the model's own, which it may lack",
 			"path", "", anyText(&o.ChatTemplate)},
 		{"cache-scope", "whose prompts go on from cached prompts: user, each user's from that user's; all, everybody's " +

@@ -184,9 +184,8 @@ func (f *eagleFile) layer(fields map[string]json.RawMessage) (*configFile, error
 func eagleFamily(modelType json.RawMessage, speculators bool) (family, error) {
 	kind := "llama"
 	if len(modelType) > 0 && json.Unmarshal(modelType, &kind) != nil || kind != "llama" && kind != "qwen3" {
-		return family{},
-			fmt.Errorf("%w: config.json: model_type of an EAGLE-3 head's layer is %.60s, this build serves "+
-				"llama and qwen3", ErrUnsupported, modelType)
+		return family{}, fmt.Errorf("%w: config.json: model_type of an EAGLE-3 head's layer is %.60s, this build "+
+			"serves llama and qwen3", ErrUnsupported, modelType)
 	}
 	f := families[kind]
 	if speculators && kind == "llama" {
@@ -251,8 +250,7 @@ func (c Config) ForTarget(model Config) (Config, error) {
 			model.Vocab)
 	case e.Target != model.Hidden:
 		return c, fmt.Errorf("%w: the EAGLE-3 head is for hidden states of %d, the model's have %d", ErrTensor,
-			e.Target,
-			model.Hidden)
+			e.Target, model.Hidden)
 	case !e.Embedding && c.Hidden != model.Hidden:
 		return c, fmt.Errorf("%w: the EAGLE-3 head has no embedding, and the model's has %d columns, not %d", ErrTensor,
 			model.Hidden, c.Hidden)

@@ -241,8 +241,7 @@ func draftsOf(t *testing.T, name string, target model.Config, change func(e *mod
 		t.Fatal(err)
 	}
 	r := newRunnerIn(t, h, m, model.Geometry{MaxRows: 32, Slots: 1, MaxSamples: 8, Context: target.Context,
-		PageTokens: 16,
-		Pages:      target.Context / 16, RingSlots: 2, Drafter: model.ModelDrafter, DraftModel: head})
+		PageTokens: 16, Pages: target.Context / 16, RingSlots: 2, Drafter: model.ModelDrafter, DraftModel: head})
 	defer r.free()
 	r.prompt(g.Prompt, 7)
 	for at := 0; at < len(g.Drafts); {

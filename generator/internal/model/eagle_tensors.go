@@ -122,8 +122,8 @@ func (c Config) checkTokens(tensors Tensors) error {
 	}
 	t, err := tensors.Tensor(knownName)
 	known := err == nil && slices.Contains(t.Data, 1) // some heads have zeros there
-	if err == nil && (t.DType != weights.BOOL && t.DType != weights.U8 || !slices.Equal(t.Shape,
-		[]int{c.Eagle.Vocab})) {
+	bytes := t.DType == weights.BOOL || t.DType == weights.U8
+	if err == nil && (!bytes || !slices.Equal(t.Shape, []int{c.Eagle.Vocab})) {
 		return fmt.Errorf("%w: %s: %s is %v of the shape %v, wants BOOL of [%d]", ErrTensor, t.File, knownName, t.DType,
 			t.Shape, c.Eagle.Vocab)
 	}
@@ -161,8 +161,7 @@ func (c Config) tokens(tensors Tensors) ([]int32, error) {
 		}
 		if by < -int64(i) || by >= int64(c.Eagle.Vocab-i) {
 			return nil, fmt.Errorf("%w: %s: %s leads token %d to %d, outside of the model's %d tokens", ErrTensor,
-				t.File,
-				tokensName, i, int64(i)+by, c.Eagle.Vocab)
+				t.File, tokensName, i, int64(i)+by, c.Eagle.Vocab)
 		}
 		tokens[i] += int32(by)
 	}
