@@ -44,12 +44,20 @@ type eagleFile struct {
 type eagleFlags struct {
 	LayerIDs []int `json:"eagle_aux_hidden_state_layer_ids"`
 	UseAux   *bool `json:"use_aux_hidden_state"`
+	// Of NVIDIA's Model-Optimizer: whether there are the norms of embedding and output.
+	InputNorm *bool `json:"use_input_layernorm_in_first_layer"`
+	LastNorm  *bool `json:"use_last_layernorm"`
 
 	NormedResidual bool `json:"norm_before_residual"`
 	FeaturesNorm   bool `json:"norm_before_fc"`
 	PartNorms      bool `json:"fc_norm"`
 	NormedOutput   bool `json:"norm_output"`
 }
+
+// inertFlags lists the fields of eagle_config whose only values here change nothing. (NVIDIA/Model-Optimizer,
+// export/plugins/hf_spec_export.py.)
+var inertFlags = map[string]string{"next_layer_regular": "true", "parallel_draft_step": "1",
+	"parallel_draft_heads_num_layers": "1", "eagle_decoder_type": `"llama"`}
 
 // inertEagle lists the fields of speculators that say how a head was trained or is used.
 var inertEagle = []string{"speculators_config", "speculators_version", "has_no_defaults_at_init", "embed_requires_grad",
@@ -116,7 +124,8 @@ func (f *eagleFile) readFlags() error {
 	if err := json.Unmarshal(f.Eagle, &f.eagleFlags); err != nil {
 		return fmt.Errorf("model: config.json: eagle_config: %w", err)
 	}
-	return refuseUnknown("config.json: eagle_config", fields, reflect.TypeFor[eagleFlags](), inertParameter)
+	return refuseUnknown("config.json: eagle_config", fields, reflect.TypeFor[eagleFlags](),
+		func(name string, value json.RawMessage) bool { return inertFlags[name] == string(value) })
 }
 
 // supported refuses heads of another kind than EAGLE-3 over one layer.
@@ -130,6 +139,8 @@ func (f *eagleFile) supported() error {
 		{"architectures", f.Architectures, len(f.Architectures) > 0 && !slices.ContainsFunc(f.Architectures,
 			func(name string) bool { return slices.Contains(eagleArchitectures, name) })},
 		{"use_aux_hidden_state", false, f.UseAux != nil && !*f.UseAux},
+		{"use_input_layernorm_in_first_layer", false, f.InputNorm != nil && !*f.InputNorm},
+		{"use_last_layernorm", false, f.LastNorm != nil && !*f.LastNorm},
 		{"norm_before_fc", "beside fc_norm", f.FeaturesNorm && f.PartNorms},
 		{"eagle_aux_hidden_state_layer_ids", f.LayerIDs, len(f.LayerIDs) > maxParts},
 		{"speculators_model_type", "without transformer_layer_config", f.Kind != "" && len(f.Layer) == 0},
