@@ -61,7 +61,7 @@ func newEagleStep(b *both, sequences, cols int) *eagleStep {
 	const pages, pageTokens, layers = 9, 16, 3
 	s := &eagleStep{both: b}
 	var slot, position, length []int32
-	table := b.random((sequences+1)*pages, 0x7fffffff)
+	table := make([]int32, (sequences+1)*pages)
 	for i, page := range b.r.Perm(len(table)) {
 		table[i] = int32(1 + page) // each page belongs to one sequence
 	}
