@@ -255,21 +255,21 @@ func (c Config) ForTarget(model Config) (Config, error) {
 		e.Layers = []int{2, model.Layers / 2, model.Layers - 3}
 	}
 	c.Eagle = &e
-	switch {
-	case e.Vocab != model.Vocab:
-		return c, fmt.Errorf("%w: the EAGLE-3 head is for a model of %d tokens, this one has %d", ErrTensor, e.Vocab,
-			model.Vocab)
-	case e.Target != model.Hidden:
-		return c, fmt.Errorf("%w: the EAGLE-3 head is for hidden states of %d, the model's have %d", ErrTensor,
-			e.Target, model.Hidden)
-	case !e.Embedding && c.Hidden != model.Hidden:
-		return c, fmt.Errorf("%w: the EAGLE-3 head has no embedding, and the model's has %d columns, not %d", ErrTensor,
-			model.Hidden, c.Hidden)
+	for _, d := range []struct {
+		what        string
+		head, model int
+		differ      bool
+	}{{"a vocabulary", e.Vocab, model.Vocab, true}, {"hidden states", e.Target, model.Hidden, true},
+		{"an embedding, which it has not itself,", c.Hidden, model.Hidden, !e.Embedding}} {
+		if d.differ && d.head != d.model {
+			return c, fmt.Errorf("%w: the EAGLE-3 head is for a model with %s of %d, this one has %d: %s", ErrTensor,
+				d.what, d.head, d.model, otherHead)
+		}
 	}
 	for _, layer := range e.Layers {
 		if layer < 0 || layer >= model.Layers {
-			return c, fmt.Errorf("%w: the EAGLE-3 head takes the input of layer %d, the model has %d layers",
-				ErrUnsupported, layer, model.Layers)
+			return c, fmt.Errorf("%w: the EAGLE-3 head takes the input of layer %d, the model has %d layers: %s",
+				ErrUnsupported, layer, model.Layers, otherHead)
 		}
 	}
 	return c, nil
@@ -290,6 +290,9 @@ func (e *Eagle) features() int {
 	}
 	return e.parts() * e.Target
 }
+
+// otherHead is what to do about a head of another model.
+const otherHead = "take a head that was trained for this model, or --draft lookup"
 
 // parts returns the number of hidden states that are a head's features.
 func (e *Eagle) parts() int {
