@@ -9,7 +9,7 @@ import (
 
 // Propose takes a draft model's most probable token as draft number Draft of each group of a verify pass, whose rows
 // come in groups of Queries as [Accept] describes: the lowest id among equals, and 0 if no logit is a number.
-// Padding gets no draft.
+// Padding gets no draft, and sequences whose Sampling is Masked keep those that the host has written.
 type Propose struct {
 	Logits device.Buffer // float32 [T/Queries][Cols], of the draft model
 	Rows   Rows          // of the verify pass; Token, out: the drafts
@@ -41,7 +41,7 @@ func (o Propose) Host(h *device.Host) {
 	logits, history := h.Float32(o.Logits), h.Int32(o.Slots.History)
 	for g := range o.T / o.Queries {
 		row := g*o.Queries + o.Draft
-		if slot := int(slots[row]); slot != o.Slots.Count-1 {
+		if slot := int(slots[row]); slot != o.Slots.Count-1 && !o.Slots.isMasked(h, slot) {
 			token := mostProbable(logits[g*o.Cols:][:o.Vocab])
 			tokens[row], history[slot*o.Slots.Context+int(positions[row])] = token, token
 		}

@@ -118,7 +118,7 @@ func (e *Engine) writeMasks(masked []*scheduler.Sequence) {
 	for _, q := range masked {
 		m := &q.Owner.(*sequence).masking
 		slot, _ := q.Slot()
-		copy(e.memory.Mask(slot), m.words)
+		copy(e.memory.Masks(slot), m.words)
 		m.words = nil
 	}
 }

@@ -86,8 +86,8 @@ func TestGPUDraftsChangeNoToken(t *testing.T) {
 			cases := casesOnGPU(t, d, c, r, 500)
 			for _, kind := range []DraftKind{DraftLookup, DraftGiven, DraftModel} {
 				o, drafted, accepted := defaults(), 0, 0
-				o.planDrafts = randomPlan(r.Uint64())
 				o.Draft, o.DraftTokens, o.MaxGraphs = kind, 1+r.IntN(MaxDrafts), []int{0, 20, 200}[r.IntN(3)]
+				o.planDrafts = randomPlan(r.Uint64(), o.DraftTokens)
 				draftedOnGPU(t, d, c, o).each(cases, func(x *draftedCase, s *sink) {
 					x.check(t, s, false)
 					drafted, accepted = drafted+s.finish.Usage.DraftedTokens, accepted+s.finish.Usage.AcceptedTokens
