@@ -19,7 +19,7 @@ func (e *Engine) followed(q *scheduler.Sequence) bool {
 
 // mayDraft returns how many drafts q may have in the step that is being formed.
 func (e *Engine) mayDraft(q *scheduler.Sequence) int {
-	if e.opts.Draft == DraftModel && !e.followed(q) {
+	if e.opts.Draft == DraftModel && !q.Sampling.Masked && !e.followed(q) {
 		return 0
 	}
 	return q.MayDraft

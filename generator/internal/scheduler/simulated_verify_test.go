@@ -33,7 +33,7 @@ func (m *simulation) mayWrite(step *simulatedStep, slot int32, position int) boo
 }
 
 // verify runs a verify step: of each sequence a row for its last token, and rows for guesses of the next ones, which
-// are right or wrong at random. What follows a wrong one is garbage.
+// are right or wrong at random, or those of a masked sequence. What follows a wrong one is garbage.
 func (m *simulation) verify(step *simulatedStep) {
 	if len(step.Rows) != step.queries*len(step.sampled) || len(step.Rows) > m.s.MaxVerify ||
 		len(step.Samples) != len(step.Rows) || len(step.drafts) != len(step.sampled) {
@@ -55,7 +55,8 @@ func (m *simulation) group(step *simulatedStep, first int, q *Sequence, drafts i
 		return 1
 	}
 	m.row(step, step.Rows[first])
-	if mask := (simulatedMask{q, slot.length - len(q.Prompt)}); q.Sampling.Masked && (slot.mask != mask || drafts > 0) {
+	mask := simulatedMask{q, slot.length - len(q.Prompt)}
+	if q.Sampling.Masked && (slot.mask != mask || drafts > len(want.drafts)) {
 		m.fault("step %d samples token %d with %d drafts and the mask of %+v", step.Number, mask.index, drafts,
 			slot.mask)
 	}
@@ -68,10 +69,15 @@ func (m *simulation) group(step *simulatedStep, first int, q *Sequence, drafts i
 			}
 			continue
 		}
-		if row.Token != kernels.FromDraft || row.Position != kernels.FromDevice || row.Slot != q.slot {
+		draft, right := int32(kernels.FromDraft), m.pick(3) > 0 && begin+i < len(want.values)
+		if q.Sampling.Masked {
+			draft = want.drafts[i]
+			right = begin+i < len(want.values) && draft == want.tokens[begin+i]
+		}
+		if row.Token != draft || row.Position != kernels.FromDevice || row.Slot != q.slot {
 			m.fault("step %d: %+v is no draft", step.Number, row)
 		}
-		if count == i+1 && m.pick(3) > 0 && begin+i < len(want.values) { // a right guess
+		if count == i+1 && right {
 			slot.length, slot.token = begin+i, want.tokens[begin+i]
 			m.row(step, row)
 			slot.token, count = sampledAfter(m.value(slot, begin+i)), count+1
@@ -83,6 +89,9 @@ func (m *simulation) group(step *simulatedStep, first int, q *Sequence, drafts i
 	}
 	slot.length = begin + count - 1
 	m.drafted, m.stood = m.drafted+drafts, m.stood+count-1
+	if q.Sampling.Masked {
+		m.maskedStood += count - 1
+	}
 	return count
 }
 
@@ -109,7 +118,7 @@ func (m *simulation) withBound(bound func(q *Sequence) int) {
 func withDraftsPastTheEnd(m *simulation) {
 	m.withBound(func(q *Sequence) int {
 		if q.Sampling.Masked {
-			return 0
+			return m.s.mayDraft(q)
 		}
 		return len(q.pages)*m.s.PageTokens - q.length - 1
 	})
@@ -119,13 +128,13 @@ func withDraftsPastTheEnd(m *simulation) {
 func withDraftsWithoutPages(m *simulation) {
 	m.withBound(func(q *Sequence) int {
 		if q.Sampling.Masked {
-			return 0
+			return m.s.mayDraft(q)
 		}
 		return q.MaxTokens - q.sampled - 1
 	})
 }
 
-// withMaskedDrafts gives masked sequences drafts too.
+// withMaskedDrafts gives masked sequences more drafts than came with their masks.
 func withMaskedDrafts(m *simulation) {
 	m.withBound(func(q *Sequence) int {
 		return min(q.MaxTokens-q.sampled, len(q.pages)*m.s.PageTokens-q.length) - 1

@@ -30,6 +30,7 @@ type simulation struct {
 	idle        int // rounds without progress
 
 	drafted, stood int                                  // drafts in steps, and those of them that stood
+	maskedStood    int                                  // of masked sequences
 	accepted       func(q *Sequence, drafts, stand int) // what is called with them; the scheduler's, or a fault
 }
 
@@ -39,6 +40,7 @@ type text struct {
 	values []uint64 // by position
 	given  int      // tokens delivered
 	masks  int      // masks that are there
+	drafts []int32  // those that came with the last mask
 }
 
 type simulatedSlot struct {
@@ -344,6 +346,9 @@ func (m *simulation) complete() bool {
 		for ; count > 0 && q.Running(); count-- {
 			m.deliver(q)
 		}
+		if q.Running() && q.Sampling.Masked {
+			m.masks = append(m.masks, q)
+		}
 	}
 	m.s.Complete(step.Number)
 	return true
@@ -357,8 +362,6 @@ func (m *simulation) deliver(q *Sequence) {
 	}
 	if want.given++; want.given == q.MaxTokens || m.s.MaxVerify > 0 && m.pick(40) == 0 {
 		m.s.Remove(q)
-	} else if q.Sampling.Masked {
-		m.masks = append(m.masks, q)
 	}
 }
 
@@ -370,8 +373,16 @@ func (m *simulation) allow() bool {
 	i := m.pick(len(m.masks))
 	q := m.masks[i]
 	m.masks = slices.Delete(m.masks, i, i+1)
-	m.texts[q].masks++
-	q.Allow()
+	want := m.texts[q]
+	want.masks, want.drafts = want.given+1, nil
+	for i := len(q.Prompt) + want.given; m.s.MaxVerify > 0 && m.pick(6) > 0; i++ {
+		draft := int32(-9) // wrong
+		if m.pick(4) > 0 && i < len(want.tokens) {
+			draft = want.tokens[i]
+		}
+		want.drafts = append(want.drafts, draft)
+	}
+	q.Allow(want.drafts)
 	return true
 }
 
