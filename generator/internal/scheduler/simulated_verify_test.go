@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"reel.internal/reel/kernels"
 )
 
@@ -12,6 +14,27 @@ func (m *simulation) planDrafts(ready []*Sequence) {
 	for _, q := range ready {
 		q.Drafts = m.pick(8) - m.pick(3)
 	}
+}
+
+// allow ends the making of one mask, which comes with drafts that are right or wrong.
+func (m *simulation) allow() bool {
+	if len(m.masks) == 0 {
+		return false
+	}
+	i := m.pick(len(m.masks))
+	q := m.masks[i]
+	m.masks = slices.Delete(m.masks, i, i+1)
+	want := m.texts[q]
+	want.masks, want.drafts = want.given+1, nil
+	for i := len(q.Prompt) + want.given; m.s.MaxVerify > 0 && m.pick(6) > 0; i++ {
+		draft := int32(-9) // wrong
+		if m.pick(4) > 0 && i < len(want.tokens) {
+			draft = want.tokens[i]
+		}
+		want.drafts = append(want.drafts, draft)
+	}
+	q.Allow(want.drafts)
+	return true
 }
 
 // mayWrite reports whether the row at a position of the slot's sequence has a page of that sequence, and is not past

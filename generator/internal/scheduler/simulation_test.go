@@ -365,27 +365,6 @@ func (m *simulation) deliver(q *Sequence) {
 	}
 }
 
-// allow ends the making of one mask.
-func (m *simulation) allow() bool {
-	if len(m.masks) == 0 {
-		return false
-	}
-	i := m.pick(len(m.masks))
-	q := m.masks[i]
-	m.masks = slices.Delete(m.masks, i, i+1)
-	want := m.texts[q]
-	want.masks, want.drafts = want.given+1, nil
-	for i := len(q.Prompt) + want.given; m.s.MaxVerify > 0 && m.pick(6) > 0; i++ {
-		draft := int32(-9) // wrong
-		if m.pick(4) > 0 && i < len(want.tokens) {
-			draft = want.tokens[i]
-		}
-		want.drafts = append(want.drafts, draft)
-	}
-	q.Allow(want.drafts)
-	return true
-}
-
 // begin begins copies between the tiers.
 func (m *simulation) begin() bool {
 	begun := m.s.Transfers(1 + m.pick(4))
