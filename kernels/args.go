@@ -100,13 +100,18 @@ type attendArgs struct {
 	window, join, visible, f16            int32
 	rounded                               uint64
 	tokens, group, afterQKV, shareMerge   int32
-	earliest, _                           int32
 }
 
 // attendDeferredArgs mirrors AttendDeferredArgs, which has attend as its base.
 type attendDeferredArgs struct {
 	attend attendArgs
 	post   qkPostArgs
+}
+
+// attendFromArgs mirrors AttendFromArgs, which has attend as its base.
+type attendFromArgs struct {
+	attend      attendArgs
+	earliest, _ int32
 }
 
 // projectionArgs mirrors ProjectionArgs of projection.cu.

@@ -107,8 +107,8 @@ func TestHostAttendIsNearFloat64(t *testing.T) {
 			for i := range a.T * a.Heads {
 				for j, want := range a.exact(h, i/a.Heads, i%a.Heads) {
 					if got := h.Float32(a.Out)[i*d+j]; math.Abs(float64(got)-want) > 2e-6 {
-						t.Fatalf("%d heads over 2 of %d, pages of %d, window %d from %d, row %d of %d at %d: %v, wants %v", a.Heads,
-							d, page, a.Window, a.First, i/a.Heads, a.T, positions, got, want)
+						t.Fatalf("%d heads over 2 of %d, pages of %d, window %d from %d, row %d of %d at %d: %v, wants %v",
+							a.Heads, d, page, a.Window, a.First, i/a.Heads, a.T, positions, got, want)
 					}
 				}
 			}

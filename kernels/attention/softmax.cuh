@@ -30,8 +30,6 @@ struct AttendArgs {
 	int32_t afterQKV; // whether the kernel may read before pdl_wait all that QKV does not write
 	// prefill: whether all blocks of a joined tile merge its splits; they must all run at the same time
 	int32_t shareMerge;
-	int32_t earliest; // decode: the first position that a row may see
-	int32_t unused;
 };
 
 __device__ __forceinline__ uint32_t attend_pack(float low, float high) {

@@ -21,7 +21,8 @@ const eagleData = "../model/testdata/eagle/"
 
 // withHead returns options for the target of the trained EAGLE-3 heads, with the head in a directory.
 func withHead(dir string) config.Options {
-	return config.Options{Device: "host", Model: eagleData + "target", MaxSeqLen: 64, MaxBatch: 2, Draft: dir, DraftTokens: 3}
+	return config.Options{Device: "host", Model: eagleData + "target", MaxSeqLen: 64, MaxBatch: 2, Draft: dir,
+		DraftTokens: 3}
 }
 
 // headDir returns a copy of a trained EAGLE-3 head.
@@ -49,7 +50,8 @@ func TestEagleHeadsAreLoaded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := m.Engine.Stats(); s.KV.PageBytes != l.pageBytes() || s.Drafts.Drafter != protocol.DrafterEagle {
-			t.Errorf("%s: pages of %d bytes, wants %d; drafter %q", name, s.KV.PageBytes, l.pageBytes(), s.Drafts.Drafter)
+			t.Errorf("%s: pages of %d bytes, wants %d; drafter %q", name, s.KV.PageBytes, l.pageBytes(),
+				s.Drafts.Drafter)
 		}
 		c, use, err := Headers(os.DirFS(o.Model))
 		if err == nil {
@@ -59,7 +61,8 @@ func TestEagleHeadsAreLoaded(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := plan.ReportFor(c, use, o, "x", 1<<32)
-		if last := r.Weights[len(r.Weights)-1]; err != nil || r.KV.PageBytes != l.pageBytes() || r.Arena != l.sizes.Arena ||
+		if last := r.Weights[len(r.Weights)-1]; err != nil || r.KV.PageBytes != l.pageBytes() ||
+			r.Arena != l.sizes.Arena ||
 			last.Parameters != use.Draft.Config.Parameters() || last.Kind != "EAGLE-3 head" {
 			t.Errorf("%s: %+v, the start has %+v: %v", name, r, l.sizes, err)
 		}
@@ -110,24 +113,32 @@ func TestBadEagleHeads(t *testing.T) {
 		head   string
 		change func(dir string)
 	}{
-		"for a model of 30 tokens, this one has 31":  {"parts", inConfig(`"vocab_size": 31`, `"vocab_size": 30`)},
-		"draft_vocab_size is 99, wants 1 to 31":      {"safeailab", inConfig(`"draft_vocab_size": 23`, `"draft_vocab_size": 99`)},
-		"num_hidden_layers is 2, wants 1 to 1":       {"safeailab", inConfig(`"num_hidden_layers": 1`, `"num_hidden_layers": 2`)},
-		"has the shape [80 64], the config asks for": {"safeailab", inConfig(`"intermediate_size": 80`, `"intermediate_size": 96`)},
+		"for a model of 30 tokens, this one has 31": {"parts", inConfig(`"vocab_size": 31`, `"vocab_size": 30`)},
+		"draft_vocab_size is 99, wants 1 to 31": {"safeailab",
+			inConfig(`"draft_vocab_size": 23`, `"draft_vocab_size": 99`)},
+		"num_hidden_layers is 2, wants 1 to 1": {"safeailab",
+			inConfig(`"num_hidden_layers": 1`, `"num_hidden_layers": 2`)},
+		"has the shape [80 64], the config asks for": {"safeailab",
+			inConfig(`"intermediate_size": 80`, `"intermediate_size": 96`)},
 		"for hidden states of 80, the model's have 64": {"speculators",
 			inConfig(`"target_hidden_size": 64`, `"target_hidden_size": 80`)},
 		"input of layer 9, the model has 4 layers": {"speculators", inConfig("  3\n", "  9\n")},
 		"unknown field \"gate_bias\"":              {"safeailab", inConfig(`"use_cache": true`, `"gate_bias": true`)},
 		"unknown field \"depth\"":                  {"parts", inConfig(`"use_aux_hidden_state": true`, `"depth": 5`)},
-		"use_aux_hidden_state false":               {"parts", inConfig(`"use_aux_hidden_state": true`, `"use_aux_hidden_state": false`)},
-		"unknown field \"layers_more\"":            {"speculators", inConfig(`"auto_map"`, `"layers_more"`)},
-		"speculators_model_type eagle":             {"speculators", inConfig(`"eagle3",`, `"eagle",`)},
-		"this build serves llama and qwen3":        {"speculators", inConfig(`"model_type": "llama"`, `"model_type": "mamba"`)},
-		"attention_bias true":                      {"safeailab", inConfig(`"attention_bias": false`, `"attention_bias": true`)},
-		"norm_before_fc beside fc_norm":            {"speculators", inConfig(`"fc_norm": false`, `"fc_norm": true`)},
-		"architectures [Eagle3DeepseekV2]":         {"speculators", inConfig(`"Eagle3Speculator"`, `"Eagle3DeepseekV2"`)},
+		"use_aux_hidden_state false": {"parts",
+			inConfig(`"use_aux_hidden_state": true`, `"use_aux_hidden_state": false`)},
+		"unknown field \"layers_more\"": {"speculators", inConfig(`"auto_map"`, `"layers_more"`)},
+		"speculators_model_type eagle":  {"speculators", inConfig(`"eagle3",`, `"eagle",`)},
+		"this build serves llama and qwen3": {"speculators",
+			inConfig(`"model_type": "llama"`, `"model_type": "mamba"`)},
+		"attention_bias true": {"safeailab",
+			inConfig(`"attention_bias": false`, `"attention_bias": true`)},
+		"norm_before_fc beside fc_norm": {"speculators", inConfig(`"fc_norm": false`, `"fc_norm": true`)},
+		"architectures [Eagle3DeepseekV2]": {"speculators",
+			inConfig(`"Eagle3Speculator"`, `"Eagle3DeepseekV2"`)},
 		"no safetensors": {"safeailab", func(dir string) {
-			if err := os.Rename(filepath.Join(dir, "model.safetensors"), filepath.Join(dir, "pytorch_model.bin")); err != nil {
+			from, to := filepath.Join(dir, "model.safetensors"), filepath.Join(dir, "pytorch_model.bin")
+			if err := os.Rename(from, to); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -167,9 +178,10 @@ func TestBadEagleHeads(t *testing.T) {
 		case `no tensor "q_norm.weight"`:
 			want = "no such tensor" // the missing one is named first
 		}
-		_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return hardware.Host(), nil }, withHead(dir),
-			func(float64, string) {})
-		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--draft") {
+		_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return hardware.Host(), nil },
+			withHead(dir), func(float64, string) {})
+		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "--draft") {
 			t.Errorf("%s: %v", cause, err)
 		}
 	}

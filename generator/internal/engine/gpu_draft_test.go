@@ -36,8 +36,8 @@ func gpuHead(c model.Config) model.Config {
 			NormedResidual: c.Bias, FeaturesNorm: c.HeadNorms, NormedOutput: c.HeadNorms}}
 }
 
-// draftedOnGPU runs an engine for a model of c on a GPU until the test ends. drafter is the shape of a draft model or of
-// an EAGLE-3 head, if o asks for one.
+// draftedOnGPU runs an engine for a model of c on a GPU until the test ends. drafter is the shape of a draft model or
+// of an EAGLE-3 head, if o asks for one.
 func draftedOnGPU(t *testing.T, d device.Device, c, drafter model.Config, o Options) *testEngine {
 	t.Helper()
 	o.KVType = kernels.BF16
@@ -104,7 +104,8 @@ func TestGPUDraftsChangeNoToken(t *testing.T) {
 			}{{kind: DraftLookup}, {kind: DraftGiven}, {DraftModel, gpuDraftModel(c), 0}, {DraftModel, gpuHead(c), 0},
 				{DraftModel, gpuDraftModel(c), 40}, {DraftModel, gpuHead(c), 20}} {
 				o, drafted, accepted := defaults(), 0, 0
-				o.Draft, o.DraftWindow, o.DraftTokens, o.MaxGraphs = x.kind, x.window, 1+r.IntN(MaxDrafts), []int{0, 20, 200}[r.IntN(3)]
+				o.Draft, o.DraftWindow, o.DraftTokens = x.kind, x.window, 1+r.IntN(MaxDrafts)
+				o.MaxGraphs = []int{0, 20, 200}[r.IntN(3)]
 				o.planDrafts = randomPlan(r.Uint64(), o.DraftTokens)
 				draftedOnGPU(t, d, c, x.drafter, o).each(cases, func(x *draftedCase, s *sink) {
 					x.check(t, s, false)

@@ -30,8 +30,8 @@ func openGPU(t *testing.T) *gpu.Device {
 	return d
 }
 
-// builtOn makes an engine for the micro model on a GPU, with an EAGLE-3 head if o asks for a draft model. The caller runs
-// it.
+// builtOn makes an engine for the micro model on a GPU, with an EAGLE-3 head if o asks for a draft model. The caller
+// runs it.
 func builtOn(t *testing.T, d device.Device, o Options) *Engine {
 	t.Helper()
 	c := microConfig()

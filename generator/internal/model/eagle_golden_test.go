@@ -88,7 +88,8 @@ func eagleRunner(t *testing.T, dev device.Device, name string, kv kernels.DType)
 // verify runs a verify step of a sequence with so many drafts, and returns them and how many results it gave.
 func (r *runner) verify(drafts int) (guessed []int32, results int) {
 	r.t.Helper()
-	s := kernels.Step{Rows: []kernels.Row{{Position: kernels.FromDevice, Token: kernels.FromDevice}}, Samples: []int32{0}}
+	s := kernels.Step{Rows: []kernels.Row{{Position: kernels.FromDevice, Token: kernels.FromDevice}},
+		Samples: []int32{0}}
 	for i := range drafts {
 		s.Rows = append(s.Rows, kernels.Row{Position: kernels.FromDevice, Token: kernels.FromDraft})
 		s.Samples = append(s.Samples, int32(i+1))
@@ -145,12 +146,14 @@ func equalsEagle(t *testing.T, dev device.Device, name string, kv kernels.DType,
 						continue
 					}
 					if share == 1 {
-						t.Fatalf("chunks of %d, after %d tokens: drafts %v, wants %v", chunk, at+1, guessed, g.Drafts[at])
+						t.Fatalf("chunks of %d, after %d tokens: drafts %v, wants %v", chunk, at+1, guessed,
+							g.Drafts[at])
 					}
 					break // the later ones follow from it
 				}
 				if stands := r.stands(guessed, results); results-1 != stands {
-					t.Fatalf("after %d tokens %d results, and %d of the drafts %v stand", at+1, results, stands, guessed)
+					t.Fatalf("after %d tokens %d results, and %d of the drafts %v stand", at+1, results, stands,
+						guessed)
 				}
 				stood += results - 1
 				if !r.drew(g.Tokens[at+1:], results) {
@@ -194,7 +197,8 @@ func (r *runner) drew(tokens []int32, results int) bool {
 	return true
 }
 
-// Without a part of what makes them, drafts differ from the reference: features of the wrong layers, and norms left out.
+// Without a part of what makes them, drafts differ from the reference: features of the wrong layers, and norms left
+// out.
 func TestEagleReferenceIsSensitive(t *testing.T) {
 	for _, name := range eagleHeads {
 		c, _ := checkpoint(t, "eagle/target")
@@ -236,8 +240,8 @@ func draftsOf(t *testing.T, name string, target model.Config, change func(e *mod
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRunnerIn(t, h, m, model.Geometry{MaxRows: 32, Slots: 1, MaxSamples: 8, Context: target.Context, PageTokens: 16,
-		Pages: target.Context / 16, RingSlots: 2, Drafter: model.ModelDrafter, DraftModel: head})
+	r := newRunnerIn(t, h, m, model.Geometry{MaxRows: 32, Slots: 1, MaxSamples: 8, Context: target.Context,
+		PageTokens: 16, Pages: target.Context / 16, RingSlots: 2, Drafter: model.ModelDrafter, DraftModel: head})
 	defer r.free()
 	r.prompt(g.Prompt, 7)
 	for at := 0; at < len(g.Drafts); {
