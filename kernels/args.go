@@ -178,7 +178,7 @@ type slotArgs struct {
 // sampleArgs mirrors SampleArgs of sample.cu.
 type sampleArgs struct {
 	logits, sample, slot, position, number, history, params, mask, bias, edited, token, results uint64
-	vocab, context, ringSlots, maxSamples, verify, _                                            int32
+	vocab, context, ringSlots, maxSamples, queries, masks                                       int32
 }
 
 // acceptArgs mirrors AcceptArgs of accept.cu.
@@ -190,14 +190,14 @@ type acceptArgs struct {
 
 // lookupArgs mirrors LookupArgs of lookup.cu.
 type lookupArgs struct {
-	slot, position, token, history uint64
-	queries, context, trash, _     int32
+	slot, position, token, history, masked uint64
+	queries, context, trash, stride        int32
 }
 
 // givenArgs mirrors GivenArgs of given.cu.
 type givenArgs struct {
-	slot, position, tokens, token, history uint64
-	t, queries, context, trash             int32
+	slot, position, tokens, token, history, masked uint64
+	t, queries, context, trash, stride, _          int32
 }
 
 // draftRowsArgs mirrors DraftRowsArgs of draftrows.cu.
@@ -211,8 +211,9 @@ type draftRowsArgs struct {
 // proposeArgs mirrors ProposeArgs of propose.cu.
 type proposeArgs struct {
 	logits, tokens, slot, position, token       uint64
-	history                                     uint64
+	history, masked                             uint64
 	queries, draft, cols, vocab, context, trash int32
+	stride, _                                   int32
 }
 
 // captureArgs mirrors CaptureArgs of capture.cu.

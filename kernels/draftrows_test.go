@@ -123,6 +123,13 @@ func TestPropose(t *testing.T) {
 	if !slices.Equal(g.h.Int32(g.slots.History), history) {
 		t.Error("history differs")
 	}
+	g.h.Int32(g.slots.Params)[2*ParamWords+maskedParam] = 1 // its draft is the host's
+	g.h.Int32(g.rows.Token)[1], g.h.Int32(g.rows.Token)[5] = 77, 77
+	g.launch(Propose{Logits: logits, Rows: g.rows, Slots: g.slots, T: 16, Queries: 4, Draft: 1, Cols: 5, Vocab: 4})
+	if got := g.h.Int32(g.rows.Token); got[1] != 77 || got[5] != 0 {
+		t.Errorf("beside a draft of the host: %v", got[:8])
+	}
+	g.h.Int32(g.slots.Params)[2*ParamWords+maskedParam] = 0
 	tokens, err := g.h.Load(bytesOfInts(40, 41, 42, 43, 44))
 	g.must(err)
 	g.launch(Propose{Logits: logits, Tokens: tokens, Rows: g.rows, Slots: g.slots, T: 16, Queries: 4, Draft: 1, Cols: 5,

@@ -27,13 +27,13 @@ func MaskWords(vocab int) int { return (vocab + 31) / 32 }
 // flight names the slot.
 type SlotsView struct {
 	mask, bias *device.Mapped
-	maskWords  int // of a slot
+	maskWords  int // of a slot, all of its masks
 }
 
-// AllocShared allocates Slots.Mask and Slots.Bias for a vocabulary. The caller frees the buffers, also those that are
-// set beside an error.
+// AllocShared allocates Slots.Mask and Slots.Bias for a vocabulary, with Slots.Masks masks. The caller frees the
+// buffers, also those that are set beside an error.
 func (s *Slots) AllocShared(m device.Memory, vocab int) (v SlotsView, err error) {
-	v.maskWords = MaskWords(vocab)
+	v.maskWords = max(s.Masks, 1) * MaskWords(vocab)
 	if s.Mask, v.mask, err = m.Pinned(4 * int64(s.Count) * int64(v.maskWords)); err != nil {
 		return v, err
 	}
@@ -41,8 +41,9 @@ func (s *Slots) AllocShared(m device.Memory, vocab int) (v SlotsView, err error)
 	return v, err
 }
 
-// Mask returns a slot's mask, [MaskWords] words. The device reads it if the Sampling of the slot's sequence is Masked.
-func (v SlotsView) Mask(slot int32) []uint32 {
+// Masks returns a slot's masks, Slots.Masks times [MaskWords] words. The device reads them if the Sampling of the slot's
+// sequence is Masked: the first, or in a verify pass that of each row.
+func (v SlotsView) Masks(slot int32) []uint32 {
 	raw := v.mask.Bytes()
 	words := unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(raw))), len(raw)/4)
 	return words[int(slot)*v.maskWords:][:v.maskWords]

@@ -73,8 +73,8 @@ func TestMaskedTokensAreNeverDrawn(t *testing.T) {
 func TestSampleReadsItsSlotsBiasesAndMask(t *testing.T) {
 	g := newRig(t, 1, 8)
 	for slot := range int32(g.slots.Count) {
-		for i := range g.shared.Mask(slot) {
-			g.shared.Mask(slot)[i] = 0
+		for i := range g.shared.Masks(slot) {
+			g.shared.Masks(slot)[i] = 0
 		}
 		g.must(g.shared.WriteBiases(&Init{Slot: slot, Sampling: Sampling{Biases: []Bias{{0, 50}}}}))
 	}
@@ -119,8 +119,8 @@ func TestMaskViews(t *testing.T) {
 	g := newRig(t, 1, 8)
 	words := MaskWords(rigVocab)
 	for slot := range int32(g.slots.Count) {
-		for i := range g.shared.Mask(slot) {
-			g.shared.Mask(slot)[i] = uint32(int(slot)*words + i)
+		for i := range g.shared.Masks(slot) {
+			g.shared.Masks(slot)[i] = uint32(int(slot)*words + i)
 		}
 	}
 	for i, w := range g.h.Uint32(g.slots.Mask) {
@@ -128,7 +128,7 @@ func TestMaskViews(t *testing.T) {
 			t.Fatalf("word %d is %d", i, w)
 		}
 	}
-	if len(g.shared.Mask(0)) != 32 || MaskWords(1000) != 32 || MaskWords(1024) != 32 || MaskWords(1025) != 33 {
-		t.Errorf("a mask of %d tokens has %d words", rigVocab, len(g.shared.Mask(0)))
+	if len(g.shared.Masks(0)) != 32 || MaskWords(1000) != 32 || MaskWords(1024) != 32 || MaskWords(1025) != 33 {
+		t.Errorf("a mask of %d tokens has %d words", rigVocab, len(g.shared.Masks(0)))
 	}
 }

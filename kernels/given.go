@@ -7,7 +7,8 @@ import (
 )
 
 // Given takes the drafts of a verify pass, whose rows come in groups as [Accept] describes, from a table that the host
-// has written: a drafter for tests and measurements, whose acceptance they decide.
+// has written: a drafter for tests and measurements, whose acceptance they decide. Sequences whose Sampling is Masked
+// keep the drafts of their rows.
 type Given struct {
 	Rows   Rows          // Token, out: the drafts
 	Slots  Slots         // History, out: the drafts at their positions
@@ -36,7 +37,7 @@ func (o Given) Host(h *device.Host) {
 	slots, positions, tokens := h.Int32(o.Rows.Slot), h.Int32(o.Rows.Position), h.Int32(o.Rows.Token)
 	given, history := h.Int32(o.Tokens), h.Int32(o.Slots.History)
 	for t := range o.T {
-		if slot := int(slots[t]); t%o.Queries != 0 && slot != o.Slots.Count-1 {
+		if slot := int(slots[t]); t%o.Queries != 0 && slot != o.Slots.Count-1 && !o.Slots.isMasked(h, slot) {
 			at := slot*o.Slots.Context + int(positions[t])
 			tokens[t], history[at] = given[at], given[at]
 		}

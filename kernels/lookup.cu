@@ -4,7 +4,8 @@ struct LookupArgs {
 	const int32_t *slot, *position; // [T]
 	int32_t *token;                 // out: [T]
 	int32_t *history;               // [slots][context]; out: the drafts
-	int32_t queries, context, trash, unused;
+	const int32_t *masked;          // a word of each slot, `stride` words apart: its drafts are those of the host
+	int32_t queries, context, trash, stride;
 };
 
 // A block is one group. A thread has LOOKUP_LOADS tokens in flight.
@@ -49,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(LOOKUP_THREADS) reel_lookup(const _
 	const int first = blockIdx.x * a.queries, i = threadIdx.x;
 	pdl_begin();
 	const int slot = a.slot[first], p = a.position[first];
-	if (slot == a.trash) return;
+	if (slot == a.trash || a.masked[slot * a.stride]) return;
 	int32_t *const history = a.history + (size_t)slot * a.context;
 	if (i < LOOKUP_MATCH) tail[i] = history[max(p - i, 0)];
 	__syncthreads();

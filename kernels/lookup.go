@@ -16,6 +16,7 @@ import (
 //	draft j = h[e+j] for j = 1 …; past p, h goes on with the drafts themselves
 //
 // If no earlier token is the last one, each draft is the last token. (Saxena, "Prompt Lookup Decoding", 2023.)
+// Sequences whose Sampling is Masked keep the drafts that the host has written.
 type Lookup struct {
 	Rows  Rows  // Token, out: the drafts
 	Slots Slots // History, out: the drafts at their positions
@@ -46,6 +47,9 @@ func (o Lookup) Host(h *device.Host) {
 	slots, positions, tokens := h.Int32(o.Rows.Slot), h.Int32(o.Rows.Position), h.Int32(o.Rows.Token)
 	for first := 0; first < o.T; first += o.Queries {
 		slot, p := int(slots[first]), int(positions[first])
+		if o.Slots.isMasked(h, slot) {
+			continue
+		}
 		history := h.Int32(o.Slots.History)[slot*o.Slots.Context:][:o.Slots.Context]
 		end := longestMatch(history[:p+1])
 		for t := first + 1; t < first+o.Queries && int(slots[t]) == slot && slot != o.Slots.Count-1; t++ {

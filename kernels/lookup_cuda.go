@@ -21,9 +21,9 @@ func (o Lookup) CUDA(q *cuda.Queue) error {
 		return fmt.Errorf("%w: a lookup on a GPU in %d tokens, at most %d", device.ErrBadShape, o.Slots.Context,
 			lookupContext)
 	}
-	at := q.Address
+	at, masked := q.Address, o.Slots.masked(q)
 	return cuda.Launch(q, "reel_lookup", cuda.Grid{X: o.T / o.Queries, Threads: lookupThreads, Dependent: true},
 		lookupArgs{slot: at(o.Rows.Slot), position: at(o.Rows.Position), token: at(o.Rows.Token),
-			history: at(o.Slots.History), queries: int32(o.Queries), context: int32(o.Slots.Context),
-			trash: int32(o.Slots.Count - 1)})
+			history: at(o.Slots.History), masked: masked, queries: int32(o.Queries), context: int32(o.Slots.Context),
+			trash: int32(o.Slots.Count - 1), stride: ParamWords})
 }

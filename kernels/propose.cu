@@ -10,7 +10,8 @@ struct ProposeArgs {
 	const int32_t *slot, *position; // [T]
 	int32_t *token;                 // out: [T]
 	int32_t *history;               // out: [slots][context]
-	int32_t queries, draft, cols, vocab, context, trash;
+	const int32_t *masked;          // a word of each slot, `stride` words apart: its drafts are those of the host
+	int32_t queries, draft, cols, vocab, context, trash, stride, unused;
 };
 
 // ProposeBest is a largest logit with the lowest token that has it. A logit that is no number is no best.
@@ -38,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(PROPOSE_THREADS) reel_propose(const
 	const int row = blockIdx.x * a.queries + a.draft, thread = threadIdx.x;
 	pdl_begin();
 	const int slot = a.slot[row];
-	if (slot == a.trash) return;
+	if (slot == a.trash || a.masked[slot * a.stride]) return;
 	const float *logits = a.logits + (size_t)blockIdx.x * a.cols;
 	ProposeBest best = {-INFINITY, 0};
 	for (int from = thread; from < a.vocab; from += PROPOSE_LOADS * PROPOSE_THREADS) {

@@ -9,7 +9,7 @@ import (
 
 // Propose takes a draft model's most probable token as draft number Draft of each group of a verify pass, whose rows
 // come in groups of Queries as [Accept] describes: the first among equals, and logit 0 if none is a number.
-// Padding gets no draft.
+// Padding gets no draft, and sequences whose Sampling is Masked keep those that the host has written.
 type Propose struct {
 	Logits device.Buffer // float32 [T/Queries][Cols], of the draft model
 	Tokens device.Buffer // int32 [Cols]: the token of each logit; or none: logit i is that of token i
@@ -47,7 +47,7 @@ func (o Propose) Host(h *device.Host) {
 	logits, history := h.Float32(o.Logits), h.Int32(o.Slots.History)
 	for g := range o.T / o.Queries {
 		row := g*o.Queries + o.Draft
-		if slot := int(slots[row]); slot != o.Slots.Count-1 {
+		if slot := int(slots[row]); slot != o.Slots.Count-1 && !o.Slots.isMasked(h, slot) {
 			token := mostProbable(logits[g*o.Cols:][:o.Vocab])
 			if !o.Tokens.IsZero() {
 				token = h.Int32(o.Tokens)[token]

@@ -8,7 +8,7 @@ const proposeThreads = 1024 // PROPOSE_THREADS of propose.cu
 
 // CUDA launches a block per group.
 func (o Propose) CUDA(q *cuda.Queue) error {
-	at := q.Address
+	at, masked := q.Address, o.Slots.masked(q)
 	g := cuda.Grid{X: o.T / o.Queries, Threads: proposeThreads, Dependent: true}
 	tokens := uint64(0)
 	if !o.Tokens.IsZero() {
@@ -16,7 +16,9 @@ func (o Propose) CUDA(q *cuda.Queue) error {
 	}
 	return cuda.Launch(q, "reel_propose", g, proposeArgs{
 		logits: at(o.Logits), tokens: tokens, slot: at(o.Rows.Slot), position: at(o.Rows.Position),
-		token: at(o.Rows.Token), history: at(o.Slots.History), queries: int32(o.Queries), draft: int32(o.Draft), cols: int32(o.Cols),
+		token: at(o.Rows.Token), history: at(o.Slots.History), masked: masked,
+		queries: int32(o.Queries), draft: int32(o.Draft), cols: int32(o.Cols),
 		vocab: int32(o.Vocab), context: int32(o.Slots.Context), trash: int32(o.Slots.Count - 1),
+		stride: ParamWords,
 	})
 }

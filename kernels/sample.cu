@@ -10,13 +10,13 @@ struct SampleArgs {
 	const int32_t *number;                   // [2]: the step number
 	const int32_t *history;                  // [slots][context]
 	const int32_t *params;                   // [slots][SAMPLE_PARAMS]: generation, prompt length, sampling parameters
-	const int32_t *mask;                     // [slots][(vocab+31)/32], pinned: a bit for each allowed token
+	const int32_t *mask;                     // [slots][masks][(vocab+31)/32], pinned: a bit for each allowed token
 	const int32_t *bias;                     // [slots][MAX_BIASES][2], pinned: token, float
 	uint32_t *edited;                        // workspace: [N][vocab]
-	int32_t *token;                          // out: the sampled token, [slots], or if verify is set [N]
+	int32_t *token;                          // out: the sampled token, [slots], or in a verify pass [N]
 	int32_t *results;                        // out: [ringSlots][maxSamples][RESULT_WORDS], pinned
 	int32_t vocab, context, ringSlots, maxSamples;
-	int32_t verify, unused;
+	int32_t queries, masks; // rows of a group in a verify pass, or 0; masks of a slot, one for each row of a group
 };
 
 // One block samples one token.
@@ -436,7 +436,8 @@ __device__ static uint64_t sample_edit(
 		const float value = __int_as_float(load_from_host(bias + 2 * i + 1));
 		edited[id] = __float_as_uint(__fadd_rn(__uint_as_float(__ldcg(edited + id)), value));
 	}
-	if (masked) sample_mask(bits, a.mask + (size_t)slot * words, words);
+	const size_t mask = (size_t)slot * a.masks + (a.queries ? blockIdx.x % a.queries : 0);
+	if (masked) sample_mask(bits, a.mask + mask * words, words);
 	__syncthreads(); // all biases are added, and the mask is there
 	d.logits = reinterpret_cast<const float *>(edited), d.penalizes = false;
 	float top = -INFINITY;
@@ -463,7 +464,7 @@ __device__ static void sample_publish(
 		out[9 + 2 * i] = __float_as_int(d.raw((uint32_t)s.list[i]) - s.rawMost - s.logSum);
 	}
 	if (i == 0) {
-		a.token[a.verify ? blockIdx.x : slot] = token;
+		a.token[a.queries ? blockIdx.x : slot] = token;
 		out[2] = slot, out[3] = a.params[slot * SAMPLE_PARAMS], out[4] = 1, out[5] = token;
 		out[6] = __float_as_int(d.raw(token) - s.rawMost - s.logSum);
 		out[7] = top;

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 
@@ -23,7 +24,7 @@ const PenaltyWindow = 64
 //	presence     l_i -= p for each token i of the completion so far
 //	frequency    l_i -= p * n for each token i that occurs n times in the completion so far
 //	bias         l_i += b for the tokens with a bias
-//	mask         l_i = -inf for all tokens that the slot's mask does not allow
+//	mask         l_i = -inf for all tokens that the row's mask does not allow
 //	temperature  l_i /= t; t = 0 takes the largest l, the lowest id among equals
 //	top_k        keeps the k largest, lower ids first among equals
 //	top_p        with p = softmax(l), keeps the fewest most probable with a sum of at least top_p
@@ -42,9 +43,10 @@ type Sample struct {
 
 	T, N, Vocab           int
 	RingSlots, MaxSamples int
-	// Verify leaves the tokens in Rows.Drawn, of a pass with several sampled rows of a sequence, and not in the slots:
-	// [Accept] does that.
-	Verify bool
+	// Queries, if it is more than 0, is that of a verify pass, whose rows come in groups as [Accept] describes: row i of
+	// a group is drawn within mask i of its slot. The tokens are left in Rows.Drawn and not in the slots: Accept does
+	// that.
+	Queries int
 }
 
 // RecordWords is the length of a record in int32 words: step number (2 words), slot, generation,
@@ -91,7 +93,10 @@ func (o Sample) Check() error {
 	if err := o.Slots.check(); err != nil {
 		return err
 	}
-	if o.Verify {
+	if o.Queries > max(o.Slots.Masks, 1) {
+		return fmt.Errorf("%w: groups of %d rows with %d masks of a slot", device.ErrBadShape, o.Queries, o.Slots.Masks)
+	}
+	if o.Queries > 0 {
 		if err := checkBuffers(need{"drawn tokens", o.Rows.Drawn, o.N}); err != nil {
 			return err
 		}
@@ -99,7 +104,7 @@ func (o Sample) Check() error {
 	return checkBuffers(need{"logits", o.Logits, o.N * o.Vocab}, need{"samples", o.Rows.Sample, o.N},
 		need{"records", o.Records, o.RingSlots * o.MaxSamples * RecordWords}, need{"number", o.Rows.Number, 2},
 		need{"edited logits", o.Edited, o.N * o.Vocab},
-		need{"masks", o.Slots.Mask, o.Slots.Count * MaskWords(o.Vocab)},
+		need{"masks", o.Slots.Mask, o.Slots.Count * max(o.Slots.Masks, 1) * MaskWords(o.Vocab)},
 		need{"biases", o.Slots.Bias, o.Slots.Count * biasWords})
 }
 
@@ -113,9 +118,10 @@ func (o Sample) Host(h *device.Host) {
 		defer draws.Put(d)
 		for i := begin; i < end; i++ {
 			if row := samples[i]; row >= 0 {
-				token := o.one(h, d, logits[i*o.Vocab:(i+1)*o.Vocab], slots[row], positions[row],
+				mask := o.mask(h, slots[row], i)
+				token := o.one(h, d, logits[i*o.Vocab:(i+1)*o.Vocab], mask, slots[row], positions[row],
 					records[i*RecordWords:][:RecordWords])
-				if o.Verify {
+				if o.Queries > 0 {
 					h.Int32(o.Rows.Drawn)[i] = token
 				} else {
 					h.Int32(o.Slots.Token)[slots[row]] = token
@@ -133,14 +139,24 @@ func (o Sample) Host(h *device.Host) {
 // samplingCost is the cost of a logit in multiply-adds: mostly an exponential.
 const samplingCost = 64
 
+// mask returns the mask of sample i, which is of a sequence in slot.
+func (o Sample) mask(h *device.Host, slot int32, i int) []uint32 {
+	words := MaskWords(o.Vocab)
+	at := int(slot) * max(o.Slots.Masks, 1)
+	if o.Queries > 0 {
+		at += i % o.Queries
+	}
+	return h.Uint32(o.Slots.Mask)[at*words:][:words]
+}
+
 // one samples one row, writes its record except for the step number, and returns the token.
-func (o Sample) one(h *device.Host, d *draw, logits []float32, slot, position int32, out []int32) (token int32) {
+func (o Sample) one(h *device.Host, d *draw, logits []float32, mask []uint32, slot, position int32,
+	out []int32) (token int32) {
 	params := h.Int32(o.Slots.Params)[int(slot)*ParamWords:][:ParamWords]
 	s, biases := readSampling(params[2:])
 	d.biases = readBiases(d.biases[:0], h.Int32(o.Slots.Bias)[int(slot)*biasWords:][:2*biases])
 	s.Biases = d.biases
 	history := h.Int32(o.Slots.History)[int(slot)*o.Slots.Context:][:position+1]
-	mask := h.Uint32(o.Slots.Mask)[int(slot)*MaskWords(o.Vocab):][:MaskWords(o.Vocab)]
 	token = d.token(logits, s, Past{history, int(params[1]), mask})
 	norm := logSumExp(logits)
 	out[2], out[3], out[4], out[5] = slot, params[0], 1, token

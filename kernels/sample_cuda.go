@@ -24,7 +24,7 @@ func (o Sample) CUDA(q *cuda.Queue) error {
 	g := cuda.Grid{X: o.N, Threads: 1024, Shared: sampleShared + (o.Vocab+31)/32*4, Dependent: true}
 	slots := o.Slots.addresses(q)
 	token := slots.token
-	if o.Verify {
+	if o.Queries > 0 {
 		token = q.Address(o.Rows.Drawn)
 	}
 	return cuda.Launch(q, "reel_sample", g, sampleArgs{
@@ -33,6 +33,6 @@ func (o Sample) CUDA(q *cuda.Queue) error {
 		history: slots.history, params: slots.params, mask: q.Address(o.Slots.Mask), bias: q.Address(o.Slots.Bias),
 		edited: q.Address(o.Edited), token: token, vocab: int32(o.Vocab),
 		context: int32(o.Slots.Context), ringSlots: int32(o.RingSlots), maxSamples: int32(o.MaxSamples),
-		verify: word(o.Verify),
+		queries: int32(o.Queries), masks: int32(max(o.Slots.Masks, 1)),
 	})
 }

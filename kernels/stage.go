@@ -5,7 +5,7 @@ import "reel.internal/reel/kernels/device"
 // Stage starts a step: it finds the step's descriptor in the ring by the device's own counter,
 // applies its changes to the slots, and writes each row's slot, position and token to Rows,
 // from which the other ops read them. Rows past the descriptor's and those of NoSlot are padding and
-// belong to the trash slot. Drafts are 0 until a drafter, such as [Lookup], writes them.
+// belong to the trash slot. Drafts of FromDraft are 0 until a drafter, such as [Lookup], writes them.
 type Stage struct {
 	Ring    device.Buffer // int32 [RingSlots][Layout.Words()], the descriptor ring, written by the host
 	Counter device.Buffer // uint32 [1]: steps staged so far

@@ -9,6 +9,9 @@ func (s Slots) addresses(q *cuda.Queue) slotArgs {
 		q.Address(s.Params)}
 }
 
+// masked returns the address of the first slot's word of [Slots.isMasked]; those of the others are ParamWords apart.
+func (s Slots) masked(q *cuda.Queue) uint64 { return q.Address(s.Params) + 4*maskedParam }
+
 // CUDA launches one block: the work is small, and sequential.
 func (o Stage) CUDA(q *cuda.Queue) error {
 	threads := min(1024, max(64, (3*o.T+31)/32*32))

@@ -49,7 +49,7 @@ type Sampling struct {
 	PresencePenalty  float32 // 0 is off
 	FrequencyPenalty float32 // 0 is off
 	Biases           []Bias  // at most MaxBiases, no token twice; they lie in Slots.Bias
-	Masked           bool    // only tokens of the slot's mask in Slots.Mask may be drawn
+	Masked           bool    // only tokens of the slot's masks in Slots.Mask may be drawn
 }
 
 // PageEntry sets one entry of a slot's block table.
@@ -170,6 +170,7 @@ type Slots struct {
 	Count   int // slots, with the trash slot
 	Pages   int // entries of a block table
 	Context int // tokens of a sequence at most
+	Masks   int // masks of a slot: one for each row that a sequence may have in a verify pass; 0 is 1
 
 	BlockTable device.Buffer // int32 [Count][Pages]: page of each run of PageTokens tokens
 	Length     device.Buffer // int32 [Count]: tokens with stored keys and values
@@ -178,12 +179,21 @@ type Slots struct {
 	Params     device.Buffer // int32 [Count][ParamWords]: generation, prompt, sampling
 
 	// Shared with the host, which writes them; see [SlotsView].
-	Mask device.Buffer // uint32 [Count][MaskWords]: a bit for each token that may be drawn, if Sampling.Masked
+	Mask device.Buffer // uint32 [Count][Masks][MaskWords]: a bit for each token that may be drawn, if Sampling.Masked
 	Bias device.Buffer // [Count][MaxBiases] × {token int32, value float32}: the first len(Sampling.Biases) count
 }
 
 // ParamWords is the length of a slot's part of Slots.Params.
 const ParamWords = 14
+
+// maskedParam is the word of Sampling.Masked in a slot's part of Slots.Params.
+const maskedParam = 13
+
+// isMasked reports whether a slot's sequence is Sampling.Masked. The host writes the drafts of such a sequence, with
+// their masks, so drafters leave its rows alone.
+func (s Slots) isMasked(h *device.Host, slot int) bool {
+	return h.Int32(s.Params)[slot*ParamWords+maskedParam] != 0
+}
 
 // AllocSlots allocates count slots and a trash slot, without what [Slots.AllocShared] allocates. The caller frees the
 // buffers, also those that it returns beside an error.

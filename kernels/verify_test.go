@@ -21,6 +21,7 @@ type verifyPass struct {
 	drafts     []int     // of each group
 	lengths    []int     // of each group's sequence before the pass
 	texts      [][]int32 // its tokens with the one sampled last; the rig's history has them up to its length
+	masked     []bool    // whether a group's sequence has masks, and so drafts of the host
 }
 
 // newVerifyPass stages a pass over random sequences, whose tokens are of an alphabet of this size.
@@ -44,12 +45,16 @@ func newVerifyPass(g *rig, alphabet int) *verifyPass {
 		copy(g.h.Int32(g.slots.History)[slot*rigContext:], text[:length])
 		g.h.Int32(g.slots.Length)[slot], g.h.Int32(g.slots.Token)[slot] = int32(length), text[length]
 		p.slotOf, p.lengths, p.texts = append(p.slotOf, int32(slot)), append(p.lengths, length), append(p.texts, text)
-		p.drafts = append(p.drafts, g.r.IntN(p.queries))
+		p.drafts, p.masked = append(p.drafts, g.r.IntN(p.queries)), append(p.masked, g.r.IntN(4) == 0)
+		g.h.Int32(g.slots.Params)[slot*ParamWords+maskedParam] = word(p.masked[len(p.masked)-1])
 		for i := range p.queries {
 			row := Row{int32(slot), FromDevice, FromDraft}
 			if i == 0 {
 				row.Token = FromDevice
-			} else if i > p.drafts[len(p.drafts)-1] {
+			} else if p.masked[len(p.masked)-1] {
+				row.Token = hostDraft(slot, i)
+			}
+			if i > p.drafts[len(p.drafts)-1] {
 				row = Row{Slot: NoSlot, Position: int32(g.r.IntN(3)), Token: int32(g.r.IntN(3))}
 			}
 			step.Samples = append(step.Samples, int32(len(step.Rows)))
@@ -59,6 +64,9 @@ func newVerifyPass(g *rig, alphabet int) *verifyPass {
 	g.stage(step, p.n, p.n)
 	return p
 }
+
+// hostDraft is the host's i-th draft of the masked sequence in a slot.
+func hostDraft(slot, i int) int32 { return int32(500 + 8*slot + i) }
 
 // each calls f for each row, with its group and its index there; the group of padding after the groups is -1.
 func (p *verifyPass) each(f func(row, group, i int)) {
@@ -115,8 +123,12 @@ func TestStageOfAVerifyPass(t *testing.T) {
 				return
 			}
 			slot, position := p.slotOf[group], p.lengths[group]+i
-			if want["slots"][row], want["positions"][row] = slot, int32(position); i == 0 {
+			want["slots"][row], want["positions"][row] = slot, int32(position)
+			switch {
+			case i == 0:
 				want["tokens"][row] = p.texts[group][position]
+			case p.masked[group]:
+				want["tokens"][row] = hostDraft(int(slot), i)
 			}
 			want["histories"][int(slot)*rigContext+position] = want["tokens"][row]
 			want["lengths"][slot] = int32(position + 1)
@@ -145,7 +157,7 @@ func naiveLookup(text []int32, n int) []int32 {
 }
 
 // Lookup guesses like a naive search, over texts of few different tokens, which have long matches, and guesses that go
-// on past the text's end. It writes nothing but the drafts.
+// on past the text's end. It writes nothing but the drafts, and none of the host's.
 func TestLookupGuessesLikeANaiveSearch(t *testing.T) {
 	g := newRig(t, 1, 8)
 	beyond := 0
@@ -153,7 +165,7 @@ func TestLookupGuessesLikeANaiveSearch(t *testing.T) {
 		p := newVerifyPass(g, 1+i%4)
 		want := p.state()
 		p.each(func(row, group, i int) {
-			if group < 0 || i == 0 || i > p.drafts[group] {
+			if group < 0 || i == 0 || i > p.drafts[group] || p.masked[group] {
 				return
 			}
 			guess, at := naiveLookup(p.texts[group], i)[i-1], p.lengths[group]+i
@@ -195,7 +207,7 @@ func TestLookupPrefersTheLastOfTheLongest(t *testing.T) {
 	}
 }
 
-// Given takes the drafts from the table, and writes nothing else.
+// Given takes the drafts from the table, and writes nothing else, and none of the host's.
 func TestGivenTakesTheTable(t *testing.T) {
 	g := newRig(t, 1, 8)
 	table, err := g.h.Alloc(4 * int64(g.slots.Count*rigContext))
@@ -207,7 +219,7 @@ func TestGivenTakesTheTable(t *testing.T) {
 		}
 		want := p.state()
 		p.each(func(row, group, i int) {
-			if group >= 0 && i > 0 && i <= p.drafts[group] {
+			if group >= 0 && i > 0 && i <= p.drafts[group] && !p.masked[group] {
 				at := int(p.slotOf[group])*rigContext + p.lengths[group] + i
 				want["tokens"][row], want["histories"][at] = g.h.Int32(table)[at], g.h.Int32(table)[at]
 			}
@@ -259,10 +271,11 @@ func TestAcceptCountsWhatStands(t *testing.T) {
 	}
 }
 
-// In a verify pass each row, also padding, is sampled as alone: with the history up to its own token, drafts included.
-// The slots keep their last tokens.
+// In a verify pass each row, also padding, is sampled as alone: with the history up to its own token, drafts included,
+// and within a mask of its own. The slots keep their last tokens.
 func TestSampleOfAVerifyPass(t *testing.T) {
 	g := newRig(t, 1, 8)
+	g.slots.Masks = 8
 	const vocab = 24
 	records := g.poisoned(rigRing * g.layout.MaxSamples * RecordWords)
 	for range 100 {
@@ -279,13 +292,13 @@ func TestSampleOfAVerifyPass(t *testing.T) {
 		p.each(func(row, group, i int) {
 			slot, position := want["slots"][row], want["positions"][row]
 			s := sampling[slot]
-			past := Past{want["histories"][int(slot)*rigContext:][:position+1], int(s.Prompt), maskOf(vocab, allowed)}
+			past := Past{want["histories"][int(slot)*rigContext:][:position+1], int(s.Prompt), rowMask(int(slot), i)}
 			if group >= 0 {
 				want["drawn"][row] = new(draw).token(values[row*vocab:][:vocab], s.Sampling, past)
 			}
 		})
 		g.launch(Sample{Logits: logits, Rows: g.rows, Slots: g.slots, Records: records, Edited: g.poisoned(p.n * vocab),
-			T: p.n, N: p.n, Vocab: vocab, RingSlots: rigRing, MaxSamples: g.layout.MaxSamples, Verify: true})
+			T: p.n, N: p.n, Vocab: vocab, RingSlots: rigRing, MaxSamples: g.layout.MaxSamples, Queries: p.queries})
 		p.check("Sample", want)
 		p.each(func(row, group, i int) {
 			if group < 0 {
@@ -303,11 +316,16 @@ func TestSampleOfAVerifyPass(t *testing.T) {
 	}
 }
 
+// rowMask returns the mask of the i-th row of a slot's sequence, of a vocabulary of at most 32 tokens.
+func rowMask(slot, i int) []uint32 { return []uint32{0x5a17c3 << ((slot + 3*i) % 5)} }
+
 // samplings gives each slot random parameters, and the trash slot none.
 func (g *rig) samplings(p *verifyPass, vocab int) map[int32]Init {
 	all := map[int32]Init{int32(g.slots.Count - 1): {}}
-	for slot := range int32(g.slots.Count) {
-		copy(g.h.Uint32(g.slots.Mask)[int(slot)*MaskWords(vocab):], maskOf(vocab, allowed))
+	for slot := range g.slots.Count {
+		for i := range g.slots.Masks {
+			copy(g.h.Uint32(g.slots.Mask)[slot*g.slots.Masks+i:], rowMask(slot, i))
+		}
 	}
 	for i, slot := range p.slotOf {
 		s := Sampling{Temperature: g.r.Float32() * 2, TopK: int32(g.r.IntN(vocab)), TopP: 0.3 + 0.7*g.r.Float32(),
@@ -346,6 +364,12 @@ func TestVerifyOpsRefuseWrongShapes(t *testing.T) {
 	}
 	short := Accept{Rows: g.rows, Slots: g.slots, Records: records, T: 28, Queries: 4, RingSlots: rigRing,
 		MaxSamples: 24}
+	few := Sample{Logits: g.poisoned(8 * 24), Rows: g.rows, Slots: g.slots, Records: records, Edited: g.poisoned(8 * 24),
+		T: 8, N: 8, Vocab: 24, RingSlots: rigRing, MaxSamples: g.layout.MaxSamples, Queries: 4}
+	few.Slots.Masks = 3
+	if err := few.Check(); !errors.Is(err, device.ErrBadShape) {
+		t.Errorf("groups of 4 rows with 3 masks: %v", err)
+	}
 	if err := short.Check(); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("28 rows with 24 samples: %v", err)
 	}

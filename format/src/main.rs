@@ -16,7 +16,7 @@ mod tokens;
 use std::process::exit;
 
 /// The version of the messages, of the memory's layout, and of the grammars. The generator refuses another.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The versions of all libraries: FNV-1a of Cargo.lock. Masks depend on them, so the generator refuses others.
 const LIBRARIES: u32 = fnv(include_bytes!("../Cargo.lock"));
@@ -58,9 +58,12 @@ fn serve() -> Result<(), String> {
     sys::send(CONTROL, &[VERSION, LIBRARIES, vocabulary.len() as u32], &[])?;
     loop {
         let mut message = [0; 2]; // the format's kind and its bytes
-        let Some(received) = sys::receive(CONTROL, &mut message)? else {
+        let Some((received, words)) = sys::receive(CONTROL, &mut message)? else {
             return Ok(());
         };
+        if words != message.len() {
+            return Err(format!("a message has {words} words"));
+        }
         let Some((socket, memory)) = received.descriptors() else {
             continue; // a dropped pair closes its descriptors, by which the generator sees the failure
         };

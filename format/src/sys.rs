@@ -163,8 +163,9 @@ impl Drop for Received {
     }
 }
 
-/// Receives a message, or None after the other end was closed. A message of another size is an error.
-pub fn receive(socket: c_int, words: &mut [u32]) -> Result<Option<Received>> {
+/// Receives a message and its number of words, or None after the other end was closed. A message that is longer, or is
+/// not of words, is an error.
+pub fn receive(socket: c_int, words: &mut [u32]) -> Result<Option<(Received, usize)>> {
     let mut part = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: size_of_val(words) };
     let mut control = [0u64; CONTROL_BYTES / 8];
     let mut received = Received(vec![]);
@@ -184,9 +185,9 @@ pub fn receive(socket: c_int, words: &mut [u32]) -> Result<Option<Received>> {
     };
     match n {
         0 => Ok(None),
-        n if n == size_of_val(words) as isize => Ok(Some(received)),
         n if n < 0 => Err(failure("recvmsg")),
-        n => Err(format!("a message has {n} bytes, not {}", size_of_val(words))),
+        n if n as usize <= size_of_val(words) && n % 4 == 0 => Ok(Some((received, n as usize / 4))),
+        n => Err(format!("a message has {n} bytes, {} at most", size_of_val(words))),
     }
 }
 

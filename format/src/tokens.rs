@@ -4,6 +4,7 @@
 
 use crate::sys::Mapping;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// The length of a token that is never drawn.
@@ -48,6 +49,11 @@ impl Vocabulary {
         self.words.len()
     }
 
+    /// The number of words of a mask.
+    pub fn mask_words(&self) -> usize {
+        self.len().div_ceil(32)
+    }
+
     /// The vocabulary as llguidance wants it. Without EOS ids it has one that no bit of a mask stands for.
     pub fn environment(&self) -> TokEnv {
         let mut words = self.words.clone();
@@ -60,6 +66,27 @@ impl Vocabulary {
         Arc::new(ApproximateTokEnv::new(trie.with_eos_tokens(&eos)))
     }
 
+    /// Returns the token with which a text is likely to go on, if a mask forces some bytes: the longest token within
+    /// those in which all allowed tokens agree. A model draws it, or shorter ones that spell the same. There is none
+    /// where the text may end, or a control token may follow.
+    pub fn forced(&self, mask: &[u32]) -> Option<u32> {
+        let (mut forced, mut ends) = (&[][..], false); // whether two tokens differ after the forced bytes
+        for id in ids(mask) {
+            let word = self.words.get(id as usize).filter(|w| !w.is_empty())?;
+            let common = forced.iter().zip(word).take_while(|(a, b)| a == b).count();
+            if common == forced.len() && !ends {
+                forced = word;
+            } else if common < forced.len() && common < word.len() {
+                (forced, ends) = (&forced[..common], true);
+                if common == 0 {
+                    return None;
+                }
+            }
+        }
+        let within = ids(mask).filter(|&id| self.words[id as usize].len() <= forced.len());
+        within.max_by_key(|&id| (self.words[id as usize].len(), Reverse(id)))
+    }
+
     /// Reports whether a mask allows nothing but EOS.
     pub fn ends(&self, mask: &[u32]) -> bool {
         let end = |i: usize| {
@@ -68,6 +95,15 @@ impl Vocabulary {
         };
         mask.iter().enumerate().all(|(i, &word)| word == 0 || word & !end(i) == 0)
     }
+}
+
+/// The tokens that a mask allows.
+pub fn ids(mask: &[u32]) -> impl Iterator<Item = u32> + '_ {
+    mask.iter().enumerate().flat_map(|(i, &word)| {
+        std::iter::successors(Some(word), |w| Some(w & (w - 1)))
+            .take_while(|&w| w != 0)
+            .map(move |w| 32 * i as u32 + w.trailing_zeros())
+    })
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -108,6 +144,10 @@ pub mod tests {
     }
 
     impl Vocabulary {
+        pub fn is_eos(&self, id: u32) -> bool {
+            self.eos.contains(&id)
+        }
+
         /// Returns a vocabulary of some texts, without EOS.
         pub fn of(texts: &[&str]) -> Self {
             Self { words: texts.iter().map(|t| t.as_bytes().to_vec()).collect(), eos: vec![] }
@@ -138,6 +178,34 @@ pub mod tests {
         ] {
             let got = Vocabulary::parse(&written(&words, bytes)).err().unwrap_or_default();
             assert!(got.contains(cause), "{words:?}: {got:?}, want {cause:?}");
+        }
+    }
+
+    #[test]
+    fn guesses_what_is_forced() {
+        // EOS and the control token are the last two.
+        let texts = ["a", "ab", "abc", "abd", "x", "ab", "abcd"];
+        let mut words: Vec<Vec<u8>> = texts.iter().map(|t| t.as_bytes().to_vec()).collect();
+        words.extend([vec![], vec![]]);
+        let v = Vocabulary { words, eos: vec![7] };
+        for (allowed, want) in [
+            (&[][..], None),
+            (&[4], Some(4)),
+            (&[0, 1, 2], Some(2)),
+            (&[2, 1, 0, 6], Some(6)),
+            (&[0, 2, 3], Some(0)),    // they agree in "ab", which alone is not allowed
+            (&[0, 5, 2, 3], Some(5)), // it is
+            (&[0, 1, 5, 2, 3, 6], Some(1)),
+            (&[2, 3], None),
+            (&[0, 4], None),
+            (&[0, 1, 7], None),
+            (&[0, 1, 8], None),
+            (&[7], None),
+            (&[0, 9], None), // the EOS of vocabularies without one
+        ] {
+            let mask = allowed.iter().fold(0, |bits, id| bits | 1 << id);
+            assert_eq!(v.forced(&[mask]), want, "{allowed:?}");
+            assert_eq!(v.forced(&[0, 0]), None);
         }
     }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // drafting is the rows of a verify pass after its Stage, on both devices: groups of rows, of which some end with
-// padding and some are padding altogether.
+// padding and some are padding altogether. Some sequences have masks, and so drafts of the host.
 type drafting struct {
 	*both
 	groups, queries int
@@ -35,11 +35,17 @@ func newDrafting(b *both, groups, queries, context int) *drafting {
 	for g := range groups {
 		d.group(g, context)
 	}
+	params := make([]int32, count*kernels.ParamWords)
+	for slot := range count {
+		masked := kernels.Init{Sampling: kernels.Sampling{Masked: b.r.IntN(4) == 0}}
+		words := masked.Params()
+		copy(params[slot*kernels.ParamWords:], words[:])
+	}
 	w := &d.words
 	slot, position, token, sample, drawn, number := put(b, w.slot), put(b, w.position), put(b, w.token),
 		put(b, w.sample), put(b, w.drawn), put(b, w.number)
 	last, length, history, rest := put(b, w.last), put(b, w.length), put(b, w.history),
-		put(b, make([]int32, count*kernels.ParamWords))
+		put(b, params)
 	for on := range d.rows {
 		d.rows[on] = kernels.Rows{Slot: slot[on], Position: position[on], Token: token[on], Sample: sample[on],
 			Drawn: drawn[on], Number: number[on]}
@@ -182,11 +188,11 @@ func TestCUDASampleOfVerifyPass(t *testing.T) {
 	slot, position := d.randomPositions(rows)
 	logits := b.normal(rows*vocab, 3)
 	left := read[uint32](b, 1, d.slots[1].Token)
-	d.verify = true
+	d.queries = 1
 	got := d.sample(slot, position, logits, rows+4, false)
 	b.equal("tokens of slots", read[uint32](b, 1, d.slots[1].Token), left)
 	drawn := read[int32](b, 1, d.drawn)
-	d.verify = false
+	d.queries = 0
 	plain := d.sample(slot, position, logits, rows+4, false)
 	for i, r := range got[1] {
 		if !d.sameRecord(r, plain[1][i]) || r.Logprob != plain[1][i].Logprob || drawn[i] != r.Token {

@@ -33,7 +33,7 @@ func biasesOf(n int, most float32) (all []kernels.Bias) {
 // others few, one or none.
 func (d *drawing) randomMasks() {
 	for slot := range int32(d.slots[0].Count) {
-		mask := d.shared[0].Mask(slot)
+		mask := d.shared[0].Masks(slot)
 		for i := range mask {
 			mask[i] = d.r.Uint32()
 			if slot%4 == 1 {
@@ -46,7 +46,7 @@ func (d *drawing) randomMasks() {
 		if slot%4 == 2 {
 			mask[0] = 1 // token 0
 		}
-		copy(d.shared[1].Mask(slot), mask)
+		copy(d.shared[1].Masks(slot), mask)
 	}
 }
 

@@ -19,7 +19,7 @@ type drawing struct {
 	shared  [2]kernels.SlotsView
 	history []int32 // [slots][context]
 	prompt  []int32
-	verify  bool          // sample for a verify pass, into drawn
+	queries int           // of a verify pass, whose samples go into drawn; 0: another pass
 	drawn   device.Buffer // on the GPU
 }
 
@@ -100,7 +100,7 @@ func (d *drawing) sample(slot, position []int32, logits []float32, N int, host b
 		rows[on] = kernels.Rows{Slot: slots[on], Position: positions[on], Sample: index[on], Drawn: drawn[on],
 			Number: numbers[on]}
 		return kernels.Sample{Logits: l[on], Rows: rows[on], Slots: d.slots[on], Records: results, Edited: edited[on],
-			T: len(slot), N: N, Vocab: vocab, RingSlots: 2, MaxSamples: N, Verify: d.verify}
+			T: len(slot), N: N, Vocab: vocab, RingSlots: 2, MaxSamples: N, Queries: d.queries}
 	}
 	if host {
 		d.run(op)
@@ -208,7 +208,7 @@ func TestCUDADrawsMatchTheFilteredSoftmax(t *testing.T) {
 			d := newDrawingAfter(b, slices.Repeat([]int32{1}, batch), sampling, len(logits))
 			for i := range batch {
 				copy(d.history[i*drawContext:], window)
-				copy(d.shared[1].Mask(int32(i)), maskOf(len(logits), allowed))
+				copy(d.shared[1].Masks(int32(i)), maskOf(len(logits), allowed))
 			}
 			d.slots[1].History = b.load(1, bytesOf(d.history))
 			slot := make([]int32, batch)
@@ -287,7 +287,7 @@ func (d *drawing) kept(logits []float32, s kernels.Sampling, slot int, position 
 	}
 	past := kernels.Past{Tokens: history, Prompt: int(d.prompt[slot])}
 	if s.Masked {
-		past.Mask = d.shared[0].Mask(int32(slot))
+		past.Mask = d.shared[0].Masks(int32(slot))
 	}
 	return s.Candidates(logits, past)
 }

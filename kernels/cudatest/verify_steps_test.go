@@ -11,16 +11,18 @@ import (
 )
 
 // verifySteps is what verify passes have besides a model: stage, lookup, sample and accept on both devices, over logits
-// that are the same in each step. So sequences repeat themselves, and some drafts stand.
+// that are the same in each step. So sequences repeat themselves, and some drafts stand. The last sequence has masks, one
+// for each row, and drafts of the host.
 type verifySteps struct {
 	*stager
 	queries, rows  int
 	logits, edited twin
 	records        [2]device.Buffer
 	mapped         [2]*device.Mapped
+	shared         [2]kernels.SlotsView
 }
 
-const verifyGroups, verifyVocab, verifyContext = 3, 40, 600
+const verifyGroups, verifyMasked, verifyVocab, verifyContext = 3, 2, 40, 600
 
 func newVerifySteps(b *both, queries int) *verifySteps {
 	rows := (verifyGroups + 1) * queries // the last group is padding
@@ -32,7 +34,8 @@ func newVerifySteps(b *both, queries int) *verifySteps {
 		v.records[on], v.mapped[on], err = d.Pinned(4 * stagerRing * int64(rows) * kernels.RecordWords)
 		b.must(err)
 		b.t.Cleanup(func() { b.must(d.Free(v.records[on])) })
-		b.shareSlots(on, &v.slots[on], verifyVocab)
+		v.slots[on].Masks = queries
+		v.shared[on] = b.shareSlots(on, &v.slots[on], verifyVocab)
 	}
 	return v
 }
@@ -44,7 +47,7 @@ func (v *verifySteps) ops(on int) []device.Op {
 		v.op(on, v.rows, v.rows),
 		kernels.Lookup{Rows: rows, Slots: slots, T: v.rows, Queries: v.queries},
 		kernels.Sample{Logits: v.logits[on], Rows: rows, Slots: slots, Records: v.records[on], Edited: v.edited[on],
-			T: v.rows, N: v.rows, Vocab: verifyVocab, RingSlots: stagerRing, MaxSamples: v.rows, Verify: true},
+			T: v.rows, N: v.rows, Vocab: verifyVocab, RingSlots: stagerRing, MaxSamples: v.rows, Queries: v.queries},
 		kernels.Accept{Rows: rows, Slots: slots, Records: v.records[on], T: v.rows, Queries: v.queries,
 			RingSlots: stagerRing, MaxSamples: v.rows},
 	}
@@ -52,18 +55,25 @@ func (v *verifySteps) ops(on int) []device.Op {
 
 // step returns a step with a random number of drafts for each sequence. The first one starts the sequences.
 func (v *verifySteps) step(number int) (s kernels.Step) {
+	for i := range v.queries {
+		v.allow(i, v.r.Int32N(verifyVocab))
+	}
 	for g := range int32(verifyGroups) {
 		first := kernels.Row{Slot: g, Position: kernels.FromDevice, Token: kernels.FromDevice}
 		if number == 0 {
 			first.Position, first.Token = v.r.Int32N(20), v.r.Int32N(verifyVocab)
 			s.Inits = append(s.Inits, kernels.Init{Slot: g, Generation: g, Prompt: first.Position + 1,
-				Sampling: kernels.Sampling{RepeatPenalty: 1, TopP: 1}})
+				Sampling: kernels.Sampling{RepeatPenalty: 1, TopP: 1, Masked: g == verifyMasked}})
 		}
 		drafts := v.r.IntN(v.queries)
 		for j := range v.queries {
 			row := kernels.Row{Slot: kernels.NoSlot} // sampled too
 			if j <= drafts {
 				row = kernels.Row{Slot: g, Position: kernels.FromDevice, Token: kernels.FromDraft}
+			}
+			if j <= drafts && g == verifyMasked {
+				row.Token = v.r.Int32N(verifyVocab)
+				v.allow(j-1, row.Token)
 			}
 			if j == 0 {
 				row = first
@@ -74,8 +84,21 @@ func (v *verifySteps) step(number int) (s kernels.Step) {
 	return s
 }
 
+// allow has mask i of the masked sequence allow a token and, most of the time, a few others.
+func (v *verifySteps) allow(i int, token int32) {
+	words := kernels.MaskWords(verifyVocab)
+	mask := v.shared[0].Masks(verifyMasked)[i*words:][:words]
+	clear(mask)
+	for range v.r.IntN(3) {
+		other := v.r.IntN(verifyVocab)
+		mask[other/32] |= 1 << (other % 32)
+	}
+	mask[token/32] |= 1 << (token % 32)
+	copy(v.shared[1].Masks(verifyMasked), v.shared[0].Masks(verifyMasked))
+}
+
 // compare fails if rows, slots or records differ between the devices. It returns how many drafts stand.
-func (v *verifySteps) compare(name string) (stand int) {
+func (v *verifySteps) compare(name string) (stand, masked int) {
 	v.t.Helper()
 	for what, x := range map[string]func(on int) device.Buffer{
 		"tokens of rows": func(on int) device.Buffer { return v.stager.rows[on].Token },
@@ -98,14 +121,17 @@ func (v *verifySteps) compare(name string) (stand int) {
 		if i%v.queries == 0 {
 			stand += int(r[0].Count) - 1
 		}
+		if i == verifyMasked*v.queries {
+			masked += int(r[0].Count) - 1
+		}
 	}
-	return stand
+	return stand, masked
 }
 
 // Verify passes leave the same rows, slots and records on host and GPU, launched one by one and replayed.
 func TestCUDAVerifySteps(t *testing.T) {
 	b := newBoth(t)
-	stand := 0
+	stand, masked := 0, 0
 	for queries := 2; queries <= 8; queries++ {
 		v := newVerifySteps(b, queries)
 		graph := v.captured()
@@ -121,12 +147,13 @@ func TestCUDAVerifySteps(t *testing.T) {
 				b.must(b.streams[1].Replay(graph))
 				b.must(b.streams[1].Synchronize())
 			}
-			stand += v.compare(fmt.Sprintf("%d queries, step %d", queries, step))
+			all, of := v.compare(fmt.Sprintf("%d queries, step %d", queries, step))
+			stand, masked = stand+all-of, masked+of
 		}
 		b.must(graph.Destroy())
 	}
-	if stand == 0 {
-		t.Error("no draft stands: these steps test nothing")
+	if stand == 0 || masked == 0 {
+		t.Errorf("%d drafts stand, %d of the host: these steps test nothing", stand, masked)
 	}
 }
 

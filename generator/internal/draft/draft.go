@@ -5,7 +5,8 @@
 // A [Policy] compares what drafts give with what they take:
 //
 //   - give: a [Sequence] knows which part of its drafts stood lately, and whether its last tokens occurred before, so
-//     that a drafter which looks them up has something to copy. The results known are two steps old.
+//     that a drafter which looks them up has something to copy. The results known are two steps old. One with a format
+//     has drafts only where that forces the text.
 //   - take: [Policy.Took] measures how much longer a verify step is than a plain one. All sequences of a step have as
 //     many rows as the one with the most drafts, so the longest chain decides the cost for all.
 //

@@ -19,6 +19,7 @@ var probe = chance{first: 0.6, rest: 0.8}
 type Sequence struct {
 	policy  *Policy
 	most    int
+	looks   bool // its drafts are looked up in its history
 	history history
 	rates   [sights]acceptance
 	flying  queue
@@ -39,15 +40,29 @@ type Sequence struct {
 // drafts in a step. With 0, nothing is kept of it.
 func (s *Sequence) Begin(p *Policy, prompt []int32, most int) {
 	most = min(most, p.options.Most)
+	s.begin(p, most, func(i sight) chance { return assumedChance(i, p.options.Lookup) })
+	if s.most > 0 {
+		s.looks, s.history.prompt = p.options.Lookup, prompt
+	}
+}
+
+// BeginForced starts a sequence whose drafts are what its format nearly forces. It has some in few of its steps.
+func (s *Sequence) BeginForced(p *Policy, most int) {
+	s.begin(p, min(most, p.options.Most), func(sight) chance { return chance{forced, forced} })
+}
+
+// forced is the assumed acceptance of what a format forces: texts can be divided into tokens in more than one way.
+const forced = 0.9
+
+func (s *Sequence) begin(p *Policy, most int, assumed func(sight) chance) {
 	*s = Sequence{policy: p, most: max(most, 0), history: history{table: s.history.table}}
 	if s.most == 0 {
 		return
 	}
 	s.credit, s.wait, s.pause = firstSavings, firstWait, firstWait
 	for i := range s.rates {
-		s.rates[i] = newAcceptance(assumedChance(sight(i), p.options.Lookup))
+		s.rates[i] = newAcceptance(assumed(sight(i)))
 	}
-	s.history.prompt = prompt
 }
 
 // Token follows a token of the answer, as it is handed to the client.
@@ -57,7 +72,7 @@ func (s *Sequence) Token(id int32) {
 	}
 	s.credit = min(s.credit+income, mostSavings)
 	s.wait--
-	if s.policy.options.Lookup {
+	if s.looks {
 		s.history.begin()
 		s.history.add(id)
 		if s.history.sight != unseen {
@@ -87,7 +102,7 @@ func (s *Sequence) expect(room int) {
 	s.room, s.probing = min(room, s.most), false
 	var c chance
 	if s.room > 0 {
-		if s.policy.options.Lookup {
+		if s.looks {
 			s.history.begin()
 		}
 		s.sight, s.probing = s.history.sight, s.wait < 1

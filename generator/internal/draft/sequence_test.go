@@ -90,3 +90,45 @@ func TestNoResultOfNoDrafts(t *testing.T) {
 		t.Error("it counts")
 	}
 }
+
+// TestForcedDraftsAreExpectedToStand: they are worth a step that takes much longer, without a match and without a
+// history, until they fall.
+func TestForcedDraftsAreExpectedToStand(t *testing.T) {
+	p, s := New(Options{Most: Longest, Rows: 64, Lookup: true}), &Sequence{}
+	plan := func() int {
+		p.Took(1, 1, 3*time.Millisecond)
+		return p.Plan([]*Sequence{s}, []int{2}, []int{0})
+	}
+	p.Took(1, 1, 3*time.Millisecond)
+	for _, queries := range []int{2, 3} {
+		p.Took(1, queries, 5*time.Millisecond)
+	}
+	s.Begin(p, nil, Longest)
+	if k := plan(); k != 0 {
+		t.Errorf("%d drafts without a match", k)
+	}
+	s.BeginForced(p, 0)
+	if k := plan(); k != 0 {
+		t.Errorf("%d drafts for a sequence that wants none", k)
+	}
+	s = &Sequence{}
+	s.BeginForced(p, Longest)
+	for range 3 {
+		if k := plan(); k != 2 {
+			t.Errorf("%d drafts of what is forced", k)
+		}
+		s.Result(2, 2)
+		s.Token(1)
+	}
+	if s.history.table != nil {
+		t.Error("it has a history")
+	}
+	fell := 0
+	for k := plan(); k > 0; k = plan() {
+		s.Result(k, 0)
+		fell++
+	}
+	if fell == 0 || fell > 8 {
+		t.Errorf("%d times drafts fell before there were none", fell)
+	}
+}

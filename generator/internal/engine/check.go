@@ -180,7 +180,11 @@ func (t *trial) decodeRow(slot int32, i int) kernels.Row {
 	case i == int(t.key.Queries)-1 && slot%2 == 1:
 		return kernels.Row{Slot: kernels.NoSlot}
 	}
-	return kernels.Row{Slot: slot, Position: kernels.FromDevice, Token: kernels.FromDraft}
+	token := int32(kernels.FromDraft)
+	if slot%2 == 0 { // a mask, see init
+		token = t.token(slot, int32(i))
+	}
+	return kernels.Row{Slot: slot, Position: kernels.FromDevice, Token: token}
 }
 
 // init returns a slot's initial state, with every sampling filter on. Every second slot also has penalties of the
@@ -191,7 +195,7 @@ func (t *trial) init(slot int32) kernels.Init {
 	if slot%2 == 0 {
 		s.PresencePenalty, s.FrequencyPenalty, s.Masked = 0.5, 0.25, true
 		s.Biases = []kernels.Bias{{Token: t.token(slot, 0), Value: 1}}
-		for i, mask := 0, t.e.memory.Mask(slot); i < len(mask); i++ {
+		for i, mask := 0, t.e.memory.Masks(slot); i < len(mask); i++ {
 			mask[i] = 0x55555555 // every second token
 		}
 	}

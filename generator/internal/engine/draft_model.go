@@ -23,7 +23,7 @@ func (e *Engine) followed(q *scheduler.Sequence) bool {
 
 // mayDraft returns how many drafts q may have in the step that is being formed.
 func (e *Engine) mayDraft(q *scheduler.Sequence) int {
-	if e.opts.asksModel() && !e.followed(q) {
+	if e.opts.asksModel() && !q.Sampling.Masked && !e.followed(q) {
 		return 0
 	}
 	return q.MayDraft

@@ -1,6 +1,10 @@
 package engine
 
-import "testing"
+import (
+	"testing"
+
+	"reel.internal/reel/kernels/device"
+)
 
 // The policy learns what steps cost also where no step has a graph or none will be captured, and tries drafts.
 func TestDraftsAreTriedWithoutGraphs(t *testing.T) {
@@ -16,6 +20,25 @@ func TestDraftsAreTriedWithoutGraphs(t *testing.T) {
 		s := b.complete(Request{Tokens: []int32{1, 2, 3}, MaxTokens: 200, DraftTokens: MaxDrafts})
 		if s.finish.Usage.DraftedTokens == 0 {
 			t.Errorf("%s: no drafts in 200 tokens", name)
+		}
+	}
+}
+
+// It tries those of a format too, with any drafter.
+func TestForcedTextIsTried(t *testing.T) {
+	for _, kind := range []DraftKind{DraftLookup, DraftModel} {
+		o := nano()
+		o.Draft, o.DraftTokens = kind, MaxDrafts
+		b := built(t, device.HostOptions{}, o, nil)
+		b.run()
+		same := []int32{5}
+		s := b.complete(Request{Tokens: []int32{1, 2, 3}, MaxTokens: 50, DraftTokens: MaxDrafts,
+			Format: &fixed{guessing([]int32{5, 5, 5}, same, same, same, same)}})
+		if u := s.finish.Usage; u.AcceptedTokens == 0 || u.AcceptedTokens != u.DraftedTokens {
+			t.Errorf("drafter %v: %+v", kind, s.finish)
+		}
+		if err := b.finish(); err != nil {
+			t.Error(err)
 		}
 	}
 }

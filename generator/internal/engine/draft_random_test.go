@@ -47,7 +47,7 @@ func randomCase(r *rand.Rand, c model.Config, reference alone) draftedCase {
 	for i, few := range q.Tokens {
 		q.Tokens[i] = few + int32(r.IntN(1+r.IntN(c.Vocab)))
 	}
-	if r.IntN(5) == 0 {
+	if r.IntN(3) == 0 {
 		q.Format = randomAutomaton(r, c.Vocab, true)
 	}
 	all := q
@@ -86,7 +86,7 @@ func (x *draftedCase) check(t *testing.T, s *sink, cancelled bool) {
 
 // draftEvents counts what happened in engines with drafts.
 type draftEvents struct {
-	drafted, accepted, eos, masked int
+	drafted, accepted, eos, masked int                    // masked: of accepted, those of formats
 	queries                        [1 + MaxDrafts + 1]int // verify passes by rows of a sequence
 	widest                         int                    // sequences in a verify pass
 }
@@ -97,6 +97,9 @@ func randomVerify(r *rand.Rand) (Options, device.HostOptions) {
 	randomDrafts(r, &o)
 	o.Draft = []DraftKind{DraftLookup, DraftGiven, DraftModel}[r.IntN(3)]
 	o.DraftTokens = []int{1 + r.IntN(MaxDrafts), MaxDrafts}[r.IntN(2)]
+	if o.planDrafts != nil {
+		o.planDrafts = randomPlan(r.Uint64(), o.DraftTokens)
+	}
 	o.DraftWindow = []int{0, 1 + r.IntN(30)}[r.IntN(2)]
 	if r.IntN(2) == 0 {
 		o.MaxBatch, o.Chunk = []int{1 + r.IntN(32), 32}[r.IntN(2)], 1+r.IntN(100)
@@ -138,8 +141,8 @@ func (n *draftEvents) beside(t *testing.T, r *rand.Rand, c model.Config, cases [
 		x.check(t, s, cancelled[i])
 		u := s.finish.Usage
 		n.drafted, n.accepted = n.drafted+u.DraftedTokens, n.accepted+u.AcceptedTokens
-		if x.Format != nil && u.DraftedTokens == 0 {
-			n.masked++
+		if x.Format != nil {
+			n.masked += u.AcceptedTokens
 		}
 		if s.finish.Reason == protocol.FinishStop && u.DraftedTokens > 0 {
 			n.eos++

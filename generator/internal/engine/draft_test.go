@@ -15,16 +15,16 @@ import (
 func randomDrafts(r *rand.Rand, o *Options) {
 	o.Draft, o.DraftTokens = DraftKind(r.IntN(4)), r.IntN(1+MaxDrafts)
 	if r.IntN(4) > 0 {
-		o.planDrafts = randomPlan(r.Uint64())
+		o.planDrafts = randomPlan(r.Uint64(), o.DraftTokens)
 	}
 }
 
-// randomPlan gives each sequence a random number of drafts that it may have.
-func randomPlan(seed uint64) func([]*scheduler.Sequence) {
+// randomPlan gives each sequence a random number of drafts that it may have, at most so many.
+func randomPlan(seed uint64, most int) func([]*scheduler.Sequence) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	return func(ready []*scheduler.Sequence) {
 		for _, q := range ready {
-			q.Drafts = r.IntN(1 + min(q.MayDraft, q.Owner.(*sequence).request.DraftTokens))
+			q.Drafts = r.IntN(1 + min(q.MayDraft, most, q.Owner.(*sequence).request.DraftTokens))
 		}
 	}
 }

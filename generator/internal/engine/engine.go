@@ -120,6 +120,7 @@ type Engine struct {
 	files     files
 	next      uint64              // number of the next step
 	result    kernels.Record      // the record read last; kept to reuse its memory
+	drawn     []int32             // a step's results of one sequence with a format; kept to reuse its memory
 	restores  []kernels.SlotState // of the step being enqueued; kept likewise
 	drafts    drafts
 }

@@ -18,10 +18,10 @@ const maskTime = 10 * time.Second
 
 // Format constrains what one request may draw. The engine's thread calls its methods, which must not block.
 type Format interface {
-	// Next asks for the mask of the next token, after token was drawn; token is -1 before the first. done is called
-	// once, on any goroutine or within Next, unless Close came first. The mask's words stay unchanged until the next
-	// call of Next.
-	Next(token int32, done func(Mask))
+	// Next asks for the mask of the next token, after some tokens were drawn; none were before the first. With the mask
+	// may come at most so many drafts. done is called once, on any goroutine or within Next, unless Close came first.
+	// drawn may change after the call; words and drafts of the mask stay unchanged until the next call.
+	Next(drawn []int32, drafts int, done func(Mask))
 	// Close frees what the format holds. The engine calls it once, when the request has ended.
 	Close()
 }
@@ -29,38 +29,73 @@ type Format interface {
 // Mask says which tokens may be drawn next.
 type Mask struct {
 	// Words has a bit for each token: token i is bit i%32 of word i/32, and 1 if it may be drawn. End-of-sequence
-	// tokens are among them where the text may end.
+	// tokens are among them where the text may end. With Drafts, a mask for the token after each of them follows.
 	Words []uint32
-	Ended bool  // the text is complete and nothing may follow: the request ends with "stop", and Words is nil
-	Err   error // the format failed: the request ends with this error
+	// Drafts are tokens with which the text is likely to go on. They change no token that is drawn.
+	Drafts []int32
+	Ended  bool  // the text is complete and nothing may follow: the request ends with "stop", and Words is nil
+	Err    error // the format failed: the request ends with this error
 }
 
 // masking is the state of a request with a format. The mask of each token is made after the token before it was read,
 // while the steps of other requests run; a request has one step in flight at most. After the last token a mask is asked
 // for too: it says whether the text is complete.
+//
+// Where a format knows how the text goes on, as in the names of a schema's properties, a step checks several tokens:
+// the format guesses them, and makes a mask for the row of each. They are sampled like those of any verify step, each
+// within the mask that it has alone, so they are the same.
 type masking struct {
-	words []uint32    // of the next token; nil while they are not there
+	words []uint32    // of the next token and those after drafts; nil while they are not there
 	asked time.Time   // when they were asked for; zero if they were not
 	late  *time.Timer // sends maskLate; nil before the first mask was asked for
 }
 
-// askMask asks for the mask of s's next token, if s has a format. token was drawn last.
-func (e *Engine) askMask(s *sequence, token int32) {
+// askMask asks for the mask of s's next token, if s has a format. drawn are tokens that s is about to get.
+func (e *Engine) askMask(s *sequence, drawn []int32) {
 	if s.request.Format == nil {
 		return
 	}
-	m, handle, index, round := &s.masking, s.handle, s.tokens, uint64(0)
-	if token >= 0 {
+	m, handle, index, round := &s.masking, s.handle, s.tokens+len(drawn), uint64(0)
+	most := 0 // drafts; the prompt's step has none
+	if len(drawn) > 0 {
 		round = e.countAsked()
+		most = max(0, min(e.opts.mostQueries(), 1+s.request.DraftTokens, s.scheduled.MaxTokens-index)-1)
 	}
 	if m.asked = time.Now(); m.late == nil {
 		m.late = time.AfterFunc(e.maskTime(), func() { e.send(command{kind: maskLate, handle: handle}) })
 	} else {
 		m.late.Reset(e.maskTime())
 	}
-	s.request.Format.Next(token, func(mask Mask) {
+	s.request.Format.Next(drawn, most, func(mask Mask) {
 		e.sendMask(round, command{kind: maskMade, handle: handle, index: index, mask: mask})
 	})
+}
+
+// askAfter asks for the mask after a step's results of q, which are the records from first to last; e.result has the
+// first. It does so before they are handed out, so that the mask is made while sinks work. No mask follows a token that
+// ends the request.
+func (e *Engine) askAfter(q *scheduler.Sequence, b *scheduler.Batch, first, last int) error {
+	s := q.Owner.(*sequence)
+	if s.request.Format == nil {
+		return nil
+	}
+	e.drawn = e.drawn[:0]
+	for row := first; row <= last; row++ {
+		if row > first {
+			if err := e.readRecord(q, b, row); err != nil {
+				return err
+			}
+		}
+		if isNaN(&e.result) || e.endsWith(s, e.result.Token) {
+			return e.readRecord(q, b, first)
+		}
+		e.drawn = append(e.drawn, e.result.Token)
+	}
+	e.askMask(s, e.drawn)
+	if last == first {
+		return nil
+	}
+	return e.readRecord(q, b, first)
 }
 
 // takeMask lets s have its next token, or ends it if its format allows none or it has all that it may have. index is
@@ -71,21 +106,37 @@ func (e *Engine) takeMask(s *sequence, index int, mask Mask) {
 	}
 	s.masking.asked = time.Time{}
 	s.masking.late.Stop()
-	switch vocab := e.model.Config.Vocab; {
+	vocab := e.model.Config.Vocab
+	words := kernels.MaskWords(vocab)
+	switch {
 	case mask.Ended:
 		e.end(s, protocol.FinishStop, nil)
 	case s.tokens >= s.scheduled.MaxTokens:
 		e.end(s, protocol.FinishLength, nil)
 	case mask.Err != nil:
 		e.end(s, "", fmt.Errorf("%w: %w", ErrFormat, mask.Err))
-	case len(mask.Words) != kernels.MaskWords(vocab):
-		e.end(s, "", fmt.Errorf("%w: a mask of %d words for %d tokens", ErrFormat, len(mask.Words), vocab))
-	case !allowsAny(mask.Words, vocab):
+	case len(mask.Words) != (1+len(mask.Drafts))*words:
+		e.end(s, "", fmt.Errorf("%w: a mask of %d words for %d tokens and %d drafts", ErrFormat, len(mask.Words), vocab,
+			len(mask.Drafts)))
+	case !allowsAny(mask.Words[:words], vocab):
 		e.end(s, "", fmt.Errorf("%w: no token may follow token %d", ErrFormat, index))
 	default:
-		s.masking.words = mask.Words
-		s.scheduled.Allow()
+		drafts := mask.Drafts[:possible(mask, vocab)]
+		s.masking.words = mask.Words[:(1+len(drafts))*words]
+		s.scheduled.Allow(drafts)
 	}
+}
+
+// possible returns how many of a mask's drafts may stand: the mask before each one allows it, and that after it allows
+// a token. In the row of another one something would be drawn that the format refuses.
+func possible(mask Mask, vocab int) (n int) {
+	for words := kernels.MaskWords(vocab); n < len(mask.Drafts); n++ {
+		before, after, draft := mask.Words[n*words:], mask.Words[(n+1)*words:][:words], mask.Drafts[n]
+		if draft < 0 || int(draft) >= vocab || before[draft/32]>>(draft%32)&1 == 0 || !allowsAny(after, vocab) {
+			break
+		}
+	}
+	return n
 }
 
 // allowsAny reports whether a mask allows one of vocab tokens. Bits past them count for nothing.
@@ -113,12 +164,14 @@ func (e *Engine) maskTime() time.Duration {
 	return maskTime
 }
 
-// writeMasks writes the masks of a step that is about to be enqueued to their slots. No enqueued step samples there.
+// writeMasks writes the masks of a step that is about to be enqueued to their slots, one for each row. No enqueued step
+// samples there.
 func (e *Engine) writeMasks(masked []*scheduler.Sequence) {
+	words := kernels.MaskWords(e.model.Config.Vocab)
 	for _, q := range masked {
 		m := &q.Owner.(*sequence).masking
 		slot, _ := q.Slot()
-		copy(e.memory.Mask(slot), m.words)
+		copy(e.memory.Masks(slot), m.words[:(1+q.Drafts)*words])
 		m.words = nil
 	}
 }

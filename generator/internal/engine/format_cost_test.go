@@ -7,41 +7,52 @@ import (
 	"testing"
 	"time"
 
+	"reel.internal/reel/generator/internal/scheduler"
 	"reel.internal/reel/kernels/device"
 )
 
 // fixed is a format whose masks are all the same and made within Next.
 type fixed struct{ mask Mask }
 
-func (f *fixed) Next(_ int32, done func(Mask)) { done(f.mask) }
+func (f *fixed) Next(_ []int32, _ int, done func(Mask)) { done(f.mask) }
 
 func (f *fixed) Close() {}
 
-// Each token of a request with a format allocates two objects in the engine: the function that takes the mask, and
-// the inbox.
+// Each step of a request with a format allocates two objects in the engine: the function that takes the mask, and
+// the inbox. With drafts it takes fewer steps.
 func TestFormatAllocatesLittle(t *testing.T) {
+	if each := formatObjects(t, &fixed{allowing(16, 5, 6, 7)}); each > 2.1 {
+		t.Errorf("%.2f objects a token", each)
+	}
+	same := []int32{5}
+	if each := formatObjects(t, &fixed{guessing([]int32{5, 5, 5}, same, same, same, same)}); each > 0.6 {
+		t.Errorf("%.2f objects a token with three drafts", each)
+	}
+}
+
+// formatObjects returns how many objects a token of a request with a format allocates, with as many drafts as may be.
+func formatObjects(t *testing.T, f Format) float64 {
+	t.Helper()
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
 	runtime.MemProfileRate = 1
 	c := nanoConfig()
 	c.Context = 600
 	o := nano()
 	o.Context, o.Pages, o.NoRoller = c.Context, c.Context/o.PageTokens, true
+	o.MaxGraphs, o.GraphMemory, o.Draft, o.DraftTokens = 200, 200_000, DraftLookup, 3
+	o.planDrafts = func(ready []*scheduler.Sequence) { ready[0].Drafts = ready[0].MayDraft }
 	b := builtModel(t, c, o)
 	b.run()
 	w := &watcher{from: 50, to: 550, ended: make(chan struct{})}
-	r := Request{Tokens: []int32{1, 2}, MaxTokens: 580, IgnoreEOS: true, Sink: w, Format: &fixed{allowing(16, 5, 6, 7)}}
+	r := Request{Tokens: []int32{1, 2}, MaxTokens: 580, IgnoreEOS: true, Sink: w, Format: f, DraftTokens: 3}
 	if _, err := b.Submit(&r); err != nil {
 		t.Fatal(err)
 	}
 	<-w.ended
-	if each := float64(w.objects) / 500; each > 2.1 {
-		t.Errorf("%.2f objects a token", each)
-	} else {
-		t.Logf("%.2f objects a token", each)
-	}
 	if err := b.finish(); err != nil {
 		t.Error(err)
 	}
+	return float64(w.objects) / 500
 }
 
 // BenchmarkMaskToEnqueue measures the time from the call of done, while the engine sleeps, to the first call of the
@@ -148,7 +159,7 @@ type busy struct {
 	time time.Duration
 }
 
-func (f *busy) Next(_ int32, done func(Mask)) {
+func (f *busy) Next(_ []int32, _ int, done func(Mask)) {
 	go func() {
 		for begun := time.Now(); time.Since(begun) < f.time; {
 		}

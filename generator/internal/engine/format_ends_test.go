@@ -26,6 +26,7 @@ func TestFailedFormatEndsItsRequestAlone(t *testing.T) {
 		"a token past the last one": {Words: []uint32{1 << 16}},
 		"too many words":            {Words: []uint32{1, 1}},
 		"no words":                  {},
+		"no words after a draft":    {Words: []uint32{1}, Drafts: []int32{0}},
 	} {
 		f := newManual()
 		s, _ := b.submit(Request{Tokens: []int32{1}, MaxTokens: 9, Format: f})

@@ -62,11 +62,23 @@ func TestAnyScheduleGivesTheSameTokensWithFormats(t *testing.T) {
 	askFormatted(t, r, 24, 14, 14).anySchedule(t, r, schedules()/2)
 }
 
-// The same holds for requests that move out to the host tier and come back to other slots.
+// The same holds for requests that move out to the host tier and come back to other slots, with drafts and without.
 func TestFormatsMoveOutAndComeBack(t *testing.T) {
 	r := seeded(t)
 	a := askFormatted(t, r, 24, 10, 50)
-	b := built(t, device.HostOptions{}, tiered(20), nil)
+	a.moveOut(t, tiered(20), 0)
+	o := tiered(20)
+	o.Draft, o.DraftTokens, o.planDrafts = DraftLookup, MaxDrafts, randomPlan(r.Uint64(), MaxDrafts)
+	if accepted := a.moveOut(t, o, MaxDrafts); accepted == 0 {
+		t.Error("no draft of a format stood")
+	}
+}
+
+// moveOut runs the requests until 20 have moved out and come back, each with so many drafts, and checks them. It
+// returns how many drafts of formats stood.
+func (a *asked) moveOut(t *testing.T, o Options, drafts int) (accepted int) {
+	t.Helper()
+	b := built(t, device.HostOptions{}, o, nil)
 	b.run()
 	b.eventually("the host tier is pinned", func() bool { return b.Stats().KV.HostPages == 100 })
 	for round := 0; b.Stats().KV.MovedIn < 20; round++ {
@@ -75,18 +87,21 @@ func TestFormatsMoveOutAndComeBack(t *testing.T) {
 		}
 		var sinks []*sink
 		for i, q := range a.requests {
-			q.User = User{UID: uint32(i % 2)}
+			q.User, q.DraftTokens = User{UID: uint32(i % 2)}, drafts
 			s, _ := b.submit(q)
 			sinks = append(sinks, s)
 		}
 		for i, s := range sinks {
-			a.check(t, i, s.must(t), true)
+			if a.check(t, i, s.must(t), true); a.requests[i].Format != nil {
+				accepted += s.finish.Usage.AcceptedTokens
+			}
 		}
 	}
 	if err := b.finish(); err != nil {
 		t.Error(err)
 	}
 	b.baseline()
+	return accepted
 }
 
 // While a mask is being made, the request beside it gets all of its tokens, the same as without it.

@@ -31,7 +31,7 @@ func TestGPUConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 	} {
 		o := defaults()
 		o.Pages, o.MaxBatch, o.HostCache, o.slabPages = 80, 8, 1024*page, 64
-		o.Draft, o.DraftTokens, o.planDrafts = DraftLookup, MaxDrafts, randomPlan(r.Uint64())
+		o.Draft, o.DraftTokens, o.planDrafts = DraftLookup, MaxDrafts, randomPlan(r.Uint64(), MaxDrafts)
 		change(&o)
 		b := runOnGPU(t, o)
 		for range groups {

@@ -104,9 +104,9 @@ func TestGPUDraftsChangeNoToken(t *testing.T) {
 			}{{kind: DraftLookup}, {kind: DraftGiven}, {DraftModel, gpuDraftModel(c), 0}, {DraftModel, gpuHead(c), 0},
 				{DraftModel, gpuDraftModel(c), 40}, {DraftModel, gpuHead(c), 20}} {
 				o, drafted, accepted := defaults(), 0, 0
-				o.planDrafts = randomPlan(r.Uint64())
 				o.Draft, o.DraftWindow, o.DraftTokens = x.kind, x.window, 1+r.IntN(MaxDrafts)
 				o.MaxGraphs = []int{0, 20, 200}[r.IntN(3)]
+				o.planDrafts = randomPlan(r.Uint64(), o.DraftTokens)
 				draftedOnGPU(t, d, c, x.drafter, o).each(cases, func(x *draftedCase, s *sink) {
 					x.check(t, s, false)
 					drafted, accepted = drafted+s.finish.Usage.DraftedTokens, accepted+s.finish.Usage.AcceptedTokens

@@ -13,7 +13,7 @@ func TestGPUFullPoolTakesNoMoreMemory(t *testing.T) {
 	const page = 4096 // bytes
 	o.Pages, o.MaxBatch, o.HostCache, o.slabPages = 80, 8, 512*page, 64
 	o.Precapture, o.MaxGraphs = []int{}, 40
-	o.Draft, o.DraftTokens, o.planDrafts = DraftLookup, MaxDrafts, randomPlan(r.Uint64())
+	o.Draft, o.DraftTokens, o.planDrafts = DraftLookup, MaxDrafts, randomPlan(r.Uint64(), MaxDrafts)
 	b := &testEngine{Engine: builtOn(t, d, o), t: t, ended: make(chan error, 1)}
 	b.run()
 	b.eventually("the host tier is pinned", func() bool { return int64(b.Stats().KV.HostPages)*page == o.HostCache })

@@ -49,7 +49,8 @@ func longPrompts() Options {
 func TestGPURollsTenThousandGraphs(t *testing.T) {
 	o := longPrompts()
 	o.MaxGraphs, o.Precapture = 128, []int{}
-	o.Draft, o.DraftTokens, o.planDrafts = DraftLookup, MaxDrafts, randomPlan(1) // verify steps are among the shapes
+	o.Draft, o.DraftTokens = DraftLookup, MaxDrafts
+	o.planDrafts = randomPlan(1, MaxDrafts) // verify steps are among the shapes
 	d := &failing{Device: openGPU(t), every: 8}
 	b := &testEngine{Engine: builtOn(t, d, o), t: t, ended: make(chan error, 1)}
 	d.started = true

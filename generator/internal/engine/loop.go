@@ -152,7 +152,7 @@ func (e *Engine) apply(commands []command, failed error) error {
 			e.addSlab(c)
 		case c.kind == submit:
 			e.sequences[c.handle] = c.sequence
-			e.askMask(c.sequence, -1) // it is made while the request waits, or its prompt is computed
+			e.askMask(c.sequence, nil) // it is made while the request waits, or its prompt is computed
 			e.add(c.sequence)
 		case c.kind == useStore && failed == nil:
 			failed = e.useStore(c.store)
@@ -309,6 +309,9 @@ func (e *Engine) deliverTo(q *scheduler.Sequence, b *scheduler.Batch, i int, now
 		e.countDrafts(s, b.Drafts[i], count-1)
 	}
 	last := first + count - 1
+	if err := e.askAfter(q, b, first, last); err != nil {
+		return err
+	}
 	e.token(s, &e.result, now, first < last)
 	for row := first + 1; row <= last && q.Running(); row++ {
 		if err := e.readRecord(q, b, row); err != nil {

@@ -14,13 +14,14 @@ type manual struct {
 	calls  chan func(Mask) // of Next
 	closed int
 	tokens []int32 // given to Next
+	drafts []int   // of each call
 }
 
 func newManual() *manual { return &manual{calls: make(chan func(Mask), 100)} }
 
-func (f *manual) Next(token int32, done func(Mask)) {
+func (f *manual) Next(drawn []int32, drafts int, done func(Mask)) {
 	f.mu.Lock()
-	f.tokens = append(f.tokens, token)
+	f.tokens, f.drafts = append(f.tokens, drawn...), append(f.drafts, drafts)
 	f.mu.Unlock()
 	f.calls <- done
 }

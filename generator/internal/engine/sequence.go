@@ -54,7 +54,11 @@ func (e *Engine) newSequence(r *Request) *sequence {
 		PresencePenalty: p.PresencePenalty, FrequencyPenalty: p.FrequencyPenalty, Biases: p.Biases,
 		Masked: r.Format != nil}
 	s.stored = e.storedPages(s)
-	if e.drafts.policy != nil {
+	switch {
+	case e.drafts.policy == nil:
+	case r.Format != nil:
+		s.drafting.plan.BeginForced(e.drafts.policy, r.DraftTokens)
+	default:
 		s.drafting.plan.Begin(e.drafts.policy, r.Tokens, r.DraftTokens)
 	}
 	return s
@@ -86,7 +90,7 @@ func userScope(u User) string {
 // token delivers the token in r to s and ends s if it is the last. now is the time at which the step completed; drafted
 // says that the token had been guessed.
 func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time, drafted bool) {
-	if math.IsNaN(float64(r.Logprob)) {
+	if isNaN(r) {
 		e.end(s, "", fmt.Errorf("%w at token %d", ErrNumeric, s.tokens))
 		return
 	}
@@ -94,7 +98,7 @@ func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time, drafted bo
 		s.first = now
 		e.countPrompt(s)
 	}
-	if e.eos[r.Token] && !s.request.IgnoreEOS {
+	if e.endsWith(s, r.Token) {
 		e.end(s, protocol.FinishStop, nil)
 		return
 	}
@@ -113,12 +117,17 @@ func (e *Engine) token(s *sequence, r *kernels.Record, now time.Time, drafted bo
 	if s.scheduled.Promised() {
 		s.scheduled.Sampled = append(s.scheduled.Sampled, r.Token)
 	}
-	e.askMask(s, r.Token) // first, so that it is made while the sink works
 	s.request.Sink.Token(t)
 	if s.tokens >= s.scheduled.MaxTokens && s.request.Format == nil {
 		e.end(s, protocol.FinishLength, nil)
 	}
 }
+
+// isNaN reports whether a record's logits were no numbers.
+func isNaN(r *kernels.Record) bool { return math.IsNaN(float64(r.Logprob)) }
+
+// endsWith reports whether a token that was drawn for s ends it.
+func (e *Engine) endsWith(s *sequence, token int32) bool { return e.eos[token] && !s.request.IgnoreEOS }
 
 // end removes s from the scheduler, which frees its slot and pages, and calls its Sink's Finish.
 func (e *Engine) end(s *sequence, reason string, err error) {

@@ -37,7 +37,7 @@ func TestMillionSteps(t *testing.T) {
 	o := nano()
 	o.Chunk, o.Pages, o.MaxGraphs, o.GraphMemory = 16, 40, 8, 8000
 	o.Draft, o.DraftTokens = []DraftKind{DraftLookup, DraftGiven, DraftModel}[r.IntN(3)], MaxDrafts
-	o.planDrafts = randomPlan(r.Uint64())
+	o.planDrafts = randomPlan(r.Uint64(), o.DraftTokens)
 	o.DraftWindow = []int{0, 9}[r.IntN(2)]
 	drafters := draftersOf(nanoConfig())
 	b, err := tryBuildPair(t, nanoConfig(), drafters[r.IntN(len(drafters))], device.HostOptions{}, o, w.wrap)

@@ -109,7 +109,7 @@ func (o Options) Lattice() []graphs.Key {
 func (o Options) Geometry() model.Geometry {
 	return model.Geometry{MaxRows: max(o.Chunk, o.slots()), Slots: o.slots(), MaxSamples: max(o.slots(), o.verifyRows()),
 		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType,
-		Drafter: o.drafter(), DraftModel: o.DraftModel, DraftWindow: o.DraftWindow}
+		Masks: o.mostQueries(), Drafter: o.drafter(), DraftModel: o.DraftModel, DraftWindow: o.DraftWindow}
 }
 
 // freeMemory returns the device's free memory in bytes. For a device that does not report it, freeMemory returns

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +20,7 @@ import (
 // The states of a reply, as reel-format numbers them.
 const (
 	stateBegun   = 1 + iota // with a descriptor of the process
-	stateMask               // in the shared memory
+	stateMask               // in the shared memory; with drafts, masks after each of them follow there
 	stateEnded              // the text is complete and nothing may follow
 	stateRefused            // the format cannot be followed; a text says why
 	stateFailed             // a text says why
@@ -32,9 +33,11 @@ const replyBytes = 4 << 10 // more than the longest reply
 type Sequence struct {
 	conn     *net.UnixConn
 	memory   sealed
-	shared   []uint32 // the mask in memory, which the other process writes
+	shared   []uint32 // the masks in memory, which the other process writes
 	drawable []uint32
-	words    []uint32 // the engine's copy
+	words    []uint32 // the engine's copy, with room for as many masks as came at once so far
+	drafts   []int32  // the engine's
+	message  []byte
 	limit    time.Duration
 	pid      *os.File // the process; nil before it has begun
 	first    engine.Mask
@@ -44,6 +47,7 @@ type Sequence struct {
 	receives bool // a goroutine runs receive, which gives the memory back
 	mu       sync.Mutex
 	done     func(engine.Mask) // of the mask that is awaited; nil: none is
+	most     int               // drafts that it may have
 	ended    bool              // Close was called
 }
 
@@ -56,13 +60,13 @@ func (s *Service) sequence(p *process, kind kind, text string, control ...int32)
 		return nil, err
 	}
 	defer func() { _ = other.Close() }()
-	mask := 4 * len(s.drawable)
-	memory, err := share("reel-format", mask+len(text))
+	masks := (1 + engine.MaxDrafts) * len(s.drawable)
+	memory, err := share("reel-format", 4*masks+len(text))
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
 	defer memory.closeFile()
-	copy(memory.bytes[mask:], text)
+	copy(memory.bytes[4*masks:], text)
 	message := binary.NativeEndian.AppendUint32(nil, uint32(kind))
 	message = binary.NativeEndian.AppendUint32(message, uint32(len(text)))
 	_ = p.control.SetWriteDeadline(time.Now().Add(s.limits.fork))
@@ -71,8 +75,8 @@ func (s *Service) sequence(p *process, kind kind, text string, control ...int32)
 		return nil, errors.Join(fmt.Errorf("%s does not listen: %w", Program, err), own.Close())
 	}
 	return &Sequence{
-		conn: own, memory: memory, shared: unsafe.Slice((*uint32)(unsafe.Pointer(&memory.bytes[0])), len(s.drawable)),
-		drawable: with(s.drawable, control), words: make([]uint32, len(s.drawable)), limit: s.limits.mask,
+		conn: own, memory: memory, shared: unsafe.Slice((*uint32)(unsafe.Pointer(&memory.bytes[0])), masks),
+		drawable: with(s.drawable, control), limit: s.limits.mask,
 		closed: func() {}, reply: make([]byte, replyBytes),
 	}, nil
 }
@@ -86,12 +90,12 @@ func (q *Sequence) awaitFork(limit time.Duration) error {
 		return err
 	}
 	files := passed(rights[:m])
-	switch state, text := parse(q.reply[:n]); {
+	switch state, rest := parse(q.reply[:n]); {
 	case state == stateBegun && len(files) == 1:
 		q.pid = os.NewFile(uintptr(files[0]), "format")
 		return nil
 	case state == stateFailed:
-		err = failed(text)
+		err = failed(textOfReply(rest))
 	default:
 		err = errors.New("it does not begin")
 	}
@@ -115,15 +119,15 @@ func passed(rights []byte) (files []int) {
 func (q *Sequence) awaitCompile(limit time.Duration) error {
 	_ = q.conn.SetReadDeadline(time.Now().Add(limit))
 	n, err := q.conn.Read(q.reply)
-	switch state, text := parse(q.reply[:n]); {
+	switch state, rest := parse(q.reply[:n]); {
 	case errors.Is(err, os.ErrDeadlineExceeded) || state == stateSlow:
 		return refused("it takes more than 2 s to compile")
 	case err != nil || n == 0:
 		return refused("its process ended while it was compiled: it took more than 512 MiB of memory, or was killed")
 	case state == stateRefused:
-		return refused(text)
+		return refused(textOfReply(rest))
 	default:
-		q.first = q.mask(state, text)
+		q.first = q.mask(state, rest, 0)
 	}
 	if q.first.Err != nil {
 		return q.first.Err
@@ -133,21 +137,30 @@ func (q *Sequence) awaitCompile(limit time.Duration) error {
 	return nil
 }
 
-// parse returns the state of a reply and its text; 0 is no state.
-func parse(reply []byte) (state uint32, text string) {
+// parse returns the state of a reply and what follows it; 0 is no state.
+func parse(reply []byte) (state uint32, rest []byte) {
 	if len(reply) < 4 {
-		return 0, ""
+		return 0, nil
 	}
-	return binary.NativeEndian.Uint32(reply), strings.ToValidUTF8(strings.TrimRight(string(reply[4:]), " "), "?")
+	return binary.NativeEndian.Uint32(reply), reply[4:]
 }
 
-// mask returns what a reply says. It copies the shared mask, which the other process might change, without the
-// tokens that no format may draw.
-func (q *Sequence) mask(state uint32, text string) engine.Mask {
+// textOfReply returns the text that follows a state.
+func textOfReply(rest []byte) string {
+	return strings.ToValidUTF8(strings.TrimRight(string(rest), " "), "?")
+}
+
+// mask returns what a reply says, which may have some drafts.
+func (q *Sequence) mask(state uint32, rest []byte, most int) engine.Mask {
+	text := textOfReply(rest)
 	switch state {
 	case stateMask:
-		if intersect(q.words, q.shared, q.drawable) {
-			return engine.Mask{Words: q.words}
+		if len(rest) > 4*most {
+			text = fmt.Sprintf("%s sent %d drafts", Program, len(rest)/4)
+			break
+		}
+		if q.copyMasks(rest); len(q.words) > 0 {
+			return engine.Mask{Words: q.words, Drafts: q.drafts}
 		}
 		text = "no token may follow"
 	case stateEnded:
@@ -159,6 +172,28 @@ func (q *Sequence) mask(state uint32, text string) engine.Mask {
 		text = fmt.Sprintf("%s sent a reply of state %d", Program, state)
 	}
 	return engine.Mask{Err: failed(text)}
+}
+
+// copyMasks copies drafts, and the shared masks before and after them, which the other process might change, without
+// the tokens that no format may draw. It ends before a mask without a token: there is none in words if it is the first.
+func (q *Sequence) copyMasks(drafts []byte) {
+	n := len(q.drawable)
+	q.words, q.drafts = q.words[:0], q.drafts[:0]
+	for i := 0; ; i++ {
+		if cap(q.words) < (i+1)*n {
+			q.words = slices.Grow(q.words, n)
+		}
+		q.words = q.words[:(i+1)*n]
+		if !intersect(q.words[i*n:], q.shared[i*n:][:n], q.drawable) {
+			q.words, q.drafts = q.words[:i*n], q.drafts[:max(0, i-1)]
+			return
+		}
+		if len(drafts) < 4 {
+			return
+		}
+		q.drafts = append(q.drafts, int32(binary.NativeEndian.Uint32(drafts)))
+		drafts = drafts[4:]
+	}
 }
 
 // intersect sets mask to the tokens that both a and b allow, and reports whether there are any. All have the same
@@ -187,17 +222,21 @@ func pairs(words []uint32) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(&words[0])), len(words)/2)
 }
 
-// Next asks for the mask after a token; see [engine.Format].
-func (q *Sequence) Next(token int32, done func(engine.Mask)) {
-	if token < 0 {
+// Next asks for the mask after some tokens; see [engine.Format].
+func (q *Sequence) Next(drawn []int32, drafts int, done func(engine.Mask)) {
+	if len(drawn) == 0 {
 		go done(q.first)
 		return
 	}
+	q.message = binary.NativeEndian.AppendUint32(q.message[:0], uint32(drafts))
+	for _, token := range drawn {
+		q.message = binary.NativeEndian.AppendUint32(q.message, uint32(token))
+	}
 	q.mu.Lock()
-	q.done = done
+	q.done, q.most = done, drafts
 	_ = q.conn.SetDeadline(time.Now().Add(q.limit))
 	q.mu.Unlock()
-	if _, err := q.conn.Write(binary.NativeEndian.AppendUint32(nil, uint32(token))); err != nil {
+	if _, err := q.conn.Write(q.message); err != nil {
 		go q.answer(engine.Mask{Err: failed(errEnded)})
 	}
 }
@@ -209,7 +248,8 @@ func (q *Sequence) receive() {
 	defer q.memory.unmap()
 	for {
 		n, err := q.conn.Read(q.reply)
-		switch waits := q.stopClock(); {
+		waits, most := q.stopClock()
+		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded) && !waits:
 			continue // the clock was stopped too late
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -219,7 +259,8 @@ func (q *Sequence) receive() {
 			q.fail(errEnded)
 			return
 		}
-		q.answer(q.mask(parse(q.reply[:n])))
+		state, rest := parse(q.reply[:n])
+		q.answer(q.mask(state, rest, most))
 	}
 }
 
@@ -230,12 +271,13 @@ func (q *Sequence) fail(cause string) {
 	q.answer(engine.Mask{Err: failed(cause)})
 }
 
-// stopClock stops the time of the mask that is awaited. It returns false if none is.
-func (q *Sequence) stopClock() (waits bool) {
+// stopClock stops the time of the mask that is awaited, and returns the most drafts that it may have. It returns false
+// if none is.
+func (q *Sequence) stopClock() (waits bool, most int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	_ = q.conn.SetDeadline(time.Time{})
-	return q.done != nil
+	return q.done != nil, q.most
 }
 
 // answer calls the function of the mask that is awaited, unless Close was called.

@@ -63,7 +63,7 @@ func fake(mode string) {
 }
 
 func fakeSequence(mode string, conn *net.UnixConn, file int) {
-	memory, _ := unix.Mmap(file, 0, 8, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	memory, _ := unix.Mmap(file, 0, 24, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	own, _ := unix.PidfdOpen(os.Getpid(), 0)
 	if mode == "cannot begin" {
 		_, _ = conn.Write(append(wordsOf(stateFailed), "no pidfd"...))
@@ -71,25 +71,28 @@ func fakeSequence(mode string, conn *net.UnixConn, file int) {
 	}
 	_, _, _ = conn.WriteMsgUnix(wordsOf(stateBegun), unix.UnixRights(own), nil)
 	for i := 0; ; i++ {
-		state := uint32(stateMask)
+		reply := []uint32{stateMask}
 		copy(memory, wordsOf(^uint32(0), ^uint32(0)))
 		if i == 1 {
 			switch mode {
 			case "unknown state":
-				state = 99
+				reply[0] = 99
 			case "empty mask":
 				clear(memory)
+			case "drafts":
+				reply = append(reply, 7, 9) // the mask after the second one has only tokens that are not drawn
+				copy(memory[8:], wordsOf(1<<5|1<<6, 0, 1<<5, 0xffffff00))
 			case "no answer":
 				listen(conn)
 			case "ends":
 				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			}
 		}
-		_, _ = conn.Write(wordsOf(state))
+		_, _ = conn.Write(wordsOf(reply...))
 		if i == 0 && mode == "unasked" {
-			_, _ = conn.Write(wordsOf(state))
+			_, _ = conn.Write(wordsOf(reply...))
 		}
-		if _, err := conn.Read(make([]byte, 4)); err != nil {
+		if _, err := conn.Read(make([]byte, 64)); err != nil {
 			return
 		}
 	}
@@ -166,10 +169,18 @@ func codeOf(err error) string {
 	return ""
 }
 
-// next waits for the mask after a token.
+// next waits for the mask after a token; the first one after -1.
 func next(q engine.Format, token int32) engine.Mask {
+	if token < 0 {
+		return nextWith(q, 0)
+	}
+	return nextWith(q, 0, token)
+}
+
+// nextWith waits for the mask after some tokens, with drafts.
+func nextWith(q engine.Format, drafts int, tokens ...int32) engine.Mask {
 	c := make(chan engine.Mask, 1)
-	q.Next(token, func(m engine.Mask) { c <- m })
+	q.Next(tokens, drafts, func(m engine.Mask) { c <- m })
 	return <-c
 }
 
@@ -192,11 +203,30 @@ func TestMasksHaveDrawableTokensOnly(t *testing.T) {
 	}
 }
 
+// With a mask come drafts, and the masks after them, of drawable tokens. They end before a mask without any.
+func TestDraftsHaveMasks(t *testing.T) {
+	s, _ := newFake(t, "drafts")
+	q, err := s.Compile(t.Context(), engine.User{UID: 1}, protocol.Format{JSON: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	next(q, -1)
+	m := nextWith(q, 2, 3, 4)
+	if want := []uint32{^uint32(1 << 5), 1<<8 - 1, 1 << 6, 0}; !slices.Equal(m.Words, want) ||
+		!slices.Equal(m.Drafts, []int32{7}) {
+		t.Errorf("%x with drafts %v, want %x", m.Words, m.Drafts, want)
+	}
+	if m := next(q, 7); len(m.Words) != 2 || len(m.Drafts) != 0 {
+		t.Errorf("%x with drafts %v", m.Words, m.Drafts)
+	}
+}
+
 // What the program does wrong fails the request with a typed error, and no other.
 func TestMisbehaviourFailsTheRequest(t *testing.T) {
 	for mode, cause := range map[string]string{
 		"unknown state": "state 99", "empty mask": "no token", "no answer": "does not answer", "ends": "has ended",
-		"unasked": "has ended",
+		"unasked": "has ended", "drafts": "sent 2 drafts",
 	} {
 		t.Run(mode, func(t *testing.T) {
 			s, _ := newFake(t, mode)
@@ -360,7 +390,7 @@ func TestCloseWhileAMaskIsAwaited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.Next(3, func(m engine.Mask) { t.Errorf("done was called: %+v", m) })
+	q.Next([]int32{3}, 0, func(m engine.Mask) { t.Errorf("done was called: %+v", m) })
 	q.Close()
 	time.Sleep(2 * s.limits.mask)
 	if s.formats != 0 {

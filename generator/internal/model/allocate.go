@@ -30,6 +30,7 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 	if s.Slots, err = kernels.AllocSlots(dev, g.Slots, g.BlockTable(), g.Context); err != nil {
 		return err
 	}
+	s.Slots.Masks = g.Masks
 	if s.shared, err = s.Slots.AllocShared(dev, c.Vocab); err != nil {
 		return err
 	}

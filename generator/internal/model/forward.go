@@ -23,6 +23,14 @@ type Shape struct {
 // verifies reports whether the pass is a verify pass.
 func (s Shape) verifies() bool { return s.Queries > 1 }
 
+// groups returns the rows of a group in a verify pass, and 0 for other passes.
+func (s Shape) groups() int {
+	if s.verifies() {
+		return s.Queries
+	}
+	return 0
+}
+
 // Forward launches one pass on s: from the step's descriptor, which [StepMemory.Write]
 // put into the descriptor ring, to the records of the sampled tokens. The launches depend
 // on the shape alone, so a captured pass can be replayed for any step of that shape.

@@ -110,7 +110,7 @@ func (p *pass) sample() kernels.Sample {
 	return kernels.Sample{
 		Logits: s.logits, Rows: s.Rows, Slots: s.Slots, Records: s.records, Edited: s.edited,
 		RingSlots: s.RingSlots, T: p.Rows, N: p.Samples, Vocab: p.model.Config.Vocab, MaxSamples: s.MaxSamples,
-		Verify: p.verifies(),
+		Queries: p.groups(),
 	}
 }
 

@@ -19,6 +19,8 @@ type Geometry struct {
 	// RingSlots is the number of entries of the descriptor ring and of the record ring: at least the steps in
 	// flight, and a power of two. The device counts steps modulo 2^32, which it must divide.
 	RingSlots int
+	// Masks is the number of masks of a sequence: one for each row that it may have in a verify pass. 0 is 1.
+	Masks int
 	// KVType is the element type of keys and values; the zero value is float32.
 	KVType kernels.DType
 	// Drafter guesses the drafts of verify passes. DraftModel is the draft model of ModelDrafter, or one that only
@@ -140,9 +142,10 @@ func (s *StepMemory) Write(step *kernels.Step) error {
 	return s.Layout.Encode(s.descriptorMap.Bytes()[4*at:4*(at+words)], step)
 }
 
-// Mask returns the host's view of a slot's mask: a bit for each token that a sequence with Sampling.Masked may draw,
-// see [kernels.MaskWords]. Write to it only while no step in flight names the slot.
-func (s *StepMemory) Mask(slot int32) []uint32 { return s.shared.Mask(slot) }
+// Masks returns the host's view of a slot's masks, Geometry.Masks of [kernels.MaskWords] words: a bit for each token
+// that a sequence with Sampling.Masked may draw, in the first row of a pass and in each further one of a verify pass.
+// Write to them only while no step in flight samples in the slot.
+func (s *StepMemory) Masks(slot int32) []uint32 { return s.shared.Masks(slot) }
 
 // Given returns the host's view of a slot's drafts by position, if GivenDrafter guesses. Write to it only while no step
 // in flight names the slot.

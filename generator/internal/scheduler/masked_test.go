@@ -48,12 +48,12 @@ func TestMaskedRowsWaitForTheirMasks(t *testing.T) {
 	for range 4 {
 		next(1, other)
 	}
-	q.Allow()
+	q.Allow(nil)
 	next(10, q)
 	for range 3 {
 		next(1, other)
 	}
-	q.Allow()
+	q.Allow(nil)
 	b := s.Next()
 	if len(b.Step.Rows) != 2 || len(b.Masked) != 1 || b.Masked[0] != q {
 		t.Fatalf("%+v: wants a row of each sequence", b)
@@ -74,7 +74,7 @@ func TestOneMaskedRowInFlight(t *testing.T) {
 		if b := s.Next(); b != nil {
 			t.Fatalf("token %d: a step of %d rows before its mask", token, len(b.Step.Rows))
 		}
-		q.Allow()
+		q.Allow(nil)
 		b := s.Next()
 		if b == nil || len(b.Masked) != 1 {
 			t.Fatalf("token %d: %+v", token, b)
@@ -84,7 +84,7 @@ func TestOneMaskedRowInFlight(t *testing.T) {
 		}
 		s.Complete(b.Step.Number)
 	}
-	q.Allow()
+	q.Allow(nil)
 	if s.Next() != nil {
 		t.Error("a row past MaxTokens")
 	}
@@ -106,7 +106,7 @@ func TestFoundPagesDoNotReplaceTheMask(t *testing.T) {
 		}
 		finish(s, b, map[*Sequence]int{})
 	}
-	q.Allow()
+	q.Allow(nil)
 	if b := s.Next(); b == nil || len(b.Masked) != 1 || q.Cached() == 0 {
 		t.Errorf("%+v, %d tokens found", b, q.Cached())
 	}
@@ -128,16 +128,16 @@ func TestMaskedSequencesStayInOneBatch(t *testing.T) {
 			if err := s.Add(q); err != nil {
 				t.Fatal(err)
 			}
-			q.Allow()
+			q.Allow(nil)
 		}
 		prefill := s.Next()
 		s.Complete(prefill.Step.Number)
-		a.Allow()
+		a.Allow(nil)
 		first := s.Next()
 		if first == nil || len(first.Masked) != 1 {
 			t.Fatalf("beside another: %v, %+v", beside, first)
 		}
-		b.Allow()
+		b.Allow(nil)
 		second := s.Next()
 		if got := second != nil && len(second.Masked) == 1; got != beside {
 			t.Errorf("beside another: %v, a second step in flight: %v", beside, got)
@@ -146,7 +146,7 @@ func TestMaskedSequencesStayInOneBatch(t *testing.T) {
 			continue
 		}
 		s.Complete(first.Step.Number)
-		a.Allow()
+		a.Allow(nil)
 		if both := s.Next(); both == nil || len(both.Masked) != 2 {
 			t.Errorf("%+v, wants both", both)
 		}

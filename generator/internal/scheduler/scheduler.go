@@ -85,8 +85,8 @@ type entry struct {
 // A step may be formed before the records of the step before it are known: its decode rows take their tokens from
 // the device. If the sequence ended meanwhile, its row writes to pages that the sequence still holds.
 //
-// A masked sequence has one sampled row in flight, since the mask of a token depends on the token before it. So its
-// slot's mask is written only while no enqueued step reads it.
+// A masked sequence is sampled by one step in flight, since the mask of a token depends on the token before it. So its
+// slot's masks are written only while no enqueued step reads them.
 //
 // Prompts are prefilled in chunks, and prefill steps alternate with decode steps, so that a long prompt does not
 // hold up others' tokens.

@@ -46,6 +46,7 @@ type Sequence struct {
 	places     []int32    // of its pages in the host tier, from the begin of the copies out until that of those back
 	starved    bool       // it has no page for its next row
 	allowed    bool       // the mask of its next token is there
+	drafts     []int32    // of a masked sequence: tokens that may be drafts of its next row
 	passed     int        // sequences that joined while it was the next to come back
 	restore    bool       // its slot must be restored before its next row
 	heldBack   uint64     // the round of Next in which its prompt gets no further rows
@@ -93,8 +94,10 @@ func (q *Sequence) Slot() (slot, generation int32) { return q.slot, q.generation
 // Cached returns the number of prompt tokens whose keys and values were found.
 func (q *Sequence) Cached() int { return q.cached }
 
-// Allow notes that the mask of q's next token is there. The next step that samples q lists it in Batch.Masked.
-func (q *Sequence) Allow() { q.allowed = true }
+// Allow notes that the mask of q's next token is there, with the masks after some drafts, which stay unchanged until
+// that step is formed. The next step that samples q lists it in Batch.Masked; a decode step may have the first of the
+// drafts, Drafts of them.
+func (q *Sequence) Allow(drafts []int32) { q.allowed, q.drafts = true, drafts }
 
 // ready reports whether the next step may give q a row in this state: none of its pages is moving, it has tokens left
 // to sample, and the mask for them. Without a mask its last token may be in a step in flight.

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"reel.internal/reel/kernels"
 )
 
@@ -12,6 +14,27 @@ func (m *simulation) planDrafts(ready []*Sequence) {
 	for _, q := range ready {
 		q.Drafts = m.pick(8) - m.pick(3)
 	}
+}
+
+// allow ends the making of one mask, which comes with drafts that are right or wrong.
+func (m *simulation) allow() bool {
+	if len(m.masks) == 0 {
+		return false
+	}
+	i := m.pick(len(m.masks))
+	q := m.masks[i]
+	m.masks = slices.Delete(m.masks, i, i+1)
+	want := m.texts[q]
+	want.masks, want.drafts = want.given+1, nil
+	for i := len(q.Prompt) + want.given; m.s.MaxVerify > 0 && m.pick(6) > 0; i++ {
+		draft := int32(-9) // wrong
+		if m.pick(4) > 0 && i < len(want.tokens) {
+			draft = want.tokens[i]
+		}
+		want.drafts = append(want.drafts, draft)
+	}
+	q.Allow(want.drafts)
+	return true
 }
 
 // mayWrite reports whether the row at a position of the slot's sequence has a page of that sequence, and is not past
@@ -33,7 +56,7 @@ func (m *simulation) mayWrite(step *simulatedStep, slot int32, position int) boo
 }
 
 // verify runs a verify step: of each sequence a row for its last token, and rows for guesses of the next ones, which
-// are right or wrong at random. What follows a wrong one is garbage.
+// are right or wrong at random, or those of a masked sequence. What follows a wrong one is garbage.
 func (m *simulation) verify(step *simulatedStep) {
 	if len(step.Rows) != step.queries*len(step.sampled) || len(step.Rows) > m.s.MaxVerify ||
 		len(step.Samples) != len(step.Rows) || len(step.drafts) != len(step.sampled) {
@@ -55,7 +78,8 @@ func (m *simulation) group(step *simulatedStep, first int, q *Sequence, drafts i
 		return 1
 	}
 	m.row(step, step.Rows[first])
-	if mask := (simulatedMask{q, slot.length - len(q.Prompt)}); q.Sampling.Masked && (slot.mask != mask || drafts > 0) {
+	mask := simulatedMask{q, slot.length - len(q.Prompt)}
+	if q.Sampling.Masked && (slot.mask != mask || drafts > len(want.drafts)) {
 		m.fault("step %d samples token %d with %d drafts and the mask of %+v", step.Number, mask.index, drafts,
 			slot.mask)
 	}
@@ -68,10 +92,15 @@ func (m *simulation) group(step *simulatedStep, first int, q *Sequence, drafts i
 			}
 			continue
 		}
-		if row.Token != kernels.FromDraft || row.Position != kernels.FromDevice || row.Slot != q.slot {
+		draft, right := int32(kernels.FromDraft), m.pick(3) > 0 && begin+i < len(want.values)
+		if q.Sampling.Masked {
+			draft = want.drafts[i]
+			right = begin+i < len(want.values) && draft == want.tokens[begin+i]
+		}
+		if row.Token != draft || row.Position != kernels.FromDevice || row.Slot != q.slot {
 			m.fault("step %d: %+v is no draft", step.Number, row)
 		}
-		if count == i+1 && m.pick(3) > 0 && begin+i < len(want.values) { // a right guess
+		if count == i+1 && right {
 			slot.length, slot.token = begin+i, want.tokens[begin+i]
 			m.row(step, row)
 			slot.token, count = sampledAfter(m.value(slot, begin+i)), count+1
@@ -83,6 +112,9 @@ func (m *simulation) group(step *simulatedStep, first int, q *Sequence, drafts i
 	}
 	slot.length = begin + count - 1
 	m.drafted, m.stood = m.drafted+drafts, m.stood+count-1
+	if q.Sampling.Masked {
+		m.maskedStood += count - 1
+	}
 	return count
 }
 
@@ -109,7 +141,7 @@ func (m *simulation) withBound(bound func(q *Sequence) int) {
 func withDraftsPastTheEnd(m *simulation) {
 	m.withBound(func(q *Sequence) int {
 		if q.Sampling.Masked {
-			return 0
+			return m.s.mayDraft(q)
 		}
 		return len(q.pages)*m.s.PageTokens - q.length - 1
 	})
@@ -119,13 +151,13 @@ func withDraftsPastTheEnd(m *simulation) {
 func withDraftsWithoutPages(m *simulation) {
 	m.withBound(func(q *Sequence) int {
 		if q.Sampling.Masked {
-			return 0
+			return m.s.mayDraft(q)
 		}
 		return q.MaxTokens - q.sampled - 1
 	})
 }
 
-// withMaskedDrafts gives masked sequences drafts too.
+// withMaskedDrafts gives masked sequences more drafts than came with their masks.
 func withMaskedDrafts(m *simulation) {
 	m.withBound(func(q *Sequence) int {
 		return min(q.MaxTokens-q.sampled, len(q.pages)*m.s.PageTokens-q.length) - 1

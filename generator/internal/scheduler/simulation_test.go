@@ -30,6 +30,7 @@ type simulation struct {
 	idle        int // rounds without progress
 
 	drafted, stood int                                  // drafts in steps, and those of them that stood
+	maskedStood    int                                  // of masked sequences
 	accepted       func(q *Sequence, drafts, stand int) // what is called with them; the scheduler's, or a fault
 }
 
@@ -39,6 +40,7 @@ type text struct {
 	values []uint64 // by position
 	given  int      // tokens delivered
 	masks  int      // masks that are there
+	drafts []int32  // those that came with the last mask
 }
 
 type simulatedSlot struct {
@@ -344,6 +346,9 @@ func (m *simulation) complete() bool {
 		for ; count > 0 && q.Running(); count-- {
 			m.deliver(q)
 		}
+		if q.Running() && q.Sampling.Masked {
+			m.masks = append(m.masks, q)
+		}
 	}
 	m.s.Complete(step.Number)
 	return true
@@ -357,22 +362,7 @@ func (m *simulation) deliver(q *Sequence) {
 	}
 	if want.given++; want.given == q.MaxTokens || m.s.MaxVerify > 0 && m.pick(40) == 0 {
 		m.s.Remove(q)
-	} else if q.Sampling.Masked {
-		m.masks = append(m.masks, q)
 	}
-}
-
-// allow ends the making of one mask.
-func (m *simulation) allow() bool {
-	if len(m.masks) == 0 {
-		return false
-	}
-	i := m.pick(len(m.masks))
-	q := m.masks[i]
-	m.masks = slices.Delete(m.masks, i, i+1)
-	m.texts[q].masks++
-	q.Allow()
-	return true
 }
 
 // begin begins copies between the tiers.

@@ -60,8 +60,8 @@ func (f *fakeFormats) Compile(ctx context.Context, _ engine.User, p protocol.For
 
 type fakeFormat struct{ of *fakeFormats }
 
-func (f fakeFormat) Next(int32, func(engine.Mask)) {}
-func (f fakeFormat) Close()                        { f.of.open.Add(-1) }
+func (f fakeFormat) Next([]int32, int, func(engine.Mask)) {}
+func (f fakeFormat) Close()                               { f.of.open.Add(-1) }
 
 // withFormats starts a server whose model has formats. change adjusts its bounds.
 func withFormats(t *testing.T, change func(*bounds)) (*fixture, *fakeFormats, *atomic.Uint32) {
