@@ -23,7 +23,8 @@ type roundedInput struct {
 // handoverArgs mirrors Handover: the destination of a fused epilogue. rows is null if there is none.
 type handoverArgs struct {
 	rows, norm, squares uint64
-	tokens, sums        int32
+	tokens              int32
+	_                   int32
 }
 
 // slicePlan mirrors SlicePlan: the work slices of a stream-K GEMM.

@@ -4,8 +4,7 @@
 // out[t] = round(x[k]*norm[k]) as gemm/rounded.cuh lays it out, and scales[t] = rms_scale of the
 // row. A block is a row; thread 16*p+q has the q-th four columns of the K blocks of partial sum p.
 // Tokens are padded to a multiple of 8 with zeros.
-// With SUMS it also stores the sums of the rounded values over groups of 32 columns.
-template <class D, bool SUMS = false> __device__ __forceinline__ void round_row(const RoundArgs &a) {
+template <class D> __device__ __forceinline__ void round_row(const RoundArgs &a) {
 	__shared__ float partials[PARTIALS];
 	const int t = blockIdx.x, partial = threadIdx.x / 16, quad = threadIdx.x % 16, steps = a.in.cols / MMA_K;
 	const int blocks = (steps + BLOCK_STEPS - 1) / BLOCK_STEPS;
@@ -23,13 +22,7 @@ template <class D, bool SUMS = false> __device__ __forceinline__ void round_row(
 				v = times(v, load_constant(a.in.norm + k));
 			}
 		}
-		const uint2 rounded = pack4<D>(v);
-		store_rounded(a.out, a.tokens, t, k, rounded);
-		if (SUMS) {
-			const float sum = sum_of_group<D>(rounded, 0xffffu << (threadIdx.x & 16)); // threads of the same K block
-			if (quad % 8 == 0)
-				store_group_sum(group_sums(a.scales, a.in.cols, a.tokens, block, t), block, quad / 8, t, sum);
-		}
+		store_rounded(a.out, a.tokens, t, k, pack4<D>(v));
 	}
 	if (!a.in.norm) return;
 	squares = fold_squares(squares);
@@ -40,9 +33,6 @@ template <class D, bool SUMS = false> __device__ __forceinline__ void round_row(
 
 extern "C" __global__ void __launch_bounds__(256) reel_round_bf16(const __grid_constant__ RoundArgs a) {
 	round_row<BF16>(a);
-}
-extern "C" __global__ void __launch_bounds__(256) reel_round_sums(const __grid_constant__ RoundArgs a) {
-	round_row<BF16, true>(a);
 }
 extern "C" __global__ void __launch_bounds__(256) reel_round_f16(const __grid_constant__ RoundArgs a) {
 	round_row<F16>(a);

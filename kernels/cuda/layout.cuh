@@ -167,7 +167,7 @@ REEL_FIELD(Handover, rows, 0);
 REEL_FIELD(Handover, norm, 8);
 REEL_FIELD(Handover, squares, 16);
 REEL_FIELD(Handover, tokens, 24);
-REEL_FIELD(Handover, sums, 28);
+REEL_FIELD(Handover, unused, 28);
 
 REEL_SIZE(HeadArgs, 64);
 REEL_FIELD(HeadArgs, w, 0);

@@ -61,9 +61,9 @@
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
 	            const __grid_constant__ StreamKArgs<Op> a)
 // The same over quantised weights of format F, with as many stages as fit (codesRing in stream_k_codes.go).
-#define REEL_STREAM_K_CODES(name, Op, F, T)                                              \
-	REEL_KERNEL(name, (StreamK<Op, BF16, T, 5, CodesOf<F>>::THREADS), 1,                \
-	            (stream_k<Op, BF16, T, CODES_STAGES<CodesOf<F>, T>, CodesOf<F>>(a)),  \
+#define REEL_STREAM_K_CODES(name, Op, F, T)                                             \
+	REEL_KERNEL(name, (StreamK<Op, F16, T, 5, CodesOf<F>>::THREADS), 1,                 \
+	            (stream_k<Op, F16, T, CODES_STAGES<CodesOf<F>, T>, CodesOf<F>>(a)),         \
 	            const __grid_constant__ StreamKArgs<Op> a)
 #else
 #define REEL_WGMMA(name, Op, D, M, G, T)
@@ -78,12 +78,13 @@
 	REEL_STREAM_K(name##_streamk104, Op, D, 104, 7) \
 	REEL_STREAM_K(name##_streamk208, Op, D, 208, 5)
 
-#define REEL_STREAM_K_CODES_OF(f, F, name, Op)                   \
+#define REEL_STREAM_K_CODES_OF(f, F, name, Op)                 \
 	REEL_STREAM_K_CODES(name##_##f##_streamk16, Op, F, 16)   \
+	REEL_STREAM_K_CODES(name##_##f##_streamk56, Op, F, 56)   \
 	REEL_STREAM_K_CODES(name##_##f##_streamk104, Op, F, 104) \
-	REEL_STREAM_K_CODES(name##_##f##_streamk136, Op, F, 136)
+	REEL_STREAM_K_CODES(name##_##f##_streamk208, Op, F, 208)
 // The formats that prompts are multiplied from by stream-K (streamKFormats in stream_k_codes.go).
-#define REEL_STREAM_K_FORMATS(name, Op)            \
+#define REEL_STREAM_K_FORMATS(name, Op)              \
 	REEL_STREAM_K_CODES_OF(q4_0, Q4_0, name, Op) \
 	REEL_STREAM_K_CODES_OF(q8_0, Q8_0, name, Op) \
 	REEL_STREAM_K_CODES_OF(q4_k, Q4_K, name, Op) \

@@ -51,6 +51,23 @@ __device__ __forceinline__ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t 
 	return v;
 }
 
+// The same for binary16: a + b, a·b and a·b + c, each rounded once.
+__device__ __forceinline__ uint32_t add_f16x2(uint32_t a, uint32_t b) {
+	uint32_t v;
+	asm("add.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+	return v;
+}
+__device__ __forceinline__ uint32_t mul_f16x2(uint32_t a, uint32_t b) {
+	uint32_t v;
+	asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+	return v;
+}
+__device__ __forceinline__ uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c) {
+	uint32_t v;
+	asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
+	return v;
+}
+
 struct BF16 {
 	// pack rounds two values to nearest; low goes to the lower half.
 	static __device__ __forceinline__ uint32_t pack(float low, float high) {
