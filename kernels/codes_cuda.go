@@ -15,6 +15,8 @@ const (
 	codesThreads = 512
 	codesTokens  = 8        // rows that a block rounds at a time, at most
 	codesTiles   = 2        // row tiles that a block multiplies at a time
+	codesParts   = 8        // partial sums
+	tokenPitch   = 20       // floats of a token's 16 results
 	codesStatic  = 26 << 10 // bytes of a block's static shared memory, at most
 )
 
@@ -51,7 +53,7 @@ func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 		if v != nil {
 			err = cuda.Launch(q, name+v.suffix, v.grid(int(p.in.n), r.units, p.tiles), a)
 		} else {
-			err = launchFewCodes(q, p, name, a)
+			err = launchFewCodes(q, p, name, r.format, a)
 		}
 		if err != nil {
 			return err
@@ -113,9 +115,13 @@ func (p productLaunch) runs() (runs []unitRun, err error) {
 }
 
 // launchFewCodes launches persistent blocks, which round the rows themselves.
-func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, a codesArgs[T]) error {
+func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, format DType, a codesArgs[T]) error {
 	padded := paddedColumns(int(p.in.cols))
 	row := padded*2 + 2*codesGroup + padded/codesGroup*4
+	if g, stages := p.ring(q, format, int(a.units)); stages > 0 {
+		a.atOnce, a.stages = p.in.n, int32(stages)
+		return cuda.Launch(q, name+"_ring8", g, a)
+	}
 	rows := min(int(p.in.n), codesTokens, (sharedMemory(q)-codesStatic)/row)
 	if rows == 0 {
 		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape, p.in.cols)
@@ -125,6 +131,53 @@ func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, a codesA
 	g := cuda.Grid{X: min((int(a.units)+perBlock-1)/perBlock, min(q.SMs(), tune.MaxPersistentBlocks)),
 		Threads: codesThreads, Shared: rows * row, Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, name+"_codes8", g, a)
+}
+
+// Of kernels/gemm/codes_ring.cuh.
+const (
+	ringThreads = 288
+	ringTiles   = 2       // row tiles of a block at a time
+	ringStatic  = 4 << 10 // bytes of static shared memory at most, and those that the driver takes
+	ringMost    = 24      // stages
+	ringLarge   = 1200    // bytes of a brick; of larger ones a stage has a quarter
+)
+
+// ringBytes returns the bytes of a stage, and those of a row's rounded values, sums and partial sums.
+func ringBytes(t DType, cols int) (stage, row int) {
+	stage = ringTiles * codesParts * bricks[t].bytes()
+	if bricks[t].bytes() > ringLarge {
+		stage /= 4
+	}
+	padded := paddedColumns(cols)
+	row = padded*2 + 2*codesGroup + 2*codesParts*ringTiles*tokenPitch*4
+	if t == Q4_1 || t == Q5_1 || t.minimums() {
+		row += padded / codesGroup * 4
+	}
+	return stage, row
+}
+
+// ring returns the launch of a kernel with a ring of bricks over weights of a format, and the ring's stages. It is for
+// GPUs of 9.0 and rows that fit into shared memory all at once.
+func (p productLaunch) ring(q *cuda.Queue, t DType, units int) (g cuda.Grid, stages int) {
+	major, minor := q.Capability()
+	if tune.CodesRing == 0 || major != 9 || minor != 0 || p.in.n > codesTokens || p.gathered {
+		return g, 0
+	}
+	stage, row := ringBytes(t, int(p.in.cols))
+	const all, half = 227 << 10, 114 << 10
+	rows := int(p.in.n) * row
+	// Half of the shared memory is left to the next kernel's block, or to another one of this kernel.
+	room := half - ringStatic - rows
+	if room < tune.CodesRingLeast {
+		room = all - ringStatic - rows
+	}
+	stages = min(room/stage, ringMost)
+	if stages < 4 {
+		return g, 0
+	}
+	perBlock := ringTiles / p.tiles
+	return cuda.Grid{X: min((units+perBlock-1)/perBlock, tune.CodesRing*q.SMs(), tune.MaxPersistentBlocks),
+		Threads: ringThreads, Shared: stages*stage + rows, AllShared: true, Dependent: tune.DependentLaunch}, stages
 }
 
 // sharedMemory returns the bytes of shared memory that a block may use.

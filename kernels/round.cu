@@ -64,15 +64,15 @@ template <bool NORMED> __device__ __forceinline__ void round_for_codes(const Rou
 	char *const to = a.rows + ((size_t)(t / TOKEN_TILE) * groups * TOKEN_TILE + t % TOKEN_TILE) * GROUP_CHUNKS;
 	pdl_begin();
 	const int row[1] = {a.in.row(t)};
-	float squares[1] = {0};
-	RowRounder{a.in, lane, warp}.template round<NORMED, true, 1, 4>(
+	float squares[1][1] = {{0}};
+	RowRounder{a.in, lane, warp}.template round<NORMED, true, 1, 4, PARTIALS>(
 		row, squares,
 		[&](int, int k, uint2 v) {
 			*reinterpret_cast<uint2 *>(to + RowRounder::chunk_of(k, TOKEN_TILE * GROUP_CHUNKS)) = v;
 		},
 		[&](int, int g, float v) { a.sums[(size_t)t * groups + g] = v; });
 	if constexpr (NORMED) {
-		const float folded = RowRounder::fold(squares[0]);
+		const float folded = RowRounder::fold(squares[0][0]);
 		if (lane == 0) partials[warp] = folded;
 		__syncthreads();
 		if (threadIdx.x == 0) a.scales[t] = rms_scale(a.in, sum_in_order(partials, 1));

@@ -63,3 +63,45 @@ func (b *both) sameAsOneUnit(name string, want [][]uint32, buffers ...device.Buf
 	}
 	return got
 }
+
+// Kernels over quantised weights with a ring in shared memory give the bits of those without, also if blocks have
+// different numbers of units.
+func TestCUDACodesRing(t *testing.T) {
+	b := newBoth(t)
+	defer func(n, m int) { tune.CodesRing, tune.MaxPersistentBlocks = n, m }(tune.CodesRing, tune.MaxPersistentBlocks)
+	for i, f := range quantisedFormats {
+		for j, in := range []int{256, 2304, 4096, 11008} {
+			rows, width := 1+(i+5*j)%8, 16*(7+8*(i%3))-i
+			w, up := b.matrix(f.dtype, width, in)[1], b.matrix(f.dtype, width, in)[1]
+			x, norm, start := put(b, b.normal(rows*in, 3))[1], put(b, b.normal(in, 1))[1], b.normal(rows*width, 1)
+			sample := put(b, counted(rows))[1]
+			var want [][]uint32
+			for _, setting := range [][2]int{{0, math.MaxInt32}, {1, math.MaxInt32}, {2, math.MaxInt32}, {1, 3}, {1, 1}} {
+				tune.CodesRing, tune.MaxPersistentBlocks = setting[0], setting[1]
+				sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
+				b.onGPU(kernels.Projection{W: w, In: x, X: sum, T: rows},
+					kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
+					kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: sample}, Logits: logits, T: rows,
+						N: rows, Eps: 1e-5})
+				want = b.sameAsOneUnit(fmt.Sprintf("%s, %d rows of %d, %d blocks an SM", f.name, rows, in, setting[0]),
+					want, sum, gated, logits)
+			}
+		}
+	}
+}
+
+// The same for QKV.
+func TestCUDACodesRingOfQKV(t *testing.T) {
+	b := newBoth(t)
+	defer func(n, m int) { tune.CodesRing, tune.MaxPersistentBlocks = n, m }(tune.CodesRing, tune.MaxPersistentBlocks)
+	for i, f := range quantisedFormats {
+		o := b.newAttention(f.dtype, []kernels.DType{kernels.F16, kernels.BF16}[i%2], 1+i%8, 256*(1+i), 4, 2, 96).op[1]
+		var want [][]uint32
+		for _, setting := range [][2]int{{0, math.MaxInt32}, {1, math.MaxInt32}, {2, 7}, {1, 1}} {
+			tune.CodesRing, tune.MaxPersistentBlocks = setting[0], setting[1]
+			b.onGPU(kernels.Fill{Data: o.Out, Value: kernels.Poison},
+				kernels.Fill{Data: o.KV.Data, Value: kernels.Poison}, o)
+			want = b.sameAsOneUnit(f.name, want, o.Out, o.KV.Data)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // quantised is a format of weights. A block's scales are at the bytes in halves or floats; minimums are those that are
@@ -220,17 +221,25 @@ func TestCUDAQuantisedRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkQuantisedProducts replays the products of all layers with weights of one format.
+// BenchmarkQuantisedProducts replays the products of all layers with weights of one format, up to 8 rows by kernels with
+// one and two blocks on an SM, and by those without a ring.
 func BenchmarkQuantisedProducts(bench *testing.B) {
+	defer func(n int) { tune.CodesRing = n }(tune.CodesRing)
 	for _, s := range shapes {
-		for _, name := range []string{"Q4_0", "Q4_K", "Q6_K", "Q8_0"} {
+		for _, name := range []string{"Q4_0", "Q4_K", "Q6_K", "Q8_0", "F8", "G4_128"} {
 			i := slices.IndexFunc(quantisedFormats, func(f quantised) bool { return f.name == name })
 			bench.Run(s.name+"/"+name, func(bench *testing.B) {
-				b := newBoth(bench)
-				p := newProductsOf(b, s, quantisedFormats[i].dtype)
+				p := newProductsOf(newBoth(bench), s, quantisedFormats[i].dtype)
 				for _, T := range []int{1, 2, 4, 8, 16, 64} {
-					for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
-						p.measure(kind, T, false)
+					for _, tune.CodesRing = range []int{0, 1, 2} {
+						if T > 8 && tune.CodesRing > 0 {
+							continue
+						}
+						bench.Run(fmt.Sprintf("T=%d/ring=%d", T, tune.CodesRing), func(*testing.B) {
+							for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
+								p.measure(kind, T, false)
+							}
+						})
 					}
 				}
 			})

@@ -32,7 +32,7 @@ template <class Op> struct CodesArgs {
 	const float *scales, *sums;
 	int32_t first, units; // of the op's units, those to compute
 	int32_t at_once;      // rows that a block rounds at a time, at most 8
-	int32_t unused;
+	int32_t stages;       // of the ring of codes_ring.cuh
 };
 
 __host__ __device__ constexpr int padded_columns(int cols) {
@@ -47,7 +47,8 @@ __device__ __forceinline__ float sum_of_parts(const float *p, int stride) {
 	return __fadd_rn(__fadd_rn(pair[0], pair[1]), __fadd_rn(pair[2], pair[3]));
 }
 
-// RowRounder rounds parts of rows: chunks of 128 columns from `first` on, every 16th. Lanes have four columns each.
+// RowRounder rounds parts of rows: chunks of 128 columns from `first` on, every WARPS-th (16 or 8). Lanes have four
+// columns each. Squares are those of 16 partial sums, to which chunks belong in turn: a warp has 16/WARPS of them.
 struct RowRounder {
 	const Activations &in;
 	const int lane, first;
@@ -55,14 +56,16 @@ struct RowRounder {
 	// round rounds ROWS rows, with loads of BATCH chunks of each in flight. It passes each four columns to put(i,
 	// column, values) for the i-th row, and their sums over 32 columns to sum(i, column / 32, value) if SUMS. It adds
 	// the squares that this lane has. A row below 0 is zeros.
-	template <bool NORMED, bool SUMS, int ROWS, int BATCH, class Put, class Sum>
-	__device__ __forceinline__ void round(const int (&row)[ROWS], float (&squares)[ROWS], Put put, Sum sum) const {
+	template <bool NORMED, bool SUMS, int ROWS, int BATCH, int WARPS, class Put, class Sum>
+	__device__ __forceinline__ void round(
+		const int (&row)[ROWS], float (&squares)[ROWS][PARTIALS / WARPS], Put put, Sum sum) const {
+		static_assert(BATCH % (PARTIALS / WARPS) == 0, "the partial sum of a chunk is known");
 		const int chunks = padded_columns(in.cols) / CHUNK_COLUMNS;
-		for (int chunk = first; chunk < chunks; chunk += PARTIALS * BATCH) {
+		for (int chunk = first; chunk < chunks; chunk += WARPS * BATCH) {
 			float4 v[BATCH][ROWS], norm[BATCH];
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
-				const int k = (chunk + b * PARTIALS) * CHUNK_COLUMNS + lane * 4;
+				const int k = (chunk + b * WARPS) * CHUNK_COLUMNS + lane * 4;
 				if (NORMED) norm[b] = k < in.cols ? load_constant(in.norm + k) : float4{0, 0, 0, 0};
 #pragma unroll
 				for (int i = 0; i < ROWS; i++) {
@@ -72,12 +75,13 @@ struct RowRounder {
 			}
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
-				const int k = (chunk + b * PARTIALS) * CHUNK_COLUMNS + lane * 4;
-				if (chunk + b * PARTIALS >= chunks) break;
+				const int k = (chunk + b * WARPS) * CHUNK_COLUMNS + lane * 4;
+				if (chunk + b * WARPS >= chunks) break;
 #pragma unroll
 				for (int i = 0; i < ROWS; i++) {
 					if (NORMED) {
-						squares[i] = add_squares(squares[i], v[b][i]);
+						float &s = squares[i][b % (PARTIALS / WARPS)];
+						s = add_squares(s, v[b][i]);
 						v[b][i] = times(v[b][i], norm[b]);
 					}
 					const uint2 rounded = pack4<BF16>(v[b][i]);
@@ -299,13 +303,18 @@ template <class Op, class F, int N, int M> struct StreamOf {
 	using Type = Stream<F, N, M, CODES, SCALES>;
 };
 
-// share_sums writes a lane's sums of eight tokens to a partial sum in shared memory, float [8 tokens][TOKEN_PITCH].
-__device__ __forceinline__ void share_sums(float *to, const float (&sum)[4]) {
-	float *const p = to + threadIdx.x % 4 * 2 * TOKEN_PITCH + threadIdx.x % 32 / 4;
-	p[0] = sum[0];
-	p[TOKEN_PITCH] = sum[1];
-	p[8] = sum[2];
-	p[TOKEN_PITCH + 8] = sum[3];
+// share_sums writes a lane's sums of `tokens` tokens to a partial sum in shared memory, float [tokens][TOKEN_PITCH].
+__device__ __forceinline__ void share_sums(float *to, const float (&sum)[4], int tokens = TOKEN_TILE) {
+	const int token = threadIdx.x % 4 * 2;
+	float *const p = to + token * TOKEN_PITCH + threadIdx.x % 32 / 4;
+	if (token < tokens) {
+		p[0] = sum[0];
+		p[8] = sum[2];
+	}
+	if (token + 1 < tokens) {
+		p[TOKEN_PITCH] = sum[1];
+		p[TOKEN_PITCH + 8] = sum[3];
+	}
 }
 
 // bricks_of returns the bricks of row tile r of a unit.
@@ -317,13 +326,77 @@ template <class Op, class F> __device__ __forceinline__ const char *bricks_of(co
 // row_pitch is the bytes of a rounded row in shared memory. The last 64 keep a token and the next in other banks.
 __host__ __device__ constexpr int row_pitch(int cols) { return padded_columns(cols) * 2 + GROUP_CHUNKS; }
 
+// live_rows returns how many of `n` rows from `first` on exist. Padding comes last.
+__device__ __forceinline__ int live_rows(const Activations &in, int first, int n) {
+	if (!in.rows) return min(n, in.n - first);
+	const int lane = threadIdx.x % 32;
+	return 32 - __clz(__ballot_sync(~0u, lane < n && in.row(first + lane) >= 0));
+}
+
+// SharedRows are rounded rows in shared memory: [at_once] of row_pitch bytes, then their sums [at_once][padded/32].
+// WARPS warps round ROWS rows at a time, with loads of BATCH chunks of each in flight, or a single row with ONE.
+template <bool NORMED, bool SUMS, int WARPS, int ROWS, int BATCH, int ONE> struct SharedRows {
+	const Activations &in;
+	char *const rounded;
+	float (&squares)[TOKEN_TILE][PARTIALS];
+	const int at_once;
+
+	__device__ __forceinline__ float *sums() const { return reinterpret_cast<float *>(rounded + at_once * row_pitch(in.cols)); }
+
+	// round_rows rounds ROWS_ rows from row `first` on, each as row `to` and the following. Rows past `live` are not
+	// stored.
+	template <int ROWS_, int BATCH_> __device__ __forceinline__ void round_rows(int first, int to, int live) const {
+		constexpr int EACH = PARTIALS / WARPS; // partial sums of squares that a warp has
+		const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+		const int pitch = row_pitch(in.cols), groups = padded_columns(in.cols) / GROUP_COLUMNS;
+		int row[ROWS_];
+		float sum[ROWS_][EACH];
+#pragma unroll
+		for (int i = 0; i < ROWS_; i++) {
+			row[i] = to + i < live ? in.row(first + to + i) : -1;
+#pragma unroll
+			for (int e = 0; e < EACH; e++) sum[i][e] = 0;
+		}
+		RowRounder{in, lane, warp}.template round<NORMED, SUMS, ROWS_, BATCH_, WARPS>(
+			row, sum,
+			[&](int i, int k, uint2 v) {
+				if (to + i < live)
+					*reinterpret_cast<uint2 *>(rounded + (to + i) * pitch + RowRounder::chunk_of(k, GROUP_CHUNKS)) = v;
+			},
+			[&](int i, int g, float v) {
+				if (to + i < live) sums()[(to + i) * groups + g] = v;
+			});
+#pragma unroll
+		for (int i = 0; i < (NORMED ? ROWS_ : 0); i++)
+#pragma unroll
+			for (int e = 0; e < EACH; e++) {
+				const float folded = RowRounder::fold(sum[i][e]);
+				if (lane == 0 && to + i < live) squares[to + i][warp + e * WARPS] = folded;
+			}
+	}
+	// round rounds rows `first` to first+live-1.
+	__device__ __forceinline__ void round(int first, int live) const {
+		if (live == 1)
+			round_rows<1, ONE>(first, 0, 1);
+		else
+			for (int t = 0; t < live; t += ROWS) round_rows<ROWS, BATCH>(first, t, live);
+	}
+
+	// rows returns the rounded rows. Tokens past the last read those of the last.
+	__device__ __forceinline__ Rows rows(int live) const {
+		const int lane = threadIdx.x % 32, groups = padded_columns(in.cols) / GROUP_COLUMNS;
+		const int own = min(lane / 4, live - 1), token = min(lane % 4 * 2, live - 1), next = min(lane % 4 * 2 + 1, live - 1);
+		return {rounded + own * row_pitch(in.cols) + lane % 4 * 16, {sums() + token * groups, sums() + next * groups},
+			sums() + own * groups, GROUP_CHUNKS, 0, 0, 1};
+	}
+};
+
 // CodesBlock is one thread's part of a block's product over at most 8 rows at a time. Warps are in groups of 8·R, one
 // for each partial sum of each row tile; a group computes every (gridDim.x · GROUPS)-th unit.
 template <class Op, class F, int WARPS> struct CodesBlock {
 	static constexpr int R = Op::R, GROUP_WARPS = CODE_PARTS * R, GROUPS = WARPS / GROUP_WARPS;
 	static constexpr bool SUMS = F::Scales::MINIMUMS != NONE;
 	static constexpr int PART = R * TOKEN_TILE * TOKEN_PITCH; // floats of a partial sum
-	static_assert(WARPS == PARTIALS, "all warps round a row");
 
 	struct Shared {
 		float partials[GROUPS][2][CODE_PARTS * PART]; // warps go on while one buffer is read
@@ -360,55 +433,16 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 		return unit < a.units ? bricks_of<Op, F>(op, a.first + unit, tile()) : nullptr;
 	}
 
+	// Registers are few: norm weights take some, and sums.
+	static constexpr int BATCH = Op::NORMED || SUMS ? 1 : 2;
+	__device__ __forceinline__ SharedRows<Op::NORMED, SUMS, WARPS, SUMS && !Op::NORMED ? 2 : 4, BATCH, 2 * BATCH>
+	shared_rows() const {
+		return {in, rounded, shared.squares, a.at_once};
+	}
+
 	// begin_weights starts loads of weights, which may come before pdl_wait.
 	__device__ __forceinline__ void begin_weights() {
 		if (const char *const from = tile_of(first_unit())) stream.begin({from});
-	}
-
-	__device__ __forceinline__ float *sums() const {
-		return reinterpret_cast<float *>(rounded + a.at_once * row_pitch(in.cols));
-	}
-
-	// round_rows rounds ROWS rows from row `first` on to shared memory, each as row `to` and the following. 16 warps
-	// share a row. Rows past `live` are not stored.
-	template <int ROWS, int BATCH> __device__ __forceinline__ void round_rows(int first, int to, int live) const {
-		const int pitch = row_pitch(in.cols), groups = padded_columns(in.cols) / GROUP_COLUMNS;
-		int row[ROWS];
-		float squares[ROWS];
-#pragma unroll
-		for (int i = 0; i < ROWS; i++) row[i] = to + i < live ? in.row(first + to + i) : -1, squares[i] = 0;
-		RowRounder{in, lane, warp % PARTIALS}.template round<Op::NORMED, SUMS, ROWS, BATCH>(
-			row, squares,
-			[&](int i, int k, uint2 v) {
-				if (to + i < live)
-					*reinterpret_cast<uint2 *>(rounded + (to + i) * pitch + RowRounder::chunk_of(k, GROUP_CHUNKS)) = v;
-			},
-			[&](int i, int g, float v) {
-				if (to + i < live) sums()[(to + i) * groups + g] = v;
-			});
-#pragma unroll
-		for (int i = 0; i < (Op::NORMED ? ROWS : 0); i++) {
-			const float folded = RowRounder::fold(squares[i]);
-			if (lane == 0 && to + i < live) shared.squares[to + i][warp % PARTIALS] = folded;
-		}
-	}
-	// round_all rounds rows `first` to first+live-1.
-	__device__ __forceinline__ void round_all(int first, int live) const {
-		// Registers are few: norm weights take some, and sums.
-		constexpr int ROWS = SUMS && !Op::NORMED ? 2 : 4, BATCH = Op::NORMED || SUMS ? 1 : 2;
-		if (live == 1)
-			round_rows<1, 2 * BATCH>(first, 0, 1);
-		else
-			for (int t = 0; t < live; t += ROWS) round_rows<ROWS, BATCH>(first, t, live);
-		__syncthreads();
-	}
-
-	// rows returns the rounded rows. Tokens past the last read those of the last.
-	__device__ __forceinline__ Rows rows(int live) const {
-		const int groups = padded_columns(in.cols) / GROUP_COLUMNS, own = min(lane / 4, live - 1);
-		const int token = min(lane % 4 * 2, live - 1), next = min(lane % 4 * 2 + 1, live - 1);
-		return {rounded + own * row_pitch(in.cols) + lane % 4 * 16, {sums() + token * groups, sums() + next * groups},
-			sums() + own * groups, GROUP_CHUNKS, 0, 0, 1};
 	}
 
 	// multiply computes this group's units for rows `first` to first+live-1, which are rounded.
@@ -416,7 +450,7 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 		const int id = threadIdx.x % (GROUP_WARPS * 32), row = id % 16, token = id / 16;
 		const bool mine = token < live;
 		typename Op::Prefetched *const prefetched = shared.prefetched[group()] + (mine ? id : 0);
-		const Rows rows = this->rows(live);
+		const Rows rows = shared_rows().rows(live);
 		if (Op::NORMED && mine && row == 0)
 			shared.scales[group()][token] = rms_scale(in, sum_in_order(shared.squares[token], 1));
 		const char *from = tile_of(first_unit());
@@ -448,12 +482,6 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 		else
 			op.prefetch(a.first + unit, row, token, to);
 	}
-
-	// live_rows returns how many of the at_once rows from `first` on exist. Padding comes last.
-	__device__ __forceinline__ int live_rows(int first) const {
-		if (!in.rows) return min(a.at_once, in.n - first);
-		return 32 - __clz(__ballot_sync(~0u, lane < a.at_once && in.row(first + lane) >= 0));
-	}
 };
 
 // codes computes all rows, at_once of them at a time. Each further at_once rows read the weights again.
@@ -465,13 +493,14 @@ template <class Op, class F, int WARPS> __device__ __forceinline__ void codes(co
 	b.begin_weights();
 	begin_product<Op::ATTENTION_NEXT, true>();
 	for (int first = 0; first < b.in.n; first += a.at_once) {
-		const int live = b.live_rows(first);
+		const int live = live_rows(b.in, first, a.at_once);
 		if (live == 0) return;
 		if (first > 0) {
 			__syncthreads(); // all threads have read the rows before
 			b.begin_weights();
 		}
-		b.round_all(first, live);
+		b.shared_rows().round(first, live);
+		__syncthreads();
 		b.multiply(first, live);
 	}
 }

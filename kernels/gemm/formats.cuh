@@ -15,7 +15,7 @@
 //   STEPS                      mma steps of a quarter that share a scale: 1, 2 or 4
 //   MINIMUMS                   EACH: acc += minimum(g) · Σ activations of the group; BRICK: minimum_operand and
 //                              minimum_scale for 8 groups at once; or NONE
-//   load(when, p, lane)        loads them if `when`; p is the address of the scales in the brick
+//   load<From>(when, p, lane)  loads them if `when`; p is the address of the scales in the brick
 //   scale(g)                   float32 scales of both rows for group g, g-th of STEPS steps of the brick
 //   minimum(p, lane, g)        what the reference adds to scale·code; only embed calls it for BRICK
 #pragma once
@@ -25,16 +25,44 @@
 constexpr int QUARTER_STEPS = 4, QUARTER_COLUMNS = QUARTER_STEPS * MMA_K;
 enum Minimums { NONE, EACH, BRICK };
 
+// FromGlobal loads a lane's part of a brick from global memory, if `when`.
+struct FromGlobal {
+	template <class V, class P> static __device__ __forceinline__ void load(bool when, V &v, const P *p) {
+		load_weights_if(when, v, p);
+	}
+};
+// FromShared does from shared memory, at any rate. Its pointers are shared addresses (from_shared).
+struct FromShared {
+	static __device__ __forceinline__ uint32_t at(const void *p) {
+		return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p));
+	}
+	static __device__ __forceinline__ void load(bool, uint4 &v, const uint4 *p) {
+		asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at(p)));
+	}
+	static __device__ __forceinline__ void load(bool, uint2 &v, const uint2 *p) {
+		asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at(p)));
+	}
+	static __device__ __forceinline__ void load(bool, uint32_t &v, const uint32_t *p) {
+		asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at(p)));
+	}
+	static __device__ __forceinline__ void load(bool, uint32_t &v, const uint16_t *p) {
+		asm volatile("{ .reg .u16 s; ld.shared.u16 s, [%1]; cvt.u32.u16 %0, s; }" : "=r"(v) : "r"(at(p)));
+	}
+};
+__device__ __forceinline__ const char *from_shared(uint32_t address) {
+	return reinterpret_cast<const char *>(static_cast<uintptr_t>(address));
+}
+
 // Quarter holds a lane's codes of a quarter.
 template <int BITS> struct Quarter {
 	static constexpr int BYTES = 128 * BITS;
 	uint4 low;
 	uint2 high; // 5 bits: only x
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, low, reinterpret_cast<const uint4 *>(p) + lane);
-		if (BITS == 5) load_weights_if(when, high.x, reinterpret_cast<const uint32_t *>(p + 512) + lane);
-		if (BITS == 6) load_weights_if(when, high, reinterpret_cast<const uint2 *>(p + 512) + lane);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, low, reinterpret_cast<const uint4 *>(p) + lane);
+		if (BITS == 5) From::load(when, high.x, reinterpret_cast<const uint32_t *>(p + 512) + lane);
+		if (BITS == 6) From::load(when, high, reinterpret_cast<const uint2 *>(p + 512) + lane);
 	}
 	__device__ __forceinline__ uint32_t word(int step) const {
 		return step == 0 ? low.x : step == 1 ? low.y : step == 2 ? low.z : low.w;
@@ -53,9 +81,9 @@ template <> struct Quarter<8> {
 	static constexpr int BYTES = 1024;
 	uint4 first, second; // steps 0 and 1, steps 2 and 3
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, first, reinterpret_cast<const uint4 *>(p) + lane);
-		load_weights_if(when, second, reinterpret_cast<const uint4 *>(p) + 32 + lane);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, first, reinterpret_cast<const uint4 *>(p) + lane);
+		From::load(when, second, reinterpret_cast<const uint4 *>(p) + 32 + lane);
 	}
 	// word returns the codes of registers 2i and 2i+1.
 	__device__ __forceinline__ uint32_t word(int step, int i) const {
@@ -162,8 +190,8 @@ struct Halves {
 	static constexpr Minimums MINIMUMS = NONE;
 	uint2 v;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, v, reinterpret_cast<const uint2 *>(p) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, v, reinterpret_cast<const uint2 *>(p) + lane / 4);
 	}
 	__device__ __forceinline__ float2 scale(int g) const { return both(g ? v.y : v.x); }
 	__device__ __forceinline__ float2 minimum(const char *, int, int) const { return {0, 0}; }
@@ -175,8 +203,8 @@ struct HalvesAndMinimums {
 	static constexpr Minimums MINIMUMS = EACH;
 	uint4 v;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, v, reinterpret_cast<const uint4 *>(p) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, v, reinterpret_cast<const uint4 *>(p) + lane / 4);
 	}
 	__device__ __forceinline__ float2 scale(int g) const { return both(g ? v.y : v.x); }
 	__device__ __forceinline__ float2 minimum(int g) const { return both(g ? v.w : v.z); }
@@ -189,8 +217,8 @@ struct Exponents {
 	static constexpr Minimums MINIMUMS = NONE;
 	uint32_t v;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, v, reinterpret_cast<const uint32_t *>(p) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, v, reinterpret_cast<const uint32_t *>(p) + lane / 4);
 	}
 	static __device__ __forceinline__ float power(uint32_t e) {
 		return __uint_as_float(e > 1 ? (e - 1) << 23 : 0x00200000u << e);
@@ -209,10 +237,10 @@ struct KScales {
 	uint2 d;           // binary16 [2 rows][d, dmin]
 	uint32_t minimums; // bytes [2 rows][2 groups, from 2·(lane%4) on]
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, scales, reinterpret_cast<const uint4 *>(p) + lane / 4);
-		load_weights_if(when, minimums, reinterpret_cast<const uint32_t *>(p + 128) + lane);
-		load_weights_if(when, d, reinterpret_cast<const uint2 *>(p + 256) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, scales, reinterpret_cast<const uint4 *>(p) + lane / 4);
+		From::load(when, minimums, reinterpret_cast<const uint32_t *>(p + 128) + lane);
+		From::load(when, d, reinterpret_cast<const uint2 *>(p + 256) + lane / 4);
 	}
 	__device__ __forceinline__ float2 scale(int g) const {
 		return times({F16::low(d.x), F16::low(d.y)}, byte_of(g < 4 ? scales.x : scales.y, g % 4),
@@ -238,10 +266,10 @@ struct Q6Scales {
 	uint4 upper, lower; // bytes [16 groups] of the two rows
 	uint32_t d;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, upper, reinterpret_cast<const uint4 *>(p) + lane / 4 * 2);
-		load_weights_if(when, lower, reinterpret_cast<const uint4 *>(p) + lane / 4 * 2 + 1);
-		load_weights_if(when, d, reinterpret_cast<const uint32_t *>(p + 256) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, upper, reinterpret_cast<const uint4 *>(p) + lane / 4 * 2);
+		From::load(when, lower, reinterpret_cast<const uint4 *>(p) + lane / 4 * 2 + 1);
+		From::load(when, d, reinterpret_cast<const uint32_t *>(p + 256) + lane / 4);
 	}
 	static __device__ __forceinline__ float of(const uint4 &v, int g) {
 		const uint32_t w = g < 4 ? v.x : g < 8 ? v.y : g < 12 ? v.z : v.w;
@@ -258,9 +286,9 @@ struct IQ4Scales {
 	uint4 scales; // bytes [2 rows][8 groups]
 	uint32_t d;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, scales, reinterpret_cast<const uint4 *>(p) + lane / 4);
-		load_weights_if(when, d, reinterpret_cast<const uint32_t *>(p + 128) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, scales, reinterpret_cast<const uint4 *>(p) + lane / 4);
+		From::load(when, d, reinterpret_cast<const uint32_t *>(p + 128) + lane / 4);
 	}
 	__device__ __forceinline__ float2 scale(int g) const {
 		return times(both(d), static_cast<int8_t>(byte_of(g < 4 ? scales.x : scales.y, g % 4)),
@@ -275,8 +303,8 @@ struct Floats {
 	static constexpr Minimums MINIMUMS = NONE;
 	uint2 v;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, v, reinterpret_cast<const uint2 *>(p) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, v, reinterpret_cast<const uint2 *>(p) + lane / 4);
 	}
 	__device__ __forceinline__ float2 scale(int) const { return {__uint_as_float(v.x), __uint_as_float(v.y)}; }
 	__device__ __forceinline__ float2 minimum(const char *, int, int) const { return {0, 0}; }
@@ -289,11 +317,11 @@ template <int GROUPS> struct FloatsAndZeros {
 	uint2 v[GROUPS];
 	uint32_t zeros[GROUPS]; // bytes [2 rows]
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
 #pragma unroll
 		for (int g = 0; g < GROUPS; g++) {
-			load_weights_if(when, v[g], reinterpret_cast<const uint2 *>(p) + g * 8 + lane / 4);
-			load_weights_if(when, zeros[g], reinterpret_cast<const uint16_t *>(p + GROUPS * 64) + g * 8 + lane / 4);
+			From::load(when, v[g], reinterpret_cast<const uint2 *>(p) + g * 8 + lane / 4);
+			From::load(when, zeros[g], reinterpret_cast<const uint16_t *>(p + GROUPS * 64) + g * 8 + lane / 4);
 		}
 	}
 	__device__ __forceinline__ float2 scale(int g) const {
