@@ -43,12 +43,15 @@ func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 		return err
 	}
 	a := codesArgs[T]{op: args}
-	v, err := p.roundForCodes(q, &a.rows, &a.scales, &a.sums)
+	v, sums, fineSums, err := p.roundForCodes(q, &a.rows, &a.scales)
 	if err != nil {
 		return err
 	}
 	for _, r := range runs {
-		a.first, a.units = int32(r.first), int32(r.units)
+		a.first, a.units, a.sums = int32(r.first), int32(r.units), sums
+		if r.format.sumColumns() != codesGroup {
+			a.sums = fineSums
+		}
 		name := p.name + formats[r.format].kernel
 		if v != nil {
 			err = cuda.Launch(q, name+v.suffix, v.grid(int(p.in.n), r.units, p.tiles), a)
@@ -63,23 +66,24 @@ func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 }
 
 // roundForCodes rounds p's rows, if they are more than a block rounds itself and the workspace holds them. It sets the
-// addresses of rows, scales and sums, and returns the variant that reads them, or nil.
-func (p productLaunch) roundForCodes(q *cuda.Queue, rows, scales, sums *uint64) (*variant, error) {
+// addresses of rows and scales, and returns the variant that reads them, or nil, and the addresses of the sums over
+// groups of 32 and of 16 columns.
+func (p productLaunch) roundForCodes(q *cuda.Queue, rows, scales *uint64) (v *variant, sums, fine uint64, err error) {
 	n, cols := int(p.in.n), int(p.in.cols)
 	if n <= codesTokens || p.gathered || p.workspace.Rounded.Bytes() < RoundedBytes(n, cols) {
-		return nil, nil
+		return nil, 0, 0, nil
 	}
 	tokens, padded := (n+7)&^7, paddedColumns(cols)
 	*rows = q.Address(p.workspace.Rounded)
 	*scales = *rows + uint64(tokens*padded*2)
-	*sums = *scales + uint64(4*tokens)
+	sums = *scales + uint64(4*tokens)
 	name := "reel_round_codes"
 	if p.in.norm != 0 {
 		name += "_normed"
 	}
-	err := cuda.Launch(q, name, cuda.Grid{X: tokens, Threads: codesThreads, Dependent: tune.DependentLaunch},
-		roundCodesArgs{in: p.in, rows: *rows, scales: *scales, sums: *sums, tokens: int32(tokens)})
-	return &codes32, err
+	err = cuda.Launch(q, name, cuda.Grid{X: tokens, Threads: codesThreads, Dependent: tune.DependentLaunch},
+		roundCodesArgs{in: p.in, rows: *rows, scales: *scales, sums: sums, tokens: int32(tokens)})
+	return &codes32, sums, sums + uint64(4*tokens*padded/codesGroup), err
 }
 
 // unitRun is consecutive units of a product with weights of one format.
@@ -116,20 +120,19 @@ func (p productLaunch) runs() (runs []unitRun, err error) {
 
 // launchFewCodes launches persistent blocks, which round the rows themselves.
 func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, format DType, a codesArgs[T]) error {
-	padded := paddedColumns(int(p.in.cols))
-	row := padded*2 + 2*codesGroup + padded/codesGroup*4
 	if g, stages := p.ring(q, format, int(a.units)); stages > 0 {
 		a.atOnce, a.stages = p.in.n, int32(stages)
 		return cuda.Launch(q, name+"_ring8", g, a)
 	}
-	rows := min(int(p.in.n), codesTokens, (sharedMemory(q)-codesStatic)/row)
-	if rows == 0 {
+	row, sums := codesRowBytes(format, int(p.in.cols))
+	rows := min(int(p.in.n), codesTokens, (sharedMemory(q)-codesStatic-sums)/row)
+	if rows <= 0 {
 		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape, p.in.cols)
 	}
 	a.atOnce = int32(rows)
 	perBlock := codesTiles / p.tiles
 	g := cuda.Grid{X: min((int(a.units)+perBlock-1)/perBlock, min(q.SMs(), tune.MaxPersistentBlocks)),
-		Threads: codesThreads, Shared: rows * row, Dependent: tune.DependentLaunch}
+		Threads: codesThreads, Shared: rows*row + sums, Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, name+"_codes8", g, a)
 }
 
@@ -142,18 +145,18 @@ const (
 	ringLarge   = 1200    // bytes of a brick; of larger ones a stage has a quarter
 )
 
-// ringBytes returns the bytes of a stage, and those of a row's rounded values, sums and partial sums.
-func ringBytes(t DType, cols int) (stage, row int) {
-	stage = ringTiles * codesParts * bricks[t].bytes()
-	if bricks[t].bytes() > ringLarge {
-		stage /= 4
-	}
+// codesRowBytes returns the bytes of a rounded row in shared memory, and of the sums of eight.
+func codesRowBytes(t DType, cols int) (row, sums int) {
 	padded := paddedColumns(cols)
-	row = padded*2 + 2*codesGroup + 2*codesParts*ringTiles*tokenPitch*4
-	if t == Q4_1 || t == Q5_1 || t.minimums() {
-		row += padded / codesGroup * 4
+	return padded*2 + 2*codesGroup, padded / t.sumColumns() * codesTokens * 4
+}
+
+// sumColumns returns the columns of which a sum of activations serves codes that share a scale (Sums<F>::COLUMNS).
+func (d DType) sumColumns() int {
+	if d == Q6_K {
+		return codesGroup / 2
 	}
-	return stage, row
+	return codesGroup
 }
 
 // ring returns the launch of a kernel with a ring of bricks over weights of a format, and the ring's stages. It is for
@@ -163,20 +166,24 @@ func (p productLaunch) ring(q *cuda.Queue, t DType, units int) (g cuda.Grid, sta
 	if tune.CodesRing == 0 || major != 9 || minor != 0 || p.in.n > codesTokens || p.gathered {
 		return g, 0
 	}
-	stage, row := ringBytes(t, int(p.in.cols))
+	stage := ringTiles * codesParts * bricks[t].bytes()
+	if bricks[t].bytes() > ringLarge {
+		stage /= 4
+	}
+	row, sums := codesRowBytes(t, int(p.in.cols))
+	rows := int(p.in.n)*(row+2*codesParts*ringTiles*tokenPitch*4) + sums
 	const all, half = 227 << 10, 114 << 10
-	rows := int(p.in.n) * row
 	// Half of the shared memory is left to the next kernel's block, or to another one of this kernel.
-	room := half - ringStatic - rows
+	room, blocks := half-ringStatic-rows, tune.CodesRing
 	if room < tune.CodesRingLeast {
-		room = all - ringStatic - rows
+		room, blocks = all-ringStatic-rows, 1
 	}
 	stages = min(room/stage, ringMost)
 	if stages < 4 {
 		return g, 0
 	}
 	perBlock := ringTiles / p.tiles
-	return cuda.Grid{X: min((units+perBlock-1)/perBlock, tune.CodesRing*q.SMs(), tune.MaxPersistentBlocks),
+	return cuda.Grid{X: min((units+perBlock-1)/perBlock, blocks*q.SMs(), tune.MaxPersistentBlocks),
 		Threads: ringThreads, Shared: stages*stage + rows, AllShared: true, Dependent: tune.DependentLaunch}, stages
 }
 

@@ -2,6 +2,10 @@
 // and multiplied by activations that are rounded to bfloat16, on tensor cores; scales and minimums are applied to the
 // float32 sums of their groups.
 //
+// Inside, activations are multiplied by 2^64 before they are rounded, and codes by 2^-EXPONENT (formats.cuh), so sums
+// are those of the values times 2^(64-EXPONENT). A result is multiplied by the inverse. What is subtracted from all
+// codes of a group, its zero, is the value that the group's sum begins at: - zero · Σ activations.
+//
 // The order of a sum, for all kernels: brick b belongs to partial sum b % 8, which adds its groups of columns in
 // ascending order, each as one fused multiply-add: partial += scale · (sum of the group). Then, for Q4_K and Q5_K,
 // the brick's minimums are subtracted likewise; Q4_1 and Q5_1 add them after each group. At the end
@@ -20,14 +24,16 @@
 constexpr int CODE_PARTS = 8;           // partial sums of a product over codes
 constexpr int TOKEN_TILE = 8;           // tokens of a B operand
 constexpr int CHUNK_COLUMNS = 128;      // columns that a warp rounds at a time
-constexpr int GROUP_COLUMNS = 32;       // columns whose activations are summed, for minimums
+constexpr int GROUP_COLUMNS = 32;
+constexpr float ACTIVATIONS = 0x1p64f;  // what activations are multiplied by
 constexpr int GROUP_CHUNKS = GROUP_COLUMNS * 2;
 
 // CodesArgs are the arguments of a product over codes.
 template <class Op> struct CodesArgs {
 	typename Op::Args op;
-	// Rounded activations of all rows [tokens/8][padded/32][8 tokens][64 bytes], 1/rms of each, and their sums over 32
-	// columns [tokens][padded/32]; null: each block rounds them. padded: cols, rounded up to a multiple of 128.
+	// Rounded activations of all rows [tokens/8][padded/32][8 tokens][64 bytes], 1/rms of each, and their sums
+	// [tokens/8][padded/32 or 16][8 tokens] over as many columns (SumColumns); null: each block rounds them. padded:
+	// cols, rounded up to a multiple of 128.
 	const char *rows;
 	const float *scales, *sums;
 	int32_t first, units; // of the op's units, those to compute
@@ -38,6 +44,15 @@ template <class Op> struct CodesArgs {
 __host__ __device__ constexpr int padded_columns(int cols) {
 	return (cols + CHUNK_COLUMNS - 1) / CHUNK_COLUMNS * CHUNK_COLUMNS;
 }
+
+// Sums says which sums of activations products over a format need.
+template <class F> struct Sums {
+	static constexpr bool NEEDED = F::Code::ZERO != 0 || F::Scales::MINIMUMS != NONE;
+	static constexpr int COLUMNS = F::Scales::STEPS == 1 ? 16 : 32;
+	// RESTORE is what a result is multiplied by.
+	static constexpr float RESTORE = F::Code::EXPONENT == INTEGERS ? 0x1p69f : F::Code::EXPONENT == 127 ? 0x1p63f : 0x1p56f;
+	static_assert(F::Code::EXPONENT == INTEGERS || F::Code::EXPONENT == 127 || F::Code::EXPONENT == 120);
+};
 
 // sum_of_parts adds p[0], p[stride], …, one for each partial sum.
 __device__ __forceinline__ float sum_of_parts(const float *p, int stride) {
@@ -54,9 +69,9 @@ struct RowRounder {
 	const int lane, first;
 
 	// round rounds ROWS rows, with loads of BATCH chunks of each in flight. It passes each four columns to put(i,
-	// column, values) for the i-th row, and their sums over 32 columns to sum(i, column / 32, value) if SUMS. It adds
-	// the squares that this lane has. A row below 0 is zeros.
-	template <bool NORMED, bool SUMS, int ROWS, int BATCH, int WARPS, class Put, class Sum>
+	// column, values) for the i-th row, and their sums over 16 columns, 32 or both (SUMS: 48), for codes that are
+	// integers, to sum(i, columns, index, value). It adds the squares that this lane has. A row below 0 is zeros.
+	template <bool NORMED, int SUMS, int ROWS, int BATCH, int WARPS, class Put, class Sum>
 	__device__ __forceinline__ void round(
 		const int (&row)[ROWS], float (&squares)[ROWS][PARTIALS / WARPS], Put put, Sum sum) const {
 		static_assert(BATCH % (PARTIALS / WARPS) == 0, "the partial sum of a chunk is known");
@@ -84,21 +99,23 @@ struct RowRounder {
 						s = add_squares(s, v[b][i]);
 						v[b][i] = times(v[b][i], norm[b]);
 					}
-					const uint2 rounded = pack4<BF16>(v[b][i]);
+					const uint2 rounded = pack4<BF16>(times(v[b][i], {ACTIVATIONS, ACTIVATIONS, ACTIVATIONS, ACTIVATIONS}));
 					put(i, k, rounded);
 					if (!SUMS) continue;
-					const float s = sum_of_32(rounded);
-					if (lane % 8 == 0) sum(i, k / GROUP_COLUMNS, s);
+					float s = sum_of_16(rounded);
+					if (SUMS & 16 && lane % 4 == 0) sum(i, 16, k / 16, s);
+					if (!(SUMS & 32)) continue;
+					s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 4));
+					if (lane % 8 == 0) sum(i, 32, k / 32, s);
 				}
 			}
 		}
 	}
-	// sum_of_32 adds the values of eight lanes.
-	static __device__ __forceinline__ float sum_of_32(const uint2 &v) {
+	// sum_of_16 adds the values of four lanes, times 2^-133.
+	static __device__ __forceinline__ float sum_of_16(const uint2 &v) {
 		float s = __fadd_rn(__fadd_rn(BF16::low(v.x), BF16::high(v.x)), __fadd_rn(BF16::low(v.y), BF16::high(v.y)));
-#pragma unroll
-		for (int i = 1; i < 8; i *= 2) s = __fadd_rn(s, __shfl_xor_sync(~0u, s, i));
-		return s;
+		s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
+		return __fmul_rn(__fadd_rn(s, __shfl_xor_sync(~0u, s, 2)), 0x1p-133f);
 	}
 	// fold adds a value over the lanes.
 	static __device__ __forceinline__ float fold(float s) {
@@ -115,8 +132,7 @@ struct RowRounder {
 // Rows are the rounded activations as a lane reads them.
 struct Rows {
 	const char *operands; // of token l/4, chunk l%4
-	const float *sums[2]; // of tokens 2*(l%4) and the next, which a lane's results are of
-	const float *own;     // of token l/4
+	const float *sums;    // [groups][8 tokens], from token 2*(l%4) on, which a lane's results are of
 	int stride;           // bytes from 32 columns to the next
 	int tileBytes;        // from a token tile to the next
 	int tileSums;         // floats from a token tile's sums to the next
@@ -130,12 +146,20 @@ struct Rows {
 	__device__ __forceinline__ uint2 operand(int n, int group, int step) const {
 		return *reinterpret_cast<const uint2 *>(operands + (size_t)n * tileBytes + (size_t)group * stride + step * 8);
 	}
+	// sum returns the sums of a lane's two tokens.
+	__device__ __forceinline__ float2 sum(int n, int group) const {
+		return *reinterpret_cast<const float2 *>(sums + n * tileSums + group * TOKEN_TILE);
+	}
+	// own returns the sum of token l/4.
+	__device__ __forceinline__ float own(int n, int group) const {
+		const int lane = threadIdx.x % 32;
+		return sums[n * tileSums + group * TOKEN_TILE + lane / 4 - lane % 4 * 2];
+	}
 };
 
-// subtract_minimums adds by · Σ minimum · (sum of the group's activations) over eight groups, of which `sums` holds
-// two of this lane. A float32 is the sum of three bfloat16, so the products are exact.
-__device__ __forceinline__ void subtract_minimums(float (&sum)[4], const uint4 &a, const float2 &by, const float *sums) {
-	const float2 v = *reinterpret_cast<const float2 *>(sums);
+// subtract_minimums adds by · Σ minimum · (sum of the group's activations) over eight groups, of which this lane has two
+// sums. A float32 is the sum of three bfloat16, so the products are exact.
+__device__ __forceinline__ void subtract_minimums(float (&sum)[4], const uint4 &a, const float2 &by, const float2 &v) {
 	const uint32_t high = BF16::pack(v.x, v.y);
 	const float2 w = {__fsub_rn(v.x, BF16::low(high)), __fsub_rn(v.y, BF16::high(high))};
 	const uint32_t middle = BF16::pack(w.x, w.y);
@@ -149,6 +173,24 @@ __device__ __forceinline__ void subtract_minimums(float (&sum)[4], const uint4 &
 	sum[3] = __fmaf_rn(by.y, part[3], sum[3]);
 }
 
+// add_minimums does so for a brick that is done, whose first column is `column` groups of 32 from the row's.
+template <class F, int N, int M> __device__ __forceinline__ void add_minimums(
+	float (&sum)[M][N][4], const typename F::Scales (&scales)[M], const Rows &rows, int column) {
+	if constexpr (F::Scales::MINIMUMS == BRICK) {
+		const int group = column + threadIdx.x % 4 * 2;
+#pragma unroll
+		for (int n = 0; n < N; n++) {
+			if (N > 1 && n >= rows.tiles) break;
+			const float2 own = {rows.own(n, group), rows.own(n, group + 1)};
+#pragma unroll
+			for (int m = 0; m < M; m++) {
+				const float2 by = scales[m].minimum_scale();
+				subtract_minimums(sum[m][n], scales[m].minimum_operand(), {by.x, by.y * F::Code::LOWER}, own);
+			}
+		}
+	}
+}
+
 // scale_and_add adds a group's sums of two rows and two tokens.
 __device__ __forceinline__ void scale_and_add(float (&sum)[4], const float2 &by, const float (&part)[4]) {
 	sum[0] = __fmaf_rn(by.x, part[0], sum[0]);
@@ -157,49 +199,73 @@ __device__ __forceinline__ void scale_and_add(float (&sum)[4], const float2 &by,
 	sum[3] = __fmaf_rn(by.y, part[3], sum[3]);
 }
 
+__device__ __forceinline__ float2 add(const float2 &x, const float2 &y) {
+	return {__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y)};
+}
+
+// begin_at sets the values that a group's sums begin at.
+template <class Code> __device__ __forceinline__ void begin_at(float (&from)[4], const float2 &of, const float2 &zero) {
+	from[0] = __fmul_rn(-zero.x, of.x);
+	from[1] = __fmul_rn(-zero.x, of.y);
+	from[2] = __fmul_rn(-Code::LOWER * zero.y, of.x);
+	from[3] = __fmul_rn(-Code::LOWER * zero.y, of.y);
+}
+
 // multiply_group adds the products of a group of columns that share scales, group g of quarter q: `column` counts the
 // brick's first column in groups of 32. M row tiles use the same activations.
 template <class F, int N, int M> __device__ __forceinline__ void multiply_group(float (&sum)[M][N][4],
 	const typename F::Codes (&codes)[M], const typename F::Scales (&scales)[M], const Rows &rows, int q, int g, int column) {
 	using Scales = typename F::Scales;
+	using Code = typename F::Code;
 	constexpr int STEPS = Scales::STEPS;
+	constexpr bool BEGINS = Code::ZERO != 0; // sums begin at another value than 0
 	const int step = q * QUARTER_STEPS + g * STEPS, group = column + step / 2;
 	uint4 a[M][STEPS];
-	float2 by[M];
+	float2 by[M], zero[M];
 #pragma unroll
 	for (int m = 0; m < M; m++) {
 #pragma unroll
-		for (int s = 0; s < STEPS; s++) a[m][s] = F::Code::operand(codes[m], g * STEPS + s, scales[m], q * F::GROUPS + g);
+		for (int s = 0; s < STEPS; s++) a[m][s] = Code::raw(codes[m], g * STEPS + s);
 		by[m] = scales[m].scale(q * F::GROUPS + g);
+		if constexpr (Code::ZERO == OF_GROUP) zero[m] = scales[m].zero(q * F::GROUPS + g);
 	}
 #pragma unroll
 	for (int n = 0; n < N; n++) {
 		if (N > 1 && n >= rows.tiles) break;
-		float part[M][4];
-		if constexpr (STEPS == 1) {
-			const uint2 b = rows.operand(n, group, step % 2);
-#pragma unroll
-			for (int m = 0; m < M; m++) mma_bf16_first(part[m], a[m][0], b.x, b.y);
+		float2 of = {0, 0}; // sums of the group's activations
+		if constexpr (BEGINS || Scales::MINIMUMS == EACH) {
+			of = rows.sum(n, STEPS == 1 ? 2 * column + step : group);
+			if (STEPS == 4) of = add(of, rows.sum(n, group + 1));
 		}
+		float from[4], part[M][4];
+		if constexpr (BEGINS && Code::ZERO != OF_GROUP) begin_at<Code>(from, of, {Code::ZERO, Code::ZERO});
+		uint4 b = {};
 #pragma unroll
-		for (int s = 0; s + 1 < STEPS; s += 2) {
-			const uint4 b = rows.operand(n, group + s / 2);
+		for (int s = 0; s < STEPS; s++) {
+			if (STEPS == 1) {
+				const uint2 one = rows.operand(n, group, step % 2);
+				b.x = one.x, b.y = one.y;
+			} else if (s % 2 == 0) {
+				b = rows.operand(n, group + s / 2);
+			}
 #pragma unroll
 			for (int m = 0; m < M; m++) {
-				if (s == 0)
-					mma_bf16_first(part[m], a[m][s], b.x, b.y);
+				if constexpr (Code::ZERO == OF_GROUP)
+					if (s == 0) begin_at<Code>(from, of, zero[m]);
+				if (s > 0)
+					BF16::mma(part[m], a[m][s], s % 2 ? b.z : b.x, s % 2 ? b.w : b.y);
+				else if (BEGINS)
+					mma_bf16_from(part[m], a[m][s], b.x, b.y, from);
 				else
-					BF16::mma(part[m], a[m][s], b.x, b.y);
-				BF16::mma(part[m], a[m][s + 1], b.z, b.w);
+					mma_bf16_first(part[m], a[m][s], b.x, b.y);
 			}
 		}
 #pragma unroll
 		for (int m = 0; m < M; m++) {
 			scale_and_add(sum[m][n], by[m], part[m]);
-			if constexpr (Scales::MINIMUMS == EACH) {
-				const float s = rows.sums[0][n * rows.tileSums + group], t = rows.sums[1][n * rows.tileSums + group];
-				scale_and_add(sum[m][n], scales[m].minimum(g), {s, t, s, t});
-			}
+			if constexpr (Scales::MINIMUMS == EACH)
+				scale_and_add(
+					sum[m][n], scales[m].minimum(g), {of.x, of.y, of.x * Code::LOWER, of.y * Code::LOWER});
 		}
 	}
 }
@@ -272,15 +338,7 @@ template <class F, int N, int M, int CODES, int SCALES> struct Stream {
 				multiply_group<F>(sum, codes[j % CODES][q], scales[j], rows, q, g, column);
 			load_codes(next[0], j % CODES, q, next, offset);
 		}
-		if constexpr (Scales::MINIMUMS == BRICK)
-#pragma unroll
-			for (int m = 0; m < M; m++)
-#pragma unroll
-				for (int n = 0; n < N; n++) {
-					if (N > 1 && n >= rows.tiles) break;
-					subtract_minimums(sum[m][n], scales[j][m].minimum_operand(), scales[j][m].minimum_scale(),
-						rows.own + n * rows.tileSums + column + lane % 4 * 2);
-				}
+		add_minimums<F>(sum, scales[j], rows, column);
 		const int scalesLater = b + SCALES * CODE_PARTS;
 		const bool moreScales = scalesLater < bricks;
 #pragma unroll
@@ -304,16 +362,17 @@ template <class Op, class F, int N, int M> struct StreamOf {
 };
 
 // share_sums writes a lane's sums of `tokens` tokens to a partial sum in shared memory, float [tokens][TOKEN_PITCH].
-__device__ __forceinline__ void share_sums(float *to, const float (&sum)[4], int tokens = TOKEN_TILE) {
+template <class F> __device__ __forceinline__ void share_sums(float *to, const float (&sum)[4], int tokens = TOKEN_TILE) {
+	constexpr float LOWER = 1.f / F::Code::LOWER;
 	const int token = threadIdx.x % 4 * 2;
 	float *const p = to + token * TOKEN_PITCH + threadIdx.x % 32 / 4;
 	if (token < tokens) {
 		p[0] = sum[0];
-		p[8] = sum[2];
+		p[8] = sum[2] * LOWER;
 	}
 	if (token + 1 < tokens) {
 		p[TOKEN_PITCH] = sum[1];
-		p[TOKEN_PITCH + 8] = sum[3];
+		p[TOKEN_PITCH + 8] = sum[3] * LOWER;
 	}
 }
 
@@ -333,9 +392,10 @@ __device__ __forceinline__ int live_rows(const Activations &in, int first, int n
 	return 32 - __clz(__ballot_sync(~0u, lane < n && in.row(first + lane) >= 0));
 }
 
-// SharedRows are rounded rows in shared memory: [at_once] of row_pitch bytes, then their sums [at_once][padded/32].
+// SharedRows are rounded rows in shared memory: [at_once] of row_pitch bytes, then their sums [groups][8 tokens] over
+// SUMS columns.
 // WARPS warps round ROWS rows at a time, with loads of BATCH chunks of each in flight, or a single row with ONE.
-template <bool NORMED, bool SUMS, int WARPS, int ROWS, int BATCH, int ONE> struct SharedRows {
+template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE> struct SharedRows {
 	const Activations &in;
 	char *const rounded;
 	float (&squares)[TOKEN_TILE][PARTIALS];
@@ -348,7 +408,7 @@ template <bool NORMED, bool SUMS, int WARPS, int ROWS, int BATCH, int ONE> struc
 	template <int ROWS_, int BATCH_> __device__ __forceinline__ void round_rows(int first, int to, int live) const {
 		constexpr int EACH = PARTIALS / WARPS; // partial sums of squares that a warp has
 		const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-		const int pitch = row_pitch(in.cols), groups = padded_columns(in.cols) / GROUP_COLUMNS;
+		const int pitch = row_pitch(in.cols);
 		int row[ROWS_];
 		float sum[ROWS_][EACH];
 #pragma unroll
@@ -363,8 +423,8 @@ template <bool NORMED, bool SUMS, int WARPS, int ROWS, int BATCH, int ONE> struc
 				if (to + i < live)
 					*reinterpret_cast<uint2 *>(rounded + (to + i) * pitch + RowRounder::chunk_of(k, GROUP_CHUNKS)) = v;
 			},
-			[&](int i, int g, float v) {
-				if (to + i < live) sums()[(to + i) * groups + g] = v;
+			[&](int i, int, int g, float v) {
+				if (to + i < live) sums()[g * TOKEN_TILE + to + i] = v;
 			});
 #pragma unroll
 		for (int i = 0; i < (NORMED ? ROWS_ : 0); i++)
@@ -384,10 +444,8 @@ template <bool NORMED, bool SUMS, int WARPS, int ROWS, int BATCH, int ONE> struc
 
 	// rows returns the rounded rows. Tokens past the last read those of the last.
 	__device__ __forceinline__ Rows rows(int live) const {
-		const int lane = threadIdx.x % 32, groups = padded_columns(in.cols) / GROUP_COLUMNS;
-		const int own = min(lane / 4, live - 1), token = min(lane % 4 * 2, live - 1), next = min(lane % 4 * 2 + 1, live - 1);
-		return {rounded + own * row_pitch(in.cols) + lane % 4 * 16, {sums() + token * groups, sums() + next * groups},
-			sums() + own * groups, GROUP_CHUNKS, 0, 0, 1};
+		const int lane = threadIdx.x % 32, own = min(lane / 4, live - 1);
+		return {rounded + own * row_pitch(in.cols) + lane % 4 * 16, sums() + lane % 4 * 2, GROUP_CHUNKS, 0, 0, 1};
 	}
 };
 
@@ -395,7 +453,7 @@ template <bool NORMED, bool SUMS, int WARPS, int ROWS, int BATCH, int ONE> struc
 // for each partial sum of each row tile; a group computes every (gridDim.x · GROUPS)-th unit.
 template <class Op, class F, int WARPS> struct CodesBlock {
 	static constexpr int R = Op::R, GROUP_WARPS = CODE_PARTS * R, GROUPS = WARPS / GROUP_WARPS;
-	static constexpr bool SUMS = F::Scales::MINIMUMS != NONE;
+	static constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0;
 	static constexpr int PART = R * TOKEN_TILE * TOKEN_PITCH; // floats of a partial sum
 
 	struct Shared {
@@ -409,7 +467,7 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 	Op op;
 	const Activations &in;
 	Shared &shared;
-	char *const rounded; // shared [at_once] rows of row_pitch bytes, then sums [at_once][padded/32]
+	char *const rounded; // shared [at_once] rows of row_pitch bytes, then sums
 	const int lane, warp;
 	typename StreamOf<Op, F, 1, 1>::Type stream;
 
@@ -460,11 +518,11 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 			float *const partials = shared.partials[group()][buffer];
 			float sum[1][1][4];
 			stream.run(sum, {from}, {following}, rows);
-			share_sums(partials + stream.part * PART + tile() * TOKEN_TILE * TOKEN_PITCH, sum[0][0]);
+			share_sums<F>(partials + stream.part * PART + tile() * TOKEN_TILE * TOKEN_PITCH, sum[0][0]);
 			named_barrier_sync<GROUP_WARPS * 32>(1 + group());
 			from = following;
 			if (!mine) continue;
-			const float scale = Op::NORMED ? shared.scales[group()][token] : 1.f;
+			const float scale = Op::NORMED ? Sums<F>::RESTORE * shared.scales[group()][token] : Sums<F>::RESTORE;
 			float y[R];
 #pragma unroll
 			for (int r = 0; r < R; r++)
@@ -523,11 +581,10 @@ template <class Op, class F, int N, int M> __device__ __forceinline__ void codes
 	}
 	stream.begin(from);
 	begin_product<Op::ATTENTION_NEXT, true>();
-	const float *const sums = a.sums + (size_t)first * groups;
+	const int sums = padded_columns(in.cols) / Sums<F>::COLUMNS;
 	const Rows rows = {a.rows + (size_t)first * groups * GROUP_CHUNKS + lane * 16,
-		{sums + lane % 4 * 2 * groups, sums + (lane % 4 * 2 + 1) * groups}, sums + lane / 4 * groups,
-		TOKEN_TILE * GROUP_CHUNKS, TOKEN_TILE * GROUP_CHUNKS * groups, TOKEN_TILE * groups,
-		min(N, (in.n - first + TOKEN_TILE - 1) / TOKEN_TILE)};
+		a.sums + (size_t)first * sums + lane % 4 * 2, TOKEN_TILE * GROUP_CHUNKS, TOKEN_TILE * GROUP_CHUNKS * groups,
+		TOKEN_TILE * sums, min(N, (in.n - first + TOKEN_TILE - 1) / TOKEN_TILE)};
 	float sum[M][N][4];
 	stream.run(sum, from, none, rows);
 	const int row = threadIdx.x % 16, token = threadIdx.x / 16 % TOKEN_TILE, which = threadIdx.x / (16 * TOKEN_TILE);
@@ -537,12 +594,12 @@ template <class Op, class F, int N, int M> __device__ __forceinline__ void codes
 		float *const buffer = partials[n % 2];
 #pragma unroll
 		for (int m = 0; m < M; m++)
-			share_sums(buffer + stream.part * PART + m * TOKEN_TILE * TOKEN_PITCH, sum[m][n]);
+			share_sums<F>(buffer + stream.part * PART + m * TOKEN_TILE * TOKEN_PITCH, sum[m][n]);
 		__syncthreads();
 		const int t = first + n * TOKEN_TILE + token, unit = firstUnit + which;
 		if (which >= UNITS || unit >= a.units || in.row(t) < 0) continue;
 		op.prepare(a.first + unit, row, t);
-		const float scale = Op::NORMED ? a.scales[t] : 1.f;
+		const float scale = Op::NORMED ? Sums<F>::RESTORE * a.scales[t] : Sums<F>::RESTORE;
 		float y[R];
 #pragma unroll
 		for (int r = 0; r < R; r++)

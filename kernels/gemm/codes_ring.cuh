@@ -12,7 +12,7 @@
 template <class Op, class F> struct CodesRing {
 	static constexpr int R = Op::R, M = 2, UNITS = M / R; // row tiles and units of a block at a time
 	static constexpr int CONSUMERS = CODE_PARTS * 32, THREADS = CONSUMERS + 32;
-	static constexpr bool SUMS = F::Scales::MINIMUMS != NONE;
+	static constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0;
 	// A stage has one brick of each of PARTS partial sums, of TILES row tiles: all of both if bricks are small.
 	static constexpr bool LARGE = F::BYTES > 1200;
 	static constexpr int PARTS = LARGE ? CODE_PARTS / 2 : CODE_PARTS, TILES = LARGE ? 1 : M;
@@ -70,7 +70,7 @@ template <class Op, class F> struct CodesRing {
 	}
 	// partials returns shared float [2][8][M][at_once][TOKEN_PITCH]: warps go on while one half is read.
 	__device__ __forceinline__ float *partials() const {
-		return rows().sums() + (SUMS ? a.at_once * (padded_columns(in.cols) / GROUP_COLUMNS) : 0);
+		return rows().sums() + (SUMS ? padded_columns(in.cols) / Sums<F>::COLUMNS * TOKEN_TILE : 0);
 	}
 
 	__device__ __forceinline__ void start_barriers() const {
@@ -137,11 +137,7 @@ template <class Op, class F> struct CodesRing {
 #pragma unroll
 				for (int g = 0; g < F::GROUPS; g++) multiply_group<F>(sum, codes, scales, rows, q, g, column);
 			}
-			if constexpr (F::Scales::MINIMUMS == BRICK)
-#pragma unroll
-				for (int m = 0; m < M; m++)
-					subtract_minimums(sum[m][0], scales[m].minimum_operand(), scales[m].minimum_scale(),
-						rows.own + column + lane % 4 * 2);
+			add_minimums<F>(sum, scales, rows, column);
 		} else {
 			release(at);
 		}
@@ -174,7 +170,7 @@ template <class Op, class F> struct CodesRing {
 			for (int brick = 0; brick < bricks; brick += CODE_PARTS) multiply(sum, c, brick + part, rounded);
 			float *const partials = this->partials() + buffer * CODE_PARTS * parts;
 #pragma unroll
-			for (int m = 0; m < M; m++) share_sums(partials + part * parts + m * tiles, sum[m][0], live);
+			for (int m = 0; m < M; m++) share_sums<F>(partials + part * parts + m * tiles, sum[m][0], live);
 			named_barrier_sync<CONSUMERS>(1);
 			if (!mine) continue;
 			finish(batch * UNITS + which, row, token, partials + which * R * tiles, *prefetched);
@@ -187,7 +183,7 @@ template <class Op, class F> struct CodesRing {
 		int unit, int row, int token, const float *partials, const typename Op::Prefetched &prefetched) {
 		if (unit >= a.units) return;
 		const int tiles = a.at_once * TOKEN_PITCH;
-		const float scale = Op::NORMED ? shared.scales[token] : 1.f;
+		const float scale = Op::NORMED ? Sums<F>::RESTORE * shared.scales[token] : Sums<F>::RESTORE;
 		float y[R];
 #pragma unroll
 		for (int r = 0; r < R; r++)
