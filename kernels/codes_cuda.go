@@ -54,7 +54,7 @@ func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 		}
 		name := p.name + formats[r.format].kernel
 		if v != nil {
-			err = cuda.Launch(q, name+v.suffix, v.grid(int(p.in.n), r.units, p.tiles), a)
+			err = launchManyCodes(q, p, name, r.format, v, a)
 		} else {
 			err = launchFewCodes(q, p, name, r.format, a)
 		}
@@ -185,6 +185,61 @@ func (p productLaunch) ring(q *cuda.Queue, t DType, units int) (g cuda.Grid, sta
 	perBlock := ringTiles / p.tiles
 	return cuda.Grid{X: min((units+perBlock-1)/perBlock, blocks*q.SMs(), tune.MaxPersistentBlocks),
 		Threads: ringThreads, Shared: stages*stage + rows, AllShared: true, Dependent: tune.DependentLaunch}, stages
+}
+
+// launchManyCodes launches a product over rounded rows.
+func launchManyCodes[T any](q *cuda.Queue, p productLaunch, name string, t DType, v *variant, a codesArgs[T]) error {
+	if g, suffix, stages := p.manyRing(q, t, int(a.units)); stages > 0 {
+		a.stages = int32(stages)
+		return cuda.Launch(q, name+suffix, g, a)
+	}
+	return cuda.Launch(q, name+v.suffix, v.grid(int(p.in.n), int(a.units), p.tiles), a)
+}
+
+// Of kernels/gemm/codes_many.cuh.
+const (
+	manyThreads = 384
+	manyTiles   = 4       // row tiles of a block at a time
+	manyStatic  = 2 << 10 // bytes of static shared memory at most, and those that the driver takes
+)
+
+// manyRing returns the launch of a kernel over rounded rows with a ring of bricks, and the ring's stages, for GPUs of
+// 9.0.
+func (p productLaunch) manyRing(q *cuda.Queue, t DType, units int) (g cuda.Grid, suffix string, stages int) {
+	major, minor := q.Capability()
+	if tune.CodesRing == 0 || major != 9 || minor != 0 {
+		return g, "", 0
+	}
+	tokenTiles, suffix := 2, "_ring16"
+	if p.in.n > 16 {
+		tokenTiles, suffix = 4, "_ring32"
+	}
+	stage, round, slots := ringTiles*codesParts*bricks[t].bytes(), manyTiles/ringTiles, 3
+	if bricks[t].bytes() > ringLarge {
+		stage, round, slots = stage/4, manyTiles*2, 2
+	}
+	slot := tokenTiles * quarterColumns * 2 * codesTokens
+	if t.sumsInGroups() {
+		slot += tokenTiles * quarterColumns / t.sumColumns() * codesTokens * 4
+	}
+	rest := codesParts*slots*slot + codesParts*manyTiles*codesTokens*tokenPitch*4
+	stages = min((227<<10-manyStatic-rest)/stage, ringMost)
+	if stages < round {
+		return g, "", 0
+	}
+	perBlock, x := manyTiles/p.tiles, (int(p.in.n)+tokenTiles*codesTokens-1)/(tokenTiles*codesTokens)
+	return cuda.Grid{X: x, Y: min((units+perBlock-1)/perBlock, max(1, q.SMs()/x), tune.MaxPersistentBlocks),
+		Threads: manyThreads, Shared: stages*stage + rest, AllShared: true, Dependent: tune.DependentLaunch}, suffix, stages
+}
+
+// sumsInGroups reports whether kernels read sums of activations in each group of codes: to subtract a zero or to add a
+// minimum.
+func (d DType) sumsInGroups() bool {
+	switch d {
+	case Q4_K, Q5_K, F8, MXFP4:
+		return false
+	}
+	return true
 }
 
 // sharedMemory returns the bytes of shared memory that a block may use.

@@ -71,7 +71,8 @@ func TestCUDACodesRing(t *testing.T) {
 	defer func(n, m int) { tune.CodesRing, tune.MaxPersistentBlocks = n, m }(tune.CodesRing, tune.MaxPersistentBlocks)
 	for i, f := range quantisedFormats {
 		for j, in := range []int{256, 2304, 4096, 11008} {
-			rows, width := 1+(i+5*j)%8, 16*(7+8*(i%3))-i
+			rows, width := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 23, 64, 70}[(i+5*j)%13], 16*(7+8*(i%3))-i
+			workspace := b.workspaceFor(rows, in)
 			w, up := b.matrix(f.dtype, width, in)[1], b.matrix(f.dtype, width, in)[1]
 			x, norm, start := put(b, b.normal(rows*in, 3))[1], put(b, b.normal(in, 1))[1], b.normal(rows*width, 1)
 			sample := put(b, counted(rows))[1]
@@ -79,10 +80,11 @@ func TestCUDACodesRing(t *testing.T) {
 			for _, setting := range [][2]int{{0, math.MaxInt32}, {1, math.MaxInt32}, {2, math.MaxInt32}, {1, 3}, {1, 1}} {
 				tune.CodesRing, tune.MaxPersistentBlocks = setting[0], setting[1]
 				sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
-				b.onGPU(kernels.Projection{W: w, In: x, X: sum, T: rows},
-					kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, T: rows, Eps: 1e-5},
-					kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: sample}, Logits: logits, T: rows,
-						N: rows, Eps: 1e-5})
+				b.onGPU(kernels.Projection{W: w, In: x, X: sum, Workspace: workspace, T: rows},
+					kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, Workspace: workspace, T: rows,
+						Eps: 1e-5},
+					kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: sample}, Logits: logits,
+						Workspace: kernels.Workspace{Rounded: workspace.Rounded}, T: rows, N: rows, Eps: 1e-5})
 				want = b.sameAsOneUnit(fmt.Sprintf("%s, %d rows of %d, %d blocks an SM", f.name, rows, in, setting[0]),
 					want, sum, gated, logits)
 			}

@@ -221,25 +221,28 @@ func TestCUDAQuantisedRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkQuantisedProducts replays the products of all layers with weights of one format, up to 8 rows by kernels with
-// one and two blocks on an SM, and by those without a ring.
+// BenchmarkQuantisedProducts replays the products of all layers with weights of one format: by kernels without a ring
+// (0), and with one or, up to 8 rows, two blocks on an SM.
 func BenchmarkQuantisedProducts(bench *testing.B) {
 	defer func(n int) { tune.CodesRing = n }(tune.CodesRing)
 	for _, s := range shapes {
-		for _, name := range []string{"Q4_0", "Q4_K", "Q6_K", "Q8_0", "F8", "G4_128"} {
-			i := slices.IndexFunc(quantisedFormats, func(f quantised) bool { return f.name == name })
+		for _, name := range []string{"BF16", "Q4_0", "Q4_K", "Q6_K", "Q8_0", "F8", "G4_128"} {
+			format := kernels.BF16
+			if i := slices.IndexFunc(quantisedFormats, func(f quantised) bool { return f.name == name }); i >= 0 {
+				format = quantisedFormats[i].dtype
+			}
 			bench.Run(s.name+"/"+name, func(bench *testing.B) {
-				p := newProductsOf(newBoth(bench), s, quantisedFormats[i].dtype)
-				for _, T := range []int{1, 2, 4, 8, 16, 64} {
-					for _, tune.CodesRing = range []int{0, 1, 2} {
-						if T > 8 && tune.CodesRing > 0 {
-							continue
+				p := newProductsOf(newBoth(bench), s, format)
+				for _, T := range []int{1, 2, 4, 8, 16, 32, 64} {
+					rings := []int{0, 1, 2}
+					if format == kernels.BF16 || T > 8 {
+						rings = rings[:2]
+					}
+					for _, tune.CodesRing = range rings {
+						fmt.Printf("%s, ring %d:\n", name, tune.CodesRing)
+						for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
+							p.measure(kind, T, false)
 						}
-						bench.Run(fmt.Sprintf("T=%d/ring=%d", T, tune.CodesRing), func(*testing.B) {
-							for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
-								p.measure(kind, T, false)
-							}
-						})
 					}
 				}
 			})

@@ -150,10 +150,11 @@ struct Rows {
 	__device__ __forceinline__ float2 sum(int n, int group) const {
 		return *reinterpret_cast<const float2 *>(sums + n * tileSums + group * TOKEN_TILE);
 	}
-	// own returns the sum of token l/4.
-	__device__ __forceinline__ float own(int n, int group) const {
-		const int lane = threadIdx.x % 32;
-		return sums[n * tileSums + group * TOKEN_TILE + lane / 4 - lane % 4 * 2];
+	// own returns the sums of token l/4 over two of the eight groups from `group` on, those of lane l%4.
+	__device__ __forceinline__ float2 own(int n, int group) const {
+		const int token = threadIdx.x % 32 / 4, mine = threadIdx.x % 4 * 2;
+		const float *const p = sums + n * tileSums + (group + mine) * TOKEN_TILE + token - mine;
+		return {p[0], p[TOKEN_TILE]};
 	}
 };
 
@@ -173,21 +174,16 @@ __device__ __forceinline__ void subtract_minimums(float (&sum)[4], const uint4 &
 	sum[3] = __fmaf_rn(by.y, part[3], sum[3]);
 }
 
-// add_minimums does so for a brick that is done, whose first column is `column` groups of 32 from the row's.
+// add_minimums does so for M row tiles and `tiles` token tiles; own are the sums of each.
 template <class F, int N, int M> __device__ __forceinline__ void add_minimums(
-	float (&sum)[M][N][4], const typename F::Scales (&scales)[M], const Rows &rows, int column) {
-	if constexpr (F::Scales::MINIMUMS == BRICK) {
-		const int group = column + threadIdx.x % 4 * 2;
+	float (&sum)[M][N][4], const typename F::Scales (&scales)[M], const float2 (&own)[N], int tiles) {
 #pragma unroll
-		for (int n = 0; n < N; n++) {
-			if (N > 1 && n >= rows.tiles) break;
-			const float2 own = {rows.own(n, group), rows.own(n, group + 1)};
+	for (int m = 0; m < M; m++) {
+		const float2 by = scales[m].minimum_scale();
+		const uint4 a = scales[m].minimum_operand();
 #pragma unroll
-			for (int m = 0; m < M; m++) {
-				const float2 by = scales[m].minimum_scale();
-				subtract_minimums(sum[m][n], scales[m].minimum_operand(), {by.x, by.y * F::Code::LOWER}, own);
-			}
-		}
+		for (int n = 0; n < N; n++)
+			if (N == 1 || n < tiles) subtract_minimums(sum[m][n], a, {by.x, by.y * F::Code::LOWER}, own[n]);
 	}
 }
 
@@ -338,7 +334,13 @@ template <class F, int N, int M, int CODES, int SCALES> struct Stream {
 				multiply_group<F>(sum, codes[j % CODES][q], scales[j], rows, q, g, column);
 			load_codes(next[0], j % CODES, q, next, offset);
 		}
-		add_minimums<F>(sum, scales[j], rows, column);
+		if constexpr (Scales::MINIMUMS == BRICK) {
+			float2 own[N];
+#pragma unroll
+			for (int n = 0; n < N; n++)
+				if (N == 1 || n < rows.tiles) own[n] = rows.own(n, column);
+			add_minimums<F>(sum, scales[j], own, rows.tiles);
+		}
 		const int scalesLater = b + SCALES * CODE_PARTS;
 		const bool moreScales = scalesLater < bricks;
 #pragma unroll
