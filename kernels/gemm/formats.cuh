@@ -77,19 +77,18 @@ template <int BITS> struct Quarter {
 	}
 	// biased returns 128 + code of both codes of a register, as bfloat16.
 	__device__ __forceinline__ uint32_t biased(int step, int r) const {
-		uint32_t v = and_or(word(step) >> 4 * r, 0x000f000f, 0x43004300);
-		if (BITS == 5) v |= shift(high.x, 4 * step + r - 4) & 0x00100010;
-		if (BITS == 6) v |= shift(step < 2 ? high.x : high.y, step % 2 * 8 + 2 * r - 4) & 0x00300030;
-		return v;
+		if (BITS == 6) return raw(step, r) | 0x43004300;
+		const uint32_t v = and_or(word(step) >> 4 * r, 0x000f000f, 0x43004300);
+		return BITS == 5 ? v | shift(high.x, 4 * step + r - 4) & 0x00100010 : v;
 	}
 	// raw returns both codes of a register as bits. Four bits are not shifted to the end where that takes an instruction.
 	static constexpr int LOWER = BITS == 4 ? 16 : 1;
 	__device__ __forceinline__ uint32_t raw(int step, int r) const {
 		if (BITS == 4) return r % 2 == 0 ? word(step) >> 4 * r & 0x000f000f : word(step) >> 4 * (r - 1) & 0x00f000f0;
-		uint32_t v = word(step) >> 4 * r & 0x000f000f;
-		if (BITS == 5) v |= shift(high.x, 4 * step + r - 4) & 0x00100010;
-		if (BITS == 6) v |= shift(step < 2 ? high.x : high.y, step % 2 * 8 + 2 * r - 4) & 0x00300030;
-		return v;
+		if (BITS == 5) return word(step) >> 4 * r & 0x000f000f | shift(high.x, 4 * step + r - 4) & 0x00100010;
+		const uint32_t other = step < 2 ? high.x : high.y;
+		if (r == 3) return and_or(other >> 8 + step % 2 * 2, 0x00300030, word(step) >> 12 & 0x000f000f);
+		return (r == 2 ? other >> step % 2 * 6 : word(step) >> r * 6) & 0x003f003f;
 	}
 	__device__ __forceinline__ uint4 raw(int step) const { return {raw(step, 0), raw(step, 1), raw(step, 2), raw(step, 3)}; }
 	// shift shifts right by n, or left by -n.
