@@ -146,14 +146,16 @@ func TestCUDAOpQuantisedEmbed(t *testing.T) {
 func TestCUDAOpQuantisedProducts(t *testing.T) {
 	for i, f := range quantisedFormats {
 		for j, rows := range []int{1, 3, 8, 9, 16, 23, 64, 70} {
-			t.Run(fmt.Sprintf("%s/%d", f.name, rows), func(t *testing.T) {
-				b := newBoth(t)
-				in := f.elements * (1 + b.r.IntN(2048/f.elements))
-				if (i+j)%3 == 0 {
-					in = []int{4096, 11008, 2048}[b.r.IntN(3)]
-				}
-				b.products(f.dtype, rows, in, 1+b.r.IntN(100), []classAndWorkspace{{false, false}, {true, true}})
-			})
+			for k, c := range []classAndWorkspace{{false, false}, {false, true}, {true, true}} {
+				t.Run(fmt.Sprintf("%s/%d/%s", f.name, rows, []string{"decode", "rounded", "prefill"}[k]), func(t *testing.T) {
+					b := newBoth(t)
+					in := f.elements * (1 + b.r.IntN(2048/f.elements))
+					if (i+j)%3 == 0 {
+						in = []int{4096, 11008, 2048}[b.r.IntN(3)]
+					}
+					b.products(f.dtype, rows, in, 1+b.r.IntN(100), []classAndWorkspace{c})
+				})
+			}
 		}
 	}
 }
