@@ -69,9 +69,9 @@ type streamKArgs[T any] struct {
 
 // codesArgs mirrors CodesArgs.
 type codesArgs[T any] struct {
-	op                      T
-	rows, scales, sums      uint64
-	first, units, atOnce, _ int32
+	op                           T
+	rows, scales, sums           uint64
+	first, units, atOnce, stages int32
 }
 
 // qkvArgs mirrors QKVArgs of qkv.cu.

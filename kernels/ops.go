@@ -81,12 +81,12 @@ func HandsOver(from, to []Weight) bool {
 }
 
 // RoundedBytes returns the size of [Workspace].Rounded for a product over n rows of cols
-// columns: the rows in 16 bits, padded to multiples of 8 rows and 128 columns, and each row's
-// sums of squares, from which the norm is computed, or, for few rows over quantised weights, its sums over groups of
-// 32 columns.
+// columns: the rows in 16 bits, padded to multiples of 8 rows and 128 columns, each row's
+// sums of squares, from which the norm is computed, and its sums over groups of 32 and of 16 columns, which
+// a generated row's products over quantised weights need.
 func RoundedBytes(n, cols int) int64 {
 	tokens, padded := (int64(n)+7)&^7, int64(paddedColumns(cols))
-	return tokens*padded*2 + 4*tokens*(int64(cols)/128+1) + 4*tokens*padded/codesGroup
+	return tokens*padded*2 + 4*tokens*(int64(cols)/128+1) + 3*4*tokens*padded/codesGroup
 }
 
 // Activations of products over quantised weights are rounded in chunks of columns, to which rows are padded, and

@@ -41,12 +41,12 @@ extern "C" __global__ void __launch_bounds__(256) reel_round_f16(const __grid_co
 struct RoundCodesArgs {
 	Activations in;
 	char *rows;           // out: rounded rows, scales and sums as in CodesArgs
-	float *scales, *sums;
+	float *scales, *sums; // of groups of 32 columns, then of 16
 	int32_t tokens;       // a multiple of 8, at least in.n
 	int32_t unused;
 };
 
-// The same for products over codes, with the sums of each 32 columns. A block of 16 warps is a row.
+// The same for products over codes, with the sums of each 32 and each 16 columns. A block of 16 warps is a row.
 template <bool NORMED> __device__ __forceinline__ void round_for_codes(const RoundCodesArgs &a) {
 	[[maybe_unused]] __shared__ float partials[PARTIALS];
 	const int t = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -54,15 +54,19 @@ template <bool NORMED> __device__ __forceinline__ void round_for_codes(const Rou
 	char *const to = a.rows + ((size_t)(t / TOKEN_TILE) * groups * TOKEN_TILE + t % TOKEN_TILE) * GROUP_CHUNKS;
 	pdl_begin();
 	const int row[1] = {a.in.row(t)};
-	float squares[1] = {0};
-	RowRounder{a.in, lane, warp}.template round<NORMED, true, 1, 4>(
+	float squares[1][1] = {{0}};
+	RowRounder{a.in, lane, warp}.template round<NORMED, 48, 1, 4, PARTIALS>(
 		row, squares,
 		[&](int, int k, uint2 v) {
 			*reinterpret_cast<uint2 *>(to + RowRounder::chunk_of(k, TOKEN_TILE * GROUP_CHUNKS)) = v;
 		},
-		[&](int, int g, float v) { a.sums[(size_t)t * groups + g] = v; });
+		[&](int, int columns, int g, float v) {
+			float *const sums = a.sums + (columns == 16 ? (size_t)a.tokens * groups : 0);
+			const int each = padded_columns(a.in.cols) / columns;
+			sums[((size_t)(t / TOKEN_TILE) * each + g) * TOKEN_TILE + t % TOKEN_TILE] = v;
+		});
 	if constexpr (NORMED) {
-		const float folded = RowRounder::fold(squares[0]);
+		const float folded = RowRounder::fold(squares[0][0]);
 		if (lane == 0) partials[warp] = folded;
 		__syncthreads();
 		if (threadIdx.x == 0) a.scales[t] = rms_scale(a.in, sum_in_order(partials, 1));

@@ -131,7 +131,7 @@ func TestCUDACodesInAnyBatch(t *testing.T) {
 		for _, tune.MaxWorkSlices = range []int{1, 5, 6, 7, 13, 24} {
 			tune.StreamKTokens = 0
 			want := run(0, all)
-			for _, tune.StreamKTokens = range []int{16, 104, 208} {
+			for _, tune.StreamKTokens = range []int{16, 56, 104, 208} {
 				name := fmt.Sprintf("format %d, at most %d slices, %d tokens per block", format, tune.MaxWorkSlices,
 					tune.StreamKTokens)
 				b.equal(name, run(0, all), want)

@@ -36,29 +36,8 @@ __device__ __forceinline__ void load_ushort_if(bool when, uint32_t &v, uint32_t 
 		: "r"(from), "r"((int)when)
 		: "memory");
 }
-__device__ __forceinline__ uint2 load_shared_uint2(uint32_t from) {
-	uint2 v;
-	asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
-	return v;
-}
-__device__ __forceinline__ uint32_t load_shared_uint(uint32_t from) {
-	uint32_t v;
-	asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
-	return v;
-}
 
-// load_codes loads a lane's codes from a quarter at shared address p.
-template <int BITS> __device__ __forceinline__ void load_codes(Quarter<BITS> &q, uint32_t p, int lane) {
-	q.low = load_shared(p + lane * 16);
-	if (BITS == 5) q.high.x = load_shared_uint(p + 512 + lane * 4);
-	if (BITS == 6) q.high = load_shared_uint2(p + 512 + lane * 8);
-}
-__device__ __forceinline__ void load_codes(Quarter<8> &q, uint32_t p, int lane) {
-	q.first = load_shared(p + lane * 16);
-	q.second = load_shared(p + 512 + lane * 16);
-}
-
-// twice returns a value in both halves of a register: the lower half of v, or the upper one.
+// lower_twice and upper_twice return a half of v in both halves of a register.
 __device__ __forceinline__ uint32_t lower_twice(uint32_t v) { return __byte_perm(v, 0, 0x1010); }
 __device__ __forceinline__ uint32_t upper_twice(uint32_t v) { return __byte_perm(v, 0, 0x3232); }
 // half_of returns half i of v twice.
@@ -67,7 +46,7 @@ __device__ __forceinline__ uint32_t half_of(uint32_t v, int i) { return i ? uppe
 // An integer n from 0 to 1023 in the fraction of 1024, which has the bits 0x6400, gives 1024+n.
 constexpr uint32_t K1024 = 0x64006400, MINUS_1024 = 0xe400e400, MINUS_1152 = 0xe480e480;
 
-// bytes_of returns the bytes i and i+1 of v as binary16, for v of unsigned or signed bytes.
+// unsigned_pair and signed_pair return the bytes i and i+1 of v as binary16.
 __device__ __forceinline__ uint32_t unsigned_pair(uint32_t v, int i) {
 	return add_f16x2(__byte_perm(v, 0x64, i ? 0x4342 : 0x4140), MINUS_1024);
 }
@@ -95,7 +74,9 @@ template <class S> struct StageScales;
 template <> struct StageScales<Halves> {
 	uint2 v; // binary16 [2 groups][2 rows]
 
-	__device__ __forceinline__ void load(bool, uint32_t p, int lane) { v = load_shared_uint2(p + lane / 4 * 8); }
+	__device__ __forceinline__ void load(bool, uint32_t p, int lane) {
+		FromShared::load(true, v, reinterpret_cast<const uint2 *>(from_shared(p)) + lane / 4);
+	}
 	__device__ __forceinline__ Two scale(int, int g) const {
 		const uint32_t w = g ? v.y : v.x;
 		return {lower_twice(w), upper_twice(w)};
@@ -108,7 +89,8 @@ template <> struct StageScales<Floats> {
 	__device__ __forceinline__ void load(bool when, uint32_t p, int lane) { load_shared_if(when, v, p + lane / 4 * 8); }
 	// scale is 256 times the scale, as E4M3 leaves codes 256 times too small.
 	__device__ __forceinline__ Two scale(int, int) const {
-		return {float_twice(__fmul_rn(__uint_as_float(v.x), 256.f)), float_twice(__fmul_rn(__uint_as_float(v.y), 256.f))};
+		return {float_twice(__fmul_rn(__uint_as_float(v.x), 256.f)),
+			float_twice(__fmul_rn(__uint_as_float(v.y), 256.f))};
 	}
 };
 
@@ -166,16 +148,13 @@ template <> struct StageScales<Q6Scales> {
 	}
 };
 
-// Integers<C> makes codes integers: operand registers of row l/4 (even r) and of row l/4+8 (odd r).
-//
-// Codes of up to 6 bits: of a word, registers 0 and 2 have 1024+code, and 1 and 3 1024+16·code, which saves shifts.
+// Of a word with codes of 4 or 5 bits, magic makes 1024+code of registers 0 and 2, and 1024+16·code of 1 and 3, which
+// saves shifts.
 template <int BITS> __device__ __forceinline__ uint32_t magic(const Quarter<BITS> &q, int step, int r) {
 	const uint32_t w = r < 2 ? q.word(step) : q.word(step) >> 8;
-	uint32_t v = r % 2 ? and_or(w, 0x00f000f0, K1024) : and_or(w, 0x000f000f, K1024);
+	const uint32_t v = r % 2 ? and_or(w, 0x00f000f0, K1024) : and_or(w, 0x000f000f, K1024);
 	const int up = r % 2 * 4; // where the code begins
-	if (BITS == 5) v |= q.shift(q.high.x, 4 * step + r - 4 - up) & 0x00100010 << up;
-	if (BITS == 6) v |= q.shift(step < 2 ? q.high.x : q.high.y, step % 2 * 8 + 2 * r - 4 - up) & 0x00300030 << up;
-	return v;
+	return BITS == 5 ? v | q.shift(q.high.x, 4 * step + r - 4 - up) & 0x00100010 << up : v;
 }
 constexpr uint32_t SIXTEENTH = 0x2c002c00; // 1/16 as binary16, twice
 // less returns what magic returned as code less zero; zero has -(1024+zero) and -(64+zero).
@@ -183,11 +162,24 @@ __device__ __forceinline__ uint32_t less(uint32_t v, int r, const Two &zero) {
 	return r % 2 ? fma_f16x2(v, SIXTEENTH, zero.lower) : add_f16x2(v, zero.upper);
 }
 
-// integer returns register r of a step as binary16 integers (E4M3: 256 times too small).
+// Integer<C, S> makes integers of codes C with scales S.
+//
+// of returns register r of a step as binary16 (E4M3: 256 times too small). Odd r is of row l/4+8.
 template <class C, class S> struct Integer;
 template <int B, int ZERO, class S> struct Integer<Offset<B, ZERO>, S> {
 	static __device__ __forceinline__ uint32_t of(const Quarter<B> &q, const S &, int step, int r) {
 		return less(magic(q, step, r), r, {(0xe400u | ZERO) * 0x10001u, (0xd400u | ZERO << 4) * 0x10001u});
+	}
+};
+template <int ZERO, class S> struct Integer<Offset<6, ZERO>, S> {
+	static __device__ __forceinline__ uint32_t of(const Quarter<6> &q, const S &, int step, int r) {
+		return add_f16x2(with_1024(q, step, r), (0xe400u | ZERO) * 0x10001u);
+	}
+	static __device__ __forceinline__ uint32_t with_1024(const Quarter<6> &q, int step, int r) {
+		const uint32_t other = step < 2 ? q.high.x : q.high.y;
+		if (r == 3)
+			return other >> 8 + step % 2 * 2 & 0x00300030 | and_or(q.word(step) >> 12, 0x000f000f, K1024);
+		return and_or(r == 2 ? other >> step % 2 * 6 : q.word(step) >> r * 6, 0x003f003f, K1024);
 	}
 };
 template <class S> struct Integer<ZeroPoint, S> {
@@ -221,9 +213,11 @@ template <class F> struct CodesOf {
 	StageScales<Scales> scales;
 	int quarter;
 
-	// begins_scales reports whether K block p of a part that begins with K block `first` comes with scales; a lane keeps
-	// them for the others of the brick.
-	static __device__ __forceinline__ bool begins_scales(int p, int first) { return p % F::QUARTERS == 0 || p == first; }
+	// begins_scales reports whether K block p of a part that begins with K block `first` comes with scales; a lane
+	// keeps them for the others of the brick.
+	static __device__ __forceinline__ bool begins_scales(int p, int first) {
+		return p % F::QUARTERS == 0 || p == first;
+	}
 	static __device__ __forceinline__ int bytes(int p, int first) {
 		return CODE_BYTES + (begins_scales(p, first) ? Scales::BYTES : 0);
 	}
@@ -231,7 +225,7 @@ template <class F> struct CodesOf {
 	// load loads a lane's registers of K block p from a stage.
 	__device__ __forceinline__ void load(uint32_t stage, int p, int first) {
 		const int lane = threadIdx.x % 32;
-		load_codes(codes, stage, lane);
+		codes.template load<FromShared>(true, from_shared(stage), lane);
 		scales.load(begins_scales(p, first), stage + CODE_BYTES, lane);
 		quarter = p % F::QUARTERS;
 	}

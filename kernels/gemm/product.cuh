@@ -40,6 +40,8 @@
 //                                     row tile r
 #pragma once
 #include "gemm/codes.cuh"
+#include "gemm/codes_many.cuh"
+#include "gemm/codes_ring.cuh"
 #include "gemm/gemv.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
@@ -65,10 +67,20 @@
 	REEL_KERNEL(name, (StreamK<Op, F16, T, 5, CodesOf<F>>::THREADS), 1,                 \
 	            (stream_k<Op, F16, T, CODES_STAGES<CodesOf<F>, T>, CodesOf<F>>(a)),         \
 	            const __grid_constant__ StreamKArgs<Op> a)
+// The kernels over quantised weights of up to 8 rows, two blocks on an SM, and of up to 16 and 32 rounded rows.
+#define REEL_CODES_RING(name, Op, F)                                                         \
+	REEL_KERNEL(name##_ring8, (CodesRing<Op, F>::Ring::THREADS), 2, (codes_ring<Op, F>(a)), \
+	            const __grid_constant__ CodesArgs<Op> a)                                     \
+	REEL_CODES_MANY(name##_ring16, Op, F, 2)                                                 \
+	REEL_CODES_MANY(name##_ring32, Op, F, 4)
+#define REEL_CODES_MANY(name, Op, F, N)                                                          \
+	REEL_KERNEL(name, (CodesMany<Op, F, N, 4>::THREADS), 1, (codes_many<Op, F, N, 4>(a)),  \
+	            const __grid_constant__ CodesArgs<Op> a)
 #else
 #define REEL_WGMMA(name, Op, D, M, G, T)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
+#define REEL_CODES_RING(name, Op, F)
 #endif
 
 // The stream-K kernels, by the most tokens of a token tile, with the stages that fit into shared memory.
@@ -130,6 +142,7 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 // The kernels over quantised weights, for each format: of up to 8 rows at a time, and of 32 rounded rows.
 constexpr int CODES_WARPS = 16, CODES_ROUNDED_THREADS = CODE_PARTS * 32;
 #define REEL_CODES_OF(format, F, name, Op)                                                          \
+	REEL_CODES_RING(name##_##format, Op, F)                                                  \
 	REEL_KERNEL(name##_##format##_codes8, CODES_WARPS * 32, 1, (codes<Op, F, CODES_WARPS>(a)), \
 	            const __grid_constant__ CodesArgs<Op> a)                                           \
 	REEL_KERNEL(name##_##format##_codes32, CODES_ROUNDED_THREADS, 1, (codes_rounded<Op, F, 4, 2>(a)), \

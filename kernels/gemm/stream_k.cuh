@@ -3,7 +3,7 @@
 // outputs. The K blocks of all output tiles, laid end to end, are cut into work slices
 // (work_slices.cuh); each block processes one slice, for up to T tokens at a time. So all blocks
 // take about the same time, start once, and keep loading weights during epilogues. One warp copies
-// activations and one copies weights; two warpgroups multiply with wgmma, one row tile per warp,
+// activations and one, or two, copy weights; two warpgroups multiply with wgmma, one row tile per warp,
 // weights from registers and activations from shared memory. Helper warps wait for memory and other
 // blocks beside them.
 //
@@ -412,22 +412,26 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 		stage.load(weights(0) + threadIdx.x / 32 * W::TILE_BYTES + c.at * WEIGHTS, p, w.kBlock);
 	}
 	// multiply_block starts to multiply K block p of quantised weights, whose codes are loaded, and then loads those of
-	// the next one.
+	// the next one. Operands beside the sums of 208 tokens would spill with all steps at once.
 	template <int N>
 	__device__ __forceinline__ void multiply_block(
 		float (&sum)[N / 2], W &stage, const SlicePosition &w, int p, StageCursor<STAGES> &c) const {
-		uint4 v[BLOCK_STEPS];
+		constexpr int AT_ONCE = T > 104 ? 2 : BLOCK_STEPS;
 #pragma unroll
-		for (int j = 0; j < BLOCK_STEPS; j++) v[j] = stage.operand(j);
+		for (int first = 0; first < BLOCK_STEPS; first += AT_ONCE) {
+			uint4 v[AT_ONCE];
 #pragma unroll
-		for (int j = 0; j < BLOCK_STEPS; j++) // all before the fence
-			asm volatile("" : "+r"(v[j].x), "+r"(v[j].y), "+r"(v[j].z), "+r"(v[j].w)::"memory");
-		wgmma_fence();
+			for (int j = 0; j < AT_ONCE; j++) v[j] = stage.operand(first + j);
 #pragma unroll
-		for (int j = 0; j < BLOCK_STEPS; j++) wgmma<D, N>(sum, v[j], rows_descriptor(c.at, j));
-		wgmma_commit();
-		wgmma_wait<1>();
-		release_stage(c, p > w.kBlock);
+			for (int j = 0; j < AT_ONCE; j++) // all before the fence
+				asm volatile("" : "+r"(v[j].x), "+r"(v[j].y), "+r"(v[j].z), "+r"(v[j].w)::"memory");
+			wgmma_fence();
+#pragma unroll
+			for (int j = 0; j < AT_ONCE; j++) wgmma<D, N>(sum, v[j], rows_descriptor(c.at, first + j));
+			wgmma_commit();
+			wgmma_wait<1>();
+			if (first == 0) release_stage(c, p > w.kBlock);
+		}
 		c.next();
 		if (p + 1 < w.end) load_codes(stage, w, p + 1, c);
 	}
@@ -585,7 +589,8 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 // Stages of quantised weights that fit beside T tokens, at most as many as there is room for barriers.
 template <class W, int T> constexpr int STAGE_BYTES = T * TOKEN_BLOCK_BYTES + 8 * W::TILE_BYTES;
 template <int T> constexpr int ROOM = 227 * 1024 - (512 + T * 4 + 1023) / 1024 * 1024 - (16 * T + 1023) / 1024 * 1024;
-template <class W, int T> constexpr int CODES_STAGES = ROOM<T> / STAGE_BYTES<W, T> < 28 ? ROOM<T> / STAGE_BYTES<W, T> : 28;
+template <class W, int T>
+constexpr int CODES_STAGES = ROOM<T> / STAGE_BYTES<W, T> < 28 ? ROOM<T> / STAGE_BYTES<W, T> : 28;
 
 template <class Op, class D, int T, int STAGES, class W = Elements<D>>
 __device__ __forceinline__ void stream_k(const StreamKArgs<Op> &a) {
