@@ -223,10 +223,10 @@ func TestCUDAQuantisedRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkQuantisedProducts replays the products of all layers with weights of one format: by kernels without a ring
-// (0), and with one or, up to 8 rows, two blocks on an SM.
+// BenchmarkQuantisedProducts replays the products of all layers with weights of one format. Up to 8 rows come without
+// a ring in shared memory, and with it in those products that have one.
 func BenchmarkQuantisedProducts(bench *testing.B) {
-	defer func(n int) { tune.CodesRing = n }(tune.CodesRing)
+	defer func(ring bool) { tune.CodesRing = ring }(tune.CodesRing)
 	for _, s := range shapes {
 		for _, name := range []string{"BF16", "Q4_0", "Q4_K", "Q6_K", "Q8_0", "F8", "G4_128"} {
 			format := kernels.BF16
@@ -236,12 +236,12 @@ func BenchmarkQuantisedProducts(bench *testing.B) {
 			bench.Run(s.name+"/"+name, func(bench *testing.B) {
 				p := newProductsOf(newBoth(bench), s, format)
 				for _, T := range []int{1, 2, 4, 8, 16, 32, 64} {
-					rings := []int{0, 1, 2}
-					if format == kernels.BF16 || T > 8 {
-						rings = rings[:2]
+					rings := []bool{false, true}
+					if (name != "Q4_0" && name != "Q8_0") || T > 8 {
+						rings = rings[1:]
 					}
 					for _, tune.CodesRing = range rings {
-						fmt.Printf("%s, ring %d:\n", name, tune.CodesRing)
+						fmt.Printf("%s, ring %t:\n", name, tune.CodesRing)
 						for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
 							p.measure(kind, T, false)
 						}

@@ -9,17 +9,20 @@
 template <class Op, class F, int M> struct BrickRing {
 	static constexpr int R = Op::R, UNITS = M / R; // units of a block at a time
 	static constexpr int CONSUMERS = CODE_PARTS * 32, THREADS = CONSUMERS + 32;
-	// A stage has one brick of each of PARTS partial sums, of TILES row tiles: all of both if bricks are small.
+	// A stage has one brick of each of PARTS partial sums, of TILES row tiles: all of both if bricks are small. Of
+	// large ones stages are for the first and the second four partial sums in turn, so a ring has an even number: a
+	// stage must always be used by the same warps. They wait by the parity of its uses, and would take a use by others
+	// that is still to be filled for their own, which comes two uses later.
 	static constexpr bool LARGE = F::BYTES > 1200;
-	static constexpr int PARTS = LARGE ? CODE_PARTS / 2 : CODE_PARTS, TILES = LARGE ? 1 : M < 2 ? M : 2;
+	static constexpr int PARTS = LARGE ? CODE_PARTS / 2 : CODE_PARTS, TILES = LARGE ? 1 : 2;
 	static constexpr int TILE = PARTS * F::BYTES, STAGE = TILES * TILE;
 	static constexpr int BETWEEN = CODE_PARTS / PARTS; // from a warp's stage to its next
 	static constexpr int MOST_STAGES = 24;
 
 	using Barriers = uint2[MOST_STAGES][2]; // of each stage: full and empty
 
-	// Cursor is a stage of the ring: the shared addresses of its bricks and of its barriers, and the parity of the times
-	// that it was used.
+	// Cursor is a stage of the ring: the shared addresses of its bricks and of its barriers, and the parity of the
+	// times that it was used.
 	struct Cursor {
 		uint32_t bricks, barriers;
 		int stage, phase;
@@ -67,8 +70,8 @@ template <class Op, class F, int M> struct BrickRing {
 		__syncthreads();
 	}
 
-	// produce copies all bricks of the units of batches first, first+step, …, in one thread. Past the last unit it copies
-	// that one again.
+	// produce copies all bricks of the units of batches first, first+step, …, in one thread. Past the last unit it
+	// copies that one again.
 	__device__ __forceinline__ void produce(const Op &op, int first, int step) const {
 		Cursor c = begin(1);
 		for (int batch = first; batch < batches(); batch += step) {
@@ -88,7 +91,8 @@ template <class Op, class F, int M> struct BrickRing {
 						if (bytes == 0) continue;
 #pragma unroll
 						for (int t = 0; t < TILES; t++)
-							bulk_copy(EVICT_FIRST, c.bricks + t * TILE, from[m + t] + (size_t)brick * F::BYTES, bytes, c.full());
+							bulk_copy(EVICT_FIRST, c.bricks + t * TILE, from[m + t] + (size_t)brick * F::BYTES, bytes,
+								c.full());
 					}
 			}
 		}

@@ -1,7 +1,7 @@
 // Products over quantised weights (gemm/formats.cuh), for any number of rows. Codes are unpacked to bfloat16 exactly
 // and multiplied by activations that are rounded to bfloat16, on tensor cores; scales, zeros and minimums are applied
-// to the float32 sums of their groups (codes_multiply.cuh). On Hopper bricks come through a ring in shared memory
-// instead (codes_ring.cuh, codes_many.cuh).
+// to the float32 sums of their groups (codes_multiply.cuh). On Hopper bricks of more than 8 rows, and some of
+// fewer, come through a ring in shared memory instead (codes_many.cuh, codes_ring.cuh).
 #pragma once
 #include "gemm/codes_multiply.cuh"
 #include "ptx/cp_async.cuh"
@@ -18,7 +18,7 @@ template <class Op> struct CodesArgs {
 	const float *scales, *sums;
 	int32_t first, units; // of the op's units, those to compute
 	int32_t at_once;      // rows that a block rounds at a time, at most 8
-	int32_t stages;       // of the ring of codes_ring.cuh
+	int32_t stages;       // of a ring of bricks (brick_ring.cuh)
 };
 
 // Stream is the bricks of M row tiles that a warp multiplies. Codes of CODES bricks and scales of SCALES are in flight:
@@ -113,7 +113,8 @@ template <class F> struct BrickRegisters {
 // StreamOf is a Stream with as many bricks in flight as 48 registers hold, or 46 in ops that need more of their own.
 template <class Op, class F, int N, int M> struct StreamOf {
 	static constexpr int EACH = M * BrickRegisters<F>::BOTH;
-	static constexpr int CODES = EACH > (Op::NORMED && Op::PREPARES_EARLY ? 24 : 23) ? 1 : EACH > 15 ? 2 : EACH > 10 ? 3 : EACH > 6 ? 4 : 6;
+	static constexpr int MOST = Op::NORMED && Op::PREPARES_EARLY ? 24 : 23; // registers of a brick if two are in flight
+	static constexpr int CODES = EACH > MOST ? 1 : EACH > 15 ? 2 : EACH > 10 ? 3 : EACH > 6 ? 4 : 6;
 	static constexpr int SCALES = CODES == 1 ? 2 : CODES;
 	using Type = Stream<F, N, M, CODES, SCALES>;
 };

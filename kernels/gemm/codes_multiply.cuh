@@ -22,8 +22,8 @@ __device__ __forceinline__ float sum_of_parts(const float *p, int stride) {
 	return __fadd_rn(__fadd_rn(pair[0], pair[1]), __fadd_rn(pair[2], pair[3]));
 }
 
-// subtract_minimums adds by · Σ minimum · (sum of the group's activations) over eight groups, of which this lane has two
-// sums. A float32 is the sum of three bfloat16, so the products are exact.
+// subtract_minimums adds by · Σ minimum · (sum of the group's activations) over eight groups, of which this lane has
+// two sums. A float32 is the sum of three bfloat16, so the products are exact.
 __device__ __forceinline__ void subtract_minimums(float (&sum)[4], const uint4 &a, const float2 &by, const float2 &v) {
 	const uint32_t high = BF16::pack(v.x, v.y);
 	const float2 w = {__fsub_rn(v.x, BF16::low(high)), __fsub_rn(v.y, BF16::high(high))};
@@ -74,7 +74,8 @@ template <class Code> __device__ __forceinline__ void begin_at(float (&from)[4],
 // multiply_group adds the products of a group of columns that share scales, group g of quarter q: `column` counts the
 // brick's first column in groups of 32. M row tiles use the same activations.
 template <class F, int N, int M> __device__ __forceinline__ void multiply_group(float (&sum)[M][N][4],
-	const typename F::Codes (&codes)[M], const typename F::Scales (&scales)[M], const Rows &rows, int q, int g, int column) {
+	const typename F::Codes (&codes)[M], const typename F::Scales (&scales)[M], const Rows &rows, int q, int g,
+	int column) {
 	using Scales = typename F::Scales;
 	using Code = typename F::Code;
 	constexpr int STEPS = Scales::STEPS;
@@ -131,7 +132,8 @@ template <class F, int N, int M> __device__ __forceinline__ void multiply_group(
 }
 
 // share_sums writes a lane's sums of `tokens` tokens to a partial sum in shared memory, float [tokens][TOKEN_PITCH].
-template <class F> __device__ __forceinline__ void share_sums(float *to, const float (&sum)[4], int tokens = TOKEN_TILE) {
+template <class F>
+__device__ __forceinline__ void share_sums(float *to, const float (&sum)[4], int tokens = TOKEN_TILE) {
 	constexpr float LOWER = 1.f / F::Code::LOWER;
 	const int token = threadIdx.x % 4 * 2;
 	float *const p = to + token * TOKEN_PITCH + threadIdx.x % 32 / 4;

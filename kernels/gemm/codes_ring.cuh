@@ -1,7 +1,7 @@
-// codes_ring: products of up to 8 rows over quantised weights on Hopper, with the bits of codes.cuh. A producer warp
-// copies bricks to a ring in shared memory, so that the bytes in flight need no registers, and no warp waits for a
-// later load than the one whose values it uses. The ring is filled before the earlier kernels have ended, and goes on
-// from unit to unit.
+// codes_ring: products of up to 8 rows over quantised weights with bricks of 64 columns on Hopper, with the bits of
+// codes.cuh. A producer warp copies bricks to a ring in shared memory, so that the bytes in flight need no registers,
+// and no warp waits for a later load than the one whose values it uses. The ring is filled before the earlier kernels
+// have ended, and goes on from unit to unit.
 //
 // A block computes two row tiles at a time. Each of its eight consumer warps has a partial sum of both.
 #pragma once
@@ -11,13 +11,14 @@
 template <class Op, class F> struct CodesRing {
 	static constexpr int M = 2; // row tiles of a block at a time
 	using Ring = BrickRing<Op, F, M>;
-	static constexpr int R = Op::R, UNITS = Ring::UNITS, CONSUMERS = Ring::CONSUMERS;
+	static constexpr int R = Op::R, UNITS = Ring::UNITS, CONSUMERS = Ring::CONSUMERS, THREADS = Ring::THREADS;
+	static_assert(F::QUARTERS == 1 && !Ring::LARGE, "a brick is a quarter, without minimums of its own");
+	static_assert(Op::PREPARES_EARLY, "nothing is prefetched");
 	static constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0;
 
 	struct Shared {
 		float squares[TOKEN_TILE][PARTIALS];
 		float scales[TOKEN_TILE]; // 1/rms
-		typename Op::Prefetched prefetched[UNITS * 16 * TOKEN_TILE];
 		typename Ring::Barriers barriers;
 	};
 
@@ -44,18 +45,11 @@ template <class Op, class F> struct CodesRing {
 		typename F::Codes codes[M];
 		typename F::Scales scales[M];
 		bricks.load_scales(scales);
-		const int column = brick * (F::COLUMNS / GROUP_COLUMNS);
+		bricks.load_codes(codes, 0);
+		bricks.release();
 #pragma unroll
-		for (int q = 0; q < F::QUARTERS; q++) {
-			bricks.load_codes(codes, q);
-			if (q == F::QUARTERS - 1) bricks.release();
-#pragma unroll
-			for (int g = 0; g < F::GROUPS; g++) multiply_group<F>(sum, codes, scales, rows, q, g, column);
-		}
-		if constexpr (F::Scales::MINIMUMS == BRICK) {
-			const float2 own[1] = {rows.own(0, column)};
-			add_minimums<F>(sum, scales, own, 1);
-		}
+		for (int g = 0; g < F::GROUPS; g++)
+			multiply_group<F>(sum, codes, scales, rows, 0, g, brick * (F::COLUMNS / GROUP_COLUMNS));
 	}
 
 	// consume computes the block's units for all rows.
@@ -66,10 +60,9 @@ template <class Op, class F> struct CodesRing {
 		const Rows rounded = rows().rows(live);
 		const int row = threadIdx.x % 16, token = threadIdx.x / 16 % TOKEN_TILE, which = threadIdx.x / (16 * TOKEN_TILE);
 		const bool mine = token < live && which < UNITS && in.row(token) >= 0;
-		typename Op::Prefetched *const prefetched = shared.prefetched + (mine ? threadIdx.x : 0);
 		if (Op::NORMED && token < live && which == 0 && row == 0)
 			shared.scales[token] = rms_scale(in, sum_in_order(shared.squares[token], 1));
-		if (mine) prepare(blockIdx.x * UNITS + which, row, token, prefetched);
+		if (mine) prepare(blockIdx.x * UNITS + which, row, token);
 		typename Ring::Cursor c = ring.begin_part(part);
 		const int tiles = a.at_once * TOKEN_PITCH, parts = M * tiles; // floats of a row tile's sums, of a partial sum
 		for (int batch = blockIdx.x, buffer = 0; batch < ring.batches(); batch += gridDim.x, buffer ^= 1) {
@@ -87,14 +80,13 @@ template <class Op, class F> struct CodesRing {
 			for (int m = 0; m < M; m++) share_sums<F>(partials + part * parts + m * tiles, sum[m][0], live);
 			named_barrier_sync<CONSUMERS>(1);
 			if (!mine) continue;
-			finish(batch * UNITS + which, row, token, partials + which * R * tiles, *prefetched);
-			prepare((batch + gridDim.x) * UNITS + which, row, token, prefetched);
+			finish(batch * UNITS + which, row, token, partials + which * R * tiles);
+			prepare((batch + gridDim.x) * UNITS + which, row, token);
 		}
 	}
 
 	// finish adds the partial sums of an output and passes the results to the op.
-	__device__ __forceinline__ void finish(
-		int unit, int row, int token, const float *partials, const typename Op::Prefetched &prefetched) {
+	__device__ __forceinline__ void finish(int unit, int row, int token, const float *partials) {
 		if (unit >= a.units) return;
 		const int tiles = a.at_once * TOKEN_PITCH;
 		const float scale = Op::NORMED ? Sums<F>::RESTORE * shared.scales[token] : Sums<F>::RESTORE;
@@ -103,15 +95,11 @@ template <class Op, class F> struct CodesRing {
 		for (int r = 0; r < R; r++)
 			y[r] = __fmul_rn(scale, sum_of_parts(partials + r * tiles + token * TOKEN_PITCH + row, M * tiles));
 		cp_async_wait_all();
-		if constexpr (!Op::PREPARES_EARLY) op.use_prefetched(a.first + unit, row, token, prefetched);
+		if constexpr (!Op::PREPARES_EARLY) op.use_prefetched(a.first + unit, row, token);
 		op.finish(a.first + unit, row, token, y);
 	}
-	__device__ __forceinline__ void prepare(int unit, int row, int token, typename Op::Prefetched *to) {
-		if (unit >= a.units) return;
-		if constexpr (Op::PREPARES_EARLY)
-			op.prepare(a.first + unit, row, token);
-		else
-			op.prefetch(a.first + unit, row, token, to);
+	__device__ __forceinline__ void prepare(int unit, int row, int token) {
+		if (unit < a.units) op.prepare(a.first + unit, row, token);
 	}
 };
 

@@ -24,7 +24,8 @@ template <class F> struct Sums {
 	static constexpr bool NEEDED = F::Code::ZERO != 0 || F::Scales::MINIMUMS != NONE;
 	static constexpr int COLUMNS = F::Scales::STEPS == 1 ? 16 : 32;
 	// RESTORE is what a result is multiplied by.
-	static constexpr float RESTORE = F::Code::EXPONENT == INTEGERS ? 0x1p69f : F::Code::EXPONENT == 127 ? 0x1p63f : 0x1p56f;
+	static constexpr float RESTORE =
+		F::Code::EXPONENT == INTEGERS ? 0x1p69f : F::Code::EXPONENT == 127 ? 0x1p63f : 0x1p56f;
 	static_assert(F::Code::EXPONENT == INTEGERS || F::Code::EXPONENT == 127 || F::Code::EXPONENT == 120);
 };
 
@@ -65,7 +66,8 @@ struct RowRounder {
 						s = add_squares(s, v[b][i]);
 						v[b][i] = times(v[b][i], norm[b]);
 					}
-					const uint2 rounded = pack4<BF16>(times(v[b][i], {ACTIVATIONS, ACTIVATIONS, ACTIVATIONS, ACTIVATIONS}));
+					const uint2 rounded =
+						pack4<BF16>(times(v[b][i], {ACTIVATIONS, ACTIVATIONS, ACTIVATIONS, ACTIVATIONS}));
 					put(i, k, rounded);
 					if (!SUMS) continue;
 					float s = sum_of_16(rounded);
@@ -143,7 +145,9 @@ template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE> struct
 	float (&squares)[TOKEN_TILE][PARTIALS];
 	const int at_once;
 
-	__device__ __forceinline__ float *sums() const { return reinterpret_cast<float *>(rounded + at_once * row_pitch(in.cols)); }
+	__device__ __forceinline__ float *sums() const {
+		return reinterpret_cast<float *>(rounded + at_once * row_pitch(in.cols));
+	}
 
 	// round_rows rounds ROWS_ rows from row `first` on, each as row `to` and the following. Rows past `live` are not
 	// stored.

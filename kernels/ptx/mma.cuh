@@ -43,7 +43,8 @@ __device__ __forceinline__ void mma_bf16_from(
 	asm volatile(
 		"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%11,%12,%13};"
 		: "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
-		: "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
+		: "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "f"(from[0]), "f"(from[1]), "f"(from[2]),
+		"f"(from[3]));
 }
 
 // and_or computes a & mask | bits in one instruction, which the compiler does not for two constants.

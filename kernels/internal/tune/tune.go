@@ -31,9 +31,6 @@ var ShareMerge = true
 // the smallest with which all tiles run at the same time.
 var PrefillQueries = 0
 
-// CodesRing is how many blocks per SM the kernels of few rows over quantised weights have on Hopper, with a ring of
-// bricks in shared memory: 1 or 2. 0: kernels without a ring.
-var CodesRing = 1
-
-// CodesRingLeast is the bytes of a ring with which half of an SM's shared memory is enough.
-var CodesRingLeast = 40 << 10
+// CodesRing lets Hopper multiply up to 8 rows over quantised weights from a ring in shared memory, where that is
+// faster.
+var CodesRing = true
