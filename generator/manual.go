@@ -47,14 +47,20 @@ var notes = manual.Notes(
 		"ended, those that have no file yet are written for 2 seconds at most; a second signal ends that at once."},
 	manual.Entry{Term: "--draft", Text: "The model computes several rows of a request in one step hardly slower than one, so " +
 		"a guess that is right is a token for nothing, and one that is wrong changes no token, log-probability or end of " +
-		"any request. lookup takes the longest match of the request's last tokens in its prompt and its answer so far: " +
+		"any request. auto, the default, is lookup with cuda, where guesses that are never right cost less than 1% of the " +
+		"speed, and off with host, where each row costs nearly a step. lookup takes the longest match of the request's last tokens in its prompt and its answer so far: " +
 		"answers that repeat parts of the prompt, such as edited code, come faster. A request guesses less, or nothing, " +
 		"by its field draft (reel --draft). reel status and the metrics count guesses. given takes the guesses from the " +
 		"request's field prediction, for reel-bench speculate. Anything else is the place of a draft model, a directory " +
 		"or a GGUF file (./lookup for a directory of that name): a smaller model with the same tokenizer, which guesses " +
-		"in the same step. Its keys and values are kept, cached and moved with the model's, so pages are larger; " +
-		"reel-generator plan --draft counts it. One that is missing, cannot be served or has another vocabulary ends " +
-		"the start with 78."},
+		"in the same step; or a directory of an EAGLE-3 head that was trained for the model, as SafeAILab or " +
+		"speculators publish them: one layer, which guesses from the model's own hidden states. Keys and values of " +
+		"either are kept, cached and moved with the model's, so pages are larger; reel-generator plan --draft counts it. " +
+		"One that is missing, cannot be served or is for another model ends the start with 78. given:DIR runs what is in " +
+		"DIR and then takes the guesses of the request, to measure what its passes cost."},
+	manual.Entry{Term: "--draft-window", Text: "What a draft model or an EAGLE-3 head costs then no longer grows with " +
+		"the text. It reads the first 64 tokens, or the first n, and the last n, in whole pages, when it guesses; the " +
+		"model reads all, so no answer changes. The guesses of a long text may be right less often."},
 	manual.Entry{Term: "--chat-template", Text: "The template gets the special tokens of the model's tokenizer. A file " +
 		"that cannot be read, or does not compile, ends the start with 78; at a reload the template in use then stays."},
 	manual.Entry{Term: "--roller", Text: "off captures no graph while serving, for comparison."},

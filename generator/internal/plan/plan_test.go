@@ -230,6 +230,23 @@ func TestDrafts(t *testing.T) {
 	if _, given := planned(config.Options{Draft: "given", DraftTokens: 7}); given.Draft != engine.DraftGiven {
 		t.Errorf("given is %v", given.Draft)
 	}
+	for _, name := range []string{"auto", "always"} {
+		_, o := planned(config.Options{Draft: "lookup", DraftTokens: 7, DraftPlan: name})
+		if o.DraftAlways != (name == "always") {
+			t.Errorf("--draft-plan %s: always is %v", name, o.DraftAlways)
+		}
+	}
+}
+
+// By default a GPU looks up what it guesses, and a processor guesses nothing.
+func TestDefaultDrafter(t *testing.T) {
+	for want, profile := range map[engine.DraftKind]Profile{engine.DraftLookup: GPUProfile, engine.DraftOff: HostProfile} {
+		o := config.Options{Draft: config.DraftAuto, DraftTokens: 7, MaxGraphs: 1024}
+		_, e, err := Planner{Config: qwen, Profile: profile, Options: o}.Plan(Unlimited)
+		if err != nil || e.Draft != want {
+			t.Errorf("%s: the drafter is %v, %v, wants %v", profile.kind, e.Draft, err, want)
+		}
+	}
 }
 
 // The advice names a setting to lower, and following it helps.
