@@ -23,7 +23,8 @@ type roundedInput struct {
 // handoverArgs mirrors Handover: the destination of a fused epilogue. rows is null if there is none.
 type handoverArgs struct {
 	rows, norm, squares uint64
-	tokens, sums        int32
+	tokens              int32
+	_                   int32
 }
 
 // slicePlan mirrors SlicePlan: the work slices of a stream-K GEMM.
@@ -68,9 +69,9 @@ type streamKArgs[T any] struct {
 
 // codesArgs mirrors CodesArgs.
 type codesArgs[T any] struct {
-	op                      T
-	rows, scales, sums      uint64
-	first, units, atOnce, _ int32
+	op                           T
+	rows, scales, sums           uint64
+	first, units, atOnce, stages int32
 }
 
 // qkvArgs mirrors QKVArgs of qkv.cu.

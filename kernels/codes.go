@@ -9,11 +9,12 @@ import "encoding/binary"
 // has rows l/4 and l/4+8 and of both the columns 4·(l%4) to 4·(l%4)+3, eight codes. Column e of the four and row half
 // h (0: l/4, 1: l/4+8) go to half e%2 of register e/2·2+h. A quarter is:
 //
-//   - of codes of 4, 5 or 6 bits, first the low four bits, [32 lanes][4 steps] words: register r's are at bits 4r and
+//   - of codes of 4 or 5 bits, first the low four bits, [32 lanes][4 steps] words: register r's are at bits 4r and
 //     16+4r, halves 0 and 1. With lookups by byte they are at nibbles e/2·4 + e%2·2 + h instead;
 //   - of 5 bits, then [32 lanes] words: the high bits are at bits half·16 + step·4 + register;
-//   - of 6 bits, then [32 lanes][2] words: those of steps 2w and 2w+1 are in word w at bits half·16 + step%2·8 +
-//     register·2;
+//   - of 6 bits, [32 lanes][4 steps] words with the codes of registers 0 and 1 at bits half·16 + register·6 and the low
+//     four bits of register 3's at half·16 + 12, then [32 lanes][2] words for steps 2w and 2w+1: register 2's code at
+//     half·16 + step%2·6, the high two bits of register 3's at half·16 + 12 + step%2·2;
 //   - of 8 bits, [2][32 lanes][2 steps][2] words: register r's are bytes r%2 and 2+r%2 of word r/2.
 //
 // Codes and scales of rows and columns past the last are zero bytes.
@@ -69,18 +70,35 @@ func (b *brick) put(quarter []byte, row, column int, code byte) {
 		quarter[step/2*512+lane*16+step%2*8+e/2*4+half*2+h] = code
 		return
 	}
+	if b.bits == 6 {
+		putSix(quarter, lane, step, register, half, code)
+		return
+	}
 	nibble := register + 4*half
 	if b.lookup {
 		nibble = e/2*4 + half*2 + h
 	}
 	quarter[lane*16+step*4+nibble/2] |= code & 15 << (nibble % 2 * 4)
-	switch bit := half * 16; b.bits {
-	case 5:
-		bit += step*4 + register
+	if bit := half*16 + step*4 + register; b.bits == 5 {
 		quarter[512+lane*4+bit/8] |= code >> 4 << (bit % 8)
-	case 6:
-		bit += step%2*8 + register*2
-		quarter[512+lane*8+step/2*4+bit/8] |= code >> 4 << (bit % 8)
+	}
+}
+
+// putSix stores a code of six bits.
+func putSix(quarter []byte, lane, step, register, half int, code byte) {
+	or := func(at, bit int, bits byte) {
+		word := binary.LittleEndian.Uint32(quarter[at:])
+		binary.LittleEndian.PutUint32(quarter[at:], word|uint32(bits)<<(half*16+bit))
+	}
+	word, high := lane*16+step*4, 512+lane*8+step/2*4
+	switch register {
+	case 2:
+		or(high, step%2*6, code)
+	case 3:
+		or(word, 12, code&15)
+		or(high, 12+step%2*2, code>>4)
+	default:
+		or(word, register*6, code)
 	}
 }
 

@@ -13,12 +13,17 @@ import (
 // Of kernels/gemm/codes.cuh.
 const (
 	codesThreads = 512
-	codesTokens  = 8        // rows that a block rounds at a time, at most
 	codesTiles   = 2        // row tiles that a block multiplies at a time
 	codesStatic  = 26 << 10 // bytes of a block's static shared memory, at most
 )
 
-// codes32 reads rows that a kernel before has rounded.
+// Threads of kernels/gemm/codes_ring.cuh and codes_many.cuh.
+const (
+	fewRingThreads  = 288
+	manyRingThreads = 384
+)
+
+// codes32 reads rows that a kernel before has rounded, on other GPUs than Hopper.
 var codes32 = variant{suffix: "_codes32", tiles: codesTiles, tokens: 32, threads: 256}
 
 // anyQuantised reports whether one of the weights is quantised.
@@ -41,17 +46,20 @@ func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 		return err
 	}
 	a := codesArgs[T]{op: args}
-	v, err := p.roundForCodes(q, &a.rows, &a.scales, &a.sums)
+	rounded, sums, fineSums, err := p.roundForCodes(q, &a.rows, &a.scales)
 	if err != nil {
 		return err
 	}
 	for _, r := range runs {
-		a.first, a.units = int32(r.first), int32(r.units)
+		a.first, a.units, a.sums = int32(r.first), int32(r.units), sums
+		if r.format.sumColumns() != codesGroup {
+			a.sums = fineSums
+		}
 		name := p.name + formats[r.format].kernel
-		if v != nil {
-			err = cuda.Launch(q, name+v.suffix, v.grid(int(p.in.n), r.units, p.tiles), a)
+		if rounded {
+			err = launchManyCodes(q, p, name, r.format, a)
 		} else {
-			err = launchFewCodes(q, p, name, a)
+			err = launchFewCodes(q, p, name, r.format, a)
 		}
 		if err != nil {
 			return err
@@ -61,23 +69,24 @@ func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 }
 
 // roundForCodes rounds p's rows, if they are more than a block rounds itself and the workspace holds them. It sets the
-// addresses of rows, scales and sums, and returns the variant that reads them, or nil.
-func (p productLaunch) roundForCodes(q *cuda.Queue, rows, scales, sums *uint64) (*variant, error) {
+// addresses of rows and scales, and returns whether it did, and the addresses of the sums over groups of 32 and of 16
+// columns.
+func (p productLaunch) roundForCodes(q *cuda.Queue, rows, scales *uint64) (done bool, sums, fine uint64, err error) {
 	n, cols := int(p.in.n), int(p.in.cols)
 	if n <= codesTokens || p.gathered || p.workspace.Rounded.Bytes() < RoundedBytes(n, cols) {
-		return nil, nil
+		return false, 0, 0, nil
 	}
 	tokens, padded := (n+7)&^7, paddedColumns(cols)
 	*rows = q.Address(p.workspace.Rounded)
 	*scales = *rows + uint64(tokens*padded*2)
-	*sums = *scales + uint64(4*tokens)
+	sums = *scales + uint64(4*tokens)
 	name := "reel_round_codes"
 	if p.in.norm != 0 {
 		name += "_normed"
 	}
-	err := cuda.Launch(q, name, cuda.Grid{X: tokens, Threads: codesThreads, Dependent: tune.DependentLaunch},
-		roundCodesArgs{in: p.in, rows: *rows, scales: *scales, sums: *sums, tokens: int32(tokens)})
-	return &codes32, err
+	err = cuda.Launch(q, name, cuda.Grid{X: tokens, Threads: codesThreads, Dependent: tune.DependentLaunch},
+		roundCodesArgs{in: p.in, rows: *rows, scales: *scales, sums: sums, tokens: int32(tokens)})
+	return true, sums, sums + uint64(4*tokens*padded/codesGroup), err
 }
 
 // unitRun is consecutive units of a product with weights of one format.
@@ -113,18 +122,48 @@ func (p productLaunch) runs() (runs []unitRun, err error) {
 }
 
 // launchFewCodes launches persistent blocks, which round the rows themselves.
-func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, a codesArgs[T]) error {
-	padded := paddedColumns(int(p.in.cols))
-	row := padded*2 + 2*codesGroup + padded/codesGroup*4
-	rows := min(int(p.in.n), codesTokens, (sharedMemory(q)-codesStatic)/row)
-	if rows == 0 {
-		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape, p.in.cols)
+func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, format DType, a codesArgs[T]) error {
+	perBlock, n, cols := codesTiles/p.tiles, int(p.in.n), int(p.in.cols)
+	g := cuda.Grid{X: min((int(a.units)+perBlock-1)/perBlock, tune.MaxPersistentBlocks), Dependent: tune.DependentLaunch}
+	if p.fewRing && hopper(q) && n <= codesTokens && !p.gathered && tune.CodesRing {
+		if stages, shared, blocks := fewRing(format, n, cols); stages > 0 {
+			g.X, g.Threads, g.Shared, g.AllShared = min(g.X, blocks*q.SMs()), fewRingThreads, shared, true
+			a.atOnce, a.stages = int32(n), int32(stages)
+			return cuda.Launch(q, name+"_ring8", g, a)
+		}
+	}
+	row, sums := codesRowBytes(format, cols)
+	rows := min(n, codesTokens, (sharedMemory(q)-codesStatic-sums)/row)
+	if rows <= 0 {
+		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape, cols)
 	}
 	a.atOnce = int32(rows)
-	perBlock := codesTiles / p.tiles
-	g := cuda.Grid{X: min((int(a.units)+perBlock-1)/perBlock, min(q.SMs(), tune.MaxPersistentBlocks)),
-		Threads: codesThreads, Shared: rows * row, Dependent: tune.DependentLaunch}
+	g.X, g.Threads, g.Shared = min(g.X, q.SMs()), codesThreads, rows*row+sums
 	return cuda.Launch(q, name+"_codes8", g, a)
+}
+
+// launchManyCodes launches a product over rounded rows.
+func launchManyCodes[T any](q *cuda.Queue, p productLaunch, name string, format DType, a codesArgs[T]) error {
+	n, units := int(p.in.n), int(a.units)
+	if !hopper(q) {
+		return cuda.Launch(q, name+codes32.suffix, codes32.grid(n, units, p.tiles), a)
+	}
+	tokenTiles, suffix := 2, "_ring16"
+	if n > 16 {
+		tokenTiles, suffix = 4, "_ring32"
+	}
+	stages, shared := manyRing(format, tokenTiles)
+	a.stages = int32(stages)
+	perBlock, x := manyTiles/p.tiles, (n+tokenTiles*codesTokens-1)/(tokenTiles*codesTokens)
+	y := min((units+perBlock-1)/perBlock, max(1, q.SMs()/x), tune.MaxPersistentBlocks)
+	return cuda.Launch(q, name+suffix, cuda.Grid{X: x, Y: y, Threads: manyRingThreads, Shared: shared,
+		Dependent: tune.DependentLaunch}, a)
+}
+
+// hopper reports whether the GPU runs the kernels for sm_90a.
+func hopper(q *cuda.Queue) bool {
+	major, minor := q.Capability()
+	return major == 9 && minor == 0
 }
 
 // sharedMemory returns the bytes of shared memory that a block may use.

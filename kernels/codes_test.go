@@ -26,14 +26,17 @@ func unpackQuarter(quarter []byte, bits int, lookup bool) (codes [16][64]int) {
 				case lookup: // eight bytes, of which a register takes every second
 					half := low >> (r / 2 * 16)
 					registers[r] = half>>(r%2*4)&15 | half>>(r%2*4+8)&15<<16
+				case bits == 6:
+					high := word(512 + lane*8 + step/2*4)
+					registers[r] = [...]uint32{low, low >> 6, high >> (step % 2 * 6)}[min(r, 2)] & 0x003f003f
+					if r == 3 {
+						registers[r] = low>>12&0x000f000f | high>>(12+step%2*2)&0x00030003<<4
+					}
 				default:
 					registers[r] = low >> (4 * r) & 0x000f000f
 				}
-				switch bits {
-				case 5:
+				if bits == 5 {
 					registers[r] |= word(512+lane*4) >> (4*step + r) & 0x00010001 << 4
-				case 6:
-					registers[r] |= word(512+lane*8+step/2*4) >> (step%2*8 + 2*r) & 0x00030003 << 4
 				}
 				row, column := lane/4+r%2*8, step*16+lane%4*4+r/2*2
 				codes[row][column], codes[row][column+1] = int(registers[r]&0xffff), int(registers[r]>>16)

@@ -56,15 +56,14 @@ type Handover struct {
 	// results there. Attend and GateUp then do not write Out. Or none.
 	Rounded device.Buffer
 	Norm    device.Buffer // float32 [columns]: the norm that the next product applies to its input; or none
-	DType   DType         // of the next product's weights; only Attend reads it, as a product assumes its own type
-	Sums    bool          // the next product needs sums of the rounded rows, which Attend has not
+	DType   DType         // of the next product's rows; only Attend reads it, as a product assumes its own type
 }
 
 // HandoverType returns the type in which products over all of the weights take and leave handed-over rows, or 0 if
 // they cannot. Of quantised weights only stream-K can.
 func HandoverType(weights ...Weight) DType {
 	if streamsCodes(weights) {
-		return BF16
+		return F16
 	}
 	t := formats[weights[0].DType].packed
 	for _, w := range weights {
@@ -78,16 +77,16 @@ func HandoverType(weights ...Weight) DType {
 // HandsOver reports whether a product over some weights can hand its results over to one over others.
 func HandsOver(from, to []Weight) bool {
 	t := HandoverType(to...)
-	return t != 0 && t == HandoverType(from...) && (!NeedsSums(to...) || streamsCodes(from))
+	return t != 0 && t == HandoverType(from...)
 }
 
 // RoundedBytes returns the size of [Workspace].Rounded for a product over n rows of cols
 // columns: the rows in 16 bits, padded to multiples of 8 rows and 128 columns, each row's
-// sums of squares, from which the norm is computed, and its sums over groups of 32 columns, which
-// quantised weights with minimums need.
+// sums of squares, from which the norm is computed, and its sums over groups of 32 and of 16 columns, which
+// a generated row's products over quantised weights need.
 func RoundedBytes(n, cols int) int64 {
 	tokens, padded := (int64(n)+7)&^7, int64(paddedColumns(cols))
-	return tokens*padded*2 + 4*tokens*(int64(cols)/128+1) + 4*tokens*padded/codesGroup
+	return tokens*padded*2 + 4*tokens*(int64(cols)/128+1) + 3*4*tokens*padded/codesGroup
 }
 
 // Activations of products over quantised weights are rounded in chunks of columns, to which rows are padded, and

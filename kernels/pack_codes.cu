@@ -146,9 +146,18 @@ template <class F> __device__ __forceinline__ void put_code(uint32_t (&low)[8], 
 		low[step * 2 + e / 2] |= code << half * 16 + h * 8;
 		return;
 	}
+	if (BITS == 6) {
+		const int at = half * 16;
+		if (r < 2) low[step] |= code << at + r * 6;
+		if (r == 2) high[step / 2] |= code << at + step % 2 * 6;
+		if (r == 3) {
+			low[step] |= (code & 15) << at + 12;
+			high[step / 2] |= code >> 4 << at + 12 + step % 2 * 2;
+		}
+		return;
+	}
 	low[step] |= (code & 15) << (F::Code::LOOKUP ? e / 2 * 4 + half * 2 + h : r + 4 * half) * 4;
 	if (BITS == 5) high[0] |= code >> 4 << half * 16 + step * 4 + r;
-	if (BITS == 6) high[step / 2] |= code >> 4 << half * 16 + step % 2 * 8 + r * 2;
 }
 
 // pack_quarter packs a lane's codes of a quarter, from column `first` on. Rows past the last are null.

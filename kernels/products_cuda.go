@@ -102,6 +102,7 @@ type productLaunch struct {
 	gathered     bool // in.rows lists the rows; most entries are padding, which comes last
 	weights      []Weight
 	unitsOf      []int // units of each weight; nil: each unit has a row tile of every weight
+	fewRing      bool  // up to 8 rows over quantised weights come from a ring, where the op has the kernel
 }
 
 // launch launches p's kernel; args is the op's own argument struct.
@@ -188,8 +189,7 @@ func (p productLaunch) canRound(q *cuda.Queue) bool {
 
 // canRound reports whether a product over n rows of cols columns can read them rounded.
 func canRound(q *cuda.Queue, workspace device.Buffer, n, cols int) bool {
-	major, minor := q.Capability()
-	return major == 9 && minor == 0 && workspace.Bytes() >= RoundedBytes(n, cols)
+	return hopper(q) && workspace.Bytes() >= RoundedBytes(n, cols)
 }
 
 // round launches the kernel that rounds p's input rows.

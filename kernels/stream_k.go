@@ -164,11 +164,8 @@ const maxSliceStarts = 134
 // are stored: two uint32 per slice and token tile.
 const ArrivalBytes = 1 << 16
 
-// The largest token tiles of a block: over weights of 16 bits, and over quantised ones.
-const (
-	maxStreamKTokens = 208
-	maxCodesTokens   = 136
-)
+// maxStreamKTokens is the largest token tile of a block.
+const maxStreamKTokens = 208
 
 // PartialsBytes returns the size of [Workspace].Partials for a product over n rows of cols
 // columns; outputs are the rows of each of its weights. The size is that of the arrival
@@ -183,9 +180,7 @@ func PartialsBytes(n, cols int, outputs ...int) int64 {
 
 func partialsBytes(n, rowTiles, cols int) int64 {
 	// Weights of different formats have slices of their own, which may be more than those of all together.
-	tokens, slices := 0, mostSlices(splitsOf(rowTiles, streamKTiles), splitsOf(cols, kBlockCols))
-	for _, tile := range []int{maxStreamKTokens, maxCodesTokens} {
-		tokens = max(tokens, splitsOf(n, tile)*tile)
-	}
+	slices := mostSlices(splitsOf(rowTiles, streamKTiles), splitsOf(cols, kBlockCols))
+	tokens := splitsOf(n, maxStreamKTokens) * maxStreamKTokens
 	return ArrivalBytes + int64(slices)*streamKTiles*tileRows*int64(tokens)*4
 }

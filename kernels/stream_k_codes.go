@@ -9,7 +9,7 @@ import "slices"
 var streamKFormats = []DType{Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, F8, G4_128}
 
 // codesTokenTiles are the token tiles of their kernels.
-var codesTokenTiles = []int{16, 104, maxCodesTokens}
+var codesTokenTiles = []int{16, 56, 104, 208}
 
 // streamsCodes reports whether stream-K has kernels for all of the weights.
 func streamsCodes(weights []Weight) bool {
@@ -18,19 +18,8 @@ func streamsCodes(weights []Weight) bool {
 	})
 }
 
-// minimums reports whether a streamed format has minimums, which multiply sums of activations.
-func (d DType) minimums() bool { return d == Q4_K || d == Q5_K }
-
-// NeedsSums reports whether a product over the weights also takes sums of the rounded rows, over groups of columns.
-func NeedsSums(weights ...Weight) bool {
-	return slices.ContainsFunc(weights, func(w Weight) bool { return w.DType.minimums() })
-}
-
-// Bytes of a token in a stage: its rounded activations of a K block, and sums over groups of 32 columns of a brick.
-const (
-	tokenBlockBytes = 2 * kBlockCols
-	groupSumsBytes  = 32
-)
+// tokenBlockBytes is the bytes of a token's rounded activations of a K block.
+const tokenBlockBytes = 2 * kBlockCols
 
 // codesRing returns the stages of quantised weights that fit into shared memory beside a token tile, and the bytes of
 // shared memory with them; stream_k.cuh has the same numbers.
@@ -38,9 +27,6 @@ func codesRing(t DType, tokens int) (stages, shared int) {
 	const most, room = 28, 227 << 10
 	b := &bricks[t]
 	stage := streamKTiles*(b.quarterBytes()+b.scaleBytes) + tokens*tokenBlockBytes
-	if t.minimums() {
-		stage += tokens * groupSumsBytes
-	}
 	header := roundUp1024(512+4*tokens) + roundUp1024(16*tokens)
 	stages = min((room-header)/stage, most)
 	return stages, header + stages*stage

@@ -14,10 +14,7 @@ var codesVariants = map[DType][]variant{}
 func init() {
 	for _, t := range streamKFormats {
 		for _, tokens := range codesTokenTiles {
-			v := variant{suffix: fmt.Sprintf("_streamk%d", tokens), tiles: streamKTiles, tokens: tokens, threads: 352}
-			if tokens > 56 { // a whole warpgroup of helper warps, which gives its registers to the others
-				v.threads = 384
-			}
+			v := variant{suffix: fmt.Sprintf("_streamk%d", tokens), tiles: streamKTiles, tokens: tokens, threads: 384}
 			_, v.shared = codesRing(t, tokens)
 			codesVariants[t] = append(codesVariants[t], v)
 		}
@@ -31,11 +28,7 @@ func launchStreamKCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 	if err != nil {
 		return err
 	}
-	kind := formats[BF16].kernel
-	if NeedsSums(p.weights...) {
-		kind = "_sums"
-	}
-	r, err := p.input(q, kind)
+	r, err := p.input(q, formats[F16].kernel)
 	for _, run := range runs {
 		if err == nil {
 			err = launchSlices(q, p, cheapest(codesVariants[run.format], int(p.in.n)), run, r, args)

@@ -15,8 +15,8 @@ func TestCodesRing(t *testing.T) {
 	}
 }
 
-// Quantised weights that stream-K multiplies hand bfloat16 over to each other and to bfloat16; formats with minimums
-// take it only from products that leave sums. Others hand nothing over, nor do weights row by row.
+// Quantised weights that stream-K multiplies hand binary16 over to each other, and to and from float16. Others hand
+// nothing over, nor do quantised weights row by row.
 func TestHandoverOfCodes(t *testing.T) {
 	w := func(d DType) Weight { return Weight{DType: d, Layout: Codes} }
 	row := func(d DType) Weight { return Weight{DType: d} }
@@ -25,8 +25,8 @@ func TestHandoverOfCodes(t *testing.T) {
 		want     bool
 	}{
 		{[]Weight{w(Q8_0)}, []Weight{w(Q6_K), w(Q6_K)}, true}, {[]Weight{w(Q6_K)}, []Weight{w(Q4_K), w(Q4_K), w(Q6_K)}, true},
-		{[]Weight{w(Q4_K), w(Q4_K)}, []Weight{row(BF16)}, true}, {[]Weight{row(BF16)}, []Weight{w(Q8_0)}, true},
-		{[]Weight{row(BF16)}, []Weight{w(Q4_K)}, false}, {[]Weight{w(Q8_0)}, []Weight{row(F16)}, false},
+		{[]Weight{w(Q4_K), w(Q4_K)}, []Weight{row(F16)}, true}, {[]Weight{row(F16)}, []Weight{w(Q4_K)}, true},
+		{[]Weight{row(BF16)}, []Weight{w(Q8_0)}, false}, {[]Weight{w(Q8_0)}, []Weight{row(BF16)}, false},
 		{[]Weight{w(Q8_0)}, []Weight{w(Q4_1)}, false}, {[]Weight{w(Q5_1)}, []Weight{w(Q8_0)}, false},
 		{[]Weight{row(Q8_0)}, []Weight{row(Q8_0)}, false}, {[]Weight{w(Q8_0)}, []Weight{w(Q8_0), row(BF16)}, false},
 		{[]Weight{row(F16)}, []Weight{row(F16), row(F16)}, true}, {[]Weight{row(F32)}, []Weight{row(BF16)}, true},

@@ -121,8 +121,5 @@ func (p productLaunch) epilogue(q *cuda.Queue, n int) handoverArgs {
 	}
 	r := roundedAt(q.Address(p.handover.Rounded), n, cols)
 	a := handoverArgs{rows: r.rows, norm: q.Address(p.handover.Norm), squares: r.scales, tokens: r.tokens}
-	if p.handover.Sums {
-		a.sums = int32(cols)
-	}
 	return a
 }

@@ -67,7 +67,7 @@ REEL_FIELD(CodesArgs<GateUp>, sums, 88);
 REEL_FIELD(CodesArgs<GateUp>, first, 96);
 REEL_FIELD(CodesArgs<GateUp>, units, 100);
 REEL_FIELD(CodesArgs<GateUp>, at_once, 104);
-REEL_FIELD(CodesArgs<GateUp>, unused, 108);
+REEL_FIELD(CodesArgs<GateUp>, stages, 108);
 
 REEL_SIZE(CodesArgs<Head>, 104);
 REEL_FIELD(CodesArgs<Head>, op, 0);
@@ -77,7 +77,7 @@ REEL_FIELD(CodesArgs<Head>, sums, 80);
 REEL_FIELD(CodesArgs<Head>, first, 88);
 REEL_FIELD(CodesArgs<Head>, units, 92);
 REEL_FIELD(CodesArgs<Head>, at_once, 96);
-REEL_FIELD(CodesArgs<Head>, unused, 100);
+REEL_FIELD(CodesArgs<Head>, stages, 100);
 
 REEL_SIZE(CodesArgs<Projection>, 104);
 REEL_FIELD(CodesArgs<Projection>, op, 0);
@@ -87,7 +87,7 @@ REEL_FIELD(CodesArgs<Projection>, sums, 80);
 REEL_FIELD(CodesArgs<Projection>, first, 88);
 REEL_FIELD(CodesArgs<Projection>, units, 92);
 REEL_FIELD(CodesArgs<Projection>, at_once, 96);
-REEL_FIELD(CodesArgs<Projection>, unused, 100);
+REEL_FIELD(CodesArgs<Projection>, stages, 100);
 
 REEL_SIZE(CodesArgs<QKV>, 184);
 REEL_FIELD(CodesArgs<QKV>, op, 0);
@@ -97,7 +97,7 @@ REEL_FIELD(CodesArgs<QKV>, sums, 160);
 REEL_FIELD(CodesArgs<QKV>, first, 168);
 REEL_FIELD(CodesArgs<QKV>, units, 172);
 REEL_FIELD(CodesArgs<QKV>, at_once, 176);
-REEL_FIELD(CodesArgs<QKV>, unused, 180);
+REEL_FIELD(CodesArgs<QKV>, stages, 180);
 
 REEL_SIZE(CopyPageArgs, 24);
 REEL_FIELD(CopyPageArgs, from, 0);
@@ -228,7 +228,7 @@ REEL_FIELD(Handover, rows, 0);
 REEL_FIELD(Handover, norm, 8);
 REEL_FIELD(Handover, squares, 16);
 REEL_FIELD(Handover, tokens, 24);
-REEL_FIELD(Handover, sums, 28);
+REEL_FIELD(Handover, unused, 28);
 
 REEL_SIZE(HeadArgs, 64);
 REEL_FIELD(HeadArgs, w, 0);

@@ -63,3 +63,73 @@ func (b *both) sameAsOneUnit(name string, want [][]uint32, buffers ...device.Buf
 	}
 	return got
 }
+
+// Kernels over quantised weights with a ring in shared memory give the bits of those without, also if blocks have
+// different numbers of units.
+func TestCUDACodesRing(t *testing.T) {
+	for i, f := range quantisedFormats {
+		t.Run(f.name, func(t *testing.T) {
+			b := newBoth(t)
+			for j, in := range []int{256, 2304, 4096, 11008, 512, 4096} {
+				rows := []int{1, 8, 2, 9, 5, 16, 3, 23, 7, 64, 4, 70, 6}[(i+5*j)%13]
+				b.codesRing(f, rows, in, 16*(7+8*(i%3))-i)
+			}
+		})
+	}
+}
+
+// ringBlocks are values of tune.MaxPersistentBlocks. With the first there is no ring.
+var ringBlocks = []int{math.MaxInt32, math.MaxInt32, 3, 1}
+
+// eachRing calls run without a ring, which is also without a workspace for rounded rows, and with rings. It compares
+// the buffers that run returns.
+func (b *both) eachRing(name string, rounded device.Buffer, run func(kernels.Workspace) []device.Buffer) {
+	b.t.Helper()
+	defer func(ring bool, n int) { tune.CodesRing, tune.MaxPersistentBlocks = ring, n }(
+		tune.CodesRing, tune.MaxPersistentBlocks)
+	var want [][]uint32
+	for i, blocks := range ringBlocks {
+		var workspace kernels.Workspace
+		if tune.CodesRing, tune.MaxPersistentBlocks = i > 0, blocks; i > 0 {
+			workspace.Rounded = rounded
+		}
+		want = b.sameAsOneUnit(name, want, run(workspace)...)
+	}
+}
+
+// codesRing compares the products of rows of `in` columns.
+func (b *both) codesRing(f quantised, rows, in, width int) {
+	b.t.Helper()
+	w, up := b.matrix(f.dtype, width, in)[1], b.matrix(f.dtype, width, in)[1]
+	x, norm, start := put(b, b.normal(rows*in, 3))[1], put(b, b.normal(in, 1))[1], b.normal(rows*width, 1)
+	sample := put(b, counted(rows))[1]
+	b.eachRing(fmt.Sprintf("%s, %d rows of %d", f.name, rows, in), b.roundedFor(rows, in),
+		func(workspace kernels.Workspace) []device.Buffer {
+			sum, gated, logits := b.load(1, bytesOf(start)), b.poisoned(rows * width)[1], b.poisoned(rows * width)[1]
+			b.onGPU(kernels.Projection{W: w, In: x, X: sum, Workspace: workspace, T: rows},
+				kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: gated, Workspace: workspace, T: rows, Eps: 1e-5},
+				kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: sample}, Logits: logits,
+					Workspace: workspace, T: rows, N: rows, Eps: 1e-5})
+			return []device.Buffer{sum, gated, logits}
+		})
+}
+
+// The same for QKV.
+func TestCUDACodesRingOfQKV(t *testing.T) {
+	for i, f := range quantisedFormats {
+		t.Run(f.name, func(t *testing.T) {
+			b := newBoth(t)
+			for _, rows := range []int{1 + i%8, 12 + i} {
+				hidden := 256 * (1 + i)
+				o := b.newAttention(f.dtype, []kernels.DType{kernels.F16, kernels.BF16}[i%2], rows, hidden, 4, 2, 96).op[1]
+				b.eachRing(fmt.Sprintf("%s, %d rows of %d", f.name, rows, hidden), b.roundedFor(rows, hidden),
+					func(workspace kernels.Workspace) []device.Buffer {
+						o.Workspace = workspace
+						b.onGPU(kernels.Fill{Data: o.Out, Value: kernels.Poison},
+							kernels.Fill{Data: o.KV.Data, Value: kernels.Poison}, o)
+						return []device.Buffer{o.Out, o.KV.Data}
+					})
+			}
+		})
+	}
+}

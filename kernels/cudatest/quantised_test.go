@@ -13,6 +13,7 @@ import (
 
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // quantised is a format of weights. A block's scales are at the bytes in halves or floats; minimums are those that are
@@ -145,14 +146,16 @@ func TestCUDAOpQuantisedEmbed(t *testing.T) {
 func TestCUDAOpQuantisedProducts(t *testing.T) {
 	for i, f := range quantisedFormats {
 		for j, rows := range []int{1, 3, 8, 9, 16, 23, 64, 70} {
-			t.Run(fmt.Sprintf("%s/%d", f.name, rows), func(t *testing.T) {
-				b := newBoth(t)
-				in := f.elements * (1 + b.r.IntN(2048/f.elements))
-				if (i+j)%3 == 0 {
-					in = []int{4096, 11008, 2048}[b.r.IntN(3)]
-				}
-				b.products(f.dtype, rows, in, 1+b.r.IntN(100), []classAndWorkspace{{false, false}, {true, true}})
-			})
+			for k, c := range []classAndWorkspace{{false, false}, {false, true}, {true, true}} {
+				t.Run(fmt.Sprintf("%s/%d/%s", f.name, rows, []string{"decode", "rounded", "prefill"}[k]), func(t *testing.T) {
+					b := newBoth(t)
+					in := f.elements * (1 + b.r.IntN(2048/f.elements))
+					if (i+j)%3 == 0 {
+						in = []int{4096, 11008, 2048}[b.r.IntN(3)]
+					}
+					b.products(f.dtype, rows, in, 1+b.r.IntN(100), []classAndWorkspace{c})
+				})
+			}
 		}
 	}
 }
@@ -220,17 +223,28 @@ func TestCUDAQuantisedRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkQuantisedProducts replays the products of all layers with weights of one format.
+// BenchmarkQuantisedProducts replays the products of all layers with weights of one format. Up to 8 rows come without
+// a ring in shared memory, and with it in those products that have one.
 func BenchmarkQuantisedProducts(bench *testing.B) {
+	defer func(ring bool) { tune.CodesRing = ring }(tune.CodesRing)
 	for _, s := range shapes {
-		for _, name := range []string{"Q4_0", "Q4_K", "Q6_K", "Q8_0"} {
-			i := slices.IndexFunc(quantisedFormats, func(f quantised) bool { return f.name == name })
+		for _, name := range []string{"BF16", "Q4_0", "Q4_K", "Q6_K", "Q8_0", "F8", "G4_128"} {
+			format := kernels.BF16
+			if i := slices.IndexFunc(quantisedFormats, func(f quantised) bool { return f.name == name }); i >= 0 {
+				format = quantisedFormats[i].dtype
+			}
 			bench.Run(s.name+"/"+name, func(bench *testing.B) {
-				b := newBoth(bench)
-				p := newProductsOf(b, s, quantisedFormats[i].dtype)
-				for _, T := range []int{1, 2, 4, 8, 16, 64} {
-					for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
-						p.measure(kind, T, false)
+				p := newProductsOf(newBoth(bench), s, format)
+				for _, T := range []int{1, 2, 4, 8, 16, 32, 64} {
+					rings := []bool{false, true}
+					if (name != "Q4_0" && name != "Q8_0") || T > 8 {
+						rings = rings[1:]
+					}
+					for _, tune.CodesRing = range rings {
+						fmt.Printf("%s, ring %t:\n", name, tune.CodesRing)
+						for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
+							p.measure(kind, T, false)
+						}
 					}
 				}
 			})

@@ -5,6 +5,7 @@ package cudatest
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ var streamedFormats = []kernels.DType{kernels.Q4_0, kernels.Q8_0, kernels.Q4_K, 
 	kernels.G4_128}
 
 // codesRows are the numbers of prompt tokens at which kernels over quantised weights change, and their neighbors.
-var codesRows = []int{1, 16, 17, 56, 57, 104, 105, 136, 137, 208, 273, 400}
+var codesRows = []int{1, 16, 17, 56, 57, 104, 105, 152, 153, 200, 201, 208, 209, 400}
 
 // codesCols returns a number of columns that a format can have.
 func codesCols(t kernels.DType, i int) int {
@@ -31,19 +32,48 @@ func codesCols(t kernels.DType, i int) int {
 	return []int{256, 4096, 768, 11008}[i%4]
 }
 
+// roundedWeights bounds the error of products whose weights are rounded to binary16, relative to the results: a weight
+// has one of 1.8e-4 to 3.3e-4 (notes/codes_prefill.md). Activations of these tests are exact.
+const roundedWeights = 5e-4
+
+// near fails if results on the GPU are not near the host's: if their error, as a root mean square, is more than `most`
+// of that of the host's results less what they began with, or an element's more than twelve times that. It returns the
+// relative error.
+func (b *both) near(name string, x twin, start []float32, most float64) float64 {
+	b.t.Helper()
+	got, want := read[float32](b, 1, x[1]), read[float32](b, 0, x[0])
+	var errors, squares float64
+	for i, w := range want {
+		d := float64(w)
+		errors += (float64(got[i]) - d) * (float64(got[i]) - d)
+		if start != nil {
+			d -= float64(start[i])
+		}
+		squares += d * d
+	}
+	relative := math.Sqrt(errors / squares)
+	if !(relative <= most) {
+		b.t.Fatalf("%s: relative error %.1e, wants %.1e", name, relative, most)
+	}
+	at := 12 * most * math.Sqrt(squares/float64(len(want)))
+	b.closeTo(name, got, want, func(int) float64 { return at }, 0)
+	return relative
+}
+
 func TestCUDAPrefillProjectionOfCodes(t *testing.T) {
 	b := newBoth(t)
 	for _, format := range streamedFormats {
 		for i, rows := range codesRows {
 			in, hidden := codesCols(format, i), []int{64, 112, 272, 16, 1280}[i%5]
 			w := b.matrix(format, hidden, in)
-			x, res, workspace := put(b, b.normal(rows*in, 1)), put(b, b.normal(rows*hidden, 1)), b.workspaceFor(rows, in)
+			start := b.normal(rows*hidden, 1)
+			x, res, workspace := put(b, b.normal(rows*in, 1)), put(b, start), b.workspaceFor(rows, in)
 			b.run(func(on int) device.Op {
 				return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: workspace, T: rows,
 					Class: kernels.Prefill}
 			})
-			most := b.close(fmt.Sprintf("format %d, %d rows of %d to %d", format, rows, in, hidden), res, 8*sums(in), 1e-5)
-			t.Logf("format %d, %d rows of %d to %d: off by %.1e", format, rows, in, hidden, most)
+			name := fmt.Sprintf("format %d, %d rows of %d to %d", format, rows, in, hidden)
+			t.Logf("%s: relative error %.1e", name, b.near(name, res, start, roundedWeights))
 		}
 	}
 }
@@ -51,7 +81,7 @@ func TestCUDAPrefillProjectionOfCodes(t *testing.T) {
 func TestCUDAPrefillGateUpOfCodes(t *testing.T) {
 	b := newBoth(t)
 	for _, format := range streamedFormats {
-		for i, rows := range []int{9, 57, 137, 209} {
+		for i, rows := range []int{9, 57, 153, 209} {
 			hidden, inner := codesCols(format, i), []int{64, 96, 272, 16}[i%4]
 			gate, up := b.matrix(format, inner, hidden), b.matrix(format, inner, hidden)
 			x, norm, out := put(b, b.normal(rows*hidden, 3)), put(b, b.powers(hidden)), b.poisoned(rows*inner)
@@ -60,7 +90,7 @@ func TestCUDAPrefillGateUpOfCodes(t *testing.T) {
 				return kernels.GateUp{X: x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Out: out[on],
 					Workspace: workspace, T: rows, Class: kernels.Prefill, Eps: 1e-5}
 			})
-			b.close(fmt.Sprintf("format %d, %d rows of %d to %d", format, rows, hidden, inner), out, 64*sums(hidden), 1e-4)
+			b.near(fmt.Sprintf("format %d, %d rows of %d to %d", format, rows, hidden, inner), out, nil, 2*roundedWeights)
 		}
 	}
 }
@@ -79,8 +109,8 @@ func TestCUDAPrefillQKVOfCodes(t *testing.T) {
 		a.op[1].Workspace, a.op[1].Class = b.workspaceFor(rows, hidden), kernels.Prefill
 		b.run(func(on int) device.Op { return a.op[on] })
 		name := fmt.Sprintf("format %d, %d rows", format, rows)
-		b.close(name+": q", a.out, 32*sums(hidden), 1e-4)
-		b.samePool(name, a, 32*sums(hidden))
+		b.near(name+": q", a.out, nil, roundedWeights)
+		b.samePool(name, a, 40*roundedWeights)
 	}
 }
 
@@ -101,7 +131,7 @@ func TestCUDACodesInAnyBatch(t *testing.T) {
 		for _, tune.MaxWorkSlices = range []int{1, 5, 6, 7, 13, 24} {
 			tune.StreamKTokens = 0
 			want := run(0, all)
-			for _, tune.StreamKTokens = range []int{16, 104, 136} {
+			for _, tune.StreamKTokens = range []int{16, 56, 104, 208} {
 				name := fmt.Sprintf("format %d, at most %d slices, %d tokens per block", format, tune.MaxWorkSlices,
 					tune.StreamKTokens)
 				b.equal(name, run(0, all), want)
@@ -123,7 +153,7 @@ func TestCUDAHandoverOfCodes(t *testing.T) {
 	b := newBoth(t)
 	const all, hidden, inner = 230, 256, 512
 	for _, formats := range [][2]kernels.DType{{kernels.Q8_0, kernels.Q6_K}, {kernels.Q6_K, kernels.Q4_0},
-		{kernels.Q4_0, kernels.BF16}, {kernels.BF16, kernels.Q8_0}, {kernels.Q4_K, kernels.Q4_K},
+		{kernels.Q4_0, kernels.F16}, {kernels.F16, kernels.Q8_0}, {kernels.Q4_K, kernels.Q4_K},
 		{kernels.Q8_0, kernels.Q4_K}, {kernels.Q4_K, kernels.Q6_K}} {
 		gate, up, down := b.matrix(formats[0], inner, hidden), b.matrix(formats[0], inner, hidden),
 			b.matrix(formats[1], hidden, inner)
@@ -156,8 +186,8 @@ func TestCUDAMixedQKVOfCodes(t *testing.T) {
 		}
 		a.op[1].Workspace, a.op[1].Class = b.workspaceFor(rows, hidden), kernels.Prefill
 		b.run(func(on int) device.Op { return a.op[on] })
-		b.close(fmt.Sprint(formats), a.out, 32*sums(hidden), 1e-4)
-		b.samePool(fmt.Sprint(formats), a, 32*sums(hidden))
+		b.near(fmt.Sprint(formats), a.out, nil, roundedWeights)
+		b.samePool(fmt.Sprint(formats), a, 40*roundedWeights)
 	}
 }
 

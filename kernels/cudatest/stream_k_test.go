@@ -105,9 +105,8 @@ func (b *both) feedForward(x device.Buffer, rows, hidden, inner int, w [2]kernel
 	project := kernels.Projection{W: down, In: mid, X: x, Workspace: inside, T: rows, Class: kernels.Prefill}
 	second := gateup
 	if handover {
-		gateup.Handover = kernels.Handover{Rounded: inside.Rounded, Sums: kernels.NeedsSums(down)}
-		project.Handover = kernels.Handover{InputIsRounded: true, Rounded: workspace.Rounded, Norm: norm,
-			Sums: kernels.NeedsSums(w[0])}
+		gateup.Handover = kernels.Handover{Rounded: inside.Rounded}
+		project.Handover = kernels.Handover{InputIsRounded: true, Rounded: workspace.Rounded, Norm: norm}
 		second.Handover.InputIsRounded = true
 	}
 	b.onGPU(gateup, project, second)

@@ -1,204 +1,25 @@
 // Products over quantised weights (gemm/formats.cuh), for any number of rows. Codes are unpacked to bfloat16 exactly
-// and multiplied by activations that are rounded to bfloat16, on tensor cores; scales and minimums are applied to the
-// float32 sums of their groups.
-//
-// The order of a sum, for all kernels: brick b belongs to partial sum b % 8, which adds its groups of columns in
-// ascending order, each as one fused multiply-add: partial += scale · (sum of the group). Then, for Q4_K and Q5_K,
-// the brick's minimums are subtracted likewise; Q4_1 and Q5_1 add them after each group. At the end
-// sum = ((p0 + p1) + (p2 + p3)) + ((p4 + p5) + (p6 + p7)).
-//
-// Activations are rounded once a block, or once for all blocks in a kernel of their own, and then lie in the order of
-// B operands: token by token, in each 32 columns four chunks of 16 bytes. Chunk j has columns 4j to 4j+3 of the first
-// 16 and of the second 16, the B operands of lane j of two steps.
+// and multiplied by activations that are rounded to bfloat16, on tensor cores; scales, zeros and minimums are applied
+// to the float32 sums of their groups (codes_multiply.cuh). On Hopper bricks of more than 8 rows, and some of
+// fewer, come through a ring in shared memory instead (codes_many.cuh, codes_ring.cuh).
 #pragma once
-#include "gemm/formats.cuh"
-#include "gemm/skinny.cuh"
+#include "gemm/codes_multiply.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/warp.cuh"
 
-constexpr int CODE_PARTS = 8;           // partial sums of a product over codes
-constexpr int TOKEN_TILE = 8;           // tokens of a B operand
-constexpr int CHUNK_COLUMNS = 128;      // columns that a warp rounds at a time
-constexpr int GROUP_COLUMNS = 32;       // columns whose activations are summed, for minimums
-constexpr int GROUP_CHUNKS = GROUP_COLUMNS * 2;
-
 // CodesArgs are the arguments of a product over codes.
 template <class Op> struct CodesArgs {
 	typename Op::Args op;
-	// Rounded activations of all rows [tokens/8][padded/32][8 tokens][64 bytes], 1/rms of each, and their sums over 32
-	// columns [tokens][padded/32]; null: each block rounds them. padded: cols, rounded up to a multiple of 128.
+	// Rounded activations of all rows [tokens/8][padded/32][8 tokens][64 bytes], 1/rms of each, and their sums
+	// [tokens/8][padded/32 or 16][8 tokens] over as many columns (Sums); null: each block rounds them. padded:
+	// cols, rounded up to a multiple of 128.
 	const char *rows;
 	const float *scales, *sums;
 	int32_t first, units; // of the op's units, those to compute
 	int32_t at_once;      // rows that a block rounds at a time, at most 8
-	int32_t unused;
+	int32_t stages;       // of a ring of bricks (brick_ring.cuh)
 };
-
-__host__ __device__ constexpr int padded_columns(int cols) {
-	return (cols + CHUNK_COLUMNS - 1) / CHUNK_COLUMNS * CHUNK_COLUMNS;
-}
-
-// sum_of_parts adds p[0], p[stride], …, one for each partial sum.
-__device__ __forceinline__ float sum_of_parts(const float *p, int stride) {
-	float pair[4];
-#pragma unroll
-	for (int i = 0; i < 4; i++) pair[i] = __fadd_rn(p[2 * i * stride], p[(2 * i + 1) * stride]);
-	return __fadd_rn(__fadd_rn(pair[0], pair[1]), __fadd_rn(pair[2], pair[3]));
-}
-
-// RowRounder rounds parts of rows: chunks of 128 columns from `first` on, every 16th. Lanes have four columns each.
-struct RowRounder {
-	const Activations &in;
-	const int lane, first;
-
-	// round rounds ROWS rows, with loads of BATCH chunks of each in flight. It passes each four columns to put(i,
-	// column, values) for the i-th row, and their sums over 32 columns to sum(i, column / 32, value) if SUMS. It adds
-	// the squares that this lane has. A row below 0 is zeros.
-	template <bool NORMED, bool SUMS, int ROWS, int BATCH, class Put, class Sum>
-	__device__ __forceinline__ void round(const int (&row)[ROWS], float (&squares)[ROWS], Put put, Sum sum) const {
-		const int chunks = padded_columns(in.cols) / CHUNK_COLUMNS;
-		for (int chunk = first; chunk < chunks; chunk += PARTIALS * BATCH) {
-			float4 v[BATCH][ROWS], norm[BATCH];
-#pragma unroll
-			for (int b = 0; b < BATCH; b++) {
-				const int k = (chunk + b * PARTIALS) * CHUNK_COLUMNS + lane * 4;
-				if (NORMED) norm[b] = k < in.cols ? load_constant(in.norm + k) : float4{0, 0, 0, 0};
-#pragma unroll
-				for (int i = 0; i < ROWS; i++) {
-					v[b][i] = {0, 0, 0, 0};
-					if (row[i] >= 0 && k < in.cols) v[b][i] = load_activation(in.x + (size_t)row[i] * in.cols + k);
-				}
-			}
-#pragma unroll
-			for (int b = 0; b < BATCH; b++) {
-				const int k = (chunk + b * PARTIALS) * CHUNK_COLUMNS + lane * 4;
-				if (chunk + b * PARTIALS >= chunks) break;
-#pragma unroll
-				for (int i = 0; i < ROWS; i++) {
-					if (NORMED) {
-						squares[i] = add_squares(squares[i], v[b][i]);
-						v[b][i] = times(v[b][i], norm[b]);
-					}
-					const uint2 rounded = pack4<BF16>(v[b][i]);
-					put(i, k, rounded);
-					if (!SUMS) continue;
-					const float s = sum_of_32(rounded);
-					if (lane % 8 == 0) sum(i, k / GROUP_COLUMNS, s);
-				}
-			}
-		}
-	}
-	// sum_of_32 adds the values of eight lanes.
-	static __device__ __forceinline__ float sum_of_32(const uint2 &v) {
-		float s = __fadd_rn(__fadd_rn(BF16::low(v.x), BF16::high(v.x)), __fadd_rn(BF16::low(v.y), BF16::high(v.y)));
-#pragma unroll
-		for (int i = 1; i < 8; i *= 2) s = __fadd_rn(s, __shfl_xor_sync(~0u, s, i));
-		return s;
-	}
-	// fold adds a value over the lanes.
-	static __device__ __forceinline__ float fold(float s) {
-#pragma unroll
-		for (int i = 1; i < 32; i *= 2) s = __fadd_rn(s, __shfl_xor_sync(~0u, s, i));
-		return s;
-	}
-	// chunk_of returns the place of columns k to k+3 in a token's row of 64 bytes for each 32 columns, `stride` apart.
-	static __device__ __forceinline__ int chunk_of(int k, int stride) {
-		return k / GROUP_COLUMNS * stride + k / 4 % 4 * 16 + k / 16 % 2 * 8;
-	}
-};
-
-// Rows are the rounded activations as a lane reads them.
-struct Rows {
-	const char *operands; // of token l/4, chunk l%4
-	const float *sums[2]; // of tokens 2*(l%4) and the next, which a lane's results are of
-	const float *own;     // of token l/4
-	int stride;           // bytes from 32 columns to the next
-	int tileBytes;        // from a token tile to the next
-	int tileSums;         // floats from a token tile's sums to the next
-	int tiles;            // token tiles
-
-	// operand returns the B operands of two steps.
-	__device__ __forceinline__ uint4 operand(int n, int group) const {
-		return *reinterpret_cast<const uint4 *>(operands + (size_t)n * tileBytes + (size_t)group * stride);
-	}
-	// operand returns that of one step.
-	__device__ __forceinline__ uint2 operand(int n, int group, int step) const {
-		return *reinterpret_cast<const uint2 *>(operands + (size_t)n * tileBytes + (size_t)group * stride + step * 8);
-	}
-};
-
-// subtract_minimums adds by · Σ minimum · (sum of the group's activations) over eight groups, of which `sums` holds
-// two of this lane. A float32 is the sum of three bfloat16, so the products are exact.
-__device__ __forceinline__ void subtract_minimums(float (&sum)[4], const uint4 &a, const float2 &by, const float *sums) {
-	const float2 v = *reinterpret_cast<const float2 *>(sums);
-	const uint32_t high = BF16::pack(v.x, v.y);
-	const float2 w = {__fsub_rn(v.x, BF16::low(high)), __fsub_rn(v.y, BF16::high(high))};
-	const uint32_t middle = BF16::pack(w.x, w.y);
-	const uint32_t low = BF16::pack(__fsub_rn(w.x, BF16::low(middle)), __fsub_rn(w.y, BF16::high(middle)));
-	float part[4];
-	mma_bf16_first(part, a, high, middle);
-	mma_bf16(part, a.x, a.y, 0, 0, low, 0);
-	sum[0] = __fmaf_rn(by.x, part[0], sum[0]);
-	sum[1] = __fmaf_rn(by.x, part[1], sum[1]);
-	sum[2] = __fmaf_rn(by.y, part[2], sum[2]);
-	sum[3] = __fmaf_rn(by.y, part[3], sum[3]);
-}
-
-// scale_and_add adds a group's sums of two rows and two tokens.
-__device__ __forceinline__ void scale_and_add(float (&sum)[4], const float2 &by, const float (&part)[4]) {
-	sum[0] = __fmaf_rn(by.x, part[0], sum[0]);
-	sum[1] = __fmaf_rn(by.x, part[1], sum[1]);
-	sum[2] = __fmaf_rn(by.y, part[2], sum[2]);
-	sum[3] = __fmaf_rn(by.y, part[3], sum[3]);
-}
-
-// multiply_group adds the products of a group of columns that share scales, group g of quarter q: `column` counts the
-// brick's first column in groups of 32. M row tiles use the same activations.
-template <class F, int N, int M> __device__ __forceinline__ void multiply_group(float (&sum)[M][N][4],
-	const typename F::Codes (&codes)[M], const typename F::Scales (&scales)[M], const Rows &rows, int q, int g, int column) {
-	using Scales = typename F::Scales;
-	constexpr int STEPS = Scales::STEPS;
-	const int step = q * QUARTER_STEPS + g * STEPS, group = column + step / 2;
-	uint4 a[M][STEPS];
-	float2 by[M];
-#pragma unroll
-	for (int m = 0; m < M; m++) {
-#pragma unroll
-		for (int s = 0; s < STEPS; s++) a[m][s] = F::Code::operand(codes[m], g * STEPS + s, scales[m], q * F::GROUPS + g);
-		by[m] = scales[m].scale(q * F::GROUPS + g);
-	}
-#pragma unroll
-	for (int n = 0; n < N; n++) {
-		if (N > 1 && n >= rows.tiles) break;
-		float part[M][4];
-		if constexpr (STEPS == 1) {
-			const uint2 b = rows.operand(n, group, step % 2);
-#pragma unroll
-			for (int m = 0; m < M; m++) mma_bf16_first(part[m], a[m][0], b.x, b.y);
-		}
-#pragma unroll
-		for (int s = 0; s + 1 < STEPS; s += 2) {
-			const uint4 b = rows.operand(n, group + s / 2);
-#pragma unroll
-			for (int m = 0; m < M; m++) {
-				if (s == 0)
-					mma_bf16_first(part[m], a[m][s], b.x, b.y);
-				else
-					BF16::mma(part[m], a[m][s], b.x, b.y);
-				BF16::mma(part[m], a[m][s + 1], b.z, b.w);
-			}
-		}
-#pragma unroll
-		for (int m = 0; m < M; m++) {
-			scale_and_add(sum[m][n], by[m], part[m]);
-			if constexpr (Scales::MINIMUMS == EACH) {
-				const float s = rows.sums[0][n * rows.tileSums + group], t = rows.sums[1][n * rows.tileSums + group];
-				scale_and_add(sum[m][n], scales[m].minimum(g), {s, t, s, t});
-			}
-		}
-	}
-}
 
 // Stream is the bricks of M row tiles that a warp multiplies. Codes of CODES bricks and scales of SCALES are in flight:
 // those of a brick are loaded to the registers of an earlier one as soon as that is multiplied, so that no load is
@@ -268,15 +89,13 @@ template <class F, int N, int M, int CODES, int SCALES> struct Stream {
 				multiply_group<F>(sum, codes[j % CODES][q], scales[j], rows, q, g, column);
 			load_codes(next[0], j % CODES, q, next, offset);
 		}
-		if constexpr (Scales::MINIMUMS == BRICK)
+		if constexpr (Scales::MINIMUMS == BRICK) {
+			float2 own[N];
 #pragma unroll
-			for (int m = 0; m < M; m++)
-#pragma unroll
-				for (int n = 0; n < N; n++) {
-					if (N > 1 && n >= rows.tiles) break;
-					subtract_minimums(sum[m][n], scales[j][m].minimum_operand(), scales[j][m].minimum_scale(),
-						rows.own + n * rows.tileSums + column + lane % 4 * 2);
-				}
+			for (int n = 0; n < N; n++)
+				if (N == 1 || n < rows.tiles) own[n] = rows.own(n, column);
+			add_minimums<F>(sum, scales[j], own, rows.tiles);
+		}
 		const int scalesLater = b + SCALES * CODE_PARTS;
 		const bool moreScales = scalesLater < bricks;
 #pragma unroll
@@ -294,19 +113,11 @@ template <class F> struct BrickRegisters {
 // StreamOf is a Stream with as many bricks in flight as 48 registers hold, or 46 in ops that need more of their own.
 template <class Op, class F, int N, int M> struct StreamOf {
 	static constexpr int EACH = M * BrickRegisters<F>::BOTH;
-	static constexpr int CODES = EACH > (Op::NORMED && Op::PREPARES_EARLY ? 24 : 23) ? 1 : EACH > 15 ? 2 : EACH > 10 ? 3 : EACH > 6 ? 4 : 6;
+	static constexpr int MOST = Op::NORMED && Op::PREPARES_EARLY ? 24 : 23; // registers of a brick if two are in flight
+	static constexpr int CODES = EACH > MOST ? 1 : EACH > 15 ? 2 : EACH > 10 ? 3 : EACH > 6 ? 4 : 6;
 	static constexpr int SCALES = CODES == 1 ? 2 : CODES;
 	using Type = Stream<F, N, M, CODES, SCALES>;
 };
-
-// share_sums writes a lane's sums of eight tokens to a partial sum in shared memory, float [8 tokens][TOKEN_PITCH].
-__device__ __forceinline__ void share_sums(float *to, const float (&sum)[4]) {
-	float *const p = to + threadIdx.x % 4 * 2 * TOKEN_PITCH + threadIdx.x % 32 / 4;
-	p[0] = sum[0];
-	p[TOKEN_PITCH] = sum[1];
-	p[8] = sum[2];
-	p[TOKEN_PITCH + 8] = sum[3];
-}
 
 // bricks_of returns the bricks of row tile r of a unit.
 template <class Op, class F> __device__ __forceinline__ const char *bricks_of(const Op &op, int unit, int r) {
@@ -314,16 +125,12 @@ template <class Op, class F> __device__ __forceinline__ const char *bricks_of(co
 	return static_cast<const char *>(t.weight) + (size_t)t.index * F::bricks(op.activations().cols) * F::BYTES;
 }
 
-// row_pitch is the bytes of a rounded row in shared memory. The last 64 keep a token and the next in other banks.
-__host__ __device__ constexpr int row_pitch(int cols) { return padded_columns(cols) * 2 + GROUP_CHUNKS; }
-
 // CodesBlock is one thread's part of a block's product over at most 8 rows at a time. Warps are in groups of 8·R, one
 // for each partial sum of each row tile; a group computes every (gridDim.x · GROUPS)-th unit.
 template <class Op, class F, int WARPS> struct CodesBlock {
 	static constexpr int R = Op::R, GROUP_WARPS = CODE_PARTS * R, GROUPS = WARPS / GROUP_WARPS;
-	static constexpr bool SUMS = F::Scales::MINIMUMS != NONE;
+	static constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0;
 	static constexpr int PART = R * TOKEN_TILE * TOKEN_PITCH; // floats of a partial sum
-	static_assert(WARPS == PARTIALS, "all warps round a row");
 
 	struct Shared {
 		float partials[GROUPS][2][CODE_PARTS * PART]; // warps go on while one buffer is read
@@ -336,7 +143,7 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 	Op op;
 	const Activations &in;
 	Shared &shared;
-	char *const rounded; // shared [at_once] rows of row_pitch bytes, then sums [at_once][padded/32]
+	char *const rounded; // shared [at_once] rows of row_pitch bytes, then sums
 	const int lane, warp;
 	typename StreamOf<Op, F, 1, 1>::Type stream;
 
@@ -360,55 +167,16 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 		return unit < a.units ? bricks_of<Op, F>(op, a.first + unit, tile()) : nullptr;
 	}
 
+	// Registers are few: norm weights take some, and sums.
+	static constexpr int BATCH = Op::NORMED || SUMS ? 1 : 2;
+	__device__ __forceinline__ SharedRows<Op::NORMED, SUMS, WARPS, SUMS && !Op::NORMED ? 2 : 4, BATCH, 2 * BATCH>
+	shared_rows() const {
+		return {in, rounded, shared.squares, a.at_once};
+	}
+
 	// begin_weights starts loads of weights, which may come before pdl_wait.
 	__device__ __forceinline__ void begin_weights() {
 		if (const char *const from = tile_of(first_unit())) stream.begin({from});
-	}
-
-	__device__ __forceinline__ float *sums() const {
-		return reinterpret_cast<float *>(rounded + a.at_once * row_pitch(in.cols));
-	}
-
-	// round_rows rounds ROWS rows from row `first` on to shared memory, each as row `to` and the following. 16 warps
-	// share a row. Rows past `live` are not stored.
-	template <int ROWS, int BATCH> __device__ __forceinline__ void round_rows(int first, int to, int live) const {
-		const int pitch = row_pitch(in.cols), groups = padded_columns(in.cols) / GROUP_COLUMNS;
-		int row[ROWS];
-		float squares[ROWS];
-#pragma unroll
-		for (int i = 0; i < ROWS; i++) row[i] = to + i < live ? in.row(first + to + i) : -1, squares[i] = 0;
-		RowRounder{in, lane, warp % PARTIALS}.template round<Op::NORMED, SUMS, ROWS, BATCH>(
-			row, squares,
-			[&](int i, int k, uint2 v) {
-				if (to + i < live)
-					*reinterpret_cast<uint2 *>(rounded + (to + i) * pitch + RowRounder::chunk_of(k, GROUP_CHUNKS)) = v;
-			},
-			[&](int i, int g, float v) {
-				if (to + i < live) sums()[(to + i) * groups + g] = v;
-			});
-#pragma unroll
-		for (int i = 0; i < (Op::NORMED ? ROWS : 0); i++) {
-			const float folded = RowRounder::fold(squares[i]);
-			if (lane == 0 && to + i < live) shared.squares[to + i][warp % PARTIALS] = folded;
-		}
-	}
-	// round_all rounds rows `first` to first+live-1.
-	__device__ __forceinline__ void round_all(int first, int live) const {
-		// Registers are few: norm weights take some, and sums.
-		constexpr int ROWS = SUMS && !Op::NORMED ? 2 : 4, BATCH = Op::NORMED || SUMS ? 1 : 2;
-		if (live == 1)
-			round_rows<1, 2 * BATCH>(first, 0, 1);
-		else
-			for (int t = 0; t < live; t += ROWS) round_rows<ROWS, BATCH>(first, t, live);
-		__syncthreads();
-	}
-
-	// rows returns the rounded rows. Tokens past the last read those of the last.
-	__device__ __forceinline__ Rows rows(int live) const {
-		const int groups = padded_columns(in.cols) / GROUP_COLUMNS, own = min(lane / 4, live - 1);
-		const int token = min(lane % 4 * 2, live - 1), next = min(lane % 4 * 2 + 1, live - 1);
-		return {rounded + own * row_pitch(in.cols) + lane % 4 * 16, {sums() + token * groups, sums() + next * groups},
-			sums() + own * groups, GROUP_CHUNKS, 0, 0, 1};
 	}
 
 	// multiply computes this group's units for rows `first` to first+live-1, which are rounded.
@@ -416,7 +184,7 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 		const int id = threadIdx.x % (GROUP_WARPS * 32), row = id % 16, token = id / 16;
 		const bool mine = token < live;
 		typename Op::Prefetched *const prefetched = shared.prefetched[group()] + (mine ? id : 0);
-		const Rows rows = this->rows(live);
+		const Rows rows = shared_rows().rows(live);
 		if (Op::NORMED && mine && row == 0)
 			shared.scales[group()][token] = rms_scale(in, sum_in_order(shared.squares[token], 1));
 		const char *from = tile_of(first_unit());
@@ -426,11 +194,11 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 			float *const partials = shared.partials[group()][buffer];
 			float sum[1][1][4];
 			stream.run(sum, {from}, {following}, rows);
-			share_sums(partials + stream.part * PART + tile() * TOKEN_TILE * TOKEN_PITCH, sum[0][0]);
+			share_sums<F>(partials + stream.part * PART + tile() * TOKEN_TILE * TOKEN_PITCH, sum[0][0]);
 			named_barrier_sync<GROUP_WARPS * 32>(1 + group());
 			from = following;
 			if (!mine) continue;
-			const float scale = Op::NORMED ? shared.scales[group()][token] : 1.f;
+			const float scale = Op::NORMED ? Sums<F>::RESTORE * shared.scales[group()][token] : Sums<F>::RESTORE;
 			float y[R];
 #pragma unroll
 			for (int r = 0; r < R; r++)
@@ -448,12 +216,6 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 		else
 			op.prefetch(a.first + unit, row, token, to);
 	}
-
-	// live_rows returns how many of the at_once rows from `first` on exist. Padding comes last.
-	__device__ __forceinline__ int live_rows(int first) const {
-		if (!in.rows) return min(a.at_once, in.n - first);
-		return 32 - __clz(__ballot_sync(~0u, lane < a.at_once && in.row(first + lane) >= 0));
-	}
 };
 
 // codes computes all rows, at_once of them at a time. Each further at_once rows read the weights again.
@@ -465,13 +227,14 @@ template <class Op, class F, int WARPS> __device__ __forceinline__ void codes(co
 	b.begin_weights();
 	begin_product<Op::ATTENTION_NEXT, true>();
 	for (int first = 0; first < b.in.n; first += a.at_once) {
-		const int live = b.live_rows(first);
+		const int live = live_rows(b.in, first, a.at_once);
 		if (live == 0) return;
 		if (first > 0) {
 			__syncthreads(); // all threads have read the rows before
 			b.begin_weights();
 		}
-		b.round_all(first, live);
+		b.shared_rows().round(first, live);
+		__syncthreads();
 		b.multiply(first, live);
 	}
 }
@@ -494,11 +257,10 @@ template <class Op, class F, int N, int M> __device__ __forceinline__ void codes
 	}
 	stream.begin(from);
 	begin_product<Op::ATTENTION_NEXT, true>();
-	const float *const sums = a.sums + (size_t)first * groups;
+	const int sums = padded_columns(in.cols) / Sums<F>::COLUMNS;
 	const Rows rows = {a.rows + (size_t)first * groups * GROUP_CHUNKS + lane * 16,
-		{sums + lane % 4 * 2 * groups, sums + (lane % 4 * 2 + 1) * groups}, sums + lane / 4 * groups,
-		TOKEN_TILE * GROUP_CHUNKS, TOKEN_TILE * GROUP_CHUNKS * groups, TOKEN_TILE * groups,
-		min(N, (in.n - first + TOKEN_TILE - 1) / TOKEN_TILE)};
+		a.sums + (size_t)first * sums + lane % 4 * 2, TOKEN_TILE * GROUP_CHUNKS, TOKEN_TILE * GROUP_CHUNKS * groups,
+		TOKEN_TILE * sums, min(N, (in.n - first + TOKEN_TILE - 1) / TOKEN_TILE)};
 	float sum[M][N][4];
 	stream.run(sum, from, none, rows);
 	const int row = threadIdx.x % 16, token = threadIdx.x / 16 % TOKEN_TILE, which = threadIdx.x / (16 * TOKEN_TILE);
@@ -508,12 +270,12 @@ template <class Op, class F, int N, int M> __device__ __forceinline__ void codes
 		float *const buffer = partials[n % 2];
 #pragma unroll
 		for (int m = 0; m < M; m++)
-			share_sums(buffer + stream.part * PART + m * TOKEN_TILE * TOKEN_PITCH, sum[m][n]);
+			share_sums<F>(buffer + stream.part * PART + m * TOKEN_TILE * TOKEN_PITCH, sum[m][n]);
 		__syncthreads();
 		const int t = first + n * TOKEN_TILE + token, unit = firstUnit + which;
 		if (which >= UNITS || unit >= a.units || in.row(t) < 0) continue;
 		op.prepare(a.first + unit, row, t);
-		const float scale = Op::NORMED ? a.scales[t] : 1.f;
+		const float scale = Op::NORMED ? Sums<F>::RESTORE * a.scales[t] : Sums<F>::RESTORE;
 		float y[R];
 #pragma unroll
 		for (int r = 0; r < R; r++)

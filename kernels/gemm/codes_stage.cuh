@@ -1,5 +1,7 @@
 // Quantised weights (formats.cuh) in a stage of the stream-K prefill GEMM: a row tile's quarter of a brick and the
-// brick's scales behind it, and how a warp reads them from there.
+// brick's scales behind it, and how a warp makes A operands of them. Here a weight is its value, code times scale less
+// minimum, rounded to binary16: it has 11 bits, where activations in bfloat16 would have 8. Scaling sums of exact codes
+// instead, as products of few rows do, takes longer than multiplying (notes/codes_prefill.md).
 #pragma once
 #include "gemm/formats.cuh"
 #include "gemm/rounded.cuh"
@@ -7,104 +9,194 @@
 #include "ptx/memory.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-__device__ __forceinline__ uint2 load_shared_uint2(uint32_t from) {
-	uint2 v;
-	asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
-	return v;
+// load_shared_if loads from shared memory if `when`, and else leaves v as it is.
+__device__ __forceinline__ void load_shared_if(bool when, uint4 &v, uint32_t from) {
+	asm volatile("{ .reg .pred when; setp.ne.b32 when, %5, 0; @when ld.shared.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+		: "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+		: "r"(from), "r"((int)when)
+		: "memory");
 }
-__device__ __forceinline__ uint32_t load_shared_uint(uint32_t from) {
-	uint32_t v;
-	asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
-	return v;
+__device__ __forceinline__ void load_shared_if(bool when, uint2 &v, uint32_t from) {
+	asm volatile("{ .reg .pred when; setp.ne.b32 when, %3, 0; @when ld.shared.v2.u32 {%0,%1}, [%2]; }"
+		: "+r"(v.x), "+r"(v.y)
+		: "r"(from), "r"((int)when)
+		: "memory");
 }
-__device__ __forceinline__ uint32_t load_shared_ushort(uint32_t from) {
-	uint32_t v;
-	asm volatile("{ .reg .u16 s; ld.shared.u16 s, [%1]; cvt.u32.u16 %0, s; }" : "=r"(v) : "r"(from) : "memory");
-	return v;
+__device__ __forceinline__ void load_shared_if(bool when, uint32_t &v, uint32_t from) {
+	asm volatile("{ .reg .pred when; setp.ne.b32 when, %2, 0; @when ld.shared.u32 %0, [%1]; }"
+		: "+r"(v)
+		: "r"(from), "r"((int)when)
+		: "memory");
+}
+// load_ushort_if loads 16 bits.
+__device__ __forceinline__ void load_ushort_if(bool when, uint32_t &v, uint32_t from) {
+	asm volatile("{ .reg .pred when; .reg .u16 s; setp.ne.b32 when, %2, 0; @when ld.shared.u16 s, [%1]; "
+				 "@when cvt.u32.u16 %0, s; }"
+		: "+r"(v)
+		: "r"(from), "r"((int)when)
+		: "memory");
 }
 
-// load_codes loads a lane's codes from a quarter at shared address p.
-template <int BITS> __device__ __forceinline__ void load_codes(Quarter<BITS> &q, uint32_t p, int lane) {
-	q.low = load_shared(p + lane * 16);
-	if (BITS == 5) q.high.x = load_shared_uint(p + 512 + lane * 4);
-	if (BITS == 6) q.high = load_shared_uint2(p + 512 + lane * 8);
+// lower_twice and upper_twice return a half of v in both halves of a register.
+__device__ __forceinline__ uint32_t lower_twice(uint32_t v) { return __byte_perm(v, 0, 0x1010); }
+__device__ __forceinline__ uint32_t upper_twice(uint32_t v) { return __byte_perm(v, 0, 0x3232); }
+// half_of returns half i of v twice.
+__device__ __forceinline__ uint32_t half_of(uint32_t v, int i) { return i ? upper_twice(v) : lower_twice(v); }
+
+// An integer n from 0 to 1023 in the fraction of 1024, which has the bits 0x6400, gives 1024+n.
+constexpr uint32_t K1024 = 0x64006400, MINUS_1024 = 0xe400e400, MINUS_1152 = 0xe480e480;
+
+// unsigned_pair and signed_pair return the bytes i and i+1 of v as binary16.
+__device__ __forceinline__ uint32_t unsigned_pair(uint32_t v, int i) {
+	return add_f16x2(__byte_perm(v, 0x64, i ? 0x4342 : 0x4140), MINUS_1024);
 }
-__device__ __forceinline__ void load_codes(Quarter<8> &q, uint32_t p, int lane) {
-	q.first = load_shared(p + lane * 16);
-	q.second = load_shared(p + 512 + lane * 16);
+__device__ __forceinline__ uint32_t signed_pair(uint32_t v, int i) {
+	return add_f16x2(__byte_perm(v ^ 0x80808080, 0x64, i ? 0x4342 : 0x4140), MINUS_1152);
+}
+__device__ __forceinline__ uint32_t float_twice(float v) { return F16::pack(v, v); }
+
+// Two is a value for row l/4 and one for row l/4+8, each binary16 twice.
+struct Two {
+	uint32_t upper, lower;
+};
+
+// word_of returns word i of v.
+__device__ __forceinline__ uint32_t word_of(const uint4 &v, int i) {
+	const uint32_t low = i & 1 ? v.y : v.x, high = i & 1 ? v.w : v.z;
+	return i & 2 ? high : low;
 }
 
-// StageScales<S> are a lane's scales of a quarter, of rows l/4 and l/4+8. S is the brick's scales in formats.cuh; p is
-// their shared address. scale(g) is that of the quarter's group g.
+// StageScales<S> are a lane's scales of a brick, of rows l/4 and l/4+8. S is the brick's scales in formats.cuh; p is
+// their shared address. scale(q, g) is that of quarter q's group g, minimum(q, g) what is added to code times scale,
+// and zero() the code of 0 of ZeroPoint.
 template <class S> struct StageScales;
 
-template <> struct StageScales<Halves> : Halves {
-	__device__ __forceinline__ void load(uint32_t p, int, int lane) { v = load_shared_uint2(p + lane / 4 * 8); }
-};
+template <> struct StageScales<Halves> {
+	uint2 v; // binary16 [2 groups][2 rows]
 
-template <> struct StageScales<Exponents> : Exponents {
-	__device__ __forceinline__ void load(uint32_t p, int, int lane) { v = load_shared_uint(p + lane / 4 * 4); }
-};
-
-template <> struct StageScales<Floats> : Floats {
-	__device__ __forceinline__ void load(uint32_t p, int, int lane) { v = load_shared_uint2(p + lane / 4 * 8); }
-};
-
-template <int GROUPS> struct StageScales<FloatsAndZeros<GROUPS>> : FloatsAndZeros<GROUPS> {
-	__device__ __forceinline__ void load(uint32_t p, int, int lane) {
-#pragma unroll
-		for (int g = 0; g < GROUPS; g++) {
-			this->v[g] = load_shared_uint2(p + g * 64 + lane / 4 * 8);
-			this->zeros[g] = load_shared_ushort(p + GROUPS * 64 + g * 16 + lane / 4 * 2);
-		}
+	__device__ __forceinline__ void load(bool, uint32_t p, int lane) {
+		FromShared::load(true, v, reinterpret_cast<const uint2 *>(from_shared(p)) + lane / 4);
+	}
+	__device__ __forceinline__ Two scale(int, int g) const {
+		const uint32_t w = g ? v.y : v.x;
+		return {lower_twice(w), upper_twice(w)};
 	}
 };
 
-template <> struct StageScales<KScales> : KScales {
-	uint32_t upper, lower; // bytes [2 groups] of the two rows
+template <> struct StageScales<Floats> {
+	uint2 v;
 
-	__device__ __forceinline__ void load(uint32_t p, int quarter, int lane) {
-		upper = load_shared_ushort(p + lane / 4 * 16 + quarter * 2);
-		lower = load_shared_ushort(p + lane / 4 * 16 + 8 + quarter * 2);
-		minimums = load_shared_uint(p + 128 + lane * 4);
-		d = load_shared_uint2(p + 256 + lane / 4 * 8);
+	__device__ __forceinline__ void load(bool when, uint32_t p, int lane) { load_shared_if(when, v, p + lane / 4 * 8); }
+	// scale is 256 times the scale, as E4M3 leaves codes 256 times too small.
+	__device__ __forceinline__ Two scale(int, int) const {
+		return {float_twice(__fmul_rn(__uint_as_float(v.x), 256.f)),
+			float_twice(__fmul_rn(__uint_as_float(v.y), 256.f))};
 	}
-	__device__ __forceinline__ float2 scale(int g) const {
-		return times({F16::low(d.x), F16::low(d.y)}, byte_of(upper, g), byte_of(lower, g));
+};
+
+template <> struct StageScales<FloatsAndZeros<1>> {
+	uint2 v;
+	uint32_t zeros; // bytes [2 rows]
+
+	__device__ __forceinline__ void load(bool when, uint32_t p, int lane) {
+		load_shared_if(when, v, p + lane / 4 * 8);
+		load_ushort_if(when, zeros, p + 64 + lane / 4 * 2);
 	}
-	// minimum_operand returns the brick's minimums, but zeros for quarters other than from `first` to `last`.
-	__device__ __forceinline__ uint4 minimum_operand(int first, int last) {
-		const int mine = threadIdx.x % 4;
-		if (mine < first || mine > last) minimums = 0;
-		return KScales::minimum_operand();
+	__device__ __forceinline__ Two scale(int, int) const {
+		return {float_twice(__uint_as_float(v.x)), float_twice(__uint_as_float(v.y))};
+	}
+	// zero returns -(1024+zero) and -(64+zero).
+	__device__ __forceinline__ Two zero() const {
+		return {__byte_perm(zeros, 0xe4, 0x4040), __byte_perm(zeros << 4, 0xd4, 0x4141)};
+	}
+};
+
+template <> struct StageScales<KScales> {
+	uint4 scales;   // bytes [2 rows][8 groups]
+	uint4 minimums; // bytes [4 quarters][2 rows][2 groups]
+	uint2 d;        // binary16 [2 rows][d, dmin]
+
+	__device__ __forceinline__ void load(bool when, uint32_t p, int lane) {
+		load_shared_if(when, scales, p + lane / 4 * 16);
+		load_shared_if(when, minimums, p + 128 + lane / 4 * 16);
+		load_shared_if(when, d, p + 256 + lane / 4 * 8);
+	}
+	__device__ __forceinline__ Two scale(int q, int g) const {
+		const uint32_t at = 0x10 + 0x22 * q; // of the quarter's two bytes
+		return {half_of(mul_f16x2(unsigned_pair(__byte_perm(scales.x, scales.y, at), 0), lower_twice(d.x)), g),
+			half_of(mul_f16x2(unsigned_pair(__byte_perm(scales.z, scales.w, at), 0), lower_twice(d.y)), g)};
+	}
+	__device__ __forceinline__ Two minimum(int q, int g) const {
+		const uint32_t v = word_of(minimums, q);
+		return {half_of(mul_f16x2(unsigned_pair(v, 0), upper_twice(d.x) ^ 0x80008000), g),
+			half_of(mul_f16x2(unsigned_pair(v, 2), upper_twice(d.y) ^ 0x80008000), g)};
 	}
 };
 
 template <> struct StageScales<Q6Scales> {
-	uint32_t upper, lower; // bytes [4 groups] of the two rows
-	uint32_t d;            // binary16 [2 rows]
+	uint4 upper, lower; // signed bytes [16 groups] of the two rows
+	uint32_t d;         // binary16 [2 rows]
 
-	__device__ __forceinline__ void load(uint32_t p, int quarter, int lane) {
-		upper = load_shared_uint(p + lane / 4 * 32 + quarter * 4);
-		lower = load_shared_uint(p + lane / 4 * 32 + 16 + quarter * 4);
-		d = load_shared_uint(p + 256 + lane / 4 * 4);
+	__device__ __forceinline__ void load(bool when, uint32_t p, int lane) {
+		load_shared_if(when, upper, p + lane / 4 * 32);
+		load_shared_if(when, lower, p + lane / 4 * 32 + 16);
+		load_shared_if(when, d, p + 256 + lane / 4 * 4);
 	}
-	__device__ __forceinline__ float2 scale(int g) const {
-		return times(both(d), static_cast<int8_t>(byte_of(upper, g)), static_cast<int8_t>(byte_of(lower, g)));
+	__device__ __forceinline__ Two scale(int q, int g) const {
+		return {half_of(mul_f16x2(signed_pair(word_of(upper, q), g & 2), lower_twice(d)), g & 1),
+			half_of(mul_f16x2(signed_pair(word_of(lower, q), g & 2), upper_twice(d)), g & 1)};
 	}
 };
 
-template <> struct StageScales<IQ4Scales> {
-	uint32_t upper, lower; // bytes [2 groups] of the two rows
-	uint32_t d;            // binary16 [2 rows]
+// Of a word with codes of 4 or 5 bits, magic makes 1024+code of registers 0 and 2, and 1024+16·code of 1 and 3, which
+// saves shifts.
+template <int BITS> __device__ __forceinline__ uint32_t magic(const Quarter<BITS> &q, int step, int r) {
+	const uint32_t w = r < 2 ? q.word(step) : q.word(step) >> 8;
+	const uint32_t v = r % 2 ? and_or(w, 0x00f000f0, K1024) : and_or(w, 0x000f000f, K1024);
+	const int up = r % 2 * 4; // where the code begins
+	return BITS == 5 ? v | q.shift(q.high.x, 4 * step + r - 4 - up) & 0x00100010 << up : v;
+}
+constexpr uint32_t SIXTEENTH = 0x2c002c00; // 1/16 as binary16, twice
+// less returns what magic returned as code less zero; zero has -(1024+zero) and -(64+zero).
+__device__ __forceinline__ uint32_t less(uint32_t v, int r, const Two &zero) {
+	return r % 2 ? fma_f16x2(v, SIXTEENTH, zero.lower) : add_f16x2(v, zero.upper);
+}
 
-	__device__ __forceinline__ void load(uint32_t p, int quarter, int lane) {
-		upper = load_shared_ushort(p + lane / 4 * 16 + quarter * 2);
-		lower = load_shared_ushort(p + lane / 4 * 16 + 8 + quarter * 2);
-		d = load_shared_uint(p + 128 + lane / 4 * 4);
+// Integer<C, S> makes integers of codes C with scales S.
+//
+// of returns register r of a step as binary16 (E4M3: 256 times too small). Odd r is of row l/4+8.
+template <class C, class S> struct Integer;
+template <int B, int ZERO, class S> struct Integer<Offset<B, ZERO>, S> {
+	static __device__ __forceinline__ uint32_t of(const Quarter<B> &q, const S &, int step, int r) {
+		return less(magic(q, step, r), r, {(0xe400u | ZERO) * 0x10001u, (0xd400u | ZERO << 4) * 0x10001u});
 	}
-	__device__ __forceinline__ float2 scale(int g) const {
-		return times(both(d), static_cast<int8_t>(byte_of(upper, g)), static_cast<int8_t>(byte_of(lower, g)));
+};
+template <int ZERO, class S> struct Integer<Offset<6, ZERO>, S> {
+	static __device__ __forceinline__ uint32_t of(const Quarter<6> &q, const S &, int step, int r) {
+		return add_f16x2(with_1024(q, step, r), (0xe400u | ZERO) * 0x10001u);
+	}
+	static __device__ __forceinline__ uint32_t with_1024(const Quarter<6> &q, int step, int r) {
+		const uint32_t other = step < 2 ? q.high.x : q.high.y;
+		if (r == 3)
+			return other >> 8 + step % 2 * 2 & 0x00300030 | and_or(q.word(step) >> 12, 0x000f000f, K1024);
+		return and_or(r == 2 ? other >> step % 2 * 6 : q.word(step) >> r * 6, 0x003f003f, K1024);
+	}
+};
+template <class S> struct Integer<ZeroPoint, S> {
+	static __device__ __forceinline__ uint32_t of(const Quarter<4> &q, const S &s, int step, int r) {
+		return less(magic(q, step, r), r, s.zero());
+	}
+};
+template <class S> struct Integer<Signed, S> {
+	static __device__ __forceinline__ uint32_t of(const Quarter<8> &q, const S &, int step, int r) {
+		const uint32_t w = q.word(step, r / 2), v = r % 2 ? w >> 8 : w;
+		return add_f16x2((v & 0x00ff00ff) ^ 0x64806480, MINUS_1152);
+	}
+};
+template <class S> struct Integer<E4M3, S> {
+	static __device__ __forceinline__ uint32_t of(const Quarter<8> &q, const S &, int step, int r) {
+		const uint32_t w = q.word(step, r / 2), v = r % 2 ? w : w << 8;
+		return v & 0x80008000 | v >> 1 & 0x3f803f80;
 	}
 };
 
@@ -112,48 +204,70 @@ template <> struct StageScales<IQ4Scales> {
 template <class F> struct CodesOf {
 	using Code = typename F::Code;
 	using Scales = typename F::Scales;
-	static constexpr bool QUANTISED = true, SUMS = Scales::MINIMUMS == BRICK;
-	static_assert(Scales::MINIMUMS != EACH, "stream-K adds minimums brick by brick");
+	static constexpr bool QUANTISED = true;
 	static constexpr int CODE_BYTES = F::Codes::BYTES;
 	static constexpr int TILE_BYTES = CODE_BYTES + Scales::BYTES; // of a row tile in a stage
-	// Sums are scaled every 1 or 2 steps, also if more have one scale: so a K block has at least two of them.
-	static constexpr int STEPS = Scales::STEPS < 2 ? 1 : 2, SCALED = BLOCK_STEPS / STEPS;
+	static_assert(Scales::MINIMUMS != EACH);
 
 	typename F::Codes codes;
 	StageScales<Scales> scales;
+	int quarter;
 
-	// CodesOf loads a lane's registers of K block p from a stage.
-	__device__ __forceinline__ CodesOf(uint32_t stage, int p) {
+	// begins_scales reports whether K block p of a part that begins with K block `first` comes with scales; a lane
+	// keeps them for the others of the brick.
+	static __device__ __forceinline__ bool begins_scales(int p, int first) {
+		return p % F::QUARTERS == 0 || p == first;
+	}
+	static __device__ __forceinline__ int bytes(int p, int first) {
+		return CODE_BYTES + (begins_scales(p, first) ? Scales::BYTES : 0);
+	}
+
+	// load loads a lane's registers of K block p from a stage.
+	__device__ __forceinline__ void load(uint32_t stage, int p, int first) {
 		const int lane = threadIdx.x % 32;
-		load_codes(codes, stage, lane);
-		scales.load(stage + CODE_BYTES, p % F::QUARTERS, lane);
+		codes.template load<FromShared>(true, from_shared(stage), lane);
+		scales.load(begins_scales(p, first), stage + CODE_BYTES, lane);
+		quarter = p % F::QUARTERS;
 	}
 	// operand returns the A operand of a step.
 	__device__ __forceinline__ uint4 operand(int step) const {
-		return Code::operand(codes, step, scales, step / Scales::STEPS);
+		const int g = step / Scales::STEPS;
+		const Two scale = scales.scale(quarter, g);
+		uint32_t v[4];
+#pragma unroll
+		for (int r = 0; r < 4; r++) {
+			const uint32_t code = Integer<Code, StageScales<Scales>>::of(codes, scales, step, r),
+						   by = r % 2 ? scale.lower : scale.upper;
+			if constexpr (Scales::MINIMUMS == BRICK) {
+				const Two minimum = scales.minimum(quarter, g);
+				v[r] = fma_f16x2(code, by, r % 2 ? minimum.lower : minimum.upper);
+			} else {
+				v[r] = mul_f16x2(code, by);
+			}
+		}
+		return {v[0], v[1], v[2], v[3]};
 	}
-	// scale is that of the i-th of SCALED sums.
-	__device__ __forceinline__ float2 scale(int i) const { return scales.scale(i * STEPS / Scales::STEPS); }
 
 	// tile returns the address of a row tile of cols columns.
 	static __device__ __forceinline__ const char *tile(const RowTile &t, int cols) {
 		return static_cast<const char *>(t.weight) + (size_t)t.index * F::bricks(cols) * F::BYTES;
 	}
 	// copy starts the copies of K block p of a row tile to a stage, and counts them at a barrier.
-	static __device__ __forceinline__ void copy(uint32_t stage, const char *tile, int p, uint32_t barrier) {
+	static __device__ __forceinline__ void copy(uint32_t stage, const char *tile, int p, int first, uint32_t barrier) {
 		if (F::QUARTERS == 1) {
 			bulk_copy(EVICT_FIRST, stage, tile + (size_t)p * F::BYTES, TILE_BYTES, barrier);
 			return;
 		}
 		const char *const brick = tile + (size_t)(p / F::QUARTERS) * F::BYTES;
 		bulk_copy(EVICT_FIRST, stage, brick + p % F::QUARTERS * CODE_BYTES, CODE_BYTES, barrier);
-		bulk_copy(stage + CODE_BYTES, F::scales_of(brick), Scales::BYTES, barrier);
+		if (begins_scales(p, first))
+			bulk_copy(EVICT_FIRST, stage + CODE_BYTES, F::scales_of(brick), Scales::BYTES, barrier);
 	}
 };
 #endif
 
 // Elements are weights of 16 bits.
 template <class D> struct Elements {
-	static constexpr bool QUANTISED = false, SUMS = false;
-	static constexpr int TILE_BYTES = TILE_BLOCK_BYTES, STEPS = 1;
+	static constexpr bool QUANTISED = false;
+	static constexpr int TILE_BYTES = TILE_BLOCK_BYTES;
 };

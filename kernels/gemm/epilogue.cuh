@@ -8,8 +8,7 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Epilogue passes 128 outputs of some tokens to the op, with THREADS threads.
-// SUMS: it can also store sums over groups of columns for the next product.
-template <class Op, class D, int THREADS, bool SUMS = false> struct Epilogue {
+template <class Op, class D, int THREADS> struct Epilogue {
 	// Row tiles of 16 outputs, and units of the op, per output tile.
 	static constexpr int TILES = 8, UNITS = TILES / Op::R;
 	static constexpr int PITCH = TILES * 16 + 4; // floats per token
@@ -131,20 +130,12 @@ template <class Op, class D, int THREADS, bool SUMS = false> struct Epilogue {
 					v[b][0] = times(v[b][0], norm);
 				}
 				store_rounded_quad(roundedTo + b * EACH * TOKEN_BLOCK_BYTES, row() / 4 % 2, v[b][0], exists);
-				if (SUMS && handover.sums) store_sum(tileStart + first + i + mine + b * EACH, k, v[b][0], exists);
 			}
 #pragma unroll
 			for (int a = 0; a < Op::QUADS_AHEAD; a++)
 #pragma unroll
 				for (int b = 0; b < BATCH; b++) lookahead.quad[a][b] = lookahead.quad[a + 1][b];
 		}
-	}
-
-	// store_sum stores the sum of a token's rounded values over 32 columns, which eight threads hold.
-	__device__ __forceinline__ void store_sum(int token, int k, const float4 &v, bool exists) const {
-		const float sum = sum_of_group<D>(::pack4<D>(v), ~0u);
-		char *const to = group_sums(handover.squares, handover.sums, handover.tokens, k / K_BLOCK, token);
-		if (exists && threadIdx.x % 8 == 0) store_group_sum(to, k / K_BLOCK, k % K_BLOCK / 32, token, sum);
 	}
 
 	// store_squares stores the sum of a token's squares over 128 columns from k on, which one warp

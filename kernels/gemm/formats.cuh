@@ -8,6 +8,11 @@
 //   BITS                       4, 5, 6 or 8
 //   LOOKUP                     whether nibbles are in the order for lookups by byte
 //   operand(q, step, scales, group)   the A operand of a step: exact values of the codes
+//   raw(q, step)               the same before the zero is subtracted, and times 2^-EXPONENT; in rows 8 to 15 also times
+//                              LOWER. It takes fewer instructions, because bfloat16 with exponents 0 and 1 (subnormal
+//                              numbers and those above) are the integers from 0 to 255, times 2^-133
+//   EXPONENT, LOWER            as above
+//   ZERO                       value = code - ZERO; OF_GROUP: scales.zero(g)
 //
 // and scales, of which a lane holds those of rows l/4 and l/4+8 of a brick,
 //
@@ -15,7 +20,8 @@
 //   STEPS                      mma steps of a quarter that share a scale: 1, 2 or 4
 //   MINIMUMS                   EACH: acc += minimum(g) · Σ activations of the group; BRICK: minimum_operand and
 //                              minimum_scale for 8 groups at once; or NONE
-//   load(when, p, lane)        loads them if `when`; p is the address of the scales in the brick
+//   load<From>(when, p, lane)  loads them if `when`; p is the address of the scales in the brick
+//   zero(g)                    zeros of both rows, as float32, if codes have ZERO OF_GROUP
 //   scale(g)                   float32 scales of both rows for group g, g-th of STEPS steps of the brick
 //   minimum(p, lane, g)        what the reference adds to scale·code; only embed calls it for BRICK
 #pragma once
@@ -24,6 +30,36 @@
 
 constexpr int QUARTER_STEPS = 4, QUARTER_COLUMNS = QUARTER_STEPS * MMA_K;
 enum Minimums { NONE, EACH, BRICK };
+constexpr int OF_GROUP = -1;
+constexpr int INTEGERS = 133; // bfloat16 with the bits of 0 to 255 are integers times 2^-133
+
+// FromGlobal loads a lane's part of a brick from global memory, if `when`.
+struct FromGlobal {
+	template <class V, class P> static __device__ __forceinline__ void load(bool when, V &v, const P *p) {
+		load_weights_if(when, v, p);
+	}
+};
+// FromShared does from shared memory, at any rate. Its pointers are shared addresses (from_shared).
+struct FromShared {
+	static __device__ __forceinline__ uint32_t at(const void *p) {
+		return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p));
+	}
+	static __device__ __forceinline__ void load(bool, uint4 &v, const uint4 *p) {
+		asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at(p)));
+	}
+	static __device__ __forceinline__ void load(bool, uint2 &v, const uint2 *p) {
+		asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at(p)));
+	}
+	static __device__ __forceinline__ void load(bool, uint32_t &v, const uint32_t *p) {
+		asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at(p)));
+	}
+	static __device__ __forceinline__ void load(bool, uint32_t &v, const uint16_t *p) {
+		asm volatile("{ .reg .u16 s; ld.shared.u16 s, [%1]; cvt.u32.u16 %0, s; }" : "=r"(v) : "r"(at(p)));
+	}
+};
+__device__ __forceinline__ const char *from_shared(uint32_t address) {
+	return reinterpret_cast<const char *>(static_cast<uintptr_t>(address));
+}
 
 // Quarter holds a lane's codes of a quarter.
 template <int BITS> struct Quarter {
@@ -31,21 +67,30 @@ template <int BITS> struct Quarter {
 	uint4 low;
 	uint2 high; // 5 bits: only x
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, low, reinterpret_cast<const uint4 *>(p) + lane);
-		if (BITS == 5) load_weights_if(when, high.x, reinterpret_cast<const uint32_t *>(p + 512) + lane);
-		if (BITS == 6) load_weights_if(when, high, reinterpret_cast<const uint2 *>(p + 512) + lane);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, low, reinterpret_cast<const uint4 *>(p) + lane);
+		if (BITS == 5) From::load(when, high.x, reinterpret_cast<const uint32_t *>(p + 512) + lane);
+		if (BITS == 6) From::load(when, high, reinterpret_cast<const uint2 *>(p + 512) + lane);
 	}
 	__device__ __forceinline__ uint32_t word(int step) const {
 		return step == 0 ? low.x : step == 1 ? low.y : step == 2 ? low.z : low.w;
 	}
 	// biased returns 128 + code of both codes of a register, as bfloat16.
 	__device__ __forceinline__ uint32_t biased(int step, int r) const {
-		uint32_t v = and_or(word(step) >> 4 * r, 0x000f000f, 0x43004300);
-		if (BITS == 5) v |= shift(high.x, 4 * step + r - 4) & 0x00100010;
-		if (BITS == 6) v |= shift(step < 2 ? high.x : high.y, step % 2 * 8 + 2 * r - 4) & 0x00300030;
-		return v;
+		if (BITS == 6) return raw(step, r) | 0x43004300;
+		const uint32_t v = and_or(word(step) >> 4 * r, 0x000f000f, 0x43004300);
+		return BITS == 5 ? v | shift(high.x, 4 * step + r - 4) & 0x00100010 : v;
 	}
+	// raw returns both codes of a register as bits. Four bits are not shifted to the end where that takes an instruction.
+	static constexpr int LOWER = BITS == 4 ? 16 : 1;
+	__device__ __forceinline__ uint32_t raw(int step, int r) const {
+		if (BITS == 4) return r % 2 == 0 ? word(step) >> 4 * r & 0x000f000f : word(step) >> 4 * (r - 1) & 0x00f000f0;
+		if (BITS == 5) return word(step) >> 4 * r & 0x000f000f | shift(high.x, 4 * step + r - 4) & 0x00100010;
+		const uint32_t other = step < 2 ? high.x : high.y;
+		if (r == 3) return and_or(other >> 8 + step % 2 * 2, 0x00300030, word(step) >> 12 & 0x000f000f);
+		return (r == 2 ? other >> step % 2 * 6 : word(step) >> r * 6) & 0x003f003f;
+	}
+	__device__ __forceinline__ uint4 raw(int step) const { return {raw(step, 0), raw(step, 1), raw(step, 2), raw(step, 3)}; }
 	// shift shifts right by n, or left by -n.
 	static __device__ __forceinline__ uint32_t shift(uint32_t v, int n) { return n < 0 ? v << -n : v >> n; }
 };
@@ -53,9 +98,9 @@ template <> struct Quarter<8> {
 	static constexpr int BYTES = 1024;
 	uint4 first, second; // steps 0 and 1, steps 2 and 3
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, first, reinterpret_cast<const uint4 *>(p) + lane);
-		load_weights_if(when, second, reinterpret_cast<const uint4 *>(p) + 32 + lane);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, first, reinterpret_cast<const uint4 *>(p) + lane);
+		From::load(when, second, reinterpret_cast<const uint4 *>(p) + 32 + lane);
 	}
 	// word returns the codes of registers 2i and 2i+1.
 	__device__ __forceinline__ uint32_t word(int step, int i) const {
@@ -67,9 +112,10 @@ template <> struct Quarter<8> {
 constexpr uint32_t ONES = 0x3f803f80; // 1 as bfloat16, twice
 
 // Offset is code - ZERO.
-template <int B, int ZERO> struct Offset {
-	static constexpr int BITS = B;
+template <int B, int Z> struct Offset {
+	static constexpr int BITS = B, ZERO = Z, EXPONENT = INTEGERS, LOWER = Quarter<B>::LOWER;
 	static constexpr bool LOOKUP = false;
+	static __device__ __forceinline__ uint4 raw(const Quarter<B> &q, int step) { return q.raw(step); }
 	template <class S> static __device__ __forceinline__ uint4 operand(const Quarter<B> &q, int step, const S &, int) {
 		constexpr uint32_t BIAS = (0xc300u | ZERO) * 0x10001u; // -(128 + ZERO)
 		return {fma_bf16x2(q.biased(step, 0), ONES, BIAS), fma_bf16x2(q.biased(step, 1), ONES, BIAS),
@@ -79,8 +125,9 @@ template <int B, int ZERO> struct Offset {
 
 // ZeroPoint is code - zero, with a zero of the group.
 struct ZeroPoint {
-	static constexpr int BITS = 4;
+	static constexpr int BITS = 4, ZERO = OF_GROUP, EXPONENT = INTEGERS, LOWER = Quarter<4>::LOWER;
 	static constexpr bool LOOKUP = false;
+	static __device__ __forceinline__ uint4 raw(const Quarter<4> &q, int step) { return q.raw(step); }
 	template <class S> static __device__ __forceinline__ uint4 operand(const Quarter<4> &q, int step, const S &s, int g) {
 		const uint2 bias = s.bias(g);
 		return {fma_bf16x2(q.biased(step, 0), ONES, bias.x), fma_bf16x2(q.biased(step, 1), ONES, bias.y),
@@ -94,10 +141,21 @@ __device__ __forceinline__ uint32_t signed_bytes(uint32_t w) {
 	return fma_bf16x2(and_or(w, 0x007f007f, 0x43004300), ONES, and_or(w, 0x00800080, 0xc300c300));
 }
 
+// offset_bytes returns bytes 0 and 2 of a word plus 128, as bits.
+__device__ __forceinline__ uint32_t offset_bytes(uint32_t w) {
+	uint32_t v;
+	asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(v) : "r"(w), "r"(0x00ff00ff), "r"(0x00800080)); // w & 0x00ff00ff ^ …
+	return v;
+}
+
 // Signed is a signed byte.
 struct Signed {
-	static constexpr int BITS = 8;
+	static constexpr int BITS = 8, ZERO = 128, EXPONENT = INTEGERS, LOWER = 1;
 	static constexpr bool LOOKUP = false;
+	static __device__ __forceinline__ uint4 raw(const Quarter<8> &q, int step) {
+		const uint32_t v = q.word(step, 0), w = q.word(step, 1);
+		return {offset_bytes(v), offset_bytes(v >> 8), offset_bytes(w), offset_bytes(w >> 8)};
+	}
 	template <class S> static __device__ __forceinline__ uint4 operand(const Quarter<8> &q, int step, const S &, int) {
 		const uint32_t v = q.word(step, 0), w = q.word(step, 1);
 		return {signed_bytes(v), signed_bytes(v >> 8), signed_bytes(w), signed_bytes(w >> 8)};
@@ -107,10 +165,17 @@ struct Signed {
 // E4M3 becomes a bfloat16 with its exponent and fraction, 2^120 times too small. That factor also makes subnormal
 // codes right.
 struct E4M3 {
-	static constexpr int BITS = 8;
+	static constexpr int BITS = 8, ZERO = 0, EXPONENT = 120, LOWER = 1;
 	static constexpr bool LOOKUP = false;
+	static __device__ __forceinline__ uint32_t bits(uint32_t sign, uint32_t rest) {
+		return sign & 0x80008000 | rest & 0x07f007f0;
+	}
 	static __device__ __forceinline__ uint32_t scaled(uint32_t sign, uint32_t rest) {
-		return fma_bf16x2(sign & 0x80008000 | rest & 0x07f007f0, 0x7b807b80, 0x80008000);
+		return fma_bf16x2(bits(sign, rest), 0x7b807b80, 0x80008000);
+	}
+	static __device__ __forceinline__ uint4 raw(const Quarter<8> &q, int step) {
+		const uint32_t v = q.word(step, 0), w = q.word(step, 1);
+		return {bits(v << 8, v << 4), bits(v, v >> 4), bits(w << 8, w << 4), bits(w, w >> 4)};
 	}
 	template <class S> static __device__ __forceinline__ uint4 operand(const Quarter<8> &q, int step, const S &, int) {
 		const uint32_t v = q.word(step, 0), w = q.word(step, 1);
@@ -120,12 +185,15 @@ struct E4M3 {
 
 // E2M1 is twice the value of an E2M1 code, in the same way: 2^127.
 struct E2M1 {
-	static constexpr int BITS = 4;
+	static constexpr int BITS = 4, ZERO = 0, EXPONENT = 127, LOWER = 1;
 	static constexpr bool LOOKUP = false;
-	static __device__ __forceinline__ uint32_t scaled(uint32_t w, int r) {
-		const uint32_t v =
-			w << (12 - 4 * r) & 0x80008000 | Quarter<4>::shift(w, 4 * r - 6) & 0x01c001c0;
-		return fma_bf16x2(v, 0x7f007f00, 0);
+	static __device__ __forceinline__ uint32_t bits(uint32_t w, int r) {
+		return w << (12 - 4 * r) & 0x80008000 | Quarter<4>::shift(w, 4 * r - 6) & 0x01c001c0;
+	}
+	static __device__ __forceinline__ uint32_t scaled(uint32_t w, int r) { return fma_bf16x2(bits(w, r), 0x7f007f00, 0); }
+	static __device__ __forceinline__ uint4 raw(const Quarter<4> &q, int step) {
+		const uint32_t w = q.word(step);
+		return {bits(w, 0), bits(w, 1), bits(w, 2), bits(w, 3)};
 	}
 	template <class S> static __device__ __forceinline__ uint4 operand(const Quarter<4> &q, int step, const S &, int) {
 		const uint32_t w = q.word(step);
@@ -135,8 +203,12 @@ struct E2M1 {
 
 // IQ4 is a value from a table of 16 signed bytes.
 struct IQ4 {
-	static constexpr int BITS = 4;
+	static constexpr int BITS = 4, ZERO = 128, EXPONENT = INTEGERS, LOWER = 1;
 	static constexpr bool LOOKUP = true;
+	static __device__ __forceinline__ uint4 raw(const Quarter<4> &q, int step) {
+		const uint32_t v = look_up(q.word(step)), w = look_up(q.word(step) >> 16);
+		return {offset_bytes(v), offset_bytes(v >> 8), offset_bytes(w), offset_bytes(w >> 8)};
+	}
 	// look_up returns the values of the low four nibbles of w.
 	static __device__ __forceinline__ uint32_t look_up(uint32_t w) {
 		const uint32_t at = w & 0x7777;
@@ -156,14 +228,24 @@ __device__ __forceinline__ float2 times(const float2 &v, float x, float y) {
 	return {__fmul_rn(v.x, x), __fmul_rn(v.y, y)};
 }
 
+// with_byte returns 32768 plus byte i of a word.
+__device__ __forceinline__ float with_byte(uint32_t v, int i) {
+	return __uint_as_float(__byte_perm(v, 0x47000000, 0x7404 | i << 4));
+}
+// times_bytes returns d times byte i of each word, and times_signed_bytes of bytes whose signs were flipped: exactly,
+// because d has 11 bits. minus is -32768·d, or -32896·d.
+__device__ __forceinline__ float2 times_bytes(const float2 &d, const float2 &minus, uint32_t v, uint32_t w, int i) {
+	return {__fmaf_rn(d.x, with_byte(v, i), minus.x), __fmaf_rn(d.y, with_byte(w, i), minus.y)};
+}
+
 // Halves are binary16 for 32 columns.
 struct Halves {
 	static constexpr int BYTES = 64, STEPS = 2;
 	static constexpr Minimums MINIMUMS = NONE;
 	uint2 v;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, v, reinterpret_cast<const uint2 *>(p) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, v, reinterpret_cast<const uint2 *>(p) + lane / 4);
 	}
 	__device__ __forceinline__ float2 scale(int g) const { return both(g ? v.y : v.x); }
 	__device__ __forceinline__ float2 minimum(const char *, int, int) const { return {0, 0}; }
@@ -175,8 +257,8 @@ struct HalvesAndMinimums {
 	static constexpr Minimums MINIMUMS = EACH;
 	uint4 v;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, v, reinterpret_cast<const uint4 *>(p) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, v, reinterpret_cast<const uint4 *>(p) + lane / 4);
 	}
 	__device__ __forceinline__ float2 scale(int g) const { return both(g ? v.y : v.x); }
 	__device__ __forceinline__ float2 minimum(int g) const { return both(g ? v.w : v.z); }
@@ -189,8 +271,8 @@ struct Exponents {
 	static constexpr Minimums MINIMUMS = NONE;
 	uint32_t v;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, v, reinterpret_cast<const uint32_t *>(p) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, v, reinterpret_cast<const uint32_t *>(p) + lane / 4);
 	}
 	static __device__ __forceinline__ float power(uint32_t e) {
 		return __uint_as_float(e > 1 ? (e - 1) << 23 : 0x00200000u << e);
@@ -209,14 +291,14 @@ struct KScales {
 	uint2 d;           // binary16 [2 rows][d, dmin]
 	uint32_t minimums; // bytes [2 rows][2 groups, from 2·(lane%4) on]
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, scales, reinterpret_cast<const uint4 *>(p) + lane / 4);
-		load_weights_if(when, minimums, reinterpret_cast<const uint32_t *>(p + 128) + lane);
-		load_weights_if(when, d, reinterpret_cast<const uint2 *>(p + 256) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, scales, reinterpret_cast<const uint4 *>(p) + lane / 4);
+		From::load(when, minimums, reinterpret_cast<const uint32_t *>(p + 128) + lane);
+		From::load(when, d, reinterpret_cast<const uint2 *>(p + 256) + lane / 4);
 	}
 	__device__ __forceinline__ float2 scale(int g) const {
-		return times({F16::low(d.x), F16::low(d.y)}, byte_of(g < 4 ? scales.x : scales.y, g % 4),
-			byte_of(g < 4 ? scales.z : scales.w, g % 4));
+		const float2 v = {F16::low(d.x), F16::low(d.y)};
+		return times_bytes(v, times(v, -32768.f, -32768.f), g < 4 ? scales.x : scales.y, g < 4 ? scales.z : scales.w, g % 4);
 	}
 	// minimum_operand returns minimums as an A operand: columns 0 to 7 are the groups, and again columns 8 to 15.
 	__device__ __forceinline__ uint4 minimum_operand() const {
@@ -238,16 +320,17 @@ struct Q6Scales {
 	uint4 upper, lower; // bytes [16 groups] of the two rows
 	uint32_t d;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, upper, reinterpret_cast<const uint4 *>(p) + lane / 4 * 2);
-		load_weights_if(when, lower, reinterpret_cast<const uint4 *>(p) + lane / 4 * 2 + 1);
-		load_weights_if(when, d, reinterpret_cast<const uint32_t *>(p + 256) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, upper, reinterpret_cast<const uint4 *>(p) + lane / 4 * 2);
+		From::load(when, lower, reinterpret_cast<const uint4 *>(p) + lane / 4 * 2 + 1);
+		From::load(when, d, reinterpret_cast<const uint32_t *>(p + 256) + lane / 4);
 	}
-	static __device__ __forceinline__ float of(const uint4 &v, int g) {
-		const uint32_t w = g < 4 ? v.x : g < 8 ? v.y : g < 12 ? v.z : v.w;
-		return static_cast<int8_t>(byte_of(w, g % 4));
+	static __device__ __forceinline__ uint32_t of(const uint4 &v, int g) {
+		return (g < 4 ? v.x : g < 8 ? v.y : g < 12 ? v.z : v.w) ^ 0x80808080;
 	}
-	__device__ __forceinline__ float2 scale(int g) const { return times(both(d), of(upper, g), of(lower, g)); }
+	__device__ __forceinline__ float2 scale(int g) const {
+		return times_bytes(both(d), times(both(d), -32896.f, -32896.f), of(upper, g), of(lower, g), g % 4);
+	}
 	__device__ __forceinline__ float2 minimum(const char *, int, int) const { return {0, 0}; }
 };
 
@@ -258,13 +341,13 @@ struct IQ4Scales {
 	uint4 scales; // bytes [2 rows][8 groups]
 	uint32_t d;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, scales, reinterpret_cast<const uint4 *>(p) + lane / 4);
-		load_weights_if(when, d, reinterpret_cast<const uint32_t *>(p + 128) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, scales, reinterpret_cast<const uint4 *>(p) + lane / 4);
+		From::load(when, d, reinterpret_cast<const uint32_t *>(p + 128) + lane / 4);
 	}
 	__device__ __forceinline__ float2 scale(int g) const {
-		return times(both(d), static_cast<int8_t>(byte_of(g < 4 ? scales.x : scales.y, g % 4)),
-			static_cast<int8_t>(byte_of(g < 4 ? scales.z : scales.w, g % 4)));
+		const uint32_t v = (g < 4 ? scales.x : scales.y) ^ 0x80808080, w = (g < 4 ? scales.z : scales.w) ^ 0x80808080;
+		return times_bytes(both(d), times(both(d), -32896.f, -32896.f), v, w, g % 4);
 	}
 	__device__ __forceinline__ float2 minimum(const char *, int, int) const { return {0, 0}; }
 };
@@ -275,8 +358,8 @@ struct Floats {
 	static constexpr Minimums MINIMUMS = NONE;
 	uint2 v;
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
-		load_weights_if(when, v, reinterpret_cast<const uint2 *>(p) + lane / 4);
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
+		From::load(when, v, reinterpret_cast<const uint2 *>(p) + lane / 4);
 	}
 	__device__ __forceinline__ float2 scale(int) const { return {__uint_as_float(v.x), __uint_as_float(v.y)}; }
 	__device__ __forceinline__ float2 minimum(const char *, int, int) const { return {0, 0}; }
@@ -289,16 +372,20 @@ template <int GROUPS> struct FloatsAndZeros {
 	uint2 v[GROUPS];
 	uint32_t zeros[GROUPS]; // bytes [2 rows]
 
-	__device__ __forceinline__ void load(bool when, const char *p, int lane) {
+	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
 #pragma unroll
 		for (int g = 0; g < GROUPS; g++) {
-			load_weights_if(when, v[g], reinterpret_cast<const uint2 *>(p) + g * 8 + lane / 4);
-			load_weights_if(when, zeros[g], reinterpret_cast<const uint16_t *>(p + GROUPS * 64) + g * 8 + lane / 4);
+			From::load(when, v[g], reinterpret_cast<const uint2 *>(p) + g * 8 + lane / 4);
+			From::load(when, zeros[g], reinterpret_cast<const uint16_t *>(p + GROUPS * 64) + g * 8 + lane / 4);
 		}
 	}
 	__device__ __forceinline__ float2 scale(int g) const {
 		const uint2 &w = v[GROUPS == 1 ? 0 : g];
 		return {__uint_as_float(w.x), __uint_as_float(w.y)};
+	}
+	__device__ __forceinline__ float2 zero(int g) const {
+		const uint32_t z = zeros[GROUPS == 1 ? 0 : g];
+		return {__fsub_rn(with_byte(z, 0), 32768.f), __fsub_rn(with_byte(z, 1), 32768.f)};
 	}
 	// bias returns -(128 + zero) of both rows as bfloat16, each twice.
 	__device__ __forceinline__ uint2 bias(int g) const {

@@ -40,6 +40,8 @@
 //                                     row tile r
 #pragma once
 #include "gemm/codes.cuh"
+#include "gemm/codes_many.cuh"
+#include "gemm/codes_ring.cuh"
 #include "gemm/gemv.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
@@ -61,14 +63,30 @@
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
 	            const __grid_constant__ StreamKArgs<Op> a)
 // The same over quantised weights of format F, with as many stages as fit (codesRing in stream_k_codes.go).
-#define REEL_STREAM_K_CODES(name, Op, F, T)                                              \
-	REEL_KERNEL(name, (StreamK<Op, BF16, T, 5, CodesOf<F>>::THREADS), 1,                \
-	            (stream_k<Op, BF16, T, CODES_STAGES<CodesOf<F>, T>, CodesOf<F>>(a)),  \
+#define REEL_STREAM_K_CODES(name, Op, F, T)                                             \
+	REEL_KERNEL(name, (StreamK<Op, F16, T, 5, CodesOf<F>>::THREADS), 1,                 \
+	            (stream_k<Op, F16, T, CODES_STAGES<CodesOf<F>, T>, CodesOf<F>>(a)),         \
 	            const __grid_constant__ StreamKArgs<Op> a)
+// The kernel over quantised weights of up to 8 rows with a ring, two blocks on an SM.
+#define REEL_CODES_RING8(format, F, name, Op)                                                         \
+	REEL_KERNEL(name##_##format##_ring8, (CodesRing<Op, F>::THREADS), 2, (codes_ring<Op, F>(a)), \
+	            const __grid_constant__ CodesArgs<Op> a)
+// Those of more rows, which are rounded, up to 16 and 32 at a time.
+#define REEL_CODES_MANY_OF(name, Op, F, N)                                                        \
+	REEL_KERNEL(name, (CodesMany<Op, F, N, 4>::THREADS), 1, (codes_many<Op, F, N, 4>(a)), \
+	            const __grid_constant__ CodesArgs<Op> a)
+#define REEL_CODES_MANY(name, Op, F)              \
+	REEL_CODES_MANY_OF(name##_ring16, Op, F, 2) \
+	REEL_CODES_MANY_OF(name##_ring32, Op, F, 4)
 #else
 #define REEL_WGMMA(name, Op, D, M, G, T)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
+#define REEL_CODES_RING8(format, F, name, Op)
+// The kernel over quantised weights of 32 rounded rows.
+#define REEL_CODES_MANY(name, Op, F)                                                                 \
+	REEL_KERNEL(name##_codes32, (CODE_PARTS * 32), 1, (codes_rounded<Op, F, 4, 2>(a)), \
+	            const __grid_constant__ CodesArgs<Op> a)
 #endif
 
 // The stream-K kernels, by the most tokens of a token tile, with the stages that fit into shared memory.
@@ -78,12 +96,13 @@
 	REEL_STREAM_K(name##_streamk104, Op, D, 104, 7) \
 	REEL_STREAM_K(name##_streamk208, Op, D, 208, 5)
 
-#define REEL_STREAM_K_CODES_OF(f, F, name, Op)                   \
+#define REEL_STREAM_K_CODES_OF(f, F, name, Op)                 \
 	REEL_STREAM_K_CODES(name##_##f##_streamk16, Op, F, 16)   \
+	REEL_STREAM_K_CODES(name##_##f##_streamk56, Op, F, 56)   \
 	REEL_STREAM_K_CODES(name##_##f##_streamk104, Op, F, 104) \
-	REEL_STREAM_K_CODES(name##_##f##_streamk136, Op, F, 136)
+	REEL_STREAM_K_CODES(name##_##f##_streamk208, Op, F, 208)
 // The formats that prompts are multiplied from by stream-K (streamKFormats in stream_k_codes.go).
-#define REEL_STREAM_K_FORMATS(name, Op)            \
+#define REEL_STREAM_K_FORMATS(name, Op)              \
 	REEL_STREAM_K_CODES_OF(q4_0, Q4_0, name, Op) \
 	REEL_STREAM_K_CODES_OF(q8_0, Q8_0, name, Op) \
 	REEL_STREAM_K_CODES_OF(q4_k, Q4_K, name, Op) \
@@ -126,11 +145,20 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 	REEL_GATHERED_OF(name##_bf16_gathered, Op, BF16) \
 	REEL_GATHERED_OF(name##_f16_gathered, Op, F16)
 
-// The kernels over quantised weights, for each format: of up to 8 rows at a time, and of 32 rounded rows.
-constexpr int CODES_WARPS = 16, CODES_ROUNDED_THREADS = CODE_PARTS * 32;
+// The kernels over quantised weights, for each format: of up to 8 rows at a time, and of more rounded rows.
+constexpr int CODES_WARPS = 16;
 #define REEL_CODES_OF(format, F, name, Op)                                                          \
 	REEL_KERNEL(name##_##format##_codes8, CODES_WARPS * 32, 1, (codes<Op, F, CODES_WARPS>(a)), \
 	            const __grid_constant__ CodesArgs<Op> a)                                           \
-	REEL_KERNEL(name##_##format##_codes32, CODES_ROUNDED_THREADS, 1, (codes_rounded<Op, F, 4, 2>(a)), \
-	            const __grid_constant__ CodesArgs<Op> a)
+	REEL_CODES_MANY(name##_##format, Op, F)
 #define REEL_CODES(name, Op) REEL_FORMATS(REEL_CODES_OF, name, Op)
+// The kernels of up to 8 rows with a ring, for formats with bricks of 64 columns.
+#define REEL_CODES_RING(name, Op)             \
+	REEL_CODES_RING8(q4_0, Q4_0, name, Op)   \
+	REEL_CODES_RING8(q4_1, Q4_1, name, Op)   \
+	REEL_CODES_RING8(q5_0, Q5_0, name, Op)   \
+	REEL_CODES_RING8(q5_1, Q5_1, name, Op)   \
+	REEL_CODES_RING8(q8_0, Q8_0, name, Op)   \
+	REEL_CODES_RING8(mxfp4, MXFP4, name, Op) \
+	REEL_CODES_RING8(g4_32, G4_32, name, Op) \
+	REEL_CODES_RING8(g4_64, G4_64, name, Op)

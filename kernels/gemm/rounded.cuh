@@ -30,36 +30,6 @@ struct RoundedInput {
 	int32_t squares;
 };
 
-// Sums of rounded activations over groups of 32 columns, which the minimums of Q4_K and Q5_K multiply, lie behind the
-// scales: [cols/256][tokens/8][2][8 tokens][8 groups] of bfloat16, B operands of wgmma. The two parts of a sum are its
-// bfloat16 and that of the rest, 16 bits together; its error is far below that of the rounded activations.
-constexpr int SUMS_BLOCKS = 4;       // K blocks whose sums lie together
-constexpr int SUMS_BYTES = 32;       // of a token in them
-constexpr int SUMS_PART_BYTES = 128; // of eight tokens' parts
-
-// group_sums returns the address of the sums of a K block's token group.
-__device__ __forceinline__ char *group_sums(const float *scales, int cols, int tokens, int kBlock, int token) {
-	return reinterpret_cast<char *>(const_cast<float *>(scales) + (size_t)tokens * (cols / 128 + 1)) +
-		((size_t)(kBlock / SUMS_BLOCKS) * tokens + token / TOKEN_GROUP * TOKEN_GROUP) * SUMS_BYTES;
-}
-
-// sum_of_group adds the rounded values of eight threads, four of each, in the same order for all rows.
-template <class D> __device__ __forceinline__ float sum_of_group(const uint2 &v, uint32_t threads) {
-	float sum = __fadd_rn(__fadd_rn(D::low(v.x), D::high(v.x)), __fadd_rn(D::low(v.y), D::high(v.y)));
-	sum = __fadd_rn(sum, __shfl_xor_sync(threads, sum, 1));
-	sum = __fadd_rn(sum, __shfl_xor_sync(threads, sum, 2));
-	return __fadd_rn(sum, __shfl_xor_sync(threads, sum, 4));
-}
-
-// store_group_sum stores the sum of group 0 or 1 of a K block.
-__device__ __forceinline__ void store_group_sum(char *sums, int kBlock, int group, int token, float sum) {
-	const float high = BF16::low(BF16::pack(sum, 0));
-	uint16_t *const to =
-		reinterpret_cast<uint16_t *>(sums + token % TOKEN_GROUP * 16) + kBlock % SUMS_BLOCKS * 2 + group;
-	to[0] = (uint16_t)BF16::pack(sum, 0);
-	to[SUMS_PART_BYTES / 2] = (uint16_t)BF16::pack(__fsub_rn(sum, high), 0);
-}
-
 // Handover is the place of a product's output, rounded as input of the next product; all null: the
 // output is not rounded.
 struct Handover {
@@ -67,7 +37,7 @@ struct Handover {
 	const float *norm; // [columns], or null: norm weights of the next product, by which the output is multiplied
 	float *squares;    // [columns/128][tokens], if norm is not null: sums of squares over 128 columns of a row
 	int32_t tokens;
-	int32_t sums; // columns, if the output's sums over groups of 32 are stored too; else 0
+	int32_t unused;
 };
 
 // store_rounded stores columns k to k+3 of token t, k a multiple of 4: v.x has k and k+1. v.y goes

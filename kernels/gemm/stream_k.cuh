@@ -3,7 +3,7 @@
 // outputs. The K blocks of all output tiles, laid end to end, are cut into work slices
 // (work_slices.cuh); each block processes one slice, for up to T tokens at a time. So all blocks
 // take about the same time, start once, and keep loading weights during epilogues. One warp copies
-// activations and one copies weights; two warpgroups multiply with wgmma, one row tile per warp,
+// activations and one, or two, copy weights; two warpgroups multiply with wgmma, one row tile per warp,
 // weights from registers and activations from shared memory. Helper warps wait for memory and other
 // blocks beside them.
 //
@@ -58,23 +58,25 @@ template <int T> __device__ __forceinline__ void claim_registers() {
 template <class Op, class D, int T, int STAGES_, class W = Elements<D>>
 struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	static constexpr int STAGES = STAGES_; // K blocks in shared memory
-	static constexpr int CONSUMERS = 256, PRODUCERS = 64, HELPERS = T > 56 ? 64 : 32,
-						 THREADS = CONSUMERS + PRODUCERS + HELPERS;
+	// One warp copies activations. With few tokens a K block of quantised weights takes so little time that two warps
+	// copy weights.
+	static constexpr int WEIGHT_WARPS = W::QUANTISED && T <= 104 ? 2 : 1;
+	static constexpr int CONSUMERS = 256, PRODUCERS = 32 + WEIGHT_WARPS * 32,
+						 HELPERS = T > 56 ? 128 - PRODUCERS : 32, THREADS = CONSUMERS + PRODUCERS + HELPERS;
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, TOKEN_GROUPS = T / TOKEN_GROUP;
 	// Bytes of activations and of weights in a stage.
 	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * W::TILE_BYTES;
-	static constexpr int SUMS = W::SUMS ? T * SUMS_BYTES : 0; // bytes of groups' sums of activations in a stage
 	using TokenInfo = typename Op::TokenInfo;         // per token, as the op defines it
-	using BlockEpilogue = Epilogue<Op, D, CONSUMERS, W::QUANTISED>; // of an output tile; staged in the memory of activations
+	using BlockEpilogue = Epilogue<Op, D, CONSUMERS>; // of an output tile; staged in the memory of activations
 	static constexpr int GROUP_SUMS = CONSUMERS * 16; // bytes of a block's sums of eight tokens, a float4 per thread
 	// GROUPS_HELD: groups of eight tokens of a partial that a stage holds; the first GROUPS_LOW lie
 	// in the memory of activations, the others in that of weights.
 	static constexpr int GROUPS_LOW = ROWS / GROUP_SUMS, GROUPS_HELD = GROUPS_LOW + WEIGHTS / GROUP_SUMS;
 	// Shared memory: barriers, scales [T] at SCALES, token info [T] at TOKEN_INFO, then from HEADER_BYTES on the
-	// stages of activations, those of weights and those of groups' sums.
+	// stages of activations and those of weights.
 	static constexpr int SCALES = STAGES * 16 + 32 <= 256 ? 256 : 512, TOKEN_INFO = (SCALES + T * 4 + 1023) / 1024 * 1024;
 	static constexpr int HEADER_BYTES = TOKEN_INFO + (sizeof(TokenInfo) * T + 1023) / 1024 * 1024,
-						 BYTES = HEADER_BYTES + STAGES * (ROWS + WEIGHTS + SUMS);
+						 BYTES = HEADER_BYTES + STAGES * (ROWS + WEIGHTS);
 	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 && T * BlockEpilogue::PITCH * 4 <= STAGES * ROWS &&
 		T % TOKEN_GROUP == 0);
 
@@ -109,15 +111,12 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	__device__ __forceinline__ uint32_t weights(int s) const {
 		return shared + HEADER_BYTES + STAGES * ROWS + s * WEIGHTS;
 	}
-	__device__ __forceinline__ uint32_t sums(int s) const {
-		return shared + HEADER_BYTES + STAGES * (ROWS + WEIGHTS) + s * SUMS;
-	}
 
 	__device__ __forceinline__ void start_barriers() {
 		if (elect_one()) { // the compiler knows that it is one lane; for several it would generate a loop
 #pragma unroll
 			for (int i = 0; i < STAGES; i++) {
-				mbarrier_init(full(i), 1 + WARP_ARRIVALS);
+				mbarrier_init(full(i), 1 + WEIGHT_WARPS * WARP_ARRIVALS);
 				mbarrier_init(empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
 			}
 			mbarrier_init(stagesFree(), CONSUMERS / 32 * WARP_ARRIVALS);
@@ -147,19 +146,10 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 		return (token_count(tile) + TOKEN_GROUP - 1) / TOKEN_GROUP;
 	}
 
-	// ends_sums reports whether minimums are added after K block p: the last of a brick or of the part.
-	static __device__ __forceinline__ bool ends_sums(const SlicePosition &w, int p) {
-		return p % SUMS_BLOCKS == SUMS_BLOCKS - 1 || p + 1 == w.end;
-	}
-
-	// copy_activations starts the copy of a K block's activations, and with `last` of the sums of its groups.
-	__device__ __forceinline__ void copy_activations(int tile, int kBlock, int stage, bool last) {
-		int bytes = token_groups(tile) * GROUP_BYTES, more = 0;
-		if (W::SUMS && last) more = token_groups(tile) * TOKEN_GROUP * SUMS_BYTES;
-		mbarrier_expect(full(stage), bytes + more);
-		if (more)
-			bulk_copy(EVICT_LAST, sums(stage),
-				group_sums(a.rounded.scales, in.cols, a.rounded.tokens, kBlock, first_token(tile)), more, full(stage));
+	// copy_activations starts the copy of a K block's activations.
+	__device__ __forceinline__ void copy_activations(int tile, int kBlock, int stage) {
+		const int bytes = token_groups(tile) * GROUP_BYTES;
+		mbarrier_expect(full(stage), bytes);
 		bulk_copy(EVICT_LAST, rows(stage),
 			a.rounded.rows +
 				((size_t)kBlock * (a.rounded.tokens / TOKEN_GROUP) + first_token(tile) / TOKEN_GROUP) * GROUP_BYTES,
@@ -177,7 +167,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 #pragma unroll 1
 			for (int p = w.kBlock; p < w.end; p++, c.next()) {
 				take_stage(c, taken);
-				copy_activations(this->token_tile(w), p, c.at, ends_sums(w, p));
+				copy_activations(this->token_tile(w), p, c.at);
 			}
 			over = this->finishes_tile(w) && !defers_epilogue();
 			if (this->adds_partials(w)) copy_partials(w, c, taken);
@@ -218,7 +208,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 
 	// produce_weights copies weights, up to STAGES K blocks ahead, with zeros for missing steps.
 	// Weights may be copied before pdl_wait.
-	__device__ __forceinline__ void produce_weights() const {
+	__device__ __forceinline__ void produce_weights(int which) const {
 		const int lane = threadIdx.x % 32;
 		StageCursor<STAGES> c;
 		int taken = 0;
@@ -227,14 +217,16 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 			// Past the last unit any weights serve: results are not stored.
 			const int u = plan.firstUnit + w.outputTile * UNITS + lane % TILES / Op::R, last = plan.endUnit - 1;
 			const uint64_t mine = reinterpret_cast<uint64_t>(tile_of(min(u, last), lane % Op::R));
-			const char *from[TILES];
+			const char *from[TILES / WEIGHT_WARPS];
+			const int first = which * (TILES / WEIGHT_WARPS);
 #pragma unroll
-			for (int i = 0; i < TILES; i++) from[i] = reinterpret_cast<const char *>(__shfl_sync(~0u, mine, i));
+			for (int i = 0; i < TILES / WEIGHT_WARPS; i++)
+				from[i] = reinterpret_cast<const char *>(__shfl_sync(~0u, mine, first + i));
 #pragma unroll 1
 			for (int p = w.kBlock; p < w.end; p++, c.next()) {
 				take_stage(c, taken);
 				if constexpr (W::QUANTISED) {
-					copy_codes(from, p, c.at);
+					copy_codes(from, first, p, w.kBlock, c.at);
 					continue;
 				}
 				const int bytes = min(BLOCK_STEPS, steps - p * BLOCK_STEPS) * 512;
@@ -272,11 +264,14 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 			return fragments(op, unit, r);
 	}
 	// copy_codes copies K block p of quantised weights: the last one is whole too.
-	__device__ __forceinline__ void copy_codes(const char *const (&from)[TILES], int p, int stage) const {
+	template <int N>
+	__device__ __forceinline__ void copy_codes(
+		const char *const (&from)[N], int firstTile, int p, int first, int stage) const {
 		if (elect_one()) {
-			mbarrier_expect(full(stage), WEIGHTS);
+			mbarrier_expect(full(stage), N * W::bytes(p, first));
+			const uint32_t to = weights(stage) + firstTile * W::TILE_BYTES;
 #pragma unroll
-			for (int i = 0; i < TILES; i++) W::copy(weights(stage) + i * W::TILE_BYTES, from[i], p, full(stage));
+			for (int i = 0; i < N; i++) W::copy(to + i * W::TILE_BYTES, from[i], p, first, full(stage));
 		} else if (WARP_ARRIVALS > 1) {
 			mbarrier_arrive(full(stage));
 		}
@@ -371,37 +366,32 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	__device__ __forceinline__ void multiply_part(
 		float (&sum)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
 		const int all = token_groups(this->token_tile(w));
-		if constexpr (W::QUANTISED) {
-			if constexpr (T == 104)
-				if (all <= 56 / TOKEN_GROUP) return multiply_codes<56>(sum, w, c);
-			multiply_codes<T>(sum, w, c);
-		} else {
-			if constexpr (T == 208) {
-				if (all <= 152 / TOKEN_GROUP) return multiply_tokens<152>(sum, w.end - w.kBlock, c);
-				if (all <= 200 / TOKEN_GROUP) return multiply_tokens<200>(sum, w.end - w.kBlock, c);
-			}
-			multiply_tokens<T>(sum, w.end - w.kBlock, c);
+		if constexpr (T == 208) {
+			if (all <= 152 / TOKEN_GROUP) return multiply_by<152>(sum, w, c);
+			if (all <= 200 / TOKEN_GROUP) return multiply_by<200>(sum, w, c);
 		}
+		multiply_by<T>(sum, w, c);
 	}
 	// multiply_tokens loads the weights of the next steps while a step is multiplied, so that the
 	// tensor cores are never idle.
 	template <int N>
-	__device__ __forceinline__ void multiply_tokens(float (&all)[T / 2], int left, StageCursor<STAGES> &c) const {
+	__device__ __forceinline__ void multiply_tokens(
+		float (&all)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
 		float (&sum)[N / 2] = reinterpret_cast<float (&)[N / 2]>(all);
-		const uint32_t mine = weights(0) + threadIdx.x / 32 * TILE_BLOCK_BYTES + threadIdx.x % 32 * 16;
+		const uint32_t mine = weights(0) + threadIdx.x / 32 * W::TILE_BYTES;
 		uint4 v[BLOCK_STEPS];
 		wgmma_pin(sum);
 #pragma unroll 1
-		for (bool first = true; left > 0; left--, first = false) {
+		for (int p = w.kBlock; p < w.end; p++) {
 			mbarrier_wait(full(c.at), c.phase);
 #pragma unroll
 			for (int j = 0; j < BLOCK_STEPS; j++) {
-				v[j] = load_shared(mine + c.at * WEIGHTS + j * 512);
+				v[j] = load_shared(mine + c.at * WEIGHTS + j * 512 + threadIdx.x % 32 * 16);
 				wgmma_fence();
-				wgmma<D, N>(sum, v[j], wgmma_descriptor(rows(c.at) + j * MMA_K * 2));
+				wgmma<D, N>(sum, v[j], rows_descriptor(c.at, j));
 				wgmma_commit();
 				wgmma_wait<3>();
-				if (j == 2) release_stage(c, !first);
+				if (j == 2) release_stage(c, p > w.kBlock);
 			}
 			c.next();
 		}
@@ -409,93 +399,68 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 		wgmma_pin(sum);
 		release_stage(c, true);
 	}
-	// multiply_codes multiplies quantised weights. The products of columns that have one scale are summed by wgmma, then
-	// scaled and added. While the tensor cores compute a sum, the operands of the next one are unpacked; while it is
-	// scaled, the other warpgroup multiplies. The compiler makes each wgmma wait if operands are unpacked between two
-	// wgmmas without a wait for all, or a sum is read while another is in flight over the loop's end (C7513, C7514).
+	// rows_descriptor describes the activations of a step. Only the low half differs.
+	__device__ __forceinline__ uint64_t rows_descriptor(int at, int step) const {
+		const uint64_t first = wgmma_descriptor(rows(0));
+		const uint32_t low = (uint32_t)first + at * (ROWS / 16) + step * (MMA_K * 2 / 16);
+		return first & 0xffffffff00000000 | low;
+	}
+	// load_codes waits for K block p and loads its codes.
+	__device__ __forceinline__ void load_codes(
+		W &stage, const SlicePosition &w, int p, const StageCursor<STAGES> &c) const {
+		mbarrier_wait(full(c.at), c.phase);
+		stage.load(weights(0) + threadIdx.x / 32 * W::TILE_BYTES + c.at * WEIGHTS, p, w.kBlock);
+	}
+	// multiply_block starts to multiply K block p of quantised weights, whose codes are loaded, and then loads those of
+	// the next one. Operands beside the sums of 208 tokens would spill with all steps at once.
+	template <int N>
+	__device__ __forceinline__ void multiply_block(
+		float (&sum)[N / 2], W &stage, const SlicePosition &w, int p, StageCursor<STAGES> &c) const {
+		constexpr int AT_ONCE = T > 104 ? 2 : BLOCK_STEPS;
+#pragma unroll
+		for (int first = 0; first < BLOCK_STEPS; first += AT_ONCE) {
+			uint4 v[AT_ONCE];
+#pragma unroll
+			for (int j = 0; j < AT_ONCE; j++) v[j] = stage.operand(first + j);
+#pragma unroll
+			for (int j = 0; j < AT_ONCE; j++) // all before the fence
+				asm volatile("" : "+r"(v[j].x), "+r"(v[j].y), "+r"(v[j].z), "+r"(v[j].w)::"memory");
+			wgmma_fence();
+#pragma unroll
+			for (int j = 0; j < AT_ONCE; j++) wgmma<D, N>(sum, v[j], rows_descriptor(c.at, first + j));
+			wgmma_commit();
+			wgmma_wait<1>();
+			if (first == 0) release_stage(c, p > w.kBlock);
+		}
+		c.next();
+		if (p + 1 < w.end) load_codes(stage, w, p + 1, c);
+	}
+	// multiply_codes unpacks a K block while the one before is multiplied.
 	template <int N>
 	__device__ __forceinline__ void multiply_codes(
 		float (&all)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
 		float (&sum)[N / 2] = reinterpret_cast<float (&)[N / 2]>(all);
-		float part[N / 2] = {};
-		const uint32_t mine = weights(0) + threadIdx.x / 32 * W::TILE_BYTES;
-		mbarrier_wait(full(c.at), c.phase);
-		W next(mine + c.at * WEIGHTS, w.kBlock);
-		Operands v(next, 0);
+		W stage;
+		wgmma_pin(sum);
+		load_codes(stage, w, w.kBlock, c);
 #pragma unroll 1
-		for (int p = w.kBlock; p < w.end; p++) {
-			const int at = c.at;
-			W now = next;
-#pragma unroll
-			for (int i = 0; i < W::SCALED; i++) {
-				multiply_steps<N>(part, v, at, i);
-				if (i + 1 < W::SCALED) {
-					v = Operands(now, i + 1);
-				} else {
-					c.next();
-					if (p + 1 < w.end) {
-						mbarrier_wait(full(c.at), c.phase);
-						next = W(mine + c.at * WEIGHTS, p + 1);
-					}
-					v = Operands(next, 0);
-				}
-				const float2 scale = now.scale(i);
-				v.pin();
-				wgmma_wait<0>();
-				add_scaled(sum, part, scale);
-			}
-			if constexpr (W::SUMS)
-				if (ends_sums(w, p)) add_minimums<N>(sum, part, now, at, w, p);
-			mbarrier_arrive_warp(empty(at));
+		for (int p = w.kBlock;; p++) { // two sets of operands take turns
+			multiply_block<N>(sum, stage, w, p, c);
+			if (++p == w.end) break;
+			multiply_block<N>(sum, stage, w, p, c);
+			if (p + 1 == w.end) break;
 		}
-	}
-	// Operands are those of the i-th sum of a stage.
-	struct Operands {
-		uint4 of[W::STEPS];
-
-		__device__ __forceinline__ Operands(const W &stage, int i) {
-#pragma unroll
-			for (int s = 0; s < W::STEPS; s++) of[s] = stage.operand(i * W::STEPS + s);
-		}
-		// pin has them unpacked before what follows.
-		__device__ __forceinline__ void pin() {
-#pragma unroll
-			for (int s = 0; s < W::STEPS; s++)
-				asm volatile("" : "+r"(of[s].x), "+r"(of[s].y), "+r"(of[s].z), "+r"(of[s].w)::"memory");
-		}
-	};
-	// multiply_steps starts to multiply the steps of the i-th sum of a stage.
-	template <int N>
-	__device__ __forceinline__ void multiply_steps(float (&part)[N / 2], const Operands &v, int at, int i) const {
-		const uint64_t first = wgmma_descriptor(rows(0));
-		wgmma_fence();
-#pragma unroll
-		for (int s = 0; s < W::STEPS; s++) {
-			// Only the low half changes from step to step.
-			const uint32_t low = (uint32_t)first + at * (ROWS / 16) + (i * W::STEPS + s) * (MMA_K * 2 / 16);
-			const uint64_t b = first & 0xffffffff00000000 | low;
-			s ? wgmma_part<1>(part, v.of[s], b) : wgmma_part<0>(part, v.of[s], b);
-		}
-		wgmma_commit();
-	}
-	// add_scaled adds the products of columns that have one scale, those of each row.
-	template <int M>
-	static __device__ __forceinline__ void add_scaled(float (&sum)[M], float (&part)[M], const float2 &scale) {
-		wgmma_pin(part);
-#pragma unroll
-		for (int e = 0; e < M; e++) sum[e] = __fmaf_rn(e % 4 < 2 ? scale.x : scale.y, part[e], sum[e]);
-	}
-	// add_minimums adds the minimums of a brick, up to K block p, times the sums of activations.
-	template <int N>
-	__device__ __forceinline__ void add_minimums(float (&sum)[N / 2], float (&part)[N / 2], W &stage, int at,
-		const SlicePosition &w, int p) const {
-		const int brick = p / SUMS_BLOCKS * SUMS_BLOCKS;
-		const uint4 v = stage.scales.minimum_operand(w.kBlock - brick, p - brick);
-		wgmma_fence();
-		wgmma_part<0>(part, v, wgmma_plain_descriptor(sums(at)));
-		wgmma_commit();
 		wgmma_wait<0>();
-		add_scaled(sum, part, stage.scales.minimum_scale());
+		wgmma_pin(sum);
+		release_stage(c, true);
+	}
+	template <int N>
+	__device__ __forceinline__ void multiply_by(
+		float (&all)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
+		if constexpr (W::QUANTISED)
+			multiply_codes<N>(all, w, c);
+		else
+			multiply_tokens<N>(all, w, c);
 	}
 	// release_stage frees the stage before c, which was read.
 	__device__ __forceinline__ void release_stage(const StageCursor<STAGES> &c, bool any) const {
@@ -622,10 +587,10 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 };
 
 // Stages of quantised weights that fit beside T tokens, at most as many as there is room for barriers.
-template <class W, int T> constexpr int STAGE_BYTES = T * (TOKEN_BLOCK_BYTES + (W::SUMS ? SUMS_BYTES : 0)) +
-	8 * W::TILE_BYTES;
+template <class W, int T> constexpr int STAGE_BYTES = T * TOKEN_BLOCK_BYTES + 8 * W::TILE_BYTES;
 template <int T> constexpr int ROOM = 227 * 1024 - (512 + T * 4 + 1023) / 1024 * 1024 - (16 * T + 1023) / 1024 * 1024;
-template <class W, int T> constexpr int CODES_STAGES = ROOM<T> / STAGE_BYTES<W, T> < 28 ? ROOM<T> / STAGE_BYTES<W, T> : 28;
+template <class W, int T>
+constexpr int CODES_STAGES = ROOM<T> / STAGE_BYTES<W, T> < 28 ? ROOM<T> / STAGE_BYTES<W, T> : 28;
 
 template <class Op, class D, int T, int STAGES, class W = Elements<D>>
 __device__ __forceinline__ void stream_k(const StreamKArgs<Op> &a) {
@@ -643,9 +608,9 @@ __device__ __forceinline__ void stream_k(const StreamKArgs<Op> &a) {
 		return;
 	}
 	release_registers<T>();
-	if (warp == 1) {
+	if (warp > 0 && warp <= Block::WEIGHT_WARPS) {
 		Block::launch_dependents_early();
-		b.produce_weights();
+		b.produce_weights(warp - 1);
 		return;
 	}
 	begin_product<Op::ATTENTION_NEXT>();

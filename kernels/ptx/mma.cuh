@@ -37,6 +37,16 @@ __device__ __forceinline__ void mma_bf16_first(float *c, const uint4 &a, uint32_
 	    : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "f"(0.f));
 }
 
+// mma_bf16_from is mma_bf16 with a sum that begins at `from`.
+__device__ __forceinline__ void mma_bf16_from(
+	float *c, const uint4 &a, uint32_t b0, uint32_t b1, const float (&from)[4]) {
+	asm volatile(
+		"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%11,%12,%13};"
+		: "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+		: "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "f"(from[0]), "f"(from[1]), "f"(from[2]),
+		"f"(from[3]));
+}
+
 // and_or computes a & mask | bits in one instruction, which the compiler does not for two constants.
 __device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t bits) {
 	uint32_t v;
@@ -48,6 +58,23 @@ __device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t b
 __device__ __forceinline__ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
 	uint32_t v;
 	asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
+	return v;
+}
+
+// The same for binary16: a + b, a·b and a·b + c, each rounded once.
+__device__ __forceinline__ uint32_t add_f16x2(uint32_t a, uint32_t b) {
+	uint32_t v;
+	asm("add.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+	return v;
+}
+__device__ __forceinline__ uint32_t mul_f16x2(uint32_t a, uint32_t b) {
+	uint32_t v;
+	asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+	return v;
+}
+__device__ __forceinline__ uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c) {
+	uint32_t v;
+	asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
 	return v;
 }
 
@@ -84,7 +111,11 @@ struct F16 {
 		asm("{ .reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(f) : "r"(v));
 		return f;
 	}
-	static __device__ __forceinline__ float high(uint32_t v) { return low(v >> 16); }
+	static __device__ __forceinline__ float high(uint32_t v) {
+		float f;
+		asm("{ .reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(f) : "r"(v));
+		return f;
+	}
 	static __device__ __forceinline__ void mma(float (&c)[4], const uint4 &a, uint32_t b0, uint32_t b1) {
 		asm volatile(
 			"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

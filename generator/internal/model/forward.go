@@ -141,20 +141,20 @@ func (p *pass) handovers(i int) (h handovers) {
 	if i+1 == len(m.layers) {
 		return h
 	}
-	if t := kernels.HandoverType(output...); t != 0 && !kernels.NeedsSums(output...) {
+	if t := kernels.HandoverType(output...); t != 0 {
 		h.attend = kernels.Handover{Rounded: s.roundedInner, DType: t}
 		h.output.InputIsRounded = true
 	}
 	if kernels.HandsOver(output, gateUp) {
 		h.output.Rounded, h.output.Norm = s.roundedHidden, w.feedForwardNorm
-		h.output.Sums, h.gateUp.InputIsRounded = kernels.NeedsSums(gateUp...), true
+		h.gateUp.InputIsRounded = true
 	}
 	if kernels.HandsOver(gateUp, down) {
-		h.gateUp.Rounded, h.gateUp.Sums, h.down.InputIsRounded = s.roundedInner, kernels.NeedsSums(down...), true
+		h.gateUp.Rounded, h.down.InputIsRounded = s.roundedInner, true
 	}
 	next := &m.layers[i+1]
 	if qkv, _, _, _ = next.products(); kernels.HandsOver(down, qkv) {
-		h.down.Rounded, h.down.Norm, h.down.Sums = s.roundedHidden, next.attentionNorm, kernels.NeedsSums(qkv...)
+		h.down.Rounded, h.down.Norm = s.roundedHidden, next.attentionNorm
 	}
 	return h
 }

@@ -40,6 +40,11 @@ static CUresult reel_allow_shared(CUcontext c, CUfunction f, int bytes) {
 	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
 }
 
+static CUresult reel_prefer_shared(CUcontext c, CUfunction f) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+}
+
 static CUresult reel_begin(CUcontext c, CUstream s) {
 	CUresult r = cuCtxSetCurrent(c);
 	return r ? r : cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -208,6 +213,12 @@ func (d *Device) allowShared(f cu.Function, bytes int) error {
 
 // launch launches f on s with the struct at args as its only parameter.
 func (d *Device) launch(f cu.Function, g Grid, s *stream, args unsafe.Pointer) error {
+	if g.AllShared {
+		r := C.reel_prefer_shared(contextOf(d.context), functionOf(f))
+		if err := d.failure("shared memory of a kernel", r); err != nil {
+			return err
+		}
+	}
 	pdl := C.int(0)
 	if g.Dependent {
 		pdl = 1

@@ -30,3 +30,7 @@ var ShareMerge = true
 // PrefillQueries is the number of queries in a tile of prefill attention: 16, 32 or 64. 0 uses
 // the smallest with which all tiles run at the same time.
 var PrefillQueries = 0
+
+// CodesRing lets Hopper multiply up to 8 rows over quantised weights from a ring in shared memory, where that is
+// faster.
+var CodesRing = true
