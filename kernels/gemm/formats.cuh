@@ -2,7 +2,8 @@
 // and their scales. kernels/codes.go states the bytes of a brick and packs it on the host.
 //
 // A format is Format<columns of a brick, code, scales>. To add one: its brick in codes.go; the line of its Format
-// below, with a code and scales of its own if it needs them; its source in pack_codes.cu; its name in REEL_FORMATS.
+// below, with a code and scales of its own if it needs them; its source in pack_codes.cu; its name in REEL_FORMATS
+// and, if its bricks have 64 columns, in REEL_CODES_RING (product.cuh).
 // A code has the static members
 //
 //   BITS                       4, 5, 6 or 8
@@ -81,7 +82,8 @@ template <int BITS> struct Quarter {
 		const uint32_t v = and_or(word(step) >> 4 * r, 0x000f000f, 0x43004300);
 		return BITS == 5 ? v | shift(high.x, 4 * step + r - 4) & 0x00100010 : v;
 	}
-	// raw returns both codes of a register as bits. Four bits are not shifted to the end where that takes an instruction.
+	// raw returns both codes of a register as bits. Four bits are not shifted to the end where that takes an
+	// instruction.
 	static constexpr int LOWER = BITS == 4 ? 16 : 1;
 	__device__ __forceinline__ uint32_t raw(int step, int r) const {
 		if (BITS == 4) return r % 2 == 0 ? word(step) >> 4 * r & 0x000f000f : word(step) >> 4 * (r - 1) & 0x00f000f0;

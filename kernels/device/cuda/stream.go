@@ -50,8 +50,7 @@ type Grid struct {
 	Threads int // per block
 	Cluster int // blocks per cluster, along X; 0 counts as 1
 	Shared  int // bytes of dynamic shared memory
-	// AllShared asks for as much shared memory of an SM as there is, at the cost of L1: for blocks that run beside
-	// those of other kernels.
+	// AllShared asks for as much shared memory of an SM as there is, at the cost of L1, so that several blocks fit.
 	AllShared bool
 	// Dependent allows programmatic dependent launch: the kernel may begin before the
 	// previous one on the stream has ended. It must execute griddepcontrol.wait before
