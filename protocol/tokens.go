@@ -60,6 +60,13 @@ func decodeSome(dec *msgpack.Decoder, ids []int32) (items int) {
 	n, _ := r.ReadAt(ahead[:], at) // fewer at the end
 	b := ahead[:n]
 	for items < len(ids) {
+		for items+atOnce <= len(ids) && areNumbersOf2(b) {
+			readNumbersOf2((*[atOnce]int32)(ids[items:]), (*[3 * atOnce]byte)(b))
+			items, b = items+atOnce, b[3*atOnce:]
+		}
+		if items == len(ids) {
+			break
+		}
 		if len(b) > 2 && b[0] == wholeOf2 { // most token ids
 			ids[items] = int32(b[1])<<8 | int32(b[2])
 			items, b = items+1, b[3:]
@@ -74,4 +81,11 @@ func decodeSome(dec *msgpack.Decoder, ids []int32) (items int) {
 	}
 	_, _ = r.Seek(at+int64(n-len(b)), io.SeekStart) // never before the beginning
 	return items
+}
+
+// readNumbersOf2 reads whole numbers of two bytes.
+func readNumbersOf2(ids *[atOnce]int32, b *[3 * atOnce]byte) {
+	for i := range ids {
+		ids[i] = int32(b[3*i+1])<<8 | int32(b[3*i+2])
+	}
 }
