@@ -82,6 +82,7 @@ func TestCUDAPrefillAttendIsBatchInvariant(t *testing.T) {
 // several, in tiles of any size, and with splits computed in parallel or one after another.
 func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 	defer func() { tune.ParallelSplits, tune.ShareMerge, tune.PrefillQueries = true, true, 0 }()
+	defer prefillAsChosen.set()
 	for i, c := range prefillShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, []int{1100, 200, 2300, 4400}[i%4])
 		a.row = nil
@@ -103,7 +104,13 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 			}
 			tune.PrefillQueries, tune.ShareMerge = 0, false
 			a.equal(name+", splits merged by one block", a.chunks(n), want)
-			tune.ShareMerge, tune.ParallelSplits = true, false
+			tune.ShareMerge = true
+			for _, v := range prefillVariants {
+				v.set()
+				a.equal(name+", "+v.name, a.chunks(n), want)
+			}
+			prefillAsChosen.set()
+			tune.ParallelSplits = false
 			a.equal(name+", splits one after another", a.chunks(n), want)
 			tune.ParallelSplits = true
 		}
