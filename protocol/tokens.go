@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -83,9 +84,12 @@ func decodeSome(dec *msgpack.Decoder, ids []int32) (items int) {
 	return items
 }
 
-// readNumbersOf2 reads whole numbers of two bytes.
+// readNumbersOf2 reads whole numbers of two bytes, two from a word: each is a head, and a number in big-endian order.
 func readNumbersOf2(ids *[atOnce]int32, b *[3 * atOnce]byte) {
-	for i := range ids {
-		ids[i] = int32(b[3*i+1])<<8 | int32(b[3*i+2])
+	for i := range 3 {
+		word := binary.BigEndian.Uint64(b[6*i:])
+		ids[2*i], ids[2*i+1] = int32(word>>40&math.MaxUint16), int32(word>>16&math.MaxUint16)
 	}
+	last := binary.BigEndian.Uint64(b[3*atOnce-8:]) // the two last numbers end the word
+	ids[6], ids[7] = int32(last>>24&math.MaxUint16), int32(last&math.MaxUint16)
 }
