@@ -55,7 +55,7 @@ func printPlan(w io.Writer, o config.Options, vram int64, asJSON bool) error {
 	if err != nil {
 		return assembly.CannotServe(assembly.Place(o.Model), err)
 	}
-	if err := assembly.DraftHeaders(o, &use); err != nil {
+	if err := assembly.DraftHeaders(o, c, &use); err != nil {
 		return err
 	}
 	r, err := plan.ReportFor(c, use, o, name, vram)

@@ -73,6 +73,7 @@ func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 		pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
 		splits: int32(splits), scale: o.Scale * float32(math.Log2E),
 		window: int32(window), join: int32(join), visible: int32(o.visible()), afterQKV: afterQKV,
+		earliest: int32(o.First),
 	}
 }
 

@@ -155,7 +155,7 @@ func (t *attendTile) give(begin int) {
 // first returns the first position that the row at position n-1 sees.
 func (o Attend) first(n int) int {
 	if o.Window > 0 {
-		return max(0, n-o.Window)
+		return max(o.First, n-o.Window)
 	}
-	return 0
+	return o.First
 }

@@ -66,7 +66,7 @@ func (o Attend) exact(h *device.Host, t, head int) []float64 {
 	q := h.Float32(o.Q)[(t*o.Heads+head)*d:][:d]
 	out, sum, last := make([]float64, d), 0.0, int(h.Int32(o.Rows.Position)[t])
 	for j := range last + 1 {
-		if o.Window > 0 && j <= last-o.Window {
+		if o.Window > 0 && j <= last-o.Window || j < o.First {
 			continue
 		}
 		var dot float64
@@ -94,15 +94,15 @@ func TestHostAttendIsNearFloat64(t *testing.T) {
 			d := []int{6, 8, 16, 20, 32, 33, 64, 80, 128}[r.IntN(9)]
 			positions := 3 + r.IntN([]int{5, 40, 600}[r.IntN(3)])
 			a := newHostAttend(t, h, r, KV{PageTokens: page, Layers: 1, Heads: 2, HeadDim: d}, 2*group, positions, 3)
-			a.Window = []int{0, 1, page + 1, 100}[r.IntN(4)]
+			a.Window, a.First = []int{0, 1, page + 1, 100}[r.IntN(4)], r.IntN(positions-2) // at most the first row's
 			position := h.Int32(a.Rows.Position)
 			r.Shuffle(a.T, func(i, j int) { position[i], position[j] = position[j], position[i] })
 			a.Host(h)
 			for i := range a.T * a.Heads {
 				for j, want := range a.exact(h, i/a.Heads, i%a.Heads) {
 					if got := h.Float32(a.Out)[i*d+j]; math.Abs(float64(got)-want) > 2e-6 {
-						t.Fatalf("%d heads over 2 of %d, pages of %d, window %d, row %d of %d at %d: %v, wants %v", a.Heads,
-							d, page, a.Window, i/a.Heads, a.T, positions, got, want)
+						t.Fatalf("%d heads over 2 of %d, pages of %d, window %d from %d, row %d of %d at %d: %v, wants %v", a.Heads,
+							d, page, a.Window, a.First, i/a.Heads, a.T, positions, got, want)
 					}
 				}
 			}

@@ -13,6 +13,8 @@ import (
 //	1      two of each group: the token before the group's first row, then that row
 //	j > 1  one of each group: row j-1, whose token [Propose] has written
 //
+// With Single draft 1 has one row of each group too: its first row. Its drafter has no keys and values to catch up with.
+//
 // If all drafts of a step stand, the last one has no keys and values in the draft model: the token before the first row
 // makes up for that. A prompt token always has some, and its page may belong to others too; then the first row comes
 // twice. Token ids from Vocab on, which the draft model does not have, become 0. It then guesses worse; nothing else
@@ -24,18 +26,26 @@ type DraftRows struct {
 
 	T, Queries, Draft int // rows of the model's pass, a multiple of Queries
 	Vocab             int // tokens of the draft model
+	// Single is for drafters whose keys and values [Join] makes from the model's rows. Positions are then 1 at least,
+	// also those of padding, because nothing attends from position 0 or to it.
+	Single bool
 }
 
 // rows returns the number of rows that the op writes, and of samples.
 func (o DraftRows) rows() (rows, samples int) {
-	switch groups := o.T / max(1, o.Queries); o.Draft {
-	case 0:
+	groups := o.T / max(1, o.Queries)
+	if o.Draft == 0 {
 		return o.T, 0
-	case 1:
-		return 2 * groups, groups
-	default:
-		return groups, groups
 	}
+	return o.each() * groups, groups
+}
+
+// each returns how many rows of a group the op writes with a Draft.
+func (o DraftRows) each() int {
+	if o.Draft == 1 && !o.Single {
+		return 2
+	}
+	return 1
 }
 
 // Kernel returns "draftrows".
@@ -70,12 +80,15 @@ func (o DraftRows) Host(h *device.Host) {
 	samples, of := h.Int32(o.Rows.Sample), h.Int32(o.Of.Sample)
 	for g := range o.T / o.Queries {
 		first, at := g*o.Queries, g
-		if o.Draft == 1 {
+		if o.each() == 2 {
 			at = 2*g + 1
 			o.copyRow(h, 2*g, first)
 			o.catchUp(h, 2*g)
 		}
 		o.copyRow(h, at, first+o.Draft-1)
+		if positions := h.Int32(o.Rows.Position); o.Single {
+			positions[at] = max(1, positions[at])
+		}
 		if samples[g] = int32(at); of[first] < 0 {
 			samples[g] = -1
 		}

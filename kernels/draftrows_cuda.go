@@ -15,6 +15,6 @@ func (o DraftRows) CUDA(q *cuda.Queue) error {
 		ofSlot: at(o.Of.Slot), ofPosition: at(o.Of.Position), ofToken: at(o.Of.Token), ofSample: at(o.Of.Sample),
 		history: slots.history, params: slots.params, slot: at(o.Rows.Slot), position: at(o.Rows.Position),
 		token: at(o.Rows.Token), sample: at(o.Rows.Sample), rows: int32(rows), queries: int32(o.Queries),
-		draft: int32(o.Draft), vocab: int32(o.Vocab), context: int32(o.Slots.Context),
+		draft: int32(o.Draft), vocab: int32(o.Vocab), context: int32(o.Slots.Context), single: word(o.Single),
 	})
 }

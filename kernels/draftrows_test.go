@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
@@ -63,6 +64,17 @@ func TestDraftRows(t *testing.T) {
 	if got := g.h.Int32(rows.Sample)[:4]; !slices.Equal(got, []int32{1, 3, 5, -1}) {
 		t.Errorf("samples %v", got)
 	}
+	single := op
+	single.Single = true
+	g.launch(single)
+	pad.position = 1
+	if got, want := g.seen(rows, 4), []rowSeen{{2, 7, 50}, {5, 4, 51}, {1, 9, 0}, pad}; !slices.Equal(got, want) {
+		t.Errorf("first draft of an EAGLE-3 head: %v, wants %v", got, want)
+	}
+	if got := g.h.Int32(rows.Sample)[:4]; !slices.Equal(got, []int32{0, 1, 2, -1}) {
+		t.Errorf("samples %v", got)
+	}
+	pad.position = 0
 	g.h.Int32(g.rows.Token)[1], g.h.Int32(g.rows.Token)[5] = 60, 801
 	op.Draft = 2
 	g.launch(op)
@@ -111,6 +123,14 @@ func TestPropose(t *testing.T) {
 	if !slices.Equal(g.h.Int32(g.slots.History), history) {
 		t.Error("history differs")
 	}
+	tokens, err := g.h.Load(bytesOfInts(40, 41, 42, 43, 44))
+	g.must(err)
+	g.launch(Propose{Logits: logits, Tokens: tokens, Rows: g.rows, Slots: g.slots, T: 16, Queries: 4, Draft: 1, Cols: 5,
+		Vocab: 4})
+	if got := []int32{g.seen(g.rows, 16)[1].token, g.h.Int32(g.slots.History)[5*rigContext+5]}; !slices.Equal(got,
+		[]int32{42, 40}) {
+		t.Errorf("mapped tokens %v", got)
+	}
 	if token := mostProbable([]float32{nan, nan}); token != 0 {
 		t.Errorf("of no numbers: %d", token)
 	}
@@ -121,4 +141,12 @@ func TestPropose(t *testing.T) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
+}
+
+// bytesOfInts returns the bytes of int32 values.
+func bytesOfInts(values ...int32) (b []byte) {
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	}
+	return b
 }

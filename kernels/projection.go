@@ -27,19 +27,15 @@ type Projection struct {
 // reports.
 type ProjectionName uint8
 
-// The two projections of a layer.
+// The two projections of a layer, and that of an EAGLE-3 head's features.
 const (
 	OutputProjection ProjectionName = iota
 	DownProjection
+	FeatureProjection
 )
 
-// Kernel returns "output" or "down".
-func (o Projection) Kernel() string {
-	if o.Name == DownProjection {
-		return "down"
-	}
-	return "output"
-}
+// Kernel returns "output", "down" or "features".
+func (o Projection) Kernel() string { return [...]string{"output", "down", "features"}[o.Name] }
 
 // Check compares dimensions.
 func (o Projection) Check() error {

@@ -6,6 +6,7 @@ constexpr int PROPOSE_THREADS = 1024, PROPOSE_WARPS = PROPOSE_THREADS / 32, PROP
 
 struct ProposeArgs {
 	const float *logits;            // [groups][cols]
+	const int32_t *tokens;          // [cols], or null
 	const int32_t *slot, *position; // [T]
 	int32_t *token;                 // out: [T]
 	int32_t *history;               // out: [slots][context]
@@ -54,5 +55,7 @@ extern "C" __global__ void __launch_bounds__(PROPOSE_THREADS) reel_propose(const
 	if (thread >= 32) return;
 	best = {most[thread], token[thread]};
 	best.take_warp();
-	if (thread == 0) a.token[row] = a.history[(size_t)slot * a.context + a.position[row]] = best.token;
+	if (thread > 0) return;
+	if (a.tokens) best.token = a.tokens[best.token];
+	a.token[row] = a.history[(size_t)slot * a.context + a.position[row]] = best.token;
 }

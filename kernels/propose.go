@@ -8,10 +8,11 @@ import (
 )
 
 // Propose takes a draft model's most probable token as draft number Draft of each group of a verify pass, whose rows
-// come in groups of Queries as [Accept] describes: the lowest id among equals, and 0 if no logit is a number.
+// come in groups of Queries as [Accept] describes: the first among equals, and logit 0 if none is a number.
 // Padding gets no draft.
 type Propose struct {
 	Logits device.Buffer // float32 [T/Queries][Cols], of the draft model
+	Tokens device.Buffer // int32 [Cols]: the token of each logit; or none: logit i is that of token i
 	Rows   Rows          // of the verify pass; Token, out: the drafts
 	Slots  Slots         // History, out: the drafts at their positions
 
@@ -31,6 +32,11 @@ func (o Propose) Check() error {
 		return fmt.Errorf("%w: draft %d of %d rows in groups of %d, %d of %d tokens", device.ErrBadShape, o.Draft, o.T,
 			o.Queries, o.Vocab, o.Cols)
 	}
+	if !o.Tokens.IsZero() {
+		if err := checkBuffers(need{"tokens", o.Tokens, o.Cols}); err != nil {
+			return err
+		}
+	}
 	return checkBuffers(need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T},
 		need{"tokens of rows", o.Rows.Token, o.T}, need{"logits", o.Logits, o.T / o.Queries * o.Cols})
 }
@@ -43,6 +49,9 @@ func (o Propose) Host(h *device.Host) {
 		row := g*o.Queries + o.Draft
 		if slot := int(slots[row]); slot != o.Slots.Count-1 {
 			token := mostProbable(logits[g*o.Cols:][:o.Vocab])
+			if !o.Tokens.IsZero() {
+				token = h.Int32(o.Tokens)[token]
+			}
 			tokens[row], history[slot*o.Slots.Context+int(positions[row])] = token, token
 		}
 	}

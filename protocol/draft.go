@@ -112,6 +112,7 @@ const (
 	DrafterOff    = "off"    // none: no token is guessed
 	DrafterLookup = "lookup" // how the text went on where its last tokens occurred before
 	DrafterModel  = "model"  // another model
+	DrafterEagle  = "eagle"  // an EAGLE-3 head, which reads the model's hidden states
 	DrafterGiven  = "given"  // what requests predict, for measurements
 )
 

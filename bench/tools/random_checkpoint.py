@@ -62,7 +62,45 @@ SHAPES = {
 }
 
 
+# EAGLE-3 heads: the model's shape, and the head's vocabulary. Published for Llama-3.1-8B with that of 32,000.
+HEADS = {"eagle3-llama-3.1-8b": ("llama-3.1-8b", 32000)}
+
+
+def head_config(name):
+    model, vocab = HEADS[name]
+    return {**config(model, 1), "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": vocab}
+
+
+def head_tensors(name):
+    """Names and shapes of an EAGLE-3 head's tensors; those of d2t and t2d come apart."""
+    model, draft_vocab = HEADS[name]
+    hidden, inner, _, heads, kv, dim, *_ = SHAPES[model]
+    yield "fc.weight", (hidden, 3 * hidden)
+    for part, rows in (("q", heads), ("k", kv), ("v", kv)):
+        yield f"midlayer.self_attn.{part}_proj.weight", (rows * dim, 2 * hidden)
+    yield "midlayer.self_attn.o_proj.weight", (hidden, heads * dim)
+    yield "midlayer.mlp.gate_proj.weight", (inner, hidden)
+    yield "midlayer.mlp.up_proj.weight", (inner, hidden)
+    yield "midlayer.mlp.down_proj.weight", (hidden, inner)
+    for norm in ("midlayer.hidden_norm", "midlayer.input_layernorm", "midlayer.post_attention_layernorm", "norm"):
+        yield norm + ".weight", (hidden,)
+    yield "lm_head.weight", (draft_vocab, hidden)
+
+
+def tokens_of_head(name):
+    """d2t and t2d of a head with each fourth token of the model, or so: (name, dtype, shape, bytes)."""
+    model, draft_vocab = HEADS[name]
+    vocab = SHAPES[model][6]
+    tokens = np.arange(draft_vocab, dtype=np.int64) * vocab // draft_vocab
+    known = np.zeros(vocab, np.uint8)
+    known[tokens] = 1
+    yield "d2t", "I64", (draft_vocab,), lambda: [(tokens - np.arange(draft_vocab)).tobytes()]
+    yield "t2d", "BOOL", (vocab,), lambda: [known.tobytes()]
+
+
 def config(name, layers):
+    if name in HEADS:
+        return head_config(name)
     hidden, inner, _, heads, kv, dim, vocab, context, theta, tied = SHAPES[name]
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "dtype": "bfloat16",
@@ -131,30 +169,33 @@ class Weights:
         return (f.view(np.uint32) >> 16).astype(np.uint16)
 
 
-SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "U8": 1, "I32": 4, "I64": 8}  # bytes of an element
+SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "U8": 1, "BOOL": 1, "I32": 4, "I64": 8}  # bytes of an element
 
 
 def stored(name, layers, quantise, seed):
     """(name, dtype, shape, function that returns parts of its bytes) of each tensor in the file."""
     weights, quantised = Weights(seed), random_quantised.Layers(quantise, seed) if quantise else None
-    for tensor, dims in tensors(name, layers):
+    for tensor, dims in head_tensors(name) if name in HEADS else tensors(name, layers):
         if quantised and tensor.endswith("_proj.weight"):
             yield from quantised.tensors(tensor.removesuffix(".weight"), *dims)
         else:
             yield tensor, "BF16", dims, lambda dims=dims: [weights.bytes(dims)]
+    if name in HEADS:
+        yield from tokens_of_head(name)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shape", choices=sorted(SHAPES))
+    parser.add_argument("shape", choices=sorted([*SHAPES, *HEADS]))
     parser.add_argument("path", type=Path, metavar="PATH", help="a directory, or with --gguf a file")
     parser.add_argument("--gguf", choices=random_gguf.FORMATS, help="write a GGUF file of this format")
     parser.add_argument("--quantise", choices=random_quantised.FORMATS, help="write a quantised directory of this format")
     parser.add_argument("--layers", type=int, help="fewer layers than the shape has")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    shape = SHAPES[args.shape]
-    layers = args.layers or shape[2]
+    layers = args.layers or (1 if args.shape in HEADS else SHAPES[args.shape][2])
+    if args.shape in HEADS and (args.gguf or args.quantise):
+        parser.error("an EAGLE-3 head is not quantised")
     if args.gguf:
         at = random_gguf.write(args.path, args.gguf, config(args.shape, layers), tensors(args.shape, layers), args.seed)
         print(f"{args.shape}, {layers} layers, {args.gguf}: {at / 1e9:.2f} GB in {args.path}", file=sys.stderr)

@@ -3,12 +3,12 @@
 # by an oracle's acceptance, at 250 and at 4,000 positions and with 8 streams; the loss where nothing is ever accepted;
 # the start; the ops of a verify pass. Tokens and log-probabilities are compared bit for bit throughout. It prints a
 # table last; the rest goes to OUT. It needs the binaries of make cuda, a driver, and Python with numpy; no Go.
-# usage: sh bench/tools/speculate_gpu.sh BIN OUT [PART...]: all parts, or some of: steps long streams nothing start model
+# usage: sh bench/tools/speculate_gpu.sh BIN OUT [PART...]: all parts, or some of: steps long streams nothing start model draft eagle
 set -u
 bin=$1
 out=$2
 shift 2
-test $# -gt 0 || set -- steps long streams nothing start model
+test $# -gt 0 || set -- steps long streams nothing start model draft eagle
 tools=$(dirname "$0")
 mkdir -p "$out"
 table=$out/speculate.txt
@@ -20,11 +20,11 @@ seven="--model /tmp/llama-2-7b"
 
 # speculate SECONDS NAME FLAGS... measures and adds its tables to the script's.
 speculate() {
-	limit=$1 name=$2
+	limit=$1 label=$2
 	shift 2
-	run "$limit" "speculate-$name" speculate "$@"
-	echo "$name" >>"$table"
-	"$bin/reel-bench" show "$out/speculate-$name.json" >>"$table" 2>&1
+	run "$limit" "speculate-$label" speculate "$@"
+	echo "$label" >>"$table"
+	"$bin/reel-bench" show "$out/speculate-$label.json" >>"$table" 2>&1
 }
 
 steps() {
@@ -61,6 +61,29 @@ model() {
 	checkpoint llama-3.1-8b
 	checkpoint llama-3.2-1b
 	speculate 150 model --model /tmp/llama-3.1-8b --prompts 3 --rounds 2 --max-tokens 128 -- --max-seq-len 2048 --draft /tmp/llama-3.2-1b
+}
+
+# oracle DRAFTER NAME measures a drafter's passes beside guesses of a given acceptance, with 7 and with 3 of them a step,
+# and with 8 streams.
+oracle() {
+	for tokens in 7 3; do
+		speculate 100 "$2-$tokens" --model /tmp/llama-3.1-8b --acceptance 0.6,0.7,0.8 --draft $tokens --prompts 2 --rounds 2 --prompt-tokens 250 --max-tokens 192 -- --max-seq-len 2048 --draft "given:$1"
+	done
+	speculate 100 "$2-streams" --model /tmp/llama-3.1-8b --acceptance 0.7 --draft 3 --streams 8 --prompts 1 --rounds 2 --prompt-tokens 100 --max-tokens 192 -- --max-seq-len 2048 --max-batch 8 --draft "given:$1"
+}
+
+# draft and eagle measure what a draft model of 1B and an EAGLE-3 head of published shape gain for a model of 8B.
+draft() {
+	checkpoint llama-3.1-8b
+	checkpoint llama-3.2-1b
+	oracle /tmp/llama-3.2-1b draft
+}
+
+eagle() {
+	checkpoint llama-3.1-8b
+	checkpoint eagle3-llama-3.1-8b
+	oracle /tmp/eagle3-llama-3.1-8b eagle
+	speculate 100 eagle --model /tmp/llama-3.1-8b --prompts 3 --rounds 2 --max-tokens 128 -- --max-seq-len 2048 --draft /tmp/eagle3-llama-3.1-8b
 }
 
 for part in "$@"; do

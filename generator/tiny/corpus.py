@@ -169,7 +169,8 @@ class Epochs:
             starts.append(position)
             position += self.context
             if self.rng.random() < ALIGNED:
-                position = speeches[np.searchsorted(speeches, position, side="right") - 1]
+                speech = speeches[np.searchsorted(speeches, position, side="right") - 1]
+                position = speech if speech > starts[-1] else position  # not where a speech is longer than a window
         windows = stream[np.array(starts)[:, None] + np.arange(-1, self.context)]
         windows[:, 0] = BOS_ID
         return windows[self.rng.permutation(len(starts))]

@@ -33,7 +33,7 @@ template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile(const
 	AttendTile tile;
 	tile.row = blockIdx.x;
 	tile.slot = __ldcg(a.slot + tile.row), tile.last = __ldcg(a.position + tile.row);
-	tile.first = max(0, tile.last + 1 - a.visible);
+	tile.first = max(a.earliest, tile.last + 1 - a.visible);
 	tile.kept = DEFERRED ? max(tile.first, tile.last - 1) : tile.last;
 	const int parts = (a.group + ENTRIES - 1) / ENTRIES;
 	tile.kvHead = blockIdx.y;

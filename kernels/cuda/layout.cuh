@@ -30,7 +30,7 @@ REEL_FIELD(Activations, n, 28);
 REEL_FIELD(Activations, eps, 32);
 REEL_FIELD(Activations, unused, 36);
 
-REEL_SIZE(AttendArgs, 160);
+REEL_SIZE(AttendArgs, 168);
 REEL_FIELD(AttendArgs, q, 0);
 REEL_FIELD(AttendArgs, pool, 8);
 REEL_FIELD(AttendArgs, out, 16);
@@ -62,6 +62,8 @@ REEL_FIELD(AttendArgs, parts, 144);
 REEL_FIELD(AttendArgs, stages, 148);
 REEL_FIELD(AttendArgs, longFirst, 152);
 REEL_FIELD(AttendArgs, readOnce, 156);
+REEL_FIELD(AttendArgs, earliest, 160);
+REEL_FIELD(AttendArgs, unused, 164);
 
 REEL_SIZE(CodesArgs<GateUp>, 112);
 REEL_FIELD(CodesArgs<GateUp>, op, 0);
@@ -108,6 +110,16 @@ REEL_FIELD(CopyPageArgs, from, 0);
 REEL_FIELD(CopyPageArgs, to, 8);
 REEL_FIELD(CopyPageArgs, words, 16);
 
+REEL_SIZE(CaptureArgs, 48);
+REEL_FIELD(CaptureArgs, x, 0);
+REEL_FIELD(CaptureArgs, norm, 8);
+REEL_FIELD(CaptureArgs, features, 16);
+REEL_FIELD(CaptureArgs, zero, 24);
+REEL_FIELD(CaptureArgs, cols, 32);
+REEL_FIELD(CaptureArgs, width, 36);
+REEL_FIELD(CaptureArgs, zeroCols, 40);
+REEL_FIELD(CaptureArgs, eps, 44);
+
 REEL_SIZE(DraftRowsArgs, 104);
 REEL_FIELD(DraftRowsArgs, ofSlot, 0);
 REEL_FIELD(DraftRowsArgs, ofPosition, 8);
@@ -124,7 +136,55 @@ REEL_FIELD(DraftRowsArgs, queries, 84);
 REEL_FIELD(DraftRowsArgs, draft, 88);
 REEL_FIELD(DraftRowsArgs, vocab, 92);
 REEL_FIELD(DraftRowsArgs, context, 96);
-REEL_FIELD(DraftRowsArgs, unused, 100);
+REEL_FIELD(DraftRowsArgs, single, 100);
+
+REEL_SIZE(JoinArgs, 112);
+REEL_FIELD(JoinArgs, embedded, 0);
+REEL_FIELD(JoinArgs, features, 8);
+REEL_FIELD(JoinArgs, norm, 16);
+REEL_FIELD(JoinArgs, output, 24);
+REEL_FIELD(JoinArgs, x, 32);
+REEL_FIELD(JoinArgs, out, 40);
+REEL_FIELD(JoinArgs, slot, 48);
+REEL_FIELD(JoinArgs, position, 56);
+REEL_FIELD(JoinArgs, blockTable, 64);
+REEL_FIELD(JoinArgs, kept, 72);
+REEL_FIELD(JoinArgs, pageStride, 80);
+REEL_FIELD(JoinArgs, cols, 88);
+REEL_FIELD(JoinArgs, pages, 92);
+REEL_FIELD(JoinArgs, pageTokens, 96);
+REEL_FIELD(JoinArgs, own, 100);
+REEL_FIELD(JoinArgs, normed, 104);
+REEL_FIELD(JoinArgs, eps, 108);
+
+REEL_SIZE(KeepArgs, 72);
+REEL_FIELD(KeepArgs, x, 0);
+REEL_FIELD(KeepArgs, slot, 8);
+REEL_FIELD(KeepArgs, position, 16);
+REEL_FIELD(KeepArgs, length, 24);
+REEL_FIELD(KeepArgs, blockTable, 32);
+REEL_FIELD(KeepArgs, kept, 40);
+REEL_FIELD(KeepArgs, pageStride, 48);
+REEL_FIELD(KeepArgs, cols, 56);
+REEL_FIELD(KeepArgs, pages, 60);
+REEL_FIELD(KeepArgs, pageTokens, 64);
+REEL_FIELD(KeepArgs, trash, 68);
+
+REEL_SIZE(RecentArgs, 80);
+REEL_FIELD(RecentArgs, slot, 0);
+REEL_FIELD(RecentArgs, position, 8);
+REEL_FIELD(RecentArgs, blockTable, 16);
+REEL_FIELD(RecentArgs, view, 24);
+REEL_FIELD(RecentArgs, viewSlot, 32);
+REEL_FIELD(RecentArgs, viewPosition, 40);
+REEL_FIELD(RecentArgs, queries, 48);
+REEL_FIELD(RecentArgs, pages, 52);
+REEL_FIELD(RecentArgs, viewPages, 56);
+REEL_FIELD(RecentArgs, pageTokens, 60);
+REEL_FIELD(RecentArgs, first, 64);
+REEL_FIELD(RecentArgs, window, 68);
+REEL_FIELD(RecentArgs, trash, 72);
+REEL_FIELD(RecentArgs, viewTrash, 76);
 
 REEL_SIZE(EmbedArgs, 32);
 REEL_FIELD(EmbedArgs, table, 0);
@@ -209,18 +269,19 @@ REEL_FIELD(ProjectionArgs, x, 48);
 REEL_FIELD(ProjectionArgs, rows, 56);
 REEL_FIELD(ProjectionArgs, unused, 60);
 
-REEL_SIZE(ProposeArgs, 64);
+REEL_SIZE(ProposeArgs, 72);
 REEL_FIELD(ProposeArgs, logits, 0);
-REEL_FIELD(ProposeArgs, slot, 8);
-REEL_FIELD(ProposeArgs, position, 16);
-REEL_FIELD(ProposeArgs, token, 24);
-REEL_FIELD(ProposeArgs, history, 32);
-REEL_FIELD(ProposeArgs, queries, 40);
-REEL_FIELD(ProposeArgs, draft, 44);
-REEL_FIELD(ProposeArgs, cols, 48);
-REEL_FIELD(ProposeArgs, vocab, 52);
-REEL_FIELD(ProposeArgs, context, 56);
-REEL_FIELD(ProposeArgs, trash, 60);
+REEL_FIELD(ProposeArgs, tokens, 8);
+REEL_FIELD(ProposeArgs, slot, 16);
+REEL_FIELD(ProposeArgs, position, 24);
+REEL_FIELD(ProposeArgs, token, 32);
+REEL_FIELD(ProposeArgs, history, 40);
+REEL_FIELD(ProposeArgs, queries, 48);
+REEL_FIELD(ProposeArgs, draft, 52);
+REEL_FIELD(ProposeArgs, cols, 56);
+REEL_FIELD(ProposeArgs, vocab, 60);
+REEL_FIELD(ProposeArgs, context, 64);
+REEL_FIELD(ProposeArgs, trash, 68);
 
 REEL_SIZE(QKPostArgs, 112);
 REEL_FIELD(QKPostArgs, q, 0);
@@ -382,8 +443,8 @@ REEL_FIELD(StreamKArgs<QKV>, partials, 200);
 REEL_FIELD(StreamKArgs<QKV>, arrivals, 208);
 REEL_FIELD(StreamKArgs<QKV>, plan, 216);
 
-REEL_SIZE(AttendDeferredArgs, 272);
-static_assert(sizeof(AttendArgs) == 160, "post follows the base");
+REEL_SIZE(AttendDeferredArgs, 280);
+static_assert(sizeof(AttendArgs) == 168, "post follows the base");
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 REEL_SIZE(WgmmaArgs<GateUp>, 96);

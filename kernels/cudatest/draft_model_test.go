@@ -30,11 +30,19 @@ func TestCUDADraftRows(t *testing.T) {
 				return kernels.DraftRows{Of: d.rows[on], Slots: d.slots[on], Rows: out[on], T: d.groups * d.queries,
 					Queries: d.queries, Draft: draft, Vocab: vocab}
 			})
-			name := fmt.Sprintf("draft %d of %d: ", draft, d.queries)
-			d.same(name+"slots", slot)
-			d.same(name+"positions", position)
-			d.same(name+"tokens", token)
-			d.same(name+"samples", sample)
+			same := func(name string) {
+				name = fmt.Sprintf("%s draft %d of %d: ", name, draft, d.queries)
+				d.same(name+"slots", slot)
+				d.same(name+"positions", position)
+				d.same(name+"tokens", token)
+				d.same(name+"samples", sample)
+			}
+			same("draft model,")
+			d.run(func(on int) device.Op {
+				return kernels.DraftRows{Of: d.rows[on], Slots: d.slots[on], Rows: out[on], T: d.groups * d.queries,
+					Queries: d.queries, Draft: draft, Vocab: vocab, Single: true}
+			})
+			same("EAGLE-3 head,")
 		}
 	}
 }
@@ -56,10 +64,13 @@ func TestCUDAPropose(t *testing.T) {
 				logits[at] = float32(math.Inf(-1))
 			}
 		}
-		l := put(b, logits)
+		l, tokens := put(b, logits), put(b, d.random(cols, 1000))
+		if i%2 == 0 {
+			tokens = twin{}
+		}
 		d.run(func(on int) device.Op {
-			return kernels.Propose{Logits: l[on], Rows: d.rows[on], Slots: d.slots[on], T: d.groups * d.queries,
-				Queries: d.queries, Draft: draft, Cols: cols, Vocab: vocab}
+			return kernels.Propose{Logits: l[on], Tokens: tokens[on], Rows: d.rows[on], Slots: d.slots[on],
+				T: d.groups * d.queries, Queries: d.queries, Draft: draft, Cols: cols, Vocab: vocab}
 		})
 		d.sameDrafts("propose")
 	}

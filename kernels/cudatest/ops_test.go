@@ -117,6 +117,8 @@ type attending struct {
 	prefill    bool
 	window     int // positions that a row sees; 0 is all
 	widerOnGPU int // additional positions that a row sees on the GPU, to plant an error
+	first      int // the first position that a row sees
+	laterOnGPU int // how much later that is on the GPU, to plant an error
 }
 
 const attendSlots, attendPage, attendPool = 12, 16, 150
@@ -191,7 +193,7 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 		return kernels.Attend{Q: q[on], Rows: kernels.Rows{Slot: slots[on], Position: positions[on]},
 			Slots: a.slots[on], KV: a.kv[on], Out: out[on],
 			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Class: classOf(a.prefill),
-			Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.widerOnGPU}
+			Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.widerOnGPU, First: a.first + on*a.laterOnGPU}
 	}
 	if host {
 		a.run(op)

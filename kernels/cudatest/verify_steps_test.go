@@ -114,6 +114,7 @@ func TestCUDAVerifySteps(t *testing.T) {
 			for _, op := range v.ops(0) {
 				b.must(b.streams[0].Launch(op))
 			}
+			b.must(b.streams[0].Synchronize())
 			if step%2 == 0 {
 				b.onGPU(v.ops(1)...)
 			} else {

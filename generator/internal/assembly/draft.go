@@ -20,9 +20,9 @@ type draftModel struct {
 	files []weights.FileState // before the device read them
 }
 
-// openDraft opens the draft model that the options name, and checks that it has the model's tokens. It returns nil if
-// they name none. Errors are [config.ErrConfig].
-func (l *Prepared) openDraft(vocab int, limits []memlimit.Limit) (*draftModel, error) {
+// openDraft opens the draft model or the EAGLE-3 head that the options name, and checks that it is one for the model. It
+// returns nil if they name none. Errors are [config.ErrConfig].
+func (l *Prepared) openDraft(target model.Config, limits []memlimit.Limit) (*draftModel, error) {
 	if l.options.DraftModel() == "" || l.options.DraftTokens == 0 {
 		return nil, nil
 	}
@@ -30,15 +30,26 @@ func (l *Prepared) openDraft(vocab int, limits []memlimit.Limit) (*draftModel, e
 	if err != nil {
 		return nil, err
 	}
-	l.options.Draft = place
+	l.options.SetDraftModel(place)
 	if err = checkStart(files, limits); err != nil {
 		return nil, config.Refuse(config.ErrConfig, "--draft: %w", err)
 	}
+	eagle, err := isEagle(files)
+	if eagle {
+		var s source
+		if s, err = openEagle(files, target); err == nil {
+			return &draftModel{source: s}, nil
+		}
+	}
 	other := Prepared{options: config.Options{Model: place}}
-	s, err := other.open(files, limits)
+	var s source
+	if err == nil {
+		s, err = other.open(files, limits)
+	}
 	if err != nil {
 		return nil, config.Refuse(config.ErrConfig, "--draft: %w", CannotServe(Place(place), err))
 	}
+	vocab := target.Vocab
 	if err = sameTokens(l.tokenizer, other.tokenizer, vocab, s.config.Vocab); err != nil {
 		err = fmt.Errorf("--draft %s: %w: give a smaller model of the same family, or --draft lookup", place, err)
 		return nil, config.Refuse(config.ErrConfig, "%w", errors.Join(err, s.tensors.Close()))
@@ -128,8 +139,8 @@ func (l *Prepared) loadDraft(progress func(float64)) (err error) {
 	return nil
 }
 
-// DraftHeaders adds the draft model that o names, if any, to the use of a model's weights. It reads headers alone.
-func DraftHeaders(o config.Options, use *plan.WeightUse) error {
+// DraftHeaders adds the draft model that o names, if any, to the use of the weights of a model. It reads headers alone.
+func DraftHeaders(o config.Options, target model.Config, use *plan.WeightUse) error {
 	if o.DraftModel() == "" || o.DraftTokens == 0 {
 		return nil
 	}
@@ -137,7 +148,15 @@ func DraftHeaders(o config.Options, use *plan.WeightUse) error {
 	if err != nil {
 		return err
 	}
-	c, own, err := Headers(files)
+	var c model.Config
+	var own plan.WeightUse
+	eagle, err := isEagle(files)
+	switch {
+	case err == nil && eagle:
+		c, own, err = eagleHeaders(files, target)
+	case err == nil:
+		c, own, err = Headers(files)
+	}
 	if err != nil {
 		return config.Refuse(config.ErrConfig, "--draft: %w", CannotServe(Place(o.DraftModel()), err))
 	}

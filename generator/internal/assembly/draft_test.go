@@ -112,7 +112,7 @@ func TestPlanOfADraftModel(t *testing.T) {
 	o.Device = "host"
 	c, use, err := Headers(os.DirFS(o.Draft))
 	if err == nil {
-		err = DraftHeaders(o, &use)
+		err = DraftHeaders(o, c, &use)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestPlanOfADraftModel(t *testing.T) {
 		t.Errorf("%+v, the start has %+v: %v", r, l.sizes, err)
 	}
 	o.Draft += "/none"
-	if err := DraftHeaders(o, &use); !errors.Is(err, config.ErrConfig) {
+	if err := DraftHeaders(o, c, &use); !errors.Is(err, config.ErrConfig) {
 		t.Error(err)
 	}
 }

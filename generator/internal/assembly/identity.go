@@ -51,13 +51,9 @@ func (l Prepared) identity() identity {
 
 // pageBytes returns the size of a KV page.
 func (l Prepared) pageBytes() int64 {
-	bytes := func(c model.Config) int64 {
-		return kernels.KV{DType: l.EngineOptions.KVType, PageTokens: l.EngineOptions.PageTokens, Layers: c.Layers,
-			Heads: c.KVHeads, HeadDim: c.HeadDim}.PageBytes()
-	}
-	n := bytes(l.Model.Config)
+	n := l.Model.Config.PageBytes(l.EngineOptions.KVType, l.EngineOptions.PageTokens)
 	if l.draft != nil {
-		n += bytes(l.draft.config)
+		n += l.draft.config.PageBytes(l.EngineOptions.KVType, l.EngineOptions.PageTokens)
 	}
 	return n
 }

@@ -12,6 +12,7 @@ import (
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/hardware"
 	"reel.internal/reel/generator/internal/kv/store"
+	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/weights"
 )
 
@@ -55,6 +56,18 @@ func variants(v reflect.Value) (all []reflect.Value) {
 				})
 			}
 		}
+	case reflect.Pointer:
+		if v.IsNil() {
+			vary(func(c reflect.Value) { c.Set(reflect.New(v.Type().Elem())) })
+			return all
+		}
+		vary(func(c reflect.Value) { c.SetZero() })
+		for _, element := range variants(v.Elem()) {
+			vary(func(c reflect.Value) {
+				c.Set(reflect.New(v.Type().Elem()))
+				c.Elem().Set(element)
+			})
+		}
 	case reflect.Array:
 		vary(func(c reflect.Value) { c.Index(v.Len() - 1).SetUint(c.Index(v.Len()-1).Uint() + 1) })
 	case reflect.Bool:
@@ -74,7 +87,7 @@ func variants(v reflect.Value) (all []reflect.Value) {
 // Every part of the identity counts: versions, device, each field of the model's config, each file.
 func TestIdentityHasAllParts(t *testing.T) {
 	i := prepared(t, config.Options{Model: modelDir(t), MaxSeqLen: 64}).identity()
-	i.Config.Windows = []int{0, 4}
+	i.Config.Windows, i.Config.Eagle = []int{0, 4}, &model.Eagle{Layers: []int{2, 3}}
 	i.Files = []weights.FileState{{Name: "a"}, {Name: "b"}}
 	all := append(variants(reflect.ValueOf(i)), reflect.ValueOf(i))
 	seen, told := map[[32]byte]int{}, map[string]int{}

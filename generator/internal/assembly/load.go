@@ -131,7 +131,7 @@ func prepareOn(
 	if err != nil {
 		return l, CannotServe(Place(o.Model), err)
 	}
-	if l.draft, err = l.openDraft(s.config.Vocab, limits); err != nil {
+	if l.draft, err = l.openDraft(s.config, limits); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}
 	if err = l.planOn(open, s, limits, progress); err != nil {

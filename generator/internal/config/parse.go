@@ -44,13 +44,30 @@ func drafter(to *string) func(string) error {
 	}
 }
 
-// DraftModel returns the directory or GGUF file of the draft model, or "" if there is none.
+// givenBeside is before the place of a draft model in --draft whose guesses are replaced by those that requests predict:
+// its passes take their time, and how many guesses are right can be set.
+const givenBeside = protocol.DrafterGiven + ":"
+
+// SetDraftModel replaces the place of the draft model.
+func (o *Options) SetDraftModel(place string) {
+	if o.GivenDrafts() {
+		place = givenBeside + place
+	}
+	o.Draft = place
+}
+
+// GivenDrafts reports whether requests predict the drafts, also beside a draft model.
+func (o Options) GivenDrafts() bool {
+	return o.Draft == protocol.DrafterGiven || strings.HasPrefix(o.Draft, givenBeside)
+}
+
+// DraftModel returns the directory or GGUF file of the draft model or of the EAGLE-3 head, or "" if there is none.
 func (o Options) DraftModel() string {
 	switch o.Draft {
 	case "", protocol.DrafterOff, protocol.DrafterLookup, protocol.DrafterGiven:
 		return ""
 	}
-	return o.Draft
+	return strings.TrimPrefix(o.Draft, givenBeside)
 }
 
 func counts(to *[]int) func(string) error {

@@ -19,8 +19,16 @@ const (
 	DraftOff    DraftKind = iota
 	DraftLookup           // how the text went on where its last tokens occurred before
 	DraftGiven            // Request.Prediction, for tests and measurements
-	DraftModel            // Options.DraftModel
+	DraftModel            // Options.DraftModel, which may be an EAGLE-3 head
 )
+
+// drafterName returns the drafter's name in the protocol.
+func (o Options) drafterName() string {
+	if o.Draft == DraftModel && o.DraftModel != nil && o.DraftModel.Config.Eagle != nil {
+		return protocol.DrafterEagle
+	}
+	return o.Draft.String()
+}
 
 // String returns the name in settings and in the protocol.
 func (k DraftKind) String() string {
@@ -85,7 +93,7 @@ type drafts struct {
 
 // newDrafts returns the drafts of an engine. What DraftGiven guesses is always tried: it is there to be measured.
 func newDrafts(o Options) (d drafts) {
-	if o.verifyRows() > 0 && o.Draft != DraftGiven {
+	if o.verifyRows() > 0 && o.Draft != DraftGiven && !o.DraftAlways {
 		d.policy = draft.New(draft.Options{Most: o.DraftTokens, Rows: o.verifyRows(), Lookup: o.Draft == DraftLookup})
 	}
 	return d
@@ -156,7 +164,7 @@ func (d *draftCounts) add(drafts, stand int) {
 
 // status returns the drafter and the counts that are not 0.
 func (d *draftCounts) status(o Options) protocol.Drafts {
-	s := protocol.Drafts{Drafter: o.Draft.String()}
+	s := protocol.Drafts{Drafter: o.drafterName()}
 	if o.Draft != DraftOff {
 		s.Tokens = o.DraftTokens
 	}

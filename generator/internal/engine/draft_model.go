@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/scheduler"
 	"reel.internal/reel/graphs"
 )
@@ -11,6 +10,11 @@ import (
 // in mostFollowed steps in a row, because they fail or because too many run beside it: from then on it has none.
 const mostFollowed = 32
 
+// asksModel reports whether a draft model or an EAGLE-3 head guesses, or only takes its time beside given drafts.
+func (o Options) asksModel() bool {
+	return o.DraftModel != nil && o.verifyRows() > 0 && (o.Draft == DraftModel || o.Draft == DraftGiven)
+}
+
 // followed reports whether q may have drafts of a draft model in later steps.
 func (e *Engine) followed(q *scheduler.Sequence) bool {
 	s := q.Owner.(*sequence)
@@ -19,7 +23,7 @@ func (e *Engine) followed(q *scheduler.Sequence) bool {
 
 // mayDraft returns how many drafts q may have in the step that is being formed.
 func (e *Engine) mayDraft(q *scheduler.Sequence) int {
-	if e.opts.Draft == DraftModel && !e.followed(q) {
+	if e.opts.asksModel() && !e.followed(q) {
 		return 0
 	}
 	return q.MayDraft
@@ -29,7 +33,7 @@ func (e *Engine) mayDraft(q *scheduler.Sequence) int {
 // called once for each step.
 func (e *Engine) stepKey(b *scheduler.Batch) graphs.Key {
 	k, follow := key(b), false
-	if k.Class == graphs.PrefillClass || e.opts.drafter() != model.ModelDrafter {
+	if k.Class == graphs.PrefillClass || !e.opts.asksModel() {
 		return k
 	}
 	for i, q := range b.Sampled {

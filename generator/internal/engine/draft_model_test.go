@@ -21,6 +21,23 @@ func draftConfigs() []model.Config {
 	return []model.Config{nanoConfig(), deep, biased, few, many}
 }
 
+// draftersOf returns shapes of drafters for a model: draft models, and EAGLE-3 heads.
+func draftersOf(c model.Config) []model.Config { return append(draftConfigs(), eagleConfigs(c)...) }
+
+// eagleConfigs are shapes of EAGLE-3 heads for a model: with its embedding and tokens, and with all that a head may have.
+func eagleConfigs(c model.Config) []model.Config {
+	plain := model.Config{Name: "llama", Vocab: c.Vocab, Hidden: c.Hidden, Inner: 12, Layers: 1, Heads: 2, KVHeads: 1,
+		HeadDim: 4, Context: c.Context, RMSNormEps: 1e-5, RoPETheta: 10000,
+		Eagle: &model.Eagle{Vocab: c.Vocab, Target: c.Hidden, Layers: []int{0, c.Layers / 2, c.Layers - 1}}}
+	normed, parts := plain, plain
+	normed.Vocab, normed.Hidden, normed.HeadNorms = 11, 12, true
+	normed.Eagle = &model.Eagle{Vocab: c.Vocab, Target: c.Hidden, Layers: []int{c.Layers - 1, 0}, NormedResidual: true,
+		FeaturesNorm: true, NormedOutput: true, Embedding: true, Mapped: true}
+	parts.Bias, parts.Windows = true, []int{9}
+	parts.Eagle = &model.Eagle{Vocab: c.Vocab, Target: c.Hidden, Layers: []int{0, 0, c.Layers - 1}, PartNorms: true}
+	return []model.Config{plain, normed, parts}
+}
+
 // self returns options with which the model drafts for itself.
 func self() Options {
 	o := nano()

@@ -19,3 +19,18 @@ func TestDraftsAreTriedWithoutGraphs(t *testing.T) {
 		}
 	}
 }
+
+// With DraftAlways each step guesses as many tokens as it may, even where hardly any guess is right.
+func TestDraftsAreAlwaysMade(t *testing.T) {
+	o := defaults()
+	o.Draft, o.DraftTokens, o.DraftAlways = DraftLookup, MaxDrafts, true
+	b := start(t, o, nil)
+	const tokens = 200
+	usage := b.complete(Request{Tokens: []int32{1, 2, 3}, MaxTokens: tokens, IgnoreEOS: true, DraftTokens: MaxDrafts,
+		Sampling: Sampling{Temperature: 3, TopP: 1, RepeatPenalty: 1, Seed: 1}}).finish.Usage
+	// One step draws the first token, and the two steps before the end may count on the drafts in flight to stand.
+	steps := tokens - usage.AcceptedTokens - 1 - 2*(1+MaxDrafts)
+	if usage.AcceptedTokens > tokens/2 || usage.DraftedTokens < steps*MaxDrafts {
+		t.Errorf("%d drafts in %d steps or more, of which %d stood", usage.DraftedTokens, steps, usage.AcceptedTokens)
+	}
+}

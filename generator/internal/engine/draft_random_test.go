@@ -97,6 +97,7 @@ func randomVerify(r *rand.Rand) (Options, device.HostOptions) {
 	randomDrafts(r, &o)
 	o.Draft = []DraftKind{DraftLookup, DraftGiven, DraftModel}[r.IntN(3)]
 	o.DraftTokens = []int{1 + r.IntN(MaxDrafts), MaxDrafts}[r.IntN(2)]
+	o.DraftWindow = []int{0, 1 + r.IntN(30)}[r.IntN(2)]
 	if r.IntN(2) == 0 {
 		o.MaxBatch, o.Chunk = []int{1 + r.IntN(32), 32}[r.IntN(2)], 1+r.IntN(100)
 		o.Pages += r.IntN(200)
@@ -107,7 +108,8 @@ func randomVerify(r *rand.Rand) (Options, device.HostOptions) {
 // beside runs the cases at once in an engine with random options, and checks each of them.
 func (n *draftEvents) beside(t *testing.T, r *rand.Rand, c model.Config, cases []draftedCase) {
 	o, host := randomVerify(r)
-	b, err := tryBuildPair(t, c, draftConfigs()[r.IntN(len(draftConfigs()))], host, o, nil)
+	drafters := draftersOf(c)
+	b, err := tryBuildPair(t, c, drafters[r.IntN(len(drafters))], host, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,10 +67,16 @@ func TestSteadyStateWithDrafts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	headConfig := eagleConfigs(c)[1]
+	head, err := model.Load(h, headConfig, randomTensors{headConfig}, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
 	without, _ := steadyCalls(t, h, m, plain)
 	for name, change := range map[string]func(o *Options){
 		"lookup":              func(o *Options) { o.Draft, o.planDrafts = DraftLookup, inTurn() },
 		"a model, the policy": func(o *Options) { o.Draft, o.DraftModel = DraftModel, guesser },
+		"a head, the policy":  func(o *Options) { o.Draft, o.DraftModel, o.DraftWindow = DraftModel, head, 20 },
 		"lookup, the policy":  func(o *Options) { o.Draft = DraftLookup },
 		"a model":             func(o *Options) { o.Draft, o.DraftModel, o.planDrafts = DraftModel, guesser, inTurn() },
 	} {

@@ -48,7 +48,8 @@ func TestDraftsChangeNoToken(t *testing.T) {
 		if randomDrafts(r, &o); o.Draft == DraftOff {
 			continue
 		}
-		b, err := tryBuildPair(t, nanoConfig(), draftConfigs()[r.IntN(len(draftConfigs()))], host, o, nil)
+		drafters := draftersOf(nanoConfig())
+		b, err := tryBuildPair(t, nanoConfig(), drafters[r.IntN(len(drafters))], host, o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,10 +52,14 @@ type Options struct {
 	// Draft is what guesses tokens ahead, and DraftTokens how many at most, up to MaxDrafts; 0: none.
 	Draft       DraftKind
 	DraftTokens int
+	// DraftAlways has sequences guess as many tokens as they may in every step, whether or not it pays: for measurements.
+	DraftAlways bool
 	// DraftModel guesses for DraftModel, the kind: another model with the same tokens, whose RoPE has Context
 	// positions.
 	DraftModel *model.Model
-	planDrafts func([]*scheduler.Sequence) // in tests, in place of the engine's own; nil: that
+	// DraftWindow is as in [model.Geometry].
+	DraftWindow int
+	planDrafts  func([]*scheduler.Sequence) // in tests, in place of the engine's own; nil: that
 
 	// Precapture lists the prompt token counts for which graphs are captured at start, beside those of the decode
 	// batches; nil means graphs.DefaultCounts.

@@ -47,6 +47,12 @@ func (l *lives) begin(o Options, host device.HostOptions) {
 	l.testEngine = built(l.t, host, o, nil)
 	l.files.hang = l.hang
 	l.run()
+	l.attach(o)
+}
+
+// attach opens the store for the engine, which runs.
+func (l *lives) attach(o Options) {
+	l.t.Helper()
 	s, err := store.Open(l.t.Context(), store.Options{Dir: l.dir, Bytes: l.bytes, Identity: l.identity,
 		PageTokens: o.PageTokens, PageBytes: l.memory.PageBytes(), Warn: func(line string) { l.warns <- line }})
 	if err != nil {

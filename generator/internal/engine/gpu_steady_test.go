@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/graphs"
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/cuda"
 	gpu "reel.internal/reel/kernels/device/cuda"
@@ -85,8 +86,9 @@ func withoutLogprobs(seed uint64) Sampling {
 	return s
 }
 
-// longContext runs an engine with a long context until the test ends.
-func longContext(t *testing.T) *Engine {
+// longContext runs an engine with a long context until the test ends. With drafts all graphs of verify steps are
+// captured first, and none later.
+func longContext(t *testing.T, kind DraftKind) *Engine {
 	t.Helper()
 	d, err := gpu.New(0, cuda.Fatbin)
 	if err != nil {
@@ -96,12 +98,24 @@ func longContext(t *testing.T) *Engine {
 	c.HeadDim, c.Context = 32, 10600
 	o.Context, o.PageTokens, o.MaxBatch, o.KVType = c.Context, 16, 4, kernels.BF16
 	o.Pages = o.MaxBatch * c.Context / o.PageTokens
+	if kind != DraftOff {
+		o.Draft, o.DraftTokens, o.planDrafts, o.NoRoller = kind, MaxDrafts, inTurn(), true
+	}
 	m, err := model.Load(d, c, randomTensors{c}, func(float64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e, err := New(d, m, o)
 	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []graphs.Key
+	for sequences := o.MaxBatch; sequences > 0 && kind != DraftOff; sequences-- {
+		for queries := o.DraftTokens + 1; queries > 1; queries-- {
+			keys = append(keys, graphs.VerifyStep(sequences, queries))
+		}
+	}
+	if _, err := e.pool.Precapture(e.stream, keys, func(int, int) {}); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -116,27 +130,31 @@ func longContext(t *testing.T) *Engine {
 }
 
 // steady runs three requests, and a window over a fourth. plant, if set, is called in the window's middle.
-func steady(t *testing.T, from, to int, plant func(e *Engine)) *window {
+func steady(t *testing.T, kind DraftKind, from, to int, plant func(e *Engine)) *window {
 	t.Helper()
-	e := longContext(t)
+	e := longContext(t, kind)
 	w := &window{idle: idle{make(chan struct{})}, from: from, to: to}
 	if plant != nil {
 		w.plant = func() { plant(e) }
 	}
 	for i := range 3 {
 		r := Request{Tokens: make([]int32, 5), MaxTokens: to + 200, IgnoreEOS: true,
-			Sampling: withoutLogprobs(uint64(i)), Sink: idle{make(chan struct{})}}
+			Sampling: withoutLogprobs(uint64(i)), Sink: idle{make(chan struct{})}, DraftTokens: MaxDrafts}
 		if _, err := e.Submit(&r); err != nil {
 			t.Fatal(err)
 		}
 	}
 	fourth := Request{Tokens: make([]int32, 5), MaxTokens: to + 100, IgnoreEOS: true,
-		Sampling: withoutLogprobs(9), Sink: w}
+		Sampling: withoutLogprobs(9), Sink: w, DraftTokens: MaxDrafts}
 	if _, err := e.Submit(&fourth); err != nil {
 		t.Fatal(err)
 	}
 	<-w.ended
-	if w.watched["cuGraphLaunch"] < uint64(to-from) {
+	least := uint64(to - from)
+	if kind != DraftOff {
+		least /= 1 + MaxDrafts
+	}
+	if w.watched["cuGraphLaunch"] < least {
 		t.Fatalf("%d graphs were launched for %d tokens: CUPTI does not see the engine's thread: %v",
 			w.watched["cuGraphLaunch"], to-from, w.watched)
 	}
@@ -159,15 +177,21 @@ func (w *window) faults() map[string]uint64 {
 	return found
 }
 
-// In ten thousand steps of four sequences, all threads call the driver only to launch graphs and to learn when they
-// are done, and nothing is allocated in Go.
+// In ten thousand tokens of each of four sequences, all threads call the driver only to launch graphs and to learn when
+// they are done, and nothing is allocated in Go. So it is with drafts.
 func TestGPUSteadyState(t *testing.T) {
+	for _, kind := range []DraftKind{DraftOff, DraftLookup} {
+		t.Run(kind.String(), func(t *testing.T) { steadyWith(t, kind) })
+	}
+}
+
+func steadyWith(t *testing.T, kind DraftKind) {
 	count(t)
-	w := steady(t, 200, 10200, nil)
-	t.Logf("%d steps; the engine's thread called %v, all others %v; %d Go allocations",
+	w := steady(t, kind, 200, 10200, nil)
+	t.Logf("%d tokens; the engine's thread called %v, all others %v; %d Go allocations",
 		w.to-w.from, w.watched, w.others, w.mallocs())
 	if found := w.faults(); len(found) > 0 {
-		t.Errorf("in %d steps: %v", w.to-w.from, found)
+		t.Errorf("in %d tokens: %v", w.to-w.from, found)
 	}
 	may := map[string]bool{"cuGraphLaunch": true, "cuCtxSetCurrent": true, "cuStreamWriteValue32_v2": true,
 		"cuStreamQuery": true}
@@ -199,7 +223,7 @@ func TestGPUSteadyStateFindsPlantedCalls(t *testing.T) {
 			map[string]uint64{"copy": 1}},
 		"Go allocation": {func(*Engine) { planted = make([]byte, 64) }, map[string]uint64{}},
 	} {
-		found := steady(t, 300, 500, c.plant).faults()
+		found := steady(t, DraftOff, 300, 500, c.plant).faults()
 		if kind == "Go allocation" && found[kind] < 1 {
 			t.Errorf("one planted %s: found %v", kind, found)
 		}

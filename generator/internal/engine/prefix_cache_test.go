@@ -146,7 +146,8 @@ func tight(r *rand.Rand) (Options, device.HostOptions) {
 // talk runs 10 conversations of 4 turns at once and compares their answers with those of the reference.
 func (n *events) talk(t *testing.T, r *rand.Rand, c model.Config, reference alone) {
 	o, host := tight(r)
-	b, err := tryBuildPair(t, c, draftConfigs()[r.IntN(len(draftConfigs()))], host, o, nil)
+	drafters := draftersOf(c)
+	b, err := tryBuildPair(t, c, drafters[r.IntN(len(drafters))], host, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -24,6 +25,9 @@ type randomTensors struct{ c model.Config }
 func (r randomTensors) Tensor(name string) (weights.Tensor, error) {
 	for _, s := range r.c.Tensors() {
 		if s.Name == name {
+			if r.c.Eagle != nil && name == "d2t" {
+				return upperHalf(name, s.Shape[0], r.c.Eagle.Vocab), nil
+			}
 			if r.c.Name == quantisedName {
 				return randomBlocks(name, s.Shape), nil
 			}
@@ -38,6 +42,15 @@ func (r randomTensors) Names() (names []string) {
 		names = append(names, s.Name)
 	}
 	return names
+}
+
+// upperHalf returns the differences of ids with which the upper half of n tokens are the last of vocab.
+func upperHalf(name string, n, vocab int) weights.Tensor {
+	data := make([]byte, 8*n)
+	for i := n / 2; i < n; i++ {
+		binary.LittleEndian.PutUint64(data[8*i:], uint64(vocab-n))
+	}
+	return weights.Tensor{Name: name, DType: weights.I64, Shape: []int{n}, Data: data}
 }
 
 func randomTensor(name string, shape []int) weights.Tensor {

@@ -95,7 +95,7 @@ func (o Options) Lattice() []graphs.Key {
 	for queries := o.mostQueries(); queries > 1; queries-- {
 		keys = append(keys, graphs.VerifyStep(1, queries))
 	}
-	if o.drafter() == model.ModelDrafter {
+	if o.asksModel() {
 		for _, k := range keys {
 			if k.Class == graphs.DecodeClass {
 				keys = append(keys, k.Following())
@@ -109,7 +109,7 @@ func (o Options) Lattice() []graphs.Key {
 func (o Options) Geometry() model.Geometry {
 	return model.Geometry{MaxRows: max(o.Chunk, o.slots()), Slots: o.slots(), MaxSamples: max(o.slots(), o.verifyRows()),
 		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType,
-		Drafter: o.drafter(), DraftModel: o.DraftModel}
+		Drafter: o.drafter(), DraftModel: o.DraftModel, DraftWindow: o.DraftWindow}
 }
 
 // freeMemory returns the device's free memory in bytes. For a device that does not report it, freeMemory returns
@@ -181,7 +181,7 @@ func (e *Engine) warm() error {
 	if n := e.opts.mostQueries(); n > 1 {
 		keys = append(keys, graphs.VerifyStep(1, n))
 	}
-	if e.opts.drafter() == model.ModelDrafter {
+	if e.opts.asksModel() {
 		keys = append(keys, graphs.Decode(1).Following())
 	}
 	for _, k := range keys {

@@ -43,11 +43,11 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 		return err
 	}
 	s.pools = []kernels.KV{s.KV}
-	if g.Drafter == ModelDrafter {
-		if s.drafter, err = s.allocateDrafter(dev); err != nil {
+	if g.asksModel() {
+		if s.drafter, err = s.allocateDrafter(dev, c); err != nil {
 			return err
 		}
-		s.pools = append(s.pools, s.drafter.KV)
+		s.pools = append(s.pools, s.drafter.pools...)
 	}
 	if s.descriptors, s.descriptorMap, err = dev.Pinned(4 * int64(s.RingSlots*s.Layout.Words())); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *StepMemory) allocatePass(dev tracked, c Config) (err error) {
 		DType: g.KVType, Pages: g.Pages + 1, PageTokens: g.PageTokens,
 		Layers: g.kvLayers(c.Layers), Heads: c.KVHeads, HeadDim: c.HeadDim,
 	}
-	if s.KV.Data, err = s.allocateKV(dev); err != nil {
+	if s.KV.Data, err = g.allocatePool(dev, s.KV); err != nil {
 		return err
 	}
 	if err := allocateBuffers(s.passBuffers(dev, c)); err != nil {
@@ -94,17 +94,21 @@ type wantedBuffer struct {
 // uncleared.
 func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 	g := s.Geometry
-	return []wantedBuffer{
-		{&s.attendWorkspace, dev.Alloc, kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)},
+	list := []wantedBuffer{
 		{&s.partials, dev.Alloc, partialsBytes(g.MaxRows, c)},
 		{&s.x, dev.Uncleared, 4 * int64(g.MaxRows*c.Hidden)},
 		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.Inner)},
 		{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
-		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.Hidden)},
-		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner))},
+		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.layerInput())},
+		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner,
+			c.Eagle.features()))},
 	}
+	if bytes := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context); s.attendWorkspace.Bytes() < bytes {
+		list = append(list, wantedBuffer{&s.attendWorkspace, dev.Alloc, bytes})
+	}
+	return list
 }
 
 // allocateSamples allocates what stage and the ops after the head work in.
@@ -131,8 +135,12 @@ func allocateBuffers(list []wantedBuffer) (err error) {
 // partialsBytes returns the size of the partials for the product of a layer that needs most.
 func partialsBytes(rows int, c Config) int64 {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	return max(kernels.PartialsBytes(rows, c.Hidden, q, kv, kv), kernels.PartialsBytes(rows, q, c.Hidden),
+	most := max(kernels.PartialsBytes(rows, c.layerInput(), q, kv, kv), kernels.PartialsBytes(rows, q, c.Hidden),
 		kernels.PartialsBytes(rows, c.Hidden, c.Inner, c.Inner), kernels.PartialsBytes(rows, c.Inner, c.Hidden))
+	if n := c.Eagle.features(); n > 0 {
+		most = max(most, kernels.PartialsBytes(rows, n, c.Hidden))
+	}
+	return most
 }
 
 // Free gives the memory back. No step may be running in it.

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"slices"
+
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
@@ -8,17 +10,37 @@ import (
 // allocateDrafter allocates what the passes of a draft model work in: rows of its own, at most two for each sequence
 // or those of a prefill chunk, and a pool whose pages have the numbers of s. It guesses for half as many sequences as a
 // verify step has rows.
-func (s *StepMemory) allocateDrafter(dev tracked) (*StepMemory, error) {
+func (s *StepMemory) allocateDrafter(dev tracked, target Config) (*StepMemory, error) {
 	g := s.Geometry
 	g.MaxRows, g.MaxSamples = max(g.MaxRows, 2*g.Slots), max(1, g.MaxSamples/2)
 	d := &StepMemory{Geometry: g, Slots: s.Slots}
+	if g.DraftModel.Config.Heads == target.Heads { // its counters then lie in the same place
+		d.attendWorkspace = s.attendWorkspace
+	}
 	// As many samples as sequences: passes without a head leave some too.
 	d.Layout = kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: max(s.Geometry.MaxSamples, g.Slots)}
 	var err error
 	if d.Rows, err = kernels.AllocRows(dev, d.Layout); err != nil {
 		return nil, err
 	}
-	return d, d.allocatePass(dev, g.DraftModel.Config)
+	if err = d.allocatePass(dev, g.DraftModel.Config); err != nil {
+		return nil, err
+	}
+	d.pools = []kernels.KV{d.KV}
+	if g.DraftWindow > 0 {
+		if err = d.allocateView(dev); err != nil {
+			return nil, err
+		}
+	}
+	if c := g.DraftModel.Config; c.Eagle != nil {
+		err = d.allocateEagle(dev, c, s.Rows)
+	}
+	return d, err
+}
+
+// asksModel reports whether passes are those of a draft model too.
+func (g Geometry) asksModel() bool {
+	return g.DraftModel != nil && (g.Drafter == ModelDrafter || g.Drafter == GivenDrafter)
 }
 
 // draft launches, after stage, what guesses the drafts of a verify pass, or what a draft model needs so that it can
@@ -26,13 +48,15 @@ func (s *StepMemory) allocateDrafter(dev tracked) (*StepMemory, error) {
 func (p *pass) draft() {
 	s := p.memory
 	switch {
+	case p.eagleHead() != nil:
+		p.draftEagle()
 	case s.drafter != nil && (p.verifies() || p.Follow || p.Class == kernels.Prefill):
 		p.draftModel()
-	case !p.verifies():
-	case s.Drafter == GivenDrafter:
-		p.launch(kernels.Given{Rows: s.Rows, Slots: s.Slots, Tokens: s.given, T: p.Rows, Queries: p.Queries})
-	default:
+	case p.verifies() && s.Drafter == LookupDrafter:
 		p.launch(kernels.Lookup{Rows: s.Rows, Slots: s.Slots, T: p.Rows, Queries: p.Queries})
+	}
+	if p.verifies() && s.Drafter == GivenDrafter {
+		p.launch(kernels.Given{Rows: s.Rows, Slots: s.Slots, Tokens: s.given, T: p.Rows, Queries: p.Queries})
 	}
 }
 
@@ -66,9 +90,16 @@ func (p *pass) draftModel() {
 // op that makes the rows.
 func (p *pass) drafterPass(draft int, shape Shape) pass {
 	s := p.memory
-	d := pass{Shape: shape, model: s.DraftModel, memory: s.drafter, stream: p.stream, err: p.err}
-	d.launch(kernels.DraftRows{Of: s.Rows, Slots: s.Slots, Rows: s.drafter.Rows, T: p.Rows, Queries: max(1, p.Queries),
-		Draft: draft, Vocab: d.model.Config.Vocab})
+	d := pass{Shape: shape, model: s.DraftModel, target: p.model, memory: s.drafter, stream: p.stream, err: p.err}
+	rows := kernels.DraftRows{Of: s.Rows, Slots: s.Slots, Rows: s.drafter.Rows, T: p.Rows, Queries: max(1, p.Queries),
+		Draft: draft, Vocab: d.model.Config.Vocab}
+	if e := d.model.Config.Eagle; e != nil {
+		rows.Vocab, rows.Single = e.Vocab, true
+	}
+	d.launch(rows)
+	if shape.Class == kernels.Decode && s.drafter.view.Window > 0 {
+		d.launch(d.recent())
+	}
 	return d
 }
 
@@ -77,7 +108,7 @@ func (p *pass) follow() {
 	p.launch(p.embed())
 	last := len(p.model.layers) - 1
 	for i := range last {
-		p.decodeLayer(i)
+		p.layerOfDrafts(i)
 	}
 	p.launch(p.qkv(last, kernels.Handover{}))
 }
@@ -86,7 +117,7 @@ func (p *pass) follow() {
 func (p *pass) propose() {
 	p.launch(p.embed())
 	for i := range p.model.layers {
-		p.decodeLayer(i)
+		p.layerOfDrafts(i)
 	}
 	p.launch(p.head())
 }
@@ -95,17 +126,18 @@ func (p *pass) propose() {
 func (p *pass) proposed(draft int) kernels.Propose {
 	s := p.memory
 	cols := s.DraftModel.Config.Vocab
-	return kernels.Propose{Logits: s.drafter.logits, Rows: s.Rows, Slots: s.Slots, T: p.Rows, Queries: p.Queries,
-		Draft: draft, Cols: cols, Vocab: min(cols, p.model.Config.Vocab)}
+	return kernels.Propose{Logits: s.drafter.logits, Tokens: s.DraftModel.eagle.tokens, Rows: s.Rows, Slots: s.Slots,
+		T: p.Rows, Queries: p.Queries, Draft: draft, Cols: cols, Vocab: min(cols, p.model.Config.Vocab)}
 }
 
-// Pools returns the KV pools: that of the model, and that of its draft model if there is one. A page has the same
+// Pools returns the KV pools: that of the model, that of its draft model if there is one, and the features of an EAGLE-3
+// head. A page has the same
 // number in both, and holds the same tokens. Do not change the result.
 func (s *StepMemory) Pools() []kernels.KV { return s.pools }
 
 // isPool reports whether b is the memory of a pool.
 func (s *StepMemory) isPool(b device.Buffer) bool {
-	return b == s.KV.Data || s.drafter != nil && b == s.drafter.KV.Data
+	return slices.ContainsFunc(s.pools, func(kv kernels.KV) bool { return kv.Data == b })
 }
 
 // PageBytes returns the size of a page in all pools together.

@@ -44,6 +44,7 @@ func (p *pass) decode() {
 	p.draft()
 	p.launch(p.embed()) // x = embedding[token]
 	for i := range p.model.layers {
+		p.capture(i)
 		p.decodeLayer(i)
 	}
 	if p.Samples > 0 {
@@ -53,12 +54,19 @@ func (p *pass) decode() {
 	if p.verifies() {
 		p.launch(p.accept())
 	}
+	p.followEagle()
 }
 
 // decodeLayer launches layer i of a pass of the decode class.
 func (p *pass) decodeLayer(i int) {
 	var none kernels.Handover // only the prefill class hands rounded rows over
-	qkv, attend := p.deferRoPE(p.qkv(i, none), p.attend(i, none))
+	p.layer(i, p.attend(i, none))
+}
+
+// layer launches layer i of a pass of the decode class with this attention.
+func (p *pass) layer(i int, attend kernels.Attend) {
+	var none kernels.Handover
+	qkv, attend := p.deferRoPE(p.qkv(i, none), attend)
 	p.launch(qkv)                         // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
 	p.launch(attend)                      // attended = softmax(q·K/√d)·V
 	p.launch(p.outputProjection(i, none)) // x += Wo·attended
@@ -76,6 +84,7 @@ func (p *pass) prefill() {
 	if p.Samples > 0 {
 		p.sampledRows()
 	}
+	p.followEagle()
 }
 
 // prefillLayers launches the layers of a prefill pass, the last one only up to its keys and values.
@@ -83,6 +92,7 @@ func (p *pass) prefillLayers() {
 	p.launch(p.embed())
 	last := len(p.model.layers) - 1
 	for i := range last {
+		p.capture(i)
 		h := p.handovers(i)
 		p.launch(p.qkv(i, h.qkv))
 		p.launch(p.attend(i, h.attend))
@@ -90,6 +100,7 @@ func (p *pass) prefillLayers() {
 		p.launch(p.gateUp(i, h.gateUp))
 		p.launch(p.downProjection(i, h.down))
 	}
+	p.capture(last)
 	p.launch(p.qkv(last, p.handovers(last).qkv))
 }
 
@@ -144,6 +155,7 @@ func (p *pass) handovers(i int) (h handovers) {
 type pass struct {
 	Shape
 	model  *Model
+	target *Model // of a draft model's pass: the model that it guesses for
 	memory *StepMemory
 	stream device.Stream
 	err    error

@@ -94,8 +94,15 @@ type runner struct {
 
 func newRunner(t *testing.T, dev device.Device, m *model.Model, chunk int, kv kernels.DType) *runner {
 	t.Helper()
-	memory, err := m.NewStepMemory(dev, model.Geometry{MaxRows: chunk, Slots: 1, MaxSamples: 1, Context: m.Config.Context,
+	return newRunnerIn(t, dev, m, model.Geometry{MaxRows: chunk, Slots: 1, MaxSamples: 1, Context: m.Config.Context,
 		PageTokens: 16, Pages: m.Config.Context / 16, RingSlots: 2, KVType: kv})
+}
+
+// newRunnerIn returns a runner in step memory of that geometry.
+func newRunnerIn(t *testing.T, dev device.Device, m *model.Model, g model.Geometry) *runner {
+	t.Helper()
+	chunk := g.MaxRows
+	memory, err := m.NewStepMemory(dev, g)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,10 +31,10 @@ func (g Geometry) kvLayer(i int) int {
 	return i
 }
 
-// allocateKV allocates the pool. A guarded pool is filled with kernels.Poison.
-func (s *StepMemory) allocateKV(dev tracked) (device.Buffer, error) {
-	size := int64(s.KV.Pages) * s.KV.PageBytes()
-	if !s.Guard {
+// allocatePool allocates the memory of a pool. A guarded pool is filled with kernels.Poison.
+func (g Geometry) allocatePool(dev tracked, kv kernels.KV) (device.Buffer, error) {
+	size := int64(kv.Pages) * kv.PageBytes()
+	if !g.Guard {
 		return dev.Uncleared(size)
 	}
 	return dev.Load(poison(size))

@@ -2,6 +2,7 @@ package model
 
 import (
 	"slices"
+	"unsafe"
 
 	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/kernels"
@@ -54,7 +55,9 @@ type loader struct {
 
 func (l *loader) load() {
 	m, c := l.model, l.model.Config
-	m.embedding = l.matrix(embeddingName)
+	if c.Eagle == nil || c.Eagle.Embedding {
+		m.embedding = l.matrix(embeddingName)
+	}
 	for i := range m.layers {
 		m.layers[i] = l.layer(c, layerPrefix(i))
 	}
@@ -68,12 +71,41 @@ func (l *loader) load() {
 	if l.err == nil && c.ropeTables() > 1 {
 		m.noRoPE = l.floats(identityTable(c))
 	}
+	if c.Eagle != nil {
+		l.eagle(c)
+	}
+}
+
+// eagle loads what an EAGLE-3 head has beside its layer.
+func (l *loader) eagle(c Config) {
+	e, w := c.Eagle, &l.model.eagle
+	w.features = l.matrix(featuresName)
+	if e.FeaturesNorm {
+		w.allNorm = l.vector(allNormName)
+	}
+	for part := range e.parts() {
+		if e.PartNorms {
+			w.partNorms = append(w.partNorms, l.vector(partNormName(part)))
+		}
+	}
+	if !e.Mapped || l.err != nil {
+		return
+	}
+	tokens, err := c.tokens(l.tensors)
+	if l.err = err; err == nil {
+		w.tokens, l.err = l.dev.Load(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), 4*len(tokens)))
+		l.loaded(w.tokens, int64(len(tokens)))
+	}
 }
 
 // layer loads one block. The names of its tensors begin with prefix.
 func (l *loader) layer(c Config, prefix string) layer {
+	norms := []string{prefix + inputNorm}
+	if c.Eagle != nil {
+		norms = append(norms, prefix+hiddenNorm)
+	}
 	w := layer{
-		attentionNorm:   l.vector(prefix + inputNorm),
+		attentionNorm:   l.vector(norms...),
 		output:          l.matrix(prefix + oProj),
 		feedForwardNorm: l.vector(prefix + postAttentionNorm),
 		down:            l.matrix(prefix + downProj),

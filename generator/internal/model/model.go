@@ -15,7 +15,17 @@ type Model struct {
 	layers    []layer
 	norm      device.Buffer   // float32 [hidden]
 	head      kernels.Weight  // [vocab][hidden]; the embedding if it is tied
+	eagle     eagleWeights    // of an EAGLE-3 head
 	allocated []device.Buffer // every allocation, to be freed
+}
+
+// eagleWeights is what an EAGLE-3 head has beside its layer, whose attentionNorm is that of the embedding, then that of
+// the feature, and whose q, k and v take both.
+type eagleWeights struct {
+	features  kernels.Weight  // [hidden][parts*Target]
+	allNorm   device.Buffer   // float32 [parts*Target], or none
+	partNorms []device.Buffer // float32 [Target] each, or none
+	tokens    device.Buffer   // int32 [Config.Vocab]: the model's tokens
 }
 
 // layer is the weights of one transformer block.
@@ -42,4 +52,4 @@ func (l *layer) products() (qkv, output, gateUp, down []kernels.Weight) {
 }
 
 // Weights returns a buffer that only this model has, to identify its weights.
-func (m *Model) Weights() device.Buffer { return m.embedding.Data }
+func (m *Model) Weights() device.Buffer { return m.head.Data }

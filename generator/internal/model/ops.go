@@ -19,16 +19,26 @@ func (p *pass) stage() kernels.Stage {
 }
 
 func (p *pass) embed() kernels.Embed {
-	return kernels.Embed{Table: p.model.embedding, Rows: p.memory.Rows, X: p.memory.x, T: p.Rows}
+	op := kernels.Embed{Table: p.model.embedding, Rows: p.memory.Rows, X: p.memory.x, T: p.Rows}
+	if e := p.model.Config.Eagle; e != nil {
+		if op.X = p.memory.eagle.embedded; !e.Embedding {
+			op.Table = p.target.embedding
+		}
+	}
+	return op
 }
 
 func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 	m, s, w := p.model, p.memory, &p.model.layers[i]
+	x := s.x
+	if m.Config.Eagle != nil {
+		x = s.eagle.joined
+	}
 	return kernels.QKV{
-		X: s.x, Norm: w.attentionNorm, Eps: m.Config.RMSNormEps,
+		X: x, Norm: w.attentionNorm, Eps: m.Config.RMSNormEps,
 		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, RoPE: m.ropeOf(i),
 		Rows: s.Rows, Slots: s.Slots, KV: s.KV, Layer: s.kvLayer(i), Out: s.q, BeforeRoPE: s.beforeRoPE,
-		T: p.Rows, Hidden: m.Config.Hidden, Heads: m.Config.Heads,
+		T: p.Rows, Hidden: m.Config.layerInput(), Heads: m.Config.Heads,
 		Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
 	}
 }
@@ -53,9 +63,10 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 
 // deferRoPE moves biases, head norms and RoPE from qkv into attend if the family has biases
 // or head norms: a fused epilogue of the product cannot apply these. Only the decode class
-// can defer, and no verify pass: there a row needs the keys of others that are as new.
+// can defer, and no verify pass: there a row needs the keys of others that are as new. An attention over a view of the
+// pages does not know where a row's own key goes.
 func (p *pass) deferRoPE(qkv kernels.QKV, attend kernels.Attend) (kernels.QKV, kernels.Attend) {
-	if (p.model.Config.Bias || p.model.Config.HeadNorms) && !p.verifies() {
+	if (p.model.Config.Bias || p.model.Config.HeadNorms) && !p.verifies() && attend.Rows == qkv.Rows {
 		qkv.DeferRoPE, attend.Post = true, qkv.Post()
 	}
 	return qkv, attend

@@ -21,10 +21,13 @@ type Geometry struct {
 	RingSlots int
 	// KVType is the element type of keys and values; the zero value is float32.
 	KVType kernels.DType
-	// Drafter guesses the drafts of verify passes. DraftModel is the draft model of ModelDrafter, with the tokens of
+	// Drafter guesses the drafts of verify passes. DraftModel is the draft model of ModelDrafter, or one that only takes
+	// its time before GivenDrafter, with the tokens of
 	// the model and RoPE for Context positions; passes compute its keys and values too, see [Shape].
 	Drafter    Drafter
 	DraftModel *Model
+	// DraftWindow is how many of a sequence's last tokens the draft model attends to beside the first pages; 0: all.
+	DraftWindow int
 	// Guard separates the keys and values of the layers in each page by canaries, which
 	// [StepMemory.Intact] checks. The pool then takes twice the memory.
 	Guard bool
@@ -38,7 +41,7 @@ const (
 	NoDrafter     Drafter = iota // there are no verify passes
 	LookupDrafter                // [kernels.Lookup]
 	GivenDrafter                 // [kernels.Given], from the table that Given returns
-	ModelDrafter                 // another model, with keys and values of its own in a pool with the same pages
+	ModelDrafter                 // another model, or an EAGLE-3 head, with keys and values in a pool with the same pages
 )
 
 // restoreWords is the words of the longest sequence's slot.
@@ -71,8 +74,10 @@ type StepMemory struct {
 	inner    device.Buffer // float32 [MaxRows][inner]
 	given    device.Buffer // int32 [Slots+1][Context]: the table of GivenDrafter, pinned
 	givenMap *device.Mapped
-	pools    []kernels.KV  // KV, and that of drafter
+	pools    []kernels.KV  // KV, and those of drafter
 	drafter  *StepMemory   // of DraftModel: its rows, pool and buffers, and the same slots; nil: there is none
+	eagle    eagleMemory   // of an EAGLE-3 head
+	view     draftView     // of a draft model with DraftWindow
 	logits   device.Buffer // float32 [MaxSamples][vocab]
 	edited   device.Buffer // float32 [MaxSamples][vocab]: logits after penalties, biases and mask
 
@@ -112,6 +117,7 @@ func (s *StepMemory) Activations() []device.Buffer {
 	own := []device.Buffer{s.x, s.q, s.attended, s.inner, s.sampledX, s.logits, s.edited}
 	if d := s.drafter; d != nil {
 		own = append(own, d.x, d.q, d.attended, d.inner, d.logits)
+		own = append(own, d.eagle.activations()...)
 	}
 	return own
 }

@@ -60,6 +60,9 @@ func (s TensorSpec) Weights() []int {
 
 // Tensors lists the tensors that a checkpoint of c must hold.
 func (c Config) Tensors() []TensorSpec {
+	if c.Eagle != nil {
+		return c.eagleTensors()
+	}
 	list := []TensorSpec{{Name: embeddingName, Kind: EmbeddingTensor, Shape: []int{c.Vocab, c.Hidden}}}
 	for i := range c.Layers {
 		list = append(list, c.layerTensors(layerPrefix(i))...)
@@ -227,6 +230,7 @@ func (c Config) checkTensors(tensors Tensors) error {
 		case !slices.Equal(t.Shape, s.Shape):
 			return fmt.Errorf("%w: %s: %s has the shape %v, the config asks for %v",
 				ErrTensor, t.File, s.Name, t.Shape, s.Shape)
+		case s.Name == tokensName && (t.DType == weights.I64 || t.DType == weights.I32):
 		case len(s.Shape) < 2 && (t.DType.Quantised() || dtypes[t.DType] == 0):
 			return fmt.Errorf("%w: %s: %s is %v, but a vector must be float", ErrTensor, t.File, s.Name, t.DType)
 		case dtypes[t.DType] == 0:
@@ -238,6 +242,12 @@ func (c Config) checkTensors(tensors Tensors) error {
 		case t.DType != first.DType:
 			return fmt.Errorf("%w: %s: %s is %v and %s is %v, but all matrices must have one type",
 				ErrTensor, t.File, s.Name, t.DType, first.Name, first.DType)
+		}
+	}
+	if c.Eagle != nil {
+		wanted[knownName] = true
+		if err := c.checkTokens(tensors); err != nil {
+			return err
 		}
 	}
 	for _, name := range tensors.Names() {

@@ -16,8 +16,13 @@ type Draft struct {
 	Ordered string
 }
 
-// draftKind is the kind of the draft model's weights in reports.
-const draftKind model.TensorKind = "draft model"
+// kind is the kind of the draft model's weights in reports.
+func (d *Draft) kind() model.TensorKind {
+	if d.Config.Eagle != nil {
+		return "EAGLE-3 head"
+	}
+	return "draft model"
+}
 
 // drafter returns a planner of the draft model alone. There is one.
 func (p Planner) drafter() Planner {
@@ -31,7 +36,11 @@ func (p Planner) draftOptions() (engine.DraftKind, *model.Model) {
 	if p.Draft == nil {
 		return drafters[p.Options.Draft], nil
 	}
-	return engine.DraftModel, &model.Model{Config: p.Draft.Config}
+	kind := engine.DraftModel
+	if p.Options.GivenDrafts() {
+		kind = engine.DraftGiven
+	}
+	return kind, &model.Model{Config: p.Draft.Config}
 }
 
 // draftWeights returns the size of the draft model's weights, if there is one.
@@ -39,7 +48,7 @@ func (p Planner) draftWeights(context int) []weightSize {
 	if p.Draft == nil {
 		return nil
 	}
-	sum := weightSize{kind: draftKind}
+	sum := weightSize{kind: p.Draft.kind()}
 	for _, w := range p.drafter().weights(context) {
 		sum.parameters, sum.bytes = sum.parameters+w.parameters, sum.bytes+w.bytes
 	}
@@ -47,14 +56,16 @@ func (p Planner) draftWeights(context int) []weightSize {
 }
 
 // draftNodes returns the nodes that a draft model adds to a key's graph: its passes, one for each draft and one in
-// other steps that it follows.
+// other steps that it follows. An EAGLE-3 head follows in verify steps too.
 func (p Planner) draftNodes(k graphs.Key) int {
 	passes := 1
 	switch {
 	case p.Draft == nil, k == graphs.Decode(int(k.Rows)):
 		return 0
 	case k.Class == graphs.VerifyClass:
-		passes = int(k.Queries) - 1
+		if passes = int(k.Queries) - 1; p.Draft.Config.Eagle != nil {
+			passes++
+		}
 	}
 	return passes * (10*p.Draft.Config.Layers + 4)
 }

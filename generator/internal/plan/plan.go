@@ -218,7 +218,8 @@ func (p Planner) engineOptions(context, batch int) engine.Options {
 		Chunk: p.chunk(context, batch), PageTokens: pageTokens, KVType: p.Profile.kvType,
 		Precapture: p.Options.Precapture, CacheScope: cacheScopes[p.Options.CacheScope],
 		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off",
-		Draft: draft, DraftModel: drafter, DraftTokens: p.Options.DraftTokens}
+		Draft: draft, DraftModel: drafter, DraftTokens: p.Options.DraftTokens,
+		DraftAlways: p.Options.DraftPlan == "always", DraftWindow: p.Options.DraftWindow}
 }
 
 // drafters are the engine's by the names of --draft; without a name there is none.

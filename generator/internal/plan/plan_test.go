@@ -230,6 +230,12 @@ func TestDrafts(t *testing.T) {
 	if _, given := planned(config.Options{Draft: "given", DraftTokens: 7}); given.Draft != engine.DraftGiven {
 		t.Errorf("given is %v", given.Draft)
 	}
+	for _, name := range []string{"auto", "always"} {
+		_, o := planned(config.Options{Draft: "lookup", DraftTokens: 7, DraftPlan: name})
+		if o.DraftAlways != (name == "always") {
+			t.Errorf("--draft-plan %s: always is %v", name, o.DraftAlways)
+		}
+	}
 }
 
 // The advice names a setting to lower, and following it helps.

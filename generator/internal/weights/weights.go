@@ -55,10 +55,12 @@ const (
 	U8
 	I32
 	I64
+	BOOL
 )
 
 // dtypes are the types of safetensors.
-var dtypes = map[string]DType{"BF16": BF16, "F16": F16, "F32": F32, "F8_E4M3": F8_E4M3, "I8": I8, "U8": U8, "I32": I32, "I64": I64}
+var dtypes = map[string]DType{"BF16": BF16, "F16": F16, "F32": F32, "F8_E4M3": F8_E4M3, "I8": I8, "U8": U8, "I32": I32, "I64": I64,
+	"BOOL": BOOL}
 
 // blocks holds the name of each type, and the elements and bytes of its blocks.
 var blocks = [...]struct {
@@ -71,6 +73,7 @@ var blocks = [...]struct {
 	IQ4_XS: {"IQ4_XS", 256, 136}, MXFP4: {"MXFP4", 32, 17},
 	F8: {"F8", 128, 132}, G4_32: {"G4_32", 32, 21}, G4_64: {"G4_64", 64, 37}, G4_128: {"G4_128", 128, 69},
 	F8_E4M3: {"F8_E4M3", 1, 1}, I8: {"I8", 1, 1}, U8: {"U8", 1, 1}, I32: {"I32", 1, 4}, I64: {"I64", 1, 8},
+	BOOL: {"BOOL", 1, 1},
 }
 
 // Block returns the elements and the bytes of a block; 1 and the element's size if the type is not quantised.

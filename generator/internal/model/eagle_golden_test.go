@@ -1,0 +1,220 @@
+package model_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+)
+
+// eagleHeads are the folders of testdata/eagle with an EAGLE-3 head for testdata/eagle/target: one of each published
+// form and norm.
+var eagleHeads = []string{"safeailab", "speculators", "parts"}
+
+// openHead opens the EAGLE-3 head in testdata/eagle/name.
+func openHead(t testing.TB, name string, target model.Config) (model.Config, model.Tensors) {
+	t.Helper()
+	dir := filepath.Join("testdata", "eagle", name)
+	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := model.ParseEagle(raw)
+	if err != nil || !model.IsEagle(raw) {
+		t.Fatal(err)
+	}
+	w, err := weights.Open(os.DirFS(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	c, named, err := c.EagleTensors(w)
+	if err == nil {
+		c, err = c.ForTarget(target)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Context = target.Context
+	return c, named
+}
+
+// eagleGolden is a prompt, the greedy tokens after it, and the drafts after each of them, of a plain implementation.
+type eagleGolden struct {
+	Prompt []int32   `json:"prompt"`
+	Tokens []int32   `json:"tokens"`
+	Drafts [][]int32 `json:"drafts"`
+}
+
+// eagleRunner is a runner with an EAGLE-3 head.
+func eagleRunner(t *testing.T, dev device.Device, name string, kv kernels.DType) (*runner, eagleGolden) {
+	t.Helper()
+	c, w := checkpoint(t, "eagle/target")
+	m, err := model.Load(dev, c, w, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	headConfig, named := openHead(t, name, c)
+	head, err := model.Load(dev, headConfig, named, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g eagleGolden
+	raw, err := os.ReadFile(filepath.Join("testdata", "eagle", name, "golden.json"))
+	if err == nil {
+		err = json.Unmarshal(raw, &g)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRunnerIn(t, dev, m, model.Geometry{MaxRows: 32, Slots: 1, MaxSamples: 8, Context: c.Context, PageTokens: 16,
+		Pages: c.Context / 16, RingSlots: 2, KVType: kv, Drafter: model.ModelDrafter, DraftModel: head})
+	t.Cleanup(func() {
+		r.free()
+		if err := errors.Join(head.Free(dev), m.Free(dev)); err != nil {
+			t.Error(err)
+		}
+	})
+	return r, g
+}
+
+// verify runs a verify step of a sequence with so many drafts, and returns them and how many results it gave.
+func (r *runner) verify(drafts int) (guessed []int32, results int) {
+	r.t.Helper()
+	s := kernels.Step{Rows: []kernels.Row{{Position: kernels.FromDevice, Token: kernels.FromDevice}}, Samples: []int32{0}}
+	for i := range drafts {
+		s.Rows = append(s.Rows, kernels.Row{Position: kernels.FromDevice, Token: kernels.FromDraft})
+		s.Samples = append(s.Samples, int32(i+1))
+	}
+	r.step(s, model.Shape{Rows: drafts + 1, Samples: drafts + 1, Queries: drafts + 1})
+	raw := make([]byte, 4*(drafts+1))
+	if err := r.dev.Read(raw, r.memory.Rows.Token.Slice(0, int64(len(raw)))); err != nil {
+		r.t.Fatal(err)
+	}
+	for i := range drafts {
+		guessed = append(guessed, int32(raw[4*(i+1)])|int32(raw[4*(i+1)+1])<<8)
+	}
+	return guessed, int(r.result().Count)
+}
+
+// follow runs a decode step that an EAGLE-3 head follows.
+func (r *runner) follow() {
+	row := kernels.Row{Position: kernels.FromDevice, Token: kernels.FromDevice}
+	r.step(kernels.Step{Rows: []kernels.Row{row}, Samples: []int32{0}}, model.Shape{Rows: 1, Samples: 1, Follow: true})
+}
+
+// An EAGLE-3 head of either form, with any of the norms, drafts what the plain implementation drafts: after prompts in
+// chunks of any size, after decode steps that it follows, after drafts that stand and drafts that fall.
+func TestEagleEqualsReference(t *testing.T) {
+	for _, name := range eagleHeads {
+		t.Run(name, func(t *testing.T) {
+			h := device.NewHost(device.HostOptions{})
+			t.Cleanup(h.Close)
+			equalsEagle(t, h, name, kernels.F32, 1)
+		})
+	}
+}
+
+// equalsEagle compares an EAGLE-3 head's drafts with the plain implementation's. At least a share of them is equal.
+func equalsEagle(t *testing.T, dev device.Device, name string, kv kernels.DType, share float64) {
+	t.Helper()
+	equal, all, stood := 0, 0, 0
+	for _, chunk := range []int{32, 7, 1} {
+		for pattern := range 4 {
+			r, g := eagleRunner(t, dev, name, kv)
+			r.prompt(g.Prompt, chunk)
+			for at, step := 0, pattern; at < len(g.Drafts); step++ {
+				drafts := []int{7, 0, 3, 1, 5}[step%5]
+				if drafts == 0 {
+					r.follow()
+					at++
+					continue
+				}
+				guessed, results := r.verify(drafts)
+				all += drafts
+				for i, token := range guessed {
+					if token == g.Drafts[at][i] {
+						equal++
+					} else if share == 1 {
+						t.Fatalf("chunks of %d, after %d tokens: drafts %v, wants %v", chunk, at+1, guessed, g.Drafts[at])
+					} else {
+						break // the later ones follow from it
+					}
+				}
+				want := 1
+				for want <= drafts && at+want < len(g.Tokens) && guessed[want-1] == g.Tokens[at+want] {
+					want++
+				}
+				if at+want < len(g.Tokens) && results != want {
+					t.Fatalf("after %d tokens %d results of drafts %v, wants %d", at+1, results, guessed, want)
+				}
+				at, stood = at+results, stood+results-1
+			}
+		}
+	}
+	t.Logf("%d of %d drafts are equal, %d stood", equal, all, stood)
+	if float64(equal) < share*float64(all) || stood == 0 || stood == all {
+		t.Error("too few are equal, or none or all stood")
+	}
+}
+
+// Without a part of what makes them, drafts differ from the reference: features of the wrong layers, and norms left out.
+func TestEagleReferenceIsSensitive(t *testing.T) {
+	for _, name := range eagleHeads {
+		c, _ := checkpoint(t, "eagle/target")
+		for change, by := range map[string]func(e *model.Eagle){
+			"layers":   func(e *model.Eagle) { e.Layers = []int{1, 1, 1}[:len(e.Layers)] },
+			"residual": func(e *model.Eagle) { e.NormedResidual = !e.NormedResidual },
+			"output":   func(e *model.Eagle) { e.NormedOutput = !e.NormedOutput },
+		} {
+			if drafts, want := draftsOf(t, name, c, by); slices.EqualFunc(drafts, want, slices.Equal) {
+				t.Errorf("%s: another %s changes no draft", name, change)
+			}
+		}
+		if drafts, want := draftsOf(t, name, c, func(*model.Eagle) {}); !slices.EqualFunc(drafts, want, slices.Equal) {
+			t.Errorf("%s: drafts %v, wants %v", name, drafts, want)
+		}
+	}
+}
+
+// draftsOf returns all drafts of a changed head after each token, and those of the reference.
+func draftsOf(t *testing.T, name string, target model.Config, change func(e *model.Eagle)) (drafts, want [][]int32) {
+	h := device.NewHost(device.HostOptions{})
+	defer h.Close()
+	_, w := checkpoint(t, "eagle/target")
+	m, err := model.Load(h, target, w, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, named := openHead(t, name, target)
+	change(c.Eagle)
+	head, err := model.Load(h, c, named, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g eagleGolden
+	raw, err := os.ReadFile(filepath.Join("testdata", "eagle", name, "golden.json"))
+	if err == nil {
+		err = json.Unmarshal(raw, &g)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRunnerIn(t, h, m, model.Geometry{MaxRows: 32, Slots: 1, MaxSamples: 8, Context: target.Context, PageTokens: 16,
+		Pages: target.Context / 16, RingSlots: 2, Drafter: model.ModelDrafter, DraftModel: head})
+	defer r.free()
+	r.prompt(g.Prompt, 7)
+	for at := 0; at < len(g.Drafts); {
+		guessed, results := r.verify(7)
+		drafts, want = append(drafts, guessed), append(want, g.Drafts[at])
+		at += results
+	}
+	return drafts, want
+}
