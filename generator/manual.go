@@ -52,14 +52,14 @@ var notes = manual.Notes(
 		"by its field draft (reel --draft). reel status and the metrics count guesses. given takes the guesses from the " +
 		"request's field prediction, for reel-bench speculate. Anything else is the place of a draft model, a directory " +
 		"or a GGUF file (./lookup for a directory of that name): a smaller model with the same tokenizer, which guesses " +
-		"in the same step; or a directory of an EAGLE-3 head that was trained for the model, as SafeAILab or speculators " +
-		"publish them: one layer, which guesses from the model's own hidden states. Keys and values of either are kept, " +
-		"cached and moved with the model's, so pages are larger; reel-generator plan --draft counts it. One that is " +
-		"missing, cannot be served or is for another model ends the start with 78. given:DIR runs what is in DIR and then " +
-		"takes the guesses of the request, to measure what its passes cost."},
-	manual.Entry{Term: "--draft-window", Text: "What a draft model or an EAGLE-3 head costs then no longer grows with the " +
-		"text. It reads the first 64 tokens and the last n, both in whole pages, when it guesses; the model reads all, " +
-		"so no answer changes. The guesses of a long text may be right less often."},
+		"in the same step; or a directory of an EAGLE-3 head that was trained for the model, as SafeAILab or " +
+		"speculators publish them: one layer, which guesses from the model's own hidden states. Keys and values of " +
+		"either are kept, cached and moved with the model's, so pages are larger; reel-generator plan --draft counts it. " +
+		"One that is missing, cannot be served or is for another model ends the start with 78. given:DIR runs what is in " +
+		"DIR and then takes the guesses of the request, to measure what its passes cost."},
+	manual.Entry{Term: "--draft-window", Text: "What a draft model or an EAGLE-3 head costs then no longer grows with " +
+		"the text. It reads the first 64 tokens, or the first n, and the last n, in whole pages, when it guesses; the " +
+		"model reads all, so no answer changes. The guesses of a long text may be right less often."},
 	manual.Entry{Term: "--chat-template", Text: "The template gets the special tokens of the model's tokenizer. A file " +
 		"that cannot be read, or does not compile, ends the start with 78; at a reload the template in use then stays."},
 	manual.Entry{Term: "--roller", Text: "off captures no graph while serving, for comparison."},

@@ -21,7 +21,9 @@ func (p *program) planCommand() *cobra.Command {
 	all := append(config.Settings(&o), config.NewBytes("vram",
 		"memory of the GPU, as in 24GiB (0: as much as is needed)", &vram))
 	settings := config.Pick(all, "model", "name", "device", "max-seq-len", "max-batch", "host-cache",
-		"cache-dir", "cache-dir-bytes", "graph-memory", "max-graphs", "precapture", "draft", "draft-tokens", "vram")
+		"cache-dir", "cache-dir-bytes", "graph-memory", "max-graphs", "precapture", "draft", "draft-tokens",
+		"draft-window",
+		"vram")
 	cmd := &cobra.Command{
 		Use:   "plan",
 		Short: "Print the memory that a model takes on a GPU (none is needed), or on this machine",

@@ -101,13 +101,18 @@ type attendArgs struct {
 	rounded                               uint64
 	tokens, group, afterQKV, shareMerge   int32
 	parts, stages, longFirst, readOnce    int32
-	earliest, _                           int32
 }
 
 // attendDeferredArgs mirrors AttendDeferredArgs, which has attend as its base.
 type attendDeferredArgs struct {
 	attend attendArgs
 	post   qkPostArgs
+}
+
+// attendFromArgs mirrors AttendFromArgs, which has attend as its base.
+type attendFromArgs struct {
+	attend      attendArgs
+	earliest, _ int32
 }
 
 // projectionArgs mirrors ProjectionArgs of projection.cu.

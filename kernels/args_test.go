@@ -108,7 +108,8 @@ func layout() string {
 	// offsetof is not defined for a struct with fields in its base.
 	deferred := reflect.TypeOf(attendDeferredArgs{})
 	fmt.Fprintf(&b, "\nREEL_SIZE(AttendDeferredArgs, %d);\n", deferred.Size())
-	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post follows the base\");\n", deferred.Field(1).Offset)
+	fmt.Fprintf(&b, "REEL_SIZE(AttendFromArgs, %d);\n", reflect.TypeOf(attendFromArgs{}).Size())
+	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post and earliest follow the base\");\n", deferred.Field(1).Offset)
 	fmt.Fprintf(&b, "\n#ifdef __CUDA_ARCH_FEAT_SM90_ALL%s#endif\n", sm90.String())
 	return b.String()
 }

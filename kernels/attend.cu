@@ -325,7 +325,8 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 }
 
 // The kernels by head size (32*CHUNKS), with the blocks per SM that registers allow: with one split per
-// block at a time and with two, the same with deferred RoPE, and the same for a verify pass.
+// block at a time and with two, the same with deferred RoPE, the same for a verify pass, and the same from
+// a position on.
 #define ATTEND_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS, ARGS)                             \
 	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)         \
 		NAME(const __grid_constant__ ARGS a) { attend<CHUNKS, TEAMS>(a); }
@@ -335,7 +336,9 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	ATTEND_KERNEL(reel_attend_##SIZE##_deferred, CHUNKS, 1, BLOCKS, AttendDeferredArgs)       \
 	ATTEND_KERNEL(reel_attend_##SIZE##_two_deferred, CHUNKS, 2, 1, AttendDeferredArgs)        \
 	ATTEND_KERNEL(reel_attend_##SIZE##_verify, CHUNKS, 1, BLOCKS, AttendVerifyArgs)           \
-	ATTEND_KERNEL(reel_attend_##SIZE##_two_verify, CHUNKS, 2, 1, AttendVerifyArgs)
+	ATTEND_KERNEL(reel_attend_##SIZE##_two_verify, CHUNKS, 2, 1, AttendVerifyArgs)            \
+	ATTEND_KERNEL(reel_attend_##SIZE##_from, CHUNKS, 1, BLOCKS, AttendFromArgs)               \
+	ATTEND_KERNEL(reel_attend_##SIZE##_two_from, CHUNKS, 2, 1, AttendFromArgs)
 ATTEND_KERNELS(32, 1, 3)
 ATTEND_KERNELS(64, 2, 3)
 ATTEND_KERNELS(96, 3, 2)

@@ -24,7 +24,7 @@ type Attend struct {
 	T, Layer, Heads int
 	Scale           float32 // 1/sqrt(HeadDim)
 	Window          int     // positions that a row sees, its own included; 0 is all
-	First           int     // the first position that a row sees, at most its own; in the decode class, without Queries
+	First           int     // the first position that a row sees; in the decode class, without Queries or Post
 	// Queries, if it is more than 1, says that rows come in groups of so many of one sequence, as [Accept] describes: a
 	// verify pass, of the decode class. T is a multiple of it. A GPU then reads the keys and values of a group once.
 	// Post is for other passes.
@@ -85,7 +85,7 @@ func (o Attend) Check() error {
 	if o.Window < 0 {
 		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
 	}
-	if o.First < 0 || o.First > 0 && (o.Class == Prefill || o.Queries > 1) {
+	if o.First < 0 || o.First > 0 && (o.Class == Prefill || o.Queries > 1 || !o.Post.IsZero()) {
 		return fmt.Errorf("%w: attention from position %d on", device.ErrBadShape, o.First)
 	}
 	if o.Queries > 1 && (o.Class == Prefill || o.T%o.Queries != 0 || !o.Post.IsZero()) {

@@ -18,7 +18,9 @@ const (
 )
 
 // attendKernels are the decode kernels of a head size. The blocks of two process two splits at once.
-type attendKernels struct{ one, two, oneDeferred, twoDeferred, oneVerify, twoVerify string }
+type attendKernels struct {
+	one, two, oneDeferred, twoDeferred, oneVerify, twoVerify, oneFrom, twoFrom string
+}
 
 // attendNames are the decode kernels by head size, rounded up to a multiple of 32. They are
 // made once, so that a launch allocates nothing.
@@ -27,7 +29,8 @@ var attendNames = [...]attendKernels{attendNamesOf(32), attendNamesOf(64), atten
 func attendNamesOf(dim int) attendKernels {
 	one := fmt.Sprintf("reel_attend_%d", dim)
 	two := one + "_two"
-	return attendKernels{one, two, one + "_deferred", two + "_deferred", one + "_verify", two + "_verify"}
+	return attendKernels{one, two, one + "_deferred", two + "_deferred", one + "_verify", two + "_verify",
+		one + "_from", two + "_from"}
 }
 
 // CUDA launches the kernel of o's class.
@@ -40,12 +43,14 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	}
 	g, splits := o.grid(q.SMs())
 	names := &attendNames[(o.KV.HeadDim-1)/32]
-	name, deferred, verify := names.one, names.oneDeferred, names.oneVerify
+	name, deferred, verify, from := names.one, names.oneDeferred, names.oneVerify, names.oneFrom
 	if splits == 2 {
-		name, deferred, verify = names.two, names.twoDeferred, names.twoVerify
+		name, deferred, verify, from = names.two, names.twoDeferred, names.twoVerify, names.twoFrom
 	}
 	args := o.args(q, o.groupRows(), 1, splitsOf(o.Slots.Context, attendSplit))
 	switch {
+	case o.First > 0:
+		return cuda.Launch(q, from, g, attendFromArgs{attend: args, earliest: int32(o.First)})
 	case o.Queries > 1:
 		return cuda.Launch(q, verify, g, args)
 	case o.Post.IsZero():
@@ -73,7 +78,6 @@ func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 		pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
 		splits: int32(splits), scale: o.Scale * float32(math.Log2E),
 		window: int32(window), join: int32(join), visible: int32(o.visible()), afterQKV: afterQKV,
-		earliest: int32(o.First),
 	}
 }
 

@@ -62,11 +62,17 @@ func normal(r *rand.Rand, x []float32) {
 
 // exact returns attention of a row's query head in float64.
 func (o Attend) exact(h *device.Host, t, head int) []float64 {
+	last := int(h.Int32(o.Rows.Position)[t])
+	return o.exactOver(h, t, head, func(j int) bool { return (o.Window == 0 || j > last-o.Window) && j >= o.First })
+}
+
+// exactOver is exact over the positions up to the row's own that sees takes.
+func (o Attend) exactOver(h *device.Host, t, head int, sees func(j int) bool) []float64 {
 	d, kvHead := o.KV.HeadDim, head/(o.Heads/o.KV.Heads)
 	q := h.Float32(o.Q)[(t*o.Heads+head)*d:][:d]
 	out, sum, last := make([]float64, d), 0.0, int(h.Int32(o.Rows.Position)[t])
 	for j := range last + 1 {
-		if o.Window > 0 && j <= last-o.Window || j < o.First {
+		if !sees(j) {
 			continue
 		}
 		var dot float64
@@ -101,8 +107,8 @@ func TestHostAttendIsNearFloat64(t *testing.T) {
 			for i := range a.T * a.Heads {
 				for j, want := range a.exact(h, i/a.Heads, i%a.Heads) {
 					if got := h.Float32(a.Out)[i*d+j]; math.Abs(float64(got)-want) > 2e-6 {
-						t.Fatalf("%d heads over 2 of %d, pages of %d, window %d from %d, row %d of %d at %d: %v, wants %v", a.Heads,
-							d, page, a.Window, a.First, i/a.Heads, a.T, positions, got, want)
+						t.Fatalf("%d heads over 2 of %d, pages of %d, window %d from %d, row %d of %d at %d: %v, wants %v",
+							a.Heads, d, page, a.Window, a.First, i/a.Heads, a.T, positions, got, want)
 					}
 				}
 			}

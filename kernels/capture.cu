@@ -24,7 +24,8 @@ extern "C" __global__ void __launch_bounds__(CAPTURE_THREADS) reel_capture(const
 		for (int i = threadIdx.x; i < a.cols / 4; i += CAPTURE_THREADS) squares += sum_of_squares(x[i]);
 		by = rsqrtf(block_sum<CAPTURE_THREADS>(squares) / a.cols + a.eps);
 	}
-	for (int i = threadIdx.x; i < a.cols / 4; i += CAPTURE_THREADS) out[i] = norm ? product(scaled(x[i], by), norm[i]) : x[i];
+	for (int i = threadIdx.x; i < a.cols / 4; i += CAPTURE_THREADS)
+		out[i] = norm ? product(scaled(x[i], by), norm[i]) : x[i];
 	float4 *zero = reinterpret_cast<float4 *>(a.zero + (size_t)blockIdx.x * a.zeroCols);
 	for (int i = threadIdx.x; i < a.zeroCols / 4; i += CAPTURE_THREADS) zero[i] = {0, 0, 0, 0};
 }

@@ -12,8 +12,8 @@ const captureThreads = 256 // CAPTURE_THREADS of capture.cu, JOIN_THREADS of joi
 // CUDA launches a block per row.
 func (o Capture) CUDA(q *cuda.Queue) error {
 	g := cuda.Grid{X: o.T, Threads: captureThreads, Dependent: tune.DependentLaunch}
-	args := captureArgs{x: q.Address(o.X), features: q.Address(o.Features) + uint64(4*o.Part*o.Cols), cols: int32(o.Cols),
-		width: int32(o.Parts * o.Cols), zeroCols: int32(o.ZeroCols), eps: o.Eps}
+	args := captureArgs{x: q.Address(o.X), features: q.Address(o.Features) + uint64(4*o.Part*o.Cols),
+		cols: int32(o.Cols), width: int32(o.Parts * o.Cols), zeroCols: int32(o.ZeroCols), eps: o.Eps}
 	if !o.Norm.IsZero() {
 		args.norm = q.Address(o.Norm)
 	}

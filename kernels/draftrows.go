@@ -13,7 +13,8 @@ import (
 //	1      two of each group: the token before the group's first row, then that row
 //	j > 1  one of each group: row j-1, whose token [Propose] has written
 //
-// With Single draft 1 has one row of each group too: its first row. Its drafter has no keys and values to catch up with.
+// With Single draft 1 has one row of each group too: its first row. Its drafter has no keys and values to catch up
+// with.
 //
 // If all drafts of a step stand, the last one has no keys and values in the draft model: the token before the first row
 // makes up for that. A prompt token always has some, and its page may belong to others too; then the first row comes
@@ -86,9 +87,6 @@ func (o DraftRows) Host(h *device.Host) {
 			o.catchUp(h, 2*g)
 		}
 		o.copyRow(h, at, first+o.Draft-1)
-		if positions := h.Int32(o.Rows.Position); o.Single {
-			positions[at] = max(1, positions[at])
-		}
 		if samples[g] = int32(at); of[first] < 0 {
 			samples[g] = -1
 		}
@@ -98,7 +96,11 @@ func (o DraftRows) Host(h *device.Host) {
 // copyRow writes row `to` as the model's row `from`.
 func (o DraftRows) copyRow(h *device.Host, to, from int) {
 	h.Int32(o.Rows.Slot)[to] = h.Int32(o.Of.Slot)[from]
-	h.Int32(o.Rows.Position)[to] = h.Int32(o.Of.Position)[from]
+	position := h.Int32(o.Of.Position)[from]
+	if o.Single {
+		position = max(1, position)
+	}
+	h.Int32(o.Rows.Position)[to] = position
 	h.Int32(o.Rows.Token)[to] = o.known(h.Int32(o.Of.Token)[from])
 }
 

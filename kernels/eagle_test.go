@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -168,7 +169,8 @@ func TestJoin(t *testing.T) {
 // not of drafts that fell.
 func TestKeep(t *testing.T) {
 	g := newEagleRig(t)
-	step := Step{Rows: []Row{{2, 2, 1}, {2, 3, 1}, {2, 4, 1}, {2, 5, 1}, {5, 6, 1}, {5, 7, 1}, {5, 8, 1}, {NoSlot, 0, 0}}}
+	step := Step{Rows: []Row{{2, 2, 1}, {2, 3, 1}, {2, 4, 1}, {2, 5, 1}, {5, 6, 1}, {5, 7, 1}, {5, 8, 1},
+		{NoSlot, 0, 0}}}
 	g.stage(step, 8, 0)
 	g.h.Int32(g.slots.Length)[5] = 7 // one of three rows stands
 	features, f := g.random(8 * g.cols)
@@ -205,15 +207,16 @@ func TestRecent(t *testing.T) {
 			step.Pages = append(step.Pages, PageEntry{slot, page, g.pages[10*i+int(page)]})
 		}
 	}
-	step.Rows = []Row{{2, 29, 0}, {2, 30, 0}, {5, 3, 0}, {5, 4, 0}, {1, 39, 0}, {NoSlot, 0, 0}, {NoSlot, 0, 0}, {NoSlot, 0, 0}}
+	step.Rows = []Row{{2, 29, 0}, {2, 30, 0}, {5, 3, 0}, {5, 4, 0}, {1, 39, 0}, {NoSlot, 0, 0}, {NoSlot, 0, 0},
+		{NoSlot, 0, 0}}
 	g.stage(step, 8, 0)
 	for _, first := range []int{1, 2} {
 		for window := 1; window < 25; window++ {
 			pages := ViewPages(rigPage, first, window, 2)
 			view := Slots{Count: 5, Pages: pages, Context: pages * rigPage, BlockTable: g.poisoned(5 * pages)}
 			rows := Rows{Slot: g.poisoned(8), Position: g.poisoned(8)}
-			g.launch(Recent{Rows: g.rows, Slots: g.slots, View: view, ViewRows: rows, T: 8, Queries: 2, PageTokens: rigPage,
-				First: first, Window: window})
+			g.launch(Recent{Rows: g.rows, Slots: g.slots, View: view, ViewRows: rows, T: 8, Queries: 2,
+				PageTokens: rigPage, First: first, Window: window})
 			at := func(s Slots, slot, position int32) [2]int32 {
 				return [2]int32{g.h.Int32(s.BlockTable)[int(slot)*s.Pages+int(position)/rigPage], position % rigPage}
 			}
@@ -225,8 +228,10 @@ func TestRecent(t *testing.T) {
 						at(view, slot, position), own)
 				}
 				for back := range min(int32(window), row.Position-step.Rows[t/2*2].Position+int32(window)) {
-					if back <= row.Position && at(view, slot, position-back)[0] != at(g.slots, row.Slot, row.Position-back)[0] {
-						g.t.Fatalf("window %d of %d first pages: row %d does not see the token %d before", window, first, t, back)
+					if back <= row.Position &&
+						at(view, slot, position-back)[0] != at(g.slots, row.Slot, row.Position-back)[0] {
+						g.t.Fatalf("window %d of %d first pages: row %d does not see the token %d before", window,
+							first, t, back)
 					}
 				}
 				for p := range min(int32(first*rigPage), row.Position+1) {
@@ -246,5 +251,46 @@ func TestRecent(t *testing.T) {
 		View: Slots{Count: 5, Pages: 3}}
 	if err := bad.Check(); !errors.Is(err, device.ErrBadShape) {
 		t.Error(err)
+	}
+}
+
+// Attention over a view is that over the first pages and the pages of the last tokens, in float64.
+func TestAttendOverRecentPages(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 9))
+	for range 60 {
+		h := device.NewHost(device.HostOptions{Workers: 2})
+		size, rows := []int{1, 4, 16}[r.IntN(3)], 1+r.IntN(2)
+		positions, first, window := 3+r.IntN(200), 1+r.IntN(3), 1+r.IntN(60)
+		a := newHostAttend(t, h, r, KV{PageTokens: size, Layers: 1, Heads: 2, HeadDim: 8}, 4, positions, rows)
+		slots := a.Slots
+		slots.Count = 2 // the second one would be the trash slot
+		pages := ViewPages(size, first, window, rows)
+		alloc := func(n int) device.Buffer {
+			b, err := h.Alloc(4 * int64(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		o := Recent{Rows: a.Rows, Slots: slots, T: rows, Queries: rows, PageTokens: size, First: first, Window: window,
+			View:     Slots{Count: 2, Pages: pages, Context: pages * size, BlockTable: alloc(2 * pages)},
+			ViewRows: Rows{Slot: alloc(rows), Position: alloc(rows)}}
+		o.Host(h)
+		over := a
+		over.Rows, over.Slots = o.ViewRows, o.View
+		over.Host(h)
+		oldest := (positions - rows + 1 - window) / size * size // of the last tokens, in whole pages
+		for row := range rows {
+			for head := range a.Heads {
+				want := a.exactOver(h, row, head, func(j int) bool { return j < first*size || j >= oldest })
+				for i := range want {
+					if got := h.Float32(a.Out)[(row*a.Heads+head)*8+i]; math.Abs(float64(got)-want[i]) > 2e-6 {
+						t.Fatalf("pages of %d, %d first, window %d, row %d of %d at %d: %v, wants %v", size, first,
+							window, row, rows, positions, got, want[i])
+					}
+				}
+			}
+		}
+		h.Close()
 	}
 }

@@ -10,7 +10,8 @@ import (
 // feature of the newest token in it, so that the first row of a later pass, also after a cached prefix, finds that of
 // the token before it.
 type Features struct {
-	Pool       KV // float32, with PageTokens 1, one head, and HeadDim*2 = Cols; the keys and values of a layer are one feature
+	// Pool is float32, with PageTokens 1, one head, and HeadDim*2 = Cols: keys and values of a layer are one feature.
+	Pool       KV
 	Layer      int
 	PageTokens int // of the KV pool
 }
@@ -25,7 +26,8 @@ func (f Features) cols() int { return 2 * f.Pool.HeadDim }
 
 func (f Features) check() error {
 	if f.PageTokens < 1 || f.Pool.PageTokens != 1 || f.Pool.Heads != 1 || f.cols()%4 != 0 || f.Pool.DType.Size() != 4 {
-		return fmt.Errorf("%w: features of %d columns for pages of %d tokens", device.ErrBadShape, f.cols(), f.PageTokens)
+		return fmt.Errorf("%w: features of %d columns for pages of %d tokens", device.ErrBadShape, f.cols(),
+			f.PageTokens)
 	}
 	return f.Pool.check(f.Layer)
 }
@@ -68,7 +70,8 @@ func (o Keep) Host(h *device.Host) {
 	x, cols := h.Float32(o.X), o.Kept.cols()
 	for t := range o.T {
 		slot, next := slots[t], positions[t]+1
-		if int(slot) == o.Slots.Count-1 || next > lengths[slot] || next < lengths[slot] && int(next)%o.Kept.PageTokens != 0 {
+		inside := next < lengths[slot] && int(next)%o.Kept.PageTokens != 0 // its page has a newer token
+		if int(slot) == o.Slots.Count-1 || next > lengths[slot] || inside {
 			continue
 		}
 		copy(o.Kept.at(h, o.Slots, slot, next-1), x[t*cols:])

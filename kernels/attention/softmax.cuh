@@ -34,8 +34,6 @@ struct AttendArgs {
 	int32_t stages;    // prefill on Hopper: blocks of keys in shared memory, 2 to 4; elsewhere 2
 	int32_t longFirst; // prefill: whether blocks take long splits first, in rounds that turn back
 	int32_t readOnce;  // prefill: whether one block reads each key, so that L2 need not keep it
-	int32_t earliest; // decode: the first position that a row may see
-	int32_t unused;
 };
 
 __device__ __forceinline__ uint32_t attend_pack(float low, float high) {

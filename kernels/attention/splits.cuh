@@ -33,7 +33,7 @@ template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile(const
 	AttendTile tile;
 	tile.row = blockIdx.x;
 	tile.slot = __ldcg(a.slot + tile.row), tile.last = __ldcg(a.position + tile.row);
-	tile.first = max(a.earliest, tile.last + 1 - a.visible);
+	tile.first = max(0, tile.last + 1 - a.visible);
 	tile.kept = DEFERRED ? max(tile.first, tile.last - 1) : tile.last;
 	const int parts = (a.group + ENTRIES - 1) / ENTRIES;
 	tile.kvHead = blockIdx.y;
@@ -91,9 +91,19 @@ __device__ __forceinline__ AttendVerifyTile attend_verify_tile(const AttendArgs 
 	return tile;
 }
 
+// AttendFromArgs are those of rows that see nothing before a position.
+struct AttendFromArgs : AttendArgs {
+	int32_t earliest, unused;
+};
+
 // attend_tile_of returns the tile of a kernel with these arguments.
 template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile_of(const AttendArgs &a) {
 	return attend_tile<DEFERRED>(a);
+}
+template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile_of(const AttendFromArgs &a) {
+	AttendTile tile = attend_tile<DEFERRED>(a);
+	tile.first = max(tile.first, a.earliest);
+	return tile;
 }
 template <bool DEFERRED> __device__ __forceinline__ AttendVerifyTile attend_tile_of(const AttendVerifyArgs &a) {
 	return attend_verify_tile(a);

@@ -30,7 +30,7 @@ REEL_FIELD(Activations, n, 28);
 REEL_FIELD(Activations, eps, 32);
 REEL_FIELD(Activations, unused, 36);
 
-REEL_SIZE(AttendArgs, 168);
+REEL_SIZE(AttendArgs, 160);
 REEL_FIELD(AttendArgs, q, 0);
 REEL_FIELD(AttendArgs, pool, 8);
 REEL_FIELD(AttendArgs, out, 16);
@@ -62,8 +62,6 @@ REEL_FIELD(AttendArgs, parts, 144);
 REEL_FIELD(AttendArgs, stages, 148);
 REEL_FIELD(AttendArgs, longFirst, 152);
 REEL_FIELD(AttendArgs, readOnce, 156);
-REEL_FIELD(AttendArgs, earliest, 160);
-REEL_FIELD(AttendArgs, unused, 164);
 
 REEL_SIZE(CodesArgs<GateUp>, 112);
 REEL_FIELD(CodesArgs<GateUp>, op, 0);
@@ -443,8 +441,9 @@ REEL_FIELD(StreamKArgs<QKV>, partials, 200);
 REEL_FIELD(StreamKArgs<QKV>, arrivals, 208);
 REEL_FIELD(StreamKArgs<QKV>, plan, 216);
 
-REEL_SIZE(AttendDeferredArgs, 280);
-static_assert(sizeof(AttendArgs) == 168, "post follows the base");
+REEL_SIZE(AttendDeferredArgs, 272);
+REEL_SIZE(AttendFromArgs, 168);
+static_assert(sizeof(AttendArgs) == 160, "post and earliest follow the base");
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 REEL_SIZE(WgmmaArgs<GateUp>, 96);

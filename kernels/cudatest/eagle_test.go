@@ -24,8 +24,8 @@ func TestCUDACapture(t *testing.T) {
 			features, zero := b.poisoned(rows*parts*cols), b.poisoned(rows*zeros)
 			for part := range parts {
 				b.run(func(on int) device.Op {
-					o := kernels.Capture{X: x[on], Features: features[on], T: rows, Cols: cols, Part: part, Parts: parts,
-						Eps: 1e-5}
+					o := kernels.Capture{X: x[on], Features: features[on], T: rows, Cols: cols, Part: part,
+						Parts: parts, Eps: 1e-5}
 					if part%2 == 1 {
 						o.Norm = norm[on]
 					}
@@ -154,7 +154,8 @@ func TestCUDARecent(t *testing.T) {
 				}
 			}
 		}
-		view := kernels.Slots{Count: groups + 1 + b.r.IntN(3), Pages: kernels.ViewPages(pageTokens, first, window, queries)}
+		view := kernels.Slots{Count: groups + 1 + b.r.IntN(3),
+			Pages: kernels.ViewPages(pageTokens, first, window, queries)}
 		s, p, v := put(b, slot), put(b, position), b.poisoned(view.Count*view.Pages)
 		vs, vp := b.poisoned(len(slot)), b.poisoned(len(slot))
 		b.run(func(on int) device.Op {

@@ -193,7 +193,8 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 		return kernels.Attend{Q: q[on], Rows: kernels.Rows{Slot: slots[on], Position: positions[on]},
 			Slots: a.slots[on], KV: a.kv[on], Out: out[on],
 			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Class: classOf(a.prefill),
-			Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.widerOnGPU, First: a.first + on*a.laterOnGPU}
+			Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.widerOnGPU,
+			First: a.first + on*a.laterOnGPU}
 	}
 	if host {
 		a.run(op)

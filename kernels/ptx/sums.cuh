@@ -15,7 +15,9 @@ template <int THREADS> __device__ __forceinline__ float block_sum(float v) {
 	return sum;
 }
 
-__device__ __forceinline__ float sum_of_squares(const float4 &v) { return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; }
+__device__ __forceinline__ float sum_of_squares(const float4 &v) {
+	return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+}
 
 __device__ __forceinline__ float4 scaled(const float4 &v, float by) { return {v.x * by, v.y * by, v.z * by, v.w * by}; }
 

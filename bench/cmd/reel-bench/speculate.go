@@ -35,7 +35,8 @@ The generator's own drafter guesses, or with --acceptance an oracle: the command
 sends the tokens that it got without drafts, each replaced by another one unless
 it is right with that probability. For that the generator needs --draft given. A
 generator that is started for the measurement has --draft lookup or given; a draft
-model is measured with "-- --draft DIR".
+model or an EAGLE-3 head is measured with "-- --draft DIR", and the time that its
+passes take beside an oracle with "-- --draft given:DIR".
 
 Random prompts say the same twice. The gain depends on the texts: --workload has
 prompts of your own, as for throughput.`,

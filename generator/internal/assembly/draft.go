@@ -20,8 +20,8 @@ type draftModel struct {
 	files []weights.FileState // before the device read them
 }
 
-// openDraft opens the draft model or the EAGLE-3 head that the options name, and checks that it is one for the model. It
-// returns nil if they name none. Errors are [config.ErrConfig].
+// openDraft opens the draft model or the EAGLE-3 head that the options name, and checks that it is one for the model.
+// It returns nil if they name none. Errors are [config.ErrConfig].
 func (l *Prepared) openDraft(target model.Config, limits []memlimit.Limit) (*draftModel, error) {
 	if l.options.DraftModel() == "" || l.options.DraftTokens == 0 {
 		return nil, nil

@@ -56,9 +56,9 @@ func pickled(dir fs.FS) string {
 	if _, err := fs.Stat(dir, pickle); err != nil {
 		return ""
 	}
-	return "; there is " + pickle + ", which is not read since it may run code: convert it once, in that directory, with " +
-		`python -c "import torch, safetensors.torch as s; s.save_file({k: v.contiguous() for k, v in torch.load('` + pickle +
-		`', weights_only=True).items()}, 'model.safetensors')"`
+	return "; there is " + pickle + ", which is not read since it may run code: convert it once, in that directory, " +
+		"with " + `python -c "import torch, safetensors.torch as s; ` +
+		`s.save_file({k: v.contiguous() for k, v in torch.load('` + pickle + `', weights_only=True).items()}, 'model.safetensors')"`
 }
 
 // eagleHeaders is [Headers] for an EAGLE-3 head.

@@ -108,15 +108,16 @@ func Settings(o *Options) []*Setting {
 		{"roller", "on, or off: graphs stay those of the start", "name", "on", oneOf(&o.Roller, "on", "off")},
 		{"draft", "what guesses the next tokens, of which the model then checks several in one step; the answers stay " +
 			"the same: lookup, how the text went on where its last tokens occurred before; a directory or GGUF file " +
-			"of a smaller model with the same tokenizer, or a directory of an EAGLE-3 head for the model (./lookup for a " +
-			"directory of that name); or off",
+			"of a smaller model with the same tokenizer, or a directory of an EAGLE-3 head for the model " +
+			"(./lookup for a directory of that name); or off",
 			"drafter", "off", drafter(&o.Draft)},
 		{"draft-tokens", "tokens guessed for a request in one step, at most " + strconv.Itoa(protocol.MaxDrafts),
 			"n", strconv.Itoa(protocol.MaxDrafts), number(&o.DraftTokens, protocol.MaxDrafts)},
 		{"draft-plan", "when tokens are guessed: auto, where it is measured to be faster; or always, as many as " +
 			"--draft-tokens in each step, to measure a drafter", "name", "auto", oneOf(&o.DraftPlan, "auto", "always")},
-		{"draft-window", "the last tokens of a request that a draft model or an EAGLE-3 head looks at, beside the first " +
-			"64; so guesses of long texts stay fast (0: all)", "n", "0", number(&o.DraftWindow, protocol.MaxElements)},
+		{"draft-window", "the last tokens of a request that a draft model or an EAGLE-3 head looks at, beside the " +
+			"first 64; so guesses of long texts stay fast (0: all)",
+			"n", "0", number(&o.DraftWindow, protocol.MaxElements)},
 		{"chat-template", "file of a Jinja2 chat template, to be used in place of the model's own, which it may lack",
 			"path", "", anyText(&o.ChatTemplate)},
 		{"cache-scope", "whose prompts go on from cached prompts: user, each user's from that user's; all, everybody's " +

@@ -44,8 +44,8 @@ func drafter(to *string) func(string) error {
 	}
 }
 
-// givenBeside is before the place of a draft model in --draft whose guesses are replaced by those that requests predict:
-// its passes take their time, and how many guesses are right can be set.
+// givenBeside is before the place of a draft model in --draft whose guesses are replaced by those that requests
+// predict: its passes take their time, and how many guesses are right can be set.
 const givenBeside = protocol.DrafterGiven + ":"
 
 // SetDraftModel replaces the place of the draft model.

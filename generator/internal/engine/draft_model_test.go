@@ -24,7 +24,8 @@ func draftConfigs() []model.Config {
 // draftersOf returns shapes of drafters for a model: draft models, and EAGLE-3 heads.
 func draftersOf(c model.Config) []model.Config { return append(draftConfigs(), eagleConfigs(c)...) }
 
-// eagleConfigs are shapes of EAGLE-3 heads for a model: with its embedding and tokens, and with all that a head may have.
+// eagleConfigs are shapes of EAGLE-3 heads for a model: with its embedding and tokens, and with all that a head may
+// have.
 func eagleConfigs(c model.Config) []model.Config {
 	plain := model.Config{Name: "llama", Vocab: c.Vocab, Hidden: c.Hidden, Inner: 12, Layers: 1, Heads: 2, KVHeads: 1,
 		HeadDim: 4, Context: c.Context, RMSNormEps: 1e-5, RoPETheta: 10000,

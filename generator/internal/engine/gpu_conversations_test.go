@@ -22,8 +22,10 @@ func TestGPUConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 	var n events
 	const page = 4096 // bytes
 	for name, change := range map[string]func(*Options){
-		"exact":  func(o *Options) { o.Draft = DraftGiven },
-		"padded": func(o *Options) { o.Precapture, o.MaxGraphs, o.HostCache = []int{32}, 12, 128*page },
+		"exact": func(o *Options) { o.Draft = DraftGiven },
+		"padded": func(o *Options) {
+			o.Precapture, o.MaxGraphs, o.HostCache, o.Draft = []int{32}, 12, 128*page, DraftModel
+		},
 		"eager":  func(o *Options) { o.MaxGraphs = 0 },
 		"rolled": func(o *Options) { o.Precapture, o.MaxGraphs, o.HostCache = []int{}, 40, 128*page },
 	} {

@@ -19,11 +19,19 @@ import (
 var lateShapes = []graphs.Key{graphs.Decode(1), graphs.Decode(8), graphs.Decode(12),
 	graphs.Prefill(1), graphs.Prefill(7), graphs.Prefill(16),
 	graphs.Prefill(40), graphs.Prefill(100), graphs.Prefill(200),
-	graphs.VerifyStep(1, 3), graphs.VerifyStep(1, 8)}
+	graphs.VerifyStep(1, 3), graphs.VerifyStep(1, 8), graphs.Decode(1).Following()}
 
 // outcomes runs each of the shapes several times, alternately eagerly and by a graph, with the kernels in fatbin,
-// and returns each step's outcome. serial launches each kernel after the one before it has ended.
+// and returns each step's outcome: with lookup as drafter, then with an EAGLE-3 head. serial launches each kernel after
+// the one before it has ended.
 func outcomes(t *testing.T, fatbin []byte, serial bool, times int) (all [][]byte) {
+	for _, drafter := range []DraftKind{DraftLookup, DraftModel} {
+		all = append(all, outcomesWith(t, fatbin, serial, times, drafter)...)
+	}
+	return all
+}
+
+func outcomesWith(t *testing.T, fatbin []byte, serial bool, times int, drafter DraftKind) (all [][]byte) {
 	t.Helper()
 	d, err := gpu.New(0, fatbin)
 	if err != nil {
@@ -40,12 +48,20 @@ func outcomes(t *testing.T, fatbin []byte, serial bool, times int) (all [][]byte
 	}
 	o := defaults()
 	o.Chunk, o.MaxBatch, o.Pages, o.KVType, o.Precapture = 200, 12, 96, kernels.BF16, []int{1, 7, 16, 40, 100, 200}
-	o.Draft, o.DraftTokens = DraftLookup, 7
+	o.Draft, o.DraftTokens = drafter, 7
+	if head := gpuHead(c); drafter == DraftModel {
+		if o.DraftModel, err = model.Load(d, head, randomTensors{head}, func(float64) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	e, err := New(d, m, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range lateShapes {
+		if k == graphs.Decode(1).Following() && drafter != DraftModel {
+			continue
+		}
 		trial := &trial{e: e, key: k, size: size(k)}
 		for i := range times {
 			plan := graphs.Plan{Key: k}

@@ -30,7 +30,8 @@ func openGPU(t *testing.T) *gpu.Device {
 	return d
 }
 
-// builtOn makes an engine for the micro model on a GPU. The caller runs it.
+// builtOn makes an engine for the micro model on a GPU, with an EAGLE-3 head if o asks for a draft model. The caller
+// runs it.
 func builtOn(t *testing.T, d device.Device, o Options) *Engine {
 	t.Helper()
 	c := microConfig()
@@ -38,6 +39,11 @@ func builtOn(t *testing.T, d device.Device, o Options) *Engine {
 	m, err := model.Load(d, c, randomTensors{c}, func(float64) {})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if head := gpuHead(c); o.Draft == DraftModel {
+		if o.DraftModel, err = model.Load(d, head, randomTensors{head}, func(float64) {}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	o.KVType = kernels.BF16
 	e, err := New(d, m, o)

@@ -46,7 +46,8 @@ func tryBuildModel(t testing.TB, c model.Config, host device.HostOptions, o Opti
 	return tryBuildPair(t, c, c, host, o, wrap)
 }
 
-// tryBuildPair is tryBuildModel with a draft model of the shape draft, if o asks for one.
+// tryBuildPair is tryBuildModel with a draft model of the shape draft, if o asks for one, or has a window for one beside
+// given drafts.
 func tryBuildPair(t testing.TB, c, draft model.Config, host device.HostOptions, o Options,
 	wrap func(device.Device) device.Device) (*testEngine, error) {
 	t.Helper()
@@ -57,7 +58,7 @@ func tryBuildPair(t testing.TB, c, draft model.Config, host device.HostOptions, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Draft == DraftModel {
+	if o.Draft == DraftModel || o.Draft == DraftGiven && o.DraftWindow > 0 {
 		if o.DraftModel, err = model.Load(h, draft, randomTensors{draft}, func(float64) {}); err != nil {
 			t.Fatal(err)
 		}

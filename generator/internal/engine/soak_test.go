@@ -38,7 +38,12 @@ func TestMillionSteps(t *testing.T) {
 	o.Chunk, o.Pages, o.MaxGraphs, o.GraphMemory = 16, 40, 8, 8000
 	o.Draft, o.DraftTokens = []DraftKind{DraftLookup, DraftGiven, DraftModel}[r.IntN(3)], MaxDrafts
 	o.planDrafts = randomPlan(r.Uint64())
-	b := built(t, device.HostOptions{}, o, w.wrap)
+	o.DraftWindow = []int{0, 9}[r.IntN(2)]
+	drafters := draftersOf(nanoConfig())
+	b, err := tryBuildPair(t, nanoConfig(), drafters[r.IntN(len(drafters))], device.HostOptions{}, o, w.wrap)
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.engine = b.Engine
 	b.run()
 	want := soakSteps(t)

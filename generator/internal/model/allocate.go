@@ -105,8 +105,9 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner,
 			c.Eagle.features()))},
 	}
-	if bytes := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context); s.attendWorkspace.Bytes() < bytes {
-		list = append(list, wantedBuffer{&s.attendWorkspace, dev.Alloc, bytes})
+	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)
+	if s.attendWorkspace.Bytes() < attend { // a draft model may share the model's
+		list = append(list, wantedBuffer{&s.attendWorkspace, dev.Alloc, attend})
 	}
 	return list
 }

@@ -2,8 +2,9 @@ package model
 
 import "reel.internal/reel/kernels"
 
-// sinkTokens is how many of a sequence's first tokens a draft model with a window sees, in whole pages, if the window is
-// no smaller: much of the attention goes to them. (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023.)
+// sinkTokens is how many of a sequence's first tokens a draft model with a window sees, in whole pages, if the window
+// is no smaller: much of the attention goes to them. (Xiao et al., "Efficient Streaming Language Models with Attention
+// Sinks", 2023.)
 const sinkTokens = 64
 
 // draftView is what a draft model reads of the pages of its sequences in decode and verify passes: the first ones and

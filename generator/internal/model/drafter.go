@@ -130,9 +130,8 @@ func (p *pass) proposed(draft int) kernels.Propose {
 		T: p.Rows, Queries: p.Queries, Draft: draft, Cols: cols, Vocab: min(cols, p.model.Config.Vocab)}
 }
 
-// Pools returns the KV pools: that of the model, that of its draft model if there is one, and the features of an EAGLE-3
-// head. A page has the same
-// number in both, and holds the same tokens. Do not change the result.
+// Pools returns the KV pools: that of the model, that of its draft model if there is one, and the features of an
+// EAGLE-3 head. A page has the same number in both, and holds the same tokens. Do not change the result.
 func (s *StepMemory) Pools() []kernels.KV { return s.pools }
 
 // isPool reports whether b is the memory of a pool.

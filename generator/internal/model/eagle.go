@@ -184,12 +184,13 @@ func (f *eagleFile) layer(fields map[string]json.RawMessage) (*configFile, error
 func eagleFamily(modelType json.RawMessage, speculators bool) (family, error) {
 	kind := "llama"
 	if len(modelType) > 0 && json.Unmarshal(modelType, &kind) != nil || kind != "llama" && kind != "qwen3" {
-		return family{}, fmt.Errorf("%w: config.json: model_type of an EAGLE-3 head's layer is %.60s, this build serves "+
-			"llama and qwen3", ErrUnsupported, modelType)
+		return family{}, fmt.Errorf("%w: config.json: model_type of an EAGLE-3 head's layer is %.60s, this build "+
+			"serves llama and qwen3", ErrUnsupported, modelType)
 	}
 	f := families[kind]
 	if speculators && kind == "llama" {
-		f.defaults = configFile{Vocab: 32000, Hidden: 4096, Inner: 11008, Layers: 1, Heads: 32, Context: 2048, Eps: 1e-6}
+		f.defaults = configFile{Vocab: 32000, Hidden: 4096, Inner: 11008, Layers: 1, Heads: 32, Context: 2048,
+			Eps: 1e-6}
 	}
 	f.defaults.ModelType = kind
 	return f, nil
@@ -248,8 +249,8 @@ func (c Config) ForTarget(model Config) (Config, error) {
 		return c, fmt.Errorf("%w: the EAGLE-3 head is for a model of %d tokens, this one has %d", ErrTensor, e.Vocab,
 			model.Vocab)
 	case e.Target != model.Hidden:
-		return c, fmt.Errorf("%w: the EAGLE-3 head is for hidden states of %d, the model's have %d", ErrTensor, e.Target,
-			model.Hidden)
+		return c, fmt.Errorf("%w: the EAGLE-3 head is for hidden states of %d, the model's have %d", ErrTensor,
+			e.Target, model.Hidden)
 	case !e.Embedding && c.Hidden != model.Hidden:
 		return c, fmt.Errorf("%w: the EAGLE-3 head has no embedding, and the model's has %d columns, not %d", ErrTensor,
 			model.Hidden, c.Hidden)

@@ -32,8 +32,8 @@ func (m eagleMemory) activations() []device.Buffer {
 	return []device.Buffer{m.features, m.of, m.embedded, m.joined}
 }
 
-// allocateEagle allocates what an EAGLE-3 head's passes work in, and the pool of features. Rows are those of the model's
-// passes.
+// allocateEagle allocates what an EAGLE-3 head's passes work in, and the pool of features. Rows are those of the
+// model's passes.
 func (s *StepMemory) allocateEagle(dev tracked, c Config, rows kernels.Rows) (err error) {
 	g, m := s.Geometry, &s.eagle
 	m.kept = kernels.NewFeatures(g.Pages+1, g.PageTokens, g.kvLayers(1), g.kvLayer(0), c.Hidden)

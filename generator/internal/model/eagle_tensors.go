@@ -69,7 +69,8 @@ func (c Config) EagleTensors(file Tensors) (Config, Tensors, error) {
 	for _, name := range file.Names() {
 		ours := eagleName(name)
 		if other, twice := named.names[ours]; twice {
-			return c, nil, fmt.Errorf("%w: %.80q and %.80q are the same tensor of an EAGLE-3 head", ErrTensor, name, other)
+			return c, nil, fmt.Errorf("%w: %.80q and %.80q are the same tensor of an EAGLE-3 head", ErrTensor, name,
+				other)
 		}
 		if !strings.HasPrefix(ours, verifierNames) {
 			named.names[ours] = name
@@ -121,15 +122,16 @@ func (c Config) checkTokens(tensors Tensors) error {
 	}
 	t, err := tensors.Tensor(knownName)
 	known := err == nil && slices.Contains(t.Data, 1) // some heads have zeros there
-	if err == nil && (t.DType != weights.BOOL && t.DType != weights.U8 || !slices.Equal(t.Shape, []int{c.Eagle.Vocab})) {
+	bytes := t.DType == weights.BOOL || t.DType == weights.U8
+	if err == nil && (!bytes || !slices.Equal(t.Shape, []int{c.Eagle.Vocab})) {
 		return fmt.Errorf("%w: %s: %s is %v of the shape %v, wants BOOL of [%d]", ErrTensor, t.File, knownName, t.DType,
 			t.Shape, c.Eagle.Vocab)
 	}
 	if seen := make([]bool, c.Eagle.Vocab); c.Eagle.Mapped {
 		for id, token := range tokens {
 			if seen[token] || known && t.Data[token] == 0 {
-				return fmt.Errorf("%w: %s leads the head's token %d to the model's %d, which is another's or which t2d "+
-					"does not have: d2t must hold differences of ids", ErrTensor, tokensName, id, token)
+				return fmt.Errorf("%w: %s leads the head's token %d to the model's %d, which is another's or which "+
+					"t2d does not have: d2t must hold differences of ids", ErrTensor, tokensName, id, token)
 			}
 			seen[token] = true
 		}
@@ -158,8 +160,8 @@ func (c Config) tokens(tensors Tensors) ([]int32, error) {
 			by = int64(int32(binary.LittleEndian.Uint32(t.Data[4*i:])))
 		}
 		if by < -int64(i) || by >= int64(c.Eagle.Vocab-i) {
-			return nil, fmt.Errorf("%w: %s: %s leads token %d to %d, outside of the model's %d tokens", ErrTensor, t.File,
-				tokensName, i, int64(i)+by, c.Eagle.Vocab)
+			return nil, fmt.Errorf("%w: %s: %s leads token %d to %d, outside of the model's %d tokens", ErrTensor,
+				t.File, tokensName, i, int64(i)+by, c.Eagle.Vocab)
 		}
 		tokens[i] += int32(by)
 	}

@@ -51,6 +51,22 @@ func TestGPUFamiliesEqualTransformers(t *testing.T) {
 	}
 }
 
+// EAGLE-3 heads on a GPU, in bfloat16, draft what the plain implementation in float32 drafts, but for near ties.
+func TestGPUEagleEqualsReference(t *testing.T) {
+	d, err := gpu.New(0, fatbin.Fatbin)
+	if err != nil {
+		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, name := range eagleHeads {
+		t.Run(name, func(t *testing.T) { equalsEagle(t, d, name, kernels.BF16, 0.85) })
+	}
+}
+
 // forced compares a model on a GPU with golden values, token by token (teacher forcing).
 type forced struct {
 	t                *testing.T

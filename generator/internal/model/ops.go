@@ -64,9 +64,10 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 // deferRoPE moves biases, head norms and RoPE from qkv into attend if the family has biases
 // or head norms: a fused epilogue of the product cannot apply these. Only the decode class
 // can defer, and no verify pass: there a row needs the keys of others that are as new. An attention over a view of the
-// pages does not know where a row's own key goes.
+// pages does not know where a row's own key goes, and one from a position on has no kernels for it.
 func (p *pass) deferRoPE(qkv kernels.QKV, attend kernels.Attend) (kernels.QKV, kernels.Attend) {
-	if (p.model.Config.Bias || p.model.Config.HeadNorms) && !p.verifies() && attend.Rows == qkv.Rows {
+	post := p.model.Config.Bias || p.model.Config.HeadNorms
+	if post && !p.verifies() && attend.Rows == qkv.Rows && attend.First == 0 {
 		qkv.DeferRoPE, attend.Post = true, qkv.Post()
 	}
 	return qkv, attend

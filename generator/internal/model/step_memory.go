@@ -21,9 +21,9 @@ type Geometry struct {
 	RingSlots int
 	// KVType is the element type of keys and values; the zero value is float32.
 	KVType kernels.DType
-	// Drafter guesses the drafts of verify passes. DraftModel is the draft model of ModelDrafter, or one that only takes
-	// its time before GivenDrafter, with the tokens of
-	// the model and RoPE for Context positions; passes compute its keys and values too, see [Shape].
+	// Drafter guesses the drafts of verify passes. DraftModel is the draft model of ModelDrafter, or one that only
+	// takes its time before GivenDrafter, with the tokens of the model and RoPE for Context positions; passes compute
+	// its keys and values too, see [Shape].
 	Drafter    Drafter
 	DraftModel *Model
 	// DraftWindow is how many of a sequence's last tokens the draft model attends to beside the first pages; 0: all.
@@ -41,7 +41,7 @@ const (
 	NoDrafter     Drafter = iota // there are no verify passes
 	LookupDrafter                // [kernels.Lookup]
 	GivenDrafter                 // [kernels.Given], from the table that Given returns
-	ModelDrafter                 // another model, or an EAGLE-3 head, with keys and values in a pool with the same pages
+	ModelDrafter                 // another model or an EAGLE-3 head, with a pool of its own that has the same pages
 )
 
 // restoreWords is the words of the longest sequence's slot.

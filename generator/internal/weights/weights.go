@@ -59,8 +59,8 @@ const (
 )
 
 // dtypes are the types of safetensors.
-var dtypes = map[string]DType{"BF16": BF16, "F16": F16, "F32": F32, "F8_E4M3": F8_E4M3, "I8": I8, "U8": U8, "I32": I32, "I64": I64,
-	"BOOL": BOOL}
+var dtypes = map[string]DType{"BF16": BF16, "F16": F16, "F32": F32, "F8_E4M3": F8_E4M3, "I8": I8, "U8": U8,
+	"I32": I32, "I64": I64, "BOOL": BOOL}
 
 // blocks holds the name of each type, and the elements and bytes of its blocks.
 var blocks = [...]struct {

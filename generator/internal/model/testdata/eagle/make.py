@@ -6,8 +6,8 @@ drafts with them. They were made with
     python make.py
 
 Each head is a folder with config.json and safetensors in a published form, and golden.json: {prompt, tokens, drafts,
-margins}: a prompt, the tokens of greatest logit that follow in the model, none of them a near tie, for each of them but the last the SEVEN
-drafts after it, and the least difference of a draft's logit to the next one. The heads are trained for some seconds on
+margins}: a prompt, the tokens of greatest logit that follow in the model, none of them a near tie, for each of them
+but the last the SEVEN drafts after it, and the least difference of a draft's logit to the next one. The heads are trained for some seconds on
 the model's own text, so that drafts stand now and then. Head follows SafeAILab/EAGLE (model/cnets.py); the norms are
 those of vllm-project/speculators.
 """
@@ -221,7 +221,8 @@ def golden(head, model):
             continue
         drafts, margins = zip(*(head.drafts(model, tokens[:n]) for n in range(PROMPT + 1, len(tokens))))
         if min(margins) >= MARGIN and max(stand(tokens[PROMPT:], drafts)) > 1:
-            return dict(prompt=tokens[:PROMPT], tokens=tokens[PROMPT:], drafts=drafts, margins=[round(m, 4) for m in margins])
+            return dict(prompt=tokens[:PROMPT], tokens=tokens[PROMPT:], drafts=drafts,
+                        margins=[round(m, 4) for m in margins])
 
 
 def main():
