@@ -103,6 +103,7 @@ func (r reel) Complete(ctx context.Context, w Work, arrived func()) (Ended, erro
 	request := client.Request{
 		Prompt: w.Text, Tokens: w.Tokens, MaxTokens: &w.MaxTokens,
 		Temperature: new(0.0), IgnoreEOS: true, Cache: w.cache(), Done: &done,
+		Draft: &client.Draft{Word: protocol.DraftOff}, // speculate measures guesses
 	}
 	tokens := 0
 	for _, err := range g.Generate(ctx, request) {

@@ -47,7 +47,8 @@ var notes = manual.Notes(
 		"ended, those that have no file yet are written for 2 seconds at most; a second signal ends that at once."},
 	manual.Entry{Term: "--draft", Text: "The model computes several rows of a request in one step hardly slower than one, so " +
 		"a guess that is right is a token for nothing, and one that is wrong changes no token, log-probability or end of " +
-		"any request. lookup takes the longest match of the request's last tokens in its prompt and its answer so far: " +
+		"any request. auto, the default, is lookup with cuda, where guesses that are never right cost less than 1% of the " +
+		"speed, and off with host, where each row costs nearly a step. lookup takes the longest match of the request's last tokens in its prompt and its answer so far: " +
 		"answers that repeat parts of the prompt, such as edited code, come faster. A request guesses less, or nothing, " +
 		"by its field draft (reel --draft). reel status and the metrics count guesses. given takes the guesses from the " +
 		"request's field prediction, for reel-bench speculate. Anything else is the place of a draft model, a directory " +

@@ -61,7 +61,7 @@ func newEagleStep(b *both, sequences, cols int) *eagleStep {
 	const pages, pageTokens, layers = 9, 16, 3
 	s := &eagleStep{both: b}
 	var slot, position, length []int32
-	table := b.random((sequences+1)*pages, 0x7fffffff)
+	table := make([]int32, (sequences+1)*pages)
 	for i, page := range b.r.Perm(len(table)) {
 		table[i] = int32(1 + page) // each page belongs to one sequence
 	}
@@ -96,29 +96,34 @@ func newEagleStep(b *both, sequences, cols int) *eagleStep {
 // A layer's input is that of the host, of each kind.
 func TestCUDAJoin(t *testing.T) {
 	for i, cols := range slices.Concat(eagleWidths, eagleWidths) {
-		b := newBoth(t)
-		s := newEagleStep(b, 1+b.r.IntN(8), cols)
-		embedded, features := put(b, b.normal(s.n*cols, 0.02)), put(b, b.normal(s.n*cols, 3))
-		norm, output := put(b, b.normal(2*cols, 1)), put(b, b.normal(cols, 1))
-		x, out := put(b, b.normal(s.n*cols, 2)), b.poisoned(2*s.n*cols)
-		for kind := range 4 {
-			b.run(func(on int) device.Op {
-				o := kernels.Join{Embedded: embedded[on], Norm: norm[on], X: x[on], Out: out[on], Rows: s.rows[on],
-					Slots: s.slots[on], Kept: s.kept[on], T: s.n, Cols: cols, Eps: 1e-5, NormedResidual: i%2 == 1}
-				switch kind {
-				case 0:
-					o.Features = features[on]
-				case 2:
-					o.Own = true
-				case 3:
-					o.Own, o.Output = true, output[on]
-				}
-				return o
-			})
-			name := fmt.Sprintf("%d columns, kind %d", cols, kind)
-			b.rowsClose(name+", x", x, cols, 1e-5, 1e-5, 5e-6)
-			b.rowsClose(name+", out", out, 2*cols, 1e-5, 1e-5, 5e-6)
-		}
+		newBoth(t).join(cols, i%2 == 1)
+	}
+}
+
+// join checks inputs of a layer, of each kind.
+func (b *both) join(cols int, normed bool) {
+	b.t.Helper()
+	s := newEagleStep(b, 1+b.r.IntN(8), cols)
+	embedded, features := put(b, b.normal(s.n*cols, 0.02)), put(b, b.normal(s.n*cols, 3))
+	norm, output := put(b, b.normal(2*cols, 1)), put(b, b.normal(cols, 1))
+	x, out := put(b, b.normal(s.n*cols, 2)), b.poisoned(2*s.n*cols)
+	for kind := range 4 {
+		b.run(func(on int) device.Op {
+			o := kernels.Join{Embedded: embedded[on], Norm: norm[on], X: x[on], Out: out[on], Rows: s.rows[on],
+				Slots: s.slots[on], Kept: s.kept[on], T: s.n, Cols: cols, Eps: 1e-5, NormedResidual: normed}
+			switch kind {
+			case 0:
+				o.Features = features[on]
+			case 2:
+				o.Own = true
+			case 3:
+				o.Own, o.Output = true, output[on]
+			}
+			return o
+		})
+		name := fmt.Sprintf("%d columns, kind %d", cols, kind)
+		b.rowsClose(name+", x", x, cols, 1e-5, 1e-5, 5e-6)
+		b.rowsClose(name+", out", out, 2*cols, 1e-5, 1e-5, 5e-6)
 	}
 }
 

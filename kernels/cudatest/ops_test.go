@@ -215,7 +215,7 @@ func (a *attending) near(got, want []float32, position []int32) {
 	a.t.Helper()
 	d, width := a.kv[0].HeadDim, a.heads*a.kv[0].HeadDim
 	most := a.closeTo("attention", got, want, func(i int) float64 {
-		seen := min(int(position[i/width])+1, attendPage*(attendPool-1)) // pages repeat
+		seen := min(int(position[i/width])+1-a.first, attendPage*(attendPool-1)) // pages repeat
 		if a.window > 0 {
 			seen = min(seen, a.window)
 		}

@@ -43,6 +43,7 @@ func testSmallShapes(t *testing.T, b *both) {
 		newVerifying(b, verifyShape{groups: 2, queries: 3, group: 2 + i, kvHeads: 1, dim: dim, context: 140}).compare()
 	}
 	testSmallDeferred(b)
+	b.join(1040, true)
 	const vocab = 300
 	d := newDrawing(b, []kernels.Sampling{
 		{RepeatPenalty: 1.1, PresencePenalty: 0.5, FrequencyPenalty: 0.5, Biases: biasesOf(40, 3), Masked: true},

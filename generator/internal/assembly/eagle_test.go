@@ -113,14 +113,14 @@ func TestBadEagleHeads(t *testing.T) {
 		head   string
 		change func(dir string)
 	}{
-		"for a model of 30 tokens, this one has 31": {"parts", inConfig(`"vocab_size": 31`, `"vocab_size": 30`)},
+		"with a vocabulary of 30, this one has 31: take": {"parts", inConfig(`"vocab_size": 31`, `"vocab_size": 30`)},
 		"draft_vocab_size is 99, wants 1 to 31": {"safeailab",
 			inConfig(`"draft_vocab_size": 23`, `"draft_vocab_size": 99`)},
 		"num_hidden_layers is 2, wants 1 to 1": {"safeailab",
 			inConfig(`"num_hidden_layers": 1`, `"num_hidden_layers": 2`)},
 		"has the shape [80 64], the config asks for": {"safeailab",
 			inConfig(`"intermediate_size": 80`, `"intermediate_size": 96`)},
-		"for hidden states of 80, the model's have 64": {"speculators",
+		"with hidden states of 80, this one has 64": {"speculators",
 			inConfig(`"target_hidden_size": 64`, `"target_hidden_size": 80`)},
 		"input of layer 9, the model has 4 layers": {"speculators", inConfig("  3\n", "  9\n")},
 		"unknown field \"gate_bias\"":              {"safeailab", inConfig(`"use_cache": true`, `"gate_bias": true`)},

@@ -109,8 +109,8 @@ func Settings(o *Options) []*Setting {
 		{"draft", "what guesses the next tokens, of which the model then checks several in one step; the answers stay " +
 			"the same: lookup, how the text went on where its last tokens occurred before; a directory or GGUF file " +
 			"of a smaller model with the same tokenizer, or a directory of an EAGLE-3 head for the model " +
-			"(./lookup for a directory of that name); or off",
-			"drafter", "off", drafter(&o.Draft)},
+			"(./lookup for a directory of that name); or off. auto: with cuda lookup, with host off",
+			"drafter", DraftAuto, drafter(&o.Draft)},
 		{"draft-tokens", "tokens guessed for a request in one step, at most " + strconv.Itoa(protocol.MaxDrafts),
 			"n", strconv.Itoa(protocol.MaxDrafts), number(&o.DraftTokens, protocol.MaxDrafts)},
 		{"draft-plan", "when tokens are guessed: auto, where it is measured to be faster; or always, as many as " +

@@ -44,12 +44,20 @@ type eagleFile struct {
 type eagleFlags struct {
 	LayerIDs []int `json:"eagle_aux_hidden_state_layer_ids"`
 	UseAux   *bool `json:"use_aux_hidden_state"`
+	// Of NVIDIA's Model-Optimizer: whether there are the norms of embedding and output.
+	InputNorm *bool `json:"use_input_layernorm_in_first_layer"`
+	LastNorm  *bool `json:"use_last_layernorm"`
 
 	NormedResidual bool `json:"norm_before_residual"`
 	FeaturesNorm   bool `json:"norm_before_fc"`
 	PartNorms      bool `json:"fc_norm"`
 	NormedOutput   bool `json:"norm_output"`
 }
+
+// inertFlags lists the fields of eagle_config whose only values here change nothing. (NVIDIA/Model-Optimizer,
+// export/plugins/hf_spec_export.py.)
+var inertFlags = map[string]string{"next_layer_regular": "true", "parallel_draft_step": "1",
+	"parallel_draft_heads_num_layers": "1", "eagle_decoder_type": `"llama"`}
 
 // inertEagle lists the fields of speculators that say how a head was trained or is used.
 var inertEagle = []string{"speculators_config", "speculators_version", "has_no_defaults_at_init", "embed_requires_grad",
@@ -116,7 +124,8 @@ func (f *eagleFile) readFlags() error {
 	if err := json.Unmarshal(f.Eagle, &f.eagleFlags); err != nil {
 		return fmt.Errorf("model: config.json: eagle_config: %w", err)
 	}
-	return refuseUnknown("config.json: eagle_config", fields, reflect.TypeFor[eagleFlags](), inertParameter)
+	return refuseUnknown("config.json: eagle_config", fields, reflect.TypeFor[eagleFlags](),
+		func(name string, value json.RawMessage) bool { return inertFlags[name] == string(value) })
 }
 
 // supported refuses heads of another kind than EAGLE-3 over one layer.
@@ -130,6 +139,8 @@ func (f *eagleFile) supported() error {
 		{"architectures", f.Architectures, len(f.Architectures) > 0 && !slices.ContainsFunc(f.Architectures,
 			func(name string) bool { return slices.Contains(eagleArchitectures, name) })},
 		{"use_aux_hidden_state", false, f.UseAux != nil && !*f.UseAux},
+		{"use_input_layernorm_in_first_layer", false, f.InputNorm != nil && !*f.InputNorm},
+		{"use_last_layernorm", false, f.LastNorm != nil && !*f.LastNorm},
 		{"norm_before_fc", "beside fc_norm", f.FeaturesNorm && f.PartNorms},
 		{"eagle_aux_hidden_state_layer_ids", f.LayerIDs, len(f.LayerIDs) > maxParts},
 		{"speculators_model_type", "without transformer_layer_config", f.Kind != "" && len(f.Layer) == 0},
@@ -244,21 +255,21 @@ func (c Config) ForTarget(model Config) (Config, error) {
 		e.Layers = []int{2, model.Layers / 2, model.Layers - 3}
 	}
 	c.Eagle = &e
-	switch {
-	case e.Vocab != model.Vocab:
-		return c, fmt.Errorf("%w: the EAGLE-3 head is for a model of %d tokens, this one has %d", ErrTensor, e.Vocab,
-			model.Vocab)
-	case e.Target != model.Hidden:
-		return c, fmt.Errorf("%w: the EAGLE-3 head is for hidden states of %d, the model's have %d", ErrTensor,
-			e.Target, model.Hidden)
-	case !e.Embedding && c.Hidden != model.Hidden:
-		return c, fmt.Errorf("%w: the EAGLE-3 head has no embedding, and the model's has %d columns, not %d", ErrTensor,
-			model.Hidden, c.Hidden)
+	for _, d := range []struct {
+		what        string
+		head, model int
+		differ      bool
+	}{{"a vocabulary", e.Vocab, model.Vocab, true}, {"hidden states", e.Target, model.Hidden, true},
+		{"an embedding, which it has not itself,", c.Hidden, model.Hidden, !e.Embedding}} {
+		if d.differ && d.head != d.model {
+			return c, fmt.Errorf("%w: the EAGLE-3 head is for a model with %s of %d, this one has %d: %s", ErrTensor,
+				d.what, d.head, d.model, otherHead)
+		}
 	}
 	for _, layer := range e.Layers {
 		if layer < 0 || layer >= model.Layers {
-			return c, fmt.Errorf("%w: the EAGLE-3 head takes the input of layer %d, the model has %d layers",
-				ErrUnsupported, layer, model.Layers)
+			return c, fmt.Errorf("%w: the EAGLE-3 head takes the input of layer %d, the model has %d layers: %s",
+				ErrUnsupported, layer, model.Layers, otherHead)
 		}
 	}
 	return c, nil
@@ -279,6 +290,9 @@ func (e *Eagle) features() int {
 	}
 	return e.parts() * e.Target
 }
+
+// otherHead is what to do about a head of another model.
+const otherHead = "take a head that was trained for this model, or --draft lookup"
 
 // parts returns the number of hidden states that are a head's features.
 func (e *Eagle) parts() int {

@@ -53,8 +53,9 @@ type eagleGolden struct {
 	Drafts [][]int32 `json:"drafts"`
 }
 
-// eagleRunner is a runner with an EAGLE-3 head.
-func eagleRunner(t *testing.T, dev device.Device, name string, kv kernels.DType) (*runner, eagleGolden) {
+// eagleRunner returns a runner with an EAGLE-3 head, whose config is changed first, and the reference.
+func eagleRunner(t *testing.T, dev device.Device, name string, kv kernels.DType, change func(e *model.Eagle),
+) (*runner, eagleGolden) {
 	t.Helper()
 	c, w := checkpoint(t, "eagle/target")
 	m, err := model.Load(dev, c, w, func(float64) {})
@@ -62,6 +63,7 @@ func eagleRunner(t *testing.T, dev device.Device, name string, kv kernels.DType)
 		t.Fatal(err)
 	}
 	headConfig, named := openHead(t, name, c)
+	change(headConfig.Eagle)
 	head, err := model.Load(dev, headConfig, named, func(float64) {})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +132,7 @@ func equalsEagle(t *testing.T, dev device.Device, name string, kv kernels.DType,
 	equal, all, stood := 0, 0, 0
 	for _, chunk := range []int{32, 7, 1} {
 		for pattern := range 4 {
-			r, g := eagleRunner(t, dev, name, kv)
+			r, g := eagleRunner(t, dev, name, kv, func(*model.Eagle) {})
 			r.prompt(g.Prompt, chunk)
 			for at, step := 0, pattern; at < len(g.Drafts); step++ {
 				drafts, results := []int{7, 0, 3, 1, 5}[step%5], 1
@@ -201,48 +203,27 @@ func (r *runner) drew(tokens []int32, results int) bool {
 // out.
 func TestEagleReferenceIsSensitive(t *testing.T) {
 	for _, name := range eagleHeads {
-		c, _ := checkpoint(t, "eagle/target")
 		for change, by := range map[string]func(e *model.Eagle){
 			"layers":   func(e *model.Eagle) { e.Layers = []int{1, 1, 1}[:len(e.Layers)] },
 			"residual": func(e *model.Eagle) { e.NormedResidual = !e.NormedResidual },
 			"output":   func(e *model.Eagle) { e.NormedOutput = !e.NormedOutput },
 		} {
-			if drafts, want := draftsOf(t, name, c, by); slices.EqualFunc(drafts, want, slices.Equal) {
+			if drafts, want := draftsOf(t, name, by); slices.EqualFunc(drafts, want, slices.Equal) {
 				t.Errorf("%s: another %s changes no draft", name, change)
 			}
 		}
-		if drafts, want := draftsOf(t, name, c, func(*model.Eagle) {}); !slices.EqualFunc(drafts, want, slices.Equal) {
+		if drafts, want := draftsOf(t, name, func(*model.Eagle) {}); !slices.EqualFunc(drafts, want, slices.Equal) {
 			t.Errorf("%s: drafts %v, wants %v", name, drafts, want)
 		}
 	}
 }
 
 // draftsOf returns all drafts of a changed head after each token, and those of the reference.
-func draftsOf(t *testing.T, name string, target model.Config, change func(e *model.Eagle)) (drafts, want [][]int32) {
+func draftsOf(t *testing.T, name string, change func(e *model.Eagle)) (drafts, want [][]int32) {
+	t.Helper()
 	h := device.NewHost(device.HostOptions{})
-	defer h.Close()
-	_, w := checkpoint(t, "eagle/target")
-	m, err := model.Load(h, target, w, func(float64) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, named := openHead(t, name, target)
-	change(c.Eagle)
-	head, err := model.Load(h, c, named, func(float64) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var g eagleGolden
-	raw, err := os.ReadFile(filepath.Join("testdata", "eagle", name, "golden.json"))
-	if err == nil {
-		err = json.Unmarshal(raw, &g)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := newRunnerIn(t, h, m, model.Geometry{MaxRows: 32, Slots: 1, MaxSamples: 8, Context: target.Context,
-		PageTokens: 16, Pages: target.Context / 16, RingSlots: 2, Drafter: model.ModelDrafter, DraftModel: head})
-	defer r.free()
+	t.Cleanup(h.Close)
+	r, g := eagleRunner(t, h, name, kernels.F32, change)
 	r.prompt(g.Prompt, 7)
 	for at := 0; at < len(g.Drafts); {
 		guessed, results := r.verify(7)

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 
+	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/graphs"
@@ -33,7 +34,11 @@ func (p Planner) drafter() Planner {
 
 // draftOptions returns the engine's drafter. A draft model has no weights yet.
 func (p Planner) draftOptions() (engine.DraftKind, *model.Model) {
-	if p.Draft == nil {
+	switch {
+	case p.Draft != nil:
+	case p.Options.Draft == config.DraftAuto && p.Profile.kind == "cuda":
+		return engine.DraftLookup, nil
+	default:
 		return drafters[p.Options.Draft], nil
 	}
 	kind := engine.DraftModel

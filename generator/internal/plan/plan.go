@@ -222,7 +222,7 @@ func (p Planner) engineOptions(context, batch int) engine.Options {
 		DraftAlways: p.Options.DraftPlan == "always", DraftWindow: p.Options.DraftWindow}
 }
 
-// drafters are the engine's by the names of --draft; without a name there is none.
+// drafters are the engine's by the names of --draft; by any other there is none.
 var drafters = map[string]engine.DraftKind{
 	protocol.DrafterOff: engine.DraftOff, protocol.DrafterLookup: engine.DraftLookup,
 	protocol.DrafterGiven: engine.DraftGiven,

@@ -238,6 +238,17 @@ func TestDrafts(t *testing.T) {
 	}
 }
 
+// By default a GPU looks up what it guesses, and a processor guesses nothing.
+func TestDefaultDrafter(t *testing.T) {
+	for want, profile := range map[engine.DraftKind]Profile{engine.DraftLookup: GPUProfile, engine.DraftOff: HostProfile} {
+		o := config.Options{Draft: config.DraftAuto, DraftTokens: 7, MaxGraphs: 1024}
+		_, e, err := Planner{Config: qwen, Profile: profile, Options: o}.Plan(Unlimited)
+		if err != nil || e.Draft != want {
+			t.Errorf("%s: the drafter is %v, %v, wants %v", profile.kind, e.Draft, err, want)
+		}
+	}
+}
+
 // The advice names a setting to lower, and following it helps.
 func TestAdvice(t *testing.T) {
 	for _, c := range []struct {

@@ -33,7 +33,7 @@ type Device struct {
 	serial     atomic.Bool // programmatic dependent launch is off
 
 	mu        sync.Mutex
-	functions map[string]cu.Function
+	functions map[string]*function
 	memory    atomic.Pointer[[]allocation] // by Buffer id; copied on write
 	free      []uint32                     // ids of freed buffers
 	words     []word                       // free words for events
@@ -58,7 +58,7 @@ func New(gpu int, fatbin []byte) (*Device, error) {
 		return nil, fmt.Errorf("cuda: GPU %d is not there, %d are: %w", gpu, n, device.ErrBadBuffer)
 	}
 	// Host devices are numbered upwards from 1, GPUs downwards from the top.
-	d := &Device{number: ^devices.Add(1), gpu: cu.Device(gpu), functions: map[string]cu.Function{}}
+	d := &Device{number: ^devices.Add(1), gpu: cu.Device(gpu), functions: map[string]*function{}}
 	d.memory.Store(&[]allocation{{}})
 	if d.context, err = d.gpu.MakeContext(cu.SchedAuto); err != nil {
 		return nil, d.wrapped("context", err)
@@ -345,20 +345,36 @@ func (d *Device) Address(b device.Buffer) uint64 {
 	return (*d.memory.Load())[id].address + uint64(offset)
 }
 
-// function returns the kernel of this name.
-func (d *Device) function(name string) (cu.Function, error) {
+// function is a kernel.
+type function struct {
+	cu.Function
+	shared int // bytes of dynamic shared memory that a launch may ask for
+}
+
+// function returns the kernel of this name, which a launch may then give so many bytes of dynamic shared memory. The
+// driver keeps one bound for all launches of a kernel, so it only rises: another thread may be about to launch the same
+// kernel with more.
+func (d *Device) function(name string, shared int) (cu.Function, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if f, ok := d.functions[name]; ok {
-		return f, nil
-	}
-	var f cu.Function
-	err := d.do(device.CallQuery, "kernel "+name, func() (err error) {
-		f, err = d.module.Function(name)
-		return err
-	})
-	if err == nil {
+	f, ok := d.functions[name]
+	if !ok {
+		f = &function{shared: defaultShared}
+		err := d.do(device.CallQuery, "kernel "+name, func() (err error) {
+			f.Function, err = d.module.Function(name)
+			return err
+		})
+		if err != nil {
+			return f.Function, err
+		}
 		d.functions[name] = f
 	}
-	return f, err
+	if shared <= f.shared {
+		return f.Function, nil
+	}
+	err := d.allowShared(f.Function, shared)
+	if err == nil {
+		f.shared = shared
+	}
+	return f.Function, err
 }

@@ -201,14 +201,13 @@ func (d *Device) wrapped(name string, err error) error {
 // The driver allows 48 KiB, a kernel's static shared memory included.
 const defaultShared = 20 << 10
 
+// allowShared lets launches of f ask for this many bytes of dynamic shared memory.
+func (d *Device) allowShared(f cu.Function, bytes int) error {
+	return d.failure("shared memory of a kernel", C.reel_allow_shared(contextOf(d.context), functionOf(f), C.int(bytes)))
+}
+
 // launch launches f on s with the struct at args as its only parameter.
 func (d *Device) launch(f cu.Function, g Grid, s *stream, args unsafe.Pointer) error {
-	if g.Shared > defaultShared {
-		r := C.reel_allow_shared(contextOf(d.context), functionOf(f), C.int(g.Shared))
-		if err := d.failure("shared memory of a kernel", r); err != nil {
-			return err
-		}
-	}
 	pdl := C.int(0)
 	if g.Dependent {
 		pdl = 1

@@ -55,8 +55,9 @@ func alloc(t *testing.T, d *Device, n int64) device.Buffer {
 
 // fill sets each word of a buffer.
 type fill struct {
-	data  device.Buffer
-	value uint32
+	data   device.Buffer
+	value  uint32
+	shared int // bytes of dynamic shared memory, which it does not use
 }
 
 func (fill) Kernel() string    { return "fill" }
@@ -64,7 +65,7 @@ func (fill) Check() error      { return nil }
 func (fill) Host(*device.Host) {}
 
 func (o fill) CUDA(q *Queue) error {
-	return Launch(q, "reel_fill", Grid{Threads: 32}, struct {
+	return Launch(q, "reel_fill", Grid{Threads: 32, Shared: o.shared}, struct {
 		data  uint64
 		n     int64
 		value uint32
@@ -107,11 +108,33 @@ func TestAllocatedMemoryIsReady(t *testing.T) {
 	all, err := d.Alloc(8 << 30)
 	must(t, err)
 	end := all.Slice(8<<30-32, 32)
-	must(t, errors.Join(s.Launch(fill{end, 9}), s.Synchronize(), d.Synchronize()))
+	must(t, errors.Join(s.Launch(fill{data: end, value: 9}), s.Synchronize(), d.Synchronize()))
 	if got := words(t, d, end); got[0] != 9 || got[7] != 9 {
 		t.Errorf("the words written after the allocation became %v, want 9", got)
 	}
 	must(t, d.Free(all))
+}
+
+// Threads launch a kernel with different amounts of shared memory. The driver has one bound for all of its launches, so
+// a thread that lowered it would have others' launches fail, as CUDA_ERROR_INVALID_VALUE.
+func TestLaunchesOfDifferentSharedMemory(t *testing.T) {
+	d := open(t)
+	ended := make(chan error)
+	for _, shared := range []int{24 << 10, 40 << 10, 90 << 10} {
+		s, data := newStream(t, d), alloc(t, d, 1)
+		go func() {
+			var err error
+			for n := 0; n < 20_000 && err == nil; n++ {
+				err = s.Launch(fill{data: data, value: 1, shared: shared})
+			}
+			ended <- errors.Join(err, s.Synchronize())
+		}()
+	}
+	for range 3 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // An empty capture is an error. The driver would silently instantiate and replay it, and
@@ -149,7 +172,7 @@ func TestAnotherContextIsCurrent(t *testing.T) {
 	must(t, err)
 	unguarded := d.register(allocation{address: uint64(address), bytes: 32})
 	must(t, cu.SetCurrentContext(other.context))
-	must(t, s.Launch(fill{guarded, 7}))
+	must(t, s.Launch(fill{data: guarded, value: 7}))
 	must(t, cu.SetCurrentContext(other.context))
 	must(t, s.Synchronize())
 	must(t, other.Close())
@@ -185,7 +208,7 @@ func TestCallsThatACaptureForbids(t *testing.T) {
 		},
 	} {
 		g, err := captured(t, s, func() error {
-			return errors.Join(s.Launch(fill{b, 1}), call(), s.Launch(fill{b, 2}))
+			return errors.Join(s.Launch(fill{data: b, value: 1}), call(), s.Launch(fill{data: b, value: 2}))
 		})
 		t.Logf("%s in a capture: %v", name, err)
 		switch {
@@ -194,7 +217,7 @@ func TestCallsThatACaptureForbids(t *testing.T) {
 		case name != "read of device memory" && !errors.Is(err, device.ErrInvalidated):
 			t.Errorf("%s in a capture: %v, wants ErrInvalidated", name, err)
 		}
-		if g, err := captured(t, s, func() error { return s.Launch(fill{b, 1}) }); err != nil || g.nodes != 1 {
+		if g, err := captured(t, s, func() error { return s.Launch(fill{data: b, value: 1}) }); err != nil || g.nodes != 1 {
 			t.Errorf("after a %s in a capture the stream cannot capture: %v", name, err)
 		}
 	}
@@ -210,7 +233,7 @@ func TestCaptureThatIsNotEnded(t *testing.T) {
 	if err := s.Synchronize(); err == nil {
 		t.Error("a stream that captures can be waited for")
 	}
-	if err := s.Launch(fill{b, 1}); err == nil {
+	if err := s.Launch(fill{data: b, value: 1}); err == nil {
 		t.Error("a lost capture takes a launch")
 	}
 	if err := s.beginCapture(); err == nil {
@@ -219,7 +242,7 @@ func TestCaptureThatIsNotEnded(t *testing.T) {
 	if _, err := s.EndCapture(); !errors.Is(err, device.ErrInvalidated) {
 		t.Errorf("its end: %v, wants ErrInvalidated", err)
 	}
-	must(t, errors.Join(s.Launch(fill{b, 3}), s.Synchronize()))
+	must(t, errors.Join(s.Launch(fill{data: b, value: 3}), s.Synchronize()))
 	if got := words(t, d, b); got[0] != 3 {
 		t.Errorf("the stream filled %v", got)
 	}
@@ -239,7 +262,7 @@ func TestDefaultStreamInACapture(t *testing.T) {
 	})
 	astray := d.DefaultStream()
 	g, err := captured(t, s, func() error {
-		return errors.Join(s.Launch(fill{b, 1}), astray.Launch(fill{b, 2}))
+		return errors.Join(s.Launch(fill{data: b, value: 1}), astray.Launch(fill{data: b, value: 2}))
 	})
 	d.Trace(nil)
 	must(t, errors.Join(err, astray.Synchronize()))
@@ -260,7 +283,7 @@ func TestDefaultStreamInACapture(t *testing.T) {
 	}))
 	t.Cleanup(func() { must(t, waits.Destroy()) })
 	_, err = captured(t, waits, func() error {
-		return errors.Join(waits.Launch(fill{b, 1}), astray.Launch(fill{b, 2}))
+		return errors.Join(waits.Launch(fill{data: b, value: 1}), astray.Launch(fill{data: b, value: 2}))
 	})
 	if !errors.Is(err, device.ErrInvalidated) {
 		t.Errorf("on a stream that waits for the default stream: %v, wants ErrInvalidated", err)
