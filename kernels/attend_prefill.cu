@@ -177,27 +177,27 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 		for (int i = 0; i < 8; i++) p[i][0] = p[i][1] = 0;
 	}
 
-	// compute computes block n from a stage. Meanwhile keys and values of the block `ahead` are copied to the stage
-	// before it, and `ahead` steps on.
-	__device__ __forceinline__ void compute(int n, PrefillTurn &ahead, int stage) {
+	// compute computes block n from a stage. Meanwhile keys and values of the block `after` are copied to the other
+	// stage, and `after` steps on.
+	__device__ __forceinline__ void compute(int n, PrefillTurn &after, int stage) {
 		const bool live = n * PREFILL_KEYS <= last; // else all rows of the warp end before this block
-		const bool more = ahead.n < splits.blocks;
-		const int into = (stage ? stage : this->count()) - 1;
+		const bool more = after.n < splits.blocks;
 		uint32_t p[8][2];
 		float s[32];
-		wait_for_block(); // keys are complete, and the stage before was read
-		if (more) find_rows(ahead.n);
-		copy_ahead(more, into, 0);
+		wait_for_block(); // keys are complete, and the other stage was read
+		if (more) find_rows(after.n);
+		copy_ahead(more, stage ^ 1, 0);
 		if (WGMMA || live) scores(s, stage);
 		if (live)
 			weigh(p, s, n * PREFILL_KEYS);
 		else
 			no_weights(p);
 		wait_for_block();
-		if ((WGMMA || DIM == 64) && more) this->find_rows_again(ahead.n);
-		copy_ahead(more, into, 1);
-		splits.step(ahead);
-		load_pages(ahead.n);
+		constexpr bool again = WGMMA ? DIM > 64 : DIM == 64; // where registers are short
+		if (again && more) this->find_rows_again(after.n);
+		copy_ahead(more, stage ^ 1, 1);
+		splits.step(after);
+		load_pages(after.n);
 		if (WGMMA || live) add_values(p, stage);
 	}
 
@@ -284,42 +284,30 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 	// attend computes this block's splits of the run, beginning with the first block of keys that a
 	// row sees.
 	__device__ __forceinline__ void attend(bool whole) {
-		splits = prefill_splits<WINDOWED>(a, tile, run, whole);
-		PrefillTurn now = splits.begin(0);
-		if (now.n >= splits.blocks) return;
+		splits = prefill_splits<WINDOWED>(a, tile, run);
+		PrefillTurn after = splits.begin(0);
+		int n = after.n;
+		if (n >= splits.blocks) return;
 		float2 queries[STEPS][4];
 		// Only data that QKV writes needs the wait.
-		load_pages(now.n);
+		load_pages(n);
 		if (!WGMMA) pdl_wait(); // too few registers to find rows before the wait
-		find_rows(now.n);
+		find_rows(n);
 		if (WGMMA) pdl_wait();
 		copy_ahead(true, 0, 0), copy_ahead(true, 0, 1);
 		load_queries(queries);
-		PrefillTurn ahead = now;
-		splits.step(ahead);
-		load_pages(ahead.n);
-		fill(ahead);
+		splits.step(after);
+		load_pages(after.n);
 		round_queries(queries);
 		allMost[0] = allMost[1] = -INFINITY, allWeight[0] = allWeight[1] = 0;
 		clear();
-		for (int stage = 0; now.n < splits.blocks; stage = stage + 1 == this->count() ? 0 : stage + 1) {
-			compute(now.n, ahead, stage);
-			const int split = prefill_split(now.n);
-			if (splits.step(now)) end(split, whole);
+		for (int stage = 0; n < splits.blocks; stage ^= 1) {
+			const int next = after.n, split = prefill_split(n);
+			compute(n, after, stage);
+			if (next >= splits.blocks || prefill_split(next) != split) end(split, whole);
+			n = next;
 		}
 		__syncthreads(); // all threads have read the stages
-	}
-
-	// fill starts copying the blocks from `ahead` on to the stages from 1 on, but the last, and steps on.
-	__device__ __forceinline__ void fill(PrefillTurn &ahead) {
-#pragma unroll 1
-		for (int stage = 1; stage < this->count() - 1; stage++) {
-			const bool more = ahead.n < splits.blocks;
-			if (more) find_rows(ahead.n);
-			copy_ahead(more, stage, 0), copy_ahead(more, stage, 1);
-			splits.step(ahead);
-			load_pages(ahead.n);
-		}
 	}
 };
 

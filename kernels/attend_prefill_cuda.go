@@ -13,12 +13,6 @@ const (
 	minPrefillQueries = 16 // of the smallest tile: those of one warp
 	prefillKeys       = 64 // positions that a block loads at once
 	prefillWarps      = 4  // of a block
-	maxPrefillStages  = 4
-
-	prefillKeysAndValues = 2 * prefillKeys * 2 // bytes of them for each element of a head
-
-	hopperShared = 228 << 10 // bytes of shared memory of an SM of an H100 or H200
-	blockShared  = 2 << 10   // at most: what the system keeps for each block, and the static memory of the kernels
 )
 
 // prefillKernels are the kernels by head size, for rows that see all positions and for rows
@@ -54,11 +48,10 @@ func (o Attend) prefill(q *cuda.Queue) error {
 	g, p := o.prefillGrid(q.SMs(), hopper)
 	args := o.args(q, p.window, p.join, prefillSplits(o.Slots.Context))
 	o.setHandover(q, &args)
-	args.parts, args.stages = int32(p.parts), int32(o.prefillStages(dim, hopper))
-	args.longFirst = flag(tune.EvenSplits)
-	args.readOnce = flag(tune.ReadOnce && o.Heads/o.KV.Heads <= prefillQueries && g.Y <= p.join)
+	args.parts = int32(p.parts)
+	args.readOnce = flag(o.Heads/o.KV.Heads <= prefillQueries && g.Y <= p.join)
 	args.shareMerge = flag(hopper && g.Z*p.join > 1 && tune.ShareMerge)
-	g.Shared = int(args.stages) * prefillKeysAndValues * dim
+	g.Shared = 2 * 2 * prefillKeys * dim * 2 // two stages of keys and values, 2 bytes an element
 	return cuda.Launch(q, kernel, g, args)
 }
 
@@ -76,20 +69,6 @@ func (o Attend) prefillBlocks(hopper bool) int {
 		return 3
 	}
 	return 2
-}
-
-// prefillStages returns how many blocks of keys of dim elements a block of threads has in shared memory, of which all
-// but one are loaded ahead. On Hopper they are as many as leave room for all blocks that run on an SM at the same time.
-func (o Attend) prefillStages(dim int, hopper bool) int {
-	if !hopper {
-		return 2
-	}
-	room := hopperShared/o.prefillBlocks(hopper) - blockShared
-	most := min(maxPrefillStages, room/(prefillKeysAndValues*dim))
-	if tune.PrefillStages > 0 {
-		return min(most, tune.PrefillStages)
-	}
-	return most
 }
 
 // setHandover redirects the results to o.Handover, if the GPU's products read them there.
@@ -131,7 +110,7 @@ func (o Attend) prefillGrid(sms int, hopper bool) (g cuda.Grid, p prefillPlan) {
 	g.Y = splitsOf(o.T, p.window)
 	g.Z = max(1, min(splits, 2*sms/(g.X*g.Y)))
 	p.parts = g.Z * p.join
-	if g.Y <= p.join && tune.EvenSplits {
+	if g.Y <= p.join {
 		// All rows are of one joined tile, so its parts need not be a multiple of the number of tiles.
 		p.parts = max(1, min(splits, o.prefillBlocks(hopper)*sms/g.X))
 		g.Z = splitsOf(p.parts, g.Y)

@@ -62,7 +62,7 @@ __device__ __forceinline__ PrefillTile prefill_tile(const AttendArgs &a) {
 }
 
 // prefill_joined returns the union of the a.join tiles around this one; their blocks, at most a.parts of them, share
-// its splits. Blocks that start first have the first parts, so those beyond a.parts keep none of them waiting for an SM.
+// its splits. Blocks that start first have the first parts, so none of them waits for the SM of one beyond a.parts.
 __device__ __forceinline__ PrefillTile prefill_joined(const AttendArgs &a, PrefillTile t) {
 	const int index = (int)gridDim.y - 1 - PrefillBlock().y, first = index / a.join * a.join,
 			  count = min(a.join, (int)gridDim.y - first);
@@ -109,40 +109,36 @@ template <bool WINDOWED> struct PrefillSplits {
 	int begins;      // first block of keys that a row sees
 	int blocks;      // blocks of keys up to the run's last position
 	int part, parts; // of the tile
-	bool longFirst;
 
 	__device__ __forceinline__ int first() const { return WINDOWED ? prefill_split(begins) : 0; }
 
 	// begin returns the first block of keys of a round, which is `blocks` if no split is left.
 	__device__ __forceinline__ PrefillTurn begin(int round) const {
 		const int end = prefill_split(blocks - 1) + 1;
-		const int index = round * parts + (longFirst && round % 2 ? parts - 1 - part : part);
-		const int longs = longFirst ? max(0, end - max(first(), SHORT_SPLITS)) : 0;
+		const int index = round * parts + (round % 2 ? parts - 1 - part : part);
+		const int longs = parts > 1 ? max(0, end - max(first(), SHORT_SPLITS)) : 0;
 		if (index >= end - first()) return {blocks, round};
 		const int split = index < longs ? end - longs + index : first() + index - longs;
 		return {WINDOWED ? max(prefill_first_block(split), begins) : prefill_first_block(split), round};
 	}
 
-	// step goes to the next block of keys, and reports whether that is in another split or there is none.
-	__device__ __forceinline__ bool step(PrefillTurn &t) const {
-		if (t.n >= blocks) return true;
+	// step goes to the next block of keys, if there is one.
+	__device__ __forceinline__ void step(PrefillTurn &t) const {
+		if (t.n >= blocks) return;
 		const int n = t.n + 1;
-		const bool ends = n == blocks || prefill_split(n) != prefill_split(t.n);
-		if (ends)
+		if (n == blocks || prefill_split(n) != prefill_split(t.n))
 			t = begin(t.round + 1);
 		else
 			t.n = n;
-		return ends;
 	}
 };
 
-// prefill_splits returns the splits of a run. `whole` says that a block computes all of them.
+// prefill_splits returns the splits of a run.
 template <bool WINDOWED> __device__ __forceinline__ PrefillSplits<WINDOWED> prefill_splits(
-	const AttendArgs &a, const PrefillTile &tile, const PrefillRun &run, bool whole) {
+	const AttendArgs &a, const PrefillTile &tile, const PrefillRun &run) {
 	PrefillSplits<WINDOWED> s;
 	s.blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS;
 	s.begins = WINDOWED ? max(0, run.begin + 1 - a.visible) / PREFILL_KEYS : 0;
 	s.part = tile.part, s.parts = tile.parts;
-	s.longFirst = !whole && a.longFirst;
 	return s;
 }

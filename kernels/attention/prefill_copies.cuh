@@ -1,10 +1,10 @@
-// Prefill attention (attend_prefill.cu): copies of keys and values to shared memory, blocks ahead of their use.
+// Prefill attention (attend_prefill.cu): copies of keys and values to shared memory, a block ahead of their use.
 #pragma once
 #include "attention/prefill.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 
-// PrefillCopies copies a run's keys and values, one block less than it has stages ahead of the block that is computed.
+// PrefillCopies copies a run's keys and values while the block before is computed.
 template <int DIM, bool EXACT> struct PrefillCopies {
 	static constexpr int CHUNKS = DIM / 8;              // 16-byte chunks of a key or a value
 	static constexpr int PLANE = PREFILL_KEYS * CHUNKS; // chunks: keys or values of a block
@@ -20,7 +20,7 @@ template <int DIM, bool EXACT> struct PrefillCopies {
 
 	const AttendArgs &a;
 	const PrefillTile &tile;
-	uint4 *const stages;  // [count()][keys, values][PLANE]
+	uint4 *const stages;  // [2 stages][keys, values][PLANE]
 	const uint32_t plane; // chunks: keys or values of one layer of a page
 	PrefillRun run;
 	int page[ROWS];            // of the rows that the thread copies next
@@ -30,14 +30,6 @@ template <int DIM, bool EXACT> struct PrefillCopies {
 	__device__ __forceinline__ PrefillCopies(const AttendArgs &a, const PrefillTile &tile, uint4 *stages)
 		: a(a), tile(tile), stages(stages), plane((a.kvHeads << a.pageShift) * (dim(a) / 8)) {}
 
-	// count returns the number of stages.
-	__device__ __forceinline__ int count() const {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-		return a.stages;
-#else
-		return 2;
-#endif
-	}
 	static __device__ __forceinline__ int dim(const AttendArgs &a) { return EXACT ? DIM : a.dim; }
 
 	// Order of chunks in shared memory: runs of RUN chunks of all rows, so that the same chunk of
@@ -104,14 +96,9 @@ template <int DIM, bool EXACT> struct PrefillCopies {
 		cp_async_commit();
 	}
 
-	// wait_for_block returns when all threads' copies of the oldest keys or values are complete.
-	__device__ __forceinline__ void wait_for_block() const {
-		if (count() == 2)
-			cp_async_wait<1>();
-		else if (count() == 3)
-			cp_async_wait<3>();
-		else
-			cp_async_wait<5>();
+	// wait_for_block returns when all threads' copies of a block's keys or values are complete.
+	static __device__ __forceinline__ void wait_for_block() {
+		cp_async_wait<1>();
 		__syncwarp();
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 		if (WGMMA) fence_async_shared();

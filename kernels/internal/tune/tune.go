@@ -30,14 +30,3 @@ var ShareMerge = true
 // PrefillQueries is the number of queries in a tile of prefill attention: 16, 32 or 64. 0 uses
 // the smallest with which all tiles run at the same time.
 var PrefillQueries = 0
-
-// PrefillStages is the number of blocks of keys that prefill attention keeps in shared memory: 2, 3 or 4 on an H100 or
-// H200, elsewhere 2. 0 uses as many as fit.
-var PrefillStages = 0
-
-// EvenSplits gives all blocks of prefill attention about as many positions of a long context: as many blocks share its
-// splits as run at the same time, and take long ones first, in rounds that turn back.
-var EvenSplits = true
-
-// ReadOnce lets L2 evict keys and values first that only one block of prefill attention reads.
-var ReadOnce = true
