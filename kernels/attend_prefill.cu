@@ -1,6 +1,6 @@
 #include "attention/prefill.cuh"
-#include "ptx/cp_async.cuh"
-#include "ptx/mbarrier.cuh"
+#include "attention/prefill_copies.cuh"
+#include "attention/prefill_merge.cuh"
 #include "ptx/pdl.cuh"
 #include "ptx/wgmma.cuh"
 
@@ -15,58 +15,40 @@
 
 // Prefill computes one run with one block of threads. A warp has 16 entries. A lane holds entries
 // lane/4 and lane/4+8, and of each the elements 8i + 2(lane%4) and the next one.
-template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
-	static constexpr int STEPS = DIM / 16;              // of 16 elements
-	static constexpr int CHUNKS = DIM / 8;              // 16-byte chunks of a key or a value
-	static constexpr int PLANE = PREFILL_KEYS * CHUNKS; // chunks: keys or values of a block
-	// LANES threads copy a row, EACH chunks per thread; a thread copies ROWS rows.
-	static constexpr int LANES = DIM % 64 == 0 ? 8 : 4, EACH = CHUNKS / LANES;
-	static constexpr int APART = 32 * PREFILL_WARPS / LANES, ROWS = PREFILL_KEYS / APART;
+template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM, EXACT> {
+	using Copies = PrefillCopies<DIM, EXACT>;
+	using Copies::a, Copies::tile, Copies::run, Copies::stages, Copies::dim, Copies::find_rows, Copies::copy_ahead;
+	using Copies::load_pages, Copies::wait_for_block, Copies::swizzle, Copies::run_offset;
+	using Copies::PLANE, Copies::RUN, Copies::WGMMA;
+	static constexpr int STEPS = DIM / 16; // of 16 elements
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-	static constexpr bool WGMMA = DIM % 64 == 0; // one instruction covers the whole tile
-#else
-	static constexpr bool WGMMA = false;
-#endif
-
-	const AttendArgs &a;
-	const PrefillTile &tile;
-	uint4 *const stages;  // [2 stages][keys, values][PLANE]
-	const uint32_t plane; // chunks: keys or values of one layer of a page
-	PrefillRun run;
 	int position[2];                // of the lane's entries; -1: none
-	int at[2];                      // their index in [T][heads]
 	int least, last;                // smallest and largest position of the warp's entries
-	int page[ROWS];                 // of the rows that the thread copies next
-	const uint4 *source[ROWS];      // addresses of their keys
-	int validBytes[ROWS];           // bytes of each chunk to copy; the rest is zero
 	uint32_t q[STEPS][4];           // rounded queries, as A operand of mma
 	float o[8 * STEPS];             // sums of the split, as result of mma
 	float most[2], weight[2];       // of the split: largest score, sum of the lane's weights
 	float allMost[2], allWeight[2]; // of the splits before
-	int firstSplit;                 // first split of the block
+	PrefillSplits<WINDOWED> splits; // of the run
 
-	__device__ __forceinline__ Prefill(const AttendArgs &a, const PrefillTile &tile, uint4 *stages)
-		: a(a), tile(tile), stages(stages), plane((a.kvHeads << a.pageShift) * (dim(a) / 8)) {}
+	using Copies::Copies;
 
-	static __device__ __forceinline__ int dim(const AttendArgs &a) { return EXACT ? DIM : a.dim; }
 	static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
 	static __device__ __forceinline__ int entry(int half) { return threadIdx.x / 32 * 16 + lane() / 4 + 8 * half; }
 
-	// Order of chunks in shared memory: runs of RUN chunks of all rows, so that the same chunk of
-	// eight rows lies in different banks. RUN 8 is the layout that wgmma reads.
-	static constexpr int RUN = DIM % 64 == 0 ? 8 : CHUNKS;
-	static __device__ __forceinline__ int swizzle(int row) { return RUN == 8 ? row & 7 : row >> 1 & 3; }
-	static __device__ __forceinline__ int run_offset(int run) { return run * PREFILL_KEYS * RUN; }
+	// row returns the row of the run of one of the lane's entries, and at its index in [T][heads].
+	__device__ __forceinline__ int row(int half) const { return entry(half) * tile.inverse >> 16; }
+	__device__ __forceinline__ int at(int half) const {
+		const int r = row(half);
+		return min(run.row + r, tile.limit - 1) * a.heads + tile.head + entry(half) - r * tile.group;
+	}
 
 	// load_queries loads the queries and positions of the run.
 	__device__ __forceinline__ void load_queries(float2 (&x)[STEPS][4]) {
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			const int e = entry(half), r = e * tile.inverse >> 16, t = min(run.row + r, tile.limit - 1);
-			position[half] = r < run.rows ? a.position[t] : -1;
-			at[half] = t * a.heads + tile.head + e - r * tile.group;
-			const float *from = a.q + (size_t)at[half] * dim(a) + lane() % 4 * 2;
+			const int r = row(half);
+			position[half] = r < run.rows ? a.position[min(run.row + r, tile.limit - 1)] : -1;
+			const float *from = a.q + (size_t)at(half) * dim(a) + lane() % 4 * 2;
 #pragma unroll
 			for (int i = 0; i < 2 * STEPS; i++)
 				x[i / 2][i % 2 * 2 + half] = 8 * i < dim(a) ? __ldcg((const float2 *)(from + 8 * i)) : float2{};
@@ -78,52 +60,6 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		for (int i = 0; i < 4 * STEPS; i++) q[i / 4][i % 4] = attend_pack(x[i / 4][i % 4].x, x[i / 4][i % 4].y);
 		last = __reduce_max_sync(~0u, max(position[0], position[1]));
 		least = __reduce_min_sync(~0u, (int)min((unsigned)position[0], (unsigned)position[1]) & INT32_MAX);
-	}
-
-	// next returns the block after block n: the next of the split, or the first of the block's next
-	// split.
-	__device__ __forceinline__ int next(int n) const {
-		const int split = prefill_split(n);
-		return prefill_split(n + 1) == split ? n + 1 : prefill_first_block(split + tile.parts);
-	}
-
-	// load_pages starts loading the page numbers for block n.
-	__device__ __forceinline__ void load_pages(int n) {
-		const int32_t *table = a.blockTable + (size_t)run.slot * a.pages;
-#pragma unroll
-		for (int i = 0; i < ROWS; i++)
-			page[i] = __ldcg(table + ((uint32_t)min(n * PREFILL_KEYS + copied(i), run.end - 1) >> a.pageShift));
-	}
-
-	// copied returns the position in a block of the i-th row that a thread copies.
-	static __device__ __forceinline__ int copied(int i) { return threadIdx.x / LANES + APART * i; }
-
-	// find_rows computes the addresses of block n from its page numbers.
-	__device__ __forceinline__ void find_rows(int n) {
-		const uint32_t stride = plane * 2 * a.layers, chunks = dim(a) / 8;
-		const uint4 *keys = (const uint4 *)a.pool + (size_t)plane * (2 * a.layer) +
-			(tile.kvHead << a.pageShift) * chunks + threadIdx.x % LANES;
-#pragma unroll
-		for (int i = 0; i < ROWS; i++) {
-			const int p = n * PREFILL_KEYS + copied(i);
-			validBytes[i] = p < run.end ? 16 : 0; // memory past the last position may hold NaN, and 0·NaN is NaN
-			source[i] = keys + (size_t)(uint32_t)page[i] * stride + (p & (1 << a.pageShift) - 1) * chunks;
-		}
-	}
-
-	// copy_block starts copying keys (which 0) or values (1) from the addresses that find_rows
-	// computed.
-	__device__ __forceinline__ void copy_block(int stage, int which) const {
-		const int row = threadIdx.x / LANES, chunk = threadIdx.x % LANES;
-		uint4 *to = stages + (stage * 2 + which) * PLANE + row * RUN + (chunk ^ swizzle(row));
-#pragma unroll
-		for (int i = 0; i < ROWS; i++)
-#pragma unroll
-			for (int j = 0; j < EACH; j++) {
-				const bool in = EXACT || 8 * (chunk + j * LANES) < a.dim;
-				cp_async_zero_fill(to + i * APART * RUN + (RUN == 8 ? run_offset(j) : j * LANES),
-					source[i] + which * plane + (in ? j * LANES : 0), in ? validBytes[i] : 0);
-			}
 	}
 
 	// scores: s[4i], … = scores of positions 8i to 8i+7 of the block, before scaling.
@@ -241,39 +177,33 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		for (int i = 0; i < 8; i++) p[i][0] = p[i][1] = 0;
 	}
 
-	// wait_for_block returns when all threads' copies of a block's keys or values are complete.
-	static __device__ __forceinline__ void wait_for_block() {
-		cp_async_wait<1>();
-		__syncwarp();
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-		if (WGMMA) fence_async_shared();
-#endif
-		__syncthreads();
-	}
-
-	// compute computes block n while keys and values of block `after` are copied.
-	__device__ __forceinline__ void compute(int n, int after, int stage, int blocks) {
+	// compute computes block n from a stage. Meanwhile keys and values of the block `after` are copied to the other
+	// stage, and `after` steps on.
+	__device__ __forceinline__ void compute(int n, PrefillTurn &after, int stage) {
 		const bool live = n * PREFILL_KEYS <= last; // else all rows of the warp end before this block
+		const bool more = after.n < splits.blocks;
 		uint32_t p[8][2];
 		float s[32];
 		wait_for_block(); // keys are complete, and the other stage was read
-		if (after < blocks) find_rows(after), copy_block(stage ^ 1, 0);
-		cp_async_commit();
+		if (more) find_rows(after.n);
+		copy_ahead(more, stage ^ 1, 0);
 		if (WGMMA || live) scores(s, stage);
 		if (live)
 			weigh(p, s, n * PREFILL_KEYS);
 		else
 			no_weights(p);
 		wait_for_block();
-		if (after < blocks) copy_block(stage ^ 1, 1);
-		cp_async_commit();
-		load_pages(next(after));
+		constexpr bool again = WGMMA ? DIM > 64 : DIM == 64; // where registers are short
+		if (again && more) this->find_rows_again(after.n);
+		copy_ahead(more, stage ^ 1, 1);
+		splits.step(after);
+		load_pages(after.n);
 		if (WGMMA || live) add_values(p, stage);
 	}
 
 	// store_partial stores the sums of a split for prefill_merge.
 	__device__ __forceinline__ void store_partial(int half, int split) const {
-		float *to = a.partial + ((size_t)at[half] * a.splits + split) * (dim(a) + 2);
+		float *to = a.partial + ((size_t)at(half) * a.splits + split) * (dim(a) + 2);
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++)
 			if (8 * i < dim(a))
@@ -289,8 +219,8 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 		sum.factors(most[half], mine, its);
 		sum.add(0, most[half], weight[half]);
 		allMost[half] = sum.most, allWeight[half] = weight[half] = sum.weight;
-		const float *before = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
-		const bool begins = split == (WINDOWED ? firstSplit : 0);
+		const float *before = a.out + (size_t)at(half) * dim(a) + lane() % 4 * 2;
+		const bool begins = split == splits.first();
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++) {
 			if (8 * i >= dim(a)) continue;
@@ -303,7 +233,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 
 	// store_sums keeps sums in `out` for the next split.
 	__device__ __forceinline__ void store_sums(int half) const {
-		float *to = a.out + (size_t)at[half] * dim(a) + lane() % 4 * 2;
+		float *to = a.out + (size_t)at(half) * dim(a) + lane() % 4 * 2;
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++)
 			if (8 * i < dim(a)) *(float2 *)(to + 8 * i) = {o[4 * i + 2 * half], o[4 * i + 2 * half + 1]};
@@ -324,7 +254,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 			write_rounded<BF16>(half);
 	}
 	template <class D> __device__ __forceinline__ void write_rounded(int half) const {
-		const uint32_t row = (uint32_t)at[half] / a.heads, head = at[half] - row * a.heads;
+		const uint32_t row = (uint32_t)at(half) / a.heads, head = at(half) - row * a.heads;
 		const RoundedToken to(a.rounded, a.tokens, row, head * dim(a));
 #pragma unroll
 		for (int i = 0; i < 2 * STEPS; i++)
@@ -354,33 +284,28 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill {
 	// attend computes this block's splits of the run, beginning with the first block of keys that a
 	// row sees.
 	__device__ __forceinline__ void attend(bool whole) {
-		const int blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS;
-		int n = prefill_first_block(tile.part), stage = 0;
-		if (WINDOWED) {
-			const int first = max(0, run.begin + 1 - a.visible) / PREFILL_KEYS;
-			int split = tile.part;
-			while (prefill_first_block(split + 1) <= first) split += tile.parts;
-			n = max(prefill_first_block(split), first);
-			firstSplit = split;
-		}
-		if (n >= blocks) return;
+		splits = prefill_splits<WINDOWED>(a, tile, run);
+		PrefillTurn after = splits.begin(0);
+		int n = after.n;
+		if (n >= splits.blocks) return;
 		float2 queries[STEPS][4];
 		// Only data that QKV writes needs the wait.
 		load_pages(n);
 		if (!WGMMA) pdl_wait(); // too few registers to find rows before the wait
 		find_rows(n);
 		if (WGMMA) pdl_wait();
-		copy_block(0, 0), cp_async_commit();
-		copy_block(0, 1), cp_async_commit();
+		copy_ahead(true, 0, 0), copy_ahead(true, 0, 1);
 		load_queries(queries);
-		load_pages(next(n));
+		splits.step(after);
+		load_pages(after.n);
 		round_queries(queries);
 		allMost[0] = allMost[1] = -INFINITY, allWeight[0] = allWeight[1] = 0;
 		clear();
-		for (int after = next(n); n < blocks; n = after, after = next(after), stage ^= 1) {
-			compute(n, after, stage, blocks);
-			const int split = prefill_split(n);
-			if (after >= blocks || prefill_split(after) != split) end(split, whole);
+		for (int stage = 0; n < splits.blocks; stage ^= 1) {
+			const int next = after.n, split = prefill_split(n);
+			compute(n, after, stage);
+			if (next >= splits.blocks || prefill_split(next) != split) end(split, whole);
+			n = next;
 		}
 		__syncthreads(); // all threads have read the stages
 	}
@@ -408,7 +333,8 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 		tile = joined, tile.inverse = inverse;
 		p.run = prefill_run<WINDOWED>(a, tile.first, tile.limit);
 	}
-	if (tile.part >= splits) return;
+	const int sharing = min(tile.parts, splits);
+	if (tile.part >= sharing) return;
 	const bool whole = splits == 1 || tile.parts == 1;
 	while (true) {
 		p.attend(whole);
@@ -417,8 +343,8 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 		p.run = prefill_run<WINDOWED>(a, row, tile.limit);
 	}
 	if (whole) return;
+	tile = prefill_joined(a, prefill_tile(a));
 	unsigned *const arrived = a.arrived + tile.first / a.window * gridDim.x + blockIdx.x;
-	const int sharing = min(tile.parts, splits);
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 	const bool share = a.shareMerge;
 #else
@@ -428,7 +354,7 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 		attend_wait_for_all(arrived, sharing);
 	else if (!attend_is_last(arrived, sharing))
 		return;
-	prefill_merge<WINDOWED>(a, tile, share ? tile.part : 0, share ? sharing : 1);
+	prefill_merge<WINDOWED>(a, tile, p.dim(a), share ? tile.part : 0, share ? sharing : 1);
 	if (share) attend_leave(arrived, sharing);
 }
 

@@ -43,14 +43,32 @@ func (o Attend) prefillKernel() (string, int) {
 // prefill launches the kernel of the prefill class.
 func (o Attend) prefill(q *cuda.Queue) error {
 	kernel, dim := o.prefillKernel()
-	g, window, join := o.prefillGrid(q.SMs())
-	g.Shared = 2 * 2 * prefillKeys * 2 * dim // two stages of keys and values, 2 bytes an element
-	args := o.args(q, window, join, prefillSplits(o.Slots.Context))
+	major, minor := q.Capability()
+	hopper := major == 9 && minor == 0
+	g, p := o.prefillGrid(q.SMs(), hopper)
+	args := o.args(q, p.window, p.join, prefillSplits(o.Slots.Context))
 	o.setHandover(q, &args)
-	if major, minor := q.Capability(); major == 9 && minor == 0 && g.Z*join > 1 && tune.ShareMerge {
-		args.shareMerge = 1 // an SM has room for two blocks, so all of prefillGrid run at the same time
-	}
+	args.parts = int32(p.parts)
+	args.readOnce = flag(o.Heads/o.KV.Heads <= prefillQueries && g.Y <= p.join)
+	args.shareMerge = flag(hopper && g.Z*p.join > 1 && tune.ShareMerge)
+	g.Shared = 2 * 2 * prefillKeys * dim * 2 // two stages of keys and values, 2 bytes an element
 	return cuda.Launch(q, kernel, g, args)
+}
+
+func flag(is bool) int32 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// prefillBlocks returns how many blocks run on an SM at the same time: on Hopper as many as the launch bounds of
+// attend_prefill.cu say, else two if there is room.
+func (o Attend) prefillBlocks(hopper bool) int {
+	if hopper && o.KV.HeadDim == 64 && o.visible() >= o.Slots.Context {
+		return 3
+	}
+	return 2
 }
 
 // setHandover redirects the results to o.Handover, if the GPU's products read them there.
@@ -66,29 +84,38 @@ func (o Attend) setHandover(q *cuda.Queue, args *attendArgs) {
 	}
 }
 
-// prefillGrid returns the grid of the prefill class, the rows of a tile, and how many tiles
-// share splits. Each tile and KV head has a block, and tiles are as small as lets all blocks
-// run at the same time. If the workspace is large enough, the blocks of join tiles together
-// compute the splits of their rows in parallel. No result depends on the grid.
-func (o Attend) prefillGrid(sms int) (g cuda.Grid, window, join int) {
+// prefillPlan is how the blocks of a grid divide the rows: tiles of window rows, of which join share their splits if
+// the context is long, by at most parts blocks.
+type prefillPlan struct{ window, join, parts int }
+
+// prefillGrid returns the grid of the prefill class. Each tile and KV head has a block, and tiles are as small as lets
+// all blocks run at the same time. If the workspace is large enough, the blocks of joined tiles together compute the
+// splits of their rows in parallel. No result depends on the grid.
+func (o Attend) prefillGrid(sms int, hopper bool) (g cuda.Grid, p prefillPlan) {
 	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries), Z: 1, Threads: 32 * prefillWarps,
 		Dependent: tune.DependentLaunch}
-	window, join = o.prefillRows(prefillQueries), 1
+	p = prefillPlan{o.prefillRows(prefillQueries), 1, 1}
 	splits := prefillSplits(o.Slots.Context)
 	if !tune.ParallelSplits || !o.prefillFits(g.X, splits) {
-		g.Y = splitsOf(o.T, window)
-		return g, window, join
+		g.Y = splitsOf(o.T, p.window)
+		return g, p
 	}
 	for _, queries := range []int{minPrefillQueries, 32} {
 		rows := o.prefillRows(queries)
 		if queries == tune.PrefillQueries || tune.PrefillQueries == 0 && g.X*splitsOf(o.T, rows) <= 2*sms {
-			window, join = rows, window/rows
+			p.window, p.join = rows, p.window/rows
 			break
 		}
 	}
-	g.Y = splitsOf(o.T, window)
+	g.Y = splitsOf(o.T, p.window)
 	g.Z = max(1, min(splits, 2*sms/(g.X*g.Y)))
-	return g, window, join
+	p.parts = g.Z * p.join
+	if g.Y <= p.join {
+		// All rows are of one joined tile, so its parts need not be a multiple of the number of tiles.
+		p.parts = max(1, min(splits, o.prefillBlocks(hopper)*sms/g.X))
+		g.Z = splitsOf(p.parts, g.Y)
+	}
+	return g, p
 }
 
 // prefillFits reports whether the workspace holds the partials of all rows' splits, and arrival

@@ -54,3 +54,14 @@ func TestRestoreSetsOneSlot(t *testing.T) {
 		t.Errorf("too little memory: %v", err)
 	}
 }
+
+// BenchmarkSlotState encodes the state of a slot with a history of 100,000 tokens.
+func BenchmarkSlotState(b *testing.B) {
+	state := SlotState{Pages: make([]int32, 6250), History: make([]int32, 100_000)}
+	dst := make([]byte, 4*state.Words())
+	for b.Loop() {
+		if err := state.Encode(dst); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -131,9 +131,14 @@ type wordWriter struct {
 }
 
 func (w *wordWriter) put(words ...int32) {
-	for _, v := range words {
-		binary.LittleEndian.PutUint32(w.dst[4*w.at:], uint32(v))
-		w.at++
+	dst := w.dst[4*w.at:][:4*len(words)]
+	w.at += len(words)
+	for len(words) > 1 && len(dst) >= 8 { // two at once: a history has 100,000 words
+		binary.LittleEndian.PutUint64(dst, uint64(uint32(words[0]))|uint64(words[1])<<32)
+		words, dst = words[2:], dst[8:]
+	}
+	if len(words) > 0 {
+		binary.LittleEndian.PutUint32(dst, uint32(words[0]))
 	}
 }
 

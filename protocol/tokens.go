@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -60,6 +61,13 @@ func decodeSome(dec *msgpack.Decoder, ids []int32) (items int) {
 	n, _ := r.ReadAt(ahead[:], at) // fewer at the end
 	b := ahead[:n]
 	for items < len(ids) {
+		for items+atOnce <= len(ids) && areNumbersOf2(b) {
+			readNumbersOf2((*[atOnce]int32)(ids[items:]), (*[3 * atOnce]byte)(b))
+			items, b = items+atOnce, b[3*atOnce:]
+		}
+		if items == len(ids) {
+			break
+		}
 		if len(b) > 2 && b[0] == wholeOf2 { // most token ids
 			ids[items] = int32(b[1])<<8 | int32(b[2])
 			items, b = items+1, b[3:]
@@ -74,4 +82,14 @@ func decodeSome(dec *msgpack.Decoder, ids []int32) (items int) {
 	}
 	_, _ = r.Seek(at+int64(n-len(b)), io.SeekStart) // never before the beginning
 	return items
+}
+
+// readNumbersOf2 reads whole numbers of two bytes, two from a word: each is a head, and a number in big-endian order.
+func readNumbersOf2(ids *[atOnce]int32, b *[3 * atOnce]byte) {
+	for i := range 3 {
+		word := binary.BigEndian.Uint64(b[6*i:])
+		ids[2*i], ids[2*i+1] = int32(word>>40&math.MaxUint16), int32(word>>16&math.MaxUint16)
+	}
+	last := binary.BigEndian.Uint64(b[3*atOnce-8:]) // the two last numbers end the word
+	ids[6], ids[7] = int32(last>>24&math.MaxUint16), int32(last&math.MaxUint16)
 }

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -51,6 +52,41 @@ func TestTokenIDs(t *testing.T) {
 			if err != nil || !slices.Equal(back.Tokens, ids) {
 				t.Fatalf("%d ids are decoded differently byte by byte: %v", n, err)
 			}
+		}
+	}
+}
+
+// TestRunsOfTokenIDs: numbers of two bytes, which are read some at once, are counted and read as one by one: in runs of
+// any length among others, cut at any byte, and with any byte changed.
+func TestRunsOfTokenIDs(t *testing.T) {
+	for range 300 {
+		var ids []int32
+		for range 1 + rand.IntN(4) {
+			for range rand.IntN(40) {
+				ids = append(ids, int32(0x100+rand.IntN(0xff00)))
+			}
+			ids = append(ids, []int32{5, 0xcd, 0xcdcd, 0x10000, math.MaxInt32}[rand.IntN(5)])
+		}
+		body, err := msgpack.Marshal(TokenIDs(ids))
+		var back TokenIDs
+		if err := errors.Join(err, msgpack.Unmarshal(body, &back)); err != nil || !slices.Equal(back, ids) {
+			t.Fatalf("%v are decoded as %v, %v", ids, back, err)
+		}
+		body = slices.Clone(body[3*rand.IntN(len(body)/3):])
+		for range 50 {
+			most, cut := rand.IntN(len(ids)+2), rand.IntN(len(body)+1)
+			items, size := 0, 0
+			for items < most {
+				_, n := readWhole(body[size:cut])
+				if n == 0 {
+					break
+				}
+				items, size = items+1, size+n
+			}
+			if i, n := wholeNumbers(body[:cut], most); i != items || n != size {
+				t.Fatalf("%x has %d numbers in %d bytes, wants %d in %d", body[:cut], i, n, items, size)
+			}
+			body[rand.IntN(len(body))] ^= byte(1 << rand.IntN(8) * rand.IntN(2))
 		}
 	}
 }

@@ -122,9 +122,28 @@ func readWhole(b []byte) (num uint64, size int) {
 	return num, size
 }
 
-// numbersOf2 counts the consecutive whole numbers of two bytes, as most token ids are, at the start of b, at most
-// `most`.
+// atOnce is how many whole numbers of two bytes are read at once.
+const atOnce = 8
+
+// areNumbersOf2 reports whether b begins with atOnce whole numbers of two bytes, as most token ids are: every third byte
+// is wholeOf2 then.
+func areNumbersOf2(b []byte) bool {
+	const heads = wholeOf2 * 0x0101010101010101
+	const in0, in1, in2 = 0x00ff0000ff0000ff, 0xff0000ff0000ff00, 0x0000ff0000ff0000 // which bytes of each word are heads
+	if len(b) < 3*atOnce {
+		return false
+	}
+	x := binary.LittleEndian.Uint64(b)&in0 ^ heads&in0
+	y := binary.LittleEndian.Uint64(b[8:])&in1 ^ heads&in1
+	z := binary.LittleEndian.Uint64(b[16:])&in2 ^ heads&in2
+	return x|y|z == 0
+}
+
+// numbersOf2 counts the consecutive whole numbers of two bytes at the start of b, at most `most`.
 func numbersOf2(b []byte, most int) (items int) {
+	for items+atOnce <= most && areNumbersOf2(b) {
+		items, b = items+atOnce, b[3*atOnce:]
+	}
 	for items < most && len(b) > 2 && b[0] == wholeOf2 {
 		items, b = items+1, b[3:]
 	}
@@ -136,17 +155,31 @@ func numbersOf2(b []byte, most int) (items int) {
 func wholeNumbers(b []byte, most int) (items, size int) {
 	for items < most {
 		run := numbersOf2(b[size:], most-items)
-		if items, size = items+run, size+3*run; items == most {
-			break
+		items, size = items+run, size+3*run
+		for range min(2*atOnce, most-items) { // before another run is looked for
+			if size >= len(b) {
+				return items, size
+			}
+			n := int(wholeSizes[b[size]])
+			if n == 0 || size+n > len(b) {
+				return items, size
+			}
+			items, size = items+1, size+n
 		}
-		_, n := readWhole(b[size:])
-		if n == 0 {
-			break
-		}
-		items, size = items+1, size+n
 	}
 	return items, size
 }
+
+// wholeSizes gives the bytes of a whole number in the encodings that readWhole reads, by its first byte; 0 for others.
+var wholeSizes = func() (sizes [256]uint8) {
+	for c := range 0x80 {
+		sizes[c] = 1
+	}
+	for i := range 4 {
+		sizes[0xcc+i] = 1 + 1<<i
+	}
+	return sizes
+}()
 
 // readLong reads the head of an item with a first byte from c0 to df.
 func readLong(b []byte) (item, error) {

@@ -1,5 +1,5 @@
-// Prefill attention (attend_prefill.cu): the tile of a block, the runs of a tile, and the sum of
-// its splits.
+// Prefill attention (attend_prefill.cu): the tile of a block, the runs of a tile, and the order in which a block takes
+// the splits of a run.
 #pragma once
 #include "attention/softmax.cuh"
 #include "gemm/rounded.cuh"
@@ -30,34 +30,46 @@ struct PrefillTile {
 	int kvHead, head, group;
 	int inverse; // e/group = e*inverse >> 16 for e < PREFILL_ENTRIES
 	int first, limit;
-	int part, parts; // the block computes splits part, part+parts, …
+	int part, parts; // the block is one of `parts`, which compute the splits of the rows together
+};
+
+// PrefillBlock is blockIdx, read anew each time: so a tile is computed again behind the loop over keys, not kept in
+// registers through it.
+struct PrefillBlock {
+	int x, y, z;
+	__device__ __forceinline__ PrefillBlock() {
+		asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+		asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(y));
+		asm volatile("mov.u32 %0, %%ctaid.z;" : "=r"(z));
+	}
 };
 
 // prefill_tile returns this block's tile. It reads nothing that other kernels write.
 __device__ __forceinline__ PrefillTile prefill_tile(const AttendArgs &a) {
 	const int all = a.heads / a.kvHeads, parts = (all + PREFILL_ENTRIES - 1) / PREFILL_ENTRIES;
-	const int part = blockIdx.x % parts * PREFILL_ENTRIES;
+	const PrefillBlock block;
+	const int part = block.x % parts * PREFILL_ENTRIES;
 	PrefillTile t;
-	t.kvHead = blockIdx.x / parts;
+	t.kvHead = block.x / parts;
 	t.head = t.kvHead * all + part;
 	t.group = min(PREFILL_ENTRIES, all - part);
 	t.inverse = 65536 / t.group + 1;
-	t.first = (gridDim.y - 1 - blockIdx.y) * a.window;
+	t.first = ((int)gridDim.y - 1 - block.y) * a.window;
 	t.limit = min(t.first + a.window, a.T);
-	t.part = blockIdx.z;
+	t.part = block.z;
 	t.parts = gridDim.z;
 	return t;
 }
 
-// prefill_joined returns the union of the a.join tiles around this one; their blocks share its
-// splits.
+// prefill_joined returns the union of the a.join tiles around this one; their blocks, at most a.parts of them, share
+// its splits. Blocks that start first have the first parts, so none of them waits for the SM of one beyond a.parts.
 __device__ __forceinline__ PrefillTile prefill_joined(const AttendArgs &a, PrefillTile t) {
-	const int index = gridDim.y - 1 - blockIdx.y, first = index / a.join * a.join,
+	const int index = (int)gridDim.y - 1 - PrefillBlock().y, first = index / a.join * a.join,
 			  count = min(a.join, (int)gridDim.y - first);
 	t.first = first * a.window;
 	t.limit = min((first + count) * a.window, a.T);
-	t.part = t.part * count + index - first;
-	t.parts *= count;
+	t.part = t.part * count + first + count - 1 - index;
+	t.parts = min(t.parts * count, a.parts);
 	return t;
 }
 
@@ -85,48 +97,48 @@ template <bool WINDOWED> __device__ __forceinline__ PrefillRun prefill_run(const
 	return run;
 }
 
-// prefill_mean returns sum/weight. Adding 0 turns -0 into +0, in which sums with blocks of weight 0
-// may differ.
-__device__ __forceinline__ float prefill_mean(float sum, float inverse) { return __fmaf_rn(sum, inverse, 0.f); }
+// PrefillTurn is block n of a run's keys, which a block of threads computes after `round` other splits.
+struct PrefillTurn {
+	int n, round;
+};
 
-// prefill_merge adds the splits of a tile's rows in order, as Prefill::add does; of the elements it adds part `part`
-// of `parts`. The sums of up to ONCE splits are loaded at once.
-template <bool WINDOWED> __device__ static void prefill_merge(
-	const AttendArgs &a, const PrefillTile &tile, int part, int parts) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-	constexpr int ONCE = 16;
-#else
-	constexpr int ONCE = 8; // more would spill
-#endif
-	const int pairs = a.dim / 2;
-	const int end = (tile.limit - tile.first) * tile.group * pairs;
-	for (int i = part * blockDim.x + threadIdx.x; i < end; i += parts * blockDim.x) {
-		const int entry = i / pairs, element = i % pairs * 2, row = tile.first + entry / tile.group;
-		const int head = tile.head + entry % tile.group;
-		const size_t at = (size_t)row * a.heads + head;
-		const int splits = prefill_split(a.position[row] / PREFILL_KEYS) + 1;
-		AttendSum x = {0, -INFINITY, 0}, y = x;
-		const int first = WINDOWED ? prefill_split(max(0, a.position[row] + 1 - a.visible) / PREFILL_KEYS) : 0;
-		for (int split = first; split < splits; split += ONCE) {
-			const float *p = a.partial + (at * a.splits + split) * (a.dim + 2);
-			float2 sum[ONCE], state[ONCE];
-#pragma unroll
-			for (int s = 0; s < ONCE; s++) {
-				if (split + s >= splits) continue;
-				sum[s] = __ldcg((const float2 *)(p + s * (a.dim + 2) + element));
-				state[s] = __ldcg((const float2 *)(p + s * (a.dim + 2) + a.dim));
-			}
-#pragma unroll
-			for (int s = 0; s < ONCE; s++)
-				if (split + s < splits)
-					x.add(sum[s].x, state[s].x, state[s].y), y.add(sum[s].y, state[s].x, state[s].y);
-		}
-		const float inverse = __frcp_rn(x.weight);
-		const float2 mean = {prefill_mean(x.sum, inverse), prefill_mean(y.sum, inverse)};
-		if (a.rounded)
-			RoundedToken(a.rounded, a.tokens, row, head * a.dim)
-				.put(element / 8, element % 8, a.f16 ? F16::pack(mean.x, mean.y) : BF16::pack(mean.x, mean.y));
-		else
-			*(float2 *)(a.out + at * a.dim + element) = mean;
+// PrefillSplits is the order in which the blocks of a tile take the splits of a run. They are dealt in rounds, long
+// ones before short ones, and every other round from the last block to the first: so no block has much more than
+// another when all are dealt. A block that computes all splits takes them in their order.
+template <bool WINDOWED> struct PrefillSplits {
+	int begins;      // first block of keys that a row sees
+	int blocks;      // blocks of keys up to the run's last position
+	int part, parts; // of the tile
+
+	__device__ __forceinline__ int first() const { return WINDOWED ? prefill_split(begins) : 0; }
+
+	// begin returns the first block of keys of a round, which is `blocks` if no split is left.
+	__device__ __forceinline__ PrefillTurn begin(int round) const {
+		const int end = prefill_split(blocks - 1) + 1;
+		const int index = round * parts + (round % 2 ? parts - 1 - part : part);
+		const int longs = parts > 1 ? max(0, end - max(first(), SHORT_SPLITS)) : 0;
+		if (index >= end - first()) return {blocks, round};
+		const int split = index < longs ? end - longs + index : first() + index - longs;
+		return {WINDOWED ? max(prefill_first_block(split), begins) : prefill_first_block(split), round};
 	}
+
+	// step goes to the next block of keys, if there is one.
+	__device__ __forceinline__ void step(PrefillTurn &t) const {
+		if (t.n >= blocks) return;
+		const int n = t.n + 1;
+		if (n == blocks || prefill_split(n) != prefill_split(t.n))
+			t = begin(t.round + 1);
+		else
+			t.n = n;
+	}
+};
+
+// prefill_splits returns the splits of a run.
+template <bool WINDOWED> __device__ __forceinline__ PrefillSplits<WINDOWED> prefill_splits(
+	const AttendArgs &a, const PrefillTile &tile, const PrefillRun &run) {
+	PrefillSplits<WINDOWED> s;
+	s.blocks = (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS;
+	s.begins = WINDOWED ? max(0, run.begin + 1 - a.visible) / PREFILL_KEYS : 0;
+	s.part = tile.part, s.parts = tile.parts;
+	return s;
 }

@@ -30,7 +30,7 @@ REEL_FIELD(Activations, n, 28);
 REEL_FIELD(Activations, eps, 32);
 REEL_FIELD(Activations, unused, 36);
 
-REEL_SIZE(AttendArgs, 144);
+REEL_SIZE(AttendArgs, 152);
 REEL_FIELD(AttendArgs, q, 0);
 REEL_FIELD(AttendArgs, pool, 8);
 REEL_FIELD(AttendArgs, out, 16);
@@ -58,6 +58,8 @@ REEL_FIELD(AttendArgs, tokens, 128);
 REEL_FIELD(AttendArgs, group, 132);
 REEL_FIELD(AttendArgs, afterQKV, 136);
 REEL_FIELD(AttendArgs, shareMerge, 140);
+REEL_FIELD(AttendArgs, parts, 144);
+REEL_FIELD(AttendArgs, readOnce, 148);
 
 REEL_SIZE(CodesArgs<GateUp>, 112);
 REEL_FIELD(CodesArgs<GateUp>, op, 0);
@@ -444,9 +446,9 @@ REEL_FIELD(StreamKArgs<QKV>, partials, 200);
 REEL_FIELD(StreamKArgs<QKV>, arrivals, 208);
 REEL_FIELD(StreamKArgs<QKV>, plan, 216);
 
-REEL_SIZE(AttendDeferredArgs, 256);
-REEL_SIZE(AttendFromArgs, 152);
-static_assert(sizeof(AttendArgs) == 144, "post and earliest follow the base");
+REEL_SIZE(AttendDeferredArgs, 264);
+REEL_SIZE(AttendFromArgs, 160);
+static_assert(sizeof(AttendArgs) == 152, "post and earliest follow the base");
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 REEL_SIZE(WgmmaArgs<GateUp>, 96);

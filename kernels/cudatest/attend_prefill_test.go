@@ -16,12 +16,7 @@ import (
 // makePrompts makes the rows of a prefill step: the last tokens of each sequence, at most most of
 // them. Some sequences have one row, some a few, some many.
 func (a *attending) makePrompts(most int) {
-	var ends []kernels.Row
-	for i, r := range a.row {
-		if i == len(a.row)-1 || a.row[i+1].Slot != r.Slot {
-			ends = append(ends, r)
-		}
-	}
+	ends := a.ends()
 	a.prefill, a.row = true, nil
 	for i, r := range ends {
 		n := 1 + a.r.IntN([]int{1, 9, 40, most}[i%4])
@@ -90,11 +85,7 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 		}
 		a.query = a.normal(len(a.row)*c.heads*c.d, 1)
 		want := a.chunks(len(a.row))
-		for j, w := range want {
-			if math.IsNaN(float64(math.Float32frombits(w))) {
-				t.Fatalf("word %d of the result is not a number", j)
-			}
-		}
+		a.numbers(want)
 		for _, n := range []int{1, 7, 20, 64, 128, 512} {
 			name := fmt.Sprintf("%d heads over %d of size %d, %d tokens, %d at a time", c.heads, c.kvHeads, c.d,
 				len(a.row), n)
@@ -106,6 +97,16 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 			tune.ShareMerge, tune.ParallelSplits = true, false
 			a.equal(name+", splits one after another", a.chunks(n), want)
 			tune.ParallelSplits = true
+		}
+	}
+}
+
+// numbers fails if a result is not a number, as where nothing was written.
+func (a *attending) numbers(result []uint32) {
+	a.t.Helper()
+	for i, w := range result {
+		if math.IsNaN(float64(math.Float32frombits(w))) {
+			a.t.Fatalf("word %d of the result is not a number", i)
 		}
 	}
 }
@@ -143,7 +144,7 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 	}{{"7B", 32, 32, 128, 32}, {"8B", 32, 8, 128, 32}, {"1B", 32, 8, 64, 16}} {
 		for _, c := range []struct{ rows, n, layers int }{
 			{1, 1, shape.layers}, {10, 10, shape.layers}, {50, 50, shape.layers}, {100, 100, shape.layers},
-			{200, 200, shape.layers}, {400, 400, shape.layers}, {16, 4016, 8}, {16, 100016, 2},
+			{200, 200, shape.layers}, {400, 400, shape.layers}, {16, 4016, 8}, {16, 32016, 4}, {16, 100016, 2},
 			{400, 2000, 8}, {20, 8000, 4}, {128, 8192, 4}, {512, 8192, 4}, {2048, 8192, 4}} {
 			t.Run(fmt.Sprintf("%s/%d-rows-of-%d-in-%d-layers", shape.name, c.rows, c.n, c.layers), func(t *testing.B) {
 				b := newBoth(t)

@@ -18,7 +18,8 @@ type Node struct {
 	hash     uint64
 	sameHash *Node // the next node of the same hash
 	tokens   []int32
-	children int // nodes of this parent
+	children int   // nodes of this parent
+	latest   *Node // of them, the one that was found or came last; nil: none
 	owner    *owner
 	page     int32  // on the device; 0: none
 	place    int32  // in the host tier; none if negative
@@ -55,9 +56,15 @@ func (p *Pool) newID() uint64 {
 
 // Find returns the page of tokens after parent, or nil. It compares the tokens themselves: a hash alone could give
 // a prompt the keys and values of another.
+//
+// Most nodes have one child, which is found without a hash: a prompt of 100,000 tokens has 6,250 pages.
 func (p *Pool) Find(parent *Node, tokens []int32) *Node {
+	if n := parent.latest; n != nil && slices.Equal(n.tokens, tokens) {
+		return n
+	}
 	for n := p.chains[p.hash(parent.id, tokens)]; n != nil; n = n.sameHash {
 		if n.parent == parent && slices.Equal(n.tokens, tokens) {
+			parent.latest = n
 			return n
 		}
 	}
@@ -89,6 +96,7 @@ func (p *Pool) insert(parent *Node, tokens []int32, user uint64) *Node {
 		tokens: slices.Clone(tokens), owner: p.owner(Owner{user, parent.scope}), place: -1}
 	n.sameHash = p.chains[n.hash]
 	p.chains[n.hash] = n
+	parent.latest = n
 	if parent.children++; parent.parent == nil {
 		p.roots[parent.scope] = parent
 	}
@@ -109,6 +117,9 @@ func (p *Pool) forget(n *Node) {
 		p.chains[n.hash] = n.sameHash
 	} else {
 		delete(p.chains, n.hash)
+	}
+	if n.parent.latest == n {
+		n.parent.latest = nil
 	}
 	if n.parent.children--; n.parent.parent == nil && n.parent.children == 0 {
 		delete(p.roots, n.parent.scope)

@@ -54,3 +54,31 @@ func BenchmarkBlocked(b *testing.B) {
 		b.Fatalf("%d pages were found", len(waits.found))
 	}
 }
+
+// BenchmarkJoin measures how long a request takes to join whose prompt of 100,016 tokens was found but for 16, from its
+// arrival to its first step and the state of its slot.
+func BenchmarkJoin(b *testing.B) {
+	const tokens, page = 100_016, 16
+	s, err := New(Options{MaxBatch: 8, MaxQueue: 10, Chunk: tokens, Context: 1 << 17, PageTokens: page, Pages: 1 << 16,
+		RestoreWords: 1 << 20, InFlight: 2})
+	if err != nil {
+		b.Fatal(err)
+	}
+	prompt := numbered(0, tokens)
+	serve(s, &Sequence{Prompt: prompt, MaxTokens: 1, Scope: "a"})
+	b.ReportAllocs()
+	for b.Loop() {
+		q := &Sequence{Prompt: prompt, MaxTokens: 1, Scope: "a"}
+		_ = s.Add(q)
+		batch := s.Next()
+		if len(batch.Restored) != 1 || len(batch.Restored[0].State().History) != tokens-page {
+			b.Fatal("the prompt is computed")
+		}
+		b.StopTimer()
+		finish(s, batch, map[*Sequence]int{})
+		for q.state != gone {
+			finish(s, s.Next(), map[*Sequence]int{})
+		}
+		b.StartTimer()
+	}
+}

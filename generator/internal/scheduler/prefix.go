@@ -33,9 +33,15 @@ func (s *Scheduler) find(q *Sequence) {
 		parent = q.found[n-1]
 	}
 	for n := s.findPage(q, parent, len(q.found)); n != nil && !n.Loading(); n = s.findPage(q, n, len(q.found)) {
+		if len(q.found) == cap(q.found) && len(q.found) >= manyFound {
+			q.found = slices.Grow(q.found, len(q.Prompt)/s.PageTokens-len(q.found))
+		}
 		q.found = append(q.found, n)
 	}
 }
+
+// manyFound is how many pages are found before memory for all of a prompt's is taken at once.
+const manyFound = 64
 
 // findPage returns the page after parent with the index-th run of q's prompt; nil if there is none, or if it holds
 // the last prompt token.

@@ -91,18 +91,18 @@ func (c *conn) checkRequests(id uint64) *protocol.Error {
 // promptTokens returns the prompt's tokens of a validated request, 1 to context-1 of them, and where the prompt ends.
 func (s *Server) promptTokens(model *Model, m *protocol.Generate, user engine.User) (tokens []int32, place calls.Place,
 	e *protocol.Error) {
-	tokens = m.Tokens
-	if m.Tokens == nil {
-		text, e := s.promptText(model, m, user)
-		if e != nil {
-			return nil, place, e
-		}
-		if model.Chat != nil {
-			place = placeOf(text, model.Chat.Answers().Form)
-		}
-		if tokens, e = s.encode(model, text, m.Prompt != nil, user); e != nil {
-			return nil, place, e
-		}
+	if m.Tokens != nil {
+		return m.Tokens, place, nil // validated
+	}
+	text, e := s.promptText(model, m, user)
+	if e != nil {
+		return nil, place, e
+	}
+	if model.Chat != nil {
+		place = placeOf(text, model.Chat.Answers().Form)
+	}
+	if tokens, e = s.encode(model, text, m.Prompt != nil, user); e != nil {
+		return nil, place, e
 	}
 	if len(tokens) == 0 {
 		return nil, place, protocol.Errorf(protocol.CodeBadRequest, "give a prompt with some text",
