@@ -101,7 +101,7 @@ type attendArgs struct {
 	window, join, visible, f16            int32
 	rounded                               uint64
 	tokens, group, afterQKV, shareMerge   int32
-	parts, readOnce                       int32
+	parts, _                              int32
 }
 
 // attendDeferredArgs mirrors AttendDeferredArgs, which has attend as its base.

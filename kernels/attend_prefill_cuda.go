@@ -49,7 +49,6 @@ func (o Attend) prefill(q *cuda.Queue) error {
 	args := o.args(q, p.window, p.join, prefillSplits(o.Slots.Context))
 	o.setHandover(q, &args)
 	args.parts = int32(p.parts)
-	args.readOnce = flag(o.Heads/o.KV.Heads <= prefillQueries && g.Y <= p.join)
 	args.shareMerge = flag(hopper && g.Z*p.join > 1 && tune.ShareMerge)
 	g.Shared = 2 * 2 * prefillKeys * dim * 2 // two stages of keys and values, 2 bytes an element
 	return cuda.Launch(q, kernel, g, args)

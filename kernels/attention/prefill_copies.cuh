@@ -81,11 +81,7 @@ template <int DIM, bool EXACT> struct PrefillCopies {
 				const bool in = EXACT || 8 * (chunk + j * LANES) < a.dim;
 				uint4 *const chunk_to = to + i * APART * RUN + (RUN == 8 ? run_offset(j) : j * LANES);
 				const uint4 *const from = source[i] + which * plane + (in ? j * LANES : 0);
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-				cp_async_zero_fill(chunk_to, from, in ? validBytes[i] : 0, a.readOnce ? EVICT_FIRST : EVICT_NORMAL);
-#else
 				cp_async_zero_fill(chunk_to, from, in ? validBytes[i] : 0);
-#endif
 			}
 	}
 

@@ -59,7 +59,7 @@ REEL_FIELD(AttendArgs, group, 132);
 REEL_FIELD(AttendArgs, afterQKV, 136);
 REEL_FIELD(AttendArgs, shareMerge, 140);
 REEL_FIELD(AttendArgs, parts, 144);
-REEL_FIELD(AttendArgs, readOnce, 148);
+REEL_FIELD(AttendArgs, unused, 148);
 
 REEL_SIZE(CodesArgs<GateUp>, 112);
 REEL_FIELD(CodesArgs<GateUp>, op, 0);

@@ -70,6 +70,15 @@ func TestCUDAOpProducts(t *testing.T) {
 	}
 }
 
+// fewOutputs bounds the relative error of products whose weights are rounded to binary16, where few outputs may all be
+// small by chance. The tests of products over codes have the narrow bound, roundedWeights.
+const fewOutputs = 20 * roundedWeights
+
+// roundsWeights reports whether prompts over a quantised weight may be multiplied by kernels that round its values.
+func (c classAndWorkspace) roundsWeights(dtype kernels.DType) bool {
+	return c.prefill && c.rounded && dtype.Quantised()
+}
+
 // products checks the products of rows of in columns to out outputs, launched in each of classes.
 func (b *both) products(dtype kernels.DType, rows, in, out int, classes []classAndWorkspace) {
 	b.t.Helper()
@@ -88,12 +97,20 @@ func (b *both) products(dtype kernels.DType, rows, in, out int, classes []classA
 			return kernels.Projection{W: w[on], In: x[on], X: residual[on], Workspace: workspace, T: rows,
 				Class: classOf(c.prefill)}
 		})
-		b.rowsClose("projection, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
+		if c.roundsWeights(dtype) {
+			b.near("projection, "+name, residual, start, fewOutputs)
+		} else {
+			b.rowsClose("projection, "+name, residual, out, 2*sums(in), 1e-5, 2e-5)
+		}
 		b.run(func(on int) device.Op {
 			return kernels.GateUp{X: x[on], Norm: norm[on], Gate: w[on], Up: up[on], Out: gated[on],
 				Workspace: workspace, T: rows, Class: classOf(c.prefill), Eps: 1e-5}
 		})
-		b.rowsClose("gateup, "+name, gated, out, 8*sums(in), 1e-5, 1e-4)
+		if c.roundsWeights(dtype) {
+			b.near("gateup, "+name, gated, nil, fewOutputs)
+		} else {
+			b.rowsClose("gateup, "+name, gated, out, 8*sums(in), 1e-5, 1e-4)
+		}
 		b.run(func(on int) device.Op {
 			return kernels.Head{X: x[on], Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: samples[on]},
 				Logits: logits[on], Workspace: kernels.Workspace{Rounded: workspace.Rounded}, T: rows, N: rows,
@@ -131,7 +148,11 @@ func (b *both) qkv(c classAndWorkspace, a attention) {
 	name := fmt.Sprintf("type %d, %d rows of %d, KV type %d, %+v", o.Q.DType, o.T, o.Hidden, o.KV.DType, c)
 	b.run(func(on int) device.Op { return a.op[on] })
 	dim := o.KV.HeadDim
-	b.rowsClose(name, a.out, dim, 8*sums(o.Hidden), 1e-5, 1e-4)
+	if c.roundsWeights(o.Q.DType) {
+		b.near(name, a.out, nil, fewOutputs)
+	} else {
+		b.rowsClose(name, a.out, dim, 8*sums(o.Hidden), 1e-5, 1e-4)
+	}
 	got, want := asFloat32(o.KV.DType, read[byte](b, 1, o.KV.Data)), read[float32](b, 0, a.op[0].KV.Data)
 	for i := 0; i < len(want); i += dim {
 		if written := !math.IsNaN(float64(want[i])); written {

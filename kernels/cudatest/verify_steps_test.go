@@ -71,7 +71,7 @@ func (v *verifySteps) step(number int) (s kernels.Step) {
 			if j <= drafts {
 				row = kernels.Row{Slot: g, Position: kernels.FromDevice, Token: kernels.FromDraft}
 			}
-			if j <= drafts && g == verifyMasked {
+			if j > 0 && j <= drafts && g == verifyMasked {
 				row.Token = v.r.Int32N(verifyVocab)
 				v.allow(j-1, row.Token)
 			}

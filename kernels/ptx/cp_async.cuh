@@ -17,15 +17,6 @@ __device__ __forceinline__ void cp_async_zero_fill(void *to, const void *from, i
 		: "memory");
 }
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// The same with an L2 eviction policy.
-__device__ __forceinline__ void cp_async_zero_fill(void *to, const void *from, int bytes, uint64_t policy) {
-	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared_address(to)), "l"(from),
-		"r"(bytes), "l"(policy)
-		: "memory");
-}
-#endif
-
 // cp_async_commit ends a group: this thread's copies since the last commit.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -118,9 +118,8 @@ __device__ __forceinline__ void store_shared_zeros(uint32_t to) {
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// L2 eviction policies, as createpolicy encodes L2::evict_normal, evict_first and evict_last for all of an
+// L2 eviction policies, as createpolicy encodes L2::evict_first and evict_last for all of an
 // access. Weights are evicted first, so that kernels' code and activations stay in L2.
-constexpr uint64_t EVICT_NORMAL = 0x1000000000000000;
 constexpr uint64_t EVICT_FIRST = 0x12f0000000000000;
 constexpr uint64_t EVICT_LAST = 0x14f0000000000000;
 
