@@ -36,8 +36,8 @@ func (b *both) rowsWithin(name string, got, want []float32, width int, within fl
 			d, w := float64(got[i])-float64(want[i]), float64(want[i])
 			diff, size = diff+d*d, size+w*w
 		}
-		if e := math.Sqrt(diff / max(size, all/float64(rows))); !(e <= within) {
-			b.t.Fatalf("%s: row %d is off by %.1e relative, wants at most %.0e", name, row, e, within)
+		if most := within * math.Sqrt(max(size, all/float64(rows))); !(math.Sqrt(diff) <= most) {
+			b.t.Fatalf("%s: row %d is off by %.1e, wants at most %.1e", name, row, math.Sqrt(diff), most)
 		}
 	}
 }
