@@ -76,8 +76,8 @@ func eagleRunner(t *testing.T, dev device.Device, name string, kv kernels.DType,
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRunnerIn(t, dev, m, model.Geometry{MaxRows: 32, Slots: 1, MaxSamples: 8, Masks: 8, Context: c.Context, PageTokens: 16,
-		Pages: c.Context / 16, RingSlots: 2, KVType: kv, Drafter: model.ModelDrafter, DraftModel: head})
+	r := newRunnerIn(t, dev, m, model.Geometry{MaxRows: 32, Slots: 1, MaxSamples: 8, Masks: 8, Context: c.Context,
+		PageTokens: 16, Pages: c.Context / 16, RingSlots: 2, KVType: kv, Drafter: model.ModelDrafter, DraftModel: head})
 	t.Cleanup(func() {
 		r.free()
 		if err := errors.Join(head.Free(dev), m.Free(dev)); err != nil {
