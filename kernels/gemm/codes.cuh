@@ -169,9 +169,8 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 
 	// Registers are few: norm weights take some, and sums.
 	static constexpr int BATCH = Op::NORMED || SUMS ? 1 : 2, ROWS = SUMS && !Op::NORMED ? 2 : 4;
-	// Q5_K leaves none for a second chunk of a single row, nor Q4_K in the head.
-	static constexpr bool FULL =
-		F::Scales::MINIMUMS == BRICK && (F::Code::BITS == 5 || Op::NORMED && !Op::PREPARES_EARLY);
+	// Q5_K leaves GateUp none for a second chunk of a single row.
+	static constexpr bool FULL = Op::NORMED && Op::PREPARES_EARLY && F::Scales::MINIMUMS == BRICK && F::Code::BITS == 5;
 	__device__ __forceinline__ SharedRows<Op::NORMED, SUMS, WARPS, ROWS, BATCH, FULL ? BATCH : 2 * BATCH>
 	shared_rows() const {
 		return {in, rounded, shared.squares, a.at_once};
