@@ -43,13 +43,12 @@ func (o Attend) prefillKernel() (string, int) {
 // prefill launches the kernel of the prefill class.
 func (o Attend) prefill(q *cuda.Queue) error {
 	kernel, dim := o.prefillKernel()
-	major, minor := q.Capability()
-	hopper := major == 9 && minor == 0
-	g, p := o.prefillGrid(q.SMs(), hopper)
+	onHopper := hopper(q)
+	g, p := o.prefillGrid(q.SMs(), onHopper)
 	args := o.args(q, p.window, p.join, prefillSplits(o.Slots.Context))
 	o.setHandover(q, &args)
 	args.parts = int32(p.parts)
-	args.shareMerge = flag(hopper && g.Z*p.join > 1 && tune.ShareMerge)
+	args.shareMerge = flag(onHopper && g.Z*p.join > 1 && tune.ShareMerge)
 	g.Shared = 2 * 2 * prefillKeys * dim * 2 // two stages of keys and values, 2 bytes an element
 	return cuda.Launch(q, kernel, g, args)
 }

@@ -70,12 +70,18 @@ func TestBadDraftModels(t *testing.T) {
 		unknown:                      "mamba",
 		silent:                       "tokenizer",
 	} {
-		_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return hardware.Host(), nil },
-			withDraft(dir), func(float64, string) {})
-		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), cause) ||
-			!strings.Contains(err.Error(), "--draft") {
-			t.Errorf("%s: %v", cause, err)
-		}
+		refused(t, withDraft(dir), cause)
+	}
+}
+
+// refused fails unless a start with these options ends for a drafter, with this cause.
+func refused(t *testing.T, o config.Options, cause string) {
+	t.Helper()
+	_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return hardware.Host(), nil }, o,
+		func(float64, string) {})
+	if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), cause) ||
+		!strings.Contains(err.Error(), "--draft") {
+		t.Errorf("%s: %v", cause, err)
 	}
 }
 

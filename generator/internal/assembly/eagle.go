@@ -74,7 +74,5 @@ func eagleHeaders(dir fs.FS, target model.Config) (c model.Config, use plan.Weig
 	if err != nil {
 		return s.config, use, err
 	}
-	use = s.use()
-	use.Unmapped = s.tensors.Mapped()
-	return s.config, use, s.tensors.Close()
+	return s.headers()
 }

@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/engine"
-	"reel.internal/reel/generator/internal/hardware"
 	"reel.internal/reel/generator/internal/plan"
 	"reel.internal/reel/protocol"
 )
@@ -178,12 +175,7 @@ func TestBadEagleHeads(t *testing.T) {
 		case `no tensor "q_norm.weight"`:
 			want = "no such tensor" // the missing one is named first
 		}
-		_, err := prepareOn(func(config.Options) (hardware.Hardware, error) { return hardware.Host(), nil },
-			withHead(dir), func(float64, string) {})
-		if !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), want) ||
-			!strings.Contains(err.Error(), "--draft") {
-			t.Errorf("%s: %v", cause, err)
-		}
+		refused(t, withHead(dir), want)
 	}
 }
 

@@ -100,6 +100,11 @@ func Headers(files fs.FS) (c model.Config, use plan.WeightUse, err error) {
 	if err != nil {
 		return s.config, use, err
 	}
+	return s.headers()
+}
+
+// headers returns the config and what the weights are used for, and closes the weights.
+func (s source) headers() (c model.Config, use plan.WeightUse, err error) {
 	use = s.use()
 	use.Unmapped = s.tensors.Mapped()
 	return s.config, use, s.tensors.Close()

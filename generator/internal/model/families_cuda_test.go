@@ -19,15 +19,7 @@ import (
 // the tokens of transformers the next token is the same if its margin exceeds three times
 // the largest error of a logit.
 func TestGPUFamiliesEqualTransformers(t *testing.T) {
-	d, err := gpu.New(0, fatbin.Fatbin)
-	if err != nil {
-		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	d := openGPU(t)
 	for _, name := range families {
 		t.Run(name, func(t *testing.T) {
 			c, w := checkpoint(t, name)
@@ -53,6 +45,15 @@ func TestGPUFamiliesEqualTransformers(t *testing.T) {
 
 // EAGLE-3 heads on a GPU, in bfloat16, draft what the plain implementation in float32 drafts, but for near ties.
 func TestGPUEagleEqualsReference(t *testing.T) {
+	d := openGPU(t)
+	for _, name := range eagleHeads {
+		t.Run(name, func(t *testing.T) { equalsEagle(t, d, name, kernels.BF16, 0.85) })
+	}
+}
+
+// openGPU opens the first GPU until the test ends.
+func openGPU(t *testing.T) *gpu.Device {
+	t.Helper()
 	d, err := gpu.New(0, fatbin.Fatbin)
 	if err != nil {
 		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
@@ -62,9 +63,7 @@ func TestGPUEagleEqualsReference(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, name := range eagleHeads {
-		t.Run(name, func(t *testing.T) { equalsEagle(t, d, name, kernels.BF16, 0.85) })
-	}
+	return d
 }
 
 // forced compares a model on a GPU with golden values, token by token (teacher forcing).
