@@ -72,7 +72,7 @@ func TestRunsOfTokenIDs(t *testing.T) {
 		if err := errors.Join(err, msgpack.Unmarshal(body, &back)); err != nil || !slices.Equal(back, ids) {
 			t.Fatalf("%v are decoded as %v, %v", ids, back, err)
 		}
-		body = slices.Clone(body[3*rand.IntN(len(body)/3):])
+		body = slices.Clone(body[rand.IntN(len(body)):])
 		for range 50 {
 			most, cut := rand.IntN(len(ids)+2), rand.IntN(len(body)+1)
 			items, size := 0, 0
