@@ -79,6 +79,9 @@ func execute(args []string, stdout, stderr io.Writer, log zerolog.Logger) int {
 // serve serves until SIGTERM or SIGINT. It prints the addresses when it listens. A second signal ends
 // the drain.
 func serve(o gateway.Options, stdout io.Writer) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT) // before anyone can know that the gateway runs
+	defer signal.Stop(signals)
 	g, err := gateway.New(o)
 	if err != nil {
 		return err
@@ -90,15 +93,24 @@ func serve(o gateway.Options, stdout io.Writer) error {
 		o.Logger.Warn().Err(err).Msg("the service manager was not told that the gateway is ready")
 	}
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	patience, hurry := context.WithCancel(context.Background())
 	defer hurry()
 	var group run.Group
 	group.Add(func() error { return g.Serve(ctx, patience) }, func(error) {
-		signals := make(chan os.Signal, 1)
-		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 		go func() { <-signals; hurry() }()
 		stop()
 	})
-	group.Add(run.SignalHandler(context.Background(), syscall.SIGTERM, syscall.SIGINT))
+	group.Add(func() error { return first(ctx, signals) }, func(error) { stop() })
 	return group.Run()
+}
+
+// first waits for a signal and returns it, or nil when ctx ends.
+func first(ctx context.Context, signals <-chan os.Signal) error {
+	select {
+	case s := <-signals:
+		return run.SignalError{Signal: s}
+	case <-ctx.Done():
+		return nil
+	}
 }
