@@ -120,7 +120,8 @@ const (
 type Drafts struct {
 	Drafter string `msgpack:"drafter" json:"drafter"` // one of the Drafter… values; empty while unknown
 	Tokens  int    `msgpack:"tokens" json:"tokens"`   // for a sequence in one step, at most
-	// Counts has an entry for each number of drafts that a step had for a sequence, the smallest first.
+	// Counts has an entry for each number of drafts that a step had for a sequence, the smallest first: those of the
+	// drafter, then those of formats.
 	Counts []DraftCount `msgpack:"counts,omitempty" json:"counts,omitempty"`
 }
 
@@ -130,6 +131,8 @@ type DraftCount struct {
 	Steps    uint64 `msgpack:"steps" json:"steps"`
 	Drafted  uint64 `msgpack:"drafted" json:"drafted"`   // tokens
 	Accepted uint64 `msgpack:"accepted" json:"accepted"` // those of them that were drawn
+	// Format says that the sequence's format forced them, not the drafter. It was added to version 1.
+	Format bool `msgpack:"format,omitempty" json:"format,omitempty"`
 }
 
 // Total returns the sums over all numbers of drafts; its Drafts is 0.

@@ -223,7 +223,8 @@ func goldenStatus(graphs GraphPool) *Status {
 		Formats: Formats{State: FormatsRunning, Open: 3, Restarts: 1},
 		Drafts: Drafts{Drafter: DrafterLookup, Tokens: 7, Counts: []DraftCount{
 			{Drafts: 2, Steps: 300, Drafted: 600, Accepted: 150},
-			{Drafts: 7, Steps: 70000, Drafted: 490000, Accepted: 1 << 17}}},
+			{Drafts: 7, Steps: 70000, Drafted: 490000, Accepted: 1 << 17},
+			{Drafts: 3, Steps: 20, Drafted: 60, Accepted: 50, Format: true}}},
 	}
 }
 

@@ -60,7 +60,12 @@ func draftRows(d protocol.Drafts) [][2]string {
 	}
 	var list []string
 	for _, c := range d.Counts {
-		list = append(list, fmt.Sprintf("%d: %s of %s (%s)", c.Drafts, count(c.Accepted), count(c.Drafted), accepted(c)))
+		of := ""
+		if c.Format {
+			of = "of formats "
+		}
+		list = append(list,
+			fmt.Sprintf("%s%d: %s of %s (%s)", of, c.Drafts, count(c.Accepted), count(c.Drafted), accepted(c)))
 	}
 	return append(rows, [2]string{"accepted", "by drafts of a step: " + strings.Join(list, ", ")})
 }

@@ -250,7 +250,8 @@ func (g *Generator) status() *protocol.Status {
 			Scope: protocol.ScopeUser, Requests: 20, Hits: 12, PromptTokens: 5016, CachedTokens: 4000},
 		Formats: protocol.Formats{State: protocol.FormatsRunning, Open: 2, Restarts: 1},
 		Drafts: protocol.Drafts{Drafter: protocol.DrafterLookup, Tokens: 7, Counts: []protocol.DraftCount{
-			{Drafts: 2, Steps: 100, Drafted: 200, Accepted: 50}, {Drafts: 7, Steps: 400, Drafted: 2800, Accepted: 700}}},
+			{Drafts: 2, Steps: 100, Drafted: 200, Accepted: 50}, {Drafts: 7, Steps: 400, Drafted: 2800, Accepted: 700},
+			{Drafts: 4, Steps: 10, Drafted: 40, Accepted: 36, Format: true}}},
 		Disk: protocol.Disk{State: protocol.DiskUsed, Bytes: 3 << 30, MaxBytes: 16 << 30, Pages: 1500,
 			Hits: 40, Read: 1200, Written: 1700, Errors: 1},
 		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Rereads: 11, RereadTokens: 200,

@@ -144,19 +144,23 @@ func (e *Engine) countDrafts(s *sequence, drafts, stand int) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.drafted.add(drafts, stand)
+	e.drafted.add(drafts, stand, s.request.Format != nil)
 	e.stats.Steps.Tokens += uint64(stand) // beside the one of each sampled sequence
 }
 
-// draftCounts counts the verify steps of sequences by their number of drafts, less one.
-type draftCounts [MaxDrafts]protocol.DraftCount
+// draftCounts counts the verify steps of sequences by their number of drafts, less one: first of those without a
+// format, then of those with one, whose drafts are the text that it forces.
+type draftCounts [2][MaxDrafts]protocol.DraftCount
 
 // add counts one step of one sequence; without drafts it is a plain one.
-func (d *draftCounts) add(drafts, stand int) {
+func (d *draftCounts) add(drafts, stand int, format bool) {
 	if drafts == 0 {
 		return
 	}
-	c := &d[drafts-1]
+	c := &d[0][drafts-1]
+	if format {
+		c = &d[1][drafts-1]
+	}
 	c.Steps++
 	c.Drafted += uint64(drafts)
 	c.Accepted += uint64(stand)
@@ -168,10 +172,12 @@ func (d *draftCounts) status(o Options) protocol.Drafts {
 	if o.Draft != DraftOff {
 		s.Tokens = o.DraftTokens
 	}
-	for i, c := range d {
-		if c.Steps > 0 {
-			c.Drafts = i + 1
-			s.Counts = append(s.Counts, c)
+	for of := range d {
+		for i, c := range d[of] {
+			if c.Steps > 0 {
+				c.Drafts, c.Format = i+1, of == 1
+				s.Counts = append(s.Counts, c)
+			}
 		}
 	}
 	return s

@@ -8,18 +8,21 @@ import (
 	"reel.internal/reel/protocol"
 )
 
-// TestDraftCounts: status has an entry for each number of drafts that occurred, and nothing else.
+// TestDraftCounts: status has an entry for each number of drafts that occurred, the drafter's apart from those of
+// formats, and nothing else.
 func TestDraftCounts(t *testing.T) {
 	counts, options := new(draftCounts), Options{Draft: DraftLookup, DraftTokens: 7}
 	for _, c := range [][2]int{{7, 7}, {2, 0}, {7, 3}, {0, 0}, {2, 1}} {
-		counts.add(c[0], c[1])
+		counts.add(c[0], c[1], false)
 	}
+	counts.add(7, 6, true)
 	want := protocol.Drafts{Drafter: "lookup", Tokens: 7, Counts: []protocol.DraftCount{
-		{Drafts: 2, Steps: 2, Drafted: 4, Accepted: 1}, {Drafts: 7, Steps: 2, Drafted: 14, Accepted: 10}}}
+		{Drafts: 2, Steps: 2, Drafted: 4, Accepted: 1}, {Drafts: 7, Steps: 2, Drafted: 14, Accepted: 10},
+		{Drafts: 7, Steps: 1, Drafted: 7, Accepted: 6, Format: true}}}
 	if got := counts.status(options); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got, want := want.Total(), (protocol.DraftCount{Steps: 4, Drafted: 18, Accepted: 11}); got != want {
+	if got, want := want.Total(), (protocol.DraftCount{Steps: 5, Drafted: 25, Accepted: 17}); got != want {
 		t.Errorf("in all %+v, want %+v", got, want)
 	}
 	off := Options{DraftTokens: 7}

@@ -92,14 +92,14 @@ var statusFigures = []figure[status]{
 	total("draft_steps", "Steps that checked guesses for a request, by what guessed and how many.",
 		func(s status, to emit) {
 			for _, c := range s.Drafts.Counts {
-				to(float64(c.Steps), s.Drafts.Drafter, strconv.Itoa(c.Drafts))
+				to(float64(c.Steps), drafterOf(s, c), strconv.Itoa(c.Drafts))
 			}
 		}, "drafter", "drafts"),
 	total("draft_tokens", "Guesses of these steps, by what became of them: accepted or rejected.",
 		func(s status, to emit) {
 			for _, c := range s.Drafts.Counts {
-				to(float64(c.Accepted), s.Drafts.Drafter, strconv.Itoa(c.Drafts), "accepted")
-				to(float64(c.Drafted-c.Accepted), s.Drafts.Drafter, strconv.Itoa(c.Drafts), "rejected")
+				to(float64(c.Accepted), drafterOf(s, c), strconv.Itoa(c.Drafts), "accepted")
+				to(float64(c.Drafted-c.Accepted), drafterOf(s, c), strconv.Itoa(c.Drafts), "rejected")
 			}
 		}, "drafter", "drafts", "result"),
 	gauge("graphs_live", "Graphs that a step can replay.",
@@ -178,4 +178,12 @@ var gpuFigures = []figure[reading]{
 			to(float64(n), strconv.FormatUint(xid, 10))
 		}
 	}, "xid"),
+}
+
+// drafterOf returns the label of what guessed: the drafter's name, or "format".
+func drafterOf(s status, c protocol.DraftCount) string {
+	if c.Format {
+		return "format"
+	}
+	return s.Drafts.Drafter
 }

@@ -35,7 +35,8 @@ func fullStatus() *protocol.Status {
 			Exact: 6, Padded: 19, Eager: 50, CaptureRequests: 6, CaptureS: 0.25, RollS: 0.125, CaptureMedianMS: 2,
 		},
 		Drafts: protocol.Drafts{Drafter: protocol.DrafterLookup, Tokens: 7, Counts: []protocol.DraftCount{
-			{Drafts: 2, Steps: 10, Drafted: 20, Accepted: 5}, {Drafts: 7, Steps: 3, Drafted: 21, Accepted: 8}}},
+			{Drafts: 2, Steps: 10, Drafted: 20, Accepted: 5}, {Drafts: 7, Steps: 3, Drafted: 21, Accepted: 8},
+			{Drafts: 2, Steps: 4, Drafted: 8, Accepted: 7, Format: true}}},
 		Machine: protocol.Machine{Name: "GPU", MemoryUsed: 15, MemoryTotal: 140},
 		Memory:  []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: 14, Used: 13}},
 	}
@@ -216,7 +217,9 @@ func TestDraftValues(t *testing.T) {
 	want := map[string]float64{
 		"reel_draft_steps_total lookup 2": 10, "reel_draft_steps_total lookup 7": 3,
 		"reel_draft_tokens_total lookup 2 accepted": 5, "reel_draft_tokens_total lookup 2 rejected": 15,
-		"reel_draft_tokens_total lookup 7 accepted": 8, "reel_draft_tokens_total lookup 7 rejected": 13}
+		"reel_draft_tokens_total lookup 7 accepted": 8, "reel_draft_tokens_total lookup 7 rejected": 13,
+		"reel_draft_steps_total format 2":           4,
+		"reel_draft_tokens_total format 2 accepted": 7, "reel_draft_tokens_total format 2 rejected": 1}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
