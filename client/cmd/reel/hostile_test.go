@@ -26,10 +26,8 @@ const hostile = "<\x1b]0;title\x07\x1b[2J\r\nreel: forged\t\x7f\u009b2J" +
 	"\u200c\u200d\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069" +
 	"\u2028\u2029\ufeff\u00ad\u2063\U000e0041\U000e007f>"
 
-// ownSequences matches the control sequences that reel writes itself, also those of the line that it shows while a
-// generator on a busy machine has not answered.
-var ownSequences = regexp.MustCompile(
-	"\r\n|\r(reel: (\\[|waiting up to ))|\x1b\\[(\\?1049[hl]|\\?25[hl]|[HJK])|\r\x1b\\[K")
+// ownSequences matches the control sequences that reel writes itself.
+var ownSequences = regexp.MustCompile("\r\n|\r(reel: \\[)|\x1b\\[(\\?1049[hl]|\\?25[hl]|[HJK])|\r\x1b\\[K")
 
 // hostileRun is a command line with the malicious generator that it meets.
 type hostileRun struct {
@@ -254,7 +252,7 @@ func reelCommand(t *testing.T, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(link, args...)
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "TERM=xterm")
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "TERM=xterm", quietly+"=1")
 	return cmd
 }
 

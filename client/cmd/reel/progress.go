@@ -12,8 +12,8 @@ import (
 	"reel.internal/reel/client"
 )
 
-// quietTime is how long reel waits for a generator before it says so on a terminal.
-const quietTime = 300 * time.Millisecond
+// quietTime is how long reel waits for a generator before it says so on a terminal. Tests change it.
+var quietTime = 300 * time.Millisecond
 
 // progress shows on stderr what reel waits for: on a terminal, after quietTime, the reason
 // why no generator answers yet; while a model loads, a bar that is redrawn on a terminal,
