@@ -126,7 +126,7 @@ func (r *rig) rolling() {
 // until runs steps of k until cond holds.
 func (r *rig) until(k Key, event string, cond func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !cond(); {
+	for deadline := time.Now().Add(time.Minute); !cond(); {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("%s: did not happen: %+v", event, r.Stats())
 		}

@@ -132,7 +132,7 @@ func TestCachedPagesInTheHostTier(t *testing.T) {
 		}
 		return c.Tiers[0].Pages, c.Tiers[1].Pages
 	}
-	for end := time.Now().Add(10 * time.Second); ; { // slabs are pinned while it serves
+	for end := time.Now().Add(time.Minute); ; { // slabs are pinned while it serves
 		for first := range int32(8) {
 			ask(1+uint32(first%2), first)
 		}
@@ -164,7 +164,7 @@ func TestCopiedPagesOfMovedRequestsCount(t *testing.T) {
 	o.HostCache = 200 * 64 * int64(o.PageTokens)
 	b := built(t, device.HostOptions{}, o, nil)
 	b.run()
-	for end := time.Now().Add(10 * time.Second); b.Stats().KV.MovedIn == 0; {
+	for end := time.Now().Add(time.Minute); b.Stats().KV.MovedIn == 0; {
 		var sinks []*sink
 		for i := range 4 {
 			s, _ := b.submit(Request{Tokens: []int32{1, 2, 3, int32(i)}, MaxTokens: 50, User: User{UID: uint32(i)}, IgnoreEOS: true})
