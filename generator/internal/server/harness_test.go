@@ -35,7 +35,7 @@ type fixture struct {
 const (
 	testContext = 128
 	testVocab   = 256
-	patience    = 20 * time.Second // for an expected event; no passing test waits this long
+	patience    = 2 * time.Minute // for an expected event; no passing test waits this long
 )
 
 // start starts a server in the loading state. change adjusts its bounds.
