@@ -11,8 +11,9 @@ import (
 	"reel.internal/reel/protocol"
 )
 
-// anthropicVersion is the version of Anthropic's API that the gateway speaks, the only one that its clients ask for.
-const anthropicVersion = "2023-06-01"
+// anthropicVersions are the versions of Anthropic's API that the gateway speaks. The newer one has no temperature, top_p
+// and top_k; here they are fields as Reel's own are.
+var anthropicVersions = []string{"2023-06-01", "2026-10-21"}
 
 // routesAnthropic adds the endpoints of Anthropic's API.
 func (g *Gateway) routesAnthropic(mux *http.ServeMux) {
@@ -196,8 +197,8 @@ func (q *anthropicRequest) applyTools(req *client.Request) error {
 
 // answerAnthropic answers POST /v1/messages.
 func (g *Gateway) answerAnthropic(w http.ResponseWriter, r *http.Request) error {
-	if v := r.Header.Get("Anthropic-Version"); v != "" && v != anthropicVersion {
-		return badField("anthropic-version", "want "+anthropicVersion)
+	if v := r.Header.Get("Anthropic-Version"); v != "" && !slices.Contains(anthropicVersions, v) {
+		return badField("anthropic-version", "want "+strings.Join(anthropicVersions, " or "))
 	}
 	var q anthropicRequest
 	release, err := g.readJSON(w, r, &q)

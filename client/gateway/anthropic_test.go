@@ -153,9 +153,11 @@ func TestAnthropicErrors(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	if status, body := s.post("/v1/messages", someMessage, "anthropic-version", "2099-01-01"); status != 400 ||
-		!strings.Contains(body, "anthropic-version: want 2023-06-01") {
-		t.Errorf("another version: %d %s", status, body)
+	for version, want := range map[string]int{"2023-06-01": 200, "2026-10-21": 200, "2099-01-01": 400} {
+		status, body := s.post("/v1/messages", someMessage, "anthropic-version", version)
+		if status != want || (want == 400) != strings.Contains(body, "anthropic-version: want 2023-06-01 or 2026-10-21") {
+			t.Errorf("version %s: %d %s", version, status, body)
+		}
 	}
 }
 
