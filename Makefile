@@ -248,7 +248,7 @@ page-check: ## the gateway's page in a headless Chromium
 
 # Needs Python 3.11 with venv, Node 20 with npm, curl, and their package registries.
 .PHONY: clients-check
-clients-check: all ## real clients of OpenAI's and Ollama's APIs, and README's curl, against the gateway
+clients-check: all ## real clients of OpenAI's, Anthropic's and Ollama's APIs, and README's curl, against the gateway
 	@$(BUILD) -o .build/scripted ./client/gateway/internal/scripted
 	@clients=$$(sh client/gateway/testdata/clients/install) && \
 		"$$clients/bin/python3" -B client/gateway/testdata/clients/check.py '$(BIN)' .build/scripted

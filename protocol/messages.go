@@ -200,9 +200,11 @@ type Done struct {
 	Type         string `msgpack:"type" json:"-"`
 	ID           uint64 `msgpack:"id" json:"-"`
 	FinishReason string `msgpack:"finish_reason" json:"finish_reason"`
-	Usage        Usage  `msgpack:"usage" json:"usage"`
-	Timing       Timing `msgpack:"timing" json:"timing"`
-	Graphs       Graphs `msgpack:"graphs" json:"graphs"`
+	// Stop is the stop string before which the completion was cut; empty: it was not. It was added to version 1.
+	Stop   string `msgpack:"stop,omitempty" json:"stop,omitempty"`
+	Usage  Usage  `msgpack:"usage" json:"usage"`
+	Timing Timing `msgpack:"timing" json:"timing"`
+	Graphs Graphs `msgpack:"graphs" json:"graphs"`
 }
 
 // Usage counts tokens.

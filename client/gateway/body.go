@@ -100,7 +100,10 @@ func decode(text []byte, value any) error {
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &wrong) && wrong.Field != "":
-		name := strings.TrimPrefix(wrong.Field, "fields.") // Go names the struct in which the field is
+		name := wrong.Field
+		for _, of := range []string{"fields.", "toolFields."} { // Go names the struct in which the field is
+			name = strings.TrimPrefix(name, of)
+		}
 		return &apiError{status: http.StatusBadRequest, code: "invalid_type", param: name,
 			message: fmt.Sprintf("%s: a value of type %s has no meaning there", name, wrong.Value)}
 	}

@@ -73,9 +73,13 @@ func TestBodiesAreBounded(t *testing.T) {
 // TestValuesAreBounded: a body of many small values takes the room of what it becomes.
 func TestValuesAreBounded(t *testing.T) {
 	s := serveFake(t, fakegen.Script{Chat: true})
-	many := `{"messages":[` + strings.Repeat("{},", maxBody/3-10) + `{}]}`
-	if status, body := s.post("/v1/chat/completions", many); status != 413 || !strings.Contains(body, "too many values") {
-		t.Errorf("a body of many messages: %d %.200s", status, body)
+	for path, list := range map[string]string{
+		"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages",
+	} {
+		many := `{"` + list + `":[` + strings.Repeat("{},", maxBody/3-10) + `{}]}`
+		if status, body := s.post(path, many); status != 413 || !strings.Contains(body, "too many values") {
+			t.Errorf("%s: a body of many messages: %d %.200s", path, status, body)
+		}
 	}
 	s.bodies.take("somebody", maxBodies/2) // less than this body needs is left for one user
 	some := `{"messages":[` + strings.Repeat("{},", 400_000) + `{}]}`

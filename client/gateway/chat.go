@@ -15,14 +15,12 @@ import (
 // chatRequest is the body of /v1/chat/completions.
 type chatRequest struct {
 	fields
-	Messages            []chatMessage   `json:"messages"`
-	MaxCompletionTokens *int            `json:"max_completion_tokens"`
-	Logprobs            bool            `json:"logprobs"`
-	TopLogprobs         *int            `json:"top_logprobs"`
-	Tools               json.RawMessage `json:"tools"`
-	ToolChoice          toolChoice      `json:"tool_choice"`
-	ParallelToolCalls   *bool           `json:"parallel_tool_calls"`
-	ReasoningEffort     string          `json:"reasoning_effort"`
+	toolFields
+	Messages            []chatMessage `json:"messages"`
+	MaxCompletionTokens *int          `json:"max_completion_tokens"`
+	Logprobs            bool          `json:"logprobs"`
+	TopLogprobs         *int          `json:"top_logprobs"`
+	ReasoningEffort     string        `json:"reasoning_effort"`
 	// ChatTemplateKwargs are variables of the chat template, as vLLM and llama.cpp take them.
 	ChatTemplateKwargs variables `json:"chat_template_kwargs"`
 	Modalities         []string  `json:"modalities"`
@@ -55,10 +53,17 @@ type chatFunction struct {
 // content is the content of a message: a text, null, or a list of parts that are texts.
 type content string
 
-// UnmarshalJSON joins the texts of parts, each in lines of its own. Other parts are refused.
-func (c *content) UnmarshalJSON(text []byte) error {
+// UnmarshalJSON joins the texts of parts. Other parts are refused.
+func (c *content) UnmarshalJSON(text []byte) (err error) {
+	*(*string)(c), err = joined(text, "messages", "text", "refusal")
+	return err
+}
+
+// joined decodes a text, null, or a list of parts of one of kinds. It joins the texts of parts, each in lines of
+// its own. field is where they are.
+func joined(text []byte, field string, kinds ...string) (one string, err error) {
 	if text[0] != '[' {
-		return json.Unmarshal(text, (*string)(c))
+		return one, json.Unmarshal(text, &one)
 	}
 	var parts []struct {
 		Type    string `json:"type"`
@@ -66,39 +71,17 @@ func (c *content) UnmarshalJSON(text []byte) error {
 		Refusal string `json:"refusal"`
 	}
 	if err := json.Unmarshal(text, &parts); err != nil {
-		return err
+		return "", err
 	}
 	var list []string
 	for _, p := range parts {
-		if p.Type != "text" && p.Type != "refusal" {
-			return &apiError{status: http.StatusBadRequest, code: "unsupported_value", param: "messages",
-				message: fmt.Sprintf("messages: a part of type %.32q is not supported: models read text alone", p.Type)}
+		if !slices.Contains(kinds, p.Type) {
+			return "", &apiError{status: http.StatusBadRequest, code: "unsupported_value", param: field,
+				message: fmt.Sprintf("%s: a part of type %.32q is not supported: models read text alone", field, p.Type)}
 		}
 		list = append(list, p.Text+p.Refusal)
 	}
-	*c = content(strings.Join(list, "\n"))
-	return nil
-}
-
-// toolChoice is OpenAI's tool_choice: a word, or the name of a function.
-type toolChoice struct{ word, name string }
-
-// UnmarshalJSON decodes none, auto, required or an object that names a function.
-func (t *toolChoice) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" {
-		return nil
-	}
-	if text[0] == '"' {
-		return json.Unmarshal(text, &t.word)
-	}
-	var named chatCall
-	if err := json.Unmarshal(text, &named); err != nil {
-		return err
-	}
-	if t.name = named.Function.Name; named.Type != "function" || t.name == "" {
-		return badField("tool_choice", `want none, auto, required or {"type": "function", "function": {"name": …}}`)
-	}
-	return nil
+	return strings.Join(list, "\n"), nil
 }
 
 // message returns m for the protocol. Most templates do not know the role developer, which is
@@ -139,11 +122,14 @@ func (q *chatRequest) requests(l client.Limits) ([]client.Request, error) {
 		req.Messages = append(req.Messages, m.message())
 	}
 	req.Reasoning = protocol.ReasoningApart
-	req.Template = q.variables()
-	if req.Logprobs, err = q.logprobs(); err != nil {
+	req.Template = q.ChatTemplateKwargs.withEffort(q.ReasoningEffort)
+	if q.TopLogprobs != nil && !q.Logprobs && *q.TopLogprobs != 0 {
+		return nil, badField("top_logprobs", "it needs logprobs: true")
+	}
+	if req.Logprobs, err = logprobs(q.Logprobs, q.TopLogprobs); err != nil {
 		return nil, err
 	}
-	if err := q.tools(&req); err != nil {
+	if err := q.toolFields.apply(&req); err != nil {
 		return nil, err
 	}
 	return q.repeated(req, n), nil
@@ -166,52 +152,6 @@ func (q *chatRequest) check() error {
 		return unsupported("modalities")
 	}
 	return q.refused.check()
-}
-
-// logprobs returns the number of alternatives to report, or nil for no log-probabilities.
-func (q *chatRequest) logprobs() (*int, error) {
-	switch {
-	case q.TopLogprobs != nil && !q.Logprobs && *q.TopLogprobs != 0:
-		return nil, badField("top_logprobs", "it needs logprobs: true")
-	case !q.Logprobs:
-		return nil, nil
-	case q.TopLogprobs == nil:
-		return new(0), nil
-	case *q.TopLogprobs < 0 || *q.TopLogprobs > protocol.MaxLogprobs:
-		return nil, badField("top_logprobs", fmt.Sprintf("want 0 to %d", protocol.MaxLogprobs))
-	}
-	return q.TopLogprobs, nil
-}
-
-// tools sets the fields on tools. Without tools, what is said of them is left out.
-func (q *chatRequest) tools(req *client.Request) error {
-	if !slices.Contains(unused, string(q.Tools)) {
-		req.Tools = string(q.Tools)
-		req.ToolChoice, req.ToolName = q.ToolChoice.word, q.ToolChoice.name
-		req.ParallelToolCalls = q.ParallelToolCalls
-		return nil
-	}
-	if q.ToolChoice.name != "" || q.ToolChoice.word == protocol.ToolRequired {
-		return badField("tool_choice", "there are no tools")
-	}
-	return nil
-}
-
-// variables returns the variables for the chat template. Templates that know an effort read it from
-// reasoning_effort; in others enable_thinking false turns the reasoning off.
-func (q *chatRequest) variables() map[string]any {
-	v := map[string]any(q.ChatTemplateKwargs)
-	if q.ReasoningEffort == "" {
-		return v
-	}
-	if v == nil {
-		v = map[string]any{}
-	}
-	v["reasoning_effort"] = q.ReasoningEffort
-	if q.ReasoningEffort == "none" {
-		v["enable_thinking"] = false
-	}
-	return v
 }
 
 // chat answers POST /v1/chat/completions.

@@ -125,10 +125,14 @@ func TestHostileGenerator(t *testing.T) {
 				m.Calls = []protocol.CallPiece{{Index: index, Name: "f"}}
 			}
 		}})
-		for _, body := range []string{someChat, `{"n":2,"messages":[{"role":"user","content":"hi"}]}`} {
-			status, answer := s.post("/v1/chat/completions", body)
+		for _, request := range [][2]string{
+			{"/v1/chat/completions", someChat},
+			{"/v1/chat/completions", `{"n":2,"messages":[{"role":"user","content":"hi"}]}`},
+			{"/v1/responses", someResponse}, {"/v1/messages", someMessage},
+		} {
+			status, answer := s.post(request[0], request[1])
 			if status != http.StatusBadGateway || !strings.Contains(answer, "has not begun") {
-				t.Errorf("a call of index %d: %d %s", index, status, answer)
+				t.Errorf("%s: a call of index %d: %d %s", request[0], index, status, answer)
 			}
 		}
 	}

@@ -162,6 +162,9 @@ func (e *apiError) body(r *http.Request) any {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
 		return ollamaError{e.message}
 	}
+	if isAnthropic(r) {
+		return e.anthropic()
+	}
 	return e.openAI()
 }
 

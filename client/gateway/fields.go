@@ -150,6 +150,19 @@ func (f *fields) biases() (list []client.Bias, err error) {
 	return list, nil
 }
 
+// logprobs returns the number of alternatives to report; nil: no log-probabilities are wanted.
+func logprobs(wanted bool, top *int) (*int, error) {
+	switch {
+	case !wanted:
+		return nil, nil
+	case top == nil:
+		return new(0), nil
+	case *top < 0 || *top > protocol.MaxLogprobs:
+		return nil, badField("top_logprobs", fmt.Sprintf("want 0 to %d", protocol.MaxLogprobs))
+	}
+	return top, nil
+}
+
 // repeated returns req n times, with seeds that follow each other if there is one.
 func (f *fields) repeated(req client.Request, n int) (list []client.Request) {
 	for i := range n {

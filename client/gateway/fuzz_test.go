@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // seeds returns the bodies of testdata/requests.txt for a path.
@@ -55,6 +56,40 @@ func FuzzTextRequest(f *testing.F) {
 	})
 }
 
+// FuzzResponsesRequest is the same for responses.
+func FuzzResponsesRequest(f *testing.F) {
+	seeds(f, "/v1/responses")
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var q responsesRequest
+		err := decode(body, &q)
+		var requests []client.Request
+		if err == nil {
+			requests, err = q.requests(fuzzLimits)
+		}
+		checkFuzzed(t, requests, err)
+		if err == nil {
+			r := q.response(model{name: "m"}, protocol.DefaultSampling())
+			if _, err := json.Marshal(r); err != nil {
+				t.Fatalf("%v: %+v", err, r)
+			}
+		}
+	})
+}
+
+// FuzzAnthropicRequest is the same for Anthropic's messages.
+func FuzzAnthropicRequest(f *testing.F) {
+	seeds(f, "/v1/messages")
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var q anthropicRequest
+		err := decode(body, &q)
+		var requests []client.Request
+		if err == nil {
+			requests, err = q.requests(fuzzLimits)
+		}
+		checkFuzzed(t, requests, err)
+	})
+}
+
 func checkFuzzed(t *testing.T, requests []client.Request, err error) {
 	if err != nil {
 		e := asAPIError(err)
@@ -78,11 +113,11 @@ func checkFuzzed(t *testing.T, requests []client.Request, err error) {
 	}
 }
 
-// FuzzGuard: no Host, Origin or Authorization gets a request of a stranger through.
+// FuzzGuard: no Host, Origin, Authorization or x-api-key gets a request of a stranger through.
 func FuzzGuard(f *testing.F) {
-	f.Add("localhost:8080", "http://localhost:8080", "Bearer first-key-0123456789")
-	f.Add("evil.example", "null", "Bearer")
-	f.Add("[::1]:80", "https://app.example", "")
+	f.Add("localhost:8080", "http://localhost:8080", "Bearer first-key-0123456789", "")
+	f.Add("evil.example", "null", "Bearer", "another")
+	f.Add("[::1]:80", "https://app.example", "", "first-key-0123456789")
 	keys, err := parseKeys("first-key-0123456789")
 	if err != nil {
 		f.Fatal(err)
@@ -92,8 +127,8 @@ func FuzzGuard(f *testing.F) {
 		f.Fatal(err)
 	}
 	g := &Gateway{o: Options{Keys: keys}, hosts: hosts}
-	f.Fuzz(func(t *testing.T, host, origin, authorization string) {
-		r := &http.Request{Host: host, Header: http.Header{"Authorization": {authorization}}}
+	f.Fuzz(func(t *testing.T, host, origin, authorization, key string) {
+		r := &http.Request{Host: host, Header: http.Header{"Authorization": {authorization}, "X-Api-Key": {key}}}
 		if hosts.allowsHost(r) && !strings.HasPrefix(strings.ToLower(host), "localhost") &&
 			!strings.Contains(host, "127.0.0.1") && !strings.Contains(host, "::1") {
 			t.Errorf("the host %q is let through", host)
@@ -103,8 +138,8 @@ func FuzzGuard(f *testing.F) {
 		if hosts.allowsOrigin(r) && !ours && !strings.EqualFold(origin, "https://app.example") {
 			t.Errorf("the origin %q is let through with the host %q", origin, host)
 		}
-		if _, err := g.caller(r); err == nil && !strings.Contains(authorization, "first-key-0123456789") {
-			t.Errorf("%q is let through", authorization)
+		if _, err := g.caller(r); err == nil && !strings.Contains(authorization+" "+key, "first-key-0123456789") {
+			t.Errorf("%q, %q is let through", authorization, key)
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Package gateway serves generators over HTTP, as OpenAI's and Ollama's clients speak it. It is a
-// client like others: it holds no model, and its end harms no generator.
+// Package gateway serves generators over HTTP, as OpenAI's, Anthropic's and Ollama's clients speak it. It
+// is a client like others: it holds no model, and its end harms no generator.
 package gateway
 
 import (

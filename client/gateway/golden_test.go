@@ -74,15 +74,34 @@ func frames(t *testing.T, path, body string) (list []string) {
 		if err = decode([]byte(body), &q); err == nil {
 			requests, err = q.requests(l)
 		}
+	case "/v1/responses":
+		var q responsesRequest
+		if err = decode([]byte(body), &q); err == nil {
+			requests, err = q.requests(l)
+		}
+	case "/v1/messages":
+		var q anthropicRequest
+		if err = decode([]byte(body), &q); err == nil {
+			requests, err = q.requests(l)
+		}
 	}
 	if err != nil {
-		text, _ := json.Marshal(asAPIError(err).openAI().Error)
-		return []string{fmt.Sprint(asAPIError(err).status, " ", string(text))}
+		return []string{refusal(path, asAPIError(err))}
 	}
 	for _, req := range requests {
 		list = append(list, sent(t, req))
 	}
 	return list
+}
+
+// refusal returns an error's status, and its object in the form of the API.
+func refusal(path string, e *apiError) string {
+	var object any = e.openAI().Error
+	if path == "/v1/messages" {
+		object = e.anthropic().Error
+	}
+	text, _ := json.Marshal(object)
+	return fmt.Sprint(e.status, " ", string(text))
 }
 
 // sent returns the frame that package client sends for a request, as JSON with sorted keys.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"strings"
@@ -36,7 +37,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 // checked refuses requests of foreign users, hosts and pages.
 func (g *Gateway) checked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		headers(w)
+		headers(w, r)
 		writeDeadline(http.NewResponseController(w), g.times.stall)
 		if err := g.admit(w, r); err != nil {
 			g.note(r, err)
@@ -54,8 +55,11 @@ func (g *Gateway) note(r *http.Request, err error) {
 		Str("path", r.URL.Path).Str("code", asAPIError(err).code).Msg("refused")
 }
 
-// headers sets what every answer has.
-func headers(w http.ResponseWriter) {
+// headers sets what every answer has. Anthropic's clients report the id of a request.
+func headers(w http.ResponseWriter, r *http.Request) {
+	if isAnthropic(r) {
+		w.Header().Set("Request-Id", "req_"+rand.Text())
+	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin") // does not bind pages that CORS allows
@@ -106,18 +110,19 @@ func allowOrigin(w http.ResponseWriter, r *http.Request, origin string) {
 
 // errKey refuses a request without a right key.
 var errKey = refuse(http.StatusUnauthorized, "invalid_api_key",
-	"the request has no key, or a wrong one (send Authorization: Bearer KEY)")
+	"the request has no key, or a wrong one (send Authorization: Bearer KEY, or x-api-key: KEY)")
 
-// caller names the user of a request: by its key, or by its peer.
+// caller names the user of a request: by its key, or by its peer. Anthropic's clients send the key as x-api-key.
 func (g *Gateway) caller(r *http.Request) (string, error) {
 	if g.o.Keys == nil {
 		return peerOfRequest(r).String(), nil
 	}
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if strings.EqualFold(scheme, "Bearer") {
-		if name, ok := g.o.Keys.user(strings.TrimSpace(key)); ok {
-			return name, nil
-		}
+	if !strings.EqualFold(scheme, "Bearer") {
+		key = r.Header.Get("X-Api-Key")
+	}
+	if name, ok := g.o.Keys.user(strings.TrimSpace(key)); ok {
+		return name, nil
 	}
 	return "", errKey
 }

@@ -14,6 +14,8 @@ import (
 func (g *Gateway) routes() http.Handler {
 	mux := http.NewServeMux()
 	g.routesOpenAI(mux)
+	g.routesResponses(mux)
+	g.routesAnthropic(mux)
 	g.routesOllama(mux)
 	g.routesReady(mux)
 	g.routesMetrics(mux)

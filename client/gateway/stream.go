@@ -17,6 +17,9 @@ type stream struct {
 	sse  bool
 	ping time.Duration // between two comments in a silent stream of events
 	wait time.Duration // for a write that the client does not read
+	sign string        // of life, as a comment or event
+	// failure returns the last events of a stream that fails; nil: the error in the form of the API.
+	failure func(*apiError) []any
 
 	mu      sync.Mutex
 	begun   bool // the status has been sent
@@ -32,7 +35,8 @@ var errNoReader = errors.New("the client does not read its answer")
 // newStream returns a stream of server-sent events, or of lines of JSON. Until the first write or
 // ping an error can still be answered with its status. end must be called.
 func (g *Gateway) newStream(w http.ResponseWriter, sse bool) *stream {
-	s := &stream{w: w, c: http.NewResponseController(w), sse: sse, ping: g.o.Ping, wait: g.times.stall}
+	s := &stream{w: w, c: http.NewResponseController(w), sse: sse, ping: g.o.Ping, wait: g.times.stall,
+		sign: ": ping\n\n"}
 	s.encoder = json.NewEncoder(&s.buffer)
 	s.encoder.SetEscapeHTML(false)
 	if sse {
@@ -56,9 +60,15 @@ func (s *stream) send(values ...any) error {
 	return s.write(s.buffer.Bytes())
 }
 
+// named is an event that has its name in a line of its own.
+type named interface{ event() string }
+
 // add adds a value to the buffer.
 func (s *stream) add(v any) error {
 	if s.sse {
+		if n, ok := v.(named); ok {
+			s.buffer.WriteString("event: " + n.event() + "\n")
+		}
 		s.buffer.WriteString("data: ")
 	}
 	if err := s.encoder.Encode(v); err != nil { // ends with a newline
@@ -79,7 +89,16 @@ func (s *stream) text(text string) error {
 
 // comment shows that the stream lives, and finds out whether its reader does.
 func (s *stream) comment() {
-	_ = s.text(": ping\n\n") // a reader that is gone ends the request's context
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.write([]byte(s.sign)) // a reader that is gone ends the request's context
+}
+
+// signs sets the sign of life.
+func (s *stream) signs(sign string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sign = sign
 }
 
 // write writes and flushes b within s.wait. s.mu is held.
@@ -131,8 +150,12 @@ func (s *stream) fail(r *http.Request, err error) {
 	begun := s.begun
 	s.ended = !begun // a comment that comes now must not send the status 200
 	s.mu.Unlock()
-	if begun {
-		_ = s.send(asAPIError(err).body(r))
+	switch e := asAPIError(err); {
+	case begun && s.failure != nil:
+		_ = s.send(s.failure(e)...)
+		return
+	case begun:
+		_ = s.send(e.body(r))
 		return
 	}
 	writeError(s.w, r, err)

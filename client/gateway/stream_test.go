@@ -66,14 +66,18 @@ func TestPings(t *testing.T) {
 
 // TestHangUpCancels: a client that hangs up cancels its request, also while nothing is written.
 func TestHangUpCancels(t *testing.T) {
-	for _, body := range []string{streamedChat, someChat} {
+	for _, request := range [][2]string{
+		{"/v1/chat/completions", streamedChat}, {"/v1/chat/completions", someChat},
+		{"/v1/responses", streamedResponse}, {"/v1/responses", someResponse},
+		{"/v1/messages", streamedMessage}, {"/v1/messages", someMessage},
+	} {
 		g, socket := fake(t, fakegen.Script{Chat: true, Ending: fakegen.Hang})
 		s := serve(t, Options{Generators: []Generator{{Socket: socket}}})
 		ctx, hangUp := context.WithCancel(t.Context())
 		gone := make(chan struct{})
 		go func() {
 			defer close(gone)
-			answer, err := http.DefaultClient.Do(s.request("POST", "/v1/chat/completions", body).WithContext(ctx))
+			answer, err := http.DefaultClient.Do(s.request("POST", request[0], request[1]).WithContext(ctx))
 			if err == nil {
 				_, _ = io.Copy(io.Discard, answer.Body)
 			}
@@ -81,7 +85,7 @@ func TestHangUpCancels(t *testing.T) {
 		lastRequest(t, g)
 		hangUp()
 		if _, err := g.Wait(within(t, 5*time.Second), isCancel); err != nil {
-			t.Errorf("%s: %v", body, err)
+			t.Errorf("%s: %v", request, err)
 		}
 		<-gone
 		eventually(t, "no request runs", func() bool { return s.running.Load() == 0 })

@@ -52,3 +52,19 @@ func whole(value any) any {
 	}
 	return value
 }
+
+// withEffort returns the variables for a chat template with an effort of reasoning; empty: it is not given. Templates
+// that know an effort read it from reasoning_effort; in others enable_thinking false turns the reasoning off.
+func (v variables) withEffort(effort string) map[string]any {
+	if effort == "" {
+		return v
+	}
+	if v == nil {
+		v = variables{}
+	}
+	v["reasoning_effort"] = effort
+	if effort == "none" {
+		v["enable_thinking"] = false
+	}
+	return v
+}

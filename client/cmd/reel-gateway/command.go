@@ -13,13 +13,13 @@ import (
 	"reel.internal/reel/client/gateway"
 )
 
-const long = `Serve the Reel generators of this machine over HTTP: to clients of OpenAI's and
-Ollama's APIs, and to people with a browser.
+const long = `Serve the Reel generators of this machine over HTTP: to clients of OpenAI's,
+Anthropic's and Ollama's APIs, and to people with a browser.
 
-A client of OpenAI's API has the base URL http://127.0.0.1:8080/v1, one of Ollama's
-http://127.0.0.1:8080, where a browser finds a page to chat with. A model is any
-name that /v1/models lists. The gateway is a client of the generator like reel: it
-holds no model, and its end harms no generator.
+A client of OpenAI's API has the base URL http://127.0.0.1:8080/v1, one of
+Anthropic's or Ollama's http://127.0.0.1:8080, where a browser finds a page to chat
+with. A model is any name that /v1/models lists. The gateway is a client of the
+generator like reel: it holds no model, and its end harms no generator.
 
 Without --api-key-file it serves connections of this machine alone, and of those
 only its own user's and root's: the kernel tells whose a connection is. An address

@@ -1,4 +1,4 @@
-// Command reel-gateway serves Reel generators over HTTP, to clients of OpenAI's API.
+// Command reel-gateway serves Reel generators over HTTP, to clients of OpenAI's, Anthropic's and Ollama's APIs.
 package main
 
 import (

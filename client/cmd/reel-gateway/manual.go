@@ -20,7 +20,11 @@ func init() {
 }
 
 var notes = manual.Notes(
-	manual.Entry{Term: "Keys", Text: "A key has at least 16 characters; openssl rand -hex 32 makes one. Lines that " +
+	manual.Entry{Term: "Endpoints", Text: "Of OpenAI's API /v1/chat/completions, /v1/completions, /v1/responses and " +
+		"/v1/models; of Anthropic's /v1/messages; of Ollama's /api/chat, generate, tags, ps, show and version. A field " +
+		"that would change an answer's meaning and is not followed is refused by name. Nothing is stored."},
+	manual.Entry{Term: "Keys", Text: "Clients send a key as Authorization: Bearer KEY, or as x-api-key: KEY. It has at " +
+		"least 16 characters; openssl rand -hex 32 makes one. Lines that " +
 		"begin with # are skipped. The file belongs to root or to the gateway's user and is not readable for others. " +
 		"Each key is a user of its own: it has its shares and its own cached prompts. Without keys each uid is."},
 	manual.Entry{Term: "Behind a proxy", Text: "Let the proxy connect to a Unix socket, or name the proxy's Host with " +

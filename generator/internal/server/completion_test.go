@@ -104,9 +104,9 @@ func TestStopString(t *testing.T) {
 	f := ready(t, nil)
 	f.engine.allow(len("one END")) // no further step
 	g := generate(1, "one END two", 100)
-	g.Stop = []string{"END"}
+	g.Stop = []string{"three", "END"}
 	got := f.client().ask(g)
-	if got.text != "one " || got.done.FinishReason != protocol.FinishStop {
+	if got.text != "one " || got.done.FinishReason != protocol.FinishStop || got.done.Stop != "END" {
 		t.Errorf("got %q, %+v", got.text, got.done)
 	}
 	if n := got.done.Usage.CompletionTokens; n != len("one END") || len(got.tokens) != n {
@@ -121,7 +121,7 @@ func TestUndecidedTailIsSentAtTheEnd(t *testing.T) {
 	g := generate(1, "abEN", 4)
 	g.Stop = []string{"END"}
 	got := ready(t, nil).client().ask(g)
-	if got.text != "abEN" || got.done.FinishReason != protocol.FinishLength || len(got.tokens) != 4 {
+	if got.text != "abEN" || got.done.FinishReason != protocol.FinishLength || got.done.Stop != "" || len(got.tokens) != 4 {
 		t.Errorf("got %q, %+v", got.text, got.done)
 	}
 }

@@ -225,7 +225,8 @@ func (r *request) end(f *engine.Finish, failed bool, usage protocol.Usage) (msg 
 	if reason == protocol.FinishStop && r.text.read.calls() > 0 {
 		reason = protocol.FinishToolCalls
 	}
-	return &protocol.Done{ID: r.id, FinishReason: reason, Timing: f.Timing, Graphs: f.Graphs, Usage: usage}, reason
+	return &protocol.Done{ID: r.id, FinishReason: reason, Stop: r.text.stops.found, Timing: f.Timing, Graphs: f.Graphs,
+		Usage: usage}, reason
 }
 
 func (r *request) log(f *engine.Finish, reason string, failed bool) {

@@ -6,6 +6,7 @@ import "strings"
 type stopFilter struct {
 	stops []string
 	open  string // the longest tail of the text that may still become a stop string
+	found string // the stop string that is complete, of those that begin first the first of stops
 }
 
 // push adds a piece. Until a stop string is complete, tail is the length in bytes of the
@@ -17,19 +18,19 @@ func (f *stopFilter) push(piece string) (tail int, stopped bool) {
 		return 0, false
 	}
 	text := f.open + piece
-	if at := f.firstMatch(text); at >= 0 {
+	if at := f.match(text); at >= 0 {
 		return len(text) - at, true
 	}
 	f.open = text[f.firstOpen(text):]
 	return len(f.open), false
 }
 
-// firstMatch returns the offset of the first whole stop string in text, or -1.
-func (f *stopFilter) firstMatch(text string) int {
+// match finds the whole stop string that begins first in text. It returns its offset, or -1.
+func (f *stopFilter) match(text string) int {
 	first := -1
 	for _, stop := range f.stops {
 		if at := strings.Index(text, stop); at >= 0 && (first < 0 || at < first) {
-			first = at
+			first, f.found = at, stop
 		}
 	}
 	return first
