@@ -79,12 +79,15 @@ func asPieces(texts []string) func(func(fakegen.Piece) bool) {
 }
 
 // requested are requests whose answers deaths must not change.
-var requested = []struct{ path, body string }{
-	{"/v1/chat/completions", someChat},
+var requested = []struct {
+	path, body string
+	choices    int
+}{
+	{"/v1/chat/completions", someChat, 1},
 	{"/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":true},"logprobs":true,"top_logprobs":1,` +
-		`"messages":[{"role":"user","content":"hi"}]}`},
-	{"/v1/completions", `{"prompt":[1,2,3],"echo":true,"seed":7}`},
-	{"/v1/completions", `{"prompt":"x","stream":true,"n":2}`},
+		`"messages":[{"role":"user","content":"hi"}]}`, 1},
+	{"/v1/completions", `{"prompt":[1,2,3],"echo":true,"seed":7}`, 1},
+	{"/v1/completions", `{"prompt":"x","stream":true,"n":2}`, 2},
 }
 
 // deaths are the errors with which a generator's end ends a request; nil: none, the connection is lost.
@@ -114,7 +117,7 @@ func TestResumed(t *testing.T) {
 			if status != http.StatusOK || status != wantStatus || sorted(body) != sorted(want) {
 				t.Errorf("%v, request %d: %d\n%s, want\n%s", how, i, status, body, want)
 			}
-			if n := int(m.count.Load()); n < 2 || len(m.seeds) > 2 || len(m.seeds) == n {
+			if n := int(m.count.Load()); n < 2 || len(m.seeds) != q.choices || n == q.choices {
 				t.Errorf("%v, request %d: %d requests with the seeds %v", how, i, n, m.seeds)
 			}
 		}
@@ -305,7 +308,7 @@ func TestResumedElsewhere(t *testing.T) {
 				eventually(t, "the identity is asked for", func() bool { return !c.elsewhere || identityKnown(first) })
 				_ = os.Remove(socket)
 				if !c.elsewhere {
-					fakeAt(t, socket, m.script())
+					go restartLate(t, first, socket, m)
 				}
 			}
 			_, body := s.post("/v1/completions", `{"prompt":"x"}`)
@@ -314,6 +317,26 @@ func TestResumedElsewhere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// restartLate restarts a generator after it was looked for twice, so that the other one was offered what it had.
+func restartLate(t *testing.T, b *backend, socket string, m *mortal) {
+	var seen time.Time
+	for n := 0; n < 2 && t.Context().Err() == nil; time.Sleep(time.Millisecond) {
+		if at := b.downSince(); at != seen {
+			seen, n = at, n+1
+		}
+	}
+	if t.Context().Err() == nil {
+		fakeAt(t, socket, m.script())
+	}
+}
+
+// downSince returns when a connection for a request has failed last.
+func (b *backend) downSince() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.down
 }
 
 // identityKnown reports whether b knows the identity of a connection that carries requests.
@@ -350,11 +373,10 @@ func TestSuspects(t *testing.T) {
 			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 				continue
 			}
-			for range 3 {
-				yield(fakegen.Piece{Text: "a"})
+			defer running.Add(-1)
+			for i := 0; i < 3 && yield(fakegen.Piece{Text: "a"}); i++ {
 				time.Sleep(time.Millisecond)
 			}
-			running.Add(-1)
 		}}
 	}})
 	var all sync.WaitGroup
