@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -170,9 +171,15 @@ func kvUse(s *client.Status) float64 {
 
 var (
 	readyDesc = prometheus.NewDesc(metricsPrefix+"generator_ready",
-		"1 while the generator can serve, or sleeps until the next request.", []string{"model"}, nil)
+		"Generators of the model that can serve, or sleep until the next request.", []string{"model"}, nil)
 	queueDesc = prometheus.NewDesc(metricsPrefix+"queue_length",
 		"Requests that wait in the gateway for a place at the generator.", []string{"model"}, nil)
+	routedDesc = prometheus.NewDesc(metricsPrefix+"routed_total",
+		"Requests sent to one of several generators: where their prompt's prefix went, or to the least busy.",
+		[]string{"model", "by"}, nil)
+	resumedDesc = prometheus.NewDesc(metricsPrefix+"resumed_total",
+		"Requests whose generator died while they ran, and that ended as without it, or with an error.",
+		[]string{"model", "outcome"}, nil)
 	cacheDesc = prometheus.NewDesc("vllm:cache_config_info", "Always 1: the KV cache's tokens per page, and its pages.",
 		[]string{"model_name", "block_size", "num_gpu_blocks"}, nil)
 )
@@ -181,6 +188,8 @@ var (
 func (c generators) Describe(to chan<- *prometheus.Desc) {
 	to <- readyDesc
 	to <- queueDesc
+	to <- routedDesc
+	to <- resumedDesc
 	to <- cacheDesc
 	for _, f := range generatorGauges {
 		to <- f.desc
@@ -192,12 +201,13 @@ func (c generators) Collect(to chan<- prometheus.Metric) {
 	ctx, stop := context.WithTimeout(context.Background(), readyTime)
 	defer stop()
 	for _, m := range c.g.backends.models(ctx) {
+		m.counts.collect(m, to)
 		gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append([]string{m.name}, labels...)...)
 		}
 		queued := m.places.queued()
 		gauge(queueDesc, float64(queued))
-		gauge(readyDesc, flag(m.ready(ctx)))
+		gauge(readyDesc, float64(m.ready(ctx)))
 		s, err := m.status(ctx)
 		if err != nil {
 			continue
@@ -209,10 +219,15 @@ func (c generators) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// flag returns 1 for true and 0 for false.
-func flag(is bool) float64 {
-	if is {
-		return 1
+// collect gives the counts of a model, those of routes if it has several generators.
+func (c *groupCounts) collect(m model, to chan<- prometheus.Metric) {
+	counter := func(desc *prometheus.Desc, n *atomic.Uint64, label string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), m.name, label)
 	}
-	return 0
+	counter(resumedDesc, &c.resumed, "ended")
+	counter(resumedDesc, &c.notResumed, "failed")
+	if len(m.list) > 1 {
+		counter(routedDesc, &c.byPrefix, "prefix")
+		counter(routedDesc, &c.byLoad, "load")
+	}
 }
