@@ -40,6 +40,7 @@ type Script struct {
 	Chat    bool            // the model has a chat template
 	Tools   bool            // which shows tools and has tags for reasoning
 	NoChat  string          // status's chat_failure
+	Embeds  bool            // it is for embeddings: see embed
 	Model   string          // its name; empty: fake
 	Context int             // limits.context, which then ends completions; 0: 512
 	Slots   int             // limits.max_batch and limits.queue; 0: 8 and 512
@@ -182,6 +183,8 @@ func (s *session) handle(message any) {
 		s.cancels[m.ID] = cancelled
 		s.mu.Unlock()
 		go s.generate(m, cancelled)
+	case *protocol.Embed:
+		s.embed(m)
 	case *protocol.Cancel:
 		s.mu.Lock()
 		cancelled := s.cancels[m.ID]
@@ -219,8 +222,12 @@ func (g *Generator) greeting() any {
 	if g.Slots > 0 {
 		l.MaxBatch, l.Queue = g.Slots, g.Slots
 	}
-	return &protocol.Welcome{Version: protocol.Version, Model: cmp.Or(g.Model, "fake"), Limits: l, Chat: g.Chat,
+	w := &protocol.Welcome{Version: protocol.Version, Model: cmp.Or(g.Model, "fake"), Limits: l, Chat: g.Chat,
 		Tools: g.Tools, Reasoning: g.Tools}
+	if g.Embeds {
+		w.Embeddings = &embeddings
+	}
+	return w
 }
 
 var limits = protocol.Limits{
