@@ -300,6 +300,8 @@ type Status struct {
 	Formats Formats `msgpack:"formats,omitempty" json:"formats"`
 	// Drafts was added to version 1: what guesses tokens, and how often it was right.
 	Drafts Drafts `msgpack:"drafts,omitempty" json:"drafts"`
+	// Embeddings was added to version 1: that of welcome; nil while unknown, and of a model that draws tokens.
+	Embeddings *Embeddings `msgpack:"embeddings,omitempty" json:"embeddings,omitempty"`
 }
 
 // Failure is the reason why a generator cannot serve.

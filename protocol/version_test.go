@@ -42,6 +42,7 @@ status.chat_defaults: temperature top_k top_p min_p repeat_penalty
 status.disk: state bytes max_bytes pages hits read written errors
 status.drafts.counts: drafts steps drafted accepted
 status.drafts: drafter tokens
+status.embeddings: dimensions least normalized
 status.failure: code message
 status.formats: state open restarts
 status.graphs: live max_graphs bytes budget precaptured rolled evicted failed refused exact padded eager wishes roller

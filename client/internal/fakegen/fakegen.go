@@ -264,6 +264,9 @@ func (g *Generator) status() *protocol.Status {
 			Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
 		Limits: limits, ChatFailure: g.NoChat,
 	}
+	if g.Embeds {
+		status.Embeddings = &embeddings
+	}
 	if status.State == protocol.StateReady {
 		status.Graphs = graphs
 		if g.Chat {

@@ -76,6 +76,9 @@ func TestEmbed(t *testing.T) {
 			t.Errorf("%+v: %+v, want %v", r.m, e, r.want)
 		}
 	}
+	if e := f.Status().Embeddings; e == nil || e.Dimensions != 4 {
+		t.Errorf("status has embeddings %+v", e)
+	}
 	if n := f.Status().Requests.Finished; n != 7 {
 		t.Errorf("%d requests finished, want 7", n)
 	}
