@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -200,6 +201,69 @@ func TestEmbeddingsOfLines(t *testing.T) {
 	want := numbers(t, g.reel("embed", "--tokens", strings.Join(append(ids[:511:511], end), ",")).run(0))
 	if len(ids) < 600 || !slices.Equal(cut, want) {
 		t.Errorf("a text of %d tokens is not cut before its end token", len(ids))
+	}
+}
+
+// A GGUF file that convert has written is of the same kind, adds the same end token, and its vectors are close.
+func TestEmbeddingsOfGGUF(t *testing.T) {
+	file := filepath.Join(tempDir(t), "embedder.gguf")
+	p := prepare(t, "reel-generator", "convert", embedderDir, file, "--to", "q8_0").start()
+	p.wantExit(0)
+	if text := p.stderr.String(); !strings.Contains(text, "GGUF has no place for the prompts") {
+		t.Errorf("convert says nothing of the prompts: %s", text)
+	}
+	c := serve(t, "--model", file).client()
+	if e := c.Embeddings(); e == nil || !e.Normalized || e.Least != 32 || len(e.Prompts) > 0 {
+		t.Errorf("embeddings %+v", e)
+	}
+	for _, want := range embeddedTexts(t) {
+		if want.Prompt == "query" {
+			continue
+		}
+		v, err := c.Embed(t.Context(), client.EmbedRequest{Text: want.Text})
+		must(t, err)
+		if e := apart(v.Vector, want.unit); !(e < 0.05) || v.Usage.PromptTokens != len(want.Tokens) {
+			t.Errorf("%q: %d tokens, differs by %.1e", want.Text, v.Usage.PromptTokens, e)
+		}
+	}
+}
+
+// /v1/embeddings gives the same vectors, as numbers and in base64.
+func TestEmbeddingsOverHTTP(t *testing.T) {
+	url := serve(t, "--model", embedderDir).gateway()
+	want := embeddedTexts(t)
+	post := func(path, body string, into any) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", url+path, strings.NewReader(body))
+		must(t, err)
+		r.Header.Set("Authorization", "Bearer "+keyA)
+		reply, err := http.DefaultClient.Do(r)
+		must(t, err)
+		defer reply.Body.Close()
+		if must(t, json.NewDecoder(reply.Body).Decode(into)); reply.StatusCode != 200 {
+			t.Fatalf("%s: %d", path, reply.StatusCode)
+		}
+	}
+	var openAI struct {
+		Data []struct{ Embedding []float32 }
+	}
+	post("/v1/embeddings", fmt.Sprintf(`{"model":"qwen3-embedding","input":[%q,%q]}`, want[0].Text, want[1].Text), &openAI)
+	var encoded struct{ Data []struct{ Embedding []byte } }
+	post("/v1/embeddings", `{"model":"qwen3-embedding","encoding_format":"base64","input":[`+
+		string(mustJSON(t, want[1].Tokens))+`]}`, &encoded)
+	same := make([]float32, len(want[1].unit))
+	if _, err := binary.Decode(encoded.Data[0].Embedding, binary.LittleEndian, same); err != nil {
+		t.Fatal(err)
+	}
+	var ollama struct{ Embeddings [][]float32 }
+	post("/api/embed", fmt.Sprintf(`{"model":"qwen3-embedding","input":%q}`, want[1].Text), &ollama)
+	if !slices.Equal(openAI.Data[1].Embedding, same) || !slices.Equal(ollama.Embeddings[0], same) {
+		t.Error("numbers, base64 and Ollama's form are not the same vector")
+	}
+	for i, d := range openAI.Data {
+		if e := apart(d.Embedding, want[i].unit); !(e < 1e-5) {
+			t.Errorf("%q: differs by %.1e", want[i].Text, e)
+		}
 	}
 }
 

@@ -271,7 +271,7 @@ func (c Config) redundant(tensors Tensors, name string) bool {
 	if strings.HasSuffix(name, ".self_attn.rotary_emb.inv_freq") {
 		return slices.Equal(t.Shape, []int{c.rotated() / 2}) && c.RoPE == RoPEScaling{}
 	}
-	if name == headName && c.Embedding != nil {
+	if c.Embedding != nil && (name == headName || name == ggufOutput) {
 		return true
 	}
 	embedding, err := tensors.Tensor(embeddingName)
