@@ -89,6 +89,8 @@ func sizeOf(message any) int64 {
 		n += textOf(m) + alternativeBytes*(len(m.Top)+2*len(m.Calls))
 	case *Error:
 		n += len(m.Code) + len(m.Message) + len(m.Hint)
+	case *Embedding:
+		n += 4 * len(m.Vector)
 	case *Done:
 		n += len(m.FinishReason)
 	}

@@ -189,19 +189,32 @@ func (c *Client) start(ctx context.Context, req *Request) (*stream, error) {
 	if err := cmp.Or(ctx.Err(), req.check()); err != nil {
 		return nil, err
 	}
-	s := newStream(&c.queued)
-	c.mu.Lock()
-	c.nextID++
-	s.id = c.nextID
-	c.mu.Unlock()
+	s := c.newStream()
 	message := req.message(s.id)
 	s.allowance = allowanceFor(message, c.welcome.Limits)
-	err := c.write(message, func() { c.streams[s.id] = s })
-	if err != nil {
-		c.forget(s)
+	if err := c.begin(s, message); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// newStream returns a stream with an id of its own.
+func (c *Client) newStream() *stream {
+	s := newStream(&c.queued)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nextID++
+	s.id = c.nextID
+	return s
+}
+
+// begin sends the request of s.
+func (c *Client) begin(s *stream, message any) error {
+	err := c.write(message, func() { c.streams[s.id] = s })
+	if err != nil {
+		c.forget(s)
+	}
+	return err
 }
 
 // forget removes s, and reports whether it was still running.

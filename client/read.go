@@ -92,6 +92,8 @@ func (c *Client) dispatch(message any) error {
 			return err
 		}
 		c.deliver(s, m)
+	case *Embedding:
+		return c.takeEmbedding(m)
 	case *Done:
 		c.deliver(c.streamOf(m.ID, true), m)
 	case *Error:

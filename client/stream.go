@@ -11,6 +11,7 @@ import (
 // it [Client.dropLongest] drops the longest queue.
 type stream struct {
 	id        uint64
+	embeds    bool          // an embedding is asked for, and no token
 	allowance allowance     // what may still come; only the reading goroutine uses it
 	ended     bool          // the last message has come; guarded by Client.mu
 	queued    *atomic.Int64 // bytes in the queues of all streams
@@ -23,7 +24,7 @@ type stream struct {
 	wake   chan struct{}   // holds an element after queue has grown, or after closed
 }
 
-// queuedMessage is a *Token, *Done or *Error with its size.
+// queuedMessage is a *Token, *Embedding, *Done or *Error with its size.
 type queuedMessage struct {
 	message any
 	bytes   int64

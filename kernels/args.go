@@ -183,6 +183,13 @@ type sampleArgs struct {
 	vocab, context, ringSlots, maxSamples, queries, masks                                       int32
 }
 
+// vectorArgs mirrors VectorArgs of vector.cu.
+type vectorArgs struct {
+	x, index, norm, sample, slot, number, params, results, vectors uint64
+	cols, ringSlots, maxSamples                                    int32
+	eps                                                            float32
+}
+
 // acceptArgs mirrors AcceptArgs of accept.cu.
 type acceptArgs struct {
 	slot, position, token, sample, drawn, number uint64

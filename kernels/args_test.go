@@ -60,6 +60,7 @@ var arguments = []argument{
 	{cpp: "StreamKArgs<GateUp>", mirror: streamKArgs[gateUpArgs]{}},
 	{cpp: "StreamKArgs<Projection>", mirror: streamKArgs[projectionArgs]{}},
 	{cpp: "StreamKArgs<QKV>", mirror: streamKArgs[qkvArgs]{}},
+	{cpp: "VectorArgs", mirror: vectorArgs{}},
 	{cpp: "WgmmaArgs<GateUp>", mirror: wgmmaArgs[gateUpArgs]{}, sm90: true},
 	{cpp: "WgmmaArgs<Head>", mirror: wgmmaArgs[headArgs]{}, sm90: true},
 	{cpp: "WgmmaArgs<Projection>", mirror: wgmmaArgs[projectionArgs]{}, sm90: true},

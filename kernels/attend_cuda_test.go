@@ -46,6 +46,9 @@ func TestCUDARefusesShapes(t *testing.T) {
 	if err := (GatherRows{Cols: 6}).CUDA(nil); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("row: %v, wants ErrBadShape", err)
 	}
+	if err := (Vector{Cols: 6}).CUDA(nil); !errors.Is(err, device.ErrBadShape) {
+		t.Errorf("vector: %v, wants ErrBadShape", err)
+	}
 	odd := KV{DType: BF16, Pages: 2, PageTokens: 1, Layers: 1, Heads: 1, HeadDim: 2}
 	if err := (CopyPage{KV: odd}).CUDA(nil); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("page: %v, wants ErrBadShape", err)

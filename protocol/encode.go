@@ -72,6 +72,10 @@ func withType(msg any) any {
 		return set(*m, func(c *Tokenize) { c.Type = TypeTokenize })
 	case *CacheRequest:
 		return set(*m, func(c *CacheRequest) { c.Type = TypeCache })
+	case *Embed:
+		return set(*m, func(c *Embed) { c.Type = TypeEmbed })
+	case *Embedding:
+		return set(*m, func(c *Embedding) { c.Type = TypeEmbedding })
 	case *Welcome:
 		return set(*m, func(c *Welcome) { c.Type = TypeWelcome })
 	case *Done:

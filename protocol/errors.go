@@ -13,6 +13,8 @@ const (
 	CodeLoading            = "loading"              // the model is loading; say hello again later
 	CodeBadRequest         = "bad_request"          // a field out of its bounds
 	CodeNoChatTemplate     = "no_chat_template"     // messages for a model without a chat template
+	CodeNoEmbeddings       = "no_embeddings"        // embed for a model that is not meant for embeddings
+	CodeNoGeneration       = "no_generation"        // generate for a model that is
 	CodeTemplateFailed     = "template_failed"      // the model's chat template is unreadable or failed
 	CodeDuplicateID        = "duplicate_id"         // the id is in use on this connection
 	CodePromptTooLong      = "prompt_too_long"      // more text or tokens than the context can hold

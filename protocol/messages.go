@@ -16,6 +16,7 @@ const (
 	TypeStatus   = "status" // also the reply's type
 	TypeTokenize = "tokenize"
 	TypeCache    = "cache"
+	TypeEmbed    = "embed"
 
 	// From generator to client.
 	TypeWelcome = "welcome"
@@ -24,6 +25,8 @@ const (
 	TypeError   = "error"
 	TypeTokens  = "tokens"
 	TypeCached  = "cached"
+	// TypeEmbedding was added to version 1.
+	TypeEmbedding = "embedding"
 )
 
 // Reasons why a completion ends: the values of the field finish_reason of done.
@@ -162,6 +165,9 @@ type Welcome struct {
 	Reasoning bool `msgpack:"reasoning,omitempty"`
 	// Drafter is what guesses tokens, one of the Drafter… values; empty: nothing does. It was added to version 1.
 	Drafter string `msgpack:"drafter,omitempty"`
+	// Embeddings means that the model is for embeddings: it answers embed and refuses generate. It was added to version
+	// 1; nil: it answers generate and refuses embed.
+	Embeddings *Embeddings `msgpack:"embeddings,omitempty"`
 }
 
 // Token carries one token of a completion or, with echo, of the prompt. Its JSON form has
@@ -296,6 +302,8 @@ type Status struct {
 	Formats Formats `msgpack:"formats,omitempty" json:"formats"`
 	// Drafts was added to version 1: what guesses tokens, and how often it was right.
 	Drafts Drafts `msgpack:"drafts,omitempty" json:"drafts"`
+	// Embeddings was added to version 1: that of welcome; nil while unknown, and of a model that draws tokens.
+	Embeddings *Embeddings `msgpack:"embeddings,omitempty" json:"embeddings,omitempty"`
 }
 
 // Failure is the reason why a generator cannot serve.

@@ -54,6 +54,9 @@ func schemaOf(t reflect.Type) *schema {
 		return &schema{want: "a string or a whole number", kind: kindInt, min: math.MinInt64, max: math.MaxInt64,
 			words: true}
 	}
+	if t == reflect.TypeFor[Vector]() {
+		return &schema{want: "binary", kind: kindBin}
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return schemaOf(t.Elem())

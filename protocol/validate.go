@@ -188,7 +188,12 @@ func (g *Generate) checkTokens(l Limits) *Error {
 	if e := CheckPromptTokens(len(g.Tokens), l); e != nil {
 		return e
 	}
-	for i, t := range g.Tokens {
+	return checkIDs(g.Tokens, l)
+}
+
+// checkIDs checks that each token is one of the vocabulary.
+func checkIDs(tokens TokenIDs, l Limits) *Error {
+	for i, t := range tokens {
 		if t < 0 || int(t) >= l.Vocab {
 			return outOfBounds(fmt.Sprintf("tokens[%d]", i), t, 0, l.Vocab-1)
 		}

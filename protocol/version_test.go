@@ -14,6 +14,7 @@ var required = map[string]string{
 	"client": `
 cache: type
 cancel: type id
+embed: type id
 generate.format:
 generate.logit_bias: token bias
 generate.messages.tool_calls: name arguments
@@ -31,12 +32,17 @@ done.graphs: precaptured rolled padded eager
 done.timing: queue_ms prefill_ms ttft_ms total_ms
 done.usage: prompt_tokens completion_tokens
 done: type id finish_reason usage timing graphs
+embedding.graphs: precaptured rolled padded eager
+embedding.timing: queue_ms prefill_ms ttft_ms total_ms
+embedding.usage: prompt_tokens completion_tokens
+embedding: type id vector usage timing graphs
 error: type code message
 status.cache: scope requests hits prompt_tokens cached_tokens
 status.chat_defaults: temperature top_k top_p min_p repeat_penalty
 status.disk: state bytes max_bytes pages hits read written errors
 status.drafts.counts: drafts steps drafted accepted
 status.drafts: drafter tokens
+status.embeddings: dimensions least normalized
 status.failure: code message
 status.formats: state open restarts
 status.graphs: live max_graphs bytes budget precaptured rolled evicted failed refused exact padded eager wishes roller
@@ -54,6 +60,7 @@ token.calls: index
 token.top: token text logprob
 token: type id index token text
 tokens: type tokens
+welcome.embeddings: dimensions least normalized
 welcome.limits: context max_batch vocab prompt_bytes frame requests connections queue
 welcome: type version model limits
 `}

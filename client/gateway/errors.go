@@ -59,6 +59,8 @@ var statuses = map[string]struct{ status, retry int }{
 	protocol.CodePromptTooLong:      {status: http.StatusBadRequest},
 	protocol.CodeNoChatTemplate:     {status: http.StatusBadRequest},
 	protocol.CodeTemplateFailed:     {status: http.StatusBadRequest},
+	protocol.CodeNoEmbeddings:       {status: http.StatusBadRequest},
+	protocol.CodeNoGeneration:       {status: http.StatusBadRequest},
 	protocol.CodeTooManyRequests:    {http.StatusTooManyRequests, 1},
 	protocol.CodeTooManyConnections: {http.StatusTooManyRequests, 1},
 	protocol.CodeBusy:               {http.StatusTooManyRequests, 1},

@@ -26,13 +26,15 @@ func (g *Gateway) routesOllama(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/show", g.api(g.showOllama))
 	mux.HandleFunc("POST /api/generate", g.api(g.answerOllama))
 	mux.HandleFunc("POST /api/chat", g.api(g.answerOllama))
-	for _, path := range []string{"pull", "push", "create", "copy", "delete", "embed", "embeddings", "blobs/"} {
+	mux.HandleFunc("POST /api/embed", g.api(g.embedOllama))
+	mux.HandleFunc("POST /api/embeddings", g.api(g.embeddingsOllama))
+	for _, path := range []string{"pull", "push", "create", "copy", "delete", "blobs/"} {
 		mux.HandleFunc("POST /api/"+path, ollamaLacks)
 		mux.HandleFunc("DELETE /api/"+path, ollamaLacks)
 	}
 }
 
-// ollamaLacks answers the endpoints that would change models, or compute embeddings.
+// ollamaLacks answers the endpoints that would change models.
 func ollamaLacks(w http.ResponseWriter, r *http.Request) {
 	writeError(w, r, refuse(http.StatusNotImplemented, "not_implemented", r.URL.Path+
 		" is not served: this gateway shows the models of running generators"+
@@ -83,6 +85,9 @@ func (g *Gateway) describeModel(r *http.Request, m model) (ollamaModel, *client.
 		return o, nil
 	}
 	o.Digest = ollamaDigest(m.name + m.sharedIdentity())
+	if c.Embeddings() != nil {
+		o.Capabilities = []string{"embedding"}
+	}
 	for name, has := range map[string]bool{"chat": c.Chat(), "tools": c.Tools(), "thinking": c.Reasoning()} {
 		if has { // Ollama knows all of these but chat, which the page reads
 			o.Capabilities = append(o.Capabilities, name)

@@ -280,12 +280,12 @@ func TestOllamaModels(t *testing.T) {
 	}
 }
 
-// What would change models, or needs embeddings, is answered with a reason.
+// What would change models is answered with a reason.
 func TestOllamaLacks(t *testing.T) {
 	base, _ := beside(t, fakegen.Script{})
 	for path, method := range map[string]string{
-		"pull": "POST", "push": "POST", "create": "POST", "copy": "POST", "delete": "DELETE", "embed": "POST",
-		"embeddings": "POST", "blobs/sha256:00": "POST",
+		"pull": "POST", "push": "POST", "create": "POST", "copy": "POST", "delete": "DELETE",
+		"blobs/sha256:00": "POST",
 	} {
 		code, lines := askOllama(t, method, base+"/api/"+path, `{"model":"fake"}`)
 		if said, _ := lines[0]["error"].(string); code != 501 || !strings.Contains(said, "reel-generator") {

@@ -11,6 +11,7 @@ func (g *Gateway) routesOpenAI(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/models/{name...}", g.api(g.oneModel))
 	mux.HandleFunc("POST /v1/chat/completions", g.api(g.chat))
 	mux.HandleFunc("POST /v1/completions", g.api(g.complete))
+	mux.HandleFunc("POST /v1/embeddings", g.api(g.embed))
 }
 
 // started is the time that models have as that of their creation.

@@ -59,6 +59,7 @@ type run struct {
 	user  string
 	req   client.Request
 	yield func(client.Token, error) bool
+	embed func(c *client.Client) error // asks for a vector; then req is its prompt alone, and there are no tokens
 
 	marks    []uint64 // of its prompt; see prefixes
 	byPrefix bool     // the prompt's prefix has chosen the generator
@@ -244,6 +245,9 @@ func (r *run) mayResume(ctx context.Context, b *backend, l *link) bool {
 // tokens runs the request on a connection, and yields the tokens that the client does not have yet. It returns
 // the number of tokens that came.
 func (r *run) tokens(ctx context.Context, b *backend, l *link) (n int, err error) {
+	if r.embed != nil {
+		return 0, r.embed(l.c)
+	}
 	defer func() {
 		if n > 0 && n >= len(r.sent) { // the client's tokens are this generator's
 			r.last, r.context = b, l.c.Limits().Context

@@ -446,6 +446,21 @@ REEL_FIELD(StreamKArgs<QKV>, partials, 200);
 REEL_FIELD(StreamKArgs<QKV>, arrivals, 208);
 REEL_FIELD(StreamKArgs<QKV>, plan, 216);
 
+REEL_SIZE(VectorArgs, 88);
+REEL_FIELD(VectorArgs, x, 0);
+REEL_FIELD(VectorArgs, index, 8);
+REEL_FIELD(VectorArgs, norm, 16);
+REEL_FIELD(VectorArgs, sample, 24);
+REEL_FIELD(VectorArgs, slot, 32);
+REEL_FIELD(VectorArgs, number, 40);
+REEL_FIELD(VectorArgs, params, 48);
+REEL_FIELD(VectorArgs, results, 56);
+REEL_FIELD(VectorArgs, vectors, 64);
+REEL_FIELD(VectorArgs, cols, 72);
+REEL_FIELD(VectorArgs, ringSlots, 76);
+REEL_FIELD(VectorArgs, maxSamples, 80);
+REEL_FIELD(VectorArgs, eps, 84);
+
 REEL_SIZE(AttendDeferredArgs, 264);
 REEL_SIZE(AttendFromArgs, 160);
 static_assert(sizeof(AttendArgs) == 152, "post and earliest follow the base");

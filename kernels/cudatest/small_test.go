@@ -44,6 +44,7 @@ func testSmallShapes(t *testing.T, b *both) {
 	}
 	testSmallDeferred(b)
 	b.join(1040, true)
+	b.vectors(144, 2, 1)
 	const vocab = 300
 	d := newDrawing(b, []kernels.Sampling{
 		{RepeatPenalty: 1.1, PresencePenalty: 0.5, FrequencyPenalty: 0.5, Biases: biasesOf(40, 3), Masked: true},

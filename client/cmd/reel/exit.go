@@ -120,7 +120,8 @@ func cause(err, kind error) string {
 // usage errors, although the generator finds them.
 func exitOf(code string) int {
 	switch code {
-	case protocol.CodeBadRequest, protocol.CodePromptTooLong, protocol.CodeNoChatTemplate:
+	case protocol.CodeBadRequest, protocol.CodePromptTooLong, protocol.CodeNoChatTemplate,
+		protocol.CodeNoEmbeddings, protocol.CodeNoGeneration:
 		return exitUsage
 	case protocol.CodeLoading, protocol.CodeDraining:
 		return exitNoGenerator

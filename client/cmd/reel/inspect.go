@@ -97,12 +97,30 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	if s.ChatFailure != "" {
 		rows = append(rows, [2]string{"chat", "only prompts: " + s.ChatFailure})
 	}
+	if e := s.Embeddings; e != nil {
+		rows = append(rows, [2]string{"embeddings", embeddingsText(e)})
+	}
 	rows = append(rows, formatRows(s.Formats)...)
 	if d := s.ChatDefaults; d != nil {
 		rows = append(rows, [2]string{"chat", fmt.Sprintf("by default temperature %g, top-k %d, top-p %g, min-p %g, "+
 			"repeat-penalty %g", d.Temperature, d.TopK, d.TopP, d.MinP, d.RepeatPenalty)})
 	}
 	return writeRows(w, rows)
+}
+
+// embeddingsText says what vectors a model makes.
+func embeddingsText(e *client.Embeddings) string {
+	text := fmt.Sprintf("%d dimensions", e.Dimensions)
+	if e.Least < e.Dimensions {
+		text += fmt.Sprintf(", or from %d on", e.Least)
+	}
+	if e.Normalized {
+		text += ", of length 1"
+	}
+	if len(e.Prompts) > 0 {
+		text += "; prompts " + strings.Join(e.Prompts, ", ")
+	}
+	return text
 }
 
 // startingRows describe a generator that has no model, and so no limits, yet.

@@ -76,6 +76,7 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 	message := flags.String("message", "it said so", "of errors and of loading, with Go's escapes")
 	code := flags.String("code", "", "of the error for requests")
 	flags.BoolVar(&s.Chat, "chat", false, "the model has a chat template")
+	flags.BoolVar(&s.Embeds, "embeds", false, "the model is for embeddings")
 	flags.StringVar(&s.NoChat, "no-chat", "", "the reason why its chat template is not used")
 	flags.IntVar(&s.Context, "context", 0, "")
 	flags.IntVar(&s.Cached, "cached", 0, "cached prompt tokens of requests")

@@ -40,6 +40,7 @@ type Script struct {
 	Chat    bool            // the model has a chat template
 	Tools   bool            // which shows tools and has tags for reasoning
 	NoChat  string          // status's chat_failure
+	Embeds  bool            // it is for embeddings: see embed
 	Model   string          // its name; empty: fake
 	Context int             // limits.context, which then ends completions; 0: 512
 	Slots   int             // limits.max_batch and limits.queue; 0: 8 and 512
@@ -182,6 +183,8 @@ func (s *session) handle(message any) {
 		s.cancels[m.ID] = cancelled
 		s.mu.Unlock()
 		go s.generate(m, cancelled)
+	case *protocol.Embed:
+		s.embed(m)
 	case *protocol.Cancel:
 		s.mu.Lock()
 		cancelled := s.cancels[m.ID]
@@ -219,8 +222,12 @@ func (g *Generator) greeting() any {
 	if g.Slots > 0 {
 		l.MaxBatch, l.Queue = g.Slots, g.Slots
 	}
-	return &protocol.Welcome{Version: protocol.Version, Model: cmp.Or(g.Model, "fake"), Limits: l, Chat: g.Chat,
+	w := &protocol.Welcome{Version: protocol.Version, Model: cmp.Or(g.Model, "fake"), Limits: l, Chat: g.Chat,
 		Tools: g.Tools, Reasoning: g.Tools}
+	if g.Embeds {
+		w.Embeddings = &embeddings
+	}
+	return w
 }
 
 var limits = protocol.Limits{
@@ -257,6 +264,9 @@ func (g *Generator) status() *protocol.Status {
 		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Rereads: 11, RereadTokens: 200,
 			Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
 		Limits: limits, ChatFailure: g.NoChat,
+	}
+	if g.Embeds {
+		status.Embeddings = &embeddings
 	}
 	if status.State == protocol.StateReady {
 		status.Graphs = graphs

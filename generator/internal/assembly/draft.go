@@ -26,6 +26,10 @@ func (l *Prepared) openDraft(target model.Config, limits []memlimit.Limit) (*dra
 	if l.options.DraftModel() == "" || l.options.DraftTokens == 0 {
 		return nil, nil
 	}
+	if target.Embedding != nil {
+		return nil, config.Refuse(config.ErrConfig, "--draft %s: the model is for embeddings and draws no tokens: leave --draft "+
+			"out", l.options.DraftModel())
+	}
 	place, files, err := draftFiles(l.options.DraftModel())
 	if err != nil {
 		return nil, err
@@ -50,6 +54,10 @@ func (l *Prepared) openDraft(target model.Config, limits []memlimit.Limit) (*dra
 		return nil, config.Refuse(config.ErrConfig, "--draft: %w", CannotServe(Place(place), err))
 	}
 	vocab := target.Vocab
+	if s.config.Embedding != nil {
+		return nil, config.Refuse(config.ErrConfig, "%w", errors.Join(
+			fmt.Errorf("--draft %s: it is a model for embeddings, which draws no tokens: give another", place), s.tensors.Close()))
+	}
 	if err = sameTokens(l.tokenizer, other.tokenizer, vocab, s.config.Vocab); err != nil {
 		err = fmt.Errorf("--draft %s: %w: give a smaller model of the same family, or --draft lookup", place, err)
 		return nil, config.Refuse(config.ErrConfig, "%w", errors.Join(err, s.tensors.Close()))

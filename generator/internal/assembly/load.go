@@ -61,16 +61,19 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
 		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine, Identity: identity.String,
 		Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
+	loaded.NotFinite = func(ctx context.Context) error { return l.notFinite(ctx, o) }
+	if w := loaded.Weights; w != nil {
+		loaded.Model.Verify = func() error { return ModelChanged(w.Verify()) }
+	}
+	if loaded.Model.Embedding = embeddingOf(l.Model.Config); loaded.Model.Embedding != nil {
+		return loaded, nil // without templates and formats, which are of texts that a model writes
+	}
 	if err := loaded.startFormats(l.tokenizer, l.Model.Config, opts.Warn); err != nil {
 		return nil, err
 	}
 	_, noText := l.tokenizer.(idsOnly)
 	loaded.startChat(&templates{own: l.chat, defaults: l.chatDefaults, identity: identity, worker: chatWorker, noText: noText,
 		encode: l.tokenizer.EncodeMarked, decoder: l.decoder}, template)
-	loaded.NotFinite = func(ctx context.Context) error { return l.notFinite(ctx, o) }
-	if w := loaded.Weights; w != nil {
-		loaded.Model.Verify = func() error { return ModelChanged(w.Verify()) }
-	}
 	return loaded, nil
 }
 

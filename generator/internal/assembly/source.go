@@ -34,7 +34,7 @@ func openSource(files fs.FS) (s source, err error) {
 		s.config, s.named, err = model.ParseGGUF(s.tensors.Metadata(), s.tensors)
 	} else {
 		s.config, s.named, s.ignored = s.config.Text(s.tensors)
-		s.named, err = s.config.Published(s.named)
+		s.named, err = s.config.Published(s.config.Bare(s.named))
 	}
 	if err == nil {
 		err = s.config.CheckTensors(s.named)
@@ -86,7 +86,11 @@ func readConfig(dir fs.FS) (model.Config, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return model.Config{}, err
 	}
-	return model.ParseConfig(raw, generation)
+	c, err := model.ParseConfig(raw, generation)
+	if err != nil {
+		return c, err
+	}
+	return c.Embedder(func(name string) ([]byte, error) { return files.Read(dir, name, maxConfig) })
 }
 
 // Headers reads the config, and checks the headers of the weights if there are any. It leaves

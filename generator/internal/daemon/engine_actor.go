@@ -123,7 +123,7 @@ func logLines(lines <-chan string, ended <-chan struct{}, log zerolog.Logger) {
 
 // begin requests the first token and then lets the server take requests.
 func (a *EngineActor) begin(l *assembly.Loaded, ended <-chan struct{}) error {
-	err := firstToken(l.Model.Engine, ended)
+	err := firstToken(l.Model, ended)
 	if errors.Is(err, engine.ErrShutdown) || errors.Is(err, engine.ErrDraining) {
 		return nil // the generator is already stopping
 	}

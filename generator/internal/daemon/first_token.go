@@ -9,13 +9,16 @@ import (
 	"reel.internal/reel/generator/internal/server"
 )
 
-// firstToken requests one greedy token from the engine, as the last check of a start. It
+// firstToken requests one greedy token, or an embedding of a model for embeddings, as the last check of a start. It
 // returns the engine's error, or nil if ended is closed first.
-func firstToken(e server.Engine, ended <-chan struct{}) error {
+func firstToken(m server.Model, ended <-chan struct{}) error {
 	sampled := make(firstSink, 1)
 	request := &engine.Request{Tokens: []int32{0}, MaxTokens: 1, IgnoreEOS: true,
 		Sampling: engine.Sampling{TopP: 1, RepeatPenalty: 1}, Cache: engine.CacheOff, Sink: sampled}
-	if _, err := e.Submit(request); err != nil {
+	if m.Embedding != nil {
+		request.Vector = make([]float32, m.Embedding.Dimensions)
+	}
+	if _, err := m.Engine.Submit(request); err != nil {
 		return err
 	}
 	select {

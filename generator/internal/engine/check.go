@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -234,8 +235,24 @@ func (e *Engine) pools() (all []device.Buffer) {
 	return all
 }
 
-// Outcome returns the KV pools without their trash pages, the sampled rows' logits, and the records without the
-// step's number.
+// logits returns the logits of the sampled rows, or their embeddings.
+func (t *trial) logits(samples int) ([]byte, error) {
+	c := t.e.model.Config
+	if t.e.opts.Embeddings {
+		v := make([]float32, c.Hidden)
+		var all []byte
+		for i := range samples {
+			t.e.memory.Vector(t.e.next-1, i, v)
+			all, _ = binary.Append(all, binary.LittleEndian, v) // it always encodes floats
+		}
+		return all, nil
+	}
+	all := make([]byte, 4*samples*c.Vocab)
+	return all, t.e.dev.Read(all, t.e.memory.Logits().Slice(0, int64(len(all))))
+}
+
+// Outcome returns the KV pools without their trash pages, the sampled rows' logits or embeddings, and the records
+// without the step's number.
 func (t *trial) Outcome() ([]byte, error) {
 	var out []byte
 	for _, kv := range t.e.memory.Pools() {
@@ -247,8 +264,8 @@ func (t *trial) Outcome() ([]byte, error) {
 		out = append(out, pages...)
 	}
 	samples := len(t.step().Samples)
-	logits := make([]byte, 4*samples*t.e.model.Config.Vocab)
-	if err := t.e.dev.Read(logits, t.e.memory.Logits().Slice(0, int64(len(logits)))); err != nil {
+	logits, err := t.logits(samples)
+	if err != nil {
 		return nil, err
 	}
 	out = append(out, logits...)

@@ -49,6 +49,9 @@ type Options struct {
 	// CacheScope says whose prompts share KV pages; the zero value is each user's own.
 	CacheScope CacheScope
 
+	// Embeddings says that the model is for embeddings: requests have a Vector, and no token is drawn.
+	Embeddings bool
+
 	// Draft is what guesses tokens ahead, and DraftTokens how many at most, up to MaxDrafts; 0: none.
 	Draft       DraftKind
 	DraftTokens int
@@ -167,9 +170,12 @@ const depth = 2
 const RingSlots = 2 * depth
 
 // Submit hands a request to the engine. On error the request was not taken; the error is ErrTooLong, ErrBusy,
-// ErrDraining, or the one given to Fail.
+// ErrDraining, ErrOtherModel, or the one given to Fail.
 func (e *Engine) Submit(r *Request) (Handle, error) {
-	if len(r.Tokens) < 1 || len(r.Tokens) >= e.opts.Context || r.MaxTokens < 1 {
+	if embeds := e.opts.Embeddings; embeds != (r.Vector != nil) || embeds && len(r.Vector) != e.model.Config.Hidden {
+		return 0, ErrOtherModel
+	}
+	if len(r.Tokens) < 1 || len(r.Tokens) > e.longest() || r.MaxTokens < 1 {
 		return 0, fmt.Errorf("%w: %d tokens in a context of %d", ErrTooLong, len(r.Tokens), e.opts.Context)
 	}
 	s := e.newSequence(r)
@@ -190,6 +196,14 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, sequence: s})
 	e.wakeup.signal()
 	return e.handles, nil
+}
+
+// longest returns the most tokens of a prompt: all of the context, less one for a token to draw.
+func (e *Engine) longest() int {
+	if e.opts.Embeddings {
+		return e.opts.Context
+	}
+	return e.opts.Context - 1
 }
 
 // Cancel ends a request early. Its Sink still gets its Finish. The handle of a finished request is ignored.

@@ -301,6 +301,10 @@ func (e *Engine) deliverTo(q *scheduler.Sequence, b *scheduler.Batch, i int, now
 	if err := e.readRecord(q, b, first); err != nil {
 		return err
 	}
+	if s.request.Vector != nil {
+		e.vector(s, b.Step.Number, i, now)
+		return nil
+	}
 	count := int(e.result.Count)
 	if b.Queries > 1 {
 		if count < 1 || count > 1+b.Drafts[i] {

@@ -14,6 +14,8 @@ var (
 	ErrBusy     = errors.New("engine: the queue is full")
 	ErrDraining = errors.New("engine: draining")
 	ErrTooLong  = errors.New("engine: prompt does not fit the context")
+	// ErrOtherModel refuses a request for tokens from a model for embeddings, and the reverse.
+	ErrOtherModel = errors.New("engine: the model does not answer such a request")
 )
 
 // ErrShutdown is the Finish.Err of a request that Stop cut short.
@@ -37,10 +39,13 @@ type Sampling struct {
 // Bias is added to the logit of a token.
 type Bias = kernels.Bias
 
-// Request asks for one completion.
+// Request asks for one completion, or for one embedding.
 type Request struct {
-	Tokens    []int32 // the prompt, 1 to context-1 ids
+	Tokens    []int32 // the prompt, 1 to context-1 ids, or up to context for an embedding
 	MaxTokens int     // at least 1
+	// Vector asks for the embedding of Tokens, as wide as the model. It is written before a Finish without an error, and
+	// until then the engine's alone. The Sink gets no token, and the fields that say how to draw one mean nothing.
+	Vector    []float32
 	IgnoreEOS bool
 	Sampling  Sampling
 	// Format constrains the tokens; nil: any may be drawn. A request that Submit took closes it when it has ended.

@@ -48,6 +48,9 @@ func (e *Engine) newSequence(r *Request) *sequence {
 	s := &sequence{request: r}
 	s.scheduled = scheduler.Sequence{Prompt: r.Tokens, MaxTokens: r.MaxTokens, User: r.User,
 		Connection: r.Connection, Owner: s, Scope: e.scope(r), ReadOnly: r.Cache == CacheRead}
+	if r.Vector != nil {
+		s.scheduled.MaxTokens = 1 // the step that ends the prompt leaves the vector
+	}
 	s.scheduled.Sampling = kernels.Sampling{
 		Temperature: p.Temperature, TopK: int32(p.TopK), TopP: p.TopP, MinP: p.MinP,
 		RepeatPenalty: p.RepeatPenalty, Logprobs: int32(p.Logprobs), Seed: p.Seed,
@@ -85,6 +88,18 @@ func userScope(u User) string {
 		scope += " " + u.Name
 	}
 	return scope
+}
+
+// vector gives s the embedding that step left as its i-th result, and ends it.
+func (e *Engine) vector(s *sequence, step uint64, i int, now time.Time) {
+	if isNaN(&e.result) {
+		e.end(s, "", fmt.Errorf("%w in the embedding", ErrNumeric))
+		return
+	}
+	s.first = now
+	e.countPrompt(s)
+	e.memory.Vector(step, i, s.request.Vector)
+	e.end(s, protocol.FinishStop, nil)
 }
 
 // token delivers the token in r to s and ends s if it is the last. now is the time at which the step completed; drafted

@@ -91,6 +91,9 @@ func (o Options) Lattice() []graphs.Key {
 	if counts == nil {
 		counts = graphs.DefaultCounts(o.Chunk)
 	}
+	if o.Embeddings { // its only decode steps are those of heartbeats
+		return graphs.Lattice(counts, o.Chunk, 1)
+	}
 	keys := graphs.Lattice(counts, o.Chunk, o.MaxBatch, o.slots())
 	for queries := o.mostQueries(); queries > 1; queries-- {
 		keys = append(keys, graphs.VerifyStep(1, queries))

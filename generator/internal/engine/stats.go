@@ -90,7 +90,9 @@ func (e *Engine) countStep(step stepInFlight) {
 	} else {
 		e.stats.Steps.Decode++
 	}
-	e.stats.Steps.Tokens += uint64(len(step.batch.Sampled))
+	if !e.opts.Embeddings {
+		e.stats.Steps.Tokens += uint64(len(step.batch.Sampled))
+	}
 	countPlan(&e.stats.Steps.Graphs, step.plan)
 }
 

@@ -22,6 +22,8 @@ func cost(op device.Op, p pass) (bytes, flops int64) {
 		return 2 * 4 * int64(p.sequences()) * int64(o.Cols), 0
 	case kernels.Head:
 		return products(p.sequences(), o.W)
+	case kernels.Vector:
+		return 2 * 4 * int64(p.sequences()) * int64(o.Cols), 0
 	case kernels.Attend:
 		return attention(o, p)
 	case kernels.Sample:

@@ -101,10 +101,12 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.Inner)},
-		{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
 		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.layerInput())},
 		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner,
 			c.Eagle.features()))},
+	}
+	if c.Embedding == nil {
+		list = append(list, wantedBuffer{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)})
 	}
 	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)
 	if s.attendWorkspace.Bytes() < attend { // a draft model may share the model's
@@ -114,15 +116,20 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 }
 
 // allocateSamples allocates what stage and the ops after the head work in.
-func (s *StepMemory) allocateSamples(dev tracked, c Config) error {
+func (s *StepMemory) allocateSamples(dev tracked, c Config) (err error) {
 	g := s.Geometry
-	return allocateBuffers([]wantedBuffer{
+	list := []wantedBuffer{
 		{&s.counter, dev.Alloc, 4},
 		// Cleared, so that an index read too early, as kernels without waits do in tests, is in range.
 		{&s.sampledIndex, dev.Alloc, 4 * int64(g.MaxSamples)},
 		{&s.sampledX, dev.Uncleared, 4 * int64(g.MaxSamples*c.Hidden)},
-		{&s.edited, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
-	})
+	}
+	if c.Embedding == nil {
+		list = append(list, wantedBuffer{&s.edited, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)})
+	} else if s.vectors, s.vectorMap, err = dev.Pinned(4 * int64(g.RingSlots*g.MaxSamples*c.Hidden)); err != nil {
+		return err
+	}
+	return allocateBuffers(list)
 }
 
 func allocateBuffers(list []wantedBuffer) (err error) {

@@ -52,6 +52,9 @@ type Config struct {
 	EOS         []int32 // end-of-sequence tokens
 	// Quantisation is that of the checkpoint's matrices. GGUF says it with each tensor instead.
 	Quantisation Quantisation
+	// Embedding makes the config that of a model for embeddings; nil: the model draws tokens.
+	Embedding *Embedding `json:",omitempty"`
+	headless  bool       // architectures names the model without a head
 	// Eagle makes the config that of an EAGLE-3 head; nil: it is a model's.
 	Eagle *Eagle `json:",omitempty"`
 }

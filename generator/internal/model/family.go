@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // family is how the models of one model_type differ from Llama.
@@ -83,7 +84,7 @@ func (f *configFile) supported(fam family) error {
 		bad   bool
 	}{
 		{"architectures", f.Architectures,
-			len(f.Architectures) > 0 && !slices.Contains(f.Architectures, fam.architecture)},
+			len(f.Architectures) > 0 && !slices.Contains(f.Architectures, fam.architecture) && !f.headless(fam)},
 		{"hidden_act", f.Act, f.Act != "silu"},
 		{"attention_bias", f.AttentionBias, f.AttentionBias},
 		{"mlp_bias", f.MLPBias, f.MLPBias},
@@ -127,6 +128,11 @@ func (f *configFile) supportedLayers(fam family) error {
 	return nil
 }
 
+// headless reports whether the checkpoint was saved without a head, as models for embeddings are.
+func (f *configFile) headless(fam family) bool {
+	return slices.Contains(f.Architectures, strings.Replace(fam.architecture, "ForCausalLM", "Model", 1))
+}
+
 func (f *configFile) config() (Config, error) {
 	fam := families[f.ModelType]
 	c := Config{Name: f.ModelType, Vocab: f.Vocab, Hidden: f.Hidden, Inner: f.Inner, Layers: f.Layers,
@@ -134,7 +140,7 @@ func (f *configFile) config() (Config, error) {
 		RMSNormEps: float32(f.Eps), RoPETheta: f.theta(fam), RoPE: f.scaling(),
 		ShortFactors: f.ropes().Short, LongFactors: f.ropes().Long,
 		TiedHead: f.Tied, Bias: fam.bias, HeadNorms: fam.headNorms, Fused: fam.fused, EOS: f.EOS,
-		Wrapped: f.wrapped, Quantisation: f.quantisation}
+		Wrapped: f.wrapped, Quantisation: f.quantisation, headless: f.headless(fam)}
 	if f.KVHeads != nil {
 		c.KVHeads = *f.KVHeads
 	}

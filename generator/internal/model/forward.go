@@ -56,13 +56,22 @@ func (p *pass) decode() {
 		p.decodeLayer(i)
 	}
 	if p.Samples > 0 {
-		p.launch(p.head()) // logits = Whead·rmsnorm(x) of the sampled rows
-		p.launch(p.sample())
+		p.decodeResults()
 	}
 	if p.verifies() {
 		p.launch(p.accept())
 	}
 	p.followEagle()
+}
+
+// decodeResults launches what gives the sampled rows of a pass of the decode class their results.
+func (p *pass) decodeResults() {
+	if p.model.Config.Embedding != nil {
+		p.launch(p.vector())
+		return
+	}
+	p.launch(p.head()) // logits = Whead·rmsnorm(x) of the sampled rows
+	p.launch(p.sample())
 }
 
 // decodeLayer launches layer i of a pass of the decode class.
@@ -120,6 +129,10 @@ func (p *pass) sampledRows() {
 	p.launch(p.sampledOutputProjection(last))
 	p.launch(p.sampledGateUp(last))
 	p.launch(p.sampledDownProjection(last))
+	if p.model.Config.Embedding != nil {
+		p.launch(p.sampledVector())
+		return
+	}
 	p.launch(p.sampledHead())
 	p.launch(p.sample())
 }

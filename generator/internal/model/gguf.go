@@ -46,12 +46,13 @@ const (
 	keyExperts    = "expert_count"
 	keyUsed       = "expert_used_count"
 	keyLayout     = "tensor_data_layout"
+	keyPooling    = "pooling_type"
 )
 
 // ggufKeys are the keys that may be there. Others may change the pass, so they are refused unless they are 0.
 var ggufKeys = []string{keyContext, keyHidden, keyInner, keyLayers, keyHeads, keyKVHeads, keyHeadDim, keyValueDim,
 	keyEps, keyWindow, keyRotated, keyTheta, keyScaling, keyScale, keyOriginal, keyAttnFactor, keyFinetuned, keyVocab,
-	keyExperts, keyUsed, keyLayout, keyYarnLog, keyYarnMix, keyBetaFast, keyBetaSlow, keyQueryScale, keyQueryFrom}
+	keyExperts, keyUsed, keyLayout, keyYarnLog, keyYarnMix, keyBetaFast, keyBetaSlow, keyQueryScale, keyQueryFrom, keyPooling}
 
 // ParseGGUF returns the config of a GGUF file, from its metadata and the presence of tensors, and its tensors under
 // their published names. It may read the divisors of RoPE's frequencies. Errors: ErrUnsupported, ErrTensor,
@@ -175,6 +176,7 @@ func (r *ggufReader) config() Config {
 	r.supported(c)
 	r.window(&c)
 	r.rope(&c)
+	r.pooling(&c)
 	for i := range c.Layers {
 		if fam.noRoPE != nil { // as of SmolLM3-3B: the file does not say which
 			c.NoRoPE = append(c.NoRoPE, fam.noRoPE(&fam.defaults, i))

@@ -224,6 +224,11 @@ func TestRefusedGGUF(t *testing.T) {
 		{"llama.attention.layer_norm_rms_epsilon", float32(0), nil, "epsilon"},
 		{"llama.rope.freq_base", float32(math.NaN()), nil, "freq_base"},
 		{"llama.attention.sliding_window", "all", nil, "sliding_window"},
+		{"llama.pooling_type", uint32(1), model.ErrUnsupported, "1, mean"},
+		{"llama.pooling_type", uint32(2), model.ErrUnsupported, "2, cls"},
+		{"llama.pooling_type", uint32(4), model.ErrUnsupported, "4, rank"},
+		{"llama.pooling_type", uint32(5), model.ErrUnsupported, "no kind of pooling"},
+		{"llama.pooling_type", "last", model.ErrUnsupported, "no kind of pooling"},
 	} {
 		_, _, err := parseGGUF(t, set(x.key, x.value), tensors)
 		if err == nil || x.want != nil && !errors.Is(err, x.want) || !strings.Contains(err.Error(), x.names) {
@@ -239,6 +244,15 @@ func TestRefusedGGUF(t *testing.T) {
 	}
 	if err := same.CheckTensors(named); err != nil {
 		t.Error(err)
+	}
+	for kind, is := range map[uint32]bool{0: false, 3: true} {
+		e, named, err := parseGGUF(t, set("llama.pooling_type", kind), tensors)
+		if err == nil {
+			err = e.CheckTensors(named) // with a head, which embeddings do not need
+		}
+		if err != nil || (e.Embedding != nil) != is || is && (!e.Embedding.Unit || e.Embedding.Least != 0) {
+			t.Errorf("pooling_type %d: %+v, %v", kind, e.Embedding, err)
+		}
 	}
 	extra := append(slices.Clone(tensors), weights.Tensor{Name: "blk.0.other.weight", DType: weights.F32,
 		Shape: []int{1}, Data: make([]byte, 4)})

@@ -114,6 +114,14 @@ func (p *pass) sample() kernels.Sample {
 	}
 }
 
+// vector takes the place of head and sample in a model for embeddings.
+func (p *pass) vector() kernels.Vector {
+	m, s := p.model, p.memory
+	return kernels.Vector{X: s.x, Index: s.Rows.Sample, Norm: m.norm, Eps: m.Config.RMSNormEps, Rows: s.Rows,
+		Slots: s.Slots, Records: s.records, Vectors: s.vectors, T: p.Rows, N: p.Samples, Cols: m.Config.Hidden,
+		RingSlots: s.RingSlots, MaxSamples: s.MaxSamples}
+}
+
 func (p *pass) accept() kernels.Accept {
 	s := p.memory
 	return kernels.Accept{Rows: s.Rows, Slots: s.Slots, Records: s.records, T: p.Rows, Queries: p.Queries,
@@ -153,6 +161,12 @@ func (p *pass) sampledDownProjection(i int) kernels.Projection {
 		Name: kernels.DownProjection, W: p.model.layers[i].down,
 		In: s.inner, RowIndex: s.sampledIndex, X: s.sampledX, T: p.Samples,
 	}
+}
+
+func (p *pass) sampledVector() kernels.Vector {
+	v := p.vector()
+	v.X, v.Index, v.T = p.memory.sampledX, p.memory.sampledIndex, p.Samples
+	return v
 }
 
 func (p *pass) sampledHead() kernels.Head {

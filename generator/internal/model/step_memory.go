@@ -80,8 +80,11 @@ type StepMemory struct {
 	drafter  *StepMemory   // of DraftModel: its rows, pool and buffers, and the same slots; nil: there is none
 	eagle    eagleMemory   // of an EAGLE-3 head
 	view     draftView     // of a draft model with DraftWindow
-	logits   device.Buffer // float32 [MaxSamples][vocab]
-	edited   device.Buffer // float32 [MaxSamples][vocab]: logits after penalties, biases and mask
+	logits   device.Buffer // float32 [MaxSamples][vocab]; of a model for embeddings none
+	edited   device.Buffer // float32 [MaxSamples][vocab]: logits after penalties, biases and mask; none likewise
+
+	vectors   device.Buffer  // float32 [RingSlots][MaxSamples][hidden]: the vector ring of such a model, pinned; or none
+	vectorMap *device.Mapped // the same as the host sees it
 
 	sampledX     device.Buffer // float32 [MaxSamples][hidden]: x of a prefill pass's sampled rows
 	sampledIndex device.Buffer // int32 [MaxSamples]: i, or -1 for padding
@@ -107,7 +110,7 @@ func (s *StepMemory) innerWorkspace() kernels.Workspace {
 func (s *StepMemory) ArenaBytes() (n int64) {
 	for _, b := range s.allocated {
 		if b != s.descriptors && b != s.records && b != s.restored && b != s.Slots.Mask && b != s.Slots.Bias &&
-			b != s.given && !s.isPool(b) {
+			b != s.given && b != s.vectors && !s.isPool(b) {
 			n += b.Bytes()
 		}
 	}
@@ -116,7 +119,10 @@ func (s *StepMemory) ArenaBytes() (n int64) {
 
 // Activations returns the buffers that a pass writes before it reads them.
 func (s *StepMemory) Activations() []device.Buffer {
-	own := []device.Buffer{s.x, s.q, s.attended, s.inner, s.sampledX, s.logits, s.edited}
+	own := []device.Buffer{s.x, s.q, s.attended, s.inner, s.sampledX}
+	if s.vectorMap == nil {
+		own = append(own, s.logits, s.edited)
+	}
 	if d := s.drafter; d != nil {
 		own = append(own, d.x, d.q, d.attended, d.inner, d.logits)
 		own = append(own, d.eagle.activations()...)
@@ -191,5 +197,11 @@ func (s *StepMemory) Record(number uint64, i int, r *kernels.Record) {
 	kernels.DecodeRecord(s.recordMap.Bytes()[at:at+4*kernels.RecordWords], r)
 }
 
-// Logits returns the logits of the last step: float32 [MaxSamples][vocab].
+// Vector copies the i-th embedding of a completed step of a model for embeddings to v, of as many elements.
+func (s *StepMemory) Vector(number uint64, i int, v []float32) {
+	at := 4 * (int(number%uint64(s.RingSlots))*s.MaxSamples + i) * len(v)
+	copy(v, unsafe.Slice((*float32)(unsafe.Pointer(&s.vectorMap.Bytes()[at])), len(v)))
+}
+
+// Logits returns the logits of the last step: float32 [MaxSamples][vocab]; none of a model for embeddings.
 func (s *StepMemory) Logits() device.Buffer { return s.logits }

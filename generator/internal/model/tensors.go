@@ -261,7 +261,8 @@ func (c Config) checkTensors(tensors Tensors) error {
 }
 
 // redundant reports whether a tensor repeats a fact of the config: the frequencies of
-// RoPE, which old checkpoints hold, or a tied head with the same data as the embedding.
+// RoPE, which old checkpoints hold, a tied head with the same data as the embedding, or any head of a model for
+// embeddings.
 func (c Config) redundant(tensors Tensors, name string) bool {
 	t, err := tensors.Tensor(name)
 	if err != nil {
@@ -269,6 +270,9 @@ func (c Config) redundant(tensors Tensors, name string) bool {
 	}
 	if strings.HasSuffix(name, ".self_attn.rotary_emb.inv_freq") {
 		return slices.Equal(t.Shape, []int{c.rotated() / 2}) && c.RoPE == RoPEScaling{}
+	}
+	if c.Embedding != nil && (name == headName || name == ggufOutput) {
+		return true
 	}
 	embedding, err := tensors.Tensor(embeddingName)
 	return name == headName && c.TiedHead && err == nil && t.DType == embedding.DType &&

@@ -35,6 +35,8 @@ func (p Planner) drafter() Planner {
 // draftOptions returns the engine's drafter. A draft model has no weights yet.
 func (p Planner) draftOptions() (engine.DraftKind, *model.Model) {
 	switch {
+	case p.Config.Embedding != nil:
+		return engine.DraftOff, nil
 	case p.Draft != nil:
 	case p.Options.Draft == config.DraftAuto && p.Profile.kind == "cuda":
 		return engine.DraftLookup, nil

@@ -217,7 +217,7 @@ func (p Planner) engineOptions(context, batch int) engine.Options {
 	return engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: protocol.MaxQueue,
 		Chunk: p.chunk(context, batch), PageTokens: pageTokens, KVType: p.Profile.kvType,
 		Precapture: p.Options.Precapture, CacheScope: cacheScopes[p.Options.CacheScope],
-		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off",
+		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off", Embeddings: p.Config.Embedding != nil,
 		Draft: draft, DraftModel: drafter, DraftTokens: p.Options.DraftTokens,
 		DraftAlways: p.Options.DraftPlan == "always", DraftWindow: p.Options.DraftWindow}
 }

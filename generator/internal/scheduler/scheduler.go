@@ -162,12 +162,13 @@ func (o Options) newBatches() []Batch {
 // pagesFor returns the number of pages that hold this number of tokens.
 func pagesFor(tokens, pageTokens int) int { return (tokens + pageTokens - 1) / pageTokens }
 
-// Add queues q, or returns ErrFull. It clamps MaxTokens to the rest of the context.
+// Add queues q, or returns ErrFull. It clamps MaxTokens to the rest of the context, or to 1 for a prompt that fills it:
+// the step that ends the prompt has a result even so.
 func (s *Scheduler) Add(q *Sequence) error {
 	if s.root.queued >= s.MaxQueue {
 		return ErrFull
 	}
-	q.MaxTokens = min(q.MaxTokens, s.Context-len(q.Prompt))
+	q.MaxTokens = min(q.MaxTokens, max(1, s.Context-len(q.Prompt)))
 	s.enqueue(q)
 	return nil
 }

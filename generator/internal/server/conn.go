@@ -38,8 +38,8 @@ type conn struct {
 	dispatching     bool // a decoded message is being handled
 
 	mu       sync.Mutex
-	requests map[uint64]*request // running, by id
-	streams  sync.WaitGroup      // the requests' goroutines
+	requests map[uint64]running // by id
+	streams  sync.WaitGroup     // the requests' goroutines
 }
 
 func newConn(s *Server, sock *net.UnixConn, p peer, number uint64) *conn {
@@ -51,7 +51,7 @@ func newConn(s *Server, sock *net.UnixConn, p peer, number uint64) *conn {
 		hangup:   make(chan struct{}),
 		closed:   make(chan struct{}),
 		in:       bufio.NewReader(sock),
-		requests: map[uint64]*request{},
+		requests: map[uint64]running{},
 	}
 	c.writes.inline = newSocketWriter(sock)
 	c.frames = protocol.FrameReader{R: c.in, Budget: c}
@@ -83,6 +83,9 @@ func (c *conn) serve() {
 	c.log.Debug().AnErr("read", readErr).AnErr("write", writeErr).Msg("disconnected")
 	close(c.closed)
 }
+
+// running is a request that has not ended: a completion or an embedding.
+type running interface{ cancel() }
 
 // hangUp stops the reader, which ends the connection.
 func (c *conn) hangUp() {

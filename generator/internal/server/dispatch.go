@@ -42,10 +42,11 @@ func (c *conn) handleFrame(body []byte) *protocol.Error {
 	return e
 }
 
-// mayGenerate guesses whether an undecoded body asks for a completion. Most clients encode
-// the message's type first.
+// mayGenerate guesses whether an undecoded body asks for a completion or an embedding. Most clients encode the
+// message's type first.
 func mayGenerate(body []byte) bool {
-	return bytes.Contains(body[:min(len(body), 24)], []byte(protocol.TypeGenerate))
+	begin := body[:min(len(body), 24)]
+	return bytes.Contains(begin, []byte(protocol.TypeGenerate)) || bytes.Contains(begin, []byte(protocol.TypeEmbed))
 }
 
 // countUndecodable counts a request that was refused while it was decoded.
@@ -75,6 +76,8 @@ func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {
 	switch m := msg.(type) {
 	case *protocol.Generate:
 		return c.generate(m, received)
+	case *protocol.Embed:
+		return c.embed(m, received)
 	case *protocol.Cancel:
 		c.cancel(m.ID)
 	case *protocol.Tokenize:
@@ -90,6 +93,8 @@ func helloRequired(msg any) *protocol.Error {
 		"hello has not been answered by welcome")
 	switch m := msg.(type) {
 	case *protocol.Generate:
+		return e.For(m.ID)
+	case *protocol.Embed:
 		return e.For(m.ID)
 	case *protocol.Cancel:
 		return e.For(m.ID)
@@ -114,6 +119,9 @@ func (c *conn) hello(m *protocol.Hello) *protocol.Error {
 // welcome says what m can do.
 func (m *Model) welcome() *protocol.Welcome {
 	w := &protocol.Welcome{Version: protocol.Version, Model: m.Name, Limits: m.Limits, Identity: m.identity()}
+	if m.Embedding != nil {
+		w.Embeddings = &m.Embedding.Embeddings
+	}
 	if d := m.Engine.Stats().Drafts.Drafter; d != protocol.DrafterOff {
 		w.Drafter = d
 	}

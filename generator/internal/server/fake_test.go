@@ -36,6 +36,8 @@ type fakeEngine struct {
 	drafter  string           // of status
 	drafted  bool             // every second token had been guessed
 	rereads  []reread         // in order
+	embeds   bool             // it is a model's for embeddings
+	tokens   []int32          // of the last request
 	expected atomic.Int32
 	done     chan struct{}
 }
@@ -57,7 +59,7 @@ func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
 	defer e.mu.Unlock()
 	e.submits++
 	e.user, e.sampling, e.cache = r.User, r.Sampling, r.Cache
-	e.drafts, e.foretold = r.DraftTokens, r.Prediction
+	e.drafts, e.foretold, e.tokens = r.DraftTokens, r.Prediction, r.Tokens
 	if e.refuse != nil {
 		return 0, e.refuse
 	}
@@ -118,6 +120,20 @@ func (e *fakeEngine) asker() engine.User {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.user
+}
+
+// prompt returns the tokens of the last request.
+func (e *fakeEngine) prompt() []int32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.tokens
+}
+
+// cacheMode returns the use of the cache of the last request.
+func (e *fakeEngine) cacheMode() engine.CacheMode {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.cache
 }
 
 // reread is a call of Reread.
@@ -190,6 +206,11 @@ func (e *fakeEngine) run() {
 }
 
 func (e *fakeEngine) step(h engine.Handle, s *fakeSequence) {
+	if e.embeds {
+		copy(s.Vector, []float32{float32(len(s.Tokens)), float32(s.Tokens[0]), 0, 3})
+		e.finish(h, engine.Finish{Reason: protocol.FinishStop})
+		return
+	}
 	t := engine.Token{Index: s.made, ID: s.Tokens[s.made%len(s.Tokens)], Logprob: -0.5 - float32(s.made),
 		Drafted: e.drafted && s.made%2 == 1}
 	for i := range s.Sampling.Logprobs {

@@ -74,7 +74,8 @@ type Model struct {
 	Name      string
 	Device    string
 	Engine    Engine
-	Chat      Chat // nil: the model has no chat template that compiles
+	Embedding *Embedding // nil: the model draws tokens and makes no embeddings
+	Chat      Chat       // nil: the model has no chat template that compiles
 	Tokenizer Tokenizer
 	Formats   Formats // nil: requests with a format are refused
 	// FormatState returns the state of what follows formats; nil: there is none.

@@ -32,6 +32,9 @@ func (m *Model) addStatus(st *protocol.Status) {
 	st.Requests, st.KV, st.Steps = stats.Requests, stats.KV, stats.Steps
 	st.Graphs, st.Reserve, st.ChatFailure = stats.Graphs, stats.Reserve, m.ChatFailure
 	st.ChatDefaults, st.Cache, st.Disk = m.ChatDefaults, stats.Cache, stats.Disk
+	if m.Embedding != nil {
+		st.Embeddings = &m.Embedding.Embeddings
+	}
 	st.Drafts = stats.Drafts
 	st.Identity = m.identity()
 	if m.FormatState != nil {

@@ -38,6 +38,9 @@ func Pairs(c model.Config) []Pair {
 	case c.Name == "phi3": // without the key, llama.cpp takes Phi-3's window
 		pairs = append(pairs, Pair{"attention.sliding_window", uint32(0)})
 	}
+	if c.Embedding != nil {
+		pairs = append(pairs, Pair{"pooling_type", uint32(3)}) // the last token
+	}
 	if arch == "llama" {
 		pairs = append(pairs, Pair{"vocab_size", uint32(c.Vocab)})
 	}
