@@ -18,10 +18,7 @@ var anthropicVersions = []string{"2023-06-01", "2026-10-21"}
 // routesAnthropic adds the endpoints of Anthropic's API.
 func (g *Gateway) routesAnthropic(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/messages", g.api(g.answerAnthropic))
-	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, r, refuse(http.StatusNotFound, "not_found", "count_tokens is not served:"+
-			" a generator counts the tokens of a conversation when it answers it (usage.input_tokens)"))
-	})
+	mux.HandleFunc("POST /v1/messages/count_tokens", g.api(g.countAnthropic))
 }
 
 // isAnthropic reports whether a request speaks Anthropic's API.
@@ -195,10 +192,18 @@ func (q *anthropicRequest) applyTools(req *client.Request) error {
 	return f.apply(req)
 }
 
-// answerAnthropic answers POST /v1/messages.
-func (g *Gateway) answerAnthropic(w http.ResponseWriter, r *http.Request) error {
+// checkVersion refuses another version of the API. Without one it is taken to be one of them.
+func checkVersion(r *http.Request) error {
 	if v := r.Header.Get("Anthropic-Version"); v != "" && !slices.Contains(anthropicVersions, v) {
 		return badField("anthropic-version", "want "+strings.Join(anthropicVersions, " or "))
+	}
+	return nil
+}
+
+// answerAnthropic answers POST /v1/messages.
+func (g *Gateway) answerAnthropic(w http.ResponseWriter, r *http.Request) error {
+	if err := checkVersion(r); err != nil {
+		return err
 	}
 	var q anthropicRequest
 	release, err := g.readJSON(w, r, &q)
