@@ -199,3 +199,22 @@ func TestAnthropicPings(t *testing.T) {
 		}
 	}
 }
+
+// TestAnthropicModels: who names a version of Anthropic's API finds the models, and errors, in its form.
+func TestAnthropicModels(t *testing.T) {
+	s := serveFake(t, fakegen.Script{Model: "one"})
+	const model = `{"type":"model","id":"one","display_name":"one","created_at":"`
+	_, body := s.get("/v1/models", "anthropic-version", "2026-10-21")
+	if !strings.HasPrefix(body, `{"data":[`+model) || !strings.Contains(body, `"has_more":false,"first_id":"one","last_id":"one"}`) {
+		t.Errorf("%s", body)
+	}
+	if _, body := s.get("/v1/models/one", "anthropic-version", "2026-10-21"); !strings.HasPrefix(body, model) {
+		t.Errorf("%s", body)
+	}
+	if _, body := s.get("/v1/models/two", "anthropic-version", "2026-10-21"); !strings.Contains(body, "not_found_error") {
+		t.Errorf("%s", body)
+	}
+	if _, body := s.get("/v1/models"); !strings.Contains(body, `"object":"list"`) {
+		t.Errorf("without a version: %s", body)
+	}
+}

@@ -41,6 +41,10 @@ class Anthropic(Case):
         self.assertEqual((answer.usage.input_tokens, answer.usage.cache_read_input_tokens), (1, 2))
         self.assertTrue(answer._request_id.startswith("req_"))
 
+    def test_models(self):
+        self.assertEqual([m.id for m in client.models.list()], [SCRIPTED, NARROW, TINY])
+        self.assertEqual(client.models.retrieve(TINY).id, TINY)
+
     def test_key_and_version_of_older_clients(self):
         other = anthropic.Anthropic(base_url=GATEWAY, api_key=None, max_retries=0,
                                     default_headers={"X-Api-Key": KEY, "anthropic-version": "2023-06-01"})
