@@ -65,6 +65,9 @@ type Request struct {
 	Draft *Draft
 	// Prediction is what a generator that was started with --draft given guesses, for measurements.
 	Prediction []int32
+	// Count asks only for the number of the prompt's tokens, which Done.Usage then has. Nothing is computed. A generator
+	// that is too old to know the field completes the prompt; MaxTokens bounds that.
+	Count bool
 
 	// Done, unless nil, is filled in with the generator's last message: always before
 	// a loop ends without an error, and usually also if ctx ended it. Otherwise
@@ -87,7 +90,7 @@ func (r *Request) message(id uint64) *protocol.Generate {
 	m.PresencePenalty, m.FrequencyPenalty, m.LogitBias = r.PresencePenalty, r.FrequencyPenalty, r.LogitBias
 	m.Format, m.ParallelToolCalls = r.Format, r.ParallelToolCalls
 	m.Cache, m.User, m.Tools = given(r.Cache), given(r.User), given(r.Tools)
-	m.Draft, m.Prediction = r.Draft, r.Prediction
+	m.Draft, m.Prediction, m.Count = r.Draft, r.Prediction, r.Count
 	m.ToolChoice, m.ToolName, m.Reasoning = given(r.ToolChoice), given(r.ToolName), given(r.Reasoning)
 	return m
 }

@@ -89,6 +89,8 @@ var goldens = []golden{
 		msg: &Generate{Type: TypeGenerate, ID: 17, Prompt: ptr("To be, "), Draft: &Draft{Word: DraftOff}}},
 	{name: "generate-draft", from: "client", means: "A step guesses three tokens at most.",
 		msg: &Generate{Type: TypeGenerate, ID: 18, Prompt: ptr("To be, "), Draft: &Draft{Tokens: 3}}},
+	{name: "generate-count", from: "client", means: "The tokens of the prompt are counted.",
+		msg: &Generate{Type: TypeGenerate, ID: 9, Prompt: ptr("To be"), MaxTokens: ptr(1), Count: true}},
 	{name: "generate-prediction", from: "client", means: "The guesses, for a measurement.",
 		msg: &Generate{Type: TypeGenerate, ID: 19, Prompt: ptr("To be, "), Draft: &Draft{Word: DraftOn},
 			Prediction: []int32{1, 128, 4095}}},

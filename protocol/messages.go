@@ -117,6 +117,8 @@ type Generate struct {
 	Draft *Draft `msgpack:"draft,omitempty"`
 	// Prediction is what a generator with the drafter DrafterGiven guesses, by the completion's index.
 	Prediction TokenIDs `msgpack:"prediction,omitempty"`
+	// Count: only the number of the prompt's tokens is wanted. Done has it, and nothing is computed.
+	Count bool `msgpack:"count,omitempty"`
 }
 
 // Bias is added to the logit of a token.

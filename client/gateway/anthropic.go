@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"reel.internal/reel/client"
 	"reel.internal/reel/protocol"
@@ -18,15 +19,44 @@ var anthropicVersions = []string{"2023-06-01", "2026-10-21"}
 // routesAnthropic adds the endpoints of Anthropic's API.
 func (g *Gateway) routesAnthropic(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/messages", g.api(g.answerAnthropic))
-	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, r, refuse(http.StatusNotFound, "not_found", "count_tokens is not served:"+
-			" a generator counts the tokens of a conversation when it answers it (usage.input_tokens)"))
-	})
+	mux.HandleFunc("POST /v1/messages/count_tokens", g.api(g.countAnthropic))
 }
 
-// isAnthropic reports whether a request speaks Anthropic's API.
+// isAnthropic reports whether a request speaks Anthropic's API. It shares the path of models with OpenAI's.
 func isAnthropic(r *http.Request) bool {
-	return r.URL.Path == "/v1/messages" || strings.HasPrefix(r.URL.Path, "/v1/messages/")
+	path := r.URL.Path + "/"
+	return strings.HasPrefix(path, "/v1/messages/") ||
+		strings.HasPrefix(path, "/v1/models/") && r.Header.Get("Anthropic-Version") != ""
+}
+
+// anthropicModel is a model in Anthropic's form.
+type anthropicModel struct {
+	Type        string    `json:"type"`
+	ID          string    `json:"id"`
+	DisplayName string    `json:"display_name"`
+	CreatedAt   time.Time `json:"created_at"`
+	Lifecycle   string    `json:"lifecycle"`
+}
+
+func asAnthropicModel(name string) anthropicModel {
+	return anthropicModel{"model", name, name, time.Unix(started, 0).UTC(), "active"}
+}
+
+// asAnthropicList returns the list of models in Anthropic's form, in one page.
+func asAnthropicList(list []openAIModel) any {
+	page := struct {
+		Data    []anthropicModel `json:"data"`
+		HasMore bool             `json:"has_more"`
+		FirstID *string          `json:"first_id"`
+		LastID  *string          `json:"last_id"`
+	}{Data: []anthropicModel{}}
+	for _, m := range list {
+		page.Data = append(page.Data, asAnthropicModel(m.ID))
+	}
+	if n := len(list); n > 0 {
+		page.FirstID, page.LastID = &list[0].ID, &list[n-1].ID
+	}
+	return page
 }
 
 // anthropicRequest is the body of /v1/messages. Of fields it takes the sampling, Reel's own names included.
@@ -195,10 +225,18 @@ func (q *anthropicRequest) applyTools(req *client.Request) error {
 	return f.apply(req)
 }
 
-// answerAnthropic answers POST /v1/messages.
-func (g *Gateway) answerAnthropic(w http.ResponseWriter, r *http.Request) error {
+// checkVersion refuses another version of the API. Without one it is taken to be one of them.
+func checkVersion(r *http.Request) error {
 	if v := r.Header.Get("Anthropic-Version"); v != "" && !slices.Contains(anthropicVersions, v) {
 		return badField("anthropic-version", "want "+strings.Join(anthropicVersions, " or "))
+	}
+	return nil
+}
+
+// answerAnthropic answers POST /v1/messages.
+func (g *Gateway) answerAnthropic(w http.ResponseWriter, r *http.Request) error {
+	if err := checkVersion(r); err != nil {
+		return err
 	}
 	var q anthropicRequest
 	release, err := g.readJSON(w, r, &q)

@@ -145,13 +145,9 @@ func TestAnthropicErrors(t *testing.T) {
 		}
 	}
 	s := serveFake(t, fakegen.Script{Chat: true})
-	for path, want := range map[string]string{
-		"/v1/messages/count_tokens": "count_tokens is not served", "/v1/messages/batches": "/v1/messages/batches is not served",
-	} {
-		status, body := s.post(path, someMessage)
-		if status != 404 || !strings.HasPrefix(body, `{"type":"error","error":{"type":"not_found_error",`) || !strings.Contains(body, want) {
-			t.Errorf("%s: %d %s", path, status, body)
-		}
+	if status, body := s.post("/v1/messages/batches", someMessage); status != 404 ||
+		!strings.HasPrefix(body, `{"type":"error","error":{"type":"not_found_error","message":"POST /v1/messages/batches is not`) {
+		t.Errorf("%d %s", status, body)
 	}
 	for version, want := range map[string]int{"2023-06-01": 200, "2026-10-21": 200, "2099-01-01": 400} {
 		status, body := s.post("/v1/messages", someMessage, "anthropic-version", version)
@@ -201,5 +197,24 @@ func TestAnthropicPings(t *testing.T) {
 				t.Fatalf("%q, %v", line, err)
 			}
 		}
+	}
+}
+
+// TestAnthropicModels: who names a version of Anthropic's API finds the models, and errors, in its form.
+func TestAnthropicModels(t *testing.T) {
+	s := serveFake(t, fakegen.Script{Model: "one"})
+	const model = `{"type":"model","id":"one","display_name":"one","created_at":"`
+	_, body := s.get("/v1/models", "anthropic-version", "2026-10-21")
+	if !strings.HasPrefix(body, `{"data":[`+model) || !strings.Contains(body, `"has_more":false,"first_id":"one","last_id":"one"}`) {
+		t.Errorf("%s", body)
+	}
+	if _, body := s.get("/v1/models/one", "anthropic-version", "2026-10-21"); !strings.HasPrefix(body, model) {
+		t.Errorf("%s", body)
+	}
+	if _, body := s.get("/v1/models/two", "anthropic-version", "2026-10-21"); !strings.Contains(body, "not_found_error") {
+		t.Errorf("%s", body)
+	}
+	if _, body := s.get("/v1/models"); !strings.Contains(body, `"object":"list"`) {
+		t.Errorf("without a version: %s", body)
 	}
 }

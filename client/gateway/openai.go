@@ -32,6 +32,10 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request) error {
 	for _, m := range g.backends.models(r.Context()) {
 		list = append(list, asOpenAIModel(m.name))
 	}
+	if isAnthropic(r) {
+		writeJSON(w, http.StatusOK, asAnthropicList(list))
+		return nil
+	}
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
 	return nil
 }
@@ -40,6 +44,10 @@ func (g *Gateway) oneModel(w http.ResponseWriter, r *http.Request) error {
 	m, err := g.backends.find(r.Context(), r.PathValue("name"))
 	if err != nil {
 		return err
+	}
+	if isAnthropic(r) {
+		writeJSON(w, http.StatusOK, asAnthropicModel(m.name))
+		return nil
 	}
 	writeJSON(w, http.StatusOK, asOpenAIModel(m.name))
 	return nil

@@ -13,9 +13,10 @@ import (
 // routesResponses adds OpenAI's responses. None is stored, so what names a stored one is refused.
 func (g *Gateway) routesResponses(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/responses", g.api(g.respond))
+	mux.HandleFunc("POST /v1/responses/input_tokens", g.api(g.countResponse))
 	mux.HandleFunc("/v1/responses/{rest...}", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, refuse(http.StatusNotFound, "not_stored", r.Method+" "+r.URL.Path+
-			" is not served: this server stores no responses, and counts no tokens before a response"))
+			" is not served: this server stores no responses"))
 	})
 }
 

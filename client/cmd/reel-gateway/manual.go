@@ -21,7 +21,7 @@ func init() {
 
 var notes = manual.Notes(
 	manual.Entry{Term: "Endpoints", Text: "Of OpenAI's API /v1/chat/completions, /v1/completions, /v1/responses and " +
-		"/v1/models; of Anthropic's /v1/messages; of Ollama's /api/chat, generate, tags, ps, show and version. A field " +
+		"/v1/models; of Anthropic's /v1/messages and its count_tokens; of Ollama's /api/chat, generate, tags, ps, show and version. A field " +
 		"that would change an answer's meaning and is not followed is refused by name. Nothing is stored."},
 	manual.Entry{Term: "Keys", Text: "Clients send a key as Authorization: Bearer KEY, or as x-api-key: KEY. It has at " +
 		"least 16 characters; openssl rand -hex 32 makes one. Lines that " +

@@ -78,6 +78,11 @@ func (s *session) generate(m *protocol.Generate, cancelled <-chan struct{}) {
 		Timing: protocol.Timing{QueueMS: 1, PrefillMS: 9, TTFTMS: 10, TotalMS: 110},
 		Graphs: protocol.Graphs{Eager: 5},
 	}
+	if m.Count && answer.Error == nil {
+		done.FinishReason = protocol.FinishLength
+		s.send(done)
+		return
+	}
 	if m.Echo && (answer.Error == nil || answer.Tokens != nil) {
 		s.send(token(m, -1, Piece{Text: "»"}))
 	}

@@ -25,6 +25,9 @@ func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Erro
 		c.countRefused(m.ID, e)
 		return e.For(m.ID)
 	}
+	if r == nil {
+		return nil
+	}
 	run := r.stream
 	if r.form != nil {
 		f := r.follow(m, received)
@@ -37,7 +40,8 @@ func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Erro
 	return nil
 }
 
-// admit checks a request and makes its prompt. It submits the request, unless its format has to be compiled first.
+// admit checks a request and makes its prompt. It submits the request, unless its format has to be compiled first. It
+// returns nil and nil for a request that is over, as it wants its prompt's tokens counted alone.
 func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*request, *protocol.Error) {
 	if model.Embedding != nil {
 		return nil, protocol.Errorf(protocol.CodeNoGeneration, "send embed, as reel embed does, or serve a model that draws tokens",
@@ -56,6 +60,10 @@ func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*r
 	if e != nil {
 		return nil, e
 	}
+	if m.Count {
+		c.counted(m.ID, len(tokens), received)
+		return nil, nil
+	}
 	r := newRequest(c, model, m, tokens)
 	r.text.read = newReading(model, m, tokens, place)
 	if r.form, e = model.form(m, place); r.form != nil || e != nil {
@@ -66,6 +74,14 @@ func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*r
 	}
 	r.collect(m)
 	return r, nil
+}
+
+// counted ends a request that wants the number of its prompt's tokens.
+func (c *conn) counted(id uint64, tokens int, received time.Time) {
+	c.server.counts.ended(protocol.FinishLength, false)
+	c.send(&protocol.Done{ID: id, FinishReason: protocol.FinishLength, Usage: protocol.Usage{PromptTokens: tokens},
+		Timing: protocol.Timing{TotalMS: float64(time.Since(received).Microseconds()) / 1000}})
+	c.server.endRequest()
 }
 
 // user returns the user of a request with this field user; nil: it has none.

@@ -331,3 +331,33 @@ func TestStatusOfMachineAndShape(t *testing.T) {
 		t.Errorf("got %+v, %+v", st.Machine, st.Shape)
 	}
 }
+
+// TestCount: a request that wants its prompt's tokens counted is over at once, also while the engine takes no step, and
+// its id is free.
+func TestCount(t *testing.T) {
+	f := ready(t, nil)
+	f.engine.allow(0)
+	c := f.client()
+	for range 2 {
+		g := generate(1, "é!", 2)
+		g.Count = true
+		got := c.ask(g)
+		if len(got.tokens) > 0 || got.done.FinishReason != protocol.FinishLength ||
+			got.done.Usage != (protocol.Usage{PromptTokens: 3}) {
+			t.Errorf("got %+v, %+v", got.tokens, got.done)
+		}
+	}
+	if live, _ := f.engine.counts(); live != 0 {
+		t.Errorf("the engine has %d requests", live)
+	}
+	c.send(&protocol.StatusRequest{})
+	if r := expect[protocol.Status](c).Requests; r.Finished != 2 || r.Running != 0 || r.Refused != 0 {
+		t.Errorf("status counts %+v", r)
+	}
+	long := generate(2, strings.Repeat("x", testContext+1), 2)
+	long.Count = true
+	c.send(long)
+	if e := expect[protocol.Error](c); e.Code != protocol.CodePromptTooLong {
+		t.Errorf("got %+v", e)
+	}
+}

@@ -81,6 +81,24 @@ describe("openai-node", () => {
     assert.deepEqual(called, ["Zürich"]);
   });
 
+  test("responses", async () => {
+    const answer = await client.responses.create({ model: "scripted", input: "think" });
+    assert.deepEqual([answer.output_text, answer.output.map((item) => item.type)], ["four", ["reasoning", "message"]]);
+    const stream = client.responses.stream({ model: "scripted", input: "calls", tools: [{ type: "function",
+      name: "get_weather", parameters }] });
+    const final = await stream.finalResponse();
+    assert.deepEqual(final.output.map((call) => JSON.parse(call.arguments).city), ["Zürich", "Bern"]);
+    let text = "";
+    for await (const event of await client.responses.create({ model: "scripted", input: "text", stream: true })) {
+      if (event.type === "response.output_text.delta") text += event.delta;
+    }
+    assert.equal(text, greeting);
+    await assert.rejects(client.responses.create({ model: "scripted", input: "x", previous_response_id: "resp_1" }),
+      (e) => e instanceof OpenAI.BadRequestError && e.param === "previous_response_id");
+    const broken = await client.responses.create({ model: "scripted", input: "break internal", stream: true });
+    await assert.rejects(async () => { for await (const event of broken) void event; }, OpenAI.APIError);
+  });
+
   test("json_schema", async () => {
     const schema = { type: "object", properties: { name: { enum: ["Ada", "Grace"] }, age: { enum: [36, 37] } },
       required: ["name", "age"], additionalProperties: false };

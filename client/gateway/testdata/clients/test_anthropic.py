@@ -41,6 +41,10 @@ class Anthropic(Case):
         self.assertEqual((answer.usage.input_tokens, answer.usage.cache_read_input_tokens), (1, 2))
         self.assertTrue(answer._request_id.startswith("req_"))
 
+    def test_models(self):
+        self.assertEqual([m.id for m in client.models.list()], [SCRIPTED, NARROW, TINY])
+        self.assertEqual(client.models.retrieve(TINY).id, TINY)
+
     def test_key_and_version_of_older_clients(self):
         other = anthropic.Anthropic(base_url=GATEWAY, api_key=None, max_retries=0,
                                     default_headers={"X-Api-Key": KEY, "anthropic-version": "2023-06-01"})
@@ -165,8 +169,13 @@ class Anthropic(Case):
             self.assertTrue(caught.exception.request_id)
         with self.assertRaises(anthropic.AuthenticationError):
             client.with_options(api_key="wrong").messages.create(model=SCRIPTED, max_tokens=9, messages=user("text"))
-        with self.assertRaises(anthropic.NotFoundError):
-            client.messages.count_tokens(model=SCRIPTED, messages=user("text"))
+
+    def test_count_tokens(self):
+        fields = {"model": TINY, "system": "be terse", "messages": user("ROMEO:"), "tools": [own(GREET)]}
+        counted = client.messages.count_tokens(**fields).input_tokens
+        usage = create(max_tokens=1, **fields).usage
+        self.assertEqual(counted, usage.input_tokens + usage.cache_read_input_tokens)
+        self.assertEqual(client.beta.messages.count_tokens(**fields).input_tokens, counted)
 
     def test_full_queue(self):
         with stream(model=NARROW, max_tokens=100000, messages=user("endless")) as events:

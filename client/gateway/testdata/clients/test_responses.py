@@ -138,6 +138,11 @@ class Responses(Case):
         self.assertEqual((events[-1].type, events[-1].response.output_text),
                          ("response.incomplete", answer.output_text))
 
+    def test_count_tokens(self):
+        fields = {"model": TINY, "instructions": "be terse", "input": "ROMEO:", "tools": [flat(GREET)]}
+        counted = client.responses.input_tokens.count(**fields).input_tokens
+        self.assertEqual(counted, create(max_output_tokens=1, **fields).usage.input_tokens)
+
     def test_logprobs(self):
         answer = create(model=TINY, input="ROMEO:", max_output_tokens=5, top_logprobs=3, temperature=0,
                         include=["message.output_text.logprobs"])
