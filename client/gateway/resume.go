@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"math"
@@ -28,6 +29,11 @@ const (
 // errOtherTokens ends an answer whose generator died and that no other one can take up.
 var errOtherTokens = &apiError{status: http.StatusServiceUnavailable, code: "not_resumed", retry: 1,
 	message: "the generator ended in the middle of this answer, and the one in its place gives other tokens (ask again)"}
+
+// errKills ends a request that ran at one death too many. A client is not told to ask again: the request may be
+// the reason.
+var errKills = refuse(http.StatusInternalServerError, "generator_died", fmt.Sprintf("the generator ended each of the "+
+	"%d times that this request ran (ask the operator: the generator's log has the reason)", maxResumes+1))
 
 // newSuspects returns the place of requests that ran at several deaths. All may wait for it: they have
 // places at the generators.
@@ -77,7 +83,11 @@ func (r *run) toItsEnd(ctx context.Context) error {
 	r.marks = r.routed.marks(&r.req)
 	for {
 		taken, err := r.attempt(ctx)
-		if !taken || !died(err) || r.deaths == maxResumes || ctx.Err() != nil {
+		ended := !taken || !died(err) || ctx.Err() != nil
+		if !ended && r.deaths == maxResumes {
+			ended, err = true, fmt.Errorf("%w: %w", errKills, err)
+		}
+		if ended {
 			r.ended(start, err)
 			return err
 		}
@@ -166,12 +176,8 @@ func died(err error) bool {
 
 // cut reports whether a connection was lost because the other side ended, and not for what it sent.
 func cut(err error) bool {
-	for _, cause := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, os.ErrDeadlineExceeded} {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // once has the request run on the best generator that takes it. taken is false if none does. Of several
