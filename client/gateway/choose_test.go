@@ -200,8 +200,16 @@ func TestPlacesOfSeveral(t *testing.T) {
 		}
 	}
 	g.list[1].o.Socket = "/nowhere/g.sock"
+	if _, err := g.list[1].borrow(t.Context(), "b", false); err == nil || g.places.total != 8 {
+		t.Errorf("%v, %d places, want 8: a connection lives", err, g.places.total)
+	}
+	g.list[1].close()
 	if _, err := g.list[1].borrow(t.Context(), "b", false); err == nil || g.places.total != 4 {
 		t.Errorf("%v, %d places, want 4", err, g.places.total)
+	}
+	_, g.list[1].o.Socket = fake(t, fakegen.Script{Slots: 2})
+	if _, err := g.list[1].describe(t.Context()); err != nil || g.places.total != 8 {
+		t.Errorf("%v, %d places, want 8 again", err, g.places.total)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"math"
@@ -29,11 +28,6 @@ const (
 // errOtherTokens ends an answer whose generator died and that no other one can take up.
 var errOtherTokens = &apiError{status: http.StatusServiceUnavailable, code: "not_resumed", retry: 1,
 	message: "the generator ended in the middle of this answer, and the one in its place gives other tokens (ask again)"}
-
-// errKills ends a request that ran at one death too many. A client is not told to ask again: the request may be
-// the reason.
-var errKills = refuse(http.StatusInternalServerError, "generator_died", fmt.Sprintf("the generator ended each of the "+
-	"%d times that this request ran (ask the operator: the generator's log has the reason)", maxResumes+1))
 
 // newSuspects returns the place of requests that ran at several deaths. All may wait for it: they have
 // places at the generators.
@@ -83,11 +77,7 @@ func (r *run) toItsEnd(ctx context.Context) error {
 	r.marks = r.routed.marks(&r.req)
 	for {
 		taken, err := r.attempt(ctx)
-		ended := !taken || !died(err) || ctx.Err() != nil
-		if !ended && r.deaths == maxResumes {
-			ended, err = true, fmt.Errorf("%w: %w", errKills, err)
-		}
-		if ended {
+		if !taken || !died(err) || r.deaths == maxResumes || ctx.Err() != nil {
 			r.ended(start, err)
 			return err
 		}

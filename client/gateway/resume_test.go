@@ -204,13 +204,13 @@ func TestOtherTokens(t *testing.T) {
 
 // TestResumesAreBounded: a request is resumed three times. The fourth death ends it.
 func TestResumesAreBounded(t *testing.T) {
-	for deaths, want := range map[int]int{3: http.StatusOK, 4: http.StatusInternalServerError} {
+	for deaths, want := range map[int]int{3: http.StatusOK, 4: http.StatusServiceUnavailable} {
 		m := &mortal{deaths: deaths}
 		s := serveMortal(t, m)
 		if status, body := s.post("/v1/chat/completions", someChat); status != want || m.count.Load() != 4 {
 			t.Errorf("%d deaths: %d %s after %d requests", deaths, status, body, m.count.Load())
 		}
-		outcome := map[int]string{http.StatusOK: "ended", http.StatusInternalServerError: "failed"}[want]
+		outcome := map[int]string{http.StatusOK: "ended", http.StatusServiceUnavailable: "failed"}[want]
 		if got := scrape(t, s)[`reel_gateway_resumed_total{model="fake",outcome="`+outcome+`"}`]; got != "1" {
 			t.Errorf("%d deaths: %q requests %s", deaths, got, outcome)
 		}
@@ -340,7 +340,7 @@ func TestSuspects(t *testing.T) {
 	}
 	status, body := s.post("/v1/completions", `{"prompt":"kill"}`)
 	all.Wait()
-	if !strings.Contains(body, "generator_died") || deaths.Load() != maxResumes+1 {
+	if !strings.Contains(body, "no_generator") || deaths.Load() != maxResumes+1 {
 		t.Errorf("the prompt that kills: %d %s after %d deaths", status, body, deaths.Load())
 	}
 	if most.Load() != 1 {
