@@ -114,7 +114,7 @@ func (g *group) sharedIdentity() (common string) {
 		b.mu.Lock()
 		one := b.identity
 		b.mu.Unlock()
-		if one == "" || i > 0 && one != common {
+		if i > 0 && one != common {
 			return ""
 		}
 		common = one
