@@ -55,6 +55,8 @@ SHAPES = {
     "mistral-7b": (4096, 14336, 32, 32, 8, 128, 32000, 32768, 10000.0, False),
     "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 64, 151936, 32768, 1000000.0, True),
     "qwen3-4b": (2560, 9728, 36, 32, 8, 128, 151936, 40960, 1000000.0, True),
+    "qwen3-embedding-0.6b": (1024, 3072, 28, 16, 8, 128, 151669, 32768, 1000000.0, True),
+    "qwen3-embedding-8b": (4096, 12288, 36, 32, 8, 128, 151665, 40960, 1000000.0, False),
     "mistral-nemo": (5120, 14336, 40, 32, 8, 128, 131072, 131072, 1000000.0, False),
     "smollm3-3b": (2048, 11008, 36, 16, 4, 128, 128256, 65536, 5000000.0, True),
     "phi-4-mini": (3072, 8192, 32, 24, 8, 128, 200064, 131072, 10000.0, True),
@@ -184,6 +186,16 @@ def stored(name, layers, quantise, seed):
         yield from tokens_of_head(name)
 
 
+def say_embedding(folder):
+    """Says that a model is meant for embeddings, as sentence-transformers does."""
+    steps = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
+    (folder / "modules.json").write_text(json.dumps([
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(steps)]))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode_lasttoken": True}))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", choices=sorted([*SHAPES, *HEADS]))
@@ -205,6 +217,8 @@ def main():
     if args.quantise:
         fields["quantization_config"] = random_quantised.CONFIGS[args.quantise]
     (args.path / "config.json").write_text(json.dumps(fields, indent=1) + "\n")
+    if "embedding" in args.shape:
+        say_embedding(args.path)
     header, at, all_tensors = {}, 0, list(stored(args.shape, layers, args.quantise, args.seed))
     for name, dtype, dims, _ in all_tensors:
         size = SIZES[dtype] * int(np.prod(dims))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -70,6 +71,52 @@ func BenchmarkGPUMissingGraph(b *testing.B) {
 			b.ReportMetric(ms(padded[i]-live[i]), "ms-more-padded/"+strconv.Itoa(n))
 			b.ReportMetric(ms(eager[i]-live[i]), "ms-more-eager/"+strconv.Itoa(n))
 		}
+	}
+}
+
+// BenchmarkGPUEmbeddings measures a model for embeddings, such as one of the shape qwen3-embedding-0.6b: the median time
+// of a text, and texts a second with 64 at once, by the number of tokens.
+func BenchmarkGPUEmbeddings(b *testing.B) {
+	if os.Getenv("REEL_BENCH_MODEL") == "" {
+		b.Skip("wants REEL_BENCH_MODEL, a model for embeddings")
+	}
+	_, c := serveModel(b)
+	for range b.N {
+		for _, n := range prompts {
+			var all []time.Duration
+			for i := range 32 {
+				begun := time.Now()
+				embedRandom(b, c, n, i)
+				all = append(all, time.Since(begun))
+			}
+			slices.Sort(all)
+			const texts = 1024
+			begun := time.Now()
+			var group sync.WaitGroup
+			for worker := range 64 {
+				group.Go(func() {
+					for i := worker; i < texts; i += 64 {
+						embedRandom(b, c, n, 32+i)
+					}
+				})
+			}
+			group.Wait()
+			rate := texts / time.Since(begun).Seconds()
+			b.Logf("%3d tokens: %6.2f ms (P50), %.0f texts a second", n, ms(share(all, 0.5)), rate)
+			b.ReportMetric(ms(share(all, 0.5)), "ms/"+strconv.Itoa(n))
+			b.ReportMetric(rate, "texts-a-second/"+strconv.Itoa(n))
+		}
+	}
+}
+
+// embedRandom embeds n tokens, of which no prefix was embedded before.
+func embedRandom(b *testing.B, c *client.Client, n, seed int) {
+	tokens := make([]int32, n)
+	for i := range tokens {
+		tokens[i] = int32((i*7919 + seed*104729) % 30000)
+	}
+	if _, err := c.Embed(b.Context(), client.EmbedRequest{Tokens: tokens, Cache: "off"}); err != nil {
+		b.Error(err)
 	}
 }
 

@@ -51,6 +51,21 @@ func TestGPUEagleEqualsReference(t *testing.T) {
 	}
 }
 
+// A model for embeddings on a GPU is compared with sentence-transformers in float32 on the same weights: vectors are
+// within 2e-2 relative, and chunks of any size give the same bits.
+func TestGPUEmbeddingsEqualSentenceTransformers(t *testing.T) {
+	d := openGPU(t)
+	c, w := openEmbedder(t)
+	m, err := model.Load(d, c, w, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("vectors differ by %.1e relative at most", compareEmbeddings(t, d, m, kernels.BF16, 2e-2))
+	if err := m.Free(d); err != nil {
+		t.Error(err)
+	}
+}
+
 // openGPU opens the first GPU until the test ends.
 func openGPU(t *testing.T) *gpu.Device {
 	t.Helper()
