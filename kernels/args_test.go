@@ -26,6 +26,7 @@ var arguments = []argument{
 	{cpp: "Activations", mirror: activations{}},
 	{cpp: "AddNormArgs", mirror: addNormArgs{}},
 	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
+	{cpp: "BeginArgs", mirror: beginArgs{}},
 	{cpp: "CodesArgs<GateUp>", mirror: codesArgs[gateUpArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<Head>", mirror: codesArgs[headArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<Projection>", mirror: codesArgs[projectionArgs]{}, rename: "atOnce:at_once"},
