@@ -78,7 +78,7 @@ func (s *StepMemory) allocatePass(dev tracked, c Config) (err error) {
 	if err := allocateBuffers(s.passBuffers(dev, c)); err != nil {
 		return err
 	}
-	if c.Bias || c.HeadNorms {
+	if c.preparesHeads() {
 		s.beforeRoPE, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, c.KVHeads, c.HeadDim)
 	}
 	return err
@@ -105,6 +105,9 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.layerInput())},
 		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner,
 			c.Eagle.features()))},
+	}
+	if c.NormsAfter {
+		list = append(list, wantedBuffer{&s.branch, dev.Uncleared, 4 * int64(max(g.MaxRows, g.MaxSamples)*c.Hidden)})
 	}
 	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)
 	if s.attendWorkspace.Bytes() < attend { // a draft model may share the model's
