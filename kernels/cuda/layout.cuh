@@ -61,6 +61,15 @@ REEL_FIELD(AttendArgs, shareMerge, 140);
 REEL_FIELD(AttendArgs, parts, 144);
 REEL_FIELD(AttendArgs, unused, 148);
 
+REEL_SIZE(AttendLogits, 16);
+REEL_FIELD(AttendLogits, sinks, 0);
+REEL_FIELD(AttendLogits, cap, 8);
+REEL_FIELD(AttendLogits, steep, 12);
+
+REEL_SIZE(AttendLogitsArgs<AttendArgs>, 168);
+REEL_FIELD(AttendLogitsArgs<AttendArgs>, of, 0);
+REEL_FIELD(AttendLogitsArgs<AttendArgs>, logits, 152);
+
 REEL_SIZE(CodesArgs<GateUp>, 112);
 REEL_FIELD(CodesArgs<GateUp>, op, 0);
 REEL_FIELD(CodesArgs<GateUp>, rows, 72);
@@ -447,6 +456,7 @@ REEL_FIELD(StreamKArgs<QKV>, arrivals, 208);
 REEL_FIELD(StreamKArgs<QKV>, plan, 216);
 
 REEL_SIZE(AttendDeferredArgs, 264);
+REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 280);
 REEL_SIZE(AttendFromArgs, 160);
 static_assert(sizeof(AttendArgs) == 152, "post and earliest follow the base");
 
