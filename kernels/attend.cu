@@ -1,6 +1,7 @@
 #include "attention/deferred_rope.cuh"
 #include "ptx/mma.cuh"
 #include "ptx/pdl.cuh"
+#include <type_traits>
 
 // AttendSource locates keys and values for the lanes of a tile's warps. A row is one head's key or
 // value at one position; rows are counted from the start of the pool. ANY: a row has at most 32*CHUNKS elements, else
@@ -101,6 +102,37 @@ template <int CHUNKS> struct AttendQueries {
 	}
 };
 
+// AttendSharedQueries is the same in shared memory, for heads whose keys and values leave no registers for queries.
+template <int CHUNKS> struct AttendSharedQueries {
+	struct {
+		const uint16_t *at; // [ENTRIES][32*CHUNKS]
+
+		__device__ __forceinline__ uint4 operator[](int j) const {
+			return *(const uint4 *)(at + 32 * (threadIdx.x % 32 / 4 * CHUNKS + j) + 8 * (threadIdx.x % 4));
+		}
+	} v;
+
+	// load rounds the tile's queries, with all THREADS of the block. A barrier must follow.
+	template <int THREADS, class Tile> __device__ __forceinline__ void load(const AttendArgs &a, const Tile &tile) {
+		__shared__ __align__(16) uint16_t all[ENTRIES * 32 * CHUNKS];
+		v.at = all;
+#pragma unroll 1
+		for (int i = threadIdx.x; i < ENTRIES * 4 * CHUNKS; i += THREADS) {
+			const int entry = i / (4 * CHUNKS), element = i % (4 * CHUNKS) * 8;
+			float4 x = {}, y = {};
+			if (entry < tile.group && element < a.dim) {
+				const float4 *q = (const float4 *)(a.q + tile.index(a, entry) * a.dim + element);
+				x = __ldcg(q), y = __ldcg(q + 1);
+			}
+			*(uint4 *)(all + 8 * i) = {attend_pack(x.x, x.y), attend_pack(x.z, x.w), attend_pack(y.x, y.y),
+				attend_pack(y.z, y.w)};
+		}
+	}
+	// load_processed takes heads after QK post-processing where they are. Entries past the tile's group give results
+	// that nobody reads.
+	__device__ __forceinline__ void load_processed(const uint16_t *processed, const AttendTile &) { v.at = processed; }
+};
+
 // AttendWeights is a warp's scores, later weights, of its block: s[i][c] belongs to entry `in` and
 // position 8i + 2by + c. The other results of mma are unused.
 template <int CHUNKS> struct AttendWeights {
@@ -108,7 +140,7 @@ template <int CHUNKS> struct AttendWeights {
 	float s[BLOCK / 8][4];
 	float most, weight; // largest score, and the lane's part of the sum of weights
 
-	__device__ __forceinline__ void score(const AttendQueries<CHUNKS> &q, const AttendBlock<CHUNKS> &b) {
+	template <class Queries> __device__ __forceinline__ void score(const Queries &q, const AttendBlock<CHUNKS> &b) {
 #pragma unroll
 		for (int i = 0; i < BLOCK / 8; i++) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
 #pragma unroll
@@ -124,7 +156,7 @@ template <int CHUNKS> struct AttendWeights {
 
 	// score_own replaces the score of the block's position `at` by that of the row's own key k,
 	// which the pool did not have.
-	__device__ __forceinline__ void score_own(const AttendQueries<CHUNKS> &q, const uint16_t *k, int at) {
+	template <class Queries> __device__ __forceinline__ void score_own(const Queries &q, const uint16_t *k, int at) {
 		const int by = threadIdx.x % 4;
 		float x[4] = {}; // all columns of B hold the same key
 #pragma unroll
@@ -237,7 +269,8 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {})
 	const bool whole = gridDim.z == 1 || splits - first <= TEAMS;
 	const AttendSource<CHUNKS, ANY> source(a, tile);
 	AttendBlock<CHUNKS> b;
-	AttendQueries<CHUNKS> q;
+	constexpr bool SHARED = CHUNKS > 4; // queries
+	typename std::conditional<SHARED, AttendSharedQueries<CHUNKS>, AttendQueries<CHUNKS>>::type q;
 	int from = split * SPLIT + warp * BLOCK;
 	bool live = from <= tile.last && from + BLOCK > tile.first;
 	// The table entries of the next split are loaded before this one's keys. Behind them they would
@@ -295,7 +328,7 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {})
 	};
 	// The only place with loads of keys and values. If registers were loaded at two places, the
 	// compiler would load others and move them, and a move waits for its load.
-	for (bool any = false; live || split + step < splits || DEFERRED && !any; any = true) {
+	for (bool any = false; live || split + step < splits || (DEFERRED || SHARED) && !any; any = true) {
 		if (any && live) w.score(q, b), w.mask(a, logits, tile, from);
 		__syncwarp(); // keeps the loads behind it
 		b.load_keys(source, rows);
@@ -318,6 +351,9 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {})
 				own.process();
 				__syncthreads();
 				q.load_processed(own.queries(), tile);
+			} else if constexpr (SHARED) {
+				q.template load<THREADS>(a, tile);
+				__syncthreads();
 			} else {
 				q.load(a, tile);
 				q.round();

@@ -20,7 +20,8 @@ type Attend struct {
 	Rows  Rows
 	Slots Slots
 	KV    KV
-	Out   device.Buffer // out: float32 [T][Heads*HeadDim], unless Handover.Rounded takes the results
+	// Out is float32 [T][Heads*HeadDim], or with KV.Values [T][Heads*Values], unless Handover.Rounded takes the results.
+	Out device.Buffer
 	// Workspace is [AttendWorkspaceBytes] bytes, zero at first, that a GPU keeps from one Attend
 	// to the next. No two may run at once with the same one. The host needs none.
 	Workspace device.Buffer
@@ -122,8 +123,11 @@ func (o Attend) Check() error {
 			return err
 		}
 	}
-	n := o.T * o.Heads * o.KV.HeadDim
-	return checkBuffers(need{"q", o.Q, n}, need{"out", o.Out, n}, need{"slots of rows", o.Rows.Slot, o.T},
+	if o.KV.Values > 0 && !o.Post.IsZero() {
+		return fmt.Errorf("%w: deferred RoPE of keys that hold their values", device.ErrBadShape)
+	}
+	rows := o.T * o.Heads
+	return checkBuffers(need{"q", o.Q, rows * o.KV.HeadDim}, need{"out", o.Out, rows * o.KV.valueDim()}, need{"slots of rows", o.Rows.Slot, o.T},
 		need{"positions", o.Rows.Position, o.T}, need{"block table", o.Slots.BlockTable, o.Slots.Count * o.Slots.Pages})
 }
 
