@@ -24,7 +24,11 @@ type argument struct {
 var arguments = []argument{
 	{cpp: "AcceptArgs", mirror: acceptArgs{}, rename: "t:T"},
 	{cpp: "Activations", mirror: activations{}},
+	{cpp: "AddNormArgs", mirror: addNormArgs{}},
 	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
+	{cpp: "BeginArgs", mirror: beginArgs{}},
+	{cpp: "AttendLogits", mirror: attendLogits{}},
+	{cpp: "AttendLogitsArgs<AttendArgs>", mirror: attendLogitsArgs[attendArgs]{}},
 	{cpp: "CodesArgs<GateUp>", mirror: codesArgs[gateUpArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<Head>", mirror: codesArgs[headArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<Projection>", mirror: codesArgs[projectionArgs]{}, rename: "atOnce:at_once"},
@@ -56,11 +60,13 @@ var arguments = []argument{
 	{cpp: "RoundedInput", mirror: roundedInput{}},
 	{cpp: "SampleArgs", mirror: sampleArgs{}},
 	{cpp: "SlicePlan", mirror: slicePlan{}},
+	{cpp: "SoftcapArgs", mirror: softcapArgs{}},
 	{cpp: "StageArgs", mirror: stageArgs{}, rename: "t:T n:N"},
 	{cpp: "StreamKArgs<GateUp>", mirror: streamKArgs[gateUpArgs]{}},
 	{cpp: "StreamKArgs<Projection>", mirror: streamKArgs[projectionArgs]{}},
 	{cpp: "StreamKArgs<QKV>", mirror: streamKArgs[qkvArgs]{}},
 	{cpp: "VectorArgs", mirror: vectorArgs{}},
+	{cpp: "WidthNormsArgs", mirror: widthNormsArgs{}},
 	{cpp: "WgmmaArgs<GateUp>", mirror: wgmmaArgs[gateUpArgs]{}, sm90: true},
 	{cpp: "WgmmaArgs<Head>", mirror: wgmmaArgs[headArgs]{}, sm90: true},
 	{cpp: "WgmmaArgs<Projection>", mirror: wgmmaArgs[projectionArgs]{}, sm90: true},
@@ -109,6 +115,8 @@ func layout() string {
 	// offsetof is not defined for a struct with fields in its base.
 	deferred := reflect.TypeOf(attendDeferredArgs{})
 	fmt.Fprintf(&b, "\nREEL_SIZE(AttendDeferredArgs, %d);\n", deferred.Size())
+	fmt.Fprintf(&b, "REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, %d);\n",
+		reflect.TypeOf(attendLogitsArgs[attendDeferredArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendFromArgs, %d);\n", reflect.TypeOf(attendFromArgs{}).Size())
 	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post and earliest follow the base\");\n", deferred.Field(1).Offset)
 	fmt.Fprintf(&b, "\n#ifdef __CUDA_ARCH_FEAT_SM90_ALL%s#endif\n", sm90.String())

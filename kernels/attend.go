@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"reel.internal/reel/kernels/device"
 )
@@ -10,21 +11,29 @@ import (
 // Attend is causal attention over a row's own sequence: with s_j = q·k_j·Scale for positions
 // j = 0 … p, or the last Window of them, out = Σ_j softmax(s)_j v_j. Keys and values are read
 // through the block table; query head i reads KV head i/(Heads/KV.Heads).
-// (Vaswani et al., 2017; paged as in Kwon et al., 2023; grouped as in Ainslie et al., 2023.)
+// With Softcap, s_j = Softcap·tanh(q·k_j·Scale/Softcap). With Sinks, head h has one more logit, Sinks[h], in the
+// softmax's sum: out = Σ_j exp(s_j) v_j / (exp(Sinks[h]) + Σ_j exp(s_j)).
+// (Vaswani et al., 2017; paged as in Kwon et al., 2023; grouped as in Ainslie et al., 2023; softcap as in Gemma 2,
+// 2024; sinks as in gpt-oss, 2025.)
 type Attend struct {
 	Q     device.Buffer // float32 [T][Heads*HeadDim], before RoPE if there is a Post
 	Rows  Rows
 	Slots Slots
 	KV    KV
-	Out   device.Buffer // out: float32 [T][Heads*HeadDim], unless Handover.Rounded takes the results
+	// Out is float32 [T][Heads*HeadDim], or with KV.Values [T][Heads*Values], unless Handover.Rounded takes the results.
+	Out device.Buffer
 	// Workspace is [AttendWorkspaceBytes] bytes, zero at first, that a GPU keeps from one Attend
 	// to the next. No two may run at once with the same one. The host needs none.
 	Workspace device.Buffer
 
 	T, Layer, Heads int
-	Scale           float32 // 1/sqrt(HeadDim)
-	Window          int     // positions that a row sees, its own included; 0 is all
-	First           int     // the first position that a row sees; in the decode class, without Queries or Post
+	Scale           float32 // multiplies the scores, mostly 1/sqrt(HeadDim)
+	Softcap         float32 // bounds the scores; 0 is no bound
+	// Sinks is float32 [Heads], or none: a logit of each query head that takes part in the softmax like the score of one
+	// more key, and has no value. Neither Scale nor Softcap changes it.
+	Sinks  device.Buffer
+	Window int // positions that a row sees, its own included; 0 is all
+	First  int // the first position that a row sees; in the decode class, without Queries or Post
 	// Queries, if it is more than 1, says that rows come in groups of so many of one sequence, as [Accept] describes: a
 	// verify pass, of the decode class. T is a multiple of it. A GPU then reads the keys and values of a group once.
 	// Post is for other passes.
@@ -43,9 +52,9 @@ type Attend struct {
 	Handover Handover // of the prefill class; InputIsRounded and Norm are unused
 }
 
-// On a GPU a row's positions are cut into splits of attendSplit, in prefill of shortSplit up to shortSplits of them,
-// and of longSplit beyond. Different blocks process a row's splits if a step has at most AttendSplitRows rows, in
-// prefill if the workspace holds their partials.
+// On a GPU a row's positions are cut into splits of attendSplit, or half of it for heads larger than 128; in prefill of
+// shortSplit up to shortSplits of them, and of longSplit beyond. Different blocks process a row's splits if a step has
+// at most AttendSplitRows rows, in prefill if the workspace holds their partials.
 const (
 	AttendSplitRows = 64
 	attendSplit     = 128
@@ -53,6 +62,14 @@ const (
 	shortSplits     = 8
 	longSplit       = 1024
 )
+
+// attendSplitOf returns the positions of a split outside prefill.
+func attendSplitOf(headDim int) int {
+	if headDim > 128 {
+		return attendSplit / 2
+	}
+	return attendSplit
+}
 
 func splitsOf(context, split int) int { return (context + split - 1) / split }
 
@@ -66,10 +83,10 @@ func prefillSplits(context int) int {
 
 // AttendWorkspaceBytes returns the size of Attend.Workspace for steps of at most rows rows:
 // arrival counters uint32 [AttendSplitRows][heads], then split partials float32
-// [rows, at most AttendSplitRows][heads][splits of 128 positions][headDim+2]. Prefill has fewer
+// [rows, at most AttendSplitRows][heads][splits][headDim+2], of 128 positions or of 64. Prefill has fewer
 // splits, so that the same memory serves more rows.
 func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
-	splits := splitsOf(context, attendSplit)
+	splits := splitsOf(context, attendSplitOf(headDim))
 	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splits) * int64(headDim+2)
 	return 4 * (AttendSplitRows*int64(heads) + partials)
 }
@@ -84,6 +101,12 @@ func (o Attend) Check() error {
 	}
 	if o.Window < 0 {
 		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
+	}
+	if !(o.Softcap >= 0 && o.Softcap <= math.MaxFloat32) {
+		return fmt.Errorf("%w: a softcap of %v", device.ErrBadShape, o.Softcap)
+	}
+	if !o.Sinks.IsZero() && o.Sinks.Bytes() != 4*int64(o.Heads) {
+		return fmt.Errorf("%w: sinks of %d bytes for %d heads", device.ErrBadShape, o.Sinks.Bytes(), o.Heads)
 	}
 	if o.First < 0 || o.First > 0 && (o.Class == Prefill || o.Queries > 1 || !o.Post.IsZero()) {
 		return fmt.Errorf("%w: attention from position %d on", device.ErrBadShape, o.First)
@@ -100,8 +123,11 @@ func (o Attend) Check() error {
 			return err
 		}
 	}
-	n := o.T * o.Heads * o.KV.HeadDim
-	return checkBuffers(need{"q", o.Q, n}, need{"out", o.Out, n}, need{"slots of rows", o.Rows.Slot, o.T},
+	if o.KV.Values > 0 && !o.Post.IsZero() {
+		return fmt.Errorf("%w: deferred RoPE of keys that hold their values", device.ErrBadShape)
+	}
+	rows := o.T * o.Heads
+	return checkBuffers(need{"q", o.Q, rows * o.KV.HeadDim}, need{"out", o.Out, rows * o.KV.valueDim()}, need{"slots of rows", o.Rows.Slot, o.T},
 		need{"positions", o.Rows.Position, o.T}, need{"block table", o.Slots.BlockTable, o.Slots.Count * o.Slots.Pages})
 }
 

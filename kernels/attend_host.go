@@ -133,20 +133,39 @@ func (t *attendTile) overKeys(which, begin, end, position int, data []float32) {
 // softmax replaces the scores by weights, and sets their sums.
 func (t *attendTile) softmax() {
 	for i, sees := range t.rows {
-		for head := i * t.group; head < (i+1)*t.group; head++ {
-			scores := t.scores[head*t.stride:][sees.first-t.any.first : sees.last-t.any.first]
-			t.sums[head] = vec.SoftmaxWeights(scores, t.Scale)
+		for head := range t.group {
+			scores := t.scores[(i*t.group+head)*t.stride:][sees.first-t.any.first : sees.last-t.any.first]
+			t.sums[i*t.group+head] = t.weights(scores, t.kvHead*t.group+head)
 		}
 	}
 }
 
-// give writes the results of the rows, which begin at a row, divided by the sums of the weights.
+// weights replaces the scores of a query head by weights, and returns their sum. The place behind the scores belongs
+// to the head too, and no value is multiplied by what it holds: a sink is a score there.
+func (t *attendTile) weights(scores []float32, head int) float32 {
+	scale := t.Scale
+	if t.Softcap > 0 {
+		vec.Softcap(scores, scale, t.Softcap)
+		scale = 1
+	}
+	if t.Sinks.IsZero() {
+		return vec.SoftmaxWeights(scores, scale)
+	}
+	for i := range scores {
+		scores[i] *= scale
+	}
+	scores = append(scores, t.h.Float32(t.Sinks)[head])
+	return vec.SoftmaxWeights(scores, 1)
+}
+
+// give writes the results of the rows, which begin at a row, divided by the sums of the weights. Of rows that are keys
+// and values in one, the results past the values are left out.
 func (t *attendTile) give(begin int) {
-	d := t.KV.HeadDim
+	d, values := t.KV.HeadDim, t.KV.valueDim()
 	for i := range len(t.rows) * t.group {
 		row, head := begin+i/t.group, t.kvHead*t.group+i%t.group
-		inverse, out := 1/t.sums[i], t.h.Float32(t.Out)[(row*t.Heads+head)*d:][:d]
-		for j, v := range t.out[i*d:][:d] {
+		inverse, out := 1/t.sums[i], t.h.Float32(t.Out)[(row*t.Heads+head)*values:][:values]
+		for j, v := range t.out[i*d:][:values] {
 			out[j] = v * inverse
 		}
 	}

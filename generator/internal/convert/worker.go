@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 
+	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/generator/internal/weights/ggufmake"
 )
@@ -58,6 +59,11 @@ func (w *worker) read(t *planned, p part) {
 		from := ggufmake.Row(w.plan.config, t.Name, p.first+r) * cols
 		for i := range cols {
 			w.x[r*cols+i] = t.Float(from + i)
+		}
+	}
+	if w.plan.config.NormsFromOne && t.kind == model.NormTensor { // GGUF has the weights whole
+		for i := range w.x {
+			w.x[i]++
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (s *StepMemory) allocatePass(dev tracked, c Config) (err error) {
 	if err := allocateBuffers(s.passBuffers(dev, c)); err != nil {
 		return err
 	}
-	if c.Bias || c.HeadNorms {
+	if c.preparesHeads() {
 		s.beforeRoPE, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, c.KVHeads, c.HeadDim)
 	}
 	return err
@@ -107,6 +107,9 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 	}
 	if c.Embedding == nil {
 		list = append(list, wantedBuffer{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)})
+	}
+	if c.NormsAfter {
+		list = append(list, wantedBuffer{&s.branch, dev.Uncleared, 4 * int64(max(g.MaxRows, g.MaxSamples)*c.Hidden)})
 	}
 	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)
 	if s.attendWorkspace.Bytes() < attend { // a draft model may share the model's

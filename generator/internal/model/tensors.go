@@ -35,6 +35,7 @@ const (
 // TensorSpec describes a tensor that the checkpoint of a config must hold.
 type TensorSpec struct {
 	Name  string
+	Llama string // the name that a checkpoint of Llama would have for it, by which GGUF names it
 	Kind  TensorKind
 	Shape []int // [rows][columns] of a matrix, [length] of a vector
 	parts []int // rows of each weight in a fused matrix; else nil
@@ -71,6 +72,11 @@ func (c Config) Tensors() []TensorSpec {
 	if !c.TiedHead {
 		list = append(list, TensorSpec{Name: headName, Kind: HeadTensor, Shape: []int{c.Vocab, c.Hidden}})
 	}
+	for i := range list {
+		if list[i].Llama == "" {
+			list[i].Llama = list[i].Name
+		}
+	}
 	return list
 }
 
@@ -99,26 +105,46 @@ const (
 	gateProj          = "mlp.gate_proj.weight"
 	upProj            = "mlp.up_proj.weight"
 	downProj          = "mlp.down_proj.weight"
+
+	// Llama has no norms after attention and feed-forward; these are GLM-4's names.
+	afterAttentionNorm   = "post_self_attn_layernorm.weight"
+	afterFeedForwardNorm = "post_mlp_layernorm.weight"
 )
 
 // layerPrefix is the prefix of the names of the tensors of layer i.
 func layerPrefix(i int) string { return fmt.Sprintf("model.layers.%d.", i) }
 
+// layerName returns the published name of a layer's tensor, which has a name in Llama's checkpoints. prefix is the
+// layer's.
+func (c Config) layerName(prefix, llama string) string {
+	if name, ok := c.published[llama]; ok {
+		return prefix + name
+	}
+	return prefix + llama
+}
+
 // layerTensors lists the tensors of one layer. Their names begin with prefix.
 func (c Config) layerTensors(prefix string) (list []TensorSpec) {
 	add := func(kind TensorKind, name string, shape ...int) {
-		list = append(list, TensorSpec{Name: prefix + name, Kind: kind, Shape: shape})
+		list = append(list, TensorSpec{Name: c.layerName(prefix, name), Llama: prefix + name, Kind: kind, Shape: shape})
 	}
 	fused := func(kind TensorKind, name string, parts ...int) {
 		rows := 0
 		for _, n := range parts {
 			rows += n
 		}
-		list = append(list, TensorSpec{prefix + name, kind, []int{rows, c.Hidden}, parts})
+		list = append(list, TensorSpec{c.layerName(prefix, name), prefix + name, kind, []int{rows, c.Hidden}, parts})
 	}
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	add(NormTensor, inputNorm, c.Hidden)
-	if c.Fused {
+	if !c.NoNormsBefore {
+		add(NormTensor, inputNorm, c.Hidden)
+		add(NormTensor, postAttentionNorm, c.Hidden)
+	}
+	if c.NormsAfter {
+		add(NormTensor, afterAttentionNorm, c.Hidden)
+		add(NormTensor, afterFeedForwardNorm, c.Hidden)
+	}
+	if c.FusedQKV {
 		fused(AttentionTensor, qkvProj, q, kv, kv)
 	} else {
 		add(AttentionTensor, qProj, q, c.Hidden)
@@ -134,9 +160,12 @@ func (c Config) layerTensors(prefix string) (list []TensorSpec) {
 		add(NormTensor, qNorm, c.HeadDim)
 		add(NormTensor, kNorm, c.HeadDim)
 	}
+	if c.WidthNorms {
+		add(NormTensor, qNorm, q)
+		add(NormTensor, kNorm, kv)
+	}
 	add(AttentionTensor, oProj, c.Hidden, q)
-	add(NormTensor, postAttentionNorm, c.Hidden)
-	if c.Fused {
+	if c.FusedGateUp {
 		fused(FeedForwardTensor, gateUpProj, c.Inner, c.Inner)
 	} else {
 		add(FeedForwardTensor, gateProj, c.Inner, c.Hidden)
@@ -183,11 +212,15 @@ func (c Config) Formats(tensors Tensors) map[string]kernels.DType {
 
 // CheckOps checks that a GPU has kernels for the formats of weights that one op multiplies. It names them if not.
 func (c Config) CheckOps(formats map[string]kernels.DType) error {
-	if c.Fused {
-		return nil
+	var ops [][]string
+	if !c.FusedQKV {
+		ops = append(ops, []string{qProj, kProj, vProj})
+	}
+	if !c.FusedGateUp {
+		ops = append(ops, []string{gateProj, upProj})
 	}
 	for i := range c.Layers {
-		for _, op := range [][]string{{qProj, kProj, vProj}, {gateProj, upProj}} {
+		for _, op := range ops {
 			var all []kernels.DType
 			for _, name := range op {
 				all = append(all, formats[layerPrefix(i)+name])

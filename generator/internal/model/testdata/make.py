@@ -21,9 +21,11 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import (LlamaConfig, LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config,
-                          Mistral3ForConditionalGeneration, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration,
+                          Gemma3TextConfig, Glm4Config, Glm4ForCausalLM, GraniteConfig, GraniteForCausalLM,
+                          GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config,
+                          Mistral3ForConditionalGeneration, MistralConfig, MistralForCausalLM, Olmo2Config,
+                          Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = Path(__file__).parent
@@ -33,6 +35,10 @@ SMALL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, max_posi
 TEXT = {k: v for k, v in SMALL.items() if k != "attn_implementation"}
 VISION = dict(model_type="pixtral", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
               patch_size=14, image_size=28)
+TINY = dict(SMALL, hidden_size=32, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=32)
+GEMMA = dict(TINY, intermediate_size=64, num_hidden_layers=4, sliding_window=24)
+SIGLIP = dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+              patch_size=14, image_size=28, vision_use_head=False)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, low_freq_factor=1.0, high_freq_factor=4.0)
 
 FAMILIES = {
@@ -83,6 +89,32 @@ FAMILIES = {
     "smollm3": (SmolLM3ForCausalLM, SmolLM3Config(
         **dict(SMALL, num_hidden_layers=4), vocab_size=277, num_attention_heads=2, num_key_value_heads=1,
         rope_parameters=dict(rope_type="default", rope_theta=5e6)), "bfloat16", None),
+    "granite": (GraniteForCausalLM, GraniteConfig(
+        **TINY, vocab_size=320, tie_word_embeddings=True, embedding_multiplier=12.0,
+        attention_multiplier=0.11, residual_multiplier=0.22, logits_scaling=0.25), "float32", None),
+    "granite-4": (GraniteMoeHybridForCausalLM, GraniteMoeHybridConfig(
+        **dict(TINY, intermediate_size=32), vocab_size=267, tie_word_embeddings=True,
+        num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=48, position_embedding_type="rope",
+        layer_types=["attention"] * 2, mamba_n_heads=4, mamba_expand=2, embedding_multiplier=10.0, attention_multiplier=0.2,
+        residual_multiplier=0.25, logits_scaling=0.25), "bfloat16", None),
+    "olmo-2": (Olmo2ForCausalLM, Olmo2Config(
+        **TINY, vocab_size=269), "float32", None),
+    "olmo-3": (Olmo3ForCausalLM, Olmo3Config(
+        **dict(TINY, num_hidden_layers=4), vocab_size=273, sliding_window=24,
+        rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=128), rope_theta=10000.0),
+        "bfloat16", None),
+    "glm-4": (Glm4ForCausalLM, Glm4Config(
+        **dict(TINY, intermediate_size=64), vocab_size=281), "bfloat16", None),
+    "gemma-2": (Gemma2ForCausalLM, Gemma2Config(
+        **GEMMA, vocab_size=283, query_pre_attn_scalar=48, attn_logit_softcapping=2.0, final_logit_softcapping=6.0), "float32", None),
+    "gemma-3-text": (Gemma3ForCausalLM, Gemma3TextConfig(
+        **dict(GEMMA, num_hidden_layers=7), vocab_size=293, query_pre_attn_scalar=48,
+        rope_scaling=dict(rope_type="linear", factor=8.0)), "bfloat16", None),
+    "gemma-3": (Gemma3ForConditionalGeneration, Gemma3Config(
+        text_config={**{k: v for k, v in GEMMA.items() if k in TEXT or k == "head_dim"}, "num_attention_heads": 2,
+                     "num_key_value_heads": 1, "sliding_window": 24, "vocab_size": 293, "num_hidden_layers": 2,
+                     "model_type": "gemma3_text"},
+        vision_config=SIGLIP, mm_tokens_per_image=4, attn_implementation="eager"), "bfloat16", None),
 }
 
 
@@ -91,7 +123,7 @@ def randomise(model, generator):
     for name, p in model.named_parameters():
         noise = torch.randn(p.shape, generator=generator)
         if name.endswith("norm.weight") or "layernorm" in name:
-            p.data = 1 + 0.2 * noise
+            p.data = 0.2 * noise + (0 if "gemma" in model.config.model_type else 1)  # Gemma adds 1 itself
         elif p.dim() == 1:
             p.data = 0.5 * noise
         else:
@@ -101,7 +133,7 @@ def randomise(model, generator):
 
 @torch.no_grad()
 def follow(model, tokens):
-    """The logits after tokens, and NEW greedy tokens with their margins."""
+    """The logits after tokens, and NEW greedy tokens with their margins, up to a near tie."""
     first, greedy, margins, all_tokens = None, [], [], list(tokens)
     for _ in range(NEW):
         logits = model(torch.tensor([all_tokens]), use_cache=False).logits[0, -1]
@@ -110,6 +142,8 @@ def follow(model, tokens):
         greedy.append(int(best.indices[0]))
         margins.append(round(float(best.values[0] - best.values[1]), 4))
         all_tokens.append(greedy[-1])
+        if margins[-1] < MARGIN:
+            break
     return first, greedy, margins
 
 
@@ -154,8 +188,11 @@ def main():
         model.to(getattr(torch, dtype)).save_pretrained(folder, **({"max_shard_size": shards} if shards else {}))
         (folder / "generation_config.json").unlink(missing_ok=True)
         model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        for part in model.modules():  # the root that multiplies embeddings, as in a model of this type
+            if hasattr(part, "embed_scale"):
+                part.embed_scale = part.embed_scale.to(getattr(torch, dtype)).float()
         text = config.get_text_config()
-        if text.rope_parameters["rope_type"] == "longrope":
+        if text.rope_parameters.get("rope_type") == "longrope":
             original = text.rope_parameters["original_max_position_embeddings"]
             force(model, original, False)
             write(folder / "short", model, text.vocab_size, generator, [n for n in LENGTHS if n + NEW <= original])

@@ -15,6 +15,8 @@ func Architecture(c model.Config) string {
 		return "llama"
 	case "ministral3":
 		return "mistral3"
+	case "gemma3_text":
+		return "gemma3"
 	}
 	return c.Name
 }
@@ -41,6 +43,7 @@ func Pairs(c model.Config) []Pair {
 	if c.Embedding != nil {
 		pairs = append(pairs, Pair{"pooling_type", uint32(3)}) // the last token
 	}
+	pairs = append(pairs, multipliers(c)...)
 	if arch == "llama" {
 		pairs = append(pairs, Pair{"vocab_size", uint32(c.Vocab)})
 	}
@@ -53,21 +56,38 @@ func Pairs(c model.Config) []Pair {
 	return pairs
 }
 
+// multipliers returns the metadata of scales and bounds, without the architecture's name.
+func multipliers(c model.Config) (pairs []Pair) {
+	for _, p := range []struct {
+		family, key string
+		value       float32
+	}{{"granite", "embedding_scale", c.EmbeddingScale}, {"granite", "residual_scale", c.ResidualScale},
+		{"granite", "logit_scale", c.LogitsDivisor}, {"granite", "attention.scale", c.AttentionScale},
+		{"gemma2", "attn_logit_softcapping", c.ScoreCap}, {"gemma2", "final_logit_softcapping", c.LogitsCap},
+		{"gemma3_text", "rope.freq_base_swa", float32(c.LocalTheta)}} {
+		if p.value != 0 && p.family == c.Name {
+			pairs = append(pairs, Pair{p.key, p.value})
+		}
+	}
+	return pairs
+}
+
 // names replaces the published names by GGUF's.
 var names = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm", "output_norm", "lm_head", "output",
 	"model.layers", "blk", "input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm",
 	"self_attn.qkv_proj", "attn_qkv", "self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k",
-	"self_attn.v_proj", "attn_v", "self_attn.o_proj", "attn_output", "self_attn.q_norm", "attn_q_norm",
+	"self_attn.v_proj", "attn_v", "post_self_attn_layernorm", "post_attention_norm", "post_mlp_layernorm",
+	"post_ffw_norm", "self_attn.o_proj", "attn_output", "self_attn.q_norm", "attn_q_norm",
 	"self_attn.k_norm", "attn_k_norm", "mlp.gate_up_proj", "ffn_up", "mlp.gate_proj", "ffn_gate",
 	"mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down")
 
-// Name returns GGUF's name of a tensor.
-func Name(published string) string { return names.Replace(published) }
+// Name returns GGUF's name of a tensor, whose name in Llama's checkpoints is given.
+func Name(llama string) string { return names.Replace(llama) }
 
 // Row returns the row of a published tensor that row r of the file's holds: the rows of each head of q and k of Llama,
 // Mistral and SmolLM3 are interleaved, as numpy's reshape(heads, 2, dim/2, …).swapaxes(1, 2) does.
 func Row(c model.Config, published string, r int) int {
-	interleaved := []string{"llama", "mistral", "ministral3", "smollm3"}
+	interleaved := []string{"llama", "mistral", "ministral3", "smollm3", "granite"}
 	if !slices.Contains(interleaved, c.Name) || !strings.Contains(published, "q_proj") && !strings.Contains(published, "k_proj") {
 		return r
 	}
@@ -75,17 +95,19 @@ func Row(c model.Config, published string, r int) int {
 	return head + row%2*c.HeadDim/2 + row/2
 }
 
-// Tensors returns the tensors of a model as llama.cpp's converter writes them: rows of q and k of Llama and Mistral
-// are interleaved, and Llama 3's scaling of RoPE is a tensor. change may change a tensor before, by its published name.
+// Tensors returns the tensors of a model as llama.cpp's converter writes them: rows of q and k of Llama, Mistral and
+// Granite are interleaved, norms whole, and Llama 3's scaling of RoPE is a tensor. change may change a tensor before, by its published name.
 func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) weights.Tensor) (list []weights.Tensor) {
 	for _, s := range c.Tensors() {
 		t, err := from.Tensor(s.Name)
 		if err != nil {
 			panic(err)
 		}
-		t = change(t)
+		if t = change(t); c.NormsFromOne && s.Kind == model.NormTensor {
+			t = plusOne(t)
+		}
 		t.Data = ordered(c, t)
-		t.Name = Name(s.Name)
+		t.Name = Name(s.Llama)
 		list = append(list, t)
 	}
 	for _, d := range Divisors(c) {
@@ -93,6 +115,16 @@ func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) wei
 			Data: d.Data})
 	}
 	return list
+}
+
+// plusOne adds 1 to a vector, in float32.
+func plusOne(t weights.Tensor) weights.Tensor {
+	values := make([]float32, t.Shape[0])
+	for i := range values {
+		values[i] = t.Float(i) + 1
+	}
+	t.DType, t.Data = weights.F32, floats(values)
+	return t
 }
 
 // ordered returns the rows of a tensor in the file's order.
