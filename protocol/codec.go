@@ -26,21 +26,23 @@ var requests = map[string]form{
 	TypeStatus:   formOf[StatusRequest](),
 	TypeTokenize: formOf[Tokenize](),
 	TypeCache:    formOf[CacheRequest](),
+	TypeSleep:    formOf[SleepRequest](),
 }
 
 var replies = map[string]form{
-	TypeWelcome: formOf[Welcome](),
-	TypeToken:   formOf[Token](),
-	TypeDone:    formOf[Done](),
-	TypeError:   formOf[Error](),
-	TypeStatus:  formOf[Status](),
-	TypeTokens:  formOf[Tokens](),
-	TypeCached:  formOf[Cached](),
+	TypeWelcome:  formOf[Welcome](),
+	TypeToken:    formOf[Token](),
+	TypeDone:     formOf[Done](),
+	TypeError:    formOf[Error](),
+	TypeStatus:   formOf[Status](),
+	TypeTokens:   formOf[Tokens](),
+	TypeCached:   formOf[Cached](),
+	TypeSleeping: formOf[Sleeping](),
 }
 
 // DecodeRequest decodes a client's message into a *Hello, *Generate, *Cancel,
-// *StatusRequest, *Tokenize or *CacheRequest. The error is always an *[Error], and carries the request's
-// id if the body has a readable one. Its code is CodeBadFrame for bad structure,
+// *StatusRequest, *Tokenize, *CacheRequest or *SleepRequest. The error is always an *[Error], and carries the
+// request's id if the body has a readable one. Its code is CodeBadFrame for bad structure,
 // CodeUnknownType, CodeBadMessage for a field that is missing, repeated or of the wrong
 // type, or CodePromptTooLong or CodeBadRequest for a list that is too long. The result
 // does not refer to body.
@@ -52,7 +54,7 @@ func DecodeRequest(body []byte) (any, error) { return decode(body, requests, Lim
 func (l Limits) DecodeRequest(body []byte) (any, error) { return decode(body, requests, l) }
 
 // DecodeReply decodes a generator's message into a *Welcome, *Token, *Done, *Error,
-// *Status, *Tokens or *Cached. The error is an *[Error] as in [DecodeRequest]. The result does not
+// *Status, *Tokens, *Cached or *Sleeping. The error is an *[Error] as in [DecodeRequest]. The result does not
 // refer to body.
 func DecodeReply(body []byte) (any, error) { return decode(body, replies, Limits{}) }
 

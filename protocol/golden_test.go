@@ -108,6 +108,11 @@ var goldens = []golden{
 	{name: "cache-drop-user", from: "client", means: "Drop those of the requests of one user within the uid.",
 		msg: &CacheRequest{Type: TypeCache, Drop: true, User: "key-1"}},
 
+	{name: "sleep", from: "client", means: "Asks the generator to end if no request runs.",
+		msg: &SleepRequest{Type: TypeSleep}},
+	{name: "sleep-idle", from: "client", means: "The same if the last request ended 30 seconds ago or earlier.",
+		msg: &SleepRequest{Type: TypeSleep, IdleS: 30}},
+
 	{name: "welcome", from: "generator", means: "Answers hello: generate is served, within these limits.",
 		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits}},
 	{name: "welcome-chat", from: "generator", means: "The same of a model that has a chat template.",
@@ -152,6 +157,9 @@ var goldens = []golden{
 	{name: "error-loading", from: "generator", means: "Answers hello while the model is loaded; 40% are done.",
 		msg: &Error{Type: TypeError, Code: CodeLoading, Message: "the model is being loaded",
 			Hint: "say hello again", Progress: ptr(0.4)}},
+	{name: "error-waits", from: "generator", means: "Answers hello while the start waits for a GPU's memory.",
+		msg: &Error{Type: TypeError, Code: CodeLoading, Message: "the model is being loaded: waiting for the GPU, 2 s",
+			Hint: "say hello again", Progress: ptr(0.0), WaitsFor: "cuda"}},
 	{name: "status", from: "generator", means: "Answers a status request.", msg: goldenStatus(goldenGraphs)},
 	{name: "status-older", from: "generator",
 		means: "The same from a generator of before the fields graphs, machine, shape, memory, reserve, cache and drafts; " +
@@ -163,6 +171,9 @@ var goldens = []golden{
 	{name: "cached", from: "generator", means: "Answers cache.",
 		msg: &Cached{Type: TypeCached, Scope: ScopeUser, PageTokens: 16, Dropped: 3,
 			Tiers: []CacheTier{{Tier: TierDevice, Pages: 250, Tokens: 4000, Bytes: 1 << 31}}}},
+
+	{name: "sleeping", from: "generator", means: "Answers sleep: the generator ends.",
+		msg: &Sleeping{Type: TypeSleeping}},
 
 	{name: "refused-list", from: "client", means: "A list that declares 4,294,967,295 elements and holds none.",
 		body: "\xdd\xff\xff\xff\xff", refused: CodeBadFrame},

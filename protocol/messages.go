@@ -16,14 +16,16 @@ const (
 	TypeStatus   = "status" // also the reply's type
 	TypeTokenize = "tokenize"
 	TypeCache    = "cache"
+	TypeSleep    = "sleep"
 
 	// From generator to client.
-	TypeWelcome = "welcome"
-	TypeToken   = "token"
-	TypeDone    = "done"
-	TypeError   = "error"
-	TypeTokens  = "tokens"
-	TypeCached  = "cached"
+	TypeWelcome  = "welcome"
+	TypeToken    = "token"
+	TypeDone     = "done"
+	TypeError    = "error"
+	TypeTokens   = "tokens"
+	TypeCached   = "cached"
+	TypeSleeping = "sleeping"
 )
 
 // Reasons why a completion ends: the values of the field finish_reason of done.
@@ -294,6 +296,9 @@ type Status struct {
 	Formats Formats `msgpack:"formats,omitempty" json:"formats"`
 	// Drafts was added to version 1: what guesses tokens, and how often it was right.
 	Drafts Drafts `msgpack:"drafts,omitempty" json:"drafts"`
+	// IdleS was added to version 1: the seconds since the last request ended, or since the model was
+	// loaded; 0 during a request, and while the generator is not ready.
+	IdleS float64 `msgpack:"idle_s,omitempty" json:"idle_s"`
 }
 
 // Failure is the reason why a generator cannot serve.

@@ -21,6 +21,7 @@ generate.messages: role content
 generate.template:
 generate: type id
 hello: type version
+sleep: type
 status: type
 tokenize: type text
 `,
@@ -32,6 +33,7 @@ done.timing: queue_ms prefill_ms ttft_ms total_ms
 done.usage: prompt_tokens completion_tokens
 done: type id finish_reason usage timing graphs
 error: type code message
+sleeping: type
 status.cache: scope requests hits prompt_tokens cached_tokens
 status.chat_defaults: temperature top_k top_p min_p repeat_penalty
 status.disk: state bytes max_bytes pages hits read written errors
