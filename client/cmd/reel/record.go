@@ -29,9 +29,13 @@ func showRecord(w io.Writer, r *protocol.Record, asJSON bool, err error) error {
 		return recorded(err)
 	}
 	rows := append([][2]string{{"state", stateText(r)}}, failureRows(r.Failure)...)
-	rows = append(rows,
-		[2]string{"generator", fmt.Sprintf("pid %d", r.PID)},
-		[2]string{"since", r.At.Local().Format(time.DateTime)})
+	if r.Model != "" {
+		rows = append(rows, [2]string{"model", r.Model})
+	}
+	if r.PID != 0 {
+		rows = append(rows, [2]string{"generator", fmt.Sprintf("pid %d", r.PID)},
+			[2]string{"since", r.At.Local().Format(time.DateTime)})
+	}
 	if err := writeRows(w, rows); err != nil {
 		return err
 	}
