@@ -77,7 +77,7 @@ func (g *Gateway) prepare(
 	if err != nil {
 		return m, nil, ended(r.Context(), err)
 	}
-	m.identity = c.Identity()
+	m.identity = m.group.identity()
 	requests, err := translate(c.Limits())
 	return m, requests, err
 }

@@ -3,15 +3,15 @@ package gateway
 import (
 	"context"
 	"errors"
-	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"reel.internal/reel/client"
 	"reel.internal/reel/protocol"
 )
 
-// Generator is a generator that the gateway serves.
+// Generator is a generator that the gateway serves. Several of one Name are generators of one model.
 type Generator struct {
 	Name   string // of its model, for clients; empty: the model's own
 	Socket string // path; empty: where package client looks
@@ -27,25 +27,22 @@ const (
 
 // backend is a generator with the connections to it.
 type backend struct {
-	o      Generator
-	places *places
+	o       Generator
+	index   int          // among the generators of its model
+	places  *places      // of all generators of its model
+	running atomic.Int64 // requests that it has, or that connect to it
 
 	mu       sync.Mutex
 	links    []*link
 	attempts map[string]*attempt // to connect, by user
 	model    string              // as it was called last
+	identity string              // that it said last; empty: unknown
+	slots    int                 // of its batch; 0: unknown
+	offered  int                 // places that it gives
 	control  *client.Client
 	failed   error     // of the last attempt to reach it for control
 	at       time.Time // of that attempt
-}
-
-// link is a connection that carries the requests of a user.
-type link struct {
-	c       *client.Client
-	user    string
-	running int
-	since   time.Time // of the last request's end
-	over    bool      // takes no further requests: its generator drains
+	down     time.Time // of the last connection for a request that failed; zero: it did not
 }
 
 // lost reports whether a connection has ended.
@@ -61,14 +58,9 @@ func lost(c *client.Client) bool {
 // options returns the options to dial with.
 func (b *backend) options() client.Options { return client.Options{Socket: b.o.Socket} }
 
-// dial connects. It waits for a generator that loads.
-func (b *backend) dial(ctx context.Context) (*client.Client, error) {
-	o := b.options()
+// dial connects, as patiently as o.
+func (b *backend) dial(ctx context.Context, o client.Options) (*client.Client, error) {
 	c, err := client.Dial(ctx, o)
-	if codeOf(err) == protocol.CodeLoading {
-		o.Wait = loadTime
-		c, err = client.Dial(ctx, o)
-	}
 	if err == nil {
 		b.learn(c)
 	}
@@ -78,28 +70,58 @@ func (b *backend) dial(ctx context.Context) (*client.Client, error) {
 // learn takes over what a generator says of itself.
 func (b *backend) learn(c *client.Client) {
 	l := c.Limits()
-	b.places.resize(min(maxBackendConnections*l.Requests, l.MaxBatch+l.Queue))
+	b.mu.Lock()
+	b.model, b.identity, b.slots, b.down = c.Model(), c.Identity(), l.MaxBatch, time.Time{}
+	b.mu.Unlock()
+	b.offer(min(maxBackendConnections*l.Requests, l.MaxBatch+l.Queue))
+}
+
+// offer sets the number of places that the generator gives.
+func (b *backend) offer(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.model = c.Model()
+	b.places.grow(n - b.offered)
+	b.offered = n
+}
+
+// live returns the connection for questions if there is one.
+func (b *backend) live() *client.Client {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.control == nil || lost(b.control) {
+		return nil
+	}
+	return b.control
 }
 
 // reach returns a connection for questions about the generator. It wakes none that sleeps.
 func (b *backend) reach(ctx context.Context) (*client.Client, error) {
-	b.mu.Lock()
-	c, failed, at := b.control, b.failed, b.at
-	b.mu.Unlock()
-	if c != nil && !lost(c) {
+	if c := b.live(); c != nil {
 		return c, nil
 	}
+	b.mu.Lock()
+	failed, at := b.failed, b.at
+	b.mu.Unlock()
 	if failed != nil && time.Since(at) < tryAgain {
 		return nil, failed
 	}
 	o := b.options()
 	o.NoWake = true
-	c, err := client.Dial(ctx, o)
-	if err == nil {
-		b.learn(c)
+	c, err := b.dial(ctx, o)
+	return b.keep(ctx, c, err)
+}
+
+// describe returns a connection that knows the generator's bounds and whether its model has a chat
+// template. It wakes a generator that sleeps, and waits for one that loads.
+func (b *backend) describe(ctx context.Context) (*client.Client, error) {
+	if c, err := b.reach(ctx); err == nil {
+		return c, nil
+	}
+	o := b.options()
+	c, err := b.dial(ctx, o)
+	if codeOf(err) == protocol.CodeLoading {
+		o.Wait = loadTime
+		c, err = b.dial(ctx, o)
 	}
 	return b.keep(ctx, c, err)
 }
@@ -122,11 +144,8 @@ func (b *backend) keep(ctx context.Context, c *client.Client, err error) (*clien
 	return c, nil
 }
 
-// known returns the model's name for clients if the settings give it, or a connection that still lives.
+// known returns the model's name as a connection that still lives has said it.
 func (b *backend) known() string {
-	if b.o.Name != "" {
-		return b.o.Name
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.control == nil || lost(b.control) {
@@ -135,12 +154,9 @@ func (b *backend) known() string {
 	return b.model
 }
 
-// name returns the model's name for clients. It is empty while the generator has never said it. The
-// error says why the generator cannot be reached now.
+// name returns the model's name. It is empty while the generator has never said it. The error says why
+// the generator cannot be reached now.
 func (b *backend) name(ctx context.Context) (string, error) {
-	if b.o.Name != "" {
-		return b.o.Name, nil
-	}
 	_, err := b.reach(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,28 +172,10 @@ func (b *backend) status(ctx context.Context) (*client.Status, error) {
 	return c.Status(ctx)
 }
 
-// generate runs a request of a user, as [client.Client.Generate] does. It waits for a place, and
-// repeats a request that the generator could not take.
-func (b *backend) generate(ctx context.Context, user string, req client.Request) iter.Seq2[client.Token, error] {
-	req.User = user
-	return func(yield func(client.Token, error) bool) {
-		if err := b.places.take(ctx, user); err != nil {
-			yield(client.Token{}, err)
-			return
-		}
-		defer b.places.give(user)
-		until := time.Now().Add(busyTime)
-		for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-			begun, err := b.once(ctx, user, req, yield)
-			if err == nil {
-				return
-			}
-			if begun || !mayRepeat(err) || time.Now().Add(pause).After(until) || !sleep(ctx, pause) {
-				yield(client.Token{}, err)
-				return
-			}
-		}
-	}
+// ready reports whether the generator serves, or would be started by a request.
+func (b *backend) ready(ctx context.Context) bool {
+	status, err := b.status(ctx)
+	return err == nil && status.State == protocol.StateReady || errors.Is(err, client.ErrSleeping)
 }
 
 // codeOf returns the code of an error that the generator sent, or "".
@@ -187,17 +185,6 @@ func codeOf(err error) string {
 		return reported.Code
 	}
 	return ""
-}
-
-// mayRepeat reports whether a request that was refused with err may soon be taken. A generator that
-// drains may be one that goes to sleep: the next connection wakes it.
-func mayRepeat(err error) bool {
-	switch codeOf(err) {
-	case protocol.CodeBusy, protocol.CodeTooManyRequests, protocol.CodeTooManyConnections, protocol.CodeOverloaded,
-		protocol.CodeDraining:
-		return true
-	}
-	return false
 }
 
 // sleep waits for d, and reports whether ctx has not ended meanwhile.
@@ -210,25 +197,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// once runs req on one connection. begun means that a token has been yielded, or the loop left.
-func (b *backend) once(
-	ctx context.Context, user string, req client.Request, yield func(client.Token, error) bool,
-) (begun bool, err error) {
-	l, err := b.borrow(ctx, user)
-	if err != nil {
-		return false, err
-	}
-	defer func() { b.giveBack(l, err) }()
-	for token, err := range l.c.Generate(ctx, req) {
-		if err != nil {
-			return begun, err
-		}
-		begun = true
-		if !yield(token, nil) {
-			return true, nil
-		}
-	}
-	return begun, nil
 }

@@ -13,28 +13,46 @@ import (
 	"reel.internal/reel/client"
 )
 
-// backends are the gateway's generators by the names of their models.
+// backends are the models of the gateway's generators, by their names.
 type backends struct {
-	list    []*backend
+	list    []*group
 	aliases map[string]string
 }
 
-// newBackends returns the backends of the settings. Errors: [ErrConfig].
+// newBackends returns the models of the settings. Errors: [ErrConfig].
 func newBackends(o Options) (*backends, error) {
 	b := &backends{aliases: map[string]string{}}
 	for name, model := range o.Aliases {
 		b.aliases[untagged(name)] = untagged(model)
 	}
 	waits := newShares(int64(o.Queue))
-	for _, g := range o.Generators {
-		for _, other := range b.list {
-			if g.Name != "" && g.Name == other.o.Name || g.Socket == other.o.Socket {
-				return nil, fmt.Errorf("%w: --generator: %s%s is given twice", ErrConfig, g.Name, g.Socket)
-			}
+	sockets := map[string]bool{}
+	for _, one := range o.Generators {
+		if sockets[one.Socket] {
+			return nil, fmt.Errorf("%w: --generator: %s is given twice", ErrConfig, one.Socket)
 		}
-		b.list = append(b.list, &backend{o: g, places: newPlaces(waits)})
+		sockets[one.Socket] = true
+		to := b.named(one.Name)
+		if to == nil {
+			to = newGroup(one.Name, waits)
+			b.list = append(b.list, to)
+		}
+		if len(to.list) == maxGenerators {
+			return nil, fmt.Errorf("%w: --generator: %s has more than %d generators", ErrConfig, one.Name, maxGenerators)
+		}
+		to.add(one)
 	}
 	return b, nil
+}
+
+// named returns the model to which the settings have given a name, or nil.
+func (b *backends) named(name string) *group {
+	for _, one := range b.list {
+		if name != "" && one.name == name {
+			return one
+		}
+	}
+	return nil
 }
 
 // untagged returns a model's name without Ollama's tag of every model.
@@ -43,8 +61,8 @@ func untagged(name string) string { return strings.TrimSuffix(name, ":latest") }
 // model is a model that can be asked for.
 type model struct {
 	name string
-	*backend
-	identity string // of its generator; empty: unknown
+	*group
+	identity string // of its generators; empty: unknown, or several
 }
 
 // models lists the models whose generators have said their names, in the order of the settings.
@@ -52,14 +70,14 @@ func (b *backends) models(ctx context.Context) []model {
 	names := make([]string, len(b.list))
 	var all sync.WaitGroup
 	for i, one := range b.list {
-		all.Go(func() { names[i], _ = one.name(ctx) })
+		all.Go(func() { names[i], _ = one.called(ctx) })
 	}
 	all.Wait()
 	var list []model
 	for i, name := range names {
 		known := slices.ContainsFunc(list, func(m model) bool { return m.name == name })
 		if name != "" && !known {
-			list = append(list, model{name: name, backend: b.list[i]})
+			list = append(list, model{name: name, group: b.list[i]})
 		}
 	}
 	return list
@@ -99,7 +117,7 @@ func (b *backends) find(ctx context.Context, name string) (model, error) {
 func (b *backends) known() (list []model) {
 	for _, one := range b.list {
 		if name := one.known(); name != "" {
-			list = append(list, model{name: name, backend: one})
+			list = append(list, model{name: name, group: one})
 		}
 	}
 	return list
@@ -118,7 +136,7 @@ func pick(list []model, name string) (model, bool) {
 // wake wakes the generators that sleep and have never said their model's name.
 func (b *backends) wake(ctx context.Context) {
 	for _, one := range b.list {
-		if name, err := one.name(ctx); name == "" && errors.Is(err, client.ErrSleeping) {
+		if name, err := one.called(ctx); name == "" && errors.Is(err, client.ErrSleeping) {
 			_, _ = one.describe(ctx) // the next question tells the error
 		}
 	}
@@ -135,7 +153,7 @@ func (b *backends) names(list []model) string {
 
 // none returns the reason why no generator has said its model's name.
 func (b *backends) none(ctx context.Context) error {
-	_, err := b.list[0].name(ctx)
+	_, err := b.list[0].called(ctx)
 	if err == nil {
 		err = errDraining
 	}
@@ -145,7 +163,7 @@ func (b *backends) none(ctx context.Context) error {
 // ready reports whether a model can serve: its generator answers that it is ready, or sleeps until
 // the next request.
 func (b *backends) ready(ctx context.Context) bool {
-	return slices.ContainsFunc(b.list, func(one *backend) bool { return one.ready(ctx) })
+	return slices.ContainsFunc(b.list, func(one *group) bool { return one.ready(ctx) > 0 })
 }
 
 // close closes all connections.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -9,20 +10,32 @@ import (
 	"reel.internal/reel/protocol"
 )
 
+// link is a connection that carries the requests of a user.
+type link struct {
+	c        *client.Client
+	user     string
+	running  int
+	since    time.Time // of the last request's end
+	over     bool      // takes no further requests: its generator drains
+	identity string    // of its generator; empty: unknown
+	asked    time.Time // when the generator was asked for it last
+}
+
 // borrow returns a connection for one request of a user. Users have connections of their own: the
-// generator reads no further message of a connection while a long text of it waits.
-func (b *backend) borrow(ctx context.Context, user string) (*link, error) {
+// generator reads no further message of a connection while a long text of it waits. With noWake a
+// generator that sleeps is not woken: the error is [client.ErrSleeping].
+func (b *backend) borrow(ctx context.Context, user string, noWake bool) (*link, error) {
 	for {
 		l, other := b.reuse(user)
 		if l != nil {
 			return l, nil
 		}
 		if other == nil {
-			return b.connect(ctx, user)
+			return b.connect(ctx, user, noWake)
 		}
 		select {
 		case <-other.ended:
-			if other.err != nil && !other.left {
+			if other.err != nil && !other.left && (noWake || !errors.Is(other.err, client.ErrSleeping)) {
 				return nil, other.err
 			}
 		case <-ctx.Done():
@@ -40,8 +53,13 @@ type attempt struct {
 }
 
 // connect ends the attempt that reuse has begun for the user.
-func (b *backend) connect(ctx context.Context, user string) (*link, error) {
-	c, err := b.dial(ctx)
+func (b *backend) connect(ctx context.Context, user string, noWake bool) (*link, error) {
+	o := b.options()
+	o.NoWake = noWake
+	c, err := b.dial(ctx, o)
+	if errors.Is(err, client.ErrNoGenerator) {
+		b.offer(0) // those who wait find their places at others
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.attempts[user]
@@ -49,9 +67,12 @@ func (b *backend) connect(ctx context.Context, user string) (*link, error) {
 	a.err, a.left = err, ctx.Err() != nil
 	close(a.ended)
 	if err != nil {
+		if !a.left {
+			b.down = time.Now()
+		}
 		return nil, err
 	}
-	l := &link{c: c, user: user, running: 1}
+	l := &link{c: c, user: user, running: 1, identity: c.Identity()}
 	b.links = append(b.links, l)
 	return l, nil
 }
@@ -120,12 +141,36 @@ func (b *backend) close() {
 	}
 }
 
-// describe returns a connection that knows the generator's bounds and whether its model has a chat
-// template. It wakes a generator that sleeps.
-func (b *backend) describe(ctx context.Context) (*client.Client, error) {
-	if c, err := b.reach(ctx); err == nil {
-		return c, nil
+// identityTime bounds the wait for a generator's answer, and the time between two questions.
+const identityTime = time.Second
+
+// askIdentity asks the generator of a connection for its identity, if that is unknown and it was not
+// asked just before. A generator does not know it until it has read its weights again.
+func (b *backend) askIdentity(ctx context.Context, l *link) string {
+	b.mu.Lock()
+	known, due := l.identity, time.Since(l.asked) > identityTime
+	if known == "" && due {
+		l.asked = time.Now()
 	}
-	c, err := b.dial(ctx)
-	return b.keep(ctx, c, err)
+	b.mu.Unlock()
+	if known != "" || !due {
+		return known
+	}
+	ctx, stop := context.WithTimeout(ctx, identityTime)
+	defer stop()
+	status, err := l.c.Status(ctx)
+	if err != nil || status.Identity == "" {
+		return ""
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l.identity, b.identity = status.Identity, status.Identity
+	return l.identity
+}
+
+// identityOf returns the identity of a connection's generator; empty: unknown.
+func (b *backend) identityOf(l *link) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return l.identity
 }

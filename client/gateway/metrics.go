@@ -170,7 +170,7 @@ func kvUse(s *client.Status) float64 {
 
 var (
 	readyDesc = prometheus.NewDesc(metricsPrefix+"generator_ready",
-		"1 while the generator can serve, or sleeps until the next request.", []string{"model"}, nil)
+		"Generators of the model that can serve, or sleep until the next request.", []string{"model"}, nil)
 	queueDesc = prometheus.NewDesc(metricsPrefix+"queue_length",
 		"Requests that wait in the gateway for a place at the generator.", []string{"model"}, nil)
 	cacheDesc = prometheus.NewDesc("vllm:cache_config_info", "Always 1: the KV cache's tokens per page, and its pages.",
@@ -197,7 +197,7 @@ func (c generators) Collect(to chan<- prometheus.Metric) {
 		}
 		queued := m.places.queued()
 		gauge(queueDesc, float64(queued))
-		gauge(readyDesc, flag(m.ready(ctx)))
+		gauge(readyDesc, float64(m.ready(ctx)))
 		s, err := m.status(ctx)
 		if err != nil {
 			continue
@@ -207,12 +207,4 @@ func (c generators) Collect(to chan<- prometheus.Metric) {
 			gauge(f.desc, f.read(s, queued))
 		}
 	}
-}
-
-// flag returns 1 for true and 0 for false.
-func flag(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
 }

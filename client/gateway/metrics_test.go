@@ -84,7 +84,7 @@ func TestMetricsOfQueue(t *testing.T) {
 	ask()
 	generated(t, g)
 	places := s.backends.list[0].places
-	places.resize(1)
+	places.grow(1 - places.offered)
 	ask()
 	ask()
 	for end := time.Now().Add(10 * time.Second); places.queued() < 2; time.Sleep(time.Millisecond) {

@@ -89,7 +89,7 @@ func (g *Gateway) describeModel(r *http.Request, m model) (ollamaModel, *client.
 		}
 	}
 	slices.Sort(o.Capabilities)
-	status, err := c.Status(r.Context())
+	status, err := m.status(r.Context())
 	if err != nil {
 		return o, nil
 	}

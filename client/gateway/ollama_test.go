@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"reflect"
 	"strings"
@@ -169,14 +170,15 @@ func TestOllamaOptions(t *testing.T) {
 	}
 }
 
-// Without num_predict an answer may fill the context; a negative seed is a random one; a penalty over
-// no token is none.
+// Without num_predict an answer may fill the context; a negative seed is a random one, which
+// the gateway draws; a penalty over no token is none.
 func TestOllamaDefaults(t *testing.T) {
 	base, gen := beside(t, fakegen.Script{Context: 100})
 	askOllama(t, "POST", base+"/api/generate", `{"model":"fake","raw":true,"prompt":"x","format":"",
 		"options":{"num_predict":-1,"seed":-1,"top_k":-1,"top_p":0,"repeat_penalty":1.3,"repeat_last_n":0}}`)
 	m := generated(t, gen)
-	if *m.MaxTokens != 100 || m.Seed != nil || *m.TopK != 0 || *m.TopP != leastTopP || *m.RepeatPenalty != 1 || m.Format != nil || m.Temperature != nil {
+	if *m.MaxTokens != 100 || m.Seed == nil || *m.Seed == math.MaxUint64 || *m.TopK != 0 || *m.TopP != leastTopP ||
+		*m.RepeatPenalty != 1 || m.Format != nil || m.Temperature != nil {
 		t.Errorf("%+v", m)
 	}
 }

@@ -7,13 +7,14 @@ import (
 	"sync"
 )
 
-// places bounds the requests that a generator has from this gateway. Further requests wait: those of
-// a user in order, and of several users the one that has the fewest places goes first. A user holds
-// no more places than it leaves free, so that another one finds one at once.
+// places bounds the requests that the generators of a model have from this gateway. Further requests
+// wait: those of a user in order, and of several users the one that has the fewest places goes first. A
+// user holds no more places than it leaves free, so that another one finds one at once.
 type places struct {
-	waits *shares // the bound on waiting requests, over all generators
+	waits *shares // the bound on waiting requests, over all models
 
 	mu      sync.Mutex
+	offered int // by all generators
 	total   int
 	used    int
 	held    map[string]int
@@ -32,11 +33,12 @@ var errQueue = &apiError{status: http.StatusTooManyRequests, code: "queue_full",
 
 func newPlaces(waits *shares) *places { return &places{waits: waits, total: 1, held: map[string]int{}} }
 
-// resize sets the number of places.
-func (p *places) resize(total int) {
+// grow changes the number of places by what a generator offers more or less.
+func (p *places) grow(by int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.total = max(total, 1)
+	p.offered += by
+	p.total = max(p.offered, 1) // while no generator answers, requests find that out one by one
 	p.grant()
 }
 

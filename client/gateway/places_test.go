@@ -23,7 +23,7 @@ type queue struct {
 
 func newQueue(t *testing.T, total, waits int) *queue {
 	q := &queue{t: t, places: newPlaces(newShares(int64(waits)))}
-	q.resize(total)
+	q.grow(total)
 	return q
 }
 
@@ -162,6 +162,11 @@ func TestQueueIsBounded(t *testing.T) {
 	_ = runs.Body.Close()
 }
 
+// oneBackend returns the generator of a socket.
+func oneBackend(socket string) *backend {
+	return &backend{o: Generator{Socket: socket}, places: newPlaces(newShares(8))}
+}
+
 // TestConnectionsToGenerator: one connection carries as many requests as the protocol allows, then
 // there is another one, and users have their own.
 func TestConnectionsToGenerator(t *testing.T) {
@@ -170,10 +175,10 @@ func TestConnectionsToGenerator(t *testing.T) {
 			w.Limits.Requests = 2
 		}
 	}})
-	b := &backend{o: Generator{Socket: socket}, places: newPlaces(newShares(8))}
+	b := oneBackend(socket)
 	defer b.close()
 	borrow := func(user string) *link {
-		l, err := b.borrow(t.Context(), user)
+		l, err := b.borrow(t.Context(), user, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +211,7 @@ func TestConnectionsToGenerator(t *testing.T) {
 // while it connects harms no other one.
 func TestConnectionsOfABurst(t *testing.T) {
 	_, socket := fake(t, fakegen.Script{})
-	b := &backend{o: Generator{Socket: socket}, places: newPlaces(newShares(8))}
+	b := oneBackend(socket)
 	defer b.close()
 	gone, leave := context.WithCancel(t.Context())
 	leave()
@@ -217,7 +222,7 @@ func TestConnectionsOfABurst(t *testing.T) {
 			if i%4 == 0 {
 				ctx = gone
 			}
-			if _, err := b.borrow(ctx, "a"); err != nil && ctx != gone {
+			if _, err := b.borrow(ctx, "a", false); err != nil && ctx != gone {
 				t.Error(err)
 			}
 		})
@@ -226,9 +231,9 @@ func TestConnectionsOfABurst(t *testing.T) {
 	if n := len(b.links); n != 1 {
 		t.Errorf("%d connections, want 1", n)
 	}
-	missing := &backend{o: Generator{Socket: "/nowhere/g.sock"}, places: newPlaces(newShares(8))}
+	missing := oneBackend("/nowhere/g.sock")
 	for range 2 {
-		if _, err := missing.borrow(t.Context(), "a"); !errors.Is(err, client.ErrNoGenerator) {
+		if _, err := missing.borrow(t.Context(), "a", false); !errors.Is(err, client.ErrNoGenerator) {
 			t.Error(err)
 		}
 	}
@@ -244,7 +249,7 @@ func TestBusyGenerator(t *testing.T) {
 		go func() { _, body := s.post("/v1/chat/completions", someChat); answer <- body }()
 		eventually(t, "it runs", func() bool { return s.running.Load() == 1 })
 		fakeAt(t, socket, fakegen.Script{Chat: true, Pieces: []string{"at last"}})
-		b := s.backends.list[0]
+		b := s.backends.list[0].list[0]
 		eventually(t, "the request is answered", func() bool {
 			b.mu.Lock()
 			for _, l := range b.links {

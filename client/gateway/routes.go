@@ -2,12 +2,8 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
-
-	"reel.internal/reel/client"
-	"reel.internal/reel/protocol"
 )
 
 // routes returns all that the gateway answers on its main addresses.
@@ -63,12 +59,6 @@ func (g *Gateway) routesReady(mux *http.ServeMux) {
 		}
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
 	})
-}
-
-// ready reports whether the generator serves, or would be started by a request.
-func (b *backend) ready(ctx context.Context) bool {
-	status, err := b.status(ctx)
-	return err == nil && status.State == protocol.StateReady || errors.Is(err, client.ErrSleeping)
 }
 
 // failed logs an error that is not the client's.

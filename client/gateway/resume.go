@@ -1,0 +1,272 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+
+	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
+)
+
+const (
+	maxResumes  = 3                     // of a request; the next death ends it
+	suspectAt   = 2                     // deaths after which a request is resumed apart from others like it
+	restartTime = time.Minute           // to wait for a generator that died
+	firstPause  = 20 * time.Millisecond // before a further attempt; doubles each time
+	maxPause    = 200 * time.Millisecond
+)
+
+// errOtherTokens ends an answer whose generator died and that no other one can take up.
+var errOtherTokens = &apiError{status: http.StatusServiceUnavailable, code: "not_resumed", retry: 1,
+	message: "the generator ended in the middle of this answer, and the one in its place gives other tokens (ask again)"}
+
+// newSuspects returns the place of requests that ran at several deaths. All may wait for it: they have
+// places at the generators.
+func newSuspects() *places { return newPlaces(newShares(math.MaxInt64)) }
+
+// generate runs a request of a user, as [client.Client.Generate] does. It waits for a place, repeats a
+// request that no generator could take, and resumes one whose generator died.
+func (g *group) generate(ctx context.Context, user string, req client.Request) iter.Seq2[client.Token, error] {
+	req.User = user
+	if req.Seed == nil {
+		req.Seed = new(rand.Uint64()) // so that the request gives the same tokens again
+	}
+	return func(yield func(client.Token, error) bool) {
+		if err := g.places.take(ctx, user); err != nil {
+			yield(client.Token{}, err)
+			return
+		}
+		defer g.places.give(user)
+		r := run{group: g, user: user, req: req, yield: yield}
+		if err := r.toItsEnd(ctx); err != nil {
+			yield(client.Token{}, err)
+		}
+	}
+}
+
+// run is a request on its way through the generators of a model.
+type run struct {
+	*group
+	user  string
+	req   client.Request
+	yield func(client.Token, error) bool
+	marks []uint64 // of its prompt; see prefixes
+
+	sent     []int32   // ids of the tokens that the client has
+	begun    time.Time // of the last attempt that a generator took
+	deaths   int       // that it ran at
+	last     *backend  // whose tokens the client has
+	identity string    // of that generator; empty: unknown
+	context  int       // that generator's limit
+}
+
+// toItsEnd runs the request, as often as its generators die and it may be resumed.
+func (r *run) toItsEnd(ctx context.Context) error {
+	start := time.Now()
+	r.marks = r.routed.marks(&r.req)
+	for {
+		err := r.attempt(ctx)
+		if err == nil {
+			r.finished(start)
+			return nil
+		}
+		if !died(err) || r.deaths == maxResumes || ctx.Err() != nil {
+			r.failed()
+			return err
+		}
+		r.deaths++
+		r.lostAt.Store(time.Now().UnixNano())
+		if r.deaths == suspectAt {
+			if err := r.suspects.take(ctx, r.user); err != nil {
+				return err
+			}
+			defer r.suspects.give(r.user)
+		}
+	}
+}
+
+// finished counts a request that has ended, and adds to its time what deaths took.
+func (r *run) finished(start time.Time) {
+	if r.deaths == 0 {
+		return
+	}
+	r.counts.resumed.Add(1)
+	if d := r.req.Done; d != nil {
+		d.Timing.TotalMS += float64(r.begun.Sub(start)) / float64(time.Millisecond)
+	}
+}
+
+// failed counts a request that has ended with an error.
+func (r *run) failed() {
+	if r.deaths > 0 {
+		r.counts.notResumed.Add(1)
+	}
+}
+
+// attempt has the request run on a generator. While none takes it, it tries again as long as its errors
+// deserve.
+func (r *run) attempt(ctx context.Context) error {
+	begin := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		taken, err := r.once(ctx)
+		if taken || time.Since(begin)+pause > r.patience(err) || !sleep(ctx, pause) {
+			return err
+		}
+	}
+}
+
+// patience returns for how long a request is tried again that no generator takes because of err.
+func (r *run) patience(err error) time.Duration {
+	code := codeOf(err)
+	switch {
+	case !busy(code) && !away(err):
+		return 0
+	case r.deaths > 0 || away(err) && r.comesBack():
+		return restartTime
+	case code == protocol.CodeLoading:
+		return loadTime
+	case code != "":
+		return busyTime // one that drains may be one that goes to sleep: the next connection wakes it
+	}
+	return 0
+}
+
+// busy reports whether a generator refuses with a code what it may soon take.
+func busy(code string) bool {
+	switch code {
+	case protocol.CodeBusy, protocol.CodeTooManyRequests, protocol.CodeTooManyConnections, protocol.CodeOverloaded:
+		return true
+	}
+	return false
+}
+
+// away reports whether err means that a generator is not there, and may come back.
+func away(err error) bool {
+	switch codeOf(err) {
+	case protocol.CodeDraining, protocol.CodeLoading, protocol.CodeShutdown, protocol.CodeDeviceFailed:
+		return true
+	}
+	return errors.Is(err, client.ErrNoGenerator)
+}
+
+// died reports whether err, which ended a request that a generator had, means that the generator ended.
+func died(err error) bool {
+	switch codeOf(err) {
+	case protocol.CodeShutdown, protocol.CodeDeviceFailed, protocol.CodeDraining, protocol.CodeLoading:
+		return true
+	case "":
+		return errors.Is(err, client.ErrConnectionLost) && cut(err)
+	}
+	return false
+}
+
+// cut reports whether a connection was lost because the other side ended, and not for what it sent.
+func cut(err error) bool {
+	for _, cause := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, os.ErrDeadlineExceeded} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return false
+}
+
+// once has the request run on the best generator that takes it. taken is false if none does. Of several
+// generators those that sleep are woken if no other one takes it.
+func (r *run) once(ctx context.Context) (taken bool, err error) {
+	taken, err = r.round(ctx, len(r.list) > 1)
+	if !taken && errors.Is(err, client.ErrSleeping) {
+		return r.round(ctx, false)
+	}
+	return taken, err
+}
+
+// round offers the request to the generators in turn, the best first. If none takes it, the error is the
+// one that is worth the most patience.
+func (r *run) round(ctx context.Context, noWake bool) (taken bool, err error) {
+	var tried uint64
+	for b := r.choose(tried); b != nil; b = r.choose(tried) {
+		tried |= 1 << b.index
+		taken, one := r.on(ctx, b, noWake)
+		if taken || ctx.Err() != nil {
+			return taken, one
+		}
+		if err == nil || r.patience(one) > r.patience(err) {
+			err = one
+		}
+	}
+	return false, err
+}
+
+// on runs the request on a generator that choose has returned. taken is false if it did not get there or was
+// refused for now.
+func (r *run) on(ctx context.Context, b *backend, noWake bool) (taken bool, err error) {
+	defer b.running.Add(-1)
+	l, err := b.borrow(ctx, r.user, noWake)
+	if err != nil {
+		return false, err
+	}
+	defer func() { b.giveBack(l, err) }()
+	if len(r.sent) > 0 && !r.mayResume(ctx, b, l) {
+		return false, errOtherTokens
+	}
+	r.routed.note(r.user, r.marks, b.index)
+	if len(r.list) > 1 && b.identityOf(l) == "" {
+		go b.askIdentity(context.Background(), l) // it is unknown for a while, and cannot be asked after a death
+	}
+	before := len(r.sent)
+	r.begun = time.Now()
+	err = r.tokens(ctx, b, l)
+	if r.last == b && r.identity == "" {
+		r.identity = b.identityOf(l)
+	}
+	code := codeOf(err)
+	refused := len(r.sent) == before && (busy(code) || code == protocol.CodeDraining && !errors.Is(err, client.ErrConnectionLost))
+	return !refused, err
+}
+
+// mayResume reports whether a generator gives the tokens that the client has: it has the identity of the
+// one that gave them, or serves in its place. The context is no part of an identity, and ends answers.
+func (r *run) mayResume(ctx context.Context, b *backend, l *link) bool {
+	if l.c.Limits().Context != r.context {
+		return false
+	}
+	if one := b.askIdentity(ctx, l); one != "" && r.identity != "" {
+		return one == r.identity
+	}
+	return b == r.last
+}
+
+// tokens runs the request on a connection and yields the tokens that the client does not have yet.
+func (r *run) tokens(ctx context.Context, b *backend, l *link) error {
+	n := 0
+	for t, err := range l.c.Generate(ctx, r.req) {
+		if err != nil {
+			return err
+		}
+		if n++; n <= len(r.sent) {
+			if t.Token != r.sent[n-1] {
+				return errOtherTokens
+			}
+			continue
+		}
+		if r.last != b {
+			r.last, r.identity, r.context = b, b.identityOf(l), l.c.Limits().Context
+		}
+		r.sent = append(r.sent, t.Token)
+		if !r.yield(t, nil) {
+			return nil
+		}
+	}
+	if n < len(r.sent) {
+		return errOtherTokens
+	}
+	return nil
+}
