@@ -50,10 +50,13 @@ func recorded(err error) error {
 	return printed{err}
 }
 
+// sleepingText is the state of a generator that sleeps, and what wakes it.
+const sleepingText = protocol.StateSleeping + ": the next request starts it"
+
 // stateText returns the record's state, and for a sleeping generator what wakes it.
 func stateText(r *protocol.Record) string {
 	if r.State == protocol.StateSleeping {
-		return r.State + ": the next request starts it"
+		return sleepingText
 	}
 	return r.State
 }
