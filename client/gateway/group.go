@@ -21,8 +21,10 @@ type group struct {
 	suspects *places   // the one place of requests that ran at several deaths
 	routed   *prefixes // where prompts went; nil with one generator
 	counts   groupCounts
-	choosing sync.Mutex   // held while a generator is chosen
-	lostAt   atomic.Int64 // when a generator died last with requests of ours, in Unix nanoseconds
+	choosing sync.Mutex // held while a generator is chosen
+	// lostAt is when a generator died last with requests of ours, refused one because it stops, or was woken, in Unix
+	// nanoseconds.
+	lostAt atomic.Int64
 }
 
 // groupCounts are what metrics tell of a group.
@@ -36,12 +38,14 @@ func newGroup(name string, waits *shares) *group {
 	return &group{name: name, places: newPlaces(waits), suspects: newSuspects()}
 }
 
-// add adds a generator of the model.
-func (g *group) add(o Generator) {
-	g.list = append(g.list, &backend{o: o, index: len(g.list), places: g.places})
+// add adds a generator of the model and returns it.
+func (g *group) add(o Generator) *backend {
+	b := &backend{o: o, index: len(g.list), places: g.places}
+	g.list = append(g.list, b)
 	if len(g.list) > 1 && g.routed == nil {
 		g.routed = newPrefixes(maxPrefixes)
 	}
+	return b
 }
 
 // known returns the model's name for clients if the settings give it, or a connection that still lives.
@@ -71,10 +75,14 @@ func (g *group) reach(ctx context.Context) (*client.Client, error) {
 // template. It wakes one that sleeps, and waits for one that loads or that has just died.
 func (g *group) describe(ctx context.Context) (*client.Client, error) {
 	for {
-		if c, err := g.reach(ctx); err == nil {
+		c, err := g.reach(ctx)
+		if err == nil {
 			return c, nil
 		}
-		c, err := g.first(func(b *backend) (*client.Client, error) { return b.describe(ctx) })
+		if errors.Is(err, client.ErrSleeping) {
+			g.lostAt.Store(time.Now().UnixNano())
+		}
+		c, err = g.first(func(b *backend) (*client.Client, error) { return b.describe(ctx) })
 		if err == nil || !errors.Is(err, client.ErrNoGenerator) || !g.comesBack() || !sleep(ctx, maxPause) {
 			return c, err
 		}
@@ -102,7 +110,7 @@ func (g *group) first(ask func(*backend) (*client.Client, error)) (*client.Clien
 	return nil, failed
 }
 
-// comesBack reports whether a generator died so short a time ago that it may be restarted still.
+// comesBack reports whether a generator died, or was woken, so short a time ago that it may be started still.
 func (g *group) comesBack() bool {
 	return time.Since(time.Unix(0, g.lostAt.Load())) < restartTime
 }

@@ -228,6 +228,9 @@ func (r *run) on(ctx context.Context, b *backend, noWake bool) (taken bool, err 
 		r.identity = b.identityOf(l)
 	}
 	code := codeOf(err)
+	if code == protocol.CodeDraining {
+		r.lostAt.Store(time.Now().UnixNano())
+	}
 	refused := len(r.sent) == before && (busy(code) || code == protocol.CodeDraining && !errors.Is(err, client.ErrConnectionLost))
 	return !refused, err
 }

@@ -50,6 +50,8 @@ type Script struct {
 	// Answer, unless nil, is asked for the answer to each request; Pieces, Tokens, Pace, Ending and
 	// Error count only without it.
 	Answer func(*protocol.Generate) Answer
+	// Waits, unless nil, returns the device for which the start waits: until it is "", hello is answered with loading.
+	Waits func() string
 	// Slept, unless nil, is called when the generator goes to sleep, before its answer.
 	Slept func()
 	Idle  float64 // status's idle_s
@@ -211,6 +213,13 @@ func (g *Generator) greeting() any {
 	g.hellos++
 	if g.Refusal != nil {
 		return g.Refusal
+	}
+	if g.Waits != nil {
+		if device := g.Waits(); device != "" {
+			e := protocol.Errorf(protocol.CodeLoading, "say hello again later", "waiting for the GPU")
+			e.Progress, e.WaitsFor = new(0.0), device
+			return e
+		}
 	}
 	if g.hellos <= g.Loading {
 		e := protocol.Errorf(protocol.CodeLoading, "say hello again later",
