@@ -166,6 +166,13 @@ attack: ## attack one user's bounds as another, at length (10 minutes, as root)
 	@$(GO) test -count=1 -v ./generator/internal/metrics ./generator/internal/logging \
 		-run 'Connection|Idle|Stalled|Bounds|Rate'
 
+# The full form of TestFormatsSurviveKilledGenerators: a twentieth of it is part of format-check.
+.PHONY: survive
+survive: all ## kill one and two generators under 64 streams, 200 times each (half an hour)
+	@test -x '$(BIN)/reel-format'
+	@REEL_KILLS=200 REEL_FORMAT='$(abspath $(BIN))/reel-format' $(GO) test -tags formats -count=1 -timeout 2h -v \
+		./generator/e2e -run '^TestFormatsSurviveKilledGenerators$$'
+
 # TEMPLATES is a directory with *.jinja and the cases.jsonl that
 # generator/internal/jinja/testdata/cases.py makes of them with Jinja2.
 .PHONY: chat-templates

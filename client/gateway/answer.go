@@ -77,7 +77,7 @@ func (g *Gateway) prepare(
 	if err != nil {
 		return m, nil, ended(r.Context(), err)
 	}
-	m.identity = m.group.identity()
+	m.identity = m.sharedIdentity()
 	requests, err := translate(c.Limits())
 	return m, requests, err
 }

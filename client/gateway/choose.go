@@ -49,14 +49,24 @@ func (r *run) choose(tried uint64) *backend {
 	}
 	with, bytes := r.routed.find(r.user, r.marks)
 	there, its := r.leastBusy(with &^ tried)
-	if there != nil && mayGo(its, least, bytes) {
+	if r.byPrefix = there != nil && mayGo(its, least, bytes); r.byPrefix {
 		to = there
+	}
+	to.running.Add(1)
+	return to
+}
+
+// went remembers and counts where a request is sent.
+func (r *run) went(b *backend) {
+	if len(r.list) == 1 {
+		return
+	}
+	r.routed.note(r.user, r.marks, b.index)
+	if r.byPrefix {
 		r.counts.byPrefix.Add(1)
 	} else {
 		r.counts.byLoad.Add(1)
 	}
-	to.running.Add(1)
-	return to
 }
 
 // leastBusy returns the least busy of the generators in a set; nil if it is empty.

@@ -193,13 +193,19 @@ func TestSilentGenerator(t *testing.T) {
 	}
 }
 
+// writeSleeping leaves the record of a generator that sleeps beside a socket.
+func writeSleeping(t *testing.T, socket string) {
+	t.Helper()
+	record := []byte(`{"state":"sleeping","pid":1,"at":"2026-01-01T00:00:00Z"}`)
+	if err := os.WriteFile(protocol.RecordPath(socket), record, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSleepingGenerator: a request wakes a generator that sleeps, and no question does.
 func TestSleepingGenerator(t *testing.T) {
 	g, socket := fake(t, fakegen.Script{Chat: true, Model: "one"})
-	record := protocol.RecordPath(socket)
-	if err := os.WriteFile(record, []byte(`{"state":"sleeping","pid":1,"at":"2026-01-01T00:00:00Z"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeSleeping(t, socket)
 	s := serve(t, Options{Generators: []Generator{{Socket: socket}}})
 	if status, _ := s.get("/ready"); status != http.StatusOK {
 		t.Errorf("/ready of a generator that a request starts: %d", status)

@@ -21,9 +21,9 @@ type group struct {
 	suspects *places   // the one place of requests that ran at several deaths
 	routed   *prefixes // where prompts went; nil with one generator
 	counts   groupCounts
-	choosing sync.Mutex // held while a generator is chosen
-	// lostAt is when a generator died last with requests of ours, refused one because it stops, or was woken, in Unix
-	// nanoseconds.
+	choosing sync.Mutex    // held while a generator is chosen
+	restart  time.Duration // to wait for a generator that died
+	// lostAt is when one died last with requests of ours, refused one because it stops, or was woken, in Unix nanoseconds.
 	lostAt atomic.Int64
 }
 
@@ -35,7 +35,7 @@ type groupCounts struct {
 
 // newGroup returns a model without generators. waits bounds the requests that wait for one.
 func newGroup(name string, waits *shares) *group {
-	return &group{name: name, places: newPlaces(waits), suspects: newSuspects()}
+	return &group{name: name, places: newPlaces(waits), suspects: newSuspects(), restart: restartTime}
 }
 
 // add adds a generator of the model and returns it.
@@ -83,7 +83,7 @@ func (g *group) describe(ctx context.Context) (*client.Client, error) {
 			g.lostAt.Store(time.Now().UnixNano())
 		}
 		c, err = g.first(func(b *backend) (*client.Client, error) { return b.describe(ctx) })
-		if err == nil || !errors.Is(err, client.ErrNoGenerator) || !g.comesBack() || !sleep(ctx, maxPause) {
+		if err == nil || !away(err) || errors.Is(err, errStays) || !g.comesBack() || !sleep(ctx, maxPause) {
 			return c, err
 		}
 	}
@@ -112,12 +112,12 @@ func (g *group) first(ask func(*backend) (*client.Client, error)) (*client.Clien
 
 // comesBack reports whether a generator died, or was woken, so short a time ago that it may be started still.
 func (g *group) comesBack() bool {
-	return time.Since(time.Unix(0, g.lostAt.Load())) < restartTime
+	return time.Since(time.Unix(0, g.lostAt.Load())) < g.restart
 }
 
-// identity returns the identity that all generators of the model have, or nothing where one is unknown
+// sharedIdentity returns the identity that all generators of the model have, or nothing where one is unknown
 // or another.
-func (g *group) identity() (common string) {
+func (g *group) sharedIdentity() (common string) {
 	for i, b := range g.list {
 		b.mu.Lock()
 		one := b.identity

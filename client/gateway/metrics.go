@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -173,6 +174,12 @@ var (
 		"Generators of the model that can serve, or sleep until the next request.", []string{"model"}, nil)
 	queueDesc = prometheus.NewDesc(metricsPrefix+"queue_length",
 		"Requests that wait in the gateway for a place at the generator.", []string{"model"}, nil)
+	routedDesc = prometheus.NewDesc(metricsPrefix+"routed_total",
+		"Requests sent to one of several generators: where their prompt's prefix went, or to the least busy.",
+		[]string{"model", "by"}, nil)
+	resumedDesc = prometheus.NewDesc(metricsPrefix+"resumed_total",
+		"Requests whose generator died while they ran, and that ended as without it, or with an error.",
+		[]string{"model", "outcome"}, nil)
 	cacheDesc = prometheus.NewDesc("vllm:cache_config_info", "Always 1: the KV cache's tokens per page, and its pages.",
 		[]string{"model_name", "block_size", "num_gpu_blocks"}, nil)
 )
@@ -181,6 +188,8 @@ var (
 func (c generators) Describe(to chan<- *prometheus.Desc) {
 	to <- readyDesc
 	to <- queueDesc
+	to <- routedDesc
+	to <- resumedDesc
 	to <- cacheDesc
 	for _, f := range generatorGauges {
 		to <- f.desc
@@ -192,6 +201,7 @@ func (c generators) Collect(to chan<- prometheus.Metric) {
 	ctx, stop := context.WithTimeout(context.Background(), readyTime)
 	defer stop()
 	for _, m := range c.g.backends.models(ctx) {
+		m.counts.collect(m, to)
 		gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, append([]string{m.name}, labels...)...)
 		}
@@ -206,5 +216,18 @@ func (c generators) Collect(to chan<- prometheus.Metric) {
 		for _, f := range generatorGauges {
 			gauge(f.desc, f.read(s, queued))
 		}
+	}
+}
+
+// collect gives the counts of a model, those of routes if it has several generators.
+func (c *groupCounts) collect(m model, to chan<- prometheus.Metric) {
+	counter := func(desc *prometheus.Desc, n *atomic.Uint64, label string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n.Load()), m.name, label)
+	}
+	counter(resumedDesc, &c.resumed, "ended")
+	counter(resumedDesc, &c.notResumed, "failed")
+	if len(m.list) > 1 {
+		counter(routedDesc, &c.byPrefix, "prefix")
+		counter(routedDesc, &c.byLoad, "load")
 	}
 }

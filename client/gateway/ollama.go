@@ -82,7 +82,7 @@ func (g *Gateway) describeModel(r *http.Request, m model) (ollamaModel, *client.
 	if err != nil {
 		return o, nil
 	}
-	o.Digest = ollamaDigest(m.name + c.Identity())
+	o.Digest = ollamaDigest(m.name + m.sharedIdentity())
 	for name, has := range map[string]bool{"chat": c.Chat(), "tools": c.Tools(), "thinking": c.Reasoning()} {
 		if has { // Ollama knows all of these but chat, which the page reads
 			o.Capabilities = append(o.Capabilities, name)

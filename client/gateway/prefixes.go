@@ -69,9 +69,9 @@ func (p *prefixes) find(user string, marks []uint64) (with uint64, bytes int) {
 	return with, bytes
 }
 
-// note remembers that a user's prompt was sent to the generator of an index. p may be nil.
+// note remembers that a user's prompt was sent to the generator of an index.
 func (p *prefixes) note(user string, marks []uint64, index int) {
-	if p == nil || len(marks) == 0 {
+	if len(marks) == 0 {
 		return
 	}
 	p.mu.Lock()

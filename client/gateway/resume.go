@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -58,7 +59,9 @@ type run struct {
 	user  string
 	req   client.Request
 	yield func(client.Token, error) bool
-	marks []uint64 // of its prompt; see prefixes
+
+	marks    []uint64 // of its prompt; see prefixes
+	byPrefix bool     // the prompt's prefix has chosen the generator
 
 	sent     []int32   // ids of the tokens that the client has
 	begun    time.Time // of the last attempt that a generator took
@@ -73,19 +76,16 @@ func (r *run) toItsEnd(ctx context.Context) error {
 	start := time.Now()
 	r.marks = r.routed.marks(&r.req)
 	for {
-		err := r.attempt(ctx)
-		if err == nil {
-			r.finished(start)
-			return nil
-		}
-		if !died(err) || r.deaths == maxResumes || ctx.Err() != nil {
-			r.failed()
+		taken, err := r.attempt(ctx)
+		if !taken || !died(err) || r.deaths == maxResumes || ctx.Err() != nil {
+			r.ended(start, err)
 			return err
 		}
 		r.deaths++
 		r.lostAt.Store(time.Now().UnixNano())
 		if r.deaths == suspectAt {
 			if err := r.suspects.take(ctx, r.user); err != nil {
+				r.ended(start, err)
 				return err
 			}
 			defer r.suspects.give(r.user)
@@ -93,32 +93,28 @@ func (r *run) toItsEnd(ctx context.Context) error {
 	}
 }
 
-// finished counts a request that has ended, and adds to its time what deaths took.
-func (r *run) finished(start time.Time) {
-	if r.deaths == 0 {
-		return
-	}
-	r.counts.resumed.Add(1)
-	if d := r.req.Done; d != nil {
-		d.Timing.TotalMS += float64(r.begun.Sub(start)) / float64(time.Millisecond)
-	}
-}
-
-// failed counts a request that has ended with an error.
-func (r *run) failed() {
-	if r.deaths > 0 {
+// ended counts a request that ran at a death and has ended since, and adds to its time what deaths took.
+func (r *run) ended(start time.Time, err error) {
+	switch {
+	case r.deaths == 0:
+	case err != nil:
 		r.counts.notResumed.Add(1)
+	default:
+		r.counts.resumed.Add(1)
+		if d := r.req.Done; d != nil {
+			d.Timing.TotalMS += float64(r.begun.Sub(start)) / float64(time.Millisecond)
+		}
 	}
 }
 
-// attempt has the request run on a generator. While none takes it, it tries again as long as its errors
-// deserve.
-func (r *run) attempt(ctx context.Context) error {
+// attempt has the request run on a generator. While none takes it, it tries again as long as the errors
+// deserve; then taken is false.
+func (r *run) attempt(ctx context.Context) (taken bool, err error) {
 	begin := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		taken, err := r.once(ctx)
+		taken, err = r.once(ctx)
 		if taken || time.Since(begin)+pause > r.patience(err) || !sleep(ctx, pause) {
-			return err
+			return taken, err
 		}
 	}
 }
@@ -130,7 +126,7 @@ func (r *run) patience(err error) time.Duration {
 	case !busy(code) && !away(err):
 		return 0
 	case r.deaths > 0 || away(err) && r.comesBack():
-		return restartTime
+		return r.restart
 	case code == protocol.CodeLoading:
 		return loadTime
 	case code != "":
@@ -188,8 +184,8 @@ func (r *run) once(ctx context.Context) (taken bool, err error) {
 	return taken, err
 }
 
-// round offers the request to the generators in turn, the best first. If none takes it, the error is the
-// one that is worth the most patience.
+// round offers the request to the generators in turn, the best first. If none takes it, the error is that
+// of one that sleeps, or else the one that deserves the most patience.
 func (r *run) round(ctx context.Context, noWake bool) (taken bool, err error) {
 	var tried uint64
 	for b := r.choose(tried); b != nil; b = r.choose(tried) {
@@ -198,7 +194,8 @@ func (r *run) round(ctx context.Context, noWake bool) (taken bool, err error) {
 		if taken || ctx.Err() != nil {
 			return taken, one
 		}
-		if err == nil || r.patience(one) > r.patience(err) {
+		if err == nil || errors.Is(one, client.ErrSleeping) ||
+			!errors.Is(err, client.ErrSleeping) && r.patience(one) > r.patience(err) {
 			err = one
 		}
 	}
@@ -208,7 +205,12 @@ func (r *run) round(ctx context.Context, noWake bool) (taken bool, err error) {
 // on runs the request on a generator that choose has returned. taken is false if it did not get there or was
 // refused for now.
 func (r *run) on(ctx context.Context, b *backend, noWake bool) (taken bool, err error) {
-	defer b.running.Add(-1)
+	defer func() {
+		b.running.Add(-1)
+		if codeOf(err) == protocol.CodeDraining { // it may go to sleep, and the next connection wakes it
+			r.lostAt.Store(time.Now().UnixNano())
+		}
+	}()
 	l, err := b.borrow(ctx, r.user, noWake)
 	if err != nil {
 		return false, err
@@ -217,22 +219,19 @@ func (r *run) on(ctx context.Context, b *backend, noWake bool) (taken bool, err 
 	if len(r.sent) > 0 && !r.mayResume(ctx, b, l) {
 		return false, errOtherTokens
 	}
-	r.routed.note(r.user, r.marks, b.index)
+	r.went(b)
 	if len(r.list) > 1 && b.identityOf(l) == "" {
 		go b.askIdentity(context.Background(), l) // it is unknown for a while, and cannot be asked after a death
 	}
-	before := len(r.sent)
 	r.begun = time.Now()
-	err = r.tokens(ctx, b, l)
-	if r.last == b && r.identity == "" {
-		r.identity = b.identityOf(l)
-	}
+	n, err := r.tokens(ctx, b, l)
+	return n > 0 || !later(err), err
+}
+
+// later reports whether a generator has refused a request that it, or another one, may soon take.
+func later(err error) bool {
 	code := codeOf(err)
-	if code == protocol.CodeDraining {
-		r.lostAt.Store(time.Now().UnixNano())
-	}
-	refused := len(r.sent) == before && (busy(code) || code == protocol.CodeDraining && !errors.Is(err, client.ErrConnectionLost))
-	return !refused, err
+	return busy(code) || code == protocol.CodeDraining && !errors.Is(err, client.ErrConnectionLost)
 }
 
 // mayResume reports whether a generator gives the tokens that the client has: it has the identity of the
@@ -247,29 +246,30 @@ func (r *run) mayResume(ctx context.Context, b *backend, l *link) bool {
 	return b == r.last
 }
 
-// tokens runs the request on a connection and yields the tokens that the client does not have yet.
-func (r *run) tokens(ctx context.Context, b *backend, l *link) error {
-	n := 0
+// tokens runs the request on a connection, and yields the tokens that the client does not have yet. It returns
+// the number of tokens that came.
+func (r *run) tokens(ctx context.Context, b *backend, l *link) (n int, err error) {
+	defer func() {
+		if n > 0 && n >= len(r.sent) { // the client's tokens are this generator's
+			r.last, r.context = b, l.c.Limits().Context
+			r.identity = cmp.Or(b.identityOf(l), r.identity)
+		}
+	}()
 	for t, err := range l.c.Generate(ctx, r.req) {
 		if err != nil {
-			return err
+			return n, err
 		}
-		if n++; n <= len(r.sent) {
-			if t.Token != r.sent[n-1] {
-				return errOtherTokens
+		if n++; n > len(r.sent) {
+			r.sent = append(r.sent, t.Token)
+			if !r.yield(t, nil) {
+				return n, nil
 			}
-			continue
-		}
-		if r.last != b {
-			r.last, r.identity, r.context = b, b.identityOf(l), l.c.Limits().Context
-		}
-		r.sent = append(r.sent, t.Token)
-		if !r.yield(t, nil) {
-			return nil
+		} else if t.Token != r.sent[n-1] {
+			return n, errOtherTokens
 		}
 	}
 	if n < len(r.sent) {
-		return errOtherTokens
+		return n, errOtherTokens
 	}
-	return nil
+	return n, nil
 }

@@ -24,21 +24,27 @@ import (
 const keyA, keyB = "key-of-user-a-0123456789", "key-of-user-b-0123456789"
 
 // gateway serves g over HTTP, with two keys, and returns the URL.
-func (g *generator) gateway() string {
-	g.t.Helper()
-	file := filepath.Join(g.t.TempDir(), "keys")
-	must(g.t, os.WriteFile(file, []byte(keyA+"\n"+keyB+"\n"), 0o600))
+func (g *generator) gateway() string { return gatewayOf(g.t, g.socket) }
+
+// gatewayOf serves the generators of sockets as one model.
+func gatewayOf(t *testing.T, sockets ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "keys")
+	must(t, os.WriteFile(file, []byte(keyA+"\n"+keyB+"\n"), 0o600))
 	keys, err := gateway.ReadKeys(file)
-	must(g.t, err)
-	served, err := gateway.New(gateway.Options{
-		Listen: []string{"127.0.0.1:0"}, Keys: keys, Generators: []gateway.Generator{{Socket: g.socket}}, Logger: zerolog.Nop()})
-	must(g.t, err)
+	must(t, err)
+	o := gateway.Options{Listen: []string{"127.0.0.1:0"}, Keys: keys, Logger: zerolog.Nop()}
+	for _, socket := range sockets {
+		o.Generators = append(o.Generators, gateway.Generator{Name: "reel-tiny", Socket: socket})
+	}
+	served, err := gateway.New(o)
+	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- served.Serve(ctx, ctx) }()
-	g.t.Cleanup(func() {
+	t.Cleanup(func() {
 		stop()
-		must(g.t, <-ended)
+		must(t, <-ended)
 	})
 	return "http://" + served.Addresses()[0]
 }

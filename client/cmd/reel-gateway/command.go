@@ -80,7 +80,8 @@ func (s *settings) flags(root *cobra.Command) {
 	f.StringArrayVar(&s.o.Listen, "listen", nil,
 		"`address` to serve on: HOST:PORT or unix:PATH; may be repeated (default 127.0.0.1:8080)")
 	f.StringArrayVar(&s.generators, "generator", nil,
-		"`[NAME=]SOCKET` of a generator and the name of its model; may be repeated (default the one that reel finds)")
+		"`[NAME=]SOCKET` of a generator and the name of its model; may be repeated, also with one NAME (default the one "+
+			"that reel finds)")
 	f.StringVar(&s.keyFile, "api-key-file", "", "`FILE` with a key in each line, which a client has to send")
 	f.StringVar(&s.o.TLSCert, "tls-cert", "", "`FILE` with the certificate for HTTPS, in PEM form")
 	f.StringVar(&s.o.TLSKey, "tls-key", "", "`FILE` with the certificate's key")

@@ -25,6 +25,12 @@ var notes = manual.Notes(
 		"Each key is a user of its own: it has its shares and its own cached prompts. Without keys each uid is."},
 	manual.Entry{Term: "Behind a proxy", Text: "Let the proxy connect to a Unix socket, or name the proxy's Host with " +
 		"--allow-host. All requests of the proxy's user are one user unless they have keys."},
+	manual.Entry{Term: "Several generators", Text: "Of one NAME they serve one model. A request goes where the beginning " +
+		"of its prompt went, unless that one is much busier than another, else to the least busy."},
+	manual.Entry{Term: "A generator that dies", Text: "Its requests are sent again, to one of the same identity or to " +
+		"the same one when it is restarted, for a minute at most and three times at most. While an identity is not " +
+		"known, soon after a start, only the same one takes them. An answer that would go on with other tokens ends " +
+		"with the error not_resumed."},
 	manual.Entry{Term: "Names of models", Text: "NAME:latest is NAME. A request without a model gets the only one."},
 )
 

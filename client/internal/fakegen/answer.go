@@ -78,7 +78,7 @@ func (s *session) generate(m *protocol.Generate, cancelled <-chan struct{}) {
 		Timing: protocol.Timing{QueueMS: 1, PrefillMS: 9, TTFTMS: 10, TotalMS: 110},
 		Graphs: protocol.Graphs{Eager: 5},
 	}
-	if m.Echo && answer.Error == nil {
+	if m.Echo && (answer.Error == nil || answer.Tokens != nil) {
 		s.send(token(m, -1, Piece{Text: "»"}))
 	}
 	if !s.say(m, answer, done, cancelled) {
