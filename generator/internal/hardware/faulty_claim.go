@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"reel.internal/reel/kernels/device"
 )
+
+// A start in tests waits only briefly for what another generator has claimed.
+func init() { Patience.Limit = time.Second }
 
 // claim takes the file that REEL_FAULT_CLAIM names until the end of the process, as a model takes a GPU that has no room
 // for another one. Without the variable it does nothing.
