@@ -129,7 +129,7 @@ func (b *backend) describe(ctx context.Context) (*client.Client, error) {
 		b.wakes(ctx)
 	}
 	c, err = b.dial(ctx, b.options())
-	for until := time.Now().Add(loadTime); codeOf(err) == protocol.CodeLoading && time.Now().Before(until); {
+	for until := time.Now().Add(loadTime); b.comes(err) && time.Now().Before(until); {
 		if !sleep(ctx, wakePause) {
 			break
 		}
@@ -140,6 +140,12 @@ func (b *backend) describe(ctx context.Context) (*client.Client, error) {
 
 // keep keeps the connection for questions, or the reason why there is none.
 func (b *backend) keep(ctx context.Context, c *client.Client, err error) (*client.Client, error) {
+	if err == nil {
+		// A generator does not sleep while a new connection may have its first request on the way. This one has none.
+		soon, stop := context.WithTimeout(ctx, identityTime)
+		_, _ = c.Status(soon)
+		stop()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil {

@@ -197,12 +197,12 @@ func (h *holder) state() string {
 // crowded has another model leave the device that the generator waits for, if err says that it waits for one. The error
 // that it returns is err, with who holds the device if that may change soon; or only who holds it.
 func (b *backend) crowded(ctx context.Context, err error) error {
-	var loading *client.Error
-	if !errors.As(err, &loading) || loading.WaitsFor == "" {
+	device := b.waitsFor(err)
+	if device == "" {
 		return err
 	}
-	b.setCrowded(loading.WaitsFor)
-	full := b.room.make(ctx, loading.WaitsFor, b)
+	b.setCrowded(device)
+	full := b.room.make(ctx, device, b)
 	switch {
 	case full == nil:
 		return err
@@ -210,6 +210,26 @@ func (b *backend) crowded(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", full, err)
 	}
 	return full
+}
+
+// waitsFor returns the device for which the generator waits, or has given up to wait, by the error of a dial; empty: for
+// none. After it has given up the next connection starts it again.
+func (b *backend) waitsFor(err error) string {
+	var told *client.Error
+	if !errors.As(err, &told) {
+		return ""
+	}
+	if told.Code == protocol.CodeGPUBusy {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.full // what it waited for before
+	}
+	return told.WaitsFor
+}
+
+// comes reports whether err, of a dial, means that the generator will serve in a while.
+func (b *backend) comes(err error) bool {
+	return codeOf(err) == protocol.CodeLoading || b.waitsFor(err) != ""
 }
 
 // setCrowded notes the device on which the generator found no room; empty: it found some.

@@ -198,7 +198,7 @@ func TestGatewayLosesNoRequestAtSleep(t *testing.T) {
 			})
 		}
 		clients.Wait()
-		time.Sleep(140*time.Millisecond + time.Duration(i%30)*2*time.Millisecond) // around the time of sleep
+		time.Sleep(150*time.Millisecond + time.Duration(i*37%150)*time.Millisecond) // around the time of sleep
 	}
 }
 
